@@ -1,0 +1,153 @@
+/* guest.h - what the files of the guest library share.
+ *
+ * Flow:     hooks (malloc_hooks.c, map_hooks.c, process_hooks.c) -> tm_hook_enter() -> stack.c -> emit.c -> ring (../shm.h) -> collector
+ * Owns:     one struct tm_thread a thread (private mapping), one struct tm_guest a process.
+ * Threads:  a tm_thread belongs to its thread alone; tm_guest is written once while the process is single-threaded, or atomically.
+ * Never:    exits, aborts, calls malloc or stdio, changes errno, holds a lock of ours while calling into the loader or libunwind,
+ *           installs a signal handler. Every symbol is hidden but the hooks and the API of tidemark.h.
+ *
+ * A hook looks like this:
+ *
+ *     void *malloc(size_t size) {
+ *             struct tm_thread *t = tm_hook_enter();
+ *             void *p = tm_real.malloc(size);
+ *             if (t) {
+ *                     if (p) tm_emit_alloc(t, TM_OP_MALLOC, p, size, TM_CALLER);
+ *                     tm_hook_leave(t);
+ *             }
+ *             return p;
+ *     }
+ *
+ * Between enter and leave the thread is marked, so that what we or the real function call is not recorded as the program's.
+ */
+#ifndef TIDEMARK_GUEST_H
+#define TIDEMARK_GUEST_H
+
+#include "../shm.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TM_EXPORT __attribute__((visibility("default")))
+#define TM_COLD __attribute__((cold, noinline))
+#define TM_LIKELY(x) __builtin_expect(!!(x), 1)
+#define TM_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* The return address of the hook: the innermost frame of the recorded stack is the one that holds it. Use it in the exported hook itself. */
+#define TM_CALLER __builtin_return_address(0)
+
+#define TM_DEPTH_LIMIT 4096u /* no --max-depth goes beyond this */
+#define TM_NESTED_MAX 64u    /* events of signal handlers that interrupted a hook, kept until it leaves */
+
+struct tm_nested {
+	uint64_t ticks, addr, size;
+	uint8_t op;
+};
+
+/* A thread's private state. Made at its first event, unmapped when it ends. */
+struct tm_thread {
+	struct tm_ring *ring;
+	uint8_t *data;      /* the ring's bytes, mapped twice in a row */
+	uint64_t mask;      /* ring bytes - 1 */
+	uint64_t pos;       /* bytes written; ring->head as we know it */
+	uint64_t limit;     /* pos may grow to this before the collector's position is read again */
+	uint64_t last_ticks;
+	uint32_t number;    /* of the thread within the process */
+	bool after_loss;    /* the next record carries its whole stack */
+	uint32_t nested_count;
+	struct tm_nested nested[TM_NESTED_MAX];
+	uintptr_t stack_low, stack_high; /* the memory the thread's stack lies in, 0 until known (frame-pointer walk) */
+	uint64_t sample_left, random;    /* --sample: bytes until the next sample, state of the generator */
+	uint32_t depth;     /* of the last stack sent */
+	uint32_t capacity;  /* frames `pcs` and `scratch` can hold */
+	uintptr_t *pcs;     /* the last stack sent, innermost first */
+	uintptr_t *scratch; /* the stack being taken */
+	/* the two arrays follow */
+};
+
+/* The process. Zero means: not attached, every hook goes straight to the real function. */
+struct tm_guest {
+	struct tm_shm *shm;       /* header and ring headers, mapped shared */
+	int session_fd;           /* -1: the session is opened by name for each ring */
+	char session_path[256];
+	const uint32_t *alive;    /* a MADV_WIPEONFORK page holding the word 1: 0 means that we are a fork's child */
+	uint32_t process;         /* process number */
+	uint32_t parent_process;  /* of the process that forked us, 0 if exec'd or first */
+	_Atomic uint32_t quiet;   /* 1: record nothing any more (collector gone or closing, or attaching failed) */
+	_Atomic uint32_t next_thread;
+	uint32_t pid;
+	uintptr_t text_low, text_high;   /* our own code: never a frame */
+	uintptr_t main_low, main_high;   /* code of the wrapper around main: it and what lies outside it are never frames */
+};
+
+extern struct tm_guest tm_guest;
+
+/* --- hook.c: state of the calling thread --- */
+
+/* The calling thread's state, marked as inside; NULL: call the real function and do nothing else (not attached, quiet, or
+ * nested inside another hook). Makes the thread's ring at its first event and notices that it runs in a fork's child. */
+struct tm_thread *tm_hook_enter(void);
+void tm_hook_leave(struct tm_thread *t);
+/* Marks the thread as doing work of ours that may call malloc, mmap, fork ... through the hooks: they pass straight through. Nests. */
+void tm_ours_begin(void);
+void tm_ours_end(void);
+
+/* --- clock.c --- */
+uint64_t tm_ticks(void);       /* now; not before earlier instructions have started: for stamps before a call */
+uint64_t tm_ticks_after(void); /* now, after everything before it is done: for stamps after a call */
+
+/* --- emit.c: records into the ring. Each is called between enter and leave. None changes errno. ---
+ * `caller` is TM_CALLER of the hook; the stack is taken here. A begin stamp comes from tm_begin(), which also tells the collector that
+ * an event is on its way; the emit call ends that, tm_cancel() does when the call failed. */
+uint64_t tm_begin(struct tm_thread *t);
+void tm_cancel(struct tm_thread *t);
+void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *caller); /* samples, if asked to */
+void tm_emit_free(struct tm_thread *t, enum tm_op op, const void *addr); /* before the real call */
+void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *old, uint64_t begin, const void *caller);
+void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *caller);
+void tm_emit_unmap(struct tm_thread *t, enum tm_op op, const void *old, size_t old_size, uint64_t begin);
+void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const void *old, size_t old_size, uint64_t begin, const void *caller);
+void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n);
+/* A control record of shm.h: `words` behind the ticks, then text (cut into pieces of TM_RING_TEXT_MAX with TM_RING_MORE where it is long). */
+void tm_emit_control(struct tm_thread *t, enum tm_control_op op, unsigned flags, unsigned x, const uint64_t *words, unsigned word_count,
+		     const char *text, size_t n);
+void tm_emit_note(struct tm_thread *t, const char *kind, const char *text); /* a NOTE: kind, NUL, text */
+
+/* --- process_info.c --- */
+/* Emits PROCESS, INFO (exe, command, rank variables) and the notes about this process: first thing in its first ring. */
+void tm_process_announce(struct tm_thread *t);
+
+/* --- modules.c --- */
+void tm_modules_refresh(struct tm_thread *t); /* emits MODULE and UNLOAD for what changed since the last call; takes the loader's lock */
+void tm_modules_forget(void);                 /* in a fork's child: everything is to be emitted again */
+/* True if pc lies in a module that was emitted. Lock-free; called for new frames. */
+bool tm_modules_know(uintptr_t pc);
+
+/* --- stack.c --- */
+bool tm_stack_prepare(void); /* finds libunwind and warms it up; false: no unwinder (stacks stay empty, a note says so) */
+/* Takes the stack of the calling thread into t->scratch, innermost (the frame that holds `caller`) first; returns its depth. *cut: deeper than max_depth. */
+unsigned tm_stack_take(struct tm_thread *t, const void *caller, bool *cut);
+
+/* --- exit --- */
+void tm_exit_begin(void); /* emits EXIT_BEGIN once a process; process_hooks.c */
+
+/* --- real.c: the functions behind the hooks --- */
+struct tm_real {
+#define TM_REAL_FUNCTIONS(X) \
+	X(void *, malloc, (size_t)) X(void, free, (void *)) X(void *, calloc, (size_t, size_t)) \
+	X(void *, realloc, (void *, size_t)) X(int, posix_memalign, (void **, size_t, size_t)) \
+	X(void *, aligned_alloc, (size_t, size_t)) X(void *, memalign, (size_t, size_t)) X(void *, valloc, (size_t)) \
+	X(void *, pvalloc, (size_t)) X(size_t, malloc_usable_size, (void *))
+#define X(result, name, arguments) result(*name) arguments;
+	TM_REAL_FUNCTIONS(X)
+#undef X
+};
+extern struct tm_real tm_real;
+void tm_real_find(void);                 /* idempotent; called by the first hook of all */
+void *tm_next_symbol(const char *name);  /* dlsym(RTLD_NEXT), marked as ours; NULL if there is none */
+
+/* --- syscalls that libc could be asked for by a hook of ours: go straight to the kernel, errno untouched --- */
+long tm_syscall(long number, long a, long b, long c, long d, long e, long f); /* result or -errno */
+
+#endif

@@ -1,0 +1,162 @@
+/* shm.h - the memory that the traced processes and the collector share.
+ *
+ * Flow:     guest (hooks) -> one ring a thread, here -> collector (drain)
+ * Owns:     the collector creates it as a memfd, sized once and sparse, and names it to the guests in TIDEMARK_SESSION
+ *           (a path to open: /proc/<collector>/fd/<n>). It outlives every guest, so a killed program loses nothing.
+ * Threads:  a ring has one producer (its thread) and one consumer (the collector). Everything else is an atomic of its own.
+ * Hostile:  the host program can scribble over all of it: the collector copies a number before it checks it and never trusts a length.
+ *
+ *     0                 ring_headers_offset            ring_data_offset
+ *     | struct tm_shm   | struct tm_ring [ring_count]  | ring_bytes data | ring_bytes data | ...
+ */
+#ifndef TIDEMARK_RECORDER_SHM_H
+#define TIDEMARK_RECORDER_SHM_H
+
+#include "../schema/kinds.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define TM_SHM_MAGIC 0x6d64697400000001ull /* the low half is the layout's version */
+#define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
+#define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
+#define TM_SHM_PAGE 4096u
+
+enum tm_shm_state { TM_SHM_STARTING = 0, TM_SHM_RUNNING = 1, TM_SHM_CLOSED = 2 /* guests go quiet */ };
+enum tm_stacks_mode { TM_STACKS_OFF = 0, TM_STACKS_UNWIND = 1, TM_STACKS_FP = 2 };
+enum tm_clock_kind { TM_CLOCK_MONOTONIC = 0 /* ticks are CLOCK_MONOTONIC ns */, TM_CLOCK_TSC = 1 };
+enum tm_on_full { TM_ON_FULL_WAIT = 0, TM_ON_FULL_DROP = 1 };
+
+struct tm_shm {
+	uint64_t magic;
+	uint64_t total_bytes;
+	uint64_t ring_headers_offset, ring_data_offset; /* multiples of TM_SHM_PAGE */
+	uint64_t ring_bytes;                            /* data bytes of one ring, a power of two, at least one page */
+	uint32_t ring_count;
+	uint32_t collector_pid;
+	uint32_t root_pid;   /* the command's pid; set by the command itself before exec */
+	uint32_t clock;      /* enum tm_clock_kind */
+	uint32_t stacks;     /* enum tm_stacks_mode */
+	uint32_t max_depth;  /* frames; innermost are kept, the record is flagged TM_RING_CUT */
+	uint64_t sample_bytes;
+	uint32_t mappings, follow; /* 0 or 1 */
+	uint32_t on_full;          /* enum tm_on_full */
+	uint32_t args;             /* 1: keep the command's arguments */
+
+	_Alignas(64) _Atomic uint32_t state;        /* enum tm_shm_state */
+	_Atomic uint32_t next_process;              /* process numbers, from 1: a process takes fetch_add(1) + 1 */
+	_Atomic uint32_t ring_hint;                 /* where to start looking for a free ring */
+	_Atomic uint32_t rings_used;                /* highest ring index ever claimed, + 1: the collector scans this many */
+
+	_Alignas(64) _Atomic uint64_t heartbeat;    /* grows with every drain pass, at least every 100 ms */
+	_Atomic uint32_t doorbell;                  /* futex: a guest adds 1 and wakes when its ring is a quarter full */
+	_Atomic uint32_t sleeping;                  /* 1: the collector waits on the doorbell */
+
+	_Alignas(64) _Atomic uint64_t unringed_events; /* lost because no ring could be had */
+	_Atomic uint64_t unringed_bytes;
+};
+
+/* FREE -> (guest, compare-and-swap) CLAIMED -> ACTIVE -> (guest, thread end) CLOSED -> (collector, when drained) FREE.
+ * A guest fills in the header between CLAIMED and ACTIVE. A process that dies leaves its rings as they are; the collector drains and frees them. */
+enum tm_ring_state { TM_RING_FREE = 0, TM_RING_CLAIMED = 1, TM_RING_ACTIVE = 2, TM_RING_CLOSED = 3 };
+
+struct tm_ring {
+	_Atomic uint32_t state;
+	uint32_t process; /* process number (tm_shm.next_process) */
+	uint32_t pid, tid;
+	uint32_t thread;  /* number of the thread within the process, from 1: a thread that needs a second ring keeps it */
+	uint32_t padding;
+	uint64_t start_ticks;
+	_Atomic uint32_t generation; /* grows with every claim */
+
+	_Alignas(64) _Atomic uint64_t head; /* bytes ever written; the producer's */
+	_Atomic uint32_t busy;              /* 1: an event is being stamped or written, its time is not known yet */
+	_Atomic uint64_t lost_events;       /* of this claim: ring full and nobody drained */
+	_Atomic uint64_t lost_bytes;        /* bytes those events allocated */
+	_Atomic uint64_t nested_lost;       /* events of signal handlers that interrupted us and did not fit the side buffer */
+
+	_Alignas(64) _Atomic uint64_t tail; /* bytes ever read; the collector's */
+	_Atomic uint32_t waiting;           /* futex: 1 while the producer waits for room; the collector sets 0 and wakes */
+	uint32_t padding2;
+	_Alignas(64) uint8_t reserved[64];
+};
+_Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
+
+/* Records in a ring. Positions are multiples of 8; the data is mapped twice in a row by the guest, so a record is contiguous.
+ * Every record starts with one word:   op:8 | flags:8 | words:16 (of the whole record) | x:16 | y:16   (op in the lowest byte)
+ * and a second word, ticks. op is enum tm_op, or a control op below. Then, in words:
+ *
+ *   alloc, map   addr size pcs...                     x = frames kept, y = usable - size, TM_RING_USABLE_UNKNOWN if unknown
+ *   free         addr
+ *   realloc      addr size begin_ticks old pcs...     x, y as above
+ *   unmap        begin_ticks old old_size
+ *   remap        addr size begin_ticks old old_size pcs...
+ *   text         bytes, padded with 0                 y = byte length
+ *
+ * Stack: the x outermost frames of the thread's previous stack in this ring, then `pcs` new ones inside them, innermost first. Return addresses. A
+ * record with TM_RING_NO_STACK has none and leaves the previous stack as it was. The first record of a ring has x = 0, and so has the first after a loss.
+ */
+#define TM_RING_USABLE_UNKNOWN 0xffffu
+#define TM_RING_NO_STACK 1u /* flag: no stack was taken */
+#define TM_RING_CUT 2u      /* flag: deeper than max_depth; outer frames are missing */
+#define TM_RING_MORE 4u     /* flag of INFO, MODULE, EXEC, NOTE: the text goes on in the next record of the same op and x */
+
+#define TM_RING_ALLOC_WORDS 4u
+#define TM_RING_FREE_WORDS 3u
+#define TM_RING_REALLOC_WORDS 6u
+#define TM_RING_UNMAP_WORDS 5u
+#define TM_RING_REMAP_WORDS 7u
+#define TM_RING_TEXT_MAX 4096u /* bytes of text in one record */
+
+static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words, unsigned x, unsigned y) {
+	return (uint64_t)op | (uint64_t)flags << 8 | (uint64_t)words << 16 | (uint64_t)x << 32 | (uint64_t)y << 48;
+}
+
+/* Control records. All start with the word and ticks. Texts: y = byte length, padded with 0 to a word.
+ *
+ *   PROCESS       pid ppid parent_number flags   the process begins: first record of its first ring. parent_number: process number of the one that
+ *                                                forked it, 0 if not known (exec, start). flags: enum tm_process_flag
+ *   INFO          text                      x = enum tm_info_key; follows PROCESS
+ *   MODULE        bias low size text        text = build-id bytes (x = how many) then path
+ *   UNLOAD        low size
+ *   FORK          child_pid                 in the parent, after fork returned
+ *   EXEC          pid, text                 about to exec; x = enum tm_exec_class, text = resolved path. In a vfork child this comes in the parent's ring
+ *   EXEC_FAILED   pid                       and it did not happen
+ *   SPAWN         child_pid                 posix_spawn returned it
+ *   WAIT          child_pid status          a wait call of the program reaped it; status as of wait(2)
+ *   EXIT_BEGIN    (none)                    main returned, exit was called, the interpreter finalizes; the first one counts
+ *   EXIT          status                    _exit and its kin
+ *   NOTE          text                      text = kind, NUL, sentence
+ *   THREAD_END    text                      the thread's name
+ *   THREAD_NAME   text                      its name now
+ */
+enum tm_control_op {
+	TM_CTL_PROCESS = 0xE0,
+	TM_CTL_INFO = 0xE1,
+	TM_CTL_MODULE = 0xE2,
+	TM_CTL_UNLOAD = 0xE3,
+	TM_CTL_FORK = 0xE4,
+	TM_CTL_EXEC = 0xE5,
+	TM_CTL_EXEC_FAILED = 0xE6,
+	TM_CTL_SPAWN = 0xE7,
+	TM_CTL_WAIT = 0xE8,
+	TM_CTL_EXIT_BEGIN = 0xE9,
+	TM_CTL_EXIT = 0xEA,
+	TM_CTL_NOTE = 0xEB,
+	TM_CTL_THREAD_END = 0xEC,
+	TM_CTL_THREAD_NAME = 0xED,
+};
+
+enum tm_info_key { TM_INFO_EXE = 1, TM_INFO_COMMAND = 2 /* arguments joined by NUL */, TM_INFO_ENV = 3 /* NAME=VALUE, rank variables only */ };
+
+/* What an exec target is, as the guest sees it before the call. */
+enum tm_exec_class {
+	TM_EXEC_NATIVE = 0,   /* dynamic, our word size and libc: it will be recorded */
+	TM_EXEC_STATIC = 1,   /* no interpreter: cannot be preloaded */
+	TM_EXEC_FOREIGN = 2,  /* another word size or machine (a 32-bit child) */
+	TM_EXEC_MUSL = 3,     /* another libc's loader */
+	TM_EXEC_SETUID = 4,   /* the loader ignores preloads there */
+	TM_EXEC_UNKNOWN = 5,  /* could not be read */
+};
+
+#endif

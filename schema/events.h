@@ -1,0 +1,56 @@
+/* events.h - the EVENTS codec: arrays of events to columns and back (format.md section 5).
+ *
+ * Flow:     drain -> struct tm_event[] -> tm_encode_segment() -> chunk ... chunk -> tm_decode_segment() -> merge
+ * Owns:     tm_encoder and tm_decoder own their tables and column buffers (about 1 MiB), reused from segment to segment.
+ * Threads:  one object, one thread at a time; segments are independent, so several threads may each decode chunks.
+ */
+#ifndef TIDEMARK_SCHEMA_EVENTS_H
+#define TIDEMARK_SCHEMA_EVENTS_H
+
+#include "kinds.h"
+#include "wire.h"
+
+#define TM_USABLE_UNKNOWN UINT64_MAX
+
+struct tm_event {
+	uint64_t time_ns;  /* after an allocation, before a free; never decreases within a segment */
+	uint64_t begin_ns; /* realloc, unmap, remap: before the call; for other classes equal to time_ns when decoded */
+	uint64_t addr;     /* the new address; text: unused */
+	uint64_t size;     /* the new size, as requested */
+	uint64_t old;      /* free, realloc, unmap, remap: the address given back */
+	uint64_t old_size; /* unmap, remap: bytes given back */
+	uint64_t usable;   /* alloc, realloc: what the allocator really gave, or TM_USABLE_UNKNOWN */
+	uint32_t stack;    /* node id, 0 none */
+	uint32_t heap;     /* heap id, 0 the op's default */
+	uint32_t text;     /* text class: string id */
+	uint8_t op;        /* enum tm_op */
+};
+/* Fields that an op's class does not use are 0 after decoding (usable: TM_USABLE_UNKNOWN). */
+
+/* What glibc gives for a request of this size, below the mmap threshold: the codec's default for `usable`. */
+uint64_t tm_usable_default(uint64_t size);
+
+struct tm_encoder;
+struct tm_encoder *tm_encoder_new(void); /* NULL: out of memory */
+void tm_encoder_free(struct tm_encoder *e);
+/* Appends one segment. Times must not decrease, begin <= time, addresses < TM_ADDRESS_LIMIT, ops of known classes (the caller's duty). */
+void tm_encode_segment(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread, uint64_t base_ns,
+		       const struct tm_event *events, size_t n);
+
+/* An EVENTS payload: header, then segments. */
+void tm_put_events_header(struct tm_bytes *b, uint64_t watermark_ns, uint64_t segments);
+void tm_get_events_header(struct tm_cursor *c, uint64_t *watermark_ns, uint64_t *segments);
+
+struct tm_segment {
+	uint64_t thread;
+	struct tm_event *events; /* owned by the decoder, valid until its next call */
+	size_t count;
+};
+
+struct tm_decoder;
+struct tm_decoder *tm_decoder_new(void);
+void tm_decoder_free(struct tm_decoder *d);
+/* 0; -1 malformed (c->bad too); -2 out of memory. A segment's count is bounded by its op column, so by the payload. */
+int tm_decode_segment(struct tm_decoder *d, struct tm_cursor *c, struct tm_segment *out);
+
+#endif

@@ -1,0 +1,79 @@
+/* kinds.h - every code number of a trace, listed once.
+ *
+ * Flow:  the guest stamps ops into its ring -> the collector writes them -> the analyzer reads them by the same numbers.
+ * Owns:  nothing; numbers and names only, no code that the guest would have to link.
+ * Rule:  a number never changes its meaning; schema/format.md says what each one carries.
+ */
+#ifndef TIDEMARK_SCHEMA_KINDS_H
+#define TIDEMARK_SCHEMA_KINDS_H
+
+#define TM_FORMAT_MAJOR 1
+#define TM_FORMAT_MINOR 0
+#define TM_FILE_MAGIC "TIDEMARK"
+#define TM_FILE_HEADER_BYTES 16
+#define TM_CHUNK_MAGIC 0x4B434D54u
+#define TM_CHUNK_HEADER_BYTES 32
+#define TM_CHUNK_CRITICAL 1u
+#define TM_CHUNK_RAW_MAX (1u << 26)
+#define TM_ADDRESS_LIMIT (1ull << 60) /* addresses at and above it cannot be coded */
+
+/* X(name, number) */
+#define TM_CHUNK_KINDS(X) \
+	X(META, 1) X(STACKS, 2) X(EVENTS, 3) X(NAMES, 4) X(END, 5)
+
+/* X(name, tag) */
+#define TM_RECORD_TAGS(X) \
+	X(INFO, 1) X(STRING, 2) X(PROCESS_START, 3) X(PROCESS_EXIT, 4) X(PROCESS_END, 5) X(THREAD_START, 6) \
+	X(THREAD_END, 7) X(THREAD_NAME, 8) X(MODULE_LOAD, 9) X(MODULE_UNLOAD, 10) X(HEAP, 11) X(FRAME_MODULE, 12) \
+	X(SAMPLES, 13) X(MARK, 14) X(NOTE, 15) X(LOSS, 16) X(ALERT, 17) X(NAME, 18) X(WATERMARK, 19) X(TOTALS, 20)
+
+/* X(identifier, code, api name as the api column shows it). The class is the code's upper three bits. */
+#define TM_OPS(X) \
+	X(MALLOC, 0x00, "malloc") X(CALLOC, 0x01, "calloc") X(REALLOC_NEW, 0x02, "realloc") \
+	X(REALLOCARRAY_NEW, 0x03, "reallocarray") X(POSIX_MEMALIGN, 0x04, "posix_memalign") \
+	X(ALIGNED_ALLOC, 0x05, "aligned_alloc") X(MEMALIGN, 0x06, "memalign") X(VALLOC, 0x07, "valloc") \
+	X(PVALLOC, 0x08, "pvalloc") \
+	X(FREE, 0x20, "free") X(CFREE, 0x21, "cfree") X(FREE_SIZED, 0x22, "free_sized") \
+	X(FREE_ALIGNED_SIZED, 0x23, "free_aligned_sized") X(REALLOC_FREE, 0x24, "realloc") \
+	X(REALLOC, 0x40, "realloc") X(REALLOCARRAY, 0x41, "reallocarray") \
+	X(MMAP, 0x60, "mmap") X(MMAP_FILE, 0x61, "mmap") X(SBRK, 0x62, "sbrk") X(BRK, 0x63, "brk") \
+	X(MUNMAP, 0x80, "munmap") X(SBRK_SHRINK, 0x81, "sbrk") X(BRK_SHRINK, 0x82, "brk") \
+	X(MREMAP, 0xA0, "mremap") \
+	X(MARK, 0xC0, "mark")
+
+enum tm_chunk_kind {
+#define X(name, number) TM_CHUNK_##name = number,
+	TM_CHUNK_KINDS(X)
+#undef X
+};
+
+enum tm_record_tag {
+#define X(name, tag) TM_RECORD_##name = tag,
+	TM_RECORD_TAGS(X)
+#undef X
+};
+
+enum tm_op {
+#define X(name, code, api) TM_OP_##name = code,
+	TM_OPS(X)
+#undef X
+};
+
+enum tm_op_class {
+	TM_CLASS_ALLOC = 0,
+	TM_CLASS_FREE = 1,
+	TM_CLASS_REALLOC = 2,
+	TM_CLASS_MAP = 3,
+	TM_CLASS_UNMAP = 4,
+	TM_CLASS_REMAP = 5,
+	TM_CLASS_TEXT = 6,
+	TM_CLASS_RESERVED = 7, /* in a trace: damage; in a ring: control records (recorder/shm.h) */
+};
+
+#define TM_OP_CLASS(op) ((unsigned)(op) >> 5)
+
+enum tm_end_kind { TM_END_UNKNOWN = 0, TM_END_EXIT = 1, TM_END_SIGNAL = 2, TM_END_EXEC = 3 };
+enum tm_process_flag { TM_PROCESS_FORKED = 1, TM_PROCESS_EXECED = 2, TM_PROCESS_UNRECORDED = 4 };
+enum tm_frame_kind { TM_FRAME_UNKNOWN = 0, TM_FRAME_NATIVE = 1, TM_FRAME_PYTHON = 2, TM_FRAME_KERNEL = 3 };
+
+#endif
