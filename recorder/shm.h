@@ -82,7 +82,7 @@ struct tm_ring {
 };
 _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
 
-/* Records in a ring. Positions are multiples of 8; the data is mapped twice in a row by the guest, so a record is contiguous.
+/* Records in a ring. Positions are multiples of 8; a record never wraps: where it would, PAD fills the ring up to its end.
  * Every record starts with one word:   op:8 | flags:8 | words:16 (of the whole record) | x:16 | y:16   (op in the lowest byte)
  * and a second word, ticks. op is enum tm_op, or a control op below. Then, in words:
  *
@@ -128,6 +128,7 @@ static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words,
  *   EXIT          status                    _exit and its kin
  *   NOTE          text                      text = kind, NUL, sentence
  *   THREAD_END    text                      the thread's name
+ *   PAD           (no ticks)                nothing; the rest of the ring up to its end, at least one word
  *   THREAD_NAME   text                      its name now
  */
 enum tm_control_op {
@@ -145,6 +146,7 @@ enum tm_control_op {
 	TM_CTL_NOTE = 0xEB,
 	TM_CTL_THREAD_END = 0xEC,
 	TM_CTL_THREAD_NAME = 0xED,
+	TM_CTL_PAD = 0xEE,
 };
 
 enum tm_info_key { TM_INFO_EXE = 1, TM_INFO_COMMAND = 2 /* arguments joined by NUL */, TM_INFO_ENV = 3 /* NAME=VALUE, rank variables only */ };

@@ -38,6 +38,8 @@
 #define TM_CALLER __builtin_return_address(0)
 
 #define TM_DEPTH_LIMIT 4096u /* no --max-depth goes beyond this */
+#define TM_EPOCH_QUIET 0xffffffffu   /* record nothing any more: the collector is gone or has closed the session */
+#define TM_EPOCH_ADOPTING 0xfffffffeu /* a fork's child is becoming a process of its own */
 #define TM_NESTED_MAX 64u    /* events of signal handlers that interrupted a hook, kept until it leaves */
 
 struct tm_nested {
@@ -48,13 +50,15 @@ struct tm_nested {
 /* A thread's private state. Made at its first event, unmapped when it ends. */
 struct tm_thread {
 	struct tm_ring *ring;
-	uint8_t *data;      /* the ring's bytes, mapped twice in a row */
+	uint8_t *data;      /* the ring's bytes */
 	uint64_t mask;      /* ring bytes - 1 */
+	uint32_t process;   /* the process number this state was made for */
 	uint64_t pos;       /* bytes written; ring->head as we know it */
 	uint64_t limit;     /* pos may grow to this before the collector's position is read again */
 	uint64_t last_ticks;
 	uint32_t number;    /* of the thread within the process */
 	bool after_loss;    /* the next record carries its whole stack */
+	uint32_t end_rounds; /* rounds of pthread-key destructors seen */
 	uint32_t nested_count;
 	struct tm_nested nested[TM_NESTED_MAX];
 	uintptr_t stack_low, stack_high; /* the memory the thread's stack lies in, 0 until known (frame-pointer walk) */
@@ -69,12 +73,11 @@ struct tm_thread {
 /* The process. Zero means: not attached, every hook goes straight to the real function. */
 struct tm_guest {
 	struct tm_shm *shm;       /* header and ring headers, mapped shared */
-	int session_fd;           /* -1: the session is opened by name for each ring */
+	bool whole;               /* all rings are mapped at once; else each is mapped by the session's path (RLIMIT_AS is set) */
 	char session_path[256];
-	const uint32_t *alive;    /* a MADV_WIPEONFORK page holding the word 1: 0 means that we are a fork's child */
+	_Atomic uint32_t *epoch;  /* in a MADV_WIPEONFORK page: the process number; 0 in a fork's child; TM_EPOCH_QUIET */
 	uint32_t process;         /* process number */
 	uint32_t parent_process;  /* of the process that forked us, 0 if exec'd or first */
-	_Atomic uint32_t quiet;   /* 1: record nothing any more (collector gone or closing, or attaching failed) */
 	_Atomic uint32_t next_thread;
 	uint32_t pid;
 	uintptr_t text_low, text_high;   /* our own code: never a frame */
