@@ -1,0 +1,137 @@
+# tidemark's build. `make help` lists the targets, V=1 shows the commands, BUILD=DIR puts the output elsewhere.
+#
+#     schema/ <- recorder/guest/      build/lib/libtidemark.so     preloaded into the traced program: libc alone
+#     schema/ <- recorder/collector/  build/bin/tidemark-record    its parent: zstd, zlib, libdw, libiberty
+#     schema/ <- analyzer/            build/bin/tidemark           SQLite, zstd, zlib; schema/*.sql are compiled in
+#
+# SANITIZE=address|undefined|thread instruments what can be; the guest lives in programs that are not instrumented, so it gets only
+# checks that need no run-time library (undefined, as traps).
+
+VERSION := 0.1.0
+BUILD ?= build
+PREFIX ?= /usr/local
+CC ?= gcc
+CFLAGS ?= -O2 -g
+FUZZ_SECONDS ?= 60
+
+WARNINGS := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings -Werror
+COMMON := -std=gnu11 $(WARNINGS) -MMD -MP -I. -DTM_TOOL_VERSION='"$(VERSION)"'
+INSTRUMENT := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer $(if $(filter undefined,$(SANITIZE)),-fno-sanitize-recover=all))
+TRAPS := $(if $(filter undefined,$(SANITIZE)),-fsanitize=undefined -fsanitize-undefined-trap-on-error)
+GUEST := -fPIC -fvisibility=hidden -fexceptions -ftls-model=initial-exec -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc \
+	-fno-builtin-free $(TRAPS)
+COLLECTOR_LIBS := -lzstd -lz -ldw -lelf -liberty -lpthread
+ANALYZER_LIBS := -lsqlite3 -lzstd -lz -lpthread -lm
+
+# What apt installs: to build and run, and for the tests only.
+BUILD_PACKAGES := gcc libc6-dev libzstd-dev zlib1g-dev libdw-dev libelf-dev libiberty-dev libsqlite3-dev libunwind-dev sqlite3
+TEST_PACKAGES := python3 zstd binutils g++ clang git gcc-multilib musl-tools redis-tools openmpi-bin heaptrack
+
+objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
+SCHEMA_OBJECTS := $(call objects,schema/*.c)
+GUEST_OBJECTS := $(call objects,recorder/guest/*.c)
+COLLECTOR_OBJECTS := $(call objects,recorder/collector/*.c)
+ANALYZER_OBJECTS := $(call objects,analyzer/*.c) $(BUILD)/obj/gen/sql.o
+UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
+FUZZ_REPLAYS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
+TEST_PROGRAMS := $(UNIT_TESTS) $(FUZZ_REPLAYS) $(patsubst %.c,$(BUILD)/%,$(wildcard tests/integration/tmkdump.c))
+OUTPUTS := $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(BUILD)/lib/libtidemark.so
+# `make -j deps check`: nothing is compiled before what it needs is installed.
+FIRST := $(filter deps,$(MAKECMDGOALS))
+
+Q := $(if $(filter 1,$(V)),,@)
+say = @$(if $(Q),printf '  %-5s %s\n' $(1) $@;) mkdir -p $(@D)
+
+.PHONY: all deps demo check check-long bench fuzz asan ubsan tsan layers format-check format install uninstall clean help test-programs
+.DELETE_ON_ERROR:
+
+all: $(OUTPUTS) ## build everything (the default)
+
+$(BUILD)/obj/recorder/guest/%.o: recorder/guest/%.c Makefile | $(FIRST)
+	$(call say,CC)
+	$(Q)$(CC) $(COMMON) $(CFLAGS) $(GUEST) -c $< -o $@
+
+$(BUILD)/obj/%.o: %.c Makefile | $(FIRST)
+	$(call say,CC)
+	$(Q)$(CC) $(COMMON) $(CFLAGS) $(INSTRUMENT) -c $< -o $@
+
+# tables.sql and views.sql as C strings tm_tables_sql and tm_views_sql.
+$(BUILD)/gen/sql.c: schema/tables.sql schema/views.sql Makefile
+	$(call say,GEN)
+	$(Q)for name in tables views; do \
+		printf 'extern const char tm_%s_sql[];\nconst char tm_%s_sql[] =\n' $$name $$name; \
+		sed -e 's/[\\"]/\\&/g' -e 's/.*/\t"&\\n"/' schema/$$name.sql; echo ';'; done > $@
+
+$(BUILD)/obj/gen/sql.o: $(BUILD)/gen/sql.c | $(FIRST)
+	$(call say,CC)
+	$(Q)$(CC) $(COMMON) $(CFLAGS) $(INSTRUMENT) -c $< -o $@
+
+$(BUILD)/lib/libtidemark.so: $(GUEST_OBJECTS)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) -shared -Wl,-z,defs -Wl,-z,relro -Wl,--as-needed -Wl,-soname=libtidemark.so \
+		-o $@ $^ -ldl -lpthread
+
+$(BUILD)/bin/tidemark-record: $(COLLECTOR_OBJECTS) $(SCHEMA_OBJECTS)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(INSTRUMENT) $(LDFLAGS) -o $@ $^ $(COLLECTOR_LIBS)
+
+$(BUILD)/bin/tidemark: $(ANALYZER_OBJECTS) $(SCHEMA_OBJECTS)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(INSTRUMENT) $(LDFLAGS) -o $@ $^ $(ANALYZER_LIBS)
+
+# A test links the side that its includes name, without its main().
+$(BUILD)/obj/collector.a: $(filter-out %/main.o,$(COLLECTOR_OBJECTS))
+$(BUILD)/obj/analyzer.a: $(filter-out %/main.o,$(ANALYZER_OBJECTS))
+$(BUILD)/obj/schema.a: $(SCHEMA_OBJECTS)
+$(BUILD)/obj/%.a:
+	$(call say,AR)
+	$(Q)rm -f $@; ar rcs $@ $^
+
+includes = $(shell grep -q '^\#include "[./]*$(2)/' $(1) && echo yes)
+define test_program
+$(BUILD)/$(1): $(BUILD)/obj/$(1).o $(2) $(if $(call includes,$(1).c,recorder/collector),$(BUILD)/obj/collector.a) \
+		$(if $(call includes,$(1).c,analyzer),$(BUILD)/obj/analyzer.a) $(BUILD)/obj/schema.a
+	$$(call say,LINK)
+	$$(Q)$$(CC) $$(CFLAGS) $$(INSTRUMENT) $$(LDFLAGS) -o $$@ $$^ \
+		$(if $(call includes,$(1).c,recorder/collector),$(COLLECTOR_LIBS)) $(ANALYZER_LIBS)
+endef
+$(foreach test,$(wildcard tests/unit/test_*.c tests/integration/tmkdump.c),$(eval $(call test_program,$(test:.c=),)))
+$(foreach test,$(wildcard tests/fuzz/fuzz_*.c),$(eval $(call test_program,$(test:.c=),$(BUILD)/obj/tests/fuzz/replay.o)))
+
+test-programs: $(TEST_PROGRAMS)
+
+deps: ## install what is missing, with apt: `make deps demo`, `make deps check`
+	@.ci/install-packages "$(BUILD_PACKAGES)" "$(if $(filter check check-long asan ubsan tsan fuzz bench,$(MAKECMDGOALS)),$(TEST_PACKAGES))"
+
+demo: all ## record a real program, import it, print the answers
+	@fixtures/demo.sh $(BUILD)
+
+check: all test-programs ## run the tests (under 10 minutes); ONLY=PATTERN runs some
+	@python3 tests/run.py --build=$(BUILD) $(if $(ONLY),--only='$(ONLY)')
+
+check-long: all test-programs ## the same, with the tests that take long
+	@python3 tests/run.py --build=$(BUILD) --long $(if $(ONLY),--only='$(ONLY)')
+
+asan: ## run the tests with AddressSanitizer
+	@$(MAKE) BUILD=$(BUILD)/asan SANITIZE=address check
+ubsan: ## run the tests with UndefinedBehaviorSanitizer
+	@$(MAKE) BUILD=$(BUILD)/ubsan SANITIZE=undefined check
+tsan: ## run the tests with ThreadSanitizer
+	@$(MAKE) BUILD=$(BUILD)/tsan SANITIZE=thread check
+
+layers: all ## check that recorder -> schema <- analyzer, and nothing else
+	@tests/layers.sh $(BUILD)
+
+format-check: ## compare the sources with .clang-format
+	@clang-format --dry-run --Werror $(wildcard schema/*.[ch] recorder/*.h recorder/*/*.[ch] analyzer/*.[ch] tests/*/*.[ch])
+
+format: ## rewrite the sources in the style of .clang-format
+	@clang-format -i $(wildcard schema/*.[ch] recorder/*.h recorder/*/*.[ch] analyzer/*.[ch] tests/*/*.[ch])
+
+clean: ## remove the build output
+	rm -rf $(BUILD)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+-include $(wildcard $(BUILD)/obj/*/*.d $(BUILD)/obj/*/*/*.d)
