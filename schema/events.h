@@ -11,6 +11,7 @@
 #include "wire.h"
 
 #define TM_USABLE_UNKNOWN UINT64_MAX
+#define TM_SEGMENT_EVENTS_MAX (1u << 22) /* bounds what a reader needs: a longer run of a thread is several segments */
 
 struct tm_event {
 	uint64_t time_ns;  /* after an allocation, before a free; never decreases within a segment */
@@ -33,7 +34,8 @@ uint64_t tm_usable_default(uint64_t size);
 struct tm_encoder;
 struct tm_encoder *tm_encoder_new(void); /* NULL: out of memory */
 void tm_encoder_free(struct tm_encoder *e);
-/* Appends one segment. Times must not decrease, begin <= time, addresses < TM_ADDRESS_LIMIT, ops of known classes (the caller's duty). */
+/* Appends one segment. Times must not decrease nor be below base_ns, begin <= time, size < 2^64 - 1, addresses < TM_ADDRESS_LIMIT, ops of known
+ * classes (the caller's duty). More than TM_SEGMENT_EVENTS_MAX events, or no memory for the tables: nothing is appended, out->failed is set. */
 void tm_encode_segment(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread, uint64_t base_ns,
 		       const struct tm_event *events, size_t n);
 
@@ -50,7 +52,7 @@ struct tm_segment {
 struct tm_decoder;
 struct tm_decoder *tm_decoder_new(void);
 void tm_decoder_free(struct tm_decoder *d);
-/* 0; -1 malformed (c->bad too); -2 out of memory. A segment's count is bounded by its op column, so by the payload. */
+/* 0; -1 malformed (c->bad too); -2 out of memory. A segment's count is bounded by its op column, so by the payload. out is empty after a failure. */
 int tm_decode_segment(struct tm_decoder *d, struct tm_cursor *c, struct tm_segment *out);
 
 #endif
