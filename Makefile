@@ -59,7 +59,7 @@ $(BUILD)/obj/%.o: %.c Makefile | $(FIRST)
 $(BUILD)/gen/sql.c: schema/tables.sql schema/views.sql Makefile
 	$(call say,GEN)
 	$(Q)for name in tables views; do \
-		printf 'extern const char tm_%s_sql[];\nconst char tm_%s_sql[] =\n' $$name $$name; \
+		printf 'extern const char tm_%s_sql[];\nconst char tm_%s_sql[] = ""\n' $$name $$name; \
 		sed -e 's/[\\"]/\\&/g' -e 's/.*/\t"&\\n"/' schema/$$name.sql; echo ';'; done > $@
 
 $(BUILD)/obj/gen/sql.o: $(BUILD)/gen/sql.c | $(FIRST)
