@@ -1,0 +1,603 @@
+/* events.c - the EVENTS codec: arrays of events to columns and back (format.md section 5).
+ *
+ * Flow:  drain -> struct tm_event[] -> tm_encode_segment() -> chunk ... chunk -> tm_decode_segment() -> merge.
+ *
+ *     event ---> predictions (struct model) ---> codes ---> 11 columns of varints, the all-zero ones left out
+ *                  P  the size a stack last asked for
+ *                  Q  the stack that follows two stacks
+ *                  F  the addresses a size class was lately given back, last in first out
+ *
+ * Idea:  a program repeats itself. Encoder and decoder keep the same small model of the segment so far; what the model foretells costs
+ *        a zero, which zstd then squeezes to almost nothing. Both sides call the same model functions in the same order.
+ * Reset: segments are independent and may be tiny, so tables are emptied by undoing what was touched, not by clearing them.
+ */
+#include "events.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+
+/* The columns in file order. */
+enum column {
+	COLUMN_OP,
+	COLUMN_TIME,
+	COLUMN_BEGIN,
+	COLUMN_HEAP,
+	COLUMN_ADDR,
+	COLUMN_OLD,
+	COLUMN_SIZE,
+	COLUMN_OLD_SIZE,
+	COLUMN_USABLE,
+	COLUMN_STACK,
+	COLUMN_TEXT,
+	COLUMN_COUNT
+};
+
+#define BIT(column) (1u << (column))
+#define NEW_BLOCK (BIT(COLUMN_ADDR) | BIT(COLUMN_SIZE) | BIT(COLUMN_STACK) | BIT(COLUMN_HEAP))
+
+/* Which columns an op's class uses, beside op and time: the table of format.md, turned on its side. */
+static const unsigned columns_of_class[] = {
+	[TM_CLASS_ALLOC] = NEW_BLOCK | BIT(COLUMN_USABLE),
+	[TM_CLASS_FREE] = BIT(COLUMN_HEAP) | BIT(COLUMN_OLD),
+	[TM_CLASS_REALLOC] = NEW_BLOCK | BIT(COLUMN_USABLE) | BIT(COLUMN_BEGIN) | BIT(COLUMN_OLD),
+	[TM_CLASS_MAP] = NEW_BLOCK,
+	[TM_CLASS_UNMAP] = BIT(COLUMN_BEGIN) | BIT(COLUMN_HEAP) | BIT(COLUMN_OLD) | BIT(COLUMN_OLD_SIZE),
+	[TM_CLASS_REMAP] = NEW_BLOCK | BIT(COLUMN_BEGIN) | BIT(COLUMN_OLD) | BIT(COLUMN_OLD_SIZE),
+	[TM_CLASS_TEXT] = BIT(COLUMN_TEXT),
+	[TM_CLASS_RESERVED] = 0,
+};
+
+static bool is_tracked(unsigned class) { return class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC; }
+
+uint64_t tm_usable_default(uint64_t size) {
+	uint64_t usable = ((size + 23) & ~15ull) - 8;
+	return usable < 24 ? 24 : usable;
+}
+
+/* ---- the model: what both sides know of the segment so far ---- */
+
+#define TABLE_SIZE 4096
+#define TOUCHED_MAX 512
+#define FREE_STACK_DEPTH 8
+#define SIZE_CLASS_NONE 0
+#define SIZE_CLASS_MIN 2
+#define SIZE_CLASS_MAX 65
+
+/* The indexes of a table's entries that are not 0; past the limit, clearing the whole table is as cheap. */
+struct touched {
+	uint32_t count;
+	uint16_t index[TOUCHED_MAX];
+};
+
+struct free_stack {
+	uint64_t address[FREE_STACK_DEPTH]; /* a ring: a push onto a full one overwrites the oldest */
+	uint8_t next, count;
+};
+
+struct model {
+	uint64_t time, last_addr, last_old;
+	uint32_t last_stack, last_but_one_stack;
+	uint64_t size_of_stack[TABLE_SIZE];  /* P */
+	uint32_t stack_that_follows[TABLE_SIZE]; /* Q */
+	struct touched touched_sizes, touched_stacks;
+	struct free_stack free_stacks[SIZE_CLASS_MAX + 1];
+};
+
+static void touch(struct touched *t, unsigned index) {
+	if (t->count < TOUCHED_MAX) t->index[t->count] = (uint16_t)index;
+	t->count += t->count <= TOUCHED_MAX;
+}
+
+static void model_reset(struct model *m, uint64_t base_ns) {
+	if (m->touched_sizes.count > TOUCHED_MAX) memset(m->size_of_stack, 0, sizeof m->size_of_stack);
+	else for (uint32_t i = 0; i < m->touched_sizes.count; i++) m->size_of_stack[m->touched_sizes.index[i]] = 0;
+	if (m->touched_stacks.count > TOUCHED_MAX) memset(m->stack_that_follows, 0, sizeof m->stack_that_follows);
+	else for (uint32_t i = 0; i < m->touched_stacks.count; i++) m->stack_that_follows[m->touched_stacks.index[i]] = 0;
+	m->touched_sizes.count = m->touched_stacks.count = 0;
+	for (unsigned c = 0; c <= SIZE_CLASS_MAX; c++) m->free_stacks[c].count = 0;
+	m->time = base_ns;
+	m->last_addr = m->last_old = 0;
+	m->last_stack = m->last_but_one_stack = 0;
+}
+
+static inline unsigned size_class(uint64_t size) {
+	uint64_t c = (size + 23) / 16;
+	if (c > SIZE_CLASS_MAX) return SIZE_CLASS_NONE;
+	return c < SIZE_CLASS_MIN ? SIZE_CLASS_MIN : (unsigned)c;
+}
+
+static inline void push_free(struct model *m, unsigned class, uint64_t address) {
+	if (class == SIZE_CLASS_NONE) return;
+	struct free_stack *f = &m->free_stacks[class];
+	f->address[f->next] = address;
+	f->next = (f->next + 1) % FREE_STACK_DEPTH;
+	f->count += f->count < FREE_STACK_DEPTH;
+}
+
+static inline bool top_free(const struct model *m, unsigned class, uint64_t *address) {
+	const struct free_stack *f = &m->free_stacks[class];
+	*address = f->address[(f->next - 1u) % FREE_STACK_DEPTH];
+	return class != SIZE_CLASS_NONE && f->count;
+}
+
+static inline void pop_free(struct model *m, unsigned class) {
+	struct free_stack *f = &m->free_stacks[class];
+	f->next = (f->next - 1u) % FREE_STACK_DEPTH;
+	f->count--;
+}
+
+static inline unsigned follower_index(const struct model *m) {
+	return ((m->last_stack * 0x9E3779B1u) ^ (m->last_but_one_stack * 0x85EBCA77u)) >> 20;
+}
+
+static inline void learn_stack(struct model *m, unsigned index, uint32_t stack, bool foretold) {
+	if (!foretold) {
+		m->stack_that_follows[index] = stack;
+		touch(&m->touched_stacks, index);
+	}
+	m->last_but_one_stack = m->last_stack;
+	m->last_stack = stack;
+}
+
+static inline void learn_size(struct model *m, uint32_t stack, uint64_t size, bool foretold) {
+	if (foretold) return;
+	m->size_of_stack[stack % TABLE_SIZE] = size;
+	touch(&m->touched_sizes, stack % TABLE_SIZE);
+}
+
+/* A(d) of format.md: nearly all addresses are multiples of 16. */
+static inline uint64_t address_code(uint64_t from, uint64_t to) {
+	int64_t d = (int64_t)(to - from);
+	return d % 16 ? 2 * tm_zigzag(d) + 1 : 2 * tm_zigzag(d / 16);
+}
+
+static inline uint64_t address_step(uint64_t from, uint64_t code) {
+	int64_t d = tm_unzigzag(code >> 1);
+	return from + (code & 1 ? (uint64_t)d : (uint64_t)d * 16);
+}
+
+/* ---- the encoder ---- */
+
+struct out_column {
+	struct tm_bytes bytes;
+	uint64_t any; /* all codes ORed: 0 leaves the column out */
+};
+
+/* An address that was allocated in this segment, and the ordinal of the event that did it. Slots of an older generation are empty. */
+struct slot {
+	uint64_t address;
+	uint32_t ordinal;
+	uint32_t generation : 24, size_class : 8;
+};
+
+#define GIVEN_BACK UINT32_MAX
+#define GENERATION_MAX ((1u << 24) - 1)
+#define SLOTS_MIN 256
+
+struct tm_encoder {
+	struct model model;
+	struct out_column columns[COLUMN_COUNT];
+	struct slot *slots; /* open addressing, linear probing */
+	size_t capacity;    /* slots allocated, a power of two */
+	size_t mask;        /* slots used by this segment, less one */
+	size_t used;
+	uint32_t generation;
+	uint32_t ordinals;   /* alloc and realloc events so far */
+	uint64_t seed[2];    /* the addresses come from the traced program: it must not be able to choose collisions */
+};
+
+struct tm_encoder *tm_encoder_new(void) {
+	struct tm_encoder *e = calloc(1, sizeof *e);
+	if (!e) return NULL;
+	e->slots = calloc(SLOTS_MIN, sizeof *e->slots);
+	if (!e->slots) {
+		free(e);
+		return NULL;
+	}
+	e->capacity = SLOTS_MIN;
+	if (getrandom(e->seed, sizeof e->seed, GRND_NONBLOCK) != sizeof e->seed) e->seed[0] = e->seed[1] = (uint64_t)(uintptr_t)e;
+	e->seed[1] |= 1;
+	return e;
+}
+
+void tm_encoder_free(struct tm_encoder *e) {
+	if (!e) return;
+	for (int i = 0; i < COLUMN_COUNT; i++) tm_bytes_release(&e->columns[i].bytes);
+	free(e->slots);
+	free(e);
+}
+
+/* A small segment uses only the front of a table that a large one has grown: it stays in the cache. */
+static void slots_reset(struct tm_encoder *e, size_t events) {
+	size_t wanted = SLOTS_MIN;
+	while (wanted < e->capacity && wanted < 2 * events) wanted *= 2;
+	e->mask = wanted - 1;
+	e->used = 0;
+	if (e->generation++ < GENERATION_MAX) return;
+	memset(e->slots, 0, e->capacity * sizeof *e->slots);
+	e->generation = 1;
+}
+
+static inline size_t slot_hash(const struct tm_encoder *e, uint64_t address) {
+	unsigned __int128 product = (unsigned __int128)(address ^ e->seed[0]) * e->seed[1];
+	return (size_t)(product >> 64) ^ (size_t)product;
+}
+
+/* The address's slot, or the empty one where it belongs. */
+static inline struct slot *slot_find(const struct tm_encoder *e, uint64_t address) {
+	for (size_t i = slot_hash(e, address) & e->mask;; i = (i + 1) & e->mask) {
+		struct slot *s = &e->slots[i];
+		if (s->generation != e->generation || s->address == address) return s;
+	}
+}
+
+static bool slots_grow(struct tm_encoder *e) {
+	struct slot *old = e->slots;
+	size_t old_count = e->mask + 1;
+	e->slots = calloc(old_count, 2 * sizeof *old);
+	if (!e->slots) {
+		e->slots = old;
+		return false;
+	}
+	e->capacity = old_count * 2;
+	e->mask = e->capacity - 1;
+	e->used = 0;
+	for (size_t i = 0; i < old_count; i++) {
+		if (old[i].generation != e->generation || old[i].ordinal == GIVEN_BACK) continue;
+		*slot_find(e, old[i].address) = old[i];
+		e->used++;
+	}
+	free(old);
+	return true;
+}
+
+static bool remember_block(struct tm_encoder *e, uint64_t address, unsigned class) {
+	struct slot *s = slot_find(e, address);
+	if (s->generation != e->generation) {
+		if (++e->used * 2 > e->mask + 1) {
+			if (!slots_grow(e)) return false;
+			e->used++;
+			s = slot_find(e, address);
+		}
+	}
+	*s = (struct slot){ .address = address, .ordinal = e->ordinals++, .generation = e->generation, .size_class = class & 0xff };
+	return true;
+}
+
+static inline void put_code(struct tm_encoder *e, enum column column, uint64_t code) {
+	struct out_column *c = &e->columns[column];
+	c->any |= code;
+	c->bytes.size = (size_t)(tm_varint_write(c->bytes.data + c->bytes.size, code) - c->bytes.data);
+}
+
+static inline void encode_stack(struct tm_encoder *e, uint32_t stack) {
+	struct model *m = &e->model;
+	unsigned index = follower_index(m);
+	bool foretold = m->stack_that_follows[index] == stack;
+	put_code(e, COLUMN_STACK, foretold ? 0 : (uint64_t)stack + 1);
+	learn_stack(m, index, stack, foretold);
+}
+
+static inline void encode_size(struct tm_encoder *e, uint32_t stack, uint64_t size) {
+	struct model *m = &e->model;
+	bool foretold = m->size_of_stack[stack % TABLE_SIZE] == size;
+	put_code(e, COLUMN_SIZE, foretold ? 0 : size + 1);
+	learn_size(m, stack, size, foretold);
+}
+
+/* Returns the size class of the block given back if this segment allocated it, so that its address may come again. */
+static inline unsigned encode_old(struct tm_encoder *e, unsigned class, uint64_t old) {
+	struct model *m = &e->model;
+	unsigned block_class = SIZE_CLASS_NONE;
+	struct slot *s = class == TM_CLASS_FREE || class == TM_CLASS_REALLOC ? slot_find(e, old) : NULL;
+	if (s && s->generation == e->generation && s->ordinal != GIVEN_BACK) {
+		put_code(e, COLUMN_OLD, (uint64_t)(e->ordinals - 1 - s->ordinal) + 1);
+		s->ordinal = GIVEN_BACK;
+		block_class = s->size_class;
+	} else {
+		if (s) put_code(e, COLUMN_OLD, 0);
+		put_code(e, COLUMN_OLD, address_code(m->last_old, old));
+	}
+	m->last_old = old;
+	return block_class;
+}
+
+static inline void encode_addr(struct tm_encoder *e, unsigned class, const struct tm_event *v) {
+	struct model *m = &e->model;
+	unsigned block_class = size_class(v->size);
+	uint64_t top, reference = class == TM_CLASS_REALLOC || class == TM_CLASS_REMAP ? v->old : m->last_addr;
+	if (class == TM_CLASS_ALLOC && top_free(m, block_class, &top) && top == v->addr) {
+		put_code(e, COLUMN_ADDR, 0);
+		pop_free(m, block_class);
+	} else {
+		put_code(e, COLUMN_ADDR, address_code(reference, v->addr) + 1);
+	}
+	m->last_addr = v->addr;
+}
+
+static inline uint64_t usable_code(uint64_t size, uint64_t usable) {
+	if (usable == TM_USABLE_UNKNOWN) return 1;
+	uint64_t difference = usable - tm_usable_default(size);
+	if (!difference) return 0;
+	uint64_t code = tm_zigzag((int64_t)difference) + 1;
+	return code ? code : 1;
+}
+
+/* The order of the columns is that of format.md's last line. */
+static inline bool encode_event(struct tm_encoder *e, const struct tm_event *v) {
+	struct model *m = &e->model;
+	unsigned class = TM_OP_CLASS(v->op), uses = columns_of_class[class], old_class = SIZE_CLASS_NONE;
+	put_code(e, COLUMN_TIME, v->time_ns - m->time);
+	m->time = v->time_ns;
+	if (uses & BIT(COLUMN_BEGIN)) put_code(e, COLUMN_BEGIN, v->time_ns - v->begin_ns);
+	if (uses & BIT(COLUMN_HEAP)) put_code(e, COLUMN_HEAP, v->heap);
+	if (uses & BIT(COLUMN_STACK)) encode_stack(e, v->stack);
+	if (uses & BIT(COLUMN_SIZE)) encode_size(e, v->stack, v->size);
+	if (uses & BIT(COLUMN_OLD)) old_class = encode_old(e, class, v->old);
+	if (uses & BIT(COLUMN_ADDR)) encode_addr(e, class, v);
+	if (class == TM_CLASS_FREE || v->addr != v->old) push_free(m, old_class, v->old);
+	if (uses & BIT(COLUMN_OLD_SIZE)) put_code(e, COLUMN_OLD_SIZE, v->old_size);
+	if (uses & BIT(COLUMN_USABLE)) put_code(e, COLUMN_USABLE, usable_code(v->size, v->usable));
+	if (uses & BIT(COLUMN_TEXT)) put_code(e, COLUMN_TEXT, v->text);
+	return !is_tracked(class) || remember_block(e, v->addr, size_class(v->size));
+}
+
+#define BATCH_EVENTS 1024
+#define CODES_PER_ENTRY_MAX 2 /* column old */
+
+/* Room is made for a batch at a time, so that the codes themselves are written without a check. */
+static bool columns_reserve(struct tm_encoder *e, size_t events) {
+	bool ok = true;
+	for (int i = COLUMN_OP + 1; i < COLUMN_COUNT; i++)
+		ok &= tm_bytes_reserve(&e->columns[i].bytes, events * CODES_PER_ENTRY_MAX * TM_VARINT_MAX_BYTES);
+	return ok & tm_bytes_reserve(&e->columns[COLUMN_OP].bytes, events);
+}
+
+static bool encode_columns(struct tm_encoder *e, const struct tm_event *events, size_t n) {
+	struct tm_bytes *ops = &e->columns[COLUMN_OP].bytes;
+	for (size_t done = 0; done < n;) {
+		size_t batch = n - done < BATCH_EVENTS ? n - done : BATCH_EVENTS;
+		if (!columns_reserve(e, batch)) return false;
+		for (const struct tm_event *v = events + done, *end = v + batch; v < end; v++) {
+			ops->data[ops->size++] = v->op;
+			if (!encode_event(e, v)) return false;
+		}
+		done += batch;
+	}
+	return true;
+}
+
+void tm_encode_segment(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread, uint64_t base_ns,
+		       const struct tm_event *events, size_t n) {
+	model_reset(&e->model, base_ns);
+	slots_reset(e, n);
+	e->ordinals = 0;
+	for (int i = 0; i < COLUMN_COUNT; i++) {
+		tm_bytes_clear(&e->columns[i].bytes);
+		e->columns[i].any = 0;
+	}
+	if (n > TM_SEGMENT_EVENTS_MAX || !encode_columns(e, events, n)) {
+		out->failed = true;
+		return;
+	}
+	tm_put_varint(out, thread);
+	tm_put_varint(out, base_ns);
+	tm_put_varint(out, n);
+	for (int i = 0; i < COLUMN_COUNT; i++) {
+		const struct out_column *c = &e->columns[i];
+		tm_put_string(out, c->bytes.data, i == COLUMN_OP || c->any ? c->bytes.size : 0);
+	}
+}
+
+/* ---- the decoder ---- */
+
+struct in_column {
+	struct tm_cursor cursor;
+	bool absent; /* every varint of it is 0 */
+};
+
+/* What the nth alloc or realloc of the segment gave; live until a code refers to it. */
+struct block {
+	uint64_t address;
+	uint8_t size_class;
+	bool live;
+};
+
+struct tm_decoder {
+	struct model model;
+	struct in_column columns[COLUMN_COUNT];
+	struct tm_event *events;
+	struct block *blocks;
+	size_t capacity; /* of both */
+	uint32_t block_count;
+	bool damaged;
+};
+
+struct tm_decoder *tm_decoder_new(void) { return calloc(1, sizeof(struct tm_decoder)); }
+
+void tm_decoder_free(struct tm_decoder *d) {
+	if (!d) return;
+	free(d->events);
+	free(d->blocks);
+	free(d);
+}
+
+static uint64_t get_code_slow(struct in_column *c) { return c->absent ? 0 : tm_get_varint_slow(&c->cursor); }
+
+static inline uint64_t get_code(struct tm_decoder *d, enum column column) {
+	struct in_column *c = &d->columns[column];
+	const uint8_t *p = c->cursor.p;
+	if (c->cursor.end - p < 3) return get_code_slow(c);
+	if (p[0] < 0x80) {
+		c->cursor.p = p + 1;
+		return p[0];
+	}
+	if (p[1] < 0x80) {
+		c->cursor.p = p + 2;
+		return (p[0] & 0x7fu) | (uint64_t)p[1] << 7;
+	}
+	if (p[2] < 0x80) {
+		c->cursor.p = p + 3;
+		return (p[0] & 0x7fu) | (p[1] & 0x7fu) << 7 | (uint64_t)p[2] << 14;
+	}
+	return get_code_slow(c);
+}
+
+static inline uint32_t get_id(struct tm_decoder *d, enum column column) {
+	uint64_t id = get_code(d, column);
+	if (id > UINT32_MAX) d->damaged = true;
+	return (uint32_t)id;
+}
+
+static inline uint32_t decode_stack(struct tm_decoder *d) {
+	struct model *m = &d->model;
+	unsigned index = follower_index(m);
+	uint64_t code = get_code(d, COLUMN_STACK);
+	if (code > (uint64_t)UINT32_MAX + 1) d->damaged = true;
+	uint32_t stack = code ? (uint32_t)(code - 1) : m->stack_that_follows[index];
+	learn_stack(m, index, stack, !code);
+	return stack;
+}
+
+static inline uint64_t decode_size(struct tm_decoder *d, uint32_t stack) {
+	struct model *m = &d->model;
+	uint64_t code = get_code(d, COLUMN_SIZE);
+	uint64_t size = code ? code - 1 : m->size_of_stack[stack % TABLE_SIZE];
+	learn_size(m, stack, size, !code);
+	return size;
+}
+
+/* The address given back by the block `back` places before the newest; *block_class is its size class. */
+static inline uint64_t give_back(struct tm_decoder *d, uint64_t back, unsigned *block_class) {
+	if (back >= d->block_count || !d->blocks[d->block_count - 1 - back].live) {
+		d->damaged = true;
+		return 0;
+	}
+	struct block *b = &d->blocks[d->block_count - 1 - back];
+	b->live = false;
+	*block_class = b->size_class;
+	return b->address;
+}
+
+static inline uint64_t decode_old(struct tm_decoder *d, unsigned class, unsigned *block_class) {
+	struct model *m = &d->model;
+	uint64_t code = class == TM_CLASS_FREE || class == TM_CLASS_REALLOC ? get_code(d, COLUMN_OLD) : 0;
+	if (code) m->last_old = give_back(d, code - 1, block_class);
+	else m->last_old = address_step(m->last_old, get_code(d, COLUMN_OLD));
+	if (m->last_old >= TM_ADDRESS_LIMIT) d->damaged = true;
+	return m->last_old;
+}
+
+static inline uint64_t decode_addr(struct tm_decoder *d, unsigned class, const struct tm_event *v) {
+	struct model *m = &d->model;
+	unsigned block_class = size_class(v->size);
+	uint64_t reference = class == TM_CLASS_REALLOC || class == TM_CLASS_REMAP ? v->old : m->last_addr;
+	uint64_t code = get_code(d, COLUMN_ADDR), address;
+	if (code) {
+		address = address_step(reference, code - 1);
+	} else if (class == TM_CLASS_ALLOC && top_free(m, block_class, &address)) {
+		pop_free(m, block_class);
+	} else {
+		d->damaged = true;
+		address = 0;
+	}
+	if (address >= TM_ADDRESS_LIMIT) d->damaged = true;
+	return m->last_addr = address;
+}
+
+static inline uint64_t decode_usable(struct tm_decoder *d, uint64_t size) {
+	uint64_t code = get_code(d, COLUMN_USABLE);
+	if (code == 1) return TM_USABLE_UNKNOWN;
+	return tm_usable_default(size) + (code ? (uint64_t)tm_unzigzag(code - 1) : 0);
+}
+
+static inline uint64_t decode_time(struct tm_decoder *d) {
+	uint64_t before = d->model.time;
+	d->model.time += get_code(d, COLUMN_TIME);
+	if (d->model.time < before) d->damaged = true;
+	return d->model.time;
+}
+
+static inline uint64_t decode_begin(struct tm_decoder *d) {
+	uint64_t ago = get_code(d, COLUMN_BEGIN);
+	if (ago > d->model.time) d->damaged = true;
+	return d->model.time - ago;
+}
+
+/* Mirrors encode_event(). */
+static inline void decode_event(struct tm_decoder *d, uint8_t op, struct tm_event *out) {
+	struct model *m = &d->model;
+	unsigned class = TM_OP_CLASS(op), uses = columns_of_class[class], old_class = SIZE_CLASS_NONE;
+	struct tm_event v = { .time_ns = decode_time(d), .usable = TM_USABLE_UNKNOWN, .op = op };
+	v.begin_ns = uses & BIT(COLUMN_BEGIN) ? decode_begin(d) : v.time_ns;
+	if (class == TM_CLASS_RESERVED) d->damaged = true;
+	if (uses & BIT(COLUMN_HEAP)) v.heap = get_id(d, COLUMN_HEAP);
+	if (uses & BIT(COLUMN_STACK)) v.stack = decode_stack(d);
+	if (uses & BIT(COLUMN_SIZE)) v.size = decode_size(d, v.stack);
+	if (uses & BIT(COLUMN_OLD)) v.old = decode_old(d, class, &old_class);
+	if (uses & BIT(COLUMN_ADDR)) v.addr = decode_addr(d, class, &v);
+	if (class == TM_CLASS_FREE || v.addr != v.old) push_free(m, old_class, v.old);
+	if (uses & BIT(COLUMN_OLD_SIZE)) v.old_size = get_code(d, COLUMN_OLD_SIZE);
+	if (uses & BIT(COLUMN_USABLE)) v.usable = decode_usable(d, v.size);
+	if (uses & BIT(COLUMN_TEXT)) v.text = get_id(d, COLUMN_TEXT);
+	if (is_tracked(class)) d->blocks[d->block_count++] = (struct block){ v.addr, (uint8_t)size_class(v.size), true };
+	*out = v;
+}
+
+static bool decoder_reserve(struct tm_decoder *d, size_t n) {
+	if (n <= d->capacity) return true;
+	free(d->events);
+	free(d->blocks);
+	d->events = malloc(n * sizeof *d->events);
+	d->blocks = malloc(n * sizeof *d->blocks);
+	d->capacity = d->events && d->blocks ? n : 0;
+	return d->capacity != 0;
+}
+
+/* Splits the segment into its columns; their lengths are checked here, their content as it is decoded. */
+static bool take_columns(struct tm_decoder *d, struct tm_cursor *c, uint64_t n) {
+	for (int i = 0; i < COLUMN_COUNT; i++) {
+		struct tm_cursor block = tm_get_block(c);
+		d->columns[i] = (struct in_column){ block, block.p == block.end };
+	}
+	const struct tm_cursor *ops = &d->columns[COLUMN_OP].cursor;
+	return !c->bad && n <= TM_SEGMENT_EVENTS_MAX && n == (uint64_t)(ops->end - ops->p);
+}
+
+static bool columns_are_used_up(const struct tm_decoder *d) {
+	for (int i = COLUMN_OP + 1; i < COLUMN_COUNT; i++) {
+		const struct tm_cursor *c = &d->columns[i].cursor;
+		if (c->bad || c->p != c->end) return false;
+	}
+	return true;
+}
+
+int tm_decode_segment(struct tm_decoder *d, struct tm_cursor *c, struct tm_segment *out) {
+	*out = (struct tm_segment){ 0 };
+	uint64_t thread = tm_get_varint(c), base_ns = tm_get_varint(c), n = tm_get_varint(c);
+	if (!take_columns(d, c, n)) goto damaged;
+	if (!decoder_reserve(d, (size_t)n)) return -2;
+	model_reset(&d->model, base_ns);
+	d->block_count = 0;
+	d->damaged = false;
+	const uint8_t *ops = d->columns[COLUMN_OP].cursor.p;
+	for (size_t i = 0; i < n && !d->damaged; i++) decode_event(d, ops[i], &d->events[i]);
+	if (d->damaged || !columns_are_used_up(d)) goto damaged;
+	*out = (struct tm_segment){ thread, d->events, (size_t)n };
+	return 0;
+damaged:
+	c->bad = true;
+	return -1;
+}
+
+/* ---- the payload's head ---- */
+
+void tm_put_events_header(struct tm_bytes *b, uint64_t watermark_ns, uint64_t segments) {
+	tm_put_varint(b, watermark_ns);
+	tm_put_varint(b, segments);
+}
+
+void tm_get_events_header(struct tm_cursor *c, uint64_t *watermark_ns, uint64_t *segments) {
+	*watermark_ns = tm_get_varint(c);
+	*segments = tm_get_varint(c);
+}
