@@ -1,0 +1,433 @@
+-- tables.sql - the tables of a tidemark database.
+--
+-- Flow:   import (analyzer/store.c) creates them, fills them in one pass and adds the indexes at the bottom last -> views.sql -> reports.
+-- Idea:   SQLite has no hash aggregation, so everything a report adds up is added up during import and lies here as an aggregate
+--         (heap_total, site_total, timeline, ...). Only allocation_packed grows with the number of allocations; nothing but the view
+--         `allocation` reads it.
+-- Times:  integer nanoseconds since the start of the earliest trace in the database. Columns of times end in _ns.
+-- Sizes:  integer bytes as the program requested them, unless a column says otherwise. Columns of sizes end in _bytes.
+-- NULL:   unknown, or does not apply. Unknown is never 0.
+-- Ids:    unique over the database, also with several traces in it. They count up but may have holes.
+-- Sampled traces (trace.sample_bytes > 0): counts and bytes of estimated heaps are sums of size * weight and of weight, rounded once, when they
+--         are written. heap.estimated and process.estimated say where.
+
+-- What this database is. Keys: schema_version (of these tables), tool_version (of the tidemark that made it).
+CREATE TABLE meta (
+	key   TEXT PRIMARY KEY NOT NULL,
+	value TEXT
+);
+
+-- One row for each trace file in the database.
+CREATE TABLE trace (
+	id              INTEGER PRIMARY KEY,
+	path            TEXT NOT NULL,    -- as given to import
+	host            TEXT,             -- where it was recorded; NULL unknown
+	job             TEXT,             -- the batch system's job id; NULL none
+	format_version  TEXT NOT NULL,    -- "major.minor" of the trace format
+	start_unix_ns   INTEGER,          -- wall clock at the trace's own time 0, ns since 1970; NULL unknown
+	clock           TEXT,             -- tsc or monotonic; NULL unknown
+	clock_offset_ns INTEGER NOT NULL, -- added to the trace's own times to make the times of this database
+	sample_bytes    INTEGER NOT NULL, -- mean of the Poisson sampling; 0: every allocation was recorded
+	complete        INTEGER NOT NULL, -- 1: nothing is missing that could have been had; 0: the file is cut, or its recorder lost something
+	command         TEXT,             -- the recorded command, arguments joined by spaces; NULL unknown
+	tool_version    TEXT,             -- of the recorder; NULL unknown
+	file_bytes      INTEGER NOT NULL, -- size of the trace file
+	sound_bytes     INTEGER NOT NULL, -- of these, bytes before the place where reading stopped (= file_bytes for a whole file)
+	cut_reason      TEXT,             -- why reading stopped before the end; NULL: the trace was closed and read to its end
+	events          INTEGER NOT NULL, -- allocations and frees read, a realloc counting as both, and marks
+	end_ns          INTEGER NOT NULL  -- the last time the trace knows of
+);
+
+-- Every key and value that the recorder wrote about the run, known to this version or not.
+CREATE TABLE trace_info (
+	trace_id INTEGER NOT NULL, -- trace.id
+	key      TEXT NOT NULL,
+	value    TEXT,
+	PRIMARY KEY (trace_id, key)
+) WITHOUT ROWID;
+
+-- Every process of the recorded trees, also those that never allocated. An exec ends one row and starts another with the same pid.
+CREATE TABLE process (
+	id              INTEGER PRIMARY KEY,
+	trace_id        INTEGER NOT NULL, -- trace.id
+	pid             INTEGER NOT NULL, -- the system's process id, as seen inside the program's pid namespace
+	parent_id       INTEGER,          -- process.id of the one that forked it, or that became it by exec; NULL: the recorder started it
+	rank            INTEGER,          -- rank in the launcher's world (MPI, torchrun, Slurm); NULL none
+	local_rank      INTEGER,          -- rank on its host; NULL none
+	world_size      INTEGER,          -- number of ranks; NULL none
+	host            TEXT,             -- NULL unknown
+	exe             TEXT,             -- path of the executable; NULL unknown
+	command         TEXT,             -- arguments joined by spaces; NULL unknown or dropped by --args=drop
+	start_ns        INTEGER NOT NULL,
+	exit_ns         INTEGER,          -- when it began to leave (main returned, exit was called, the interpreter finalizes); = end_ns where it was
+	                                  -- killed or exec'd; NULL never (views may rely on a value)
+	end_ns          INTEGER NOT NULL, -- its last event, or its death if that is known and later
+	end_kind        TEXT NOT NULL,    -- exit, signal, exec, unknown
+	end_code        INTEGER,          -- exit status, or signal number; NULL for exec and unknown
+	forked          INTEGER NOT NULL, -- 1: made by fork; blocks inherited are not rows of it
+	execed          INTEGER NOT NULL, -- 1: made by exec
+	recorded        INTEGER NOT NULL, -- 0: it could not be recorded (static, 32-bit, ...); note says why
+	inherited_frees INTEGER NOT NULL, -- frees of blocks that it inherited over fork; in no other number
+	estimated       INTEGER NOT NULL  -- 1: its numbers are estimates from samples
+);
+
+CREATE TABLE thread (
+	id         INTEGER PRIMARY KEY,
+	process_id INTEGER NOT NULL, -- process.id
+	tid        INTEGER NOT NULL, -- the system's thread id
+	name       TEXT,             -- the last one it had; NULL unknown
+	start_ns   INTEGER,          -- first seen; NULL unknown
+	end_ns     INTEGER           -- NULL: it lived as long as its process
+);
+
+-- Anything that hands out memory, one row for each process that used it.
+CREATE TABLE heap (
+	id         INTEGER PRIMARY KEY,
+	process_id INTEGER NOT NULL, -- process.id
+	name       TEXT NOT NULL,    -- malloc, mmap (anonymous mappings and brk), mmap-file (mapped files), cuda:0, torch.cpu, a pool's own name
+	kind       TEXT NOT NULL,    -- host, mapping, file, device, pool, ...
+	device     INTEGER,          -- index of the device; NULL: host memory
+	parent_id  INTEGER,          -- heap.id of the heap that its memory comes from; NULL: from the system, a root heap
+	is_root    INTEGER NOT NULL, -- 1: added into its process' live bytes and peak. mmap-file is not: its pages belong to the page cache
+	estimated  INTEGER NOT NULL  -- 1: its numbers are estimates from samples
+);
+
+CREATE TABLE module (
+	id           INTEGER PRIMARY KEY,
+	process_id   INTEGER NOT NULL, -- process.id
+	path         TEXT NOT NULL,
+	build_id     TEXT,             -- hexadecimal; NULL: it has none
+	base_address INTEGER NOT NULL, -- load bias: address - base_address is the ELF virtual address
+	low_address  INTEGER NOT NULL, -- lowest mapped address
+	size_bytes   INTEGER NOT NULL, -- mapped extent from low_address
+	load_ns      INTEGER NOT NULL, -- when it was first seen
+	unload_ns    INTEGER           -- NULL: it stayed
+);
+
+-- One row for each place in the code that a stack names. A native address into which functions were inlined gives several rows: one of kind
+-- native for the function that was compiled there, one of kind inline for each function inlined into it, all with its module and offset.
+CREATE TABLE frame (
+	id            INTEGER PRIMARY KEY,
+	kind          TEXT NOT NULL,    -- native, inline, python, kernel, unknown (no module at all)
+	function      TEXT,             -- demangled; NULL unless a symbol's range covers the address
+	file          TEXT,             -- source file; NULL unknown
+	line          INTEGER,          -- source line; NULL unknown
+	module_id     INTEGER,          -- module.id; NULL for kind unknown
+	module_offset INTEGER,          -- return address - base_address; for kind unknown the return address itself; NULL for python
+	is_wrapper    INTEGER NOT NULL  -- 1: it belongs to an allocator, so it is never a site (schema/wrappers.h lists them)
+);
+
+-- The tree of call stacks. A stack is its innermost node; its ancestors lead outward to main. Ids are the database's own: inlined functions are
+-- nodes of their own here, and frames of operator new at the inner end are left out (allocation.api says what was called).
+CREATE TABLE stack (
+	id            INTEGER PRIMARY KEY, -- 0 is the empty stack: none was taken
+	parent_id     INTEGER,             -- stack.id one frame further out; 0: this one is outermost; NULL for 0 itself
+	frame_id      INTEGER,             -- frame.id; NULL for 0
+	depth         INTEGER NOT NULL,    -- number of frames from here outward; 0 for 0
+	site_frame_id INTEGER              -- frame.id of the site: the innermost Python frame, else the innermost that is no allocator's wrapper, else
+	                                   -- the innermost; NULL for 0
+);
+
+-- A named interval on one thread. Row 0 is [unscoped], with NULL for everything but its name and depth.
+CREATE TABLE scope (
+	id         INTEGER PRIMARY KEY,
+	parent_id  INTEGER,          -- scope.id of the scope it was opened in; NULL: none
+	process_id INTEGER,          -- process.id
+	thread_id  INTEGER,          -- thread.id
+	name       TEXT NOT NULL,
+	category   TEXT,             -- who named it: api, nvtx, itt, torch, python; NULL for 0
+	start_ns   INTEGER,
+	end_ns     INTEGER,
+	end_kind   TEXT,             -- closed, exception, abandoned, thread, process
+	depth      INTEGER NOT NULL  -- number of scopes around it
+);
+
+-- A process-wide interval that repeats, such as a training iteration.
+CREATE TABLE step (
+	process_id INTEGER NOT NULL, -- process.id
+	n          INTEGER NOT NULL, -- its number, as the program gave it
+	start_ns   INTEGER NOT NULL,
+	end_ns     INTEGER           -- the next step's start, the last one's process exit
+);
+
+-- What allocation_packed rows have in common: who called what.
+CREATE TABLE allocation_origin (
+	id         INTEGER PRIMARY KEY,
+	process_id INTEGER NOT NULL, -- process.id
+	heap_id    INTEGER NOT NULL, -- heap.id
+	thread_id  INTEGER NOT NULL, -- thread.id of the thread that allocated
+	api        TEXT NOT NULL     -- the C function that was called: malloc, calloc, realloc, posix_memalign, ..., mmap, mremap, sbrk, brk
+);
+
+-- One row for each block, in the order in which blocks ended; those still live at the end come last. Read it through the view `allocation`.
+-- A mapping that is given back in parts has one row for each part that has a lifetime of its own: all have the mapping's alloc_ns and stack, their
+-- sizes add up to its size, and the parts that outlived a partial munmap name the part given back in realloc_of_id.
+CREATE TABLE allocation_packed (
+	id             INTEGER PRIMARY KEY,
+	origin_id      INTEGER NOT NULL, -- allocation_origin.id
+	address        INTEGER NOT NULL,
+	size_bytes     INTEGER NOT NULL, -- as requested
+	slack_bytes    INTEGER,          -- what the allocator gave beyond that; NULL unknown
+	alloc_ns       INTEGER NOT NULL, -- just after the allocator returned
+	stack_id       INTEGER NOT NULL, -- stack.id
+	lifetime_ns    INTEGER,          -- until just before it was freed; NULL: never freed
+	free_thread    INTEGER,          -- thread.id that freed it, 0: the one that allocated it; NULL: never freed, or its free was lost
+	realloc_of_id  INTEGER,          -- id of the block that realloc or mremap turned into this one, or that a mapping was split from; NULL none
+	weight         REAL              -- how many blocks it stands for in a sampled trace, 1/(1-exp(-size/mean)); NULL: exactly 1
+);
+
+-- A named instant.
+CREATE TABLE mark (
+	id         INTEGER PRIMARY KEY,
+	process_id INTEGER NOT NULL, -- process.id
+	thread_id  INTEGER,          -- thread.id; NULL: made by the recorder
+	name       TEXT NOT NULL,
+	ts_ns      INTEGER NOT NULL
+);
+
+-- What the recorder measured from outside, at its interval and at marks.
+CREATE TABLE sample (
+	process_id INTEGER,          -- process.id; NULL: the machine or the cgroup
+	name       TEXT NOT NULL,    -- rss, rss_peak, pss, vms, swap, cgroup, device_used, tool, ...
+	ts_ns      INTEGER NOT NULL,
+	value      INTEGER NOT NULL  -- bytes, unless the name says otherwise
+);
+
+-- Where a caching allocator stands.
+CREATE TABLE pool_state (
+	heap_id         INTEGER NOT NULL, -- heap.id
+	ts_ns           INTEGER NOT NULL,
+	allocated_bytes INTEGER,          -- handed out
+	reserved_bytes  INTEGER,          -- held from its parent heap
+	active_bytes    INTEGER,          -- not yet reusable
+	inactive_bytes  INTEGER           -- split off and free, cannot be given back
+);
+
+-- What ran on a device.
+CREATE TABLE gpu_activity (
+	id             INTEGER PRIMARY KEY,
+	process_id     INTEGER NOT NULL, -- process.id
+	kind           TEXT NOT NULL,    -- kernel, memcpy, memset
+	direction      TEXT,             -- h2d, d2h, d2d, p2p; NULL: no copy
+	name           TEXT,
+	device         INTEGER,
+	stream         INTEGER,
+	start_ns       INTEGER NOT NULL,
+	end_ns         INTEGER NOT NULL,
+	size_bytes     INTEGER,          -- NULL for kernels
+	scope_id       INTEGER,          -- scope.id it was launched from
+	correlation_id INTEGER           -- the driver's number of the launching call
+);
+
+-- Requests for memory that were refused.
+CREATE TABLE oom (
+	process_id         INTEGER NOT NULL, -- process.id
+	thread_id          INTEGER,          -- thread.id
+	ts_ns              INTEGER NOT NULL,
+	heap_id            INTEGER,          -- heap.id
+	api                TEXT,             -- the function that refused
+	size_bytes         INTEGER,          -- asked for
+	result             TEXT,             -- what it returned
+	stack_id           INTEGER,          -- stack.id
+	scope_id           INTEGER,          -- scope.id
+	device_free_bytes  INTEGER,
+	device_total_bytes INTEGER
+);
+
+-- What was live in one heap at an instant that was kept. Labels: start, exit, end (of the process), peak (of this heap), process-peak (of the process
+-- over its root heaps), mark:NAME.
+CREATE TABLE snapshot (
+	id         INTEGER PRIMARY KEY,
+	process_id INTEGER NOT NULL, -- process.id
+	label      TEXT NOT NULL,
+	ts_ns      INTEGER NOT NULL,
+	heap_id    INTEGER NOT NULL, -- heap.id
+	live_bytes INTEGER NOT NULL,
+	live_count INTEGER NOT NULL,
+	detailed   INTEGER NOT NULL  -- 1: snapshot_stack adds up to it; 0: there were too many marks to keep the stacks of this one
+);
+
+-- The same by stack; stacks with nothing live have no row.
+CREATE TABLE snapshot_stack (
+	snapshot_id INTEGER NOT NULL, -- snapshot.id
+	stack_id    INTEGER NOT NULL, -- stack.id
+	live_bytes  INTEGER NOT NULL,
+	live_count  INTEGER NOT NULL,
+	PRIMARY KEY (snapshot_id, stack_id)
+) WITHOUT ROWID;
+
+-- Memory around and inside of one scope instance.
+CREATE TABLE scope_snapshot (
+	scope_id        INTEGER NOT NULL, -- scope.id
+	heap_id         INTEGER NOT NULL, -- heap.id
+	phase           TEXT NOT NULL,    -- baseline, before, peak, after
+	ts_ns           INTEGER NOT NULL,
+	live_bytes      INTEGER,
+	allocated_bytes INTEGER,
+	reserved_bytes  INTEGER,
+	active_bytes    INTEGER,
+	inactive_bytes  INTEGER,
+	rss_bytes       INTEGER,
+	created         INTEGER,          -- blocks made since the phase before
+	deleted         INTEGER           -- blocks gone since the phase before
+);
+
+-- What happened and is not in the trace, or does not fit together.
+CREATE TABLE loss (
+	process_id INTEGER,          -- process.id; NULL: not known whose
+	thread_id  INTEGER,          -- thread.id; NULL: not known whose, or all
+	kind       TEXT NOT NULL,    -- the recorder's kinds, and from import: lost-free (an address was allocated again while live: the old block ends
+	                             -- there), unmatched-free (a free of an address that was not live)
+	count      INTEGER NOT NULL, -- events
+	bytes      INTEGER,          -- bytes those events allocated (recorder), or of the blocks (lost-free); NULL unknown
+	reason     TEXT
+);
+
+-- What the recorder has to say about a process.
+CREATE TABLE note (
+	process_id INTEGER,          -- process.id; NULL: about the whole recording
+	ts_ns      INTEGER NOT NULL,
+	kind       TEXT NOT NULL,
+	text       TEXT NOT NULL
+);
+
+-- A threshold that was crossed.
+CREATE TABLE alert (
+	process_id INTEGER,          -- process.id; NULL: not of one process
+	ts_ns      INTEGER NOT NULL,
+	rule       TEXT NOT NULL,    -- as given to --alert
+	value      INTEGER NOT NULL  -- what was measured
+);
+
+-- Aggregates, filled by import, read through views.
+
+-- The run of one heap, and with heap_id 0 of the whole process over its root heaps.
+CREATE TABLE heap_total (
+	process_id         INTEGER NOT NULL, -- process.id
+	heap_id            INTEGER NOT NULL, -- heap.id; 0: the process
+	allocations        INTEGER NOT NULL, -- calls that allocated, a realloc being one
+	allocated_bytes    INTEGER NOT NULL,
+	frees              INTEGER NOT NULL, -- blocks given back; each part of a mapping that is given back on its own counts
+	freed_bytes        INTEGER NOT NULL,
+	temporary          INTEGER NOT NULL, -- blocks freed by the same thread before its next allocation
+	temporary_bytes    INTEGER NOT NULL,
+	peak_ns            INTEGER NOT NULL, -- the first instant at which live bytes were highest; start_ns of the process if nothing ever was live
+	peak_bytes         INTEGER NOT NULL, -- live then
+	peak_count         INTEGER NOT NULL, -- blocks (and parts of mappings) live then
+	live_at_exit_bytes INTEGER NOT NULL,
+	live_at_exit_count INTEGER NOT NULL,
+	live_at_end_bytes  INTEGER NOT NULL, -- allocated_bytes - freed_bytes
+	live_at_end_count  INTEGER NOT NULL,
+	PRIMARY KEY (process_id, heap_id)
+) WITHOUT ROWID;
+
+-- The run of one stack in one heap; columns as in heap_total.
+CREATE TABLE site_total (
+	process_id         INTEGER NOT NULL, -- process.id
+	heap_id            INTEGER NOT NULL, -- heap.id
+	stack_id           INTEGER NOT NULL, -- stack.id
+	allocations        INTEGER NOT NULL,
+	allocated_bytes    INTEGER NOT NULL,
+	frees              INTEGER NOT NULL, -- of blocks that this stack allocated, wherever they were freed
+	freed_bytes        INTEGER NOT NULL,
+	temporary          INTEGER NOT NULL,
+	temporary_bytes    INTEGER NOT NULL,
+	peak_bytes         INTEGER NOT NULL, -- live at the peak of its heap: these add up to heap_total.peak_bytes
+	peak_count         INTEGER NOT NULL,
+	process_peak_bytes INTEGER NOT NULL, -- live at the peak of its process over the root heaps; 0 in other heaps
+	process_peak_count INTEGER NOT NULL,
+	live_at_exit_bytes INTEGER NOT NULL,
+	live_at_exit_count INTEGER NOT NULL,
+	live_at_end_bytes  INTEGER NOT NULL,
+	live_at_end_count  INTEGER NOT NULL,
+	PRIMARY KEY (process_id, heap_id, stack_id)
+) WITHOUT ROWID;
+
+-- What a function allocated over the whole run. function '' stands for frames without a name and for empty stacks (NULL in the view).
+CREATE TABLE function_aggregate (
+	process_id  INTEGER NOT NULL, -- process.id
+	heap_id     INTEGER NOT NULL, -- heap.id
+	function    TEXT NOT NULL,
+	self_bytes  INTEGER NOT NULL, -- allocated where it is the innermost frame
+	total_bytes INTEGER NOT NULL, -- allocated where it is anywhere on the stack, once however often it recurs
+	self_count  INTEGER NOT NULL,
+	total_count INTEGER NOT NULL,
+	PRIMARY KEY (process_id, heap_id, function)
+) WITHOUT ROWID;
+
+-- Live bytes over time: at most about 2,000 equal buckets a process and heap; of each the lowest, the highest and the last value, at their true times.
+CREATE TABLE timeline (
+	process_id INTEGER NOT NULL, -- process.id
+	heap_id    INTEGER NOT NULL, -- heap.id; 0: the process over its root heaps
+	ts_ns      INTEGER NOT NULL,
+	live_bytes INTEGER NOT NULL, -- from ts_ns on
+	live_count INTEGER NOT NULL
+);
+
+-- Resident memory against what the trace explains, at every rss sample.
+CREATE TABLE gap (
+	process_id INTEGER NOT NULL, -- process.id
+	ts_ns      INTEGER NOT NULL,
+	rss_bytes  INTEGER NOT NULL, -- resident set of the process
+	live_bytes INTEGER NOT NULL, -- live then over the root heaps, touched or not
+	tool_bytes INTEGER           -- of the resident set, what belongs to tidemark; NULL unknown
+);
+
+-- Scopes by name and heap; meanings in views.sql at scope_total. heap_id NULL: a scope that touched no heap.
+CREATE TABLE scope_aggregate (
+	process_id            INTEGER NOT NULL, -- process.id
+	heap_id               INTEGER,          -- heap.id
+	name                  TEXT NOT NULL,
+	category              TEXT,
+	calls                 INTEGER,          -- instances; NULL for [unscoped]
+	duration_ns           INTEGER,          -- of outermost instances; NULL for [unscoped]
+	self_allocated_bytes  INTEGER NOT NULL,
+	total_allocated_bytes INTEGER NOT NULL,
+	self_freed_bytes      INTEGER NOT NULL,
+	total_freed_bytes     INTEGER NOT NULL,
+	self_allocations      INTEGER NOT NULL,
+	total_allocations     INTEGER NOT NULL,
+	self_frees            INTEGER NOT NULL,
+	total_frees           INTEGER NOT NULL,
+	own_freed_bytes       INTEGER NOT NULL,
+	retained_bytes        INTEGER NOT NULL,
+	peak_bytes            INTEGER,
+	peak_growth_bytes     INTEGER,
+	peak_own_bytes        INTEGER
+);
+
+-- The same for one instance of a scope and each heap it touched.
+CREATE TABLE scope_instance_aggregate (
+	scope_id              INTEGER NOT NULL, -- scope.id
+	heap_id               INTEGER,          -- heap.id
+	self_allocated_bytes  INTEGER NOT NULL,
+	total_allocated_bytes INTEGER NOT NULL,
+	self_freed_bytes      INTEGER NOT NULL,
+	total_freed_bytes     INTEGER NOT NULL,
+	self_allocations      INTEGER NOT NULL,
+	total_allocations     INTEGER NOT NULL,
+	self_frees            INTEGER NOT NULL,
+	total_frees           INTEGER NOT NULL,
+	own_freed_bytes       INTEGER NOT NULL,
+	retained_bytes        INTEGER NOT NULL,
+	peak_bytes            INTEGER,
+	peak_growth_bytes     INTEGER,
+	peak_own_bytes        INTEGER
+);
+
+-- Sites that look like leaks. Sizes and counts are those of site_total.
+CREATE TABLE leak_score (
+	process_id            INTEGER NOT NULL, -- process.id
+	heap_id               INTEGER NOT NULL, -- heap.id
+	stack_id              INTEGER NOT NULL, -- stack.id
+	growth_bytes_per_step REAL,             -- survivors' growth; NULL: no steps
+	first_ns              INTEGER NOT NULL, -- oldest survivor
+	last_ns               INTEGER NOT NULL, -- youngest survivor
+	score                 REAL,             -- higher is more likely; NULL: not scored
+	reason                TEXT,             -- in words
+	suppressed            INTEGER NOT NULL, -- 1: a suppression matches it
+	PRIMARY KEY (process_id, heap_id, stack_id)
+) WITHOUT ROWID;
+
+INSERT INTO stack(id, parent_id, frame_id, depth, site_frame_id) VALUES (0, NULL, NULL, 0, NULL);
+INSERT INTO scope(id, name, depth) VALUES (0, '[unscoped]', 0);

@@ -1,0 +1,121 @@
+-- views.sql - the stable surface of a tidemark database: what reports show and what people query.
+--
+-- Flow:   tables.sql, filled by import -> here -> every command of tidemark, and any SQLite tool.
+-- Cost:   every view but `allocation` reads aggregates that import filled; none scans allocations.
+-- Common: `heap` is heap.name; in peak, heap_summary and memory_timeline heap NULL is the whole process over its root heaps.
+--         `function`, `file`, `line` beside a stack_id are those of its site: the innermost Python frame, else the innermost frame that is no
+--         allocator's wrapper. `module` is the path of the site's module. `estimated` is 1 where numbers come from sampling.
+-- Times in ns since the start of the earliest trace, sizes in bytes as requested, NULL is unknown.
+
+-- One row for each block. free_ns NULL: never freed. usable_bytes: what the allocator really gave, NULL unknown. realloc_of_id: the block that realloc
+-- or mremap turned into this one; for parts of a split mapping, the part that was given back first. weight: blocks it stands for, 1.0 unless sampled.
+CREATE VIEW allocation AS
+SELECT a.id, o.process_id, o.heap_id, o.thread_id, a.address, a.size_bytes, a.size_bytes + a.slack_bytes AS usable_bytes, o.api, a.alloc_ns,
+       a.stack_id, 0 AS scope_id, a.alloc_ns + a.lifetime_ns AS free_ns,
+       CASE a.free_thread WHEN 0 THEN o.thread_id ELSE a.free_thread END AS free_thread_id,
+       CASE WHEN a.lifetime_ns IS NOT NULL THEN 0 END AS free_scope_id, a.realloc_of_id, coalesce(a.weight, 1.0) AS weight
+FROM allocation_packed a JOIN allocation_origin o ON o.id = a.origin_id;
+
+-- One row for each frame, as text: its function, else module+offset, else the address.
+CREATE VIEW frame_text AS
+SELECT f.id AS frame_id,
+       coalesce(replace(f.function, ';', ':'),
+                replace(m.path, rtrim(m.path, replace(m.path, '/', '')), '') || printf('+0x%x', f.module_offset),
+                printf('0x%x', f.module_offset), '?') AS text
+FROM frame f LEFT JOIN module m ON m.id = f.module_id;
+
+-- A whole stack as text, outermost first: main;load;parse. Built for the rows that are read only: always say WHERE stack_id = ... or join.
+CREATE VIEW stack_text AS
+SELECT s.id AS stack_id,
+       coalesce((WITH RECURSIVE up(parent_id, frame_id, n) AS (
+                         SELECT s.parent_id, s.frame_id, 0
+                         UNION ALL SELECT p.parent_id, p.frame_id, up.n + 1 FROM up JOIN stack p ON p.id = up.parent_id)
+                 SELECT group_concat(text, ';')
+                 FROM (SELECT t.text FROM up JOIN frame_text t ON t.frame_id = up.frame_id ORDER BY up.n DESC)), '') AS text
+FROM stack s;
+
+-- The run of each heap and process in one row; columns as tables.sql describes them at heap_total.
+CREATE VIEW heap_summary AS
+SELECT t.process_id, h.name AS heap, t.allocations, t.allocated_bytes, t.frees, t.freed_bytes, t.temporary, t.temporary_bytes, t.peak_ns, t.peak_bytes,
+       t.peak_count, t.live_at_exit_bytes, t.live_at_exit_count, t.live_at_end_bytes, t.live_at_end_count, coalesce(h.estimated, p.estimated) AS estimated
+FROM heap_total t JOIN process p ON p.id = t.process_id LEFT JOIN heap h ON h.id = t.heap_id;
+
+-- When each heap and each process had most bytes live, and how many.
+CREATE VIEW peak AS
+SELECT process_id, heap, peak_ns AS ts_ns, peak_bytes AS live_bytes, peak_count AS live_count, estimated FROM heap_summary;
+
+-- Every call stack that allocated. live_bytes is what it left at the end of the process; peak_bytes what it had live at the peak of its heap,
+-- process_peak_bytes at the peak of its process.
+CREATE VIEW site AS
+SELECT t.process_id, h.name AS heap, t.stack_id, t.allocations, t.allocated_bytes, t.frees, t.freed_bytes, t.temporary, t.temporary_bytes,
+       t.live_at_end_bytes AS live_bytes, t.live_at_end_count AS live_count, t.live_at_exit_bytes, t.live_at_exit_count, t.peak_bytes, t.peak_count,
+       t.process_peak_bytes, t.process_peak_count, f.function, f.file, f.line, m.path AS module, f.module_offset, h.estimated
+FROM site_total t JOIN heap h ON h.id = t.heap_id LEFT JOIN stack s ON s.id = t.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id
+LEFT JOIN module m ON m.id = f.module_id;
+
+-- What was live at the peak of each heap, by stack: adds up to peak. process_peak_*: the same at the peak of the process over its root heaps.
+CREATE VIEW peak_site AS
+SELECT process_id, heap, stack_id, peak_bytes AS live_bytes, peak_count AS live_count, process_peak_bytes, process_peak_count, function, file, line,
+       module, module_offset, estimated
+FROM site WHERE peak_count > 0 OR peak_bytes > 0 OR process_peak_count > 0 OR process_peak_bytes > 0;
+
+-- What was live when the process began to leave: what leaks are judged by.
+CREATE VIEW live_at_exit AS
+SELECT process_id, heap, stack_id, live_at_exit_bytes AS live_bytes, live_at_exit_count AS live_count, function, file, line, module, module_offset, estimated
+FROM site WHERE live_at_exit_count > 0 OR live_at_exit_bytes > 0;
+
+-- What was live after the last event of the process.
+CREATE VIEW live_at_end AS
+SELECT process_id, heap, stack_id, live_bytes, live_count, function, file, line, module, module_offset, estimated
+FROM site WHERE live_count > 0 OR live_bytes > 0;
+
+-- Blocks freed by the same thread before its next allocation (a realloc gives its old block back before it allocates).
+CREATE VIEW temporary AS
+SELECT process_id, heap, stack_id, temporary AS count, temporary_bytes AS bytes, function, file, line, module, module_offset, allocations, estimated
+FROM site WHERE temporary > 0;
+
+-- What each function allocated over the whole run. self: it is the innermost frame. total: it is anywhere on the stack, a recursive one counts once.
+-- function NULL: all frames without a name.
+CREATE VIEW function_total AS
+SELECT a.process_id, h.name AS heap, nullif(a.function, '') AS function, a.self_bytes, a.total_bytes, a.self_count, a.total_count, h.estimated
+FROM function_aggregate a JOIN heap h ON h.id = a.heap_id;
+
+-- Live bytes over time. A value holds until the next row of its process and heap.
+CREATE VIEW memory_timeline AS
+SELECT t.process_id, h.name AS heap, t.ts_ns, t.live_bytes, t.live_count, coalesce(h.estimated, p.estimated) AS estimated
+FROM timeline t JOIN process p ON p.id = t.process_id LEFT JOIN heap h ON h.id = t.heap_id;
+
+-- Resident memory that the trace does not explain. explained_bytes: live bytes over the root heaps, at most what is resident (memory that was never
+-- touched explains nothing); live_bytes: all of them. gap_bytes = rss_bytes - explained_bytes - tool_bytes, never negative.
+CREATE VIEW memory_gap AS
+SELECT process_id, ts_ns, rss_bytes, explained_bytes, tool_bytes, rss_bytes - coalesce(tool_bytes, 0) - explained_bytes AS gap_bytes, live_bytes
+FROM (SELECT process_id, ts_ns, rss_bytes, min(tool_bytes, rss_bytes) AS tool_bytes, live_bytes,
+             min(live_bytes, rss_bytes - min(coalesce(tool_bytes, 0), rss_bytes)) AS explained_bytes
+      FROM gap);
+
+-- Scopes by name. calls, counts and bytes are sums over instances; total_*, duration_ns and retained_bytes count only the outermost instance of a name
+-- inside itself; peak_* is the maximum over instances. self: in the scope itself, total: with its descendants; freed counts in the scope that frees,
+-- own_freed_bytes frees of what the scope (or its descendants) allocated, wherever. heap NULL: it touched no heap.
+CREATE VIEW scope_total AS
+SELECT a.process_id, h.name AS heap, a.name, a.category, a.calls, a.duration_ns, a.self_allocated_bytes, a.total_allocated_bytes, a.self_freed_bytes,
+       a.total_freed_bytes, a.self_allocated_bytes - a.self_freed_bytes AS self_net_bytes, a.total_allocated_bytes - a.total_freed_bytes AS total_net_bytes,
+       a.self_allocations, a.total_allocations, a.self_frees, a.total_frees, a.own_freed_bytes, a.retained_bytes, a.peak_bytes, a.peak_growth_bytes,
+       a.peak_own_bytes, coalesce(h.estimated, 0) AS estimated
+FROM scope_aggregate a LEFT JOIN heap h ON h.id = a.heap_id;
+
+-- The same for each instance of a scope.
+CREATE VIEW scope_instance AS
+SELECT s.id AS scope_id, s.process_id, s.thread_id, h.name AS heap, s.name, s.category, s.start_ns, s.end_ns, s.end_ns - s.start_ns AS duration_ns,
+       a.self_allocated_bytes, a.total_allocated_bytes, a.self_freed_bytes, a.total_freed_bytes,
+       a.self_allocated_bytes - a.self_freed_bytes AS self_net_bytes, a.total_allocated_bytes - a.total_freed_bytes AS total_net_bytes,
+       a.self_allocations, a.total_allocations, a.self_frees, a.total_frees, a.own_freed_bytes, a.retained_bytes, a.peak_bytes, a.peak_growth_bytes,
+       a.peak_own_bytes, coalesce(h.estimated, 0) AS estimated
+FROM scope_instance_aggregate a JOIN scope s ON s.id = a.scope_id LEFT JOIN heap h ON h.id = a.heap_id;
+
+-- Sites that look like leaks, judged by what is live at exit. score NULL: not scored.
+CREATE VIEW leak_candidate AS
+SELECT l.process_id, h.name AS heap, l.stack_id, t.live_at_exit_bytes AS live_bytes, t.live_at_exit_count AS live_count, t.allocations,
+       l.growth_bytes_per_step, l.first_ns, l.last_ns, l.score, l.reason, l.suppressed, f.function, f.file, f.line, m.path AS module, f.module_offset,
+       h.estimated
+FROM leak_score l JOIN site_total t ON t.process_id = l.process_id AND t.heap_id = l.heap_id AND t.stack_id = l.stack_id
+JOIN heap h ON h.id = l.heap_id LEFT JOIN stack s ON s.id = l.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id LEFT JOIN module m ON m.id = f.module_id;
