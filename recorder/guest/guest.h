@@ -73,6 +73,8 @@ struct tm_thread {
 /* The process. Zero means: not attached, every hook goes straight to the real function. */
 struct tm_guest {
 	struct tm_shm *shm;       /* header and ring headers, mapped shared */
+	uint32_t clock;           /* enum tm_clock_kind */
+	uint64_t mapped_bytes;    /* of shm */
 	bool whole;               /* all rings are mapped at once; else each is mapped by the session's path (RLIMIT_AS is set) */
 	char session_path[256];
 	_Atomic uint32_t *epoch;  /* in a MADV_WIPEONFORK page: the process number; 0 in a fork's child; TM_EPOCH_QUIET */
@@ -109,6 +111,7 @@ void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t 
 void tm_emit_free(struct tm_thread *t, enum tm_op op, const void *addr); /* before the real call */
 void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *old, uint64_t begin, const void *caller);
 void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *caller);
+void tm_emit_realloc_free(struct tm_thread *t, const void *old, uint64_t begin); /* realloc(old, 0) that freed it */
 void tm_emit_unmap(struct tm_thread *t, enum tm_op op, const void *old, size_t old_size, uint64_t begin);
 void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const void *old, size_t old_size, uint64_t begin, const void *caller);
 void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n);
@@ -128,9 +131,10 @@ void tm_modules_forget(void);                 /* in a fork's child: everything i
 bool tm_modules_know(uintptr_t pc);
 
 /* --- stack.c --- */
-bool tm_stack_prepare(void); /* finds libunwind and warms it up; false: no unwinder (stacks stay empty, a note says so) */
-/* Takes the stack of the calling thread into t->scratch, innermost (the frame that holds `caller`) first; returns its depth. *cut: deeper than max_depth. */
+/* Takes the stack of the calling thread into t->scratch, innermost (the frame that holds `caller`) first; returns its depth. *cut: frames are missing. */
 unsigned tm_stack_take(struct tm_thread *t, const void *caller, bool *cut);
+bool tm_stack_unwinder_is_missing(void);                     /* asked for and not found: process_info.c notes it */
+void tm_stack_module_gone(uintptr_t low, uintptr_t high);    /* another module may soon lie there; modules.c says so */
 
 /* --- exit --- */
 void tm_exit_begin(void); /* emits EXIT_BEGIN once a process; process_hooks.c */
@@ -147,7 +151,7 @@ struct tm_real {
 #undef X
 };
 extern struct tm_real tm_real;
-void tm_real_find(void);                 /* idempotent; called by the first hook of all */
+bool tm_real_find(void);                 /* idempotent; false: it is under way, further out in this very call (see bootstrap.h) */
 void *tm_next_symbol(const char *name);  /* dlsym(RTLD_NEXT), marked as ours; NULL if there is none */
 
 /* --- syscalls that libc could be asked for by a hook of ours: go straight to the kernel, errno untouched --- */

@@ -1,0 +1,180 @@
+/* attach.c - joining a recording: the session's shared memory, a process number, a ring for each thread.
+ *
+ * Flow:     first hook or our constructor -> tm_attach() -> rings claimed by hook.c
+ * Owns:     the mapping of the session and struct tm_guest.
+ * Threads:  tm_attach() runs once, while the process has one thread or under the flag `attaching`; ring claims are lock-free.
+ * Fails:    quietly. A process that cannot join runs unrecorded.
+ *
+ * The session is a file that only the collector holds open; we open it by name, map it and close it again, so that the program never sees
+ * a descriptor of ours. All rings are mapped at once, which survives a later chroot or change of user. Where the address space is
+ * limited (RLIMIT_AS) a thread maps only its own ring, by name.
+ */
+#define _GNU_SOURCE
+#include "attach.h"
+#include "guest.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+struct tm_guest tm_guest;
+
+static long map_file(int fd, size_t size_bytes, uint64_t offset) {
+	return tm_syscall(SYS_mmap, 0, (long)size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (long)offset);
+}
+
+static long open_session(void) {
+	return tm_syscall(SYS_openat, AT_FDCWD, (long)tm_guest.session_path, O_RDWR | O_CLOEXEC, 0, 0, 0);
+}
+
+static bool address_space_is_limited(void) {
+	struct rlimit limit = { 0, 0 };
+	long rc = tm_syscall(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit, 0, 0);
+	return rc < 0 || limit.rlim_cur != RLIM_INFINITY;
+}
+
+/* What the collector wrote must make sense before we use it: another version of tidemark may have made it. */
+static bool session_is_sound(const struct tm_shm *shm, uint64_t file_bytes) {
+	return shm->magic == TM_SHM_MAGIC && shm->total_bytes <= file_bytes && shm->ring_count > 0 &&
+	       shm->ring_bytes >= TM_SHM_PAGE && (shm->ring_bytes & (shm->ring_bytes - 1)) == 0 &&
+	       shm->ring_headers_offset + (uint64_t)shm->ring_count * sizeof(struct tm_ring) <= shm->ring_data_offset &&
+	       shm->ring_data_offset + shm->ring_count * shm->ring_bytes <= file_bytes && shm->max_depth <= TM_DEPTH_LIMIT;
+}
+
+static struct tm_shm *map_session(void) {
+	struct tm_shm *shm = NULL;
+	struct stat file;
+	long fd = open_session();
+	if (fd < 0) return NULL;
+	if (tm_syscall(SYS_fstat, fd, (long)&file, 0, 0, 0, 0) == 0 && file.st_size >= (off_t)sizeof(struct tm_shm)) {
+		long header = map_file((int)fd, TM_SHM_PAGE, 0);
+		if (header > 0) {
+			struct tm_shm *probe = (struct tm_shm *)header;
+			if (session_is_sound(probe, (uint64_t)file.st_size)) {
+				tm_guest.whole = !address_space_is_limited();
+				tm_guest.mapped_bytes = tm_guest.whole ? probe->total_bytes : probe->ring_data_offset;
+				long all = map_file((int)fd, tm_guest.mapped_bytes, 0);
+				if (all > 0) shm = (struct tm_shm *)all;
+			}
+			tm_syscall(SYS_munmap, header, TM_SHM_PAGE, 0, 0, 0, 0);
+		}
+	}
+	tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
+	if (shm) tm_syscall(SYS_madvise, (long)shm, (long)tm_guest.mapped_bytes, MADV_DONTDUMP, 0, 0, 0);
+	return shm;
+}
+
+/* A page that a fork's child finds zeroed. */
+static _Atomic uint32_t *make_epoch(void) {
+	long page = tm_syscall(SYS_mmap, 0, TM_SHM_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page < 0) return NULL;
+	if (tm_syscall(SYS_madvise, page, TM_SHM_PAGE, MADV_WIPEONFORK, 0, 0, 0) < 0) {
+		tm_syscall(SYS_munmap, page, TM_SHM_PAGE, 0, 0, 0, 0);
+		return NULL;
+	}
+	return (_Atomic uint32_t *)page;
+}
+
+uint32_t tm_new_process_number(void) {
+	return atomic_fetch_add(&tm_guest.shm->next_process, 1) + 1;
+}
+
+
+bool tm_attach(const char *session_path) {
+	size_t n = strlen(session_path);
+	if (n >= sizeof tm_guest.session_path) return false;
+	memcpy(tm_guest.session_path, session_path, n + 1);
+	struct tm_shm *shm = map_session();
+	if (!shm) return false;
+	uint32_t pid = (uint32_t)tm_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0);
+	_Atomic uint32_t *epoch = make_epoch();
+	if (!epoch || atomic_load(&shm->state) == TM_SHM_CLOSED || (!shm->follow && shm->root_pid != pid)) {
+		tm_syscall(SYS_munmap, (long)shm, (long)tm_guest.mapped_bytes, 0, 0, 0, 0);
+		if (epoch) tm_syscall(SYS_munmap, (long)epoch, TM_SHM_PAGE, 0, 0, 0, 0);
+		return false;
+	}
+	tm_guest.clock = shm->clock;
+	tm_guest.pid = pid;
+	tm_guest.epoch = epoch;
+	tm_guest.shm = shm;
+	tm_guest.process = tm_new_process_number();
+	atomic_store_explicit(epoch, tm_guest.process, memory_order_release);
+	return true;
+}
+
+void tm_go_quiet(void) {
+	if (tm_guest.epoch) atomic_store(tm_guest.epoch, TM_EPOCH_QUIET);
+}
+
+static struct tm_ring *ring_at(uint32_t index) {
+	return (struct tm_ring *)((uint8_t *)tm_guest.shm + tm_guest.shm->ring_headers_offset) + index;
+}
+
+static struct tm_ring *claim_header(uint32_t *index) {
+	struct tm_shm *shm = tm_guest.shm;
+	uint32_t count = shm->ring_count, hint = atomic_load(&shm->ring_hint);
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t at = (hint + i) % count, expected = TM_RING_FREE;
+		struct tm_ring *ring = ring_at(at);
+		if (atomic_load_explicit(&ring->state, memory_order_relaxed) != TM_RING_FREE) continue;
+		if (!atomic_compare_exchange_strong(&ring->state, &expected, TM_RING_CLAIMED)) continue;
+		uint32_t used = atomic_load(&shm->rings_used);
+		while (used < at + 1 && !atomic_compare_exchange_weak(&shm->rings_used, &used, at + 1)) continue;
+		*index = at;
+		return ring;
+	}
+	return NULL;
+}
+
+static uint8_t *map_ring(uint32_t index) {
+	uint64_t offset = tm_guest.shm->ring_data_offset + index * tm_guest.shm->ring_bytes;
+	if (tm_guest.whole) return (uint8_t *)tm_guest.shm + offset;
+	long fd = open_session();
+	if (fd < 0) return NULL;
+	long data = map_file((int)fd, tm_guest.shm->ring_bytes, offset);
+	tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
+	return data > 0 ? (uint8_t *)data : NULL;
+}
+
+bool tm_ring_claim(struct tm_thread *t) {
+	uint32_t index;
+	struct tm_ring *ring = claim_header(&index);
+	if (!ring) return false;
+	uint8_t *data = map_ring(index);
+	if (!data) {
+		atomic_store(&ring->state, TM_RING_FREE);
+		return false;
+	}
+	ring->process = tm_guest.process;
+	ring->pid = tm_guest.pid;
+	ring->tid = (uint32_t)tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0);
+	ring->thread = t->number;
+	ring->start_ticks = tm_ticks();
+	atomic_store(&ring->busy, 0);
+	atomic_store(&ring->lost_events, 0);
+	atomic_store(&ring->lost_bytes, 0);
+	atomic_store(&ring->nested_lost, 0);
+	atomic_store(&ring->head, 0);
+	atomic_store(&ring->tail, 0);
+	atomic_store(&ring->waiting, 0);
+	atomic_fetch_add(&ring->generation, 1);
+	t->ring = ring;
+	t->data = data;
+	t->mask = tm_guest.shm->ring_bytes - 1;
+	t->pos = 0;
+	t->limit = tm_guest.shm->ring_bytes / 4;
+	t->after_loss = true;
+	t->last_ticks = ring->start_ticks;
+	atomic_store_explicit(&ring->state, TM_RING_ACTIVE, memory_order_release);
+	return true;
+}
+
+void tm_ring_close(struct tm_thread *t) {
+	atomic_store_explicit(&t->ring->state, TM_RING_CLOSED, memory_order_release);
+	if (!tm_guest.whole) tm_syscall(SYS_munmap, (long)t->data, (long)(t->mask + 1), 0, 0, 0, 0);
+	t->ring = NULL;
+}

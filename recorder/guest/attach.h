@@ -1,0 +1,18 @@
+/* attach.h - joining a session and claiming rings (attach.c); used by hook.c alone.
+ *
+ * Fails:    every call returns false and leaves the program as it was.
+ */
+#ifndef TIDEMARK_GUEST_ATTACH_H
+#define TIDEMARK_GUEST_ATTACH_H
+
+#include "guest.h"
+
+/* Maps the session and takes a process number. Once a process; a fork's child keeps the mapping and takes a new number. */
+bool tm_attach(const char *session_path);
+uint32_t tm_new_process_number(void);
+void tm_go_quiet(void); /* nothing is recorded in this process from now on */
+
+bool tm_ring_claim(struct tm_thread *t);  /* a ring for a thread that has none; false: none is free */
+void tm_ring_close(struct tm_thread *t);  /* its thread has ended; the collector frees it once it is read */
+
+#endif

@@ -1,0 +1,370 @@
+/* emit.c - one event becomes one record in the thread's ring.
+ *
+ * Flow:     hooks -> here (stamp, stack.c for the stack) -> ring (../shm.h) -> collector
+ * Idea:     a stack is sent as "keep the k outermost frames of the last one, then these": real programs add about three frames an event, whatever the
+ *           depth. The ring is private to the thread, so a record is plain stores and one release of `head`; no lock, no system call.
+ * When full: tells the collector, waits as long as its heartbeat advances and then two seconds, and then counts the event as lost
+ *           (--on-full=drop: at once). The next record after a loss carries its whole stack.
+ */
+#define _GNU_SOURCE
+#include "emit.h"
+#include "attach.h"
+#include "guest.h"
+#include "process.h"
+#include "sample.h"
+
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#define STALL_LIMIT_NS 2000000000u
+#define WAIT_SLICE_NS 10000000u
+
+static _Atomic uint64_t stalled_heartbeat; /* heartbeat + 1 at which somebody waited in vain; 0: nobody did */
+
+/* --- room in the ring --- */
+
+static void ring_the_bell(void) {
+	struct tm_shm *shm = tm_guest.shm;
+	if (!atomic_load(&shm->sleeping)) return;
+	atomic_fetch_add(&shm->doorbell, 1);
+	tm_syscall(SYS_futex, (long)&shm->doorbell, FUTEX_WAKE, 1, 0, 0, 0);
+}
+
+/* Reads how far the collector has come. The limit is set a quarter ring ahead at most, so that this runs, and the bell rings, at every quarter. */
+static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
+	uint64_t size = t->mask + 1, tail = atomic_load_explicit(&t->ring->tail, memory_order_acquire);
+	uint64_t used = t->pos - tail;
+	if (used > size) used = size; /* somebody scribbled over it: wait rather than overwrite */
+	if (used >= size / 4) ring_the_bell();
+	uint64_t room = size - used;
+	if (room < bytes) return false;
+	t->limit = t->pos + (room < size / 4 || bytes > size / 4 ? room : size / 4);
+	return true;
+}
+
+static uint64_t now_ns(void) {
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Sleeps until the collector has read something. false: it does not read any more, or nobody is to wait. */
+TM_COLD static bool wait_for_room(struct tm_thread *t, uint64_t bytes) {
+	struct tm_shm *shm = tm_guest.shm;
+	struct timespec slice = { 0, WAIT_SLICE_NS };
+	uint64_t heartbeat = atomic_load(&shm->heartbeat), since = now_ns();
+	if (bytes > t->mask + 1) return false;
+	while (!look_for_room(t, bytes)) {
+		if (atomic_load(&shm->state) == TM_SHM_CLOSED) {
+			tm_go_quiet();
+			return false;
+		}
+		if (shm->on_full == TM_ON_FULL_DROP) return false;
+		uint64_t beat = atomic_load(&shm->heartbeat);
+		if (atomic_load(&stalled_heartbeat) == beat + 1) return false;
+		if (beat != heartbeat) {
+			heartbeat = beat;
+			since = now_ns();
+		} else if (now_ns() - since > STALL_LIMIT_NS) {
+			atomic_store(&stalled_heartbeat, beat + 1);
+			return false;
+		}
+		atomic_store(&t->ring->waiting, 1);
+		if (look_for_room(t, bytes)) break;
+		tm_syscall(SYS_futex, (long)&t->ring->waiting, FUTEX_WAIT, 1, (long)&slice, 0, 0);
+	}
+	atomic_store(&t->ring->waiting, 0);
+	return true;
+}
+
+/* Fills the ring up to its end where the record would wrap. */
+static void pad(struct tm_thread *t, uint64_t bytes) {
+	*(uint64_t *)(t->data + (t->pos & t->mask)) = tm_ring_word(TM_CTL_PAD, 0, (unsigned)(bytes / 8), 0, 0);
+	t->pos += bytes;
+}
+
+/* Room for a record of `words` words, in one piece; NULL: the event is lost and counted. */
+static inline uint64_t *reserve(struct tm_thread *t, unsigned words, uint64_t lost_bytes) {
+	uint64_t bytes = (uint64_t)words * 8, to_end = t->mask + 1 - (t->pos & t->mask);
+	uint64_t padding = to_end < bytes ? to_end : 0;
+	if (TM_UNLIKELY(t->pos + padding + bytes > t->limit)) {
+		if (!look_for_room(t, padding + bytes) && !wait_for_room(t, padding + bytes)) {
+			atomic_fetch_add_explicit(&t->ring->lost_events, 1, memory_order_relaxed);
+			atomic_fetch_add_explicit(&t->ring->lost_bytes, lost_bytes, memory_order_relaxed);
+			t->after_loss = true;
+			return NULL;
+		}
+	}
+	if (TM_UNLIKELY(padding)) pad(t, padding);
+	return (uint64_t *)(t->data + (t->pos & t->mask));
+}
+
+static inline void publish(struct tm_thread *t, unsigned words) {
+	t->pos += (uint64_t)words * 8;
+	atomic_store_explicit(&t->ring->head, t->pos, memory_order_release);
+	atomic_store_explicit(&t->ring->busy, 0, memory_order_release);
+}
+
+/* --- stamps --- */
+
+/* Busy comes before the stamp: while it is set the collector promises nobody that this thread's events up to now are complete. */
+static inline void set_busy(struct tm_thread *t) {
+	atomic_store_explicit(&t->ring->busy, 1, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+}
+
+static inline uint64_t in_order(struct tm_thread *t, uint64_t ticks) {
+	if (TM_UNLIKELY(ticks < t->last_ticks)) ticks = t->last_ticks;
+	t->last_ticks = ticks;
+	return ticks;
+}
+
+uint64_t tm_begin(struct tm_thread *t) {
+	set_busy(t);
+	return in_order(t, tm_ticks());
+}
+
+void tm_cancel(struct tm_thread *t) {
+	atomic_store_explicit(&t->ring->busy, 0, memory_order_release);
+}
+
+/* --- stacks --- */
+
+struct stack {
+	unsigned keep, fresh, flags;
+};
+
+static unsigned common_outer_frames(const struct tm_thread *t, unsigned depth) {
+	unsigned most = depth < t->depth ? depth : t->depth, keep = 0;
+	const uintptr_t *last = t->pcs + t->depth, *now = t->scratch + depth;
+	while (keep < most && last[-1 - (int)keep] == now[-1 - (int)keep]) keep++;
+	return keep;
+}
+
+/* Takes the stack into t->scratch, which becomes t->pcs; the fresh frames are its first ones. */
+static inline struct stack take_stack(struct tm_thread *t, const void *caller) {
+	bool cut = false;
+	if (tm_guest.shm->stacks == TM_STACKS_OFF) return (struct stack){ 0, 0, TM_RING_NO_STACK };
+	unsigned depth = tm_stack_take(t, caller, &cut);
+	unsigned keep = t->after_loss ? 0 : common_outer_frames(t, depth);
+	uintptr_t *last = t->pcs;
+	t->pcs = t->scratch;
+	t->scratch = last;
+	t->depth = depth;
+	for (unsigned i = 0; i < depth - keep; i++) {
+		if (TM_LIKELY(tm_modules_know(t->pcs[i]))) continue;
+		tm_modules_refresh(t);
+		break;
+	}
+	if (TM_UNLIKELY(t->after_loss)) keep = 0; /* the refresh may have lost a record */
+	t->after_loss = false;
+	return (struct stack){ keep, depth - keep, cut ? TM_RING_CUT : 0 };
+}
+
+static inline void put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {
+	for (unsigned i = 0; i < fresh; i++) to[i] = t->pcs[i];
+}
+
+/* --- events --- */
+
+static unsigned slack_of(const void *addr, size_t size) {
+	size_t usable = tm_real.malloc_usable_size((void *)addr);
+	return usable >= size && usable - size < TM_RING_USABLE_UNKNOWN ? (unsigned)(usable - size) : TM_RING_USABLE_UNKNOWN;
+}
+
+/* Records that are stamped after the call; the stack is taken before the stamp is, so that the time between is not the program's. */
+static void emit_after(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, unsigned y, const void *caller) {
+	tm_python_poll(t);
+	struct stack s = take_stack(t, caller);
+	unsigned words = TM_RING_ALLOC_WORDS + s.fresh;
+	set_busy(t);
+	uint64_t ticks = in_order(t, tm_ticks_after());
+	uint64_t *r = reserve(t, words, size);
+	if (TM_UNLIKELY(!r)) {
+		tm_cancel(t);
+		return;
+	}
+	r[0] = tm_ring_word(op, s.flags, words, s.keep, y);
+	r[1] = ticks;
+	r[2] = (uintptr_t)addr;
+	r[3] = size;
+	put_frames(r + 4, t, s.fresh);
+	publish(t, words);
+}
+
+void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *caller) {
+	if (TM_UNLIKELY(tm_guest.shm->sample_bytes) && !tm_sample_take(t, addr, size)) return;
+	emit_after(t, op, addr, size, slack_of(addr, size), caller);
+}
+
+void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *caller) {
+	emit_after(t, op, addr, size, TM_RING_USABLE_UNKNOWN, caller);
+}
+
+/* A record of fixed words behind word and ticks. */
+static void emit_words(struct tm_thread *t, enum tm_op op, uint64_t ticks, const uint64_t *values, unsigned count) {
+	uint64_t *r = reserve(t, count + 2, 0);
+	if (TM_UNLIKELY(!r)) {
+		tm_cancel(t);
+		return;
+	}
+	r[0] = tm_ring_word(op, TM_RING_NO_STACK, count + 2, 0, TM_RING_USABLE_UNKNOWN);
+	r[1] = ticks;
+	for (unsigned i = 0; i < count; i++) r[2 + i] = values[i];
+	publish(t, count + 2);
+}
+
+static void emit_end(struct tm_thread *t, enum tm_op op, uint64_t ticks, const void *addr) {
+	uint64_t value = (uintptr_t)addr;
+	emit_words(t, op, ticks, &value, 1);
+}
+
+void tm_emit_free(struct tm_thread *t, enum tm_op op, const void *addr) {
+	if (TM_UNLIKELY(tm_guest.shm->sample_bytes) && !tm_sample_forget(addr)) return;
+	tm_python_poll(t);
+	set_busy(t);
+	emit_end(t, op, in_order(t, tm_ticks()), addr);
+}
+
+static enum tm_op new_block_op(enum tm_op op) {
+	return op == TM_OP_REALLOCARRAY ? TM_OP_REALLOCARRAY_NEW : TM_OP_REALLOC_NEW;
+}
+
+void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *old, uint64_t begin, const void *caller) {
+	if (TM_UNLIKELY(tm_guest.shm->sample_bytes)) {
+		bool ends = tm_sample_forget(old), starts = tm_sample_take(t, addr, size);
+		if (ends && !starts) emit_end(t, TM_OP_REALLOC_FREE, begin, old);
+		else if (starts && !ends) emit_after(t, new_block_op(op), addr, size, slack_of(addr, size), caller);
+		else if (!starts) tm_cancel(t);
+		if (!ends || !starts) return;
+	}
+	tm_python_poll(t);
+	struct stack s = take_stack(t, caller);
+	set_busy(t);
+	unsigned words = TM_RING_REALLOC_WORDS + s.fresh;
+	uint64_t ticks = in_order(t, tm_ticks_after());
+	uint64_t *r = reserve(t, words, size);
+	if (TM_UNLIKELY(!r)) {
+		tm_cancel(t);
+		return;
+	}
+	r[0] = tm_ring_word(op, s.flags, words, s.keep, slack_of(addr, size));
+	r[1] = ticks;
+	r[2] = (uintptr_t)addr;
+	r[3] = size;
+	r[4] = begin < ticks ? begin : ticks;
+	r[5] = (uintptr_t)old;
+	put_frames(r + 6, t, s.fresh);
+	publish(t, words);
+}
+
+void tm_emit_realloc_free(struct tm_thread *t, const void *old, uint64_t begin) {
+	if (TM_UNLIKELY(tm_guest.shm->sample_bytes) && !tm_sample_forget(old)) {
+		tm_cancel(t);
+		return;
+	}
+	emit_end(t, TM_OP_REALLOC_FREE, begin, old);
+}
+
+void tm_emit_unmap(struct tm_thread *t, enum tm_op op, const void *old, size_t old_size, uint64_t begin) {
+	uint64_t ticks = in_order(t, tm_ticks_after());
+	uint64_t values[3] = { begin < ticks ? begin : ticks, (uintptr_t)old, old_size };
+	emit_words(t, op, ticks, values, 3);
+}
+
+void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const void *old, size_t old_size, uint64_t begin, const void *caller) {
+	struct stack s = take_stack(t, caller);
+	set_busy(t);
+	unsigned words = TM_RING_REMAP_WORDS + s.fresh;
+	uint64_t ticks = in_order(t, tm_ticks_after());
+	uint64_t *r = reserve(t, words, size);
+	if (TM_UNLIKELY(!r)) {
+		tm_cancel(t);
+		return;
+	}
+	r[0] = tm_ring_word(TM_OP_MREMAP, s.flags, words, s.keep, TM_RING_USABLE_UNKNOWN);
+	r[1] = ticks;
+	r[2] = (uintptr_t)addr;
+	r[3] = size;
+	r[4] = begin < ticks ? begin : ticks;
+	r[5] = (uintptr_t)old;
+	r[6] = old_size;
+	put_frames(r + 7, t, s.fresh);
+	publish(t, words);
+}
+
+/* --- texts and control records --- */
+
+static void put_text(uint64_t *to, const char *text, size_t n, unsigned words) {
+	if (words) to[words - 1] = 0;
+	if (n) memcpy(to, text, n);
+}
+
+void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n) {
+	if (n > TM_RING_TEXT_MAX) n = TM_RING_TEXT_MAX;
+	unsigned text_words = (unsigned)((n + 7) / 8);
+	set_busy(t);
+	uint64_t ticks = in_order(t, tm_ticks_after());
+	uint64_t *r = reserve(t, text_words + 2, 0);
+	if (r) {
+		r[0] = tm_ring_word(op, TM_RING_NO_STACK, text_words + 2, 0, (unsigned)n);
+		r[1] = ticks;
+		put_text(r + 2, text, n, text_words);
+		publish(t, text_words + 2);
+	} else {
+		tm_cancel(t);
+	}
+}
+
+static bool emit_control_piece(struct tm_thread *t, enum tm_control_op op, unsigned flags, unsigned x, const uint64_t *words, unsigned word_count,
+			       const char *text, size_t n) {
+	unsigned text_words = (unsigned)((n + 7) / 8), all = 2 + word_count + text_words;
+	uint64_t *r = reserve(t, all, 0);
+	if (!r) return false;
+	r[0] = tm_ring_word(op, flags, all, x, (unsigned)n);
+	r[1] = in_order(t, tm_ticks());
+	for (unsigned i = 0; i < word_count; i++) r[2 + i] = words[i];
+	put_text(r + 2 + word_count, text, n, text_words);
+	t->pos += (uint64_t)all * 8;
+	atomic_store_explicit(&t->ring->head, t->pos, memory_order_release);
+	return true;
+}
+
+void tm_emit_control(struct tm_thread *t, enum tm_control_op op, unsigned flags, unsigned x, const uint64_t *words, unsigned word_count,
+		     const char *text, size_t n) {
+	while (n > TM_RING_TEXT_MAX) {
+		if (!emit_control_piece(t, op, flags | TM_RING_MORE, x, words, word_count, text, TM_RING_TEXT_MAX)) return;
+		text += TM_RING_TEXT_MAX;
+		n -= TM_RING_TEXT_MAX;
+	}
+	emit_control_piece(t, op, flags, x, words, word_count, text, n);
+}
+
+void tm_emit_note(struct tm_thread *t, const char *kind, const char *text) {
+	char note[1024];
+	size_t kind_bytes = strlen(kind) + 1, text_bytes = strlen(text);
+	if (kind_bytes + text_bytes > sizeof note) text_bytes = sizeof note - kind_bytes;
+	memcpy(note, kind, kind_bytes);
+	memcpy(note + kind_bytes, text, text_bytes);
+	tm_emit_control(t, TM_CTL_NOTE, 0, 0, NULL, 0, note, kind_bytes + text_bytes);
+}
+
+/* --- what signal handlers did meanwhile --- */
+
+static bool op_is_free(enum tm_op op) {
+	return TM_OP_CLASS(op) == TM_CLASS_FREE;
+}
+
+static void emit_one_nested(struct tm_thread *t, const struct tm_nested *n) {
+	uint64_t ticks = in_order(t, n->ticks);
+	uint64_t values[2] = { n->addr, n->size };
+	emit_words(t, n->op, ticks, values, op_is_free(n->op) ? 1 : 2);
+}
+
+void tm_emit_nested(struct tm_thread *t) {
+	for (uint32_t i = 0; i < t->nested_count; i++) emit_one_nested(t, &t->nested[i]);
+	t->nested_count = 0;
+	tm_cancel(t);
+}

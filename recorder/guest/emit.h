@@ -1,0 +1,19 @@
+/* emit.h - what emit.c and hook.c know of each other beyond guest.h. */
+#ifndef TIDEMARK_GUEST_EMIT_H
+#define TIDEMARK_GUEST_EMIT_H
+
+#include "guest.h"
+
+#define TM_STACK_SLACK 16u /* frames of ours that an unwinder may see inside of the program's */
+
+/* A call that came while its thread was inside a hook, already done (a free: about to be done). Keeps it for the hook's end. */
+void tm_nested_add(enum tm_op op, const void *addr, size_t size);
+/* Writes what tm_nested_add() kept. */
+void tm_emit_nested(struct tm_thread *t);
+
+/* Finds the unwinder; before the first event. Without one a stack is the caller alone, and a note says so. */
+void tm_stack_start(void);
+/* The mapping that holds addr, from /proc/self/maps; slow, allocates nothing. */
+bool tm_memory_around(uintptr_t addr, uintptr_t *low, uintptr_t *high);
+
+#endif

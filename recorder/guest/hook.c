@@ -1,0 +1,250 @@
+/* hook.c - the way into a hook and out of it: who is calling, and may it be recorded?
+ *
+ * Flow:     malloc_hooks.c, map_hooks.c, process_hooks.c -> tm_hook_enter() -> emit.c
+ * Idea:     one word decides. The epoch page holds the process number; a fork's child finds 0 there (the page is wiped on fork), a quiet
+ *           process a number that no thread has. A thread's state remembers the number it was made for: equal means go.
+ * Nested:   a call that comes while its thread is inside a hook is ours or the allocator's own (not recorded) or a signal handler's; the
+ *           handler's are kept in a side buffer and written when the interrupted hook leaves.
+ */
+#define _GNU_SOURCE
+#include "attach.h"
+#include "emit.h"
+#include "guest.h"
+#include "process.h"
+#include "sample.h"
+
+#include <link.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Zero is a valid start: hooks run before any constructor. */
+struct tls {
+	struct tm_thread *thread;
+	uintptr_t inside; /* the frame of the hook that the thread is in, 0: none */
+	uint32_t ours;    /* depth of tm_ours_begin() */
+	uint32_t number;  /* of the thread in process `process` */
+	uint32_t process;
+};
+
+static __thread struct tls tls __attribute__((tls_model("initial-exec")));
+static pthread_key_t end_key;
+static _Atomic uint32_t end_key_made;
+static _Atomic uint32_t started; /* 0 no, 1 under way, 2 attached, 3 failed for good */
+
+void tm_ours_begin(void) {
+	tls.ours++;
+}
+
+void tm_ours_end(void) {
+	tls.ours--;
+}
+
+/* A handler that left by longjmp leaves `inside` set. If the hook's frame has gone from the stack that we are still on, it has. */
+TM_COLD static bool inside_is_stale(uintptr_t frame) {
+	uintptr_t low, high;
+	if (frame <= tls.inside) return false;
+	return tm_memory_around(frame, &low, &high) && tls.inside >= low && tls.inside < high;
+}
+
+/* --- a thread's state --- */
+
+static size_t thread_bytes(uint32_t depth) {
+	size_t bytes = sizeof(struct tm_thread) + 2 * (size_t)depth * sizeof(uintptr_t);
+	return (bytes + TM_SHM_PAGE - 1) & ~(size_t)(TM_SHM_PAGE - 1);
+}
+
+static struct tm_thread *make_thread(void) {
+	uint32_t capacity = tm_guest.shm->max_depth + TM_STACK_SLACK;
+	long memory = tm_syscall(SYS_mmap, 0, (long)thread_bytes(capacity), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory < 0) return NULL;
+	struct tm_thread *t = (struct tm_thread *)memory;
+	t->capacity = capacity;
+	t->pcs = (uintptr_t *)(t + 1);
+	t->scratch = t->pcs + capacity;
+	return t;
+}
+
+static void free_thread(struct tm_thread *t) {
+	tm_syscall(SYS_munmap, (long)t, (long)thread_bytes(t->capacity), 0, 0, 0, 0);
+}
+
+/* The number that the thread keeps if it needs a second ring. */
+static uint32_t thread_number(void) {
+	if (tls.process != tm_guest.process) {
+		tls.process = tm_guest.process;
+		tls.number = atomic_fetch_add(&tm_guest.next_thread, 1) + 1;
+	}
+	return tls.number;
+}
+
+static void start_thread_state(struct tm_thread *t) {
+	t->process = tm_guest.process;
+	t->depth = 0;
+	t->nested_count = 0;
+	t->end_rounds = 0;
+	t->stack_low = t->stack_high = 0;
+	t->random = 0;
+	t->number = thread_number();
+	tm_sample_start(t);
+}
+
+/* Called by pthread when the thread ends, in up to four rounds. Other keys' destructors may free memory after ours: ask for another round each
+ * time and close in the last one. */
+static void thread_ends(void *value) {
+	struct tm_thread *t = tm_hook_enter();
+	(void)value;
+	if (!t) return;
+	tm_ours_begin();
+	if (++t->end_rounds < 4) {
+		pthread_setspecific(end_key, t);
+		tm_ours_end();
+		tm_hook_leave(t);
+		return;
+	}
+	char name[16] = "";
+	if (t->nested_count) tm_emit_nested(t);
+	tm_syscall(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
+	tm_emit_control(t, TM_CTL_THREAD_END, 0, 0, NULL, 0, name, strnlen(name, sizeof name));
+	tls.thread = NULL;
+	tm_ring_close(t);
+	free_thread(t);
+	tm_ours_end();
+	tls.inside = 0;
+}
+
+/* First event of a thread, or first since it became a fork's child: a ring of its own. NULL: none to be had, the event is counted. */
+TM_COLD static struct tm_thread *start_thread(void) {
+	struct tm_thread *t = tls.thread;
+	bool stale = t != NULL; /* copied from the parent by fork: memory of ours now, but its ring is the parent's */
+	if (!t) t = make_thread();
+	if (!t) return NULL;
+	start_thread_state(t);
+	if (!tm_ring_claim(t)) {
+		atomic_fetch_add(&tm_guest.shm->unringed_events, 1);
+		if (!stale) free_thread(t);
+		return NULL;
+	}
+	tls.thread = t;
+	if (atomic_load(&end_key_made)) pthread_setspecific(end_key, t);
+	if (t->number == 1) tm_process_announce(t);
+	if (t->number == 1) tm_modules_refresh(t);
+	return t;
+}
+
+/* --- joining --- */
+
+/* In a fork's child: the first thread with an event makes the process one of its own; others wait for it. */
+TM_COLD static bool adopt_child(void) {
+	uint32_t expected = 0;
+	if (!tm_guest.shm->follow) {
+		tm_go_quiet();
+		return false;
+	}
+	if (!atomic_compare_exchange_strong(tm_guest.epoch, &expected, TM_EPOCH_ADOPTING)) {
+		while (atomic_load(tm_guest.epoch) == TM_EPOCH_ADOPTING) tm_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+		return true;
+	}
+	tm_guest.parent_process = tm_guest.process;
+	tm_guest.pid = (uint32_t)tm_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0);
+	tm_guest.process = tm_new_process_number();
+	atomic_store(&tm_guest.next_thread, 0);
+	tm_modules_forget();
+	atomic_store_explicit(tm_guest.epoch, tm_guest.process, memory_order_release);
+	return true;
+}
+
+/* The loader is between its own steps, and libc has begun: only then may we load libunwind. */
+static bool loader_is_at_rest(void) {
+	return environ != NULL && _r_debug.r_version != 0 && _r_debug.r_state == RT_CONSISTENT;
+}
+
+static bool join_session(bool constructing) {
+	char path[sizeof tm_guest.session_path];
+	const char *session = getenv(TM_SESSION_ENV);
+	if (session) return tm_attach(session);
+	return constructing && tm_attach_self(path) && tm_attach(path);
+}
+
+/* Once a process: by the first hook for which the loader is at rest, or by our constructor. */
+TM_COLD static bool start_process(bool constructing) {
+	uint32_t expected = 0;
+	if (!constructing && (!loader_is_at_rest() || !getenv(TM_SESSION_ENV))) return false;
+	if (!atomic_compare_exchange_strong(&started, &expected, 1)) return expected == 2;
+	tm_ours_begin();
+	tm_real_find();
+	bool joined = join_session(constructing);
+	if (joined) {
+		if (pthread_key_create(&end_key, thread_ends) == 0) atomic_store(&end_key_made, 1);
+		tm_stack_start();
+	}
+	tm_ours_end();
+	atomic_store(&started, joined ? 2 : 3);
+	return joined;
+}
+
+__attribute__((constructor)) static void construct(void) {
+	struct tm_thread *t;
+	if (atomic_load(&started) == 0 && !start_process(true)) return;
+	t = tm_hook_enter(); /* the process gets its row also if it never allocates */
+	if (t) tm_hook_leave(t);
+}
+
+/* --- the way in --- */
+
+TM_COLD static struct tm_thread *enter_slow(uintptr_t frame) {
+	if (tls.ours) return NULL;
+	if (tls.inside) {
+		if (!inside_is_stale(frame)) return NULL;
+		tls.inside = 0;
+	}
+	if (atomic_load(&started) != 2 && !start_process(false)) return NULL;
+	if (!tm_guest.epoch) return NULL;
+	uint32_t epoch = atomic_load_explicit(tm_guest.epoch, memory_order_acquire);
+	if (epoch == TM_EPOCH_QUIET) return NULL;
+	tls.inside = frame;
+	if ((epoch == 0 || epoch == TM_EPOCH_ADOPTING) && !adopt_child()) {
+		tls.inside = 0;
+		return NULL;
+	}
+	struct tm_thread *t = tls.thread;
+	if (t && t->process == tm_guest.process) return t;
+	tls.ours++;
+	t = start_thread();
+	tls.ours--;
+	if (!t) tls.inside = 0;
+	return t;
+}
+
+struct tm_thread *tm_hook_enter(void) {
+	uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+	struct tm_thread *t = tls.thread;
+	if (TM_LIKELY(t && !tls.inside && atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) == t->process)) {
+		tls.inside = frame;
+		return t;
+	}
+	return enter_slow(frame);
+}
+
+void tm_hook_leave(struct tm_thread *t) {
+	if (TM_UNLIKELY(t->nested_count)) tm_emit_nested(t);
+	tls.inside = 0;
+}
+
+void tm_nested_add(enum tm_op op, const void *addr, size_t size) {
+	struct tm_thread *t = tls.thread;
+	if (!t || !tls.inside || tls.ours || atomic_load(tm_guest.epoch) != t->process || tm_guest.shm->sample_bytes) return;
+	uint32_t slot = t->nested_count;
+	if (slot >= TM_NESTED_MAX) {
+		atomic_fetch_add(&t->ring->nested_lost, 1);
+		return;
+	}
+	atomic_store(&t->ring->busy, 1);
+	t->nested[slot] = (struct tm_nested){ tm_ticks_after(), (uint64_t)(uintptr_t)addr, size, (uint8_t)op };
+	atomic_signal_fence(memory_order_seq_cst);
+	t->nested_count = slot + 1;
+}

@@ -1,0 +1,119 @@
+/* sample.c - which allocations are recorded when --sample=BYTES asks for some of them.
+ *
+ * Flow:   emit.c -> here
+ * Method: samples fall on the byte stream of a thread as a Poisson process with the given mean distance, so a block of s bytes is
+ *         recorded with probability 1 - exp(-s / mean); the analyzer weights it by the inverse. The distance to the next sample is drawn from
+ *         the exponential distribution, as in tcmalloc and Go's heap profilers.
+ * Frees:  only those of recorded blocks matter. Their addresses stand in buckets of eight slots (one cache line), found by hash; a bucket that
+ *         ever overflowed says so, and the search then goes on to the next one.
+ */
+#define _GNU_SOURCE
+#include "sample.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#define BUCKET_BITS 17u
+#define BUCKETS (1u << BUCKET_BITS)
+#define SLOTS 7u
+#define PROBES 64u
+
+struct bucket {
+	_Atomic uint64_t overflowed;
+	_Atomic uintptr_t addr[SLOTS];
+};
+
+static struct bucket *_Atomic table;
+
+static struct bucket *the_table(void) {
+	struct bucket *b = atomic_load_explicit(&table, memory_order_acquire);
+	if (TM_LIKELY(b != NULL)) return b;
+	long memory = tm_syscall(SYS_mmap, 0, BUCKETS * sizeof *b, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (memory < 0) return NULL;
+	struct bucket *expected = NULL;
+	if (atomic_compare_exchange_strong(&table, &expected, (struct bucket *)memory)) return (struct bucket *)memory;
+	tm_syscall(SYS_munmap, memory, BUCKETS * sizeof *b, 0, 0, 0, 0);
+	return expected;
+}
+
+static uint32_t bucket_of(uintptr_t addr) {
+	return (uint32_t)(((uint64_t)addr >> 4) * 0x9E3779B97F4A7C15ull >> (64 - BUCKET_BITS));
+}
+
+static bool remember(uintptr_t addr) {
+	struct bucket *b = the_table();
+	uint32_t at = bucket_of(addr);
+	for (uint32_t probe = 0; b && probe < PROBES; probe++, at = (at + 1) & (BUCKETS - 1)) {
+		for (unsigned i = 0; i < SLOTS; i++) {
+			uintptr_t empty = 0;
+			if (atomic_load_explicit(&b[at].addr[i], memory_order_relaxed)) continue;
+			if (atomic_compare_exchange_strong(&b[at].addr[i], &empty, addr)) return true;
+		}
+		atomic_store_explicit(&b[at].overflowed, 1, memory_order_release);
+	}
+	return false;
+}
+
+bool tm_sample_forget(const void *addr) {
+	struct bucket *b = atomic_load_explicit(&table, memory_order_acquire);
+	uint32_t at = bucket_of((uintptr_t)addr);
+	for (uint32_t probe = 0; b && probe < PROBES; probe++, at = (at + 1) & (BUCKETS - 1)) {
+		for (unsigned i = 0; i < SLOTS; i++) {
+			if (atomic_load_explicit(&b[at].addr[i], memory_order_relaxed) != (uintptr_t)addr) continue;
+			atomic_store_explicit(&b[at].addr[i], 0, memory_order_release);
+			return true;
+		}
+		if (!atomic_load_explicit(&b[at].overflowed, memory_order_acquire)) return false;
+	}
+	return false;
+}
+
+static uint64_t next_random(struct tm_thread *t) { /* xorshift64* */
+	uint64_t x = t->random;
+	x ^= x >> 12;
+	x ^= x << 25;
+	x ^= x >> 27;
+	t->random = x;
+	return x * 0x2545F4914F6CDD1Dull;
+}
+
+/* -ln(u) for u in (0, 1], without libm: u = m * 2^e with m in [1, 2), and ln(m) = 2 artanh((m-1)/(m+1)) by its series, which for these
+ * arguments (at most 1/3) is exact to a double's last digits after 14 terms. */
+static double minus_log(double u) {
+	union {
+		double d;
+		uint64_t bits;
+	} m = { u };
+	int exponent = (int)(m.bits >> 52) - 1023;
+	m.bits = (m.bits & 0xfffffffffffffull) | 1023ull << 52;
+	double z = (m.d - 1) / (m.d + 1), square = z * z, term = z, sum = 0;
+	for (int k = 1; k < 29; k += 2, term *= square) sum += term / k;
+	return -(2 * sum + exponent * 0.69314718055994530942);
+}
+
+/* Bytes to the next sample; at least 1. */
+static uint64_t draw(struct tm_thread *t) {
+	double u = (double)((next_random(t) >> 11) + 1) * 0x1p-53; /* (0, 1] */
+	double distance = minus_log(u) * (double)tm_guest.shm->sample_bytes;
+	return distance < 0x1p62 ? (uint64_t)distance + 1 : 1ull << 62;
+}
+
+void tm_sample_start(struct tm_thread *t) {
+	if (!tm_guest.shm->sample_bytes) return;
+	t->random = (tm_ticks() ^ ((uint64_t)t->number << 32) ^ ((uint64_t)tm_guest.pid << 17)) * 0x9E3779B97F4A7C15ull | 1;
+	for (int i = 0; i < 4; i++) next_random(t);
+	t->sample_left = draw(t);
+}
+
+bool tm_sample_take(struct tm_thread *t, const void *addr, size_t size_bytes) {
+	uint64_t size = size_bytes ? size_bytes : 1;
+	if (size < t->sample_left) {
+		t->sample_left -= size;
+		return false;
+	}
+	t->sample_left = draw(t); /* the process has no memory: the distance counts anew from this block's end */
+	if (remember((uintptr_t)addr)) return true;
+	atomic_fetch_add(&t->ring->lost_events, 1);
+	atomic_fetch_add(&t->ring->lost_bytes, size_bytes);
+	return false;
+}
