@@ -15,7 +15,7 @@ CFLAGS ?= -O2 -g
 FUZZ_SECONDS ?= 60
 
 WARNINGS := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings -Werror
-COMMON := -std=gnu11 $(WARNINGS) -MMD -MP -I. -DTM_TOOL_VERSION='"$(VERSION)"'
+COMMON := -std=gnu11 -D_GNU_SOURCE= $(WARNINGS) -MMD -MP -I. -DTM_TOOL_VERSION='"$(VERSION)"'
 INSTRUMENT := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer $(if $(filter undefined,$(SANITIZE)),-fno-sanitize-recover=all))
 TRAPS := $(if $(filter undefined,$(SANITIZE)),-fsanitize=undefined -fsanitize-undefined-trap-on-error)
 GUEST := -fPIC -fvisibility=hidden -fexceptions -fno-omit-frame-pointer -ftls-model=initial-exec -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc \

@@ -9,7 +9,6 @@
  * a descriptor of ours. All rings are mapped at once, which survives a later chroot or change of user. Where the address space is
  * limited (RLIMIT_AS) a thread maps only its own ring, by name.
  */
-#define _GNU_SOURCE
 #include "attach.h"
 #include "guest.h"
 

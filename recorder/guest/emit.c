@@ -6,7 +6,6 @@
  * When full: tells the collector, waits as long as its heartbeat advances and then two seconds, and then counts the event as lost
  *           (--on-full=drop: at once). The next record after a loss carries its whole stack.
  */
-#define _GNU_SOURCE
 #include "emit.h"
 #include "attach.h"
 #include "guest.h"

@@ -6,7 +6,6 @@
  * Nested:   a call that comes while its thread is inside a hook is ours or the allocator's own (not recorded) or a signal handler's; the
  *           handler's are kept in a side buffer and written when the interrupted hook leaves.
  */
-#define _GNU_SOURCE
 #include "attach.h"
 #include "emit.h"
 #include "guest.h"

@@ -5,7 +5,6 @@
  *         overlap itself. A failed realloc keeps the old block; realloc(p, 0) may free it.
  * Rule:   each hook is the real function plus a record; size 0, NULL, errno and alignment errors are the real function's business.
  */
-#define _GNU_SOURCE
 #include "bootstrap.h"
 #include "emit.h"
 #include "guest.h"

@@ -5,7 +5,6 @@
  *           piece first, then anonymous mappings. free and realloc recognise its addresses; nothing of it is ever given back.
  * Threads:  the program has one thread when the first hook runs; the arena is lock-free all the same.
  */
-#define _GNU_SOURCE
 #include "bootstrap.h"
 #include "guest.h"
 

@@ -7,7 +7,6 @@
  * Frees:  only those of recorded blocks matter. Their addresses stand in buckets of eight slots (one cache line), found by hash; a bucket that
  *         ever overflowed says so, and the search then goes on to the next one.
  */
-#define _GNU_SOURCE
 #include "sample.h"
 
 #include <sys/mman.h>

@@ -7,7 +7,6 @@
  * Its trace cache is not told when a module goes and another takes its addresses. Such ranges are remembered, and a stack that touches
  * one is taken again with the cursor, whose cache we do flush.
  */
-#define _GNU_SOURCE
 #include "emit.h"
 #include "guest.h"
 #include "process.h"
