@@ -15,6 +15,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <libunwind.h>
+#include <link.h>
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -55,14 +56,22 @@ static bool find_unwinder(void) {
 	return unwinder.backtrace != NULL;
 }
 
-#pragma GCC visibility push(hidden)
-extern const char __ehdr_start[], etext[]; /* the linker's: where this library begins, where its code ends */
-#pragma GCC visibility pop
+extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* the linker's: where this library begins */
+
+/* Our own code: the executable segment of this library. */
+static void find_own_code(void) {
+	uintptr_t base = (uintptr_t)&__ehdr_start;
+	const ElfW(Phdr) *segment = (const ElfW(Phdr) *)(base + __ehdr_start.e_phoff);
+	for (unsigned i = 0; i < __ehdr_start.e_phnum; i++) {
+		if (segment[i].p_type != PT_LOAD || !(segment[i].p_flags & PF_X)) continue;
+		tm_guest.text_low = base + segment[i].p_vaddr;
+		tm_guest.text_high = tm_guest.text_low + segment[i].p_memsz;
+	}
+}
 
 void tm_stack_start(void) {
 	void *frames[16];
-	tm_guest.text_low = (uintptr_t)__ehdr_start;
-	tm_guest.text_high = (uintptr_t)etext;
+	find_own_code();
 	if (tm_guest.shm->stacks != TM_STACKS_UNWIND) return;
 	if (find_unwinder()) unwinder.backtrace(frames, 16); /* warm: its tables and caches are made now */
 }
