@@ -1,0 +1,279 @@
+"""What the integration tests share: build a program, record it, import it, ask, compare with figures worked out by hand.
+
+A test file looks like this, and runs alone too (python3 tests/integration/test_x.py [--only=PATTERN] [--long] [--keep]):
+
+    from tidemark_test import main, test
+
+    @test
+    def counts(t):
+        program = t.program("leak.c")
+        recording = t.record([program])
+        db = t.imported(recording)
+        t.equal(db.value("select sum(live_count) from live_at_exit"), 3, "blocks live at exit")
+
+    main()
+
+Each test has a directory of its own, kept only with --keep or on failure. Only Python's standard library is used, and the tools are
+run as a user runs them.
+"""
+import argparse
+import glob
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TESTS = []
+
+
+class Skipped(Exception):
+    pass
+
+
+class Failed(Exception):
+    pass
+
+
+class TimeIsOver(BaseException):
+    pass
+
+
+def test(function=None, *, long=False):
+    """Registers a test; long=True: only with --long (make check-long)."""
+    def register(f):
+        TESTS.append((f, long))
+        return f
+    return register(function) if function else register
+
+
+class Outcome:
+    """What a command did: status (as a shell sees it), out and err (bytes)."""
+
+    def __init__(self, command, status, out, err):
+        self.command, self.status, self.out, self.err = command, status, out, err
+
+    @property
+    def text(self):
+        return self.out.decode(errors="replace")
+
+    @property
+    def errors(self):
+        return self.err.decode(errors="replace")
+
+
+class Recording(Outcome):
+    trace = None
+
+    @property
+    def program_err(self):
+        """Standard error without the recorder's closing summary."""
+        return b"".join(line for line in self.err.splitlines(True) if not line.startswith(b"tidemark"))
+
+
+class Database:
+    """A database as the tool made it, opened read-only."""
+
+    def __init__(self, path):
+        self.path = path
+        self.connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+
+    def rows(self, query, *arguments):
+        return self.connection.execute(query, arguments).fetchall()
+
+    def row(self, query, *arguments):
+        rows = self.rows(query, *arguments)
+        if len(rows) != 1:
+            raise Failed(f"{len(rows)} rows instead of 1 from: {query}")
+        return rows[0]
+
+    def value(self, query, *arguments):
+        return self.row(query, *arguments)[0]
+
+
+class Test:
+    """One running test."""
+
+    def __init__(self, name, build, directory, long):
+        self.name, self.build, self.dir, self.long = name, build, directory, long
+        self.root = ROOT
+        self.tidemark = os.path.join(build, "bin/tidemark")
+        self.recorder = os.path.join(build, "bin/tidemark-record")
+        self.library = os.path.join(build, "lib/libtidemark.so")
+        self.children = []
+        self.sanitized = bool(re.search(r"/(asan|ubsan|tsan)$", build))
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    # --- verdicts
+
+    def skip(self, reason):
+        raise Skipped(reason)
+
+    def need(self, *commands):
+        for command in commands:
+            if not shutil.which(command):
+                self.skip(f"{command} is not installed")
+
+    def check(self, condition, what):
+        if not condition:
+            raise Failed(what)
+
+    def equal(self, got, wanted, what):
+        if got != wanted:
+            raise Failed(f"{what}: got {got!r}, expected {wanted!r}")
+
+    # --- commands
+
+    def run(self, command, *, env=None, cwd=None, stdin=subprocess.DEVNULL, input=None, status=None, kind=Outcome, preexec=None, timeout=None):
+        """Runs a command to its end; `status` is what it must end with, if given."""
+        full = dict(os.environ)
+        full.update(env or {})
+        child = subprocess.Popen(command, env=full, cwd=cwd or self.dir, stdin=subprocess.PIPE if input is not None else stdin,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=preexec)
+        self.children.append(child)
+        try:
+            out, err = child.communicate(input, timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+            raise Failed(f"not done after {timeout} s: {command}") from None
+        self.children.remove(child)
+        code = child.returncode if child.returncode >= 0 else 128 - child.returncode
+        outcome = kind(command, code, out, err)
+        if status is not None and code != status:
+            raise Failed(f"exit status {code}, expected {status}: {command}\n{outcome.text[-2000:]}{outcome.errors[-2000:]}")
+        return outcome
+
+    def start(self, command, *, env=None, cwd=None, **options):
+        """Starts a command that the test stops itself; killed at the test's end if it still runs."""
+        full = dict(os.environ)
+        full.update(env or {})
+        child = subprocess.Popen(command, env=full, cwd=cwd or self.dir, start_new_session=True, **options)
+        self.children.append(child)
+        return child
+
+    def end(self):
+        for child in self.children:
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            child.wait()
+
+    # --- programs
+
+    def program(self, source, *flags, cc="gcc", name=None):
+        """Compiles fixtures/programs/SOURCE (or an absolute path), once a build directory for the same flags; returns the program."""
+        path = source if os.path.isabs(source) else os.path.join(ROOT, "fixtures/programs", source)
+        self.need(cc)
+        tag = re.sub(r"[^\w]+", "_", " ".join((cc if cc != "gcc" else "",) + flags))[:60]
+        out = os.path.join(self.build, "programs", name or os.path.splitext(os.path.basename(path))[0] + tag)
+        os.makedirs(os.path.dirname(out), exist_ok=True)
+        if not os.path.exists(out) or os.path.getmtime(out) < os.path.getmtime(path):
+            part = f"{out}.{os.getpid()}"
+            # -O0 keeps every call that the figures in the opening comments count; -fno-builtin for flags that optimise.
+            command = [cc, "-g", "-O0", "-w", "-fno-builtin", "-I", os.path.join(ROOT, "recorder"), "-o", part, path, *flags, "-pthread"]
+            done = self.run(command)
+            if done.status != 0:
+                raise Failed(f"cannot compile {path}:\n{done.errors}")
+            os.rename(part, out)
+        return out
+
+    # --- the tools
+
+    def record(self, command, *options, output=None, status=0, **how):
+        """tidemark record -o output options -- command; the output must be unlike any before."""
+        output = output or self.path(f"run{len(glob.glob(self.path('run*.tmk')))}.tmk")
+        done = self.run([self.tidemark, "record", "-o", output, *options, "--", *command], status=status, kind=Recording, **how)
+        done.trace = output
+        return done
+
+    def imported(self, *recordings, options=(), status=0):
+        """Imports recordings (or paths of traces) into one new database."""
+        traces = [r.trace if isinstance(r, Recording) else r for r in recordings]
+        db = self.path(f"db{len(glob.glob(self.path('db*.db')))}.db")
+        self.run([self.tidemark, "import", *traces, "-o", db, *options], status=status)
+        return Database(db)
+
+    def ask(self, *arguments, status=0):
+        return self.run([self.tidemark, *arguments], status=status)
+
+    def same_as_bare(self, command, *options, **how):
+        """Runs the command bare and recorded: output and status must be the same. Returns the recording."""
+        bare = self.run(command, **how)
+        recording = self.record(command, "--quiet", *options, status=None, **how)
+        self.equal(recording.status, bare.status, "exit status, recorded and bare")
+        if recording.out != bare.out:
+            raise Failed(f"standard output differs from the bare run:\n{recording.text[-1000:]}\n--- bare\n{bare.text[-1000:]}")
+        if recording.err != bare.err:
+            raise Failed(f"standard error differs from the bare run:\n{recording.errors[-1000:]}\n--- bare\n{bare.errors[-1000:]}")
+        return recording
+
+
+def run_one(function, build, long, timeout, keep):
+    """Runs one test and prints what tests/run.py reads."""
+    name = function.__name__
+    directory = tempfile.mkdtemp(prefix=f"tidemark-{name}-")
+    t = Test(name, build, directory, long)
+    start = time.monotonic()
+
+    def over(_signal, _frame):
+        raise TimeIsOver
+
+    signal.signal(signal.SIGALRM, over)
+    signal.alarm(timeout)
+    outcome = "passed"
+    try:
+        function(t)
+    except Skipped as reason:
+        outcome = "skipped"
+        print(reason)
+    except Failed as why:
+        outcome = "failed"
+        print(why)
+        print(f"in {[f'{f.filename}:{f.lineno}' for f in traceback.extract_tb(why.__traceback__) if 'test_' in os.path.basename(f.filename)][-1:]}")
+    except TimeIsOver:
+        outcome = "failed"
+        print(f"stopped after {timeout} s")
+        traceback.print_exc()
+    except Exception:  # a mistake of the test is a failure of the test
+        outcome = "failed"
+        traceback.print_exc(file=sys.stdout)
+    finally:
+        signal.alarm(0)
+        t.end()
+    seconds = time.monotonic() - start
+    if keep:
+        print(f"kept: {directory}")
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
+    print(f"@ {outcome} {seconds:.2f} {name}", flush=True)
+    return outcome != "failed"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--only")
+    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--keep", action="store_true", help="keep the directories of the tests")
+    parser.add_argument("--timeout", type=int, default=180)
+    arguments = parser.parse_args()
+    build = os.path.abspath(arguments.build)
+    base = os.path.basename(sys.argv[0])[len("test_"):-len(".py")]
+    sound = True
+    for function, long in TESTS:
+        if arguments.only and not re.search(arguments.only, f"integration:{base}:{function.__name__}"):
+            continue
+        if long and not arguments.long:
+            continue
+        sound &= run_one(function, build, arguments.long, arguments.timeout * (10 if long else 1), arguments.keep)
+    sys.exit(0 if sound else 1)
