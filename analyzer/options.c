@@ -1,0 +1,246 @@
+/* options.c - parses the command lines of the verbs and prints their help.
+ *
+ * One table lists every option with its help and the function that takes its value; a verb names the ones it understands by bits. So an
+ * option means the same everywhere, and help cannot differ from what is accepted.
+ */
+#include "options.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "talk.h"
+
+struct option_row {
+	const char *name;  /* without the dashes */
+	const char *value; /* shown in help; NULL: the option takes none */
+	unsigned bit;
+	/* false: the value makes no sense. */
+	bool (*take)(struct tm_options *o, const char *value);
+	const char *help;
+};
+
+static bool take_count(const char *text, int64_t *out) {
+	char *end;
+	errno = 0;
+	long long n = strtoll(text, &end, 10);
+	if (end == text || *end || errno || n < 0) return false;
+	*out = n;
+	return true;
+}
+
+static bool take_word(const char *text, const char *const *words, int *out) {
+	for (int i = 0; words[i]; i++) {
+		if (strcmp(text, words[i]) != 0) continue;
+		*out = i;
+		return true;
+	}
+	return false;
+}
+
+static bool take_format(struct tm_options *o, const char *value) {
+	int word;
+	if (!take_word(value, (const char *const[]){ "table", "json", "csv", NULL }, &word)) return false;
+	o->format = (enum tm_format)word;
+	return true;
+}
+
+static bool take_value(struct tm_options *o, const char *value) {
+	int word;
+	if (!take_word(value, (const char *const[]){ "peak", "live", "allocated", "leaked", "temporary", NULL }, &word)) return false;
+	o->value = (enum tm_export_value)word;
+	return true;
+}
+
+static bool take_process(struct tm_options *o, const char *value) {
+	o->process_given = true;
+	o->process_is_rank = strncmp(value, "rank:", 5) == 0;
+	return take_count(o->process_is_rank ? value + 5 : value, &o->process);
+}
+
+static bool take_from(struct tm_options *o, const char *value) {
+	o->from_text = value;
+	return tm_time_point_parse(value, &o->from);
+}
+
+static bool take_to(struct tm_options *o, const char *value) {
+	o->to_text = value;
+	return tm_time_point_parse(value, &o->to);
+}
+
+static bool take_at(struct tm_options *o, const char *value) {
+	o->at_text = value;
+	return tm_time_point_parse(value, &o->at);
+}
+
+static bool take_sort(struct tm_options *o, const char *value) {
+	o->sort = value;
+	return *value != '\0';
+}
+
+static bool take_heap(struct tm_options *o, const char *value) {
+	o->heap = value;
+	return *value != '\0';
+}
+
+static bool take_output(struct tm_options *o, const char *value) {
+	o->output = value;
+	return *value != '\0';
+}
+
+static bool take_limit(struct tm_options *o, const char *value) { return take_count(value, &o->limit); }
+static bool take_buckets(struct tm_options *o, const char *value) { return take_count(value, &o->buckets) && o->buckets <= 1000000; }
+static bool take_max_events(struct tm_options *o, const char *value) { return take_count(value, &o->max_events); }
+static bool take_sql(struct tm_options *o, const char *value) { return (void)value, o->sql = true; }
+static bool take_stack(struct tm_options *o, const char *value) { return (void)value, o->stack = true; }
+static bool take_sites(struct tm_options *o, const char *value) { return (void)value, o->sites = true; }
+static bool take_gzip(struct tm_options *o, const char *value) { return (void)value, o->gzip = true; }
+static bool take_force(struct tm_options *o, const char *value) { return (void)value, o->force = true; }
+
+static const struct option_row option_rows[] = {
+	{ "at", "T", TM_OPTION_AT, take_at, "the instant: 12.5s, 300ms, start, peak, exit, end, mark:NAME" },
+	{ "format", "FORMAT", TM_OPTION_FORMAT, take_format, "table (default), json or csv" },
+	{ "limit", "N", TM_OPTION_LIMIT, take_limit, "at most N rows; 0 is all of them (tables default to 20, json and csv to all)" },
+	{ "sort", "COLUMN", TM_OPTION_SORT, take_sort,
+	  "bytes, counts, scores and durations go downward, all else upward; +COLUMN upward, -COLUMN downward" },
+	{ "heap", "NAME", TM_OPTION_HEAP, take_heap, "only this heap, such as malloc or mmap" },
+	{ "process", "ID", TM_OPTION_PROCESS, take_process, "only this process: its id in the database, or rank:N" },
+	{ "from", "T", TM_OPTION_FROM, take_from, "only from this instant on: 12.5s, 300ms, start, peak, exit, end, mark:NAME" },
+	{ "to", "T", TM_OPTION_TO, take_to, "only up to this instant, itself included" },
+	{ "sites", NULL, TM_OPTION_SITES, take_sites, "list the call sites that made up the peak (view peak_site)" },
+	{ "stack", NULL, TM_OPTION_STACK, take_stack, "add the whole stack of each row" },
+	{ "buckets", "N", TM_OPTION_BUCKETS, take_buckets,
+	  "at most N rows for each heap, each with its highest level; 0 as stored (tables default to 40, json and csv to 0)" },
+	{ "sql", NULL, TM_OPTION_SQL, take_sql, "print the query that would run instead of running it" },
+	{ "output", "FILE", TM_OPTION_OUTPUT, take_output, "where to write; - is standard output. Also -o FILE" },
+	{ "value", "WHAT", TM_OPTION_VALUE, take_value,
+	  "bytes by stack: peak (default: at each heap's peak), live (at exit), leaked (at exit, too), allocated or temporary (whole run)" },
+	{ "gzip", NULL, TM_OPTION_GZIP, take_gzip, "compress; implied by a name that ends in .gz" },
+	{ "max-events", "N", TM_OPTION_MAX_EVENTS, take_max_events, "about this many events at most, 0 all (default 1000000)" },
+	{ "force", NULL, TM_OPTION_FORCE, take_force, "overwrite FILE if it exists" },
+};
+#define OPTION_COUNT (sizeof(option_rows) / sizeof(option_rows[0]))
+
+/* The Levenshtein distance of two short words; large when either is too long to be a slip of the keyboard. */
+static int edit_distance(const char *a, const char *b) {
+	int row[33];
+	int n = (int)strlen(a), m = (int)strlen(b);
+	if (n > 32 || m > 32) return INT_MAX;
+	for (int j = 0; j <= m; j++) row[j] = j;
+	for (int i = 1; i <= n; i++) {
+		int diagonal = row[0];
+		row[0] = i;
+		for (int j = 1; j <= m; j++) {
+			int best = diagonal + (a[i - 1] != b[j - 1]);
+			diagonal = row[j];
+			if (row[j] + 1 < best) best = row[j] + 1;
+			if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+			row[j] = best;
+		}
+	}
+	return row[m];
+}
+
+const char *tm_closest_word(const char *word, const char *const *list) {
+	const char *closest = NULL;
+	int best = (int)strlen(word) <= 3 ? 2 : 3; /* two slips make a word; in a short one only one does */
+	for (; *list; list++) {
+		int distance = edit_distance(word, *list);
+		if (distance >= best) continue;
+		best = distance;
+		closest = *list;
+	}
+	return closest;
+}
+
+static int unknown_option(const struct tm_usage *usage, const char *argument, const char *name) {
+	const char *words[OPTION_COUNT + 1];
+	int n = 0;
+	for (size_t i = 0; i < OPTION_COUNT; i++) {
+		if (usage->options & option_rows[i].bit) words[n++] = option_rows[i].name;
+	}
+	words[n] = NULL;
+	const char *meant = tm_closest_word(name, words);
+	if (meant) return tm_misuse(usage->verb, "unknown option '%s', did you mean --%s?", argument, meant);
+	return tm_misuse(usage->verb, "unknown option '%s'", argument);
+}
+
+static void print_help(const struct tm_usage *usage) {
+	printf("usage: tidemark %s %s%s\n\n%s", usage->verb, usage->operands, usage->options ? " [OPTION...]" : "", usage->description);
+	if (usage->options) printf("\noptions:\n");
+	for (size_t i = 0; i < OPTION_COUNT; i++) {
+		const struct option_row *row = &option_rows[i];
+		char left[32];
+		if (!(usage->options & row->bit)) continue;
+		snprintf(left, sizeof(left), "--%s%s%s", row->name, row->value ? "=" : "", row->value ? row->value : "");
+		printf("  %-18s %s\n", left, row->help);
+	}
+	printf("\nexamples:\n");
+	for (const char *line = usage->examples; *line;) {
+		size_t n = strcspn(line, "\n");
+		printf("  %.*s\n", (int)n, line);
+		line += n + (line[n] == '\n');
+	}
+}
+
+/* Takes the option at argv[*i], and its value from argv[*i + 1] where it stands there. */
+static int take_option(struct tm_options *o, int argc, char **argv, int *i) {
+	const struct tm_usage *usage = o->usage;
+	const char *argument = argv[*i];
+	char name[32];
+	const char *value = NULL;
+	if (strncmp(argument, "-o", 2) == 0) {
+		snprintf(name, sizeof(name), "output");
+		if (argument[2]) value = argument + 2;
+	} else {
+		size_t n = strncmp(argument, "--", 2) == 0 ? strcspn(argument + 2, "=") : 0;
+		if (!n || n >= sizeof(name)) return tm_misuse(usage->verb, "unknown option '%s'", argument);
+		memcpy(name, argument + 2, n);
+		name[n] = '\0';
+		if (argument[2 + n] == '=') value = argument + 3 + n;
+	}
+	for (size_t k = 0; k < OPTION_COUNT; k++) {
+		const struct option_row *row = &option_rows[k];
+		if (!(usage->options & row->bit) || strcmp(row->name, name) != 0) continue;
+		if (!row->value && value) return tm_misuse(usage->verb, "option --%s takes no value", name);
+		if (row->value && !value) {
+			if (*i + 1 >= argc) return tm_misuse(usage->verb, "option --%s needs a value", name);
+			value = argv[++*i];
+		}
+		if (row->take(o, value)) return TM_OPTIONS_GO;
+		return tm_misuse(usage->verb, "invalid value '%s' for --%s", value, name);
+	}
+	return unknown_option(usage, argument, name);
+}
+
+static int check_operands(const struct tm_options *o) {
+	const struct tm_usage *usage = o->usage;
+	if (o->operand_count < usage->operands_min) return tm_misuse(usage->verb, "usage: tidemark %s %s", usage->verb, usage->operands);
+	return TM_OPTIONS_GO;
+}
+
+int tm_options_parse(struct tm_options *o, const struct tm_usage *usage, int argc, char **argv) {
+	bool options_over = false;
+	*o = (struct tm_options){ .usage = usage, .limit = TM_LIMIT_UNSET, .buckets = TM_LIMIT_UNSET, .max_events = 1000000 };
+	for (int i = 1; i < argc; i++) {
+		const char *argument = argv[i];
+		if (options_over || argument[0] != '-' || !argument[1]) {
+			if (o->operand_count >= usage->operands_max) return tm_misuse(usage->verb, "unexpected argument '%s'", argument);
+			o->operands[o->operand_count++] = argument;
+			continue;
+		}
+		if (strcmp(argument, "--") == 0) {
+			options_over = true;
+			continue;
+		}
+		if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+			print_help(usage);
+			return TM_EXIT_DONE;
+		}
+		int status = take_option(o, argc, argv, &i);
+		if (status != TM_OPTIONS_GO) return status;
+	}
+	return check_operands(o);
+}

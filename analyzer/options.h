@@ -1,0 +1,83 @@
+/* options.h - the options of the verbs that answer, in one table, and the help that is made from it.
+ *
+ * Each verb has a struct tm_usage: which options it takes, how many operands, and the text that teaches it. Options may stand before,
+ * between and behind the operands; "--" ends them.
+ * Owns:     nothing; texts look into argv.
+ */
+#ifndef TIDEMARK_ANALYZER_OPTIONS_H
+#define TIDEMARK_ANALYZER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "times.h"
+
+enum tm_format { TM_FORMAT_TABLE, TM_FORMAT_JSON, TM_FORMAT_CSV };
+
+enum tm_export_value { TM_VALUE_PEAK, TM_VALUE_LIVE, TM_VALUE_ALLOCATED, TM_VALUE_LEAKED, TM_VALUE_TEMPORARY };
+
+enum tm_option_bit {
+	TM_OPTION_FORMAT = 1 << 0,
+	TM_OPTION_LIMIT = 1 << 1,
+	TM_OPTION_SORT = 1 << 2,
+	TM_OPTION_HEAP = 1 << 3,
+	TM_OPTION_PROCESS = 1 << 4,
+	TM_OPTION_FROM = 1 << 5,
+	TM_OPTION_TO = 1 << 6,
+	TM_OPTION_SQL = 1 << 7,
+	TM_OPTION_AT = 1 << 8,
+	TM_OPTION_STACK = 1 << 9,
+	TM_OPTION_SITES = 1 << 10,
+	TM_OPTION_BUCKETS = 1 << 11,
+	TM_OPTION_OUTPUT = 1 << 12,
+	TM_OPTION_VALUE = 1 << 13,
+	TM_OPTION_GZIP = 1 << 14,
+	TM_OPTION_MAX_EVENTS = 1 << 15,
+	TM_OPTION_FORCE = 1 << 16,
+};
+
+/* What every command that lists takes. */
+#define TM_OPTIONS_LISTING                                                                                                          \
+	(TM_OPTION_FORMAT | TM_OPTION_LIMIT | TM_OPTION_SORT | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_FROM | TM_OPTION_TO | \
+	 TM_OPTION_SQL)
+
+struct tm_usage {
+	const char *verb;
+	const char *operands;    /* as shown behind the verb: "DB|TRACE" */
+	const char *description; /* whole sentences, each line ending in a newline */
+	const char *examples;    /* one a line, each beginning with "tidemark" */
+	unsigned options;        /* enum tm_option_bit */
+	int operands_min, operands_max;
+};
+
+#define TM_OPERANDS_MAX 4
+#define TM_LIMIT_UNSET (-1)
+
+struct tm_options {
+	const struct tm_usage *usage;
+	const char *operands[TM_OPERANDS_MAX];
+	int operand_count;
+	enum tm_format format;
+	int64_t limit; /* rows, 0 all, TM_LIMIT_UNSET */
+	const char *sort;
+	const char *heap;
+	bool process_given, process_is_rank;
+	int64_t process; /* id, or rank */
+	struct tm_time_point from, to, at;
+	const char *from_text, *to_text, *at_text;
+	bool sql, stack, sites, gzip, force;
+	int64_t buckets; /* TM_LIMIT_UNSET: not given */
+	const char *output;
+	enum tm_export_value value;
+	int64_t max_events;
+};
+
+#define TM_OPTIONS_GO (-1)
+
+/* TM_OPTIONS_GO: go on. Else the exit status: help was printed, or one line said what is wrong. */
+int tm_options_parse(struct tm_options *o, const struct tm_usage *usage, int argc, char **argv);
+
+/* The word of the list (its end is NULL) that `word` may have meant, or NULL. */
+const char *tm_closest_word(const char *word, const char *const *list);
+
+#endif

@@ -1,0 +1,177 @@
+/* render.c - JSON and CSV, and what all output has in common: the end of a query, the end of standard output.
+ *
+ * Both formats are written row by row as the query steps, so that a result of any length needs the memory of one row.
+ */
+#include "render.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "display_text.h"
+#include "json_text.h"
+#include "talk.h"
+
+#define DEFAULT_WIDTH 120
+#define NARROWEST 40
+
+static int output_error; /* errno of the first write to standard output that failed */
+
+int tm_write_output(const void *data, size_t n) {
+	if (output_error) return -1;
+	if (fwrite(data, 1, n, stdout) == n) return 0;
+	output_error = errno ? errno : EIO;
+	return -1;
+}
+
+int tm_finish_output(int status) {
+	if (!output_error && (fflush(stdout) || ferror(stdout))) output_error = errno ? errno : EIO;
+	if (!output_error) return status;
+	/* A reader that went away has what it wanted. */
+	if (output_error == EPIPE) return status;
+	return tm_fail("cannot write standard output: %s", strerror(output_error));
+}
+
+size_t tm_terminal_width(void) {
+	const char *columns = getenv("COLUMNS");
+	long width = columns ? strtol(columns, NULL, 10) : 0;
+	struct winsize window;
+	if (width <= 0 && isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0) width = window.ws_col;
+	if (width <= 0 || width > 100000) return DEFAULT_WIDTH;
+	return width < NARROWEST ? NARROWEST : (size_t)width;
+}
+
+static bool colour_wanted(void) {
+	const char *refused = getenv("NO_COLOR"), *terminal = getenv("TERM");
+	return isatty(STDOUT_FILENO) && !(refused && *refused) && terminal && strcmp(terminal, "dumb") != 0;
+}
+
+const char *tm_bold(void) { return colour_wanted() ? "\033[1m" : ""; }
+const char *tm_plain(void) { return colour_wanted() ? "\033[0m" : ""; }
+
+/* Writes what was gathered and empties it. */
+static int flush_row(struct tm_bytes *row) {
+	int rc = row->failed ? -1 : tm_write_output(row->data, row->size);
+	tm_bytes_clear(row);
+	return rc;
+}
+
+static void put_hex(struct tm_bytes *out, const unsigned char *data, size_t n) {
+	for (size_t i = 0; i < n; i++) tm_put_format(out, "%02x", data[i]);
+}
+
+static void put_json_value(struct tm_bytes *row, sqlite3_stmt *statement, int column) {
+	switch (sqlite3_column_type(statement, column)) {
+	case SQLITE_INTEGER:
+		tm_put_format(row, "%lld", (long long)sqlite3_column_int64(statement, column));
+		break;
+	case SQLITE_FLOAT:
+		tm_json_double(row, sqlite3_column_double(statement, column));
+		break;
+	case SQLITE_TEXT: {
+		const char *text = (const char *)sqlite3_column_text(statement, column);
+		tm_json_string(row, text, (size_t)sqlite3_column_bytes(statement, column));
+		break;
+	}
+	case SQLITE_BLOB: {
+		const void *data = sqlite3_column_blob(statement, column);
+		tm_put_raw(row, "\"", 1);
+		put_hex(row, data, (size_t)sqlite3_column_bytes(statement, column));
+		tm_put_raw(row, "\"", 1);
+		break;
+	}
+	default:
+		tm_put_raw(row, "null", 4);
+	}
+}
+
+int tm_render_json(sqlite3_stmt *statement, uint64_t *rows) {
+	struct tm_bytes row = TM_BYTES_INIT;
+	int columns = sqlite3_column_count(statement), step, rc = tm_write_output("[", 1);
+	for (*rows = 0; !rc && (step = sqlite3_step(statement)) == SQLITE_ROW; ++*rows) {
+		tm_put_format(&row, "%s\n{", *rows ? "," : "");
+		for (int i = 0; i < columns; i++) {
+			const char *name = sqlite3_column_name(statement, i);
+			if (i) tm_put_raw(&row, ",", 1);
+			tm_json_string(&row, name, strlen(name));
+			tm_put_raw(&row, ":", 1);
+			put_json_value(&row, statement, i);
+		}
+		tm_put_raw(&row, "}", 1);
+		rc = flush_row(&row);
+	}
+	if (!rc && step != SQLITE_DONE) rc = -1;
+	if (!rc) rc = tm_write_output("\n]\n" + (*rows == 0), *rows ? 3 : 2);
+	tm_bytes_release(&row);
+	return rc;
+}
+
+/* A field of RFC 4180. CSV has no escapes: control characters that are no white space become U+FFFD, as bad bytes do. */
+static void put_csv_text(struct tm_bytes *row, const char *text, size_t n) {
+	const char *end = text + n;
+	bool quoted = n == 0 || memchr(text, '"', n) || memchr(text, ',', n) || memchr(text, '\n', n) || memchr(text, '\r', n);
+	if (quoted) tm_put_raw(row, "\"", 1);
+	while (text < end) {
+		uint32_t c;
+		size_t length = tm_utf8_next(text, end, &c);
+		bool is_control = (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || (c >= 0x7F && c < 0xA0);
+		if (c == '"') tm_put_raw(row, "\"\"", 2);
+		else if (is_control || c == 0xFFFD) tm_put_raw(row, "\xEF\xBF\xBD", 3);
+		else tm_put_raw(row, text, length);
+		text += length;
+	}
+	if (quoted) tm_put_raw(row, "\"", 1);
+}
+
+static void put_csv_value(struct tm_bytes *row, sqlite3_stmt *statement, int column) {
+	int type = sqlite3_column_type(statement, column);
+	if (type == SQLITE_NULL) return;
+	if (type == SQLITE_BLOB) {
+		put_hex(row, sqlite3_column_blob(statement, column), (size_t)sqlite3_column_bytes(statement, column));
+	} else if (type == SQLITE_FLOAT) {
+		tm_json_double(row, sqlite3_column_double(statement, column));
+	} else {
+		const char *text = (const char *)sqlite3_column_text(statement, column);
+		put_csv_text(row, text, (size_t)sqlite3_column_bytes(statement, column));
+	}
+}
+
+int tm_render_csv(sqlite3_stmt *statement, uint64_t *rows) {
+	struct tm_bytes row = TM_BYTES_INIT;
+	int columns = sqlite3_column_count(statement), step = SQLITE_DONE;
+	for (int i = 0; i < columns; i++) {
+		const char *name = sqlite3_column_name(statement, i);
+		if (i) tm_put_raw(&row, ",", 1);
+		put_csv_text(&row, name, strlen(name));
+	}
+	tm_put_raw(&row, "\r\n", 2);
+	int rc = flush_row(&row);
+	for (*rows = 0; !rc && (step = sqlite3_step(statement)) == SQLITE_ROW; ++*rows) {
+		for (int i = 0; i < columns; i++) {
+			if (i) tm_put_raw(&row, ",", 1);
+			put_csv_value(&row, statement, i);
+		}
+		tm_put_raw(&row, "\r\n", 2);
+		rc = flush_row(&row);
+	}
+	tm_bytes_release(&row);
+	return rc || step != SQLITE_DONE ? -1 : 0;
+}
+
+int tm_render(sqlite3_stmt *statement, const struct tm_render_plan *plan, uint64_t *rows) {
+	uint64_t ignored;
+	int rc;
+	if (!rows) rows = &ignored;
+	if (plan->format == TM_FORMAT_JSON) rc = tm_render_json(statement, rows);
+	else if (plan->format == TM_FORMAT_CSV) rc = tm_render_csv(statement, rows);
+	else rc = tm_render_table(statement, plan, rows);
+	if (!rc) return TM_EXIT_DONE;
+	if (output_error) return TM_EXIT_FAILED; /* tm_finish_output() says it */
+	sqlite3 *db = sqlite3_db_handle(statement);
+	if (sqlite3_errcode(db) == SQLITE_INTERRUPT) return tm_fail("interrupted");
+	if (sqlite3_errcode(db) == SQLITE_DONE || sqlite3_errcode(db) == SQLITE_ROW) return tm_fail("out of memory");
+	return tm_fail("cannot read '%s': %s", sqlite3_db_filename(db, "main"), sqlite3_errmsg(db));
+}

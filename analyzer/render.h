@@ -1,0 +1,54 @@
+/* render.h - rows of a query as a table, as JSON or as CSV.
+ *
+ * Flow:     listing.c, cmd_query.c -> sqlite3_stmt -> here -> standard output
+ * Table:    for people: sizes and times with units, widths that suit the terminal, names shortened.
+ * JSON:     one array of objects whose keys are the columns; integers exact, text as valid UTF-8 (bad bytes become U+FFFD), NULL null.
+ * CSV:      RFC 4180 with a header line; NULL is an empty field, an empty text is "".
+ * Memory:   a table's widths come from its first rows; the others stream through, as JSON and CSV do.
+ * Fails:    a failing query, or standard output that cannot be written: one line on standard error, TM_EXIT_FAILED.
+ */
+#ifndef TIDEMARK_ANALYZER_RENDER_H
+#define TIDEMARK_ANALYZER_RENDER_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "schema/wire.h"
+#include "options.h"
+
+struct tm_render_plan {
+	enum tm_format format;
+	const char *const *hidden;  /* columns that a table leaves out, ends with NULL; may be NULL */
+	const char *bar_column;     /* a table draws a bar for this column; NULL: none */
+	double bar_full;            /* the value of a full bar */
+	const char *const *estimated; /* columns whose table cells are marked with ~, ends with NULL; may be NULL */
+	const char *null_heap;      /* what a table shows for heap NULL; NULL: "-" */
+};
+
+/* Steps the statement to its end. rows may be NULL. */
+int tm_render(sqlite3_stmt *statement, const struct tm_render_plan *plan, uint64_t *rows);
+
+/* The three forms. 0, or -1 when the query failed or standard output cannot be written (nothing is said yet). */
+int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, uint64_t *rows);
+int tm_render_json(sqlite3_stmt *statement, uint64_t *rows);
+int tm_render_csv(sqlite3_stmt *statement, uint64_t *rows);
+
+/* Appends a value of a column of this name as tables show it: with units, made harmless for the terminal. */
+void tm_render_value(struct tm_bytes *out, sqlite3_stmt *statement, int column, const char *name);
+
+/* Writes to standard output; -1 when that failed, now or before. */
+int tm_write_output(const void *data, size_t n);
+
+/* The columns that a table may fill: COLUMNS, else the terminal's, else 120. */
+size_t tm_terminal_width(void);
+
+/* Escape sequences for a heading, or "" where no colour is wanted. */
+const char *tm_bold(void);
+const char *tm_plain(void);
+
+/* Flushes standard output: status, or TM_EXIT_FAILED (said) if something could not be written. */
+int tm_finish_output(int status);
+
+#endif

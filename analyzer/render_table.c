@@ -1,0 +1,283 @@
+/* render_table.c - rows as a table for a person.
+ *
+ * The first rows are kept until the widths of the columns are known; from then on rows stream through with these widths. A table that is
+ * wider than the terminal takes the columns from its widest text columns. Two columns are shown in another way than the query gives them:
+ * file and line as one "file:line", and a column `stack` as lines of its own under the row, innermost frame first.
+ */
+#include "render.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "schema/units.h"
+#include "columns.h"
+#include "display_text.h"
+#include "json_text.h"
+
+#define ROWS_MEASURED 500
+#define NARROWEST_TEXT 12
+#define BAR_WIDTH 24
+#define GAP "  "
+
+struct table_column {
+	int index, line_index; /* in the query; line_index: the line behind a file, or -1 */
+	const char *name;
+	bool right, estimated;
+	bool flexible;
+	enum tm_shorten shorten;
+	size_t width;
+};
+
+struct table {
+	sqlite3_stmt *statement;
+	const struct tm_render_plan *plan;
+	struct table_column *columns;
+	int count, stack_index, bar_index;
+	struct tm_bytes *cells; /* ROWS_MEASURED rows of count cells and a block for bar and stack */
+	size_t rows;            /* kept in cells */
+	struct tm_bytes line;
+};
+
+static bool is_listed(const char *const *list, const char *name) {
+	for (; list && *list; list++) {
+		if (strcmp(*list, name) == 0) return true;
+	}
+	return false;
+}
+
+static const char *show_signed_size(sqlite3_int64 bytes, char out[TM_UNIT_TEXT_MAX + 1]) {
+	if (bytes >= 0) return tm_format_size((uint64_t)bytes, out);
+	out[0] = '-';
+	tm_format_size(-(uint64_t)bytes, out + 1);
+	return out;
+}
+
+static void put_integer(struct tm_bytes *out, sqlite3_int64 n, enum tm_column_kind kind) {
+	char text[TM_UNIT_TEXT_MAX + 1];
+	switch (kind) {
+	case TM_COLUMN_SIZE:
+		tm_put_format(out, "%s", show_signed_size(n, text));
+		break;
+	case TM_COLUMN_COUNT:
+		tm_put_format(out, "%s%s", n < 0 ? "-" : "", tm_format_count(n < 0 ? -(uint64_t)n : (uint64_t)n, text));
+		break;
+	case TM_COLUMN_INSTANT:
+		/* Fixed decimals line up, and the text is a time that --at, --from and --to understand. */
+		tm_put_format(out, "%.6fs", (double)n / 1e9);
+		break;
+	case TM_COLUMN_DURATION:
+		tm_put_format(out, "%s%s", n < 0 ? "-" : "", tm_format_time(n < 0 ? -(uint64_t)n : (uint64_t)n, text));
+		break;
+	default:
+		tm_put_format(out, "%lld", (long long)n);
+	}
+}
+
+static void put_double(struct tm_bytes *out, double number, enum tm_column_kind kind) {
+	/* Estimates are not whole numbers; a table shows them as if they were. */
+	bool whole = kind == TM_COLUMN_SIZE || kind == TM_COLUMN_COUNT || kind == TM_COLUMN_INSTANT || kind == TM_COLUMN_DURATION;
+	if (whole && number > -9e18 && number < 9e18) put_integer(out, (sqlite3_int64)(number < 0 ? number - 0.5 : number + 0.5), kind);
+	else tm_put_format(out, "%.4g", number);
+}
+
+void tm_render_value(struct tm_bytes *out, sqlite3_stmt *statement, int column, const char *name) {
+	switch (sqlite3_column_type(statement, column)) {
+	case SQLITE_NULL:
+		tm_put_raw(out, "-", 1);
+		break;
+	case SQLITE_INTEGER:
+		put_integer(out, sqlite3_column_int64(statement, column), tm_column_kind(name));
+		break;
+	case SQLITE_FLOAT:
+		put_double(out, sqlite3_column_double(statement, column), tm_column_kind(name));
+		break;
+	case SQLITE_BLOB:
+		tm_put_format(out, "(%d bytes)", sqlite3_column_bytes(statement, column));
+		break;
+	default: {
+		const char *text = (const char *)sqlite3_column_text(statement, column);
+		tm_display_text(out, text, (size_t)sqlite3_column_bytes(statement, column));
+	}
+	}
+}
+
+static void add_column(struct table *t, int index, const char *name) {
+	struct table_column *column = &t->columns[t->count++];
+	enum tm_column_kind kind = tm_column_kind(name);
+	*column = (struct table_column){ .index = index, .line_index = -1, .name = name };
+	column->flexible = kind == TM_COLUMN_TEXT || kind == TM_COLUMN_NAME || kind == TM_COLUMN_PATH;
+	column->right = !column->flexible;
+	column->shorten = kind == TM_COLUMN_PATH ? TM_SHORTEN_START : kind == TM_COLUMN_NAME ? TM_SHORTEN_MIDDLE : TM_SHORTEN_END;
+	column->estimated = is_listed(t->plan->estimated, name);
+	column->width = strlen(name);
+}
+
+static void plan_columns(struct table *t) {
+	int n = sqlite3_column_count(t->statement);
+	for (int i = 0; i < n; i++) {
+		const char *name = sqlite3_column_name(t->statement, i);
+		const char *next = i + 1 < n ? sqlite3_column_name(t->statement, i + 1) : "";
+		if (t->plan->bar_column && strcmp(name, t->plan->bar_column) == 0) t->bar_index = i;
+		if (is_listed(t->plan->hidden, name)) continue;
+		if (strcmp(name, "stack") == 0) {
+			t->stack_index = i;
+			continue;
+		}
+		add_column(t, i, name);
+		if (strcmp(name, "file") != 0 || strcmp(next, "line") != 0) continue;
+		t->columns[t->count - 1].line_index = ++i;
+		t->columns[t->count - 1].name = "file:line";
+		t->columns[t->count - 1].width = strlen("file:line");
+	}
+}
+
+static void put_bar(struct table *t, struct tm_bytes *out) {
+	static const char *const parts[] = { "", "\u258F", "\u258E", "\u258D", "\u258C", "\u258B", "\u258A", "\u2589" };
+	double value = sqlite3_column_double(t->statement, t->bar_index), full = t->plan->bar_full;
+	int eighths = full > 0 && value > 0 ? (int)(value / full * BAR_WIDTH * 8 + 0.5) : 0;
+	if (eighths > BAR_WIDTH * 8) eighths = BAR_WIDTH * 8;
+	tm_put_raw(out, GAP, strlen(GAP));
+	if (!tm_display_unicode()) {
+		for (int i = 0; i < (eighths + 4) / 8; i++) tm_put_raw(out, "#", 1);
+		return;
+	}
+	for (int i = 0; i < eighths / 8; i++) tm_put_raw(out, "\u2588", 3);
+	tm_put_raw(out, parts[eighths % 8], strlen(parts[eighths % 8]));
+}
+
+/* Frames come as main;load;parse and are read best from the innermost on. */
+static void put_stack(struct table *t, struct tm_bytes *out) {
+	const char *text = (const char *)sqlite3_column_text(t->statement, t->stack_index);
+	const char *end = text ? text + strlen(text) : NULL;
+	while (text && end > text) {
+		const char *frame = end;
+		while (frame > text && frame[-1] != ';') frame--;
+		tm_put_raw(out, "\n      ", 7);
+		tm_display_text(out, frame, (size_t)(end - frame));
+		end = frame > text ? frame - 1 : text;
+	}
+}
+
+static void fill_cell(struct table *t, const struct table_column *column, struct tm_bytes *cell) {
+	bool is_null = sqlite3_column_type(t->statement, column->index) == SQLITE_NULL;
+	if (is_null && t->plan->null_heap && strcmp(column->name, "heap") == 0) {
+		tm_put_raw(cell, t->plan->null_heap, strlen(t->plan->null_heap));
+		return;
+	}
+	if (column->estimated && !is_null) tm_put_raw(cell, "~", 1);
+	const char *name = column->line_index < 0 ? column->name : "file";
+	tm_render_value(cell, t->statement, column->index, name);
+	if (column->line_index < 0 || is_null || sqlite3_column_type(t->statement, column->line_index) == SQLITE_NULL) return;
+	tm_put_format(cell, ":%lld", (long long)sqlite3_column_int64(t->statement, column->line_index));
+}
+
+static struct tm_bytes *row_cells(struct table *t, size_t row) { return t->cells + row * (size_t)(t->count + 1); }
+
+static void fill_row(struct table *t, struct tm_bytes *cells) {
+	for (int i = 0; i <= t->count; i++) tm_bytes_clear(&cells[i]);
+	for (int i = 0; i < t->count; i++) fill_cell(t, &t->columns[i], &cells[i]);
+	if (t->bar_index >= 0) put_bar(t, &cells[t->count]);
+	if (t->stack_index >= 0) put_stack(t, &cells[t->count]);
+}
+
+static void fit_widths(struct table *t) {
+	size_t room = tm_terminal_width(), total = t->bar_index >= 0 ? BAR_WIDTH + strlen(GAP) : 0;
+	for (size_t row = 0; row < t->rows; row++) {
+		struct tm_bytes *cells = row_cells(t, row);
+		for (int i = 0; i < t->count; i++) {
+			size_t width = tm_display_width((const char *)cells[i].data, cells[i].size);
+			if (width > t->columns[i].width) t->columns[i].width = width;
+		}
+	}
+	for (int i = 0; i < t->count; i++) {
+		/* Nothing wider than the room can be shown; this also keeps the loop below short. */
+		if (t->columns[i].flexible && t->columns[i].width > room) t->columns[i].width = room;
+		total += t->columns[i].width + (i ? strlen(GAP) : 0);
+	}
+	for (; total > room; total--) {
+		struct table_column *widest = NULL;
+		for (int i = 0; i < t->count; i++) {
+			struct table_column *column = &t->columns[i];
+			if (column->flexible && column->width > NARROWEST_TEXT && (!widest || column->width > widest->width)) widest = column;
+		}
+		if (!widest) return;
+		widest->width--;
+	}
+}
+
+static void put_spaces(struct tm_bytes *out, size_t n) {
+	while (n--) tm_put_raw(out, " ", 1);
+}
+
+static void put_cell(struct table *t, int i, const char *text, size_t n, bool is_last) {
+	const struct table_column *column = &t->columns[i];
+	size_t width = tm_display_width(text, n);
+	if (i) tm_put_raw(&t->line, GAP, strlen(GAP));
+	if (column->right && width < column->width) put_spaces(&t->line, column->width - width);
+	/* A number is never shortened: it pushes the rest of its line. */
+	if (column->right) tm_put_raw(&t->line, text, n);
+	else width = tm_display_fit(&t->line, text, n, column->width, column->shorten);
+	if (!column->right && !is_last && width < column->width) put_spaces(&t->line, column->width - width);
+}
+
+static int print_line(struct table *t) {
+	tm_put_raw(&t->line, "\n", 1);
+	int rc = t->line.failed ? -1 : tm_write_output(t->line.data, t->line.size);
+	tm_bytes_clear(&t->line);
+	return rc;
+}
+
+static int print_titles(struct table *t) {
+	tm_put_format(&t->line, "%s", tm_bold());
+	for (int i = 0; i < t->count; i++) put_cell(t, i, t->columns[i].name, strlen(t->columns[i].name), i == t->count - 1);
+	tm_put_format(&t->line, "%s", tm_plain());
+	return print_line(t);
+}
+
+static int print_row(struct table *t, const struct tm_bytes *cells) {
+	const struct tm_bytes *below = &cells[t->count];
+	for (int i = 0; i < t->count; i++) {
+		if (cells[i].failed) t->line.failed = true;
+		bool is_last = i == t->count - 1 && (!below->size || below->data[0] == '\n');
+		put_cell(t, i, (const char *)cells[i].data, cells[i].size, is_last);
+	}
+	if (below->failed) t->line.failed = true;
+	else tm_put_raw(&t->line, below->data, below->size);
+	return print_line(t);
+}
+
+static int print_kept(struct table *t) {
+	if (!t->rows) return 0;
+	fit_widths(t);
+	int rc = print_titles(t);
+	for (size_t row = 0; !rc && row < t->rows; row++) rc = print_row(t, row_cells(t, row));
+	return rc;
+}
+
+int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, uint64_t *rows) {
+	struct table t = { .statement = statement, .plan = plan, .stack_index = -1, .bar_index = -1 };
+	size_t columns = (size_t)sqlite3_column_count(statement);
+	int step, rc = -1;
+	*rows = 0;
+	t.columns = calloc(columns + 1, sizeof(*t.columns));
+	t.cells = calloc(ROWS_MEASURED * (columns + 1), sizeof(*t.cells));
+	if (!t.columns || !t.cells) goto out;
+	plan_columns(&t);
+	while (t.rows < ROWS_MEASURED && (step = sqlite3_step(statement)) == SQLITE_ROW) fill_row(&t, row_cells(&t, t.rows++));
+	*rows = t.rows;
+	rc = print_kept(&t);
+	/* One row of cells serves all the rows that follow. */
+	while (!rc && t.rows == ROWS_MEASURED && (step = sqlite3_step(statement)) == SQLITE_ROW) {
+		fill_row(&t, row_cells(&t, 0));
+		rc = print_row(&t, row_cells(&t, 0));
+		++*rows;
+	}
+	if (!rc && step != SQLITE_DONE) rc = -1;
+out:
+	for (size_t i = 0; t.cells && i < ROWS_MEASURED * (columns + 1); i++) tm_bytes_release(&t.cells[i]);
+	tm_bytes_release(&t.line);
+	free(t.cells);
+	free(t.columns);
+	return rc;
+}

@@ -1,0 +1,29 @@
+/* times.h - points in time as people name them: 12.5s, 300ms, start, peak, exit, end, mark:NAME.
+ *
+ * A number counts from the start of the database (its earliest trace). The named ones are different instants in different processes, so
+ * a time point becomes an SQL expression over a process's id, and a query with it answers for each process at its own exit or peak.
+ */
+#ifndef TIDEMARK_ANALYZER_TIMES_H
+#define TIDEMARK_ANALYZER_TIMES_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum tm_time_kind { TM_TIME_UNSET, TM_TIME_NS, TM_TIME_START, TM_TIME_PEAK, TM_TIME_EXIT, TM_TIME_END, TM_TIME_MARK };
+
+struct tm_time_point {
+	enum tm_time_kind kind;
+	uint64_t ns;      /* TM_TIME_NS */
+	const char *mark; /* TM_TIME_MARK: looks into the text that was parsed */
+};
+
+/* false: not a point in time. */
+bool tm_time_point_parse(const char *text, struct tm_time_point *out);
+
+/* Appends the expression. process: the SQL that yields the process's id, such as "v.process_id"; heap: whose peak is meant, NULL for the
+ * whole process. `peak` is the earliest instant of the highest level. A mark is the process's own first one of that name, else the first
+ * of any process. */
+void tm_time_point_sql(sqlite3_str *sql, const struct tm_time_point *point, const char *process, const char *heap);
+
+#endif
