@@ -1,0 +1,282 @@
+/* exec_hooks.c - the exec family and posix_spawn.
+ *
+ * Flow:     the program's exec call -> here (exec_target.c: what is it? exec_env.c: what must its environment say?) -> EXEC record -> the real call
+ * Idea:     a new image knows nothing of us but its environment, and nobody comes back to tell what became of it. So everything is said before.
+ * vfork:    a vfork child shares its parent's memory: its calls are recorded in the parent's ring with the child's own pid, and nothing
+ *           may be left behind in memory. New environments lie on the stack there.
+ * Real:     execve, execvpe, fexecve, execveat: execl, execv and the like are these with other arguments, in libc too.
+ */
+#include "exec_target.h"
+#include "process.h"
+
+#include <errno.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+	int (*execve)(const char *, char *const[], char *const[]);
+	int (*execvpe)(const char *, char *const[], char *const[]);
+	int (*fexecve)(int, char *const[], char *const[]);
+	int (*execveat)(int, const char *, char *const[], char *const[], int);
+	int (*posix_spawn)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[], char *const[]);
+	int (*posix_spawnp)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[], char *const[]);
+	_Atomic bool found;
+} real;
+
+/* Normally done before main, so that no vfork child has to ask the loader. */
+__attribute__((constructor)) static void find_real(void) {
+	if (atomic_load_explicit(&real.found, memory_order_acquire))
+		return;
+	*(void **)&real.execve = tm_next_symbol("execve");
+	*(void **)&real.execvpe = tm_next_symbol("execvpe");
+	*(void **)&real.fexecve = tm_next_symbol("fexecve");
+	*(void **)&real.execveat = tm_next_symbol("execveat");
+	*(void **)&real.posix_spawn = tm_next_symbol("posix_spawn");
+	*(void **)&real.posix_spawnp = tm_next_symbol("posix_spawnp");
+	tm_own_path();
+	atomic_store_explicit(&real.found, true, memory_order_release);
+}
+
+#define FIND_REAL() \
+	if (!atomic_load_explicit(&real.found, memory_order_acquire)) \
+	find_real()
+
+/* --- records --- */
+
+static void emit_exec(struct tm_thread *t, int pid, const struct tm_exec_target *target) {
+	uint64_t words[1] = { (uint64_t)pid };
+
+	tm_emit_control(t, TM_CTL_EXEC, 0, target->class, words, 1, target->path, strlen(target->path));
+}
+
+static void will_exec(const struct tm_exec_target *target) {
+	struct tm_thread *t = tm_hook_enter();
+
+	if (!t)
+		return;
+	emit_exec(t, tm_raw_getpid(), target);
+	tm_hook_leave(t);
+}
+
+static void did_not_exec(void) {
+	struct tm_thread *t = tm_hook_enter();
+	uint64_t words[1];
+
+	if (!t)
+		return;
+	words[0] = (uint64_t)tm_raw_getpid();
+	tm_emit_control(t, TM_CTL_EXEC_FAILED, 0, 0, words, 1, NULL, 0);
+	tm_hook_leave(t);
+}
+
+static void did_spawn(pid_t child, const struct tm_exec_target *target) {
+	struct tm_thread *t = tm_hook_enter();
+	uint64_t words[1] = { (uint64_t)child };
+
+	if (!t)
+		return;
+	tm_emit_control(t, TM_CTL_SPAWN, 0, 0, words, 1, NULL, 0);
+	emit_exec(t, child, target);
+	tm_hook_leave(t);
+}
+
+/* --- one exec call, whatever its form --- */
+
+enum form { BY_PATH, BY_PATH_VARIABLE, BY_FD, BY_DIR, SPAWN, SPAWN_BY_PATH_VARIABLE };
+
+struct call {
+	enum form form;
+	const char *name;
+	char *const *arguments;
+	char *const *environment;
+	int dir, flags;
+	pid_t *child;
+	const posix_spawn_file_actions_t *actions;
+	const posix_spawnattr_t *attributes;
+};
+
+static int call_real(const struct call *c, char *const *environment) {
+	switch (c->form) {
+	case BY_PATH: return real.execve(c->name, c->arguments, environment);
+	case BY_PATH_VARIABLE: return real.execvpe(c->name, c->arguments, environment);
+	case BY_FD: return real.fexecve(c->dir, c->arguments, environment);
+	case BY_DIR: return real.execveat(c->dir, c->name, c->arguments, environment, c->flags);
+	case SPAWN: return real.posix_spawn(c->child, c->name, c->actions, c->attributes, c->arguments, environment);
+	case SPAWN_BY_PATH_VARIABLE: break;
+	}
+	return real.posix_spawnp(c->child, c->name, c->actions, c->attributes, c->arguments, environment);
+}
+
+/* An environment of this size is made on the stack, as libc does with argument lists; in a vfork child a larger one too. */
+#define ON_STACK_BYTES 8192u
+#define ON_STACK_IN_VFORK_BYTES (256u * 1024u)
+
+static bool in_vfork_child(void) {
+	return tm_guest.shm && tm_raw_getpid() != (int)tm_guest.pid;
+}
+
+/* Runs the call with an environment that suits its target. One that cannot be made is passed on as it is. */
+static int call_with_environment(const struct call *c, enum tm_exec_class class) {
+	struct tm_exec_env plan = tm_exec_env_plan(class, c->environment);
+	void *room;
+	int result, error;
+
+	if (!plan.size_bytes)
+		return call_real(c, c->environment);
+	if (plan.size_bytes <= (in_vfork_child() ? ON_STACK_IN_VFORK_BYTES : ON_STACK_BYTES))
+		return call_real(c, tm_exec_env_write(&plan, c->environment, __builtin_alloca(plan.size_bytes)));
+	room = tm_raw_map(plan.size_bytes);
+	if (!room)
+		return call_real(c, c->environment);
+	result = call_real(c, tm_exec_env_write(&plan, c->environment, room));
+	error = errno;
+	tm_raw_unmap(room, plan.size_bytes);
+	errno = error;
+	return result;
+}
+
+static void find_target(struct tm_exec_target *target, const struct call *c) {
+	bool search = c->form == BY_PATH_VARIABLE || c->form == SPAWN_BY_PATH_VARIABLE;
+
+	tm_exec_target_find(target, search ? TM_EXEC_BY_PATH_VARIABLE : TM_EXEC_BY_PATH, c->dir, c->name);
+}
+
+static int run_exec(const struct call *c) {
+	struct tm_exec_target target;
+	int result;
+
+	FIND_REAL();
+	find_target(&target, c);
+	will_exec(&target);
+	result = call_with_environment(c, target.class);
+	did_not_exec();
+	return result;
+}
+
+static int run_spawn(struct call *c) {
+	struct tm_exec_target target;
+	pid_t child = 0;
+	int error;
+
+	FIND_REAL();
+	if (!c->child)
+		c->child = &child;
+	find_target(&target, c);
+	error = call_with_environment(c, target.class);
+	if (error == 0)
+		did_spawn(*c->child, &target);
+	return error;
+}
+
+/* --- the exec family --- */
+
+TM_EXPORT int execve(const char *path, char *const arguments[], char *const environment[]) {
+	return run_exec(&(struct call){ .form = BY_PATH, .name = path, .arguments = arguments, .environment = environment, .dir = AT_FDCWD });
+}
+
+TM_EXPORT int execv(const char *path, char *const arguments[]) {
+	return run_exec(&(struct call){ .form = BY_PATH, .name = path, .arguments = arguments, .environment = environ, .dir = AT_FDCWD });
+}
+
+TM_EXPORT int execvpe(const char *name, char *const arguments[], char *const environment[]) {
+	return run_exec(
+		&(struct call){ .form = BY_PATH_VARIABLE, .name = name, .arguments = arguments, .environment = environment, .dir = AT_FDCWD });
+}
+
+TM_EXPORT int execvp(const char *name, char *const arguments[]) {
+	return run_exec(
+		&(struct call){ .form = BY_PATH_VARIABLE, .name = name, .arguments = arguments, .environment = environ, .dir = AT_FDCWD });
+}
+
+TM_EXPORT int fexecve(int fd, char *const arguments[], char *const environment[]) {
+	return run_exec(&(struct call){ .form = BY_FD, .name = "", .arguments = arguments, .environment = environment, .dir = fd });
+}
+
+TM_EXPORT int execveat(int dir, const char *path, char *const arguments[], char *const environment[], int flags) {
+	struct call c = { .form = BY_DIR, .name = path, .arguments = arguments, .environment = environment, .dir = dir, .flags = flags };
+
+	FIND_REAL();
+	if (real.execveat)
+		return run_exec(&c);
+	errno = ENOSYS;
+	return -1;
+}
+
+/* The arguments of execl and its kin, first..NULL, as an array on the caller's stack. `list` begins behind first. */
+#define COUNT_ARGUMENTS(list, first, count)                               \
+	do {                                                              \
+		const char *each = (first);                               \
+		for ((count) = 0; each; each = va_arg((list), char *))    \
+			(count)++;                                        \
+	} while (0)
+
+static void take_arguments(va_list *list, const char *first, char **to, size_t count) {
+	for (size_t i = 0; i < count; i++)
+		to[i] = i == 0 ? (char *)first : va_arg(*list, char *);
+	to[count] = NULL;
+}
+
+TM_EXPORT int execl(const char *path, const char *first, ...) {
+	va_list list;
+	size_t count;
+	char **arguments;
+
+	va_start(list, first);
+	COUNT_ARGUMENTS(list, first, count);
+	va_end(list);
+	arguments = __builtin_alloca((count + 1) * sizeof *arguments);
+	va_start(list, first);
+	take_arguments(&list, first, arguments, count);
+	va_end(list);
+	return run_exec(&(struct call){ .form = BY_PATH, .name = path, .arguments = arguments, .environment = environ, .dir = AT_FDCWD });
+}
+
+TM_EXPORT int execlp(const char *name, const char *first, ...) {
+	va_list list;
+	size_t count;
+	char **arguments;
+
+	va_start(list, first);
+	COUNT_ARGUMENTS(list, first, count);
+	va_end(list);
+	arguments = __builtin_alloca((count + 1) * sizeof *arguments);
+	va_start(list, first);
+	take_arguments(&list, first, arguments, count);
+	va_end(list);
+	return run_exec(
+		&(struct call){ .form = BY_PATH_VARIABLE, .name = name, .arguments = arguments, .environment = environ, .dir = AT_FDCWD });
+}
+
+TM_EXPORT int execle(const char *path, const char *first, ...) {
+	va_list list;
+	size_t count;
+	char **arguments, *const *environment;
+
+	va_start(list, first);
+	COUNT_ARGUMENTS(list, first, count);
+	va_end(list);
+	arguments = __builtin_alloca((count + 1) * sizeof *arguments);
+	va_start(list, first);
+	take_arguments(&list, first, arguments, count);
+	if (count > 0)
+		(void)va_arg(list, char *); /* the NULL behind the arguments */
+	environment = va_arg(list, char *const *);
+	va_end(list);
+	return run_exec(&(struct call){ .form = BY_PATH, .name = path, .arguments = arguments, .environment = environment, .dir = AT_FDCWD });
+}
+
+/* --- posix_spawn --- */
+
+TM_EXPORT int posix_spawn(pid_t *child, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attributes,
+			  char *const arguments[], char *const environment[]) {
+	return run_spawn(&(struct call){ .form = SPAWN, .name = path, .arguments = arguments, .environment = environment, .dir = AT_FDCWD,
+					 .child = child, .actions = actions, .attributes = attributes });
+}
+
+TM_EXPORT int posix_spawnp(pid_t *child, const char *name, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attributes,
+			   char *const arguments[], char *const environment[]) {
+	return run_spawn(&(struct call){ .form = SPAWN_BY_PATH_VARIABLE, .name = name, .arguments = arguments, .environment = environment,
+					 .dir = AT_FDCWD, .child = child, .actions = actions, .attributes = attributes });
+}

@@ -1,0 +1,167 @@
+/* map_hooks.c - the hooks of the mmap family and of the break.
+ *
+ * Flow:     the program's mmap, munmap, mremap, brk, sbrk -> here -> emit.c -> ring. What libc itself maps (malloc's arenas, thread
+ *           stacks, the loader) does not pass here, and what an allocator maps inside of a hooked malloc is nested and not recorded.
+ *
+ * What a record says. The kernel maps and unmaps whole pages, people ask for bytes:
+ *
+ *     mmap, new side of mremap     size as requested: that is what counts as live. Its extent is [addr, addr + size rounded up to a page):
+ *                                  whatever was mapped in the extent is replaced, and nothing is left of an old mapping's last page.
+ *     munmap, old side of mremap   old_size is rounded up to a page already, so that it covers the extent of what it gives back.
+ *     brk, sbrk                    exact bytes, both ways: the break is no matter of pages, two sbrk(100) lie in the same page and both live.
+ *
+ * An mremap that leaves its old range mapped (MREMAP_DONTUNMAP, or an old size of 0, which doubles a shared mapping) gives back nothing:
+ * its old_size is 0.
+ */
+#include "process.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static struct {
+	void *(*mmap)(void *, size_t, int, int, int, off_t);
+	int (*munmap)(void *, size_t);
+	void *(*mremap)(void *, size_t, size_t, int, ...);
+	int (*brk)(void *);
+	void *(*sbrk)(intptr_t);
+	_Atomic bool found;
+} real;
+
+/* Normally done before main, so that no later hook call waits for the loader's lock. Two threads that come first write the same values. */
+__attribute__((constructor)) static void find_real(void) {
+	if (atomic_load_explicit(&real.found, memory_order_acquire))
+		return;
+	real.mmap = (void *(*)(void *, size_t, int, int, int, off_t))tm_next_symbol("mmap");
+	real.munmap = (int (*)(void *, size_t))tm_next_symbol("munmap");
+	real.mremap = (void *(*)(void *, size_t, size_t, int, ...))tm_next_symbol("mremap");
+	real.brk = (int (*)(void *))tm_next_symbol("brk");
+	real.sbrk = (void *(*)(intptr_t))tm_next_symbol("sbrk");
+	atomic_store_explicit(&real.found, true, memory_order_release);
+}
+
+/* The thread's state, or NULL: only call the real function. */
+static struct tm_thread *enter(void) {
+	struct tm_thread *t;
+
+	if (TM_UNLIKELY(!atomic_load_explicit(&real.found, memory_order_acquire)))
+		find_real();
+	t = tm_hook_enter();
+	if (t && !tm_guest.shm->mappings) {
+		tm_hook_leave(t);
+		return NULL;
+	}
+	if (t)
+		tm_python_poll(t);
+	return t;
+}
+
+static size_t page_round(size_t size) {
+	return (size + TM_SHM_PAGE - 1) & ~(size_t)(TM_SHM_PAGE - 1);
+}
+
+static inline void *map(void *wish, size_t size, int protection, int flags, int fd, off_t offset, const void *caller) {
+	struct tm_thread *t = enter();
+	void *at = real.mmap(wish, size, protection, flags, fd, offset);
+
+	if (!t)
+		return at;
+	if (at != MAP_FAILED)
+		tm_emit_map(t, flags & MAP_ANONYMOUS ? TM_OP_MMAP : TM_OP_MMAP_FILE, at, size, caller);
+	tm_hook_leave(t);
+	return at;
+}
+
+TM_EXPORT void *mmap(void *wish, size_t size, int protection, int flags, int fd, off_t offset) {
+	return map(wish, size, protection, flags, fd, offset, TM_CALLER);
+}
+
+/* off_t and off64_t are the same wherever tidemark runs. */
+TM_EXPORT void *mmap64(void *wish, size_t size, int protection, int flags, int fd, off64_t offset) {
+	return map(wish, size, protection, flags, fd, offset, TM_CALLER);
+}
+
+TM_EXPORT int munmap(void *at, size_t size) {
+	struct tm_thread *t = enter();
+	uint64_t begin = t ? tm_begin(t) : 0;
+	int result = real.munmap(at, size);
+
+	if (!t)
+		return result;
+	if (result == 0)
+		tm_emit_unmap(t, TM_OP_MUNMAP, at, page_round(size), begin);
+	else
+		tm_cancel(t);
+	tm_hook_leave(t);
+	return result;
+}
+
+/* MREMAP_DONTUNMAP is younger than some C libraries' headers. */
+#define KEEPS_OLD_RANGE 4
+
+TM_EXPORT void *mremap(void *old, size_t old_size, size_t size, int flags, ...) {
+	struct tm_thread *t = enter();
+	uint64_t begin = t ? tm_begin(t) : 0;
+	void *wish = NULL, *at;
+
+	if (flags & (MREMAP_FIXED | KEEPS_OLD_RANGE)) {
+		va_list arguments;
+
+		va_start(arguments, flags);
+		wish = va_arg(arguments, void *);
+		va_end(arguments);
+	}
+	at = real.mremap(old, old_size, size, flags, wish);
+	if (!t)
+		return at;
+	if (at != MAP_FAILED)
+		tm_emit_remap(t, at, size, old, flags & KEEPS_OLD_RANGE ? 0 : page_round(old_size), begin, TM_CALLER);
+	else
+		tm_cancel(t);
+	tm_hook_leave(t);
+	return at;
+}
+
+/* What a successful move of the break from `old` to `new` was. `begin` is the stamp taken before the call. */
+static void emit_break(struct tm_thread *t, enum tm_op grow, enum tm_op shrink, char *old, char *new, uint64_t begin, const void *caller) {
+	if (new < old) {
+		tm_emit_unmap(t, shrink, new, (size_t)(old - new), begin);
+		return;
+	}
+	tm_cancel(t);
+	if (new > old)
+		tm_emit_map(t, grow, old, (size_t)(new - old), caller);
+}
+
+TM_EXPORT void *sbrk(intptr_t by) {
+	struct tm_thread *t = enter();
+	uint64_t begin = t ? tm_begin(t) : 0;
+	char *old = real.sbrk(by);
+
+	if (!t)
+		return old;
+	if (old != (char *)-1)
+		emit_break(t, TM_OP_SBRK, TM_OP_SBRK_SHRINK, old, old + by, begin, TM_CALLER);
+	else
+		tm_cancel(t);
+	tm_hook_leave(t);
+	return old;
+}
+
+TM_EXPORT int brk(void *to) {
+	struct tm_thread *t = enter();
+	uint64_t begin = t ? tm_begin(t) : 0;
+	char *old = t ? real.sbrk(0) : NULL;
+	int result = real.brk(to);
+
+	if (!t)
+		return result;
+	if (result == 0 && old != (char *)-1)
+		emit_break(t, TM_OP_BRK, TM_OP_BRK_SHRINK, old, to, begin, TM_CALLER);
+	else
+		tm_cancel(t);
+	tm_hook_leave(t);
+	return result;
+}

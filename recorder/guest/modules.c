@@ -1,0 +1,512 @@
+/* modules.c - which file lies where in the program's address space, now and before.
+ *
+ * Flow:     hook.c at start, emit.c at a frame outside of all known modules, dlclose -> tm_modules_refresh() -> MODULE, UNLOAD records
+ * Idea:     the loader counts what it adds and removes. While the counts stand, nothing is to be done; when they moved, the whole list is taken
+ *           again and compared with what was emitted. dlopen needs no hook for that (and a hook of it would change whose RUNPATH applies).
+ *
+ *     dl_iterate_phdr -> struct list (fresh)  --compare--  struct list `emitted`  -> records
+ *                                                          struct table `known`   -> tm_modules_know(), lock-free
+ *
+ * Threads:  one thread refreshes at a time; another that wants to goes on without. In the loader's callback nothing of ours is held and
+ *           only memory of ours is written. Readers of `known` take a version before and after (odd: in change). A table that became too
+ *           small is left where it is, since a reader may be in it; each is twice as large as the last.
+ * Limits:   libraries in a dlmopen namespace of their own are not listed by the loader; libc's own dlclose (of an NSS module, say) is seen with
+ *           the next unknown frame only.
+ */
+#include "process.h"
+#include "raw.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+#include <sys/auxv.h>
+
+#define BUILD_ID_MAX 64u
+#define LIST_FIRST_BYTES 65536u
+#define TABLE_FIRST_BYTES 4096u
+
+struct module {
+	uintptr_t bias, low, high;
+	uint64_t identity; /* of path and build-id */
+	uint32_t path, path_size;     /* in the list's texts: build-id, then path */
+	uint32_t build_id, build_id_size;
+};
+
+/* Modules from the front, their texts from the back, in one mapping; offsets, since it may move. */
+struct list {
+	char *memory;
+	size_t size_bytes, count, text;
+};
+
+/* For readers: what is emitted, by rising address. */
+struct table {
+	uint32_t capacity;
+	_Atomic uint32_t count;
+	struct range {
+		_Atomic uintptr_t low, high;
+	} ranges[];
+};
+
+static struct list emitted;
+static struct table *_Atomic known;
+static _Atomic uint32_t version;        /* of known; odd while it changes */
+static _Atomic bool refreshing;
+static unsigned long long adds_seen, subs_seen; /* the loader's counts at the last refresh */
+
+tm_python_check *_Atomic tm_python_finalizing;
+static uintptr_t python_check;   /* where the last look found it; 0: nowhere */
+static _Atomic uint32_t closing; /* dlclose calls under way */
+
+static struct module *modules_of(const struct list *list) { return (struct module *)list->memory; }
+
+/* --- lists --- */
+
+static bool list_make(struct list *list) {
+	*list = (struct list){ .memory = tm_raw_map(LIST_FIRST_BYTES), .size_bytes = LIST_FIRST_BYTES, .text = LIST_FIRST_BYTES };
+	return list->memory != NULL;
+}
+
+static void list_release(struct list *list) {
+	if (list->memory)
+		tm_raw_unmap(list->memory, list->size_bytes);
+	*list = (struct list){ 0 };
+}
+
+/* Room for one more module and `text` bytes of its texts. */
+static bool list_reserve(struct list *list, size_t text) {
+	size_t texts = list->size_bytes - list->text;
+	char *bigger;
+
+	if ((list->count + 1) * sizeof(struct module) + text <= list->text)
+		return true;
+	bigger = tm_raw_remap(list->memory, list->size_bytes, list->size_bytes * 2);
+	if (!bigger)
+		return false;
+	list->memory = bigger;
+	memcpy(bigger + list->size_bytes * 2 - texts, bigger + list->text, texts);
+	for (size_t i = 0; i < list->count; i++) {
+		modules_of(list)[i].path += (uint32_t)list->size_bytes;
+		modules_of(list)[i].build_id += (uint32_t)list->size_bytes;
+	}
+	list->text += list->size_bytes;
+	list->size_bytes *= 2;
+	return true;
+}
+
+static uint32_t list_put_text(struct list *list, const char *text, size_t n) {
+	list->text -= n;
+	memcpy(list->memory + list->text, text, n);
+	return (uint32_t)list->text;
+}
+
+static uint64_t hash_bytes(uint64_t hash, const char *bytes, size_t n) {
+	for (size_t i = 0; i < n; i++)
+		hash = (hash ^ (uint8_t)bytes[i]) * 0x100000001b3ull;
+	return hash;
+}
+
+static bool list_add(struct list *list, struct module m, const char *path, const char *build_id, uint32_t build_id_size) {
+	size_t path_size = strnlen(path, TM_PATH_MAX);
+
+	if (!list_reserve(list, path_size + build_id_size))
+		return false;
+	m.identity = hash_bytes(hash_bytes(0xcbf29ce484222325ull, path, path_size), build_id, build_id_size);
+	m.path_size = (uint32_t)path_size;
+	m.path = list_put_text(list, path, path_size);
+	m.build_id_size = build_id_size;
+	m.build_id = list_put_text(list, build_id, build_id_size); /* right in front of the path */
+	modules_of(list)[list->count++] = m;
+	return true;
+}
+
+/* Shell's sort by address: the loader's order is often the reverse of it, and libc's qsort may call malloc. */
+static void list_sort(struct list *list) {
+	struct module *m = modules_of(list);
+
+	for (size_t gap = list->count / 2; gap > 0; gap /= 2)
+		for (size_t i = gap; i < list->count; i++) {
+			struct module moved = m[i];
+			size_t j = i;
+
+			for (; j >= gap && m[j - gap].low > moved.low; j -= gap)
+				m[j] = m[j - gap];
+			m[j] = moved;
+		}
+}
+
+/* Is the very same module in the sorted list? */
+static bool list_has(const struct list *list, const struct module *wanted) {
+	size_t low = 0, high = list->count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		const struct module *m = &modules_of(list)[middle];
+
+		if (m->low == wanted->low)
+			return m->bias == wanted->bias && m->identity == wanted->identity;
+		if (m->low > wanted->low)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return false;
+}
+
+/* --- one module, seen from inside the loader's callback --- */
+
+static bool extent_of(const struct dl_phdr_info *info, struct module *m) {
+	m->bias = info->dlpi_addr;
+	m->low = UINTPTR_MAX;
+	m->high = 0;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		uintptr_t low = m->bias + p->p_vaddr, high = low + p->p_memsz;
+
+		if (p->p_type != PT_LOAD)
+			continue;
+		if (low < m->low)
+			m->low = low;
+		if (high > m->high)
+			m->high = high;
+	}
+	m->low &= ~(uintptr_t)(TM_SHM_PAGE - 1);
+	m->high = (m->high + TM_SHM_PAGE - 1) & ~(uintptr_t)(TM_SHM_PAGE - 1);
+	return m->low < m->high;
+}
+
+static const char *build_id_in(const char *notes, size_t n, size_t alignment, uint32_t *size) {
+	while (n >= sizeof(ElfW(Nhdr))) {
+		const ElfW(Nhdr) *note = (const ElfW(Nhdr) *)notes;
+		size_t content = sizeof *note + ((note->n_namesz + alignment - 1) & ~(alignment - 1));
+		size_t whole = content + ((note->n_descsz + alignment - 1) & ~(alignment - 1));
+
+		if (content + note->n_descsz > n)
+			return NULL;
+		if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && memcmp(note + 1, "GNU", 4) == 0) {
+			*size = note->n_descsz < BUILD_ID_MAX ? note->n_descsz : BUILD_ID_MAX;
+			return notes + content;
+		}
+		if (whole >= n)
+			return NULL;
+		notes += whole;
+		n -= whole;
+	}
+	return NULL;
+}
+
+static const char *build_id_of(const struct dl_phdr_info *info, const struct module *m, uint32_t *size) {
+	*size = 0;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		uintptr_t at = m->bias + p->p_vaddr;
+		const char *found;
+
+		if (p->p_type != PT_NOTE || at < m->low || at + p->p_memsz > m->high)
+			continue;
+		found = build_id_in((const char *)at, p->p_memsz, p->p_align == 8 ? 8 : 4, size);
+		if (found)
+			return found;
+	}
+	return "";
+}
+
+/* --- Python's finalizing check. Looked up in the module itself: dlsym waits for the loader's lock, and who allocates may hold another. --- */
+
+struct symbols {
+	const uint32_t *hash;
+	const ElfW(Sym) *symbols;
+	const char *names;
+};
+
+/* A pointer of the dynamic section: the loader has made most of them absolute already. */
+static uintptr_t dynamic_address(const struct module *m, uintptr_t value) {
+	uintptr_t at = value >= m->low && value < m->high ? value : m->bias + value;
+
+	return at >= m->low && at < m->high ? at : 0;
+}
+
+static bool symbols_of(const struct dl_phdr_info *info, const struct module *m, struct symbols *s) {
+	const ElfW(Dyn) *d = NULL;
+
+	*s = (struct symbols){ 0 };
+	for (unsigned i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			d = (const ElfW(Dyn) *)(m->bias + info->dlpi_phdr[i].p_vaddr);
+	for (; d && d->d_tag != DT_NULL; d++) {
+		if (d->d_tag == DT_GNU_HASH)
+			s->hash = (const uint32_t *)dynamic_address(m, d->d_un.d_ptr);
+		else if (d->d_tag == DT_SYMTAB)
+			s->symbols = (const ElfW(Sym) *)dynamic_address(m, d->d_un.d_ptr);
+		else if (d->d_tag == DT_STRTAB)
+			s->names = (const char *)dynamic_address(m, d->d_un.d_ptr);
+	}
+	return s->hash && s->symbols && s->names;
+}
+
+/* The GNU hash table: bucket count, first symbol, filter words, filter shift; filter; buckets; chains. */
+static const ElfW(Sym) *find_symbol(const struct symbols *s, const char *name) {
+	uint32_t hash = 5381, buckets = s->hash[0], first = s->hash[1], words = s->hash[2], shift = s->hash[3], i;
+	const ElfW(Addr) *filter = (const ElfW(Addr) *)(s->hash + 4);
+	const uint32_t *bucket = (const uint32_t *)(filter + words), *chain = bucket + buckets;
+	const unsigned bits = sizeof(ElfW(Addr)) * 8;
+	ElfW(Addr) word;
+
+	for (const char *c = name; *c; c++)
+		hash = hash * 33 + (uint8_t)*c;
+	if (!buckets || !words)
+		return NULL;
+	word = filter[hash / bits % words];
+	if (!(word >> hash % bits & word >> (hash >> shift) % bits & 1))
+		return NULL;
+	i = bucket[hash % buckets];
+	if (i < first)
+		return NULL;
+	for (;; i++) {
+		if ((chain[i - first] | 1) == (hash | 1) && strcmp(s->names + s->symbols[i].st_name, name) == 0)
+			return s->symbols[i].st_shndx != SHN_UNDEF ? &s->symbols[i] : NULL;
+		if (chain[i - first] & 1)
+			return NULL;
+	}
+}
+
+static uintptr_t python_check_in(const struct dl_phdr_info *info, const struct module *m) {
+	static const char *const names[] = { "Py_IsFinalizing", "_Py_IsFinalizing" };
+	struct symbols s;
+
+	if (!symbols_of(info, m, &s))
+		return 0;
+	for (unsigned i = 0; i < 2; i++) {
+		const ElfW(Sym) *symbol = find_symbol(&s, names[i]);
+
+		if (symbol && (symbol->st_info & 0xf) == STT_FUNC)
+			return m->bias + symbol->st_value;
+	}
+	return 0;
+}
+
+/* --- taking the loader's list --- */
+
+struct visit {
+	struct list list;
+	bool begun, unchanged, incomplete;
+	unsigned long long adds, subs;
+	uintptr_t vdso, python;
+};
+
+static int visit_module(struct dl_phdr_info *info, size_t size, void *context) {
+	struct visit *v = context;
+	struct module m = { 0 };
+	const char *build_id, *path = info->dlpi_name ? info->dlpi_name : "";
+	uint32_t build_id_size;
+	(void)size;
+
+	if (!v->begun) {
+		v->begun = true;
+		v->adds = info->dlpi_adds;
+		v->subs = info->dlpi_subs;
+		v->unchanged = v->adds == adds_seen && v->subs == subs_seen;
+		v->incomplete = !v->unchanged && !list_make(&v->list);
+		if (v->unchanged || v->incomplete)
+			return 1;
+	}
+	if (!extent_of(info, &m))
+		return 0;
+	if (v->vdso >= m.low && v->vdso < m.high)
+		path = "[vdso]";
+	else if (!v->python)
+		v->python = python_check_in(info, &m);
+	build_id = build_id_of(info, &m, &build_id_size);
+	v->incomplete = !list_add(&v->list, m, path, build_id, build_id_size);
+	return v->incomplete;
+}
+
+/* --- records --- */
+
+static void emit_unload(struct tm_thread *t, const struct module *m) {
+	uint64_t words[2] = { m->low, m->high - m->low };
+
+	tm_emit_control(t, TM_CTL_UNLOAD, 0, 0, words, 2, NULL, 0);
+}
+
+/* The loader's name for a module, made one that still means the same file tomorrow: the main program has none, others may be relative. */
+static size_t full_path(char to[TM_PATH_MAX], const struct list *list, const struct module *m) {
+	size_t n = m->path_size < TM_PATH_MAX ? m->path_size : TM_PATH_MAX - 1;
+	long link;
+
+	if (n == 0) {
+		link = tm_raw_readlink("/proc/self/exe", to, TM_PATH_MAX);
+		return link > 0 ? (size_t)link : 0;
+	}
+	memcpy(to, list->memory + m->path, n);
+	to[n] = 0;
+	if (to[0] != '/' && to[0] != '[' && tm_mapped_path(m->low, to, TM_PATH_MAX))
+		n = strlen(to);
+	return n;
+}
+
+static void emit_module(struct tm_thread *t, const struct list *list, const struct module *m) {
+	uint64_t words[3] = { m->bias, m->low, m->high - m->low };
+	char text[BUILD_ID_MAX + TM_PATH_MAX];
+	size_t n;
+
+	memcpy(text, list->memory + m->build_id, m->build_id_size);
+	n = full_path(text + m->build_id_size, list, m);
+	tm_emit_control(t, TM_CTL_MODULE, 0, m->build_id_size, words, 3, text, m->build_id_size + n);
+}
+
+static void emit_changes(struct tm_thread *t, const struct list *now) {
+	for (size_t i = 0; i < emitted.count; i++)
+		if (!list_has(now, &modules_of(&emitted)[i]))
+			emit_unload(t, &modules_of(&emitted)[i]);
+	for (size_t i = 0; i < now->count; i++)
+		if (!list_has(&emitted, &modules_of(now)[i]))
+			emit_module(t, now, &modules_of(now)[i]);
+}
+
+/* --- what readers see --- */
+
+static struct table *table_for(size_t count) {
+	struct table *table = atomic_load(&known);
+	size_t bytes = TABLE_FIRST_BYTES;
+
+	if (table && count <= table->capacity)
+		return table;
+	while ((bytes - sizeof *table) / sizeof(struct range) < count)
+		bytes *= 2;
+	table = tm_raw_map(bytes);
+	if (table)
+		table->capacity = (uint32_t)((bytes - sizeof *table) / sizeof(struct range));
+	return table;
+}
+
+static bool publish(const struct list *list) {
+	struct table *table = table_for(list->count);
+
+	if (!table)
+		return false;
+	atomic_fetch_add(&version, 1);
+	atomic_thread_fence(memory_order_release);
+	for (size_t i = 0; i < list->count; i++) {
+		atomic_store_explicit(&table->ranges[i].low, modules_of(list)[i].low, memory_order_relaxed);
+		atomic_store_explicit(&table->ranges[i].high, modules_of(list)[i].high, memory_order_relaxed);
+	}
+	atomic_store_explicit(&table->count, (uint32_t)list->count, memory_order_relaxed);
+	atomic_store_explicit(&known, table, memory_order_release);
+	atomic_fetch_add(&version, 1);
+	return true;
+}
+
+static bool search(const struct table *table, uintptr_t pc) {
+	uint32_t low = 0, high = atomic_load_explicit(&table->count, memory_order_relaxed);
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (atomic_load_explicit(&table->ranges[middle].low, memory_order_relaxed) > pc)
+			high = middle;
+		else if (atomic_load_explicit(&table->ranges[middle].high, memory_order_relaxed) <= pc)
+			low = middle + 1;
+		else
+			return true;
+	}
+	return false;
+}
+
+bool tm_modules_know(uintptr_t pc) {
+	static _Atomic uint64_t pages[256]; /* pages found lately, each with the version it was found in */
+	uint32_t before = atomic_load_explicit(&version, memory_order_acquire);
+	uint64_t page = pc >> 12, key = page << 16 | (uint16_t)(before >> 1);
+	const struct table *table = atomic_load_explicit(&known, memory_order_acquire);
+	_Atomic uint64_t *entry = &pages[page % 256];
+	bool found;
+
+	if (!table || (before & 1))
+		return false;
+	if (atomic_load_explicit(entry, memory_order_relaxed) == key)
+		return true;
+	found = search(table, pc);
+	atomic_thread_fence(memory_order_acquire);
+	if (!found || atomic_load_explicit(&version, memory_order_relaxed) != before)
+		return false;
+	atomic_store_explicit(entry, key, memory_order_relaxed);
+	return true;
+}
+
+/* --- refresh --- */
+
+/* Python's check as the last look found it comes into use, but for the time of a dlclose. */
+static void use_python_check(void) {
+	atomic_store(&tm_python_finalizing, atomic_load(&closing) ? NULL : (tm_python_check *)python_check);
+}
+
+static void refresh(struct tm_thread *t) {
+	struct visit v = { .vdso = getauxval(AT_SYSINFO_EHDR) };
+
+	tm_ours_begin();
+	dl_iterate_phdr(visit_module, &v);
+	tm_ours_end();
+	if (v.incomplete)
+		list_release(&v.list);
+	if (!v.begun || v.unchanged || v.incomplete)
+		return;
+	list_sort(&v.list);
+	emit_changes(t, &v.list);
+	if (publish(&v.list)) {
+		adds_seen = v.adds;
+		subs_seen = v.subs;
+	}
+	list_release(&emitted);
+	emitted = v.list;
+	python_check = v.python;
+}
+
+void tm_modules_refresh(struct tm_thread *t) {
+	if (atomic_exchange_explicit(&refreshing, true, memory_order_acquire))
+		return;
+	refresh(t);
+	use_python_check();
+	atomic_store_explicit(&refreshing, false, memory_order_release);
+}
+
+void tm_modules_forget(void) {
+	struct table *table = atomic_load(&known);
+
+	if (atomic_load(&refreshing)) /* by a thread that is not in this process: its list may be half released */
+		emitted = (struct list){ 0 };
+	list_release(&emitted);
+	adds_seen = subs_seen = 0;
+	atomic_store(&version, (atomic_load(&version) | 1) + 1);
+	if (table)
+		atomic_store(&table->count, 0);
+	atomic_store(&refreshing, false);
+}
+
+static void refresh_now(void) {
+	struct tm_thread *t = tm_hook_enter();
+
+	if (!t)
+		return;
+	tm_modules_refresh(t);
+	tm_hook_leave(t);
+}
+
+/* While a dlclose runs Python's check is out of use: its library may be the one that goes, with frees on the way. */
+TM_EXPORT int dlclose(void *handle) {
+	static int (*_Atomic real)(void *);
+	int (*call)(void *) = atomic_load(&real);
+	int result;
+
+	if (!call) {
+		*(void **)&call = tm_next_symbol("dlclose");
+		atomic_store(&real, call);
+	}
+	refresh_now();
+	atomic_fetch_add(&closing, 1);
+	atomic_store(&tm_python_finalizing, NULL);
+	result = call(handle);
+	atomic_fetch_sub(&closing, 1);
+	refresh_now();
+	tm_stack_modules_changed();
+	return result;
+}

@@ -1,0 +1,41 @@
+/* process.h - what the guest knows about its process as a whole: how it begins, leaves, and what runs inside it.
+ *
+ * Flow:     hook.c (attach) -> process_info.c, modules.c;  process_hooks.c, exec_hooks.c -> emit.c -> ring
+ * Owns:     the pointer to the Python interpreter's finalizing check; our library's own path.
+ * Threads:  any. Nothing here takes a lock of ours; errno is never changed.
+ */
+#ifndef TIDEMARK_GUEST_PROCESS_H
+#define TIDEMARK_GUEST_PROCESS_H
+
+#include "guest.h"
+
+/* --- leaving (process_hooks.c) --- */
+
+/* tm_exit_begin() of guest.h for a caller that is between enter and leave already. Emits EXIT_BEGIN once a process; nothing in a vfork child. */
+void tm_exit_begin_on(struct tm_thread *t);
+
+/* --- Python's finalizing flag (modules.c finds the function among the loaded modules, without the loader's help) --- */
+typedef int tm_python_check(void);
+extern tm_python_check *_Atomic tm_python_finalizing; /* NULL: there is no Python in this process, or it may be unloaded at this moment */
+
+/* Once an event, between enter and leave, before the event is stamped. The interpreter sets its flag without telling anybody, so we ask. */
+static inline void tm_python_poll(struct tm_thread *t) {
+	tm_python_check *check = atomic_load_explicit(&tm_python_finalizing, memory_order_relaxed);
+
+	if (TM_UNLIKELY(check != NULL) && check())
+		tm_exit_begin_on(t);
+}
+
+/* --- our library's own file (process_info.c) --- */
+const char *tm_own_path(void); /* absolute; "" if it could not be found. Takes the loader's lock at its first call. */
+/* The file mapped at address, from /proc/self/maps; false: none, or /proc is hidden. */
+bool tm_mapped_path(uintptr_t address, char *to, size_t size);
+
+/* --- preloaded without a collector (attach_self.c) --- */
+/* Starts a collector for this process and puts TM_SESSION_ENV into the environment. False: the process runs unrecorded. */
+bool tm_attach_self(char session_path[256]);
+
+/* --- stack.c: called after a dlclose, so that nothing remembered about an unloaded module is used again --- */
+void tm_stack_modules_changed(void);
+
+#endif

@@ -1,0 +1,273 @@
+/* process_hooks.c - how processes begin, are waited for, and end. (exec and posix_spawn: exec_hooks.c)
+ *
+ * Flow:     the program's fork, wait..., exit..., and main itself -> here -> control records (../shm.h)
+ * Idea:     nothing depends on the end being seen: a killed process just stops. What is seen is said: when leaving began, which status was meant. exit() may be
+ *           overtaken by an _exit() in one of its handlers, so each of them says its status, and the last one counts.
+ * vfork:    is not wrapped (its child returns through the caller's frame). A vfork child's _exit is not its parent's: the pid tells them apart.
+ * Exits that libc makes by itself (err(), the last thread's end after pthread_exit in main) are seen by a handler registered before main.
+ * C++ exceptions, pthread_exit and cancellation pass through these frames: nothing is held across a real call.
+ */
+#include "process.h"
+#include "raw.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define EXIT_STATUS_MASK 0xff
+
+typedef int program_main_function(int, char **, char **);
+
+int __libc_start_main(program_main_function *program, int argc, char **argv, void (*init)(void), void (*fini)(void), void (*loader_fini)(void),
+		      void *stack_end);
+
+static struct {
+	pid_t (*fork)(void);
+	pid_t (*bare_fork)(void); /* _Fork, of POSIX 2024 */
+	pid_t (*wait)(int *);
+	pid_t (*waitpid)(pid_t, int *, int);
+	pid_t (*wait3)(int *, int, struct rusage *);
+	pid_t (*wait4)(pid_t, int *, int, struct rusage *);
+	int (*waitid)(idtype_t, id_t, siginfo_t *, int);
+	void (*exit)(int);
+	void (*bare_exit)(int); /* _exit */
+	void (*quick_exit)(int);
+	_Atomic bool found;
+} real;
+
+static program_main_function *program_main;
+static _Atomic uint32_t exit_begun; /* number of the process that began to leave: a fork's child has another */
+
+__attribute__((constructor)) static void find_real(void) {
+	if (atomic_load_explicit(&real.found, memory_order_acquire))
+		return;
+	*(void **)&real.fork = tm_next_symbol("fork");
+	*(void **)&real.bare_fork = tm_next_symbol("_Fork");
+	*(void **)&real.wait = tm_next_symbol("wait");
+	*(void **)&real.waitpid = tm_next_symbol("waitpid");
+	*(void **)&real.wait3 = tm_next_symbol("wait3");
+	*(void **)&real.wait4 = tm_next_symbol("wait4");
+	*(void **)&real.waitid = tm_next_symbol("waitid");
+	*(void **)&real.exit = tm_next_symbol("exit");
+	*(void **)&real.bare_exit = tm_next_symbol("_exit");
+	*(void **)&real.quick_exit = tm_next_symbol("quick_exit");
+	atomic_store_explicit(&real.found, true, memory_order_release);
+}
+
+#define FIND_REAL() \
+	if (!atomic_load_explicit(&real.found, memory_order_acquire)) \
+	find_real()
+
+/* --- leaving --- */
+
+static bool in_vfork_child(void) {
+	return tm_raw_getpid() != (int)tm_guest.pid;
+}
+
+void tm_exit_begin_on(struct tm_thread *t) {
+	uint32_t before = atomic_load(&exit_begun);
+
+	if (before == tm_guest.process || in_vfork_child())
+		return;
+	if (atomic_compare_exchange_strong(&exit_begun, &before, tm_guest.process))
+		tm_emit_control(t, TM_CTL_EXIT_BEGIN, 0, 0, NULL, 0, NULL, 0);
+}
+
+void tm_exit_begin(void) {
+	struct tm_thread *t = tm_hook_enter();
+
+	if (!t)
+		return;
+	tm_exit_begin_on(t);
+	tm_hook_leave(t);
+}
+
+static void leave(int status) {
+	struct tm_thread *t = tm_hook_enter();
+	uint64_t words[1] = { (uint64_t)(status & EXIT_STATUS_MASK) };
+
+	if (!t)
+		return;
+	tm_exit_begin_on(t);
+	if (!in_vfork_child())
+		tm_emit_control(t, TM_CTL_EXIT, 0, 0, words, 1, NULL, 0);
+	tm_hook_leave(t);
+}
+
+static _Noreturn void end_process(int status) {
+	for (;;)
+		tm_syscall(SYS_exit_group, status, 0, 0, 0, 0, 0);
+}
+
+TM_EXPORT void exit(int status) {
+	FIND_REAL();
+	leave(status);
+	real.exit(status);
+	end_process(status);
+}
+
+TM_EXPORT void quick_exit(int status) {
+	FIND_REAL();
+	leave(status);
+	real.quick_exit(status);
+	end_process(status);
+}
+
+TM_EXPORT void _exit(int status) {
+	FIND_REAL();
+	leave(status);
+	real.bare_exit(status);
+	end_process(status);
+}
+
+TM_EXPORT void _Exit(int status) {
+	FIND_REAL();
+	leave(status);
+	real.bare_exit(status);
+	end_process(status);
+}
+
+/* --- main --- */
+
+static void leave_by_libc(int status, void *unused) {
+	(void)unused;
+	leave(status);
+}
+
+/* Its own section, whose range tells stack.c where the program's frames end. */
+__attribute__((section("tidemark_main"), noinline)) static int run_main(int argc, char **argv, char **environment) {
+	int status;
+
+	tm_ours_begin();
+	on_exit(leave_by_libc, NULL);
+	tm_ours_end();
+	status = program_main(argc, argv, environment);
+	leave(status);
+	return status;
+}
+
+extern const char main_code_start[] __asm__("__start_tidemark_main") __attribute__((visibility("hidden")));
+extern const char main_code_stop[] __asm__("__stop_tidemark_main") __attribute__((visibility("hidden")));
+
+/* All versions of this symbol take these arguments; the newer ones ignore init and fini where the program has none. */
+TM_EXPORT int __libc_start_main(program_main_function *program, int argc, char **argv, void (*init)(void), void (*fini)(void),
+				void (*loader_fini)(void), void *stack_end) {
+	int (*start)(program_main_function *, int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
+
+	*(void **)&start = tm_next_symbol("__libc_start_main");
+	if (!start)
+		end_process(127);
+	program_main = program;
+	tm_guest.main_low = (uintptr_t)main_code_start;
+	tm_guest.main_high = (uintptr_t)main_code_stop;
+	return start(run_main, argc, argv, init, fini, loader_fini, stack_end);
+}
+
+/* --- fork --- */
+
+/* The child finds out by itself, at its first event (hook.c). */
+static pid_t forked(pid_t child) {
+	struct tm_thread *t = child > 0 ? tm_hook_enter() : NULL;
+	uint64_t words[1] = { (uint64_t)child };
+
+	if (!t)
+		return child;
+	tm_emit_control(t, TM_CTL_FORK, 0, 0, words, 1, NULL, 0);
+	tm_hook_leave(t);
+	return child;
+}
+
+TM_EXPORT pid_t fork(void) {
+	FIND_REAL();
+	return forked(real.fork());
+}
+
+TM_EXPORT pid_t _Fork(void) {
+	FIND_REAL();
+	return forked(real.bare_fork ? real.bare_fork() : real.fork());
+}
+
+/* --- wait --- */
+
+/* A child was reaped; status as wait(2) gives it. One that only stopped or goes on has not ended. */
+static void reaped(pid_t child, int status) {
+	uint64_t words[2] = { (uint64_t)child, (uint64_t)(unsigned)status };
+	struct tm_thread *t;
+
+	if (child <= 0 || (!WIFEXITED(status) && !WIFSIGNALED(status)))
+		return;
+	t = tm_hook_enter();
+	if (!t)
+		return;
+	tm_emit_control(t, TM_CTL_WAIT, 0, 0, words, 2, NULL, 0);
+	tm_hook_leave(t);
+}
+
+TM_EXPORT pid_t wait(int *status) {
+	int own = 0, *to = status ? status : &own;
+	pid_t child;
+
+	FIND_REAL();
+	child = real.wait(to);
+	if (child > 0)
+		reaped(child, *to);
+	return child;
+}
+
+TM_EXPORT pid_t waitpid(pid_t pid, int *status, int options) {
+	int own = 0, *to = status ? status : &own;
+	pid_t child;
+
+	FIND_REAL();
+	child = real.waitpid(pid, to, options);
+	if (child > 0)
+		reaped(child, *to);
+	return child;
+}
+
+TM_EXPORT pid_t wait3(int *status, int options, struct rusage *usage) {
+	int own = 0, *to = status ? status : &own;
+	pid_t child;
+
+	FIND_REAL();
+	child = real.wait3(to, options, usage);
+	if (child > 0)
+		reaped(child, *to);
+	return child;
+}
+
+TM_EXPORT pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage) {
+	int own = 0, *to = status ? status : &own;
+	pid_t child;
+
+	FIND_REAL();
+	child = real.wait4(pid, to, options, usage);
+	if (child > 0)
+		reaped(child, *to);
+	return child;
+}
+
+/* The wait(2) status of what waitid reports; -1: the child has not ended. */
+static int status_of(const siginfo_t *info) {
+	switch (info->si_code) {
+	case CLD_EXITED: return (info->si_status & EXIT_STATUS_MASK) << 8;
+	case CLD_KILLED: return info->si_status & 0x7f;
+	case CLD_DUMPED: return (info->si_status & 0x7f) | 0x80;
+	default: return -1;
+	}
+}
+
+TM_EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options) {
+	siginfo_t own, *to = info ? info : &own;
+	int result;
+
+	FIND_REAL();
+	own.si_pid = 0;
+	result = real.waitid(type, id, to, options);
+	if (result == 0 && !(options & WNOWAIT) && to->si_pid > 0 && status_of(to) >= 0)
+		reaped(to->si_pid, status_of(to));
+	return result;
+}

@@ -1,0 +1,212 @@
+/* process_info.c - a process introduces itself: who it is, what it was called with, which rank it has, what cannot be seen in it.
+ *
+ * Flow:     hook.c, first thread of a process -> tm_process_announce() -> PROCESS, INFO and NOTE records -> collector
+ * Threads:  once a process (a fork's child again), from the thread with its first event.
+ * Privacy:  of the environment only the variables by which launchers number their processes are read.
+ */
+#include "process.h"
+#include "raw.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMMAND_MAX 65536u
+#define COMMAND_CUT "[arguments cut here]"
+
+/* Every launcher's names for rank, local rank, number of processes and job; which one counts is the collector's choice. */
+static const char *const rank_variables[] = {
+	"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK", "PALS_RANKID",
+	"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK", "PALS_LOCAL_RANKID",
+	"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", "WORLD_SIZE",
+	"SLURM_JOB_ID", "SLURM_STEP_ID",
+};
+
+static void emit_info(struct tm_thread *t, enum tm_info_key key, const char *text, size_t n) {
+	tm_emit_control(t, TM_CTL_INFO, 0, key, NULL, 0, text, n);
+}
+
+static void announce_exe(struct tm_thread *t) {
+	char path[TM_PATH_MAX];
+	long n = tm_raw_readlink("/proc/self/exe", path, sizeof path);
+
+	if (n > 0)
+		emit_info(t, TM_INFO_EXE, path, (size_t)n);
+}
+
+/* Reads up to size bytes of a file of /proc, which comes in pieces. */
+static size_t read_whole(const char *path, char *to, size_t size) {
+	int fd = tm_raw_open(path, O_RDONLY);
+	size_t used = 0;
+	long n;
+
+	if (fd < 0)
+		return 0;
+	while (used < size && (n = tm_raw_read(fd, to + used, size - used)) > 0)
+		used += (size_t)n;
+	tm_raw_close(fd);
+	return used;
+}
+
+static void announce_command(struct tm_thread *t) {
+	size_t room = COMMAND_MAX + sizeof COMMAND_CUT, n;
+	char *command = tm_raw_map(room);
+
+	if (!command)
+		return;
+	n = read_whole("/proc/self/cmdline", command, COMMAND_MAX + 1);
+	if (!tm_guest.shm->args) {
+		n = strnlen(command, n);
+	} else if (n > COMMAND_MAX) {
+		memcpy(command + COMMAND_MAX - sizeof COMMAND_CUT, "\0" COMMAND_CUT, sizeof COMMAND_CUT);
+		n = COMMAND_MAX;
+	} else if (n > 0 && command[n - 1] == 0) {
+		n--;
+	}
+	if (n > 0)
+		emit_info(t, TM_INFO_COMMAND, command, n);
+	tm_raw_unmap(command, room);
+}
+
+static bool is_rank_variable(const char *string) {
+	size_t n = strcspn(string, "=");
+
+	for (size_t i = 0; i < sizeof rank_variables / sizeof *rank_variables; i++)
+		if (strlen(rank_variables[i]) == n && memcmp(rank_variables[i], string, n) == 0)
+			return true;
+	return false;
+}
+
+static void announce_ranks(struct tm_thread *t) {
+	for (char **at = environ; at && *at; at++)
+		if (is_rank_variable(*at))
+			emit_info(t, TM_INFO_ENV, *at, strnlen(*at, TM_RING_TEXT_MAX));
+}
+
+/* --- another malloc in front of ours --- */
+
+static const char *other_allocator; /* the object whose malloc the program calls instead of ours; NULL: ours is called */
+static bool looked_for_allocator;
+
+/* Once an image: its forked children know the answer, and must not ask the loader, whose lock another thread may have held when they were born. */
+static void look_for_allocator(void) {
+	void *first;
+	Dl_info info;
+
+	if (looked_for_allocator)
+		return;
+	looked_for_allocator = true;
+	tm_ours_begin();
+	first = dlsym(RTLD_DEFAULT, "malloc");
+	if (first && (uintptr_t)first - tm_guest.text_low >= tm_guest.text_high - tm_guest.text_low)
+		other_allocator = dladdr(first, &info) && info.dli_fname ? info.dli_fname : "another object";
+	tm_ours_end();
+}
+
+static void note_other_allocator(struct tm_thread *t) {
+	static const char before[] = "the program's malloc is defined in ";
+	static const char after[] = ", in front of tidemark's: allocations through it are not in this trace";
+	char text[512];
+	size_t n;
+
+	look_for_allocator();
+	if (!other_allocator)
+		return;
+	n = strnlen(other_allocator, sizeof text - sizeof before - sizeof after);
+	memcpy(text, before, sizeof before - 1);
+	memcpy(text + sizeof before - 1, other_allocator, n);
+	memcpy(text + sizeof before - 1 + n, after, sizeof after);
+	tm_emit_note(t, "static-allocator", text);
+}
+
+void tm_process_announce(struct tm_thread *t) {
+	uint64_t words[4] = {
+		tm_guest.pid,
+		(uint64_t)tm_syscall(SYS_getppid, 0, 0, 0, 0, 0, 0),
+		tm_guest.parent_process,
+		tm_guest.parent_process ? TM_PROCESS_FORKED : TM_PROCESS_EXECED,
+	};
+
+	tm_emit_control(t, TM_CTL_PROCESS, 0, 0, words, 4, NULL, 0);
+	announce_exe(t);
+	announce_command(t);
+	announce_ranks(t);
+	note_other_allocator(t);
+}
+
+/* --- our own file --- */
+
+static char own_path[TM_PATH_MAX];
+static _Atomic bool own_path_known;
+
+const char *tm_own_path(void) {
+	Dl_info info;
+	size_t n;
+
+	if (atomic_load_explicit(&own_path_known, memory_order_acquire))
+		return own_path;
+	tm_ours_begin();
+	if (dladdr((void *)(uintptr_t)tm_own_path, &info) && info.dli_fname) {
+		n = strnlen(info.dli_fname, sizeof own_path);
+		if (info.dli_fname[0] == '/' && n < sizeof own_path)
+			memcpy(own_path, info.dli_fname, n + 1);
+		else if (!tm_mapped_path((uintptr_t)tm_own_path, own_path, sizeof own_path))
+			own_path[0] = 0;
+	}
+	tm_ours_end();
+	atomic_store_explicit(&own_path_known, true, memory_order_release);
+	return own_path;
+}
+
+static const char *hexadecimal(const char *at, uintptr_t *value) {
+	for (*value = 0;; at++) {
+		if (*at >= '0' && *at <= '9')
+			*value = *value * 16 + (uintptr_t)(*at - '0');
+		else if (*at >= 'a' && *at <= 'f')
+			*value = *value * 16 + (uintptr_t)(*at - 'a' + 10);
+		else
+			return at;
+	}
+}
+
+/* One line of /proc/self/maps: low-high flags offset device inode path. */
+static bool line_names(const char *line, uintptr_t address, char *to, size_t size) {
+	uintptr_t low, high;
+	const char *at = hexadecimal(line, &low);
+
+	if (*at != '-')
+		return false;
+	hexadecimal(at + 1, &high);
+	at = strchr(at, '/');
+	if (address < low || address >= high || !at || strlen(at) >= size)
+		return false;
+	memcpy(to, at, strlen(at) + 1);
+	return true;
+}
+
+bool tm_mapped_path(uintptr_t address, char *to, size_t size) {
+	size_t room = 4 * TM_PATH_MAX, used = 0;
+	char *text = tm_raw_map(room);
+	int fd = text ? tm_raw_open("/proc/self/maps", O_RDONLY) : -1;
+	bool found = false;
+	long n;
+
+	while (fd >= 0 && !found && (n = tm_raw_read(fd, text + used, room - 1 - used)) > 0) {
+		char *line = text, *end;
+
+		used += (size_t)n;
+		text[used] = 0;
+		while (!found && (end = strchr(line, '\n'))) {
+			*end = 0;
+			found = line_names(line, address, to, size);
+			line = end + 1;
+		}
+		used -= (size_t)(line - text);
+		memmove(text, line, used);
+	}
+	if (fd >= 0)
+		tm_raw_close(fd);
+	if (text)
+		tm_raw_unmap(text, room);
+	return found;
+}

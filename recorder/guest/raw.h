@@ -1,0 +1,58 @@
+/* raw.h - the system calls that the guest makes for itself, straight to the kernel.
+ *
+ * Flow:     process_hooks.c, exec_*.c, process_info.c, modules.c, attach_self.c -> here -> tm_syscall()
+ * Owns:     nothing.
+ * Threads:  any, also a vfork child and a signal handler: no lock, no libc state, errno untouched.
+ * Failure:  every call returns the kernel's -errno; tm_raw_map() returns NULL.
+ */
+#ifndef TIDEMARK_GUEST_RAW_H
+#define TIDEMARK_GUEST_RAW_H
+
+#include "guest.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#define TM_PATH_MAX 4096u
+
+static inline int tm_raw_getpid(void) { return (int)tm_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0); }
+
+static inline int tm_raw_openat(int dir, const char *path, int flags) {
+	return (int)tm_syscall(SYS_openat, dir, (long)path, flags | O_CLOEXEC, 0, 0, 0);
+}
+
+static inline int tm_raw_open(const char *path, int flags) { return tm_raw_openat(AT_FDCWD, path, flags); }
+
+static inline void tm_raw_close(int fd) { tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0); }
+
+static inline long tm_raw_read(int fd, void *to, size_t size) { return tm_syscall(SYS_read, fd, (long)to, (long)size, 0, 0, 0); }
+
+static inline long tm_raw_pread(int fd, void *to, size_t size, uint64_t offset) {
+	return tm_syscall(SYS_pread64, fd, (long)to, (long)size, (long)offset, 0, 0);
+}
+
+/* The target of a symbolic link as a string in to[size]; its length, or -errno (then to[0] is 0). */
+static inline long tm_raw_readlink(const char *path, char *to, size_t size) {
+	long n = tm_syscall(SYS_readlinkat, AT_FDCWD, (long)path, (long)to, (long)(size - 1), 0, 0);
+
+	to[n > 0 ? n : 0] = 0;
+	return n;
+}
+
+static inline void *tm_raw_map(size_t size) {
+	long at = tm_syscall(SYS_mmap, 0, (long)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return at < 0 && at > -4096 ? NULL : (void *)at;
+}
+
+static inline void tm_raw_unmap(void *at, size_t size) { tm_syscall(SYS_munmap, (long)at, (long)size, 0, 0, 0, 0); }
+
+/* Grows (or moves) a mapping of tm_raw_map(); NULL leaves it as it was. */
+static inline void *tm_raw_remap(void *old, size_t old_size, size_t size) {
+	long at = tm_syscall(SYS_mremap, (long)old, (long)old_size, (long)size, MREMAP_MAYMOVE, 0, 0);
+
+	return at < 0 && at > -4096 ? NULL : (void *)at;
+}
+
+#endif
