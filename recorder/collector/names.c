@@ -1,0 +1,329 @@
+/* names.c - resolves the addresses of a recording, module by module, and writes them as NAMES chunks.
+ *
+ *      frames -> work list, sorted by (file, offset) -> a child for each file ==pipe==> names -> strings, ids -> payloads
+ *                                                       (names_reader.c)
+ *
+ * Sorting brings together what one file must answer, so that one file is open at a time and each address is looked up once, however many
+ * processes loaded the file. Files are told apart by build-id, or by path where there is none.
+ *
+ * The child keeps the recorder safe from damaged files and its memory from theirs. When a child dies over an address, a second one
+ * continues from the symbol table alone; when that dies too, the rest of the file stays without names. Both are noted in the trace.
+ */
+#include "recorder/collector/names.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "recorder/collector/names_reader.h"
+#include "recorder/collector/string_table.h"
+#include "schema/records.h"
+
+#define PAYLOAD_BYTES (1u << 20)
+#define READ_BYTES (1u << 16)
+
+struct progress {
+	bool wanted, terminal, shown;
+	uint64_t start_ns, last_ns;
+};
+
+struct naming {
+	const struct tm_names_input *in;
+	struct tm_names_output *out;
+	const struct tm_names_module **modules; /* sorted by file, so that modules of one file are neighbours */
+	struct tm_names_work *work;             /* sorted */
+	size_t work_count;
+	struct tm_string_table strings;
+	struct tm_bytes payload, received;
+	struct progress progress;
+	int error;
+};
+
+/* ---- the order of work */
+
+static int compare_files(const struct tm_names_module *a, const struct tm_names_module *b) {
+	if (a->build_id_size != b->build_id_size) return a->build_id_size < b->build_id_size ? -1 : 1;
+	if (a->build_id_size) return memcmp(a->build_id, b->build_id, a->build_id_size);
+	return strcmp(a->path ? a->path : "", b->path ? b->path : "");
+}
+
+static int compare_modules(const void *left, const void *right) {
+	const struct tm_names_module *a = *(const struct tm_names_module *const *)left, *b = *(const struct tm_names_module *const *)right;
+	int order = compare_files(a, b);
+	return order ? order : a->id < b->id ? -1 : a->id > b->id;
+}
+
+static int compare_work(const void *left, const void *right) {
+	const struct tm_names_work *a = left, *b = right;
+	if (a->file != b->file) return a->file < b->file ? -1 : 1;
+	if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
+	return a->frame < b->frame ? -1 : a->frame > b->frame;
+}
+
+struct module_place { /* from a module's id to its file */
+	uint64_t id, bias;
+	uint32_t file;
+};
+
+static int compare_places(const void *left, const void *right) {
+	const struct module_place *a = left, *b = right;
+	return a->id < b->id ? -1 : a->id > b->id;
+}
+
+/* A file is the index of its first module in the sorted list. */
+static struct module_place *place_modules(struct naming *n) {
+	size_t count = n->in->module_count;
+	struct module_place *places = calloc(count + 1, sizeof *places);
+	n->modules = calloc(count + 1, sizeof *n->modules);
+	if (!places || !n->modules) return free(places), NULL;
+	for (size_t i = 0; i < count; i++) n->modules[i] = &n->in->modules[i];
+	qsort(n->modules, count, sizeof *n->modules, compare_modules);
+	uint32_t file = 0;
+	for (size_t i = 0; i < count; i++) {
+		if (compare_files(n->modules[file], n->modules[i])) file = (uint32_t)i;
+		places[i] = (struct module_place){ n->modules[i]->id, n->modules[i]->bias, file };
+	}
+	qsort(places, count, sizeof *places, compare_places);
+	return places;
+}
+
+static int plan(struct naming *n) {
+	struct module_place *places = place_modules(n);
+	n->work = calloc(n->in->frame_count + 1, sizeof *n->work);
+	if (!places || !n->work) return free(places), TM_NAMES_NO_MEMORY;
+	for (size_t i = 0; i < n->in->frame_count; i++) {
+		const struct tm_names_frame *frame = &n->in->frames[i];
+		struct module_place wanted = { .id = frame->module };
+		const struct module_place *place = bsearch(&wanted, places, n->in->module_count, sizeof *places, compare_places);
+		if (!place || !frame->module) continue;
+		n->work[n->work_count++] = (struct tm_names_work){ place->file, frame->address - place->bias - 1, frame->id };
+	}
+	free(places);
+	qsort(n->work, n->work_count, sizeof *n->work, compare_work);
+	return 0;
+}
+
+/* ---- what goes into the trace */
+
+static int flush(struct naming *n, size_t at_least) {
+	if (n->payload.failed) return TM_NAMES_NO_MEMORY;
+	if (n->payload.size < at_least || !n->payload.size) return 0;
+	int error = n->out->write_chunk(n->out->context, n->payload.data, n->payload.size);
+	tm_bytes_clear(&n->payload);
+	return error;
+}
+
+static uint64_t string_id(struct naming *n, struct tm_text text) {
+	if (!text.size) return 0;
+	uint64_t next = n->out->next_string_id, id = tm_string_table_id(&n->strings, text, next);
+	if (id != next) return id;
+	tm_put_string_record(&n->payload, id, text);
+	n->out->next_string_id++;
+	return id;
+}
+
+static void put_note(struct naming *n, const struct tm_names_module *module, struct tm_text text) {
+	struct tm_note note = { module->process, n->in->note_ns, tm_text_of("names"), text };
+	tm_put_note(&n->payload, &note);
+}
+
+/* One answer of the reader: the functions of one address, for every frame that has it. */
+static void take_answer(struct naming *n, size_t first, size_t end, struct tm_cursor answer) {
+	struct tm_function functions[TM_DEBUGINFO_MAX_CHAIN];
+	size_t count = 0;
+	while (answer.p < answer.end && count < TM_DEBUGINFO_MAX_CHAIN) {
+		struct tm_text function = tm_get_string(&answer), file = tm_get_string(&answer);
+		uint64_t line = tm_get_varint(&answer);
+		functions[count++] = (struct tm_function){ string_id(n, function), string_id(n, file), line };
+	}
+	if (!count) return;
+	for (size_t i = first; i < end; i++) tm_put_name(&n->payload, n->work[i].frame, functions, count);
+	n->out->frames_named += end - first;
+}
+
+/* ---- the progress line */
+
+static uint64_t now_ns(void) {
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void start_progress(struct naming *n) {
+	n->progress = (struct progress){ .wanted = n->in->progress, .terminal = isatty(STDERR_FILENO), .start_ns = now_ns() };
+}
+
+/* From the first second on: a line that rewrites itself on a terminal; elsewhere a line now and every 10 seconds. */
+static void show_progress(struct naming *n, size_t done, const struct tm_names_module *module) {
+	struct progress *p = &n->progress;
+	uint64_t now = now_ns(), elapsed_ns = now - p->start_ns;
+	uint64_t wait_ns = !p->shown ? 1000000000 : p->terminal ? 200000000 : 10000000000;
+	if (!p->wanted || now - (p->shown ? p->last_ns : p->start_ns) < wait_ns) return;
+	const char *slash = module->path ? strrchr(module->path, '/') : NULL;
+	fprintf(stderr, "%stidemark-record: naming addresses: %zu of %zu (%zu%%), %.0f a second, now in %s%s", p->terminal ? "\r" : "", done,
+		n->work_count, done * 100 / n->work_count, (double)done * 1e9 / (double)elapsed_ns, slash ? slash + 1 : "-",
+		p->terminal ? "\033[K" : "\n");
+	p->shown = true;
+	p->last_ns = now;
+}
+
+static void end_progress(struct naming *n) {
+	if (n->progress.shown && n->progress.terminal) fputs("\r\033[K", stderr);
+}
+
+/* ---- one file */
+
+struct file_work {
+	size_t first_module, module_end; /* in naming.modules */
+	size_t at, end;                  /* in naming.work: what is still to answer */
+	bool answered; /* the reader has said whether it could open the file */
+	bool opened;
+	bool again; /* the second reader of this file, after the first one died */
+};
+
+static size_t same_offset_end(const struct naming *n, size_t at, size_t end) {
+	size_t last = at + 1;
+	while (last < end && n->work[last].offset == n->work[at].offset) last++;
+	return last;
+}
+
+/* The first message: whether the file was opened, and what there is to say about it. */
+static void take_opening(struct naming *n, struct file_work *file, struct tm_cursor message) {
+	uint64_t error = tm_get_varint(&message);
+	struct tm_text why = tm_get_string(&message);
+	file->answered = true;
+	file->opened = !error;
+	if (file->again) return;
+	if (!error) n->out->modules_read++;
+	else n->out->modules_refused += why.size != 0;
+	if (why.size) put_note(n, n->modules[file->first_module], why);
+}
+
+static void take_messages(struct naming *n, struct file_work *file) {
+	struct tm_cursor all = tm_cursor_over(n->received.data, n->received.size);
+	const uint8_t *taken = all.p;
+	while (all.p < all.end && !n->error) {
+		struct tm_cursor message = tm_get_block(&all);
+		if (all.bad) break; /* the rest of it has not come yet */
+		taken = all.p;
+		if (!file->answered) {
+			take_opening(n, file, message);
+			continue;
+		}
+		if (file->at == file->end) break;
+		size_t next = same_offset_end(n, file->at, file->end);
+		take_answer(n, file->at, next, message);
+		file->at = next;
+		n->error = flush(n, PAYLOAD_BYTES);
+	}
+	size_t rest = n->received.size - (size_t)(taken - n->received.data);
+	memmove(n->received.data, taken, rest);
+	n->received.size = rest;
+}
+
+static void receive(struct naming *n, struct file_work *file, int fd) {
+	tm_bytes_clear(&n->received);
+	while (!n->error) {
+		if (!tm_bytes_reserve(&n->received, READ_BYTES)) {
+			n->error = TM_NAMES_NO_MEMORY;
+			return;
+		}
+		ssize_t got = read(fd, n->received.data + n->received.size, READ_BYTES);
+		if (got < 0 && errno == EINTR) continue;
+		if (got <= 0) return;
+		n->received.size += (size_t)got;
+		take_messages(n, file);
+		show_progress(n, file->at, n->modules[file->first_module]);
+	}
+}
+
+static pid_t start_reader(struct naming *n, const struct file_work *file, int *fd) {
+	int ends[2];
+	if (pipe(ends)) return -1;
+	struct tm_names_job job = {
+		.in = n->in,
+		.modules = n->modules + file->first_module,
+		.module_count = file->module_end - file->first_module,
+		.work = n->work + file->at,
+		.work_count = file->end - file->at,
+		.lines = !file->again,
+		.fd = ends[1],
+	};
+	pid_t parent = getpid(), child = fork();
+	if (child == 0) {
+		close(ends[0]);
+		tm_names_reader_run(&job, parent);
+	}
+	close(ends[1]);
+	*fd = ends[0];
+	if (child < 0) close(ends[0]);
+	return child;
+}
+
+static const char *how_it_ended(pid_t child, char text[64]) {
+	int status = 0;
+	pid_t ended;
+	do ended = waitpid(child, &status, 0);
+	while (ended < 0 && errno == EINTR);
+	if (ended == child && WIFSIGNALED(status)) snprintf(text, 64, "signal %d", WTERMSIG(status));
+	else snprintf(text, 64, "status %d", ended == child ? WEXITSTATUS(status) : -1);
+	return text;
+}
+
+/* Runs one reader. true: it got to the end of the file's work, or the file cannot be opened. */
+static bool read_file(struct naming *n, struct file_work *file) {
+	char ending[64], text[512];
+	int fd;
+	const struct tm_names_module *module = n->modules[file->first_module];
+	file->answered = file->opened = false;
+	pid_t child = start_reader(n, file, &fd);
+	if (child < 0) {
+		snprintf(text, sizeof text, "no names for '%s': cannot start a process: %s", module->path, strerror(errno));
+		put_note(n, module, tm_text_of(text));
+		return true;
+	}
+	receive(n, file, fd);
+	if (n->error) kill(child, SIGKILL);
+	close(fd);
+	how_it_ended(child, ending);
+	if (n->error || file->at == file->end || (file->answered && !file->opened)) return true;
+	snprintf(text, sizeof text, "reading %s of '%s' ended with %s: %s", file->again ? "symbols" : "debug information",
+		module->path, ending, file->again ? "the rest has no names" : "the rest is named from its symbols");
+	put_note(n, module, tm_text_of(text));
+	return false;
+}
+
+static void name_file(struct naming *n, size_t at, size_t end) {
+	struct file_work file = { .first_module = n->work[at].file, .at = at, .end = end };
+	file.module_end = file.first_module + 1;
+	while (file.module_end < n->in->module_count && !compare_files(n->modules[file.first_module], n->modules[file.module_end]))
+		file.module_end++;
+	if (read_file(n, &file)) return;
+	file.again = true;
+	read_file(n, &file);
+}
+
+int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out) {
+	struct naming n = { .in = in, .out = out };
+	out->frames_named = out->modules_read = out->modules_refused = 0;
+	n.error = plan(&n);
+	start_progress(&n);
+	for (size_t at = 0, end; at < n.work_count && !n.error; at = end) {
+		for (end = at + 1; end < n.work_count && n.work[end].file == n.work[at].file;) end++;
+		name_file(&n, at, end);
+	}
+	end_progress(&n);
+	if (!n.error) n.error = flush(&n, 0);
+	if (!n.error && n.strings.failed) n.error = TM_NAMES_NO_MEMORY;
+	tm_string_table_release(&n.strings);
+	tm_bytes_release(&n.payload);
+	tm_bytes_release(&n.received);
+	free(n.modules);
+	free(n.work);
+	return n.error;
+}

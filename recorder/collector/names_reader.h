@@ -1,0 +1,37 @@
+/* names_reader.h - the child process that reads one module file.
+ *
+ * Flow:     names.c forks -> here -> symbols.c -> answers through a pipe -> names.c.
+ * Owns:     its process. It inherits its job as memory of its parent and ends when that ends.
+ * Bounded:  READER_CPU_SECONDS of processor time; the kernel ends it then.
+ *
+ * Messages, each with its length before it (v): first the opening (v error, 0 or the positive number of a tm_symbols_error; s remark), then one
+ * answer for each different offset of the work, in order: for each function, innermost first, s name, s file, v line. No function: nothing is known.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_NAMES_READER_H
+#define TIDEMARK_RECORDER_COLLECTOR_NAMES_READER_H
+
+#include <sys/types.h>
+
+#include "recorder/collector/names.h"
+#include "recorder/collector/symbols.h"
+
+struct tm_names_work {
+	uint32_t file;   /* names.c: which file */
+	uint64_t offset; /* ELF virtual address to name */
+	uint64_t frame;
+};
+
+struct tm_names_job {
+	const struct tm_names_input *in;
+	const struct tm_names_module **modules; /* all of one file */
+	size_t module_count;
+	const struct tm_names_work *work; /* sorted by offset */
+	size_t work_count;
+	bool lines; /* false: symbols only */
+	int fd;     /* where messages go */
+};
+
+/* The life of the child. Never returns. */
+_Noreturn void tm_names_reader_run(const struct tm_names_job *job, pid_t parent);
+
+#endif
