@@ -13,6 +13,11 @@ void tm_emit_nested(struct tm_thread *t);
 
 /* Finds the unwinder; before the first event. Without one a stack is the caller alone, and a note says so. */
 void tm_stack_start(void);
+void tm_stack_start_thread(void); /* the unwinder's thread-local storage is made now, not in the middle of a hook */
+/* True if a hook of ours is on the calling thread's stack, beyond the one that asks; also if the stack is too deep to tell. Needs an unwinder:
+ * tm_stack_can_look(). */
+bool tm_stack_holds_hook(void);
+bool tm_stack_can_look(void);
 /* The mapping that holds addr, from /proc/self/maps; slow, allocates nothing. */
 bool tm_memory_around(uintptr_t addr, uintptr_t *low, uintptr_t *high);
 

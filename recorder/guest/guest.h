@@ -94,9 +94,11 @@ extern struct tm_guest tm_guest;
  * nested inside another hook). Makes the thread's ring at its first event and notices that it runs in a fork's child. */
 struct tm_thread *tm_hook_enter(void);
 void tm_hook_leave(struct tm_thread *t);
-/* Marks the thread as doing work of ours that may call malloc, mmap, fork ... through the hooks: they pass straight through. Nests. */
+/* Marks the thread as doing work of ours that may call malloc, mmap, fork ... through the hooks: they pass straight through, and memory comes
+ * from own_memory.h. Nests. Never around code of the program's. */
 void tm_ours_begin(void);
 void tm_ours_end(void);
+bool tm_is_ours(void);
 
 /* --- clock.c --- */
 uint64_t tm_ticks(void);       /* now; not before earlier instructions have started: for stamps before a call */
@@ -151,7 +153,8 @@ struct tm_real {
 #undef X
 };
 extern struct tm_real tm_real;
-bool tm_real_find(void);                 /* idempotent; false: it is under way, further out in this very call (see bootstrap.h) */
+bool tm_real_find(void);                 /* idempotent; false: it is under way, further out in this very call */
+bool tm_real_ready(void);                /* every function of tm_real is known */
 void *tm_next_symbol(const char *name);  /* dlsym(RTLD_NEXT), marked as ours; NULL if there is none */
 
 /* --- syscalls that libc could be asked for by a hook of ours: go straight to the kernel, errno untouched --- */

@@ -43,11 +43,17 @@ void tm_ours_end(void) {
 	tls.ours--;
 }
 
-/* A handler that left by longjmp leaves `inside` set. If the hook's frame has gone from the stack that we are still on, it has. */
+bool tm_is_ours(void) {
+	return tls.ours != 0;
+}
+
+/* A handler that left by longjmp leaves `inside` set. It is stale if no hook of ours is on the stack any more, further out than this one
+ * (through the handler's frame, and from another stack). Without an unwinder: if we are on the same stack, and no deeper than that hook was. */
 TM_COLD static bool inside_is_stale(uintptr_t frame) {
 	uintptr_t low, high;
-	if (frame <= tls.inside) return false;
-	return tm_memory_around(frame, &low, &high) && tls.inside >= low && tls.inside < high;
+	if (tls.thread && tls.thread->nested_count) return false; /* looked already, since that hook began */
+	if (tm_stack_can_look()) return !tm_stack_holds_hook();
+	return frame >= tls.inside && tm_memory_around(frame, &low, &high) && tls.inside >= low;
 }
 
 /* --- a thread's state --- */
@@ -130,8 +136,11 @@ TM_COLD static struct tm_thread *start_thread(void) {
 	}
 	tls.thread = t;
 	if (atomic_load(&end_key_made)) pthread_setspecific(end_key, t);
-	if (t->number == 1) tm_process_announce(t);
-	if (t->number == 1) tm_modules_refresh(t);
+	tm_stack_start_thread();
+	if (t->number == 1) {
+		tm_process_announce(t);
+		tm_modules_refresh(t);
+	}
 	return t;
 }
 

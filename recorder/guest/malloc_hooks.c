@@ -5,16 +5,18 @@
  *         overlap itself. A failed realloc keeps the old block; realloc(p, 0) may free it.
  * Rule:   each hook is the real function plus a record; size 0, NULL, errno and alignment errors are the real function's business.
  */
-#include "bootstrap.h"
 #include "emit.h"
 #include "guest.h"
+#include "own_memory.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Until the real functions are known, blocks come from the arena of real.c. */
-#define BEFORE_REAL TM_UNLIKELY(!tm_real_ready() && !tm_real_find())
+/* What we cause ourselves, and what is asked for before the real functions are known, comes from own_memory.c. */
+static inline bool is_own(const struct tm_thread *t) {
+	return TM_UNLIKELY(!t) && (tm_is_ours() || (!tm_real_ready() && !tm_real_find()));
+}
 
 TM_EXPORT void *malloc(size_t size);
 TM_EXPORT void *calloc(size_t count, size_t size);
@@ -41,8 +43,8 @@ static inline void record_alloc(struct tm_thread *t, enum tm_op op, void *p, siz
 }
 
 void *malloc(size_t size) {
-	if (BEFORE_REAL) return tm_bootstrap_alloc(16, size);
 	struct tm_thread *t = tm_hook_enter();
+	if (is_own(t)) return tm_own_alloc(16, size);
 	void *p = tm_real.malloc(size);
 	record_alloc(t, TM_OP_MALLOC, p, size, TM_CALLER);
 	return p;
@@ -50,8 +52,8 @@ void *malloc(size_t size) {
 
 void *calloc(size_t count, size_t size) {
 	size_t bytes;
-	if (BEFORE_REAL) return __builtin_mul_overflow(count, size, &bytes) ? NULL : tm_bootstrap_alloc(16, bytes);
 	struct tm_thread *t = tm_hook_enter();
+	if (is_own(t)) return __builtin_mul_overflow(count, size, &bytes) ? NULL : tm_own_alloc(16, bytes);
 	void *p = tm_real.calloc(count, size);
 	record_alloc(t, TM_OP_CALLOC, p, count * size, TM_CALLER); /* it did not overflow, else p is NULL */
 	return p;
@@ -59,9 +61,12 @@ void *calloc(size_t count, size_t size) {
 
 static inline void free_through(enum tm_op op, void *p) {
 	if (!p) return;
-	if (TM_UNLIKELY(tm_bootstrap_owns(p))) return;
-	if (BEFORE_REAL) return;
+	if (TM_UNLIKELY(tm_own_holds(p))) {
+		tm_own_free(p);
+		return;
+	}
 	struct tm_thread *t = tm_hook_enter();
+	if (TM_UNLIKELY(!t) && !tm_real_ready() && !tm_real_find()) return;
 	if (TM_LIKELY(t != NULL)) tm_emit_free(t, op, p);
 	else tm_nested_add(op, p, 0);
 	tm_real.free(p);
@@ -91,6 +96,7 @@ void free_aligned_sized(void *p, size_t alignment, size_t size) {
 static inline void *resize(enum tm_op op, void *old, size_t size, const void *caller) {
 	struct tm_thread *t = tm_hook_enter();
 	if (TM_UNLIKELY(!t)) {
+		if (!tm_real_ready()) tm_real_find();
 		void *moved = tm_real.realloc(old, size);
 		if (moved || size == 0) tm_nested_add(TM_OP_REALLOC_FREE, old, 0);
 		if (moved) tm_nested_add(op == TM_OP_REALLOC ? TM_OP_REALLOC_NEW : TM_OP_REALLOCARRAY_NEW, moved, size);
@@ -110,10 +116,10 @@ static inline void *resize(enum tm_op op, void *old, size_t size, const void *ca
 }
 
 void *realloc(void *old, size_t size) {
-	if (TM_UNLIKELY(old && tm_bootstrap_owns(old))) return tm_bootstrap_realloc(old, size);
-	if (BEFORE_REAL) return tm_bootstrap_alloc(16, size);
+	if (TM_UNLIKELY(old && tm_own_holds(old))) return tm_own_realloc(old, size);
 	if (old) return resize(TM_OP_REALLOC, old, size, TM_CALLER);
 	struct tm_thread *t = tm_hook_enter();
+	if (is_own(t)) return tm_own_alloc(16, size);
 	void *p = tm_real.realloc(NULL, size);
 	record_alloc(t, TM_OP_REALLOC_NEW, p, size, TM_CALLER);
 	return p;
@@ -126,22 +132,22 @@ void *reallocarray(void *old, size_t count, size_t size) {
 		errno = ENOMEM;
 		return NULL;
 	}
-	if (TM_UNLIKELY(old && tm_bootstrap_owns(old))) return tm_bootstrap_realloc(old, bytes);
-	if (BEFORE_REAL) return tm_bootstrap_alloc(16, bytes);
+	if (TM_UNLIKELY(old && tm_own_holds(old))) return tm_own_realloc(old, bytes);
 	if (old) return resize(TM_OP_REALLOCARRAY, old, bytes, TM_CALLER);
 	struct tm_thread *t = tm_hook_enter();
+	if (is_own(t)) return tm_own_alloc(16, bytes);
 	void *p = tm_real.realloc(NULL, bytes);
 	record_alloc(t, TM_OP_REALLOCARRAY_NEW, p, bytes, TM_CALLER);
 	return p;
 }
 
 int posix_memalign(void **out, size_t alignment, size_t size) {
-	if (BEFORE_REAL) {
-		void *early = tm_bootstrap_alloc(alignment, size);
-		if (early) *out = early;
-		return early ? 0 : ENOMEM;
-	}
 	struct tm_thread *t = tm_hook_enter();
+	if (is_own(t)) {
+		void *own = tm_own_alloc(alignment, size);
+		if (own) *out = own;
+		return own ? 0 : ENOMEM;
+	}
 	int error = tm_real.posix_memalign(out, alignment, size);
 	record_alloc(t, TM_OP_POSIX_MEMALIGN, error ? NULL : *out, size, TM_CALLER);
 	return error;
@@ -149,8 +155,8 @@ int posix_memalign(void **out, size_t alignment, size_t size) {
 
 #define ALIGNED_HOOK(name, op)                                                \
 	void *name(size_t alignment, size_t size) {                           \
-		if (BEFORE_REAL) return tm_bootstrap_alloc(alignment, size);  \
 		struct tm_thread *t = tm_hook_enter();                        \
+		if (is_own(t)) return tm_own_alloc(alignment, size); \
 		void *p = tm_real.name(alignment, size);                      \
 		record_alloc(t, op, p, size, TM_CALLER);                      \
 		return p;                                                     \
@@ -160,8 +166,8 @@ ALIGNED_HOOK(memalign, TM_OP_MEMALIGN)
 
 #define PAGE_HOOK(name, op)                                                   \
 	void *name(size_t size) {                                             \
-		if (BEFORE_REAL) return tm_bootstrap_alloc(TM_SHM_PAGE, size); \
 		struct tm_thread *t = tm_hook_enter();                        \
+		if (is_own(t)) return tm_own_alloc(TM_SHM_PAGE, size); \
 		void *p = tm_real.name(size);                                 \
 		record_alloc(t, op, p, size, TM_CALLER);                      \
 		return p;                                                     \
@@ -171,7 +177,7 @@ PAGE_HOOK(pvalloc, TM_OP_PVALLOC)
 
 size_t malloc_usable_size(void *p) {
 	if (!p) return 0;
-	if (TM_UNLIKELY(tm_bootstrap_owns(p))) return tm_bootstrap_size(p);
-	if (BEFORE_REAL) return 0;
+	if (TM_UNLIKELY(tm_own_holds(p))) return tm_own_size(p);
+	if (TM_UNLIKELY(!tm_real_ready()) && !tm_real_find()) return 0;
 	return tm_real.malloc_usable_size(p);
 }

@@ -69,11 +69,14 @@ static void find_own_code(void) {
 	}
 }
 
-void tm_stack_start(void) {
+void tm_stack_start_thread(void) {
 	void *frames[16];
+	if (unwinder.backtrace) unwinder.backtrace(frames, 16);
+}
+
+void tm_stack_start(void) {
 	find_own_code();
-	if (tm_guest.shm->stacks != TM_STACKS_UNWIND) return;
-	if (find_unwinder()) unwinder.backtrace(frames, 16); /* warm: its tables and caches are made now */
+	if (tm_guest.shm->stacks == TM_STACKS_UNWIND && find_unwinder()) tm_stack_start_thread(); /* warm: tables and caches are made now */
 }
 
 bool tm_stack_unwinder_is_missing(void) {
@@ -193,6 +196,22 @@ static bool is_ours(uintptr_t pc) {
 
 static bool is_main_wrapper(uintptr_t pc) {
 	return pc - tm_guest.main_low < tm_guest.main_high - tm_guest.main_low;
+}
+
+#define LOOK_FOR_HOOK_DEPTH 256u
+
+bool tm_stack_can_look(void) {
+	return unwinder.backtrace != NULL;
+}
+
+TM_COLD bool tm_stack_holds_hook(void) {
+	void *frames[LOOK_FOR_HOOK_DEPTH];
+	unsigned n = take_by_unwinding(frames, LOOK_FOR_HOOK_DEPTH), i = 0;
+	while (i < n && is_ours((uintptr_t)frames[i])) i++;
+	for (; i < n && !is_main_wrapper((uintptr_t)frames[i]); i++) {
+		if (is_ours((uintptr_t)frames[i])) return true;
+	}
+	return n == LOOK_FOR_HOOK_DEPTH;
 }
 
 /* Drops our frames, wherever they are, and everything outside main. */

@@ -1,0 +1,104 @@
+/* own_memory.c - a small allocator of ours, see own_memory.h.
+ *
+ * A block is a power of two and starts with a header that says which; freed blocks of a size are a stack (Treiber's), whose head carries
+ * a count in its upper bits, so that a head that was taken and put back meanwhile is noticed. Alignment beyond 16 wastes, it hardly occurs.
+ */
+#include "own_memory.h"
+#include "guest.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#define HEADER_BYTES 16u
+#define SMALLEST_SHIFT 5u
+#define CLASSES 20u
+
+struct header { /* right in front of the block's bytes */
+	uint32_t start; /* offset of the whole piece in the mapping */
+	uint32_t shift; /* its size is 1 << shift */
+	uint64_t size;  /* asked for */
+};
+_Static_assert(sizeof(struct header) == HEADER_BYTES, "keeps blocks aligned to 16");
+
+uint8_t *_Atomic tm_own_base;
+static _Atomic uint32_t used_bytes;
+static _Atomic uint64_t free_pieces[CLASSES]; /* count << 32 | offset + 1 of the first free piece; 0 is none */
+
+static uint8_t *the_base(void) {
+	uint8_t *base = atomic_load_explicit(&tm_own_base, memory_order_acquire), *expected = NULL;
+	if (base) return base;
+	long memory = tm_syscall(SYS_mmap, 0, TM_OWN_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (memory < 0) return NULL;
+	if (atomic_compare_exchange_strong(&tm_own_base, &expected, (uint8_t *)memory)) return (uint8_t *)memory;
+	tm_syscall(SYS_munmap, memory, TM_OWN_BYTES, 0, 0, 0, 0);
+	return expected;
+}
+
+static bool pop_piece(uint8_t *base, unsigned class, uint32_t *offset) {
+	uint64_t head = atomic_load(&free_pieces[class]);
+	while ((uint32_t)head) {
+		uint32_t first = (uint32_t)head - 1;
+		uint32_t next = *(_Atomic uint32_t *)(base + first);
+		uint64_t changed = ((head >> 32) + 1) << 32 | next;
+		if (atomic_compare_exchange_weak(&free_pieces[class], &head, changed)) {
+			*offset = first;
+			return true;
+		}
+	}
+	return false;
+}
+
+static void push_piece(uint8_t *base, unsigned class, uint32_t offset) {
+	uint64_t head = atomic_load(&free_pieces[class]), changed;
+	do {
+		*(_Atomic uint32_t *)(base + offset) = (uint32_t)head;
+		changed = ((head >> 32) + 1) << 32 | (offset + 1);
+	} while (!atomic_compare_exchange_weak(&free_pieces[class], &head, changed));
+}
+
+static bool cut_piece(uint32_t bytes, uint32_t *offset) {
+	uint32_t used = atomic_load(&used_bytes);
+	do {
+		if (bytes > TM_OWN_BYTES - used) return false;
+	} while (!atomic_compare_exchange_weak(&used_bytes, &used, used + bytes));
+	*offset = used;
+	return true;
+}
+
+static unsigned shift_for(size_t bytes) {
+	unsigned shift = SMALLEST_SHIFT;
+	while (shift < SMALLEST_SHIFT + CLASSES && ((size_t)1 << shift) < bytes) shift++;
+	return shift;
+}
+
+void *tm_own_alloc(size_t alignment, size_t size) {
+	uint8_t *base = the_base();
+	uint32_t offset;
+	if (alignment < 16) alignment = 16;
+	if (!base || size > TM_OWN_BYTES || alignment > TM_OWN_BYTES) return NULL;
+	unsigned shift = shift_for(size + HEADER_BYTES + (alignment > 16 ? alignment : 0)), class = shift - SMALLEST_SHIFT;
+	if (class >= CLASSES) return NULL;
+	if (!pop_piece(base, class, &offset) && !cut_piece(1u << shift, &offset)) return NULL;
+	uintptr_t block = ((uintptr_t)base + offset + HEADER_BYTES + alignment - 1) & ~(uintptr_t)(alignment - 1);
+	((struct header *)block)[-1] = (struct header){ offset, shift, size };
+	return memset((void *)block, 0, size);
+}
+
+void tm_own_free(void *p) {
+	struct header h = ((struct header *)p)[-1];
+	push_piece(atomic_load(&tm_own_base), h.shift - SMALLEST_SHIFT, h.start);
+}
+
+size_t tm_own_size(const void *p) {
+	return ((const struct header *)p)[-1].size;
+}
+
+void *tm_own_realloc(void *p, size_t size) {
+	size_t old = tm_own_size(p);
+	void *moved = tm_own_alloc(16, size);
+	if (!moved) return NULL;
+	memcpy(moved, p, old < size ? old : size);
+	tm_own_free(p);
+	return moved;
+}

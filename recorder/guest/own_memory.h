@@ -1,0 +1,29 @@
+/* own_memory.h - malloc for what we cause ourselves: dlsym before malloc is known, libunwind's thread-local storage, pthread keys.
+ *
+ * Owns:     one mapping of TM_OWN_BYTES, made at the first need; never part of the program's heap, so that neither the block nor its free (which libc may
+ *           do much later, from another thread) is ever taken for the program's.
+ * Threads:  any; lock-free.
+ * When full: NULL, as malloc says it.
+ */
+#ifndef TIDEMARK_GUEST_OWN_MEMORY_H
+#define TIDEMARK_GUEST_OWN_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TM_OWN_BYTES (16u << 20)
+
+void *tm_own_alloc(size_t alignment, size_t size); /* zeroed */
+void *tm_own_realloc(void *p, size_t size);        /* of a block of ours */
+void tm_own_free(void *p);                         /* of a block of ours */
+size_t tm_own_size(const void *p);
+
+extern uint8_t *_Atomic tm_own_base; /* NULL until the first need */
+
+static inline bool tm_own_holds(const void *p) {
+	uintptr_t base = (uintptr_t)__atomic_load_n((uint8_t *const *)(const void *)&tm_own_base, __ATOMIC_RELAXED);
+	return (uintptr_t)p - base < TM_OWN_BYTES && base;
+}
+
+#endif
