@@ -134,16 +134,23 @@ def read_records(payload):
             yield record_line(*RECORDS[tag], body)
 
 
+def id_range(payload):
+    first, n = payload.varint(), payload.varint()
+    if n > payload.left():
+        raise Damage("more entries than bytes")
+    if n and (first == 0 or first + n > MASK):
+        raise Damage("ids out of range")
+    return first, n
+
+
 def read_stacks(payload):
-    first_frame, frames = payload.varint(), payload.varint()
+    first_frame, frames = id_range(payload)
     address = 0
     for i in range(frames):
         kind, process, module = payload.varint(), payload.varint(), payload.varint()
         address = (address + unzigzag(payload.varint())) & MASK
         yield f"frame {first_frame + i} kind={kind} process={process} module={module} address={address:#x}"
-    first_node, nodes = payload.varint(), payload.varint()
-    if nodes > payload.left():
-        raise Damage("more nodes than bytes")
+    first_node, nodes = id_range(payload)
     parents = []
     for i in range(nodes):
         difference = payload.varint()
