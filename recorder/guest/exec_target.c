@@ -28,16 +28,9 @@
 #define OUR_MACHINE EM_AARCH64
 #endif
 
-static char *put_number(char *to, unsigned value) {
-	if (value >= 10)
-		to = put_number(to, value / 10);
-	*to = (char)('0' + value % 10);
-	return to + 1;
-}
-
 static void fd_link(char to[32], int fd) {
 	memcpy(to, "/proc/self/fd/", 14);
-	*put_number(to + 14, (unsigned)fd) = 0;
+	*tm_put_number(to + 14, (unsigned)fd) = 0;
 }
 
 /* --- where a name leads --- */

@@ -55,4 +55,17 @@ static inline void *tm_raw_remap(void *old, size_t old_size, size_t size) {
 	return at < 0 && at > -4096 ? NULL : (void *)at;
 }
 
+/* Writes a number and returns its end. */
+static inline char *tm_put_number(char *to, unsigned value) {
+	char digits[12];
+	unsigned n = 0;
+
+	do
+		digits[n++] = (char)('0' + value % 10);
+	while ((value /= 10) > 0);
+	while (n > 0)
+		*to++ = digits[--n];
+	return to;
+}
+
 #endif
