@@ -137,7 +137,7 @@ static void leave_by_libc(int status, void *unused) {
 	leave(status);
 }
 
-/* Its own section, whose range tells stack.c where the program's frames end. */
+/* In a section of its own, whose range tells stack.c where the program's frames end. */
 __attribute__((section("tidemark_main"), noinline)) static int run_main(int argc, char **argv, char **environment) {
 	int status;
 
@@ -149,8 +149,9 @@ __attribute__((section("tidemark_main"), noinline)) static int run_main(int argc
 	return status;
 }
 
-extern const char main_code_start[] __asm__("__start_tidemark_main") __attribute__((visibility("hidden")));
-extern const char main_code_stop[] __asm__("__stop_tidemark_main") __attribute__((visibility("hidden")));
+/* Its end: a label in a later part of the section. (The linker's own names for the ends of a section would be exported.) */
+__asm__(".pushsection tidemark_main, \"ax\", @progbits\n\t.subsection 1\nrun_main_end:\n\t.popsection");
+extern const char run_main_end[] __attribute__((visibility("hidden")));
 
 /* All versions of this symbol take these arguments; the newer ones ignore init and fini where the program has none. */
 TM_EXPORT int __libc_start_main(program_main_function *program, int argc, char **argv, void (*init)(void), void (*fini)(void),
@@ -161,8 +162,8 @@ TM_EXPORT int __libc_start_main(program_main_function *program, int argc, char *
 	if (!start)
 		end_process(127);
 	program_main = program;
-	tm_guest.main_low = (uintptr_t)main_code_start;
-	tm_guest.main_high = (uintptr_t)main_code_stop;
+	tm_guest.main_low = (uintptr_t)run_main;
+	tm_guest.main_high = (uintptr_t)run_main_end;
 	return start(run_main, argc, argv, init, fini, loader_fini, stack_end);
 }
 
