@@ -327,6 +327,7 @@ static void emit_unload(struct tm_thread *t, const struct module *m) {
 	uint64_t words[2] = { m->low, m->high - m->low };
 
 	tm_emit_control(t, TM_CTL_UNLOAD, 0, 0, words, 2, NULL, 0);
+	tm_stack_module_gone(m->low, m->high);
 }
 
 /* The loader's name for a module, made one that still means the same file tomorrow: the main program has none, others may be relative. */
