@@ -1,0 +1,190 @@
+"""What can go wrong around a recording: each failure is one line that says what, on what and why, and the program never suffers from it."""
+import glob
+import os
+import resource
+import signal
+
+from tidemark_test import main, test
+
+
+def one_line(t, outcome, *words):
+    lines = outcome.errors.splitlines()
+    t.equal(len(lines), 1, f"lines on standard error ({outcome.errors!r})")
+    t.check(lines[0].startswith("tidemark"), f"who speaks: {lines[0]}")
+    for word in words:
+        t.check(word in lines[0], f"{word!r} is not in: {lines[0]}")
+
+
+@test
+def command_not_found(t):
+    done = t.record(["no-such-command-here"], status=127)
+    one_line(t, done, "no-such-command-here")
+    one_line(t, t.record(["./no-such-file"], status=127), "./no-such-file")
+
+
+@test
+def not_executable(t):
+    with open(t.path("text"), "w", encoding="ascii") as file:
+        file.write("no program\n")
+    one_line(t, t.record([t.path("text")], status=126), "text")
+    one_line(t, t.record([t.dir], status=126), t.dir)
+
+
+@test
+def exit_statuses(t):
+    program = t.program("hello.c")
+    for status in (0, 1, 42, 125, 126, 127, 255):
+        done = t.record([program, str(status)], status=status)
+        t.equal(done.out, b"hello\n", "output")
+
+
+@test
+def ends_by_signal(t):
+    program = t.program("hello.c")
+    for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGINT, signal.SIGHUP):
+        recording = t.record([program, "signal", str(int(number))], status=128 + number)
+        t.equal(recording.out, b"hello\n", "output")
+        db = t.imported(recording)
+        t.equal(db.row("select end_kind, end_code from process"), ("signal", number), "end")
+        t.equal(db.value("select count(*) from allocation where size_bytes = 111"), 1, "rows")
+
+
+@test
+def output_exists(t):
+    program = t.program("hello.c")
+    first = t.record([program])
+    before = os.stat(first.trace).st_size
+    again = t.record([program], output=first.trace, status=125)
+    one_line(t, again, first.trace)
+    t.equal(os.stat(first.trace).st_size, before, "size of the file that was there")
+    t.equal(again.out, b"", "the command does not run")
+    t.record([program], "--force", output=first.trace)
+
+
+@test
+def output_directory_cannot_be_made(t):
+    with open(t.path("file"), "w", encoding="ascii"):
+        pass
+    path = t.path("file/directory/run.tmk")
+    done = t.record([t.program("hello.c")], output=path, status=125)
+    one_line(t, done, t.path("file"))
+    t.equal(done.out, b"", "the command does not run")
+
+
+@test
+def output_directory_is_made(t):
+    recording = t.record([t.program("hello.c")], output=t.path("a/b/c/run.tmk"))
+    t.check(os.path.exists(recording.trace), "the trace")
+
+
+@test
+def output_names(t):
+    program = t.program("hello.c")
+    env = {"SLURM_JOB_ID": "77", "SLURM_PROCID": "3", "COLOUR": "blue"}
+    t.run([t.tidemark, "record", "-o", t.path("j%j-r%r-%q{COLOUR}-%%.tmk"), "--", program], env=env, status=0)
+    t.check(os.path.exists(t.path("j77-r3-blue-%.tmk")), f"{os.listdir(t.dir)}")
+    t.run([t.tidemark, "record", "--", program], status=0)
+    found = glob.glob(t.path("tidemark.*.tmk"))
+    t.equal(len(found), 1, "the default name")
+    t.check(os.uname().nodename in found[0], f"the host's name in {found[0]}")
+
+
+@test
+def usage(t):
+    for arguments in (["record"], ["record", "--no-such-option", "--", "true"], ["record", "--sample=many", "--", "true"], ["no-such-verb"],
+                      ["record", "--stacks=some", "--", "true"]):
+        done = t.run([t.tidemark, *arguments])
+        t.check(done.status in (2, 125), f"exit status of {arguments}: {done.status}")
+        t.check(done.errors.startswith("tidemark"), f"{arguments}: {done.errors}")
+        t.equal(done.out, b"", "standard output")
+
+
+@test
+def help_and_version(t):
+    for tool in (t.tidemark, t.recorder):
+        done = t.run([tool, "--help"], status=0)
+        t.check(b"--" in done.out, "help")
+        done = t.run([tool, "--version"], status=0)
+        t.check(b"tidemark" in done.out, "version")
+
+
+@test
+def recorder_works_alone(t):
+    done = t.run([t.recorder, "-o", t.path("alone.tmk"), "--", t.program("hello.c"), "9"], status=9)
+    t.equal(done.out, b"hello\n", "output")
+    summary = [line for line in done.errors.splitlines() if line]
+    t.check(1 <= len(summary) <= 6, f"closing summary: {summary}")
+    t.check(t.path("alone.tmk") in done.errors, "the summary names the file")
+
+
+@test
+def disk_full(t):
+    """A file that may grow to 64 KiB only: the program ends as ever, what was written is sound, and both are said."""
+    program = t.program("passing.c")
+    limit = 64 * 1024
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    bare = t.run([program, "100000"])
+    recording = t.record([program, "100000"], status=None, preexec=small_files)
+    t.equal(recording.status, bare.status, "exit status")
+    t.check(any("run0.tmk" in line for line in recording.errors.splitlines()), f"the failure is said: {recording.errors}")
+    t.check(0 < os.path.getsize(recording.trace) <= limit, "size of the trace")
+    db = t.imported(recording)
+    t.equal(db.value("select complete from trace"), 0, "complete")
+
+
+@test
+def disk_full_for_real(t):
+    """The same on a file system without room."""
+    mount = t.path("small")
+    os.mkdir(mount)
+    if os.geteuid() != 0 or t.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", mount]).status != 0:
+        t.skip("cannot mount a small file system here")
+    try:
+        recording = t.record([t.program("passing.c"), "100000"], output=os.path.join(mount, "full.tmk"))
+        t.check("space" in recording.errors, f"the failure is said: {recording.errors}")
+        t.equal(t.imported(recording).value("select complete from trace"), 0, "complete")
+    finally:
+        t.run(["umount", "-l", mount])
+
+
+@test
+def environment_is_kept(t):
+    """The user's own LD_PRELOAD stays, and nothing else of the environment changes."""
+    libm = [p for p in ("/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6") if os.path.exists(p)]
+    if not libm:
+        t.skip("no libm.so.6 to preload")
+    env = {"LD_PRELOAD": libm[0], "SOME_VARIABLE": "a b"}
+    bare = t.run(["env"], env=env).text.splitlines()
+    recorded = t.record(["env"], "--quiet", env=env).text.splitlines()
+    preload = [line for line in recorded if line.startswith("LD_PRELOAD=")][0]
+    t.check(libm[0] in preload and "libtidemark.so" in preload, preload)
+    other = lambda lines: sorted(line for line in lines if not line.startswith(("LD_PRELOAD=", "TIDEMARK_", "_=")))
+    t.equal(other(recorded), other(bare), "the environment")
+
+
+@test
+def arguments_can_be_dropped(t):
+    recording = t.record([t.program("hello.c"), "0", "secret-word"], "--args=drop")
+    with open(recording.trace, "rb") as file:
+        t.check(b"secret-word" not in file.read(), "the argument is in the trace")
+    t.check("secret-word" not in str(t.imported(recording).rows("select command, exe from process")), "the argument is in the database")
+
+
+@test
+def descriptors_are_not_leaked(t):
+    """The program sees the same open files as without us."""
+    script = "import os; print(sorted(int(f) for f in os.listdir('/proc/self/fd')))"
+    t.same_as_bare(["python3", "-c", script])
+
+
+@test
+def hostile_program(t):
+    """A program that closes every descriptor and limits what it may use is not harmed."""
+    t.same_as_bare(["sh", "-c", "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n 16; ls / | head -2; exit 4"])
+    t.same_as_bare(["python3", "-c", "import os; os.closerange(3, 1000); print(len(list(range(100000)))); os._exit(6)"])
+
+
+main()

@@ -1,0 +1,204 @@
+"""Small programs of which every figure is known: what the database says is what their opening comments say.
+
+Rows are chosen by the function that called the allocator, or by sizes that nothing else uses: the C library's own allocations are recorded too.
+"""
+from tidemark_test import main, test
+
+# Of one function: rows, bytes, and what of them was freed. The function is found by the site of the row's stack.
+BY_FUNCTION = """select coalesce(sum(allocations), 0), coalesce(sum(allocated_bytes), 0), coalesce(sum(live_bytes), 0)
+                 from site where heap = 'malloc' and function = ?"""
+
+
+def recorded(t, source, *arguments, options=(), status=0, flags=(), cc="gcc"):
+    recording = t.record([t.program(source, *flags, cc=cc), *arguments], *options, status=status)
+    return t.imported(recording)
+
+
+def by_size(db, low, high):
+    return db.rows("select size_bytes, count(*), sum(free_ns is null) from allocation where size_bytes between ? and ? group by 1 order by 1", low, high)
+
+
+def nothing_lost(t, db):
+    t.equal(db.rows("select kind, count, bytes, reason from loss"), [], "losses")
+    t.equal(db.rows("select complete from trace"), [(1,)], "complete")
+
+
+def sound_intervals(t, db):
+    """No block is freed before it is allocated, and no address is live twice at a time."""
+    t.equal(db.value("select count(*) from allocation where free_ns < alloc_ns"), 0, "blocks freed before they were allocated")
+    overlaps = db.value("""select count(*) from (select address, alloc_ns, lag(coalesce(free_ns, 9223372036854775807)) over
+        (partition by process_id, heap_id, address order by alloc_ns, id) as freed from allocation where size_bytes > 0) where alloc_ns < freed""")
+    t.equal(overlaps, 0, "addresses live twice at a time")
+
+
+@test
+def family(t):
+    db = recorded(t, "family.c", status=7)
+    nothing_lost(t, db)
+    rows = db.rows("""select size_bytes, api, free_ns is null from allocation a join stack_text s on s.stack_id = a.stack_id
+                      where s.text = 'main' order by a.id""")
+    t.equal(sorted(rows), sorted([(1001, "malloc", 0), (1002, "calloc", 0), (1003, "realloc", 0), (1004, "reallocarray", 1),
+                                  (1005, "posix_memalign", 0), (1006, "aligned_alloc", 1), (1007, "memalign", 1), (1008, "valloc", 1),
+                                  (1009, "pvalloc", 1), (0, "malloc", 0), (2001, "realloc", 1), (2002, "reallocarray", 1)]), "rows of main")
+    t.equal(db.rows("""select n.size_bytes, o.size_bytes, o.free_ns <= n.alloc_ns from allocation n join allocation o on o.id = n.realloc_of_id
+                       where n.size_bytes in (2001, 2002) order by 1"""), [(2001, 1001, 1), (2002, 1002, 1)], "what was grown")
+    t.equal(db.row("select sum(live_bytes), sum(live_count) from live_at_exit where function = 'main' and heap = 'malloc'"), (9037, 7), "live at exit")
+    t.check(db.value("select usable_bytes from allocation where size_bytes = 1009") in (None, 4096 * 1 + 8, 4096, 4104), "usable bytes of pvalloc")
+    for size in (1001, 1005, 2002):
+        usable = db.value("select usable_bytes from allocation where size_bytes = ?", size)
+        t.check(size <= usable < size + 64, f"usable bytes of {size}: {usable}")
+    t.equal(db.row("select end_kind, end_code from process"), ("exit", 7), "end")
+    # Where only main allocates, the peak is the whole heap's.
+    if db.value("select count(*) from allocation a join heap h on h.id = a.heap_id where h.name = 'malloc'") == 12:
+        t.equal(db.row("select live_bytes, live_count from peak where heap = 'malloc'"), (11045, 9), "peak")
+    sound_intervals(t, db)
+
+
+@test
+def family_without_stacks(t):
+    db = recorded(t, "family.c", status=7, options=["--stacks=off"])
+    t.equal(len(db.rows("select 1 from allocation where size_bytes between 1001 and 1009 or size_bytes in (2001, 2002)")), 11, "rows")
+    t.equal(db.value("select count(*) from allocation where stack_id <> 0"), 0, "rows with a stack")
+
+
+@test
+def family_with_frame_pointers(t):
+    db = recorded(t, "family.c", status=7, options=["--stacks=fp"], flags=["-fno-omit-frame-pointer"])
+    t.equal(db.value("select count(*) from allocation where size_bytes between 1001 and 1009 or size_bytes in (2001, 2002)"), 11, "rows")
+    t.equal(db.value("""select count(*) from allocation a join stack_text s on s.stack_id = a.stack_id
+                        where (size_bytes between 1001 and 1009 or size_bytes in (2001, 2002)) and s.text like '%main'"""), 11, "in main")
+
+
+@test
+def without_names(t):
+    db = recorded(t, "family.c", status=7, options=["--names=none"])
+    t.equal(db.value("select count(*) from frame where function is not null"), 0, "names")
+    t.equal(db.value("select count(*) from allocation where size_bytes in (2001, 2002)"), 2, "rows")
+
+
+@test
+def threads(t):
+    db = recorded(t, "threads.c")
+    nothing_lost(t, db)
+    rows = db.rows("""select t.name, sum(s.text like '%churn'), sum(case when s.text like '%churn' then size_bytes end),
+                             sum(s.text like '%keep'), sum(case when s.text like '%keep' then size_bytes end), sum(s.text like '%keep' and free_ns is null)
+                      from allocation a join thread t on t.id = a.thread_id join stack_text s on s.stack_id = a.stack_id
+                      where t.name like 'worker-%' group by 1 order by 1""")
+    t.equal(rows, [(f"worker-{n}", 1000, 47020, 3, 300 + 3 * n, 3) for n in range(4)], "by thread")
+    t.equal(db.row(BY_FUNCTION, "churn"), (4000, 188080, 0), "churn")
+    t.equal(db.row(BY_FUNCTION, "keep"), (12, 1218, 1218), "keep")
+    t.equal(db.value("select count(*) from temporary where function = 'keep'"), 0, "temporary in keep")
+    t.equal(db.row("select sum(count), sum(bytes) from temporary where function = 'churn'"), (4000, 188080), "temporary in churn")
+    t.equal(db.value("select count(*) from thread"), 5, "threads")
+    sound_intervals(t, db)
+
+
+@test
+def destructors(t):
+    db = recorded(t, "destructors.c")
+    nothing_lost(t, db)
+    t.equal(by_size(db, 501, 502), [(501, 10, 0), (502, 30, 0)], "blocks of key destructors")
+    t.equal(db.row(BY_FUNCTION, "destroy"), (30, 30 * 502, 0), "destroy")
+
+
+@test
+def signals(t):
+    db = recorded(t, "signals.c")
+    nothing_lost(t, db)
+    t.equal(by_size(db, 77, 78), [(77, 1000, 1), (78, 100, 0)], "blocks of signal handlers")
+    t.equal(db.row(BY_FUNCTION, "on_signal"), (1000, 77000, 77), "on_signal")
+    t.equal(db.row(BY_FUNCTION, "on_other_stack"), (100, 7800, 0), "on_other_stack")
+    text = db.value("select distinct s.text from allocation a join stack_text s on s.stack_id = a.stack_id where size_bytes = 77")
+    t.check(text.startswith("main;") and text.endswith(";on_signal"), f"stack through the signal frame: {text}")
+
+
+@test
+def early(t):
+    db = recorded(t, "early.c")
+    nothing_lost(t, db)
+    t.equal(by_size(db, 301, 305), [(301, 1, 1), (302, 1, 1), (303, 1, 0), (304, 1, 0), (305, 1, 1)], "rows")
+    own = "stack_id in (select stack_id from allocation where size_bytes between 301 and 305)"
+    t.equal(db.row(f"select sum(live_bytes), sum(live_count) from live_at_exit where heap = 'malloc' and {own}"), (1210, 4), "live at exit")
+    t.equal(db.row(f"select sum(live_bytes), sum(live_count) from live_at_end where heap = 'malloc' and {own}"), (908, 3), "live at end")
+
+
+@test
+def passing(t):
+    db = recorded(t, "passing.c", "50000" if t.long else "20000")
+    nothing_lost(t, db)
+    rounds = 50000 if t.long else 20000
+    t.equal(db.row("select count(*), sum(free_ns is null) from allocation a join stack_text s on s.stack_id = a.stack_id where s.text like '%work'"),
+            (4 * rounds, 0), "blocks handed over, and left")
+    t.equal(db.rows("select kind, text from note where kind like '%lost%'"), [], "notes of lost frees")
+    sound_intervals(t, db)
+
+
+@test
+def thousand_short_threads(t):
+    db = recorded(t, "short_threads.c")
+    nothing_lost(t, db)
+    t.equal(by_size(db, 200, 209), [(200 + n, 100, 0 if n % 2 else 100) for n in range(10)], "blocks")
+    t.equal(db.value("select count(*) from thread"), 1001, "threads")
+    t.equal(db.row(BY_FUNCTION, "visit"), (1000, 500 * 200 + 100 * 20 + 500 * 200 + 100 * 25, 102000), "visit")
+
+
+@test
+def recursion(t):
+    for depth in (1, 100, 900):
+        db = recorded(t, "recursion.c", str(depth))
+        text = db.value("select s.text from allocation a join stack_text s on s.stack_id = a.stack_id where size_bytes = 64 and s.text like '%dive'")
+        t.equal(text, ";".join(["main"] + ["dive"] * depth), f"stack of depth {depth}")
+        t.equal(db.row("select self_count, total_count, self_bytes, total_bytes from function_total where function = 'dive'"), (1, 1, 64, 64),
+                "a recursive function counts once")
+        t.equal(db.row("select total_count, total_bytes from function_total where function = 'main'"), (2, 129), "main")
+
+
+@test
+def deeper_than_the_limit(t):
+    db = recorded(t, "recursion.c", "500", options=["--max-depth=20"])
+    text, depth = db.row("select s.text, k.depth from allocation a join stack_text s on s.stack_id = a.stack_id join stack k on k.id = a.stack_id where size_bytes = 64")
+    t.check(text.endswith(";dive;dive;dive") and depth <= 21, f"stack cut at 20 frames: {depth} {text}")
+
+
+@test
+def cxx(t):
+    db = recorded(t, "cxx.cc", cc="g++")
+    nothing_lost(t, db)
+    t.equal(by_size(db, 701, 706), [(701, 1, 0), (703, 1, 0), (704, 1, 0), (705, 1, 1), (706, 1, 0)], "operator new")
+    t.equal(by_size(db, 800, 800), [(800, 100, 0)], "blocks freed by exceptions")
+    for function, wanted in (("make()", 3), ("keep()", 1)):
+        t.equal(db.value("select sum(allocations) from site where function = ? or function = ?", function, function[:-2]), wanted, function)
+    texts = db.rows("select distinct s.text from allocation a join stack_text s on s.stack_id = a.stack_id where size_bytes = 705")
+    t.check(texts in ([("main;keep()",)], [("main;keep",)]), f"operator new is no frame: {texts}")
+
+
+@test
+def planted_leak(t):
+    recording = t.record([t.program("leak.c")])
+    db = t.imported(recording)
+    t.equal(recording.out, b"served 1000 requests\n", "output")
+    t.equal(db.row("select sum(live_bytes), sum(live_count) from live_at_exit where function = 'remember'"), (51200, 100), "leak")
+    t.equal(db.row(BY_FUNCTION, "parse"), (1000, 256000, 0), "parse")
+    text = db.value("select t.text from live_at_exit l join stack_text t on t.stack_id = l.stack_id where l.function = 'remember'")
+    t.equal(text, "main;serve;handle;remember", "stack")
+    file, line = db.row("select file, line from live_at_exit where function = 'remember'")
+    source = open(f"{t.root}/fixtures/programs/leak.c", encoding="utf-8").read().splitlines()
+    t.check(file.endswith("leak.c") and "malloc(sizeof(*note))" in source[line - 1], f"line of the leak: {file}:{line}")
+    t.equal(db.value("select sum(live_bytes) from peak_site where function = 'build_index'"), 1 << 20, "the index at the peak")
+    # The peak comes in request 600, just before the index is freed: 61 notes (0, 10, ... 600) and one request.
+    t.equal(db.value("select sum(live_count) from peak_site where function = 'remember'"), 61, "notes at the peak")
+    t.equal(db.value("select sum(live_bytes) from peak_site where function in ('build_index', 'remember', 'parse')"), 1048576 + 61 * 512 + 256, "peak")
+
+
+@test
+def own_allocator(t):
+    bare = t.run([t.program("own_malloc.c")])
+    recording = t.record([t.program("own_malloc.c")], status=3)
+    t.equal(recording.out, bare.out, "output")
+    db = t.imported(recording)
+    t.equal(db.value("select count(*) from allocation a join heap h on h.id = a.heap_id where h.name = 'malloc' and size_bytes = 40"), 0, "rows")
+    notes = db.rows("select kind, text from note")
+    t.check(any("alloc" in f"{kind} {text}" for kind, text in notes), f"a note says that the program's own malloc is not seen: {notes}")
+
+
+main()

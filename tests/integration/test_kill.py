@@ -1,0 +1,183 @@
+"""SIGKILL, of the program and of the recorder: no completed allocation is missing, and the program never suffers.
+
+Method: fixtures/programs/victim.c writes every completed call to shared memory; it is killed at a random moment, and its log is compared with the
+database, thread by thread and call by call. Random moments come from a seed that is printed.
+"""
+import os
+import random
+import signal
+import struct
+import time
+
+from tidemark_test import main, test
+
+LOG_HEAD, ENTRY = 16, 16
+
+
+def read_log(path, threads, operations):
+    """Yields (tid, [(address, size), ...] by number, {numbers given back}) of each thread that began."""
+    with open(path, "rb") as file:
+        data = file.read()
+    part = LOG_HEAD + operations * ENTRY
+    for i in range(threads):
+        tid, count = struct.unpack_from("<QQ", data, i * part)
+        given, back = [], set()
+        for a, b in struct.iter_unpack("<QQ", data[i * part + LOG_HEAD:i * part + LOG_HEAD + count * ENTRY]):
+            if b == 2:
+                back.add(a)
+            else:
+                given.append((a, b >> 8))
+        if tid:
+            yield tid, given, back
+
+
+def wait_for_log(t, path, bytes_wanted, child):
+    for _ in range(1000):
+        if os.path.exists(path) and os.path.getsize(path) >= bytes_wanted:
+            return
+        t.check(child.poll() is None, f"the recorder ended early, status {child.returncode}")
+        time.sleep(0.01)
+    t.check(False, "the victim did not start")
+
+
+def child_of(pid):
+    """The command that the recorder started: its one child process."""
+    for _ in range(500):
+        try:
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+                children = file.read().split()
+        except FileNotFoundError:
+            children = []
+        for child in children:
+            try:
+                if "victim" in os.readlink(f"/proc/{child}/exe") or "forever" in os.readlink(f"/proc/{child}/exe"):
+                    return int(child)
+            except OSError:
+                pass
+        time.sleep(0.01)
+    raise AssertionError("no child")
+
+
+def kill_once(t, number, threads, moment, operations=120000):
+    program = t.program("victim.c")
+    log, trace = t.path(f"log{number}"), t.path(f"kill{number}.tmk")
+    child = t.start([t.recorder, "-o", trace, "--quiet", "--", program, log, str(threads), str(operations)])
+    wait_for_log(t, log, threads * (LOG_HEAD + operations * ENTRY), child)
+    victim = child_of(child.pid)
+    time.sleep(moment)
+    os.kill(victim, signal.SIGKILL)
+    t.equal(child.wait(60), 128 + signal.SIGKILL, "the recorder's exit status")
+    db = t.imported(trace)
+    t.equal(db.value("select complete from trace"), 1, "complete")
+    t.equal(db.rows("select kind, count from loss"), [], "losses")
+    t.equal(db.row("select end_kind, end_code, exit_ns = end_ns from process"), ("signal", signal.SIGKILL, 1), "end")
+    calls = 0
+    for tid, given, back in read_log(log, threads, operations):
+        rows = db.rows("""select a.address, a.size_bytes, a.free_ns is not null from allocation a join thread t on t.id = a.thread_id
+                          where t.tid = ? and a.size_bytes % 16 = 7 order by a.alloc_ns, a.id""", tid)
+        t.check(len(given) <= len(rows) <= len(given) + 1, f"thread {tid}: {len(given)} allocations were completed, {len(rows)} are in the trace")
+        for i, block in enumerate(given):
+            t.check(rows[i][:2] == block, f"thread {tid}, allocation {i}: {block} was given, {rows[i]} is in the trace")
+        missing = [i for i in back if not rows[i][2]]
+        t.equal(missing[:5], [], f"thread {tid}: completed frees that are not in the trace")
+        # At most one block more is marked as given back: the call that the signal interrupted.
+        more = sum(row[2] for row in rows) - len(back)
+        t.check(0 <= more <= 1, f"thread {tid}: {more} frees more in the trace than were done")
+        calls += len(given) + len(back)
+    os.unlink(log)
+    os.unlink(trace)
+    os.unlink(db.path)
+    return calls
+
+
+def kill_often(t, times):
+    seed = int.from_bytes(os.urandom(4), "little")
+    chance = random.Random(seed)
+    calls = 0
+    for i in range(times):
+        threads, moment = 8 if i % 2 else 1, chance.uniform(0, 0.06)
+        print(f"seed {seed}, kill {i}: {threads} threads, after {moment:.4f} s")
+        calls += kill_once(t, i, threads, moment)
+    print(f"{times} kills, {calls} completed calls compared")
+    t.check(calls > times * 100, f"too few calls were made for the test to mean something: {calls}")
+
+
+@test
+def program_killed_at_random_moments(t):
+    kill_often(t, 20)
+
+
+@test(long=True)
+def program_killed_two_hundred_times(t):
+    kill_often(t, 200)
+
+
+@test
+def recorder_killed(t):
+    """The program runs on to its normal end; the trace is readable up to the last flush."""
+    program, trace = t.program("forever.c"), t.path("orphan.tmk")
+    with open(t.path("out"), "wb") as out:
+        child = t.start([t.recorder, "-o", trace, "--quiet", "--", program], stdout=out)
+    pid = child_of(child.pid)
+    time.sleep(2.5)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    time.sleep(0.5)
+    t.check(os.path.exists(f"/proc/{pid}"), "the program died with the recorder")
+    with open(t.path("out"), "rb") as out:
+        t.check(out.read().startswith(b"ready\n"), "the program did not work")
+    os.kill(pid, signal.SIGTERM)
+    for _ in range(500):
+        if not os.path.exists(f"/proc/{pid}") or open(f"/proc/{pid}/stat", encoding="ascii").read().split()[2] == "Z":
+            break
+        time.sleep(0.01)
+    with open(t.path("out"), "rb") as out:
+        text = out.read().decode()
+    t.check(text.startswith("ready\ndone "), f"the program did not come to its normal end: {text}")
+    imported = t.run([t.tidemark, "import", trace, "-o", t.path("o.db")], status=0)
+    t.check("offset" in imported.errors and len(imported.errors.splitlines()) == 1, f"one warning that says where the trace ends: {imported.errors}")
+    import tidemark_test
+    db = tidemark_test.Database(t.path("o.db"))
+    t.equal(db.value("select complete from trace"), 0, "complete")
+    # 2.5 s were recorded, flushed once a second or oftener: the last event is from the second half.
+    last = db.value("select max(alloc_ns) from allocation where size_bytes = 100")
+    t.check(last is not None and last > 1_000_000_000, f"the last event is from {last} ns")
+
+
+@test
+def signals_reach_the_program(t):
+    """A signal to the recorder is the program's: forwarded once, and the status passed on."""
+    program = t.program("forever.c")
+    with open(t.path("out"), "wb") as out:
+        child = t.start([t.recorder, "-o", t.path("term.tmk"), "--quiet", "--", program], stdout=out)
+    child_of(child.pid)
+    for _ in range(500):
+        if open(t.path("out"), "rb").read():
+            break
+        time.sleep(0.01)
+    os.kill(child.pid, signal.SIGTERM)
+    t.equal(child.wait(60), 5, "exit status")
+    db = t.imported(t.path("term.tmk"))
+    done = int(open(t.path("out"), encoding="ascii").read().split()[-1])
+    t.equal(db.value("select count(*) from allocation where size_bytes = 100"), done, "allocations")
+    t.equal(db.value("select count(*) from allocation where size_bytes = 100 and free_ns is null"), 0, "left")
+
+
+@test
+def batch_system_signals_both(t):
+    """A batch system signals the whole process group: the program gets it once from there, and the recorder outlives it."""
+    program = t.program("forever.c")
+    with open(t.path("out"), "wb") as out:
+        child = t.start([t.recorder, "-o", t.path("both.tmk"), "--quiet", "--", program], stdout=out)
+    child_of(child.pid)
+    for _ in range(500):
+        if open(t.path("out"), "rb").read():
+            break
+        time.sleep(0.01)
+    os.killpg(child.pid, signal.SIGTERM)
+    t.equal(child.wait(60), 5, "exit status")
+    db = t.imported(t.path("both.tmk"))
+    t.equal(db.row("select end_kind, end_code from process"), ("exit", 5), "end")
+
+
+main()
