@@ -168,6 +168,12 @@ static void test_headers_that_lie(void) {
 	CHECK(READ(6, 0, 1, n, frame, n) == TM_CHUNK_NEWER);
 	CHECK(READ(0, 0, 1, n, frame, n) == TM_CHUNK_NEWER);
 	CHECK(READ(6, 0, 0, n, frame, n) == TM_CHUNK_OK);
+	/* A stored length that no payload may have is refused before anybody makes room for it. */
+	make_chunk(chunk, 3, 1, 1, 500, frame, n);
+	put_u32(chunk + 12, TM_CHUNK_RAW_MAX + 1);
+	put_u32(chunk + 28, (uint32_t)crc32(0, chunk, 28));
+	struct tm_chunk_header header;
+	CHECK(tm_chunk_header_read(chunk, sizeof chunk, &header) == TM_CHUNK_BAD_HEADER);
 	/* Two frames in a row are not one. */
 	memcpy(frame + n, frame, n);
 	CHECK(READ(3, 1, 1, 1000, frame, 2 * n) == TM_CHUNK_BAD_CODEC);
