@@ -127,9 +127,10 @@ static uint64_t string_id(struct naming *n, struct tm_text text) {
 	return id;
 }
 
-static void put_note(struct naming *n, const struct tm_names_module *module, struct tm_text text) {
-	struct tm_note note = { module->process, n->in->note_ns, tm_text_of("names"), text };
-	tm_put_note(&n->payload, &note);
+static void put_note(struct naming *n, const struct tm_names_module *module, const char *text) {
+	struct tm_note note = { module->process, n->in->note_ns, tm_text_of("names"), tm_text_of(text) };
+	if (n->out->remark) n->out->remark(n->out->context, text);
+	else tm_put_note(&n->payload, &note);
 }
 
 /* One answer of the reader: the functions of one address, for every frame that has it. */
@@ -201,7 +202,10 @@ static void take_opening(struct naming *n, struct file_work *file, struct tm_cur
 	if (file->again) return;
 	if (!error) n->out->modules_read++;
 	else n->out->modules_refused += why.size != 0;
-	if (why.size) put_note(n, n->modules[file->first_module], why);
+	if (!why.size) return;
+	char text[1024];
+	snprintf(text, sizeof text, "%.*s", (int)why.size, why.data);
+	put_note(n, n->modules[file->first_module], text);
 }
 
 static void take_messages(struct naming *n, struct file_work *file) {
@@ -284,7 +288,7 @@ static bool read_file(struct naming *n, struct file_work *file) {
 	pid_t child = start_reader(n, file, &fd);
 	if (child < 0) {
 		snprintf(text, sizeof text, "no names for '%s': cannot start a process: %s", module->path, strerror(errno));
-		put_note(n, module, tm_text_of(text));
+		put_note(n, module, text);
 		return true;
 	}
 	receive(n, file, fd);
@@ -294,7 +298,7 @@ static bool read_file(struct naming *n, struct file_work *file) {
 	if (n->error || file->at == file->end || (file->answered && !file->opened)) return true;
 	snprintf(text, sizeof text, "reading %s of '%s' ended with %s: %s", file->again ? "symbols" : "debug information",
 		module->path, ending, file->again ? "the rest has no names" : "the rest is named from its symbols");
-	put_note(n, module, tm_text_of(text));
+	put_note(n, module, text);
 	return false;
 }
 
