@@ -28,7 +28,9 @@ const char *tm_chunk_error_text(int error) {
 	return "unknown error";
 }
 
-static uint32_t checksum(const void *data, size_t n) { return (uint32_t)crc32_z(0, data, n); }
+static uint32_t checksum(const void *data, size_t n) {
+	return (uint32_t)crc32_z(0, data, n);
+}
 
 static void store_u32(uint8_t *p, uint32_t v) {
 	for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (8 * i));
@@ -99,7 +101,7 @@ int tm_pack(struct tm_packer *p, uint8_t kind, const void *raw, size_t n) {
 static bool kind_is_known(uint8_t kind) {
 	switch (kind) {
 #define X(name, number) case number:
-	TM_CHUNK_KINDS(X)
+		TM_CHUNK_KINDS(X)
 #undef X
 		return true;
 	}

@@ -47,7 +47,9 @@ static const unsigned columns_of_class[] = {
 	[TM_CLASS_RESERVED] = 0,
 };
 
-static bool is_tracked(unsigned class) { return class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC; }
+static bool is_tracked(unsigned class) {
+	return class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC;
+}
 
 uint64_t tm_usable_default(uint64_t size) {
 	uint64_t usable = ((size + 23) & ~15ull) - 8;
@@ -77,7 +79,7 @@ struct free_stack {
 struct model {
 	uint64_t time, last_addr, last_old;
 	uint32_t last_stack, last_but_one_stack;
-	uint64_t size_of_stack[TABLE_SIZE];  /* P */
+	uint64_t size_of_stack[TABLE_SIZE];      /* P */
 	uint32_t stack_that_follows[TABLE_SIZE]; /* Q */
 	struct touched touched_sizes, touched_stacks;
 	struct free_stack free_stacks[SIZE_CLASS_MAX + 1];
@@ -90,9 +92,11 @@ static void touch(struct touched *t, unsigned index) {
 
 static void model_reset(struct model *m, uint64_t base_ns) {
 	if (m->touched_sizes.count > TOUCHED_MAX) memset(m->size_of_stack, 0, sizeof m->size_of_stack);
-	else for (uint32_t i = 0; i < m->touched_sizes.count; i++) m->size_of_stack[m->touched_sizes.index[i]] = 0;
+	else
+		for (uint32_t i = 0; i < m->touched_sizes.count; i++) m->size_of_stack[m->touched_sizes.index[i]] = 0;
 	if (m->touched_stacks.count > TOUCHED_MAX) memset(m->stack_that_follows, 0, sizeof m->stack_that_follows);
-	else for (uint32_t i = 0; i < m->touched_stacks.count; i++) m->stack_that_follows[m->touched_stacks.index[i]] = 0;
+	else
+		for (uint32_t i = 0; i < m->touched_stacks.count; i++) m->stack_that_follows[m->touched_stacks.index[i]] = 0;
 	m->touched_sizes.count = m->touched_stacks.count = 0;
 	for (unsigned c = 0; c <= SIZE_CLASS_MAX; c++) m->free_stacks[c].count = 0;
 	m->time = base_ns;
@@ -182,8 +186,8 @@ struct tm_encoder {
 	size_t mask;        /* slots used by this segment, less one */
 	size_t used;
 	uint32_t generation;
-	uint32_t ordinals;   /* alloc and realloc events so far */
-	uint64_t seed[2];    /* the addresses come from the traced program: it must not be able to choose collisions */
+	uint32_t ordinals; /* alloc and realloc events so far */
+	uint64_t seed[2];  /* the addresses come from the traced program: it must not be able to choose collisions */
 };
 
 struct tm_encoder *tm_encoder_new(void) {
@@ -367,8 +371,8 @@ static bool encode_columns(struct tm_encoder *e, const struct tm_event *events, 
 	return true;
 }
 
-void tm_encode_segment(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread, uint64_t base_ns,
-		       const struct tm_event *events, size_t n) {
+void tm_encode_segment(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread, uint64_t base_ns, const struct tm_event *events,
+		       size_t n) {
 	model_reset(&e->model, base_ns);
 	slots_reset(e, n);
 	e->ordinals = 0;
@@ -413,7 +417,9 @@ struct tm_decoder {
 	bool damaged;
 };
 
-struct tm_decoder *tm_decoder_new(void) { return calloc(1, sizeof(struct tm_decoder)); }
+struct tm_decoder *tm_decoder_new(void) {
+	return calloc(1, sizeof(struct tm_decoder));
+}
 
 void tm_decoder_free(struct tm_decoder *d) {
 	if (!d) return;
@@ -422,7 +428,9 @@ void tm_decoder_free(struct tm_decoder *d) {
 	free(d);
 }
 
-static uint64_t get_code_slow(struct in_column *c) { return c->absent ? 0 : tm_get_varint_slow(&c->cursor); }
+static uint64_t get_code_slow(struct in_column *c) {
+	return c->absent ? 0 : tm_get_varint_slow(&c->cursor);
+}
 
 static inline uint64_t get_code(struct tm_decoder *d, enum column column) {
 	struct in_column *c = &d->columns[column];

@@ -34,10 +34,11 @@ uint64_t tm_usable_default(uint64_t size);
 struct tm_encoder;
 struct tm_encoder *tm_encoder_new(void); /* NULL: out of memory */
 void tm_encoder_free(struct tm_encoder *e);
-/* Appends one segment. Times must not decrease nor be below base_ns, begin <= time, size < 2^64 - 1, addresses < TM_ADDRESS_LIMIT, ops of known
- * classes (the caller's duty). More than TM_SEGMENT_EVENTS_MAX events, or no memory for the tables: nothing is appended, out->failed is set. */
-void tm_encode_segment(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread, uint64_t base_ns,
-		       const struct tm_event *events, size_t n);
+/* Appends one segment. Times must not decrease nor be below base_ns, begin <= time, size < 2^64 - 1, addresses < TM_ADDRESS_LIMIT,
+ * ops of known classes (the caller's duty). More than TM_SEGMENT_EVENTS_MAX events, or no memory for the tables: nothing is
+ * appended, out->failed is set. */
+void tm_encode_segment(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread, uint64_t base_ns, const struct tm_event *events,
+		       size_t n);
 
 /* An EVENTS payload: header, then segments. */
 void tm_put_events_header(struct tm_bytes *b, uint64_t watermark_ns, uint64_t segments);
@@ -52,7 +53,8 @@ struct tm_segment {
 struct tm_decoder;
 struct tm_decoder *tm_decoder_new(void);
 void tm_decoder_free(struct tm_decoder *d);
-/* 0; -1 malformed (c->bad too); -2 out of memory. A segment's count is bounded by its op column, so by the payload. out is empty after a failure. */
+/* 0; -1 malformed (c->bad too); -2 out of memory. A segment's count is bounded by its op column, so by the payload. out is empty
+ * after a failure. */
 int tm_decode_segment(struct tm_decoder *d, struct tm_cursor *c, struct tm_segment *out);
 
 #endif

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 
 /* The wire knows them as records; the interface passes them as plain arguments. */
-struct tm_watermark { uint64_t ns; };
+struct tm_watermark {
+	uint64_t ns;
+};
 
 #define INFO_FIELDS(N, U, S) S(key) S(value)
 #define STRING_FIELDS(N, U, S) N(id) S(bytes)
@@ -36,7 +38,9 @@ struct tm_watermark { uint64_t ns; };
 #define NAME_FIELDS(N, U, S) N(frame)
 #define FUNCTION_FIELDS(N, U, S) N(function) N(file) N(line)
 
-static void put_optional(struct tm_bytes *b, int64_t v) { tm_put_varint(b, v < 0 ? 0 : (uint64_t)v + 1); }
+static void put_optional(struct tm_bytes *b, int64_t v) {
+	tm_put_varint(b, v < 0 ? 0 : (uint64_t)v + 1);
+}
 
 static int64_t get_optional(struct tm_cursor *c) {
 	uint64_t v = tm_get_varint(c);
@@ -53,7 +57,9 @@ static int64_t get_optional(struct tm_cursor *c) {
 
 /* write_<record> and read_<record> handle the fields alone, without tag and length. */
 #define FIELDS_CODEC(name, FIELDS) \
-	static void write_##name(struct tm_bytes *b, const struct tm_##name *r) { FIELDS(PUT_NUMBER, PUT_OPTIONAL, PUT_TEXT) } \
+	static void write_##name(struct tm_bytes *b, const struct tm_##name *r) { \
+		FIELDS(PUT_NUMBER, PUT_OPTIONAL, PUT_TEXT) \
+	} \
 	static struct tm_##name read_##name(struct tm_cursor *body) { \
 		struct tm_##name r = { 0 }; \
 		FIELDS(GET_NUMBER, GET_OPTIONAL, GET_TEXT) \
@@ -82,7 +88,9 @@ static void record_close(struct tm_bytes *b, size_t start) {
 		write_##name(b, r); \
 		record_close(b, start); \
 	} \
-	struct tm_##name tm_get_##name(struct tm_cursor *body) { return read_##name(body); }
+	struct tm_##name tm_get_##name(struct tm_cursor *body) { \
+		return read_##name(body); \
+	}
 
 PLAIN_RECORD(process_start, PROCESS_START, PROCESS_START_FIELDS)
 PLAIN_RECORD(process_exit, PROCESS_EXIT, PROCESS_EXIT_FIELDS)
@@ -114,7 +122,9 @@ void tm_put_info(struct tm_bytes *b, struct tm_text key, struct tm_text value) {
 	record_close(b, start);
 }
 
-struct tm_info tm_get_info(struct tm_cursor *body) { return read_info(body); }
+struct tm_info tm_get_info(struct tm_cursor *body) {
+	return read_info(body);
+}
 
 void tm_put_string_record(struct tm_bytes *b, uint64_t id, struct tm_text bytes) {
 	size_t start = record_open(b, TM_RECORD_STRING);
@@ -122,7 +132,9 @@ void tm_put_string_record(struct tm_bytes *b, uint64_t id, struct tm_text bytes)
 	record_close(b, start);
 }
 
-struct tm_string tm_get_string_record(struct tm_cursor *body) { return read_string(body); }
+struct tm_string tm_get_string_record(struct tm_cursor *body) {
+	return read_string(body);
+}
 
 void tm_put_watermark(struct tm_bytes *b, uint64_t ns) {
 	size_t start = record_open(b, TM_RECORD_WATERMARK);
@@ -130,7 +142,9 @@ void tm_put_watermark(struct tm_bytes *b, uint64_t ns) {
 	record_close(b, start);
 }
 
-uint64_t tm_get_watermark(struct tm_cursor *body) { return read_watermark(body).ns; }
+uint64_t tm_get_watermark(struct tm_cursor *body) {
+	return read_watermark(body).ns;
+}
 
 /* What is left of a body once its head is read, as the list that it goes on with. */
 static struct tm_cursor take_rest(struct tm_cursor *body) {
@@ -184,8 +198,8 @@ bool tm_record_next(struct tm_cursor *payload, uint64_t *tag, struct tm_cursor *
 	return !payload->bad;
 }
 
-void tm_put_stacks(struct tm_bytes *b, uint64_t first_frame, const struct tm_frame *frames, size_t frame_count,
-		   uint64_t first_node, const struct tm_node *nodes, size_t node_count) {
+void tm_put_stacks(struct tm_bytes *b, uint64_t first_frame, const struct tm_frame *frames, size_t frame_count, uint64_t first_node,
+		   const struct tm_node *nodes, size_t node_count) {
 	uint64_t previous_address = 0, previous_frame = 0;
 	tm_put_varint(b, first_frame);
 	tm_put_varint(b, frame_count);

@@ -22,18 +22,28 @@ struct unit {
 #define TIB (1ull << 40)
 
 static const struct unit size_units[] = {
-	{ "", 1 },        { "B", 1 },
-	{ "K", KIB },     { "M", MIB },          { "G", GIB },             { "T", TIB },
-	{ "KiB", KIB },   { "MiB", MIB },        { "GiB", GIB },           { "TiB", TIB },
-	{ "KB", 1000 },   { "MB", 1000 * 1000 }, { "GB", 1000ull * 1000 * 1000 }, { "TB", 1000ull * 1000 * 1000 * 1000 },
+	{ "", 1 },
+	{ "B", 1 },
+	{ "K", KIB },
+	{ "M", MIB },
+	{ "G", GIB },
+	{ "T", TIB },
+	{ "KiB", KIB },
+	{ "MiB", MIB },
+	{ "GiB", GIB },
+	{ "TiB", TIB },
+	{ "KB", 1000 },
+	{ "MB", 1000 * 1000 },
+	{ "GB", 1000ull * 1000 * 1000 },
+	{ "TB", 1000ull * 1000 * 1000 * 1000 },
 	{ NULL, 0 },
 };
 
 #define SECOND_NS 1000000000ull
 
 static const struct unit time_units[] = {
-	{ "", SECOND_NS }, { "s", SECOND_NS }, { "ms", 1000000 }, { "us", 1000 }, { "ns", 1 },
-	{ "m", 60 * SECOND_NS }, { "h", 3600 * SECOND_NS }, { NULL, 0 },
+	{ "", SECOND_NS }, { "s", SECOND_NS },      { "ms", 1000000 },         { "us", 1000 },
+	{ "ns", 1 },       { "m", 60 * SECOND_NS }, { "h", 3600 * SECOND_NS }, { NULL, 0 },
 };
 
 #define FRACTION_DIGITS_MAX 18 /* further digits are below a byte or a nanosecond in every unit */
@@ -43,7 +53,9 @@ struct decimal {
 	uint64_t fraction, scale; /* the part behind the point is fraction / scale */
 };
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_digit(char c) {
+	return c >= '0' && c <= '9';
+}
 
 /* Reads "12", "1.5" or ".5" and returns what follows it, or NULL. */
 static const char *read_decimal(const char *p, struct decimal *d) {
@@ -86,8 +98,12 @@ static bool parse(const char *text, const struct unit *units, bool first_letter_
 	return true;
 }
 
-bool tm_parse_size(const char *text, uint64_t *bytes) { return parse(text, size_units, true, bytes); }
-bool tm_parse_time(const char *text, uint64_t *ns) { return parse(text, time_units, false, ns); }
+bool tm_parse_size(const char *text, uint64_t *bytes) {
+	return parse(text, size_units, true, bytes);
+}
+bool tm_parse_time(const char *text, uint64_t *ns) {
+	return parse(text, time_units, false, ns);
+}
 
 const char *tm_format_size(uint64_t bytes, char out[TM_UNIT_TEXT_MAX]) {
 	static const char *const names[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
@@ -107,7 +123,9 @@ const char *tm_format_size(uint64_t bytes, char out[TM_UNIT_TEXT_MAX]) {
 	return out;
 }
 
-static uint64_t divide_rounded(uint64_t n, uint64_t by) { return n / by + (n % by >= by - n % by); }
+static uint64_t divide_rounded(uint64_t n, uint64_t by) {
+	return n / by + (n % by >= by - n % by);
+}
 
 const char *tm_format_time(uint64_t ns, char out[TM_UNIT_TEXT_MAX]) {
 	uint64_t tenths_us = divide_rounded(ns, 100), hundredths_ms = divide_rounded(ns, 10000), ms = divide_rounded(ns, 1000000);

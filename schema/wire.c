@@ -48,10 +48,18 @@ static void put_fixed(struct tm_bytes *b, uint64_t v, size_t width) {
 	for (size_t i = 0; i < width; i++) b->data[b->size++] = (uint8_t)(v >> (8 * i));
 }
 
-void tm_put_u8(struct tm_bytes *b, uint8_t v) { put_fixed(b, v, 1); }
-void tm_put_u16(struct tm_bytes *b, uint16_t v) { put_fixed(b, v, 2); }
-void tm_put_u32(struct tm_bytes *b, uint32_t v) { put_fixed(b, v, 4); }
-void tm_put_u64(struct tm_bytes *b, uint64_t v) { put_fixed(b, v, 8); }
+void tm_put_u8(struct tm_bytes *b, uint8_t v) {
+	put_fixed(b, v, 1);
+}
+void tm_put_u16(struct tm_bytes *b, uint16_t v) {
+	put_fixed(b, v, 2);
+}
+void tm_put_u32(struct tm_bytes *b, uint32_t v) {
+	put_fixed(b, v, 4);
+}
+void tm_put_u64(struct tm_bytes *b, uint64_t v) {
+	put_fixed(b, v, 8);
+}
 
 /* Moving to the end makes every later read fall short as well, without a test of `bad` in each of them. */
 static uint64_t fail_read(struct tm_cursor *c) {
@@ -102,7 +110,15 @@ static uint64_t get_fixed(struct tm_cursor *c, size_t width) {
 	return v;
 }
 
-uint8_t tm_get_u8(struct tm_cursor *c) { return (uint8_t)get_fixed(c, 1); }
-uint16_t tm_get_u16(struct tm_cursor *c) { return (uint16_t)get_fixed(c, 2); }
-uint32_t tm_get_u32(struct tm_cursor *c) { return (uint32_t)get_fixed(c, 4); }
-uint64_t tm_get_u64(struct tm_cursor *c) { return get_fixed(c, 8); }
+uint8_t tm_get_u8(struct tm_cursor *c) {
+	return (uint8_t)get_fixed(c, 1);
+}
+uint16_t tm_get_u16(struct tm_cursor *c) {
+	return (uint16_t)get_fixed(c, 2);
+}
+uint32_t tm_get_u32(struct tm_cursor *c) {
+	return (uint32_t)get_fixed(c, 4);
+}
+uint64_t tm_get_u64(struct tm_cursor *c) {
+	return get_fixed(c, 8);
+}

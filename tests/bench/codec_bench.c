@@ -1,8 +1,8 @@
 /* codec_bench.c - how fast the events codec is, and how many bytes an event takes.
  *
  * Goal:    a number to look at when the codec changes: events per second on one core and bytes per event, before and after zstd.
- * Method:  codec_bench [EVENTS [SEGMENT_EVENTS [FILE]]]. Without FILE it makes up a stream as programs give it: a few hundred stacks in loops,
- *          temporaries freed at once, long-lived blocks, addresses that come again last in first out. FILE holds struct tm_event as memory
+ * Method:  codec_bench [EVENTS [SEGMENT_EVENTS [FILE]]]. Without FILE it makes up a stream as programs give it: a few hundred stacks in
+ *          loops, temporaries freed at once, long-lived blocks, addresses that come again last in first out. FILE holds struct tm_event as memory
  *          has them. Each figure is the best of several passes; the decoded events are compared with the encoded ones.
  */
 #include "../../schema/chunk.h"
@@ -28,7 +28,9 @@ static uint64_t random_next(void) {
 	return random_state;
 }
 
-static uint64_t random_below(uint64_t n) { return random_next() % n; }
+static uint64_t random_below(uint64_t n) {
+	return random_next() % n;
+}
 
 static double seconds_now(void) {
 	struct timespec t;
@@ -52,7 +54,9 @@ static struct live_block live[LIVE_MAX];
 static size_t live_count;
 static uint64_t heap_end = 0x555555780010, now_ns = 1000;
 
-static size_t bin_of(uint64_t size) { return size <= 1000 ? (size + 23) / 16 : 0; }
+static size_t bin_of(uint64_t size) {
+	return size <= 1000 ? (size + 23) / 16 : 0;
+}
 
 static uint64_t take_address(uint64_t size) {
 	struct bin *b = &bins[bin_of(size)];
@@ -72,8 +76,13 @@ static struct tm_event make_alloc(uint32_t site) {
 	struct live_block *block = &live[live_count++];
 	*block = (struct live_block){ take_address(size), size };
 	now_ns += 30 + random_below(120);
-	return (struct tm_event){ .time_ns = now_ns, .begin_ns = now_ns, .addr = block->address, .size = size,
-				  .usable = tm_usable_default(size), .stack = 100 + site * 7, .op = TM_OP_MALLOC };
+	return (struct tm_event){ .time_ns = now_ns,
+				  .begin_ns = now_ns,
+				  .addr = block->address,
+				  .size = size,
+				  .usable = tm_usable_default(size),
+				  .stack = 100 + site * 7,
+				  .op = TM_OP_MALLOC };
 }
 
 static struct tm_event make_free(void) {
@@ -82,7 +91,9 @@ static struct tm_event make_free(void) {
 	live[i] = live[--live_count];
 	return_address(&block);
 	now_ns += 20 + random_below(80);
-	return (struct tm_event){ .time_ns = now_ns, .begin_ns = now_ns, .old = block.address, .usable = TM_USABLE_UNKNOWN, .op = TM_OP_FREE };
+	return (struct tm_event){
+		.time_ns = now_ns, .begin_ns = now_ns, .old = block.address, .usable = TM_USABLE_UNKNOWN, .op = TM_OP_FREE
+	};
 }
 
 static void make_stream(struct tm_event *events, size_t n) {
@@ -121,7 +132,8 @@ static double decode_all(struct tm_decoder *d, const struct stream *s, const str
 		if (tm_decode_segment(d, &c, &segment) || segment.count != segment_size(s, i)) goto wrong;
 		for (size_t k = 0; compare && k < segment.count; k++) {
 			const struct tm_event *a = &segment.events[k], *b = &s->events[i + k];
-			if (a->time_ns != b->time_ns || a->addr != b->addr || a->old != b->old || a->size != b->size || a->stack != b->stack)
+			if (a->time_ns != b->time_ns || a->addr != b->addr || a->old != b->old || a->size != b->size ||
+			    a->stack != b->stack)
 				goto wrong;
 		}
 	}

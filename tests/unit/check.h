@@ -26,9 +26,10 @@ static inline int check_one(int ok, const char *text, const char *file, int line
 #define CHECK_BYTES(actual, actual_size, expected, expected_size) \
 	check_bytes((actual), (actual_size), (expected), (expected_size), __FILE__, __LINE__)
 
-static inline void check_bytes(const void *actual, size_t actual_size, const void *expected, size_t expected_size, const char *file, int line) {
-	if (check_one(actual_size == expected_size && (!actual_size || !memcmp(actual, expected, actual_size)), "the bytes are the expected ones",
-		      file, line))
+static inline void check_bytes(const void *actual, size_t actual_size, const void *expected, size_t expected_size, const char *file,
+			       int line) {
+	if (check_one(actual_size == expected_size && (!actual_size || !memcmp(actual, expected, actual_size)),
+		      "the bytes are the expected ones", file, line))
 		return;
 	printf("  actual  ");
 	for (size_t i = 0; i < actual_size && i < 400; i++) printf(" %02x", ((const uint8_t *)actual)[i]);
@@ -61,9 +62,13 @@ static inline uint64_t check_random_next(struct check_random *r) {
 	return z ^ (z >> 31);
 }
 
-static inline uint64_t check_random_below(struct check_random *r, uint64_t n) { return check_random_next(r) % n; }
+static inline uint64_t check_random_below(struct check_random *r, uint64_t n) {
+	return check_random_next(r) % n;
+}
 
 /* A number whose length in bits is random, so that every varint length comes up. */
-static inline uint64_t check_random_any(struct check_random *r) { return check_random_next(r) >> check_random_below(r, 64); }
+static inline uint64_t check_random_any(struct check_random *r) {
+	return check_random_next(r) >> check_random_below(r, 64);
+}
 
 #endif

@@ -23,7 +23,9 @@
 
 static unsigned long fail_alloc_countdown;
 
-static inline void fail_alloc_at(unsigned long n) { fail_alloc_countdown = n; }
+static inline void fail_alloc_at(unsigned long n) {
+	fail_alloc_countdown = n;
+}
 
 #if FAIL_ALLOC_WORKS
 void *__libc_malloc(size_t size);
@@ -39,9 +41,15 @@ static int fail_alloc_now(void) {
 	return 1;
 }
 
-void *malloc(size_t size) { return fail_alloc_now() ? NULL : __libc_malloc(size); }
-void *calloc(size_t count, size_t size) { return fail_alloc_now() ? NULL : __libc_calloc(count, size); }
-void *realloc(void *old, size_t size) { return fail_alloc_now() ? NULL : __libc_realloc(old, size); }
+void *malloc(size_t size) {
+	return fail_alloc_now() ? NULL : __libc_malloc(size);
+}
+void *calloc(size_t count, size_t size) {
+	return fail_alloc_now() ? NULL : __libc_calloc(count, size);
+}
+void *realloc(void *old, size_t size) {
+	return fail_alloc_now() ? NULL : __libc_realloc(old, size);
+}
 #endif
 
 #endif

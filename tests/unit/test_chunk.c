@@ -21,7 +21,7 @@ static const uint8_t stored_chunk[] = {
 	0x26, 0x39, 0xf4, 0xcb, /* CRC of the payload */
 	0x00, 0x00, 0x00, 0x00, /* reserved */
 	0xfe, 0xb6, 0x92, 0x2e, /* CRC of the header */
-	'1', '2', '3', '4', '5', '6', '7', '8', '9',
+	'1',  '2',  '3',  '4',  '5', '6', '7', '8', '9',
 };
 
 static const uint8_t empty_end_chunk[] = {
@@ -130,7 +130,8 @@ static void put_u32(uint8_t *p, uint32_t v) {
 }
 
 /* A chunk whose checksums are right, whatever else is wrong with it. */
-static size_t make_chunk(uint8_t *out, uint8_t kind, uint8_t codec, uint8_t flags, uint32_t raw_bytes, const void *payload, uint32_t stored) {
+static size_t make_chunk(uint8_t *out, uint8_t kind, uint8_t codec, uint8_t flags, uint32_t raw_bytes, const void *payload,
+			 uint32_t stored) {
 	put_u32(out, TM_CHUNK_MAGIC);
 	out[4] = kind;
 	out[5] = codec;

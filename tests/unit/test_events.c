@@ -1,9 +1,9 @@
 /* test_events.c - the EVENTS codec.
  *
  * Goal:    encoder and decoder both do what format.md section 5 says, lose nothing, and the decoder survives any bytes.
- * Method:  segments written out by hand, column by column, with an event of each class, compared both ways; thousands of random arrays there
- *          and back, some like a program's, some hostile; every rule that makes a segment damaged, broken on purpose; every cut and
- *          random changes of valid segments; every allocation failing in turn.
+ * Method:  segments written out by hand, column by column, with an event of each class, compared both ways; thousands of random
+ *          arrays there and back, some like a program's, some hostile; every rule that makes a segment damaged, broken on purpose; every cut
+ *          and random changes of valid segments; every allocation failing in turn.
  */
 #include "../../schema/events.h"
 #include "check.h"
@@ -60,11 +60,13 @@ static void check_round_trip(uint64_t thread, uint64_t base_ns, const struct tm_
 
 /* ---- by hand ---- */
 
+/* clang-format off */
 static const struct tm_event one_of_each_class[] = {
 	{ .op = TM_OP_MALLOC, .time_ns = 150, .begin_ns = 150, .addr = 0x1000, .size = 40, .usable = 40, .stack = 5 },
 	{ .op = TM_OP_FREE, .time_ns = 160, .begin_ns = 160, .old = 0x1000, .usable = TM_USABLE_UNKNOWN },
 	{ .op = TM_OP_CALLOC, .time_ns = 165, .begin_ns = 165, .addr = 0x1000, .size = 40, .usable = 72, .stack = 5 },
-	{ .op = TM_OP_REALLOC, .time_ns = 200, .begin_ns = 190, .addr = 0x2000, .size = 100, .old = 0x1000, .usable = TM_USABLE_UNKNOWN, .stack = 5 },
+	{ .op = TM_OP_REALLOC, .time_ns = 200, .begin_ns = 190, .addr = 0x2000, .size = 100, .old = 0x1000,
+	  .usable = TM_USABLE_UNKNOWN, .stack = 5 },
 	{ .op = TM_OP_MMAP, .time_ns = 210, .begin_ns = 210, .addr = 0x102000, .size = 8192, .usable = TM_USABLE_UNKNOWN, .heap = 2 },
 	{ .op = TM_OP_MUNMAP, .time_ns = 220, .begin_ns = 215, .old = 0x101000, .old_size = 4096, .usable = TM_USABLE_UNKNOWN },
 	{ .op = TM_OP_MREMAP, .time_ns = 230, .begin_ns = 229, .addr = 0x102008, .size = 8192, .old = 0x102000, .old_size = 8192,
@@ -72,8 +74,10 @@ static const struct tm_event one_of_each_class[] = {
 	{ .op = TM_OP_MARK, .time_ns = 230, .begin_ns = 230, .usable = TM_USABLE_UNKNOWN, .text = 9 },
 	{ .op = TM_OP_FREE, .time_ns = 240, .begin_ns = 240, .old = 0x77, .usable = TM_USABLE_UNKNOWN },
 };
+/* clang-format on */
 
 /* Worked out with pencil and format.md. A(0x1000) = 2 * zigzag(0x100) = 0x400. */
+/* clang-format off */
 static const uint8_t one_of_each_class_bytes[] = {
 	3, 100, 9, /* thread, base_ns, n */
 	9, 0x00, 0x20, 0x01, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0x20,
@@ -93,9 +97,10 @@ static const uint8_t one_of_each_class_bytes[] = {
 	6, 41, 0, 101, 0x81, 0x40, 0,        /* size: 40 + 1, as before, 100 + 1, 8192 + 1, as the last with stack 0 */
 	4, 0x80, 0x20, 0x80, 0x40,           /* old_size */
 	3, 0, 65, 1,                         /* usable: malloc default; calloc 32 more: zigzag(32) + 1; realloc unknown */
-	5, 6, 6, 6, 1, 0,                    /* stack: 5 + 1 thrice (each after two others), 0 + 1 (not 5 as after the realloc), 0 as foretold */
+	5, 6, 6, 6, 1, 0,                    /* stack: 5 + 1 thrice (each after two others), 0 + 1 (not the foretold 5), 0 as foretold */
 	1, 9,                                /* text */
 };
+/* clang-format on */
 
 static void check_by_hand(const struct tm_event *events, size_t n, uint64_t thread, uint64_t base_ns, const uint8_t *bytes, size_t size) {
 	struct tm_bytes out = TM_BYTES_INIT;
@@ -143,6 +148,7 @@ static void test_old_counts_blocks(void) {
 		{ .op = TM_OP_MALLOC, .addr = 0x1000, .size = 24, .usable = 24 },
 		{ .op = TM_OP_MALLOC, .addr = 0x1000, .size = 24, .usable = 24 },
 	};
+	/* clang-format off */
 	static const uint8_t bytes[] = {
 		1, 0, 9, 9, 0x00, 0x00, 0x20, 0x40, 0x20, 0x20, 0x00, 0x00, 0x00, 0, 0, 0,
 		7, 0x81, 0x08, /* A(0x1000) + 1 */
@@ -154,6 +160,7 @@ static void test_old_counts_blocks(void) {
 		6, 25, 0, 0, 0, 0, 0, /* size */
 		0, 0, 0, 0,
 	};
+	/* clang-format on */
 	check_by_hand(events, sizeof events / sizeof *events, 1, 0, bytes, sizeof bytes);
 }
 
@@ -190,8 +197,9 @@ static void test_size_classes(void) {
 }
 
 static void test_usable_default(void) {
-	static const uint64_t expected[][2] = { { 0, 24 }, { 1, 24 }, { 24, 24 }, { 25, 40 }, { 40, 40 }, { 41, 56 }, { 1000, 1000 }, { 1001, 1016 },
-						{ UINT64_MAX - 1, 24 } };
+	static const uint64_t expected[][2] = { { 0, 24 },      { 1, 24 },      { 24, 24 },
+						{ 25, 40 },     { 40, 40 },     { 41, 56 },
+						{ 1000, 1000 }, { 1001, 1016 }, { UINT64_MAX - 1, 24 } };
 	for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) CHECK(tm_usable_default(expected[i][0]) == expected[i][1]);
 }
 
@@ -217,7 +225,9 @@ struct raw_column {
 	uint8_t bytes[24];
 };
 
+/* clang-format off */
 #define COLUMN(...) { sizeof((uint8_t[]){ __VA_ARGS__ }), { __VA_ARGS__ } }
+/* clang-format on */
 enum { OP, TIME, BEGIN, HEAP, ADDR, OLD, SIZE, OLD_SIZE, USABLE, STACK, TEXT };
 
 /* Puts a segment together from columns and returns what the decoder says. */
@@ -241,15 +251,15 @@ static int decode_columns(uint64_t base_ns, uint64_t n, const struct raw_column 
 static void test_damage_on_purpose(void) {
 	/* each pair: the sound form, then the broken one */
 	CHECK(DECODE(0, 1, [OP] = COLUMN(0x00), [ADDR] = COLUMN(5)) == 0);
-	CHECK(DECODE(0, 2, [OP] = COLUMN(0x00), [ADDR] = COLUMN(5)) == -1);    /* n and op differ */
+	CHECK(DECODE(0, 2, [OP] = COLUMN(0x00), [ADDR] = COLUMN(5)) == -1); /* n and op differ */
 	CHECK(DECODE(0, 0, [OP] = COLUMN(0x00), [ADDR] = COLUMN(5)) == -1);
-	CHECK(DECODE(0, 1, [ADDR] = COLUMN(5)) == -1);                         /* op cannot be left out */
-	CHECK(DECODE(0, 1, [OP] = COLUMN(0x00), [ADDR] = COLUMN(5, 5)) == -1); /* a byte left over */
+	CHECK(DECODE(0, 1, [ADDR] = COLUMN(5)) == -1);                                          /* op cannot be left out */
+	CHECK(DECODE(0, 1, [OP] = COLUMN(0x00), [ADDR] = COLUMN(5, 5)) == -1);                  /* a byte left over */
 	CHECK(DECODE(0, 1, [OP] = COLUMN(0x00), [ADDR] = COLUMN(5), [TEXT] = COLUMN(0)) == -1); /* nothing uses it */
-	CHECK(DECODE(0, 2, [OP] = COLUMN(0x00, 0x00), [ADDR] = COLUMN(5)) == -1); /* short */
-	CHECK(DECODE(0, 1, [OP] = COLUMN(0x00), [ADDR] = COLUMN(0x85)) == -1);    /* a varint cut */
-	CHECK(DECODE(0, 1, [OP] = COLUMN(0x00)) == -1);                           /* addr 0, nothing freed */
-	CHECK(DECODE(0, 1, [OP] = COLUMN(0x1f), [ADDR] = COLUMN(5)) == 0);        /* an unknown op of a known class */
+	CHECK(DECODE(0, 2, [OP] = COLUMN(0x00, 0x00), [ADDR] = COLUMN(5)) == -1);               /* short */
+	CHECK(DECODE(0, 1, [OP] = COLUMN(0x00), [ADDR] = COLUMN(0x85)) == -1);                  /* a varint cut */
+	CHECK(DECODE(0, 1, [OP] = COLUMN(0x00)) == -1);                                         /* addr 0, nothing freed */
+	CHECK(DECODE(0, 1, [OP] = COLUMN(0x1f), [ADDR] = COLUMN(5)) == 0);                      /* an unknown op of a known class */
 	CHECK(DECODE(0, 1, [OP] = COLUMN(0xdf)) == 0);
 	for (unsigned op = 0xe0; op <= 0xff; op++) CHECK(DECODE(0, 1, [OP] = { 1, { (uint8_t)op } }) == -1);
 
@@ -268,7 +278,7 @@ static void test_damage_on_purpose(void) {
 	CHECK(DECODE(0, 2, [OP] = COLUMN(0x00, 0x20), [ADDR] = COLUMN(5), [OLD] = COLUMN(1)) == 0);
 	CHECK(DECODE(0, 2, [OP] = COLUMN(0x00, 0x20), [ADDR] = COLUMN(5), [OLD] = COLUMN(2)) == -1); /* before the first block */
 	CHECK(DECODE(0, 2, [OP] = COLUMN(0x00, 0x20), [ADDR] = COLUMN(5), [OLD] = COLUMN(TEN_TIMES_MAX)) == -1);
-	CHECK(DECODE(0, 2, [OP] = COLUMN(0x20, 0x00), [ADDR] = COLUMN(5), [OLD] = COLUMN(1)) == -1); /* no block yet */
+	CHECK(DECODE(0, 2, [OP] = COLUMN(0x20, 0x00), [ADDR] = COLUMN(5), [OLD] = COLUMN(1)) == -1);          /* no block yet */
 	CHECK(DECODE(0, 3, [OP] = COLUMN(0x00, 0x20, 0x20), [ADDR] = COLUMN(5), [OLD] = COLUMN(1, 1)) == -1); /* given back twice */
 	CHECK(DECODE(0, 2, [OP] = COLUMN(0x00, 0x40), [ADDR] = COLUMN(5, 1), [OLD] = COLUMN(1)) == 0);
 	CHECK(DECODE(0, 2, [OP] = COLUMN(0x00, 0x40), [ADDR] = COLUMN(5, 0), [OLD] = COLUMN(1)) == -1); /* 0 is for the alloc class */
@@ -393,7 +403,8 @@ static void damage_and_decode(struct check_random *r, struct tm_bytes *b) {
 	for (int i = 0; i < 20; i++) {
 		size_t at = check_random_below(r, check_random_below(r, 2) ? b->size : b->size < 60 ? b->size : 60);
 		uint8_t before = b->data[at];
-		b->data[at] = check_random_below(r, 2) ? (uint8_t)(before ^ (1u << check_random_below(r, 8))) : (uint8_t)check_random_next(r);
+		b->data[at] = check_random_below(r, 2) ? (uint8_t)(before ^ (1u << check_random_below(r, 8)))
+						       : (uint8_t)check_random_next(r);
 		int status = decode_copy(b->data, b->size, &segment, &used_up);
 		CHECK(status == 0 || status == -1);
 		CHECK(segment.count <= b->size);
@@ -426,7 +437,8 @@ static void test_random_bytes(void) {
 	bool used_up;
 	for (int round = 0; round < 20000; round++) {
 		size_t n = check_random_below(&r, sizeof bytes);
-		for (size_t i = 0; i < n; i++) bytes[i] = (uint8_t)(check_random_below(&r, 3) ? check_random_below(&r, 8) : check_random_next(&r));
+		for (size_t i = 0; i < n; i++)
+			bytes[i] = (uint8_t)(check_random_below(&r, 3) ? check_random_below(&r, 8) : check_random_next(&r));
 		int status = decode_copy(bytes, n, &segment, &used_up);
 		CHECK(status == 0 || status == -1);
 	}
@@ -439,9 +451,17 @@ static void test_large_segments(void) {
 	struct tm_bytes out = TM_BYTES_INIT;
 	for (uint64_t i = 0; i < BLOCKS; i++) {
 		uint64_t other = (i * 7919) % BLOCKS;
-		events[i] = (struct tm_event){ .op = TM_OP_MALLOC, .time_ns = i, .begin_ns = i, .addr = 0x10000 + 48 * i, .size = 40, .usable = 40,
+		events[i] = (struct tm_event){ .op = TM_OP_MALLOC,
+					       .time_ns = i,
+					       .begin_ns = i,
+					       .addr = 0x10000 + 48 * i,
+					       .size = 40,
+					       .usable = 40,
 					       .stack = (uint32_t)(i % 5000) };
-		events[BLOCKS + i] = (struct tm_event){ .op = TM_OP_FREE, .time_ns = BLOCKS + i, .begin_ns = BLOCKS + i, .old = 0x10000 + 48 * other,
+		events[BLOCKS + i] = (struct tm_event){ .op = TM_OP_FREE,
+							.time_ns = BLOCKS + i,
+							.begin_ns = BLOCKS + i,
+							.old = 0x10000 + 48 * other,
 							.usable = TM_USABLE_UNKNOWN };
 	}
 	check_round_trip(1, 0, events, 2 * BLOCKS, &out);

@@ -2,8 +2,8 @@
  *
  * Goal:    every record has the fields of format.md section 3 in that order; a reader skips what a later version appends and refuses what
  *          is short.
- * Method:  one byte sequence a record, written out by hand from the page, compared with the writer's output and given to the reader; each is
- *          then cut at every byte and lengthened. STACKS: by hand, at random, and with each of its rules broken.
+ * Method:  one byte sequence a record, written out by hand from the page, compared with the writer's output and given to the reader;
+ *          each is then cut at every byte and lengthened. STACKS: by hand, at random, and with each of its rules broken.
  */
 #include "../../schema/records.h"
 #include "check.h"
@@ -73,9 +73,17 @@ static void test_info_and_string(void) {
 }
 
 static void test_process_records(void) {
-	tm_put_process_start(&payload, &(struct tm_process_start){ .id = 2, .pid = 1000, .parent_id = 1, .start_ns = 5, .flags = TM_PROCESS_FORKED, .rank = 0,
-								   .local_rank = -1, .world_size = 128, .exe = tm_text_of("/x"),
-								   .command = { "x\0-y", 4 }, .host = tm_text_of("") });
+	tm_put_process_start(&payload, &(struct tm_process_start){ .id = 2,
+								   .pid = 1000,
+								   .parent_id = 1,
+								   .start_ns = 5,
+								   .flags = TM_PROCESS_FORKED,
+								   .rank = 0,
+								   .local_rank = -1,
+								   .world_size = 128,
+								   .exe = tm_text_of("/x"),
+								   .command = { "x\0-y", 4 },
+								   .host = tm_text_of("") });
 	{
 		EXPECT(3, 3, 19, 2, 0xe8, 0x07, 1, 5, 1, 1, 0, 0x81, 0x01, 2, '/', 'x', 4, 'x', 0, '-', 'y', 0);
 		struct tm_process_start r = tm_get_process_start(&body);
@@ -128,8 +136,14 @@ static void test_thread_records(void) {
 }
 
 static void test_module_and_heap_records(void) {
-	tm_put_module_load(&payload, &(struct tm_module_load){ .id = 1, .process = 2, .bias = 0x1000, .low = 0x1040, .size_bytes = 256, .ns = 8,
-							       .path = tm_text_of("/l"), .build_id = { "\xff\x00", 2 } });
+	tm_put_module_load(&payload, &(struct tm_module_load){ .id = 1,
+							       .process = 2,
+							       .bias = 0x1000,
+							       .low = 0x1040,
+							       .size_bytes = 256,
+							       .ns = 8,
+							       .path = tm_text_of("/l"),
+							       .build_id = { "\xff\x00", 2 } });
 	{
 		EXPECT(9, 9, 15, 1, 2, 0x80, 0x20, 0xc0, 0x20, 0x80, 0x02, 8, 2, '/', 'l', 2, 0xff, 0x00);
 		struct tm_module_load r = tm_get_module_load(&body);
@@ -145,7 +159,9 @@ static void test_module_and_heap_records(void) {
 		CHECK(r.module == 1 && r.ns == 9);
 		CHECK_ENDS(tm_get_module_unload);
 	}
-	tm_put_heap(&payload, &(struct tm_heap){ .id = 4, .process = 2, .parent = 3, .device = 0, .name = tm_text_of("p"), .kind = tm_text_of("host") });
+	tm_put_heap(
+		&payload,
+		&(struct tm_heap){ .id = 4, .process = 2, .parent = 3, .device = 0, .name = tm_text_of("p"), .kind = tm_text_of("host") });
 	{
 		EXPECT(11, 11, 11, 4, 2, 3, 1, 1, 'p', 4, 'h', 'o', 's', 't');
 		struct tm_heap r = tm_get_heap(&body);
@@ -205,7 +221,12 @@ static void test_mark_note_loss_alert(void) {
 		CHECK_TEXT(r.text, "to");
 		CHECK_ENDS(tm_get_note);
 	}
-	tm_put_loss(&payload, &(struct tm_loss){ .process = 2, .thread = 3, .ns = 12, .kind = tm_text_of("k"), .count = 200, .bytes = 3,
+	tm_put_loss(&payload, &(struct tm_loss){ .process = 2,
+						 .thread = 3,
+						 .ns = 12,
+						 .kind = tm_text_of("k"),
+						 .count = 200,
+						 .bytes = 3,
 						 .reason = tm_text_of("r") });
 	{
 		EXPECT(16, 16, 10, 2, 3, 12, 1, 'k', 0xc8, 0x01, 3, 1, 'r');
@@ -300,6 +321,7 @@ static void test_unknown_numbers(void) {
 /* ---- STACKS ---- */
 
 /* Frames 10 and 11, nodes 20 to 22: 20 is outermost, 21 lies inside it, 22 inside node 5 of an earlier chunk. */
+/* clang-format off */
 static const uint8_t stacks_by_hand[] = {
 	10, 2,                     /* frames from 10, two */
 	1, 1, 2, 0x80, 0x40,       /* native, process 1, module 2, +0x1000: zigzag 0x2000 */
@@ -308,6 +330,7 @@ static const uint8_t stacks_by_hand[] = {
 	20, 1, 17,                 /* parents: 0, 20, 5 */
 	20, 2, 1,                  /* frames: +10, +1, -1 */
 };
+/* clang-format on */
 
 static void test_stacks_by_hand(void) {
 	static const struct tm_frame frames[] = { { TM_FRAME_NATIVE, 1, 2, 0x1000 }, { TM_FRAME_PYTHON, 1, 0, 0 } };
@@ -368,7 +391,8 @@ static void test_stacks_at_random(void) {
 		struct tm_node *nodes = calloc(node_count + 1, sizeof *nodes);
 		uint64_t first_frame = 1 + check_random_any(&r) / 2, first_node = 1 + check_random_any(&r) / 2;
 		for (size_t i = 0; i < frame_count; i++)
-			frames[i] = (struct tm_frame){ check_random_below(&r, 4), check_random_any(&r), check_random_any(&r), check_random_any(&r) };
+			frames[i] = (struct tm_frame){ check_random_below(&r, 4), check_random_any(&r), check_random_any(&r),
+						       check_random_any(&r) };
 		for (size_t i = 0; i < node_count; i++)
 			nodes[i] = (struct tm_node){ check_random_any(&r) % (first_node + i), check_random_any(&r) };
 		tm_bytes_clear(&payload);

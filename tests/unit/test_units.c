@@ -41,8 +41,19 @@ static const struct expectation sizes[] = {
 	{ "0.000000000000000001T", 0 },
 };
 
-static const char *const no_sizes[] = { "", " ", "K", "-1", "+1", " 1", "1 ", "1.5", "1.5B", "1..5K", "1.K", "1e3", "0x10", "1KiBs", "1Ki", "1KIB", "1Kb", "1P",
-					"1b", "1%", "1,000", "18446744073709551616", "16777216T", "99999999999999999999999999999999999999999", "." };
+static const char *const no_sizes[] = { "",          " ",
+					"K",         "-1",
+					"+1",        " 1",
+					"1 ",        "1.5",
+					"1.5B",      "1..5K",
+					"1.K",       "1e3",
+					"0x10",      "1KiBs",
+					"1Ki",       "1KIB",
+					"1Kb",       "1P",
+					"1b",        "1%",
+					"1,000",     "18446744073709551616",
+					"16777216T", "99999999999999999999999999999999999999999",
+					"." };
 
 static const struct expectation times[] = {
 	{ "0", 0 },
@@ -64,7 +75,8 @@ static const struct expectation times[] = {
 	{ "1.9999999999999999999999ms", 1999999 },
 };
 
-static const char *const no_times[] = { "", "s", "-1s", "1S", "1MS", "1sec", "1.5ns", "1 d", "peak", "18446744073.709551616", "5124096h", "1s ", "NaN" };
+static const char *const no_times[] = { "",         "s",   "-1s", "1S", "1MS", "1sec", "1.5ns", "1 d", "peak", "18446744073.709551616",
+					"5124096h", "1s ", "NaN" };
 
 static void test_parse(void) {
 	uint64_t value;
@@ -121,7 +133,8 @@ static const struct expectation time_texts[] = {
 };
 
 static const struct expectation count_texts[] = {
-	{ "0", 0 }, { "999", 999 }, { "1,000", 1000 }, { "12,345", 12345 }, { "1,234,567", 1234567 }, { "18,446,744,073,709,551,615", UINT64_MAX },
+	{ "0", 0 },          { "999", 999 },           { "1,000", 1000 },
+	{ "12,345", 12345 }, { "1,234,567", 1234567 }, { "18,446,744,073,709,551,615", UINT64_MAX },
 };
 
 #define CHECK_FORMATS(table, format) \
