@@ -10,6 +10,8 @@
  *     munmap, old side of mremap   old_size is rounded up to a page already, so that it covers the extent of what it gives back.
  *     brk, sbrk                    exact bytes, both ways: the break is no matter of pages, two sbrk(100) lie in the same page and both live.
  *
+ * What the unwinder maps for itself is ours and is not recorded, neither its coming (inside of a hook) nor its going (when a thread ends).
+ *
  * An mremap that leaves its old range mapped (MREMAP_DONTUNMAP, or an old size of 0, which doubles a shared mapping) gives back nothing:
  * its old_size is 0.
  */
@@ -43,11 +45,13 @@ __attribute__((constructor)) static void find_real(void) {
 }
 
 /* The thread's state, or NULL: only call the real function. */
-static struct tm_thread *enter(void) {
+static struct tm_thread *enter(const void *caller) {
 	struct tm_thread *t;
 
 	if (TM_UNLIKELY(!atomic_load_explicit(&real.found, memory_order_acquire)))
 		find_real();
+	if (TM_UNLIKELY(tm_unwinder_holds(caller)))
+		return NULL;
 	t = tm_hook_enter();
 	if (t && !tm_guest.shm->mappings) {
 		tm_hook_leave(t);
@@ -63,7 +67,7 @@ static size_t page_round(size_t size) {
 }
 
 static inline void *map(void *wish, size_t size, int protection, int flags, int fd, off_t offset, const void *caller) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(caller);
 	void *at = real.mmap(wish, size, protection, flags, fd, offset);
 
 	if (!t)
@@ -84,7 +88,7 @@ TM_EXPORT void *mmap64(void *wish, size_t size, int protection, int flags, int f
 }
 
 TM_EXPORT int munmap(void *at, size_t size) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(TM_CALLER);
 	uint64_t begin = t ? tm_begin(t) : 0;
 	int result = real.munmap(at, size);
 
@@ -102,7 +106,7 @@ TM_EXPORT int munmap(void *at, size_t size) {
 #define KEEPS_OLD_RANGE 4
 
 TM_EXPORT void *mremap(void *old, size_t old_size, size_t size, int flags, ...) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(TM_CALLER);
 	uint64_t begin = t ? tm_begin(t) : 0;
 	void *wish = NULL, *at;
 
@@ -136,7 +140,7 @@ static void emit_break(struct tm_thread *t, enum tm_op grow, enum tm_op shrink, 
 }
 
 TM_EXPORT void *sbrk(intptr_t by) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(TM_CALLER);
 	uint64_t begin = t ? tm_begin(t) : 0;
 	char *old = real.sbrk(by);
 
@@ -151,7 +155,7 @@ TM_EXPORT void *sbrk(intptr_t by) {
 }
 
 TM_EXPORT int brk(void *to) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(TM_CALLER);
 	uint64_t begin = t ? tm_begin(t) : 0;
 	char *old = t ? real.sbrk(0) : NULL;
 	int result = real.brk(to);

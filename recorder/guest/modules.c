@@ -55,6 +55,7 @@ static _Atomic bool refreshing;
 static unsigned long long adds_seen, subs_seen; /* the loader's counts at the last refresh */
 
 tm_python_check *_Atomic tm_python_finalizing;
+static _Atomic uintptr_t unwinder_low, unwinder_high;
 static uintptr_t python_check;   /* where the last look found it; 0: nowhere */
 static _Atomic uint32_t closing; /* dlclose calls under way */
 
@@ -290,6 +291,7 @@ static uintptr_t python_check_in(const struct dl_phdr_info *info, const struct m
 struct visit {
 	struct list list;
 	bool begun, unchanged, incomplete;
+	struct module unwinder;
 	unsigned long long adds, subs;
 	uintptr_t vdso, python;
 };
@@ -316,6 +318,8 @@ static int visit_module(struct dl_phdr_info *info, size_t size, void *context) {
 		path = "[vdso]";
 	else if (!v->python)
 		v->python = python_check_in(info, &m);
+	if (strstr(path, "/libunwind.so"))
+		v->unwinder = m;
 	build_id = build_id_of(info, &m, &build_id_size);
 	v->incomplete = !list_add(&v->list, m, path, build_id, build_id_size);
 	return v->incomplete;
@@ -434,6 +438,12 @@ bool tm_modules_know(uintptr_t pc) {
 	return true;
 }
 
+bool tm_unwinder_holds(const void *pc) {
+	uintptr_t low = atomic_load_explicit(&unwinder_low, memory_order_relaxed);
+
+	return (uintptr_t)pc >= low && (uintptr_t)pc < atomic_load_explicit(&unwinder_high, memory_order_relaxed);
+}
+
 /* --- refresh --- */
 
 /* Python's check as the last look found it comes into use, but for the time of a dlclose. */
@@ -460,6 +470,8 @@ static void refresh(struct tm_thread *t) {
 	list_release(&emitted);
 	emitted = v.list;
 	python_check = v.python;
+	unwinder_low = v.unwinder.low;
+	unwinder_high = v.unwinder.high;
 }
 
 void tm_modules_refresh(struct tm_thread *t) {

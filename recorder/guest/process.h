@@ -26,6 +26,9 @@ static inline void tm_python_poll(struct tm_thread *t) {
 		tm_exit_begin_on(t);
 }
 
+/* True if pc lies in libunwind: what it maps for its caches, and unmaps when a thread has ended, is ours (modules.c). */
+bool tm_unwinder_holds(const void *pc);
+
 /* --- our library's own file (process_info.c) --- */
 const char *tm_own_path(void); /* absolute; "" if it could not be found. Takes the loader's lock at its first call. */
 /* The file mapped at address, from /proc/self/maps; false: none, or /proc is hidden. */
