@@ -2,7 +2,7 @@
 #
 #     schema/ <- recorder/guest/      build/lib/libtidemark.so     preloaded into the traced program: libc alone
 #     schema/ <- recorder/collector/  build/bin/tidemark-record    its parent: zstd, zlib, libdw, libiberty
-#     schema/ <- analyzer/            build/bin/tidemark           SQLite, zstd, zlib; schema/*.sql are compiled in
+#     schema/ <- analyzer/            build/bin/tidemark           SQLite, zstd, zlib; schema/*.sql is compiled in
 #
 # SANITIZE=address|undefined|thread instruments what can be; the guest lives in programs that are not instrumented, so it gets only
 # checks that need no run-time library (undefined, as traps).
@@ -25,7 +25,7 @@ ANALYZER_LIBS := -lsqlite3 -lzstd -lz -lpthread -lm
 
 # What apt installs: to build and run, and for the tests only.
 BUILD_PACKAGES := gcc libc6-dev libzstd-dev zlib1g-dev libdw-dev libelf-dev libiberty-dev libsqlite3-dev libunwind-dev sqlite3
-TEST_PACKAGES := python3 zstd binutils g++ clang git gcc-multilib musl-tools redis-tools openmpi-bin heaptrack
+TEST_PACKAGES := python3 zstd binutils g++ clang libclang-rt-dev git gcc-multilib musl-tools redis-tools openmpi-bin heaptrack
 
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
 SCHEMA_OBJECTS := $(call objects,schema/*.c)
@@ -42,7 +42,7 @@ FIRST := $(filter deps,$(MAKECMDGOALS))
 Q := $(if $(filter 1,$(V)),,@)
 say = @$(if $(Q),printf '  %-5s %s\n' $(1) $@;) mkdir -p $(@D)
 
-.PHONY: all deps demo check check-long bench fuzz asan ubsan tsan layers format-check format install uninstall clean help test-programs
+.PHONY: all deps demo check check-long bench fuzz fuzz-run asan ubsan tsan layers format-check format install uninstall clean help test-programs
 .DELETE_ON_ERROR:
 
 all: $(OUTPUTS) ## build everything (the default)
@@ -55,10 +55,10 @@ $(BUILD)/obj/%.o: %.c Makefile | $(FIRST)
 	$(call say,CC)
 	$(Q)$(CC) $(COMMON) $(CFLAGS) $(INSTRUMENT) -c $< -o $@
 
-# tables.sql and views.sql as C strings tm_tables_sql and tm_views_sql.
-$(BUILD)/gen/sql.c: schema/tables.sql schema/views.sql Makefile
+# schema/NAME.sql as a C string tm_NAME_sql.
+$(BUILD)/gen/sql.c: $(wildcard schema/*.sql) Makefile
 	$(call say,GEN)
-	$(Q)for name in tables views; do \
+	$(Q)for name in $(basename $(notdir $(filter %.sql,$^))); do \
 		printf 'extern const char tm_%s_sql[];\nconst char tm_%s_sql[] = ""\n' $$name $$name; \
 		sed -e 's/[\\"]/\\&/g' -e 's/.*/\t"&\\n"/' schema/$$name.sql; echo ';'; done > $@
 
@@ -92,11 +92,13 @@ define test_program
 $(BUILD)/$(1): $(BUILD)/obj/$(1).o $(2) $(if $(call includes,$(1).c,recorder/collector),$(BUILD)/obj/collector.a) \
 		$(if $(call includes,$(1).c,analyzer),$(BUILD)/obj/analyzer.a) $(BUILD)/obj/schema.a
 	$$(call say,LINK)
-	$$(Q)$$(CC) $$(CFLAGS) $$(INSTRUMENT) $$(LDFLAGS) -o $$@ $$^ \
+	$$(Q)$$(CC) $$(CFLAGS) $$(INSTRUMENT) $(3) $$(LDFLAGS) -o $$@ $$^ \
 		$(if $(call includes,$(1).c,recorder/collector),$(COLLECTOR_LIBS)) $(ANALYZER_LIBS)
 endef
 $(foreach test,$(wildcard tests/unit/test_*.c tests/integration/tmkdump.c),$(eval $(call test_program,$(test:.c=),)))
-$(foreach test,$(wildcard tests/fuzz/fuzz_*.c),$(eval $(call test_program,$(test:.c=),$(BUILD)/obj/tests/fuzz/replay.o)))
+# With FUZZ=1 (make fuzz) libFuzzer brings main(), else replay.c does and runs the corpus once.
+$(foreach test,$(wildcard tests/fuzz/fuzz_*.c),$(eval \
+	$(call test_program,$(test:.c=),$(if $(FUZZ),,$(BUILD)/obj/tests/fuzz/replay.o),$(if $(FUZZ),-fsanitize=fuzzer))))
 
 test-programs: $(TEST_PROGRAMS)
 
@@ -119,6 +121,16 @@ ubsan: ## run the tests with UndefinedBehaviorSanitizer
 tsan: ## run the tests with ThreadSanitizer
 	@$(MAKE) BUILD=$(BUILD)/tsan SANITIZE=thread check
 
+fuzz: ## let libFuzzer (clang) look for bad traces, FUZZ_SECONDS=60 for each target
+	@$(MAKE) BUILD=$(BUILD)/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined FUZZ=1 fuzz-run
+fuzz-run: $(FUZZ_REPLAYS)
+	@for target in $(notdir $(FUZZ_REPLAYS)); do mkdir -p $(BUILD)/corpus/$$target && \
+		$(BUILD)/tests/fuzz/$$target -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -artifact_prefix=$(BUILD)/$$target- \
+			$(BUILD)/corpus/$$target tests/fuzz/corpus/$$target || exit 1; done
+
+bench: all ## measure the cost of recording, importing and asking
+	@tests/bench/run.sh $(BUILD)
+
 layers: all ## check that recorder -> schema <- analyzer, and nothing else
 	@tests/layers.sh $(BUILD)
 
@@ -127,6 +139,22 @@ format-check: ## compare the sources with .clang-format
 
 format: ## rewrite the sources in the style of .clang-format
 	@clang-format -i $(wildcard schema/*.[ch] recorder/*.h recorder/*/*.[ch] analyzer/*.[ch] tests/*/*.[ch])
+
+DESTINATION = $(DESTDIR)$(PREFIX)
+INSTALLED := bin/tidemark bin/tidemark-record lib/libtidemark.so include/tidemark.h share/man/man1/tidemark.1 share/man/man1/tidemark-record.1 \
+	share/bash-completion/completions/tidemark share/bash-completion/completions/tidemark-record
+
+install: all ## install under PREFIX (/usr/local), below DESTDIR if given; the tree may be moved afterwards
+	install -d $(addprefix $(DESTINATION)/,$(sort $(dir $(INSTALLED))))
+	install -m 755 $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(DESTINATION)/bin
+	install -m 755 $(BUILD)/lib/libtidemark.so $(DESTINATION)/lib
+	install -m 644 recorder/tidemark.h $(DESTINATION)/include
+	install -m 644 man/tidemark.1 man/tidemark-record.1 $(DESTINATION)/share/man/man1
+	install -m 644 completion/tidemark.bash $(DESTINATION)/share/bash-completion/completions/tidemark
+	ln -sf tidemark $(DESTINATION)/share/bash-completion/completions/tidemark-record
+
+uninstall: ## remove what install put under PREFIX
+	rm -f $(addprefix $(DESTINATION)/,$(INSTALLED))
 
 clean: ## remove the build output
 	rm -rf $(BUILD)

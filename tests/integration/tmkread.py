@@ -113,6 +113,8 @@ def record_line(name, spec, body):
         if kind == "s":
             return shown(body.block())
         value = body.varint()
+        if kind == "+1" and value > 1 << 63:
+            raise Damage("a number out of bounds")
         return str(value) if kind == "v" else str(value - 1) if value else "unknown"
 
     for part in spec.split():
