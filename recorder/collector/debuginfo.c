@@ -395,14 +395,14 @@ static void count_rows(struct tm_debuginfo *d) {
 	if (!dwarf_getsrclines(&d->unit_die, &lines, &count)) d->rows += count;
 }
 
-static bool find_line(struct tm_debuginfo *d, Dwarf_Addr address, struct tm_debuginfo_function *out) {
+/* Code that stands for no line (line 0 of the table) keeps its file. */
+static void find_line(struct tm_debuginfo *d, Dwarf_Addr address, struct tm_debuginfo_function *out) {
 	int line;
 	count_rows(d);
 	Dwarf_Line *row = dwarf_getsrc_die(&d->unit_die, address);
-	if (!row) return false;
+	if (!row) return;
 	out->file = full_path(d, dwarf_linesrc(row, NULL, NULL));
-	out->line = !dwarf_lineno(row, &line) && line > 0 ? (uint64_t)line : 0;
-	return out->file != NULL;
+	out->line = out->file && !dwarf_lineno(row, &line) && line > 0 ? (uint64_t)line : 0;
 }
 
 /* ---- the interface */
@@ -436,8 +436,8 @@ size_t tm_debuginfo_find(struct tm_debuginfo *d, Dwarf_Addr address, const struc
 	if (!d->dwarf || !enter_unit(d, address)) return 0;
 	struct tm_debuginfo_function *at = d->chain;
 	*at = (struct tm_debuginfo_function){ 0 };
-	bool has_line = find_line(d, address, at);
-	if (!enter_function(d, address)) return has_line;
+	find_line(d, address, at);
+	if (!enter_function(d, address)) return at->line != 0;
 	for (uint32_t i = innermost(d, address); i != NOWHERE; i = d->inlined[i].parent) {
 		name_function(d, &d->inlined[i].die, at);
 		if (at + 1 < d->chain + TM_DEBUGINFO_MAX_CHAIN) at++; /* else the next outer one takes its place */

@@ -242,7 +242,7 @@ static size_t choose_frames(struct command *c) {
 	return chosen;
 }
 
-static int write_names(struct command *c, size_t frame_count) {
+static int write_names(struct command *c, size_t frame_count, uint64_t *named) {
 	struct tm_names_input in = {
 		.modules = c->input.modules,
 		.module_count = c->input.module_count,
@@ -256,6 +256,7 @@ static int write_names(struct command *c, size_t frame_count) {
 	};
 	struct tm_names_output out = { .next_string_id = c->input.next_string_id, .write_chunk = take_names, .remark = remark, .context = c };
 	int error = tm_names_write(&in, &out);
+	*named = out.frames_named;
 	if (error == TM_NAMES_NO_MEMORY) return fail(c, "out of memory");
 	if (!error && !c->quiet)
 		fprintf(stderr, "tidemark-record: named %" PRIu64 " of %zu addresses from %" PRIu64 " files\n", out.frames_named, frame_count,
@@ -271,9 +272,11 @@ static int write_trace(struct command *c) {
 	}
 	if (tm_packer_init(&c->packer, ZSTD_LEVEL)) return fail(c, "out of memory");
 	c->packer.sequence = c->input.end_sequence;
+	uint64_t named = 0;
 	int error = open_output(c);
 	if (!error) error = copy_chunks(c);
-	if (!error) error = write_names(c, frame_count);
+	if (!error) error = write_names(c, frame_count, &named);
+	if (!error && !named && !c->output) return 0; /* nothing was found, the trace can stay as it is */
 	if (!error && c->input.end.size) error = write_end(c);
 	if (error) return error;
 	if (fsync(c->out_fd)) return fail(c, "cannot write '%s': %s", c->temporary, strerror(errno));

@@ -172,7 +172,8 @@ static int open_main(struct tm_symbols *s, char path[PATH_MAX]) {
 	int fd = -1;
 	for (size_t i = 0; i < s->source->path_count && fd < 0; i++) {
 		snprintf(path, PATH_MAX, "%s", s->source->paths[i]);
-		if (*path == '/') fd = open_same(s, path, false, &s->main_file);
+		/* A relative path was relative to the program's directory; only a build-id tells whether ours leads to the same file. */
+		if (*path == '/' || (strchr(path, '/') && s->source->build_id_size)) fd = open_same(s, path, false, &s->main_file);
 	}
 	if (fd < 0) fd = open_debug_place(s, false, path, &s->main_file);
 	if (fd < 0) fd = open_from_debuginfod(s, path, &s->main_file);
