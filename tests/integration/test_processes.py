@@ -1,0 +1,173 @@
+"""Children, exec, ways to end, mappings, modules and marks: the programs named prog_*.c say in their opening comments what is expected."""
+import os
+import signal
+
+from tidemark_test import main, test
+
+
+def own(db, function):
+    """Allocations of one function of the program, in heap malloc: rows, bytes."""
+    return db.row("select coalesce(sum(allocations), 0), coalesce(sum(allocated_bytes), 0) from site where heap = 'malloc' and function = ?", function)
+
+
+def live_at_exit(db, function):
+    return db.row("select coalesce(sum(live_count), 0), coalesce(sum(live_bytes), 0) from live_at_exit where heap = 'malloc' and function = ?", function)
+
+
+def no_loss(t, db):
+    t.equal(db.rows("select kind, count, reason from loss"), [], "losses")
+
+
+@test
+def two_hundred_children(t):
+    recording = t.same_as_bare([t.program("prog_fork200.c")])
+    t.equal(recording.status, 6, "exit status")
+    db = t.imported(recording)
+    no_loss(t, db)
+    t.equal(db.value("select count(*) from process"), 201, "processes")
+    t.equal(db.value("select count(*) from process where parent_id = (select id from process where parent_id is null)"), 200, "children of the first")
+    t.equal(db.rows("select end_kind, end_code, count(*) from process where parent_id is not null group by 1, 2 order by 2"),
+            [("exit", code, 29 if code < 4 else 28) for code in range(7)], "ends")
+    t.equal(own(db, "child"), (100, 309900), "child()")
+    t.equal(live_at_exit(db, "child"), (100, 309900), "child() at exit")
+    t.equal(db.value("select count(distinct process_id) from site where function = 'child'"), 100, "processes that allocated")
+    t.equal(live_at_exit(db, "main"), (1, 2000), "main() at exit")
+
+
+@test
+def exec_chain(t):
+    recording = t.same_as_bare([t.program("prog_exec_chain.c")])
+    t.equal((recording.out, recording.status), (b"end\n", 9), "output and status")
+    db = t.imported(recording)
+    no_loss(t, db)
+    t.equal(db.rows("select end_kind, coalesce(end_code, 0) from process order by id"), [("exec", 0)] * 8 + [("exit", 9)], "ends")
+    t.equal(db.value("select count(distinct pid) from process"), 1, "pids")
+    t.equal(own(db, "take"), (9, 9036), "take()")
+    t.equal(live_at_exit(db, "take"), (1, 1000), "take() at exit")
+
+
+@test
+def vfork_and_exec(t):
+    recording = t.same_as_bare([t.program("prog_vfork_exec.c")])
+    t.equal(recording.status, 4, "exit status")
+    db = t.imported(recording)
+    no_loss(t, db)
+    first = db.value("select min(id) from process")
+    t.equal(db.row("select end_kind, end_code from process where id = ?", first), ("exit", 4), "end of the parent")
+    t.equal(db.rows("select end_kind, end_code from process where parent_id = ? and exe like '%/true'", first), [("exit", 0)], "/bin/true")
+    t.equal(own(db, "main"), (4, 11110), "main()")
+    t.equal(live_at_exit(db, "main"), (3, 7777), "main() at exit")
+    t.check(db.value("select end_ns from process where id = ?", first) >= db.value("select alloc_ns from allocation where size_bytes = 2222"),
+            "the parent's end comes after its last allocation")
+
+
+@test
+def ways_to_end(t):
+    """live at exit / at end of: main (500), handler (600), quick_handler (700), last (800)."""
+    ways = {"return": (11, 600), "exit": (12, 600), "_exit": (13, 0), "_Exit": (14, 0), "quick_exit": (15, 700), "abort": (128 + signal.SIGABRT, 0),
+            "kill": (128 + signal.SIGKILL, 0), "pthread_exit": (0, 1400), "err": (16, 600), "override": (18, 600), "thread": (19, 600)}
+    program = t.program("prog_exits.c")
+    for way, (status, later) in ways.items():
+        recording = t.same_as_bare([program, way])
+        t.equal(recording.status, status, f"{way}: status")
+        db = t.imported(recording)
+        no_loss(t, db)
+        ended = ("signal", status - 128) if status > 128 else ("exit", status)
+        t.equal(db.row("select end_kind, end_code from process"), ended, f"{way}: end")
+        t.equal(live_at_exit(db, "main"), (1, 500), f"{way}: main at exit")
+        names = "('handler', 'quick_handler', 'last')"
+        at_end = db.value(f"select coalesce(sum(live_bytes), 0) from live_at_end where heap = 'malloc' and function in {names}")
+        t.equal(at_end, later, f"{way}: of the handlers, at end")
+        at_exit = db.value(f"select coalesce(sum(live_bytes), 0) from live_at_exit where heap = 'malloc' and function in {names}")
+        t.check(at_exit == 0 or way in ("pthread_exit", "err"), f"{way}: of the handlers, at exit: {at_exit}")
+        exit_ns, end_ns = db.row("select exit_ns, end_ns from process")
+        t.check(exit_ns <= end_ns and (exit_ns == end_ns or way != "kill"), f"{way}: exit {exit_ns}, end {end_ns}")
+
+
+def recorded_child(t, how):
+    child = t.program("prog_child.c")
+    recording = t.same_as_bare([t.program("prog_run.c"), how, child])
+    t.equal((recording.out, recording.status), (b"child\n", 4), f"{how}: output and status")
+    db = t.imported(recording)
+    no_loss(t, db)
+    t.equal(db.rows("select end_kind, end_code from process where exe = ?", os.path.realpath(child)), [("exit", 4)], f"{how}: end of the child")
+    t.equal(own(db, "main")[0] >= 1, True, f"{how}: main()")
+    t.equal(db.value("select count(*) from process"), 3 if how in ("system", "popen") else 2, f"{how}: processes")
+    t.equal(db.value("select count(*) from process where parent_id is null"), 1, f"{how}: processes without a parent")
+
+
+@test
+def ways_to_start_a_child(t):
+    for how in ("fork", "vfork", "bare", "spawn", "spawnp", "system", "popen"):
+        recorded_child(t, how)
+
+
+@test
+def children_that_cannot_be_recorded(t):
+    kinds = {"prog_child_static": ("gcc", ["-static"]), "prog_child_32": ("gcc", ["-m32"]), "prog_child_musl": ("musl-gcc", [])}
+    tried = 0
+    for name, (compiler, flags) in kinds.items():
+        probe = t.run([compiler, *flags, "-x", "c", "-o", t.path("probe"), "-"], input=b"#include <stdlib.h>\nint main(void) { return 0; }") \
+            if t.run(["sh", "-c", f"command -v {compiler}"]).status == 0 else None
+        if not probe or probe.status or t.run([t.path("probe")]).status:
+            continue
+        tried += 1
+        child = t.program("prog_child.c", *flags, cc=compiler, name=name)
+        for how in ("fork", "vfork", "spawn", "system"):
+            recording = t.same_as_bare([t.program("prog_run.c"), how, child])
+            t.equal((recording.out, recording.err, recording.status), (b"child\n", b"", 4), f"{how} {name}")
+            db = t.imported(recording)
+            notes = [text for (text,) in db.rows("select text from note") if name in text]
+            t.equal(len(notes), 1, f"{how} {name}: notes that name the child")
+            t.equal(db.rows("select end_kind, end_code from process where exe = ?", os.path.realpath(child)), [("exit", 4)], f"{how} {name}: its row")
+    if not tried:
+        t.skip("no program can be built here that cannot be recorded")
+
+
+@test
+def mappings(t):
+    db = t.imported(t.same_as_bare([t.program("prog_maps.c")]))
+    no_loss(t, db)
+    t.equal(db.value("select live_bytes from peak where heap = 'mmap'"), 106596, "peak of mmap")
+    t.equal(db.value("select live_bytes from peak where heap = 'mmap-file'"), 5100, "peak of mmap-file")
+    t.equal(db.value("select coalesce(sum(live_bytes), 0) from live_at_exit where heap = 'mmap'"), 0, "mmap at exit")
+    t.equal(db.value("select coalesce(sum(live_bytes), 0) from live_at_exit where heap = 'mmap-file'"), 5000, "mmap-file at exit")
+
+
+@test
+def mappings_off(t):
+    db = t.imported(t.record([t.program("prog_maps.c")], "--mappings=off"))
+    t.equal(db.value("select count(*) from allocation a join heap h on h.id = a.heap_id where h.kind <> 'host'"), 0, "mapping rows")
+
+
+@test
+def marks(t):
+    recording = t.same_as_bare([t.program("prog_marks.c")])
+    db = t.imported(recording)
+    names = [name for (name,) in db.rows("select name from mark order by id")]
+    t.equal(names, ["begin"] + [f"step {i}" for i in range(5)] + ["end", "x" * 4096], "marks")
+    times = [ns for (ns,) in db.rows("select ts_ns from mark order by id")]
+    t.equal(times, sorted(times), "times of the marks")
+    t.equal(own(db, "main"), (5, 510), "main()")
+    t.equal(live_at_exit(db, "main"), (5, 510), "main() at exit")
+    # Step i's block comes between its mark and the next.
+    for i in range(5):
+        alloc = db.value("select alloc_ns from allocation where size_bytes = ? and stack_id in (select stack_id from site where function = 'main')", 100 + i)
+        t.check(times[i + 1] <= alloc <= times[i + 2], f"block {i} lies between its marks")
+
+
+@test
+def closed_module_and_its_address(t):
+    one = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
+    two = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_two", "-DSIZE=4002", name="plugin_two.so")
+    db = t.imported(t.same_as_bare([t.program("prog_dlclose_reuse.c"), one, two]))
+    no_loss(t, db)
+    t.equal(db.row("select count(distinct function), min(function) from site where allocated_bytes % 4001 = 0 and function like 'allocate%'"), (1, "allocate_one"), "4001")
+    for function, size in (("allocate_one", 4001), ("allocate_two", 4002)):
+        count, total = own(db, function)
+        t.check(count > 0 and total == count * size, f"{function}: {count} blocks, {total} bytes")
+    unloaded = db.rows("select path from module where unload_ns is not null and path like '%plugin_%'")
+    t.check(unloaded, "the closed module has its time")
+
+
+main()

@@ -1,0 +1,64 @@
+"""--sample=BYTES: Poisson sampling gives unbiased estimates of bytes and counts, and says that they are estimates.
+
+Method: fixtures/programs/sizes.c (20000 x 100, 2000 x 1500, 50 x 100000 bytes; 10 MB in all) is recorded R times with a mean of M = 4096 bytes. A block of s
+bytes is kept with probability p = 1 - exp(-s / M) and counts 1 / p, so an estimate over n blocks of s bytes has the expectation n (or n s), and the
+variance n (1 - p) / p blocks. The mean over R runs must lie within z = 4 standard errors of the exact figure: a sound sampler fails one such
+comparison in 16,000; there are six.
+"""
+import math
+
+from tidemark_test import main, test
+
+MEAN = 4096
+FIGURES = {"small": (20000, 100), "medium": (2000, 1500), "large": (50, 100000)}
+
+
+def probability(size):
+    return 1 - math.exp(-size / MEAN)
+
+
+@test
+def estimates_are_unbiased(t):
+    runs = 40 if t.long else 10
+    program = t.program("sizes.c")
+    estimates = {function: [] for function in FIGURES}
+    for i in range(runs):
+        db = t.imported(t.record([program], f"--sample={MEAN}"))
+        t.equal(db.value("select sample_bytes from trace"), MEAN, "sample_bytes")
+        for function, (_, size) in FIGURES.items():
+            count, total = db.row("""select coalesce(sum(weight), 0), coalesce(sum(weight * size_bytes), 0) from allocation a
+                                     join stack_text s on s.stack_id = a.stack_id where s.text like '%' || ?""", function)
+            rows, weight = db.row("select count(*), max(weight) from allocation where size_bytes = ?", size)
+            if rows:
+                t.check(abs(weight - 1 / probability(size)) < 1e-6 / probability(size), f"weight of {size}: {weight}")
+            listed = db.row("select coalesce(sum(allocations), 0), coalesce(sum(allocated_bytes), 0) from site where function = ?", function)
+            t.check(abs(listed[0] - count) <= 1 and abs(listed[1] - total) <= size, f"{function}: the view says {listed}, its rows {count, total}")
+            estimates[function].append((count, total))
+    for function, (n, size) in FIGURES.items():
+        p = probability(size)
+        error = math.sqrt(n * (1 - p) / p / runs)
+        for which, exact, width in ((0, n, error), (1, n * size, error * size)):
+            mean = sum(e[which] for e in estimates[function]) / runs
+            print(f"{function}: {'count' if which == 0 else 'bytes'} {mean:.1f}, exactly {exact}, 4 standard errors {4 * width:.1f}, {runs} runs")
+            t.check(abs(mean - exact) <= 4 * width + exact * 1e-9, f"{function}: the mean of {runs} estimates is {mean}, more than 4 standard errors ({4 * width}) from {exact}")
+    spread = [e[0] for e in estimates["small"]]
+    t.check(len(set(spread)) > 1, "every run gave the same estimate: the generator is not random")
+
+
+@test
+def estimates_are_marked(t):
+    recording = t.record([t.program("sizes.c")], f"--sample={MEAN}")
+    for verb in ("info", "summary", "peak", "leaks"):
+        done = t.ask(verb, recording.trace)
+        t.check("estimate" in (done.text + done.errors).lower() or "sampl" in (done.text + done.errors).lower(), f"{verb} does not say that its figures are estimates")
+
+
+@test
+def exact_without_sampling(t):
+    db = t.imported(t.record([t.program("sizes.c")]))
+    for function, (n, size) in FIGURES.items():
+        t.equal(db.row("select sum(allocations), sum(allocated_bytes) from site where function = ?", function), (n, n * size), function)
+    t.equal(db.value("select count(*) from allocation where weight <> 1"), 0, "rows with a weight")
+
+
+main()
