@@ -20,6 +20,8 @@ static const struct naming_rule rules[] = {
 	{ "temporary", TM_COLUMN_COUNT },
 	{ "created", TM_COLUMN_COUNT },
 	{ "deleted", TM_COLUMN_COUNT },
+	{ "events", TM_COLUMN_COUNT },
+	{ "processes", TM_COLUMN_COUNT },
 	{ "score", TM_COLUMN_SCORE },
 	{ "weight", TM_COLUMN_SCORE },
 	{ "error", TM_COLUMN_SCORE },

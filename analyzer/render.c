@@ -52,6 +52,14 @@ static bool colour_wanted(void) {
 const char *tm_bold(void) { return colour_wanted() ? "\033[1m" : ""; }
 const char *tm_plain(void) { return colour_wanted() ? "\033[0m" : ""; }
 
+int tm_print_title(const char *title) {
+	struct tm_bytes line = TM_BYTES_INIT;
+	tm_put_format(&line, "%s%s%s\n", tm_bold(), title, tm_plain());
+	int rc = tm_write_output(line.data, line.size);
+	tm_bytes_release(&line);
+	return rc ? TM_EXIT_FAILED : 0;
+}
+
 /* Writes what was gathered and empties it. */
 static int flush_row(struct tm_bytes *row) {
 	int rc = row->failed ? -1 : tm_write_output(row->data, row->size);

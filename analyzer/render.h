@@ -25,9 +25,11 @@ struct tm_render_plan {
 	double bar_full;            /* the value of a full bar */
 	const char *const *estimated; /* columns whose table cells are marked with ~, ends with NULL; may be NULL */
 	const char *null_heap;      /* what a table shows for heap NULL; NULL: "-" */
+	const char *named_by;       /* a table shows the column `value` as if it were named by this one; NULL: no */
+	uint64_t rows_max;          /* a table shows that many, and counts the rest; 0: all */
 };
 
-/* Steps the statement to its end. rows may be NULL. */
+/* Steps the statement to its end. *rows: how many there were; may be NULL. */
 int tm_render(sqlite3_stmt *statement, const struct tm_render_plan *plan, uint64_t *rows);
 
 /* The three forms. 0, or -1 when the query failed or standard output cannot be written (nothing is said yet). */
@@ -43,6 +45,9 @@ int tm_write_output(const void *data, size_t n);
 
 /* The columns that a table may fill: COLUMNS, else the terminal's, else 120. */
 size_t tm_terminal_width(void);
+
+/* A line above a table. 0, or TM_EXIT_FAILED. */
+int tm_print_title(const char *title);
 
 /* Escape sequences for a heading, or "" where no colour is wanted. */
 const char *tm_bold(void);

@@ -1,8 +1,9 @@
 /* render_table.c - rows as a table for a person.
  *
  * The first rows are kept until the widths of the columns are known; from then on rows stream through with these widths. A table that is
- * wider than the terminal takes the columns from its widest text columns. Two columns are shown in another way than the query gives them:
- * file and line as one "file:line", and a column `stack` as lines of its own under the row, innermost frame first.
+ * wider than the terminal takes the columns from its widest text columns. Some columns are shown in another way than the query gives them: file
+ * and line as one "file:line", a function without a name as module+offset, `level` as the indentation of a command, and `stack` as lines of its
+ * own under the row, innermost frame first.
  */
 #include "render.h"
 
@@ -18,6 +19,7 @@
 #define ROWS_MEASURED 500
 #define NARROWEST_TEXT 12
 #define BAR_WIDTH 24
+#define INDENT_MAX 16
 #define GAP "  "
 
 struct table_column {
@@ -33,7 +35,7 @@ struct table {
 	sqlite3_stmt *statement;
 	const struct tm_render_plan *plan;
 	struct table_column *columns;
-	int count, stack_index, bar_index;
+	int count, stack_index, bar_index, module_index, offset_index, level_index, named_by_index; /* the indexes are -1 for what the query lacks */
 	struct tm_bytes *cells; /* ROWS_MEASURED rows of count cells and a block for bar and stack */
 	size_t rows;            /* kept in cells */
 	struct tm_bytes line;
@@ -106,6 +108,7 @@ static void add_column(struct table *t, int index, const char *name) {
 	struct table_column *column = &t->columns[t->count++];
 	enum tm_column_kind kind = tm_column_kind(name);
 	*column = (struct table_column){ .index = index, .line_index = -1, .name = name };
+	if (t->plan->named_by && strcmp(name, "value") == 0) kind = TM_COLUMN_TEXT;
 	column->flexible = kind == TM_COLUMN_TEXT || kind == TM_COLUMN_NAME || kind == TM_COLUMN_PATH;
 	column->right = !column->flexible;
 	column->shorten = kind == TM_COLUMN_PATH ? TM_SHORTEN_START : kind == TM_COLUMN_NAME ? TM_SHORTEN_MIDDLE : TM_SHORTEN_END;
@@ -119,6 +122,10 @@ static void plan_columns(struct table *t) {
 		const char *name = sqlite3_column_name(t->statement, i);
 		const char *next = i + 1 < n ? sqlite3_column_name(t->statement, i + 1) : "";
 		if (t->plan->bar_column && strcmp(name, t->plan->bar_column) == 0) t->bar_index = i;
+		if (t->plan->named_by && strcmp(name, t->plan->named_by) == 0) t->named_by_index = i;
+		if (strcmp(name, "module") == 0) t->module_index = i;
+		if (strcmp(name, "module_offset") == 0) t->offset_index = i;
+		if (strcmp(name, "level") == 0) t->level_index = i;
 		if (is_listed(t->plan->hidden, name)) continue;
 		if (strcmp(name, "stack") == 0) {
 			t->stack_index = i;
@@ -159,15 +166,38 @@ static void put_stack(struct table *t, struct tm_bytes *out) {
 	}
 }
 
+/* The module's file name and the offset, for a function without a name. */
+static bool put_module(struct table *t, struct tm_bytes *cell) {
+	const char *path = t->module_index < 0 ? NULL : (const char *)sqlite3_column_text(t->statement, t->module_index);
+	if (!path || t->offset_index < 0) return false;
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+	tm_display_text(cell, name, strlen(name));
+	tm_put_format(cell, "+0x%llx", (unsigned long long)sqlite3_column_int64(t->statement, t->offset_index));
+	return true;
+}
+
+static void put_spaces(struct tm_bytes *out, size_t n) {
+	while (n--) tm_put_raw(out, " ", 1);
+}
+
+static void indent(struct table *t, struct tm_bytes *cell) {
+	int level = sqlite3_column_int(t->statement, t->level_index);
+	if (level > 0) put_spaces(cell, 2 * (size_t)(level < INDENT_MAX ? level : INDENT_MAX));
+}
+
 static void fill_cell(struct table *t, const struct table_column *column, struct tm_bytes *cell) {
 	bool is_null = sqlite3_column_type(t->statement, column->index) == SQLITE_NULL;
+	if (t->level_index >= 0 && strcmp(column->name, "command") == 0) indent(t, cell);
+	if (is_null && strcmp(column->name, "function") == 0 && put_module(t, cell)) return;
 	if (is_null && t->plan->null_heap && strcmp(column->name, "heap") == 0) {
 		tm_put_raw(cell, t->plan->null_heap, strlen(t->plan->null_heap));
 		return;
 	}
 	if (column->estimated && !is_null) tm_put_raw(cell, "~", 1);
 	const char *name = column->line_index < 0 ? column->name : "file";
-	tm_render_value(cell, t->statement, column->index, name);
+	if (t->named_by_index >= 0 && strcmp(name, "value") == 0) name = (const char *)sqlite3_column_text(t->statement, t->named_by_index);
+	tm_render_value(cell, t->statement, column->index, name ? name : "");
 	if (column->line_index < 0 || is_null || sqlite3_column_type(t->statement, column->line_index) == SQLITE_NULL) return;
 	tm_put_format(cell, ":%lld", (long long)sqlite3_column_int64(t->statement, column->line_index));
 }
@@ -204,10 +234,6 @@ static void fit_widths(struct table *t) {
 		if (!widest) return;
 		widest->width--;
 	}
-}
-
-static void put_spaces(struct tm_bytes *out, size_t n) {
-	while (n--) tm_put_raw(out, " ", 1);
 }
 
 static void put_cell(struct table *t, int i, const char *text, size_t n, bool is_last) {
@@ -255,25 +281,35 @@ static int print_kept(struct table *t) {
 	return rc;
 }
 
+static bool is_shown(const struct table *t, uint64_t row) { return !t->plan->rows_max || row < t->plan->rows_max; }
+
+/* Everything behind the rows that were measured: printed as it comes, or only counted. */
+static int stream_rest(struct table *t, int step, uint64_t *rows) {
+	int rc = 0;
+	for (; !rc && step == SQLITE_ROW; step = sqlite3_step(t->statement)) {
+		if (is_shown(t, *rows)) {
+			fill_row(t, row_cells(t, 0));
+			rc = print_row(t, row_cells(t, 0));
+		}
+		++*rows;
+	}
+	return rc || step != SQLITE_DONE ? -1 : 0;
+}
+
 int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, uint64_t *rows) {
-	struct table t = { .statement = statement, .plan = plan, .stack_index = -1, .bar_index = -1 };
+	struct table t = { .statement = statement, .plan = plan, .stack_index = -1, .bar_index = -1, .module_index = -1, .offset_index = -1,
+			   .level_index = -1, .named_by_index = -1 };
 	size_t columns = (size_t)sqlite3_column_count(statement);
-	int step, rc = -1;
+	int step = SQLITE_DONE, rc = -1;
 	*rows = 0;
 	t.columns = calloc(columns + 1, sizeof(*t.columns));
 	t.cells = calloc(ROWS_MEASURED * (columns + 1), sizeof(*t.cells));
 	if (!t.columns || !t.cells) goto out;
 	plan_columns(&t);
-	while (t.rows < ROWS_MEASURED && (step = sqlite3_step(statement)) == SQLITE_ROW) fill_row(&t, row_cells(&t, t.rows++));
+	while ((step = sqlite3_step(statement)) == SQLITE_ROW && t.rows < ROWS_MEASURED && is_shown(&t, t.rows)) fill_row(&t, row_cells(&t, t.rows++));
 	*rows = t.rows;
 	rc = print_kept(&t);
-	/* One row of cells serves all the rows that follow. */
-	while (!rc && t.rows == ROWS_MEASURED && (step = sqlite3_step(statement)) == SQLITE_ROW) {
-		fill_row(&t, row_cells(&t, 0));
-		rc = print_row(&t, row_cells(&t, 0));
-		++*rows;
-	}
-	if (!rc && step != SQLITE_DONE) rc = -1;
+	if (!rc) rc = stream_rest(&t, step, rows);
 out:
 	for (size_t i = 0; t.cells && i < ROWS_MEASURED * (columns + 1); i++) tm_bytes_release(&t.cells[i]);
 	tm_bytes_release(&t.line);

@@ -1,0 +1,56 @@
+/* cmd_export.c - `tidemark export chrome|folded`: opens the output, lets one of the export_*.c write it, and gives it its name. */
+#include <stdio.h>
+#include <string.h>
+
+#include "export.h"
+#include "listing.h"
+#include "talk.h"
+#include "verbs.h"
+
+static const struct tm_usage usage = {
+	.verb = "export",
+	.operands = "chrome|folded DB|TRACE -o FILE",
+	.description =
+		"chrome   a trace for ui.perfetto.dev or chrome://tracing: counters of live bytes for each heap, RSS and other samples, marks, steps\n"
+		"         and scopes; process ids are rank + 1 where ranks are known\n"
+		"folded   collapsed stacks, one `main;load;parse 4096` a line, for flame graphs; all root heaps unless --heap names one. --value=peak\n"
+		"         is what was live at the peak of each process, with --heap at the peak of that heap\n"
+		"With --from and --to a chrome trace has what lies in that window; a folded one counts the blocks allocated in it, or for peak what\n"
+		"was live at the highest level within it.\n",
+	.examples = "tidemark export folded run.db -o run.folded && flamegraph.pl run.folded > run.svg\n"
+		    "tidemark export folded run.db --value=leaked --heap=malloc -o -\n"
+		    "tidemark export chrome run.db -o run.json.gz\n",
+	.options = TM_OPTION_OUTPUT | TM_OPTION_VALUE | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_FROM | TM_OPTION_TO | TM_OPTION_MAX_EVENTS |
+		   TM_OPTION_GZIP | TM_OPTION_FORCE,
+	.operands_min = 2,
+	.operands_max = 2,
+};
+
+static const struct {
+	const char *name;
+	int (*write)(const struct tm_database *d, const struct tm_options *o, struct tm_output *out);
+} forms[] = { { "chrome", tm_export_chrome }, { "folded", tm_export_folded } };
+#define FORM_COUNT (sizeof(forms) / sizeof(forms[0]))
+
+static bool ends_in_gz(const char *path) {
+	size_t n = strlen(path);
+	return n > 3 && strcmp(path + n - 3, ".gz") == 0;
+}
+
+int tm_cmd_export(int argc, char **argv) {
+	struct tm_options o;
+	struct tm_database d;
+	struct tm_output out;
+	size_t form = 0;
+	int status = tm_options_parse(&o, &usage, argc, argv);
+	if (status != TM_OPTIONS_GO) return status;
+	while (form < FORM_COUNT && strcmp(forms[form].name, o.operands[0]) != 0) form++;
+	if (form == FORM_COUNT) return tm_misuse("export", "unknown format '%s', there are chrome and folded", o.operands[0]);
+	if (!o.output) return tm_misuse("export", "-o FILE says where to write; - is standard output");
+	status = tm_database_open(&d, o.operands[1]);
+	if (!status) status = tm_listing_check(&d, &o);
+	if (!status) status = tm_output_open(&out, o.output, o.gzip || ends_in_gz(o.output), o.force);
+	if (!status) status = tm_output_close(&out, forms[form].write(&d, &o, &out));
+	tm_database_close(&d);
+	return status;
+}

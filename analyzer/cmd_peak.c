@@ -1,0 +1,84 @@
+/* cmd_peak.c - `tidemark peak`: when memory was highest, and which call sites made it up.
+ *
+ * The view peak has one row for each heap and one (heap NULL) for each process over its root heaps; peak_site has the call stacks behind each
+ * heap's peak. Within a window, and for samples whose error is wanted, the allocations are scanned instead (scans.h).
+ */
+#include "listing.h"
+#include "scans.h"
+#include "verbs.h"
+
+static const struct tm_usage usage = {
+	.verb = "peak",
+	.operands = "DB|TRACE",
+	.description = "Shows the most bytes that were live at once: for each process over its root heaps, heap '(all)', and for each heap (view peak); a table\n"
+		       "goes on with the call stacks that made up the peak of each heap (view peak_site), which --sites lists alone, in any format. With\n"
+		       "--from or --to it is the highest level within that window.\n",
+	.examples = "tidemark peak run.db\n"
+		    "tidemark peak run.db --sites --heap=malloc --format=json\n"
+		    "tidemark peak run.db --from=mark:loaded --to=exit\n",
+	.options = TM_OPTIONS_LISTING | TM_OPTION_SITES | TM_OPTION_STACK,
+	.operands_min = 1,
+	.operands_max = 1,
+};
+
+/* The standard error of an estimated peak, from the samples that were live then. */
+#define RELATIVE_ERROR                                                                                                               \
+	"*, (SELECT round(sqrt(" TM_SQL_VARIANCE ") / v.live_bytes, 4)\n"                                                            \
+	"     FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id\n"                                                             \
+	"     WHERE a.process_id = v.process_id AND (h.name = v.heap OR (v.heap IS NULL AND h.is_root))\n"                           \
+	"     AND a.alloc_ns <= v.ts_ns AND (a.free_ns IS NULL OR a.free_ns > v.ts_ns)) AS relative_error"
+
+static int list_peaks(const struct tm_database *d, const struct tm_options *o) {
+	char *with = NULL;
+	struct tm_options options = *o;
+	options.stack = false; /* a peak has no stack; its sites have */
+	if (tm_has_window(o)) {
+		sqlite3_str *sql = sqlite3_str_new(d->handle);
+		tm_sql_highest(sql, d, o);
+		with = sqlite3_str_finish(sql);
+	}
+	struct tm_listing listing = {
+		.with = with,
+		.columns = d->estimated ? RELATIVE_ERROR : NULL,
+		.source = with ? "highest AS v" : d->estimated ? "peak AS v" : "peak",
+		.order = "process_id, heap IS NOT NULL, live_bytes DESC, heap",
+		.has_heap = true,
+		.nothing = "nothing was ever live",
+		.estimated = { "live_bytes", "live_count" },
+		.null_heap = "(all)",
+	};
+	int status = tm_listing_run(d, &options, &listing);
+	sqlite3_free(with);
+	return status;
+}
+
+typedef int lister(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l);
+
+static int list_sites(const struct tm_database *d, const struct tm_options *o, lister *list) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	if (tm_has_window(o) || d->estimated) tm_sql_live_at_peak(sql, d, o);
+	char *with = sqlite3_str_finish(sql);
+	struct tm_listing listing = {
+		.with = with,
+		.source = with ? "live" : "peak_site",
+		/* A stack that is live only at the peak of the process belongs to another question. */
+		.where = with ? NULL : "(live_count > 0 OR live_bytes > 0)",
+		.order = "live_bytes DESC, process_id, heap, stack_id",
+		.has_heap = true,
+		.title = "what was live at the peak of each heap, by call stack",
+		.nothing = "nothing",
+		.hidden = { "process_peak_bytes", "process_peak_count" },
+		.estimated = { "live_bytes", "live_count" },
+	};
+	int status = list(d, o, &listing);
+	sqlite3_free(with);
+	return status;
+}
+
+static int answer(const struct tm_database *d, const struct tm_options *o) {
+	if (o->sites) return list_sites(d, o, tm_listing_run);
+	int status = list_peaks(d, o);
+	return status ? status : list_sites(d, o, tm_listing_also);
+}
+
+int tm_cmd_peak(int argc, char **argv) { return tm_answer(&usage, argc, argv, answer); }

@@ -1,0 +1,69 @@
+/* cmd_processes.c - `tidemark processes`: every process of the recording, as a tree, with its rank, its end and its peak.
+ *
+ * A row's place in the tree is the path of ids from its root, padded so that text order is tree order; ranks come before ids, so that the processes
+ * of an MPI job stand in the order of their ranks. A process whose parent is not in the database is a root.
+ */
+#include "listing.h"
+#include "talk.h"
+#include "verbs.h"
+
+static const struct tm_usage usage = {
+	.verb = "processes",
+	.operands = "DB|TRACE",
+	.description = "Lists the processes of the recording in the order of their tree: who started whom, ranks, when and how each one ended, the peak and\n"
+		       "what was live at exit (over its root heaps, or of the heap that --heap names). With --from or --to only processes that were alive\n"
+		       "in that window are listed.\n",
+	.examples = "tidemark processes run.db\n"
+		    "tidemark processes run.db --sort=peak_bytes --limit=8\n"
+		    "tidemark processes run.db --format=json --process=rank:0\n",
+	.options = TM_OPTIONS_LISTING,
+	.operands_min = 1,
+	.operands_max = 1,
+};
+
+#define PLACE "printf('%%010d.%%010d', coalesce(p.rank, 9999999999), p.id)"
+
+static char *window_condition(const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	if (o->from.kind != TM_TIME_UNSET) {
+		sqlite3_str_appendall(sql, "p.end_ns >= ");
+		tm_time_point_sql(sql, &o->from, "p.id", o->heap);
+	}
+	if (o->to.kind != TM_TIME_UNSET) {
+		sqlite3_str_appendall(sql, o->from.kind != TM_TIME_UNSET ? " AND p.start_ns <= " : "p.start_ns <= ");
+		tm_time_point_sql(sql, &o->to, "p.id", o->heap);
+	}
+	return sqlite3_str_finish(sql);
+}
+
+static int answer(const struct tm_database *d, const struct tm_options *o) {
+	char *with = sqlite3_mprintf("RECURSIVE tree(id, level, place) AS (\n"
+				     "  SELECT p.id, 0, " PLACE " FROM process AS p\n"
+				     "  WHERE p.parent_id IS NULL OR p.parent_id NOT IN (SELECT id FROM process)\n"
+				     "  UNION ALL\n"
+				     "  SELECT p.id, t.level + 1, t.place || '/' || " PLACE "\n"
+				     "  FROM tree AS t JOIN process AS p ON p.parent_id = t.id)");
+	char *source = sqlite3_mprintf("process AS p LEFT JOIN tree ON tree.id = p.id\n"
+				       "LEFT JOIN heap_summary AS k ON k.process_id = p.id AND k.heap IS %Q",
+				       o->heap);
+	char *where = window_condition(d, o);
+	struct tm_listing listing = {
+		.with = with,
+		.columns = "p.*, tree.level, k.peak_ns, k.peak_bytes, k.live_at_exit_bytes, k.live_at_exit_count, k.allocations",
+		.source = source,
+		.where = where,
+		.order = "tree.place, p.id",
+		.process = "p.id",
+		.nothing = "no process",
+		.hidden = { "trace_id", "parent_id", "local_rank", "world_size", "host", "exe", "exit_ns", "forked", "execed", "recorded", "inherited_frees",
+			    "peak_ns", "live_at_exit_count" },
+		.estimated = { "peak_bytes", "live_at_exit_bytes", "allocations" },
+	};
+	int status = with && source ? tm_listing_run(d, o, &listing) : TM_EXIT_FAILED;
+	sqlite3_free(where);
+	sqlite3_free(source);
+	sqlite3_free(with);
+	return status;
+}
+
+int tm_cmd_processes(int argc, char **argv) { return tm_answer(&usage, argc, argv, answer); }

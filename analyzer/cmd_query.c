@@ -1,0 +1,211 @@
+/* cmd_query.c - `tidemark query`: SQL from the command line, a file, standard input or a prompt.
+ *
+ * The database is read-only in three ways: it is opened so, an authorizer lets only reading statements be prepared, and nothing else can be
+ * attached. Ctrl-C stops the running query; at the prompt it leaves the prompt standing.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "display_text.h"
+#include "listing.h"
+#include "talk.h"
+#include "verbs.h"
+
+static const struct tm_usage usage = {
+	.verb = "query",
+	.operands = "DB|TRACE ['SELECT ...'|FILE|-]",
+	.description = "Runs SQL against the database, read-only. The query is given in quotes, or comes from a file or, for -, from standard input. Without\n"
+		       "one there is a prompt, where statements end in ';' and .help lists what else is understood. README.md and `.schema NAME` describe\n"
+		       "the views; times are ns since the start, sizes bytes.\n",
+	.examples = "tidemark query run.db 'SELECT heap, live_bytes FROM peak'\n"
+		    "tidemark leaks run.db --sql | tidemark query run.db - --format=csv\n"
+		    "tidemark query run.db questions.sql --format=json\n"
+		    "tidemark query run.db\n",
+	.options = TM_OPTION_FORMAT,
+	.operands_min = 1,
+	.operands_max = 2,
+};
+
+static sqlite3 *volatile interruptible; /* what Ctrl-C stops */
+
+static void on_interrupt(int signal_number) {
+	(void)signal_number;
+	sqlite3 *handle = interruptible;
+	if (handle) sqlite3_interrupt(handle);
+}
+
+/* Catches Ctrl-C without restarting read(), so that it also ends a half-typed line. */
+static void catch_interrupts(sqlite3 *handle) {
+	struct sigaction action = { .sa_handler = on_interrupt };
+	interruptible = handle;
+	sigaction(SIGINT, &action, NULL);
+}
+
+static int authorize(void *unused, int action, const char *first, const char *second, const char *database, const char *trigger) {
+	static const char *const pragmas[] = { "table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "function_list",
+					       "compile_options", "database_list", NULL };
+	(void)unused, (void)database, (void)trigger;
+	switch (action) {
+	case SQLITE_SELECT:
+	case SQLITE_READ:
+	case SQLITE_RECURSIVE:
+		return SQLITE_OK;
+	case SQLITE_FUNCTION:
+		return second && sqlite3_stricmp(second, "load_extension") == 0 ? SQLITE_DENY : SQLITE_OK;
+	case SQLITE_PRAGMA:
+		for (int i = 0; pragmas[i]; i++) {
+			if (first && sqlite3_stricmp(first, pragmas[i]) == 0) return SQLITE_OK;
+		}
+		return SQLITE_DENY;
+	default:
+		return SQLITE_DENY;
+	}
+}
+
+static int refuse(sqlite3 *handle) {
+	if (sqlite3_errcode(handle) == SQLITE_AUTH) return tm_fail("cannot run the query: only reading is allowed here (%s)", sqlite3_errmsg(handle));
+	return tm_fail("cannot run the query: %s", sqlite3_errmsg(handle));
+}
+
+/* Runs every statement of the text, and stops at the first that fails. */
+static int run_text(const struct tm_database *d, const struct tm_options *o, const char *text) {
+	struct tm_render_plan plan = { .format = o->format };
+	const char *rest = text;
+	int status = 0;
+	while (!status && *rest) {
+		sqlite3_stmt *statement;
+		uint64_t rows;
+		if (sqlite3_prepare_v2(d->handle, rest, -1, &statement, &rest) != SQLITE_OK) return refuse(d->handle);
+		if (!statement) continue; /* white space or a comment */
+		status = tm_render(statement, &plan, &rows);
+		sqlite3_finalize(statement);
+		if (!status && o->format == TM_FORMAT_TABLE && !rows) printf("no rows\n");
+	}
+	return status;
+}
+
+/* All of a file as text, NUL-terminated; NULL after saying why. */
+static char *read_all(FILE *file, const char *name) {
+	char *text = NULL;
+	size_t size = 0;
+	errno = 0;
+	ssize_t n = getdelim(&text, &size, '\0', file);
+	if (n < 0 && (ferror(file) || errno)) {
+		tm_fail("cannot read '%s': %s", name, strerror(errno));
+		free(text);
+		return NULL;
+	}
+	return n < 0 ? (free(text), strdup("")) : text;
+}
+
+static int run_file(const struct tm_database *d, const struct tm_options *o, const char *path) {
+	FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+	if (!file) return tm_fail("cannot open '%s': %s", path, strerror(errno));
+	char *text = read_all(file, path);
+	int status = text ? run_text(d, o, text) : TM_EXIT_FAILED;
+	if (file != stdin) fclose(file);
+	free(text);
+	return status;
+}
+
+/* Shows what a query of names and texts finds. */
+static int run_words(const struct tm_database *d, const char *sql) {
+	sqlite3_stmt *statement;
+	int status = tm_database_prepare(d, sql, &statement);
+	while (!status && sqlite3_step(statement) == SQLITE_ROW) printf("%s\n", sqlite3_column_text(statement, 0));
+	sqlite3_finalize(statement);
+	return status;
+}
+
+/* Understands a line that begins with a dot. true: the prompt is done. */
+static bool run_dot(const struct tm_database *d, char *line) {
+	line[strcspn(line, "\r\n")] = '\0';
+	char *word = strtok(line, " \t"), *name = strtok(NULL, " \t");
+	if (strcmp(word, ".quit") == 0 || strcmp(word, ".exit") == 0) return true;
+	if (strcmp(word, ".views") == 0) run_words(d, "SELECT name FROM sqlite_schema WHERE type = 'view' ORDER BY name");
+	else if (strcmp(word, ".tables") == 0) run_words(d, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name");
+	else if (strcmp(word, ".schema") == 0) {
+		char *sql = name ? sqlite3_mprintf("SELECT sql || ';' FROM sqlite_schema WHERE name = %Q AND sql IS NOT NULL", name)
+				 : sqlite3_mprintf("SELECT sql || ';' FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name");
+		run_words(d, sql);
+		sqlite3_free(sql);
+	} else {
+		printf(".views         what reports show, and the best place to ask\n"
+		       ".tables        what import filled\n"
+		       ".schema NAME   the columns of a table, or the query of a view\n"
+		       ".quit          leave; so does the end of input\n"
+		       "Anything else is SQL up to a ';'.\n");
+	}
+	return false;
+}
+
+static void prompt(const char *text) {
+	fputs(text, stdout);
+	fflush(stdout);
+}
+
+/* Reads statements from the terminal until it ends. A failed statement has been reported and is not the end. */
+static int converse(const struct tm_database *d, const struct tm_options *o) {
+	char *line = NULL, *text = NULL;
+	size_t line_size = 0;
+	printf("%s - SQL ending in ';', .help for help, .quit to leave\n", d->path);
+	for (prompt("tidemark> ");;) {
+		if (getline(&line, &line_size, stdin) < 0) {
+			if (errno != EINTR || feof(stdin)) break;
+			clearerr(stdin);
+			sqlite3_free(text);
+			text = NULL;
+			prompt("\ntidemark> ");
+			continue;
+		}
+		if (!text && line[0] == '.') {
+			if (run_dot(d, line)) break;
+			prompt("tidemark> ");
+			continue;
+		}
+		char *longer = sqlite3_mprintf("%s%s", text ? text : "", line);
+		sqlite3_free(text);
+		text = longer;
+		if (!text || !sqlite3_complete(text)) {
+			prompt(text && strspn(text, " \t\r\n") == strlen(text) ? "tidemark> " : "     ...> ");
+			if (text && strspn(text, " \t\r\n") == strlen(text)) text[0] = '\0';
+			continue;
+		}
+		run_text(d, o, text);
+		sqlite3_free(text);
+		text = NULL;
+		prompt("tidemark> ");
+	}
+	putchar('\n');
+	sqlite3_free(text);
+	free(line);
+	return TM_EXIT_DONE;
+}
+
+/* A word that names a file is a file; nothing that is SQL does. */
+static bool names_file(const char *operand) {
+	struct stat status;
+	size_t n = strlen(operand);
+	if (strcmp(operand, "-") == 0) return true;
+	if (n > 4 && strcmp(operand + n - 4, ".sql") == 0 && !strchr(operand, ' ')) return true;
+	return stat(operand, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+static int answer(const struct tm_database *d, const struct tm_options *o) {
+	const char *operand = o->operand_count > 1 ? o->operands[1] : NULL;
+	sqlite3_set_authorizer(d->handle, authorize, NULL);
+	catch_interrupts(d->handle);
+	int status;
+	if (operand) status = names_file(operand) ? run_file(d, o, operand) : run_text(d, o, operand);
+	else status = isatty(STDIN_FILENO) ? converse(d, o) : run_file(d, o, "-");
+	signal(SIGINT, SIG_DFL);
+	interruptible = NULL;
+	return status;
+}
+
+int tm_cmd_query(int argc, char **argv) { return tm_answer(&usage, argc, argv, answer); }

@@ -1,0 +1,79 @@
+/* cmd_snapshot.c - `tidemark snapshot --at T`: what was live at an instant, by call site.
+ *
+ * The instants that import kept (exit, end, the peaks) are read from their aggregates. Any other instant is answered exactly by one pass over the
+ * allocations: a block is live from its alloc_ns on, and no longer at its free_ns.
+ */
+#include "listing.h"
+#include "scans.h"
+#include "talk.h"
+#include "verbs.h"
+
+static const struct tm_usage usage = {
+	.verb = "snapshot",
+	.operands = "DB|TRACE --at T",
+	.description = "Lists what was live at an instant, by call stack, largest first. `exit`, `end` and `peak` are each process' own: one listing shows\n"
+		       "all ranks at their peaks. With --heap, `peak` is the peak of that heap. With --from or --to only blocks that were allocated in that\n"
+		       "window are counted, so that --from=10s --at=20s shows what was made in between and is still there.\n",
+	.examples = "tidemark snapshot run.db --at 12.5s\n"
+		    "tidemark snapshot run.db --at peak --process=rank:0 --stack\n"
+		    "tidemark snapshot run.db --at mark:loaded --format=csv\n",
+	.options = TM_OPTIONS_LISTING | TM_OPTION_AT | TM_OPTION_STACK,
+	.operands_min = 1,
+	.operands_max = 1,
+};
+
+/* The label of a kept snapshot for this instant, or NULL. */
+static const char *kept_label(const struct tm_options *o) {
+	switch (o->at.kind) {
+	case TM_TIME_EXIT:
+		return "exit";
+	case TM_TIME_END:
+		return "end";
+	case TM_TIME_PEAK:
+		return o->heap ? "peak" : "process-peak";
+	default:
+		return NULL;
+	}
+}
+
+static void put_kept(sqlite3_str *sql, const char *label) {
+	sqlite3_str_appendf(sql,
+			    "live AS (\n  SELECT n.process_id, h.name AS heap, k.stack_id, k.live_bytes, k.live_count, s.function, s.file, s.line,\n"
+			    "         s.module, s.module_offset, h.estimated\n"
+			    "  FROM snapshot AS n JOIN snapshot_stack AS k ON k.snapshot_id = n.id JOIN heap AS h ON h.id = n.heap_id\n"
+			    "  LEFT JOIN site AS s ON s.process_id = n.process_id AND s.heap = h.name AND s.stack_id = k.stack_id\n"
+			    "  WHERE n.label = %Q)",
+			    label);
+}
+
+static int answer(const struct tm_database *d, const struct tm_options *o) {
+	const char *label = tm_has_window(o) || d->estimated ? NULL : kept_label(o);
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	if (label) {
+		put_kept(sql, label);
+	} else {
+		tm_sql_instants(sql, o, &o->at);
+		sqlite3_str_appendall(sql, ",\n");
+		tm_sql_live(sql, d, "instant", o);
+	}
+	char *with = sqlite3_str_finish(sql);
+	struct tm_listing listing = {
+		.with = with,
+		.source = "live",
+		.order = "live_bytes DESC, process_id, heap, stack_id",
+		.has_heap = true,
+		.nothing = "nothing was live then",
+		.estimated = { "live_bytes", "live_count" },
+	};
+	int status = tm_listing_run(d, o, &listing);
+	sqlite3_free(with);
+	return status;
+}
+
+int tm_cmd_snapshot(int argc, char **argv) {
+	struct tm_options o;
+	int status = tm_options_parse(&o, &usage, argc, argv);
+	if (status != TM_OPTIONS_GO) return status;
+	if (o.at.kind == TM_TIME_UNSET) return tm_misuse("snapshot", "--at says which instant is wanted: 12.5s, peak, exit, end, mark:NAME");
+	return tm_answer(&usage, argc, argv, answer);
+}

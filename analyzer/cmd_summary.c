@@ -1,0 +1,130 @@
+/* cmd_summary.c - `tidemark summary`: one page about a recording.
+ *
+ * The page is a few short listings, each a query of its own; heap_summary is the one that JSON and CSV give. What was lost or noted comes last and
+ * only where there is something.
+ */
+#include "listing.h"
+#include "scans.h"
+#include "verbs.h"
+
+static const struct tm_usage usage = {
+	.verb = "summary",
+	.operands = "DB|TRACE",
+	.description = "Shows one page: what was recorded, its processes, each heap's allocations, peak and what was live at exit, the call stacks behind\n"
+		       "these, and what was lost or noted. JSON and CSV have one row for each heap and, with heap null, each process (view heap_summary).\n",
+	.examples = "tidemark summary run.tmk\n"
+		    "tidemark summary run.db --process=rank:0\n"
+		    "tidemark summary run.db --format=json\n",
+	.options = TM_OPTION_FORMAT | TM_OPTION_LIMIT | TM_OPTION_SORT | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_SQL,
+	.operands_min = 1,
+	.operands_max = 1,
+};
+
+#define SITES_SHOWN 5
+
+static const struct tm_listing heaps = {
+	.source = "heap_summary",
+	.order = "process_id, heap IS NOT NULL, peak_bytes DESC, heap",
+	.has_heap = true,
+	.title = "heaps",
+	.nothing = "nothing was allocated",
+	.hidden = { "peak_count", "freed_bytes", "temporary_bytes", "live_at_end_bytes", "live_at_end_count", "peak_ns" },
+	.estimated = { "allocations", "allocated_bytes", "frees", "temporary", "peak_bytes", "live_at_exit_bytes", "live_at_exit_count" },
+	.null_heap = "(all)",
+};
+
+/* The same with the standard errors of what was allocated and of what was live at exit. */
+#define VARIANCE_WHERE(condition)                                                                                                    \
+	"(SELECT sqrt(" TM_SQL_VARIANCE ") FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id JOIN process AS p ON p.id = a.process_id\n" \
+	"     WHERE a.process_id = v.process_id AND (h.name = v.heap OR (v.heap IS NULL AND h.is_root)) AND " condition ")"
+#define WITH_ERRORS                                                                                                                  \
+	"*, round(" VARIANCE_WHERE("1") " / v.allocated_bytes, 4) AS allocated_relative_error,\n"                                     \
+	"  round(" VARIANCE_WHERE("a.alloc_ns <= v.peak_ns AND (a.free_ns IS NULL OR a.free_ns > v.peak_ns)")                         \
+	" / v.peak_bytes, 4) AS peak_relative_error,\n"                                                                               \
+	"  round(" VARIANCE_WHERE("a.alloc_ns <= p.exit_ns AND (a.free_ns IS NULL OR a.free_ns > p.exit_ns)")                         \
+	" / v.live_at_exit_bytes, 4) AS exit_relative_error"
+
+static const struct tm_listing recordings = {
+	.columns = "command, host, job, events, file_bytes, end_ns AS duration_ns, sample_bytes, complete, cut_reason",
+	.source = "trace",
+	.order = "id",
+	.process = "",
+	.title = "recording",
+	.nothing = "no trace",
+};
+
+static const struct tm_listing processes = {
+	.columns = "p.id, p.pid, p.rank, p.command, p.start_ns, p.end_ns, p.end_kind, p.end_code, k.peak_bytes, k.live_at_exit_bytes",
+	.source = "process AS p LEFT JOIN heap_summary AS k ON k.process_id = p.id AND k.heap IS NULL",
+	.order = "k.peak_bytes DESC, p.id",
+	.process = "p.id",
+	.title = "processes, largest peak first",
+	.nothing = "no process",
+	.estimated = { "peak_bytes", "live_at_exit_bytes" },
+};
+
+static const struct tm_listing peak_sites = {
+	.source = "peak_site",
+	.where = "(live_count > 0 OR live_bytes > 0)",
+	.order = "live_bytes DESC, process_id, heap, stack_id",
+	.has_heap = true,
+	.title = "live at the peak of each heap, by call stack",
+	.nothing = "nothing",
+	.hidden = { "process_peak_bytes", "process_peak_count" },
+	.estimated = { "live_bytes", "live_count" },
+};
+
+static const struct tm_listing leaks = {
+	.source = "live_at_exit",
+	.order = "live_bytes DESC, process_id, heap, stack_id",
+	.has_heap = true,
+	.title = "live at exit, by call stack",
+	.nothing = "nothing",
+	.estimated = { "live_bytes", "live_count" },
+};
+
+static const struct tm_listing losses = {
+	.columns = "process_id, kind, sum(count) AS count, sum(bytes) AS bytes, reason",
+	.source = "loss",
+	.order = "count DESC",
+	.title = "lost: these happened and are not in the numbers above",
+};
+
+static const struct tm_listing notes = {
+	.columns = "process_id, ts_ns, kind, text",
+	.source = "note",
+	.order = "ts_ns, kind, text",
+	.title = "notes",
+};
+
+static const struct tm_listing alerts = {
+	.columns = "process_id, ts_ns, rule, value",
+	.source = "alert",
+	.order = "ts_ns, rule",
+	.title = "alerts",
+};
+
+static int list_page(const struct tm_database *d, const struct tm_options *o) {
+	struct tm_options few = *o;
+	if (o->limit == TM_LIMIT_UNSET) few.limit = SITES_SHOWN;
+	int status = tm_listing_also(d, o, &recordings);
+	if (!status && d->processes > 1) status = tm_listing_also(d, &few, &processes);
+	if (!status) status = tm_listing_also(d, &few, &peak_sites);
+	if (!status) status = tm_listing_also(d, &few, &leaks);
+	if (!status && tm_database_integer(d, "SELECT 1 FROM loss LIMIT 1", 0)) status = tm_listing_also(d, o, &losses);
+	if (!status && tm_database_integer(d, "SELECT 1 FROM alert LIMIT 1", 0)) status = tm_listing_also(d, o, &alerts);
+	if (!status && tm_database_integer(d, "SELECT 1 FROM note LIMIT 1", 0)) status = tm_listing_also(d, o, &notes);
+	return status;
+}
+
+static int answer(const struct tm_database *d, const struct tm_options *o) {
+	struct tm_listing listing = heaps;
+	if (d->estimated) {
+		listing.columns = WITH_ERRORS;
+		listing.source = "heap_summary AS v";
+	}
+	int status = tm_listing_run(d, o, &listing);
+	return status ? status : list_page(d, o);
+}
+
+int tm_cmd_summary(int argc, char **argv) { return tm_answer(&usage, argc, argv, answer); }

@@ -1,0 +1,84 @@
+/* cmd_timeline.c - `tidemark timeline`: live bytes over time.
+ *
+ * The view memory_timeline keeps the lowest, highest and last value of some thousand stretches, at their true times. A table shows fewer and wider
+ * stretches, each by its highest value; a window begins with the value that held when it opened.
+ */
+#include "listing.h"
+#include "scans.h"
+#include "verbs.h"
+
+#define TABLE_BUCKETS 40
+
+static const struct tm_usage usage = {
+	.verb = "timeline",
+	.operands = "DB|TRACE",
+	.description = "Shows live bytes over time (view memory_timeline); a value holds until the next row of its process and heap. JSON and CSV have every\n"
+		       "stored row, heap null being the whole process; a table has the whole process, or the heap that --heap names, in 40 stretches of\n"
+		       "time, each with its highest value.\n",
+	.examples = "tidemark timeline run.db\n"
+		    "tidemark timeline run.db --heap=mmap --buckets=100\n"
+		    "tidemark timeline run.db --from=10s --to=exit --format=csv\n",
+	.options = TM_OPTIONS_LISTING | TM_OPTION_BUCKETS,
+	.operands_min = 1,
+	.operands_max = 1,
+};
+
+/* Common table expression `piece`: the rows of the timeline that hold somewhere in the window, none before its start. */
+static void put_pieces(sqlite3_str *sql, const struct tm_options *o) {
+	sqlite3_str_appendall(sql, "bound AS (\n  SELECT p.id, ");
+	if (o->from.kind == TM_TIME_UNSET) sqlite3_str_appendall(sql, "p.start_ns");
+	else tm_time_point_sql(sql, &o->from, "p.id", o->heap);
+	sqlite3_str_appendall(sql, " AS from_ns, ");
+	if (o->to.kind == TM_TIME_UNSET) sqlite3_str_appendall(sql, "p.end_ns");
+	else tm_time_point_sql(sql, &o->to, "p.id", o->heap);
+	sqlite3_str_appendall(sql, " AS to_ns, p.end_ns\n  FROM process AS p),\n"
+				   "held AS (\n  SELECT *, lead(ts_ns) OVER (PARTITION BY process_id, heap ORDER BY ts_ns) AS next_ns FROM memory_timeline),\n"
+				   "piece AS (\n  SELECT t.process_id, t.heap, max(t.ts_ns, b.from_ns) AS ts_ns, t.live_bytes, t.live_count, t.estimated\n"
+				   "  FROM held AS t JOIN bound AS b ON b.id = t.process_id\n"
+				   "  WHERE t.ts_ns <= b.to_ns AND (t.next_ns > b.from_ns OR t.next_ns IS NULL)\n"
+				   "  AND b.from_ns <= min(b.to_ns, b.end_ns))");
+}
+
+/* Common table expression `stretch`: the highest row of each of n equal parts of the time that the source covers. */
+static void put_stretches(sqlite3_str *sql, const char *source, int64_t n) {
+	sqlite3_str_appendf(sql,
+			    "extent AS MATERIALIZED (\n  SELECT process_id, min(ts_ns) AS first_ns, (max(ts_ns) - min(ts_ns)) / %lld + 1 AS width_ns\n"
+			    "  FROM %s GROUP BY process_id),\n"
+			    "stretch AS (\n  SELECT t.process_id, t.heap, t.ts_ns, max(t.live_bytes) AS live_bytes, t.live_count, t.estimated\n"
+			    "  FROM %s AS t JOIN extent AS e ON e.process_id = t.process_id\n"
+			    "  GROUP BY t.process_id, t.heap, (t.ts_ns - e.first_ns) / e.width_ns)",
+			    n, source, source);
+}
+
+static int answer(const struct tm_database *d, const struct tm_options *o) {
+	bool is_table = o->format == TM_FORMAT_TABLE, windowed = tm_has_window(o);
+	int64_t buckets = o->buckets != TM_LIMIT_UNSET ? o->buckets : is_table ? TABLE_BUCKETS : 0;
+	const char *source = "memory_timeline";
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	if (windowed) {
+		put_pieces(sql, o);
+		source = "piece";
+	}
+	if (buckets) {
+		if (windowed) sqlite3_str_appendall(sql, ",\n");
+		put_stretches(sql, source, buckets);
+		source = "stretch";
+	}
+	char *with = sqlite3_str_finish(sql);
+	struct tm_listing listing = {
+		.with = with,
+		.source = source,
+		.where = is_table && !o->heap ? "heap IS NULL" : NULL,
+		.order = "process_id, heap, ts_ns",
+		.has_heap = true,
+		.nothing = "nothing was live",
+		.bar_column = "live_bytes",
+		.estimated = { "live_bytes", "live_count" },
+		.null_heap = "(all)",
+	};
+	int status = tm_listing_run(d, o, &listing);
+	sqlite3_free(with);
+	return status;
+}
+
+int tm_cmd_timeline(int argc, char **argv) { return tm_answer(&usage, argc, argv, answer); }

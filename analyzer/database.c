@@ -1,0 +1,146 @@
+/* database.c - opens what a command was given, importing a trace first where it has to.
+ *
+ * The database is opened read-only and treated as a stranger's file: its schema may not call anything beyond harmless functions, and
+ * SQLite's own tables cannot be written. What every report needs to know about it is read once, here.
+ */
+#include "database.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "schema/kinds.h"
+#include "import.h"
+#include "talk.h"
+
+#define SQLITE_MAGIC "SQLite format 3"
+#define WORDS_MAX 20
+
+enum tm_file_kind tm_file_recognise(const char *path) {
+	char head[16] = { 0 };
+	struct stat status;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0 || fstat(fd, &status)) {
+		tm_fail("cannot open '%s': %s", path, strerror(errno));
+		if (fd >= 0) close(fd);
+		return TM_FILE_UNREADABLE;
+	}
+	ssize_t n = S_ISREG(status.st_mode) ? read(fd, head, sizeof(head)) : 0;
+	int error = errno;
+	close(fd);
+	if (n < 0) {
+		tm_fail("cannot read '%s': %s", path, strerror(error));
+		return TM_FILE_UNREADABLE;
+	}
+	if (memcmp(head, TM_FILE_MAGIC, strlen(TM_FILE_MAGIC)) == 0) return TM_FILE_TRACE;
+	if (memcmp(head, SQLITE_MAGIC, sizeof(SQLITE_MAGIC)) == 0) return TM_FILE_DATABASE;
+	if (S_ISDIR(status.st_mode)) tm_fail("cannot open '%s': it is a directory ('tidemark import' makes one database of its traces)", path);
+	else if (!S_ISREG(status.st_mode)) tm_fail("cannot open '%s': not a regular file", path);
+	else if (n == 0) tm_fail("cannot open '%s': the file is empty", path);
+	else tm_fail("cannot open '%s': neither a tidemark trace nor a database", path);
+	return TM_FILE_OTHER;
+}
+
+int64_t tm_database_integer(const struct tm_database *d, const char *sql, int64_t otherwise) {
+	sqlite3_stmt *statement = NULL;
+	int64_t result = otherwise;
+	if (sqlite3_prepare_v2(d->handle, sql, -1, &statement, NULL) == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW &&
+	    sqlite3_column_type(statement, 0) != SQLITE_NULL)
+		result = sqlite3_column_int64(statement, 0);
+	sqlite3_finalize(statement);
+	return result;
+}
+
+int tm_database_prepare(const struct tm_database *d, const char *sql, sqlite3_stmt **out) {
+	*out = NULL;
+	if (!sql) return tm_fail("cannot read '%s': out of memory", d->path);
+	if (sqlite3_prepare_v2(d->handle, sql, -1, out, NULL) == SQLITE_OK) return 0;
+	return tm_fail("cannot read '%s': %s", d->path, sqlite3_errmsg(d->handle));
+}
+
+char *tm_database_words(const struct tm_database *d, const char *sql) {
+	sqlite3_stmt *statement = NULL;
+	sqlite3_str *words = sqlite3_str_new(d->handle);
+	int n = 0;
+	if (sqlite3_prepare_v2(d->handle, sql, -1, &statement, NULL) == SQLITE_OK) {
+		for (; n < WORDS_MAX && sqlite3_step(statement) == SQLITE_ROW; n++) {
+			sqlite3_str_appendf(words, "%s%s", n ? ", " : "", sqlite3_column_text(statement, 0));
+		}
+		if (n == WORDS_MAX && sqlite3_step(statement) == SQLITE_ROW) sqlite3_str_appendall(words, ", ...");
+	}
+	sqlite3_finalize(statement);
+	return sqlite3_str_finish(words);
+}
+
+/* The database that belongs to a trace: made now unless there is one that is newer than the trace. */
+static int import_trace(const char *trace, char **database) {
+	struct stat trace_status, database_status;
+	size_t n = strlen(trace);
+	bool has_suffix = n > 4 && strcmp(trace + n - 4, ".tmk") == 0;
+	if (asprintf(database, "%.*s.db", (int)(has_suffix ? n - 4 : n), trace) < 0) {
+		*database = NULL;
+		return tm_fail("cannot import '%s': out of memory", trace);
+	}
+	bool exists = stat(*database, &database_status) == 0;
+	if (exists && stat(trace, &trace_status) == 0) {
+		bool is_newer = database_status.st_mtim.tv_sec != trace_status.st_mtim.tv_sec
+					? database_status.st_mtim.tv_sec > trace_status.st_mtim.tv_sec
+					: database_status.st_mtim.tv_nsec >= trace_status.st_mtim.tv_nsec;
+		if (is_newer) {
+			tm_say("using '%s', imported from '%s' before", *database, trace);
+			return 0;
+		}
+	}
+	tm_say("importing '%s' into '%s'", trace, *database);
+	return tm_import_beside(trace, *database);
+}
+
+static int check_version(const struct tm_database *d) {
+	int64_t version = tm_database_integer(d, "SELECT value FROM meta WHERE key = 'schema_version'", -1);
+	int error = sqlite3_errcode(d->handle);
+	if (version == TM_SCHEMA_VERSION) return 0;
+	if (error != SQLITE_OK && error != SQLITE_DONE && error != SQLITE_ROW && error != SQLITE_ERROR)
+		return tm_fail("cannot open '%s': %s", d->path, sqlite3_errmsg(d->handle));
+	if (version < 0) return tm_fail("cannot open '%s': it is a database, but not one of tidemark's", d->path);
+	return tm_fail("cannot open '%s': its schema version is %lld, this tidemark reads %d (import its trace again)", d->path, (long long)version,
+		       TM_SCHEMA_VERSION);
+}
+
+int tm_database_open(struct tm_database *d, const char *path) {
+	*d = (struct tm_database){ 0 };
+	switch (tm_file_recognise(path)) {
+	case TM_FILE_TRACE: {
+		int status = import_trace(path, &d->path);
+		if (status) return status;
+		break;
+	}
+	case TM_FILE_DATABASE:
+		d->path = strdup(path);
+		break;
+	default:
+		return TM_EXIT_FAILED;
+	}
+	if (!d->path) return tm_fail("cannot open '%s': out of memory", path);
+	if (sqlite3_open_v2(d->path, &d->handle, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
+		return tm_fail("cannot open '%s': %s", d->path, d->handle ? sqlite3_errmsg(d->handle) : "out of memory");
+	sqlite3_db_config(d->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+	sqlite3_db_config(d->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+	sqlite3_busy_timeout(d->handle, 5000);
+	int status = check_version(d);
+	if (status) return status;
+	d->processes = tm_database_integer(d, "SELECT count(*) FROM process", 0);
+	d->has_ranks = tm_database_integer(d, "SELECT count(rank) FROM process", 0) > 0;
+	d->estimated = tm_database_integer(d, "SELECT max(estimated) FROM heap", 0) > 0;
+	d->sample_bytes = tm_database_integer(d, "SELECT max(sample_bytes) FROM trace", 0);
+	return 0;
+}
+
+void tm_database_close(struct tm_database *d) {
+	sqlite3_close(d->handle);
+	free(d->path);
+	*d = (struct tm_database){ 0 };
+}

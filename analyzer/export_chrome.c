@@ -1,0 +1,340 @@
+/* export_chrome.c - a database as Chrome trace JSON, for ui.perfetto.dev and chrome://tracing.
+ *
+ * What the viewers taught: times are microseconds with three decimals from the start of the trace; scopes are X events that nest within their
+ * thread, parents first; memory shows as counters, since the newer viewer ignores memory dumps; process ids are rank + 1, the real ones stand
+ * in the labels; and a browser takes about a million events. A larger database is thinned: counters keep the highest and lowest of every few
+ * values, scopes the longest, and the file and standard error say what was left out.
+ */
+#include "export.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json_text.h"
+#include "listing.h"
+#include "talk.h"
+
+struct chrome {
+	const struct tm_database *d;
+	const struct tm_options *o;
+	struct tm_output *out;
+	struct tm_bytes event;   /* being put together */
+	char *pids;              /* common table expression: process id, pid, window */
+	uint64_t events;         /* written */
+	int64_t scopes_max;      /* 0: all */
+	int64_t values_per_pair; /* counters keep two of that many; 0: all */
+	int64_t scopes_left_out, values_left_out;
+	int status;
+};
+
+/* The process ids of the viewer. The first process of a rank stands for it; all others get numbers behind the ranks. */
+static char *compose_pids(const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "WITH pids AS MATERIALIZED (\n  SELECT p.id, CASE\n"
+				   "    WHEN p.rank IS NULL OR p.id > (SELECT min(q.id) FROM process AS q WHERE q.rank = p.rank)\n"
+				   "    THEN coalesce((SELECT max(rank) + 1 FROM process), 0) + p.id ELSE p.rank + 1 END AS pid,\n    ");
+	if (o->from.kind == TM_TIME_UNSET) sqlite3_str_appendall(sql, "-1");
+	else tm_time_point_sql(sql, &o->from, "p.id", o->heap);
+	sqlite3_str_appendall(sql, " AS from_ns, ");
+	if (o->to.kind == TM_TIME_UNSET) sqlite3_str_appendall(sql, "9223372036854775807");
+	else tm_time_point_sql(sql, &o->to, "p.id", o->heap);
+	sqlite3_str_appendall(sql, " AS to_ns, p.end_ns\n  FROM process AS p");
+	if (o->process_given) sqlite3_str_appendf(sql, " WHERE p.%s = %lld", o->process_is_rank ? "rank" : "id", o->process);
+	sqlite3_str_appendall(sql, ")\n");
+	return sqlite3_str_finish(sql);
+}
+
+/* Prepares `pids` and the query; NULL when the export has failed, now or before. */
+static sqlite3_stmt *ask(struct chrome *c, const char *query) {
+	sqlite3_stmt *statement = NULL;
+	if (c->status || c->out->failed) return NULL;
+	char *sql = sqlite3_mprintf("%s%s", c->pids, query);
+	c->status = tm_database_prepare(c->d, sql, &statement);
+	sqlite3_free(sql);
+	return c->status ? NULL : statement;
+}
+
+static bool step(struct chrome *c, sqlite3_stmt *statement) {
+	if (!statement || c->out->failed) return false;
+	int rc = sqlite3_step(statement);
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE) c->status = tm_fail("cannot read '%s': %s", c->d->path, sqlite3_errmsg(c->d->handle));
+	return rc == SQLITE_ROW;
+}
+
+static int64_t count_rows(struct chrome *c, const char *query) {
+	sqlite3_stmt *statement = ask(c, query);
+	int64_t n = step(c, statement) ? sqlite3_column_int64(statement, 0) : 0;
+	sqlite3_finalize(statement);
+	return n;
+}
+
+/* Begins an event with what all have; tid 0 is the process itself. */
+static void begin_event(struct chrome *c, const char *phase, int64_t pid, int64_t tid) {
+	tm_put_format(&c->event, "%s{\"ph\":\"%s\",\"pid\":%lld,\"tid\":%lld", c->events ? ",\n" : "\n", phase, (long long)pid, (long long)tid);
+}
+
+static void put_ns(struct chrome *c, const char *key, int64_t ns) {
+	tm_put_format(&c->event, ",\"%s\":%lld.%03lld", key, (long long)(ns / 1000), (long long)(ns % 1000));
+}
+
+static void put_text(struct chrome *c, const char *key, const char *text, size_t n) {
+	tm_put_format(&c->event, ",\"%s\":", key);
+	tm_json_string(&c->event, text, n);
+}
+
+static void put_column(struct chrome *c, const char *key, sqlite3_stmt *statement, int column) {
+	const char *text = (const char *)sqlite3_column_text(statement, column);
+	put_text(c, key, text ? text : "", (size_t)sqlite3_column_bytes(statement, column));
+}
+
+static void end_event(struct chrome *c) {
+	tm_put_raw(&c->event, "}", 1);
+	tm_output_flush(c->out, &c->event);
+	c->events++;
+}
+
+/* A row (pid, tid, text) as metadata: args has one key. */
+static void write_metadata(struct chrome *c, const char *name, const char *key, const char *query) {
+	sqlite3_stmt *statement = ask(c, query);
+	while (step(c, statement)) {
+		const char *text = (const char *)sqlite3_column_text(statement, 2);
+		begin_event(c, "M", sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1));
+		put_text(c, "name", name, strlen(name));
+		tm_put_format(&c->event, ",\"args\":{\"%s\":", key);
+		if (sqlite3_column_type(statement, 2) == SQLITE_INTEGER) tm_put_format(&c->event, "%s", text);
+		else tm_json_string(&c->event, text ? text : "", (size_t)sqlite3_column_bytes(statement, 2));
+		tm_put_raw(&c->event, "}", 1);
+		end_event(c);
+	}
+	sqlite3_finalize(statement);
+}
+
+static void write_all_metadata(struct chrome *c) {
+	write_metadata(c, "process_name", "name",
+		       "SELECT k.pid, 0, CASE WHEN p.rank IS NOT NULL AND k.pid = p.rank + 1 THEN 'rank ' || p.rank || ': ' ELSE '' END ||\n"
+		       "  coalesce(nullif(replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), ''), ''), p.command, 'process ' || p.id)\n"
+		       "FROM pids AS k JOIN process AS p ON p.id = k.id ORDER BY k.pid");
+	write_metadata(c, "process_labels", "labels",
+		       "SELECT k.pid, 0, 'pid ' || p.pid || coalesce(', host ' || p.host, '') || coalesce(', rank ' || p.rank, '')\n"
+		       "FROM pids AS k JOIN process AS p ON p.id = k.id ORDER BY k.pid");
+	write_metadata(c, "process_sort_index", "sort_index", "SELECT pid, 0, pid FROM pids ORDER BY pid");
+	write_metadata(c, "process_name", "name",
+		       "SELECT max(k.pid) + 1, 0, 'machine' FROM pids AS k WHERE EXISTS (SELECT 1 FROM sample WHERE process_id IS NULL)\n"
+		       "HAVING max(k.pid) IS NOT NULL");
+	write_metadata(c, "thread_name", "name",
+		       "SELECT k.pid, t.id, coalesce(t.name || ' ', '') || '(tid ' || t.tid || ')'\n"
+		       "FROM thread AS t JOIN pids AS k ON k.id = t.process_id\n"
+		       "WHERE t.id IN (SELECT thread_id FROM scope UNION SELECT thread_id FROM mark) ORDER BY k.pid, t.id");
+}
+
+/* The ends of the scopes that are open on one thread. */
+struct open_scopes {
+	int64_t *ends;
+	size_t count, room;
+	int64_t thread;
+};
+
+/* The end that a scope may have at most, so that it lies in the one around it; opens it. */
+static int64_t nest(struct open_scopes *open, int64_t thread, int64_t start, int64_t end) {
+	if (thread != open->thread) open->count = 0;
+	open->thread = thread;
+	while (open->count && open->ends[open->count - 1] <= start) open->count--;
+	if (open->count && end > open->ends[open->count - 1]) end = open->ends[open->count - 1];
+	if (open->count == open->room) {
+		size_t room = open->room ? open->room * 2 : 64;
+		int64_t *ends = realloc(open->ends, room * sizeof(*ends));
+		if (!ends) return end; /* its children are then held to its parent only */
+		open->ends = ends;
+		open->room = room;
+	}
+	open->ends[open->count++] = end;
+	return end;
+}
+
+#define SCOPES_FROM                                                                                                                  \
+	"FROM scope AS s JOIN pids AS k ON k.id = s.process_id\n"                                                                    \
+	"WHERE s.start_ns IS NOT NULL AND s.start_ns <= k.to_ns AND coalesce(s.end_ns, k.end_ns) >= k.from_ns\n"
+
+static void write_scopes(struct chrome *c) {
+	struct open_scopes open = { 0 };
+	char *longest = c->scopes_max ? sqlite3_mprintf("AND s.id IN (SELECT s.id " SCOPES_FROM
+							"ORDER BY coalesce(s.end_ns, k.end_ns) - s.start_ns DESC, s.depth, s.id LIMIT %lld)\n",
+							c->scopes_max)
+				      : NULL;
+	char *query = sqlite3_mprintf("SELECT k.pid, s.thread_id, s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) AS last_ns, s.name, s.category,\n"
+				      "s.end_kind\n" SCOPES_FROM "%sORDER BY s.thread_id, s.start_ns, last_ns DESC, s.depth, s.id",
+				      longest ? longest : "");
+	sqlite3_stmt *statement = query ? ask(c, query) : NULL;
+	while (step(c, statement)) {
+		int64_t thread = sqlite3_column_int64(statement, 1), start = sqlite3_column_int64(statement, 2);
+		int64_t end = nest(&open, thread, start, sqlite3_column_int64(statement, 3));
+		begin_event(c, "X", sqlite3_column_int64(statement, 0), thread);
+		put_ns(c, "ts", start);
+		put_ns(c, "dur", end - start);
+		put_column(c, "name", statement, 4);
+		put_column(c, "cat", statement, 5);
+		tm_put_raw(&c->event, ",\"args\":{\"end\":", 15);
+		const char *kind = (const char *)sqlite3_column_text(statement, 6);
+		tm_json_string(&c->event, kind ? kind : "", kind ? strlen(kind) : 0);
+		tm_put_raw(&c->event, "}", 1);
+		end_event(c);
+	}
+	sqlite3_finalize(statement);
+	sqlite3_free(query);
+	sqlite3_free(longest);
+	free(open.ends);
+}
+
+/* Steps are intervals of the whole process and may lie across scopes: asynchronous pairs. */
+static void write_steps(struct chrome *c) {
+	static const char query[] = "SELECT k.pid, s.n, s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) FROM step AS s\n"
+				    "JOIN pids AS k ON k.id = s.process_id\n"
+				    "WHERE s.start_ns <= k.to_ns AND coalesce(s.end_ns, k.end_ns) >= k.from_ns ORDER BY k.pid, s.start_ns, s.n";
+	sqlite3_stmt *statement = ask(c, query);
+	for (long long id = 1; step(c, statement); id++) {
+		for (int is_end = 0; is_end < 2; is_end++) {
+			begin_event(c, is_end ? "e" : "b", sqlite3_column_int64(statement, 0), 0);
+			put_ns(c, "ts", sqlite3_column_int64(statement, 2 + is_end));
+			tm_put_format(&c->event, ",\"name\":\"step %lld\",\"cat\":\"step\",\"id\":\"%lld\"", (long long)sqlite3_column_int64(statement, 1), id);
+			end_event(c);
+		}
+	}
+	sqlite3_finalize(statement);
+}
+
+struct counter_value {
+	int64_t pid, ts_ns, value;
+};
+
+static void write_value(struct chrome *c, const struct counter_value *v, const char *category, const char *name, const char *key) {
+	begin_event(c, "C", v->pid, 0);
+	put_ns(c, "ts", v->ts_ns);
+	put_text(c, "name", name, strlen(name));
+	tm_put_format(&c->event, ",\"cat\":\"%s\",\"args\":{\"%s\":%lld}", category, key, (long long)v->value);
+	end_event(c);
+}
+
+/* The lowest and the highest of a few values of one counter, in the order of their times; only one if they are the same. */
+static void write_extremes(struct chrome *c, const struct counter_value *low, const struct counter_value *high, const char *category,
+			   const char *name, const char *key) {
+	const struct counter_value *first = low->ts_ns <= high->ts_ns ? low : high, *second = first == low ? high : low;
+	write_value(c, first, category, name, key);
+	if (low->value != high->value) write_value(c, second, category, name, key);
+}
+
+/* Rows (pid, ts_ns, value, name) as counters, those of one counter behind each other. */
+static void write_counters(struct chrome *c, const char *category, const char *key, const char *query) {
+	struct counter_value low = { 0 }, high = { 0 };
+	char *name = NULL;
+	int64_t pending = 0, rows = 0, written = (int64_t)c->events;
+	int64_t group = c->values_per_pair ? c->values_per_pair : 1;
+	sqlite3_stmt *statement = ask(c, query);
+	while (step(c, statement)) {
+		struct counter_value v = { sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1), sqlite3_column_int64(statement, 2) };
+		const char *series = (const char *)sqlite3_column_text(statement, 3);
+		if (!series) continue;
+		bool is_new = !name || v.pid != low.pid || strcmp(name, series) != 0;
+		if (pending && (is_new || pending == group)) {
+			write_extremes(c, &low, &high, category, name, key);
+			pending = 0;
+		}
+		if (is_new) {
+			free(name);
+			name = strdup(series);
+			if (!name) c->status = tm_fail("cannot export '%s': out of memory", c->d->path);
+			if (!name) break;
+		}
+		if (!pending || v.value < low.value) low = v;
+		if (!pending || v.value > high.value) high = v;
+		pending++;
+		rows++;
+	}
+	if (pending && name) write_extremes(c, &low, &high, category, name, key);
+	c->values_left_out += rows - ((int64_t)c->events - written);
+	sqlite3_finalize(statement);
+	free(name);
+}
+
+#define TIMELINE_FROM                                                                                                                \
+	"FROM memory_timeline AS t JOIN pids AS k ON k.id = t.process_id WHERE t.ts_ns BETWEEN k.from_ns AND k.to_ns\n"
+/* Samples of the machine have a process of their own, behind the last one. */
+#define SAMPLES_FROM                                                                                                                 \
+	"FROM sample AS s LEFT JOIN pids AS k ON k.id = s.process_id\n"                                                              \
+	"CROSS JOIN (SELECT max(pid) + 1 AS pid, min(from_ns) AS from_ns, max(to_ns) AS to_ns FROM pids) AS m\n"                     \
+	"WHERE (k.id IS NOT NULL OR s.process_id IS NULL) AND s.ts_ns BETWEEN coalesce(k.from_ns, m.from_ns) AND coalesce(k.to_ns, m.to_ns)\n"
+
+static void write_all_counters(struct chrome *c) {
+	sqlite3_str *sql = sqlite3_str_new(c->d->handle);
+	sqlite3_str_appendall(sql, "SELECT k.pid, t.ts_ns, t.live_bytes, coalesce(t.heap, 'all heaps') || CASE t.estimated WHEN 1 THEN ' (estimated)' ELSE '' END\n"
+				   "AS series " TIMELINE_FROM);
+	if (c->o->heap) sqlite3_str_appendf(sql, "AND t.heap = %Q ", c->o->heap);
+	sqlite3_str_appendall(sql, "ORDER BY k.pid, series, t.ts_ns");
+	char *query = sqlite3_str_finish(sql);
+	if (query) write_counters(c, "memory", "live_bytes", query);
+	else c->status = tm_fail("cannot export '%s': out of memory", c->d->path);
+	sqlite3_free(query);
+	write_counters(c, "sample", "value", "SELECT coalesce(k.pid, m.pid) AS pid, s.ts_ns, s.value, s.name " SAMPLES_FROM "ORDER BY pid, s.name, s.ts_ns");
+}
+
+/* Rows (pid, tid, ts_ns, name) as instants; tid 0: of the whole process. */
+static void write_instants(struct chrome *c, const char *category, const char *query) {
+	sqlite3_stmt *statement = ask(c, query);
+	while (step(c, statement)) {
+		int64_t tid = sqlite3_column_int64(statement, 1);
+		begin_event(c, "i", sqlite3_column_int64(statement, 0), tid);
+		put_ns(c, "ts", sqlite3_column_int64(statement, 2));
+		put_column(c, "name", statement, 3);
+		tm_put_format(&c->event, ",\"cat\":\"%s\",\"s\":\"%s\"", category, tid ? "t" : "p");
+		end_event(c);
+	}
+	sqlite3_finalize(statement);
+}
+
+static void write_all_instants(struct chrome *c) {
+	write_instants(c, "mark",
+		       "SELECT k.pid, coalesce(m.thread_id, 0), m.ts_ns, m.name FROM mark AS m JOIN pids AS k ON k.id = m.process_id\n"
+		       "WHERE m.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY m.ts_ns, m.id");
+	write_instants(c, "alert",
+		       "SELECT k.pid, 0, a.ts_ns, a.rule FROM alert AS a JOIN pids AS k ON k.id = a.process_id\n"
+		       "WHERE a.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY a.ts_ns, a.rule");
+}
+
+/* Decides what to leave out. Marks, steps and metadata are few and stay; scopes and counters share what remains in proportion. */
+static void plan_thinning(struct chrome *c) {
+	int64_t scopes = count_rows(c, "SELECT count(*) " SCOPES_FROM);
+	int64_t values = count_rows(c, "SELECT (SELECT count(*) " TIMELINE_FROM ") + (SELECT count(*) " SAMPLES_FROM ")");
+	double share = c->o->max_events ? (double)c->o->max_events / (double)(scopes + values) : 1;
+	if (share >= 1 || scopes + values == 0) return;
+	c->scopes_max = scopes ? (int64_t)((double)scopes * share) + 1 : 0;
+	c->values_per_pair = (int64_t)(2 / share) + 1;
+	c->scopes_left_out = scopes > c->scopes_max ? scopes - c->scopes_max : 0;
+}
+
+static void write_tail(struct chrome *c) {
+	char text[200] = "";
+	if (c->scopes_left_out || c->values_left_out) {
+		snprintf(text, sizeof(text), "%" PRId64 " scopes (the shortest) and %" PRId64 " counter values (of each %" PRId64 " the highest and lowest stay)",
+			 c->scopes_left_out, c->values_left_out, c->values_per_pair);
+		tm_say("left out to stay near %" PRId64 " events: %s; --max-events=0 keeps all", c->o->max_events, text);
+	}
+	tm_put_format(&c->event, "\n],\"otherData\":{\"tool\":\"tidemark %s\",\"left_out\":\"%s\"}}\n", TM_TOOL_VERSION, text);
+	tm_output_flush(c->out, &c->event);
+}
+
+int tm_export_chrome(const struct tm_database *d, const struct tm_options *o, struct tm_output *out) {
+	struct chrome c = { .d = d, .o = o, .out = out, .pids = compose_pids(d, o) };
+	if (!c.pids) return tm_fail("cannot export '%s': out of memory", d->path);
+	plan_thinning(&c);
+	tm_output_write(out, "{\"traceEvents\":[", 16);
+	write_all_metadata(&c);
+	write_scopes(&c);
+	write_steps(&c);
+	write_all_counters(&c);
+	write_all_instants(&c);
+	write_tail(&c);
+	sqlite3_free(c.pids);
+	tm_bytes_release(&c.event);
+	return c.status;
+}

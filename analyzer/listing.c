@@ -1,0 +1,226 @@
+/* listing.c - composes options into one query and shows its rows.
+ *
+ * A verb's listing names a source; filters, order and limit are added here, the same way for all of them. A query has no LIMIT unless the user
+ * gave one: a table simply stops after its first rows, so that the same query stands behind every format.
+ */
+#include "listing.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "schema/units.h"
+#include "columns.h"
+#include "talk.h"
+
+#define TABLE_ROWS 20
+
+static int check_heap(const struct tm_database *d, const char *heap) {
+	char *sql = sqlite3_mprintf("SELECT 1 FROM heap WHERE name = %Q", heap);
+	bool exists = sql && tm_database_integer(d, sql, 0);
+	sqlite3_free(sql);
+	if (exists) return 0;
+	char *names = tm_database_words(d, "SELECT DISTINCT name FROM heap ORDER BY name");
+	int status = tm_fail("no heap '%s' in '%s' (heaps: %s)", heap, d->path, names ? names : "none");
+	sqlite3_free(names);
+	return status;
+}
+
+static int check_process(const struct tm_database *d, const struct tm_options *o) {
+	char sql[96];
+	const char *column = o->process_is_rank ? "rank" : "id";
+	snprintf(sql, sizeof(sql), "SELECT 1 FROM process WHERE %s = %lld", column, (long long)o->process);
+	if (tm_database_integer(d, sql, 0)) return 0;
+	snprintf(sql, sizeof(sql), "SELECT DISTINCT %s FROM process WHERE %s IS NOT NULL ORDER BY 1", column, column);
+	char *known = tm_database_words(d, sql);
+	int status = tm_fail("no process with %s %lld in '%s' (%ss: %s)", column, (long long)o->process, d->path, column, known ? known : "none");
+	sqlite3_free(known);
+	return status;
+}
+
+static int check_mark(const struct tm_database *d, const struct tm_time_point *point) {
+	if (point->kind != TM_TIME_MARK) return 0;
+	char *sql = sqlite3_mprintf("SELECT 1 FROM mark WHERE name = %Q", point->mark);
+	bool exists = sql && tm_database_integer(d, sql, 0);
+	sqlite3_free(sql);
+	if (exists) return 0;
+	char *names = tm_database_words(d, "SELECT name FROM mark GROUP BY name ORDER BY min(ts_ns)");
+	int status = tm_fail("no mark '%s' in '%s' (marks: %s)", point->mark, d->path, names ? names : "none");
+	sqlite3_free(names);
+	return status;
+}
+
+int tm_listing_check(const struct tm_database *d, const struct tm_options *o) {
+	int status = o->heap ? check_heap(d, o->heap) : 0;
+	if (!status && o->process_given) status = check_process(d, o);
+	if (!status) status = check_mark(d, &o->from);
+	if (!status) status = check_mark(d, &o->to);
+	if (!status) status = check_mark(d, &o->at);
+	return status;
+}
+
+static void put_with(sqlite3_str *sql, const struct tm_listing *l, const char *more) {
+	if (l->with) sqlite3_str_appendf(sql, "WITH %s", l->with);
+	if (more) sqlite3_str_appendf(sql, "%s%s", l->with ? ",\n" : "WITH ", more);
+	else if (l->with) sqlite3_str_appendall(sql, "\n");
+}
+
+static void put_select(sqlite3_str *sql, const struct tm_options *o, const struct tm_listing *l) {
+	const char *process = l->process ? l->process : "process_id";
+	const char *word = "WHERE";
+	sqlite3_str_appendf(sql, "SELECT %s\nFROM %s", l->columns ? l->columns : "*", l->source);
+	if (l->where) {
+		sqlite3_str_appendf(sql, "\n%s %s", word, l->where);
+		word = "AND";
+	}
+	if (o->process_given && !*process) {
+		/* It lists things that belong to no process. */
+	} else if (o->process_given && o->process_is_rank) {
+		sqlite3_str_appendf(sql, "\n%s %s IN (SELECT id FROM process WHERE rank = %lld)", word, process, o->process);
+		word = "AND";
+	} else if (o->process_given) {
+		sqlite3_str_appendf(sql, "\n%s %s = %lld", word, process, o->process);
+		word = "AND";
+	}
+	if (o->heap && l->has_heap) sqlite3_str_appendf(sql, "\n%s heap = %Q", word, o->heap);
+}
+
+/* The names of the columns, in *names as "a, b, c"; true if `wanted` is one of them. */
+static bool find_column(const struct tm_database *d, const char *select, const char *wanted, size_t n, sqlite3_str *names, int *status) {
+	sqlite3_stmt *statement;
+	bool found = false;
+	*status = tm_database_prepare(d, select, &statement);
+	for (int i = 0; i < sqlite3_column_count(statement); i++) {
+		const char *name = sqlite3_column_name(statement, i);
+		if (strlen(name) == n && memcmp(name, wanted, n) == 0) found = true;
+		sqlite3_str_appendf(names, "%s%s", i ? ", " : "", name);
+	}
+	sqlite3_finalize(statement);
+	return found;
+}
+
+/* Appends the order: the chosen column first, then the usual one, so that ties are never left to chance. */
+static int put_order(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l) {
+	sqlite3_str_appendall(sql, "\nORDER BY ");
+	if (o->sort) {
+		int status;
+		const char *column = o->sort + (*o->sort == '+' || *o->sort == '-');
+		sqlite3_str *names = sqlite3_str_new(d->handle);
+		sqlite3_str *plain = sqlite3_str_new(d->handle);
+		put_with(plain, l, NULL);
+		put_select(plain, o, l);
+		char *select = sqlite3_str_finish(plain);
+		bool found = find_column(d, select, column, strlen(column), names, &status);
+		char *list = sqlite3_str_finish(names);
+		if (!status && !found) status = tm_misuse(o->usage->verb, "cannot sort by '%s': the columns are %s", column, list ? list : "");
+		sqlite3_free(select);
+		sqlite3_free(list);
+		if (status) return status;
+		bool downward = *o->sort == '-' || (*o->sort != '+' && tm_column_is_quantity(column));
+		sqlite3_str_appendf(sql, "%s %s NULLS LAST, ", column, downward ? "DESC" : "ASC");
+	}
+	sqlite3_str_appendall(sql, l->order);
+	return 0;
+}
+
+char *tm_listing_sql(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, int *status) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	put_with(sql, l, o->stack ? "page AS MATERIALIZED (\n" : NULL);
+	put_select(sql, o, l);
+	*status = put_order(sql, d, o, l);
+	if (o->limit > 0) sqlite3_str_appendf(sql, "\nLIMIT %lld", o->limit);
+	/* The text of a stack is built for the rows of the page only. */
+	if (o->stack) {
+		sqlite3_str_appendall(sql, ")\nSELECT page.*, (SELECT text FROM stack_text AS t WHERE t.stack_id = page.stack_id) AS stack\nFROM page");
+	}
+	char *text = sqlite3_str_finish(sql);
+	if (!*status && !text) *status = tm_fail("cannot read '%s': out of memory", d->path);
+	if (!*status) return text;
+	sqlite3_free(text);
+	return NULL;
+}
+
+/* Columns that a table leaves out: they are for programs, or the same in every row. */
+static void choose_hidden(const struct tm_database *d, const struct tm_listing *l, const char **hidden, size_t room) {
+	static const char *const for_programs[] = { "module", "module_offset", "estimated", "level", NULL };
+	size_t n = 0;
+	for (size_t i = 0; for_programs[i]; i++) hidden[n++] = for_programs[i];
+	if (d->processes < 2) hidden[n++] = "process_id";
+	if (!d->has_ranks) hidden[n++] = "rank";
+	for (size_t i = 0; l->hidden[i] && n + 1 < room; i++) hidden[n++] = l->hidden[i];
+	hidden[n] = NULL;
+}
+
+static void print_estimate_note(const struct tm_database *d) {
+	char mean[TM_UNIT_TEXT_MAX];
+	printf("~ estimated: the trace holds a Poisson sample, one in %s on average; relative_error is the standard error, sampled peaks are biased "
+	       "upward\n",
+	       tm_format_size((uint64_t)d->sample_bytes, mean));
+}
+
+static int show(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, const char *sql) {
+	const char *hidden[32];
+	struct tm_render_plan plan = { .format = o->format, .hidden = hidden, .bar_column = l->bar_column, .null_heap = l->null_heap };
+	sqlite3_stmt *statement;
+	uint64_t rows = 0;
+	bool is_table = o->format == TM_FORMAT_TABLE;
+	choose_hidden(d, l, hidden, sizeof(hidden) / sizeof(hidden[0]));
+	if (d->estimated) plan.estimated = l->estimated;
+	if (is_table && o->limit == TM_LIMIT_UNSET && !l->bar_column) plan.rows_max = TABLE_ROWS;
+	int status = tm_database_prepare(d, sql, &statement);
+	if (!status && is_table && l->title) status = tm_print_title(l->title);
+	if (!status) status = tm_render(statement, &plan, &rows);
+	sqlite3_finalize(statement);
+	if (!status && is_table && rows && d->estimated && l->estimated[0]) print_estimate_note(d);
+	if (!status && is_table && !rows) printf("%s\n", l->nothing);
+	if (!status && plan.rows_max && rows > plan.rows_max) {
+		fflush(stdout);
+		tm_say("%llu of %llu rows shown, --limit=0 shows all", (unsigned long long)plan.rows_max, (unsigned long long)rows);
+	}
+	return status;
+}
+
+int tm_listing_run(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l) {
+	int status;
+	char *sql = tm_listing_sql(d, o, l, &status);
+	if (!status && o->sql) printf("%s;\n", sql);
+	else if (!status) status = show(d, o, l, sql);
+	sqlite3_free(sql);
+	return status;
+}
+
+static void print_comment(const struct tm_listing *l, const char *sql) {
+	printf("\n-- the table also lists: %s\n", l->title);
+	while (*sql) {
+		size_t n = strcspn(sql, "\n");
+		printf("-- %.*s%s\n", (int)n, sql, sql[n] ? "" : ";");
+		sql += n + (sql[n] == '\n');
+	}
+}
+
+int tm_listing_also(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l) {
+	int status;
+	if (o->format != TM_FORMAT_TABLE) return 0;
+	/* --sort names a column of the report's main list. */
+	struct tm_options options = *o;
+	options.sort = NULL;
+	char *sql = tm_listing_sql(d, &options, l, &status);
+	if (!status && o->sql) print_comment(l, sql);
+	if (!status && !o->sql) {
+		status = tm_write_output("\n", 1) ? TM_EXIT_FAILED : 0;
+		if (!status) status = show(d, &options, l, sql);
+	}
+	sqlite3_free(sql);
+	return status;
+}
+
+int tm_answer(const struct tm_usage *usage, int argc, char **argv, int (*answer)(const struct tm_database *d, const struct tm_options *o)) {
+	struct tm_options o;
+	struct tm_database d;
+	int status = tm_options_parse(&o, usage, argc, argv);
+	if (status != TM_OPTIONS_GO) return status;
+	status = tm_database_open(&d, o.operands[0]);
+	if (!status) status = tm_listing_check(&d, &o);
+	if (!status) status = answer(&d, &o);
+	tm_database_close(&d);
+	return status;
+}

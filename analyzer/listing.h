@@ -1,0 +1,47 @@
+/* listing.h - the one way in which every command that lists gets its rows.
+ *
+ * Flow:     a verb says where its rows come from (struct tm_listing) -> options are composed into one SQL query -> render.h
+ * The query that runs is the query that --sql prints, with every value as a literal, so that it can be pasted into sqlite3. It reads the views of
+ * views.sql; only a question about an arbitrary instant or window scans the view `allocation`.
+ * Fails:    with one line on standard error and an exit status.
+ */
+#ifndef TIDEMARK_ANALYZER_LISTING_H
+#define TIDEMARK_ANALYZER_LISTING_H
+
+#include "database.h"
+#include "options.h"
+#include "render.h"
+
+struct tm_listing {
+	const char *with;       /* common table expressions that `source` uses ("a AS (...), b AS (...)"), or NULL */
+	const char *columns;    /* what to select from `source`; NULL: * */
+	const char *source;     /* a view, or one of the expressions */
+	const char *where;      /* a condition of its own, or NULL */
+	const char *order;      /* the usual order, complete: ties included */
+	const char *process;    /* the column that --process compares; NULL: process_id; "": none */
+	bool has_heap;          /* it has a column heap */
+	const char *title;      /* above a table, or NULL */
+	const char *nothing;    /* what a table says instead of no rows */
+	const char *bar_column; /* as in struct tm_render_plan */
+	const char *hidden[16]; /* more columns that its table leaves out */
+	const char *estimated[8]; /* columns that are estimates where the trace was sampled */
+	const char *null_heap;
+};
+
+/* --heap, --process and marks must exist in the database: 0, or TM_EXIT_FAILED with the names that do. */
+int tm_listing_check(const struct tm_database *d, const struct tm_options *o);
+
+/* Lists, or prints the query with --sql. */
+int tm_listing_run(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l);
+
+/* A further part of a report: lists it under an empty line in a table, and with --sql prints its query as a comment. Other formats have one
+ * array only, so they leave it out. */
+int tm_listing_also(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l);
+
+/* The query alone, to be freed with sqlite3_free(); NULL after saying why (*status is the exit status). */
+char *tm_listing_sql(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, int *status);
+
+/* A whole verb: parses, opens, checks, answers, closes. */
+int tm_answer(const struct tm_usage *usage, int argc, char **argv, int (*answer)(const struct tm_database *d, const struct tm_options *o));
+
+#endif

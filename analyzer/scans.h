@@ -1,0 +1,47 @@
+/* scans.h - SQL for questions that no aggregate answers: arbitrary instants, windows of time, and the errors of samples.
+ *
+ * Flow:  cmd_*.c -> here: common table expressions over the view `allocation` -> listing.h composes them into a query
+ * Each function appends an expression ("name AS (...)") without a comma behind it. A query with them reads every allocation once; all others
+ * read what import added up.
+ * A block is live from its alloc_ns on and no longer at its free_ns; nothing is live after the end of its process.
+ */
+#ifndef TIDEMARK_ANALYZER_SCANS_H
+#define TIDEMARK_ANALYZER_SCANS_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+
+#include "database.h"
+#include "options.h"
+
+/* Common table expression `instant`: for each heap its heap_id, its process' process_id, start_ns and end_ns and, where they are wanted, the
+ * instants at_ns, from_ns and to_ns. at: may be NULL. */
+void tm_sql_instants(sqlite3_str *sql, const struct tm_options *o, const struct tm_time_point *at);
+
+/* Were --from or --to given? */
+bool tm_has_window(const struct tm_options *o);
+
+/* " AND first >= i.from_ns AND last <= i.to_ns", as far as --from and --to were given; `i` names the instants. */
+void tm_sql_window(sqlite3_str *sql, const struct tm_options *o, const char *first, const char *last);
+
+/* Common table expression `live`: the blocks that were live at the at_ns of the table `instants` (heap_id, end_ns, at_ns), by stack, with the site's
+ * columns as the views have them; with a window (else NULL) only those allocated in it. Where the trace was sampled, relative_error is the
+ * standard error of live_bytes, as a share of it. */
+void tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window);
+
+/* Common table expressions `instant` ... `highest`: the peaks within the window, with the columns of the view peak. */
+void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
+
+/* Common table expressions ... `live`: as tm_sql_live(), at the peak of each heap, or its peak within the window. */
+void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
+
+/* Common table expressions `instant` ... `made`: temporary blocks that were allocated in the window, with the columns of the view temporary. */
+void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
+
+/* Sums of bytes and of blocks of the view allocation under the alias a: estimates where the trace was sampled. */
+const char *tm_sql_sum_bytes(const struct tm_database *d);
+const char *tm_sql_sum_count(const struct tm_database *d);
+/* The variance of such a sum of bytes: each sampled block adds size^2 * (1 - p) / p^2, with p = 1 / weight. */
+#define TM_SQL_VARIANCE "sum(1.0 * a.size_bytes * a.size_bytes * a.weight * (a.weight - 1))"
+
+#endif
