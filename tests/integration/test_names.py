@@ -198,8 +198,8 @@ def same_function(ours, theirs):
     """They may know a function without a linkage name by its plain name; we add its scope, or take its symbol."""
     if ours == theirs or theirs is None:
         return ours == theirs
-    plain = re.sub(r"\(.*", "", ours or "")
-    return plain == theirs or plain.endswith("::" + theirs) or (ours or "").endswith("::" + theirs)
+    scoped = "::" + (ours or "")
+    return scoped.endswith("::" + theirs) or f"::{theirs}(" in scoped
 
 
 def compare_chains(t, what, path, ours, theirs, files):

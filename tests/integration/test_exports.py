@@ -1,0 +1,107 @@
+"""Exports and reports: each is loaded by a reader that is not ours, or checked against the rules of its format, and its figures against the database."""
+import csv
+import io
+import json
+
+from tidemark_test import main, test
+
+
+@test
+def folded(t):
+    recording = t.record([t.program("leak.c")])
+    db = t.imported(recording)
+    for value, wanted in (("leaked", {"main;serve;handle;remember": 51200}), ("peak", {"main;serve;handle;build_index": 1 << 20, "main;serve;handle;remember": 61 * 512}),
+                          ("allocated", {"main;serve;handle;parse": 256000, "main;serve;handle;remember": 51200})):
+        out = t.path(f"{value}.folded")
+        t.ask("export", "folded", db.path, "-o", out, f"--value={value}", "--heap=malloc")
+        stacks = {}
+        with open(out, encoding="utf-8") as file:
+            for line in file:
+                stack, count = line.rstrip("\n").rsplit(" ", 1)
+                t.check(stack not in stacks and stack and int(count) > 0, f"a line of its own for each stack: {line}")
+                stacks[stack] = int(count)
+        for stack, size in wanted.items():
+            t.equal(stacks.get(stack), size, f"{value} of {stack}")
+
+
+def events_of(t, *programs, **how):
+    recording = t.record(list(programs), **how)
+    db = t.imported(recording)
+    t.ask("export", "chrome", db.path, "-o", t.path("trace.json"))
+    with open(t.path("trace.json"), encoding="utf-8") as file:
+        data = json.load(file)
+    return db, data["traceEvents"] if isinstance(data, dict) else data, data
+
+
+@test
+def chrome(t):
+    """The rules that the viewers taught: what they do not read is not there, slices nest, counters come in order."""
+    db, events, data = events_of(t, t.program("threads.c"))
+    t.check("displayTimeUnit" not in data, "displayTimeUnit is left out")
+    t.check(events and all(event["ph"] in "BEbenXCRIistfM" for event in events), f"phases: {sorted({event['ph'] for event in events})}")
+    timed = [event for event in events if event["ph"] != "M"]
+    t.check(all(event["ts"] >= 0 and event["ts"] < 3.6e9 for event in timed), "times are microseconds since the start")
+    counters = {}
+    for event in events:
+        if event["ph"] == "C":
+            t.check("cat" in event, "counters have a category")
+            counters.setdefault((event["pid"], event["name"]), []).append(event["ts"])
+    t.check(counters, "there are counters")
+    for name, times in counters.items():
+        t.equal(times, sorted(times), f"times of {name}")
+    names = {event["args"]["name"] for event in events if event["ph"] == "M" and event["name"] == "thread_name"}
+    t.check({"worker-0", "worker-3"} <= names, f"thread names: {names}")
+    peak = db.value("select max(live_bytes) from peak where heap = 'malloc'")
+    values = [value for event in events if event["ph"] == "C" for value in event.get("args", {}).values() if isinstance(value, (int, float))]
+    t.check(peak in values, "the peak is among the counters' values")
+
+
+@test
+def chrome_marks(t):
+    _, events, _ = events_of(t, t.program("prog_marks.c"))
+    instants = [event["name"] for event in events if event["ph"] in "iIR"]
+    t.equal([name for name in instants if name.startswith("step")], [f"step {i}" for i in range(5)], "marks")
+
+
+@test
+def table_json_and_csv_agree(t):
+    """Every listing gives the same rows in three formats, and --sql prints a query that gives them too."""
+    db = t.imported(t.record([t.program("leak.c")]))
+    for verb in ("peak", "leaks", "temporary", "timeline", "processes"):
+        rows = json.loads(t.ask(verb, db.path, "--format=json").text)
+        t.check(isinstance(rows, list) and rows and isinstance(rows[0], dict), f"{verb}: JSON is an array of objects")
+        table = list(csv.reader(io.StringIO(t.ask(verb, db.path, "--format=csv").text)))
+        t.equal(table[0], list(rows[0]), f"{verb}: columns")
+        t.equal(len(table) - 1, len(rows), f"{verb}: rows")
+        query = t.ask(verb, db.path, "--sql").text
+        t.equal(len(db.rows(query.strip().rstrip(";"))), len(rows), f"{verb}: rows of the printed query")
+        limited = json.loads(t.ask(verb, db.path, "--format=json", "--limit=1").text)
+        t.equal(len(limited), 1, f"{verb}: --limit=1")
+
+
+@test
+def query(t):
+    db = t.imported(t.record([t.program("leak.c")]))
+    t.equal(t.ask("query", db.path, "select 6 * 7 as answer", "--format=csv").text, "answer\n42\n", "a query")
+    with open(t.path("q.sql"), "w", encoding="ascii") as file:
+        file.write("select count(*) as n from process;\n")
+    t.equal(t.ask("query", db.path, t.path("q.sql"), "--format=csv").text, "n\n1\n", "a query from a file")
+    refused = t.ask("query", db.path, "delete from process", status=1)
+    t.equal(len(refused.errors.splitlines()), 1, f"writing is refused in one line: {refused.errors}")
+    t.equal(db.value("select count(*) from process"), 1, "rows after that")
+
+
+@test
+def snapshot(t):
+    db = t.imported(t.record([t.program("leak.c")]))
+    for when, wanted in (("exit", 51200), ("peak", 61 * 512)):
+        rows = json.loads(t.ask("snapshot", db.path, "--at", when, "--format=json", "--heap=malloc").text)
+        held = sum(row["live_bytes"] for row in rows if row.get("function") == "remember")
+        t.equal(held, wanted, f"remember() at {when}")
+    index = db.value("select alloc_ns from allocation where size_bytes = 1048576")
+    for delta, wanted in ((-1, 0), (1, 1 << 20)):
+        rows = json.loads(t.ask("snapshot", db.path, "--at", f"{index + delta}ns", "--format=json", "--heap=malloc").text)
+        t.equal(sum(row["live_bytes"] for row in rows if row.get("function") == "build_index"), wanted, f"build_index() {delta} ns from its call")
+
+
+main()
