@@ -21,7 +21,7 @@
 #include "recorder/collector/source_path.h"
 #include "recorder/collector/spans.h"
 
-#define MAX_DEPTH 200      /* of nested entries; damaged files nest without end */
+#define MAX_DEPTH 200       /* of nested entries; damaged files nest without end */
 #define MAX_ROWS (3u << 20) /* of line tables held; libdw needs about 48 bytes for each */
 #define NOWHERE UINT32_MAX
 
@@ -322,11 +322,12 @@ static bool descend(Dwarf_Die *die, const Dwarf_Die *target) {
 	return true;
 }
 
-static void put_scope(struct tm_bytes *out, Dwarf_Die *die) {
+/* One scope around the function that is called `inner`. A class without a name that has a call operator is a lambda's. */
+static void put_scope(struct tm_bytes *out, Dwarf_Die *die, const char *inner) {
 	int tag = dwarf_tag(die);
 	const char *name = dwarf_diename(die);
 	if (is_block(tag) || tag == DW_TAG_inlined_subroutine) return;
-	if (!name) name = tag == DW_TAG_namespace ? "(anonymous namespace)" : "{unnamed}";
+	if (!name) name = tag == DW_TAG_namespace ? "(anonymous namespace)" : strcmp(inner, "operator()") ? "{unnamed}" : "{lambda}";
 	tm_put_raw(out, name, strlen(name));
 	tm_put_raw(out, "::", 2);
 }
@@ -348,7 +349,8 @@ static char *scoped_name(struct tm_debuginfo *d, Dwarf_Die *die, const char *pla
 	tm_bytes_clear(&d->scratch);
 	if (dwarf_diecu(&target, &unit, NULL, NULL) && has_scopes(&unit)) {
 		at = unit;
-		for (int depth = 0; depth < MAX_DEPTH && descend(&at, &target) && at.addr != target.addr; depth++) put_scope(&d->scratch, &at);
+		for (int depth = 0; depth < MAX_DEPTH && descend(&at, &target) && at.addr != target.addr; depth++)
+			put_scope(&d->scratch, &at, plain);
 	}
 	tm_put_raw(&d->scratch, plain, strlen(plain) + 1);
 	if (d->scratch.failed) return NULL;
@@ -357,7 +359,8 @@ static char *scoped_name(struct tm_debuginfo *d, Dwarf_Die *die, const char *pla
 
 static const char *linkage_name(Dwarf_Die *die) {
 	Dwarf_Attribute found;
-	if (!dwarf_attr_integrate(die, DW_AT_linkage_name, &found) && !dwarf_attr_integrate(die, DW_AT_MIPS_linkage_name, &found)) return NULL;
+	if (!dwarf_attr_integrate(die, DW_AT_linkage_name, &found) && !dwarf_attr_integrate(die, DW_AT_MIPS_linkage_name, &found))
+		return NULL;
 	return dwarf_formstring(&found);
 }
 

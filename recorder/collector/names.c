@@ -166,8 +166,8 @@ static void show_progress(struct naming *n, size_t done, const struct tm_names_m
 	uint64_t wait_ns = !p->shown ? 1000000000 : p->terminal ? 200000000 : 10000000000;
 	if (!p->wanted || now - (p->shown ? p->last_ns : p->start_ns) < wait_ns) return;
 	const char *slash = module->path ? strrchr(module->path, '/') : NULL;
-	fprintf(stderr, "%stidemark-record: naming addresses: %zu of %zu (%zu%%), %.0f a second, now in %s%s", p->terminal ? "\r" : "", done,
-		n->work_count, done * 100 / n->work_count, (double)done * 1e9 / (double)elapsed_ns, slash ? slash + 1 : "-",
+	fprintf(stderr, "%stidemark-record: naming addresses: %zu of %zu (%zu%%), %.0f a second, now in %s%s", p->terminal ? "\r" : "",
+		done, n->work_count, done * 100 / n->work_count, (double)done * 1e9 / (double)elapsed_ns, slash ? slash + 1 : "-",
 		p->terminal ? "\033[K" : "\n");
 	p->shown = true;
 	p->last_ns = now;
@@ -182,7 +182,7 @@ static void end_progress(struct naming *n) {
 struct file_work {
 	size_t first_module, module_end; /* in naming.modules */
 	size_t at, end;                  /* in naming.work: what is still to answer */
-	bool answered; /* the reader has said whether it could open the file */
+	bool answered;                   /* the reader has said whether it could open the file */
 	bool opened;
 	bool again; /* the second reader of this file, after the first one died */
 };
@@ -296,8 +296,8 @@ static bool read_file(struct naming *n, struct file_work *file) {
 	close(fd);
 	how_it_ended(child, ending);
 	if (n->error || file->at == file->end || (file->answered && !file->opened)) return true;
-	snprintf(text, sizeof text, "reading %s of '%s' ended with %s: %s", file->again ? "symbols" : "debug information",
-		module->path, ending, file->again ? "the rest has no names" : "the rest is named from its symbols");
+	snprintf(text, sizeof text, "reading %s of '%s' ended with %s: %s", file->again ? "symbols" : "debug information", module->path,
+		 ending, file->again ? "the rest has no names" : "the rest is named from its symbols");
 	put_note(n, module, text);
 	return false;
 }

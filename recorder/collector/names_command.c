@@ -66,7 +66,8 @@ static const char help[] =
 /* ---- options */
 
 static int misuse(const char *what, const char *text) {
-	fprintf(stderr, "tidemark-record: names: %s%s%s%s (see tidemark-record names --help)\n", what, text ? " '" : "", text ? text : "", text ? "'" : "");
+	fprintf(stderr, "tidemark-record: names: %s%s%s%s (see tidemark-record names --help)\n", what, text ? " '" : "", text ? text : "",
+		text ? "'" : "");
 	return USAGE;
 }
 
@@ -130,7 +131,8 @@ static int open_input(struct command *c) {
 	if (c->in_fd < 0 || fstat(c->in_fd, &c->in_info)) return fail(c, "%s", strerror(errno));
 	if (!S_ISREG(c->in_info.st_mode)) return fail(c, "it is not a regular file");
 	int error = tm_names_trace_read(&c->input, c->in_fd);
-	if (error == TM_CHUNK_NEWER) return fail(c, "its format is newer than this version (%d.%d) knows", TM_FORMAT_MAJOR, TM_FORMAT_MINOR);
+	if (error == TM_CHUNK_NEWER)
+		return fail(c, "its format is newer than this version (%d.%d) knows", TM_FORMAT_MAJOR, TM_FORMAT_MINOR);
 	if (error == TM_CHUNK_NO_MEMORY) return fail(c, "out of memory");
 	if (error) return fail(c, "it is not a tidemark trace");
 	return 0;
@@ -225,7 +227,8 @@ static int write_end(struct command *c) {
 		tm_put_varint(&payload, tag);
 		tm_put_string(&payload, changed.data, changed.size);
 	}
-	int error = payload.failed || changed.failed ? fail(c, "out of memory") : pack_and_write(c, TM_CHUNK_END, payload.data, payload.size);
+	int error = payload.failed || changed.failed ? fail(c, "out of memory")
+						     : pack_and_write(c, TM_CHUNK_END, payload.data, payload.size);
 	tm_bytes_release(&payload);
 	tm_bytes_release(&changed);
 	return error;
@@ -254,13 +257,15 @@ static int write_names(struct command *c, size_t frame_count, uint64_t *named) {
 		.debuginfod = c->debuginfod,
 		.progress = !c->quiet,
 	};
-	struct tm_names_output out = { .next_string_id = c->input.next_string_id, .write_chunk = take_names, .remark = remark, .context = c };
+	struct tm_names_output out = {
+		.next_string_id = c->input.next_string_id, .write_chunk = take_names, .remark = remark, .context = c
+	};
 	int error = tm_names_write(&in, &out);
 	*named = out.frames_named;
 	if (error == TM_NAMES_NO_MEMORY) return fail(c, "out of memory");
 	if (!error && !c->quiet)
-		fprintf(stderr, "tidemark-record: named %" PRIu64 " of %zu addresses from %" PRIu64 " files\n", out.frames_named, frame_count,
-			out.modules_read);
+		fprintf(stderr, "tidemark-record: named %" PRIu64 " of %zu addresses from %" PRIu64 " files\n", out.frames_named,
+			frame_count, out.modules_read);
 	return error;
 }
 

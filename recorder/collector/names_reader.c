@@ -57,7 +57,9 @@ static void end_message(struct sender *s) {
 	if (s->out.size >= SEND_BYTES || s->message.failed) send_all(s);
 }
 
-static void put_text(struct tm_bytes *out, const char *text) { tm_put_string(out, text, text ? strlen(text) : 0); }
+static void put_text(struct tm_bytes *out, const char *text) {
+	tm_put_string(out, text, text ? strlen(text) : 0);
+}
 
 static void put_opening(struct sender *s, int error, const char *remark) {
 	tm_put_varint(&s->message, (uint64_t)-error);

@@ -76,7 +76,8 @@ static bool is_same_build(struct tm_symbols *s, Elf *elf, const char *path, cons
 static bool is_module(struct tm_symbols *s, int fd, const char *path, const struct stat *info, bool given) {
 	GElf_Ehdr header;
 	Elf *elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
-	bool good = elf && elf_kind(elf) == ELF_K_ELF && gelf_getehdr(elf, &header) && (header.e_type == ET_EXEC || header.e_type == ET_DYN);
+	bool good = elf && elf_kind(elf) == ELF_K_ELF && gelf_getehdr(elf, &header) &&
+		    (header.e_type == ET_EXEC || header.e_type == ET_DYN);
 	if (!good) explain(s, "'%s' is not the file that was loaded: it is no ELF program or library", path);
 	else good = is_same_build(s, elf, path, info, given);
 	if (elf) elf_end(elf);
@@ -214,9 +215,13 @@ static int report(struct tm_symbols *s, const char *path, int fd) {
 
 /* ---- the symbol table */
 
-static size_t underscores(const char *name) { return tm_demangle_is_mangled(name) ? 0 : strspn(name, "_"); }
+static size_t underscores(const char *name) {
+	return tm_demangle_is_mangled(name) ? 0 : strspn(name, "_");
+}
 
-static int prefer_larger(size_t a, size_t b) { return a < b ? -1 : a > b; }
+static int prefer_larger(size_t a, size_t b) {
+	return a < b ? -1 : a > b;
+}
 
 /* Less than 0 if a is the worse name of two for one address. */
 static int order_aliases(const struct tm_span *left, const struct tm_span *right, void *context) {

@@ -22,8 +22,8 @@
 #include "recorder/collector/debuginfo.h"
 
 enum tm_symbols_error {
-	TM_SYMBOLS_MISSING = -1,   /* no such file */
-	TM_SYMBOLS_REFUSED = -2,   /* it is not the file that was loaded, or it cannot be read */
+	TM_SYMBOLS_MISSING = -1, /* no such file */
+	TM_SYMBOLS_REFUSED = -2, /* it is not the file that was loaded, or it cannot be read */
 	TM_SYMBOLS_NO_MEMORY = -3,
 };
 
