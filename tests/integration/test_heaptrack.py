@@ -1,10 +1,11 @@
 """Against heaptrack on the same deterministic programs: allocation counts, peak and leaked bytes.
 
-Differences that are no error: heaptrack counts what happens before main's constructors and after its own shutdown differently (it leaves the exit handlers
-out, we judge leaks at exit); its peak is that of its own order of events, which on one thread is the program's. So single-threaded programs must agree to
-the byte on what their own functions did, and in total up to what libc allocates at start and end (at most 8 calls).
+What differs and why: heaptrack's preloaded library is C++ and brings libstdc++ with it, whose emergency pool (one block of 72,704 bytes) is then live in
+every program; ours brings nothing. So heaptrack's figures for hello.c, less the one block of 111 bytes that it allocates, are taken off its other figures.
+heaptrack prints sizes rounded to three digits: figures are compared within that. Calls are compared exactly, function by function and in all.
 """
 import glob
+import os
 import re
 
 from tidemark_test import main, test
@@ -12,8 +13,10 @@ from tidemark_test import main, test
 
 def by_heaptrack(t, program, *arguments):
     """(calls to allocation functions, peak bytes, leaked bytes, {function: calls}) from heaptrack's own report."""
-    t.run(["heaptrack", "-o", t.path("ht"), program, *arguments], status=None)
-    found = glob.glob(t.path("ht*.zst")) + glob.glob(t.path("ht*.gz"))
+    for old in glob.glob(t.path("ht*")):
+        os.unlink(old)
+    t.run(["heaptrack", "-o", t.path("ht"), program, *arguments])
+    found = [path for path in glob.glob(t.path("ht*")) if path.endswith((".zst", ".gz"))]
     t.check(found, "heaptrack wrote nothing")
     text = t.run(["heaptrack_print", "-f", found[0], "-F", t.path("stacks"), "--flamegraph-cost-type", "allocations", "-p", "0", "-a", "0", "-T", "0", "-l", "0"]).text
     calls = int(re.search(r"calls to allocation functions: (\d+)", text)[1])
@@ -21,7 +24,7 @@ def by_heaptrack(t, program, *arguments):
     with open(t.path("stacks"), encoding="utf-8", errors="replace") as file:
         for line in file:
             stack, count = line.rsplit(" ", 1)
-            name = stack.split(";")[-1]
+            name = stack.split(";")[-1].split(" (")[0]
             stacks[name] = stacks.get(name, 0) + int(count)
     return calls, text, stacks
 
@@ -37,20 +40,19 @@ def human(text, what):
 def compare(t, source, *arguments, functions=()):
     t.need("heaptrack", "heaptrack_print")
     program = t.program(source)
+    bare_calls, bare_text, _ = by_heaptrack(t, t.program("hello.c"))
     calls, text, stacks = by_heaptrack(t, program, *arguments)
     db = t.imported(t.record([program, *arguments], status=None))
-    # heaptrack counts a realloc that moves or grows as a call, as we count a row.
-    ours = db.value("select sum(allocations) from site where heap = 'malloc'")
-    t.check(abs(ours - calls) <= 8, f"allocations: {ours} here, {calls} by heaptrack")
+    t.equal(db.value("select sum(allocations) from site where heap = 'malloc'"), calls - (bare_calls - 1), "allocations, here and by heaptrack")
     for function in functions:
         mine = db.value("select sum(allocations) from site where heap = 'malloc' and function = ?", function)
         t.equal(mine, stacks.get(function), f"allocations of {function}(), here and by heaptrack")
-    peak = db.value("select live_bytes from peak where heap = 'malloc'")
-    theirs, slack = human(text, "peak heap memory consumption")
-    t.check(abs(peak - theirs) <= slack + 8192, f"peak: {peak} here, {theirs} by heaptrack")
-    leaked = db.value("select coalesce(sum(live_bytes), 0) from live_at_end where heap = 'malloc'")
-    theirs, slack = human(text, "total memory leaked")
-    t.check(abs(leaked - theirs) <= slack + 8192, f"leaked: {leaked} at end here, {theirs} by heaptrack")
+    for what, mine in (("peak heap memory consumption", db.value("select live_bytes from peak where heap = 'malloc'")),
+                       ("total memory leaked", db.value("select coalesce(sum(live_bytes), 0) from live_at_end where heap = 'malloc'"))):
+        theirs, slack = human(text, what)
+        base, base_slack = human(bare_text, what)
+        print(f"{what}: {mine} here, {theirs} - {base} + 111 by heaptrack")
+        t.check(abs(mine - (theirs - base + 111)) <= slack + base_slack, f"{what}: {mine} here, {theirs - base + 111} by heaptrack")
 
 
 @test
