@@ -1,0 +1,41 @@
+# bash completion for tidemark and tidemark-record. The words come from the tools' own help, so that this file lists none of them.
+
+_tidemark_options() { # the long options that a help shows
+	"$@" --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]*' | sort -u
+}
+
+_tidemark_values() { # the values that a help shows for an option, as in --stacks=unwind|fp|off
+	local option=$1
+	shift
+	"$@" --help 2>/dev/null | grep -oE -- "$option=[a-z]+(\|[a-z]+)+" | head -n 1 | cut -d= -f2 | tr '|' '\n'
+}
+
+_tidemark() {
+	local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=("${COMP_WORDS[0]}") i
+	if [[ ${COMP_WORDS[0]##*/} != tidemark-record ]]; then
+		if ((COMP_CWORD == 1)); then
+			mapfile -t COMPREPLY < <(compgen -W "$("${command[0]}" --help 2>/dev/null | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^tidemark$') --help --version" -- "$current")
+			return
+		fi
+		command+=("${COMP_WORDS[1]}")
+	fi
+	# Behind the recorded command's name, its own completion would be right; files are the best we know.
+	if [[ ${command[*]} == *record ]]; then
+		for ((i = ${#command[@]}; i < COMP_CWORD; i++)); do
+			[[ ${COMP_WORDS[i]} == -- ]] && { mapfile -t COMPREPLY < <(compgen -c -f -- "$current"); return; }
+		done
+	fi
+	if [[ $previous == = ]]; then
+		mapfile -t COMPREPLY < <(compgen -W "$(_tidemark_values "${COMP_WORDS[COMP_CWORD - 2]}" "${command[@]}")" -- "$current")
+	elif [[ $current == = ]]; then
+		mapfile -t COMPREPLY < <(_tidemark_values "$previous" "${command[@]}")
+	elif [[ $current == -* ]]; then
+		mapfile -t COMPREPLY < <(compgen -W "$(_tidemark_options "${command[@]}")" -- "$current")
+	elif [[ ${command[*]} == *record ]]; then
+		mapfile -t COMPREPLY < <(compgen -c -f -- "$current")
+	else
+		mapfile -t COMPREPLY < <(compgen -f -- "$current")
+	fi
+}
+
+complete -o filenames -F _tidemark tidemark tidemark-record
