@@ -1,0 +1,167 @@
+/* closing.c - the end of a recording: see closing.h. */
+#include "closing.h"
+
+#include "../../schema/units.h"
+#include "collector.h"
+#include "memory.h"
+#include "names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- names --- */
+
+static int write_names_chunk(void *context, const void *payload, size_t n) {
+	struct tm_collector *c = context;
+	if (tm_writer_add_chunk(&c->writer, TM_CHUNK_NAMES, payload, n) != 0) return -1;
+	return tm_writer_flush(&c->writer);
+}
+
+static struct tm_names_module *list_modules(const struct tm_collector *c) {
+	struct tm_names_module *list = tm_memory_new(c->modules.count, sizeof list[0]);
+	for (size_t i = 0; i < c->modules.count; i++) {
+		const struct tm_module *m = &c->modules.all[i];
+		list[i] = (struct tm_names_module){
+			.id = i + 1, .process = m->process, .bias = m->bias, .path = m->path, .build_id = m->build_id_size ? m->build_id : NULL,
+			.build_id_size = m->build_id_size, .load_ns = tm_time_map_ns(&c->timebase.map, m->load_ticks),
+		};
+	}
+	return list;
+}
+
+static struct tm_names_frame *list_frames(const struct tm_collector *c) {
+	struct tm_names_frame *list = tm_memory_new(c->stacks.frame_count, sizeof list[0]);
+	for (size_t i = 0; i < c->stacks.frame_count; i++)
+		list[i] = (struct tm_names_frame){ i + 1, c->stacks.frames[i].module, c->stacks.frames[i].address };
+	return list;
+}
+
+void tm_closing_write_names(struct tm_collector *c) {
+	if (!c->options.embed_names || c->writer.error || !c->stacks.frame_count) return;
+	struct tm_names_module *modules = list_modules(c);
+	struct tm_names_frame *frames = list_frames(c);
+	struct tm_names_input in = {
+		.modules = modules, .module_count = c->modules.count, .frames = frames, .frame_count = c->stacks.frame_count,
+		.start_unix_ns = c->timebase.start_unix_ns, .note_ns = c->timebase.map.knots[c->timebase.map.count - 1].ns,
+		.progress = !c->options.quiet && (c->options.verbose || isatty(2)),
+	};
+	struct tm_names_output out = { .next_string_id = c->strings.count + 1, .write_chunk = write_names_chunk, .context = c };
+	int result = tm_names_write(&in, &out);
+	if (result == TM_NAMES_NO_MEMORY && !c->options.quiet)
+		fprintf(stderr, "tidemark-record: cannot name all addresses: out of memory (tidemark names can do it later)\n");
+	if (c->options.verbose)
+		fprintf(stderr, "tidemark-record: named %llu of %zu addresses from %llu files\n", (unsigned long long)out.frames_named,
+			c->stacks.frame_count, (unsigned long long)out.modules_read);
+	free(modules);
+	free(frames);
+}
+
+/* --- the last chunk --- */
+
+void tm_closing_write_end(struct tm_collector *c) {
+	struct tm_bytes payload = TM_BYTES_INIT;
+	uint64_t end_ns = c->timebase.map.knots[c->timebase.map.count - 1].ns;
+	struct tm_totals totals = { .events = c->encoder.events, .chunks = c->writer.packer.sequence, .end_ns = end_ns };
+	if (c->writer.error) return;
+	tm_put_totals(&payload, &totals);
+	tm_writer_add_chunk(&c->writer, TM_CHUNK_END, payload.data, payload.size);
+	tm_writer_flush(&c->writer);
+	tm_bytes_release(&payload);
+}
+
+/* --- the summary --- */
+
+static const char *plural(uint64_t n, const char *one, const char *many) {
+	return n == 1 ? one : many;
+}
+
+struct peaks {
+	struct tm_tally_process highest; /* of the process that reached most */
+	uint32_t process;                /* its id */
+	uint64_t live_bytes, live_blocks;
+	uint32_t with_events;
+	bool approximate;
+};
+
+static struct peaks find_peaks(const struct tm_collector *c) {
+	struct peaks p = { .process = 0 };
+	for (uint32_t id = 1; id < tm_tally_process_count(c->encoder.tally); id++) {
+		struct tm_tally_process t = tm_tally_of(c->encoder.tally, id);
+		p.live_bytes += t.live_bytes;
+		p.live_blocks += t.live_blocks;
+		p.with_events += t.peak_bytes != 0;
+		p.approximate |= t.approximate;
+		if (t.peak_bytes < p.highest.peak_bytes || t.peak_bytes == 0) continue;
+		p.highest = t;
+		p.process = id;
+	}
+	return p;
+}
+
+static const struct tm_process *process_by_id(const struct tm_collector *c, uint32_t id) {
+	for (size_t i = 0; i < c->processes.count; i++)
+		if (c->processes.all[i]->id == id) return c->processes.all[i];
+	return NULL;
+}
+
+static void print_peak(const struct tm_collector *c, const struct peaks *p) {
+	char size[TM_UNIT_TEXT_MAX], time[TM_UNIT_TEXT_MAX];
+	const struct tm_process *process = process_by_id(c, p->process);
+	fprintf(stderr, "tidemark-record: peak         %s%s live", p->highest.approximate || c->options.sample_bytes ? "about " : "",
+		tm_format_size(p->highest.peak_bytes, size));
+	if (p->process) fprintf(stderr, ", %s after the start", tm_format_time(p->highest.peak_ns, time));
+	if (p->with_events > 1 && process) fprintf(stderr, ", in process %u (the largest of %u)", process->pid, p->with_events);
+	fprintf(stderr, "\n");
+}
+
+static void print_live(const struct tm_collector *c, const struct peaks *p) {
+	char size[TM_UNIT_TEXT_MAX], count[TM_UNIT_TEXT_MAX];
+	bool estimated = c->options.sample_bytes != 0;
+	fprintf(stderr, "tidemark-record: live at end  %s%s", estimated ? "about " : "", tm_format_size(p->live_bytes, size));
+	if (!estimated) fprintf(stderr, " in %s %s", tm_format_count(p->live_blocks, count), plural(p->live_blocks, "block", "blocks"));
+	fprintf(stderr, "\n");
+}
+
+static void print_events(const struct tm_collector *c) {
+	char all[TM_UNIT_TEXT_MAX], made[TM_UNIT_TEXT_MAX], freed[TM_UNIT_TEXT_MAX];
+	uint64_t allocations = tm_tally_allocations(c->encoder.tally), frees = tm_tally_frees(c->encoder.tally);
+	uint32_t processes = c->processes.last_id, threads = c->processes.last_thread;
+	fprintf(stderr, "tidemark-record: events       %s (%s allocations, %s frees) of %u %s, %u %s%s\n", tm_format_count(allocations + frees, all),
+		tm_format_count(allocations, made), tm_format_count(frees, freed), processes, plural(processes, "process", "processes"), threads,
+		plural(threads, "thread", "threads"), c->options.sample_bytes ? ", sampled" : "");
+}
+
+static void print_lost(const struct tm_collector *c) {
+	char count[TM_UNIT_TEXT_MAX];
+	if (c->lost_events)
+		fprintf(stderr, "tidemark-record: lost         %s events\n", tm_format_count(c->lost_events, count));
+	else
+		fprintf(stderr, "tidemark-record: lost         nothing\n");
+}
+
+static void print_file(const struct tm_collector *c) {
+	char size[TM_UNIT_TEXT_MAX];
+	uint64_t events = tm_tally_allocations(c->encoder.tally) + tm_tally_frees(c->encoder.tally);
+	fprintf(stderr, "tidemark-record: file         %s, %s", c->writer.path, tm_format_size(c->writer.bytes, size));
+	if (events) fprintf(stderr, ", %.1f bytes an event", (double)c->writer.bytes / (double)events);
+	fprintf(stderr, "%s%s\n", c->stopped ? "; " : "", c->stopped ? c->stopped : "");
+}
+
+void tm_closing_print_summary(struct tm_collector *c) {
+	struct peaks peaks = find_peaks(c);
+	if (c->options.quiet) return;
+	print_peak(c, &peaks);
+	print_live(c, &peaks);
+	print_events(c);
+	print_lost(c);
+	print_file(c);
+}
+
+void tm_closing_print_failure(struct tm_collector *c) {
+	char time[TM_UNIT_TEXT_MAX];
+	if (!c->writer.error || (c->options.attach_pid > 0 && !c->options.verbose)) return;
+	fprintf(stderr, "tidemark-record: cannot write '%s': %s; the trace ends at %s\n", c->writer.path, strerror(c->writer.error),
+		tm_format_time(c->encoder.end_ns, time));
+}

@@ -1,0 +1,18 @@
+/* closing.h - what is written and said when the program has ended: names, totals, the summary.
+ *
+ * Flow:     record_main.c, when everything is drained and the encoder has stopped -> here -> NAMES and END chunks; five lines on standard error
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_CLOSING_H
+#define TIDEMARK_RECORDER_COLLECTOR_CLOSING_H
+
+struct tm_collector;
+
+/* Resolves the recorded addresses and writes their names. */
+void tm_closing_write_names(struct tm_collector *c);
+/* The last chunk. */
+void tm_closing_write_end(struct tm_collector *c);
+void tm_closing_print_summary(struct tm_collector *c);
+/* Says that the trace could not be written, if so. */
+void tm_closing_print_failure(struct tm_collector *c);
+
+#endif

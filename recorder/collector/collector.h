@@ -1,0 +1,62 @@
+/* collector.h - one recording: what the files of tidemark-record share.
+ *
+ *     session.c    rings in shared memory
+ *        |         drain.c reads records, controls.c those that are about processes, modules and threads
+ *        v
+ *     group.c      filled with the help of process_table.c, module_table.c, stack_tree.c; samples.c adds readings
+ *        |
+ *        v         a second thread:
+ *     encode.c     ticks to nanoseconds, columns, zstd; tally.c follows the peak; writer.c writes
+ *
+ * Threads: everything here is the drainer's (the main thread), but for `encoder` and `sampler`, which say how they are shared.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_COLLECTOR_H
+#define TIDEMARK_RECORDER_COLLECTOR_COLLECTOR_H
+
+#include "encode.h"
+#include "group.h"
+#include "id_map.h"
+#include "launcher_variables.h"
+#include "module_table.h"
+#include "process_table.h"
+#include "record_options.h"
+#include "samples.h"
+#include "session.h"
+#include "stack_tree.h"
+#include "timebase.h"
+#include "writer.h"
+
+struct tm_ring_view;
+
+struct tm_interned { /* texts that have a string id */
+	struct tm_text_row { char *text; size_t size; uint64_t hash; } *rows; /* rows[id - 1] */
+	size_t count, capacity;
+	uint32_t *slots; /* open addressing; id, 0: empty */
+	size_t slot_count; /* a power of two */
+};
+
+struct tm_collector {
+	struct tm_options options;
+	struct tm_session session;
+	struct tm_timebase timebase;
+	struct tm_writer writer;
+	struct tm_encoder_thread encoder;
+	struct tm_sampler sampler;
+	struct tm_group *group; /* being filled; never NULL while recording */
+	struct tm_process_table processes;
+	struct tm_module_table modules;
+	struct tm_stack_tree stacks;
+	struct tm_interned strings;
+	struct tm_launcher launcher;        /* of our own environment */
+	char host[256];
+	struct tm_ring_view *rings;         /* one for each ring of the session */
+	uint64_t *block;                    /* a copy of what is being read from a ring */
+	size_t block_words;
+	uint64_t watermark_ticks;           /* every event before it is in a group already */
+	uint64_t events, lost_events, lost_bytes, marks;
+	uint64_t unringed_events, unringed_bytes; /* as last seen in the session */
+	uint64_t housekeeping_ns, unringed_written_ns, unknown_looked_up;
+	const char *stopped;                /* why nothing is recorded any more while the program runs on; NULL: recording */
+};
+
+#endif

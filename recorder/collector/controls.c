@@ -1,0 +1,211 @@
+/* controls.c - what a ring tells besides events: see controls.h. */
+#include "controls.h"
+
+#include "collector.h"
+#include "drain.h"
+#include "memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_MAX (4u << 20) /* of one record that is sent in pieces; more is cut */
+
+/* --- texts with ids --- */
+
+static uint64_t text_hash(const char *text, size_t n) {
+	uint64_t h = 0xcbf29ce484222325u;
+	for (size_t i = 0; i < n; i++) h = (h ^ (uint8_t)text[i]) * 0x100000001b3u;
+	return h;
+}
+
+static void intern_grow(struct tm_interned *s) {
+	s->slot_count = s->slot_count ? s->slot_count * 2 : 256;
+	free(s->slots);
+	s->slots = tm_memory_new(s->slot_count, sizeof s->slots[0]);
+	for (size_t i = 0; i < s->count; i++) {
+		size_t at = s->rows[i].hash & (s->slot_count - 1);
+		while (s->slots[at]) at = (at + 1) & (s->slot_count - 1);
+		s->slots[at] = (uint32_t)i + 1;
+	}
+}
+
+uint32_t tm_intern(struct tm_collector *c, const char *text, size_t n) {
+	struct tm_interned *s = &c->strings;
+	uint64_t hash = text_hash(text, n);
+	if (s->count * 2 >= s->slot_count) intern_grow(s);
+	size_t at = hash & (s->slot_count - 1);
+	for (; s->slots[at]; at = (at + 1) & (s->slot_count - 1)) {
+		const struct tm_text_row *row = &s->rows[s->slots[at] - 1];
+		if (row->hash == hash && row->size == n && !memcmp(row->text, text, n)) return s->slots[at];
+	}
+	s->rows = tm_memory_grow(s->rows, &s->capacity, s->count + 1, sizeof s->rows[0]);
+	s->rows[s->count++] = (struct tm_text_row){ tm_memory_copy_text(text, n), n, hash };
+	s->slots[at] = (uint32_t)s->count;
+	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_STRING);
+	meta->string = (struct tm_string){ s->count, tm_group_text(c->group, text, n) };
+	return (uint32_t)s->count;
+}
+
+void tm_interned_release(struct tm_collector *c) {
+	for (size_t i = 0; i < c->strings.count; i++) free(c->strings.rows[i].text);
+	free(c->strings.rows);
+	free(c->strings.slots);
+	c->strings = (struct tm_interned){ 0 };
+}
+
+/* --- one record, taken apart --- */
+
+struct control {
+	struct tm_collector *c;
+	struct tm_ring_view *r;
+	struct tm_process *p;
+	uint64_t ticks;
+	uint32_t x;
+	const uint64_t *numbers; /* behind the ticks */
+	const char *text;        /* the whole text, pieces joined */
+	size_t text_bytes;
+};
+
+static void take_process(const struct control *t) {
+	t->r->process = tm_process_attached(t->c, t->r->number, t->r->pid, (uint32_t)t->numbers[1], (uint32_t)t->numbers[2], t->ticks);
+	t->r->announces = true;
+}
+
+static void replace_text(char **where, const struct control *t) {
+	free(*where);
+	*where = tm_memory_copy_text(t->text, t->text_bytes);
+}
+
+static void take_info(const struct control *t) {
+	if (!t->p->announcing) return;
+	if (t->x == TM_INFO_EXE) replace_text(&t->p->exe, t);
+	if (t->x == TM_INFO_COMMAND) {
+		replace_text(&t->p->command, t);
+		t->p->command_bytes = t->text_bytes;
+	}
+	if (t->x == TM_INFO_ENV) tm_launcher_take(&t->p->launcher, t->text, t->text_bytes);
+}
+
+static void take_module(const struct control *t) {
+	size_t id_bytes = t->x < t->text_bytes ? t->x : t->text_bytes;
+	const char *path = t->text + id_bytes;
+	size_t path_bytes = t->text_bytes - id_bytes;
+	tm_module_loaded(t->c, t->p, t->ticks, t->numbers[0], t->numbers[1], t->numbers[2], path, path_bytes, t->text, id_bytes);
+}
+
+static void take_unload(const struct control *t) {
+	tm_module_unloaded(t->c, t->p, t->ticks, t->numbers[0], t->numbers[1]);
+}
+
+static void take_fork(const struct control *t) {
+	tm_process_forked(t->c, t->p, (uint32_t)t->numbers[0], t->ticks, false);
+}
+
+static void take_spawn(const struct control *t) {
+	tm_process_forked(t->c, t->p, (uint32_t)t->numbers[0], t->ticks, true);
+}
+
+static void take_exec(const struct control *t) {
+	tm_process_execs(t->c, t->p, (uint32_t)t->numbers[0], (enum tm_exec_class)t->x, t->text, t->text_bytes, t->ticks);
+}
+
+static void take_exec_failed(const struct control *t) {
+	tm_process_exec_failed(t->c, t->p, (uint32_t)t->numbers[0]);
+}
+
+static void take_wait(const struct control *t) {
+	tm_process_waited(t->c, t->p, (uint32_t)t->numbers[0], (int)t->numbers[1], t->ticks);
+}
+
+static void take_exit_begin(const struct control *t) {
+	tm_process_exit_begins(t->c, t->p, t->ticks);
+	tm_sampler_ask(&t->c->sampler, t->p->id);
+}
+
+static void take_exit(const struct control *t) {
+	t->p->exited = true;
+	t->p->exit_status = (int)(t->numbers[0] & 0xff) << 8; /* as wait(2) would tell it */
+}
+
+static void take_note(const struct control *t) {
+	const char *zero = memchr(t->text, 0, t->text_bytes);
+	size_t kind_bytes = zero ? (size_t)(zero - t->text) : 0, skip = zero ? kind_bytes + 1 : 0;
+	struct tm_meta *meta = tm_group_add(t->c->group, TM_RECORD_NOTE);
+	meta->note.process = t->p->id;
+	meta->note.ns = t->ticks;
+	meta->note.kind = zero ? tm_group_text(t->c->group, t->text, kind_bytes) : tm_text_of("note");
+	meta->note.text = tm_group_text(t->c->group, t->text + skip, t->text_bytes - skip);
+}
+
+static uint32_t thread_of(const struct control *t) {
+	struct tm_ring_view *r = t->r;
+	if (!r->thread) r->thread = tm_thread_id(t->c, t->p, r->thread_number, r->tid, r->start_ticks);
+	return r->thread;
+}
+
+static void take_thread_end(const struct control *t) {
+	uint32_t thread = thread_of(t);
+	t->r->thread_ended = true;
+	if (t->text_bytes) tm_thread_named(t->c, thread, t->text, t->text_bytes);
+	tm_group_add(t->c->group, TM_RECORD_THREAD_END)->thread_end = (struct tm_thread_end){ thread, t->ticks };
+}
+
+static void take_thread_name(const struct control *t) {
+	tm_thread_named(t->c, thread_of(t), t->text, t->text_bytes);
+}
+
+static const struct row { /* numbers: how many words stand between the ticks and the text */
+	uint8_t op, numbers;
+	bool text, keeps_announcing;
+	void (*take)(const struct control *t);
+} rows[] = {
+	{ TM_CTL_PROCESS, 4, false, true, take_process },
+	{ TM_CTL_INFO, 0, true, true, take_info },
+	{ TM_CTL_MODULE, 3, true, false, take_module },
+	{ TM_CTL_UNLOAD, 2, false, false, take_unload },
+	{ TM_CTL_FORK, 1, false, false, take_fork },
+	{ TM_CTL_EXEC, 1, true, false, take_exec },
+	{ TM_CTL_EXEC_FAILED, 1, false, false, take_exec_failed },
+	{ TM_CTL_SPAWN, 1, false, false, take_spawn },
+	{ TM_CTL_WAIT, 2, false, false, take_wait },
+	{ TM_CTL_EXIT_BEGIN, 0, false, false, take_exit_begin },
+	{ TM_CTL_EXIT, 1, false, false, take_exit },
+	{ TM_CTL_NOTE, 0, true, false, take_note },
+	{ TM_CTL_THREAD_END, 0, true, false, take_thread_end },
+	{ TM_CTL_THREAD_NAME, 0, true, false, take_thread_name },
+};
+
+/* Joins the pieces of a text. True: it is whole, and in t->text. */
+static bool join_text(struct control *t, uint8_t op, bool more) {
+	struct tm_ring_view *r = t->r;
+	if (!more && !r->text_bytes) return true;
+	if (r->text_bytes && (r->text_op != op || r->text_key != t->x)) r->text_bytes = 0; /* the rest of that one never came */
+	if (r->text_bytes + t->text_bytes <= TEXT_MAX) {
+		r->text = tm_memory_grow(r->text, &r->text_capacity, r->text_bytes + t->text_bytes, 1);
+		if (t->text_bytes) memcpy(r->text + r->text_bytes, t->text, t->text_bytes);
+		r->text_bytes += t->text_bytes;
+	}
+	r->text_op = op;
+	r->text_key = t->x;
+	if (more) return false;
+	t->text = (const char *)r->text;
+	t->text_bytes = r->text_bytes;
+	r->text_bytes = 0;
+	return true;
+}
+
+bool tm_control_take(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *words, size_t n) {
+	uint8_t op = (uint8_t)words[0], flags = (uint8_t)(words[0] >> 8);
+	uint32_t x = (uint32_t)(words[0] >> 32 & 0xffff), y = (uint32_t)(words[0] >> 48);
+	const struct row *row = rows;
+	while (row < rows + sizeof rows / sizeof rows[0] && row->op != op) row++;
+	if (row == rows + sizeof rows / sizeof rows[0]) return false;
+	size_t text_words = row->text ? ((size_t)y + 7) / 8 : 0;
+	if (n != 2u + row->numbers + text_words || (row->text && y > TM_RING_TEXT_MAX)) return false;
+	if (!r->process && op != TM_CTL_PROCESS) return false;
+	if (r->process && r->process->announcing && !row->keeps_announcing) tm_process_need_row(c, r->process);
+	struct control t = { c, r, r->process, words[1], x, words + 2, (const char *)(words + 2 + row->numbers), row->text ? y : 0 };
+	if (row->text && !join_text(&t, op, flags & TM_RING_MORE)) return true;
+	row->take(&t);
+	return true;
+}

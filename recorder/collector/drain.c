@@ -1,0 +1,539 @@
+/* drain.c - reads every ring, again and again: see drain.h.
+ *
+ * The watermark. A thread sets `busy`, stamps, writes its record, moves `head`, clears `busy`. T is taken a little before a pass (a store may
+ * linger in a processor for some time before we can see it). Where `busy` was 0 when it was read before `head`, everything that the thread
+ * stamped until then is at or below `head`, and so has been read: the ring is safe until T. Where it was 1 an event is on its way whose stamp
+ * is not below the last one that was read. A ring that is free or just being claimed is safe until T: its thread stamps its first event after
+ * the claim. The watermark is the least of all, and never decreases.
+ */
+#include "drain.h"
+
+#include "collector.h"
+#include "controls.h"
+#include "memory.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define BLOCK_WORDS 8192u         /* of a ring are copied and read at once */
+#define RECORD_WORDS_MAX 65535u
+#define DEPTH_MAX 8192u
+#define SLACK_NS 100000u          /* for stores that are on their way */
+#define HOLD_NS 200000000u        /* how long a ring may wait for its process to announce itself */
+#define GROUP_AGE_NS 1000000000u
+#define LOSS_INTERVAL_NS 1000000000u
+#define HOUSEKEEPING_NS 200000000u
+#define GIVE_BACK_NS 1000000000u  /* a free ring keeps its pages so long, for the next thread */
+#define GIVE_BACK_BYTES (64u << 10)
+#define STALL_NS 5000000000u      /* a writer that hangs for longer is not hidden from the guests any more */
+
+/* --- losses --- */
+
+void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes, const char *reason) {
+	if (r && r->process) tm_process_need_row(c, r->process);
+	struct tm_meta *m = tm_group_add(c->group, TM_RECORD_LOSS);
+	m->loss = (struct tm_loss){
+		.process = r && r->process ? r->process->id : 0, .thread = r ? r->thread : 0, .ns = tm_timebase_ticks(&c->timebase),
+		.kind = tm_group_text(c->group, kind, strlen(kind)), .count = count, .bytes = bytes,
+		.reason = tm_group_text(c->group, reason, strlen(reason)),
+	};
+	c->lost_events += count;
+	c->lost_bytes += bytes;
+}
+
+/* The ring's counters only grow while it is claimed; what shrinks was scribbled over and is not believed. */
+static void take_losses(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, bool closing) {
+	uint64_t events = atomic_load_explicit(&ring->lost_events, memory_order_relaxed);
+	uint64_t bytes = atomic_load_explicit(&ring->lost_bytes, memory_order_relaxed);
+	uint64_t nested = atomic_load_explicit(&ring->nested_lost, memory_order_relaxed);
+	if (events == r->lost_events && nested == r->nested_lost) return;
+	uint64_t now = tm_monotonic_ns();
+	if (!closing && now - r->loss_written_ns < LOSS_INTERVAL_NS) return;
+	r->loss_written_ns = now;
+	if (events > r->lost_events)
+		tm_drain_add_loss(c, r, "ring-full", events - r->lost_events, bytes > r->lost_bytes ? bytes - r->lost_bytes : 0,
+				  "the thread's buffer was full");
+	if (nested > r->nested_lost)
+		tm_drain_add_loss(c, r, "nested", nested - r->nested_lost, 0, "a signal handler made more calls inside one call than are kept");
+	r->lost_events = events;
+	r->lost_bytes = bytes;
+	r->nested_lost = nested;
+}
+
+static void take_unringed(struct tm_collector *c, bool closing) {
+	uint64_t events = atomic_load(&c->session.shm->unringed_events), bytes = atomic_load(&c->session.shm->unringed_bytes);
+	uint64_t now = tm_monotonic_ns();
+	if (events <= c->unringed_events || (!closing && now - c->unringed_written_ns < LOSS_INTERVAL_NS)) return;
+	c->unringed_written_ns = now;
+	tm_drain_add_loss(c, NULL, "no-ring", events - c->unringed_events, bytes > c->unringed_bytes ? bytes - c->unringed_bytes : 0,
+			  "more threads than buffers");
+	c->unringed_events = events;
+	c->unringed_bytes = bytes;
+}
+
+/* --- groups --- */
+
+static void wait_for_encoder(struct tm_collector *c) {
+	uint64_t since = tm_monotonic_ns();
+	while (!tm_encoder_wait_for_room(&c->encoder, 20000000u))
+		if (tm_monotonic_ns() - since < STALL_NS) atomic_fetch_add(&c->session.shm->heartbeat, 1);
+}
+
+static bool group_is_empty(const struct tm_group *g) {
+	return !g->meta_count && !g->event_count && !g->frame_count && !g->node_count;
+}
+
+void tm_drain_close_group(struct tm_collector *c, bool now) {
+	struct tm_group *g = c->group;
+	bool old = g->opened_ns && tm_monotonic_ns() - g->opened_ns > GROUP_AGE_NS;
+	if (!now && !old && !tm_group_is_full(g)) return;
+	tm_sampler_collect(&c->sampler, g);
+	if (group_is_empty(g)) return;
+	tm_timebase_add_knot(&c->timebase);
+	g->time_map = c->timebase.map;
+	g->watermark_ticks = c->watermark_ticks;
+	wait_for_encoder(c);
+	tm_encoder_submit(&c->encoder, g);
+	c->group = tm_encoder_take(&c->encoder);
+}
+
+/* --- stacks --- */
+
+/* Frames that every thread has and nobody wrote: the loader's entry into the executable and libc's part right inside of it; and on other
+ * threads, and in a child that one of them forked, libc's start of a thread. */
+static bool is_startup(struct tm_collector *c, struct tm_ring_view *r, size_t at, uint64_t pc) {
+	uint32_t id = tm_module_at(c, r->process, pc);
+	if (at == 0) r->entry_left_out = false;
+	if (!id) return false;
+	const struct tm_module *m = &c->modules.all[id - 1];
+	if (at == 0 && m->entry && pc - m->entry < 64) return r->entry_left_out = true;
+	if (!m->is_libc) return false;
+	if (r->entry_left_out) return at <= 2;
+	bool first_thread = r->tid == r->pid && !(r->process->flags & TM_PROCESS_FORKED);
+	return at < 2 && !first_thread;
+}
+
+static void step_in(struct tm_collector *c, struct tm_ring_view *r, size_t at, uint64_t pc) {
+	uint32_t parent = at ? r->path[at - 1] : 0;
+	if (at < TM_OUTER_FRAMES) r->outer[at] = pc;
+	bool leave_out = parent == 0 && at < TM_OUTER_FRAMES && is_startup(c, r, at, pc);
+	r->path[at] = leave_out ? 0 : tm_stack_child(c, r->process, parent, pc);
+}
+
+/* The path becomes its `keep` outermost frames and then `fresh` new ones, innermost first in pcs. false: it cannot be so. */
+static bool change_path(struct tm_collector *c, struct tm_ring_view *r, size_t keep, const uint64_t *pcs, size_t fresh) {
+	if (keep > r->depth || keep + fresh > DEPTH_MAX) return false;
+	for (size_t i = 0; i < fresh; i++)
+		if (pcs[i] >= TM_ADDRESS_LIMIT) return false;
+	size_t depth = keep + fresh;
+	r->path = tm_memory_grow(r->path, &r->path_capacity, depth, sizeof r->path[0]);
+	for (size_t at = keep; at < depth; at++) step_in(c, r, at, pcs[depth - 1 - at]);
+	r->depth = depth;
+	r->stack = depth ? r->path[depth - 1] : 0;
+	/* A stack that is all start-up keeps its innermost frame. */
+	if (!r->stack && depth) r->stack = tm_stack_child(c, r->process, 0, r->outer[depth - 1]);
+	return true;
+}
+
+/* After a corrupt stretch the frames that a record keeps are not known; its event has no stack until a whole one comes. */
+static bool take_stack(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh, uint32_t *stack) {
+	*stack = 0;
+	if (flags & TM_RING_NO_STACK) return fresh == 0;
+	if (keep == 0) r->path_known = true;
+	if (!r->path_known) return true;
+	if (flags & TM_RING_CUT) r->process->cut_stacks++;
+	if ((fresh || keep != r->depth) && !change_path(c, r, keep, pcs, fresh)) return false;
+	*stack = r->stack;
+	return true;
+}
+
+/* --- events --- */
+
+#define LISTED 1u
+static const uint8_t known_ops[256] = {
+#define X(name, code, api) [code] = LISTED,
+	TM_OPS(X)
+#undef X
+};
+
+static struct tm_event *new_event(struct tm_collector *c, struct tm_ring_view *r) {
+	struct tm_group *g = c->group;
+	if (r->group_serial != g->serial) {
+		r->segment = tm_group_add_segment(g, r->thread, r->process->id);
+		r->group_serial = g->serial;
+	}
+	struct tm_segment_buffer *s = &g->segments[r->segment];
+	if (s->count == s->capacity) s->events = tm_memory_grow(s->events, &s->capacity, s->count + 1, sizeof s->events[0]);
+	g->event_count++;
+	return &s->events[s->count++];
+}
+
+static void need_heap(struct tm_collector *c, struct tm_process *p, uint32_t heap) {
+	if (!(p->heaps & heap)) tm_process_need_heaps(c, p, heap);
+}
+
+static uint32_t heap_of(uint8_t op) {
+	if (TM_OP_CLASS(op) < TM_CLASS_MAP) return TM_HEAP_MALLOC;
+	return op == TM_OP_MMAP_FILE ? TM_HEAP_MMAP_FILE : TM_HEAP_MMAP;
+}
+
+/* Stamps that run backwards are raised later, when the segment is encoded. */
+static struct tm_event *stamped(struct tm_collector *c, struct tm_ring_view *r, uint8_t op, uint64_t ticks, uint64_t begin) {
+	struct tm_event *e = new_event(c, r);
+	e->op = op;
+	e->time_ns = ticks;
+	e->begin_ns = begin < ticks ? begin : ticks;
+	e->addr = e->size = e->old = e->old_size = 0;
+	e->usable = TM_USABLE_UNKNOWN;
+	e->stack = e->heap = e->text = 0;
+	r->last_ticks = e->begin_ns > r->last_ticks ? e->begin_ns : r->last_ticks;
+	return e;
+}
+
+static bool size_is_sound(uint64_t size) {
+	return size <= (uint64_t)INT64_MAX;
+}
+
+static bool take_mark(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n, uint8_t op, unsigned bytes) {
+	if (bytes > TM_RING_TEXT_MAX || n != 2 + ((size_t)bytes + 7) / 8) return false;
+	uint32_t text = tm_intern(c, (const char *)(w + 2), bytes);
+	stamped(c, r, op, w[1], w[1])->text = text;
+	c->marks++;
+	tm_sampler_ask(&c->sampler, r->process->id);
+	return true;
+}
+
+/* One event; w is a copy of n words. false: it makes no sense. */
+static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n) {
+	uint8_t op = (uint8_t)w[0];
+	unsigned flags = (unsigned)(w[0] >> 8 & 0xff), keep = (unsigned)(w[0] >> 32 & 0xffff), y = (unsigned)(w[0] >> 48);
+	unsigned class = TM_OP_CLASS(op), fixed;
+	uint32_t stack = 0;
+	struct tm_event *e;
+	switch (class) {
+	case TM_CLASS_ALLOC: case TM_CLASS_MAP:
+		fixed = TM_RING_ALLOC_WORDS;
+		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3])) return false;
+		if (!take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
+		e = stamped(c, r, op, w[1], w[1]);
+		break;
+	case TM_CLASS_FREE:
+		if (n != TM_RING_FREE_WORDS || w[2] >= TM_ADDRESS_LIMIT) return false;
+		e = stamped(c, r, op, w[1], w[1]);
+		e->old = w[2];
+		return true;
+	case TM_CLASS_REALLOC:
+		fixed = TM_RING_REALLOC_WORDS;
+		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || w[5] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3])) return false;
+		if (!take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
+		e = stamped(c, r, op, w[1], w[4]);
+		e->old = w[5];
+		break;
+	case TM_CLASS_UNMAP:
+		if (n != TM_RING_UNMAP_WORDS || w[3] >= TM_ADDRESS_LIMIT || !size_is_sound(w[4])) return false;
+		e = stamped(c, r, op, w[1], w[2]);
+		e->old = w[3];
+		e->old_size = w[4];
+		return true;
+	case TM_CLASS_REMAP:
+		fixed = TM_RING_REMAP_WORDS;
+		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || w[5] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3]) || !size_is_sound(w[6])) return false;
+		if (!take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
+		e = stamped(c, r, op, w[1], w[4]);
+		e->old = w[5];
+		e->old_size = w[6];
+		break;
+	default: return take_mark(c, r, w, n, op, y);
+	}
+	e->addr = w[2];
+	e->size = w[3];
+	e->stack = stack;
+	if (y != TM_RING_USABLE_UNKNOWN && class <= TM_CLASS_REALLOC) e->usable = w[3] + y;
+	return true;
+}
+
+/* Rows that events refer to. */
+static void prepare_for_events(struct tm_collector *c, struct tm_ring_view *r) {
+	if (!r->thread) r->thread = tm_thread_id(c, r->process, r->thread_number, r->tid, r->start_ticks);
+}
+
+/* Reads records out of the block. Returns how many words were taken; *bad: the record behind them makes no sense. */
+static size_t take_records(struct tm_collector *c, struct tm_ring_view *r, size_t words, bool *bad) {
+	const uint64_t *w = c->block, *end = w + words;
+	*bad = false;
+	while (w < end) {
+		uint8_t op = (uint8_t)w[0];
+		size_t n = w[0] >> 16 & 0xffff;
+		bool control = TM_OP_CLASS(op) == TM_CLASS_RESERVED, sound;
+		if (n == 0 || (op != TM_CTL_PAD && n < 2)) {
+			*bad = true;
+			break;
+		}
+		if (n > (size_t)(end - w)) break;
+		if (op == TM_CTL_PAD) {
+			w += n;
+			continue;
+		}
+		if (control) {
+			sound = tm_control_take(c, r, w, n);
+		} else {
+			sound = known_ops[op] && r->process;
+			if (sound) prepare_for_events(c, r);
+			if (sound && TM_OP_CLASS(op) != TM_CLASS_TEXT) need_heap(c, r->process, heap_of(op));
+			sound = sound && take_event(c, r, w, n);
+		}
+		if (!sound) {
+			*bad = true;
+			break;
+		}
+		w += n;
+	}
+	return (size_t)(w - c->block);
+}
+
+/* --- one ring --- */
+
+static void copy_out(struct tm_collector *c, const struct tm_ring_view *r, size_t bytes) {
+	const uint8_t *data = tm_session_ring_data(&c->session, r->index);
+	uint64_t at = r->tail & (c->session.ring_bytes - 1), to_end = c->session.ring_bytes - at;
+	size_t first = bytes < to_end ? bytes : (size_t)to_end;
+	c->block = tm_memory_grow(c->block, &c->block_words, bytes / 8, sizeof c->block[0]);
+	memcpy(c->block, data + at, first);
+	memcpy((uint8_t *)c->block + first, data, bytes - first);
+}
+
+static void set_tail(struct tm_ring_view *r, struct tm_ring *ring, uint64_t tail) {
+	r->used_bytes += tail - r->tail;
+	r->tail = tail;
+	atomic_store_explicit(&ring->tail, tail, memory_order_release);
+	atomic_thread_fence(memory_order_seq_cst); /* a producer sets waiting, then looks at tail; we the other way round */
+	if (atomic_load_explicit(&ring->waiting, memory_order_relaxed) && atomic_exchange(&ring->waiting, 0)) tm_futex_wake(&ring->waiting);
+}
+
+static void skip_corrupt(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t head) {
+	char reason[160];
+	uint64_t bytes = head - r->tail, count = bytes / 32;
+	snprintf(reason, sizeof reason, "%llu bytes of the thread's buffer made no sense; the number of events is an estimate", (unsigned long long)bytes);
+	tm_drain_add_loss(c, r, "corrupt-ring", count ? count : 1, 0, reason);
+	r->path_known = false;
+	r->depth = 0;
+	r->stack = 0;
+	r->text_bytes = 0;
+	set_tail(r, ring, head);
+}
+
+/* Reads a ring up to head. Returns the bytes that were in it. */
+static size_t drain_ring(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t head) {
+	uint64_t all = head - r->tail;
+	if (all > c->session.ring_bytes || all % 8) {
+		skip_corrupt(c, r, ring, head & ~7ull);
+		return 0;
+	}
+	size_t limit = BLOCK_WORDS * 8;
+	while (r->tail != head) {
+		uint64_t left = head - r->tail;
+		size_t bytes = left < limit ? (size_t)left : limit;
+		bool bad;
+		copy_out(c, r, bytes);
+		size_t taken = take_records(c, r, bytes / 8, &bad);
+		set_tail(r, ring, r->tail + taken * 8);
+		if (tm_group_is_full(c->group)) tm_drain_close_group(c, true);
+		if (bad || (taken == 0 && (bytes == left || limit > BLOCK_WORDS * 8))) {
+			skip_corrupt(c, r, ring, head);
+			break;
+		}
+		limit = taken ? BLOCK_WORDS * 8 : RECORD_WORDS_MAX * 8; /* one record longer than a block */
+	}
+	return (size_t)all;
+}
+
+static void begin_claim(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring) {
+	uint32_t *path = r->path;
+	uint8_t *text = r->text;
+	*r = (struct tm_ring_view){ .claimed = true, .index = r->index, .path = path, .path_capacity = r->path_capacity, .text = text,
+				    .text_capacity = r->text_capacity, .used_bytes = r->used_bytes };
+	r->number = ring->process;
+	r->pid = ring->pid;
+	r->tid = ring->tid;
+	r->thread_number = ring->thread;
+	r->start_ticks = ring->start_ticks;
+	r->generation = atomic_load(&ring->generation);
+	r->tail = atomic_load(&ring->tail) & ~7ull;
+	r->safe_ticks = c->watermark_ticks;
+	r->claimed_ns = r->quiet_since_ns = tm_monotonic_ns();
+	r->path_known = true;
+	r->process = tm_process_of_ring(c, r->number, r->pid);
+}
+
+/* Its thread has ended and everything is read: free for the next one. */
+static void end_claim(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring) {
+	take_losses(c, r, ring, true);
+	if (r->thread && !r->thread_ended) {
+		uint64_t end = r->process->dead ? r->process->end_ticks : r->last_ticks;
+		tm_group_add(c->group, TM_RECORD_THREAD_END)->thread_end = (struct tm_thread_end){ r->thread, end > r->last_ticks ? end : r->last_ticks };
+	}
+	r->claimed = false;
+	r->process = NULL;
+	r->freed_ns = tm_monotonic_ns();
+	ring->pid = 0;
+	atomic_store(&ring->busy, 0);
+	atomic_store_explicit(&ring->state, TM_RING_FREE, memory_order_release);
+}
+
+/* The ring's process is not known while its announcement, in this ring or another, has not been read. True: read it now. */
+static bool may_read(struct tm_collector *c, struct tm_ring_view *r, uint64_t head) {
+	bool patient = tm_monotonic_ns() - r->claimed_ns < HOLD_NS;
+	if (!r->process) r->process = tm_process_of_ring(c, r->number, r->pid);
+	if (r->process) return r->announces || !r->process->announcing || !patient;
+	if (r->tail == head) return true;
+	uint8_t first = tm_session_ring_data(&c->session, r->index)[r->tail & (c->session.ring_bytes - 1)];
+	if (first == TM_CTL_PROCESS) return true;
+	if (patient) return false;
+	r->process = tm_process_attached(c, r->number, r->pid, 0, 0, r->start_ticks);
+	return true;
+}
+
+static size_t look_at_ring(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t now_ticks, uint64_t *watermark) {
+	uint32_t state = atomic_load_explicit(&ring->state, memory_order_acquire);
+	if (!r->claimed) {
+		if (state != TM_RING_ACTIVE && state != TM_RING_CLOSED) return 0;
+		begin_claim(c, r, ring);
+	}
+	/* Read before head: what a dead thread or a closed ring holds does not grow any more. */
+	bool over = state == TM_RING_CLOSED || r->vanished || (r->process && r->process->dead);
+	bool busy = atomic_load_explicit(&ring->busy, memory_order_acquire) != 0 && !over;
+	uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+	size_t bytes = 0;
+	if (may_read(c, r, head)) {
+		bytes = drain_ring(c, r, ring, head);
+		if (!busy) r->safe_ticks = now_ticks;
+		if (busy && r->last_ticks > r->safe_ticks) r->safe_ticks = r->last_ticks;
+		take_losses(c, r, ring, false);
+		if (over) {
+			end_claim(c, r, ring);
+			return bytes;
+		}
+	}
+	if (bytes) r->quiet_since_ns = tm_monotonic_ns();
+	if (r->safe_ticks < *watermark) *watermark = r->safe_ticks;
+	return bytes;
+}
+
+static uint32_t rings_used(const struct tm_collector *c) {
+	uint32_t used = atomic_load_explicit(&c->session.shm->rings_used, memory_order_acquire);
+	return used < c->session.ring_count ? used : c->session.ring_count;
+}
+
+size_t tm_drain_pass(struct tm_collector *c) {
+	uint64_t now_ticks = tm_timebase_ticks_before_now(&c->timebase, SLACK_NS), watermark = now_ticks;
+	uint32_t used = rings_used(c);
+	size_t most = 0;
+	for (uint32_t i = 0; i < used; i++) {
+		size_t bytes = look_at_ring(c, &c->rings[i], tm_session_ring(&c->session, i), now_ticks, &watermark);
+		if (bytes > most) most = bytes;
+	}
+	take_unringed(c, false);
+	if (watermark > c->watermark_ticks) c->watermark_ticks = watermark;
+	atomic_fetch_add(&c->session.shm->heartbeat, 1);
+	return most;
+}
+
+bool tm_drain_is_pressing(const struct tm_collector *c) {
+	uint32_t used = rings_used(c);
+	for (uint32_t i = 0; i < used; i++) {
+		const struct tm_ring_view *r = &c->rings[i];
+		uint64_t head = atomic_load_explicit(&tm_session_ring(&c->session, i)->head, memory_order_acquire);
+		if (r->claimed && head - r->tail >= c->session.ring_bytes / 4) return true;
+	}
+	return false;
+}
+
+/* --- now and then --- */
+
+static void find_vanished_thread(struct tm_ring_view *r, uint64_t now) {
+	if (!r->process || r->process->dead || r->process->pidfd < 0 || now - r->quiet_since_ns < HOUSEKEEPING_NS) return;
+	if (syscall(SYS_tgkill, r->pid, r->tid, 0) != 0 && errno == ESRCH) r->vanished = true;
+}
+
+/* Claims the ring for the moment, so that no thread writes to the pages that go. */
+static void give_back_pages(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t now) {
+	uint32_t expected = TM_RING_FREE;
+	if (r->used_bytes < GIVE_BACK_BYTES || now - r->freed_ns < GIVE_BACK_NS) return;
+	if (!atomic_compare_exchange_strong(&ring->state, &expected, TM_RING_CLAIMED)) return;
+	tm_session_ring_forget(&c->session, r->index);
+	r->used_bytes = 0;
+	atomic_store_explicit(&ring->state, TM_RING_FREE, memory_order_release);
+}
+
+/* A process that died between claiming a ring and filling in its header; while it lives the pid is not there yet, or its own. */
+static void free_stuck_claim(struct tm_ring_view *r, struct tm_ring *ring, uint64_t now) {
+	uint32_t pid = ring->pid;
+	if (!r->claimed_ns) r->claimed_ns = now;
+	if (!pid || now - r->claimed_ns < GIVE_BACK_NS || kill((pid_t)pid, 0) == 0 || errno != ESRCH) return;
+	r->claimed_ns = 0;
+	ring->pid = 0;
+	atomic_store_explicit(&ring->state, TM_RING_FREE, memory_order_release);
+}
+
+static void look_up_unknown_addresses(struct tm_collector *c) {
+	if (c->unknown_looked_up == c->stacks.unknown_added) return;
+	c->unknown_looked_up = c->stacks.unknown_added;
+	for (size_t i = 0; i < c->processes.open_count; i++) {
+		struct tm_process *p = c->processes.open[i];
+		if (p->id && !p->dead && tm_stack_tree_has_unknown(&c->stacks, p->id)) tm_module_look_up_maps(c, p);
+	}
+}
+
+void tm_drain_housekeeping(struct tm_collector *c) {
+	uint64_t now = tm_monotonic_ns();
+	if (now - c->housekeeping_ns < HOUSEKEEPING_NS) return;
+	c->housekeeping_ns = now;
+	uint32_t used = rings_used(c);
+	for (uint32_t i = 0; i < used; i++) {
+		struct tm_ring_view *r = &c->rings[i];
+		struct tm_ring *ring = tm_session_ring(&c->session, i);
+		uint32_t state = atomic_load_explicit(&ring->state, memory_order_acquire);
+		if (r->claimed)
+			find_vanished_thread(r, now);
+		else if (state == TM_RING_FREE)
+			give_back_pages(c, r, ring, now);
+		else if (state == TM_RING_CLAIMED)
+			free_stuck_claim(r, ring, now);
+	}
+	look_up_unknown_addresses(c);
+}
+
+/* --- beginning and end --- */
+
+void tm_drain_start(struct tm_collector *c) {
+	c->rings = tm_memory_new(c->session.ring_count, sizeof c->rings[0]);
+	for (uint32_t i = 0; i < c->session.ring_count; i++) c->rings[i].index = i;
+	c->group = tm_encoder_take(&c->encoder);
+	c->watermark_ticks = c->timebase.start.ticks;
+}
+
+void tm_drain_finish(struct tm_collector *c) {
+	uint32_t used = rings_used(c);
+	tm_drain_pass(c);
+	for (uint32_t i = 0; i < used; i++)
+		if (c->rings[i].claimed) take_losses(c, &c->rings[i], tm_session_ring(&c->session, i), true);
+	take_unringed(c, true);
+}
+
+void tm_drain_release(struct tm_collector *c) {
+	for (uint32_t i = 0; c->rings && i < c->session.ring_count; i++) {
+		free(c->rings[i].path);
+		free(c->rings[i].text);
+	}
+	free(c->rings);
+	free(c->block);
+	if (c->group) tm_group_release(c->group);
+	c->rings = NULL;
+	c->block = NULL;
+	c->group = NULL;
+}

@@ -1,0 +1,64 @@
+/* drain.h - from the rings to events.
+ *
+ * Flow:     shared memory -> tm_drain_pass() -> events, stacks and records in the group; full and old groups go to the encoder
+ * Hostile:  the traced program can write anything into a ring. A stretch of it is copied first; only the copy is looked at, every length
+ *           and address is checked, and a record that makes no sense turns the rest of that ring into a counted loss.
+ * Order:    each pass yields a watermark: every event stamped before it has been read. How it is found stands in drain.c.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_DRAIN_H
+#define TIDEMARK_RECORDER_COLLECTOR_DRAIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tm_collector;
+struct tm_process;
+
+#define TM_OUTER_FRAMES 3u /* at most as many of a thread's start-up are left out */
+
+struct tm_ring_view { /* what we know of a ring; nothing here is shared */
+	bool claimed;
+	bool announces;             /* the process announced itself in this ring */
+	bool thread_ended;          /* its THREAD_END was read */
+	bool vanished;              /* its thread is gone and did not close it */
+	uint32_t index, generation;
+	struct tm_process *process; /* NULL: not announced yet */
+	uint32_t number, pid, tid;  /* number: of the process in the session */
+	uint32_t thread_number, thread; /* within the process; id in the trace, 0: no row yet */
+	uint64_t start_ticks, tail;
+	uint32_t *path;             /* node ids, outermost first; 0: a frame of the thread's start-up, left out */
+	size_t depth, path_capacity;
+	bool path_known;            /* false after a corrupt stretch, until a whole stack comes */
+	bool entry_left_out;
+	uint64_t outer[TM_OUTER_FRAMES]; /* addresses of the outermost frames, left out or not */
+	uint32_t stack;             /* node of the current path */
+	uint64_t safe_ticks, last_ticks;
+	uint64_t lost_events, lost_bytes, nested_lost; /* as last seen */
+	uint64_t loss_written_ns, quiet_since_ns, claimed_ns, freed_ns;
+	uint64_t used_bytes;        /* since its pages were last given back */
+	uint32_t group_serial;      /* of the group that `segment` is in */
+	size_t segment;
+	uint8_t *text;              /* of records that go on in the next one */
+	size_t text_bytes, text_capacity;
+	uint32_t text_op, text_key;
+};
+
+void tm_drain_start(struct tm_collector *c);
+/* The last pass: reads what is there, and counts all that is missing. */
+void tm_drain_finish(struct tm_collector *c);
+void tm_drain_release(struct tm_collector *c);
+
+/* One look at every ring. Returns the most bytes that any ring held. */
+size_t tm_drain_pass(struct tm_collector *c);
+/* Closes the group if it is full or old, or `now` is set and it holds anything. */
+void tm_drain_close_group(struct tm_collector *c, bool now);
+/* True if any ring holds a quarter of what it can: look again instead of sleeping. */
+bool tm_drain_is_pressing(const struct tm_collector *c);
+/* Every now and then: threads that vanished, pages to give back, addresses that stayed unknown. */
+void tm_drain_housekeeping(struct tm_collector *c);
+
+/* Counts what is missing from the trace. */
+void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes, const char *reason);
+
+#endif

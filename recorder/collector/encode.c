@@ -1,0 +1,296 @@
+/* encode.c - from a group to chunks: see encode.h. */
+#include "encode.h"
+
+#include "memory.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define QUEUE_MAX 2u
+#define META_PAYLOAD_MAX (8u << 20) /* then another META chunk begins */
+
+/* --- META --- */
+
+static const char *const reading_names[] = {
+#define X(id, name) name,
+	TM_READINGS(X)
+#undef X
+};
+
+static void put_reading(struct tm_bytes *b, const struct tm_reading *r, uint64_t ns) {
+	struct tm_sample samples[TM_READING_COUNT];
+	size_t n = 0;
+	for (size_t i = 0; i < TM_READING_COUNT; i++)
+		if (r->known & 1u << i) samples[n++] = (struct tm_sample){ tm_text_of(reading_names[i]), r->values[i] };
+	tm_put_samples(b, r->process, ns, samples, n);
+}
+
+static void put_meta(struct tm_bytes *b, struct tm_meta *m, const struct tm_time_map *map) {
+	switch (m->tag) {
+	case TM_RECORD_INFO: tm_put_info(b, m->info.key, m->info.value); break;
+	case TM_RECORD_STRING: tm_put_string_record(b, m->string.id, m->string.bytes); break;
+	case TM_RECORD_PROCESS_START:
+		m->process_start.start_ns = tm_time_map_ns(map, m->process_start.start_ns);
+		tm_put_process_start(b, &m->process_start);
+		break;
+	case TM_RECORD_PROCESS_EXIT:
+		m->process_exit.ns = tm_time_map_ns(map, m->process_exit.ns);
+		tm_put_process_exit(b, &m->process_exit);
+		break;
+	case TM_RECORD_PROCESS_END:
+		m->process_end.ns = tm_time_map_ns(map, m->process_end.ns);
+		tm_put_process_end(b, &m->process_end);
+		break;
+	case TM_RECORD_THREAD_START:
+		m->thread_start.start_ns = tm_time_map_ns(map, m->thread_start.start_ns);
+		tm_put_thread_start(b, &m->thread_start);
+		break;
+	case TM_RECORD_THREAD_END:
+		m->thread_end.ns = tm_time_map_ns(map, m->thread_end.ns);
+		tm_put_thread_end(b, &m->thread_end);
+		break;
+	case TM_RECORD_THREAD_NAME: tm_put_thread_name(b, &m->thread_name); break;
+	case TM_RECORD_MODULE_LOAD:
+		m->module_load.ns = tm_time_map_ns(map, m->module_load.ns);
+		tm_put_module_load(b, &m->module_load);
+		break;
+	case TM_RECORD_MODULE_UNLOAD:
+		m->module_unload.ns = tm_time_map_ns(map, m->module_unload.ns);
+		tm_put_module_unload(b, &m->module_unload);
+		break;
+	case TM_RECORD_HEAP: tm_put_heap(b, &m->heap); break;
+	case TM_RECORD_FRAME_MODULE: tm_put_frame_module(b, &m->frame_module); break;
+	case TM_RECORD_SAMPLES: put_reading(b, &m->samples, tm_time_map_ns(map, m->samples.ns)); break;
+	case TM_RECORD_NOTE:
+		m->note.ns = tm_time_map_ns(map, m->note.ns);
+		tm_put_note(b, &m->note);
+		break;
+	case TM_RECORD_LOSS:
+		m->loss.ns = tm_time_map_ns(map, m->loss.ns);
+		tm_put_loss(b, &m->loss);
+		break;
+	/* The program's marks are events; alerts, names, watermarks and totals are not put into groups. */
+	case TM_RECORD_MARK: case TM_RECORD_ALERT: case TM_RECORD_NAME: case TM_RECORD_WATERMARK: case TM_RECORD_TOTALS: break;
+	}
+}
+
+static void add_chunk(struct tm_encoder_thread *e, uint8_t kind) {
+	int result = e->payload.failed ? TM_CHUNK_NO_MEMORY : tm_writer_add_chunk(e->writer, kind, e->payload.data, e->payload.size);
+	if (result && !e->writer->error) e->writer->error = result == TM_CHUNK_NO_MEMORY ? ENOMEM : EFBIG;
+	tm_bytes_clear(&e->payload);
+}
+
+/* A module's frames are corrected only after the STACKS chunk that defines them: `late` says which records are wanted. */
+static bool is_late(const struct tm_group *g, const struct tm_meta *m) {
+	return m->tag == TM_RECORD_FRAME_MODULE && g->frame_count && m->frame_module.frame >= g->first_frame;
+}
+
+static void write_meta(struct tm_encoder_thread *e, struct tm_group *g, bool late) {
+	for (size_t i = 0; i < g->meta_count; i++) {
+		if (is_late(g, &g->meta[i]) != late) continue;
+		put_meta(&e->payload, &g->meta[i], &g->time_map);
+		if (e->payload.size >= META_PAYLOAD_MAX) add_chunk(e, TM_CHUNK_META);
+	}
+	if (e->payload.size) add_chunk(e, TM_CHUNK_META);
+}
+
+/* --- STACKS --- */
+
+static void write_stacks(struct tm_encoder_thread *e, const struct tm_group *g) {
+	if (!g->frame_count && !g->node_count) return;
+	/* first ids of an empty array do not matter, but 1 keeps them in range */
+	tm_put_stacks(&e->payload, g->frame_count ? g->first_frame : 1, g->frames, g->frame_count, g->node_count ? g->first_node : 1, g->nodes,
+		      g->node_count);
+	add_chunk(e, TM_CHUNK_STACKS);
+}
+
+/* --- EVENTS --- */
+
+static uint64_t *last_ns_of(struct tm_encoder_thread *e, uint32_t thread) {
+	size_t old = e->thread_capacity;
+	e->thread_ns = tm_memory_grow(e->thread_ns, &e->thread_capacity, (size_t)thread + 1, sizeof e->thread_ns[0]);
+	if (e->thread_capacity > old) memset(e->thread_ns + old, 0, (e->thread_capacity - old) * sizeof e->thread_ns[0]);
+	return &e->thread_ns[thread];
+}
+
+/* The line between two knots in fixed point: a multiplication instead of a division for each event. */
+struct line { uint64_t low, high, ns, high_ns, rate; };
+
+static struct line line_of(const struct tm_time_map *map, uint32_t i) {
+	const struct tm_knot *a = &map->knots[i - 1], *b = &map->knots[i];
+	uint64_t rate = (uint64_t)((((unsigned __int128)(b->ns - a->ns)) << 40) / (b->ticks - a->ticks));
+	return (struct line){ a->ticks, b->ticks, a->ns, b->ns, rate };
+}
+
+static inline uint64_t convert(const struct line *l, const struct tm_time_map *map, uint64_t ticks) {
+	if (ticks < l->low || ticks >= l->high) return tm_time_map_ns(map, ticks);
+	uint64_t ns = l->ns + (uint64_t)((unsigned __int128)(ticks - l->low) * l->rate >> 40);
+	return ns < l->high_ns ? ns : l->high_ns;
+}
+
+/* Times become nanoseconds that never decrease, and never fall below what the chunk before has promised. */
+static void convert_segment(struct tm_encoder_thread *e, const struct tm_group *g, const struct tm_segment_buffer *s, const struct line *l) {
+	uint64_t *last = last_ns_of(e, s->thread), floor = e->watermark_ns, previous = *last > floor ? *last : floor;
+	for (size_t i = 0; i < s->count; i++) {
+		struct tm_event *event = &s->events[i];
+		uint64_t same = event->begin_ns == event->time_ns;
+		uint64_t ns = convert(l, &g->time_map, event->time_ns);
+		if (ns < previous) ns = previous;
+		previous = ns;
+		uint64_t begin = same ? ns : convert(l, &g->time_map, event->begin_ns);
+		if (begin < floor) begin = floor;
+		event->begin_ns = begin < ns ? begin : ns;
+		event->time_ns = ns;
+	}
+	*last = previous;
+	if (previous > e->end_ns) e->end_ns = previous;
+}
+
+static void write_events(struct tm_encoder_thread *e, struct tm_group *g) {
+	uint64_t watermark_ns = tm_time_map_ns(&g->time_map, g->watermark_ticks);
+	struct line line = { 0, 0, 0, 0, 0 };
+	size_t filled = 0;
+	if (g->time_map.count > 1) line = line_of(&g->time_map, g->time_map.count - 1);
+	if (watermark_ns < e->watermark_ns) watermark_ns = e->watermark_ns;
+	for (size_t i = 0; i < g->segment_count; i++) filled += g->segments[i].count != 0;
+	if (!filled && watermark_ns == e->watermark_ns) return;
+	tm_put_events_header(&e->payload, watermark_ns, filled);
+	for (size_t i = 0; i < g->segment_count; i++) {
+		struct tm_segment_buffer *s = &g->segments[i];
+		if (!s->count) continue;
+		convert_segment(e, g, s, &line);
+		tm_encode_segment(e->columns, &e->payload, s->thread, s->events[0].time_ns, s->events, s->count);
+		e->events += s->count;
+	}
+	e->watermark_ns = watermark_ns;
+	add_chunk(e, TM_CHUNK_EVENTS);
+}
+
+void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g) {
+	if (e->writer->error) return;
+	write_meta(e, g, false);
+	write_stacks(e, g);
+	write_meta(e, g, true);
+	write_events(e, g);
+	tm_writer_flush(e->writer);
+	if (!e->writer->error) tm_tally_add(e->tally, g, e->watermark_ns);
+}
+
+/* --- the thread --- */
+
+static struct tm_group *queue_pop(struct tm_group **queue) {
+	struct tm_group *g = *queue;
+	if (g) *queue = g->next;
+	return g;
+}
+
+static void *run(void *argument) {
+	struct tm_encoder_thread *e = argument;
+	pthread_mutex_lock(&e->lock);
+	for (;;) {
+		struct tm_group *g = queue_pop(&e->waiting);
+		if (!g && e->stopping) break;
+		if (!g) {
+			pthread_cond_wait(&e->changed, &e->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&e->lock);
+		tm_encoder_write_now(e, g);
+		tm_group_clear(g);
+		pthread_mutex_lock(&e->lock);
+		e->waiting_count--;
+		g->next = e->empty;
+		e->empty = g;
+		pthread_cond_broadcast(&e->changed);
+	}
+	pthread_mutex_unlock(&e->lock);
+	return NULL;
+}
+
+int tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer, struct tm_tally *tally) {
+	sigset_t every, old;
+	pthread_condattr_t attributes;
+	memset(e, 0, sizeof *e);
+	e->writer = writer;
+	e->tally = tally;
+	e->columns = tm_encoder_new();
+	if (!e->columns) return -1;
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_cond_init(&e->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &old);
+	int result = pthread_create(&e->thread, NULL, run, e);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	e->running = result == 0;
+	return result == 0 ? 0 : -1;
+}
+
+struct tm_group *tm_encoder_take(struct tm_encoder_thread *e) {
+	pthread_mutex_lock(&e->lock);
+	struct tm_group *g = queue_pop(&e->empty);
+	pthread_mutex_unlock(&e->lock);
+	if (!g) g = tm_memory_new(1, sizeof *g);
+	g->serial = ++e->last_serial;
+	g->next = NULL;
+	return g;
+}
+
+/* The group in work counts too. */
+static bool room(const struct tm_encoder_thread *e) {
+	return e->waiting_count < QUEUE_MAX + 1;
+}
+
+bool tm_encoder_has_room(struct tm_encoder_thread *e) {
+	pthread_mutex_lock(&e->lock);
+	bool has = room(e);
+	pthread_mutex_unlock(&e->lock);
+	return has;
+}
+
+bool tm_encoder_wait_for_room(struct tm_encoder_thread *e, uint64_t timeout_ns) {
+	struct timespec until;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	uint64_t ns = (uint64_t)until.tv_nsec + timeout_ns;
+	until.tv_sec += (time_t)(ns / 1000000000u);
+	until.tv_nsec = (long)(ns % 1000000000u);
+	pthread_mutex_lock(&e->lock);
+	while (!room(e) && pthread_cond_timedwait(&e->changed, &e->lock, &until) == 0) continue;
+	bool has = room(e);
+	pthread_mutex_unlock(&e->lock);
+	return has;
+}
+
+void tm_encoder_submit(struct tm_encoder_thread *e, struct tm_group *g) {
+	pthread_mutex_lock(&e->lock);
+	struct tm_group **end = &e->waiting;
+	while (*end) end = &(*end)->next;
+	*end = g;
+	g->next = NULL;
+	e->waiting_count++;
+	pthread_cond_broadcast(&e->changed);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void tm_encoder_stop(struct tm_encoder_thread *e) {
+	if (!e->running) return;
+	pthread_mutex_lock(&e->lock);
+	e->stopping = true;
+	pthread_cond_broadcast(&e->changed);
+	pthread_mutex_unlock(&e->lock);
+	pthread_join(e->thread, NULL);
+	e->running = false;
+}
+
+void tm_encoder_release(struct tm_encoder_thread *e) {
+	struct tm_group *g;
+	while ((g = queue_pop(&e->empty))) tm_group_release(g);
+	if (e->columns) tm_encoder_free(e->columns);
+	tm_bytes_release(&e->payload);
+	free(e->thread_ns);
+}

@@ -1,0 +1,52 @@
+/* encode.h - the second thread: groups become chunks of the file.
+ *
+ * Flow:     drain.c fills a group -> tm_encoder_submit() -> here -> writer.c
+ * Idea:     draining must go on while the columns are coded and compressed. At most two groups wait; with three, the drainer waits, and the
+ *           guests' rings fill.
+ * Threads:  submit, take and stop are the drainer's. The writer and the tally are the encoder's until it is stopped.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_ENCODE_H
+#define TIDEMARK_RECORDER_COLLECTOR_ENCODE_H
+
+#include "group.h"
+#include "tally.h"
+#include "writer.h"
+
+#include <pthread.h>
+
+struct tm_encoder_thread {
+	struct tm_writer *writer;
+	struct tm_tally *tally;
+	struct tm_encoder *columns;
+	struct tm_bytes payload;
+	uint64_t *thread_ns;        /* last time of each thread, by its id */
+	size_t thread_capacity;
+	uint64_t watermark_ns;      /* promised by the last chunk */
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct tm_group *waiting, *empty; /* queues; under the lock */
+	unsigned waiting_count;
+	bool stopping, running;
+	uint32_t last_serial;
+	_Atomic uint64_t end_ns;    /* of the last event written */
+	_Atomic uint64_t events;    /* written */
+};
+
+/* 0 or -1: no thread could be made. */
+int tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer, struct tm_tally *tally);
+/* An empty group. */
+struct tm_group *tm_encoder_take(struct tm_encoder_thread *e);
+/* True if a group can be submitted without waiting. */
+bool tm_encoder_has_room(struct tm_encoder_thread *e);
+/* Waits up to timeout_ns for room. */
+bool tm_encoder_wait_for_room(struct tm_encoder_thread *e, uint64_t timeout_ns);
+/* Hands over a group. */
+void tm_encoder_submit(struct tm_encoder_thread *e, struct tm_group *g);
+/* Encodes and writes a group on the calling thread; only while the thread does not run. */
+void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g);
+/* Writes what waits and ends the thread. */
+void tm_encoder_stop(struct tm_encoder_thread *e);
+void tm_encoder_release(struct tm_encoder_thread *e);
+
+#endif

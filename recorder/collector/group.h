@@ -1,0 +1,100 @@
+/* group.h - what is written together: new things, new stacks, and the events of a second at most.
+ *
+ * Flow:     drain.c, controls.c, stack_tree.c -> struct tm_group -> encode.c -> META, STACKS and EVENTS chunks
+ * Owns:     its arrays and texts; cleared and used again.
+ * Threads:  the drainer fills it, then the encoder has it alone, then it goes back.
+ * Times:    every time in a group is in ticks; encode.c turns them into nanoseconds with the group's own map.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_GROUP_H
+#define TIDEMARK_RECORDER_COLLECTOR_GROUP_H
+
+#include "../../schema/events.h"
+#include "../../schema/records.h"
+#include "timebase.h"
+
+#define TM_GROUP_EVENTS (256u << 10)   /* a group with as many is closed */
+#define TM_GROUP_NODES (512u << 10)
+#define TM_GROUP_META_BYTES (16u << 20)
+
+/* X(identifier, name in the trace) */
+#define TM_READINGS(X) \
+	X(RSS, "rss") X(RSS_PEAK, "rss_peak") X(PSS, "pss") X(VMS, "vms") X(SWAP, "swap") X(CGROUP, "cgroup") X(TOOL_RSS, "tool_rss")
+
+enum tm_reading_name {
+#define X(id, name) TM_READING_##id,
+	TM_READINGS(X)
+#undef X
+	TM_READING_COUNT
+};
+
+struct tm_reading { /* what was read at one moment; bit i of `known` says that values[i] is */
+	uint64_t process, ns, known;
+	uint64_t values[TM_READING_COUNT];
+};
+
+/* One record to come, in the structures of records.h; `ns` fields hold ticks. */
+struct tm_meta {
+	enum tm_record_tag tag;
+	union {
+		struct tm_info info;
+		struct tm_string string;
+		struct tm_process_start process_start;
+		struct tm_process_exit process_exit;
+		struct tm_process_end process_end;
+		struct tm_thread_start thread_start;
+		struct tm_thread_end thread_end;
+		struct tm_thread_name thread_name;
+		struct tm_module_load module_load;
+		struct tm_module_unload module_unload;
+		struct tm_heap heap;
+		struct tm_frame_module frame_module;
+		struct tm_reading samples;
+		struct tm_note note;
+		struct tm_loss loss;
+	};
+};
+
+struct tm_segment_buffer {
+	uint32_t thread, process; /* ids of the trace */
+	struct tm_event *events;
+	size_t count, capacity;
+};
+
+struct tm_text_block;
+
+struct tm_group {
+	uint32_t serial; /* differs from group to group, so that a ring knows whether its segment is of this one */
+	struct tm_meta *meta;
+	size_t meta_count, meta_capacity, meta_bytes;
+	struct tm_text_block *texts;
+	uint64_t first_frame, first_node;
+	struct tm_frame *frames;
+	size_t frame_count, frame_capacity;
+	struct tm_node *nodes;
+	size_t node_count, node_capacity;
+	struct tm_segment_buffer *segments; /* segment_count in use; those behind keep their memory */
+	size_t segment_count, segment_capacity;
+	size_t event_count;
+	uint64_t opened_ns; /* CLOCK_MONOTONIC when its first content came, 0: empty */
+	uint64_t watermark_ticks;
+	struct tm_time_map time_map;
+	struct tm_group *next; /* in a queue */
+};
+
+void tm_group_release(struct tm_group *g);
+/* Empties it for the next use; keeps memory, but not without bound. */
+void tm_group_clear(struct tm_group *g);
+
+/* A new record of this tag, all fields 0; never NULL. */
+struct tm_meta *tm_group_add(struct tm_group *g, enum tm_record_tag tag);
+/* A copy of the text that lives as long as the group's content. */
+struct tm_text tm_group_text(struct tm_group *g, const char *data, size_t n);
+/* A new, empty segment; returns its index. */
+size_t tm_group_add_segment(struct tm_group *g, uint32_t thread, uint32_t process);
+void tm_group_add_note(struct tm_group *g, uint64_t process, uint64_t ticks, const char *kind, const char *text);
+
+static inline bool tm_group_is_full(const struct tm_group *g) {
+	return g->event_count >= TM_GROUP_EVENTS || g->node_count >= TM_GROUP_NODES || g->meta_bytes >= TM_GROUP_META_BYTES;
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* launcher_variables.c - the lists of variables, in order of precedence: see launcher_variables.h. */
+#include "launcher_variables.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const rank_names[] = { "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK", "PALS_RANKID", NULL };
+static const char *const local_rank_names[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK",
+						"PALS_LOCAL_RANKID", NULL };
+static const char *const world_size_names[] = { "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "PMI_SIZE", "SLURM_NTASKS", "WORLD_SIZE", NULL };
+static const char *const job_names[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", NULL };
+static const char *const step_names[] = { "SLURM_STEP_ID", NULL };
+
+void tm_launcher_init(struct tm_launcher *l) {
+	*l = (struct tm_launcher){ .rank = -1, .local_rank = -1, .world_size = -1 };
+}
+
+/* The place of the name in the list, from 1; 0: not in it, or an earlier one has been seen. */
+static uint8_t better_place(const char *const *names, const char *name, size_t n, uint8_t now) {
+	for (uint8_t i = 0; names[i] && (!now || i + 1 < now); i++)
+		if (strlen(names[i]) == n && !memcmp(names[i], name, n)) return (uint8_t)(i + 1);
+	return 0;
+}
+
+static void take_number(const char *const *names, const char *name, size_t name_bytes, const char *value, int64_t *out, uint8_t *place) {
+	char *end;
+	uint8_t better = better_place(names, name, name_bytes, *place);
+	if (!better || *value < '0' || *value > '9') return;
+	long long n = strtoll(value, &end, 10);
+	if (*end) return;
+	*out = n;
+	*place = better;
+}
+
+static void take_text(const char *const *names, const char *name, size_t name_bytes, const char *value, char out[64], uint8_t *place) {
+	uint8_t better = better_place(names, name, name_bytes, *place);
+	if (!better || !*value) return;
+	snprintf(out, 64, "%s", value);
+	*place = better;
+}
+
+void tm_launcher_take(struct tm_launcher *l, const char *assignment, size_t n) {
+	char value[64];
+	const char *equals = memchr(assignment, '=', n);
+	if (!equals) return;
+	size_t name_bytes = (size_t)(equals - assignment), value_bytes = n - name_bytes - 1;
+	if (value_bytes >= sizeof value) return;
+	memcpy(value, equals + 1, value_bytes);
+	value[value_bytes] = 0;
+	take_number(rank_names, assignment, name_bytes, value, &l->rank, &l->rank_place);
+	take_number(local_rank_names, assignment, name_bytes, value, &l->local_rank, &l->local_rank_place);
+	take_number(world_size_names, assignment, name_bytes, value, &l->world_size, &l->world_size_place);
+	take_text(job_names, assignment, name_bytes, value, l->job, &l->job_place);
+	take_text(step_names, assignment, name_bytes, value, l->step, &l->step_place);
+}
+
+void tm_launcher_of_environment(struct tm_launcher *l) {
+	tm_launcher_init(l);
+	for (char **p = environ; p && *p; p++) tm_launcher_take(l, *p, strlen(*p));
+}

@@ -1,0 +1,23 @@
+/* launcher_variables.h - what the job's launcher says about a process in its environment: rank, size, job.
+ *
+ * Flow:     INFO records of a process (NAME=VALUE), or our own environment -> here -> PROCESS_START, info records, --output
+ * The first variable set wins, MPI's own before Slurm's: mpirun inside an allocation can leave SLURM_PROCID at 0 for every rank.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_LAUNCHER_VARIABLES_H
+#define TIDEMARK_RECORDER_COLLECTOR_LAUNCHER_VARIABLES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct tm_launcher {
+	int64_t rank, local_rank, world_size; /* -1 unknown */
+	char job[64], step[64];               /* "" unknown */
+	uint8_t rank_place, local_rank_place, world_size_place, job_place, step_place; /* place in the list of what won, + 1 */
+};
+
+void tm_launcher_init(struct tm_launcher *l);
+/* Takes "NAME=VALUE" into account, in whatever order they come; other names are ignored. */
+void tm_launcher_take(struct tm_launcher *l, const char *assignment, size_t n);
+void tm_launcher_of_environment(struct tm_launcher *l);
+
+#endif

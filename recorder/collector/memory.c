@@ -1,0 +1,48 @@
+/* memory.c - allocation for the collector: see memory.h for what happens when there is none. */
+#include "memory.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void (*last_stand)(void);
+
+void tm_memory_on_exhausted(void (*function)(void)) {
+	last_stand = function;
+}
+
+static void exhausted(void) {
+	if (last_stand) last_stand();
+	_exit(125);
+}
+
+void *tm_memory_new(size_t count, size_t item_bytes) {
+	void *p = calloc(count ? count : 1, item_bytes);
+	if (!p) exhausted();
+	return p;
+}
+
+void *tm_memory_resize(void *p, size_t count, size_t item_bytes) {
+	if (item_bytes && count > SIZE_MAX / 2 / item_bytes) exhausted();
+	size_t bytes = count * item_bytes;
+	void *resized = realloc(p, bytes ? bytes : 1);
+	if (!resized) exhausted();
+	return resized;
+}
+
+char *tm_memory_copy_text(const char *text, size_t n) {
+	char *copy = tm_memory_resize(NULL, n + 1, 1);
+	if (n) memcpy(copy, text, n);
+	copy[n] = 0;
+	return copy;
+}
+
+void *tm_memory_grow(void *p, size_t *capacity, size_t needed, size_t item_bytes) {
+	if (needed <= *capacity) return p;
+	size_t grown = *capacity ? *capacity * 2 : 16;
+	while (grown < needed) grown *= 2;
+	p = tm_memory_resize(p, grown, item_bytes);
+	*capacity = grown;
+	return p;
+}

@@ -1,0 +1,23 @@
+/* memory.h - memory that never fails to come, and what happens when there is none.
+ *
+ * Flow:     every file of the collector grows its arrays here.
+ * Fails:    never, from the caller's view. When no memory is left the recording ends where it is (the trace stays readable to its last chunk),
+ *           the traced program runs on, and we end with its exit status: that is what the last stand does.
+ * Threads:  any; the last stand is taken once.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_MEMORY_H
+#define TIDEMARK_RECORDER_COLLECTOR_MEMORY_H
+
+#include <stddef.h>
+
+/* Called when memory is exhausted; must not return. */
+void tm_memory_on_exhausted(void (*last_stand)(void));
+
+void *tm_memory_new(size_t count, size_t item_bytes);                /* zeroed */
+void *tm_memory_resize(void *p, size_t count, size_t item_bytes);    /* realloc; new bytes are not zeroed */
+char *tm_memory_copy_text(const char *text, size_t n);               /* terminated with a zero byte */
+
+/* Makes room for at least `needed` items in an array of *capacity items, doubling; returns the array. */
+void *tm_memory_grow(void *p, size_t *capacity, size_t needed, size_t item_bytes);
+
+#endif

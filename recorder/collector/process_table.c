@@ -1,0 +1,492 @@
+/* process_table.c - the life of every process and thread: see process_table.h. */
+#include "process_table.h"
+
+#include "collector.h"
+#include "executable.h"
+#include "memory.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK_NS 10000000u        /* between two looks at who has died */
+#define EXEC_SETTLES_NS 200000000u /* an exec that has not failed by then has happened */
+#define STATUS_WAIT_NS 1000000000u /* how long a parent may take to tell how its child ended before we take the child's word */
+
+static char *copy_text(const char *text) {
+	return text ? tm_memory_copy_text(text, strlen(text)) : NULL;
+}
+
+/* --- making and finding --- */
+
+static struct tm_process *new_process(struct tm_collector *c, uint32_t pid, struct tm_process *parent, uint64_t ticks) {
+	struct tm_process_table *t = &c->processes;
+	struct tm_process *p = tm_memory_new(1, sizeof *p);
+	p->pid = pid;
+	p->parent = parent;
+	p->start_ticks = ticks;
+	p->pidfd = -1;
+	p->same_pid = tm_id_map_get(&t->by_pid, pid);
+	p->modules.epoch = ++c->modules.last_epoch;
+	tm_launcher_init(&p->launcher);
+	tm_id_map_set(&t->by_pid, pid, p);
+	t->all = tm_memory_grow(t->all, &t->capacity, t->count + 1, sizeof t->all[0]);
+	t->all[t->count++] = p;
+	t->open = tm_memory_grow(t->open, &t->open_capacity, t->open_count + 1, sizeof t->open[0]);
+	t->open[t->open_count++] = p;
+	return p;
+}
+
+static void watch(struct tm_process *p) {
+	if (p->pidfd < 0) p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+}
+
+/* Without a pidfd: gone from /proc, or a zombie there. *status is set to its wait status where /proc tells, else to -1. */
+static bool proc_says_dead(uint32_t pid, int *status) {
+	char name[64], text[2048], state = 0;
+	*status = -1;
+	snprintf(name, sizeof name, "/proc/%u/stat", pid);
+	FILE *f = fopen(name, "re");
+	if (!f) return errno == ENOENT || errno == ESRCH;
+	size_t n = fread(text, 1, sizeof text - 1, f);
+	fclose(f);
+	text[n] = 0;
+	char *p = strrchr(text, ')'); /* the name before it may hold anything */
+	if (!p || sscanf(p + 1, " %c", &state) != 1) return false;
+	if (state != 'Z' && state != 'X') return false;
+	char *last = strrchr(text, ' '); /* exit_code is the last field */
+	if (last && last[1] >= '0' && last[1] <= '9') *status = atoi(last + 1);
+	return true;
+}
+
+static bool pidfd_says_dead(const struct tm_process *p) {
+	struct pollfd poll_one = { .fd = p->pidfd, .events = POLLIN };
+	return p->pidfd >= 0 && poll(&poll_one, 1, 0) == 1 && (poll_one.revents & POLLIN);
+}
+
+static bool runs(const struct tm_process *p) {
+	return p && !p->dead;
+}
+
+static struct tm_process *newest(struct tm_collector *c, uint32_t pid) {
+	return tm_id_map_get(&c->processes.by_pid, pid);
+}
+
+static struct tm_process *of_number(struct tm_collector *c, uint32_t number) {
+	return number ? tm_id_map_get(&c->processes.by_number, number) : NULL;
+}
+
+struct tm_process *tm_process_of_ring(struct tm_collector *c, uint32_t number, uint32_t pid) {
+	struct tm_process *p = of_number(c, number);
+	return p && p->pid == pid ? p : NULL;
+}
+
+struct tm_process *tm_process_add_root(struct tm_collector *c, uint32_t pid, const char *exe, char **command, enum tm_exec_class class) {
+	struct tm_process *p = new_process(c, pid, NULL, c->timebase.start.ticks);
+	p->is_root = true;
+	p->root_class = class;
+	p->exe = copy_text(exe);
+	p->launcher = c->launcher;
+	for (size_t i = 0; command && command[i] && (i == 0 || c->options.keep_args); i++) {
+		size_t n = strlen(command[i]), at = i ? p->command_bytes + 1 : 0;
+		p->command = tm_memory_resize(p->command, at + n + 1, 1);
+		if (i) p->command[at - 1] = 0;
+		memcpy(p->command + at, command[i], n + 1);
+		p->command_bytes = at + n;
+	}
+	watch(p);
+	return p;
+}
+
+/* --- rows --- */
+
+static struct tm_text text_of(struct tm_group *g, const char *data, size_t n) {
+	return data ? tm_group_text(g, data, n) : (struct tm_text){ "", 0 };
+}
+
+static void write_row(struct tm_collector *c, struct tm_process *p) {
+	/* A fork's child that never attached runs what its parent runs. */
+	const struct tm_process *like = p->exe || !p->parent ? p : p->parent;
+	const struct tm_process *ranked = p->number || p->is_root || !p->parent ? p : p->parent;
+	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_PROCESS_START);
+	meta->process_start = (struct tm_process_start){
+		.id = p->id, .pid = p->pid, .parent_id = p->parent ? p->parent->id : 0, .start_ns = p->start_ticks, .flags = p->flags,
+		.rank = ranked->launcher.rank, .local_rank = ranked->launcher.local_rank, .world_size = ranked->launcher.world_size,
+		.exe = text_of(c->group, like->exe, like->exe ? strlen(like->exe) : 0),
+		.command = text_of(c->group, like->command, like->command_bytes),
+		.host = tm_group_text(c->group, c->host, strlen(c->host)),
+	};
+}
+
+static void tell_sampler(struct tm_collector *c, struct tm_process *p) {
+	if (!p->number || p->sampled || p->dead) return;
+	p->sampled = true;
+	tm_sampler_add(&c->sampler, p->pid, p->id);
+}
+
+void tm_process_need_row(struct tm_collector *c, struct tm_process *p) {
+	p->announcing = false;
+	if (!p->id) {
+		if (p->parent) tm_process_need_row(c, p->parent);
+		p->id = ++c->processes.last_id;
+		write_row(c, p);
+	}
+	tell_sampler(c, p);
+}
+
+static void write_end(struct tm_collector *c, struct tm_process *p, enum tm_end_kind kind, uint64_t code) {
+	tm_process_need_row(c, p);
+	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_PROCESS_END);
+	meta->process_end = (struct tm_process_end){ p->id, p->end_ticks, kind, code };
+	p->end_written = true;
+}
+
+static void write_end_of_status(struct tm_collector *c, struct tm_process *p, int status) {
+	if (WIFSIGNALED(status))
+		write_end(c, p, TM_END_SIGNAL, (uint64_t)WTERMSIG(status));
+	else
+		write_end(c, p, TM_END_EXIT, (uint64_t)WEXITSTATUS(status));
+}
+
+static void note_unrecorded(struct tm_collector *c, struct tm_process *p, enum tm_exec_class class) {
+	char text[1024];
+	if (c->stopped) return;
+	snprintf(text, sizeof text, "'%s' is not recorded: %s", p->exe ? p->exe : "?", tm_exec_class_reason(class));
+	tm_process_need_row(c, p);
+	tm_group_add_note(c->group, p->id, p->start_ticks, "not-recordable", text);
+}
+
+/* --- exec --- */
+
+static void forget_exec(struct tm_process *p) {
+	free(p->exec.path);
+	p->exec = (struct tm_pending_exec){ 0 };
+}
+
+static void end_by_exec(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
+	p->dead = true;
+	p->end_ticks = ticks;
+	p->is_root = false;
+	if (p->sampled) tm_sampler_remove(&c->sampler, p->id);
+	if (p->pidfd >= 0) close(p->pidfd);
+	p->pidfd = -1;
+	write_end(c, p, TM_END_EXEC, 0);
+}
+
+/* The image that took the place of p. */
+static struct tm_process *replace(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
+	struct tm_process *image = new_process(c, p->pid, p->parent, ticks);
+	image->flags = TM_PROCESS_EXECED;
+	image->is_root = p->is_root;
+	image->fork_seen = image->exec_seen = true;
+	image->launcher = p->launcher;
+	watch(image);
+	end_by_exec(c, p, ticks);
+	return image;
+}
+
+/* The announced exec happened, and the new image does not record itself. Returns the image's process. */
+static struct tm_process *settle_exec(struct tm_collector *c, struct tm_process *p) {
+	struct tm_process *image = p->number ? replace(c, p, p->exec.ticks) : p;
+	image->flags = TM_PROCESS_EXECED | TM_PROCESS_UNRECORDED;
+	free(image->exe);
+	image->exe = p->exec.path ? copy_text(p->exec.path) : NULL;
+	note_unrecorded(c, image, p->exec.class);
+	forget_exec(p);
+	return image;
+}
+
+static struct tm_process *child_for(struct tm_collector *c, struct tm_process *parent, uint32_t pid, uint64_t ticks, uint32_t flags) {
+	struct tm_process *child = newest(c, pid);
+	if (runs(child) && (child->parent == parent || child == parent)) return child;
+	child = new_process(c, pid, parent, ticks);
+	child->flags = flags;
+	watch(child);
+	return child;
+}
+
+/* An exec of a vfork child, told by its parent, whose new image has attached before we read of it. */
+static bool exec_is_known(struct tm_collector *c, const struct tm_process *parent, uint32_t pid) {
+	for (struct tm_process *q = newest(c, pid); q; q = q->same_pid) {
+		if (q->parent != parent || !q->number || q->exec_seen || !(q->flags & TM_PROCESS_EXECED)) continue;
+		return q->exec_seen = true;
+	}
+	return false;
+}
+
+void tm_process_execs(struct tm_collector *c, struct tm_process *p, uint32_t pid, enum tm_exec_class class, const char *path, size_t n, uint64_t ticks) {
+	if (pid && pid != p->pid && (!c->options.follow || exec_is_known(c, p, pid))) return;
+	struct tm_process *target = pid == 0 || pid == p->pid ? p : child_for(c, p, pid, ticks, TM_PROCESS_FORKED);
+	if (target->dead) return;
+	forget_exec(target);
+	target->exec = (struct tm_pending_exec){ true, class, ticks, tm_monotonic_ns(), tm_memory_copy_text(path, n) };
+}
+
+void tm_process_exec_failed(struct tm_collector *c, struct tm_process *p, uint32_t pid) {
+	struct tm_process *target = pid == 0 || pid == p->pid ? p : newest(c, pid);
+	if (target) forget_exec(target);
+}
+
+/* --- beginnings --- */
+
+static struct tm_process *attach_known(struct tm_collector *c, struct tm_process *p, uint32_t parent_number, uint64_t ticks) {
+	if (p->exec.announced) {
+		p->flags = TM_PROCESS_EXECED;
+		p->start_ticks = p->exec.ticks;
+		p->exec_seen = true;
+		forget_exec(p);
+	}
+	if (ticks < p->start_ticks) p->start_ticks = ticks;
+	if (parent_number) p->flags = TM_PROCESS_FORKED;
+	if (parent_number && !p->parent) p->parent = of_number(c, parent_number);
+	return p;
+}
+
+static struct tm_process *attach_new(struct tm_collector *c, uint32_t pid, uint32_t ppid, uint32_t parent_number, uint64_t ticks) {
+	struct tm_process *parent = of_number(c, parent_number), *p;
+	if (!parent && !parent_number) parent = newest(c, ppid);
+	p = new_process(c, pid, parent, ticks);
+	p->flags = parent_number ? TM_PROCESS_FORKED : parent ? TM_PROCESS_EXECED : 0;
+	watch(p);
+	return p;
+}
+
+struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, uint32_t pid, uint32_t ppid, uint32_t parent_number, uint64_t ticks) {
+	struct tm_process *known = newest(c, pid), *p = tm_process_of_ring(c, number, pid);
+	if (p) return p;
+	if (runs(known) && !known->number)
+		p = attach_known(c, known, parent_number, ticks);
+	else if (runs(known) && !parent_number && !pidfd_says_dead(known))
+		p = replace(c, known, known->exec.announced ? known->exec.ticks : ticks);
+	else
+		p = attach_new(c, pid, ppid, parent_number, ticks);
+	p->number = number;
+	p->announcing = true;
+	tm_id_map_set(&c->processes.by_number, number, p);
+	return p;
+}
+
+void tm_process_forked(struct tm_collector *c, struct tm_process *p, uint32_t child_pid, uint64_t ticks, bool spawned) {
+	if (!c->options.follow || !child_pid) return;
+	for (struct tm_process *q = newest(c, child_pid); q; q = q->same_pid) {
+		if (q->parent != p || q->fork_seen) continue;
+		q->fork_seen = true;
+		if (!q->id && ticks < q->start_ticks) q->start_ticks = ticks;
+		return;
+	}
+	struct tm_process *child = new_process(c, child_pid, p, ticks);
+	child->flags = spawned ? TM_PROCESS_EXECED : TM_PROCESS_FORKED;
+	child->fork_seen = true;
+	if (spawned && p->exec.announced) { /* it was said before the call, when the pid was not known */
+		child->exec = p->exec;
+		p->exec = (struct tm_pending_exec){ 0 };
+	}
+	watch(child);
+}
+
+/* --- ends --- */
+
+static void mark_dead(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
+	if (p->dead) return;
+	if (p->exec.announced) p = settle_exec(c, p);
+	int status;
+	if (!p->waited && proc_says_dead(p->pid, &status) && status >= 0) {
+		p->exited = true;
+		p->exit_status = status;
+	}
+	p->dead = true;
+	p->dead_ns = tm_monotonic_ns();
+	p->end_ticks = ticks;
+	if (p->sampled) tm_sampler_remove(&c->sampler, p->id);
+	if (p->pidfd >= 0) close(p->pidfd);
+	p->pidfd = -1;
+	if (p->is_root && !p->number && !(p->flags & TM_PROCESS_UNRECORDED)) {
+		p->flags |= TM_PROCESS_UNRECORDED;
+		note_unrecorded(c, p, p->root_class);
+	}
+}
+
+static struct tm_process *not_waited(struct tm_collector *c, uint32_t pid, const struct tm_process *parent) {
+	for (struct tm_process *q = newest(c, pid); q; q = q->same_pid)
+		if (!q->waited && !q->end_written && (!parent || q->parent == parent)) return q;
+	return NULL;
+}
+
+void tm_process_waited(struct tm_collector *c, struct tm_process *p, uint32_t child_pid, int status, uint64_t ticks) {
+	if (!c->options.follow || !child_pid || !(WIFEXITED(status) || WIFSIGNALED(status))) return;
+	struct tm_process *child = not_waited(c, child_pid, p);
+	if (!child) child = not_waited(c, child_pid, NULL);
+	if (!child) {
+		if (newest(c, child_pid)) return; /* waited for twice (WNOWAIT), or its end is written */
+		child = new_process(c, child_pid, p, ticks);
+		child->flags = TM_PROCESS_FORKED;
+	}
+	if (child->exec.announced) child = settle_exec(c, child);
+	child->waited = true;
+	child->wait_status = status;
+	mark_dead(c, child, ticks);
+	if (ticks < child->end_ticks && ticks >= child->start_ticks) child->end_ticks = ticks;
+}
+
+void tm_process_exit_begins(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
+	if (p->exit_written) return;
+	p->exit_written = true;
+	tm_process_need_row(c, p);
+	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_PROCESS_EXIT);
+	meta->process_exit = (struct tm_process_exit){ p->id, ticks };
+}
+
+void tm_process_root_ended(struct tm_collector *c, uint32_t pid, int status) {
+	struct tm_process *p = newest(c, pid);
+	if (!p) return;
+	if (p->exec.announced && !p->dead) p = settle_exec(c, p);
+	p->waited = true;
+	p->wait_status = status;
+	mark_dead(c, p, tm_timebase_ticks(&c->timebase));
+}
+
+/* Writes the end of a dead process when it is known how it ended, or when nobody can tell any more. True: written. */
+static bool end_if_due(struct tm_collector *c, struct tm_process *p, bool closing) {
+	if (p->end_written) return true;
+	if (!p->dead) return false;
+	bool patient = !closing && tm_monotonic_ns() - p->dead_ns < STATUS_WAIT_NS;
+	bool parent_may_tell = runs(p->parent) && !closing;
+	if (p->waited)
+		write_end_of_status(c, p, p->wait_status);
+	else if (p->exited && !patient)
+		write_end_of_status(c, p, p->exit_status);
+	else if (!patient && !parent_may_tell)
+		write_end(c, p, TM_END_UNKNOWN, 0);
+	return p->end_written;
+}
+
+static void poll_all(struct tm_collector *c) {
+	struct tm_process_table *t = &c->processes;
+	size_t count = t->open_count;
+	t->polls = tm_memory_grow(t->polls, &t->poll_capacity, count, sizeof t->polls[0]);
+	for (size_t i = 0; i < count; i++) t->polls[i] = (struct pollfd){ .fd = t->open[i]->dead ? -1 : t->open[i]->pidfd, .events = POLLIN };
+	if (poll(t->polls, count, 0) < 0) return;
+	uint64_t ticks = tm_timebase_ticks(&c->timebase);
+	for (size_t i = 0; i < count; i++) {
+		struct tm_process *p = t->open[i];
+		int status;
+		if (p->dead) continue;
+		bool died = p->pidfd >= 0 ? (t->polls[i].revents & POLLIN) != 0 : proc_says_dead(p->pid, &status);
+		if (died) mark_dead(c, p, ticks);
+	}
+}
+
+void tm_processes_check(struct tm_collector *c, bool all) {
+	struct tm_process_table *t = &c->processes;
+	uint64_t now = tm_monotonic_ns();
+	if (!all && now - t->checked_ns < CHECK_NS) return;
+	t->checked_ns = now;
+	poll_all(c);
+	for (size_t i = 0; i < t->open_count; i++) {
+		struct tm_process *p = t->open[i];
+		bool settled = p->exec.announced && p->exec.class != TM_EXEC_NATIVE && now - p->exec.seen_ns > EXEC_SETTLES_NS;
+		if (settled && !p->dead) settle_exec(c, p);
+	}
+	size_t kept = 0;
+	for (size_t i = 0; i < t->open_count; i++)
+		if (!end_if_due(c, t->open[i], false)) t->open[kept++] = t->open[i];
+	t->open_count = kept;
+}
+
+bool tm_processes_any_alive(const struct tm_collector *c) {
+	const struct tm_process_table *t = &c->processes;
+	for (size_t i = 0; i < t->open_count; i++)
+		if (!t->open[i]->dead && !t->open[i]->is_root && !(t->open[i]->flags & TM_PROCESS_UNRECORDED)) return true;
+	return false;
+}
+
+static void note_cut_stacks(struct tm_collector *c, const struct tm_process *p) {
+	char text[256];
+	if (!p->cut_stacks || !p->id) return;
+	snprintf(text, sizeof text, "%llu stacks were deeper than %u frames and lack their outermost ones (--max-depth)",
+		 (unsigned long long)p->cut_stacks, c->options.max_depth);
+	tm_group_add_note(c->group, p->id, tm_timebase_ticks(&c->timebase), "stack-cut", text);
+}
+
+static void finish_running(struct tm_collector *c, struct tm_process *p) {
+	char text[256];
+	if (p->exec.announced) p = settle_exec(c, p);
+	tm_process_need_row(c, p);
+	snprintf(text, sizeof text, "process %u still runs; it is not recorded from here on", p->pid);
+	if (!(p->flags & TM_PROCESS_UNRECORDED)) tm_group_add_note(c->group, p->id, tm_timebase_ticks(&c->timebase), "still-running", text);
+	p->dead = true;
+	p->end_ticks = tm_timebase_ticks(&c->timebase);
+}
+
+void tm_processes_finish(struct tm_collector *c) {
+	struct tm_process_table *t = &c->processes;
+	poll_all(c);
+	for (size_t i = 0; i < t->open_count; i++) {
+		if (!t->open[i]->dead) finish_running(c, t->open[i]);
+		end_if_due(c, t->open[i], true);
+	}
+	for (size_t i = 0; i < t->count; i++) note_cut_stacks(c, t->all[i]);
+	t->open_count = 0;
+}
+
+/* --- threads and heaps --- */
+
+uint32_t tm_thread_id(struct tm_collector *c, struct tm_process *p, uint32_t number, uint32_t tid, uint64_t start_ticks) {
+	struct tm_process_table *t = &c->processes;
+	tm_process_need_row(c, p);
+	uint64_t key = (uint64_t)p->id << 32 | number;
+	struct tm_thread_row *row = tm_id_map_get(&t->threads, key);
+	if (row) return row->id;
+	row = tm_memory_new(1, sizeof *row);
+	row->id = ++t->last_thread;
+	row->tid = tid;
+	tm_id_map_set(&t->threads, key, row);
+	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_THREAD_START);
+	meta->thread_start = (struct tm_thread_start){ row->id, p->id, tid, start_ticks > p->start_ticks ? start_ticks : p->start_ticks };
+	return row->id;
+}
+
+void tm_thread_named(struct tm_collector *c, uint32_t id, const char *name, size_t n) {
+	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_THREAD_NAME);
+	meta->thread_name.thread = id;
+	meta->thread_name.name = tm_group_text(c->group, name, n);
+}
+
+void tm_process_need_heaps(struct tm_collector *c, struct tm_process *p, uint32_t wanted) {
+	static const struct { uint32_t bit; const char *name, *kind; } heaps[] = {
+		{ TM_HEAP_MALLOC, "malloc", "host" }, { TM_HEAP_MMAP, "mmap", "mapping" }, { TM_HEAP_MMAP_FILE, "mmap-file", "file" },
+	};
+	for (size_t i = 0; i < sizeof heaps / sizeof heaps[0]; i++) {
+		if (!(wanted & ~p->heaps & heaps[i].bit)) continue;
+		struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_HEAP);
+		meta->heap = (struct tm_heap){ .id = ++c->processes.last_heap, .process = p->id, .device = -1,
+					       .name = tm_text_of(heaps[i].name), .kind = tm_text_of(heaps[i].kind) };
+		p->heaps |= heaps[i].bit;
+	}
+}
+
+void tm_processes_release(struct tm_process_table *t) {
+	for (size_t i = 0; i < t->count; i++) {
+		struct tm_process *p = t->all[i];
+		forget_exec(p);
+		if (p->pidfd >= 0) close(p->pidfd);
+		free(p->exe);
+		free(p->command);
+		free(p->modules.ids);
+		free(p);
+	}
+	for (size_t i = 0; t->threads.slots && i <= t->threads.mask; i++) free(t->threads.slots[i].value);
+	tm_id_map_release(&t->by_pid);
+	tm_id_map_release(&t->by_number);
+	tm_id_map_release(&t->threads);
+	free(t->all);
+	free(t->open);
+	free(t->polls);
+	*t = (struct tm_process_table){ 0 };
+}

@@ -1,0 +1,110 @@
+/* process_table.h - every process of the recording: who made it, what it runs, how it ended.
+ *
+ * Flow:     PROCESS, FORK, SPAWN, EXEC, WAIT, EXIT records, pidfds -> here -> PROCESS_START, PROCESS_END, THREAD_START ... in the group
+ * Idea:     a struct tm_process is one image: an exec ends it and begins another with the same pid. It is known from the first hint (a fork
+ *           in its parent, or its own announcement), and gets its row in the trace when somebody refers to it or it is over, so that the row
+ *           can carry its name and rank. Its end is written when its status is known: from the parent's wait call, or from its own exit.
+ * Owns:     all processes and threads, until the end.
+ * Threads:  the drainer's.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_PROCESS_TABLE_H
+#define TIDEMARK_RECORDER_COLLECTOR_PROCESS_TABLE_H
+
+#include "../shm.h"
+#include "id_map.h"
+#include "launcher_variables.h"
+#include "module_table.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tm_collector;
+
+enum tm_default_heap { TM_HEAP_MALLOC = 1, TM_HEAP_MMAP = 2, TM_HEAP_MMAP_FILE = 4 };
+
+struct tm_pending_exec { /* an exec was announced; whether it happened shows later */
+	bool announced;
+	enum tm_exec_class class;
+	uint64_t ticks;
+	uint64_t seen_ns; /* CLOCK_MONOTONIC */
+	char *path;       /* owned */
+};
+
+struct tm_process {
+	uint32_t id;     /* in the trace; 0: no row yet */
+	uint32_t number; /* in the session; 0: it has not attached */
+	uint32_t pid;
+	uint32_t flags;  /* enum tm_process_flag */
+	struct tm_process *parent;
+	struct tm_process *same_pid; /* the one that had the pid before */
+	bool announcing;             /* INFO records still come */
+	bool is_root;
+	enum tm_exec_class root_class;
+	bool sampled;                /* the sampler knows it */
+	bool fork_seen, exec_seen;   /* its parent's FORK or SPAWN was read; and what it execs */
+	bool dead, end_written, exit_written;
+	bool waited, exited;         /* status known from a wait call; from its own exit or from /proc */
+	int wait_status, exit_status;
+	int pidfd;                   /* -1: none */
+	uint64_t start_ticks, end_ticks, dead_ns;
+	char *exe, *command;         /* owned; command's arguments are joined by NUL */
+	size_t command_bytes;
+	struct tm_launcher launcher;
+	struct tm_pending_exec exec;
+	struct tm_loaded_modules modules;
+	uint32_t heaps;              /* enum tm_default_heap: those that have a record */
+	uint64_t cut_stacks;
+};
+
+struct tm_thread_row {
+	uint32_t id; /* in the trace */
+	uint32_t tid;
+	char name[16];
+};
+
+struct tm_process_table {
+	struct tm_process **all;
+	size_t count, capacity;
+	struct tm_process **open; /* those whose end is not written yet */
+	size_t open_count, open_capacity;
+	struct tm_id_map by_pid, by_number, threads; /* threads: process id << 32 | number within the process */
+	uint32_t last_id, last_thread, last_heap;
+	uint64_t checked_ns;
+	struct pollfd *polls;
+	size_t poll_capacity;
+};
+
+void tm_processes_release(struct tm_process_table *t);
+
+/* The command, known before it attaches; `class` says whether it can be recorded. */
+struct tm_process *tm_process_add_root(struct tm_collector *c, uint32_t pid, const char *exe, char **command, enum tm_exec_class class);
+/* The process of a ring; NULL while it has not announced itself. */
+struct tm_process *tm_process_of_ring(struct tm_collector *c, uint32_t number, uint32_t pid);
+/* A process announces itself: pid, parent's pid, number of the parent in the session (0: exec'd or first). */
+struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, uint32_t pid, uint32_t ppid, uint32_t parent_number, uint64_t ticks);
+/* Its row is needed now. */
+void tm_process_need_row(struct tm_collector *c, struct tm_process *p);
+
+void tm_process_forked(struct tm_collector *c, struct tm_process *p, uint32_t child_pid, uint64_t ticks, bool spawned);
+void tm_process_execs(struct tm_collector *c, struct tm_process *p, uint32_t pid, enum tm_exec_class class, const char *path, size_t n, uint64_t ticks);
+void tm_process_exec_failed(struct tm_collector *c, struct tm_process *p, uint32_t pid);
+void tm_process_waited(struct tm_collector *c, struct tm_process *p, uint32_t child_pid, int status, uint64_t ticks);
+void tm_process_exit_begins(struct tm_collector *c, struct tm_process *p, uint64_t ticks);
+/* The command's own end, as we learned it. */
+void tm_process_root_ended(struct tm_collector *c, uint32_t pid, int status);
+
+/* Finds out who has died, writes ends that are due. `all`: look now, not only every few milliseconds. */
+void tm_processes_check(struct tm_collector *c, bool all);
+/* Recording ends: notes who still runs, writes every row and end that is missing. */
+void tm_processes_finish(struct tm_collector *c);
+/* True while a process of the recording other than the command runs. */
+bool tm_processes_any_alive(const struct tm_collector *c);
+
+/* Id of the thread in the trace; its row is made when it is new. */
+uint32_t tm_thread_id(struct tm_collector *c, struct tm_process *p, uint32_t number, uint32_t tid, uint64_t start_ticks);
+void tm_thread_named(struct tm_collector *c, uint32_t id, const char *name, size_t n);
+/* Heap records for the default heaps in `wanted` that the process does not have yet. */
+void tm_process_need_heaps(struct tm_collector *c, struct tm_process *p, uint32_t wanted);
+
+#endif

@@ -1,0 +1,333 @@
+/* record_main.c - tidemark-record: runs a command, collects what its guests record, writes the trace.
+ *
+ *     options -> shared memory -> child (waiting) -> trace file -> child execs
+ *     drain, again and again, until the command and its descendants have ended
+ *     last pass -> ends, totals, names -> summary -> the command's own exit status
+ *
+ * See collector.h for the stages between a ring and the file. Whatever happens to us, the program runs on: when a trace cannot be written any
+ * more the guests are told to go quiet, and we wait for the command only to pass on its status.
+ */
+#include "closing.h"
+#include "collector.h"
+#include "controls.h"
+#include "drain.h"
+#include "executable.h"
+#include "launch.h"
+#include "memory.h"
+#include "names.h"
+#include "output_path.h"
+#include "signals.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define EXIT_OURS 125
+#define EXIT_NOT_INVOKED 126
+#define EXIT_NOT_FOUND 127
+#define SLEEP_NS 5000000u       /* after a pass that found little */
+#define SLEEP_MAX_NS 20000000u  /* after many that found nothing */
+
+static struct tm_collector collector;
+static struct tm_launch command;
+static int command_status = -1; /* wait status, once it has ended */
+
+static bool may_talk(const struct tm_collector *c) {
+	return c->options.attach_pid < 0 || c->options.verbose;
+}
+
+static int fail(const struct tm_collector *c, const char *sentence) {
+	if (may_talk(c)) fprintf(stderr, "tidemark-record: %s\n", sentence);
+	return EXIT_OURS;
+}
+
+static int exit_status(int status) {
+	if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
+	return WEXITSTATUS(status);
+}
+
+/* --- the command's end --- */
+
+static void reap_command(void) {
+	int status;
+	if (command.pid <= 0 || command_status >= 0) return;
+	if (waitpid(command.pid, &status, WNOHANG) != command.pid) return;
+	if (!WIFEXITED(status) && !WIFSIGNALED(status)) return;
+	command_status = status;
+}
+
+/* No memory is left: the recording ends here, the program does not. */
+static void last_stand(void) {
+	static const char text[] = "tidemark-record: out of memory; the trace ends here, the program runs on\n";
+	int status;
+	if (collector.session.shm) tm_session_close_to_guests(&collector.session);
+	if (may_talk(&collector) && write(2, text, sizeof text - 1) < 0) errno = 0;
+	tm_signals_stop_witness();
+	if (command.pid <= 0) _exit(EXIT_OURS);
+	if (command_status < 0) {
+		while (waitpid(command.pid, &status, 0) < 0 && errno == EINTR) tm_signals_forward(command.pid);
+		command_status = status;
+	}
+	_exit(exit_status(command_status));
+}
+
+/* --- the trace's head --- */
+
+static void put_pair(struct tm_bytes *b, const char *key, const char *value) {
+	if (value[0]) tm_put_info(b, tm_text_of(key), tm_text_of(value));
+}
+
+static void put_number(struct tm_bytes *b, const char *key, uint64_t value) {
+	char text[32];
+	snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+	put_pair(b, key, text);
+}
+
+static void put_command(struct tm_bytes *b, const struct tm_options *o) {
+	char *text = tm_memory_new(1, 1);
+	size_t n = 0;
+	for (size_t i = 0; o->command && o->command[i] && (i == 0 || o->keep_args); i++) {
+		size_t bytes = strlen(o->command[i]);
+		text = tm_memory_resize(text, n + bytes + 2, 1);
+		if (i) text[n++] = ' ';
+		memcpy(text + n, o->command[i], bytes);
+		n += bytes;
+	}
+	if (n) tm_put_info(b, tm_text_of("command"), (struct tm_text){ text, n });
+	free(text);
+}
+
+/* Written at once, so that even a recorder that is killed right away leaves a trace that says what it is. */
+static int write_head(struct tm_collector *c) {
+	static const char *const stacks[] = { [TM_STACKS_OFF] = "off", [TM_STACKS_UNWIND] = "unwind", [TM_STACKS_FP] = "fp" };
+	const struct tm_options *o = &c->options;
+	struct tm_bytes b = TM_BYTES_INIT;
+	struct utsname machine;
+	put_pair(&b, "tool_version", TM_TOOL_VERSION);
+	put_number(&b, "start_unix_ns", c->timebase.start_unix_ns);
+	put_pair(&b, "clock", c->timebase.clock == TM_CLOCK_TSC ? "tsc" : "monotonic");
+	put_pair(&b, "host", c->host);
+	put_pair(&b, "job", c->launcher.job);
+	put_pair(&b, "step", c->launcher.step);
+	put_number(&b, "sample_bytes", o->sample_bytes);
+	put_pair(&b, "stacks", stacks[o->stacks]);
+	put_number(&b, "max_depth", o->max_depth);
+	put_pair(&b, "mappings", o->mappings ? "on" : "off");
+	if (uname(&machine) == 0) put_pair(&b, "arch", machine.machine);
+	put_number(&b, "page_bytes", (uint64_t)sysconf(_SC_PAGESIZE));
+	put_command(&b, o);
+	int result = tm_writer_add_chunk(&c->writer, TM_CHUNK_META, b.data, b.size) != 0 ? -ENOMEM : tm_writer_flush(&c->writer);
+	tm_bytes_release(&b);
+	return result;
+}
+
+/* 0, or -1: said why. */
+static int open_trace(struct tm_collector *c, int pid) {
+	char error[PATH_MAX + 256], directory[PATH_MAX];
+	char *path = tm_output_path_expand(c->options.output, pid, error, sizeof error);
+	if (!path) {
+		fail(c, error);
+		return -1;
+	}
+	int result = tm_output_path_make_directories(path, directory, sizeof directory);
+	if (result < 0) {
+		snprintf(error, sizeof error, "cannot make directory '%s': %s", directory, strerror(-result));
+		fail(c, error);
+		free(path);
+		return -1;
+	}
+	result = tm_writer_open(&c->writer, path, c->options.force);
+	if (result < 0) {
+		const char *hint = result == -EEXIST ? " (--force overwrites it)" : "";
+		snprintf(error, sizeof error, "cannot create '%s': %s%s", path, strerror(-result), hint);
+		fail(c, error);
+		return -1;
+	}
+	result = write_head(c);
+	if (result == 0) return 0;
+	snprintf(error, sizeof error, "cannot write '%s': %s", path, strerror(-result));
+	fail(c, error);
+	tm_writer_discard(&c->writer);
+	return -1;
+}
+
+/* --- recording --- */
+
+/* Nothing is recorded from here on; the program runs. `note` goes into the trace where that can still be written. */
+static void stop_recording(struct tm_collector *c, const char *why, const char *kind, const char *note) {
+	if (c->stopped) return;
+	if (note) {
+		tm_drain_pass(c);
+		tm_group_add_note(c->group, 0, tm_timebase_ticks(&c->timebase), kind, note);
+	}
+	tm_session_close_to_guests(&c->session);
+	c->stopped = why;
+	tm_drain_close_group(c, true);
+}
+
+static void check_limits(struct tm_collector *c) {
+	uint64_t limit = c->options.max_size_bytes;
+	if (c->writer.error) stop_recording(c, "cut off", NULL, NULL);
+	if (limit && c->writer.bytes >= limit)
+		stop_recording(c, "stopped by --max-size", "max-size", "recording stopped when the trace reached --max-size; the program ran on");
+}
+
+static bool command_ended(const struct tm_collector *c) {
+	if (c->options.attach_pid > 0) return true; /* every process of the tree is waited for alike */
+	return command_status >= 0;
+}
+
+/* True when nobody is left to record, or we have waited long enough. */
+static bool is_over(struct tm_collector *c, uint64_t ended_ns) {
+	bool attached = c->options.attach_pid > 0;
+	if (!command_ended(c)) return false;
+	tm_processes_check(c, !attached);
+	if (!tm_processes_any_alive(c)) return true;
+	if (attached) return false;
+	return tm_monotonic_ns() - ended_ns > c->options.linger_ns || tm_signals_asked_to_end() > 0;
+}
+
+static void sleep_a_while(struct tm_collector *c, uint32_t doorbell, uint64_t ns) {
+	struct tm_shm *shm = c->session.shm;
+	atomic_store(&shm->sleeping, 1);
+	if (!tm_drain_is_pressing(c)) tm_futex_wait(&shm->doorbell, doorbell, ns);
+	atomic_store(&shm->sleeping, 0);
+}
+
+static void record(struct tm_collector *c) {
+	uint64_t sleep_ns = SLEEP_NS, ended_ns = 0;
+	for (;;) {
+		/* Read first: what rings the bell from here on ends the sleep below at once. */
+		uint32_t doorbell = atomic_load(&c->session.shm->doorbell);
+		size_t most = c->stopped ? 0 : tm_drain_pass(c);
+		check_limits(c);
+		reap_command();
+		tm_signals_forward(command_status >= 0 ? 0 : command.pid);
+		if (command_status >= 0 && !ended_ns) {
+			ended_ns = tm_monotonic_ns();
+			tm_process_root_ended(c, (uint32_t)command.pid, command_status);
+		}
+		tm_processes_check(c, false);
+		tm_drain_housekeeping(c);
+		tm_drain_close_group(c, false);
+		if (is_over(c, ended_ns)) return;
+		if (most >= c->session.ring_bytes / 8) continue;
+		sleep_ns = most || ended_ns ? SLEEP_NS : sleep_ns * 2 < SLEEP_MAX_NS ? sleep_ns * 2 : SLEEP_MAX_NS;
+		sleep_a_while(c, doorbell, sleep_ns);
+	}
+}
+
+static void finish(struct tm_collector *c) {
+	if (!c->stopped) tm_drain_finish(c);
+	tm_session_close_to_guests(&c->session);
+	tm_processes_finish(c);
+	if (!c->stopped) tm_drain_finish(c); /* rings of those who died meanwhile */
+	tm_sampler_stop(&c->sampler);
+	tm_drain_close_group(c, true);
+	tm_encoder_stop(&c->encoder);
+	tm_timebase_add_knot(&c->timebase);
+	tm_closing_write_names(c);
+	tm_closing_write_end(c);
+	tm_signals_stop_witness();
+	tm_closing_print_summary(c);
+	tm_writer_close(&c->writer);
+	tm_closing_print_failure(c);
+}
+
+static void release(struct tm_collector *c) {
+	tm_drain_release(c);
+	tm_encoder_release(&c->encoder);
+	if (c->encoder.tally) tm_tally_free(c->encoder.tally);
+	tm_sampler_release(&c->sampler);
+	tm_processes_release(&c->processes);
+	tm_modules_release(&c->modules);
+	tm_stack_tree_release(&c->stacks);
+	tm_interned_release(c);
+	tm_session_release(&c->session);
+	free(c->writer.path);
+}
+
+/* --- order of things --- */
+
+static int start_threads(struct tm_collector *c, uint32_t root_pid) {
+	if (tm_encoder_start(&c->encoder, &c->writer, tm_tally_new(c->options.sample_bytes)) != 0) return fail(c, "cannot start a thread");
+	tm_sampler_start(&c->sampler, &c->timebase, c->options.interval_ms, root_pid);
+	tm_stack_tree_init(&c->stacks);
+	tm_drain_start(c);
+	return 0;
+}
+
+/* 0: the command runs; else our exit status. */
+static int start_command(struct tm_collector *c) {
+	char error[PATH_MAX + 256];
+	tm_signals_start_witness();
+	if (tm_launch_prepare(&command, &c->session, c->options.command, error, sizeof error) != 0) return fail(c, error);
+	tm_signals_handle(&c->session.shm->doorbell, false);
+	if (open_trace(c, command.pid) != 0) return EXIT_OURS;
+	if (start_threads(c, (uint32_t)command.pid) != 0) return EXIT_OURS;
+	tm_process_add_root(c, (uint32_t)command.pid, command.path, c->options.command, command.class);
+	int result = tm_launch_go(&command);
+	if (result == 0) {
+		if (c->options.verbose) fprintf(stderr, "tidemark-record: recording process %d to '%s'\n", (int)command.pid, c->writer.path);
+		return 0;
+	}
+	command.pid = -1;
+	tm_encoder_stop(&c->encoder);
+	tm_writer_discard(&c->writer);
+	snprintf(error, sizeof error, "cannot run '%s': %s", c->options.command[0], strerror(result));
+	fail(c, error);
+	return result == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_INVOKED;
+}
+
+/* The program that was preloaded without us waits for the session's path on a pipe. */
+static int start_attached(struct tm_collector *c) {
+	char line[sizeof c->session.path + 1], exe[PATH_MAX], link[64];
+	uint32_t pid = (uint32_t)c->options.attach_pid;
+	tm_signals_handle(&c->session.shm->doorbell, true);
+	if (open_trace(c, c->options.attach_pid) != 0 || start_threads(c, pid) != 0) return EXIT_OURS;
+	snprintf(link, sizeof link, "/proc/%u/exe", pid);
+	ssize_t n = readlink(link, exe, sizeof exe - 1);
+	exe[n > 0 ? n : 0] = 0;
+	tm_process_add_root(c, pid, exe, NULL, TM_EXEC_NATIVE)->is_root = false;
+	int length = snprintf(line, sizeof line, "%s\n", c->session.path);
+	bool told = write(c->options.session_fd, line, (size_t)length) == length;
+	close(c->options.session_fd);
+	return told ? 0 : fail(c, "cannot tell the program where its session is");
+}
+
+static void know_ourselves(struct tm_collector *c) {
+	tm_memory_on_exhausted(last_stand);
+	tm_launcher_of_environment(&c->launcher);
+	if (gethostname(c->host, sizeof c->host - 1) != 0) c->host[0] = 0;
+	if (c->options.attach_pid > 0 && !c->options.verbose) c->options.quiet = true;
+}
+
+int main(int argc, char **argv) {
+	struct tm_collector *c = &collector;
+	char error[512];
+	if (argc > 1 && !strcmp(argv[1], "names")) return tm_names_command(argc - 1, argv + 1);
+	if (tm_options_parse(&c->options, argc, argv) != TM_OPTIONS_OK) return EXIT_OURS;
+	if (c->options.done) return 0;
+	know_ourselves(c);
+	tm_signals_hold();
+	tm_timebase_start(&c->timebase);
+	if (tm_session_open(&c->session, &c->options, &c->timebase, error, sizeof error) != 0) return fail(c, error);
+	int result = c->options.attach_pid > 0 ? start_attached(c) : start_command(c);
+	if (result == 0) {
+		record(c);
+		finish(c);
+		if (command_status >= 0) result = exit_status(command_status);
+	} else {
+		tm_launch_cancel(&command);
+		tm_signals_stop_witness();
+		tm_encoder_stop(&c->encoder);
+		tm_sampler_stop(&c->sampler);
+	}
+	release(c);
+	return result;
+}

@@ -1,0 +1,273 @@
+/* record_options.c - from the command line to struct tm_options. The table in record_options.h is the only list of options. */
+#include "record_options.h"
+
+#include "../../schema/units.h"
+#include "../shm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RING_BYTES_MIN (64u << 10)
+#define RING_BYTES_MAX (1u << 30)
+#define DEPTH_MAX 4096u
+
+static bool number(const char *value, uint64_t max, uint64_t *out) {
+	char *end;
+	if (*value < '0' || *value > '9') return false;
+	unsigned long long n = strtoull(value, &end, 10);
+	*out = n;
+	return !*end && n <= max;
+}
+
+/* Position of value in a list of words that ends with NULL, or -1. */
+static int word(const char *value, const char *const *words) {
+	for (int i = 0; words[i]; i++)
+		if (!strcmp(value, words[i])) return i;
+	return -1;
+}
+
+#define ONE_OF(value, ...) word(value, (const char *const[]){ __VA_ARGS__, NULL })
+
+/* One function an option: takes the value, false if it makes no sense. */
+static bool take_output(struct tm_options *o, const char *v) {
+	o->output = v;
+	return *v != 0;
+}
+
+static bool take_stacks(struct tm_options *o, const char *v) {
+	static const uint32_t modes[] = { TM_STACKS_UNWIND, TM_STACKS_FP, TM_STACKS_OFF };
+	int i = ONE_OF(v, "unwind", "fp", "off");
+	if (i >= 0) o->stacks = modes[i];
+	return i >= 0;
+}
+
+static bool take_max_depth(struct tm_options *o, const char *v) {
+	uint64_t n;
+	if (!number(v, DEPTH_MAX, &n) || n == 0) return false;
+	o->max_depth = (uint32_t)n;
+	return true;
+}
+
+static bool take_sample(struct tm_options *o, const char *v) {
+	return tm_parse_size(v, &o->sample_bytes);
+}
+
+static bool on_off(const char *v, bool *out) {
+	int i = ONE_OF(v, "off", "on");
+	*out = i == 1;
+	return i >= 0;
+}
+
+static bool take_mappings(struct tm_options *o, const char *v) {
+	return on_off(v, &o->mappings);
+}
+
+static bool take_follow(struct tm_options *o, const char *v) {
+	return on_off(v, &o->follow);
+}
+
+static bool take_interval(struct tm_options *o, const char *v) {
+	return number(v, 86400000u, &o->interval_ms);
+}
+
+static bool take_on_full(struct tm_options *o, const char *v) {
+	int i = ONE_OF(v, "wait", "drop");
+	o->on_full = i == 1 ? TM_ON_FULL_DROP : TM_ON_FULL_WAIT;
+	return i >= 0;
+}
+
+static bool take_ring(struct tm_options *o, const char *v) {
+	uint64_t size, rounded = RING_BYTES_MIN;
+	if (!tm_parse_size(v, &size) || size == 0 || size > RING_BYTES_MAX) return false;
+	while (rounded < size) rounded *= 2;
+	o->ring_bytes = rounded;
+	return true;
+}
+
+static bool take_max_size(struct tm_options *o, const char *v) {
+	char size[64];
+	const char *comma = strchr(v, ',');
+	size_t n = comma ? (size_t)(comma - v) : strlen(v);
+	if (n >= sizeof size || (comma && strcmp(comma, ",stop"))) return false;
+	memcpy(size, v, n);
+	size[n] = 0;
+	return tm_parse_size(size, &o->max_size_bytes);
+}
+
+static bool take_names(struct tm_options *o, const char *v) {
+	int i = ONE_OF(v, "embed", "none");
+	o->embed_names = i == 0;
+	return i >= 0;
+}
+
+static bool take_args(struct tm_options *o, const char *v) {
+	int i = ONE_OF(v, "keep", "drop");
+	o->keep_args = i == 0;
+	return i >= 0;
+}
+
+static bool take_linger(struct tm_options *o, const char *v) {
+	return tm_parse_time(v, &o->linger_ns);
+}
+
+static bool take_force(struct tm_options *o, const char *v) {
+	(void)v;
+	return o->force = true;
+}
+
+static bool take_quiet(struct tm_options *o, const char *v) {
+	(void)v;
+	return o->quiet = true;
+}
+
+static bool take_verbose(struct tm_options *o, const char *v) {
+	(void)v;
+	return o->verbose = true;
+}
+
+static bool small_number(const char *v, int *out) {
+	uint64_t n;
+	if (!number(v, 0x7fffffff, &n)) return false;
+	*out = (int)n;
+	return true;
+}
+
+static bool take_attach(struct tm_options *o, const char *v) {
+	return small_number(v, &o->attach_pid) && o->attach_pid > 0;
+}
+
+static bool take_session_fd(struct tm_options *o, const char *v) {
+	return small_number(v, &o->session_fd);
+}
+
+static bool take_help(struct tm_options *o, const char *v);
+static bool take_version(struct tm_options *o, const char *v);
+
+struct option_row {
+	const char *name;
+	char letter;
+	const char *value, *preset, *help;
+	bool (*take)(struct tm_options *o, const char *value);
+};
+
+static const struct option_row rows[] = {
+#define X(id, name, letter, value, preset, help) { name, letter, value, preset, help, take_##id },
+	TM_RECORD_OPTIONS(X)
+#undef X
+};
+
+#define ROW_COUNT (sizeof rows / sizeof rows[0])
+#define HELP_COLUMN 28
+
+static void print_row(const struct option_row *row) {
+	char left[64];
+	int n = row->letter ? snprintf(left, sizeof left, "  -%c, ", row->letter) : snprintf(left, sizeof left, "      ");
+	snprintf(left + n, sizeof left - (size_t)n, "--%s%s%s", row->name, row->value ? "=" : "", row->value ? row->value : "");
+	printf("%-*s%s", HELP_COLUMN, left, strlen(left) >= HELP_COLUMN ? "\n" : "");
+	if (strlen(left) >= HELP_COLUMN) printf("%*s", HELP_COLUMN, "");
+	for (const char *p = row->help; *p; p++) {
+		putchar(*p);
+		if (*p == '\n') printf("%*s", HELP_COLUMN, "");
+	}
+	if (row->preset) printf(" (default %s)", row->preset);
+	putchar('\n');
+}
+
+static bool take_help(struct tm_options *o, const char *v) {
+	(void)v;
+	printf("usage: tidemark-record [options] [--] COMMAND [ARG...]\n"
+	       "       tidemark-record names TRACE [options]\n\n"
+	       "Runs COMMAND and records every allocation it makes, with stack, thread and time, into a trace.\n"
+	       "Ask the trace with `tidemark summary FILE`, or make a database of it with `tidemark import FILE`.\n\n"
+	       "options:\n");
+	for (size_t i = 0; i < ROW_COUNT; i++)
+		if (rows[i].help) print_row(&rows[i]);
+	printf("\nSizes are written 65536, 64K or 64KiB (1024), 64kB (1000); times 5s, 300ms.\n\n"
+	       "Exit status: that of COMMAND; 128+N if signal N ended it; 125 if recording could not start, 126 if COMMAND\n"
+	       "cannot be invoked, 127 if it is not found. The summary goes to standard error.\n\n"
+	       "examples:\n"
+	       "  tidemark-record ./server --port 8080\n"
+	       "  tidemark-record -o run.tmk --sample=512K python3 train.py\n"
+	       "  mpirun -n 4 tidemark-record -o 'trace.%%r.tmk' ./solver\n"
+	       "  tidemark-record -o run.%%p.tmk -- env VAR=1 ./program -o its.own.option\n");
+	return o->done = true;
+}
+
+static bool take_version(struct tm_options *o, const char *v) {
+	(void)v;
+	printf("tidemark-record " TM_TOOL_VERSION " (trace format %d.%d)\n", TM_FORMAT_MAJOR, TM_FORMAT_MINOR);
+	return o->done = true;
+}
+
+static int complain(const char *what, const char *text) {
+	fprintf(stderr, "tidemark-record: %s '%s' (see tidemark-record --help)\n", what, text);
+	return TM_OPTIONS_BAD;
+}
+
+static const struct option_row *find_row(const char *arg, size_t name_bytes) {
+	for (size_t i = 0; i < ROW_COUNT; i++)
+		if (strlen(rows[i].name) == name_bytes && !memcmp(rows[i].name, arg, name_bytes)) return &rows[i];
+	return NULL;
+}
+
+static const struct option_row *find_letter(char letter) {
+	for (size_t i = 0; i < ROW_COUNT; i++)
+		if (rows[i].letter && rows[i].letter == letter) return &rows[i];
+	return NULL;
+}
+
+/* Takes argv[i], and argv[i + 1] where the value stands apart. Returns how many were taken, or TM_OPTIONS_BAD. */
+static int take_one(struct tm_options *options, int argc, char **argv, int i) {
+	const char *arg = argv[i], *value = NULL;
+	bool is_long = arg[1] == '-';
+	const char *name = is_long ? arg + 2 : arg + 1;
+	size_t name_bytes = is_long ? strcspn(name, "=") : 1;
+	const struct option_row *row = is_long ? find_row(name, name_bytes) : find_letter(*name);
+	if (!row) return complain("unknown option", arg);
+	if (name[name_bytes]) value = name + name_bytes + is_long;
+	if (value && !row->value) return complain("option takes no value:", arg);
+	int taken = 1;
+	if (row->value && !value) {
+		if (i + 1 >= argc) return complain("option needs a value:", arg);
+		value = argv[i + 1];
+		taken = 2;
+	}
+	if (row->take(options, value)) return taken;
+	fprintf(stderr, "tidemark-record: bad value '%s' for --%s: expected %s (see tidemark-record --help)\n", value, row->name, row->value);
+	return TM_OPTIONS_BAD;
+}
+
+static int check_together(struct tm_options *options) {
+	if (options->attach_pid < 0 && options->session_fd < 0) {
+		if (options->command[0]) return TM_OPTIONS_OK;
+		fprintf(stderr, "tidemark-record: no command to record (see tidemark-record --help)\n");
+		return TM_OPTIONS_BAD;
+	}
+	if (options->attach_pid < 0 || options->session_fd < 0) {
+		fprintf(stderr, "tidemark-record: --attach and --session-fd need each other\n");
+		return TM_OPTIONS_BAD;
+	}
+	if (options->command[0]) return complain("a command cannot be given with --attach:", options->command[0]);
+	options->command = NULL;
+	return TM_OPTIONS_OK;
+}
+
+int tm_options_parse(struct tm_options *options, int argc, char **argv) {
+	*options = (struct tm_options){ .attach_pid = -1, .session_fd = -1 };
+	for (size_t i = 0; i < ROW_COUNT; i++)
+		if (rows[i].preset) rows[i].take(options, rows[i].preset);
+	int i = 1;
+	while (i < argc && argv[i][0] == '-' && argv[i][1]) {
+		if (!strcmp(argv[i], "--")) {
+			i++;
+			break;
+		}
+		int taken = take_one(options, argc, argv, i);
+		if (taken < 0) return taken;
+		if (options->done) return TM_OPTIONS_OK;
+		i += taken;
+	}
+	options->command = argv + i;
+	return check_together(options);
+}

@@ -1,0 +1,233 @@
+/* samples.c - reads /proc and the cgroup on a thread of its own: see samples.h. */
+#include "samples.h"
+
+#include "memory.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PSS_SLOW_NS 2000000u
+#define PSS_SKIPS 9u
+
+/* Reads a whole small file; 0 bytes if it cannot be. */
+static size_t read_file(const char *path, char *text, size_t bytes) {
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) return text[0] = 0;
+	size_t done = 0;
+	ssize_t n;
+	while (done < bytes - 1 && (n = read(fd, text + done, bytes - 1 - done)) > 0) done += (size_t)n;
+	close(fd);
+	text[done] = 0;
+	return done;
+}
+
+/* The number behind "\nKey:", in kB. */
+static void take_kilobytes(struct tm_reading *r, enum tm_reading_name name, const char *text, const char *key) {
+	const char *at = strstr(text, key);
+	if (!at) return;
+	r->values[name] = strtoull(at + strlen(key), NULL, 10) * 1024;
+	r->known |= 1u << name;
+}
+
+static void read_status(const struct tm_sampled_process *p, struct tm_reading *r) {
+	char name[64], text[4096];
+	snprintf(name, sizeof name, "/proc/%u/status", p->pid);
+	if (!read_file(name, text, sizeof text)) return;
+	take_kilobytes(r, TM_READING_RSS, text, "\nVmRSS:");
+	take_kilobytes(r, TM_READING_RSS_PEAK, text, "\nVmHWM:");
+	take_kilobytes(r, TM_READING_VMS, text, "\nVmSize:");
+	take_kilobytes(r, TM_READING_SWAP, text, "\nVmSwap:");
+}
+
+static void read_pss(struct tm_sampled_process *p, struct tm_reading *r) {
+	char name[64], text[4096];
+	if (p->pss_skips) {
+		p->pss_skips--;
+		return;
+	}
+	uint64_t before = tm_monotonic_ns();
+	snprintf(name, sizeof name, "/proc/%u/smaps_rollup", p->pid);
+	if (!read_file(name, text, sizeof text)) return;
+	take_kilobytes(r, TM_READING_PSS, text, "\nPss:");
+	if (tm_monotonic_ns() - before > PSS_SLOW_NS) p->pss_skips = PSS_SKIPS;
+}
+
+static void read_common(const struct tm_sampler *s, struct tm_reading *r) {
+	char text[256];
+	unsigned long long pages;
+	if (s->cgroup_path[0] && read_file(s->cgroup_path, text, sizeof text)) {
+		r->values[TM_READING_CGROUP] = strtoull(text, NULL, 10);
+		r->known |= 1u << TM_READING_CGROUP;
+	}
+	if (read_file("/proc/self/statm", text, sizeof text) && sscanf(text, "%*u %llu", &pages) == 1) {
+		r->values[TM_READING_TOOL_RSS] = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+		r->known |= 1u << TM_READING_TOOL_RSS;
+	}
+}
+
+static bool try_cgroup_file(struct tm_sampler *s, const char *mount, const char *group, size_t group_bytes, const char *file) {
+	snprintf(s->cgroup_path, sizeof s->cgroup_path, "%s%.*s/%s", mount, (int)group_bytes, group, file);
+	if (access(s->cgroup_path, R_OK) == 0) return true;
+	/* In a container the path may be the host's while the mount shows our own group. */
+	snprintf(s->cgroup_path, sizeof s->cgroup_path, "%s/%s", mount, file);
+	if (access(s->cgroup_path, R_OK) == 0) return true;
+	s->cgroup_path[0] = 0;
+	return false;
+}
+
+/* Version 1 names its controllers ("5:memory:/path"), version 2 none ("0::/path"). */
+static void find_cgroup(struct tm_sampler *s, uint32_t pid) {
+	char name[64], text[8192];
+	snprintf(name, sizeof name, "/proc/%u/cgroup", pid);
+	read_file(name, text, sizeof text);
+	for (char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+		char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+		if (!group) return;
+		size_t n = strcspn(group + 1, "\n"), controller_bytes = (size_t)(group - controllers) - 1;
+		bool first = controller_bytes == 6 && !memcmp(controllers + 1, "memory", 6);
+		if (first && try_cgroup_file(s, "/sys/fs/cgroup/memory", group + 1, n, "memory.usage_in_bytes")) return;
+		if (controller_bytes == 0 && try_cgroup_file(s, "/sys/fs/cgroup", group + 1, n, "memory.current")) return;
+	}
+}
+
+static void keep(struct tm_sampler *s, const struct tm_reading *r) {
+	if (!r->known) return;
+	pthread_mutex_lock(&s->lock);
+	s->readings = tm_memory_grow(s->readings, &s->reading_capacity, s->reading_count + 1, sizeof s->readings[0]);
+	s->readings[s->reading_count++] = *r;
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* Takes those whose turn it is out of the shared list, so that reading needs no lock. */
+static size_t take_turn(struct tm_sampler *s, bool every) {
+	size_t n = 0;
+	s->turn = tm_memory_grow(s->turn, &s->turn_capacity, s->count, sizeof s->turn[0]);
+	for (size_t i = 0; i < s->count; i++) {
+		if (!every && !s->processes[i].wanted) continue;
+		s->processes[i].wanted = false;
+		s->turn[n++] = s->processes[i];
+	}
+	s->asked = false;
+	return n;
+}
+
+static void give_back_skips(struct tm_sampler *s, size_t n) {
+	for (size_t i = 0; i < n; i++)
+		for (size_t j = 0; j < s->count; j++)
+			if (s->processes[j].id == s->turn[i].id) s->processes[j].pss_skips = s->turn[i].pss_skips;
+}
+
+static void read_turn(struct tm_sampler *s, size_t n, bool every) {
+	for (size_t i = 0; i < n; i++) {
+		struct tm_reading r = { .process = s->turn[i].id, .ns = tm_timebase_ticks(s->timebase) };
+		read_status(&s->turn[i], &r);
+		read_pss(&s->turn[i], &r);
+		keep(s, &r);
+	}
+	struct tm_reading common = { .process = 0, .ns = tm_timebase_ticks(s->timebase) };
+	if (every) read_common(s, &common);
+	keep(s, &common);
+}
+
+static void *run(void *argument) {
+	struct tm_sampler *s = argument;
+	uint64_t next_ns = tm_monotonic_ns() + s->interval_ns;
+	pthread_mutex_lock(&s->lock);
+	while (!s->stopping) {
+		uint64_t now = tm_monotonic_ns();
+		bool every = now >= next_ns;
+		if (!every && !s->asked) {
+			struct timespec until = { (time_t)(next_ns / 1000000000u), (long)(next_ns % 1000000000u) };
+			pthread_cond_timedwait(&s->changed, &s->lock, &until);
+			continue;
+		}
+		size_t n = take_turn(s, every);
+		pthread_mutex_unlock(&s->lock);
+		read_turn(s, n, every);
+		if (every) next_ns = now + s->interval_ns;
+		pthread_mutex_lock(&s->lock);
+		give_back_skips(s, n);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, uint32_t pid) {
+	sigset_t every, old;
+	pthread_condattr_t attributes;
+	memset(s, 0, sizeof *s);
+	s->timebase = timebase;
+	s->interval_ns = interval_ms * 1000000u;
+	if (!s->interval_ns) return 0;
+	find_cgroup(s, pid);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &old);
+	s->running = pthread_create(&s->thread, NULL, run, s) == 0;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return s->running ? 0 : -1;
+}
+
+void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id) {
+	if (!s->running) return;
+	pthread_mutex_lock(&s->lock);
+	s->processes = tm_memory_grow(s->processes, &s->capacity, s->count + 1, sizeof s->processes[0]);
+	s->processes[s->count++] = (struct tm_sampled_process){ .pid = pid, .id = id, .wanted = true };
+	s->asked = true;
+	pthread_cond_signal(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+void tm_sampler_remove(struct tm_sampler *s, uint32_t id) {
+	if (!s->running) return;
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < s->count; i++) {
+		if (s->processes[i].id != id) continue;
+		s->processes[i] = s->processes[--s->count];
+		break;
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+void tm_sampler_ask(struct tm_sampler *s, uint32_t id) {
+	if (!s->running) return;
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < s->count; i++) {
+		if (s->processes[i].id != id || s->processes[i].wanted) continue;
+		s->processes[i].wanted = s->asked = true;
+		pthread_cond_signal(&s->changed);
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+void tm_sampler_collect(struct tm_sampler *s, struct tm_group *g) {
+	if (!s->running) return;
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < s->reading_count; i++) tm_group_add(g, TM_RECORD_SAMPLES)->samples = s->readings[i];
+	s->reading_count = 0;
+	pthread_mutex_unlock(&s->lock);
+}
+
+void tm_sampler_stop(struct tm_sampler *s) {
+	if (!s->running || s->stopping) return;
+	pthread_mutex_lock(&s->lock);
+	s->stopping = true;
+	pthread_cond_signal(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+	pthread_join(s->thread, NULL);
+}
+
+void tm_sampler_release(struct tm_sampler *s) {
+	tm_sampler_stop(s);
+	free(s->processes);
+	free(s->readings);
+	free(s->turn);
+}

@@ -1,0 +1,49 @@
+/* samples.h - memory of the processes as the kernel counts it, read from outside: RSS, its peak, PSS, swap, cgroup.
+ *
+ * Flow:     a thread of its own reads /proc every --interval and when asked -> tm_sampler_collect() -> the group
+ * Idea:     a reading of a large process can take milliseconds; draining must not wait for it. PSS is read every time while that is quick, else
+ *           every tenth time.
+ * Threads:  all functions are the drainer's; the lists are shared with the sampler's thread under its lock.
+ * Fails:    what cannot be read is left out: a process may end between two readings.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_SAMPLES_H
+#define TIDEMARK_RECORDER_COLLECTOR_SAMPLES_H
+
+#include "group.h"
+
+#include <pthread.h>
+
+struct tm_sampled_process {
+	uint32_t pid, id;
+	bool wanted;         /* read it now */
+	uint32_t pss_skips;  /* readings until PSS is read again */
+};
+
+struct tm_sampler {
+	const struct tm_timebase *timebase;
+	uint64_t interval_ns; /* 0: nothing is ever read */
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool running, stopping, asked;
+	char cgroup_path[4096];                  /* file that holds the cgroup's bytes; "" unknown */
+	struct tm_sampled_process *processes;    /* under the lock */
+	size_t count, capacity;
+	struct tm_reading *readings;             /* under the lock: those not collected yet */
+	size_t reading_count, reading_capacity;
+	struct tm_sampled_process *turn;         /* the thread's own */
+	size_t turn_capacity;
+};
+
+/* `pid`: whose cgroup is read. 0 or -1: no thread could be made (nothing is sampled then). */
+int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, uint32_t pid);
+void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id);
+void tm_sampler_remove(struct tm_sampler *s, uint32_t id);
+/* Reads this process soon, whatever the interval; many calls in a row make one reading. */
+void tm_sampler_ask(struct tm_sampler *s, uint32_t id);
+/* Moves what has been read into the group. */
+void tm_sampler_collect(struct tm_sampler *s, struct tm_group *g);
+void tm_sampler_stop(struct tm_sampler *s);
+void tm_sampler_release(struct tm_sampler *s);
+
+#endif

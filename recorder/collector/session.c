@@ -1,0 +1,154 @@
+/* session.c - shared memory for one recording: see session.h.
+ *
+ * The file is sparse: a ring that nobody uses costs nothing. It is a memfd, named to the guests as /proc/<our pid>/fd/<n>; where there is no memfd
+ * or no /proc, a file in /dev/shm or $TMPDIR that is unlinked at the end.
+ */
+#include "session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RING_COUNT_MAX 4096u
+#define RING_COUNT_MIN 16u
+#define SESSION_BYTES_MAX (16ull << 30) /* of address space; memory is used only where rings are */
+
+void tm_futex_wake(_Atomic uint32_t *word) {
+	syscall(SYS_futex, word, FUTEX_WAKE, 0x7fffffff, NULL, NULL, 0);
+}
+
+void tm_futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t timeout_ns) {
+	struct timespec timeout = { (time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u) };
+	syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, NULL, 0);
+}
+
+static int open_named(struct tm_session *s) {
+	const char *directories[] = { "/dev/shm", getenv("TMPDIR"), "/tmp" };
+	for (size_t i = 0; i < sizeof directories / sizeof directories[0]; i++) {
+		if (!directories[i]) continue;
+		int n = snprintf(s->unlink_path, sizeof s->unlink_path, "%s/tidemark-XXXXXX", directories[i]);
+		if (n < 0 || (size_t)n >= sizeof s->unlink_path) continue;
+		int fd = mkostemp(s->unlink_path, O_CLOEXEC);
+		if (fd >= 0) {
+			memcpy(s->path, s->unlink_path, sizeof s->path);
+			return fd;
+		}
+	}
+	s->unlink_path[0] = 0;
+	return -1;
+}
+
+static int open_file(struct tm_session *s) {
+	int fd = (int)syscall(SYS_memfd_create, "tidemark", 1u /* MFD_CLOEXEC */);
+	if (fd >= 0) {
+		snprintf(s->path, sizeof s->path, "/proc/%d/fd/%d", (int)getpid(), fd);
+		if (access(s->path, R_OK | W_OK) == 0) return fd;
+		close(fd);
+	}
+	return open_named(s);
+}
+
+static uint64_t round_up(uint64_t n, uint64_t unit) {
+	return (n + unit - 1) / unit * unit;
+}
+
+static void lay_out(struct tm_session *s) {
+	uint64_t headers = round_up((uint64_t)s->ring_count * sizeof(struct tm_ring), TM_SHM_PAGE);
+	s->ring_data_offset = round_up(sizeof(struct tm_shm), TM_SHM_PAGE) + headers;
+	s->total_bytes = s->ring_data_offset + s->ring_count * s->ring_bytes;
+}
+
+/* A limit on file sizes or address space may not allow all the rings: try with fewer before giving up. */
+static int size_and_map(struct tm_session *s) {
+	int error = 0;
+	s->ring_count = RING_COUNT_MAX;
+	while (s->ring_count > RING_COUNT_MIN && s->ring_count * s->ring_bytes > SESSION_BYTES_MAX) s->ring_count /= 2;
+	for (; s->ring_count >= RING_COUNT_MIN; s->ring_count /= 2) {
+		lay_out(s);
+		if (ftruncate(s->fd, (off_t)s->total_bytes) == 0) {
+			void *p = mmap(NULL, s->total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->fd, 0);
+			if (p != MAP_FAILED) {
+				s->shm = p;
+				return 0;
+			}
+		}
+		error = errno;
+	}
+	return -error;
+}
+
+static void fill_in(const struct tm_session *s, const struct tm_options *o, const struct tm_timebase *timebase) {
+	struct tm_shm *shm = s->shm;
+	shm->total_bytes = s->total_bytes;
+	shm->ring_headers_offset = round_up(sizeof(struct tm_shm), TM_SHM_PAGE);
+	shm->ring_data_offset = s->ring_data_offset;
+	shm->ring_bytes = s->ring_bytes;
+	shm->ring_count = s->ring_count;
+	shm->collector_pid = (uint32_t)getpid();
+	shm->root_pid = o->attach_pid > 0 ? (uint32_t)o->attach_pid : 0;
+	shm->clock = timebase->clock;
+	shm->stacks = o->stacks;
+	shm->max_depth = o->max_depth;
+	shm->sample_bytes = o->sample_bytes;
+	shm->mappings = o->mappings;
+	shm->follow = o->follow;
+	shm->on_full = o->on_full;
+	shm->args = o->keep_args;
+	atomic_store(&shm->state, TM_SHM_RUNNING);
+	shm->magic = TM_SHM_MAGIC;
+}
+
+int tm_session_open(struct tm_session *s, const struct tm_options *options, const struct tm_timebase *timebase, char *error, size_t error_bytes) {
+	memset(s, 0, sizeof *s);
+	s->ring_bytes = options->ring_bytes;
+	s->fd = open_file(s);
+	if (s->fd < 0) {
+		snprintf(error, error_bytes, "cannot make shared memory in memory, /dev/shm or the directory for temporary files: %s", strerror(errno));
+		return -1;
+	}
+	int result = size_and_map(s);
+	if (result < 0) {
+		snprintf(error, error_bytes, "cannot map shared memory of %u rings of %llu bytes: %s", RING_COUNT_MIN,
+			 (unsigned long long)s->ring_bytes, strerror(-result));
+		tm_session_release(s);
+		return -1;
+	}
+	fill_in(s, options, timebase);
+	return 0;
+}
+
+void tm_session_release(struct tm_session *s) {
+	if (s->shm) munmap(s->shm, s->total_bytes);
+	if (s->fd >= 0) close(s->fd);
+	if (s->unlink_path[0]) unlink(s->unlink_path);
+	s->shm = NULL;
+	s->fd = -1;
+}
+
+struct tm_ring *tm_session_ring(const struct tm_session *s, uint32_t index) {
+	return (struct tm_ring *)((uint8_t *)s->shm + round_up(sizeof(struct tm_shm), TM_SHM_PAGE)) + index;
+}
+
+const uint8_t *tm_session_ring_data(const struct tm_session *s, uint32_t index) {
+	return (const uint8_t *)s->shm + s->ring_data_offset + index * s->ring_bytes;
+}
+
+void tm_session_ring_forget(const struct tm_session *s, uint32_t index) {
+	fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(s->ring_data_offset + index * s->ring_bytes), (off_t)s->ring_bytes);
+}
+
+void tm_session_close_to_guests(const struct tm_session *s) {
+	atomic_store(&s->shm->state, TM_SHM_CLOSED);
+	uint32_t used = atomic_load(&s->shm->rings_used);
+	for (uint32_t i = 0; i < used && i < s->ring_count; i++) {
+		struct tm_ring *ring = tm_session_ring(s, i);
+		if (atomic_exchange(&ring->waiting, 0)) tm_futex_wake(&ring->waiting);
+	}
+}

@@ -1,0 +1,148 @@
+/* signals.c - which signals are for the command, and were they meant for us alone? See signals.h. */
+#include "signals.h"
+
+#include "timebase.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DECIDE_NS 100000000u /* a batch system that signals one process after the other needs some time */
+#define SIGNAL_MAX 65
+
+static const int passed_on[] = { SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2 };
+static const int ignored[] = { SIGPIPE, SIGXFSZ };
+#define PASSED_COUNT (sizeof passed_on / sizeof passed_on[0])
+#define IGNORED_COUNT (sizeof ignored / sizeof ignored[0])
+
+static sigset_t start_mask;
+static struct sigaction start_actions[SIGNAL_MAX];
+static _Atomic uint32_t *wake_word;
+static volatile sig_atomic_t arrived[SIGNAL_MAX];
+static uint64_t arrived_ns[SIGNAL_MAX];            /* when the main thread saw it */
+static unsigned asked_to_end;
+
+static pid_t witness;
+static _Atomic uint32_t *witnessed;                /* by signal number; shared with the witness */
+static uint32_t answered[SIGNAL_MAX];              /* how many of the witness's were taken into account */
+
+static void on_signal(int number, siginfo_t *info, void *context) {
+	(void)context;
+	if (info->si_code <= 0) arrived[number] = 1; /* a process sent it; the kernel's own come to the command too */
+	atomic_fetch_add(wake_word, 1);
+}
+
+static void on_child(int number) {
+	(void)number;
+	atomic_fetch_add(wake_word, 1);
+}
+
+void tm_signals_hold(void) {
+	sigset_t every;
+	for (size_t i = 0; i < PASSED_COUNT; i++) sigaction(passed_on[i], NULL, &start_actions[passed_on[i]]);
+	for (size_t i = 0; i < IGNORED_COUNT; i++) sigaction(ignored[i], NULL, &start_actions[ignored[i]]);
+	sigaction(SIGCHLD, NULL, &start_actions[SIGCHLD]);
+	sigfillset(&every);
+	sigprocmask(SIG_SETMASK, &every, &start_mask);
+}
+
+void tm_signals_restore(void) {
+	for (size_t i = 0; i < PASSED_COUNT; i++) sigaction(passed_on[i], &start_actions[passed_on[i]], NULL);
+	for (size_t i = 0; i < IGNORED_COUNT; i++) sigaction(ignored[i], &start_actions[ignored[i]], NULL);
+	sigaction(SIGCHLD, &start_actions[SIGCHLD], NULL);
+	sigprocmask(SIG_SETMASK, &start_mask, NULL);
+}
+
+/* What was ignored when we were started (nohup) stays so. */
+static void handle_one(int number, bool attached) {
+	struct sigaction action;
+	memset(&action, 0, sizeof action);
+	action.sa_sigaction = on_signal;
+	action.sa_flags = SA_SIGINFO | SA_RESTART;
+	if (attached || start_actions[number].sa_handler == SIG_IGN) {
+		action.sa_flags = 0;
+		action.sa_handler = SIG_IGN;
+	}
+	sigaction(number, &action, NULL);
+}
+
+void tm_signals_handle(_Atomic uint32_t *wake, bool attached) {
+	struct sigaction action;
+	sigset_t none;
+	wake_word = wake;
+	for (size_t i = 0; i < PASSED_COUNT; i++) handle_one(passed_on[i], attached);
+	for (size_t i = 0; i < IGNORED_COUNT; i++) signal(ignored[i], SIG_IGN);
+	memset(&action, 0, sizeof action);
+	action.sa_handler = on_child;
+	action.sa_flags = SA_NOCLDSTOP | SA_RESTART;
+	sigaction(SIGCHLD, &action, NULL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* All signals are blocked here since before the fork; they are taken one by one. The witness ends with us. */
+static _Noreturn void be_witness(pid_t parent) {
+	sigset_t set;
+	siginfo_t info;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	prctl(PR_SET_NAME, "tidemark-signal");
+	if (getppid() != parent) _exit(0);
+	syscall(SYS_close_range, 0u, ~0u, 0u);
+	for (int fd = 0; fd < 3; fd++) close(fd);
+	sigemptyset(&set);
+	for (size_t i = 0; i < PASSED_COUNT; i++) sigaddset(&set, passed_on[i]);
+	for (;;) {
+		int number = sigwaitinfo(&set, &info);
+		if (number > 0 && number < SIGNAL_MAX) atomic_fetch_add(&witnessed[number], 1);
+	}
+}
+
+void tm_signals_start_witness(void) {
+	pid_t parent = getpid();
+	witnessed = mmap(NULL, SIGNAL_MAX * sizeof witnessed[0], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (witnessed == MAP_FAILED) {
+		witnessed = NULL;
+		return;
+	}
+	witness = fork();
+	if (witness == 0) be_witness(parent);
+}
+
+void tm_signals_stop_witness(void) {
+	if (witness <= 0) return;
+	kill(witness, SIGKILL);
+	while (waitpid(witness, NULL, 0) < 0 && errno == EINTR) continue;
+	witness = 0;
+}
+
+/* True if the witness got a signal of this number that has not been counted yet. */
+static bool witness_got(int number) {
+	uint32_t count = witnessed ? atomic_load(&witnessed[number]) : 0;
+	if (count == answered[number]) return false;
+	answered[number] = count;
+	return true;
+}
+
+void tm_signals_forward(pid_t pid) {
+	uint64_t now = 0;
+	for (size_t i = 0; i < PASSED_COUNT; i++) {
+		int number = passed_on[i];
+		if (!arrived[number]) continue;
+		if (!now) now = tm_monotonic_ns();
+		if (!arrived_ns[number]) arrived_ns[number] = now;
+		if (pid <= 0 && number != SIGUSR1 && number != SIGUSR2) asked_to_end++;
+		if (pid > 0 && now - arrived_ns[number] < DECIDE_NS) continue;
+		arrived[number] = 0;
+		arrived_ns[number] = 0;
+		if (!witness_got(number) && pid > 0) kill(pid, number);
+	}
+}
+
+unsigned tm_signals_asked_to_end(void) {
+	return asked_to_end;
+}

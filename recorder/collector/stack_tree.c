@@ -1,0 +1,163 @@
+/* stack_tree.c - frames and nodes by id: see stack_tree.h. */
+#include "stack_tree.h"
+
+#include "collector.h"
+#include "memory.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CACHE_ENTRIES (32u << 10)
+#define ID_MASK 0xffffffffu
+
+static uint64_t mix(uint64_t a, uint64_t b) {
+	uint64_t h = (a ^ (b << 32 | b >> 32)) * 0x9E3779B97F4A7C15u;
+	h ^= h >> 29;
+	return h * 0xBF58476D1CE4E5B9u;
+}
+
+static uint64_t frame_hash(const struct tm_frame_row *f) {
+	return mix(f->address, (uint64_t)f->process << 32 | f->module);
+}
+
+static uint64_t node_hash(const struct tm_node_row *n) {
+	return mix(n->parent, n->frame + 0x51ed2701ull);
+}
+
+/* A slot holds the hash's upper half and the id; 0 is empty. */
+static uint64_t slot_value(uint64_t hash, uint32_t id) {
+	return (hash & ~(uint64_t)ID_MASK) | id;
+}
+
+static void slot_put(struct tm_slot_table *t, uint64_t value) {
+	size_t at = (size_t)(value >> 32) & t->mask;
+	while (t->slots[at]) at = (at + 1) & t->mask;
+	t->slots[at] = value;
+}
+
+static void slots_reserve(struct tm_slot_table *t) {
+	if (t->count * 2 < t->mask) return;
+	struct tm_slot_table grown = { .mask = t->mask ? t->mask * 2 + 1 : 4095, .count = t->count };
+	grown.slots = tm_memory_new(grown.mask + 1, sizeof grown.slots[0]);
+	for (size_t i = 0; t->slots && i <= t->mask; i++)
+		if (t->slots[i]) slot_put(&grown, t->slots[i]);
+	free(t->slots);
+	*t = grown;
+}
+
+static void slot_add(struct tm_slot_table *t, uint64_t hash, uint32_t id) {
+	slots_reserve(t);
+	slot_put(t, slot_value(hash, id));
+	t->count++;
+}
+
+void tm_stack_tree_init(struct tm_stack_tree *t) {
+	memset(t, 0, sizeof *t);
+	t->cache = tm_memory_new(CACHE_ENTRIES, sizeof t->cache[0]);
+	slots_reserve(&t->frame_table);
+	slots_reserve(&t->node_table);
+}
+
+void tm_stack_tree_release(struct tm_stack_tree *t) {
+	free(t->frames);
+	free(t->nodes);
+	free(t->frame_table.slots);
+	free(t->node_table.slots);
+	free(t->cache);
+	free(t->unknown);
+	memset(t, 0, sizeof *t);
+}
+
+static void write_frame(struct tm_group *g, uint32_t id, const struct tm_frame_row *row) {
+	if (!g->frame_count) g->first_frame = id;
+	g->frames = tm_memory_grow(g->frames, &g->frame_capacity, g->frame_count + 1, sizeof g->frames[0]);
+	g->frames[g->frame_count++] = (struct tm_frame){ TM_FRAME_NATIVE, row->process, row->module, row->address };
+}
+
+static uint32_t add_frame(struct tm_collector *c, uint64_t hash, struct tm_frame_row row) {
+	struct tm_stack_tree *t = &c->stacks;
+	t->frames = tm_memory_grow(t->frames, &t->frame_capacity, t->frame_count + 1, sizeof t->frames[0]);
+	t->frames[t->frame_count++] = row;
+	uint32_t id = (uint32_t)t->frame_count;
+	slot_add(&t->frame_table, hash, id);
+	write_frame(c->group, id, &row);
+	if (!row.module) {
+		t->unknown = tm_memory_grow(t->unknown, &t->unknown_capacity, t->unknown_count + 1, sizeof t->unknown[0]);
+		t->unknown[t->unknown_count++] = id;
+		t->unknown_added++;
+	}
+	return id;
+}
+
+static uint32_t frame_of(struct tm_collector *c, const struct tm_process *p, uint64_t address) {
+	struct tm_stack_tree *t = &c->stacks;
+	struct tm_frame_row row = { address, p->id, tm_module_at(c, p, address) };
+	uint64_t hash = frame_hash(&row);
+	for (size_t at = (size_t)(hash >> 32) & t->frame_table.mask; t->frame_table.slots[at]; at = (at + 1) & t->frame_table.mask) {
+		uint64_t slot = t->frame_table.slots[at];
+		if ((slot ^ hash) & ~(uint64_t)ID_MASK) continue;
+		const struct tm_frame_row *known = &t->frames[(slot & ID_MASK) - 1];
+		if (known->address == row.address && known->process == row.process && known->module == row.module) return (uint32_t)slot;
+	}
+	return add_frame(c, hash, row);
+}
+
+static uint32_t add_node(struct tm_collector *c, uint64_t hash, struct tm_node_row row) {
+	struct tm_stack_tree *t = &c->stacks;
+	struct tm_group *g = c->group;
+	t->nodes = tm_memory_grow(t->nodes, &t->node_capacity, t->node_count + 1, sizeof t->nodes[0]);
+	t->nodes[t->node_count++] = row;
+	uint32_t id = (uint32_t)t->node_count;
+	slot_add(&t->node_table, hash, id);
+	if (!g->node_count) g->first_node = id;
+	g->nodes = tm_memory_grow(g->nodes, &g->node_capacity, g->node_count + 1, sizeof g->nodes[0]);
+	g->nodes[g->node_count++] = (struct tm_node){ row.parent, row.frame };
+	return id;
+}
+
+static uint32_t node_of(struct tm_collector *c, uint32_t parent, uint32_t frame) {
+	struct tm_stack_tree *t = &c->stacks;
+	struct tm_node_row row = { parent, frame };
+	uint64_t hash = node_hash(&row);
+	for (size_t at = (size_t)(hash >> 32) & t->node_table.mask; t->node_table.slots[at]; at = (at + 1) & t->node_table.mask) {
+		uint64_t slot = t->node_table.slots[at];
+		if ((slot ^ hash) & ~(uint64_t)ID_MASK) continue;
+		const struct tm_node_row *known = &t->nodes[(slot & ID_MASK) - 1];
+		if (known->parent == parent && known->frame == frame) return (uint32_t)slot;
+	}
+	return add_node(c, hash, row);
+}
+
+uint32_t tm_stack_child(struct tm_collector *c, const struct tm_process *p, uint32_t parent, uint64_t address) {
+	uint64_t key = mix(address, (uint64_t)parent << 32 | p->modules.epoch);
+	struct tm_path_cache_entry *e = &c->stacks.cache[key & (CACHE_ENTRIES - 1)];
+	if (e->address == address && e->parent == parent && e->epoch == p->modules.epoch && e->node) return e->node;
+	uint32_t node = node_of(c, parent, frame_of(c, p, address));
+	*e = (struct tm_path_cache_entry){ address, parent, p->modules.epoch, node };
+	return node;
+}
+
+void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module) {
+	struct tm_stack_tree *t = &c->stacks;
+	const struct tm_module *m = &c->modules.all[module - 1];
+	size_t kept = 0;
+	for (size_t i = 0; i < t->unknown_count; i++) {
+		struct tm_frame_row *row = &t->frames[t->unknown[i] - 1];
+		if (row->process != p->id || row->address - 1 < m->low || row->address - 1 >= m->high) {
+			t->unknown[kept++] = t->unknown[i];
+			continue;
+		}
+		row->module = module;
+		slot_add(&t->frame_table, frame_hash(row), t->unknown[i]);
+		struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_FRAME_MODULE);
+		meta->frame_module = (struct tm_frame_module){ t->unknown[i], module };
+	}
+	t->unknown_count = kept;
+}
+
+bool tm_stack_tree_has_unknown(const struct tm_stack_tree *t, uint32_t process) {
+	for (size_t i = 0; i < t->unknown_count; i++)
+		if (t->frames[t->unknown[i] - 1].process == process) return true;
+	return false;
+}

@@ -1,0 +1,51 @@
+/* stack_tree.h - gives frames and stacks their ids.
+ *
+ * Flow:     a ring's "keep k frames, then these" -> here -> new frames and nodes in the group; a node id for the event
+ * Idea:     a stack is a path in one tree. The ring's reader keeps the nodes along its current path, so only new frames are looked up: first
+ *           in a small lossy cache keyed by (parent node, address, module epoch), then by the frame's identity (process, module, address).
+ * Owns:     frames and nodes of the whole trace, each known by its id.
+ * Threads:  the drainer's.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_STACK_TREE_H
+#define TIDEMARK_RECORDER_COLLECTOR_STACK_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tm_collector;
+struct tm_process;
+
+struct tm_frame_row { uint64_t address; uint32_t process, module; };
+struct tm_node_row { uint32_t parent, frame; };
+
+struct tm_slot_table { /* open addressing: upper half of the hash, id */
+	uint64_t *slots;
+	size_t count, mask;
+};
+
+struct tm_path_cache_entry { uint64_t address; uint32_t parent, epoch, node; };
+
+struct tm_stack_tree {
+	struct tm_frame_row *frames; /* frames[id - 1] */
+	size_t frame_count, frame_capacity;
+	struct tm_node_row *nodes;   /* nodes[id - 1] */
+	size_t node_count, node_capacity;
+	struct tm_slot_table frame_table, node_table;
+	struct tm_path_cache_entry *cache;
+	uint32_t *unknown; /* frames without a module */
+	size_t unknown_count, unknown_capacity;
+	uint64_t unknown_added; /* ever */
+};
+
+void tm_stack_tree_init(struct tm_stack_tree *t);
+void tm_stack_tree_release(struct tm_stack_tree *t);
+
+/* The node for `address` inside of `parent` (0: outermost); made if it is new. */
+uint32_t tm_stack_child(struct tm_collector *c, const struct tm_process *p, uint32_t parent, uint64_t address);
+/* A module came to be known: frames of the process in its range get it. */
+void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module);
+/* True if the process has frames without a module. */
+bool tm_stack_tree_has_unknown(const struct tm_stack_tree *t, uint32_t process);
+
+#endif

@@ -1,0 +1,106 @@
+/* timebase.c - knots between ticks and nanoseconds: see timebase.h. */
+#include "timebase.h"
+
+#include "../shm.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+uint64_t tm_monotonic_ns(void) {
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <x86intrin.h>
+
+static uint64_t read_tsc(void) {
+	return __rdtsc();
+}
+
+/* The counter must tick at one rate in every power state, and the kernel must not have found it unsound. */
+static bool tsc_is_invariant(void) {
+	unsigned a, b, c, d = 0;
+	char source[64] = "";
+	if (!__get_cpuid(0x80000007, &a, &b, &c, &d) || !(d & 1u << 8)) return false;
+	FILE *f = fopen("/sys/devices/system/clocksource/clocksource0/current_clocksource", "re");
+	if (!f) return true;
+	if (!fgets(source, sizeof source, f)) source[0] = 0;
+	fclose(f);
+	return strncmp(source, "hpet", 4) && strncmp(source, "acpi_pm", 7) && strncmp(source, "jiffies", 7);
+}
+#else
+static uint64_t read_tsc(void) {
+	return tm_monotonic_ns();
+}
+
+static bool tsc_is_invariant(void) {
+	return false;
+}
+#endif
+
+uint64_t tm_timebase_ticks(const struct tm_timebase *t) {
+	return t->clock == TM_CLOCK_TSC ? read_tsc() : tm_monotonic_ns();
+}
+
+/* A pair read at one moment: the narrowest of a few tries, as we may be interrupted between the two readings. */
+static struct tm_knot read_pair(const struct tm_timebase *t) {
+	struct tm_knot best = { 0, 0 };
+	uint64_t best_width = UINT64_MAX;
+	for (int i = 0; i < 4; i++) {
+		uint64_t before = tm_timebase_ticks(t), ns = tm_monotonic_ns(), after = tm_timebase_ticks(t);
+		if (after - before >= best_width) continue;
+		best_width = after - before;
+		best = (struct tm_knot){ before + best_width / 2, ns };
+		if (t->clock == TM_CLOCK_MONOTONIC) best.ticks = ns;
+	}
+	return best;
+}
+
+void tm_timebase_start(struct tm_timebase *t) {
+	struct timespec wall;
+	memset(t, 0, sizeof *t);
+	t->clock = tsc_is_invariant() ? TM_CLOCK_TSC : TM_CLOCK_MONOTONIC;
+	struct tm_knot now = read_pair(t);
+	clock_gettime(CLOCK_REALTIME, &wall);
+	t->start_unix_ns = (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec;
+	t->start_monotonic_ns = now.ns;
+	t->start = (struct tm_knot){ now.ticks, 0 };
+	t->map.knots[0] = t->start;
+	t->map.count = 1;
+}
+
+uint64_t tm_timebase_ticks_before_now(const struct tm_timebase *t, uint64_t span_ns) {
+	uint64_t ticks = tm_timebase_ticks(t), ns = tm_monotonic_ns() - t->start_monotonic_ns;
+	if (ns <= span_ns || ticks <= t->start.ticks) return t->start.ticks;
+	uint64_t span = (uint64_t)((unsigned __int128)span_ns * (ticks - t->start.ticks) / ns);
+	return ticks - span;
+}
+
+void tm_timebase_add_knot(struct tm_timebase *t) {
+	struct tm_time_map *map = &t->map;
+	struct tm_knot now = read_pair(t), last = map->knots[map->count - 1];
+	now.ns -= t->start_monotonic_ns;
+	if (now.ticks <= last.ticks) return;
+	if (now.ns < last.ns) now.ns = last.ns;
+	if (map->count == TM_KNOTS_MAX) {
+		memmove(map->knots, map->knots + 1, (TM_KNOTS_MAX - 1) * sizeof map->knots[0]);
+		map->count--;
+	}
+	map->knots[map->count++] = now;
+}
+
+uint64_t tm_time_map_ns(const struct tm_time_map *map, uint64_t ticks) {
+	uint32_t i = map->count - 1;
+	if (i == 0) return map->knots[0].ns;
+	if (ticks >= map->knots[i].ticks) return map->knots[i].ns;
+	while (i > 1 && ticks < map->knots[i - 1].ticks) i--;
+	const struct tm_knot *a = &map->knots[i - 1], *b = &map->knots[i];
+	if (ticks >= a->ticks) return a->ns + (uint64_t)((unsigned __int128)(ticks - a->ticks) * (b->ns - a->ns) / (b->ticks - a->ticks));
+	uint64_t back = (uint64_t)((unsigned __int128)(a->ticks - ticks) * (b->ns - a->ns) / (b->ticks - a->ticks));
+	return back < a->ns ? a->ns - back : 0;
+}

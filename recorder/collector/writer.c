@@ -1,0 +1,91 @@
+/* writer.c - whole chunks into the trace file: see writer.h. */
+#include "writer.h"
+
+#include "memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ZSTD_LEVEL 1
+
+static void remember_end(struct tm_writer *w) {
+	w->chunk_ends = tm_memory_grow(w->chunk_ends, &w->chunk_capacity, w->chunk_count + 1, sizeof w->chunk_ends[0]);
+	w->chunk_ends[w->chunk_count++] = w->pending.size;
+}
+
+int tm_writer_open(struct tm_writer *w, char *path, bool force) {
+	uint8_t header[TM_FILE_HEADER_BYTES];
+	memset(w, 0, sizeof *w);
+	w->path = path;
+	w->fd = -1;
+	if (tm_packer_init(&w->packer, ZSTD_LEVEL) != 0) return -ENOMEM;
+	w->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | (force ? O_TRUNC : O_EXCL), 0600);
+	if (w->fd < 0) return -errno;
+	tm_file_header_write(header);
+	tm_put_raw(&w->pending, header, sizeof header);
+	remember_end(w);
+	return 0;
+}
+
+int tm_writer_add_chunk(struct tm_writer *w, uint8_t kind, const void *payload, size_t n) {
+	if (w->error) return 0;
+	int result = tm_pack(&w->packer, kind, payload, n);
+	if (result) return result;
+	tm_put_raw(&w->pending, w->packer.out.data, w->packer.out.size);
+	if (w->pending.failed) return TM_CHUNK_NO_MEMORY;
+	remember_end(w);
+	return 0;
+}
+
+/* Returns how many bytes of pending are in the file; fewer than all: errno says why. */
+static size_t write_pending(struct tm_writer *w) {
+	size_t done = 0;
+	while (done < w->pending.size) {
+		ssize_t n = write(w->fd, w->pending.data + done, w->pending.size - done);
+		if (n < 0 && errno == EINTR) continue;
+		if (n <= 0) {
+			if (n == 0) errno = ENOSPC;
+			break;
+		}
+		done += (size_t)n;
+	}
+	return done;
+}
+
+int tm_writer_flush(struct tm_writer *w) {
+	if (w->error) return -w->error;
+	size_t done = write_pending(w), whole = 0;
+	if (done == w->pending.size) {
+		w->bytes += done;
+	} else {
+		w->error = errno;
+		for (size_t i = 0; i < w->chunk_count && w->chunk_ends[i] <= done; i++) whole = w->chunk_ends[i];
+		w->bytes += whole;
+		/* If this fails too the torn chunk stays; readers stop before it. */
+		if (ftruncate(w->fd, (off_t)w->bytes) != 0) whole = done;
+	}
+	tm_bytes_clear(&w->pending);
+	w->chunk_count = 0;
+	return -w->error;
+}
+
+int tm_writer_close(struct tm_writer *w) {
+	int result = 0;
+	if (w->fd >= 0 && close(w->fd) != 0 && errno != EINTR) result = -errno;
+	if (result && !w->error) w->error = -result;
+	w->fd = -1;
+	tm_packer_release(&w->packer);
+	tm_bytes_release(&w->pending);
+	free(w->chunk_ends);
+	w->chunk_ends = NULL;
+	return result;
+}
+
+void tm_writer_discard(struct tm_writer *w) {
+	if (w->fd >= 0) unlink(w->path);
+	tm_writer_close(w);
+}

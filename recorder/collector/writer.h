@@ -1,0 +1,39 @@
+/* writer.h - the trace file: whole chunks in, write(2) out.
+ *
+ * Flow:     encode.c, names -> here -> run.tmk
+ * Owns:     the file descriptor and a buffer of chunks that are not written yet.
+ * Threads:  one at a time; `error` and `bytes` may be read by any.
+ * When full (disk, quota, file size limit): cuts the file back to its last whole chunk, remembers errno in `error`, and ignores what comes then.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_WRITER_H
+#define TIDEMARK_RECORDER_COLLECTOR_WRITER_H
+
+#include "../../schema/chunk.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tm_writer {
+	int fd;
+	char *path; /* owned */
+	struct tm_packer packer;
+	struct tm_bytes pending;          /* whole chunks to be written */
+	size_t *chunk_ends;               /* offsets within pending */
+	size_t chunk_count, chunk_capacity;
+	_Atomic uint64_t bytes;           /* in the file */
+	_Atomic int error;                /* errno of the write that failed, 0 */
+};
+
+/* Creates the file (not over an existing one unless `force`) and buffers its header. Takes `path` (malloc). 0 or -errno. */
+int tm_writer_open(struct tm_writer *w, char *path, bool force);
+/* Packs a payload into a chunk and buffers it. 0 or a TM_CHUNK_ error. */
+int tm_writer_add_chunk(struct tm_writer *w, uint8_t kind, const void *payload, size_t n);
+/* Writes what is buffered. 0 or -errno. */
+int tm_writer_flush(struct tm_writer *w);
+/* 0 or -errno: some file systems tell of a failed write only when the file is closed. */
+int tm_writer_close(struct tm_writer *w);
+/* Removes the file: nothing was recorded. */
+void tm_writer_discard(struct tm_writer *w);
+
+#endif
