@@ -11,7 +11,7 @@ static struct tm_bytes name;
 
 static void expect(const char *symbol, const char *wanted) {
 	const char *got = tm_demangle(&name, symbol);
-	if (!CHECK(got && !strcmp(got, wanted))) printf("  %.200s\n  is  %.300s\n  not %s\n", symbol, got, wanted);
+	if (!CHECK(got && !strcmp(got, wanted))) printf("  %.200s\n  is  %.300s\n  not %s\n", symbol, got ? got : "(none)", wanted);
 	if (got) CHECK(strlen(got) == name.size);
 }
 
