@@ -50,6 +50,8 @@ struct tm_collector {
 	struct tm_launcher launcher;        /* of our own environment */
 	char host[256];
 	struct tm_ring_view *rings;         /* one for each ring of the session */
+	struct tm_ring_view **admitted;     /* of a pass: those that are read for the first time */
+	size_t admitted_capacity;
 	uint64_t *block;                    /* a copy of what is being read from a ring */
 	size_t block_words;
 	uint64_t watermark_ticks;           /* every event before it is in a group already */

@@ -97,24 +97,31 @@ static void take_unload(const struct control *t) {
 	tm_module_unloaded(t->c, t->p, t->ticks, t->numbers[0], t->numbers[1]);
 }
 
+static void take_life(const struct control *t, enum tm_life_kind kind) {
+	struct tm_life_event event = { .kind = kind, .ticks = t->ticks, .process = t->p, .pid = (uint32_t)t->numbers[0], .status = -1 };
+	if (kind == TM_LIFE_EXEC) event.class = (enum tm_exec_class)t->x;
+	if (kind == TM_LIFE_WAIT) event.status = (int)t->numbers[1];
+	tm_process_life(t->c, event, kind == TM_LIFE_EXEC ? t->text : NULL, t->text_bytes);
+}
+
 static void take_fork(const struct control *t) {
-	tm_process_forked(t->c, t->p, (uint32_t)t->numbers[0], t->ticks, false);
+	take_life(t, TM_LIFE_FORK);
 }
 
 static void take_spawn(const struct control *t) {
-	tm_process_forked(t->c, t->p, (uint32_t)t->numbers[0], t->ticks, true);
+	take_life(t, TM_LIFE_SPAWN);
 }
 
 static void take_exec(const struct control *t) {
-	tm_process_execs(t->c, t->p, (uint32_t)t->numbers[0], (enum tm_exec_class)t->x, t->text, t->text_bytes, t->ticks);
+	take_life(t, TM_LIFE_EXEC);
 }
 
 static void take_exec_failed(const struct control *t) {
-	tm_process_exec_failed(t->c, t->p, (uint32_t)t->numbers[0]);
+	take_life(t, TM_LIFE_EXEC_FAILED);
 }
 
 static void take_wait(const struct control *t) {
-	tm_process_waited(t->c, t->p, (uint32_t)t->numbers[0], (int)t->numbers[1], t->ticks);
+	take_life(t, TM_LIFE_WAIT);
 }
 
 static void take_exit_begin(const struct control *t) {

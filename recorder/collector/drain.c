@@ -380,6 +380,7 @@ static void end_claim(struct tm_collector *c, struct tm_ring_view *r, struct tm_
 	r->claimed = false;
 	r->process = NULL;
 	r->freed_ns = tm_monotonic_ns();
+	r->claimed_ns = 0;
 	ring->pid = 0;
 	atomic_store(&ring->busy, 0);
 	atomic_store_explicit(&ring->state, TM_RING_FREE, memory_order_release);
@@ -400,12 +401,9 @@ static bool may_read(struct tm_collector *c, struct tm_ring_view *r, uint64_t he
 
 static size_t look_at_ring(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t now_ticks, uint64_t *watermark) {
 	uint32_t state = atomic_load_explicit(&ring->state, memory_order_acquire);
-	if (!r->claimed) {
-		if (state != TM_RING_ACTIVE && state != TM_RING_CLOSED) return 0;
-		begin_claim(c, r, ring);
-	}
+	if (!r->claimed) return 0;
 	/* Read before head: what a dead thread or a closed ring holds does not grow any more. */
-	bool over = state == TM_RING_CLOSED || r->vanished || (r->process && r->process->dead);
+	bool over = state == TM_RING_CLOSED || r->vanished || (r->process && r->process->gone);
 	bool busy = atomic_load_explicit(&ring->busy, memory_order_acquire) != 0 && !over;
 	uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
 	size_t bytes = 0;
@@ -429,10 +427,41 @@ static uint32_t rings_used(const struct tm_collector *c) {
 	return used < c->session.ring_count ? used : c->session.ring_count;
 }
 
+static int by_start(const void *a, const void *b) {
+	const struct tm_ring_view *x = *(struct tm_ring_view *const *)a, *y = *(struct tm_ring_view *const *)b;
+	return (x->start_ticks > y->start_ticks) - (x->start_ticks < y->start_ticks);
+}
+
+/* Takes up rings that were claimed before the pass began, and reads them in the order of their claims: so a process is known before its
+ * children and before the image that takes its place, whatever rings they got. */
+static size_t admit(struct tm_collector *c, uint32_t used, uint64_t began, uint64_t now_ticks, uint64_t *watermark) {
+	size_t count = 0, most = 0;
+	for (uint32_t i = 0; i < used; i++) {
+		struct tm_ring_view *r = &c->rings[i];
+		struct tm_ring *ring = tm_session_ring(&c->session, i);
+		if (r->claimed) continue;
+		uint32_t state = atomic_load_explicit(&ring->state, memory_order_acquire);
+		if (state != TM_RING_ACTIVE && state != TM_RING_CLOSED) continue;
+		if (!r->claimed_ns) r->claimed_ns = tm_monotonic_ns();
+		if (ring->start_ticks > began && tm_monotonic_ns() - r->claimed_ns < HOLD_NS) continue;
+		begin_claim(c, r, ring);
+		c->admitted = tm_memory_grow(c->admitted, &c->admitted_capacity, count + 1, sizeof c->admitted[0]);
+		c->admitted[count++] = r;
+	}
+	if (count > 1) qsort(c->admitted, count, sizeof c->admitted[0], by_start);
+	for (size_t i = 0; i < count; i++) {
+		struct tm_ring_view *r = c->admitted[i];
+		size_t bytes = look_at_ring(c, r, tm_session_ring(&c->session, r->index), now_ticks, watermark);
+		if (bytes > most) most = bytes;
+	}
+	return most;
+}
+
 size_t tm_drain_pass(struct tm_collector *c) {
+	uint64_t began = tm_timebase_ticks(&c->timebase);
 	uint64_t now_ticks = tm_timebase_ticks_before_now(&c->timebase, SLACK_NS), watermark = now_ticks;
 	uint32_t used = rings_used(c);
-	size_t most = 0;
+	size_t most = admit(c, used, began, now_ticks, &watermark);
 	for (uint32_t i = 0; i < used; i++) {
 		size_t bytes = look_at_ring(c, &c->rings[i], tm_session_ring(&c->session, i), now_ticks, &watermark);
 		if (bytes > most) most = bytes;
@@ -531,6 +560,7 @@ void tm_drain_release(struct tm_collector *c) {
 		free(c->rings[i].text);
 	}
 	free(c->rings);
+	free(c->admitted);
 	free(c->block);
 	if (c->group) tm_group_release(c->group);
 	c->rings = NULL;

@@ -17,6 +17,7 @@
 
 #define CHECK_NS 10000000u        /* between two looks at who has died */
 #define EXEC_SETTLES_NS 200000000u /* an exec that has not failed by then has happened */
+#define LIFE_WAIT_NS 200000000u    /* the longest that an event waits for the watermark */
 #define STATUS_WAIT_NS 1000000000u /* how long a parent may take to tell how its child ended before we take the child's word */
 
 static char *copy_text(const char *text) {
@@ -170,7 +171,7 @@ static void forget_exec(struct tm_process *p) {
 }
 
 static void end_by_exec(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
-	p->dead = true;
+	p->gone = p->dead = true;
 	p->end_ticks = ticks;
 	p->is_root = false;
 	if (p->sampled) tm_sampler_remove(&c->sampler, p->id);
@@ -220,16 +221,19 @@ static bool exec_is_known(struct tm_collector *c, const struct tm_process *paren
 	return false;
 }
 
-void tm_process_execs(struct tm_collector *c, struct tm_process *p, uint32_t pid, enum tm_exec_class class, const char *path, size_t n, uint64_t ticks) {
-	if (pid && pid != p->pid && (!c->options.follow || exec_is_known(c, p, pid))) return;
-	struct tm_process *target = pid == 0 || pid == p->pid ? p : child_for(c, p, pid, ticks, TM_PROCESS_FORKED);
+static void execs(struct tm_collector *c, struct tm_life_event *e) {
+	struct tm_process *p = e->process;
+	bool own = e->pid == 0 || e->pid == p->pid;
+	if (!own && (!c->options.follow || exec_is_known(c, p, e->pid))) return;
+	struct tm_process *target = own ? p : child_for(c, p, e->pid, e->ticks, TM_PROCESS_FORKED);
 	if (target->dead) return;
 	forget_exec(target);
-	target->exec = (struct tm_pending_exec){ true, class, ticks, tm_monotonic_ns(), tm_memory_copy_text(path, n) };
+	target->exec = (struct tm_pending_exec){ true, e->class, e->ticks, e->seen_ns, e->path };
+	e->path = NULL;
 }
 
-void tm_process_exec_failed(struct tm_collector *c, struct tm_process *p, uint32_t pid) {
-	struct tm_process *target = pid == 0 || pid == p->pid ? p : newest(c, pid);
+static void exec_failed(struct tm_collector *c, const struct tm_life_event *e) {
+	struct tm_process *target = e->pid == 0 || e->pid == e->process->pid ? e->process : newest(c, e->pid);
 	if (target) forget_exec(target);
 }
 
@@ -272,21 +276,17 @@ struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, 
 	return p;
 }
 
-void tm_process_forked(struct tm_collector *c, struct tm_process *p, uint32_t child_pid, uint64_t ticks, bool spawned) {
-	if (!c->options.follow || !child_pid) return;
-	for (struct tm_process *q = newest(c, child_pid); q; q = q->same_pid) {
-		if (q->parent != p || q->fork_seen) continue;
+static void forked(struct tm_collector *c, const struct tm_life_event *e) {
+	if (!c->options.follow || !e->pid) return;
+	for (struct tm_process *q = newest(c, e->pid); q; q = q->same_pid) {
+		if (q->parent != e->process || q->fork_seen) continue;
 		q->fork_seen = true;
-		if (!q->id && ticks < q->start_ticks) q->start_ticks = ticks;
+		if (!q->id && e->ticks < q->start_ticks) q->start_ticks = e->ticks;
 		return;
 	}
-	struct tm_process *child = new_process(c, child_pid, p, ticks);
-	child->flags = spawned ? TM_PROCESS_EXECED : TM_PROCESS_FORKED;
+	struct tm_process *child = new_process(c, e->pid, e->process, e->ticks);
+	child->flags = e->kind == TM_LIFE_SPAWN ? TM_PROCESS_EXECED : TM_PROCESS_FORKED;
 	child->fork_seen = true;
-	if (spawned && p->exec.announced) { /* it was said before the call, when the pid was not known */
-		child->exec = p->exec;
-		p->exec = (struct tm_pending_exec){ 0 };
-	}
 	watch(child);
 }
 
@@ -295,12 +295,7 @@ void tm_process_forked(struct tm_collector *c, struct tm_process *p, uint32_t ch
 static void mark_dead(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
 	if (p->dead) return;
 	if (p->exec.announced) p = settle_exec(c, p);
-	int status;
-	if (!p->waited && proc_says_dead(p->pid, &status) && status >= 0) {
-		p->exited = true;
-		p->exit_status = status;
-	}
-	p->dead = true;
+	p->gone = p->dead = true;
 	p->dead_ns = tm_monotonic_ns();
 	p->end_ticks = ticks;
 	if (p->sampled) tm_sampler_remove(&c->sampler, p->id);
@@ -312,26 +307,88 @@ static void mark_dead(struct tm_collector *c, struct tm_process *p, uint64_t tic
 	}
 }
 
+/* The kernel said that it died. If it had exec'd meanwhile, it is its last image that did. */
+static void died(struct tm_collector *c, const struct tm_life_event *e) {
+	struct tm_process *p = e->process->dead ? newest(c, e->pid) : e->process;
+	if (!runs(p)) return;
+	if (p->exec.announced) p = settle_exec(c, p);
+	if (e->status >= 0) {
+		p->exited = true;
+		p->exit_status = e->status;
+	}
+	mark_dead(c, p, e->ticks);
+}
+
 static struct tm_process *not_waited(struct tm_collector *c, uint32_t pid, const struct tm_process *parent) {
 	for (struct tm_process *q = newest(c, pid); q; q = q->same_pid)
 		if (!q->waited && !q->end_written && (!parent || q->parent == parent)) return q;
 	return NULL;
 }
 
-void tm_process_waited(struct tm_collector *c, struct tm_process *p, uint32_t child_pid, int status, uint64_t ticks) {
-	if (!c->options.follow || !child_pid || !(WIFEXITED(status) || WIFSIGNALED(status))) return;
-	struct tm_process *child = not_waited(c, child_pid, p);
-	if (!child) child = not_waited(c, child_pid, NULL);
+static void waited(struct tm_collector *c, const struct tm_life_event *e) {
+	if (!c->options.follow || !e->pid || !(WIFEXITED(e->status) || WIFSIGNALED(e->status))) return;
+	struct tm_process *child = not_waited(c, e->pid, e->process);
+	if (!child) child = not_waited(c, e->pid, NULL);
 	if (!child) {
-		if (newest(c, child_pid)) return; /* waited for twice (WNOWAIT), or its end is written */
-		child = new_process(c, child_pid, p, ticks);
+		if (newest(c, e->pid)) return; /* waited for twice (WNOWAIT), or its end is written */
+		child = new_process(c, e->pid, e->process, e->ticks);
 		child->flags = TM_PROCESS_FORKED;
 	}
-	if (child->exec.announced) child = settle_exec(c, child);
+	if (child->exec.announced && !child->dead) child = settle_exec(c, child);
 	child->waited = true;
-	child->wait_status = status;
-	mark_dead(c, child, ticks);
-	if (ticks < child->end_ticks && ticks >= child->start_ticks) child->end_ticks = ticks;
+	child->wait_status = e->status;
+	mark_dead(c, child, e->ticks);
+}
+
+static void root_ended(struct tm_collector *c, const struct tm_life_event *e) {
+	struct tm_process *p = newest(c, e->pid);
+	if (!p) return;
+	if (p->exec.announced && !p->dead) p = settle_exec(c, p);
+	p->waited = true;
+	p->wait_status = e->status;
+	mark_dead(c, p, e->ticks);
+}
+
+/* --- in the order of their stamps --- */
+
+void tm_process_life(struct tm_collector *c, struct tm_life_event event, const char *path, size_t n) {
+	struct tm_process_table *t = &c->processes;
+	event.seen_ns = tm_monotonic_ns();
+	if (path) event.path = tm_memory_copy_text(path, n);
+	t->life = tm_memory_grow(t->life, &t->life_capacity, t->life_count + 1, sizeof t->life[0]);
+	size_t at = t->life_count++;
+	for (; at > 0 && t->life[at - 1].ticks > event.ticks; at--) t->life[at] = t->life[at - 1];
+	t->life[at] = event;
+}
+
+static void take_effect(struct tm_collector *c, struct tm_life_event *e) {
+	switch (e->kind) {
+	case TM_LIFE_FORK: case TM_LIFE_SPAWN: forked(c, e); break;
+	case TM_LIFE_EXEC: execs(c, e); break;
+	case TM_LIFE_EXEC_FAILED: exec_failed(c, e); break;
+	case TM_LIFE_WAIT: waited(c, e); break;
+	case TM_LIFE_DEATH: died(c, e); break;
+	case TM_LIFE_ROOT_END: root_ended(c, e); break;
+	}
+	free(e->path);
+}
+
+/* A thread that is stopped inside of an event holds the watermark; lives go on after a while all the same. */
+static void settle_lives(struct tm_collector *c, bool all) {
+	struct tm_process_table *t = &c->processes;
+	uint64_t now = tm_monotonic_ns();
+	size_t due = 0;
+	while (due < t->life_count && (all || t->life[due].ticks < c->watermark_ticks || now - t->life[due].seen_ns > LIFE_WAIT_NS)) {
+		struct tm_life_event event = t->life[due++];
+		take_effect(c, &event);
+	}
+	if (!due) return;
+	t->life_count -= due;
+	memmove(t->life, t->life + due, t->life_count * sizeof t->life[0]);
+}
+
+bool tm_processes_unsettled(const struct tm_collector *c) {
+	return c->processes.life_count != 0;
 }
 
 void tm_process_exit_begins(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
@@ -343,12 +400,9 @@ void tm_process_exit_begins(struct tm_collector *c, struct tm_process *p, uint64
 }
 
 void tm_process_root_ended(struct tm_collector *c, uint32_t pid, int status) {
-	struct tm_process *p = newest(c, pid);
-	if (!p) return;
-	if (p->exec.announced && !p->dead) p = settle_exec(c, p);
-	p->waited = true;
-	p->wait_status = status;
-	mark_dead(c, p, tm_timebase_ticks(&c->timebase));
+	struct tm_life_event event = { .kind = TM_LIFE_ROOT_END, .ticks = tm_timebase_ticks(&c->timebase), .pid = pid, .status = status };
+	for (struct tm_process *p = newest(c, pid); p; p = p->same_pid) p->gone = true;
+	tm_process_life(c, event, NULL, 0);
 }
 
 /* Writes the end of a dead process when it is known how it ended, or when nobody can tell any more. True: written. */
@@ -370,24 +424,28 @@ static void poll_all(struct tm_collector *c) {
 	struct tm_process_table *t = &c->processes;
 	size_t count = t->open_count;
 	t->polls = tm_memory_grow(t->polls, &t->poll_capacity, count, sizeof t->polls[0]);
-	for (size_t i = 0; i < count; i++) t->polls[i] = (struct pollfd){ .fd = t->open[i]->dead ? -1 : t->open[i]->pidfd, .events = POLLIN };
+	for (size_t i = 0; i < count; i++) t->polls[i] = (struct pollfd){ .fd = t->open[i]->gone ? -1 : t->open[i]->pidfd, .events = POLLIN };
 	if (poll(t->polls, count, 0) < 0) return;
 	uint64_t ticks = tm_timebase_ticks(&c->timebase);
 	for (size_t i = 0; i < count; i++) {
 		struct tm_process *p = t->open[i];
-		int status;
-		if (p->dead) continue;
-		bool died = p->pidfd >= 0 ? (t->polls[i].revents & POLLIN) != 0 : proc_says_dead(p->pid, &status);
-		if (died) mark_dead(c, p, ticks);
+		int status = -1;
+		if (p->gone) continue;
+		bool gone = p->pidfd >= 0 ? (t->polls[i].revents & POLLIN) != 0 : proc_says_dead(p->pid, &status);
+		if (!gone) continue;
+		if (p->pidfd >= 0) proc_says_dead(p->pid, &status);
+		p->gone = true;
+		tm_process_life(c, (struct tm_life_event){ .kind = TM_LIFE_DEATH, .ticks = ticks, .process = p, .pid = p->pid, .status = status }, NULL, 0);
 	}
 }
 
 void tm_processes_check(struct tm_collector *c, bool all) {
 	struct tm_process_table *t = &c->processes;
 	uint64_t now = tm_monotonic_ns();
-	if (!all && now - t->checked_ns < CHECK_NS) return;
+	if (!all && !t->life_count && now - t->checked_ns < CHECK_NS) return;
 	t->checked_ns = now;
 	poll_all(c);
+	settle_lives(c, false);
 	for (size_t i = 0; i < t->open_count; i++) {
 		struct tm_process *p = t->open[i];
 		bool settled = p->exec.announced && p->exec.class != TM_EXEC_NATIVE && now - p->exec.seen_ns > EXEC_SETTLES_NS;
@@ -402,7 +460,7 @@ void tm_processes_check(struct tm_collector *c, bool all) {
 bool tm_processes_any_alive(const struct tm_collector *c) {
 	const struct tm_process_table *t = &c->processes;
 	for (size_t i = 0; i < t->open_count; i++)
-		if (!t->open[i]->dead && !t->open[i]->is_root && !(t->open[i]->flags & TM_PROCESS_UNRECORDED)) return true;
+		if (!t->open[i]->gone && !t->open[i]->is_root && !(t->open[i]->flags & TM_PROCESS_UNRECORDED)) return true;
 	return false;
 }
 
@@ -420,13 +478,14 @@ static void finish_running(struct tm_collector *c, struct tm_process *p) {
 	tm_process_need_row(c, p);
 	snprintf(text, sizeof text, "process %u still runs; it is not recorded from here on", p->pid);
 	if (!(p->flags & TM_PROCESS_UNRECORDED)) tm_group_add_note(c->group, p->id, tm_timebase_ticks(&c->timebase), "still-running", text);
-	p->dead = true;
+	p->gone = p->dead = true;
 	p->end_ticks = tm_timebase_ticks(&c->timebase);
 }
 
 void tm_processes_finish(struct tm_collector *c) {
 	struct tm_process_table *t = &c->processes;
 	poll_all(c);
+	settle_lives(c, true);
 	for (size_t i = 0; i < t->open_count; i++) {
 		if (!t->open[i]->dead) finish_running(c, t->open[i]);
 		end_if_due(c, t->open[i], true);
@@ -485,6 +544,8 @@ void tm_processes_release(struct tm_process_table *t) {
 	tm_id_map_release(&t->by_pid);
 	tm_id_map_release(&t->by_number);
 	tm_id_map_release(&t->threads);
+	for (size_t i = 0; i < t->life_count; i++) free(t->life[i].path);
+	free(t->life);
 	free(t->all);
 	free(t->open);
 	free(t->polls);

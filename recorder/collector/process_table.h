@@ -4,6 +4,8 @@
  * Idea:     a struct tm_process is one image: an exec ends it and begins another with the same pid. It is known from the first hint (a fork
  *           in its parent, or its own announcement), and gets its row in the trace when somebody refers to it or it is over, so that the row
  *           can carry its name and rank. Its end is written when its status is known: from the parent's wait call, or from its own exit.
+ * Order:    a child may be born, exec, die and be waited for between two passes, and the rings are read one after the other. So what is told
+ *           about lives (forks, execs, waits, deaths) is kept, in the order of its stamps, until the watermark has passed it.
  * Owns:     all processes and threads, until the end.
  * Threads:  the drainer's.
  */
@@ -43,7 +45,8 @@ struct tm_process {
 	enum tm_exec_class root_class;
 	bool sampled;                /* the sampler knows it */
 	bool fork_seen, exec_seen;   /* its parent's FORK or SPAWN was read; and what it execs */
-	bool dead, end_written, exit_written;
+	bool gone;                   /* the kernel says so; what it and others recorded before may not be read yet */
+	bool dead, end_written, exit_written; /* dead: and everything older has been read */
 	bool waited, exited;         /* status known from a wait call; from its own exit or from /proc */
 	int wait_status, exit_status;
 	int pidfd;                   /* -1: none */
@@ -63,6 +66,18 @@ struct tm_thread_row {
 	char name[16];
 };
 
+enum tm_life_kind { TM_LIFE_FORK, TM_LIFE_SPAWN, TM_LIFE_EXEC, TM_LIFE_EXEC_FAILED, TM_LIFE_WAIT, TM_LIFE_DEATH, TM_LIFE_ROOT_END };
+
+struct tm_life_event {
+	enum tm_life_kind kind;
+	uint64_t ticks, seen_ns;
+	struct tm_process *process; /* that told it; for a death the one that died */
+	uint32_t pid;               /* of the child */
+	enum tm_exec_class class;
+	int status;                 /* as of wait(2); -1 unknown */
+	char *path;                 /* owned */
+};
+
 struct tm_process_table {
 	struct tm_process **all;
 	size_t count, capacity;
@@ -70,6 +85,8 @@ struct tm_process_table {
 	size_t open_count, open_capacity;
 	struct tm_id_map by_pid, by_number, threads; /* threads: process id << 32 | number within the process */
 	uint32_t last_id, last_thread, last_heap;
+	struct tm_life_event *life; /* sorted by ticks */
+	size_t life_count, life_capacity;
 	uint64_t checked_ns;
 	struct pollfd *polls;
 	size_t poll_capacity;
@@ -86,16 +103,16 @@ struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, 
 /* Its row is needed now. */
 void tm_process_need_row(struct tm_collector *c, struct tm_process *p);
 
-void tm_process_forked(struct tm_collector *c, struct tm_process *p, uint32_t child_pid, uint64_t ticks, bool spawned);
-void tm_process_execs(struct tm_collector *c, struct tm_process *p, uint32_t pid, enum tm_exec_class class, const char *path, size_t n, uint64_t ticks);
-void tm_process_exec_failed(struct tm_collector *c, struct tm_process *p, uint32_t pid);
-void tm_process_waited(struct tm_collector *c, struct tm_process *p, uint32_t child_pid, int status, uint64_t ticks);
+/* Something happened to the life of a process; takes effect in its turn. `path` is copied, of n bytes. */
+void tm_process_life(struct tm_collector *c, struct tm_life_event event, const char *path, size_t n);
 void tm_process_exit_begins(struct tm_collector *c, struct tm_process *p, uint64_t ticks);
 /* The command's own end, as we learned it. */
 void tm_process_root_ended(struct tm_collector *c, uint32_t pid, int status);
 
-/* Finds out who has died, writes ends that are due. `all`: look now, not only every few milliseconds. */
+/* Finds out who has died, lets events of lives take effect that are due, writes ends. `all`: look now, not only every few milliseconds. */
 void tm_processes_check(struct tm_collector *c, bool all);
+/* True while events of lives wait for their turn. */
+bool tm_processes_unsettled(const struct tm_collector *c);
 /* Recording ends: notes who still runs, writes every row and end that is missing. */
 void tm_processes_finish(struct tm_collector *c);
 /* True while a process of the recording other than the command runs. */

@@ -31,6 +31,7 @@
 #define EXIT_NOT_INVOKED 126
 #define EXIT_NOT_FOUND 127
 #define SLEEP_NS 5000000u       /* after a pass that found little */
+#define SETTLE_NS 200000u       /* while something about processes waits for the next pass */
 #define SLEEP_MAX_NS 20000000u  /* after many that found nothing */
 
 static struct tm_collector collector;
@@ -187,6 +188,7 @@ static bool is_over(struct tm_collector *c, uint64_t ended_ns) {
 	bool attached = c->options.attach_pid > 0;
 	if (!command_ended(c)) return false;
 	tm_processes_check(c, !attached);
+	if (tm_processes_unsettled(c)) return false;
 	if (!tm_processes_any_alive(c)) return true;
 	if (attached) return false;
 	return tm_monotonic_ns() - ended_ns > c->options.linger_ns || tm_signals_asked_to_end() > 0;
@@ -218,7 +220,7 @@ static void record(struct tm_collector *c) {
 		if (is_over(c, ended_ns)) return;
 		if (most >= c->session.ring_bytes / 8) continue;
 		sleep_ns = most || ended_ns ? SLEEP_NS : sleep_ns * 2 < SLEEP_MAX_NS ? sleep_ns * 2 : SLEEP_MAX_NS;
-		sleep_a_while(c, doorbell, sleep_ns);
+		sleep_a_while(c, doorbell, tm_processes_unsettled(c) ? SETTLE_NS : sleep_ns);
 	}
 }
 
