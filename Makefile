@@ -80,8 +80,8 @@ $(BUILD)/bin/tidemark: $(ANALYZER_OBJECTS) $(SCHEMA_OBJECTS)
 	$(Q)$(CC) $(CFLAGS) $(INSTRUMENT) $(LDFLAGS) -o $@ $^ $(ANALYZER_LIBS)
 
 # A test links the side that its includes name, without its main().
-$(BUILD)/obj/collector.a: $(filter-out %/main.o,$(COLLECTOR_OBJECTS))
-$(BUILD)/obj/analyzer.a: $(filter-out %/main.o,$(ANALYZER_OBJECTS))
+$(BUILD)/obj/collector.a: $(filter-out %main.o,$(COLLECTOR_OBJECTS))
+$(BUILD)/obj/analyzer.a: $(filter-out %main.o,$(ANALYZER_OBJECTS))
 $(BUILD)/obj/schema.a: $(SCHEMA_OBJECTS)
 $(BUILD)/obj/%.a:
 	$(call say,AR)

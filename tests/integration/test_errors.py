@@ -3,6 +3,7 @@ import glob
 import os
 import resource
 import signal
+import time
 
 from tidemark_test import main, test
 
@@ -117,22 +118,54 @@ def recorder_works_alone(t):
     t.check(t.path("alone.tmk") in done.errors, "the summary names the file")
 
 
+def victim_of(recorder):
+    """The command that a recorder has started."""
+    for _ in range(500):
+        with open(f"/proc/{recorder.pid}/task/{recorder.pid}/children", encoding="ascii") as file:
+            children = file.read().split()
+        if children:
+            return int(children[0])
+        time.sleep(0.01)
+    raise AssertionError("no child")
+
+
 @test
 def disk_full(t):
-    """A file that may grow to 64 KiB only: the program ends as ever, what was written is sound, and both are said."""
-    program = t.program("passing.c")
-    limit = 64 * 1024
+    """A trace that may grow no more: the program ends as ever, what was written is sound, and both are said."""
+    trace, limit = t.path("full.tmk"), 64 * 1024
+    with open(t.path("out"), "wb") as out, open(t.path("err"), "wb") as err:
+        child = t.start([t.recorder, "-o", trace, "--ring=64KiB", "--", t.program("forever.c")], stdout=out, stderr=err)
+    program = victim_of(child)
+    time.sleep(0.3)
+    resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    for _ in range(600):
+        if os.path.getsize(trace) >= limit:
+            break
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.kill(program, signal.SIGTERM)
+    t.equal(child.wait(60), 5, "exit status")
+    with open(t.path("out"), "rb") as out:
+        t.check(out.read().startswith(b"ready\ndone "), "output")
+    with open(t.path("err"), encoding="utf-8") as err:
+        text = err.read()
+    t.check(any(trace in line and "File too large" in line for line in text.splitlines()), f"the failure is said: {text}")
+    t.check(0 < os.path.getsize(trace) <= limit, "size of the trace")
+    t.equal(t.imported(trace).value("select complete from trace"), 0, "complete")
 
+
+@test
+def files_may_not_grow_at_all(t):
+    """Under a small `ulimit -f` the recorder may be unable to work: then it says so and does not start the command."""
     def small_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
 
-    bare = t.run([program, "100000"])
-    recording = t.record([program, "100000"], status=None, preexec=small_files)
-    t.equal(recording.status, bare.status, "exit status")
-    t.check(any("run0.tmk" in line for line in recording.errors.splitlines()), f"the failure is said: {recording.errors}")
-    t.check(0 < os.path.getsize(recording.trace) <= limit, "size of the trace")
-    db = t.imported(recording)
-    t.equal(db.value("select complete from trace"), 0, "complete")
+    done = t.record([t.program("hello.c")], "--quiet", status=None, preexec=small_files)
+    if done.status == 125:
+        one_line(t, done)
+        t.equal(done.out, b"", "the command does not run")
+    else:
+        t.equal((done.status, done.out), (0, b"hello\n"), "status and output")
 
 
 @test
@@ -161,7 +194,7 @@ def environment_is_kept(t):
     recorded = t.record(["env"], "--quiet", env=env).text.splitlines()
     preload = [line for line in recorded if line.startswith("LD_PRELOAD=")][0]
     t.check(libm[0] in preload and "libtidemark.so" in preload, preload)
-    other = lambda lines: sorted(line for line in lines if not line.startswith(("LD_PRELOAD=", "TIDEMARK_", "_=")))
+    other = lambda lines: sorted(line for line in lines if not line.startswith(("LD_PRELOAD=", "TIDEMARK_", "_=", "PWD=")))
     t.equal(other(recorded), other(bare), "the environment")
 
 
@@ -178,6 +211,19 @@ def descriptors_are_not_leaked(t):
     """The program sees the same open files as without us."""
     script = "import os; print(sorted(int(f) for f in os.listdir('/proc/self/fd')))"
     t.same_as_bare(["python3", "-c", script])
+
+
+@test
+def descriptors_are_the_programs_own(t):
+    """What a recorder or an unwinder opened is not read or written once the program has put its own files there."""
+    with open(t.path("ten"), "wb") as file:
+        file.write(b"0123456789")
+    program = t.program("descriptors.c")
+    for options in ([], ["--stacks=off"]):
+        done = t.record([program, t.path("ten")], "--quiet", "--force", *options, status=None)
+        t.equal((done.out, done.status), (b"untouched\n", 0), f"with options {options}")
+    with open(t.path("ten"), "rb") as file:
+        t.equal(file.read(), b"0123456789", "the file")
 
 
 @test
