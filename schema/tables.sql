@@ -34,7 +34,7 @@ CREATE TABLE trace (
 	file_bytes      INTEGER NOT NULL, -- size of the trace file
 	sound_bytes     INTEGER NOT NULL, -- of these, bytes before the place where reading stopped (= file_bytes for a whole file)
 	cut_reason      TEXT,             -- why reading stopped before the end; NULL: the trace was closed and read to its end
-	events          INTEGER NOT NULL, -- allocations and frees read, a realloc counting as both, and marks
+	events          INTEGER NOT NULL, -- allocations and frees read, a realloc counting as both
 	end_ns          INTEGER NOT NULL  -- the last time the trace knows of
 );
 
@@ -59,8 +59,8 @@ CREATE TABLE process (
 	exe             TEXT,             -- path of the executable; NULL unknown
 	command         TEXT,             -- arguments joined by spaces; NULL unknown or dropped by --args=drop
 	start_ns        INTEGER NOT NULL,
-	exit_ns         INTEGER,          -- when it began to leave (main returned, exit was called, the interpreter finalizes); = end_ns where it was
-	                                  -- killed or exec'd; NULL never (views may rely on a value)
+	exit_ns         INTEGER NOT NULL, -- when it began to leave (main returned, exit was called, the interpreter finalizes); = end_ns where it never
+	                                  -- did: killed, exec'd, or the trace does not say
 	end_ns          INTEGER NOT NULL, -- its last event, or its death if that is known and later
 	end_kind        TEXT NOT NULL,    -- exit, signal, exec, unknown
 	end_code        INTEGER,          -- exit status, or signal number; NULL for exec and unknown
@@ -114,7 +114,7 @@ CREATE TABLE frame (
 	line          INTEGER,          -- source line; NULL unknown
 	module_id     INTEGER,          -- module.id; NULL for kind unknown
 	module_offset INTEGER,          -- return address - base_address; for kind unknown the return address itself; NULL for python
-	is_wrapper    INTEGER NOT NULL  -- 1: it belongs to an allocator, so it is never a site (schema/wrappers.h lists them)
+	is_wrapper    INTEGER NOT NULL  -- 1: it belongs to an allocator, so it is never a site (schema/wrapper_names.h lists them)
 );
 
 -- The tree of call stacks. A stack is its innermost node; its ancestors lead outward to main. Ids are the database's own: inlined functions are
@@ -159,7 +159,7 @@ CREATE TABLE allocation_origin (
 	api        TEXT NOT NULL     -- the C function that was called: malloc, calloc, realloc, posix_memalign, ..., mmap, mremap, sbrk, brk
 );
 
--- One row for each block, in the order in which blocks ended; those still live at the end come last. Read it through the view `allocation`.
+-- One row for each block; ids follow the order in which blocks ended, those still live at the end come last. Read it through the view `allocation`.
 -- A mapping that is given back in parts has one row for each part that has a lifetime of its own: all have the mapping's alloc_ns and stack, their
 -- sizes add up to its size, and the parts that outlived a partial munmap name the part given back in realloc_of_id.
 CREATE TABLE allocation_packed (
@@ -234,8 +234,8 @@ CREATE TABLE oom (
 	device_total_bytes INTEGER
 );
 
--- What was live in one heap at an instant that was kept. Labels: start, exit, end (of the process), peak (of this heap), process-peak (of the process
--- over its root heaps), mark:NAME.
+-- What was live in one heap at an instant that was kept. Labels: start, exit, end (of the process; no exit where it ended by exec), peak (of this heap),
+-- process-peak (of the process over its root heaps; in those only), mark:NAME.
 CREATE TABLE snapshot (
 	id         INTEGER PRIMARY KEY,
 	process_id INTEGER NOT NULL, -- process.id
@@ -314,7 +314,7 @@ CREATE TABLE heap_total (
 	peak_ns            INTEGER NOT NULL, -- the first instant at which live bytes were highest; start_ns of the process if nothing ever was live
 	peak_bytes         INTEGER NOT NULL, -- live then
 	peak_count         INTEGER NOT NULL, -- blocks (and parts of mappings) live then
-	live_at_exit_bytes INTEGER NOT NULL,
+	live_at_exit_bytes INTEGER NOT NULL, -- live when the process began to leave: what leaks are judged by. 0 where it ended by exec
 	live_at_exit_count INTEGER NOT NULL,
 	live_at_end_bytes  INTEGER NOT NULL, -- allocated_bytes - freed_bytes
 	live_at_end_count  INTEGER NOT NULL,
@@ -343,17 +343,16 @@ CREATE TABLE site_total (
 	PRIMARY KEY (process_id, heap_id, stack_id)
 ) WITHOUT ROWID;
 
--- What a function allocated over the whole run. function '' stands for frames without a name and for empty stacks (NULL in the view).
+-- What a function allocated over the whole run.
 CREATE TABLE function_aggregate (
 	process_id  INTEGER NOT NULL, -- process.id
 	heap_id     INTEGER NOT NULL, -- heap.id
-	function    TEXT NOT NULL,
+	function    TEXT,             -- NULL: all frames without a name, and empty stacks
 	self_bytes  INTEGER NOT NULL, -- allocated where it is the innermost frame
 	total_bytes INTEGER NOT NULL, -- allocated where it is anywhere on the stack, once however often it recurs
-	self_count  INTEGER NOT NULL,
-	total_count INTEGER NOT NULL,
-	PRIMARY KEY (process_id, heap_id, function)
-) WITHOUT ROWID;
+	self_count  INTEGER NOT NULL, -- allocations, likewise
+	total_count INTEGER NOT NULL
+);
 
 -- Live bytes over time: at most about 2,000 equal buckets a process and heap; of each the lowest, the highest and the last value, at their true times.
 CREATE TABLE timeline (

@@ -7,6 +7,14 @@
 --         allocator's wrapper. `module` is the path of the site's module. `estimated` is 1 where numbers come from sampling.
 -- Times in ns since the start of the earliest trace, sizes in bytes as requested, NULL is unknown.
 
+-- Indexes first, which import makes when every row is there. allocation_packed has none on purpose: each would cost more than the rest of the import.
+CREATE INDEX process_by_trace ON process(trace_id);
+CREATE INDEX thread_by_process ON thread(process_id);
+CREATE INDEX heap_by_process ON heap(process_id, name);
+CREATE INDEX timeline_by_heap ON timeline(process_id, heap_id, ts_ns);
+CREATE INDEX sample_by_process ON sample(process_id, name, ts_ns);
+CREATE INDEX snapshot_by_process ON snapshot(process_id, label, heap_id);
+
 -- One row for each block. free_ns NULL: never freed. usable_bytes: what the allocator really gave, NULL unknown. realloc_of_id: the block that realloc
 -- or mremap turned into this one; for parts of a split mapping, the part that was given back first. weight: blocks it stands for, 1.0 unless sampled.
 CREATE VIEW allocation AS
@@ -77,7 +85,7 @@ FROM site WHERE temporary > 0;
 -- What each function allocated over the whole run. self: it is the innermost frame. total: it is anywhere on the stack, a recursive one counts once.
 -- function NULL: all frames without a name.
 CREATE VIEW function_total AS
-SELECT a.process_id, h.name AS heap, nullif(a.function, '') AS function, a.self_bytes, a.total_bytes, a.self_count, a.total_count, h.estimated
+SELECT a.process_id, h.name AS heap, a.function, a.self_bytes, a.total_bytes, a.self_count, a.total_count, h.estimated
 FROM function_aggregate a JOIN heap h ON h.id = a.heap_id;
 
 -- Live bytes over time. A value holds until the next row of its process and heap.

@@ -1,0 +1,107 @@
+/* accounts.h - what was allocated, freed and live: by heap, by stack, by process, exact at every event.
+ *
+ * Flow:     replay.c -> here -> import_rows.c
+ *
+ *     struct tm_ledger (a process)
+ *       level: live, peak, timeline over its root heaps
+ *       accounts: struct tm_account (a heap)
+ *         level: live, peak, timeline of the heap
+ *         sites: struct tm_site (a stack): allocated, live, temporary, live at the peaks, live at exit
+ *
+ * Idea:     live-at-peak without copying every site at every new peak: each level counts its peaks (epoch), and a site that changes after a
+ *           peak first saves what it had, with the epoch it had it at. A site whose saved epoch is the latest one has its value
+ *           at the peak saved; any other has not changed since.
+ * Units:    in a sampled trace amounts are fixed-point sums of weights (so that a free takes away exactly what its allocation added) and
+ *           rounded when they are written; else plain bytes and counts.
+ * Fails:    out of memory is remembered in the ledger's `failed`.
+ */
+#ifndef TIDEMARK_ANALYZER_ACCOUNTS_H
+#define TIDEMARK_ANALYZER_ACCOUNTS_H
+
+#include "catalog.h"
+#include "pairing.h"
+#include "ranges.h"
+#include "timeline.h"
+
+struct tm_amount { uint64_t bytes, count; };
+
+struct tm_site {
+	uint32_t stack;  /* row of the stack tree */
+	uint64_t splits; /* parts of mappings that a cut added */
+	struct tm_amount live, allocated, temporary, at_peak, at_process_peak, at_exit;
+	uint64_t peak_epoch, process_peak_epoch; /* at_peak holds if its level is still at this epoch, else live does */
+};
+
+struct tm_level {
+	struct tm_amount live, peak;
+	uint64_t peak_ns, epoch;
+	struct tm_timeline timeline;
+};
+
+/* How one trace's amounts are counted. */
+struct tm_scale {
+	double mean_bytes;                 /* of the sampling; 0: every allocation */
+	unsigned bytes_shift, count_shift; /* binary places behind the point */
+};
+
+struct tm_ledger;
+
+struct tm_account {
+	struct tm_ledger *ledger;
+	uint64_t id; /* row id in table heap */
+	struct tm_text name, kind;
+	int64_t device; /* -1 none */
+	uint64_t parent_id;
+	bool is_root, sampled, is_waiting;
+	struct tm_level level;
+	struct tm_amount allocated, temporary, at_exit;
+	uint64_t splits;
+	TM_ARRAY(struct tm_site) sites;
+	uint32_t *slots; /* hash of stack rows: index + 1 into sites */
+	size_t slot_mask;
+	struct tm_pairing pairing;
+	struct tm_account *next_waiting; /* of the accounts in which events wait */
+};
+
+struct tm_ledger {
+	void *owner;      /* whoever replays events into it; not used here */
+	uint32_t process; /* id in the trace */
+	struct tm_scale scale;
+	struct tm_level level;
+	TM_ARRAY(struct tm_account *) accounts;
+	struct tm_account *malloc_account, *mmap_account, *file_account; /* the default heaps, NULL until used */
+	struct tm_ranges ranges;
+	uint64_t start_ns, last_ns; /* last_ns: of its latest event, 0 none */
+	bool exited;                /* at_exit is set */
+	uint64_t lost_frees, lost_free_bytes, unmatched_frees;
+	bool failed;
+};
+
+void tm_ledger_init(struct tm_ledger *l, uint32_t process, uint64_t start_ns, struct tm_scale scale);
+void tm_ledger_release(struct tm_ledger *l);
+
+/* A new heap of the process; texts must outlive it. NULL: out of memory. */
+struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, struct tm_text name, struct tm_text kind, int64_t device, uint64_t parent_id);
+/* Remembers what is live now as live at exit. */
+void tm_ledger_exit(struct tm_ledger *l);
+
+/* Index of the stack's site, made if it is new. */
+uint32_t tm_account_site(struct tm_account *a, uint32_t stack);
+/* What a block of this size counts. */
+struct tm_amount tm_account_amount(const struct tm_account *a, uint64_t size_bytes);
+double tm_sample_weight(const struct tm_scale *scale, uint64_t size_bytes);
+
+void tm_account_allocated(struct tm_account *a, uint32_t site, struct tm_amount amount, uint64_t ns);
+void tm_account_released(struct tm_account *a, uint32_t site, struct tm_amount amount, uint64_t ns, bool temporary);
+/* `survivors` parts take the place of the one counted so far, besides the part that is released next. */
+void tm_account_split(struct tm_account *a, uint32_t site, unsigned survivors);
+
+/* Values at the peaks, whatever has happened since. */
+struct tm_amount tm_site_at_peak(const struct tm_account *a, const struct tm_site *s);
+struct tm_amount tm_site_at_process_peak(const struct tm_account *a, const struct tm_site *s);
+
+/* To whole bytes and counts. */
+uint64_t tm_scaled_bytes(const struct tm_account *a, uint64_t bytes);
+uint64_t tm_scaled_count(const struct tm_account *a, uint64_t count);
+
+#endif

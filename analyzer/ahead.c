@@ -1,0 +1,160 @@
+/* ahead.c - decodes a trace's events, a few chunks ahead; see ahead.h. */
+#include "ahead.h"
+
+#include <pthread.h>
+
+struct tm_ahead {
+	const struct tm_catalog *catalog;
+	struct tm_reader *reader;
+	struct tm_decoder *decoder;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct tm_batch *ready[TM_AHEAD_BATCHES];
+	unsigned first, count;
+	bool stopping;
+	int result; /* TM_AHEAD_BATCH while more may come */
+	uint64_t damaged_offset, bytes_done;
+};
+
+void tm_batch_free(struct tm_batch *b) {
+	if (!b) return;
+	tm_array_release(&b->segments);
+	tm_array_release(&b->events);
+	free(b);
+}
+
+static bool heap_is_sound(const struct tm_catalog *c, uint32_t heap, uint32_t process) {
+	return !heap || (heap <= c->heaps.count && c->heaps.items[heap - 1].defined && c->heaps.items[heap - 1].process == process);
+}
+
+static bool ids_are_sound(const struct tm_catalog *c, const struct tm_segment *s) {
+	if (!s->thread || s->thread > c->threads.count || !c->threads.items[s->thread - 1].defined) return false;
+	uint32_t process = c->threads.items[s->thread - 1].process;
+	for (size_t i = 0; i < s->count; i++) {
+		const struct tm_event *e = &s->events[i];
+		if (e->stack > c->nodes.count || e->text > c->strings.count || !heap_is_sound(c, e->heap, process)) return false;
+	}
+	return true;
+}
+
+static int append_segment(struct tm_batch *b, const struct tm_segment *s) {
+	size_t first = b->events.count;
+	struct tm_batch_segment *segment = tm_array_push(&b->segments);
+	if (!segment) return TM_AHEAD_NO_MEMORY;
+	*segment = (struct tm_batch_segment){ .batch = b, .thread = (uint32_t)s->thread, .first = first, .count = s->count };
+	if (!tm_array_extend(&b->events, first + s->count)) return TM_AHEAD_NO_MEMORY;
+	memcpy(b->events.items + first, s->events, s->count * sizeof *s->events);
+	return TM_AHEAD_BATCH;
+}
+
+static int decode_segments(struct tm_ahead *a, struct tm_cursor *payload, struct tm_batch *b) {
+	uint64_t segments;
+	tm_get_events_header(payload, &b->watermark_ns, &segments);
+	if (payload->bad) return TM_AHEAD_DAMAGED;
+	for (uint64_t i = 0; i < segments; i++) {
+		struct tm_segment s;
+		int rc = tm_decode_segment(a->decoder, payload, &s);
+		if (rc == -2) return TM_AHEAD_NO_MEMORY;
+		if (rc || !ids_are_sound(a->catalog, &s)) return TM_AHEAD_DAMAGED;
+		if (s.count && (rc = append_segment(b, &s)) != TM_AHEAD_BATCH) return rc;
+	}
+	return payload->p == payload->end ? TM_AHEAD_BATCH : TM_AHEAD_DAMAGED;
+}
+
+static int decode_chunk(struct tm_ahead *a, const struct tm_catalog_stop *stop, struct tm_batch *b) {
+	struct tm_chunk_header h;
+	struct tm_cursor payload;
+	if (!tm_reader_at(a->reader, stop->offset, &h)) return TM_AHEAD_DAMAGED;
+	int rc = tm_reader_payload(a->reader, &h, &payload);
+	if (rc == TM_CHUNK_NO_MEMORY) return TM_AHEAD_NO_MEMORY;
+	return rc ? TM_AHEAD_DAMAGED : decode_segments(a, &payload, b);
+}
+
+static int decode_stop(struct tm_ahead *a, const struct tm_catalog_stop *stop, struct tm_batch **out) {
+	struct tm_batch *b = calloc(1, sizeof *b);
+	if (!b) return TM_AHEAD_NO_MEMORY;
+	b->watermark_ns = stop->watermark_ns;
+	a->bytes_done += stop->stored_bytes;
+	b->bytes_done = a->bytes_done;
+	int rc = stop->offset ? decode_chunk(a, stop, b) : TM_AHEAD_BATCH;
+	b->open_segments = b->segments.count;
+	if (rc != TM_AHEAD_BATCH) {
+		a->damaged_offset = stop->offset;
+		tm_batch_free(b);
+		return rc;
+	}
+	*out = b;
+	return rc;
+}
+
+/* false: nobody wants more. */
+static bool hand_over(struct tm_ahead *a, struct tm_batch *b, int result) {
+	pthread_mutex_lock(&a->lock);
+	while (a->count == TM_AHEAD_BATCHES && !a->stopping) pthread_cond_wait(&a->changed, &a->lock);
+	bool stopping = a->stopping;
+	if (!stopping && b) a->ready[(a->first + a->count++) % TM_AHEAD_BATCHES] = b;
+	if (!b) a->result = result;
+	pthread_cond_broadcast(&a->changed);
+	pthread_mutex_unlock(&a->lock);
+	if (stopping) tm_batch_free(b);
+	return !stopping;
+}
+
+static void *decode_all(void *argument) {
+	struct tm_ahead *a = argument;
+	int rc = TM_AHEAD_END;
+	for (size_t i = 0; i < a->catalog->stops.count; i++) {
+		struct tm_batch *b = NULL;
+		rc = decode_stop(a, &a->catalog->stops.items[i], &b);
+		if (rc != TM_AHEAD_BATCH || !hand_over(a, b, rc)) break;
+		rc = TM_AHEAD_END;
+	}
+	hand_over(a, NULL, rc);
+	return NULL;
+}
+
+struct tm_ahead *tm_ahead_start(const struct tm_catalog *catalog, struct tm_reader *reader) {
+	struct tm_ahead *a = calloc(1, sizeof *a);
+	if (!a) return NULL;
+	*a = (struct tm_ahead){ .catalog = catalog, .reader = reader, .decoder = tm_decoder_new(), .result = TM_AHEAD_BATCH };
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_cond_init(&a->changed, NULL);
+	if (a->decoder && pthread_create(&a->thread, NULL, decode_all, a) == 0) return a;
+	pthread_mutex_destroy(&a->lock);
+	pthread_cond_destroy(&a->changed);
+	tm_decoder_free(a->decoder);
+	free(a);
+	return NULL;
+}
+
+int tm_ahead_next(struct tm_ahead *a, struct tm_batch **out, uint64_t *damaged_offset) {
+	int result = TM_AHEAD_BATCH;
+	pthread_mutex_lock(&a->lock);
+	while (!a->count && a->result == TM_AHEAD_BATCH) pthread_cond_wait(&a->changed, &a->lock);
+	if (a->count) {
+		*out = a->ready[a->first];
+		a->first = (a->first + 1) % TM_AHEAD_BATCHES;
+		a->count--;
+		pthread_cond_broadcast(&a->changed);
+	} else {
+		result = a->result;
+		*damaged_offset = a->damaged_offset;
+	}
+	pthread_mutex_unlock(&a->lock);
+	return result;
+}
+
+void tm_ahead_stop(struct tm_ahead *a) {
+	if (!a) return;
+	pthread_mutex_lock(&a->lock);
+	a->stopping = true;
+	pthread_cond_broadcast(&a->changed);
+	pthread_mutex_unlock(&a->lock);
+	pthread_join(a->thread, NULL);
+	while (a->count--) tm_batch_free(a->ready[a->first++ % TM_AHEAD_BATCHES]);
+	pthread_mutex_destroy(&a->lock);
+	pthread_cond_destroy(&a->changed);
+	tm_decoder_free(a->decoder);
+	free(a);
+}

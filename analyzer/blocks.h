@@ -1,0 +1,38 @@
+/* blocks.h - the blocks of one heap that are live, by address.
+ *
+ * Flow:     pairing.c -> here
+ * Owns:     one open-addressing table, 48 bytes a slot, 35 to 70 % full: what import's memory mostly consists of.
+ * Pointers: a found block stays where it is until the next insertion or removal.
+ */
+#ifndef TIDEMARK_ANALYZER_BLOCKS_H
+#define TIDEMARK_ANALYZER_BLOCKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TM_SLACK_UNKNOWN UINT32_MAX
+
+struct tm_block {
+	uint64_t address;    /* below 2^60 */
+	uint64_t size_bytes; /* as requested */
+	uint64_t alloc_ns;
+	uint64_t realloc_of; /* row id of the block it was, 0 none */
+	uint32_t site;       /* index into its account's sites */
+	uint32_t origin;     /* index of the (process, heap, thread, api) it comes from */
+	uint32_t slack;      /* usable - requested bytes, TM_SLACK_UNKNOWN */
+	bool used;           /* the slot holds a block */
+};
+
+struct tm_blocks {
+	struct tm_block *slots;
+	size_t count, mask; /* mask + 1 slots, or none */
+};
+
+void tm_blocks_release(struct tm_blocks *b);
+struct tm_block *tm_blocks_find(const struct tm_blocks *b, uint64_t address); /* NULL: not live */
+/* The address must not be live. false: out of memory. */
+bool tm_blocks_insert(struct tm_blocks *b, const struct tm_block *block);
+void tm_blocks_remove(struct tm_blocks *b, struct tm_block *found);
+
+#endif

@@ -1,0 +1,390 @@
+/* catalog.c - everything a trace says besides its events; see catalog.h. */
+#include "catalog.h"
+
+#include <stdio.h>
+
+#define TEXT_BLOCK_BYTES ((size_t)256 << 10)
+#define ID_GAP_MAX 4096 /* ids count up by one; a few that were skipped do no harm, many would cost memory */
+#define TIME_MAX (1ull << 60) /* 36 years: later is damage that a checksum cannot see */
+
+struct tm_text_block {
+	struct tm_text_block *next;
+	size_t used, capacity;
+	char data[];
+};
+
+struct walk {
+	struct tm_catalog *c;
+	tm_sample_sink *sink;
+	void *context;
+	int failed; /* enum tm_catalog_result, 0 so far */
+};
+
+static bool no_memory(struct walk *w) {
+	w->failed = TM_CATALOG_NO_MEMORY;
+	return false;
+}
+
+static struct tm_text keep_text(struct walk *w, struct tm_text t) {
+	struct tm_text_block *b = w->c->texts;
+	if (!t.size) return (struct tm_text){ "", 0 };
+	if (!b || b->capacity - b->used < t.size) {
+		size_t capacity = t.size > TEXT_BLOCK_BYTES ? t.size : TEXT_BLOCK_BYTES;
+		b = malloc(sizeof *b + capacity);
+		if (!b) return no_memory(w), (struct tm_text){ "", 0 };
+		*b = (struct tm_text_block){ w->c->texts, 0, capacity };
+		w->c->texts = b;
+	}
+	char *copy = b->data + b->used;
+	memcpy(copy, t.data, t.size);
+	b->used += t.size;
+	return (struct tm_text){ copy, t.size };
+}
+
+/* Every time of a record passes through here. */
+static uint64_t keep_time(struct walk *w, struct tm_cursor *body, uint64_t ns) {
+	if (ns > TIME_MAX) body->bad = true;
+	else if (ns > w->c->end_ns) w->c->end_ns = ns;
+	return ns;
+}
+
+#define KNOWN(array, id) ((id) && (id) <= (array)->count && (array)->items[(id) - 1].defined)
+/* The item of this id, made if it is new; NULL: the id is out of order (body->bad), or out of memory (w->failed). */
+#define SLOT(w, body, array, id) \
+	(!(id) || (id) > (array)->count + ID_GAP_MAX ? ((body)->bad = true, NULL) \
+	 : tm_array_extend(array, (id)) ? &(array)->items[(id) - 1] : (no_memory(w), NULL))
+#define KEEP(w, array, ...) do { \
+		__typeof__((array)->items) kept_ = tm_array_push(array); \
+		if (kept_) *kept_ = (__typeof__(*kept_))__VA_ARGS__; \
+		else no_memory(w); \
+	} while (0)
+
+static void process_or_none(struct walk *w, struct tm_cursor *body, uint64_t process) {
+	if (process && !KNOWN(&w->c->processes, process)) body->bad = true;
+}
+
+static void thread_or_none(struct walk *w, struct tm_cursor *body, uint64_t thread) {
+	if (thread && !KNOWN(&w->c->threads, thread)) body->bad = true;
+}
+
+static void take_info(struct walk *w, struct tm_cursor *body) {
+	struct tm_info r = tm_get_info(body);
+	KEEP(w, &w->c->infos, { keep_text(w, r.key), keep_text(w, r.value) });
+}
+
+static void take_string(struct walk *w, struct tm_cursor *body) {
+	struct tm_string r = tm_get_string_record(body);
+	if (!r.id || r.id > w->c->strings.count + ID_GAP_MAX) body->bad = true;
+	if (body->bad) return;
+	if (!tm_array_extend(&w->c->strings, r.id)) no_memory(w);
+	else w->c->strings.items[r.id - 1] = keep_text(w, r.bytes);
+}
+
+static void take_process_start(struct walk *w, struct tm_cursor *body) {
+	struct tm_process_start r = tm_get_process_start(body);
+	process_or_none(w, body, r.parent_id);
+	keep_time(w, body, r.start_ns);
+	struct tm_catalog_process *p = body->bad ? NULL : SLOT(w, body, &w->c->processes, r.id);
+	if (!p || p->defined) return;
+	*p = (struct tm_catalog_process){ .defined = true, .pid = r.pid, .parent_id = r.parent_id, .start_ns = r.start_ns, .flags = r.flags,
+		.exit_ns = TM_NEVER, .end_ns = TM_NEVER, .rank = r.rank, .local_rank = r.local_rank, .world_size = r.world_size,
+		.exe = keep_text(w, r.exe), .command = keep_text(w, r.command), .host = keep_text(w, r.host) };
+}
+
+static void take_process_exit(struct walk *w, struct tm_cursor *body) {
+	struct tm_process_exit r = tm_get_process_exit(body);
+	keep_time(w, body, r.ns);
+	if (!KNOWN(&w->c->processes, r.process)) body->bad = true;
+	if (body->bad) return;
+	struct tm_catalog_process *p = &w->c->processes.items[r.process - 1];
+	if (p->exit_ns == TM_NEVER) p->exit_ns = r.ns;
+}
+
+static void take_process_end(struct walk *w, struct tm_cursor *body) {
+	struct tm_process_end r = tm_get_process_end(body);
+	keep_time(w, body, r.ns);
+	if (!KNOWN(&w->c->processes, r.process)) body->bad = true;
+	if (body->bad) return;
+	struct tm_catalog_process *p = &w->c->processes.items[r.process - 1];
+	p->ended = true;
+	p->end_ns = r.ns;
+	p->end_kind = r.kind;
+	p->end_code = r.code;
+}
+
+static void take_thread_start(struct walk *w, struct tm_cursor *body) {
+	struct tm_thread_start r = tm_get_thread_start(body);
+	keep_time(w, body, r.start_ns);
+	if (!KNOWN(&w->c->processes, r.process)) body->bad = true;
+	struct tm_catalog_thread *t = body->bad ? NULL : SLOT(w, body, &w->c->threads, r.id);
+	if (!t || t->defined) return;
+	*t = (struct tm_catalog_thread){ .defined = true, .process = (uint32_t)r.process, .tid = r.tid, .start_ns = r.start_ns, .end_ns = TM_NEVER };
+}
+
+static void take_thread_end(struct walk *w, struct tm_cursor *body) {
+	struct tm_thread_end r = tm_get_thread_end(body);
+	keep_time(w, body, r.ns);
+	if (!KNOWN(&w->c->threads, r.thread)) body->bad = true;
+	if (!body->bad) w->c->threads.items[r.thread - 1].end_ns = r.ns;
+}
+
+static void take_thread_name(struct walk *w, struct tm_cursor *body) {
+	struct tm_thread_name r = tm_get_thread_name(body);
+	if (!KNOWN(&w->c->threads, r.thread)) body->bad = true;
+	if (!body->bad) w->c->threads.items[r.thread - 1].name = keep_text(w, r.name);
+}
+
+static void take_module_load(struct walk *w, struct tm_cursor *body) {
+	struct tm_module_load r = tm_get_module_load(body);
+	keep_time(w, body, r.ns);
+	if (!KNOWN(&w->c->processes, r.process)) body->bad = true;
+	struct tm_catalog_module *m = body->bad ? NULL : SLOT(w, body, &w->c->modules, r.id);
+	if (!m || m->defined) return;
+	*m = (struct tm_catalog_module){ .defined = true, .process = (uint32_t)r.process, .bias = r.bias, .low = r.low, .size_bytes = r.size_bytes,
+		.load_ns = r.ns, .unload_ns = TM_NEVER, .path = keep_text(w, r.path), .build_id = keep_text(w, r.build_id) };
+}
+
+static void take_module_unload(struct walk *w, struct tm_cursor *body) {
+	struct tm_module_unload r = tm_get_module_unload(body);
+	keep_time(w, body, r.ns);
+	if (!KNOWN(&w->c->modules, r.module)) body->bad = true;
+	if (!body->bad) w->c->modules.items[r.module - 1].unload_ns = r.ns;
+}
+
+static void take_heap(struct walk *w, struct tm_cursor *body) {
+	struct tm_heap r = tm_get_heap(body);
+	if (!KNOWN(&w->c->processes, r.process) || (r.parent && !KNOWN(&w->c->heaps, r.parent))) body->bad = true;
+	struct tm_catalog_heap *h = body->bad ? NULL : SLOT(w, body, &w->c->heaps, r.id);
+	if (!h || h->defined) return;
+	*h = (struct tm_catalog_heap){ .defined = true, .process = (uint32_t)r.process, .parent = (uint32_t)r.parent, .device = r.device,
+		.name = keep_text(w, r.name), .kind = keep_text(w, r.kind) };
+}
+
+static void take_frame_module(struct walk *w, struct tm_cursor *body) {
+	struct tm_frame_module r = tm_get_frame_module(body);
+	if (!r.frame || r.frame > w->c->frames.count || !KNOWN(&w->c->modules, r.module)) body->bad = true;
+	if (!body->bad) w->c->frames.items[r.frame - 1].module = (uint32_t)r.module;
+}
+
+static void take_samples(struct walk *w, struct tm_cursor *body) {
+	struct tm_samples r = tm_get_samples(body);
+	process_or_none(w, body, r.process);
+	keep_time(w, body, r.ns);
+	struct tm_sample sample;
+	while (!body->bad && tm_sample_next(&r.values, &sample))
+		if (w->sink && !w->sink(w->context, r.process, r.ns, &sample)) {
+			w->failed = TM_CATALOG_SINK;
+			return;
+		}
+	if (r.values.bad) body->bad = true;
+}
+
+static void take_mark(struct walk *w, struct tm_cursor *body) {
+	struct tm_mark r = tm_get_mark(body);
+	thread_or_none(w, body, r.thread);
+	keep_time(w, body, r.ns);
+	if (!KNOWN(&w->c->processes, r.process)) body->bad = true;
+	if (!body->bad) KEEP(w, &w->c->marks, { r.ns, (uint32_t)r.process, (uint32_t)r.thread, keep_text(w, r.name) });
+}
+
+static void take_note(struct walk *w, struct tm_cursor *body) {
+	struct tm_note r = tm_get_note(body);
+	process_or_none(w, body, r.process);
+	keep_time(w, body, r.ns);
+	if (!body->bad) KEEP(w, &w->c->notes, { r.ns, (uint32_t)r.process, keep_text(w, r.kind), keep_text(w, r.text) });
+}
+
+static void take_loss(struct walk *w, struct tm_cursor *body) {
+	struct tm_loss r = tm_get_loss(body);
+	process_or_none(w, body, r.process);
+	thread_or_none(w, body, r.thread);
+	keep_time(w, body, r.ns);
+	if (!body->bad)
+		KEEP(w, &w->c->losses, { (uint32_t)r.process, (uint32_t)r.thread, r.count, r.bytes, keep_text(w, r.kind), keep_text(w, r.reason) });
+}
+
+static void take_alert(struct walk *w, struct tm_cursor *body) {
+	struct tm_alert r = tm_get_alert(body);
+	process_or_none(w, body, r.process);
+	keep_time(w, body, r.ns);
+	if (!body->bad) KEEP(w, &w->c->alerts, { r.ns, r.value, (uint32_t)r.process, keep_text(w, r.rule) });
+}
+
+/* A frame named again (by a later `names` run) forgets its first names. */
+static void take_name(struct walk *w, struct tm_cursor *body) {
+	struct tm_name r = tm_get_name(body);
+	struct tm_catalog *c = w->c;
+	if (!r.frame || r.frame > c->frames.count) body->bad = true;
+	if (body->bad) return;
+	struct tm_function f;
+	size_t first = c->functions.count;
+	while (tm_function_next(&r.functions, &f)) {
+		if (f.function > c->strings.count || f.file > c->strings.count) body->bad = true;
+		uint32_t line = f.line > INT32_MAX ? 0 : (uint32_t)f.line;
+		KEEP(w, &c->functions, { (uint32_t)f.function, (uint32_t)f.file, line });
+	}
+	if (r.functions.bad) body->bad = true;
+	c->frames.items[r.frame - 1].functions = (uint32_t)first;
+	c->frames.items[r.frame - 1].function_count = (uint32_t)(c->functions.count - first);
+}
+
+static void take_watermark(struct walk *w, struct tm_cursor *body) {
+	uint64_t ns = tm_get_watermark(body);
+	if (!body->bad) KEEP(w, &w->c->stops, { .watermark_ns = ns });
+}
+
+static void take_totals(struct walk *w, struct tm_cursor *body) {
+	struct tm_totals r = tm_get_totals(body);
+	keep_time(w, body, r.end_ns);
+	w->c->total_events = r.events;
+}
+
+static void (*const takers[])(struct walk *, struct tm_cursor *) = {
+	[TM_RECORD_INFO] = take_info,
+	[TM_RECORD_STRING] = take_string,
+	[TM_RECORD_PROCESS_START] = take_process_start,
+	[TM_RECORD_PROCESS_EXIT] = take_process_exit,
+	[TM_RECORD_PROCESS_END] = take_process_end,
+	[TM_RECORD_THREAD_START] = take_thread_start,
+	[TM_RECORD_THREAD_END] = take_thread_end,
+	[TM_RECORD_THREAD_NAME] = take_thread_name,
+	[TM_RECORD_MODULE_LOAD] = take_module_load,
+	[TM_RECORD_MODULE_UNLOAD] = take_module_unload,
+	[TM_RECORD_HEAP] = take_heap,
+	[TM_RECORD_FRAME_MODULE] = take_frame_module,
+	[TM_RECORD_SAMPLES] = take_samples,
+	[TM_RECORD_MARK] = take_mark,
+	[TM_RECORD_NOTE] = take_note,
+	[TM_RECORD_LOSS] = take_loss,
+	[TM_RECORD_ALERT] = take_alert,
+	[TM_RECORD_NAME] = take_name,
+	[TM_RECORD_WATERMARK] = take_watermark,
+	[TM_RECORD_TOTALS] = take_totals,
+};
+
+static bool take_records(struct walk *w, struct tm_cursor *payload) {
+	uint64_t tag;
+	struct tm_cursor body;
+	while (tm_record_next(payload, &tag, &body)) {
+		if (tag < sizeof takers / sizeof *takers && takers[tag]) takers[tag](w, &body);
+		if (body.bad) return false;
+		if (w->failed) return true;
+	}
+	return !payload->bad;
+}
+
+/* Frames and nodes go on where the earlier ones ended. */
+static bool take_stacks(struct walk *w, struct tm_cursor *payload) {
+	struct tm_catalog *c = w->c;
+	struct tm_stacks s = { 0 };
+	int rc = tm_get_stacks(payload, &s);
+	size_t frames = c->frames.count + s.frame_count, nodes = c->nodes.count + s.node_count;
+	bool sound = rc == 0 && (!s.frame_count || s.first_frame == c->frames.count + 1) && (!s.node_count || s.first_node == c->nodes.count + 1) &&
+		     frames < UINT32_MAX && nodes < UINT32_MAX;
+	for (size_t i = 0; sound && i < s.frame_count; i++) sound = s.frames[i].module <= c->modules.count;
+	for (size_t i = 0; sound && i < s.node_count; i++) sound = s.nodes[i].frame && s.nodes[i].frame <= frames;
+	for (size_t i = 0; sound && !w->failed && i < s.frame_count; i++)
+		KEEP(w, &c->frames, { .kind = (uint8_t)(s.frames[i].kind > TM_FRAME_KERNEL ? TM_FRAME_UNKNOWN : s.frames[i].kind),
+			.module = (uint32_t)s.frames[i].module, .address = s.frames[i].address });
+	for (size_t i = 0; sound && !w->failed && i < s.node_count; i++)
+		KEEP(w, &c->nodes, { (uint32_t)s.nodes[i].parent, (uint32_t)s.nodes[i].frame });
+	tm_stacks_release(&s);
+	if (rc == -2) no_memory(w);
+	return sound || rc == -2;
+}
+
+static bool take_chunk(struct walk *w, struct tm_reader *r, const struct tm_chunk_header *h) {
+	struct tm_cursor payload;
+	if (h->kind == TM_CHUNK_EVENTS) {
+		KEEP(w, &w->c->stops, { .offset = r->chunk_offset, .stored_bytes = h->stored_bytes });
+		w->c->events_bytes += h->stored_bytes;
+		return true;
+	}
+	if (h->kind > TM_CHUNK_END || h->kind < TM_CHUNK_META) return true;
+	int rc = tm_reader_payload(r, h, &payload);
+	if (rc == TM_CHUNK_NO_MEMORY) return no_memory(w);
+	if (rc) return false;
+	return h->kind == TM_CHUNK_STACKS ? take_stacks(w, &payload) : take_records(w, &payload);
+}
+
+static uint64_t info_number(const struct tm_catalog *c, const char *key) {
+	struct tm_text t = tm_catalog_info(c, key);
+	uint64_t n = 0;
+	for (size_t i = 0; i < t.size; i++) {
+		if (t.data[i] < '0' || t.data[i] > '9' || n > INT64_MAX / 10 - 1) return 0;
+		n = n * 10 + (uint64_t)(t.data[i] - '0');
+	}
+	return n;
+}
+
+static void take_info_numbers(struct tm_catalog *c) {
+	c->sample_bytes = info_number(c, "sample_bytes");
+	c->start_unix_ns = info_number(c, "start_unix_ns");
+	c->page_bytes = info_number(c, "page_bytes");
+	if (!c->page_bytes || c->page_bytes & (c->page_bytes - 1) || c->page_bytes > 1u << 21) c->page_bytes = 4096;
+}
+
+int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink, void *context) {
+	*c = (struct tm_catalog){ .major = r->major, .minor = r->minor, .file_bytes = r->file_bytes };
+	struct walk w = { c, sink, context, 0 };
+	struct tm_chunk_header h = { 0 };
+	while (r->offset < limit && tm_reader_next(r, &h)) {
+		bool sound = take_chunk(&w, r, &h);
+		if (w.failed) return w.failed;
+		if (!sound) {
+			*damaged_offset = r->chunk_offset;
+			return TM_CATALOG_DAMAGED;
+		}
+		c->closed = h.kind == TM_CHUNK_END;
+	}
+	if (r->stopped || r->offset >= limit) c->closed = false;
+	c->stopped = r->stopped;
+	c->sound_bytes = r->offset;
+	take_info_numbers(c);
+	return TM_CATALOG_OK;
+}
+
+void tm_catalog_release(struct tm_catalog *c) {
+	tm_array_release(&c->processes);
+	tm_array_release(&c->threads);
+	tm_array_release(&c->modules);
+	tm_array_release(&c->heaps);
+	tm_array_release(&c->frames);
+	tm_array_release(&c->nodes);
+	tm_array_release(&c->functions);
+	tm_array_release(&c->strings);
+	tm_array_release(&c->infos);
+	tm_array_release(&c->marks);
+	tm_array_release(&c->notes);
+	tm_array_release(&c->losses);
+	tm_array_release(&c->alerts);
+	tm_array_release(&c->stops);
+	while (c->texts) {
+		struct tm_text_block *b = c->texts;
+		c->texts = b->next;
+		free(b);
+	}
+}
+
+struct tm_text tm_catalog_info(const struct tm_catalog *c, const char *key) {
+	for (size_t i = c->infos.count; i-- > 0;) {
+		struct tm_text k = c->infos.items[i].key;
+		if (k.size == strlen(key) && memcmp(k.data, key, k.size) == 0) return c->infos.items[i].value;
+	}
+	return (struct tm_text){ "", 0 };
+}
+
+uint64_t tm_catalog_peek_start(const char *path) {
+	struct tm_reader r;
+	struct tm_catalog c = { 0 };
+	struct tm_chunk_header h;
+	char error[256];
+	if (tm_reader_open(&r, path, error, sizeof error) == 0 && tm_reader_next(&r, &h) && h.kind == TM_CHUNK_META) {
+		struct walk w = { .c = &c };
+		take_chunk(&w, &r, &h);
+		take_info_numbers(&c);
+	}
+	tm_reader_release(&r);
+	tm_catalog_release(&c);
+	return c.start_unix_ns;
+}

@@ -1,0 +1,111 @@
+/* catalog.h - everything a trace says besides its events: who ran, what was loaded, the stack tree, the names.
+ *
+ * Flow:     reader.c -> here (first walk over the file) -> stacks.c, replay.c, import_rows.c
+ * Idea:     names come last in a trace but are needed first (to give stacks their final ids), so the file is walked twice: here
+ *           over all chunks, where EVENTS are only checked and listed, then by ahead.c over the EVENTS.
+ * Owns:     all of it; texts are copies.
+ * Memory:   follows the stack tree and the names, not the events. Samples are handed out as they are read.
+ * Ids:      a thing with id n is item n - 1 of its array; `defined` is false for an id that the file skipped.
+ */
+#ifndef TIDEMARK_ANALYZER_CATALOG_H
+#define TIDEMARK_ANALYZER_CATALOG_H
+
+#include "array.h"
+#include "reader.h"
+
+#include "../schema/records.h"
+
+#define TM_NEVER UINT64_MAX /* of times: unknown */
+
+struct tm_catalog_process {
+	bool defined, ended;
+	uint64_t pid, parent_id, start_ns, flags, exit_ns, end_ns, end_kind, end_code; /* exit_ns, end_ns: TM_NEVER unknown */
+	int64_t rank, local_rank, world_size;                                           /* -1 unknown */
+	struct tm_text exe, command, host;                                              /* empty: unknown */
+};
+
+struct tm_catalog_thread {
+	bool defined;
+	uint32_t process;
+	uint64_t tid, start_ns, end_ns; /* end_ns: TM_NEVER unknown */
+	struct tm_text name;
+};
+
+struct tm_catalog_module {
+	bool defined;
+	uint32_t process;
+	uint64_t bias, low, size_bytes, load_ns, unload_ns; /* unload_ns: TM_NEVER it stayed */
+	struct tm_text path, build_id;
+};
+
+struct tm_catalog_heap {
+	bool defined;
+	uint32_t process, parent;
+	int64_t device;
+	struct tm_text name, kind;
+};
+
+struct tm_catalog_frame {
+	uint8_t kind; /* enum tm_frame_kind */
+	uint32_t module, functions, function_count; /* functions: index of the innermost; count 0: not named */
+	uint64_t address;
+};
+
+struct tm_catalog_node { uint32_t parent, frame; };
+struct tm_catalog_function { uint32_t name, file, line; }; /* string ids, 0 unknown */
+struct tm_catalog_info { struct tm_text key, value; };
+struct tm_catalog_mark { uint64_t ns; uint32_t process, thread; struct tm_text name; };
+struct tm_catalog_note { uint64_t ns; uint32_t process; struct tm_text kind, text; };
+struct tm_catalog_loss { uint32_t process, thread; uint64_t count, bytes; struct tm_text kind, reason; };
+struct tm_catalog_alert { uint64_t ns, value; uint32_t process; struct tm_text rule; };
+/* What the second walk visits: an EVENTS chunk, or a watermark (offset 0) that stands between them. */
+struct tm_catalog_stop { uint64_t offset, watermark_ns; uint32_t stored_bytes; };
+
+struct tm_text_block;
+
+struct tm_catalog {
+	uint16_t major, minor;
+	uint64_t file_bytes, sound_bytes, events_bytes; /* events_bytes: stored size of all EVENTS chunks */
+	bool closed;             /* the last chunk is END, at the end of the file */
+	const char *stopped;     /* why reading stopped early; NULL */
+	uint64_t end_ns;         /* the latest time in any record */
+	uint64_t total_events;   /* as END says, 0 unknown */
+	uint64_t sample_bytes, start_unix_ns, page_bytes; /* from info; start_unix_ns 0 unknown */
+	TM_ARRAY(struct tm_catalog_process) processes;
+	TM_ARRAY(struct tm_catalog_thread) threads;
+	TM_ARRAY(struct tm_catalog_module) modules;
+	TM_ARRAY(struct tm_catalog_heap) heaps;
+	TM_ARRAY(struct tm_catalog_frame) frames;
+	TM_ARRAY(struct tm_catalog_node) nodes;
+	TM_ARRAY(struct tm_catalog_function) functions;
+	TM_ARRAY(struct tm_text) strings;
+	TM_ARRAY(struct tm_catalog_info) infos;
+	TM_ARRAY(struct tm_catalog_mark) marks;
+	TM_ARRAY(struct tm_catalog_note) notes;
+	TM_ARRAY(struct tm_catalog_loss) losses;
+	TM_ARRAY(struct tm_catalog_alert) alerts;
+	TM_ARRAY(struct tm_catalog_stop) stops;
+	struct tm_text_block *texts;
+};
+
+/* Takes one sample; process 0 is the machine. false: it failed, and reading ends. */
+typedef bool tm_sample_sink(void *context, uint64_t process, uint64_t ns, const struct tm_sample *sample);
+
+enum tm_catalog_result {
+	TM_CATALOG_OK = 0,
+	TM_CATALOG_DAMAGED = -1,   /* the chunk at *damaged_offset does not parse: read again with that limit */
+	TM_CATALOG_NO_MEMORY = -2,
+	TM_CATALOG_SINK = -3,      /* the sink said no */
+};
+
+/* Walks the whole file up to `limit` (UINT64_MAX: its end). Release after any result. */
+int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink, void *context);
+void tm_catalog_release(struct tm_catalog *c);
+
+/* The wall clock at the trace's time 0, from its first chunk alone; 0 unknown. */
+uint64_t tm_catalog_peek_start(const char *path);
+
+/* Value of an info key, empty if there is none. */
+struct tm_text tm_catalog_info(const struct tm_catalog *c, const char *key);
+
+#endif

@@ -1,0 +1,161 @@
+/* cmd_import.c - `tidemark import`: traces, or a directory of them, into one database. */
+#include "import.h"
+#include "reader.h"
+#include "talk.h"
+
+#include "array.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char help[] =
+	"Usage: tidemark import [options] TRACE...|DIR\n"
+	"\n"
+	"Reads traces and writes the SQLite database that all other commands answer from. Many traces make one database; of a directory,\n"
+	"every file that holds a trace is taken, whatever its name. A damaged or cut-off trace is imported as far as it is sound.\n"
+	"\n"
+	"  -o, --output DB   where to write; default: the trace's name with the suffix .db, or tidemark.db beside several traces\n"
+	"      --append      add to an existing database\n"
+	"      --force       replace an existing database\n"
+	"  -q, --quiet       say nothing but warnings and errors\n"
+	"  -h, --help        this text\n"
+	"\n"
+	"Examples:\n"
+	"  tidemark import run.tmk\n"
+	"  tidemark import rank*.tmk -o job.db\n"
+	"  tidemark import traces/ -o job.db --force\n";
+
+struct request {
+	TM_ARRAY(const char *) operands;
+	TM_ARRAY(char *) traces; /* owned */
+	const char *output;
+	bool append, force, quiet, wants_help;
+	char *chosen; /* the default output, owned */
+};
+
+static bool add_trace(struct request *q, char *path) {
+	char **place = path ? tm_array_push(&q->traces) : NULL;
+	if (place) *place = path;
+	else free(path);
+	return place != NULL;
+}
+
+/* An option's value, in the same word or the next; NULL: it has none. */
+static const char *value_of(int argc, char **argv, int *i, size_t name_bytes, bool is_long) {
+	const char *rest = argv[*i] + name_bytes;
+	if (is_long && *rest == '=') return rest + 1;
+	if (!is_long && *rest) return rest;
+	return *i + 1 < argc ? argv[++*i] : NULL;
+}
+
+static int parse_option(struct request *q, int argc, char **argv, int *i) {
+	const char *word = argv[*i];
+	bool is_output = strncmp(word, "--output", 8) == 0 && (word[8] == 0 || word[8] == '=');
+	if (is_output || strncmp(word, "-o", 2) == 0) {
+		q->output = value_of(argc, argv, i, is_output ? 8 : 2, is_output);
+		if (!q->output || !*q->output) return tm_misuse("import", "option '%s' needs a file name", is_output ? "--output" : "-o");
+	} else if (strcmp(word, "--append") == 0) {
+		q->append = true;
+	} else if (strcmp(word, "--force") == 0) {
+		q->force = true;
+	} else if (strcmp(word, "--quiet") == 0 || strcmp(word, "-q") == 0) {
+		q->quiet = true;
+	} else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+		q->wants_help = true;
+	} else {
+		return tm_misuse("import", "unknown option '%s'", word);
+	}
+	return 0;
+}
+
+static int parse(struct request *q, int argc, char **argv) {
+	bool only_operands = false;
+	for (int i = 1; i < argc; i++) {
+		if (!only_operands && strcmp(argv[i], "--") == 0) {
+			only_operands = true;
+		} else if (!only_operands && argv[i][0] == '-' && argv[i][1]) {
+			int rc = parse_option(q, argc, argv, &i);
+			if (rc) return rc;
+		} else {
+			const char **place = tm_array_push(&q->operands);
+			if (!place) return tm_fail("cannot import '%s': out of memory", argv[i]);
+			*place = argv[i];
+		}
+	}
+	if (q->wants_help) return 0;
+	if (!q->operands.count) return tm_misuse("import", "no trace was given");
+	if (q->append && q->force) return tm_misuse("import", "--append and --force contradict each other");
+	return 0;
+}
+
+static int compare_paths(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* Every file of the directory that is a trace by its content, in the order of names. */
+static int add_directory(struct request *q, const char *path) {
+	DIR *directory = opendir(path);
+	if (!directory) return tm_fail("cannot import '%s': %s", path, strerror(errno));
+	size_t before = q->traces.count, n = strlen(path);
+	struct dirent *entry;
+	int rc = 0;
+	while (!rc && (entry = readdir(directory))) {
+		char *file;
+		if (asprintf(&file, "%s%s%s", path, n && path[n - 1] == '/' ? "" : "/", entry->d_name) < 0) file = NULL;
+		if (file && tm_reader_recognise(file) != 1) free(file);
+		else if (!add_trace(q, file)) rc = tm_fail("cannot import '%s': out of memory", path);
+	}
+	closedir(directory);
+	if (!rc && q->traces.count == before) rc = tm_fail("cannot import '%s': no trace in this directory", path);
+	if (!rc) qsort(q->traces.items + before, q->traces.count - before, sizeof *q->traces.items, compare_paths);
+	return rc;
+}
+
+static int find_traces(struct request *q) {
+	for (size_t i = 0; i < q->operands.count; i++) {
+		struct stat st;
+		const char *path = q->operands.items[i];
+		int rc = 0;
+		if (stat(path, &st) < 0) rc = tm_fail("cannot import '%s': %s", path, strerror(errno));
+		else if (S_ISDIR(st.st_mode)) rc = add_directory(q, path);
+		else if (!add_trace(q, strdup(path))) rc = tm_fail("cannot import '%s': out of memory", path);
+		if (rc) return rc;
+	}
+	return 0;
+}
+
+static char *default_output(const struct request *q) {
+	const char *first = q->operands.items[0];
+	size_t n = strlen(first);
+	char *output;
+	struct stat st;
+	if (q->operands.count == 1 && !(stat(first, &st) == 0 && S_ISDIR(st.st_mode))) {
+		if (n > 4 && strcmp(first + n - 4, ".tmk") == 0) n -= 4;
+		return asprintf(&output, "%.*s.db", (int)n, first) < 0 ? NULL : output;
+	}
+	const char *trace = q->traces.items[0], *slash = strrchr(trace, '/');
+	return asprintf(&output, "%.*stidemark.db", slash ? (int)(slash + 1 - trace) : 0, trace) < 0 ? NULL : output;
+}
+
+static int run(struct request *q) {
+	int rc = find_traces(q);
+	if (rc) return rc;
+	if (!q->output) q->output = q->chosen = default_output(q);
+	if (!q->output) return tm_fail("cannot import '%s': out of memory", q->operands.items[0]);
+	struct tm_import_options options = { .quiet = q->quiet,
+		.mode = q->append ? TM_STORE_APPEND : q->force ? TM_STORE_FORCE : TM_STORE_CREATE };
+	return tm_import((const char *const *)q->traces.items, q->traces.count, q->output, &options);
+}
+
+int tm_cmd_import(int argc, char **argv) {
+	struct request q = { 0 };
+	int rc = parse(&q, argc, argv);
+	if (!rc && q.wants_help) fputs(help, stdout);
+	else if (!rc) rc = run(&q);
+	for (size_t i = 0; i < q.traces.count; i++) free(q.traces.items[i]);
+	tm_array_release(&q.traces);
+	tm_array_release(&q.operands);
+	free(q.chosen);
+	return rc;
+}

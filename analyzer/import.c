@@ -1,0 +1,131 @@
+/* import.c - from trace files to a database; see import.h. */
+#include "import.h"
+
+#include "catalog.h"
+#include "import_trace.h"
+#include "talk.h"
+
+#include "../schema/units.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define OFFSET_MAX_NS (1ull << 62) /* a century and a half between two traces is damage */
+
+/* Every time in the database, as table and column. */
+#define TIME_COLUMNS(X) \
+	X(trace, clock_offset_ns) X(trace, end_ns) X(process, start_ns) X(process, exit_ns) X(process, end_ns) X(thread, start_ns) X(thread, end_ns) \
+	X(module, load_ns) X(module, unload_ns) X(scope, start_ns) X(scope, end_ns) X(step, start_ns) X(step, end_ns) X(allocation_packed, alloc_ns) \
+	X(mark, ts_ns) X(sample, ts_ns) X(pool_state, ts_ns) X(gpu_activity, start_ns) X(gpu_activity, end_ns) X(oom, ts_ns) X(snapshot, ts_ns) \
+	X(scope_snapshot, ts_ns) X(note, ts_ns) X(alert, ts_ns) X(heap_total, peak_ns) X(timeline, ts_ns) X(gap, ts_ns) X(leak_score, first_ns) \
+	X(leak_score, last_ns)
+
+struct sources {
+	struct tm_import_source *items;
+	size_t count;
+	uint64_t epoch_unix_ns; /* wall clock at the database's time 0; 0 unknown */
+};
+
+static int failed(const struct tm_import_source *source, const struct tm_store *store) {
+	if (store->failed) return tm_fail("cannot import '%s' into '%s': %s", source->path, store->path, store->error);
+	return tm_fail("cannot import '%s': %s", source->path, source->error);
+}
+
+/* The database's time 0 is the start of its earliest trace; when an earlier one is appended, everything in it moves. */
+static void settle_epoch(struct sources *all, struct tm_store *store) {
+	int64_t present = tm_store_number(store, "SELECT min(start_unix_ns - clock_offset_ns) FROM trace", 0);
+	uint64_t earliest = present > 0 ? (uint64_t)present : 0;
+	for (size_t i = 0; i < all->count; i++) {
+		uint64_t start = all->items[i].start_unix_ns;
+		if (start && (!earliest || start < earliest)) earliest = start;
+	}
+	all->epoch_unix_ns = earliest;
+	if (present <= 0 || earliest >= (uint64_t)present) return;
+	char sql[200];
+#define X(table, column) \
+	snprintf(sql, sizeof sql, "UPDATE " #table " SET " #column " = " #column " + %lld", (long long)((uint64_t)present - earliest)); \
+	tm_store_execute(store, sql);
+	TIME_COLUMNS(X)
+#undef X
+}
+
+static uint64_t offset_of(const struct sources *all, const struct tm_import_source *source) {
+	uint64_t offset = source->start_unix_ns ? source->start_unix_ns - all->epoch_unix_ns : 0;
+	return offset < OFFSET_MAX_NS ? offset : OFFSET_MAX_NS;
+}
+
+static int import_one(const struct sources *all, size_t i, struct tm_store *store) {
+	char what[300];
+	struct tm_progress progress;
+	snprintf(what, sizeof what, "importing '%s'", all->items[i].path);
+	tm_progress_start(&progress, what);
+	int rc = tm_import_trace(store, &all->items[i], offset_of(all, &all->items[i]), &progress);
+	tm_progress_end(&progress);
+	return rc;
+}
+
+/* One attempt: all traces into a fresh database, or into one transaction. */
+static int attempt(struct sources *all, const char *database, const struct tm_import_options *options) {
+	struct tm_store store;
+	int rc = TM_IMPORT_FAILED;
+	if (tm_store_open(&store, database, options->mode) < 0) {
+		tm_fail("cannot import into '%s': %s", database, store.error);
+		goto out;
+	}
+	settle_epoch(all, &store);
+	for (size_t i = 0; i < all->count; i++) {
+		rc = import_one(all, i, &store);
+		if (rc == TM_IMPORT_FAILED) failed(&all->items[i], &store);
+		if (rc != TM_IMPORT_DONE) goto out;
+	}
+	if (tm_store_commit(&store) < 0) {
+		tm_fail("cannot write '%s': %s", database, store.error);
+		rc = TM_IMPORT_FAILED;
+	}
+out:
+	tm_store_release(&store);
+	return rc;
+}
+
+static void say_what_was_done(const struct sources *all, const char *database, bool quiet) {
+	uint64_t events = 0;
+	char text[TM_UNIT_TEXT_MAX];
+	for (size_t i = 0; i < all->count; i++) {
+		const struct tm_import_source *s = &all->items[i];
+		events += s->events;
+		if (s->cut_reason)
+			tm_say("warning: '%s' ends at offset %llu: %s; what comes before it was imported", s->path, (unsigned long long)s->sound_bytes,
+			       s->cut_reason);
+	}
+	if (quiet) return;
+	tm_format_count(events, text);
+	if (all->count == 1) tm_say("imported %s events of '%s' into '%s'", text, all->items[0].path, database);
+	else tm_say("imported %s events of %zu traces into '%s'", text, all->count, database);
+}
+
+int tm_import(const char *const *paths, size_t n, const char *database, const struct tm_import_options *options) {
+	struct sources all = { calloc(n + 1, sizeof *all.items), n, 0 };
+	if (!all.items) return tm_fail("cannot import into '%s': out of memory", database);
+	int rc = TM_IMPORT_DONE;
+	for (size_t i = 0; i < n && rc == TM_IMPORT_DONE; i++) {
+		struct tm_import_source *s = &all.items[i];
+		struct tm_reader r;
+		*s = (struct tm_import_source){ .path = paths[i], .limit = UINT64_MAX };
+		rc = tm_reader_open(&r, s->path, s->error, sizeof s->error);
+		tm_reader_release(&r);
+		if (rc < 0) tm_fail("cannot import '%s': %s", s->path, s->error);
+		else s->start_unix_ns = tm_catalog_peek_start(s->path);
+	}
+	/* Each further attempt has a lower limit for one trace, so they end. */
+	if (rc == TM_IMPORT_DONE)
+		do rc = attempt(&all, database, options);
+		while (rc == TM_IMPORT_AGAIN);
+	if (rc == TM_IMPORT_DONE) say_what_was_done(&all, database, options->quiet);
+	free(all.items);
+	return rc == TM_IMPORT_DONE ? TM_EXIT_DONE : TM_EXIT_FAILED;
+}
+
+int tm_import_beside(const char *trace, const char *database) {
+	struct tm_import_options options = { .mode = TM_STORE_FORCE, .quiet = true };
+	return tm_import(&trace, 1, database, &options);
+}

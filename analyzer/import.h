@@ -1,0 +1,30 @@
+/* import.h - from trace files to a database.
+ *
+ * Flow:     cmd_import.c, and database.c for a command that was given a trace -> here -> run.db
+ * Promise:  the database is there whole or not at all. A damaged or cut trace is imported as far as it is sound, with a warning.
+ * Memory:   follows the live blocks and the stacks, not the length of the trace.
+ * Threads:  uses two of its own (ahead.c, feed.c) while it runs. One import at a time in a process.
+ * Fails:    with one line on standard error.
+ */
+#ifndef TIDEMARK_ANALYZER_IMPORT_H
+#define TIDEMARK_ANALYZER_IMPORT_H
+
+#include "store.h"
+
+#include <stddef.h>
+
+struct tm_import_options {
+	enum tm_store_mode mode;
+	bool quiet; /* no closing line; warnings are said anyway */
+};
+
+/* Many traces become one database. 0, or TM_EXIT_FAILED after saying what failed. */
+int tm_import(const char *const *paths, size_t n, const char *database, const struct tm_import_options *options);
+
+/* For a command that was given a trace: replaces the database if there is one. */
+int tm_import_beside(const char *trace, const char *database);
+
+/* The verb, in cmd_import.c; argv[0] is "import". Returns the exit status. */
+int tm_cmd_import(int argc, char **argv);
+
+#endif

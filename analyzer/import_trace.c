@@ -1,0 +1,154 @@
+/* import_trace.c - one trace into an open database; see import_trace.h. */
+#include "import_trace.h"
+
+#include "import_rows.h"
+
+#include <stdio.h>
+
+/* What one import holds; everything is released at one place. */
+struct import {
+	struct tm_store *store;
+	struct tm_import_source *source;
+	struct tm_progress *progress;
+	uint64_t clock_offset_ns;
+	struct tm_bases bases;
+	struct tm_reader reader;
+	struct tm_catalog catalog;
+	struct tm_stack_ids stacks;
+	struct tm_ahead *ahead;
+	struct tm_merge merge;
+	struct tm_feed *feed;
+	struct tm_replay replay;
+	sqlite3_stmt *sample;
+	TM_ARRAY(struct tm_gap) gaps; /* until the replay has them */
+};
+
+static int out_of_memory(struct import *x) {
+	snprintf(x->source->error, sizeof x->source->error, "out of memory");
+	return TM_IMPORT_FAILED;
+}
+
+static int again(struct import *x, uint64_t limit) {
+	x->source->limit = limit;
+	x->source->limit_reason = "a chunk's content is damaged";
+	return TM_IMPORT_AGAIN;
+}
+
+static void find_bases(struct import *x) {
+	struct { uint64_t *base; const char *sql; } const all[] = {
+		{ &x->bases.process, "SELECT max(id) FROM process" }, { &x->bases.thread, "SELECT max(id) FROM thread" },
+		{ &x->bases.heap, "SELECT max(id) FROM heap" }, { &x->bases.module, "SELECT max(id) FROM module" },
+		{ &x->bases.frame, "SELECT max(id) FROM frame" }, { &x->bases.stack, "SELECT max(id) FROM stack" },
+		{ &x->bases.origin, "SELECT max(id) FROM allocation_origin" }, { &x->bases.mark, "SELECT max(id) FROM mark" },
+		{ &x->bases.snapshot, "SELECT max(id) FROM snapshot" }, { &x->bases.row, "SELECT max(id) FROM allocation_packed" },
+	};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i].base = (uint64_t)tm_store_number(x->store, all[i].sql, 0);
+}
+
+static bool text_is(struct tm_text t, const char *word) { return t.size == strlen(word) && memcmp(t.data, word, t.size) == 0; }
+
+/* Samples go to the database as they are read; those of resident memory are also compared with what is live then. `tool` is how much of a
+ * process' resident memory is ours, and comes in the same record. */
+static bool take_sample(void *context, uint64_t process, uint64_t ns, const struct tm_sample *s) {
+	struct import *x = context;
+	tm_store_row(x->store, x->sample, "Ntnn", process ? x->bases.process + process : UINT64_MAX, s->name, ns + x->clock_offset_ns, s->value);
+	struct tm_gap *last = x->gaps.count ? &x->gaps.items[x->gaps.count - 1] : NULL;
+	if (process && text_is(s->name, "rss")) {
+		struct tm_gap *gap = tm_array_push(&x->gaps);
+		if (!gap) return false;
+		*gap = (struct tm_gap){ .ns = ns, .rss_bytes = s->value, .tool_bytes = UINT64_MAX, .process = (uint32_t)process };
+	} else if (process && text_is(s->name, "tool") && last && last->process == process && last->ns == ns) {
+		last->tool_bytes = s->value;
+	}
+	return !x->store->failed;
+}
+
+static int read_catalog(struct import *x) {
+	uint64_t damaged = 0;
+	x->sample = tm_store_prepare(x->store, "INSERT INTO sample(process_id, name, ts_ns, value) VALUES(?,?,?,?)");
+	int rc = tm_catalog_read(&x->catalog, &x->reader, x->source->limit, &damaged, take_sample, x);
+	sqlite3_finalize(x->sample);
+	if (rc == TM_CATALOG_DAMAGED) return again(x, damaged);
+	if (rc == TM_CATALOG_NO_MEMORY || (rc && !x->store->failed)) return out_of_memory(x);
+	return rc || x->store->failed ? TM_IMPORT_FAILED : TM_IMPORT_DONE;
+}
+
+static void play_batch(struct import *x, struct tm_batch *batch) {
+	struct tm_step step;
+	uint64_t done = batch ? batch->bytes_done : 0;
+	if (batch) tm_merge_add(&x->merge, batch);
+	else tm_merge_end(&x->merge);
+	while (!x->replay.failed && tm_merge_next(&x->merge, &step)) tm_replay_step(&x->replay, &step);
+	if (done) tm_progress_update(x->progress, done, x->catalog.events_bytes, x->replay.events);
+}
+
+static int play_events(struct import *x) {
+	uint64_t damaged = 0;
+	struct tm_batch *batch;
+	int rc;
+	while ((rc = tm_ahead_next(x->ahead, &batch, &damaged)) == TM_AHEAD_BATCH) {
+		play_batch(x, batch);
+		if (x->replay.failed) return out_of_memory(x);
+	}
+	if (rc == TM_AHEAD_DAMAGED) return again(x, damaged);
+	if (rc == TM_AHEAD_NO_MEMORY) return out_of_memory(x);
+	play_batch(x, NULL);
+	tm_replay_end(&x->replay);
+	return x->replay.failed ? out_of_memory(x) : TM_IMPORT_DONE;
+}
+
+static int prepare_replay(struct import *x) {
+	if (tm_stack_ids_init(&x->stacks, &x->catalog) < 0 || tm_merge_init(&x->merge, x->catalog.threads.count) < 0) return out_of_memory(x);
+	x->feed = tm_feed_new(x->store->db);
+	if (!x->feed) return out_of_memory(x);
+	int rc = tm_replay_init(&x->replay, &x->catalog, &x->stacks, x->feed, &x->bases, x->clock_offset_ns, x->gaps.items, x->gaps.count);
+	x->gaps.items = NULL;
+	if (rc < 0 || !(x->ahead = tm_ahead_start(&x->catalog, &x->reader)) || !tm_feed_start(x->feed)) return out_of_memory(x);
+	return TM_IMPORT_DONE;
+}
+
+/* What SQLite has to say about a failed feed is still there: nothing else has used the connection. */
+static int finish_feed(struct import *x, int rc) {
+	int feed_rc = tm_feed_finish(x->feed);
+	if (rc == TM_IMPORT_DONE && tm_store_check(x->store, feed_rc)) rc = TM_IMPORT_FAILED;
+	return rc;
+}
+
+/* Why the trace is not whole; NULL: it is. */
+static const char *cut_reason(const struct import *x) {
+	if (x->source->limit_reason) return x->source->limit_reason;
+	if (x->catalog.stopped) return x->catalog.stopped;
+	return x->catalog.closed ? NULL : "it was not closed";
+}
+
+static int write_rows(struct import *x) {
+	x->source->sound_bytes = x->catalog.sound_bytes;
+	x->source->cut_reason = cut_reason(x);
+	x->source->events = x->replay.events;
+	struct tm_import_rows rows = { .store = x->store, .replay = &x->replay, .path = x->source->path, .cut_reason = x->source->cut_reason,
+		.trace_id = (uint64_t)tm_store_number(x->store, "SELECT max(id) FROM trace", 0) + 1, .sound_bytes = x->source->sound_bytes };
+	tm_write_catalog_rows(&rows);
+	tm_write_tree_rows(&rows);
+	tm_write_total_rows(&rows);
+	return x->store->failed ? TM_IMPORT_FAILED : TM_IMPORT_DONE;
+}
+
+int tm_import_trace(struct tm_store *store, struct tm_import_source *source, uint64_t clock_offset_ns, struct tm_progress *progress) {
+	struct import x = { .store = store, .source = source, .progress = progress, .clock_offset_ns = clock_offset_ns };
+	find_bases(&x);
+	int rc = TM_IMPORT_FAILED;
+	if (tm_reader_open(&x.reader, source->path, source->error, sizeof source->error) < 0) goto out;
+	if ((rc = read_catalog(&x)) != TM_IMPORT_DONE || (rc = prepare_replay(&x)) != TM_IMPORT_DONE) goto out;
+	rc = finish_feed(&x, play_events(&x));
+	if (rc == TM_IMPORT_DONE) rc = write_rows(&x);
+out:
+	tm_ahead_stop(x.ahead);
+	tm_feed_free(x.feed);
+	tm_merge_release(&x.merge);
+	tm_replay_release(&x.replay);
+	tm_stack_ids_release(&x.stacks);
+	tm_catalog_release(&x.catalog);
+	tm_reader_release(&x.reader);
+	tm_array_release(&x.gaps);
+	return rc;
+}

@@ -1,0 +1,182 @@
+/* pairing.c - which free ends which block; see pairing.h.
+ *
+ * What waits stands in a ring in order of arrival and, by its address, in a hash chain in the same order.
+ */
+#include "pairing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_WAITING 64u
+
+void tm_pairing_init(struct tm_pairing *p, const struct tm_pairing_sink *sink, void *context) {
+	*p = (struct tm_pairing){ .sink = sink, .context = context, .head = 1, .tail = 1 };
+}
+
+void tm_pairing_release(struct tm_pairing *p) {
+	tm_blocks_release(&p->blocks);
+	free(p->queue);
+	free(p->chains);
+	p->queue = NULL;
+	p->chains = NULL;
+	p->head = p->tail = 1;
+}
+
+static struct tm_waiting *at(const struct tm_pairing *p, uint64_t number) { return &p->queue[number & p->mask]; }
+
+static uint64_t *chain_of(const struct tm_pairing *p, uint64_t address) {
+	return &p->chains[(address >> 4 ^ address) * 0x9E3779B97F4A7C15ull >> 32 & p->mask];
+}
+
+static void link_waiting(struct tm_pairing *p, uint64_t number) {
+	uint64_t *link = chain_of(p, at(p, number)->block.address);
+	while (*link) link = &at(p, *link)->next;
+	*link = number;
+	at(p, number)->next = 0;
+}
+
+static void unlink_waiting(struct tm_pairing *p, uint64_t number) {
+	uint64_t *link = chain_of(p, at(p, number)->block.address);
+	while (*link != number) link = &at(p, *link)->next;
+	*link = at(p, number)->next;
+	at(p, number)->done = true;
+	while (p->head < p->tail && at(p, p->head)->done) p->head++;
+}
+
+static bool grow(struct tm_pairing *p) {
+	uint64_t slots = p->queue ? (p->mask + 1) * 2 : FIRST_WAITING;
+	struct tm_pairing bigger = *p;
+	bigger.queue = calloc(slots, sizeof *p->queue);
+	bigger.chains = calloc(slots, sizeof *p->chains);
+	bigger.mask = slots - 1;
+	if (!bigger.queue || !bigger.chains) {
+		free(bigger.queue);
+		free(bigger.chains);
+		return false;
+	}
+	for (uint64_t n = p->head; n < p->tail; n++) {
+		*at(&bigger, n) = *at(p, n);
+		if (!at(p, n)->done) link_waiting(&bigger, n);
+	}
+	free(p->queue);
+	free(p->chains);
+	*p = bigger;
+	return true;
+}
+
+static void wait_for_turn(struct tm_pairing *p, const struct tm_waiting *event) {
+	if ((!p->queue || p->tail - p->head > p->mask) && !grow(p)) {
+		p->failed = true;
+		return;
+	}
+	*at(p, p->tail) = *event;
+	link_waiting(p, p->tail++);
+}
+
+static void begin_block(struct tm_pairing *p, const struct tm_block *block) {
+	if (!tm_blocks_insert(&p->blocks, block)) p->failed = true;
+	else p->sink->allocated(p->context, block);
+}
+
+static uint64_t end_block(struct tm_pairing *p, struct tm_block *found, uint64_t ns, uint32_t thread, bool lost) {
+	struct tm_block block = *found;
+	tm_blocks_remove(&p->blocks, found);
+	return p->sink->released(p->context, &block, ns > block.alloc_ns ? ns : block.alloc_ns, thread, lost);
+}
+
+/* Applies it if its turn has come; `after_ns`: not before this time. */
+static bool apply(struct tm_pairing *p, const struct tm_waiting *event, uint64_t after_ns, uint64_t *row) {
+	struct tm_block *live = tm_blocks_find(&p->blocks, event->block.address);
+	if (event->is_free != (live != NULL)) return false;
+	if (event->is_free) {
+		*row = end_block(p, live, event->ns, event->thread, false);
+	} else {
+		struct tm_block block = event->block;
+		if (block.alloc_ns < after_ns) block.alloc_ns = after_ns;
+		begin_block(p, &block);
+	}
+	return true;
+}
+
+/* Number of the first event that waits for this address, 0 none. */
+static uint64_t first_waiting(const struct tm_pairing *p, uint64_t address) {
+	uint64_t n = p->chains ? *chain_of(p, address) : 0;
+	while (n && at(p, n)->block.address != address) n = at(p, n)->next;
+	return n;
+}
+
+static uint64_t next_waiting(const struct tm_pairing *p, uint64_t number) {
+	uint64_t address = at(p, number)->block.address, n = at(p, number)->next;
+	while (n && at(p, n)->block.address != address) n = at(p, n)->next;
+	return n;
+}
+
+/* True if an event of the same thread waits for this address before number `end` (0: at all). */
+static bool thread_waits(const struct tm_pairing *p, uint64_t address, uint32_t thread, uint64_t end) {
+	for (uint64_t n = first_waiting(p, address); n && n != end; n = next_waiting(p, n))
+		if (at(p, n)->thread == thread) return true;
+	return false;
+}
+
+/* Applies what has waited for this address and whose turn has come now. */
+static void drain(struct tm_pairing *p, uint64_t address, uint64_t after_ns) {
+	for (uint64_t n = first_waiting(p, address); n;) {
+		struct tm_waiting event = *at(p, n);
+		uint64_t row, next = next_waiting(p, n);
+		if (!thread_waits(p, address, event.thread, n) && apply(p, &event, after_ns, &row)) {
+			unlink_waiting(p, n);
+			if (event.ns > after_ns) after_ns = event.ns;
+			next = first_waiting(p, address);
+		}
+		n = next;
+	}
+}
+
+/* What it waited for will not come. */
+static void force(struct tm_pairing *p, uint64_t number) {
+	struct tm_waiting event = *at(p, number);
+	struct tm_block *live = tm_blocks_find(&p->blocks, event.block.address);
+	unlink_waiting(p, number);
+	if (event.is_free) {
+		if (live) end_block(p, live, event.ns, event.thread, false);
+		else p->sink->unmatched(p->context, event.block.address, event.thread);
+	} else {
+		if (live) end_block(p, live, event.ns, 0, true);
+		begin_block(p, &event.block);
+	}
+	drain(p, event.block.address, event.ns);
+}
+
+/* An event stamped so much later cannot be the one that these wait for. */
+static void settle(struct tm_pairing *p, uint64_t address, uint64_t ns) {
+	uint64_t n;
+	while ((n = first_waiting(p, address)) && at(p, n)->ns + TM_SKEW_NS < ns) force(p, n);
+}
+
+static uint64_t offer(struct tm_pairing *p, const struct tm_waiting *event) {
+	uint64_t row = 0, address = event->block.address;
+	settle(p, address, event->ns);
+	if (!thread_waits(p, address, event->thread, 0) && apply(p, event, 0, &row)) drain(p, address, event->ns);
+	else wait_for_turn(p, event);
+	return row;
+}
+
+void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32_t thread) {
+	if (!tm_pairing_waits(p) && !tm_blocks_find(&p->blocks, block->address)) {
+		begin_block(p, block);
+		return;
+	}
+	struct tm_waiting event = { .block = *block, .ns = block->alloc_ns, .thread = thread };
+	offer(p, &event);
+}
+
+uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t thread) {
+	struct tm_block *live = tm_pairing_waits(p) ? NULL : tm_blocks_find(&p->blocks, address);
+	if (live) return end_block(p, live, ns, thread, false);
+	struct tm_waiting event = { .block = { .address = address }, .ns = ns, .thread = thread, .is_free = true };
+	return offer(p, &event);
+}
+
+void tm_pairing_expire(struct tm_pairing *p, uint64_t now_ns) {
+	while (tm_pairing_waits(p) && (now_ns == UINT64_MAX || at(p, p->head)->ns + TM_WAIT_NS < now_ns)) force(p, p->head);
+}

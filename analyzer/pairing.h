@@ -1,0 +1,60 @@
+/* pairing.h - which free ends which block: on every address allocations and frees alternate.
+ *
+ * Flow:     replay.c, in the order of time stamps -> here -> the sink, in an order that makes sense
+ * Idea:     a free is stamped before it happens, an allocation after, so stamps alone order them rightly but for clocks that disagree
+ *           a little between cores, ties, and an event of a slow call that comes late. So order on one address is decided by state: an
+ *           allocation of an address that is live waits for the free that must have come first, a free of one that is not live for its
+ *           allocation. Events of one thread are never reordered. What waits is applied as soon as its turn has come, at a time not before
+ *           what it waited for.
+ * Gives up: where an event of the other kind is stamped more than TM_SKEW_NS later, or none has come for TM_WAIT_NS: then the old block's free was lost, or
+ *           the free's allocation.
+ * Owns:     the live blocks of one heap and what waits.
+ * Memory:   follows the live blocks and what waits.
+ * Fails:    out of memory is remembered in `failed`.
+ */
+#ifndef TIDEMARK_ANALYZER_PAIRING_H
+#define TIDEMARK_ANALYZER_PAIRING_H
+
+#include "blocks.h"
+
+#define TM_SKEW_NS 5000u     /* clocks of two cores disagree by less */
+#define TM_WAIT_NS 1000000u  /* nothing waits longer */
+
+struct tm_pairing_sink {
+	void (*allocated)(void *context, const struct tm_block *block);
+	/* thread: who freed it; lost: its free is missing, it ends because its address was allocated again. Returns the row id given to the block. */
+	uint64_t (*released)(void *context, const struct tm_block *block, uint64_t free_ns, uint32_t thread, bool lost);
+	void (*unmatched)(void *context, uint64_t address, uint32_t thread); /* a free of what was not live */
+};
+
+struct tm_waiting {
+	struct tm_block block; /* of a free only the address counts */
+	uint64_t ns;
+	uint32_t thread;
+	bool is_free, done;
+	uint64_t next; /* sequence number of the next one in its chain, 0 none */
+};
+
+struct tm_pairing {
+	struct tm_blocks blocks;
+	const struct tm_pairing_sink *sink;
+	void *context;
+	struct tm_waiting *queue; /* ring: number s is queue[s & mask] */
+	uint64_t *chains;         /* by address: first sequence number, 0 none */
+	uint64_t head, tail;      /* numbers from 1; head == tail: nothing waits */
+	uint64_t mask;
+	bool failed;
+};
+
+void tm_pairing_init(struct tm_pairing *p, const struct tm_pairing_sink *sink, void *context);
+void tm_pairing_release(struct tm_pairing *p);
+
+void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32_t thread); /* its time is block->alloc_ns */
+/* The row id of the block that ended; 0 if that is not known yet. */
+uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t thread);
+/* Gives up on what has waited too long at `now_ns`, oldest first. UINT64_MAX: on everything. */
+void tm_pairing_expire(struct tm_pairing *p, uint64_t now_ns);
+
+static inline bool tm_pairing_waits(const struct tm_pairing *p) { return p->head != p->tail; }
+
+#endif

@@ -1,0 +1,441 @@
+/* replay.c - plays a trace's events against the processes' accounts; see replay.h. */
+#include "replay.h"
+
+#define SIZE_MAX_BYTES (1ull << 47) /* more than an address space holds is damage; it must not overflow sums */
+#define MARK_SITES_TO_SCAN 50000000u /* snapshots at marks keep their stacks until they have cost this much ... */
+#define MARK_SITES_TO_KEEP 1000000u  /* ... or this many rows */
+
+/* A thread, as far as the replay remembers it. */
+struct tm_actor {
+	struct tm_ledger *ledger;
+	struct tm_account *last_account; /* its latest allocation, for `temporary`; NULL: none yet, or it is gone */
+	uint64_t last_address;
+	uint64_t moved_row;              /* between the two steps of a realloc or mremap: what the first one gave back, 0 unknown */
+	struct tm_account *moved_account;
+	TM_ARRAY(uint32_t) origins;      /* indexes of the origins it has used */
+};
+
+const char *tm_api_name(uint8_t op) {
+	switch (op) {
+#define X(name, code, api) case code: return api;
+		TM_OPS(X)
+#undef X
+	default: return "unknown";
+	}
+}
+
+static uint64_t bounded(uint64_t size_bytes) { return size_bytes < SIZE_MAX_BYTES ? size_bytes : SIZE_MAX_BYTES; }
+
+/* --- rows --- */
+
+/* lifetime_ns TM_FEED_NULL: it is live at the end. Returns the row's id. */
+static uint64_t write_row(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, uint64_t lifetime_ns, uint64_t free_thread) {
+	*tm_feed_next(r->feed) = (struct tm_feed_row){
+		.address = b->address,
+		.size_bytes = b->size_bytes,
+		.alloc_ns = b->alloc_ns + r->clock_offset_ns,
+		.slack_bytes = b->slack == TM_SLACK_UNKNOWN ? TM_FEED_NULL : b->slack,
+		.lifetime_ns = lifetime_ns,
+		.free_thread = free_thread,
+		.realloc_of_id = b->realloc_of ? b->realloc_of : TM_FEED_NULL,
+		.origin_id = r->bases.origin + b->origin + 1,
+		.stack_id = a->sites.items[b->site].stack ? r->bases.stack + a->sites.items[b->site].stack : 0,
+		.weight = a->sampled ? tm_sample_weight(&a->ledger->scale, b->size_bytes) : 0,
+	};
+	return ++r->next_row;
+}
+
+/* As the column free_thread wants it: 0 for the thread that allocated. */
+static uint64_t free_thread_value(const struct tm_replay *r, const struct tm_block *b, uint32_t thread) {
+	if (!thread) return TM_FEED_NULL;
+	return r->origins.items[b->origin].thread == thread ? 0 : r->bases.thread + thread;
+}
+
+/* --- what pairing.c and ranges.c find out --- */
+
+static struct tm_replay *replay_of(const struct tm_account *a) { return a->ledger->owner; }
+
+/* The thread frees what it allocated last. */
+static bool ends_temporary(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, uint32_t thread) {
+	if (!thread || r->origins.items[b->origin].thread != thread) return false;
+	struct tm_actor *actor = &r->actors[thread - 1];
+	if (actor->last_account != a || actor->last_address != b->address) return false;
+	actor->last_account = NULL;
+	return true;
+}
+
+static void block_allocated(void *context, const struct tm_block *b) {
+	struct tm_account *a = context;
+	tm_account_allocated(a, b->site, tm_account_amount(a, b->size_bytes), replay_of(a)->now_ns);
+}
+
+static uint64_t block_released(void *context, const struct tm_block *b, uint64_t free_ns, uint32_t thread, bool lost) {
+	struct tm_account *a = context;
+	struct tm_replay *r = replay_of(a);
+	if (lost) {
+		a->ledger->lost_frees++;
+		a->ledger->lost_free_bytes += b->size_bytes;
+	}
+	tm_account_released(a, b->site, tm_account_amount(a, b->size_bytes), r->now_ns, ends_temporary(r, a, b, thread));
+	return write_row(r, a, b, free_ns - b->alloc_ns, free_thread_value(r, b, thread));
+}
+
+static void free_unmatched(void *context, uint64_t address, uint32_t thread) {
+	(void)address;
+	(void)thread;
+	((struct tm_account *)context)->ledger->unmatched_frees++;
+}
+
+static const struct tm_pairing_sink pairing_sink = { block_allocated, block_released, free_unmatched };
+
+/* What a cut of the mappings is about. */
+struct cutting {
+	struct tm_replay *r;
+	uint32_t thread;
+	uint64_t ns;                /* stamp of the release */
+	struct tm_account *account; /* of the first part given back, NULL none */
+	uint64_t row;               /* its row */
+};
+
+static uint64_t part_released(void *context, const struct tm_range *part, unsigned survivors) {
+	struct cutting *c = context;
+	const struct tm_block *b = &part->block;
+	struct tm_account *a = part->account;
+	bool temporary = !part->split && ends_temporary(c->r, a, b, c->thread);
+	tm_account_split(a, b->site, survivors);
+	tm_account_released(a, b->site, tm_account_amount(a, b->size_bytes), c->r->now_ns, temporary);
+	uint64_t free_ns = c->ns > b->alloc_ns ? c->ns : b->alloc_ns;
+	uint64_t row = write_row(c->r, a, b, free_ns - b->alloc_ns, free_thread_value(c->r, b, c->thread));
+	if (!c->account) {
+		c->account = a;
+		c->row = row;
+	}
+	return row;
+}
+
+/* --- heaps, call sites and origins --- */
+
+static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l, struct tm_text name, struct tm_text kind, int64_t device, uint64_t parent_id) {
+	struct tm_account *a = tm_ledger_open_account(l, ++r->next_heap, name, kind, device, parent_id);
+	if (a) tm_pairing_init(&a->pairing, &pairing_sink, a);
+	else r->failed = true;
+	return a;
+}
+
+static struct tm_account *catalog_account(struct tm_replay *r, uint32_t heap) {
+	struct tm_account **place = &r->heap_accounts[heap - 1];
+	const struct tm_catalog_heap *h = &r->catalog->heaps.items[heap - 1];
+	if (*place) return *place;
+	struct tm_account *parent = h->parent ? catalog_account(r, h->parent) : NULL;
+	*place = open_account(r, &r->ledgers[h->process - 1], h->name, h->kind, h->device, parent ? parent->id : 0);
+	return *place;
+}
+
+/* The process' heap of this name: the one that the trace defines, else one of our own. */
+static struct tm_account *default_account(struct tm_replay *r, struct tm_ledger *l, struct tm_account **place, const char *name, const char *kind) {
+	if (*place) return *place;
+	for (size_t i = 0; i < r->catalog->heaps.count && !*place; i++) {
+		const struct tm_catalog_heap *h = &r->catalog->heaps.items[i];
+		if (h->defined && h->process == l->process && h->name.size == strlen(name) && !memcmp(h->name.data, name, h->name.size))
+			*place = catalog_account(r, (uint32_t)i + 1);
+	}
+	if (!*place) *place = open_account(r, l, tm_text_of(name), tm_text_of(kind), -1, 0);
+	return *place;
+}
+
+static struct tm_account *account_of(struct tm_replay *r, struct tm_ledger *l, const struct tm_event *e) {
+	if (e->heap) return catalog_account(r, e->heap);
+	switch (TM_OP_CLASS(e->op)) {
+	case TM_CLASS_MAP:
+	case TM_CLASS_REMAP:
+		if (e->op == TM_OP_MMAP_FILE) return default_account(r, l, &l->file_account, "mmap-file", "file");
+		return default_account(r, l, &l->mmap_account, "mmap", "mapping");
+	default: return default_account(r, l, &l->malloc_account, "malloc", "host");
+	}
+}
+
+static uint32_t origin_of(struct tm_replay *r, struct tm_actor *actor, struct tm_account *a, uint32_t thread, uint8_t op) {
+	for (size_t i = 0; i < actor->origins.count; i++) {
+		const struct tm_origin *o = &r->origins.items[actor->origins.items[i]];
+		if (o->account == a && o->op == op) return actor->origins.items[i];
+	}
+	struct tm_origin *fresh = tm_array_push(&r->origins);
+	uint32_t *index = tm_array_push(&actor->origins);
+	if (!fresh || !index) {
+		r->failed = true;
+		return 0;
+	}
+	*fresh = (struct tm_origin){ a, thread, op };
+	return *index = (uint32_t)(r->origins.count - 1);
+}
+
+/* --- events --- */
+
+static void watch_waiting(struct tm_replay *r, struct tm_account *a) {
+	if (a->is_waiting || !tm_pairing_waits(&a->pairing)) return;
+	a->is_waiting = true;
+	a->next_waiting = r->waiting;
+	r->waiting = a;
+	if (r->look_ns > r->now_ns + TM_WAIT_NS) r->look_ns = r->now_ns + TM_WAIT_NS;
+}
+
+/* Gives up on what has waited too long, and looks again later. */
+static void look_at_waiting(struct tm_replay *r, uint64_t now_ns) {
+	struct tm_account *a = r->waiting;
+	r->waiting = NULL;
+	r->look_ns = UINT64_MAX;
+	for (struct tm_account *next; a; a = next) {
+		next = a->next_waiting;
+		a->is_waiting = false;
+		tm_pairing_expire(&a->pairing, now_ns);
+		watch_waiting(r, a);
+	}
+}
+
+static struct tm_block block_of(struct tm_replay *r, const struct tm_step *step, struct tm_account *a, struct tm_actor *actor) {
+	const struct tm_event *e = step->event;
+	uint64_t slack = e->usable == TM_USABLE_UNKNOWN || e->usable < e->size ? TM_SLACK_UNKNOWN : e->usable - e->size;
+	return (struct tm_block){
+		.address = e->addr,
+		.size_bytes = bounded(e->size),
+		.alloc_ns = step->stamp_ns,
+		.site = tm_account_site(a, r->stacks->stack_of[e->stack]),
+		.origin = origin_of(r, actor, a, step->thread, e->op),
+		.slack = slack < TM_SLACK_UNKNOWN ? (uint32_t)slack : TM_SLACK_UNKNOWN,
+	};
+}
+
+static void remember_allocation(struct tm_actor *actor, struct tm_account *a, uint64_t address) {
+	actor->last_account = a;
+	actor->last_address = address;
+}
+
+static void play_heap(struct tm_replay *r, const struct tm_step *step, struct tm_actor *actor) {
+	const struct tm_event *e = step->event;
+	struct tm_account *a = account_of(r, actor->ledger, e);
+	if (!a) return;
+	if (step->release) {
+		actor->moved_row = tm_pairing_free(&a->pairing, e->old, step->stamp_ns, step->thread);
+	} else {
+		struct tm_block b = block_of(r, step, a, actor);
+		if (TM_OP_CLASS(e->op) == TM_CLASS_REALLOC) b.realloc_of = actor->moved_row;
+		if (r->failed || a->ledger->failed) return;
+		remember_allocation(actor, a, e->addr);
+		tm_pairing_alloc(&a->pairing, &b, step->thread);
+	}
+	if (a->pairing.failed) r->failed = true;
+	watch_waiting(r, a);
+}
+
+static uint64_t whole_pages(const struct tm_replay *r, uint64_t size_bytes) {
+	return (bounded(size_bytes) + r->catalog->page_bytes - 1) & ~(r->catalog->page_bytes - 1);
+}
+
+/* brk moves by bytes, everything else maps pages. */
+static uint64_t extent_of(const struct tm_replay *r, uint8_t op, uint64_t size_bytes) {
+	bool bytes = op == TM_OP_SBRK || op == TM_OP_BRK || op == TM_OP_SBRK_SHRINK || op == TM_OP_BRK_SHRINK;
+	return bytes ? bounded(size_bytes) : whole_pages(r, size_bytes);
+}
+
+static void give_back(struct tm_replay *r, const struct tm_step *step, struct tm_actor *actor) {
+	const struct tm_event *e = step->event;
+	struct cutting c = { .r = r, .thread = step->thread, .ns = step->stamp_ns };
+	tm_ranges_cut(&actor->ledger->ranges, e->old, e->old + extent_of(r, e->op, e->old_size), step->stamp_ns, part_released, &c);
+	actor->moved_row = c.row;
+	actor->moved_account = c.account;
+}
+
+static void map(struct tm_replay *r, const struct tm_step *step, struct tm_actor *actor) {
+	const struct tm_event *e = step->event;
+	bool moved = TM_OP_CLASS(e->op) == TM_CLASS_REMAP;
+	struct tm_account *a = moved && !e->heap && actor->moved_account ? actor->moved_account : account_of(r, actor->ledger, e);
+	struct cutting c = { .r = r, .thread = step->thread, .ns = step->stamp_ns };
+	uint64_t end = e->addr + extent_of(r, e->op, e->size);
+	if (!a || end == e->addr) return;
+	tm_ranges_cut(&actor->ledger->ranges, e->addr, end, UINT64_MAX, part_released, &c);
+	struct tm_range range = { .block = block_of(r, step, a, actor), .end = end, .account = a };
+	if (r->failed || a->ledger->failed) return;
+	range.block.slack = TM_SLACK_UNKNOWN;
+	if (moved) range.block.realloc_of = actor->moved_row;
+	remember_allocation(actor, a, e->addr);
+	tm_account_allocated(a, range.block.site, tm_account_amount(a, range.block.size_bytes), step->ns);
+	tm_ranges_insert(&actor->ledger->ranges, &range);
+	if (actor->ledger->ranges.failed) r->failed = true;
+}
+
+/* --- instants --- */
+
+static void keep_sites(struct tm_replay *r, struct tm_mark_snapshot *s) {
+	for (size_t i = 0; i < s->account->sites.count; i++) {
+		const struct tm_site *site = &s->account->sites.items[i];
+		if (!site->live.count && !site->live.bytes) continue;
+		struct tm_snapshot_site *kept = tm_array_push(&r->snapshot_sites);
+		if (!kept) {
+			r->failed = true;
+			return;
+		}
+		*kept = (struct tm_snapshot_site){ site->stack, site->live };
+		s->count++;
+	}
+}
+
+static void pass_mark(struct tm_replay *r, uint64_t ns, uint32_t process, uint32_t thread, struct tm_text name) {
+	struct tm_mark_row *mark = tm_array_push(&r->marks);
+	if (!mark) {
+		r->failed = true;
+		return;
+	}
+	*mark = (struct tm_mark_row){ ns, process, thread, name };
+	const struct tm_ledger *l = &r->ledgers[process - 1];
+	for (size_t i = 0; i < l->accounts.count; i++) {
+		const struct tm_account *a = l->accounts.items[i];
+		struct tm_mark_snapshot *s = tm_array_push(&r->mark_snapshots);
+		if (!s) {
+			r->failed = true;
+			return;
+		}
+		*s = (struct tm_mark_snapshot){ r->marks.count - 1, a, a->level.live, r->snapshot_sites.count, 0, false };
+		s->detailed = r->sites_to_scan >= a->sites.count && r->snapshot_sites.count < MARK_SITES_TO_KEEP;
+		if (!s->detailed) continue;
+		r->sites_to_scan -= a->sites.count;
+		keep_sites(r, s);
+	}
+}
+
+static void pass_instant(struct tm_replay *r, const struct tm_instant *i) {
+	if (i->kind == TM_INSTANT_EXIT) {
+		tm_ledger_exit(&r->ledgers[i->process - 1]);
+	} else if (i->kind == TM_INSTANT_RSS) {
+		r->gaps.items[i->index].live_bytes = r->ledgers[i->process - 1].level.live.bytes >> r->ledgers[i->process - 1].scale.bytes_shift;
+	} else {
+		const struct tm_catalog_mark *m = &r->catalog->marks.items[i->index];
+		pass_mark(r, m->ns, m->process, m->thread, m->name);
+	}
+}
+
+/* Allocations at the very nanosecond of an instant came before it, releases after. */
+static void pass_instants(struct tm_replay *r, uint64_t ns, bool release) {
+	while (r->next_instant < r->instants.count) {
+		const struct tm_instant *i = &r->instants.items[r->next_instant];
+		if (i->ns > ns || (i->ns == ns && !release)) return;
+		r->next_instant++;
+		pass_instant(r, i);
+	}
+}
+
+static bool add_instant(struct tm_replay *r, uint64_t ns, enum tm_instant_kind kind, uint32_t process, size_t index) {
+	struct tm_instant *i = tm_array_push(&r->instants);
+	if (i) *i = (struct tm_instant){ ns, kind, process, (uint32_t)index };
+	return i != NULL;
+}
+
+static int compare_instants(const void *a, const void *b) {
+	const struct tm_instant *x = a, *y = b;
+	if (x->ns != y->ns) return x->ns < y->ns ? -1 : 1;
+	if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+	return (x->index > y->index) - (x->index < y->index);
+}
+
+static bool list_instants(struct tm_replay *r) {
+	const struct tm_catalog *c = r->catalog;
+	bool done = true;
+	for (size_t i = 0; i < c->processes.count; i++) {
+		const struct tm_catalog_process *p = &c->processes.items[i];
+		if (p->defined && p->exit_ns != TM_NEVER && !(p->ended && p->end_kind == TM_END_EXEC))
+			done = done && add_instant(r, p->exit_ns, TM_INSTANT_EXIT, (uint32_t)i + 1, i);
+	}
+	for (size_t i = 0; i < c->marks.count; i++) done = done && add_instant(r, c->marks.items[i].ns, TM_INSTANT_MARK, c->marks.items[i].process, i);
+	for (size_t i = 0; i < r->gaps.count; i++) done = done && add_instant(r, r->gaps.items[i].ns, TM_INSTANT_RSS, r->gaps.items[i].process, i);
+	if (r->instants.count) qsort(r->instants.items, r->instants.count, sizeof *r->instants.items, compare_instants);
+	return done;
+}
+
+/* --- the whole --- */
+
+static void play_event(struct tm_replay *r, const struct tm_step *step, struct tm_actor *actor) {
+	const struct tm_event *e = step->event;
+	switch (TM_OP_CLASS(e->op)) {
+	case TM_CLASS_ALLOC:
+	case TM_CLASS_FREE:
+	case TM_CLASS_REALLOC: play_heap(r, step, actor); break;
+	case TM_CLASS_MAP:
+	case TM_CLASS_UNMAP:
+	case TM_CLASS_REMAP:
+		if (step->release) give_back(r, step, actor);
+		else map(r, step, actor);
+		break;
+	case TM_CLASS_TEXT:
+		if (e->op == TM_OP_MARK)
+			pass_mark(r, step->stamp_ns, actor->ledger->process, step->thread,
+				  e->text ? r->catalog->strings.items[e->text - 1] : tm_text_of(""));
+		break;
+	}
+}
+
+void tm_replay_step(struct tm_replay *r, const struct tm_step *step) {
+	struct tm_actor *actor = &r->actors[step->thread - 1];
+	if (r->next_instant < r->instants.count && r->instants.items[r->next_instant].ns <= step->ns) pass_instants(r, step->ns, step->release);
+	r->now_ns = step->ns;
+	if (r->look_ns < step->ns) look_at_waiting(r, step->ns);
+	r->events++;
+	actor->ledger->last_ns = step->ns;
+	play_event(r, step, actor);
+	if (actor->ledger->failed) r->failed = true;
+}
+
+static void write_live_range(void *context, const struct tm_range *range) { write_row(context, range->account, &range->block, TM_FEED_NULL, TM_FEED_NULL); }
+
+static void write_live_blocks(struct tm_replay *r, const struct tm_account *a) {
+	const struct tm_blocks *blocks = &a->pairing.blocks;
+	for (size_t i = 0; blocks->slots && i <= blocks->mask; i++)
+		if (blocks->slots[i].used) write_row(r, a, &blocks->slots[i], TM_FEED_NULL, TM_FEED_NULL);
+}
+
+void tm_replay_end(struct tm_replay *r) {
+	look_at_waiting(r, UINT64_MAX);
+	pass_instants(r, UINT64_MAX, true);
+	for (size_t i = 0; i < r->catalog->processes.count && !r->failed; i++) {
+		struct tm_ledger *l = &r->ledgers[i];
+		if (l->failed) r->failed = true;
+		bool execed_away = r->catalog->processes.items[i].ended && r->catalog->processes.items[i].end_kind == TM_END_EXEC;
+		if (!l->exited && !execed_away) tm_ledger_exit(l);
+		for (size_t k = 0; k < l->accounts.count; k++) write_live_blocks(r, l->accounts.items[k]);
+		tm_ranges_each(&l->ranges, write_live_range, r);
+	}
+}
+
+int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_feed *feed,
+		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_gap *gaps, size_t gap_count) {
+	*r = (struct tm_replay){ .catalog = catalog, .stacks = stacks, .feed = feed, .bases = *bases, .clock_offset_ns = clock_offset_ns,
+		.next_row = bases->row, .next_heap = bases->heap, .look_ns = UINT64_MAX, .sites_to_scan = MARK_SITES_TO_SCAN,
+		.gaps = { gaps, gap_count, gap_count } };
+	r->ledgers = calloc(catalog->processes.count + 1, sizeof *r->ledgers);
+	r->actors = calloc(catalog->threads.count + 1, sizeof *r->actors);
+	r->heap_accounts = calloc(catalog->heaps.count + 1, sizeof *r->heap_accounts);
+	if (!r->ledgers || !r->actors || !r->heap_accounts || !list_instants(r)) return -1;
+	struct tm_scale scale = { .mean_bytes = (double)catalog->sample_bytes };
+	for (size_t i = 0; i < catalog->processes.count; i++) {
+		tm_ledger_init(&r->ledgers[i], (uint32_t)i + 1, catalog->processes.items[i].start_ns, scale);
+		r->ledgers[i].owner = r;
+	}
+	for (size_t i = 0; i < catalog->threads.count; i++)
+		if (catalog->threads.items[i].defined) r->actors[i].ledger = &r->ledgers[catalog->threads.items[i].process - 1];
+	for (size_t i = 0; i < catalog->heaps.count; i++)
+		if (catalog->heaps.items[i].defined && !catalog_account(r, (uint32_t)i + 1)) return -1;
+	return 0;
+}
+
+void tm_replay_release(struct tm_replay *r) {
+	for (size_t i = 0; r->ledgers && i < r->catalog->processes.count; i++) tm_ledger_release(&r->ledgers[i]);
+	for (size_t i = 0; r->actors && i < r->catalog->threads.count; i++) tm_array_release(&r->actors[i].origins);
+	free(r->ledgers);
+	free(r->actors);
+	free(r->heap_accounts);
+	tm_array_release(&r->origins);
+	tm_array_release(&r->instants);
+	tm_array_release(&r->marks);
+	tm_array_release(&r->mark_snapshots);
+	tm_array_release(&r->snapshot_sites);
+	tm_array_release(&r->gaps);
+	*r = (struct tm_replay){ 0 };
+}

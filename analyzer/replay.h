@@ -1,0 +1,77 @@
+/* replay.h - plays a trace's events against the processes' accounts, and keeps what is asked about particular instants.
+ *
+ * Flow:     merge.c (steps in order of time) -> here -> pairing.c, ranges.c -> accounts.c, and feed.c for each block that ended
+ * Owns:     the ledgers, the origins, marks and snapshots of one trace.
+ * Memory:   follows the live blocks, the call sites and the marks.
+ * Fails:    out of memory is remembered in `failed`.
+ */
+#ifndef TIDEMARK_ANALYZER_REPLAY_H
+#define TIDEMARK_ANALYZER_REPLAY_H
+
+#include "accounts.h"
+#include "feed.h"
+#include "merge.h"
+#include "stack_ids.h"
+
+/* What is added to a trace's ids to make them the database's. */
+struct tm_bases { uint64_t process, thread, heap, module, frame, stack, origin, mark, snapshot, row; };
+
+struct tm_origin { struct tm_account *account; uint32_t thread; uint8_t op; };
+
+struct tm_mark_row { uint64_t ns; uint32_t process, thread; struct tm_text name; };
+
+/* What was live in one heap when a mark was passed. */
+struct tm_mark_snapshot {
+	size_t mark; /* index of the mark */
+	const struct tm_account *account;
+	struct tm_amount live;
+	size_t first, count; /* of snapshot_sites */
+	bool detailed;
+};
+struct tm_snapshot_site { uint32_t stack; struct tm_amount live; };
+
+struct tm_gap { uint64_t ns, rss_bytes, tool_bytes, live_bytes; uint32_t process; }; /* tool_bytes: UINT64_MAX unknown */
+
+/* What has to be looked at between events: exits, the recorder's own marks, RSS samples. */
+enum tm_instant_kind { TM_INSTANT_EXIT, TM_INSTANT_MARK, TM_INSTANT_RSS };
+struct tm_instant { uint64_t ns; enum tm_instant_kind kind; uint32_t process; uint32_t index; };
+
+struct tm_actor;
+
+struct tm_replay {
+	const struct tm_catalog *catalog;
+	const struct tm_stack_ids *stacks;
+	struct tm_feed *feed;
+	struct tm_bases bases;
+	uint64_t clock_offset_ns, next_row, next_heap; /* next_*: the id given last */
+	uint64_t now_ns;                               /* time of the step being played */
+	uint64_t events;                               /* steps played: a realloc is two */
+	struct tm_ledger *ledgers;         /* one a process of the catalog */
+	struct tm_actor *actors;           /* one a thread of the catalog */
+	struct tm_account **heap_accounts; /* one a heap of the catalog */
+	struct tm_account *waiting;        /* accounts in which events wait for their turn */
+	uint64_t look_ns;                  /* when to see whether they have waited too long */
+	TM_ARRAY(struct tm_origin) origins;
+	TM_ARRAY(struct tm_instant) instants;
+	size_t next_instant;
+	TM_ARRAY(struct tm_mark_row) marks;
+	TM_ARRAY(struct tm_mark_snapshot) mark_snapshots;
+	TM_ARRAY(struct tm_snapshot_site) snapshot_sites;
+	uint64_t sites_to_scan; /* what marks may still cost */
+	TM_ARRAY(struct tm_gap) gaps;
+	bool failed;
+};
+
+/* 0 or -1: out of memory. `gaps` comes filled but for live_bytes and is taken over. Release after either. */
+int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_feed *feed,
+		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_gap *gaps, size_t gap_count);
+void tm_replay_release(struct tm_replay *r);
+
+void tm_replay_step(struct tm_replay *r, const struct tm_step *step);
+/* After the last step: what waits is settled, exits that came later are taken, live blocks become rows. */
+void tm_replay_end(struct tm_replay *r);
+
+/* The function that an op stands for. */
+const char *tm_api_name(uint8_t op);
+
+#endif

@@ -1,0 +1,97 @@
+/* stack_ids.c - a trace's stacks as the database numbers them; see stack_ids.h. */
+#include "stack_ids.h"
+
+#include "wrappers.h"
+
+uint32_t tm_frame_functions(const struct tm_catalog_frame *frame) { return frame->function_count ? frame->function_count : 1; }
+
+uint32_t tm_frame_function_name(const struct tm_catalog *c, const struct tm_catalog_frame *frame, uint32_t function) {
+	return function < frame->function_count ? c->functions.items[frame->functions + function].name : 0;
+}
+
+static const struct tm_catalog_frame *frame_of(const struct tm_catalog *c, uint32_t node) {
+	return &c->frames.items[c->nodes.items[node - 1].frame - 1];
+}
+
+static void flag_functions(struct tm_stack_ids *t) {
+	const struct tm_catalog *c = t->catalog;
+	enum { SEEN = 128 };
+	for (size_t i = 0; i < c->functions.count; i++) {
+		uint32_t name = c->functions.items[i].name;
+		if (!name || t->string_flags[name] & SEEN) continue;
+		struct tm_text text = c->strings.items[name - 1];
+		t->string_flags[name] = (uint8_t)(SEEN | (tm_is_wrapper(text) ? TM_FUNCTION_WRAPPER : 0) |
+						  (tm_is_operator_new(text) ? TM_FUNCTION_OPERATOR_NEW : 0));
+	}
+}
+
+static bool is_operator_new(const struct tm_stack_ids *t, uint32_t node, uint32_t function) {
+	return t->string_flags[tm_frame_function_name(t->catalog, frame_of(t->catalog, node), function)] & TM_FUNCTION_OPERATOR_NEW;
+}
+
+/* Where a compiled operator new has something inlined into it, the whole frame is the operator's. */
+static uint32_t as_stack(const struct tm_stack_ids *t, uint32_t node) {
+	uint32_t count = tm_frame_functions(frame_of(t->catalog, node)), function = 0;
+	if (is_operator_new(t, node, count - 1)) return t->stack_of[t->catalog->nodes.items[node - 1].parent];
+	while (is_operator_new(t, node, function)) function++;
+	return t->node_first[node - 1] + count - 1 - function;
+}
+
+static bool number_rows(struct tm_stack_ids *t) {
+	const struct tm_catalog *c = t->catalog;
+	uint64_t next = 1;
+	for (size_t i = 0; i < c->frames.count; i++) {
+		t->frame_first[i] = (uint32_t)next;
+		next += tm_frame_functions(&c->frames.items[i]);
+		if (next > UINT32_MAX) return false;
+	}
+	t->frame_first[c->frames.count] = (uint32_t)next;
+	next = 1;
+	for (size_t i = 0; i < c->nodes.count; i++) {
+		t->node_first[i] = (uint32_t)next;
+		next += tm_frame_functions(frame_of(c, (uint32_t)i + 1));
+		if (next > UINT32_MAX) return false;
+	}
+	t->node_first[c->nodes.count] = (uint32_t)next;
+	return true;
+}
+
+int tm_stack_ids_init(struct tm_stack_ids *t, const struct tm_catalog *catalog) {
+	*t = (struct tm_stack_ids){ .catalog = catalog };
+	t->frame_first = calloc(catalog->frames.count + 1, sizeof *t->frame_first);
+	t->node_first = calloc(catalog->nodes.count + 1, sizeof *t->node_first);
+	t->stack_of = calloc(catalog->nodes.count + 1, sizeof *t->stack_of);
+	t->string_flags = calloc(catalog->strings.count + 1, 1);
+	if (!t->frame_first || !t->node_first || !t->stack_of || !t->string_flags || !number_rows(t)) return -1;
+	flag_functions(t);
+	for (uint32_t node = 1; node <= catalog->nodes.count; node++) t->stack_of[node] = as_stack(t, node);
+	return 0;
+}
+
+void tm_stack_ids_release(struct tm_stack_ids *t) {
+	free(t->frame_first);
+	free(t->node_first);
+	free(t->stack_of);
+	free(t->string_flags);
+	*t = (struct tm_stack_ids){ 0 };
+}
+
+struct tm_stack_row tm_stack_find(const struct tm_stack_ids *t, uint32_t row) {
+	size_t low = 0, high = t->catalog->nodes.count; /* node_first[low] <= row < node_first[high] */
+	while (high - low > 1) {
+		size_t middle = (low + high) / 2;
+		if (t->node_first[middle] <= row) low = middle;
+		else high = middle;
+	}
+	return (struct tm_stack_row){ (uint32_t)low + 1, t->node_first[low + 1] - 1 - row };
+}
+
+bool tm_stack_outward(const struct tm_stack_ids *t, struct tm_stack_row *at) {
+	if (at->function + 1 < tm_frame_functions(frame_of(t->catalog, at->node))) {
+		at->function++;
+		return true;
+	}
+	at->node = t->catalog->nodes.items[at->node - 1].parent;
+	at->function = 0;
+	return at->node != 0;
+}

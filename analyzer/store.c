@@ -1,0 +1,215 @@
+/* store.c - the database that an import writes; see store.h. */
+#include "store.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+extern const char tm_tables_sql[], tm_views_sql[]; /* schema/tables.sql, schema/views.sql: compiled in by the build */
+
+/* The unfinished file, for the signal handler. */
+static char *volatile unfinished_file;
+
+static void remove_unfinished(int number) {
+	if (unfinished_file) unlink(unfinished_file);
+	signal(number, SIG_DFL);
+	raise(number);
+}
+
+static void watch_signals(void) {
+	static const int numbers[] = { SIGHUP, SIGINT, SIGTERM };
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+		struct sigaction now;
+		if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL) signal(numbers[i], remove_unfinished);
+	}
+}
+
+void tm_store_fail(struct tm_store *s, const char *format, ...) {
+	if (s->failed) return;
+	s->failed = true;
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(s->error, sizeof s->error, format, arguments);
+	va_end(arguments);
+}
+
+bool tm_store_check(struct tm_store *s, int rc) {
+	if (rc == SQLITE_OK || rc == SQLITE_ROW || rc == SQLITE_DONE) return false;
+	int number = sqlite3_system_errno(s->db);
+	bool say_errno = number && ((rc & 0xff) == SQLITE_IOERR || (rc & 0xff) == SQLITE_CANTOPEN);
+	tm_store_fail(s, "%s%s%s", sqlite3_errmsg(s->db), say_errno ? ": " : "", say_errno ? strerror(number) : "");
+	return true;
+}
+
+void tm_store_execute(struct tm_store *s, const char *sql) {
+	if (!s->failed) tm_store_check(s, sqlite3_exec(s->db, sql, NULL, NULL, NULL));
+}
+
+sqlite3_stmt *tm_store_prepare(struct tm_store *s, const char *sql) {
+	sqlite3_stmt *statement = NULL;
+	if (!s->failed) tm_store_check(s, sqlite3_prepare_v3(s->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL));
+	return statement;
+}
+
+int64_t tm_store_number(struct tm_store *s, const char *sql, int64_t otherwise) {
+	sqlite3_stmt *statement = tm_store_prepare(s, sql);
+	int64_t number = otherwise;
+	if (statement && sqlite3_step(statement) == SQLITE_ROW && sqlite3_column_type(statement, 0) != SQLITE_NULL)
+		number = sqlite3_column_int64(statement, 0);
+	sqlite3_finalize(statement);
+	return number;
+}
+
+static int create(struct tm_store *s) {
+	size_t n = strlen(s->path) + 32;
+	s->unfinished = malloc(n);
+	if (!s->unfinished) return tm_store_fail(s, "out of memory"), -1;
+	snprintf(s->unfinished, n, "%s.%ld.tmp", s->path, (long)getpid());
+	unlink(s->unfinished);
+	unfinished_file = s->unfinished;
+	watch_signals();
+	int rc = sqlite3_open_v2(s->unfinished, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+	if (tm_store_check(s, rc)) return -1;
+	tm_store_execute(s, "PRAGMA page_size=8192; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE;"
+			    "PRAGMA cache_size=-16384; PRAGMA temp_store=MEMORY; BEGIN");
+	tm_store_execute(s, tm_tables_sql);
+	char meta[200];
+	snprintf(meta, sizeof meta, "INSERT INTO meta VALUES('schema_version', '%d'), ('tool_version', '" TM_TOOL_VERSION "')", TM_SCHEMA_VERSION);
+	tm_store_execute(s, meta);
+	return s->failed ? -1 : 0;
+}
+
+static int open_existing(struct tm_store *s) {
+	int rc = sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+	if (tm_store_check(s, rc)) return -1;
+	tm_store_execute(s, "PRAGMA cache_size=-16384; PRAGMA temp_store=MEMORY; BEGIN IMMEDIATE");
+	int64_t version = tm_store_number(s, "SELECT value FROM meta WHERE key = 'schema_version'", 0);
+	if (s->failed) {
+		snprintf(s->error, sizeof s->error, "not a tidemark database");
+		return -1;
+	}
+	if (version == TM_SCHEMA_VERSION) return 0;
+	tm_store_fail(s, "it has schema version %lld, this tidemark writes version %d", (long long)version, TM_SCHEMA_VERSION);
+	return -1;
+}
+
+int tm_store_open(struct tm_store *s, const char *path, enum tm_store_mode mode) {
+	*s = (struct tm_store){ .path = strdup(path) };
+	if (!s->path) return tm_store_fail(s, "out of memory"), -1;
+	bool exists = access(path, F_OK) == 0;
+	if (exists && mode == TM_STORE_CREATE) return tm_store_fail(s, "it exists; --append adds to it, --force replaces it"), -1;
+	return exists && mode == TM_STORE_APPEND ? open_existing(s) : create(s);
+}
+
+int tm_store_commit(struct tm_store *s) {
+	if (s->unfinished) tm_store_execute(s, tm_views_sql);
+	tm_store_execute(s, "COMMIT");
+	if (!s->failed && tm_store_check(s, sqlite3_close(s->db))) return -1;
+	if (s->failed) return -1;
+	s->db = NULL;
+	if (s->unfinished && rename(s->unfinished, s->path) < 0) {
+		tm_store_fail(s, "%s", strerror(errno));
+		return -1;
+	}
+	unfinished_file = NULL;
+	free(s->unfinished);
+	s->unfinished = NULL;
+	return 0;
+}
+
+void tm_store_release(struct tm_store *s) {
+	if (s->db) sqlite3_close(s->db); /* rolls an open transaction back */
+	if (s->unfinished) {
+		unlink(s->unfinished);
+		unfinished_file = NULL;
+	}
+	free(s->unfinished);
+	free(s->path);
+	s->db = NULL;
+	s->unfinished = s->path = NULL;
+}
+
+/* Bytes of the valid UTF-8 sequence at p, 0 if there is none. */
+static size_t sequence_bytes(const unsigned char *p, size_t n) {
+	size_t length = *p < 0x80 ? 1 : *p >= 0xC2 && *p < 0xE0 ? 2 : (*p & 0xF0) == 0xE0 ? 3 : *p >= 0xF0 && *p < 0xF5 ? 4 : 0;
+	if (!length || length > n) return 0;
+	for (size_t i = 1; i < length; i++)
+		if ((p[i] & 0xC0) != 0x80) return 0;
+	if ((*p == 0xE0 && p[1] < 0xA0) || (*p == 0xED && p[1] > 0x9F) || (*p == 0xF0 && p[1] < 0x90) || (*p == 0xF4 && p[1] > 0x8F)) return 0;
+	return length;
+}
+
+static bool is_clean(struct tm_text t) {
+	const unsigned char *p = (const unsigned char *)t.data;
+	for (size_t i = 0; i < t.size;) {
+		size_t n = p[i] ? sequence_bytes(p + i, t.size - i) : 0;
+		if (!n) return false;
+		i += n;
+	}
+	return true;
+}
+
+/* A copy in which every byte that does not belong became U+FFFD, and every NUL a space. NULL: out of memory. */
+static char *cleaned(struct tm_text t, size_t *out_bytes) {
+	const unsigned char *p = (const unsigned char *)t.data;
+	char *copy = malloc(t.size * 3 + 1);
+	size_t at = 0;
+	for (size_t i = 0; copy && i < t.size;) {
+		size_t n = sequence_bytes(p + i, t.size - i);
+		if (!p[i]) copy[at++] = ' ';
+		else if (n) memcpy(copy + at, p + i, n), at += n;
+		else memcpy(copy + at, "\xEF\xBF\xBD", 3), at += 3;
+		i += n ? n : 1;
+	}
+	*out_bytes = at;
+	return copy;
+}
+
+static int bind_text(sqlite3_stmt *statement, int index, struct tm_text t) {
+	if (is_clean(t)) return sqlite3_bind_text64(statement, index, t.data, t.size, SQLITE_STATIC, SQLITE_UTF8);
+	size_t n = 0;
+	char *copy = cleaned(t, &n);
+	return copy ? sqlite3_bind_text64(statement, index, copy, n, free, SQLITE_UTF8) : SQLITE_NOMEM;
+}
+
+static int bind_number(sqlite3_stmt *statement, int index, uint64_t n) {
+	return sqlite3_bind_int64(statement, index, n > INT64_MAX ? INT64_MAX : (sqlite3_int64)n);
+}
+
+static int bind_one(sqlite3_stmt *statement, int index, char kind, va_list *values) {
+	if (kind == 'n') return bind_number(statement, index, va_arg(*values, uint64_t));
+	if (kind == 'r') return sqlite3_bind_double(statement, index, va_arg(*values, double));
+	if (kind == 't') return bind_text(statement, index, va_arg(*values, struct tm_text));
+	if (kind == 'N') {
+		uint64_t n = va_arg(*values, uint64_t);
+		return n == UINT64_MAX ? sqlite3_bind_null(statement, index) : bind_number(statement, index, n);
+	}
+	if (kind == 'i') {
+		int64_t i = va_arg(*values, int64_t);
+		return i < 0 ? sqlite3_bind_null(statement, index) : sqlite3_bind_int64(statement, index, i);
+	}
+	if (kind == 'T') {
+		struct tm_text t = va_arg(*values, struct tm_text);
+		return t.size ? bind_text(statement, index, t) : sqlite3_bind_null(statement, index);
+	}
+	if (kind == 'z') {
+		const char *z = va_arg(*values, const char *);
+		return z ? bind_text(statement, index, (struct tm_text){ z, strlen(z) }) : sqlite3_bind_null(statement, index);
+	}
+	return sqlite3_bind_null(statement, index);
+}
+
+void tm_store_row(struct tm_store *s, sqlite3_stmt *statement, const char *kinds, ...) {
+	if (s->failed || !statement) return;
+	va_list values;
+	va_start(values, kinds);
+	int rc = SQLITE_OK;
+	for (int i = 0; kinds[i] && rc == SQLITE_OK; i++) rc = bind_one(statement, i + 1, kinds[i], &values);
+	va_end(values);
+	if (rc == SQLITE_OK) rc = sqlite3_step(statement);
+	int reset = sqlite3_reset(statement);
+	tm_store_check(s, rc == SQLITE_DONE ? reset : rc);
+}

@@ -1,0 +1,57 @@
+/* store.h - the database that an import writes: made whole or not at all.
+ *
+ * Flow:     import.c, import_rows.c, feed.c -> here -> run.db
+ * Idea:     a new database is built under another name beside its place (no journal, nothing synced) and renamed when it is whole. Appending
+ *           happens in one transaction of the existing database.
+ * Owns:     the connection and the unfinished file, which any failure, and a signal that ends us, removes.
+ * Threads:  one at a time (feed.c borrows the connection).
+ * Fails:    with a sentence in `error`; the first failure stays, what follows does nothing.
+ */
+#ifndef TIDEMARK_ANALYZER_STORE_H
+#define TIDEMARK_ANALYZER_STORE_H
+
+#include "../schema/wire.h"
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TM_SCHEMA_VERSION 1
+
+enum tm_store_mode {
+	TM_STORE_CREATE, /* refuses an existing file */
+	TM_STORE_FORCE,  /* replaces it */
+	TM_STORE_APPEND, /* adds to it; makes it if there is none */
+};
+
+struct tm_store {
+	sqlite3 *db;
+	char *path, *unfinished; /* unfinished: NULL when appending */
+	bool failed;
+	char error[512];
+};
+
+/* 0 or -1. Release after either. */
+int tm_store_open(struct tm_store *s, const char *path, enum tm_store_mode mode);
+/* Makes what is missing of indexes and views, and puts the database in its place. */
+int tm_store_commit(struct tm_store *s);
+/* Without a commit before it, nothing of the import is left. */
+void tm_store_release(struct tm_store *s);
+
+void tm_store_fail(struct tm_store *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Remembers what SQLite says; true if rc was a failure. */
+bool tm_store_check(struct tm_store *s, int rc);
+void tm_store_execute(struct tm_store *s, const char *sql);
+/* A number, or `otherwise` if there is no row or it is NULL. */
+int64_t tm_store_number(struct tm_store *s, const char *sql, int64_t otherwise);
+
+/* NULL after a failure; the functions below then do nothing. Finalise with sqlite3_finalize(). */
+sqlite3_stmt *tm_store_prepare(struct tm_store *s, const char *sql);
+
+/* Writes one row. kinds: a letter for each value,
+ *   n uint64_t            N uint64_t, NULL if UINT64_MAX      i int64_t, NULL if negative      r double
+ *   t struct tm_text      T the same, NULL if empty           z const char *, may be NULL      0 (takes no value) NULL
+ * Numbers above what SQLite can hold become the largest it can. Texts become valid UTF-8, NULs in them spaces. */
+void tm_store_row(struct tm_store *s, sqlite3_stmt *statement, const char *kinds, ...);
+
+#endif

@@ -1,0 +1,66 @@
+/* timeline.c - a level over time, kept small; see timeline.h. */
+#include "timeline.h"
+
+#define FIRST_WIDTH_NS 1024u
+
+void tm_timeline_init(struct tm_timeline *t, uint64_t start_ns) { *t = (struct tm_timeline){ .start_ns = start_ns, .width_ns = FIRST_WIDTH_NS }; }
+
+void tm_timeline_release(struct tm_timeline *t) { tm_array_release(&t->buckets); }
+
+/* b follows a in time. */
+static struct tm_bucket joined(const struct tm_bucket *a, const struct tm_bucket *b) {
+	struct tm_bucket both = *a;
+	if (b->low.bytes < both.low.bytes) both.low = b->low;
+	if (b->high.bytes > both.high.bytes) both.high = b->high;
+	both.last = b->last;
+	return both;
+}
+
+static void double_width(struct tm_timeline *t) {
+	size_t kept = 0;
+	t->width_ns *= 2;
+	for (size_t i = 0; i < t->buckets.count; i++) {
+		struct tm_bucket b = t->buckets.items[i];
+		b.index /= 2;
+		if (kept && t->buckets.items[kept - 1].index == b.index) {
+			t->buckets.items[kept - 1] = joined(&t->buckets.items[kept - 1], &b);
+			t->buckets.items[kept - 1].index = b.index;
+		} else {
+			t->buckets.items[kept++] = b;
+		}
+	}
+	t->buckets.count = kept;
+}
+
+void tm_timeline_open_bucket(struct tm_timeline *t, struct tm_point p) {
+	uint64_t since_start = p.ns > t->start_ns ? p.ns - t->start_ns : 0;
+	while (since_start / t->width_ns >= TM_TIMELINE_BUCKETS) double_width(t);
+	uint64_t index = since_start / t->width_ns;
+	struct tm_bucket *last = t->buckets.count ? &t->buckets.items[t->buckets.count - 1] : NULL;
+	struct tm_bucket fresh = { index, p, p, p };
+	if (last && last->index == index) {
+		*last = joined(last, &fresh);
+	} else {
+		struct tm_bucket *b = t->failed ? NULL : tm_array_push(&t->buckets);
+		if (!b) {
+			t->failed = true;
+			t->bucket_end_ns = 0;
+			return;
+		}
+		*b = fresh;
+	}
+	t->bucket_end_ns = t->start_ns + (index + 1) * t->width_ns;
+}
+
+size_t tm_timeline_points(const struct tm_timeline *t, struct tm_point *out) {
+	size_t n = 0;
+	for (size_t i = 0; i < t->buckets.count; i++) {
+		const struct tm_bucket *b = &t->buckets.items[i];
+		const struct tm_point *first = b->low.ns <= b->high.ns ? &b->low : &b->high, *second = first == &b->low ? &b->high : &b->low;
+		const struct tm_point *three[] = { first, second, &b->last };
+		for (int k = 0; k < 3; k++) {
+			if (!n || out[n - 1].ns != three[k]->ns || out[n - 1].bytes != three[k]->bytes || out[n - 1].count != three[k]->count) out[n++] = *three[k];
+		}
+	}
+	return n;
+}

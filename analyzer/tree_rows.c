@@ -1,0 +1,104 @@
+/* tree_rows.c - the frames and the stack tree as rows; see import_rows.h and stack_ids.h for what becomes a row. */
+#include "import_rows.h"
+
+/* What is known of a node's innermost row once it is written; its children begin from there. */
+struct node_state {
+	uint32_t depth, native_site, python_site; /* sites: rows of frames, 0 none */
+	bool used;
+};
+
+struct tree_writer {
+	const struct tm_import_rows *w;
+	const struct tm_catalog *c;
+	const struct tm_stack_ids *t;
+	struct node_state *nodes; /* by node id */
+	uint8_t *frame_used;      /* by frame id */
+};
+
+static void mark_used(struct tree_writer *x) {
+	for (size_t i = 0; i < x->c->processes.count; i++) {
+		const struct tm_ledger *l = &x->w->replay->ledgers[i];
+		for (size_t k = 0; k < l->accounts.count; k++)
+			for (size_t s = 0; s < l->accounts.items[k]->sites.count; s++) {
+				uint32_t stack = l->accounts.items[k]->sites.items[s].stack;
+				if (stack) x->nodes[tm_stack_find(x->t, stack).node].used = true;
+			}
+	}
+	for (size_t node = x->c->nodes.count; node > 0; node--) {
+		if (!x->nodes[node].used) continue;
+		x->nodes[x->c->nodes.items[node - 1].parent].used = true;
+		x->frame_used[x->c->nodes.items[node - 1].frame] = 1;
+	}
+}
+
+static struct tm_text string_of(const struct tm_catalog *c, uint32_t id) { return id ? c->strings.items[id - 1] : (struct tm_text){ "", 0 }; }
+
+static bool is_wrapper(const struct tree_writer *x, uint32_t name) { return x->t->string_flags[name] & TM_FUNCTION_WRAPPER; }
+
+static const char *kind_text(const struct tm_catalog_frame *f, uint32_t function) {
+	if (function + 1 < tm_frame_functions(f)) return "inline";
+	switch (f->kind) {
+	case TM_FRAME_PYTHON: return "python";
+	case TM_FRAME_KERNEL: return "kernel";
+	case TM_FRAME_NATIVE: return f->module ? "native" : "unknown";
+	default: return "unknown";
+	}
+}
+
+/* Where in its module the frame is; the bare address where there is none, NULL for Python. */
+static uint64_t module_offset(const struct tm_catalog *c, const struct tm_catalog_frame *f) {
+	if (f->kind == TM_FRAME_PYTHON) return UINT64_MAX;
+	return f->module && f->module <= c->modules.count ? f->address - c->modules.items[f->module - 1].bias : f->address;
+}
+
+static void write_frame(const struct tree_writer *x, sqlite3_stmt *row, uint32_t frame) {
+	const struct tm_catalog_frame *f = &x->c->frames.items[frame - 1];
+	const struct tm_bases *bases = &x->w->replay->bases;
+	static const struct tm_catalog_function unknown;
+	for (uint32_t i = 0; i < tm_frame_functions(f); i++) {
+		const struct tm_catalog_function *named = i < f->function_count ? &x->c->functions.items[f->functions + i] : &unknown;
+		tm_store_row(x->w->store, row, "nzTTNNNn", bases->frame + x->t->frame_first[frame - 1] + i, kind_text(f, i), string_of(x->c, named->name),
+			string_of(x->c, named->file), named->line ? (uint64_t)named->line : UINT64_MAX, f->module ? bases->module + f->module : UINT64_MAX,
+			module_offset(x->c, f), (uint64_t)is_wrapper(x, named->name));
+	}
+}
+
+static void write_node(struct tree_writer *x, sqlite3_stmt *row, uint32_t node) {
+	const struct tm_catalog_node *n = &x->c->nodes.items[node - 1];
+	const struct tm_catalog_frame *f = &x->c->frames.items[n->frame - 1];
+	const struct tm_bases *bases = &x->w->replay->bases;
+	struct node_state *state = &x->nodes[node];
+	*state = x->nodes[n->parent];
+	uint64_t stack = bases->stack + x->t->node_first[node - 1];
+	uint64_t parent = n->parent ? bases->stack + x->t->node_first[n->parent] - 1 : 0; /* the parent's innermost row */
+	for (uint32_t function = tm_frame_functions(f); function-- > 0; parent = stack++) {
+		uint32_t frame = x->t->frame_first[n->frame - 1] + function;
+		if (f->kind == TM_FRAME_PYTHON) state->python_site = frame;
+		else if (!is_wrapper(x, tm_frame_function_name(x->c, f, function))) state->native_site = frame;
+		uint32_t site = state->python_site ? state->python_site : state->native_site ? state->native_site : frame;
+		tm_store_row(x->w->store, row, "nnnnn", stack, parent, bases->frame + frame, (uint64_t)++state->depth, bases->frame + site);
+	}
+	state->used = true;
+}
+
+void tm_write_tree_rows(const struct tm_import_rows *w) {
+	const struct tm_catalog *c = w->replay->catalog;
+	struct tree_writer x = { w, c, w->replay->stacks, calloc(c->nodes.count + 1, sizeof *x.nodes), calloc(c->frames.count + 1, 1) };
+	if (!x.nodes || !x.frame_used) {
+		tm_store_fail(w->store, "out of memory");
+	} else {
+		mark_used(&x);
+		sqlite3_stmt *row = tm_store_prepare(w->store,
+			"INSERT INTO frame(id, kind, function, file, line, module_id, module_offset, is_wrapper) VALUES(?,?,?,?,?,?,?,?)");
+		for (uint32_t frame = 1; frame <= c->frames.count; frame++)
+			if (x.frame_used[frame]) write_frame(&x, row, frame);
+		sqlite3_finalize(row);
+		x.nodes[0] = (struct node_state){ 0 };
+		row = tm_store_prepare(w->store, "INSERT INTO stack(id, parent_id, frame_id, depth, site_frame_id) VALUES(?,?,?,?,?)");
+		for (uint32_t node = 1; node <= c->nodes.count; node++)
+			if (x.nodes[node].used) write_node(&x, row, node);
+		sqlite3_finalize(row);
+	}
+	free(x.nodes);
+	free(x.frame_used);
+}
