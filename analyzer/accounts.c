@@ -32,9 +32,12 @@ void tm_ledger_release(struct tm_ledger *l) {
 	tm_ranges_release(&l->ranges);
 }
 
-static bool text_is(struct tm_text t, const char *word) { return t.size == strlen(word) && memcmp(t.data, word, t.size) == 0; }
+static bool text_is(struct tm_text t, const char *word) {
+	return t.size == strlen(word) && memcmp(t.data, word, t.size) == 0;
+}
 
-struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, struct tm_text name, struct tm_text kind, int64_t device, uint64_t parent_id) {
+struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, struct tm_text name, struct tm_text kind, int64_t device,
+					  uint64_t parent_id) {
 	struct tm_account **place = tm_array_push(&l->accounts), *a = place ? calloc(1, sizeof *a) : NULL;
 	if (!a) {
 		if (place) l->accounts.count--;
@@ -42,15 +45,22 @@ struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, stru
 		return NULL;
 	}
 	*place = a;
-	*a = (struct tm_account){ .ledger = l, .id = id, .name = name, .kind = kind, .device = device, .parent_id = parent_id,
-		.is_root = !parent_id && device < 0 && !text_is(kind, "file"),
-		.sampled = l->scale.mean_bytes > 0 && !text_is(kind, "file") && !text_is(kind, "mapping"),
-		.level = { .peak_ns = l->start_ns } };
+	*a = (struct tm_account){ .ledger = l,
+				  .id = id,
+				  .name = name,
+				  .kind = kind,
+				  .device = device,
+				  .parent_id = parent_id,
+				  .is_root = !parent_id && device < 0 && !text_is(kind, "file"),
+				  .sampled = l->scale.mean_bytes > 0 && !text_is(kind, "file") && !text_is(kind, "mapping"),
+				  .level = { .peak_ns = l->start_ns } };
 	tm_timeline_init(&a->level.timeline, l->start_ns);
 	return a;
 }
 
-static size_t slot_of(const struct tm_account *a, uint32_t stack) { return (stack * 0x9E3779B1u ^ stack >> 15) & a->slot_mask; }
+static size_t slot_of(const struct tm_account *a, uint32_t stack) {
+	return (stack * 0x9E3779B1u ^ stack >> 15) & a->slot_mask;
+}
 
 static bool grow_slots(struct tm_account *a) {
 	size_t n = a->slots ? (a->slot_mask + 1) * 2 : FIRST_SLOTS;
@@ -93,7 +103,7 @@ struct tm_amount tm_account_amount(const struct tm_account *a, uint64_t size_byt
 	if (!a->sampled) return (struct tm_amount){ size_bytes << scale->bytes_shift, (uint64_t)1 << scale->count_shift };
 	double weight = tm_sample_weight(scale, size_bytes);
 	return (struct tm_amount){ (uint64_t)llround(ldexp((double)size_bytes * weight, (int)scale->bytes_shift)),
-		(uint64_t)llround(ldexp(weight, (int)scale->count_shift)) };
+				   (uint64_t)llround(ldexp(weight, (int)scale->count_shift)) };
 }
 
 static void add(struct tm_amount *a, struct tm_amount b) {
@@ -187,7 +197,13 @@ struct tm_amount tm_site_at_process_peak(const struct tm_account *a, const struc
 	return s->process_peak_epoch == a->ledger->level.epoch ? s->at_process_peak : s->live;
 }
 
-static uint64_t unscaled(uint64_t value, unsigned shift) { return shift ? (value + ((uint64_t)1 << (shift - 1))) >> shift : value; }
+static uint64_t unscaled(uint64_t value, unsigned shift) {
+	return shift ? (value + ((uint64_t)1 << (shift - 1))) >> shift : value;
+}
 
-uint64_t tm_scaled_bytes(const struct tm_account *a, uint64_t bytes) { return unscaled(bytes, a->ledger->scale.bytes_shift); }
-uint64_t tm_scaled_count(const struct tm_account *a, uint64_t count) { return unscaled(count, a->ledger->scale.count_shift); }
+uint64_t tm_scaled_bytes(const struct tm_account *a, uint64_t bytes) {
+	return unscaled(bytes, a->ledger->scale.bytes_shift);
+}
+uint64_t tm_scaled_count(const struct tm_account *a, uint64_t count) {
+	return unscaled(count, a->ledger->scale.count_shift);
+}

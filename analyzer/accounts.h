@@ -23,7 +23,9 @@
 #include "ranges.h"
 #include "timeline.h"
 
-struct tm_amount { uint64_t bytes, count; };
+struct tm_amount {
+	uint64_t bytes, count;
+};
 
 struct tm_site {
 	uint32_t stack;  /* row of the stack tree */
@@ -81,7 +83,8 @@ void tm_ledger_init(struct tm_ledger *l, uint32_t process, uint64_t start_ns, st
 void tm_ledger_release(struct tm_ledger *l);
 
 /* A new heap of the process; texts must outlive it. NULL: out of memory. */
-struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, struct tm_text name, struct tm_text kind, int64_t device, uint64_t parent_id);
+struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, struct tm_text name, struct tm_text kind, int64_t device,
+					  uint64_t parent_id);
 /* Remembers what is live now as live at exit. */
 void tm_ledger_exit(struct tm_ledger *l);
 

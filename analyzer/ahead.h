@@ -17,14 +17,14 @@
 struct tm_batch_segment {
 	struct tm_batch_segment *next; /* for the taker's use */
 	struct tm_batch *batch;
-	uint32_t thread; /* id in the trace */
+	uint32_t thread;     /* id in the trace */
 	size_t count, first; /* of batch->events */
 };
 
 /* One EVENTS chunk, or a watermark alone. */
 struct tm_batch {
 	uint64_t watermark_ns;
-	uint64_t bytes_done; /* stored bytes of EVENTS chunks so far, this one included */
+	uint64_t bytes_done;  /* stored bytes of EVENTS chunks so far, this one included */
 	size_t open_segments; /* for the taker's use; starts at the number of segments */
 	TM_ARRAY(struct tm_batch_segment) segments;
 	TM_ARRAY(struct tm_event) events;

@@ -13,7 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TM_ARRAY(type) struct { type *items; size_t count, capacity; }
+#define TM_ARRAY(type) \
+	struct { \
+		type *items; \
+		size_t count, capacity; \
+	}
 
 static inline bool tm_array_grow_raw(void **items, size_t *capacity, size_t count, size_t item_bytes) {
 	size_t wanted = *capacity ? *capacity : 8;
@@ -43,7 +47,8 @@ static inline bool tm_array_extend_raw(void **items, size_t *count, size_t *capa
 }
 
 /* `items` is read and written as the void pointer that every object pointer looks like here. */
-#define tm_array_push(a) ((__typeof__((a)->items))tm_array_push_raw((void **)(void *)&(a)->items, &(a)->count, &(a)->capacity, sizeof *(a)->items))
+#define tm_array_push(a) \
+	((__typeof__((a)->items))tm_array_push_raw((void **)(void *)&(a)->items, &(a)->count, &(a)->capacity, sizeof *(a)->items))
 #define tm_array_extend(a, n) tm_array_extend_raw((void **)(void *)&(a)->items, &(a)->count, &(a)->capacity, sizeof *(a)->items, (n))
 #define tm_array_release(a) (free((a)->items), (a)->items = NULL, (a)->count = (a)->capacity = 0)
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #define TEXT_BLOCK_BYTES ((size_t)256 << 10)
-#define ID_GAP_MAX 4096 /* ids count up by one; a few that were skipped do no harm, many would cost memory */
+#define ID_GAP_MAX 4096       /* ids count up by one; a few that were skipped do no harm, many would cost memory */
 #define TIME_MAX (1ull << 60) /* 36 years: later is damage that a checksum cannot see */
 
 struct tm_text_block {
@@ -48,12 +48,14 @@ static uint64_t keep_time(struct walk *w, struct tm_cursor *body, uint64_t ns) {
 	return ns;
 }
 
-#define KNOWN(array, id) ((id) && (id) <= (array)->count && (array)->items[(id) - 1].defined)
+#define KNOWN(array, id) ((id) && (id) <= (array)->count && (array)->items[(id)-1].defined)
 /* The item of this id, made if it is new; NULL: the id is out of order (body->bad), or out of memory (w->failed). */
 #define SLOT(w, body, array, id) \
 	(!(id) || (id) > (array)->count + ID_GAP_MAX ? ((body)->bad = true, NULL) \
-	 : tm_array_extend(array, (id)) ? &(array)->items[(id) - 1] : (no_memory(w), NULL))
-#define KEEP(w, array, ...) do { \
+	 : tm_array_extend(array, (id))              ? &(array)->items[(id)-1] \
+						     : (no_memory(w), NULL))
+#define KEEP(w, array, ...) \
+	do { \
 		__typeof__((array)->items) kept_ = tm_array_push(array); \
 		if (kept_) *kept_ = (__typeof__(*kept_))__VA_ARGS__; \
 		else no_memory(w); \
@@ -86,9 +88,19 @@ static void take_process_start(struct walk *w, struct tm_cursor *body) {
 	keep_time(w, body, r.start_ns);
 	struct tm_catalog_process *p = body->bad ? NULL : SLOT(w, body, &w->c->processes, r.id);
 	if (!p || p->defined) return;
-	*p = (struct tm_catalog_process){ .defined = true, .pid = r.pid, .parent_id = r.parent_id, .start_ns = r.start_ns, .flags = r.flags,
-		.exit_ns = TM_NEVER, .end_ns = TM_NEVER, .rank = r.rank, .local_rank = r.local_rank, .world_size = r.world_size,
-		.exe = keep_text(w, r.exe), .command = keep_text(w, r.command), .host = keep_text(w, r.host) };
+	*p = (struct tm_catalog_process){ .defined = true,
+					  .pid = r.pid,
+					  .parent_id = r.parent_id,
+					  .start_ns = r.start_ns,
+					  .flags = r.flags,
+					  .exit_ns = TM_NEVER,
+					  .end_ns = TM_NEVER,
+					  .rank = r.rank,
+					  .local_rank = r.local_rank,
+					  .world_size = r.world_size,
+					  .exe = keep_text(w, r.exe),
+					  .command = keep_text(w, r.command),
+					  .host = keep_text(w, r.host) };
 }
 
 static void take_process_exit(struct walk *w, struct tm_cursor *body) {
@@ -118,7 +130,9 @@ static void take_thread_start(struct walk *w, struct tm_cursor *body) {
 	if (!KNOWN(&w->c->processes, r.process)) body->bad = true;
 	struct tm_catalog_thread *t = body->bad ? NULL : SLOT(w, body, &w->c->threads, r.id);
 	if (!t || t->defined) return;
-	*t = (struct tm_catalog_thread){ .defined = true, .process = (uint32_t)r.process, .tid = r.tid, .start_ns = r.start_ns, .end_ns = TM_NEVER };
+	*t = (struct tm_catalog_thread){
+		.defined = true, .process = (uint32_t)r.process, .tid = r.tid, .start_ns = r.start_ns, .end_ns = TM_NEVER
+	};
 }
 
 static void take_thread_end(struct walk *w, struct tm_cursor *body) {
@@ -140,8 +154,15 @@ static void take_module_load(struct walk *w, struct tm_cursor *body) {
 	if (!KNOWN(&w->c->processes, r.process)) body->bad = true;
 	struct tm_catalog_module *m = body->bad ? NULL : SLOT(w, body, &w->c->modules, r.id);
 	if (!m || m->defined) return;
-	*m = (struct tm_catalog_module){ .defined = true, .process = (uint32_t)r.process, .bias = r.bias, .low = r.low, .size_bytes = r.size_bytes,
-		.load_ns = r.ns, .unload_ns = TM_NEVER, .path = keep_text(w, r.path), .build_id = keep_text(w, r.build_id) };
+	*m = (struct tm_catalog_module){ .defined = true,
+					 .process = (uint32_t)r.process,
+					 .bias = r.bias,
+					 .low = r.low,
+					 .size_bytes = r.size_bytes,
+					 .load_ns = r.ns,
+					 .unload_ns = TM_NEVER,
+					 .path = keep_text(w, r.path),
+					 .build_id = keep_text(w, r.build_id) };
 }
 
 static void take_module_unload(struct walk *w, struct tm_cursor *body) {
@@ -156,8 +177,12 @@ static void take_heap(struct walk *w, struct tm_cursor *body) {
 	if (!KNOWN(&w->c->processes, r.process) || (r.parent && !KNOWN(&w->c->heaps, r.parent))) body->bad = true;
 	struct tm_catalog_heap *h = body->bad ? NULL : SLOT(w, body, &w->c->heaps, r.id);
 	if (!h || h->defined) return;
-	*h = (struct tm_catalog_heap){ .defined = true, .process = (uint32_t)r.process, .parent = (uint32_t)r.parent, .device = r.device,
-		.name = keep_text(w, r.name), .kind = keep_text(w, r.kind) };
+	*h = (struct tm_catalog_heap){ .defined = true,
+				       .process = (uint32_t)r.process,
+				       .parent = (uint32_t)r.parent,
+				       .device = r.device,
+				       .name = keep_text(w, r.name),
+				       .kind = keep_text(w, r.kind) };
 }
 
 static void take_frame_module(struct walk *w, struct tm_cursor *body) {
@@ -200,7 +225,8 @@ static void take_loss(struct walk *w, struct tm_cursor *body) {
 	thread_or_none(w, body, r.thread);
 	keep_time(w, body, r.ns);
 	if (!body->bad)
-		KEEP(w, &w->c->losses, { (uint32_t)r.process, (uint32_t)r.thread, r.count, r.bytes, keep_text(w, r.kind), keep_text(w, r.reason) });
+		KEEP(w, &w->c->losses,
+		     { (uint32_t)r.process, (uint32_t)r.thread, r.count, r.bytes, keep_text(w, r.kind), keep_text(w, r.reason) });
 }
 
 static void take_alert(struct walk *w, struct tm_cursor *body) {
@@ -279,13 +305,15 @@ static bool take_stacks(struct walk *w, struct tm_cursor *payload) {
 	struct tm_stacks s = { 0 };
 	int rc = tm_get_stacks(payload, &s);
 	size_t frames = c->frames.count + s.frame_count, nodes = c->nodes.count + s.node_count;
-	bool sound = rc == 0 && (!s.frame_count || s.first_frame == c->frames.count + 1) && (!s.node_count || s.first_node == c->nodes.count + 1) &&
-		     frames < UINT32_MAX && nodes < UINT32_MAX;
+	bool sound = rc == 0 && (!s.frame_count || s.first_frame == c->frames.count + 1) &&
+		     (!s.node_count || s.first_node == c->nodes.count + 1) && frames < UINT32_MAX && nodes < UINT32_MAX;
 	for (size_t i = 0; sound && i < s.frame_count; i++) sound = s.frames[i].module <= c->modules.count;
 	for (size_t i = 0; sound && i < s.node_count; i++) sound = s.nodes[i].frame && s.nodes[i].frame <= frames;
 	for (size_t i = 0; sound && !w->failed && i < s.frame_count; i++)
-		KEEP(w, &c->frames, { .kind = (uint8_t)(s.frames[i].kind > TM_FRAME_KERNEL ? TM_FRAME_UNKNOWN : s.frames[i].kind),
-			.module = (uint32_t)s.frames[i].module, .address = s.frames[i].address });
+		KEEP(w, &c->frames,
+		     { .kind = (uint8_t)(s.frames[i].kind > TM_FRAME_KERNEL ? TM_FRAME_UNKNOWN : s.frames[i].kind),
+		       .module = (uint32_t)s.frames[i].module,
+		       .address = s.frames[i].address });
 	for (size_t i = 0; sound && !w->failed && i < s.node_count; i++)
 		KEEP(w, &c->nodes, { (uint32_t)s.nodes[i].parent, (uint32_t)s.nodes[i].frame });
 	tm_stacks_release(&s);
@@ -324,7 +352,8 @@ static void take_info_numbers(struct tm_catalog *c) {
 	if (!c->page_bytes || c->page_bytes & (c->page_bytes - 1) || c->page_bytes > 1u << 21) c->page_bytes = 4096;
 }
 
-int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink, void *context) {
+int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink,
+		    void *context) {
 	*c = (struct tm_catalog){ .major = r->major, .minor = r->minor, .file_bytes = r->file_bytes };
 	struct walk w = { c, sink, context, 0 };
 	struct tm_chunk_header h = { 0 };

@@ -20,8 +20,8 @@
 struct tm_catalog_process {
 	bool defined, ended;
 	uint64_t pid, parent_id, start_ns, flags, exit_ns, end_ns, end_kind, end_code; /* exit_ns, end_ns: TM_NEVER unknown */
-	int64_t rank, local_rank, world_size;                                           /* -1 unknown */
-	struct tm_text exe, command, host;                                              /* empty: unknown */
+	int64_t rank, local_rank, world_size;                                          /* -1 unknown */
+	struct tm_text exe, command, host;                                             /* empty: unknown */
 };
 
 struct tm_catalog_thread {
@@ -46,30 +46,55 @@ struct tm_catalog_heap {
 };
 
 struct tm_catalog_frame {
-	uint8_t kind; /* enum tm_frame_kind */
+	uint8_t kind;                               /* enum tm_frame_kind */
 	uint32_t module, functions, function_count; /* functions: index of the innermost; count 0: not named */
 	uint64_t address;
 };
 
-struct tm_catalog_node { uint32_t parent, frame; };
-struct tm_catalog_function { uint32_t name, file, line; }; /* string ids, 0 unknown */
-struct tm_catalog_info { struct tm_text key, value; };
-struct tm_catalog_mark { uint64_t ns; uint32_t process, thread; struct tm_text name; };
-struct tm_catalog_note { uint64_t ns; uint32_t process; struct tm_text kind, text; };
-struct tm_catalog_loss { uint32_t process, thread; uint64_t count, bytes; struct tm_text kind, reason; };
-struct tm_catalog_alert { uint64_t ns, value; uint32_t process; struct tm_text rule; };
+struct tm_catalog_node {
+	uint32_t parent, frame;
+};
+struct tm_catalog_function {
+	uint32_t name, file, line;
+}; /* string ids, 0 unknown */
+struct tm_catalog_info {
+	struct tm_text key, value;
+};
+struct tm_catalog_mark {
+	uint64_t ns;
+	uint32_t process, thread;
+	struct tm_text name;
+};
+struct tm_catalog_note {
+	uint64_t ns;
+	uint32_t process;
+	struct tm_text kind, text;
+};
+struct tm_catalog_loss {
+	uint32_t process, thread;
+	uint64_t count, bytes;
+	struct tm_text kind, reason;
+};
+struct tm_catalog_alert {
+	uint64_t ns, value;
+	uint32_t process;
+	struct tm_text rule;
+};
 /* What the second walk visits: an EVENTS chunk, or a watermark (offset 0) that stands between them. */
-struct tm_catalog_stop { uint64_t offset, watermark_ns; uint32_t stored_bytes; };
+struct tm_catalog_stop {
+	uint64_t offset, watermark_ns;
+	uint32_t stored_bytes;
+};
 
 struct tm_text_block;
 
 struct tm_catalog {
 	uint16_t major, minor;
-	uint64_t file_bytes, sound_bytes, events_bytes; /* events_bytes: stored size of all EVENTS chunks */
-	bool closed;             /* the last chunk is END, at the end of the file */
-	const char *stopped;     /* why reading stopped early; NULL */
-	uint64_t end_ns;         /* the latest time in any record */
-	uint64_t total_events;   /* as END says, 0 unknown */
+	uint64_t file_bytes, sound_bytes, events_bytes;   /* events_bytes: stored size of all EVENTS chunks */
+	bool closed;                                      /* the last chunk is END, at the end of the file */
+	const char *stopped;                              /* why reading stopped early; NULL */
+	uint64_t end_ns;                                  /* the latest time in any record */
+	uint64_t total_events;                            /* as END says, 0 unknown */
 	uint64_t sample_bytes, start_unix_ns, page_bytes; /* from info; start_unix_ns 0 unknown */
 	TM_ARRAY(struct tm_catalog_process) processes;
 	TM_ARRAY(struct tm_catalog_thread) threads;
@@ -93,13 +118,14 @@ typedef bool tm_sample_sink(void *context, uint64_t process, uint64_t ns, const 
 
 enum tm_catalog_result {
 	TM_CATALOG_OK = 0,
-	TM_CATALOG_DAMAGED = -1,   /* the chunk at *damaged_offset does not parse: read again with that limit */
+	TM_CATALOG_DAMAGED = -1, /* the chunk at *damaged_offset does not parse: read again with that limit */
 	TM_CATALOG_NO_MEMORY = -2,
-	TM_CATALOG_SINK = -3,      /* the sink said no */
+	TM_CATALOG_SINK = -3, /* the sink said no */
 };
 
 /* Walks the whole file up to `limit` (UINT64_MAX: its end). Release after any result. */
-int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink, void *context);
+int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink,
+		    void *context);
 void tm_catalog_release(struct tm_catalog *c);
 
 /* The wall clock at the trace's time 0, from its first chunk alone; 0 unknown. */

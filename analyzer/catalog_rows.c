@@ -3,15 +3,23 @@
 
 #include <stdio.h>
 
-static const struct tm_catalog *catalog_of(const struct tm_import_rows *w) { return w->replay->catalog; }
+static const struct tm_catalog *catalog_of(const struct tm_import_rows *w) {
+	return w->replay->catalog;
+}
 
 /* A time of the trace as a time of the database. */
-static uint64_t shifted(const struct tm_import_rows *w, uint64_t ns) { return ns == TM_NEVER ? TM_NEVER : ns + w->replay->clock_offset_ns; }
+static uint64_t shifted(const struct tm_import_rows *w, uint64_t ns) {
+	return ns == TM_NEVER ? TM_NEVER : ns + w->replay->clock_offset_ns;
+}
 
 /* 0 stays NULL. */
-static uint64_t id_or_null(uint64_t base, uint64_t id) { return id ? base + id : UINT64_MAX; }
+static uint64_t id_or_null(uint64_t base, uint64_t id) {
+	return id ? base + id : UINT64_MAX;
+}
 
-static uint64_t later(uint64_t a, uint64_t b) { return b != TM_NEVER && b > a ? b : a; }
+static uint64_t later(uint64_t a, uint64_t b) {
+	return b != TM_NEVER && b > a ? b : a;
+}
 
 uint64_t tm_process_end_ns(const struct tm_replay *r, uint32_t process) {
 	const struct tm_catalog_process *p = &r->catalog->processes.items[process - 1];
@@ -37,15 +45,18 @@ static void write_trace(const struct tm_import_rows *w) {
 	uint64_t complete = !w->cut_reason && !c->losses.count;
 	struct tm_text host = tm_catalog_info(c, "host");
 	if (!host.size && c->processes.count) host = c->processes.items[0].host;
-	sqlite3_stmt *row = tm_store_prepare(w->store, "INSERT INTO trace(id, path, host, job, format_version, start_unix_ns, clock, clock_offset_ns, sample_bytes,"
+	sqlite3_stmt *row = tm_store_prepare(
+		w->store,
+		"INSERT INTO trace(id, path, host, job, format_version, start_unix_ns, clock, clock_offset_ns, sample_bytes,"
 		"complete, command, tool_version, file_bytes, sound_bytes, cut_reason, events, end_ns) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
 	tm_store_row(w->store, row, "nzTTzNTnnnTTnnznn", w->trace_id, w->path, host, tm_catalog_info(c, "job"), version,
-		c->start_unix_ns ? c->start_unix_ns : UINT64_MAX, tm_catalog_info(c, "clock"), w->replay->clock_offset_ns, c->sample_bytes, complete,
-		tm_catalog_info(c, "command"), tm_catalog_info(c, "tool_version"), c->file_bytes, w->sound_bytes, w->cut_reason, w->replay->events,
-		shifted(w, trace_end_ns(w)));
+		     c->start_unix_ns ? c->start_unix_ns : UINT64_MAX, tm_catalog_info(c, "clock"), w->replay->clock_offset_ns,
+		     c->sample_bytes, complete, tm_catalog_info(c, "command"), tm_catalog_info(c, "tool_version"), c->file_bytes,
+		     w->sound_bytes, w->cut_reason, w->replay->events, shifted(w, trace_end_ns(w)));
 	sqlite3_finalize(row);
 	row = tm_store_prepare(w->store, "INSERT OR REPLACE INTO trace_info(trace_id, key, value) VALUES(?,?,?)");
-	for (size_t i = 0; i < c->infos.count; i++) tm_store_row(w->store, row, "ntt", w->trace_id, c->infos.items[i].key, c->infos.items[i].value);
+	for (size_t i = 0; i < c->infos.count; i++)
+		tm_store_row(w->store, row, "ntt", w->trace_id, c->infos.items[i].key, c->infos.items[i].value);
 	sqlite3_finalize(row);
 }
 
@@ -57,43 +68,48 @@ static const char *end_kind_text(const struct tm_catalog_process *p) {
 static void write_processes(const struct tm_import_rows *w) {
 	const struct tm_catalog *c = catalog_of(w);
 	const struct tm_bases *bases = &w->replay->bases;
-	sqlite3_stmt *row = tm_store_prepare(w->store, "INSERT INTO process(id, trace_id, pid, parent_id, rank, local_rank, world_size, host, exe, command,"
-		"start_ns, exit_ns, end_ns, end_kind, end_code, forked, execed, recorded, inherited_frees, estimated)"
-		"VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+	sqlite3_stmt *row = tm_store_prepare(
+		w->store, "INSERT INTO process(id, trace_id, pid, parent_id, rank, local_rank, world_size, host, exe, command,"
+			  "start_ns, exit_ns, end_ns, end_kind, end_code, forked, execed, recorded, inherited_frees, estimated)"
+			  "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
 	for (uint32_t id = 1; id <= c->processes.count; id++) {
 		const struct tm_catalog_process *p = &c->processes.items[id - 1];
 		const struct tm_ledger *l = &w->replay->ledgers[id - 1];
-		bool forked = p->flags & TM_PROCESS_FORKED, has_code = p->ended && (p->end_kind == TM_END_EXIT || p->end_kind == TM_END_SIGNAL);
+		bool forked = p->flags & TM_PROCESS_FORKED,
+		     has_code = p->ended && (p->end_kind == TM_END_EXIT || p->end_kind == TM_END_SIGNAL);
 		if (!p->defined) continue;
-		tm_store_row(w->store, row, "nnnNiiiTTTnnnzNnnnnn", bases->process + id, w->trace_id, p->pid, id_or_null(bases->process, p->parent_id), p->rank,
-			p->local_rank, p->world_size, p->host, p->exe, p->command, shifted(w, p->start_ns), shifted(w, tm_process_exit_ns(w->replay, id)),
-			shifted(w, tm_process_end_ns(w->replay, id)), end_kind_text(p), has_code ? p->end_code : UINT64_MAX, (uint64_t)forked,
-			(uint64_t)!!(p->flags & TM_PROCESS_EXECED), (uint64_t)!(p->flags & TM_PROCESS_UNRECORDED), forked ? l->unmatched_frees : (uint64_t)0,
-			(uint64_t)(c->sample_bytes > 0));
+		tm_store_row(w->store, row, "nnnNiiiTTTnnnzNnnnnn", bases->process + id, w->trace_id, p->pid,
+			     id_or_null(bases->process, p->parent_id), p->rank, p->local_rank, p->world_size, p->host, p->exe, p->command,
+			     shifted(w, p->start_ns), shifted(w, tm_process_exit_ns(w->replay, id)),
+			     shifted(w, tm_process_end_ns(w->replay, id)), end_kind_text(p), has_code ? p->end_code : UINT64_MAX,
+			     (uint64_t)forked, (uint64_t) !!(p->flags & TM_PROCESS_EXECED), (uint64_t) !(p->flags & TM_PROCESS_UNRECORDED),
+			     forked ? l->unmatched_frees : (uint64_t)0, (uint64_t)(c->sample_bytes > 0));
 	}
 	sqlite3_finalize(row);
 }
 
 static void write_threads(const struct tm_import_rows *w) {
 	const struct tm_catalog *c = catalog_of(w);
-	sqlite3_stmt *row = tm_store_prepare(w->store, "INSERT INTO thread(id, process_id, tid, name, start_ns, end_ns) VALUES(?,?,?,?,?,?)");
+	sqlite3_stmt *row = tm_store_prepare(w->store,
+					     "INSERT INTO thread(id, process_id, tid, name, start_ns, end_ns) VALUES(?,?,?,?,?,?)");
 	for (size_t i = 0; i < c->threads.count; i++) {
 		const struct tm_catalog_thread *t = &c->threads.items[i];
 		if (t->defined)
-			tm_store_row(w->store, row, "nnnTNN", w->replay->bases.thread + i + 1, w->replay->bases.process + t->process, t->tid, t->name,
-				shifted(w, t->start_ns), shifted(w, t->end_ns));
+			tm_store_row(w->store, row, "nnnTNN", w->replay->bases.thread + i + 1, w->replay->bases.process + t->process,
+				     t->tid, t->name, shifted(w, t->start_ns), shifted(w, t->end_ns));
 	}
 	sqlite3_finalize(row);
 }
 
 static void write_heaps(const struct tm_import_rows *w) {
-	sqlite3_stmt *row = tm_store_prepare(w->store, "INSERT INTO heap(id, process_id, name, kind, device, parent_id, is_root, estimated) VALUES(?,?,?,?,?,?,?,?)");
+	sqlite3_stmt *row = tm_store_prepare(
+		w->store, "INSERT INTO heap(id, process_id, name, kind, device, parent_id, is_root, estimated) VALUES(?,?,?,?,?,?,?,?)");
 	for (size_t i = 0; i < catalog_of(w)->processes.count; i++) {
 		const struct tm_ledger *l = &w->replay->ledgers[i];
 		for (size_t k = 0; k < l->accounts.count; k++) {
 			const struct tm_account *a = l->accounts.items[k];
 			tm_store_row(w->store, row, "nnttiNnn", a->id, w->replay->bases.process + l->process, a->name, a->kind, a->device,
-				a->parent_id ? a->parent_id : UINT64_MAX, (uint64_t)a->is_root, (uint64_t)a->sampled);
+				     a->parent_id ? a->parent_id : UINT64_MAX, (uint64_t)a->is_root, (uint64_t)a->sampled);
 		}
 	}
 	sqlite3_finalize(row);
@@ -108,24 +124,27 @@ static struct tm_text hexadecimal(struct tm_text bytes, char out[129]) {
 static void write_modules(const struct tm_import_rows *w) {
 	const struct tm_catalog *c = catalog_of(w);
 	char build_id[129];
-	sqlite3_stmt *row = tm_store_prepare(w->store,
+	sqlite3_stmt *row = tm_store_prepare(
+		w->store,
 		"INSERT INTO module(id, process_id, path, build_id, base_address, low_address, size_bytes, load_ns, unload_ns) VALUES(?,?,?,?,?,?,?,?,?)");
 	for (size_t i = 0; i < c->modules.count; i++) {
 		const struct tm_catalog_module *m = &c->modules.items[i];
 		if (m->defined)
-			tm_store_row(w->store, row, "nntTnnnnN", w->replay->bases.module + i + 1, w->replay->bases.process + m->process, m->path,
-				hexadecimal(m->build_id, build_id), m->bias, m->low, m->size_bytes, shifted(w, m->load_ns), shifted(w, m->unload_ns));
+			tm_store_row(w->store, row, "nntTnnnnN", w->replay->bases.module + i + 1, w->replay->bases.process + m->process,
+				     m->path, hexadecimal(m->build_id, build_id), m->bias, m->low, m->size_bytes, shifted(w, m->load_ns),
+				     shifted(w, m->unload_ns));
 	}
 	sqlite3_finalize(row);
 }
 
 static void write_origins(const struct tm_import_rows *w) {
 	const struct tm_replay *r = w->replay;
-	sqlite3_stmt *row = tm_store_prepare(w->store, "INSERT INTO allocation_origin(id, process_id, heap_id, thread_id, api) VALUES(?,?,?,?,?)");
+	sqlite3_stmt *row = tm_store_prepare(w->store,
+					     "INSERT INTO allocation_origin(id, process_id, heap_id, thread_id, api) VALUES(?,?,?,?,?)");
 	for (size_t i = 0; i < r->origins.count; i++) {
 		const struct tm_origin *o = &r->origins.items[i];
-		tm_store_row(w->store, row, "nnnnz", r->bases.origin + i + 1, r->bases.process + o->account->ledger->process, o->account->id,
-			r->bases.thread + o->thread, tm_api_name(o->op));
+		tm_store_row(w->store, row, "nnnnz", r->bases.origin + i + 1, r->bases.process + o->account->ledger->process,
+			     o->account->id, r->bases.thread + o->thread, tm_api_name(o->op));
 	}
 	sqlite3_finalize(row);
 }
@@ -135,8 +154,8 @@ static void write_marks(const struct tm_import_rows *w) {
 	sqlite3_stmt *row = tm_store_prepare(w->store, "INSERT INTO mark(id, process_id, thread_id, name, ts_ns) VALUES(?,?,?,?,?)");
 	for (size_t i = 0; i < r->marks.count; i++) {
 		const struct tm_mark_row *m = &r->marks.items[i];
-		tm_store_row(w->store, row, "nnNtn", r->bases.mark + i + 1, r->bases.process + m->process, id_or_null(r->bases.thread, m->thread), m->name,
-			shifted(w, m->ns));
+		tm_store_row(w->store, row, "nnNtn", r->bases.mark + i + 1, r->bases.process + m->process,
+			     id_or_null(r->bases.thread, m->thread), m->name, shifted(w, m->ns));
 	}
 	sqlite3_finalize(row);
 }
@@ -162,18 +181,21 @@ static void write_notes_and_alerts(const struct tm_import_rows *w) {
 static void write_losses(const struct tm_import_rows *w) {
 	const struct tm_catalog *c = catalog_of(w);
 	const struct tm_bases *bases = &w->replay->bases;
-	sqlite3_stmt *row = tm_store_prepare(w->store, "INSERT INTO loss(process_id, thread_id, kind, count, bytes, reason) VALUES(?,?,?,?,?,?)");
+	sqlite3_stmt *row = tm_store_prepare(w->store,
+					     "INSERT INTO loss(process_id, thread_id, kind, count, bytes, reason) VALUES(?,?,?,?,?,?)");
 	for (size_t i = 0; i < c->losses.count; i++) {
 		const struct tm_catalog_loss *l = &c->losses.items[i];
-		tm_store_row(w->store, row, "NNtnnT", id_or_null(bases->process, l->process), id_or_null(bases->thread, l->thread), l->kind, l->count, l->bytes, l->reason);
+		tm_store_row(w->store, row, "NNtnnT", id_or_null(bases->process, l->process), id_or_null(bases->thread, l->thread), l->kind,
+			     l->count, l->bytes, l->reason);
 	}
 	for (uint32_t id = 1; id <= c->processes.count; id++) {
 		const struct tm_ledger *l = &w->replay->ledgers[id - 1];
 		if (l->lost_frees)
 			tm_store_row(w->store, row, "n0znnz", bases->process + id, "lost-free", l->lost_frees, l->lost_free_bytes,
-				"an address was allocated again while its block was live");
+				     "an address was allocated again while its block was live");
 		if (l->unmatched_frees && !(c->processes.items[id - 1].flags & TM_PROCESS_FORKED))
-			tm_store_row(w->store, row, "n0zn0z", bases->process + id, "unmatched-free", l->unmatched_frees, "the freed address was not live");
+			tm_store_row(w->store, row, "n0zn0z", bases->process + id, "unmatched-free", l->unmatched_frees,
+				     "the freed address was not live");
 	}
 	sqlite3_finalize(row);
 }

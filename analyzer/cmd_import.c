@@ -91,7 +91,9 @@ static int parse(struct request *q, int argc, char **argv) {
 	return 0;
 }
 
-static int compare_paths(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int compare_paths(const void *a, const void *b) {
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 /* Every file of the directory that is a trace by its content, in the order of names. */
 static int add_directory(struct request *q, const char *path) {
@@ -144,7 +146,9 @@ static int run(struct request *q) {
 	if (!q->output) q->output = q->chosen = default_output(q);
 	if (!q->output) return tm_fail("cannot import '%s': out of memory", q->operands.items[0]);
 	struct tm_import_options options = { .quiet = q->quiet,
-		.mode = q->append ? TM_STORE_APPEND : q->force ? TM_STORE_FORCE : TM_STORE_CREATE };
+					     .mode = q->append  ? TM_STORE_APPEND
+						     : q->force ? TM_STORE_FORCE
+								: TM_STORE_CREATE };
 	return tm_import((const char *const *)q->traces.items, q->traces.count, q->output, &options);
 }
 

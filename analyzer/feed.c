@@ -9,7 +9,8 @@
 
 #define BATCHES 4u
 
-static const char schema[] = "CREATE TABLE feed(origin_id, address, size_bytes, slack_bytes, alloc_ns, stack_id, lifetime_ns, free_thread, realloc_of_id, weight)";
+static const char schema[] =
+	"CREATE TABLE feed(origin_id, address, size_bytes, slack_bytes, alloc_ns, stack_id, lifetime_ns, free_thread, realloc_of_id, weight)";
 static const char statement[] =
 	"INSERT INTO allocation_packed(id, origin_id, address, size_bytes, slack_bytes, alloc_ns, stack_id, lifetime_ns, free_thread, realloc_of_id, weight)"
 	" SELECT NULL, origin_id, address, size_bytes, slack_bytes, alloc_ns, stack_id, lifetime_ns, free_thread, realloc_of_id, weight FROM tidemark_feed";
@@ -124,7 +125,9 @@ static int table_next(sqlite3_vtab_cursor *base) {
 	return SQLITE_OK;
 }
 
-static int table_eof(sqlite3_vtab_cursor *base) { return ((struct cursor *)base)->batch == NULL; }
+static int table_eof(sqlite3_vtab_cursor *base) {
+	return ((struct cursor *)base)->batch == NULL;
+}
 
 static void result(sqlite3_context *context, uint64_t value) {
 	if (value != TM_FEED_NULL) sqlite3_result_int64(context, (sqlite3_int64)value);

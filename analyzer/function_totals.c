@@ -7,7 +7,9 @@ static uint64_t hash_text(struct tm_text t) { /* FNV-1a */
 	return h ^ h >> 29;
 }
 
-static bool same_text(struct tm_text a, struct tm_text b) { return a.size == b.size && memcmp(a.data, b.data, a.size) == 0; }
+static bool same_text(struct tm_text a, struct tm_text b) {
+	return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
+}
 
 /* A trace may define one text as several strings. */
 static bool unify(struct tm_function_totals *f) {

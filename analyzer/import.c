@@ -14,11 +14,13 @@
 
 /* Every time in the database, as table and column. */
 #define TIME_COLUMNS(X) \
-	X(trace, clock_offset_ns) X(trace, end_ns) X(process, start_ns) X(process, exit_ns) X(process, end_ns) X(thread, start_ns) X(thread, end_ns) \
-	X(module, load_ns) X(module, unload_ns) X(scope, start_ns) X(scope, end_ns) X(step, start_ns) X(step, end_ns) X(allocation_packed, alloc_ns) \
-	X(mark, ts_ns) X(sample, ts_ns) X(pool_state, ts_ns) X(gpu_activity, start_ns) X(gpu_activity, end_ns) X(oom, ts_ns) X(snapshot, ts_ns) \
-	X(scope_snapshot, ts_ns) X(note, ts_ns) X(alert, ts_ns) X(heap_total, peak_ns) X(timeline, ts_ns) X(gap, ts_ns) X(leak_score, first_ns) \
-	X(leak_score, last_ns)
+	X(trace, clock_offset_ns) \
+	X(trace, end_ns) X(process, start_ns) X(process, exit_ns) X(process, end_ns) X(thread, start_ns) X(thread, end_ns) \
+		X(module, load_ns) X(module, unload_ns) X(scope, start_ns) X(scope, end_ns) X(step, start_ns) X(step, end_ns) \
+			X(allocation_packed, alloc_ns) X(mark, ts_ns) X(sample, ts_ns) X(pool_state, ts_ns) X(gpu_activity, start_ns) \
+				X(gpu_activity, end_ns) X(oom, ts_ns) X(snapshot, ts_ns) X(scope_snapshot, ts_ns) X(note, ts_ns) \
+					X(alert, ts_ns) X(heap_total, peak_ns) X(timeline, ts_ns) X(gap, ts_ns) X(leak_score, first_ns) \
+						X(leak_score, last_ns)
 
 struct sources {
 	struct tm_import_source *items;
@@ -94,8 +96,8 @@ static void say_what_was_done(const struct sources *all, const char *database, b
 		const struct tm_import_source *s = &all->items[i];
 		events += s->events;
 		if (s->cut_reason)
-			tm_say("warning: '%s' ends at offset %llu: %s; what comes before it was imported", s->path, (unsigned long long)s->sound_bytes,
-			       s->cut_reason);
+			tm_say("warning: '%s' ends at offset %llu: %s; what comes before it was imported", s->path,
+			       (unsigned long long)s->sound_bytes, s->cut_reason);
 	}
 	if (quiet) return;
 	tm_format_count(events, text);
@@ -117,8 +119,8 @@ int tm_import(const char *const *paths, size_t n, const char *database, const st
 		else s->start_unix_ns = tm_catalog_peek_start(s->path);
 	}
 	/* Each further attempt has a lower limit for one trace, so they end. */
-	if (rc == TM_IMPORT_DONE)
-		do rc = attempt(&all, database, options);
+	if (rc == TM_IMPORT_DONE) do
+			rc = attempt(&all, database, options);
 		while (rc == TM_IMPORT_AGAIN);
 	if (rc == TM_IMPORT_DONE) say_what_was_done(&all, database, options->quiet);
 	free(all.items);

@@ -13,8 +13,8 @@ struct tm_import_rows {
 	struct tm_store *store;
 	const struct tm_replay *replay;
 	uint64_t trace_id;
-	const char *path;        /* of the trace */
-	const char *cut_reason;  /* NULL: the trace was closed and read to its end */
+	const char *path;       /* of the trace */
+	const char *cut_reason; /* NULL: the trace was closed and read to its end */
 	uint64_t sound_bytes;
 };
 

@@ -35,23 +35,34 @@ static int again(struct import *x, uint64_t limit) {
 }
 
 static void find_bases(struct import *x) {
-	struct { uint64_t *base; const char *sql; } const all[] = {
-		{ &x->bases.process, "SELECT max(id) FROM process" }, { &x->bases.thread, "SELECT max(id) FROM thread" },
-		{ &x->bases.heap, "SELECT max(id) FROM heap" }, { &x->bases.module, "SELECT max(id) FROM module" },
-		{ &x->bases.frame, "SELECT max(id) FROM frame" }, { &x->bases.stack, "SELECT max(id) FROM stack" },
-		{ &x->bases.origin, "SELECT max(id) FROM allocation_origin" }, { &x->bases.mark, "SELECT max(id) FROM mark" },
-		{ &x->bases.snapshot, "SELECT max(id) FROM snapshot" }, { &x->bases.row, "SELECT max(id) FROM allocation_packed" },
+	struct {
+		uint64_t *base;
+		const char *sql;
+	} const all[] = {
+		{ &x->bases.process, "SELECT max(id) FROM process" },
+		{ &x->bases.thread, "SELECT max(id) FROM thread" },
+		{ &x->bases.heap, "SELECT max(id) FROM heap" },
+		{ &x->bases.module, "SELECT max(id) FROM module" },
+		{ &x->bases.frame, "SELECT max(id) FROM frame" },
+		{ &x->bases.stack, "SELECT max(id) FROM stack" },
+		{ &x->bases.origin, "SELECT max(id) FROM allocation_origin" },
+		{ &x->bases.mark, "SELECT max(id) FROM mark" },
+		{ &x->bases.snapshot, "SELECT max(id) FROM snapshot" },
+		{ &x->bases.row, "SELECT max(id) FROM allocation_packed" },
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i].base = (uint64_t)tm_store_number(x->store, all[i].sql, 0);
 }
 
-static bool text_is(struct tm_text t, const char *word) { return t.size == strlen(word) && memcmp(t.data, word, t.size) == 0; }
+static bool text_is(struct tm_text t, const char *word) {
+	return t.size == strlen(word) && memcmp(t.data, word, t.size) == 0;
+}
 
 /* Samples go to the database as they are read; those of resident memory are also compared with what is live then. `tool` is how much of a
  * process' resident memory is ours, and comes in the same record. */
 static bool take_sample(void *context, uint64_t process, uint64_t ns, const struct tm_sample *s) {
 	struct import *x = context;
-	tm_store_row(x->store, x->sample, "Ntnn", process ? x->bases.process + process : UINT64_MAX, s->name, ns + x->clock_offset_ns, s->value);
+	tm_store_row(x->store, x->sample, "Ntnn", process ? x->bases.process + process : UINT64_MAX, s->name, ns + x->clock_offset_ns,
+		     s->value);
 	struct tm_gap *last = x->gaps.count ? &x->gaps.items[x->gaps.count - 1] : NULL;
 	if (process && text_is(s->name, "rss")) {
 		struct tm_gap *gap = tm_array_push(&x->gaps);
@@ -98,7 +109,8 @@ static int play_events(struct import *x) {
 }
 
 static int prepare_replay(struct import *x) {
-	if (tm_stack_ids_init(&x->stacks, &x->catalog) < 0 || tm_merge_init(&x->merge, x->catalog.threads.count) < 0) return out_of_memory(x);
+	if (tm_stack_ids_init(&x->stacks, &x->catalog) < 0 || tm_merge_init(&x->merge, x->catalog.threads.count) < 0)
+		return out_of_memory(x);
 	x->feed = tm_feed_new(x->store->db);
 	if (!x->feed) return out_of_memory(x);
 	int rc = tm_replay_init(&x->replay, &x->catalog, &x->stacks, x->feed, &x->bases, x->clock_offset_ns, x->gaps.items, x->gaps.count);
@@ -125,8 +137,12 @@ static int write_rows(struct import *x) {
 	x->source->sound_bytes = x->catalog.sound_bytes;
 	x->source->cut_reason = cut_reason(x);
 	x->source->events = x->replay.events;
-	struct tm_import_rows rows = { .store = x->store, .replay = &x->replay, .path = x->source->path, .cut_reason = x->source->cut_reason,
-		.trace_id = (uint64_t)tm_store_number(x->store, "SELECT max(id) FROM trace", 0) + 1, .sound_bytes = x->source->sound_bytes };
+	struct tm_import_rows rows = { .store = x->store,
+				       .replay = &x->replay,
+				       .path = x->source->path,
+				       .cut_reason = x->source->cut_reason,
+				       .trace_id = (uint64_t)tm_store_number(x->store, "SELECT max(id) FROM trace", 0) + 1,
+				       .sound_bytes = x->source->sound_bytes };
 	tm_write_catalog_rows(&rows);
 	tm_write_tree_rows(&rows);
 	tm_write_total_rows(&rows);

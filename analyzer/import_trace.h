@@ -12,14 +12,14 @@
 
 struct tm_import_source {
 	const char *path;
-	uint64_t limit;          /* chunks at and behind this offset are not used; UINT64_MAX: all are */
+	uint64_t limit;           /* chunks at and behind this offset are not used; UINT64_MAX: all are */
 	const char *limit_reason; /* why; NULL without a limit */
-	uint64_t start_unix_ns;  /* of its time 0; 0 unknown */
+	uint64_t start_unix_ns;   /* of its time 0; 0 unknown */
 	/* out: */
 	uint64_t sound_bytes;
-	const char *cut_reason;  /* NULL: closed and whole */
+	const char *cut_reason; /* NULL: closed and whole */
 	uint64_t events;
-	char error[256];         /* why it failed, if the store did not */
+	char error[256]; /* why it failed, if the store did not */
 };
 
 enum tm_import_result {

@@ -8,9 +8,9 @@ enum { RANK_ALLOCATION = 0, RANK_RELEASE = 2 };
 
 struct tm_stream {
 	struct tm_batch_segment *segment, *last; /* the one being read, and the newest */
-	size_t at;       /* of the segment's events */
-	bool second;     /* the event's release is out, its allocation is next */
-	uint64_t key;    /* of the next step; KEY_NONE: there is none */
+	size_t at;                               /* of the segment's events */
+	bool second;                             /* the event's release is out, its allocation is next */
+	uint64_t key;                            /* of the next step; KEY_NONE: there is none */
 };
 
 int tm_merge_init(struct tm_merge *m, size_t thread_count) {
@@ -37,7 +37,9 @@ void tm_merge_release(struct tm_merge *m) {
 	*m = (struct tm_merge){ 0 };
 }
 
-static const struct tm_event *event_of(const struct tm_stream *s) { return &s->segment->batch->events.items[s->segment->first + s->at]; }
+static const struct tm_event *event_of(const struct tm_stream *s) {
+	return &s->segment->batch->events.items[s->segment->first + s->at];
+}
 
 static bool releases(const struct tm_event *e, bool second) {
 	switch (TM_OP_CLASS(e->op)) {
@@ -49,7 +51,9 @@ static bool releases(const struct tm_event *e, bool second) {
 	}
 }
 
-static bool has_two_steps(const struct tm_event *e) { return TM_OP_CLASS(e->op) == TM_CLASS_REALLOC || TM_OP_CLASS(e->op) == TM_CLASS_REMAP; }
+static bool has_two_steps(const struct tm_event *e) {
+	return TM_OP_CLASS(e->op) == TM_CLASS_REALLOC || TM_OP_CLASS(e->op) == TM_CLASS_REMAP;
+}
 
 static uint64_t stamp_of(const struct tm_event *e, bool release) {
 	uint64_t ns = release ? e->begin_ns : e->time_ns;
@@ -104,7 +108,9 @@ void tm_merge_add(struct tm_merge *m, struct tm_batch *batch) {
 	}
 }
 
-void tm_merge_end(struct tm_merge *m) { m->watermark_ns = UINT64_MAX; }
+void tm_merge_end(struct tm_merge *m) {
+	m->watermark_ns = UINT64_MAX;
+}
 
 /* Moves the stream on to its next step. */
 static void advance(struct tm_stream *s) {

@@ -24,8 +24,8 @@ struct tm_step {
 struct tm_stream;
 
 struct tm_merge {
-	struct tm_stream *streams;  /* one a thread */
-	uint32_t *queue;            /* binary heap of thread indexes by the time of their next step */
+	struct tm_stream *streams; /* one a thread */
+	uint32_t *queue;           /* binary heap of thread indexes by the time of their next step */
 	size_t thread_count, queued;
 	uint64_t watermark_ns, now_ns;
 	bool stepping; /* the step handed out last has not been advanced over yet */

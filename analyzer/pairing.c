@@ -22,7 +22,9 @@ void tm_pairing_release(struct tm_pairing *p) {
 	p->head = p->tail = 1;
 }
 
-static struct tm_waiting *at(const struct tm_pairing *p, uint64_t number) { return &p->queue[number & p->mask]; }
+static struct tm_waiting *at(const struct tm_pairing *p, uint64_t number) {
+	return &p->queue[number & p->mask];
+}
 
 static uint64_t *chain_of(const struct tm_pairing *p, uint64_t address) {
 	return &p->chains[(address >> 4 ^ address) * 0x9E3779B97F4A7C15ull >> 32 & p->mask];

@@ -17,8 +17,8 @@
 
 #include "blocks.h"
 
-#define TM_SKEW_NS 5000u     /* clocks of two cores disagree by less */
-#define TM_WAIT_NS 1000000u  /* nothing waits longer */
+#define TM_SKEW_NS 5000u    /* clocks of two cores disagree by less */
+#define TM_WAIT_NS 1000000u /* nothing waits longer */
 
 struct tm_pairing_sink {
 	void (*allocated)(void *context, const struct tm_block *block);
@@ -55,6 +55,8 @@ uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, ui
 /* Gives up on what has waited too long at `now_ns`, oldest first. UINT64_MAX: on everything. */
 void tm_pairing_expire(struct tm_pairing *p, uint64_t now_ns);
 
-static inline bool tm_pairing_waits(const struct tm_pairing *p) { return p->head != p->tail; }
+static inline bool tm_pairing_waits(const struct tm_pairing *p) {
+	return p->head != p->tail;
+}
 
 #endif

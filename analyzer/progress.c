@@ -27,7 +27,8 @@ void tm_progress_update(struct tm_progress *p, uint64_t done, uint64_t total, ui
 	double seconds = (double)(ns - p->start_ns) / 1e9, left = seconds * (double)(total - done) / (double)done;
 	char remaining[TM_UNIT_TEXT_MAX];
 	tm_format_time((uint64_t)(left * 1e9), remaining);
-	fprintf(stderr, "\r\033[Ktidemark: %s: %u %%, %.1f M events/s, %s left", p->what, (unsigned)(100 * done / total), (double)events / seconds / 1e6, remaining);
+	fprintf(stderr, "\r\033[Ktidemark: %s: %u %%, %.1f M events/s, %s left", p->what, (unsigned)(100 * done / total),
+		(double)events / seconds / 1e6, remaining);
 	p->shown = true;
 	p->next_ns = ns + EVERY_NS;
 }

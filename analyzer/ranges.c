@@ -101,7 +101,7 @@ static void cut_range(struct cut *c, const struct tm_range *whole) {
 		append(c->r, &c->kept, whole);
 		return;
 	}
-	bool before = whole->block.address < c->start, after = whole->end > c->end;
+	bool before = whole->block.address<c->start, after = whole->end> c->end;
 	struct tm_range part = part_of(whole, c->start, c->end);
 	part.split |= before || after;
 	uint64_t row = c->sink(c->context, &part, (unsigned)before + (unsigned)after);
@@ -138,4 +138,6 @@ static void each(const struct tm_range_node *node, void (*visit)(void *, const s
 	each(node->right, visit, context);
 }
 
-void tm_ranges_each(const struct tm_ranges *r, void (*visit)(void *, const struct tm_range *), void *context) { each(r->root, visit, context); }
+void tm_ranges_each(const struct tm_ranges *r, void (*visit)(void *, const struct tm_range *), void *context) {
+	each(r->root, visit, context);
+}

@@ -35,7 +35,8 @@ static int check_file_header(struct tm_reader *r, char *error, size_t error_byte
 	if (rc == TM_CHUNK_SHORT && memcmp(data, TM_FILE_MAGIC, (size_t)got < 8 ? (size_t)got : 8) == 0)
 		return open_failed(error, error_bytes, "the file is cut inside its header");
 	if (rc == TM_CHUNK_NEWER) {
-		snprintf(error, error_bytes, "it has trace format version %u.%u, this tidemark reads version %d", r->major, r->minor, TM_FORMAT_MAJOR);
+		snprintf(error, error_bytes, "it has trace format version %u.%u, this tidemark reads version %d", r->major, r->minor,
+			 TM_FORMAT_MAJOR);
 		return -1;
 	}
 	return rc ? open_failed(error, error_bytes, "not a tidemark trace") : 0;

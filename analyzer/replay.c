@@ -1,7 +1,7 @@
 /* replay.c - plays a trace's events against the processes' accounts; see replay.h. */
 #include "replay.h"
 
-#define SIZE_MAX_BYTES (1ull << 47) /* more than an address space holds is damage; it must not overflow sums */
+#define SIZE_MAX_BYTES (1ull << 47)  /* more than an address space holds is damage; it must not overflow sums */
 #define MARK_SITES_TO_SCAN 50000000u /* snapshots at marks keep their stacks until they have cost this much ... */
 #define MARK_SITES_TO_KEEP 1000000u  /* ... or this many rows */
 
@@ -10,26 +10,30 @@ struct tm_actor {
 	struct tm_ledger *ledger;
 	struct tm_account *last_account; /* its latest allocation, for `temporary`; NULL: none yet, or it is gone */
 	uint64_t last_address;
-	uint64_t moved_row;              /* between the two steps of a realloc or mremap: what the first one gave back, 0 unknown */
+	uint64_t moved_row; /* between the two steps of a realloc or mremap: what the first one gave back, 0 unknown */
 	struct tm_account *moved_account;
-	TM_ARRAY(uint32_t) origins;      /* indexes of the origins it has used */
+	TM_ARRAY(uint32_t) origins; /* indexes of the origins it has used */
 };
 
 const char *tm_api_name(uint8_t op) {
 	switch (op) {
-#define X(name, code, api) case code: return api;
+#define X(name, code, api) \
+	case code: return api;
 		TM_OPS(X)
 #undef X
 	default: return "unknown";
 	}
 }
 
-static uint64_t bounded(uint64_t size_bytes) { return size_bytes < SIZE_MAX_BYTES ? size_bytes : SIZE_MAX_BYTES; }
+static uint64_t bounded(uint64_t size_bytes) {
+	return size_bytes < SIZE_MAX_BYTES ? size_bytes : SIZE_MAX_BYTES;
+}
 
 /* --- rows --- */
 
 /* lifetime_ns TM_FEED_NULL: it is live at the end. Returns the row's id. */
-static uint64_t write_row(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, uint64_t lifetime_ns, uint64_t free_thread) {
+static uint64_t write_row(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, uint64_t lifetime_ns,
+			  uint64_t free_thread) {
 	*tm_feed_next(r->feed) = (struct tm_feed_row){
 		.address = b->address,
 		.size_bytes = b->size_bytes,
@@ -53,7 +57,9 @@ static uint64_t free_thread_value(const struct tm_replay *r, const struct tm_blo
 
 /* --- what pairing.c and ranges.c find out --- */
 
-static struct tm_replay *replay_of(const struct tm_account *a) { return a->ledger->owner; }
+static struct tm_replay *replay_of(const struct tm_account *a) {
+	return a->ledger->owner;
+}
 
 /* The thread frees what it allocated last. */
 static bool ends_temporary(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, uint32_t thread) {
@@ -115,7 +121,8 @@ static uint64_t part_released(void *context, const struct tm_range *part, unsign
 
 /* --- heaps, call sites and origins --- */
 
-static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l, struct tm_text name, struct tm_text kind, int64_t device, uint64_t parent_id) {
+static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l, struct tm_text name, struct tm_text kind, int64_t device,
+				       uint64_t parent_id) {
 	struct tm_account *a = tm_ledger_open_account(l, ++r->next_heap, name, kind, device, parent_id);
 	if (a) tm_pairing_init(&a->pairing, &pairing_sink, a);
 	else r->failed = true;
@@ -132,7 +139,8 @@ static struct tm_account *catalog_account(struct tm_replay *r, uint32_t heap) {
 }
 
 /* The process' heap of this name: the one that the trace defines, else one of our own. */
-static struct tm_account *default_account(struct tm_replay *r, struct tm_ledger *l, struct tm_account **place, const char *name, const char *kind) {
+static struct tm_account *default_account(struct tm_replay *r, struct tm_ledger *l, struct tm_account **place, const char *name,
+					  const char *kind) {
 	if (*place) return *place;
 	for (size_t i = 0; i < r->catalog->heaps.count && !*place; i++) {
 		const struct tm_catalog_heap *h = &r->catalog->heaps.items[i];
@@ -306,7 +314,8 @@ static void pass_instant(struct tm_replay *r, const struct tm_instant *i) {
 	if (i->kind == TM_INSTANT_EXIT) {
 		tm_ledger_exit(&r->ledgers[i->process - 1]);
 	} else if (i->kind == TM_INSTANT_RSS) {
-		r->gaps.items[i->index].live_bytes = r->ledgers[i->process - 1].level.live.bytes >> r->ledgers[i->process - 1].scale.bytes_shift;
+		r->gaps.items[i->index].live_bytes = r->ledgers[i->process - 1].level.live.bytes >>
+						     r->ledgers[i->process - 1].scale.bytes_shift;
 	} else {
 		const struct tm_catalog_mark *m = &r->catalog->marks.items[i->index];
 		pass_mark(r, m->ns, m->process, m->thread, m->name);
@@ -344,8 +353,10 @@ static bool list_instants(struct tm_replay *r) {
 		if (p->defined && p->exit_ns != TM_NEVER && !(p->ended && p->end_kind == TM_END_EXEC))
 			done = done && add_instant(r, p->exit_ns, TM_INSTANT_EXIT, (uint32_t)i + 1, i);
 	}
-	for (size_t i = 0; i < c->marks.count; i++) done = done && add_instant(r, c->marks.items[i].ns, TM_INSTANT_MARK, c->marks.items[i].process, i);
-	for (size_t i = 0; i < r->gaps.count; i++) done = done && add_instant(r, r->gaps.items[i].ns, TM_INSTANT_RSS, r->gaps.items[i].process, i);
+	for (size_t i = 0; i < c->marks.count; i++)
+		done = done && add_instant(r, c->marks.items[i].ns, TM_INSTANT_MARK, c->marks.items[i].process, i);
+	for (size_t i = 0; i < r->gaps.count; i++)
+		done = done && add_instant(r, r->gaps.items[i].ns, TM_INSTANT_RSS, r->gaps.items[i].process, i);
 	if (r->instants.count) qsort(r->instants.items, r->instants.count, sizeof *r->instants.items, compare_instants);
 	return done;
 }
@@ -374,7 +385,8 @@ static void play_event(struct tm_replay *r, const struct tm_step *step, struct t
 
 void tm_replay_step(struct tm_replay *r, const struct tm_step *step) {
 	struct tm_actor *actor = &r->actors[step->thread - 1];
-	if (r->next_instant < r->instants.count && r->instants.items[r->next_instant].ns <= step->ns) pass_instants(r, step->ns, step->release);
+	if (r->next_instant < r->instants.count && r->instants.items[r->next_instant].ns <= step->ns)
+		pass_instants(r, step->ns, step->release);
 	r->now_ns = step->ns;
 	if (r->look_ns < step->ns) look_at_waiting(r, step->ns);
 	r->events++;
@@ -383,7 +395,9 @@ void tm_replay_step(struct tm_replay *r, const struct tm_step *step) {
 	if (actor->ledger->failed) r->failed = true;
 }
 
-static void write_live_range(void *context, const struct tm_range *range) { write_row(context, range->account, &range->block, TM_FEED_NULL, TM_FEED_NULL); }
+static void write_live_range(void *context, const struct tm_range *range) {
+	write_row(context, range->account, &range->block, TM_FEED_NULL, TM_FEED_NULL);
+}
 
 static void write_live_blocks(struct tm_replay *r, const struct tm_account *a) {
 	const struct tm_blocks *blocks = &a->pairing.blocks;
@@ -406,9 +420,16 @@ void tm_replay_end(struct tm_replay *r) {
 
 int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_feed *feed,
 		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_gap *gaps, size_t gap_count) {
-	*r = (struct tm_replay){ .catalog = catalog, .stacks = stacks, .feed = feed, .bases = *bases, .clock_offset_ns = clock_offset_ns,
-		.next_row = bases->row, .next_heap = bases->heap, .look_ns = UINT64_MAX, .sites_to_scan = MARK_SITES_TO_SCAN,
-		.gaps = { gaps, gap_count, gap_count } };
+	*r = (struct tm_replay){ .catalog = catalog,
+				 .stacks = stacks,
+				 .feed = feed,
+				 .bases = *bases,
+				 .clock_offset_ns = clock_offset_ns,
+				 .next_row = bases->row,
+				 .next_heap = bases->heap,
+				 .look_ns = UINT64_MAX,
+				 .sites_to_scan = MARK_SITES_TO_SCAN,
+				 .gaps = { gaps, gap_count, gap_count } };
 	r->ledgers = calloc(catalog->processes.count + 1, sizeof *r->ledgers);
 	r->actors = calloc(catalog->threads.count + 1, sizeof *r->actors);
 	r->heap_accounts = calloc(catalog->heaps.count + 1, sizeof *r->heap_accounts);

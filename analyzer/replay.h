@@ -14,11 +14,21 @@
 #include "stack_ids.h"
 
 /* What is added to a trace's ids to make them the database's. */
-struct tm_bases { uint64_t process, thread, heap, module, frame, stack, origin, mark, snapshot, row; };
+struct tm_bases {
+	uint64_t process, thread, heap, module, frame, stack, origin, mark, snapshot, row;
+};
 
-struct tm_origin { struct tm_account *account; uint32_t thread; uint8_t op; };
+struct tm_origin {
+	struct tm_account *account;
+	uint32_t thread;
+	uint8_t op;
+};
 
-struct tm_mark_row { uint64_t ns; uint32_t process, thread; struct tm_text name; };
+struct tm_mark_row {
+	uint64_t ns;
+	uint32_t process, thread;
+	struct tm_text name;
+};
 
 /* What was live in one heap when a mark was passed. */
 struct tm_mark_snapshot {
@@ -28,13 +38,24 @@ struct tm_mark_snapshot {
 	size_t first, count; /* of snapshot_sites */
 	bool detailed;
 };
-struct tm_snapshot_site { uint32_t stack; struct tm_amount live; };
+struct tm_snapshot_site {
+	uint32_t stack;
+	struct tm_amount live;
+};
 
-struct tm_gap { uint64_t ns, rss_bytes, tool_bytes, live_bytes; uint32_t process; }; /* tool_bytes: UINT64_MAX unknown */
+struct tm_gap {
+	uint64_t ns, rss_bytes, tool_bytes, live_bytes;
+	uint32_t process;
+}; /* tool_bytes: UINT64_MAX unknown */
 
 /* What has to be looked at between events: exits, the recorder's own marks, RSS samples. */
 enum tm_instant_kind { TM_INSTANT_EXIT, TM_INSTANT_MARK, TM_INSTANT_RSS };
-struct tm_instant { uint64_t ns; enum tm_instant_kind kind; uint32_t process; uint32_t index; };
+struct tm_instant {
+	uint64_t ns;
+	enum tm_instant_kind kind;
+	uint32_t process;
+	uint32_t index;
+};
 
 struct tm_actor;
 
@@ -46,11 +67,11 @@ struct tm_replay {
 	uint64_t clock_offset_ns, next_row, next_heap; /* next_*: the id given last */
 	uint64_t now_ns;                               /* time of the step being played */
 	uint64_t events;                               /* steps played: a realloc is two */
-	struct tm_ledger *ledgers;         /* one a process of the catalog */
-	struct tm_actor *actors;           /* one a thread of the catalog */
-	struct tm_account **heap_accounts; /* one a heap of the catalog */
-	struct tm_account *waiting;        /* accounts in which events wait for their turn */
-	uint64_t look_ns;                  /* when to see whether they have waited too long */
+	struct tm_ledger *ledgers;                     /* one a process of the catalog */
+	struct tm_actor *actors;                       /* one a thread of the catalog */
+	struct tm_account **heap_accounts;             /* one a heap of the catalog */
+	struct tm_account *waiting;                    /* accounts in which events wait for their turn */
+	uint64_t look_ns;                              /* when to see whether they have waited too long */
 	TM_ARRAY(struct tm_origin) origins;
 	TM_ARRAY(struct tm_instant) instants;
 	size_t next_instant;

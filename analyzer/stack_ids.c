@@ -3,7 +3,9 @@
 
 #include "wrappers.h"
 
-uint32_t tm_frame_functions(const struct tm_catalog_frame *frame) { return frame->function_count ? frame->function_count : 1; }
+uint32_t tm_frame_functions(const struct tm_catalog_frame *frame) {
+	return frame->function_count ? frame->function_count : 1;
+}
 
 uint32_t tm_frame_function_name(const struct tm_catalog *c, const struct tm_catalog_frame *frame, uint32_t function) {
 	return function < frame->function_count ? c->functions.items[frame->functions + function].name : 0;

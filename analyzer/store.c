@@ -77,7 +77,8 @@ static int create(struct tm_store *s) {
 			    "PRAGMA cache_size=-16384; PRAGMA temp_store=MEMORY; BEGIN");
 	tm_store_execute(s, tm_tables_sql);
 	char meta[200];
-	snprintf(meta, sizeof meta, "INSERT INTO meta VALUES('schema_version', '%d'), ('tool_version', '" TM_TOOL_VERSION "')", TM_SCHEMA_VERSION);
+	snprintf(meta, sizeof meta, "INSERT INTO meta VALUES('schema_version', '%d'), ('tool_version', '" TM_TOOL_VERSION "')",
+		 TM_SCHEMA_VERSION);
 	tm_store_execute(s, meta);
 	return s->failed ? -1 : 0;
 }
@@ -138,7 +139,8 @@ static size_t sequence_bytes(const unsigned char *p, size_t n) {
 	if (!length || length > n) return 0;
 	for (size_t i = 1; i < length; i++)
 		if ((p[i] & 0xC0) != 0x80) return 0;
-	if ((*p == 0xE0 && p[1] < 0xA0) || (*p == 0xED && p[1] > 0x9F) || (*p == 0xF0 && p[1] < 0x90) || (*p == 0xF4 && p[1] > 0x8F)) return 0;
+	if ((*p == 0xE0 && p[1] < 0xA0) || (*p == 0xED && p[1] > 0x9F) || (*p == 0xF0 && p[1] < 0x90) || (*p == 0xF4 && p[1] > 0x8F))
+		return 0;
 	return length;
 }
 

@@ -3,9 +3,13 @@
 
 #define FIRST_WIDTH_NS 1024u
 
-void tm_timeline_init(struct tm_timeline *t, uint64_t start_ns) { *t = (struct tm_timeline){ .start_ns = start_ns, .width_ns = FIRST_WIDTH_NS }; }
+void tm_timeline_init(struct tm_timeline *t, uint64_t start_ns) {
+	*t = (struct tm_timeline){ .start_ns = start_ns, .width_ns = FIRST_WIDTH_NS };
+}
 
-void tm_timeline_release(struct tm_timeline *t) { tm_array_release(&t->buckets); }
+void tm_timeline_release(struct tm_timeline *t) {
+	tm_array_release(&t->buckets);
+}
 
 /* b follows a in time. */
 static struct tm_bucket joined(const struct tm_bucket *a, const struct tm_bucket *b) {
@@ -56,10 +60,13 @@ size_t tm_timeline_points(const struct tm_timeline *t, struct tm_point *out) {
 	size_t n = 0;
 	for (size_t i = 0; i < t->buckets.count; i++) {
 		const struct tm_bucket *b = &t->buckets.items[i];
-		const struct tm_point *first = b->low.ns <= b->high.ns ? &b->low : &b->high, *second = first == &b->low ? &b->high : &b->low;
+		const struct tm_point *first = b->low.ns <= b->high.ns ? &b->low : &b->high,
+				      *second = first == &b->low ? &b->high : &b->low;
 		const struct tm_point *three[] = { first, second, &b->last };
 		for (int k = 0; k < 3; k++) {
-			if (!n || out[n - 1].ns != three[k]->ns || out[n - 1].bytes != three[k]->bytes || out[n - 1].count != three[k]->count) out[n++] = *three[k];
+			if (!n || out[n - 1].ns != three[k]->ns || out[n - 1].bytes != three[k]->bytes ||
+			    out[n - 1].count != three[k]->count)
+				out[n++] = *three[k];
 		}
 	}
 	return n;

@@ -13,8 +13,13 @@
 
 #define TM_TIMELINE_BUCKETS 2048u
 
-struct tm_point { uint64_t ns, bytes, count; };
-struct tm_bucket { uint64_t index; struct tm_point low, high, last; };
+struct tm_point {
+	uint64_t ns, bytes, count;
+};
+struct tm_bucket {
+	uint64_t index;
+	struct tm_point low, high, last;
+};
 
 struct tm_timeline {
 	uint64_t start_ns, width_ns, bucket_end_ns; /* bucket_end_ns: of the last bucket; 0 before the first */

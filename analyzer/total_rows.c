@@ -16,19 +16,29 @@ struct total_writer {
 };
 
 static void prepare_totals(struct total_writer *x) {
-	x->heap_total = tm_store_prepare(x->store, "INSERT INTO heap_total(process_id, heap_id, allocations, allocated_bytes, frees, freed_bytes, temporary,"
+	x->heap_total = tm_store_prepare(
+		x->store,
+		"INSERT INTO heap_total(process_id, heap_id, allocations, allocated_bytes, frees, freed_bytes, temporary,"
 		"temporary_bytes, peak_ns, peak_bytes, peak_count, live_at_exit_bytes, live_at_exit_count, live_at_end_bytes, live_at_end_count)"
 		"VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
-	x->site_total = tm_store_prepare(x->store, "INSERT INTO site_total(process_id, heap_id, stack_id, allocations, allocated_bytes, frees, freed_bytes,"
+	x->site_total = tm_store_prepare(
+		x->store,
+		"INSERT INTO site_total(process_id, heap_id, stack_id, allocations, allocated_bytes, frees, freed_bytes,"
 		"temporary, temporary_bytes, peak_bytes, peak_count, process_peak_bytes, process_peak_count, live_at_exit_bytes, live_at_exit_count,"
 		"live_at_end_bytes, live_at_end_count) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
-	x->function = tm_store_prepare(x->store, "INSERT INTO function_aggregate(process_id, heap_id, function, self_bytes, total_bytes, self_count, total_count)"
-		"VALUES(?,?,?,?,?,?,?)");
-	x->timeline = tm_store_prepare(x->store, "INSERT INTO timeline(process_id, heap_id, ts_ns, live_bytes, live_count) VALUES(?,?,?,?,?)");
-	x->snapshot = tm_store_prepare(x->store, "INSERT INTO snapshot(id, process_id, label, ts_ns, heap_id, live_bytes, live_count, detailed)"
-		"VALUES(?,?,?,?,?,?,?,?)");
-	x->snapshot_stack = tm_store_prepare(x->store, "INSERT INTO snapshot_stack(snapshot_id, stack_id, live_bytes, live_count) VALUES(?,?,?,?)");
-	x->scope = tm_store_prepare(x->store, "INSERT INTO scope_aggregate(process_id, heap_id, name, self_allocated_bytes, total_allocated_bytes,"
+	x->function = tm_store_prepare(
+		x->store, "INSERT INTO function_aggregate(process_id, heap_id, function, self_bytes, total_bytes, self_count, total_count)"
+			  "VALUES(?,?,?,?,?,?,?)");
+	x->timeline = tm_store_prepare(x->store,
+				       "INSERT INTO timeline(process_id, heap_id, ts_ns, live_bytes, live_count) VALUES(?,?,?,?,?)");
+	x->snapshot = tm_store_prepare(x->store,
+				       "INSERT INTO snapshot(id, process_id, label, ts_ns, heap_id, live_bytes, live_count, detailed)"
+				       "VALUES(?,?,?,?,?,?,?,?)");
+	x->snapshot_stack = tm_store_prepare(x->store,
+					     "INSERT INTO snapshot_stack(snapshot_id, stack_id, live_bytes, live_count) VALUES(?,?,?,?)");
+	x->scope = tm_store_prepare(
+		x->store,
+		"INSERT INTO scope_aggregate(process_id, heap_id, name, self_allocated_bytes, total_allocated_bytes,"
 		"self_freed_bytes, total_freed_bytes, self_allocations, total_allocations, self_frees, total_frees, own_freed_bytes, retained_bytes, peak_bytes,"
 		"peak_growth_bytes, peak_own_bytes) VALUES(?,?,'[unscoped]',?,?,?,?,?,?,?,?,?,?,?,?,?)");
 }
@@ -38,9 +48,15 @@ static void finalize_totals(struct total_writer *x) {
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) sqlite3_finalize(all[i]);
 }
 
-static uint64_t process_id(const struct total_writer *x, const struct tm_ledger *l) { return x->r->bases.process + l->process; }
-static uint64_t stack_id(const struct total_writer *x, uint32_t stack) { return stack ? x->r->bases.stack + stack : 0; }
-static uint64_t shifted(const struct total_writer *x, uint64_t ns) { return ns + x->r->clock_offset_ns; }
+static uint64_t process_id(const struct total_writer *x, const struct tm_ledger *l) {
+	return x->r->bases.process + l->process;
+}
+static uint64_t stack_id(const struct total_writer *x, uint32_t stack) {
+	return stack ? x->r->bases.stack + stack : 0;
+}
+static uint64_t shifted(const struct total_writer *x, uint64_t ns) {
+	return ns + x->r->clock_offset_ns;
+}
 
 /* In whole bytes and blocks. The difference of two rounded numbers may lie one beside the rounded difference, so freed is derived from these. */
 static struct tm_amount whole(const struct tm_account *a, struct tm_amount scaled) {
@@ -56,13 +72,16 @@ static struct tm_amount freed(const struct tm_account *a, struct tm_amount alloc
 /* --- one heap --- */
 
 static void write_heap_total(struct total_writer *x, const struct tm_account *a) {
-	struct tm_amount allocated = whole(a, a->allocated), gone = freed(a, a->allocated, a->level.live, a->splits), temporary = whole(a, a->temporary);
+	struct tm_amount allocated = whole(a, a->allocated), gone = freed(a, a->allocated, a->level.live, a->splits),
+			 temporary = whole(a, a->temporary);
 	struct tm_amount peak = whole(a, a->level.peak), at_exit = whole(a, a->at_exit), live = whole(a, a->level.live);
-	tm_store_row(x->store, x->heap_total, "nnnnnnnnnnnnnnn", process_id(x, a->ledger), a->id, allocated.count, allocated.bytes, gone.count, gone.bytes,
-		temporary.count, temporary.bytes, shifted(x, a->level.peak_ns), peak.bytes, peak.count, at_exit.bytes, at_exit.count, live.bytes, live.count);
+	tm_store_row(x->store, x->heap_total, "nnnnnnnnnnnnnnn", process_id(x, a->ledger), a->id, allocated.count, allocated.bytes,
+		     gone.count, gone.bytes, temporary.count, temporary.bytes, shifted(x, a->level.peak_ns), peak.bytes, peak.count,
+		     at_exit.bytes, at_exit.count, live.bytes, live.count);
 	/* All of it happened outside of scopes. */
-	tm_store_row(x->store, x->scope, "nnnnnnnnnnnnnnn", process_id(x, a->ledger), a->id, allocated.bytes, allocated.bytes, gone.bytes, gone.bytes,
-		allocated.count, allocated.count, gone.count, gone.count, gone.bytes, live.bytes, peak.bytes, peak.bytes, peak.bytes);
+	tm_store_row(x->store, x->scope, "nnnnnnnnnnnnnnn", process_id(x, a->ledger), a->id, allocated.bytes, allocated.bytes, gone.bytes,
+		     gone.bytes, allocated.count, allocated.count, gone.count, gone.count, gone.bytes, live.bytes, peak.bytes, peak.bytes,
+		     peak.bytes);
 }
 
 static int compare_sites(const void *a, const void *b) {
@@ -86,12 +105,13 @@ static bool sort_sites(struct total_writer *x, const struct tm_account *a) {
 static void write_site_totals(struct total_writer *x, const struct tm_account *a) {
 	for (size_t i = 0; i < x->site_count; i++) {
 		const struct tm_site *s = x->sites[i];
-		struct tm_amount allocated = whole(a, s->allocated), gone = freed(a, s->allocated, s->live, s->splits), temporary = whole(a, s->temporary);
+		struct tm_amount allocated = whole(a, s->allocated), gone = freed(a, s->allocated, s->live, s->splits),
+				 temporary = whole(a, s->temporary);
 		struct tm_amount peak = whole(a, tm_site_at_peak(a, s)), process_peak = whole(a, tm_site_at_process_peak(a, s));
 		struct tm_amount at_exit = whole(a, s->at_exit), live = whole(a, s->live);
-		tm_store_row(x->store, x->site_total, "nnnnnnnnnnnnnnnnn", process_id(x, a->ledger), a->id, stack_id(x, s->stack), allocated.count, allocated.bytes,
-			gone.count, gone.bytes, temporary.count, temporary.bytes, peak.bytes, peak.count, process_peak.bytes, process_peak.count, at_exit.bytes,
-			at_exit.count, live.bytes, live.count);
+		tm_store_row(x->store, x->site_total, "nnnnnnnnnnnnnnnnn", process_id(x, a->ledger), a->id, stack_id(x, s->stack),
+			     allocated.count, allocated.bytes, gone.count, gone.bytes, temporary.count, temporary.bytes, peak.bytes,
+			     peak.count, process_peak.bytes, process_peak.count, at_exit.bytes, at_exit.count, live.bytes, live.count);
 	}
 }
 
@@ -102,7 +122,8 @@ static void write_functions(struct total_writer *x, const struct tm_account *a) 
 		if (!f->total.count) continue;
 		struct tm_amount self = whole(a, f->self), total = whole(a, f->total);
 		struct tm_text name = i ? x->r->catalog->strings.items[i - 1] : (struct tm_text){ "", 0 };
-		tm_store_row(x->store, x->function, "nnTnnnn", process_id(x, a->ledger), a->id, name, self.bytes, total.bytes, self.count, total.count);
+		tm_store_row(x->store, x->function, "nnTnnnn", process_id(x, a->ledger), a->id, name, self.bytes, total.bytes, self.count,
+			     total.count);
 	}
 }
 
@@ -110,17 +131,23 @@ static void write_functions(struct total_writer *x, const struct tm_account *a) 
 
 typedef struct tm_amount site_value(const struct tm_account *a, const struct tm_site *s);
 
-static struct tm_amount value_at_exit(const struct tm_account *a, const struct tm_site *s) { return (void)a, s->at_exit; }
-static struct tm_amount value_now(const struct tm_account *a, const struct tm_site *s) { return (void)a, s->live; }
+static struct tm_amount value_at_exit(const struct tm_account *a, const struct tm_site *s) {
+	return (void)a, s->at_exit;
+}
+static struct tm_amount value_now(const struct tm_account *a, const struct tm_site *s) {
+	return (void)a, s->live;
+}
 
-static uint64_t write_snapshot(struct total_writer *x, const struct tm_account *a, struct tm_text label, uint64_t ns, struct tm_amount live, bool detailed) {
+static uint64_t write_snapshot(struct total_writer *x, const struct tm_account *a, struct tm_text label, uint64_t ns, struct tm_amount live,
+			       bool detailed) {
 	struct tm_amount w = whole(a, live);
-	tm_store_row(x->store, x->snapshot, "nntnnnnn", ++x->next_snapshot, process_id(x, a->ledger), label, shifted(x, ns), a->id, w.bytes, w.count,
-		(uint64_t)detailed);
+	tm_store_row(x->store, x->snapshot, "nntnnnnn", ++x->next_snapshot, process_id(x, a->ledger), label, shifted(x, ns), a->id, w.bytes,
+		     w.count, (uint64_t)detailed);
 	return x->next_snapshot;
 }
 
-static void write_snapshot_stack(struct total_writer *x, const struct tm_account *a, uint64_t snapshot, uint32_t stack, struct tm_amount live) {
+static void write_snapshot_stack(struct total_writer *x, const struct tm_account *a, uint64_t snapshot, uint32_t stack,
+				 struct tm_amount live) {
 	struct tm_amount w = whole(a, live);
 	if (live.bytes || live.count) tm_store_row(x->store, x->snapshot_stack, "nnnn", snapshot, stack_id(x, stack), w.bytes, w.count);
 }
@@ -161,7 +188,8 @@ static void write_mark_snapshot(struct total_writer *x, const struct tm_mark_sna
 		tm_store_fail(x->store, "out of memory");
 		return;
 	}
-	uint64_t snapshot = write_snapshot(x, s->account, (struct tm_text){ (const char *)label->data, label->size }, mark->ns, s->live, s->detailed);
+	uint64_t snapshot = write_snapshot(x, s->account, (struct tm_text){ (const char *)label->data, label->size }, mark->ns, s->live,
+					   s->detailed);
 	if (s->count) qsort(sites, s->count, sizeof *sites, compare_snapshot_sites);
 	for (size_t i = 0; i < s->count; i++) write_snapshot_stack(x, s->account, snapshot, sites[i].stack, sites[i].live);
 }
@@ -192,10 +220,12 @@ static void write_timeline(struct total_writer *x, const struct tm_ledger *l, ui
 }
 
 static void write_gaps(struct total_writer *x) {
-	sqlite3_stmt *row = tm_store_prepare(x->store, "INSERT INTO gap(process_id, ts_ns, rss_bytes, live_bytes, tool_bytes) VALUES(?,?,?,?,?)");
+	sqlite3_stmt *row = tm_store_prepare(x->store,
+					     "INSERT INTO gap(process_id, ts_ns, rss_bytes, live_bytes, tool_bytes) VALUES(?,?,?,?,?)");
 	for (size_t i = 0; i < x->r->gaps.count; i++) {
 		const struct tm_gap *g = &x->r->gaps.items[i];
-		tm_store_row(x->store, row, "nnnnN", x->r->bases.process + g->process, shifted(x, g->ns), g->rss_bytes, g->live_bytes, g->tool_bytes);
+		tm_store_row(x->store, row, "nnnnN", x->r->bases.process + g->process, shifted(x, g->ns), g->rss_bytes, g->live_bytes,
+			     g->tool_bytes);
 	}
 	sqlite3_finalize(row);
 }
@@ -222,16 +252,17 @@ static void write_process(struct total_writer *x, const struct tm_ledger *l) {
 	struct tm_amount peak = whole(&scale, l->level.peak);
 	for (size_t i = 0; i < l->accounts.count; i++) {
 		const struct tm_account *a = l->accounts.items[i];
-		const struct tm_amount parts[] = { whole(a, a->allocated), freed(a, a->allocated, a->level.live, a->splits), whole(a, a->temporary),
-			whole(a, a->at_exit), whole(a, a->level.live) };
+		const struct tm_amount parts[] = { whole(a, a->allocated), freed(a, a->allocated, a->level.live, a->splits),
+						   whole(a, a->temporary), whole(a, a->at_exit), whole(a, a->level.live) };
 		struct tm_amount *const sums[] = { &allocated, &gone, &temporary, &at_exit, &live };
 		for (size_t k = 0; a->is_root && k < 5; k++) {
 			sums[k]->bytes += parts[k].bytes;
 			sums[k]->count += parts[k].count;
 		}
 	}
-	tm_store_row(x->store, x->heap_total, "nnnnnnnnnnnnnnn", process_id(x, l), (uint64_t)0, allocated.count, allocated.bytes, gone.count, gone.bytes,
-		temporary.count, temporary.bytes, shifted(x, l->level.peak_ns), peak.bytes, peak.count, at_exit.bytes, at_exit.count, live.bytes, live.count);
+	tm_store_row(x->store, x->heap_total, "nnnnnnnnnnnnnnn", process_id(x, l), (uint64_t)0, allocated.count, allocated.bytes,
+		     gone.count, gone.bytes, temporary.count, temporary.bytes, shifted(x, l->level.peak_ns), peak.bytes, peak.count,
+		     at_exit.bytes, at_exit.count, live.bytes, live.count);
 	write_timeline(x, l, 0, &l->level);
 }
 

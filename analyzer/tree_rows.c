@@ -31,9 +31,13 @@ static void mark_used(struct tree_writer *x) {
 	}
 }
 
-static struct tm_text string_of(const struct tm_catalog *c, uint32_t id) { return id ? c->strings.items[id - 1] : (struct tm_text){ "", 0 }; }
+static struct tm_text string_of(const struct tm_catalog *c, uint32_t id) {
+	return id ? c->strings.items[id - 1] : (struct tm_text){ "", 0 };
+}
 
-static bool is_wrapper(const struct tree_writer *x, uint32_t name) { return x->t->string_flags[name] & TM_FUNCTION_WRAPPER; }
+static bool is_wrapper(const struct tree_writer *x, uint32_t name) {
+	return x->t->string_flags[name] & TM_FUNCTION_WRAPPER;
+}
 
 static const char *kind_text(const struct tm_catalog_frame *f, uint32_t function) {
 	if (function + 1 < tm_frame_functions(f)) return "inline";
@@ -57,9 +61,10 @@ static void write_frame(const struct tree_writer *x, sqlite3_stmt *row, uint32_t
 	static const struct tm_catalog_function unknown;
 	for (uint32_t i = 0; i < tm_frame_functions(f); i++) {
 		const struct tm_catalog_function *named = i < f->function_count ? &x->c->functions.items[f->functions + i] : &unknown;
-		tm_store_row(x->w->store, row, "nzTTNNNn", bases->frame + x->t->frame_first[frame - 1] + i, kind_text(f, i), string_of(x->c, named->name),
-			string_of(x->c, named->file), named->line ? (uint64_t)named->line : UINT64_MAX, f->module ? bases->module + f->module : UINT64_MAX,
-			module_offset(x->c, f), (uint64_t)is_wrapper(x, named->name));
+		tm_store_row(x->w->store, row, "nzTTNNNn", bases->frame + x->t->frame_first[frame - 1] + i, kind_text(f, i),
+			     string_of(x->c, named->name), string_of(x->c, named->file), named->line ? (uint64_t)named->line : UINT64_MAX,
+			     f->module ? bases->module + f->module : UINT64_MAX, module_offset(x->c, f),
+			     (uint64_t)is_wrapper(x, named->name));
 	}
 }
 
@@ -88,7 +93,8 @@ void tm_write_tree_rows(const struct tm_import_rows *w) {
 		tm_store_fail(w->store, "out of memory");
 	} else {
 		mark_used(&x);
-		sqlite3_stmt *row = tm_store_prepare(w->store,
+		sqlite3_stmt *row = tm_store_prepare(
+			w->store,
 			"INSERT INTO frame(id, kind, function, file, line, module_id, module_offset, is_wrapper) VALUES(?,?,?,?,?,?,?,?)");
 		for (uint32_t frame = 1; frame <= c->frames.count; frame++)
 			if (x.frame_used[frame]) write_frame(&x, row, frame);

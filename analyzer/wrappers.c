@@ -19,7 +19,9 @@ static const char *const wrapper_names[] = {
 #undef X
 };
 
-static bool name_ends(const char *p, const char *end) { return p == end || strchr("(.@ [", *p); }
+static bool name_ends(const char *p, const char *end) {
+	return p == end || strchr("(.@ [", *p);
+}
 
 /* A star takes as little as it can; the last one takes the rest. */
 static bool matches(const char *pattern, const char *p, const char *end) {
@@ -60,9 +62,12 @@ static bool found(const char *const *list, size_t n, struct tm_text function) {
 	return false;
 }
 
-bool tm_is_wrapper(struct tm_text function) { return found(wrapper_names, sizeof wrapper_names / sizeof *wrapper_names, function); }
+bool tm_is_wrapper(struct tm_text function) {
+	return found(wrapper_names, sizeof wrapper_names / sizeof *wrapper_names, function);
+}
 
 /* Only as a whole name: a class's own operator new is the program's. */
 bool tm_is_operator_new(struct tm_text function) {
-	return function.size && in_list(operator_new_names, sizeof operator_new_names / sizeof *operator_new_names, function.data, function.data + function.size);
+	return function.size && in_list(operator_new_names, sizeof operator_new_names / sizeof *operator_new_names, function.data,
+					function.data + function.size);
 }

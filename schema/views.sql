@@ -61,11 +61,11 @@ SELECT t.process_id, h.name AS heap, t.stack_id, t.allocations, t.allocated_byte
 FROM site_total t JOIN heap h ON h.id = t.heap_id LEFT JOIN stack s ON s.id = t.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id
 LEFT JOIN module m ON m.id = f.module_id;
 
--- What was live at the peak of each heap, by stack: adds up to peak. process_peak_*: the same at the peak of the process over its root heaps.
+-- What was live at the peak of each heap, by stack: adds up to peak. process_peak_*: of these stacks, at the peak of the process (all stacks: site).
 CREATE VIEW peak_site AS
 SELECT process_id, heap, stack_id, peak_bytes AS live_bytes, peak_count AS live_count, process_peak_bytes, process_peak_count, function, file, line,
        module, module_offset, estimated
-FROM site WHERE peak_count > 0 OR peak_bytes > 0 OR process_peak_count > 0 OR process_peak_bytes > 0;
+FROM site WHERE peak_count > 0 OR peak_bytes > 0;
 
 -- What was live when the process began to leave: what leaks are judged by.
 CREATE VIEW live_at_exit AS
