@@ -82,7 +82,7 @@ struct peaks {
 	uint32_t process;                /* its id */
 	uint64_t live_bytes, live_blocks;
 	uint32_t with_events;
-	bool approximate;
+	bool given_up;
 };
 
 static struct peaks find_peaks(const struct tm_collector *c) {
@@ -92,7 +92,7 @@ static struct peaks find_peaks(const struct tm_collector *c) {
 		p.live_bytes += t.live_bytes;
 		p.live_blocks += t.live_blocks;
 		p.with_events += t.peak_bytes != 0;
-		p.approximate |= t.approximate;
+		p.given_up |= t.given_up;
 		if (t.peak_bytes < p.highest.peak_bytes || t.peak_bytes == 0) continue;
 		p.highest = t;
 		p.process = id;
@@ -109,6 +109,10 @@ static const struct tm_process *process_by_id(const struct tm_collector *c, uint
 static void print_peak(const struct tm_collector *c, const struct peaks *p) {
 	char size[TM_UNIT_TEXT_MAX], time[TM_UNIT_TEXT_MAX];
 	const struct tm_process *process = process_by_id(c, p->process);
+	if (p->given_up) {
+		fprintf(stderr, "tidemark-record: peak         not followed: too many live blocks (tidemark peak tells)\n");
+		return;
+	}
 	fprintf(stderr, "tidemark-record: peak         %s%s live", p->highest.approximate || c->options.sample_bytes ? "about " : "",
 		tm_format_size(p->highest.peak_bytes, size));
 	if (p->process) fprintf(stderr, ", %s after the start", tm_format_time(p->highest.peak_ns, time));
@@ -119,6 +123,10 @@ static void print_peak(const struct tm_collector *c, const struct peaks *p) {
 static void print_live(const struct tm_collector *c, const struct peaks *p) {
 	char size[TM_UNIT_TEXT_MAX], count[TM_UNIT_TEXT_MAX];
 	bool estimated = c->options.sample_bytes != 0;
+	if (p->given_up) {
+		fprintf(stderr, "tidemark-record: live at end  not followed: too many live blocks (tidemark summary tells)\n");
+		return;
+	}
 	fprintf(stderr, "tidemark-record: live at end  %s%s", estimated ? "about " : "", tm_format_size(p->live_bytes, size));
 	if (!estimated) fprintf(stderr, " in %s %s", tm_format_count(p->live_blocks, count), plural(p->live_blocks, "block", "blocks"));
 	fprintf(stderr, "\n");

@@ -33,7 +33,12 @@ static void take_kilobytes(struct tm_reading *r, enum tm_reading_name name, cons
 	r->known |= 1u << name;
 }
 
-static void read_status(const struct tm_sampled_process *p, struct tm_reading *r) {
+/* The mapping of the session is ours, not the program's. (Where the address space is limited only single rings are mapped, and less than it.) */
+static void leave_out_session(const struct tm_sampler *s, struct tm_reading *r) {
+	if (r->values[TM_READING_VMS] > s->session_bytes) r->values[TM_READING_VMS] -= s->session_bytes;
+}
+
+static void read_status(const struct tm_sampler *s, const struct tm_sampled_process *p, struct tm_reading *r) {
 	char name[64], text[4096];
 	snprintf(name, sizeof name, "/proc/%u/status", p->pid);
 	if (!read_file(name, text, sizeof text)) return;
@@ -41,6 +46,7 @@ static void read_status(const struct tm_sampled_process *p, struct tm_reading *r
 	take_kilobytes(r, TM_READING_RSS_PEAK, text, "\nVmHWM:");
 	take_kilobytes(r, TM_READING_VMS, text, "\nVmSize:");
 	take_kilobytes(r, TM_READING_SWAP, text, "\nVmSwap:");
+	leave_out_session(s, r);
 }
 
 static void read_pss(struct tm_sampled_process *p, struct tm_reading *r) {
@@ -124,7 +130,7 @@ static void give_back_skips(struct tm_sampler *s, size_t n) {
 static void read_turn(struct tm_sampler *s, size_t n, bool every) {
 	for (size_t i = 0; i < n; i++) {
 		struct tm_reading r = { .process = s->turn[i].id, .ns = tm_timebase_ticks(s->timebase) };
-		read_status(&s->turn[i], &r);
+		read_status(s, &s->turn[i], &r);
 		read_pss(&s->turn[i], &r);
 		keep(s, &r);
 	}
@@ -156,12 +162,13 @@ static void *run(void *argument) {
 	return NULL;
 }
 
-int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, uint32_t pid) {
+int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, uint64_t session_bytes, uint32_t pid) {
 	sigset_t every, old;
 	pthread_condattr_t attributes;
 	memset(s, 0, sizeof *s);
 	s->timebase = timebase;
 	s->interval_ns = interval_ms * 1000000u;
+	s->session_bytes = session_bytes;
 	if (!s->interval_ns) return 0;
 	find_cgroup(s, pid);
 	pthread_condattr_init(&attributes);

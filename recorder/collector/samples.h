@@ -22,6 +22,7 @@ struct tm_sampled_process {
 struct tm_sampler {
 	const struct tm_timebase *timebase;
 	uint64_t interval_ns; /* 0: nothing is ever read */
+	uint64_t session_bytes; /* of our shared memory in the address space of every recorded process */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -36,7 +37,7 @@ struct tm_sampler {
 };
 
 /* `pid`: whose cgroup is read. 0 or -1: no thread could be made (nothing is sampled then). */
-int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, uint32_t pid);
+int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, uint64_t session_bytes, uint32_t pid);
 void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id);
 void tm_sampler_remove(struct tm_sampler *s, uint32_t id);
 /* Reads this process soon, whatever the interval; many calls in a row make one reading. */

@@ -185,16 +185,26 @@ static void mapped(struct process *p, uint64_t low, uint64_t bytes, uint64_t ns)
 	raise_peak(p, ns);
 }
 
+static void give_up(struct process *p) {
+	free(p->blocks.entries);
+	free(p->early.entries);
+	p->blocks = p->early = (struct table){ 0 };
+	p->range_count = 0;
+	p->result.given_up = true;
+}
+
 static void replay(struct tm_tally *t, struct process *p, const struct tm_event *e) {
 	unsigned class = TM_OP_CLASS(e->op);
 	if (e->time_ns < p->last_ns) p->result.approximate = true;
 	p->last_ns = e->time_ns;
 	t->allocations += class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC || class == TM_CLASS_MAP || class == TM_CLASS_REMAP;
 	t->frees += class == TM_CLASS_FREE || class == TM_CLASS_REALLOC || class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP;
+	if (p->result.given_up) return;
 	if (class == TM_CLASS_FREE || class == TM_CLASS_REALLOC) block_freed(p, e->old, e->begin_ns);
 	if (class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP) unmapped(p, e->old, e->old_size);
 	if (class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC) block_allocated(t, p, e->addr, e->size, e->time_ns);
 	if (class == TM_CLASS_MAP || class == TM_CLASS_REMAP) mapped(p, e->addr, e->size, e->time_ns);
+	if (p->blocks.count + p->early.count > TM_TALLY_BLOCKS_MAX) give_up(p);
 }
 
 static struct process *process_of(struct tm_tally *t, uint32_t id) {

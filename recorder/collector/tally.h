@@ -4,6 +4,7 @@
  * Owns:     one table of live blocks and one list of mapped ranges a process.
  * Idea:     the events of one group are merged by time and replayed. What one thread frees before the group that holds its allocation
  *           has come is remembered until then. Only then, or when events of a later group are older, is the peak not exact; it says so.
+ * When full: a process with more than TM_TALLY_BLOCKS_MAX live blocks is not followed any further; the summary is not worth the memory.
  * Threads:  the encoder's.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_TALLY_H
@@ -11,9 +12,12 @@
 
 #include "group.h"
 
+#define TM_TALLY_BLOCKS_MAX (4u << 20)
+
 struct tm_tally_process {
 	uint64_t live_bytes, live_blocks, peak_bytes, peak_ns;
 	bool approximate;
+	bool given_up;
 };
 
 struct tm_tally;
