@@ -13,6 +13,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import zlib
@@ -326,6 +327,48 @@ def separate_debug_files(t):
     done = name_trace(t, trace, "--debug-dir", directory)
     t.check("build-id differs" in done.errors, f"the refusal is told: {done.errors}")
     t.equal(read_names(trace)[0], {}, "names from a file with another build-id")
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@test
+def debuginfod_only_when_asked(t):
+    """A server on this machine has the program, which is not at its path any more."""
+    t.need("debuginfod")
+    path = build(t, "g++", ["-O2", "-g"])
+    offsets = text_addresses(path, 50)
+    module = Module(path, offsets)
+    whole = named(t, path, offsets)
+    port, served = free_port(), t.path("served")
+    os.mkdir(served)
+    os.rename(path, os.path.join(served, "naming"))
+    with open(t.path("server.log"), "wb") as log:
+        t.start(["debuginfod", "-F", "-d", ":memory:", "-p", str(port), "-t", "1", served], env={"HOME": t.dir}, stdout=log, stderr=log)
+    env = {"DEBUGINFOD_URLS": f"http://127.0.0.1:{port}", "DEBUGINFOD_CACHE_PATH": t.path("cache"), "HOME": t.dir, "http_proxy": "", "no_proxy": "*"}
+    t.check(name_until(t, module, env, "--debuginfod") == {i: whole[o] for i, o in enumerate(offsets, 1) if whole[o]}, "names from the server")
+    t.check(os.path.exists(t.path("cache")), "the client's cache was used")
+    shutil.rmtree(t.path("cache"))
+    trace = write_trace(t, [module])
+    name_trace(t, trace, env=env)
+    t.equal(read_names(trace)[0], {}, "names without --debuginfod")
+    t.check(not os.path.exists(t.path("cache")), "nobody was asked")
+
+
+def name_until(t, module, env, *options):
+    """Names the module until there are names: the server takes its time to scan the directory."""
+    for _ in range(100):
+        trace = write_trace(t, [module])
+        name_trace(t, trace, *options, env=env)
+        names = read_names(trace)[0]
+        if names:
+            return names
+        shutil.rmtree(env["DEBUGINFOD_CACHE_PATH"], ignore_errors=True)  # it remembers what the server did not have
+        time.sleep(0.2)
+    return {}
 
 
 @test
