@@ -74,7 +74,7 @@ static const char database_facts[] =
 	"SELECT topic, name, value FROM fact WHERE value IS NOT NULL ORDER BY place, id, n, name";
 
 static int show(sqlite3 *handle, const struct tm_options *o, const char *sql) {
-	struct tm_render_plan plan = { .format = o->format, .named_by = "name" };
+	struct tm_render_plan plan = { .format = o->format, .path = o->operands[0], .named_by = "name" };
 	sqlite3_stmt *statement = NULL;
 	int status = TM_EXIT_FAILED;
 	if (sqlite3_prepare_v2(handle, sql, -1, &statement, NULL) == SQLITE_OK) status = tm_render(statement, &plan, NULL);

@@ -74,7 +74,7 @@ static int refuse(sqlite3 *handle) {
 
 /* Runs every statement of the text, and stops at the first that fails. */
 static int run_text(const struct tm_database *d, const struct tm_options *o, const char *text) {
-	struct tm_render_plan plan = { .format = o->format };
+	struct tm_render_plan plan = { .format = o->format, .path = d->path };
 	const char *rest = text;
 	int status = 0;
 	while (!status && *rest) {

@@ -5,6 +5,7 @@
  */
 #include "listing.h"
 #include "scans.h"
+#include "talk.h"
 #include "verbs.h"
 
 static const struct tm_usage usage = {
@@ -45,7 +46,7 @@ static const struct tm_listing heaps = {
 	" / v.live_at_exit_bytes, 4) AS exit_relative_error"
 
 static const struct tm_listing recordings = {
-	.columns = "command, host, job, events, file_bytes, end_ns AS duration_ns, sample_bytes, complete, cut_reason",
+	.columns = "command, host, job, events, file_bytes, end_ns AS duration_ns,\n  nullif(sample_bytes, 0) AS sample_bytes, CASE complete WHEN 1 THEN 'yes' ELSE 'no' END AS complete, cut_reason",
 	.source = "trace",
 	.order = "id",
 	.process = "",
@@ -84,9 +85,10 @@ static const struct tm_listing leaks = {
 };
 
 static const struct tm_listing losses = {
-	.columns = "process_id, kind, sum(count) AS count, sum(bytes) AS bytes, reason",
-	.source = "loss",
-	.order = "count DESC",
+	.with = "lost AS (SELECT process_id, kind, reason, sum(count) AS count, sum(bytes) AS bytes FROM loss GROUP BY process_id, kind, reason)",
+	.columns = "process_id, kind, count, bytes, reason",
+	.source = "lost",
+	.order = "count DESC, process_id, kind, reason",
 	.title = "lost: these happened and are not in the numbers above",
 };
 
@@ -107,8 +109,7 @@ static const struct tm_listing alerts = {
 static int list_page(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_options few = *o;
 	if (o->limit == TM_LIMIT_UNSET) few.limit = SITES_SHOWN;
-	int status = tm_listing_also(d, o, &recordings);
-	if (!status && d->processes > 1) status = tm_listing_also(d, &few, &processes);
+	int status = d->processes > 1 ? tm_listing_also(d, &few, &processes) : 0;
 	if (!status) status = tm_listing_also(d, &few, &peak_sites);
 	if (!status) status = tm_listing_also(d, &few, &leaks);
 	if (!status && tm_database_integer(d, "SELECT 1 FROM loss LIMIT 1", 0)) status = tm_listing_also(d, o, &losses);
@@ -123,7 +124,13 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		listing.columns = WITH_ERRORS;
 		listing.source = "heap_summary AS v";
 	}
-	int status = tm_listing_run(d, o, &listing);
+	bool is_page = o->format == TM_FORMAT_TABLE && !o->sql;
+	struct tm_options unsorted = *o;
+	unsorted.sort = NULL;
+	int status = is_page ? tm_listing_run(d, &unsorted, &recordings) : 0;
+	if (!status && is_page && tm_write_output("\n", 1)) status = TM_EXIT_FAILED;
+	if (!status) status = tm_listing_run(d, o, &listing);
+	if (!status && o->sql) status = tm_listing_also(d, o, &recordings);
 	return status ? status : list_page(d, o);
 }
 

@@ -1,7 +1,7 @@
 /* cmd_timeline.c - `tidemark timeline`: live bytes over time.
  *
  * The view memory_timeline keeps the lowest, highest and last value of some thousand stretches, at their true times. A table shows fewer and wider
- * stretches, each by its highest value; a window begins with the value that held when it opened.
+ * stretches of the same rows, each by its highest value; a window begins with the value that held when it opened.
  */
 #include "listing.h"
 #include "scans.h"
@@ -12,9 +12,9 @@
 static const struct tm_usage usage = {
 	.verb = "timeline",
 	.operands = "DB|TRACE",
-	.description = "Shows live bytes over time (view memory_timeline); a value holds until the next row of its process and heap. JSON and CSV have every\n"
-		       "stored row, heap null being the whole process; a table has the whole process, or the heap that --heap names, in 40 stretches of\n"
-		       "time, each with its highest value.\n",
+	.description = "Shows live bytes over time (view memory_timeline); a value holds until the next row of its process and heap. JSON, CSV and\n"
+		       "--sql have every stored row, heap null being the whole process; a table shows the whole process, or the heap that --heap names, in\n"
+		       "40 stretches of time, each by its highest value.\n",
 	.examples = "tidemark timeline run.db\n"
 		    "tidemark timeline run.db --heap=mmap --buckets=100\n"
 		    "tidemark timeline run.db --from=10s --to=exit --format=csv\n",
@@ -50,31 +50,42 @@ static void put_stretches(sqlite3_str *sql, const char *source, int64_t n) {
 			    n, source, source);
 }
 
+/* A table has the whole process, or the heap that was chosen, in as many rows as a person reads. */
+static char *condense(const struct tm_database *d, const struct tm_options *o, const char *listed) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	bool enough = o->buckets != TM_LIMIT_UNSET || o->limit != TM_LIMIT_UNSET;
+	sqlite3_str_appendf(sql, "WITH listed AS (\n%s)", listed);
+	if (!enough) {
+		sqlite3_str_appendall(sql, ",\n");
+		put_stretches(sql, "listed", TABLE_BUCKETS);
+	}
+	sqlite3_str_appendf(sql, "\nSELECT * FROM %s %sORDER BY process_id, heap, ts_ns", enough ? "listed" : "stretch", o->heap ? "" : "WHERE heap IS NULL ");
+	return sqlite3_str_finish(sql);
+}
+
 static int answer(const struct tm_database *d, const struct tm_options *o) {
-	bool is_table = o->format == TM_FORMAT_TABLE, windowed = tm_has_window(o);
-	int64_t buckets = o->buckets != TM_LIMIT_UNSET ? o->buckets : is_table ? TABLE_BUCKETS : 0;
 	const char *source = "memory_timeline";
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	if (windowed) {
+	if (tm_has_window(o)) {
 		put_pieces(sql, o);
 		source = "piece";
 	}
-	if (buckets) {
-		if (windowed) sqlite3_str_appendall(sql, ",\n");
-		put_stretches(sql, source, buckets);
+	if (o->buckets > 0) {
+		if (tm_has_window(o)) sqlite3_str_appendall(sql, ",\n");
+		put_stretches(sql, source, o->buckets);
 		source = "stretch";
 	}
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
 		.with = with,
 		.source = source,
-		.where = is_table && !o->heap ? "heap IS NULL" : NULL,
 		.order = "process_id, heap, ts_ns",
 		.has_heap = true,
 		.nothing = "nothing was live",
 		.bar_column = "live_bytes",
 		.estimated = { "live_bytes", "live_count" },
 		.null_heap = "(all)",
+		.condense = condense,
 	};
 	int status = tm_listing_run(d, o, &listing);
 	sqlite3_free(with);

@@ -24,7 +24,7 @@ static const struct naming_rule rules[] = {
 	{ "processes", TM_COLUMN_COUNT },
 	{ "score", TM_COLUMN_SCORE },
 	{ "weight", TM_COLUMN_SCORE },
-	{ "error", TM_COLUMN_SCORE },
+	{ "error", TM_COLUMN_SHARE },
 	{ "unix_ns", TM_COLUMN_ID },
 	{ "duration_ns", TM_COLUMN_DURATION },
 	{ "offset_ns", TM_COLUMN_ID },
@@ -63,6 +63,7 @@ bool tm_column_is_quantity(const char *name) {
 	case TM_COLUMN_SIZE:
 	case TM_COLUMN_COUNT:
 	case TM_COLUMN_SCORE:
+	case TM_COLUMN_SHARE:
 	case TM_COLUMN_DURATION:
 		return true;
 	default:

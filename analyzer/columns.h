@@ -15,6 +15,7 @@ enum tm_column_kind {
 	TM_COLUMN_SIZE,     /* bytes */
 	TM_COLUMN_COUNT,    /* how many */
 	TM_COLUMN_SCORE,    /* a figure without a unit */
+	TM_COLUMN_SHARE,    /* a part of 1, shown in percent */
 	TM_COLUMN_INSTANT,  /* ns since the start */
 	TM_COLUMN_DURATION, /* ns */
 	TM_COLUMN_ID,       /* a number that names something, or an exact number without a scale */

@@ -76,6 +76,34 @@ char *tm_database_words(const struct tm_database *d, const char *sql) {
 	return sqlite3_str_finish(words);
 }
 
+enum beside { BESIDE_FRESH, BESIDE_STALE, BESIDE_FOREIGN };
+
+static const char *file_name(const char *path) {
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
+/* What the file with the database's name is to this trace. Only a database of this one trace may be used, or replaced. */
+static enum beside examine(const char *database, const char *trace, const struct stat *trace_status) {
+	struct tm_database d = { 0 };
+	struct stat status;
+	enum beside verdict = BESIDE_FOREIGN;
+	bool is_newer = stat(database, &status) == 0 && (status.st_mtim.tv_sec != trace_status->st_mtim.tv_sec
+								 ? status.st_mtim.tv_sec > trace_status->st_mtim.tv_sec
+								 : status.st_mtim.tv_nsec >= trace_status->st_mtim.tv_nsec);
+	if (sqlite3_open_v2(database, &d.handle, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK) {
+		int64_t version = tm_database_integer(&d, "SELECT value FROM meta WHERE key = 'schema_version'", -1);
+		int64_t size = tm_database_integer(&d, "SELECT file_bytes FROM trace", -1);
+		char *path = tm_database_words(&d, "SELECT path FROM trace");
+		bool is_same = path && strcmp(file_name(path), file_name(trace)) == 0 && tm_database_integer(&d, "SELECT count(*) FROM trace", 0) == 1;
+		bool is_current = is_newer && version == TM_SCHEMA_VERSION && size == trace_status->st_size;
+		if (version >= 0 && is_same) verdict = is_current ? BESIDE_FRESH : BESIDE_STALE;
+		sqlite3_free(path);
+	}
+	sqlite3_close(d.handle);
+	return verdict;
+}
+
 /* The database that belongs to a trace: made now unless there is one that is newer than the trace. */
 static int import_trace(const char *trace, char **database) {
 	struct stat trace_status, database_status;
@@ -85,14 +113,16 @@ static int import_trace(const char *trace, char **database) {
 		*database = NULL;
 		return tm_fail("cannot import '%s': out of memory", trace);
 	}
-	bool exists = stat(*database, &database_status) == 0;
-	if (exists && stat(trace, &trace_status) == 0) {
-		bool is_newer = database_status.st_mtim.tv_sec != trace_status.st_mtim.tv_sec
-					? database_status.st_mtim.tv_sec > trace_status.st_mtim.tv_sec
-					: database_status.st_mtim.tv_nsec >= trace_status.st_mtim.tv_nsec;
-		if (is_newer) {
+	if (stat(trace, &trace_status)) return tm_fail("cannot open '%s': %s", trace, strerror(errno));
+	if (lstat(*database, &database_status) == 0) {
+		switch (examine(*database, trace, &trace_status)) {
+		case BESIDE_FRESH:
 			tm_say("using '%s', imported from '%s' before", *database, trace);
 			return 0;
+		case BESIDE_FOREIGN:
+			return tm_fail("cannot import '%s': '%s' is there and holds something else ('tidemark import -o' makes another)", trace, *database);
+		case BESIDE_STALE:
+			break;
 		}
 	}
 	tm_say("importing '%s' into '%s'", trace, *database);

@@ -152,25 +152,36 @@ static void choose_hidden(const struct tm_database *d, const struct tm_listing *
 
 static void print_estimate_note(const struct tm_database *d) {
 	char mean[TM_UNIT_TEXT_MAX];
-	printf("~ estimated: the trace holds a Poisson sample, one in %s on average; relative_error is the standard error, sampled peaks are biased "
-	       "upward\n",
+	printf("~ estimated: the trace holds a Poisson sample, one in %s on average; errors are standard errors, sampled peaks are biased upward\n",
 	       tm_format_size((uint64_t)d->sample_bytes, mean));
 }
 
-static int show(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, const char *sql) {
+/* What a full bar stands for. */
+static double highest(const struct tm_database *d, const char *column, const char *sql) {
+	char *query = sqlite3_mprintf("SELECT max(%s) FROM (%s)", column, sql);
+	int64_t value = query ? tm_database_integer(d, query, 0) : 0;
+	sqlite3_free(query);
+	return (double)value;
+}
+
+static int show(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, const char *sql, bool explain) {
 	const char *hidden[32];
-	struct tm_render_plan plan = { .format = o->format, .hidden = hidden, .bar_column = l->bar_column, .null_heap = l->null_heap };
+	char *condensed = o->format == TM_FORMAT_TABLE && l->condense ? l->condense(d, o, sql) : NULL;
+	struct tm_render_plan plan = { .format = o->format, .path = d->path, .hidden = hidden, .bar_column = l->bar_column, .null_heap = l->null_heap };
 	sqlite3_stmt *statement;
 	uint64_t rows = 0;
 	bool is_table = o->format == TM_FORMAT_TABLE;
+	if (condensed) sql = condensed;
 	choose_hidden(d, l, hidden, sizeof(hidden) / sizeof(hidden[0]));
 	if (d->estimated) plan.estimated = l->estimated;
+	if (is_table && l->bar_column) plan.bar_full = highest(d, l->bar_column, sql);
 	if (is_table && o->limit == TM_LIMIT_UNSET && !l->bar_column) plan.rows_max = TABLE_ROWS;
 	int status = tm_database_prepare(d, sql, &statement);
 	if (!status && is_table && l->title) status = tm_print_title(l->title);
 	if (!status) status = tm_render(statement, &plan, &rows);
 	sqlite3_finalize(statement);
-	if (!status && is_table && rows && d->estimated && l->estimated[0]) print_estimate_note(d);
+	sqlite3_free(condensed);
+	if (!status && is_table && rows && explain && d->estimated && l->estimated[0]) print_estimate_note(d);
 	if (!status && is_table && !rows) printf("%s\n", l->nothing);
 	if (!status && plan.rows_max && rows > plan.rows_max) {
 		fflush(stdout);
@@ -183,7 +194,7 @@ int tm_listing_run(const struct tm_database *d, const struct tm_options *o, cons
 	int status;
 	char *sql = tm_listing_sql(d, o, l, &status);
 	if (!status && o->sql) printf("%s;\n", sql);
-	else if (!status) status = show(d, o, l, sql);
+	else if (!status) status = show(d, o, l, sql, true);
 	sqlite3_free(sql);
 	return status;
 }
@@ -207,7 +218,7 @@ int tm_listing_also(const struct tm_database *d, const struct tm_options *o, con
 	if (!status && o->sql) print_comment(l, sql);
 	if (!status && !o->sql) {
 		status = tm_write_output("\n", 1) ? TM_EXIT_FAILED : 0;
-		if (!status) status = show(d, &options, l, sql);
+		if (!status) status = show(d, &options, l, sql, false);
 	}
 	sqlite3_free(sql);
 	return status;

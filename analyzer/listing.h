@@ -26,6 +26,9 @@ struct tm_listing {
 	const char *hidden[16]; /* more columns that its table leaves out */
 	const char *estimated[8]; /* columns that are estimates where the trace was sampled */
 	const char *null_heap;
+	/* A query over the listed rows that a table shows instead of them, because they are too many to read; NULL: none. To be freed with
+	 * sqlite3_free(). */
+	char *(*condense)(const struct tm_database *d, const struct tm_options *o, const char *sql);
 };
 
 /* --heap, --process and marks must exist in the database: 0, or TM_EXIT_FAILED with the names that do. */

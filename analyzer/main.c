@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "display_text.h"
-#include "import.h"
 #include "options.h"
 #include "render.h"
 #include "talk.h"

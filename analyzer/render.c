@@ -155,14 +155,14 @@ int tm_render_csv(sqlite3_stmt *statement, uint64_t *rows) {
 		if (i) tm_put_raw(&row, ",", 1);
 		put_csv_text(&row, name, strlen(name));
 	}
-	tm_put_raw(&row, "\r\n", 2);
+	tm_put_raw(&row, "\n", 1);
 	int rc = flush_row(&row);
 	for (*rows = 0; !rc && (step = sqlite3_step(statement)) == SQLITE_ROW; ++*rows) {
 		for (int i = 0; i < columns; i++) {
 			if (i) tm_put_raw(&row, ",", 1);
 			put_csv_value(&row, statement, i);
 		}
-		tm_put_raw(&row, "\r\n", 2);
+		tm_put_raw(&row, "\n", 1);
 		rc = flush_row(&row);
 	}
 	tm_bytes_release(&row);
@@ -181,5 +181,5 @@ int tm_render(sqlite3_stmt *statement, const struct tm_render_plan *plan, uint64
 	sqlite3 *db = sqlite3_db_handle(statement);
 	if (sqlite3_errcode(db) == SQLITE_INTERRUPT) return tm_fail("interrupted");
 	if (sqlite3_errcode(db) == SQLITE_DONE || sqlite3_errcode(db) == SQLITE_ROW) return tm_fail("out of memory");
-	return tm_fail("cannot read '%s': %s", sqlite3_db_filename(db, "main"), sqlite3_errmsg(db));
+	return tm_fail("cannot read '%s': %s", plan->path, sqlite3_errmsg(db));
 }

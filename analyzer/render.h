@@ -3,7 +3,8 @@
  * Flow:     listing.c, cmd_query.c -> sqlite3_stmt -> here -> standard output
  * Table:    for people: sizes and times with units, widths that suit the terminal, names shortened.
  * JSON:     one array of objects whose keys are the columns; integers exact, text as valid UTF-8 (bad bytes become U+FFFD), NULL null.
- * CSV:      RFC 4180 with a header line; NULL is an empty field, an empty text is "".
+ * CSV:      quoted as RFC 4180 has it, with a header line; lines end in a newline alone, as Unix tools like them. NULL is an empty field, an empty
+ *           text is "". CSV has no escapes: control characters other than white space become U+FFFD.
  * Memory:   a table's widths come from its first rows; the others stream through, as JSON and CSV do.
  * Fails:    a failing query, or standard output that cannot be written: one line on standard error, TM_EXIT_FAILED.
  */
@@ -20,6 +21,7 @@
 
 struct tm_render_plan {
 	enum tm_format format;
+	const char *path;           /* what is read, for a message */
 	const char *const *hidden;  /* columns that a table leaves out, ends with NULL; may be NULL */
 	const char *bar_column;     /* a table draws a bar for this column; NULL: none */
 	double bar_full;            /* the value of a full bar */

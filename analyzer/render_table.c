@@ -35,7 +35,7 @@ struct table {
 	sqlite3_stmt *statement;
 	const struct tm_render_plan *plan;
 	struct table_column *columns;
-	int count, stack_index, bar_index, module_index, offset_index, level_index, named_by_index; /* the indexes are -1 for what the query lacks */
+	int count, stack_index, bar_index, module_index, offset_index, level_index, named_by_index, estimated_index; /* the indexes are -1 for what the query lacks */
 	struct tm_bytes *cells; /* ROWS_MEASURED rows of count cells and a block for bar and stack */
 	size_t rows;            /* kept in cells */
 	struct tm_bytes line;
@@ -80,6 +80,7 @@ static void put_double(struct tm_bytes *out, double number, enum tm_column_kind 
 	/* Estimates are not whole numbers; a table shows them as if they were. */
 	bool whole = kind == TM_COLUMN_SIZE || kind == TM_COLUMN_COUNT || kind == TM_COLUMN_INSTANT || kind == TM_COLUMN_DURATION;
 	if (whole && number > -9e18 && number < 9e18) put_integer(out, (sqlite3_int64)(number < 0 ? number - 0.5 : number + 0.5), kind);
+	else if (kind == TM_COLUMN_SHARE) tm_put_format(out, "%.1f%%", 100 * number);
 	else tm_put_format(out, "%.4g", number);
 }
 
@@ -126,6 +127,7 @@ static void plan_columns(struct table *t) {
 		if (strcmp(name, "module") == 0) t->module_index = i;
 		if (strcmp(name, "module_offset") == 0) t->offset_index = i;
 		if (strcmp(name, "level") == 0) t->level_index = i;
+		if (strcmp(name, "estimated") == 0) t->estimated_index = i;
 		if (is_listed(t->plan->hidden, name)) continue;
 		if (strcmp(name, "stack") == 0) {
 			t->stack_index = i;
@@ -194,7 +196,8 @@ static void fill_cell(struct table *t, const struct table_column *column, struct
 		tm_put_raw(cell, t->plan->null_heap, strlen(t->plan->null_heap));
 		return;
 	}
-	if (column->estimated && !is_null) tm_put_raw(cell, "~", 1);
+	bool is_estimate = column->estimated && (t->estimated_index < 0 || sqlite3_column_int(t->statement, t->estimated_index));
+	if (is_estimate && !is_null) tm_put_raw(cell, "~", 1);
 	const char *name = column->line_index < 0 ? column->name : "file";
 	if (t->named_by_index >= 0 && strcmp(name, "value") == 0) name = (const char *)sqlite3_column_text(t->statement, t->named_by_index);
 	tm_render_value(cell, t->statement, column->index, name ? name : "");
@@ -298,7 +301,7 @@ static int stream_rest(struct table *t, int step, uint64_t *rows) {
 
 int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, uint64_t *rows) {
 	struct table t = { .statement = statement, .plan = plan, .stack_index = -1, .bar_index = -1, .module_index = -1, .offset_index = -1,
-			   .level_index = -1, .named_by_index = -1 };
+			   .level_index = -1, .named_by_index = -1, .estimated_index = -1 };
 	size_t columns = (size_t)sqlite3_column_count(statement);
 	int step = SQLITE_DONE, rc = -1;
 	*rows = 0;

@@ -7,6 +7,7 @@
 
 int tm_cmd_record(int argc, char **argv);
 int tm_cmd_names(int argc, char **argv);
+int tm_cmd_import(int argc, char **argv);
 int tm_cmd_info(int argc, char **argv);
 int tm_cmd_summary(int argc, char **argv);
 int tm_cmd_peak(int argc, char **argv);
