@@ -24,7 +24,7 @@ struct facts {
 	const char *path;
 	struct tm_decoder *decoder;
 	uint64_t chunks[KIND_COUNT], records[TAG_COUNT], ops[KIND_COUNT];
-	uint64_t other_records, frames, nodes, segments, stored_bytes, raw_bytes;
+	uint64_t other_records, frames, nodes, stored_bytes, raw_bytes;
 	uint8_t last_kind;
 };
 
@@ -55,7 +55,49 @@ static void add_loss(struct facts *f, struct tm_cursor *body) {
 	sqlite3_free(text);
 }
 
-static void read_record(struct facts *f, uint64_t tag, struct tm_cursor *body) {
+/* Decodes a record that is only counted; body->bad says whether it was malformed. */
+static void check_record(uint64_t tag, struct tm_cursor *body) {
+	switch (tag) {
+#define CHECK(name, function) \
+	case TM_RECORD_##name: \
+		function(body); \
+		break;
+		CHECK(STRING, tm_get_string_record)
+		CHECK(PROCESS_START, tm_get_process_start)
+		CHECK(PROCESS_EXIT, tm_get_process_exit)
+		CHECK(PROCESS_END, tm_get_process_end)
+		CHECK(THREAD_START, tm_get_thread_start)
+		CHECK(THREAD_END, tm_get_thread_end)
+		CHECK(THREAD_NAME, tm_get_thread_name)
+		CHECK(MODULE_LOAD, tm_get_module_load)
+		CHECK(MODULE_UNLOAD, tm_get_module_unload)
+		CHECK(HEAP, tm_get_heap)
+		CHECK(FRAME_MODULE, tm_get_frame_module)
+		CHECK(MARK, tm_get_mark)
+		CHECK(WATERMARK, tm_get_watermark)
+		CHECK(TOTALS, tm_get_totals)
+#undef CHECK
+	case TM_RECORD_SAMPLES: {
+		struct tm_samples samples = tm_get_samples(body);
+		struct tm_sample sample;
+		while (tm_sample_next(&samples.values, &sample)) continue;
+		body->bad |= samples.values.bad;
+		break;
+	}
+	case TM_RECORD_NAME: {
+		struct tm_name name = tm_get_name(body);
+		struct tm_function function;
+		while (tm_function_next(&name.functions, &function)) continue;
+		body->bad |= name.functions.bad;
+		break;
+	}
+	default: /* of a later minor version */
+		break;
+	}
+}
+
+/* false: malformed. */
+static bool read_record(struct facts *f, uint64_t tag, struct tm_cursor *body) {
 	if (tag < TAG_COUNT) f->records[tag]++;
 	else f->other_records++;
 	if (tag == TM_RECORD_LOSS) {
@@ -71,14 +113,19 @@ static void read_record(struct facts *f, uint64_t tag, struct tm_cursor *body) {
 		char value[24];
 		snprintf(value, sizeof(value), "%llu", (unsigned long long)alert.value);
 		if (!body->bad) add_text(f, "alert", alert.rule, tm_text_of(value));
+	} else {
+		check_record(tag, body);
 	}
+	return !body->bad;
 }
 
 /* The three kinds of payload. false: malformed, so that the trace ends before this chunk. */
 static bool read_records(struct facts *f, struct tm_cursor *payload) {
 	uint64_t tag;
 	struct tm_cursor body;
-	while (tm_record_next(payload, &tag, &body)) read_record(f, tag, &body);
+	while (tm_record_next(payload, &tag, &body)) {
+		if (!read_record(f, tag, &body)) return false;
+	}
 	return !payload->bad;
 }
 
@@ -100,9 +147,8 @@ static bool read_events(struct facts *f, struct tm_cursor *payload) {
 	for (uint64_t i = 0; i < segments && !payload->bad; i++) {
 		if (tm_decode_segment(f->decoder, payload, &segment)) return false;
 		for (size_t k = 0; k < segment.count; k++) f->ops[segment.events[k].op]++;
-		f->segments++;
 	}
-	return !payload->bad;
+	return !payload->bad && payload->p == payload->end;
 }
 
 static bool read_chunk(struct facts *f, struct tm_reader *reader, const struct tm_chunk_header *h) {
@@ -164,10 +210,7 @@ static void add_end(struct facts *f, const struct tm_reader *reader, bool sound)
 	add_number(f, "trace", "sound_bytes", sound_bytes);
 	add_word(f, "trace", "complete", closed ? "yes" : "no");
 	if (closed) return;
-	char *text = sqlite3_mprintf("%s at offset %llu", !sound ? "malformed chunk" : reader->stopped ? reader->stopped : "the file ends, without an end chunk,",
-				     sound_bytes);
-	if (text) add_word(f, "trace", "cut", text);
-	sqlite3_free(text);
+	add_word(f, "trace", "cut_reason", !sound ? "a chunk's content is damaged" : reader->stopped ? reader->stopped : "it was not closed");
 }
 
 static void add_counts(struct facts *f, uint64_t file_bytes) {
