@@ -58,6 +58,7 @@ struct tm_collector {
 	uint64_t events, lost_events, lost_bytes, marks;
 	uint64_t unringed_events, unringed_bytes; /* as last seen in the session */
 	uint64_t housekeeping_ns, unringed_written_ns, unknown_looked_up;
+	bool finishing;                     /* the last passes: nothing is waited for any more */
 	const char *stopped;                /* why nothing is recorded any more while the program runs on; NULL: recording */
 };
 

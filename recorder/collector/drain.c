@@ -388,7 +388,7 @@ static void end_claim(struct tm_collector *c, struct tm_ring_view *r, struct tm_
 
 /* The ring's process is not known while its announcement, in this ring or another, has not been read. True: read it now. */
 static bool may_read(struct tm_collector *c, struct tm_ring_view *r, uint64_t head) {
-	bool patient = tm_monotonic_ns() - r->claimed_ns < HOLD_NS;
+	bool patient = !c->finishing && tm_monotonic_ns() - r->claimed_ns < HOLD_NS;
 	if (!r->process) r->process = tm_process_of_ring(c, r->number, r->pid);
 	if (r->process) return r->announces || !r->process->announcing || !patient;
 	if (r->tail == head) return true;
@@ -443,7 +443,7 @@ static size_t admit(struct tm_collector *c, uint32_t used, uint64_t began, uint6
 		uint32_t state = atomic_load_explicit(&ring->state, memory_order_acquire);
 		if (state != TM_RING_ACTIVE && state != TM_RING_CLOSED) continue;
 		if (!r->claimed_ns) r->claimed_ns = tm_monotonic_ns();
-		if (ring->start_ticks > began && tm_monotonic_ns() - r->claimed_ns < HOLD_NS) continue;
+		if (ring->start_ticks > began && !c->finishing && tm_monotonic_ns() - r->claimed_ns < HOLD_NS) continue;
 		begin_claim(c, r, ring);
 		c->admitted = tm_memory_grow(c->admitted, &c->admitted_capacity, count + 1, sizeof c->admitted[0]);
 		c->admitted[count++] = r;
@@ -548,6 +548,7 @@ void tm_drain_start(struct tm_collector *c) {
 
 void tm_drain_finish(struct tm_collector *c) {
 	uint32_t used = rings_used(c);
+	c->finishing = true;
 	tm_drain_pass(c);
 	for (uint32_t i = 0; i < used; i++)
 		if (c->rings[i].claimed) take_losses(c, &c->rings[i], tm_session_ring(&c->session, i), true);

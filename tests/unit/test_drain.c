@@ -1,0 +1,599 @@
+/* test_drain.c - from ring to trace, within one process: what is written comes out, and nothing that stands in a ring can hurt the collector.
+ *
+ * Goal:    records written as a guest writes them are decoded from the trace exactly; a corrupt stretch costs the rest of that ring and is counted; random
+ *          bytes, lengths and positions never crash it, never make it loop, and leave a trace that is sound from end to end and keeps its promises
+ *          (ids defined before use, times of a thread never decreasing, none below an earlier watermark).
+ * Method:  the session lies in our own memory, so the test plays the guests; expected events are written out by hand, hostile ones are random with
+ *          a printed seed.
+ */
+#include "../../recorder/collector/collector.h"
+#include "../../recorder/collector/controls.h"
+#include "../../recorder/collector/drain.h"
+#include "check.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- a collector without a command --- */
+
+struct world {
+	struct tm_collector c;
+	char path[64];
+};
+
+static void world_start(struct world *w) {
+	char error[256], *arguments[] = { (char *)"test", (char *)"--interval=0", (char *)"--ring=64K", (char *)"true", NULL };
+	memset(w, 0, sizeof *w);
+	strcpy(w->path, "/tmp/test_drain.XXXXXX");
+	close(mkstemp(w->path));
+	CHECK(tm_options_parse(&w->c.options, 4, arguments) == 0);
+	tm_timebase_start(&w->c.timebase);
+	CHECK(tm_session_open(&w->c.session, &w->c.options, &w->c.timebase, error, sizeof error) == 0);
+	CHECK(tm_writer_open(&w->c.writer, strdup(w->path), true) == 0);
+	CHECK(tm_writer_flush(&w->c.writer) == 0);
+	CHECK(tm_encoder_start(&w->c.encoder, &w->c.writer, tm_tally_new(0)) == 0);
+	tm_stack_tree_init(&w->c.stacks);
+	tm_drain_start(&w->c);
+}
+
+static void pass(struct world *w) {
+	tm_drain_pass(&w->c);
+	tm_processes_check(&w->c, false);
+	tm_drain_close_group(&w->c, false);
+}
+
+static void world_finish(struct world *w) {
+	tm_drain_finish(&w->c);
+	tm_processes_finish(&w->c);
+	tm_drain_finish(&w->c);
+	tm_drain_close_group(&w->c, true);
+	tm_encoder_stop(&w->c.encoder);
+	CHECK(w->c.writer.error == 0);
+	CHECK(tm_writer_close(&w->c.writer) == 0);
+}
+
+static void world_release(struct world *w) {
+	struct tm_collector *c = &w->c;
+	unlink(w->path);
+	tm_drain_release(c);
+	tm_encoder_release(&c->encoder);
+	tm_tally_free(c->encoder.tally);
+	tm_processes_release(&c->processes);
+	tm_modules_release(&c->modules);
+	tm_stack_tree_release(&c->stacks);
+	tm_interned_release(c);
+	tm_session_release(&c->session);
+	free(c->writer.path);
+}
+
+/* --- a guest --- */
+
+static struct tm_ring *claim(struct world *w, uint32_t index, uint32_t process, uint32_t pid, uint32_t thread) {
+	struct tm_ring *ring = tm_session_ring(&w->c.session, index);
+	ring->process = process;
+	ring->pid = pid;
+	ring->tid = pid + thread - 1;
+	ring->thread = thread;
+	ring->start_ticks = tm_timebase_ticks(&w->c.timebase);
+	atomic_store(&ring->head, 0);
+	atomic_store(&ring->tail, 0);
+	atomic_store(&ring->busy, 0);
+	atomic_store(&ring->state, TM_RING_ACTIVE);
+	if (atomic_load(&w->c.session.shm->rings_used) <= index) atomic_store(&w->c.session.shm->rings_used, index + 1);
+	return ring;
+}
+
+static void put(struct world *w, uint32_t index, const uint64_t *words, size_t n) {
+	struct tm_ring *ring = tm_session_ring(&w->c.session, index);
+	uint8_t *data = (uint8_t *)tm_session_ring_data(&w->c.session, index);
+	uint64_t head = atomic_load(&ring->head);
+	for (size_t i = 0; i < n; i++) memcpy(data + (head + i * 8) % w->c.session.ring_bytes, &words[i], 8);
+	atomic_store(&ring->head, head + n * 8);
+}
+
+#define PUT(w, index, ...) \
+	put((w), (index), (const uint64_t[]){ __VA_ARGS__ }, sizeof((const uint64_t[]){ __VA_ARGS__ }) / 8)
+
+static uint64_t now(struct world *w) {
+	return tm_timebase_ticks(&w->c.timebase);
+}
+
+static void announce(struct world *w, uint32_t index, uint32_t pid, uint32_t parent) {
+	PUT(w, index, tm_ring_word(TM_CTL_PROCESS, 0, 6, 0, 0), now(w), pid, 1, parent, 0);
+}
+
+static void allocate(struct world *w, uint32_t index, uint64_t addr, uint64_t size) {
+	PUT(w, index, tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 8), now(w), addr, size);
+}
+
+static void release(struct world *w, uint32_t index, uint64_t addr) {
+	PUT(w, index, tm_ring_word(TM_OP_FREE, TM_RING_NO_STACK, 3, 0, 0), now(w), addr);
+}
+
+/* --- the trace, read back and checked --- */
+
+#define THREADS_MAX 4096u
+
+struct trace {
+	struct tm_event *events;
+	uint32_t *threads; /* of each event */
+	size_t count, capacity;
+	uint64_t processes, thread_count, heaps, strings, modules, frames, nodes, losses, lost, ends;
+	char last_loss[32];
+	struct tm_node nodes_by_id[64];
+	struct tm_frame frames_by_id[64];
+	struct tm_process_start process[64];
+	char exe[64][16];
+	struct tm_process_end end[64];
+	uint64_t watermark, last_ns[THREADS_MAX];
+	struct tm_bytes file;
+	bool sound;
+};
+
+static void read_record(struct trace *t, uint64_t tag, struct tm_cursor *body) {
+	if (tag == TM_RECORD_PROCESS_START) {
+		struct tm_process_start p = tm_get_process_start(body);
+		CHECK(p.id == ++t->processes && p.parent_id < p.id);
+		if (p.id < 64) t->process[p.id] = p;
+		if (p.id < 64) snprintf(t->exe[p.id], sizeof t->exe[0], "%.*s", (int)p.exe.size, p.exe.data);
+	}
+	if (tag == TM_RECORD_THREAD_START) {
+		struct tm_thread_start r = tm_get_thread_start(body);
+		CHECK(r.id == ++t->thread_count && r.process >= 1 && r.process <= t->processes);
+	}
+	if (tag == TM_RECORD_PROCESS_END) {
+		struct tm_process_end e = tm_get_process_end(body);
+		CHECK(e.process >= 1 && e.process <= t->processes);
+		if (e.process < 64) t->end[e.process] = e;
+		t->ends++;
+	}
+	if (tag == TM_RECORD_STRING) CHECK(tm_get_string_record(body).id == ++t->strings);
+	if (tag == TM_RECORD_HEAP) CHECK(tm_get_heap(body).id == ++t->heaps);
+	if (tag == TM_RECORD_MODULE_LOAD) CHECK(tm_get_module_load(body).id == ++t->modules);
+	if (tag == TM_RECORD_FRAME_MODULE) {
+		struct tm_frame_module f = tm_get_frame_module(body);
+		CHECK(f.frame <= t->frames && f.module <= t->modules);
+	}
+	if (tag == TM_RECORD_LOSS) {
+		struct tm_loss l = tm_get_loss(body);
+		t->losses++;
+		t->lost += l.count;
+		snprintf(t->last_loss, sizeof t->last_loss, "%.*s", (int)l.kind.size, l.kind.data);
+	}
+	CHECK(!body->bad);
+}
+
+static void read_stacks(struct trace *t, struct tm_cursor *payload) {
+	struct tm_stacks s;
+	CHECK(tm_get_stacks(payload, &s) == 0);
+	CHECK(!s.frame_count || s.first_frame == t->frames + 1);
+	CHECK(!s.node_count || s.first_node == t->nodes + 1);
+	for (size_t i = 0; i < s.frame_count; i++)
+		if (++t->frames < 64) t->frames_by_id[t->frames] = s.frames[i];
+	for (size_t i = 0; i < s.node_count; i++) {
+		CHECK(s.nodes[i].frame >= 1 && s.nodes[i].frame <= t->frames);
+		if (++t->nodes < 64) t->nodes_by_id[t->nodes] = s.nodes[i];
+	}
+	tm_stacks_release(&s);
+}
+
+static void keep_event(struct trace *t, uint64_t thread, const struct tm_event *e) {
+	if (t->count == t->capacity) {
+		t->capacity = t->capacity ? t->capacity * 2 : 64;
+		t->events = realloc(t->events, t->capacity * sizeof t->events[0]);
+		t->threads = realloc(t->threads, t->capacity * sizeof t->threads[0]);
+	}
+	t->events[t->count] = *e;
+	t->threads[t->count++] = (uint32_t)thread;
+}
+
+static void read_events(struct trace *t, struct tm_decoder *decoder, struct tm_cursor *payload) {
+	uint64_t watermark, segments, before = t->watermark;
+	struct tm_segment s;
+	tm_get_events_header(payload, &watermark, &segments);
+	CHECK(watermark >= before);
+	for (uint64_t i = 0; i < segments && CHECK(tm_decode_segment(decoder, payload, &s) == 0); i++) {
+		CHECK(s.thread >= 1 && s.thread <= t->thread_count);
+		for (size_t k = 0; k < s.count; k++) {
+			const struct tm_event *e = &s.events[k];
+			uint64_t *last = &t->last_ns[s.thread % THREADS_MAX];
+			bool sound = e->time_ns >= *last && e->begin_ns <= e->time_ns && e->begin_ns >= before && e->stack <= t->nodes && e->text <= t->strings;
+			CHECK(sound);
+			*last = e->time_ns;
+			keep_event(t, s.thread, e);
+		}
+	}
+	t->watermark = watermark;
+	CHECK(!payload->bad && payload->p == payload->end);
+}
+
+static void read_chunk(struct trace *t, struct tm_decoder *decoder, const struct tm_chunk_header *h, struct tm_cursor *payload) {
+	struct tm_cursor body;
+	uint64_t tag;
+	if (h->kind == TM_CHUNK_META) {
+		while (tm_record_next(payload, &tag, &body)) read_record(t, tag, &body);
+		CHECK(!payload->bad);
+	}
+	if (h->kind == TM_CHUNK_STACKS) read_stacks(t, payload);
+	if (h->kind == TM_CHUNK_EVENTS) read_events(t, decoder, payload);
+}
+
+static void read_trace(struct trace *t, const char *path) {
+	struct stat file;
+	uint16_t major, minor;
+	struct tm_unpacker unpacker;
+	struct tm_decoder *decoder = tm_decoder_new();
+	uint32_t sequence = 0;
+	int fd = open(path, O_RDONLY);
+	memset(t, 0, sizeof *t);
+	CHECK(fd >= 0 && fstat(fd, &file) == 0 && tm_bytes_reserve(&t->file, (size_t)file.st_size));
+	t->file.size = (size_t)file.st_size;
+	CHECK(read(fd, t->file.data, t->file.size) == (ssize_t)t->file.size);
+	close(fd);
+	CHECK(tm_file_header_read(t->file.data, t->file.size, &major, &minor) == 0);
+	CHECK(tm_unpacker_init(&unpacker) == 0);
+	for (size_t at = TM_FILE_HEADER_BYTES; at < t->file.size;) {
+		struct tm_chunk_header h;
+		struct tm_cursor payload;
+		if (!CHECK(tm_chunk_header_read(t->file.data + at, t->file.size - at, &h) == 0)) break;
+		CHECK(h.sequence == sequence++);
+		at += TM_CHUNK_HEADER_BYTES;
+		if (!CHECK(tm_unpack(&unpacker, &h, t->file.data + at, &payload) == 0)) break;
+		read_chunk(t, decoder, &h, &payload);
+		at += h.stored_bytes;
+	}
+	tm_unpacker_release(&unpacker);
+	tm_decoder_free(decoder);
+}
+
+static void trace_release(struct trace *t) {
+	free(t->events);
+	free(t->threads);
+	tm_bytes_release(&t->file);
+}
+
+static void finish_and_read(struct world *w, struct trace *t) {
+	world_finish(w);
+	read_trace(t, w->path);
+	world_release(w);
+}
+
+/* --- what is written comes out --- */
+
+static void test_events_of_every_class(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	world_start(&w);
+	claim(&w, 0, 1, pid, 1);
+	announce(&w, 0, pid, 0);
+	allocate(&w, 0, 0x1000, 100);
+	PUT(&w, 0, tm_ring_word(TM_OP_REALLOC, TM_RING_NO_STACK, 6, 0, TM_RING_USABLE_UNKNOWN), now(&w), 0x2000, 300, now(&w), 0x1000);
+	release(&w, 0, 0x2000);
+	PUT(&w, 0, tm_ring_word(TM_OP_MMAP, TM_RING_NO_STACK, 4, 0, 0), now(&w), 0x10000, 8192);
+	PUT(&w, 0, tm_ring_word(TM_OP_MREMAP, TM_RING_NO_STACK, 7, 0, 0), now(&w), 0x20000, 16384, now(&w), 0x10000, 8192);
+	PUT(&w, 0, tm_ring_word(TM_OP_MUNMAP, TM_RING_NO_STACK, 5, 0, 0), now(&w), now(&w), 0x20000, 4096);
+	PUT(&w, 0, tm_ring_word(TM_OP_MARK, TM_RING_NO_STACK, 3, 0, 4), now(&w), 0x6b72616d); /* "mark" */
+	pass(&w);
+	struct tm_tally *tally = w.c.encoder.tally;
+	world_finish(&w);
+	struct tm_tally_process p = tm_tally_of(tally, 1);
+	CHECK(p.peak_bytes == 16384 && p.live_bytes == 12288 && p.live_blocks == 1);
+	CHECK(tm_tally_allocations(tally) == 4 && tm_tally_frees(tally) == 4);
+	read_trace(&t, w.path);
+	world_release(&w);
+	CHECK(t.count == 7 && t.losses == 0 && t.processes == 1 && t.thread_count == 1 && t.heaps == 2 && t.strings == 1);
+	if (t.count != 7) return;
+	CHECK(t.events[0].op == TM_OP_MALLOC && t.events[0].addr == 0x1000 && t.events[0].size == 100 && t.events[0].usable == 108);
+	CHECK(t.events[1].op == TM_OP_REALLOC && t.events[1].old == 0x1000 && t.events[1].addr == 0x2000 && t.events[1].size == 300);
+	CHECK(t.events[1].usable == TM_USABLE_UNKNOWN);
+	CHECK(t.events[2].op == TM_OP_FREE && t.events[2].old == 0x2000);
+	CHECK(t.events[3].op == TM_OP_MMAP && t.events[3].addr == 0x10000 && t.events[3].size == 8192);
+	CHECK(t.events[4].op == TM_OP_MREMAP && t.events[4].addr == 0x20000 && t.events[4].old == 0x10000 && t.events[4].old_size == 8192);
+	CHECK(t.events[5].op == TM_OP_MUNMAP && t.events[5].old == 0x20000 && t.events[5].old_size == 4096);
+	CHECK(t.events[6].op == TM_OP_MARK && t.events[6].text == 1);
+	trace_release(&t);
+}
+
+/* "Keep k, then these": stacks ABC, AB (popped), ABD (one new), AB again by its whole length. */
+static void test_stacks(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	world_start(&w);
+	claim(&w, 0, 1, pid, 1);
+	announce(&w, 0, pid, 0);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 7, 0, 0), now(&w), 0x1000, 1, 0xC, 0xB, 0xA);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 4, 2, 0), now(&w), 0x2000, 1);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 5, 2, 0), now(&w), 0x3000, 1, 0xD);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 4, 3, 0), now(&w), 0x4000, 1);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x5000, 1, 0xB, 0xA);
+	finish_and_read(&w, &t);
+	if (!CHECK(t.count == 5 && t.nodes == 4 && t.frames == 4)) return;
+	uint32_t abc = t.events[0].stack, ab = t.events[1].stack, abd = t.events[2].stack;
+	CHECK(t.frames_by_id[t.nodes_by_id[abc].frame].address == 0xC && t.nodes_by_id[abc].parent == ab);
+	CHECK(t.frames_by_id[t.nodes_by_id[abd].frame].address == 0xD && t.nodes_by_id[abd].parent == ab);
+	CHECK(t.frames_by_id[t.nodes_by_id[ab].frame].address == 0xB && t.nodes_by_id[t.nodes_by_id[ab].parent].parent == 0);
+	CHECK(t.events[3].stack == abd && t.events[4].stack == ab);
+	trace_release(&t);
+}
+
+/* A module that is told after its frames. */
+static void test_late_module(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	world_start(&w);
+	claim(&w, 0, 1, pid, 1);
+	announce(&w, 0, pid, 0);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x1000, 1, 0x400010, 0x400020);
+	PUT(&w, 0, tm_ring_word(TM_CTL_MODULE, 0, 6, 0, 4), now(&w), 0x400000, 0x400000, 0x1000, 0x6f732e61); /* "a.so" */
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x2000, 1, 0x400010, 0x400020);
+	pass(&w);
+	CHECK(w.c.stacks.unknown_count == 0 && w.c.stacks.frame_count == 2 && w.c.stacks.node_count == 2);
+	CHECK(w.c.stacks.frames[0].module == 1 && w.c.stacks.frames[1].module == 1);
+	finish_and_read(&w, &t);
+	CHECK(t.count == 2 && t.modules == 1 && t.events[0].stack == t.events[1].stack);
+	trace_release(&t);
+}
+
+/* More than a ring holds, in pieces, with records that lie across its end. */
+static void test_around_the_ring(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	uint64_t written = 0;
+	world_start(&w);
+	struct tm_ring *ring = claim(&w, 0, 1, pid, 1);
+	announce(&w, 0, pid, 0);
+	for (; written < 20000; written++) {
+		if (atomic_load(&ring->head) - atomic_load(&ring->tail) > w.c.session.ring_bytes - 64) pass(&w);
+		allocate(&w, 0, (written + 1) * 64, written % 1000);
+	}
+	finish_and_read(&w, &t);
+	CHECK(t.count == written && t.losses == 0);
+	for (size_t i = 0; i < t.count; i++)
+		if (!CHECK(t.events[i].addr == (i + 1) * 64 && t.events[i].size == i % 1000)) break;
+	trace_release(&t);
+}
+
+/* Nothing is promised beyond the last event of a thread that is in the middle of one. */
+static void test_watermark(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	world_start(&w);
+	struct tm_ring *ring = claim(&w, 0, 1, pid, 1);
+	announce(&w, 0, pid, 0);
+	allocate(&w, 0, 0x1000, 1);
+	uint64_t last = now(&w);
+	usleep(1000);
+	atomic_store(&ring->busy, 1);
+	pass(&w);
+	CHECK(w.c.watermark_ticks <= last);
+	atomic_store(&ring->busy, 0);
+	usleep(1000);
+	pass(&w);
+	CHECK(w.c.watermark_ticks > last && w.c.watermark_ticks < now(&w));
+	finish_and_read(&w, &t);
+	trace_release(&t);
+}
+
+/* A child that is forked, execs, ends and is waited for before any ring is read, in rings of the wrong order. */
+static void test_lives_in_order(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t root = (uint32_t)getpid(), child = root + 1000000;
+	world_start(&w);
+	claim(&w, 2, 1, root, 1);
+	announce(&w, 2, root, 0);
+	PUT(&w, 2, tm_ring_word(TM_CTL_FORK, 0, 3, 0, 0), now(&w), child);
+	claim(&w, 1, 2, child, 1);
+	announce(&w, 1, child, 1);
+	PUT(&w, 1, tm_ring_word(TM_CTL_EXEC, 0, 4, TM_EXEC_NATIVE, 4), now(&w), child, 0x612f612f);
+	claim(&w, 0, 3, child, 1);
+	announce(&w, 0, child, 0);
+	PUT(&w, 2, tm_ring_word(TM_CTL_WAIT, 0, 4, 0, 0), now(&w), child, 7 << 8);
+	usleep(1000);
+	pass(&w);
+	finish_and_read(&w, &t);
+	CHECK(t.processes == 3 && t.ends == 3);
+	CHECK(t.process[1].pid == root && t.process[1].flags == 0 && t.process[1].parent_id == 0);
+	CHECK(t.process[2].pid == child && t.process[2].flags == TM_PROCESS_FORKED && t.process[2].parent_id == 1);
+	CHECK(t.process[3].pid == child && t.process[3].flags == TM_PROCESS_EXECED && t.process[3].parent_id == 1);
+	CHECK(t.end[2].kind == TM_END_EXEC && t.end[3].kind == TM_END_EXIT && t.end[3].code == 7);
+	trace_release(&t);
+}
+
+/* A child of which nothing is known but that it was forked and ended by a signal; one that cannot be recorded. */
+static void test_silent_children(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t root = (uint32_t)getpid(), child = root + 1000000;
+	world_start(&w);
+	claim(&w, 0, 1, root, 1);
+	announce(&w, 0, root, 0);
+	PUT(&w, 0, tm_ring_word(TM_CTL_FORK, 0, 3, 0, 0), now(&w), child);
+	PUT(&w, 0, tm_ring_word(TM_CTL_WAIT, 0, 4, 0, 0), now(&w), child, 9);
+	PUT(&w, 0, tm_ring_word(TM_CTL_SPAWN, 0, 3, 0, 0), now(&w), child + 1);
+	PUT(&w, 0, tm_ring_word(TM_CTL_EXEC, 0, 4, TM_EXEC_STATIC, 4), now(&w), child + 1, 0x612f612f);
+	PUT(&w, 0, tm_ring_word(TM_CTL_WAIT, 0, 4, 0, 0), now(&w), child + 1, 3 << 8);
+	usleep(1000);
+	pass(&w);
+	finish_and_read(&w, &t);
+	CHECK(t.processes == 3 && t.ends == 3);
+	uint32_t silent = t.process[2].pid == child ? 2 : 3, spawned = 5 - silent;
+	CHECK(t.process[silent].pid == child && t.process[spawned].pid == child + 1);
+	CHECK(t.process[silent].flags == TM_PROCESS_FORKED && t.end[silent].kind == TM_END_SIGNAL && t.end[silent].code == 9);
+	CHECK(t.process[spawned].flags == (TM_PROCESS_EXECED | TM_PROCESS_UNRECORDED) && !strcmp(t.exe[spawned], "/a/a"));
+	CHECK(t.end[spawned].kind == TM_END_EXIT && t.end[spawned].code == 3);
+	trace_release(&t);
+}
+
+/* --- hostile rings --- */
+
+static void test_corrupt_stretch(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	const uint64_t bad[][2] = {
+		{ tm_ring_word(TM_OP_MALLOC, 0, 0, 0, 0), 1 },      /* no length */
+		{ tm_ring_word(TM_OP_MALLOC, 0, 1, 0, 0), 1 },      /* too short for a stamp */
+		{ tm_ring_word(TM_OP_MALLOC, 0, 0xffff, 0, 0), 1 }, /* longer than what is there */
+		{ tm_ring_word(0x1f, 0, 2, 0, 0), 1 },              /* an op nobody knows */
+		{ tm_ring_word(0xff, 0, 2, 0, 0), 1 },
+		{ tm_ring_word(TM_OP_FREE, 0, 2, 0, 0), 1 },        /* no address */
+		{ tm_ring_word(TM_OP_MARK, 0, 2, 0, 5000), 1 },     /* a text longer than any */
+		{ tm_ring_word(TM_CTL_EXIT, 0, 2, 0, 0), 1 },       /* a number is missing */
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		world_start(&w);
+		claim(&w, 0, 1, pid, 1);
+		announce(&w, 0, pid, 0);
+		allocate(&w, 0, 0x1000, 1);
+		put(&w, 0, bad[i], 2);
+		allocate(&w, 0, 0x2000, 1);
+		pass(&w);
+		allocate(&w, 0, 0x3000, 1);
+		finish_and_read(&w, &t);
+		CHECK(t.count == 2 && t.losses == 1 && t.lost >= 1 && !strcmp(t.last_loss, "corrupt-ring"));
+		if (t.count == 2) CHECK(t.events[0].addr == 0x1000 && t.events[1].addr == 0x3000);
+		trace_release(&t);
+	}
+}
+
+/* After a corrupt stretch "keep" refers to frames that we have not seen. */
+static void test_stack_after_corruption(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	world_start(&w);
+	claim(&w, 0, 1, pid, 1);
+	announce(&w, 0, pid, 0);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x1000, 1, 0xB, 0xA);
+	PUT(&w, 0, 0, 0);
+	pass(&w);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 5, 2, 0), now(&w), 0x2000, 1, 0xC);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 5, 0, 0), now(&w), 0x3000, 1, 0xA);
+	finish_and_read(&w, &t);
+	if (CHECK(t.count == 3)) CHECK(t.events[0].stack != 0 && t.events[1].stack == 0 && t.events[2].stack != 0);
+	trace_release(&t);
+}
+
+static void test_impossible_positions(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	const uint64_t heads[] = { 1, 7, 1u << 30, UINT64_MAX, UINT64_MAX - 7, (uint64_t)1 << 63 };
+	for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+		world_start(&w);
+		struct tm_ring *ring = claim(&w, 0, 1, pid, 1);
+		announce(&w, 0, pid, 0);
+		allocate(&w, 0, 0x1000, 1);
+		pass(&w);
+		atomic_store(&ring->head, heads[i]);
+		pass(&w);
+		atomic_store(&w.c.session.shm->rings_used, UINT32_MAX);
+		pass(&w);
+		finish_and_read(&w, &t);
+		CHECK(t.count >= 1 && t.losses >= 1);
+		trace_release(&t);
+	}
+}
+
+static uint64_t random_word(struct check_random *r) {
+	uint64_t x = check_random_next(r);
+	switch (check_random_next(r) % 6) {
+	case 0: return x;
+	case 1: return x & 0xffff;
+	case 2: return tm_ring_word(x & 0xff, x >> 8 & 7, 2 + (x >> 16) % 12, (x >> 32) % 5, (x >> 48) % 64);
+	case 3: return tm_ring_word(0xE0 + x % 16, x >> 8 & 7, 2 + (x >> 16) % 12, (x >> 32) % 70, (x >> 48) % 64);
+	case 4: return 0x400000 + (x & 0xfff0);
+	default: return tm_ring_word((x & 7) << 5, x >> 8 & 7, 3 + (x >> 16) % 6, (x >> 32) % 5, 0);
+	}
+}
+
+/* Pids that are ours or nobody's: the collector asks the kernel about them. */
+static uint32_t random_pid(struct check_random *r) {
+	return check_random_next(r) % 2 ? (uint32_t)getpid() : 0x3ffffff0u + (uint32_t)(check_random_next(r) % 8);
+}
+
+/* Records that are whole, with any content: they get past the first check. */
+static void scribble_records(uint64_t *data, uint64_t at, uint64_t some, uint64_t words, struct check_random *r) {
+	for (uint64_t k = 0; k + 12 < some;) {
+		uint64_t x = check_random_next(r), n = 3 + (x >> 8) % 9, op = x % 5 == 0 ? 0xE0 + (x >> 16) % 16 : (x >> 16) % 7 << 5;
+		if (op == TM_OP_FREE || op == TM_OP_MALLOC) n = op == TM_OP_FREE ? 3 : 4 + (x >> 24) % 3;
+		data[(at + k) % words] = tm_ring_word((unsigned)op, (unsigned)(x >> 32 & 3), (unsigned)n, (unsigned)(x >> 36) % 4, (unsigned)(x >> 40) % 64);
+		for (uint64_t i = 1; i < n; i++) data[(at + k + i) % words] = check_random_next(r) >> (check_random_next(r) % 64);
+		k += n;
+	}
+}
+
+static void scribble(struct world *w, struct check_random *r) {
+	for (uint32_t i = 0; i < 6; i++) {
+		struct tm_ring *ring = tm_session_ring(&w->c.session, i);
+		uint64_t *data = (uint64_t *)tm_session_ring_data(&w->c.session, i);
+		uint64_t words = w->c.session.ring_bytes / 8, some = check_random_next(r) % 2000;
+		uint64_t at = atomic_load(&ring->tail) / 8;
+		for (uint64_t k = 0; k < some; k++) data[(at + k) % words] = random_word(r);
+		if (check_random_next(r) % 2) scribble_records(data, at, some, words, r);
+		atomic_store(&ring->head, check_random_next(r) % 50 ? (at + some) * 8 : check_random_next(r));
+		if (check_random_next(r) % 8 == 0) atomic_store(&ring->state, (uint32_t)(check_random_next(r) % 6));
+		if (check_random_next(r) % 8 == 0) ring->process = (uint32_t)(check_random_next(r) % 5);
+		if (check_random_next(r) % 8 == 0) ring->thread = (uint32_t)(check_random_next(r) % 3);
+		if (check_random_next(r) % 8 == 0) ring->pid = ring->tid = random_pid(r);
+		if (check_random_next(r) % 8 == 0) atomic_store(&ring->busy, (uint32_t)check_random_next(r));
+		if (check_random_next(r) % 16 == 0) ring->start_ticks = check_random_next(r);
+		if (check_random_next(r) % 16 == 0) atomic_store(&ring->lost_events, check_random_next(r) % 100);
+		if (check_random_next(r) % 16 == 0) atomic_store(&ring->tail, check_random_next(r));
+	}
+	atomic_store(&w->c.session.shm->rings_used, (uint32_t)(check_random_next(r) % 12));
+}
+
+static void test_random_rings(struct check_random *r) {
+	static struct world w;
+	static struct trace t;
+	uint64_t losses = 0, events = 0, processes = 0;
+	for (int round = 0; round < 100; round++) {
+		world_start(&w);
+		for (uint32_t i = 0; i < 3; i++) {
+			uint32_t pid = random_pid(r);
+			claim(&w, i, i + 1, pid, 1);
+			announce(&w, i, pid, i);
+		}
+		pass(&w);
+		for (int i = 0; i < 40; i++) {
+			scribble(&w, r);
+			pass(&w);
+			tm_drain_housekeeping(&w.c);
+			if (check_random_next(r) % 4 == 0) tm_drain_close_group(&w.c, true);
+		}
+		finish_and_read(&w, &t);
+		losses += t.losses;
+		events += t.count;
+		processes += t.processes;
+		trace_release(&t);
+	}
+	/* else the noise never got past the first check */
+	printf("test_drain: of the noise %llu events, %llu losses, %llu processes\n", (unsigned long long)events, (unsigned long long)losses,
+	       (unsigned long long)processes);
+	CHECK(losses > 100 && events > 300 && processes > 100);
+}
+
+int main(void) {
+	struct check_random random = check_random_start("test_drain");
+	test_events_of_every_class();
+	test_stacks();
+	test_late_module();
+	test_around_the_ring();
+	test_watermark();
+	test_lives_in_order();
+	test_silent_children();
+	test_corrupt_stretch();
+	test_stack_after_corruption();
+	test_impossible_positions();
+	test_random_rings(&random);
+	return check_report("test_drain");
+}
