@@ -16,6 +16,8 @@
 #include "listing.h"
 #include "talk.h"
 
+#define TID_LIMIT 4194304 /* PID_MAX_LIMIT: no thread of the system has a higher number */
+
 struct chrome {
 	const struct tm_database *d;
 	const struct tm_options *o;
@@ -42,7 +44,11 @@ static char *compose_pids(const struct tm_database *d, const struct tm_options *
 	else tm_time_point_sql(sql, &o->to, "p.id", o->heap);
 	sqlite3_str_appendall(sql, " AS to_ns, p.end_ns\n  FROM process AS p");
 	if (o->process_given) sqlite3_str_appendf(sql, " WHERE p.%s = %lld", o->process_is_rank ? "rank" : "id", o->process);
-	sqlite3_str_appendall(sql, ")\n");
+	/* The system uses a thread's number again; only its first thread keeps it here, for scopes of two must not share a track. */
+	sqlite3_str_appendf(sql,
+			    "),\ntids AS MATERIALIZED (\n  SELECT id, CASE row_number() OVER (PARTITION BY process_id, tid ORDER BY id) WHEN 1 THEN tid\n"
+			    "    ELSE %d + id END AS tid FROM thread)\n",
+			    TID_LIMIT);
 	return sqlite3_str_finish(sql);
 }
 
@@ -124,9 +130,8 @@ static void write_all_metadata(struct chrome *c) {
 		       "SELECT max(k.pid) + 1, 0, 'machine' FROM pids AS k WHERE EXISTS (SELECT 1 FROM sample WHERE process_id IS NULL)\n"
 		       "HAVING max(k.pid) IS NOT NULL");
 	write_metadata(c, "thread_name", "name",
-		       "SELECT k.pid, t.id, coalesce(t.name || ' ', '') || '(tid ' || t.tid || ')'\n"
-		       "FROM thread AS t JOIN pids AS k ON k.id = t.process_id\n"
-		       "WHERE t.id IN (SELECT thread_id FROM scope UNION SELECT thread_id FROM mark) ORDER BY k.pid, t.id");
+		       "SELECT k.pid, n.tid, coalesce(t.name, 'thread ' || t.tid)\n"
+		       "FROM thread AS t JOIN pids AS k ON k.id = t.process_id JOIN tids AS n ON n.id = t.id ORDER BY k.pid, t.id");
 }
 
 /* The ends of the scopes that are open on one thread. */
@@ -154,7 +159,7 @@ static int64_t nest(struct open_scopes *open, int64_t thread, int64_t start, int
 }
 
 #define SCOPES_FROM                                                                                                                  \
-	"FROM scope AS s JOIN pids AS k ON k.id = s.process_id\n"                                                                    \
+	"FROM scope AS s JOIN pids AS k ON k.id = s.process_id LEFT JOIN tids AS n ON n.id = s.thread_id\n"                          \
 	"WHERE s.start_ns IS NOT NULL AND s.start_ns <= k.to_ns AND coalesce(s.end_ns, k.end_ns) >= k.from_ns\n"
 
 static void write_scopes(struct chrome *c) {
@@ -163,14 +168,14 @@ static void write_scopes(struct chrome *c) {
 							"ORDER BY coalesce(s.end_ns, k.end_ns) - s.start_ns DESC, s.depth, s.id LIMIT %lld)\n",
 							c->scopes_max)
 				      : NULL;
-	char *query = sqlite3_mprintf("SELECT k.pid, s.thread_id, s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) AS last_ns, s.name, s.category,\n"
-				      "s.end_kind\n" SCOPES_FROM "%sORDER BY s.thread_id, s.start_ns, last_ns DESC, s.depth, s.id",
+	char *query = sqlite3_mprintf("SELECT k.pid, coalesce(n.tid, 0), s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) AS last_ns, s.name, s.category,\n"
+				      "s.end_kind, s.thread_id\n" SCOPES_FROM "%sORDER BY s.thread_id, s.start_ns, last_ns DESC, s.depth, s.id",
 				      longest ? longest : "");
 	sqlite3_stmt *statement = query ? ask(c, query) : NULL;
 	while (step(c, statement)) {
-		int64_t thread = sqlite3_column_int64(statement, 1), start = sqlite3_column_int64(statement, 2);
-		int64_t end = nest(&open, thread, start, sqlite3_column_int64(statement, 3));
-		begin_event(c, "X", sqlite3_column_int64(statement, 0), thread);
+		int64_t start = sqlite3_column_int64(statement, 2);
+		int64_t end = nest(&open, sqlite3_column_int64(statement, 7), start, sqlite3_column_int64(statement, 3));
+		begin_event(c, "X", sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1));
 		put_ns(c, "ts", start);
 		put_ns(c, "dur", end - start);
 		put_column(c, "name", statement, 4);
@@ -294,7 +299,8 @@ static void write_instants(struct chrome *c, const char *category, const char *q
 
 static void write_all_instants(struct chrome *c) {
 	write_instants(c, "mark",
-		       "SELECT k.pid, coalesce(m.thread_id, 0), m.ts_ns, m.name FROM mark AS m JOIN pids AS k ON k.id = m.process_id\n"
+		       "SELECT k.pid, coalesce(n.tid, 0), m.ts_ns, m.name FROM mark AS m JOIN pids AS k ON k.id = m.process_id\n"
+		       "LEFT JOIN tids AS n ON n.id = m.thread_id\n"
 		       "WHERE m.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY m.ts_ns, m.id");
 	write_instants(c, "alert",
 		       "SELECT k.pid, 0, a.ts_ns, a.rule FROM alert AS a JOIN pids AS k ON k.id = a.process_id\n"
