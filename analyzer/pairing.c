@@ -75,28 +75,32 @@ static void wait_for_turn(struct tm_pairing *p, const struct tm_waiting *event) 
 	link_waiting(p, p->tail++);
 }
 
-static void begin_block(struct tm_pairing *p, const struct tm_block *block) {
-	if (!tm_blocks_insert(&p->blocks, block)) p->failed = true;
-	else p->sink->allocated(p->context, block);
+static uint64_t later(uint64_t a, uint64_t b) {
+	return a > b ? a : b;
 }
 
-static uint64_t end_block(struct tm_pairing *p, struct tm_block *found, uint64_t ns, uint32_t thread, bool lost) {
+/* Both move *ns, where they must, to the time at which it really takes effect. */
+static void begin_block(struct tm_pairing *p, const struct tm_block *block, uint64_t *ns) {
+	struct tm_block b = *block;
+	b.alloc_ns = *ns = later(b.alloc_ns, *ns);
+	if (!tm_blocks_insert(&p->blocks, &b)) p->failed = true;
+	else p->sink->allocated(p->context, &b);
+}
+
+static uint64_t end_block(struct tm_pairing *p, struct tm_block *found, uint64_t *ns, uint32_t thread, bool lost) {
 	struct tm_block block = *found;
 	tm_blocks_remove(&p->blocks, found);
-	return p->sink->released(p->context, &block, ns > block.alloc_ns ? ns : block.alloc_ns, thread, lost);
+	*ns = later(*ns, block.alloc_ns);
+	return p->sink->released(p->context, &block, *ns, thread, lost);
 }
 
-/* Applies it if its turn has come; `after_ns`: not before this time. */
-static bool apply(struct tm_pairing *p, const struct tm_waiting *event, uint64_t after_ns, uint64_t *row) {
+/* Applies it if its turn has come, not before *ns; *ns becomes the time at which it takes effect. */
+static bool apply(struct tm_pairing *p, const struct tm_waiting *event, uint64_t *ns, uint64_t *row) {
 	struct tm_block *live = tm_blocks_find(&p->blocks, event->block.address);
 	if (event->is_free != (live != NULL)) return false;
-	if (event->is_free) {
-		*row = end_block(p, live, event->ns, event->thread, false);
-	} else {
-		struct tm_block block = event->block;
-		if (block.alloc_ns < after_ns) block.alloc_ns = after_ns;
-		begin_block(p, &block);
-	}
+	*ns = later(*ns, event->ns);
+	if (event->is_free) *row = end_block(p, live, ns, event->thread, false);
+	else begin_block(p, &event->block, ns);
 	return true;
 }
 
@@ -120,14 +124,13 @@ static bool thread_waits(const struct tm_pairing *p, uint64_t address, uint32_t 
 	return false;
 }
 
-/* Applies what has waited for this address and whose turn has come now. */
-static void drain(struct tm_pairing *p, uint64_t address, uint64_t after_ns) {
+/* Applies what has waited for this address and whose turn has come now, not before `ns`. */
+static void drain(struct tm_pairing *p, uint64_t address, uint64_t ns) {
 	for (uint64_t n = first_waiting(p, address); n;) {
 		struct tm_waiting event = *at(p, n);
 		uint64_t row, next = next_waiting(p, n);
-		if (!thread_waits(p, address, event.thread, n) && apply(p, &event, after_ns, &row)) {
+		if (!thread_waits(p, address, event.thread, n) && apply(p, &event, &ns, &row)) {
 			unlink_waiting(p, n);
-			if (event.ns > after_ns) after_ns = event.ns;
 			next = first_waiting(p, address);
 		}
 		n = next;
@@ -138,15 +141,12 @@ static void drain(struct tm_pairing *p, uint64_t address, uint64_t after_ns) {
 static void force(struct tm_pairing *p, uint64_t number) {
 	struct tm_waiting event = *at(p, number);
 	struct tm_block *live = tm_blocks_find(&p->blocks, event.block.address);
+	uint64_t ns = event.ns;
 	unlink_waiting(p, number);
-	if (event.is_free) {
-		if (live) end_block(p, live, event.ns, event.thread, false);
-		else p->sink->unmatched(p->context, event.block.address, event.thread);
-	} else {
-		if (live) end_block(p, live, event.ns, 0, true);
-		begin_block(p, &event.block);
-	}
-	drain(p, event.block.address, event.ns);
+	if (event.is_free && !live) p->sink->unmatched(p->context, event.block.address, event.thread);
+	else if (live) end_block(p, live, &ns, event.is_free ? event.thread : 0, !event.is_free);
+	if (!event.is_free) begin_block(p, &event.block, &ns);
+	drain(p, event.block.address, ns);
 }
 
 /* An event stamped so much later cannot be the one that these wait for. */
@@ -156,16 +156,17 @@ static void settle(struct tm_pairing *p, uint64_t address, uint64_t ns) {
 }
 
 static uint64_t offer(struct tm_pairing *p, const struct tm_waiting *event) {
-	uint64_t row = 0, address = event->block.address;
+	uint64_t row = 0, ns = 0, address = event->block.address;
 	settle(p, address, event->ns);
-	if (!thread_waits(p, address, event->thread, 0) && apply(p, event, 0, &row)) drain(p, address, event->ns);
+	if (!thread_waits(p, address, event->thread, 0) && apply(p, event, &ns, &row)) drain(p, address, ns);
 	else wait_for_turn(p, event);
 	return row;
 }
 
 void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32_t thread) {
 	if (!tm_pairing_waits(p) && !tm_blocks_find(&p->blocks, block->address)) {
-		begin_block(p, block);
+		uint64_t ns = 0;
+		begin_block(p, block, &ns);
 		return;
 	}
 	struct tm_waiting event = { .block = *block, .ns = block->alloc_ns, .thread = thread };
@@ -174,7 +175,7 @@ void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32
 
 uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t thread) {
 	struct tm_block *live = tm_pairing_waits(p) ? NULL : tm_blocks_find(&p->blocks, address);
-	if (live) return end_block(p, live, ns, thread, false);
+	if (live) return end_block(p, live, &ns, thread, false);
 	struct tm_waiting event = { .block = { .address = address }, .ns = ns, .thread = thread, .is_free = true };
 	return offer(p, &event);
 }

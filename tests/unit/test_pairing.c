@@ -1,0 +1,242 @@
+/* test_pairing.c - every free must end the block that it freed, whatever the clocks said.
+ *
+ * Method: a true history is made up (addresses are allocated and freed in turns by random threads), then stamped by clocks that disagree, put in the
+ * order of the stamps as the merge would, and given to the pairing. What comes out is compared with the history. Where the history leaves a
+ * choice (two threads both free and allocate one address within the clocks' error) only what must hold in any case is checked; where one
+ * thread allocates and another frees, the outcome is determined and must be exact.
+ */
+#include "../../analyzer/pairing.h"
+
+#include "check.h"
+
+#define ADDRESSES 8
+#define EVENTS 4000
+#define THREADS_MAX 4
+
+struct event {
+	uint64_t true_ns, stamp_ns, address, size; /* size: unique, of an allocation; of a free that of the block it ends */
+	uint32_t thread;
+	bool is_free, dropped;
+};
+
+struct outcome {
+	uint64_t freed_by[EVENTS + 1]; /* by size: thread, 0 live */
+	uint64_t last_free_ns[ADDRESSES];
+	uint64_t allocated, released, lost, unmatched, overlaps, backwards;
+	uint64_t rows;
+};
+
+static uint64_t address_of(uint64_t i) {
+	return 0x10000 + i * 16;
+}
+
+static void on_allocated(void *context, const struct tm_block *b) {
+	struct outcome *o = context;
+	o->allocated++;
+	if (b->alloc_ns < o->last_free_ns[(b->address - address_of(0)) / 16]) o->overlaps++;
+}
+
+static uint64_t on_released(void *context, const struct tm_block *b, uint64_t free_ns, uint32_t thread, bool lost) {
+	struct outcome *o = context;
+	o->released++;
+	o->lost += lost;
+	o->freed_by[b->size_bytes] = lost ? UINT64_MAX : thread;
+	if (free_ns < b->alloc_ns) o->backwards++;
+	o->last_free_ns[(b->address - address_of(0)) / 16] = free_ns;
+	return ++o->rows;
+}
+
+static void on_unmatched(void *context, uint64_t address, uint32_t thread) {
+	(void)address;
+	(void)thread;
+	((struct outcome *)context)->unmatched++;
+}
+
+static const struct tm_pairing_sink sink = { on_allocated, on_released, on_unmatched };
+
+static int by_stamp(const void *a, const void *b) {
+	const struct event *x = a, *y = b;
+	if (x->stamp_ns != y->stamp_ns) return x->stamp_ns < y->stamp_ns ? -1 : 1;
+	if (x->is_free != y->is_free) return x->is_free ? 1 : -1;
+	return x->true_ns < y->true_ns ? -1 : 1;
+}
+
+/* true_ns is unique, so the history's order is a total one. roles: 0 any thread does anything, 1 thread 1 allocates and thread 2 frees. */
+static size_t make_history(struct check_random *r, struct event *events, unsigned threads, uint64_t gap_ns, uint64_t skew_ns, int roles) {
+	uint64_t live[ADDRESSES] = { 0 }, now = 1000000, clock[THREADS_MAX + 1];
+	for (unsigned t = 0; t <= threads; t++) clock[t] = check_random_next(r) % (skew_ns + 1);
+	for (size_t i = 0; i < EVENTS; i++) {
+		uint64_t a = check_random_next(r) % ADDRESSES;
+		struct event *e = &events[i];
+		now += 1 + check_random_next(r) % gap_ns;
+		*e = (struct event){ .true_ns = now,
+				     .address = address_of(a),
+				     .is_free = live[a] != 0,
+				     .thread = 1 + (uint32_t)(check_random_next(r) % threads) };
+		if (roles) e->thread = e->is_free ? 2 : 1;
+		e->stamp_ns = now + clock[e->thread];
+		e->size = e->is_free ? live[a] : i + 1;
+		live[a] = e->is_free ? 0 : e->size;
+	}
+	return EVENTS;
+}
+
+static void replay(struct event *events, size_t n, struct outcome *o) {
+	struct tm_pairing p;
+	*o = (struct outcome){ 0 };
+	tm_pairing_init(&p, &sink, o);
+	qsort(events, n, sizeof *events, by_stamp);
+	for (size_t i = 0; i < n; i++) {
+		const struct event *e = &events[i];
+		struct tm_block b = { .address = e->address, .size_bytes = e->size, .alloc_ns = e->stamp_ns };
+		if (e->dropped) continue;
+		tm_pairing_expire(&p, e->stamp_ns);
+		if (e->is_free) tm_pairing_free(&p, e->address, e->stamp_ns, e->thread);
+		else tm_pairing_alloc(&p, &b, e->thread);
+	}
+	tm_pairing_expire(&p, UINT64_MAX);
+	CHECK(!p.failed);
+	CHECK(!tm_pairing_waits(&p));
+	CHECK(o->allocated - o->released == p.blocks.count);
+	tm_pairing_release(&p);
+}
+
+static void check_exact(const struct event *events, size_t n, const struct outcome *o) {
+	uint64_t wrong = 0;
+	for (size_t i = 0; i < n; i++)
+		if (events[i].is_free && o->freed_by[events[i].size] != events[i].thread) wrong++;
+	CHECK(wrong == 0);
+}
+
+static void check_sound(const struct event *events, size_t n, const struct outcome *o) {
+	uint64_t allocations = 0;
+	for (size_t i = 0; i < n; i++) allocations += !events[i].is_free;
+	CHECK(o->allocated == allocations);
+	CHECK(o->released == n - allocations);
+	CHECK(o->lost == 0);
+	CHECK(o->unmatched == 0);
+	CHECK(o->overlaps == 0);
+	CHECK(o->backwards == 0);
+}
+
+/* Clocks agree: stamps are the truth. */
+static void test_agreeing_clocks(struct check_random *r, struct event *events, struct outcome *o) {
+	size_t n = make_history(r, events, THREADS_MAX, 100, 0, 0);
+	replay(events, n, o);
+	check_sound(events, n, o);
+	check_exact(events, n, o);
+}
+
+/* Blocks pass through several threads faster than clocks agree: who freed what cannot be known, but no block ends before it begins, every
+ * event is accounted for, and no block overlaps another on its address unless it had to be given up. */
+static void test_disagreeing_clocks(struct check_random *r, struct event *events, struct outcome *o) {
+	size_t n = make_history(r, events, 3, 200, TM_SKEW_NS / 2, 0);
+	uint64_t allocations = 0;
+	replay(events, n, o);
+	for (size_t i = 0; i < n; i++) allocations += !events[i].is_free;
+	CHECK(o->overlaps <= o->lost + o->unmatched);
+	CHECK(o->backwards == 0);
+	CHECK(o->allocated == allocations);
+	CHECK(o->released - o->lost + o->unmatched == n - allocations);
+}
+
+/* Blocks are handed over: one thread allocates, the other frees. */
+static void test_handed_over(struct check_random *r, struct event *events, struct outcome *o) {
+	size_t n = make_history(r, events, 2, 300, TM_SKEW_NS / 2, 1);
+	replay(events, n, o);
+	check_sound(events, n, o);
+	check_exact(events, n, o);
+}
+
+/* All stamps of a moment are equal, as a coarse clock gives them. */
+static void test_ties(struct check_random *r, struct event *events, struct outcome *o) {
+	size_t n = make_history(r, events, 2, 30, 0, 1);
+	for (size_t i = 0; i < n; i++) events[i].stamp_ns = events[i].true_ns / 100 * 100;
+	replay(events, n, o);
+	check_sound(events, n, o);
+	check_exact(events, n, o);
+}
+
+/* Some events are missing: each is noticed, once, and nothing else goes wrong. */
+static void test_losses(struct check_random *r, struct event *events, struct outcome *o) {
+	size_t n = make_history(r, events, 3, 4 * TM_SKEW_NS, 0, 0);
+	uint64_t lost = 0, unmatched = 0;
+	bool missing[ADDRESSES] = { false };
+	for (size_t i = 0; i < n; i++) {
+		struct event *e = &events[i];
+		uint64_t a = (e->address - address_of(0)) / 16;
+		/* Far enough from the event before it that no clock could explain it; one loss a turn. */
+		e->stamp_ns = e->true_ns = 1000000 + i * 2 * TM_SKEW_NS;
+		e->dropped = !missing[a] && check_random_next(r) % 20 == 0;
+		if (!e->is_free && missing[a]) lost++;
+		if (e->is_free && missing[a]) unmatched++;
+		missing[a] = e->dropped;
+	}
+	/* What is missing at the end: a free leaves its block live, an allocation nothing at all. */
+	replay(events, n, o);
+	CHECK(o->lost == lost);
+	CHECK(o->unmatched == unmatched);
+	CHECK(o->overlaps == 0 && o->backwards == 0);
+}
+
+/* A free of something unknown, and the same thread gets the address again at once: the free is not the new block's. */
+static void test_unknown_then_reused(struct outcome *o) {
+	struct event events[] = {
+		{ .true_ns = 1, .stamp_ns = 1000, .address = address_of(0), .thread = 1, .is_free = true },
+		{ .true_ns = 2, .stamp_ns = 1001, .address = address_of(0), .size = 1, .thread = 1 },
+		{ .true_ns = 3, .stamp_ns = 1002, .address = address_of(0), .size = 1, .thread = 1, .is_free = true },
+		{ .true_ns = 4, .stamp_ns = 1003, .address = address_of(0), .size = 2, .thread = 1 },
+	};
+	replay(events, 4, o);
+	CHECK(o->unmatched == 1);
+	CHECK(o->lost == 0);
+	CHECK(o->allocated == 2 && o->released == 1 && o->freed_by[1] == 1);
+}
+
+/* A realloc's release can come late: its stamp is old, the new owner's allocation has been seen. */
+static void test_late_release(struct outcome *o) {
+	struct tm_pairing p;
+	*o = (struct outcome){ 0 };
+	tm_pairing_init(&p, &sink, o);
+	struct tm_block first = { .address = address_of(0), .size_bytes = 1, .alloc_ns = 1000 }, second = first;
+	second.size_bytes = 2;
+	second.alloc_ns = 50000;
+	tm_pairing_alloc(&p, &first, 1);
+	tm_pairing_alloc(&p, &second, 2);
+	CHECK(o->allocated == 1);
+	tm_pairing_expire(&p, 300000);
+	CHECK(tm_pairing_free(&p, address_of(0), 40000, 1) == 1);
+	CHECK(o->allocated == 2 && o->lost == 0 && o->freed_by[1] == 1 && o->freed_by[2] == 0);
+	CHECK(tm_pairing_free(&p, address_of(0), 60000, 2) == 2);
+	tm_pairing_release(&p);
+}
+
+/* Many frees of unknown addresses wait at once, as in a fork's child that frees what it inherited. */
+static void test_many_waiting(struct outcome *o) {
+	struct tm_pairing p;
+	*o = (struct outcome){ 0 };
+	tm_pairing_init(&p, &sink, o);
+	for (uint64_t i = 0; i < 100000; i++) tm_pairing_free(&p, 0x100000 + i * 48, 1000 + i, 1);
+	tm_pairing_expire(&p, 1000 + TM_WAIT_NS + 50000);
+	CHECK(o->unmatched == 49999 || o->unmatched == 50000);
+	tm_pairing_expire(&p, UINT64_MAX);
+	CHECK(o->unmatched == 100000);
+	tm_pairing_release(&p);
+}
+
+int main(void) {
+	static struct event events[EVENTS];
+	static struct outcome outcome;
+	struct check_random r = check_random_start("test_pairing");
+	for (int round = 0; round < 50; round++) {
+		test_agreeing_clocks(&r, events, &outcome);
+		test_disagreeing_clocks(&r, events, &outcome);
+		test_handed_over(&r, events, &outcome);
+		test_ties(&r, events, &outcome);
+		test_losses(&r, events, &outcome);
+	}
+	test_unknown_then_reused(&outcome);
+	test_late_release(&outcome);
+	test_many_waiting(&outcome);
+	return check_report("test_pairing");
+}
