@@ -199,6 +199,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="how many at a time")
     arguments = parser.parse_args()
     arguments.build = os.path.abspath(arguments.build)
+    # Started in a shell's background, SIGINT is ignored; the tests' programs must not inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     logs = os.path.join(arguments.build, "test-logs")
     shutil.rmtree(logs, ignore_errors=True)
     os.makedirs(logs)

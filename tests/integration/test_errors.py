@@ -118,25 +118,15 @@ def recorder_works_alone(t):
     t.check(t.path("alone.tmk") in done.errors, "the summary names the file")
 
 
-def victim_of(recorder):
-    """The command that a recorder has started."""
-    for _ in range(500):
-        with open(f"/proc/{recorder.pid}/task/{recorder.pid}/children", encoding="ascii") as file:
-            children = file.read().split()
-        if children:
-            return int(children[0])
-        time.sleep(0.01)
-    raise AssertionError("no child")
-
-
 @test
 def disk_full(t):
     """A trace that may grow no more: the program ends as ever, what was written is sound, and both are said."""
-    trace, limit = t.path("full.tmk"), 64 * 1024
+    trace = t.path("full.tmk")
     with open(t.path("out"), "wb") as out, open(t.path("err"), "wb") as err:
         child = t.start([t.recorder, "-o", trace, "--ring=64KiB", "--", t.program("forever.c")], stdout=out, stderr=err)
-    program = victim_of(child)
+    program = t.command_of(child)
     time.sleep(0.3)
+    limit = os.path.getsize(trace) + 64 * 1024
     resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (limit, limit))
     for _ in range(600):
         if os.path.getsize(trace) >= limit:

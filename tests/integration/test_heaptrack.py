@@ -24,7 +24,7 @@ def by_heaptrack(t, program, *arguments):
     with open(t.path("stacks"), encoding="utf-8", errors="replace") as file:
         for line in file:
             stack, count = line.rsplit(" ", 1)
-            name = stack.split(";")[-1].split(" (")[0]
+            name = stack.rstrip(";").split(";")[-1].split(" (")[0]
             stacks[name] = stacks.get(name, 0) + int(count)
     return calls, text, stacks
 
@@ -37,7 +37,7 @@ def human(text, what):
     return float(number) * factor, 0.51 * factor / 10 ** digits
 
 
-def compare(t, source, *arguments, functions=()):
+def compare(t, source, *arguments, functions=(), chance=0):
     t.need("heaptrack", "heaptrack_print")
     program = t.program(source)
     bare_calls, bare_text, _ = by_heaptrack(t, t.program("hello.c"))
@@ -52,7 +52,7 @@ def compare(t, source, *arguments, functions=()):
         theirs, slack = human(text, what)
         base, base_slack = human(bare_text, what)
         print(f"{what}: {mine} here, {theirs} - {base} + 111 by heaptrack")
-        t.check(abs(mine - (theirs - base + 111)) <= slack + base_slack, f"{what}: {mine} here, {theirs - base + 111} by heaptrack")
+        t.check(abs(mine - (theirs - base + 111)) <= slack + base_slack + chance, f"{what}: {mine} here, {theirs - base + 111} by heaptrack")
 
 
 @test
@@ -72,8 +72,9 @@ def recursion(t):
 
 @test
 def short_threads(t):
-    """1,000 threads: libc's own allocation for each thread is in both."""
-    compare(t, "short_threads.c", functions=("visit",))
+    """1,000 threads: libc's own block for each thread (its vector of thread-local modules, below 512 bytes) is in both, but how many of 50 threads
+    live at once is up to the scheduler."""
+    compare(t, "short_threads.c", functions=("visit",), chance=50 * 512)
 
 
 main()

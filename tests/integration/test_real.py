@@ -30,7 +30,7 @@ def sound(t, recording, name=None, complete=1):
     t.equal(db.rows("select kind, count, bytes, reason from loss"), [], "losses")
     t.equal(db.value("select count(*) from allocation where free_ns < alloc_ns"), 0, "blocks freed before they were allocated")
     overlaps = db.value("""select count(*) from (select alloc_ns, lag(coalesce(free_ns, 9223372036854775807)) over
-        (partition by process_id, heap_id, address order by alloc_ns, id) as freed
+        (partition by a.process_id, heap_id, address order by alloc_ns, a.id) as freed
         from allocation a join heap h on h.id = a.heap_id where h.name = 'malloc' and size_bytes > 0) where alloc_ns < freed""")
     t.equal(overlaps, 0, "addresses live twice at a time")
     if name:

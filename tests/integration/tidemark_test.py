@@ -160,6 +160,19 @@ class Test:
         self.children.append(child)
         return child
 
+    def command_of(self, recorder):
+        """The pid of the program (one of build/programs) that a started recorder runs; the recorder has helpers of its own beside it."""
+        for _ in range(1000):
+            try:
+                with open(f"/proc/{recorder.pid}/task/{recorder.pid}/children", encoding="ascii") as file:
+                    for child in file.read().split():
+                        if os.readlink(f"/proc/{child}/exe").startswith(os.path.join(self.build, "programs")):
+                            return int(child)
+            except OSError:
+                pass
+            time.sleep(0.01)
+        raise Failed("the recorder did not start its command")
+
     def end(self):
         for child in self.children:
             try:
