@@ -13,6 +13,7 @@
  * Limits:   libraries in a dlmopen namespace of their own are not listed by the loader; libc's own dlclose (of an NSS module, say) is seen with
  *           the next unknown frame only.
  */
+#include "fork_gate.h"
 #include "process.h"
 #include "raw.h"
 
@@ -52,6 +53,7 @@ static struct list emitted;
 static struct table *_Atomic known;
 static _Atomic uint32_t version;        /* of known; odd while it changes */
 static _Atomic bool refreshing;
+static bool inherited;                  /* `emitted` is right, but by another process: we are a fork's child */
 static unsigned long long adds_seen, subs_seen; /* the loader's counts at the last refresh */
 
 tm_python_check *_Atomic tm_python_finalizing;
@@ -454,9 +456,18 @@ static void use_python_check(void) {
 static void refresh(struct tm_thread *t) {
 	struct visit v = { .vdso = getauxval(AT_SYSINFO_EHDR) };
 
+	if (inherited) {
+		inherited = false;
+		for (size_t i = 0; i < emitted.count; i++)
+			emit_module(t, &emitted, &modules_of(&emitted)[i]);
+		return;
+	}
+	if (!tm_gate_enter_rarely())
+		return;
 	tm_ours_begin();
 	dl_iterate_phdr(visit_module, &v);
 	tm_ours_end();
+	tm_gate_leave_rarely();
 	if (v.incomplete)
 		list_release(&v.list);
 	if (!v.begun || v.unchanged || v.incomplete)
@@ -485,9 +496,11 @@ void tm_modules_refresh(struct tm_thread *t) {
 void tm_modules_forget(void) {
 	struct table *table = atomic_load(&known);
 
-	if (atomic_load(&refreshing)) /* by a thread that is not in this process: its list may be half released */
-		emitted = (struct list){ 0 };
-	list_release(&emitted);
+	tm_inherited_locks_free(false);
+	inherited = emitted.count > 0 && !atomic_load(&refreshing);
+	if (inherited) /* what the parent knew is what we have: no need to ask the loader */
+		return;
+	emitted = (struct list){ 0 }; /* a thread that is not in this process was about to change it */
 	adds_seen = subs_seen = 0;
 	atomic_store(&version, (atomic_load(&version) | 1) + 1);
 	if (table)
@@ -508,6 +521,7 @@ static void refresh_now(void) {
 TM_EXPORT int dlclose(void *handle) {
 	static int (*_Atomic real)(void *);
 	int (*call)(void *) = atomic_load(&real);
+	bool inside;
 	int result;
 
 	if (!call) {
@@ -517,7 +531,10 @@ TM_EXPORT int dlclose(void *handle) {
 	refresh_now();
 	atomic_fetch_add(&closing, 1);
 	atomic_store(&tm_python_finalizing, NULL);
+	inside = tm_gate_enter_closing();
 	result = call(handle);
+	if (inside)
+		tm_gate_leave_closing();
 	atomic_fetch_sub(&closing, 1);
 	refresh_now();
 	tm_stack_modules_changed();

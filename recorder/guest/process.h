@@ -29,6 +29,9 @@ static inline void tm_python_poll(struct tm_thread *t) {
 /* True if pc lies in libunwind: what it maps for its caches, and unmaps when a thread has ended, is ours (modules.c). */
 bool tm_unwinder_holds(const void *pc);
 
+/* --- in a fork's child, before anything asks for the loaded modules or a stack (inherited_locks.c) --- */
+void tm_inherited_locks_free(bool alone); /* alone: it has just begun, and has one thread for certain */
+
 /* --- our library's own file (process_info.c) --- */
 const char *tm_own_path(void); /* absolute; "" if it could not be found. Takes the loader's lock at its first call. */
 /* The file mapped at address, from /proc/self/maps; false: none, or /proc is hidden. */

@@ -7,6 +7,7 @@
  * Exits that libc makes by itself (err(), the last thread's end after pthread_exit in main) are seen by a handler registered before main.
  * C++ exceptions, pthread_exit and cancellation pass through these frames: nothing is held across a real call.
  */
+#include "fork_gate.h"
 #include "process.h"
 #include "raw.h"
 
@@ -171,9 +172,13 @@ TM_EXPORT int __libc_start_main(program_main_function *program, int argc, char *
 
 /* The child finds out by itself, at its first event (hook.c). */
 static pid_t forked(pid_t child) {
-	struct tm_thread *t = child > 0 ? tm_hook_enter() : NULL;
 	uint64_t words[1] = { (uint64_t)child };
+	struct tm_thread *t;
 
+	tm_gate_open(child == 0);
+	if (child == 0)
+		tm_inherited_locks_free(true);
+	t = child > 0 ? tm_hook_enter() : NULL;
 	if (!t)
 		return child;
 	tm_emit_control(t, TM_CTL_FORK, 0, 0, words, 1, NULL, 0);
@@ -183,11 +188,13 @@ static pid_t forked(pid_t child) {
 
 TM_EXPORT pid_t fork(void) {
 	FIND_REAL();
+	tm_gate_close();
 	return forked(real.fork());
 }
 
 TM_EXPORT pid_t _Fork(void) {
 	FIND_REAL();
+	tm_gate_close();
 	return forked(real.bare_fork ? real.bare_fork() : real.fork());
 }
 
