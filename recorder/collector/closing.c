@@ -24,8 +24,13 @@ static struct tm_names_module *list_modules(const struct tm_collector *c) {
 	for (size_t i = 0; i < c->modules.count; i++) {
 		const struct tm_module *m = &c->modules.all[i];
 		list[i] = (struct tm_names_module){
-			.id = i + 1, .process = m->process, .bias = m->bias, .path = m->path, .build_id = m->build_id_size ? m->build_id : NULL,
-			.build_id_size = m->build_id_size, .load_ns = tm_time_map_ns(&c->timebase.map, m->load_ticks),
+			.id = i + 1,
+			.process = m->process,
+			.bias = m->bias,
+			.path = m->path,
+			.build_id = m->build_id_size ? m->build_id : NULL,
+			.build_id_size = m->build_id_size,
+			.load_ns = tm_time_map_ns(&c->timebase.map, m->load_ticks),
 		};
 	}
 	return list;
@@ -43,8 +48,12 @@ void tm_closing_write_names(struct tm_collector *c) {
 	struct tm_names_module *modules = list_modules(c);
 	struct tm_names_frame *frames = list_frames(c);
 	struct tm_names_input in = {
-		.modules = modules, .module_count = c->modules.count, .frames = frames, .frame_count = c->stacks.frame_count,
-		.start_unix_ns = c->timebase.start_unix_ns, .note_ns = c->timebase.map.knots[c->timebase.map.count - 1].ns,
+		.modules = modules,
+		.module_count = c->modules.count,
+		.frames = frames,
+		.frame_count = c->stacks.frame_count,
+		.start_unix_ns = c->timebase.start_unix_ns,
+		.note_ns = c->timebase.map.knots[c->timebase.map.count - 1].ns,
 		.progress = !c->options.quiet && (c->options.verbose || isatty(2)),
 	};
 	struct tm_names_output out = { .next_string_id = c->strings.count + 1, .write_chunk = write_names_chunk, .context = c };
@@ -136,17 +145,16 @@ static void print_events(const struct tm_collector *c) {
 	char all[TM_UNIT_TEXT_MAX], made[TM_UNIT_TEXT_MAX], freed[TM_UNIT_TEXT_MAX];
 	uint64_t allocations = tm_tally_allocations(c->encoder.tally), frees = tm_tally_frees(c->encoder.tally);
 	uint32_t processes = c->processes.last_id, threads = c->processes.last_thread;
-	fprintf(stderr, "tidemark-record: events       %s (%s allocations, %s frees) of %u %s, %u %s%s\n", tm_format_count(allocations + frees, all),
-		tm_format_count(allocations, made), tm_format_count(frees, freed), processes, plural(processes, "process", "processes"), threads,
-		plural(threads, "thread", "threads"), c->options.sample_bytes ? ", sampled" : "");
+	fprintf(stderr, "tidemark-record: events       %s (%s allocations, %s frees) of %u %s, %u %s%s\n",
+		tm_format_count(allocations + frees, all), tm_format_count(allocations, made), tm_format_count(frees, freed), processes,
+		plural(processes, "process", "processes"), threads, plural(threads, "thread", "threads"),
+		c->options.sample_bytes ? ", sampled" : "");
 }
 
 static void print_lost(const struct tm_collector *c) {
 	char count[TM_UNIT_TEXT_MAX];
-	if (c->lost_events)
-		fprintf(stderr, "tidemark-record: lost         %s events\n", tm_format_count(c->lost_events, count));
-	else
-		fprintf(stderr, "tidemark-record: lost         nothing\n");
+	if (c->lost_events) fprintf(stderr, "tidemark-record: lost         %s events\n", tm_format_count(c->lost_events, count));
+	else fprintf(stderr, "tidemark-record: lost         nothing\n");
 }
 
 static void print_file(const struct tm_collector *c) {

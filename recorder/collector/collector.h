@@ -29,9 +29,13 @@
 struct tm_ring_view;
 
 struct tm_interned { /* texts that have a string id */
-	struct tm_text_row { char *text; size_t size; uint64_t hash; } *rows; /* rows[id - 1] */
+	struct tm_text_row {
+		char *text;
+		size_t size;
+		uint64_t hash;
+	} * rows; /* rows[id - 1] */
 	size_t count, capacity;
-	uint32_t *slots; /* open addressing; id, 0: empty */
+	uint32_t *slots;   /* open addressing; id, 0: empty */
 	size_t slot_count; /* a power of two */
 };
 
@@ -47,19 +51,19 @@ struct tm_collector {
 	struct tm_module_table modules;
 	struct tm_stack_tree stacks;
 	struct tm_interned strings;
-	struct tm_launcher launcher;        /* of our own environment */
+	struct tm_launcher launcher; /* of our own environment */
 	char host[256];
-	struct tm_ring_view *rings;         /* one for each ring of the session */
-	struct tm_ring_view **admitted;     /* of a pass: those that are read for the first time */
+	struct tm_ring_view *rings;     /* one for each ring of the session */
+	struct tm_ring_view **admitted; /* of a pass: those that are read for the first time */
 	size_t admitted_capacity;
-	uint64_t *block;                    /* a copy of what is being read from a ring */
+	uint64_t *block; /* a copy of what is being read from a ring */
 	size_t block_words;
-	uint64_t watermark_ticks;           /* every event before it is in a group already */
+	uint64_t watermark_ticks; /* every event before it is in a group already */
 	uint64_t events, lost_events, lost_bytes, marks;
 	uint64_t unringed_events, unringed_bytes; /* as last seen in the session */
 	uint64_t housekeeping_ns, unringed_written_ns, unknown_looked_up;
-	bool finishing;                     /* the last passes: nothing is waited for any more */
-	const char *stopped;                /* why nothing is recorded any more while the program runs on; NULL: recording */
+	bool finishing;      /* the last passes: nothing is waited for any more */
+	const char *stopped; /* why nothing is recorded any more while the program runs on; NULL: recording */
 };
 
 #endif

@@ -20,26 +20,32 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define BLOCK_WORDS 8192u         /* of a ring are copied and read at once */
+#define BLOCK_WORDS 8192u /* of a ring are copied and read at once */
 #define RECORD_WORDS_MAX 65535u
 #define DEPTH_MAX 8192u
-#define SLACK_NS 100000u          /* for stores that are on their way */
-#define HOLD_NS 200000000u        /* how long a ring may wait for its process to announce itself */
+#define SLACK_NS 100000u   /* for stores that are on their way */
+#define HOLD_NS 200000000u /* how long a ring may wait for its process to announce itself */
 #define GROUP_AGE_NS 1000000000u
 #define LOSS_INTERVAL_NS 1000000000u
 #define HOUSEKEEPING_NS 200000000u
-#define GIVE_BACK_NS 1000000000u  /* a free ring keeps its pages so long, for the next thread */
+#define GIVE_BACK_NS 1000000000u /* a free ring keeps its pages so long, for the next thread */
 #define GIVE_BACK_BYTES (64u << 10)
-#define STALL_NS 5000000000u      /* a writer that hangs for longer is not hidden from the guests any more */
+#define EVENT_BYTES 4u       /* about what an event takes in the file */
+#define STALL_NS 5000000000u /* a writer that hangs for longer is not hidden from the guests any more */
 
 /* --- losses --- */
 
-void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes, const char *reason) {
+void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes,
+		       const char *reason) {
 	if (r && r->process) tm_process_need_row(c, r->process);
 	struct tm_meta *m = tm_group_add(c->group, TM_RECORD_LOSS);
 	m->loss = (struct tm_loss){
-		.process = r && r->process ? r->process->id : 0, .thread = r ? r->thread : 0, .ns = tm_timebase_ticks(&c->timebase),
-		.kind = tm_group_text(c->group, kind, strlen(kind)), .count = count, .bytes = bytes,
+		.process = r && r->process ? r->process->id : 0,
+		.thread = r ? r->thread : 0,
+		.ns = tm_timebase_ticks(&c->timebase),
+		.kind = tm_group_text(c->group, kind, strlen(kind)),
+		.count = count,
+		.bytes = bytes,
 		.reason = tm_group_text(c->group, reason, strlen(reason)),
 	};
 	c->lost_events += count;
@@ -59,7 +65,8 @@ static void take_losses(struct tm_collector *c, struct tm_ring_view *r, struct t
 		tm_drain_add_loss(c, r, "ring-full", events - r->lost_events, bytes > r->lost_bytes ? bytes - r->lost_bytes : 0,
 				  "the thread's buffer was full");
 	if (nested > r->nested_lost)
-		tm_drain_add_loss(c, r, "nested", nested - r->nested_lost, 0, "a signal handler made more calls inside one call than are kept");
+		tm_drain_add_loss(c, r, "nested", nested - r->nested_lost, 0,
+				  "a signal handler made more calls inside one call than are kept");
 	r->lost_events = events;
 	r->lost_bytes = bytes;
 	r->nested_lost = nested;
@@ -90,6 +97,8 @@ static bool group_is_empty(const struct tm_group *g) {
 
 void tm_drain_close_group(struct tm_collector *c, bool now) {
 	struct tm_group *g = c->group;
+	uint64_t limit = c->options.max_size_bytes;
+	if (limit && c->writer.bytes + g->event_count * EVENT_BYTES >= limit) now = true; /* so that the file does not grow far beyond it */
 	bool old = g->opened_ns && tm_monotonic_ns() - g->opened_ns > GROUP_AGE_NS;
 	if (!now && !old && !tm_group_is_full(g)) return;
 	tm_sampler_collect(&c->sampler, g);
@@ -141,7 +150,8 @@ static bool change_path(struct tm_collector *c, struct tm_ring_view *r, size_t k
 }
 
 /* After a corrupt stretch the frames that a record keeps are not known; its event has no stack until a whole one comes. */
-static bool take_stack(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh, uint32_t *stack) {
+static bool take_stack(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh,
+		       uint32_t *stack) {
 	*stack = 0;
 	if (flags & TM_RING_NO_STACK) return fresh == 0;
 	if (keep == 0) r->path_known = true;
@@ -216,7 +226,8 @@ static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, co
 	uint32_t stack = 0;
 	struct tm_event *e;
 	switch (class) {
-	case TM_CLASS_ALLOC: case TM_CLASS_MAP:
+	case TM_CLASS_ALLOC:
+	case TM_CLASS_MAP:
 		fixed = TM_RING_ALLOC_WORDS;
 		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3])) return false;
 		if (!take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
@@ -242,7 +253,8 @@ static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, co
 		return true;
 	case TM_CLASS_REMAP:
 		fixed = TM_RING_REMAP_WORDS;
-		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || w[5] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3]) || !size_is_sound(w[6])) return false;
+		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || w[5] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3]) || !size_is_sound(w[6]))
+			return false;
 		if (!take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
 		e = stamped(c, r, op, w[1], w[4]);
 		e->old = w[5];
@@ -318,7 +330,8 @@ static void set_tail(struct tm_ring_view *r, struct tm_ring *ring, uint64_t tail
 static void skip_corrupt(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t head) {
 	char reason[160];
 	uint64_t bytes = head - r->tail, count = bytes / 32;
-	snprintf(reason, sizeof reason, "%llu bytes of the thread's buffer made no sense; the number of events is an estimate", (unsigned long long)bytes);
+	snprintf(reason, sizeof reason, "%llu bytes of the thread's buffer made no sense; the number of events is an estimate",
+		 (unsigned long long)bytes);
 	tm_drain_add_loss(c, r, "corrupt-ring", count ? count : 1, 0, reason);
 	r->path_known = false;
 	r->depth = 0;
@@ -355,8 +368,13 @@ static size_t drain_ring(struct tm_collector *c, struct tm_ring_view *r, struct 
 static void begin_claim(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring) {
 	uint32_t *path = r->path;
 	uint8_t *text = r->text;
-	*r = (struct tm_ring_view){ .claimed = true, .index = r->index, .path = path, .path_capacity = r->path_capacity, .text = text,
-				    .text_capacity = r->text_capacity, .used_bytes = r->used_bytes };
+	*r = (struct tm_ring_view){ .claimed = true,
+				    .index = r->index,
+				    .path = path,
+				    .path_capacity = r->path_capacity,
+				    .text = text,
+				    .text_capacity = r->text_capacity,
+				    .used_bytes = r->used_bytes };
 	r->number = ring->process;
 	r->pid = ring->pid;
 	r->tid = ring->tid;
@@ -375,7 +393,9 @@ static void end_claim(struct tm_collector *c, struct tm_ring_view *r, struct tm_
 	take_losses(c, r, ring, true);
 	if (r->thread && !r->thread_ended) {
 		uint64_t end = r->process->dead ? r->process->end_ticks : r->last_ticks;
-		tm_group_add(c->group, TM_RECORD_THREAD_END)->thread_end = (struct tm_thread_end){ r->thread, end > r->last_ticks ? end : r->last_ticks };
+		tm_group_add(c->group, TM_RECORD_THREAD_END)->thread_end = (struct tm_thread_end){ r->thread, end > r->last_ticks
+														      ? end
+														      : r->last_ticks };
 	}
 	r->claimed = false;
 	r->process = NULL;
@@ -527,12 +547,9 @@ void tm_drain_housekeeping(struct tm_collector *c) {
 		struct tm_ring_view *r = &c->rings[i];
 		struct tm_ring *ring = tm_session_ring(&c->session, i);
 		uint32_t state = atomic_load_explicit(&ring->state, memory_order_acquire);
-		if (r->claimed)
-			find_vanished_thread(r, now);
-		else if (state == TM_RING_FREE)
-			give_back_pages(c, r, ring, now);
-		else if (state == TM_RING_CLAIMED)
-			free_stuck_claim(r, ring, now);
+		if (r->claimed) find_vanished_thread(r, now);
+		else if (state == TM_RING_FREE) give_back_pages(c, r, ring, now);
+		else if (state == TM_RING_CLAIMED) free_stuck_claim(r, ring, now);
 	}
 	look_up_unknown_addresses(c);
 }

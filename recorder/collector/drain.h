@@ -19,27 +19,27 @@ struct tm_process;
 
 struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	bool claimed;
-	bool announces;             /* the process announced itself in this ring */
-	bool thread_ended;          /* its THREAD_END was read */
-	bool vanished;              /* its thread is gone and did not close it */
+	bool announces;    /* the process announced itself in this ring */
+	bool thread_ended; /* its THREAD_END was read */
+	bool vanished;     /* its thread is gone and did not close it */
 	uint32_t index, generation;
-	struct tm_process *process; /* NULL: not announced yet */
-	uint32_t number, pid, tid;  /* number: of the process in the session */
+	struct tm_process *process;     /* NULL: not announced yet */
+	uint32_t number, pid, tid;      /* number: of the process in the session */
 	uint32_t thread_number, thread; /* within the process; id in the trace, 0: no row yet */
 	uint64_t start_ticks, tail;
-	uint32_t *path;             /* node ids, outermost first; 0: a frame of the thread's start-up, left out */
+	uint32_t *path; /* node ids, outermost first; 0: a frame of the thread's start-up, left out */
 	size_t depth, path_capacity;
-	bool path_known;            /* false after a corrupt stretch, until a whole stack comes */
+	bool path_known; /* false after a corrupt stretch, until a whole stack comes */
 	bool entry_left_out;
 	uint64_t outer[TM_OUTER_FRAMES]; /* addresses of the outermost frames, left out or not */
-	uint32_t stack;             /* node of the current path */
+	uint32_t stack;                  /* node of the current path */
 	uint64_t safe_ticks, last_ticks;
 	uint64_t lost_events, lost_bytes, nested_lost; /* as last seen */
 	uint64_t loss_written_ns, quiet_since_ns, claimed_ns, freed_ns;
-	uint64_t used_bytes;        /* since its pages were last given back */
-	uint32_t group_serial;      /* of the group that `segment` is in */
+	uint64_t used_bytes;   /* since its pages were last given back */
+	uint32_t group_serial; /* of the group that `segment` is in */
 	size_t segment;
-	uint8_t *text;              /* of records that go on in the next one */
+	uint8_t *text; /* of records that go on in the next one */
 	size_t text_bytes, text_capacity;
 	uint32_t text_op, text_key;
 };
@@ -59,6 +59,7 @@ bool tm_drain_is_pressing(const struct tm_collector *c);
 void tm_drain_housekeeping(struct tm_collector *c);
 
 /* Counts what is missing from the trace. */
-void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes, const char *reason);
+void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes,
+		       const char *reason);
 
 #endif

@@ -73,7 +73,11 @@ static void put_meta(struct tm_bytes *b, struct tm_meta *m, const struct tm_time
 		tm_put_loss(b, &m->loss);
 		break;
 	/* The program's marks are events; alerts, names, watermarks and totals are not put into groups. */
-	case TM_RECORD_MARK: case TM_RECORD_ALERT: case TM_RECORD_NAME: case TM_RECORD_WATERMARK: case TM_RECORD_TOTALS: break;
+	case TM_RECORD_MARK:
+	case TM_RECORD_ALERT:
+	case TM_RECORD_NAME:
+	case TM_RECORD_WATERMARK:
+	case TM_RECORD_TOTALS: break;
 	}
 }
 
@@ -102,8 +106,8 @@ static void write_meta(struct tm_encoder_thread *e, struct tm_group *g, bool lat
 static void write_stacks(struct tm_encoder_thread *e, const struct tm_group *g) {
 	if (!g->frame_count && !g->node_count) return;
 	/* first ids of an empty array do not matter, but 1 keeps them in range */
-	tm_put_stacks(&e->payload, g->frame_count ? g->first_frame : 1, g->frames, g->frame_count, g->node_count ? g->first_node : 1, g->nodes,
-		      g->node_count);
+	tm_put_stacks(&e->payload, g->frame_count ? g->first_frame : 1, g->frames, g->frame_count, g->node_count ? g->first_node : 1,
+		      g->nodes, g->node_count);
 	add_chunk(e, TM_CHUNK_STACKS);
 }
 
@@ -117,7 +121,9 @@ static uint64_t *last_ns_of(struct tm_encoder_thread *e, uint32_t thread) {
 }
 
 /* The line between two knots in fixed point: a multiplication instead of a division for each event. */
-struct line { uint64_t low, high, ns, high_ns, rate; };
+struct line {
+	uint64_t low, high, ns, high_ns, rate;
+};
 
 static struct line line_of(const struct tm_time_map *map, uint32_t i) {
 	const struct tm_knot *a = &map->knots[i - 1], *b = &map->knots[i];
@@ -132,7 +138,8 @@ static inline uint64_t convert(const struct line *l, const struct tm_time_map *m
 }
 
 /* Times become nanoseconds that never decrease, and never fall below what the chunk before has promised. */
-static void convert_segment(struct tm_encoder_thread *e, const struct tm_group *g, const struct tm_segment_buffer *s, const struct line *l) {
+static void convert_segment(struct tm_encoder_thread *e, const struct tm_group *g, const struct tm_segment_buffer *s,
+			    const struct line *l) {
 	uint64_t *last = last_ns_of(e, s->thread), floor = e->watermark_ns, previous = *last > floor ? *last : floor;
 	for (size_t i = 0; i < s->count; i++) {
 		struct tm_event *event = &s->events[i];

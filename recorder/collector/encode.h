@@ -19,9 +19,9 @@ struct tm_encoder_thread {
 	struct tm_tally *tally;
 	struct tm_encoder *columns;
 	struct tm_bytes payload;
-	uint64_t *thread_ns;        /* last time of each thread, by its id */
+	uint64_t *thread_ns; /* last time of each thread, by its id */
 	size_t thread_capacity;
-	uint64_t watermark_ns;      /* promised by the last chunk */
+	uint64_t watermark_ns; /* promised by the last chunk */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -29,8 +29,8 @@ struct tm_encoder_thread {
 	unsigned waiting_count;
 	bool stopping, running;
 	uint32_t last_serial;
-	_Atomic uint64_t end_ns;    /* of the last event written */
-	_Atomic uint64_t events;    /* written */
+	_Atomic uint64_t end_ns; /* of the last event written */
+	_Atomic uint64_t events; /* written */
 };
 
 /* 0 or -1: no thread could be made. */

@@ -32,7 +32,8 @@ static void read_notes(int fd, const Elf64_Phdr *ph, struct tm_executable *out) 
 		size_t name = at + sizeof note, desc = name + ((size_t)note.n_namesz + 3) / 4 * 4;
 		size_t end = desc + ((size_t)note.n_descsz + 3) / 4 * 4;
 		if (end > (size_t)n) return;
-		if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && !memcmp(notes + name, "GNU", 4) && note.n_descsz <= TM_BUILD_ID_MAX) {
+		if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && !memcmp(notes + name, "GNU", 4) &&
+		    note.n_descsz <= TM_BUILD_ID_MAX) {
 			memcpy(out->build_id, notes + desc, note.n_descsz);
 			out->build_id_size = note.n_descsz;
 			return;
@@ -118,11 +119,12 @@ int tm_executable_find(const char *command, char *path, size_t path_bytes) {
 	if (strchr(command, '/')) return (size_t)snprintf(path, path_bytes, "%s", command) < path_bytes ? 0 : -1;
 	const char *directories = getenv("PATH");
 	if (!directories) directories = "/bin:/usr/bin";
-	for (const char *p = directories; ; p++) {
+	for (const char *p = directories;; p++) {
 		size_t n = strcspn(p, ":");
 		int length = n ? snprintf(path, path_bytes, "%.*s/%s", (int)n, p, command) : snprintf(path, path_bytes, "%s", command);
 		struct stat file;
-		if (length > 0 && (size_t)length < path_bytes && access(path, X_OK) == 0 && stat(path, &file) == 0 && S_ISREG(file.st_mode)) return 0;
+		if (length > 0 && (size_t)length < path_bytes && access(path, X_OK) == 0 && stat(path, &file) == 0 && S_ISREG(file.st_mode))
+			return 0;
 		p += n;
 		if (!*p) return -1;
 	}

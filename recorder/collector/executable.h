@@ -15,9 +15,9 @@
 
 struct tm_executable {
 	enum tm_exec_class class;
-	uint64_t entry;          /* ELF virtual address */
-	uint64_t first_low;      /* lowest virtual address of a segment, rounded down to a page */
-	uint64_t first_offset;   /* and its place in the file */
+	uint64_t entry;        /* ELF virtual address */
+	uint64_t first_low;    /* lowest virtual address of a segment, rounded down to a page */
+	uint64_t first_offset; /* and its place in the file */
 	uint8_t build_id[TM_BUILD_ID_MAX];
 	size_t build_id_size;
 };

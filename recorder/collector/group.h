@@ -12,7 +12,7 @@
 #include "../../schema/records.h"
 #include "timebase.h"
 
-#define TM_GROUP_EVENTS (256u << 10)   /* a group with as many is closed */
+#define TM_GROUP_EVENTS (256u << 10) /* a group with as many is closed */
 #define TM_GROUP_NODES (512u << 10)
 #define TM_GROUP_META_BYTES (16u << 20)
 
@@ -24,7 +24,7 @@ enum tm_reading_name {
 #define X(id, name) TM_READING_##id,
 	TM_READINGS(X)
 #undef X
-	TM_READING_COUNT
+		TM_READING_COUNT
 };
 
 struct tm_reading { /* what was read at one moment; bit i of `known` says that values[i] is */

@@ -10,7 +10,10 @@
 #include <stdint.h>
 
 struct tm_id_map {
-	struct tm_id_slot { uint64_t key; void *value; } *slots; /* an unused slot has the value NULL and the key 0 */
+	struct tm_id_slot {
+		uint64_t key;
+		void *value;
+	} * slots; /* an unused slot has the value NULL and the key 0 */
 	size_t count, mask;
 	void *zero_value; /* of key 0, which marks unused slots */
 };

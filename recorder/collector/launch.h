@@ -17,8 +17,8 @@
 struct tm_launch {
 	pid_t pid;
 	int go_fd, error_fd;
-	char path[PATH_MAX];        /* what would be run, "" if it is not found */
-	enum tm_exec_class class;   /* and what that is */
+	char path[PATH_MAX];      /* what would be run, "" if it is not found */
+	enum tm_exec_class class; /* and what that is */
 };
 
 /* Finds our library and forks a child that waits. 0, or -1 with a sentence in error. Before any thread is made. */

@@ -8,8 +8,9 @@
 #include <unistd.h>
 
 static const char *const rank_names[] = { "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK", "PALS_RANKID", NULL };
-static const char *const local_rank_names[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK",
-						"PALS_LOCAL_RANKID", NULL };
+static const char *const local_rank_names[] = {
+	"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK", "PALS_LOCAL_RANKID", NULL
+};
 static const char *const world_size_names[] = { "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "PMI_SIZE", "SLURM_NTASKS", "WORLD_SIZE", NULL };
 static const char *const job_names[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", NULL };
 static const char *const step_names[] = { "SLURM_STEP_ID", NULL };

@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 struct tm_launcher {
-	int64_t rank, local_rank, world_size; /* -1 unknown */
-	char job[64], step[64];               /* "" unknown */
+	int64_t rank, local_rank, world_size;                                          /* -1 unknown */
+	char job[64], step[64];                                                        /* "" unknown */
 	uint8_t rank_place, local_rank_place, world_size_place, job_place, step_place; /* place in the list of what won, + 1 */
 };
 

@@ -13,9 +13,9 @@
 /* Called when memory is exhausted; must not return. */
 void tm_memory_on_exhausted(void (*last_stand)(void));
 
-void *tm_memory_new(size_t count, size_t item_bytes);                /* zeroed */
-void *tm_memory_resize(void *p, size_t count, size_t item_bytes);    /* realloc; new bytes are not zeroed */
-char *tm_memory_copy_text(const char *text, size_t n);               /* terminated with a zero byte */
+void *tm_memory_new(size_t count, size_t item_bytes);             /* zeroed */
+void *tm_memory_resize(void *p, size_t count, size_t item_bytes); /* realloc; new bytes are not zeroed */
+char *tm_memory_copy_text(const char *text, size_t n);            /* terminated with a zero byte */
 
 /* Makes room for at least `needed` items in an array of *capacity items, doubling; returns the array. */
 void *tm_memory_grow(void *p, size_t *capacity, size_t needed, size_t item_bytes);

@@ -15,10 +15,8 @@ static size_t position(const struct tm_collector *c, const struct tm_loaded_modu
 	size_t low = 0, high = l->count;
 	while (low < high) {
 		size_t middle = (low + high) / 2;
-		if (c->modules.all[l->ids[middle] - 1].high > addr)
-			high = middle;
-		else
-			low = middle + 1;
+		if (c->modules.all[l->ids[middle] - 1].high > addr) high = middle;
+		else low = middle + 1;
 	}
 	return low;
 }
@@ -54,7 +52,8 @@ void tm_module_unloaded(struct tm_collector *c, struct tm_process *p, uint64_t t
 
 static bool names_libc(const char *path) {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	return !strncmp(name, "libc.so", 7) || !strncmp(name, "libc-2.", 7) || !strncmp(name, "libpthread", 10) || !strncmp(name, "ld-musl", 7);
+	return !strncmp(name, "libc.so", 7) || !strncmp(name, "libc-2.", 7) || !strncmp(name, "libpthread", 10) ||
+	       !strncmp(name, "ld-musl", 7);
 }
 
 static void describe(struct tm_process *p, struct tm_module *m) {
@@ -69,7 +68,12 @@ static void write_module(struct tm_collector *c, uint32_t id) {
 	const struct tm_module *m = &c->modules.all[id - 1];
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_MODULE_LOAD);
 	meta->module_load = (struct tm_module_load){
-		.id = id, .process = m->process, .bias = m->bias, .low = m->low, .size_bytes = m->high - m->low, .ns = m->load_ticks,
+		.id = id,
+		.process = m->process,
+		.bias = m->bias,
+		.low = m->low,
+		.size_bytes = m->high - m->low,
+		.ns = m->load_ticks,
 		.path = tm_group_text(c->group, m->path, strlen(m->path)),
 		.build_id = tm_group_text(c->group, (const char *)m->build_id, m->build_id_size),
 	};
@@ -116,7 +120,8 @@ static void take_maps_line(struct tm_collector *c, struct tm_process *p, const c
 	if (!wanted || tm_module_at(c, p, low + 1)) return;
 	tm_executable_read(path, &file);
 	uint64_t bias = low - offset + file.first_offset - file.first_low;
-	tm_module_loaded(c, p, tm_timebase_ticks(&c->timebase), bias, low, high - low, path, strlen(path), file.build_id, file.build_id_size);
+	tm_module_loaded(c, p, tm_timebase_ticks(&c->timebase), bias, low, high - low, path, strlen(path), file.build_id,
+			 file.build_id_size);
 }
 
 void tm_module_look_up_maps(struct tm_collector *c, struct tm_process *p) {

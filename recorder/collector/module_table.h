@@ -15,10 +15,10 @@ struct tm_collector;
 struct tm_process;
 
 struct tm_module {
-	uint32_t process;          /* id in the trace */
-	bool is_libc;              /* the C library, or libpthread where that is apart */
-	uint64_t low, high, bias;  /* [low, high) */
-	uint64_t entry;            /* the executable's first instruction; 0 for others */
+	uint32_t process;         /* id in the trace */
+	bool is_libc;             /* the C library, or libpthread where that is apart */
+	uint64_t low, high, bias; /* [low, high) */
+	uint64_t entry;           /* the executable's first instruction; 0 for others */
 	uint64_t load_ticks;
 	char *path;
 	uint8_t *build_id;

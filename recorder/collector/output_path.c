@@ -77,7 +77,8 @@ char *tm_output_path_expand(const char *pattern, int pid, char *error, size_t er
 			add_variable(&b, p + 2, (size_t)(close - p) - 2);
 			p = close;
 		} else {
-			snprintf(error, error_bytes, "unknown pattern '%%%.1s' in --output (known: %%p %%h %%r %%j %%s %%t %%q{VAR} %%%%)", p);
+			snprintf(error, error_bytes, "unknown pattern '%%%.1s' in --output (known: %%p %%h %%r %%j %%s %%t %%q{VAR} %%%%)",
+				 p);
 			return NULL;
 		}
 	}

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK_NS 10000000u        /* between two looks at who has died */
+#define CHECK_NS 10000000u         /* between two looks at who has died */
 #define EXEC_SETTLES_NS 200000000u /* an exec that has not failed by then has happened */
 #define LIFE_WAIT_NS 200000000u    /* the longest that an event waits for the watermark */
 #define STATUS_WAIT_NS 1000000000u /* how long a parent may take to tell how its child ended before we take the child's word */
@@ -66,11 +66,6 @@ static bool proc_says_dead(uint32_t pid, int *status) {
 	return true;
 }
 
-static bool pidfd_says_dead(const struct tm_process *p) {
-	struct pollfd poll_one = { .fd = p->pidfd, .events = POLLIN };
-	return p->pidfd >= 0 && poll(&poll_one, 1, 0) == 1 && (poll_one.revents & POLLIN);
-}
-
 static bool runs(const struct tm_process *p) {
 	return p && !p->dead;
 }
@@ -117,8 +112,14 @@ static void write_row(struct tm_collector *c, struct tm_process *p) {
 	const struct tm_process *ranked = p->number || p->is_root || !p->parent ? p : p->parent;
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_PROCESS_START);
 	meta->process_start = (struct tm_process_start){
-		.id = p->id, .pid = p->pid, .parent_id = p->parent ? p->parent->id : 0, .start_ns = p->start_ticks, .flags = p->flags,
-		.rank = ranked->launcher.rank, .local_rank = ranked->launcher.local_rank, .world_size = ranked->launcher.world_size,
+		.id = p->id,
+		.pid = p->pid,
+		.parent_id = p->parent ? p->parent->id : 0,
+		.start_ns = p->start_ticks,
+		.flags = p->flags,
+		.rank = ranked->launcher.rank,
+		.local_rank = ranked->launcher.local_rank,
+		.world_size = ranked->launcher.world_size,
 		.exe = text_of(c->group, like->exe, like->exe ? strlen(like->exe) : 0),
 		.command = text_of(c->group, like->command, like->command_bytes),
 		.host = tm_group_text(c->group, c->host, strlen(c->host)),
@@ -149,10 +150,8 @@ static void write_end(struct tm_collector *c, struct tm_process *p, enum tm_end_
 }
 
 static void write_end_of_status(struct tm_collector *c, struct tm_process *p, int status) {
-	if (WIFSIGNALED(status))
-		write_end(c, p, TM_END_SIGNAL, (uint64_t)WTERMSIG(status));
-	else
-		write_end(c, p, TM_END_EXIT, (uint64_t)WEXITSTATUS(status));
+	if (WIFSIGNALED(status)) write_end(c, p, TM_END_SIGNAL, (uint64_t)WTERMSIG(status));
+	else write_end(c, p, TM_END_EXIT, (uint64_t)WEXITSTATUS(status));
 }
 
 static void note_unrecorded(struct tm_collector *c, struct tm_process *p, enum tm_exec_class class) {
@@ -261,15 +260,14 @@ static struct tm_process *attach_new(struct tm_collector *c, uint32_t pid, uint3
 	return p;
 }
 
-struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, uint32_t pid, uint32_t ppid, uint32_t parent_number, uint64_t ticks) {
+struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, uint32_t pid, uint32_t ppid, uint32_t parent_number,
+				       uint64_t ticks) {
 	struct tm_process *known = newest(c, pid), *p = tm_process_of_ring(c, number, pid);
 	if (p) return p;
-	if (runs(known) && !known->number)
-		p = attach_known(c, known, parent_number, ticks);
-	else if (runs(known) && !parent_number && !pidfd_says_dead(known))
+	if (runs(known) && !known->number) p = attach_known(c, known, parent_number, ticks);
+	else if (runs(known) && !parent_number) /* its death is not settled, so its pid cannot be another's yet */
 		p = replace(c, known, known->exec.announced ? known->exec.ticks : ticks);
-	else
-		p = attach_new(c, pid, ppid, parent_number, ticks);
+	else p = attach_new(c, pid, ppid, parent_number, ticks);
 	p->number = number;
 	p->announcing = true;
 	tm_id_map_set(&c->processes.by_number, number, p);
@@ -363,7 +361,8 @@ void tm_process_life(struct tm_collector *c, struct tm_life_event event, const c
 
 static void take_effect(struct tm_collector *c, struct tm_life_event *e) {
 	switch (e->kind) {
-	case TM_LIFE_FORK: case TM_LIFE_SPAWN: forked(c, e); break;
+	case TM_LIFE_FORK:
+	case TM_LIFE_SPAWN: forked(c, e); break;
 	case TM_LIFE_EXEC: execs(c, e); break;
 	case TM_LIFE_EXEC_FAILED: exec_failed(c, e); break;
 	case TM_LIFE_WAIT: waited(c, e); break;
@@ -411,12 +410,9 @@ static bool end_if_due(struct tm_collector *c, struct tm_process *p, bool closin
 	if (!p->dead) return false;
 	bool patient = !closing && tm_monotonic_ns() - p->dead_ns < STATUS_WAIT_NS;
 	bool parent_may_tell = runs(p->parent) && !closing;
-	if (p->waited)
-		write_end_of_status(c, p, p->wait_status);
-	else if (p->exited && !patient)
-		write_end_of_status(c, p, p->exit_status);
-	else if (!patient && !parent_may_tell)
-		write_end(c, p, TM_END_UNKNOWN, 0);
+	if (p->waited) write_end_of_status(c, p, p->wait_status);
+	else if (p->exited && !patient) write_end_of_status(c, p, p->exit_status);
+	else if (!patient && !parent_may_tell) write_end(c, p, TM_END_UNKNOWN, 0);
 	return p->end_written;
 }
 
@@ -424,7 +420,8 @@ static void poll_all(struct tm_collector *c) {
 	struct tm_process_table *t = &c->processes;
 	size_t count = t->open_count;
 	t->polls = tm_memory_grow(t->polls, &t->poll_capacity, count, sizeof t->polls[0]);
-	for (size_t i = 0; i < count; i++) t->polls[i] = (struct pollfd){ .fd = t->open[i]->gone ? -1 : t->open[i]->pidfd, .events = POLLIN };
+	for (size_t i = 0; i < count; i++)
+		t->polls[i] = (struct pollfd){ .fd = t->open[i]->gone ? -1 : t->open[i]->pidfd, .events = POLLIN };
 	if (poll(t->polls, count, 0) < 0) return;
 	uint64_t ticks = tm_timebase_ticks(&c->timebase);
 	for (size_t i = 0; i < count; i++) {
@@ -435,7 +432,9 @@ static void poll_all(struct tm_collector *c) {
 		if (!gone) continue;
 		if (p->pidfd >= 0) proc_says_dead(p->pid, &status);
 		p->gone = true;
-		tm_process_life(c, (struct tm_life_event){ .kind = TM_LIFE_DEATH, .ticks = ticks, .process = p, .pid = p->pid, .status = status }, NULL, 0);
+		tm_process_life(
+			c, (struct tm_life_event){ .kind = TM_LIFE_DEATH, .ticks = ticks, .process = p, .pid = p->pid, .status = status },
+			NULL, 0);
 	}
 }
 
@@ -518,14 +517,22 @@ void tm_thread_named(struct tm_collector *c, uint32_t id, const char *name, size
 }
 
 void tm_process_need_heaps(struct tm_collector *c, struct tm_process *p, uint32_t wanted) {
-	static const struct { uint32_t bit; const char *name, *kind; } heaps[] = {
-		{ TM_HEAP_MALLOC, "malloc", "host" }, { TM_HEAP_MMAP, "mmap", "mapping" }, { TM_HEAP_MMAP_FILE, "mmap-file", "file" },
+	static const struct {
+		uint32_t bit;
+		const char *name, *kind;
+	} heaps[] = {
+		{ TM_HEAP_MALLOC, "malloc", "host" },
+		{ TM_HEAP_MMAP, "mmap", "mapping" },
+		{ TM_HEAP_MMAP_FILE, "mmap-file", "file" },
 	};
 	for (size_t i = 0; i < sizeof heaps / sizeof heaps[0]; i++) {
 		if (!(wanted & ~p->heaps & heaps[i].bit)) continue;
 		struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_HEAP);
-		meta->heap = (struct tm_heap){ .id = ++c->processes.last_heap, .process = p->id, .device = -1,
-					       .name = tm_text_of(heaps[i].name), .kind = tm_text_of(heaps[i].kind) };
+		meta->heap = (struct tm_heap){ .id = ++c->processes.last_heap,
+					       .process = p->id,
+					       .device = -1,
+					       .name = tm_text_of(heaps[i].name),
+					       .kind = tm_text_of(heaps[i].kind) };
 		p->heaps |= heaps[i].bit;
 	}
 }

@@ -37,26 +37,26 @@ struct tm_process {
 	uint32_t id;     /* in the trace; 0: no row yet */
 	uint32_t number; /* in the session; 0: it has not attached */
 	uint32_t pid;
-	uint32_t flags;  /* enum tm_process_flag */
+	uint32_t flags; /* enum tm_process_flag */
 	struct tm_process *parent;
 	struct tm_process *same_pid; /* the one that had the pid before */
 	bool announcing;             /* INFO records still come */
 	bool is_root;
 	enum tm_exec_class root_class;
-	bool sampled;                /* the sampler knows it */
-	bool fork_seen, exec_seen;   /* its parent's FORK or SPAWN was read; and what it execs */
-	bool gone;                   /* the kernel says so; what it and others recorded before may not be read yet */
+	bool sampled;                         /* the sampler knows it */
+	bool fork_seen, exec_seen;            /* its parent's FORK or SPAWN was read; and what it execs */
+	bool gone;                            /* the kernel says so; what it and others recorded before may not be read yet */
 	bool dead, end_written, exit_written; /* dead: and everything older has been read */
-	bool waited, exited;         /* status known from a wait call; from its own exit or from /proc */
+	bool waited, exited;                  /* status known from a wait call; from its own exit or from /proc */
 	int wait_status, exit_status;
-	int pidfd;                   /* -1: none */
+	int pidfd; /* -1: none */
 	uint64_t start_ticks, end_ticks, dead_ns;
-	char *exe, *command;         /* owned; command's arguments are joined by NUL */
+	char *exe, *command; /* owned; command's arguments are joined by NUL */
 	size_t command_bytes;
 	struct tm_launcher launcher;
 	struct tm_pending_exec exec;
 	struct tm_loaded_modules modules;
-	uint32_t heaps;              /* enum tm_default_heap: those that have a record */
+	uint32_t heaps; /* enum tm_default_heap: those that have a record */
 	uint64_t cut_stacks;
 };
 
@@ -74,8 +74,8 @@ struct tm_life_event {
 	struct tm_process *process; /* that told it; for a death the one that died */
 	uint32_t pid;               /* of the child */
 	enum tm_exec_class class;
-	int status;                 /* as of wait(2); -1 unknown */
-	char *path;                 /* owned */
+	int status; /* as of wait(2); -1 unknown */
+	char *path; /* owned */
 };
 
 struct tm_process_table {
@@ -99,7 +99,8 @@ struct tm_process *tm_process_add_root(struct tm_collector *c, uint32_t pid, con
 /* The process of a ring; NULL while it has not announced itself. */
 struct tm_process *tm_process_of_ring(struct tm_collector *c, uint32_t number, uint32_t pid);
 /* A process announces itself: pid, parent's pid, number of the parent in the session (0: exec'd or first). */
-struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, uint32_t pid, uint32_t ppid, uint32_t parent_number, uint64_t ticks);
+struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, uint32_t pid, uint32_t ppid, uint32_t parent_number,
+				       uint64_t ticks);
 /* Its row is needed now. */
 void tm_process_need_row(struct tm_collector *c, struct tm_process *p);
 

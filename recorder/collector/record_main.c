@@ -30,9 +30,9 @@
 #define EXIT_OURS 125
 #define EXIT_NOT_INVOKED 126
 #define EXIT_NOT_FOUND 127
-#define SLEEP_NS 5000000u       /* after a pass that found little */
-#define SETTLE_NS 200000u       /* while something about processes waits for the next pass */
-#define SLEEP_MAX_NS 20000000u  /* after many that found nothing */
+#define SLEEP_NS 5000000u      /* after a pass that found little */
+#define SETTLE_NS 200000u      /* while something about processes waits for the next pass */
+#define SLEEP_MAX_NS 20000000u /* after many that found nothing */
 
 static struct tm_collector collector;
 static struct tm_launch command;
@@ -175,7 +175,8 @@ static void check_limits(struct tm_collector *c) {
 	uint64_t limit = c->options.max_size_bytes;
 	if (c->writer.error) stop_recording(c, "cut off", NULL, NULL);
 	if (limit && c->writer.bytes >= limit)
-		stop_recording(c, "stopped by --max-size", "max-size", "recording stopped when the trace reached --max-size; the program ran on");
+		stop_recording(c, "stopped by --max-size", "max-size",
+			       "recording stopped when the trace reached --max-size; the program ran on");
 }
 
 static bool command_ended(const struct tm_collector *c) {
@@ -275,7 +276,8 @@ static int start_command(struct tm_collector *c) {
 	tm_process_add_root(c, (uint32_t)command.pid, command.path, c->options.command, command.class);
 	int result = tm_launch_go(&command);
 	if (result == 0) {
-		if (c->options.verbose) fprintf(stderr, "tidemark-record: recording process %d to '%s'\n", (int)command.pid, c->writer.path);
+		if (c->options.verbose)
+			fprintf(stderr, "tidemark-record: recording process %d to '%s'\n", (int)command.pid, c->writer.path);
 		return 0;
 	}
 	command.pid = -1;

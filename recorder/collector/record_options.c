@@ -234,7 +234,8 @@ static int take_one(struct tm_options *options, int argc, char **argv, int i) {
 		taken = 2;
 	}
 	if (row->take(options, value)) return taken;
-	fprintf(stderr, "tidemark-record: bad value '%s' for --%s: expected %s (see tidemark-record --help)\n", value, row->name, row->value);
+	fprintf(stderr, "tidemark-record: bad value '%s' for --%s: expected %s (see tidemark-record --help)\n", value, row->name,
+		row->value);
 	return TM_OPTIONS_BAD;
 }
 

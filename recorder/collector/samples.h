@@ -15,24 +15,24 @@
 
 struct tm_sampled_process {
 	uint32_t pid, id;
-	bool wanted;         /* read it now */
-	uint32_t pss_skips;  /* readings until PSS is read again */
+	bool wanted;        /* read it now */
+	uint32_t pss_skips; /* readings until PSS is read again */
 };
 
 struct tm_sampler {
 	const struct tm_timebase *timebase;
-	uint64_t interval_ns; /* 0: nothing is ever read */
+	uint64_t interval_ns;   /* 0: nothing is ever read */
 	uint64_t session_bytes; /* of our shared memory in the address space of every recorded process */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool running, stopping, asked;
-	char cgroup_path[4096];                  /* file that holds the cgroup's bytes; "" unknown */
-	struct tm_sampled_process *processes;    /* under the lock */
+	char cgroup_path[4096];               /* file that holds the cgroup's bytes; "" unknown */
+	struct tm_sampled_process *processes; /* under the lock */
 	size_t count, capacity;
-	struct tm_reading *readings;             /* under the lock: those not collected yet */
+	struct tm_reading *readings; /* under the lock: those not collected yet */
 	size_t reading_count, reading_capacity;
-	struct tm_sampled_process *turn;         /* the thread's own */
+	struct tm_sampled_process *turn; /* the thread's own */
 	size_t turn_capacity;
 };
 

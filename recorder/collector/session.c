@@ -12,12 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define RING_COUNT_MAX 4096u
 #define RING_COUNT_MIN 16u
+#define RING_BYTES_MIN (64u << 10)
 #define SESSION_BYTES_MAX (16ull << 30) /* of address space; memory is used only where rings are */
 
 void tm_futex_wake(_Atomic uint32_t *word) {
@@ -65,23 +67,37 @@ static void lay_out(struct tm_session *s) {
 	s->total_bytes = s->ring_data_offset + s->ring_count * s->ring_bytes;
 }
 
-/* A limit on file sizes or address space may not allow all the rings: try with fewer before giving up. */
-static int size_and_map(struct tm_session *s) {
-	int error = 0;
-	s->ring_count = RING_COUNT_MAX;
-	while (s->ring_count > RING_COUNT_MIN && s->ring_count * s->ring_bytes > SESSION_BYTES_MAX) s->ring_count /= 2;
-	for (; s->ring_count >= RING_COUNT_MIN; s->ring_count /= 2) {
-		lay_out(s);
-		if (ftruncate(s->fd, (off_t)s->total_bytes) == 0) {
-			void *p = mmap(NULL, s->total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->fd, 0);
-			if (p != MAP_FAILED) {
-				s->shm = p;
-				return 0;
-			}
+/* A limit on the size of files (ulimit -f) also counts for memory files. Lifts it as far as we may; true: restore `old` afterwards. */
+static bool lift_file_limit(struct rlimit *old) {
+	struct rlimit none = { RLIM_INFINITY, RLIM_INFINITY };
+	if (getrlimit(RLIMIT_FSIZE, old) != 0 || old->rlim_cur == RLIM_INFINITY) return false;
+	if (setrlimit(RLIMIT_FSIZE, &none) == 0) return true;
+	none.rlim_cur = none.rlim_max = old->rlim_max;
+	return setrlimit(RLIMIT_FSIZE, &none) == 0;
+}
+
+/* 0 or -errno. */
+static int try_size(struct tm_session *s, uint32_t ring_count, uint64_t ring_bytes) {
+	s->ring_count = ring_count;
+	s->ring_bytes = ring_bytes;
+	lay_out(s);
+	if (ftruncate(s->fd, (off_t)s->total_bytes) != 0) return -errno;
+	void *p = mmap(NULL, s->total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->fd, 0);
+	if (p == MAP_FAILED) return -errno;
+	s->shm = p;
+	return 0;
+}
+
+/* A limit on file sizes or address space may not allow all that we would like: try with fewer and then smaller rings before giving up. */
+static int size_and_map(struct tm_session *s, uint64_t wanted_bytes) {
+	int result = -ENOMEM;
+	for (uint64_t bytes = wanted_bytes; bytes >= RING_BYTES_MIN; bytes /= 2)
+		for (uint32_t count = RING_COUNT_MAX; count >= RING_COUNT_MIN; count /= 2) {
+			if (count > RING_COUNT_MIN && count * bytes > SESSION_BYTES_MAX) continue;
+			result = try_size(s, count, bytes);
+			if (result == 0) return 0;
 		}
-		error = errno;
-	}
-	return -error;
+	return result;
 }
 
 static void fill_in(const struct tm_session *s, const struct tm_options *o, const struct tm_timebase *timebase) {
@@ -105,18 +121,24 @@ static void fill_in(const struct tm_session *s, const struct tm_options *o, cons
 	shm->magic = TM_SHM_MAGIC;
 }
 
-int tm_session_open(struct tm_session *s, const struct tm_options *options, const struct tm_timebase *timebase, char *error, size_t error_bytes) {
+int tm_session_open(struct tm_session *s, const struct tm_options *options, const struct tm_timebase *timebase, char *error,
+		    size_t error_bytes) {
+	struct rlimit file_limit;
 	memset(s, 0, sizeof *s);
-	s->ring_bytes = options->ring_bytes;
+	bool lifted = lift_file_limit(&file_limit);
 	s->fd = open_file(s);
 	if (s->fd < 0) {
-		snprintf(error, error_bytes, "cannot make shared memory in memory, /dev/shm or the directory for temporary files: %s", strerror(errno));
+		if (lifted) setrlimit(RLIMIT_FSIZE, &file_limit);
+		snprintf(error, error_bytes, "cannot make shared memory by memfd_create, in /dev/shm, $TMPDIR or /tmp: %s",
+			 strerror(errno));
 		return -1;
 	}
-	int result = size_and_map(s);
+	int result = size_and_map(s, options->ring_bytes);
+	if (lifted) setrlimit(RLIMIT_FSIZE, &file_limit);
 	if (result < 0) {
-		snprintf(error, error_bytes, "cannot map shared memory of %u rings of %llu bytes: %s", RING_COUNT_MIN,
-			 (unsigned long long)s->ring_bytes, strerror(-result));
+		const char *hint = result == -EFBIG ? " (ulimit -f)" : result == -ENOMEM ? " (ulimit -v)" : "";
+		snprintf(error, error_bytes, "cannot get %llu bytes of shared memory: %s%s", (unsigned long long)s->total_bytes,
+			 strerror(-result), hint);
 		tm_session_release(s);
 		return -1;
 	}
@@ -141,7 +163,8 @@ const uint8_t *tm_session_ring_data(const struct tm_session *s, uint32_t index) 
 }
 
 void tm_session_ring_forget(const struct tm_session *s, uint32_t index) {
-	fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(s->ring_data_offset + index * s->ring_bytes), (off_t)s->ring_bytes);
+	fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(s->ring_data_offset + index * s->ring_bytes),
+		  (off_t)s->ring_bytes);
 }
 
 void tm_session_close_to_guests(const struct tm_session *s) {

@@ -14,16 +14,17 @@
 #include <stddef.h>
 
 struct tm_session {
-	int fd;                  /* close-on-exec */
-	char path[256];          /* what guests open */
-	char unlink_path[256];   /* "" unless a named file had to be used */
+	int fd;                /* close-on-exec */
+	char path[256];        /* what guests open */
+	char unlink_path[256]; /* "" unless a named file had to be used */
 	struct tm_shm *shm;
 	uint64_t total_bytes, ring_data_offset, ring_bytes;
 	uint32_t ring_count;
 };
 
 /* 0 or -1 with a sentence in error. */
-int tm_session_open(struct tm_session *s, const struct tm_options *options, const struct tm_timebase *timebase, char *error, size_t error_bytes);
+int tm_session_open(struct tm_session *s, const struct tm_options *options, const struct tm_timebase *timebase, char *error,
+		    size_t error_bytes);
 void tm_session_release(struct tm_session *s);
 
 struct tm_ring *tm_session_ring(const struct tm_session *s, uint32_t index);

@@ -24,12 +24,12 @@ static sigset_t start_mask;
 static struct sigaction start_actions[SIGNAL_MAX];
 static _Atomic uint32_t *wake_word;
 static volatile sig_atomic_t arrived[SIGNAL_MAX];
-static uint64_t arrived_ns[SIGNAL_MAX];            /* when the main thread saw it */
+static uint64_t arrived_ns[SIGNAL_MAX]; /* when the main thread saw it */
 static unsigned asked_to_end;
 
 static pid_t witness;
-static _Atomic uint32_t *witnessed;                /* by signal number; shared with the witness */
-static uint32_t answered[SIGNAL_MAX];              /* how many of the witness's were taken into account */
+static _Atomic uint32_t *witnessed;   /* by signal number; shared with the witness */
+static uint32_t answered[SIGNAL_MAX]; /* how many of the witness's were taken into account */
 
 static void on_signal(int number, siginfo_t *info, void *context) {
 	(void)context;

@@ -16,20 +16,28 @@
 struct tm_collector;
 struct tm_process;
 
-struct tm_frame_row { uint64_t address; uint32_t process, module; };
-struct tm_node_row { uint32_t parent, frame; };
+struct tm_frame_row {
+	uint64_t address;
+	uint32_t process, module;
+};
+struct tm_node_row {
+	uint32_t parent, frame;
+};
 
 struct tm_slot_table { /* open addressing: upper half of the hash, id */
 	uint64_t *slots;
 	size_t count, mask;
 };
 
-struct tm_path_cache_entry { uint64_t address; uint32_t parent, epoch, node; };
+struct tm_path_cache_entry {
+	uint64_t address;
+	uint32_t parent, epoch, node;
+};
 
 struct tm_stack_tree {
 	struct tm_frame_row *frames; /* frames[id - 1] */
 	size_t frame_count, frame_capacity;
-	struct tm_node_row *nodes;   /* nodes[id - 1] */
+	struct tm_node_row *nodes; /* nodes[id - 1] */
 	size_t node_count, node_capacity;
 	struct tm_slot_table frame_table, node_table;
 	struct tm_path_cache_entry *cache;

@@ -6,14 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct entry { uint64_t addr, value; }; /* addr 0: empty */
+struct entry {
+	uint64_t addr, value;
+}; /* addr 0: empty */
 
 struct table { /* open addressing, at most two thirds full */
 	struct entry *entries;
 	size_t count, mask;
 };
 
-struct range { uint64_t low, high; };
+struct range {
+	uint64_t low, high;
+};
 
 struct process {
 	struct tm_tally_process result;
@@ -29,7 +33,10 @@ struct tm_tally {
 	size_t process_count, process_capacity;
 	uint64_t allocations, frees;
 	double sample_bytes; /* 0: every allocation */
-	struct cursor { const struct tm_segment_buffer *segment; size_t at; } *heap;
+	struct cursor {
+		const struct tm_segment_buffer *segment;
+		size_t at;
+	} * heap;
 	size_t heap_count, heap_capacity;
 };
 
@@ -143,10 +150,8 @@ static size_t range_at(const struct process *p, uint64_t addr) {
 	size_t low = 0, high = p->range_count;
 	while (low < high) {
 		size_t middle = (low + high) / 2;
-		if (p->ranges[middle].high > addr)
-			high = middle;
-		else
-			low = middle + 1;
+		if (p->ranges[middle].high > addr) high = middle;
+		else low = middle + 1;
 	}
 	return low;
 }

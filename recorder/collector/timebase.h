@@ -13,7 +13,9 @@
 
 #define TM_KNOTS_MAX 64u /* older times than the oldest knot's are on its line, prolonged */
 
-struct tm_knot { uint64_t ticks, ns; };
+struct tm_knot {
+	uint64_t ticks, ns;
+};
 
 struct tm_time_map {
 	struct tm_knot knots[TM_KNOTS_MAX];

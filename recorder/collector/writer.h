@@ -18,11 +18,11 @@ struct tm_writer {
 	int fd;
 	char *path; /* owned */
 	struct tm_packer packer;
-	struct tm_bytes pending;          /* whole chunks to be written */
-	size_t *chunk_ends;               /* offsets within pending */
+	struct tm_bytes pending; /* whole chunks to be written */
+	size_t *chunk_ends;      /* offsets within pending */
 	size_t chunk_count, chunk_capacity;
-	_Atomic uint64_t bytes;           /* in the file */
-	_Atomic int error;                /* errno of the write that failed, 0 */
+	_Atomic uint64_t bytes; /* in the file */
+	_Atomic int error;      /* errno of the write that failed, 0 */
 };
 
 /* Creates the file (not over an existing one unless `force`) and buffers its header. Takes `path` (malloc). 0 or -errno. */

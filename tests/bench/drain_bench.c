@@ -61,7 +61,9 @@ static void start_collector(const char *path) {
 	char *arguments[] = { (char *)"drain_bench", (char *)"--interval=0", (char *)"--ring=1MiB", (char *)"true", NULL };
 	tm_options_parse(&c.options, 4, arguments);
 	tm_timebase_start(&c.timebase);
-	if (tm_session_open(&c.session, &c.options, &c.timebase, error, sizeof error) != 0 || tm_writer_open(&c.writer, strdup(path), true) != 0) exit(1);
+	if (tm_session_open(&c.session, &c.options, &c.timebase, error, sizeof error) != 0 ||
+	    tm_writer_open(&c.writer, strdup(path), true) != 0)
+		exit(1);
 	if (tm_encoder_start(&c.encoder, &c.writer, tm_tally_new(0)) != 0) exit(1);
 	tm_stack_tree_init(&c.stacks);
 	tm_drain_start(&c);
@@ -114,9 +116,9 @@ int main(int argc, char **argv) {
 	all = seconds(CLOCK_PROCESS_CPUTIME_ID) - all;
 	wall = seconds(CLOCK_MONOTONIC) - wall;
 	double events = (double)c.encoder.events;
-	printf("%.0f events, %.2f bytes each; drain %.1f ns (%.1f M/s), encode, tally and write %.1f ns (%.1f M/s); %.1f M/s by the clock\n", events,
-	       (double)c.writer.bytes / events, drained / events * 1e9, events / drained / 1e6, (all - drained - filling) / events * 1e9,
-	       events / (all - drained - filling) / 1e6, events / wall / 1e6);
+	printf("%.0f events, %.2f bytes each; drain %.1f ns (%.1f M/s), encode, tally and write %.1f ns (%.1f M/s); %.1f M/s by the clock\n",
+	       events, (double)c.writer.bytes / events, drained / events * 1e9, events / drained / 1e6,
+	       (all - drained - filling) / events * 1e9, events / (all - drained - filling) / 1e6, events / wall / 1e6);
 	unlink(path);
 	return c.lost_events != 0;
 }

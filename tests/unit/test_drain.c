@@ -93,8 +93,7 @@ static void put(struct world *w, uint32_t index, const uint64_t *words, size_t n
 	atomic_store(&ring->head, head + n * 8);
 }
 
-#define PUT(w, index, ...) \
-	put((w), (index), (const uint64_t[]){ __VA_ARGS__ }, sizeof((const uint64_t[]){ __VA_ARGS__ }) / 8)
+#define PUT(w, index, ...) put((w), (index), (const uint64_t[]){ __VA_ARGS__ }, sizeof((const uint64_t[]){ __VA_ARGS__ }) / 8)
 
 static uint64_t now(struct world *w) {
 	return tm_timebase_ticks(&w->c.timebase);
@@ -199,7 +198,8 @@ static void read_events(struct trace *t, struct tm_decoder *decoder, struct tm_c
 		for (size_t k = 0; k < s.count; k++) {
 			const struct tm_event *e = &s.events[k];
 			uint64_t *last = &t->last_ns[s.thread % THREADS_MAX];
-			bool sound = e->time_ns >= *last && e->begin_ns <= e->time_ns && e->begin_ns >= before && e->stack <= t->nodes && e->text <= t->strings;
+			bool sound = e->time_ns >= *last && e->begin_ns <= e->time_ns && e->begin_ns >= before && e->stack <= t->nodes &&
+				     e->text <= t->strings;
 			CHECK(sound);
 			*last = e->time_ns;
 			keep_event(t, s.thread, e);
@@ -444,9 +444,9 @@ static void test_corrupt_stretch(void) {
 		{ tm_ring_word(TM_OP_MALLOC, 0, 0xffff, 0, 0), 1 }, /* longer than what is there */
 		{ tm_ring_word(0x1f, 0, 2, 0, 0), 1 },              /* an op nobody knows */
 		{ tm_ring_word(0xff, 0, 2, 0, 0), 1 },
-		{ tm_ring_word(TM_OP_FREE, 0, 2, 0, 0), 1 },        /* no address */
-		{ tm_ring_word(TM_OP_MARK, 0, 2, 0, 5000), 1 },     /* a text longer than any */
-		{ tm_ring_word(TM_CTL_EXIT, 0, 2, 0, 0), 1 },       /* a number is missing */
+		{ tm_ring_word(TM_OP_FREE, 0, 2, 0, 0), 1 },    /* no address */
+		{ tm_ring_word(TM_OP_MARK, 0, 2, 0, 5000), 1 }, /* a text longer than any */
+		{ tm_ring_word(TM_CTL_EXIT, 0, 2, 0, 0), 1 },   /* a number is missing */
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		world_start(&w);
@@ -525,7 +525,8 @@ static void scribble_records(uint64_t *data, uint64_t at, uint64_t some, uint64_
 	for (uint64_t k = 0; k + 12 < some;) {
 		uint64_t x = check_random_next(r), n = 3 + (x >> 8) % 9, op = x % 5 == 0 ? 0xE0 + (x >> 16) % 16 : (x >> 16) % 7 << 5;
 		if (op == TM_OP_FREE || op == TM_OP_MALLOC) n = op == TM_OP_FREE ? 3 : 4 + (x >> 24) % 3;
-		data[(at + k) % words] = tm_ring_word((unsigned)op, (unsigned)(x >> 32 & 3), (unsigned)n, (unsigned)(x >> 36) % 4, (unsigned)(x >> 40) % 64);
+		data[(at + k) % words] = tm_ring_word((unsigned)op, (unsigned)(x >> 32 & 3), (unsigned)n, (unsigned)(x >> 36) % 4,
+						      (unsigned)(x >> 40) % 64);
 		for (uint64_t i = 1; i < n; i++) data[(at + k + i) % words] = check_random_next(r) >> (check_random_next(r) % 64);
 		k += n;
 	}
@@ -577,8 +578,8 @@ static void test_random_rings(struct check_random *r) {
 		trace_release(&t);
 	}
 	/* else the noise never got past the first check */
-	printf("test_drain: of the noise %llu events, %llu losses, %llu processes\n", (unsigned long long)events, (unsigned long long)losses,
-	       (unsigned long long)processes);
+	printf("test_drain: of the noise %llu events, %llu losses, %llu processes\n", (unsigned long long)events,
+	       (unsigned long long)losses, (unsigned long long)processes);
 	CHECK(losses > 100 && events > 300 && processes > 100);
 }
 
