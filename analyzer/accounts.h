@@ -68,6 +68,7 @@ struct tm_account {
 struct tm_ledger {
 	void *owner;      /* whoever replays events into it; not used here */
 	uint32_t process; /* id in the trace */
+	uint32_t threads; /* how many it ever had */
 	struct tm_scale scale;
 	struct tm_level level;
 	TM_ARRAY(struct tm_account *) accounts;

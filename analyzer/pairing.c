@@ -160,6 +160,7 @@ static uint64_t offer(struct tm_pairing *p, const struct tm_waiting *event) {
 	settle(p, address, event->ns);
 	if (!thread_waits(p, address, event->thread, 0) && apply(p, event, &ns, &row)) drain(p, address, ns);
 	else wait_for_turn(p, event);
+	if (p->alone) tm_pairing_expire(p, UINT64_MAX);
 	return row;
 }
 
@@ -180,6 +181,10 @@ uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, ui
 	return offer(p, &event);
 }
 
+static bool has_waited_enough(const struct tm_waiting *event, uint64_t now_ns) {
+	return now_ns == UINT64_MAX || event->ns + (event->is_free ? TM_SKEW_NS : TM_WAIT_NS) < now_ns;
+}
+
 void tm_pairing_expire(struct tm_pairing *p, uint64_t now_ns) {
-	while (tm_pairing_waits(p) && (now_ns == UINT64_MAX || at(p, p->head)->ns + TM_WAIT_NS < now_ns)) force(p, p->head);
+	while (tm_pairing_waits(p) && has_waited_enough(at(p, p->head), now_ns)) force(p, p->head);
 }

@@ -6,8 +6,9 @@
  *           allocation of an address that is live waits for the free that must have come first, a free of one that is not live for its
  *           allocation. Events of one thread are never reordered. What waits is applied as soon as its turn has come, at a time not before
  *           what it waited for.
- * Gives up: where an event of the other kind is stamped more than TM_SKEW_NS later, or none has come for TM_WAIT_NS: then the old block's free was lost, or
- *           the free's allocation.
+ * Gives up: a free on its allocation after TM_SKEW_NS, an allocation on the free before it where an event stamped that much later comes, or
+ *           after TM_WAIT_NS (a release can be read late). Then the old block's free was lost, or the free's allocation.
+ *           Where only one thread runs there is nothing to wait for.
  * Owns:     the live blocks of one heap and what waits.
  * Memory:   follows the live blocks and what waits.
  * Fails:    out of memory is remembered in `failed`.
@@ -18,7 +19,7 @@
 #include "blocks.h"
 
 #define TM_SKEW_NS 5000u    /* clocks of two cores disagree by less */
-#define TM_WAIT_NS 1000000u /* nothing waits longer */
+#define TM_WAIT_NS 1000000u /* a slow call's release is read at most this late */
 
 struct tm_pairing_sink {
 	void (*allocated)(void *context, const struct tm_block *block);
@@ -43,6 +44,7 @@ struct tm_pairing {
 	uint64_t *chains;         /* by address: first sequence number, 0 none */
 	uint64_t head, tail;      /* numbers from 1; head == tail: nothing waits */
 	uint64_t mask;
+	bool alone; /* one thread does everything: its order is the truth */
 	bool failed;
 };
 

@@ -124,8 +124,12 @@ static uint64_t part_released(void *context, const struct tm_range *part, unsign
 static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l, struct tm_text name, struct tm_text kind, int64_t device,
 				       uint64_t parent_id) {
 	struct tm_account *a = tm_ledger_open_account(l, ++r->next_heap, name, kind, device, parent_id);
-	if (a) tm_pairing_init(&a->pairing, &pairing_sink, a);
-	else r->failed = true;
+	if (!a) {
+		r->failed = true;
+		return NULL;
+	}
+	tm_pairing_init(&a->pairing, &pairing_sink, a);
+	a->pairing.alone = l->threads < 2;
 	return a;
 }
 
@@ -184,7 +188,7 @@ static void watch_waiting(struct tm_replay *r, struct tm_account *a) {
 	a->is_waiting = true;
 	a->next_waiting = r->waiting;
 	r->waiting = a;
-	if (r->look_ns > r->now_ns + TM_WAIT_NS) r->look_ns = r->now_ns + TM_WAIT_NS;
+	if (r->look_ns > r->now_ns + TM_SKEW_NS) r->look_ns = r->now_ns + TM_SKEW_NS;
 }
 
 /* Gives up on what has waited too long, and looks again later. */
@@ -389,7 +393,7 @@ void tm_replay_step(struct tm_replay *r, const struct tm_step *step) {
 		pass_instants(r, step->ns, step->release);
 	r->now_ns = step->ns;
 	if (r->look_ns < step->ns) look_at_waiting(r, step->ns);
-	r->events++;
+	r->events += TM_OP_CLASS(step->event->op) != TM_CLASS_TEXT;
 	actor->ledger->last_ns = step->ns;
 	play_event(r, step, actor);
 	if (actor->ledger->failed) r->failed = true;
@@ -439,8 +443,11 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 		tm_ledger_init(&r->ledgers[i], (uint32_t)i + 1, catalog->processes.items[i].start_ns, scale);
 		r->ledgers[i].owner = r;
 	}
-	for (size_t i = 0; i < catalog->threads.count; i++)
-		if (catalog->threads.items[i].defined) r->actors[i].ledger = &r->ledgers[catalog->threads.items[i].process - 1];
+	for (size_t i = 0; i < catalog->threads.count; i++) {
+		if (!catalog->threads.items[i].defined) continue;
+		r->actors[i].ledger = &r->ledgers[catalog->threads.items[i].process - 1];
+		r->actors[i].ledger->threads++;
+	}
 	for (size_t i = 0; i < catalog->heaps.count; i++)
 		if (catalog->heaps.items[i].defined && !catalog_account(r, (uint32_t)i + 1)) return -1;
 	return 0;

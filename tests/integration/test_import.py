@@ -1,0 +1,522 @@
+"""Import: traces made event by event, every figure of every view worked out by hand, then a random trace against a slow oracle.
+
+Method: trace_writer.py writes the events; `tidemark import` makes the database; views and tables are read with Python's own SQLite. No
+recorder is needed.
+"""
+import math
+import os
+import random
+import sqlite3
+
+from tidemark_test import main, test
+from trace_writer import (EXECED, FORKED, PYTHON, Trace, free, malloc, mark, mmap, mremap, munmap, realloc)
+
+
+def simple(**info):
+    """One process, one thread."""
+    t = Trace(**info)
+    t.process(1, pid=100)
+    t.thread(1, process=1)
+    return t
+
+
+def finish(t, test, exit=9000, end=10000, name="run.tmk"):
+    if exit:
+        t.exit(1, exit)
+    t.end(1, end)
+    return t.save(test.path(name))
+
+
+def database(test, *traces, options=()):
+    return test.imported(*traces, options=("--quiet", *options))
+
+
+def malloc_peak(db):
+    return db.row("select ts_ns, live_bytes, live_count from peak where heap = 'malloc'")
+
+
+@test
+def heap_blocks(t):
+    """Two sites; the peak is 350 at 3000: a 100 + b 250; one leak of 100 from a; three blocks were freed before the next was allocated."""
+    trace = simple()
+    a, b = trace.stack("main", "a"), trace.stack("main", "b")
+    trace.events(1, [malloc(1000, 0x1000, 100, a), malloc(2000, 0x2000, 50, b), free(2500, 0x2000), malloc(3000, 0x3000, 250, b), free(4000, 0x3000),
+                     malloc(5000, 0x2000, 10, b), malloc(5500, 0x4000, 1, a), free(5600, 0x2000), free(9500, 0x4000)])
+    db = database(t, finish(trace, t))
+    t.equal(malloc_peak(db), (3000, 350, 2), "peak of malloc")
+    t.equal(db.row("select ts_ns, live_bytes, live_count from peak where heap is null"), (3000, 350, 2), "peak of the process")
+    t.equal(db.rows("select function, live_bytes, live_count from peak_site order by function"), [("a", 100, 1), ("b", 250, 1)], "sites at the peak")
+    t.equal(db.rows("select function, live_bytes, live_count from live_at_exit"), [("a", 101, 2)], "live at exit, before the late free")
+    t.equal(db.rows("select function, live_bytes, live_count, file, line from live_at_end"), [("a", 100, 1, "a.c", 2)], "live at end")
+    t.equal(db.rows("select function, count, bytes from temporary"), [("a", 1, 1), ("b", 2, 300)],
+            "freed before the thread's next allocation")
+    t.equal(db.rows("select function, allocations, allocated_bytes, frees, freed_bytes, temporary, live_bytes, peak_bytes from site order by function"),
+            [("a", 2, 101, 1, 1, 1, 100, 100), ("b", 3, 310, 3, 310, 2, 0, 250)], "sites")
+    t.equal(db.rows("select function, self_bytes, total_bytes, self_count, total_count from function_total order by function"),
+            [("a", 101, 101, 2, 2), ("b", 310, 310, 3, 3), ("main", 0, 411, 0, 5)], "functions")
+    t.equal(db.rows("select ts_ns, live_bytes, live_count from memory_timeline where heap = 'malloc' order by ts_ns"),
+            [(0, 0, 0), (1000, 100, 1), (2000, 150, 2), (2500, 100, 1), (3000, 350, 2), (4000, 100, 1), (5000, 110, 2), (5500, 111, 3), (5600, 101, 2),
+             (9500, 100, 1), (10000, 100, 1)], "timeline")
+    t.equal(db.rows("select address, size_bytes, usable_bytes, api, alloc_ns, free_ns, free_thread_id = thread_id, realloc_of_id, weight from allocation"),
+            [(0x2000, 50, 56, "malloc", 2000, 2500, 1, None, 1.0), (0x3000, 250, 264, "malloc", 3000, 4000, 1, None, 1.0),
+             (0x2000, 10, 24, "malloc", 5000, 5600, 1, None, 1.0), (0x4000, 1, 24, "malloc", 5500, 9500, 1, None, 1.0),
+             (0x1000, 100, 104, "malloc", 1000, None, None, None, 1.0)], "allocations, in the order of their ends")
+    t.equal(db.rows("select start_ns, exit_ns, end_ns, end_kind, end_code, command from process"), [(0, 9000, 10000, "exit", 0, "x -y")], "process")
+    t.equal(db.rows("select complete, events, cut_reason from trace"), [(1, 9, None)], "trace")
+    t.equal(db.rows("select * from loss"), [], "losses")
+    t.equal(db.rows("select label, ts_ns, live_bytes, live_count from snapshot order by ts_ns, label"),
+            [("start", 0, 0, 0), ("peak", 3000, 350, 2), ("process-peak", 3000, 350, 2), ("exit", 9000, 101, 2), ("end", 10000, 100, 1)], "snapshots")
+    t.equal(db.row("select name, category, calls, duration_ns, self_allocated_bytes, total_allocated_bytes, self_freed_bytes, own_freed_bytes, "
+                   "retained_bytes, self_net_bytes, self_allocations, total_frees, peak_bytes from scope_total"),
+            ("[unscoped]", None, None, None, 411, 411, 311, 311, 100, 100, 5, 4, 350), "everything happened outside of scopes")
+    t.equal(db.rows("select * from scope"), [(0, None, None, None, "[unscoped]", None, None, None, None, 0)], "scope 0")
+
+
+@test
+def realloc_chain(t):
+    """malloc 10, realloc to 30 (moves), realloc to 20 (in place), free; the peak is 30, and never 40: the old block goes first."""
+    trace = simple()
+    f = trace.stack("main")
+    trace.events(1, [malloc(1000, 0x1000, 10, f), realloc(1900, 2000, 0x1000, 0x2000, 30, f), realloc(2900, 3000, 0x2000, 0x2000, 20, f), free(4000, 0x2000)])
+    db = database(t, finish(trace, t))
+    t.equal(malloc_peak(db), (2000, 30, 1), "peak")
+    t.equal(db.rows("select id, size_bytes, api, alloc_ns, free_ns, realloc_of_id from allocation"),
+            [(1, 10, "malloc", 1000, 1900, None), (2, 30, "realloc", 2000, 2900, 1), (3, 20, "realloc", 3000, 4000, 2)], "chain")
+    t.equal(db.row("select allocations, allocated_bytes, frees, freed_bytes, temporary from heap_summary where heap = 'malloc'"), (3, 60, 3, 60, 3), "totals")
+    t.equal(db.value("select events from trace"), 6, "a realloc is two events")
+
+
+@test
+def partial_unmap(t):
+    """10,000 bytes are three pages; the middle page goes, then the last (1,808 requested bytes), then the first."""
+    trace = simple()
+    f = trace.stack("main")
+    trace.events(1, [mmap(1000, 0x10000, 10000, f), munmap(1900, 2000, 0x11000, 4096), munmap(2900, 3000, 0x12000, 4096), munmap(3900, 4000, 0x10000, 1)])
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select id, address, size_bytes, api, alloc_ns, free_ns, realloc_of_id from allocation"),
+            [(1, 0x11000, 4096, "mmap", 1000, 1900, None), (2, 0x12000, 1808, "mmap", 1000, 2900, 1), (3, 0x10000, 4096, "mmap", 1000, 3900, 1)], "parts")
+    t.equal(db.row("select allocations, allocated_bytes, frees, freed_bytes, live_at_end_bytes, live_at_end_count, temporary from heap_summary where heap = 'mmap'"),
+            (1, 10000, 3, 10000, 0, 0, 0), "one call, three parts")
+    t.equal(db.rows("select ts_ns, live_bytes, live_count from memory_timeline where heap = 'mmap' order by ts_ns"),
+            [(0, 0, 0), (1000, 10000, 1), (1900, 5904, 2), (2900, 4096, 1), (3900, 0, 0), (10000, 0, 0)], "live at all times")
+
+
+@test
+def map_fixed_and_unmap_of_several(t):
+    """A mapping over the end of one and the start of another; then one munmap takes all, and a hole between."""
+    trace = simple()
+    f = trace.stack("main")
+    trace.events(1, [mmap(1000, 0x10000, 8192, f), mmap(1100, 0x12000, 8192, f), mmap(2000, 0x11000, 8192, f), mmap(2100, 0x20000, 4096, f),
+                     munmap(2900, 3000, 0x10000, 0x10000 + 4096)])
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select address, size_bytes, alloc_ns, free_ns from allocation"),
+            [(0x11000, 4096, 1000, 2000), (0x12000, 4096, 1100, 2000), (0x10000, 4096, 1000, 2900), (0x11000, 8192, 2000, 2900), (0x13000, 4096, 1100, 2900),
+             (0x20000, 4096, 2100, 2900)], "parts")
+    t.equal(db.row("select ts_ns, live_bytes, live_count from peak where heap = 'mmap'"), (2100, 20480, 4), "peak")
+
+
+@test
+def mremap_moves_and_shrinks(t):
+    """mremap keeps the heap (a mapped file stays one) and names what it was; files are not added to the process."""
+    trace = simple()
+    f, g = trace.stack("main"), trace.stack("main", "grow")
+    trace.events(1, [mmap(1000, 0x10000, 4096, f, op="mmap_file"), mremap(1900, 2000, 0x10000, 4096, 0x50000, 12288, g), mmap(2500, 0x80000, 8192, f),
+                     mremap(2900, 3000, 0x80000, 8192, 0x80000, 4096, f)])
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select h.name, a.address, a.size_bytes, a.api, a.alloc_ns, a.free_ns, a.realloc_of_id from allocation a join heap h on h.id = heap_id"),
+            [("mmap-file", 0x10000, 4096, "mmap", 1000, 1900, None), ("mmap", 0x80000, 8192, "mmap", 2500, 2900, None),
+             ("mmap-file", 0x50000, 12288, "mremap", 2000, None, 1), ("mmap", 0x80000, 4096, "mremap", 3000, None, 2)], "moved")
+    t.equal(db.rows("select heap, ts_ns, live_bytes from peak order by heap"), [(None, 2500, 8192), ("mmap", 2500, 8192), ("mmap-file", 2000, 12288)], "peaks")
+    t.equal(db.rows("select name, is_root from heap order by name"), [("mmap", 1), ("mmap-file", 0)], "root heaps")
+
+
+@test
+def brk_moves_by_bytes(t):
+    """sbrk(100), sbrk(50), sbrk(-70): 50 of the second and 20 of the first are given back."""
+    trace = simple()
+    f = trace.stack("main")
+    trace.events(1, [mmap(1000, 0x10000, 100, f, op="sbrk"), mmap(1100, 0x10064, 50, f, op="sbrk"),
+                     munmap(1900, 2000, 0x10000 + 150 - 70, 70, op="sbrk_shrink")])
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select address, size_bytes, api, free_ns from allocation"),
+            [(0x10050, 20, "sbrk", 1900), (0x10064, 50, "sbrk", 1900), (0x10000, 80, "sbrk", None)], "brk")
+
+
+@test
+def late_unmap_spares_what_is_newer(t):
+    """An munmap that is read late (its begin is old) must not hit the mapping that took its place."""
+    trace = simple()
+    trace.thread(2, process=1)
+    f = trace.stack("main")
+    trace.events(1, [mmap(1000, 0x10000, 4096, f)], watermark=1500)
+    trace.events(2, [mmap(2000, 0x10000, 4096, f)], watermark=2500)
+    trace.events(1, [munmap(1900, 3000, 0x10000, 4096)])
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select alloc_ns, free_ns from allocation"), [(1000, 2000), (2000, None)], "the newer mapping lives")
+
+
+@test
+def threads_hand_blocks_over(t):
+    """Equal stamps, stamps the wrong way round, and a quiet thread whose events come in a later chunk."""
+    trace = simple()
+    trace.thread(2, process=1)
+    f = trace.stack("main")
+    trace.segments([(1, [malloc(1000, 0x1000, 1, f), malloc(3000, 0x1000, 2, f), malloc(5000, 0x1000, 4, f)]),
+                    (2, [free(2000, 0x1000), free(3000, 0x1000)])], watermark=5001)
+    trace.events(2, [free(5100, 0x1000)])
+    trace.events(1, [malloc(7100, 0x2000, 8, f)])
+    trace.events(2, [free(7000, 0x2000)])
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select size_bytes, alloc_ns, free_ns, free_thread_id from allocation"),
+            [(1, 1000, 2000, 2), (2, 3000, 3000, 2), (4, 5000, 5100, 2), (8, 7100, 7100, 2)], "pairs")
+    t.equal(db.rows("select * from loss"), [], "losses")
+
+
+@test
+def missing_events(t):
+    """An address allocated twice, with no free in between; a free of something never allocated."""
+    trace = simple()
+    f = trace.stack("main")
+    trace.events(1, [malloc(1_000_000, 0x1000, 7, f), malloc(3_000_000, 0x1000, 9, f), free(5_000_000, 0x9000), malloc(5_000_100, 0x9000, 3, f),
+                     malloc(9_000_000, 0x3000, 1, f)])
+    db = database(t, finish(trace, t, exit=9_500_000, end=10_000_000))
+    t.equal(db.rows("select kind, count, bytes from loss order by kind"), [("lost-free", 1, 7), ("unmatched-free", 1, None)], "losses")
+    t.equal(db.rows("select size_bytes, alloc_ns, free_ns, free_thread_id from allocation order by alloc_ns"),
+            [(7, 1_000_000, 3_000_000, None), (9, 3_000_000, None, None), (3, 5_000_100, None, None), (1, 9_000_000, None, None)], "blocks")
+    t.equal(db.row("select live_bytes, live_count from peak where heap = 'malloc'"), (13, 3), "peak")
+    t.equal(db.value("select complete from trace"), 1, "the recorder lost nothing")
+
+
+@test
+def fork_and_exec(t):
+    """The child frees two inherited blocks and has one of its own at the same address; the parent execs with one block live."""
+    trace = simple()
+    trace.process(2, pid=101, parent=1, start=2000, flags=FORKED)
+    trace.thread(2, process=2)
+    trace.process(3, pid=100, parent=1, start=7000, flags=EXECED, exe="/bin/z")
+    f = trace.stack("main")
+    trace.events(1, [malloc(1000, 0x1000, 10, f), malloc(1100, 0x2000, 20, f), free(5000, 0x1000)])
+    trace.events(2, [free(3000, 0x1000), free(3100, 0x2000), malloc(3200, 0x1000, 5, f)])
+    trace.exit(2, 4000)
+    trace.end(2, 4500, kind=2, code=9)
+    trace.end(1, 6000, kind=3)
+    trace.exit(3, 8000)
+    trace.end(3, 9000, code=3)
+    db = database(t, trace.save(t.path("fork.tmk")))
+    t.equal(db.rows("select id, pid, parent_id, start_ns, exit_ns, end_ns, end_kind, end_code, forked, execed, inherited_frees from process"),
+            [(1, 100, None, 0, 6000, 6000, "exec", None, 0, 0, 0), (2, 101, 1, 2000, 4000, 4500, "signal", 9, 1, 0, 2),
+             (3, 100, 1, 7000, 8000, 9000, "exit", 3, 0, 1, 0)], "processes")
+    t.equal(db.rows("select process_id, size_bytes, free_ns from allocation order by id"), [(1, 10, 5000), (1, 20, None), (2, 5, None)], "blocks")
+    t.equal(db.rows("select process_id, live_bytes from live_at_exit"), [(2, 5)], "what is live at exec is no leak")
+    t.equal(db.rows("select process_id, live_bytes from live_at_end order by 1"), [(1, 20), (2, 5)], "live at end")
+    t.equal(db.rows("select * from loss"), [], "losses")
+    t.equal(db.rows("select process_id, heap, live_bytes from peak order by 1, 2"), [(1, None, 30), (1, "malloc", 30), (2, None, 5), (2, "malloc", 5),
+                                                                                    (3, None, 0)], "peaks, also of the process that allocated nothing")
+
+
+@test
+def killed_process(t):
+    """A killed process has exit = end; a trace that stops without END has what it has."""
+    trace = simple()
+    f = trace.stack("main")
+    trace.events(1, [malloc(1000, 0x1000, 10, f)])
+    trace.end(1, 5000, kind=2, code=9)
+    db = database(t, trace.save(t.path("killed.tmk")))
+    t.equal(db.row("select exit_ns, end_ns, end_kind, end_code from process"), (5000, 5000, "signal", 9), "killed")
+    t.equal(db.row("select live_bytes from live_at_exit"), (10,), "live at exit")
+    t.equal(db.row("select complete, cut_reason from trace"), (1, None), "complete")
+    cut = simple()
+    cut.events(1, [malloc(1000, 0x1000, 10, cut.stack("main"))])
+    path = cut.save(t.path("cut.tmk"), closed=False)
+    db = database(t, path)
+    t.equal(db.row("select exit_ns, end_ns, end_kind, end_code from process"), (1000, 1000, "unknown", None), "cut")
+    t.equal(db.row("select complete, cut_reason, sound_bytes = file_bytes from trace"), (0, "it was not closed", 1), "cut trace")
+
+
+@test
+def marks_and_snapshots(t):
+    """A mark of the program and one of the recorder; what was live at each, by stack."""
+    trace = simple()
+    a, b = trace.stack("main", "a"), trace.stack("main", "b")
+    name = trace.string("half way")
+    trace.events(1, [malloc(1000, 0x1000, 10, a), mark(2000, name), malloc(3000, 0x2000, 20, b), free(4000, 0x1000)])
+    trace.recorder_mark(1, 3500, "alert")
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select name, ts_ns, thread_id from mark"), [("half way", 2000, 1), ("alert", 3500, None)], "marks")
+    query = ("select s.label, s.ts_ns, s.live_bytes, s.live_count, f.function, k.live_bytes, k.live_count from snapshot s join snapshot_stack k on "
+             "k.snapshot_id = s.id join stack n on n.id = k.stack_id join frame f on f.id = n.frame_id where s.label like 'mark:%' order by s.ts_ns, f.function")
+    t.equal(db.rows(query), [("mark:half way", 2000, 10, 1, "a", 10, 1), ("mark:alert", 3500, 30, 2, "a", 10, 1), ("mark:alert", 3500, 30, 2, "b", 20, 1)],
+            "snapshots at marks")
+    t.equal(db.value("select events from trace"), 3, "marks are no events")
+
+
+@test
+def samples_and_gap(t):
+    """Explained is what is live, at most what is resident; the tool's share is its own column."""
+    trace = simple()
+    f = trace.stack("main")
+    trace.events(1, [malloc(1000, 0x1000, 1000, f), mmap(2000, 0x10000, 100000, f)])
+    trace.sample(1, 1500, rss=5000, vms=9000)
+    trace.sample(1, 2500, rss=5000, tool=700)
+    trace.sample(0, 2500, cgroup=12345)
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select ts_ns, rss_bytes, explained_bytes, tool_bytes, gap_bytes, live_bytes from memory_gap order by ts_ns"),
+            [(1500, 5000, 1000, None, 4000, 1000), (2500, 5000, 4300, 700, 0, 101000)], "gap")
+    t.equal(db.rows("select process_id, name, ts_ns, value from sample order by ts_ns, name"),
+            [(1, "rss", 1500, 5000), (1, "vms", 1500, 9000), (None, "cgroup", 2500, 12345), (1, "rss", 2500, 5000), (1, "tool", 2500, 700)], "samples")
+
+
+@test
+def sampling_weights(t):
+    """weight = 1 / (1 - exp(-size / mean)); mappings are exact; live goes back to nothing exactly."""
+    trace = simple(sample_bytes=1000)
+    f = trace.stack("main")
+    trace.events(1, [malloc(1000, 0x1000, 100, f), malloc(2000, 0x2000, 5000, f), free(3000, 0x1000), mmap(4000, 0x10000, 4096, f), free(5000, 0x2000)])
+    db = database(t, finish(trace, t))
+    small, large = (1 / (1 - math.exp(-size / 1000)) for size in (100, 5000))
+    rows = db.rows("select size_bytes, weight from allocation order by size_bytes")
+    for (size, weight), (wanted_size, wanted) in zip(rows, [(100, small), (4096, 1.0), (5000, large)]):
+        t.check(size == wanted_size and abs(weight - wanted) < 1e-9, f"weight of {size}: {weight}, expected {wanted}")
+    t.equal(malloc_peak(db), (2000, round(100 * small + 5000 * large), round(small + large)), "peak is an estimate")
+    t.equal(db.row("select allocations, allocated_bytes, live_at_end_bytes, live_at_end_count, estimated from heap_summary where heap = 'malloc'"),
+            (round(small + large), round(100 * small + 5000 * large), 0, 0, 1), "malloc is estimated")
+    t.equal(db.row("select allocations, allocated_bytes, estimated from heap_summary where heap = 'mmap'"), (1, 4096, 0), "mappings are exact")
+    t.equal(db.row("select sample_bytes from trace"), (1000,), "mean")
+
+
+@test
+def stacks_sites_and_inlining(t):
+    """operator new is no frame; inlined functions are; the site lies outside of wrappers, in Python where there is any."""
+    trace = simple()
+    trace.module(1, 1, 0x400000, 0x10000, "/usr/lib/libx.so")
+    inlined = trace.frame([("inner()", "i.h", 3), ("middle()", "m.h", 4), ("outer()", "o.cpp", 5)], module=1, address=0x400123)
+    new = trace.frame("operator new(unsigned long)", module=1, address=0x400200)
+    new_array = trace.frame("operator new[](unsigned long)", module=1, address=0x400210)
+    unknown, nowhere = trace.frame(None, module=1, address=0x400300), trace.frame(None, address=0x7777)
+    xmalloc = trace.frame("xmalloc")
+    pymem = trace.frame("PyMem_RawMalloc")
+    script = trace.frame([("step", "train.py", 12)], kind=PYTHON)
+    stacks = {"new": trace.stack("main", inlined, new_array, new), "plain": trace.stack("main", inlined), "unknown": trace.stack("main", unknown),
+              "nowhere": trace.stack("main", nowhere), "wrapped": trace.stack("main", "load", xmalloc), "python": trace.stack("main", script, "ceval", pymem),
+              "only": trace.stack(xmalloc), "class": trace.stack("main", "Pool::operator new(unsigned long)"), "recursive": trace.stack("main", "r", "r")}
+    trace.events(1, [malloc(1000 + i, 0x1000 * (i + 1), 2 ** i, stack) for i, stack in enumerate([*stacks.values(), 0])])
+    db = database(t, finish(trace, t))
+    texts = dict(db.rows("select a.size_bytes, s.text from allocation a join stack_text s using(stack_id)"))
+    t.equal(texts, {1: "main;outer();middle();inner()", 2: "main;outer();middle();inner()", 4: "main;libx.so+0x300", 8: "main;0x7777", 16: "main;load;xmalloc", 32: "main;step;ceval;PyMem_RawMalloc", 64: "xmalloc",
+                    128: "main;Pool::operator new(unsigned long)", 256: "main;r;r", 512: ""}, "stacks as text")
+    sites = {bytes: (function, file, line) for bytes, function, file, line in db.rows("select allocated_bytes, function, file, line from site")}
+    t.equal(sites[1 + 2], ("inner()", "i.h", 3), "new and plain are one stack; its site is the innermost inlined function")
+    t.equal(sites[16][0], "load", "outside of xmalloc")
+    t.equal(sites[32], ("step", "train.py", 12), "the innermost Python frame")
+    t.equal(sites[64][0], "xmalloc", "nothing but a wrapper")
+    t.equal(sites[128][0], "Pool::operator new(unsigned long)", "a class's own operator new")
+    t.equal((sites[4], sites[8], sites[512]), ((None, None, None),) * 3, "unknown functions")
+    t.equal(db.rows("select kind, function, line, module_id, module_offset from frame where module_id = 1 order by id"),
+            [("inline", "inner()", 3, 1, 0x123), ("inline", "middle()", 4, 1, 0x123), ("native", "outer()", 5, 1, 0x123), ("native", None, None, 1, 0x300)],
+            "frames; those of operator new are gone")
+    t.equal(db.row("select kind, module_offset from frame where function is null and module_id is null"), ("unknown", 0x7777), "no module at all")
+    t.equal(db.rows("select depth from stack where id in (select stack_id from site where function = 'inner()')"), [(4,)], "depth")
+    t.equal(db.row("select self_bytes, total_bytes, self_count, total_count from function_total where function = 'r'"), (256, 256, 1, 1), "recursion")
+    t.equal(db.row("select self_bytes, total_bytes, total_count from function_total where function is null"), (4 + 8 + 512, 4 + 8 + 512, 3), "no name")
+    t.equal(db.row("select total_bytes from function_total where function = 'main'"), (1023 - 512 - 64,), "total of main")
+    t.equal(db.row("select group_concat(build_id), min(base_address) from module"), ("abcd", 0x400000), "module")
+
+
+@test
+def heaps_inside_heaps(t):
+    """A pool inside malloc, at the same addresses: each block in its own heap, the pool not added to the process."""
+    trace = simple()
+    trace.heap(1, 1, "malloc", "host")
+    trace.heap(2, 1, "pool", "pool", parent=1)
+    f = trace.stack("main")
+    trace.events(1, [malloc(1000, 0x1000, 100, f), malloc(1100, 0x1000, 60, f, heap=2), free(2000, 0x1000, heap=2), free(3000, 0x1000)])
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select heap, ts_ns, live_bytes from peak order by heap"), [(None, 1000, 100), ("malloc", 1000, 100), ("pool", 1100, 60)], "peaks")
+    t.equal(db.rows("select name, kind, parent_id, is_root from heap order by id"), [("malloc", "host", None, 1), ("pool", "pool", 1, 0)], "heaps")
+
+
+@test
+def many_traces(t):
+    """Two ranks into one database: ids are unique, times count from the earlier start; appending an even earlier one moves everything."""
+    paths = []
+    for rank, start in ((0, 2_000_000), (1, 1_000_000), (2, 400_000)):
+        trace = Trace(start_unix_ns=10 ** 18 + start)
+        trace.process(1, pid=10 + rank, rank=rank, world_size=3)
+        trace.thread(1, process=1)
+        trace.events(1, [malloc(1000, 0x1000, 10 + rank, trace.stack("main", f"f{rank}"))])
+        trace.sample(1, 1500, rss=1)
+        paths.append(finish(trace, t, name=f"rank{rank}.tmk"))
+    db = database(t, *paths[:2])
+    t.equal(db.rows("select id, rank, start_ns, exit_ns from process order by id"), [(1, 0, 1_000_000, 1_009_000), (2, 1, 0, 9000)], "processes")
+    t.equal(db.rows("select process_id, alloc_ns, size_bytes from allocation order by process_id"), [(1, 1_001_000, 10), (2, 1000, 11)], "times")
+    t.equal(db.rows("select process_id, function from live_at_exit order by 1"), [(1, "f0"), (2, "f1")], "stacks stay apart")
+    t.equal(db.rows("select clock_offset_ns from trace order by id"), [(1_000_000,), (0,)], "offsets")
+    t.ask("import", paths[2], "-o", db.path, status=1)
+    t.ask("import", paths[2], "-o", db.path, "--append", "--quiet")
+    t.equal(db.rows("select rank, start_ns from process order by rank"), [(0, 1_600_000), (1, 600_000), (2, 0)], "after the append")
+    t.equal(db.rows("select alloc_ns from allocation order by size_bytes"), [(1_601_000,), (601_000,), (1000,)], "allocations moved too")
+    t.equal(db.rows("select ts_ns from sample order by ts_ns"), [(1500,), (601_500,), (1_601_500,)], "samples moved too")
+    t.equal(db.rows("select process_id, function from live_at_exit order by 1"), [(1, "f0"), (2, "f1"), (3, "f2")], "sites")
+    db.connection.close()
+    whole = t.imported(*paths)
+    changed = sqlite3.connect(db.path)
+    for table in ("process", "allocation_packed", "timeline", "snapshot", "heap_total", "sample", "gap"):
+        columns = ", ".join(c for c in [r[1] for r in whole.rows(f"pragma table_info({table})")] if c != "id" and c != "trace_id")
+        query = f"select {columns} from {table} order by {columns}"
+        t.equal(changed.execute(query).fetchall(), whole.rows(query), f"{table}: appended or imported at once")
+    changed.close()
+
+
+@test
+def directory_and_refusals(t):
+    """A directory's traces are found by content; a database is neither overwritten unasked nor left half-written."""
+    os.mkdir(t.path("traces"))
+    for name in ("b.tmk", "a.txt"):
+        trace = simple()
+        trace.events(1, [malloc(1000, 0x1000, 10, trace.stack("main"))])
+        finish(trace, t, name=f"traces/{name}")
+    with open(t.path("traces/readme.tmk"), "w", encoding="ascii") as file:
+        file.write("no trace at all\n")
+    t.ask("import", t.path("traces"))
+    db = sqlite3.connect(t.path("traces/tidemark.db"))
+    t.equal([os.path.basename(p) for (p,) in db.execute("select path from trace order by id")], ["a.txt", "b.tmk"], "traces of the directory")
+    again = t.ask("import", t.path("traces"), status=1)
+    t.check("it exists" in again.errors and again.errors.count("\n") == 1, f"one line says why: {again.errors}")
+    t.ask("import", t.path("traces"), "--force")
+    broken = t.ask("import", t.path("traces/a.txt"), t.path("traces/readme.tmk"), "-o", t.path("x.db"), status=1)
+    t.check("readme.tmk': not a tidemark trace" in broken.errors, broken.errors)
+    open(t.path("empty.tmk"), "w", encoding="ascii").close()
+    t.check("the file is empty" in t.ask("import", t.path("empty.tmk"), status=1).errors, "an empty file")
+    t.ask("import", t.path("traces"), "-o", t.path("no/such/place.db"), status=1)
+    t.ask("import", status=2)
+    t.equal(sorted(os.listdir(t.path("traces"))), ["a.txt", "b.tmk", "readme.tmk", "tidemark.db"], "nothing is left over")
+    t.equal([name for name in os.listdir(t.dir) if name not in ("traces", "empty.tmk")], [], "nothing is left over here either")
+
+
+@test
+def damage_inside_a_sound_chunk(t):
+    """A chunk whose checksum is right but whose events name a stack that does not exist: what comes before it counts, what comes after does not."""
+    trace = simple()
+    f = trace.stack("main")
+    trace.events(1, [malloc(1000, 0x1000, 10, f)])
+    trace.events(1, [malloc(2000, 0x2000, 20, 999)])
+    trace.events(1, [malloc(3000, 0x3000, 40, f)])
+    path = finish(trace, t)
+    done = t.ask("import", path, "-o", t.path("damaged.db"))
+    t.check("warning: '" + path + "' ends at offset" in done.errors and "damaged" in done.errors, done.errors)
+    db = sqlite3.connect(t.path("damaged.db"))
+    t.equal(db.execute("select size_bytes from allocation").fetchall(), [(10,)], "allocations")
+    t.equal(db.execute("select function from frame").fetchall(), [(None,)], "names come behind the damage")
+    t.equal(db.execute("select end_kind, (select complete from trace) from process").fetchall(), [("unknown", 0)], "so does the end")
+
+
+class Oracle:
+    """The meaning of a trace, computed slowly: everything is a dict and every peak a scan."""
+
+    def __init__(self):
+        self.live, self.changes, self.sites, self.rows = {}, [], {}, 0
+
+    def change(self, ns, stack, bytes, count):
+        self.changes.append((ns, stack, bytes, count))
+
+    def play(self, events):
+        for e in sorted(events, key=lambda e: e["time"]):
+            if "old" in e:
+                size, stack = self.live.pop(e["old"])
+                self.change(e.get("begin", e["time"]), stack, -size, -1)
+            if "addr" in e:
+                self.live[e["addr"]] = (e["size"], e["stack"])
+                self.change(e["time"], e["stack"], e["size"], 1)
+
+    def peak(self):
+        live = most = at = 0
+        for i, (_, _, bytes, _) in enumerate(self.changes):
+            live += bytes
+            if live > most:
+                most, at = live, i
+        return at, most
+
+    def by_stack(self, end):
+        found = {}
+        for _, stack, bytes, count in self.changes[:end]:
+            b, c = found.get(stack, (0, 0))
+            found[stack] = (b + bytes, c + count)
+        return {stack: x for stack, x in found.items() if x != (0, 0)}
+
+
+@test
+def random_against_the_oracle(t):
+    """20,000 random events of four threads in many chunks, with watermarks that hold quiet threads back."""
+    seed = int(os.environ.get("TM_TEST_SEED", random.randrange(10 ** 6)))
+    print(f"TM_TEST_SEED={seed}")
+    r = random.Random(seed)
+    trace = simple()
+    for thread in (2, 3, 4):
+        trace.thread(thread, process=1)
+    stacks = [trace.stack("main", *(f"f{r.randrange(6)}" for _ in range(r.randrange(5)))) for _ in range(30)]
+    now, live, everything, per_thread = 0, [], [], {1: [], 2: [], 3: [], 4: []}
+    for i in range(20000):
+        now += r.randrange(1, 50)
+        thread = r.randrange(1, 5)
+        what = r.random()
+        if what < 0.5 or not live:
+            e = malloc(now, 16 * (1 + i), r.randrange(1, 5000), r.choice(stacks))
+            live.append(e["addr"])
+        elif what < 0.85:
+            e = free(now, live.pop(r.randrange(len(live))))
+        else:
+            e = realloc(now, now, live.pop(r.randrange(len(live))), 16 * (1 + i), r.randrange(1, 5000), r.choice(stacks))
+            live.append(e["addr"])
+        per_thread[thread].append(e)
+        everything.append(e)
+    done = {thread: 0 for thread in per_thread}
+    while any(done[thread] < len(events) for thread, events in per_thread.items()):
+        segments = []
+        for thread, events in per_thread.items():
+            n = r.choice((0, 1, 100, 1000))
+            if events[done[thread]:done[thread] + n]:
+                segments.append((thread, events[done[thread]:done[thread] + n]))
+            done[thread] += n
+        left = [events[done[thread]]["time"] for thread, events in per_thread.items() if done[thread] < len(events)]
+        trace.segments(segments, watermark=min(left, default=now))
+    path = finish(trace, t, exit=now + 10, end=now + 20)
+    oracle = Oracle()
+    oracle.play(everything)
+    db = database(t, path)
+    at, most = oracle.peak()
+    t.equal(malloc_peak(db)[:2], (oracle.changes[at][0], most), "peak")
+    ids = dict(db.rows("select stack_id, text from stack_text"))
+    texts = {}
+    for key, node in trace.nodes.items():
+        names, walk = [], node
+        while walk:
+            parent, frame = next(k for k, n in trace.nodes.items() if n == walk)
+            names.append(next(f for (f, *_), id in trace.frames.items() if id == frame))
+            walk = parent
+        texts[node] = ";".join(reversed(names))
+    named = lambda found: {texts[stack]: x for stack, x in found.items()}
+    for view, end in (("peak_site", at + 1), ("live_at_exit", len(oracle.changes)), ("live_at_end", len(oracle.changes))):
+        got = {ids[stack]: (bytes, count) for stack, bytes, count in db.rows(f"select stack_id, live_bytes, live_count from {view}")}
+        t.equal(got, named(oracle.by_stack(end)), view)
+    allocated = {}
+    for _, stack, bytes, count in oracle.changes:
+        if count > 0:
+            b, c = allocated.get(texts[stack], (0, 0))
+            allocated[texts[stack]] = (b + bytes, c + 1)
+    t.equal({ids[stack]: (bytes, n) for stack, bytes, n in db.rows("select stack_id, allocated_bytes, allocations from site")}, allocated, "site")
+    totals, selfs = {}, {}
+    for text, (bytes, n) in allocated.items():
+        names = text.split(";")
+        for name in set(names):
+            totals[name] = tuple(map(sum, zip(totals.get(name, (0, 0)), (bytes, n))))
+        selfs[names[-1]] = tuple(map(sum, zip(selfs.get(names[-1], (0, 0)), (bytes, n))))
+    t.equal({f: (b, c) for f, b, c in db.rows("select function, total_bytes, total_count from function_total")}, totals, "total by function")
+    t.equal({f: (b, c) for f, b, c in db.rows("select function, self_bytes, self_count from function_total where self_count > 0")}, selfs, "self by function")
+    t.equal(db.value("select max(live_bytes) from memory_timeline where heap = 'malloc'"), most, "the timeline keeps the peak")
+    t.check(db.value("select count(*) from memory_timeline where heap = 'malloc'") <= 3 * 2048 + 2, "the timeline stays small")
+    t.equal(db.value("select count(*) from allocation"), sum("addr" in e for e in everything), "rows")
+    t.equal(db.rows("select * from loss"), [], "losses")
+    t.equal(db.value("select count(*) from allocation a join allocation b on b.id = a.realloc_of_id where b.free_ns > a.alloc_ns"), 0, "reallocs follow")
+
+
+main()
