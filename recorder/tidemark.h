@@ -28,8 +28,8 @@ extern "C" {
 /* What the recorder's library defines. Programs call the functions further down. */
 extern void tidemark_api_mark_v1(const char *name) __attribute__((weak));
 
-/* Sets `call` to the recorder's function, or to null without a recorder. A linker that makes a position-dependent program settles a weak function's
- * plain address as null for good; through the global offset table the loader decides, whatever the program was linked as. */
+/* Sets `call` to the recorder's function, or to null without a recorder. A linker that makes a position-dependent program settles a weak
+ * function's plain address as null for good; through the global offset table the loader decides, whatever the program was linked as. */
 #if defined(__x86_64__) && defined(__LP64__)
 #define TIDEMARK_API_FIND(call, function) __asm__(".weak " #function "\n\tmovq " #function "@GOTPCREL(%%rip), %0" : "=r"(call))
 #else
@@ -40,8 +40,7 @@ static inline void tidemark_mark(const char *name) {
 	void (*call)(const char *);
 
 	TIDEMARK_API_FIND(call, tidemark_api_mark_v1);
-	if (call)
-		call(name);
+	if (call) call(name);
 }
 
 #ifdef __cplusplus

@@ -13,8 +13,7 @@ TM_EXPORT void tidemark_api_mark_v1(const char *name);
 TM_EXPORT void tidemark_api_mark_v1(const char *name) {
 	struct tm_thread *t = name ? tm_hook_enter() : NULL;
 
-	if (!t)
-		return;
+	if (!t) return;
 	tm_emit_text(t, TM_OP_MARK, name, strnlen(name, TM_RING_TEXT_MAX));
 	tm_hook_leave(t);
 }

@@ -6,9 +6,10 @@
  *        |                  |
  *        '-- reaps it       '-- exits at once, so that the collector belongs to init and not to the program
  *
- * The trap: the program must never meet a child that it did not make. The clone has no exit signal, so there is no SIGCHLD and wait(-1) passes it by; but
- *           a clone becomes an ordinary child when it execs, hence the one in between. Where orphans come back to the program (it is its container's init, or
- *           a subreaper) it would hang in wait(-1) until the collector ends, which waits for the program: there we do not start one.
+ * The trap: the program must never meet a child that it did not make. The clone has no exit signal, so there is no SIGCHLD and wait(-1)
+ *           passes it by; but a clone becomes an ordinary child when it execs, hence the one in between. Where orphans come back to the
+ *           program (it is its container's init, or a subreaper) it would hang in wait(-1) until the collector ends, which waits for
+ *           the program: there we do not start one.
  * Fails:    false, and the program runs unrecorded; with TIDEMARK_VERBOSE set, a line on standard error says why.
  */
 #include "process.h"
@@ -31,7 +32,8 @@
 
 /* Programs that start others on many nodes, and the shells around them: they would collide with what they start (srun has rank 0 too). */
 static const char *const launchers[] = {
-	"srun", "mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy", "sh", "bash", "dash", "zsh", "env",
+	"srun", "mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy",
+	"sh",   "bash",   "dash",    "zsh",     "env",
 };
 
 /* What the collector's process is made of, prepared before it is cloned. */
@@ -41,7 +43,7 @@ struct start {
 	char *arguments[OPTIONS_MAX + 4];
 	char **environment; /* ours without what would preload us into the collector */
 	size_t environment_bytes;
-	int answer[2];      /* the pipe of its answer */
+	int answer[2]; /* the pipe of its answer */
 };
 
 static bool give_up(const char *why) {
@@ -49,8 +51,7 @@ static bool give_up(const char *why) {
 	char line[256];
 	size_t n = strnlen(why, sizeof line - sizeof before - 1);
 
-	if (!getenv("TIDEMARK_VERBOSE"))
-		return false;
+	if (!getenv("TIDEMARK_VERBOSE")) return false;
 	memcpy(line, before, sizeof before - 1);
 	memcpy(line + sizeof before - 1, why, n);
 	line[sizeof before - 1 + n] = '\n';
@@ -65,15 +66,13 @@ static bool is_launcher(void) {
 	char path[TM_PATH_MAX];
 	const char *name;
 
-	if (tm_raw_readlink("/proc/self/exe", path, sizeof path) <= 0)
-		return false;
+	if (tm_raw_readlink("/proc/self/exe", path, sizeof path) <= 0) return false;
 	name = strrchr(path, '/');
 	name = name ? name + 1 : path;
 	for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
 		size_t n = strlen(launchers[i]);
 
-		if (strncmp(name, launchers[i], n) == 0 && (name[n] == 0 || name[n] == '.'))
-			return true;
+		if (strncmp(name, launchers[i], n) == 0 && (name[n] == 0 || name[n] == '.')) return true;
 	}
 	return false;
 }
@@ -99,18 +98,15 @@ static bool find_recorder(char path[TM_PATH_MAX]) {
 
 	if (given) {
 		n = strlen(given);
-		if (n >= TM_PATH_MAX)
-			return false;
+		if (n >= TM_PATH_MAX) return false;
 		memcpy(path, given, n + 1);
 		return is_program(path);
 	}
 	for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
-		if (n + strlen(places[i]) >= TM_PATH_MAX)
-			continue;
+		if (n + strlen(places[i]) >= TM_PATH_MAX) continue;
 		memcpy(path, own, n);
 		strcpy(path + n, places[i]);
-		if (is_program(path))
-			return true;
+		if (is_program(path)) return true;
 	}
 	return false;
 }
@@ -131,18 +127,15 @@ static bool prepare_arguments(struct start *s) {
 	s->arguments[count++] = (char *)RECORDER;
 	s->arguments[count++] = s->attach;
 	s->arguments[count++] = s->session_fd;
-	if (options && strlen(options) >= OPTIONS_BYTES)
-		return false;
+	if (options && strlen(options) >= OPTIONS_BYTES) return false;
 	strcpy(at, options ? options : "");
 	while (*(at += strspn(at, " \t\n"))) {
 		size_t n = strcspn(at, " \t\n");
 
-		if (count >= OPTIONS_MAX + 3)
-			return false;
+		if (count >= OPTIONS_MAX + 3) return false;
 		s->arguments[count++] = at;
 		at += n;
-		if (*at)
-			*at++ = 0;
+		if (*at) *at++ = 0;
 	}
 	s->arguments[count] = NULL;
 	return true;
@@ -157,31 +150,25 @@ static bool names(const char *string, const char *variable) {
 static bool prepare_environment(struct start *s) {
 	size_t count = 0, kept = 0;
 
-	while (environ && environ[count])
-		count++;
+	while (environ && environ[count]) count++;
 	s->environment_bytes = (count + 1) * sizeof(char *);
 	s->environment = tm_raw_map(s->environment_bytes);
-	if (!s->environment)
-		return false;
+	if (!s->environment) return false;
 	for (size_t i = 0; i < count; i++)
-		if (!names(environ[i], "LD_PRELOAD") && !names(environ[i], TM_SESSION_ENV))
-			s->environment[kept++] = environ[i];
+		if (!names(environ[i], "LD_PRELOAD") && !names(environ[i], TM_SESSION_ENV)) s->environment[kept++] = environ[i];
 	return true;
 }
 
 /* --- the processes; only system calls from here on, since the clones share nothing that libc knows of --- */
 
 static _Noreturn void leave(int status) {
-	for (;;)
-		tm_syscall(SYS_exit_group, status, 0, 0, 0, 0, 0);
+	for (;;) tm_syscall(SYS_exit_group, status, 0, 0, 0, 0, 0);
 }
 
 /* Makes `to` a copy of fd that an exec keeps. */
 static void place(int fd, int to) {
-	if (fd == to)
-		tm_syscall(SYS_fcntl, fd, F_SETFD, 0, 0, 0, 0);
-	else
-		tm_syscall(SYS_dup3, fd, to, 0, 0, 0, 0);
+	if (fd == to) tm_syscall(SYS_fcntl, fd, F_SETFD, 0, 0, 0, 0);
+	else tm_syscall(SYS_dup3, fd, to, 0, 0, 0, 0);
 }
 
 /* The collector keeps nothing of the program's but standard error and the answer pipe: an inherited pipe would never see its end. */
@@ -197,8 +184,7 @@ static void drop_descriptors(int answer) {
 	}
 	place(answer, SESSION_FD);
 	if (tm_syscall(SYS_close_range, SESSION_FD + 1, ~0u, 0, 0, 0, 0) < 0)
-		for (int fd = SESSION_FD + 1; fd < 1024; fd++)
-			tm_raw_close(fd);
+		for (int fd = SESSION_FD + 1; fd < 1024; fd++) tm_raw_close(fd);
 }
 
 static _Noreturn void become_collector(const struct start *s) {
@@ -219,17 +205,14 @@ static bool run_collector(const struct start *s) {
 	long between = clone_without_signal();
 	int status = 0;
 
-	if (between < 0)
-		return false;
+	if (between < 0) return false;
 	if (between == 0) {
 		long collector = clone_without_signal();
 
-		if (collector == 0)
-			become_collector(s);
+		if (collector == 0) become_collector(s);
 		leave(collector < 0);
 	}
-	while (tm_syscall(SYS_wait4, between, (long)&status, __WALL, 0, 0, 0) == -EINTR)
-		continue;
+	while (tm_syscall(SYS_wait4, between, (long)&status, __WALL, 0, 0, 0) == -EINTR) continue;
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
@@ -250,10 +233,8 @@ static bool read_answer(int fd, char answer[256]) {
 		struct timespec limit = { left / 1000, left % 1000 * 1000000 };
 		long rc = tm_syscall(SYS_ppoll, (long)&poll_for, 1, (long)&limit, 0, 8, 0);
 
-		if (rc == -EINTR)
-			continue;
-		if (rc <= 0 || tm_raw_read(fd, answer + n, 1) != 1)
-			return false;
+		if (rc == -EINTR) continue;
+		if (rc <= 0 || tm_raw_read(fd, answer + n, 1) != 1) return false;
 		if (answer[n] == '\n') {
 			answer[n] = 0;
 			return n > 0;
@@ -267,20 +248,14 @@ static bool read_answer(int fd, char answer[256]) {
 static bool start_collector(struct start *s, char session_path[256]) {
 	bool answered;
 
-	if (!find_recorder(s->recorder))
-		return give_up("cannot find " RECORDER " beside libtidemark.so (set TIDEMARK_RECORD to its path)");
-	if (!prepare_arguments(s))
-		return give_up(TM_OPTIONS_ENV " is too long");
-	if (!prepare_environment(s))
-		return give_up("out of memory");
-	if (tm_syscall(SYS_pipe2, (long)s->answer, O_CLOEXEC, 0, 0, 0, 0) != 0)
-		return give_up("cannot make a pipe");
+	if (!find_recorder(s->recorder)) return give_up("cannot find " RECORDER " beside libtidemark.so (set TIDEMARK_RECORD to its path)");
+	if (!prepare_arguments(s)) return give_up(TM_OPTIONS_ENV " is too long");
+	if (!prepare_environment(s)) return give_up("out of memory");
+	if (tm_syscall(SYS_pipe2, (long)s->answer, O_CLOEXEC, 0, 0, 0, 0) != 0) return give_up("cannot make a pipe");
 	answered = run_collector(s);
 	tm_raw_close(s->answer[1]);
-	if (!answered)
-		give_up("cannot start a process");
-	else if (!(answered = read_answer(s->answer[0], session_path)))
-		give_up(RECORDER " did not start");
+	if (!answered) give_up("cannot start a process");
+	else if (!(answered = read_answer(s->answer[0], session_path))) give_up(RECORDER " did not start");
 	tm_raw_close(s->answer[0]);
 	return answered;
 }
@@ -290,20 +265,15 @@ bool tm_attach_self(char session_path[256]) {
 	int error = errno;
 	bool started;
 
-	if (is_launcher())
-		return false;
-	if (inherits_orphans())
-		return give_up("it is the parent of all orphans here; start it with `tidemark record`");
+	if (is_launcher()) return false;
+	if (inherits_orphans()) return give_up("it is the parent of all orphans here; start it with `tidemark record`");
 	s = tm_raw_map(sizeof *s);
-	if (!s)
-		return give_up("out of memory");
+	if (!s) return give_up("out of memory");
 	tm_ours_begin();
 	started = start_collector(s, session_path);
-	if (started)
-		setenv(TM_SESSION_ENV, session_path, 1);
+	if (started) setenv(TM_SESSION_ENV, session_path, 1);
 	tm_ours_end();
-	if (s->environment)
-		tm_raw_unmap(s->environment, s->environment_bytes);
+	if (s->environment) tm_raw_unmap(s->environment, s->environment_bytes);
 	tm_raw_unmap(s, sizeof *s);
 	errno = error;
 	return started;

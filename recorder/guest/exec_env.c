@@ -2,9 +2,10 @@
  *
  * Flow:     exec_hooks.c -> here -> the real exec
  * Rules:    following children: our entry of LD_PRELOAD and TIDEMARK_SESSION go along, also where the program cleaned its environment.
- *           Not following: both are taken out. A program of another loader (another machine or libc): our LD_PRELOAD entry is taken out, or that
- *           loader would print an error into the program's output. A static program gets what it was given.
- *           Other people's LD_PRELOAD entries stay, in order. A session that is not ours (somebody records inside of a recording) is left alone.
+ *           Not following: both are taken out. A program of another loader (another machine or libc): our LD_PRELOAD entry is taken out, or
+ *           that loader would print an error into the program's output. A static program gets what it was given.
+ *           Other people's LD_PRELOAD entries stay, in order. A session that is not ours (somebody records inside of a recording) is left
+ *           alone.
  */
 #include "exec_target.h"
 #include "process.h"
@@ -21,8 +22,7 @@ static const char *value_of(const char *string, const char *prefix, size_t n) {
 }
 
 static const char *base_name(const char *path, size_t n) {
-	while (n > 0 && path[n - 1] != '/')
-		n--;
+	while (n > 0 && path[n - 1] != '/') n--;
 	return path + n;
 }
 
@@ -42,8 +42,7 @@ static size_t next_entry(const char **at) {
 
 static bool list_has_ours(const char *list) {
 	for (size_t n; (n = next_entry(&list)) > 0; list += n)
-		if (entry_is_ours(list, n))
-			return true;
+		if (entry_is_ours(list, n)) return true;
 	return false;
 }
 
@@ -60,14 +59,12 @@ static char *put_list(char *to, const char *list, bool with_ours) {
 		*to++ = ':';
 	}
 	for (; (n = next_entry(&list)) > 0; list += n) {
-		if (entry_is_ours(list, n))
-			continue;
+		if (entry_is_ours(list, n)) continue;
 		memcpy(to, list, n);
 		to += n;
 		*to++ = ':';
 	}
-	if (to == start + PRELOAD_SIZE)
-		return start;
+	if (to == start + PRELOAD_SIZE) return start;
 	to[-1] = 0;
 	return to;
 }
@@ -75,16 +72,13 @@ static char *put_list(char *to, const char *list, bool with_ours) {
 static void wish_for(struct tm_exec_env *plan, enum tm_exec_class target, bool session_is_ours) {
 	bool follow = !tm_guest.shm || tm_guest.shm->follow;
 
-	if (target == TM_EXEC_FOREIGN || target == TM_EXEC_MUSL)
-		plan->remove_preload = true;
-	if (!session_is_ours)
-		return;
+	if (target == TM_EXEC_FOREIGN || target == TM_EXEC_MUSL) plan->remove_preload = true;
+	if (!session_is_ours) return;
 	if (!follow) {
 		plan->remove_preload = plan->remove_session = true;
 		return;
 	}
-	if (target == TM_EXEC_STATIC || !tm_guest.shm)
-		return;
+	if (target == TM_EXEC_STATIC || !tm_guest.shm) return;
 	plan->add_session = true;
 	plan->add_preload = !plan->remove_preload;
 }
@@ -94,8 +88,7 @@ struct tm_exec_env tm_exec_env_plan(enum tm_exec_class target, char *const *give
 	bool has_ours = false, has_session = false, session_is_ours = true;
 	size_t lists = 0;
 
-	if (!tm_own_path()[0])
-		return plan;
+	if (!tm_own_path()[0]) return plan;
 	for (; given && given[plan.count]; plan.count++) {
 		const char *list = value_of(given[plan.count], PRELOAD, PRELOAD_SIZE);
 		const char *session = value_of(given[plan.count], SESSION, SESSION_SIZE);
@@ -128,15 +121,13 @@ char **tm_exec_env_write(const struct tm_exec_env *plan, char *const *given, voi
 		const char *list = value_of(given[i], PRELOAD, PRELOAD_SIZE);
 		char *end;
 
-		if (plan->remove_session && value_of(given[i], SESSION, SESSION_SIZE))
-			continue;
+		if (plan->remove_session && value_of(given[i], SESSION, SESSION_SIZE)) continue;
 		if (!list || !(add_preload || plan->remove_preload)) {
 			*next++ = given[i];
 			continue;
 		}
 		end = put_list(text, list, add_preload);
-		if (end == text)
-			continue;
+		if (end == text) continue;
 		*next++ = text;
 		text = end;
 		add_preload = false;

@@ -1,7 +1,9 @@
 /* exec_hooks.c - the exec family and posix_spawn.
  *
- * Flow:     the program's exec call -> here (exec_target.c: what is it? exec_env.c: what must its environment say?) -> EXEC record -> the real call
- * Idea:     a new image knows nothing of us but its environment, and nobody comes back to tell what became of it. So everything is said before.
+ * Flow:     the program's exec call -> here (exec_target.c: what is it? exec_env.c: what must its environment say?) -> EXEC record -> the
+ *           real call
+ * Idea:     a new image knows nothing of us but its environment, and nobody comes back to tell what became of it. So everything is said
+ *           before.
  * vfork:    a vfork child shares its parent's memory: its calls are recorded in the parent's ring with the child's own pid, and nothing
  *           may be left behind in memory. New environments lie on the stack there.
  * Real:     execve, execvpe, fexecve, execveat: execl, execv and the like are these with other arguments, in libc too.
@@ -20,15 +22,16 @@ static struct {
 	int (*execvpe)(const char *, char *const[], char *const[]);
 	int (*fexecve)(int, char *const[], char *const[]);
 	int (*execveat)(int, const char *, char *const[], char *const[], int);
-	int (*posix_spawn)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[], char *const[]);
-	int (*posix_spawnp)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[], char *const[]);
+	int (*posix_spawn)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[],
+			   char *const[]);
+	int (*posix_spawnp)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[],
+			    char *const[]);
 	_Atomic bool found;
 } real;
 
 /* Normally done before main, so that no vfork child has to ask the loader. */
 __attribute__((constructor)) static void find_real(void) {
-	if (atomic_load_explicit(&real.found, memory_order_acquire))
-		return;
+	if (atomic_load_explicit(&real.found, memory_order_acquire)) return;
 	*(void **)&real.execve = tm_next_symbol("execve");
 	*(void **)&real.execvpe = tm_next_symbol("execvpe");
 	*(void **)&real.fexecve = tm_next_symbol("fexecve");
@@ -40,8 +43,7 @@ __attribute__((constructor)) static void find_real(void) {
 }
 
 #define FIND_REAL() \
-	if (!atomic_load_explicit(&real.found, memory_order_acquire)) \
-	find_real()
+	if (!atomic_load_explicit(&real.found, memory_order_acquire)) find_real()
 
 /* --- records --- */
 
@@ -54,8 +56,7 @@ static void emit_exec(struct tm_thread *t, int pid, const struct tm_exec_target 
 static void will_exec(const struct tm_exec_target *target) {
 	struct tm_thread *t = tm_hook_enter();
 
-	if (!t)
-		return;
+	if (!t) return;
 	emit_exec(t, tm_raw_getpid(), target);
 	tm_hook_leave(t);
 }
@@ -64,8 +65,7 @@ static void did_not_exec(void) {
 	struct tm_thread *t = tm_hook_enter();
 	uint64_t words[1];
 
-	if (!t)
-		return;
+	if (!t) return;
 	words[0] = (uint64_t)tm_raw_getpid();
 	tm_emit_control(t, TM_CTL_EXEC_FAILED, 0, 0, words, 1, NULL, 0);
 	tm_hook_leave(t);
@@ -75,8 +75,7 @@ static void did_spawn(pid_t child, const struct tm_exec_target *target) {
 	struct tm_thread *t = tm_hook_enter();
 	uint64_t words[1] = { (uint64_t)child };
 
-	if (!t)
-		return;
+	if (!t) return;
 	tm_emit_control(t, TM_CTL_SPAWN, 0, 0, words, 1, NULL, 0);
 	emit_exec(t, child, target);
 	tm_hook_leave(t);
@@ -123,13 +122,11 @@ static int call_with_environment(const struct call *c, enum tm_exec_class class)
 	void *room;
 	int result, error;
 
-	if (!plan.size_bytes)
-		return call_real(c, c->environment);
+	if (!plan.size_bytes) return call_real(c, c->environment);
 	if (plan.size_bytes <= (in_vfork_child() ? ON_STACK_IN_VFORK_BYTES : ON_STACK_BYTES))
 		return call_real(c, tm_exec_env_write(&plan, c->environment, __builtin_alloca(plan.size_bytes)));
 	room = tm_raw_map(plan.size_bytes);
-	if (!room)
-		return call_real(c, c->environment);
+	if (!room) return call_real(c, c->environment);
 	result = call_real(c, tm_exec_env_write(&plan, c->environment, room));
 	error = errno;
 	tm_raw_unmap(room, plan.size_bytes);
@@ -161,19 +158,18 @@ static int run_spawn(struct call *c) {
 	int error;
 
 	FIND_REAL();
-	if (!c->child)
-		c->child = &child;
+	if (!c->child) c->child = &child;
 	find_target(&target, c);
 	error = call_with_environment(c, target.class);
-	if (error == 0)
-		did_spawn(*c->child, &target);
+	if (error == 0) did_spawn(*c->child, &target);
 	return error;
 }
 
 /* --- the exec family --- */
 
 TM_EXPORT int execve(const char *path, char *const arguments[], char *const environment[]) {
-	return run_exec(&(struct call){ .form = BY_PATH, .name = path, .arguments = arguments, .environment = environment, .dir = AT_FDCWD });
+	return run_exec(
+		&(struct call){ .form = BY_PATH, .name = path, .arguments = arguments, .environment = environment, .dir = AT_FDCWD });
 }
 
 TM_EXPORT int execv(const char *path, char *const arguments[]) {
@@ -181,8 +177,8 @@ TM_EXPORT int execv(const char *path, char *const arguments[]) {
 }
 
 TM_EXPORT int execvpe(const char *name, char *const arguments[], char *const environment[]) {
-	return run_exec(
-		&(struct call){ .form = BY_PATH_VARIABLE, .name = name, .arguments = arguments, .environment = environment, .dir = AT_FDCWD });
+	return run_exec(&(struct call){
+		.form = BY_PATH_VARIABLE, .name = name, .arguments = arguments, .environment = environment, .dir = AT_FDCWD });
 }
 
 TM_EXPORT int execvp(const char *name, char *const arguments[]) {
@@ -198,23 +194,20 @@ TM_EXPORT int execveat(int dir, const char *path, char *const arguments[], char 
 	struct call c = { .form = BY_DIR, .name = path, .arguments = arguments, .environment = environment, .dir = dir, .flags = flags };
 
 	FIND_REAL();
-	if (real.execveat)
-		return run_exec(&c);
+	if (real.execveat) return run_exec(&c);
 	errno = ENOSYS;
 	return -1;
 }
 
 /* The arguments of execl and its kin, first..NULL, as an array on the caller's stack. `list` begins behind first. */
-#define COUNT_ARGUMENTS(list, first, count)                               \
-	do {                                                              \
-		const char *each = (first);                               \
-		for ((count) = 0; each; each = va_arg((list), char *))    \
-			(count)++;                                        \
+#define COUNT_ARGUMENTS(list, first, count) \
+	do { \
+		const char *each = (first); \
+		for ((count) = 0; each; each = va_arg((list), char *)) (count)++; \
 	} while (0)
 
 static void take_arguments(va_list *list, const char *first, char **to, size_t count) {
-	for (size_t i = 0; i < count; i++)
-		to[i] = i == 0 ? (char *)first : va_arg(*list, char *);
+	for (size_t i = 0; i < count; i++) to[i] = i == 0 ? (char *)first : va_arg(*list, char *);
 	to[count] = NULL;
 }
 
@@ -260,23 +253,35 @@ TM_EXPORT int execle(const char *path, const char *first, ...) {
 	arguments = __builtin_alloca((count + 1) * sizeof *arguments);
 	va_start(list, first);
 	take_arguments(&list, first, arguments, count);
-	if (count > 0)
-		(void)va_arg(list, char *); /* the NULL behind the arguments */
+	if (count > 0) (void)va_arg(list, char *); /* the NULL behind the arguments */
 	environment = va_arg(list, char *const *);
 	va_end(list);
-	return run_exec(&(struct call){ .form = BY_PATH, .name = path, .arguments = arguments, .environment = environment, .dir = AT_FDCWD });
+	return run_exec(
+		&(struct call){ .form = BY_PATH, .name = path, .arguments = arguments, .environment = environment, .dir = AT_FDCWD });
 }
 
 /* --- posix_spawn --- */
 
 TM_EXPORT int posix_spawn(pid_t *child, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attributes,
 			  char *const arguments[], char *const environment[]) {
-	return run_spawn(&(struct call){ .form = SPAWN, .name = path, .arguments = arguments, .environment = environment, .dir = AT_FDCWD,
-					 .child = child, .actions = actions, .attributes = attributes });
+	return run_spawn(&(struct call){ .form = SPAWN,
+					 .name = path,
+					 .arguments = arguments,
+					 .environment = environment,
+					 .dir = AT_FDCWD,
+					 .child = child,
+					 .actions = actions,
+					 .attributes = attributes });
 }
 
 TM_EXPORT int posix_spawnp(pid_t *child, const char *name, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attributes,
 			   char *const arguments[], char *const environment[]) {
-	return run_spawn(&(struct call){ .form = SPAWN_BY_PATH_VARIABLE, .name = name, .arguments = arguments, .environment = environment,
-					 .dir = AT_FDCWD, .child = child, .actions = actions, .attributes = attributes });
+	return run_spawn(&(struct call){ .form = SPAWN_BY_PATH_VARIABLE,
+					 .name = name,
+					 .arguments = arguments,
+					 .environment = environment,
+					 .dir = AT_FDCWD,
+					 .child = child,
+					 .actions = actions,
+					 .attributes = attributes });
 }

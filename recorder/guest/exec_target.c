@@ -1,8 +1,8 @@
 /* exec_target.c - reads the first bytes of the file that an exec call names, as the kernel will, to learn whether we can follow into it.
  *
  * Flow:     exec_hooks.c -> here
- * Idea:     a preloaded library reaches a program only through its dynamic loader. One without a loader, with a loader for another machine or
- *           another libc, or with more privileges than its caller cannot be recorded, and the trace must say so.
+ * Idea:     a preloaded library reaches a program only through its dynamic loader. One without a loader, with a loader for another machine
+ *           or another libc, or with more privileges than its caller cannot be recorded, and the trace must say so.
  *
  *     name -> PATH search -> open -> "#!" ? -> its interpreter, again, up to 4 levels
  *                                 -> ELF  ? -> class, machine -> PT_INTERP -> which loader
@@ -47,21 +47,17 @@ static bool search_path(char found[TM_PATH_MAX], const char *name) {
 	const char *at = getenv("PATH");
 	size_t name_size = strlen(name) + 1;
 
-	if (!at)
-		at = "/bin:/usr/bin";
+	if (!at) at = "/bin:/usr/bin";
 	for (;;) {
 		size_t n = strcspn(at, ":");
 
 		if (n + 1 + name_size <= TM_PATH_MAX) {
 			memcpy(found, at, n);
-			if (n > 0)
-				found[n] = '/';
+			if (n > 0) found[n] = '/';
 			memcpy(found + n + (n > 0), name, name_size);
-			if (is_runnable_file(found))
-				return true;
+			if (is_runnable_file(found)) return true;
 		}
-		if (!at[n])
-			return false;
+		if (!at[n]) return false;
 		at += n + 1;
 	}
 }
@@ -74,8 +70,7 @@ static int open_target(struct tm_exec_target *target, int dir, const char *name,
 
 	fd_link(link, dir >= 0 ? dir : 0);
 	fd = itself ? tm_raw_open(link, O_PATH) : tm_raw_openat(dir, name, O_PATH);
-	if (fd < 0)
-		return fd;
+	if (fd < 0) return fd;
 	fd_link(link, fd);
 	/* `name` may lie in target->path: it is not needed after this. */
 	tm_raw_readlink(link, target->path, sizeof target->path);
@@ -95,14 +90,11 @@ static bool gives_privileges(int fd, const struct stat *s) {
 	char link[32];
 	bool by_user, by_group;
 
-	if (tm_syscall(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0) == 1)
-		return false;
-	if (tm_syscall(SYS_fstatfs, fd, (long)&mounted, 0, 0, 0, 0) == 0 && (mounted.f_flags & ST_NOSUID))
-		return false;
+	if (tm_syscall(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0) == 1) return false;
+	if (tm_syscall(SYS_fstatfs, fd, (long)&mounted, 0, 0, 0, 0) == 0 && (mounted.f_flags & ST_NOSUID)) return false;
 	by_user = (s->st_mode & S_ISUID) && s->st_uid != (uid_t)tm_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0);
 	by_group = (s->st_mode & S_ISGID) && (s->st_mode & S_IXGRP) && s->st_gid != (gid_t)tm_syscall(SYS_getgid, 0, 0, 0, 0, 0, 0);
-	if (by_user || by_group)
-		return true;
+	if (by_user || by_group) return true;
 	fd_link(link, fd);
 	return tm_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0) != 0 &&
 	       tm_syscall(SYS_getxattr, (long)link, (long)"security.capability", 0, 0, 0, 0) > 0;
@@ -117,12 +109,11 @@ static enum tm_exec_class class_without_loader(const char *path) {
 	const char *name = strrchr(path, '/');
 
 	name = name ? name + 1 : path;
-	if (strncmp(name, "ld-", 3) != 0)
-		return TM_EXEC_STATIC;
+	if (strncmp(name, "ld-", 3) != 0) return TM_EXEC_STATIC;
 	return class_of_loader(name); /* a loader run by hand: it preloads into what its arguments name */
 }
 
-static enum tm_exec_class class_of_elf(int fd, const struct tm_exec_target *target, const ElfW(Ehdr) *head, const struct stat *s) {
+static enum tm_exec_class class_of_elf(int fd, const struct tm_exec_target *target, const ElfW(Ehdr) * head, const struct stat *s) {
 	if (head->e_ident[EI_CLASS] != (__SIZEOF_POINTER__ == 8 ? ELFCLASS64 : ELFCLASS32) || head->e_ident[EI_DATA] != ELFDATA2LSB ||
 	    head->e_machine != OUR_MACHINE)
 		return TM_EXEC_FOREIGN;
@@ -133,8 +124,7 @@ static enum tm_exec_class class_of_elf(int fd, const struct tm_exec_target *targ
 
 		if (tm_raw_pread(fd, &p, sizeof p, head->e_phoff + (uint64_t)i * head->e_phentsize) != (long)sizeof p)
 			return TM_EXEC_UNKNOWN;
-		if (p.p_type != PT_INTERP)
-			continue;
+		if (p.p_type != PT_INTERP) continue;
 		n = tm_raw_pread(fd, loader, p.p_filesz < sizeof loader ? p.p_filesz : sizeof loader - 1, p.p_offset);
 		loader[n > 0 ? n : 0] = 0;
 		return class_of_loader(loader) == TM_EXEC_NATIVE && gives_privileges(fd, s) ? TM_EXEC_SETUID : class_of_loader(loader);
@@ -146,8 +136,7 @@ static enum tm_exec_class class_of_elf(int fd, const struct tm_exec_target *targ
 static char *script_interpreter(char head[HEAD_BYTES]) {
 	char *name = head + 2;
 
-	if (head[0] != '#' || head[1] != '!')
-		return NULL;
+	if (head[0] != '#' || head[1] != '!') return NULL;
 	head[HEAD_BYTES - 1] = 0;
 	name += strspn(name, " \t");
 	name[strcspn(name, " \t\n")] = 0;
@@ -170,8 +159,7 @@ static char *look_at(struct tm_exec_target *target, int fd, const struct stat *s
 		target->class = TM_EXEC_FOREIGN;
 		return NULL;
 	}
-	if (n > 0 && script_interpreter(head))
-		return script_interpreter(head);
+	if (n > 0 && script_interpreter(head)) return script_interpreter(head);
 	return or_shell && n >= 0 ? memcpy(head, "/bin/sh", 8) : NULL;
 }
 
@@ -181,8 +169,7 @@ void tm_exec_target_find(struct tm_exec_target *target, enum tm_exec_lookup look
 
 	target->class = TM_EXEC_UNKNOWN;
 	target->path[0] = 0;
-	if (!name)
-		return;
+	if (!name) return;
 	if (search && name[0] && !strchr(name, '/')) {
 		if (!search_path(target->path, name)) {
 			target->path[0] = 0;
@@ -194,8 +181,7 @@ void tm_exec_target_find(struct tm_exec_target *target, enum tm_exec_lookup look
 		struct stat status;
 		int fd = open_target(target, level ? AT_FDCWD : dir, name, &status);
 
-		if (fd < 0)
-			return;
+		if (fd < 0) return;
 		name = look_at(target, fd, &status, head, search);
 		tm_raw_close(fd);
 	}

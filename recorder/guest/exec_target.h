@@ -17,7 +17,7 @@ struct tm_exec_target {
 
 /* How the name is looked up. */
 enum tm_exec_lookup {
-	TM_EXEC_BY_PATH, /* relative to `dir`, which is AT_FDCWD or a directory; an empty name is the file `dir` itself */
+	TM_EXEC_BY_PATH,          /* relative to `dir`, which is AT_FDCWD or a directory; an empty name is the file `dir` itself */
 	TM_EXEC_BY_PATH_VARIABLE, /* execvp: a name without a slash is searched in PATH, a script without #! runs in /bin/sh */
 };
 

@@ -1,8 +1,9 @@
 /* fork_gate.c - the slow sides of fork_gate.h: the forking thread, and threads that meet a fork.
  *
- * Idea:     as Dekker's: a thread says "inside" and then looks for forks, a fork says "forking" and then looks for threads inside. The threads
- *           are found by their rings in the session's memory. Two steps: first the dlclose calls run out while stacks are still taken (a dlclose may wait
- *           for a dlopen that allocates), then the stacks. Whoever forks passes the gate itself: pthread_atfork handlers may allocate.
+ * Idea:     as Dekker's: a thread says "inside" and then looks for forks, a fork says "forking" and then looks for threads inside. The
+ *           threads are found by their rings in the session's memory. Two steps: first the dlclose calls run out while stacks are still
+ *           taken (a dlclose may wait for a dlopen that allocates), then the stacks. Whoever forks passes the gate itself: pthread_atfork
+ *           handlers may allocate.
  */
 #include "fork_gate.h"
 #include "raw.h"
@@ -40,8 +41,7 @@ static void pause_briefly(void) {
 
 static bool becomes_zero(_Atomic uint32_t *forks) {
 	for (long until = now_ms() + TM_GATE_ENTER_MS; now_ms() < until; pause_briefly())
-		if (atomic_load(forks) == 0)
-			return true;
+		if (atomic_load(forks) == 0) return true;
 	return false;
 }
 
@@ -50,8 +50,7 @@ static bool enter_counter(_Atomic uint32_t *inside, _Atomic uint32_t *forks, uin
 	atomic_fetch_add(inside, 1);
 	while (!forks_of_this_thread && atomic_load(forks) != 0) {
 		atomic_fetch_sub(inside, 1);
-		if (!becomes_zero(forks))
-			return false;
+		if (!becomes_zero(forks)) return false;
 		atomic_fetch_add(inside, 1);
 	}
 	(*of_this_thread)++;
@@ -61,8 +60,7 @@ static bool enter_counter(_Atomic uint32_t *inside, _Atomic uint32_t *forks, uin
 TM_COLD bool tm_gate_wait(struct tm_thread *t) {
 	while (!forks_of_this_thread && atomic_load(&tm_gate_forks) != 0) {
 		atomic_store(&t->ring->unwinding, 0);
-		if (!becomes_zero(&tm_gate_forks))
-			return false;
+		if (!becomes_zero(&tm_gate_forks)) return false;
 		atomic_store(&t->ring->unwinding, 1);
 	}
 	return true;
@@ -89,7 +87,8 @@ void tm_gate_leave_closing(void) {
 /* --- the forking thread --- */
 
 static bool thread_is_inside(const struct tm_ring *ring, uint32_t tid) {
-	return atomic_load(&ring->unwinding) && ring->process == tm_guest.process && ring->tid != tid && atomic_load(&ring->state) == TM_RING_ACTIVE;
+	return atomic_load(&ring->unwinding) && ring->process == tm_guest.process && ring->tid != tid &&
+	       atomic_load(&ring->state) == TM_RING_ACTIVE;
 }
 
 static bool anybody_is_inside(uint32_t tid) {
@@ -97,11 +96,9 @@ static bool anybody_is_inside(uint32_t tid) {
 	const struct tm_ring *rings = (const struct tm_ring *)((const uint8_t *)shm + shm->ring_headers_offset);
 	uint32_t used = atomic_load(&shm->rings_used);
 
-	if (atomic_load(&inside_rarely) > inside_of_this_thread)
-		return true;
+	if (atomic_load(&inside_rarely) > inside_of_this_thread) return true;
 	for (uint32_t i = 0; i < used && i < shm->ring_count; i++)
-		if (thread_is_inside(&rings[i], tid))
-			return true;
+		if (thread_is_inside(&rings[i], tid)) return true;
 	return false;
 }
 
@@ -114,10 +111,8 @@ void tm_gate_close(void) {
 	for (until = now_ms() + TM_GATE_CLOSE_MS; atomic_load(&inside_closing) > closing_of_this_thread && now_ms() < until;)
 		pause_briefly();
 	atomic_fetch_add(&tm_gate_forks, 1);
-	if (!tm_guest.shm)
-		return;
-	if (!tm_gate_fences)
-		tm_syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0);
+	if (!tm_guest.shm) return;
+	if (!tm_gate_fences) tm_syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0);
 	tid = (uint32_t)tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0);
 	for (until = now_ms() + TM_GATE_CLOSE_MS; anybody_is_inside(tid) && now_ms() < until;)
 		tm_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);

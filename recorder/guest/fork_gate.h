@@ -1,12 +1,13 @@
 /* fork_gate.h - no thread forks while another one is inside of the unwinder, or closes a module.
  *
  * Flow:     stack.c, modules.c: tm_gate_enter() .. tm_gate_leave();  process_hooks.c: tm_gate_close(), fork, tm_gate_open()
- * The trap: the unwinder has locks of its own. One that is held while another thread forks stays locked in the child for ever, and the child would
- *           hang at its first stack. A dlclose that is cut in the middle leaves the child a list of modules that leads into unmapped memory.
- * Cost:     a store, a load and a store around each stack. The forking thread pays for the ordering: membarrier(2) makes every other thread's store and load
- *           happen in order; where the kernel has no membarrier, tm_gate_enter() fences.
- * Waiting:  a fork waits for threads inside for TM_GATE_CLOSE_MS at most, a thread for a fork for TM_GATE_ENTER_MS: handlers of pthread_atfork
- *           may wait for a thread that waits for the fork. A thread that waited in vain does without the unwinder that once.
+ * The trap: the unwinder has locks of its own. One that is held while another thread forks stays locked in the child for ever, and the
+ *           child would hang at its first stack. A dlclose that is cut in the middle leaves the child a list of modules that leads into
+ *           unmapped memory.
+ * Cost:     a store, a load and a store around each stack. The forking thread pays for the ordering: membarrier(2) makes every other
+ *           thread's store and load happen in order; where the kernel has no membarrier, tm_gate_enter() fences.
+ * Waiting:  a fork waits for threads inside for TM_GATE_CLOSE_MS at most, a thread for a fork for TM_GATE_ENTER_MS: handlers of
+ *           pthread_atfork may wait for a thread that waits for the fork. A thread that waited in vain does without the unwinder that once.
  * errno:    untouched.
  */
 #ifndef TIDEMARK_GUEST_FORK_GATE_H
@@ -26,8 +27,7 @@ bool tm_gate_wait(struct tm_thread *t);
 static inline bool tm_gate_enter(struct tm_thread *t) {
 	atomic_store_explicit(&t->ring->unwinding, 1, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
-	if (TM_UNLIKELY(tm_gate_fences))
-		atomic_thread_fence(memory_order_seq_cst);
+	if (TM_UNLIKELY(tm_gate_fences)) atomic_thread_fence(memory_order_seq_cst);
 	return TM_LIKELY(atomic_load_explicit(&tm_gate_forks, memory_order_relaxed) == 0) || tm_gate_wait(t);
 }
 

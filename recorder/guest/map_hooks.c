@@ -8,7 +8,8 @@
  *     mmap, new side of mremap     size as requested: that is what counts as live. Its extent is [addr, addr + size rounded up to a page):
  *                                  whatever was mapped in the extent is replaced, and nothing is left of an old mapping's last page.
  *     munmap, old side of mremap   old_size is rounded up to a page already, so that it covers the extent of what it gives back.
- *     brk, sbrk                    exact bytes, both ways: the break is no matter of pages, two sbrk(100) lie in the same page and both live.
+ *     brk, sbrk                    exact bytes, both ways: the break is no matter of pages, two sbrk(100) lie in the same page
+ *                                  and both live.
  *
  * What the unwinder maps for itself is ours and is not recorded, neither its coming (inside of a hook) nor its going (when a thread ends).
  *
@@ -34,8 +35,7 @@ static struct {
 
 /* Normally done before main, so that no later hook call waits for the loader's lock. Two threads that come first write the same values. */
 __attribute__((constructor)) static void find_real(void) {
-	if (atomic_load_explicit(&real.found, memory_order_acquire))
-		return;
+	if (atomic_load_explicit(&real.found, memory_order_acquire)) return;
 	real.mmap = (void *(*)(void *, size_t, int, int, int, off_t))tm_next_symbol("mmap");
 	real.munmap = (int (*)(void *, size_t))tm_next_symbol("munmap");
 	real.mremap = (void *(*)(void *, size_t, size_t, int, ...))tm_next_symbol("mremap");
@@ -48,17 +48,14 @@ __attribute__((constructor)) static void find_real(void) {
 static struct tm_thread *enter(const void *caller) {
 	struct tm_thread *t;
 
-	if (TM_UNLIKELY(!atomic_load_explicit(&real.found, memory_order_acquire)))
-		find_real();
-	if (TM_UNLIKELY(tm_unwinder_holds(caller)))
-		return NULL;
+	if (TM_UNLIKELY(!atomic_load_explicit(&real.found, memory_order_acquire))) find_real();
+	if (TM_UNLIKELY(tm_unwinder_holds(caller))) return NULL;
 	t = tm_hook_enter();
 	if (t && !tm_guest.shm->mappings) {
 		tm_hook_leave(t);
 		return NULL;
 	}
-	if (t)
-		tm_python_poll(t);
+	if (t) tm_python_poll(t);
 	return t;
 }
 
@@ -70,10 +67,8 @@ static inline void *map(void *wish, size_t size, int protection, int flags, int 
 	struct tm_thread *t = enter(caller);
 	void *at = real.mmap(wish, size, protection, flags, fd, offset);
 
-	if (!t)
-		return at;
-	if (at != MAP_FAILED)
-		tm_emit_map(t, flags & MAP_ANONYMOUS ? TM_OP_MMAP : TM_OP_MMAP_FILE, at, size, caller);
+	if (!t) return at;
+	if (at != MAP_FAILED) tm_emit_map(t, flags & MAP_ANONYMOUS ? TM_OP_MMAP : TM_OP_MMAP_FILE, at, size, caller);
 	tm_hook_leave(t);
 	return at;
 }
@@ -92,12 +87,9 @@ TM_EXPORT int munmap(void *at, size_t size) {
 	uint64_t begin = t ? tm_begin(t) : 0;
 	int result = real.munmap(at, size);
 
-	if (!t)
-		return result;
-	if (result == 0)
-		tm_emit_unmap(t, TM_OP_MUNMAP, at, page_round(size), begin);
-	else
-		tm_cancel(t);
+	if (!t) return result;
+	if (result == 0) tm_emit_unmap(t, TM_OP_MUNMAP, at, page_round(size), begin);
+	else tm_cancel(t);
 	tm_hook_leave(t);
 	return result;
 }
@@ -118,12 +110,9 @@ TM_EXPORT void *mremap(void *old, size_t old_size, size_t size, int flags, ...) 
 		va_end(arguments);
 	}
 	at = real.mremap(old, old_size, size, flags, wish);
-	if (!t)
-		return at;
-	if (at != MAP_FAILED)
-		tm_emit_remap(t, at, size, old, flags & KEEPS_OLD_RANGE ? 0 : page_round(old_size), begin, TM_CALLER);
-	else
-		tm_cancel(t);
+	if (!t) return at;
+	if (at != MAP_FAILED) tm_emit_remap(t, at, size, old, flags & KEEPS_OLD_RANGE ? 0 : page_round(old_size), begin, TM_CALLER);
+	else tm_cancel(t);
 	tm_hook_leave(t);
 	return at;
 }
@@ -135,8 +124,7 @@ static void emit_break(struct tm_thread *t, enum tm_op grow, enum tm_op shrink, 
 		return;
 	}
 	tm_cancel(t);
-	if (new > old)
-		tm_emit_map(t, grow, old, (size_t)(new - old), caller);
+	if (new > old) tm_emit_map(t, grow, old, (size_t)(new - old), caller);
 }
 
 TM_EXPORT void *sbrk(intptr_t by) {
@@ -144,12 +132,9 @@ TM_EXPORT void *sbrk(intptr_t by) {
 	uint64_t begin = t ? tm_begin(t) : 0;
 	char *old = real.sbrk(by);
 
-	if (!t)
-		return old;
-	if (old != (char *)-1)
-		emit_break(t, TM_OP_SBRK, TM_OP_SBRK_SHRINK, old, old + by, begin, TM_CALLER);
-	else
-		tm_cancel(t);
+	if (!t) return old;
+	if (old != (char *)-1) emit_break(t, TM_OP_SBRK, TM_OP_SBRK_SHRINK, old, old + by, begin, TM_CALLER);
+	else tm_cancel(t);
 	tm_hook_leave(t);
 	return old;
 }
@@ -160,12 +145,9 @@ TM_EXPORT int brk(void *to) {
 	char *old = t ? real.sbrk(0) : NULL;
 	int result = real.brk(to);
 
-	if (!t)
-		return result;
-	if (result == 0 && old != (char *)-1)
-		emit_break(t, TM_OP_BRK, TM_OP_BRK_SHRINK, old, to, begin, TM_CALLER);
-	else
-		tm_cancel(t);
+	if (!t) return result;
+	if (result == 0 && old != (char *)-1) emit_break(t, TM_OP_BRK, TM_OP_BRK_SHRINK, old, to, begin, TM_CALLER);
+	else tm_cancel(t);
 	tm_hook_leave(t);
 	return result;
 }

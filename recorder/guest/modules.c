@@ -1,8 +1,9 @@
 /* modules.c - which file lies where in the program's address space, now and before.
  *
  * Flow:     hook.c at start, emit.c at a frame outside of all known modules, dlclose -> tm_modules_refresh() -> MODULE, UNLOAD records
- * Idea:     the loader counts what it adds and removes. While the counts stand, nothing is to be done; when they moved, the whole list is taken
- *           again and compared with what was emitted. dlopen needs no hook for that (and a hook of it would change whose RUNPATH applies).
+ * Idea:     the loader counts what it adds and removes. While the counts stand, nothing is to be done; when they moved, the whole list is
+ *           taken again and compared with what was emitted. dlopen needs no hook for that (and a hook of it would change whose RUNPATH
+ *           applies).
  *
  *     dl_iterate_phdr -> struct list (fresh)  --compare--  struct list `emitted`  -> records
  *                                                          struct table `known`   -> tm_modules_know(), lock-free
@@ -10,8 +11,8 @@
  * Threads:  one thread refreshes at a time; another that wants to goes on without. In the loader's callback nothing of ours is held and
  *           only memory of ours is written. Readers of `known` take a version before and after (odd: in change). A table that became too
  *           small is left where it is, since a reader may be in it; each is twice as large as the last.
- * Limits:   libraries in a dlmopen namespace of their own are not listed by the loader; libc's own dlclose (of an NSS module, say) is seen with
- *           the next unknown frame only.
+ * Limits:   libraries in a dlmopen namespace of their own are not listed by the loader; libc's own dlclose (of an NSS module, say) is seen
+ *           with the next unknown frame only.
  */
 #include "fork_gate.h"
 #include "process.h"
@@ -29,8 +30,8 @@
 
 struct module {
 	uintptr_t bias, low, high;
-	uint64_t identity; /* of path and build-id */
-	uint32_t path, path_size;     /* in the list's texts: build-id, then path */
+	uint64_t identity;        /* of path and build-id */
+	uint32_t path, path_size; /* in the list's texts: build-id, then path */
 	uint32_t build_id, build_id_size;
 };
 
@@ -51,9 +52,9 @@ struct table {
 
 static struct list emitted;
 static struct table *_Atomic known;
-static _Atomic uint32_t version;        /* of known; odd while it changes */
+static _Atomic uint32_t version; /* of known; odd while it changes */
 static _Atomic bool refreshing;
-static bool inherited;                  /* `emitted` is right, but by another process: we are a fork's child */
+static bool inherited;                          /* `emitted` is right, but by another process: we are a fork's child */
 static unsigned long long adds_seen, subs_seen; /* the loader's counts at the last refresh */
 
 tm_python_check *_Atomic tm_python_finalizing;
@@ -61,7 +62,9 @@ static _Atomic uintptr_t unwinder_low, unwinder_high;
 static uintptr_t python_check;   /* where the last look found it; 0: nowhere */
 static _Atomic uint32_t closing; /* dlclose calls under way */
 
-static struct module *modules_of(const struct list *list) { return (struct module *)list->memory; }
+static struct module *modules_of(const struct list *list) {
+	return (struct module *)list->memory;
+}
 
 /* --- lists --- */
 
@@ -71,8 +74,7 @@ static bool list_make(struct list *list) {
 }
 
 static void list_release(struct list *list) {
-	if (list->memory)
-		tm_raw_unmap(list->memory, list->size_bytes);
+	if (list->memory) tm_raw_unmap(list->memory, list->size_bytes);
 	*list = (struct list){ 0 };
 }
 
@@ -81,11 +83,9 @@ static bool list_reserve(struct list *list, size_t text) {
 	size_t texts = list->size_bytes - list->text;
 	char *bigger;
 
-	if ((list->count + 1) * sizeof(struct module) + text <= list->text)
-		return true;
+	if ((list->count + 1) * sizeof(struct module) + text <= list->text) return true;
 	bigger = tm_raw_remap(list->memory, list->size_bytes, list->size_bytes * 2);
-	if (!bigger)
-		return false;
+	if (!bigger) return false;
 	list->memory = bigger;
 	memcpy(bigger + list->size_bytes * 2 - texts, bigger + list->text, texts);
 	for (size_t i = 0; i < list->count; i++) {
@@ -104,16 +104,14 @@ static uint32_t list_put_text(struct list *list, const char *text, size_t n) {
 }
 
 static uint64_t hash_bytes(uint64_t hash, const char *bytes, size_t n) {
-	for (size_t i = 0; i < n; i++)
-		hash = (hash ^ (uint8_t)bytes[i]) * 0x100000001b3ull;
+	for (size_t i = 0; i < n; i++) hash = (hash ^ (uint8_t)bytes[i]) * 0x100000001b3ull;
 	return hash;
 }
 
 static bool list_add(struct list *list, struct module m, const char *path, const char *build_id, uint32_t build_id_size) {
 	size_t path_size = strnlen(path, TM_PATH_MAX);
 
-	if (!list_reserve(list, path_size + build_id_size))
-		return false;
+	if (!list_reserve(list, path_size + build_id_size)) return false;
 	m.identity = hash_bytes(hash_bytes(0xcbf29ce484222325ull, path, path_size), build_id, build_id_size);
 	m.path_size = (uint32_t)path_size;
 	m.path = list_put_text(list, path, path_size);
@@ -132,8 +130,7 @@ static void list_sort(struct list *list) {
 			struct module moved = m[i];
 			size_t j = i;
 
-			for (; j >= gap && m[j - gap].low > moved.low; j -= gap)
-				m[j] = m[j - gap];
+			for (; j >= gap && m[j - gap].low > moved.low; j -= gap) m[j] = m[j - gap];
 			m[j] = moved;
 		}
 }
@@ -146,12 +143,9 @@ static bool list_has(const struct list *list, const struct module *wanted) {
 		size_t middle = low + (high - low) / 2;
 		const struct module *m = &modules_of(list)[middle];
 
-		if (m->low == wanted->low)
-			return m->bias == wanted->bias && m->identity == wanted->identity;
-		if (m->low > wanted->low)
-			high = middle;
-		else
-			low = middle + 1;
+		if (m->low == wanted->low) return m->bias == wanted->bias && m->identity == wanted->identity;
+		if (m->low > wanted->low) high = middle;
+		else low = middle + 1;
 	}
 	return false;
 }
@@ -166,12 +160,9 @@ static bool extent_of(const struct dl_phdr_info *info, struct module *m) {
 		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
 		uintptr_t low = m->bias + p->p_vaddr, high = low + p->p_memsz;
 
-		if (p->p_type != PT_LOAD)
-			continue;
-		if (low < m->low)
-			m->low = low;
-		if (high > m->high)
-			m->high = high;
+		if (p->p_type != PT_LOAD) continue;
+		if (low < m->low) m->low = low;
+		if (high > m->high) m->high = high;
 	}
 	m->low &= ~(uintptr_t)(TM_SHM_PAGE - 1);
 	m->high = (m->high + TM_SHM_PAGE - 1) & ~(uintptr_t)(TM_SHM_PAGE - 1);
@@ -184,14 +175,12 @@ static const char *build_id_in(const char *notes, size_t n, size_t alignment, ui
 		size_t content = sizeof *note + ((note->n_namesz + alignment - 1) & ~(alignment - 1));
 		size_t whole = content + ((note->n_descsz + alignment - 1) & ~(alignment - 1));
 
-		if (content + note->n_descsz > n)
-			return NULL;
+		if (content + note->n_descsz > n) return NULL;
 		if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && memcmp(note + 1, "GNU", 4) == 0) {
 			*size = note->n_descsz < BUILD_ID_MAX ? note->n_descsz : BUILD_ID_MAX;
 			return notes + content;
 		}
-		if (whole >= n)
-			return NULL;
+		if (whole >= n) return NULL;
 		notes += whole;
 		n -= whole;
 	}
@@ -205,20 +194,19 @@ static const char *build_id_of(const struct dl_phdr_info *info, const struct mod
 		uintptr_t at = m->bias + p->p_vaddr;
 		const char *found;
 
-		if (p->p_type != PT_NOTE || at < m->low || at + p->p_memsz > m->high)
-			continue;
+		if (p->p_type != PT_NOTE || at < m->low || at + p->p_memsz > m->high) continue;
 		found = build_id_in((const char *)at, p->p_memsz, p->p_align == 8 ? 8 : 4, size);
-		if (found)
-			return found;
+		if (found) return found;
 	}
 	return "";
 }
 
-/* --- Python's finalizing check. Looked up in the module itself: dlsym waits for the loader's lock, and who allocates may hold another. --- */
+/* --- Python's finalizing check. Looked up in the module itself: dlsym waits for the loader's lock, and who allocates may hold another.
+ * --- */
 
 struct symbols {
 	const uint32_t *hash;
-	const ElfW(Sym) *symbols;
+	const ElfW(Sym) * symbols;
 	const char *names;
 };
 
@@ -234,42 +222,33 @@ static bool symbols_of(const struct dl_phdr_info *info, const struct module *m, 
 
 	*s = (struct symbols){ 0 };
 	for (unsigned i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			d = (const ElfW(Dyn) *)(m->bias + info->dlpi_phdr[i].p_vaddr);
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) d = (const ElfW(Dyn) *)(m->bias + info->dlpi_phdr[i].p_vaddr);
 	for (; d && d->d_tag != DT_NULL; d++) {
-		if (d->d_tag == DT_GNU_HASH)
-			s->hash = (const uint32_t *)dynamic_address(m, d->d_un.d_ptr);
-		else if (d->d_tag == DT_SYMTAB)
-			s->symbols = (const ElfW(Sym) *)dynamic_address(m, d->d_un.d_ptr);
-		else if (d->d_tag == DT_STRTAB)
-			s->names = (const char *)dynamic_address(m, d->d_un.d_ptr);
+		if (d->d_tag == DT_GNU_HASH) s->hash = (const uint32_t *)dynamic_address(m, d->d_un.d_ptr);
+		else if (d->d_tag == DT_SYMTAB) s->symbols = (const ElfW(Sym) *)dynamic_address(m, d->d_un.d_ptr);
+		else if (d->d_tag == DT_STRTAB) s->names = (const char *)dynamic_address(m, d->d_un.d_ptr);
 	}
 	return s->hash && s->symbols && s->names;
 }
 
 /* The GNU hash table: bucket count, first symbol, filter words, filter shift; filter; buckets; chains. */
-static const ElfW(Sym) *find_symbol(const struct symbols *s, const char *name) {
+static const ElfW(Sym) * find_symbol(const struct symbols *s, const char *name) {
 	uint32_t hash = 5381, buckets = s->hash[0], first = s->hash[1], words = s->hash[2], shift = s->hash[3], i;
 	const ElfW(Addr) *filter = (const ElfW(Addr) *)(s->hash + 4);
 	const uint32_t *bucket = (const uint32_t *)(filter + words), *chain = bucket + buckets;
 	const unsigned bits = sizeof(ElfW(Addr)) * 8;
 	ElfW(Addr) word;
 
-	for (const char *c = name; *c; c++)
-		hash = hash * 33 + (uint8_t)*c;
-	if (!buckets || !words)
-		return NULL;
+	for (const char *c = name; *c; c++) hash = hash * 33 + (uint8_t)*c;
+	if (!buckets || !words) return NULL;
 	word = filter[hash / bits % words];
-	if (!(word >> hash % bits & word >> (hash >> shift) % bits & 1))
-		return NULL;
+	if (!(word >> hash % bits & word >> (hash >> shift) % bits & 1)) return NULL;
 	i = bucket[hash % buckets];
-	if (i < first)
-		return NULL;
+	if (i < first) return NULL;
 	for (;; i++) {
 		if ((chain[i - first] | 1) == (hash | 1) && strcmp(s->names + s->symbols[i].st_name, name) == 0)
 			return s->symbols[i].st_shndx != SHN_UNDEF ? &s->symbols[i] : NULL;
-		if (chain[i - first] & 1)
-			return NULL;
+		if (chain[i - first] & 1) return NULL;
 	}
 }
 
@@ -277,13 +256,11 @@ static uintptr_t python_check_in(const struct dl_phdr_info *info, const struct m
 	static const char *const names[] = { "Py_IsFinalizing", "_Py_IsFinalizing" };
 	struct symbols s;
 
-	if (!symbols_of(info, m, &s))
-		return 0;
+	if (!symbols_of(info, m, &s)) return 0;
 	for (unsigned i = 0; i < 2; i++) {
 		const ElfW(Sym) *symbol = find_symbol(&s, names[i]);
 
-		if (symbol && (symbol->st_info & 0xf) == STT_FUNC)
-			return m->bias + symbol->st_value;
+		if (symbol && (symbol->st_info & 0xf) == STT_FUNC) return m->bias + symbol->st_value;
 	}
 	return 0;
 }
@@ -311,17 +288,12 @@ static int visit_module(struct dl_phdr_info *info, size_t size, void *context) {
 		v->subs = info->dlpi_subs;
 		v->unchanged = v->adds == adds_seen && v->subs == subs_seen;
 		v->incomplete = !v->unchanged && !list_make(&v->list);
-		if (v->unchanged || v->incomplete)
-			return 1;
+		if (v->unchanged || v->incomplete) return 1;
 	}
-	if (!extent_of(info, &m))
-		return 0;
-	if (v->vdso >= m.low && v->vdso < m.high)
-		path = "[vdso]";
-	else if (!v->python)
-		v->python = python_check_in(info, &m);
-	if (strstr(path, "/libunwind.so"))
-		v->unwinder = m;
+	if (!extent_of(info, &m)) return 0;
+	if (v->vdso >= m.low && v->vdso < m.high) path = "[vdso]";
+	else if (!v->python) v->python = python_check_in(info, &m);
+	if (strstr(path, "/libunwind.so")) v->unwinder = m;
 	build_id = build_id_of(info, &m, &build_id_size);
 	v->incomplete = !list_add(&v->list, m, path, build_id, build_id_size);
 	return v->incomplete;
@@ -347,8 +319,7 @@ static size_t full_path(char to[TM_PATH_MAX], const struct list *list, const str
 	}
 	memcpy(to, list->memory + m->path, n);
 	to[n] = 0;
-	if (to[0] != '/' && to[0] != '[' && tm_mapped_path(m->low, to, TM_PATH_MAX))
-		n = strlen(to);
+	if (to[0] != '/' && to[0] != '[' && tm_mapped_path(m->low, to, TM_PATH_MAX)) n = strlen(to);
 	return n;
 }
 
@@ -364,11 +335,9 @@ static void emit_module(struct tm_thread *t, const struct list *list, const stru
 
 static void emit_changes(struct tm_thread *t, const struct list *now) {
 	for (size_t i = 0; i < emitted.count; i++)
-		if (!list_has(now, &modules_of(&emitted)[i]))
-			emit_unload(t, &modules_of(&emitted)[i]);
+		if (!list_has(now, &modules_of(&emitted)[i])) emit_unload(t, &modules_of(&emitted)[i]);
 	for (size_t i = 0; i < now->count; i++)
-		if (!list_has(&emitted, &modules_of(now)[i]))
-			emit_module(t, now, &modules_of(now)[i]);
+		if (!list_has(&emitted, &modules_of(now)[i])) emit_module(t, now, &modules_of(now)[i]);
 }
 
 /* --- what readers see --- */
@@ -377,21 +346,17 @@ static struct table *table_for(size_t count) {
 	struct table *table = atomic_load(&known);
 	size_t bytes = TABLE_FIRST_BYTES;
 
-	if (table && count <= table->capacity)
-		return table;
-	while ((bytes - sizeof *table) / sizeof(struct range) < count)
-		bytes *= 2;
+	if (table && count <= table->capacity) return table;
+	while ((bytes - sizeof *table) / sizeof(struct range) < count) bytes *= 2;
 	table = tm_raw_map(bytes);
-	if (table)
-		table->capacity = (uint32_t)((bytes - sizeof *table) / sizeof(struct range));
+	if (table) table->capacity = (uint32_t)((bytes - sizeof *table) / sizeof(struct range));
 	return table;
 }
 
 static bool publish(const struct list *list) {
 	struct table *table = table_for(list->count);
 
-	if (!table)
-		return false;
+	if (!table) return false;
 	atomic_fetch_add(&version, 1);
 	atomic_thread_fence(memory_order_release);
 	for (size_t i = 0; i < list->count; i++) {
@@ -410,12 +375,9 @@ static bool search(const struct table *table, uintptr_t pc) {
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (atomic_load_explicit(&table->ranges[middle].low, memory_order_relaxed) > pc)
-			high = middle;
-		else if (atomic_load_explicit(&table->ranges[middle].high, memory_order_relaxed) <= pc)
-			low = middle + 1;
-		else
-			return true;
+		if (atomic_load_explicit(&table->ranges[middle].low, memory_order_relaxed) > pc) high = middle;
+		else if (atomic_load_explicit(&table->ranges[middle].high, memory_order_relaxed) <= pc) low = middle + 1;
+		else return true;
 	}
 	return false;
 }
@@ -428,14 +390,11 @@ bool tm_modules_know(uintptr_t pc) {
 	_Atomic uint64_t *entry = &pages[page % 256];
 	bool found;
 
-	if (!table || (before & 1))
-		return false;
-	if (atomic_load_explicit(entry, memory_order_relaxed) == key)
-		return true;
+	if (!table || (before & 1)) return false;
+	if (atomic_load_explicit(entry, memory_order_relaxed) == key) return true;
 	found = search(table, pc);
 	atomic_thread_fence(memory_order_acquire);
-	if (!found || atomic_load_explicit(&version, memory_order_relaxed) != before)
-		return false;
+	if (!found || atomic_load_explicit(&version, memory_order_relaxed) != before) return false;
 	atomic_store_explicit(entry, key, memory_order_relaxed);
 	return true;
 }
@@ -458,20 +417,16 @@ static void refresh(struct tm_thread *t) {
 
 	if (inherited) {
 		inherited = false;
-		for (size_t i = 0; i < emitted.count; i++)
-			emit_module(t, &emitted, &modules_of(&emitted)[i]);
+		for (size_t i = 0; i < emitted.count; i++) emit_module(t, &emitted, &modules_of(&emitted)[i]);
 		return;
 	}
-	if (!tm_gate_enter_rarely())
-		return;
+	if (!tm_gate_enter_rarely()) return;
 	tm_ours_begin();
 	dl_iterate_phdr(visit_module, &v);
 	tm_ours_end();
 	tm_gate_leave_rarely();
-	if (v.incomplete)
-		list_release(&v.list);
-	if (!v.begun || v.unchanged || v.incomplete)
-		return;
+	if (v.incomplete) list_release(&v.list);
+	if (!v.begun || v.unchanged || v.incomplete) return;
 	list_sort(&v.list);
 	emit_changes(t, &v.list);
 	if (publish(&v.list)) {
@@ -486,8 +441,7 @@ static void refresh(struct tm_thread *t) {
 }
 
 void tm_modules_refresh(struct tm_thread *t) {
-	if (atomic_exchange_explicit(&refreshing, true, memory_order_acquire))
-		return;
+	if (atomic_exchange_explicit(&refreshing, true, memory_order_acquire)) return;
 	refresh(t);
 	use_python_check();
 	atomic_store_explicit(&refreshing, false, memory_order_release);
@@ -503,16 +457,14 @@ void tm_modules_forget(void) {
 	emitted = (struct list){ 0 }; /* a thread that is not in this process was about to change it */
 	adds_seen = subs_seen = 0;
 	atomic_store(&version, (atomic_load(&version) | 1) + 1);
-	if (table)
-		atomic_store(&table->count, 0);
+	if (table) atomic_store(&table->count, 0);
 	atomic_store(&refreshing, false);
 }
 
 static void refresh_now(void) {
 	struct tm_thread *t = tm_hook_enter();
 
-	if (!t)
-		return;
+	if (!t) return;
 	tm_modules_refresh(t);
 	tm_hook_leave(t);
 }
@@ -533,8 +485,7 @@ TM_EXPORT int dlclose(void *handle) {
 	atomic_store(&tm_python_finalizing, NULL);
 	inside = tm_gate_enter_closing();
 	result = call(handle);
-	if (inside)
-		tm_gate_leave_closing();
+	if (inside) tm_gate_leave_closing();
 	atomic_fetch_sub(&closing, 1);
 	refresh_now();
 	tm_stack_modules_changed();

@@ -11,7 +11,8 @@
 
 /* --- leaving (process_hooks.c) --- */
 
-/* tm_exit_begin() of guest.h for a caller that is between enter and leave already. Emits EXIT_BEGIN once a process; nothing in a vfork child. */
+/* tm_exit_begin() of guest.h for a caller that is between enter and leave already. Emits EXIT_BEGIN once a process; nothing in a vfork
+ * child. */
 void tm_exit_begin_on(struct tm_thread *t);
 
 /* --- Python's finalizing flag (modules.c finds the function among the loaded modules, without the loader's help) --- */
@@ -22,8 +23,7 @@ extern tm_python_check *_Atomic tm_python_finalizing; /* NULL: there is no Pytho
 static inline void tm_python_poll(struct tm_thread *t) {
 	tm_python_check *check = atomic_load_explicit(&tm_python_finalizing, memory_order_relaxed);
 
-	if (TM_UNLIKELY(check != NULL) && check())
-		tm_exit_begin_on(t);
+	if (TM_UNLIKELY(check != NULL) && check()) tm_exit_begin_on(t);
 }
 
 /* True if pc lies in libunwind: what it maps for its caches, and unmaps when a thread has ended, is ours (modules.c). */

@@ -1,9 +1,10 @@
 /* process_hooks.c - how processes begin, are waited for, and end. (exec and posix_spawn: exec_hooks.c)
  *
  * Flow:     the program's fork, wait..., exit..., and main itself -> here -> control records (../shm.h)
- * Idea:     nothing depends on the end being seen: a killed process just stops. What is seen is said: when leaving began, which status was meant. exit() may be
- *           overtaken by an _exit() in one of its handlers, so each of them says its status, and the last one counts.
- * vfork:    is not wrapped (its child returns through the caller's frame). A vfork child's _exit is not its parent's: the pid tells them apart.
+ * Idea:     nothing depends on the end being seen: a killed process just stops. What is seen is said: when leaving began, which status was
+ *           meant. exit() may be overtaken by an _exit() in one of its handlers, so each of them says its status, and the last one counts.
+ * vfork:    is not wrapped (its child returns through the caller's frame). A vfork child's _exit is not its parent's: the pid tells them
+ *           apart.
  * Exits that libc makes by itself (err(), the last thread's end after pthread_exit in main) are seen by a handler registered before main.
  * C++ exceptions, pthread_exit and cancellation pass through these frames: nothing is held across a real call.
  */
@@ -22,8 +23,8 @@
 
 typedef int program_main_function(int, char **, char **);
 
-int __libc_start_main(program_main_function *program, int argc, char **argv, void (*init)(void), void (*fini)(void), void (*loader_fini)(void),
-		      void *stack_end);
+int __libc_start_main(program_main_function *program, int argc, char **argv, void (*init)(void), void (*fini)(void),
+		      void (*loader_fini)(void), void *stack_end);
 
 static struct {
 	pid_t (*fork)(void);
@@ -43,8 +44,7 @@ static program_main_function *program_main;
 static _Atomic uint32_t exit_begun; /* number of the process that began to leave: a fork's child has another */
 
 __attribute__((constructor)) static void find_real(void) {
-	if (atomic_load_explicit(&real.found, memory_order_acquire))
-		return;
+	if (atomic_load_explicit(&real.found, memory_order_acquire)) return;
 	*(void **)&real.fork = tm_next_symbol("fork");
 	*(void **)&real.bare_fork = tm_next_symbol("_Fork");
 	*(void **)&real.wait = tm_next_symbol("wait");
@@ -59,8 +59,7 @@ __attribute__((constructor)) static void find_real(void) {
 }
 
 #define FIND_REAL() \
-	if (!atomic_load_explicit(&real.found, memory_order_acquire)) \
-	find_real()
+	if (!atomic_load_explicit(&real.found, memory_order_acquire)) find_real()
 
 /* --- leaving --- */
 
@@ -71,8 +70,7 @@ static bool in_vfork_child(void) {
 void tm_exit_begin_on(struct tm_thread *t) {
 	uint32_t before = atomic_load(&exit_begun);
 
-	if (before == tm_guest.process || in_vfork_child())
-		return;
+	if (before == tm_guest.process || in_vfork_child()) return;
 	if (atomic_compare_exchange_strong(&exit_begun, &before, tm_guest.process))
 		tm_emit_control(t, TM_CTL_EXIT_BEGIN, 0, 0, NULL, 0, NULL, 0);
 }
@@ -80,8 +78,7 @@ void tm_exit_begin_on(struct tm_thread *t) {
 void tm_exit_begin(void) {
 	struct tm_thread *t = tm_hook_enter();
 
-	if (!t)
-		return;
+	if (!t) return;
 	tm_exit_begin_on(t);
 	tm_hook_leave(t);
 }
@@ -90,17 +87,14 @@ static void leave(int status) {
 	struct tm_thread *t = tm_hook_enter();
 	uint64_t words[1] = { (uint64_t)(status & EXIT_STATUS_MASK) };
 
-	if (!t)
-		return;
+	if (!t) return;
 	tm_exit_begin_on(t);
-	if (!in_vfork_child())
-		tm_emit_control(t, TM_CTL_EXIT, 0, 0, words, 1, NULL, 0);
+	if (!in_vfork_child()) tm_emit_control(t, TM_CTL_EXIT, 0, 0, words, 1, NULL, 0);
 	tm_hook_leave(t);
 }
 
 static _Noreturn void end_process(int status) {
-	for (;;)
-		tm_syscall(SYS_exit_group, status, 0, 0, 0, 0, 0);
+	for (;;) tm_syscall(SYS_exit_group, status, 0, 0, 0, 0, 0);
 }
 
 TM_EXPORT void exit(int status) {
@@ -160,8 +154,7 @@ TM_EXPORT int __libc_start_main(program_main_function *program, int argc, char *
 	int (*start)(program_main_function *, int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
 
 	*(void **)&start = tm_next_symbol("__libc_start_main");
-	if (!start)
-		end_process(127);
+	if (!start) end_process(127);
 	program_main = program;
 	tm_guest.main_low = (uintptr_t)run_main;
 	tm_guest.main_high = (uintptr_t)run_main_end;
@@ -176,11 +169,9 @@ static pid_t forked(pid_t child) {
 	struct tm_thread *t;
 
 	tm_gate_open(child == 0);
-	if (child == 0)
-		tm_inherited_locks_free(true);
+	if (child == 0) tm_inherited_locks_free(true);
 	t = child > 0 ? tm_hook_enter() : NULL;
-	if (!t)
-		return child;
+	if (!t) return child;
 	tm_emit_control(t, TM_CTL_FORK, 0, 0, words, 1, NULL, 0);
 	tm_hook_leave(t);
 	return child;
@@ -205,11 +196,9 @@ static void reaped(pid_t child, int status) {
 	uint64_t words[2] = { (uint64_t)child, (uint64_t)(unsigned)status };
 	struct tm_thread *t;
 
-	if (child <= 0 || (!WIFEXITED(status) && !WIFSIGNALED(status)))
-		return;
+	if (child <= 0 || (!WIFEXITED(status) && !WIFSIGNALED(status))) return;
 	t = tm_hook_enter();
-	if (!t)
-		return;
+	if (!t) return;
 	tm_emit_control(t, TM_CTL_WAIT, 0, 0, words, 2, NULL, 0);
 	tm_hook_leave(t);
 }
@@ -220,8 +209,7 @@ TM_EXPORT pid_t wait(int *status) {
 
 	FIND_REAL();
 	child = real.wait(to);
-	if (child > 0)
-		reaped(child, *to);
+	if (child > 0) reaped(child, *to);
 	return child;
 }
 
@@ -231,8 +219,7 @@ TM_EXPORT pid_t waitpid(pid_t pid, int *status, int options) {
 
 	FIND_REAL();
 	child = real.waitpid(pid, to, options);
-	if (child > 0)
-		reaped(child, *to);
+	if (child > 0) reaped(child, *to);
 	return child;
 }
 
@@ -242,8 +229,7 @@ TM_EXPORT pid_t wait3(int *status, int options, struct rusage *usage) {
 
 	FIND_REAL();
 	child = real.wait3(to, options, usage);
-	if (child > 0)
-		reaped(child, *to);
+	if (child > 0) reaped(child, *to);
 	return child;
 }
 
@@ -253,8 +239,7 @@ TM_EXPORT pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage)
 
 	FIND_REAL();
 	child = real.wait4(pid, to, options, usage);
-	if (child > 0)
-		reaped(child, *to);
+	if (child > 0) reaped(child, *to);
 	return child;
 }
 
@@ -275,7 +260,6 @@ TM_EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options) {
 	FIND_REAL();
 	own.si_pid = 0;
 	result = real.waitid(type, id, to, options);
-	if (result == 0 && !(options & WNOWAIT) && to->si_pid > 0 && status_of(to) >= 0)
-		reaped(to->si_pid, status_of(to));
+	if (result == 0 && !(options & WNOWAIT) && to->si_pid > 0 && status_of(to) >= 0) reaped(to->si_pid, status_of(to));
 	return result;
 }

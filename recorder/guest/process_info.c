@@ -16,10 +16,23 @@
 
 /* Every launcher's names for rank, local rank, number of processes and job; which one counts is the collector's choice. */
 static const char *const rank_variables[] = {
-	"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK", "PALS_RANKID",
-	"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK", "PALS_LOCAL_RANKID",
-	"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", "WORLD_SIZE",
-	"SLURM_JOB_ID", "SLURM_STEP_ID",
+	"OMPI_COMM_WORLD_RANK",
+	"PMIX_RANK",
+	"PMI_RANK",
+	"SLURM_PROCID",
+	"RANK",
+	"PALS_RANKID",
+	"OMPI_COMM_WORLD_LOCAL_RANK",
+	"MPI_LOCALRANKID",
+	"SLURM_LOCALID",
+	"LOCAL_RANK",
+	"PALS_LOCAL_RANKID",
+	"OMPI_COMM_WORLD_SIZE",
+	"PMI_SIZE",
+	"SLURM_NTASKS",
+	"WORLD_SIZE",
+	"SLURM_JOB_ID",
+	"SLURM_STEP_ID",
 };
 
 static void emit_info(struct tm_thread *t, enum tm_info_key key, const char *text, size_t n) {
@@ -30,8 +43,7 @@ static void announce_exe(struct tm_thread *t) {
 	char path[TM_PATH_MAX];
 	long n = tm_raw_readlink("/proc/self/exe", path, sizeof path);
 
-	if (n > 0)
-		emit_info(t, TM_INFO_EXE, path, (size_t)n);
+	if (n > 0) emit_info(t, TM_INFO_EXE, path, (size_t)n);
 }
 
 /* Reads up to size bytes of a file of /proc, which comes in pieces. */
@@ -40,10 +52,8 @@ static size_t read_whole(const char *path, char *to, size_t size) {
 	size_t used = 0;
 	long n;
 
-	if (fd < 0)
-		return 0;
-	while (used < size && (n = tm_raw_read(fd, to + used, size - used)) > 0)
-		used += (size_t)n;
+	if (fd < 0) return 0;
+	while (used < size && (n = tm_raw_read(fd, to + used, size - used)) > 0) used += (size_t)n;
 	tm_raw_close(fd);
 	return used;
 }
@@ -52,8 +62,7 @@ static void announce_command(struct tm_thread *t) {
 	size_t room = COMMAND_MAX + sizeof COMMAND_CUT, n;
 	char *command = tm_raw_map(room);
 
-	if (!command)
-		return;
+	if (!command) return;
 	n = read_whole("/proc/self/cmdline", command, COMMAND_MAX + 1);
 	if (!tm_guest.shm->args) {
 		n = strnlen(command, n);
@@ -63,8 +72,7 @@ static void announce_command(struct tm_thread *t) {
 	} else if (n > 0 && command[n - 1] == 0) {
 		n--;
 	}
-	if (n > 0)
-		emit_info(t, TM_INFO_COMMAND, command, n);
+	if (n > 0) emit_info(t, TM_INFO_COMMAND, command, n);
 	tm_raw_unmap(command, room);
 }
 
@@ -72,15 +80,13 @@ static bool is_rank_variable(const char *string) {
 	size_t n = strcspn(string, "=");
 
 	for (size_t i = 0; i < sizeof rank_variables / sizeof *rank_variables; i++)
-		if (strlen(rank_variables[i]) == n && memcmp(rank_variables[i], string, n) == 0)
-			return true;
+		if (strlen(rank_variables[i]) == n && memcmp(rank_variables[i], string, n) == 0) return true;
 	return false;
 }
 
 static void announce_ranks(struct tm_thread *t) {
 	for (char **at = environ; at && *at; at++)
-		if (is_rank_variable(*at))
-			emit_info(t, TM_INFO_ENV, *at, strnlen(*at, TM_RING_TEXT_MAX));
+		if (is_rank_variable(*at)) emit_info(t, TM_INFO_ENV, *at, strnlen(*at, TM_RING_TEXT_MAX));
 }
 
 /* --- another malloc in front of ours --- */
@@ -88,13 +94,13 @@ static void announce_ranks(struct tm_thread *t) {
 static const char *other_allocator; /* the object whose malloc the program calls instead of ours; NULL: ours is called */
 static bool looked_for_allocator;
 
-/* Once an image: its forked children know the answer, and must not ask the loader, whose lock another thread may have held when they were born. */
+/* Once an image: its forked children know the answer, and must not ask the loader, whose lock another thread may have held when they
+ * were born. */
 static void look_for_allocator(void) {
 	void *first;
 	Dl_info info;
 
-	if (looked_for_allocator)
-		return;
+	if (looked_for_allocator) return;
 	looked_for_allocator = true;
 	tm_ours_begin();
 	first = dlsym(RTLD_DEFAULT, "malloc");
@@ -110,8 +116,7 @@ static void note_other_allocator(struct tm_thread *t) {
 	size_t n;
 
 	look_for_allocator();
-	if (!other_allocator)
-		return;
+	if (!other_allocator) return;
 	n = strnlen(other_allocator, sizeof text - sizeof before - sizeof after);
 	memcpy(text, before, sizeof before - 1);
 	memcpy(text + sizeof before - 1, other_allocator, n);
@@ -143,15 +148,12 @@ const char *tm_own_path(void) {
 	Dl_info info;
 	size_t n;
 
-	if (atomic_load_explicit(&own_path_known, memory_order_acquire))
-		return own_path;
+	if (atomic_load_explicit(&own_path_known, memory_order_acquire)) return own_path;
 	tm_ours_begin();
 	if (dladdr((void *)(uintptr_t)tm_own_path, &info) && info.dli_fname) {
 		n = strnlen(info.dli_fname, sizeof own_path);
-		if (info.dli_fname[0] == '/' && n < sizeof own_path)
-			memcpy(own_path, info.dli_fname, n + 1);
-		else if (!tm_mapped_path((uintptr_t)tm_own_path, own_path, sizeof own_path))
-			own_path[0] = 0;
+		if (info.dli_fname[0] == '/' && n < sizeof own_path) memcpy(own_path, info.dli_fname, n + 1);
+		else if (!tm_mapped_path((uintptr_t)tm_own_path, own_path, sizeof own_path)) own_path[0] = 0;
 	}
 	tm_ours_end();
 	atomic_store_explicit(&own_path_known, true, memory_order_release);
@@ -160,12 +162,9 @@ const char *tm_own_path(void) {
 
 static const char *hexadecimal(const char *at, uintptr_t *value) {
 	for (*value = 0;; at++) {
-		if (*at >= '0' && *at <= '9')
-			*value = *value * 16 + (uintptr_t)(*at - '0');
-		else if (*at >= 'a' && *at <= 'f')
-			*value = *value * 16 + (uintptr_t)(*at - 'a' + 10);
-		else
-			return at;
+		if (*at >= '0' && *at <= '9') *value = *value * 16 + (uintptr_t)(*at - '0');
+		else if (*at >= 'a' && *at <= 'f') *value = *value * 16 + (uintptr_t)(*at - 'a' + 10);
+		else return at;
 	}
 }
 
@@ -174,12 +173,10 @@ static bool line_names(const char *line, uintptr_t address, char *to, size_t siz
 	uintptr_t low, high;
 	const char *at = hexadecimal(line, &low);
 
-	if (*at != '-')
-		return false;
+	if (*at != '-') return false;
 	hexadecimal(at + 1, &high);
 	at = strchr(at, '/');
-	if (address < low || address >= high || !at || strlen(at) >= size)
-		return false;
+	if (address < low || address >= high || !at || strlen(at) >= size) return false;
 	memcpy(to, at, strlen(at) + 1);
 	return true;
 }
@@ -204,9 +201,7 @@ bool tm_mapped_path(uintptr_t address, char *to, size_t size) {
 		used -= (size_t)(line - text);
 		memmove(text, line, used);
 	}
-	if (fd >= 0)
-		tm_raw_close(fd);
-	if (text)
-		tm_raw_unmap(text, room);
+	if (fd >= 0) tm_raw_close(fd);
+	if (text) tm_raw_unmap(text, room);
 	return found;
 }

@@ -16,17 +16,25 @@
 
 #define TM_PATH_MAX 4096u
 
-static inline int tm_raw_getpid(void) { return (int)tm_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0); }
+static inline int tm_raw_getpid(void) {
+	return (int)tm_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0);
+}
 
 static inline int tm_raw_openat(int dir, const char *path, int flags) {
 	return (int)tm_syscall(SYS_openat, dir, (long)path, flags | O_CLOEXEC, 0, 0, 0);
 }
 
-static inline int tm_raw_open(const char *path, int flags) { return tm_raw_openat(AT_FDCWD, path, flags); }
+static inline int tm_raw_open(const char *path, int flags) {
+	return tm_raw_openat(AT_FDCWD, path, flags);
+}
 
-static inline void tm_raw_close(int fd) { tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0); }
+static inline void tm_raw_close(int fd) {
+	tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
+}
 
-static inline long tm_raw_read(int fd, void *to, size_t size) { return tm_syscall(SYS_read, fd, (long)to, (long)size, 0, 0, 0); }
+static inline long tm_raw_read(int fd, void *to, size_t size) {
+	return tm_syscall(SYS_read, fd, (long)to, (long)size, 0, 0, 0);
+}
 
 static inline long tm_raw_pread(int fd, void *to, size_t size, uint64_t offset) {
 	return tm_syscall(SYS_pread64, fd, (long)to, (long)size, (long)offset, 0, 0);
@@ -46,7 +54,9 @@ static inline void *tm_raw_map(size_t size) {
 	return at < 0 && at > -4096 ? NULL : (void *)at;
 }
 
-static inline void tm_raw_unmap(void *at, size_t size) { tm_syscall(SYS_munmap, (long)at, (long)size, 0, 0, 0, 0); }
+static inline void tm_raw_unmap(void *at, size_t size) {
+	tm_syscall(SYS_munmap, (long)at, (long)size, 0, 0, 0, 0);
+}
 
 /* Grows (or moves) a mapping of tm_raw_map(); NULL leaves it as it was. */
 static inline void *tm_raw_remap(void *old, size_t old_size, size_t size) {
@@ -60,11 +70,9 @@ static inline char *tm_put_number(char *to, unsigned value) {
 	char digits[12];
 	unsigned n = 0;
 
-	do
-		digits[n++] = (char)('0' + value % 10);
+	do digits[n++] = (char)('0' + value % 10);
 	while ((value /= 10) > 0);
-	while (n > 0)
-		*to++ = digits[--n];
+	while (n > 0) *to++ = digits[--n];
 	return to;
 }
 
