@@ -112,7 +112,7 @@ int tm_render_json(sqlite3_stmt *statement, uint64_t *rows) {
 		rc = flush_row(&row);
 	}
 	if (!rc && step != SQLITE_DONE) rc = -1;
-	if (!rc) rc = tm_write_output("\n]\n" + (*rows == 0), *rows ? 3 : 2);
+	if (!rc) rc = *rows ? tm_write_output("\n]\n", 3) : tm_write_output("]\n", 2);
 	tm_bytes_release(&row);
 	return rc;
 }
