@@ -125,7 +125,7 @@ fuzz: ## let libFuzzer (clang) look for bad traces, FUZZ_SECONDS=60 for each tar
 	@$(MAKE) BUILD=$(BUILD)/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined FUZZ=1 fuzz-run
 fuzz-run: $(FUZZ_REPLAYS)
 	@for target in $(notdir $(FUZZ_REPLAYS)); do mkdir -p $(BUILD)/corpus/$$target && \
-		$(BUILD)/tests/fuzz/$$target -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -artifact_prefix=$(BUILD)/$$target- \
+		$(BUILD)/tests/fuzz/$$target -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -close_fd_mask=2 -artifact_prefix=$(BUILD)/$$target- \
 			$(BUILD)/corpus/$$target tests/fuzz/corpus/$$target || exit 1; done
 
 bench: all ## measure the cost of recording, importing and asking
