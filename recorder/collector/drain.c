@@ -23,9 +23,9 @@
 #define BLOCK_WORDS 8192u /* of a ring are copied and read at once */
 #define RECORD_WORDS_MAX 65535u
 #define DEPTH_MAX 8192u
-#define SLACK_NS 100000u   /* for stores that are on their way */
-#define HOLD_NS 200000000u /* how long a ring may wait for its process to announce itself */
-#define GROUP_AGE_NS 1000000000u
+#define SLACK_NS 100000u        /* for stores that are on their way */
+#define HOLD_NS 200000000u      /* how long a ring may wait for its process to announce itself */
+#define GROUP_AGE_NS 800000000u /* with the time that encoding takes: nothing flushed is older than a second */
 #define LOSS_INTERVAL_NS 1000000000u
 #define HOUSEKEEPING_NS 200000000u
 #define GIVE_BACK_NS 1000000000u /* a free ring keeps its pages so long, for the next thread */

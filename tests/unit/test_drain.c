@@ -464,6 +464,49 @@ static void test_corrupt_stretch(void) {
 	}
 }
 
+/* Records of the right length whose content cannot be. */
+static void test_impossible_content(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	const uint64_t bad[][4] = {
+		{ tm_ring_word(TM_OP_MALLOC, 0, 4, 5, 0), 1, 0x5000, 1 },                          /* keeps more frames than there were */
+		{ tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 0), 1, TM_ADDRESS_LIMIT, 1 }, /* an address that cannot be coded */
+		{ tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 0), 1, 0x5000, UINT64_MAX },  /* a size that nothing has */
+		{ tm_ring_word(TM_CTL_MODULE, 0, 4, 0, 0), 1, 0x5000, 1 },                         /* a number is missing */
+		{ tm_ring_word(TM_CTL_NOTE, 0, 4, 0, 4000), 1, 0x6b, 0x6b },                       /* less text than it says */
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		world_start(&w);
+		claim(&w, 0, 1, pid, 1);
+		announce(&w, 0, pid, 0);
+		allocate(&w, 0, 0x1000, 1);
+		put(&w, 0, bad[i], 4);
+		finish_and_read(&w, &t);
+		CHECK(t.count == 1 && t.losses == 1 && !strcmp(t.last_loss, "corrupt-ring"));
+		trace_release(&t);
+	}
+}
+
+/* A block whose free was lost counts once: the summary's figure is that of the second. */
+static void test_lost_free_in_summary(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	world_start(&w);
+	claim(&w, 0, 1, pid, 1);
+	announce(&w, 0, pid, 0);
+	allocate(&w, 0, 0x1000, 100);
+	allocate(&w, 0, 0x1000, 30);
+	world_finish(&w);
+	struct tm_tally_process p = tm_tally_of(w.c.encoder.tally, 1);
+	CHECK(p.live_bytes == 30 && p.live_blocks == 1 && p.peak_bytes == 100);
+	read_trace(&t, w.path);
+	CHECK(t.count == 2);
+	world_release(&w);
+	trace_release(&t);
+}
+
 /* After a corrupt stretch "keep" refers to frames that we have not seen. */
 static void test_stack_after_corruption(void) {
 	static struct world w;
@@ -593,6 +636,8 @@ int main(void) {
 	test_lives_in_order();
 	test_silent_children();
 	test_corrupt_stretch();
+	test_impossible_content();
+	test_lost_free_in_summary();
 	test_stack_after_corruption();
 	test_impossible_positions();
 	test_random_rings(&random);
