@@ -166,8 +166,9 @@ static void print_file(const struct tm_collector *c) {
 }
 
 void tm_closing_print_summary(struct tm_collector *c) {
-	struct peaks peaks = find_peaks(c);
 	if (c->options.quiet) return;
+	tm_tally_finish(c->encoder.tally);
+	struct peaks peaks = find_peaks(c);
 	print_peak(c, &peaks);
 	print_live(c, &peaks);
 	print_events(c);

@@ -7,8 +7,8 @@
 #include <string.h>
 
 struct entry {
-	uint64_t addr, value;
-}; /* addr 0: empty */
+	uint64_t addr, bytes, alloc_ns; /* addr 0: empty */
+};
 
 struct table { /* open addressing, at most two thirds full */
 	struct entry *entries;
@@ -21,11 +21,23 @@ struct range {
 
 struct process {
 	struct tm_tally_process result;
-	struct table blocks;  /* address -> bytes */
-	struct table early;   /* address -> time of a free whose allocation has not come */
+	struct table blocks;
 	struct range *ranges; /* mapped, sorted, disjoint */
 	size_t range_count, range_capacity;
-	uint64_t last_ns, last_early_ns;
+	uint64_t last_ns;
+};
+
+struct source { /* consecutive events of one thread */
+	const struct tm_event *events;
+	size_t count, at;
+	uint32_t process, order; /* order: of sources with the same time the first one goes first */
+};
+
+struct waiting { /* events beyond the watermark, and which of them are whose */
+	struct tm_event *events;
+	size_t count, capacity;
+	struct source *sources; /* `at` is the position of their first in events */
+	size_t source_count, source_capacity;
 };
 
 struct tm_tally {
@@ -33,10 +45,10 @@ struct tm_tally {
 	size_t process_count, process_capacity;
 	uint64_t allocations, frees;
 	double sample_bytes; /* 0: every allocation */
-	struct cursor {
-		const struct tm_segment_buffer *segment;
-		size_t at;
-	} * heap;
+	struct waiting waiting, next;
+	struct source *sources; /* of the merge */
+	size_t source_count, source_capacity;
+	uint32_t *heap; /* indices of sources, the earliest event on top */
 	size_t heap_count, heap_capacity;
 };
 
@@ -80,12 +92,6 @@ static void table_remove(struct table *t, struct entry *e) {
 	t->entries[gap].addr = 0;
 }
 
-static void table_clear(struct table *t) {
-	if (!t->count) return;
-	memset(t->entries, 0, (t->mask + 1) * sizeof t->entries[0]);
-	t->count = 0;
-}
-
 /* exp(-x) as (1 - x/2^20)^(2^20): good to six digits, and no mathematics library for one line of a summary. */
 static double exp_minus(double x) {
 	double r = 1.0 - x / 1048576.0;
@@ -106,42 +112,26 @@ static void raise_peak(struct process *p, uint64_t ns) {
 	p->result.peak_ns = ns;
 }
 
+/* A block at that address which is younger took the place of the one that is meant, in the time that a realloc took. */
 static void block_freed(struct process *p, uint64_t addr, uint64_t ns) {
 	struct entry *e = table_find(&p->blocks, addr);
-	if (e->addr) {
-		p->result.live_bytes -= e->value;
-		p->result.live_blocks--;
-		table_remove(&p->blocks, e);
-		return;
-	}
-	e = table_find(&p->early, addr);
-	if (!e->addr) p->early.count++;
-	*e = (struct entry){ addr, ns };
-	p->last_early_ns = ns;
-}
-
-/* True if a free of this very block has been seen already. */
-static bool was_freed_early(struct process *p, uint64_t addr, uint64_t ns) {
-	if (!p->early.count) return false;
-	struct entry *e = table_find(&p->early, addr);
-	if (!e->addr) return false;
-	bool same = e->value >= ns;
-	table_remove(&p->early, e);
-	if (same) p->result.approximate = true;
-	return same;
+	if (!e->addr || e->alloc_ns > ns) return;
+	p->result.live_bytes -= e->bytes;
+	p->result.live_blocks--;
+	table_remove(&p->blocks, e);
 }
 
 static void block_allocated(struct tm_tally *t, struct process *p, uint64_t addr, uint64_t size, uint64_t ns) {
-	if (!addr || was_freed_early(p, addr, ns)) return;
+	if (!addr) return;
 	struct entry *e = table_find(&p->blocks, addr);
-	if (e->addr) { /* its free was lost */
-		p->result.live_bytes -= e->value;
+	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
+		p->result.live_bytes -= e->bytes;
 	} else {
 		p->blocks.count++;
 		p->result.live_blocks++;
 	}
-	*e = (struct entry){ addr, scaled(t, size) };
-	p->result.live_bytes += e->value;
+	*e = (struct entry){ addr, scaled(t, size), ns };
+	p->result.live_bytes += e->bytes;
 	raise_peak(p, ns);
 }
 
@@ -192,8 +182,7 @@ static void mapped(struct process *p, uint64_t low, uint64_t bytes, uint64_t ns)
 
 static void give_up(struct process *p) {
 	free(p->blocks.entries);
-	free(p->early.entries);
-	p->blocks = p->early = (struct table){ 0 };
+	p->blocks = (struct table){ 0 };
 	p->range_count = 0;
 	p->result.given_up = true;
 }
@@ -209,7 +198,7 @@ static void replay(struct tm_tally *t, struct process *p, const struct tm_event 
 	if (class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP) unmapped(p, e->old, e->old_size);
 	if (class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC) block_allocated(t, p, e->addr, e->size, e->time_ns);
 	if (class == TM_CLASS_MAP || class == TM_CLASS_REMAP) mapped(p, e->addr, e->size, e->time_ns);
-	if (p->blocks.count + p->early.count > TM_TALLY_BLOCKS_MAX) give_up(p);
+	if (p->blocks.count > TM_TALLY_BLOCKS_MAX) give_up(p);
 }
 
 static struct process *process_of(struct tm_tally *t, uint32_t id) {
@@ -221,51 +210,97 @@ static struct process *process_of(struct tm_tally *t, uint32_t id) {
 	return &t->processes[id];
 }
 
-static uint64_t cursor_time(const struct cursor *c) {
-	return c->segment->events[c->at].time_ns;
+static bool earlier(const struct tm_tally *t, uint32_t a, uint32_t b) {
+	const struct source *x = &t->sources[a], *y = &t->sources[b];
+	uint64_t x_ns = x->events[x->at].time_ns, y_ns = y->events[y->at].time_ns;
+	return x_ns != y_ns ? x_ns < y_ns : x->order < y->order;
 }
 
 /* Restores the heap's order from `at` down to the leaves. */
 static void sift_down(struct tm_tally *t, size_t at) {
-	struct cursor moved = t->heap[at];
+	uint32_t moved = t->heap[at];
 	for (;;) {
 		size_t child = 2 * at + 1;
 		if (child >= t->heap_count) break;
-		if (child + 1 < t->heap_count && cursor_time(&t->heap[child + 1]) < cursor_time(&t->heap[child])) child++;
-		if (cursor_time(&moved) <= cursor_time(&t->heap[child])) break;
+		if (child + 1 < t->heap_count && earlier(t, t->heap[child + 1], t->heap[child])) child++;
+		if (!earlier(t, t->heap[child], moved)) break;
 		t->heap[at] = t->heap[child];
 		at = child;
 	}
 	t->heap[at] = moved;
 }
 
-static void fill_heap(struct tm_tally *t, const struct tm_group *g) {
-	t->heap = tm_memory_grow(t->heap, &t->heap_capacity, g->segment_count, sizeof t->heap[0]);
-	t->heap_count = 0;
-	for (size_t i = 0; i < g->segment_count; i++) {
-		process_of(t, g->segments[i].process);
-		if (g->segments[i].count) t->heap[t->heap_count++] = (struct cursor){ &g->segments[i], 0 };
+static void add_source(struct tm_tally *t, const struct tm_event *events, size_t count, uint32_t process) {
+	if (!count) return;
+	process_of(t, process);
+	t->sources = tm_memory_grow(t->sources, &t->source_capacity, t->source_count + 1, sizeof t->sources[0]);
+	t->sources[t->source_count] = (struct source){ events, count, 0, process, (uint32_t)t->source_count };
+	t->source_count++;
+}
+
+/* What waited comes first: it is the older part of its thread. */
+static void gather(struct tm_tally *t, const struct tm_group *g) {
+	t->source_count = 0;
+	for (size_t i = 0; i < t->waiting.source_count; i++) {
+		const struct source *s = &t->waiting.sources[i];
+		add_source(t, t->waiting.events + s->at, s->count, s->process);
 	}
+	for (size_t i = 0; g && i < g->segment_count; i++)
+		add_source(t, g->segments[i].events, g->segments[i].count, g->segments[i].process);
+	t->heap = tm_memory_grow(t->heap, &t->heap_capacity, t->source_count, sizeof t->heap[0]);
+	t->heap_count = t->source_count;
+	for (size_t i = 0; i < t->source_count; i++) t->heap[i] = (uint32_t)i;
 	for (size_t i = t->heap_count / 2; i-- > 0;) sift_down(t, i);
 }
 
-void tm_tally_add(struct tm_tally *t, const struct tm_group *g, uint64_t watermark_ns) {
-	fill_heap(t, g);
+/* Replays the events below `until`, the earliest first. */
+static void merge(struct tm_tally *t, uint64_t until) {
 	while (t->heap_count) {
-		struct cursor *first = &t->heap[0];
-		struct process *p = &t->processes[first->segment->process];
-		/* Runs of one segment need no sifting: a single thread is the usual case. */
-		uint64_t until = UINT64_MAX;
-		for (size_t i = 1; i < t->heap_count && i < 3; i++)
-			if (cursor_time(&t->heap[i]) < until) until = cursor_time(&t->heap[i]);
-		do {
-			replay(t, p, &first->segment->events[first->at++]);
-		} while (first->at < first->segment->count && cursor_time(first) <= until);
-		if (first->at == first->segment->count) t->heap[0] = t->heap[--t->heap_count];
+		struct source *first = &t->sources[t->heap[0]];
+		struct process *p = &t->processes[first->process];
+		/* A run of one source needs no sifting: a single thread is the usual case. */
+		uint64_t run = until;
+		for (size_t i = 1; i < t->heap_count && i < 3; i++) {
+			const struct source *other = &t->sources[t->heap[i]];
+			if (other->events[other->at].time_ns < run) run = other->events[other->at].time_ns;
+		}
+		if (first->events[first->at].time_ns >= until) return;
+		do replay(t, p, &first->events[first->at++]);
+		while (first->at < first->count && first->events[first->at].time_ns < run);
+		if (first->at == first->count) t->heap[0] = t->heap[--t->heap_count];
 		if (t->heap_count) sift_down(t, 0);
 	}
-	for (size_t i = 0; i < t->process_count; i++)
-		if (t->processes[i].last_early_ns < watermark_ns) table_clear(&t->processes[i].early);
+}
+
+static void keep_rest(struct tm_tally *t) {
+	struct waiting *w = &t->next;
+	w->count = w->source_count = 0;
+	for (size_t i = 0; i < t->source_count; i++) {
+		const struct source *s = &t->sources[i];
+		size_t rest = s->count - s->at;
+		if (!rest) continue;
+		w->events = tm_memory_grow(w->events, &w->capacity, w->count + rest, sizeof w->events[0]);
+		memcpy(w->events + w->count, s->events + s->at, rest * sizeof w->events[0]);
+		w->sources = tm_memory_grow(w->sources, &w->source_capacity, w->source_count + 1, sizeof w->sources[0]);
+		w->sources[w->source_count++] = (struct source){ NULL, rest, w->count, s->process, 0 };
+		w->count += rest;
+	}
+	struct waiting old = t->waiting;
+	t->waiting = t->next;
+	t->next = old;
+}
+
+void tm_tally_add(struct tm_tally *t, const struct tm_group *g, uint64_t watermark_ns) {
+	gather(t, g);
+	merge(t, watermark_ns);
+	keep_rest(t);
+	if (t->waiting.count > TM_TALLY_WAITING_MAX) tm_tally_finish(t);
+}
+
+void tm_tally_finish(struct tm_tally *t) {
+	gather(t, NULL);
+	merge(t, UINT64_MAX);
+	t->waiting.count = t->waiting.source_count = 0;
 }
 
 struct tm_tally *tm_tally_new(uint64_t sample_bytes) {
@@ -277,10 +312,14 @@ struct tm_tally *tm_tally_new(uint64_t sample_bytes) {
 void tm_tally_free(struct tm_tally *t) {
 	for (size_t i = 0; i < t->process_count; i++) {
 		free(t->processes[i].blocks.entries);
-		free(t->processes[i].early.entries);
 		free(t->processes[i].ranges);
 	}
 	free(t->processes);
+	free(t->waiting.events);
+	free(t->waiting.sources);
+	free(t->next.events);
+	free(t->next.sources);
+	free(t->sources);
 	free(t->heap);
 	free(t);
 }

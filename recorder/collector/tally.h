@@ -2,9 +2,10 @@
  *
  * Flow:     encode.c, after the times are nanoseconds -> here -> closing.c
  * Owns:     one table of live blocks and one list of mapped ranges a process.
- * Idea:     the events of one group are merged by time and replayed. What one thread frees before the group that holds its allocation
- *           has come is remembered until then. Only then, or when events of a later group are older, is the peak not exact; it says so.
- * When full: a process with more than TM_TALLY_BLOCKS_MAX live blocks is not followed any further; the summary is not worth the memory.
+ * Idea:     events are replayed in the order of their times, over all threads, as far as the watermark promises that none is missing; the
+ *           few beyond it wait for the next group. So the figures are the same as an analyzer's.
+ * When full: with more than TM_TALLY_BLOCKS_MAX live blocks a process is not followed any further, as the summary is not worth the memory; with more
+ *           than TM_TALLY_WAITING_MAX waiting events (a thread was stopped in the middle of one) they are replayed early, and the peak is approximate.
  * Threads:  the encoder's.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_TALLY_H
@@ -13,6 +14,7 @@
 #include "group.h"
 
 #define TM_TALLY_BLOCKS_MAX (4u << 20)
+#define TM_TALLY_WAITING_MAX (1u << 20)
 
 struct tm_tally_process {
 	uint64_t live_bytes, live_blocks, peak_bytes, peak_ns;
@@ -24,8 +26,10 @@ struct tm_tally;
 
 struct tm_tally *tm_tally_new(uint64_t sample_bytes);
 void tm_tally_free(struct tm_tally *t);
-/* Replays a group whose times are nanoseconds. */
+/* Replays what a group, whose times are nanoseconds, adds below the watermark. */
 void tm_tally_add(struct tm_tally *t, const struct tm_group *g, uint64_t watermark_ns);
+/* Replays what waits: nothing more will come. */
+void tm_tally_finish(struct tm_tally *t);
 /* What is known of a process of the trace, or all zero. */
 struct tm_tally_process tm_tally_of(const struct tm_tally *t, uint32_t process);
 uint32_t tm_tally_process_count(const struct tm_tally *t);

@@ -279,6 +279,8 @@ static void test_events_of_every_class(void) {
 	pass(&w);
 	struct tm_tally *tally = w.c.encoder.tally;
 	world_finish(&w);
+	tm_tally_finish(tally);
+	tm_tally_finish(w.c.encoder.tally);
 	struct tm_tally_process p = tm_tally_of(tally, 1);
 	CHECK(p.peak_bytes == 16384 && p.live_bytes == 12288 && p.live_blocks == 1);
 	CHECK(tm_tally_allocations(tally) == 4 && tm_tally_frees(tally) == 4);
@@ -499,6 +501,7 @@ static void test_lost_free_in_summary(void) {
 	allocate(&w, 0, 0x1000, 100);
 	allocate(&w, 0, 0x1000, 30);
 	world_finish(&w);
+	tm_tally_finish(w.c.encoder.tally);
 	struct tm_tally_process p = tm_tally_of(w.c.encoder.tally, 1);
 	CHECK(p.live_bytes == 30 && p.live_blocks == 1 && p.peak_bytes == 100);
 	read_trace(&t, w.path);
