@@ -35,7 +35,8 @@ static void write_trace(int fd, const uint8_t *data, size_t size) {
 		data += 3;
 		size -= 3;
 		if (n > size) n = size;
-		need(tm_pack(&packer, kind, data, n) == 0 && write(fd, packer.out.data, packer.out.size) == (ssize_t)packer.out.size, "cannot write");
+		need(tm_pack(&packer, kind, data, n) == 0 && write(fd, packer.out.data, packer.out.size) == (ssize_t)packer.out.size,
+		     "cannot write");
 		data += n;
 		size -= n;
 	}
@@ -46,7 +47,8 @@ static void check_database(const char *path) {
 	sqlite3 *db;
 	sqlite3_stmt *statement;
 	need(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK, "the database does not open");
-	need(sqlite3_prepare_v2(db, "SELECT count(*) FROM allocation WHERE free_ns < alloc_ns", -1, &statement, NULL) == SQLITE_OK, sqlite3_errmsg(db));
+	need(sqlite3_prepare_v2(db, "SELECT count(*) FROM allocation WHERE free_ns < alloc_ns", -1, &statement, NULL) == SQLITE_OK,
+	     sqlite3_errmsg(db));
 	need(sqlite3_step(statement) == SQLITE_ROW && sqlite3_column_int64(statement, 0) == 0, "a block was freed before it was allocated");
 	sqlite3_finalize(statement);
 	sqlite3_close(db);

@@ -132,10 +132,16 @@ class Test:
 
     # --- commands
 
+    def environment(self, changes):
+        """The tools in front of PATH, nothing of ours or of make's inherited."""
+        full = {k: v for k, v in os.environ.items() if not k.startswith("TIDEMARK_") and k not in ("LD_PRELOAD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+        full["PATH"] = os.path.join(self.build, "bin") + os.pathsep + full["PATH"]
+        full.update(changes or {})
+        return full
+
     def run(self, command, *, env=None, cwd=None, stdin=subprocess.DEVNULL, input=None, status=None, kind=Outcome, preexec=None, timeout=None):
         """Runs a command to its end; `status` is what it must end with, if given."""
-        full = dict(os.environ)
-        full.update(env or {})
+        full = self.environment(env)
         child = subprocess.Popen(command, env=full, cwd=cwd or self.dir, stdin=subprocess.PIPE if input is not None else stdin,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=preexec)
         self.children.append(child)
@@ -154,8 +160,7 @@ class Test:
 
     def start(self, command, *, env=None, cwd=None, **options):
         """Starts a command that the test stops itself; killed at the test's end if it still runs."""
-        full = dict(os.environ)
-        full.update(env or {})
+        full = self.environment(env)
         child = subprocess.Popen(command, env=full, cwd=cwd or self.dir, start_new_session=True, **options)
         self.children.append(child)
         return child

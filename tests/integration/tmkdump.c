@@ -91,7 +91,8 @@ static void print_samples(FILE *out, struct tm_samples r, struct tm_cursor *body
 static void print_name(FILE *out, struct tm_name r, struct tm_cursor *body) {
 	struct tm_function f;
 	fprintf(out, "name frame=%" PRIu64, r.frame);
-	while (tm_function_next(&r.functions, &f)) fprintf(out, " function=%" PRIu64 " file=%" PRIu64 " line=%" PRIu64, f.function, f.file, f.line);
+	while (tm_function_next(&r.functions, &f))
+		fprintf(out, " function=%" PRIu64 " file=%" PRIu64 " line=%" PRIu64, f.function, f.file, f.line);
 	body->bad |= r.functions.bad;
 }
 
@@ -118,12 +119,14 @@ static void print_small_record(FILE *out, uint64_t tag, struct tm_cursor *body) 
 	}
 	case TM_RECORD_PROCESS_END: {
 		struct tm_process_end r = tm_get_process_end(body);
-		fprintf(out, "process_end process=%" PRIu64 " ns=%" PRIu64 " kind=%" PRIu64 " code=%" PRIu64, r.process, r.ns, r.kind, r.code);
+		fprintf(out, "process_end process=%" PRIu64 " ns=%" PRIu64 " kind=%" PRIu64 " code=%" PRIu64, r.process, r.ns, r.kind,
+			r.code);
 		break;
 	}
 	case TM_RECORD_THREAD_START: {
 		struct tm_thread_start r = tm_get_thread_start(body);
-		fprintf(out, "thread_start id=%" PRIu64 " process=%" PRIu64 " tid=%" PRIu64 " start_ns=%" PRIu64, r.id, r.process, r.tid, r.start_ns);
+		fprintf(out, "thread_start id=%" PRIu64 " process=%" PRIu64 " tid=%" PRIu64 " start_ns=%" PRIu64, r.id, r.process, r.tid,
+			r.start_ns);
 		break;
 	}
 	case TM_RECORD_THREAD_END: {
@@ -205,18 +208,21 @@ static bool print_stacks(FILE *out, struct tm_cursor *payload) {
 	bool sound = tm_get_stacks(payload, &s) == 0;
 	for (size_t i = 0; sound && i < s.frame_count; i++) {
 		const struct tm_frame *f = &s.frames[i];
-		fprintf(out, "frame %" PRIu64 " kind=%" PRIu64 " process=%" PRIu64 " module=%" PRIu64 " address=0x%" PRIx64 "\n", s.first_frame + i, f->kind,
-			f->process, f->module, f->address);
+		fprintf(out, "frame %" PRIu64 " kind=%" PRIu64 " process=%" PRIu64 " module=%" PRIu64 " address=0x%" PRIx64 "\n",
+			s.first_frame + i, f->kind, f->process, f->module, f->address);
 	}
 	for (size_t i = 0; sound && i < s.node_count; i++)
-		fprintf(out, "node %" PRIu64 " parent=%" PRIu64 " frame=%" PRIu64 "\n", s.first_node + i, s.nodes[i].parent, s.nodes[i].frame);
+		fprintf(out, "node %" PRIu64 " parent=%" PRIu64 " frame=%" PRIu64 "\n", s.first_node + i, s.nodes[i].parent,
+			s.nodes[i].frame);
 	tm_stacks_release(&s);
 	return sound;
 }
 
 static void print_event(FILE *out, const struct tm_event *e) {
-	fprintf(out, "event 0x%02x time=%" PRIu64 " begin=%" PRIu64 " heap=%" PRIu32 " addr=0x%" PRIx64 " size=%" PRIu64 " old=0x%" PRIx64
-		     " old_size=%" PRIu64 " usable=", e->op, e->time_ns, e->begin_ns, e->heap, e->addr, e->size, e->old, e->old_size);
+	fprintf(out,
+		"event 0x%02x time=%" PRIu64 " begin=%" PRIu64 " heap=%" PRIu32 " addr=0x%" PRIx64 " size=%" PRIu64 " old=0x%" PRIx64
+		" old_size=%" PRIu64 " usable=",
+		e->op, e->time_ns, e->begin_ns, e->heap, e->addr, e->size, e->old, e->old_size);
 	if (e->usable == TM_USABLE_UNKNOWN) fputs("unknown", out);
 	else fprintf(out, "%" PRIu64, e->usable);
 	fprintf(out, " stack=%" PRIu32 " text=%" PRIu32 "\n", e->stack, e->text);
@@ -244,7 +250,8 @@ static bool print_payload(FILE *out, uint8_t kind, struct tm_cursor *payload, st
 }
 
 /* Prints the chunk at data; returns its bytes in the file, 0 when it is not sound. */
-static size_t print_chunk(const uint8_t *data, size_t n, uint32_t sequence, struct tm_unpacker *unpacker, struct tm_decoder *decoder, uint8_t *kind) {
+static size_t print_chunk(const uint8_t *data, size_t n, uint32_t sequence, struct tm_unpacker *unpacker, struct tm_decoder *decoder,
+			  uint8_t *kind) {
 	struct tm_chunk_header h;
 	struct tm_cursor payload;
 	if (tm_chunk_header_read(data, n, &h) != TM_CHUNK_OK || h.sequence != sequence) return 0;
@@ -276,7 +283,8 @@ static int dump(const uint8_t *data, size_t n) {
 	if (!decoder || tm_unpacker_init(&unpacker)) return 1;
 	size_t at = TM_FILE_HEADER_BYTES, step;
 	uint8_t kind = 0;
-	for (uint32_t sequence = 0; at < n && (step = print_chunk(data + at, n - at, sequence, &unpacker, decoder, &kind)); sequence++) at += step;
+	for (uint32_t sequence = 0; at < n && (step = print_chunk(data + at, n - at, sequence, &unpacker, decoder, &kind)); sequence++)
+		at += step;
 	if (at == n && kind == TM_CHUNK_END) puts("whole");
 	else printf("cut at %zu\n", at);
 	tm_unpacker_release(&unpacker);

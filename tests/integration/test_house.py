@@ -1,0 +1,125 @@
+"""What a newcomer meets: the README tells the truth, the manual lists every option, an installed tree works where it is moved to."""
+import glob
+import os
+import re
+import shutil
+
+from tidemark_test import ROOT, main, test
+
+
+def text_of(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def options_of(help_text):
+    return set(re.findall(r"^\s+(?:-\w, )?(--[a-z][a-z-]*)", help_text, re.M))
+
+
+@test
+def readme_transcript(t):
+    """The commands in the README give what it shows: line by line where the planted functions or the recording's counts are named."""
+    if t.sanitized:
+        t.skip("the transcript is made without sanitizers")
+    page = t.path("README.md")
+    shutil.copy(os.path.join(ROOT, "README.md"), page)
+    t.run([os.path.join(ROOT, ".ci/transcript"), page], status=0)
+    pick = lambda text: [re.sub(r"\s+", " ", line) for line in text.split("<!-- transcript -->")[1].split("<!-- end")[0].splitlines()
+                         if re.search(r"\$ |parse|remember|build_index|events  |lost  ", line)]
+    with open(page, encoding="utf-8") as file:
+        made = pick(file.read())
+    t.check(len(made) > 15, f"too little was picked: {made}")
+    # How many bytes libc holds and how the trace compresses differ from machine to machine, what the program did does not.
+    t.equal(made, pick(text_of("README.md")), "the transcript (.ci/transcript README.md renews it)")
+
+
+@test
+def readme_links(t):
+    for link in re.findall(r"\]\(([^)#]+)\)", text_of("README.md")):
+        t.check(os.path.exists(os.path.join(ROOT, link)), f"README.md links to {link}, which does not exist")
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.M))
+    for target in re.findall(r"`make ([a-z -]+)`", text_of("README.md")) + re.findall(r"^ {4}make ([a-z ]+?)\s{2,}", text_of("README.md"), re.M):
+        t.check(set(target.split()) <= targets, f"README.md says make {target}")
+    t.check("make deps check" in text_of("README.md") and "make deps check" in text_of(".ci/run"), ".ci/run calls what the README says")
+
+
+@test
+def manual_lists_every_option(t):
+    manual = text_of("man/tidemark-record.1").replace("\\", "")
+    for option in options_of(t.run([t.recorder, "--help"], status=0).text):
+        t.check(option in manual, f"tidemark-record.1 lacks {option}")
+    manual = text_of("man/tidemark.1").replace("\\", "")
+    verbs = re.findall(r"^  ([a-z]+)  ", t.run([t.tidemark, "--help"], status=0).text, re.M)
+    t.check(len(verbs) >= 12, f"verbs: {verbs}")
+    for verb in verbs:
+        t.check(f"\n.B {verb}\n" in manual, f"tidemark.1 lacks {verb}")
+        t.check(f"tidemark {verb}" in text_of("README.md"), f"README.md lacks {verb}")
+    for option in options_of(t.run([t.tidemark, "leaks", "--help"], status=0).text) - {"--stack"}:
+        t.check(option in manual, f"tidemark.1 lacks {option}")
+
+
+@test
+def manual_is_well_formed(t):
+    t.need("man")
+    for page in ("tidemark.1", "tidemark-record.1"):
+        done = t.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", os.path.join(ROOT, "man", page)])
+        t.equal(done.errors, "", f"warnings about {page}")
+
+
+@test
+def completion(t):
+    t.need("bash")
+    script = f"""source {ROOT}/completion/tidemark.bash
+try() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _tidemark; echo "${{COMPREPLY[@]}}"; }}
+try tidemark lea; try tidemark-record --sta; try tidemark leaks --lim; try tidemark record --stacks = f"""
+    lines = t.run(["bash", "-c", script], status=0).text.splitlines()
+    t.equal(lines, ["leaks", "--stacks", "--limit", "fp"], "completions")
+
+
+@test
+def installed_and_moved(t):
+    t.need("make")
+    if t.sanitized:
+        t.skip("an installation with sanitizers is nobody's")
+    tree = t.path("tree")
+    t.run(["make", "-C", ROOT, f"BUILD={t.build}", "install", "PREFIX=/opt/tidemark", f"DESTDIR={tree}"], status=0)
+    moved = t.path("elsewhere")
+    os.rename(os.path.join(tree, "opt/tidemark"), moved)
+    tidemark = os.path.join(moved, "bin/tidemark")
+    t.run([tidemark, "record", "--quiet", "-o", t.path("i.tmk"), "--", t.program("leak.c")], status=0)
+    leaks = t.run([tidemark, "leaks", t.path("i.tmk"), "--format=csv"], status=0)
+    t.check("remember" in leaks.text and "51200" in leaks.text, f"leaks: {leaks.text}")
+    os.makedirs(os.path.join(tree, "opt"), exist_ok=True)
+    os.rename(moved, os.path.join(tree, "opt/tidemark"))
+    t.run(["make", "-C", ROOT, f"BUILD={t.build}", "uninstall", "PREFIX=/opt/tidemark", f"DESTDIR={tree}"], status=0)
+    left = [path for path in glob.glob(tree + "/**", recursive=True) if os.path.isfile(path)]
+    t.equal(left, [], "files left by uninstall")
+
+
+@test
+def nothing_missing_says_nothing(t):
+    """deps with everything there: no word, no network (there is no apt-get to call)."""
+    t.need("dpkg-query")
+    bin_directory = t.path("bin")
+    os.mkdir(bin_directory)
+    for tool in ("dpkg-query", "grep", "id", "sh"):
+        os.symlink(shutil.which(tool), os.path.join(bin_directory, tool))
+    done = t.run(["sh", os.path.join(ROOT, ".ci/install-packages"), "dpkg grep", "sed"], env={"PATH": bin_directory}, status=0)
+    t.equal(done.out + done.err, b"", "output")
+    done = t.run(["sh", os.path.join(ROOT, ".ci/install-packages"), "no-such-package-x", ""], env={"PATH": bin_directory})
+    t.check(done.status == 1 and "no-such-package-x" in done.errors, f"what cannot be had is named: {done.errors}")
+
+
+@test
+def sources_keep_to_the_style(t):
+    for pattern in ("schema/*.[ch]", "recorder/*.h", "recorder/*/*.[ch]", "analyzer/*.[ch]", "tests/*/*.[ch]"):
+        for path in glob.glob(os.path.join(ROOT, pattern)):
+            text = text_of(path)
+            t.check(text.startswith("/*"), f"{path} does not begin with a comment")
+            t.check(text.count("\n") < 900, f"{path} has {text.count(chr(10))} lines")
+            long = [i + 1 for i, line in enumerate(text.splitlines()) if len(line.expandtabs(8)) > 160]
+            t.equal(long, [], f"{path}: lines that are too long")
+            t.check(not re.search(r"\b(TODO|FIXME|XXX)\b", text), f"{path} has a placeholder")
+
+
+main()
