@@ -1,6 +1,7 @@
 /* closing.h - what is written and said when the program has ended: names, totals, the summary.
  *
- * Flow:     record_main.c, when everything is drained and the encoder has stopped -> here -> NAMES and END chunks; five lines on standard error
+ * Flow:     record_main.c, when everything is drained and the encoder has stopped -> here -> NAMES and END chunks; five lines on
+ *           standard error
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_CLOSING_H
 #define TIDEMARK_RECORDER_COLLECTOR_CLOSING_H

@@ -1,10 +1,10 @@
 /* drain.c - reads every ring, again and again: see drain.h.
  *
- * The watermark. A thread sets `busy`, stamps, writes its record, moves `head`, clears `busy`. T is taken a little before a pass (a store may
- * linger in a processor for some time before we can see it). Where `busy` was 0 when it was read before `head`, everything that the thread
- * stamped until then is at or below `head`, and so has been read: the ring is safe until T. Where it was 1 an event is on its way whose stamp
- * is not below the last one that was read. A ring that is free or just being claimed is safe until T: its thread stamps its first event after
- * the claim. The watermark is the least of all, and never decreases.
+ * The watermark. A thread sets `busy`, stamps, writes its record, moves `head`, clears `busy`. T is taken a little before a pass (a
+ * store may linger in a processor for some time before we can see it). Where `busy` was 0 when it was read before `head`, everything
+ * that the thread stamped until then is at or below `head`, and so has been read: the ring is safe until T. Where it was 1 an event is
+ * on its way whose stamp is not below the last one that was read. A ring that is free or just being claimed is safe until T: its thread
+ * stamps its first event after the claim. The watermark is the least of all, and never decreases.
  */
 #include "drain.h"
 

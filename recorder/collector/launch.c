@@ -1,7 +1,7 @@
 /* launch.c - fork, environment, exec: see launch.h.
  *
- * The child is forked early and waits on a pipe, so that the trace can bear its pid and so that nothing is run when the trace cannot be made. What
- * exec says comes back through a pipe that a successful exec closes.
+ * The child is forked early and waits on a pipe, so that the trace can bear its pid and so that nothing is run when the trace cannot be
+ * made. What exec says comes back through a pipe that a successful exec closes.
  */
 #include "launch.h"
 

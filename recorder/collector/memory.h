@@ -1,8 +1,8 @@
 /* memory.h - memory that never fails to come, and what happens when there is none.
  *
  * Flow:     every file of the collector grows its arrays here.
- * Fails:    never, from the caller's view. When no memory is left the recording ends where it is (the trace stays readable to its last chunk),
- *           the traced program runs on, and we end with its exit status: that is what the last stand does.
+ * Fails:    never, from the caller's view. When no memory is left the recording ends where it is (the trace stays readable to its last
+ *           chunk), the traced program runs on, and we end with its exit status: that is what the last stand does.
  * Threads:  any; the last stand is taken once.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_MEMORY_H

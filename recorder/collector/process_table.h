@@ -1,11 +1,12 @@
 /* process_table.h - every process of the recording: who made it, what it runs, how it ended.
  *
  * Flow:     PROCESS, FORK, SPAWN, EXEC, WAIT, EXIT records, pidfds -> here -> PROCESS_START, PROCESS_END, THREAD_START ... in the group
- * Idea:     a struct tm_process is one image: an exec ends it and begins another with the same pid. It is known from the first hint (a fork
- *           in its parent, or its own announcement), and gets its row in the trace when somebody refers to it or it is over, so that the row
+ * Idea:     a struct tm_process is one image: an exec ends it and begins another with the same pid. It is known from the first hint (a
+ *           fork in its parent, or its own announcement), and gets its row in the trace when somebody refers to it or it is over, so
+ * that the row
  *           can carry its name and rank. Its end is written when its status is known: from the parent's wait call, or from its own exit.
- * Order:    a child may be born, exec, die and be waited for between two passes, and the rings are read one after the other. So what is told
- *           about lives (forks, execs, waits, deaths) is kept, in the order of its stamps, until the watermark has passed it.
+ * Order:    a child may be born, exec, die and be waited for between two passes, and the rings are read one after the other. So what is
+ *           told about lives (forks, execs, waits, deaths) is kept, in the order of its stamps, until the watermark has passed it.
  * Owns:     all processes and threads, until the end.
  * Threads:  the drainer's.
  */
@@ -110,7 +111,8 @@ void tm_process_exit_begins(struct tm_collector *c, struct tm_process *p, uint64
 /* The command's own end, as we learned it. */
 void tm_process_root_ended(struct tm_collector *c, uint32_t pid, int status);
 
-/* Finds out who has died, lets events of lives take effect that are due, writes ends. `all`: look now, not only every few milliseconds. */
+/* Finds out who has died, lets events of lives take effect that are due, writes ends. `all`: look now, not only every few milliseconds.
+ */
 void tm_processes_check(struct tm_collector *c, bool all);
 /* True while events of lives wait for their turn. */
 bool tm_processes_unsettled(const struct tm_collector *c);

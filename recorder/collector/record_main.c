@@ -4,8 +4,8 @@
  *     drain, again and again, until the command and its descendants have ended
  *     last pass -> ends, totals, names -> summary -> the command's own exit status
  *
- * See collector.h for the stages between a ring and the file. Whatever happens to us, the program runs on: when a trace cannot be written any
- * more the guests are told to go quiet, and we wait for the command only to pass on its status.
+ * See collector.h for the stages between a ring and the file. Whatever happens to us, the program runs on: when a trace cannot be
+ * written any more the guests are told to go quiet, and we wait for the command only to pass on its status.
  */
 #include "closing.h"
 #include "collector.h"

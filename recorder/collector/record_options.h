@@ -14,7 +14,8 @@
  * Every option lands in a field of struct tm_options through the function of its name in record_options.c. */
 #define TM_RECORD_OPTIONS(X) \
 	X(output, "output", 'o', "FILE", "tidemark.%h.%p.tmk", \
-	  "write the trace to FILE; %p pid, %h host, %r rank, %j job, %s step,\n%t start time, %q{VAR} variable, %% percent; directories are made") \
+	  "write the trace to FILE; %p pid, %h host, %r rank, %j job, %s step,\n%t start time, " \
+	  "%q{VAR} variable, %% percent; directories are made") \
 	X(stacks, "stacks", 0, "unwind|fp|off", "unwind", "how call stacks are taken; fp needs -fno-omit-frame-pointer") \
 	X(max_depth, "max-depth", 0, "N", "1024", "keep the N innermost frames of a stack, 1 to 4096") \
 	X(sample, "sample", 0, "BYTES", "0", "record a Poisson sample, one allocation in BYTES allocated;\n0 records every allocation") \

@@ -33,7 +33,8 @@ static void take_kilobytes(struct tm_reading *r, enum tm_reading_name name, cons
 	r->known |= 1u << name;
 }
 
-/* The mapping of the session is ours, not the program's. (Where the address space is limited only single rings are mapped, and less than it.) */
+/* The mapping of the session is ours, not the program's. (Where the address space is limited only single rings are mapped, and less than
+ * it.) */
 static void leave_out_session(const struct tm_sampler *s, struct tm_reading *r) {
 	if (r->values[TM_READING_VMS] > s->session_bytes) r->values[TM_READING_VMS] -= s->session_bytes;
 }

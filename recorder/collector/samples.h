@@ -1,8 +1,8 @@
 /* samples.h - memory of the processes as the kernel counts it, read from outside: RSS, its peak, PSS, swap, cgroup.
  *
  * Flow:     a thread of its own reads /proc every --interval and when asked -> tm_sampler_collect() -> the group
- * Idea:     a reading of a large process can take milliseconds; draining must not wait for it. PSS is read every time while that is quick, else
- *           every tenth time.
+ * Idea:     a reading of a large process can take milliseconds; draining must not wait for it. PSS is read every time while that is
+ *           quick, else every tenth time.
  * Threads:  all functions are the drainer's; the lists are shared with the sampler's thread under its lock.
  * Fails:    what cannot be read is left out: a process may end between two readings.
  */

@@ -1,7 +1,7 @@
 /* session.c - shared memory for one recording: see session.h.
  *
- * The file is sparse: a ring that nobody uses costs nothing. It is a memfd, named to the guests as /proc/<our pid>/fd/<n>; where there is no memfd
- * or no /proc, a file in /dev/shm or $TMPDIR that is unlinked at the end.
+ * The file is sparse: a ring that nobody uses costs nothing. It is a memfd, named to the guests as /proc/<our pid>/fd/<n>; where there
+ * is no memfd or no /proc, a file in /dev/shm or $TMPDIR that is unlinked at the end.
  */
 #include "session.h"
 

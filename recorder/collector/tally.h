@@ -4,8 +4,10 @@
  * Owns:     one table of live blocks and one list of mapped ranges a process.
  * Idea:     events are replayed in the order of their times, over all threads, as far as the watermark promises that none is missing; the
  *           few beyond it wait for the next group. So the figures are the same as an analyzer's.
- * When full: with more than TM_TALLY_BLOCKS_MAX live blocks a process is not followed any further, as the summary is not worth the memory; with more
- *           than TM_TALLY_WAITING_MAX waiting events (a thread was stopped in the middle of one) they are replayed early, and the peak is approximate.
+ * When full: with more than TM_TALLY_BLOCKS_MAX live blocks a process is not followed any further, as the summary is not worth the
+ * memory; with more
+ *           than TM_TALLY_WAITING_MAX waiting events (a thread was stopped in the middle of one) they are replayed early, and the peak
+ * is approximate.
  * Threads:  the encoder's.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_TALLY_H
