@@ -20,8 +20,8 @@ static const struct tm_usage usage = {
 	.examples = "tidemark export folded run.db -o run.folded && flamegraph.pl run.folded > run.svg\n"
 		    "tidemark export folded run.db --value=leaked --heap=malloc -o -\n"
 		    "tidemark export chrome run.db -o run.json.gz\n",
-	.options = TM_OPTION_OUTPUT | TM_OPTION_VALUE | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_FROM | TM_OPTION_TO | TM_OPTION_MAX_EVENTS |
-		   TM_OPTION_GZIP | TM_OPTION_FORCE,
+	.options = TM_OPTION_OUTPUT | TM_OPTION_VALUE | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_FROM | TM_OPTION_TO |
+		   TM_OPTION_MAX_EVENTS | TM_OPTION_GZIP | TM_OPTION_FORCE,
 	.operands_min = 2,
 	.operands_max = 2,
 };

@@ -12,8 +12,9 @@
 static const struct tm_usage usage = {
 	.verb = "info",
 	.operands = "DB|TRACE",
-	.description = "Says what a file is: format, origin, counts of what it holds, what was lost, notes of the recorder, and whether it is whole. A trace\n"
-		       "is read as it is, without an import; where it is cut, the offset of the first chunk that is not sound is given.\n",
+	.description =
+		"Says what a file is: format, origin, counts of what it holds, what was lost, notes of the recorder, and whether it is whole. A trace\n"
+		"is read as it is, without an import; where it is cut, the offset of the first chunk that is not sound is given.\n",
 	.examples = "tidemark info run.tmk\n"
 		    "tidemark info run.db --format=json\n",
 	.options = TM_OPTION_FORMAT | TM_OPTION_SQL,
@@ -22,56 +23,55 @@ static const struct tm_usage usage = {
 };
 
 /* X(order, name, expression over trace) */
-#define TRACE_FACTS(X)                                                                                                               \
-	X(1, "path", "path")                                                                                                         \
-	X(2, "command", "command")                                                                                                   \
-	X(3, "host", "host")                                                                                                         \
-	X(4, "job", "job")                                                                                                           \
-	X(5, "format_version", "format_version")                                                                                     \
-	X(6, "tool_version", "tool_version")                                                                                         \
-	X(7, "started", "datetime(start_unix_ns / 1000000000, 'unixepoch') || ' UTC'")                                               \
-	X(8, "duration_ns", "end_ns")                                                                                                \
-	X(9, "clock", "clock")                                                                                                       \
-	X(10, "clock_offset_ns", "clock_offset_ns")                                                                                  \
-	X(11, "sample_bytes", "sample_bytes")                                                                                        \
-	X(12, "events", "events")                                                                                                    \
-	X(13, "file_bytes", "file_bytes")                                                                                            \
-	X(14, "sound_bytes", "sound_bytes")                                                                                          \
-	X(15, "complete", "CASE complete WHEN 1 THEN 'yes' ELSE 'no' END")                                                           \
+#define TRACE_FACTS(X) \
+	X(1, "path", "path") \
+	X(2, "command", "command") \
+	X(3, "host", "host") \
+	X(4, "job", "job") \
+	X(5, "format_version", "format_version") \
+	X(6, "tool_version", "tool_version") \
+	X(7, "started", "datetime(start_unix_ns / 1000000000, 'unixepoch') || ' UTC'") \
+	X(8, "duration_ns", "end_ns") \
+	X(9, "clock", "clock") \
+	X(10, "clock_offset_ns", "clock_offset_ns") \
+	X(11, "sample_bytes", "sample_bytes") \
+	X(12, "events", "events") \
+	X(13, "file_bytes", "file_bytes") \
+	X(14, "sound_bytes", "sound_bytes") \
+	X(15, "complete", "CASE complete WHEN 1 THEN 'yes' ELSE 'no' END") \
 	X(16, "cut_reason", "cut_reason")
 
 /* X(order, name, number) */
-#define COUNTS(X)                                                                                                                    \
-	X(1, "processes", "(SELECT count(*) FROM process)")                                                                          \
-	X(2, "threads", "(SELECT count(*) FROM thread)")                                                                             \
-	X(3, "ranks", "(SELECT count(DISTINCT rank) FROM process)")                                                                  \
-	X(4, "heaps", "(SELECT count(*) FROM heap)")                                                                                 \
-	X(5, "modules", "(SELECT count(*) FROM module)")                                                                             \
-	X(6, "frames", "(SELECT count(*) FROM frame)")                                                                               \
-	X(7, "stacks", "(SELECT count(*) FROM stack)")                                                                               \
-	X(8, "allocations", "(SELECT sum(allocations) FROM heap_summary WHERE heap IS NOT NULL)")                                    \
-	X(9, "frees", "(SELECT sum(frees) FROM heap_summary WHERE heap IS NOT NULL)")                                                \
-	X(10, "scopes", "(SELECT count(*) FROM scope WHERE id > 0)")                                                                 \
-	X(11, "marks", "(SELECT count(*) FROM mark)")                                                                                \
-	X(12, "samples", "(SELECT count(*) FROM sample)")                                                                            \
+#define COUNTS(X) \
+	X(1, "processes", "(SELECT count(*) FROM process)") \
+	X(2, "threads", "(SELECT count(*) FROM thread)") \
+	X(3, "ranks", "(SELECT count(DISTINCT rank) FROM process)") \
+	X(4, "heaps", "(SELECT count(*) FROM heap)") \
+	X(5, "modules", "(SELECT count(*) FROM module)") \
+	X(6, "frames", "(SELECT count(*) FROM frame)") \
+	X(7, "stacks", "(SELECT count(*) FROM stack)") \
+	X(8, "allocations", "(SELECT sum(allocations) FROM heap_summary WHERE heap IS NOT NULL)") \
+	X(9, "frees", "(SELECT sum(frees) FROM heap_summary WHERE heap IS NOT NULL)") \
+	X(10, "scopes", "(SELECT count(*) FROM scope WHERE id > 0)") \
+	X(11, "marks", "(SELECT count(*) FROM mark)") \
+	X(12, "samples", "(SELECT count(*) FROM sample)") \
 	X(13, "snapshots", "(SELECT count(*) FROM snapshot)")
 
-static const char database_facts[] =
-	"WITH fact(place, id, n, topic, name, value) AS (\n"
-	"  SELECT 1, 0, 0, 'database', key, value FROM meta\n"
+static const char database_facts[] = "WITH fact(place, id, n, topic, name, value) AS (\n"
+				     "  SELECT 1, 0, 0, 'database', key, value FROM meta\n"
 #define X(order, name, expression) "  UNION ALL SELECT 2, id, " #order ", 'trace ' || id, '" name "', " expression " FROM trace\n"
 	TRACE_FACTS(X)
 #undef X
-	"  UNION ALL SELECT 2, trace_id, 20, 'trace ' || trace_id, key, value FROM trace_info\n"
-	"    WHERE key NOT IN ('command', 'host', 'job', 'tool_version', 'start_unix_ns', 'clock', 'sample_bytes')\n"
+		"  UNION ALL SELECT 2, trace_id, 20, 'trace ' || trace_id, key, value FROM trace_info\n"
+		"    WHERE key NOT IN ('command', 'host', 'job', 'tool_version', 'start_unix_ns', 'clock', 'sample_bytes')\n"
 #define X(order, name, expression) "  UNION ALL SELECT 3, 0, " #order ", 'holds', '" name "', " expression "\n"
 	COUNTS(X)
 #undef X
-	"  UNION ALL SELECT 4, 0, 0, 'lost', kind, printf('%d events, %s bytes: %s', sum(count), coalesce(sum(bytes), 'unknown'), reason)\n"
-	"    FROM loss GROUP BY kind, reason\n"
-	"  UNION ALL SELECT 5, 0, ts_ns, 'alert', rule, value FROM alert\n"
-	"  UNION ALL SELECT 6, 0, ts_ns, 'note', kind, text FROM note)\n"
-	"SELECT topic, name, value FROM fact WHERE value IS NOT NULL ORDER BY place, id, n, name";
+		"  UNION ALL SELECT 4, 0, 0, 'lost', kind, printf('%d events, %s bytes: %s', sum(count), coalesce(sum(bytes), 'unknown'), reason)\n"
+		"    FROM loss GROUP BY kind, reason\n"
+		"  UNION ALL SELECT 5, 0, ts_ns, 'alert', rule, value FROM alert\n"
+		"  UNION ALL SELECT 6, 0, ts_ns, 'note', kind, text FROM note)\n"
+		"SELECT topic, name, value FROM fact WHERE value IS NOT NULL ORDER BY place, id, n, name";
 
 static int show(sqlite3 *handle, const struct tm_options *o, const char *sql) {
 	struct tm_render_plan plan = { .format = o->format, .path = o->operands[0], .named_by = "name" };
@@ -107,11 +107,8 @@ int tm_cmd_info(int argc, char **argv) {
 	int status = tm_options_parse(&o, &usage, argc, argv);
 	if (status != TM_OPTIONS_GO) return status;
 	switch (tm_file_recognise(o.operands[0])) {
-	case TM_FILE_TRACE:
-		return show_trace(&o);
-	case TM_FILE_DATABASE:
-		return show_database(&o);
-	default:
-		return TM_EXIT_FAILED;
+	case TM_FILE_TRACE: return show_trace(&o);
+	case TM_FILE_DATABASE: return show_database(&o);
+	default: return TM_EXIT_FAILED;
 	}
 }

@@ -10,9 +10,10 @@
 static const struct tm_usage usage = {
 	.verb = "leaks",
 	.operands = "DB|TRACE",
-	.description = "Lists what was live when each process began to leave, by call stack, largest first (view live_at_exit; leak_candidate by score\n"
-		       "where the database has scores). `exit` is when main returned or exit() was called: what destructors free later is still listed.\n"
-		       "With --from or --to only blocks that were allocated in that window are counted.\n",
+	.description =
+		"Lists what was live when each process began to leave, by call stack, largest first (view live_at_exit; leak_candidate by score\n"
+		"where the database has scores). `exit` is when main returned or exit() was called: what destructors free later is still listed.\n"
+		"With --from or --to only blocks that were allocated in that window are counted.\n",
 	.examples = "tidemark leaks run.db\n"
 		    "tidemark leaks run.db --stack --limit=5\n"
 		    "tidemark leaks run.db --heap=malloc --sort=live_count --format=json\n"
@@ -50,4 +51,6 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	return tm_listing_run(d, o, &listing);
 }
 
-int tm_cmd_leaks(int argc, char **argv) { return tm_answer(&usage, argc, argv, answer); }
+int tm_cmd_leaks(int argc, char **argv) {
+	return tm_answer(&usage, argc, argv, answer);
+}

@@ -10,9 +10,10 @@
 static const struct tm_usage usage = {
 	.verb = "peak",
 	.operands = "DB|TRACE",
-	.description = "Shows the most bytes that were live at once: for each process over its root heaps, heap '(all)', and for each heap (view peak); a table\n"
-		       "goes on with the call stacks that made up the peak of each heap (view peak_site), which --sites lists alone, in any format. With\n"
-		       "--from or --to it is the highest level within that window.\n",
+	.description =
+		"Shows the most bytes that were live at once: for each process over its root heaps, heap '(all)', and for each heap (view peak); a table\n"
+		"goes on with the call stacks that made up the peak of each heap (view peak_site), which --sites lists alone, in any format. With\n"
+		"--from or --to it is the highest level within that window.\n",
 	.examples = "tidemark peak run.db\n"
 		    "tidemark peak run.db --sites --heap=malloc --format=json\n"
 		    "tidemark peak run.db --from=mark:loaded --to=exit\n",
@@ -22,10 +23,10 @@ static const struct tm_usage usage = {
 };
 
 /* The standard error of an estimated peak, from the samples that were live then. */
-#define RELATIVE_ERROR                                                                                                               \
-	"*, (SELECT round(sqrt(" TM_SQL_VARIANCE ") / v.live_bytes, 4)\n"                                                            \
-	"     FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id\n"                                                             \
-	"     WHERE a.process_id = v.process_id AND (h.name = v.heap OR (v.heap IS NULL AND h.is_root))\n"                           \
+#define RELATIVE_ERROR \
+	"*, (SELECT round(sqrt(" TM_SQL_VARIANCE ") / v.live_bytes, 4)\n" \
+	"     FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id\n" \
+	"     WHERE a.process_id = v.process_id AND (h.name = v.heap OR (v.heap IS NULL AND h.is_root))\n" \
 	"     AND a.alloc_ns <= v.ts_ns AND (a.free_ns IS NULL OR a.free_ns > v.ts_ns)) AS relative_error"
 
 static int list_peaks(const struct tm_database *d, const struct tm_options *o) {
@@ -40,7 +41,9 @@ static int list_peaks(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_listing listing = {
 		.with = with,
 		.columns = d->estimated ? RELATIVE_ERROR : NULL,
-		.source = with ? "highest AS v" : d->estimated ? "peak AS v" : "peak",
+		.source = with           ? "highest AS v"
+			  : d->estimated ? "peak AS v"
+					 : "peak",
 		.order = "process_id, heap IS NOT NULL, live_bytes DESC, heap",
 		.has_heap = true,
 		.nothing = "nothing was ever live",
@@ -81,4 +84,6 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	return status ? status : list_sites(d, o, tm_listing_also);
 }
 
-int tm_cmd_peak(int argc, char **argv) { return tm_answer(&usage, argc, argv, answer); }
+int tm_cmd_peak(int argc, char **argv) {
+	return tm_answer(&usage, argc, argv, answer);
+}

@@ -10,9 +10,10 @@
 static const struct tm_usage usage = {
 	.verb = "processes",
 	.operands = "DB|TRACE",
-	.description = "Lists the processes of the recording in the order of their tree: who started whom, ranks, when and how each one ended, the peak and\n"
-		       "what was live at exit (over its root heaps, or of the heap that --heap names). With --from or --to only processes that were alive\n"
-		       "in that window are listed.\n",
+	.description =
+		"Lists the processes of the recording in the order of their tree: who started whom, ranks, when and how each one ended, the peak and\n"
+		"what was live at exit (over its root heaps, or of the heap that --heap names). With --from or --to only processes that were alive\n"
+		"in that window are listed.\n",
 	.examples = "tidemark processes run.db\n"
 		    "tidemark processes run.db --sort=peak_bytes --limit=8\n"
 		    "tidemark processes run.db --format=json --process=rank:0\n",
@@ -55,8 +56,8 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		.order = "tree.place, p.id",
 		.process = "p.id",
 		.nothing = "no process",
-		.hidden = { "trace_id", "parent_id", "local_rank", "world_size", "host", "exe", "exit_ns", "forked", "execed", "recorded", "inherited_frees",
-			    "peak_ns", "live_at_exit_count" },
+		.hidden = { "trace_id", "parent_id", "local_rank", "world_size", "host", "exe", "exit_ns", "forked", "execed", "recorded",
+			    "inherited_frees", "peak_ns", "live_at_exit_count" },
 		.estimated = { "peak_bytes", "live_at_exit_bytes", "allocations" },
 	};
 	int status = with && source ? tm_listing_run(d, o, &listing) : TM_EXIT_FAILED;
@@ -66,4 +67,6 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	return status;
 }
 
-int tm_cmd_processes(int argc, char **argv) { return tm_answer(&usage, argc, argv, answer); }
+int tm_cmd_processes(int argc, char **argv) {
+	return tm_answer(&usage, argc, argv, answer);
+}

@@ -19,9 +19,10 @@
 static const struct tm_usage usage = {
 	.verb = "query",
 	.operands = "DB|TRACE ['SELECT ...'|FILE|-]",
-	.description = "Runs SQL against the database, read-only. The query is given in quotes, or comes from a file or, for -, from standard input. Without\n"
-		       "one there is a prompt, where statements end in ';' and .help lists what else is understood. README.md and `.schema NAME` describe\n"
-		       "the views; times are ns since the start, sizes bytes.\n",
+	.description =
+		"Runs SQL against the database, read-only. The query is given in quotes, or comes from a file or, for -, from standard input. Without\n"
+		"one there is a prompt, where statements end in ';' and .help lists what else is understood. README.md and `.schema NAME` describe\n"
+		"the views; times are ns since the start, sizes bytes.\n",
 	.examples = "tidemark query run.db 'SELECT heap, live_bytes FROM peak'\n"
 		    "tidemark leaks run.db --sql | tidemark query run.db - --format=csv\n"
 		    "tidemark query run.db questions.sql --format=json\n"
@@ -47,28 +48,26 @@ static void catch_interrupts(sqlite3 *handle) {
 }
 
 static int authorize(void *unused, int action, const char *first, const char *second, const char *database, const char *trigger) {
-	static const char *const pragmas[] = { "table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "function_list",
-					       "compile_options", "database_list", NULL };
+	static const char *const pragmas[] = { "table_info",  "table_xinfo",   "table_list",      "index_list",    "index_info",
+					       "index_xinfo", "function_list", "compile_options", "database_list", NULL };
 	(void)unused, (void)database, (void)trigger;
 	switch (action) {
 	case SQLITE_SELECT:
 	case SQLITE_READ:
-	case SQLITE_RECURSIVE:
-		return SQLITE_OK;
-	case SQLITE_FUNCTION:
-		return second && sqlite3_stricmp(second, "load_extension") == 0 ? SQLITE_DENY : SQLITE_OK;
+	case SQLITE_RECURSIVE: return SQLITE_OK;
+	case SQLITE_FUNCTION: return second && sqlite3_stricmp(second, "load_extension") == 0 ? SQLITE_DENY : SQLITE_OK;
 	case SQLITE_PRAGMA:
 		for (int i = 0; pragmas[i]; i++) {
 			if (first && sqlite3_stricmp(first, pragmas[i]) == 0) return SQLITE_OK;
 		}
 		return SQLITE_DENY;
-	default:
-		return SQLITE_DENY;
+	default: return SQLITE_DENY;
 	}
 }
 
 static int refuse(sqlite3 *handle) {
-	if (sqlite3_errcode(handle) == SQLITE_AUTH) return tm_fail("cannot run the query: only reading is allowed here (%s)", sqlite3_errmsg(handle));
+	if (sqlite3_errcode(handle) == SQLITE_AUTH)
+		return tm_fail("cannot run the query: only reading is allowed here (%s)", sqlite3_errmsg(handle));
 	return tm_fail("cannot run the query: %s", sqlite3_errmsg(handle));
 }
 
@@ -208,4 +207,6 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	return status;
 }
 
-int tm_cmd_query(int argc, char **argv) { return tm_answer(&usage, argc, argv, answer); }
+int tm_cmd_query(int argc, char **argv) {
+	return tm_answer(&usage, argc, argv, answer);
+}

@@ -11,9 +11,10 @@
 static const struct tm_usage usage = {
 	.verb = "snapshot",
 	.operands = "DB|TRACE --at T",
-	.description = "Lists what was live at an instant, by call stack, largest first. `exit`, `end` and `peak` are each process' own: one listing shows\n"
-		       "all ranks at their peaks. With --heap, `peak` is the peak of that heap. With --from or --to only blocks that were allocated in that\n"
-		       "window are counted, so that --from=10s --at=20s shows what was made in between and is still there.\n",
+	.description =
+		"Lists what was live at an instant, by call stack, largest first. `exit`, `end` and `peak` are each process' own: one listing shows\n"
+		"all ranks at their peaks. With --heap, `peak` is the peak of that heap. With --from or --to only blocks that were allocated in that\n"
+		"window are counted, so that --from=10s --at=20s shows what was made in between and is still there.\n",
 	.examples = "tidemark snapshot run.db --at 12.5s\n"
 		    "tidemark snapshot run.db --at peak --process=rank:0 --stack\n"
 		    "tidemark snapshot run.db --at mark:loaded --format=csv\n",
@@ -25,25 +26,22 @@ static const struct tm_usage usage = {
 /* The label of a kept snapshot for this instant, or NULL. */
 static const char *kept_label(const struct tm_options *o) {
 	switch (o->at.kind) {
-	case TM_TIME_EXIT:
-		return "exit";
-	case TM_TIME_END:
-		return "end";
-	case TM_TIME_PEAK:
-		return o->heap ? "peak" : "process-peak";
-	default:
-		return NULL;
+	case TM_TIME_EXIT: return "exit";
+	case TM_TIME_END: return "end";
+	case TM_TIME_PEAK: return o->heap ? "peak" : "process-peak";
+	default: return NULL;
 	}
 }
 
 static void put_kept(sqlite3_str *sql, const char *label) {
-	sqlite3_str_appendf(sql,
-			    "live AS (\n  SELECT n.process_id, h.name AS heap, k.stack_id, k.live_bytes, k.live_count, s.function, s.file, s.line,\n"
-			    "         s.module, s.module_offset, h.estimated\n"
-			    "  FROM snapshot AS n JOIN snapshot_stack AS k ON k.snapshot_id = n.id JOIN heap AS h ON h.id = n.heap_id\n"
-			    "  LEFT JOIN site AS s ON s.process_id = n.process_id AND s.heap = h.name AND s.stack_id = k.stack_id\n"
-			    "  WHERE n.label = %Q)",
-			    label);
+	sqlite3_str_appendf(
+		sql,
+		"live AS (\n  SELECT n.process_id, h.name AS heap, k.stack_id, k.live_bytes, k.live_count, s.function, s.file, s.line,\n"
+		"         s.module, s.module_offset, h.estimated\n"
+		"  FROM snapshot AS n JOIN snapshot_stack AS k ON k.snapshot_id = n.id JOIN heap AS h ON h.id = n.heap_id\n"
+		"  LEFT JOIN site AS s ON s.process_id = n.process_id AND s.heap = h.name AND s.stack_id = k.stack_id\n"
+		"  WHERE n.label = %Q)",
+		label);
 }
 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
@@ -74,6 +72,7 @@ int tm_cmd_snapshot(int argc, char **argv) {
 	struct tm_options o;
 	int status = tm_options_parse(&o, &usage, argc, argv);
 	if (status != TM_OPTIONS_GO) return status;
-	if (o.at.kind == TM_TIME_UNSET) return tm_misuse("snapshot", "--at says which instant is wanted: 12.5s, peak, exit, end, mark:NAME");
+	if (o.at.kind == TM_TIME_UNSET)
+		return tm_misuse("snapshot", "--at says which instant is wanted: 12.5s, peak, exit, end, mark:NAME");
 	return tm_answer(&usage, argc, argv, answer);
 }

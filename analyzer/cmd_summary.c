@@ -11,8 +11,9 @@
 static const struct tm_usage usage = {
 	.verb = "summary",
 	.operands = "DB|TRACE",
-	.description = "Shows one page: what was recorded, its processes, each heap's allocations, peak and what was live at exit, the call stacks behind\n"
-		       "these, and what was lost or noted. JSON and CSV have one row for each heap and, with heap null, each process (view heap_summary).\n",
+	.description =
+		"Shows one page: what was recorded, its processes, each heap's allocations, peak and what was live at exit, the call stacks behind\n"
+		"these, and what was lost or noted. JSON and CSV have one row for each heap and, with heap null, each process (view heap_summary).\n",
 	.examples = "tidemark summary run.tmk\n"
 		    "tidemark summary run.db --process=rank:0\n"
 		    "tidemark summary run.db --format=json\n",
@@ -35,18 +36,21 @@ static const struct tm_listing heaps = {
 };
 
 /* The same with the standard errors of what was allocated and of what was live at exit. */
-#define VARIANCE_WHERE(condition)                                                                                                    \
-	"(SELECT sqrt(" TM_SQL_VARIANCE ") FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id JOIN process AS p ON p.id = a.process_id\n" \
+#define VARIANCE_WHERE(condition) \
+	"(SELECT sqrt(" TM_SQL_VARIANCE \
+	") FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id JOIN process AS p ON p.id = a.process_id\n" \
 	"     WHERE a.process_id = v.process_id AND (h.name = v.heap OR (v.heap IS NULL AND h.is_root)) AND " condition ")"
-#define WITH_ERRORS                                                                                                                  \
-	"*, round(" VARIANCE_WHERE("1") " / v.allocated_bytes, 4) AS allocated_relative_error,\n"                                     \
-	"  round(" VARIANCE_WHERE("a.alloc_ns <= v.peak_ns AND (a.free_ns IS NULL OR a.free_ns > v.peak_ns)")                         \
-	" / v.peak_bytes, 4) AS peak_relative_error,\n"                                                                               \
-	"  round(" VARIANCE_WHERE("a.alloc_ns <= p.exit_ns AND (a.free_ns IS NULL OR a.free_ns > p.exit_ns)")                         \
-	" / v.live_at_exit_bytes, 4) AS exit_relative_error"
+#define WITH_ERRORS \
+	"*, round(" VARIANCE_WHERE( \
+		"1") " / v.allocated_bytes, 4) AS allocated_relative_error,\n" \
+		     "  round(" VARIANCE_WHERE( \
+			     "a.alloc_ns <= v.peak_ns AND (a.free_ns IS NULL OR a.free_ns > v.peak_ns)") " / v.peak_bytes, 4) AS peak_relative_error,\n" \
+													 "  round(" VARIANCE_WHERE( \
+														 "a.alloc_ns <= p.exit_ns AND (a.free_ns IS NULL OR a.free_ns > p.exit_ns)") " / v.live_at_exit_bytes, 4) AS exit_relative_error"
 
 static const struct tm_listing recordings = {
-	.columns = "command, host, job, events, file_bytes, end_ns AS duration_ns,\n  nullif(sample_bytes, 0) AS sample_bytes, CASE complete WHEN 1 THEN 'yes' ELSE 'no' END AS complete, cut_reason",
+	.columns =
+		"command, host, job, events, file_bytes, end_ns AS duration_ns,\n  nullif(sample_bytes, 0) AS sample_bytes, CASE complete WHEN 1 THEN 'yes' ELSE 'no' END AS complete, cut_reason",
 	.source = "trace",
 	.order = "id",
 	.process = "",
@@ -134,4 +138,6 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	return status ? status : list_page(d, o);
 }
 
-int tm_cmd_summary(int argc, char **argv) { return tm_answer(&usage, argc, argv, answer); }
+int tm_cmd_summary(int argc, char **argv) {
+	return tm_answer(&usage, argc, argv, answer);
+}

@@ -10,8 +10,9 @@
 static const struct tm_usage usage = {
 	.verb = "temporary",
 	.operands = "DB|TRACE",
-	.description = "Lists the call stacks that make temporary blocks: blocks that the same thread frees before its next allocation (view temporary),\n"
-		       "most blocks first. With --from or --to only blocks that were allocated in that window are counted.\n",
+	.description =
+		"Lists the call stacks that make temporary blocks: blocks that the same thread frees before its next allocation (view temporary),\n"
+		"most blocks first. With --from or --to only blocks that were allocated in that window are counted.\n",
 	.examples = "tidemark temporary run.db\n"
 		    "tidemark temporary run.db --sort=bytes --limit=10 --stack\n",
 	.options = TM_OPTIONS_LISTING | TM_OPTION_STACK,
@@ -36,4 +37,6 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	return status;
 }
 
-int tm_cmd_temporary(int argc, char **argv) { return tm_answer(&usage, argc, argv, answer); }
+int tm_cmd_temporary(int argc, char **argv) {
+	return tm_answer(&usage, argc, argv, answer);
+}

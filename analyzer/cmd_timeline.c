@@ -12,9 +12,10 @@
 static const struct tm_usage usage = {
 	.verb = "timeline",
 	.operands = "DB|TRACE",
-	.description = "Shows live bytes over time (view memory_timeline); a value holds until the next row of its process and heap. JSON, CSV and\n"
-		       "--sql have every stored row, heap null being the whole process; a table shows the whole process, or the heap that --heap names, in\n"
-		       "40 stretches of time, each by its highest value.\n",
+	.description =
+		"Shows live bytes over time (view memory_timeline); a value holds until the next row of its process and heap. JSON, CSV and\n"
+		"--sql have every stored row, heap null being the whole process; a table shows the whole process, or the heap that --heap names, in\n"
+		"40 stretches of time, each by its highest value.\n",
 	.examples = "tidemark timeline run.db\n"
 		    "tidemark timeline run.db --heap=mmap --buckets=100\n"
 		    "tidemark timeline run.db --from=10s --to=exit --format=csv\n",
@@ -31,23 +32,26 @@ static void put_pieces(sqlite3_str *sql, const struct tm_options *o) {
 	sqlite3_str_appendall(sql, " AS from_ns, ");
 	if (o->to.kind == TM_TIME_UNSET) sqlite3_str_appendall(sql, "p.end_ns");
 	else tm_time_point_sql(sql, &o->to, "p.id", o->heap);
-	sqlite3_str_appendall(sql, " AS to_ns, p.end_ns\n  FROM process AS p),\n"
-				   "held AS (\n  SELECT *, lead(ts_ns) OVER (PARTITION BY process_id, heap ORDER BY ts_ns) AS next_ns FROM memory_timeline),\n"
-				   "piece AS (\n  SELECT t.process_id, t.heap, max(t.ts_ns, b.from_ns) AS ts_ns, t.live_bytes, t.live_count, t.estimated\n"
-				   "  FROM held AS t JOIN bound AS b ON b.id = t.process_id\n"
-				   "  WHERE t.ts_ns <= b.to_ns AND (t.next_ns > b.from_ns OR t.next_ns IS NULL)\n"
-				   "  AND b.from_ns <= min(b.to_ns, b.end_ns))");
+	sqlite3_str_appendall(
+		sql,
+		" AS to_ns, p.end_ns\n  FROM process AS p),\n"
+		"held AS (\n  SELECT *, lead(ts_ns) OVER (PARTITION BY process_id, heap ORDER BY ts_ns) AS next_ns FROM memory_timeline),\n"
+		"piece AS (\n  SELECT t.process_id, t.heap, max(t.ts_ns, b.from_ns) AS ts_ns, t.live_bytes, t.live_count, t.estimated\n"
+		"  FROM held AS t JOIN bound AS b ON b.id = t.process_id\n"
+		"  WHERE t.ts_ns <= b.to_ns AND (t.next_ns > b.from_ns OR t.next_ns IS NULL)\n"
+		"  AND b.from_ns <= min(b.to_ns, b.end_ns))");
 }
 
 /* Common table expression `stretch`: the highest row of each of n equal parts of the time that the source covers. */
 static void put_stretches(sqlite3_str *sql, const char *source, int64_t n) {
-	sqlite3_str_appendf(sql,
-			    "extent AS MATERIALIZED (\n  SELECT process_id, min(ts_ns) AS first_ns, (max(ts_ns) - min(ts_ns)) / %lld + 1 AS width_ns\n"
-			    "  FROM %s GROUP BY process_id),\n"
-			    "stretch AS (\n  SELECT t.process_id, t.heap, t.ts_ns, max(t.live_bytes) AS live_bytes, t.live_count, t.estimated\n"
-			    "  FROM %s AS t JOIN extent AS e ON e.process_id = t.process_id\n"
-			    "  GROUP BY t.process_id, t.heap, (t.ts_ns - e.first_ns) / e.width_ns)",
-			    n, source, source);
+	sqlite3_str_appendf(
+		sql,
+		"extent AS MATERIALIZED (\n  SELECT process_id, min(ts_ns) AS first_ns, (max(ts_ns) - min(ts_ns)) / %lld + 1 AS width_ns\n"
+		"  FROM %s GROUP BY process_id),\n"
+		"stretch AS (\n  SELECT t.process_id, t.heap, t.ts_ns, max(t.live_bytes) AS live_bytes, t.live_count, t.estimated\n"
+		"  FROM %s AS t JOIN extent AS e ON e.process_id = t.process_id\n"
+		"  GROUP BY t.process_id, t.heap, (t.ts_ns - e.first_ns) / e.width_ns)",
+		n, source, source);
 }
 
 /* A table has the whole process, or the heap that was chosen, in as many rows as a person reads. */
@@ -59,7 +63,8 @@ static char *condense(const struct tm_database *d, const struct tm_options *o, c
 		sqlite3_str_appendall(sql, ",\n");
 		put_stretches(sql, "listed", TABLE_BUCKETS);
 	}
-	sqlite3_str_appendf(sql, "\nSELECT * FROM %s %sORDER BY process_id, heap, ts_ns", enough ? "listed" : "stretch", o->heap ? "" : "WHERE heap IS NULL ");
+	sqlite3_str_appendf(sql, "\nSELECT * FROM %s %sORDER BY process_id, heap, ts_ns", enough ? "listed" : "stretch",
+			    o->heap ? "" : "WHERE heap IS NULL ");
 	return sqlite3_str_finish(sql);
 }
 
@@ -92,4 +97,6 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	return status;
 }
 
-int tm_cmd_timeline(int argc, char **argv) { return tm_answer(&usage, argc, argv, answer); }
+int tm_cmd_timeline(int argc, char **argv) {
+	return tm_answer(&usage, argc, argv, answer);
+}

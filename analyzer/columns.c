@@ -11,40 +11,23 @@ struct naming_rule {
 
 /* The first rule whose word is the name, or its ending after an underscore, decides; a name without a rule is text. */
 static const struct naming_rule rules[] = {
-	{ "bytes", TM_COLUMN_SIZE },
-	{ "bytes_per_step", TM_COLUMN_SIZE },
-	{ "count", TM_COLUMN_COUNT },
-	{ "allocations", TM_COLUMN_COUNT },
-	{ "frees", TM_COLUMN_COUNT },
-	{ "calls", TM_COLUMN_COUNT },
-	{ "temporary", TM_COLUMN_COUNT },
-	{ "created", TM_COLUMN_COUNT },
-	{ "deleted", TM_COLUMN_COUNT },
-	{ "events", TM_COLUMN_COUNT },
-	{ "processes", TM_COLUMN_COUNT },
-	{ "score", TM_COLUMN_SCORE },
-	{ "weight", TM_COLUMN_SCORE },
-	{ "error", TM_COLUMN_SHARE },
-	{ "unix_ns", TM_COLUMN_ID },
-	{ "duration_ns", TM_COLUMN_DURATION },
-	{ "offset_ns", TM_COLUMN_ID },
-	{ "ns", TM_COLUMN_INSTANT },
-	{ "id", TM_COLUMN_ID },
-	{ "pid", TM_COLUMN_ID },
-	{ "tid", TM_COLUMN_ID },
-	{ "rank", TM_COLUMN_ID },
-	{ "world_size", TM_COLUMN_ID },
-	{ "line", TM_COLUMN_ID },
-	{ "code", TM_COLUMN_ID },
-	{ "depth", TM_COLUMN_ID },
-	{ "address", TM_COLUMN_ID },
-	{ "estimated", TM_COLUMN_ID },
-	{ "value", TM_COLUMN_ID },
-	{ "function", TM_COLUMN_NAME },
-	{ "command", TM_COLUMN_NAME },
-	{ "name", TM_COLUMN_NAME },
-	{ "file", TM_COLUMN_PATH },
-	{ "exe", TM_COLUMN_PATH },
+	{ "bytes", TM_COLUMN_SIZE },      { "bytes_per_step", TM_COLUMN_SIZE },
+	{ "count", TM_COLUMN_COUNT },     { "allocations", TM_COLUMN_COUNT },
+	{ "frees", TM_COLUMN_COUNT },     { "calls", TM_COLUMN_COUNT },
+	{ "temporary", TM_COLUMN_COUNT }, { "created", TM_COLUMN_COUNT },
+	{ "deleted", TM_COLUMN_COUNT },   { "events", TM_COLUMN_COUNT },
+	{ "processes", TM_COLUMN_COUNT }, { "score", TM_COLUMN_SCORE },
+	{ "weight", TM_COLUMN_SCORE },    { "error", TM_COLUMN_SHARE },
+	{ "unix_ns", TM_COLUMN_ID },      { "duration_ns", TM_COLUMN_DURATION },
+	{ "offset_ns", TM_COLUMN_ID },    { "ns", TM_COLUMN_INSTANT },
+	{ "id", TM_COLUMN_ID },           { "pid", TM_COLUMN_ID },
+	{ "tid", TM_COLUMN_ID },          { "rank", TM_COLUMN_ID },
+	{ "world_size", TM_COLUMN_ID },   { "line", TM_COLUMN_ID },
+	{ "code", TM_COLUMN_ID },         { "depth", TM_COLUMN_ID },
+	{ "address", TM_COLUMN_ID },      { "estimated", TM_COLUMN_ID },
+	{ "value", TM_COLUMN_ID },        { "function", TM_COLUMN_NAME },
+	{ "command", TM_COLUMN_NAME },    { "name", TM_COLUMN_NAME },
+	{ "file", TM_COLUMN_PATH },       { "exe", TM_COLUMN_PATH },
 	{ "path", TM_COLUMN_PATH },
 };
 
@@ -64,9 +47,7 @@ bool tm_column_is_quantity(const char *name) {
 	case TM_COLUMN_COUNT:
 	case TM_COLUMN_SCORE:
 	case TM_COLUMN_SHARE:
-	case TM_COLUMN_DURATION:
-		return true;
-	default:
-		return false;
+	case TM_COLUMN_DURATION: return true;
+	default: return false;
 	}
 }

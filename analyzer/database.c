@@ -38,7 +38,8 @@ enum tm_file_kind tm_file_recognise(const char *path) {
 	}
 	if (memcmp(head, TM_FILE_MAGIC, strlen(TM_FILE_MAGIC)) == 0) return TM_FILE_TRACE;
 	if (memcmp(head, SQLITE_MAGIC, sizeof(SQLITE_MAGIC)) == 0) return TM_FILE_DATABASE;
-	if (S_ISDIR(status.st_mode)) tm_fail("cannot open '%s': it is a directory ('tidemark import' makes one database of its traces)", path);
+	if (S_ISDIR(status.st_mode))
+		tm_fail("cannot open '%s': it is a directory ('tidemark import' makes one database of its traces)", path);
 	else if (!S_ISREG(status.st_mode)) tm_fail("cannot open '%s': not a regular file", path);
 	else if (n == 0) tm_fail("cannot open '%s': the file is empty", path);
 	else tm_fail("cannot open '%s': neither a tidemark trace nor a database", path);
@@ -83,21 +84,23 @@ static const char *file_name(const char *path) {
 	return slash ? slash + 1 : path;
 }
 
-/* What the file with the database's name is to this trace. Only a database of this one trace may be used, or replaced. */
+/* What the file with the database's name is to this trace. It may be used if it is newer and holds one trace of the same size,
+ * and replaced if that trace had this name. */
 static enum beside examine(const char *database, const char *trace, const struct stat *trace_status) {
 	struct tm_database d = { 0 };
 	struct stat status;
 	enum beside verdict = BESIDE_FOREIGN;
-	bool is_newer = stat(database, &status) == 0 && (status.st_mtim.tv_sec != trace_status->st_mtim.tv_sec
-								 ? status.st_mtim.tv_sec > trace_status->st_mtim.tv_sec
-								 : status.st_mtim.tv_nsec >= trace_status->st_mtim.tv_nsec);
+	bool is_newer = stat(database, &status) == 0 &&
+			(status.st_mtim.tv_sec != trace_status->st_mtim.tv_sec ? status.st_mtim.tv_sec > trace_status->st_mtim.tv_sec
+									       : status.st_mtim.tv_nsec >= trace_status->st_mtim.tv_nsec);
 	if (sqlite3_open_v2(database, &d.handle, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK) {
 		int64_t version = tm_database_integer(&d, "SELECT value FROM meta WHERE key = 'schema_version'", -1);
 		int64_t size = tm_database_integer(&d, "SELECT file_bytes FROM trace", -1);
 		char *path = tm_database_words(&d, "SELECT path FROM trace");
-		bool is_same = path && strcmp(file_name(path), file_name(trace)) == 0 && tm_database_integer(&d, "SELECT count(*) FROM trace", 0) == 1;
+		bool is_one = tm_database_integer(&d, "SELECT count(*) FROM trace", 0) == 1;
 		bool is_current = is_newer && version == TM_SCHEMA_VERSION && size == trace_status->st_size;
-		if (version >= 0 && is_same) verdict = is_current ? BESIDE_FRESH : BESIDE_STALE;
+		if (version >= 0 && is_one && is_current) verdict = BESIDE_FRESH;
+		else if (version >= 0 && is_one && path && strcmp(file_name(path), file_name(trace)) == 0) verdict = BESIDE_STALE;
 		sqlite3_free(path);
 	}
 	sqlite3_close(d.handle);
@@ -116,13 +119,11 @@ static int import_trace(const char *trace, char **database) {
 	if (stat(trace, &trace_status)) return tm_fail("cannot open '%s': %s", trace, strerror(errno));
 	if (lstat(*database, &database_status) == 0) {
 		switch (examine(*database, trace, &trace_status)) {
-		case BESIDE_FRESH:
-			tm_say("using '%s', imported from '%s' before", *database, trace);
-			return 0;
+		case BESIDE_FRESH: tm_say("using '%s', imported from '%s' before", *database, trace); return 0;
 		case BESIDE_FOREIGN:
-			return tm_fail("cannot import '%s': '%s' is there and holds something else ('tidemark import -o' makes another)", trace, *database);
-		case BESIDE_STALE:
-			break;
+			return tm_fail("cannot import '%s': '%s' is there and holds something else ('tidemark import -o' makes another)",
+				       trace, *database);
+		case BESIDE_STALE: break;
 		}
 	}
 	tm_say("importing '%s' into '%s'", trace, *database);
@@ -136,8 +137,8 @@ static int check_version(const struct tm_database *d) {
 	if (error != SQLITE_OK && error != SQLITE_DONE && error != SQLITE_ROW && error != SQLITE_ERROR)
 		return tm_fail("cannot open '%s': %s", d->path, sqlite3_errmsg(d->handle));
 	if (version < 0) return tm_fail("cannot open '%s': it is a database, but not one of tidemark's", d->path);
-	return tm_fail("cannot open '%s': its schema version is %lld, this tidemark reads %d (import its trace again)", d->path, (long long)version,
-		       TM_SCHEMA_VERSION);
+	return tm_fail("cannot open '%s': its schema version is %lld, this tidemark reads %d (import its trace again)", d->path,
+		       (long long)version, TM_SCHEMA_VERSION);
 }
 
 int tm_database_open(struct tm_database *d, const char *path) {
@@ -148,11 +149,8 @@ int tm_database_open(struct tm_database *d, const char *path) {
 		if (status) return status;
 		break;
 	}
-	case TM_FILE_DATABASE:
-		d->path = strdup(path);
-		break;
-	default:
-		return TM_EXIT_FAILED;
+	case TM_FILE_DATABASE: d->path = strdup(path); break;
+	default: return TM_EXIT_FAILED;
 	}
 	if (!d->path) return tm_fail("cannot open '%s': out of memory", path);
 	if (sqlite3_open_v2(d->path, &d->handle, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)

@@ -19,7 +19,9 @@ void tm_display_init(void) {
 	setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-bool tm_display_unicode(void) { return unicode_output; }
+bool tm_display_unicode(void) {
+	return unicode_output;
+}
 
 size_t tm_utf8_next(const char *p, const char *end, uint32_t *code) {
 	static const uint32_t smallest[5] = { 0, 0, 0x80, 0x800, 0x10000 };
@@ -50,7 +52,8 @@ void tm_display_text(struct tm_bytes *out, const char *text, size_t n) {
 		char escape[16];
 		size_t length = tm_utf8_next(text, end, &c);
 		if (c >= 0x07 && c <= 0x0D) tm_put_raw(out, (char[]){ '\\', named[c - 7] }, 2);
-		else if (c < 0x20 || (c >= 0x7F && c < 0xA0)) tm_put_raw(out, escape, (size_t)snprintf(escape, sizeof(escape), "\\x%02x", c));
+		else if (c < 0x20 || (c >= 0x7F && c < 0xA0))
+			tm_put_raw(out, escape, (size_t)snprintf(escape, sizeof(escape), "\\x%02x", c));
 		else if (tm_is_deceptive(c)) tm_put_raw(out, escape, (size_t)snprintf(escape, sizeof(escape), "\\u%04x", c));
 		else if (c == 0xFFFD) tm_put_raw(out, "\xEF\xBF\xBD", 3);
 		else tm_put_raw(out, text, length);

@@ -45,10 +45,11 @@ static char *compose_pids(const struct tm_database *d, const struct tm_options *
 	sqlite3_str_appendall(sql, " AS to_ns, p.end_ns\n  FROM process AS p");
 	if (o->process_given) sqlite3_str_appendf(sql, " WHERE p.%s = %lld", o->process_is_rank ? "rank" : "id", o->process);
 	/* The system uses a thread's number again; only its first thread keeps it here, for scopes of two must not share a track. */
-	sqlite3_str_appendf(sql,
-			    "),\ntids AS MATERIALIZED (\n  SELECT id, CASE row_number() OVER (PARTITION BY process_id, tid ORDER BY id) WHEN 1 THEN tid\n"
-			    "    ELSE %d + id END AS tid FROM thread)\n",
-			    TID_LIMIT);
+	sqlite3_str_appendf(
+		sql,
+		"),\ntids AS MATERIALIZED (\n  SELECT id, CASE row_number() OVER (PARTITION BY process_id, tid ORDER BY id) WHEN 1 THEN tid\n"
+		"    ELSE %d + id END AS tid FROM thread)\n",
+		TID_LIMIT);
 	return sqlite3_str_finish(sql);
 }
 
@@ -78,7 +79,8 @@ static int64_t count_rows(struct chrome *c, const char *query) {
 
 /* Begins an event with what all have; tid 0 is the process itself. */
 static void begin_event(struct chrome *c, const char *phase, int64_t pid, int64_t tid) {
-	tm_put_format(&c->event, "%s{\"ph\":\"%s\",\"pid\":%lld,\"tid\":%lld", c->events ? ",\n" : "\n", phase, (long long)pid, (long long)tid);
+	tm_put_format(&c->event, "%s{\"ph\":\"%s\",\"pid\":%lld,\"tid\":%lld", c->events ? ",\n" : "\n", phase, (long long)pid,
+		      (long long)tid);
 }
 
 static void put_ns(struct chrome *c, const char *key, int64_t ns) {
@@ -118,10 +120,11 @@ static void write_metadata(struct chrome *c, const char *name, const char *key, 
 }
 
 static void write_all_metadata(struct chrome *c) {
-	write_metadata(c, "process_name", "name",
-		       "SELECT k.pid, 0, CASE WHEN p.rank IS NOT NULL AND k.pid = p.rank + 1 THEN 'rank ' || p.rank || ': ' ELSE '' END ||\n"
-		       "  coalesce(nullif(replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), ''), ''), p.command, 'process ' || p.id)\n"
-		       "FROM pids AS k JOIN process AS p ON p.id = k.id ORDER BY k.pid");
+	write_metadata(
+		c, "process_name", "name",
+		"SELECT k.pid, 0, CASE WHEN p.rank IS NOT NULL AND k.pid = p.rank + 1 THEN 'rank ' || p.rank || ': ' ELSE '' END ||\n"
+		"  coalesce(nullif(replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), ''), ''), p.command, 'process ' || p.id)\n"
+		"FROM pids AS k JOIN process AS p ON p.id = k.id ORDER BY k.pid");
 	write_metadata(c, "process_labels", "labels",
 		       "SELECT k.pid, 0, 'pid ' || p.pid || coalesce(', host ' || p.host, '') || coalesce(', rank ' || p.rank, '')\n"
 		       "FROM pids AS k JOIN process AS p ON p.id = k.id ORDER BY k.pid");
@@ -158,19 +161,21 @@ static int64_t nest(struct open_scopes *open, int64_t thread, int64_t start, int
 	return end;
 }
 
-#define SCOPES_FROM                                                                                                                  \
-	"FROM scope AS s JOIN pids AS k ON k.id = s.process_id LEFT JOIN tids AS n ON n.id = s.thread_id\n"                          \
+#define SCOPES_FROM \
+	"FROM scope AS s JOIN pids AS k ON k.id = s.process_id LEFT JOIN tids AS n ON n.id = s.thread_id\n" \
 	"WHERE s.start_ns IS NOT NULL AND s.start_ns <= k.to_ns AND coalesce(s.end_ns, k.end_ns) >= k.from_ns\n"
 
 static void write_scopes(struct chrome *c) {
 	struct open_scopes open = { 0 };
-	char *longest = c->scopes_max ? sqlite3_mprintf("AND s.id IN (SELECT s.id " SCOPES_FROM
-							"ORDER BY coalesce(s.end_ns, k.end_ns) - s.start_ns DESC, s.depth, s.id LIMIT %lld)\n",
-							c->scopes_max)
-				      : NULL;
-	char *query = sqlite3_mprintf("SELECT k.pid, coalesce(n.tid, 0), s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) AS last_ns, s.name, s.category,\n"
-				      "s.end_kind, s.thread_id\n" SCOPES_FROM "%sORDER BY s.thread_id, s.start_ns, last_ns DESC, s.depth, s.id",
-				      longest ? longest : "");
+	char *longest = c->scopes_max
+				? sqlite3_mprintf("AND s.id IN (SELECT s.id " SCOPES_FROM
+						  "ORDER BY coalesce(s.end_ns, k.end_ns) - s.start_ns DESC, s.depth, s.id LIMIT %lld)\n",
+						  c->scopes_max)
+				: NULL;
+	char *query = sqlite3_mprintf(
+		"SELECT k.pid, coalesce(n.tid, 0), s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) AS last_ns, s.name, s.category,\n"
+		"s.end_kind, s.thread_id\n" SCOPES_FROM "%sORDER BY s.thread_id, s.start_ns, last_ns DESC, s.depth, s.id",
+		longest ? longest : "");
 	sqlite3_stmt *statement = query ? ask(c, query) : NULL;
 	while (step(c, statement)) {
 		int64_t start = sqlite3_column_int64(statement, 2);
@@ -194,15 +199,17 @@ static void write_scopes(struct chrome *c) {
 
 /* Steps are intervals of the whole process and may lie across scopes: asynchronous pairs. */
 static void write_steps(struct chrome *c) {
-	static const char query[] = "SELECT k.pid, s.n, s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) FROM step AS s\n"
-				    "JOIN pids AS k ON k.id = s.process_id\n"
-				    "WHERE s.start_ns <= k.to_ns AND coalesce(s.end_ns, k.end_ns) >= k.from_ns ORDER BY k.pid, s.start_ns, s.n";
+	static const char query[] =
+		"SELECT k.pid, s.n, s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) FROM step AS s\n"
+		"JOIN pids AS k ON k.id = s.process_id\n"
+		"WHERE s.start_ns <= k.to_ns AND coalesce(s.end_ns, k.end_ns) >= k.from_ns ORDER BY k.pid, s.start_ns, s.n";
 	sqlite3_stmt *statement = ask(c, query);
 	for (long long id = 1; step(c, statement); id++) {
 		for (int is_end = 0; is_end < 2; is_end++) {
 			begin_event(c, is_end ? "e" : "b", sqlite3_column_int64(statement, 0), 0);
 			put_ns(c, "ts", sqlite3_column_int64(statement, 2 + is_end));
-			tm_put_format(&c->event, ",\"name\":\"step %lld\",\"cat\":\"step\",\"id\":\"%lld\"", (long long)sqlite3_column_int64(statement, 1), id);
+			tm_put_format(&c->event, ",\"name\":\"step %lld\",\"cat\":\"step\",\"id\":\"%lld\"",
+				      (long long)sqlite3_column_int64(statement, 1), id);
 			end_event(c);
 		}
 	}
@@ -237,7 +244,8 @@ static void write_counters(struct chrome *c, const char *category, const char *k
 	int64_t group = c->values_per_pair ? c->values_per_pair : 1;
 	sqlite3_stmt *statement = ask(c, query);
 	while (step(c, statement)) {
-		struct counter_value v = { sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1), sqlite3_column_int64(statement, 2) };
+		struct counter_value v = { sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1),
+					   sqlite3_column_int64(statement, 2) };
 		const char *series = (const char *)sqlite3_column_text(statement, 3);
 		if (!series) continue;
 		bool is_new = !name || v.pid != low.pid || strcmp(name, series) != 0;
@@ -262,25 +270,27 @@ static void write_counters(struct chrome *c, const char *category, const char *k
 	free(name);
 }
 
-#define TIMELINE_FROM                                                                                                                \
-	"FROM memory_timeline AS t JOIN pids AS k ON k.id = t.process_id WHERE t.ts_ns BETWEEN k.from_ns AND k.to_ns\n"
+#define TIMELINE_FROM "FROM memory_timeline AS t JOIN pids AS k ON k.id = t.process_id WHERE t.ts_ns BETWEEN k.from_ns AND k.to_ns\n"
 /* Samples of the machine have a process of their own, behind the last one. */
-#define SAMPLES_FROM                                                                                                                 \
-	"FROM sample AS s LEFT JOIN pids AS k ON k.id = s.process_id\n"                                                              \
-	"CROSS JOIN (SELECT max(pid) + 1 AS pid, min(from_ns) AS from_ns, max(to_ns) AS to_ns FROM pids) AS m\n"                     \
+#define SAMPLES_FROM \
+	"FROM sample AS s LEFT JOIN pids AS k ON k.id = s.process_id\n" \
+	"CROSS JOIN (SELECT max(pid) + 1 AS pid, min(from_ns) AS from_ns, max(to_ns) AS to_ns FROM pids) AS m\n" \
 	"WHERE (k.id IS NOT NULL OR s.process_id IS NULL) AND s.ts_ns BETWEEN coalesce(k.from_ns, m.from_ns) AND coalesce(k.to_ns, m.to_ns)\n"
 
 static void write_all_counters(struct chrome *c) {
 	sqlite3_str *sql = sqlite3_str_new(c->d->handle);
-	sqlite3_str_appendall(sql, "SELECT k.pid, t.ts_ns, t.live_bytes, coalesce(t.heap, 'all heaps') || CASE t.estimated WHEN 1 THEN ' (estimated)' ELSE '' END\n"
-				   "AS series " TIMELINE_FROM);
+	sqlite3_str_appendall(
+		sql,
+		"SELECT k.pid, t.ts_ns, t.live_bytes, coalesce(t.heap, 'all heaps') || CASE t.estimated WHEN 1 THEN ' (estimated)' ELSE '' END\n"
+		"AS series " TIMELINE_FROM);
 	if (c->o->heap) sqlite3_str_appendf(sql, "AND t.heap = %Q ", c->o->heap);
 	sqlite3_str_appendall(sql, "ORDER BY k.pid, series, t.ts_ns");
 	char *query = sqlite3_str_finish(sql);
 	if (query) write_counters(c, "memory", "live_bytes", query);
 	else c->status = tm_fail("cannot export '%s': out of memory", c->d->path);
 	sqlite3_free(query);
-	write_counters(c, "sample", "value", "SELECT coalesce(k.pid, m.pid) AS pid, s.ts_ns, s.value, s.name " SAMPLES_FROM "ORDER BY pid, s.name, s.ts_ns");
+	write_counters(c, "sample", "value",
+		       "SELECT coalesce(k.pid, m.pid) AS pid, s.ts_ns, s.value, s.name " SAMPLES_FROM "ORDER BY pid, s.name, s.ts_ns");
 }
 
 /* Rows (pid, tid, ts_ns, name) as instants; tid 0: of the whole process. */
@@ -321,7 +331,9 @@ static void plan_thinning(struct chrome *c) {
 static void write_tail(struct chrome *c) {
 	char text[200] = "";
 	if (c->scopes_left_out || c->values_left_out) {
-		snprintf(text, sizeof(text), "%" PRId64 " scopes (the shortest) and %" PRId64 " counter values (of each %" PRId64 " the highest and lowest stay)",
+		snprintf(text, sizeof(text),
+			 "%" PRId64 " scopes (the shortest) and %" PRId64 " counter values (of each %" PRId64
+			 " the highest and lowest stay)",
 			 c->scopes_left_out, c->values_left_out, c->values_per_pair);
 		tm_say("left out to stay near %" PRId64 " events: %s; --max-events=0 keeps all", c->o->max_events, text);
 	}

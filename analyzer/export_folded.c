@@ -22,24 +22,21 @@ struct value_source {
 static struct value_source choose_view(const struct tm_options *o) {
 	switch (o->value) {
 	case TM_VALUE_LIVE:
-	case TM_VALUE_LEAKED:
-		return (struct value_source){ "site", "live_at_exit_bytes" };
-	case TM_VALUE_ALLOCATED:
-		return (struct value_source){ "site", "allocated_bytes" };
-	case TM_VALUE_TEMPORARY:
-		return (struct value_source){ "site", "temporary_bytes" };
-	default:
-		return (struct value_source){ "site", o->heap ? "peak_bytes" : "process_peak_bytes" };
+	case TM_VALUE_LEAKED: return (struct value_source){ "site", "live_at_exit_bytes" };
+	case TM_VALUE_ALLOCATED: return (struct value_source){ "site", "allocated_bytes" };
+	case TM_VALUE_TEMPORARY: return (struct value_source){ "site", "temporary_bytes" };
+	default: return (struct value_source){ "site", o->heap ? "peak_bytes" : "process_peak_bytes" };
 	}
 }
 
 /* The process peak within a window, and what was live then, over the root heaps or in one. */
 static void put_window_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	tm_sql_highest(sql, d, o);
-	sqlite3_str_appendf(sql,
-			    ",\ntop AS MATERIALIZED (\n  SELECT h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
-			    "  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN highest AS k ON k.process_id = p.id AND k.heap IS %Q),\n",
-			    o->heap);
+	sqlite3_str_appendf(
+		sql,
+		",\ntop AS MATERIALIZED (\n  SELECT h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
+		"  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN highest AS k ON k.process_id = p.id AND k.heap IS %Q),\n",
+		o->heap);
 	tm_sql_live(sql, d, "top", NULL);
 }
 
@@ -49,9 +46,7 @@ static bool put_window(sqlite3_str *sql, const struct tm_database *d, const stru
 	if (!tm_has_window(o)) return false;
 	*source = (struct value_source){ "live", "live_bytes" };
 	switch (o->value) {
-	case TM_VALUE_PEAK:
-		put_window_peak(sql, d, o);
-		break;
+	case TM_VALUE_PEAK: put_window_peak(sql, d, o); break;
 	case TM_VALUE_TEMPORARY:
 		tm_sql_made(sql, d, o);
 		*source = (struct value_source){ "made", "bytes" };

@@ -59,9 +59,7 @@ static void add_loss(struct facts *f, struct tm_cursor *body) {
 static void check_record(uint64_t tag, struct tm_cursor *body) {
 	switch (tag) {
 #define CHECK(name, function) \
-	case TM_RECORD_##name: \
-		function(body); \
-		break;
+	case TM_RECORD_##name: function(body); break;
 		CHECK(STRING, tm_get_string_record)
 		CHECK(PROCESS_START, tm_get_process_start)
 		CHECK(PROCESS_EXIT, tm_get_process_exit)
@@ -91,8 +89,7 @@ static void check_record(uint64_t tag, struct tm_cursor *body) {
 		body->bad |= name.functions.bad;
 		break;
 	}
-	default: /* of a later minor version */
-		break;
+	default: /* of a later minor version */ break;
 	}
 }
 
@@ -154,9 +151,10 @@ static bool read_events(struct facts *f, struct tm_cursor *payload) {
 static bool read_chunk(struct facts *f, struct tm_reader *reader, const struct tm_chunk_header *h) {
 	struct tm_cursor payload;
 	if (tm_reader_payload(reader, h, &payload)) return false;
-	bool sound = h->kind == TM_CHUNK_STACKS ? read_stacks(f, &payload)
+	bool sound = h->kind == TM_CHUNK_STACKS   ? read_stacks(f, &payload)
 		     : h->kind == TM_CHUNK_EVENTS ? read_events(f, &payload)
-		     : h->kind <= TM_CHUNK_END ? read_records(f, &payload) : true;
+		     : h->kind <= TM_CHUNK_END    ? read_records(f, &payload)
+						  : true;
 	if (!sound) return false;
 	f->chunks[h->kind]++;
 	f->stored_bytes += h->stored_bytes;
@@ -210,7 +208,10 @@ static void add_end(struct facts *f, const struct tm_reader *reader, bool sound)
 	add_number(f, "trace", "sound_bytes", sound_bytes);
 	add_word(f, "trace", "complete", closed ? "yes" : "no");
 	if (closed) return;
-	add_word(f, "trace", "cut_reason", !sound ? "a chunk's content is damaged" : reader->stopped ? reader->stopped : "it was not closed");
+	add_word(f, "trace", "cut_reason",
+		 !sound            ? "a chunk's content is damaged"
+		 : reader->stopped ? reader->stopped
+				   : "it was not closed");
 }
 
 static void add_counts(struct facts *f, uint64_t file_bytes) {

@@ -32,7 +32,8 @@ static int check_process(const struct tm_database *d, const struct tm_options *o
 	if (tm_database_integer(d, sql, 0)) return 0;
 	snprintf(sql, sizeof(sql), "SELECT DISTINCT %s FROM process WHERE %s IS NOT NULL ORDER BY 1", column, column);
 	char *known = tm_database_words(d, sql);
-	int status = tm_fail("no process with %s %lld in '%s' (%ss: %s)", column, (long long)o->process, d->path, column, known ? known : "none");
+	int status = tm_fail("no process with %s %lld in '%s' (%ss: %s)", column, (long long)o->process, d->path, column,
+			     known ? known : "none");
 	sqlite3_free(known);
 	return status;
 }
@@ -111,7 +112,8 @@ static int put_order(sqlite3_str *sql, const struct tm_database *d, const struct
 		char *select = sqlite3_str_finish(plain);
 		bool found = find_column(d, select, column, strlen(column), names, &status);
 		char *list = sqlite3_str_finish(names);
-		if (!status && !found) status = tm_misuse(o->usage->verb, "cannot sort by '%s': the columns are %s", column, list ? list : "");
+		if (!status && !found)
+			status = tm_misuse(o->usage->verb, "cannot sort by '%s': the columns are %s", column, list ? list : "");
 		sqlite3_free(select);
 		sqlite3_free(list);
 		if (status) return status;
@@ -130,7 +132,8 @@ char *tm_listing_sql(const struct tm_database *d, const struct tm_options *o, co
 	if (o->limit > 0) sqlite3_str_appendf(sql, "\nLIMIT %lld", o->limit);
 	/* The text of a stack is built for the rows of the page only. */
 	if (o->stack) {
-		sqlite3_str_appendall(sql, ")\nSELECT page.*, (SELECT text FROM stack_text AS t WHERE t.stack_id = page.stack_id) AS stack\nFROM page");
+		sqlite3_str_appendall(
+			sql, ")\nSELECT page.*, (SELECT text FROM stack_text AS t WHERE t.stack_id = page.stack_id) AS stack\nFROM page");
 	}
 	char *text = sqlite3_str_finish(sql);
 	if (!*status && !text) *status = tm_fail("cannot read '%s': out of memory", d->path);
@@ -167,7 +170,9 @@ static double highest(const struct tm_database *d, const char *column, const cha
 static int show(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, const char *sql, bool explain) {
 	const char *hidden[32];
 	char *condensed = o->format == TM_FORMAT_TABLE && l->condense ? l->condense(d, o, sql) : NULL;
-	struct tm_render_plan plan = { .format = o->format, .path = d->path, .hidden = hidden, .bar_column = l->bar_column, .null_heap = l->null_heap };
+	struct tm_render_plan plan = {
+		.format = o->format, .path = d->path, .hidden = hidden, .bar_column = l->bar_column, .null_heap = l->null_heap
+	};
 	sqlite3_stmt *statement;
 	uint64_t rows = 0;
 	bool is_table = o->format == TM_FORMAT_TABLE;

@@ -13,17 +13,17 @@
 #include "render.h"
 
 struct tm_listing {
-	const char *with;       /* common table expressions that `source` uses ("a AS (...), b AS (...)"), or NULL */
-	const char *columns;    /* what to select from `source`; NULL: * */
-	const char *source;     /* a view, or one of the expressions */
-	const char *where;      /* a condition of its own, or NULL */
-	const char *order;      /* the usual order, complete: ties included */
-	const char *process;    /* the column that --process compares; NULL: process_id; "": none */
-	bool has_heap;          /* it has a column heap */
-	const char *title;      /* above a table, or NULL */
-	const char *nothing;    /* what a table says instead of no rows */
-	const char *bar_column; /* as in struct tm_render_plan */
-	const char *hidden[16]; /* more columns that its table leaves out */
+	const char *with;         /* common table expressions that `source` uses ("a AS (...), b AS (...)"), or NULL */
+	const char *columns;      /* what to select from `source`; NULL: * */
+	const char *source;       /* a view, or one of the expressions */
+	const char *where;        /* a condition of its own, or NULL */
+	const char *order;        /* the usual order, complete: ties included */
+	const char *process;      /* the column that --process compares; NULL: process_id; "": none */
+	bool has_heap;            /* it has a column heap */
+	const char *title;        /* above a table, or NULL */
+	const char *nothing;      /* what a table says instead of no rows */
+	const char *bar_column;   /* as in struct tm_render_plan */
+	const char *hidden[16];   /* more columns that its table leaves out */
 	const char *estimated[8]; /* columns that are estimates where the trace was sampled */
 	const char *null_heap;
 	/* A query over the listed rows that a table shows instead of them, because they are too many to read; NULL: none. To be freed with

@@ -90,14 +90,35 @@ static bool take_output(struct tm_options *o, const char *value) {
 	return *value != '\0';
 }
 
-static bool take_limit(struct tm_options *o, const char *value) { return take_count(value, &o->limit); }
-static bool take_buckets(struct tm_options *o, const char *value) { return take_count(value, &o->buckets) && o->buckets <= 1000000; }
-static bool take_max_events(struct tm_options *o, const char *value) { return take_count(value, &o->max_events); }
-static bool take_sql(struct tm_options *o, const char *value) { return (void)value, o->sql = true; }
-static bool take_stack(struct tm_options *o, const char *value) { return (void)value, o->stack = true; }
-static bool take_sites(struct tm_options *o, const char *value) { return (void)value, o->sites = true; }
-static bool take_gzip(struct tm_options *o, const char *value) { return (void)value, o->gzip = true; }
-static bool take_force(struct tm_options *o, const char *value) { return (void)value, o->force = true; }
+static bool take_limit(struct tm_options *o, const char *value) {
+	return take_count(value, &o->limit);
+}
+static bool take_buckets(struct tm_options *o, const char *value) {
+	return take_count(value, &o->buckets) && o->buckets <= 1000000;
+}
+static bool take_max_events(struct tm_options *o, const char *value) {
+	return take_count(value, &o->max_events);
+}
+static bool take_sql(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->sql = true;
+}
+static bool take_stack(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->stack = true;
+}
+static bool take_sites(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->sites = true;
+}
+static bool take_gzip(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->gzip = true;
+}
+static bool take_force(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->force = true;
+}
 
 static const struct option_row option_rows[] = {
 	{ "at", "T", TM_OPTION_AT, take_at, "the instant: 12.5s, 300ms, start, peak, exit, end, mark:NAME" },

@@ -37,7 +37,7 @@ enum tm_option_bit {
 };
 
 /* What every command that lists takes. */
-#define TM_OPTIONS_LISTING                                                                                                          \
+#define TM_OPTIONS_LISTING \
 	(TM_OPTION_FORMAT | TM_OPTION_LIMIT | TM_OPTION_SORT | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_FROM | TM_OPTION_TO | \
 	 TM_OPTION_SQL)
 

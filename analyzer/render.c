@@ -49,8 +49,12 @@ static bool colour_wanted(void) {
 	return isatty(STDOUT_FILENO) && !(refused && *refused) && terminal && strcmp(terminal, "dumb") != 0;
 }
 
-const char *tm_bold(void) { return colour_wanted() ? "\033[1m" : ""; }
-const char *tm_plain(void) { return colour_wanted() ? "\033[0m" : ""; }
+const char *tm_bold(void) {
+	return colour_wanted() ? "\033[1m" : "";
+}
+const char *tm_plain(void) {
+	return colour_wanted() ? "\033[0m" : "";
+}
 
 int tm_print_title(const char *title) {
 	struct tm_bytes line = TM_BYTES_INIT;
@@ -73,12 +77,8 @@ static void put_hex(struct tm_bytes *out, const unsigned char *data, size_t n) {
 
 static void put_json_value(struct tm_bytes *row, sqlite3_stmt *statement, int column) {
 	switch (sqlite3_column_type(statement, column)) {
-	case SQLITE_INTEGER:
-		tm_put_format(row, "%lld", (long long)sqlite3_column_int64(statement, column));
-		break;
-	case SQLITE_FLOAT:
-		tm_json_double(row, sqlite3_column_double(statement, column));
-		break;
+	case SQLITE_INTEGER: tm_put_format(row, "%lld", (long long)sqlite3_column_int64(statement, column)); break;
+	case SQLITE_FLOAT: tm_json_double(row, sqlite3_column_double(statement, column)); break;
 	case SQLITE_TEXT: {
 		const char *text = (const char *)sqlite3_column_text(statement, column);
 		tm_json_string(row, text, (size_t)sqlite3_column_bytes(statement, column));
@@ -91,8 +91,7 @@ static void put_json_value(struct tm_bytes *row, sqlite3_stmt *statement, int co
 		tm_put_raw(row, "\"", 1);
 		break;
 	}
-	default:
-		tm_put_raw(row, "null", 4);
+	default: tm_put_raw(row, "null", 4);
 	}
 }
 

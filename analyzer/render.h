@@ -21,14 +21,14 @@
 
 struct tm_render_plan {
 	enum tm_format format;
-	const char *path;           /* what is read, for a message */
-	const char *const *hidden;  /* columns that a table leaves out, ends with NULL; may be NULL */
-	const char *bar_column;     /* a table draws a bar for this column; NULL: none */
-	double bar_full;            /* the value of a full bar */
+	const char *path;             /* what is read, for a message */
+	const char *const *hidden;    /* columns that a table leaves out, ends with NULL; may be NULL */
+	const char *bar_column;       /* a table draws a bar for this column; NULL: none */
+	double bar_full;              /* the value of a full bar */
 	const char *const *estimated; /* columns whose table cells are marked with ~, ends with NULL; may be NULL */
-	const char *null_heap;      /* what a table shows for heap NULL; NULL: "-" */
-	const char *named_by;       /* a table shows the column `value` as if it were named by this one; NULL: no */
-	uint64_t rows_max;          /* a table shows that many, and counts the rest; 0: all */
+	const char *null_heap;        /* what a table shows for heap NULL; NULL: "-" */
+	const char *named_by;         /* a table shows the column `value` as if it were named by this one; NULL: no */
+	uint64_t rows_max;            /* a table shows that many, and counts the rest; 0: all */
 };
 
 /* Steps the statement to its end. *rows: how many there were; may be NULL. */

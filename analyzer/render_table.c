@@ -35,9 +35,10 @@ struct table {
 	sqlite3_stmt *statement;
 	const struct tm_render_plan *plan;
 	struct table_column *columns;
-	int count, stack_index, bar_index, module_index, offset_index, level_index, named_by_index, estimated_index; /* the indexes are -1 for what the query lacks */
-	struct tm_bytes *cells; /* ROWS_MEASURED rows of count cells and a block for bar and stack */
-	size_t rows;            /* kept in cells */
+	int count, stack_index, bar_index, module_index, offset_index, level_index, named_by_index,
+		estimated_index; /* the indexes are -1 for what the query lacks */
+	struct tm_bytes *cells;  /* ROWS_MEASURED rows of count cells and a block for bar and stack */
+	size_t rows;             /* kept in cells */
 	struct tm_bytes line;
 };
 
@@ -58,9 +59,7 @@ static const char *show_signed_size(sqlite3_int64 bytes, char out[TM_UNIT_TEXT_M
 static void put_integer(struct tm_bytes *out, sqlite3_int64 n, enum tm_column_kind kind) {
 	char text[TM_UNIT_TEXT_MAX + 1];
 	switch (kind) {
-	case TM_COLUMN_SIZE:
-		tm_put_format(out, "%s", show_signed_size(n, text));
-		break;
+	case TM_COLUMN_SIZE: tm_put_format(out, "%s", show_signed_size(n, text)); break;
 	case TM_COLUMN_COUNT:
 		tm_put_format(out, "%s%s", n < 0 ? "-" : "", tm_format_count(n < 0 ? -(uint64_t)n : (uint64_t)n, text));
 		break;
@@ -71,8 +70,7 @@ static void put_integer(struct tm_bytes *out, sqlite3_int64 n, enum tm_column_ki
 	case TM_COLUMN_DURATION:
 		tm_put_format(out, "%s%s", n < 0 ? "-" : "", tm_format_time(n < 0 ? -(uint64_t)n : (uint64_t)n, text));
 		break;
-	default:
-		tm_put_format(out, "%lld", (long long)n);
+	default: tm_put_format(out, "%lld", (long long)n);
 	}
 }
 
@@ -86,18 +84,10 @@ static void put_double(struct tm_bytes *out, double number, enum tm_column_kind 
 
 void tm_render_value(struct tm_bytes *out, sqlite3_stmt *statement, int column, const char *name) {
 	switch (sqlite3_column_type(statement, column)) {
-	case SQLITE_NULL:
-		tm_put_raw(out, "-", 1);
-		break;
-	case SQLITE_INTEGER:
-		put_integer(out, sqlite3_column_int64(statement, column), tm_column_kind(name));
-		break;
-	case SQLITE_FLOAT:
-		put_double(out, sqlite3_column_double(statement, column), tm_column_kind(name));
-		break;
-	case SQLITE_BLOB:
-		tm_put_format(out, "(%d bytes)", sqlite3_column_bytes(statement, column));
-		break;
+	case SQLITE_NULL: tm_put_raw(out, "-", 1); break;
+	case SQLITE_INTEGER: put_integer(out, sqlite3_column_int64(statement, column), tm_column_kind(name)); break;
+	case SQLITE_FLOAT: put_double(out, sqlite3_column_double(statement, column), tm_column_kind(name)); break;
+	case SQLITE_BLOB: tm_put_format(out, "(%d bytes)", sqlite3_column_bytes(statement, column)); break;
 	default: {
 		const char *text = (const char *)sqlite3_column_text(statement, column);
 		tm_display_text(out, text, (size_t)sqlite3_column_bytes(statement, column));
@@ -205,7 +195,9 @@ static void fill_cell(struct table *t, const struct table_column *column, struct
 	tm_put_format(cell, ":%lld", (long long)sqlite3_column_int64(t->statement, column->line_index));
 }
 
-static struct tm_bytes *row_cells(struct table *t, size_t row) { return t->cells + row * (size_t)(t->count + 1); }
+static struct tm_bytes *row_cells(struct table *t, size_t row) {
+	return t->cells + row * (size_t)(t->count + 1);
+}
 
 static void fill_row(struct table *t, struct tm_bytes *cells) {
 	for (int i = 0; i <= t->count; i++) tm_bytes_clear(&cells[i]);
@@ -232,7 +224,8 @@ static void fit_widths(struct table *t) {
 		struct table_column *widest = NULL;
 		for (int i = 0; i < t->count; i++) {
 			struct table_column *column = &t->columns[i];
-			if (column->flexible && column->width > NARROWEST_TEXT && (!widest || column->width > widest->width)) widest = column;
+			if (column->flexible && column->width > NARROWEST_TEXT && (!widest || column->width > widest->width))
+				widest = column;
 		}
 		if (!widest) return;
 		widest->width--;
@@ -284,7 +277,9 @@ static int print_kept(struct table *t) {
 	return rc;
 }
 
-static bool is_shown(const struct table *t, uint64_t row) { return !t->plan->rows_max || row < t->plan->rows_max; }
+static bool is_shown(const struct table *t, uint64_t row) {
+	return !t->plan->rows_max || row < t->plan->rows_max;
+}
 
 /* Everything behind the rows that were measured: printed as it comes, or only counted. */
 static int stream_rest(struct table *t, int step, uint64_t *rows) {
@@ -300,8 +295,15 @@ static int stream_rest(struct table *t, int step, uint64_t *rows) {
 }
 
 int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, uint64_t *rows) {
-	struct table t = { .statement = statement, .plan = plan, .stack_index = -1, .bar_index = -1, .module_index = -1, .offset_index = -1,
-			   .level_index = -1, .named_by_index = -1, .estimated_index = -1 };
+	struct table t = { .statement = statement,
+			   .plan = plan,
+			   .stack_index = -1,
+			   .bar_index = -1,
+			   .module_index = -1,
+			   .offset_index = -1,
+			   .level_index = -1,
+			   .named_by_index = -1,
+			   .estimated_index = -1 };
 	size_t columns = (size_t)sqlite3_column_count(statement);
 	int step = SQLITE_DONE, rc = -1;
 	*rows = 0;
@@ -309,7 +311,8 @@ int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, 
 	t.cells = calloc(ROWS_MEASURED * (columns + 1), sizeof(*t.cells));
 	if (!t.columns || !t.cells) goto out;
 	plan_columns(&t);
-	while ((step = sqlite3_step(statement)) == SQLITE_ROW && t.rows < ROWS_MEASURED && is_shown(&t, t.rows)) fill_row(&t, row_cells(&t, t.rows++));
+	while ((step = sqlite3_step(statement)) == SQLITE_ROW && t.rows < ROWS_MEASURED && is_shown(&t, t.rows))
+		fill_row(&t, row_cells(&t, t.rows++));
 	*rows = t.rows;
 	rc = print_kept(&t);
 	if (!rc) rc = stream_rest(&t, step, rows);

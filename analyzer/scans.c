@@ -8,7 +8,9 @@
 
 #include <stddef.h>
 
-bool tm_has_window(const struct tm_options *o) { return o->from.kind != TM_TIME_UNSET || o->to.kind != TM_TIME_UNSET; }
+bool tm_has_window(const struct tm_options *o) {
+	return o->from.kind != TM_TIME_UNSET || o->to.kind != TM_TIME_UNSET;
+}
 
 static void put_instant(sqlite3_str *sql, const struct tm_options *o, const struct tm_time_point *point, const char *name) {
 	if (!point || point->kind == TM_TIME_UNSET) return;
@@ -18,8 +20,14 @@ static void put_instant(sqlite3_str *sql, const struct tm_options *o, const stru
 }
 
 void tm_sql_instants(sqlite3_str *sql, const struct tm_options *o, const struct tm_time_point *at) {
-	sqlite3_str_appendall(sql, "instant AS MATERIALIZED (\n  SELECT h.id AS heap_id, h.is_root, h.name AS heap, p.id AS process_id, p.start_ns, p.end_ns");
-	put_instant(sql, o, at, "at_ns");
+	sqlite3_str_appendall(
+		sql,
+		"instant AS MATERIALIZED (\n  SELECT h.id AS heap_id, h.is_root, h.name AS heap, p.id AS process_id, p.start_ns, p.end_ns");
+	/* A process that another program replaced has left nothing behind that could have leaked. */
+	if (at && at->kind == TM_TIME_EXIT)
+		sqlite3_str_appendall(sql,
+				      ",\n         CASE p.end_kind WHEN 'exec' THEN NULL ELSE coalesce(p.exit_ns, p.end_ns) END AS at_ns");
+	else put_instant(sql, o, at, "at_ns");
 	put_instant(sql, o, &o->from, "from_ns");
 	put_instant(sql, o, &o->to, "to_ns");
 	sqlite3_str_appendall(sql, "\n  FROM heap AS h JOIN process AS p ON p.id = h.process_id)");
@@ -34,39 +42,74 @@ const char *tm_sql_sum_bytes(const struct tm_database *d) {
 	return d->estimated ? "CAST(round(sum(a.size_bytes * a.weight)) AS INTEGER)" : "sum(a.size_bytes)";
 }
 
-const char *tm_sql_sum_count(const struct tm_database *d) { return d->estimated ? "CAST(round(sum(a.weight)) AS INTEGER)" : "count(*)"; }
+const char *tm_sql_sum_count(const struct tm_database *d) {
+	return d->estimated ? "CAST(round(sum(a.weight)) AS INTEGER)" : "count(*)";
+}
+
+/* A mapping that is given back in parts has a row for each part from its beginning on. A part counts as a block of its own only once it was parted from
+ * the one that it names in realloc_of_id; before, both are one mapping. */
+#define SPLIT_AFTER(ns) \
+	"(a.realloc_of_id IS NOT NULL AND EXISTS (SELECT 1 FROM allocation AS q WHERE q.id = a.realloc_of_id AND q.free_ns > " ns "))"
+
+static const char *live_count(const struct tm_database *d) {
+	return d->estimated ? "CAST(round(sum(CASE WHEN " SPLIT_AFTER("i.at_ns") " THEN 0 ELSE a.weight END)) AS INTEGER)"
+			    : "sum(CASE WHEN " SPLIT_AFTER("i.at_ns") " THEN 0 ELSE 1 END)";
+}
 
 void tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window) {
-	sqlite3_str_appendf(sql, "block AS MATERIALIZED (\n  SELECT a.process_id, a.heap_id, a.stack_id, %s AS live_bytes, %s AS live_count%s\n",
-			    tm_sql_sum_bytes(d), tm_sql_sum_count(d), d->estimated ? ",\n         " TM_SQL_VARIANCE " AS variance" : "");
+	sqlite3_str_appendf(sql,
+			    "block AS MATERIALIZED (\n  SELECT a.process_id, a.heap_id, a.stack_id, %s AS live_bytes, %s AS live_count%s\n",
+			    tm_sql_sum_bytes(d), live_count(d), d->estimated ? ",\n         " TM_SQL_VARIANCE " AS variance" : "");
 	sqlite3_str_appendf(sql,
 			    "  FROM allocation AS a JOIN %s AS i ON i.heap_id = a.heap_id\n"
 			    "  WHERE a.alloc_ns <= i.at_ns AND (a.free_ns IS NULL OR a.free_ns > i.at_ns) AND i.at_ns <= i.end_ns",
 			    instants);
 	if (window) tm_sql_window(sql, window, "a.alloc_ns", "a.alloc_ns");
-	sqlite3_str_appendf(sql,
-			    "\n  GROUP BY a.process_id, a.heap_id, a.stack_id),\n"
-			    "live AS (\n  SELECT b.process_id, h.name AS heap, b.stack_id, b.live_bytes, b.live_count, s.function, s.file, s.line,\n"
-			    "         s.module, s.module_offset, h.estimated%s\n"
-			    "  FROM block AS b JOIN heap AS h ON h.id = b.heap_id\n"
-			    "  LEFT JOIN site AS s ON s.process_id = b.process_id AND s.heap = h.name AND s.stack_id = b.stack_id)",
-			    d->estimated ? ",\n         round(sqrt(b.variance) / b.live_bytes, 4) AS relative_error" : "");
+	sqlite3_str_appendf(
+		sql,
+		"\n  GROUP BY a.process_id, a.heap_id, a.stack_id),\n"
+		"live AS (\n  SELECT b.process_id, h.name AS heap, b.stack_id, b.live_bytes, b.live_count, s.function, s.file, s.line,\n"
+		"         s.module, s.module_offset, h.estimated%s\n"
+		"  FROM block AS b JOIN heap AS h ON h.id = b.heap_id\n"
+		"  LEFT JOIN site AS s ON s.process_id = b.process_id AND s.heap = h.name AND s.stack_id = b.stack_id)",
+		d->estimated ? ",\n         round(sqrt(b.variance) / b.live_bytes, 4) AS relative_error" : "");
 }
+
+/* What one event does to the level of a heap. */
+struct change {
+	const char *ts, *bytes, *blocks; /* SQL over a (the block), i (its instants) and, of a split, q (the part that was given back) */
+	const char *from;                /* what more is joined, or "" */
+	const char *when;                /* condition */
+};
+
+/* Begun, ended, and parted from another part of its mapping. */
+static const struct change exact_changes[] = {
+	{ "a.alloc_ns", "a.size_bytes", "CASE WHEN " SPLIT_AFTER("a.alloc_ns") " THEN 0 ELSE 1 END", "", "" },
+	{ "a.free_ns", "-a.size_bytes", "-1", "", "" },
+	{ "q.free_ns", "0", "1", " JOIN allocation AS q ON q.id = a.realloc_of_id", " AND q.free_ns > a.alloc_ns" },
+};
+
+static const struct change weighted_changes[] = {
+	{ "a.alloc_ns", "a.size_bytes * a.weight", "CASE WHEN " SPLIT_AFTER("a.alloc_ns") " THEN 0 ELSE a.weight END", "", "" },
+	{ "a.free_ns", "-a.size_bytes * a.weight", "-a.weight", "", "" },
+	{ "q.free_ns", "0", "a.weight", " JOIN allocation AS q ON q.id = a.realloc_of_id", " AND q.free_ns > a.alloc_ns" },
+};
 
 /* The changes of the live bytes of each heap up to the end of the window. */
 static void put_changes(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
-	const char *weighted = d->estimated ? " * a.weight" : "";
-	const char *blocks = d->estimated ? "a.weight" : "1";
 	bool from = o->from.kind != TM_TIME_UNSET, to = o->to.kind != TM_TIME_UNSET;
-	for (int is_free = 0; is_free < 2; is_free++) {
-		const char *column = is_free ? "a.free_ns" : "a.alloc_ns", *sign = is_free ? "-" : "";
+	for (int n = 0; n < 3; n++) {
+		const struct change *change = d->estimated ? &weighted_changes[n] : &exact_changes[n];
 		char ts[48];
-		sqlite3_snprintf(sizeof(ts), ts, from ? "max(%s, i.from_ns)" : "%s", column);
+		sqlite3_snprintf(sizeof(ts), ts, from ? "max(%s, i.from_ns)" : "%s", change->ts);
 		sqlite3_str_appendf(sql,
-				    "%s  SELECT i.process_id, i.heap_id, i.is_root, %s AS ts_ns, %sa.size_bytes%s AS bytes, %s%s AS blocks\n"
-				    "  FROM allocation AS a JOIN instant AS i ON i.heap_id = a.heap_id\n"
-				    "  WHERE %s <= %s",
-				    is_free ? "\n  UNION ALL\n" : "change AS (\n", ts, sign, weighted, sign, blocks, ts, to ? "min(i.to_ns, i.end_ns)" : "i.end_ns");
+				    "%s  SELECT i.process_id, i.heap_id, i.is_root, %s AS ts_ns, %s AS bytes, %s AS blocks\n"
+				    "  FROM allocation AS a JOIN instant AS i ON i.heap_id = a.heap_id%s\n"
+				    "  WHERE %s <= %s%s",
+				    n ? "\n  UNION ALL\n" : "change AS (\n", ts, change->bytes, change->blocks, change->from, ts,
+				    to ? "min(i.to_ns, i.end_ns)" : "i.end_ns", change->when);
+		/* What was given back before the window is in no level of it. */
+		if (from) sqlite3_str_appendall(sql, " AND (a.free_ns IS NULL OR a.free_ns > i.from_ns)");
 	}
 	sqlite3_str_appendall(sql, ")");
 }
@@ -75,19 +118,23 @@ void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct 
 	tm_sql_instants(sql, o, NULL);
 	sqlite3_str_appendall(sql, ",\n");
 	put_changes(sql, d, o);
-	sqlite3_str_appendall(sql, ",\nlevel AS (\n"
-				   "  SELECT process_id, heap_id, ts_ns, sum(bytes) OVER w AS live_bytes, sum(blocks) OVER w AS live_count FROM change\n"
-				   "  WINDOW w AS (PARTITION BY heap_id ORDER BY ts_ns)\n"
-				   "  UNION ALL\n"
-				   "  SELECT process_id, NULL, ts_ns, sum(bytes) OVER w, sum(blocks) OVER w FROM change WHERE is_root\n"
-				   "  WINDOW w AS (PARTITION BY process_id ORDER BY ts_ns)),\n"
-				   "ranked AS (\n"
-				   "  SELECT *, row_number() OVER (PARTITION BY process_id, heap_id ORDER BY live_bytes DESC, ts_ns) AS place FROM level),\n"
-				   "highest AS (\n"
-				   "  SELECT r.process_id, h.name AS heap, r.ts_ns, CAST(round(r.live_bytes) AS INTEGER) AS live_bytes,\n"
-				   "         CAST(round(r.live_count) AS INTEGER) AS live_count, coalesce(h.estimated, p.estimated) AS estimated\n"
-				   "  FROM ranked AS r JOIN process AS p ON p.id = r.process_id LEFT JOIN heap AS h ON h.id = r.heap_id\n"
-				   "  WHERE r.place = 1)");
+	/* At equal times what is freed goes first, so that no level is reached that never was. */
+	sqlite3_str_appendall(
+		sql,
+		",\nlevel AS MATERIALIZED (\n"
+		"  SELECT process_id, heap_id, ts_ns, sum(bytes) OVER w AS live_bytes, sum(blocks) OVER w AS live_count FROM change\n"
+		"  WINDOW w AS (PARTITION BY heap_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING)\n"
+		"  UNION ALL\n"
+		"  SELECT process_id, NULL, ts_ns, sum(bytes) OVER w, sum(blocks) OVER w FROM change WHERE is_root\n"
+		"  WINDOW w AS (PARTITION BY process_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING)),\n"
+		"most AS MATERIALIZED (\n"
+		"  SELECT process_id, heap_id, max(live_bytes) AS live_bytes FROM level GROUP BY process_id, heap_id),\n"
+		"highest AS (\n"
+		"  SELECT l.process_id, h.name AS heap, min(l.ts_ns) AS ts_ns, CAST(round(l.live_bytes) AS INTEGER) AS live_bytes,\n"
+		"         CAST(round(l.live_count) AS INTEGER) AS live_count, coalesce(h.estimated, p.estimated) AS estimated\n"
+		"  FROM level AS l JOIN most AS m ON m.process_id = l.process_id AND m.heap_id IS l.heap_id AND m.live_bytes = l.live_bytes\n"
+		"  JOIN process AS p ON p.id = l.process_id LEFT JOIN heap AS h ON h.id = l.heap_id\n"
+		"  GROUP BY l.process_id, l.heap_id)");
 }
 
 void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
@@ -95,21 +142,23 @@ void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const st
 		tm_sql_highest(sql, d, o);
 		sqlite3_str_appendall(sql, ",\n");
 	}
-	sqlite3_str_appendf(sql,
-			    "top AS MATERIALIZED (\n  SELECT h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
-			    "  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN %s AS k ON k.process_id = p.id AND k.heap = h.name),\n",
-			    tm_has_window(o) ? "highest" : "peak");
+	sqlite3_str_appendf(
+		sql,
+		"top AS MATERIALIZED (\n  SELECT h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
+		"  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN %s AS k ON k.process_id = p.id AND k.heap = h.name),\n",
+		tm_has_window(o) ? "highest" : "peak");
 	tm_sql_live(sql, d, "top", NULL);
 }
 
 void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	tm_sql_instants(sql, o, NULL);
-	sqlite3_str_appendf(sql,
-			    ",\nstep AS (\n  SELECT *, lead(alloc_ns) OVER (PARTITION BY thread_id ORDER BY alloc_ns, id) AS next_ns FROM allocation),\n"
-			    "short_lived AS (\n  SELECT a.process_id, i.heap, a.stack_id, %s AS count, %s AS bytes\n"
-			    "  FROM step AS a JOIN instant AS i ON i.heap_id = a.heap_id\n"
-			    "  WHERE a.free_thread_id = a.thread_id AND (a.next_ns IS NULL OR a.free_ns <= a.next_ns)",
-			    tm_sql_sum_count(d), tm_sql_sum_bytes(d));
+	sqlite3_str_appendf(
+		sql,
+		",\nstep AS (\n  SELECT *, lead(alloc_ns) OVER (PARTITION BY thread_id ORDER BY alloc_ns, id) AS next_ns FROM allocation),\n"
+		"short_lived AS (\n  SELECT a.process_id, i.heap, a.stack_id, %s AS count, %s AS bytes\n"
+		"  FROM step AS a JOIN instant AS i ON i.heap_id = a.heap_id\n"
+		"  WHERE a.free_thread_id = a.thread_id AND (a.next_ns IS NULL OR a.free_ns <= a.next_ns)",
+		tm_sql_sum_count(d), tm_sql_sum_bytes(d));
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
 	sqlite3_str_appendall(sql, "\n  GROUP BY a.process_id, a.heap_id, a.stack_id),\n"
 				   "made AS (\n  SELECT t.*, s.function, s.file, s.line, s.module, s.module_offset, s.estimated\n"

@@ -29,20 +29,11 @@ bool tm_time_point_parse(const char *text, struct tm_time_point *out) {
 
 void tm_time_point_sql(sqlite3_str *sql, const struct tm_time_point *point, const char *process, const char *heap) {
 	switch (point->kind) {
-	case TM_TIME_UNSET:
-		break;
-	case TM_TIME_NS:
-		sqlite3_str_appendf(sql, "%lld", (sqlite3_int64)point->ns);
-		break;
-	case TM_TIME_START:
-		sqlite3_str_appendf(sql, "(SELECT start_ns FROM process WHERE id = %s)", process);
-		break;
-	case TM_TIME_EXIT:
-		sqlite3_str_appendf(sql, "(SELECT coalesce(exit_ns, end_ns) FROM process WHERE id = %s)", process);
-		break;
-	case TM_TIME_END:
-		sqlite3_str_appendf(sql, "(SELECT end_ns FROM process WHERE id = %s)", process);
-		break;
+	case TM_TIME_UNSET: break;
+	case TM_TIME_NS: sqlite3_str_appendf(sql, "%lld", (sqlite3_int64)point->ns); break;
+	case TM_TIME_START: sqlite3_str_appendf(sql, "(SELECT start_ns FROM process WHERE id = %s)", process); break;
+	case TM_TIME_EXIT: sqlite3_str_appendf(sql, "(SELECT coalesce(exit_ns, end_ns) FROM process WHERE id = %s)", process); break;
+	case TM_TIME_END: sqlite3_str_appendf(sql, "(SELECT end_ns FROM process WHERE id = %s)", process); break;
 	case TM_TIME_PEAK:
 		sqlite3_str_appendf(sql, "(SELECT min(ts_ns) FROM peak WHERE process_id = %s AND heap IS %Q)", process, heap);
 		break;

@@ -1,0 +1,49 @@
+"""Two ways to one answer: what import added up while it read the trace, and SQL over every single allocation, must be the same.
+
+A window that begins with the trace (--from=0s) makes a command scan the view `allocation` instead of reading aggregates. Neither knows of the other, so
+each is the oracle of the other: peaks and their sites, what is live at exit, at the end and at the peak, and temporary blocks.
+"""
+import json
+
+from tidemark_test import main, test
+
+
+def rows_of(t, db, columns, *arguments):
+    rows = json.loads(t.ask(*arguments[:1], db.path, *arguments[1:], "--format=json").text)
+    # A heap in which nothing was ever live has a row among the aggregates only.
+    return sorted((tuple(row[c] for c in columns) for row in rows if row.get("live_bytes") != 0 or row.get("live_count") != 0), key=repr)
+
+
+def compare(t, *program):
+    db = t.imported(t.record(list(program)))
+    site = ("process_id", "heap", "stack_id", "live_bytes", "live_count", "function")
+    for columns, command in ((("process_id", "heap", "ts_ns", "live_bytes", "live_count"), ("peak",)), (site, ("peak", "--sites")), (site, ("leaks",)),
+                             (site, ("snapshot", "--at", "exit")), (site, ("snapshot", "--at", "end")), (site, ("snapshot", "--at", "peak")),
+                             (("process_id", "heap", "stack_id", "count", "bytes"), ("temporary",))):
+        added_up, scanned = rows_of(t, db, columns, *command), rows_of(t, db, columns, *command, "--from=0s")
+        missing, extra = [r for r in added_up if r not in scanned], [r for r in scanned if r not in added_up]
+        t.check(added_up == scanned, f"{' '.join(command)}: added up only: {missing[:5]}, scanned only: {extra[:5]}")
+    t.check(rows_of(t, db, site, "peak", "--sites"), "something was live")
+
+
+@test
+def one_thread(t):
+    compare(t, t.program("leak.c"))
+
+
+@test
+def threads(t):
+    compare(t, t.program("threads.c"))
+
+
+@test
+def mappings(t):
+    compare(t, t.program("prog_maps.c"))
+
+
+@test
+def blocks_passed_between_threads(t):
+    compare(t, t.program("passing.c"), "2000")
+
+
+main()
