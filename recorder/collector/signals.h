@@ -2,8 +2,7 @@
  *
  * What the terminal sends (Ctrl-C, Ctrl-\, hang-up) reaches the command by itself: we ignore it. What a process sends is passed on to
  * the command once, if it was meant for us alone. A batch system signals a whole process group, or every process of a job, and must not
- * be echoed. The kernel does not tell which it was; so a witness, a tiny process in our process group, sees whether it gets the signal
- * too.
+ * be echoed. The kernel does not tell which it was; so a witness, a tiny process in our process group, sees whether it gets it too.
  *
  * Threads: handlers only set flags; everything else is the main thread's.
  */
@@ -19,8 +18,7 @@
 void tm_signals_hold(void);
 /* In the command's process before exec: signal mask and dispositions as we were started with. */
 void tm_signals_restore(void);
-/* Handles signals from now on; each one also changes *wake, so that a sleep on it ends. `attached`: we belong to no one; ignore them
- * all. */
+/* Handles signals from now on; each one also changes *wake, so that a sleep on it ends. `attached`: ignores all. */
 void tm_signals_handle(_Atomic uint32_t *wake, bool attached);
 
 /* Makes the witness; without one, everything a process sends is passed on. */

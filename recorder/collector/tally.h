@@ -5,9 +5,8 @@
  * Idea:     events are replayed in the order of their times, over all threads, as far as the watermark promises that none is missing; the
  *           few beyond it wait for the next group. So the figures are the same as an analyzer's.
  * When full: with more than TM_TALLY_BLOCKS_MAX live blocks a process is not followed any further, as the summary is not worth the
- * memory; with more
- *           than TM_TALLY_WAITING_MAX waiting events (a thread was stopped in the middle of one) they are replayed early, and the peak
- * is approximate.
+ *           memory; with more than TM_TALLY_WAITING_MAX waiting events (a thread was stopped in the middle of one) they are replayed
+ *           early, and the peak is approximate.
  * Threads:  the encoder's.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_TALLY_H

@@ -1,10 +1,8 @@
-/* test_drain.c - from ring to trace, within one process: what is written comes out, and nothing that stands in a ring can hurt the
- * collector.
+/* test_drain.c - from ring to trace, within one process: what is written comes out, and nothing in a ring can hurt the collector.
  *
  * Goal:    records written as a guest writes them are decoded from the trace exactly; a corrupt stretch costs the rest of that ring and
  *          is counted; random bytes, lengths and positions never crash it, never make it loop, and leave a trace that is sound from end
- * to end and keeps its promises
- *          (ids defined before use, times of a thread never decreasing, none below an earlier watermark).
+ *          to end and keeps its promises (ids defined before use, times of a thread never decreasing, none below an earlier watermark).
  * Method:  the session lies in our own memory, so the test plays the guests; expected events are written out by hand, hostile ones are
  *          random with a printed seed.
  */
