@@ -3,8 +3,8 @@
  * Flow:     PROCESS, FORK, SPAWN, EXEC, WAIT, EXIT records, pidfds -> here -> PROCESS_START, PROCESS_END, THREAD_START ... in the group
  * Idea:     a struct tm_process is one image: an exec ends it and begins another with the same pid. It is known from the first hint (a
  *           fork in its parent, or its own announcement), and gets its row in the trace when somebody refers to it or it is over, so
- * that the row
- *           can carry its name and rank. Its end is written when its status is known: from the parent's wait call, or from its own exit.
+ *           that the row can carry its name and rank. Its end is written when its status is known: from the parent's wait call, or
+ *           from its own exit.
  * Order:    a child may be born, exec, die and be waited for between two passes, and the rings are read one after the other. So what is
  *           told about lives (forks, execs, waits, deaths) is kept, in the order of its stamps, until the watermark has passed it.
  * Owns:     all processes and threads, until the end.

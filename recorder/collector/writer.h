@@ -4,7 +4,7 @@
  * Owns:     the file descriptor and a buffer of chunks that are not written yet.
  * Threads:  one at a time; `error` and `bytes` may be read by any.
  * When full (disk, quota, file size limit): cuts the file back to its last whole chunk, remembers errno in `error`, and ignores what
- * comes then.
+ *           comes then.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_WRITER_H
 #define TIDEMARK_RECORDER_COLLECTOR_WRITER_H
