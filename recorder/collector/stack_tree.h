@@ -3,7 +3,7 @@
  * Flow:     a ring's "keep k frames, then these" -> here -> new frames and nodes in the group; a node id for the event
  * Idea:     a stack is a path in one tree. The ring's reader keeps the nodes along its current path, so only new frames are looked up:
  *           first in a small lossy cache keyed by (parent node, address, module epoch), then by the frame's identity (process, module,
- * address).
+ *           address).
  * Owns:     frames and nodes of the whole trace, each known by its id.
  * Threads:  the drainer's.
  */

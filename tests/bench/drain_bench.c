@@ -3,9 +3,8 @@
  *     drain_bench [MILLIONS_OF_EVENTS]
  *
  * Method: records as the guest would write them (half allocations with an unchanged stack, half frees in random order) are copied into a
- *         ring; the processor
- * time of the draining thread and of the whole process is measured, so that other load on the machine does not count. The trace goes to
- * /tmp and is removed.
+ *         ring; the processor time of the draining thread and of the whole process is measured, so that other load on the machine does
+ *         not count. The trace goes to /tmp and is removed.
  */
 #include "../../recorder/collector/collector.h"
 #include "../../recorder/collector/drain.h"
