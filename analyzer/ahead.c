@@ -3,6 +3,9 @@
 
 #include <pthread.h>
 
+#define STEP_NS_MAX (1ull << 60)    /* 36 years: later is damage that a checksum cannot see */
+#define STEP_BYTES_MAX (1ull << 47) /* an address space: more must not overflow sums */
+
 struct tm_ahead {
 	const struct tm_catalog *catalog;
 	struct tm_reader *reader;
@@ -12,16 +15,36 @@ struct tm_ahead {
 	pthread_cond_t changed;
 	struct tm_batch *ready[TM_AHEAD_BATCHES];
 	unsigned first, count;
+	struct tm_batch *spare; /* given back, to be filled again */
 	bool stopping;
 	int result; /* TM_AHEAD_BATCH while more may come */
 	uint64_t damaged_offset, bytes_done;
 };
 
-void tm_batch_free(struct tm_batch *b) {
-	if (!b) return;
+static void free_batch(struct tm_batch *b) {
 	tm_array_release(&b->segments);
-	tm_array_release(&b->events);
+	tm_array_release(&b->steps);
 	free(b);
+}
+
+void tm_batch_give_back(struct tm_batch *b) {
+	struct tm_ahead *a = b->home;
+	pthread_mutex_lock(&a->lock);
+	b->next_spare = a->spare;
+	a->spare = b;
+	pthread_mutex_unlock(&a->lock);
+}
+
+static struct tm_batch *new_batch(struct tm_ahead *a) {
+	pthread_mutex_lock(&a->lock);
+	struct tm_batch *b = a->spare;
+	if (b) a->spare = b->next_spare;
+	pthread_mutex_unlock(&a->lock);
+	if (!b) b = calloc(1, sizeof *b);
+	if (!b) return NULL;
+	b->home = a;
+	b->segments.count = b->steps.count = b->open_segments = 0;
+	return b;
 }
 
 static bool heap_is_sound(const struct tm_catalog *c, uint32_t heap, uint32_t process) {
@@ -38,13 +61,67 @@ static bool ids_are_sound(const struct tm_catalog *c, const struct tm_segment *s
 	return true;
 }
 
+static uint64_t bounded(uint64_t value, uint64_t limit) {
+	return value < limit ? value : limit;
+}
+
+static uint32_t slack_of(const struct tm_event *e) {
+	if (e->usable == TM_USABLE_UNKNOWN || e->usable < e->size || e->usable - e->size >= TM_SLACK_UNKNOWN) return TM_SLACK_UNKNOWN;
+	return (uint32_t)(e->usable - e->size);
+}
+
+static struct tm_step release_step(const struct tm_event *e, enum tm_step_kind kind) {
+	return (struct tm_step){ .ns = bounded(e->begin_ns, STEP_NS_MAX),
+				 .address = e->old,
+				 .size_bytes = bounded(e->old_size, STEP_BYTES_MAX),
+				 .heap = e->heap,
+				 .op = e->op,
+				 .kind = (uint8_t)kind };
+}
+
+static struct tm_step allocation_step(const struct tm_event *e, enum tm_step_kind kind, bool follows) {
+	return (struct tm_step){ .ns = bounded(e->time_ns, STEP_NS_MAX),
+				 .address = e->addr,
+				 .size_bytes = bounded(e->size, STEP_BYTES_MAX),
+				 .stack = e->stack,
+				 .heap = e->heap,
+				 .slack = slack_of(e),
+				 .op = e->op,
+				 .kind = (uint8_t)kind,
+				 .follows = follows };
+}
+
+/* Writes one or two steps; returns their end. */
+static struct tm_step *put_steps(struct tm_step *out, const struct tm_event *e) {
+	switch (TM_OP_CLASS(e->op)) {
+	case TM_CLASS_ALLOC: *out++ = allocation_step(e, TM_STEP_ALLOC, false); break;
+	case TM_CLASS_FREE: *out++ = release_step(e, TM_STEP_FREE); break;
+	case TM_CLASS_REALLOC:
+		*out++ = release_step(e, TM_STEP_FREE);
+		*out++ = allocation_step(e, TM_STEP_ALLOC, true);
+		break;
+	case TM_CLASS_MAP: *out++ = allocation_step(e, TM_STEP_MAP, false); break;
+	case TM_CLASS_UNMAP: *out++ = release_step(e, TM_STEP_UNMAP); break;
+	case TM_CLASS_REMAP:
+		*out++ = release_step(e, TM_STEP_UNMAP);
+		*out++ = allocation_step(e, TM_STEP_MAP, true);
+		break;
+	case TM_CLASS_TEXT:
+		*out++ = (struct tm_step){ .ns = bounded(e->time_ns, STEP_NS_MAX), .address = e->text, .op = e->op, .kind = TM_STEP_MARK };
+		break;
+	}
+	return out;
+}
+
 static int append_segment(struct tm_batch *b, const struct tm_segment *s) {
-	size_t first = b->events.count;
+	size_t first = b->steps.count;
+	if (!tm_array_reserve(&b->steps, first + 2 * s->count)) return TM_AHEAD_NO_MEMORY;
 	struct tm_batch_segment *segment = tm_array_push(&b->segments);
 	if (!segment) return TM_AHEAD_NO_MEMORY;
-	*segment = (struct tm_batch_segment){ .batch = b, .thread = (uint32_t)s->thread, .first = first, .count = s->count };
-	if (!tm_array_extend(&b->events, first + s->count)) return TM_AHEAD_NO_MEMORY;
-	memcpy(b->events.items + first, s->events, s->count * sizeof *s->events);
+	struct tm_step *end = b->steps.items + first;
+	for (size_t i = 0; i < s->count; i++) end = put_steps(end, &s->events[i]);
+	b->steps.count = (size_t)(end - b->steps.items);
+	*segment = (struct tm_batch_segment){ .batch = b, .thread = (uint32_t)s->thread, .first = first, .count = b->steps.count - first };
 	return TM_AHEAD_BATCH;
 }
 
@@ -72,7 +149,7 @@ static int decode_chunk(struct tm_ahead *a, const struct tm_catalog_stop *stop, 
 }
 
 static int decode_stop(struct tm_ahead *a, const struct tm_catalog_stop *stop, struct tm_batch **out) {
-	struct tm_batch *b = calloc(1, sizeof *b);
+	struct tm_batch *b = new_batch(a);
 	if (!b) return TM_AHEAD_NO_MEMORY;
 	b->watermark_ns = stop->watermark_ns;
 	a->bytes_done += stop->stored_bytes;
@@ -81,7 +158,7 @@ static int decode_stop(struct tm_ahead *a, const struct tm_catalog_stop *stop, s
 	b->open_segments = b->segments.count;
 	if (rc != TM_AHEAD_BATCH) {
 		a->damaged_offset = stop->offset;
-		tm_batch_free(b);
+		free_batch(b);
 		return rc;
 	}
 	*out = b;
@@ -97,7 +174,7 @@ static bool hand_over(struct tm_ahead *a, struct tm_batch *b, int result) {
 	if (!b) a->result = result;
 	pthread_cond_broadcast(&a->changed);
 	pthread_mutex_unlock(&a->lock);
-	if (stopping) tm_batch_free(b);
+	if (stopping && b) free_batch(b);
 	return !stopping;
 }
 
@@ -152,7 +229,11 @@ void tm_ahead_stop(struct tm_ahead *a) {
 	pthread_cond_broadcast(&a->changed);
 	pthread_mutex_unlock(&a->lock);
 	pthread_join(a->thread, NULL);
-	while (a->count--) tm_batch_free(a->ready[a->first++ % TM_AHEAD_BATCHES]);
+	while (a->count--) free_batch(a->ready[a->first++ % TM_AHEAD_BATCHES]);
+	for (struct tm_batch *b = a->spare, *next; b; b = next) {
+		next = b->next_spare;
+		free_batch(b);
+	}
 	pthread_mutex_destroy(&a->lock);
 	pthread_cond_destroy(&a->changed);
 	tm_decoder_free(a->decoder);

@@ -1,33 +1,51 @@
 /* ahead.h - decodes a trace's events, a few chunks ahead of whoever uses them.
  *
  * Flow:     catalog.c (where the chunks are) -> here, a thread of its own -> batches -> merge.c
- * Owns:     its reader, its thread and the batches that are not taken yet; a batch that was taken belongs to its taker.
+ * Owns:     its thread and the batches; one that was taken is its taker's until it is given back, to be filled again.
  * When full: TM_AHEAD_BATCHES decoded batches wait; then the thread does.
  * Checks:   that the ids of an event are defined, so that users need not.
  */
 #ifndef TIDEMARK_ANALYZER_AHEAD_H
 #define TIDEMARK_ANALYZER_AHEAD_H
 
+#include "blocks.h"
 #include "catalog.h"
 
 #include "../schema/events.h"
 
-#define TM_AHEAD_BATCHES 2u
+#define TM_AHEAD_BATCHES 1u
+
+enum tm_step_kind { TM_STEP_ALLOC, TM_STEP_FREE, TM_STEP_MAP, TM_STEP_UNMAP, TM_STEP_MARK };
+
+/* What an event does at one instant. A realloc or mremap is two steps: what it gives back at `begin`, what it makes at `time`. */
+struct tm_step {
+	uint64_t ns;
+	uint64_t address;    /* TM_STEP_MARK: the string's id */
+	uint64_t size_bytes; /* of what is allocated, mapped or unmapped */
+	uint32_t stack;
+	uint32_t heap;  /* 0: the default */
+	uint32_t slack; /* TM_STEP_ALLOC: usable - requested bytes, TM_SLACK_UNKNOWN */
+	uint8_t op;     /* enum tm_op */
+	uint8_t kind;   /* enum tm_step_kind */
+	bool follows;   /* the second step of its event */
+};
 
 struct tm_batch_segment {
 	struct tm_batch_segment *next; /* for the taker's use */
 	struct tm_batch *batch;
 	uint32_t thread;     /* id in the trace */
-	size_t count, first; /* of batch->events */
+	size_t count, first; /* of batch->steps */
 };
 
 /* One EVENTS chunk, or a watermark alone. */
 struct tm_batch {
+	struct tm_ahead *home;
+	struct tm_batch *next_spare;
 	uint64_t watermark_ns;
 	uint64_t bytes_done;  /* stored bytes of EVENTS chunks so far, this one included */
 	size_t open_segments; /* for the taker's use; starts at the number of segments */
 	TM_ARRAY(struct tm_batch_segment) segments;
-	TM_ARRAY(struct tm_event) events;
+	TM_ARRAY(struct tm_step) steps;
 };
 
 enum tm_ahead_result {
@@ -42,7 +60,7 @@ struct tm_ahead;
 /* NULL: out of memory, or no thread could be made. The catalog must outlive it. The reader is the thread's until tm_ahead_stop(). */
 struct tm_ahead *tm_ahead_start(const struct tm_catalog *catalog, struct tm_reader *reader);
 int tm_ahead_next(struct tm_ahead *a, struct tm_batch **out, uint64_t *damaged_offset);
-void tm_ahead_stop(struct tm_ahead *a); /* at any time; NULL is allowed */
-void tm_batch_free(struct tm_batch *b);
+void tm_ahead_stop(struct tm_ahead *a); /* at any time, when all batches were given back; NULL is allowed */
+void tm_batch_give_back(struct tm_batch *b);
 
 #endif

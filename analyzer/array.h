@@ -46,6 +46,10 @@ static inline bool tm_array_extend_raw(void **items, size_t *count, size_t *capa
 	return true;
 }
 
+/* Room for n items in all, whatever `count` says; false: out of memory. */
+#define tm_array_reserve(a, n) \
+	((n) <= (a)->capacity || tm_array_grow_raw((void **)(void *)&(a)->items, &(a)->capacity, (n), sizeof *(a)->items))
+
 /* `items` is read and written as the void pointer that every object pointer looks like here. */
 #define tm_array_push(a) \
 	((__typeof__((a)->items))tm_array_push_raw((void **)(void *)&(a)->items, &(a)->count, &(a)->capacity, sizeof *(a)->items))

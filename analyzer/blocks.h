@@ -1,7 +1,8 @@
 /* blocks.h - the blocks of one heap that are live, by address.
  *
  * Flow:     pairing.c -> here
- * Owns:     one open-addressing table, 48 bytes a slot, 35 to 70 % full: what import's memory mostly consists of.
+ * Owns:     sixteen open-addressing tables, 48 bytes a slot, 35 to 70 % full: what import's memory mostly consists of. They are several so that
+ *           growing needs room for a sixteenth of the blocks a second time, not for all.
  * Pointers: a found block stays where it is until the next insertion or removal.
  */
 #ifndef TIDEMARK_ANALYZER_BLOCKS_H
@@ -24,9 +25,17 @@ struct tm_block {
 	bool used;           /* the slot holds a block */
 };
 
-struct tm_blocks {
+#define TM_BLOCK_SHARDS 16u
+
+struct tm_block_shard {
 	struct tm_block *slots;
 	size_t count, mask; /* mask + 1 slots, or none */
+	unsigned shift;     /* of a hash: what is left is a slot */
+};
+
+struct tm_blocks {
+	struct tm_block_shard shards[TM_BLOCK_SHARDS];
+	size_t count;
 };
 
 void tm_blocks_release(struct tm_blocks *b);
@@ -34,5 +43,7 @@ struct tm_block *tm_blocks_find(const struct tm_blocks *b, uint64_t address); /*
 /* The address must not be live. false: out of memory. */
 bool tm_blocks_insert(struct tm_blocks *b, const struct tm_block *block);
 void tm_blocks_remove(struct tm_blocks *b, struct tm_block *found);
+/* Asks the memory for the slot of an address that will be looked for soon. */
+void tm_blocks_prefetch(const struct tm_blocks *b, uint64_t address);
 
 #endif

@@ -12,15 +12,31 @@
 
 #define OFFSET_MAX_NS (1ull << 62) /* a century and a half between two traces is damage */
 
-/* Every time in the database, as table and column. */
-#define TIME_COLUMNS(X) \
-	X(trace, clock_offset_ns) \
-	X(trace, end_ns) X(process, start_ns) X(process, exit_ns) X(process, end_ns) X(thread, start_ns) X(thread, end_ns) \
-		X(module, load_ns) X(module, unload_ns) X(scope, start_ns) X(scope, end_ns) X(step, start_ns) X(step, end_ns) \
-			X(allocation_packed, alloc_ns) X(mark, ts_ns) X(sample, ts_ns) X(pool_state, ts_ns) X(gpu_activity, start_ns) \
-				X(gpu_activity, end_ns) X(oom, ts_ns) X(snapshot, ts_ns) X(scope_snapshot, ts_ns) X(note, ts_ns) \
-					X(alert, ts_ns) X(heap_total, peak_ns) X(timeline, ts_ns) X(gap, ts_ns) X(leak_score, first_ns) \
-						X(leak_score, last_ns)
+/* Every time in the database. */
+static const struct {
+	const char *table, *columns[3];
+} times[] = {
+	{ "trace", { "clock_offset_ns", "end_ns" } },
+	{ "process", { "start_ns", "exit_ns", "end_ns" } },
+	{ "thread", { "start_ns", "end_ns" } },
+	{ "module", { "load_ns", "unload_ns" } },
+	{ "scope", { "start_ns", "end_ns" } },
+	{ "step", { "start_ns", "end_ns" } },
+	{ "allocation_packed", { "alloc_ns" } },
+	{ "mark", { "ts_ns" } },
+	{ "sample", { "ts_ns" } },
+	{ "pool_state", { "ts_ns" } },
+	{ "gpu_activity", { "start_ns", "end_ns" } },
+	{ "oom", { "ts_ns" } },
+	{ "snapshot", { "ts_ns" } },
+	{ "scope_snapshot", { "ts_ns" } },
+	{ "note", { "ts_ns" } },
+	{ "alert", { "ts_ns" } },
+	{ "heap_total", { "peak_ns" } },
+	{ "timeline", { "ts_ns" } },
+	{ "gap", { "ts_ns" } },
+	{ "leak_score", { "first_ns", "last_ns" } },
+};
 
 struct sources {
 	struct tm_import_source *items;
@@ -33,6 +49,17 @@ static int failed(const struct tm_import_source *source, const struct tm_store *
 	return tm_fail("cannot import '%s': %s", source->path, source->error);
 }
 
+static void move_times(struct tm_store *store, uint64_t by_ns) {
+	char sql[200];
+	for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+		for (size_t k = 0; k < 3 && times[i].columns[k]; k++) {
+			const char *column = times[i].columns[k];
+			snprintf(sql, sizeof sql, "UPDATE %s SET %s = %s + %llu", times[i].table, column, column,
+				 (unsigned long long)by_ns);
+			tm_store_execute(store, sql);
+		}
+}
+
 /* The database's time 0 is the start of its earliest trace; when an earlier one is appended, everything in it moves. */
 static void settle_epoch(struct sources *all, struct tm_store *store) {
 	int64_t present = tm_store_number(store, "SELECT min(start_unix_ns - clock_offset_ns) FROM trace", 0);
@@ -42,13 +69,7 @@ static void settle_epoch(struct sources *all, struct tm_store *store) {
 		if (start && (!earliest || start < earliest)) earliest = start;
 	}
 	all->epoch_unix_ns = earliest;
-	if (present <= 0 || earliest >= (uint64_t)present) return;
-	char sql[200];
-#define X(table, column) \
-	snprintf(sql, sizeof sql, "UPDATE " #table " SET " #column " = " #column " + %lld", (long long)((uint64_t)present - earliest)); \
-	tm_store_execute(store, sql);
-	TIME_COLUMNS(X)
-#undef X
+	if (present > 0 && earliest < (uint64_t)present) move_times(store, (uint64_t)present - earliest);
 }
 
 static uint64_t offset_of(const struct sources *all, const struct tm_import_source *source) {

@@ -85,11 +85,11 @@ static int read_catalog(struct import *x) {
 }
 
 static void play_batch(struct import *x, struct tm_batch *batch) {
-	struct tm_step step;
+	struct tm_turn turn;
 	uint64_t done = batch ? batch->bytes_done : 0;
 	if (batch) tm_merge_add(&x->merge, batch);
 	else tm_merge_end(&x->merge);
-	while (!x->replay.failed && tm_merge_next(&x->merge, &step)) tm_replay_step(&x->replay, &step);
+	while (!x->replay.failed && tm_merge_next(&x->merge, &turn)) tm_replay_turn(&x->replay, &turn);
 	if (done) tm_progress_update(x->progress, done, x->catalog.events_bytes, x->replay.events);
 }
 
@@ -158,9 +158,9 @@ int tm_import_trace(struct tm_store *store, struct tm_import_source *source, uin
 	rc = finish_feed(&x, play_events(&x));
 	if (rc == TM_IMPORT_DONE) rc = write_rows(&x);
 out:
+	tm_merge_release(&x.merge); /* gives its batches back */
 	tm_ahead_stop(x.ahead);
 	tm_feed_free(x.feed);
-	tm_merge_release(&x.merge);
 	tm_replay_release(&x.replay);
 	tm_stack_ids_release(&x.stacks);
 	tm_catalog_release(&x.catalog);

@@ -1,8 +1,7 @@
 /* merge.h - the events of all threads in the order of time.
  *
  * Flow:     ahead.c (batches of per-thread segments) -> here -> replay.c, one step at a time
- * Idea:     an event that gives back one block and makes another (realloc, mremap) is two steps: the release at `begin`, the allocation at
- *           `time`. Steps of one thread keep their order; those of different threads come by time, at equal times allocations first (they are
+ * Idea:     steps of one thread keep their order; those of different threads come by time, at equal times allocations first (they are
  *           stamped after they happened, releases before). What lies below the watermark is handed out, the rest waits for more batches.
  * Owns:     the batches given to it, until their last event is out.
  * Memory:   the events between the slowest thread's watermark and the newest chunk.
@@ -13,13 +12,16 @@
 
 #include "ahead.h"
 
-struct tm_step {
-	const struct tm_event *event; /* valid until the next step */
-	uint64_t ns;                  /* of the step: never decreases from step to step */
-	uint64_t stamp_ns;            /* its own stamp: time, or begin for a release; may lie before ns where it came late */
-	uint32_t thread;              /* id in the trace */
-	bool release;                 /* it gives back event->old */
+struct tm_turn {
+	const struct tm_step *step; /* valid until the next turn */
+	const struct tm_step *end;  /* behind the last step of its thread that is at hand: [step, end) will come in this order */
+	uint64_t ns;                /* never decreases; later than step->ns where that came late */
+	uint32_t thread;            /* id in the trace */
 };
+
+static inline bool tm_step_releases(const struct tm_step *s) {
+	return s->kind == TM_STEP_FREE || s->kind == TM_STEP_UNMAP;
+}
 
 struct tm_stream;
 
@@ -28,7 +30,7 @@ struct tm_merge {
 	uint32_t *queue;           /* binary heap of thread indexes by the time of their next step */
 	size_t thread_count, queued;
 	uint64_t watermark_ns, now_ns;
-	bool stepping; /* the step handed out last has not been advanced over yet */
+	bool turning; /* the step handed out last has not been advanced over yet */
 };
 
 /* 0 or -1: out of memory. Release after either. */
@@ -39,6 +41,6 @@ void tm_merge_add(struct tm_merge *m, struct tm_batch *batch);
 /* No more batches will come: everything may be handed out. */
 void tm_merge_end(struct tm_merge *m);
 /* false: nothing below the watermark is left. */
-bool tm_merge_next(struct tm_merge *m, struct tm_step *out);
+bool tm_merge_next(struct tm_merge *m, struct tm_turn *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* replay.c - plays a trace's events against the processes' accounts; see replay.h. */
 #include "replay.h"
 
-#define SIZE_MAX_BYTES (1ull << 47)  /* more than an address space holds is damage; it must not overflow sums */
+#define PREFETCH_STEPS 12            /* so many steps ahead the block of a step is asked of memory */
 #define MARK_SITES_TO_SCAN 50000000u /* snapshots at marks keep their stacks until they have cost this much ... */
 #define MARK_SITES_TO_KEEP 1000000u  /* ... or this many rows */
 
@@ -23,10 +23,6 @@ const char *tm_api_name(uint8_t op) {
 #undef X
 	default: return "unknown";
 	}
-}
-
-static uint64_t bounded(uint64_t size_bytes) {
-	return size_bytes < SIZE_MAX_BYTES ? size_bytes : SIZE_MAX_BYTES;
 }
 
 /* --- rows --- */
@@ -155,15 +151,11 @@ static struct tm_account *default_account(struct tm_replay *r, struct tm_ledger 
 	return *place;
 }
 
-static struct tm_account *account_of(struct tm_replay *r, struct tm_ledger *l, const struct tm_event *e) {
-	if (e->heap) return catalog_account(r, e->heap);
-	switch (TM_OP_CLASS(e->op)) {
-	case TM_CLASS_MAP:
-	case TM_CLASS_REMAP:
-		if (e->op == TM_OP_MMAP_FILE) return default_account(r, l, &l->file_account, "mmap-file", "file");
-		return default_account(r, l, &l->mmap_account, "mmap", "mapping");
-	default: return default_account(r, l, &l->malloc_account, "malloc", "host");
-	}
+static struct tm_account *account_of(struct tm_replay *r, struct tm_ledger *l, const struct tm_step *s) {
+	if (s->heap) return catalog_account(r, s->heap);
+	if (s->kind != TM_STEP_MAP) return default_account(r, l, &l->malloc_account, "malloc", "host");
+	if (s->op == TM_OP_MMAP_FILE) return default_account(r, l, &l->file_account, "mmap-file", "file");
+	return default_account(r, l, &l->mmap_account, "mmap", "mapping");
 }
 
 static uint32_t origin_of(struct tm_replay *r, struct tm_actor *actor, struct tm_account *a, uint32_t thread, uint8_t op) {
@@ -204,16 +196,16 @@ static void look_at_waiting(struct tm_replay *r, uint64_t now_ns) {
 	}
 }
 
-static struct tm_block block_of(struct tm_replay *r, const struct tm_step *step, struct tm_account *a, struct tm_actor *actor) {
-	const struct tm_event *e = step->event;
-	uint64_t slack = e->usable == TM_USABLE_UNKNOWN || e->usable < e->size ? TM_SLACK_UNKNOWN : e->usable - e->size;
+static struct tm_block block_of(struct tm_replay *r, const struct tm_turn *turn, struct tm_account *a, struct tm_actor *actor) {
+	const struct tm_step *s = turn->step;
 	return (struct tm_block){
-		.address = e->addr,
-		.size_bytes = bounded(e->size),
-		.alloc_ns = step->stamp_ns,
-		.site = tm_account_site(a, r->stacks->stack_of[e->stack]),
-		.origin = origin_of(r, actor, a, step->thread, e->op),
-		.slack = slack < TM_SLACK_UNKNOWN ? (uint32_t)slack : TM_SLACK_UNKNOWN,
+		.address = s->address,
+		.size_bytes = s->size_bytes,
+		.alloc_ns = s->ns,
+		.realloc_of = s->follows ? actor->moved_row : 0,
+		.site = tm_account_site(a, r->stacks->stack_of[s->stack]),
+		.origin = origin_of(r, actor, a, turn->thread, s->op),
+		.slack = s->slack,
 	};
 }
 
@@ -222,55 +214,53 @@ static void remember_allocation(struct tm_actor *actor, struct tm_account *a, ui
 	actor->last_address = address;
 }
 
-static void play_heap(struct tm_replay *r, const struct tm_step *step, struct tm_actor *actor) {
-	const struct tm_event *e = step->event;
-	struct tm_account *a = account_of(r, actor->ledger, e);
+static void play_free(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
+	struct tm_account *a = account_of(r, actor->ledger, turn->step);
 	if (!a) return;
-	if (step->release) {
-		actor->moved_row = tm_pairing_free(&a->pairing, e->old, step->stamp_ns, step->thread);
-	} else {
-		struct tm_block b = block_of(r, step, a, actor);
-		if (TM_OP_CLASS(e->op) == TM_CLASS_REALLOC) b.realloc_of = actor->moved_row;
-		if (r->failed || a->ledger->failed) return;
-		remember_allocation(actor, a, e->addr);
-		tm_pairing_alloc(&a->pairing, &b, step->thread);
-	}
+	actor->moved_row = tm_pairing_free(&a->pairing, turn->step->address, turn->step->ns, turn->thread);
 	if (a->pairing.failed) r->failed = true;
 	watch_waiting(r, a);
 }
 
-static uint64_t whole_pages(const struct tm_replay *r, uint64_t size_bytes) {
-	return (bounded(size_bytes) + r->catalog->page_bytes - 1) & ~(r->catalog->page_bytes - 1);
+static void play_alloc(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
+	struct tm_account *a = account_of(r, actor->ledger, turn->step);
+	if (!a) return;
+	struct tm_block b = block_of(r, turn, a, actor);
+	if (r->failed || a->ledger->failed) return;
+	remember_allocation(actor, a, b.address);
+	tm_pairing_alloc(&a->pairing, &b, turn->thread);
+	if (a->pairing.failed) r->failed = true;
+	watch_waiting(r, a);
 }
 
-/* brk moves by bytes, everything else maps pages. */
-static uint64_t extent_of(const struct tm_replay *r, uint8_t op, uint64_t size_bytes) {
-	bool bytes = op == TM_OP_SBRK || op == TM_OP_BRK || op == TM_OP_SBRK_SHRINK || op == TM_OP_BRK_SHRINK;
-	return bytes ? bounded(size_bytes) : whole_pages(r, size_bytes);
+/* brk moves by bytes, everything else maps whole pages. */
+static uint64_t end_of(const struct tm_replay *r, const struct tm_step *s) {
+	bool bytes = s->op == TM_OP_SBRK || s->op == TM_OP_BRK || s->op == TM_OP_SBRK_SHRINK || s->op == TM_OP_BRK_SHRINK;
+	uint64_t page = bytes ? 1 : r->catalog->page_bytes;
+	return s->address + ((s->size_bytes + page - 1) & ~(page - 1));
 }
 
-static void give_back(struct tm_replay *r, const struct tm_step *step, struct tm_actor *actor) {
-	const struct tm_event *e = step->event;
-	struct cutting c = { .r = r, .thread = step->thread, .ns = step->stamp_ns };
-	tm_ranges_cut(&actor->ledger->ranges, e->old, e->old + extent_of(r, e->op, e->old_size), step->stamp_ns, part_released, &c);
+static void play_unmap(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
+	const struct tm_step *s = turn->step;
+	struct cutting c = { .r = r, .thread = turn->thread, .ns = s->ns };
+	tm_ranges_cut(&actor->ledger->ranges, s->address, end_of(r, s), s->ns, part_released, &c);
 	actor->moved_row = c.row;
 	actor->moved_account = c.account;
 }
 
-static void map(struct tm_replay *r, const struct tm_step *step, struct tm_actor *actor) {
-	const struct tm_event *e = step->event;
-	bool moved = TM_OP_CLASS(e->op) == TM_CLASS_REMAP;
-	struct tm_account *a = moved && !e->heap && actor->moved_account ? actor->moved_account : account_of(r, actor->ledger, e);
-	struct cutting c = { .r = r, .thread = step->thread, .ns = step->stamp_ns };
-	uint64_t end = e->addr + extent_of(r, e->op, e->size);
-	if (!a || end == e->addr) return;
-	tm_ranges_cut(&actor->ledger->ranges, e->addr, end, UINT64_MAX, part_released, &c);
-	struct tm_range range = { .block = block_of(r, step, a, actor), .end = end, .account = a };
+static void play_map(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
+	const struct tm_step *s = turn->step;
+	bool moved = s->follows && !s->heap && actor->moved_account;
+	struct tm_account *a = moved ? actor->moved_account : account_of(r, actor->ledger, s);
+	struct cutting c = { .r = r, .thread = turn->thread, .ns = s->ns };
+	uint64_t end = end_of(r, s);
+	if (!a || end == s->address) return;
+	tm_ranges_cut(&actor->ledger->ranges, s->address, end, UINT64_MAX, part_released, &c);
+	struct tm_range range = { .block = block_of(r, turn, a, actor), .end = end, .account = a };
 	if (r->failed || a->ledger->failed) return;
 	range.block.slack = TM_SLACK_UNKNOWN;
-	if (moved) range.block.realloc_of = actor->moved_row;
-	remember_allocation(actor, a, e->addr);
-	tm_account_allocated(a, range.block.site, tm_account_amount(a, range.block.size_bytes), step->ns);
+	remember_allocation(actor, a, s->address);
+	tm_account_allocated(a, range.block.site, tm_account_amount(a, range.block.size_bytes), turn->ns);
 	tm_ranges_insert(&actor->ledger->ranges, &range);
 	if (actor->ledger->ranges.failed) r->failed = true;
 }
@@ -367,35 +357,35 @@ static bool list_instants(struct tm_replay *r) {
 
 /* --- the whole --- */
 
-static void play_event(struct tm_replay *r, const struct tm_step *step, struct tm_actor *actor) {
-	const struct tm_event *e = step->event;
-	switch (TM_OP_CLASS(e->op)) {
-	case TM_CLASS_ALLOC:
-	case TM_CLASS_FREE:
-	case TM_CLASS_REALLOC: play_heap(r, step, actor); break;
-	case TM_CLASS_MAP:
-	case TM_CLASS_UNMAP:
-	case TM_CLASS_REMAP:
-		if (step->release) give_back(r, step, actor);
-		else map(r, step, actor);
-		break;
-	case TM_CLASS_TEXT:
-		if (e->op == TM_OP_MARK)
-			pass_mark(r, step->stamp_ns, actor->ledger->process, step->thread,
-				  e->text ? r->catalog->strings.items[e->text - 1] : tm_text_of(""));
-		break;
-	}
+static void play_mark(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
+	uint64_t string = turn->step->address;
+	if (turn->step->op != TM_OP_MARK) return;
+	pass_mark(r, turn->step->ns, actor->ledger->process, turn->thread, string ? r->catalog->strings.items[string - 1] : tm_text_of(""));
 }
 
-void tm_replay_step(struct tm_replay *r, const struct tm_step *step) {
-	struct tm_actor *actor = &r->actors[step->thread - 1];
-	if (r->next_instant < r->instants.count && r->instants.items[r->next_instant].ns <= step->ns)
-		pass_instants(r, step->ns, step->release);
-	r->now_ns = step->ns;
-	if (r->look_ns < step->ns) look_at_waiting(r, step->ns);
-	r->events += TM_OP_CLASS(step->event->op) != TM_CLASS_TEXT;
-	actor->ledger->last_ns = step->ns;
-	play_event(r, step, actor);
+/* The next steps of the same thread are mostly of the same heap. */
+static void look_ahead(const struct tm_turn *turn, const struct tm_actor *actor) {
+	if (turn->end - turn->step > PREFETCH_STEPS && actor->ledger->malloc_account)
+		tm_blocks_prefetch(&actor->ledger->malloc_account->pairing.blocks, turn->step[PREFETCH_STEPS].address);
+}
+
+void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
+	const struct tm_step *s = turn->step;
+	struct tm_actor *actor = &r->actors[turn->thread - 1];
+	look_ahead(turn, actor);
+	if (r->next_instant < r->instants.count && r->instants.items[r->next_instant].ns <= turn->ns)
+		pass_instants(r, turn->ns, tm_step_releases(s));
+	r->now_ns = turn->ns;
+	if (r->look_ns < turn->ns) look_at_waiting(r, turn->ns);
+	r->events += s->kind != TM_STEP_MARK;
+	actor->ledger->last_ns = turn->ns;
+	switch (s->kind) {
+	case TM_STEP_ALLOC: play_alloc(r, turn, actor); break;
+	case TM_STEP_FREE: play_free(r, turn, actor); break;
+	case TM_STEP_MAP: play_map(r, turn, actor); break;
+	case TM_STEP_UNMAP: play_unmap(r, turn, actor); break;
+	case TM_STEP_MARK: play_mark(r, turn, actor); break;
+	}
 	if (actor->ledger->failed) r->failed = true;
 }
 
@@ -404,9 +394,11 @@ static void write_live_range(void *context, const struct tm_range *range) {
 }
 
 static void write_live_blocks(struct tm_replay *r, const struct tm_account *a) {
-	const struct tm_blocks *blocks = &a->pairing.blocks;
-	for (size_t i = 0; blocks->slots && i <= blocks->mask; i++)
-		if (blocks->slots[i].used) write_row(r, a, &blocks->slots[i], TM_FEED_NULL, TM_FEED_NULL);
+	for (size_t k = 0; k < TM_BLOCK_SHARDS; k++) {
+		const struct tm_block_shard *s = &a->pairing.blocks.shards[k];
+		for (size_t i = 0; s->slots && i <= s->mask; i++)
+			if (s->slots[i].used) write_row(r, a, &s->slots[i], TM_FEED_NULL, TM_FEED_NULL);
+	}
 }
 
 void tm_replay_end(struct tm_replay *r) {

@@ -1,6 +1,6 @@
 /* replay.h - plays a trace's events against the processes' accounts, and keeps what is asked about particular instants.
  *
- * Flow:     merge.c (steps in order of time) -> here -> pairing.c, ranges.c -> accounts.c, and feed.c for each block that ended
+ * Flow:     merge.c (turns in order of time) -> here -> pairing.c, ranges.c -> accounts.c, and feed.c for each block that ended
  * Owns:     the ledgers, the origins, marks and snapshots of one trace.
  * Memory:   follows the live blocks, the call sites and the marks.
  * Fails:    out of memory is remembered in `failed`.
@@ -88,8 +88,8 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_gap *gaps, size_t gap_count);
 void tm_replay_release(struct tm_replay *r);
 
-void tm_replay_step(struct tm_replay *r, const struct tm_step *step);
-/* After the last step: what waits is settled, exits that came later are taken, live blocks become rows. */
+void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn);
+/* After the last turn: what waits is settled, exits that came later are taken, live blocks become rows. */
 void tm_replay_end(struct tm_replay *r);
 
 /* The function that an op stands for. */
