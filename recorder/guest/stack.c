@@ -13,11 +13,13 @@
 
 #define UNW_LOCAL_ONLY
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <libunwind.h>
 #include <link.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #define UNW_SYMBOL_TEXT(x) #x
 #define UNW_SYMBOL(x) UNW_SYMBOL_TEXT(x) /* the header maps unw_step to its name in this architecture's library */
@@ -30,6 +32,7 @@ static struct {
 	int (*get_reg)(unw_cursor_t *, int, unw_word_t *);
 	void (*flush_cache)(unw_addr_space_t, unw_word_t, unw_word_t);
 	unw_addr_space_t *address_space;
+	uintptr_t low, high; /* its code */
 } unwinder;
 
 /* Address ranges whose module went: a later module may lie there. Few programs have any. */
@@ -39,12 +42,26 @@ static struct {
 } reused[REUSED_MAX];
 static _Atomic unsigned reused_count;
 
+/* The executable segment of a library that begins at `base`. */
+static void find_code(const void *base, uintptr_t *low, uintptr_t *high) {
+	const ElfW(Ehdr) *header = base;
+	const ElfW(Phdr) *segment = (const ElfW(Phdr) *)((uintptr_t)base + header->e_phoff);
+	for (unsigned i = 0; i < header->e_phnum; i++) {
+		if (segment[i].p_type != PT_LOAD || !(segment[i].p_flags & PF_X)) continue;
+		*low = (uintptr_t)base + segment[i].p_vaddr;
+		*high = *low + segment[i].p_memsz;
+	}
+}
+
 static bool find_unwinder(void) {
 	static const char *const names[] = { "libunwind.so.8", "libunwind.so" };
 	void *library = NULL;
 	for (unsigned i = 0; !library && i < sizeof names / sizeof *names; i++) library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
 	if (!library) return false;
 	*(void **)&unwinder.backtrace = dlsym(library, "unw_backtrace");
+	if (!unwinder.backtrace) return false;
+	Dl_info info;
+	if (dladdr(*(void **)&unwinder.backtrace, &info)) find_code(info.dli_fbase, &unwinder.low, &unwinder.high);
 #if defined(__x86_64__)
 	*(void **)&unwinder.getcontext = dlsym(library, "_Ux86_64_getcontext");
 #endif
@@ -53,20 +70,18 @@ static bool find_unwinder(void) {
 	*(void **)&unwinder.get_reg = dlsym(library, UNW_SYMBOL(unw_get_reg));
 	*(void **)&unwinder.flush_cache = dlsym(library, UNW_SYMBOL(unw_flush_cache));
 	*(void **)&unwinder.address_space = dlsym(library, UNW_SYMBOL(unw_local_addr_space));
-	return unwinder.backtrace != NULL;
+	return true;
 }
 
-extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* the linker's: where this library begins */
-
-/* Our own code: the executable segment of this library. */
-static void find_own_code(void) {
-	uintptr_t base = (uintptr_t)&__ehdr_start;
-	const ElfW(Phdr) *segment = (const ElfW(Phdr) *)(base + __ehdr_start.e_phoff);
-	for (unsigned i = 0; i < __ehdr_start.e_phnum; i++) {
-		if (segment[i].p_type != PT_LOAD || !(segment[i].p_flags & PF_X)) continue;
-		tm_guest.text_low = base + segment[i].p_vaddr;
-		tm_guest.text_high = tm_guest.text_low + segment[i].p_memsz;
-	}
+/* libunwind tests doubtful addresses by writing them into a pipe of its own. Its descriptors would lie among the program's, which may close
+ * them and open a file of the same number: libunwind would then write into that. It gets no pipe, so that its test says no and
+ * a stack ends at code without unwind information. */
+TM_EXPORT int pipe2(int fds[2], int flags) {
+	uintptr_t caller = (uintptr_t)TM_CALLER;
+	long result = caller >= unwinder.low && caller < unwinder.high ? -EMFILE : tm_syscall(SYS_pipe2, (long)fds, flags, 0, 0, 0, 0);
+	if (result >= 0) return 0;
+	errno = (int)-result;
+	return -1;
 }
 
 void tm_stack_start_thread(void) {
@@ -74,8 +89,10 @@ void tm_stack_start_thread(void) {
 	if (unwinder.backtrace) unwinder.backtrace(frames, 16);
 }
 
+extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* the linker's: where this library begins */
+
 void tm_stack_start(void) {
-	find_own_code();
+	find_code(&__ehdr_start, &tm_guest.text_low, &tm_guest.text_high);
 	if (tm_guest.shm->stacks == TM_STACKS_UNWIND && find_unwinder()) tm_stack_start_thread(); /* warm: tables and caches are made now */
 }
 
@@ -124,9 +141,10 @@ TM_COLD static unsigned take_by_cursor(void **frames, unsigned most) {
 }
 
 static unsigned take_by_unwinding(void **frames, unsigned most) {
-	int n;
+	int n, error_before = errno;
 	if (TM_UNLIKELY(!unwinder.backtrace)) return 0;
 	n = unwinder.backtrace(frames, (int)most);
+	errno = error_before;
 	if (n < 0) return 0;
 	if (TM_UNLIKELY(atomic_load_explicit(&reused_count, memory_order_relaxed)) && touches_reused(frames, (unsigned)n)) {
 		return take_by_cursor(frames, most);
