@@ -18,6 +18,8 @@ void tm_stack_start_thread(void); /* the unwinder's thread-local storage is made
  * tm_stack_can_look(). */
 bool tm_stack_holds_hook(void);
 bool tm_stack_can_look(void);
+/* Keeps libunwind, loaded at `base`, from having descriptors of its own (libunwind_pipe.c). */
+void tm_libunwind_without_pipe(const void *base);
 /* The mapping that holds addr, from /proc/self/maps; slow, allocates nothing. */
 bool tm_memory_around(uintptr_t addr, uintptr_t *low, uintptr_t *high);
 

@@ -19,7 +19,6 @@
 #include <link.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #define UNW_SYMBOL_TEXT(x) #x
 #define UNW_SYMBOL(x) UNW_SYMBOL_TEXT(x) /* the header maps unw_step to its name in this architecture's library */
@@ -32,7 +31,6 @@ static struct {
 	int (*get_reg)(unw_cursor_t *, int, unw_word_t *);
 	void (*flush_cache)(unw_addr_space_t, unw_word_t, unw_word_t);
 	unw_addr_space_t *address_space;
-	uintptr_t low, high; /* its code */
 } unwinder;
 
 /* Address ranges whose module went: a later module may lie there. Few programs have any. */
@@ -61,7 +59,7 @@ static bool find_unwinder(void) {
 	*(void **)&unwinder.backtrace = dlsym(library, "unw_backtrace");
 	if (!unwinder.backtrace) return false;
 	Dl_info info;
-	if (dladdr(*(void **)&unwinder.backtrace, &info)) find_code(info.dli_fbase, &unwinder.low, &unwinder.high);
+	if (dladdr(*(void **)&unwinder.backtrace, &info)) tm_libunwind_without_pipe(info.dli_fbase);
 #if defined(__x86_64__)
 	*(void **)&unwinder.getcontext = dlsym(library, "_Ux86_64_getcontext");
 #endif
@@ -71,17 +69,6 @@ static bool find_unwinder(void) {
 	*(void **)&unwinder.flush_cache = dlsym(library, UNW_SYMBOL(unw_flush_cache));
 	*(void **)&unwinder.address_space = dlsym(library, UNW_SYMBOL(unw_local_addr_space));
 	return true;
-}
-
-/* libunwind tests doubtful addresses by writing them into a pipe of its own. Its descriptors would lie among the program's, which may close
- * them and open a file of the same number: libunwind would then write into that. It gets no pipe, so that its test says no and
- * a stack ends at code without unwind information. */
-TM_EXPORT int pipe2(int fds[2], int flags) {
-	uintptr_t caller = (uintptr_t)TM_CALLER;
-	long result = caller >= unwinder.low && caller < unwinder.high ? -EMFILE : tm_syscall(SYS_pipe2, (long)fds, flags, 0, 0, 0, 0);
-	if (result >= 0) return 0;
-	errno = (int)-result;
-	return -1;
 }
 
 void tm_stack_start_thread(void) {
