@@ -8,7 +8,7 @@ static uint64_t hash_text(struct tm_text t) { /* FNV-1a */
 }
 
 static bool same_text(struct tm_text a, struct tm_text b) {
-	return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
+	return a.size == b.size && (!a.size || memcmp(a.data, b.data, a.size) == 0);
 }
 
 /* A trace may define one text as several strings. */

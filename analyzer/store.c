@@ -171,6 +171,7 @@ static char *cleaned(struct tm_text t, size_t *out_bytes) {
 }
 
 static int bind_text(sqlite3_stmt *statement, int index, struct tm_text t) {
+	if (!t.size) t.data = ""; /* a null pointer would mean NULL */
 	if (is_clean(t)) return sqlite3_bind_text64(statement, index, t.data, t.size, SQLITE_STATIC, SQLITE_UTF8);
 	size_t n = 0;
 	char *copy = cleaned(t, &n);

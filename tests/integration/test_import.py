@@ -336,6 +336,16 @@ def heaps_inside_heaps(t):
 
 
 @test
+def text_that_was_never_given(t):
+    """A mark whose string id the trace skipped, a text that is no UTF-8, and one with a NUL inside."""
+    trace = simple()
+    trace.meta(trace.record(2, b"\x03\x04a\xff\x00b"))
+    trace.events(1, [mark(1000, 1), mark(2000, 3)])
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select name from mark order by ts_ns"), [("",), ("a\ufffd b",)], "names of marks")
+
+
+@test
 def many_traces(t):
     """Two ranks into one database: ids are unique, times count from the earlier start; appending an even earlier one moves everything."""
     paths = []
