@@ -3,9 +3,9 @@
 
     check_chrome.py FILE        (plain or gzip, - for standard input) prints a summary, or every broken rule and exits with 1
 
-Rules: valid JSON without duplicate keys or NaN; no displayTimeUnit; only phases that current Perfetto reads; microseconds with exactly three
-decimals, none negative; X events nest within their thread and come parents first; B/E not mixed with X; async b/e in pairs with one id; counters have a
-category, numbers only, and times that never go back within a series; every process is named; instants have a scope.
+Rules: valid JSON without duplicate keys or NaN; no displayTimeUnit; only phases that current Perfetto reads; microseconds with exactly
+three decimals, none negative; X events nest within their thread and come parents first; B/E not mixed with X; async b/e in pairs with one
+id; counters have a category, numbers only, and times that never go back within a series; every process is named; instants have a scope.
 """
 import collections
 import gzip

@@ -1,7 +1,7 @@
 """Two ways to one answer: what import added up while it read the trace, and SQL over every single allocation, must be the same.
 
-A window that begins with the trace (--from=0s) makes a command scan the view `allocation` instead of reading aggregates. Neither knows of the other, so
-each is the oracle of the other: peaks and their sites, what is live at exit, at the end and at the peak, and temporary blocks.
+A window that begins with the trace (--from=0s) makes a command scan the view `allocation` instead of reading aggregates. Neither knows of
+the other, so each is the oracle of the other: peaks and their sites, what is live at exit, at the end and at the peak, temporary blocks.
 """
 import json
 
@@ -17,9 +17,11 @@ def rows_of(t, db, columns, *arguments):
 def compare(t, *program):
     db = t.imported(t.record(list(program)))
     site = ("process_id", "heap", "stack_id", "live_bytes", "live_count", "function")
-    for columns, command in ((("process_id", "heap", "ts_ns", "live_bytes", "live_count"), ("peak",)), (site, ("peak", "--sites")), (site, ("leaks",)),
-                             (site, ("snapshot", "--at", "exit")), (site, ("snapshot", "--at", "end")), (site, ("snapshot", "--at", "peak")),
-                             (("process_id", "heap", "stack_id", "count", "bytes"), ("temporary",))):
+    listings = [(site, command) for command in (("peak", "--sites"), ("leaks",), ("snapshot", "--at", "exit"), ("snapshot", "--at", "end"),
+                                                ("snapshot", "--at", "peak"))]
+    listings.append((("process_id", "heap", "ts_ns", "live_bytes", "live_count"), ("peak",)))
+    listings.append((("process_id", "heap", "stack_id", "count", "bytes"), ("temporary",)))
+    for columns, command in listings:
         added_up, scanned = rows_of(t, db, columns, *command), rows_of(t, db, columns, *command, "--from=0s")
         missing, extra = [r for r in added_up if r not in scanned], [r for r in scanned if r not in added_up]
         t.check(added_up == scanned, f"{' '.join(command)}: added up only: {missing[:5]}, scanned only: {extra[:5]}")
