@@ -11,12 +11,12 @@ static const struct tm_usage usage = {
 	.verb = "export",
 	.operands = "chrome|folded DB|TRACE -o FILE",
 	.description =
-		"chrome   a trace for ui.perfetto.dev or chrome://tracing: counters of live bytes for each heap, RSS and other samples, marks, steps\n"
-		"         and scopes; process ids are rank + 1 where ranks are known\n"
-		"folded   collapsed stacks, one `main;load;parse 4096` a line, for flame graphs; all root heaps unless --heap names one. --value=peak\n"
-		"         is what was live at the peak of each process, with --heap at the peak of that heap\n"
-		"With --from and --to a chrome trace has what lies in that window; a folded one counts the blocks allocated in it, or for peak what\n"
-		"was live at the highest level within it.\n",
+		"chrome   a trace for ui.perfetto.dev or chrome://tracing: counters of live bytes for each heap, RSS and other samples,\n"
+		"         marks, steps and scopes; process ids are rank + 1 where ranks are known\n"
+		"folded   collapsed stacks, one `main;load;parse 4096` a line, for flame graphs; all root heaps unless --heap names one.\n"
+		"         --value=peak is what was live at the peak of each process, with --heap at the peak of that heap\n"
+		"With --from and --to a chrome trace has what lies in that window; a folded one counts the blocks allocated in it, or for\n"
+		"peak what was live at the highest level within it.\n",
 	.examples = "tidemark export folded run.db -o run.folded && flamegraph.pl run.folded > run.svg\n"
 		    "tidemark export folded run.db --value=leaked --heap=malloc -o -\n"
 		    "tidemark export chrome run.db -o run.json.gz\n",

@@ -1,6 +1,7 @@
 /* cmd_info.c - `tidemark info`: what a trace or a database is, what it holds, what was lost, whether it is whole.
  *
- * Both give rows (topic, name, value). A database is asked in SQL; a trace is read as it is, chunk by chunk, without an import (info_trace.c).
+ * Both give rows (topic, name, value). A database is asked in SQL; a trace is read as it is, chunk by chunk, without an import
+ * (info_trace.c).
  */
 #include <stdio.h>
 
@@ -13,8 +14,9 @@ static const struct tm_usage usage = {
 	.verb = "info",
 	.operands = "DB|TRACE",
 	.description =
-		"Says what a file is: format, origin, counts of what it holds, what was lost, notes of the recorder, and whether it is whole. A trace\n"
-		"is read as it is, without an import; where it is cut, the offset of the first chunk that is not sound is given.\n",
+		"Says what a file is: format, origin, counts of what it holds, what was lost, notes of the recorder, and whether it\n"
+		"is whole. A trace is read as it is, without an import; where it is cut, the offset of the first chunk that is not\n"
+		"sound is given.\n",
 	.examples = "tidemark info run.tmk\n"
 		    "tidemark info run.db --format=json\n",
 	.options = TM_OPTION_FORMAT | TM_OPTION_SQL,
@@ -67,7 +69,8 @@ static const char database_facts[] = "WITH fact(place, id, n, topic, name, value
 #define X(order, name, expression) "  UNION ALL SELECT 3, 0, " #order ", 'holds', '" name "', " expression "\n"
 	COUNTS(X)
 #undef X
-		"  UNION ALL SELECT 4, 0, 0, 'lost', kind, printf('%d events, %s bytes: %s', sum(count), coalesce(sum(bytes), 'unknown'), reason)\n"
+		"  UNION ALL SELECT 4, 0, 0, 'lost', kind, \n"
+		"      printf('%d events, %s bytes: %s', sum(count), coalesce(sum(bytes), 'unknown'), reason)\n"
 		"    FROM loss GROUP BY kind, reason\n"
 		"  UNION ALL SELECT 5, 0, ts_ns, 'alert', rule, value FROM alert\n"
 		"  UNION ALL SELECT 6, 0, ts_ns, 'note', kind, text FROM note)\n"

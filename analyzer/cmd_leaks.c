@@ -1,7 +1,7 @@
 /* cmd_leaks.c - `tidemark leaks`: what was live when the program began to leave, by call site.
  *
- * Leaks are judged at exit, before destructors and an interpreter's own clean-up. Where leak candidates were scored they come by score, with
- * the reason in words; until then the view live_at_exit is listed, largest first.
+ * Leaks are judged at exit, before destructors and an interpreter's own clean-up. Where leak candidates were scored they come by score,
+ * with the reason in words; until then the view live_at_exit is listed, largest first.
  */
 #include "listing.h"
 #include "scans.h"
@@ -10,10 +10,10 @@
 static const struct tm_usage usage = {
 	.verb = "leaks",
 	.operands = "DB|TRACE",
-	.description =
-		"Lists what was live when each process began to leave, by call stack, largest first (view live_at_exit; leak_candidate by score\n"
-		"where the database has scores). `exit` is when main returned or exit() was called: what destructors free later is still listed.\n"
-		"With --from or --to only blocks that were allocated in that window are counted.\n",
+	.description = "Lists what was live when each process began to leave, by call stack, largest first (view live_at_exit;\n"
+		       "leak_candidate by score where the database has scores). `exit` is when main returned or exit() was called: what\n"
+		       "destructors free later is still listed. With --from or --to only blocks that were allocated in that window are\n"
+		       "counted.\n",
 	.examples = "tidemark leaks run.db\n"
 		    "tidemark leaks run.db --stack --limit=5\n"
 		    "tidemark leaks run.db --heap=malloc --sort=live_count --format=json\n"

@@ -1,7 +1,7 @@
 /* cmd_peak.c - `tidemark peak`: when memory was highest, and which call sites made it up.
  *
- * The view peak has one row for each heap and one (heap NULL) for each process over its root heaps; peak_site has the call stacks behind each
- * heap's peak. Within a window, and for samples whose error is wanted, the allocations are scanned instead (scans.h).
+ * The view peak has one row for each heap and one (heap NULL) for each process over its root heaps; peak_site has the call stacks behind
+ * each heap's peak. Within a window, and for samples whose error is wanted, the allocations are scanned instead (scans.h).
  */
 #include "listing.h"
 #include "scans.h"
@@ -11,9 +11,9 @@ static const struct tm_usage usage = {
 	.verb = "peak",
 	.operands = "DB|TRACE",
 	.description =
-		"Shows the most bytes that were live at once: for each process over its root heaps, heap '(all)', and for each heap (view peak); a table\n"
-		"goes on with the call stacks that made up the peak of each heap (view peak_site), which --sites lists alone, in any format. With\n"
-		"--from or --to it is the highest level within that window.\n",
+		"Shows the most bytes that were live at once: for each process over its root heaps, heap '(all)', and for each heap\n"
+		"(view peak); a table goes on with the call stacks that made up the peak of each heap (view peak_site), which --sites\n"
+		"lists alone, in any format. With --from or --to it is the highest level within that window.\n",
 	.examples = "tidemark peak run.db\n"
 		    "tidemark peak run.db --sites --heap=malloc --format=json\n"
 		    "tidemark peak run.db --from=mark:loaded --to=exit\n",

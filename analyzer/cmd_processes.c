@@ -1,7 +1,7 @@
 /* cmd_processes.c - `tidemark processes`: every process of the recording, as a tree, with its rank, its end and its peak.
  *
- * A row's place in the tree is the path of ids from its root, padded so that text order is tree order; ranks come before ids, so that the processes
- * of an MPI job stand in the order of their ranks. A process whose parent is not in the database is a root.
+ * A row's place in the tree is the path of ids from its root, padded so that text order is tree order; ranks come before ids, so that the
+ * processes of an MPI job stand in the order of their ranks. A process whose parent is not in the database is a root.
  */
 #include "listing.h"
 #include "talk.h"
@@ -10,10 +10,9 @@
 static const struct tm_usage usage = {
 	.verb = "processes",
 	.operands = "DB|TRACE",
-	.description =
-		"Lists the processes of the recording in the order of their tree: who started whom, ranks, when and how each one ended, the peak and\n"
-		"what was live at exit (over its root heaps, or of the heap that --heap names). With --from or --to only processes that were alive\n"
-		"in that window are listed.\n",
+	.description = "Lists the processes of the recording in the order of their tree: who started whom, ranks, when and how each one\n"
+		       "ended, the peak and what was live at exit (over its root heaps, or of the heap that --heap names). With --from or\n"
+		       "--to only processes that were alive in that window are listed.\n",
 	.examples = "tidemark processes run.db\n"
 		    "tidemark processes run.db --sort=peak_bytes --limit=8\n"
 		    "tidemark processes run.db --format=json --process=rank:0\n",

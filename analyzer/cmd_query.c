@@ -20,9 +20,9 @@ static const struct tm_usage usage = {
 	.verb = "query",
 	.operands = "DB|TRACE ['SELECT ...'|FILE|-]",
 	.description =
-		"Runs SQL against the database, read-only. The query is given in quotes, or comes from a file or, for -, from standard input. Without\n"
-		"one there is a prompt, where statements end in ';' and .help lists what else is understood. README.md and `.schema NAME` describe\n"
-		"the views; times are ns since the start, sizes bytes.\n",
+		"Runs SQL against the database, read-only. The query is given in quotes, or comes from a file or, for -, from\n"
+		"standard input. Without one there is a prompt, where statements end in ';' and .help lists what else is understood.\n"
+		"README.md and `.schema NAME` describe the views; times are ns since the start, sizes bytes.\n",
 	.examples = "tidemark query run.db 'SELECT heap, live_bytes FROM peak'\n"
 		    "tidemark leaks run.db --sql | tidemark query run.db - --format=csv\n"
 		    "tidemark query run.db questions.sql --format=json\n"

@@ -1,7 +1,7 @@
 /* cmd_snapshot.c - `tidemark snapshot --at T`: what was live at an instant, by call site.
  *
- * The instants that import kept (exit, end, the peaks) are read from their aggregates. Any other instant is answered exactly by one pass over the
- * allocations: a block is live from its alloc_ns on, and no longer at its free_ns.
+ * The instants that import kept (exit, end, the peaks) are read from their aggregates. Any other instant is answered exactly by one pass
+ * over the allocations: a block is live from its alloc_ns on, and no longer at its free_ns.
  */
 #include "listing.h"
 #include "scans.h"
@@ -12,9 +12,10 @@ static const struct tm_usage usage = {
 	.verb = "snapshot",
 	.operands = "DB|TRACE --at T",
 	.description =
-		"Lists what was live at an instant, by call stack, largest first. `exit`, `end` and `peak` are each process' own: one listing shows\n"
-		"all ranks at their peaks. With --heap, `peak` is the peak of that heap. With --from or --to only blocks that were allocated in that\n"
-		"window are counted, so that --from=10s --at=20s shows what was made in between and is still there.\n",
+		"Lists what was live at an instant, by call stack, largest first. `exit`, `end` and `peak` are each process' own: one\n"
+		"listing shows all ranks at their peaks. With --heap, `peak` is the peak of that heap. With --from or --to only\n"
+		"blocks that were allocated in that window are counted, so that --from=10s --at=20s shows what was made in between\n"
+		"and is still there.\n",
 	.examples = "tidemark snapshot run.db --at 12.5s\n"
 		    "tidemark snapshot run.db --at peak --process=rank:0 --stack\n"
 		    "tidemark snapshot run.db --at mark:loaded --format=csv\n",

@@ -1,7 +1,7 @@
 /* cmd_summary.c - `tidemark summary`: one page about a recording.
  *
- * The page is a few short listings, each a query of its own; heap_summary is the one that JSON and CSV give. What was lost or noted comes last and
- * only where there is something.
+ * The page is a few short listings, each a query of its own; heap_summary is the one that JSON and CSV give. What was lost or noted comes
+ * last and only where there is something.
  */
 #include "listing.h"
 #include "scans.h"
@@ -12,8 +12,9 @@ static const struct tm_usage usage = {
 	.verb = "summary",
 	.operands = "DB|TRACE",
 	.description =
-		"Shows one page: what was recorded, its processes, each heap's allocations, peak and what was live at exit, the call stacks behind\n"
-		"these, and what was lost or noted. JSON and CSV have one row for each heap and, with heap null, each process (view heap_summary).\n",
+		"Shows one page: what was recorded, its processes, each heap's allocations, peak and what was live at exit, the call\n"
+		"stacks behind these, and what was lost or noted. JSON and CSV have one row for each heap and, with heap null, each\n"
+		"process (view heap_summary).\n",
 	.examples = "tidemark summary run.tmk\n"
 		    "tidemark summary run.db --process=rank:0\n"
 		    "tidemark summary run.db --format=json\n",
@@ -35,22 +36,30 @@ static const struct tm_listing heaps = {
 	.null_heap = "(all)",
 };
 
-/* The same with the standard errors of what was allocated and of what was live at exit. */
-#define VARIANCE_WHERE(condition) \
-	"(SELECT sqrt(" TM_SQL_VARIANCE \
-	") FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id JOIN process AS p ON p.id = a.process_id\n" \
-	"     WHERE a.process_id = v.process_id AND (h.name = v.heap OR (v.heap IS NULL AND h.is_root)) AND " condition ")"
-#define WITH_ERRORS \
-	"*, round(" VARIANCE_WHERE( \
-		"1") " / v.allocated_bytes, 4) AS allocated_relative_error,\n" \
-		     "  round(" VARIANCE_WHERE( \
-			     "a.alloc_ns <= v.peak_ns AND (a.free_ns IS NULL OR a.free_ns > v.peak_ns)") " / v.peak_bytes, 4) AS peak_relative_error,\n" \
-													 "  round(" VARIANCE_WHERE( \
-														 "a.alloc_ns <= p.exit_ns AND (a.free_ns IS NULL OR a.free_ns > p.exit_ns)") " / v.live_at_exit_bytes, 4) AS exit_relative_error"
+/* The standard error of one of the totals of a row v, as a share of it; condition: which samples make up the total. */
+static void put_error(sqlite3_str *sql, const char *condition, const char *total, const char *name) {
+	sqlite3_str_appendf(
+		sql,
+		",\n  round((SELECT sqrt(" TM_SQL_VARIANCE ")\n"
+		"    FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id JOIN process AS p ON p.id = a.process_id\n"
+		"    WHERE a.process_id = v.process_id AND (h.name = v.heap OR (v.heap IS NULL AND h.is_root)) AND %s) / %s, 4) AS %s",
+		condition, total, name);
+}
+
+#define LIVE_AT(ns) "a.alloc_ns <= " ns " AND (a.free_ns IS NULL OR a.free_ns > " ns ")"
+
+static char *columns_with_errors(const struct tm_database *d) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "*");
+	put_error(sql, "true", "v.allocated_bytes", "allocated_relative_error");
+	put_error(sql, LIVE_AT("v.peak_ns"), "v.peak_bytes", "peak_relative_error");
+	put_error(sql, LIVE_AT("p.exit_ns"), "v.live_at_exit_bytes", "exit_relative_error");
+	return sqlite3_str_finish(sql);
+}
 
 static const struct tm_listing recordings = {
-	.columns =
-		"command, host, job, events, file_bytes, end_ns AS duration_ns,\n  nullif(sample_bytes, 0) AS sample_bytes, CASE complete WHEN 1 THEN 'yes' ELSE 'no' END AS complete, cut_reason",
+	.columns = "command, host, job, events, file_bytes, end_ns AS duration_ns, nullif(sample_bytes, 0) AS sample_bytes,\n"
+		   "  CASE complete WHEN 1 THEN 'yes' ELSE 'no' END AS complete, cut_reason",
 	.source = "trace",
 	.order = "id",
 	.process = "",
@@ -89,7 +98,8 @@ static const struct tm_listing leaks = {
 };
 
 static const struct tm_listing losses = {
-	.with = "lost AS (SELECT process_id, kind, reason, sum(count) AS count, sum(bytes) AS bytes FROM loss GROUP BY process_id, kind, reason)",
+	.with = "lost AS (\n  SELECT process_id, kind, reason, sum(count) AS count, sum(bytes) AS bytes FROM loss\n"
+		"  GROUP BY process_id, kind, reason)",
 	.columns = "process_id, kind, count, bytes, reason",
 	.source = "lost",
 	.order = "count DESC, process_id, kind, reason",
@@ -124,8 +134,10 @@ static int list_page(const struct tm_database *d, const struct tm_options *o) {
 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_listing listing = heaps;
+	char *columns = NULL;
 	if (d->estimated) {
-		listing.columns = WITH_ERRORS;
+		columns = columns_with_errors(d);
+		listing.columns = columns;
 		listing.source = "heap_summary AS v";
 	}
 	bool is_page = o->format == TM_FORMAT_TABLE && !o->sql;
@@ -135,6 +147,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (!status && is_page && tm_write_output("\n", 1)) status = TM_EXIT_FAILED;
 	if (!status) status = tm_listing_run(d, o, &listing);
 	if (!status && o->sql) status = tm_listing_also(d, o, &recordings);
+	sqlite3_free(columns);
 	return status ? status : list_page(d, o);
 }
 

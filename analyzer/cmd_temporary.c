@@ -1,7 +1,7 @@
 /* cmd_temporary.c - `tidemark temporary`: call sites whose blocks are freed before the thread's next allocation.
  *
- * Such a block could often have been avoided, or kept and used again. Import counts them in the view `temporary`; a window is answered from the
- * allocations, by looking at the allocation that follows each one on its thread.
+ * Such a block could often have been avoided, or kept and used again. Import counts them in the view `temporary`; a window is answered
+ * from the allocations, by looking at the allocation that follows each one on its thread.
  */
 #include "listing.h"
 #include "scans.h"
@@ -11,8 +11,8 @@ static const struct tm_usage usage = {
 	.verb = "temporary",
 	.operands = "DB|TRACE",
 	.description =
-		"Lists the call stacks that make temporary blocks: blocks that the same thread frees before its next allocation (view temporary),\n"
-		"most blocks first. With --from or --to only blocks that were allocated in that window are counted.\n",
+		"Lists the call stacks that make temporary blocks: blocks that the same thread frees before its next allocation (view\n"
+		"temporary), most blocks first. With --from or --to only blocks that were allocated in that window are counted.\n",
 	.examples = "tidemark temporary run.db\n"
 		    "tidemark temporary run.db --sort=bytes --limit=10 --stack\n",
 	.options = TM_OPTIONS_LISTING | TM_OPTION_STACK,

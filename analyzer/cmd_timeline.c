@@ -1,7 +1,7 @@
 /* cmd_timeline.c - `tidemark timeline`: live bytes over time.
  *
- * The view memory_timeline keeps the lowest, highest and last value of some thousand stretches, at their true times. A table shows fewer and wider
- * stretches of the same rows, each by its highest value; a window begins with the value that held when it opened.
+ * The view memory_timeline keeps the lowest, highest and last value of some thousand stretches, at their true times. A table shows fewer
+ * and wider stretches of the same rows, each by its highest value; a window begins with the value that held when it opened.
  */
 #include "listing.h"
 #include "scans.h"
@@ -13,9 +13,9 @@ static const struct tm_usage usage = {
 	.verb = "timeline",
 	.operands = "DB|TRACE",
 	.description =
-		"Shows live bytes over time (view memory_timeline); a value holds until the next row of its process and heap. JSON, CSV and\n"
-		"--sql have every stored row, heap null being the whole process; a table shows the whole process, or the heap that --heap names, in\n"
-		"40 stretches of time, each by its highest value.\n",
+		"Shows live bytes over time (view memory_timeline); a value holds until the next row of its process and heap. JSON,\n"
+		"CSV and --sql have every stored row, heap null being the whole process; a table shows the whole process, or the heap\n"
+		"that --heap names, in 40 stretches of time, each by its highest value.\n",
 	.examples = "tidemark timeline run.db\n"
 		    "tidemark timeline run.db --heap=mmap --buckets=100\n"
 		    "tidemark timeline run.db --from=10s --to=exit --format=csv\n",

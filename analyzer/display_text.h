@@ -34,7 +34,8 @@ size_t tm_display_width(const char *text, size_t n);
 
 enum tm_shorten { TM_SHORTEN_END, TM_SHORTEN_MIDDLE, TM_SHORTEN_START };
 
-/* Appends displayable text in at most `width` columns, leaving out its end, middle or start where it is longer. Returns the columns used. */
+/* Appends displayable text in at most `width` columns, leaving out its end, middle or start where it is longer. Returns the columns used.
+ * */
 size_t tm_display_fit(struct tm_bytes *out, const char *text, size_t n, size_t width, enum tm_shorten where);
 
 #endif

@@ -1,9 +1,9 @@
 /* export_chrome.c - a database as Chrome trace JSON, for ui.perfetto.dev and chrome://tracing.
  *
- * What the viewers taught: times are microseconds with three decimals from the start of the trace; scopes are X events that nest within their
- * thread, parents first; memory shows as counters, since the newer viewer ignores memory dumps; process ids are rank + 1, the real ones stand
- * in the labels; and a browser takes about a million events. A larger database is thinned: counters keep the highest and lowest of every few
- * values, scopes the longest, and the file and standard error say what was left out.
+ * What the viewers taught: times are microseconds with three decimals from the start of the trace; scopes are X events that nest within
+ * their thread, parents first; memory shows as counters, since the newer viewer ignores memory dumps; process ids are rank + 1, the real
+ * ones stand in the labels; and a browser takes about a million events. A larger database is thinned: counters keep the highest and
+ * lowest of every few values, scopes the longest, and the file and standard error say what was left out.
  */
 #include "export.h"
 
@@ -45,11 +45,10 @@ static char *compose_pids(const struct tm_database *d, const struct tm_options *
 	sqlite3_str_appendall(sql, " AS to_ns, p.end_ns\n  FROM process AS p");
 	if (o->process_given) sqlite3_str_appendf(sql, " WHERE p.%s = %lld", o->process_is_rank ? "rank" : "id", o->process);
 	/* The system uses a thread's number again; only its first thread keeps it here, for scopes of two must not share a track. */
-	sqlite3_str_appendf(
-		sql,
-		"),\ntids AS MATERIALIZED (\n  SELECT id, CASE row_number() OVER (PARTITION BY process_id, tid ORDER BY id) WHEN 1 THEN tid\n"
-		"    ELSE %d + id END AS tid FROM thread)\n",
-		TID_LIMIT);
+	sqlite3_str_appendf(sql,
+			    "),\ntids AS MATERIALIZED (\n  SELECT id, CASE row_number() OVER (PARTITION BY process_id, tid ORDER BY id)\n"
+			    "    WHEN 1 THEN tid ELSE %d + id END AS tid FROM thread)\n",
+			    TID_LIMIT);
 	return sqlite3_str_finish(sql);
 }
 
@@ -173,7 +172,8 @@ static void write_scopes(struct chrome *c) {
 						  c->scopes_max)
 				: NULL;
 	char *query = sqlite3_mprintf(
-		"SELECT k.pid, coalesce(n.tid, 0), s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) AS last_ns, s.name, s.category,\n"
+		"SELECT k.pid, coalesce(n.tid, 0), s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) AS last_ns,\n"
+		"  s.name, s.category, "
 		"s.end_kind, s.thread_id\n" SCOPES_FROM "%sORDER BY s.thread_id, s.start_ns, last_ns DESC, s.depth, s.id",
 		longest ? longest : "");
 	sqlite3_stmt *statement = query ? ask(c, query) : NULL;
@@ -275,14 +275,14 @@ static void write_counters(struct chrome *c, const char *category, const char *k
 #define SAMPLES_FROM \
 	"FROM sample AS s LEFT JOIN pids AS k ON k.id = s.process_id\n" \
 	"CROSS JOIN (SELECT max(pid) + 1 AS pid, min(from_ns) AS from_ns, max(to_ns) AS to_ns FROM pids) AS m\n" \
-	"WHERE (k.id IS NOT NULL OR s.process_id IS NULL) AND s.ts_ns BETWEEN coalesce(k.from_ns, m.from_ns) AND coalesce(k.to_ns, m.to_ns)\n"
+	"WHERE (k.id IS NOT NULL OR s.process_id IS NULL)\n" \
+	"AND s.ts_ns BETWEEN coalesce(k.from_ns, m.from_ns) AND coalesce(k.to_ns, m.to_ns)\n"
 
 static void write_all_counters(struct chrome *c) {
 	sqlite3_str *sql = sqlite3_str_new(c->d->handle);
-	sqlite3_str_appendall(
-		sql,
-		"SELECT k.pid, t.ts_ns, t.live_bytes, coalesce(t.heap, 'all heaps') || CASE t.estimated WHEN 1 THEN ' (estimated)' ELSE '' END\n"
-		"AS series " TIMELINE_FROM);
+	sqlite3_str_appendall(sql, "SELECT k.pid, t.ts_ns, t.live_bytes, coalesce(t.heap, 'all heaps') ||\n"
+				   "  CASE t.estimated WHEN 1 THEN ' (estimated)' ELSE '' END\n"
+				   "AS series " TIMELINE_FROM);
 	if (c->o->heap) sqlite3_str_appendf(sql, "AND t.heap = %Q ", c->o->heap);
 	sqlite3_str_appendall(sql, "ORDER BY k.pid, series, t.ts_ns");
 	char *query = sqlite3_str_finish(sql);

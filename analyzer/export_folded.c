@@ -1,7 +1,7 @@
 /* export_folded.c - collapsed stacks: each call stack on a line, outermost frame first, and its bytes behind it.
  *
- * The sums by stack come from the view site, or from a scan where a window is asked for; equal texts (the same stack in several processes) become
- * one line. In this format a semicolon separates frames and a newline lines, so neither may come from a name.
+ * The sums by stack come from the view site, or from a scan where a window is asked for; equal texts (the same stack in several
+ * processes) become one line. In this format a semicolon separates frames and a newline lines, so neither may come from a name.
  */
 #include "export.h"
 

@@ -1,7 +1,7 @@
 /* export_output.h - the file that an export goes to.
  *
- * It is written under a temporary name beside its own and renamed at the end, so that a full disk or a Ctrl-C never leaves half a file under the
- * name that was asked for. "-" is standard output; devices and pipes are written directly.
+ * It is written under a temporary name beside its own and renamed at the end, so that a full disk or a Ctrl-C never leaves half a file
+ * under the name that was asked for. "-" is standard output; devices and pipes are written directly.
  * Owns:     the descriptor and the temporary file, which it removes again where the export fails.
  * Fails:    with one line on standard error, once.
  */

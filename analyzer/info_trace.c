@@ -1,7 +1,7 @@
 /* info_trace.c - counts what a trace holds: chunks, records and events by kind, and where it ends.
  *
- * One pass over the sound part of the file, in constant memory. Texts that matter to a person (info, notes, losses, alerts) become rows as they
- * come; everything else is counted by its number and named by the lists of kinds.h.
+ * One pass over the sound part of the file, in constant memory. Texts that matter to a person (info, notes, losses, alerts) become rows
+ * as they come; everything else is counted by its number and named by the lists of kinds.h.
  */
 #include "info_trace.h"
 

@@ -1,7 +1,7 @@
 /* listing.c - composes options into one query and shows its rows.
  *
- * A verb's listing names a source; filters, order and limit are added here, the same way for all of them. A query has no LIMIT unless the user
- * gave one: a table simply stops after its first rows, so that the same query stands behind every format.
+ * A verb's listing names a source; filters, order and limit are added here, the same way for all of them. A query has no LIMIT unless the
+ * user gave one: a table simply stops after its first rows, so that the same query stands behind every format.
  */
 #include "listing.h"
 
@@ -155,7 +155,8 @@ static void choose_hidden(const struct tm_database *d, const struct tm_listing *
 
 static void print_estimate_note(const struct tm_database *d) {
 	char mean[TM_UNIT_TEXT_MAX];
-	printf("~ estimated: the trace holds a Poisson sample, one in %s on average; errors are standard errors, sampled peaks are biased upward\n",
+	printf("~ estimated: the trace holds a Poisson sample, one in %s on average; errors are standard errors, "
+	       "sampled peaks are biased upward\n",
 	       tm_format_size((uint64_t)d->sample_bytes, mean));
 }
 

@@ -1,8 +1,8 @@
 /* listing.h - the one way in which every command that lists gets its rows.
  *
  * Flow:     a verb says where its rows come from (struct tm_listing) -> options are composed into one SQL query -> render.h
- * The query that runs is the query that --sql prints, with every value as a literal, so that it can be pasted into sqlite3. It reads the views of
- * views.sql; only a question about an arbitrary instant or window scans the view `allocation`.
+ * The query that runs is the query that --sql prints, with every value as a literal, so that it can be pasted into sqlite3. It reads the
+ * views of views.sql; only a question about an arbitrary instant or window scans the view `allocation`.
  * Fails:    with one line on standard error and an exit status.
  */
 #ifndef TIDEMARK_ANALYZER_LISTING_H

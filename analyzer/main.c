@@ -1,7 +1,7 @@
 /* main.c - `tidemark`: finds the verb and runs it.
  *
- * One table lists the verbs; dispatch, help and suggestions are made from it. What all verbs have in common is here: the locale, a closed pipe
- * ends the program quietly, and standard output that could not be written makes it fail.
+ * One table lists the verbs; dispatch, help and suggestions are made from it. What all verbs have in common is here: the locale, a closed
+ * pipe ends the program quietly, and standard output that could not be written makes it fail.
  */
 #include <signal.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * Flow:     listing.c, cmd_query.c -> sqlite3_stmt -> here -> standard output
  * Table:    for people: sizes and times with units, widths that suit the terminal, names shortened.
  * JSON:     one array of objects whose keys are the columns; integers exact, text as valid UTF-8 (bad bytes become U+FFFD), NULL null.
- * CSV:      quoted as RFC 4180 has it, with a header line; lines end in a newline alone, as Unix tools like them. NULL is an empty field, an empty
- *           text is "". CSV has no escapes: control characters other than white space become U+FFFD.
+ * CSV:      quoted as RFC 4180 has it, with a header line; lines end in a newline alone, as Unix tools like them. NULL is an empty
+ *           field, an empty text is "". CSV has no escapes: control characters other than white space become U+FFFD.
  * Memory:   a table's widths come from its first rows; the others stream through, as JSON and CSV do.
  * Fails:    a failing query, or standard output that cannot be written: one line on standard error, TM_EXIT_FAILED.
  */

@@ -1,9 +1,9 @@
 /* render_table.c - rows as a table for a person.
  *
  * The first rows are kept until the widths of the columns are known; from then on rows stream through with these widths. A table that is
- * wider than the terminal takes the columns from its widest text columns. Some columns are shown in another way than the query gives them: file
- * and line as one "file:line", a function without a name as module+offset, `level` as the indentation of a command, and `stack` as lines of its
- * own under the row, innermost frame first.
+ * wider than the terminal takes the columns from its widest text columns. Some columns are shown in another way than the query gives
+ * them: file and line as one "file:line", a function without a name as module+offset, `level` as the indentation of a command, and
+ * `stack` as lines of its own under the row, innermost frame first.
  */
 #include "render.h"
 

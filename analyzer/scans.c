@@ -1,8 +1,8 @@
 /* scans.c - the common table expressions that scan allocations.
  *
- * Named instants (exit, peak, a mark) differ from process to process, so each scan starts from a small table of instants, one row a heap, that the
- * allocations are joined with. A window's peak is found by replay: every change of a heap's level before the window is moved to the window's
- * first instant, so that the running sum begins with what was live there.
+ * Named instants (exit, peak, a mark) differ from process to process, so each scan starts from a small table of instants, one row a heap,
+ * that the allocations are joined with. A window's peak is found by replay: every change of a heap's level before the window is moved to
+ * the window's first instant, so that the running sum begins with what was live there.
  */
 #include "scans.h"
 
@@ -46,8 +46,8 @@ const char *tm_sql_sum_count(const struct tm_database *d) {
 	return d->estimated ? "CAST(round(sum(a.weight)) AS INTEGER)" : "count(*)";
 }
 
-/* A mapping that is given back in parts has a row for each part from its beginning on. A part counts as a block of its own only once it was parted from
- * the one that it names in realloc_of_id; before, both are one mapping. */
+/* A mapping that is given back in parts has a row for each part from its beginning on. A part counts as a block of its own only once it
+ * was parted from the one that it names in realloc_of_id; before, both are one mapping. */
 #define SPLIT_AFTER(ns) \
 	"(a.realloc_of_id IS NOT NULL AND EXISTS (SELECT 1 FROM allocation AS q WHERE q.id = a.realloc_of_id AND q.free_ns > " ns "))"
 
@@ -120,21 +120,21 @@ void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct 
 	put_changes(sql, d, o);
 	/* At equal times what is freed goes first, so that no level is reached that never was. */
 	sqlite3_str_appendall(
-		sql,
-		",\nlevel AS MATERIALIZED (\n"
-		"  SELECT process_id, heap_id, ts_ns, sum(bytes) OVER w AS live_bytes, sum(blocks) OVER w AS live_count FROM change\n"
-		"  WINDOW w AS (PARTITION BY heap_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING)\n"
-		"  UNION ALL\n"
-		"  SELECT process_id, NULL, ts_ns, sum(bytes) OVER w, sum(blocks) OVER w FROM change WHERE is_root\n"
-		"  WINDOW w AS (PARTITION BY process_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING)),\n"
-		"most AS MATERIALIZED (\n"
-		"  SELECT process_id, heap_id, max(live_bytes) AS live_bytes FROM level GROUP BY process_id, heap_id),\n"
-		"highest AS (\n"
-		"  SELECT l.process_id, h.name AS heap, min(l.ts_ns) AS ts_ns, CAST(round(l.live_bytes) AS INTEGER) AS live_bytes,\n"
-		"         CAST(round(l.live_count) AS INTEGER) AS live_count, coalesce(h.estimated, p.estimated) AS estimated\n"
-		"  FROM level AS l JOIN most AS m ON m.process_id = l.process_id AND m.heap_id IS l.heap_id AND m.live_bytes = l.live_bytes\n"
-		"  JOIN process AS p ON p.id = l.process_id LEFT JOIN heap AS h ON h.id = l.heap_id\n"
-		"  GROUP BY l.process_id, l.heap_id)");
+		sql, ",\nlevel AS MATERIALIZED (\n"
+		     "  SELECT process_id, heap_id, ts_ns, sum(bytes) OVER w AS live_bytes, sum(blocks) OVER w AS live_count FROM change\n"
+		     "  WINDOW w AS (PARTITION BY heap_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING)\n"
+		     "  UNION ALL\n"
+		     "  SELECT process_id, NULL, ts_ns, sum(bytes) OVER w, sum(blocks) OVER w FROM change WHERE is_root\n"
+		     "  WINDOW w AS (PARTITION BY process_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING)),\n"
+		     "most AS MATERIALIZED (\n"
+		     "  SELECT process_id, heap_id, max(live_bytes) AS live_bytes FROM level GROUP BY process_id, heap_id),\n"
+		     "highest AS (\n"
+		     "  SELECT l.process_id, h.name AS heap, min(l.ts_ns) AS ts_ns, CAST(round(l.live_bytes) AS INTEGER) AS live_bytes,\n"
+		     "         CAST(round(l.live_count) AS INTEGER) AS live_count, coalesce(h.estimated, p.estimated) AS estimated\n"
+		     "  FROM level AS l JOIN most AS m ON m.process_id = l.process_id AND m.heap_id IS l.heap_id\n"
+		     "    AND m.live_bytes = l.live_bytes\n"
+		     "  JOIN process AS p ON p.id = l.process_id LEFT JOIN heap AS h ON h.id = l.heap_id\n"
+		     "  GROUP BY l.process_id, l.heap_id)");
 }
 
 void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
@@ -152,13 +152,13 @@ void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const st
 
 void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	tm_sql_instants(sql, o, NULL);
-	sqlite3_str_appendf(
-		sql,
-		",\nstep AS (\n  SELECT *, lead(alloc_ns) OVER (PARTITION BY thread_id ORDER BY alloc_ns, id) AS next_ns FROM allocation),\n"
-		"short_lived AS (\n  SELECT a.process_id, i.heap, a.stack_id, %s AS count, %s AS bytes\n"
-		"  FROM step AS a JOIN instant AS i ON i.heap_id = a.heap_id\n"
-		"  WHERE a.free_thread_id = a.thread_id AND (a.next_ns IS NULL OR a.free_ns <= a.next_ns)",
-		tm_sql_sum_count(d), tm_sql_sum_bytes(d));
+	sqlite3_str_appendf(sql,
+			    ",\nstep AS (\n  SELECT *, lead(alloc_ns) OVER (PARTITION BY thread_id ORDER BY alloc_ns, id) AS next_ns\n"
+			    "  FROM allocation),\n"
+			    "short_lived AS (\n  SELECT a.process_id, i.heap, a.stack_id, %s AS count, %s AS bytes\n"
+			    "  FROM step AS a JOIN instant AS i ON i.heap_id = a.heap_id\n"
+			    "  WHERE a.free_thread_id = a.thread_id AND (a.next_ns IS NULL OR a.free_ns <= a.next_ns)",
+			    tm_sql_sum_count(d), tm_sql_sum_bytes(d));
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
 	sqlite3_str_appendall(sql, "\n  GROUP BY a.process_id, a.heap_id, a.stack_id),\n"
 				   "made AS (\n  SELECT t.*, s.function, s.file, s.line, s.module, s.module_offset, s.estimated\n"

@@ -1,8 +1,8 @@
 /* scans.h - SQL for questions that no aggregate answers: arbitrary instants, windows of time, and the errors of samples.
  *
  * Flow:  cmd_*.c -> here: common table expressions over the view `allocation` -> listing.h composes them into a query
- * Each function appends an expression ("name AS (...)") without a comma behind it. A query with them reads every allocation once; all others
- * read what import added up.
+ * Each function appends an expression ("name AS (...)") without a comma behind it. A query with them reads every allocation once; all
+ * others read what import added up.
  * A block is live from its alloc_ns on and no longer at its free_ns; nothing is live after the end of its process.
  */
 #ifndef TIDEMARK_ANALYZER_SCANS_H
@@ -14,8 +14,8 @@
 #include "database.h"
 #include "options.h"
 
-/* Common table expression `instant`: for each heap its heap_id, its process' process_id, start_ns and end_ns and, where they are wanted, the
- * instants at_ns, from_ns and to_ns. at: may be NULL. */
+/* Common table expression `instant`: for each heap its heap_id, its process' process_id, start_ns and end_ns and, where they are wanted,
+ * the instants at_ns, from_ns and to_ns. at: may be NULL. */
 void tm_sql_instants(sqlite3_str *sql, const struct tm_options *o, const struct tm_time_point *at);
 
 /* Were --from or --to given? */
@@ -24,9 +24,9 @@ bool tm_has_window(const struct tm_options *o);
 /* " AND first >= i.from_ns AND last <= i.to_ns", as far as --from and --to were given; `i` names the instants. */
 void tm_sql_window(sqlite3_str *sql, const struct tm_options *o, const char *first, const char *last);
 
-/* Common table expression `live`: the blocks that were live at the at_ns of the table `instants` (heap_id, end_ns, at_ns), by stack, with the site's
- * columns as the views have them; with a window (else NULL) only those allocated in it. Where the trace was sampled, relative_error is the
- * standard error of live_bytes, as a share of it. */
+/* Common table expression `live`: the blocks that were live at the at_ns of the table `instants` (heap_id, end_ns, at_ns), by stack, with
+ * the site's columns as the views have them; with a window (else NULL) only those allocated in it. Where the trace was sampled,
+ * relative_error is the standard error of live_bytes, as a share of it. */
 void tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window);
 
 /* Common table expressions `instant` ... `highest`: the peaks within the window, with the columns of the view peak. */
@@ -35,7 +35,8 @@ void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct 
 /* Common table expressions ... `live`: as tm_sql_live(), at the peak of each heap, or its peak within the window. */
 void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
-/* Common table expressions `instant` ... `made`: temporary blocks that were allocated in the window, with the columns of the view temporary. */
+/* Common table expressions `instant` ... `made`: temporary blocks that were allocated in the window, with the columns of the view
+ * temporary. */
 void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
 /* Sums of bytes and of blocks of the view allocation under the alias a: estimates where the trace was sampled. */
