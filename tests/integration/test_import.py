@@ -173,6 +173,40 @@ def threads_hand_blocks_over(t):
 
 
 @test
+def equal_stamps(t):
+    """An allocation is stamped after it happened, a free before: at one nanosecond the allocation was first, and a mark lies between."""
+    trace = simple()
+    trace.thread(2, process=1)
+    f = trace.stack("main")
+    trace.segments([(1, [malloc(1000, 0x1000, 100, f), free(2000, 0x1000)]), (2, [malloc(2000, 0x2000, 10, f)])])
+    trace.recorder_mark(1, 2000, "between")
+    db = database(t, finish(trace, t))
+    t.equal(malloc_peak(db), (2000, 110, 2), "peak")
+    t.equal(db.row("select live_bytes, live_count from snapshot where label = 'mark:between'"), (110, 2), "at the mark")
+
+
+@test
+def timeline_keeps_extremes(t):
+    """A spike and a dip of 1 us each in 100 s: buckets are 50 ms wide, both are still there at their true times."""
+    trace = simple()
+    f = trace.stack("main")
+    step = 10_000_000
+    events = [malloc(1000, 0x1000, 1000, f)]
+    for i in range(1, 10000):
+        events += [malloc(i * step, 0x2000, 10, f), free(i * step + 1000, 0x2000)]
+        if i == 5000:
+            events += [malloc(i * step + 2000, 0x3000, 77777, f), free(i * step + 3000, 0x3000)]
+        if i == 7000:
+            events += [free(i * step + 2000, 0x1000), malloc(i * step + 3000, 0x1000, 1000, f)]
+    trace.events(1, events)
+    db = database(t, finish(trace, t, exit=100_000_000_000, end=100_000_000_001))
+    rows = db.rows("select ts_ns, live_bytes from memory_timeline where heap = 'malloc' order by ts_ns")
+    t.check((5000 * step + 2000, 78777) in rows, "the spike")
+    t.check((7000 * step + 2000, 0) in rows, "the dip")
+    t.check(1000 < len(rows) <= 3 * 2048 + 2, f"{len(rows)} rows")
+
+
+@test
 def missing_events(t):
     """An address allocated twice, with no free in between; a free of something never allocated."""
     trace = simple()
