@@ -48,4 +48,10 @@ def blocks_passed_between_threads(t):
     compare(t, t.program("passing.c"), "2000")
 
 
+@test
+def forked_children(t):
+    """Children that free inherited blocks, and allocate at their addresses at once."""
+    compare(t, "sh", "-c", "for i in 1 2 3 4 5 6; do (x=$(echo $i | tr 1 2); echo $x); done; exec sh -c 'echo last'")
+
+
 main()
