@@ -6,8 +6,9 @@
  * Fails:    quietly. A process that cannot join runs unrecorded.
  *
  * The session is a file that only the collector holds open; we open it by name, map it and close it again, so that the program never sees
- * a descriptor of ours. All rings are mapped at once, which survives a later chroot or change of user. Where the address space is
- * limited (RLIMIT_AS) a thread maps only its own ring, by name.
+ * a descriptor of ours. A few rings that lie together are mapped at the start: they serve the first threads, and a program that changes its
+ * root or its user, when the session cannot be opened any more. Any other ring is mapped by its thread, by name. More is not mapped, since
+ * programs limit their address space (RLIMIT_AS) or lock it (mlockall).
  */
 #include "attach.h"
 #include "guest.h"
@@ -19,6 +20,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#define SLAB_RINGS 16u
 
 struct tm_guest tm_guest;
 
@@ -34,6 +37,27 @@ static bool address_space_is_limited(void) {
 	struct rlimit limit = { 0, 0 };
 	long rc = tm_syscall(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit, 0, 0);
 	return rc < 0 || limit.rlim_cur != RLIM_INFINITY;
+}
+
+static struct tm_ring *ring_at(struct tm_shm *shm, uint32_t index) {
+	return (struct tm_ring *)((uint8_t *)shm + shm->ring_headers_offset) + index;
+}
+
+static uint64_t ring_offset(const struct tm_shm *shm, uint32_t index) {
+	return shm->ring_data_offset + index * shm->ring_bytes;
+}
+
+/* Maps the group of rings that the first free one belongs to. Other processes may use rings of it too. */
+static void map_slab(struct tm_shm *shm, int fd) {
+	uint32_t first = 0;
+	while (first < shm->ring_count && atomic_load_explicit(&ring_at(shm, first)->state, memory_order_relaxed) != TM_RING_FREE) first++;
+	first -= first % SLAB_RINGS;
+	if (address_space_is_limited() || first + SLAB_RINGS > shm->ring_count) return;
+	long slab = map_file(fd, SLAB_RINGS * shm->ring_bytes, ring_offset(shm, first));
+	if (slab < 0) return;
+	tm_syscall(SYS_madvise, slab, (long)(SLAB_RINGS * shm->ring_bytes), MADV_DONTDUMP, 0, 0, 0);
+	tm_guest.slab = (uint8_t *)slab;
+	tm_guest.slab_first = first;
 }
 
 /* What the collector wrote must make sense before we use it: another version of tidemark may have made it. */
@@ -54,10 +78,10 @@ static struct tm_shm *map_session(void) {
 		if (header > 0) {
 			struct tm_shm *probe = (struct tm_shm *)header;
 			if (session_is_sound(probe, (uint64_t)file.st_size)) {
-				tm_guest.whole = !address_space_is_limited();
-				tm_guest.mapped_bytes = tm_guest.whole ? probe->total_bytes : probe->ring_data_offset;
+				tm_guest.mapped_bytes = probe->ring_data_offset;
 				long all = map_file((int)fd, tm_guest.mapped_bytes, 0);
 				if (all > 0) shm = (struct tm_shm *)all;
+				if (shm) map_slab(shm, (int)fd);
 			}
 			tm_syscall(SYS_munmap, header, TM_SHM_PAGE, 0, 0, 0, 0);
 		}
@@ -76,6 +100,22 @@ static _Atomic uint32_t *make_epoch(void) {
 		return NULL;
 	}
 	return (_Atomic uint32_t *)page;
+}
+
+/* libc sets environ in its own constructor; before that the environment lies where the kernel put it: behind the arguments. */
+extern void *__libc_stack_end; /* of the loader: the address of argc */
+
+char **tm_environment(void) {
+	if (environ) return environ;
+	return __libc_stack_end ? (char **)__libc_stack_end + *(long *)__libc_stack_end + 2 : NULL;
+}
+
+const char *tm_environment_value(const char *name) {
+	size_t n = strlen(name);
+	for (char **at = tm_environment(); at && *at; at++) {
+		if (strncmp(*at, name, n) == 0 && (*at)[n] == '=') return *at + n + 1;
+	}
+	return NULL;
 }
 
 uint32_t tm_new_process_number(void) {
@@ -109,40 +149,44 @@ void tm_go_quiet(void) {
 	if (tm_guest.epoch) atomic_store(tm_guest.epoch, TM_EPOCH_QUIET);
 }
 
-static struct tm_ring *ring_at(uint32_t index) {
-	return (struct tm_ring *)((uint8_t *)tm_guest.shm + tm_guest.shm->ring_headers_offset) + index;
+static bool try_claim(struct tm_ring *ring) {
+	uint32_t expected = TM_RING_FREE;
+	if (atomic_load_explicit(&ring->state, memory_order_relaxed) != TM_RING_FREE) return false;
+	return atomic_compare_exchange_strong(&ring->state, &expected, TM_RING_CLAIMED);
 }
 
-static struct tm_ring *claim_header(uint32_t *index) {
+/* Claims a free ring of [first, end); its index, or end. */
+static uint32_t claim_among(uint32_t first, uint32_t end) {
 	struct tm_shm *shm = tm_guest.shm;
-	uint32_t count = shm->ring_count, hint = atomic_load(&shm->ring_hint);
-	for (uint32_t i = 0; i < count; i++) {
-		uint32_t at = (hint + i) % count, expected = TM_RING_FREE;
-		struct tm_ring *ring = ring_at(at);
-		if (atomic_load_explicit(&ring->state, memory_order_relaxed) != TM_RING_FREE) continue;
-		if (!atomic_compare_exchange_strong(&ring->state, &expected, TM_RING_CLAIMED)) continue;
-		uint32_t used = atomic_load(&shm->rings_used);
-		while (used < at + 1 && !atomic_compare_exchange_weak(&shm->rings_used, &used, at + 1)) continue;
-		*index = at;
-		return ring;
-	}
-	return NULL;
+	while (first < end && !try_claim(ring_at(shm, first))) first++;
+	if (first == end) return end;
+	uint32_t used = atomic_load(&shm->rings_used);
+	while (used < first + 1 && !atomic_compare_exchange_weak(&shm->rings_used, &used, first + 1)) continue;
+	return first;
+}
+
+static bool in_slab(uint32_t index) {
+	return tm_guest.slab && index - tm_guest.slab_first < SLAB_RINGS;
 }
 
 static uint8_t *map_ring(uint32_t index) {
-	uint64_t offset = tm_guest.shm->ring_data_offset + index * tm_guest.shm->ring_bytes;
-	if (tm_guest.whole) return (uint8_t *)tm_guest.shm + offset;
+	uint64_t offset = ring_offset(tm_guest.shm, index);
+	if (in_slab(index)) return tm_guest.slab + (index - tm_guest.slab_first) * tm_guest.shm->ring_bytes;
 	long fd = open_session();
 	if (fd < 0) return NULL;
 	long data = map_file((int)fd, tm_guest.shm->ring_bytes, offset);
 	tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
-	return data > 0 ? (uint8_t *)data : NULL;
+	if (data < 0) return NULL;
+	tm_syscall(SYS_madvise, data, (long)tm_guest.shm->ring_bytes, MADV_DONTDUMP, 0, 0, 0);
+	return (uint8_t *)data;
 }
 
 bool tm_ring_claim(struct tm_thread *t) {
-	uint32_t index;
-	struct tm_ring *ring = claim_header(&index);
-	if (!ring) return false;
+	uint32_t count = tm_guest.shm->ring_count, slab_end = tm_guest.slab_first + SLAB_RINGS;
+	uint32_t index = tm_guest.slab ? claim_among(tm_guest.slab_first, slab_end) : slab_end;
+	if (index == slab_end) index = claim_among(0, count);
+	if (index == count) return false;
+	struct tm_ring *ring = ring_at(tm_guest.shm, index);
 	uint8_t *data = map_ring(index);
 	if (!data) {
 		atomic_store(&ring->state, TM_RING_FREE);
@@ -174,6 +218,7 @@ bool tm_ring_claim(struct tm_thread *t) {
 
 void tm_ring_close(struct tm_thread *t) {
 	atomic_store_explicit(&t->ring->state, TM_RING_CLOSED, memory_order_release);
-	if (!tm_guest.whole) tm_syscall(SYS_munmap, (long)t->data, (long)(t->mask + 1), 0, 0, 0, 0);
+	if (t->data < tm_guest.slab || t->data >= tm_guest.slab + SLAB_RINGS * (t->mask + 1))
+		tm_syscall(SYS_munmap, (long)t->data, (long)(t->mask + 1), 0, 0, 0, 0);
 	t->ring = NULL;
 }

@@ -59,6 +59,7 @@ struct tm_thread {
 	uint32_t number;    /* of the thread within the process */
 	bool after_loss;    /* the next record carries its whole stack */
 	uint32_t end_rounds; /* rounds of pthread-key destructors seen */
+	bool ended;          /* the last round is over: this state serves one hook and is closed */
 	uint32_t nested_count;
 	struct tm_nested nested[TM_NESTED_MAX];
 	uintptr_t stack_low, stack_high; /* the memory the thread's stack lies in, 0 until known (frame-pointer walk) */
@@ -75,7 +76,8 @@ struct tm_guest {
 	struct tm_shm *shm;       /* header and ring headers, mapped shared */
 	uint32_t clock;           /* enum tm_clock_kind */
 	uint64_t mapped_bytes;    /* of shm */
-	bool whole;               /* all rings are mapped at once; else each is mapped by the session's path (RLIMIT_AS is set) */
+	uint8_t *slab;            /* a few rings' data, mapped from the start (attach.c); NULL: none */
+	uint32_t slab_first;      /* index of its first ring */
 	char session_path[256];
 	_Atomic uint32_t *epoch;  /* in a MADV_WIPEONFORK page: the process number; 0 in a fork's child; TM_EPOCH_QUIET */
 	uint32_t process;         /* process number */
@@ -99,6 +101,10 @@ void tm_hook_leave(struct tm_thread *t);
 void tm_ours_begin(void);
 void tm_ours_end(void);
 bool tm_is_ours(void);
+
+/* --- attach.c --- */
+char **tm_environment(void); /* as environ, also before libc has set that; NULL: none */
+const char *tm_environment_value(const char *name);
 
 /* --- clock.c --- */
 uint64_t tm_ticks(void);       /* now; not before earlier instructions have started: for stamps before a call */

@@ -28,6 +28,7 @@ struct tls {
 	uint32_t ours;    /* depth of tm_ours_begin() */
 	uint32_t number;  /* of the thread in process `process` */
 	uint32_t process;
+	bool ended;       /* the last round of key destructors is over, but libc still frees what it kept for the thread */
 };
 
 static __thread struct tls tls __attribute__((tls_model("initial-exec")));
@@ -92,10 +93,17 @@ static void start_thread_state(struct tm_thread *t) {
 	t->depth = 0;
 	t->nested_count = 0;
 	t->end_rounds = 0;
+	t->ended = tls.ended;
 	t->stack_low = t->stack_high = 0;
 	t->random = 0;
 	t->number = thread_number();
 	tm_sample_start(t);
+}
+
+static void close_thread(struct tm_thread *t) {
+	tls.thread = NULL;
+	tm_ring_close(t);
+	free_thread(t);
 }
 
 /* Called by pthread when the thread ends, in up to four rounds. Other keys' destructors may free memory after ours: ask for another round each
@@ -115,9 +123,8 @@ static void thread_ends(void *value) {
 	if (t->nested_count) tm_emit_nested(t);
 	tm_syscall(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
 	tm_emit_control(t, TM_CTL_THREAD_END, 0, 0, NULL, 0, name, strnlen(name, sizeof name));
-	tls.thread = NULL;
-	tm_ring_close(t);
-	free_thread(t);
+	tls.ended = true;
+	close_thread(t);
 	tm_ours_end();
 	tls.inside = 0;
 }
@@ -135,8 +142,10 @@ TM_COLD static struct tm_thread *start_thread(void) {
 		return NULL;
 	}
 	tls.thread = t;
-	if (atomic_load(&end_key_made)) pthread_setspecific(end_key, t);
-	tm_stack_start_thread();
+	if (!tls.ended) {
+		if (atomic_load(&end_key_made)) pthread_setspecific(end_key, t);
+		tm_stack_start_thread();
+	}
 	if (t->number == 1) {
 		tm_process_announce(t);
 		tm_modules_refresh(t);
@@ -168,12 +177,12 @@ TM_COLD static bool adopt_child(void) {
 
 /* The loader is between its own steps, and libc has begun: only then may we load libunwind. */
 static bool loader_is_at_rest(void) {
-	return environ != NULL && _r_debug.r_version != 0 && _r_debug.r_state == RT_CONSISTENT;
+	return tm_environment() != NULL && _r_debug.r_version != 0 && _r_debug.r_state == RT_CONSISTENT;
 }
 
 static bool join_session(bool constructing) {
 	char path[sizeof tm_guest.session_path];
-	const char *session = getenv(TM_SESSION_ENV);
+	const char *session = tm_environment_value(TM_SESSION_ENV);
 	if (session) return tm_attach(session);
 	return constructing && tm_attach_self(path) && tm_attach(path);
 }
@@ -181,7 +190,7 @@ static bool join_session(bool constructing) {
 /* Once a process: by the first hook for which the loader is at rest, or by our constructor. */
 TM_COLD static bool start_process(bool constructing) {
 	uint32_t expected = 0;
-	if (!constructing && (!loader_is_at_rest() || !getenv(TM_SESSION_ENV))) return false;
+	if (!constructing && (!loader_is_at_rest() || !tm_environment_value(TM_SESSION_ENV))) return false;
 	if (!atomic_compare_exchange_strong(&started, &expected, 1)) return expected == 2;
 	tm_ours_begin();
 	tm_real_find();
@@ -240,6 +249,7 @@ struct tm_thread *tm_hook_enter(void) {
 
 void tm_hook_leave(struct tm_thread *t) {
 	if (TM_UNLIKELY(t->nested_count)) tm_emit_nested(t);
+	if (TM_UNLIKELY(t->ended)) close_thread(t);
 	tls.inside = 0;
 }
 

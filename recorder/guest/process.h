@@ -32,6 +32,9 @@ bool tm_unwinder_holds(const void *pc);
 /* --- in a fork's child, before anything asks for the loaded modules or a stack (inherited_locks.c) --- */
 void tm_inherited_locks_free(bool alone); /* alone: it has just begun, and has one thread for certain */
 
+/* --- another malloc in front of ours (process_info.c) --- */
+const char *tm_other_allocator(void); /* the object whose malloc the program calls; NULL: ours is called. Looks once, with the loader's lock. */
+
 /* --- our library's own file (process_info.c) --- */
 const char *tm_own_path(void); /* absolute; "" if it could not be found. Takes the loader's lock at its first call. */
 /* The file mapped at address, from /proc/self/maps; false: none, or /proc is hidden. */

@@ -85,7 +85,7 @@ static bool is_rank_variable(const char *string) {
 }
 
 static void announce_ranks(struct tm_thread *t) {
-	for (char **at = environ; at && *at; at++)
+	for (char **at = tm_environment(); at && *at; at++)
 		if (is_rank_variable(*at)) emit_info(t, TM_INFO_ENV, *at, strnlen(*at, TM_RING_TEXT_MAX));
 }
 
@@ -96,27 +96,27 @@ static bool looked_for_allocator;
 
 /* Once an image: its forked children know the answer, and must not ask the loader, whose lock another thread may have held when they
  * were born. */
-static void look_for_allocator(void) {
+const char *tm_other_allocator(void) {
 	void *first;
 	Dl_info info;
 
-	if (looked_for_allocator) return;
+	if (looked_for_allocator) return other_allocator;
 	looked_for_allocator = true;
 	tm_ours_begin();
 	first = dlsym(RTLD_DEFAULT, "malloc");
 	if (first && (uintptr_t)first - tm_guest.text_low >= tm_guest.text_high - tm_guest.text_low)
 		other_allocator = dladdr(first, &info) && info.dli_fname ? info.dli_fname : "another object";
 	tm_ours_end();
+	return other_allocator;
 }
 
 static void note_other_allocator(struct tm_thread *t) {
 	static const char before[] = "the program's malloc is defined in ";
-	static const char after[] = ", in front of tidemark's: allocations through it are not in this trace";
+	static const char after[] = ", in front of tidemark's: allocations through it are not in this trace, and stacks are the caller alone";
 	char text[512];
 	size_t n;
 
-	look_for_allocator();
-	if (!other_allocator) return;
+	if (!tm_other_allocator()) return;
 	n = strnlen(other_allocator, sizeof text - sizeof before - sizeof after);
 	memcpy(text, before, sizeof before - 1);
 	memcpy(text + sizeof before - 1, other_allocator, n);
@@ -137,6 +137,8 @@ void tm_process_announce(struct tm_thread *t) {
 	announce_command(t);
 	announce_ranks(t);
 	note_other_allocator(t);
+	if (tm_stack_unwinder_is_missing() && !tm_other_allocator())
+		tm_emit_note(t, "no-unwinder", "libunwind.so.8 was not found: stacks are the caller alone");
 }
 
 /* --- our own file --- */

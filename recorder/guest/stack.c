@@ -80,7 +80,9 @@ extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* t
 
 void tm_stack_start(void) {
 	find_code(&__ehdr_start, &tm_guest.text_low, &tm_guest.text_high);
-	if (tm_guest.shm->stacks == TM_STACKS_UNWIND && find_unwinder()) tm_stack_start_thread(); /* warm: tables and caches are made now */
+	/* libunwind allocates thread-local storage. From an allocator inside the program, that cannot be hidden, and may be a call into itself. */
+	if (tm_guest.shm->stacks != TM_STACKS_UNWIND || tm_other_allocator()) return;
+	if (find_unwinder()) tm_stack_start_thread(); /* warm: tables and caches are made now */
 }
 
 bool tm_stack_unwinder_is_missing(void) {
@@ -235,7 +237,9 @@ static unsigned keep_the_programs(uintptr_t *frames, unsigned n) {
 unsigned tm_stack_take(struct tm_thread *t, const void *caller, bool *cut) {
 	void **frames = (void **)t->scratch;
 	unsigned most = t->capacity, limit = most - TM_STACK_SLACK;
-	unsigned n = tm_guest.shm->stacks == TM_STACKS_FP ? take_by_frame_pointers(t, frames, most) : take_by_unwinding(frames, most);
+	unsigned n = 0;
+	if (tm_guest.shm->stacks == TM_STACKS_FP) n = take_by_frame_pointers(t, frames, most);
+	else if (!t->ended) n = take_by_unwinding(frames, most); /* libunwind's own memory of an ended thread is gone */
 	unsigned depth = keep_the_programs(t->scratch, n);
 	*cut = n == most;
 	if (depth == 0 && caller) { /* no unwinder, or it could not leave our own frames: at least who called */
