@@ -1,4 +1,7 @@
-/* blocks.c - the blocks of one heap that are live, by address; see blocks.h. Linear probing; removal shifts back, so there are no tombstones. */
+/* blocks.c - the blocks of one heap that are live, by address; see blocks.h.
+ *
+ * Linear probing; removal shifts back, so there are no tombstones.
+ */
 #include "blocks.h"
 
 #include <stdlib.h>

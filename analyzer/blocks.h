@@ -1,8 +1,8 @@
 /* blocks.h - the blocks of one heap that are live, by address.
  *
  * Flow:     pairing.c -> here
- * Owns:     sixteen open-addressing tables, 48 bytes a slot, 35 to 70 % full: what import's memory mostly consists of. They are several so that
- *           growing needs room for a sixteenth of the blocks a second time, not for all.
+ * Owns:     sixteen open-addressing tables, 48 bytes a slot, 35 to 70 % full: what import's memory mostly consists of. They are several so
+ *           that growing needs room for a sixteenth of the blocks a second time, not for all.
  * Pointers: a found block stays where it is until the next insertion or removal.
  */
 #ifndef TIDEMARK_ANALYZER_BLOCKS_H

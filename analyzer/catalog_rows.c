@@ -46,9 +46,9 @@ static void write_trace(const struct tm_import_rows *w) {
 	struct tm_text host = tm_catalog_info(c, "host");
 	if (!host.size && c->processes.count) host = c->processes.items[0].host;
 	sqlite3_stmt *row = tm_store_prepare(
-		w->store,
-		"INSERT INTO trace(id, path, host, job, format_version, start_unix_ns, clock, clock_offset_ns, sample_bytes,"
-		"complete, command, tool_version, file_bytes, sound_bytes, cut_reason, events, end_ns) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+		w->store, "INSERT INTO trace(id, path, host, job, format_version, start_unix_ns, clock, clock_offset_ns, sample_bytes,"
+			  "complete, command, tool_version, file_bytes, sound_bytes, cut_reason, events, end_ns)"
+			  "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
 	tm_store_row(w->store, row, "nzTTzNTnnnTTnnznn", w->trace_id, w->path, host, tm_catalog_info(c, "job"), version,
 		     c->start_unix_ns ? c->start_unix_ns : UINT64_MAX, tm_catalog_info(c, "clock"), w->replay->clock_offset_ns,
 		     c->sample_bytes, complete, tm_catalog_info(c, "command"), tm_catalog_info(c, "tool_version"), c->file_bytes,
@@ -125,8 +125,8 @@ static void write_modules(const struct tm_import_rows *w) {
 	const struct tm_catalog *c = catalog_of(w);
 	char build_id[129];
 	sqlite3_stmt *row = tm_store_prepare(
-		w->store,
-		"INSERT INTO module(id, process_id, path, build_id, base_address, low_address, size_bytes, load_ns, unload_ns) VALUES(?,?,?,?,?,?,?,?,?)");
+		w->store, "INSERT INTO module(id, process_id, path, build_id, base_address, low_address, size_bytes, load_ns, unload_ns)"
+			  "VALUES(?,?,?,?,?,?,?,?,?)");
 	for (size_t i = 0; i < c->modules.count; i++) {
 		const struct tm_catalog_module *m = &c->modules.items[i];
 		if (m->defined)

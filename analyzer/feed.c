@@ -9,11 +9,13 @@
 
 #define BATCHES 4u
 
-static const char schema[] =
-	"CREATE TABLE feed(origin_id, address, size_bytes, slack_bytes, alloc_ns, stack_id, lifetime_ns, free_thread, realloc_of_id, weight)";
+static const char schema[] = "CREATE TABLE feed(origin_id, address, size_bytes, slack_bytes, alloc_ns, stack_id, lifetime_ns, free_thread,"
+			     " realloc_of_id, weight)";
 static const char statement[] =
-	"INSERT INTO allocation_packed(id, origin_id, address, size_bytes, slack_bytes, alloc_ns, stack_id, lifetime_ns, free_thread, realloc_of_id, weight)"
-	" SELECT NULL, origin_id, address, size_bytes, slack_bytes, alloc_ns, stack_id, lifetime_ns, free_thread, realloc_of_id, weight FROM tidemark_feed";
+	"INSERT INTO allocation_packed(id, origin_id, address, size_bytes, slack_bytes, alloc_ns, stack_id, lifetime_ns, free_thread,"
+	" realloc_of_id, weight)"
+	" SELECT NULL, origin_id, address, size_bytes, slack_bytes, alloc_ns, stack_id, lifetime_ns, free_thread, realloc_of_id, weight"
+	" FROM tidemark_feed";
 
 struct batch {
 	unsigned count;

@@ -23,7 +23,7 @@
 
 struct tm_pairing_sink {
 	void (*allocated)(void *context, const struct tm_block *block);
-	/* thread: who freed it; lost: its free is missing, it ends because its address was allocated again. Returns the row id given to the block. */
+	/* thread: who freed it; lost: its free is missing, it ends because its address was allocated again. Returns its row id. */
 	uint64_t (*released)(void *context, const struct tm_block *block, uint64_t free_ns, uint32_t thread, bool lost);
 	void (*unmatched)(void *context, uint64_t address, uint32_t thread); /* a free of what was not live */
 };

@@ -1,9 +1,9 @@
 /* ranges.h - what a process has mapped: address ranges that do not overlap and can be given back in parts.
  *
  * Flow:     replay.c -> here -> the sink
- * Idea:     a range has an extent (whole pages; brk: exact) and the bytes that were requested of it, which end inside its last page. Cutting
- *           a hole gives back the requested bytes inside the hole; what is left of the range lives on as one or two ranges with its time and
- *           stack. So the sizes of all parts of a mapping add up to its size, and live bytes are exact at all times.
+ * Idea:     a range has an extent (whole pages; brk: exact) and the bytes that were requested of it, which end inside its last page.
+ *           Cutting a hole gives back the requested bytes inside the hole; what is left of the range lives on as one or two ranges with its
+ *           time and stack. So the sizes of all parts of a mapping add up to its size, and live bytes are exact at all times.
  * Owns:     a treap of the ranges.
  * Fails:    out of memory is remembered in `failed`.
  */

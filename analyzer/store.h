@@ -1,8 +1,8 @@
 /* store.h - the database that an import writes: made whole or not at all.
  *
  * Flow:     import.c, import_rows.c, feed.c -> here -> run.db
- * Idea:     a new database is built under another name beside its place (no journal, nothing synced) and renamed when it is whole. Appending
- *           happens in one transaction of the existing database.
+ * Idea:     a new database is built under another name beside its place (no journal, nothing synced) and renamed when it is whole.
+ *           Appending happens in one transaction of the existing database.
  * Owns:     the connection and the unfinished file, which any failure, and a signal that ends us, removes.
  * Threads:  one at a time (feed.c borrows the connection).
  * Fails:    with a sentence in `error`; the first failure stays, what follows does nothing.

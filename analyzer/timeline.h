@@ -44,7 +44,8 @@ static inline void tm_timeline_put(struct tm_timeline *t, uint64_t ns, uint64_t 
 	b->last = p;
 }
 
-/* The points to show, oldest first, without repetitions; at most 3 a bucket. Returns how many were written to out (3 * buckets.count will do). */
+/* The points to show, oldest first, without repetitions; at most 3 a bucket. Returns how many were written
+ * to out (3 * buckets.count will do). */
 size_t tm_timeline_points(const struct tm_timeline *t, struct tm_point *out);
 
 #endif

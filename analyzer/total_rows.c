@@ -17,15 +17,13 @@ struct total_writer {
 
 static void prepare_totals(struct total_writer *x) {
 	x->heap_total = tm_store_prepare(
-		x->store,
-		"INSERT INTO heap_total(process_id, heap_id, allocations, allocated_bytes, frees, freed_bytes, temporary,"
-		"temporary_bytes, peak_ns, peak_bytes, peak_count, live_at_exit_bytes, live_at_exit_count, live_at_end_bytes, live_at_end_count)"
-		"VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+		x->store, "INSERT INTO heap_total(process_id, heap_id, allocations, allocated_bytes, frees, freed_bytes, temporary,"
+			  "temporary_bytes, peak_ns, peak_bytes, peak_count, live_at_exit_bytes, live_at_exit_count, live_at_end_bytes,"
+			  "live_at_end_count) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
 	x->site_total = tm_store_prepare(
-		x->store,
-		"INSERT INTO site_total(process_id, heap_id, stack_id, allocations, allocated_bytes, frees, freed_bytes,"
-		"temporary, temporary_bytes, peak_bytes, peak_count, process_peak_bytes, process_peak_count, live_at_exit_bytes, live_at_exit_count,"
-		"live_at_end_bytes, live_at_end_count) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+		x->store, "INSERT INTO site_total(process_id, heap_id, stack_id, allocations, allocated_bytes, frees, freed_bytes,"
+			  "temporary, temporary_bytes, peak_bytes, peak_count, process_peak_bytes, process_peak_count, live_at_exit_bytes,"
+			  "live_at_exit_count, live_at_end_bytes, live_at_end_count) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
 	x->function = tm_store_prepare(
 		x->store, "INSERT INTO function_aggregate(process_id, heap_id, function, self_bytes, total_bytes, self_count, total_count)"
 			  "VALUES(?,?,?,?,?,?,?)");
@@ -39,8 +37,9 @@ static void prepare_totals(struct total_writer *x) {
 	x->scope = tm_store_prepare(
 		x->store,
 		"INSERT INTO scope_aggregate(process_id, heap_id, name, self_allocated_bytes, total_allocated_bytes,"
-		"self_freed_bytes, total_freed_bytes, self_allocations, total_allocations, self_frees, total_frees, own_freed_bytes, retained_bytes, peak_bytes,"
-		"peak_growth_bytes, peak_own_bytes) VALUES(?,?,'[unscoped]',?,?,?,?,?,?,?,?,?,?,?,?,?)");
+		"self_freed_bytes, total_freed_bytes, self_allocations, total_allocations, self_frees, total_frees, own_freed_bytes,"
+		"retained_bytes, peak_bytes, peak_growth_bytes, peak_own_bytes)"
+		"VALUES(?,?,'[unscoped]',?,?,?,?,?,?,?,?,?,?,?,?,?)");
 }
 
 static void finalize_totals(struct total_writer *x) {
@@ -58,7 +57,7 @@ static uint64_t shifted(const struct total_writer *x, uint64_t ns) {
 	return ns + x->r->clock_offset_ns;
 }
 
-/* In whole bytes and blocks. The difference of two rounded numbers may lie one beside the rounded difference, so freed is derived from these. */
+/* In whole bytes and blocks. The difference of two rounded numbers may lie one beside the rounded difference: freed is the former. */
 static struct tm_amount whole(const struct tm_account *a, struct tm_amount scaled) {
 	return (struct tm_amount){ tm_scaled_bytes(a, scaled.bytes), tm_scaled_count(a, scaled.count) };
 }

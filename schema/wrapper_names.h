@@ -8,49 +8,73 @@
 #ifndef TIDEMARK_SCHEMA_WRAPPER_NAMES_H
 #define TIDEMARK_SCHEMA_WRAPPER_NAMES_H
 
+/* clang-format off */
+
 /* The global operators: not even frames (tables.sql, stack) where they are innermost. */
 #define TM_OPERATOR_NEW_NAMES(X) X("operator new(*") X("operator new[](*") X("operator new") X("operator new[]")
 
 #define TM_WRAPPER_NAMES(X) \
 	TM_OPERATOR_NEW_NAMES(X) \
 	/* libc and what programs call their own checked malloc */ \
-	X("malloc") X("calloc") X("realloc") X("reallocarray") X("free") X("posix_memalign") X("aligned_alloc") X("memalign") X("valloc") \
-	X("pvalloc") X("__libc_malloc") X("__libc_calloc") X("__libc_realloc") X("__libc_memalign") X("mmap") X("mmap64") X("mremap") X("sbrk") \
+	X("malloc") X("calloc") X("realloc") X("reallocarray") \
+	X("free") X("posix_memalign") X("aligned_alloc") X("memalign") X("valloc") \
+	X("pvalloc") X("__libc_malloc") X("__libc_calloc") X("__libc_realloc") \
+	X("__libc_memalign") X("mmap") X("mmap64") X("mremap") X("sbrk") \
 	X("__sbrk") X("__GI___sbrk") X("brk") X("__mmap") X("__mmap64") X("__GI___mmap64") \
-	X("strdup") X("__strdup") X("__GI___strdup") X("strndup") X("__strndup") X("__GI___strndup") X("strdupa") X("wcsdup") X("asprintf") \
+	X("strdup") X("__strdup") X("__GI___strdup") X("strndup") \
+	X("__strndup") X("__GI___strndup") X("strdupa") X("wcsdup") X("asprintf") \
 	X("__asprintf") X("vasprintf") X("__vasprintf") X("__vasprintf_internal") X("__asprintf_chk") X("__vasprintf_chk") \
-	X("xmalloc") X("xcalloc") X("xrealloc") X("xreallocarray") X("xmallocarray") X("xzalloc") X("xnmalloc") X("xnrealloc") X("x2realloc") \
+	X("xmalloc") X("xcalloc") X("xrealloc") X("xreallocarray") \
+	X("xmallocarray") X("xzalloc") X("xnmalloc") X("xnrealloc") X("x2realloc") \
 	X("x2nrealloc") X("xpalloc") X("xmemdup") X("xmemdupz") X("xmemdup0") X("xstrdup") X("xstrndup") X("xasprintf") X("xvasprintf") \
 	X("xcharalloc") X("ximalloc") X("xicalloc") X("xirealloc") X("do_xmalloc") X("do_xmallocz") X("xmallocz") X("xmallocz_gently") \
-	X("emalloc") X("ecalloc") X("erealloc") X("estrdup") X("safe_malloc") X("safe_calloc") X("safe_realloc") X("rpl_malloc") X("rpl_calloc") \
-	X("rpl_realloc") X("je_malloc*") X("je_calloc*") X("je_realloc*") X("mi_malloc*") X("mi_calloc*") X("mi_realloc*") X("tc_malloc*") \
-	X("zmalloc*") X("zcalloc*") X("zrealloc*") X("ztrymalloc*") X("ztrycalloc*") X("ztryrealloc*") X("ngx_alloc") X("ngx_calloc") X("ngx_memalign") \
-	X("ZSTD_customMalloc") X("ZSTD_customCalloc") X("CRYPTO_malloc") X("CRYPTO_zalloc") X("CRYPTO_realloc") X("CRYPTO_strdup") X("CRYPTO_memdup") \
+	X("emalloc") X("ecalloc") X("erealloc") X("estrdup") \
+	X("safe_malloc") X("safe_calloc") X("safe_realloc") X("rpl_malloc") X("rpl_calloc") \
+	X("rpl_realloc") X("je_malloc*") X("je_calloc*") X("je_realloc*") \
+	X("mi_malloc*") X("mi_calloc*") X("mi_realloc*") X("tc_malloc*") \
+	X("zmalloc*") X("zcalloc*") X("zrealloc*") X("ztrymalloc*") \
+	X("ztrycalloc*") X("ztryrealloc*") X("ngx_alloc") X("ngx_calloc") X("ngx_memalign") \
+	X("ZSTD_customMalloc") X("ZSTD_customCalloc") X("CRYPTO_malloc") \
+	X("CRYPTO_zalloc") X("CRYPTO_realloc") X("CRYPTO_strdup") X("CRYPTO_memdup") \
 	/* GLib */ \
-	X("g_malloc*") X("g_realloc*") X("g_try_malloc*") X("g_try_realloc*") X("g_aligned_alloc*") X("g_slice_alloc*") X("g_slice_copy") \
+	X("g_malloc*") X("g_realloc*") X("g_try_malloc*") \
+	X("g_try_realloc*") X("g_aligned_alloc*") X("g_slice_alloc*") X("g_slice_copy") \
 	X("g_strdup") X("g_strndup") X("g_memdup*") X("standard_malloc") X("standard_calloc") X("standard_realloc") \
 	/* SQLite */ \
 	X("sqlite3MemMalloc") X("sqlite3MemRealloc") X("sqlite3Malloc") X("sqlite3MallocZero") X("sqlite3_malloc") X("sqlite3_malloc64") \
-	X("sqlite3Realloc") X("sqlite3_realloc") X("sqlite3_realloc64") X("mallocWithAlarm") X("sqlite3DbMalloc*") X("sqlite3DbRealloc*") \
+	X("sqlite3Realloc") X("sqlite3_realloc") X("sqlite3_realloc64") \
+	X("mallocWithAlarm") X("sqlite3DbMalloc*") X("sqlite3DbRealloc*") \
 	X("sqlite3DbStrDup") X("sqlite3DbStrNDup") X("dbMallocRawFinish") X("dbReallocFinish") X("sqlite3PageMalloc") X("pcache1Alloc") \
 	/* Python */ \
-	X("PyMem_*") X("_PyMem_*") X("PyObject_Malloc") X("PyObject_Calloc") X("PyObject_Realloc") X("_PyObject_Malloc") X("_PyObject_Calloc") \
-	X("_PyObject_Realloc") X("PyObject_Init*") X("_PyObject_New*") X("PyObject_New*") X("_PyObject_GC_*") X("PyObject_GC_*") X("_PyObject_Arena*") \
-	X("_PyObject_AllocArena") X("_PyMem_ArenaAlloc") X("PyType_GenericAlloc") X("_PyType_AllocNoTrack") X("gc_alloc") X("pymalloc_*") \
+	X("PyMem_*") X("_PyMem_*") X("PyObject_Malloc") \
+	X("PyObject_Calloc") X("PyObject_Realloc") X("_PyObject_Malloc") X("_PyObject_Calloc") \
+	X("_PyObject_Realloc") X("PyObject_Init*") X("_PyObject_New*") \
+	X("PyObject_New*") X("_PyObject_GC_*") X("PyObject_GC_*") X("_PyObject_Arena*") \
+	X("_PyObject_AllocArena") X("_PyMem_ArenaAlloc") X("PyType_GenericAlloc") \
+	X("_PyType_AllocNoTrack") X("gc_alloc") X("pymalloc_*") \
 	X("new_arena") X("allocate_from_new_pool") X("_PyBytes_FromSize") \
 	/* C++ containers' and allocators' inner functions */ \
-	X("std::allocator<*") X("std::__new_allocator<*") X("std::allocator_traits<*") X("std::__allocate_guarded<*") X("std::__detail::_Hashtable_alloc<*") \
-	X("__gnu_cxx::new_allocator<*") X("__gnu_cxx::__alloc_traits<*") X("__gnu_cxx::__aligned_buffer<*") X("__gnu_cxx::malloc_allocator<*") \
+	X("std::allocator<*") X("std::__new_allocator<*") \
+	X("std::allocator_traits<*") X("std::__allocate_guarded<*") X("std::__detail::_Hashtable_alloc<*") \
+	X("__gnu_cxx::new_allocator<*") X("__gnu_cxx::__alloc_traits<*") \
+	X("__gnu_cxx::__aligned_buffer<*") X("__gnu_cxx::malloc_allocator<*") \
 	X("std::_Vector_base<*") X("std::_Deque_base<*") X("std::_Rb_tree<*>::_M_get_node*") X("std::__cxx11::_List_base<*") \
-	X("std::__cxx11::basic_string<*>::_M_create*") X("std::__1::allocator<*") X("std::__1::allocator_traits<*") X("std::__1::__libcpp_allocate*") \
+	X("std::__cxx11::basic_string<*>::_M_create*") X("std::__1::allocator<*") \
+	X("std::__1::allocator_traits<*") X("std::__1::__libcpp_allocate*") \
 	X("std::__1::__allocate_at_least*") X("std::__1::__split_buffer<*") X("std::get_temporary_buffer<*") X("std::pmr::*") \
-	X("llvm::safe_malloc*") X("llvm::safe_calloc*") X("llvm::safe_realloc*") X("llvm::allocate_buffer*") X("llvm::BumpPtrAllocatorImpl<*") \
+	X("llvm::safe_malloc*") X("llvm::safe_calloc*") \
+	X("llvm::safe_realloc*") X("llvm::allocate_buffer*") X("llvm::BumpPtrAllocatorImpl<*") \
 	X("llvm::SmallVectorBase<*>::grow_pod*") X("llvm::SmallVectorBase<*>::mallocForGrow*") X("llvm::MallocAllocator::*") \
 	X("QArrayData::allocate*") X("QArrayData::reallocate*") X("QListData::detach*") X("qMalloc*") \
 	/* PyTorch */ \
-	X("c10::alloc_cpu*") X("c10::DefaultCPUAllocator::*") X("c10::Allocator::*") X("c10::CPUAllocator::*") X("c10::ProfiledCPUMemoryReporter::*") \
+	X("c10::alloc_cpu*") X("c10::DefaultCPUAllocator::*") \
+	X("c10::Allocator::*") X("c10::CPUAllocator::*") X("c10::ProfiledCPUMemoryReporter::*") \
 	/* Rust */ \
-	X("__rust_alloc*") X("__rust_realloc*") X("__rdl_alloc*") X("__rdl_realloc*") X("__rg_alloc*") X("__rg_realloc*") X("alloc::alloc::*") \
-	X("alloc::raw_vec::*") X("<alloc::alloc::Global as *") X("<alloc::raw_vec::*") X("std::sys::*::alloc::*") X("<std::alloc::System as *")
+	X("__rust_alloc*") X("__rust_realloc*") X("__rdl_alloc*") \
+	X("__rdl_realloc*") X("__rg_alloc*") X("__rg_realloc*") X("alloc::alloc::*") \
+	X("alloc::raw_vec::*") X("<alloc::alloc::Global as *") \
+	X("<alloc::raw_vec::*") X("std::sys::*::alloc::*") X("<std::alloc::System as *")
+
+/* clang-format on */
 
 #endif
