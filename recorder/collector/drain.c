@@ -481,11 +481,14 @@ size_t tm_drain_pass(struct tm_collector *c) {
 	uint64_t began = tm_timebase_ticks(&c->timebase);
 	uint64_t now_ticks = tm_timebase_ticks_before_now(&c->timebase, SLACK_NS), watermark = now_ticks;
 	uint32_t used = rings_used(c);
-	size_t most = admit(c, used, began, now_ticks, &watermark);
+	size_t most = 0, bytes;
+	/* Known rings first: a thread that got a second ring has stamped nothing more in its first. */
 	for (uint32_t i = 0; i < used; i++) {
-		size_t bytes = look_at_ring(c, &c->rings[i], tm_session_ring(&c->session, i), now_ticks, &watermark);
+		bytes = look_at_ring(c, &c->rings[i], tm_session_ring(&c->session, i), now_ticks, &watermark);
 		if (bytes > most) most = bytes;
 	}
+	bytes = admit(c, used, began, now_ticks, &watermark);
+	if (bytes > most) most = bytes;
 	take_unringed(c, false);
 	if (watermark > c->watermark_ticks) c->watermark_ticks = watermark;
 	atomic_fetch_add(&c->session.shm->heartbeat, 1);
