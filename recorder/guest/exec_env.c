@@ -69,10 +69,19 @@ static char *put_list(char *to, const char *list, bool with_ours) {
 	return to;
 }
 
+/* Can the new image's loader open us? Not after chroot, say, or without the rights that the program began with; it would complain. */
+static bool can_be_preloaded(void) {
+	int fd = tm_raw_open(tm_own_path(), O_RDONLY);
+
+	if (fd < 0) return false;
+	tm_raw_close(fd);
+	return true;
+}
+
 static void wish_for(struct tm_exec_env *plan, enum tm_exec_class target, bool session_is_ours) {
 	bool follow = !tm_guest.shm || tm_guest.shm->follow;
 
-	if (target == TM_EXEC_FOREIGN || target == TM_EXEC_MUSL) plan->remove_preload = true;
+	if (target == TM_EXEC_FOREIGN || target == TM_EXEC_MUSL || !can_be_preloaded()) plan->remove_preload = true;
 	if (!session_is_ours) return;
 	if (!follow) {
 		plan->remove_preload = plan->remove_session = true;

@@ -112,6 +112,14 @@ static int call_real(const struct call *c, char *const *environment) {
 #define ON_STACK_BYTES 8192u
 #define ON_STACK_IN_VFORK_BYTES (256u * 1024u)
 
+/* With our variables the arguments may be too many where they just fitted before: then the new image goes without them. */
+static int call_or_without(const struct call *c, char *const *environment) {
+	int result = call_real(c, environment);
+	bool spawns = c->form == SPAWN || c->form == SPAWN_BY_PATH_VARIABLE;
+
+	return (spawns ? result : errno) == E2BIG && result != 0 ? call_real(c, c->environment) : result;
+}
+
 static bool in_vfork_child(void) {
 	return tm_guest.shm && tm_raw_getpid() != (int)tm_guest.pid;
 }
@@ -124,10 +132,10 @@ static int call_with_environment(const struct call *c, enum tm_exec_class class)
 
 	if (!plan.size_bytes) return call_real(c, c->environment);
 	if (plan.size_bytes <= (in_vfork_child() ? ON_STACK_IN_VFORK_BYTES : ON_STACK_BYTES))
-		return call_real(c, tm_exec_env_write(&plan, c->environment, __builtin_alloca(plan.size_bytes)));
+		return call_or_without(c, tm_exec_env_write(&plan, c->environment, __builtin_alloca(plan.size_bytes)));
 	room = tm_raw_map(plan.size_bytes);
 	if (!room) return call_real(c, c->environment);
-	result = call_real(c, tm_exec_env_write(&plan, c->environment, room));
+	result = call_or_without(c, tm_exec_env_write(&plan, c->environment, room));
 	error = errno;
 	tm_raw_unmap(room, plan.size_bytes);
 	errno = error;
@@ -140,11 +148,24 @@ static void find_target(struct tm_exec_target *target, const struct call *c) {
 	tm_exec_target_find(target, search ? TM_EXEC_BY_PATH_VARIABLE : TM_EXEC_BY_PATH, c->dir, c->name);
 }
 
+/* A wrong pointer is the kernel's to refuse, not ours to follow. */
+static bool is_readable_call(const struct call *c) {
+	char *const *at = c->environment;
+
+	if (!tm_raw_is_readable(c->name)) return false;
+	for (; at && tm_raw_is_readable(at); at++) {
+		if (!*at) return true;
+		if (!tm_raw_is_readable(*at)) return false;
+	}
+	return at == NULL;
+}
+
 static int run_exec(const struct call *c) {
 	struct tm_exec_target target;
 	int result;
 
 	FIND_REAL();
+	if (!is_readable_call(c)) return call_real(c, c->environment);
 	find_target(&target, c);
 	will_exec(&target);
 	result = call_with_environment(c, target.class);
@@ -158,6 +179,7 @@ static int run_spawn(struct call *c) {
 	int error;
 
 	FIND_REAL();
+	if (!is_readable_call(c)) return call_real(c, c->environment);
 	if (!c->child) c->child = &child;
 	find_target(&target, c);
 	error = call_with_environment(c, target.class);

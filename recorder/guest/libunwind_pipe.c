@@ -4,18 +4,15 @@
  * Why:      libunwind tests an address that it is about to read by writing a byte from there into a pipe of its own. The pipe takes two of the
  *           program's descriptor numbers; and a program that closes all descriptors and opens a file of that number gets those bytes in its file.
  * How:      the three functions by which libunwind does this, as its own table of imports has them, are replaced by ours: the pipe is made up, and
- *           the test is a system call that reads the address and does nothing else (rt_sigprocmask with a wrong first argument: EFAULT or EINVAL; the
- *           method is Abseil's AddressIsReadable). Nobody but libunwind calls them.
+ *           the test is a system call that reads the address and does nothing else. Nobody but libunwind calls them.
  * Fails:    quietly: a libunwind that is built otherwise keeps its pipe.
  */
 #include "emit.h"
-#include "guest.h"
+#include "raw.h"
 
 #include <errno.h>
 #include <link.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define MADE_UP_FD 0x7ffffff0 /* beyond any limit on descriptors: should anybody use it, the kernel says EBADF */
@@ -39,14 +36,9 @@ static ssize_t read_nothing(int fd, void *to, size_t n) {
 	return -1;
 }
 
-static bool is_readable(uintptr_t address) {
-	uintptr_t word = address & ~(uintptr_t)7;
-	return tm_syscall(SYS_rt_sigprocmask, -1, (long)word, 0, 8, 0, 0) != -EFAULT;
-}
-
 static long test_address(long number, long a, long b, long c, long d, long e, long f) {
 	if (number != SYS_write || a != MADE_UP_FD + 1) return syscall(number, a, b, c, d, e, f);
-	if (is_readable((uintptr_t)b)) return c;
+	if (tm_raw_is_readable((const void *)b)) return c;
 	errno = EFAULT;
 	return -1;
 }

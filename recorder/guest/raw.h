@@ -10,6 +10,7 @@
 
 #include "guest.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -38,6 +39,15 @@ static inline long tm_raw_read(int fd, void *to, size_t size) {
 
 static inline long tm_raw_pread(int fd, void *to, size_t size, uint64_t offset) {
 	return tm_syscall(SYS_pread64, fd, (long)to, (long)size, (long)offset, 0, 0);
+}
+
+/* Can the byte at `address` be read? Asks the kernel to look at it and do nothing else: rt_sigprocmask with a wrong first argument says EFAULT or EINVAL
+ * (the method of Abseil's AddressIsReadable). */
+static inline bool tm_raw_is_readable(const void *address) {
+	long word = (long)((uintptr_t)address & ~(uintptr_t)7);
+
+	if (!word) return false; /* a NULL there is no address to read */
+	return tm_syscall(SYS_rt_sigprocmask, -1, word, 0, 8, 0, 0) != -EFAULT;
 }
 
 /* The target of a symbolic link as a string in to[size]; its length, or -errno (then to[0] is 0). */
