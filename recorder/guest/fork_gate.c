@@ -19,6 +19,7 @@ static _Atomic uint32_t forks_coming; /* forks that wait for dlclose calls, or g
 static __thread uint32_t forks_of_this_thread __attribute__((tls_model("initial-exec")));
 static __thread uint32_t inside_of_this_thread __attribute__((tls_model("initial-exec")));
 static __thread uint32_t closing_of_this_thread __attribute__((tls_model("initial-exec")));
+static __thread bool fork_is_unclean __attribute__((tls_model("initial-exec"))); /* somebody was inside nevertheless */
 
 __attribute__((constructor)) static void prepare(void) {
 	tm_gate_fences = tm_syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0) != 0;
@@ -39,7 +40,14 @@ static void pause_briefly(void) {
 
 /* --- a thread that meets a fork --- */
 
+static bool is_to_wait(const _Atomic uint32_t *forks) {
+	uint32_t n = atomic_load(forks);
+
+	return (n & TM_GATE_SHUT) || (n != 0 && !forks_of_this_thread);
+}
+
 static bool becomes_zero(_Atomic uint32_t *forks) {
+	if (atomic_load(forks) & TM_GATE_SHUT) return false;
 	for (long until = now_ms() + TM_GATE_ENTER_MS; now_ms() < until; pause_briefly())
 		if (atomic_load(forks) == 0) return true;
 	return false;
@@ -48,7 +56,7 @@ static bool becomes_zero(_Atomic uint32_t *forks) {
 /* Into one of the counters, while no fork is under way by the other. */
 static bool enter_counter(_Atomic uint32_t *inside, _Atomic uint32_t *forks, uint32_t *of_this_thread) {
 	atomic_fetch_add(inside, 1);
-	while (!forks_of_this_thread && atomic_load(forks) != 0) {
+	while (is_to_wait(forks)) {
 		atomic_fetch_sub(inside, 1);
 		if (!becomes_zero(forks)) return false;
 		atomic_fetch_add(inside, 1);
@@ -58,7 +66,7 @@ static bool enter_counter(_Atomic uint32_t *inside, _Atomic uint32_t *forks, uin
 }
 
 TM_COLD bool tm_gate_wait(struct tm_thread *t) {
-	while (!forks_of_this_thread && atomic_load(&tm_gate_forks) != 0) {
+	while (is_to_wait(&tm_gate_forks)) {
 		atomic_store(&t->ring->unwinding, 0);
 		if (!becomes_zero(&tm_gate_forks)) return false;
 		atomic_store(&t->ring->unwinding, 1);
@@ -102,31 +110,46 @@ static bool anybody_is_inside(uint32_t tid) {
 	return false;
 }
 
+static bool anybody_closes(void) {
+	return atomic_load(&inside_closing) > closing_of_this_thread;
+}
+
+/* Whoever comes later may be counted for a moment, but sees us and steps back: what counts is that there was nobody once. */
+static bool nobody_closes_in_time(void) {
+	for (long until = now_ms() + TM_GATE_CLOSE_MS; anybody_closes(); pause_briefly())
+		if (now_ms() >= until) return false;
+	return true;
+}
+
+static bool nobody_is_inside_in_time(uint32_t tid) {
+	for (long until = now_ms() + TM_GATE_CLOSE_MS; anybody_is_inside(tid); tm_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0))
+		if (now_ms() >= until) return false;
+	return true;
+}
+
 void tm_gate_close(void) {
-	uint32_t tid;
-	long until;
+	bool clean;
 
 	forks_of_this_thread++;
 	atomic_fetch_add(&forks_coming, 1);
-	for (until = now_ms() + TM_GATE_CLOSE_MS; atomic_load(&inside_closing) > closing_of_this_thread && now_ms() < until;)
-		pause_briefly();
+	clean = nobody_closes_in_time();
 	atomic_fetch_add(&tm_gate_forks, 1);
-	if (!tm_guest.shm) return;
 	if (!tm_gate_fences) tm_syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0);
-	tid = (uint32_t)tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0);
-	for (until = now_ms() + TM_GATE_CLOSE_MS; anybody_is_inside(tid) && now_ms() < until;)
-		tm_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+	if (tm_guest.shm) clean = nobody_is_inside_in_time((uint32_t)tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0)) && clean;
+	fork_is_unclean = !clean;
 }
 
 /* In the child nobody else exists, neither forking nor inside. */
 void tm_gate_open(bool in_child) {
 	forks_of_this_thread--;
 	if (in_child) {
+		bool shut = fork_is_unclean || (atomic_load(&tm_gate_forks) & TM_GATE_SHUT);
+
 		forks_of_this_thread = 0;
 		atomic_store(&inside_rarely, inside_of_this_thread);
 		atomic_store(&inside_closing, closing_of_this_thread);
 		atomic_store(&forks_coming, 0);
-		atomic_store(&tm_gate_forks, 0);
+		atomic_store(&tm_gate_forks, shut ? TM_GATE_SHUT : 0);
 	} else {
 		atomic_fetch_sub(&tm_gate_forks, 1);
 		atomic_fetch_sub(&forks_coming, 1);

@@ -7,7 +7,8 @@
  * Cost:     a store, a load and a store around each stack. The forking thread pays for the ordering: membarrier(2) makes every other
  *           thread's store and load happen in order; where the kernel has no membarrier, tm_gate_enter() fences.
  * Waiting:  a fork waits for threads inside for TM_GATE_CLOSE_MS at most, a thread for a fork for TM_GATE_ENTER_MS: handlers of
- *           pthread_atfork may wait for a thread that waits for the fork. A thread that waited in vain does without the unwinder that once.
+ *           pthread_atfork may wait for a thread that waits for the fork. A thread that waited in vain does without the unwinder that once;
+ *           the child of a fork that did, for ever.
  * errno:    untouched.
  */
 #ifndef TIDEMARK_GUEST_FORK_GATE_H
@@ -15,11 +16,13 @@
 
 #include "guest.h"
 
-#define TM_GATE_CLOSE_MS 100
-#define TM_GATE_ENTER_MS 1000
+#define TM_GATE_CLOSE_MS 500
+#define TM_GATE_ENTER_MS 3000
 
-extern _Atomic uint32_t tm_gate_forks; /* forks under way in this process */
+extern _Atomic uint32_t tm_gate_forks; /* forks under way in this process; TM_GATE_SHUT: its locks are not to be trusted */
 extern bool tm_gate_fences;            /* no membarrier here */
+
+#define TM_GATE_SHUT (1u << 31)
 
 bool tm_gate_wait(struct tm_thread *t);
 
