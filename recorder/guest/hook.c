@@ -53,7 +53,13 @@ bool tm_is_ours(void) {
 TM_COLD static bool inside_is_stale(uintptr_t frame) {
 	uintptr_t low, high;
 	if (tls.thread && tls.thread->nested_count) return false; /* looked already, since that hook began */
-	if (tm_stack_can_look()) return !tm_stack_holds_hook();
+	if (tm_stack_can_look()) {
+		/* The unwinder may allocate, for its thread-local variables: those calls must not come here again. */
+		tls.ours++;
+		bool held = tm_stack_holds_hook();
+		tls.ours--;
+		return !held;
+	}
 	return frame >= tls.inside && tm_memory_around(frame, &low, &high) && tls.inside >= low;
 }
 

@@ -6,6 +6,8 @@
  * libunwind is found at run time and loaded for us alone: were it in the global scope, its _Unwind_* would take the place of libgcc's.
  * Its trace cache is not told when a module goes and another takes its addresses. Such ranges are remembered, and a stack that touches
  * one is taken again with the cursor, whose cache we do flush.
+ * Its trace cache is thread-local, too. The loader allocates while it renews a thread's table of such variables: there a touch of one would
+ * renew the table once more, inside of itself. So a stack that the loader asks for is taken with the cursor, which has none.
  */
 #include "emit.h"
 #include "guest.h"
@@ -18,6 +20,7 @@
 #include <libunwind.h>
 #include <link.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 
 #define UNW_SYMBOL_TEXT(x) #x
@@ -32,6 +35,8 @@ static struct {
 	void (*flush_cache)(unw_addr_space_t, unw_word_t, unw_word_t);
 	unw_addr_space_t *address_space;
 } unwinder;
+
+static uintptr_t loader_low, loader_high; /* code of the dynamic loader */
 
 /* Address ranges whose module went: a later module may lie there. Few programs have any. */
 #define REUSED_MAX 256u
@@ -80,6 +85,8 @@ extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* t
 
 void tm_stack_start(void) {
 	find_code(&__ehdr_start, &tm_guest.text_low, &tm_guest.text_high);
+	unsigned long loader = getauxval(AT_BASE); /* 0: the loader was the command itself */
+	if (loader) find_code((const void *)loader, &loader_low, &loader_high);
 	/* libunwind allocates thread-local storage. From an allocator inside the program, that cannot be hidden, and may be a call into itself. */
 	if (tm_guest.shm->stacks != TM_STACKS_UNWIND || tm_other_allocator()) return;
 	if (find_unwinder()) tm_stack_start_thread(); /* warm: tables and caches are made now */
@@ -119,13 +126,16 @@ TM_COLD static unsigned take_by_cursor(void **frames, unsigned most) {
 	unw_cursor_t cursor;
 	unw_word_t pc;
 	unsigned n = 0;
+	int error_before = errno;
 	if (!unwinder.getcontext || !unwinder.init_local || !unwinder.step || !unwinder.get_reg) return 0;
 	unwinder.getcontext(&context);
-	if (unwinder.init_local(&cursor, &context) < 0) return 0;
-	while (n < most && unwinder.step(&cursor) > 0) {
-		if (unwinder.get_reg(&cursor, UNW_REG_IP, &pc) < 0 || !pc) break;
-		frames[n++] = (void *)(uintptr_t)pc;
+	if (unwinder.init_local(&cursor, &context) == 0) {
+		while (n < most && unwinder.step(&cursor) > 0) {
+			if (unwinder.get_reg(&cursor, UNW_REG_IP, &pc) < 0 || !pc) break;
+			frames[n++] = (void *)(uintptr_t)pc;
+		}
 	}
+	errno = error_before;
 	return n;
 }
 
@@ -201,6 +211,10 @@ static bool is_ours(uintptr_t pc) {
 	return pc - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
 }
 
+static bool is_loader(uintptr_t pc) {
+	return pc - loader_low < loader_high - loader_low;
+}
+
 static bool is_main_wrapper(uintptr_t pc) {
 	return pc - tm_guest.main_low < tm_guest.main_high - tm_guest.main_low;
 }
@@ -213,7 +227,7 @@ bool tm_stack_can_look(void) {
 
 TM_COLD bool tm_stack_holds_hook(void) {
 	void *frames[LOOK_FOR_HOOK_DEPTH];
-	unsigned n = take_by_unwinding(frames, LOOK_FOR_HOOK_DEPTH), i = 0;
+	unsigned n = take_by_cursor(frames, LOOK_FOR_HOOK_DEPTH), i = 0; /* whoever calls, the loader included */
 	while (i < n && is_ours((uintptr_t)frames[i])) i++;
 	for (; i < n && !is_main_wrapper((uintptr_t)frames[i]); i++) {
 		if (is_ours((uintptr_t)frames[i])) return true;
@@ -238,11 +252,13 @@ unsigned tm_stack_take(struct tm_thread *t, const void *caller, bool *cut) {
 	void **frames = (void **)t->scratch;
 	unsigned most = t->capacity, limit = most - TM_STACK_SLACK;
 	unsigned n = 0;
-	if (tm_guest.shm->stacks == TM_STACKS_FP) n = take_by_frame_pointers(t, frames, most);
+	if (tm_is_sandboxed()) n = 0;
+	else if (tm_guest.shm->stacks == TM_STACKS_FP) n = take_by_frame_pointers(t, frames, most);
+	else if (is_loader((uintptr_t)caller)) n = take_by_cursor(frames, most);
 	else if (!t->ended) n = take_by_unwinding(frames, most); /* libunwind's own memory of an ended thread is gone */
 	unsigned depth = keep_the_programs(t->scratch, n);
 	*cut = n == most;
-	if (depth == 0 && caller) { /* no unwinder, or it could not leave our own frames: at least who called */
+	if (depth == 0 && caller) { /* no unwinder, a sandbox, or it could not leave our own frames: at least who called */
 		t->scratch[depth++] = (uintptr_t)caller;
 		*cut = true;
 	}

@@ -1,5 +1,6 @@
 """Children, exec, ways to end, mappings, modules and marks: the programs named prog_*.c say in their opening comments what is expected."""
 import os
+import shutil
 import signal
 
 from tidemark_test import main, test
@@ -155,6 +156,21 @@ def marks(t):
     for i in range(5):
         alloc = db.value("select alloc_ns from allocation where size_bytes = ? and stack_id in (select stack_id from site where function = 'main')", 100 + i)
         t.check(times[i + 1] <= alloc <= times[i + 2], f"block {i} lies between its marks")
+
+
+@test
+def modules_with_thread_local_variables(t):
+    plugin = t.program("tls_plugin.c", "-shared", "-fPIC", name="tls_plugin.so")
+    plugins = []
+    for i in range(40):
+        plugins.append(t.path(f"plugin{i}.so"))
+        shutil.copy(plugin, plugins[-1])
+    recording = t.same_as_bare([t.program("tls_modules.c"), *plugins])
+    t.equal((recording.out, recording.status), (b"closed 40\n", 0), "output and status")
+    db = t.imported(recording)
+    no_loss(t, db)
+    t.equal(db.rows("select size_bytes, count(*), sum(free_ns is null) from allocation where size_bytes in (600, 601) group by 1"),
+            [(600, 40, 0), (601, 40, 40)], "blocks of the plugins")
 
 
 @test
