@@ -26,7 +26,7 @@ static _Atomic uint64_t stalled_heartbeat; /* heartbeat + 1 at which somebody wa
 
 static void ring_the_bell(void) {
 	struct tm_shm *shm = tm_guest.shm;
-	if (!atomic_load(&shm->sleeping)) return;
+	if (!atomic_load(&shm->sleeping) || tm_is_sandboxed()) return;
 	atomic_fetch_add(&shm->doorbell, 1);
 	tm_syscall(SYS_futex, (long)&shm->doorbell, FUTEX_WAKE, 1, 0, 0, 0);
 }
@@ -72,7 +72,7 @@ TM_COLD static bool wait_for_room(struct tm_thread *t, uint64_t bytes) {
 		}
 		atomic_store(&t->ring->waiting, 1);
 		if (look_for_room(t, bytes)) break;
-		tm_syscall(SYS_futex, (long)&t->ring->waiting, FUTEX_WAIT, 1, (long)&slice, 0, 0);
+		if (!tm_is_sandboxed()) tm_syscall(SYS_futex, (long)&t->ring->waiting, FUTEX_WAIT, 1, (long)&slice, 0, 0);
 	}
 	atomic_store(&t->ring->waiting, 0);
 	return true;
@@ -153,7 +153,7 @@ static inline struct stack take_stack(struct tm_thread *t, const void *caller) {
 	t->scratch = last;
 	t->depth = depth;
 	for (unsigned i = 0; i < depth - keep; i++) {
-		if (TM_LIKELY(tm_modules_know(t->pcs[i]))) continue;
+		if (TM_LIKELY(tm_modules_know(t->pcs[i])) || tm_is_sandboxed()) continue;
 		tm_modules_refresh(t);
 		break;
 	}

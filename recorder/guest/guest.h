@@ -83,12 +83,17 @@ struct tm_guest {
 	uint32_t process;         /* process number */
 	uint32_t parent_process;  /* of the process that forked us, 0 if exec'd or first */
 	_Atomic uint32_t next_thread;
+	_Atomic uint32_t sandboxed; /* 1: the program restricted its system calls, so we make none (sandbox_hooks.c) */
 	uint32_t pid;
 	uintptr_t text_low, text_high;   /* our own code: never a frame */
 	uintptr_t main_low, main_high;   /* code of the wrapper around main: it and what lies outside it are never frames */
 };
 
 extern struct tm_guest tm_guest;
+
+static inline bool tm_is_sandboxed(void) {
+	return TM_UNLIKELY(atomic_load_explicit(&tm_guest.sandboxed, memory_order_relaxed) != 0);
+}
 
 /* --- hook.c: state of the calling thread --- */
 

@@ -118,6 +118,10 @@ static void thread_ends(void *value) {
 	struct tm_thread *t = tm_hook_enter();
 	(void)value;
 	if (!t) return;
+	if (tm_is_sandboxed()) { /* the collector notices that the thread has gone */
+		tm_hook_leave(t);
+		return;
+	}
 	tm_ours_begin();
 	if (++t->end_rounds < 4) {
 		pthread_setspecific(end_key, t);
@@ -139,12 +143,11 @@ static void thread_ends(void *value) {
 TM_COLD static struct tm_thread *start_thread(void) {
 	struct tm_thread *t = tls.thread;
 	bool stale = t != NULL; /* copied from the parent by fork: memory of ours now, but its ring is the parent's */
-	if (!t) t = make_thread();
-	if (!t) return NULL;
-	start_thread_state(t);
-	if (!tm_ring_claim(t)) {
+	if (!t && !tm_is_sandboxed()) t = make_thread();
+	if (t) start_thread_state(t);
+	if (!t || tm_is_sandboxed() || !tm_ring_claim(t)) {
 		atomic_fetch_add(&tm_guest.shm->unringed_events, 1);
-		if (!stale) free_thread(t);
+		if (t && !stale) free_thread(t);
 		return NULL;
 	}
 	tls.thread = t;
@@ -164,7 +167,7 @@ TM_COLD static struct tm_thread *start_thread(void) {
 /* In a fork's child: the first thread with an event makes the process one of its own; others wait for it. */
 TM_COLD static bool adopt_child(void) {
 	uint32_t expected = 0;
-	if (!tm_guest.shm->follow) {
+	if (!tm_guest.shm->follow || tm_is_sandboxed()) {
 		tm_go_quiet();
 		return false;
 	}

@@ -64,7 +64,7 @@ __attribute__((constructor)) static void find_real(void) {
 /* --- leaving --- */
 
 static bool in_vfork_child(void) {
-	return tm_raw_getpid() != (int)tm_guest.pid;
+	return !tm_is_sandboxed() && tm_raw_getpid() != (int)tm_guest.pid;
 }
 
 void tm_exit_begin_on(struct tm_thread *t) {
