@@ -19,7 +19,7 @@ static const char help[] =
 	"\n"
 	"  -o, --output DB   where to write; default: the trace's name with the suffix .db, or tidemark.db beside several traces\n"
 	"      --append      add to an existing database\n"
-	"      --force       replace an existing database\n"
+	"      --force       replace an existing database, but no other file\n"
 	"  -q, --quiet       say nothing but warnings and errors\n"
 	"  -h, --help        this text\n"
 	"\n"

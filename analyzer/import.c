@@ -3,12 +3,14 @@
 
 #include "catalog.h"
 #include "import_trace.h"
+#include "overwrite.h"
 #include "talk.h"
 
 #include "../schema/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define OFFSET_MAX_NS (1ull << 62) /* a century and a half between two traces is damage */
 
@@ -126,7 +128,17 @@ static void say_what_was_done(const struct sources *all, const char *database, b
 	else tm_say("imported %s events of %zu traces into '%s'", text, all->count, database);
 }
 
+/* --force replaces an older result, but neither what is being read nor anything that is not ours. */
+static int check_output(const char *const *paths, size_t n, const char *database, enum tm_store_mode mode) {
+	for (size_t i = 0; i < n; i++)
+		if (tm_is_same_file(paths[i], database))
+			return tm_fail("cannot import '%s' into '%s': the output is the input", paths[i], database);
+	if (mode != TM_STORE_FORCE || access(database, F_OK) || tm_is_empty_file(database) || tm_is_tidemark_database(database)) return 0;
+	return tm_fail("cannot import into '%s': it exists and is no database of tidemark's, which is all that --force replaces", database);
+}
+
 int tm_import(const char *const *paths, size_t n, const char *database, const struct tm_import_options *options) {
+	if (check_output(paths, n, database, options->mode)) return TM_EXIT_FAILED;
 	struct sources all = { calloc(n + 1, sizeof *all.items), n, 0 };
 	if (!all.items) return tm_fail("cannot import into '%s': out of memory", database);
 	int rc = TM_IMPORT_DONE;

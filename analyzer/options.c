@@ -140,7 +140,7 @@ static const struct option_row option_rows[] = {
 	  "bytes by stack: peak (default), live or leaked (both at exit), allocated, temporary (both over the whole run)" },
 	{ "gzip", NULL, TM_OPTION_GZIP, take_gzip, "compress; implied by a name that ends in .gz" },
 	{ "max-events", "N", TM_OPTION_MAX_EVENTS, take_max_events, "about this many events at most, 0 all (default 1000000)" },
-	{ "force", NULL, TM_OPTION_FORCE, take_force, "overwrite FILE if it exists" },
+	{ "force", NULL, TM_OPTION_FORCE, take_force, "overwrite FILE if it exists, unless it holds a recording" },
 };
 #define OPTION_COUNT (sizeof(option_rows) / sizeof(option_rows[0]))
 

@@ -20,7 +20,7 @@
 
 enum tm_store_mode {
 	TM_STORE_CREATE, /* refuses an existing file */
-	TM_STORE_FORCE,  /* replaces it */
+	TM_STORE_FORCE,  /* replaces it; import.c looks at it first */
 	TM_STORE_APPEND, /* adds to it; makes it if there is none */
 };
 

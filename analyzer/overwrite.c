@@ -1,0 +1,29 @@
+/* overwrite.c - what an output may take the place of; see overwrite.h. */
+#include "overwrite.h"
+
+#include <sqlite3.h>
+#include <stddef.h>
+#include <sys/stat.h>
+
+bool tm_is_same_file(const char *a, const char *b) {
+	struct stat x, y;
+	return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+bool tm_is_empty_file(const char *path) {
+	struct stat status;
+	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && status.st_size == 0;
+}
+
+bool tm_is_tidemark_database(const char *path) {
+	struct stat status;
+	sqlite3 *handle = NULL;
+	sqlite3_stmt *statement = NULL;
+	if (stat(path, &status) || !S_ISREG(status.st_mode)) return false; /* SQLite would wait for a pipe's writer */
+	bool is_ours = sqlite3_open_v2(path, &handle, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+		       sqlite3_prepare_v2(handle, "SELECT value FROM meta WHERE key = 'schema_version'", -1, &statement, NULL) == SQLITE_OK &&
+		       sqlite3_step(statement) == SQLITE_ROW;
+	sqlite3_finalize(statement);
+	sqlite3_close(handle);
+	return is_ours;
+}
