@@ -154,7 +154,7 @@ static void take_thread_end(const struct control *t) {
 	uint32_t thread = thread_of(t);
 	t->r->thread_ended = true;
 	if (t->text_bytes) tm_thread_named(t->c, thread, t->text, t->text_bytes);
-	tm_group_add(t->c->group, TM_RECORD_THREAD_END)->thread_end = (struct tm_thread_end){ thread, t->ticks };
+	tm_thread_ended(t->c, t->p, t->r->thread_number, t->ticks > t->r->end_ticks ? t->ticks : t->r->end_ticks);
 }
 
 static void take_thread_name(const struct control *t) {

@@ -13,6 +13,7 @@
 #include "memory.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,6 +203,7 @@ static struct tm_event *stamped(struct tm_collector *c, struct tm_ring_view *r, 
 	e->usable = TM_USABLE_UNKNOWN;
 	e->stack = e->heap = e->text = 0;
 	r->last_ticks = e->begin_ns > r->last_ticks ? e->begin_ns : r->last_ticks;
+	r->end_ticks = ticks > r->end_ticks ? ticks : r->end_ticks;
 	return e;
 }
 
@@ -391,12 +393,8 @@ static void begin_claim(struct tm_collector *c, struct tm_ring_view *r, struct t
 /* Its thread has ended and everything is read: free for the next one. */
 static void end_claim(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring) {
 	take_losses(c, r, ring, true);
-	if (r->thread && !r->thread_ended) {
-		uint64_t end = r->process->dead ? r->process->end_ticks : r->last_ticks;
-		tm_group_add(c->group, TM_RECORD_THREAD_END)->thread_end = (struct tm_thread_end){ r->thread, end > r->last_ticks
-														      ? end
-														      : r->last_ticks };
-	}
+	bool alone = r->vanished || atomic_load(&ring->state) == TM_RING_CLOSED; /* the thread ended before its process did */
+	if (r->thread && !r->thread_ended) tm_thread_left_ring(c, r->process, r->thread_number, alone, r->end_ticks);
 	r->claimed = false;
 	r->process = NULL;
 	r->freed_ns = tm_monotonic_ns();
@@ -507,9 +505,13 @@ bool tm_drain_is_pressing(const struct tm_collector *c) {
 
 /* --- now and then --- */
 
+/* A thread that ended without a word, while its process lives on: asked last, since all threads go when the process does. */
 static void find_vanished_thread(struct tm_ring_view *r, uint64_t now) {
-	if (!r->process || r->process->dead || r->process->pidfd < 0 || now - r->quiet_since_ns < HOUSEKEEPING_NS) return;
-	if (syscall(SYS_tgkill, r->pid, r->tid, 0) != 0 && errno == ESRCH) r->vanished = true;
+	struct tm_process *p = r->process;
+	if (!p || p->gone || p->pidfd < 0 || p->exec.announced || now - r->quiet_since_ns < HOUSEKEEPING_NS) return;
+	if (syscall(SYS_tgkill, r->pid, r->tid, 0) == 0 || errno != ESRCH) return;
+	struct pollfd process = { .fd = p->pidfd, .events = POLLIN };
+	if (poll(&process, 1, 0) == 0) r->vanished = true;
 }
 
 /* Claims the ring for the moment, so that no thread writes to the pages that go. */

@@ -33,7 +33,9 @@ struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	bool entry_left_out;
 	uint64_t outer[TM_OUTER_FRAMES]; /* addresses of the outermost frames, left out or not */
 	uint32_t stack;                  /* node of the current path */
-	uint64_t safe_ticks, last_ticks;
+	uint64_t safe_ticks;
+	uint64_t last_ticks; /* no event that comes was begun earlier */
+	uint64_t end_ticks;  /* of the last event */
 	uint64_t lost_events, lost_bytes, nested_lost; /* as last seen */
 	uint64_t loss_written_ns, quiet_since_ns, claimed_ns, freed_ns;
 	uint64_t used_bytes;   /* since its pages were last given back */

@@ -516,6 +516,22 @@ void tm_thread_named(struct tm_collector *c, uint32_t id, const char *name, size
 	meta->thread_name.name = tm_group_text(c->group, name, n);
 }
 
+static struct tm_thread_row *thread_row(struct tm_collector *c, const struct tm_process *p, uint32_t number) {
+	return tm_id_map_get(&c->processes.threads, (uint64_t)p->id << 32 | number);
+}
+
+void tm_thread_ended(struct tm_collector *c, const struct tm_process *p, uint32_t number, uint64_t ticks) {
+	struct tm_thread_row *row = thread_row(c, p, number);
+	if (!row || ticks <= row->end_ticks) return;
+	row->end_ticks = ticks;
+	tm_group_add(c->group, TM_RECORD_THREAD_END)->thread_end = (struct tm_thread_end){ row->id, ticks };
+}
+
+void tm_thread_left_ring(struct tm_collector *c, const struct tm_process *p, uint32_t number, bool alone, uint64_t last_event_ticks) {
+	struct tm_thread_row *row = thread_row(c, p, number);
+	if (row && (alone || row->end_ticks)) tm_thread_ended(c, p, number, last_event_ticks);
+}
+
 void tm_process_need_heaps(struct tm_collector *c, struct tm_process *p, uint32_t wanted) {
 	static const struct {
 		uint32_t bit;

@@ -64,7 +64,7 @@ struct tm_process {
 struct tm_thread_row {
 	uint32_t id; /* in the trace */
 	uint32_t tid;
-	char name[16];
+	uint64_t end_ticks; /* as written; 0: none */
 };
 
 enum tm_life_kind { TM_LIFE_FORK, TM_LIFE_SPAWN, TM_LIFE_EXEC, TM_LIFE_EXEC_FAILED, TM_LIFE_WAIT, TM_LIFE_DEATH, TM_LIFE_ROOT_END };
@@ -124,6 +124,11 @@ bool tm_processes_any_alive(const struct tm_collector *c);
 /* Id of the thread in the trace; its row is made when it is new. */
 uint32_t tm_thread_id(struct tm_collector *c, struct tm_process *p, uint32_t number, uint32_t tid, uint64_t start_ticks);
 void tm_thread_named(struct tm_collector *c, uint32_t id, const char *name, size_t n);
+/* The thread, which has a row, ended at that time. A later end than it had is believed. */
+void tm_thread_ended(struct tm_collector *c, const struct tm_process *p, uint32_t number, uint64_t ticks);
+/* A ring of the thread is done with, and nothing in it told the thread's end: it ended with its process, which is not written, or `alone`,
+ * some time after its last event. */
+void tm_thread_left_ring(struct tm_collector *c, const struct tm_process *p, uint32_t number, bool alone, uint64_t last_event_ticks);
 /* Heap records for the default heaps in `wanted` that the process does not have yet. */
 void tm_process_need_heaps(struct tm_collector *c, struct tm_process *p, uint32_t wanted);
 

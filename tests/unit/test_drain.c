@@ -120,6 +120,7 @@ struct trace {
 	uint32_t *threads; /* of each event */
 	size_t count, capacity;
 	uint64_t processes, thread_count, heaps, strings, modules, frames, nodes, losses, lost, ends;
+	uint64_t thread_end[64];
 	char last_loss[32];
 	struct tm_node nodes_by_id[64];
 	struct tm_frame frames_by_id[64];
@@ -141,6 +142,11 @@ static void read_record(struct trace *t, uint64_t tag, struct tm_cursor *body) {
 	if (tag == TM_RECORD_THREAD_START) {
 		struct tm_thread_start r = tm_get_thread_start(body);
 		CHECK(r.id == ++t->thread_count && r.process >= 1 && r.process <= t->processes);
+	}
+	if (tag == TM_RECORD_THREAD_END) {
+		struct tm_thread_end e = tm_get_thread_end(body);
+		CHECK(e.thread >= 1 && e.thread <= t->thread_count);
+		if (e.thread < 64) t->thread_end[e.thread] = e.ns;
 	}
 	if (tag == TM_RECORD_PROCESS_END) {
 		struct tm_process_end e = tm_get_process_end(body);
@@ -380,6 +386,43 @@ static void test_watermark(void) {
 	pass(&w);
 	CHECK(w.c.watermark_ticks > last && w.c.watermark_ticks < now(&w));
 	finish_and_read(&w, &t);
+	trace_release(&t);
+}
+
+/* Four threads, numbered as their ids: one lives as long as its process; one vanishes, its last event a realloc that began before the one
+ * ahead of it ended; one tells its end and frees something after it, in another ring; the end of one was lost. */
+static void test_ends_of_threads(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	uint64_t last[5] = { 0 };
+	world_start(&w);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct tm_ring *ring = claim(&w, i, 1, pid, i + 1);
+		ring->tid = pid;
+		if (i == 0) announce(&w, 0, pid, 0);
+		allocate(&w, i, 0x1000 * (i + 1), 10);
+		pass(&w);
+	}
+	uint64_t begin = now(&w);
+	usleep(1000);
+	PUT(&w, 1, tm_ring_word(TM_OP_REALLOC, TM_RING_NO_STACK, 6, 0, 8), now(&w), 0x9000, 20, begin, 0x2000);
+	PUT(&w, 2, tm_ring_word(TM_CTL_THREAD_END, 0, 2, 0, 0), now(&w));
+	for (uint32_t i = 2; i < 4; i++) atomic_store(&tm_session_ring(&w.c.session, i)->state, TM_RING_CLOSED);
+	w.c.rings[1].vanished = true;
+	pass(&w);
+	usleep(1000);
+	claim(&w, 4, 1, pid, 3)->tid = pid;
+	release(&w, 4, 0x3000);
+	atomic_store(&tm_session_ring(&w.c.session, 4)->state, TM_RING_CLOSED);
+	usleep(1000);
+	pass(&w);
+	finish_and_read(&w, &t);
+	for (size_t i = 0; i < t.count; i++)
+		if (t.events[i].time_ns > last[t.threads[i]]) last[t.threads[i]] = t.events[i].time_ns;
+	CHECK(t.thread_count == 4 && t.count == 6);
+	CHECK(t.thread_end[1] == 0);
+	for (size_t i = 2; i <= 4; i++) CHECK(t.thread_end[i] >= last[i] && t.thread_end[i] <= last[i] + 1); /* rounded apart, at most */
 	trace_release(&t);
 }
 
@@ -636,6 +679,7 @@ int main(void) {
 	test_late_module();
 	test_around_the_ring();
 	test_watermark();
+	test_ends_of_threads();
 	test_lives_in_order();
 	test_silent_children();
 	test_corrupt_stretch();
