@@ -273,7 +273,8 @@ void tm_write_total_rows(const struct tm_import_rows *w) {
 	for (size_t i = 0; i < x.r->catalog->processes.count && !x.store->failed; i++) {
 		const struct tm_ledger *l = &x.r->ledgers[i];
 		if (!x.r->catalog->processes.items[i].defined) continue;
-		write_process(&x, l);
+		/* What could not be recorded is unknown, and not nothing. */
+		if (l->accounts.count || !(x.r->catalog->processes.items[i].flags & TM_PROCESS_UNRECORDED)) write_process(&x, l);
 		for (size_t k = 0; k < l->accounts.count; k++) write_account(&x, l->accounts.items[k]);
 	}
 	for (size_t i = 0; i < x.r->mark_snapshots.count; i++) write_mark_snapshot(&x, &x.r->mark_snapshots.items[i], &label);
