@@ -57,8 +57,8 @@ static bool text_is(struct tm_text t, const char *word) {
 	return t.size == strlen(word) && memcmp(t.data, word, t.size) == 0;
 }
 
-/* Samples go to the database as they are read; those of resident memory are also compared with what is live then. `tool` is how much of a
- * process' resident memory is ours, and comes in the same record. */
+/* Samples go to the database as they are read; those of resident memory are also compared with what is live then. `tool_rss` is how much of
+ * a process' resident memory is ours; both come in one record. */
 static bool take_sample(void *context, uint64_t process, uint64_t ns, const struct tm_sample *s) {
 	struct import *x = context;
 	tm_store_row(x->store, x->sample, "Ntnn", process ? x->bases.process + process : UINT64_MAX, s->name, ns + x->clock_offset_ns,
@@ -68,7 +68,7 @@ static bool take_sample(void *context, uint64_t process, uint64_t ns, const stru
 		struct tm_gap *gap = tm_array_push(&x->gaps);
 		if (!gap) return false;
 		*gap = (struct tm_gap){ .ns = ns, .rss_bytes = s->value, .tool_bytes = UINT64_MAX, .process = (uint32_t)process };
-	} else if (process && text_is(s->name, "tool") && last && last->process == process && last->ns == ns) {
+	} else if (process && text_is(s->name, "tool_rss") && last && last->process == process && last->ns == ns) {
 		last->tool_bytes = s->value;
 	}
 	return !x->store->failed;

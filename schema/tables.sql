@@ -118,7 +118,7 @@ CREATE TABLE frame (
 );
 
 -- The tree of call stacks. A stack is its innermost node; its ancestors lead outward to main. Ids are the database's own: inlined functions are
--- nodes of their own here, and frames of operator new at the inner end are left out (allocation.api says what was called).
+-- nodes of their own here, and frames of operator new, and of malloc as an inline function, are left out at the inner end (allocation.api says what was called).
 CREATE TABLE stack (
 	id            INTEGER PRIMARY KEY, -- 0 is the empty stack: none was taken
 	parent_id     INTEGER,             -- stack.id one frame further out; 0: this one is outermost; NULL for 0 itself
@@ -188,7 +188,7 @@ CREATE TABLE mark (
 -- What the recorder measured from outside, at its interval and at marks.
 CREATE TABLE sample (
 	process_id INTEGER,          -- process.id; NULL: the machine or the cgroup
-	name       TEXT NOT NULL,    -- rss, rss_peak, pss, vms, swap, cgroup, device_used, tool, ...
+	name       TEXT NOT NULL,    -- rss, rss_peak, pss, vms, swap, cgroup, device_used, tool_rss, ...
 	ts_ns      INTEGER NOT NULL,
 	value      INTEGER NOT NULL  -- bytes, unless the name says otherwise
 );
@@ -301,7 +301,7 @@ CREATE TABLE alert (
 
 -- Aggregates, filled by import, read through views.
 
--- The run of one heap, and with heap_id 0 of the whole process over its root heaps.
+-- The run of one heap, and with heap_id 0 of the whole process over its root heaps. A process that could not be recorded has no row.
 CREATE TABLE heap_total (
 	process_id         INTEGER NOT NULL, -- process.id
 	heap_id            INTEGER NOT NULL, -- heap.id; 0: the process
@@ -369,7 +369,7 @@ CREATE TABLE gap (
 	ts_ns      INTEGER NOT NULL,
 	rss_bytes  INTEGER NOT NULL, -- resident set of the process
 	live_bytes INTEGER NOT NULL, -- live then over the root heaps, touched or not
-	tool_bytes INTEGER           -- of the resident set, what belongs to tidemark; NULL unknown
+	tool_bytes INTEGER           -- of the resident set, what belongs to tidemark (the sample tool_rss of the same time); NULL unknown
 );
 
 -- Scopes by name and heap; meanings in views.sql at scope_total. heap_id NULL: a scope that touched no heap.

@@ -24,11 +24,11 @@ SELECT a.id, o.process_id, o.heap_id, o.thread_id, a.address, a.size_bytes, a.si
        CASE WHEN a.lifetime_ns IS NOT NULL THEN 0 END AS free_scope_id, a.realloc_of_id, coalesce(a.weight, 1.0) AS weight
 FROM allocation_packed a JOIN allocation_origin o ON o.id = a.origin_id;
 
--- One row for each frame, as text: its function, else module+offset, else the address.
+-- One row for each frame, as text: its function, else module+offset, else the address. A semicolon in a name becomes a colon: it separates frames.
 CREATE VIEW frame_text AS
 SELECT f.id AS frame_id,
        coalesce(replace(f.function, ';', ':'),
-                replace(m.path, rtrim(m.path, replace(m.path, '/', '')), '') || printf('+0x%x', f.module_offset),
+                replace(replace(m.path, rtrim(m.path, replace(m.path, '/', '')), ''), ';', ':') || printf('+0x%x', f.module_offset),
                 printf('0x%x', f.module_offset), '?') AS text
 FROM frame f LEFT JOIN module m ON m.id = f.module_id;
 
@@ -42,7 +42,8 @@ SELECT s.id AS stack_id,
                  FROM (SELECT t.text FROM up JOIN frame_text t ON t.frame_id = up.frame_id ORDER BY up.n DESC)), '') AS text
 FROM stack s;
 
--- The run of each heap and process in one row; columns as tables.sql describes them at heap_total.
+-- The run of each heap and process in one row; columns as tables.sql describes them at heap_total. A process that could not be recorded
+-- (process.recorded = 0) has none.
 CREATE VIEW heap_summary AS
 SELECT t.process_id, h.name AS heap, t.allocations, t.allocated_bytes, t.frees, t.freed_bytes, t.temporary, t.temporary_bytes, t.peak_ns, t.peak_bytes,
        t.peak_count, t.live_at_exit_bytes, t.live_at_exit_count, t.live_at_end_bytes, t.live_at_end_count, coalesce(h.estimated, p.estimated) AS estimated
@@ -94,7 +95,8 @@ SELECT t.process_id, h.name AS heap, t.ts_ns, t.live_bytes, t.live_count, coales
 FROM timeline t JOIN process p ON p.id = t.process_id LEFT JOIN heap h ON h.id = t.heap_id;
 
 -- Resident memory that the trace does not explain. explained_bytes: live bytes over the root heaps, at most what is resident (memory that was never
--- touched explains nothing); live_bytes: all of them. gap_bytes = rss_bytes - explained_bytes - tool_bytes, never negative.
+-- touched explains nothing); live_bytes: all of them. gap_bytes = rss_bytes - explained_bytes - tool_bytes, never negative; where tool_bytes is NULL
+-- (unknown) it includes tidemark's own resident pages.
 CREATE VIEW memory_gap AS
 SELECT process_id, ts_ns, rss_bytes, explained_bytes, tool_bytes, rss_bytes - coalesce(tool_bytes, 0) - explained_bytes AS gap_bytes, live_bytes
 FROM (SELECT process_id, ts_ns, rss_bytes, min(tool_bytes, rss_bytes) AS tool_bytes, live_bytes,
