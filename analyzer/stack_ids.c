@@ -23,19 +23,20 @@ static void flag_functions(struct tm_stack_ids *t) {
 		if (!name || t->string_flags[name] & SEEN) continue;
 		struct tm_text text = c->strings.items[name - 1];
 		t->string_flags[name] = (uint8_t)(SEEN | (tm_is_wrapper(text) ? TM_FUNCTION_WRAPPER : 0) |
-						  (tm_is_operator_new(text) ? TM_FUNCTION_OPERATOR_NEW : 0));
+						  (tm_is_operator_new(text) ? TM_FUNCTION_OPERATOR_NEW : 0) |
+						  (tm_is_inlined_allocator(text) ? TM_FUNCTION_INLINED_ALLOCATOR : 0));
 	}
 }
 
-static bool is_operator_new(const struct tm_stack_ids *t, uint32_t node, uint32_t function) {
-	return t->string_flags[tm_frame_function_name(t->catalog, frame_of(t->catalog, node), function)] & TM_FUNCTION_OPERATOR_NEW;
+static bool is_flagged(const struct tm_stack_ids *t, uint32_t node, uint32_t function, unsigned flags) {
+	return t->string_flags[tm_frame_function_name(t->catalog, frame_of(t->catalog, node), function)] & flags;
 }
 
 /* Where a compiled operator new has something inlined into it, the whole frame is the operator's. */
 static uint32_t as_stack(const struct tm_stack_ids *t, uint32_t node) {
 	uint32_t count = tm_frame_functions(frame_of(t->catalog, node)), function = 0;
-	if (is_operator_new(t, node, count - 1)) return t->stack_of[t->catalog->nodes.items[node - 1].parent];
-	while (is_operator_new(t, node, function)) function++;
+	if (is_flagged(t, node, count - 1, TM_FUNCTION_OPERATOR_NEW)) return t->stack_of[t->catalog->nodes.items[node - 1].parent];
+	while (function + 1 < count && is_flagged(t, node, function, TM_FUNCTION_OPERATOR_NEW | TM_FUNCTION_INLINED_ALLOCATOR)) function++;
 	return t->node_first[node - 1] + count - 1 - function;
 }
 

@@ -13,6 +13,12 @@ static const char *const operator_new_names[] = {
 #undef X
 };
 
+static const char *const inlined_allocator_names[] = {
+#define X(pattern) pattern,
+	TM_INLINED_ALLOCATOR_NAMES(X)
+#undef X
+};
+
 static const char *const wrapper_names[] = {
 #define X(pattern) pattern,
 	TM_WRAPPER_NAMES(X)
@@ -67,7 +73,12 @@ bool tm_is_wrapper(struct tm_text function) {
 }
 
 /* Only as a whole name: a class's own operator new is the program's. */
+#define IS_LISTED(names, text) ((text).size && in_list(names, sizeof(names) / sizeof *(names), (text).data, (text).data + (text).size))
+
 bool tm_is_operator_new(struct tm_text function) {
-	return function.size && in_list(operator_new_names, sizeof operator_new_names / sizeof *operator_new_names, function.data,
-					function.data + function.size);
+	return IS_LISTED(operator_new_names, function);
+}
+
+bool tm_is_inlined_allocator(struct tm_text function) {
+	return IS_LISTED(inlined_allocator_names, function);
 }

@@ -8,5 +8,7 @@
 bool tm_is_wrapper(struct tm_text function);
 /* One of the global operators new: dropped from the inner end of a stack. */
 bool tm_is_operator_new(struct tm_text function);
+/* malloc and its kin by name: dropped from the inner end where they were inlined. */
+bool tm_is_inlined_allocator(struct tm_text function);
 
 #endif

@@ -13,6 +13,11 @@
 /* The global operators: not even frames (tables.sql, stack) where they are innermost. */
 #define TM_OPERATOR_NEW_NAMES(X) X("operator new(*") X("operator new[](*") X("operator new") X("operator new[]")
 
+/* Inline functions around the real ones, as the dynamic loader's rtld-malloc.h has them: not even frames where they are innermost. */
+#define TM_INLINED_ALLOCATOR_NAMES(X) \
+	X("malloc") X("calloc") X("realloc") X("reallocarray") X("memalign") X("aligned_alloc") X("posix_memalign") X("valloc") X("pvalloc") \
+	X("free") X("__rtld_malloc") X("__rtld_calloc") X("__rtld_realloc") X("rtld_malloc") X("rtld_calloc") X("rtld_realloc")
+
 #define TM_WRAPPER_NAMES(X) \
 	TM_OPERATOR_NEW_NAMES(X) \
 	/* libc and what programs call their own checked malloc */ \

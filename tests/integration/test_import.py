@@ -3,13 +3,14 @@
 Method: trace_writer.py writes the events; `tidemark import` makes the database; views and tables are read with Python's own SQLite. No
 recorder is needed.
 """
+import json
 import math
 import os
 import random
 import sqlite3
 
 from tidemark_test import main, test
-from trace_writer import (EXECED, FORKED, PYTHON, Trace, free, malloc, mark, mmap, mremap, munmap, realloc)
+from trace_writer import (EXECED, FORKED, PYTHON, UNRECORDED, Trace, free, malloc, mark, mmap, mremap, munmap, realloc)
 
 
 def simple(**info):
@@ -249,6 +250,23 @@ def fork_and_exec(t):
 
 
 @test
+def unrecorded_process(t):
+    """A static child: nothing is known about its memory, which is not the same as none. One that merely never allocated has zeros."""
+    trace = simple()
+    trace.process(2, pid=200, parent=1, start=2000, flags=EXECED | UNRECORDED)
+    trace.process(3, pid=300, parent=1, start=2000, flags=FORKED)
+    for child in (2, 3):
+        trace.end(child, 5000)
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select id, recorded from process order by id"), [(1, 1), (2, 0), (3, 1)], "recorded")
+    t.equal(db.rows("select process_id, heap, live_bytes from peak order by 1"), [(1, None, 0), (3, None, 0)], "peaks")
+    t.equal(db.rows("select distinct process_id from memory_timeline order by 1"), [(1,), (3,)], "timelines")
+    rows = json.loads(t.ask("processes", db.path, "--format=json").out)
+    t.equal([(r["id"], r["peak_bytes"], r["live_at_exit_bytes"], r["allocations"]) for r in rows], [(1, 0, 0, 0), (2, None, None, None), (3, 0, 0, 0)],
+            "processes")
+
+
+@test
 def killed_process(t):
     """A killed process has exit = end; a trace that stops without END has what it has."""
     trace = simple()
@@ -291,13 +309,13 @@ def samples_and_gap(t):
     f = trace.stack("main")
     trace.events(1, [malloc(1000, 0x1000, 1000, f), mmap(2000, 0x10000, 100000, f)])
     trace.sample(1, 1500, rss=5000, vms=9000)
-    trace.sample(1, 2500, rss=5000, tool=700)
+    trace.sample(1, 2500, rss=5000, tool_rss=700)
     trace.sample(0, 2500, cgroup=12345)
     db = database(t, finish(trace, t))
     t.equal(db.rows("select ts_ns, rss_bytes, explained_bytes, tool_bytes, gap_bytes, live_bytes from memory_gap order by ts_ns"),
             [(1500, 5000, 1000, None, 4000, 1000), (2500, 5000, 4300, 700, 0, 101000)], "gap")
     t.equal(db.rows("select process_id, name, ts_ns, value from sample order by ts_ns, name"),
-            [(1, "rss", 1500, 5000), (1, "vms", 1500, 9000), (None, "cgroup", 2500, 12345), (1, "rss", 2500, 5000), (1, "tool", 2500, 700)], "samples")
+            [(1, "rss", 1500, 5000), (1, "vms", 1500, 9000), (None, "cgroup", 2500, 12345), (1, "rss", 2500, 5000), (1, "tool_rss", 2500, 700)], "samples")
 
 
 @test
@@ -327,32 +345,35 @@ def stacks_sites_and_inlining(t):
     new = trace.frame("operator new(unsigned long)", module=1, address=0x400200)
     new_array = trace.frame("operator new[](unsigned long)", module=1, address=0x400210)
     unknown, nowhere = trace.frame(None, module=1, address=0x400300), trace.frame(None, address=0x7777)
+    loader = trace.frame([("calloc", "rtld-malloc.h", 44), ("_dl_new_object", "dl-object.c", 92)], module=1, address=0x400400)
     xmalloc = trace.frame("xmalloc")
     pymem = trace.frame("PyMem_RawMalloc")
     script = trace.frame([("step", "train.py", 12)], kind=PYTHON)
     stacks = {"new": trace.stack("main", inlined, new_array, new), "plain": trace.stack("main", inlined), "unknown": trace.stack("main", unknown),
               "nowhere": trace.stack("main", nowhere), "wrapped": trace.stack("main", "load", xmalloc), "python": trace.stack("main", script, "ceval", pymem),
-              "only": trace.stack(xmalloc), "class": trace.stack("main", "Pool::operator new(unsigned long)"), "recursive": trace.stack("main", "r", "r")}
+              "only": trace.stack(xmalloc), "class": trace.stack("main", "Pool::operator new(unsigned long)"), "recursive": trace.stack("main", "r", "r"),
+              "loader": trace.stack("main", loader), "pool": trace.stack("main", "calloc", "Pool::malloc()"), "own": trace.stack("main", "malloc")}
     trace.events(1, [malloc(1000 + i, 0x1000 * (i + 1), 2 ** i, stack) for i, stack in enumerate([*stacks.values(), 0])])
     db = database(t, finish(trace, t))
     texts = dict(db.rows("select a.size_bytes, s.text from allocation a join stack_text s using(stack_id)"))
     t.equal(texts, {1: "main;outer();middle();inner()", 2: "main;outer();middle();inner()", 4: "main;libx.so+0x300", 8: "main;0x7777", 16: "main;load;xmalloc", 32: "main;step;ceval;PyMem_RawMalloc", 64: "xmalloc",
-                    128: "main;Pool::operator new(unsigned long)", 256: "main;r;r", 512: ""}, "stacks as text")
+                    128: "main;Pool::operator new(unsigned long)", 256: "main;r;r",
+                    512: "main;_dl_new_object", 1024: "main;calloc;Pool::malloc()", 2048: "main;malloc", 4096: ""}, "stacks as text")
     sites = {bytes: (function, file, line) for bytes, function, file, line in db.rows("select allocated_bytes, function, file, line from site")}
     t.equal(sites[1 + 2], ("inner()", "i.h", 3), "new and plain are one stack; its site is the innermost inlined function")
     t.equal(sites[16][0], "load", "outside of xmalloc")
     t.equal(sites[32], ("step", "train.py", 12), "the innermost Python frame")
     t.equal(sites[64][0], "xmalloc", "nothing but a wrapper")
     t.equal(sites[128][0], "Pool::operator new(unsigned long)", "a class's own operator new")
-    t.equal((sites[4], sites[8], sites[512]), ((None, None, None),) * 3, "unknown functions")
+    t.equal((sites[4], sites[8], sites[4096]), ((None, None, None),) * 3, "unknown functions")
     t.equal(db.rows("select kind, function, line, module_id, module_offset from frame where module_id = 1 order by id"),
-            [("inline", "inner()", 3, 1, 0x123), ("inline", "middle()", 4, 1, 0x123), ("native", "outer()", 5, 1, 0x123), ("native", None, None, 1, 0x300)],
-            "frames; those of operator new are gone")
+            [("inline", "inner()", 3, 1, 0x123), ("inline", "middle()", 4, 1, 0x123), ("native", "outer()", 5, 1, 0x123), ("native", None, None, 1, 0x300),
+             ("inline", "calloc", 44, 1, 0x400), ("native", "_dl_new_object", 92, 1, 0x400)], "frames; those of operator new are gone")
     t.equal(db.row("select kind, module_offset from frame where function is null and module_id is null"), ("unknown", 0x7777), "no module at all")
     t.equal(db.rows("select depth from stack where id in (select stack_id from site where function = 'inner()')"), [(4,)], "depth")
     t.equal(db.row("select self_bytes, total_bytes, self_count, total_count from function_total where function = 'r'"), (256, 256, 1, 1), "recursion")
-    t.equal(db.row("select self_bytes, total_bytes, total_count from function_total where function is null"), (4 + 8 + 512, 4 + 8 + 512, 3), "no name")
-    t.equal(db.row("select total_bytes from function_total where function = 'main'"), (1023 - 512 - 64,), "total of main")
+    t.equal(db.row("select self_bytes, total_bytes, total_count from function_total where function is null"), (4 + 8 + 4096, 4 + 8 + 4096, 3), "no name")
+    t.equal(db.row("select total_bytes from function_total where function = 'main'"), (8191 - 4096 - 64,), "total of main")
     t.equal(db.row("select group_concat(build_id), min(base_address) from module"), ("abcd", 0x400000), "module")
 
 
