@@ -5,6 +5,7 @@
 
 #define TEXT_BLOCK_BYTES ((size_t)256 << 10)
 #define ID_GAP_MAX 4096       /* ids count up by one; a few that were skipped do no harm, many would cost memory */
+#define CHUNKS_PEEKED 64      /* the first process stands near the beginning */
 #define TIME_MAX (1ull << 60) /* 36 years: later is damage that a checksum cannot see */
 
 struct tm_text_block {
@@ -403,17 +404,23 @@ struct tm_text tm_catalog_info(const struct tm_catalog *c, const char *key) {
 	return (struct tm_text){ "", 0 };
 }
 
-uint64_t tm_catalog_peek_start(const char *path) {
+struct tm_trace_identity tm_catalog_peek(const char *path) {
 	struct tm_reader r;
 	struct tm_catalog c = { 0 };
 	struct tm_chunk_header h;
+	struct walk w = { .c = &c };
+	struct tm_trace_identity identity = { 0 };
 	char error[256];
-	if (tm_reader_open(&r, path, error, sizeof error) == 0 && tm_reader_next(&r, &h) && h.kind == TM_CHUNK_META) {
-		struct walk w = { .c = &c };
-		take_chunk(&w, &r, &h);
-		take_info_numbers(&c);
-	}
+	if (tm_reader_open(&r, path, error, sizeof error) == 0)
+		for (int n = 0; n < CHUNKS_PEEKED && !c.processes.count && tm_reader_next(&r, &h); n++)
+			if (h.kind == TM_CHUNK_META && !take_chunk(&w, &r, &h)) break;
+	take_info_numbers(&c);
+	struct tm_text host = tm_catalog_info(&c, "host");
+	if (!host.size && c.processes.count) host = c.processes.items[0].host;
+	identity.start_unix_ns = c.start_unix_ns;
+	if (c.processes.count) identity.first_pid = c.processes.items[0].pid;
+	snprintf(identity.host, sizeof identity.host, "%.*s", (int)host.size, host.data);
 	tm_reader_release(&r);
 	tm_catalog_release(&c);
-	return c.start_unix_ns;
+	return identity;
 }

@@ -128,8 +128,15 @@ int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, u
 		    void *context);
 void tm_catalog_release(struct tm_catalog *c);
 
-/* The wall clock at the trace's time 0, from its first chunk alone; 0 unknown. */
-uint64_t tm_catalog_peek_start(const char *path);
+/* Which recording a trace is of: two files that agree in all of it are copies. */
+struct tm_trace_identity {
+	uint64_t start_unix_ns; /* the wall clock at the trace's time 0; 0 unknown */
+	uint64_t first_pid;     /* 0: no process */
+	char host[256];
+};
+
+/* From the trace's first chunks alone. */
+struct tm_trace_identity tm_catalog_peek(const char *path);
 
 /* Value of an info key, empty if there is none. */
 struct tm_text tm_catalog_info(const struct tm_catalog *c, const char *key);

@@ -15,7 +15,8 @@ static const char help[] =
 	"Usage: tidemark import [options] TRACE...|DIR\n"
 	"\n"
 	"Reads traces and writes the SQLite database that all other commands answer from. Many traces make one database; of a directory,\n"
-	"every file that holds a trace is taken, whatever its name. A damaged or cut-off trace is imported as far as it is sound.\n"
+	"every file that holds a trace is taken, whatever its name, but no copy of another. A damaged or cut-off trace is imported as far as\n"
+	"it is sound.\n"
 	"\n"
 	"  -o, --output DB   where to write; default: the trace's name with the suffix .db, or tidemark.db beside several traces\n"
 	"      --append      add to an existing database\n"
@@ -30,16 +31,22 @@ static const char help[] =
 
 struct request {
 	TM_ARRAY(const char *) operands;
-	TM_ARRAY(char *) traces; /* owned */
+	TM_ARRAY(char *) traces;   /* owned */
+	TM_ARRAY(bool) was_found;  /* for each: in a directory */
 	const char *output;
 	bool append, force, quiet, wants_help;
 	char *chosen; /* the default output, owned */
 };
 
-static bool add_trace(struct request *q, char *path) {
-	char **place = path ? tm_array_push(&q->traces) : NULL;
-	if (place) *place = path;
-	else free(path);
+static bool add_trace(struct request *q, char *path, bool was_found) {
+	bool *found = path ? tm_array_push(&q->was_found) : NULL;
+	char **place = found ? tm_array_push(&q->traces) : NULL;
+	if (place) {
+		*place = path;
+		*found = was_found;
+	} else {
+		free(path);
+	}
 	return place != NULL;
 }
 
@@ -106,7 +113,7 @@ static int add_directory(struct request *q, const char *path) {
 		char *file;
 		if (asprintf(&file, "%s%s%s", path, n && path[n - 1] == '/' ? "" : "/", entry->d_name) < 0) file = NULL;
 		if (file && tm_reader_recognise(file) != 1) free(file);
-		else if (!add_trace(q, file)) rc = tm_fail("cannot import '%s': out of memory", path);
+		else if (!add_trace(q, file, true)) rc = tm_fail("cannot import '%s': out of memory", path);
 	}
 	closedir(directory);
 	if (!rc && q->traces.count == before) rc = tm_fail("cannot import '%s': no trace in this directory", path);
@@ -121,7 +128,7 @@ static int find_traces(struct request *q) {
 		int rc = 0;
 		if (stat(path, &st) < 0) rc = tm_fail("cannot import '%s': %s", path, strerror(errno));
 		else if (S_ISDIR(st.st_mode)) rc = add_directory(q, path);
-		else if (!add_trace(q, strdup(path))) rc = tm_fail("cannot import '%s': out of memory", path);
+		else if (!add_trace(q, strdup(path), false)) rc = tm_fail("cannot import '%s': out of memory", path);
 		if (rc) return rc;
 	}
 	return 0;
@@ -146,6 +153,7 @@ static int run(struct request *q) {
 	if (!q->output) q->output = q->chosen = default_output(q);
 	if (!q->output) return tm_fail("cannot import '%s': out of memory", q->operands.items[0]);
 	struct tm_import_options options = { .quiet = q->quiet,
+					     .was_found = q->was_found.items,
 					     .mode = q->append  ? TM_STORE_APPEND
 						     : q->force ? TM_STORE_FORCE
 								: TM_STORE_CREATE };
@@ -159,6 +167,7 @@ int tm_cmd_import(int argc, char **argv) {
 	else if (!rc) rc = run(&q);
 	for (size_t i = 0; i < q.traces.count; i++) free(q.traces.items[i]);
 	tm_array_release(&q.traces);
+	tm_array_release(&q.was_found);
 	tm_array_release(&q.operands);
 	free(q.chosen);
 	return rc;

@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define OFFSET_MAX_NS (1ull << 62) /* a century and a half between two traces is damage */
@@ -67,7 +68,7 @@ static void settle_epoch(struct sources *all, struct tm_store *store) {
 	int64_t present = tm_store_number(store, "SELECT min(start_unix_ns - clock_offset_ns) FROM trace", 0);
 	uint64_t earliest = present > 0 ? (uint64_t)present : 0;
 	for (size_t i = 0; i < all->count; i++) {
-		uint64_t start = all->items[i].start_unix_ns;
+		uint64_t start = all->items[i].identity.start_unix_ns;
 		if (start && (!earliest || start < earliest)) earliest = start;
 	}
 	all->epoch_unix_ns = earliest;
@@ -75,7 +76,7 @@ static void settle_epoch(struct sources *all, struct tm_store *store) {
 }
 
 static uint64_t offset_of(const struct sources *all, const struct tm_import_source *source) {
-	uint64_t offset = source->start_unix_ns ? source->start_unix_ns - all->epoch_unix_ns : 0;
+	uint64_t offset = source->identity.start_unix_ns ? source->identity.start_unix_ns - all->epoch_unix_ns : 0;
 	return offset < OFFSET_MAX_NS ? offset : OFFSET_MAX_NS;
 }
 
@@ -137,22 +138,65 @@ static int check_output(const char *const *paths, size_t n, const char *database
 	return tm_fail("cannot import into '%s': it exists and is no database of tidemark's, which is all that --force replaces", database);
 }
 
+/* --- copies: one recording counts once --- */
+
+static bool is_copy(const struct tm_trace_identity *a, const struct tm_trace_identity *b) {
+	return a->start_unix_ns && a->start_unix_ns == b->start_unix_ns && a->first_pid == b->first_pid && strcmp(a->host, b->host) == 0;
+}
+
+/* The path of the trace in the database that is a copy of this one, to be freed with sqlite3_free(); NULL: there is none. */
+static char *path_in_database(const char *database, const struct tm_trace_identity *identity) {
+	sqlite3 *handle = NULL;
+	sqlite3_stmt *statement = NULL;
+	char *path = NULL;
+	if (sqlite3_open_v2(database, &handle, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+	    sqlite3_prepare_v2(handle,
+			       "SELECT path FROM trace AS t WHERE start_unix_ns = ?1 AND coalesce(host, '') = ?2"
+			       " AND coalesce((SELECT pid FROM process WHERE trace_id = t.id ORDER BY id LIMIT 1), 0) = ?3",
+			       -1, &statement, NULL) == SQLITE_OK) {
+		sqlite3_bind_int64(statement, 1, (sqlite3_int64)identity->start_unix_ns);
+		sqlite3_bind_text(statement, 2, identity->host, -1, SQLITE_STATIC);
+		sqlite3_bind_int64(statement, 3, (sqlite3_int64)identity->first_pid);
+		if (identity->start_unix_ns && sqlite3_step(statement) == SQLITE_ROW)
+			path = sqlite3_mprintf("%s", sqlite3_column_text(statement, 0));
+	}
+	sqlite3_finalize(statement);
+	sqlite3_close(handle);
+	return path;
+}
+
+/* What a trace is a copy of: one taken before it, or one in the database that is appended to. To be freed; NULL: of none. */
+static char *original_of(const struct sources *all, const struct tm_import_source *s, const char *database, enum tm_store_mode mode) {
+	for (size_t i = 0; i < all->count; i++)
+		if (is_copy(&all->items[i].identity, &s->identity)) return sqlite3_mprintf("%s", all->items[i].path);
+	return mode == TM_STORE_APPEND && access(database, F_OK) == 0 ? path_in_database(database, &s->identity) : NULL;
+}
+
+/* Adds a trace to those that will be imported, unless its recording is there already. */
+static int take_source(struct sources *all, const char *path, bool was_found, const char *database, enum tm_store_mode mode) {
+	struct tm_import_source s = { .path = path, .limit = UINT64_MAX };
+	struct tm_reader r;
+	int rc = tm_reader_open(&r, path, s.error, sizeof s.error);
+	tm_reader_release(&r);
+	if (rc < 0) return tm_fail("cannot import '%s': %s", path, s.error);
+	s.identity = tm_catalog_peek(path);
+	char *original = original_of(all, &s, database, mode);
+	if (original && was_found) tm_say("warning: '%s' is left out: '%s' is the same recording", path, original);
+	else if (original) rc = tm_fail("cannot import '%s': '%s' is the same recording, which would count twice", path, original);
+	else all->items[all->count++] = s;
+	sqlite3_free(original);
+	return rc;
+}
+
 int tm_import(const char *const *paths, size_t n, const char *database, const struct tm_import_options *options) {
 	if (check_output(paths, n, database, options->mode)) return TM_EXIT_FAILED;
-	struct sources all = { calloc(n + 1, sizeof *all.items), n, 0 };
+	struct sources all = { .items = calloc(n + 1, sizeof *all.items) };
 	if (!all.items) return tm_fail("cannot import into '%s': out of memory", database);
 	int rc = TM_IMPORT_DONE;
-	for (size_t i = 0; i < n && rc == TM_IMPORT_DONE; i++) {
-		struct tm_import_source *s = &all.items[i];
-		struct tm_reader r;
-		*s = (struct tm_import_source){ .path = paths[i], .limit = UINT64_MAX };
-		rc = tm_reader_open(&r, s->path, s->error, sizeof s->error);
-		tm_reader_release(&r);
-		if (rc < 0) tm_fail("cannot import '%s': %s", s->path, s->error);
-		else s->start_unix_ns = tm_catalog_peek_start(s->path);
-	}
+	for (size_t i = 0; i < n && rc == TM_IMPORT_DONE; i++)
+		rc = take_source(&all, paths[i], options->was_found && options->was_found[i], database, options->mode);
 	/* Each further attempt has a lower limit for one trace, so they end. */
-	if (rc == TM_IMPORT_DONE) do
+	if (rc == TM_IMPORT_DONE && all.count) do
 			rc = attempt(&all, database, options);
 		while (rc == TM_IMPORT_AGAIN);
 	if (rc == TM_IMPORT_DONE) say_what_was_done(&all, database, options->quiet);

@@ -7,6 +7,7 @@
 #ifndef TIDEMARK_ANALYZER_IMPORT_TRACE_H
 #define TIDEMARK_ANALYZER_IMPORT_TRACE_H
 
+#include "catalog.h"
 #include "progress.h"
 #include "store.h"
 
@@ -14,7 +15,7 @@ struct tm_import_source {
 	const char *path;
 	uint64_t limit;           /* chunks at and behind this offset are not used; UINT64_MAX: all are */
 	const char *limit_reason; /* why; NULL without a limit */
-	uint64_t start_unix_ns;   /* of its time 0; 0 unknown */
+	struct tm_trace_identity identity;
 	/* out: */
 	uint64_t sound_bytes;
 	const char *cut_reason; /* NULL: closed and whole */

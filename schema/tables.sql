@@ -118,7 +118,7 @@ CREATE TABLE frame (
 );
 
 -- The tree of call stacks. A stack is its innermost node; its ancestors lead outward to main. Ids are the database's own: inlined functions are
--- nodes of their own here, and frames of operator new, and of malloc as an inline function, are left out at the inner end (allocation.api says what was called).
+-- nodes of their own here, and operator new and inlined malloc are left out at the inner end (allocation.api says what was called).
 CREATE TABLE stack (
 	id            INTEGER PRIMARY KEY, -- 0 is the empty stack: none was taken
 	parent_id     INTEGER,             -- stack.id one frame further out; 0: this one is outermost; NULL for 0 itself

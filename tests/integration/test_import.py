@@ -436,8 +436,8 @@ def many_traces(t):
 def directory_and_refusals(t):
     """A directory's traces are found by content; a database is neither overwritten unasked nor left half-written."""
     os.mkdir(t.path("traces"))
-    for name in ("b.tmk", "a.txt"):
-        trace = simple()
+    for start, name in enumerate(("b.tmk", "a.txt"), 10 ** 18):
+        trace = simple(start_unix_ns=start)
         trace.events(1, [malloc(1000, 0x1000, 10, trace.stack("main"))])
         finish(trace, t, name=f"traces/{name}")
     with open(t.path("traces/readme.tmk"), "w", encoding="ascii") as file:
@@ -456,6 +456,38 @@ def directory_and_refusals(t):
     t.ask("import", status=2)
     t.equal(sorted(os.listdir(t.path("traces"))), ["a.txt", "b.tmk", "readme.tmk", "tidemark.db"], "nothing is left over")
     t.equal([name for name in os.listdir(t.dir) if name not in ("traces", "empty.tmk")], [], "nothing is left over here either")
+
+
+@test
+def copies_count_once(t):
+    """One recording under two names is refused, and left out where nobody named it; the same start on another host or pid is another recording."""
+    def saved(name, **changes):
+        facts = {"start_unix_ns": 10 ** 18, "pid": 100, "host": "node", **changes}
+        trace = Trace(start_unix_ns=facts["start_unix_ns"], host=facts["host"])
+        trace.process(1, pid=facts["pid"])
+        trace.thread(1, process=1)
+        trace.events(1, [malloc(1000, 0x1000, 10, trace.stack("main"))])
+        return finish(trace, t, name=name)
+
+    def refused(*arguments):
+        errors = t.ask("import", *arguments, status=1).errors
+        t.equal((errors.count("\n"), "is the same recording" in errors), (1, True), errors)
+        return errors
+
+    os.mkdir(t.path("traces"))
+    one, two = saved("traces/one.tmk"), saved("traces/two.tmk")
+    errors = refused(one, two, "-o", t.path("x.db"))
+    t.check(one in errors and two in errors, errors)
+    refused(one, one, "-o", t.path("x.db"))
+    t.check(not os.path.exists(t.path("x.db")), "nothing was imported")
+    warned = t.ask("import", t.path("traces"), "-o", t.path("d.db")).errors
+    t.check(f"warning: '{two}' is left out" in warned, warned)
+    refused(two, "--append", "-o", t.path("d.db"))
+    t.ask("import", t.path("traces"), "--append", "-o", t.path("d.db"))
+    count = lambda: sqlite3.connect(t.path("d.db")).execute("select count(*), sum(allocated_bytes) from site").fetchone()
+    t.equal(count(), (1, 10), "counted once")
+    t.ask("import", saved("a.tmk", pid=101), saved("b.tmk", host="other"), saved("c.tmk", start_unix_ns=10 ** 18 + 1), "--append", "-o", t.path("d.db"))
+    t.equal(count(), (4, 40), "others")
 
 
 @test
