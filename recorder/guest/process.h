@@ -35,6 +35,9 @@ void tm_inherited_locks_free(bool alone); /* alone: it has just begun, and has o
 /* --- another malloc in front of ours (process_info.c) --- */
 const char *tm_other_allocator(void); /* the object whose malloc the program calls; NULL: ours is called. Looks once, with the loader's lock. */
 
+/* Notes the libraries that call another malloc than ours, at the process's exit (bypassed.c). Takes the loader's lock. */
+void tm_note_bypassed(struct tm_thread *t);
+
 /* --- our library's own file (process_info.c) --- */
 const char *tm_own_path(void); /* absolute; "" if it could not be found. Takes the loader's lock at its first call. */
 /* The file mapped at address, from /proc/self/maps; false: none, or /proc is hidden. */

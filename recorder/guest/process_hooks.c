@@ -83,11 +83,12 @@ void tm_exit_begin(void) {
 	tm_hook_leave(t);
 }
 
-static void leave(int status) {
+static void leave(int status, bool orderly) {
 	struct tm_thread *t = tm_hook_enter();
 	uint64_t words[1] = { (uint64_t)(status & EXIT_STATUS_MASK) };
 
 	if (!t) return;
+	if (orderly && atomic_load(&exit_begun) != tm_guest.process) tm_note_bypassed(t);
 	tm_exit_begin_on(t);
 	if (!in_vfork_child()) tm_emit_control(t, TM_CTL_EXIT, 0, 0, words, 1, NULL, 0);
 	tm_hook_leave(t);
@@ -99,28 +100,28 @@ static _Noreturn void end_process(int status) {
 
 TM_EXPORT void exit(int status) {
 	FIND_REAL();
-	leave(status);
+	leave(status, true);
 	real.exit(status);
 	end_process(status);
 }
 
 TM_EXPORT void quick_exit(int status) {
 	FIND_REAL();
-	leave(status);
+	leave(status, false);
 	real.quick_exit(status);
 	end_process(status);
 }
 
 TM_EXPORT void _exit(int status) {
 	FIND_REAL();
-	leave(status);
+	leave(status, false);
 	real.bare_exit(status);
 	end_process(status);
 }
 
 TM_EXPORT void _Exit(int status) {
 	FIND_REAL();
-	leave(status);
+	leave(status, false);
 	real.bare_exit(status);
 	end_process(status);
 }
@@ -129,7 +130,7 @@ TM_EXPORT void _Exit(int status) {
 
 static void leave_by_libc(int status, void *unused) {
 	(void)unused;
-	leave(status);
+	leave(status, false);
 }
 
 /* In a section of its own, whose range tells stack.c where the program's frames end. */
@@ -140,7 +141,7 @@ __attribute__((section("tidemark_main"), noinline)) static int run_main(int argc
 	on_exit(leave_by_libc, NULL);
 	tm_ours_end();
 	status = program_main(argc, argv, environment);
-	leave(status);
+	leave(status, true);
 	return status;
 }
 

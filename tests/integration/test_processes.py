@@ -187,4 +187,13 @@ def closed_module_and_its_address(t):
         t.check(all(unload is not None and load <= unload for load, unload in loads), f"times of {path}: {loads}")
 
 
+@test
+def library_that_passes_the_hooks_by(t):
+    plugin = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
+    for options, seen, notes in (([], 10, 0), (["deep"], 0, 1)):
+        db = t.imported(t.same_as_bare([t.program("prog_deepbind.c"), plugin, *options]))
+        t.equal(db.value("select count(*) from allocation where size_bytes = 4001"), seen, f"blocks with {options}")
+        t.equal(db.value("select count(*) from note where kind = 'bypassed' and instr(text, 'plugin_one.so')"), notes, f"notes with {options}")
+
+
 main()

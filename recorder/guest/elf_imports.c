@@ -1,0 +1,53 @@
+/* elf_imports.c - see elf_imports.h. The tables are those that the dynamic section names: symbols, their names, and the two kinds of relocations. */
+#include "elf_imports.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#define IS_IMPORT(type) ((type) == R_X86_64_JUMP_SLOT || (type) == R_X86_64_GLOB_DAT)
+#elif defined(__aarch64__)
+#define IS_IMPORT(type) ((type) == R_AARCH64_JUMP_SLOT || (type) == R_AARCH64_GLOB_DAT)
+#endif
+
+/* The loader has made some pointers of the dynamic section absolute. */
+static uintptr_t absolute(uintptr_t bias, uintptr_t value) {
+	return value >= bias ? value : bias + value;
+}
+
+static const ElfW(Dyn) * dynamic_section(uintptr_t bias, const ElfW(Phdr) * headers, size_t count) {
+	for (size_t i = 0; i < count; i++) {
+		if (headers[i].p_type == PT_DYNAMIC) return (const ElfW(Dyn) *)(bias + headers[i].p_vaddr);
+	}
+	return NULL;
+}
+
+bool tm_imports_find(struct tm_imports *found, const void *bias, const ElfW(Phdr) * headers, size_t count) {
+	uintptr_t base = (uintptr_t)bias;
+	*found = (struct tm_imports){ .bias = base };
+	if (!headers) {
+		headers = (const ElfW(Phdr) *)(base + ((const ElfW(Ehdr) *)bias)->e_phoff);
+		count = ((const ElfW(Ehdr) *)bias)->e_phnum;
+	}
+	for (const ElfW(Dyn) *d = dynamic_section(base, headers, count); d && d->d_tag != DT_NULL; d++) {
+		uintptr_t pointer = absolute(base, d->d_un.d_ptr);
+		if (d->d_tag == DT_SYMTAB) found->symbols = (const ElfW(Sym) *)pointer;
+		if (d->d_tag == DT_STRTAB) found->names = (const char *)pointer;
+		if (d->d_tag == DT_JMPREL) found->tables[0] = (const ElfW(Rela) *)pointer;
+		if (d->d_tag == DT_PLTRELSZ) found->bytes[0] = d->d_un.d_val;
+		if (d->d_tag == DT_RELA) found->tables[1] = (const ElfW(Rela) *)pointer;
+		if (d->d_tag == DT_RELASZ) found->bytes[1] = d->d_un.d_val;
+	}
+	return found->symbols && found->names;
+}
+
+void **tm_import_slot(const struct tm_imports *imports, const char *name) {
+	for (unsigned k = 0; k < 2; k++) {
+		for (size_t i = 0; imports->tables[k] && i < imports->bytes[k] / sizeof(ElfW(Rela)); i++) {
+			const ElfW(Rela) *r = &imports->tables[k][i];
+			if (!IS_IMPORT(ELF64_R_TYPE(r->r_info))) continue;
+			if (strcmp(imports->names + imports->symbols[ELF64_R_SYM(r->r_info)].st_name, name)) continue;
+			return (void **)(imports->bias + r->r_offset);
+		}
+	}
+	return NULL;
+}
