@@ -49,7 +49,7 @@ struct tm_shm {
 	_Atomic uint32_t rings_used;                /* highest ring index ever claimed, + 1: the collector scans this many */
 
 	_Alignas(64) _Atomic uint64_t heartbeat;    /* grows with every drain pass, at least every 100 ms */
-	_Atomic uint32_t doorbell;                  /* futex: a guest adds 1 and wakes when its ring is a quarter full */
+	_Atomic uint32_t doorbell;                  /* futex: a guest adds 1 and wakes when its ring is a quarter full, or at a mark */
 	_Atomic uint32_t sleeping;                  /* 1: the collector waits on the doorbell */
 
 	_Alignas(64) _Atomic uint64_t unringed_events; /* lost because no ring could be had */

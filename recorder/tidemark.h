@@ -15,8 +15,9 @@
  *
  * Functions
  *
- *     tidemark_mark("name")    An instant of the calling thread, with a name. It is shown in time lines, memory is sampled at it, and
- *                              `--from=mark:NAME` and `--to=mark:NAME` select what lies between two of them.
+ *     tidemark_mark("name")    An instant of the calling thread, with a name. It is shown in time lines, and `--from=mark:NAME`
+ *                              and `--to=mark:NAME` select what lies between two of them. The recorder reads the process' resident
+ *                              memory soon after it, from outside, while the program runs on: the reading has its own, later time.
  */
 #ifndef TIDEMARK_H
 #define TIDEMARK_H

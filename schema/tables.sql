@@ -185,7 +185,8 @@ CREATE TABLE mark (
 	ts_ns      INTEGER NOT NULL
 );
 
--- What the recorder measured from outside, at its interval and at marks.
+-- What the recorder measured from outside, at its interval and soon after each mark, while the process ran on: ts_ns is when it was read. Marks that
+-- follow one another at once may share a reading; a process that ended right after its mark may have none for it.
 CREATE TABLE sample (
 	process_id INTEGER,          -- process.id; NULL: the machine or the cgroup
 	name       TEXT NOT NULL,    -- rss, rss_peak, pss, vms, swap, cgroup, device_used, tool_rss, ...

@@ -126,7 +126,7 @@ static void take_wait(const struct control *t) {
 
 static void take_exit_begin(const struct control *t) {
 	tm_process_exit_begins(t->c, t->p, t->ticks);
-	tm_sampler_ask(&t->c->sampler, t->p->id);
+	if (t->c->options.interval_ms) tm_sampler_ask(&t->c->sampler, t->p->id);
 }
 
 static void take_exit(const struct control *t) {

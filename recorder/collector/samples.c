@@ -10,8 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PSS_SLOW_NS 2000000u
-#define PSS_SKIPS 9u
+#define PSS_SHARE 10u /* of the time, one part at most goes into reading PSS */
 
 /* Reads a whole small file; 0 bytes if it cannot be. */
 static size_t read_file(const char *path, char *text, size_t bytes) {
@@ -52,15 +51,12 @@ static void read_status(const struct tm_sampler *s, const struct tm_sampled_proc
 
 static void read_pss(struct tm_sampled_process *p, struct tm_reading *r) {
 	char name[64], text[4096];
-	if (p->pss_skips) {
-		p->pss_skips--;
-		return;
-	}
 	uint64_t before = tm_monotonic_ns();
+	if (before < p->pss_due_ns) return;
 	snprintf(name, sizeof name, "/proc/%u/smaps_rollup", p->pid);
 	if (!read_file(name, text, sizeof text)) return;
 	take_kilobytes(r, TM_READING_PSS, text, "\nPss:");
-	if (tm_monotonic_ns() - before > PSS_SLOW_NS) p->pss_skips = PSS_SKIPS;
+	p->pss_due_ns = before + (tm_monotonic_ns() - before) * PSS_SHARE;
 }
 
 static void read_common(const struct tm_sampler *s, struct tm_reading *r) {
@@ -122,13 +118,13 @@ static size_t take_turn(struct tm_sampler *s, bool every) {
 	return n;
 }
 
-static void give_back_skips(struct tm_sampler *s, size_t n) {
+static void give_back_dues(struct tm_sampler *s, size_t n) {
 	for (size_t i = 0; i < n; i++)
 		for (size_t j = 0; j < s->count; j++)
-			if (s->processes[j].id == s->turn[i].id) s->processes[j].pss_skips = s->turn[i].pss_skips;
+			if (s->processes[j].id == s->turn[i].id) s->processes[j].pss_due_ns = s->turn[i].pss_due_ns;
 }
 
-static void read_turn(struct tm_sampler *s, size_t n, bool every) {
+static void read_turn(struct tm_sampler *s, size_t n) {
 	for (size_t i = 0; i < n; i++) {
 		struct tm_reading r = { .process = s->turn[i].id, .ns = tm_timebase_ticks(s->timebase) };
 		read_status(s, &s->turn[i], &r);
@@ -136,17 +132,21 @@ static void read_turn(struct tm_sampler *s, size_t n, bool every) {
 		keep(s, &r);
 	}
 	struct tm_reading common = { .process = 0, .ns = tm_timebase_ticks(s->timebase) };
-	if (every) read_common(s, &common);
+	read_common(s, &common);
 	keep(s, &common);
 }
 
 static void *run(void *argument) {
 	struct tm_sampler *s = argument;
-	uint64_t next_ns = tm_monotonic_ns() + s->interval_ns;
+	uint64_t next_ns = s->interval_ns ? tm_monotonic_ns() + s->interval_ns : UINT64_MAX;
 	pthread_mutex_lock(&s->lock);
 	while (!s->stopping) {
 		uint64_t now = tm_monotonic_ns();
 		bool every = now >= next_ns;
+		if (!s->interval_ns && !s->asked) {
+			pthread_cond_wait(&s->changed, &s->lock);
+			continue;
+		}
 		if (!every && !s->asked) {
 			struct timespec until = { (time_t)(next_ns / 1000000000u), (long)(next_ns % 1000000000u) };
 			pthread_cond_timedwait(&s->changed, &s->lock, &until);
@@ -154,10 +154,10 @@ static void *run(void *argument) {
 		}
 		size_t n = take_turn(s, every);
 		pthread_mutex_unlock(&s->lock);
-		read_turn(s, n, every);
+		read_turn(s, n);
 		if (every) next_ns = now + s->interval_ns;
 		pthread_mutex_lock(&s->lock);
-		give_back_skips(s, n);
+		give_back_dues(s, n);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
@@ -170,7 +170,6 @@ int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, u
 	s->timebase = timebase;
 	s->interval_ns = interval_ms * 1000000u;
 	s->session_bytes = session_bytes;
-	if (!s->interval_ns) return 0;
 	find_cgroup(s, pid);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -188,8 +187,8 @@ void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id) {
 	if (!s->running) return;
 	pthread_mutex_lock(&s->lock);
 	s->processes = tm_memory_grow(s->processes, &s->capacity, s->count + 1, sizeof s->processes[0]);
-	s->processes[s->count++] = (struct tm_sampled_process){ .pid = pid, .id = id, .wanted = true };
-	s->asked = true;
+	s->processes[s->count++] = (struct tm_sampled_process){ .pid = pid, .id = id, .wanted = s->interval_ns != 0 };
+	s->asked |= s->interval_ns != 0;
 	pthread_cond_signal(&s->changed);
 	pthread_mutex_unlock(&s->lock);
 }

@@ -1,8 +1,8 @@
 /* samples.h - memory of the processes as the kernel counts it, read from outside: RSS, its peak, PSS, swap, cgroup.
  *
- * Flow:     a thread of its own reads /proc every --interval and when asked -> tm_sampler_collect() -> the group
- * Idea:     a reading of a large process can take milliseconds; draining must not wait for it. PSS is read every time while that is
- *           quick, else every tenth time.
+ * Flow:     a thread of its own reads /proc every --interval, and at marks whatever that is -> tm_sampler_collect() -> the group
+ * Idea:     a reading of a large process can take milliseconds; draining must not wait for it. PSS, which the kernel adds up page by
+ *           page, is left out where it was read a short time ago: it takes a tenth of the time at most.
  * Threads:  all functions are the drainer's; the lists are shared with the sampler's thread under its lock.
  * Fails:    what cannot be read is left out: a process may end between two readings.
  */
@@ -15,13 +15,13 @@
 
 struct tm_sampled_process {
 	uint32_t pid, id;
-	bool wanted;        /* read it now */
-	uint32_t pss_skips; /* readings until PSS is read again */
+	bool wanted;         /* read it now */
+	uint64_t pss_due_ns; /* PSS is not read before */
 };
 
 struct tm_sampler {
 	const struct tm_timebase *timebase;
-	uint64_t interval_ns;   /* 0: nothing is ever read */
+	uint64_t interval_ns;   /* 0: read only when asked */
 	uint64_t session_bytes; /* of our shared memory in the address space of every recorded process */
 	pthread_t thread;
 	pthread_mutex_t lock;
@@ -36,11 +36,11 @@ struct tm_sampler {
 	size_t turn_capacity;
 };
 
-/* `pid`: whose cgroup is read. 0 or -1: no thread could be made (nothing is sampled then). */
+/* `pid`: whose cgroup is read. `interval_ms` 0: reads only when asked. 0 or -1: no thread could be made (nothing is sampled then). */
 int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, uint64_t session_bytes, uint32_t pid);
 void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id);
 void tm_sampler_remove(struct tm_sampler *s, uint32_t id);
-/* Reads this process soon, whatever the interval; many calls in a row make one reading. */
+/* Reads this process, and the cgroup, soon, whatever the interval. Calls that come before that reading begins share it. */
 void tm_sampler_ask(struct tm_sampler *s, uint32_t id);
 /* Moves what has been read into the group. */
 void tm_sampler_collect(struct tm_sampler *s, struct tm_group *g);

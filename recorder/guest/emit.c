@@ -31,6 +31,12 @@ static void ring_the_bell(void) {
 	tm_syscall(SYS_futex, (long)&shm->doorbell, FUTEX_WAKE, 1, 0, 0, 0);
 }
 
+/* For what the collector should see at once. It counts also while nobody sleeps: who is about to sleep looks at the number first. */
+static void ring_for_attention(void) {
+	atomic_fetch_add(&tm_guest.shm->doorbell, 1);
+	ring_the_bell();
+}
+
 /* Reads how far the collector has come. The limit is set a quarter ring ahead at most, so that this runs, and the bell rings, at every quarter. */
 static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
 	uint64_t size = t->mask + 1, tail = atomic_load_explicit(&t->ring->tail, memory_order_acquire);
@@ -312,6 +318,7 @@ void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n
 		r[1] = ticks;
 		put_text(r + 2, text, n, text_words);
 		publish(t, text_words + 2);
+		ring_for_attention(); /* memory is sampled at a mark */
 	} else {
 		tm_cancel(t);
 	}
