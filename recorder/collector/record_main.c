@@ -259,7 +259,7 @@ static void release(struct tm_collector *c) {
 
 static int start_threads(struct tm_collector *c, uint32_t root_pid) {
 	if (tm_encoder_start(&c->encoder, &c->writer, tm_tally_new(c->options.sample_bytes)) != 0) return fail(c, "cannot start a thread");
-	tm_sampler_start(&c->sampler, &c->timebase, c->options.interval_ms, c->session.total_bytes, root_pid);
+	tm_sampler_start(&c->sampler, &c->timebase, c->options.interval_ms, tm_session_mapped_name(&c->session), root_pid);
 	tm_stack_tree_init(&c->stacks);
 	tm_drain_start(c);
 	return 0;

@@ -21,7 +21,7 @@
 	X(sample, "sample", 0, "BYTES", "0", "record a Poisson sample, one allocation in BYTES allocated;\n0 records every allocation") \
 	X(mappings, "mappings", 0, "on|off", "on", "record mmap, munmap, mremap, brk and their kin") \
 	X(follow, "follow", 0, "on|off", "on", "record child processes too") \
-	X(interval, "interval", 0, "MS", "100", "milliseconds between readings of RSS, PSS, swap and cgroup memory;\nthey are taken at marks, too; 0: only there") \
+	X(interval, "interval", 0, "MS", "100", "milliseconds between readings of RSS, PSS, swap, cgroup;\n0: only at marks, where they are taken anyway") \
 	X(on_full, "on-full", 0, "wait|drop", "wait", "what a thread does when its buffer is full; losses are counted") \
 	X(ring, "ring", 0, "SIZE", "1MiB", "buffer for each thread; rounded up to a power of two") \
 	X(max_size, "max-size", 0, "SIZE[,stop]", NULL, "stop recording when the trace has grown to SIZE;\nthe program runs on") \

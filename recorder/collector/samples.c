@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PSS_SHARE 10u /* of the time, one part at most goes into reading PSS */
+#define SHARE 10u /* of the time, one part at most goes into reading PSS, and one into looking at mappings */
 
 /* Reads a whole small file; 0 bytes if it cannot be. */
 static size_t read_file(const char *path, char *text, size_t bytes) {
@@ -32,13 +32,7 @@ static void take_kilobytes(struct tm_reading *r, enum tm_reading_name name, cons
 	r->known |= 1u << name;
 }
 
-/* The mapping of the session is ours, not the program's. (Where the address space is limited only single rings are mapped, and less than
- * it.) */
-static void leave_out_session(const struct tm_sampler *s, struct tm_reading *r) {
-	if (r->values[TM_READING_VMS] > s->session_bytes) r->values[TM_READING_VMS] -= s->session_bytes;
-}
-
-static void read_status(const struct tm_sampler *s, const struct tm_sampled_process *p, struct tm_reading *r) {
+static void read_status(const struct tm_sampled_process *p, struct tm_reading *r) {
 	char name[64], text[4096];
 	snprintf(name, sizeof name, "/proc/%u/status", p->pid);
 	if (!read_file(name, text, sizeof text)) return;
@@ -46,7 +40,6 @@ static void read_status(const struct tm_sampler *s, const struct tm_sampled_proc
 	take_kilobytes(r, TM_READING_RSS_PEAK, text, "\nVmHWM:");
 	take_kilobytes(r, TM_READING_VMS, text, "\nVmSize:");
 	take_kilobytes(r, TM_READING_SWAP, text, "\nVmSwap:");
-	leave_out_session(s, r);
 }
 
 static void read_pss(struct tm_sampled_process *p, struct tm_reading *r) {
@@ -56,7 +49,54 @@ static void read_pss(struct tm_sampled_process *p, struct tm_reading *r) {
 	snprintf(name, sizeof name, "/proc/%u/smaps_rollup", p->pid);
 	if (!read_file(name, text, sizeof text)) return;
 	take_kilobytes(r, TM_READING_PSS, text, "\nPss:");
-	p->pss_due_ns = before + (tm_monotonic_ns() - before) * PSS_SHARE;
+	p->pss_due_ns = before + (tm_monotonic_ns() - before) * SHARE;
+}
+
+/* The heading of a mapping in smaps names its file last, and is the only line that starts with a small letter or a digit:
+ * "7f00-7f08 rw-s 00000000 00:01 17 /memfd:tidemark (deleted)". */
+static bool is_heading(const char *line) {
+	return (line[0] >= '0' && line[0] <= '9') || (line[0] >= 'a' && line[0] <= 'f');
+}
+
+static bool names_ours(const struct tm_sampler *s, const char *heading) {
+	static const char library[] = "/libtidemark.so";
+	const char *path = strchr(heading, '/');
+	if (!path) return false;
+	return !strncmp(path, s->session_file, strlen(s->session_file)) || !strncmp(strrchr(path, '/'), library, sizeof library - 1);
+}
+
+static void add_own_memory(const struct tm_sampler *s, FILE *f, struct tm_own_memory *own) {
+	char line[4352]; /* a path and what stands before it */
+	bool ours = false;
+	while (fgets(line, sizeof line, f)) {
+		if (is_heading(line)) ours = names_ours(s, line);
+		if (ours && !strncmp(line, "Size:", 5)) own->mapped_bytes += strtoull(line + 5, NULL, 10) * 1024;
+		if (ours && !strncmp(line, "Rss:", 4)) own->resident_bytes += strtoull(line + 4, NULL, 10) * 1024;
+	}
+}
+
+static void look_for_own_memory(const struct tm_sampler *s, struct tm_sampled_process *p) {
+	char name[64];
+	uint64_t before = tm_monotonic_ns();
+	if (before < p->own_due_ns) return;
+	snprintf(name, sizeof name, "/proc/%u/smaps", p->pid);
+	FILE *f = fopen(name, "re");
+	if (!f) return;
+	struct tm_own_memory own = { .known = false };
+	add_own_memory(s, f, &own);
+	own.known = own.mapped_bytes != 0; /* else it is gone */
+	fclose(f);
+	if (own.known) p->own = own;
+	p->own_due_ns = before + (tm_monotonic_ns() - before) * SHARE;
+}
+
+static void tell_own_memory(const struct tm_sampler *s, struct tm_sampled_process *p, struct tm_reading *r) {
+	look_for_own_memory(s, p);
+	if (!p->own.known || !(r->known & 1u << TM_READING_RSS)) return;
+	uint64_t *rss = &r->values[TM_READING_RSS], *vms = &r->values[TM_READING_VMS];
+	r->values[TM_READING_TOOL_RSS] = p->own.resident_bytes < *rss ? p->own.resident_bytes : *rss;
+	r->known |= 1u << TM_READING_TOOL_RSS;
+	if (*vms > p->own.mapped_bytes) *vms -= p->own.mapped_bytes;
 }
 
 static void read_common(const struct tm_sampler *s, struct tm_reading *r) {
@@ -118,17 +158,24 @@ static size_t take_turn(struct tm_sampler *s, bool every) {
 	return n;
 }
 
-static void give_back_dues(struct tm_sampler *s, size_t n) {
+static void take_over_costs(struct tm_sampled_process *to, const struct tm_sampled_process *from) {
+	to->pss_due_ns = from->pss_due_ns;
+	to->own_due_ns = from->own_due_ns;
+	to->own = from->own;
+}
+
+static void give_back(struct tm_sampler *s, size_t n) {
 	for (size_t i = 0; i < n; i++)
 		for (size_t j = 0; j < s->count; j++)
-			if (s->processes[j].id == s->turn[i].id) s->processes[j].pss_due_ns = s->turn[i].pss_due_ns;
+			if (s->processes[j].id == s->turn[i].id) take_over_costs(&s->processes[j], &s->turn[i]);
 }
 
 static void read_turn(struct tm_sampler *s, size_t n) {
 	for (size_t i = 0; i < n; i++) {
 		struct tm_reading r = { .process = s->turn[i].id, .ns = tm_timebase_ticks(s->timebase) };
-		read_status(s, &s->turn[i], &r);
+		read_status(&s->turn[i], &r);
 		read_pss(&s->turn[i], &r);
+		tell_own_memory(s, &s->turn[i], &r);
 		keep(s, &r);
 	}
 	struct tm_reading common = { .process = 0, .ns = tm_timebase_ticks(s->timebase) };
@@ -157,19 +204,20 @@ static void *run(void *argument) {
 		read_turn(s, n);
 		if (every) next_ns = now + s->interval_ns;
 		pthread_mutex_lock(&s->lock);
-		give_back_dues(s, n);
+		give_back(s, n);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
 }
 
-int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, uint64_t session_bytes, uint32_t pid) {
+int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, const char *session_file,
+		     uint32_t pid) {
 	sigset_t every, old;
 	pthread_condattr_t attributes;
 	memset(s, 0, sizeof *s);
 	s->timebase = timebase;
 	s->interval_ns = interval_ms * 1000000u;
-	s->session_bytes = session_bytes;
+	s->session_file = session_file;
 	find_cgroup(s, pid);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

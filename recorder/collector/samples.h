@@ -2,7 +2,11 @@
  *
  * Flow:     a thread of its own reads /proc every --interval, and at marks whatever that is -> tm_sampler_collect() -> the group
  * Idea:     a reading of a large process can take milliseconds; draining must not wait for it. PSS, which the kernel adds up page by
- *           page, is left out where it was read a short time ago: it takes a tenth of the time at most.
+ *           page, is left out where it was read a short time ago: it takes a tenth of the time at most. So is the look at every mapping
+ *           that finds what is ours; its last result stands for the readings between.
+ * Ours:     tool_rss of a process is what is resident there of our shared memory and of our library's file; tables of the library and of
+ *           libunwind in private memory, some hundred KiB, are not told apart from the program's. vms is without our mappings. tool_rss
+ *           of process 0 is the recorder's own resident memory.
  * Threads:  all functions are the drainer's; the lists are shared with the sampler's thread under its lock.
  * Fails:    what cannot be read is left out: a process may end between two readings.
  */
@@ -13,16 +17,23 @@
 
 #include <pthread.h>
 
+struct tm_own_memory { /* in the address space of a recorded process */
+	bool known;
+	uint64_t resident_bytes, mapped_bytes;
+};
+
 struct tm_sampled_process {
 	uint32_t pid, id;
 	bool wanted;         /* read it now */
 	uint64_t pss_due_ns; /* PSS is not read before */
+	uint64_t own_due_ns; /* nor its mappings */
+	struct tm_own_memory own;
 };
 
 struct tm_sampler {
 	const struct tm_timebase *timebase;
 	uint64_t interval_ns;   /* 0: read only when asked */
-	uint64_t session_bytes; /* of our shared memory in the address space of every recorded process */
+	const char *session_file; /* the shared memory's, as the kernel names it */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -37,7 +48,8 @@ struct tm_sampler {
 };
 
 /* `pid`: whose cgroup is read. `interval_ms` 0: reads only when asked. 0 or -1: no thread could be made (nothing is sampled then). */
-int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, uint64_t session_bytes, uint32_t pid);
+int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, const char *session_file,
+		     uint32_t pid);
 void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id);
 void tm_sampler_remove(struct tm_sampler *s, uint32_t id);
 /* Reads this process, and the cgroup, soon, whatever the interval. Calls that come before that reading begins share it. */

@@ -154,6 +154,10 @@ void tm_session_release(struct tm_session *s) {
 	s->fd = -1;
 }
 
+const char *tm_session_mapped_name(const struct tm_session *s) {
+	return s->unlink_path[0] ? s->unlink_path : "/memfd:tidemark";
+}
+
 struct tm_ring *tm_session_ring(const struct tm_session *s, uint32_t index) {
 	return (struct tm_ring *)((uint8_t *)s->shm + round_up(sizeof(struct tm_shm), TM_SHM_PAGE)) + index;
 }

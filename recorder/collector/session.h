@@ -27,6 +27,8 @@ int tm_session_open(struct tm_session *s, const struct tm_options *options, cons
 		    size_t error_bytes);
 void tm_session_release(struct tm_session *s);
 
+/* The file's name in a list of mappings. */
+const char *tm_session_mapped_name(const struct tm_session *s);
 struct tm_ring *tm_session_ring(const struct tm_session *s, uint32_t index);
 const uint8_t *tm_session_ring_data(const struct tm_session *s, uint32_t index);
 /* Gives the pages of a ring's data back to the system. */
