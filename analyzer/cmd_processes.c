@@ -4,6 +4,7 @@
  * processes of an MPI job stand in the order of their ranks. A process whose parent is not in the database is a root.
  */
 #include "listing.h"
+#include "scans.h"
 #include "talk.h"
 #include "verbs.h"
 
@@ -21,6 +22,7 @@ static const struct tm_usage usage = {
 	.operands_max = 1,
 };
 
+#define PROCESSES_WITH_ERRORS 32 /* each costs a scan of all allocations */
 #define PLACE "printf('%%010d.%%010d', coalesce(p.rank, 9999999999), p.id)"
 
 static char *window_condition(const struct tm_database *d, const struct tm_options *o) {
@@ -47,9 +49,17 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 				       "LEFT JOIN heap_summary AS k ON k.process_id = p.id AND k.heap IS %Q",
 				       o->heap);
 	char *where = window_condition(d, o);
+	sqlite3_str *columns = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(columns,
+			      "p.*, tree.level, k.peak_ns, k.peak_bytes, k.live_at_exit_bytes, k.live_at_exit_count, k.allocations");
+	if (d->estimated && d->processes <= PROCESSES_WITH_ERRORS) {
+		tm_sql_total_error(columns, TM_TOTAL_PEAK, "k", "peak_bytes", "peak_relative_error");
+		tm_sql_total_error(columns, TM_TOTAL_EXIT, "k", "live_at_exit_bytes", "exit_relative_error");
+	}
+	char *selected = sqlite3_str_finish(columns);
 	struct tm_listing listing = {
 		.with = with,
-		.columns = "p.*, tree.level, k.peak_ns, k.peak_bytes, k.live_at_exit_bytes, k.live_at_exit_count, k.allocations",
+		.columns = selected,
 		.source = source,
 		.where = where,
 		.order = "tree.place, p.id",
@@ -59,7 +69,8 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 			    "inherited_frees", "peak_ns", "live_at_exit_count" },
 		.estimated = { "peak_bytes", "live_at_exit_bytes", "allocations" },
 	};
-	int status = with && source ? tm_listing_run(d, o, &listing) : TM_EXIT_FAILED;
+	int status = with && source && selected ? tm_listing_run(d, o, &listing) : TM_EXIT_FAILED;
+	sqlite3_free(selected);
 	sqlite3_free(where);
 	sqlite3_free(source);
 	sqlite3_free(with);

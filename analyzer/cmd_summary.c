@@ -36,24 +36,12 @@ static const struct tm_listing heaps = {
 	.null_heap = "(all)",
 };
 
-/* The standard error of one of the totals of a row v, as a share of it; condition: which samples make up the total. */
-static void put_error(sqlite3_str *sql, const char *condition, const char *total, const char *name) {
-	sqlite3_str_appendf(
-		sql,
-		",\n  round((SELECT sqrt(" TM_SQL_VARIANCE ")\n"
-		"    FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id JOIN process AS p ON p.id = a.process_id\n"
-		"    WHERE a.process_id = v.process_id AND (h.name = v.heap OR (v.heap IS NULL AND h.is_root)) AND %s) / %s, 4) AS %s",
-		condition, total, name);
-}
-
-#define LIVE_AT(ns) "a.alloc_ns <= " ns " AND (a.free_ns IS NULL OR a.free_ns > " ns ")"
-
 static char *columns_with_errors(const struct tm_database *d) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	sqlite3_str_appendall(sql, "*");
-	put_error(sql, "true", "v.allocated_bytes", "allocated_relative_error");
-	put_error(sql, LIVE_AT("v.peak_ns"), "v.peak_bytes", "peak_relative_error");
-	put_error(sql, LIVE_AT("p.exit_ns"), "v.live_at_exit_bytes", "exit_relative_error");
+	tm_sql_total_error(sql, TM_TOTAL_ALLOCATED, "v", "allocated_bytes", "allocated_relative_error");
+	tm_sql_total_error(sql, TM_TOTAL_PEAK, "v", "peak_bytes", "peak_relative_error");
+	tm_sql_total_error(sql, TM_TOTAL_EXIT, "v", "live_at_exit_bytes", "exit_relative_error");
 	return sqlite3_str_finish(sql);
 }
 
@@ -120,12 +108,34 @@ static const struct tm_listing alerts = {
 	.title = "alerts",
 };
 
+/* Where the trace was sampled the allocations are scanned, for the errors. */
+static int list_sites(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *sites, bool at_peak) {
+	static const struct tm_time_point at_exit = { .kind = TM_TIME_EXIT };
+	struct tm_listing listing = *sites;
+	if (!d->estimated) return tm_listing_also(d, o, sites);
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	if (at_peak) {
+		tm_sql_live_at_peak(sql, d, o);
+	} else {
+		tm_sql_instants(sql, o, &at_exit);
+		sqlite3_str_appendall(sql, ",\n");
+		tm_sql_live(sql, d, "instant", NULL);
+	}
+	char *with = sqlite3_str_finish(sql);
+	listing.with = with;
+	listing.source = "live";
+	listing.where = NULL;
+	int status = tm_listing_also(d, o, &listing);
+	sqlite3_free(with);
+	return status;
+}
+
 static int list_page(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_options few = *o;
 	if (o->limit == TM_LIMIT_UNSET) few.limit = SITES_SHOWN;
 	int status = d->processes > 1 ? tm_listing_also(d, &few, &processes) : 0;
-	if (!status) status = tm_listing_also(d, &few, &peak_sites);
-	if (!status) status = tm_listing_also(d, &few, &leaks);
+	if (!status) status = list_sites(d, &few, &peak_sites, true);
+	if (!status) status = list_sites(d, &few, &leaks, false);
 	if (!status && tm_database_integer(d, "SELECT 1 FROM loss LIMIT 1", 0)) status = tm_listing_also(d, o, &losses);
 	if (!status && tm_database_integer(d, "SELECT 1 FROM alert LIMIT 1", 0)) status = tm_listing_also(d, o, &alerts);
 	if (!status && tm_database_integer(d, "SELECT 1 FROM note LIMIT 1", 0)) status = tm_listing_also(d, o, &notes);

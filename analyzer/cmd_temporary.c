@@ -1,7 +1,7 @@
 /* cmd_temporary.c - `tidemark temporary`: call sites whose blocks are freed before the thread's next allocation.
  *
  * Such a block could often have been avoided, or kept and used again. Import counts them in the view `temporary`; a window is answered
- * from the allocations, by looking at the allocation that follows each one on its thread.
+ * from the allocations, by looking at the allocation that follows each one on its thread; so is a sampled trace, for its errors.
  */
 #include "listing.h"
 #include "scans.h"
@@ -22,7 +22,7 @@ static const struct tm_usage usage = {
 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	if (tm_has_window(o)) tm_sql_made(sql, d, o);
+	if (tm_has_window(o) || d->estimated) tm_sql_made(sql, d, o);
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
 		.with = with,

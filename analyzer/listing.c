@@ -153,11 +153,17 @@ static void choose_hidden(const struct tm_database *d, const struct tm_listing *
 	hidden[n] = NULL;
 }
 
-static void print_estimate_note(const struct tm_database *d) {
+static bool has_errors(sqlite3_stmt *statement) {
+	for (int i = 0; i < sqlite3_column_count(statement); i++)
+		if (strstr(sqlite3_column_name(statement, i), "relative_error")) return true;
+	return false;
+}
+
+static void print_estimate_note(const struct tm_database *d, bool with_errors) {
 	char mean[TM_UNIT_TEXT_MAX];
-	printf("~ estimated: the trace holds a Poisson sample, one in %s on average; errors are standard errors, "
-	       "sampled peaks are biased upward\n",
-	       tm_format_size((uint64_t)d->sample_bytes, mean));
+	const char *errors = with_errors ? "errors are standard errors" : "their errors are not worked out here";
+	printf("~ estimated: the trace holds a Poisson sample, one in %s on average;\n  %s, sampled peaks are biased upward\n",
+	       tm_format_size((uint64_t)d->sample_bytes, mean), errors);
 }
 
 /* What a full bar stands for. */
@@ -185,9 +191,10 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 	int status = tm_database_prepare(d, sql, &statement);
 	if (!status && is_table && l->title) status = tm_print_title(l->title);
 	if (!status) status = tm_render(statement, &plan, &rows);
+	bool with_errors = statement && has_errors(statement);
 	sqlite3_finalize(statement);
 	sqlite3_free(condensed);
-	if (!status && is_table && rows && explain && d->estimated && l->estimated[0]) print_estimate_note(d);
+	if (!status && is_table && rows && explain && d->estimated && l->estimated[0]) print_estimate_note(d, with_errors);
 	if (!status && is_table && !rows) printf("%s\n", l->nothing);
 	if (!status && plan.rows_max && rows > plan.rows_max) {
 		fflush(stdout);

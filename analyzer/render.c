@@ -15,7 +15,7 @@
 #include "json_text.h"
 #include "talk.h"
 
-#define DEFAULT_WIDTH 120
+#define DEFAULT_WIDTH 100
 #define NARROWEST 40
 
 static int output_error; /* errno of the first write to standard output that failed */

@@ -45,7 +45,7 @@ void tm_render_value(struct tm_bytes *out, sqlite3_stmt *statement, int column, 
 /* Writes to standard output; -1 when that failed, now or before. */
 int tm_write_output(const void *data, size_t n);
 
-/* The columns that a table may fill: COLUMNS, else the terminal's, else 120. */
+/* The columns that a table may fill: COLUMNS, else the terminal's, else 100. */
 size_t tm_terminal_width(void);
 
 /* A line above a table. 0, or TM_EXIT_FAILED. */

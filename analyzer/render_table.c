@@ -1,8 +1,8 @@
 /* render_table.c - rows as a table for a person.
  *
  * The first rows are kept until the widths of the columns are known; from then on rows stream through with these widths. A table that is
- * wider than the terminal takes the columns from its widest text columns. Some columns are shown in another way than the query gives
- * them: file and line as one "file:line", a function without a name as module+offset, `level` as the indentation of a command, and
+ * wider than the terminal first wraps its headings, then shortens its widest texts, and at last leaves columns out, which its last line
+ * says. Some columns are shown in another way than the query gives them: file and line as one "file:line", a function without a name as module+offset, `level` as the indentation of a command, and
  * `stack` as lines of its own under the row, innermost frame first.
  */
 #include "render.h"
@@ -17,7 +17,10 @@
 #include "json_text.h"
 
 #define ROWS_MEASURED 500
-#define NARROWEST_TEXT 12
+#define NARROWEST_TEXT 10
+#define AMPLE_TEXT 40      /* is shortened to this before any heading is wrapped */
+#define NARROWEST_TITLE 16 /* of a name that cannot be wrapped */
+#define TITLE_LINES_MAX 4
 #define BAR_WIDTH 24
 #define INDENT_MAX 16
 #define GAP "  "
@@ -26,9 +29,9 @@ struct table_column {
 	int index, line_index; /* in the query; line_index: the line behind a file, or -1 */
 	const char *name;
 	bool right, estimated;
-	bool flexible;
+	bool flexible, left_out;
 	enum tm_shorten shorten;
-	size_t width;
+	size_t widest_cell, width;
 };
 
 struct table {
@@ -39,7 +42,9 @@ struct table {
 		estimated_index; /* the indexes are -1 for what the query lacks */
 	struct tm_bytes *cells;  /* ROWS_MEASURED rows of count cells and a block for bar and stack */
 	size_t rows;             /* kept in cells */
+	int last_shown;          /* column */
 	struct tm_bytes line;
+	bool line_begun;
 };
 
 static bool is_listed(const char *const *list, const char *name) {
@@ -104,7 +109,6 @@ static void add_column(struct table *t, int index, const char *name) {
 	column->right = !column->flexible;
 	column->shorten = kind == TM_COLUMN_PATH ? TM_SHORTEN_START : kind == TM_COLUMN_NAME ? TM_SHORTEN_MIDDLE : TM_SHORTEN_END;
 	column->estimated = is_listed(t->plan->estimated, name);
-	column->width = strlen(name);
 }
 
 static void plan_columns(struct table *t) {
@@ -127,7 +131,6 @@ static void plan_columns(struct table *t) {
 		if (strcmp(name, "file") != 0 || strcmp(next, "line") != 0) continue;
 		t->columns[t->count - 1].line_index = ++i;
 		t->columns[t->count - 1].name = "file:line";
-		t->columns[t->count - 1].width = strlen("file:line");
 	}
 }
 
@@ -145,17 +148,22 @@ static void put_bar(struct table *t, struct tm_bytes *out) {
 	tm_put_raw(out, parts[eighths % 8], strlen(parts[eighths % 8]));
 }
 
-/* Frames come as main;load;parse and are read best from the innermost on. */
+/* Frames come as main;load;parse and are read best from the innermost on, each on a line of its own. */
 static void put_stack(struct table *t, struct tm_bytes *out) {
+	struct tm_bytes shown = TM_BYTES_INIT;
+	size_t room = tm_terminal_width() - strlen("      ");
 	const char *text = (const char *)sqlite3_column_text(t->statement, t->stack_index);
 	const char *end = text ? text + strlen(text) : NULL;
 	while (text && end > text) {
 		const char *frame = end;
 		while (frame > text && frame[-1] != ';') frame--;
 		tm_put_raw(out, "\n      ", 7);
-		tm_display_text(out, frame, (size_t)(end - frame));
+		tm_bytes_clear(&shown);
+		tm_display_text(&shown, frame, (size_t)(end - frame));
+		if (!shown.failed) tm_display_fit(out, (const char *)shown.data, shown.size, room, TM_SHORTEN_MIDDLE);
 		end = frame > text ? frame - 1 : text;
 	}
+	tm_bytes_release(&shown);
 }
 
 /* The module's file name and the offset, for a function without a name. */
@@ -206,36 +214,139 @@ static void fill_row(struct table *t, struct tm_bytes *cells) {
 	if (t->stack_index >= 0) put_stack(t, &cells[t->count]);
 }
 
-static void fit_widths(struct table *t) {
-	size_t room = tm_terminal_width(), total = t->bar_index >= 0 ? BAR_WIDTH + strlen(GAP) : 0;
+/* --- widths --- */
+
+/* The next line of a heading that is wrapped behind underscores: *n bytes at *p. false: there is no more. */
+static bool next_title_line(const char **p, size_t *n, size_t width) {
+	const char *line = *p + *n;
+	if (!*line) return false;
+	size_t take = 0;
+	for (const char *end = line; *end;) {
+		size_t piece = strcspn(end, "_");
+		end += piece + (end[piece] == '_');
+		if (take && (size_t)(end - line) > width) break;
+		take = (size_t)(end - line);
+	}
+	*p = line;
+	*n = take;
+	return true;
+}
+
+static size_t title_lines(const char *name, size_t width) {
+	size_t lines = 0, n = 0;
+	while (next_title_line(&name, &n, width)) lines++;
+	return lines;
+}
+
+/* The least width that a heading can do with. */
+static size_t least_title(const char *name) {
+	size_t least = 0, n = 0;
+	for (const char *p = name; next_title_line(&p, &n, 1);)
+		if (n > least) least = n;
+	while (title_lines(name, least) > TITLE_LINES_MAX) least++;
+	return least > NARROWEST_TITLE ? NARROWEST_TITLE : least;
+}
+
+static void measure_cells(struct table *t) {
 	for (size_t row = 0; row < t->rows; row++) {
 		struct tm_bytes *cells = row_cells(t, row);
 		for (int i = 0; i < t->count; i++) {
 			size_t width = tm_display_width((const char *)cells[i].data, cells[i].size);
-			if (width > t->columns[i].width) t->columns[i].width = width;
+			if (width > t->columns[i].widest_cell) t->columns[i].widest_cell = width;
 		}
-	}
-	for (int i = 0; i < t->count; i++) {
-		/* Nothing wider than the room can be shown; this also keeps the loop below short. */
-		if (t->columns[i].flexible && t->columns[i].width > room) t->columns[i].width = room;
-		total += t->columns[i].width + (i ? strlen(GAP) : 0);
-	}
-	for (; total > room; total--) {
-		struct table_column *widest = NULL;
-		for (int i = 0; i < t->count; i++) {
-			struct table_column *column = &t->columns[i];
-			if (column->flexible && column->width > NARROWEST_TEXT && (!widest || column->width > widest->width))
-				widest = column;
-		}
-		if (!widest) return;
-		widest->width--;
 	}
 }
+
+static size_t larger(size_t a, size_t b) {
+	return a > b ? a : b;
+}
+
+/* How many columns a heading could give, without its cells giving any. */
+static size_t title_surplus(const struct table_column *column) {
+	size_t least = larger(least_title(column->name), column->widest_cell);
+	return column->width > least ? column->width - least : 0;
+}
+
+static size_t ample_surplus(const struct table_column *column) {
+	return column->flexible && column->width > AMPLE_TEXT ? column->width - AMPLE_TEXT : 0;
+}
+
+static size_t text_surplus(const struct table_column *column) {
+	size_t least = larger(least_title(column->name), NARROWEST_TEXT);
+	return column->flexible && column->width > least ? column->width - least : 0;
+}
+
+/* Takes columns away, always from where most are to be had; returns how wide the table is then. */
+static size_t narrow(struct table *t, size_t total, size_t room, size_t (*surplus)(const struct table_column *column), bool widest) {
+	while (total > room) {
+		struct table_column *most = NULL;
+		for (int i = 0; i < t->count; i++) {
+			struct table_column *c = &t->columns[i];
+			if (c->left_out || !surplus(c)) continue;
+			if (!most || (widest ? c->width > most->width : surplus(c) > surplus(most))) most = c;
+		}
+		if (!most) return total;
+		most->width--;
+		total--;
+	}
+	return total;
+}
+
+/* The width of the table with the columns it has, as narrow as it must and can be. */
+static size_t choose_widths(struct table *t, size_t room) {
+	size_t total = t->bar_index >= 0 ? BAR_WIDTH + strlen(GAP) : 0;
+	bool is_first = true;
+	for (int i = 0; i < t->count; i++) {
+		struct table_column *c = &t->columns[i];
+		if (c->left_out) continue;
+		c->width = larger(strlen(c->name), c->widest_cell);
+		/* Nothing wider than the room can be shown; this also keeps the loops short. */
+		if (c->width > room && (c->flexible || c->widest_cell < room)) c->width = room;
+		total += c->width + (is_first ? 0 : strlen(GAP));
+		is_first = false;
+	}
+	total = narrow(t, total, room, ample_surplus, true);
+	total = narrow(t, total, room, title_surplus, false);
+	return narrow(t, total, room, text_surplus, true);
+}
+
+/* Least important first; after these they go from the right. */
+static const char *const expendable[] = {
+	"job",        "cut_reason", "frees",     "end_code",     "live_at_exit_count",  "allocated_relative_error",
+	"stack_id",   "start_ns",   "temporary", "sample_bytes", "exit_relative_error", "allocations",
+	"live_count", "host",
+};
+
+static struct table_column *least_important(struct table *t) {
+	struct table_column *last = NULL;
+	int shown = 0;
+	for (size_t k = 0; t->plan->hidden && k < sizeof expendable / sizeof *expendable; k++)
+		for (int i = 0; i < t->count; i++)
+			if (!t->columns[i].left_out && strcmp(t->columns[i].name, expendable[k]) == 0) return &t->columns[i];
+	for (int i = 0; i < t->count; i++) {
+		if (t->columns[i].left_out) continue;
+		last = &t->columns[i];
+		shown++;
+	}
+	return shown > 1 ? last : NULL;
+}
+
+static void fit_widths(struct table *t) {
+	size_t room = tm_terminal_width();
+	struct table_column *victim;
+	measure_cells(t);
+	while (choose_widths(t, room) > room && (victim = least_important(t))) victim->left_out = true;
+	for (int i = 0; i < t->count; i++)
+		if (!t->columns[i].left_out) t->last_shown = i;
+}
+
+/* --- lines --- */
 
 static void put_cell(struct table *t, int i, const char *text, size_t n, bool is_last) {
 	const struct table_column *column = &t->columns[i];
 	size_t width = tm_display_width(text, n);
-	if (i) tm_put_raw(&t->line, GAP, strlen(GAP));
+	if (t->line_begun) tm_put_raw(&t->line, GAP, strlen(GAP));
+	t->line_begun = true;
 	if (column->right && width < column->width) put_spaces(&t->line, column->width - width);
 	/* A number is never shortened: it pushes the rest of its line. */
 	if (column->right) tm_put_raw(&t->line, text, n);
@@ -247,13 +358,53 @@ static int print_line(struct table *t) {
 	tm_put_raw(&t->line, "\n", 1);
 	int rc = t->line.failed ? -1 : tm_write_output(t->line.data, t->line.size);
 	tm_bytes_clear(&t->line);
+	t->line_begun = false;
 	return rc;
 }
 
-static int print_titles(struct table *t) {
+/* Line `line` of the headings, of which the last one is nearest to the rows. */
+static int print_title_line(struct table *t, size_t line, size_t lines) {
+	struct tm_bytes title = TM_BYTES_INIT;
+	size_t bold = strlen(tm_bold());
 	tm_put_format(&t->line, "%s", tm_bold());
-	for (int i = 0; i < t->count; i++) put_cell(t, i, t->columns[i].name, strlen(t->columns[i].name), i == t->count - 1);
+	for (int i = 0; i < t->count; i++) {
+		const struct table_column *column = &t->columns[i];
+		const char *p = column->name;
+		size_t n = 0, first = lines - title_lines(p, column->width);
+		if (column->left_out) continue;
+		for (size_t k = first; k <= line; k++) next_title_line(&p, &n, column->width);
+		tm_bytes_clear(&title);
+		tm_display_fit(&title, p, n, column->width, TM_SHORTEN_END);
+		if (title.failed) t->line.failed = true;
+		else put_cell(t, i, (const char *)title.data, title.size, i == t->last_shown);
+	}
+	while (t->line.size > bold && t->line.data[t->line.size - 1] == ' ') t->line.size--;
 	tm_put_format(&t->line, "%s", tm_plain());
+	tm_bytes_release(&title);
+	return print_line(t);
+}
+
+static int print_titles(struct table *t) {
+	size_t lines = 1;
+	int rc = 0;
+	for (int i = 0; i < t->count; i++)
+		if (!t->columns[i].left_out) lines = larger(lines, title_lines(t->columns[i].name, t->columns[i].width));
+	for (size_t line = 0; !rc && line < lines; line++) rc = print_title_line(t, line, lines);
+	return rc;
+}
+
+/* Below the table: what a wider terminal would have shown. */
+static int print_left_out(struct table *t) {
+	struct tm_bytes text = TM_BYTES_INIT;
+	int n = 0;
+	for (int i = 0; i < t->count; i++) n += t->columns[i].left_out;
+	if (!n) return 0;
+	tm_put_format(&text, "%d column%s left out here:", n, n == 1 ? "" : "s");
+	for (int i = 0; i < t->count; i++)
+		if (t->columns[i].left_out) tm_put_format(&text, " %s%s", t->columns[i].name, --n ? "," : "");
+	if (text.failed) t->line.failed = true;
+	else tm_display_fit(&t->line, (const char *)text.data, text.size, tm_terminal_width(), TM_SHORTEN_END);
+	tm_bytes_release(&text);
 	return print_line(t);
 }
 
@@ -261,7 +412,8 @@ static int print_row(struct table *t, const struct tm_bytes *cells) {
 	const struct tm_bytes *below = &cells[t->count];
 	for (int i = 0; i < t->count; i++) {
 		if (cells[i].failed) t->line.failed = true;
-		bool is_last = i == t->count - 1 && (!below->size || below->data[0] == '\n');
+		if (t->columns[i].left_out) continue;
+		bool is_last = i == t->last_shown && (!below->size || below->data[0] == '\n');
 		put_cell(t, i, (const char *)cells[i].data, cells[i].size, is_last);
 	}
 	if (below->failed) t->line.failed = true;
@@ -316,6 +468,7 @@ int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, 
 	*rows = t.rows;
 	rc = print_kept(&t);
 	if (!rc) rc = stream_rest(&t, step, rows);
+	if (!rc) rc = print_left_out(&t);
 out:
 	for (size_t i = 0; t.cells && i < ROWS_MEASURED * (columns + 1); i++) tm_bytes_release(&t.cells[i]);
 	tm_bytes_release(&t.line);

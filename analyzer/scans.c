@@ -150,18 +150,35 @@ void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const st
 	tm_sql_live(sql, d, "top", NULL);
 }
 
+#define LIVE_AT(ns) "a.alloc_ns <= " ns " AND (a.free_ns IS NULL OR a.free_ns > " ns ")"
+
+void tm_sql_total_error(sqlite3_str *sql, enum tm_total total, const char *row, const char *bytes, const char *name) {
+	static const char *const conditions[] = { "true", LIVE_AT("%s.peak_ns"), LIVE_AT("p.exit_ns") };
+	sqlite3_str_appendf(sql,
+			    ",\n  round((SELECT sqrt(" TM_SQL_VARIANCE ")\n"
+			    "    FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id JOIN process AS p ON p.id = a.process_id\n"
+			    "    WHERE a.process_id = %s.process_id AND (h.name = %s.heap OR (%s.heap IS NULL AND h.is_root)) AND ",
+			    row, row, row);
+	sqlite3_str_appendf(sql, conditions[total], row, row);
+	sqlite3_str_appendf(sql, ") / %s.%s, 4) AS %s", row, bytes, name);
+}
+
 void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	tm_sql_instants(sql, o, NULL);
 	sqlite3_str_appendf(sql,
 			    ",\nstep AS (\n  SELECT *, lead(alloc_ns) OVER (PARTITION BY thread_id ORDER BY alloc_ns, id) AS next_ns\n"
 			    "  FROM allocation),\n"
-			    "short_lived AS (\n  SELECT a.process_id, i.heap, a.stack_id, %s AS count, %s AS bytes\n"
+			    "short_lived AS (\n  SELECT a.process_id, i.heap, a.stack_id, %s AS count, %s AS bytes%s\n"
 			    "  FROM step AS a JOIN instant AS i ON i.heap_id = a.heap_id\n"
 			    "  WHERE a.free_thread_id = a.thread_id AND (a.next_ns IS NULL OR a.free_ns <= a.next_ns)",
-			    tm_sql_sum_count(d), tm_sql_sum_bytes(d));
+			    tm_sql_sum_count(d), tm_sql_sum_bytes(d), d->estimated ? ", " TM_SQL_VARIANCE " AS variance" : "");
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
-	sqlite3_str_appendall(sql, "\n  GROUP BY a.process_id, a.heap_id, a.stack_id),\n"
-				   "made AS (\n  SELECT t.*, s.function, s.file, s.line, s.module, s.module_offset, s.estimated\n"
-				   "  FROM short_lived AS t LEFT JOIN site AS s\n"
-				   "  ON s.process_id = t.process_id AND s.heap = t.heap AND s.stack_id = t.stack_id)");
+	sqlite3_str_appendf(
+		sql,
+		"\n  GROUP BY a.process_id, a.heap_id, a.stack_id),\n"
+		"made AS (\n  SELECT t.process_id, t.heap, t.stack_id, t.count, t.bytes, s.function, s.file, s.line, s.module,\n"
+		"         s.module_offset, s.estimated%s\n"
+		"  FROM short_lived AS t LEFT JOIN site AS s\n"
+		"  ON s.process_id = t.process_id AND s.heap = t.heap AND s.stack_id = t.stack_id)",
+		d->estimated ? ",\n         round(sqrt(t.variance) / t.bytes, 4) AS relative_error" : "");
 }

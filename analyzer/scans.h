@@ -36,8 +36,12 @@ void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct 
 void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
 /* Common table expressions `instant` ... `made`: temporary blocks that were allocated in the window, with the columns of the view
- * temporary. */
+ * temporary that do not come from elsewhere; with relative_error of bytes where the trace was sampled. */
 void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
+
+/* Appends ", ... AS name": the standard error of one of the totals of `row`, a row of heap_summary, as a share of its column `bytes`. */
+enum tm_total { TM_TOTAL_ALLOCATED, TM_TOTAL_PEAK, TM_TOTAL_EXIT };
+void tm_sql_total_error(sqlite3_str *sql, enum tm_total total, const char *row, const char *bytes, const char *name);
 
 /* Sums of bytes and of blocks of the view allocation under the alias a: estimates where the trace was sampled. */
 const char *tm_sql_sum_bytes(const struct tm_database *d);
