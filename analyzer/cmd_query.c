@@ -67,7 +67,7 @@ static int authorize(void *unused, int action, const char *first, const char *se
 
 static int refuse(sqlite3 *handle) {
 	if (sqlite3_errcode(handle) == SQLITE_AUTH)
-		return tm_fail("cannot run the query: only reading is allowed here (%s)", sqlite3_errmsg(handle));
+		return tm_fail("cannot run the query: the database is opened read-only (%s)", sqlite3_errmsg(handle));
 	return tm_fail("cannot run the query: %s", sqlite3_errmsg(handle));
 }
 

@@ -13,8 +13,8 @@ static const struct tm_usage usage = {
 	.operands = "DB|TRACE --at T",
 	.description =
 		"Lists what was live at an instant, by call stack, largest first. `exit`, `end` and `peak` are each process' own: one\n"
-		"listing shows all ranks at their peaks. With --heap, `peak` is the peak of that heap. With --from or --to only\n"
-		"blocks that were allocated in that window are counted, so that --from=10s --at=20s shows what was made in between\n"
+		"listing shows all ranks at their peaks, over their root heaps. With --heap, `peak` is the peak of that heap. With\n"
+		"--from or --to only blocks that were allocated in that window are counted, so that --from=10s --at=20s shows what was made in between\n"
 		"and is still there.\n",
 	.examples = "tidemark snapshot run.db --at 12.5s\n"
 		    "tidemark snapshot run.db --at peak --process=rank:0 --stack\n"
@@ -59,6 +59,11 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_listing listing = {
 		.with = with,
 		.source = "live",
+		/* The peak of a process is one over its root heaps, so that nothing else belongs to it. */
+		.where =
+			o->at.kind == TM_TIME_PEAK && !o->heap
+				? "EXISTS (SELECT 1 FROM heap AS h WHERE h.process_id = live.process_id AND h.name = live.heap AND h.is_root)"
+				: NULL,
 		.order = "live_bytes DESC, process_id, heap, stack_id",
 		.has_heap = true,
 		.nothing = "nothing was live then",

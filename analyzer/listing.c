@@ -50,12 +50,30 @@ static int check_mark(const struct tm_database *d, const struct tm_time_point *p
 	return status;
 }
 
+/* A window that is empty in every process is a slip. */
+static int check_window(const struct tm_database *d, const struct tm_options *o) {
+	if (o->from.kind == TM_TIME_UNSET || o->to.kind == TM_TIME_UNSET) return 0;
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "SELECT max(");
+	tm_time_point_sql(sql, &o->from, "p.id", o->heap);
+	sqlite3_str_appendall(sql, " <= ");
+	tm_time_point_sql(sql, &o->to, "p.id", o->heap);
+	sqlite3_str_appendall(sql, ") FROM process AS p");
+	if (o->process_given) sqlite3_str_appendf(sql, " WHERE p.%s = %lld", o->process_is_rank ? "rank" : "id", (long long)o->process);
+	char *query = sqlite3_str_finish(sql);
+	bool is_empty = query && !tm_database_integer(d, query, 1);
+	sqlite3_free(query);
+	if (!is_empty) return 0;
+	return tm_misuse(o->usage->verb, "the window is empty: --from=%s comes after --to=%s", o->from_text, o->to_text);
+}
+
 int tm_listing_check(const struct tm_database *d, const struct tm_options *o) {
 	int status = o->heap ? check_heap(d, o->heap) : 0;
 	if (!status && o->process_given) status = check_process(d, o);
 	if (!status) status = check_mark(d, &o->from);
 	if (!status) status = check_mark(d, &o->to);
 	if (!status) status = check_mark(d, &o->at);
+	if (!status) status = check_window(d, o);
 	return status;
 }
 

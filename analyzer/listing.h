@@ -31,7 +31,8 @@ struct tm_listing {
 	char *(*condense)(const struct tm_database *d, const struct tm_options *o, const char *sql);
 };
 
-/* --heap, --process and marks must exist in the database: 0, or TM_EXIT_FAILED with the names that do. */
+/* --heap, --process and marks must exist in the database: 0, or TM_EXIT_FAILED with the names that do. --from behind --to is
+ * TM_EXIT_USAGE. */
 int tm_listing_check(const struct tm_database *d, const struct tm_options *o);
 
 /* Lists, or prints the query with --sql. */

@@ -180,5 +180,7 @@ int tm_render(sqlite3_stmt *statement, const struct tm_render_plan *plan, uint64
 	sqlite3 *db = sqlite3_db_handle(statement);
 	if (sqlite3_errcode(db) == SQLITE_INTERRUPT) return tm_fail("interrupted");
 	if (sqlite3_errcode(db) == SQLITE_DONE || sqlite3_errcode(db) == SQLITE_ROW) return tm_fail("out of memory");
+	if (sqlite3_errcode(db) == SQLITE_AUTH || (sqlite3_errcode(db) & 0xff) == SQLITE_READONLY)
+		return tm_fail("cannot run the query: the database is opened read-only");
 	return tm_fail("cannot read '%s': %s", plan->path, sqlite3_errmsg(db));
 }
