@@ -2,8 +2,8 @@
  *
  * The first rows are kept until the widths of the columns are known; from then on rows stream through with these widths. A table that is
  * wider than the terminal first wraps its headings, then shortens its widest texts, and at last leaves columns out, which its last line
- * says. Some columns are shown in another way than the query gives them: file and line as one "file:line", a function without a name as module+offset, `level` as the indentation of a command, and
- * `stack` as lines of its own under the row, innermost frame first.
+ * says. Some columns are shown in another way than the query gives them: file and line as one "file:line", a function without a name as
+ * module+offset, `level` as the indentation of a command, and `stack` as lines of its own under the row, innermost frame first.
  */
 #include "render.h"
 
