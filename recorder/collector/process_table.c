@@ -142,8 +142,19 @@ void tm_process_need_row(struct tm_collector *c, struct tm_process *p) {
 	tell_sampler(c, p);
 }
 
+/* Once a process, when it ends. What is read of it only later, as after an exec of another thread, is told when the recording ends. */
+static void note_cut_stacks(struct tm_collector *c, struct tm_process *p) {
+	char text[256];
+	if (!p->cut_stacks || !p->id) return;
+	snprintf(text, sizeof text, "%llu %s without outermost frames: deeper than %u (--max-depth), or nothing could unwind that far",
+		 (unsigned long long)p->cut_stacks, p->cut_stacks == 1 ? "stack is" : "stacks are", c->options.max_depth);
+	tm_group_add_note(c->group, p->id, p->end_ticks, "cut-stacks", text);
+	p->cut_stacks = 0;
+}
+
 static void write_end(struct tm_collector *c, struct tm_process *p, enum tm_end_kind kind, uint64_t code) {
 	tm_process_need_row(c, p);
+	note_cut_stacks(c, p);
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_PROCESS_END);
 	meta->process_end = (struct tm_process_end){ p->id, p->end_ticks, kind, code };
 	p->end_written = true;
@@ -461,14 +472,6 @@ bool tm_processes_any_alive(const struct tm_collector *c) {
 	for (size_t i = 0; i < t->open_count; i++)
 		if (!t->open[i]->gone && !t->open[i]->is_root && !(t->open[i]->flags & TM_PROCESS_UNRECORDED)) return true;
 	return false;
-}
-
-static void note_cut_stacks(struct tm_collector *c, const struct tm_process *p) {
-	char text[256];
-	if (!p->cut_stacks || !p->id) return;
-	snprintf(text, sizeof text, "%llu stacks were deeper than %u frames and lack their outermost ones (--max-depth)",
-		 (unsigned long long)p->cut_stacks, c->options.max_depth);
-	tm_group_add_note(c->group, p->id, tm_timebase_ticks(&c->timebase), "stack-cut", text);
 }
 
 static void finish_running(struct tm_collector *c, struct tm_process *p) {

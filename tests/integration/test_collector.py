@@ -86,6 +86,20 @@ def memory_of_our_own(t):
 
 
 @test
+def stacks_that_were_cut(t):
+    """recursion.c: one stack as deep as its argument and main, and one of main alone."""
+    program = t.program("recursion.c")
+    for stacks in ("unwind", "fp"):
+        options = ("--max-depth=64", f"--stacks={stacks}")
+        db = t.imported(t.record([program, "300"], *options))
+        text = db.value("select text from note where kind = 'cut-stacks' and process_id = (select id from process)")
+        t.equal(text, "1 stack is without outermost frames: deeper than 64 (--max-depth), or nothing could unwind that far", f"note with --stacks={stacks}")
+        t.equal(db.value("select max(depth) from stack"), 64, f"depth with --stacks={stacks}")
+        db = t.imported(t.record([program, "62"], *options))
+        t.equal(db.rows("select text from note where kind = 'cut-stacks'"), [], f"note where nothing was cut, with --stacks={stacks}")
+
+
+@test
 def no_interval_no_marks_no_readings(t):
     db = t.imported(t.record(["/bin/true"], "--interval=0"))
     t.equal(db.value("select count(*) from sample"), 0, "readings")
