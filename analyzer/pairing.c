@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define FIRST_WAITING 64u
+#define FIRST_SEEN 1024u
 
 void tm_pairing_init(struct tm_pairing *p, const struct tm_pairing_sink *sink, void *context) {
 	*p = (struct tm_pairing){ .sink = sink, .context = context, .head = 1, .tail = 1 };
@@ -15,6 +16,8 @@ void tm_pairing_init(struct tm_pairing *p, const struct tm_pairing_sink *sink, v
 
 void tm_pairing_release(struct tm_pairing *p) {
 	tm_blocks_release(&p->blocks);
+	free(p->seen.slots);
+	p->seen = (struct tm_address_set){ 0 };
 	free(p->queue);
 	free(p->chains);
 	p->queue = NULL;
@@ -164,7 +167,42 @@ static uint64_t offer(struct tm_pairing *p, const struct tm_waiting *event) {
 	return row;
 }
 
+/* --- blocks inherited over fork --- */
+
+static uint64_t *slot_of(const struct tm_address_set *s, uint64_t address) {
+	uint64_t i = (address >> 4 ^ address) * 0x9E3779B97F4A7C15ull >> 32 & s->mask;
+	while (s->slots[i] && s->slots[i] != address) i = (i + 1) & s->mask;
+	return &s->slots[i];
+}
+
+static bool grow_set(struct tm_address_set *s) {
+	uint64_t slots = s->slots ? (s->mask + 1) * 2 : FIRST_SEEN;
+	struct tm_address_set bigger = { calloc(slots, sizeof *s->slots), s->count, slots - 1 };
+	if (!bigger.slots) return false;
+	for (uint64_t i = 0; s->slots && i <= s->mask; i++)
+		if (s->slots[i]) *slot_of(&bigger, s->slots[i]) = s->slots[i];
+	free(s->slots);
+	*s = bigger;
+	return true;
+}
+
+/* True if the address had no event before; it has had one from now on. */
+static bool is_first_event(struct tm_pairing *p, uint64_t address) {
+	struct tm_address_set *s = &p->seen;
+	if (!p->inherits || p->alone || !address) return false;
+	if ((!s->slots || s->count * 2 > s->mask) && !grow_set(s)) {
+		p->failed = true;
+		return false;
+	}
+	uint64_t *slot = slot_of(s, address);
+	if (*slot) return false;
+	*slot = address;
+	s->count++;
+	return true;
+}
+
 void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32_t thread) {
+	is_first_event(p, block->address);
 	if (!tm_pairing_waits(p) && !tm_blocks_find(&p->blocks, block->address)) {
 		uint64_t ns = 0;
 		begin_block(p, block, &ns);
@@ -177,6 +215,7 @@ void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32
 uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t thread) {
 	struct tm_block *live = tm_pairing_waits(p) ? NULL : tm_blocks_find(&p->blocks, address);
 	if (live) return end_block(p, live, &ns, thread, false);
+	if (is_first_event(p, address)) return p->sink->unmatched(p->context, address, thread), 0;
 	struct tm_waiting event = { .block = { .address = address }, .ns = ns, .thread = thread, .is_free = true };
 	return offer(p, &event);
 }

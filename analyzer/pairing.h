@@ -9,8 +9,11 @@
  * Gives up: a free on its allocation after TM_SKEW_NS, an allocation on the free before it where an event stamped that much later comes, or
  *           after TM_WAIT_NS (a release can be read late). Then the old block's free was lost, or the free's allocation.
  *           Where only one thread runs there is nothing to wait for.
+ * Forked:   the first event on an address is a free where the block was inherited. It takes effect at once, as one that nothing here
+ *           matches: waiting would hold up whatever the thread does with that address next, and a clock that is wrong by a whole
+ *           hand-over of a new block between threads is far less likely.
  * Owns:     the live blocks of one heap and what waits.
- * Memory:   follows the live blocks and what waits.
+ * Memory:   follows the live blocks and what waits; in a forked process with several threads also the addresses it ever used.
  * Fails:    out of memory is remembered in `failed`.
  */
 #ifndef TIDEMARK_ANALYZER_PAIRING_H
@@ -36,6 +39,11 @@ struct tm_waiting {
 	uint64_t next; /* sequence number of the next one in its chain, 0 none */
 };
 
+/* Addresses, none of them 0. */
+struct tm_address_set {
+	uint64_t *slots, count, mask; /* slots: open addressing, 0 free */
+};
+
 struct tm_pairing {
 	struct tm_blocks blocks;
 	const struct tm_pairing_sink *sink;
@@ -44,7 +52,9 @@ struct tm_pairing {
 	uint64_t *chains;         /* by address: first sequence number, 0 none */
 	uint64_t head, tail;      /* numbers from 1; head == tail: nothing waits */
 	uint64_t mask;
-	bool alone; /* one thread does everything: its order is the truth */
+	struct tm_address_set seen; /* where `inherits`: every address that had an event */
+	bool alone;                 /* one thread does everything: its order is the truth */
+	bool inherits;              /* it began with blocks of its parent's */
 	bool failed;
 };
 

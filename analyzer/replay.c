@@ -126,6 +126,7 @@ static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l,
 	}
 	tm_pairing_init(&a->pairing, &pairing_sink, a);
 	a->pairing.alone = l->threads < 2;
+	a->pairing.inherits = r->catalog->processes.items[l->process - 1].flags & TM_PROCESS_FORKED;
 	return a;
 }
 

@@ -224,6 +224,30 @@ static void test_many_waiting(struct outcome *o) {
 	tm_pairing_release(&p);
 }
 
+/* A forked child of several threads frees what it inherited and allocates the address again at once: neither waits, so that levels are right at
+ * every instant. An address that it had live itself is waited for as ever. */
+static void test_inherited(struct outcome *o) {
+	struct tm_pairing p;
+	*o = (struct outcome){ 0 };
+	tm_pairing_init(&p, &sink, o);
+	p.inherits = true;
+	for (uint64_t i = 0; i < ADDRESSES; i++) {
+		struct tm_block b = { .address = address_of(0) + i * 16, .size_bytes = 1, .alloc_ns = 1001 + i };
+		tm_pairing_free(&p, b.address, 1000 + i, 1 + i % 2);
+		CHECK(o->unmatched == i + 1);
+		tm_pairing_alloc(&p, &b, 1);
+		CHECK(o->allocated == i + 1);
+	}
+	CHECK(!tm_pairing_waits(&p));
+	struct tm_block again = { .address = address_of(0), .size_bytes = 2, .alloc_ns = 9020 };
+	CHECK(tm_pairing_free(&p, address_of(0), 9000, 1) == 1);
+	tm_pairing_free(&p, address_of(0), 9010, 2);
+	CHECK(o->unmatched == ADDRESSES && tm_pairing_waits(&p));
+	tm_pairing_alloc(&p, &again, 1);
+	CHECK(o->released == 2 && o->freed_by[2] == 2 && o->unmatched == ADDRESSES && !tm_pairing_waits(&p));
+	tm_pairing_release(&p);
+}
+
 /* Nothing waits where there is nobody to wait for. */
 static void test_alone(struct outcome *o) {
 	struct tm_pairing p;
@@ -257,6 +281,7 @@ int main(void) {
 	test_unknown_then_reused(&outcome);
 	test_late_release(&outcome);
 	test_many_waiting(&outcome);
+	test_inherited(&outcome);
 	test_alone(&outcome);
 	return check_report("test_pairing");
 }
