@@ -14,8 +14,8 @@ static const struct tm_usage usage = {
 	.description =
 		"Lists what was live at an instant, by call stack, largest first. `exit`, `end` and `peak` are each process' own: one\n"
 		"listing shows all ranks at their peaks, over their root heaps. With --heap, `peak` is the peak of that heap. With\n"
-		"--from or --to only blocks that were allocated in that window are counted, so that --from=10s --at=20s shows what was made in between\n"
-		"and is still there.\n",
+		"--from or --to only blocks that were allocated in that window are counted, so that --from=10s --at=20s shows what\n"
+		"was made in between and is still there.\n",
 	.examples = "tidemark snapshot run.db --at 12.5s\n"
 		    "tidemark snapshot run.db --at peak --process=rank:0 --stack\n"
 		    "tidemark snapshot run.db --at mark:loaded --format=csv\n",
@@ -45,6 +45,8 @@ static void put_kept(sqlite3_str *sql, const char *label) {
 		label);
 }
 
+#define IN_ROOT_HEAP "EXISTS (SELECT 1 FROM heap AS h WHERE h.process_id = live.process_id AND h.name = live.heap AND h.is_root)"
+
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	const char *label = tm_has_window(o) || d->estimated ? NULL : kept_label(o);
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
@@ -60,10 +62,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		.with = with,
 		.source = "live",
 		/* The peak of a process is one over its root heaps, so that nothing else belongs to it. */
-		.where =
-			o->at.kind == TM_TIME_PEAK && !o->heap
-				? "EXISTS (SELECT 1 FROM heap AS h WHERE h.process_id = live.process_id AND h.name = live.heap AND h.is_root)"
-				: NULL,
+		.where = o->at.kind == TM_TIME_PEAK && !o->heap ? IN_ROOT_HEAP : NULL,
 		.order = "live_bytes DESC, process_id, heap, stack_id",
 		.has_heap = true,
 		.nothing = "nothing was live then",

@@ -16,8 +16,8 @@
 struct tm_import_options {
 	enum tm_store_mode mode;
 	bool quiet; /* no closing line; warnings are said anyway */
-	/* For each path, whether nobody named it (it was found in a directory): a copy of another trace is then left out with a warning, which
-	 * else is refused. NULL: all were named. */
+	/* For each path, whether nobody named it (it was found in a directory): a copy of another trace is then left out with a warning,
+	 * which else is refused. NULL: all were named. */
 	const bool *was_found;
 };
 

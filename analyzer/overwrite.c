@@ -20,9 +20,9 @@ bool tm_is_tidemark_database(const char *path) {
 	sqlite3 *handle = NULL;
 	sqlite3_stmt *statement = NULL;
 	if (stat(path, &status) || !S_ISREG(status.st_mode)) return false; /* SQLite would wait for a pipe's writer */
+	const char *query = "SELECT value FROM meta WHERE key = 'schema_version'";
 	bool is_ours = sqlite3_open_v2(path, &handle, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
-		       sqlite3_prepare_v2(handle, "SELECT value FROM meta WHERE key = 'schema_version'", -1, &statement, NULL) == SQLITE_OK &&
-		       sqlite3_step(statement) == SQLITE_ROW;
+		       sqlite3_prepare_v2(handle, query, -1, &statement, NULL) == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW;
 	sqlite3_finalize(statement);
 	sqlite3_close(handle);
 	return is_ours;

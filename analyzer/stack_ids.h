@@ -3,7 +3,8 @@
  * Flow:     catalog.c -> here -> replay.c asks for the stack of an event; import_rows.c and function_totals.c walk the tree
  * Idea:     a trace's node is one return address; here it becomes one row for each function there, so a node of a frame with two inlined
  *           functions becomes a chain of three rows. Where the innermost functions are operator new, or malloc as an inline function,
- *           the stack is the first row further out that is not (api says what was called). The trace's tree stays as it is; rows are numbered, not stored.
+ *           the stack is the first row further out that is not (api says what was called). The trace's tree stays as it is;
+ *           rows are numbered, not stored.
  * Numbers:  rows of frames and of stacks count from 1 within the trace; 0 is none, or the empty stack. The database adds its base.
  *           A frame's rows go outward from the innermost function; a node's go inward, so that a parent's number is below its child's.
  */
