@@ -31,8 +31,8 @@ static const char help[] =
 
 struct request {
 	TM_ARRAY(const char *) operands;
-	TM_ARRAY(char *) traces;   /* owned */
-	TM_ARRAY(bool) was_found;  /* for each: in a directory */
+	TM_ARRAY(char *) traces;  /* owned */
+	TM_ARRAY(bool) was_found; /* for each: in a directory */
 	const char *output;
 	bool append, force, quiet, wants_help;
 	char *chosen; /* the default output, owned */
