@@ -10,6 +10,7 @@
  * renew the table once more, inside of itself. So a stack that the loader asks for is taken with the cursor, which has none.
  */
 #include "emit.h"
+#include "fork_gate.h"
 #include "guest.h"
 #include "process.h"
 
@@ -78,7 +79,9 @@ static bool find_unwinder(void) {
 
 void tm_stack_start_thread(void) {
 	void *frames[16];
-	if (unwinder.backtrace) unwinder.backtrace(frames, 16);
+	if (!unwinder.backtrace || !tm_gate_enter_rarely()) return;
+	unwinder.backtrace(frames, 16);
+	tm_gate_leave_rarely();
 }
 
 extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* the linker's: where this library begins */
@@ -227,7 +230,10 @@ bool tm_stack_can_look(void) {
 
 TM_COLD bool tm_stack_holds_hook(void) {
 	void *frames[LOOK_FOR_HOOK_DEPTH];
-	unsigned n = take_by_cursor(frames, LOOK_FOR_HOOK_DEPTH), i = 0; /* whoever calls, the loader included */
+	unsigned n = 0, i = 0;
+	if (!tm_gate_enter_rarely()) return true; /* cannot tell */
+	n = take_by_cursor(frames, LOOK_FOR_HOOK_DEPTH); /* whoever calls, the loader included */
+	tm_gate_leave_rarely();
 	while (i < n && is_ours((uintptr_t)frames[i])) i++;
 	for (; i < n && !is_main_wrapper((uintptr_t)frames[i]); i++) {
 		if (is_ours((uintptr_t)frames[i])) return true;
@@ -254,8 +260,11 @@ unsigned tm_stack_take(struct tm_thread *t, const void *caller, bool *cut) {
 	unsigned n = 0;
 	if (tm_is_sandboxed()) n = 0;
 	else if (tm_guest.shm->stacks == TM_STACKS_FP) n = take_by_frame_pointers(t, frames, most);
-	else if (is_loader((uintptr_t)caller)) n = take_by_cursor(frames, most);
-	else if (!t->ended) n = take_by_unwinding(frames, most); /* libunwind's own memory of an ended thread is gone */
+	else if (tm_gate_enter(t)) {
+		if (is_loader((uintptr_t)caller)) n = take_by_cursor(frames, most);
+		else if (!t->ended) n = take_by_unwinding(frames, most); /* libunwind's own memory of an ended thread is gone */
+		tm_gate_leave(t);
+	}
 	unsigned depth = keep_the_programs(t->scratch, n);
 	*cut = n == most;
 	if (depth == 0 && caller) { /* no unwinder, a sandbox, or it could not leave our own frames: at least who called */

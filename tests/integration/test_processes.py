@@ -196,4 +196,13 @@ def library_that_passes_the_hooks_by(t):
         t.equal(db.value("select count(*) from note where kind = 'bypassed' and instr(text, 'plugin_one.so')"), notes, f"notes with {options}")
 
 
+@test
+def forks_among_busy_threads(t):
+    """No child finds a lock of the unwinder or the loader held by a thread that it does not have. A hang ends as this test's time limit."""
+    one = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
+    two = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_two", "-DSIZE=4002", name="plugin_two.so")
+    done = t.record([t.program("prog_fork_threads.c"), one, two, "2"], "--quiet")
+    t.equal(done.out, b"ok\n", "what the program says of its children")
+
+
 main()
