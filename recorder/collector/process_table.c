@@ -142,7 +142,7 @@ void tm_process_need_row(struct tm_collector *c, struct tm_process *p) {
 	tell_sampler(c, p);
 }
 
-/* Once a process, when it ends. What is read of it only later, as after an exec of another thread, is told when the recording ends. */
+/* Both once a process, when it ends. What is read of it only later, as after an exec of another thread, is told when the recording ends. */
 static void note_cut_stacks(struct tm_collector *c, struct tm_process *p) {
 	char text[256];
 	if (!p->cut_stacks || !p->id) return;
@@ -152,9 +152,19 @@ static void note_cut_stacks(struct tm_collector *c, struct tm_process *p) {
 	p->cut_stacks = 0;
 }
 
+static void note_children_left_out(struct tm_collector *c, struct tm_process *p) {
+	char text[256];
+	if (!p->children_left_out || !p->id) return;
+	snprintf(text, sizeof text, "%llu %s not recorded (--follow=off)", (unsigned long long)p->children_left_out,
+		 p->children_left_out == 1 ? "child process was" : "child processes were");
+	tm_group_add_note(c->group, p->id, p->end_ticks, "not-followed", text);
+	p->children_left_out = 0;
+}
+
 static void write_end(struct tm_collector *c, struct tm_process *p, enum tm_end_kind kind, uint64_t code) {
 	tm_process_need_row(c, p);
 	note_cut_stacks(c, p);
+	note_children_left_out(c, p);
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_PROCESS_END);
 	meta->process_end = (struct tm_process_end){ p->id, p->end_ticks, kind, code };
 	p->end_written = true;
@@ -231,9 +241,17 @@ static bool exec_is_known(struct tm_collector *c, const struct tm_process *paren
 	return false;
 }
 
+/* A child of which one or more things are told: its fork or spawn, its execs. */
+static void leave_out_child(struct tm_collector *c, struct tm_process *parent, uint32_t pid) {
+	if (tm_id_map_get(&c->processes.left_out, pid) == parent) return;
+	tm_id_map_set(&c->processes.left_out, pid, parent);
+	parent->children_left_out++;
+}
+
 static void execs(struct tm_collector *c, struct tm_life_event *e) {
 	struct tm_process *p = e->process;
 	bool own = e->pid == 0 || e->pid == p->pid;
+	if (!own && !c->options.follow) leave_out_child(c, p, e->pid);
 	if (!own && (!c->options.follow || exec_is_known(c, p, e->pid))) return;
 	struct tm_process *target = own ? p : child_for(c, p, e->pid, e->ticks, TM_PROCESS_FORKED);
 	if (target->dead) return;
@@ -286,7 +304,11 @@ struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, 
 }
 
 static void forked(struct tm_collector *c, const struct tm_life_event *e) {
-	if (!c->options.follow || !e->pid) return;
+	if (!e->pid) return;
+	if (!c->options.follow) {
+		leave_out_child(c, e->process, e->pid);
+		return;
+	}
 	for (struct tm_process *q = newest(c, e->pid); q; q = q->same_pid) {
 		if (q->parent != e->process || q->fork_seen) continue;
 		q->fork_seen = true;
@@ -335,7 +357,12 @@ static struct tm_process *not_waited(struct tm_collector *c, uint32_t pid, const
 }
 
 static void waited(struct tm_collector *c, const struct tm_life_event *e) {
-	if (!c->options.follow || !e->pid || !(WIFEXITED(e->status) || WIFSIGNALED(e->status))) return;
+	if (!e->pid || !(WIFEXITED(e->status) || WIFSIGNALED(e->status))) return;
+	if (!c->options.follow) {
+		leave_out_child(c, e->process, e->pid);
+		tm_id_map_set(&c->processes.left_out, e->pid, NULL); /* the pid may be another's from here on */
+		return;
+	}
 	struct tm_process *child = not_waited(c, e->pid, e->process);
 	if (!child) child = not_waited(c, e->pid, NULL);
 	if (!child) {
@@ -570,6 +597,7 @@ void tm_processes_release(struct tm_process_table *t) {
 	tm_id_map_release(&t->by_pid);
 	tm_id_map_release(&t->by_number);
 	tm_id_map_release(&t->threads);
+	tm_id_map_release(&t->left_out);
 	for (size_t i = 0; i < t->life_count; i++) free(t->life[i].path);
 	free(t->life);
 	free(t->all);

@@ -58,7 +58,7 @@ struct tm_process {
 	struct tm_pending_exec exec;
 	struct tm_loaded_modules modules;
 	uint32_t heaps; /* enum tm_default_heap: those that have a record */
-	uint64_t cut_stacks;
+	uint64_t cut_stacks, children_left_out; /* not noted yet; the latter: --follow=off */
 };
 
 struct tm_thread_row {
@@ -85,6 +85,7 @@ struct tm_process_table {
 	struct tm_process **open; /* those whose end is not written yet */
 	size_t open_count, open_capacity;
 	struct tm_id_map by_pid, by_number, threads; /* threads: process id << 32 | number within the process */
+	struct tm_id_map left_out;                   /* parent by pid of children that are counted only, until they are waited for */
 	uint32_t last_id, last_thread, last_heap;
 	struct tm_life_event *life; /* sorted by ticks */
 	size_t life_count, life_capacity;

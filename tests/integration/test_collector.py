@@ -100,6 +100,20 @@ def stacks_that_were_cut(t):
 
 
 @test
+def children_that_are_not_followed(t):
+    child = t.program("prog_child.c")
+    for how in ("fork", "vfork", "spawn"):  # system() of libc makes its child without us
+        db = t.imported(t.record([t.program("prog_run.c"), how, child], "--follow=off", status=4))
+        t.equal(db.value("select count(*) from process"), 1, f"processes ({how})")
+        t.equal(db.rows("select text from note where kind = 'not-followed' and process_id = (select id from process)"),
+                [("1 child process was not recorded (--follow=off)",)], f"note ({how})")
+    db = t.imported(t.record([t.program("prog_fork200.c")], "--follow=off", status=6))
+    t.equal(db.value("select text from note where kind = 'not-followed'"), "200 child processes were not recorded (--follow=off)", "note of 200")
+    db = t.imported(t.record(["/bin/true"], "--follow=off"))
+    t.equal(db.rows("select text from note"), [], "no child, no note")
+
+
+@test
 def no_interval_no_marks_no_readings(t):
     db = t.imported(t.record(["/bin/true"], "--interval=0"))
     t.equal(db.value("select count(*) from sample"), 0, "readings")
