@@ -150,8 +150,8 @@ install: all ## install under PREFIX (/usr/local), below DESTDIR if given; the t
 	install -m 755 $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(DESTINATION)/bin
 	install -m 755 $(BUILD)/lib/libtidemark.so $(DESTINATION)/lib
 	install -m 644 recorder/tidemark.h $(DESTINATION)/include
-	install -m 644 man/tidemark.1 man/tidemark-record.1 $(DESTINATION)/share/man/man1
-	install -m 644 completion/tidemark.bash $(DESTINATION)/share/bash-completion/completions/tidemark
+	install -m 644 analyzer/tidemark.1 recorder/tidemark-record.1 $(DESTINATION)/share/man/man1
+	install -m 644 analyzer/tidemark.bash $(DESTINATION)/share/bash-completion/completions/tidemark
 	ln -sf tidemark $(DESTINATION)/share/bash-completion/completions/tidemark-record
 
 uninstall: ## remove what install put under PREFIX

@@ -45,10 +45,10 @@ def readme_links(t):
 
 @test
 def manual_lists_every_option(t):
-    manual = text_of("man/tidemark-record.1").replace("\\", "")
+    manual = text_of("recorder/tidemark-record.1").replace("\\", "")
     for option in options_of(t.run([t.recorder, "--help"], status=0).text):
         t.check(option in manual, f"tidemark-record.1 lacks {option}")
-    manual = text_of("man/tidemark.1").replace("\\", "")
+    manual = text_of("analyzer/tidemark.1").replace("\\", "")
     verbs = re.findall(r"^  ([a-z]+)  ", t.run([t.tidemark, "--help"], status=0).text, re.M)
     t.check(len(verbs) >= 12, f"verbs: {verbs}")
     for verb in verbs:
@@ -61,15 +61,15 @@ def manual_lists_every_option(t):
 @test
 def manual_is_well_formed(t):
     t.need("man")
-    for page in ("tidemark.1", "tidemark-record.1"):
-        done = t.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", os.path.join(ROOT, "man", page)])
+    for page in ("analyzer/tidemark.1", "recorder/tidemark-record.1"):
+        done = t.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", os.path.join(ROOT, page)])
         t.equal(done.errors, "", f"warnings about {page}")
 
 
 @test
 def completion(t):
     t.need("bash")
-    script = f"""source {ROOT}/completion/tidemark.bash
+    script = f"""source {ROOT}/analyzer/tidemark.bash
 try() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _tidemark; echo "${{COMPREPLY[@]}}"; }}
 try tidemark lea; try tidemark-record --sta; try tidemark leaks --lim; try tidemark record --stacks = f"""
     lines = t.run(["bash", "-c", script], status=0).text.splitlines()
