@@ -115,8 +115,10 @@ static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words,
 
 /* Control records. All start with the word and ticks. Texts: y = byte length, padded with 0 to a word.
  *
- *   PROCESS       pid ppid parent_number flags   the process begins: first record of its first ring. parent_number: process number of the one that
- *                                                forked it, 0 if not known (exec, start). flags: enum tm_process_flag
+ *   PROCESS       pid ppid parent_number flags   the process begins: first record of its first ring. pid: as its /proc has it, 0 if not known (the
+ *                                                ring has its own view). parent_number: process number of the one that forked it, 0 if not
+ *                                                known (exec, start). flags: enum tm_process_flag, and from bit 32 the number of the pid
+ *                                                namespace, 0 if not known
  *   INFO          text                      x = enum tm_info_key; follows PROCESS
  *   MODULE        bias low size text        text = build-id bytes (x = how many) then path
  *   UNLOAD        low size

@@ -69,6 +69,7 @@ struct control {
 static void take_process(const struct control *t) {
 	t->r->process = tm_process_attached(t->c, t->r->number, t->r->pid, (uint32_t)t->numbers[1], (uint32_t)t->numbers[2], t->ticks);
 	t->r->announces = true;
+	tm_process_is_seen_as(t->c, t->r->process, (uint32_t)t->numbers[0], (uint32_t)(t->numbers[3] >> 32));
 }
 
 static void replace_text(char **where, const struct control *t) {

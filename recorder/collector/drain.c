@@ -508,7 +508,7 @@ bool tm_drain_is_pressing(const struct tm_collector *c) {
 /* A thread that ended without a word, while its process lives on: asked last, since all threads go when the process does. */
 static void find_vanished_thread(struct tm_ring_view *r, uint64_t now) {
 	struct tm_process *p = r->process;
-	if (!p || p->gone || p->pidfd < 0 || p->exec.announced || now - r->quiet_since_ns < HOUSEKEEPING_NS) return;
+	if (!p || p->gone || p->foreign || p->pidfd < 0 || p->exec.announced || now - r->quiet_since_ns < HOUSEKEEPING_NS) return;
 	if (syscall(SYS_tgkill, r->pid, r->tid, 0) == 0 || errno != ESRCH) return;
 	struct pollfd process = { .fd = p->pidfd, .events = POLLIN };
 	if (poll(&process, 1, 0) == 0) r->vanished = true;
@@ -525,9 +525,10 @@ static void give_back_pages(struct tm_collector *c, struct tm_ring_view *r, stru
 }
 
 /* A process that died between claiming a ring and filling in its header; while it lives the pid is not there yet, or its own. */
-static void free_stuck_claim(struct tm_ring_view *r, struct tm_ring *ring, uint64_t now) {
+static void free_stuck_claim(const struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t now) {
 	uint32_t pid = ring->pid;
 	if (!r->claimed_ns) r->claimed_ns = now;
+	if (c->processes.foreign_seen) return; /* it may be a pid of another namespace */
 	if (!pid || now - r->claimed_ns < GIVE_BACK_NS || kill((pid_t)pid, 0) == 0 || errno != ESRCH) return;
 	r->claimed_ns = 0;
 	ring->pid = 0;
@@ -554,7 +555,7 @@ void tm_drain_housekeeping(struct tm_collector *c) {
 		uint32_t state = atomic_load_explicit(&ring->state, memory_order_acquire);
 		if (r->claimed) find_vanished_thread(r, now);
 		else if (state == TM_RING_FREE) give_back_pages(c, r, ring, now);
-		else if (state == TM_RING_CLAIMED) free_stuck_claim(r, ring, now);
+		else if (state == TM_RING_CLAIMED) free_stuck_claim(c, r, ring, now);
 	}
 	look_up_unknown_addresses(c);
 }

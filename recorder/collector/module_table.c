@@ -126,7 +126,7 @@ static void take_maps_line(struct tm_collector *c, struct tm_process *p, const c
 
 void tm_module_look_up_maps(struct tm_collector *c, struct tm_process *p) {
 	char name[64], line[8192];
-	snprintf(name, sizeof name, "/proc/%u/maps", p->pid);
+	snprintf(name, sizeof name, "/proc/%u/maps", p->system_pid);
 	FILE *f = fopen(name, "re");
 	if (!f) return;
 	while (fgets(line, sizeof line, f)) take_maps_line(c, p, line);

@@ -33,6 +33,8 @@ static struct tm_process *new_process(struct tm_collector *c, uint32_t pid, stru
 	p->parent = parent;
 	p->start_ticks = ticks;
 	p->pidfd = -1;
+	p->foreign = parent && parent->foreign;
+	p->system_pid = p->foreign ? 0 : pid;
 	p->same_pid = tm_id_map_get(&t->by_pid, pid);
 	p->modules.epoch = ++c->modules.last_epoch;
 	tm_launcher_init(&p->launcher);
@@ -45,7 +47,35 @@ static struct tm_process *new_process(struct tm_collector *c, uint32_t pid, stru
 }
 
 static void watch(struct tm_process *p) {
-	if (p->pidfd < 0) p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+	if (p->pidfd < 0 && p->system_pid) p->pidfd = (int)syscall(SYS_pidfd_open, p->system_pid, 0);
+}
+
+static uint32_t namespace_of(const char *process) {
+	char name[64], link[64];
+	snprintf(name, sizeof name, "/proc/%s/ns/pid", process);
+	ssize_t n = readlink(name, link, sizeof link - 1);
+	link[n > 0 ? n : 0] = 0;
+	const char *number = strchr(link, '[');
+	return number ? (uint32_t)strtoul(number + 1, NULL, 10) : 0;
+}
+
+/* A parent outside of the namespace speaks of it by that pid. */
+static void know_by_system_pid(struct tm_collector *c, struct tm_process *p) {
+	if (p->foreign && p->system_pid) tm_id_map_set(&c->processes.by_pid, p->system_pid, p);
+}
+
+void tm_process_is_seen_as(struct tm_collector *c, struct tm_process *p, uint32_t pid_in_proc, uint32_t pid_namespace) {
+	char process[16];
+	uint32_t ours = namespace_of("self");
+	bool inherits = !pid_namespace && p->parent && p->parent->foreign; /* in a chroot there may be no /proc to ask */
+	if (!inherits && (!ours || !pid_namespace || pid_namespace == ours)) return;
+	snprintf(process, sizeof process, "%u", pid_in_proc);
+	p->foreign = c->processes.foreign_seen = true;
+	p->system_pid = pid_in_proc && pid_namespace && namespace_of(process) == pid_namespace ? pid_in_proc : 0; /* else that /proc is not ours */
+	if (p->pidfd >= 0) close(p->pidfd);
+	p->pidfd = -1;
+	know_by_system_pid(c, p);
+	watch(p);
 }
 
 /* Without a pidfd: gone from /proc, or a zombie there. *status is set to its wait status where /proc tells, else to -1. */
@@ -127,9 +157,9 @@ static void write_row(struct tm_collector *c, struct tm_process *p) {
 }
 
 static void tell_sampler(struct tm_collector *c, struct tm_process *p) {
-	if (!p->number || p->sampled || p->dead) return;
+	if (!p->number || p->sampled || p->dead || !p->system_pid) return;
 	p->sampled = true;
-	tm_sampler_add(&c->sampler, p->pid, p->id);
+	tm_sampler_add(&c->sampler, p->system_pid, p->id);
 }
 
 void tm_process_need_row(struct tm_collector *c, struct tm_process *p) {
@@ -207,6 +237,9 @@ static struct tm_process *replace(struct tm_collector *c, struct tm_process *p, 
 	image->is_root = p->is_root;
 	image->fork_seen = image->exec_seen = true;
 	image->launcher = p->launcher;
+	image->foreign = p->foreign;
+	image->system_pid = p->system_pid;
+	know_by_system_pid(c, image);
 	watch(image);
 	end_by_exec(c, p, ticks);
 	return image;
@@ -465,10 +498,10 @@ static void poll_all(struct tm_collector *c) {
 	for (size_t i = 0; i < count; i++) {
 		struct tm_process *p = t->open[i];
 		int status = -1;
-		if (p->gone) continue;
-		bool gone = p->pidfd >= 0 ? (t->polls[i].revents & POLLIN) != 0 : proc_says_dead(p->pid, &status);
+		if (p->gone || !p->system_pid) continue;
+		bool gone = p->pidfd >= 0 ? (t->polls[i].revents & POLLIN) != 0 : proc_says_dead(p->system_pid, &status);
 		if (!gone) continue;
-		if (p->pidfd >= 0) proc_says_dead(p->pid, &status);
+		if (p->pidfd >= 0) proc_says_dead(p->system_pid, &status);
 		p->gone = true;
 		tm_process_life(
 			c, (struct tm_life_event){ .kind = TM_LIFE_DEATH, .ticks = ticks, .process = p, .pid = p->pid, .status = status },
@@ -496,8 +529,10 @@ void tm_processes_check(struct tm_collector *c, bool all) {
 
 bool tm_processes_any_alive(const struct tm_collector *c) {
 	const struct tm_process_table *t = &c->processes;
-	for (size_t i = 0; i < t->open_count; i++)
-		if (!t->open[i]->gone && !t->open[i]->is_root && !(t->open[i]->flags & TM_PROCESS_UNRECORDED)) return true;
+	for (size_t i = 0; i < t->open_count; i++) {
+		const struct tm_process *p = t->open[i];
+		if (!p->gone && !p->is_root && p->system_pid && !(p->flags & TM_PROCESS_UNRECORDED)) return true;
+	}
 	return false;
 }
 
@@ -505,8 +540,10 @@ static void finish_running(struct tm_collector *c, struct tm_process *p) {
 	char text[256];
 	if (p->exec.announced) p = settle_exec(c, p);
 	tm_process_need_row(c, p);
-	snprintf(text, sizeof text, "process %u still runs; it is not recorded from here on", p->pid);
-	if (!(p->flags & TM_PROCESS_UNRECORDED)) tm_group_add_note(c->group, p->id, tm_timebase_ticks(&c->timebase), "still-running", text);
+	snprintf(text, sizeof text, "process %u still runs%s; it is not recorded from here on", p->pid,
+		 p->system_pid ? "" : ", or ended unseen in a pid namespace of its own");
+	if (!(p->flags & TM_PROCESS_UNRECORDED) && (p->system_pid || !p->exited))
+		tm_group_add_note(c->group, p->id, tm_timebase_ticks(&c->timebase), "still-running", text);
 	p->gone = p->dead = true;
 	p->end_ticks = tm_timebase_ticks(&c->timebase);
 }

@@ -37,7 +37,9 @@ struct tm_pending_exec { /* an exec was announced; whether it happened shows lat
 struct tm_process {
 	uint32_t id;     /* in the trace; 0: no row yet */
 	uint32_t number; /* in the session; 0: it has not attached */
-	uint32_t pid;
+	uint32_t pid;        /* as the process and its kin know it */
+	uint32_t system_pid; /* as we do; 0: not known, and so is whether it lives */
+	bool foreign;        /* its pids are of another namespace than ours */
 	uint32_t flags; /* enum tm_process_flag */
 	struct tm_process *parent;
 	struct tm_process *same_pid; /* the one that had the pid before */
@@ -90,6 +92,7 @@ struct tm_process_table {
 	struct tm_life_event *life; /* sorted by ticks */
 	size_t life_count, life_capacity;
 	uint64_t checked_ns;
+	bool foreign_seen; /* some process was */
 	struct pollfd *polls;
 	size_t poll_capacity;
 };
@@ -103,6 +106,10 @@ struct tm_process *tm_process_of_ring(struct tm_collector *c, uint32_t number, u
 /* A process announces itself: pid, parent's pid, number of the parent in the session (0: exec'd or first). */
 struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, uint32_t pid, uint32_t ppid, uint32_t parent_number,
 				       uint64_t ticks);
+/* What it says of itself: its pid in its /proc and the number of its pid namespace, 0: not known. Where the namespace is not ours, its own
+ * pid means nothing to us, and perhaps another process. One whose pid we cannot find is never taken for dead before its parent's wait, or the
+ * end of the recording, says so: its rings are in use. */
+void tm_process_is_seen_as(struct tm_collector *c, struct tm_process *p, uint32_t pid_in_proc, uint32_t pid_namespace);
 /* Its row is needed now. */
 void tm_process_need_row(struct tm_collector *c, struct tm_process *p);
 

@@ -124,12 +124,26 @@ static void note_other_allocator(struct tm_thread *t) {
 	tm_emit_note(t, "static-allocator", text);
 }
 
+/* The first number in the target of a symbolic link; 0: there is none, or no such link. */
+static uint64_t number_in_link(const char *path) {
+	char target[64];
+	const char *at = target;
+	uint64_t number = 0;
+
+	if (tm_raw_readlink(path, target, sizeof target) <= 0) return 0;
+	at += strcspn(at, "0123456789");
+	while (*at >= '0' && *at <= '9') number = number * 10 + (uint64_t)(*at++ - '0');
+	return number;
+}
+
+/* In a pid namespace of its own the process is known to the collector by another pid, which a /proc of the collector's tells. */
 void tm_process_announce(struct tm_thread *t) {
+	uint64_t namespace = number_in_link("/proc/self/ns/pid");
 	uint64_t words[4] = {
-		tm_guest.pid,
+		number_in_link("/proc/self"),
 		(uint64_t)tm_syscall(SYS_getppid, 0, 0, 0, 0, 0, 0),
 		tm_guest.parent_process,
-		tm_guest.parent_process ? TM_PROCESS_FORKED : TM_PROCESS_EXECED,
+		(tm_guest.parent_process ? TM_PROCESS_FORKED : TM_PROCESS_EXECED) | namespace << 32,
 	};
 
 	tm_emit_control(t, TM_CTL_PROCESS, 0, 0, words, 4, NULL, 0);

@@ -113,6 +113,62 @@ def children_that_are_not_followed(t):
     t.equal(db.rows("select text from note"), [], "no child, no note")
 
 
+# Its thread is silent for longer than a silent thread stays unwatched, and so is it. Allocations: 5 of 3000 bytes by the thread, 5 of 100 in the
+# process and 5 in its child, which returns 7.
+NAMESPACE = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void take(int size) {
+	for (int i = 0; i < 5; i++) {
+		void *volatile kept = malloc(size);
+		if (i % 2 == 0) usleep(500000);
+	}
+}
+static void *other(void *unused) {
+	take(3000);
+	return unused;
+}
+int main(void) {
+	pthread_t thread;
+	int status;
+	pthread_create(&thread, 0, other, 0);
+	pid_t child = fork();
+	take(100);
+	if (!child) _exit(7);
+	waitpid(child, &status, 0);
+	pthread_join(thread, 0);
+	return WEXITSTATUS(status) + 1;
+}
+"""
+
+
+@test
+def another_pid_namespace(t):
+    """Pids there mean nothing to the recorder, or other processes: nobody is taken for dead, read or waited for by them."""
+    program = source(t, "namespace.c", NAMESPACE)
+    for mount in ((), ("--mount-proc",)):
+        unshare = ["unshare", "-pf", *mount]
+        t.need("unshare")
+        if t.run([*unshare, "true"]).status:
+            t.skip("a pid namespace cannot be made here")
+        recording = t.same_as_bare([*unshare, program])
+        t.equal(recording.status, 8, "exit status")
+        db = t.imported(recording)
+        t.equal(db.rows("select kind, count from loss"), [], "losses")
+        t.equal(db.rows("select text from note where kind = 'still-running'"), [], "nobody still runs")
+        outer = db.value("select id from process where parent_id is null")
+        if mount:  # it cannot reach the shared memory
+            t.equal(db.value("select count(*) from note where kind = 'not-recordable'"), 1, "note")
+            continue
+        t.equal(db.rows("select pid from process where end_kind = 'exit' and end_code = 8 and id <> ?", outer), [(1,)], "end of the first one inside")
+        t.equal(db.rows("select size_bytes, count(*) from allocation where size_bytes in (100, 3000) group by 1"), [(100, 10), (3000, 5)], "allocations")
+        t.equal(db.value("select count(*) from process where end_code = 7 and end_kind = 'exit' and pid > 1"), 1, "end of its child")
+        t.check(db.value("select max(value) from sample join process on process.id = process_id where name = 'rss' and process.pid = 1") < 8 << 20,
+                "its memory was read, not that of the system's first process")
+
+
 @test
 def no_interval_no_marks_no_readings(t):
     db = t.imported(t.record(["/bin/true"], "--interval=0"))
