@@ -1,5 +1,8 @@
 """What the recorder adds to the events: readings of memory, notes, the ends of threads."""
 import os
+import signal
+import subprocess
+import time
 
 from tidemark_test import main, test
 
@@ -167,6 +170,34 @@ def another_pid_namespace(t):
         t.equal(db.value("select count(*) from process where end_code = 7 and end_kind = 'exit' and pid > 1"), 1, "end of its child")
         t.check(db.value("select max(value) from sample join process on process.id = process_id where name = 'rss' and process.pid = 1") < 8 << 20,
                 "its memory was read, not that of the system's first process")
+
+
+def state_of(pid):
+    """As ps shows it; None: there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return None
+
+
+@test
+def nothing_of_a_killed_recorder_stays(t):
+    recorder = t.start([t.recorder, "-o", t.path("killed.tmk"), "--quiet", "--", t.program("forever.c")], stdout=subprocess.DEVNULL)
+    command = t.command_of(recorder)
+    with open(f"/proc/{recorder.pid}/task/{recorder.pid}/children", encoding="ascii") as file:
+        helpers = [int(child) for child in file.read().split() if int(child) != command]
+    t.check(helpers, "the recorder has a process beside the command")
+    recorder.send_signal(signal.SIGKILL)
+    recorder.wait()
+    for helper in helpers:
+        for _ in range(1000):
+            if state_of(helper) in (None, "Z", "X"):  # a zombie is the new parent's to bury
+                break
+            time.sleep(0.01)
+        t.check(state_of(helper) in (None, "Z", "X"), f"process {helper} outlived the recorder")
+    t.check(state_of(command) not in (None, "Z", "X"), "the command runs on")
+    os.kill(command, signal.SIGKILL)
 
 
 @test
