@@ -9,6 +9,7 @@
 
 VERSION := 0.1.0
 BUILD ?= build
+override BUILD := $(or $(strip $(BUILD)),build)
 PREFIX ?= /usr/local
 CC ?= gcc
 CFLAGS ?= -O2 -g
