@@ -26,7 +26,8 @@ ANALYZER_LIBS := -lsqlite3 -lzstd -lz -lpthread -lm
 
 # What apt installs: to build and run, and for the tests only.
 BUILD_PACKAGES := gcc libc6-dev libzstd-dev zlib1g-dev libdw-dev libelf-dev libiberty-dev libsqlite3-dev libunwind-dev sqlite3
-TEST_PACKAGES := python3 zstd binutils g++ clang libclang-rt-dev git gcc-multilib musl-tools redis-tools openmpi-bin heaptrack
+TEST_PACKAGES := python3 zstd binutils g++ clang libclang-rt-dev git gcc-multilib musl-tools redis-tools openmpi-bin heaptrack \
+	chromium golang-src libdevel-nytprof-perl
 
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
 SCHEMA_OBJECTS := $(call objects,schema/*.c)
