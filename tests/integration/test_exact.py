@@ -90,6 +90,7 @@ def threads(t):
     t.equal(db.value("select count(*) from temporary where function = 'keep'"), 0, "temporary in keep")
     t.equal(db.row("select sum(count), sum(bytes) from temporary where function = 'churn'"), (4000, 188080), "temporary in churn")
     t.equal(db.value("select count(*) from thread"), 5, "threads")
+    t.equal(db.rows("select name from thread where end_ns is null"), [("threads",)], "name of the thread that lives as long as its process")
     sound_intervals(t, db)
 
 
