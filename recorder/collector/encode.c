@@ -253,13 +253,6 @@ static bool room(const struct tm_encoder_thread *e) {
 	return e->waiting_count < QUEUE_MAX + 1;
 }
 
-bool tm_encoder_has_room(struct tm_encoder_thread *e) {
-	pthread_mutex_lock(&e->lock);
-	bool has = room(e);
-	pthread_mutex_unlock(&e->lock);
-	return has;
-}
-
 bool tm_encoder_wait_for_room(struct tm_encoder_thread *e, uint64_t timeout_ns) {
 	struct timespec until;
 	clock_gettime(CLOCK_MONOTONIC, &until);

@@ -37,8 +37,6 @@ struct tm_encoder_thread {
 int tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer, struct tm_tally *tally);
 /* An empty group. */
 struct tm_group *tm_encoder_take(struct tm_encoder_thread *e);
-/* True if a group can be submitted without waiting. */
-bool tm_encoder_has_room(struct tm_encoder_thread *e);
 /* Waits up to timeout_ns for room. */
 bool tm_encoder_wait_for_room(struct tm_encoder_thread *e, uint64_t timeout_ns);
 /* Hands over a group. */

@@ -149,9 +149,6 @@ unsigned tm_stack_take(struct tm_thread *t, const void *caller, bool *cut);
 bool tm_stack_unwinder_is_missing(void);                     /* asked for and not found: process_info.c notes it */
 void tm_stack_module_gone(uintptr_t low, uintptr_t high);    /* another module may soon lie there; modules.c says so */
 
-/* --- exit --- */
-void tm_exit_begin(void); /* emits EXIT_BEGIN once a process; process_hooks.c */
-
 /* --- real.c: the functions behind the hooks --- */
 struct tm_real {
 #define TM_REAL_FUNCTIONS(X) \

@@ -11,8 +11,7 @@
 
 /* --- leaving (process_hooks.c) --- */
 
-/* tm_exit_begin() of guest.h for a caller that is between enter and leave already. Emits EXIT_BEGIN once a process; nothing in a vfork
- * child. */
+/* Emits EXIT_BEGIN once a process, nothing in a vfork child. Between enter and leave of a hook. */
 void tm_exit_begin_on(struct tm_thread *t);
 
 /* --- Python's finalizing flag (modules.c finds the function among the loaded modules, without the loader's help) --- */

@@ -77,14 +77,6 @@ void tm_exit_begin_on(struct tm_thread *t) {
 		tm_emit_control(t, TM_CTL_EXIT_BEGIN, 0, 0, NULL, 0, NULL, 0);
 }
 
-void tm_exit_begin(void) {
-	struct tm_thread *t = tm_hook_enter();
-
-	if (!t) return;
-	tm_exit_begin_on(t);
-	tm_hook_leave(t);
-}
-
 /* A thread that ends by itself says its name then (hook.c); the one that ends the process never comes there. */
 static void say_thread_name(struct tm_thread *t) {
 	char name[16] = "";
