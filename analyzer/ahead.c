@@ -51,12 +51,16 @@ static bool heap_is_sound(const struct tm_catalog *c, uint32_t heap, uint32_t pr
 	return !heap || (heap <= c->heaps.count && c->heaps.items[heap - 1].defined && c->heaps.items[heap - 1].process == process);
 }
 
+static bool is_sound(const struct tm_catalog *c, const struct tm_event *e, uint32_t process) {
+	if (e->stack > c->nodes.count || e->text > c->strings.count) return false;
+	return TM_OP_CLASS(e->op) == TM_CLASS_TEXT ? e->heap <= c->strings.count : heap_is_sound(c, e->heap, process);
+}
+
 static bool ids_are_sound(const struct tm_catalog *c, const struct tm_segment *s) {
 	if (!s->thread || s->thread > c->threads.count || !c->threads.items[s->thread - 1].defined) return false;
 	uint32_t process = c->threads.items[s->thread - 1].process;
 	for (size_t i = 0; i < s->count; i++) {
-		const struct tm_event *e = &s->events[i];
-		if (e->stack > c->nodes.count || e->text > c->strings.count || !heap_is_sound(c, e->heap, process)) return false;
+		if (!is_sound(c, &s->events[i], process)) return false;
 	}
 	return true;
 }
@@ -107,6 +111,7 @@ static struct tm_step *put_steps(struct tm_step *out, const struct tm_event *e) 
 		*out++ = allocation_step(e, TM_STEP_MAP, true);
 		break;
 	case TM_CLASS_TEXT:
+		if (e->op != TM_OP_MARK) break;
 		*out++ = (struct tm_step){ .ns = bounded(e->time_ns, STEP_NS_MAX), .address = e->text, .op = e->op, .kind = TM_STEP_MARK };
 		break;
 	}

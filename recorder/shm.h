@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d64697400000001ull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d64697400000002ull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
 #define TM_SHM_PAGE 4096u
@@ -26,6 +26,19 @@ enum tm_shm_state { TM_SHM_STARTING = 0, TM_SHM_RUNNING = 1, TM_SHM_CLOSED = 2 /
 enum tm_stacks_mode { TM_STACKS_OFF = 0, TM_STACKS_UNWIND = 1, TM_STACKS_FP = 2 };
 enum tm_clock_kind { TM_CLOCK_MONOTONIC = 0 /* ticks are CLOCK_MONOTONIC ns */, TM_CLOCK_TSC = 1 };
 enum tm_on_full { TM_ON_FULL_WAIT = 0, TM_ON_FULL_DROP = 1 };
+
+/* A question of the program's (tidemark_stats) and the collector's answer. A guest takes a FREE slot by compare-and-swap to ASKED, says in its ring with
+ * STATS which heap it means, and sleeps on `state` until it is ANSWERED or UNKNOWN (no such heap); then it copies and stores FREE. It gives up after two
+ * seconds by a compare-and-swap from ASKED to GIVEN_UP, which the collector turns into FREE. */
+enum tm_stats_state { TM_STATS_FREE = 0, TM_STATS_ASKED = 1, TM_STATS_ANSWERED = 2, TM_STATS_UNKNOWN = 3, TM_STATS_GIVEN_UP = 4 };
+
+struct tm_stats_slot {
+	_Atomic uint32_t state;       /* futex */
+	uint32_t process;             /* process number of who asks */
+	uint64_t live_bytes, live_count, peak_bytes, peak_since_reset_bytes, allocations, frees;
+	uint64_t reserved;
+};
+#define TM_STATS_SLOTS 16u
 
 struct tm_shm {
 	uint64_t magic;
@@ -54,6 +67,8 @@ struct tm_shm {
 
 	_Alignas(64) _Atomic uint64_t unringed_events; /* lost because no ring could be had */
 	_Atomic uint64_t unringed_bytes;
+
+	_Alignas(64) struct tm_stats_slot stats[TM_STATS_SLOTS];
 };
 
 /* FREE -> (guest, compare-and-swap) CLAIMED -> ACTIVE -> (guest, thread end) CLOSED -> (collector, when drained) FREE.
@@ -92,7 +107,10 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
  *   realloc      addr size begin_ticks old pcs...     x, y as above
  *   unmap        begin_ticks old old_size
  *   remap        addr size begin_ticks old old_size pcs...
- *   text         bytes, padded with 0                 y = byte length
+ *   text         bytes, padded with 0                 y = byte length; the ops below 0xD0
+ *   scope        key link bytes, padded with 0        y = byte length of the name, x = enum tm_scope_category or a CATEGORY's number; 0xD0 to 0xDF
+ *
+ * alloc, free, realloc with TM_RING_HEAP: one word more before the frames (free: at the end), the number of a heap that a HEAP record announced.
  *
  * Stack: the x outermost frames of the thread's previous stack in this ring, then `pcs` new ones inside them, innermost first. Return addresses. A
  * record with TM_RING_NO_STACK has none and leaves the previous stack as it was. The first record of a ring has x = 0, and so has the first after a loss.
@@ -100,7 +118,9 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
 #define TM_RING_USABLE_UNKNOWN 0xffffu
 #define TM_RING_NO_STACK 1u /* flag: no stack was taken */
 #define TM_RING_CUT 2u      /* flag: deeper than max_depth; outer frames are missing */
-#define TM_RING_MORE 4u     /* flag of INFO, MODULE, EXEC, NOTE: the text goes on in the next record of the same op and x */
+#define TM_RING_HEAP 8u     /* flag: the block lies in an explicit heap */
+#define TM_RING_PYTHON 16u  /* flag: the stack is to be merged with the thread's Python stack, the last PYTHON_STACK of this ring */
+#define TM_RING_MORE 4u     /* flag of INFO, MODULE, EXEC, NOTE, PYTHON_CODE: the text goes on in the next record of the same op and x */
 
 #define TM_RING_ALLOC_WORDS 4u
 #define TM_RING_FREE_WORDS 3u
@@ -133,6 +153,16 @@ static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words,
  *   THREAD_END    text                      the thread's name
  *   PAD           (no ticks)                nothing; the rest of the ring up to its end, at least one word
  *   THREAD_NAME   text                      its name now
+ *   CATEGORY      text                      x = a number from TM_SCOPE_CATEGORY_OWN on; what the category column shows ("nvtx:DOMAIN")
+ *   HEAP          number parent device text x = byte length of the name; text = name then kind. number: the process's own, from TM_HEAP_NUMBER_OWN on;
+ *                                           parent: such a number, or enum tm_heap_number, 0 none; device: number + 1, 0 none
+ *   POOL          heap allocated reserved   bytes of a pool as its allocator tells them, ~0: unknown
+ *   STATS         slot text                 a question (struct tm_stats_slot); text = name of the heap
+ *   PYTHON_RUN    low high                  the interpreter's code that runs Python functions: native frames in it stand for Python frames
+ *   PYTHON_CODE   number lines text         a code object: lines = first line | enum tm_python_lines << 32; x = byte length of the file name; text = file
+ *                                           name, qualified name, NUL, line table. In several pieces where it is long
+ *   PYTHON_STACK  frames...                 x = outer frames kept from the last one of this ring, y = frames that follow, innermost first. A frame:
+ *                                           code number | byte offset of its instruction << 32 | 1 << 63 if native code called it
  */
 enum tm_control_op {
 	TM_CTL_PROCESS = 0xE0,
@@ -150,7 +180,18 @@ enum tm_control_op {
 	TM_CTL_THREAD_END = 0xEC,
 	TM_CTL_THREAD_NAME = 0xED,
 	TM_CTL_PAD = 0xEE,
+	TM_CTL_CATEGORY = 0xEF,
+	TM_CTL_HEAP = 0xF0,
+	TM_CTL_POOL = 0xF1,
+	TM_CTL_STATS = 0xF2,
+	TM_CTL_PYTHON_RUN = 0xF3,
+	TM_CTL_PYTHON_CODE = 0xF4,
+	TM_CTL_PYTHON_STACK = 0xF5,
 };
+
+enum tm_heap_number { TM_HEAP_NUMBER_MALLOC = 1, TM_HEAP_NUMBER_MMAP = 2, TM_HEAP_NUMBER_MMAP_FILE = 3, TM_HEAP_NUMBER_OWN = 16 };
+/* How a code object's line table is written: co_lnotab (to 3.9), co_linetable of 3.10, co_linetable from 3.11 on. */
+enum tm_python_lines { TM_PYTHON_LNOTAB = 0, TM_PYTHON_LINES_310 = 1, TM_PYTHON_LOCATIONS = 2 };
 
 enum tm_info_key { TM_INFO_EXE = 1, TM_INFO_COMMAND = 2 /* arguments joined by NUL */, TM_INFO_ENV = 3 /* NAME=VALUE, rank variables only */ };
 

@@ -167,9 +167,10 @@ struct out_column {
 	uint64_t any; /* all codes ORed: 0 leaves the column out */
 };
 
-/* An address that was allocated in this segment, and the ordinal of the event that did it. Slots of an older generation are empty. */
+/* A block that was allocated in this segment (its address, and four bits of its heap: a tensor begins where its malloc block does), and the
+ * ordinal of the event that did it. Slots of an older generation are empty. */
 struct slot {
-	uint64_t address;
+	uint64_t block;
 	uint32_t ordinal;
 	uint32_t generation : 24, size_class : 8;
 };
@@ -222,16 +223,20 @@ static void slots_reset(struct tm_encoder *e, size_t events) {
 	e->generation = 1;
 }
 
-static inline size_t slot_hash(const struct tm_encoder *e, uint64_t address) {
-	unsigned __int128 product = (unsigned __int128)(address ^ e->seed[0]) * e->seed[1];
+static inline uint64_t block_of(uint64_t address, uint32_t heap) {
+	return address | (uint64_t)heap << 60;
+}
+
+static inline size_t slot_hash(const struct tm_encoder *e, uint64_t block) {
+	unsigned __int128 product = (unsigned __int128)(block ^ e->seed[0]) * e->seed[1];
 	return (size_t)(product >> 64) ^ (size_t)product;
 }
 
-/* The address's slot, or the empty one where it belongs. */
-static inline struct slot *slot_find(const struct tm_encoder *e, uint64_t address) {
-	for (size_t i = slot_hash(e, address) & e->mask;; i = (i + 1) & e->mask) {
+/* The block's slot, or the empty one where it belongs. */
+static inline struct slot *slot_find(const struct tm_encoder *e, uint64_t block) {
+	for (size_t i = slot_hash(e, block) & e->mask;; i = (i + 1) & e->mask) {
 		struct slot *s = &e->slots[i];
-		if (s->generation != e->generation || s->address == address) return s;
+		if (s->generation != e->generation || s->block == block) return s;
 	}
 }
 
@@ -248,23 +253,23 @@ static bool slots_grow(struct tm_encoder *e) {
 	e->used = 0;
 	for (size_t i = 0; i < old_count; i++) {
 		if (old[i].generation != e->generation || old[i].ordinal == GIVEN_BACK) continue;
-		*slot_find(e, old[i].address) = old[i];
+		*slot_find(e, old[i].block) = old[i];
 		e->used++;
 	}
 	free(old);
 	return true;
 }
 
-static bool remember_block(struct tm_encoder *e, uint64_t address, unsigned class) {
-	struct slot *s = slot_find(e, address);
+static bool remember_block(struct tm_encoder *e, uint64_t block, unsigned class) {
+	struct slot *s = slot_find(e, block);
 	if (s->generation != e->generation) {
 		if (++e->used * 2 > e->mask + 1) {
 			if (!slots_grow(e)) return false;
 			e->used++;
-			s = slot_find(e, address);
+			s = slot_find(e, block);
 		}
 	}
-	*s = (struct slot){ .address = address, .ordinal = e->ordinals++, .generation = e->generation, .size_class = class & 0xff };
+	*s = (struct slot){ .block = block, .ordinal = e->ordinals++, .generation = e->generation, .size_class = class & 0xff };
 	return true;
 }
 
@@ -290,10 +295,10 @@ static inline void encode_size(struct tm_encoder *e, uint32_t stack, uint64_t si
 }
 
 /* Returns the size class of the block given back if this segment allocated it, so that its address may come again. */
-static inline unsigned encode_old(struct tm_encoder *e, unsigned class, uint64_t old) {
+static inline unsigned encode_old(struct tm_encoder *e, unsigned class, uint64_t old, uint32_t heap) {
 	struct model *m = &e->model;
 	unsigned block_class = SIZE_CLASS_NONE;
-	struct slot *s = class == TM_CLASS_FREE || class == TM_CLASS_REALLOC ? slot_find(e, old) : NULL;
+	struct slot *s = class == TM_CLASS_FREE || class == TM_CLASS_REALLOC ? slot_find(e, block_of(old, heap)) : NULL;
 	if (s && s->generation == e->generation && s->ordinal != GIVEN_BACK) {
 		put_code(e, COLUMN_OLD, (uint64_t)(e->ordinals - 1 - s->ordinal) + 1);
 		s->ordinal = GIVEN_BACK;
@@ -327,6 +332,14 @@ static inline uint64_t usable_code(uint64_t size, uint64_t usable) {
 	return code ? code : 1;
 }
 
+static inline void encode_text(struct tm_encoder *e, const struct tm_event *v) {
+	put_code(e, COLUMN_TEXT, v->text);
+	if (!TM_OP_IS_SCOPE(v->op)) return;
+	put_code(e, COLUMN_TEXT, v->addr);
+	put_code(e, COLUMN_TEXT, v->old);
+	put_code(e, COLUMN_TEXT, v->heap);
+}
+
 /* The order of the columns is that of format.md's last line. */
 static inline bool encode_event(struct tm_encoder *e, const struct tm_event *v) {
 	struct model *m = &e->model;
@@ -337,17 +350,17 @@ static inline bool encode_event(struct tm_encoder *e, const struct tm_event *v) 
 	if (uses & BIT(COLUMN_HEAP)) put_code(e, COLUMN_HEAP, v->heap);
 	if (uses & BIT(COLUMN_STACK)) encode_stack(e, v->stack);
 	if (uses & BIT(COLUMN_SIZE)) encode_size(e, v->stack, v->size);
-	if (uses & BIT(COLUMN_OLD)) old_class = encode_old(e, class, v->old);
+	if (uses & BIT(COLUMN_OLD)) old_class = encode_old(e, class, v->old, v->heap);
 	if (uses & BIT(COLUMN_ADDR)) encode_addr(e, class, v);
 	if (class == TM_CLASS_FREE || v->addr != v->old) push_free(m, old_class, v->old);
 	if (uses & BIT(COLUMN_OLD_SIZE)) put_code(e, COLUMN_OLD_SIZE, v->old_size);
 	if (uses & BIT(COLUMN_USABLE)) put_code(e, COLUMN_USABLE, usable_code(v->size, v->usable));
-	if (uses & BIT(COLUMN_TEXT)) put_code(e, COLUMN_TEXT, v->text);
-	return !is_tracked(class) || remember_block(e, v->addr, size_class(v->size));
+	if (uses & BIT(COLUMN_TEXT)) encode_text(e, v);
+	return !is_tracked(class) || remember_block(e, block_of(v->addr, v->heap), size_class(v->size));
 }
 
 #define BATCH_EVENTS 1024
-#define CODES_PER_ENTRY_MAX 2 /* column old */
+#define CODES_PER_ENTRY_MAX 4 /* column text of a scope */
 
 /* Room is made for a batch at a time, so that the codes themselves are written without a check. */
 static bool columns_reserve(struct tm_encoder *e, size_t events) {
@@ -532,6 +545,14 @@ static inline uint64_t decode_begin(struct tm_decoder *d) {
 	return d->model.time - ago;
 }
 
+static inline void decode_text(struct tm_decoder *d, struct tm_event *v) {
+	v->text = get_id(d, COLUMN_TEXT);
+	if (!TM_OP_IS_SCOPE(v->op)) return;
+	v->addr = get_code(d, COLUMN_TEXT);
+	v->old = get_code(d, COLUMN_TEXT);
+	v->heap = get_id(d, COLUMN_TEXT);
+}
+
 /* Mirrors encode_event(). */
 static inline void decode_event(struct tm_decoder *d, uint8_t op, struct tm_event *out) {
 	struct model *m = &d->model;
@@ -547,7 +568,7 @@ static inline void decode_event(struct tm_decoder *d, uint8_t op, struct tm_even
 	if (class == TM_CLASS_FREE || v.addr != v.old) push_free(m, old_class, v.old);
 	if (uses & BIT(COLUMN_OLD_SIZE)) v.old_size = get_code(d, COLUMN_OLD_SIZE);
 	if (uses & BIT(COLUMN_USABLE)) v.usable = decode_usable(d, v.size);
-	if (uses & BIT(COLUMN_TEXT)) v.text = get_id(d, COLUMN_TEXT);
+	if (uses & BIT(COLUMN_TEXT)) decode_text(d, &v);
 	if (is_tracked(class)) d->blocks[d->block_count++] = (struct block){ v.addr, (uint8_t)size_class(v.size), true };
 	*out = v;
 }

@@ -26,7 +26,8 @@ struct tm_event {
 	uint32_t text;     /* text class: string id */
 	uint8_t op;        /* enum tm_op */
 };
-/* Fields that an op's class does not use are 0 after decoding (usable: TM_USABLE_UNKNOWN). */
+/* Fields that an op's class does not use are 0 after decoding (usable: TM_USABLE_UNKNOWN). An op of TM_OP_IS_SCOPE has its key in
+ * `addr`, its link in `old` and its category (a string id) in `heap`. */
 
 /* What glibc gives for a request of this size, below the mmap threshold: the codec's default for `usable`. */
 uint64_t tm_usable_default(uint64_t size);
@@ -34,9 +35,9 @@ uint64_t tm_usable_default(uint64_t size);
 struct tm_encoder;
 struct tm_encoder *tm_encoder_new(void); /* NULL: out of memory */
 void tm_encoder_free(struct tm_encoder *e);
-/* Appends one segment. Times must not decrease nor be below base_ns, begin <= time, size < 2^64 - 1, addresses < TM_ADDRESS_LIMIT,
- * ops of known classes (the caller's duty). More than TM_SEGMENT_EVENTS_MAX events, or no memory for the tables: nothing is
- * appended, out->failed is set. */
+/* Appends one segment. Times must not decrease nor be below base_ns, begin <= time, size < 2^64 - 1, addresses < TM_ADDRESS_LIMIT
+ * (a scope's key and link are any numbers), ops of known classes (the caller's duty). More than TM_SEGMENT_EVENTS_MAX events, or no
+ * memory for the tables: nothing is appended, out->failed is set. */
 void tm_encode_segment(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread, uint64_t base_ns, const struct tm_event *events,
 		       size_t n);
 

@@ -8,7 +8,7 @@
 #define TIDEMARK_SCHEMA_KINDS_H
 
 #define TM_FORMAT_MAJOR 1
-#define TM_FORMAT_MINOR 0
+#define TM_FORMAT_MINOR 1
 #define TM_FILE_MAGIC "TIDEMARK"
 #define TM_FILE_HEADER_BYTES 16
 #define TM_CHUNK_MAGIC 0x4B434D54u
@@ -25,21 +25,28 @@
 #define TM_RECORD_TAGS(X) \
 	X(INFO, 1) X(STRING, 2) X(PROCESS_START, 3) X(PROCESS_EXIT, 4) X(PROCESS_END, 5) X(THREAD_START, 6) \
 	X(THREAD_END, 7) X(THREAD_NAME, 8) X(MODULE_LOAD, 9) X(MODULE_UNLOAD, 10) X(HEAP, 11) X(FRAME_MODULE, 12) \
-	X(SAMPLES, 13) X(MARK, 14) X(NOTE, 15) X(LOSS, 16) X(ALERT, 17) X(NAME, 18) X(WATERMARK, 19) X(TOTALS, 20)
+	X(SAMPLES, 13) X(MARK, 14) X(NOTE, 15) X(LOSS, 16) X(ALERT, 17) X(NAME, 18) X(WATERMARK, 19) X(TOTALS, 20) \
+	X(POOL_STATE, 21)
 
 /* X(identifier, code, api name as the api column shows it). The class is the code's upper three bits. */
 #define TM_OPS(X) \
 	X(MALLOC, 0x00, "malloc") X(CALLOC, 0x01, "calloc") X(REALLOC_NEW, 0x02, "realloc") \
 	X(REALLOCARRAY_NEW, 0x03, "reallocarray") X(POSIX_MEMALIGN, 0x04, "posix_memalign") \
 	X(ALIGNED_ALLOC, 0x05, "aligned_alloc") X(MEMALIGN, 0x06, "memalign") X(VALLOC, 0x07, "valloc") \
-	X(PVALLOC, 0x08, "pvalloc") \
+	X(PVALLOC, 0x08, "pvalloc") X(HEAP_ALLOC, 0x09, "tidemark_heap_alloc") X(TORCH_ALLOC, 0x0A, "torch") \
+	X(NVTX_ALLOC, 0x0B, "nvtx") X(ITT_ALLOC, 0x0C, "itt") X(PYTHON_ALLOC, 0x0D, "python") \
 	X(FREE, 0x20, "free") X(CFREE, 0x21, "cfree") X(FREE_SIZED, 0x22, "free_sized") \
 	X(FREE_ALIGNED_SIZED, 0x23, "free_aligned_sized") X(REALLOC_FREE, 0x24, "realloc") \
-	X(REALLOC, 0x40, "realloc") X(REALLOCARRAY, 0x41, "reallocarray") \
+	X(HEAP_FREE, 0x25, "tidemark_heap_free") X(TORCH_FREE, 0x26, "torch") X(NVTX_FREE, 0x27, "nvtx") X(ITT_FREE, 0x28, "itt") \
+	X(PYTHON_FREE, 0x29, "python") \
+	X(REALLOC, 0x40, "realloc") X(REALLOCARRAY, 0x41, "reallocarray") X(PYTHON_REALLOC, 0x42, "python") \
 	X(MMAP, 0x60, "mmap") X(MMAP_FILE, 0x61, "mmap") X(SBRK, 0x62, "sbrk") X(BRK, 0x63, "brk") \
 	X(MUNMAP, 0x80, "munmap") X(SBRK_SHRINK, 0x81, "sbrk") X(BRK_SHRINK, 0x82, "brk") \
 	X(MREMAP, 0xA0, "mremap") \
-	X(MARK, 0xC0, "mark")
+	X(MARK, 0xC0, "mark") X(SNAPSHOT, 0xC1, "snapshot") X(BASELINE, 0xC2, "baseline") X(STOP, 0xC3, "stop") \
+	X(START, 0xC4, "start") X(RESET_PEAK, 0xC5, "reset_peak") \
+	X(SCOPE_PUSH, 0xD0, "scope") X(SCOPE_BLOCK, 0xD1, "scope") X(SCOPE_RANGE, 0xD2, "scope") X(SCOPE_END, 0xD3, "scope_end") \
+	X(SCOPE_EXCEPTION, 0xD4, "scope_end") X(STEP, 0xD5, "step")
 
 enum tm_chunk_kind {
 #define X(name, number) TM_CHUNK_##name = number,
@@ -71,6 +78,19 @@ enum tm_op_class {
 };
 
 #define TM_OP_CLASS(op) ((unsigned)(op) >> 5)
+#define TM_OP_IS_SCOPE(op) (((unsigned)(op) & 0xF0u) == 0xD0u) /* of the text class: carries key, link and category, too */
+
+/* What opened a scope: X(identifier, number, the text of the category column). Numbers from TM_SCOPE_CATEGORY_OWN on are a process's own (NVTX domains). */
+#define TM_SCOPE_CATEGORIES(X) \
+	X(USER, 1, "user") X(PYTHON, 2, "python") X(NVTX, 3, "nvtx") X(ITT, 4, "itt") X(TORCH_OP, 5, "torch.op") \
+	X(TORCH_BACKWARD, 6, "torch.backward") X(TORCH_SCRIPT, 7, "torch.script") X(TORCH_USER, 8, "torch.user")
+#define TM_SCOPE_CATEGORY_OWN 16u
+
+enum tm_scope_category {
+#define X(name, number, text) TM_SCOPE_##name = number,
+	TM_SCOPE_CATEGORIES(X)
+#undef X
+};
 
 enum tm_end_kind { TM_END_UNKNOWN = 0, TM_END_EXIT = 1, TM_END_SIGNAL = 2, TM_END_EXEC = 3 };
 enum tm_process_flag { TM_PROCESS_FORKED = 1, TM_PROCESS_EXECED = 2, TM_PROCESS_UNRECORDED = 4 };

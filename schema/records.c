@@ -31,6 +31,7 @@ struct tm_watermark {
 #define LOSS_FIELDS(N, U, S) N(process) N(thread) N(ns) S(kind) N(count) N(bytes) S(reason)
 #define ALERT_FIELDS(N, U, S) N(process) N(ns) S(rule) N(value)
 #define WATERMARK_FIELDS(N, U, S) N(ns)
+#define POOL_STATE_FIELDS(N, U, S) N(heap) N(ns) U(allocated) U(reserved) U(active) U(inactive)
 #define TOTALS_FIELDS(N, U, S) N(events) N(chunks) N(end_ns)
 /* The heads of the two records that go on with a list, and one entry of each list. */
 #define SAMPLES_FIELDS(N, U, S) N(process) N(ns)
@@ -106,6 +107,7 @@ PLAIN_RECORD(mark, MARK, MARK_FIELDS)
 PLAIN_RECORD(note, NOTE, NOTE_FIELDS)
 PLAIN_RECORD(loss, LOSS, LOSS_FIELDS)
 PLAIN_RECORD(alert, ALERT, ALERT_FIELDS)
+PLAIN_RECORD(pool_state, POOL_STATE, POOL_STATE_FIELDS)
 PLAIN_RECORD(totals, TOTALS, TOTALS_FIELDS)
 
 FIELDS_CODEC(info, INFO_FIELDS)

@@ -72,6 +72,10 @@ static void put_meta(struct tm_bytes *b, struct tm_meta *m, const struct tm_time
 		m->loss.ns = tm_time_map_ns(map, m->loss.ns);
 		tm_put_loss(b, &m->loss);
 		break;
+	case TM_RECORD_POOL_STATE:
+		m->pool_state.ns = tm_time_map_ns(map, m->pool_state.ns);
+		tm_put_pool_state(b, &m->pool_state);
+		break;
 	/* The program's marks are events; alerts, names, watermarks and totals are not put into groups. */
 	case TM_RECORD_MARK:
 	case TM_RECORD_ALERT:

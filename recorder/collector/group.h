@@ -51,6 +51,7 @@ struct tm_meta {
 		struct tm_reading samples;
 		struct tm_note note;
 		struct tm_loss loss;
+		struct tm_pool_state pool_state;
 	};
 };
 

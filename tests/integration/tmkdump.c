@@ -170,6 +170,15 @@ static void print_small_record(FILE *out, uint64_t tag, struct tm_cursor *body) 
 		print_number(out, "value", r.value);
 		break;
 	}
+	case TM_RECORD_POOL_STATE: {
+		struct tm_pool_state r = tm_get_pool_state(body);
+		fprintf(out, "pool_state heap=%" PRIu64 " ns=%" PRIu64, r.heap, r.ns);
+		print_maybe(out, "allocated", r.allocated);
+		print_maybe(out, "reserved", r.reserved);
+		print_maybe(out, "active", r.active);
+		print_maybe(out, "inactive", r.inactive);
+		break;
+	}
 	case TM_RECORD_WATERMARK: fprintf(out, "watermark ns=%" PRIu64, tm_get_watermark(body)); break;
 	case TM_RECORD_TOTALS: {
 		struct tm_totals r = tm_get_totals(body);
@@ -196,7 +205,7 @@ static bool print_records(FILE *out, struct tm_cursor *payload) {
 	uint64_t tag;
 	struct tm_cursor body;
 	while (tm_record_next(payload, &tag, &body)) {
-		if (tag < TM_RECORD_INFO || tag > TM_RECORD_TOTALS) continue;
+		if (tag < TM_RECORD_INFO || tag > TM_RECORD_POOL_STATE) continue;
 		print_record(out, tag, &body);
 		if (body.bad) return false;
 	}

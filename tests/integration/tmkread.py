@@ -50,6 +50,7 @@ RECORDS = {
     18: ("name", "frame:v *function:v *file:v *line:v"),
     19: ("watermark", "ns:v"),
     20: ("totals", "events:v chunks:v end_ns:v"),
+    21: ("pool_state", "heap:v ns:v allocated:+1 reserved:+1 active:+1 inactive:+1"),
 }
 
 
@@ -305,6 +306,8 @@ def read_segment(payload):
             segment.given.append([addr, size, False])
         if cls in COLUMNS["text"]:
             text = limited(segment.code("text"))
+            if op >= 0xD0:  # a scope: key, link, category
+                addr, old, heap = segment.code("text"), segment.code("text"), limited(segment.code("text"))
         yield (f"event {op:#04x} time={time} begin={begin} heap={heap} addr={addr:#x} size={size} old={old:#x} old_size={old_size} "
                f"usable={'unknown' if usable is None else usable} stack={stack} text={text}")
     segment.done()

@@ -13,7 +13,10 @@ Every code is sent in its plainest form (no prediction), so this shares nothing 
 import zlib
 
 OPS = {"malloc": 0x00, "calloc": 0x01, "realloc_new": 0x02, "posix_memalign": 0x04, "free": 0x20, "realloc": 0x40, "mmap": 0x60, "mmap_file": 0x61,
-       "sbrk": 0x62, "munmap": 0x80, "sbrk_shrink": 0x81, "mremap": 0xA0, "mark": 0xC0}
+       "sbrk": 0x62, "munmap": 0x80, "sbrk_shrink": 0x81, "mremap": 0xA0, "mark": 0xC0,
+       "heap_alloc": 0x09, "torch_alloc": 0x0A, "python_alloc": 0x0D, "heap_free": 0x25, "torch_free": 0x26, "python_free": 0x29, "snapshot": 0xC1,
+       "baseline": 0xC2, "stop": 0xC3, "start": 0xC4, "reset_peak": 0xC5, "scope_push": 0xD0, "scope_block": 0xD1, "scope_range": 0xD2,
+       "scope_end": 0xD3, "scope_exception": 0xD4, "step": 0xD5}
 META, STACKS, EVENTS, NAMES, END = 1, 2, 3, 4, 5
 NATIVE, PYTHON = 1, 2
 FORKED, EXECED, UNRECORDED = 1, 2, 4
@@ -74,6 +77,20 @@ def mark(time, text):
     return dict(op="mark", time=time, text=text)
 
 
+def text(op, time, text=0):
+    """mark, snapshot, baseline, stop, start, reset_peak."""
+    return dict(op=op, time=time, text=text)
+
+
+def scope(op, time, name=0, category=0, key=0, link=0):
+    """scope_push, scope_block, scope_range, scope_end, scope_exception; name and category are string ids."""
+    return dict(op=op, time=time, text=name, key=key, link=link, category=category)
+
+
+def step(time, n):
+    return dict(op="step", time=time, text=0, key=zigzag(n))
+
+
 def default_usable(size):
     return max(24, ((size + 23) & ~15) - 8)
 
@@ -87,7 +104,7 @@ def segment(thread, events, base=0):
         last_time = e["time"]
         if "begin" in e:
             columns["begin"] += v(e["time"] - e["begin"])
-        if e["op"] != "mark":
+        if "text" not in e:
             columns["heap"] += v(e.get("heap", 0))
         if "stack" in e:
             columns["stack"] += v(e["stack"] + 1)
@@ -109,6 +126,8 @@ def segment(thread, events, base=0):
                                    if usable != default_usable(e["size"]) else 0)
         if "text" in e:
             columns["text"] += v(e["text"])
+            if OPS.get(e["op"], 0) >= 0xD0:
+                columns["text"] += v(e.get("key", 0)) + v(e.get("link", 0)) + v(e.get("category", 0))
     return v(thread) + v(base) + v(len(events)) + b"".join(v(len(c)) + bytes(c) for c in columns.values())
 
 
@@ -154,6 +173,9 @@ class Trace:
 
     def recorder_mark(self, process, ns, name):
         self.meta(self.record(14, v(process) + v(0) + v(ns) + s(name)))
+
+    def pool_state(self, heap, ns, allocated=None, reserved=None, active=None, inactive=None):
+        self.meta(self.record(21, v(heap) + v(ns) + plus(allocated) + plus(reserved) + plus(active) + plus(inactive)))
 
     def note(self, process, ns, kind, text):
         self.meta(self.record(15, v(process) + v(ns) + s(kind) + s(text)))

@@ -30,13 +30,13 @@ static const uint8_t empty_end_chunk[] = {
 };
 
 static void test_file_header(void) {
-	static const uint8_t expected[16] = { 'T', 'I', 'D', 'E', 'M', 'A', 'R', 'K', 1, 0, 0, 0, 0, 0, 0, 0 };
+	static const uint8_t expected[16] = { 'T', 'I', 'D', 'E', 'M', 'A', 'R', 'K', 1, 0, 1, 0, 0, 0, 0, 0 };
 	uint8_t header[TM_FILE_HEADER_BYTES];
 	uint16_t major = 99, minor = 99;
 	tm_file_header_write(header);
 	CHECK_BYTES(header, sizeof header, expected, sizeof expected);
 	CHECK(tm_file_header_read(expected, 16, &major, &minor) == TM_CHUNK_OK);
-	CHECK(major == 1 && minor == 0);
+	CHECK(major == 1 && minor == 1);
 	for (size_t n = 0; n < 16; n++) CHECK(tm_file_header_read(expected, n, &major, &minor) == TM_CHUNK_SHORT);
 	header[10] = 3;
 	CHECK(tm_file_header_read(header, 16, &major, &minor) == TM_CHUNK_OK && minor == 3);

@@ -73,15 +73,16 @@ static const struct tm_event one_of_each_class[] = {
 	  .usable = TM_USABLE_UNKNOWN },
 	{ .op = TM_OP_MARK, .time_ns = 230, .begin_ns = 230, .usable = TM_USABLE_UNKNOWN, .text = 9 },
 	{ .op = TM_OP_FREE, .time_ns = 240, .begin_ns = 240, .old = 0x77, .usable = TM_USABLE_UNKNOWN },
+	{ .op = TM_OP_SCOPE_BLOCK, .time_ns = 250, .begin_ns = 250, .usable = TM_USABLE_UNKNOWN, .text = 7, .addr = 300, .old = 1ull << 63, .heap = 4 },
 };
 /* clang-format on */
 
 /* Worked out with pencil and format.md. A(0x1000) = 2 * zigzag(0x100) = 0x400. */
 /* clang-format off */
 static const uint8_t one_of_each_class_bytes[] = {
-	3, 100, 9, /* thread, base_ns, n */
-	9, 0x00, 0x20, 0x01, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0x20,
-	9, 50, 10, 5, 35, 10, 10, 10, 0, 10, /* time */
+	3, 100, 10, /* thread, base_ns, n */
+	10, 0x00, 0x20, 0x01, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0x20, 0xd1,
+	10, 50, 10, 5, 35, 10, 10, 10, 0, 10, 10, /* time */
 	3, 10, 5, 1,                         /* begin: realloc, munmap, mremap */
 	8, 0, 0, 0, 0, 2, 0, 0, 0,           /* heap: all but the mark */
 	9, 0x81, 0x08,                       /* addr: malloc, no free block known: A(0x1000 - 0) + 1 */
@@ -98,7 +99,9 @@ static const uint8_t one_of_each_class_bytes[] = {
 	4, 0x80, 0x20, 0x80, 0x40,           /* old_size */
 	3, 0, 65, 1,                         /* usable: malloc default; calloc 32 more: zigzag(32) + 1; realloc unknown */
 	5, 6, 6, 6, 1, 0,                    /* stack: 5 + 1 thrice (each after two others), 0 + 1 (not the foretold 5), 0 as foretold */
-	1, 9,                                /* text */
+	15, 9,                               /* text: the mark's */
+	7, 0xac, 0x02,                       /*   the scope's name, key 300 */
+	0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01, 4, /*   link 2^63, category */
 };
 /* clang-format on */
 
@@ -111,7 +114,7 @@ static void check_by_hand(const struct tm_event *events, size_t n, uint64_t thre
 }
 
 static void test_one_of_each_class(void) {
-	check_by_hand(one_of_each_class, 9, 3, 100, one_of_each_class_bytes, sizeof one_of_each_class_bytes);
+	check_by_hand(one_of_each_class, 10, 3, 100, one_of_each_class_bytes, sizeof one_of_each_class_bytes);
 }
 
 /* Nothing of a segment is left in the next: the same events give the same bytes again. */
@@ -384,6 +387,10 @@ static void make_event(struct generator *g, struct tm_event *e) {
 	bool gives_new = class != TM_CLASS_FREE && class != TM_CLASS_UNMAP && class != TM_CLASS_TEXT;
 	if (class == TM_CLASS_TEXT) {
 		e->text = any_id(g);
+		if (!TM_OP_IS_SCOPE(e->op)) return;
+		e->addr = any_size(g);
+		e->old = check_random_any(r);
+		e->heap = any_id(g);
 		return;
 	}
 	e->heap = check_random_below(r, 20) ? 0 : any_id(g);

@@ -277,6 +277,14 @@ static void test_watermark_and_totals(void) {
 	}
 }
 
+static void test_pool_state(void) {
+	tm_put_pool_state(&payload, &(struct tm_pool_state){ .heap = 3, .ns = 5, .allocated = 0, .reserved = 200, .active = -1, .inactive = 6 });
+	EXPECT(21, 21, 7, 3, 5, 1, 0xc9, 0x01, 0, 7);
+	struct tm_pool_state r = tm_get_pool_state(&body);
+	CHECK(r.heap == 3 && r.ns == 5 && r.allocated == 0 && r.reserved == 200 && r.active == -1 && r.inactive == 6);
+	CHECK_ENDS(tm_get_pool_state);
+}
+
 /* A body of 128 bytes and more has a length of two bytes; several records follow each other; an unknown tag is skipped by its length. */
 static void test_sequences(void) {
 	static char long_text[1000];
@@ -446,6 +454,7 @@ int main(void) {
 	test_mark_note_loss_alert();
 	test_name();
 	test_watermark_and_totals();
+	test_pool_state();
 	test_sequences();
 	test_unknown_numbers();
 	test_stacks_by_hand();
