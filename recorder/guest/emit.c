@@ -141,35 +141,26 @@ struct stack {
 	unsigned keep, fresh, flags;
 };
 
-static unsigned common_outer_frames(const struct tm_thread *t, unsigned depth) {
-	unsigned most = depth < t->depth ? depth : t->depth, keep = 0;
-	const uintptr_t *last = t->pcs + t->depth, *now = t->scratch + depth;
-	while (keep < most && last[-1 - (int)keep] == now[-1 - (int)keep]) keep++;
-	return keep;
-}
-
-/* Takes the stack into t->scratch, which becomes t->pcs; the fresh frames are its first ones. */
-static inline struct stack take_stack(struct tm_thread *t, const void *caller) {
-	bool cut = false;
+/* Takes the stack into t->pcs; the record carries its innermost frames, t->pcs[depth - 1] to t->pcs[keep]. */
+static inline struct stack take_stack(struct tm_thread *t, const void *frame) {
 	if (tm_guest.shm->stacks == TM_STACKS_OFF) return (struct stack){ 0, 0, TM_RING_NO_STACK };
-	unsigned depth = tm_stack_take(t, caller, &cut);
-	unsigned keep = t->after_loss ? 0 : common_outer_frames(t, depth);
-	uintptr_t *last = t->pcs;
-	t->pcs = t->scratch;
-	t->scratch = last;
-	t->depth = depth;
-	for (unsigned i = 0; i < depth - keep; i++) {
+	struct tm_stack s = tm_stack_take(t, frame);
+	for (unsigned i = t->depth; i-- > s.keep;) {
 		if (TM_LIKELY(tm_modules_know(t->pcs[i])) || tm_is_sandboxed()) continue;
 		tm_modules_refresh(t);
 		break;
 	}
-	if (TM_UNLIKELY(t->after_loss)) keep = 0; /* the refresh may have lost a record */
+	if (TM_UNLIKELY(t->after_loss)) { /* the refresh may have lost a record */
+		s.fresh += s.keep;
+		s.keep = 0;
+	}
 	t->after_loss = false;
-	return (struct stack){ keep, depth - keep, cut ? TM_RING_CUT : 0 };
+	return (struct stack){ s.keep, s.fresh, s.cut ? TM_RING_CUT : 0 };
 }
 
 static inline void put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {
-	for (unsigned i = 0; i < fresh; i++) to[i] = t->pcs[i];
+	const uintptr_t *from = t->pcs + t->depth;
+	for (unsigned i = 0; i < fresh; i++) to[i] = *--from;
 }
 
 /* --- events --- */
@@ -180,9 +171,9 @@ static unsigned slack_of(const void *addr, size_t size) {
 }
 
 /* Records that are stamped after the call; the stack is taken before the stamp is, so that the time between is not the program's. */
-static void emit_after(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, unsigned y, const void *caller) {
+static void emit_after(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, unsigned y, const void *frame) {
 	tm_python_poll(t);
-	struct stack s = take_stack(t, caller);
+	struct stack s = take_stack(t, frame);
 	unsigned words = TM_RING_ALLOC_WORDS + s.fresh;
 	set_busy(t);
 	uint64_t ticks = in_order(t, tm_ticks_after());
@@ -199,13 +190,13 @@ static void emit_after(struct tm_thread *t, enum tm_op op, const void *addr, siz
 	publish(t, words);
 }
 
-void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *caller) {
+void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *frame) {
 	if (TM_UNLIKELY(tm_guest.shm->sample_bytes) && !tm_sample_take(t, addr, size)) return;
-	emit_after(t, op, addr, size, slack_of(addr, size), caller);
+	emit_after(t, op, addr, size, slack_of(addr, size), frame);
 }
 
-void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *caller) {
-	emit_after(t, op, addr, size, TM_RING_USABLE_UNKNOWN, caller);
+void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *frame) {
+	emit_after(t, op, addr, size, TM_RING_USABLE_UNKNOWN, frame);
 }
 
 /* A record of fixed words behind word and ticks. */
@@ -237,16 +228,16 @@ static enum tm_op new_block_op(enum tm_op op) {
 	return op == TM_OP_REALLOCARRAY ? TM_OP_REALLOCARRAY_NEW : TM_OP_REALLOC_NEW;
 }
 
-void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *old, uint64_t begin, const void *caller) {
+void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *old, uint64_t begin, const void *frame) {
 	if (TM_UNLIKELY(tm_guest.shm->sample_bytes)) {
 		bool ends = tm_sample_forget(old), starts = tm_sample_take(t, addr, size);
 		if (ends && !starts) emit_end(t, TM_OP_REALLOC_FREE, begin, old);
-		else if (starts && !ends) emit_after(t, new_block_op(op), addr, size, slack_of(addr, size), caller);
+		else if (starts && !ends) emit_after(t, new_block_op(op), addr, size, slack_of(addr, size), frame);
 		else if (!starts) tm_cancel(t);
 		if (!ends || !starts) return;
 	}
 	tm_python_poll(t);
-	struct stack s = take_stack(t, caller);
+	struct stack s = take_stack(t, frame);
 	set_busy(t);
 	unsigned words = TM_RING_REALLOC_WORDS + s.fresh;
 	uint64_t ticks = in_order(t, tm_ticks_after());
@@ -279,8 +270,8 @@ void tm_emit_unmap(struct tm_thread *t, enum tm_op op, const void *old, size_t o
 	emit_words(t, op, ticks, values, 3);
 }
 
-void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const void *old, size_t old_size, uint64_t begin, const void *caller) {
-	struct stack s = take_stack(t, caller);
+void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const void *old, size_t old_size, uint64_t begin, const void *frame) {
+	struct stack s = take_stack(t, frame);
 	set_busy(t);
 	unsigned words = TM_RING_REMAP_WORDS + s.fresh;
 	uint64_t ticks = in_order(t, tm_ticks_after());

@@ -12,7 +12,7 @@
  *             struct tm_thread *t = tm_hook_enter();
  *             void *p = tm_real.malloc(size);
  *             if (t) {
- *                     if (p) tm_emit_alloc(t, TM_OP_MALLOC, p, size, TM_CALLER);
+ *                     if (p) tm_emit_alloc(t, TM_OP_MALLOC, p, size, TM_FRAME);
  *                     tm_hook_leave(t);
  *             }
  *             return p;
@@ -34,8 +34,9 @@
 #define TM_LIKELY(x) __builtin_expect(!!(x), 1)
 #define TM_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* The return address of the hook: the innermost frame of the recorded stack is the one that holds it. Use it in the exported hook itself. */
-#define TM_CALLER __builtin_return_address(0)
+/* The hook's own frame record: [0] is the frame pointer of the caller, [1] the return address, which is the innermost frame of the recorded stack; on
+ * x86-64 the caller's stack begins behind it. Use it in the exported hook itself, which must not end in a tail call that is given it. */
+#define TM_FRAME __builtin_frame_address(0)
 
 #define TM_DEPTH_LIMIT 4096u /* no --max-depth goes beyond this */
 #define TM_EPOCH_QUIET 0xffffffffu   /* record nothing any more: the collector is gone or has closed the session */
@@ -64,10 +65,10 @@ struct tm_thread {
 	struct tm_nested nested[TM_NESTED_MAX];
 	uintptr_t stack_low, stack_high; /* the memory the thread's stack lies in, 0 until known (frame-pointer walk) */
 	uint64_t sample_left, random;    /* --sample: bytes until the next sample, state of the generator */
-	uint32_t depth;     /* of the last stack sent */
-	uint32_t capacity;  /* frames `pcs` and `scratch` can hold */
-	uintptr_t *pcs;     /* the last stack sent, innermost first */
-	uintptr_t *scratch; /* the stack being taken */
+	uint32_t depth;     /* of the last stack taken */
+	uint32_t capacity;  /* frames `pcs` and `sps` can hold */
+	uintptr_t *pcs;     /* the last stack taken, outermost first: to keep its k outer frames is to keep a prefix */
+	uintptr_t *sps;     /* stack.c's: where each of them was found */
 	/* the two arrays follow */
 };
 
@@ -116,17 +117,17 @@ uint64_t tm_ticks(void);       /* now; not before earlier instructions have star
 uint64_t tm_ticks_after(void); /* now, after everything before it is done: for stamps after a call */
 
 /* --- emit.c: records into the ring. Each is called between enter and leave. None changes errno. ---
- * `caller` is TM_CALLER of the hook; the stack is taken here. A begin stamp comes from tm_begin(), which also tells the collector that
+ * `frame` is TM_FRAME of the hook; the stack is taken here. A begin stamp comes from tm_begin(), which also tells the collector that
  * an event is on its way; the emit call ends that, tm_cancel() does when the call failed. */
 uint64_t tm_begin(struct tm_thread *t);
 void tm_cancel(struct tm_thread *t);
-void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *caller); /* samples, if asked to */
+void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *frame); /* samples, if asked to */
 void tm_emit_free(struct tm_thread *t, enum tm_op op, const void *addr); /* before the real call */
-void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *old, uint64_t begin, const void *caller);
-void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *caller);
+void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *old, uint64_t begin, const void *frame);
+void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *frame);
 void tm_emit_realloc_free(struct tm_thread *t, const void *old, uint64_t begin); /* realloc(old, 0) that freed it */
 void tm_emit_unmap(struct tm_thread *t, enum tm_op op, const void *old, size_t old_size, uint64_t begin);
-void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const void *old, size_t old_size, uint64_t begin, const void *caller);
+void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const void *old, size_t old_size, uint64_t begin, const void *frame);
 void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n);
 /* A control record of shm.h: `words` behind the ticks, then text (cut into pieces of TM_RING_TEXT_MAX with TM_RING_MORE where it is long). */
 void tm_emit_control(struct tm_thread *t, enum tm_control_op op, unsigned flags, unsigned x, const uint64_t *words, unsigned word_count,
@@ -144,8 +145,13 @@ void tm_modules_forget(void);                 /* in a fork's child: everything i
 bool tm_modules_know(uintptr_t pc);
 
 /* --- stack.c --- */
-/* Takes the stack of the calling thread into t->scratch, innermost (the frame that holds `caller`) first; returns its depth. *cut: frames are missing. */
-unsigned tm_stack_take(struct tm_thread *t, const void *caller, bool *cut);
+/* A stack as its difference to the one taken before: of that, the `keep` outermost frames are unchanged, and `fresh` ones lie inside of them. */
+struct tm_stack {
+	uint32_t keep, fresh;
+	bool cut; /* frames are missing, or were guessed */
+};
+/* Takes the stack of the calling thread into t->pcs (t->depth = keep + fresh); `frame` is TM_FRAME of the hook, whose return address is innermost. */
+struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame);
 bool tm_stack_unwinder_is_missing(void);                     /* asked for and not found: process_info.c notes it */
 void tm_stack_module_gone(uintptr_t low, uintptr_t high);    /* another module may soon lie there; modules.c says so */
 

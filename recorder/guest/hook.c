@@ -77,7 +77,7 @@ static struct tm_thread *make_thread(void) {
 	struct tm_thread *t = (struct tm_thread *)memory;
 	t->capacity = capacity;
 	t->pcs = (uintptr_t *)(t + 1);
-	t->scratch = t->pcs + capacity;
+	t->sps = t->pcs + capacity;
 	return t;
 }
 

@@ -33,9 +33,9 @@ TM_EXPORT void *valloc(size_t size);
 TM_EXPORT void *pvalloc(size_t size);
 TM_EXPORT size_t malloc_usable_size(void *p);
 
-static inline void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t size, const void *caller) {
+static inline void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t size, const void *frame) {
 	if (TM_LIKELY(t != NULL)) {
-		if (TM_LIKELY(p != NULL)) tm_emit_alloc(t, op, p, size, caller);
+		if (TM_LIKELY(p != NULL)) tm_emit_alloc(t, op, p, size, frame);
 		tm_hook_leave(t);
 	} else if (p) {
 		tm_nested_add(op, p, size);
@@ -46,7 +46,7 @@ void *malloc(size_t size) {
 	struct tm_thread *t = tm_hook_enter();
 	if (is_own(t)) return tm_own_alloc(16, size);
 	void *p = tm_real.malloc(size);
-	record_alloc(t, TM_OP_MALLOC, p, size, TM_CALLER);
+	record_alloc(t, TM_OP_MALLOC, p, size, TM_FRAME);
 	return p;
 }
 
@@ -55,7 +55,7 @@ void *calloc(size_t count, size_t size) {
 	struct tm_thread *t = tm_hook_enter();
 	if (is_own(t)) return __builtin_mul_overflow(count, size, &bytes) ? NULL : tm_own_alloc(16, bytes);
 	void *p = tm_real.calloc(count, size);
-	record_alloc(t, TM_OP_CALLOC, p, count * size, TM_CALLER); /* it did not overflow, else p is NULL */
+	record_alloc(t, TM_OP_CALLOC, p, count * size, TM_FRAME); /* it did not overflow, else p is NULL */
 	return p;
 }
 
@@ -93,7 +93,7 @@ void free_aligned_sized(void *p, size_t alignment, size_t size) {
 }
 
 /* realloc and reallocarray of a block that exists. */
-static inline void *resize(enum tm_op op, void *old, size_t size, const void *caller) {
+static inline void *resize(enum tm_op op, void *old, size_t size, const void *frame) {
 	struct tm_thread *t = tm_hook_enter();
 	if (TM_UNLIKELY(!t)) {
 		if (!tm_real_ready()) tm_real_find();
@@ -108,7 +108,7 @@ static inline void *resize(enum tm_op op, void *old, size_t size, const void *ca
 	void *p = tm_real.realloc(old, size);
 	bool freed = !p && size == 0 && errno == 0; /* glibc's realloc(p, 0); a failure would say ENOMEM */
 	if (errno == 0) errno = error_before;
-	if (p) tm_emit_realloc(t, op, p, size, old, begin, caller);
+	if (p) tm_emit_realloc(t, op, p, size, old, begin, frame);
 	else if (freed) tm_emit_realloc_free(t, old, begin);
 	else tm_cancel(t);
 	tm_hook_leave(t);
@@ -117,11 +117,11 @@ static inline void *resize(enum tm_op op, void *old, size_t size, const void *ca
 
 void *realloc(void *old, size_t size) {
 	if (TM_UNLIKELY(old && tm_own_holds(old))) return tm_own_realloc(old, size);
-	if (old) return resize(TM_OP_REALLOC, old, size, TM_CALLER);
+	if (old) return resize(TM_OP_REALLOC, old, size, TM_FRAME);
 	struct tm_thread *t = tm_hook_enter();
 	if (is_own(t)) return tm_own_alloc(16, size);
 	void *p = tm_real.realloc(NULL, size);
-	record_alloc(t, TM_OP_REALLOC_NEW, p, size, TM_CALLER);
+	record_alloc(t, TM_OP_REALLOC_NEW, p, size, TM_FRAME);
 	return p;
 }
 
@@ -133,11 +133,11 @@ void *reallocarray(void *old, size_t count, size_t size) {
 		return NULL;
 	}
 	if (TM_UNLIKELY(old && tm_own_holds(old))) return tm_own_realloc(old, bytes);
-	if (old) return resize(TM_OP_REALLOCARRAY, old, bytes, TM_CALLER);
+	if (old) return resize(TM_OP_REALLOCARRAY, old, bytes, TM_FRAME);
 	struct tm_thread *t = tm_hook_enter();
 	if (is_own(t)) return tm_own_alloc(16, bytes);
 	void *p = tm_real.realloc(NULL, bytes);
-	record_alloc(t, TM_OP_REALLOCARRAY_NEW, p, bytes, TM_CALLER);
+	record_alloc(t, TM_OP_REALLOCARRAY_NEW, p, bytes, TM_FRAME);
 	return p;
 }
 
@@ -149,7 +149,7 @@ int posix_memalign(void **out, size_t alignment, size_t size) {
 		return own ? 0 : ENOMEM;
 	}
 	int error = tm_real.posix_memalign(out, alignment, size);
-	record_alloc(t, TM_OP_POSIX_MEMALIGN, error ? NULL : *out, size, TM_CALLER);
+	record_alloc(t, TM_OP_POSIX_MEMALIGN, error ? NULL : *out, size, TM_FRAME);
 	return error;
 }
 
@@ -158,7 +158,7 @@ int posix_memalign(void **out, size_t alignment, size_t size) {
 		struct tm_thread *t = tm_hook_enter();                        \
 		if (is_own(t)) return tm_own_alloc(alignment, size); \
 		void *p = tm_real.name(alignment, size);                      \
-		record_alloc(t, op, p, size, TM_CALLER);                      \
+		record_alloc(t, op, p, size, TM_FRAME);                      \
 		return p;                                                     \
 	}
 ALIGNED_HOOK(aligned_alloc, TM_OP_ALIGNED_ALLOC)
@@ -169,7 +169,7 @@ ALIGNED_HOOK(memalign, TM_OP_MEMALIGN)
 		struct tm_thread *t = tm_hook_enter();                        \
 		if (is_own(t)) return tm_own_alloc(TM_SHM_PAGE, size); \
 		void *p = tm_real.name(size);                                 \
-		record_alloc(t, op, p, size, TM_CALLER);                      \
+		record_alloc(t, op, p, size, TM_FRAME);                      \
 		return p;                                                     \
 	}
 PAGE_HOOK(valloc, TM_OP_VALLOC)

@@ -45,11 +45,11 @@ __attribute__((constructor)) static void find_real(void) {
 }
 
 /* The thread's state, or NULL: only call the real function. */
-static struct tm_thread *enter(const void *caller) {
+static struct tm_thread *enter(const void *frame) {
 	struct tm_thread *t;
 
 	if (TM_UNLIKELY(!atomic_load_explicit(&real.found, memory_order_acquire))) find_real();
-	if (TM_UNLIKELY(tm_unwinder_holds(caller))) return NULL;
+	if (TM_UNLIKELY(tm_unwinder_holds(((void *const *)frame)[1]))) return NULL;
 	t = tm_hook_enter();
 	if (t && !tm_guest.shm->mappings) {
 		tm_hook_leave(t);
@@ -63,27 +63,27 @@ static size_t page_round(size_t size) {
 	return (size + TM_SHM_PAGE - 1) & ~(size_t)(TM_SHM_PAGE - 1);
 }
 
-static inline void *map(void *wish, size_t size, int protection, int flags, int fd, off_t offset, const void *caller) {
-	struct tm_thread *t = enter(caller);
+static inline void *map(void *wish, size_t size, int protection, int flags, int fd, off_t offset, const void *frame) {
+	struct tm_thread *t = enter(frame);
 	void *at = real.mmap(wish, size, protection, flags, fd, offset);
 
 	if (!t) return at;
-	if (at != MAP_FAILED) tm_emit_map(t, flags & MAP_ANONYMOUS ? TM_OP_MMAP : TM_OP_MMAP_FILE, at, size, caller);
+	if (at != MAP_FAILED) tm_emit_map(t, flags & MAP_ANONYMOUS ? TM_OP_MMAP : TM_OP_MMAP_FILE, at, size, frame);
 	tm_hook_leave(t);
 	return at;
 }
 
 TM_EXPORT void *mmap(void *wish, size_t size, int protection, int flags, int fd, off_t offset) {
-	return map(wish, size, protection, flags, fd, offset, TM_CALLER);
+	return map(wish, size, protection, flags, fd, offset, TM_FRAME);
 }
 
 /* off_t and off64_t are the same wherever tidemark runs. */
 TM_EXPORT void *mmap64(void *wish, size_t size, int protection, int flags, int fd, off64_t offset) {
-	return map(wish, size, protection, flags, fd, offset, TM_CALLER);
+	return map(wish, size, protection, flags, fd, offset, TM_FRAME);
 }
 
 TM_EXPORT int munmap(void *at, size_t size) {
-	struct tm_thread *t = enter(TM_CALLER);
+	struct tm_thread *t = enter(TM_FRAME);
 	uint64_t begin = t ? tm_begin(t) : 0;
 	int result = real.munmap(at, size);
 
@@ -98,7 +98,7 @@ TM_EXPORT int munmap(void *at, size_t size) {
 #define KEEPS_OLD_RANGE 4
 
 TM_EXPORT void *mremap(void *old, size_t old_size, size_t size, int flags, ...) {
-	struct tm_thread *t = enter(TM_CALLER);
+	struct tm_thread *t = enter(TM_FRAME);
 	uint64_t begin = t ? tm_begin(t) : 0;
 	void *wish = NULL, *at;
 
@@ -111,42 +111,42 @@ TM_EXPORT void *mremap(void *old, size_t old_size, size_t size, int flags, ...) 
 	}
 	at = real.mremap(old, old_size, size, flags, wish);
 	if (!t) return at;
-	if (at != MAP_FAILED) tm_emit_remap(t, at, size, old, flags & KEEPS_OLD_RANGE ? 0 : page_round(old_size), begin, TM_CALLER);
+	if (at != MAP_FAILED) tm_emit_remap(t, at, size, old, flags & KEEPS_OLD_RANGE ? 0 : page_round(old_size), begin, TM_FRAME);
 	else tm_cancel(t);
 	tm_hook_leave(t);
 	return at;
 }
 
 /* What a successful move of the break from `old` to `new` was. `begin` is the stamp taken before the call. */
-static void emit_break(struct tm_thread *t, enum tm_op grow, enum tm_op shrink, char *old, char *new, uint64_t begin, const void *caller) {
+static void emit_break(struct tm_thread *t, enum tm_op grow, enum tm_op shrink, char *old, char *new, uint64_t begin, const void *frame) {
 	if (new < old) {
 		tm_emit_unmap(t, shrink, new, (size_t)(old - new), begin);
 		return;
 	}
 	tm_cancel(t);
-	if (new > old) tm_emit_map(t, grow, old, (size_t)(new - old), caller);
+	if (new > old) tm_emit_map(t, grow, old, (size_t)(new - old), frame);
 }
 
 TM_EXPORT void *sbrk(intptr_t by) {
-	struct tm_thread *t = enter(TM_CALLER);
+	struct tm_thread *t = enter(TM_FRAME);
 	uint64_t begin = t ? tm_begin(t) : 0;
 	char *old = real.sbrk(by);
 
 	if (!t) return old;
-	if (old != (char *)-1) emit_break(t, TM_OP_SBRK, TM_OP_SBRK_SHRINK, old, old + by, begin, TM_CALLER);
+	if (old != (char *)-1) emit_break(t, TM_OP_SBRK, TM_OP_SBRK_SHRINK, old, old + by, begin, TM_FRAME);
 	else tm_cancel(t);
 	tm_hook_leave(t);
 	return old;
 }
 
 TM_EXPORT int brk(void *to) {
-	struct tm_thread *t = enter(TM_CALLER);
+	struct tm_thread *t = enter(TM_FRAME);
 	uint64_t begin = t ? tm_begin(t) : 0;
 	char *old = t ? real.sbrk(0) : NULL;
 	int result = real.brk(to);
 
 	if (!t) return result;
-	if (result == 0 && old != (char *)-1) emit_break(t, TM_OP_BRK, TM_OP_BRK_SHRINK, old, to, begin, TM_CALLER);
+	if (result == 0 && old != (char *)-1) emit_break(t, TM_OP_BRK, TM_OP_BRK_SHRINK, old, to, begin, TM_FRAME);
 	else tm_cancel(t);
 	tm_hook_leave(t);
 	return result;

@@ -1,6 +1,6 @@
-/* stack.c - the calling thread's stack, innermost frame first.
+/* stack.c - the calling thread's stack.
  *
- * Flow:     emit.c -> here -> t->scratch
+ * Flow:     emit.c -> here -> t->pcs
  * Method:   --stacks=unwind: libunwind's unw_backtrace (its cached fast trace, and its cursor where that cannot go); --stacks=fp: the chain of frame
  *           pointers, for programs built with them. Frames of ours are dropped; what lies outside the wrapper around main is, too.
  * libunwind is found at run time and loaded for us alone: were it in the global scope, its _Unwind_* would take the place of libgcc's.
@@ -254,26 +254,37 @@ static unsigned keep_the_programs(uintptr_t *frames, unsigned n) {
 	return kept;
 }
 
-unsigned tm_stack_take(struct tm_thread *t, const void *caller, bool *cut) {
-	void **frames = (void **)t->scratch;
+/* The taken frames, innermost first in t->sps, become t->pcs. */
+static uint32_t keep_common(struct tm_thread *t, unsigned depth) {
+	uint32_t keep = 0, most = depth < t->depth ? depth : t->depth;
+	while (keep < most && t->pcs[keep] == t->sps[depth - 1 - keep]) keep++;
+	for (uint32_t i = keep; i < depth; i++) t->pcs[i] = t->sps[depth - 1 - i];
+	t->depth = depth;
+	return keep;
+}
+
+struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame) {
+	void **frames = (void **)t->sps;
+	uintptr_t caller = ((const uintptr_t *)frame)[1];
 	unsigned most = t->capacity, limit = most - TM_STACK_SLACK;
 	unsigned n = 0;
 	if (tm_is_sandboxed()) n = 0;
 	else if (tm_guest.shm->stacks == TM_STACKS_FP) n = take_by_frame_pointers(t, frames, most);
 	else if (tm_gate_enter(t)) {
-		if (is_loader((uintptr_t)caller)) n = take_by_cursor(frames, most);
+		if (is_loader(caller)) n = take_by_cursor(frames, most);
 		else if (!t->ended) n = take_by_unwinding(frames, most); /* libunwind's own memory of an ended thread is gone */
 		tm_gate_leave(t);
 	}
-	unsigned depth = keep_the_programs(t->scratch, n);
-	*cut = n == most;
+	unsigned depth = keep_the_programs(t->sps, n);
+	bool cut = n == most;
 	if (depth == 0 && caller) { /* no unwinder, a sandbox, or it could not leave our own frames: at least who called */
-		t->scratch[depth++] = (uintptr_t)caller;
-		*cut = true;
+		t->sps[depth++] = caller;
+		cut = true;
 	}
 	if (depth > limit) {
 		depth = limit;
-		*cut = true;
+		cut = true;
 	}
-	return depth;
+	uint32_t keep = keep_common(t, depth);
+	return (struct tm_stack){ keep, depth - keep, cut };
 }
