@@ -1,42 +1,25 @@
 /* clock.c - the stamps.
  *
- * Flow:  hooks -> here -> emit.c
+ * Flow:  hooks -> hot.h, emit.c -> here
  * Ticks are the processor's time stamp counter where the collector found it invariant (shm->clock), else CLOCK_MONOTONIC nanoseconds;
  * the collector turns them into nanoseconds.
  *
- * A stamp taken after an allocation must not run ahead of it, else a block would seem to exist before the free that made room for it. rdtscp
- * waits until everything before it has executed; a plain rdtsc may be executed early. A stamp before a free needs nothing: the free's
- * stores become visible only after the rdtsc has retired.
+ * The stamp is a plain rdtsc, inlined into the hooks (hot.h). Before a free that is in order: the free's stores become visible only after the rdtsc
+ * has retired. After an allocation the processor may read the counter while malloc's last loads are still under way, some hundred
+ * instructions early at most. Then, rarely, a block seems to begin before another thread's free that made room for it has been stamped. rdtscp
+ * would wait, for half as much again as the whole stamp costs; instead the reader lets allocations and frees of one address alternate,
+ * which it must do anyway where clocks of two cores disagree.
  */
-#include "guest.h"
+#include "hot.h"
 
 #include <time.h>
 
-static uint64_t monotonic_ns(void) {
+uint64_t tm_ticks_of_kernel(void) {
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC, &now); /* the vdso: no system call, and errno stays as it is */
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-
 uint64_t tm_ticks(void) {
-	if (TM_LIKELY(tm_guest.clock == TM_CLOCK_TSC)) return __rdtsc();
-	return monotonic_ns();
+	return tm_now();
 }
-
-uint64_t tm_ticks_after(void) {
-	unsigned processor;
-	if (TM_LIKELY(tm_guest.clock == TM_CLOCK_TSC)) return __rdtscp(&processor);
-	return monotonic_ns();
-}
-#else
-uint64_t tm_ticks(void) {
-	return monotonic_ns();
-}
-
-uint64_t tm_ticks_after(void) {
-	return monotonic_ns();
-}
-#endif

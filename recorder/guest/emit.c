@@ -1,6 +1,6 @@
 /* emit.c - one event becomes one record in the thread's ring.
  *
- * Flow:     hooks -> here (stamp, stack.c for the stack) -> ring (../shm.h) -> collector
+ * Flow:     hooks -> here (hot.h for the stamp and the room, stack.c for the stack) -> ring (../shm.h) -> collector
  * Idea:     a stack is sent as "keep the k outermost frames of the last one, then these": real programs add about three frames an event, whatever the
  *           depth. The ring is private to the thread, so a record is plain stores and one release of `head`; no lock, no system call.
  * When full: tells the collector, waits as long as its heartbeat advances and then two seconds, and then counts the event as lost
@@ -8,9 +8,7 @@
  */
 #include "emit.h"
 #include "attach.h"
-#include "guest.h"
-#include "process.h"
-#include "sample.h"
+#include "hot.h"
 
 #include <linux/futex.h>
 #include <string.h>
@@ -37,7 +35,7 @@ static void ring_for_attention(void) {
 	ring_the_bell();
 }
 
-/* Reads how far the collector has come. The limit is set a quarter ring ahead at most, so that this runs, and the bell rings, at every quarter. */
+/* Reads how far the collector has come. What is seen is a quarter ring ahead at most, so that this runs, and the bell rings, at every quarter. */
 static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
 	uint64_t size = t->mask + 1, tail = atomic_load_explicit(&t->ring->tail, memory_order_acquire);
 	uint64_t used = t->pos - tail;
@@ -45,7 +43,7 @@ static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
 	if (used >= size / 4) ring_the_bell();
 	uint64_t room = size - used;
 	if (room < bytes) return false;
-	t->limit = t->pos + (room < size / 4 || bytes > size / 4 ? room : size / 4);
+	t->seen = t->pos + (room < size / 4 || bytes > size / 4 ? room : size / 4);
 	return true;
 }
 
@@ -90,60 +88,40 @@ static void pad(struct tm_thread *t, uint64_t bytes) {
 	t->pos += bytes;
 }
 
-/* Room for a record of `words` words, in one piece; NULL: the event is lost and counted. */
-static inline uint64_t *reserve(struct tm_thread *t, unsigned words, uint64_t lost_bytes) {
-	uint64_t bytes = (uint64_t)words * 8, to_end = t->mask + 1 - (t->pos & t->mask);
-	uint64_t padding = to_end < bytes ? to_end : 0;
-	if (TM_UNLIKELY(t->pos + padding + bytes > t->limit)) {
-		if (!look_for_room(t, padding + bytes) && !wait_for_room(t, padding + bytes)) {
-			atomic_fetch_add_explicit(&t->ring->lost_events, 1, memory_order_relaxed);
-			atomic_fetch_add_explicit(&t->ring->lost_bytes, lost_bytes, memory_order_relaxed);
-			t->after_loss = true;
-			return NULL;
-		}
-	}
-	if (TM_UNLIKELY(padding)) pad(t, padding);
-	return (uint64_t *)(t->data + (t->pos & t->mask));
+static uint64_t end_of_ring(const struct tm_thread *t) {
+	return (t->pos | t->mask) + 1;
 }
 
-static inline void publish(struct tm_thread *t, unsigned words) {
-	t->pos += (uint64_t)words * 8;
-	atomic_store_explicit(&t->ring->head, t->pos, memory_order_release);
-	atomic_store_explicit(&t->ring->busy, 0, memory_order_release);
+TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes) {
+	uint64_t bytes = (uint64_t)words * 8, to_end = end_of_ring(t) - t->pos;
+	uint64_t padding = to_end < bytes ? to_end : 0, all = padding + bytes;
+	if (t->pos + all > t->seen && !look_for_room(t, all) && !wait_for_room(t, all)) {
+		atomic_fetch_add_explicit(&t->ring->lost_events, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&t->ring->lost_bytes, lost_bytes, memory_order_relaxed);
+		t->after_loss = true;
+		tm_clear_busy(t);
+		return NULL;
+	}
+	if (padding) pad(t, padding);
+	t->limit = t->seen < end_of_ring(t) ? t->seen : end_of_ring(t);
+	return (uint64_t *)(t->data + (t->pos & t->mask));
 }
 
 /* --- stamps --- */
 
-/* Busy comes before the stamp: while it is set the collector promises nobody that this thread's events up to now are complete. */
-static inline void set_busy(struct tm_thread *t) {
-	atomic_store_explicit(&t->ring->busy, 1, memory_order_relaxed);
-	atomic_signal_fence(memory_order_seq_cst);
-}
-
-static inline uint64_t in_order(struct tm_thread *t, uint64_t ticks) {
-	if (TM_UNLIKELY(ticks < t->last_ticks)) ticks = t->last_ticks;
-	t->last_ticks = ticks;
-	return ticks;
-}
-
 uint64_t tm_begin(struct tm_thread *t) {
-	set_busy(t);
-	return in_order(t, tm_ticks());
+	tm_set_busy(t);
+	return tm_in_order(t, tm_now());
 }
 
 void tm_cancel(struct tm_thread *t) {
-	atomic_store_explicit(&t->ring->busy, 0, memory_order_release);
+	tm_clear_busy(t);
 }
 
 /* --- stacks --- */
 
-struct stack {
-	unsigned keep, fresh, flags;
-};
-
 /* Takes the stack into t->pcs; the record carries its innermost frames, t->pcs[depth - 1] to t->pcs[keep]. */
-static inline struct stack take_stack(struct tm_thread *t, const void *frame) {
-	if (tm_guest.shm->stacks == TM_STACKS_OFF) return (struct stack){ 0, 0, TM_RING_NO_STACK };
+struct tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
 	struct tm_stack s = tm_stack_take(t, frame);
 	for (unsigned i = t->depth; i-- > s.keep;) {
 		if (TM_LIKELY(tm_modules_know(t->pcs[i])) || tm_is_sandboxed()) continue;
@@ -155,131 +133,70 @@ static inline struct stack take_stack(struct tm_thread *t, const void *frame) {
 		s.keep = 0;
 	}
 	t->after_loss = false;
-	return (struct stack){ s.keep, s.fresh, s.cut ? TM_RING_CUT : 0 };
+	return (struct tm_taken){ s.keep, s.fresh, s.cut ? TM_RING_CUT : 0 };
 }
 
-static inline void put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {
+void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {
 	const uintptr_t *from = t->pcs + t->depth;
 	for (unsigned i = 0; i < fresh; i++) to[i] = *--from;
 }
 
 /* --- events --- */
 
-static unsigned slack_of(const void *addr, size_t size) {
-	size_t usable = tm_real.malloc_usable_size((void *)addr);
-	return usable >= size && usable - size < TM_RING_USABLE_UNKNOWN ? (unsigned)(usable - size) : TM_RING_USABLE_UNKNOWN;
-}
-
-/* Records that are stamped after the call; the stack is taken before the stamp is, so that the time between is not the program's. */
-static void emit_after(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, unsigned y, const void *frame) {
-	tm_python_poll(t);
-	struct stack s = take_stack(t, frame);
-	unsigned words = TM_RING_ALLOC_WORDS + s.fresh;
-	set_busy(t);
-	uint64_t ticks = in_order(t, tm_ticks_after());
-	uint64_t *r = reserve(t, words, size);
-	if (TM_UNLIKELY(!r)) {
-		tm_cancel(t);
-		return;
-	}
-	r[0] = tm_ring_word(op, s.flags, words, s.keep, y);
-	r[1] = ticks;
-	r[2] = (uintptr_t)addr;
-	r[3] = size;
-	put_frames(r + 4, t, s.fresh);
-	publish(t, words);
-}
-
 void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *frame) {
-	if (TM_UNLIKELY(tm_guest.shm->sample_bytes) && !tm_sample_take(t, addr, size)) return;
-	emit_after(t, op, addr, size, slack_of(addr, size), frame);
+	tm_record_new(t, op, addr, size, tm_slack_of(addr, size), frame);
 }
 
 void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *frame) {
-	emit_after(t, op, addr, size, TM_RING_USABLE_UNKNOWN, frame);
+	tm_record_new(t, op, addr, size, TM_RING_USABLE_UNKNOWN, frame);
 }
 
 /* A record of fixed words behind word and ticks. */
 static void emit_words(struct tm_thread *t, enum tm_op op, uint64_t ticks, const uint64_t *values, unsigned count) {
-	uint64_t *r = reserve(t, count + 2, 0);
-	if (TM_UNLIKELY(!r)) {
-		tm_cancel(t);
-		return;
-	}
+	uint64_t *r;
+	if (!tm_reserve(t, count + 2, 0, &r)) return;
 	r[0] = tm_ring_word(op, TM_RING_NO_STACK, count + 2, 0, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	for (unsigned i = 0; i < count; i++) r[2 + i] = values[i];
-	publish(t, count + 2);
+	tm_publish(t, count + 2);
 }
 
-static void emit_end(struct tm_thread *t, enum tm_op op, uint64_t ticks, const void *addr) {
+void tm_emit_free(struct tm_thread *t, enum tm_op op, const void *addr, uint64_t begin) {
 	uint64_t value = (uintptr_t)addr;
-	emit_words(t, op, ticks, &value, 1);
-}
-
-void tm_emit_free(struct tm_thread *t, enum tm_op op, const void *addr) {
-	if (TM_UNLIKELY(tm_guest.shm->sample_bytes) && !tm_sample_forget(addr)) return;
-	tm_python_poll(t);
-	set_busy(t);
-	emit_end(t, op, in_order(t, tm_ticks()), addr);
-}
-
-static enum tm_op new_block_op(enum tm_op op) {
-	return op == TM_OP_REALLOCARRAY ? TM_OP_REALLOCARRAY_NEW : TM_OP_REALLOC_NEW;
+	emit_words(t, op, begin, &value, 1);
 }
 
 void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *old, uint64_t begin, const void *frame) {
-	if (TM_UNLIKELY(tm_guest.shm->sample_bytes)) {
-		bool ends = tm_sample_forget(old), starts = tm_sample_take(t, addr, size);
-		if (ends && !starts) emit_end(t, TM_OP_REALLOC_FREE, begin, old);
-		else if (starts && !ends) emit_after(t, new_block_op(op), addr, size, slack_of(addr, size), frame);
-		else if (!starts) tm_cancel(t);
-		if (!ends || !starts) return;
-	}
 	tm_python_poll(t);
-	struct stack s = take_stack(t, frame);
-	set_busy(t);
+	struct tm_taken s = tm_take(t, frame);
+	tm_set_busy(t);
 	unsigned words = TM_RING_REALLOC_WORDS + s.fresh;
-	uint64_t ticks = in_order(t, tm_ticks_after());
-	uint64_t *r = reserve(t, words, size);
-	if (TM_UNLIKELY(!r)) {
-		tm_cancel(t);
-		return;
-	}
-	r[0] = tm_ring_word(op, s.flags, words, s.keep, slack_of(addr, size));
+	uint64_t ticks = tm_in_order(t, tm_now());
+	uint64_t *r;
+	if (!tm_reserve(t, words, size, &r)) return;
+	r[0] = tm_ring_word(op, s.flags, words, s.keep, tm_slack_of(addr, size));
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
 	r[3] = size;
 	r[4] = begin < ticks ? begin : ticks;
 	r[5] = (uintptr_t)old;
-	put_frames(r + 6, t, s.fresh);
-	publish(t, words);
-}
-
-void tm_emit_realloc_free(struct tm_thread *t, const void *old, uint64_t begin) {
-	if (TM_UNLIKELY(tm_guest.shm->sample_bytes) && !tm_sample_forget(old)) {
-		tm_cancel(t);
-		return;
-	}
-	emit_end(t, TM_OP_REALLOC_FREE, begin, old);
+	tm_put_frames(r + 6, t, s.fresh);
+	tm_publish(t, words);
 }
 
 void tm_emit_unmap(struct tm_thread *t, enum tm_op op, const void *old, size_t old_size, uint64_t begin) {
-	uint64_t ticks = in_order(t, tm_ticks_after());
+	uint64_t ticks = tm_in_order(t, tm_now());
 	uint64_t values[3] = { begin < ticks ? begin : ticks, (uintptr_t)old, old_size };
 	emit_words(t, op, ticks, values, 3);
 }
 
 void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const void *old, size_t old_size, uint64_t begin, const void *frame) {
-	struct stack s = take_stack(t, frame);
-	set_busy(t);
+	struct tm_taken s = tm_take(t, frame);
+	tm_set_busy(t);
 	unsigned words = TM_RING_REMAP_WORDS + s.fresh;
-	uint64_t ticks = in_order(t, tm_ticks_after());
-	uint64_t *r = reserve(t, words, size);
-	if (TM_UNLIKELY(!r)) {
-		tm_cancel(t);
-		return;
-	}
+	uint64_t ticks = tm_in_order(t, tm_now());
+	uint64_t *r;
+	if (!tm_reserve(t, words, size, &r)) return;
 	r[0] = tm_ring_word(TM_OP_MREMAP, s.flags, words, s.keep, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
@@ -287,8 +204,8 @@ void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const voi
 	r[4] = begin < ticks ? begin : ticks;
 	r[5] = (uintptr_t)old;
 	r[6] = old_size;
-	put_frames(r + 7, t, s.fresh);
-	publish(t, words);
+	tm_put_frames(r + 7, t, s.fresh);
+	tm_publish(t, words);
 }
 
 /* --- texts and control records --- */
@@ -301,31 +218,27 @@ static void put_text(uint64_t *to, const char *text, size_t n, unsigned words) {
 void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n) {
 	if (n > TM_RING_TEXT_MAX) n = TM_RING_TEXT_MAX;
 	unsigned text_words = (unsigned)((n + 7) / 8);
-	set_busy(t);
-	uint64_t ticks = in_order(t, tm_ticks_after());
-	uint64_t *r = reserve(t, text_words + 2, 0);
-	if (r) {
-		r[0] = tm_ring_word(op, TM_RING_NO_STACK, text_words + 2, 0, (unsigned)n);
-		r[1] = ticks;
-		put_text(r + 2, text, n, text_words);
-		publish(t, text_words + 2);
-		ring_for_attention(); /* memory is sampled at a mark */
-	} else {
-		tm_cancel(t);
-	}
+	tm_set_busy(t);
+	uint64_t ticks = tm_in_order(t, tm_now());
+	uint64_t *r;
+	if (!tm_reserve(t, text_words + 2, 0, &r)) return;
+	r[0] = tm_ring_word(op, TM_RING_NO_STACK, text_words + 2, 0, (unsigned)n);
+	r[1] = ticks;
+	put_text(r + 2, text, n, text_words);
+	tm_publish(t, text_words + 2);
+	ring_for_attention(); /* memory is sampled at a mark */
 }
 
 static bool emit_control_piece(struct tm_thread *t, enum tm_control_op op, unsigned flags, unsigned x, const uint64_t *words, unsigned word_count,
 			       const char *text, size_t n) {
 	unsigned text_words = (unsigned)((n + 7) / 8), all = 2 + word_count + text_words;
-	uint64_t *r = reserve(t, all, 0);
-	if (!r) return false;
+	uint64_t *r;
+	if (!tm_reserve(t, all, 0, &r)) return false;
 	r[0] = tm_ring_word(op, flags, all, x, (unsigned)n);
-	r[1] = in_order(t, tm_ticks());
+	r[1] = tm_in_order(t, tm_now());
 	for (unsigned i = 0; i < word_count; i++) r[2 + i] = words[i];
 	put_text(r + 2 + word_count, text, n, text_words);
-	t->pos += (uint64_t)all * 8;
-	atomic_store_explicit(&t->ring->head, t->pos, memory_order_release);
+	tm_advance(t, all);
 	return true;
 }
 
@@ -350,14 +263,10 @@ void tm_emit_note(struct tm_thread *t, const char *kind, const char *text) {
 
 /* --- what signal handlers did meanwhile --- */
 
-static bool op_is_free(enum tm_op op) {
-	return TM_OP_CLASS(op) == TM_CLASS_FREE;
-}
-
 static void emit_one_nested(struct tm_thread *t, const struct tm_nested *n) {
-	uint64_t ticks = in_order(t, n->ticks);
+	uint64_t ticks = tm_in_order(t, n->ticks);
 	uint64_t values[2] = { n->addr, n->size };
-	emit_words(t, n->op, ticks, values, op_is_free(n->op) ? 1 : 2);
+	emit_words(t, n->op, ticks, values, TM_OP_CLASS(n->op) == TM_CLASS_FREE ? 1 : 2);
 }
 
 void tm_emit_nested(struct tm_thread *t) {

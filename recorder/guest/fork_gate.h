@@ -19,8 +19,8 @@
 #define TM_GATE_CLOSE_MS 500
 #define TM_GATE_ENTER_MS 3000
 
-extern _Atomic uint32_t tm_gate_forks; /* forks under way in this process; TM_GATE_SHUT: its locks are not to be trusted */
-extern bool tm_gate_fences;            /* no membarrier here */
+extern _Atomic uint32_t tm_gate_forks TM_HIDDEN; /* forks under way in this process; TM_GATE_SHUT: its locks are not to be trusted */
+extern bool tm_gate_fences TM_HIDDEN;            /* no membarrier here */
 
 #define TM_GATE_SHUT (1u << 31)
 

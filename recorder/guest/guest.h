@@ -8,16 +8,17 @@
  *
  * A hook looks like this:
  *
- *     void *malloc(size_t size) {
+ *     void *mmap(...) {
  *             struct tm_thread *t = tm_hook_enter();
- *             void *p = tm_real.malloc(size);
+ *             void *at = real.mmap(...);
  *             if (t) {
- *                     if (p) tm_emit_alloc(t, TM_OP_MALLOC, p, size, TM_FRAME);
+ *                     if (at != MAP_FAILED) tm_emit_map(t, TM_OP_MMAP, at, size, TM_FRAME);
  *                     tm_hook_leave(t);
  *             }
- *             return p;
+ *             return at;
  *     }
  *
+ * The hooks of malloc and free have the same steps inlined (hot.h).
  * Between enter and leave the thread is marked, so that what we or the real function call is not recorded as the program's.
  */
 #ifndef TIDEMARK_GUEST_H
@@ -30,6 +31,7 @@
 #include <stdint.h>
 
 #define TM_EXPORT __attribute__((visibility("default")))
+#define TM_HIDDEN __attribute__((visibility("hidden"))) /* of a variable's declaration: it is reached without the global offset table */
 #define TM_COLD __attribute__((cold, noinline))
 #define TM_LIKELY(x) __builtin_expect(!!(x), 1)
 #define TM_UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -48,17 +50,22 @@ struct tm_nested {
 	uint8_t op;
 };
 
-/* A thread's private state. Made at its first event, unmapped when it ends. */
+/* A thread's private state. Made at its first event, unmapped when it ends. What every event touches is its first cache line (hot.h). */
 struct tm_thread {
 	struct tm_ring *ring;
 	uint8_t *data;      /* the ring's bytes */
 	uint64_t mask;      /* ring bytes - 1 */
-	uint32_t process;   /* the process number this state was made for */
 	uint64_t pos;       /* bytes written; ring->head as we know it */
-	uint64_t limit;     /* pos may grow to this before the collector's position is read again */
+	uint64_t limit;     /* pos may grow to this without a look: at most `seen`, and never beyond the ring's end */
 	uint64_t last_ticks;
-	uint32_t number;    /* of the thread within the process */
+	uint32_t process;   /* the process number this state was made for */
+	bool at_leave;      /* something is to be done when the hook leaves: nested events, or the thread has ended */
+	bool samples;       /* --sample */
+	bool takes_stacks;  /* not --stacks=off */
 	bool after_loss;    /* the next record carries its whole stack */
+
+	uint64_t seen;      /* pos may grow to this before the collector's position is read again */
+	uint32_t number;    /* of the thread within the process */
 	uint32_t end_rounds; /* rounds of pthread-key destructors seen */
 	bool ended;          /* the last round is over: this state serves one hook and is closed */
 	uint32_t nested_count;
@@ -90,7 +97,7 @@ struct tm_guest {
 	uintptr_t main_low, main_high;   /* code of the wrapper around main: it and what lies outside it are never frames */
 };
 
-extern struct tm_guest tm_guest;
+extern struct tm_guest tm_guest TM_HIDDEN;
 
 static inline bool tm_is_sandboxed(void) {
 	return TM_UNLIKELY(atomic_load_explicit(&tm_guest.sandboxed, memory_order_relaxed) != 0);
@@ -113,19 +120,18 @@ char **tm_environment(void); /* as environ, also before libc has set that; NULL:
 const char *tm_environment_value(const char *name);
 
 /* --- clock.c --- */
-uint64_t tm_ticks(void);       /* now; not before earlier instructions have started: for stamps before a call */
-uint64_t tm_ticks_after(void); /* now, after everything before it is done: for stamps after a call */
+uint64_t tm_ticks(void);           /* now */
+uint64_t tm_ticks_of_kernel(void); /* now, where ticks are the kernel's nanoseconds */
 
 /* --- emit.c: records into the ring. Each is called between enter and leave. None changes errno. ---
  * `frame` is TM_FRAME of the hook; the stack is taken here. A begin stamp comes from tm_begin(), which also tells the collector that
  * an event is on its way; the emit call ends that, tm_cancel() does when the call failed. */
 uint64_t tm_begin(struct tm_thread *t);
 void tm_cancel(struct tm_thread *t);
-void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *frame); /* samples, if asked to */
-void tm_emit_free(struct tm_thread *t, enum tm_op op, const void *addr); /* before the real call */
+void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *frame); /* whatever --sample says */
+void tm_emit_free(struct tm_thread *t, enum tm_op op, const void *addr, uint64_t begin);
 void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *old, uint64_t begin, const void *frame);
 void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *frame);
-void tm_emit_realloc_free(struct tm_thread *t, const void *old, uint64_t begin); /* realloc(old, 0) that freed it */
 void tm_emit_unmap(struct tm_thread *t, enum tm_op op, const void *old, size_t old_size, uint64_t begin);
 void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const void *old, size_t old_size, uint64_t begin, const void *frame);
 void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n);
@@ -166,7 +172,7 @@ struct tm_real {
 	TM_REAL_FUNCTIONS(X)
 #undef X
 };
-extern struct tm_real tm_real;
+extern struct tm_real tm_real TM_HIDDEN;
 bool tm_real_find(void);                 /* idempotent; false: it is under way, further out in this very call */
 bool tm_real_ready(void);                /* every function of tm_real is known */
 void *tm_next_symbol(const char *name);  /* dlsym(RTLD_NEXT), marked as ours; NULL if there is none */

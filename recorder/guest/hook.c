@@ -8,9 +8,7 @@
  */
 #include "attach.h"
 #include "emit.h"
-#include "guest.h"
-#include "process.h"
-#include "sample.h"
+#include "hot.h"
 
 #include <link.h>
 #include <pthread.h>
@@ -21,46 +19,36 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Zero is a valid start: hooks run before any constructor. */
-struct tls {
-	struct tm_thread *thread;
-	uintptr_t inside; /* the frame of the hook that the thread is in, 0: none */
-	uint32_t ours;    /* depth of tm_ours_begin() */
-	uint32_t number;  /* of the thread in process `process` */
-	uint32_t process;
-	bool ended;       /* the last round of key destructors is over, but libc still frees what it kept for the thread */
-};
-
-static __thread struct tls tls __attribute__((tls_model("initial-exec")));
+__thread struct tm_tls tm_tls;
 static pthread_key_t end_key;
 static _Atomic uint32_t end_key_made;
 static _Atomic uint32_t started; /* 0 no, 1 under way, 2 attached, 3 failed for good */
 
 void tm_ours_begin(void) {
-	tls.ours++;
+	tm_tls.ours++;
 }
 
 void tm_ours_end(void) {
-	tls.ours--;
+	tm_tls.ours--;
 }
 
 bool tm_is_ours(void) {
-	return tls.ours != 0;
+	return tm_tls.ours != 0;
 }
 
 /* A handler that left by longjmp leaves `inside` set. It is stale if no hook of ours is on the stack any more, further out than this one
  * (through the handler's frame, and from another stack). Without an unwinder: if we are on the same stack, and no deeper than that hook was. */
 TM_COLD static bool inside_is_stale(uintptr_t frame) {
 	uintptr_t low, high;
-	if (tls.thread && tls.thread->nested_count) return false; /* looked already, since that hook began */
+	if (tm_tls.thread && tm_tls.thread->nested_count) return false; /* looked already, since that hook began */
 	if (tm_stack_can_look()) {
 		/* The unwinder may allocate, for its thread-local variables: those calls must not come here again. */
-		tls.ours++;
+		tm_tls.ours++;
 		bool held = tm_stack_holds_hook();
-		tls.ours--;
+		tm_tls.ours--;
 		return !held;
 	}
-	return frame >= tls.inside && tm_memory_around(frame, &low, &high) && tls.inside >= low;
+	return frame >= tm_tls.inside && tm_memory_around(frame, &low, &high) && tm_tls.inside >= low;
 }
 
 /* --- a thread's state --- */
@@ -87,11 +75,11 @@ static void free_thread(struct tm_thread *t) {
 
 /* The number that the thread keeps if it needs a second ring. */
 static uint32_t thread_number(void) {
-	if (tls.process != tm_guest.process) {
-		tls.process = tm_guest.process;
-		tls.number = atomic_fetch_add(&tm_guest.next_thread, 1) + 1;
+	if (tm_tls.process != tm_guest.process) {
+		tm_tls.process = tm_guest.process;
+		tm_tls.number = atomic_fetch_add(&tm_guest.next_thread, 1) + 1;
 	}
-	return tls.number;
+	return tm_tls.number;
 }
 
 static void start_thread_state(struct tm_thread *t) {
@@ -99,7 +87,9 @@ static void start_thread_state(struct tm_thread *t) {
 	t->depth = 0;
 	t->nested_count = 0;
 	t->end_rounds = 0;
-	t->ended = tls.ended;
+	t->ended = t->at_leave = tm_tls.ended;
+	t->samples = tm_guest.shm->sample_bytes != 0;
+	t->takes_stacks = tm_guest.shm->stacks != TM_STACKS_OFF;
 	t->stack_low = t->stack_high = 0;
 	t->random = 0;
 	t->number = thread_number();
@@ -107,7 +97,7 @@ static void start_thread_state(struct tm_thread *t) {
 }
 
 static void close_thread(struct tm_thread *t) {
-	tls.thread = NULL;
+	tm_tls.thread = NULL;
 	tm_ring_close(t);
 	free_thread(t);
 }
@@ -133,15 +123,15 @@ static void thread_ends(void *value) {
 	if (t->nested_count) tm_emit_nested(t);
 	tm_syscall(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
 	tm_emit_control(t, TM_CTL_THREAD_END, 0, 0, NULL, 0, name, strnlen(name, sizeof name));
-	tls.ended = true;
+	tm_tls.ended = true;
 	close_thread(t);
 	tm_ours_end();
-	tls.inside = 0;
+	tm_tls.inside = 0;
 }
 
 /* First event of a thread, or first since it became a fork's child: a ring of its own. NULL: none to be had, the event is counted. */
 TM_COLD static struct tm_thread *start_thread(void) {
-	struct tm_thread *t = tls.thread;
+	struct tm_thread *t = tm_tls.thread;
 	bool stale = t != NULL; /* copied from the parent by fork: memory of ours now, but its ring is the parent's */
 	if (!t && !tm_is_sandboxed()) t = make_thread();
 	if (t) start_thread_state(t);
@@ -150,8 +140,8 @@ TM_COLD static struct tm_thread *start_thread(void) {
 		if (t && !stale) free_thread(t);
 		return NULL;
 	}
-	tls.thread = t;
-	if (!tls.ended) {
+	tm_tls.thread = t;
+	if (!tm_tls.ended) {
 		if (atomic_load(&end_key_made)) pthread_setspecific(end_key, t);
 		tm_stack_start_thread();
 	}
@@ -220,58 +210,64 @@ __attribute__((constructor)) static void construct(void) {
 	if (t) tm_hook_leave(t);
 }
 
-/* --- the way in --- */
+/* --- the way in and out --- */
 
-TM_COLD static struct tm_thread *enter_slow(uintptr_t frame) {
-	if (tls.ours) return NULL;
-	if (tls.inside) {
+TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame) {
+	if (tm_tls.ours) return NULL;
+	if (tm_tls.inside) {
 		if (!inside_is_stale(frame)) return NULL;
-		tls.inside = 0;
+		tm_tls.inside = 0;
 	}
 	if (atomic_load(&started) != 2 && !start_process(false)) return NULL;
 	if (!tm_guest.epoch) return NULL;
 	uint32_t epoch = atomic_load_explicit(tm_guest.epoch, memory_order_acquire);
 	if (epoch == TM_EPOCH_QUIET) return NULL;
-	tls.inside = frame;
+	tm_tls.inside = frame;
 	if ((epoch == 0 || epoch == TM_EPOCH_ADOPTING) && !adopt_child()) {
-		tls.inside = 0;
+		tm_tls.inside = 0;
 		return NULL;
 	}
-	struct tm_thread *t = tls.thread;
+	struct tm_thread *t = tm_tls.thread;
 	if (t && t->process == tm_guest.process) return t;
-	tls.ours++;
+	tm_tls.ours++;
 	t = start_thread();
-	tls.ours--;
-	if (!t) tls.inside = 0;
+	tm_tls.ours--;
+	if (!t) tm_tls.inside = 0;
 	return t;
 }
 
 struct tm_thread *tm_hook_enter(void) {
-	uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
-	struct tm_thread *t = tls.thread;
-	if (TM_LIKELY(t && !tls.inside && atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) == t->process)) {
-		tls.inside = frame;
-		return t;
-	}
-	return enter_slow(frame);
+	return tm_enter();
+}
+
+TM_COLD void tm_leave_slow(struct tm_thread *t) {
+	if (t->nested_count) tm_emit_nested(t);
+	t->at_leave = false;
+	if (t->ended) close_thread(t);
+	tm_tls.inside = 0;
 }
 
 void tm_hook_leave(struct tm_thread *t) {
-	if (TM_UNLIKELY(t->nested_count)) tm_emit_nested(t);
-	if (TM_UNLIKELY(t->ended)) close_thread(t);
-	tls.inside = 0;
+	tm_leave(t);
+}
+
+/* With --sample a handler's allocations are none of the samples, but the end of a block that is one must be said. */
+static bool is_left_out(enum tm_op op, const void *addr) {
+	if (!tm_guest.shm->sample_bytes) return false;
+	return TM_OP_CLASS(op) != TM_CLASS_FREE || !tm_sample_forget(addr);
 }
 
 void tm_nested_add(enum tm_op op, const void *addr, size_t size) {
-	struct tm_thread *t = tls.thread;
-	if (!t || !tls.inside || tls.ours || atomic_load(tm_guest.epoch) != t->process || tm_guest.shm->sample_bytes) return;
+	struct tm_thread *t = tm_tls.thread;
+	if (!t || !tm_tls.inside || tm_tls.ours || atomic_load(tm_guest.epoch) != t->process || is_left_out(op, addr)) return;
 	uint32_t slot = t->nested_count;
 	if (slot >= TM_NESTED_MAX) {
 		atomic_fetch_add(&t->ring->nested_lost, 1);
 		return;
 	}
-	atomic_store(&t->ring->busy, 1);
-	t->nested[slot] = (struct tm_nested){ tm_ticks_after(), (uint64_t)(uintptr_t)addr, size, (uint8_t)op };
+	tm_set_busy(t);
+	t->nested[slot] = (struct tm_nested){ tm_now(), (uint64_t)(uintptr_t)addr, size, (uint8_t)op };
 	atomic_signal_fence(memory_order_seq_cst);
 	t->nested_count = slot + 1;
+	t->at_leave = true;
 }

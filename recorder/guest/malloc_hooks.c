@@ -3,10 +3,12 @@
  * Flow:   program -> here -> the real function (real.c), and emit.c
  * Stamps: an allocation after the real call, a free before it, a realloc both: then a block that another thread gets or gives never seems to
  *         overlap itself. A failed realloc keeps the old block; realloc(p, 0) may free it.
+ * Shape:  the usual case stands in the hook itself, inlined (hot.h), and calls nothing but the real function and the unwinder; what happens before we
+ *         are ready, inside of another hook or on our own behalf is out of line.
  * Rule:   each hook is the real function plus a record; size 0, NULL, errno and alignment errors are the real function's business.
  */
 #include "emit.h"
-#include "guest.h"
+#include "hot.h"
 #include "own_memory.h"
 
 #include <errno.h>
@@ -14,8 +16,8 @@
 #include <string.h>
 
 /* What we cause ourselves, and what is asked for before the real functions are known, comes from own_memory.c. */
-static inline bool is_own(const struct tm_thread *t) {
-	return TM_UNLIKELY(!t) && (tm_is_ours() || (!tm_real_ready() && !tm_real_find()));
+static bool is_own(void) {
+	return tm_is_ours() || (!tm_real_ready() && !tm_real_find());
 }
 
 TM_EXPORT void *malloc(size_t size);
@@ -33,44 +35,72 @@ TM_EXPORT void *valloc(size_t size);
 TM_EXPORT void *pvalloc(size_t size);
 TM_EXPORT size_t malloc_usable_size(void *p);
 
-static inline void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t size, const void *frame) {
-	if (TM_LIKELY(t != NULL)) {
-		if (TM_LIKELY(p != NULL)) tm_emit_alloc(t, op, p, size, frame);
-		tm_hook_leave(t);
-	} else if (p) {
-		tm_nested_add(op, p, size);
-	}
+static inline __attribute__((always_inline)) void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t size, const void *frame) {
+	if (TM_LIKELY(p != NULL)) tm_record_alloc(t, op, p, size, frame);
+	tm_leave(t);
+}
+
+TM_COLD static void *malloc_unrecorded(size_t size) {
+	if (is_own()) return tm_own_alloc(16, size);
+	void *p = tm_real.malloc(size);
+	if (p) tm_nested_add(TM_OP_MALLOC, p, size);
+	return p;
 }
 
 void *malloc(size_t size) {
-	struct tm_thread *t = tm_hook_enter();
-	if (is_own(t)) return tm_own_alloc(16, size);
+	struct tm_thread *t = tm_enter();
+	if (TM_UNLIKELY(!t)) return malloc_unrecorded(size);
 	void *p = tm_real.malloc(size);
 	record_alloc(t, TM_OP_MALLOC, p, size, TM_FRAME);
 	return p;
 }
 
-void *calloc(size_t count, size_t size) {
+TM_COLD static void *calloc_unrecorded(size_t count, size_t size) {
 	size_t bytes;
-	struct tm_thread *t = tm_hook_enter();
-	if (is_own(t)) return __builtin_mul_overflow(count, size, &bytes) ? NULL : tm_own_alloc(16, bytes);
+	if (is_own()) return __builtin_mul_overflow(count, size, &bytes) ? NULL : tm_own_alloc(16, bytes);
+	void *p = tm_real.calloc(count, size);
+	if (p) tm_nested_add(TM_OP_CALLOC, p, count * size);
+	return p;
+}
+
+void *calloc(size_t count, size_t size) {
+	struct tm_thread *t = tm_enter();
+	if (TM_UNLIKELY(!t)) return calloc_unrecorded(count, size);
 	void *p = tm_real.calloc(count, size);
 	record_alloc(t, TM_OP_CALLOC, p, count * size, TM_FRAME); /* it did not overflow, else p is NULL */
 	return p;
 }
 
-static inline void free_through(enum tm_op op, void *p) {
+/* Also blocks of ours, which libc may free whenever it likes. */
+TM_COLD static void free_unrecorded(enum tm_op op, void *p) {
 	if (!p) return;
-	if (TM_UNLIKELY(tm_own_holds(p))) {
+	if (tm_own_holds(p)) {
 		tm_own_free(p);
 		return;
 	}
-	struct tm_thread *t = tm_hook_enter();
-	if (TM_UNLIKELY(!t) && !tm_real_ready() && !tm_real_find()) return;
-	if (TM_LIKELY(t != NULL)) tm_emit_free(t, op, p);
-	else tm_nested_add(op, p, 0);
+	if (!tm_real_ready() && !tm_real_find()) return;
+	tm_nested_add(op, p, 0);
 	tm_real.free(p);
-	if (t) tm_hook_leave(t);
+}
+
+TM_COLD static void free_of_ours(struct tm_thread *t, void *p) {
+	tm_leave(t);
+	if (p) tm_own_free(p);
+}
+
+static inline __attribute__((always_inline)) void free_through(enum tm_op op, void *p) {
+	struct tm_thread *t = p ? tm_enter() : NULL;
+	if (TM_UNLIKELY(!t)) {
+		free_unrecorded(op, p);
+		return;
+	}
+	if (TM_UNLIKELY(tm_own_holds(p))) {
+		free_of_ours(t, p);
+		return;
+	}
+	tm_record_free(t, op, p);
+	tm_real.free(p);
+	tm_leave(t);
 }
 
 void free(void *p) {
@@ -92,37 +122,75 @@ void free_aligned_sized(void *p, size_t alignment, size_t size) {
 	free_through(TM_OP_FREE_ALIGNED_SIZED, p);
 }
 
-/* realloc and reallocarray of a block that exists. */
-static inline void *resize(enum tm_op op, void *old, size_t size, const void *frame) {
-	struct tm_thread *t = tm_hook_enter();
-	if (TM_UNLIKELY(!t)) {
-		if (!tm_real_ready()) tm_real_find();
-		void *moved = tm_real.realloc(old, size);
-		if (moved || size == 0) tm_nested_add(TM_OP_REALLOC_FREE, old, 0);
-		if (moved) tm_nested_add(op == TM_OP_REALLOC ? TM_OP_REALLOC_NEW : TM_OP_REALLOCARRAY_NEW, moved, size);
-		return moved;
+TM_COLD static void *resize_unrecorded(enum tm_op op, void *old, size_t size) {
+	if (!tm_real_ready()) tm_real_find();
+	void *moved = tm_real.realloc(old, size);
+	if (moved || size == 0) tm_nested_add(TM_OP_REALLOC_FREE, old, 0);
+	if (moved) tm_nested_add(op == TM_OP_REALLOC ? TM_OP_REALLOC_NEW : TM_OP_REALLOCARRAY_NEW, moved, size);
+	return moved;
+}
+
+/* A resize that went well, where only some blocks are recorded. `held`: the old one was; begin is its end's stamp then. */
+static void record_sampled_resize(struct tm_thread *t, enum tm_op op, void *p, size_t size, void *old, bool held, uint64_t begin,
+				  const void *frame) {
+	bool taken = tm_sample_take(t, p, size);
+	if (held && taken) tm_emit_realloc(t, op, p, size, old, begin, frame);
+	else if (held) tm_emit_free(t, TM_OP_REALLOC_FREE, old, begin);
+	else if (taken) tm_emit_alloc(t, op == TM_OP_REALLOC ? TM_OP_REALLOC_NEW : TM_OP_REALLOCARRAY_NEW, p, size, frame);
+}
+
+/* One that did not: the old block is still there, unless it was resized to nothing. */
+static void record_no_resize(struct tm_thread *t, void *old, bool freed, uint64_t begin) {
+	if (freed) {
+		tm_emit_free(t, TM_OP_REALLOC_FREE, old, begin);
+		return;
 	}
-	uint64_t begin = tm_begin(t);
+	tm_cancel(t);
+	if (t->samples) tm_sample_remember(t, old, 0);
+}
+
+/* realloc and reallocarray of a block that exists. */
+static inline __attribute__((always_inline)) void *resize(enum tm_op op, void *old, size_t size, const void *frame) {
+	struct tm_thread *t = tm_enter();
+	if (TM_UNLIKELY(!t)) return resize_unrecorded(op, old, size);
+	bool held = TM_LIKELY(!t->samples) || tm_sample_forget(old);
+	uint64_t begin = held ? tm_begin(t) : 0;
 	int error_before = errno;
 	errno = 0;
 	void *p = tm_real.realloc(old, size);
 	bool freed = !p && size == 0 && errno == 0; /* glibc's realloc(p, 0); a failure would say ENOMEM */
 	if (errno == 0) errno = error_before;
-	if (p) tm_emit_realloc(t, op, p, size, old, begin, frame);
-	else if (freed) tm_emit_realloc_free(t, old, begin);
-	else tm_cancel(t);
-	tm_hook_leave(t);
+	if (TM_UNLIKELY(!p)) {
+		if (held) record_no_resize(t, old, freed, begin);
+	} else if (TM_UNLIKELY(t->samples)) {
+		record_sampled_resize(t, op, p, size, old, held, begin, frame);
+	} else {
+		tm_emit_realloc(t, op, p, size, old, begin, frame);
+	}
+	tm_leave(t);
+	return p;
+}
+
+/* realloc and reallocarray of nothing. */
+TM_COLD static void *resize_nothing_unrecorded(enum tm_op op, size_t size) {
+	if (is_own()) return tm_own_alloc(16, size);
+	void *p = tm_real.realloc(NULL, size);
+	if (p) tm_nested_add(op, p, size);
+	return p;
+}
+
+static inline __attribute__((always_inline)) void *resize_nothing(enum tm_op op, size_t size, const void *frame) {
+	struct tm_thread *t = tm_enter();
+	if (TM_UNLIKELY(!t)) return resize_nothing_unrecorded(op, size);
+	void *p = tm_real.realloc(NULL, size);
+	record_alloc(t, op, p, size, frame);
 	return p;
 }
 
 void *realloc(void *old, size_t size) {
-	if (TM_UNLIKELY(old && tm_own_holds(old))) return tm_own_realloc(old, size);
-	if (old) return resize(TM_OP_REALLOC, old, size, TM_FRAME);
-	struct tm_thread *t = tm_hook_enter();
-	if (is_own(t)) return tm_own_alloc(16, size);
-	void *p = tm_real.realloc(NULL, size);
-	record_alloc(t, TM_OP_REALLOC_NEW, p, size, TM_FRAME);
-	return p;
+	if (!old) return resize_nothing(TM_OP_REALLOC_NEW, size, TM_FRAME);
+	if (TM_UNLIKELY(tm_own_holds(old))) return tm_own_realloc(old, size);
+	return resize(TM_OP_REALLOC, old, size, TM_FRAME);
 }
 
 /* Built on realloc, as every libc does it; so it exists also where libc has none. */
@@ -132,45 +200,47 @@ void *reallocarray(void *old, size_t count, size_t size) {
 		errno = ENOMEM;
 		return NULL;
 	}
-	if (TM_UNLIKELY(old && tm_own_holds(old))) return tm_own_realloc(old, bytes);
-	if (old) return resize(TM_OP_REALLOCARRAY, old, bytes, TM_FRAME);
-	struct tm_thread *t = tm_hook_enter();
-	if (is_own(t)) return tm_own_alloc(16, bytes);
-	void *p = tm_real.realloc(NULL, bytes);
-	record_alloc(t, TM_OP_REALLOCARRAY_NEW, p, bytes, TM_FRAME);
-	return p;
+	if (!old) return resize_nothing(TM_OP_REALLOCARRAY_NEW, bytes, TM_FRAME);
+	if (TM_UNLIKELY(tm_own_holds(old))) return tm_own_realloc(old, bytes);
+	return resize(TM_OP_REALLOCARRAY, old, bytes, TM_FRAME);
+}
+
+/* The aligned family, which is asked seldom. */
+static void record_aligned(struct tm_thread *t, enum tm_op op, void *p, size_t size, const void *frame) {
+	if (TM_LIKELY(t != NULL)) record_alloc(t, op, p, size, frame);
+	else if (p) tm_nested_add(op, p, size);
 }
 
 int posix_memalign(void **out, size_t alignment, size_t size) {
-	struct tm_thread *t = tm_hook_enter();
-	if (is_own(t)) {
+	struct tm_thread *t = tm_enter();
+	if (TM_UNLIKELY(!t) && is_own()) {
 		void *own = tm_own_alloc(alignment, size);
 		if (own) *out = own;
 		return own ? 0 : ENOMEM;
 	}
 	int error = tm_real.posix_memalign(out, alignment, size);
-	record_alloc(t, TM_OP_POSIX_MEMALIGN, error ? NULL : *out, size, TM_FRAME);
+	record_aligned(t, TM_OP_POSIX_MEMALIGN, error ? NULL : *out, size, TM_FRAME);
 	return error;
 }
 
-#define ALIGNED_HOOK(name, op)                                                \
-	void *name(size_t alignment, size_t size) {                           \
-		struct tm_thread *t = tm_hook_enter();                        \
-		if (is_own(t)) return tm_own_alloc(alignment, size); \
-		void *p = tm_real.name(alignment, size);                      \
-		record_alloc(t, op, p, size, TM_FRAME);                      \
-		return p;                                                     \
+#define ALIGNED_HOOK(name, op)                                                            \
+	void *name(size_t alignment, size_t size) {                                       \
+		struct tm_thread *t = tm_enter();                                         \
+		if (TM_UNLIKELY(!t) && is_own()) return tm_own_alloc(alignment, size);    \
+		void *p = tm_real.name(alignment, size);                                  \
+		record_aligned(t, op, p, size, TM_FRAME);                                 \
+		return p;                                                                 \
 	}
 ALIGNED_HOOK(aligned_alloc, TM_OP_ALIGNED_ALLOC)
 ALIGNED_HOOK(memalign, TM_OP_MEMALIGN)
 
-#define PAGE_HOOK(name, op)                                                   \
-	void *name(size_t size) {                                             \
-		struct tm_thread *t = tm_hook_enter();                        \
-		if (is_own(t)) return tm_own_alloc(TM_SHM_PAGE, size); \
-		void *p = tm_real.name(size);                                 \
-		record_alloc(t, op, p, size, TM_FRAME);                      \
-		return p;                                                     \
+#define PAGE_HOOK(name, op)                                                             \
+	void *name(size_t size) {                                                       \
+		struct tm_thread *t = tm_enter();                                       \
+		if (TM_UNLIKELY(!t) && is_own()) return tm_own_alloc(TM_SHM_PAGE, size); \
+		void *p = tm_real.name(size);                                           \
+		record_aligned(t, op, p, size, TM_FRAME);                               \
+		return p;                                                               \
 	}
 PAGE_HOOK(valloc, TM_OP_VALLOC)
 PAGE_HOOK(pvalloc, TM_OP_PVALLOC)

@@ -19,7 +19,7 @@ void *tm_own_realloc(void *p, size_t size);        /* of a block of ours */
 void tm_own_free(void *p);                         /* of a block of ours */
 size_t tm_own_size(const void *p);
 
-extern uint8_t *_Atomic tm_own_base; /* NULL until the first need */
+extern uint8_t *_Atomic tm_own_base __attribute__((visibility("hidden"))); /* NULL until the first need */
 
 static inline bool tm_own_holds(const void *p) {
 	uintptr_t base = (uintptr_t)__atomic_load_n((uint8_t *const *)(const void *)&tm_own_base, __ATOMIC_RELAXED);

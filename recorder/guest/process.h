@@ -16,7 +16,7 @@ void tm_exit_begin_on(struct tm_thread *t);
 
 /* --- Python's finalizing flag (modules.c finds the function among the loaded modules, without the loader's help) --- */
 typedef int tm_python_check(void);
-extern tm_python_check *_Atomic tm_python_finalizing; /* NULL: there is no Python in this process, or it may be unloaded at this moment */
+extern tm_python_check *_Atomic tm_python_finalizing TM_HIDDEN; /* NULL: there is no Python in this process, or it may be unloaded at this moment */
 
 /* Once an event, between enter and leave, before the event is stamped. The interpreter sets its flag without telling anybody, so we ask. */
 static inline void tm_python_poll(struct tm_thread *t) {

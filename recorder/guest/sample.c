@@ -1,9 +1,10 @@
 /* sample.c - which allocations are recorded when --sample=BYTES asks for some of them.
  *
- * Flow:   emit.c -> here
+ * Flow:   hot.h, malloc_hooks.c -> here
  * Method: samples fall on the byte stream of a thread as a Poisson process with the given mean distance, so a block of s bytes is
  *         recorded with probability 1 - exp(-s / mean); the analyzer weights it by the inverse. The distance to the next sample is drawn from
  *         the exponential distribution, as in tcmalloc and Go's heap profilers.
+ * Cost:   of an allocation or free that is not sampled: a subtraction, or a look at one byte (sample.h), which are inlined into the hooks.
  * Frees:  only those of recorded blocks matter. Their addresses stand in buckets of eight slots (one cache line), found by hash; a bucket that
  *         ever overflowed says so, and the search then goes on to the next one.
  */
@@ -23,6 +24,7 @@ struct bucket {
 };
 
 static struct bucket *_Atomic table;
+_Atomic uint8_t tm_sample_pages[TM_SAMPLE_PAGES];
 
 static struct bucket *the_table(void) {
 	struct bucket *b = atomic_load_explicit(&table, memory_order_acquire);
@@ -39,7 +41,14 @@ static uint32_t bucket_of(uintptr_t addr) {
 	return (uint32_t)(((uint64_t)addr >> 4) * 0x9E3779B97F4A7C15ull >> (64 - BUCKET_BITS));
 }
 
-static bool remember(uintptr_t addr) {
+/* A page's count stops at TM_SAMPLE_MANY: what it was is not known any more then. */
+static void count_page(const void *addr, int change) {
+	_Atomic uint8_t *page = tm_sample_page(addr);
+	uint8_t n = atomic_load_explicit(page, memory_order_relaxed);
+	while (n != TM_SAMPLE_MANY && !atomic_compare_exchange_weak(page, &n, (uint8_t)(n + change))) continue;
+}
+
+static bool put_down(uintptr_t addr) {
 	struct bucket *b = the_table();
 	uint32_t at = bucket_of(addr);
 	for (uint32_t probe = 0; b && probe < PROBES; probe++, at = (at + 1) & (BUCKETS - 1)) {
@@ -53,18 +62,33 @@ static bool remember(uintptr_t addr) {
 	return false;
 }
 
-bool tm_sample_forget(const void *addr) {
+static bool strike_out(uintptr_t addr) {
 	struct bucket *b = atomic_load_explicit(&table, memory_order_acquire);
-	uint32_t at = bucket_of((uintptr_t)addr);
+	uint32_t at = bucket_of(addr);
 	for (uint32_t probe = 0; b && probe < PROBES; probe++, at = (at + 1) & (BUCKETS - 1)) {
 		for (unsigned i = 0; i < SLOTS; i++) {
-			if (atomic_load_explicit(&b[at].addr[i], memory_order_relaxed) != (uintptr_t)addr) continue;
+			if (atomic_load_explicit(&b[at].addr[i], memory_order_relaxed) != addr) continue;
 			atomic_store_explicit(&b[at].addr[i], 0, memory_order_release);
 			return true;
 		}
 		if (!atomic_load_explicit(&b[at].overflowed, memory_order_acquire)) return false;
 	}
 	return false;
+}
+
+bool tm_sample_remember(struct tm_thread *t, const void *addr, size_t size_bytes) {
+	count_page(addr, 1);
+	if (put_down((uintptr_t)addr)) return true;
+	count_page(addr, -1);
+	atomic_fetch_add(&t->ring->lost_events, 1);
+	atomic_fetch_add(&t->ring->lost_bytes, size_bytes);
+	return false;
+}
+
+bool tm_sample_found(const void *addr) {
+	if (!strike_out((uintptr_t)addr)) return false;
+	count_page(addr, -1);
+	return true;
 }
 
 static uint64_t next_random(struct tm_thread *t) { /* xorshift64* */
@@ -104,15 +128,7 @@ void tm_sample_start(struct tm_thread *t) {
 	t->sample_left = draw(t);
 }
 
-bool tm_sample_take(struct tm_thread *t, const void *addr, size_t size_bytes) {
-	uint64_t size = size_bytes ? size_bytes : 1;
-	if (size < t->sample_left) {
-		t->sample_left -= size;
-		return false;
-	}
+bool tm_sample_taken(struct tm_thread *t, const void *addr, size_t size_bytes) {
 	t->sample_left = draw(t); /* the process has no memory: the distance counts anew from this block's end */
-	if (remember((uintptr_t)addr)) return true;
-	atomic_fetch_add(&t->ring->lost_events, 1);
-	atomic_fetch_add(&t->ring->lost_bytes, size_bytes);
-	return false;
+	return tm_sample_remember(t, addr, size_bytes);
 }

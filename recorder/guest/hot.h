@@ -1,0 +1,171 @@
+/* hot.h - what every event runs through, inlined into the hooks: in, stamp, room, record, out.
+ *
+ * Flow:     malloc_hooks.c (alloc, free), emit.c (all other records) -> here -> ring (../shm.h)
+ * Owns:     nothing of its own: the thread's variables (tm_tls, hook.c) and its struct tm_thread.
+ * Threads:  the calling thread's state only. Nothing that another thread writes is written here; what is read besides (tm_guest, tm_real) is written once.
+ * When full: tm_make_room() in emit.c, out of line like everything that is not usual.
+ * Cost:     tests/integration/test_instructions.py counts the instructions; add to the usual path only what every event needs.
+ */
+#ifndef TIDEMARK_GUEST_HOT_H
+#define TIDEMARK_GUEST_HOT_H
+
+#include "guest.h"
+#include "process.h"
+#include "sample.h"
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+/* --- in and out --- */
+
+/* A thread's own variables. Zero is a valid start: hooks run before any constructor. */
+struct tm_tls {
+	struct tm_thread *thread;
+	uintptr_t inside; /* the frame of the hook that the thread is in, 0: none */
+	uint32_t ours;    /* depth of tm_ours_begin() */
+	uint32_t number;  /* of the thread in process `process` */
+	uint32_t process;
+	bool ended;       /* the last round of key destructors is over, but libc still frees what it kept for the thread */
+};
+
+extern __thread struct tm_tls tm_tls TM_HIDDEN __attribute__((tls_model("initial-exec")));
+
+struct tm_thread *tm_enter_slow(uintptr_t frame);
+void tm_leave_slow(struct tm_thread *t);
+
+/* As tm_hook_enter(), which is this, out of line. */
+static inline __attribute__((always_inline)) struct tm_thread *tm_enter(void) {
+	uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+	struct tm_thread *t = tm_tls.thread;
+
+	if (TM_LIKELY(t && !tm_tls.inside && atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) == t->process)) {
+		tm_tls.inside = frame;
+		return t;
+	}
+	return tm_enter_slow(frame);
+}
+
+static inline __attribute__((always_inline)) void tm_leave(struct tm_thread *t) {
+	atomic_signal_fence(memory_order_seq_cst);
+	if (TM_UNLIKELY(t->at_leave)) tm_leave_slow(t);
+	else tm_tls.inside = 0;
+}
+
+/* --- stamps (clock.c) --- */
+
+static inline uint64_t tm_now(void) {
+#if defined(__x86_64__)
+	if (TM_LIKELY(tm_guest.clock == TM_CLOCK_TSC)) return __rdtsc();
+#endif
+	return tm_ticks_of_kernel();
+}
+
+/* A thread's stamps never run backwards, also if the clocks of two cores disagree. */
+static inline uint64_t tm_in_order(struct tm_thread *t, uint64_t ticks) {
+	if (TM_UNLIKELY(ticks < t->last_ticks)) ticks = t->last_ticks;
+	t->last_ticks = ticks;
+	return ticks;
+}
+
+/* Busy comes before the stamp: while it is set the collector promises nobody that this thread's events up to now are complete. */
+static inline void tm_set_busy(struct tm_thread *t) {
+	atomic_store_explicit(&t->ring->busy, 1, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+}
+
+static inline void tm_clear_busy(struct tm_thread *t) {
+	atomic_store_explicit(&t->ring->busy, 0, memory_order_release);
+}
+
+/* --- room in the ring --- */
+
+/* The slow side of tm_reserve(): pads where the record would wrap, looks how far the collector has come, waits. NULL: the event is lost and counted. */
+uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes);
+
+/* Room for a record of `words` words, in one piece, at *record; false: the event is lost, and no longer busy. `limit` never lies beyond the ring's end, so one
+ * comparison is enough. */
+static inline __attribute__((always_inline)) bool tm_reserve(struct tm_thread *t, unsigned words, uint64_t lost_bytes, uint64_t **record) {
+	if (TM_UNLIKELY(t->pos + (uint64_t)words * 8 > t->limit)) {
+		*record = tm_make_room(t, words, lost_bytes);
+		return *record != NULL;
+	}
+	*record = (uint64_t *)(t->data + (t->pos & t->mask));
+	return true;
+}
+
+static inline void tm_advance(struct tm_thread *t, unsigned words) {
+	t->pos += (uint64_t)words * 8;
+	atomic_store_explicit(&t->ring->head, t->pos, memory_order_release);
+}
+
+static inline void tm_publish(struct tm_thread *t, unsigned words) {
+	tm_advance(t, words);
+	tm_clear_busy(t);
+}
+
+/* --- events --- */
+
+/* A stack as a record has it: frames kept, frames new, flags of the record. */
+struct tm_taken {
+	uint32_t keep, fresh, flags;
+};
+
+/* Takes the stack; the new frames are then in the thread's state, where tm_put_frames() finds them. */
+struct tm_taken tm_take_stack(struct tm_thread *t, const void *frame);
+void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh);
+
+static inline struct tm_taken tm_take(struct tm_thread *t, const void *frame) {
+	if (!t->takes_stacks) return (struct tm_taken){ 0, 0, TM_RING_NO_STACK };
+	return tm_take_stack(t, frame);
+}
+
+/* What the allocator gave beyond what was asked for. */
+static inline unsigned tm_slack_of(const void *addr, size_t size) {
+	size_t slack = tm_real.malloc_usable_size((void *)addr) - size;
+
+	return slack < TM_RING_USABLE_UNKNOWN ? (unsigned)slack : TM_RING_USABLE_UNKNOWN;
+}
+
+/* A record that is stamped after the call; the stack is taken before the stamp is, so that the time between is not the program's. */
+static inline __attribute__((always_inline)) void tm_record_new(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, unsigned y,
+								const void *frame) {
+	struct tm_taken s;
+	unsigned words;
+	uint64_t *r;
+
+	tm_python_poll(t);
+	s = tm_take(t, frame);
+	words = TM_RING_ALLOC_WORDS + s.fresh;
+	tm_set_busy(t);
+	uint64_t ticks = tm_in_order(t, tm_now());
+	if (!tm_reserve(t, words, size, &r)) return;
+	r[0] = tm_ring_word(op, s.flags, words, s.keep, y);
+	r[1] = ticks;
+	r[2] = (uintptr_t)addr;
+	r[3] = size;
+	if (s.fresh) tm_put_frames(r + TM_RING_ALLOC_WORDS, t, s.fresh);
+	tm_publish(t, words);
+}
+
+static inline __attribute__((always_inline)) void tm_record_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size,
+								  const void *frame) {
+	if (TM_UNLIKELY(t->samples) && !tm_sample_take(t, addr, size)) return;
+	tm_record_new(t, op, addr, size, tm_slack_of(addr, size), frame);
+}
+
+static inline __attribute__((always_inline)) void tm_record_free(struct tm_thread *t, enum tm_op op, const void *addr) {
+	uint64_t *r;
+
+	if (TM_UNLIKELY(t->samples) && !tm_sample_forget(addr)) return;
+	tm_python_poll(t);
+	tm_set_busy(t);
+	uint64_t ticks = tm_in_order(t, tm_now());
+	if (!tm_reserve(t, TM_RING_FREE_WORDS, 0, &r)) return;
+	r[0] = tm_ring_word(op, TM_RING_NO_STACK, TM_RING_FREE_WORDS, 0, TM_RING_USABLE_UNKNOWN);
+	r[1] = ticks;
+	r[2] = (uintptr_t)addr;
+	tm_publish(t, TM_RING_FREE_WORDS);
+}
+
+#endif
