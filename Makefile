@@ -26,7 +26,7 @@ ANALYZER_LIBS := -lsqlite3 -lzstd -lz -lpthread -lm
 
 # What apt installs: to build and run, and for the tests only.
 BUILD_PACKAGES := gcc libc6-dev libzstd-dev zlib1g-dev libdw-dev libelf-dev libiberty-dev libsqlite3-dev libunwind-dev sqlite3
-TEST_PACKAGES := python3 zstd binutils g++ clang libclang-rt-dev git gcc-multilib musl-tools redis-tools openmpi-bin heaptrack \
+TEST_PACKAGES := python3 zstd binutils g++ clang libclang-rt-dev git gcc-multilib musl-tools redis-tools openmpi-bin heaptrack redis-server \
 	chromium golang-src libdevel-nytprof-perl
 
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
@@ -36,7 +36,7 @@ COLLECTOR_OBJECTS := $(call objects,recorder/collector/*.c)
 ANALYZER_OBJECTS := $(call objects,analyzer/*.c) $(BUILD)/obj/gen/sql.o
 UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 FUZZ_REPLAYS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
-BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/*_bench.c))
+BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 TEST_PROGRAMS := $(UNIT_TESTS) $(FUZZ_REPLAYS) $(patsubst %.c,$(BUILD)/%,$(wildcard tests/integration/tmkdump.c))
 OUTPUTS := $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(BUILD)/lib/libtidemark.so
 # `make -j deps check`: nothing is compiled before what it needs is installed.
@@ -98,7 +98,7 @@ $(BUILD)/$(1): $(BUILD)/obj/$(1).o $(2) $(if $(call includes,$(1).c,recorder/col
 	$$(Q)$$(CC) $$(CFLAGS) $$(INSTRUMENT) $(3) $$(LDFLAGS) -o $$@ $$^ \
 		$(if $(call includes,$(1).c,recorder/collector),$(COLLECTOR_LIBS)) $(ANALYZER_LIBS)
 endef
-$(foreach test,$(wildcard tests/unit/test_*.c tests/integration/tmkdump.c tests/bench/*_bench.c),$(eval $(call test_program,$(test:.c=),)))
+$(foreach test,$(wildcard tests/unit/test_*.c tests/integration/tmkdump.c tests/bench/*.c),$(eval $(call test_program,$(test:.c=),)))
 # With FUZZ=1 (make fuzz) libFuzzer brings main(), else replay.c does and runs the corpus once.
 $(foreach test,$(wildcard tests/fuzz/fuzz_*.c),$(eval \
 	$(call test_program,$(test:.c=),$(if $(FUZZ),,$(BUILD)/obj/tests/fuzz/replay.o),$(if $(FUZZ),-fsanitize=fuzzer))))
@@ -131,8 +131,8 @@ fuzz-run: $(FUZZ_REPLAYS)
 		$(BUILD)/tests/fuzz/$$target -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -close_fd_mask=2 -artifact_prefix=$(BUILD)/$$target- \
 			$(BUILD)/corpus/$$target tests/fuzz/corpus/$$target || exit 1; done
 
-bench: all $(BENCHES) ## measure what recording costs and how fast import is
-	@python3 tests/bench/run.py $(BUILD)
+bench: all $(BENCHES) ## what recording and import cost, beside other tools; ONLY=PATTERN, ROUNDS=5, RESULTS=PAGE
+	@python3 tests/bench/run.py $(BUILD) $(if $(ONLY),--only='$(ONLY)') $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(RESULTS),--results='$(RESULTS)')
 
 layers: all ## check that recorder -> schema <- analyzer, and nothing else
 	@tests/layers.sh $(BUILD)

@@ -1,10 +1,18 @@
 #!/usr/bin/env python3
-"""What recording costs, how large traces are, and how fast they are imported: `make bench`.
+"""What recording costs beside what users would pick instead, how large traces are, and how fast they are imported: `make bench`.
 
-Method: each program runs bare, recorded, and under heaptrack where that is installed, in turn, five rounds; shown are medians of the wall time, as ratios to
-the bare run of the same rounds, since absolute figures drift. Nothing is asserted here.
+    run.py BUILD [--only PATTERN] [--rounds N] [--torch PYTHON] [--results FILE]
+
+Method: in each round every tool runs the program once, one after the other, so that a slow minute of the machine falls on all of them; shown are ratios of
+medians to the bare run of the same rounds, and the spread as (largest - smallest) / median. Absolute figures drift from machine to machine. Wall time
+is that of the whole recording, names included; the program's own processor time is taken inside (measured.c), the recorder's is the rest.
+Nothing is asserted here: callgrind guards the hot path in `make check`. --results writes the page tests/bench/RESULTS.md.
 """
+import argparse
+import json
 import os
+import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -12,69 +20,303 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-ROUNDS = 5
-JSON = """import json
-d = [{"id": i, "name": "x" * (i % 50), "list": list(range(i % 20))} for i in range(300)]
-for _ in range(60): json.loads(json.dumps(d))"""
-SQL = """create table t(a, b);
-with recursive n(i) as (select 1 union all select i + 1 from n where i < 200000) insert into t select i, hex(randomblob(20)) from n;
-create index i on t(b); select count(*) from t;"""
-CXX = "#include <iostream>\n#include <map>\n#include <regex>\nint main() { std::map<std::string, std::regex> m; m[\"a\"]; std::cout << m.size(); }\n"
+import programs
+import tools
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+QUIET = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+MIB = 1 << 20
 
 
-def timed(command, env=None):
+class Report:
+    """Tables, shown as they come and kept for the page."""
+
+    def __init__(self):
+        self.parts = []
+
+    def text(self, line):
+        print(line, flush=True)
+        self.parts.append(line)
+
+    def table(self, title, columns, rows, note=""):
+        """rows may be a generator: each is shown as soon as it is there."""
+        print(f"\n{title}", flush=True)
+        print("  ".join(f"{c:>12}" if i else f"{c:<46}" for i, c in enumerate(columns)), flush=True)
+        kept = []
+        for row in rows:
+            print("  ".join(f"{c:>12}" if i else f"{c:<46}" for i, c in enumerate(row)), flush=True)
+            kept.append(row)
+        page = [f"\n## {title}\n", *([note + "\n"] if note else []), "| " + " | ".join(columns) + " |",
+                "|---|" + "---:|" * (len(columns) - 1), *("| " + " | ".join(row) + " |" for row in kept)]
+        self.parts.append("\n".join(page))
+
+    def save(self, path, command):
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
+        with open("/proc/meminfo", encoding="utf-8") as file:
+            memory = int(file.readline().split()[1]) // MIB
+        head = ["# What recording costs", "", "Written by one command; the method is told at the top of `tests/bench/run.py`.", "",
+                f"    {command}", "", f"Machine: {model}, {os.cpu_count()} processors, {memory} GiB, Linux {platform.release()}, {libc()}.", ""]
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(head + self.parts) + "\n")
+
+
+def libc():
+    return " ".join(platform.libc_ver())
+
+
+# --- one run ---
+
+class Run:
+    """What one run cost: wall_s, program_s and recorder_s of processor time, peak memory in bytes, size of the recording."""
+
+    def __init__(self, wall_s, program_s, recorder_s, rss, recorder_rss, size):
+        self.wall_s, self.program_s, self.recorder_s = wall_s, program_s, recorder_s
+        self.rss, self.recorder_rss, self.size = rss, recorder_rss, size
+
+
+def run_once(build, tool, command, env, work, client=None):
+    """None if the tool or the program failed under it."""
+    inside = [f"{build}/tests/bench/measured", f"{work}/measured"]
+    if os.path.exists(inside[1]):
+        os.remove(inside[1])
+    if tool.has_parent:
+        command, env, out = tool.wrap(inside + command, env, work)
+    else:
+        command, env, out = tool.wrap(command, env, work)
+        command = inside + command
     start = time.monotonic()
-    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, env=env)
-    return time.monotonic() - start
+    child = subprocess.Popen(command, env=env, cwd=work, **QUIET)
+    if client:
+        client()
+    _, status, used = os.wait4(child.pid, 0)
+    wall_s = time.monotonic() - start
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode or not os.path.exists(inside[1]):
+        return None
+    with open(inside[1], encoding="ascii") as file:
+        user, system, rss = file.read().split()
+    program_s = float(user) + float(system)
+    size = os.path.getsize(out) if out and os.path.exists(out) else 0
+    return Run(wall_s, program_s, max(0.0, used.ru_utime + used.ru_stime - program_s), int(rss) * 1024, used.ru_maxrss * 1024, size)
 
 
-def compiler():
-    """The compiler behind g++, by itself: heaptrack does not follow children, so that the driver's row would compare nothing."""
-    return subprocess.run(["g++", "-print-prog-name=cc1plus"], capture_output=True, text=True, check=True).stdout.strip()
+def rounds_of(build, chosen, command, env, work, rounds, client=None):
+    """{tool: [Run]}; a tool that fails is left out from then on, and named."""
+    runs, failed = {tool: [] for tool in chosen}, []
+    for _ in range(rounds):
+        for tool in chosen:
+            if tool in failed:
+                continue
+            run = run_once(build, tool, command, env, work, client)
+            if run:
+                runs[tool].append(run)
+            else:
+                failed.append(tool)
+    return {tool: done for tool, done in runs.items() if done}, failed
 
 
-def programs(work):
-    """(name, command, environment changes) of what is installed."""
-    source = os.path.join(ROOT, "fixtures/programs/passing.c")
-    subprocess.run(["gcc", "-O2", "-w", "-fno-builtin", "-o", f"{work}/passing", source, "-pthread"], check=True)
-    with open(f"{work}/a.cc", "w", encoding="ascii") as file:
-        file.write(CXX)
-    for name, command, env in (("passing, 4 threads", [f"{work}/passing", "500000"], {}), ("sqlite3", ["sqlite3", ":memory:", SQL], {}),
-                               ("python3 json", [sys.executable, "-c", JSON], {"PYTHONMALLOC": "malloc"}),
-                               ("cc1plus", [compiler(), "-quiet", "-O1", "-imultiarch", "x86_64-linux-gnu", f"{work}/a.cc", "-o", "/dev/null"], {})):
-        if shutil.which(command[0]):
-            yield name, command, dict(os.environ, **env)
+def median(runs, key):
+    return statistics.median(getattr(run, key) for run in runs)
 
 
-def measure(build, work, name, command, env):
-    trace, db = f"{work}/b.tmk", f"{work}/b.db"
-    heaptrack = ["heaptrack", "-o", f"{work}/ht"] if shutil.which("heaptrack") else None
-    times = {"bare": [], "tidemark": [], "heaptrack": []}
-    for _ in range(ROUNDS):
-        times["bare"].append(timed(command, env))
-        times["tidemark"].append(timed([f"{build}/bin/tidemark-record", "--quiet", "--force", "-o", trace, "--", *command], env))
-        if heaptrack:
-            times["heaptrack"].append(timed(heaptrack + command, env))
-    import_s = timed([f"{build}/bin/tidemark", "import", trace, "--force", "-o", db])
-    out = subprocess.run([f"{build}/bin/tidemark", "query", db, "select sum(allocations + frees) as events from heap_summary where heap is not null", "--format=csv"],
-                         stdout=subprocess.PIPE, check=True)
-    events = int(out.stdout.split()[1])
-    bare, ours = (statistics.median(times[key]) for key in ("bare", "tidemark"))
-    theirs = f"x{statistics.median(times['heaptrack']) / bare:.2f}" if heaptrack else "-"
-    print(f"{name:<20}{bare:8.2f} s {events:>12,}   x{ours / bare:<8.2f}{(ours - bare) * 1e9 / events:8.0f} ns {theirs:>10} "
-          f"{os.path.getsize(trace) / events:8.2f} {events / import_s / 1e6:10.2f}", flush=True)
+def spread(runs, key):
+    values = [getattr(run, key) for run in runs]
+    return f"{(max(values) - min(values)) / statistics.median(values) * 100:.0f} %"
+
+
+def trace_events(build, trace):
+    """Allocations and frees, a realloc both."""
+    out = subprocess.run([f"{build}/bin/tidemark", "info", trace, "--format=json"], stdout=subprocess.PIPE, check=True).stdout
+    counts = {row["name"]: row["value"] for row in json.loads(out) if row["topic"] == "events"}
+    return counts.get("all", 0) + counts.get("REALLOC", 0) + counts.get("REALLOCARRAY", 0)
+
+
+# --- the real programs ---
+
+def program_rows(build, work, program, chosen, rounds):
+    runs, failed = rounds_of(build, chosen, program.command, program.env, work, rounds, program.client)
+    bare = runs[chosen[0]]
+    exact = next((tool for tool in runs if tool.name == "tidemark"), None)
+    events = trace_events(build, f"{work}/events.tmk") if exact and keep_trace(build, work, program) else 0
+    base = median(bare, "program_s" if program.client else "wall_s")
+    for tool in chosen:
+        if tool in failed:
+            yield (f"{program.name}: {tool.name}", "failed", *["-"] * 8)
+            continue
+        done = runs[tool]
+        value = median(done, "program_s" if program.client else "wall_s")
+        added = f"{(median(done, 'wall_s') - median(bare, 'wall_s')) * 1e9 / events:+.0f}" if events > 10_000 and tool is not chosen[0] and not program.client else "-"
+        yield (f"{program.name}: {tool.name}", f"x{value / base:.2f}", spread(done, "program_s" if program.client else "wall_s"),
+               f"x{median(done, 'program_s') / median(bare, 'program_s'):.2f}", f"{value:.2f}", f"{median(done, 'recorder_s'):.2f}",
+               f"{events:,}" if tool is chosen[0] else "-", added,
+               f"{median(done, 'size') / events:.2f}" if events > 10_000 and median(done, "size") else "-",
+               f"{median(done, 'rss') / MIB:.0f}")
+
+
+def keep_trace(build, work, program):
+    """One recording more, to count its events: those of the rounds are overwritten by other modes."""
+    child = subprocess.Popen([f"{build}/bin/tidemark-record", "--quiet", "--force", "-o", f"{work}/events.tmk", "--", *program.command],
+                             env=program.env, cwd=work, **QUIET)
+    if program.client:
+        program.client()
+    return child.wait() == 0
+
+
+def real_programs(report, build, work, every_tool, options):
+    columns = ("program: tool", "wall/bare", "spread", "CPU/bare", "wall s", "recorder s", "events", "+ns/event", "bytes/event", "RSS MiB")
+
+    def rows():
+        for program in programs.programs(work, build, options.torch):
+            if not re.search(options.only, "programs " + program.name):
+                continue
+            chosen = [tool for tool in every_tool if tool.programs and (not tool.python_only or program.is_python and tools.has_memray(program.command[0]))]
+            yield from program_rows(build, work, program, chosen, options.rounds)
+    report.table("Real programs", columns, rows(),
+                 "Redis is judged by the processor time of its server while redis-benchmark drives it, all others by wall time. RSS is the program's own, "
+                 "shared pages of its recorder included.")
+
+
+# --- malloc/free pairs ---
+
+CASES = [("depth 10, one stack", "--depth=10"), ("depth 30, one stack", "--depth=30"), ("depth 60, one stack", "--depth=60"),
+         ("depth 30, leaf varies", "--depth=30 --stacks=leaf"), ("depth 30, random", "--depth=30 --stacks=random"),
+         ("depth 30, 1,000 stacks", "--depth=30 --stacks=many"), ("depth 30, 2 threads", "--depth=30 --threads=2"),
+         ("depth 30, 4 threads", "--depth=30 --threads=4"), ("depth 30, passed to a thread", "--depth=30 --pass")]
+
+
+def pair_figures(build, tool, case, work, pairs):
+    """(processor ns, wall ns) a pair, as the driver itself prints them; None if it failed."""
+    command = [f"{build}/tests/bench/pairs", f"--pairs={pairs}", *case.split()]
+    command, env, _ = tool.wrap(command, dict(os.environ), work)
+    done = subprocess.run(command, env=env, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    found = re.search(r"cpu_ns=([\d.]+) wall_ns=([\d.]+)", done.stdout)
+    return (float(found[1]), float(found[2])) if found else None
+
+
+def pairs_rows(build, work, every_tool, options):
+    chosen = [tool for tool in every_tool if tool.micro and not tool.python_only]
+    for name, case in CASES:
+        figures = {tool: [] for tool in chosen}
+        for _ in range(options.rounds):
+            for tool in chosen:
+                slow = tool.name in ("gperftools", "jemalloc")
+                figure = pair_figures(build, tool, case, work, 20_000 if slow else 2_000_000)
+                if figure:
+                    figures[tool].append(figure)
+        bare = [statistics.median(f[i] for f in figures[chosen[0]]) for i in (0, 1)]
+        theirs = next((t for t in chosen if t.name == "heaptrack in-process" and figures[t]), None)
+        reference = statistics.median(f[0] for f in figures[theirs]) - bare[0] if theirs else None
+        for tool in chosen:
+            if not figures[tool]:
+                yield (f"{name}: {tool.name}", *["failed"] * 4)
+                continue
+            cpu, wall = (statistics.median(f[i] for f in figures[tool]) for i in (0, 1))
+            added = cpu - bare[0]
+            share = f"1/{reference / added:.1f}" if reference and tool is not chosen[0] and added > 0 else "-"
+            yield (f"{name}: {tool.name}", f"{added:+.1f}" if tool is not chosen[0] else "-", share, f"{cpu:.1f}", f"{wall:.1f}")
+
+
+def pairs(report, build, work, every_tool, options):
+    report.table("A malloc/free pair", ("case: tool", "+CPU ns", "of heaptrack", "CPU ns", "wall ns"), pairs_rows(build, work, every_tool, options),
+                 "The program's own processor time a pair, and wall time with the recorder on the same processors. `of heaptrack`: the added processor time "
+                 "as a fraction of what heaptrack's in-process mode adds.")
+
+
+# --- starting ---
+
+def shell_loop(count):
+    return ["sh", "-c", f"i=0; while [ $i -lt {count} ]; do /bin/true; i=$((i+1)); done"]
+
+
+def small_files(work, count):
+    folder = f"{work}/small"
+    os.makedirs(folder, exist_ok=True)
+    for i in range(count):
+        programs.write(f"{folder}/f{i}.c", f"#include <stdio.h>\nint f{i}(int x) {{ return x + {i}; }}\n")
+    programs.write(f"{folder}/Makefile", f"all: $(patsubst %,f%.o,$(shell seq 0 {count - 1}))\n%.o: %.c\n\tgcc -c $< -o /dev/null\n")
+    return ["make", "-s", "-C", folder, "-B"]
+
+
+def starting(report, build, work, every_tool, options):
+    chosen = [tool for tool in every_tool if tool.name in ("bare", "tidemark")]
+
+    def rows():
+        for name, command, count in (("1,000 runs of true in one recording", shell_loop(1000), 1000),
+                                     ("one recording of true", ["/bin/true"], 1), ("make of 100 small C files", small_files(work, 100), 100)):
+            runs, _ = rounds_of(build, chosen, command, dict(os.environ), work, options.rounds)
+            bare, ours = (median(runs[tool], "wall_s") for tool in chosen)
+            yield (name, f"x{ours / bare:.2f}", f"{(ours - bare) / count * 1e3:+.2f}", f"{bare:.3f}", f"{ours:.3f}")
+    report.table("Starting", ("what", "wall/bare", "+ms each", "bare s", "recorded s"), rows())
+
+
+# --- reading ---
+
+def reading(report, build, work, options):
+    def rows():
+        for program in programs.programs(work, build, options.torch):
+            if program.client or not keep_trace(build, work, program):
+                continue
+            trace, db = f"{work}/events.tmk", f"{work}/events.db"
+            events, times = trace_events(build, trace), []
+            for _ in range(max(1, options.rounds // 2)):
+                start = time.monotonic()
+                child = subprocess.Popen([f"{build}/bin/tidemark", "import", trace, "--force", "-o", db], **QUIET)
+                _, _, used = os.wait4(child.pid, 0)
+                times.append((time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss))
+            wall, cpu, rss = (statistics.median(t[i] for t in times) for i in range(3))
+            yield (program.name, f"{events / wall / 1e6:.2f}", f"{events:,}", f"{wall:.2f}", f"{cpu:.2f}", f"{rss / 1024:.0f}",
+                   f"{os.path.getsize(db) / MIB:.0f}")
+    report.table("Import", ("trace of", "M events/s", "events", "wall s", "CPU s", "RSS MiB", "database MiB"), rows())
+
+
+# --- the rest: benches that print for themselves ---
+
+def own_benches(report, build, options):
+    for bench in ("codec_bench", "drain_bench"):
+        if os.path.exists(f"{build}/tests/bench/{bench}"):
+            out = subprocess.run([f"{build}/tests/bench/{bench}"], stdout=subprocess.PIPE, text=True, check=True).stdout
+            report.text(f"\n## {bench}\n\n" + "\n".join("    " + line for line in out.splitlines()))
+
+
+def versions(report, every_tool):
+    report.text("Versions: " + "; ".join(sorted({tool.version for tool in every_tool if tool.version})) + ".")
+
+
+def find_torch(asked):
+    for python in filter(None, (asked, os.environ.get("TIDEMARK_TORCH_PYTHON"), shutil.which("python3"))):
+        if subprocess.run([python, "-c", "import torch"], check=False, **QUIET).returncode == 0:
+            return python
+    return None
 
 
 def main():
-    build = os.path.abspath(sys.argv[1])
+    parser = argparse.ArgumentParser(description="measure what recording costs")
+    parser.add_argument("build")
+    parser.add_argument("--only", default="", help="sections and programs whose name matches: pairs, programs, starting, import, benches")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--torch", help="a Python that imports torch (default: $TIDEMARK_TORCH_PYTHON, then python3)")
+    parser.add_argument("--results", help="also write the figures to this page")
+    options = parser.parse_args()
+    options.torch = find_torch(options.torch)
+    build, report = os.path.abspath(options.build), Report()
+    every_tool = list(tools.installed(build))
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as work:
-        print(f"{'program':<20}{'bare':>10} {'events':>12}   {'recorded':<9}{'an event':>11} {'heaptrack':>10} {'bytes/ev':>8} {'M ev/s in':>10}")
-        for name, command, env in programs(work):
-            measure(build, work, name, command, env)
-    for bench in ("codec_bench", "drain_bench"):
-        print(f"\n{bench}", flush=True)
-        subprocess.run([f"{build}/tests/bench/{bench}"], check=True)
+        versions(report, every_tool)
+        report.text(f"Rounds: {options.rounds}, interleaved; medians." + ("" if options.torch else " PyTorch: skipped, no Python here imports torch."))
+        wanted = lambda section: re.search(options.only, section) or section == "programs" and options.only.startswith("programs ")
+        if wanted("pairs"):
+            pairs(report, build, work, every_tool, options)
+        if wanted("programs"):
+            real_programs(report, build, work, every_tool, options)
+        if wanted("starting"):
+            starting(report, build, work, every_tool, options)
+        if wanted("import"):
+            reading(report, build, work, options)
+        if wanted("benches"):
+            own_benches(report, build, options)
+    if options.results:
+        report.save(options.results, "make bench RESULTS=tests/bench/RESULTS.md" + (f" ROUNDS={options.rounds}" if options.rounds != 5 else ""))
 
 
 if __name__ == "__main__":
