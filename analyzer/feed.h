@@ -1,20 +1,16 @@
-/* feed.h - allocation rows into SQLite, fast: one INSERT ... SELECT from a virtual table that never ends until the import does.
+/* feed.h - allocation rows into the database, by a thread of their own.
  *
- * Flow:     replay.c -> tm_feed_row() -> batches -> here, a thread of its own -> table allocation_packed
- * Idea:     a virtual table's rows reach the b-tree without binding and stepping a statement for each, and the statement's thread is
- *           another than the one that replays the events.
- * Owns:     its batches and its thread. While it runs, the connection is the thread's: nobody else may use it.
- * When full: tm_feed_row() waits for the database.
- * Fails:    a failed statement is remembered; rows are then dropped, and tm_feed_finish() says so.
+ * Flow:     replay.c -> tm_feed_next() -> batches -> here -> bulk.c (table allocation_packed)
+ * Owns:     its batches and its thread. While it runs, the table is the thread's: nobody else may use it.
+ * When full: tm_feed_next() waits for the thread.
+ * Fails:    into the table's tm_bulk; rows are then dropped.
  */
 #ifndef TIDEMARK_ANALYZER_FEED_H
 #define TIDEMARK_ANALYZER_FEED_H
 
-#include <sqlite3.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include "bulk.h"
 
-#define TM_FEED_BATCH_ROWS 4096u
+#define TM_FEED_BATCH_ROWS 2048u
 #define TM_FEED_NULL UINT64_MAX
 
 struct tm_feed_row {
@@ -26,13 +22,11 @@ struct tm_feed_row {
 
 struct tm_feed;
 
-/* Registers with the connection. NULL: out of memory, or SQLite refused. */
-struct tm_feed *tm_feed_new(sqlite3 *db);
-bool tm_feed_start(struct tm_feed *f); /* false: no thread could be made */
+/* row_id: of the row before the first one. NULL: out of memory, or no thread could be made. */
+struct tm_feed *tm_feed_start(struct tm_bulk_table *table, uint64_t row_id);
 /* Where the next row is to be written; counts as given with the next call, or tm_feed_finish(). Row ids go up by one with every row. */
 struct tm_feed_row *tm_feed_next(struct tm_feed *f);
-/* Waits until all rows are in the table. SQLITE_OK, or the code that the statement failed with. */
-int tm_feed_finish(struct tm_feed *f);
-void tm_feed_free(struct tm_feed *f); /* before the connection is closed; NULL is allowed */
+/* Waits until all rows are in the table, and ends the thread. NULL is allowed. */
+void tm_feed_finish(struct tm_feed *f);
 
 #endif

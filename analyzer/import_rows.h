@@ -1,6 +1,6 @@
 /* import_rows.h - everything but the allocations themselves, as rows of the database.
  *
- * Flow:     catalog.c, replay.c, stack_ids.c -> here -> store.c
+ * Flow:     catalog.c, replay.c, stack_ids.c -> here -> store.c and its bulk tables
  * Fails:    into the store.
  */
 #ifndef TIDEMARK_ANALYZER_IMPORT_ROWS_H
@@ -9,22 +9,45 @@
 #include "replay.h"
 #include "store.h"
 
+/* A snapshot whose stacks are written, and which itself is still to be. */
+struct tm_snapshot_row {
+	const struct tm_account *account;
+	const char *label; /* NULL: "mark:" and the mark's name */
+	size_t mark;       /* index of the mark */
+	uint64_t ns;
+	struct tm_amount live;
+	bool detailed;
+};
+
 struct tm_import_rows {
 	struct tm_store *store;
 	const struct tm_replay *replay;
+	uint8_t *frame_used;                        /* by frame id: it has rows; set by tm_write_stack_rows() */
+	TM_ARRAY(struct tm_snapshot_row) snapshots; /* in the order of their ids; set by tm_write_site_rows() */
 	uint64_t trace_id;
 	const char *path;       /* of the trace */
 	const char *cut_reason; /* NULL: the trace was closed and read to its end */
 	uint64_t sound_bytes;
 };
 
-/* trace, trace_info, process, thread, heap, module, allocation_origin, mark, note, loss, alert. */
-void tm_write_catalog_rows(const struct tm_import_rows *w);
-/* frame and stack: those that a call site needs, and their ancestors. */
-void tm_write_tree_rows(const struct tm_import_rows *w);
-/* heap_total, site_total, function_aggregate, timeline, gap, snapshot, snapshot_stack, scope_aggregate. */
-void tm_write_total_rows(const struct tm_import_rows *w);
+/* First, into the bulk tables. stack: those that a call site needs, and their ancestors. */
+void tm_write_stack_rows(struct tm_import_rows *w);
+/* site_total, snapshot_stack. */
+void tm_write_site_rows(struct tm_import_rows *w);
 
+/* Then the others. trace, trace_info, process, thread, heap, module, allocation_origin, mark, note, loss, alert. */
+void tm_write_catalog_rows(const struct tm_import_rows *w);
+/* frame: those of the stacks. */
+void tm_write_frame_rows(const struct tm_import_rows *w);
+/* heap_total, function_aggregate, timeline, gap, snapshot, scope_aggregate. */
+void tm_write_total_rows(const struct tm_import_rows *w);
+void tm_import_rows_release(struct tm_import_rows *w);
+
+/* In whole bytes and blocks. */
+struct tm_amount tm_whole_amount(const struct tm_account *a, struct tm_amount scaled);
+/* Blocks given back: parts that cuts added were never allocated but do end. The difference of two rounded numbers may lie one beside the
+ * rounded difference: freed is the former. */
+struct tm_amount tm_freed_amount(const struct tm_account *a, struct tm_amount allocated, struct tm_amount live, uint64_t splits);
 /* When the process began to leave and when it ended, in the trace's own time. */
 uint64_t tm_process_exit_ns(const struct tm_replay *r, uint32_t process);
 uint64_t tm_process_end_ns(const struct tm_replay *r, uint32_t process);

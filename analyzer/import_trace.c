@@ -39,18 +39,14 @@ static void find_bases(struct import *x) {
 		uint64_t *base;
 		const char *sql;
 	} const all[] = {
-		{ &x->bases.process, "SELECT max(id) FROM process" },
-		{ &x->bases.thread, "SELECT max(id) FROM thread" },
-		{ &x->bases.heap, "SELECT max(id) FROM heap" },
-		{ &x->bases.module, "SELECT max(id) FROM module" },
-		{ &x->bases.frame, "SELECT max(id) FROM frame" },
-		{ &x->bases.stack, "SELECT max(id) FROM stack" },
-		{ &x->bases.origin, "SELECT max(id) FROM allocation_origin" },
-		{ &x->bases.mark, "SELECT max(id) FROM mark" },
-		{ &x->bases.snapshot, "SELECT max(id) FROM snapshot" },
-		{ &x->bases.row, "SELECT max(id) FROM allocation_packed" },
+		{ &x->bases.process, "SELECT max(id) FROM process" }, { &x->bases.thread, "SELECT max(id) FROM thread" },
+		{ &x->bases.heap, "SELECT max(id) FROM heap" },       { &x->bases.module, "SELECT max(id) FROM module" },
+		{ &x->bases.frame, "SELECT max(id) FROM frame" },     { &x->bases.origin, "SELECT max(id) FROM allocation_origin" },
+		{ &x->bases.mark, "SELECT max(id) FROM mark" },       { &x->bases.snapshot, "SELECT max(id) FROM snapshot" },
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i].base = (uint64_t)tm_store_number(x->store, all[i].sql, 0);
+	x->bases.stack = tm_store_last_id(x->store, TM_TABLE_STACK);
+	x->bases.row = tm_store_last_id(x->store, TM_TABLE_ALLOCATION);
 }
 
 static bool text_is(struct tm_text t, const char *word) {
@@ -111,19 +107,12 @@ static int play_events(struct import *x) {
 static int prepare_replay(struct import *x) {
 	if (tm_stack_ids_init(&x->stacks, &x->catalog) < 0 || tm_merge_init(&x->merge, x->catalog.threads.count) < 0)
 		return out_of_memory(x);
-	x->feed = tm_feed_new(x->store->db);
+	x->feed = tm_feed_start(&x->store->tables[TM_TABLE_ALLOCATION], x->bases.row);
 	if (!x->feed) return out_of_memory(x);
 	int rc = tm_replay_init(&x->replay, &x->catalog, &x->stacks, x->feed, &x->bases, x->clock_offset_ns, x->gaps.items, x->gaps.count);
 	x->gaps.items = NULL;
-	if (rc < 0 || !(x->ahead = tm_ahead_start(&x->catalog, &x->reader)) || !tm_feed_start(x->feed)) return out_of_memory(x);
+	if (rc < 0 || !(x->ahead = tm_ahead_start(&x->catalog, &x->reader))) return out_of_memory(x);
 	return TM_IMPORT_DONE;
-}
-
-/* What SQLite has to say about a failed feed is still there: nothing else has used the connection. */
-static int finish_feed(struct import *x, int rc) {
-	int feed_rc = tm_feed_finish(x->feed);
-	if (rc == TM_IMPORT_DONE && tm_store_check(x->store, feed_rc)) rc = TM_IMPORT_FAILED;
-	return rc;
 }
 
 /* Why the trace is not whole; NULL: it is. */
@@ -133,20 +122,35 @@ static const char *cut_reason(const struct import *x) {
 	return x->catalog.closed ? NULL : "it was not closed";
 }
 
-static int write_rows(struct import *x) {
-	x->source->sound_bytes = x->catalog.sound_bytes;
-	x->source->cut_reason = cut_reason(x);
-	x->source->events = x->replay.events;
-	struct tm_import_rows rows = { .store = x->store,
-				       .replay = &x->replay,
-				       .path = x->source->path,
-				       .cut_reason = x->source->cut_reason,
-				       .trace_id = (uint64_t)tm_store_number(x->store, "SELECT max(id) FROM trace", 0) + 1,
-				       .sound_bytes = x->source->sound_bytes };
-	tm_write_catalog_rows(&rows);
-	tm_write_tree_rows(&rows);
-	tm_write_total_rows(&rows);
+/* The bulk tables: allocations as they end, then what they add up to. */
+static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
+	tm_store_begin_bulk(x->store);
+	if (x->store->failed) return TM_IMPORT_FAILED;
+	int rc = prepare_replay(x);
+	if (rc == TM_IMPORT_DONE) rc = play_events(x);
+	tm_feed_finish(x->feed);
+	if (rc != TM_IMPORT_DONE) return rc;
+	tm_write_stack_rows(rows);
+	tm_write_site_rows(rows);
+	tm_store_end_bulk(x->store);
 	return x->store->failed ? TM_IMPORT_FAILED : TM_IMPORT_DONE;
+}
+
+static int write_rows(struct import *x) {
+	struct tm_import_rows rows = { .store = x->store, .replay = &x->replay, .path = x->source->path };
+	int rc = write_bulk_rows(x, &rows);
+	if (rc == TM_IMPORT_DONE) {
+		rows.sound_bytes = x->source->sound_bytes = x->catalog.sound_bytes;
+		rows.cut_reason = x->source->cut_reason = cut_reason(x);
+		rows.trace_id = (uint64_t)tm_store_number(x->store, "SELECT max(id) FROM trace", 0) + 1;
+		x->source->events = x->replay.events;
+		tm_write_catalog_rows(&rows);
+		tm_write_frame_rows(&rows);
+		tm_write_total_rows(&rows);
+		if (x->store->failed) rc = TM_IMPORT_FAILED;
+	}
+	tm_import_rows_release(&rows);
+	return rc;
 }
 
 int tm_import_trace(struct tm_store *store, struct tm_import_source *source, uint64_t clock_offset_ns, struct tm_progress *progress) {
@@ -154,13 +158,10 @@ int tm_import_trace(struct tm_store *store, struct tm_import_source *source, uin
 	find_bases(&x);
 	int rc = TM_IMPORT_FAILED;
 	if (tm_reader_open(&x.reader, source->path, source->error, sizeof source->error) < 0) goto out;
-	if ((rc = read_catalog(&x)) != TM_IMPORT_DONE || (rc = prepare_replay(&x)) != TM_IMPORT_DONE) goto out;
-	rc = finish_feed(&x, play_events(&x));
-	if (rc == TM_IMPORT_DONE) rc = write_rows(&x);
+	if ((rc = read_catalog(&x)) == TM_IMPORT_DONE) rc = write_rows(&x);
 out:
 	tm_merge_release(&x.merge); /* gives its batches back */
 	tm_ahead_stop(x.ahead);
-	tm_feed_free(x.feed);
 	tm_replay_release(&x.replay);
 	tm_stack_ids_release(&x.stacks);
 	tm_catalog_release(&x.catalog);

@@ -63,18 +63,53 @@ int64_t tm_store_number(struct tm_store *s, const char *sql, int64_t otherwise) 
 	return number;
 }
 
-static int create(struct tm_store *s) {
+/* --- the file --- */
+
+static const struct {
+	const char *name;
+	bool is_index;
+} bulk_tables[TM_TABLE_COUNT] = {
+	[TM_TABLE_ALLOCATION] = { "allocation_packed", false },
+	[TM_TABLE_STACK] = { "stack", false },
+	[TM_TABLE_SITE] = { "site_total", true },
+	[TM_TABLE_SNAPSHOT_STACK] = { "snapshot_stack", true },
+};
+
+static bool name_unfinished(struct tm_store *s) {
 	size_t n = strlen(s->path) + 32;
 	s->unfinished = malloc(n);
-	if (!s->unfinished) return tm_store_fail(s, "out of memory"), -1;
+	if (!s->unfinished) {
+		tm_store_fail(s, "out of memory");
+		return false;
+	}
 	snprintf(s->unfinished, n, "%s.%ld.tmp", s->path, (long)getpid());
 	unlink(s->unfinished);
 	unfinished_file = s->unfinished;
 	watch_signals();
+	return true;
+}
+
+static void close_database(struct tm_store *s) {
+	if (s->db && !s->failed) tm_store_check(s, sqlite3_close(s->db));
+	else sqlite3_close(s->db);
+	s->db = NULL;
+}
+
+/* The file that nobody else sees yet. */
+static void open_unfinished(struct tm_store *s) {
+	if (s->failed) return;
 	int rc = sqlite3_open_v2(s->unfinished, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-	if (tm_store_check(s, rc)) return -1;
-	tm_store_execute(s, "PRAGMA page_size=8192; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE;"
-			    "PRAGMA cache_size=-16384; PRAGMA temp_store=MEMORY; BEGIN");
+	if (tm_store_check(s, rc)) return;
+	char page_size[64];
+	snprintf(page_size, sizeof page_size, "PRAGMA page_size=%u", TM_BULK_PAGE_BYTES);
+	tm_store_execute(s, page_size);
+	tm_store_execute(s, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE;"
+			    "PRAGMA cache_size=-8192; PRAGMA temp_store=MEMORY; BEGIN");
+}
+
+static int create(struct tm_store *s) {
+	if (!name_unfinished(s)) return -1;
+	open_unfinished(s);
 	tm_store_execute(s, tm_tables_sql);
 	char meta[200];
 	snprintf(meta, sizeof meta, "INSERT INTO meta VALUES('schema_version', '%d'), ('tool_version', '" TM_TOOL_VERSION "')",
@@ -84,6 +119,7 @@ static int create(struct tm_store *s) {
 }
 
 static int open_existing(struct tm_store *s) {
+	s->appends = true;
 	int rc = sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
 	if (tm_store_check(s, rc)) return -1;
 	tm_store_execute(s, "PRAGMA cache_size=-16384; PRAGMA temp_store=MEMORY; BEGIN IMMEDIATE");
@@ -105,13 +141,97 @@ int tm_store_open(struct tm_store *s, const char *path, enum tm_store_mode mode)
 	return exists && mode == TM_STORE_APPEND ? open_existing(s) : create(s);
 }
 
-int tm_store_commit(struct tm_store *s) {
-	if (s->unfinished) tm_store_execute(s, tm_views_sql);
-	tm_store_execute(s, "COMMIT");
-	if (!s->failed && tm_store_check(s, sqlite3_close(s->db))) return -1;
-	if (s->failed) return -1;
+/* --- bulk --- */
+
+static void check_bulk(struct tm_store *s) {
+	if (s->bulk.failed) tm_store_fail(s, "%s", strerror(s->bulk.error));
+}
+
+static void find_roots(struct tm_store *s, uint32_t roots[TM_TABLE_COUNT]) {
+	char sql[120];
+	for (int i = 0; i < TM_TABLE_COUNT; i++) {
+		snprintf(sql, sizeof sql, "SELECT rootpage FROM sqlite_schema WHERE name = '%s'", bulk_tables[i].name);
+		roots[i] = (uint32_t)tm_store_number(s, sql, 0);
+	}
+}
+
+/* Makes the scratch file, and leaves the connection as it was. */
+static void make_scratch(struct tm_store *s, uint32_t roots[TM_TABLE_COUNT]) {
+	sqlite3 *database = s->db;
 	s->db = NULL;
-	if (s->unfinished && rename(s->unfinished, s->path) < 0) {
+	if (name_unfinished(s)) open_unfinished(s);
+	tm_store_execute(s, tm_tables_sql);
+	tm_store_execute(s, "COMMIT");
+	find_roots(s, roots);
+	close_database(s);
+	s->db = database;
+}
+
+static void open_tables(struct tm_store *s, const uint32_t roots[TM_TABLE_COUNT]) {
+	s->has_tables = true;
+	tm_bulk_open(&s->bulk, s->unfinished);
+	for (int i = 0; i < TM_TABLE_COUNT && !s->bulk.failed; i++)
+		tm_bulk_table_open(&s->tables[i], &s->bulk, roots[i], bulk_tables[i].is_index);
+}
+
+void tm_store_begin_bulk(struct tm_store *s) {
+	uint32_t roots[TM_TABLE_COUNT];
+	if (!s->appends) {
+		tm_store_execute(s, "COMMIT");
+		if (!s->has_tables) find_roots(s, roots);
+		close_database(s);
+	} else if (!s->has_tables) {
+		make_scratch(s, roots);
+	}
+	if (s->failed) return;
+	if (!s->has_tables) open_tables(s, roots);
+	tm_bulk_begin(&s->bulk);
+	check_bulk(s);
+}
+
+void tm_store_end_bulk(struct tm_store *s) {
+	if (s->failed) return;
+	tm_bulk_end(&s->bulk);
+	check_bulk(s);
+	if (!s->appends) open_unfinished(s);
+}
+
+uint64_t tm_store_last_id(struct tm_store *s, enum tm_store_table table) {
+	char sql[80];
+	snprintf(sql, sizeof sql, "SELECT max(id) FROM %s", bulk_tables[table].name);
+	uint64_t stored = (uint64_t)tm_store_number(s, sql, 0);
+	return stored > s->tables[table].row_id ? stored : s->tables[table].row_id;
+}
+
+/* From the scratch file into the transaction. Row 0 of `stack` is in both. */
+static void copy_scratch(struct tm_store *s) {
+	char *attach = sqlite3_mprintf("ATTACH %Q AS scratch", s->unfinished);
+	if (!attach) tm_store_fail(s, "out of memory");
+	else tm_store_execute(s, attach);
+	sqlite3_free(attach);
+	for (int i = 0; i < TM_TABLE_COUNT; i++) {
+		char sql[160];
+		snprintf(sql, sizeof sql, "INSERT INTO main.%s SELECT * FROM scratch.%s%s", bulk_tables[i].name, bulk_tables[i].name,
+			 i == TM_TABLE_STACK ? " WHERE id > 0" : "");
+		tm_store_execute(s, sql);
+	}
+}
+
+static void finish_tables(struct tm_store *s) {
+	tm_store_begin_bulk(s);
+	for (int i = 0; i < TM_TABLE_COUNT && !s->failed; i++) tm_bulk_finish(&s->tables[i]);
+	tm_store_end_bulk(s);
+	if (s->appends) copy_scratch(s);
+}
+
+int tm_store_commit(struct tm_store *s) {
+	finish_tables(s);
+	if (!s->appends) tm_store_execute(s, tm_views_sql);
+	tm_store_execute(s, "COMMIT");
+	if (!s->failed) close_database(s);
+	if (s->failed) return -1;
+	if (s->appends) return 0; /* the scratch file goes with the release */
+	if (rename(s->unfinished, s->path) < 0) {
 		tm_store_fail(s, "%s", strerror(errno));
 		return -1;
 	}
@@ -123,6 +243,8 @@ int tm_store_commit(struct tm_store *s) {
 
 void tm_store_release(struct tm_store *s) {
 	if (s->db) sqlite3_close(s->db); /* rolls an open transaction back */
+	for (int i = 0; s->has_tables && i < TM_TABLE_COUNT; i++) tm_bulk_table_release(&s->tables[i]);
+	if (s->has_tables) tm_bulk_release(&s->bulk);
 	if (s->unfinished) {
 		unlink(s->unfinished);
 		unfinished_file = NULL;
@@ -131,7 +253,10 @@ void tm_store_release(struct tm_store *s) {
 	free(s->path);
 	s->db = NULL;
 	s->unfinished = s->path = NULL;
+	s->has_tables = false;
 }
+
+/* --- rows --- */
 
 /* Bytes of the valid UTF-8 sequence at p, 0 if there is none. */
 static size_t sequence_bytes(const unsigned char *p, size_t n) {

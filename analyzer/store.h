@@ -1,14 +1,18 @@
 /* store.h - the database that an import writes: made whole or not at all.
  *
- * Flow:     import.c, import_rows.c, feed.c -> here -> run.db
+ * Flow:     import.c, catalog_rows.c, total_rows.c -> here -> run.db
  * Idea:     a new database is built under another name beside its place (no journal, nothing synced) and renamed when it is whole.
  *           Appending happens in one transaction of the existing database.
+ * Bulk:     the tables that grow with the trace are written by bulk.c, in turn with SQLite: into the new database itself, or when
+ *           appending into a scratch file, from which SQLite copies them at the end.
  * Owns:     the connection and the unfinished file, which any failure, and a signal that ends us, removes.
- * Threads:  one at a time (feed.c borrows the connection).
+ * Threads:  one at a time.
  * Fails:    with a sentence in `error`; the first failure stays, what follows does nothing.
  */
 #ifndef TIDEMARK_ANALYZER_STORE_H
 #define TIDEMARK_ANALYZER_STORE_H
+
+#include "bulk.h"
 
 #include "../schema/wire.h"
 
@@ -24,9 +28,16 @@ enum tm_store_mode {
 	TM_STORE_APPEND, /* adds to it; makes it if there is none */
 };
 
+/* Tables that bulk.c writes. */
+enum tm_store_table { TM_TABLE_ALLOCATION, TM_TABLE_STACK, TM_TABLE_SITE, TM_TABLE_SNAPSHOT_STACK, TM_TABLE_COUNT };
+
 struct tm_store {
-	sqlite3 *db;
-	char *path, *unfinished; /* unfinished: NULL when appending */
+	sqlite3 *db;             /* NULL while the bulk tables are written */
+	char *path, *unfinished; /* unfinished: the new database, or the scratch file when appending */
+	bool appends;
+	struct tm_bulk bulk;
+	struct tm_bulk_table tables[TM_TABLE_COUNT];
+	bool has_tables; /* they are open */
 	bool failed;
 	char error[512];
 };
@@ -37,6 +48,12 @@ int tm_store_open(struct tm_store *s, const char *path, enum tm_store_mode mode)
 int tm_store_commit(struct tm_store *s);
 /* Without a commit before it, nothing of the import is left. */
 void tm_store_release(struct tm_store *s);
+
+/* Between these two tables[] may be written and nothing else of the store used. */
+void tm_store_begin_bulk(struct tm_store *s);
+void tm_store_end_bulk(struct tm_store *s);
+/* The highest id in the table, written or not yet finished. */
+uint64_t tm_store_last_id(struct tm_store *s, enum tm_store_table table);
 
 void tm_store_fail(struct tm_store *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Remembers what SQLite says; true if rc was a failure. */

@@ -12,7 +12,6 @@ struct tree_writer {
 	const struct tm_catalog *c;
 	const struct tm_stack_ids *t;
 	struct node_state *nodes; /* by node id */
-	uint8_t *frame_used;      /* by frame id */
 };
 
 static void mark_used(struct tree_writer *x) {
@@ -27,7 +26,7 @@ static void mark_used(struct tree_writer *x) {
 	for (size_t node = x->c->nodes.count; node > 0; node--) {
 		if (!x->nodes[node].used) continue;
 		x->nodes[x->c->nodes.items[node - 1].parent].used = true;
-		x->frame_used[x->c->nodes.items[node - 1].frame] = 1;
+		x->w->frame_used[x->c->nodes.items[node - 1].frame] = 1;
 	}
 }
 
@@ -68,7 +67,7 @@ static void write_frame(const struct tree_writer *x, sqlite3_stmt *row, uint32_t
 	}
 }
 
-static void write_node(struct tree_writer *x, sqlite3_stmt *row, uint32_t node) {
+static void write_node(struct tree_writer *x, struct tm_bulk_table *table, uint32_t node) {
 	const struct tm_catalog_node *n = &x->c->nodes.items[node - 1];
 	const struct tm_catalog_frame *f = &x->c->frames.items[n->frame - 1];
 	const struct tm_bases *bases = &x->w->replay->bases;
@@ -81,30 +80,38 @@ static void write_node(struct tree_writer *x, sqlite3_stmt *row, uint32_t node) 
 		if (f->kind == TM_FRAME_PYTHON) state->python_site = frame;
 		else if (!is_wrapper(x, tm_frame_function_name(x->c, f, function))) state->native_site = frame;
 		uint32_t site = state->python_site ? state->python_site : state->native_site ? state->native_site : frame;
-		tm_store_row(x->w->store, row, "nnnnn", stack, parent, bases->frame + frame, (uint64_t)++state->depth, bases->frame + site);
+		tm_bulk_null(table); /* id */
+		tm_bulk_number(table, parent);
+		tm_bulk_number(table, bases->frame + frame);
+		tm_bulk_number(table, ++state->depth);
+		tm_bulk_number(table, bases->frame + site);
+		tm_bulk_row(table, stack);
 	}
 	state->used = true;
 }
 
-void tm_write_tree_rows(const struct tm_import_rows *w) {
+void tm_write_stack_rows(struct tm_import_rows *w) {
 	const struct tm_catalog *c = w->replay->catalog;
-	struct tree_writer x = { w, c, w->replay->stacks, calloc(c->nodes.count + 1, sizeof *x.nodes), calloc(c->frames.count + 1, 1) };
-	if (!x.nodes || !x.frame_used) {
+	w->frame_used = calloc(c->frames.count + 1, 1);
+	struct tree_writer x = { w, c, w->replay->stacks, calloc(c->nodes.count + 1, sizeof *x.nodes) };
+	if (!x.nodes || !w->frame_used) {
 		tm_store_fail(w->store, "out of memory");
 	} else {
 		mark_used(&x);
-		sqlite3_stmt *row = tm_store_prepare(
-			w->store,
-			"INSERT INTO frame(id, kind, function, file, line, module_id, module_offset, is_wrapper) VALUES(?,?,?,?,?,?,?,?)");
-		for (uint32_t frame = 1; frame <= c->frames.count; frame++)
-			if (x.frame_used[frame]) write_frame(&x, row, frame);
-		sqlite3_finalize(row);
 		x.nodes[0] = (struct node_state){ 0 };
-		row = tm_store_prepare(w->store, "INSERT INTO stack(id, parent_id, frame_id, depth, site_frame_id) VALUES(?,?,?,?,?)");
 		for (uint32_t node = 1; node <= c->nodes.count; node++)
-			if (x.nodes[node].used) write_node(&x, row, node);
-		sqlite3_finalize(row);
+			if (x.nodes[node].used) write_node(&x, &w->store->tables[TM_TABLE_STACK], node);
 	}
 	free(x.nodes);
-	free(x.frame_used);
+}
+
+void tm_write_frame_rows(const struct tm_import_rows *w) {
+	const struct tm_catalog *c = w->replay->catalog;
+	struct tree_writer x = { w, c, w->replay->stacks, NULL };
+	sqlite3_stmt *row = tm_store_prepare(
+		w->store,
+		"INSERT INTO frame(id, kind, function, file, line, module_id, module_offset, is_wrapper) VALUES(?,?,?,?,?,?,?,?)");
+	for (uint32_t frame = 1; w->frame_used && frame <= c->frames.count; frame++)
+		if (w->frame_used[frame]) write_frame(&x, row, frame);
+	sqlite3_finalize(row);
 }

@@ -1,0 +1,105 @@
+/* bulk.h - rows into a table of an SQLite file in the order of their keys, faster than SQLite takes them: as finished pages.
+ *
+ * Flow:     feed.c (allocations), tree_rows.c (stacks), site_rows.c (call sites, snapshots) -> here -> pages of run.db
+ * Idea:     rows that come in the order of their keys need no search, no statement and no cache: each is encoded once into the page that is
+ *           being filled, full pages go out one after the other, and the pages above them are made on the way. SQLite takes 2.5 million
+ *           such rows a second, this ten times as many. The format is SQLite's own promise (https://www.sqlite.org/fileformat2.html); the
+ *           tests let SQLite check what is written here.
+ * Together: SQLite makes the tables and may use the file before, between and after, but not at the same time: tm_bulk_begin() and
+ *           tm_bulk_end() enclose our turns. Until tm_bulk_finish() SQLite sees the tables as they were, behind it as they are meant.
+ * Owns:     one page a level and table, and a buffer of pages on their way to the file.
+ * Threads:  one at a time.
+ * Fails:    out of memory and failed writes are remembered in `failed` and `error` (an errno); what follows does nothing.
+ */
+#ifndef TIDEMARK_ANALYZER_BULK_H
+#define TIDEMARK_ANALYZER_BULK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TM_BULK_PAGE_BYTES 8192u /* of the databases that import makes */
+#define TM_BULK_COLUMNS_MAX 24u
+#define TM_BULK_LEVELS_MAX 12u
+
+struct tm_bulk {
+	int fd;
+	uint32_t page_count; /* pages given a number, SQLite's included */
+	uint32_t first;      /* number of the first page in `out` */
+	unsigned waiting;    /* pages in `out` */
+	uint8_t *out;
+	bool failed;
+	int error;
+};
+
+/* A page that is being filled. Cells grow down from its end, their places up from its head. */
+struct tm_bulk_page {
+	uint8_t *data;
+	unsigned cells, content; /* content: where the cells begin */
+};
+
+struct tm_bulk_table {
+	struct tm_bulk *bulk;
+	uint32_t root;
+	bool is_index;   /* WITHOUT ROWID */
+	uint64_t row_id; /* the last one */
+	unsigned levels, columns;
+	struct tm_bulk_page pages[TM_BULK_LEVELS_MAX]; /* [0] is of the leaves */
+	uint8_t *at;                                   /* in `body` */
+	uint8_t types[TM_BULK_COLUMNS_MAX], body[(TM_BULK_COLUMNS_MAX + 1) * 8];
+};
+
+/* Opens an SQLite database file whose pages have TM_BULK_PAGE_BYTES. 0 or -1. Release after either. */
+int tm_bulk_open(struct tm_bulk *b, const char *path);
+void tm_bulk_release(struct tm_bulk *b);
+/* SQLite has let go of the file: new pages come behind its own. */
+void tm_bulk_begin(struct tm_bulk *b);
+/* The file's head counts our pages, and SQLite may have it again. */
+void tm_bulk_end(struct tm_bulk *b);
+
+/* The table's root page must be a leaf; its rows stay, new ones come behind them. 0 or -1. Release after either. */
+int tm_bulk_table_open(struct tm_bulk_table *t, struct tm_bulk *b, uint32_t root, bool is_index);
+void tm_bulk_table_release(struct tm_bulk_table *t);
+/* Makes the rows the table's; before tm_bulk_end(). */
+void tm_bulk_finish(struct tm_bulk_table *t);
+
+/* Appends the values that were put since the last one as a row. row_id: above all before it; WITHOUT ROWID: not used, and the values come in
+ * the order of the primary key, its columns first. At most TM_BULK_COLUMNS_MAX values, as many as the table has columns. */
+void tm_bulk_row(struct tm_bulk_table *t, uint64_t row_id);
+
+/* A value, or for an INTEGER PRIMARY KEY always NULL: it is the row id. */
+static inline void tm_bulk_null(struct tm_bulk_table *t) {
+	t->types[t->columns++] = 0;
+}
+
+static inline void tm_bulk_raw(struct tm_bulk_table *t, uint8_t type, uint64_t value, unsigned bytes) {
+	uint64_t big_endian = __builtin_bswap64(value << (64 - 8 * bytes));
+	__builtin_memcpy(t->at, &big_endian, sizeof big_endian);
+	t->at += bytes;
+	t->types[t->columns++] = type;
+}
+
+/* Numbers above what SQLite can hold become the largest it can. */
+static inline void tm_bulk_number(struct tm_bulk_table *t, uint64_t value) {
+	if (value < 2) t->types[t->columns++] = (uint8_t)(8 + value);
+	else if (value < 1u << 7) tm_bulk_raw(t, 1, value, 1);
+	else if (value < 1u << 15) tm_bulk_raw(t, 2, value, 2);
+	else if (value < 1u << 23) tm_bulk_raw(t, 3, value, 3);
+	else if (value < 1u << 31) tm_bulk_raw(t, 4, value, 4);
+	else if (value < (uint64_t)1 << 47) tm_bulk_raw(t, 5, value, 6);
+	else tm_bulk_raw(t, 6, value > INT64_MAX ? INT64_MAX : value, 8);
+}
+
+/* UINT64_MAX is NULL. */
+static inline void tm_bulk_number_or_null(struct tm_bulk_table *t, uint64_t value) {
+	if (value == UINT64_MAX) tm_bulk_null(t);
+	else tm_bulk_number(t, value);
+}
+
+static inline void tm_bulk_real(struct tm_bulk_table *t, double value) {
+	uint64_t bits;
+	__builtin_memcpy(&bits, &value, sizeof bits);
+	tm_bulk_raw(t, 7, bits, 8);
+}
+
+#endif

@@ -1,0 +1,171 @@
+/* site_rows.c - every call stack's totals and what it had live at the snapshots, as rows; see import_rows.h.
+ *
+ * Both tables are bulk tables: rows come in the order of their keys, which is that of processes, heaps, snapshots and stacks as they are
+ * numbered.
+ */
+#include "import_rows.h"
+
+struct site_writer {
+	struct tm_import_rows *w;
+	const struct tm_replay *r;
+	struct tm_bulk_table *site_total, *snapshot_stack;
+	const struct tm_site **sites; /* of the account being written, by stack */
+	size_t site_count;
+};
+
+struct tm_amount tm_whole_amount(const struct tm_account *a, struct tm_amount scaled) {
+	return (struct tm_amount){ tm_scaled_bytes(a, scaled.bytes), tm_scaled_count(a, scaled.count) };
+}
+
+struct tm_amount tm_freed_amount(const struct tm_account *a, struct tm_amount allocated, struct tm_amount live, uint64_t splits) {
+	struct tm_amount all = tm_whole_amount(a, (struct tm_amount){ allocated.bytes, allocated.count + splits }),
+			 left = tm_whole_amount(a, live);
+	return (struct tm_amount){ all.bytes - left.bytes, all.count - left.count };
+}
+
+static uint64_t stack_id(const struct site_writer *x, uint32_t stack) {
+	return stack ? x->r->bases.stack + stack : 0;
+}
+
+static int compare_sites(const void *a, const void *b) {
+	uint32_t x = (*(const struct tm_site *const *)a)->stack, y = (*(const struct tm_site *const *)b)->stack;
+	return (x > y) - (x < y);
+}
+
+static bool sort_sites(struct site_writer *x, const struct tm_account *a) {
+	free(x->sites);
+	x->sites = calloc(a->sites.count + 1, sizeof *x->sites);
+	x->site_count = 0;
+	if (!x->sites) return false;
+	for (size_t i = 0; i < a->sites.count; i++) {
+		const struct tm_site *s = &a->sites.items[i];
+		if (s->allocated.count) x->sites[x->site_count++] = s;
+	}
+	qsort(x->sites, x->site_count, sizeof *x->sites, compare_sites);
+	return true;
+}
+
+/* As tables.sql lists them: counts before bytes for what happened, behind them for what was live. */
+static void put_happened(struct tm_bulk_table *t, struct tm_amount amount) {
+	tm_bulk_number(t, amount.count);
+	tm_bulk_number(t, amount.bytes);
+}
+
+static void put_live(struct tm_bulk_table *t, const struct tm_account *a, struct tm_amount scaled) {
+	struct tm_amount amount = tm_whole_amount(a, scaled);
+	tm_bulk_number(t, amount.bytes);
+	tm_bulk_number(t, amount.count);
+}
+
+static void write_site_totals(struct site_writer *x, const struct tm_account *a) {
+	struct tm_bulk_table *t = x->site_total;
+	for (size_t i = 0; i < x->site_count; i++) {
+		const struct tm_site *s = x->sites[i];
+		tm_bulk_number(t, x->r->bases.process + a->ledger->process);
+		tm_bulk_number(t, a->id);
+		tm_bulk_number(t, stack_id(x, s->stack));
+		put_happened(t, tm_whole_amount(a, s->allocated));
+		put_happened(t, tm_freed_amount(a, s->allocated, s->live, s->splits));
+		put_happened(t, tm_whole_amount(a, s->temporary));
+		put_live(t, a, tm_site_at_peak(a, s));
+		put_live(t, a, tm_site_at_process_peak(a, s));
+		put_live(t, a, s->at_exit);
+		put_live(t, a, s->live);
+		tm_bulk_row(t, 0);
+	}
+}
+
+/* --- snapshots --- */
+
+typedef struct tm_amount site_value(const struct tm_account *a, const struct tm_site *s);
+
+static struct tm_amount value_at_exit(const struct tm_account *a, const struct tm_site *s) {
+	return (void)a, s->at_exit;
+}
+static struct tm_amount value_now(const struct tm_account *a, const struct tm_site *s) {
+	return (void)a, s->live;
+}
+
+static struct tm_snapshot_row *add_snapshot(struct site_writer *x) {
+	struct tm_snapshot_row *row = tm_array_push(&x->w->snapshots);
+	if (!row) tm_store_fail(x->w->store, "out of memory");
+	return row;
+}
+
+/* A stack of the newest snapshot; one with nothing live has no row. */
+static void write_snapshot_stack(struct site_writer *x, const struct tm_account *a, uint32_t stack, struct tm_amount live) {
+	if (!live.bytes && !live.count) return;
+	struct tm_bulk_table *t = x->snapshot_stack;
+	tm_bulk_number(t, x->r->bases.snapshot + x->w->snapshots.count);
+	tm_bulk_number(t, stack_id(x, stack));
+	put_live(t, a, live);
+	tm_bulk_row(t, 0);
+}
+
+/* value NULL: nothing was live. */
+static void write_kept_snapshot(struct site_writer *x, const struct tm_account *a, const char *label, uint64_t ns, site_value *value) {
+	struct tm_snapshot_row *row = add_snapshot(x);
+	if (!row) return;
+	*row = (struct tm_snapshot_row){ .account = a, .label = label, .ns = ns, .detailed = true };
+	for (size_t i = 0; value && i < x->site_count; i++) {
+		struct tm_amount live = value(a, x->sites[i]);
+		row->live.bytes += live.bytes;
+		row->live.count += live.count;
+		write_snapshot_stack(x, a, x->sites[i]->stack, live);
+	}
+}
+
+static void write_kept_snapshots(struct site_writer *x, const struct tm_account *a) {
+	uint32_t process = a->ledger->process;
+	write_kept_snapshot(x, a, "start", x->r->catalog->processes.items[process - 1].start_ns, NULL);
+	write_kept_snapshot(x, a, "peak", a->level.peak_ns, tm_site_at_peak);
+	if (a->is_root) write_kept_snapshot(x, a, "process-peak", a->ledger->level.peak_ns, tm_site_at_process_peak);
+	if (a->ledger->exited) write_kept_snapshot(x, a, "exit", tm_process_exit_ns(x->r, process), value_at_exit);
+	write_kept_snapshot(x, a, "end", tm_process_end_ns(x->r, process), value_now);
+}
+
+static int compare_snapshot_sites(const void *a, const void *b) {
+	uint32_t x = ((const struct tm_snapshot_site *)a)->stack, y = ((const struct tm_snapshot_site *)b)->stack;
+	return (x > y) - (x < y);
+}
+
+static void write_mark_snapshot(struct site_writer *x, const struct tm_mark_snapshot *s) {
+	struct tm_snapshot_site *sites = s->count ? &x->r->snapshot_sites.items[s->first] : NULL;
+	struct tm_snapshot_row *row = add_snapshot(x);
+	if (!row) return;
+	*row = (struct tm_snapshot_row){
+		.account = s->account, .mark = s->mark, .ns = x->r->marks.items[s->mark].ns, .live = s->live, .detailed = s->detailed
+	};
+	if (s->count) qsort(sites, s->count, sizeof *sites, compare_snapshot_sites);
+	for (size_t i = 0; i < s->count; i++) write_snapshot_stack(x, s->account, sites[i].stack, sites[i].live);
+}
+
+/* --- the whole --- */
+
+static void write_account(struct site_writer *x, const struct tm_account *a) {
+	if (!a->allocated.count) return; /* a heap that was never used */
+	if (!sort_sites(x, a)) {
+		tm_store_fail(x->w->store, "out of memory");
+		return;
+	}
+	write_site_totals(x, a);
+	write_kept_snapshots(x, a);
+}
+
+void tm_write_site_rows(struct tm_import_rows *w) {
+	struct site_writer x = { .w = w,
+				 .r = w->replay,
+				 .site_total = &w->store->tables[TM_TABLE_SITE],
+				 .snapshot_stack = &w->store->tables[TM_TABLE_SNAPSHOT_STACK] };
+	for (size_t i = 0; i < x.r->catalog->processes.count; i++) {
+		const struct tm_ledger *l = &x.r->ledgers[i];
+		for (size_t k = 0; k < l->accounts.count && !w->store->failed; k++) write_account(&x, l->accounts.items[k]);
+	}
+	for (size_t i = 0; i < x.r->mark_snapshots.count && !w->store->failed; i++) write_mark_snapshot(&x, &x.r->mark_snapshots.items[i]);
+	free(x.sites);
+}
+
+void tm_import_rows_release(struct tm_import_rows *w) {
+	free(w->frame_used);
+	tm_array_release(&w->snapshots);
+}
