@@ -312,8 +312,12 @@ static size_t take_records(struct tm_collector *c, struct tm_ring_view *r, size_
 
 /* --- one ring --- */
 
+static uint32_t index_of(const struct tm_collector *c, const struct tm_ring_view *r) {
+	return (uint32_t)(r - c->rings);
+}
+
 static void copy_out(struct tm_collector *c, const struct tm_ring_view *r, size_t bytes) {
-	const uint8_t *data = tm_session_ring_data(&c->session, r->index);
+	const uint8_t *data = tm_session_ring_data(&c->session, index_of(c, r));
 	uint64_t at = r->tail & (c->session.ring_bytes - 1), to_end = c->session.ring_bytes - at;
 	size_t first = bytes < to_end ? bytes : (size_t)to_end;
 	c->block = tm_memory_grow(c->block, &c->block_words, bytes / 8, sizeof c->block[0]);
@@ -371,7 +375,6 @@ static void begin_claim(struct tm_collector *c, struct tm_ring_view *r, struct t
 	uint32_t *path = r->path;
 	uint8_t *text = r->text;
 	*r = (struct tm_ring_view){ .claimed = true,
-				    .index = r->index,
 				    .path = path,
 				    .path_capacity = r->path_capacity,
 				    .text = text,
@@ -410,7 +413,7 @@ static bool may_read(struct tm_collector *c, struct tm_ring_view *r, uint64_t he
 	if (!r->process) r->process = tm_process_of_ring(c, r->number, r->pid);
 	if (r->process) return r->announces || !r->process->announcing || !patient;
 	if (r->tail == head) return true;
-	uint8_t first = tm_session_ring_data(&c->session, r->index)[r->tail & (c->session.ring_bytes - 1)];
+	uint8_t first = tm_session_ring_data(&c->session, index_of(c, r))[r->tail & (c->session.ring_bytes - 1)];
 	if (first == TM_CTL_PROCESS) return true;
 	if (patient) return false;
 	r->process = tm_process_attached(c, r->number, r->pid, 0, 0, r->start_ticks);
@@ -469,7 +472,7 @@ static size_t admit(struct tm_collector *c, uint32_t used, uint64_t began, uint6
 	if (count > 1) qsort(c->admitted, count, sizeof c->admitted[0], by_start);
 	for (size_t i = 0; i < count; i++) {
 		struct tm_ring_view *r = c->admitted[i];
-		size_t bytes = look_at_ring(c, r, tm_session_ring(&c->session, r->index), now_ticks, watermark);
+		size_t bytes = look_at_ring(c, r, tm_session_ring(&c->session, index_of(c, r)), now_ticks, watermark);
 		if (bytes > most) most = bytes;
 	}
 	return most;
@@ -519,7 +522,7 @@ static void give_back_pages(struct tm_collector *c, struct tm_ring_view *r, stru
 	uint32_t expected = TM_RING_FREE;
 	if (r->used_bytes < GIVE_BACK_BYTES || now - r->freed_ns < GIVE_BACK_NS) return;
 	if (!atomic_compare_exchange_strong(&ring->state, &expected, TM_RING_CLAIMED)) return;
-	tm_session_ring_forget(&c->session, r->index);
+	tm_session_ring_forget(&c->session, index_of(c, r));
 	r->used_bytes = 0;
 	atomic_store_explicit(&ring->state, TM_RING_FREE, memory_order_release);
 }
@@ -563,8 +566,7 @@ void tm_drain_housekeeping(struct tm_collector *c) {
 /* --- beginning and end --- */
 
 void tm_drain_start(struct tm_collector *c) {
-	c->rings = tm_memory_new(c->session.ring_count, sizeof c->rings[0]);
-	for (uint32_t i = 0; i < c->session.ring_count; i++) c->rings[i].index = i;
+	c->rings = tm_memory_new(c->session.ring_count, sizeof c->rings[0]); /* zero pages until a ring is used: not touched here */
 	c->group = tm_encoder_take(&c->encoder);
 	c->watermark_ticks = c->timebase.start.ticks;
 }
@@ -579,7 +581,7 @@ void tm_drain_finish(struct tm_collector *c) {
 }
 
 void tm_drain_release(struct tm_collector *c) {
-	for (uint32_t i = 0; c->rings && i < c->session.ring_count; i++) {
+	for (uint32_t i = 0; c->rings && i < rings_used(c); i++) {
 		free(c->rings[i].path);
 		free(c->rings[i].text);
 	}

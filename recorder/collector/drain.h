@@ -22,7 +22,7 @@ struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	bool announces;    /* the process announced itself in this ring */
 	bool thread_ended; /* its THREAD_END was read */
 	bool vanished;     /* its thread is gone and did not close it */
-	uint32_t index, generation;
+	uint32_t generation;
 	struct tm_process *process;     /* NULL: not announced yet */
 	uint32_t number, pid, tid;      /* number: of the process in the session */
 	uint32_t thread_number, thread; /* within the process; id in the trace, 0: no row yet */
