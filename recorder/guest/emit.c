@@ -29,8 +29,8 @@ static void ring_the_bell(void) {
 	tm_syscall(SYS_futex, (long)&shm->doorbell, FUTEX_WAKE, 1, 0, 0, 0);
 }
 
-/* For what the collector should see at once. It counts also while nobody sleeps: who is about to sleep looks at the number first. */
-static void ring_for_attention(void) {
+/* It counts also while nobody sleeps: who is about to sleep looks at the number first. */
+void tm_ring_for_attention(void) {
 	atomic_fetch_add(&tm_guest.shm->doorbell, 1);
 	ring_the_bell();
 }
@@ -226,7 +226,7 @@ void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n
 	r[1] = ticks;
 	put_text(r + 2, text, n, text_words);
 	tm_publish(t, text_words + 2);
-	ring_for_attention(); /* memory is sampled at a mark */
+	tm_ring_for_attention(); /* memory is sampled at a mark */
 }
 
 static bool emit_control_piece(struct tm_thread *t, enum tm_control_op op, unsigned flags, unsigned x, const uint64_t *words, unsigned word_count,

@@ -11,6 +11,8 @@ void tm_nested_add(enum tm_op op, const void *addr, size_t size);
 /* Writes what tm_nested_add() kept. */
 void tm_emit_nested(struct tm_thread *t);
 
+void tm_ring_for_attention(void); /* for what the collector should see at once */
+
 /* Finds the unwinder; before the first event. Without one a stack is the caller alone, and a note says so. */
 void tm_stack_start(void);
 void tm_stack_start_thread(void); /* the unwinder's thread-local storage is made now, not in the middle of a hook */

@@ -43,6 +43,8 @@
 #define TM_DEPTH_LIMIT 4096u /* no --max-depth goes beyond this */
 #define TM_EPOCH_QUIET 0xffffffffu   /* record nothing any more: the collector is gone or has closed the session */
 #define TM_EPOCH_ADOPTING 0xfffffffeu /* a fork's child is becoming a process of its own */
+#define TM_HEAPS_MAX 512u     /* explicit heaps of a process, and scope categories of its own (heaps.h) */
+#define TM_CATEGORIES_MAX 256u
 #define TM_NESTED_MAX 64u    /* events of signal handlers that interrupted a hook, kept until it leaves */
 
 struct tm_nested {
@@ -76,6 +78,7 @@ struct tm_thread {
 	uint32_t capacity;  /* frames `pcs` and `sps` can hold */
 	uintptr_t *pcs;     /* the last stack taken, outermost first: to keep its k outer frames is to keep a prefix */
 	uintptr_t *sps;     /* stack.c's: where each of them was found */
+	uint64_t heaps_told[TM_HEAPS_MAX / 64], categories_told[TM_CATEGORIES_MAX / 64]; /* bits: this ring says what the number means (heaps.c) */
 	/* the two arrays follow */
 };
 
@@ -139,6 +142,16 @@ void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n
 void tm_emit_control(struct tm_thread *t, enum tm_control_op op, unsigned flags, unsigned x, const uint64_t *words, unsigned word_count,
 		     const char *text, size_t n);
 void tm_emit_note(struct tm_thread *t, const char *kind, const char *text); /* a NOTE: kind, NUL, text */
+
+/* --- emit_scope.c, emit_heap.c: the same for scopes and for blocks of explicit heaps (heaps.h gives their numbers) ---
+ * `op` is a scope op of ../schema/kinds.h; category, key and link as schema/format.md has them, name NULL with n 0 where there is none. Names are cut at
+ * TM_RING_TEXT_MAX bytes. */
+void tm_emit_scope(struct tm_thread *t, enum tm_op op, unsigned category, uint64_t key, uint64_t link, const char *name, size_t n);
+void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *frame);
+void tm_emit_heap_free(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr); /* before the block is given back */
+void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *old, uint64_t begin,
+			  const void *frame);
+void tm_emit_pool(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved); /* ~0: unknown */
 
 /* --- process_info.c --- */
 /* Emits PROCESS, INFO (exe, command, rank variables) and the notes about this process: first thing in its first ring. */

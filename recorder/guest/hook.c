@@ -91,6 +91,8 @@ static void start_thread_state(struct tm_thread *t) {
 	t->samples = tm_guest.shm->sample_bytes != 0;
 	t->takes_stacks = tm_guest.shm->stacks != TM_STACKS_OFF;
 	t->stack_low = t->stack_high = 0;
+	memset(t->heaps_told, 0, sizeof t->heaps_told);
+	memset(t->categories_told, 0, sizeof t->categories_told);
 	t->random = 0;
 	t->number = thread_number();
 	tm_sample_start(t);

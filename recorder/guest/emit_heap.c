@@ -1,0 +1,76 @@
+/* emit_heap.c - blocks of explicit heaps: what a program's own pools, PyTorch, NVTX and ITT hand out.
+ *
+ * Flow:     api.c, nvtx.c, itt.c, the adaptors -> here -> ring
+ * Idea:     as a block of malloc, with the number of its heap in front of the frames. Never sampled: a trace with --sample has all of them.
+ */
+#include "emit.h"
+#include "heaps.h"
+#include "hot.h"
+
+void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *frame) {
+	struct tm_taken s;
+	unsigned words;
+	uint64_t *r;
+
+	if (!addr || !tm_heap_tell(t, heap)) return;
+	tm_python_poll(t);
+	s = tm_take(t, frame);
+	words = TM_RING_ALLOC_WORDS + 1 + s.fresh;
+	tm_set_busy(t);
+	uint64_t ticks = tm_in_order(t, tm_now());
+	if (!tm_reserve(t, words, size, &r)) return;
+	r[0] = tm_ring_word(op, s.flags | TM_RING_HEAP, words, s.keep, TM_RING_USABLE_UNKNOWN);
+	r[1] = ticks;
+	r[2] = (uintptr_t)addr;
+	r[3] = size;
+	r[4] = heap;
+	if (s.fresh) tm_put_frames(r + 5, t, s.fresh);
+	tm_publish(t, words);
+}
+
+void tm_emit_heap_free(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr) {
+	uint64_t *r;
+
+	if (!addr || !tm_heap_tell(t, heap)) return;
+	tm_set_busy(t);
+	uint64_t ticks = tm_in_order(t, tm_now());
+	if (!tm_reserve(t, TM_RING_FREE_WORDS + 1, 0, &r)) return;
+	r[0] = tm_ring_word(op, TM_RING_NO_STACK | TM_RING_HEAP, TM_RING_FREE_WORDS + 1, 0, TM_RING_USABLE_UNKNOWN);
+	r[1] = ticks;
+	r[2] = (uintptr_t)addr;
+	r[3] = heap;
+	tm_publish(t, TM_RING_FREE_WORDS + 1);
+}
+
+void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *old, uint64_t begin,
+			  const void *frame) {
+	struct tm_taken s;
+	unsigned words;
+	uint64_t *r;
+
+	if (!addr || !old || !tm_heap_tell(t, heap)) {
+		tm_cancel(t);
+		return;
+	}
+	tm_python_poll(t);
+	s = tm_take(t, frame);
+	words = TM_RING_REALLOC_WORDS + 1 + s.fresh;
+	tm_set_busy(t);
+	uint64_t ticks = tm_in_order(t, tm_now());
+	if (!tm_reserve(t, words, size, &r)) return;
+	r[0] = tm_ring_word(op, s.flags | TM_RING_HEAP, words, s.keep, TM_RING_USABLE_UNKNOWN);
+	r[1] = ticks;
+	r[2] = (uintptr_t)addr;
+	r[3] = size;
+	r[4] = begin < ticks ? begin : ticks;
+	r[5] = (uintptr_t)old;
+	r[6] = heap;
+	if (s.fresh) tm_put_frames(r + 7, t, s.fresh);
+	tm_publish(t, words);
+}
+
+void tm_emit_pool(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved) {
+	uint64_t words[3] = { heap, allocated, reserved };
+
+	if (tm_heap_tell(t, heap)) tm_emit_control(t, TM_CTL_POOL, 0, 0, words, 3, NULL, 0);
+}

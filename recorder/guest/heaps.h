@@ -1,0 +1,31 @@
+/* heaps.h - the explicit heaps of the process and the scope categories of its own: names that have numbers.
+ *
+ * Flow:     api.c, nvtx.c, itt.c, the adaptors -> tm_heap_number() -> emit_heap.c -> HEAP, then the heap's events, in the ring of the thread
+ * Idea:     the rings are read one after the other, so each thread says what a number means in its own ring, before it first uses it there.
+ * Owns:     two tables, one a process; a fork's child has its parent's and says all of it again.
+ * Threads:  any; lock-free.
+ * When full: tm_heap_number() returns 0, and the heap's events are not recorded (a note says so once); tm_category_number() returns the default.
+ */
+#ifndef TIDEMARK_GUEST_HEAPS_H
+#define TIDEMARK_GUEST_HEAPS_H
+
+#include "guest.h"
+
+#define TM_NAME_KEPT 240u /* bytes of a heap's or category's name; the rest is cut */
+
+/* The number of the heap of this name, made if it is new; two heaps of one name are one. `parent` is a heap's number, or enum tm_heap_number, 0: none; `device`
+ * -1: none. `kind` is a short string that stays. The first caller's kind, parent and device count. */
+uint32_t tm_heap_number(const char *name, size_t n, const char *kind, uint32_t parent, int device);
+/* The number of a heap by its name, 0: there is none. Knows the default heaps, too. */
+uint32_t tm_heap_find(const char *name, size_t n);
+/* The name of a heap that has a number; NULL: it has not. */
+const char *tm_heap_name(uint32_t number);
+/* True: the ring of this thread holds a HEAP record of it. false: no such heap, or no room in the ring. Between enter and leave. */
+bool tm_heap_tell(struct tm_thread *t, uint32_t number);
+
+/* The number of a category of this name ("nvtx:DOMAIN"), `otherwise` if there are too many. */
+uint32_t tm_category_number(const char *name, size_t n, uint32_t otherwise);
+/* Makes the category known in the ring of this thread, if it is one of the process' own. */
+void tm_category_tell(struct tm_thread *t, uint32_t number);
+
+#endif

@@ -1,0 +1,39 @@
+/* scope.h - the record of a scope that opens or closes, inlined into what a program calls most.
+ *
+ * Flow:     api.c (C scopes), emit_scope.c (all others) -> here -> ring (../shm.h)
+ * Threads:  the calling thread's state only, between enter and leave.
+ * When full: as for any event (emit.c).
+ * Cost:     tests/integration/test_scopes.py counts the instructions of a push and a pop.
+ */
+#ifndef TIDEMARK_GUEST_SCOPE_H
+#define TIDEMARK_GUEST_SCOPE_H
+
+#include "hot.h"
+
+#include <string.h>
+
+#define TM_RING_SCOPE_WORDS 4u
+
+/* At most max bytes of the text, and no part of a UTF-8 character at the cut. */
+size_t tm_text_cut(const char *text, size_t n, size_t max);
+
+static inline __attribute__((always_inline)) void tm_record_scope(struct tm_thread *t, enum tm_op op, unsigned category, uint64_t key, uint64_t link,
+								  const char *name, size_t n) {
+	unsigned text_words = (unsigned)((n + 7) / 8), words = TM_RING_SCOPE_WORDS + text_words;
+	uint64_t *r;
+
+	tm_set_busy(t);
+	uint64_t ticks = tm_in_order(t, tm_now());
+	if (!tm_reserve(t, words, 0, &r)) return;
+	r[0] = tm_ring_word(op, TM_RING_NO_STACK, words, category, (unsigned)n);
+	r[1] = ticks;
+	r[2] = key;
+	r[3] = link;
+	if (n) {
+		r[words - 1] = 0;
+		memcpy(r + TM_RING_SCOPE_WORDS, name, n);
+	}
+	tm_publish(t, words);
+}
+
+#endif
