@@ -31,15 +31,26 @@ static bool unify(struct tm_function_totals *f) {
 }
 
 int tm_function_totals_init(struct tm_function_totals *f, const struct tm_stack_ids *tree) {
-	*f = (struct tm_function_totals){ .tree = tree, .count = tree->catalog->strings.count + 1 };
-	f->function_of = calloc(f->count, sizeof *f->function_of);
-	f->totals = calloc(f->count, sizeof *f->totals);
-	return f->function_of && f->totals && unify(f) ? 0 : -1;
+	const struct tm_catalog *c = tree->catalog;
+	*f = (struct tm_function_totals){ .tree = tree };
+	f->function_of = calloc(c->strings.count + 1, sizeof *f->function_of);
+	f->totals = calloc(c->strings.count + 1, sizeof *f->totals);
+	f->first_child = calloc(c->nodes.count + 1, sizeof *f->first_child);
+	f->next_sibling = calloc(c->nodes.count + 1, sizeof *f->next_sibling);
+	f->linked = calloc(c->nodes.count + 1, sizeof *f->linked);
+	f->site_of = calloc(tree->node_first[c->nodes.count], sizeof *f->site_of);
+	return f->function_of && f->totals && f->first_child && f->next_sibling && f->linked && f->site_of && unify(f) ? 0 : -1;
 }
 
 void tm_function_totals_release(struct tm_function_totals *f) {
 	free(f->function_of);
 	free(f->totals);
+	free(f->first_child);
+	free(f->next_sibling);
+	free(f->linked);
+	free(f->site_of);
+	tm_array_release(&f->used);
+	tm_array_release(&f->path);
 	*f = (struct tm_function_totals){ 0 };
 }
 
@@ -48,28 +59,104 @@ static void add(struct tm_amount *a, struct tm_amount b) {
 	a->count += b.count;
 }
 
-static struct tm_function_total *total_at(struct tm_function_totals *f, struct tm_stack_row at) {
+/* NULL: out of memory. */
+static struct tm_function_total *use_total(struct tm_function_totals *f, uint32_t function) {
+	struct tm_function_total *total = &f->totals[function];
+	if (total->used) return total;
+	uint32_t *place = tm_array_push(&f->used);
+	if (!place) return NULL;
+	*place = function;
+	total->used = true;
+	return total;
+}
+
+static void forget(struct tm_function_totals *f) {
+	for (size_t i = 0; i < f->used.count; i++) f->totals[f->used.items[i]] = (struct tm_function_total){ 0 };
+	f->used.count = 0;
+}
+
+/* Links the node and its ancestors, up to one that is linked. */
+static void link_upward(struct tm_function_totals *f, uint32_t node) {
+	while (node && !f->linked[node]) {
+		uint32_t parent = f->tree->catalog->nodes.items[node - 1].parent;
+		f->linked[node] = true;
+		f->next_sibling[node] = f->first_child[parent];
+		f->first_child[parent] = node;
+		node = parent;
+	}
+}
+
+/* Steps onto the rows of a node, outermost first. */
+static bool enter(struct tm_function_totals *f, const struct tm_account *a, uint32_t node) {
 	const struct tm_catalog *c = f->tree->catalog;
-	const struct tm_catalog_frame *frame = &c->frames.items[c->nodes.items[at.node - 1].frame - 1];
-	return &f->totals[f->function_of[tm_frame_function_name(c, frame, at.function)]];
+	const struct tm_catalog_frame *frame = &c->frames.items[c->nodes.items[node - 1].frame - 1];
+	uint32_t row = f->tree->node_first[node - 1];
+	for (uint32_t i = tm_frame_functions(frame); i-- > 0; row++) {
+		uint32_t function = f->function_of[tm_frame_function_name(c, frame, i)], site = f->site_of[row];
+		struct tm_function_total *total = use_total(f, function);
+		struct tm_function_step *step = total ? tm_array_push(&f->path) : NULL;
+		if (!step) return false;
+		step->function = function;
+		step->outermost = total->open++ == 0;
+		f->site_of[row] = 0;
+		if (!site) continue;
+		step->sum = a->sites.items[site - 1].allocated;
+		add(&total->self, step->sum);
+	}
+	return true;
 }
 
-static void count_site(struct tm_function_totals *f, const struct tm_site *s) {
-	struct tm_stack_row at = { 0, 0 };
-	if (s->stack) at = tm_stack_find(f->tree, s->stack);
-	struct tm_function_total *total = s->stack ? total_at(f, at) : &f->totals[0];
-	add(&total->self, s->allocated);
-	f->sites_seen++;
-	do {
-		total = s->stack ? total_at(f, at) : total;
-		if (total->seen == f->sites_seen) continue;
-		total->seen = f->sites_seen;
-		add(&total->total, s->allocated);
-	} while (s->stack && tm_stack_outward(f->tree, &at));
+/* Steps back: what was under each row goes to its function, and to the row further out. */
+static void leave(struct tm_function_totals *f, uint32_t node) {
+	for (uint32_t n = f->tree->node_first[node] - f->tree->node_first[node - 1]; n-- > 0;) {
+		struct tm_function_step *step = &f->path.items[--f->path.count];
+		struct tm_function_total *total = &f->totals[step->function];
+		total->open--;
+		if (step->outermost) add(&total->total, step->sum);
+		if (f->path.count) add(&step[-1].sum, step->sum);
+	}
+	f->linked[node] = false;
+	f->first_child[node] = 0;
 }
 
-void tm_function_totals_count(struct tm_function_totals *f, const struct tm_account *a) {
-	memset(f->totals, 0, f->count * sizeof *f->totals);
-	f->sites_seen = 0;
-	for (size_t i = 0; i < a->sites.count; i++) count_site(f, &a->sites.items[i]);
+static bool walk(struct tm_function_totals *f, const struct tm_account *a) {
+	uint32_t node = f->first_child[0];
+	while (node) {
+		if (!enter(f, a, node)) return false;
+		if (f->first_child[node]) {
+			node = f->first_child[node];
+			continue;
+		}
+		for (; node && !f->next_sibling[node]; node = f->tree->catalog->nodes.items[node - 1].parent) leave(f, node);
+		if (!node) break;
+		leave(f, node);
+		node = f->next_sibling[node];
+	}
+	f->first_child[0] = 0;
+	return true;
+}
+
+static int compare_ids(const void *a, const void *b) {
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	return (x > y) - (x < y);
+}
+
+bool tm_function_totals_count(struct tm_function_totals *f, const struct tm_account *a) {
+	forget(f);
+	for (size_t i = 0; i < a->sites.count; i++) {
+		const struct tm_site *s = &a->sites.items[i];
+		if (!s->allocated.count) continue;
+		if (s->stack) {
+			f->site_of[s->stack] = (uint32_t)i + 1;
+			link_upward(f, tm_stack_find(f->tree, s->stack).node);
+			continue;
+		}
+		struct tm_function_total *nameless = use_total(f, 0);
+		if (!nameless) return false;
+		add(&nameless->self, s->allocated);
+		add(&nameless->total, s->allocated);
+	}
+	if (!walk(f, a)) return false;
+	if (f->used.count) qsort(f->used.items, f->used.count, sizeof *f->used.items, compare_ids);
+	return true;
 }

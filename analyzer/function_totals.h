@@ -1,7 +1,9 @@
 /* function_totals.h - what each function allocated, itself and with everything it called.
  *
  * Flow:     accounts.c (sites) and stack_ids.c -> here -> table function_aggregate
- * Owns:     one counter a distinct function name of the trace.
+ * Idea:     one walk down and up the part of the tree that a heap's sites hang on: amounts add up on the way back, and a function takes what
+ *           lies under it where it is not already open further out. So the cost follows the tree and not sites times depth.
+ * Owns:     one counter a distinct function name of the trace, some bytes a node and a row of the tree.
  * Rule:     a function counts once a stack, however often it recurs. Frames without a name, and empty stacks, are one function.
  */
 #ifndef TIDEMARK_ANALYZER_FUNCTION_TOTALS_H
@@ -12,21 +14,32 @@
 
 struct tm_function_total {
 	struct tm_amount self, total;
-	uint32_t seen; /* the last site that counted it */
+	uint32_t open; /* how often it is on the path that is being walked */
+	bool used;
+};
+
+/* A row of the stack tree on the path. */
+struct tm_function_step {
+	uint32_t function;
+	bool outermost; /* of its function */
+	struct tm_amount sum;
 };
 
 struct tm_function_totals {
 	const struct tm_stack_ids *tree;
-	uint32_t *function_of;            /* of each string id: the first string id with the same bytes; 0 stays 0 */
-	struct tm_function_total *totals; /* by that id */
-	size_t count;
-	uint32_t sites_seen;
+	uint32_t *function_of;                /* of each string id: the first string id with the same bytes; 0 stays 0 */
+	struct tm_function_total *totals;     /* by that id */
+	TM_ARRAY(uint32_t) used;              /* the ids that have a total, ascending */
+	uint32_t *first_child, *next_sibling; /* by node, of the part being walked; 0 none */
+	bool *linked;                         /* by node: its parent's children include it */
+	uint32_t *site_of;                    /* by row: index + 1 of the site there */
+	TM_ARRAY(struct tm_function_step) path;
 };
 
 /* 0 or -1: out of memory. Release after either. */
 int tm_function_totals_init(struct tm_function_totals *f, const struct tm_stack_ids *tree);
 void tm_function_totals_release(struct tm_function_totals *f);
-/* Fills `totals` for one heap, forgetting the one before. */
-void tm_function_totals_count(struct tm_function_totals *f, const struct tm_account *a);
+/* Fills `totals` and `used` for one heap, forgetting the one before. false: out of memory. */
+bool tm_function_totals_count(struct tm_function_totals *f, const struct tm_account *a);
 
 #endif

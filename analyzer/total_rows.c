@@ -62,12 +62,13 @@ static void write_heap_total(struct total_writer *x, const struct tm_account *a)
 }
 
 static void write_functions(struct total_writer *x, const struct tm_account *a) {
-	tm_function_totals_count(&x->functions, a);
-	for (size_t i = 0; i < x->functions.count; i++) {
-		const struct tm_function_total *f = &x->functions.totals[i];
+	if (!tm_function_totals_count(&x->functions, a)) tm_store_fail(x->store, "out of memory");
+	for (size_t i = 0; i < x->functions.used.count && !x->store->failed; i++) {
+		uint32_t function = x->functions.used.items[i];
+		const struct tm_function_total *f = &x->functions.totals[function];
 		if (!f->total.count) continue;
 		struct tm_amount self = tm_whole_amount(a, f->self), total = tm_whole_amount(a, f->total);
-		struct tm_text name = i ? x->r->catalog->strings.items[i - 1] : (struct tm_text){ "", 0 };
+		struct tm_text name = function ? x->r->catalog->strings.items[function - 1] : (struct tm_text){ "", 0 };
 		tm_store_row(x->store, x->function, "nnTnnnn", process_id(x, a->ledger), a->id, name, self.bytes, total.bytes, self.count,
 			     total.count);
 	}
