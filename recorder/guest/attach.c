@@ -209,7 +209,8 @@ bool tm_ring_claim(struct tm_thread *t) {
 	t->data = data;
 	t->mask = tm_guest.shm->ring_bytes - 1;
 	t->pos = 0;
-	t->limit = t->seen = tm_guest.shm->ring_bytes / 4;
+	t->limit = t->touched = 0;
+	t->seen = tm_guest.shm->ring_bytes / 4;
 	t->after_loss = true;
 	t->last_ticks = ring->start_ticks;
 	atomic_store_explicit(&ring->state, TM_RING_ACTIVE, memory_order_release);

@@ -17,6 +17,7 @@
 
 #define STALL_LIMIT_NS 2000000000u
 #define WAIT_SLICE_NS 10000000u
+#define TOUCH_BYTES 65536u
 
 static _Atomic uint64_t stalled_heartbeat; /* heartbeat + 1 at which somebody waited in vain; 0: nobody did */
 
@@ -92,6 +93,17 @@ static uint64_t end_of_ring(const struct tm_thread *t) {
 	return (t->pos | t->mask) + 1;
 }
 
+/* The ring's pages are read before they are written, one of each 16: the kernel maps all of those then, as far as they exist; a write would fault for each. */
+static uint64_t touch_ahead(struct tm_thread *t, uint64_t until) {
+	for (; t->touched <= t->mask && t->touched < until; t->touched += TOUCH_BYTES) (void)*(volatile uint8_t *)(t->data + t->touched);
+	return t->touched <= t->mask ? t->touched : UINT64_MAX;
+}
+
+static uint64_t least(uint64_t a, uint64_t b, uint64_t c) {
+	uint64_t d = a < b ? a : b;
+	return c < d ? c : d;
+}
+
 TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes) {
 	uint64_t bytes = (uint64_t)words * 8, to_end = end_of_ring(t) - t->pos;
 	uint64_t padding = to_end < bytes ? to_end : 0, all = padding + bytes;
@@ -103,7 +115,7 @@ TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t los
 		return NULL;
 	}
 	if (padding) pad(t, padding);
-	t->limit = t->seen < end_of_ring(t) ? t->seen : end_of_ring(t);
+	t->limit = least(t->seen, end_of_ring(t), touch_ahead(t, t->pos + bytes));
 	return (uint64_t *)(t->data + (t->pos & t->mask));
 }
 

@@ -148,14 +148,24 @@ static void find_target(struct tm_exec_target *target, const struct call *c) {
 	tm_exec_target_find(target, search ? TM_EXEC_BY_PATH_VARIABLE : TM_EXEC_BY_PATH, c->dir, c->name);
 }
 
-/* A wrong pointer is the kernel's to refuse, not ours to follow. */
+/* A wrong pointer is the kernel's to refuse, not ours to follow. Asks about each page once in a row: an environment lies in few. */
+static bool is_readable(const void *address, uintptr_t *page) {
+	uintptr_t of_address = (uintptr_t)address / TM_SHM_PAGE;
+
+	if (address && of_address == *page) return true;
+	if (!tm_raw_is_readable(address)) return false;
+	*page = of_address;
+	return true;
+}
+
 static bool is_readable_call(const struct call *c) {
 	char *const *at = c->environment;
+	uintptr_t list_page = 0, text_page = 0;
 
 	if (!tm_raw_is_readable(c->name)) return false;
-	for (; at && tm_raw_is_readable(at); at++) {
+	for (; at && is_readable(at, &list_page); at++) {
 		if (!*at) return true;
-		if (!tm_raw_is_readable(*at)) return false;
+		if (!is_readable(*at, &text_page)) return false;
 	}
 	return at == NULL;
 }

@@ -324,8 +324,8 @@ static size_t full_path(char to[TM_PATH_MAX], const struct list *list, const str
 }
 
 static void emit_module(struct tm_thread *t, const struct list *list, const struct module *m) {
+	static char text[BUILD_ID_MAX + TM_PATH_MAX]; /* one thread refreshes at a time, maybe on a small alternate stack */
 	uint64_t words[3] = { m->bias, m->low, m->high - m->low };
-	char text[BUILD_ID_MAX + TM_PATH_MAX];
 	size_t n;
 
 	memcpy(text, list->memory + m->build_id, m->build_id_size);

@@ -40,7 +40,7 @@ static void emit_info(struct tm_thread *t, enum tm_info_key key, const char *tex
 }
 
 static void announce_exe(struct tm_thread *t) {
-	char path[TM_PATH_MAX];
+	static char path[TM_PATH_MAX]; /* once a process, maybe on a small alternate stack */
 	long n = tm_raw_readlink("/proc/self/exe", path, sizeof path);
 
 	if (n > 0) emit_info(t, TM_INFO_EXE, path, (size_t)n);

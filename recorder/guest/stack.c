@@ -158,7 +158,7 @@ static unsigned take_by_unwinding(void **frames, unsigned most) {
 
 /* Reads "low-high perms offset ..." lines of /proc/self/maps without libc; the buffer keeps a started line for the next round. */
 bool tm_memory_around(uintptr_t addr, uintptr_t *low, uintptr_t *high) {
-	char buffer[4096];
+	char buffer[512]; /* the stack may be a small alternate one */
 	uintptr_t value = 0, start = 0;
 	enum { AT_LOW, AT_HIGH, AT_REST } at = AT_LOW;
 	bool found = false;
