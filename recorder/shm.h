@@ -55,6 +55,7 @@ struct tm_shm {
 	uint32_t mappings, follow; /* 0 or 1 */
 	uint32_t on_full;          /* enum tm_on_full */
 	uint32_t args;             /* 1: keep the command's arguments */
+	uint32_t torch;            /* 1: hook PyTorch where it is loaded */
 
 	_Alignas(64) _Atomic uint32_t state;        /* enum tm_shm_state */
 	_Atomic uint32_t next_process;              /* process numbers, from 1: a process takes fetch_add(1) + 1 */

@@ -115,6 +115,7 @@ static void fill_in(const struct tm_session *s, const struct tm_options *o, cons
 	shm->sample_bytes = o->sample_bytes;
 	shm->mappings = o->mappings;
 	shm->follow = o->follow;
+	shm->torch = o->torch;
 	shm->on_full = o->on_full;
 	shm->args = o->keep_args;
 	atomic_store(&shm->state, TM_SHM_RUNNING);

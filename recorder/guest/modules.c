@@ -14,6 +14,7 @@
  * Limits:   libraries in a dlmopen namespace of their own are not listed by the loader; libc's own dlclose (of an NSS module, say) is seen
  *           with the next unknown frame only.
  */
+#include "elf_symbols.h"
 #include "fork_gate.h"
 #include "process.h"
 #include "raw.h"
@@ -201,68 +202,16 @@ static const char *build_id_of(const struct dl_phdr_info *info, const struct mod
 	return "";
 }
 
-/* --- Python's finalizing check. Looked up in the module itself: dlsym waits for the loader's lock, and who allocates may hold another.
- * --- */
+/* --- Python's finalizing check --- */
 
-struct symbols {
-	const uint32_t *hash;
-	const ElfW(Sym) * symbols;
-	const char *names;
-};
-
-/* A pointer of the dynamic section: the loader has made most of them absolute already. */
-static uintptr_t dynamic_address(const struct module *m, uintptr_t value) {
-	uintptr_t at = value >= m->low && value < m->high ? value : m->bias + value;
-
-	return at >= m->low && at < m->high ? at : 0;
-}
-
-static bool symbols_of(const struct dl_phdr_info *info, const struct module *m, struct symbols *s) {
-	const ElfW(Dyn) *d = NULL;
-
-	*s = (struct symbols){ 0 };
-	for (unsigned i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) d = (const ElfW(Dyn) *)(m->bias + info->dlpi_phdr[i].p_vaddr);
-	for (; d && d->d_tag != DT_NULL; d++) {
-		if (d->d_tag == DT_GNU_HASH) s->hash = (const uint32_t *)dynamic_address(m, d->d_un.d_ptr);
-		else if (d->d_tag == DT_SYMTAB) s->symbols = (const ElfW(Sym) *)dynamic_address(m, d->d_un.d_ptr);
-		else if (d->d_tag == DT_STRTAB) s->names = (const char *)dynamic_address(m, d->d_un.d_ptr);
-	}
-	return s->hash && s->symbols && s->names;
-}
-
-/* The GNU hash table: bucket count, first symbol, filter words, filter shift; filter; buckets; chains. */
-static const ElfW(Sym) * find_symbol(const struct symbols *s, const char *name) {
-	uint32_t hash = 5381, buckets = s->hash[0], first = s->hash[1], words = s->hash[2], shift = s->hash[3], i;
-	const ElfW(Addr) *filter = (const ElfW(Addr) *)(s->hash + 4);
-	const uint32_t *bucket = (const uint32_t *)(filter + words), *chain = bucket + buckets;
-	const unsigned bits = sizeof(ElfW(Addr)) * 8;
-	ElfW(Addr) word;
-
-	for (const char *c = name; *c; c++) hash = hash * 33 + (uint8_t)*c;
-	if (!buckets || !words) return NULL;
-	word = filter[hash / bits % words];
-	if (!(word >> hash % bits & word >> (hash >> shift) % bits & 1)) return NULL;
-	i = bucket[hash % buckets];
-	if (i < first) return NULL;
-	for (;; i++) {
-		if ((chain[i - first] | 1) == (hash | 1) && strcmp(s->names + s->symbols[i].st_name, name) == 0)
-			return s->symbols[i].st_shndx != SHN_UNDEF ? &s->symbols[i] : NULL;
-		if (chain[i - first] & 1) return NULL;
-	}
-}
-
-static uintptr_t python_check_in(const struct dl_phdr_info *info, const struct module *m) {
+static uintptr_t python_check_in(const struct dl_phdr_info *info) {
 	static const char *const names[] = { "Py_IsFinalizing", "_Py_IsFinalizing" };
-	struct symbols s;
+	struct tm_symbols symbols;
+	uintptr_t found = 0;
 
-	if (!symbols_of(info, m, &s)) return 0;
-	for (unsigned i = 0; i < 2; i++) {
-		const ElfW(Sym) *symbol = find_symbol(&s, names[i]);
-
-		if (symbol && (symbol->st_info & 0xf) == STT_FUNC) return m->bias + symbol->st_value;
-	}
-	return 0;
+	if (!tm_symbols_open(&symbols, info)) return 0;
+	for (unsigned i = 0; i < 2 && !found; i++) found = (uintptr_t)tm_symbols_function(&symbols, names[i]);
+	return found;
 }
 
 /* --- taking the loader's list --- */
@@ -292,7 +241,7 @@ static int visit_module(struct dl_phdr_info *info, size_t size, void *context) {
 	}
 	if (!extent_of(info, &m)) return 0;
 	if (v->vdso >= m.low && v->vdso < m.high) path = "[vdso]";
-	else if (!v->python) v->python = python_check_in(info, &m);
+	else if (!v->python) v->python = python_check_in(info);
 	if (strstr(path, "/libunwind.so")) v->unwinder = m;
 	build_id = build_id_of(info, &m, &build_id_size);
 	v->incomplete = !list_add(&v->list, m, path, build_id, build_id_size);

@@ -1,0 +1,27 @@
+/* elf_symbols.h - what a loaded module defines, read in the module itself.
+ *
+ * Flow:     modules.c, torch_find.c: inside of dl_iterate_phdr() -> here
+ * Why:      dlsym waits for the loader's lock, and who allocates may hold another; a library loaded with RTLD_LOCAL it does not see at all.
+ * Owns:     nothing: pointers into the module, good while it is loaded.
+ * Failure:  false or NULL: no such symbol, or no GNU hash table.
+ * Threads:  any; no lock, no allocation.
+ */
+#ifndef TIDEMARK_GUEST_ELF_SYMBOLS_H
+#define TIDEMARK_GUEST_ELF_SYMBOLS_H
+
+#include <link.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tm_symbols {
+	uintptr_t bias;
+	const uint32_t *hash;
+	const ElfW(Sym) * symbols;
+	const char *names;
+};
+
+bool tm_symbols_open(struct tm_symbols *s, const struct dl_phdr_info *info);
+/* Where the module's function of that name begins. */
+void *tm_symbols_function(const struct tm_symbols *s, const char *name);
+
+#endif
