@@ -30,13 +30,15 @@ struct tm_ring_view;
 
 struct tm_interned { /* texts that have a string id */
 	struct tm_text_row {
-		char *text;
-		size_t size;
-		uint64_t hash;
+		const char *text;
+		uint32_t size, hash;
 	} * rows; /* rows[id - 1] */
 	size_t count, capacity;
 	uint32_t *slots;   /* open addressing; id, 0: empty */
 	size_t slot_count; /* a power of two */
+	struct tm_text_store *store; /* the texts, block behind block */
+	size_t bytes;
+	uint32_t too_many; /* id of the text that stands for those that are not kept, 0: all are */
 };
 
 struct tm_collector {
@@ -51,6 +53,7 @@ struct tm_collector {
 	struct tm_module_table modules;
 	struct tm_stack_tree stacks;
 	struct tm_interned strings;
+	uint32_t category_texts[TM_SCOPE_CATEGORY_OWN]; /* string ids of enum tm_scope_category, 0: not used yet */
 	struct tm_launcher launcher; /* of our own environment */
 	char host[256];
 	struct tm_ring_view *rings;     /* one for each ring of the session */

@@ -10,49 +10,6 @@
 
 #define TEXT_MAX (4u << 20) /* of one record that is sent in pieces; more is cut */
 
-/* --- texts with ids --- */
-
-static uint64_t text_hash(const char *text, size_t n) {
-	uint64_t h = 0xcbf29ce484222325u;
-	for (size_t i = 0; i < n; i++) h = (h ^ (uint8_t)text[i]) * 0x100000001b3u;
-	return h;
-}
-
-static void intern_grow(struct tm_interned *s) {
-	s->slot_count = s->slot_count ? s->slot_count * 2 : 256;
-	free(s->slots);
-	s->slots = tm_memory_new(s->slot_count, sizeof s->slots[0]);
-	for (size_t i = 0; i < s->count; i++) {
-		size_t at = s->rows[i].hash & (s->slot_count - 1);
-		while (s->slots[at]) at = (at + 1) & (s->slot_count - 1);
-		s->slots[at] = (uint32_t)i + 1;
-	}
-}
-
-uint32_t tm_intern(struct tm_collector *c, const char *text, size_t n) {
-	struct tm_interned *s = &c->strings;
-	uint64_t hash = text_hash(text, n);
-	if (s->count * 2 >= s->slot_count) intern_grow(s);
-	size_t at = hash & (s->slot_count - 1);
-	for (; s->slots[at]; at = (at + 1) & (s->slot_count - 1)) {
-		const struct tm_text_row *row = &s->rows[s->slots[at] - 1];
-		if (row->hash == hash && row->size == n && !memcmp(row->text, text, n)) return s->slots[at];
-	}
-	s->rows = tm_memory_grow(s->rows, &s->capacity, s->count + 1, sizeof s->rows[0]);
-	s->rows[s->count++] = (struct tm_text_row){ tm_memory_copy_text(text, n), n, hash };
-	s->slots[at] = (uint32_t)s->count;
-	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_STRING);
-	meta->string = (struct tm_string){ s->count, tm_group_text(c->group, text, n) };
-	return (uint32_t)s->count;
-}
-
-void tm_interned_release(struct tm_collector *c) {
-	for (size_t i = 0; i < c->strings.count; i++) free(c->strings.rows[i].text);
-	free(c->strings.rows);
-	free(c->strings.slots);
-	c->strings = (struct tm_interned){ 0 };
-}
-
 /* --- one record, taken apart --- */
 
 struct control {
@@ -162,6 +119,19 @@ static void take_thread_name(const struct control *t) {
 	tm_thread_named(t->c, thread_of(t), t->text, t->text_bytes);
 }
 
+static void take_category(const struct control *t) {
+	tm_category_told(t->c, t->p, t->x, t->text, t->text_bytes);
+}
+
+static void take_heap(const struct control *t) {
+	size_t name_bytes = t->x < t->text_bytes ? t->x : t->text_bytes;
+	tm_heap_told(t->c, t->p, t->numbers[0], t->numbers[1], t->numbers[2], t->text, name_bytes, t->text + name_bytes, t->text_bytes - name_bytes);
+}
+
+static void take_pool(const struct control *t) {
+	tm_pool_told(t->c, t->p, t->ticks, t->numbers[0], t->numbers[1], t->numbers[2]);
+}
+
 static const struct row { /* numbers: how many words stand between the ticks and the text */
 	uint8_t op, numbers;
 	bool text, keeps_announcing;
@@ -181,6 +151,9 @@ static const struct row { /* numbers: how many words stand between the ticks and
 	{ TM_CTL_NOTE, 0, true, false, take_note },
 	{ TM_CTL_THREAD_END, 0, true, false, take_thread_end },
 	{ TM_CTL_THREAD_NAME, 0, true, false, take_thread_name },
+	{ TM_CTL_CATEGORY, 0, true, false, take_category },
+	{ TM_CTL_HEAP, 3, true, false, take_heap },
+	{ TM_CTL_POOL, 3, false, false, take_pool },
 };
 
 /* Joins the pieces of a text. True: it is whole, and in t->text. */

@@ -15,7 +15,7 @@ struct tm_ring_view;
 
 /* `words` is the whole record, `n` its length in words as checked. */
 bool tm_control_take(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *words, size_t n);
-/* The id of a text; its STRING record is written when it is new. */
+/* The id of a text (interned.c); its STRING record is written when it is new. */
 uint32_t tm_intern(struct tm_collector *c, const char *text, size_t n);
 void tm_interned_release(struct tm_collector *c);
 

@@ -10,6 +10,7 @@
 
 #include "collector.h"
 #include "controls.h"
+#include "heap_table.h"
 #include "memory.h"
 
 #include <errno.h>
@@ -24,6 +25,7 @@
 #define BLOCK_WORDS 8192u /* of a ring are copied and read at once */
 #define RECORD_WORDS_MAX 65535u
 #define DEPTH_MAX 8192u
+#define SCOPE_WORDS 4u /* word, ticks, key, link */
 #define SLACK_NS 100000u        /* for stores that are on their way */
 #define HOLD_NS 200000000u      /* how long a ring may wait for its process to announce itself */
 #define GROUP_AGE_NS 800000000u /* with the time that encoding takes: nothing flushed is older than a second */
@@ -172,6 +174,13 @@ static const uint8_t known_ops[256] = {
 #undef X
 };
 
+/* Ops of blocks that lie in a heap of their own; all others have the default one. */
+static bool is_of_own_heap(uint8_t op) {
+	if (TM_OP_CLASS(op) == TM_CLASS_ALLOC) return op >= TM_OP_HEAP_ALLOC;
+	if (TM_OP_CLASS(op) == TM_CLASS_FREE) return op >= TM_OP_HEAP_FREE;
+	return op == TM_OP_PYTHON_REALLOC;
+}
+
 static struct tm_event *new_event(struct tm_collector *c, struct tm_ring_view *r) {
 	struct tm_group *g = c->group;
 	if (r->group_serial != g->serial) {
@@ -211,12 +220,40 @@ static bool size_is_sound(uint64_t size) {
 	return size <= (uint64_t)INT64_MAX;
 }
 
-static bool take_mark(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n, uint8_t op, unsigned bytes) {
+static bool take_text(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n, uint8_t op, unsigned bytes) {
 	if (bytes > TM_RING_TEXT_MAX || n != 2 + ((size_t)bytes + 7) / 8) return false;
-	uint32_t text = tm_intern(c, (const char *)(w + 2), bytes);
+	uint32_t text = bytes || op == TM_OP_MARK || op == TM_OP_SNAPSHOT ? tm_intern(c, (const char *)(w + 2), bytes) : 0;
 	stamped(c, r, op, w[1], w[1])->text = text;
-	c->marks++;
-	tm_sampler_ask(&c->sampler, r->process->id);
+	c->marks += op == TM_OP_MARK;
+	if (op <= TM_OP_BASELINE) tm_sampler_ask(&c->sampler, r->process->id);
+	return true;
+}
+
+/* Scopes and steps; drain order does not matter to the category's name, which this ring has told. */
+static bool take_scope(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n, uint8_t op, uint32_t category, unsigned bytes) {
+	if (bytes > TM_RING_TEXT_MAX || n != SCOPE_WORDS + ((size_t)bytes + 7) / 8) return false;
+	bool named = op <= TM_OP_SCOPE_RANGE;
+	uint32_t text = named ? tm_intern(c, (const char *)(w + SCOPE_WORDS), bytes) : 0;
+	uint32_t category_text = tm_category_text(c, r->process, category);
+	struct tm_event *e = stamped(c, r, op, w[1], w[1]);
+	e->text = text;
+	e->addr = w[2];
+	e->old = w[3];
+	e->heap = category_text;
+	if (op == TM_OP_STEP) tm_sampler_ask(&c->sampler, r->process->id);
+	return true;
+}
+
+/* The heap that a block lies in: `word` is its number where the record has one. false: it makes no sense. */
+static inline bool take_heap(struct tm_collector *c, struct tm_ring_view *r, uint8_t op, unsigned flags, uint64_t word, uint32_t *id) {
+	*id = 0;
+	if (!(flags & TM_RING_HEAP)) {
+		need_heap(c, r->process, heap_of(op));
+		return true;
+	}
+	const struct tm_own_heap *heap = tm_heap_of_number(c, r->process, word);
+	if (!heap) return false;
+	*id = heap->id;
 	return true;
 }
 
@@ -224,31 +261,37 @@ static bool take_mark(struct tm_collector *c, struct tm_ring_view *r, const uint
 static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n) {
 	uint8_t op = (uint8_t)w[0];
 	unsigned flags = (unsigned)(w[0] >> 8 & 0xff), keep = (unsigned)(w[0] >> 32 & 0xffff), y = (unsigned)(w[0] >> 48);
-	unsigned class = TM_OP_CLASS(op), fixed;
-	uint32_t stack = 0;
+	unsigned class = TM_OP_CLASS(op), fixed, own = (flags & TM_RING_HEAP) != 0;
+	uint32_t stack = 0, heap = 0;
 	struct tm_event *e;
+	if (own != is_of_own_heap(op)) return false;
 	switch (class) {
 	case TM_CLASS_ALLOC:
 	case TM_CLASS_MAP:
-		fixed = TM_RING_ALLOC_WORDS;
+		fixed = TM_RING_ALLOC_WORDS + own;
 		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3])) return false;
+		if (!take_heap(c, r, op, flags, w[fixed - 1], &heap)) return false;
 		if (!take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
 		e = stamped(c, r, op, w[1], w[1]);
 		break;
 	case TM_CLASS_FREE:
-		if (n != TM_RING_FREE_WORDS || w[2] >= TM_ADDRESS_LIMIT) return false;
+		fixed = TM_RING_FREE_WORDS + own;
+		if (n != fixed || w[2] >= TM_ADDRESS_LIMIT || !take_heap(c, r, op, flags, w[fixed - 1], &heap)) return false;
 		e = stamped(c, r, op, w[1], w[1]);
 		e->old = w[2];
+		e->heap = heap;
 		return true;
 	case TM_CLASS_REALLOC:
-		fixed = TM_RING_REALLOC_WORDS;
+		fixed = TM_RING_REALLOC_WORDS + own;
 		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || w[5] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3])) return false;
+		if (!take_heap(c, r, op, flags, w[fixed - 1], &heap)) return false;
 		if (!take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
 		e = stamped(c, r, op, w[1], w[4]);
 		e->old = w[5];
 		break;
 	case TM_CLASS_UNMAP:
 		if (n != TM_RING_UNMAP_WORDS || w[3] >= TM_ADDRESS_LIMIT || !size_is_sound(w[4])) return false;
+		need_heap(c, r->process, heap_of(op));
 		e = stamped(c, r, op, w[1], w[2]);
 		e->old = w[3];
 		e->old_size = w[4];
@@ -257,16 +300,18 @@ static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, co
 		fixed = TM_RING_REMAP_WORDS;
 		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || w[5] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3]) || !size_is_sound(w[6]))
 			return false;
+		need_heap(c, r->process, heap_of(op));
 		if (!take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
 		e = stamped(c, r, op, w[1], w[4]);
 		e->old = w[5];
 		e->old_size = w[6];
 		break;
-	default: return take_mark(c, r, w, n, op, y);
+	default: return TM_OP_IS_SCOPE(op) ? take_scope(c, r, w, n, op, keep, y) : take_text(c, r, w, n, op, y);
 	}
 	e->addr = w[2];
 	e->size = w[3];
 	e->stack = stack;
+	e->heap = heap;
 	if (y != TM_RING_USABLE_UNKNOWN && class <= TM_CLASS_REALLOC) e->usable = w[3] + y;
 	return true;
 }
@@ -298,7 +343,6 @@ static size_t take_records(struct tm_collector *c, struct tm_ring_view *r, size_
 		} else {
 			sound = known_ops[op] && r->process;
 			if (sound) prepare_for_events(c, r);
-			if (sound && TM_OP_CLASS(op) != TM_CLASS_TEXT) need_heap(c, r->process, heap_of(op));
 			sound = sound && take_event(c, r, w, n);
 		}
 		if (!sound) {

@@ -617,7 +617,16 @@ void tm_process_need_heaps(struct tm_collector *c, struct tm_process *p, uint32_
 					       .name = tm_text_of(heaps[i].name),
 					       .kind = tm_text_of(heaps[i].kind) };
 		p->heaps |= heaps[i].bit;
+		p->heap_ids[i] = c->processes.last_heap;
 	}
+}
+
+uint32_t tm_process_default_heap(struct tm_collector *c, struct tm_process *p, enum tm_default_heap heap) {
+	if (!(p->heaps & heap)) {
+		tm_process_need_row(c, p);
+		tm_process_need_heaps(c, p, heap);
+	}
+	return p->heap_ids[heap == TM_HEAP_MALLOC ? 0 : heap == TM_HEAP_MMAP ? 1 : 2];
 }
 
 void tm_processes_release(struct tm_process_table *t) {
@@ -628,6 +637,7 @@ void tm_processes_release(struct tm_process_table *t) {
 		free(p->exe);
 		free(p->command);
 		free(p->modules.ids);
+		tm_own_numbers_release(&p->own);
 		free(p);
 	}
 	for (size_t i = 0; t->threads.slots && i <= t->threads.mask; i++) free(t->threads.slots[i].value);

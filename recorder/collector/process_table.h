@@ -14,6 +14,7 @@
 #define TIDEMARK_RECORDER_COLLECTOR_PROCESS_TABLE_H
 
 #include "../shm.h"
+#include "heap_table.h"
 #include "id_map.h"
 #include "launcher_variables.h"
 #include "module_table.h"
@@ -60,6 +61,8 @@ struct tm_process {
 	struct tm_pending_exec exec;
 	struct tm_loaded_modules modules;
 	uint32_t heaps; /* enum tm_default_heap: those that have a record */
+	uint32_t heap_ids[3]; /* theirs, in the order of the enum; 0: none yet */
+	struct tm_own_numbers own;
 	uint64_t cut_stacks, children_left_out; /* not noted yet; the latter: --follow=off */
 };
 
@@ -139,5 +142,7 @@ void tm_thread_ended(struct tm_collector *c, const struct tm_process *p, uint32_
 void tm_thread_left_ring(struct tm_collector *c, const struct tm_process *p, uint32_t number, bool alone, uint64_t last_event_ticks);
 /* Heap records for the default heaps in `wanted` that the process does not have yet. */
 void tm_process_need_heaps(struct tm_collector *c, struct tm_process *p, uint32_t wanted);
+/* The id of a default heap; its record is made if need be. */
+uint32_t tm_process_default_heap(struct tm_collector *c, struct tm_process *p, enum tm_default_heap heap);
 
 #endif

@@ -193,7 +193,7 @@ static void replay(struct tm_tally *t, struct process *p, const struct tm_event 
 	p->last_ns = e->time_ns;
 	t->allocations += class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC || class == TM_CLASS_MAP || class == TM_CLASS_REMAP;
 	t->frees += class == TM_CLASS_FREE || class == TM_CLASS_REALLOC || class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP;
-	if (p->result.given_up) return;
+	if (p->result.given_up || class == TM_CLASS_TEXT || e->heap) return; /* explicit heaps: their memory came from a heap that is counted */
 	if (class == TM_CLASS_FREE || class == TM_CLASS_REALLOC) block_freed(p, e->old, e->begin_ns);
 	if (class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP) unmapped(p, e->old, e->old_size);
 	if (class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC) block_allocated(t, p, e->addr, e->size, e->time_ns);

@@ -119,13 +119,15 @@ struct trace {
 	struct tm_event *events;
 	uint32_t *threads; /* of each event */
 	size_t count, capacity;
-	uint64_t processes, thread_count, heaps, strings, modules, frames, nodes, losses, lost, ends;
+	uint64_t processes, thread_count, heaps, pools, strings, modules, frames, nodes, losses, lost, ends;
 	uint64_t thread_end[64];
 	char last_loss[32];
 	struct tm_node nodes_by_id[64];
 	struct tm_frame frames_by_id[64];
 	struct tm_process_start process[64];
-	char exe[64][16];
+	char exe[64][16], string[64][16], heap_name[64][16];
+	struct tm_heap heap[64];
+	struct tm_pool_state pool; /* the last one */
 	struct tm_process_end end[64];
 	uint64_t watermark, last_ns[THREADS_MAX];
 	struct tm_bytes file;
@@ -154,8 +156,22 @@ static void read_record(struct trace *t, uint64_t tag, struct tm_cursor *body) {
 		if (e.process < 64) t->end[e.process] = e;
 		t->ends++;
 	}
-	if (tag == TM_RECORD_STRING) CHECK(tm_get_string_record(body).id == ++t->strings);
-	if (tag == TM_RECORD_HEAP) CHECK(tm_get_heap(body).id == ++t->heaps);
+	if (tag == TM_RECORD_STRING) {
+		struct tm_string r = tm_get_string_record(body);
+		CHECK(r.id == ++t->strings);
+		if (r.id < 64) snprintf(t->string[r.id], sizeof t->string[0], "%.*s", (int)r.bytes.size, r.bytes.data);
+	}
+	if (tag == TM_RECORD_HEAP) {
+		struct tm_heap h = tm_get_heap(body);
+		CHECK(h.id == ++t->heaps && h.parent < h.id && h.process >= 1 && h.process <= t->processes);
+		if (h.id < 64) t->heap[h.id] = h;
+		if (h.id < 64) snprintf(t->heap_name[h.id], sizeof t->heap_name[0], "%.*s", (int)h.name.size, h.name.data);
+	}
+	if (tag == TM_RECORD_POOL_STATE) {
+		t->pool = tm_get_pool_state(body);
+		t->pools++;
+		CHECK(t->pool.heap >= 1 && t->pool.heap <= t->heaps);
+	}
 	if (tag == TM_RECORD_MODULE_LOAD) CHECK(tm_get_module_load(body).id == ++t->modules);
 	if (tag == TM_RECORD_FRAME_MODULE) {
 		struct tm_frame_module f = tm_get_frame_module(body);
@@ -205,7 +221,7 @@ static void read_events(struct trace *t, struct tm_decoder *decoder, struct tm_c
 			const struct tm_event *e = &s.events[k];
 			uint64_t *last = &t->last_ns[s.thread % THREADS_MAX];
 			bool sound = e->time_ns >= *last && e->begin_ns <= e->time_ns && e->begin_ns >= before && e->stack <= t->nodes &&
-				     e->text <= t->strings;
+				     e->text <= t->strings && e->heap <= (TM_OP_IS_SCOPE(e->op) ? t->strings : t->heaps);
 			CHECK(sound);
 			*last = e->time_ns;
 			keep_event(t, s.thread, e);
@@ -389,6 +405,94 @@ static void test_watermark(void) {
 	trace_release(&t);
 }
 
+#define TEXT8(a, b, c, d, e, f, g, h) \
+	((uint64_t)(a) | (uint64_t)(b) << 8 | (uint64_t)(c) << 16 | (uint64_t)(d) << 24 | (uint64_t)(e) << 32 | (uint64_t)(f) << 40 | \
+	 (uint64_t)(g) << 48 | (uint64_t)(h) << 56)
+
+/* Scopes of every kind, their names and categories, steps and the other texts, as the trace has them. */
+static void test_scopes(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	world_start(&w);
+	claim(&w, 0, 1, pid, 1);
+	announce(&w, 0, pid, 0);
+	PUT(&w, 0, tm_ring_word(TM_CTL_CATEGORY, 0, 3, 16, 6), now(&w), TEXT8('n', 'v', 't', 'x', ':', 'D', 0, 0));
+	PUT(&w, 0, tm_ring_word(TM_OP_SCOPE_PUSH, 0, 5, TM_SCOPE_USER, 4), now(&w), 0, 0, TEXT8('l', 'o', 'a', 'd', 0, 0, 0, 0));
+	PUT(&w, 0, tm_ring_word(TM_OP_SCOPE_BLOCK, 0, 5, TM_SCOPE_USER, 4), now(&w), 77, 0x7ffe0000, TEXT8('l', 'o', 'a', 'd', 0, 0, 0, 0));
+	PUT(&w, 0, tm_ring_word(TM_OP_SCOPE_RANGE, 0, 4, 16, 0), now(&w), UINT64_MAX, UINT64_MAX);
+	PUT(&w, 0, tm_ring_word(TM_OP_SCOPE_END, 0, 4, 99, 0), now(&w), 77, 0);
+	PUT(&w, 0, tm_ring_word(TM_OP_SCOPE_EXCEPTION, 0, 4, TM_SCOPE_USER, 0), now(&w), 0, 0);
+	PUT(&w, 0, tm_ring_word(TM_OP_STEP, 0, 4, 0, 0), now(&w), 84, 0);
+	PUT(&w, 0, tm_ring_word(TM_OP_BASELINE, 0, 2, 0, 0), now(&w));
+	PUT(&w, 0, tm_ring_word(TM_OP_RESET_PEAK, 0, 3, 0, 6), now(&w), TEXT8('m', 'a', 'l', 'l', 'o', 'c', 0, 0));
+	finish_and_read(&w, &t);
+	if (!CHECK(t.count == 8 && t.losses == 0)) return;
+	const struct tm_event *e = t.events;
+	CHECK(e[0].op == TM_OP_SCOPE_PUSH && e[0].addr == 0 && !strcmp(t.string[e[0].text], "load") && !strcmp(t.string[e[0].heap], "user"));
+	CHECK(e[1].op == TM_OP_SCOPE_BLOCK && e[1].addr == 77 && e[1].old == 0x7ffe0000 && e[1].text == e[0].text && e[1].heap == e[0].heap);
+	CHECK(e[2].op == TM_OP_SCOPE_RANGE && e[2].addr == UINT64_MAX && e[2].old == UINT64_MAX && !strcmp(t.string[e[2].heap], "nvtx:D"));
+	CHECK(e[2].text != 0 && t.string[e[2].text][0] == 0);
+	CHECK(e[3].op == TM_OP_SCOPE_END && e[3].addr == 77 && e[3].text == 0 && !strcmp(t.string[e[3].heap], "unknown"));
+	CHECK(e[4].op == TM_OP_SCOPE_EXCEPTION && e[4].addr == 0 && e[4].heap == e[0].heap);
+	CHECK(e[5].op == TM_OP_STEP && e[5].addr == 84 && e[5].heap == 0 && e[5].text == 0);
+	CHECK(e[6].op == TM_OP_BASELINE && e[6].text == 0);
+	CHECK(e[7].op == TM_OP_RESET_PEAK && !strcmp(t.string[e[7].text], "malloc"));
+	trace_release(&t);
+}
+
+/* Explicit heaps: told again means nothing, a number of which nothing was told has a name that says so, parents are found; pools are thinned. */
+static void test_heaps(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	const uint64_t name = TEXT8('p', 'o', 'o', 'l', 'k', 'i', 'n', 'd'), inner = TEXT8('p', 'o', 'o', '2', 'k', 'i', 'n', 'd');
+	world_start(&w);
+	claim(&w, 0, 1, pid, 1);
+	announce(&w, 0, pid, 0);
+	for (int i = 0; i < 2; i++) PUT(&w, 0, tm_ring_word(TM_CTL_HEAP, 0, 6, 4, 8), now(&w), 16, TM_HEAP_NUMBER_MALLOC, 0, name);
+	PUT(&w, 0, tm_ring_word(TM_CTL_HEAP, 0, 6, 4, 8), now(&w), 30, 16, 3, inner);
+	PUT(&w, 0, tm_ring_word(TM_OP_HEAP_ALLOC, TM_RING_HEAP, 7, 0, 0xffff), now(&w), 0x1000, 40, 30, 0xB, 0xA);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 5, 2, 8), now(&w), 0x1000, 48, 0xC);
+	PUT(&w, 0, tm_ring_word(TM_OP_PYTHON_REALLOC, TM_RING_HEAP, 7, 2, 0xffff), now(&w), 0x2000, 50, 5, 0x1000, 30);
+	PUT(&w, 0, tm_ring_word(TM_OP_HEAP_FREE, TM_RING_HEAP | TM_RING_NO_STACK, 4, 0, 0), now(&w), 0x2000, 16);
+	PUT(&w, 0, tm_ring_word(TM_OP_TORCH_FREE, TM_RING_HEAP | TM_RING_NO_STACK, 4, 0, 0), now(&w), 0x3000, 17);
+	PUT(&w, 0, tm_ring_word(TM_CTL_POOL, 0, 5, 0, 0), now(&w), 16, 40, 4096);
+	for (uint64_t i = 0; i < 50; i++) PUT(&w, 0, tm_ring_word(TM_CTL_POOL, 0, 5, 0, 0), now(&w), 16, 41 + i, 4096);
+	PUT(&w, 0, tm_ring_word(TM_CTL_POOL, 0, 5, 0, 0), now(&w), 16, 100, UINT64_MAX);
+	finish_and_read(&w, &t);
+	if (!CHECK(t.count == 5 && t.losses == 0 && t.heaps == 4)) return;
+	CHECK(!strcmp(t.heap_name[1], "malloc") && !strcmp(t.heap_name[2], "pool") && !strcmp(t.heap_name[3], "poo2"));
+	CHECK(t.heap[2].parent == 1 && t.heap[2].device == -1 && t.heap[3].parent == 2 && t.heap[3].device == 2 && t.heap[4].parent == 0);
+	CHECK(!strncmp(t.heap_name[4], "heap 17", 7));
+	const struct tm_event *e = t.events;
+	CHECK(e[0].heap == 3 && e[0].addr == 0x1000 && e[0].size == 40 && e[0].stack == 2 && e[0].usable == TM_USABLE_UNKNOWN);
+	CHECK(e[1].heap == 0 && e[1].addr == 0x1000 && e[1].stack == 3);
+	CHECK(e[2].heap == 3 && e[2].addr == 0x2000 && e[2].old == 0x1000 && e[2].stack == 2);
+	CHECK(e[3].heap == 2 && e[3].old == 0x2000 && e[4].heap == 4 && e[4].old == 0x3000);
+	CHECK(t.pools >= 2 && t.pools < 40 && t.pool.heap == 2 && t.pool.allocated == 100 && t.pool.reserved == -1);
+	trace_release(&t);
+}
+
+/* More different names than any table starts with, each interned once. */
+static void test_many_names(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	world_start(&w);
+	claim(&w, 0, 1, pid, 1);
+	announce(&w, 0, pid, 0);
+	for (uint64_t i = 0; i < 100000; i++) {
+		PUT(&w, 0, tm_ring_word(TM_OP_SCOPE_PUSH, 0, 5, TM_SCOPE_USER, 8), now(&w), 0, 0, i % 50000 * 0x123456789abcdefull);
+		if (i % 1000 == 999) pass(&w);
+	}
+	finish_and_read(&w, &t);
+	CHECK(t.count == 100000 && t.strings == 50001 && t.losses == 0);
+	for (size_t i = 0; i + 50000 < t.count; i++)
+		if (t.events[i].text != t.events[i + 50000].text) CHECK(!"the same name has two ids");
+	trace_release(&t);
+}
+
 /* Four threads, numbered as their ids: one lives as long as its process; one vanishes, its last event a realloc that began before the one
  * ahead of it ended; one tells its end and frees something after it, in another ring; the end of one was lost. */
 static void test_ends_of_threads(void) {
@@ -520,6 +624,14 @@ static void test_impossible_content(void) {
 		{ tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 0), 1, 0x5000, UINT64_MAX },  /* a size that nothing has */
 		{ tm_ring_word(TM_CTL_MODULE, 0, 4, 0, 0), 1, 0x5000, 1 },                         /* a number is missing */
 		{ tm_ring_word(TM_CTL_NOTE, 0, 4, 0, 4000), 1, 0x6b, 0x6b },                       /* less text than it says */
+		{ tm_ring_word(TM_OP_SCOPE_PUSH, 0, 4, 1, 4), 1, 0, 0 },                           /* no room for its name */
+		{ tm_ring_word(TM_OP_SCOPE_END, 0, 3, 1, 0), 1, 0, 0 },                            /* no link */
+		{ tm_ring_word(TM_OP_HEAP_FREE, 0, 3, 0, 0), 1, 0x5000, 1 },                       /* no heap */
+		{ tm_ring_word(TM_OP_FREE, TM_RING_HEAP, 4, 0, 0), 1, 0x5000, 20 },                /* a heap of its own, in malloc */
+		{ tm_ring_word(TM_OP_HEAP_FREE, TM_RING_HEAP, 4, 0, 0), 1, 0x5000, 5 },            /* a number that no heap has */
+		{ tm_ring_word(TM_OP_HEAP_FREE, TM_RING_HEAP, 4, 0, 0), 1, 0x5000, 1u << 20 },
+		{ tm_ring_word(TM_CTL_HEAP, 0, 4, 0, 0), 1, 16, 0 },                               /* no device */
+		{ tm_ring_word(TM_CTL_POOL, 0, 4, 0, 0), 1, 16, 0 },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		world_start(&w);
@@ -598,9 +710,9 @@ static uint64_t random_word(struct check_random *r) {
 	case 0: return x;
 	case 1: return x & 0xffff;
 	case 2: return tm_ring_word(x & 0xff, x >> 8 & 7, 2 + (x >> 16) % 12, (x >> 32) % 5, (x >> 48) % 64);
-	case 3: return tm_ring_word(0xE0 + x % 16, x >> 8 & 7, 2 + (x >> 16) % 12, (x >> 32) % 70, (x >> 48) % 64);
+	case 3: return tm_ring_word(0xE0 + x % 32, x >> 8 & 7, 2 + (x >> 16) % 12, (x >> 32) % 70, (x >> 48) % 64);
 	case 4: return 0x400000 + (x & 0xfff0);
-	default: return tm_ring_word((x & 7) << 5, x >> 8 & 7, 3 + (x >> 16) % 6, (x >> 32) % 5, 0);
+	default: return tm_ring_word((x & 7) << 5 | (x >> 40 & 31), x >> 8 & 31, 3 + (x >> 16) % 6, (x >> 32) % 5, 0);
 	}
 }
 
@@ -612,11 +724,25 @@ static uint32_t random_pid(struct check_random *r) {
 /* Records that are whole, with any content: they get past the first check. */
 static void scribble_records(uint64_t *data, uint64_t at, uint64_t some, uint64_t words, struct check_random *r) {
 	for (uint64_t k = 0; k + 12 < some;) {
-		uint64_t x = check_random_next(r), n = 3 + (x >> 8) % 9, op = x % 5 == 0 ? 0xE0 + (x >> 16) % 16 : (x >> 16) % 7 << 5;
+		static const uint8_t listed[] = { TM_OP_HEAP_ALLOC, TM_OP_HEAP_FREE, TM_OP_PYTHON_REALLOC, TM_OP_SCOPE_PUSH, TM_OP_SCOPE_BLOCK,
+						  TM_OP_SCOPE_RANGE, TM_OP_SCOPE_END, TM_OP_STEP, TM_OP_RESET_PEAK, TM_CTL_HEAP, TM_CTL_CATEGORY,
+						  TM_CTL_POOL, TM_CTL_STATS };
+		uint64_t x = check_random_next(r), n = 3 + (x >> 8) % 9, op = x % 5 == 0 ? 0xE0 + (x >> 16) % 32 : (x >> 16) % 7 << 5;
+		unsigned flags = (unsigned)(x >> 32 & 3), y = (unsigned)(x >> 40) % 64;
+		if (x % 3 == 0) op = listed[(x >> 50) % sizeof listed];
 		if (op == TM_OP_FREE || op == TM_OP_MALLOC) n = op == TM_OP_FREE ? 3 : 4 + (x >> 24) % 3;
-		data[(at + k) % words] = tm_ring_word((unsigned)op, (unsigned)(x >> 32 & 3), (unsigned)n, (unsigned)(x >> 36) % 4,
-						      (unsigned)(x >> 40) % 64);
+		if (op == TM_OP_HEAP_ALLOC || op == TM_OP_HEAP_FREE || op == TM_OP_PYTHON_REALLOC) {
+			flags |= TM_RING_HEAP;
+			n = op == TM_OP_HEAP_FREE ? 4 : op == TM_OP_HEAP_ALLOC ? 5 + (x >> 24) % 2 : 7;
+		}
+		if (TM_OP_IS_SCOPE(op)) n = 4 + (y + 7) / 8;
+		if (op == TM_CTL_HEAP) n = 5 + (y + 7) / 8;
+		if (op == TM_CTL_CATEGORY || op == TM_OP_RESET_PEAK) n = 2 + (y + 7) / 8;
+		if (op == TM_CTL_POOL) n = 5;
+		data[(at + k) % words] = tm_ring_word((unsigned)op, flags, (unsigned)n, (unsigned)(x >> 36) % 24, y);
 		for (uint64_t i = 1; i < n; i++) data[(at + k + i) % words] = check_random_next(r) >> (check_random_next(r) % 64);
+		if (op == TM_CTL_HEAP || op == TM_CTL_POOL) data[(at + k + 2) % words] %= 4096 + 32;
+		if (flags & TM_RING_HEAP) data[(at + k + n - 1) % words] %= 4096 + 32;
 		k += n;
 	}
 }
@@ -679,6 +805,9 @@ int main(void) {
 	test_late_module();
 	test_around_the_ring();
 	test_watermark();
+	test_scopes();
+	test_heaps();
+	test_many_names();
 	test_ends_of_threads();
 	test_lives_in_order();
 	test_silent_children();

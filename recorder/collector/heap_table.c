@@ -1,0 +1,137 @@
+/* heap_table.c - heaps and categories that have numbers: see heap_table.h. */
+#include "heap_table.h"
+
+#include "collector.h"
+#include "controls.h"
+#include "memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POOL_INTERVAL_NS 1000000u /* a pool that only hands out and takes back is written so often; the blocks tell what is between */
+
+/* --- heaps --- */
+
+/* The id in the trace of a heap by its number, for a parent; 0: none. */
+static uint32_t id_of(struct tm_collector *c, struct tm_process *p, uint64_t number) {
+	static const uint32_t defaults[] = { 0, TM_HEAP_MALLOC, TM_HEAP_MMAP, TM_HEAP_MMAP_FILE };
+	if (number == 0) return 0;
+	if (number < sizeof defaults / sizeof defaults[0]) return tm_process_default_heap(c, p, (enum tm_default_heap)defaults[number]);
+	if (number - TM_HEAP_NUMBER_OWN >= p->own.heap_count) return 0;
+	return p->own.heaps[number - TM_HEAP_NUMBER_OWN].id;
+}
+
+static struct tm_own_heap *place_of(struct tm_process *p, uint64_t number) {
+	struct tm_own_numbers *o = &p->own;
+	uint64_t at = number - TM_HEAP_NUMBER_OWN;
+	if (at >= TM_OWN_NUMBERS_MAX) return NULL;
+	if (at >= o->heap_count) {
+		o->heaps = tm_memory_grow(o->heaps, &o->heap_capacity, at + 1, sizeof o->heaps[0]);
+		memset(o->heaps + o->heap_count, 0, (at + 1 - o->heap_count) * sizeof o->heaps[0]);
+		o->heap_count = at + 1;
+	}
+	return &o->heaps[at];
+}
+
+static void write_heap(struct tm_collector *c, struct tm_process *p, struct tm_own_heap *heap, uint32_t parent, int64_t device, struct tm_text name,
+		       struct tm_text kind) {
+	tm_process_need_row(c, p);
+	heap->id = ++c->processes.last_heap;
+	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_HEAP);
+	meta->heap = (struct tm_heap){ .id = heap->id, .process = p->id, .parent = parent, .device = device };
+	meta->heap.name = tm_group_text(c->group, name.data, name.size);
+	meta->heap.kind = tm_group_text(c->group, kind.data, kind.size);
+}
+
+bool tm_heap_told(struct tm_collector *c, struct tm_process *p, uint64_t number, uint64_t parent, uint64_t device, const char *name,
+		  size_t name_bytes, const char *kind, size_t kind_bytes) {
+	struct tm_own_heap *heap = place_of(p, number);
+	if (!heap || device > INT32_MAX || parent == number) return false;
+	uint32_t text = tm_intern(c, name, name_bytes);
+	if (heap->name == text) return true;
+	uint32_t parent_id = id_of(c, p, parent);
+	heap->name = text;
+	heap->is_root = parent_id == 0 && !(kind_bytes == 6 && !memcmp(kind, "python", 6)); /* its arenas are mappings */
+	write_heap(c, p, heap, parent_id, (int64_t)device - 1, (struct tm_text){ name, name_bytes }, (struct tm_text){ kind, kind_bytes });
+	return true;
+}
+
+struct tm_own_heap *tm_heap_of_number(struct tm_collector *c, struct tm_process *p, uint64_t number) {
+	char name[48];
+	struct tm_own_heap *heap = place_of(p, number);
+	if (!heap || heap->id) return heap;
+	snprintf(name, sizeof name, "heap %llu (its name was lost)", (unsigned long long)number);
+	write_heap(c, p, heap, 0, -1, tm_text_of(name), tm_text_of("unknown"));
+	return heap;
+}
+
+const struct tm_own_heap *tm_heap_of_name(const struct tm_process *p, uint32_t name) {
+	for (size_t i = 0; name && i < p->own.heap_count; i++)
+		if (p->own.heaps[i].name == name) return &p->own.heaps[i];
+	return NULL;
+}
+
+static int64_t bytes_or_unknown(uint64_t bytes) {
+	return bytes <= INT64_MAX ? (int64_t)bytes : -1;
+}
+
+bool tm_pool_told(struct tm_collector *c, struct tm_process *p, uint64_t ticks, uint64_t number, uint64_t allocated, uint64_t reserved) {
+	struct tm_own_heap *heap = tm_heap_of_number(c, p, number);
+	if (!heap) return false;
+	bool soon = heap->written_ticks && tm_timebase_ticks_before_now(&c->timebase, POOL_INTERVAL_NS) < heap->written_ticks;
+	if (soon && reserved == heap->reserved) return true;
+	heap->written_ticks = tm_timebase_ticks(&c->timebase);
+	heap->allocated = allocated;
+	heap->reserved = reserved;
+	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_POOL_STATE);
+	meta->pool_state = (struct tm_pool_state){
+		.heap = heap->id,
+		.ns = ticks,
+		.allocated = bytes_or_unknown(allocated),
+		.reserved = bytes_or_unknown(reserved),
+		.active = -1,
+		.inactive = -1,
+	};
+	return true;
+}
+
+/* --- categories --- */
+
+bool tm_category_told(struct tm_collector *c, struct tm_process *p, uint32_t number, const char *name, size_t n) {
+	struct tm_own_numbers *o = &p->own;
+	uint32_t at = number - TM_SCOPE_CATEGORY_OWN;
+	if (at >= TM_OWN_NUMBERS_MAX) return false;
+	if (at >= o->category_count) {
+		o->categories = tm_memory_grow(o->categories, &o->category_capacity, at + 1u, sizeof o->categories[0]);
+		memset(o->categories + o->category_count, 0, (at + 1u - o->category_count) * sizeof o->categories[0]);
+		o->category_count = at + 1u;
+	}
+	o->categories[at] = tm_intern(c, name, n);
+	return true;
+}
+
+uint32_t tm_category_text(struct tm_collector *c, const struct tm_process *p, uint32_t number) {
+	static const char *const names[TM_SCOPE_CATEGORY_OWN] = {
+#define X(name, code, text) [code] = text,
+		TM_SCOPE_CATEGORIES(X)
+#undef X
+	};
+	const char *name = number < TM_SCOPE_CATEGORY_OWN ? names[number] : "unknown";
+	if (number == 0) return 0;
+	if (number >= TM_SCOPE_CATEGORY_OWN && number - TM_SCOPE_CATEGORY_OWN < p->own.category_count) {
+		uint32_t told = p->own.categories[number - TM_SCOPE_CATEGORY_OWN];
+		if (told) return told;
+	}
+	if (!name) name = "unknown";
+	if (number < TM_SCOPE_CATEGORY_OWN && c->category_texts[number]) return c->category_texts[number];
+	uint32_t text = tm_intern(c, name, strlen(name));
+	if (number < TM_SCOPE_CATEGORY_OWN) c->category_texts[number] = text;
+	return text;
+}
+
+void tm_own_numbers_release(struct tm_own_numbers *o) {
+	free(o->heaps);
+	free(o->categories);
+	*o = (struct tm_own_numbers){ 0 };
+}
