@@ -20,6 +20,7 @@ void tm_ledger_init(struct tm_ledger *l, uint32_t process, uint64_t start_ns, st
 static void free_account(struct tm_account *a) {
 	tm_timeline_release(&a->level.timeline);
 	tm_array_release(&a->sites);
+	free(a->sites_at_exit);
 	free(a->slots);
 	tm_pairing_release(&a->pairing);
 	free(a);
@@ -58,37 +59,37 @@ struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, stru
 	return a;
 }
 
-static size_t slot_of(const struct tm_account *a, uint32_t stack) {
-	return (stack * 0x9E3779B1u ^ stack >> 15) & a->slot_mask;
+static struct tm_site_slot *slot_of(const struct tm_account *a, uint32_t stack) {
+	size_t i = (stack * 0x9E3779B1u ^ stack >> 15) & a->slot_mask;
+	while (a->slots[i].site && a->slots[i].stack != stack) i = (i + 1) & a->slot_mask;
+	return &a->slots[i];
 }
 
 static bool grow_slots(struct tm_account *a) {
 	size_t n = a->slots ? (a->slot_mask + 1) * 2 : FIRST_SLOTS;
-	uint32_t *slots = calloc(n, sizeof *slots);
+	struct tm_site_slot *slots = tm_table_new(n, sizeof *slots);
 	if (!slots) return false;
 	free(a->slots);
 	a->slots = slots;
 	a->slot_mask = n - 1;
 	for (size_t i = 0; i < a->sites.count; i++) {
-		size_t s = slot_of(a, a->sites.items[i].stack);
-		while (slots[s]) s = (s + 1) & a->slot_mask;
-		slots[s] = (uint32_t)i + 1;
+		uint32_t stack = a->sites.items[i].stack;
+		*slot_of(a, stack) = (struct tm_site_slot){ stack, (uint32_t)i + 1 };
 	}
 	return true;
 }
 
 uint32_t tm_account_site(struct tm_account *a, uint32_t stack) {
 	if ((!a->slots || a->sites.count * 10 > a->slot_mask * 7) && !grow_slots(a)) goto no_memory;
-	size_t s = slot_of(a, stack);
-	for (; a->slots[s]; s = (s + 1) & a->slot_mask)
-		if (a->sites.items[a->slots[s] - 1].stack == stack) return a->slots[s] - 1;
+	struct tm_site_slot *slot = slot_of(a, stack);
+	if (slot->site) return slot->site - 1;
 	struct tm_site *site = tm_array_push(&a->sites);
 	if (!site) goto no_memory;
 	site->stack = stack;
 	site->peak_epoch = a->level.epoch;
 	site->process_peak_epoch = a->ledger->level.epoch;
-	a->slots[s] = (uint32_t)a->sites.count;
-	return a->slots[s] - 1;
+	*slot = (struct tm_site_slot){ stack, (uint32_t)a->sites.count };
+	return slot->site - 1;
 no_memory:
 	a->ledger->failed = true;
 	return 0;
@@ -184,8 +185,17 @@ void tm_ledger_exit(struct tm_ledger *l) {
 	for (size_t i = 0; i < l->accounts.count; i++) {
 		struct tm_account *a = l->accounts.items[i];
 		a->at_exit = a->level.live;
-		for (size_t k = 0; k < a->sites.count; k++) a->sites.items[k].at_exit = a->sites.items[k].live;
+		free(a->sites_at_exit);
+		a->sites_at_exit = calloc(a->sites.count + 1, sizeof *a->sites_at_exit);
+		a->exit_site_count = a->sites_at_exit ? a->sites.count : 0;
+		if (!a->sites_at_exit) l->failed = true;
+		for (size_t k = 0; k < a->exit_site_count; k++) a->sites_at_exit[k] = a->sites.items[k].live;
 	}
+}
+
+struct tm_amount tm_site_at_exit(const struct tm_account *a, const struct tm_site *s) {
+	size_t i = (size_t)(s - a->sites.items);
+	return i < a->exit_site_count ? a->sites_at_exit[i] : (struct tm_amount){ 0, 0 };
 }
 
 struct tm_amount tm_site_at_peak(const struct tm_account *a, const struct tm_site *s) {

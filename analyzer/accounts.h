@@ -30,8 +30,12 @@ struct tm_amount {
 struct tm_site {
 	uint32_t stack;  /* row of the stack tree */
 	uint64_t splits; /* parts of mappings that a cut added */
-	struct tm_amount live, allocated, temporary, at_peak, at_process_peak, at_exit;
+	struct tm_amount live, allocated, temporary, at_peak, at_process_peak;
 	uint64_t peak_epoch, process_peak_epoch; /* at_peak holds if its level is still at this epoch, else live does */
+};
+
+struct tm_site_slot {
+	uint32_t stack, site; /* site: index + 1 into sites, 0 free */
 };
 
 struct tm_level {
@@ -59,7 +63,9 @@ struct tm_account {
 	struct tm_amount allocated, temporary, at_exit;
 	uint64_t splits;
 	TM_ARRAY(struct tm_site) sites;
-	uint32_t *slots; /* hash of stack rows: index + 1 into sites */
+	struct tm_amount *sites_at_exit; /* of the first exit_site_count sites: live at exit */
+	size_t exit_site_count;
+	struct tm_site_slot *slots; /* hash of stack rows */
 	size_t slot_mask;
 	struct tm_pairing pairing;
 	struct tm_account *next_waiting; /* of the accounts in which events wait */
@@ -100,7 +106,8 @@ void tm_account_released(struct tm_account *a, uint32_t site, struct tm_amount a
 /* `survivors` parts take the place of the one counted so far, besides the part that is released next. */
 void tm_account_split(struct tm_account *a, uint32_t site, unsigned survivors);
 
-/* Values at the peaks, whatever has happened since. */
+/* Values at the peaks and at exit, whatever has happened since. */
+struct tm_amount tm_site_at_exit(const struct tm_account *a, const struct tm_site *s);
 struct tm_amount tm_site_at_peak(const struct tm_account *a, const struct tm_site *s);
 struct tm_amount tm_site_at_process_peak(const struct tm_account *a, const struct tm_site *s);
 

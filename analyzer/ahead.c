@@ -56,13 +56,16 @@ static bool is_sound(const struct tm_catalog *c, const struct tm_event *e, uint3
 	return TM_OP_CLASS(e->op) == TM_CLASS_TEXT ? e->heap <= c->strings.count : heap_is_sound(c, e->heap, process);
 }
 
-static bool ids_are_sound(const struct tm_catalog *c, const struct tm_segment *s) {
-	if (!s->thread || s->thread > c->threads.count || !c->threads.items[s->thread - 1].defined) return false;
-	uint32_t process = c->threads.items[s->thread - 1].process;
+static bool ids_are_sound(const struct tm_catalog *c, const struct tm_segment *s, uint32_t process) {
 	for (size_t i = 0; i < s->count; i++) {
 		if (!is_sound(c, &s->events[i], process)) return false;
 	}
 	return true;
+}
+
+/* The process of a thread, 0: there is no such thread. */
+static uint32_t process_of(const struct tm_catalog *c, uint64_t thread) {
+	return thread && thread <= c->threads.count && c->threads.items[thread - 1].defined ? c->threads.items[thread - 1].process : 0;
 }
 
 static uint64_t bounded(uint64_t value, uint64_t limit) {
@@ -118,15 +121,31 @@ static struct tm_step *put_steps(struct tm_step *out, const struct tm_event *e) 
 	return out;
 }
 
-static int append_segment(struct tm_batch *b, const struct tm_segment *s) {
+/* Decodes all of a segment's events into steps; a few at a time, so that the events themselves never leave the cache. */
+static int append_steps(struct tm_ahead *a, struct tm_batch *b, uint32_t process) {
+	struct tm_step *end = b->steps.items + b->steps.count;
+	struct tm_segment some;
+	int rc;
+	while ((rc = tm_decode_next(a->decoder, &some)) == 0 && some.count) {
+		if (!ids_are_sound(a->catalog, &some, process)) return TM_AHEAD_DAMAGED;
+		for (size_t i = 0; i < some.count; i++) end = put_steps(end, &some.events[i]);
+	}
+	b->steps.count = (size_t)(end - b->steps.items);
+	return rc == -2 ? TM_AHEAD_NO_MEMORY : rc ? TM_AHEAD_DAMAGED : TM_AHEAD_BATCH;
+}
+
+/* A segment without a step is none. */
+static int decode_segment(struct tm_ahead *a, struct tm_cursor *payload, struct tm_batch *b) {
+	struct tm_segment all;
 	size_t first = b->steps.count;
-	if (!tm_array_reserve(&b->steps, first + 2 * s->count)) return TM_AHEAD_NO_MEMORY;
+	int rc = tm_decode_begin(a->decoder, payload, &all);
+	uint32_t process = process_of(a->catalog, all.thread);
+	if (rc == -2 || !tm_array_reserve(&b->steps, first + 2 * all.count)) return TM_AHEAD_NO_MEMORY;
+	if (rc || !process) return TM_AHEAD_DAMAGED;
+	if ((rc = append_steps(a, b, process)) != TM_AHEAD_BATCH || b->steps.count == first) return rc;
 	struct tm_batch_segment *segment = tm_array_push(&b->segments);
 	if (!segment) return TM_AHEAD_NO_MEMORY;
-	struct tm_step *end = b->steps.items + first;
-	for (size_t i = 0; i < s->count; i++) end = put_steps(end, &s->events[i]);
-	b->steps.count = (size_t)(end - b->steps.items);
-	*segment = (struct tm_batch_segment){ .batch = b, .thread = (uint32_t)s->thread, .first = first, .count = b->steps.count - first };
+	*segment = (struct tm_batch_segment){ .batch = b, .thread = (uint32_t)all.thread, .first = first, .count = b->steps.count - first };
 	return TM_AHEAD_BATCH;
 }
 
@@ -135,11 +154,8 @@ static int decode_segments(struct tm_ahead *a, struct tm_cursor *payload, struct
 	tm_get_events_header(payload, &b->watermark_ns, &segments);
 	if (payload->bad) return TM_AHEAD_DAMAGED;
 	for (uint64_t i = 0; i < segments; i++) {
-		struct tm_segment s;
-		int rc = tm_decode_segment(a->decoder, payload, &s);
-		if (rc == -2) return TM_AHEAD_NO_MEMORY;
-		if (rc || !ids_are_sound(a->catalog, &s)) return TM_AHEAD_DAMAGED;
-		if (s.count && (rc = append_segment(b, &s)) != TM_AHEAD_BATCH) return rc;
+		int rc = decode_segment(a, payload, b);
+		if (rc != TM_AHEAD_BATCH) return rc;
 	}
 	return payload->p == payload->end ? TM_AHEAD_BATCH : TM_AHEAD_DAMAGED;
 }

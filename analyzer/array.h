@@ -4,20 +4,39 @@
  *     struct point *p = tm_array_push(&points);     NULL: out of memory, the array is as it was
  *
  * Owns:  its items, given back by tm_array_release(). New items are zeroed. A push may move the items.
+ * Large: tables of some MiB ask for huge pages: thousands of page faults cost more than the work on what they bring.
  */
 #ifndef TIDEMARK_ANALYZER_ARRAY_H
 #define TIDEMARK_ANALYZER_ARRAY_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define TM_HUGE_PAGE_BYTES ((size_t)2 << 20)
+#define TM_LARGE_BYTES ((size_t)8 << 20)
 
 #define TM_ARRAY(type) \
 	struct { \
 		type *items; \
 		size_t count, capacity; \
 	}
+
+static inline void tm_prefer_huge_pages(void *p, size_t bytes) {
+	uintptr_t begin = ((uintptr_t)p + TM_HUGE_PAGE_BYTES - 1) & ~(uintptr_t)(TM_HUGE_PAGE_BYTES - 1);
+	uintptr_t end = ((uintptr_t)p + bytes) & ~(uintptr_t)(TM_HUGE_PAGE_BYTES - 1);
+	if (bytes >= TM_LARGE_BYTES && begin < end) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+}
+
+/* As calloc(), for tables that will be used from end to end. */
+static inline void *tm_table_new(size_t count, size_t item_bytes) {
+	void *p = calloc(count, item_bytes);
+	if (p) tm_prefer_huge_pages(p, count * item_bytes);
+	return p;
+}
 
 static inline bool tm_array_grow_raw(void **items, size_t *capacity, size_t count, size_t item_bytes) {
 	size_t wanted = *capacity ? *capacity : 8;
@@ -26,6 +45,7 @@ static inline bool tm_array_grow_raw(void **items, size_t *capacity, size_t coun
 	if (wanted > (size_t)-1 / item_bytes) return false;
 	void *grown = realloc(*items, wanted * item_bytes);
 	if (!grown) return false;
+	tm_prefer_huge_pages(grown, wanted * item_bytes);
 	*items = grown;
 	*capacity = wanted;
 	return true;

@@ -8,7 +8,8 @@
 #include <sys/mman.h>
 
 #define FIRST_SLOTS 8u
-#define FIRST_SHIFT 61u              /* 64 - log2(FIRST_SLOTS) */
+#define FIRST_SHIFT 61u /* 64 - log2(FIRST_SLOTS) */
+#define MAPPED_BYTES ((size_t)256 << 10)
 #define HUGE_BYTES ((size_t)4 << 20) /* a table of this size is worth huge pages */
 #define SHARD_BITS 4u                /* log2(TM_BLOCK_SHARDS) */
 
@@ -26,10 +27,11 @@ static size_t table_bytes(const struct tm_block_shard *s) {
 }
 
 static bool is_mapped(const struct tm_block_shard *s) {
-	return table_bytes(s) >= HUGE_BYTES;
+	return table_bytes(s) >= MAPPED_BYTES;
 }
 
-/* Large tables are mapped, so that the system may use huge pages for them and has them back at once. */
+/* Large tables are mapped, so that the system has them back at once, and made present in one go where the system can: every page will be
+ * used, and each would cost two faults, as a free slot is looked at before it is filled. */
 static bool allocate(struct tm_block_shard *s) {
 	if (!is_mapped(s)) {
 		s->slots = calloc(s->mask + 1, sizeof *s->slots);
@@ -37,7 +39,8 @@ static bool allocate(struct tm_block_shard *s) {
 	}
 	s->slots = mmap(NULL, table_bytes(s), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (s->slots == MAP_FAILED) return false;
-	madvise(s->slots, table_bytes(s), MADV_HUGEPAGE);
+	if (table_bytes(s) >= HUGE_BYTES) madvise(s->slots, table_bytes(s), MADV_HUGEPAGE);
+	madvise(s->slots, table_bytes(s), MADV_POPULATE_WRITE);
 	return true;
 }
 

@@ -33,12 +33,12 @@ static bool unify(struct tm_function_totals *f) {
 int tm_function_totals_init(struct tm_function_totals *f, const struct tm_stack_ids *tree) {
 	const struct tm_catalog *c = tree->catalog;
 	*f = (struct tm_function_totals){ .tree = tree };
-	f->function_of = calloc(c->strings.count + 1, sizeof *f->function_of);
-	f->totals = calloc(c->strings.count + 1, sizeof *f->totals);
-	f->first_child = calloc(c->nodes.count + 1, sizeof *f->first_child);
-	f->next_sibling = calloc(c->nodes.count + 1, sizeof *f->next_sibling);
-	f->linked = calloc(c->nodes.count + 1, sizeof *f->linked);
-	f->site_of = calloc(tree->node_first[c->nodes.count], sizeof *f->site_of);
+	f->function_of = tm_table_new(c->strings.count + 1, sizeof *f->function_of);
+	f->totals = tm_table_new(c->strings.count + 1, sizeof *f->totals);
+	f->first_child = tm_table_new(c->nodes.count + 1, sizeof *f->first_child);
+	f->next_sibling = tm_table_new(c->nodes.count + 1, sizeof *f->next_sibling);
+	f->linked = tm_table_new(c->nodes.count + 1, sizeof *f->linked);
+	f->site_of = tm_table_new(tree->node_first[c->nodes.count], sizeof *f->site_of);
 	return f->function_of && f->totals && f->first_child && f->next_sibling && f->linked && f->site_of && unify(f) ? 0 : -1;
 }
 

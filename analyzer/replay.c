@@ -407,10 +407,13 @@ void tm_replay_end(struct tm_replay *r) {
 	pass_instants(r, UINT64_MAX, true);
 	for (size_t i = 0; i < r->catalog->processes.count && !r->failed; i++) {
 		struct tm_ledger *l = &r->ledgers[i];
-		if (l->failed) r->failed = true;
 		bool execed_away = r->catalog->processes.items[i].ended && r->catalog->processes.items[i].end_kind == TM_END_EXEC;
 		if (!l->exited && !execed_away) tm_ledger_exit(l);
-		for (size_t k = 0; k < l->accounts.count; k++) write_live_blocks(r, l->accounts.items[k]);
+		if (l->failed) r->failed = true;
+		for (size_t k = 0; k < l->accounts.count; k++) {
+			write_live_blocks(r, l->accounts.items[k]);
+			tm_pairing_release(&l->accounts.items[k]->pairing);
+		}
 		tm_ranges_each(&l->ranges, write_live_range, r);
 	}
 }

@@ -69,7 +69,7 @@ static void write_site_totals(struct site_writer *x, const struct tm_account *a)
 		put_happened(t, tm_whole_amount(a, s->temporary));
 		put_live(t, a, tm_site_at_peak(a, s));
 		put_live(t, a, tm_site_at_process_peak(a, s));
-		put_live(t, a, s->at_exit);
+		put_live(t, a, tm_site_at_exit(a, s));
 		put_live(t, a, s->live);
 		tm_bulk_row(t, 0);
 	}
@@ -79,9 +79,6 @@ static void write_site_totals(struct site_writer *x, const struct tm_account *a)
 
 typedef struct tm_amount site_value(const struct tm_account *a, const struct tm_site *s);
 
-static struct tm_amount value_at_exit(const struct tm_account *a, const struct tm_site *s) {
-	return (void)a, s->at_exit;
-}
 static struct tm_amount value_now(const struct tm_account *a, const struct tm_site *s) {
 	return (void)a, s->live;
 }
@@ -120,7 +117,7 @@ static void write_kept_snapshots(struct site_writer *x, const struct tm_account 
 	write_kept_snapshot(x, a, "start", x->r->catalog->processes.items[process - 1].start_ns, NULL);
 	write_kept_snapshot(x, a, "peak", a->level.peak_ns, tm_site_at_peak);
 	if (a->is_root) write_kept_snapshot(x, a, "process-peak", a->ledger->level.peak_ns, tm_site_at_process_peak);
-	if (a->ledger->exited) write_kept_snapshot(x, a, "exit", tm_process_exit_ns(x->r, process), value_at_exit);
+	if (a->ledger->exited) write_kept_snapshot(x, a, "exit", tm_process_exit_ns(x->r, process), tm_site_at_exit);
 	write_kept_snapshot(x, a, "end", tm_process_end_ns(x->r, process), value_now);
 }
 

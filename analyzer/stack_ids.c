@@ -59,13 +59,26 @@ static bool number_rows(struct tm_stack_ids *t) {
 	return true;
 }
 
+/* So that a row's node is found among a few. */
+static bool index_rows(struct tm_stack_ids *t) {
+	size_t nodes = t->catalog->nodes.count;
+	uint32_t node = 1, rows = t->node_first[nodes], last = (rows - 1) / TM_STACK_NEAR;
+	t->node_near = calloc((size_t)last + 2, sizeof *t->node_near);
+	for (uint32_t i = 0; t->node_near && i <= last; i++) {
+		while (node < nodes && t->node_first[node] <= i * TM_STACK_NEAR) node++;
+		t->node_near[i] = node;
+	}
+	if (t->node_near) t->node_near[last + 1] = (uint32_t)nodes;
+	return t->node_near != NULL;
+}
+
 int tm_stack_ids_init(struct tm_stack_ids *t, const struct tm_catalog *catalog) {
 	*t = (struct tm_stack_ids){ .catalog = catalog };
-	t->frame_first = calloc(catalog->frames.count + 1, sizeof *t->frame_first);
-	t->node_first = calloc(catalog->nodes.count + 1, sizeof *t->node_first);
-	t->stack_of = calloc(catalog->nodes.count + 1, sizeof *t->stack_of);
+	t->frame_first = tm_table_new(catalog->frames.count + 1, sizeof *t->frame_first);
+	t->node_first = tm_table_new(catalog->nodes.count + 1, sizeof *t->node_first);
+	t->stack_of = tm_table_new(catalog->nodes.count + 1, sizeof *t->stack_of);
 	t->string_flags = calloc(catalog->strings.count + 1, 1);
-	if (!t->frame_first || !t->node_first || !t->stack_of || !t->string_flags || !number_rows(t)) return -1;
+	if (!t->frame_first || !t->node_first || !t->stack_of || !t->string_flags || !number_rows(t) || !index_rows(t)) return -1;
 	flag_functions(t);
 	for (uint32_t node = 1; node <= catalog->nodes.count; node++) t->stack_of[node] = as_stack(t, node);
 	return 0;
@@ -75,12 +88,14 @@ void tm_stack_ids_release(struct tm_stack_ids *t) {
 	free(t->frame_first);
 	free(t->node_first);
 	free(t->stack_of);
+	free(t->node_near);
 	free(t->string_flags);
 	*t = (struct tm_stack_ids){ 0 };
 }
 
 struct tm_stack_row tm_stack_find(const struct tm_stack_ids *t, uint32_t row) {
-	size_t low = 0, high = t->catalog->nodes.count; /* node_first[low] <= row < node_first[high] */
+	/* node_first[low] <= row < node_first[high] */
+	size_t low = t->node_near[row / TM_STACK_NEAR] - 1, high = t->node_near[row / TM_STACK_NEAR + 1];
 	while (high - low > 1) {
 		size_t middle = (low + high) / 2;
 		if (t->node_first[middle] <= row) low = middle;

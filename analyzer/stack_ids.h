@@ -13,11 +13,14 @@
 
 #include "catalog.h"
 
+#define TM_STACK_NEAR 32u
+
 struct tm_stack_ids {
 	const struct tm_catalog *catalog;
 	uint32_t *frame_first; /* of each frame: row of its innermost function; one more item than frames */
 	uint32_t *node_first;  /* of each node: its outermost row; one more item than nodes */
 	uint32_t *stack_of;    /* of each node, and of 0: the row that stands for it as a stack */
+	uint32_t *node_near;   /* of every TM_STACK_NEAR rows: the node of the first one */
 	uint8_t *string_flags; /* of each string: enum tm_function_flag, for those that name functions */
 };
 

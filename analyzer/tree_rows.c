@@ -93,7 +93,7 @@ static void write_node(struct tree_writer *x, struct tm_bulk_table *table, uint3
 void tm_write_stack_rows(struct tm_import_rows *w) {
 	const struct tm_catalog *c = w->replay->catalog;
 	w->frame_used = calloc(c->frames.count + 1, 1);
-	struct tree_writer x = { w, c, w->replay->stacks, calloc(c->nodes.count + 1, sizeof *x.nodes) };
+	struct tree_writer x = { w, c, w->replay->stacks, tm_table_new(c->nodes.count + 1, sizeof *x.nodes) };
 	if (!x.nodes || !w->frame_used) {
 		tm_store_fail(w->store, "out of memory");
 	} else {

@@ -424,8 +424,10 @@ struct tm_decoder {
 	struct model model;
 	struct in_column columns[COLUMN_COUNT];
 	struct tm_event *events;
-	struct block *blocks;
-	size_t capacity; /* of both */
+	struct block *blocks; /* of the whole segment */
+	size_t event_capacity, block_capacity;
+	uint64_t thread;
+	size_t done, count; /* events of the segment: decoded so far, and all */
 	uint32_t block_count;
 	bool damaged;
 };
@@ -573,14 +575,20 @@ static inline void decode_event(struct tm_decoder *d, uint8_t op, struct tm_even
 	*out = v;
 }
 
-static bool decoder_reserve(struct tm_decoder *d, size_t n) {
-	if (n <= d->capacity) return true;
-	free(d->events);
+static bool reserve_blocks(struct tm_decoder *d, size_t n) {
+	if (n <= d->block_capacity) return true;
 	free(d->blocks);
-	d->events = malloc(n * sizeof *d->events);
 	d->blocks = malloc(n * sizeof *d->blocks);
-	d->capacity = d->events && d->blocks ? n : 0;
-	return d->capacity != 0;
+	d->block_capacity = d->blocks ? n : 0;
+	return d->blocks != NULL;
+}
+
+static bool reserve_events(struct tm_decoder *d, size_t n) {
+	if (n <= d->event_capacity) return true;
+	free(d->events);
+	d->events = malloc(n * sizeof *d->events);
+	d->event_capacity = d->events ? n : 0;
+	return d->events != NULL;
 }
 
 /* Splits the segment into its columns; their lengths are checked here, their content as it is decoded. */
@@ -601,22 +609,45 @@ static bool columns_are_used_up(const struct tm_decoder *d) {
 	return true;
 }
 
-int tm_decode_segment(struct tm_decoder *d, struct tm_cursor *c, struct tm_segment *out) {
+int tm_decode_begin(struct tm_decoder *d, struct tm_cursor *c, struct tm_segment *out) {
 	*out = (struct tm_segment){ 0 };
 	uint64_t thread = tm_get_varint(c), base_ns = tm_get_varint(c), n = tm_get_varint(c);
-	if (!take_columns(d, c, n)) goto damaged;
-	if (!decoder_reserve(d, (size_t)n)) return -2;
+	d->done = d->count = 0;
+	if (!take_columns(d, c, n)) {
+		c->bad = true;
+		return -1;
+	}
+	if (!reserve_blocks(d, (size_t)n)) return -2;
 	model_reset(&d->model, base_ns);
+	d->thread = thread;
+	d->count = (size_t)n;
 	d->block_count = 0;
 	d->damaged = false;
-	const uint8_t *ops = d->columns[COLUMN_OP].cursor.p;
-	for (size_t i = 0; i < n && !d->damaged; i++) decode_event(d, ops[i], &d->events[i]);
-	if (d->damaged || !columns_are_used_up(d)) goto damaged;
-	*out = (struct tm_segment){ thread, d->events, (size_t)n };
+	*out = (struct tm_segment){ thread, NULL, (size_t)n };
 	return 0;
-damaged:
-	c->bad = true;
-	return -1;
+}
+
+static int decode_some(struct tm_decoder *d, size_t most, struct tm_segment *out) {
+	size_t n = d->count - d->done < most ? d->count - d->done : most;
+	const uint8_t *ops = d->columns[COLUMN_OP].cursor.p + d->done;
+	*out = (struct tm_segment){ 0 };
+	if (!reserve_events(d, n ? n : 1)) return -2;
+	for (size_t i = 0; i < n && !d->damaged; i++) decode_event(d, ops[i], &d->events[i]);
+	d->done += n;
+	if (d->damaged || (d->done == d->count && !columns_are_used_up(d))) return -1;
+	*out = (struct tm_segment){ d->thread, d->events, n };
+	return 0;
+}
+
+int tm_decode_next(struct tm_decoder *d, struct tm_segment *out) {
+	return decode_some(d, TM_DECODE_EVENTS, out);
+}
+
+int tm_decode_segment(struct tm_decoder *d, struct tm_cursor *c, struct tm_segment *out) {
+	int rc = tm_decode_begin(d, c, out);
+	if (rc == 0) rc = decode_some(d, d->count, out);
+	if (rc == -1) c->bad = true;
+	return rc;
 }
 
 /* ---- the payload's head ---- */

@@ -58,4 +58,10 @@ void tm_decoder_free(struct tm_decoder *d);
  * after a failure. */
 int tm_decode_segment(struct tm_decoder *d, struct tm_cursor *c, struct tm_segment *out);
 
+/* The same a few events at a time, which stay in the cache: tm_decode_begin() moves the cursor behind the segment and says whose it is
+ * and how many events it has (events is NULL); then tm_decode_next() as long as it gives some. The payload must stay where it is. */
+#define TM_DECODE_EVENTS 512u
+int tm_decode_begin(struct tm_decoder *d, struct tm_cursor *c, struct tm_segment *out);
+int tm_decode_next(struct tm_decoder *d, struct tm_segment *out); /* out->count 0: that was all. 0, -1 or -2 as above */
+
 #endif
