@@ -19,7 +19,7 @@ WARNINGS := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing
 COMMON := -std=gnu11 -D_GNU_SOURCE= $(WARNINGS) -MMD -MP -I. -DTM_TOOL_VERSION='"$(VERSION)"'
 INSTRUMENT := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer $(if $(filter undefined,$(SANITIZE)),-fno-sanitize-recover=all))
 TRAPS := $(if $(filter undefined,$(SANITIZE)),-fsanitize=undefined -fsanitize-undefined-trap-on-error)
-GUEST := -fPIC -fvisibility=hidden -fexceptions -fno-omit-frame-pointer -ftls-model=initial-exec -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc \
+GUEST := -fPIC -fvisibility=hidden -fexceptions -ftls-model=initial-exec -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc \
 	-fno-builtin-free $(TRAPS)
 COLLECTOR_LIBS := -lzstd -lz -ldw -lelf -liberty -lpthread
 ANALYZER_LIBS := -lsqlite3 -lzstd -lz -lpthread -lm

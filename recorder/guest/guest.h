@@ -74,7 +74,7 @@ struct tm_thread {
 	uint32_t nested_count;
 	struct tm_nested nested[TM_NESTED_MAX];
 	uintptr_t stack_low, stack_high; /* the memory the thread's stack lies in, 0 until known (frame-pointer walk) */
-	uint64_t sample_left, random;    /* --sample: bytes until the next sample, state of the generator */
+	uint64_t random;    /* --sample: state of the generator */
 	uint32_t depth;     /* of the last stack taken */
 	uint32_t capacity;  /* frames `pcs` and `sps` can hold */
 	uintptr_t *pcs;     /* the last stack taken, outermost first: to keep its k outer frames is to keep a prefix */
@@ -109,6 +109,19 @@ static inline bool tm_is_sandboxed(void) {
 
 /* --- hook.c: state of the calling thread --- */
 
+/* A thread's own variables. Zero is a valid start: hooks run before any constructor. */
+struct tm_tls {
+	struct tm_thread *thread;
+	uintptr_t inside; /* the frame of the hook that the thread is in, 0: none */
+	uint64_t sample_spare; /* --sample: bytes that may be allocated in between before the one that is a sample comes; 0 without --sample */
+	uint32_t ours;    /* depth of tm_ours_begin() */
+	uint32_t number;  /* of the thread in process `process` */
+	uint32_t process;
+	bool ended;       /* the last round of key destructors is over, but libc still frees what it kept for the thread */
+};
+
+extern __thread struct tm_tls tm_tls TM_HIDDEN __attribute__((tls_model("initial-exec")));
+
 /* The calling thread's state, marked as inside; NULL: call the real function and do nothing else (not attached, quiet, or
  * nested inside another hook). Makes the thread's ring at its first event and notices that it runs in a fork's child. */
 struct tm_thread *tm_hook_enter(void);
@@ -126,6 +139,9 @@ const char *tm_environment_value(const char *name);
 /* --- clock.c --- */
 uint64_t tm_ticks(void);           /* now */
 uint64_t tm_ticks_of_kernel(void); /* now, where ticks are the kernel's nanoseconds */
+
+/* --- malloc_hooks.c --- */
+void tm_malloc_hooks_sample(void); /* from now on only samples are recorded */
 
 /* --- emit.c: records into the ring. Each is called between enter and leave. None changes errno. ---
  * `frame` is TM_FRAME of the hook; the stack is taken here. A begin stamp comes from tm_begin(), which also tells the collector that
@@ -189,6 +205,7 @@ struct tm_real {
 extern struct tm_real tm_real TM_HIDDEN;
 bool tm_real_find(void);                 /* idempotent; false: it is under way, further out in this very call */
 bool tm_real_ready(void);                /* every function of tm_real is known */
+bool tm_real_is_libc(void);              /* the allocator is libc's own. Takes the loader's lock. */
 void *tm_next_symbol(const char *name);  /* dlsym(RTLD_NEXT), marked as ours; NULL if there is none */
 
 /* --- syscalls that libc could be asked for by a hook of ours: go straight to the kernel, errno untouched --- */

@@ -19,18 +19,6 @@
 
 /* --- in and out --- */
 
-/* A thread's own variables. Zero is a valid start: hooks run before any constructor. */
-struct tm_tls {
-	struct tm_thread *thread;
-	uintptr_t inside; /* the frame of the hook that the thread is in, 0: none */
-	uint32_t ours;    /* depth of tm_ours_begin() */
-	uint32_t number;  /* of the thread in process `process` */
-	uint32_t process;
-	bool ended;       /* the last round of key destructors is over, but libc still frees what it kept for the thread */
-};
-
-extern __thread struct tm_tls tm_tls TM_HIDDEN __attribute__((tls_model("initial-exec")));
-
 struct tm_thread *tm_enter_slow(uintptr_t frame);
 void tm_leave_slow(struct tm_thread *t);
 
@@ -150,14 +138,12 @@ static inline __attribute__((always_inline)) void tm_record_new(struct tm_thread
 
 static inline __attribute__((always_inline)) void tm_record_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size,
 								  const void *frame) {
-	if (TM_UNLIKELY(t->samples) && !tm_sample_take(t, addr, size)) return;
 	tm_record_new(t, op, addr, size, tm_slack_of(addr, size), frame);
 }
 
 static inline __attribute__((always_inline)) void tm_record_free(struct tm_thread *t, enum tm_op op, const void *addr) {
 	uint64_t *r;
 
-	if (TM_UNLIKELY(t->samples) && !tm_sample_forget(addr)) return;
 	tm_python_poll(t);
 	tm_set_busy(t);
 	uint64_t ticks = tm_in_order(t, tm_now());

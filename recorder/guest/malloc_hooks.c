@@ -3,8 +3,12 @@
  * Flow:   program -> here -> the real function (real.c), and emit.c
  * Stamps: an allocation after the real call, a free before it, a realloc both: then a block that another thread gets or gives never seems to
  *         overlap itself. A failed realloc keeps the old block; realloc(p, 0) may free it.
- * Shape:  the usual case stands in the hook itself, inlined (hot.h), and calls nothing but the real function and the unwinder; what happens before we
- *         are ready, inside of another hook or on our own behalf is out of line.
+ * Shape:  malloc, calloc, realloc and free jump to one of three sets of functions:
+ *           every_*   records every call. The usual case is inlined (hot.h) and calls nothing but the real function and the unwinder; what happens before
+ *                     we are ready, inside of another hook or on our own behalf is out of line.
+ *           some_*    with --sample: the same, for the calls that are samples.
+ *           few_*     in front of some_* where the allocator is libc's: a call that is no sample goes straight to it, after one comparison.
+ *         A jump leaves the stack as it was, so each of them has the caller's frame next to its own.
  * Rule:   each hook is the real function plus a record; size 0, NULL, errno and alignment errors are the real function's business.
  */
 #include "emit.h"
@@ -35,8 +39,10 @@ TM_EXPORT void *valloc(size_t size);
 TM_EXPORT void *pvalloc(size_t size);
 TM_EXPORT size_t malloc_usable_size(void *p);
 
-static inline __attribute__((always_inline)) void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t size, const void *frame) {
-	if (TM_LIKELY(p != NULL)) tm_record_alloc(t, op, p, size, frame);
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t size, const void *frame, bool sampling) {
+	if (TM_LIKELY(p != NULL) && (!sampling || tm_sample_take(t, p, size))) tm_record_alloc(t, op, p, size, frame);
 	tm_leave(t);
 }
 
@@ -47,11 +53,11 @@ TM_COLD static void *malloc_unrecorded(size_t size) {
 	return p;
 }
 
-void *malloc(size_t size) {
+INLINE void *malloc_through(size_t size, const void *frame, bool sampling) {
 	struct tm_thread *t = tm_enter();
 	if (TM_UNLIKELY(!t)) return malloc_unrecorded(size);
 	void *p = tm_real.malloc(size);
-	record_alloc(t, TM_OP_MALLOC, p, size, TM_FRAME);
+	record_alloc(t, TM_OP_MALLOC, p, size, frame, sampling);
 	return p;
 }
 
@@ -63,11 +69,11 @@ TM_COLD static void *calloc_unrecorded(size_t count, size_t size) {
 	return p;
 }
 
-void *calloc(size_t count, size_t size) {
+INLINE void *calloc_through(size_t count, size_t size, const void *frame, bool sampling) {
 	struct tm_thread *t = tm_enter();
 	if (TM_UNLIKELY(!t)) return calloc_unrecorded(count, size);
 	void *p = tm_real.calloc(count, size);
-	record_alloc(t, TM_OP_CALLOC, p, count * size, TM_FRAME); /* it did not overflow, else p is NULL */
+	record_alloc(t, TM_OP_CALLOC, p, count * size, frame, sampling); /* it did not overflow, else p is NULL */
 	return p;
 }
 
@@ -88,7 +94,7 @@ TM_COLD static void free_of_ours(struct tm_thread *t, void *p) {
 	if (p) tm_own_free(p);
 }
 
-static inline __attribute__((always_inline)) void free_through(enum tm_op op, void *p) {
+INLINE void free_through(enum tm_op op, void *p, bool sampling) {
 	struct tm_thread *t = p ? tm_enter() : NULL;
 	if (TM_UNLIKELY(!t)) {
 		free_unrecorded(op, p);
@@ -98,28 +104,9 @@ static inline __attribute__((always_inline)) void free_through(enum tm_op op, vo
 		free_of_ours(t, p);
 		return;
 	}
-	tm_record_free(t, op, p);
+	if (!sampling || tm_sample_forget(p)) tm_record_free(t, op, p);
 	tm_real.free(p);
 	tm_leave(t);
-}
-
-void free(void *p) {
-	free_through(TM_OP_FREE, p);
-}
-
-void cfree(void *p) {
-	free_through(TM_OP_CFREE, p);
-}
-
-void free_sized(void *p, size_t size) {
-	(void)size;
-	free_through(TM_OP_FREE_SIZED, p);
-}
-
-void free_aligned_sized(void *p, size_t alignment, size_t size) {
-	(void)alignment;
-	(void)size;
-	free_through(TM_OP_FREE_ALIGNED_SIZED, p);
 }
 
 TM_COLD static void *resize_unrecorded(enum tm_op op, void *old, size_t size) {
@@ -150,10 +137,10 @@ static void record_no_resize(struct tm_thread *t, void *old, bool freed, uint64_
 }
 
 /* realloc and reallocarray of a block that exists. */
-static inline __attribute__((always_inline)) void *resize(enum tm_op op, void *old, size_t size, const void *frame) {
+INLINE void *resize(enum tm_op op, void *old, size_t size, const void *frame, bool sampling) {
 	struct tm_thread *t = tm_enter();
 	if (TM_UNLIKELY(!t)) return resize_unrecorded(op, old, size);
-	bool held = TM_LIKELY(!t->samples) || tm_sample_forget(old);
+	bool held = !sampling || tm_sample_forget(old);
 	uint64_t begin = held ? tm_begin(t) : 0;
 	int error_before = errno;
 	errno = 0;
@@ -162,7 +149,7 @@ static inline __attribute__((always_inline)) void *resize(enum tm_op op, void *o
 	if (errno == 0) errno = error_before;
 	if (TM_UNLIKELY(!p)) {
 		if (held) record_no_resize(t, old, freed, begin);
-	} else if (TM_UNLIKELY(t->samples)) {
+	} else if (sampling) {
 		record_sampled_resize(t, op, p, size, old, held, begin, frame);
 	} else {
 		tm_emit_realloc(t, op, p, size, old, begin, frame);
@@ -179,18 +166,124 @@ TM_COLD static void *resize_nothing_unrecorded(enum tm_op op, size_t size) {
 	return p;
 }
 
-static inline __attribute__((always_inline)) void *resize_nothing(enum tm_op op, size_t size, const void *frame) {
+INLINE void *resize_nothing(enum tm_op op, size_t size, const void *frame, bool sampling) {
 	struct tm_thread *t = tm_enter();
 	if (TM_UNLIKELY(!t)) return resize_nothing_unrecorded(op, size);
 	void *p = tm_real.realloc(NULL, size);
-	record_alloc(t, op, p, size, frame);
+	record_alloc(t, op, p, size, frame, sampling);
 	return p;
 }
 
-void *realloc(void *old, size_t size) {
-	if (!old) return resize_nothing(TM_OP_REALLOC_NEW, size, TM_FRAME);
+INLINE void *realloc_through(void *old, size_t size, const void *frame, bool sampling) {
+	if (!old) return resize_nothing(TM_OP_REALLOC_NEW, size, frame, sampling);
 	if (TM_UNLIKELY(tm_own_holds(old))) return tm_own_realloc(old, size);
-	return resize(TM_OP_REALLOC, old, size, TM_FRAME);
+	return resize(TM_OP_REALLOC, old, size, frame, sampling);
+}
+
+/* --- the three sets --- */
+
+static void *every_malloc(size_t size) {
+	return malloc_through(size, TM_FRAME, false);
+}
+
+static void *every_calloc(size_t count, size_t size) {
+	return calloc_through(count, size, TM_FRAME, false);
+}
+
+static void *every_realloc(void *old, size_t size) {
+	return realloc_through(old, size, TM_FRAME, false);
+}
+
+static void every_free(void *p) {
+	free_through(TM_OP_FREE, p, false);
+}
+
+static void *some_malloc(size_t size) {
+	return malloc_through(size, TM_FRAME, true);
+}
+
+static void *some_calloc(size_t count, size_t size) {
+	return calloc_through(count, size, TM_FRAME, true);
+}
+
+static void *some_realloc(void *old, size_t size) {
+	return realloc_through(old, size, TM_FRAME, true);
+}
+
+static void some_free(void *p) {
+	free_through(TM_OP_FREE, p, true);
+}
+
+static void *few_malloc(size_t size) {
+	return TM_LIKELY(tm_sample_passes(size)) ? tm_real.malloc(size) : some_malloc(size);
+}
+
+static void *few_calloc(size_t count, size_t size) {
+	size_t bytes;
+	if (TM_LIKELY(!__builtin_mul_overflow(count, size, &bytes) && tm_sample_passes(bytes))) return tm_real.calloc(count, size);
+	return some_calloc(count, size);
+}
+
+static void *few_realloc(void *old, size_t size) {
+	return TM_LIKELY(!tm_sample_may_hold(old) && tm_sample_passes(size)) ? tm_real.realloc(old, size) : some_realloc(old, size);
+}
+
+static void few_free(void *p) {
+	if (TM_LIKELY(!tm_sample_may_hold(p))) tm_real.free(p);
+	else some_free(p);
+}
+
+static struct {
+	void *(*malloc)(size_t);
+	void *(*calloc)(size_t, size_t);
+	void *(*realloc)(void *, size_t);
+	void (*free)(void *);
+} hook = { every_malloc, every_calloc, every_realloc, every_free };
+
+/* Goes straight to an allocator only if that calls nothing that is hooked. Blocks of ours are kept from it: their pages look as if they held samples. */
+void tm_malloc_hooks_sample(void) {
+	bool straight = tm_real_is_libc() && tm_own_is_never_passed();
+	hook.free = straight ? few_free : some_free;
+	hook.malloc = straight ? few_malloc : some_malloc;
+	hook.calloc = straight ? few_calloc : some_calloc;
+	hook.realloc = straight ? few_realloc : some_realloc;
+}
+
+void *malloc(size_t size) {
+	return hook.malloc(size);
+}
+
+void *calloc(size_t count, size_t size) {
+	return hook.calloc(count, size);
+}
+
+void *realloc(void *old, size_t size) {
+	return hook.realloc(old, size);
+}
+
+void free(void *p) {
+	hook.free(p);
+}
+
+/* --- the rest of the family, which is called seldom --- */
+
+static bool is_sampling(void) {
+	return tm_guest.shm && tm_guest.shm->sample_bytes;
+}
+
+void cfree(void *p) {
+	free_through(TM_OP_CFREE, p, is_sampling());
+}
+
+void free_sized(void *p, size_t size) {
+	(void)size;
+	free_through(TM_OP_FREE_SIZED, p, is_sampling());
+}
+
+void free_aligned_sized(void *p, size_t alignment, size_t size) {
+	(void)alignment;
+	(void)size;
+	free_through(TM_OP_FREE_ALIGNED_SIZED, p, is_sampling());
 }
 
 /* Built on realloc, as every libc does it; so it exists also where libc has none. */
@@ -200,14 +293,13 @@ void *reallocarray(void *old, size_t count, size_t size) {
 		errno = ENOMEM;
 		return NULL;
 	}
-	if (!old) return resize_nothing(TM_OP_REALLOCARRAY_NEW, bytes, TM_FRAME);
+	if (!old) return resize_nothing(TM_OP_REALLOCARRAY_NEW, bytes, TM_FRAME, is_sampling());
 	if (TM_UNLIKELY(tm_own_holds(old))) return tm_own_realloc(old, bytes);
-	return resize(TM_OP_REALLOCARRAY, old, bytes, TM_FRAME);
+	return resize(TM_OP_REALLOCARRAY, old, bytes, TM_FRAME, is_sampling());
 }
 
-/* The aligned family, which is asked seldom. */
 static void record_aligned(struct tm_thread *t, enum tm_op op, void *p, size_t size, const void *frame) {
-	if (TM_LIKELY(t != NULL)) record_alloc(t, op, p, size, frame);
+	if (TM_LIKELY(t != NULL)) record_alloc(t, op, p, size, frame, t->samples);
 	else if (p) tm_nested_add(op, p, size);
 }
 

@@ -4,7 +4,7 @@
  * a count in its upper bits, so that a head that was taken and put back meanwhile is noticed. Alignment beyond 16 wastes, it hardly occurs.
  */
 #include "own_memory.h"
-#include "guest.h"
+#include "sample.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -33,6 +33,12 @@ static uint8_t *the_base(void) {
 	if (atomic_compare_exchange_strong(&tm_own_base, &expected, (uint8_t *)memory)) return (uint8_t *)memory;
 	tm_syscall(SYS_munmap, memory, TM_OWN_BYTES, 0, 0, 0, 0);
 	return expected;
+}
+
+bool tm_own_is_never_passed(void) {
+	uint8_t *base = the_base();
+	if (base) tm_sample_suspect(base, TM_OWN_BYTES);
+	return base != NULL;
 }
 
 static bool pop_piece(uint8_t *base, unsigned class, uint32_t *offset) {

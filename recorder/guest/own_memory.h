@@ -18,6 +18,7 @@ void *tm_own_alloc(size_t alignment, size_t size); /* zeroed */
 void *tm_own_realloc(void *p, size_t size);        /* of a block of ours */
 void tm_own_free(void *p);                         /* of a block of ours */
 size_t tm_own_size(const void *p);
+bool tm_own_is_never_passed(void); /* with --sample: marks its pages as if they held samples; false: there is no such memory */
 
 extern uint8_t *_Atomic tm_own_base __attribute__((visibility("hidden"))); /* NULL until the first need */
 

@@ -7,6 +7,7 @@
 #include "guest.h"
 
 #include <dlfcn.h>
+#include <gnu/libc-version.h>
 
 struct tm_real tm_real;
 
@@ -21,6 +22,15 @@ void *tm_next_symbol(const char *name) {
 
 bool tm_real_ready(void) {
 	return atomic_load_explicit(&finding, memory_order_acquire) == 2;
+}
+
+bool tm_real_is_libc(void) {
+	Dl_info allocator, libc;
+	tm_ours_begin();
+	bool is_libc = dladdr((void *)(uintptr_t)tm_real.malloc, &allocator) && dladdr((void *)(uintptr_t)gnu_get_libc_version, &libc) &&
+		       allocator.dli_fbase == libc.dli_fbase;
+	tm_ours_end();
+	return is_libc;
 }
 
 bool tm_real_find(void) {

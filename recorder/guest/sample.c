@@ -1,10 +1,10 @@
 /* sample.c - which allocations are recorded when --sample=BYTES asks for some of them.
  *
- * Flow:   hot.h, malloc_hooks.c -> here
+ * Flow:   malloc_hooks.c -> here
  * Method: samples fall on the byte stream of a thread as a Poisson process with the given mean distance, so a block of s bytes is
  *         recorded with probability 1 - exp(-s / mean); the analyzer weights it by the inverse. The distance to the next sample is drawn from
  *         the exponential distribution, as in tcmalloc and Go's heap profilers.
- * Cost:   of an allocation or free that is not sampled: a subtraction, or a look at one byte (sample.h), which are inlined into the hooks.
+ * Cost:   of an allocation or free that is no sample: a subtraction, or a look at one byte (sample.h), which are inlined into the hooks.
  * Frees:  only those of recorded blocks matter. Their addresses stand in buckets of eight slots (one cache line), found by hash; a bucket that
  *         ever overflowed says so, and the search then goes on to the next one.
  */
@@ -85,6 +85,11 @@ bool tm_sample_remember(struct tm_thread *t, const void *addr, size_t size_bytes
 	return false;
 }
 
+void tm_sample_suspect(const void *from, size_t size_bytes) {
+	for (size_t at = 0; at < size_bytes; at += TM_SHM_PAGE)
+		atomic_store_explicit(tm_sample_page((const uint8_t *)from + at), TM_SAMPLE_MANY, memory_order_relaxed);
+}
+
 bool tm_sample_found(const void *addr) {
 	if (!strike_out((uintptr_t)addr)) return false;
 	count_page(addr, -1);
@@ -125,10 +130,10 @@ void tm_sample_start(struct tm_thread *t) {
 	if (!tm_guest.shm->sample_bytes) return;
 	t->random = (tm_ticks() ^ ((uint64_t)t->number << 32) ^ ((uint64_t)tm_guest.pid << 17)) * 0x9E3779B97F4A7C15ull | 1;
 	for (int i = 0; i < 4; i++) next_random(t);
-	t->sample_left = draw(t);
+	tm_tls.sample_spare = draw(t) - 1;
 }
 
 bool tm_sample_taken(struct tm_thread *t, const void *addr, size_t size_bytes) {
-	t->sample_left = draw(t); /* the process has no memory: the distance counts anew from this block's end */
+	tm_tls.sample_spare = draw(t) - 1; /* the process has no memory: the distance counts anew from this block's end */
 	return tm_sample_remember(t, addr, size_bytes);
 }

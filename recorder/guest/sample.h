@@ -26,17 +26,29 @@ static inline _Atomic uint8_t *tm_sample_page(const void *addr) {
 	return &tm_sample_pages[(uintptr_t)addr / TM_SHM_PAGE % TM_SAMPLE_PAGES];
 }
 
+/* True: an allocation that is no sample, and it is counted. Also false for one of no bytes, and before the thread has begun. */
+static inline bool tm_sample_passes(size_t size_bytes) {
+	if (TM_UNLIKELY(size_bytes - 1 >= tm_tls.sample_spare)) return false;
+	tm_tls.sample_spare -= size_bytes;
+	return true;
+}
+
 /* True: record this allocation. */
 static inline bool tm_sample_take(struct tm_thread *t, const void *addr, size_t size_bytes) {
-	uint64_t size = size_bytes | !size_bytes; /* a block of no bytes counts as one */
-	if (TM_UNLIKELY(size >= t->sample_left)) return tm_sample_taken(t, addr, size_bytes);
-	t->sample_left -= size;
-	return false;
+	return !tm_sample_passes(size_bytes | !size_bytes) && tm_sample_taken(t, addr, size_bytes); /* a block of no bytes counts as one */
+}
+
+/* False: the block is none that was recorded. */
+static inline bool tm_sample_may_hold(const void *addr) {
+	return atomic_load_explicit(tm_sample_page(addr), memory_order_relaxed) != 0;
 }
 
 /* True: the block was recorded, so record its end; it is forgotten. Before the allocator may give its address to somebody else. */
 static inline bool tm_sample_forget(const void *addr) {
-	return TM_UNLIKELY(atomic_load_explicit(tm_sample_page(addr), memory_order_relaxed)) && tm_sample_found(addr);
+	return TM_UNLIKELY(tm_sample_may_hold(addr)) && tm_sample_found(addr);
 }
+
+/* Every page in a range is to look as if it held samples. */
+void tm_sample_suspect(const void *from, size_t size_bytes);
 
 #endif
