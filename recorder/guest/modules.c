@@ -18,6 +18,7 @@
 #include "fork_gate.h"
 #include "process.h"
 #include "raw.h"
+#include "torch.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -438,5 +439,6 @@ TM_EXPORT int dlclose(void *handle) {
 	atomic_fetch_sub(&closing, 1);
 	refresh_now();
 	tm_stack_modules_changed();
+	tm_torch_forget();
 	return result;
 }

@@ -11,6 +11,7 @@
 #include "fork_gate.h"
 #include "process.h"
 #include "raw.h"
+#include "torch.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -94,6 +95,7 @@ static void leave(int status, bool orderly) {
 	if (orderly && atomic_load(&exit_begun) != tm_guest.process) {
 		say_thread_name(t);
 		tm_note_bypassed(t);
+		tm_torch_note_unseen(t);
 	}
 	tm_exit_begin_on(t);
 	if (!in_vfork_child()) tm_emit_control(t, TM_CTL_EXIT, 0, 0, words, 1, NULL, 0);

@@ -1,0 +1,150 @@
+/* torch_scopes.c - PyTorch's operators and record_function blocks as scopes.
+ *
+ * Flow:     torch_hooks.c, first call -> tm_torch_attach() -> at::addGlobalCallback;  then each operator -> start_..(), end_..() -> scope.h -> ring
+ * Key:      the address of the at::RecordFunction, which is neither copied nor moved: it names the scope on whatever thread its end comes, in whatever order.
+ *           So PyTorch keeps no context for us.
+ * Link:     PyTorch numbers the nodes of the backward graph, each thread its own. An operator carries the number that the next node of its thread
+ *           will get, or none; the backward function carries the number of its node and the thread that made it. So
+ *               link = (number + 1) << 16 | thread
+ *           is the same for both, and 0 is none. Several operators may carry the number before a node takes it: the last of them made the node.
+ * Layout:   number and thread of an at::RecordFunction are read from the object, since only inlined code of PyTorch's own reads them. Where they lie is found by
+ *           having one made (look_at_layout), and if that shows anything unexpected nothing is linked.
+ * Errors:   an operator that throws ends its scope on the way, as PyTorch's destructors run.
+ */
+#include "torch.h"
+#include "scope.h"
+
+#include <string.h>
+
+#define FUNCTION_BYTES_MAX 4096u /* more than any version's at::RecordFunction has */
+#define THREAD_BITS 16u
+
+enum scope_kind { KIND_FUNCTION = 0, KIND_BACKWARD = 1, KIND_SCRIPT = 2, KIND_USER = 7 }; /* at::RecordScope */
+
+static struct {
+	tm_torch_function_name *name;
+	tm_torch_thread_id *thread_id;
+	unsigned number_at, forward_thread_at; /* offsets in an at::RecordFunction; 0: not known */
+} torch;
+
+/* --- the callbacks --- */
+
+static inline uint64_t word_at(const void *function, unsigned offset) {
+	uint64_t word;
+
+	memcpy(&word, (const char *)function + offset, sizeof word);
+	return word;
+}
+
+static inline uint64_t link_of(const void *function, bool backward) {
+	uint64_t number, thread;
+
+	if (!torch.number_at) return 0;
+	number = word_at(function, torch.number_at) + 1; /* no number is -1 */
+	if (TM_LIKELY(number == 0) || number >> (64 - THREAD_BITS)) return 0;
+	thread = backward ? word_at(function, torch.forward_thread_at) : torch.thread_id();
+	return thread == 0 || thread >> THREAD_BITS ? 0 : number << THREAD_BITS | thread;
+}
+
+static inline __attribute__((always_inline)) void *open_scope(void **context, const void *function, enum tm_scope_category category) {
+	struct tm_thread *t = tm_enter();
+	const char *name;
+
+	*context = NULL;
+	if (!t) return context;
+	name = torch.name(function);
+	if (!name) name = "";
+	tm_record_scope(t, TM_OP_SCOPE_RANGE, category, (uintptr_t)function,
+			category == TM_SCOPE_TORCH_OP || category == TM_SCOPE_TORCH_BACKWARD
+				? link_of(function, category == TM_SCOPE_TORCH_BACKWARD)
+				: 0,
+			name, tm_text_cut(name, strlen(name), TM_RING_TEXT_MAX));
+	tm_leave(t);
+	return context;
+}
+
+static inline __attribute__((always_inline)) void close_scope(const void *function, enum tm_scope_category category) {
+	struct tm_thread *t = tm_enter();
+
+	if (!t) return;
+	tm_record_scope(t, TM_OP_SCOPE_END, category, (uintptr_t)function, 0, NULL, 0);
+	tm_leave(t);
+}
+
+/* X(scope kind, category): a pair of callbacks each, since what kind an at::RecordFunction is only inlined code of PyTorch's reads. */
+#define KINDS(X) \
+	X(KIND_FUNCTION, TM_SCOPE_TORCH_OP) \
+	X(KIND_BACKWARD, TM_SCOPE_TORCH_BACKWARD) X(KIND_SCRIPT, TM_SCOPE_TORCH_SCRIPT) X(KIND_USER, TM_SCOPE_TORCH_USER)
+
+#define X(kind, category) \
+	static void *start_##kind(void **context, const void *function) { \
+		return open_scope(context, function, category); \
+	} \
+	static void end_##kind(const void *function, void *context) { \
+		(void)context; \
+		close_scope(function, category); \
+	}
+KINDS(X)
+#undef X
+
+/* --- attaching --- */
+
+/* In a fresh one the number is -1 and so is a debug handle further behind, and nothing else. In front of that are a flag, a handle and the
+ * forward thread; between number and forward thread lie two words of inputs, a vector of outputs (3), and since 2.1 a hash map (7). */
+static void look_at_layout(tm_torch_function_construct *construct, tm_torch_function_destroy *destroy) {
+	static _Alignas(16) uint64_t function[FUNCTION_BYTES_MAX / 8];
+	unsigned minus[3], count = 0, distance;
+	bool sound = true;
+
+	construct(function, KIND_USER);
+	for (unsigned i = 0; i < FUNCTION_BYTES_MAX / 8 && count < 3; i++)
+		if (function[i] == ~0ull) minus[count++] = i;
+	distance = count == 2 ? minus[1] - minus[0] : 0;
+	if (distance != 9 && distance != 16) sound = false;
+	else
+		for (unsigned i = minus[1] - 3; i < minus[1]; i++) sound &= function[i] == 0;
+	destroy(function);
+	if (!sound) return;
+	torch.number_at = minus[0] * 8;
+	torch.forward_thread_at = (minus[1] - 3) * 8;
+}
+
+static const char *hook_operators(bool complete) {
+	tm_torch_add_global_callback *add = TM_TORCH(add_global_callback);
+	tm_torch_function_construct *construct = TM_TORCH(function_construct);
+	tm_torch_function_destroy *destroy = TM_TORCH(function_destroy);
+
+	torch.name = TM_TORCH(function_name);
+	torch.thread_id = TM_TORCH(thread_id);
+	if (!add || !torch.name) return complete ? "this PyTorch cannot be asked for its operators: they are no scopes in this trace" : "";
+	if (construct && destroy && torch.thread_id) look_at_layout(construct, destroy);
+#define X(kind, category) \
+	add((struct tm_torch_callback){ .start = start_##kind, .end = end_##kind, .probability = 1, .scopes = { [kind] = 1 } });
+	KINDS(X)
+#undef X
+	return torch.number_at ? NULL
+			       : "this PyTorch's operators are of an unknown layout: backward operators are not linked to forward ones";
+}
+
+static void note(const char *text) {
+	struct tm_thread *t = tm_hook_enter();
+
+	if (!t) return;
+	tm_emit_note(t, "torch", text);
+	tm_hook_leave(t);
+}
+
+/* A fork's child has its parent's callbacks. */
+void tm_torch_attach(bool complete) {
+	static _Atomic uint32_t attached; /* 0 no, 1 under way or done */
+	uint32_t expected = 0;
+	const char *problem;
+
+	if (TM_LIKELY(atomic_load_explicit(&attached, memory_order_relaxed)) || !tm_torch_is_wanted()) return;
+	if (!atomic_compare_exchange_strong(&attached, &expected, 1)) return;
+	tm_ours_begin();
+	problem = hook_operators(complete);
+	tm_ours_end();
+	if (problem && !problem[0]) atomic_store(&attached, 0); /* libc10 alone so far */
+	else if (problem) note(problem);
+}
