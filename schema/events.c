@@ -162,11 +162,6 @@ static inline uint64_t address_step(uint64_t from, uint64_t code) {
 
 /* ---- the encoder ---- */
 
-struct out_column {
-	struct tm_bytes bytes;
-	uint64_t any; /* all codes ORed: 0 leaves the column out */
-};
-
 /* A block that was allocated in this segment (its address, and four bits of its heap: a tensor begins where its malloc block does), and the
  * ordinal of the event that did it. Slots of an older generation are empty. */
 struct slot {
@@ -178,17 +173,24 @@ struct slot {
 #define GIVEN_BACK UINT32_MAX
 #define GENERATION_MAX ((1u << 24) - 1)
 #define SLOTS_MIN 256
+#define BATCH_EVENTS 64       /* looked up together, so that their slots are fetched at the same time */
+#define CODES_PER_ENTRY_MAX 4 /* column text of a scope */
+#define BATCH_CODE_BYTES (BATCH_EVENTS * CODES_PER_ENTRY_MAX * TM_VARINT_MAX_BYTES)
 
 struct tm_encoder {
 	struct model model;
-	struct out_column columns[COLUMN_COUNT];
-	struct slot *slots; /* open addressing, linear probing */
-	size_t capacity;    /* slots allocated, a power of two */
-	size_t mask;        /* slots used by this segment, less one */
+	struct tm_bytes columns[COLUMN_COUNT];
+	uint8_t *at[COLUMN_COUNT]; /* where the columns end; their sizes are set after each batch */
+	struct slot *slots;        /* open addressing, linear probing */
+	size_t capacity;           /* slots allocated, a power of two */
+	size_t mask;               /* slots used by this segment, less one */
 	size_t used;
+	size_t count; /* events of this segment */
+	uint64_t base_ns;
 	uint32_t generation;
 	uint32_t ordinals; /* alloc and realloc events so far */
 	uint64_t seed[2];  /* the addresses come from the traced program: it must not be able to choose collisions */
+	bool failed;
 };
 
 struct tm_encoder *tm_encoder_new(void) {
@@ -207,15 +209,15 @@ struct tm_encoder *tm_encoder_new(void) {
 
 void tm_encoder_free(struct tm_encoder *e) {
 	if (!e) return;
-	for (int i = 0; i < COLUMN_COUNT; i++) tm_bytes_release(&e->columns[i].bytes);
+	for (int i = 0; i < COLUMN_COUNT; i++) tm_bytes_release(&e->columns[i]);
 	free(e->slots);
 	free(e);
 }
 
-/* A small segment uses only the front of a table that a large one has grown: it stays in the cache. */
-static void slots_reset(struct tm_encoder *e, size_t events) {
+/* The table starts as large as the last segment needed it; a small segment uses only its front, which stays in the cache. */
+static void slots_reset(struct tm_encoder *e) {
 	size_t wanted = SLOTS_MIN;
-	while (wanted < e->capacity && wanted < 2 * events) wanted *= 2;
+	while (wanted < e->capacity && wanted < 2 * e->used) wanted *= 2;
 	e->mask = wanted - 1;
 	e->used = 0;
 	if (e->generation++ < GENERATION_MAX) return;
@@ -233,8 +235,8 @@ static inline size_t slot_hash(const struct tm_encoder *e, uint64_t block) {
 }
 
 /* The block's slot, or the empty one where it belongs. */
-static inline struct slot *slot_find(const struct tm_encoder *e, uint64_t block) {
-	for (size_t i = slot_hash(e, block) & e->mask;; i = (i + 1) & e->mask) {
+static inline struct slot *slot_find(const struct tm_encoder *e, uint64_t block, size_t hash) {
+	for (size_t i = hash & e->mask;; i = (i + 1) & e->mask) {
 		struct slot *s = &e->slots[i];
 		if (s->generation != e->generation || s->block == block) return s;
 	}
@@ -253,20 +255,20 @@ static bool slots_grow(struct tm_encoder *e) {
 	e->used = 0;
 	for (size_t i = 0; i < old_count; i++) {
 		if (old[i].generation != e->generation || old[i].ordinal == GIVEN_BACK) continue;
-		*slot_find(e, old[i].block) = old[i];
+		*slot_find(e, old[i].block, slot_hash(e, old[i].block)) = old[i];
 		e->used++;
 	}
 	free(old);
 	return true;
 }
 
-static bool remember_block(struct tm_encoder *e, uint64_t block, unsigned class) {
-	struct slot *s = slot_find(e, block);
+static inline bool remember_block(struct tm_encoder *e, uint64_t block, size_t hash, unsigned class) {
+	struct slot *s = slot_find(e, block, hash);
 	if (s->generation != e->generation) {
 		if (++e->used * 2 > e->mask + 1) {
 			if (!slots_grow(e)) return false;
 			e->used++;
-			s = slot_find(e, block);
+			s = slot_find(e, block, hash);
 		}
 	}
 	*s = (struct slot){ .block = block, .ordinal = e->ordinals++, .generation = e->generation, .size_class = class & 0xff };
@@ -274,9 +276,7 @@ static bool remember_block(struct tm_encoder *e, uint64_t block, unsigned class)
 }
 
 static inline void put_code(struct tm_encoder *e, enum column column, uint64_t code) {
-	struct out_column *c = &e->columns[column];
-	c->any |= code;
-	c->bytes.size = (size_t)(tm_varint_write(c->bytes.data + c->bytes.size, code) - c->bytes.data);
+	e->at[column] = tm_varint_write(e->at[column], code);
 }
 
 static inline void encode_stack(struct tm_encoder *e, uint32_t stack) {
@@ -295,10 +295,10 @@ static inline void encode_size(struct tm_encoder *e, uint32_t stack, uint64_t si
 }
 
 /* Returns the size class of the block given back if this segment allocated it, so that its address may come again. */
-static inline unsigned encode_old(struct tm_encoder *e, unsigned class, uint64_t old, uint32_t heap) {
+static inline unsigned encode_old(struct tm_encoder *e, unsigned class, uint64_t old, uint32_t heap, size_t hash) {
 	struct model *m = &e->model;
 	unsigned block_class = SIZE_CLASS_NONE;
-	struct slot *s = class == TM_CLASS_FREE || class == TM_CLASS_REALLOC ? slot_find(e, block_of(old, heap)) : NULL;
+	struct slot *s = class == TM_CLASS_FREE || class == TM_CLASS_REALLOC ? slot_find(e, block_of(old, heap), hash) : NULL;
 	if (s && s->generation == e->generation && s->ordinal != GIVEN_BACK) {
 		put_code(e, COLUMN_OLD, (uint64_t)(e->ordinals - 1 - s->ordinal) + 1);
 		s->ordinal = GIVEN_BACK;
@@ -340,70 +340,107 @@ static inline void encode_text(struct tm_encoder *e, const struct tm_event *v) {
 	put_code(e, COLUMN_TEXT, v->heap);
 }
 
-/* The order of the columns is that of format.md's last line. */
-static inline bool encode_event(struct tm_encoder *e, const struct tm_event *v) {
+/* The order of the columns is that of format.md's last line. `class` is a constant where that matters; hash: of the old block, or of the
+ * new one if there is no old one. */
+static inline __attribute__((always_inline)) bool encode_event(struct tm_encoder *e, const struct tm_event *v, unsigned class, size_t hash) {
 	struct model *m = &e->model;
-	unsigned class = TM_OP_CLASS(v->op), uses = columns_of_class[class], old_class = SIZE_CLASS_NONE;
+	unsigned uses = columns_of_class[class], old_class = SIZE_CLASS_NONE;
 	put_code(e, COLUMN_TIME, v->time_ns - m->time);
 	m->time = v->time_ns;
 	if (uses & BIT(COLUMN_BEGIN)) put_code(e, COLUMN_BEGIN, v->time_ns - v->begin_ns);
 	if (uses & BIT(COLUMN_HEAP)) put_code(e, COLUMN_HEAP, v->heap);
 	if (uses & BIT(COLUMN_STACK)) encode_stack(e, v->stack);
 	if (uses & BIT(COLUMN_SIZE)) encode_size(e, v->stack, v->size);
-	if (uses & BIT(COLUMN_OLD)) old_class = encode_old(e, class, v->old, v->heap);
+	if (uses & BIT(COLUMN_OLD)) old_class = encode_old(e, class, v->old, v->heap, hash);
 	if (uses & BIT(COLUMN_ADDR)) encode_addr(e, class, v);
 	if (class == TM_CLASS_FREE || v->addr != v->old) push_free(m, old_class, v->old);
 	if (uses & BIT(COLUMN_OLD_SIZE)) put_code(e, COLUMN_OLD_SIZE, v->old_size);
 	if (uses & BIT(COLUMN_USABLE)) put_code(e, COLUMN_USABLE, usable_code(v->size, v->usable));
 	if (uses & BIT(COLUMN_TEXT)) encode_text(e, v);
-	return !is_tracked(class) || remember_block(e, block_of(v->addr, v->heap), size_class(v->size));
+	if (!is_tracked(class)) return true;
+	uint64_t block = block_of(v->addr, v->heap);
+	return remember_block(e, block, class == TM_CLASS_ALLOC ? hash : slot_hash(e, block), size_class(v->size));
 }
-
-#define BATCH_EVENTS 1024
-#define CODES_PER_ENTRY_MAX 4 /* column text of a scope */
 
 /* Room is made for a batch at a time, so that the codes themselves are written without a check. */
-static bool columns_reserve(struct tm_encoder *e, size_t events) {
+static bool columns_reserve(struct tm_encoder *e) {
 	bool ok = true;
-	for (int i = COLUMN_OP + 1; i < COLUMN_COUNT; i++)
-		ok &= tm_bytes_reserve(&e->columns[i].bytes, events * CODES_PER_ENTRY_MAX * TM_VARINT_MAX_BYTES);
-	return ok & tm_bytes_reserve(&e->columns[COLUMN_OP].bytes, events);
+	for (int i = 0; i < COLUMN_COUNT; i++) {
+		struct tm_bytes *c = &e->columns[i];
+		if (c->capacity - c->size < BATCH_CODE_BYTES) ok &= tm_bytes_reserve(c, BATCH_CODE_BYTES);
+		e->at[i] = c->data + c->size;
+	}
+	return ok;
 }
 
-static bool encode_columns(struct tm_encoder *e, const struct tm_event *events, size_t n) {
-	struct tm_bytes *ops = &e->columns[COLUMN_OP].bytes;
-	for (size_t done = 0; done < n;) {
-		size_t batch = n - done < BATCH_EVENTS ? n - done : BATCH_EVENTS;
-		if (!columns_reserve(e, batch)) return false;
-		for (const struct tm_event *v = events + done, *end = v + batch; v < end; v++) {
-			ops->data[ops->size++] = v->op;
-			if (!encode_event(e, v)) return false;
-		}
-		done += batch;
+/* The hash that encode_event() wants; what it will find is fetched meanwhile. */
+static inline size_t fetch_slot(const struct tm_encoder *e, const struct tm_event *v) {
+	size_t hash = slot_hash(e, block_of(TM_OP_CLASS(v->op) == TM_CLASS_ALLOC ? v->addr : v->old, v->heap));
+	__builtin_prefetch(&e->slots[hash & e->mask], 1);
+	return hash;
+}
+
+static bool encode_batch(struct tm_encoder *e, const struct tm_event *events, size_t n) {
+	size_t hashes[BATCH_EVENTS];
+	if (!columns_reserve(e)) return false;
+	for (size_t i = 0; i < n; i++) hashes[i] = fetch_slot(e, &events[i]);
+	for (size_t i = 0; i < n; i++) {
+		const struct tm_event *v = &events[i];
+		unsigned class = TM_OP_CLASS(v->op);
+		bool ok = true;
+		*e->at[COLUMN_OP]++ = v->op;
+		if (class == TM_CLASS_ALLOC) ok = encode_event(e, v, TM_CLASS_ALLOC, hashes[i]);
+		else if (class == TM_CLASS_FREE) ok = encode_event(e, v, TM_CLASS_FREE, hashes[i]);
+		else ok = encode_event(e, v, class, hashes[i]);
+		if (!ok) return false;
 	}
+	for (int i = 0; i < COLUMN_COUNT; i++) e->columns[i].size = (size_t)(e->at[i] - e->columns[i].data);
 	return true;
 }
 
-void tm_encode_segment(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread, uint64_t base_ns, const struct tm_event *events,
-		       size_t n) {
+void tm_encoder_begin(struct tm_encoder *e, uint64_t base_ns) {
 	model_reset(&e->model, base_ns);
-	slots_reset(e, n);
+	slots_reset(e);
+	e->base_ns = base_ns;
+	e->count = 0;
 	e->ordinals = 0;
-	for (int i = 0; i < COLUMN_COUNT; i++) {
-		tm_bytes_clear(&e->columns[i].bytes);
-		e->columns[i].any = 0;
+	e->failed = false;
+	for (int i = 0; i < COLUMN_COUNT; i++) tm_bytes_clear(&e->columns[i]);
+}
+
+void tm_encoder_add(struct tm_encoder *e, const struct tm_event *events, size_t n) {
+	if (n > TM_SEGMENT_EVENTS_MAX - e->count) e->failed = true;
+	for (size_t done = 0, batch; done < n && !e->failed; done += batch) {
+		batch = n - done < BATCH_EVENTS ? n - done : BATCH_EVENTS;
+		e->failed = !encode_batch(e, events + done, batch);
+		e->count += batch;
 	}
-	if (n > TM_SEGMENT_EVENTS_MAX || !encode_columns(e, events, n)) {
+}
+
+/* All codes are 0 where all bytes are. */
+static bool is_zero(const struct tm_bytes *b) {
+	return !b->size || (!b->data[0] && !memcmp(b->data, b->data + 1, b->size - 1));
+}
+
+void tm_encoder_finish(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread) {
+	if (e->failed) {
 		out->failed = true;
 		return;
 	}
 	tm_put_varint(out, thread);
-	tm_put_varint(out, base_ns);
-	tm_put_varint(out, n);
+	tm_put_varint(out, e->base_ns);
+	tm_put_varint(out, e->count);
 	for (int i = 0; i < COLUMN_COUNT; i++) {
-		const struct out_column *c = &e->columns[i];
-		tm_put_string(out, c->bytes.data, i == COLUMN_OP || c->any ? c->bytes.size : 0);
+		const struct tm_bytes *c = &e->columns[i];
+		tm_put_string(out, c->data, i != COLUMN_OP && is_zero(c) ? 0 : c->size);
 	}
+}
+
+void tm_encode_segment(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread, uint64_t base_ns, const struct tm_event *events,
+		       size_t n) {
+	tm_encoder_begin(e, base_ns);
+	tm_encoder_add(e, events, n);
+	tm_encoder_finish(e, out, thread);
 }
 
 /* ---- the decoder ---- */

@@ -40,6 +40,10 @@ void tm_encoder_free(struct tm_encoder *e);
  * memory for the tables: nothing is appended, out->failed is set. */
 void tm_encode_segment(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread, uint64_t base_ns, const struct tm_event *events,
 		       size_t n);
+/* The same a few events at a time: begin, add as often as needed, finish. What fails is remembered until then. */
+void tm_encoder_begin(struct tm_encoder *e, uint64_t base_ns);
+void tm_encoder_add(struct tm_encoder *e, const struct tm_event *events, size_t n);
+void tm_encoder_finish(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread);
 
 /* An EVENTS payload: header, then segments. */
 void tm_put_events_header(struct tm_bytes *b, uint64_t watermark_ns, uint64_t segments);

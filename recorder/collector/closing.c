@@ -53,7 +53,7 @@ void tm_closing_write_names(struct tm_collector *c) {
 		.frames = frames,
 		.frame_count = c->stacks.frame_count,
 		.start_unix_ns = c->timebase.start_unix_ns,
-		.note_ns = c->timebase.map.knots[c->timebase.map.count - 1].ns,
+		.note_ns = tm_time_map_ns(&c->timebase.map, c->timebase.map.end_ticks),
 		.progress = !c->options.quiet && (c->options.verbose || isatty(2)),
 	};
 	struct tm_names_output out = { .next_string_id = c->strings.count + 1, .write_chunk = write_names_chunk, .context = c };
@@ -71,7 +71,7 @@ void tm_closing_write_names(struct tm_collector *c) {
 
 void tm_closing_write_end(struct tm_collector *c) {
 	struct tm_bytes payload = TM_BYTES_INIT;
-	uint64_t end_ns = c->timebase.map.knots[c->timebase.map.count - 1].ns;
+	uint64_t end_ns = tm_time_map_ns(&c->timebase.map, c->timebase.map.end_ticks);
 	struct tm_totals totals = { .events = c->encoder.events, .chunks = c->writer.packer.sequence, .end_ns = end_ns };
 	if (c->writer.error) return;
 	tm_put_totals(&payload, &totals);
@@ -96,8 +96,8 @@ struct peaks {
 
 static struct peaks find_peaks(const struct tm_collector *c) {
 	struct peaks p = { .process = 0 };
-	for (uint32_t id = 1; id < tm_tally_process_count(c->encoder.tally); id++) {
-		struct tm_tally_process t = tm_tally_of(c->encoder.tally, id);
+	for (uint32_t id = 1; id < tm_tally_process_count(c->tally); id++) {
+		struct tm_tally_process t = tm_tally_of(c->tally, id);
 		p.live_bytes += t.live_bytes;
 		p.live_blocks += t.live_blocks;
 		p.with_events += t.peak_bytes != 0;
@@ -143,7 +143,7 @@ static void print_live(const struct tm_collector *c, const struct peaks *p) {
 
 static void print_events(const struct tm_collector *c) {
 	char all[TM_UNIT_TEXT_MAX], made[TM_UNIT_TEXT_MAX], freed[TM_UNIT_TEXT_MAX];
-	uint64_t allocations = tm_tally_allocations(c->encoder.tally), frees = tm_tally_frees(c->encoder.tally);
+	uint64_t allocations = tm_tally_allocations(c->tally), frees = tm_tally_frees(c->tally);
 	uint32_t processes = c->processes.last_id, threads = c->processes.last_thread;
 	fprintf(stderr, "tidemark-record: events       %s (%s allocations, %s frees) of %u %s, %u %s%s\n",
 		tm_format_count(allocations + frees, all), tm_format_count(allocations, made), tm_format_count(frees, freed), processes,
@@ -159,7 +159,7 @@ static void print_lost(const struct tm_collector *c) {
 
 static void print_file(const struct tm_collector *c) {
 	char size[TM_UNIT_TEXT_MAX];
-	uint64_t events = tm_tally_allocations(c->encoder.tally) + tm_tally_frees(c->encoder.tally);
+	uint64_t events = tm_tally_allocations(c->tally) + tm_tally_frees(c->tally);
 	fprintf(stderr, "tidemark-record: file         %s, %s", c->writer.path, tm_format_size(c->writer.bytes, size));
 	if (events) fprintf(stderr, ", %.1f bytes an event", (double)c->writer.bytes / (double)events);
 	fprintf(stderr, "%s%s\n", c->stopped ? "; " : "", c->stopped ? c->stopped : "");
@@ -167,7 +167,7 @@ static void print_file(const struct tm_collector *c) {
 
 void tm_closing_print_summary(struct tm_collector *c) {
 	if (c->options.quiet) return;
-	tm_tally_finish(c->encoder.tally);
+	tm_tally_finish(c->tally);
 	struct peaks peaks = find_peaks(c);
 	print_peak(c, &peaks);
 	print_live(c, &peaks);

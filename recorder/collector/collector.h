@@ -4,15 +4,16 @@
  *        |         drain.c reads records, controls.c those that are about processes, modules and threads
  *        v
  *     group.c      filled with the help of process_table.c, module_table.c, stack_tree.c; samples.c adds readings
- *        |
+ *        |         columns.c: ticks to nanoseconds, events to columns; tally.c follows the peak
  *        v         a second thread:
- *     encode.c     ticks to nanoseconds, columns, zstd; tally.c follows the peak; writer.c writes
+ *     encode.c     records and columns to chunks, zstd; writer.c writes
  *
  * Threads: everything here is the drainer's (the main thread), but for `encoder` and `sampler`, which say how they are shared.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_COLLECTOR_H
 #define TIDEMARK_RECORDER_COLLECTOR_COLLECTOR_H
 
+#include "columns.h"
 #include "encode.h"
 #include "group.h"
 #include "id_map.h"
@@ -23,6 +24,7 @@
 #include "samples.h"
 #include "session.h"
 #include "stack_tree.h"
+#include "tally.h"
 #include "timebase.h"
 #include "writer.h"
 
@@ -52,6 +54,8 @@ struct tm_collector {
 	struct tm_process_table processes;
 	struct tm_module_table modules;
 	struct tm_stack_tree stacks;
+	struct tm_columns columns;
+	struct tm_tally *tally;
 	struct tm_interned strings;
 	uint32_t category_texts[TM_SCOPE_CATEGORY_OWN]; /* string ids of enum tm_scope_category, 0: not used yet */
 	struct tm_launcher launcher; /* of our own environment */

@@ -108,7 +108,7 @@ void tm_drain_close_group(struct tm_collector *c, bool now) {
 	if (group_is_empty(g)) return;
 	tm_timebase_add_knot(&c->timebase);
 	g->time_map = c->timebase.map;
-	g->watermark_ticks = c->watermark_ticks;
+	tm_columns_finish(c, g);
 	wait_for_encoder(c);
 	tm_encoder_submit(&c->encoder, g);
 	c->group = tm_encoder_take(&c->encoder);
@@ -188,7 +188,7 @@ static struct tm_event *new_event(struct tm_collector *c, struct tm_ring_view *r
 		r->group_serial = g->serial;
 	}
 	struct tm_segment_buffer *s = &g->segments[r->segment];
-	if (s->count == s->capacity) s->events = tm_memory_grow(s->events, &s->capacity, s->count + 1, sizeof s->events[0]);
+	if (s->count == s->capacity) tm_columns_make_room(c, s);
 	g->event_count++;
 	return &s->events[s->count++];
 }
@@ -202,7 +202,7 @@ static uint32_t heap_of(uint8_t op) {
 	return op == TM_OP_MMAP_FILE ? TM_HEAP_MMAP_FILE : TM_HEAP_MMAP;
 }
 
-/* Stamps that run backwards are raised later, when the segment is encoded. */
+/* Stamps that run backwards are raised when they become nanoseconds. */
 static struct tm_event *stamped(struct tm_collector *c, struct tm_ring_view *r, uint8_t op, uint64_t ticks, uint64_t begin) {
 	struct tm_event *e = new_event(c, r);
 	e->op = op;
@@ -523,6 +523,7 @@ static size_t admit(struct tm_collector *c, uint32_t used, uint64_t began, uint6
 }
 
 size_t tm_drain_pass(struct tm_collector *c) {
+	tm_timebase_follow(&c->timebase);
 	uint64_t began = tm_timebase_ticks(&c->timebase);
 	uint64_t now_ticks = tm_timebase_ticks_before_now(&c->timebase, SLACK_NS), watermark = now_ticks;
 	uint32_t used = rings_used(c);
@@ -536,6 +537,8 @@ size_t tm_drain_pass(struct tm_collector *c) {
 	if (bytes > most) most = bytes;
 	take_unringed(c, false);
 	if (watermark > c->watermark_ticks) c->watermark_ticks = watermark;
+	tm_columns_settle(c);
+	tm_tally_advance(c->tally, tm_time_map_ns(&c->timebase.map, c->watermark_ticks));
 	atomic_fetch_add(&c->session.shm->heartbeat, 1);
 	return most;
 }
@@ -609,10 +612,12 @@ void tm_drain_housekeeping(struct tm_collector *c) {
 
 /* --- beginning and end --- */
 
-void tm_drain_start(struct tm_collector *c) {
+int tm_drain_start(struct tm_collector *c) {
 	c->rings = tm_memory_new(c->session.ring_count, sizeof c->rings[0]); /* zero pages until a ring is used: not touched here */
 	c->group = tm_encoder_take(&c->encoder);
 	c->watermark_ticks = c->timebase.start.ticks;
+	c->tally = tm_tally_new(c->options.sample_bytes);
+	return tm_columns_init(&c->columns);
 }
 
 void tm_drain_finish(struct tm_collector *c) {
@@ -633,6 +638,9 @@ void tm_drain_release(struct tm_collector *c) {
 	free(c->admitted);
 	free(c->block);
 	if (c->group) tm_group_release(c->group);
+	if (c->tally) tm_tally_free(c->tally);
+	tm_columns_release(&c->columns);
+	c->tally = NULL;
 	c->rings = NULL;
 	c->block = NULL;
 	c->group = NULL;

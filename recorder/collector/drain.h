@@ -46,7 +46,8 @@ struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	uint32_t text_op, text_key;
 };
 
-void tm_drain_start(struct tm_collector *c);
+/* 0, or -1: no memory. */
+int tm_drain_start(struct tm_collector *c);
 /* The last pass: reads what is there, and counts all that is missing. */
 void tm_drain_finish(struct tm_collector *c);
 void tm_drain_release(struct tm_collector *c);

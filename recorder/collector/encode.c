@@ -85,9 +85,13 @@ static void put_meta(struct tm_bytes *b, struct tm_meta *m, const struct tm_time
 	}
 }
 
-static void add_chunk(struct tm_encoder_thread *e, uint8_t kind) {
-	int result = e->payload.failed ? TM_CHUNK_NO_MEMORY : tm_writer_add_chunk(e->writer, kind, e->payload.data, e->payload.size);
+static void add_payload(struct tm_encoder_thread *e, uint8_t kind, const struct tm_bytes *payload) {
+	int result = payload->failed ? TM_CHUNK_NO_MEMORY : tm_writer_add_chunk(e->writer, kind, payload->data, payload->size);
 	if (result && !e->writer->error) e->writer->error = result == TM_CHUNK_NO_MEMORY ? ENOMEM : EFBIG;
+}
+
+static void add_chunk(struct tm_encoder_thread *e, uint8_t kind) {
+	add_payload(e, kind, &e->payload);
 	tm_bytes_clear(&e->payload);
 }
 
@@ -117,67 +121,11 @@ static void write_stacks(struct tm_encoder_thread *e, const struct tm_group *g) 
 
 /* --- EVENTS --- */
 
-static uint64_t *last_ns_of(struct tm_encoder_thread *e, uint32_t thread) {
-	size_t old = e->thread_capacity;
-	e->thread_ns = tm_memory_grow(e->thread_ns, &e->thread_capacity, (size_t)thread + 1, sizeof e->thread_ns[0]);
-	if (e->thread_capacity > old) memset(e->thread_ns + old, 0, (e->thread_capacity - old) * sizeof e->thread_ns[0]);
-	return &e->thread_ns[thread];
-}
-
-/* The line between two knots in fixed point: a multiplication instead of a division for each event. */
-struct line {
-	uint64_t low, high, ns, high_ns, rate;
-};
-
-static struct line line_of(const struct tm_time_map *map, uint32_t i) {
-	const struct tm_knot *a = &map->knots[i - 1], *b = &map->knots[i];
-	uint64_t rate = (uint64_t)((((unsigned __int128)(b->ns - a->ns)) << 40) / (b->ticks - a->ticks));
-	return (struct line){ a->ticks, b->ticks, a->ns, b->ns, rate };
-}
-
-static inline uint64_t convert(const struct line *l, const struct tm_time_map *map, uint64_t ticks) {
-	if (ticks < l->low || ticks >= l->high) return tm_time_map_ns(map, ticks);
-	uint64_t ns = l->ns + (uint64_t)((unsigned __int128)(ticks - l->low) * l->rate >> 40);
-	return ns < l->high_ns ? ns : l->high_ns;
-}
-
-/* Times become nanoseconds that never decrease, and never fall below what the chunk before has promised. */
-static void convert_segment(struct tm_encoder_thread *e, const struct tm_group *g, const struct tm_segment_buffer *s,
-			    const struct line *l) {
-	uint64_t *last = last_ns_of(e, s->thread), floor = e->watermark_ns, previous = *last > floor ? *last : floor;
-	for (size_t i = 0; i < s->count; i++) {
-		struct tm_event *event = &s->events[i];
-		uint64_t same = event->begin_ns == event->time_ns;
-		uint64_t ns = convert(l, &g->time_map, event->time_ns);
-		if (ns < previous) ns = previous;
-		previous = ns;
-		uint64_t begin = same ? ns : convert(l, &g->time_map, event->begin_ns);
-		if (begin < floor) begin = floor;
-		event->begin_ns = begin < ns ? begin : ns;
-		event->time_ns = ns;
-	}
-	*last = previous;
-	if (previous > e->end_ns) e->end_ns = previous;
-}
-
-static void write_events(struct tm_encoder_thread *e, struct tm_group *g) {
-	uint64_t watermark_ns = tm_time_map_ns(&g->time_map, g->watermark_ticks);
-	struct line line = { 0, 0, 0, 0, 0 };
-	size_t filled = 0;
-	if (g->time_map.count > 1) line = line_of(&g->time_map, g->time_map.count - 1);
-	if (watermark_ns < e->watermark_ns) watermark_ns = e->watermark_ns;
-	for (size_t i = 0; i < g->segment_count; i++) filled += g->segments[i].count != 0;
-	if (!filled && watermark_ns == e->watermark_ns) return;
-	tm_put_events_header(&e->payload, watermark_ns, filled);
-	for (size_t i = 0; i < g->segment_count; i++) {
-		struct tm_segment_buffer *s = &g->segments[i];
-		if (!s->count) continue;
-		convert_segment(e, g, s, &line);
-		tm_encode_segment(e->columns, &e->payload, s->thread, s->events[0].time_ns, s->events, s->count);
-		e->events += s->count;
-	}
-	e->watermark_ns = watermark_ns;
-	add_chunk(e, TM_CHUNK_EVENTS);
+static void write_events(struct tm_encoder_thread *e, const struct tm_group *g) {
+	if (!g->payload.size && !g->payload.failed) return;
+	add_payload(e, TM_CHUNK_EVENTS, &g->payload);
+	e->events += g->event_count;
+	if (g->end_ns > e->end_ns) e->end_ns = g->end_ns;
 }
 
 void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g) {
@@ -187,7 +135,6 @@ void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g) {
 	write_meta(e, g, true);
 	write_events(e, g);
 	tm_writer_flush(e->writer);
-	if (!e->writer->error) tm_tally_add(e->tally, g, e->watermark_ns);
 }
 
 /* --- the thread --- */
@@ -221,14 +168,11 @@ static void *run(void *argument) {
 	return NULL;
 }
 
-int tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer, struct tm_tally *tally) {
+int tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer) {
 	sigset_t every, old;
 	pthread_condattr_t attributes;
 	memset(e, 0, sizeof *e);
 	e->writer = writer;
-	e->tally = tally;
-	e->columns = tm_encoder_new();
-	if (!e->columns) return -1;
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_mutex_init(&e->lock, NULL);
@@ -294,7 +238,5 @@ void tm_encoder_stop(struct tm_encoder_thread *e) {
 void tm_encoder_release(struct tm_encoder_thread *e) {
 	struct tm_group *g;
 	while ((g = queue_pop(&e->empty))) tm_group_release(g);
-	if (e->columns) tm_encoder_free(e->columns);
 	tm_bytes_release(&e->payload);
-	free(e->thread_ns);
 }

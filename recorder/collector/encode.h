@@ -1,27 +1,21 @@
 /* encode.h - the second thread: groups become chunks of the file.
  *
  * Flow:     drain.c fills a group -> tm_encoder_submit() -> here -> writer.c
- * Idea:     draining must go on while the columns are coded and compressed. At most two groups wait; with three, the drainer waits, and the
- *           guests' rings fill.
- * Threads:  submit, take and stop are the drainer's. The writer and the tally are the encoder's until it is stopped.
+ * Idea:     draining must go on while chunks are compressed and written, which may take long where the disk is slow. At most two groups wait; with
+ *           three, the drainer waits, and the guests' rings fill.
+ * Threads:  submit, take and stop are the drainer's. The writer is the encoder's until it is stopped.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_ENCODE_H
 #define TIDEMARK_RECORDER_COLLECTOR_ENCODE_H
 
 #include "group.h"
-#include "tally.h"
 #include "writer.h"
 
 #include <pthread.h>
 
 struct tm_encoder_thread {
 	struct tm_writer *writer;
-	struct tm_tally *tally;
-	struct tm_encoder *columns;
 	struct tm_bytes payload;
-	uint64_t *thread_ns; /* last time of each thread, by its id */
-	size_t thread_capacity;
-	uint64_t watermark_ns; /* promised by the last chunk */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -34,7 +28,7 @@ struct tm_encoder_thread {
 };
 
 /* 0 or -1: no thread could be made. */
-int tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer, struct tm_tally *tally);
+int tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer);
 /* An empty group. */
 struct tm_group *tm_encoder_take(struct tm_encoder_thread *e);
 /* Waits up to timeout_ns for room. */

@@ -24,12 +24,16 @@ static void free_texts(struct tm_group *g) {
 }
 
 void tm_group_release(struct tm_group *g) {
-	for (size_t i = 0; i < g->segment_capacity; i++) free(g->segments[i].events);
+	for (size_t i = 0; i < g->segment_capacity; i++) {
+		free(g->segments[i].events);
+		tm_encoder_free(g->segments[i].encoder);
+	}
 	free(g->segments);
 	free(g->meta);
 	free(g->frames);
 	free(g->nodes);
 	free_texts(g);
+	tm_bytes_release(&g->payload);
 	free(g);
 }
 
@@ -53,7 +57,7 @@ void tm_group_clear(struct tm_group *g) {
 	g->meta_count = g->meta_bytes = 0;
 	g->frame_count = g->node_count = 0;
 	g->segment_count = g->event_count = 0;
-	g->opened_ns = 0;
+	g->opened_ns = g->end_ns = 0;
 }
 
 static void note_opening(struct tm_group *g) {
@@ -97,7 +101,7 @@ size_t tm_group_add_segment(struct tm_group *g, uint32_t thread, uint32_t proces
 	struct tm_segment_buffer *s = &g->segments[g->segment_count];
 	s->thread = thread;
 	s->process = process;
-	s->count = 0;
+	s->count = s->settled = 0;
 	return g->segment_count++;
 }
 

@@ -3,7 +3,7 @@
  * Flow:     drain.c, controls.c, stack_tree.c -> struct tm_group -> encode.c -> META, STACKS and EVENTS chunks
  * Owns:     its arrays and texts; cleared and used again.
  * Threads:  the drainer fills it, then the encoder has it alone, then it goes back.
- * Times:    every time in a group is in ticks; encode.c turns them into nanoseconds with the group's own map.
+ * Times:    every time in a record is in ticks; encode.c turns them into nanoseconds with the group's own map. Events: columns.c.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_GROUP_H
 #define TIDEMARK_RECORDER_COLLECTOR_GROUP_H
@@ -57,8 +57,10 @@ struct tm_meta {
 
 struct tm_segment_buffer {
 	uint32_t thread, process; /* ids of the trace */
-	struct tm_event *events;
+	struct tm_event *events;    /* not encoded yet */
 	size_t count, capacity;
+	size_t settled;             /* of them have their times in nanoseconds, and the tally has seen them */
+	struct tm_encoder *encoder; /* has those before them; NULL: there are none (columns.c) */
 };
 
 struct tm_text_block;
@@ -76,8 +78,9 @@ struct tm_group {
 	struct tm_segment_buffer *segments; /* segment_count in use; those behind keep their memory */
 	size_t segment_count, segment_capacity;
 	size_t event_count;
+	struct tm_bytes payload; /* of the EVENTS chunk, once the group is closed; empty: there is none */
+	uint64_t end_ns;         /* of the last event */
 	uint64_t opened_ns; /* CLOCK_MONOTONIC when its first content came, 0: empty */
-	uint64_t watermark_ticks;
 	struct tm_time_map time_map;
 	struct tm_group *next; /* in a queue */
 };

@@ -245,7 +245,6 @@ static void finish(struct tm_collector *c) {
 static void release(struct tm_collector *c) {
 	tm_drain_release(c);
 	tm_encoder_release(&c->encoder);
-	if (c->encoder.tally) tm_tally_free(c->encoder.tally);
 	tm_sampler_release(&c->sampler);
 	tm_processes_release(&c->processes);
 	tm_modules_release(&c->modules);
@@ -258,11 +257,10 @@ static void release(struct tm_collector *c) {
 /* --- order of things --- */
 
 static int start_threads(struct tm_collector *c, uint32_t root_pid) {
-	if (tm_encoder_start(&c->encoder, &c->writer, tm_tally_new(c->options.sample_bytes)) != 0) return fail(c, "cannot start a thread");
+	if (tm_encoder_start(&c->encoder, &c->writer) != 0) return fail(c, "cannot start a thread");
 	tm_sampler_start(&c->sampler, &c->timebase, c->options.interval_ms, tm_session_mapped_name(&c->session), root_pid);
 	tm_stack_tree_init(&c->stacks);
-	tm_drain_start(c);
-	return 0;
+	return tm_drain_start(c) == 0 ? 0 : fail(c, "cannot start: out of memory");
 }
 
 /* 0: the command runs; else our exit status. */

@@ -1,10 +1,13 @@
-/* tally.c - replays groups of events to know the peak when the program ends: see tally.h. */
+/* tally.c - replays events to know the peak when the program ends: see tally.h. */
 #include "tally.h"
 
 #include "memory.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define FETCH_AHEAD 12u
+#define KEPT_ITEMS (64u << 10) /* room that a thread without waiting items keeps */
 
 struct entry {
 	uint64_t addr, bytes, alloc_ns; /* addr 0: empty */
@@ -27,17 +30,17 @@ struct process {
 	uint64_t last_ns;
 };
 
-struct source { /* consecutive events of one thread */
-	const struct tm_event *events;
-	size_t count, at;
-	uint32_t process, order; /* order: of sources with the same time the first one goes first */
+enum step { STEP_ALLOCATED, STEP_FREED, STEP_MAPPED, STEP_UNMAPPED };
+
+struct item { /* a step of an event: a realloc has two at the same time */
+	uint64_t ns, addr, size; /* STEP_FREED: size is the time before the call */
+	enum step step;
 };
 
-struct waiting { /* events beyond the watermark, and which of them are whose */
-	struct tm_event *events;
-	size_t count, capacity;
-	struct source *sources; /* `at` is the position of their first in events */
-	size_t source_count, source_capacity;
+struct source { /* what waits of a thread, oldest first */
+	struct item *items;
+	size_t at, count, capacity;
+	uint32_t process;
 };
 
 struct tm_tally {
@@ -45,10 +48,12 @@ struct tm_tally {
 	size_t process_count, process_capacity;
 	uint64_t allocations, frees;
 	double sample_bytes; /* 0: every allocation */
-	struct waiting waiting, next;
-	struct source *sources; /* of the merge */
+	struct source *sources; /* by thread id */
 	size_t source_count, source_capacity;
-	uint32_t *heap; /* indices of sources, the earliest event on top */
+	size_t waiting;   /* items of all of them */
+	uint32_t *active; /* threads that have any */
+	size_t active_count, active_capacity;
+	uint32_t *heap; /* of the merge: threads, the one with the earliest item on top */
 	size_t heap_count, heap_capacity;
 };
 
@@ -187,17 +192,16 @@ static void give_up(struct process *p) {
 	p->result.given_up = true;
 }
 
-static void replay(struct tm_tally *t, struct process *p, const struct tm_event *e) {
-	unsigned class = TM_OP_CLASS(e->op);
-	if (e->time_ns < p->last_ns) p->result.approximate = true;
-	p->last_ns = e->time_ns;
-	t->allocations += class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC || class == TM_CLASS_MAP || class == TM_CLASS_REMAP;
-	t->frees += class == TM_CLASS_FREE || class == TM_CLASS_REALLOC || class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP;
-	if (p->result.given_up || class == TM_CLASS_TEXT || e->heap) return; /* explicit heaps: their memory came from a heap that is counted */
-	if (class == TM_CLASS_FREE || class == TM_CLASS_REALLOC) block_freed(p, e->old, e->begin_ns);
-	if (class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP) unmapped(p, e->old, e->old_size);
-	if (class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC) block_allocated(t, p, e->addr, e->size, e->time_ns);
-	if (class == TM_CLASS_MAP || class == TM_CLASS_REMAP) mapped(p, e->addr, e->size, e->time_ns);
+static inline void replay(struct tm_tally *t, struct process *p, const struct item *i) {
+	if (i->ns < p->last_ns) p->result.approximate = true;
+	p->last_ns = i->ns;
+	if (p->result.given_up) return;
+	switch (i->step) {
+	case STEP_ALLOCATED: block_allocated(t, p, i->addr, i->size, i->ns); break;
+	case STEP_FREED: block_freed(p, i->addr, i->size); break;
+	case STEP_MAPPED: mapped(p, i->addr, i->size, i->ns); break;
+	case STEP_UNMAPPED: unmapped(p, i->addr, i->size); break;
+	}
 	if (p->blocks.count > TM_TALLY_BLOCKS_MAX) give_up(p);
 }
 
@@ -210,10 +214,50 @@ static struct process *process_of(struct tm_tally *t, uint32_t id) {
 	return &t->processes[id];
 }
 
+/* --- what waits --- */
+
+static struct source *source_of(struct tm_tally *t, uint32_t thread) {
+	if (thread >= t->source_count) {
+		t->sources = tm_memory_grow(t->sources, &t->source_capacity, thread + 1u, sizeof t->sources[0]);
+		memset(t->sources + t->source_count, 0, (thread + 1u - t->source_count) * sizeof t->sources[0]);
+		t->source_count = thread + 1u;
+	}
+	return &t->sources[thread];
+}
+
+static inline void put(struct source *s, uint64_t ns, enum step step, uint64_t addr, uint64_t size) {
+	s->items[s->count++] = (struct item){ ns, addr, size, step };
+}
+
+void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const struct tm_event *events, size_t n) {
+	struct source *s = source_of(t, thread);
+	size_t before = s->count;
+	process_of(t, process);
+	s->process = process;
+	s->items = tm_memory_grow(s->items, &s->capacity, s->count + 2 * n, sizeof s->items[0]);
+	for (const struct tm_event *e = events; e < events + n; e++) {
+		unsigned class = TM_OP_CLASS(e->op);
+		bool block = class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC, range = class == TM_CLASS_MAP || class == TM_CLASS_REMAP;
+		bool ends_block = class == TM_CLASS_FREE || class == TM_CLASS_REALLOC;
+		bool ends_range = class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP;
+		t->allocations += block || range;
+		t->frees += ends_block || ends_range;
+		if (e->heap) continue; /* explicit heaps: their memory came from a heap that is counted */
+		if (ends_block) put(s, e->time_ns, STEP_FREED, e->old, e->begin_ns);
+		if (ends_range) put(s, e->time_ns, STEP_UNMAPPED, e->old, e->old_size);
+		if (block) put(s, e->time_ns, STEP_ALLOCATED, e->addr, e->size);
+		if (range) put(s, e->time_ns, STEP_MAPPED, e->addr, e->size);
+	}
+	t->waiting += s->count - before;
+	if (before || !s->count) return;
+	t->active = tm_memory_grow(t->active, &t->active_capacity, t->active_count + 1, sizeof t->active[0]);
+	t->active[t->active_count++] = thread;
+}
+
 static bool earlier(const struct tm_tally *t, uint32_t a, uint32_t b) {
 	const struct source *x = &t->sources[a], *y = &t->sources[b];
-	uint64_t x_ns = x->events[x->at].time_ns, y_ns = y->events[y->at].time_ns;
-	return x_ns != y_ns ? x_ns < y_ns : x->order < y->order;
+	uint64_t x_ns = x->items[x->at].ns, y_ns = y->items[y->at].ns;
+	return x_ns != y_ns ? x_ns < y_ns : a < b;
 }
 
 /* Restores the heap's order from `at` down to the leaves. */
@@ -230,77 +274,72 @@ static void sift_down(struct tm_tally *t, size_t at) {
 	t->heap[at] = moved;
 }
 
-static void add_source(struct tm_tally *t, const struct tm_event *events, size_t count, uint32_t process) {
-	if (!count) return;
-	process_of(t, process);
-	t->sources = tm_memory_grow(t->sources, &t->source_capacity, t->source_count + 1, sizeof t->sources[0]);
-	t->sources[t->source_count] = (struct source){ events, count, 0, process, (uint32_t)t->source_count };
-	t->source_count++;
-}
-
-/* What waited comes first: it is the older part of its thread. */
-static void gather(struct tm_tally *t, const struct tm_group *g) {
-	t->source_count = 0;
-	for (size_t i = 0; i < t->waiting.source_count; i++) {
-		const struct source *s = &t->waiting.sources[i];
-		add_source(t, t->waiting.events + s->at, s->count, s->process);
-	}
-	for (size_t i = 0; g && i < g->segment_count; i++)
-		add_source(t, g->segments[i].events, g->segments[i].count, g->segments[i].process);
-	t->heap = tm_memory_grow(t->heap, &t->heap_capacity, t->source_count, sizeof t->heap[0]);
-	t->heap_count = t->source_count;
-	for (size_t i = 0; i < t->source_count; i++) t->heap[i] = (uint32_t)i;
+static void gather(struct tm_tally *t) {
+	t->heap = tm_memory_grow(t->heap, &t->heap_capacity, t->active_count, sizeof t->heap[0]);
+	t->heap_count = t->active_count;
+	for (size_t i = 0; i < t->active_count; i++) t->heap[i] = t->active[i];
 	for (size_t i = t->heap_count / 2; i-- > 0;) sift_down(t, i);
 }
 
-/* Replays the events below `until`, the earliest first. */
+/* The table is larger than the processor's caches: what the items to come will look for is fetched meanwhile. */
+static inline void fetch_entry(const struct process *p, const struct item *i) {
+	if (p->blocks.entries) __builtin_prefetch(&p->blocks.entries[slot_of(&p->blocks, i->addr)], 1);
+}
+
+/* Replays the first source's items below `until`. */
+static void replay_run(struct tm_tally *t, struct source *s, uint64_t until) {
+	struct process *p = &t->processes[s->process];
+	size_t at = s->at;
+	do {
+		if (at + FETCH_AHEAD < s->count) fetch_entry(p, &s->items[at + FETCH_AHEAD]);
+		replay(t, p, &s->items[at++]);
+	} while (at < s->count && s->items[at].ns < until);
+	t->waiting -= at - s->at;
+	s->at = at;
+}
+
+/* Replays the items below `until`, the earliest first. */
 static void merge(struct tm_tally *t, uint64_t until) {
 	while (t->heap_count) {
 		struct source *first = &t->sources[t->heap[0]];
-		struct process *p = &t->processes[first->process];
 		/* A run of one source needs no sifting: a single thread is the usual case. */
 		uint64_t run = until;
 		for (size_t i = 1; i < t->heap_count && i < 3; i++) {
 			const struct source *other = &t->sources[t->heap[i]];
-			if (other->events[other->at].time_ns < run) run = other->events[other->at].time_ns;
+			if (other->items[other->at].ns < run) run = other->items[other->at].ns;
 		}
-		if (first->events[first->at].time_ns >= until) return;
-		do replay(t, p, &first->events[first->at++]);
-		while (first->at < first->count && first->events[first->at].time_ns < run);
+		if (first->items[first->at].ns >= until) return;
+		replay_run(t, first, run);
 		if (first->at == first->count) t->heap[0] = t->heap[--t->heap_count];
 		if (t->heap_count) sift_down(t, 0);
 	}
 }
 
 static void keep_rest(struct tm_tally *t) {
-	struct waiting *w = &t->next;
-	w->count = w->source_count = 0;
-	for (size_t i = 0; i < t->source_count; i++) {
-		const struct source *s = &t->sources[i];
-		size_t rest = s->count - s->at;
-		if (!rest) continue;
-		w->events = tm_memory_grow(w->events, &w->capacity, w->count + rest, sizeof w->events[0]);
-		memcpy(w->events + w->count, s->events + s->at, rest * sizeof w->events[0]);
-		w->sources = tm_memory_grow(w->sources, &w->source_capacity, w->source_count + 1, sizeof w->sources[0]);
-		w->sources[w->source_count++] = (struct source){ NULL, rest, w->count, s->process, 0 };
-		w->count += rest;
+	size_t active = 0;
+	for (size_t i = 0; i < t->active_count; i++) {
+		struct source *s = &t->sources[t->active[i]];
+		s->count -= s->at;
+		if (s->at && s->count) memmove(s->items, s->items + s->at, s->count * sizeof s->items[0]);
+		s->at = 0;
+		if (s->count) t->active[active++] = t->active[i];
+		if (s->capacity <= KEPT_ITEMS || s->count) continue;
+		free(s->items);
+		s->items = NULL;
+		s->capacity = 0;
 	}
-	struct waiting old = t->waiting;
-	t->waiting = t->next;
-	t->next = old;
+	t->active_count = active;
 }
 
-void tm_tally_add(struct tm_tally *t, const struct tm_group *g, uint64_t watermark_ns) {
-	gather(t, g);
-	merge(t, watermark_ns);
+void tm_tally_advance(struct tm_tally *t, uint64_t watermark_ns) {
+	if (!t->active_count) return;
+	gather(t);
+	merge(t, t->waiting > TM_TALLY_WAITING_MAX ? UINT64_MAX : watermark_ns);
 	keep_rest(t);
-	if (t->waiting.count > TM_TALLY_WAITING_MAX) tm_tally_finish(t);
 }
 
 void tm_tally_finish(struct tm_tally *t) {
-	gather(t, NULL);
-	merge(t, UINT64_MAX);
-	t->waiting.count = t->waiting.source_count = 0;
+	tm_tally_advance(t, UINT64_MAX);
 }
 
 struct tm_tally *tm_tally_new(uint64_t sample_bytes) {
@@ -315,11 +354,9 @@ void tm_tally_free(struct tm_tally *t) {
 		free(t->processes[i].ranges);
 	}
 	free(t->processes);
-	free(t->waiting.events);
-	free(t->waiting.sources);
-	free(t->next.events);
-	free(t->next.sources);
+	for (size_t i = 0; i < t->source_count; i++) free(t->sources[i].items);
 	free(t->sources);
+	free(t->active);
 	free(t->heap);
 	free(t);
 }

@@ -1,18 +1,18 @@
 /* tally.h - live bytes and their peak, for the closing summary.
  *
- * Flow:     encode.c, after the times are nanoseconds -> here -> closing.c
- * Owns:     one table of live blocks and one list of mapped ranges a process.
- * Idea:     events are replayed in the order of their times, over all threads, as far as the watermark promises that none is missing; the
- *           few beyond it wait for the next group. So the figures are the same as an analyzer's.
+ * Flow:     columns.c, after the times are nanoseconds -> here -> closing.c
+ * Owns:     one table of live blocks and one list of mapped ranges a process; what waits of each thread.
+ * Idea:     events are replayed in the order of their times, over all threads, as far as the watermark promises that none is missing; those
+ *           beyond it wait for the next pass. So the figures are the same as an analyzer's.
  * When full: with more than TM_TALLY_BLOCKS_MAX live blocks a process is not followed any further, as the summary is not worth the
  *           memory; with more than TM_TALLY_WAITING_MAX waiting events (a thread was stopped in the middle of one) they are replayed
  *           early, and the peak is approximate.
- * Threads:  the encoder's.
+ * Threads:  the drainer's.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_TALLY_H
 #define TIDEMARK_RECORDER_COLLECTOR_TALLY_H
 
-#include "group.h"
+#include "../../schema/events.h"
 
 #define TM_TALLY_BLOCKS_MAX (4u << 20)
 #define TM_TALLY_WAITING_MAX (1u << 20)
@@ -27,8 +27,10 @@ struct tm_tally;
 
 struct tm_tally *tm_tally_new(uint64_t sample_bytes);
 void tm_tally_free(struct tm_tally *t);
-/* Replays what a group, whose times are nanoseconds, adds below the watermark. */
-void tm_tally_add(struct tm_tally *t, const struct tm_group *g, uint64_t watermark_ns);
+/* The next events of a thread, whose times are nanoseconds; process and thread are ids of the trace. */
+void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const struct tm_event *events, size_t n);
+/* Replays what is below the watermark. */
+void tm_tally_advance(struct tm_tally *t, uint64_t watermark_ns);
 /* Replays what waits: nothing more will come. */
 void tm_tally_finish(struct tm_tally *t);
 /* What is known of a process of the trace, or all zero. */

@@ -1,9 +1,9 @@
 /* timebase.h - from the guests' ticks to nanoseconds since the start of the trace.
  *
- * Flow:     stamps of events and our own -> kept as ticks -> encode.c, with the knots known when their group was closed -> nanoseconds
- * Idea:     pairs of (ticks, CLOCK_MONOTONIC) taken at the start and whenever a group closes are knots; between two knots the line that
- *           joins them holds. So the conversion is continuous, never runs backwards, and follows CLOCK_MONOTONIC however long the
- *           recording is; nothing has to be calibrated at the start.
+ * Flow:     stamps of events and our own, in ticks -> columns.c while they are read, encode.c for all that is no event -> nanoseconds
+ * Idea:     a line holds from each knot on, until the next knot, which lies on it. A new line's slope is the ratio of ticks to CLOCK_MONOTONIC
+ *           since the start, and a little more or less, so that it comes back to CLOCK_MONOTONIC where the last one was off. So a stamp can be
+ *           converted at once, the conversion never runs backwards or jumps, and it follows the clock however long the recording is.
  * Threads:  struct tm_timebase is the drainer's; a struct tm_time_map is a copy that any thread may use.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_TIMEBASE_H
@@ -13,13 +13,17 @@
 
 #define TM_KNOTS_MAX 64u /* older times than the oldest knot's are on its line, prolonged */
 
+#define TM_RATE_BITS 40
+
 struct tm_knot {
 	uint64_t ticks, ns;
+	uint64_t rate; /* from here on: nanoseconds in 2^TM_RATE_BITS ticks */
 };
 
 struct tm_time_map {
 	struct tm_knot knots[TM_KNOTS_MAX];
 	uint32_t count;
+	uint64_t end_ticks; /* now, or a little earlier: a stamp beyond it is not believed and counts as this one */
 };
 
 struct tm_timebase {
@@ -36,8 +40,22 @@ uint64_t tm_timebase_ticks(const struct tm_timebase *t);
 /* A stamp that is span_ns before now, or the start if that is later. */
 uint64_t tm_timebase_ticks_before_now(const struct tm_timebase *t, uint64_t span_ns);
 void tm_timebase_add_knot(struct tm_timebase *t);
+/* Adds one if the last is a few milliseconds old; before stamps are converted. */
+void tm_timebase_follow(struct tm_timebase *t);
+/* Moves the map's end to now. */
+void tm_timebase_extend(struct tm_timebase *t);
 
-/* Nanoseconds since the start. Stamps beyond the last knot yield the last knot's time: nothing has happened later than its closing. */
+/* Nanoseconds since the start. */
 uint64_t tm_time_map_ns(const struct tm_time_map *map, uint64_t ticks);
+
+static inline uint64_t tm_knot_ns(const struct tm_knot *k, uint64_t ticks) {
+	return k->ns + (uint64_t)((unsigned __int128)(ticks - k->ticks) * k->rate >> TM_RATE_BITS);
+}
+
+/* The same as tm_time_map_ns(), faster for stamps after the last knot. */
+static inline uint64_t tm_time_map_now(const struct tm_time_map *map, uint64_t ticks) {
+	const struct tm_knot *last = &map->knots[map->count - 1];
+	return ticks >= last->ticks && ticks <= map->end_ticks ? tm_knot_ns(last, ticks) : tm_time_map_ns(map, ticks);
+}
 
 #endif

@@ -65,9 +65,9 @@ static void start_collector(const char *path) {
 	if (tm_session_open(&c.session, &c.options, &c.timebase, error, sizeof error) != 0 ||
 	    tm_writer_open(&c.writer, strdup(path), true) != 0)
 		exit(1);
-	if (tm_encoder_start(&c.encoder, &c.writer, tm_tally_new(0)) != 0) exit(1);
+	if (tm_encoder_start(&c.encoder, &c.writer) != 0) exit(1);
 	tm_stack_tree_init(&c.stacks);
-	tm_drain_start(&c);
+	if (tm_drain_start(&c) != 0) exit(1);
 }
 
 static struct tm_ring *claim_ring(void) {

@@ -49,7 +49,7 @@ void tm_timebase_start(struct tm_timebase *t) {
 	memset(t, 0, sizeof *t);
 	t->clock = TM_CLOCK_MONOTONIC;
 	t->start_monotonic_ns = tm_monotonic_ns();
-	t->start = (struct tm_knot){ t->start_monotonic_ns, 0 };
+	t->start = (struct tm_knot){ t->start_monotonic_ns, 0, 1ull << TM_RATE_BITS };
 	t->map.knots[0] = t->start;
 	t->map.count = 1;
 }
@@ -59,11 +59,16 @@ uint64_t tm_timebase_ticks_before_now(const struct tm_timebase *t, uint64_t span
 	return now < t->start.ticks + span_ns ? t->start.ticks : now - span_ns;
 }
 
+void tm_timebase_extend(struct tm_timebase *t) {
+	t->map.end_ticks = tm_timebase_ticks(t);
+}
+
+void tm_timebase_follow(struct tm_timebase *t) {
+	tm_timebase_extend(t);
+}
+
 void tm_timebase_add_knot(struct tm_timebase *t) {
-	uint64_t now = tm_timebase_ticks(t);
-	if (now <= t->map.knots[t->map.count - 1].ticks) return;
-	t->map.count = 2;
-	t->map.knots[1] = (struct tm_knot){ now, now - t->start_monotonic_ns };
+	tm_timebase_extend(t);
 }
 
 /* --- both --- */
@@ -183,9 +188,9 @@ static void append(struct tm_ring *ring, const struct piece *p, const uint8_t *d
 static void start_collector(const char *path, int level) {
 	if (tm_writer_open(&c.writer, strdup(path), true) != 0) fail(path);
 	if (level) tm_packer_release(&c.writer.packer), tm_packer_init(&c.writer.packer, level);
-	if (tm_encoder_start(&c.encoder, &c.writer, tm_tally_new(0)) != 0) exit(1);
+	if (tm_encoder_start(&c.encoder, &c.writer) != 0) exit(1);
 	tm_stack_tree_init(&c.stacks);
-	tm_drain_start(&c);
+	if (tm_drain_start(&c) != 0) exit(1);
 }
 
 /* Which kinds of chunks the bytes are in. */

@@ -33,9 +33,9 @@ static void world_start(struct world *w) {
 	CHECK(tm_session_open(&w->c.session, &w->c.options, &w->c.timebase, error, sizeof error) == 0);
 	CHECK(tm_writer_open(&w->c.writer, strdup(w->path), true) == 0);
 	CHECK(tm_writer_flush(&w->c.writer) == 0);
-	CHECK(tm_encoder_start(&w->c.encoder, &w->c.writer, tm_tally_new(0)) == 0);
+	CHECK(tm_encoder_start(&w->c.encoder, &w->c.writer) == 0);
 	tm_stack_tree_init(&w->c.stacks);
-	tm_drain_start(&w->c);
+	CHECK(tm_drain_start(&w->c) == 0);
 }
 
 static void pass(struct world *w) {
@@ -59,7 +59,6 @@ static void world_release(struct world *w) {
 	unlink(w->path);
 	tm_drain_release(c);
 	tm_encoder_release(&c->encoder);
-	tm_tally_free(c->encoder.tally);
 	tm_processes_release(&c->processes);
 	tm_modules_release(&c->modules);
 	tm_stack_tree_release(&c->stacks);
@@ -299,10 +298,10 @@ static void test_events_of_every_class(void) {
 	PUT(&w, 0, tm_ring_word(TM_OP_MUNMAP, TM_RING_NO_STACK, 5, 0, 0), now(&w), now(&w), 0x20000, 4096);
 	PUT(&w, 0, tm_ring_word(TM_OP_MARK, TM_RING_NO_STACK, 3, 0, 4), now(&w), 0x6b72616d); /* "mark" */
 	pass(&w);
-	struct tm_tally *tally = w.c.encoder.tally;
+	struct tm_tally *tally = w.c.tally;
 	world_finish(&w);
 	tm_tally_finish(tally);
-	tm_tally_finish(w.c.encoder.tally);
+	tm_tally_finish(w.c.tally);
 	struct tm_tally_process p = tm_tally_of(tally, 1);
 	CHECK(p.peak_bytes == 16384 && p.live_bytes == 12288 && p.live_blocks == 1);
 	CHECK(tm_tally_allocations(tally) == 4 && tm_tally_frees(tally) == 4);
@@ -656,8 +655,8 @@ static void test_lost_free_in_summary(void) {
 	allocate(&w, 0, 0x1000, 100);
 	allocate(&w, 0, 0x1000, 30);
 	world_finish(&w);
-	tm_tally_finish(w.c.encoder.tally);
-	struct tm_tally_process p = tm_tally_of(w.c.encoder.tally, 1);
+	tm_tally_finish(w.c.tally);
+	struct tm_tally_process p = tm_tally_of(w.c.tally, 1);
 	CHECK(p.live_bytes == 30 && p.live_blocks == 1 && p.peak_bytes == 100);
 	read_trace(&t, w.path);
 	CHECK(t.count == 2);

@@ -1,0 +1,118 @@
+/* columns.c - events become columns while they are read: see columns.h. */
+#include "columns.h"
+
+#include "collector.h"
+#include "memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH_EVENTS 512u
+#define PAYLOAD_KEPT_BYTES (8u << 20) /* by a group for its next use */
+
+int tm_columns_init(struct tm_columns *t) {
+	memset(t, 0, sizeof *t);
+	t->spare = tm_encoder_new();
+	return t->spare ? 0 : -1;
+}
+
+void tm_columns_release(struct tm_columns *t) {
+	while (t->idle_count) tm_encoder_free(t->idle[--t->idle_count]);
+	tm_encoder_free(t->spare);
+	free(t->thread_ns);
+	memset(t, 0, sizeof *t);
+}
+
+/* --- times --- */
+
+static uint64_t *last_ns_of(struct tm_columns *t, uint32_t thread) {
+	size_t old = t->thread_capacity;
+	t->thread_ns = tm_memory_grow(t->thread_ns, &t->thread_capacity, (size_t)thread + 1, sizeof t->thread_ns[0]);
+	if (t->thread_capacity > old) memset(t->thread_ns + old, 0, (t->thread_capacity - old) * sizeof t->thread_ns[0]);
+	return &t->thread_ns[thread];
+}
+
+static void convert(struct tm_collector *c, const struct tm_segment_buffer *s) {
+	const struct tm_time_map *map = &c->timebase.map;
+	uint64_t *last = last_ns_of(&c->columns, s->thread), floor = c->columns.promised_ns, previous = *last > floor ? *last : floor;
+	for (struct tm_event *e = s->events + s->settled, *end = s->events + s->count; e < end; e++) {
+		uint64_t same = e->begin_ns == e->time_ns, ns = tm_time_map_now(map, e->time_ns);
+		if (ns < previous) ns = previous;
+		previous = ns;
+		uint64_t begin = same ? ns : tm_time_map_ns(map, e->begin_ns);
+		if (begin < floor) begin = floor;
+		e->begin_ns = begin < ns ? begin : ns;
+		e->time_ns = ns;
+	}
+	*last = previous;
+	if (previous > c->group->end_ns) c->group->end_ns = previous;
+}
+
+static void settle(struct tm_collector *c, struct tm_segment_buffer *s) {
+	if (s->settled == s->count) return;
+	tm_timebase_extend(&c->timebase);
+	convert(c, s);
+	tm_tally_add(c->tally, s->process, s->thread, s->events + s->settled, s->count - s->settled);
+	s->settled = s->count;
+}
+
+void tm_columns_settle(struct tm_collector *c) {
+	for (size_t i = 0; i < c->group->segment_count; i++) settle(c, &c->group->segments[i]);
+}
+
+/* --- columns --- */
+
+static struct tm_encoder *take_encoder(struct tm_columns *t) {
+	if (t->idle_count) return t->idle[--t->idle_count];
+	struct tm_encoder *e = t->made < TM_ENCODERS_MAX ? tm_encoder_new() : NULL;
+	if (e) t->made++;
+	return e;
+}
+
+static void encode(struct tm_segment_buffer *s) {
+	tm_encoder_add(s->encoder, s->events, s->count);
+	s->count = s->settled = 0;
+}
+
+void tm_columns_make_room(struct tm_collector *c, struct tm_segment_buffer *s) {
+	if (s->count >= BATCH_EVENTS) {
+		bool first = !s->encoder;
+		settle(c, s);
+		if (first) s->encoder = take_encoder(&c->columns);
+		if (first && s->encoder) tm_encoder_begin(s->encoder, s->events[0].time_ns);
+		if (s->encoder) {
+			encode(s);
+			return;
+		}
+	}
+	s->events = tm_memory_grow(s->events, &s->capacity, s->count + 1, sizeof s->events[0]);
+}
+
+static void finish_segment(struct tm_collector *c, struct tm_group *g, struct tm_segment_buffer *s) {
+	struct tm_columns *t = &c->columns;
+	settle(c, s);
+	if (!s->encoder) {
+		tm_encode_segment(t->spare, &g->payload, s->thread, s->events[0].time_ns, s->events, s->count);
+		return;
+	}
+	encode(s);
+	tm_encoder_finish(s->encoder, &g->payload, s->thread);
+	t->idle[t->idle_count++] = s->encoder;
+	s->encoder = NULL;
+}
+
+void tm_columns_finish(struct tm_collector *c, struct tm_group *g) {
+	uint64_t watermark_ns = tm_time_map_ns(&g->time_map, c->watermark_ticks);
+	size_t filled = 0;
+	if (watermark_ns < c->columns.promised_ns) watermark_ns = c->columns.promised_ns;
+	for (size_t i = 0; i < g->segment_count; i++) filled += g->segments[i].count || g->segments[i].encoder;
+	if (g->payload.capacity > PAYLOAD_KEPT_BYTES) tm_bytes_release(&g->payload);
+	tm_bytes_clear(&g->payload);
+	if (!filled && watermark_ns == c->columns.promised_ns) return;
+	tm_put_events_header(&g->payload, watermark_ns, filled);
+	for (size_t i = 0; i < g->segment_count; i++) {
+		struct tm_segment_buffer *s = &g->segments[i];
+		if (s->count || s->encoder) finish_segment(c, g, s);
+	}
+	c->columns.promised_ns = watermark_ns;
+}
