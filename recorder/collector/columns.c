@@ -19,22 +19,34 @@ int tm_columns_init(struct tm_columns *t) {
 void tm_columns_release(struct tm_columns *t) {
 	while (t->idle_count) tm_encoder_free(t->idle[--t->idle_count]);
 	tm_encoder_free(t->spare);
-	free(t->thread_ns);
+	free(t->threads);
 	memset(t, 0, sizeof *t);
+}
+
+static struct tm_column_thread *thread_of(struct tm_columns *t, uint32_t thread) {
+	if (thread >= t->thread_count) {
+		t->threads = tm_memory_grow(t->threads, &t->thread_capacity, thread + 1u, sizeof t->threads[0]);
+		memset(t->threads + t->thread_count, 0, (thread + 1u - t->thread_count) * sizeof t->threads[0]);
+		t->thread_count = thread + 1u;
+	}
+	return &t->threads[thread];
+}
+
+size_t tm_columns_segment(struct tm_collector *c, uint32_t thread, uint32_t process) {
+	struct tm_column_thread *known = thread_of(&c->columns, thread);
+	if (known->group_serial != c->group->serial) {
+		known->segment = (uint32_t)tm_group_add_segment(c->group, thread, process);
+		known->group_serial = c->group->serial;
+	}
+	return known->segment;
 }
 
 /* --- times --- */
 
-static uint64_t *last_ns_of(struct tm_columns *t, uint32_t thread) {
-	size_t old = t->thread_capacity;
-	t->thread_ns = tm_memory_grow(t->thread_ns, &t->thread_capacity, (size_t)thread + 1, sizeof t->thread_ns[0]);
-	if (t->thread_capacity > old) memset(t->thread_ns + old, 0, (t->thread_capacity - old) * sizeof t->thread_ns[0]);
-	return &t->thread_ns[thread];
-}
-
 static void convert(struct tm_collector *c, const struct tm_segment_buffer *s) {
 	const struct tm_time_map *map = &c->timebase.map;
-	uint64_t *last = last_ns_of(&c->columns, s->thread), floor = c->columns.promised_ns, previous = *last > floor ? *last : floor;
+	struct tm_column_thread *thread = thread_of(&c->columns, s->thread);
+	uint64_t floor = c->columns.promised_ns, previous = thread->last_ns > floor ? thread->last_ns : floor;
 	for (struct tm_event *e = s->events + s->settled, *end = s->events + s->count; e < end; e++) {
 		uint64_t same = e->begin_ns == e->time_ns, ns = tm_time_map_now(map, e->time_ns);
 		if (ns < previous) ns = previous;
@@ -44,7 +56,7 @@ static void convert(struct tm_collector *c, const struct tm_segment_buffer *s) {
 		e->begin_ns = begin < ns ? begin : ns;
 		e->time_ns = ns;
 	}
-	*last = previous;
+	thread->last_ns = previous;
 	if (previous > c->group->end_ns) c->group->end_ns = previous;
 }
 

@@ -20,12 +20,18 @@
 
 struct tm_collector;
 
+struct tm_column_thread {
+	uint64_t last_ns;
+	uint32_t group_serial; /* of the group that `segment` is in */
+	uint32_t segment;
+};
+
 struct tm_columns {
 	struct tm_encoder *idle[TM_ENCODERS_MAX]; /* idle_count of `made` */
 	size_t idle_count, made;
 	struct tm_encoder *spare; /* for segments in one piece */
-	uint64_t *thread_ns;      /* last time of each thread, by its id */
-	size_t thread_capacity;
+	struct tm_column_thread *threads; /* by id */
+	size_t thread_count, thread_capacity;
 	uint64_t promised_ns; /* watermark of the last group */
 };
 
@@ -33,6 +39,8 @@ struct tm_columns {
 int tm_columns_init(struct tm_columns *t);
 void tm_columns_release(struct tm_columns *t);
 
+/* The thread's segment in the group that is being filled: one, even if several rings say that they are of that thread. */
+size_t tm_columns_segment(struct tm_collector *c, uint32_t thread, uint32_t process);
 /* Makes room for another event in a segment whose batch is full. */
 void tm_columns_make_room(struct tm_collector *c, struct tm_segment_buffer *s);
 /* Converts the times of what was read since, and tells the tally. */

@@ -184,7 +184,7 @@ static bool is_of_own_heap(uint8_t op) {
 static struct tm_event *new_event(struct tm_collector *c, struct tm_ring_view *r) {
 	struct tm_group *g = c->group;
 	if (r->group_serial != g->serial) {
-		r->segment = tm_group_add_segment(g, r->thread, r->process->id);
+		r->segment = tm_columns_segment(c, r->thread, r->process->id);
 		r->group_serial = g->serial;
 	}
 	struct tm_segment_buffer *s = &g->segments[r->segment];
