@@ -37,7 +37,7 @@ ANALYZER_OBJECTS := $(call objects,analyzer/*.c) $(BUILD)/obj/gen/sql.o
 UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 FUZZ_REPLAYS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
-TEST_PROGRAMS := $(UNIT_TESTS) $(FUZZ_REPLAYS) $(patsubst %.c,$(BUILD)/%,$(wildcard tests/integration/tmkdump.c))
+TEST_PROGRAMS := $(UNIT_TESTS) $(FUZZ_REPLAYS) $(patsubst %.c,$(BUILD)/%,$(wildcard tests/integration/*.c))
 OUTPUTS := $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(BUILD)/lib/libtidemark.so
 # `make -j deps check`: nothing is compiled before what it needs is installed.
 FIRST := $(filter deps,$(MAKECMDGOALS))
@@ -98,7 +98,7 @@ $(BUILD)/$(1): $(BUILD)/obj/$(1).o $(2) $(if $(call includes,$(1).c,recorder/col
 	$$(Q)$$(CC) $$(CFLAGS) $$(INSTRUMENT) $(3) $$(LDFLAGS) -o $$@ $$^ \
 		$(if $(call includes,$(1).c,recorder/collector),$(COLLECTOR_LIBS)) $(ANALYZER_LIBS)
 endef
-$(foreach test,$(wildcard tests/unit/test_*.c tests/integration/tmkdump.c tests/bench/*.c),$(eval $(call test_program,$(test:.c=),)))
+$(foreach test,$(wildcard tests/unit/test_*.c tests/integration/*.c tests/bench/*.c),$(eval $(call test_program,$(test:.c=),)))
 # With FUZZ=1 (make fuzz) libFuzzer brings main(), else replay.c does and runs the corpus once.
 $(foreach test,$(wildcard tests/fuzz/fuzz_*.c),$(eval \
 	$(call test_program,$(test:.c=),$(if $(FUZZ),,$(BUILD)/obj/tests/fuzz/replay.o),$(if $(FUZZ),-fsanitize=fuzzer))))

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""How fast traces become databases, and in how much memory.
+
+    import_speed.py BUILD [TRACE...] [--long]
+
+Without traces: made ones (tests/integration/big_trace.c), of which the first three differ only in length and should have the same rate; --long adds one of 100
+million events. The rate is given by wall time and by processor time, as other load slows only the former; the bound on memory is 64 MiB, 200 bytes a
+block live at the peak, and 64 bytes a node of the stack tree. run.py calls rows() for the traces that it has recorded.
+"""
+import argparse
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+COLUMNS = ("trace", "events", "M ev/s wall", "M ev/s CPU", "peak MiB", "bound MiB", "database B/ev")
+MADE = (("1 M events, 10 k live, 5 k nodes, 4 threads", 1_000_000, 10_000, 5_000, 4), ("10 M events, likewise", 10_000_000, 10_000, 5_000, 4),
+        ("40 M events, likewise", 40_000_000, 10_000, 5_000, 4), ("10 M events, 1 M live", 10_000_000, 1_000_000, 5_000, 1),
+        ("4 M events, 1 M nodes", 4_000_000, 50_000, 1_000_000, 1))
+LONG = ("100 M events, 10 k live", 100_000_000, 10_000, 5_000, 4)
+MIB = 1 << 20
+
+
+def measure(build, trace, db):
+    """(events, wall seconds, processor seconds, peak bytes, bound in bytes) of one import."""
+    start = time.monotonic()
+    child = subprocess.Popen([f"{build}/bin/tidemark", "import", trace, "--force", "-o", db], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    wall_s = time.monotonic() - start
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise RuntimeError(f"importing {trace} ended with {child.returncode}")
+    base = sqlite3.connect(f"file:{db}?mode=ro", uri=True)
+    events, live, nodes = base.execute("select (select sum(events) from trace), (select sum(peak_count) from heap_total where heap_id <> 0),"
+                                       " (select count(*) from stack)").fetchone()
+    base.close()
+    return events, wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, 64 * MIB + 200 * (live or 0) + 64 * nodes
+
+
+def rows(build, work, traces):
+    """traces: (name, path). A row of texts for each, as COLUMNS name them."""
+    for name, path in traces:
+        db = os.path.join(work, "import.db")
+        events, wall_s, cpu_s, peak, bound = measure(build, path, db)
+        yield (name, f"{events:,}", f"{events / wall_s / 1e6:.2f}", f"{events / cpu_s / 1e6:.2f}", f"{peak / MIB:.0f}", f"{bound / MIB:.0f}",
+               f"{os.path.getsize(db) / max(events, 1):.1f}")
+        os.remove(db)
+
+
+def made_traces(build, work, long=False):
+    """Each exists while its turn lasts."""
+    for name, events, live, nodes, threads in (*MADE, LONG) if long else MADE:
+        path = os.path.join(work, "made.tmk")
+        subprocess.run([f"{build}/tests/integration/big_trace", path, *(str(n) for n in (events, live, nodes, threads))], stdout=subprocess.DEVNULL, check=True)
+        yield name, path
+        os.remove(path)
+
+
+def show(row):
+    print("  ".join(f"{c:>13}" if i else f"{c:<46}" for i, c in enumerate(row)), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("traces", nargs="*")
+    parser.add_argument("--long", action="store_true")
+    a = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as work:
+        traces = [(os.path.basename(path), path) for path in a.traces] or made_traces(a.build, work, a.long)
+        show(COLUMNS)
+        for row in rows(os.path.abspath(a.build), work, traces):
+            show(row)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
