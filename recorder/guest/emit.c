@@ -132,14 +132,20 @@ void tm_cancel(struct tm_thread *t) {
 
 /* --- stacks --- */
 
-/* Takes the stack into t->pcs; the record carries its innermost frames, t->pcs[depth - 1] to t->pcs[keep]. */
-struct tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
-	struct tm_stack s = tm_stack_take(t, frame);
-	for (unsigned i = t->depth; i-- > s.keep;) {
-		if (TM_LIKELY(tm_modules_know(t->pcs[i])) || tm_is_sandboxed()) continue;
+/* Modules are announced before the first frame in them. */
+static inline void know_modules(struct tm_thread *t, unsigned fresh) {
+	uint32_t version = atomic_load_explicit(&tm_modules_version, memory_order_acquire);
+	for (const uintptr_t *pc = t->pcs + t->depth, *end = pc - fresh; pc > end;) {
+		if (TM_LIKELY(tm_modules_know(*--pc, version)) || tm_is_sandboxed()) continue;
 		tm_modules_refresh(t);
 		break;
 	}
+}
+
+/* Takes the stack into t->pcs; the record carries its innermost frames, t->pcs[depth - 1] to t->pcs[keep]. */
+struct tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
+	struct tm_stack s = tm_stack_take(t, frame);
+	if (s.fresh) know_modules(t, s.fresh);
 	if (TM_UNLIKELY(t->after_loss)) { /* the refresh may have lost a record */
 		s.fresh += s.keep;
 		s.keep = 0;

@@ -177,8 +177,25 @@ void tm_process_announce(struct tm_thread *t);
 /* --- modules.c --- */
 void tm_modules_refresh(struct tm_thread *t); /* emits MODULE and UNLOAD for what changed since the last call; takes the loader's lock */
 void tm_modules_forget(void);                 /* in a fork's child: everything is to be emitted again */
-/* True if pc lies in a module that was emitted. Lock-free; called for new frames. */
-bool tm_modules_know(uintptr_t pc);
+/* Pages of code found lately in modules that were emitted, each with the version of the list it was found in. Odd: the list is in change. */
+#define TM_MODULES_PAGES 256u
+extern _Atomic uint32_t tm_modules_version TM_HIDDEN;
+extern _Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES] TM_HIDDEN;
+
+static inline uint64_t tm_modules_page_key(uintptr_t pc, uint32_t version) {
+	return (uint64_t)(pc / TM_SHM_PAGE) << 16 | (uint16_t)version;
+}
+
+static inline _Atomic uint64_t *tm_modules_page(uintptr_t pc) {
+	return &tm_modules_pages[pc / TM_SHM_PAGE % TM_MODULES_PAGES];
+}
+
+bool tm_modules_look(uintptr_t pc); /* the same, by searching */
+
+/* True if pc lies in a module that was emitted. Lock-free; called for new frames, with tm_modules_version as it was before. */
+static inline bool tm_modules_know(uintptr_t pc, uint32_t version) {
+	return TM_LIKELY(atomic_load_explicit(tm_modules_page(pc), memory_order_relaxed) == tm_modules_page_key(pc, version)) || tm_modules_look(pc);
+}
 
 /* --- stack.c --- */
 /* A stack as its difference to the one taken before: of that, the `keep` outermost frames are unchanged, and `fresh` ones lie inside of them. */

@@ -54,7 +54,8 @@ struct table {
 
 static struct list emitted;
 static struct table *_Atomic known;
-static _Atomic uint32_t version; /* of known; odd while it changes */
+_Atomic uint32_t tm_modules_version;
+_Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES];
 static _Atomic bool refreshing;
 static bool inherited;                          /* `emitted` is right, but by another process: we are a fork's child */
 static unsigned long long adds_seen, subs_seen; /* the loader's counts at the last refresh */
@@ -307,7 +308,7 @@ static bool publish(const struct list *list) {
 	struct table *table = table_for(list->count);
 
 	if (!table) return false;
-	atomic_fetch_add(&version, 1);
+	atomic_fetch_add(&tm_modules_version, 1);
 	atomic_thread_fence(memory_order_release);
 	for (size_t i = 0; i < list->count; i++) {
 		atomic_store_explicit(&table->ranges[i].low, modules_of(list)[i].low, memory_order_relaxed);
@@ -315,7 +316,7 @@ static bool publish(const struct list *list) {
 	}
 	atomic_store_explicit(&table->count, (uint32_t)list->count, memory_order_relaxed);
 	atomic_store_explicit(&known, table, memory_order_release);
-	atomic_fetch_add(&version, 1);
+	atomic_fetch_add(&tm_modules_version, 1);
 	return true;
 }
 
@@ -332,20 +333,16 @@ static bool search(const struct table *table, uintptr_t pc) {
 	return false;
 }
 
-bool tm_modules_know(uintptr_t pc) {
-	static _Atomic uint64_t pages[256]; /* pages found lately, each with the version it was found in */
-	uint32_t before = atomic_load_explicit(&version, memory_order_acquire);
-	uint64_t page = pc >> 12, key = page << 16 | (uint16_t)(before >> 1);
+bool tm_modules_look(uintptr_t pc) {
+	uint32_t before = atomic_load_explicit(&tm_modules_version, memory_order_acquire);
 	const struct table *table = atomic_load_explicit(&known, memory_order_acquire);
-	_Atomic uint64_t *entry = &pages[page % 256];
 	bool found;
 
 	if (!table || (before & 1)) return false;
-	if (atomic_load_explicit(entry, memory_order_relaxed) == key) return true;
 	found = search(table, pc);
 	atomic_thread_fence(memory_order_acquire);
-	if (!found || atomic_load_explicit(&version, memory_order_relaxed) != before) return false;
-	atomic_store_explicit(entry, key, memory_order_relaxed);
+	if (!found || atomic_load_explicit(&tm_modules_version, memory_order_relaxed) != before) return false;
+	atomic_store_explicit(tm_modules_page(pc), tm_modules_page_key(pc, before), memory_order_relaxed);
 	return true;
 }
 
@@ -406,7 +403,7 @@ void tm_modules_forget(void) {
 		return;
 	emitted = (struct list){ 0 }; /* a thread that is not in this process was about to change it */
 	adds_seen = subs_seen = 0;
-	atomic_store(&version, (atomic_load(&version) | 1) + 1);
+	atomic_store(&tm_modules_version, (atomic_load(&tm_modules_version) | 1) + 1);
 	if (table) atomic_store(&table->count, 0);
 	atomic_store(&refreshing, false);
 }
