@@ -4,6 +4,7 @@
  * Threads:  once a process (a fork's child again), from the thread with its first event.
  * Privacy:  of the environment only the variables by which launchers number their processes are read.
  */
+#include "elf_symbols.h"
 #include "process.h"
 #include "raw.h"
 
@@ -94,16 +95,26 @@ static void announce_ranks(struct tm_thread *t) {
 static const char *other_allocator; /* the object whose malloc the program calls instead of ours; NULL: ours is called */
 static bool looked_for_allocator;
 
+/* In the loader's order of search. Its own answer (dlsym) would be the program's mere entry for malloc, where a position-dependent program takes malloc's
+ * address. */
+static int find_first_malloc(struct dl_phdr_info *info, size_t size, void *first) {
+	struct tm_symbols symbols;
+	(void)size;
+
+	if (tm_symbols_open(&symbols, info)) *(void **)first = tm_symbols_function(&symbols, "malloc");
+	return *(void **)first != NULL;
+}
+
 /* Once an image: its forked children know the answer, and must not ask the loader, whose lock another thread may have held when they
  * were born. */
 const char *tm_other_allocator(void) {
-	void *first;
+	void *first = NULL;
 	Dl_info info;
 
 	if (looked_for_allocator) return other_allocator;
 	looked_for_allocator = true;
 	tm_ours_begin();
-	first = dlsym(RTLD_DEFAULT, "malloc");
+	dl_iterate_phdr(find_first_malloc, &first);
 	if (first && (uintptr_t)first - tm_guest.text_low >= tm_guest.text_high - tm_guest.text_low)
 		other_allocator = dladdr(first, &info) && info.dli_fname ? info.dli_fname : "another object";
 	tm_ours_end();

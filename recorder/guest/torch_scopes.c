@@ -1,8 +1,8 @@
 /* torch_scopes.c - PyTorch's operators and record_function blocks as scopes.
  *
  * Flow:     torch_hooks.c, first call -> tm_torch_attach() -> at::addGlobalCallback;  then each operator -> start_..(), end_..() -> scope.h -> ring
- * Key:      the address of the at::RecordFunction, which is neither copied nor moved: it names the scope on whatever thread its end comes, in whatever order.
- *           So PyTorch keeps no context for us.
+ * Key:      the address of the at::RecordFunction, which is neither copied nor moved: it names the scope on whatever thread and in whatever order its end
+ *           comes. So PyTorch keeps no context for us.
  * Link:     PyTorch numbers the nodes of the backward graph, each thread its own. An operator carries the number that the next node of its thread
  *           will get, or none; the backward function carries the number of its node and the thread that made it. So
  *               link = (number + 1) << 16 | thread
