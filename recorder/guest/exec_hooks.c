@@ -160,7 +160,7 @@ static bool is_readable(const void *address, uintptr_t *page) {
 
 static bool is_readable_call(const struct call *c) {
 	char *const *at = c->environment;
-	uintptr_t list_page = 0, text_page = 0;
+	uintptr_t list_page = UINTPTR_MAX, text_page = UINTPTR_MAX; /* none yet */
 
 	if (!tm_raw_is_readable(c->name)) return false;
 	for (; at && is_readable(at, &list_page); at++) {

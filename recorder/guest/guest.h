@@ -73,14 +73,22 @@ struct tm_thread {
 	bool ended;          /* the last round is over: this state serves one hook and is closed */
 	uint32_t nested_count;
 	struct tm_nested nested[TM_NESTED_MAX];
-	uintptr_t stack_low, stack_high; /* the memory the thread's stack lies in, 0 until known (frame-pointer walk) */
+	uintptr_t stack_low, stack_high; /* the thread's own stack; 0 until known */
+	uintptr_t other_low, other_high; /* memory of some other stack that it was seen on, so that nobody looks twice */
 	uint64_t random;    /* --sample: state of the generator */
 	uint32_t depth;     /* of the last stack taken */
 	uint32_t capacity;  /* frames `pcs` and `sps` can hold */
 	uintptr_t *pcs;     /* the last stack taken, outermost first: to keep its k outer frames is to keep a prefix */
-	uintptr_t *sps;     /* stack.c's: where each of them was found */
+	uintptr_t *sps;     /* unwind.c's: where in memory each of them lies */
+	uint32_t remembered;  /* unwind.c's: frames that the next stack can be compared with, all or none */
+	uint32_t check_count;
+	struct tm_check *checks;
+	uint32_t rules_version;
+	uint32_t cut_frame;   /* beyond it frames are missing or guessed; UINT32_MAX: nowhere */
+	bool truncated;       /* deeper than the depth limit */
+	uintptr_t outermost_fp; /* --stacks=fp: what the outermost frame's frame pointer was */
 	uint64_t heaps_told[TM_HEAPS_MAX / 64], categories_told[TM_CATEGORIES_MAX / 64]; /* bits: this ring says what the number means (heaps.c) */
-	/* the two arrays follow */
+	/* the arrays follow */
 };
 
 /* The process. Zero means: not attached, every hook goes straight to the real function. */
@@ -196,6 +204,8 @@ bool tm_modules_look(uintptr_t pc); /* the same, by searching */
 static inline bool tm_modules_know(uintptr_t pc, uint32_t version) {
 	return TM_LIKELY(atomic_load_explicit(tm_modules_page(pc), memory_order_relaxed) == tm_modules_page_key(pc, version)) || tm_modules_look(pc);
 }
+/* The module that holds pc, and its .eh_frame_hdr; false: none does that was emitted. Lock-free. */
+bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *frames_header);
 
 /* --- stack.c --- */
 /* A stack as its difference to the one taken before: of that, the `keep` outermost frames are unchanged, and `fresh` ones lie inside of them. */
@@ -205,8 +215,6 @@ struct tm_stack {
 };
 /* Takes the stack of the calling thread into t->pcs (t->depth = keep + fresh); `frame` is TM_FRAME of the hook, whose return address is innermost. */
 struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame);
-bool tm_stack_unwinder_is_missing(void);                     /* asked for and not found: process_info.c notes it */
-void tm_stack_module_gone(uintptr_t low, uintptr_t high);    /* another module may soon lie there; modules.c says so */
 
 /* --- real.c: the functions behind the hooks --- */
 struct tm_real {

@@ -37,35 +37,26 @@ bool tm_is_ours(void) {
 }
 
 /* A handler that left by longjmp leaves `inside` set. It is stale if no hook of ours is on the stack any more, further out than this one
- * (through the handler's frame, and from another stack). Without an unwinder: if we are on the same stack, and no deeper than that hook was. */
-TM_COLD static bool inside_is_stale(uintptr_t frame) {
-	uintptr_t low, high;
+ * (through the handler's frame, and from another stack). */
+TM_COLD static bool inside_is_stale(void) {
 	if (tm_tls.thread && tm_tls.thread->nested_count) return false; /* looked already, since that hook began */
-	if (tm_stack_can_look()) {
-		/* The unwinder may allocate, for its thread-local variables: those calls must not come here again. */
-		tm_tls.ours++;
-		bool held = tm_stack_holds_hook();
-		tm_tls.ours--;
-		return !held;
-	}
-	return frame >= tm_tls.inside && tm_memory_around(frame, &low, &high) && tm_tls.inside >= low;
+	return !tm_stack_holds_hook(tm_tls.thread);
 }
 
 /* --- a thread's state --- */
 
 static size_t thread_bytes(uint32_t depth) {
-	size_t bytes = sizeof(struct tm_thread) + 2 * (size_t)depth * sizeof(uintptr_t);
+	size_t bytes = sizeof(struct tm_thread) + tm_stack_bytes(depth);
 	return (bytes + TM_SHM_PAGE - 1) & ~(size_t)(TM_SHM_PAGE - 1);
 }
 
 static struct tm_thread *make_thread(void) {
-	uint32_t capacity = tm_guest.shm->max_depth + TM_STACK_SLACK;
+	uint32_t capacity = tm_guest.shm->max_depth;
 	long memory = tm_syscall(SYS_mmap, 0, (long)thread_bytes(capacity), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory < 0) return NULL;
 	struct tm_thread *t = (struct tm_thread *)memory;
 	t->capacity = capacity;
-	t->pcs = (uintptr_t *)(t + 1);
-	t->sps = t->pcs + capacity;
+	tm_stack_prepare(t, t + 1);
 	return t;
 }
 
@@ -84,13 +75,12 @@ static uint32_t thread_number(void) {
 
 static void start_thread_state(struct tm_thread *t) {
 	t->process = tm_guest.process;
-	t->depth = 0;
 	t->nested_count = 0;
 	t->end_rounds = 0;
 	t->ended = t->at_leave = tm_tls.ended;
 	t->samples = tm_guest.shm->sample_bytes != 0;
 	t->takes_stacks = tm_guest.shm->stacks != TM_STACKS_OFF;
-	t->stack_low = t->stack_high = 0;
+	tm_stack_start_thread(t);
 	memset(t->heaps_told, 0, sizeof t->heaps_told);
 	memset(t->categories_told, 0, sizeof t->categories_told);
 	t->random = 0;
@@ -143,10 +133,7 @@ TM_COLD static struct tm_thread *start_thread(void) {
 		return NULL;
 	}
 	tm_tls.thread = t;
-	if (!tm_tls.ended) {
-		if (atomic_load(&end_key_made)) pthread_setspecific(end_key, t);
-		tm_stack_start_thread();
-	}
+	if (!tm_tls.ended && atomic_load(&end_key_made)) pthread_setspecific(end_key, t);
 	if (t->number == 1) {
 		tm_process_announce(t);
 		tm_modules_refresh(t);
@@ -176,7 +163,7 @@ TM_COLD static bool adopt_child(void) {
 	return true;
 }
 
-/* The loader is between its own steps, and libc has begun: only then may we load libunwind. */
+/* The loader is between its own steps, and libc has begun. */
 static bool loader_is_at_rest(void) {
 	return tm_environment() != NULL && _r_debug.r_version != 0 && _r_debug.r_state == RT_CONSISTENT;
 }
@@ -218,8 +205,12 @@ __attribute__((constructor)) static void construct(void) {
 TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame) {
 	if (tm_tls.ours) return NULL;
 	if (tm_tls.inside) {
-		if (!inside_is_stale(frame)) return NULL;
+		if (!inside_is_stale()) return NULL;
 		tm_tls.inside = 0;
+		if (tm_tls.thread) { /* it may have been in the middle of a stack or a record */
+			tm_stack_forget(tm_tls.thread);
+			tm_tls.thread->after_loss = true;
+		}
 	}
 	if (atomic_load(&started) != 2 && !start_process(false)) return NULL;
 	if (!tm_guest.epoch) return NULL;

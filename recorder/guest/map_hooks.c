@@ -11,8 +11,6 @@
  *     brk, sbrk                    exact bytes, both ways: the break is no matter of pages, two sbrk(100) lie in the same page
  *                                  and both live.
  *
- * What the unwinder maps for itself is ours and is not recorded, neither its coming (inside of a hook) nor its going (when a thread ends).
- *
  * An mremap that leaves its old range mapped (MREMAP_DONTUNMAP, or an old size of 0, which doubles a shared mapping) gives back nothing:
  * its old_size is 0.
  */
@@ -45,11 +43,10 @@ __attribute__((constructor)) static void find_real(void) {
 }
 
 /* The thread's state, or NULL: only call the real function. */
-static struct tm_thread *enter(const void *frame) {
+static struct tm_thread *enter(void) {
 	struct tm_thread *t;
 
 	if (TM_UNLIKELY(!atomic_load_explicit(&real.found, memory_order_acquire))) find_real();
-	if (TM_UNLIKELY(tm_unwinder_holds(((void *const *)frame)[1]))) return NULL;
 	t = tm_hook_enter();
 	if (t && !tm_guest.shm->mappings) {
 		tm_hook_leave(t);
@@ -64,7 +61,7 @@ static size_t page_round(size_t size) {
 }
 
 static inline void *map(void *wish, size_t size, int protection, int flags, int fd, off_t offset, const void *frame) {
-	struct tm_thread *t = enter(frame);
+	struct tm_thread *t = enter();
 	void *at = real.mmap(wish, size, protection, flags, fd, offset);
 
 	if (!t) return at;
@@ -83,7 +80,7 @@ TM_EXPORT void *mmap64(void *wish, size_t size, int protection, int flags, int f
 }
 
 TM_EXPORT int munmap(void *at, size_t size) {
-	struct tm_thread *t = enter(TM_FRAME);
+	struct tm_thread *t = enter();
 	uint64_t begin = t ? tm_begin(t) : 0;
 	int result = real.munmap(at, size);
 
@@ -98,7 +95,7 @@ TM_EXPORT int munmap(void *at, size_t size) {
 #define KEEPS_OLD_RANGE 4
 
 TM_EXPORT void *mremap(void *old, size_t old_size, size_t size, int flags, ...) {
-	struct tm_thread *t = enter(TM_FRAME);
+	struct tm_thread *t = enter();
 	uint64_t begin = t ? tm_begin(t) : 0;
 	void *wish = NULL, *at;
 
@@ -128,7 +125,7 @@ static void emit_break(struct tm_thread *t, enum tm_op grow, enum tm_op shrink, 
 }
 
 TM_EXPORT void *sbrk(intptr_t by) {
-	struct tm_thread *t = enter(TM_FRAME);
+	struct tm_thread *t = enter();
 	uint64_t begin = t ? tm_begin(t) : 0;
 	char *old = real.sbrk(by);
 
@@ -140,7 +137,7 @@ TM_EXPORT void *sbrk(intptr_t by) {
 }
 
 TM_EXPORT int brk(void *to) {
-	struct tm_thread *t = enter(TM_FRAME);
+	struct tm_thread *t = enter();
 	uint64_t begin = t ? tm_begin(t) : 0;
 	char *old = t ? real.sbrk(0) : NULL;
 	int result = real.brk(to);

@@ -19,6 +19,7 @@
 #include "process.h"
 #include "raw.h"
 #include "torch.h"
+#include "unwind_rule.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -35,6 +36,7 @@ struct module {
 	uint64_t identity;        /* of path and build-id */
 	uint32_t path, path_size; /* in the list's texts: build-id, then path */
 	uint32_t build_id, build_id_size;
+	uintptr_t frames_header; /* .eh_frame_hdr, 0: none */
 };
 
 /* Modules from the front, their texts from the back, in one mapping; offsets, since it may move. */
@@ -48,7 +50,7 @@ struct table {
 	uint32_t capacity;
 	_Atomic uint32_t count;
 	struct range {
-		_Atomic uintptr_t low, high;
+		_Atomic uintptr_t low, high, frames_header;
 	} ranges[];
 };
 
@@ -61,7 +63,6 @@ static bool inherited;                          /* `emitted` is right, but by an
 static unsigned long long adds_seen, subs_seen; /* the loader's counts at the last refresh */
 
 tm_python_check *_Atomic tm_python_finalizing;
-static _Atomic uintptr_t unwinder_low, unwinder_high;
 static uintptr_t python_check;   /* where the last look found it; 0: nowhere */
 static _Atomic uint32_t closing; /* dlclose calls under way */
 
@@ -163,6 +164,7 @@ static bool extent_of(const struct dl_phdr_info *info, struct module *m) {
 		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
 		uintptr_t low = m->bias + p->p_vaddr, high = low + p->p_memsz;
 
+		if (p->p_type == PT_GNU_EH_FRAME) m->frames_header = low;
 		if (p->p_type != PT_LOAD) continue;
 		if (low < m->low) m->low = low;
 		if (high > m->high) m->high = high;
@@ -221,7 +223,6 @@ static uintptr_t python_check_in(const struct dl_phdr_info *info) {
 struct visit {
 	struct list list;
 	bool begun, unchanged, incomplete;
-	struct module unwinder;
 	unsigned long long adds, subs;
 	uintptr_t vdso, python;
 };
@@ -244,7 +245,6 @@ static int visit_module(struct dl_phdr_info *info, size_t size, void *context) {
 	if (!extent_of(info, &m)) return 0;
 	if (v->vdso >= m.low && v->vdso < m.high) path = "[vdso]";
 	else if (!v->python) v->python = python_check_in(info);
-	if (strstr(path, "/libunwind.so")) v->unwinder = m;
 	build_id = build_id_of(info, &m, &build_id_size);
 	v->incomplete = !list_add(&v->list, m, path, build_id, build_id_size);
 	return v->incomplete;
@@ -256,7 +256,6 @@ static void emit_unload(struct tm_thread *t, const struct module *m) {
 	uint64_t words[2] = { m->low, m->high - m->low };
 
 	tm_emit_control(t, TM_CTL_UNLOAD, 0, 0, words, 2, NULL, 0);
-	tm_stack_module_gone(m->low, m->high);
 }
 
 /* The loader's name for a module, made one that still means the same file tomorrow: the main program has none, others may be relative. */
@@ -313,6 +312,7 @@ static bool publish(const struct list *list) {
 	for (size_t i = 0; i < list->count; i++) {
 		atomic_store_explicit(&table->ranges[i].low, modules_of(list)[i].low, memory_order_relaxed);
 		atomic_store_explicit(&table->ranges[i].high, modules_of(list)[i].high, memory_order_relaxed);
+		atomic_store_explicit(&table->ranges[i].frames_header, modules_of(list)[i].frames_header, memory_order_relaxed);
 	}
 	atomic_store_explicit(&table->count, (uint32_t)list->count, memory_order_relaxed);
 	atomic_store_explicit(&known, table, memory_order_release);
@@ -320,7 +320,7 @@ static bool publish(const struct list *list) {
 	return true;
 }
 
-static bool search(const struct table *table, uintptr_t pc) {
+static const struct range *search(const struct table *table, uintptr_t pc) {
 	uint32_t low = 0, high = atomic_load_explicit(&table->count, memory_order_relaxed);
 
 	while (low < high) {
@@ -328,9 +328,9 @@ static bool search(const struct table *table, uintptr_t pc) {
 
 		if (atomic_load_explicit(&table->ranges[middle].low, memory_order_relaxed) > pc) high = middle;
 		else if (atomic_load_explicit(&table->ranges[middle].high, memory_order_relaxed) <= pc) low = middle + 1;
-		else return true;
+		else return &table->ranges[middle];
 	}
-	return false;
+	return NULL;
 }
 
 bool tm_modules_look(uintptr_t pc) {
@@ -339,17 +339,24 @@ bool tm_modules_look(uintptr_t pc) {
 	bool found;
 
 	if (!table || (before & 1)) return false;
-	found = search(table, pc);
+	found = search(table, pc) != NULL;
 	atomic_thread_fence(memory_order_acquire);
 	if (!found || atomic_load_explicit(&tm_modules_version, memory_order_relaxed) != before) return false;
 	atomic_store_explicit(tm_modules_page(pc), tm_modules_page_key(pc, before), memory_order_relaxed);
 	return true;
 }
 
-bool tm_unwinder_holds(const void *pc) {
-	uintptr_t low = atomic_load_explicit(&unwinder_low, memory_order_relaxed);
+bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *frames_header) {
+	uint32_t before = atomic_load_explicit(&tm_modules_version, memory_order_acquire);
+	const struct table *table = atomic_load_explicit(&known, memory_order_acquire);
+	const struct range *found = table && !(before & 1) ? search(table, pc) : NULL;
 
-	return (uintptr_t)pc >= low && (uintptr_t)pc < atomic_load_explicit(&unwinder_high, memory_order_relaxed);
+	if (!found) return false;
+	*low = atomic_load_explicit(&found->low, memory_order_relaxed);
+	*high = atomic_load_explicit(&found->high, memory_order_relaxed);
+	*frames_header = atomic_load_explicit(&found->frames_header, memory_order_relaxed);
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(&tm_modules_version, memory_order_relaxed) == before;
 }
 
 /* --- refresh --- */
@@ -383,8 +390,6 @@ static void refresh(struct tm_thread *t) {
 	list_release(&emitted);
 	emitted = v.list;
 	python_check = v.python;
-	unwinder_low = v.unwinder.low;
-	unwinder_high = v.unwinder.high;
 }
 
 void tm_modules_refresh(struct tm_thread *t) {
@@ -430,12 +435,13 @@ TM_EXPORT int dlclose(void *handle) {
 	refresh_now();
 	atomic_fetch_add(&closing, 1);
 	atomic_store(&tm_python_finalizing, NULL);
+	tm_rules_close_begin();
 	inside = tm_gate_enter_closing();
 	result = call(handle);
 	if (inside) tm_gate_leave_closing();
+	tm_rules_close_end();
 	atomic_fetch_sub(&closing, 1);
 	refresh_now();
-	tm_stack_modules_changed();
 	tm_torch_forget();
 	return result;
 }

@@ -25,9 +25,6 @@ static inline void tm_python_poll(struct tm_thread *t) {
 	if (TM_UNLIKELY(check != NULL) && check()) tm_exit_begin_on(t);
 }
 
-/* True if pc lies in libunwind: what it maps for its caches, and unmaps when a thread has ended, is ours (modules.c). */
-bool tm_unwinder_holds(const void *pc);
-
 /* --- in a fork's child, before anything asks for the loaded modules or a stack (inherited_locks.c) --- */
 void tm_inherited_locks_free(bool alone); /* alone: it has just begun, and has one thread for certain */
 
@@ -45,8 +42,5 @@ bool tm_mapped_path(uintptr_t address, char *to, size_t size);
 /* --- preloaded without a collector (attach_self.c) --- */
 /* Starts a collector for this process and puts TM_SESSION_ENV into the environment. False: the process runs unrecorded. */
 bool tm_attach_self(char session_path[256]);
-
-/* --- stack.c: called after a dlclose, so that nothing remembered about an unloaded module is used again --- */
-void tm_stack_modules_changed(void);
 
 #endif

@@ -123,7 +123,7 @@ const char *tm_other_allocator(void) {
 
 static void note_other_allocator(struct tm_thread *t) {
 	static const char before[] = "the program's malloc is defined in ";
-	static const char after[] = ", in front of tidemark's: allocations through it are not in this trace, and stacks are the caller alone";
+	static const char after[] = ", in front of tidemark's: allocations through it are not in this trace";
 	char text[512];
 	size_t n;
 
@@ -162,8 +162,6 @@ void tm_process_announce(struct tm_thread *t) {
 	announce_command(t);
 	announce_ranks(t);
 	note_other_allocator(t);
-	if (tm_stack_unwinder_is_missing() && !tm_other_allocator())
-		tm_emit_note(t, "no-unwinder", "libunwind.so.8 was not found: stacks are the caller alone");
 }
 
 /* --- our own file --- */

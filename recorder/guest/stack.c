@@ -1,50 +1,19 @@
-/* stack.c - the calling thread's stack.
+/* stack.c - the calling thread's stack: how it is taken, and what of it is the program's.
  *
- * Flow:     emit.c -> here -> t->pcs
- * Method:   --stacks=unwind: libunwind's unw_backtrace (its cached fast trace, and its cursor where that cannot go); --stacks=fp: the chain of frame
- *           pointers, for programs built with them. Frames of ours are dropped; what lies outside the wrapper around main is, too.
- * libunwind is found at run time and loaded for us alone: were it in the global scope, its _Unwind_* would take the place of libgcc's.
- * Its trace cache is not told when a module goes and another takes its addresses. Such ranges are remembered, and a stack that touches
- * one is taken again with the cursor, whose cache we do flush.
- * Its trace cache is thread-local, too. The loader allocates while it renews a thread's table of such variables: there a touch of one would
- * renew the table once more, inside of itself. So a stack that the loader asks for is taken with the cursor, which has none.
+ * Flow:     emit.c -> here -> unwind.c (almost always), unwind_full.c (a stack with an odd frame) -> t->pcs
+ * Method:   --stacks=unwind: by .eh_frame; --stacks=fp: the chain of frame pointers, for programs built with them.
+ *           Frames of ours are dropped; what lies outside the wrapper around main is, too.
+ * Stacks:   a thread's own stack is known by its bounds, which are looked up once a thread: between a live stack pointer and the upper bound all
+ *           can be read at any time. On any other stack (an alternate signal stack, a coroutine's), whose memory may come and go, nothing is
+ *           remembered from one event to the next, and each page is asked for.
  */
 #include "emit.h"
-#include "fork_gate.h"
 #include "guest.h"
-#include "process.h"
+#include "raw.h"
+#include "unwind.h"
+#include "unwind_rule.h"
 
-#define UNW_LOCAL_ONLY
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <libunwind.h>
 #include <link.h>
-#include <string.h>
-#include <sys/auxv.h>
-#include <sys/syscall.h>
-
-#define UNW_SYMBOL_TEXT(x) #x
-#define UNW_SYMBOL(x) UNW_SYMBOL_TEXT(x) /* the header maps unw_step to its name in this architecture's library */
-
-static struct {
-	int (*backtrace)(void **, int);
-	int (*getcontext)(unw_context_t *);
-	int (*init_local)(unw_cursor_t *, unw_context_t *);
-	int (*step)(unw_cursor_t *);
-	int (*get_reg)(unw_cursor_t *, int, unw_word_t *);
-	void (*flush_cache)(unw_addr_space_t, unw_word_t, unw_word_t);
-	unw_addr_space_t *address_space;
-} unwinder;
-
-static uintptr_t loader_low, loader_high; /* code of the dynamic loader */
-
-/* Address ranges whose module went: a later module may lie there. Few programs have any. */
-#define REUSED_MAX 256u
-static struct {
-	uintptr_t low, high;
-} reused[REUSED_MAX];
-static _Atomic unsigned reused_count;
 
 /* The executable segment of a library that begins at `base`. */
 static void find_code(const void *base, uintptr_t *low, uintptr_t *high) {
@@ -57,104 +26,32 @@ static void find_code(const void *base, uintptr_t *low, uintptr_t *high) {
 	}
 }
 
-static bool find_unwinder(void) {
-	static const char *const names[] = { "libunwind.so.8", "libunwind.so" };
-	void *library = NULL;
-	for (unsigned i = 0; !library && i < sizeof names / sizeof *names; i++) library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-	if (!library) return false;
-	*(void **)&unwinder.backtrace = dlsym(library, "unw_backtrace");
-	if (!unwinder.backtrace) return false;
-	Dl_info info;
-	if (dladdr(*(void **)&unwinder.backtrace, &info)) tm_libunwind_without_pipe(info.dli_fbase);
-#if defined(__x86_64__)
-	*(void **)&unwinder.getcontext = dlsym(library, "_Ux86_64_getcontext");
-#endif
-	*(void **)&unwinder.init_local = dlsym(library, UNW_SYMBOL(unw_init_local));
-	*(void **)&unwinder.step = dlsym(library, UNW_SYMBOL(unw_step));
-	*(void **)&unwinder.get_reg = dlsym(library, UNW_SYMBOL(unw_get_reg));
-	*(void **)&unwinder.flush_cache = dlsym(library, UNW_SYMBOL(unw_flush_cache));
-	*(void **)&unwinder.address_space = dlsym(library, UNW_SYMBOL(unw_local_addr_space));
-	return true;
-}
-
-void tm_stack_start_thread(void) {
-	void *frames[16];
-	if (!unwinder.backtrace || !tm_gate_enter_rarely()) return;
-	unwinder.backtrace(frames, 16);
-	tm_gate_leave_rarely();
-}
-
 extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* the linker's: where this library begins */
 
 void tm_stack_start(void) {
 	find_code(&__ehdr_start, &tm_guest.text_low, &tm_guest.text_high);
-	unsigned long loader = getauxval(AT_BASE); /* 0: the loader was the command itself */
-	if (loader) find_code((const void *)loader, &loader_low, &loader_high);
-	/* libunwind allocates thread-local storage. From an allocator inside the program, that cannot be hidden, and may be a call into itself. */
-	if (tm_guest.shm->stacks != TM_STACKS_UNWIND || tm_other_allocator()) return;
-	if (find_unwinder()) tm_stack_start_thread(); /* warm: tables and caches are made now */
 }
 
-bool tm_stack_unwinder_is_missing(void) {
-	return tm_guest.shm->stacks == TM_STACKS_UNWIND && !unwinder.backtrace;
+size_t tm_stack_bytes(uint32_t capacity) {
+	return tm_unwind_bytes(capacity);
 }
 
-/* --- after dlclose --- */
-
-void tm_stack_module_gone(uintptr_t low, uintptr_t high) {
-	unsigned slot = atomic_fetch_add(&reused_count, 1);
-	if (slot < REUSED_MAX) {
-		reused[slot].low = low;
-		reused[slot].high = high;
-	}
+void tm_stack_prepare(struct tm_thread *t, void *memory) {
+	tm_unwind_prepare(t, memory);
 }
 
-void tm_stack_modules_changed(void) {
-	if (unwinder.flush_cache && unwinder.address_space) unwinder.flush_cache(*unwinder.address_space, 0, 0);
+void tm_stack_forget(struct tm_thread *t) {
+	t->depth = t->remembered = t->check_count = 0;
+	t->cut_frame = UINT32_MAX;
+	t->truncated = false;
 }
 
-TM_COLD static bool touches_reused(void *const *frames, unsigned n) {
-	unsigned count = atomic_load(&reused_count);
-	if (count > REUSED_MAX) return true; /* too many to tell apart */
-	for (unsigned i = 0; i < n; i++) {
-		for (unsigned k = 0; k < count; k++) {
-			if ((uintptr_t)frames[i] >= reused[k].low && (uintptr_t)frames[i] < reused[k].high) return true;
-		}
-	}
-	return false;
+void tm_stack_start_thread(struct tm_thread *t) {
+	tm_stack_forget(t);
+	t->stack_low = t->stack_high = t->other_low = t->other_high = 0;
 }
 
-TM_COLD static unsigned take_by_cursor(void **frames, unsigned most) {
-	unw_context_t context;
-	unw_cursor_t cursor;
-	unw_word_t pc;
-	unsigned n = 0;
-	int error_before = errno;
-	if (!unwinder.getcontext || !unwinder.init_local || !unwinder.step || !unwinder.get_reg) return 0;
-	unwinder.getcontext(&context);
-	if (unwinder.init_local(&cursor, &context) == 0) {
-		while (n < most && unwinder.step(&cursor) > 0) {
-			if (unwinder.get_reg(&cursor, UNW_REG_IP, &pc) < 0 || !pc) break;
-			frames[n++] = (void *)(uintptr_t)pc;
-		}
-	}
-	errno = error_before;
-	return n;
-}
-
-static unsigned take_by_unwinding(void **frames, unsigned most) {
-	int n, error_before = errno;
-	if (TM_UNLIKELY(!unwinder.backtrace)) return 0;
-	n = unwinder.backtrace(frames, (int)most);
-	errno = error_before;
-	if (n < 0) return 0;
-	if (TM_UNLIKELY(atomic_load_explicit(&reused_count, memory_order_relaxed)) && touches_reused(frames, (unsigned)n)) {
-		return take_by_cursor(frames, most);
-	}
-	return (unsigned)n;
-}
-
-/* --- frame pointers --- */
+/* --- which memory is the stack --- */
 
 /* Reads "low-high perms offset ..." lines of /proc/self/maps without libc; the buffer keeps a started line for the next round. */
 bool tm_memory_around(uintptr_t addr, uintptr_t *low, uintptr_t *high) {
@@ -162,9 +59,9 @@ bool tm_memory_around(uintptr_t addr, uintptr_t *low, uintptr_t *high) {
 	uintptr_t value = 0, start = 0;
 	enum { AT_LOW, AT_HIGH, AT_REST } at = AT_LOW;
 	bool found = false;
-	long fd = tm_syscall(SYS_openat, AT_FDCWD, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0, 0, 0);
+	int fd = tm_is_sandboxed() ? -1 : tm_raw_open("/proc/self/maps", O_RDONLY);
 	if (fd < 0) return false;
-	for (long n; !found && (n = tm_syscall(SYS_read, fd, (long)buffer, sizeof buffer, 0, 0, 0)) > 0;) {
+	for (long n; !found && (n = tm_raw_read(fd, buffer, sizeof buffer)) > 0;) {
 		for (long i = 0; i < n && !found; i++) {
 			char c = buffer[i];
 			if (c == '\n') {
@@ -184,7 +81,7 @@ bool tm_memory_around(uintptr_t addr, uintptr_t *low, uintptr_t *high) {
 			}
 		}
 	}
-	tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
+	tm_raw_close(fd);
 	if (found) {
 		*low = start;
 		*high = value;
@@ -192,99 +89,128 @@ bool tm_memory_around(uintptr_t addr, uintptr_t *low, uintptr_t *high) {
 	return found;
 }
 
-static unsigned take_by_frame_pointers(struct tm_thread *t, void **frames, unsigned most) {
-	uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
-	unsigned n = 0;
-	if (frame < t->stack_low || frame >= t->stack_high) { /* first event, or the thread is on another stack now */
-		if (!tm_memory_around(frame, &t->stack_low, &t->stack_high)) t->stack_low = t->stack_high = 0;
+extern void *__libc_stack_end; /* of the loader: in the main thread's stack, near its end */
+
+#define STACK_GAP_BYTES (512u << 10) /* the kernel keeps more than this free below a stack that grows */
+
+/* The main thread's stack grows downwards as it is used. Another thread's ends at its descriptor (pthread_self()), and it is all there from the beginning. */
+static uintptr_t end_of_own_stack(bool *grows) {
+	*grows = tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0) == tm_raw_getpid();
+	return *grows ? (uintptr_t)__libc_stack_end : (uintptr_t)__builtin_thread_pointer();
+}
+
+/* Is `address` on the thread's own stack? It was not when that was looked up; the stack may have grown. */
+TM_COLD static bool look_for_own_stack(struct tm_thread *t, uintptr_t address) {
+	uintptr_t low, high;
+	bool grows;
+	if (address - t->other_low < t->other_high - t->other_low || tm_is_sandboxed()) return false;
+	uintptr_t end = end_of_own_stack(&grows);
+	if (grows && t->stack_high && address < t->stack_low && t->stack_low - address < STACK_GAP_BYTES) {
+		t->stack_low = address & ~(uintptr_t)(TM_MEMORY_PAGE - 1);
+		return true;
 	}
-	while (n < most && frame >= t->stack_low && frame + 2 * sizeof(uintptr_t) <= t->stack_high && frame % sizeof(uintptr_t) == 0) {
-		uintptr_t next = ((const uintptr_t *)frame)[0], pc = ((const uintptr_t *)frame)[1];
-		if (pc < TM_SHM_PAGE) break;
-		frames[n++] = (void *)pc;
-		if (next <= frame) break;
-		frame = next;
+	if (!tm_memory_around(address, &low, &high)) return false;
+	if (end > address && end <= high) {
+		t->stack_low = low;
+		t->stack_high = grows ? high : end & ~(uintptr_t)7;
+		return true;
 	}
-	return n;
+	t->other_low = low;
+	t->other_high = high;
+	return false;
 }
 
-/* --- what is the program's --- */
-
-static bool is_ours(uintptr_t pc) {
-	return pc - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
+static inline bool on_own_stack(struct tm_thread *t, uintptr_t address) {
+	return TM_LIKELY(address - t->stack_low < t->stack_high - t->stack_low) || look_for_own_stack(t, address);
 }
 
-static bool is_loader(uintptr_t pc) {
-	return pc - loader_low < loader_high - loader_low;
+/* --- a stack with all registers --- */
+
+/* Ours come first, then the program's. Inlined: the walk begins in the function that asks. */
+static inline __attribute__((always_inline)) void begin_here(struct tm_cursor *c, const struct tm_memory *memory) {
+	TM_CURSOR_HERE(c);
+	c->memory = *memory;
+	if (memory->low < memory->high) c->memory.low = c->registers[TM_CFI_SP];
+	c->in_call = c->guessed = false;
 }
 
-static bool is_main_wrapper(uintptr_t pc) {
-	return pc - tm_guest.main_low < tm_guest.main_high - tm_guest.main_low;
-}
-
-#define LOOK_FOR_HOOK_DEPTH 256u
-
-bool tm_stack_can_look(void) {
-	return unwinder.backtrace != NULL;
-}
-
-TM_COLD bool tm_stack_holds_hook(void) {
-	void *frames[LOOK_FOR_HOOK_DEPTH];
-	unsigned n = 0, i = 0;
-	if (!tm_gate_enter_rarely()) return true; /* cannot tell */
-	n = take_by_cursor(frames, LOOK_FOR_HOOK_DEPTH); /* whoever calls, the loader included */
-	tm_gate_leave_rarely();
-	while (i < n && is_ours((uintptr_t)frames[i])) i++;
-	for (; i < n && !is_main_wrapper((uintptr_t)frames[i]); i++) {
-		if (is_ours((uintptr_t)frames[i])) return true;
-	}
-	return n == LOOK_FOR_HOOK_DEPTH;
-}
-
-/* Drops our frames, wherever they are, and everything outside main. */
-static unsigned keep_the_programs(uintptr_t *frames, unsigned n) {
-	unsigned kept = 0;
-	for (unsigned i = 0; i < n; i++) {
-		if (TM_LIKELY(!is_ours(frames[i]))) {
-			frames[kept++] = frames[i];
-		} else if (is_main_wrapper(frames[i])) {
+TM_COLD static struct tm_stack take_with_all_registers(struct tm_thread *t, const struct tm_memory *memory, uint32_t limit) {
+	struct tm_cursor c;
+	uint32_t n = 0;
+	bool cut = false;
+	begin_here(&c, memory);
+	for (uint32_t steps = 0;; steps++) {
+		enum tm_step step = steps < 4 * TM_DEPTH_LIMIT ? tm_cursor_step(&c) : TM_STEP_LOST;
+		cut |= step == TM_STEP_LOST || (step == TM_STEP_DONE && c.guessed);
+		if (step != TM_STEP_DONE || tm_unwind_is_main_wrapper(c.pc)) break;
+		if (tm_unwind_is_ours(c.pc)) continue;
+		if (n == limit) {
+			cut = true;
 			break;
 		}
+		tm_unwind_put(t, n++, c.pc);
 	}
-	return kept;
+	return tm_unwind_take_over(t, n, cut);
 }
 
-/* The taken frames, innermost first in t->sps, become t->pcs. */
-static uint32_t keep_common(struct tm_thread *t, unsigned depth) {
-	uint32_t keep = 0, most = depth < t->depth ? depth : t->depth;
-	while (keep < most && t->pcs[keep] == t->sps[depth - 1 - keep]) keep++;
-	for (uint32_t i = keep; i < depth; i++) t->pcs[i] = t->sps[depth - 1 - i];
-	t->depth = depth;
-	return keep;
+#define LOOK_FOR_HOOK_DEPTH 4096u
+
+/* From here out: our own frames, the program's down to the hook that may have been left behind, its. */
+TM_COLD bool tm_stack_holds_hook(struct tm_thread *t) {
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+	struct tm_memory memory = { 0 };
+	struct tm_cursor c;
+	bool left_ours = false;
+	if (t && on_own_stack(t, here)) memory = (struct tm_memory){ .low = here, .high = t->stack_high };
+	else if (tm_is_sandboxed()) return true; /* cannot tell */
+	begin_here(&c, &memory);
+	for (uint32_t steps = 0; steps < LOOK_FOR_HOOK_DEPTH; steps++) {
+		if (tm_cursor_step(&c) != TM_STEP_DONE || tm_unwind_is_main_wrapper(c.pc)) return false;
+		if (!tm_unwind_is_ours(c.pc)) left_ours = true;
+		else if (left_ours) return true;
+	}
+	return true;
+}
+
+/* --- the way in --- */
+
+/* Where unwinding begins. On aarch64 the frame record does not lie at the end of the frame, so the way through our own frames tells the caller's sp. */
+static inline __attribute__((always_inline)) void find_top(struct tm_top *top, const void *frame) {
+	top->fp = ((const uintptr_t *)frame)[0];
+	top->slot = (uintptr_t)frame + 8;
+#if defined(__x86_64__)
+	top->pc = ((const uintptr_t *)frame)[1];
+	top->sp = (uintptr_t)frame + 16;
+#else
+	struct tm_cursor c;
+	top->pc = ((const uintptr_t *)frame)[1] & (~(uintptr_t)0 >> 16);
+	top->sp = (uintptr_t)frame + 16;
+	if (tm_guest.shm->stacks == TM_STACKS_FP) return;
+	begin_here(&c, &top->memory);
+	while (tm_cursor_step(&c) == TM_STEP_DONE && c.registers[TM_CFI_SP] <= top->slot) continue;
+	top->sp = c.registers[TM_CFI_SP];
+#endif
+}
+
+/* Nothing could be told but who called. */
+static struct tm_stack take_caller(struct tm_thread *t, uintptr_t pc) {
+	tm_unwind_put(t, 0, pc);
+	return tm_unwind_take_over(t, 1, true);
 }
 
 struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame) {
-	void **frames = (void **)t->sps;
-	uintptr_t caller = ((const uintptr_t *)frame)[1];
-	unsigned most = t->capacity, limit = most - TM_STACK_SLACK;
-	unsigned n = 0;
-	if (tm_is_sandboxed()) n = 0;
-	else if (tm_guest.shm->stacks == TM_STACKS_FP) n = take_by_frame_pointers(t, frames, most);
-	else if (tm_gate_enter(t)) {
-		if (is_loader(caller)) n = take_by_cursor(frames, most);
-		else if (!t->ended) n = take_by_unwinding(frames, most); /* libunwind's own memory of an ended thread is gone */
-		tm_gate_leave(t);
+	uint32_t limit = t->capacity;
+	bool own = on_own_stack(t, (uintptr_t)frame);
+	struct tm_top top = { .memory = { .page = (uintptr_t)frame & ~(uintptr_t)(TM_MEMORY_PAGE - 1) } };
+	struct tm_stack result;
+	if (own) {
+		top.memory.low = (uintptr_t)frame;
+		top.memory.high = t->stack_high;
 	}
-	unsigned depth = keep_the_programs(t->sps, n);
-	bool cut = n == most;
-	if (depth == 0 && caller) { /* no unwinder, a sandbox, or it could not leave our own frames: at least who called */
-		t->sps[depth++] = caller;
-		cut = true;
-	}
-	if (depth > limit) {
-		depth = limit;
-		cut = true;
-	}
-	uint32_t keep = keep_common(t, depth);
-	return (struct tm_stack){ keep, depth - keep, cut };
+	find_top(&top, frame);
+	enum tm_unwound done = tm_guest.shm->stacks == TM_STACKS_FP ? tm_unwind_by_frame_pointers(t, &top, limit, own, &result)
+								    : tm_unwind(t, &top, limit, own, &result);
+	if (TM_UNLIKELY(done == TM_UNWOUND_ODD)) result = take_with_all_registers(t, &top.memory, limit);
+	if (TM_UNLIKELY(t->depth == 0)) result = take_caller(t, top.pc);
+	return result;
 }

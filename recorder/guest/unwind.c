@@ -1,0 +1,424 @@
+/* unwind.c - the incremental walk; see unwind.h.
+ *
+ * While a walk goes on, its frames are written from the far end of the thread's arrays downwards, so that they end up outermost first; when it
+ * has met a frame of the last stack they are moved behind that. Numbers of frames are counted from the innermost until then.
+ */
+#include "unwind.h"
+#include "unwind_rule.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#define PC_MASK (~(uintptr_t)0)
+#else
+#define PC_MASK (~(uintptr_t)0 >> 16) /* above: a signature of the address */
+#endif
+
+#define WORD(address) (*(const uintptr_t *)(address))
+
+size_t tm_unwind_bytes(uint32_t capacity) {
+	return 2 * (size_t)capacity * (2 * sizeof(uintptr_t) + sizeof(struct tm_check));
+}
+
+void tm_unwind_prepare(struct tm_thread *t, void *memory) {
+	t->checks = memory;
+	t->pcs = (uintptr_t *)(t->checks + 2 * t->capacity);
+	t->sps = t->pcs + 2 * t->capacity;
+}
+
+/* --- what still holds --- */
+
+/* How many of the n outer frames still have their return addresses where they were. */
+static inline uint32_t count_unchanged(const uintptr_t *slots, const uintptr_t *pcs, uint32_t n) {
+	uint32_t i = 0;
+	for (; i + 8 <= n; i += 8) {
+		uintptr_t changed = 0;
+#pragma GCC unroll 8
+		for (uint32_t k = 0; k < 8; k++) changed |= (WORD(slots[i + k]) & PC_MASK) ^ pcs[i + k];
+		if (changed) break;
+	}
+	while (i < n && (WORD(slots[i]) & PC_MASK) == pcs[i]) i++;
+	return i;
+}
+
+static inline uint32_t count_checked(const struct tm_thread *t, uint32_t n) {
+	for (const struct tm_check *c = t->checks, *end = c + t->check_count; c < end && c->frame < n; c++) {
+		if (WORD(c->slot) != c->value) return c->frame;
+	}
+	return n;
+}
+
+static inline uint32_t count_valid(const struct tm_thread *t, uintptr_t innermost_slot) {
+	uint32_t n = t->remembered;
+	while (n && t->sps[n - 1] < innermost_slot) n--;
+	return count_checked(t, count_unchanged(t->sps, t->pcs, n));
+}
+
+/* Unwinding came to the place of frame i, with this frame pointer. *until: the outermost frame that uses it, if any does. */
+static inline bool is_met(const struct tm_thread *t, uint32_t i, uintptr_t fp, uint32_t *until) {
+	const struct tm_check *c = t->checks + t->check_count;
+	while (c > t->checks && c[-1].frame > i) {
+		c--;
+		if (c->until > i) continue;
+		if (c->value != fp) return false;
+		*until = c->until;
+	}
+	return true;
+}
+
+/* --- a walk --- */
+
+#define NO_FRAME UINT32_MAX
+#define NUMBER_MAX (UINT32_MAX / 2) /* numbers above: of frames that are kept */
+
+struct walk {
+	struct tm_thread *t;
+	struct tm_memory memory;
+	uintptr_t pc, sp, fp, slot;
+	bool in_call, use_table, forget, cut, truncated;
+	uint32_t fresh;         /* frames written */
+	uint32_t known;         /* frames of the last stack that can be met: those below this */
+	uint32_t limit;
+	uint32_t new_checks, fp_check; /* checks written; the one about the frame pointer as it is now, NO_FRAME: none */
+	uint32_t guess;         /* number of the outermost frame whose caller was guessed */
+	struct tm_check fp_source;
+};
+
+static inline uint32_t innermost(const struct walk *w) {
+	return w->fresh ? w->fresh - 1 : TM_CHECK_TOP;
+}
+
+static void put_check(struct walk *w, struct tm_check check) {
+	if (w->new_checks == w->t->capacity) {
+		w->forget = true;
+		return;
+	}
+	w->t->checks[2 * w->t->capacity - ++w->new_checks] = check;
+}
+
+static void check_word(struct walk *w, uintptr_t slot, uintptr_t value) {
+	put_check(w, (struct tm_check){ slot, value, innermost(w), innermost(w) });
+}
+
+/* The frame pointer, as it is now, decides about the frame `user`. */
+static inline void use_fp(struct walk *w, uint32_t user) {
+	if (w->fp_check == NO_FRAME) {
+		w->fp_check = w->new_checks;
+		w->fp_source.until = user;
+		put_check(w, w->fp_source);
+	} else if (w->fp_check < w->new_checks) {
+		w->t->checks[2 * w->t->capacity - 1 - w->fp_check].until = user;
+	}
+}
+
+static inline void restore_fp(struct walk *w, uintptr_t slot) {
+	w->fp = WORD(slot);
+	w->fp_source = (struct tm_check){ slot, w->fp, innermost(w), 0 };
+	w->fp_check = NO_FRAME;
+}
+
+enum step { STEP_DONE, STEP_END, STEP_LOST, STEP_ODD };
+
+static inline enum step go_to(struct walk *w, uintptr_t slot, uintptr_t sp) {
+	if (TM_UNLIKELY(!tm_memory_holds(&w->memory, slot))) return STEP_LOST;
+	if (TM_UNLIKELY(slot <= w->slot)) w->forget = true; /* another stack: addresses do not rise */
+	w->slot = slot;
+	w->sp = sp;
+	w->pc = WORD(slot) & PC_MASK;
+	w->in_call = true;
+	return STEP_DONE;
+}
+
+TM_COLD static enum step step_by_guess(struct walk *w) {
+	struct tm_memory memory = w->memory; /* code is looked at, too: that is not the stack's business */
+	if (tm_rule_is_trampoline(w->pc, tm_memory_read, &memory)) return STEP_ODD;
+	if (!tm_guess_is_likely(&memory, w->sp, w->fp) || !tm_memory_holds(&w->memory, w->fp)) return STEP_LOST;
+	use_fp(w, innermost(w));
+	w->guess = innermost(w);
+	uintptr_t fp = w->fp;
+	restore_fp(w, fp);
+	return go_to(w, fp + 8, fp + 16);
+}
+
+#if defined(__x86_64__)
+
+static inline enum step step_plain(struct walk *w, uint32_t rule, uintptr_t cfa) {
+	uintptr_t fp_slot = TM_RULE_FP_SLOT(rule);
+	if (fp_slot) {
+		if (TM_UNLIKELY(!tm_memory_holds(&w->memory, cfa - 8 * fp_slot))) return STEP_LOST;
+		restore_fp(w, cfa - 8 * fp_slot);
+	}
+	return go_to(w, cfa - 8, cfa);
+}
+
+TM_COLD static enum step step_aligned(struct walk *w, uint32_t rule) {
+	uintptr_t at = w->fp + (uintptr_t)tm_rule_offset(rule), fp = w->fp;
+	if (!tm_memory_holds(&w->memory, at) || !tm_memory_holds(&w->memory, fp)) return STEP_LOST;
+	use_fp(w, innermost(w));
+	check_word(w, at, WORD(at));
+	restore_fp(w, fp);
+	return go_to(w, WORD(at) - 8, WORD(at));
+}
+
+TM_COLD static enum step step_over_signal(struct walk *w) {
+	uintptr_t sp = w->sp;
+	for (uintptr_t at = TM_SIGNAL_FP; at <= TM_SIGNAL_PC; at += 8)
+		if (!tm_memory_holds(&w->memory, sp + at)) return STEP_LOST;
+	check_word(w, sp + TM_SIGNAL_SP, WORD(sp + TM_SIGNAL_SP));
+	restore_fp(w, sp + TM_SIGNAL_FP);
+	enum step step = go_to(w, sp + TM_SIGNAL_PC, WORD(sp + TM_SIGNAL_SP));
+	w->in_call = false;
+	return step;
+}
+
+#else
+
+static inline enum step step_plain(struct walk *w, uint32_t rule, uintptr_t cfa) {
+	uintptr_t at = (tm_rule_kind(rule) == TM_RULE_SP ? w->sp : w->fp) + 8 * (uintptr_t)TM_RULE_PLACE(rule);
+	if (TM_RULE_IS_PAIR(rule)) {
+		if (TM_UNLIKELY(!tm_memory_holds(&w->memory, at))) return STEP_LOST;
+		restore_fp(w, at);
+		at += 8;
+	}
+	return go_to(w, at, cfa);
+}
+
+static enum step step_aligned(struct walk *w, uint32_t rule) {
+	(void)w;
+	(void)rule;
+	return STEP_ODD;
+}
+
+static enum step step_over_signal(struct walk *w) {
+	(void)w;
+	return STEP_ODD;
+}
+
+#endif
+
+static inline enum step step(struct walk *w) {
+	uint32_t rule = tm_rule_for(w->in_call ? w->pc - 1 : w->pc, w->use_table);
+	switch (tm_rule_kind(rule)) {
+	case TM_RULE_SP: return step_plain(w, rule, w->sp + (uintptr_t)tm_rule_offset(rule));
+	case TM_RULE_FP:
+		use_fp(w, innermost(w));
+		return step_plain(w, rule, w->fp + (uintptr_t)tm_rule_offset(rule));
+	case TM_RULE_ALIGNED: return step_aligned(w, rule);
+	case TM_RULE_SIGNAL: return step_over_signal(w);
+	case TM_RULE_END: return STEP_END;
+	case TM_RULE_NONE: return step_by_guess(w);
+	default: return STEP_ODD;
+	}
+}
+
+#define STEPS_MAX (4 * TM_DEPTH_LIMIT)
+
+/* Goes outward until a frame of the last stack is met, whose index it says, or the stack ends: NO_FRAME. *odd: it cannot be done here. */
+static uint32_t go_outward(struct walk *w, bool *odd) {
+	struct tm_thread *t = w->t;
+	uintptr_t *pcs = t->pcs + 2 * t->capacity - 1, *slots = t->sps + 2 * t->capacity - 1;
+	uint32_t known = w->known;
+	for (uint32_t steps = 0; steps < STEPS_MAX; steps++) {
+		while (known && t->sps[known - 1] < w->slot) known--;
+		if (known && t->sps[known - 1] == w->slot && !w->forget) {
+			uint32_t until = NO_FRAME;
+			if (is_met(t, known - 1, w->fp, &until)) {
+				if (until != NO_FRAME) use_fp(w, until + NUMBER_MAX);
+				return known - 1;
+			}
+		}
+		if (TM_UNLIKELY(w->pc == 0)) {
+			check_word(w, w->slot, WORD(w->slot));
+			return NO_FRAME;
+		}
+		if (TM_UNLIKELY(tm_unwind_is_ours(w->pc))) {
+			check_word(w, w->slot, WORD(w->slot));
+			if (tm_unwind_is_main_wrapper(w->pc)) return NO_FRAME;
+		} else {
+			if (TM_UNLIKELY(w->fresh == w->limit)) {
+				w->truncated = w->cut = true;
+				return NO_FRAME;
+			}
+			pcs[-(intptr_t)w->fresh] = w->pc;
+			slots[-(intptr_t)w->fresh] = w->slot;
+			w->fresh++;
+		}
+		enum step result = step(w);
+		if (TM_LIKELY(result == STEP_DONE)) continue;
+		*odd = result == STEP_ODD;
+		w->forget |= result == STEP_LOST;
+		w->cut |= result == STEP_LOST;
+		return NO_FRAME;
+	}
+	w->forget = w->cut = true;
+	return NO_FRAME;
+}
+
+/* --- taking over --- */
+
+static uint32_t final_number(uint32_t number, uint32_t keep, uint32_t fresh) {
+	if (number == TM_CHECK_TOP) return number;
+	return number >= NUMBER_MAX ? number - NUMBER_MAX : keep + fresh - 1 - number;
+}
+
+static void take_checks(struct walk *w, uint32_t keep) {
+	struct tm_thread *t = w->t;
+	uint32_t n = t->check_count;
+	while (n && t->checks[n - 1].frame >= keep) n--;
+	if (n + w->new_checks > t->capacity) w->forget = true;
+	t->check_count = n;
+	if (w->forget) return;
+	for (uint32_t i = w->new_checks; i-- > 0;) { /* the last was the outermost */
+		struct tm_check c = t->checks[2 * t->capacity - 1 - i];
+		c.frame = final_number(c.frame, keep, w->fresh);
+		c.until = final_number(c.until, keep, w->fresh);
+		t->checks[n++] = c;
+	}
+	t->check_count = n;
+}
+
+static void move_frames(struct tm_thread *t, uint32_t keep, uint32_t fresh) {
+	const uintptr_t *pcs = t->pcs + 2 * t->capacity - fresh, *slots = t->sps + 2 * t->capacity - fresh;
+	for (uint32_t i = 0; i < fresh; i++) {
+		t->pcs[keep + i] = pcs[i];
+		t->sps[keep + i] = slots[i];
+	}
+}
+
+/* Frames that are the same by their value alone: enough for what is sent, not for what is remembered. */
+static uint32_t count_equal(const struct tm_thread *t, uint32_t fresh) {
+	const uintptr_t *pcs = t->pcs + 2 * t->capacity - fresh;
+	uint32_t n = 0, most = fresh < t->depth ? fresh : t->depth;
+	while (n < most && pcs[n] == t->pcs[n]) n++;
+	return n;
+}
+
+static void note_cut(struct walk *w, uint32_t keep) {
+	struct tm_thread *t = w->t;
+	if (t->cut_frame >= keep) t->cut_frame = NO_FRAME;
+	if (w->guess != NO_FRAME && t->cut_frame == NO_FRAME) t->cut_frame = final_number(w->guess, keep, w->fresh);
+	if (w->cut) t->cut_frame = 0;
+}
+
+static struct tm_stack take_over(struct walk *w, uint32_t met) {
+	struct tm_thread *t = w->t;
+	uint32_t keep = met == NO_FRAME ? 0 : met + 1, equal = keep ? keep : count_equal(t, w->fresh);
+	take_checks(w, keep);
+	move_frames(t, keep, w->fresh);
+	note_cut(w, keep);
+	t->depth = keep + w->fresh;
+	t->truncated = keep ? t->truncated : w->truncated;
+	t->remembered = w->forget || w->memory.left ? 0 : t->depth;
+	return (struct tm_stack){ equal, t->depth - equal, t->cut_frame != NO_FRAME };
+}
+
+/* --- the ways in --- */
+
+static bool fits(const struct tm_thread *t, uint32_t total, uint32_t limit) {
+	return t->truncated ? total == limit : total <= limit;
+}
+
+static inline struct walk walk_from(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t version) {
+	return (struct walk){
+		.t = t,
+		.memory = top->memory,
+		.pc = top->pc,
+		.sp = top->sp,
+		.fp = top->fp,
+		.slot = top->slot,
+		.in_call = true,
+		.use_table = !TM_RULES_CLOSING(version),
+		.forget = !remember || TM_RULES_CLOSING(version),
+		.limit = limit,
+		.fp_check = NO_FRAME,
+		.guess = NO_FRAME,
+		.fp_source = { 0, top->fp, TM_CHECK_TOP, 0 },
+	};
+}
+
+enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result) {
+	uint32_t version = atomic_load_explicit(&tm_rules_version, memory_order_acquire), valid = 0, until, met;
+	bool odd = false;
+	if (TM_UNLIKELY(version != t->rules_version)) {
+		t->remembered = 0;
+		t->rules_version = version;
+	}
+	if (remember) {
+		valid = count_valid(t, top->slot);
+		if (valid && valid == t->depth && t->sps[valid - 1] == top->slot && is_met(t, valid - 1, top->fp, &until)) {
+			*result = (struct tm_stack){ valid, 0, t->cut_frame != NO_FRAME };
+			return TM_UNWOUND;
+		}
+	}
+	struct walk w = walk_from(t, top, limit, remember, version);
+	w.known = valid;
+	met = go_outward(&w, &odd);
+	if (TM_UNLIKELY(odd)) return TM_UNWOUND_ODD;
+	if (TM_UNLIKELY(met != NO_FRAME && !fits(t, met + 1 + w.fresh, limit))) { /* cut at the depth limit, then or now */
+		w = walk_from(t, top, limit, remember, version);
+		met = go_outward(&w, &odd);
+		if (odd) return TM_UNWOUND_ODD;
+	}
+	*result = take_over(&w, met);
+	return TM_UNWOUND;
+}
+
+/* --- frame pointers --- */
+
+/* Here a frame is a pair of words, the outer pair's address and the return address; slots[] are the addresses of the latter. */
+static uint32_t count_unchanged_pairs(const struct tm_thread *t, uintptr_t innermost_slot) {
+	const uintptr_t *slots = t->sps, *pcs = t->pcs;
+	uint32_t n = t->remembered, i = 0;
+	while (n && slots[n - 1] < innermost_slot) n--;
+	if (n == 0 || WORD(slots[0] - 8) != t->outermost_fp || (WORD(slots[0]) & PC_MASK) != pcs[0]) return 0;
+	for (i = 1; i < n; i++) {
+		if (((WORD(slots[i]) & PC_MASK) ^ pcs[i]) | (WORD(slots[i] - 8) ^ (slots[i - 1] - 8))) break;
+	}
+	return count_checked(t, i);
+}
+
+enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result) {
+	uint32_t known = remember ? count_unchanged_pairs(t, top->slot) : 0, met = NO_FRAME;
+	struct walk w = walk_from(t, top, limit, remember, 0);
+	uintptr_t *pcs = t->pcs + 2 * t->capacity - 1, *slots = t->sps + 2 * t->capacity - 1, pair = top->slot - 8, next;
+	for (;; pair = next) {
+		while (known && t->sps[known - 1] < pair + 8) known--;
+		if (known && t->sps[known - 1] == pair + 8) {
+			met = known - 1;
+			break;
+		}
+		next = WORD(pair);
+		uintptr_t pc = WORD(pair + 8) & PC_MASK;
+		if (pc < TM_MEMORY_PAGE) break;
+		if (tm_unwind_is_ours(pc)) {
+			check_word(&w, pair + 8, WORD(pair + 8));
+			if (tm_unwind_is_main_wrapper(pc)) break;
+		} else if (w.fresh == limit) {
+			w.truncated = w.cut = true;
+			break;
+		} else {
+			pcs[-(intptr_t)w.fresh] = pc;
+			slots[-(intptr_t)w.fresh] = pair + 8;
+			w.fresh++;
+		}
+		if (next <= pair || !tm_memory_holds(&w.memory, next) || !tm_memory_holds(&w.memory, next + 8)) break;
+	}
+	if (met != NO_FRAME && !fits(t, met + 1 + w.fresh, limit)) {
+		t->remembered = 0;
+		return tm_unwind_by_frame_pointers(t, top, limit, remember, result);
+	}
+	*result = take_over(&w, met);
+	if (met == NO_FRAME && t->depth) t->outermost_fp = WORD(t->sps[0] - 8);
+	return TM_UNWOUND;
+}
+
+/* --- other means --- */
+
+void tm_unwind_put(struct tm_thread *t, uint32_t n, uintptr_t pc) {
+	t->pcs[2 * t->capacity - 1 - n] = pc;
+}
+
+struct tm_stack tm_unwind_take_over(struct tm_thread *t, uint32_t n, bool cut) {
+	struct walk w = { .t = t, .fresh = n, .forget = true, .cut = cut, .guess = NO_FRAME };
+	return take_over(&w, NO_FRAME);
+}

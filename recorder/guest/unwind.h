@@ -1,0 +1,60 @@
+/* unwind.h - exact stacks at the price of what changed since the last one.
+ *
+ * Flow:     stack.c -> here -> unwind_rule.h for each new frame; the odd ones are left to unwind_full.h by the caller
+ * Idea:     a frame is found by its registers and by what memory holds where the rules look. So if unwinding comes to a place where it was the last
+ *           time, with the same registers, and no word that was read from there on outward has changed, then the rest of the stack is
+ *           what it was: exactly, whatever happened meanwhile. Per frame the place is one address, where its return address lies, and the word there is
+ *           the return address; other words that were read (the few frame pointers that a caller's rule needs) are kept as struct tm_check.
+ *
+ *               last stack, outermost first:   slots[]  -> return addresses in memory
+ *                                              pcs[]    == what they held
+ *               now: 1. the prefix that still holds what it held (8 compares a round)
+ *                    2. unwind from the top, until a frame lies where one of that prefix did
+ *
+ * Owns:     the arrays behind struct tm_thread, made by tm_unwind_prepare().
+ * Threads:  a thread's own; the rules are shared.
+ * Stack:    some hundred bytes, but for an address seen for the first time.
+ */
+#ifndef TIDEMARK_GUEST_UNWIND_H
+#define TIDEMARK_GUEST_UNWIND_H
+
+#include "guest.h"
+#include "unwind_full.h"
+
+struct tm_check {
+	uintptr_t slot, value; /* *slot must be value still */
+	uint32_t frame;        /* ... for frames from this one inward; TM_CHECK_TOP: the register itself was the hook's caller's */
+	uint32_t until;        /* the outermost frame whose rule uses this frame pointer; `frame` itself: none does, the word is checked only */
+};
+#define TM_CHECK_TOP UINT32_MAX
+
+/* Where a walk begins: in the caller of the hook. */
+struct tm_top {
+	uintptr_t pc, sp, fp, slot; /* slot: where pc lies */
+	struct tm_memory memory;
+};
+
+enum tm_unwound {
+	TM_UNWOUND,     /* t->pcs is the stack */
+	TM_UNWOUND_ODD, /* nothing was changed: unwind_full.h has to do it */
+};
+
+size_t tm_unwind_bytes(uint32_t capacity);
+void tm_unwind_prepare(struct tm_thread *t, void *memory);
+/* At most `limit` frames, the innermost. `remember`: the stack lies on memory that is safe to look at again. */
+enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result);
+enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result);
+
+/* For who unwinds by other means: frames are put down innermost first, then taken over as the thread's stack. */
+void tm_unwind_put(struct tm_thread *t, uint32_t n, uintptr_t pc);
+struct tm_stack tm_unwind_take_over(struct tm_thread *t, uint32_t n, bool cut);
+
+static inline bool tm_unwind_is_ours(uintptr_t pc) {
+	return pc - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
+}
+
+static inline bool tm_unwind_is_main_wrapper(uintptr_t pc) {
+	return pc - tm_guest.main_low < tm_guest.main_high - tm_guest.main_low;
+}
+
+#endif
