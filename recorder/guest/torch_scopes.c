@@ -7,8 +7,8 @@
  *           will get, or none; the backward function carries the number of its node and the thread that made it. So
  *               link = (number + 1) << 16 | thread
  *           is the same for both, and 0 is none. Several operators may carry the number before a node takes it: the last of them made the node.
- * Layout:   number and thread of an at::RecordFunction are read from the object, since only inlined code of PyTorch's own reads them. Where they lie is found by
- *           having one made (look_at_layout), and if that shows anything unexpected nothing is linked.
+ * Layout:   number and thread of an at::RecordFunction are read from the object, since only inlined code of PyTorch's own reads them. Where they lie
+ *           is found by having one made (look_at_layout), and if that shows anything unexpected nothing is linked.
  * Errors:   an operator that throws ends its scope on the way, as PyTorch's destructors run.
  */
 #include "torch.h"
