@@ -36,7 +36,7 @@ struct tm_stats_slot {
 	_Atomic uint32_t state;       /* futex */
 	uint32_t process;             /* process number of who asks */
 	uint64_t live_bytes, live_count, peak_bytes, peak_since_reset_bytes, allocations, frees;
-	uint64_t reserved;
+	uint64_t exact; /* 0: an estimate */
 };
 #define TM_STATS_SLOTS 16u
 

@@ -16,7 +16,8 @@
 /* Inline functions around the real ones, as the dynamic loader's rtld-malloc.h has them: not even frames where they are innermost. */
 #define TM_INLINED_ALLOCATOR_NAMES(X) \
 	X("malloc") X("calloc") X("realloc") X("reallocarray") X("memalign") X("aligned_alloc") X("posix_memalign") X("valloc") X("pvalloc") \
-	X("free") X("__rtld_malloc") X("__rtld_calloc") X("__rtld_realloc") X("rtld_malloc") X("rtld_calloc") X("rtld_realloc")
+	X("free") X("tidemark_heap_alloc") X("tidemark_heap_free") \
+	X("__rtld_malloc") X("__rtld_calloc") X("__rtld_realloc") X("rtld_malloc") X("rtld_calloc") X("rtld_realloc")
 
 #define TM_WRAPPER_NAMES(X) \
 	TM_OPERATOR_NEW_NAMES(X) \

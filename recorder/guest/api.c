@@ -1,19 +1,147 @@
-/* api.c - the library's side of the public API (../tidemark.h).
+/* api.c - the library's side of the public API (../tidemark.h): scopes, steps, marks, recording on and off.
  *
- * Flow:     tidemark_mark() in the program -> tidemark_api_mark_v1() -> emit.c -> ring
+ * Flow:     tidemark_mark() in the program -> tidemark_api_mark_v1() -> scope.h, emit.c -> ring
  * Rule:     a symbol once published keeps its meaning; one that changes gets a new number behind its name, and the old one stays.
+ * Cost:     a push and a pop are what every scope costs; they have the way to the ring inlined.
  */
-#include "guest.h"
+#include "api.h"
+#include "emit.h"
+#include "heaps.h"
+#include "scope.h"
 
-#include <string.h>
+#define KEY_BITS 40u /* of a key; the thread's number is above */
 
-/* The header declares it weak, for programs; here it is the definition, and a strong one. */
-TM_EXPORT void tidemark_api_mark_v1(const char *name);
+/* Of the last range opened on this thread. Not in struct tm_thread: a thread that outlives its state must not use a number again. */
+static __thread uint64_t last_key __attribute__((tls_model("initial-exec")));
+
+/* A signal handler that came while its thread was inside of a hook: its scopes cannot be written now, and are counted as lost. */
+TM_COLD static void lost_in_handler(void) {
+	struct tm_thread *t = tm_tls.thread;
+	if (t && tm_tls.inside && !tm_tls.ours && atomic_load(tm_guest.epoch) == t->epoch) atomic_fetch_add(&t->ring->nested_lost, 1);
+}
+
+static inline __attribute__((always_inline)) struct tm_thread *enter(void) {
+	struct tm_thread *t = tm_enter();
+	if (TM_UNLIKELY(!t)) lost_in_handler();
+	return t;
+}
+
+uint64_t tm_scope_key(struct tm_thread *t) {
+	return ((uint64_t)t->number << KEY_BITS | (++last_key & ((1ull << KEY_BITS) - 1)));
+}
+
+static size_t length_of(const char *name) {
+	size_t n = strnlen(name, TM_RING_TEXT_MAX + 1);
+	return TM_LIKELY(n <= TM_RING_TEXT_MAX) ? n : tm_text_cut(name, n, TM_RING_TEXT_MAX);
+}
+
+/* --- scopes --- */
+
+TM_EXPORT void tidemark_api_scope_push_v1(const char *name) {
+	struct tm_thread *t = name ? enter() : NULL;
+	if (!t) return;
+	tm_record_scope(t, TM_OP_SCOPE_PUSH, TM_SCOPE_USER, 0, 0, name, length_of(name));
+	tm_leave(t);
+}
+
+TM_EXPORT void tidemark_api_scope_pop_v1(void) {
+	struct tm_thread *t = enter();
+	if (!t) return;
+	tm_record_scope(t, TM_OP_SCOPE_END, TM_SCOPE_USER, 0, 0, NULL, 0);
+	tm_leave(t);
+}
+
+/* A block's key is where its variable lies: no two blocks that are alive have the same. */
+TM_EXPORT void tidemark_api_block_begin_v1(const void *block, const char *name, const void *frame) {
+	struct tm_thread *t = name ? enter() : NULL;
+	if (!t) return;
+	tm_record_scope(t, TM_OP_SCOPE_BLOCK, TM_SCOPE_USER, (uintptr_t)block, (uintptr_t)frame, name, length_of(name));
+	tm_leave(t);
+}
+
+TM_EXPORT void tidemark_api_block_end_v1(const void *block, int exception) {
+	struct tm_thread *t = enter();
+	if (!t) return;
+	tm_record_scope(t, exception ? TM_OP_SCOPE_EXCEPTION : TM_OP_SCOPE_END, TM_SCOPE_USER, (uintptr_t)block, 0, NULL, 0);
+	tm_leave(t);
+}
+
+static uint32_t category_of(const char *category) {
+	if (!category) return TM_SCOPE_USER;
+#define X(name, number, text) \
+	if (strcmp(category, text) == 0) return number;
+	TM_SCOPE_CATEGORIES(X)
+#undef X
+	return tm_category_number(category, strnlen(category, TM_NAME_KEPT), TM_SCOPE_USER);
+}
+
+TM_EXPORT uint64_t tidemark_api_range_begin_v1(const char *category, const char *name) {
+	uint32_t number = category_of(category);
+	struct tm_thread *t = name ? enter() : NULL;
+	uint64_t key;
+	if (!t) return 0;
+	key = tm_scope_key(t);
+	tm_emit_scope(t, TM_OP_SCOPE_RANGE, number, key, 0, name, length_of(name));
+	tm_leave(t);
+	return key;
+}
+
+TM_EXPORT void tidemark_api_range_end_v1(uint64_t id, int exception) {
+	struct tm_thread *t = id ? enter() : NULL;
+	if (!t) return;
+	tm_record_scope(t, exception ? TM_OP_SCOPE_EXCEPTION : TM_OP_SCOPE_END, TM_SCOPE_USER, id, 0, NULL, 0);
+	tm_leave(t);
+}
+
+TM_EXPORT void tidemark_api_step_v1(int64_t n) {
+	struct tm_thread *t = enter();
+	if (!t) return;
+	tm_emit_scope(t, TM_OP_STEP, 0, (uint64_t)n << 1 ^ (uint64_t)(n >> 63), 0, NULL, 0);
+	tm_leave(t);
+}
+
+/* --- marks and other texts --- */
+
+static void text(enum tm_op op, const char *name) {
+	struct tm_thread *t = name ? enter() : NULL;
+	if (!t) return;
+	tm_emit_text(t, op, name, length_of(name));
+	tm_leave(t);
+}
 
 TM_EXPORT void tidemark_api_mark_v1(const char *name) {
-	struct tm_thread *t = name ? tm_hook_enter() : NULL;
+	text(TM_OP_MARK, name);
+}
 
+TM_EXPORT void tidemark_api_snapshot_v1(const char *label) {
+	text(TM_OP_SNAPSHOT, label);
+}
+
+TM_EXPORT void tidemark_api_baseline_v1(void) {
+	text(TM_OP_BASELINE, "");
+}
+
+/* --- recording on and off --- */
+
+/* The word that every hook compares with what its thread knows changes, so each thread comes to look (hook.c). */
+static void set_stopped(bool stop) {
+	struct tm_thread *t = enter();
+	uint32_t process = tm_guest.process, from, to;
 	if (!t) return;
-	tm_emit_text(t, TM_OP_MARK, name, strnlen(name, TM_RING_TEXT_MAX));
-	tm_hook_leave(t);
+	from = process | (stop ? 0 : TM_EPOCH_STOPPED);
+	to = process | (stop ? TM_EPOCH_STOPPED : 0);
+	if (atomic_compare_exchange_strong(tm_guest.epoch, &from, to)) {
+		atomic_store(&tm_guest.stopped, stop);
+		tm_malloc_hooks_stop(stop);
+		tm_emit_text(t, stop ? TM_OP_STOP : TM_OP_START, "", 0);
+	}
+	tm_leave(t);
+}
+
+TM_EXPORT void tidemark_api_stop_v1(void) {
+	set_stopped(true);
+}
+
+TM_EXPORT void tidemark_api_start_v1(void) {
+	set_stopped(false);
 }

@@ -165,7 +165,16 @@ void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t 
 	tm_record_new(t, op, addr, size, tm_slack_of(addr, size), frame);
 }
 
+/* While recording is stopped: what is mapped now is not recorded, but what lay there before is gone. */
+static void emit_replaced(struct tm_thread *t, const void *addr, size_t size) {
+	tm_emit_unmap(t, TM_OP_MUNMAP, addr, (size + TM_SHM_PAGE - 1) & ~(size_t)(TM_SHM_PAGE - 1), tm_begin(t));
+}
+
 void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *frame) {
+	if (TM_UNLIKELY(t->stopped)) {
+		if (op == TM_OP_MMAP || op == TM_OP_MMAP_FILE) emit_replaced(t, addr, size);
+		return;
+	}
 	tm_record_new(t, op, addr, size, TM_RING_USABLE_UNKNOWN, frame);
 }
 
@@ -209,6 +218,11 @@ void tm_emit_unmap(struct tm_thread *t, enum tm_op op, const void *old, size_t o
 }
 
 void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const void *old, size_t old_size, uint64_t begin, const void *frame) {
+	if (TM_UNLIKELY(t->stopped)) {
+		tm_emit_unmap(t, TM_OP_MUNMAP, old, old_size, begin);
+		emit_replaced(t, addr, size);
+		return;
+	}
 	struct tm_taken s = tm_take(t, frame);
 	tm_set_busy(t);
 	unsigned words = TM_RING_REMAP_WORDS + s.fresh;

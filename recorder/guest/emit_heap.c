@@ -12,7 +12,7 @@ void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const
 	unsigned words;
 	uint64_t *r;
 
-	if (!addr || !tm_heap_tell(t, heap)) return;
+	if (!addr || t->stopped || !tm_heap_tell(t, heap)) return;
 	tm_python_poll(t);
 	s = tm_take(t, frame);
 	words = TM_RING_ALLOC_WORDS + 1 + s.fresh;
@@ -50,6 +50,10 @@ void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, con
 
 	if (!addr || !old || !tm_heap_tell(t, heap)) {
 		tm_cancel(t);
+		return;
+	}
+	if (t->stopped) {
+		tm_emit_heap_free(t, TM_OP_PYTHON_FREE, heap, old);
 		return;
 	}
 	tm_python_poll(t);

@@ -43,6 +43,7 @@
 #define TM_DEPTH_LIMIT 4096u /* no --max-depth goes beyond this */
 #define TM_EPOCH_QUIET 0xffffffffu   /* record nothing any more: the collector is gone or has closed the session */
 #define TM_EPOCH_ADOPTING 0xfffffffeu /* a fork's child is becoming a process of its own */
+#define TM_EPOCH_STOPPED 0x40000000u  /* flag beside the process number: tidemark_stop() */
 #define TM_HEAPS_MAX 512u     /* explicit heaps of a process, and scope categories of its own (heaps.h) */
 #define TM_CATEGORIES_MAX 256u
 #define TM_NESTED_MAX 64u    /* events of signal handlers that interrupted a hook, kept until it leaves */
@@ -61,11 +62,13 @@ struct tm_thread {
 	uint64_t limit;     /* pos may grow to this without a look: at most `seen`, and never beyond the ring's end */
 	uint64_t last_ticks;
 	uint32_t process;   /* the process number this state was made for */
+	uint32_t epoch;     /* the epoch page's word as this thread knows it */
 	bool at_leave;      /* something is to be done when the hook leaves: nested events, or the thread has ended */
-	bool samples;       /* --sample */
+	bool samples;       /* some allocations are not recorded: --sample, or none is for now */
 	bool takes_stacks;  /* not --stacks=off */
 	bool after_loss;    /* the next record carries its whole stack */
 
+	bool stopped;       /* tidemark_stop(): no allocation is recorded */
 	uint64_t seen;      /* pos may grow to this before the collector's position is read again */
 	uint64_t touched;   /* bytes of the ring whose pages are mapped */
 	uint32_t number;    /* of the thread within the process */
@@ -99,10 +102,11 @@ struct tm_guest {
 	uint8_t *slab;            /* a few rings' data, mapped from the start (attach.c); NULL: none */
 	uint32_t slab_first;      /* index of its first ring */
 	char session_path[256];
-	_Atomic uint32_t *epoch;  /* in a MADV_WIPEONFORK page: the process number; 0 in a fork's child; TM_EPOCH_QUIET */
+	_Atomic uint32_t *epoch;  /* in a MADV_WIPEONFORK page: the process number, or with TM_EPOCH_STOPPED; 0 in a fork's child; TM_EPOCH_QUIET */
 	uint32_t process;         /* process number */
 	uint32_t parent_process;  /* of the process that forked us, 0 if exec'd or first */
 	_Atomic uint32_t next_thread;
+	_Atomic uint32_t stopped;   /* 1: tidemark_stop(); a fork's child inherits it */
 	_Atomic uint32_t sandboxed; /* 1: the program restricted its system calls, so we make none (sandbox_hooks.c) */
 	uint32_t pid;
 	uintptr_t text_low, text_high;   /* our own code: never a frame */
@@ -150,6 +154,7 @@ uint64_t tm_ticks_of_kernel(void); /* now, where ticks are the kernel's nanoseco
 
 /* --- malloc_hooks.c --- */
 void tm_malloc_hooks_sample(void); /* from now on only samples are recorded */
+void tm_malloc_hooks_stop(bool stop);
 
 /* --- emit.c: records into the ring. Each is called between enter and leave. None changes errno. ---
  * `frame` is TM_FRAME of the hook; the stack is taken here. A begin stamp comes from tm_begin(), which also tells the collector that

@@ -21,7 +21,7 @@ struct place {
 };
 
 static struct place heaps[TM_HEAPS_MAX], categories[TM_CATEGORIES_MAX];
-static _Atomic uint32_t full_noted;
+static _Atomic uint32_t full, full_noted;
 
 static uint32_t hash_of(const char *name, size_t n) {
 	uint32_t hash = 2166136261u;
@@ -74,13 +74,9 @@ static struct place *heap_at(uint32_t number) {
 	return &heaps[at];
 }
 
-static void note_full(void) {
-	struct tm_thread *t;
-	if (atomic_exchange(&full_noted, 1)) return;
-	t = tm_hook_enter();
-	if (!t) return;
+static void note_full(struct tm_thread *t) {
+	if (!full || atomic_exchange(&full_noted, 1)) return;
 	tm_emit_note(t, "too-many-heaps", "the program declares more heaps than are followed (512): allocations in the others are not in this trace");
-	tm_hook_leave(t);
 }
 
 /* Names that the process' own heaps have anyway. */
@@ -96,10 +92,11 @@ static uint32_t default_heap(const char *name, size_t n) {
 
 uint32_t tm_heap_number(const char *name, size_t n, const char *kind, uint32_t parent, int device) {
 	struct place fresh = { .kind = kind, .parent = parent, .device = device };
+	if (default_heap(name, n)) return 0;
 	if (parent >= TM_HEAP_NUMBER_OWN && !heap_at(parent)) fresh.parent = 0;
 	int at = find(heaps, TM_HEAPS_MAX, name, n, &fresh);
 	if (at >= 0) return (uint32_t)at + TM_HEAP_NUMBER_OWN;
-	note_full();
+	atomic_store(&full, 1);
 	return 0;
 }
 
@@ -108,6 +105,12 @@ uint32_t tm_heap_find(const char *name, size_t n) {
 	if (number) return number;
 	int at = find(heaps, TM_HEAPS_MAX, name, n, NULL);
 	return at >= 0 ? (uint32_t)at + TM_HEAP_NUMBER_OWN : 0;
+}
+
+uint32_t tm_heap_of_handle(const char *heap) {
+	uintptr_t offset = (uintptr_t)heap - (uintptr_t)heaps[0].name;
+	if (offset < sizeof heaps && offset % sizeof heaps[0] == 0) return (uint32_t)(offset / sizeof heaps[0]) + TM_HEAP_NUMBER_OWN;
+	return tm_heap_find(heap, strnlen(heap, TM_NAME_KEPT));
 }
 
 const char *tm_heap_name(uint32_t number) {
@@ -145,8 +148,10 @@ static bool tell_heap(struct tm_thread *t, uint32_t number) {
 
 /* Parents first: the record of a heap names one that is known. */
 bool tm_heap_tell(struct tm_thread *t, uint32_t number) {
-	if (number < TM_HEAP_NUMBER_OWN) return number != 0;
-	if (!heap_at(number)) return false;
+	if (!heap_at(number)) {
+		note_full(t);
+		return false;
+	}
 	while (!is_told(t->heaps_told, number - TM_HEAP_NUMBER_OWN)) {
 		uint32_t top = number;
 		for (const struct place *p = heap_at(top); p && p->parent >= TM_HEAP_NUMBER_OWN; p = heap_at(top)) {

@@ -5,6 +5,7 @@
  * Owns:     two tables, one a process; a fork's child has its parent's and says all of it again.
  * Threads:  any; lock-free.
  * When full: tm_heap_number() returns 0, and the heap's events are not recorded (a note says so once); tm_category_number() returns the default.
+ * A default heap's name ("malloc") is no explicit heap's: 0, too.
  */
 #ifndef TIDEMARK_GUEST_HEAPS_H
 #define TIDEMARK_GUEST_HEAPS_H
@@ -20,7 +21,9 @@ uint32_t tm_heap_number(const char *name, size_t n, const char *kind, uint32_t p
 uint32_t tm_heap_find(const char *name, size_t n);
 /* The name of a heap that has a number; NULL: it has not. */
 const char *tm_heap_name(uint32_t number);
-/* True: the ring of this thread holds a HEAP record of it. false: no such heap, or no room in the ring. Between enter and leave. */
+/* The same, but `heap` may also be what tm_heap_name() gave, which is faster. */
+uint32_t tm_heap_of_handle(const char *heap);
+/* True: the ring of this thread holds a HEAP record of it. false: no such explicit heap, or no room in the ring. Between enter and leave. */
 bool tm_heap_tell(struct tm_thread *t, uint32_t number);
 
 /* The number of a category of this name ("nvtx:DOMAIN"), `otherwise` if there are too many. */

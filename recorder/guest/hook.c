@@ -73,12 +73,19 @@ static uint32_t thread_number(void) {
 	return tm_tls.number;
 }
 
+/* The word changes when recording is stopped and started; each thread comes to know at its next event. */
+static void follow_epoch(struct tm_thread *t, uint32_t epoch) {
+	t->epoch = epoch;
+	t->stopped = (epoch & TM_EPOCH_STOPPED) != 0;
+	t->samples = t->stopped || tm_guest.shm->sample_bytes != 0;
+}
+
 static void start_thread_state(struct tm_thread *t) {
 	t->process = tm_guest.process;
 	t->nested_count = 0;
 	t->end_rounds = 0;
 	t->ended = t->at_leave = tm_tls.ended;
-	t->samples = tm_guest.shm->sample_bytes != 0;
+	follow_epoch(t, atomic_load(tm_guest.epoch));
 	t->takes_stacks = tm_guest.shm->stacks != TM_STACKS_OFF;
 	tm_stack_start_thread(t);
 	memset(t->heaps_told, 0, sizeof t->heaps_told);
@@ -137,6 +144,7 @@ TM_COLD static struct tm_thread *start_thread(void) {
 	if (t->number == 1) {
 		tm_process_announce(t);
 		tm_modules_refresh(t);
+		if (t->stopped) tm_emit_text(t, TM_OP_STOP, "", 0); /* a child of a process that had stopped */
 	}
 	return t;
 }
@@ -159,7 +167,8 @@ TM_COLD static bool adopt_child(void) {
 	tm_guest.process = tm_new_process_number();
 	atomic_store(&tm_guest.next_thread, 0);
 	tm_modules_forget();
-	atomic_store_explicit(tm_guest.epoch, tm_guest.process, memory_order_release);
+	uint32_t stopped = atomic_load(&tm_guest.stopped) ? TM_EPOCH_STOPPED : 0;
+	atomic_store_explicit(tm_guest.epoch, tm_guest.process | stopped, memory_order_release);
 	return true;
 }
 
@@ -222,7 +231,10 @@ TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame) {
 		return NULL;
 	}
 	struct tm_thread *t = tm_tls.thread;
-	if (t && t->process == tm_guest.process) return t;
+	if (t && t->process == tm_guest.process) {
+		follow_epoch(t, epoch);
+		return t;
+	}
 	tm_tls.ours++;
 	t = start_thread();
 	tm_tls.ours--;
@@ -246,14 +258,15 @@ void tm_hook_leave(struct tm_thread *t) {
 }
 
 /* With --sample a handler's allocations are none of the samples, but the end of a block that is one must be said. */
-static bool is_left_out(enum tm_op op, const void *addr) {
+static bool is_left_out(const struct tm_thread *t, enum tm_op op, const void *addr) {
+	if (t->stopped && TM_OP_CLASS(op) != TM_CLASS_FREE) return true;
 	if (!tm_guest.shm->sample_bytes) return false;
 	return TM_OP_CLASS(op) != TM_CLASS_FREE || !tm_sample_forget(addr);
 }
 
 void tm_nested_add(enum tm_op op, const void *addr, size_t size) {
 	struct tm_thread *t = tm_tls.thread;
-	if (!t || !tm_tls.inside || tm_tls.ours || atomic_load(tm_guest.epoch) != t->process || is_left_out(op, addr)) return;
+	if (!t || !tm_tls.inside || tm_tls.ours || atomic_load(tm_guest.epoch) != t->epoch || is_left_out(t, op, addr)) return;
 	uint32_t slot = t->nested_count;
 	if (slot >= TM_NESTED_MAX) {
 		atomic_fetch_add(&t->ring->nested_lost, 1);

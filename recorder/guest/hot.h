@@ -27,7 +27,7 @@ static inline __attribute__((always_inline)) struct tm_thread *tm_enter(void) {
 	uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
 	struct tm_thread *t = tm_tls.thread;
 
-	if (TM_LIKELY(t && !tm_tls.inside && atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) == t->process)) {
+	if (TM_LIKELY(t && !tm_tls.inside && atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) == t->epoch)) {
 		tm_tls.inside = frame;
 		return t;
 	}

@@ -6,7 +6,7 @@
  * Shape:  malloc, calloc, realloc and free jump to one of three sets of functions:
  *           every_*   records every call. The usual case is inlined (hot.h) and calls nothing but the real function and the unwinder; what happens before
  *                     we are ready, inside of another hook or on our own behalf is out of line.
- *           some_*    with --sample: the same, for the calls that are samples.
+ *           some_*    with --sample: the same, for the calls that are samples; and while recording is stopped.
  *           few_*     in front of some_* where the allocator is libc's: a call that is no sample goes straight to it, after one comparison.
  *         A jump leaves the stack as it was, so each of them has the caller's frame next to its own.
  * Rule:   each hook is the real function plus a record; size 0, NULL, errno and alignment errors are the real function's business.
@@ -133,7 +133,7 @@ static void record_no_resize(struct tm_thread *t, void *old, bool freed, uint64_
 		return;
 	}
 	tm_cancel(t);
-	if (t->samples) tm_sample_remember(t, old, 0);
+	if (tm_guest.shm->sample_bytes) tm_sample_remember(t, old, 0);
 }
 
 /* realloc and reallocarray of a block that exists. */
@@ -249,6 +249,14 @@ void tm_malloc_hooks_sample(void) {
 	hook.realloc = straight ? few_realloc : some_realloc;
 }
 
+/* tidemark_stop(): no allocation is taken, every free is. With --sample the sets are right for that already. */
+void tm_malloc_hooks_stop(bool stop) {
+	if (tm_guest.shm->sample_bytes) return;
+	hook.malloc = stop ? some_malloc : every_malloc;
+	hook.calloc = stop ? some_calloc : every_calloc;
+	hook.realloc = stop ? some_realloc : every_realloc;
+}
+
 void *malloc(size_t size) {
 	return hook.malloc(size);
 }
@@ -268,7 +276,7 @@ void free(void *p) {
 /* --- the rest of the family, which is called seldom --- */
 
 static bool is_sampling(void) {
-	return tm_guest.shm && tm_guest.shm->sample_bytes;
+	return tm_guest.shm && (tm_guest.shm->sample_bytes || atomic_load_explicit(&tm_guest.stopped, memory_order_relaxed));
 }
 
 void cfree(void *p) {

@@ -134,6 +134,7 @@ void tm_sample_start(struct tm_thread *t) {
 }
 
 bool tm_sample_taken(struct tm_thread *t, const void *addr, size_t size_bytes) {
+	if (t->stopped) return false;
 	tm_tls.sample_spare = draw(t) - 1; /* the process has no memory: the distance counts anew from this block's end */
 	return tm_sample_remember(t, addr, size_bytes);
 }

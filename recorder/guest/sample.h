@@ -43,8 +43,9 @@ static inline bool tm_sample_may_hold(const void *addr) {
 	return atomic_load_explicit(tm_sample_page(addr), memory_order_relaxed) != 0;
 }
 
-/* True: the block was recorded, so record its end; it is forgotten. Before the allocator may give its address to somebody else. */
+/* True: the block was recorded, or may have been, so record its end; it is forgotten. Before the allocator may give its address to somebody else. */
 static inline bool tm_sample_forget(const void *addr) {
+	if (TM_UNLIKELY(!tm_guest.shm->sample_bytes)) return true;
 	return TM_UNLIKELY(tm_sample_may_hold(addr)) && tm_sample_found(addr);
 }
 

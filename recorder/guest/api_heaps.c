@@ -1,0 +1,136 @@
+/* api_heaps.c - the library's side of the public API (../tidemark.h): pools that a program declares, and figures that it asks for.
+ *
+ * Flow:     tidemark_heap_alloc() -> here -> emit_heap.c -> ring;  tidemark_stats() -> here -> STATS in the ring -> the collector -> tm_stats_slot -> here
+ * Idea:     the figures are the collector's, which sees every thread; the caller sleeps until it has read what was recorded before the question. A handle is
+ *           the address of the heap's name in our table, so that a name serves as well.
+ */
+#include "api.h"
+#include "emit.h"
+#include "heaps.h"
+#include "hot.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#define ANSWER_LIMIT_NS 2000000000u
+
+TM_EXPORT tidemark_heap tidemark_api_heap_create_v1(const char *name, tidemark_heap parent) {
+	struct tm_thread *t = name ? tm_enter() : NULL;
+	uint32_t number;
+	if (!t) return NULL;
+	number = tm_heap_number(name, strnlen(name, TM_NAME_KEPT), "pool", parent ? tm_heap_of_handle(parent) : 0, -1);
+	if (number) tm_heap_tell(t, number);
+	tm_leave(t);
+	return tm_heap_name(number);
+}
+
+TM_EXPORT void tidemark_api_heap_alloc_v1(tidemark_heap heap, const void *block, size_t size) {
+	struct tm_thread *t = heap ? tm_enter() : NULL;
+	if (!t) return;
+	tm_emit_heap_alloc(t, TM_OP_HEAP_ALLOC, tm_heap_of_handle(heap), block, size, TM_FRAME);
+	tm_leave(t);
+}
+
+TM_EXPORT void tidemark_api_heap_free_v1(tidemark_heap heap, const void *block) {
+	struct tm_thread *t = heap ? tm_enter() : NULL;
+	if (!t) return;
+	tm_emit_heap_free(t, TM_OP_HEAP_FREE, tm_heap_of_handle(heap), block);
+	tm_leave(t);
+}
+
+TM_EXPORT void tidemark_api_reset_peak_v1(tidemark_heap heap) {
+	struct tm_thread *t = heap ? tm_enter() : NULL;
+	if (!t) return;
+	tm_emit_text(t, TM_OP_RESET_PEAK, heap, strnlen(heap, TM_NAME_KEPT));
+	tm_leave(t);
+}
+
+/* --- questions --- */
+
+static uint64_t now_ns(void) {
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static struct tm_stats_slot *take_slot(void) {
+	for (unsigned i = 0; i < TM_STATS_SLOTS; i++) {
+		struct tm_stats_slot *slot = &tm_guest.shm->stats[i];
+		uint32_t state = TM_STATS_FREE;
+		if (!atomic_compare_exchange_strong(&slot->state, &state, TM_STATS_ASKED)) continue;
+		slot->process = tm_guest.process;
+		return slot;
+	}
+	return NULL;
+}
+
+/* True: the question is in the ring. */
+static bool ask(const struct tm_stats_slot *slot, const char *heap) {
+	struct tm_thread *t = tm_enter();
+	uint64_t number = (uint64_t)(slot - tm_guest.shm->stats), before;
+	bool said;
+	if (!t) return false;
+	before = t->pos;
+	tm_emit_control(t, TM_CTL_STATS, 0, 0, &number, 1, heap, strnlen(heap, TM_NAME_KEPT));
+	said = t->pos != before;
+	tm_ring_for_attention();
+	tm_leave(t);
+	return said;
+}
+
+/* The state that the question came to. */
+static uint32_t wait_for_answer(struct tm_stats_slot *slot, uint64_t until_ns) {
+	uint32_t state;
+	while ((state = atomic_load(&slot->state)) == TM_STATS_ASKED) {
+		uint64_t now = now_ns(), left = now < until_ns ? until_ns - now : 0;
+		struct timespec limit = { (time_t)(left / 1000000000u), (long)(left % 1000000000u) };
+		if (!left && atomic_compare_exchange_strong(&slot->state, &state, TM_STATS_GIVEN_UP)) return TM_STATS_GIVEN_UP;
+		if (atomic_load(&tm_guest.shm->state) == TM_SHM_CLOSED) limit.tv_sec = 0;
+		tm_syscall(SYS_futex, (long)&slot->state, FUTEX_WAIT, TM_STATS_ASKED, (long)&limit, 0, 0);
+	}
+	return state;
+}
+
+static int answer_of(struct tm_stats_slot *slot, uint32_t state, struct tidemark_stats *s) {
+	if (state == TM_STATS_GIVEN_UP) return TIDEMARK_NO_ANSWER;
+	if (state == TM_STATS_ANSWERED) {
+		s->live_bytes = slot->live_bytes;
+		s->live_count = slot->live_count;
+		s->peak_bytes = slot->peak_bytes;
+		s->peak_since_reset_bytes = slot->peak_since_reset_bytes;
+		s->allocations = slot->allocations;
+		s->frees = slot->frees;
+		s->exact = slot->exact != 0;
+	}
+	atomic_store(&slot->state, TM_STATS_FREE);
+	return state == TM_STATS_ANSWERED ? TIDEMARK_OK : TIDEMARK_NO_SUCH_HEAP;
+}
+
+static int ask_and_wait(const char *heap, struct tidemark_stats *s) {
+	uint64_t until = now_ns() + ANSWER_LIMIT_NS;
+	struct timespec pause = { 0, 200000 };
+	struct tm_stats_slot *slot;
+	while (!(slot = take_slot())) { /* more threads ask than there are slots */
+		if (now_ns() > until || atomic_load(&tm_guest.shm->state) == TM_SHM_CLOSED) return TIDEMARK_NO_ANSWER;
+		tm_syscall(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+	}
+	if (ask(slot, heap)) return answer_of(slot, wait_for_answer(slot, until), s);
+	atomic_store(&slot->state, TM_STATS_FREE);
+	return TIDEMARK_NO_ANSWER;
+}
+
+TM_EXPORT int tidemark_api_stats_v1(tidemark_heap heap, struct tidemark_stats *stats, size_t size) {
+	struct tidemark_stats found = { 0 };
+	struct tm_thread *t = tm_enter();
+	int result;
+	if (!t) return TIDEMARK_NOT_RECORDED;
+	tm_leave(t);
+	if (!heap) return TIDEMARK_NO_SUCH_HEAP;
+	if (tm_is_sandboxed() || atomic_load(&tm_guest.shm->state) == TM_SHM_CLOSED) return TIDEMARK_NOT_RECORDED;
+	result = ask_and_wait(heap, &found);
+	if (stats) memcpy(stats, &found, size < sizeof found ? size : sizeof found);
+	return result;
+}
