@@ -56,6 +56,7 @@ struct tm_shm {
 	uint32_t on_full;          /* enum tm_on_full */
 	uint32_t args;             /* 1: keep the command's arguments */
 	uint32_t torch;            /* 1: hook PyTorch where it is loaded */
+	uint32_t python, python_heap; /* 0 or 1: Python frames in stacks; the interpreter's own allocations */
 
 	_Alignas(64) _Atomic uint32_t state;        /* enum tm_shm_state */
 	_Atomic uint32_t next_process;              /* process numbers, from 1: a process takes fetch_add(1) + 1 */
@@ -91,6 +92,8 @@ struct tm_ring {
 	_Atomic uint64_t lost_events;       /* of this claim: ring full and nobody drained */
 	_Atomic uint64_t lost_bytes;        /* bytes those events allocated */
 	_Atomic uint64_t nested_lost;       /* events of signal handlers that interrupted us and did not fit the side buffer */
+	_Atomic uint32_t walking;           /* 1: the thread reads the Python interpreter's memory (guest/python.h) */
+	uint32_t padding3;
 
 	_Alignas(64) _Atomic uint64_t tail; /* bytes ever read; the collector's */
 	_Atomic uint32_t waiting;           /* futex: 1 while the producer waits for room; the collector sets 0 and wakes */
@@ -160,7 +163,7 @@ static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words,
  *   POOL          heap allocated reserved   bytes of a pool as its allocator tells them, ~0: unknown
  *   STATS         slot text                 a question (struct tm_stats_slot); text = name of the heap
  *   PYTHON_RUN    low high                  the interpreter's code that runs Python functions: native frames in it stand for Python frames
- *   PYTHON_CODE   number lines text         a code object: lines = first line | enum tm_python_lines << 32; x = byte length of the file name; text = file
+ *   PYTHON_CODE   number lines text         a code object, by its number in this ring, which a later record may give to another: lines = first line | enum tm_python_lines << 32; x = byte length of the file name; text = file
  *                                           name, qualified name, NUL, line table. In several pieces where it is long
  *   PYTHON_STACK  frames...                 x = outer frames kept from the last one of this ring, y = frames that follow, innermost first. A frame:
  *                                           code number | byte offset of its instruction << 32 | 1 << 63 if native code called it

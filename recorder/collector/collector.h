@@ -20,6 +20,7 @@
 #include "launcher_variables.h"
 #include "module_table.h"
 #include "process_table.h"
+#include "python_stacks.h"
 #include "record_options.h"
 #include "samples.h"
 #include "session.h"
@@ -56,6 +57,7 @@ struct tm_collector {
 	struct tm_stack_tree stacks;
 	struct tm_columns columns;
 	struct tm_tally *tally;
+	struct tm_python_stacks python;
 	struct tm_interned strings;
 	uint32_t category_texts[TM_SCOPE_CATEGORY_OWN]; /* string ids of enum tm_scope_category, 0: not used yet */
 	struct tm_launcher launcher; /* of our own environment */

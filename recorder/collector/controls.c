@@ -132,6 +132,14 @@ static void take_pool(const struct control *t) {
 	tm_pool_told(t->c, t->p, t->ticks, t->numbers[0], t->numbers[1], t->numbers[2]);
 }
 
+static void take_python_run(const struct control *t) {
+	tm_python_take_run(t->r, t->numbers[0], t->numbers[1]);
+}
+
+static void take_python_code(const struct control *t) {
+	tm_python_take_code(t->c, t->r, t->numbers[0], t->numbers[1], t->x, t->text, t->text_bytes);
+}
+
 static const struct row { /* numbers: how many words stand between the ticks and the text */
 	uint8_t op, numbers;
 	bool text, keeps_announcing;
@@ -153,6 +161,8 @@ static const struct row { /* numbers: how many words stand between the ticks and
 	{ TM_CTL_THREAD_NAME, 0, true, false, take_thread_name },
 	{ TM_CTL_CATEGORY, 0, true, false, take_category },
 	{ TM_CTL_HEAP, 3, true, false, take_heap },
+	{ TM_CTL_PYTHON_RUN, 2, false, false, take_python_run },
+	{ TM_CTL_PYTHON_CODE, 2, true, false, take_python_code },
 	{ TM_CTL_POOL, 3, false, false, take_pool },
 };
 
@@ -179,6 +189,7 @@ bool tm_control_take(struct tm_collector *c, struct tm_ring_view *r, const uint6
 	uint8_t op = (uint8_t)words[0], flags = (uint8_t)(words[0] >> 8);
 	uint32_t x = (uint32_t)(words[0] >> 32 & 0xffff), y = (uint32_t)(words[0] >> 48);
 	const struct row *row = rows;
+	if (op == TM_CTL_PYTHON_STACK) return r->process && y == n - 2 && tm_python_take_stack(c, r, x, words + 2, n - 2);
 	while (row < rows + sizeof rows / sizeof rows[0] && row->op != op) row++;
 	if (row == rows + sizeof rows / sizeof rows[0]) return false;
 	size_t text_words = row->text ? ((size_t)y + 7) / 8 : 0;

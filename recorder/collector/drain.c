@@ -130,26 +130,44 @@ static bool is_startup(struct tm_collector *c, struct tm_ring_view *r, size_t at
 	return at < 2 && !first_thread;
 }
 
-static void step_in(struct tm_collector *c, struct tm_ring_view *r, size_t at, uint64_t pc) {
-	uint32_t parent = at ? r->path[at - 1] : 0;
-	if (at < TM_OUTER_FRAMES) r->outer[at] = pc;
-	bool leave_out = parent == 0 && at < TM_OUTER_FRAMES && is_startup(c, r, at, pc);
-	r->path[at] = leave_out ? 0 : tm_stack_child(c, r->process, parent, pc);
+size_t tm_drain_startup_frames(struct tm_collector *c, struct tm_ring_view *r) {
+	size_t n = 0;
+	while (n < r->depth && n < TM_OUTER_FRAMES && is_startup(c, r, n, r->pcs[n])) n++;
+	return n;
 }
 
-/* The path becomes its `keep` outermost frames and then `fresh` new ones, innermost first in pcs. false: it cannot be so. */
-static bool change_path(struct tm_collector *c, struct tm_ring_view *r, size_t keep, const uint64_t *pcs, size_t fresh) {
+static void step_in(struct tm_collector *c, struct tm_ring_view *r, size_t at) {
+	uint32_t parent = at ? r->path[at - 1] : 0;
+	bool leave_out = parent == 0 && at < TM_OUTER_FRAMES && is_startup(c, r, at, r->pcs[at]);
+	r->path[at] = leave_out ? 0 : tm_stack_child(c, r->process, parent, r->pcs[at]);
+}
+
+/* The stack becomes its `keep` outermost frames and then `fresh` new ones, innermost first in pcs. false: it cannot be so. */
+static bool change_stack(struct tm_ring_view *r, size_t keep, const uint64_t *pcs, size_t fresh) {
 	if (keep > r->depth || keep + fresh > DEPTH_MAX) return false;
 	for (size_t i = 0; i < fresh; i++)
 		if (pcs[i] >= TM_ADDRESS_LIMIT) return false;
 	size_t depth = keep + fresh;
-	r->path = tm_memory_grow(r->path, &r->path_capacity, depth, sizeof r->path[0]);
-	for (size_t at = keep; at < depth; at++) step_in(c, r, at, pcs[depth - 1 - at]);
+	r->pcs = tm_memory_grow(r->pcs, &r->pc_capacity, depth, sizeof r->pcs[0]);
+	for (size_t at = keep; at < depth; at++) r->pcs[at] = pcs[depth - 1 - at];
 	r->depth = depth;
-	r->stack = depth ? r->path[depth - 1] : 0;
-	/* A stack that is all start-up keeps its innermost frame. */
-	if (!r->stack && depth) r->stack = tm_stack_child(c, r->process, 0, r->outer[depth - 1]);
+	if (r->path_valid > keep) r->path_valid = keep;
+	if (r->python.native_valid > keep) r->python.native_valid = keep;
+	r->stack = 0;
 	return true;
+}
+
+/* The node of the native stack. */
+static uint32_t native_stack(struct tm_collector *c, struct tm_ring_view *r) {
+	size_t depth = r->depth;
+	if (r->stack || !depth) return r->stack;
+	r->path = tm_memory_grow(r->path, &r->path_capacity, depth, sizeof r->path[0]);
+	for (size_t at = r->path_valid; at < depth; at++) step_in(c, r, at);
+	r->path_valid = depth;
+	r->stack = r->path[depth - 1];
+	/* A stack that is all start-up keeps its innermost frame. */
+	if (!r->stack) r->stack = tm_stack_child(c, r->process, 0, r->pcs[depth - 1]);
+	return r->stack;
 }
 
 /* After a corrupt stretch the frames that a record keeps are not known; its event has no stack until a whole one comes. */
@@ -160,8 +178,9 @@ static bool take_stack(struct tm_collector *c, struct tm_ring_view *r, unsigned 
 	if (keep == 0) r->path_known = true;
 	if (!r->path_known) return true;
 	if (flags & TM_RING_CUT) r->process->cut_stacks++;
-	if ((fresh || keep != r->depth) && !change_path(c, r, keep, pcs, fresh)) return false;
-	*stack = r->stack;
+	if ((fresh || keep != r->depth) && !change_stack(r, keep, pcs, fresh)) return false;
+	if (flags & TM_RING_PYTHON) *stack = tm_python_merged_stack(c, r);
+	if (!*stack) *stack = native_stack(c, r);
 	return true;
 }
 
@@ -383,8 +402,8 @@ static void skip_corrupt(struct tm_collector *c, struct tm_ring_view *r, struct 
 	snprintf(reason, sizeof reason, "%llu bytes of the thread's buffer made no sense; the number of events is an estimate",
 		 (unsigned long long)bytes);
 	tm_drain_add_loss(c, r, "corrupt-ring", count ? count : 1, 0, reason);
-	r->path_known = false;
-	r->depth = 0;
+	r->path_known = r->python.known = false;
+	r->depth = r->path_valid = r->python.native_valid = 0;
 	r->stack = 0;
 	r->text_bytes = 0;
 	set_tail(r, ring, head);
@@ -416,14 +435,18 @@ static size_t drain_ring(struct tm_collector *c, struct tm_ring_view *r, struct 
 }
 
 static void begin_claim(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring) {
-	uint32_t *path = r->path;
-	uint8_t *text = r->text;
+	struct tm_ring_view old = *r;
 	*r = (struct tm_ring_view){ .claimed = true,
-				    .path = path,
-				    .path_capacity = r->path_capacity,
-				    .text = text,
-				    .text_capacity = r->text_capacity,
-				    .used_bytes = r->used_bytes };
+				    .index = old.index,
+				    .pcs = old.pcs,
+				    .pc_capacity = old.pc_capacity,
+				    .path = old.path,
+				    .path_capacity = old.path_capacity,
+				    .python = old.python,
+				    .text = old.text,
+				    .text_capacity = old.text_capacity,
+				    .used_bytes = old.used_bytes };
+	tm_python_ring_forget(&r->python);
 	r->number = ring->process;
 	r->pid = ring->pid;
 	r->tid = ring->tid;
@@ -631,7 +654,9 @@ void tm_drain_finish(struct tm_collector *c) {
 
 void tm_drain_release(struct tm_collector *c) {
 	for (uint32_t i = 0; c->rings && i < rings_used(c); i++) {
+		free(c->rings[i].pcs);
 		free(c->rings[i].path);
+		tm_python_ring_release(&c->rings[i].python);
 		free(c->rings[i].text);
 	}
 	free(c->rings);

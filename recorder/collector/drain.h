@@ -8,6 +8,8 @@
 #ifndef TIDEMARK_RECORDER_COLLECTOR_DRAIN_H
 #define TIDEMARK_RECORDER_COLLECTOR_DRAIN_H
 
+#include "python_stacks.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,12 +29,14 @@ struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	uint32_t number, pid, tid;      /* number: of the process in the session */
 	uint32_t thread_number, thread; /* within the process; id in the trace, 0: no row yet */
 	uint64_t start_ticks, tail;
-	uint32_t *path; /* node ids, outermost first; 0: a frame of the thread's start-up, left out */
-	size_t depth, path_capacity;
+	uint64_t *pcs;  /* the last native stack, outermost first */
+	uint32_t *path; /* its nodes; 0: a frame of the thread's start-up, left out */
+	size_t depth, pc_capacity, path_capacity;
+	size_t path_valid; /* so many nodes are right */
 	bool path_known; /* false after a corrupt stretch, until a whole stack comes */
 	bool entry_left_out;
-	uint64_t outer[TM_OUTER_FRAMES]; /* addresses of the outermost frames, left out or not */
 	uint32_t stack;                  /* node of the current path */
+	struct tm_python_ring python;
 	uint64_t safe_ticks;
 	uint64_t last_ticks; /* no event that comes was begun earlier */
 	uint64_t end_ticks;  /* of the last event */
@@ -61,6 +65,8 @@ bool tm_drain_is_pressing(const struct tm_collector *c);
 /* Every now and then: threads that vanished, pages to give back, addresses that stayed unknown. */
 void tm_drain_housekeeping(struct tm_collector *c);
 
+/* How many of the ring's outermost frames are of the thread's start-up, which nobody wrote. */
+size_t tm_drain_startup_frames(struct tm_collector *c, struct tm_ring_view *r);
 /* Counts what is missing from the trace. */
 void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes,
 		       const char *reason);

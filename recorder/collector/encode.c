@@ -76,10 +76,10 @@ static void put_meta(struct tm_bytes *b, struct tm_meta *m, const struct tm_time
 		m->pool_state.ns = tm_time_map_ns(map, m->pool_state.ns);
 		tm_put_pool_state(b, &m->pool_state);
 		break;
-	/* The program's marks are events; alerts, names, watermarks and totals are not put into groups. */
+	case TM_RECORD_NAME: tm_put_name(b, m->name.frame, &m->name.function, 1); break;
+	/* The program's marks are events; alerts, watermarks and totals are not put into groups. */
 	case TM_RECORD_MARK:
 	case TM_RECORD_ALERT:
-	case TM_RECORD_NAME:
 	case TM_RECORD_WATERMARK:
 	case TM_RECORD_TOTALS: break;
 	}
@@ -95,8 +95,9 @@ static void add_chunk(struct tm_encoder_thread *e, uint8_t kind) {
 	tm_bytes_clear(&e->payload);
 }
 
-/* A module's frames are corrected only after the STACKS chunk that defines them: `late` says which records are wanted. */
+/* Frames are named, and their modules corrected, only after the STACKS chunk that defines them: `late` says which records are wanted. */
 static bool is_late(const struct tm_group *g, const struct tm_meta *m) {
+	if (m->tag == TM_RECORD_NAME) return true;
 	return m->tag == TM_RECORD_FRAME_MODULE && g->frame_count && m->frame_module.frame >= g->first_frame;
 }
 

@@ -52,6 +52,10 @@ struct tm_meta {
 		struct tm_note note;
 		struct tm_loss loss;
 		struct tm_pool_state pool_state;
+		struct {
+			uint64_t frame;
+			struct tm_function function;
+		} name;
 	};
 };
 

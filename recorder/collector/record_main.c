@@ -249,6 +249,7 @@ static void release(struct tm_collector *c) {
 	tm_processes_release(&c->processes);
 	tm_modules_release(&c->modules);
 	tm_stack_tree_release(&c->stacks);
+	tm_python_stacks_release(&c->python);
 	tm_interned_release(c);
 	tm_session_release(&c->session);
 	free(c->writer.path);

@@ -63,6 +63,16 @@ static bool take_mappings(struct tm_options *o, const char *v) {
 	return on_off(v, &o->mappings);
 }
 
+static bool take_python(struct tm_options *o, const char *v) {
+	int i = ONE_OF(v, "off", "auto");
+	o->python = i == 1;
+	return i >= 0;
+}
+
+static bool take_python_heap(struct tm_options *o, const char *v) {
+	return on_off(v, &o->python_heap);
+}
+
 static bool take_torch(struct tm_options *o, const char *v) {
 	int i = ONE_OF(v, "off", "auto");
 	o->torch = i == 1;

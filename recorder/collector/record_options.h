@@ -20,6 +20,8 @@
 	X(max_depth, "max-depth", 0, "N", "1024", "keep the N innermost frames of a stack, 1 to 4096") \
 	X(sample, "sample", 0, "BYTES", "0", "record a Poisson sample, one allocation in BYTES allocated;\n0 records every allocation") \
 	X(mappings, "mappings", 0, "on|off", "on", "record mmap, munmap, mremap, brk and their kin") \
+	X(python, "python", 0, "auto|off", "auto", "Python functions in call stacks, where there are any") \
+	X(python_heap, "python-heap", 0, "on|off", "off", "record the objects of Python's own allocator, too") \
 	X(torch, "torch", 0, "auto|off", "auto", "record PyTorch's tensors and operators, where there are any") \
 	X(follow, "follow", 0, "on|off", "on", "record child processes too") \
 	X(interval, "interval", 0, "MS", "100", "milliseconds between readings of RSS, PSS, swap, cgroup;\n0: only at marks, where they are taken anyway") \
@@ -42,7 +44,7 @@ struct tm_options {
 	uint32_t stacks; /* enum tm_stacks_mode */
 	uint32_t max_depth;
 	uint64_t sample_bytes;
-	bool mappings, torch, follow;
+	bool mappings, python, python_heap, torch, follow;
 	uint64_t interval_ms;
 	uint32_t on_full; /* enum tm_on_full */
 	uint64_t ring_bytes;

@@ -115,6 +115,8 @@ static void fill_in(const struct tm_session *s, const struct tm_options *o, cons
 	shm->sample_bytes = o->sample_bytes;
 	shm->mappings = o->mappings;
 	shm->follow = o->follow;
+	shm->python = o->python;
+	shm->python_heap = o->python_heap;
 	shm->torch = o->torch;
 	shm->on_full = o->on_full;
 	shm->args = o->keep_args;

@@ -69,10 +69,10 @@ void tm_stack_tree_release(struct tm_stack_tree *t) {
 	memset(t, 0, sizeof *t);
 }
 
-static void write_frame(struct tm_group *g, uint32_t id, const struct tm_frame_row *row) {
+static void write_frame(struct tm_group *g, uint32_t id, enum tm_frame_kind kind, const struct tm_frame_row *row) {
 	if (!g->frame_count) g->first_frame = id;
 	g->frames = tm_memory_grow(g->frames, &g->frame_capacity, g->frame_count + 1, sizeof g->frames[0]);
-	g->frames[g->frame_count++] = (struct tm_frame){ TM_FRAME_NATIVE, row->process, row->module, row->address };
+	g->frames[g->frame_count++] = (struct tm_frame){ kind, row->process, row->module, row->address };
 }
 
 static uint32_t add_frame(struct tm_collector *c, uint64_t hash, struct tm_frame_row row) {
@@ -81,13 +81,22 @@ static uint32_t add_frame(struct tm_collector *c, uint64_t hash, struct tm_frame
 	t->frames[t->frame_count++] = row;
 	uint32_t id = (uint32_t)t->frame_count;
 	slot_add(&t->frame_table, hash, id);
-	write_frame(c->group, id, &row);
+	write_frame(c->group, id, TM_FRAME_NATIVE, &row);
 	if (!row.module) {
 		t->unknown = tm_memory_grow(t->unknown, &t->unknown_capacity, t->unknown_count + 1, sizeof t->unknown[0]);
 		t->unknown[t->unknown_count++] = id;
 		t->unknown_added++;
 	}
 	return id;
+}
+
+uint32_t tm_stack_add_python_frame(struct tm_collector *c, const struct tm_process *p, uint64_t number) {
+	struct tm_stack_tree *t = &c->stacks;
+	t->frames = tm_memory_grow(t->frames, &t->frame_capacity, t->frame_count + 1, sizeof t->frames[0]);
+	struct tm_frame_row *row = &t->frames[t->frame_count++];
+	*row = (struct tm_frame_row){ number, p->id, 0 };
+	write_frame(c->group, (uint32_t)t->frame_count, TM_FRAME_PYTHON, row);
+	return (uint32_t)t->frame_count;
 }
 
 static uint32_t frame_of(struct tm_collector *c, const struct tm_process *p, uint64_t address) {
@@ -127,6 +136,10 @@ static uint32_t node_of(struct tm_collector *c, uint32_t parent, uint32_t frame)
 		if (known->parent == parent && known->frame == frame) return (uint32_t)slot;
 	}
 	return add_node(c, hash, row);
+}
+
+uint32_t tm_stack_child_frame(struct tm_collector *c, uint32_t parent, uint32_t frame) {
+	return node_of(c, parent, frame);
 }
 
 uint32_t tm_stack_child(struct tm_collector *c, const struct tm_process *p, uint32_t parent, uint64_t address) {

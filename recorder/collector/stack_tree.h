@@ -52,6 +52,10 @@ void tm_stack_tree_release(struct tm_stack_tree *t);
 
 /* The node for `address` inside of `parent` (0: outermost); made if it is new. */
 uint32_t tm_stack_child(struct tm_collector *c, const struct tm_process *p, uint32_t parent, uint64_t address);
+/* The same for a frame that has an id. */
+uint32_t tm_stack_child_frame(struct tm_collector *c, uint32_t parent, uint32_t frame);
+/* A new Python frame: its address is only a number. */
+uint32_t tm_stack_add_python_frame(struct tm_collector *c, const struct tm_process *p, uint64_t number);
 /* A module came to be known: frames of the process in its range get it. */
 void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module);
 /* True if the process has frames without a module. */

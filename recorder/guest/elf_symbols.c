@@ -44,7 +44,7 @@ bool tm_symbols_open(struct tm_symbols *s, const struct dl_phdr_info *info) {
 	return s->hash && s->symbols && s->names;
 }
 
-static const ElfW(Sym) * find(const struct tm_symbols *s, const char *name) {
+const ElfW(Sym) * tm_symbols_find(const struct tm_symbols *s, const char *name) {
 	uint32_t hash = 5381, buckets = s->hash[0], first = s->hash[1], words = s->hash[2], shift = s->hash[3], i;
 	const ElfW(Addr) *filter = (const ElfW(Addr) *)(s->hash + 4);
 	const uint32_t *bucket = (const uint32_t *)(filter + words), *chain = bucket + buckets;
@@ -65,7 +65,7 @@ static const ElfW(Sym) * find(const struct tm_symbols *s, const char *name) {
 }
 
 void *tm_symbols_function(const struct tm_symbols *s, const char *name) {
-	const ElfW(Sym) *symbol = find(s, name);
+	const ElfW(Sym) *symbol = tm_symbols_find(s, name);
 
 	return symbol && (symbol->st_info & 0xf) == STT_FUNC ? (void *)(s->bias + symbol->st_value) : NULL;
 }

@@ -1,6 +1,6 @@
 /* elf_symbols.h - what a loaded module defines, read in the module itself.
  *
- * Flow:     modules.c, torch_find.c: inside of dl_iterate_phdr() -> here
+ * Flow:     modules.c, python_find.c, torch_find.c: inside of dl_iterate_phdr() -> here
  * Why:      dlsym waits for the loader's lock, and who allocates may hold another; a library loaded with RTLD_LOCAL it does not see at all.
  * Owns:     nothing: pointers into the module, good while it is loaded.
  * Failure:  false or NULL: no such symbol, or no GNU hash table.
@@ -21,6 +21,8 @@ struct tm_symbols {
 };
 
 bool tm_symbols_open(struct tm_symbols *s, const struct dl_phdr_info *info);
+/* The definition of that name, data or function; its value is relative to `bias`. */
+const ElfW(Sym) * tm_symbols_find(const struct tm_symbols *s, const char *name);
 /* Where the module's function of that name begins. */
 void *tm_symbols_function(const struct tm_symbols *s, const char *name);
 

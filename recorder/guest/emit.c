@@ -9,6 +9,7 @@
 #include "emit.h"
 #include "attach.h"
 #include "hot.h"
+#include "python.h"
 
 #include <linux/futex.h>
 #include <string.h>
@@ -146,12 +147,13 @@ static inline void know_modules(struct tm_thread *t, unsigned fresh) {
 struct tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
 	struct tm_stack s = tm_stack_take(t, frame);
 	if (s.fresh) know_modules(t, s.fresh);
+	unsigned python = TM_UNLIKELY(atomic_load_explicit(&tm_python_finalizing, memory_order_relaxed) != NULL) ? tm_python_take(t) : 0;
 	if (TM_UNLIKELY(t->after_loss)) { /* the refresh may have lost a record */
 		s.fresh += s.keep;
 		s.keep = 0;
 	}
 	t->after_loss = false;
-	return (struct tm_taken){ s.keep, s.fresh, s.cut ? TM_RING_CUT : 0 };
+	return (struct tm_taken){ s.keep, s.fresh, (s.cut ? TM_RING_CUT : 0) | python };
 }
 
 void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {

@@ -91,6 +91,7 @@ struct tm_thread {
 	bool truncated;       /* deeper than the depth limit */
 	uintptr_t outermost_fp; /* --stacks=fp: what the outermost frame's frame pointer was */
 	uint64_t heaps_told[TM_HEAPS_MAX / 64], categories_told[TM_CATEGORIES_MAX / 64]; /* bits: this ring says what the number means (heaps.c) */
+	struct tm_python_thread *python; /* python.h: NULL until the thread is seen in Python */
 	/* the arrays follow */
 };
 

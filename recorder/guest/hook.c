@@ -9,6 +9,7 @@
 #include "attach.h"
 #include "emit.h"
 #include "hot.h"
+#include "python.h"
 
 #include <link.h>
 #include <pthread.h>
@@ -93,11 +94,13 @@ static void start_thread_state(struct tm_thread *t) {
 	t->random = 0;
 	t->number = thread_number();
 	tm_sample_start(t);
+	tm_python_start_thread(t);
 }
 
 static void close_thread(struct tm_thread *t) {
 	tm_tls.thread = NULL;
 	tm_ring_close(t);
+	tm_python_free_thread(t);
 	free_thread(t);
 }
 

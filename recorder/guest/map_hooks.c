@@ -48,11 +48,11 @@ static struct tm_thread *enter(void) {
 
 	if (TM_UNLIKELY(!atomic_load_explicit(&real.found, memory_order_acquire))) find_real();
 	t = tm_hook_enter();
+	if (t) tm_python_poll(t);
 	if (t && !tm_guest.shm->mappings) {
 		tm_hook_leave(t);
 		return NULL;
 	}
-	if (t) tm_python_poll(t);
 	return t;
 }
 

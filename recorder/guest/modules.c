@@ -17,6 +17,7 @@
 #include "elf_symbols.h"
 #include "fork_gate.h"
 #include "process.h"
+#include "python.h"
 #include "raw.h"
 #include "torch.h"
 #include "unwind_rule.h"
@@ -206,25 +207,15 @@ static const char *build_id_of(const struct dl_phdr_info *info, const struct mod
 	return "";
 }
 
-/* --- Python's finalizing check --- */
-
-static uintptr_t python_check_in(const struct dl_phdr_info *info) {
-	static const char *const names[] = { "Py_IsFinalizing", "_Py_IsFinalizing" };
-	struct tm_symbols symbols;
-	uintptr_t found = 0;
-
-	if (!tm_symbols_open(&symbols, info)) return 0;
-	for (unsigned i = 0; i < 2 && !found; i++) found = (uintptr_t)tm_symbols_function(&symbols, names[i]);
-	return found;
-}
-
 /* --- taking the loader's list --- */
 
 struct visit {
 	struct list list;
 	bool begun, unchanged, incomplete;
 	unsigned long long adds, subs;
-	uintptr_t vdso, python;
+	uintptr_t vdso;
+	struct tm_python_module python;
+	bool has_python;
 };
 
 static int visit_module(struct dl_phdr_info *info, size_t size, void *context) {
@@ -244,7 +235,7 @@ static int visit_module(struct dl_phdr_info *info, size_t size, void *context) {
 	}
 	if (!extent_of(info, &m)) return 0;
 	if (v->vdso >= m.low && v->vdso < m.high) path = "[vdso]";
-	else if (!v->python) v->python = python_check_in(info);
+	else if (!v->has_python) v->has_python = tm_python_look_in(info, &v->python);
 	build_id = build_id_of(info, &m, &build_id_size);
 	v->incomplete = !list_add(&v->list, m, path, build_id, build_id_size);
 	return v->incomplete;
@@ -389,7 +380,9 @@ static void refresh(struct tm_thread *t) {
 	}
 	list_release(&emitted);
 	emitted = v.list;
-	python_check = v.python;
+	python_check = v.python.symbols[TM_PYTHON_IS_FINALIZING];
+	if (!python_check) python_check = v.python.symbols[TM_PYTHON_IS_FINALIZING_OLD];
+	if (v.has_python) tm_python_found(t, &v.python);
 }
 
 void tm_modules_refresh(struct tm_thread *t) {

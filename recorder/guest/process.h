@@ -13,6 +13,8 @@
 
 /* Emits EXIT_BEGIN once a process, nothing in a vfork child. Between enter and leave of a hook. */
 void tm_exit_begin_on(struct tm_thread *t);
+/* The same, when the interpreter begins to finalize: it also stops the walks over its frames. */
+void tm_exit_begin_of_python(struct tm_thread *t);
 
 /* --- Python's finalizing flag (modules.c finds the function among the loaded modules, without the loader's help) --- */
 typedef int tm_python_check(void);
@@ -22,7 +24,7 @@ extern tm_python_check *_Atomic tm_python_finalizing TM_HIDDEN; /* NULL: there i
 static inline void tm_python_poll(struct tm_thread *t) {
 	tm_python_check *check = atomic_load_explicit(&tm_python_finalizing, memory_order_relaxed);
 
-	if (TM_UNLIKELY(check != NULL) && check()) tm_exit_begin_on(t);
+	if (TM_UNLIKELY(check != NULL) && check()) tm_exit_begin_of_python(t);
 }
 
 /* --- in a fork's child, before anything asks for the loaded modules or a stack (inherited_locks.c) --- */

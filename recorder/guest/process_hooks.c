@@ -10,6 +10,7 @@
  */
 #include "fork_gate.h"
 #include "process.h"
+#include "python.h"
 #include "raw.h"
 #include "torch.h"
 
@@ -76,6 +77,11 @@ void tm_exit_begin_on(struct tm_thread *t) {
 	if (before == tm_guest.process || in_vfork_child()) return;
 	if (atomic_compare_exchange_strong(&exit_begun, &before, tm_guest.process))
 		tm_emit_control(t, TM_CTL_EXIT_BEGIN, 0, 0, NULL, 0, NULL, 0);
+}
+
+void tm_exit_begin_of_python(struct tm_thread *t) {
+	tm_python_leaves(t);
+	tm_exit_begin_on(t);
 }
 
 /* A thread that ends by itself says its name then (hook.c); the one that ends the process never comes there. */

@@ -1,0 +1,19 @@
+/* python_lines.h - from an instruction of a Python function to its line.
+ *
+ * Flow:     PYTHON_CODE's line table, raw as the interpreter keeps it -> here -> python_stacks.c
+ * Hostile:  a table is any bytes; no read passes its end.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_PYTHON_LINES_H
+#define TIDEMARK_RECORDER_COLLECTOR_PYTHON_LINES_H
+
+#include "../shm.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define TM_PYTHON_BEFORE 0x7fffffffu /* instead of an offset: the function has not begun */
+
+/* The line of the instruction at `offset` bytes into the bytecode; 0: it has none. */
+uint32_t tm_python_line(enum tm_python_lines kind, uint32_t first_line, const uint8_t *table, size_t n, uint32_t offset);
+
+#endif

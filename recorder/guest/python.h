@@ -1,0 +1,127 @@
+/* python.h - what the guest knows of a CPython interpreter in its process.
+ *
+ * Flow:     modules.c finds the interpreter's symbols -> python_find.c (which version, where its structures keep what) -> python_stack.c, called by
+ *           emit.c for every stack -> python_codes.c (code objects, once) -> PYTHON_RUN, PYTHON_CODE, PYTHON_STACK records of ../shm.h
+ *           python_heap.c: the interpreter's own allocator, with --python-heap=on
+ * Owns:     one struct tm_python (the process), one struct tm_python_thread for each thread that was seen in Python.
+ * Threads:  tm_python is written by the thread that refreshes the modules, then only read. A tm_python_thread is its thread's alone.
+ * Failure:  a stack without its Python part; nothing else.
+ *
+ * Reads that cannot fault. No lock of the interpreter is taken and nothing is allocated or counted; its memory is only read:
+ * - A thread walks nothing but its own thread state and frames. What they are made of is pushed and popped by the thread itself, so while it is in a hook
+ *   they stand still, whoever holds the GIL; every code object on the way is held by its frame.
+ * - A signal handler may have come in the middle of a push. So a pointer is followed only if it could be one (aligned, within user space), and a frame
+ *   only once its code is seen to be a code object. What has been a frame before stays mapped memory while the thread is inside its interpreter.
+ * - At finalization another thread deletes the states of threads that still run C code. It cannot unmap or free anything without coming through a hook
+ *   of ours, where it finds the interpreter's finalizing flag set: tm_python_leaves() then turns walks off and waits for those under way.
+ */
+#ifndef TIDEMARK_GUEST_PYTHON_H
+#define TIDEMARK_GUEST_PYTHON_H
+
+#include "guest.h"
+
+#include <link.h>
+
+/* --- symbols of the interpreter, looked up in the module that has one of the first two --- */
+
+#define TM_PYTHON_SYMBOLS(X) \
+	X(IS_FINALIZING, "Py_IsFinalizing") X(IS_FINALIZING_OLD, "_Py_IsFinalizing") X(THIS_THREAD, "PyGILState_GetThisThreadState") \
+	X(EVAL, "_PyEval_EvalFrameDefault") X(RUNTIME, "_PyRuntime") X(VERSION, "Py_Version") X(GET_VERSION, "Py_GetVersion") \
+	X(CODE_TYPE, "PyCode_Type") X(CURRENT_THREAD, "_PyThreadState_UncheckedGet") X(HEAD, "PyInterpreterState_Head") \
+	X(MAIN, "PyInterpreterState_Main") X(GET_ALLOCATOR, "PyMem_GetAllocator") X(SET_ALLOCATOR, "PyMem_SetAllocator") \
+	X(IS_INITIALIZED, "Py_IsInitialized")
+
+enum tm_python_symbol {
+#define X(id, name) TM_PYTHON_##id,
+	TM_PYTHON_SYMBOLS(X)
+#undef X
+		TM_PYTHON_SYMBOL_COUNT
+};
+
+struct tm_python_module { /* all zero: there is none */
+	uintptr_t symbols[TM_PYTHON_SYMBOL_COUNT];
+	size_t eval_bytes;
+	uintptr_t text_low, text_high; /* code of the module */
+	uintptr_t unwind_table;        /* its .eh_frame_hdr */
+};
+
+/* --- the process --- */
+
+/* How frames are chained: objects (to 3.10), inner frames behind a struct on the C stack (3.11, 3.12), inner frames (from 3.13 on). */
+enum tm_python_frames { TM_PYTHON_NONE, TM_PYTHON_OBJECTS, TM_PYTHON_INNER_311, TM_PYTHON_INNER };
+
+struct tm_python {
+	_Atomic bool ready;        /* what follows is filled in, and Python stacks are wanted */
+	_Atomic bool leaving;      /* the interpreter finalizes: no walks */
+	enum tm_python_frames kind;
+	uint32_t version;          /* 0x030c for 3.12 */
+	bool cframe;               /* the thread state points to a struct that points to the frame */
+	uint16_t top, cframe_top;  /* thread state -> frame or cframe; cframe -> frame */
+	uint16_t previous, code, instr, owner, entry;   /* of a frame */
+	uint16_t filename, name, first_line, table, bytecode; /* of a code object */
+	uint16_t type;             /* of an object */
+	uint16_t bytes_size, bytes_data, text_length, text_state, text_ascii; /* of bytes and str */
+	uint16_t copy_index, copies; /* free-threaded: a frame's number of its copy of the bytecode, a code object's array of them; 0: none */
+	uintptr_t code_type;
+	void *(*this_thread)(void);    /* the calling thread's state, NULL: none */
+	void *(*current_thread)(void); /* the state that runs; to 3.11 whichever thread it is of */
+	void *(*head)(void), *(*main)(void);
+	int (*is_finalizing)(void);
+	struct tm_python_range {
+		uintptr_t low, high;
+	} runs[2];                 /* code that runs Python functions, and the part of it that the compiler put elsewhere */
+	unsigned run_count;
+	struct tm_python_module module;
+};
+
+extern struct tm_python tm_python TM_HIDDEN;
+
+/* Is the interpreter in this module? Called by modules.c from within dl_iterate_phdr(). */
+bool tm_python_look_in(const struct dl_phdr_info *info, struct tm_python_module *out);
+/* modules.c: the loaded modules have changed; the interpreter among them, if there is one. Outside of the loader's lock. */
+void tm_python_found(struct tm_thread *t, const struct tm_python_module *module);
+/* The interpreter's finalizing flag is set: no walk begins any more, and none is under way when this returns. Cheap once done. */
+void tm_python_leaves(const struct tm_thread *t);
+
+/* --- a thread --- */
+
+/* Takes the calling thread's Python stack and writes what changed since the last one. TM_RING_PYTHON, perhaps with TM_RING_CUT; 0: there is none. */
+unsigned tm_python_take(struct tm_thread *t);
+void tm_python_start_thread(struct tm_thread *t); /* the ring is new: nothing of what was sent is known there */
+void tm_python_free_thread(struct tm_thread *t);
+
+#define TM_PYTHON_SLACK 16u
+
+struct tm_python_frame {
+	uintptr_t frame, code;
+	uintptr_t instr; /* as the frame has it; the lowest bit says that native code called it (from 3.11 on; instructions lie at even addresses) */
+};
+
+struct tm_python_thread {
+	uint32_t depth;                      /* of the stack that was sent last */
+	bool cut;                            /* it goes on further out */
+	bool announced;                      /* PYTHON_RUN is in this ring */
+	struct tm_python_frame *last, *next; /* that stack, innermost first; room for another */
+	uint64_t *words;                     /* room for its record */
+	struct tm_python_code {
+		uintptr_t code;                  /* 0: empty */
+		uintptr_t filename, name, table; /* and what it held: code objects are freed, and others come to lie where they were */
+		uint64_t numbers, content;       /* first line and size of the table; some of its bytes */
+		uint32_t number;
+	} *codes;                            /* open addressing */
+	uint32_t code_count, code_capacity, last_number;
+};
+
+/* python_codes.c: the number of a code object in the thread's ring; written there if it is new. 0: it could not be. */
+uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code);
+
+static inline uintptr_t tm_python_word(uintptr_t object, unsigned offset) {
+	return *(const uintptr_t *)(object + offset);
+}
+
+/* It could point to an object. */
+static inline bool tm_python_plausible(uintptr_t p) {
+	return p >= 0x10000 && p < (uintptr_t)1 << 47 && p % 8 == 0;
+}
+
+#endif

@@ -1,0 +1,193 @@
+/* python_codes.c - code objects: each is written once into a thread's ring, and has a number there from then on.
+ *
+ * Flow:     python_stack.c, for a frame that is new in the chain -> here -> PYTHON_CODE records -> the collector, which decodes the lines
+ * Idea:     a table by pointer. Code objects are freed, and another may come to lie where one was; so an entry also remembers what the object held: the
+ *           addresses of its names and of its line table, the first line, and the ends of the table. Names are interned and tables are not shared, but a
+ *           table may be freed and made anew at its place, with other bytes.
+ * Numbers are the ring's own: rings are read one after the other, and so what a ring refers to must stand in it.
+ */
+#include "python.h"
+#include "raw.h"
+
+#include <string.h>
+
+#define CODES_FIRST 512u
+#define CODES_MAX (1u << 20)
+#define NAME_MAX_BYTES 4000u
+#define TABLE_MAX_BYTES (3u << 20) /* the collector takes 4 MiB of one record */
+
+/* --- texts --- */
+
+static size_t put_utf8(char *to, uint32_t c) {
+	if (c < 0x80) {
+		to[0] = (char)c;
+		return 1;
+	}
+	if (c >= 0xdc80 && c <= 0xdcff) { /* a byte of a file name that was no UTF-8, as Python keeps it */
+		to[0] = (char)(c - 0xdc00);
+		return 1;
+	}
+	if (c < 0x800) {
+		to[0] = (char)(0xc0 | c >> 6);
+		to[1] = (char)(0x80 | (c & 0x3f));
+		return 2;
+	}
+	if (c < 0x10000) {
+		to[0] = (char)(0xe0 | c >> 12);
+		to[1] = (char)(0x80 | (c >> 6 & 0x3f));
+		to[2] = (char)(0x80 | (c & 0x3f));
+		return 3;
+	}
+	to[0] = (char)(0xf0 | (c >> 18 & 7));
+	to[1] = (char)(0x80 | (c >> 12 & 0x3f));
+	to[2] = (char)(0x80 | (c >> 6 & 0x3f));
+	to[3] = (char)(0x80 | (c & 0x3f));
+	return 4;
+}
+
+static uint32_t character(uintptr_t data, unsigned bytes, size_t i) {
+	if (bytes == 1) return ((const uint8_t *)data)[i];
+	if (bytes == 2) return ((const uint16_t *)data)[i];
+	return ((const uint32_t *)data)[i];
+}
+
+/* A str's bits: kind (1, 2 or 4 bytes a character; 3 bits), compact, ascii. They stand behind `interned`, which has 2, 8 or 16 bits. */
+static unsigned text_bits(uintptr_t text) {
+	static const uint8_t widths[3] = { 2, 8, 16 };
+	uint32_t state = *(const uint32_t *)(text + tm_python.text_state);
+	bool wide = tm_python.version >= 0x030e;
+
+	for (unsigned i = 0; i < 3; i++) {
+		unsigned bits = state >> widths[wide ? 2 - i : i] & 0x1f;
+
+		if (bits == 0x19 || bits == 0x09 || bits == 0x0a || bits == 0x0c) return bits;
+	}
+	return 0;
+}
+
+/* A str as UTF-8, without NUL characters; cut at NAME_MAX_BYTES. */
+static size_t put_text(char *to, uintptr_t text) {
+	unsigned bits = tm_python_plausible(text) ? text_bits(text) : 0;
+	size_t length, n = 0;
+	uintptr_t data;
+
+	if (!bits) return put_utf8(to, '?');
+	length = tm_python_word(text, tm_python.text_length);
+	data = text + tm_python.text_ascii;
+	if (!(bits & 0x10)) data += tm_python.version >= 0x030c ? 16 : 24; /* a cached UTF-8 form's size and address; to 3.11 a third number */
+	for (size_t i = 0; i < length && n + 4 <= NAME_MAX_BYTES; i++) {
+		uint32_t c = character(data, bits & 7, i);
+
+		if (c) n += put_utf8(to + n, c);
+	}
+	return n;
+}
+
+/* --- the table of a thread --- */
+
+static size_t slot_of(uintptr_t code, uint32_t capacity) {
+	return (size_t)((uint64_t)code * 0x9E3779B97F4A7C15u >> 32) & (capacity - 1);
+}
+
+static struct tm_python_code *slot_for(const struct tm_python_thread *s, uintptr_t code) {
+	size_t at = slot_of(code, s->code_capacity);
+
+	while (s->codes[at].code && s->codes[at].code != code) at = (at + 1) & (s->code_capacity - 1);
+	return &s->codes[at];
+}
+
+/* Twice the room; where that is not to be had, or enough, everything is forgotten and sent again when it is met. */
+static bool grow(struct tm_python_thread *s) {
+	struct tm_python_code *old = s->codes;
+	uint32_t old_capacity = s->code_capacity, capacity = old ? old_capacity * 2 : CODES_FIRST;
+	struct tm_python_code *codes = capacity <= CODES_MAX && !tm_is_sandboxed() ? tm_raw_map(capacity * sizeof *codes) : NULL;
+
+	if (!codes) {
+		if (old) memset(old, 0, old_capacity * sizeof *old);
+		s->code_count = 0;
+		return old != NULL;
+	}
+	s->codes = codes;
+	s->code_capacity = capacity;
+	for (uint32_t i = 0; i < old_capacity; i++)
+		if (old[i].code) *slot_for(s, old[i].code) = old[i];
+	if (old) tm_raw_unmap(old, old_capacity * sizeof *old);
+	return true;
+}
+
+/* --- what a code object holds --- */
+
+static size_t table_size(uintptr_t table) {
+	return tm_python_plausible(table) ? tm_python_word(table, tm_python.bytes_size) : 0;
+}
+
+static uint64_t first_bytes(const uint8_t *from, size_t n) {
+	uint64_t word = 0;
+
+	memcpy(&word, from, n < 8 ? n : 8);
+	return word;
+}
+
+static inline struct tm_python_code values_of(uintptr_t code) {
+	const struct tm_python *p = &tm_python;
+	struct tm_python_code c = { .code = code,
+				    .filename = tm_python_word(code, p->filename),
+				    .name = tm_python_word(code, p->name),
+				    .table = tm_python_word(code, p->table) };
+	size_t size = table_size(c.table);
+	const uint8_t *bytes = (const uint8_t *)c.table + p->bytes_data;
+
+	c.numbers = *(const uint32_t *)(code + p->first_line) | (uint64_t)size << 32;
+	if (size >= 16) {
+		uint64_t first, last;
+
+		memcpy(&first, bytes, 8);
+		memcpy(&last, bytes + size - 8, 8);
+		c.content = first ^ (last << 1 | last >> 63);
+	} else if (size) {
+		c.content = first_bytes(bytes, size) ^ (size > 8 ? first_bytes(bytes + 8, size - 8) << 1 : 0);
+	}
+	return c;
+}
+
+static bool same_values(const struct tm_python_code *a, const struct tm_python_code *b) {
+	return a->filename == b->filename && a->name == b->name && a->table == b->table && a->numbers == b->numbers && a->content == b->content;
+}
+
+static enum tm_python_lines lines_kind(void) {
+	if (tm_python.version >= 0x030b) return TM_PYTHON_LOCATIONS;
+	return tm_python.version == 0x030a ? TM_PYTHON_LINES_310 : TM_PYTHON_LNOTAB;
+}
+
+TM_COLD static bool emit_code(struct tm_thread *t, const struct tm_python_code *c, uint32_t number) {
+	size_t size = table_size(c->table), file_bytes, n, room;
+	uint64_t words[2] = { number, (c->numbers & 0xffffffffu) | (uint64_t)lines_kind() << 32 };
+	char *text;
+
+	if (size > TABLE_MAX_BYTES) size = 0;
+	room = 2 * NAME_MAX_BYTES + 16 + size;
+	text = tm_is_sandboxed() ? NULL : tm_raw_map(room);
+	if (!text) return false;
+	n = file_bytes = put_text(text, c->filename);
+	n += put_text(text + n, c->name);
+	text[n++] = 0;
+	if (size) memcpy(text + n, (const char *)c->table + tm_python.bytes_data, size);
+	tm_emit_control(t, TM_CTL_PYTHON_CODE, 0, (unsigned)file_bytes, words, 2, text, n + size);
+	tm_raw_unmap(text, room);
+	return !t->after_loss;
+}
+
+uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code) {
+	struct tm_python_thread *s = t->python;
+	struct tm_python_code values = values_of(code), *slot;
+
+	if (TM_UNLIKELY(s->code_count * 2 >= s->code_capacity) && !grow(s)) return 0;
+	slot = slot_for(s, code);
+	if (TM_LIKELY(slot->code && same_values(slot, &values))) return slot->number;
+	values.number = s->last_number + 1;
+	if (!emit_code(t, &values, values.number)) return 0;
+	s->last_number++;
+	if (!slot->code) s->code_count++;
+	*slot = values;
+	return values.number;
+}

@@ -1,0 +1,253 @@
+/* python_stack.c - the calling thread's Python stack.
+ *
+ * Flow:     emit.c -> tm_python_take() -> PYTHON_STACK in the ring, or nothing where it is the one sent last; the event's record is flagged
+ * Idea:     the interpreter's frames are a chain from the innermost outward. It is walked along the stack that was sent last: while frame, code and
+ *           instruction are the same nothing is written, and where all are, nothing is sent. Else the whole chain is taken and what both have in common
+ *           from the outermost frame inward is kept.
+ * A frame and a code object are pointers, and others may lie there later. A frame that is new in the chain has its code object's values compared
+ * (python_codes.c). One that is not has been seen to lie below all that was new ever since.
+ * What may be read, and why it cannot fault: python.h.
+ */
+#include "hot.h"
+#include "python.h"
+#include "raw.h"
+
+#include <string.h>
+
+#define SENT_NATIVE ((uint64_t)1 << 63) /* native code called it */
+#define SENT_BEFORE 0x7fffffffu         /* it has not begun: the line is its first */
+#define OWNED_BY_C 3                    /* and above: an entry of the evaluation loop, not a frame of the program's */
+
+/* --- one step along the chain --- */
+
+struct chain {
+	const struct tm_python *p;
+	uintptr_t frame;
+};
+
+static inline void skip_entries(const struct tm_python *p, uintptr_t *frame) {
+	while (*frame && *(const uint8_t *)(*frame + p->owner) >= OWNED_BY_C) {
+		uintptr_t previous = tm_python_word(*frame, p->previous);
+
+		*frame = tm_python_plausible(previous) ? previous : 0;
+	}
+}
+
+/* The frame where the chain stands, into *out; the chain goes on to the next one outward. A chain that ends stands at 0. */
+static inline bool take_frame(struct chain *c, struct tm_python_frame *out) {
+	const struct tm_python *p = c->p;
+	uintptr_t frame = c->frame, previous, instr;
+	bool native = true;
+
+	if (!tm_python_plausible(frame)) return false;
+	out->frame = frame;
+	out->code = tm_python_word(frame, p->code) & ~(uintptr_t)7; /* from 3.14 on the lowest bits are a tag */
+	previous = tm_python_word(frame, p->previous);
+	if (p->kind == TM_PYTHON_OBJECTS) {
+		instr = (uint32_t) * (const int32_t *)(frame + p->instr);
+		instr <<= 1; /* keeps the lowest bit free */
+	} else {
+		instr = tm_python_word(frame, p->instr);
+		if (p->kind == TM_PYTHON_INNER_311) {
+			native = *(const uint8_t *)(frame + p->entry) != 0;
+		} else {
+			native = !tm_python_plausible(previous) || *(const uint8_t *)(previous + p->owner) >= OWNED_BY_C;
+			if (native && tm_python_plausible(previous)) skip_entries(p, &previous);
+		}
+	}
+	out->instr = instr | native;
+	c->frame = tm_python_plausible(previous) ? previous : 0;
+	return true;
+}
+
+static inline bool same_frame(const struct tm_python_frame *a, const struct tm_python_frame *b) {
+	return a->frame == b->frame && a->code == b->code && a->instr == b->instr;
+}
+
+static inline uintptr_t top_frame(const struct tm_python *p, uintptr_t state) {
+	uintptr_t at = tm_python_word(state, p->top);
+
+	if (p->cframe) at = tm_python_plausible(at) ? tm_python_word(at, p->cframe_top) : 0;
+	if (p->kind == TM_PYTHON_INNER && tm_python_plausible(at)) skip_entries(p, &at);
+	return tm_python_plausible(at) ? at : 0;
+}
+
+/* To 3.11 a thread knows its first state only, which is not the one that runs while it is in another interpreter. Whose state runs can be read
+ * without holding the GIL, but not what it says: so where there are several interpreters, a thread has Python stacks only while it is in that first one. */
+static inline bool is_in_other_interpreter(const struct tm_python *p, const void *state) {
+	if (p->version >= 0x030c || !p->head || !p->main || p->head() == p->main()) return false;
+	return p->current_thread && p->current_thread() != state;
+}
+
+/* --- comparing with the last one --- */
+
+/* True if the chain is the stack that was sent last. */
+static bool is_unchanged(struct chain c, const struct tm_python_thread *s) {
+	struct tm_python_frame f;
+	uint32_t i = 0;
+
+	for (; i < s->depth && take_frame(&c, &f); i++)
+		if (!same_frame(&f, &s->last[i])) return false;
+	return i == s->depth && (c.frame != 0) == s->cut;
+}
+
+/* The whole chain, innermost first, into s->next. *cut: deeper than there is room. */
+static uint32_t take_all(struct chain c, struct tm_python_thread *s, uint32_t capacity, bool *cut) {
+	const struct tm_python *p = c.p;
+	struct tm_python_frame *f = s->next;
+	uint32_t n = 0;
+
+	while (n < capacity && take_frame(&c, f)) {
+		if (!tm_python_plausible(f->code) || tm_python_word(f->code, p->type) != p->code_type) {
+			if (p->kind != TM_PYTHON_INNER) break; /* not a frame, and so nothing behind it is */
+			continue;                              /* one that an extension put there, without code */
+		}
+		f++;
+		n++;
+	}
+	*cut = n == capacity && c.frame;
+	return n;
+}
+
+/* How many frames, counted from the outermost, both have in common. */
+static uint32_t common(const struct tm_python_thread *s, uint32_t depth) {
+	const struct tm_python_frame *a = s->last + s->depth, *b = s->next + depth;
+	uint32_t n = 0, least = depth < s->depth ? depth : s->depth;
+
+	while (n < least && same_frame(a - n - 1, b - n - 1)) n++;
+	return n;
+}
+
+/* --- records --- */
+
+static uint64_t instruction_offset(const struct tm_python_frame *f) {
+	const struct tm_python *p = &tm_python;
+	uintptr_t base = f->code + p->bytecode, instr = f->instr & ~(uintptr_t)1;
+	int64_t offset;
+
+	if (p->kind == TM_PYTHON_OBJECTS) {
+		int32_t last = (int32_t)(uint32_t)(instr >> 1);
+
+		if (last < 0) return SENT_BEFORE;
+		return p->version >= 0x030a ? (uint32_t)last * 2 : (uint32_t)last;
+	}
+	if (p->copies) { /* each thread may have a copy of the bytecode: an array of them behind its size */
+		uint32_t index = *(const uint32_t *)(f->frame + p->copy_index);
+		uintptr_t copies = tm_python_word(f->code, p->copies);
+
+		if (index && tm_python_plausible(copies) && index < tm_python_word(copies, 0)) base = tm_python_word(copies, 8 + index * 8);
+	}
+	offset = (int64_t)(instr - base);
+	return offset >= 0 && offset < SENT_BEFORE ? (uint64_t)offset : SENT_BEFORE;
+}
+
+static void announce(struct tm_thread *t) {
+	for (unsigned i = 0; i < tm_python.run_count; i++) {
+		uint64_t words[2] = { tm_python.runs[i].low, tm_python.runs[i].high };
+
+		tm_emit_control(t, TM_CTL_PYTHON_RUN, 0, 0, words, 2, NULL, 0);
+	}
+}
+
+/* Writes the stack in s->next, of which `keep` outer frames are the last one's. false: it could not be. */
+static bool send(struct tm_thread *t, struct tm_python_thread *s, uint32_t depth, uint32_t keep) {
+	uint32_t fresh = depth - keep;
+	uint64_t *r;
+
+	if (!s->announced) announce(t);
+	for (uint32_t i = 0; i < fresh; i++) {
+		struct tm_python_frame *f = &s->next[i];
+		uint32_t number = tm_python_code_number(t, f->code);
+
+		if (!number || t->after_loss) return false;
+		s->words[i] = number | instruction_offset(f) << 32 | (f->instr & 1 ? SENT_NATIVE : 0);
+	}
+	if (!tm_reserve(t, 2 + fresh, 0, &r)) return false;
+	r[0] = tm_ring_word(TM_CTL_PYTHON_STACK, 0, 2 + fresh, keep, fresh);
+	r[1] = tm_in_order(t, tm_now());
+	memcpy(r + 2, s->words, fresh * sizeof *r);
+	tm_advance(t, 2 + fresh);
+	s->announced = true;
+	return true;
+}
+
+/* --- a thread's state --- */
+
+static size_t state_bytes(const struct tm_thread *t) {
+	return sizeof(struct tm_python_thread) + t->capacity * (2 * sizeof(struct tm_python_frame) + sizeof(uint64_t));
+}
+
+TM_COLD static struct tm_python_thread *make_state(struct tm_thread *t) {
+	struct tm_python_thread *s = tm_is_sandboxed() ? NULL : tm_raw_map(state_bytes(t));
+
+	if (!s) return NULL;
+	s->last = (struct tm_python_frame *)(s + 1);
+	s->next = s->last + t->capacity;
+	s->words = (uint64_t *)(s->next + t->capacity);
+	return t->python = s;
+}
+
+void tm_python_start_thread(struct tm_thread *t) {
+	struct tm_python_thread *s = t->python;
+
+	if (!s) return;
+	s->depth = 0;
+	s->announced = false;
+	s->last_number = s->code_count = 0;
+	if (s->codes) memset(s->codes, 0, s->code_capacity * sizeof *s->codes);
+}
+
+void tm_python_free_thread(struct tm_thread *t) {
+	struct tm_python_thread *s = t->python;
+
+	if (!s) return;
+	if (s->codes) tm_raw_unmap(s->codes, s->code_capacity * sizeof *s->codes);
+	tm_raw_unmap(s, state_bytes(t));
+	t->python = NULL;
+}
+
+/* --- the stack --- */
+
+static unsigned take(struct tm_thread *t, const struct tm_python *p) {
+	struct tm_python_thread *s = t->python;
+	const void *state = p->this_thread();
+	struct chain c = { p, 0 };
+	struct tm_python_frame *swap;
+	uint32_t depth;
+	bool cut;
+
+	if (!state || is_in_other_interpreter(p, state)) return 0;
+	c.frame = top_frame(p, (uintptr_t)state);
+	if (!c.frame) return 0;
+	if (!s && !(s = make_state(t))) return 0;
+	if (TM_UNLIKELY(t->after_loss)) s->depth = 0;
+	if (s->depth && is_unchanged(c, s)) return TM_RING_PYTHON | (s->cut ? TM_RING_CUT : 0);
+	depth = take_all(c, s, t->capacity - TM_PYTHON_SLACK, &cut);
+	if (!depth) return 0;
+	if (!send(t, s, depth, common(s, depth))) {
+		s->depth = 0;
+		return 0;
+	}
+	swap = s->last;
+	s->last = s->next;
+	s->next = swap;
+	s->depth = depth;
+	s->cut = cut;
+	return TM_RING_PYTHON | (cut ? TM_RING_CUT : 0);
+}
+
+unsigned tm_python_take(struct tm_thread *t) {
+	const struct tm_python *p = &tm_python;
+	unsigned flags = 0;
+
+	if (!atomic_load_explicit(&p->ready, memory_order_acquire)) return 0;
+	if (atomic_load_explicit(&p->leaving, memory_order_relaxed)) {
+		if (p->is_finalizing()) return 0;
+		atomic_store(&tm_python.leaving, false); /* it was initialized again */
+	}
+	atomic_store_explicit(&t->ring->walking, 1, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+	if (TM_LIKELY(!atomic_load_explicit(&p->leaving, memory_order_relaxed))) flags = take(t, p);
+	atomic_store_explicit(&t->ring->walking, 0, memory_order_release);
+	return flags;
+}
