@@ -163,8 +163,9 @@ static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words,
  *   POOL          heap allocated reserved   bytes of a pool as its allocator tells them, ~0: unknown
  *   STATS         slot text                 a question (struct tm_stats_slot); text = name of the heap
  *   PYTHON_RUN    low high                  the interpreter's code that runs Python functions: native frames in it stand for Python frames
- *   PYTHON_CODE   number lines text         a code object, by its number in this ring, which a later record may give to another: lines = first line | enum tm_python_lines << 32; x = byte length of the file name; text = file
- *                                           name, qualified name, NUL, line table. In several pieces where it is long
+ *   PYTHON_CODE   number lines text         a code object by its number in this ring (numbers begin anew with the ring):
+ *                                           lines = first line | enum tm_python_lines << 32; x = byte length of the file name; text = file name,
+ *                                           qualified name, NUL, line table. In several pieces where it is long
  *   PYTHON_STACK  frames...                 x = outer frames kept from the last one of this ring, y = frames that follow, innermost first. A frame:
  *                                           code number | byte offset of its instruction << 32 | 1 << 63 if native code called it
  */

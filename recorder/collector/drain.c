@@ -437,7 +437,6 @@ static size_t drain_ring(struct tm_collector *c, struct tm_ring_view *r, struct 
 static void begin_claim(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring) {
 	struct tm_ring_view old = *r;
 	*r = (struct tm_ring_view){ .claimed = true,
-				    .index = old.index,
 				    .pcs = old.pcs,
 				    .pc_capacity = old.pc_capacity,
 				    .path = old.path,
