@@ -25,6 +25,7 @@
 #include "samples.h"
 #include "session.h"
 #include "stack_tree.h"
+#include "stats.h"
 #include "tally.h"
 #include "timebase.h"
 #include "writer.h"
@@ -60,6 +61,7 @@ struct tm_collector {
 	struct tm_python_stacks python;
 	struct tm_interned strings;
 	uint32_t category_texts[TM_SCOPE_CATEGORY_OWN]; /* string ids of enum tm_scope_category, 0: not used yet */
+	struct tm_question questions[TM_STATS_SLOTS]; /* by the slot that they are answered in */
 	struct tm_launcher launcher; /* of our own environment */
 	char host[256];
 	struct tm_ring_view *rings;     /* one for each ring of the session */

@@ -128,6 +128,10 @@ static void take_heap(const struct control *t) {
 	tm_heap_told(t->c, t->p, t->numbers[0], t->numbers[1], t->numbers[2], t->text, name_bytes, t->text + name_bytes, t->text_bytes - name_bytes);
 }
 
+static void take_stats(const struct control *t) {
+	tm_stats_asked(t->c, t->p, t->numbers[0], t->ticks, t->text, t->text_bytes);
+}
+
 static void take_pool(const struct control *t) {
 	tm_pool_told(t->c, t->p, t->ticks, t->numbers[0], t->numbers[1], t->numbers[2]);
 }
@@ -164,6 +168,7 @@ static const struct row { /* numbers: how many words stand between the ticks and
 	{ TM_CTL_PYTHON_RUN, 2, false, false, take_python_run },
 	{ TM_CTL_PYTHON_CODE, 2, true, false, take_python_code },
 	{ TM_CTL_POOL, 3, false, false, take_pool },
+	{ TM_CTL_STATS, 1, true, false, take_stats },
 };
 
 /* Joins the pieces of a text. True: it is whole, and in t->text. */

@@ -242,7 +242,13 @@ static bool size_is_sound(uint64_t size) {
 static bool take_text(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n, uint8_t op, unsigned bytes) {
 	if (bytes > TM_RING_TEXT_MAX || n != 2 + ((size_t)bytes + 7) / 8) return false;
 	uint32_t text = bytes || op == TM_OP_MARK || op == TM_OP_SNAPSHOT ? tm_intern(c, (const char *)(w + 2), bytes) : 0;
-	stamped(c, r, op, w[1], w[1])->text = text;
+	struct tm_heap_named heap = { 0 };
+	if (op == TM_OP_RESET_PEAK) heap = tm_heap_named(c, r->process, (const char *)(w + 2), bytes);
+	if (op == TM_OP_RESET_PEAK && !heap.known) return true; /* a heap that nobody has seen has no peak */
+	struct tm_event *e = stamped(c, r, op, w[1], w[1]);
+	e->text = text;
+	e->addr = heap.which; /* both for the tally, and not written */
+	e->heap = heap.id;
 	c->marks += op == TM_OP_MARK;
 	if (op <= TM_OP_BASELINE) tm_sampler_ask(&c->sampler, r->process->id);
 	return true;
@@ -560,6 +566,7 @@ size_t tm_drain_pass(struct tm_collector *c) {
 	take_unringed(c, false);
 	if (watermark > c->watermark_ticks) c->watermark_ticks = watermark;
 	tm_columns_settle(c);
+	tm_stats_answer(c);
 	tm_tally_advance(c->tally, tm_time_map_ns(&c->timebase.map, c->watermark_ticks));
 	atomic_fetch_add(&c->session.shm->heartbeat, 1);
 	return most;
@@ -630,6 +637,7 @@ void tm_drain_housekeeping(struct tm_collector *c) {
 		else if (state == TM_RING_CLAIMED) free_stuck_claim(c, r, ring, now);
 	}
 	look_up_unknown_addresses(c);
+	tm_stats_housekeeping(c);
 }
 
 /* --- beginning and end --- */

@@ -54,6 +54,7 @@ bool tm_heap_told(struct tm_collector *c, struct tm_process *p, uint64_t number,
 	heap->name = text;
 	heap->is_root = parent_id == 0 && !(kind_bytes == 6 && !memcmp(kind, "python", 6)); /* its arenas are mappings */
 	write_heap(c, p, heap, parent_id, (int64_t)device - 1, (struct tm_text){ name, name_bytes }, (struct tm_text){ kind, kind_bytes });
+	if (heap->is_root) tm_tally_heap_is_root(c->tally, p->id, heap->id);
 	return true;
 }
 

@@ -221,7 +221,7 @@ static void record(struct tm_collector *c) {
 		if (is_over(c, ended_ns)) return;
 		if (most >= c->session.ring_bytes / 8) continue;
 		sleep_ns = most || ended_ns ? SLEEP_NS : sleep_ns * 2 < SLEEP_MAX_NS ? sleep_ns * 2 : SLEEP_MAX_NS;
-		sleep_a_while(c, doorbell, tm_processes_unsettled(c) ? SETTLE_NS : sleep_ns);
+		sleep_a_while(c, doorbell, tm_processes_unsettled(c) || tm_stats_pending(c) ? SETTLE_NS : sleep_ns);
 	}
 }
 

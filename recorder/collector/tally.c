@@ -20,20 +20,32 @@ struct table { /* open addressing, at most two thirds full */
 
 struct range {
 	uint64_t low, high;
+	bool is_file; /* of the heap mmap-file */
+};
+
+struct own_heap { /* an explicit one */
+	uint32_t id;
+	bool is_root;
+	struct tm_tally_heap figures;
+	struct table blocks;
 };
 
 struct process {
 	struct tm_tally_process result;
+	struct tm_tally_heap malloc, maps[2]; /* mmap, mmap-file */
+	struct own_heap *own;
+	size_t own_count, own_capacity, own_last; /* own_last: asked for last */
 	struct table blocks;
 	struct range *ranges; /* mapped, sorted, disjoint */
 	size_t range_count, range_capacity;
 	uint64_t last_ns;
 };
 
-enum step { STEP_ALLOCATED, STEP_FREED, STEP_MAPPED, STEP_UNMAPPED };
+enum step { STEP_ALLOCATED, STEP_FREED, STEP_MAPPED, STEP_UNMAPPED, STEP_BASELINE, STEP_RESET_PEAK, STEP_STOPPED };
 
 struct item { /* a step of an event: a realloc has two at the same time */
 	uint64_t ns, addr, size; /* STEP_FREED: size is the time before the call */
+	uint32_t heap;           /* id of an explicit one, 0: malloc; STEP_MAPPED: 1 for mmap-file; STEP_RESET_PEAK: enum tm_tally_default in addr, too */
 	enum step step;
 };
 
@@ -111,34 +123,93 @@ static uint64_t scaled(const struct tm_tally *t, uint64_t size) {
 	return (uint64_t)((double)size / (1.0 - exp_minus((double)size / t->sample_bytes)));
 }
 
+/* --- heaps and their blocks --- */
+
+static void give_up(struct process *p) {
+	free(p->blocks.entries);
+	p->blocks = (struct table){ 0 };
+	for (size_t i = 0; i < p->own_count; i++) {
+		free(p->own[i].blocks.entries);
+		p->own[i].blocks = (struct table){ 0 };
+	}
+	p->range_count = 0;
+	p->result.given_up = true;
+}
+
 static void raise_peak(struct process *p, uint64_t ns) {
 	if (p->result.live_bytes <= p->result.peak_bytes) return;
 	p->result.peak_bytes = p->result.live_bytes;
 	p->result.peak_ns = ns;
 }
 
-/* A block at that address which is younger took the place of the one that is meant, in the time that a realloc took. */
-static void block_freed(struct process *p, uint64_t addr, uint64_t ns) {
-	struct entry *e = table_find(&p->blocks, addr);
-	if (!e->addr || e->alloc_ns > ns) return;
-	p->result.live_bytes -= e->bytes;
-	p->result.live_blocks--;
-	table_remove(&p->blocks, e);
+static inline void gained(struct tm_tally_heap *h, uint64_t bytes) {
+	h->live_bytes += bytes;
+	h->live_count++;
+	if (h->live_bytes > h->peak_bytes) h->peak_bytes = h->live_bytes;
+	if (h->live_bytes > h->peak_since_reset_bytes) h->peak_since_reset_bytes = h->live_bytes;
 }
 
-static void block_allocated(struct tm_tally *t, struct process *p, uint64_t addr, uint64_t size, uint64_t ns) {
-	if (!addr) return;
-	struct entry *e = table_find(&p->blocks, addr);
-	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
-		p->result.live_bytes -= e->bytes;
-	} else {
-		p->blocks.count++;
-		p->result.live_blocks++;
-	}
-	*e = (struct entry){ addr, scaled(t, size), ns };
-	p->result.live_bytes += e->bytes;
-	raise_peak(p, ns);
+static inline void gave_back(struct tm_tally_heap *h, uint64_t bytes) {
+	h->live_bytes -= bytes;
+	h->live_count--;
 }
+
+static struct own_heap *own_heap(struct process *p, uint32_t id) {
+	if (p->own_last < p->own_count && p->own[p->own_last].id == id) return &p->own[p->own_last];
+	for (size_t i = 0; i < p->own_count; i++)
+		if (p->own[i].id == id) return &p->own[p->own_last = i];
+	p->own = tm_memory_grow(p->own, &p->own_capacity, p->own_count + 1, sizeof p->own[0]);
+	p->own[p->own_count] = (struct own_heap){ .id = id };
+	return &p->own[p->own_last = p->own_count++];
+}
+
+/* Where a block lies: the heap's figures, its table, and whether the process' own figures count it, too. */
+struct place {
+	struct tm_tally_heap *figures;
+	struct table *blocks;
+	bool is_root;
+};
+
+static inline struct place place_of(struct process *p, uint32_t heap) {
+	if (!heap) return (struct place){ &p->malloc, &p->blocks, true };
+	struct own_heap *own = own_heap(p, heap);
+	return (struct place){ &own->figures, &own->blocks, own->is_root };
+}
+
+/* A block at that address which is younger took the place of the one that is meant, in the time that a realloc took. */
+static void block_freed(struct process *p, const struct item *i) {
+	struct place at = place_of(p, i->heap);
+	struct entry *e = table_find(at.blocks, i->addr);
+	if (!e->addr || e->alloc_ns > i->size) return;
+	gave_back(at.figures, e->bytes);
+	at.figures->frees++;
+	p->result.live_bytes -= at.is_root ? e->bytes : 0;
+	p->result.live_blocks -= at.is_root;
+	table_remove(at.blocks, e);
+}
+
+static void block_allocated(struct tm_tally *t, struct process *p, const struct item *i) {
+	struct place at = place_of(p, i->heap);
+	if (!i->addr) return;
+	struct entry *e = table_find(at.blocks, i->addr);
+	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
+		gave_back(at.figures, e->bytes);
+		p->result.live_bytes -= at.is_root ? e->bytes : 0;
+	} else {
+		at.blocks->count++;
+		p->result.live_blocks += at.is_root;
+	}
+	*e = (struct entry){ i->addr, i->heap ? i->size : scaled(t, i->size), i->ns };
+	at.figures->allocations++;
+	gained(at.figures, e->bytes);
+	if (at.is_root) {
+		p->result.live_bytes += e->bytes;
+		raise_peak(p, i->ns);
+	}
+	if (at.blocks->count > TM_TALLY_BLOCKS_MAX) give_up(p);
+}
+
+/* --- mappings --- */
 
 /* Index of the first range that ends above addr. */
 static size_t range_at(const struct process *p, uint64_t addr) {
@@ -158,11 +229,13 @@ static void range_insert(struct process *p, size_t at, struct range r) {
 	p->range_count++;
 	p->result.live_bytes += r.high - r.low;
 	p->result.live_blocks++;
+	gained(&p->maps[r.is_file], r.high - r.low);
 }
 
 static void range_remove(struct process *p, size_t at) {
 	p->result.live_bytes -= p->ranges[at].high - p->ranges[at].low;
 	p->result.live_blocks--;
+	gave_back(&p->maps[p->ranges[at].is_file], p->ranges[at].high - p->ranges[at].low);
 	p->range_count--;
 	memmove(p->ranges + at, p->ranges + at + 1, (p->range_count - at) * sizeof p->ranges[0]);
 }
@@ -173,23 +246,47 @@ static void unmapped(struct process *p, uint64_t low, uint64_t bytes) {
 	while (at < p->range_count && p->ranges[at].low < high) {
 		struct range old = p->ranges[at];
 		range_remove(p, at);
-		if (old.low < low) range_insert(p, at++, (struct range){ old.low, low });
-		if (old.high > high) range_insert(p, at++, (struct range){ high, old.high });
+		if (old.low < low) range_insert(p, at++, (struct range){ old.low, low, old.is_file });
+		if (old.high > high) range_insert(p, at++, (struct range){ high, old.high, old.is_file });
+		p->maps[old.is_file].frees += old.low >= low && old.high <= high;
 	}
 }
 
-static void mapped(struct process *p, uint64_t low, uint64_t bytes, uint64_t ns) {
+static void mapped(struct process *p, uint64_t low, uint64_t bytes, bool is_file, uint64_t ns) {
 	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes;
 	unmapped(p, low, bytes);
-	if (high > low) range_insert(p, range_at(p, low), (struct range){ low, high });
+	if (high > low) range_insert(p, range_at(p, low), (struct range){ low, high, is_file });
+	p->maps[is_file].allocations++;
 	raise_peak(p, ns);
 }
 
-static void give_up(struct process *p) {
-	free(p->blocks.entries);
-	p->blocks = (struct table){ 0 };
-	p->range_count = 0;
-	p->result.given_up = true;
+/* --- what the program says --- */
+
+static void begin_anew(struct tm_tally_heap *h) {
+	h->peak_bytes = h->peak_since_reset_bytes = h->live_bytes;
+	h->allocations = h->frees = 0;
+}
+
+static void baseline(struct process *p) {
+	begin_anew(&p->malloc);
+	begin_anew(&p->maps[0]);
+	begin_anew(&p->maps[1]);
+	for (size_t i = 0; i < p->own_count; i++) begin_anew(&p->own[i].figures);
+}
+
+static struct tm_tally_heap *figures_of(struct process *p, enum tm_tally_default heap, uint32_t id) {
+	switch (heap) {
+	case TM_TALLY_MALLOC: return &p->malloc;
+	case TM_TALLY_MMAP: return &p->maps[0];
+	case TM_TALLY_MMAP_FILE: return &p->maps[1];
+	case TM_TALLY_OWN: break;
+	}
+	return &own_heap(p, id)->figures;
+}
+
+static void reset_peak(struct process *p, const struct item *i) {
+	struct tm_tally_heap *h = figures_of(p, (enum tm_tally_default)i->addr, i->heap);
+	h->peak_since_reset_bytes = h->live_bytes;
 }
 
 static inline void replay(struct tm_tally *t, struct process *p, const struct item *i) {
@@ -197,12 +294,14 @@ static inline void replay(struct tm_tally *t, struct process *p, const struct it
 	p->last_ns = i->ns;
 	if (p->result.given_up) return;
 	switch (i->step) {
-	case STEP_ALLOCATED: block_allocated(t, p, i->addr, i->size, i->ns); break;
-	case STEP_FREED: block_freed(p, i->addr, i->size); break;
-	case STEP_MAPPED: mapped(p, i->addr, i->size, i->ns); break;
+	case STEP_ALLOCATED: block_allocated(t, p, i); break;
+	case STEP_FREED: block_freed(p, i); break;
+	case STEP_MAPPED: mapped(p, i->addr, i->size, i->heap, i->ns); break;
 	case STEP_UNMAPPED: unmapped(p, i->addr, i->size); break;
+	case STEP_BASELINE: baseline(p); break;
+	case STEP_RESET_PEAK: reset_peak(p, i); break;
+	case STEP_STOPPED: p->result.was_stopped = true; break;
 	}
-	if (p->blocks.count > TM_TALLY_BLOCKS_MAX) give_up(p);
 }
 
 static struct process *process_of(struct tm_tally *t, uint32_t id) {
@@ -225,8 +324,14 @@ static struct source *source_of(struct tm_tally *t, uint32_t thread) {
 	return &t->sources[thread];
 }
 
-static inline void put(struct source *s, uint64_t ns, enum step step, uint64_t addr, uint64_t size) {
-	s->items[s->count++] = (struct item){ ns, addr, size, step };
+static inline void put(struct source *s, uint64_t ns, enum step step, uint32_t heap, uint64_t addr, uint64_t size) {
+	s->items[s->count++] = (struct item){ ns, addr, size, heap, step };
+}
+
+static void put_text(struct source *s, const struct tm_event *e) {
+	if (e->op == TM_OP_BASELINE) put(s, e->time_ns, STEP_BASELINE, 0, 0, 0);
+	if (e->op == TM_OP_STOP) put(s, e->time_ns, STEP_STOPPED, 0, 0, 0);
+	if (e->op == TM_OP_RESET_PEAK) put(s, e->time_ns, STEP_RESET_PEAK, e->heap, e->addr, 0);
 }
 
 void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const struct tm_event *events, size_t n) {
@@ -242,11 +347,11 @@ void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const s
 		bool ends_range = class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP;
 		t->allocations += block || range;
 		t->frees += ends_block || ends_range;
-		if (e->heap) continue; /* explicit heaps: their memory came from a heap that is counted */
-		if (ends_block) put(s, e->time_ns, STEP_FREED, e->old, e->begin_ns);
-		if (ends_range) put(s, e->time_ns, STEP_UNMAPPED, e->old, e->old_size);
-		if (block) put(s, e->time_ns, STEP_ALLOCATED, e->addr, e->size);
-		if (range) put(s, e->time_ns, STEP_MAPPED, e->addr, e->size);
+		if (ends_block) put(s, e->time_ns, STEP_FREED, e->heap, e->old, e->begin_ns);
+		if (ends_range) put(s, e->time_ns, STEP_UNMAPPED, 0, e->old, e->old_size);
+		if (block) put(s, e->time_ns, STEP_ALLOCATED, e->heap, e->addr, e->size);
+		if (range) put(s, e->time_ns, STEP_MAPPED, e->op == TM_OP_MMAP_FILE, e->addr, e->size);
+		if (class == TM_CLASS_TEXT) put_text(s, e);
 	}
 	t->waiting += s->count - before;
 	if (before || !s->count) return;
@@ -352,6 +457,8 @@ void tm_tally_free(struct tm_tally *t) {
 	for (size_t i = 0; i < t->process_count; i++) {
 		free(t->processes[i].blocks.entries);
 		free(t->processes[i].ranges);
+		for (size_t k = 0; k < t->processes[i].own_count; k++) free(t->processes[i].own[k].blocks.entries);
+		free(t->processes[i].own);
 	}
 	free(t->processes);
 	for (size_t i = 0; i < t->source_count; i++) free(t->sources[i].items);
@@ -359,6 +466,14 @@ void tm_tally_free(struct tm_tally *t) {
 	free(t->active);
 	free(t->heap);
 	free(t);
+}
+
+void tm_tally_heap_is_root(struct tm_tally *t, uint32_t process, uint32_t heap) {
+	own_heap(process_of(t, process), heap)->is_root = true;
+}
+
+struct tm_tally_heap tm_tally_heap_of(struct tm_tally *t, uint32_t process, enum tm_tally_default heap, uint32_t id) {
+	return *figures_of(process_of(t, process), heap, id);
 }
 
 struct tm_tally_process tm_tally_of(const struct tm_tally *t, uint32_t process) {

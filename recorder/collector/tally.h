@@ -1,6 +1,6 @@
-/* tally.h - live bytes and their peak, for the closing summary.
+/* tally.h - live bytes and their peak, for the closing summary and for the program's own questions.
  *
- * Flow:     columns.c, after the times are nanoseconds -> here -> closing.c
+ * Flow:     columns.c, after the times are nanoseconds -> here -> closing.c, stats.c
  * Owns:     one table of live blocks and one list of mapped ranges a process; what waits of each thread.
  * Idea:     events are replayed in the order of their times, over all threads, as far as the watermark promises that none is missing; those
  *           beyond it wait for the next pass. So the figures are the same as an analyzer's.
@@ -21,6 +21,13 @@ struct tm_tally_process {
 	uint64_t live_bytes, live_blocks, peak_bytes, peak_ns;
 	bool approximate;
 	bool given_up;
+	bool was_stopped; /* for a while, tidemark_stop() */
+};
+
+enum tm_tally_default { TM_TALLY_OWN = 0, TM_TALLY_MALLOC = 1, TM_TALLY_MMAP = 2, TM_TALLY_MMAP_FILE = 3 };
+
+struct tm_tally_heap { /* of one heap, since its process or the baseline began; counts are of blocks that are known */
+	uint64_t live_bytes, live_count, peak_bytes, peak_since_reset_bytes, allocations, frees;
 };
 
 struct tm_tally;
@@ -35,6 +42,10 @@ void tm_tally_advance(struct tm_tally *t, uint64_t watermark_ns);
 void tm_tally_finish(struct tm_tally *t);
 /* What is known of a process of the trace, or all zero. */
 struct tm_tally_process tm_tally_of(const struct tm_tally *t, uint32_t process);
+/* The figures of a default heap, or of the explicit one of this id. */
+struct tm_tally_heap tm_tally_heap_of(struct tm_tally *t, uint32_t process, enum tm_tally_default heap, uint32_t id);
+/* The bytes of this explicit heap are counted nowhere else: the process' figures have them. Before its first block. */
+void tm_tally_heap_is_root(struct tm_tally *t, uint32_t process, uint32_t heap);
 uint32_t tm_tally_process_count(const struct tm_tally *t);
 /* As the user counts: one for an allocation, one for a free, two for a realloc. */
 uint64_t tm_tally_allocations(const struct tm_tally *t);

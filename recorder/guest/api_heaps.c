@@ -87,8 +87,8 @@ static uint32_t wait_for_answer(struct tm_stats_slot *slot, uint64_t until_ns) {
 	while ((state = atomic_load(&slot->state)) == TM_STATS_ASKED) {
 		uint64_t now = now_ns(), left = now < until_ns ? until_ns - now : 0;
 		struct timespec limit = { (time_t)(left / 1000000000u), (long)(left % 1000000000u) };
+		if (atomic_load(&tm_guest.shm->state) == TM_SHM_CLOSED) left = 0;
 		if (!left && atomic_compare_exchange_strong(&slot->state, &state, TM_STATS_GIVEN_UP)) return TM_STATS_GIVEN_UP;
-		if (atomic_load(&tm_guest.shm->state) == TM_SHM_CLOSED) limit.tv_sec = 0;
 		tm_syscall(SYS_futex, (long)&slot->state, FUTEX_WAIT, TM_STATS_ASKED, (long)&limit, 0, 0);
 	}
 	return state;
