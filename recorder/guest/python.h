@@ -52,6 +52,7 @@ enum tm_python_frames { TM_PYTHON_NONE, TM_PYTHON_OBJECTS, TM_PYTHON_INNER_311, 
 
 struct tm_python {
 	_Atomic bool ready;        /* what follows is filled in, and Python stacks are wanted */
+	_Atomic bool heap_pending; /* python_heap.c waits for a moment at which the GIL is held */
 	_Atomic bool leaving;      /* the interpreter finalizes: no walks */
 	enum tm_python_frames kind;
 	uint32_t version;          /* 0x030c for 3.12 */
@@ -82,6 +83,10 @@ bool tm_python_look_in(const struct dl_phdr_info *info, struct tm_python_module 
 void tm_python_found(struct tm_thread *t, const struct tm_python_module *module);
 /* The interpreter's finalizing flag is set: no walk begins any more, and none is under way when this returns. Cheap once done. */
 void tm_python_leaves(const struct tm_thread *t);
+
+/* python_heap.c: the interpreter was found; a stack is being taken while heap_pending is set. */
+void tm_python_heap_found(struct tm_thread *t);
+void tm_python_heap_poll(struct tm_thread *t);
 
 /* --- a thread --- */
 

@@ -255,6 +255,7 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 	if (memcmp(&p->module, module, sizeof *module) == 0) return;
 	atomic_store(&p->ready, false);
 	p->module = *module;
+	tm_python_heap_found(t);
 	if (!tm_guest.shm->python || !module->symbols[TM_PYTHON_THIS_THREAD] || !module->symbols[TM_PYTHON_CODE_TYPE]) return;
 	p->version = version_of(module);
 	if (!from_table(p) && !from_runtime(p, module->symbols[TM_PYTHON_RUNTIME])) {

@@ -240,6 +240,7 @@ unsigned tm_python_take(struct tm_thread *t) {
 	const struct tm_python *p = &tm_python;
 	unsigned flags = 0;
 
+	if (TM_UNLIKELY(atomic_load_explicit(&p->heap_pending, memory_order_relaxed))) tm_python_heap_poll(t);
 	if (!atomic_load_explicit(&p->ready, memory_order_acquire)) return 0;
 	if (atomic_load_explicit(&p->leaving, memory_order_relaxed)) {
 		if (p->is_finalizing()) return 0;

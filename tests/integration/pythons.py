@@ -1,0 +1,65 @@
+"""The CPythons of this machine, for tests that run on each of them.
+
+    for python in each(t): ...        every interpreter from 3.8 on; prints "skipped: ..." for the versions that are not here
+
+They are found where a user has them: python3.N on PATH, the versions of pyenv, /usr/bin, and what TIDEMARK_TEST_PYTHONS lists (separated by colons).
+"""
+import functools
+import glob
+import os
+import shutil
+import subprocess
+
+VERSIONS = [f"3.{minor}" for minor in range(8, 15)]
+ASK = "import sys, sysconfig; print(sys.executable); print('%d.%d' % sys.version_info[:2]); print(int(bool(sysconfig.get_config_var('Py_GIL_DISABLED')))); " \
+      "print(sys.implementation.name)"
+
+
+class Python:
+    def __init__(self, path, version, free_threaded):
+        self.path, self.version, self.free_threaded = path, version, free_threaded
+        self.minor = int(version.split(".")[1])
+
+    def __str__(self):
+        return f"{self.path} ({self.version}{', free-threaded' if self.free_threaded else ''})"
+
+
+def candidates():
+    yield from filter(None, os.environ.get("TIDEMARK_TEST_PYTHONS", "").split(":"))
+    yield from glob.glob("/usr/bin/python3.[0-9]*")
+    for version in VERSIONS:
+        for suffix in ("", "t"):
+            yield shutil.which(f"python{version}{suffix}")
+    if shutil.which("pyenv"):
+        root = subprocess.run(["pyenv", "root"], capture_output=True, text=True).stdout.strip()
+        yield from sorted(glob.glob(os.path.join(root, "versions/*/bin/python3")))
+    yield shutil.which("python3")
+
+
+@functools.lru_cache(maxsize=None)
+def all_pythons():
+    found = {}
+    for path in candidates():
+        if not path or path.endswith("-config") or not os.access(path, os.X_OK):
+            continue
+        try:
+            done = subprocess.run([path, "-c", ASK], capture_output=True, text=True, timeout=60)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        lines = done.stdout.split("\n")
+        if done.returncode or lines[3] != "cpython" or lines[1] not in VERSIONS:
+            continue
+        found.setdefault(os.path.realpath(lines[0]), Python(lines[0], lines[1], lines[2] == "1"))
+    return sorted(found.values(), key=lambda p: (p.minor, p.path))
+
+
+def each(t):
+    pythons = all_pythons()
+    for version in VERSIONS:
+        if not any(p.version == version for p in pythons):
+            print(f"skipped: CPython {version} is not on this machine")
+    if not any(p.free_threaded for p in pythons):
+        print("skipped: no free-threaded CPython is on this machine")
+    if not pythons:
+        t.skip("no CPython from 3.8 on is on this machine")
+    return pythons
