@@ -138,7 +138,7 @@ size_t tm_drain_startup_frames(struct tm_collector *c, struct tm_ring_view *r) {
 
 static void step_in(struct tm_collector *c, struct tm_ring_view *r, size_t at) {
 	uint32_t parent = at ? r->path[at - 1] : 0;
-	bool leave_out = parent == 0 && at < TM_OUTER_FRAMES && is_startup(c, r, at, r->pcs[at]);
+	bool leave_out = parent == 0 && is_startup(c, r, at, r->pcs[at]);
 	r->path[at] = leave_out ? 0 : tm_stack_child(c, r->process, parent, r->pcs[at]);
 }
 
@@ -162,7 +162,9 @@ static uint32_t native_stack(struct tm_collector *c, struct tm_ring_view *r) {
 	size_t depth = r->depth;
 	if (r->stack || !depth) return r->stack;
 	r->path = tm_memory_grow(r->path, &r->path_capacity, depth, sizeof r->path[0]);
-	for (size_t at = r->path_valid; at < depth; at++) step_in(c, r, at);
+	size_t at = r->path_valid;
+	for (; at < depth && at < TM_OUTER_FRAMES; at++) step_in(c, r, at);
+	if (at < depth) tm_stack_descend(c, r->process, at ? r->path[at - 1] : 0, r->pcs + at, depth - at, r->path + at);
 	r->path_valid = depth;
 	r->stack = r->path[depth - 1];
 	/* A stack that is all start-up keeps its innermost frame. */
@@ -346,11 +348,52 @@ static void prepare_for_events(struct tm_collector *c, struct tm_ring_view *r) {
 	if (!r->thread) r->thread = tm_thread_id(c, r->process, r->thread_number, r->tid, r->start_ticks);
 }
 
+/* Plain allocations and frees are nearly all there is: they are taken without detours, while nothing new has to be said about their thread.
+ * Returns the first record that is something else, or no good. */
+static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, const uint64_t *end) {
+	struct tm_group *g = c->group;
+	if (!r->process || !r->thread || r->group_serial != g->serial || !(r->process->heaps & TM_HEAP_MALLOC)) return w;
+	struct tm_segment_buffer *s = &g->segments[r->segment];
+	uint64_t last_ticks = r->last_ticks, end_ticks = r->end_ticks;
+	size_t taken = 0;
+	while (w < end) {
+		unsigned op = (uint8_t)w[0], flags = (unsigned)(w[0] >> 8 & 0xff), y = (unsigned)(w[0] >> 48);
+		size_t n = w[0] >> 16 & 0xffff, keep = w[0] >> 32 & 0xffff;
+		if (n > (size_t)(end - w) || n < TM_RING_FREE_WORDS || w[2] >= TM_ADDRESS_LIMIT || (flags & ~TM_RING_NO_STACK)) break;
+		if (s->count == s->capacity) tm_columns_make_room(c, s);
+		struct tm_event *e = &s->events[s->count];
+		if (op >= TM_OP_FREE && op < TM_OP_HEAP_FREE && n == TM_RING_FREE_WORDS) {
+			e->old = w[2];
+		} else if (op < TM_OP_HEAP_ALLOC && n >= TM_RING_ALLOC_WORDS && size_is_sound(w[3])) {
+			bool same = n == TM_RING_ALLOC_WORDS && keep == r->depth && r->path_known && !flags && keep;
+			if (same && r->stack) e->stack = r->stack;
+			else if (!take_stack(c, r, flags, keep, w + TM_RING_ALLOC_WORDS, n - TM_RING_ALLOC_WORDS, &e->stack)) break;
+			e->addr = w[2];
+			e->size = w[3];
+			e->usable = y != TM_RING_USABLE_UNKNOWN ? w[3] + y : TM_USABLE_UNKNOWN;
+		} else {
+			break;
+		}
+		e->op = (uint8_t)op;
+		e->heap = 0;
+		e->time_ns = e->begin_ns = w[1];
+		last_ticks = w[1] > last_ticks ? w[1] : last_ticks;
+		end_ticks = w[1] > end_ticks ? w[1] : end_ticks;
+		s->count++;
+		taken++;
+		w += n;
+	}
+	g->event_count += taken;
+	r->last_ticks = last_ticks;
+	r->end_ticks = end_ticks;
+	return w;
+}
+
 /* Reads records out of the block. Returns how many words were taken; *bad: the record behind them makes no sense. */
 static size_t take_records(struct tm_collector *c, struct tm_ring_view *r, size_t words, bool *bad) {
 	const uint64_t *w = c->block, *end = w + words;
 	*bad = false;
-	while (w < end) {
+	while ((w = take_usual(c, r, w, end)) < end) {
 		uint8_t op = (uint8_t)w[0];
 		size_t n = w[0] >> 16 & 0xffff;
 		bool control = TM_OP_CLASS(op) == TM_CLASS_RESERVED, sound;

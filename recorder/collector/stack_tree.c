@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CACHE_ENTRIES (32u << 10)
+#define CACHE_ENTRIES (16u << 10)
+#define CHAIN_ENTRIES (4u << 10)
 #define ID_MASK 0xffffffffu
 
 static uint64_t mix(uint64_t a, uint64_t b) {
@@ -19,10 +20,6 @@ static uint64_t mix(uint64_t a, uint64_t b) {
 
 static uint64_t frame_hash(const struct tm_frame_row *f) {
 	return mix(f->address, (uint64_t)f->process << 32 | f->module);
-}
-
-static uint64_t node_hash(const struct tm_node_row *n) {
-	return mix(n->parent, n->frame + 0x51ed2701ull);
 }
 
 /* A slot holds the hash's upper half and the id; 0 is empty. */
@@ -55,6 +52,7 @@ static void slot_add(struct tm_slot_table *t, uint64_t hash, uint32_t id) {
 void tm_stack_tree_init(struct tm_stack_tree *t) {
 	memset(t, 0, sizeof *t);
 	t->cache = tm_memory_new(CACHE_ENTRIES, sizeof t->cache[0]);
+	t->chains = tm_memory_new(CHAIN_ENTRIES, sizeof t->chains[0]);
 	slots_reserve(&t->frame_table);
 	slots_reserve(&t->node_table);
 }
@@ -65,6 +63,7 @@ void tm_stack_tree_release(struct tm_stack_tree *t) {
 	free(t->frame_table.slots);
 	free(t->node_table.slots);
 	free(t->cache);
+	free(t->chains);
 	free(t->unknown);
 	memset(t, 0, sizeof *t);
 }
@@ -112,43 +111,106 @@ static uint32_t frame_of(struct tm_collector *c, const struct tm_process *p, uin
 	return add_frame(c, hash, row);
 }
 
-static uint32_t add_node(struct tm_collector *c, uint64_t hash, struct tm_node_row row) {
+/* --- frames by their address --- */
+
+static inline struct tm_frame_cache_entry *cache_entry(const struct tm_stack_tree *t, const struct tm_process *p, uint64_t address) {
+	uint64_t hash = (address ^ (uint64_t)p->modules.epoch << 48) * 0x9E3779B97F4A7C15u;
+	return &t->cache[hash >> 32 & (CACHE_ENTRIES - 1)];
+}
+
+static inline uint32_t frame_at(struct tm_collector *c, const struct tm_process *p, uint64_t address) {
+	struct tm_frame_cache_entry *e = cache_entry(&c->stacks, p, address);
+	if (e->address == address && e->epoch == p->modules.epoch) return e->frame;
+	uint32_t frame = frame_of(c, p, address);
+	*e = (struct tm_frame_cache_entry){ address, p->modules.epoch, frame };
+	return frame;
+}
+
+/* --- nodes --- */
+
+static uint32_t add_node(struct tm_collector *c, uint32_t parent, uint32_t frame) {
 	struct tm_stack_tree *t = &c->stacks;
 	struct tm_group *g = c->group;
 	t->nodes = tm_memory_grow(t->nodes, &t->node_capacity, t->node_count + 1, sizeof t->nodes[0]);
-	t->nodes[t->node_count++] = row;
-	uint32_t id = (uint32_t)t->node_count;
-	slot_add(&t->node_table, hash, id);
-	if (!g->node_count) g->first_node = id;
+	t->nodes[t->node_count++] = (struct tm_node_row){ parent, frame, 0 };
+	if (!g->node_count) g->first_node = t->node_count;
 	g->nodes = tm_memory_grow(g->nodes, &g->node_capacity, g->node_count + 1, sizeof g->nodes[0]);
-	g->nodes[g->node_count++] = (struct tm_node){ row.parent, row.frame };
-	return id;
+	g->nodes[g->node_count++] = (struct tm_node){ parent, frame };
+	return (uint32_t)t->node_count;
 }
 
-static uint32_t node_of(struct tm_collector *c, uint32_t parent, uint32_t frame) {
+static uint32_t further_child(struct tm_collector *c, uint32_t parent, uint32_t frame) {
 	struct tm_stack_tree *t = &c->stacks;
-	struct tm_node_row row = { parent, frame };
-	uint64_t hash = node_hash(&row);
+	uint64_t hash = mix(parent, frame + 0x51ed2701ull);
 	for (size_t at = (size_t)(hash >> 32) & t->node_table.mask; t->node_table.slots[at]; at = (at + 1) & t->node_table.mask) {
 		uint64_t slot = t->node_table.slots[at];
 		if ((slot ^ hash) & ~(uint64_t)ID_MASK) continue;
 		const struct tm_node_row *known = &t->nodes[(slot & ID_MASK) - 1];
 		if (known->parent == parent && known->frame == frame) return (uint32_t)slot;
 	}
-	return add_node(c, hash, row);
+	uint32_t id = add_node(c, parent, frame);
+	slot_add(&t->node_table, hash, id);
+	return id;
+}
+
+static inline uint32_t child_of(struct tm_collector *c, uint32_t parent, uint32_t frame) {
+	struct tm_stack_tree *t = &c->stacks;
+	uint32_t first = parent ? t->nodes[parent - 1].first_child : t->first_root;
+	if (!first) {
+		uint32_t id = add_node(c, parent, frame);
+		if (parent) t->nodes[parent - 1].first_child = id;
+		else t->first_root = id;
+		return id;
+	}
+	return t->nodes[first - 1].frame == frame ? first : further_child(c, parent, frame);
 }
 
 uint32_t tm_stack_child_frame(struct tm_collector *c, uint32_t parent, uint32_t frame) {
-	return node_of(c, parent, frame);
+	return child_of(c, parent, frame);
 }
 
 uint32_t tm_stack_child(struct tm_collector *c, const struct tm_process *p, uint32_t parent, uint64_t address) {
-	uint64_t key = mix(address, (uint64_t)parent << 32 | p->modules.epoch);
-	struct tm_path_cache_entry *e = &c->stacks.cache[key & (CACHE_ENTRIES - 1)];
-	if (e->address == address && e->parent == parent && e->epoch == p->modules.epoch && e->node) return e->node;
-	uint32_t node = node_of(c, parent, frame_of(c, p, address));
-	*e = (struct tm_path_cache_entry){ address, parent, p->modules.epoch, node };
-	return node;
+	return child_of(c, parent, frame_at(c, p, address));
+}
+
+static inline struct tm_chain *chain_of(const struct tm_stack_tree *t, uint32_t epoch, uint32_t parent, const uint64_t *addresses, size_t n) {
+	uint64_t hash = (uint64_t)parent << 32 | epoch;
+	for (size_t i = 0; i < n; i++) hash = (hash ^ addresses[i]) * 0x9E3779B97F4A7C15u;
+	return &t->chains[hash >> 40 & (CHAIN_ENTRIES - 1)];
+}
+
+static inline bool is_chain(const struct tm_chain *chain, uint32_t epoch, uint32_t parent, const uint64_t *addresses, size_t n) {
+	bool same = chain->count == n && chain->parent == parent && chain->epoch == epoch;
+	for (size_t i = 0; i < n && same; i++) same = chain->addresses[i] == addresses[i];
+	return same;
+}
+
+/* At most TM_CHAIN_FRAMES. Returns the innermost. */
+static inline uint32_t descend_chain(struct tm_collector *c, const struct tm_process *p, uint32_t parent, const uint64_t *addresses, size_t n,
+				     uint32_t *path) {
+	uint32_t epoch = p->modules.epoch;
+	struct tm_chain *chain = chain_of(&c->stacks, epoch, parent, addresses, n);
+	if (!is_chain(chain, epoch, parent, addresses, n)) {
+		chain->parent = parent;
+		chain->epoch = epoch;
+		chain->count = (uint32_t)n;
+		for (size_t i = 0; i < n; i++) {
+			chain->addresses[i] = addresses[i];
+			chain->nodes[i] = parent = child_of(c, parent, frame_at(c, p, addresses[i]));
+		}
+	}
+	for (size_t i = 0; i < n; i++) path[i] = chain->nodes[i];
+	return path[n - 1];
+}
+
+void tm_stack_descend(struct tm_collector *c, const struct tm_process *p, uint32_t parent, const uint64_t *addresses, size_t n, uint32_t *path) {
+	while (n) {
+		size_t part = n < TM_CHAIN_FRAMES ? n : TM_CHAIN_FRAMES;
+		parent = descend_chain(c, p, parent, addresses, part, path);
+		addresses += part;
+		path += part;
+		n -= part;
+	}
 }
 
 void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module) {

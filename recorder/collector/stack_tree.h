@@ -1,9 +1,10 @@
 /* stack_tree.h - gives frames and stacks their ids.
  *
  * Flow:     a ring's "keep k frames, then these" -> here -> new frames and nodes in the group; a node id for the event
- * Idea:     a stack is a path in one tree. The ring's reader keeps the nodes along its current path, so only new frames are looked up:
- *           first in a small lossy cache keyed by (parent node, address, module epoch), then by the frame's identity (process, module,
- *           address).
+ * Idea:     a stack is a path in one tree. The ring's reader keeps the nodes along its current path, so only new frames are looked up: the frame by
+ *           its address, in a small lossy cache and then by its identity (process, module, address); then the node among its parent's
+ *           children. Most nodes have one child, which the parent knows; it mostly has the next id and so the same cache line. Only
+ *           further children stand in a table.
  * Owns:     frames and nodes of the whole trace, each known by its id.
  * Threads:  the drainer's.
  */
@@ -23,6 +24,7 @@ struct tm_frame_row {
 };
 struct tm_node_row {
 	uint32_t parent, frame;
+	uint32_t first_child; /* 0: none */
 };
 
 struct tm_slot_table { /* open addressing: upper half of the hash, id */
@@ -30,9 +32,17 @@ struct tm_slot_table { /* open addressing: upper half of the hash, id */
 	size_t count, mask;
 };
 
-struct tm_path_cache_entry {
+struct tm_frame_cache_entry {
 	uint64_t address;
-	uint32_t parent, epoch, node;
+	uint32_t epoch, frame; /* of the process's modules; 0: empty */
+};
+
+#define TM_CHAIN_FRAMES 8u
+
+struct tm_chain { /* frames that were seen one inside the other below a node, outermost first, and their nodes */
+	uint64_t addresses[TM_CHAIN_FRAMES];
+	uint32_t nodes[TM_CHAIN_FRAMES];
+	uint32_t parent, epoch, count;
 };
 
 struct tm_stack_tree {
@@ -40,8 +50,10 @@ struct tm_stack_tree {
 	size_t frame_count, frame_capacity;
 	struct tm_node_row *nodes; /* nodes[id - 1] */
 	size_t node_count, node_capacity;
-	struct tm_slot_table frame_table, node_table;
-	struct tm_path_cache_entry *cache;
+	struct tm_slot_table frame_table, node_table; /* nodes: those that are not the first child */
+	struct tm_frame_cache_entry *cache;
+	struct tm_chain *chains; /* a lossy cache of whole turns of a stack */
+	uint32_t first_root;
 	uint32_t *unknown; /* frames without a module */
 	size_t unknown_count, unknown_capacity;
 	uint64_t unknown_added; /* ever */
@@ -56,6 +68,8 @@ uint32_t tm_stack_child(struct tm_collector *c, const struct tm_process *p, uint
 uint32_t tm_stack_child_frame(struct tm_collector *c, uint32_t parent, uint32_t frame);
 /* A new Python frame: its address is only a number. */
 uint32_t tm_stack_add_python_frame(struct tm_collector *c, const struct tm_process *p, uint64_t number);
+/* The same for several addresses, outermost first, each inside the one before; path gets their nodes. */
+void tm_stack_descend(struct tm_collector *c, const struct tm_process *p, uint32_t parent, const uint64_t *addresses, size_t n, uint32_t *path);
 /* A module came to be known: frames of the process in its range get it. */
 void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module);
 /* True if the process has frames without a module. */

@@ -13,7 +13,7 @@ struct entry {
 	uint64_t addr, bytes, alloc_ns; /* addr 0: empty */
 };
 
-struct table { /* open addressing, at most two thirds full */
+struct table { /* open addressing, at most half full */
 	struct entry *entries;
 	size_t count, mask;
 };
@@ -69,8 +69,9 @@ struct tm_tally {
 	size_t heap_count, heap_capacity;
 };
 
-static size_t slot_of(const struct table *t, uint64_t addr) {
-	return (size_t)((addr >> 4) * 0x9E3779B97F4A7C15u >> 20) & t->mask;
+/* Neighbours in memory, which often come and go together, are neighbours here: eight entries for 256 bytes. */
+static inline size_t slot_of(const struct table *t, uint64_t addr) {
+	return (((size_t)((addr >> 8) * 0x9E3779B97F4A7C15u >> 20) << 3) + (addr >> 5 & 7)) & t->mask;
 }
 
 static void table_grow(struct table *t) {
@@ -87,15 +88,14 @@ static void table_grow(struct table *t) {
 }
 
 /* The entry of addr, or the empty one where it belongs. */
-static struct entry *table_find(struct table *t, uint64_t addr) {
-	if (t->count * 3 >= t->mask * 2) table_grow(t);
+static inline struct entry *table_find(const struct table *t, uint64_t addr) {
 	size_t slot = slot_of(t, addr);
 	while (t->entries[slot].addr && t->entries[slot].addr != addr) slot = (slot + 1) & t->mask;
 	return &t->entries[slot];
 }
 
 /* Moves later entries of the same run forward, so that no gap hides them. */
-static void table_remove(struct table *t, struct entry *e) {
+static inline void table_remove(struct table *t, struct entry *e) {
 	size_t gap = (size_t)(e - t->entries), at = gap;
 	t->count--;
 	for (;;) {
@@ -119,7 +119,7 @@ static double exp_minus(double x) {
 
 /* A sampled block stands for all those of its size that were not drawn. */
 static uint64_t scaled(const struct tm_tally *t, uint64_t size) {
-	if (t->sample_bytes <= 0 || size == 0) return size;
+	if (size == 0) return size;
 	return (uint64_t)((double)size / (1.0 - exp_minus((double)size / t->sample_bytes)));
 }
 
@@ -136,7 +136,7 @@ static void give_up(struct process *p) {
 	p->result.given_up = true;
 }
 
-static void raise_peak(struct process *p, uint64_t ns) {
+static inline void raise_peak(struct process *p, uint64_t ns) {
 	if (p->result.live_bytes <= p->result.peak_bytes) return;
 	p->result.peak_bytes = p->result.live_bytes;
 	p->result.peak_ns = ns;
@@ -170,15 +170,14 @@ struct place {
 	bool is_root;
 };
 
-static inline struct place place_of(struct process *p, uint32_t heap) {
-	if (!heap) return (struct place){ &p->malloc, &p->blocks, true };
+static struct place place_of(struct process *p, uint32_t heap) {
 	struct own_heap *own = own_heap(p, heap);
 	return (struct place){ &own->figures, &own->blocks, own->is_root };
 }
 
 /* A block at that address which is younger took the place of the one that is meant, in the time that a realloc took. */
-static void block_freed(struct process *p, const struct item *i) {
-	struct place at = place_of(p, i->heap);
+static inline void freed_at(struct process *p, struct place at, const struct item *i) {
+	if (!at.blocks->count) return;
 	struct entry *e = table_find(at.blocks, i->addr);
 	if (!e->addr || e->alloc_ns > i->size) return;
 	gave_back(at.figures, e->bytes);
@@ -188,9 +187,9 @@ static void block_freed(struct process *p, const struct item *i) {
 	table_remove(at.blocks, e);
 }
 
-static void block_allocated(struct tm_tally *t, struct process *p, const struct item *i) {
-	struct place at = place_of(p, i->heap);
+static inline void allocated_at(struct tm_tally *t, struct process *p, struct place at, const struct item *i) {
 	if (!i->addr) return;
+	if (at.blocks->count * 2 >= at.blocks->mask) table_grow(at.blocks);
 	struct entry *e = table_find(at.blocks, i->addr);
 	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
 		gave_back(at.figures, e->bytes);
@@ -199,7 +198,7 @@ static void block_allocated(struct tm_tally *t, struct process *p, const struct 
 		at.blocks->count++;
 		p->result.live_blocks += at.is_root;
 	}
-	*e = (struct entry){ i->addr, i->heap ? i->size : scaled(t, i->size), i->ns };
+	*e = (struct entry){ i->addr, t->sample_bytes <= 0 || i->heap ? i->size : scaled(t, i->size), i->ns };
 	at.figures->allocations++;
 	gained(at.figures, e->bytes);
 	if (at.is_root) {
@@ -207,6 +206,16 @@ static void block_allocated(struct tm_tally *t, struct process *p, const struct 
 		raise_peak(p, i->ns);
 	}
 	if (at.blocks->count > TM_TALLY_BLOCKS_MAX) give_up(p);
+}
+
+static inline void block_freed(struct process *p, const struct item *i) {
+	if (!i->heap) freed_at(p, (struct place){ &p->malloc, &p->blocks, true }, i);
+	else freed_at(p, place_of(p, i->heap), i);
+}
+
+static inline void block_allocated(struct tm_tally *t, struct process *p, const struct item *i) {
+	if (!i->heap) allocated_at(t, p, (struct place){ &p->malloc, &p->blocks, true }, i);
+	else allocated_at(t, p, place_of(p, i->heap), i);
 }
 
 /* --- mappings --- */
@@ -290,9 +299,6 @@ static void reset_peak(struct process *p, const struct item *i) {
 }
 
 static inline void replay(struct tm_tally *t, struct process *p, const struct item *i) {
-	if (i->ns < p->last_ns) p->result.approximate = true;
-	p->last_ns = i->ns;
-	if (p->result.given_up) return;
 	switch (i->step) {
 	case STEP_ALLOCATED: block_allocated(t, p, i); break;
 	case STEP_FREED: block_freed(p, i); break;
@@ -324,35 +330,38 @@ static struct source *source_of(struct tm_tally *t, uint32_t thread) {
 	return &t->sources[thread];
 }
 
-static inline void put(struct source *s, uint64_t ns, enum step step, uint32_t heap, uint64_t addr, uint64_t size) {
-	s->items[s->count++] = (struct item){ ns, addr, size, heap, step };
-}
-
-static void put_text(struct source *s, const struct tm_event *e) {
-	if (e->op == TM_OP_BASELINE) put(s, e->time_ns, STEP_BASELINE, 0, 0, 0);
-	if (e->op == TM_OP_STOP) put(s, e->time_ns, STEP_STOPPED, 0, 0, 0);
-	if (e->op == TM_OP_RESET_PEAK) put(s, e->time_ns, STEP_RESET_PEAK, e->heap, e->addr, 0);
+/* The steps of the rarer classes; returns the end. */
+static struct item *put_steps(struct item *to, const struct tm_event *e) {
+	unsigned class = TM_OP_CLASS(e->op);
+	if (class == TM_CLASS_REALLOC) *to++ = (struct item){ e->time_ns, e->old, e->begin_ns, e->heap, STEP_FREED };
+	if (class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP) *to++ = (struct item){ e->time_ns, e->old, e->old_size, 0, STEP_UNMAPPED };
+	if (class == TM_CLASS_REALLOC) *to++ = (struct item){ e->time_ns, e->addr, e->size, e->heap, STEP_ALLOCATED };
+	if (class == TM_CLASS_MAP || class == TM_CLASS_REMAP)
+		*to++ = (struct item){ e->time_ns, e->addr, e->size, e->op == TM_OP_MMAP_FILE, STEP_MAPPED };
+	if (e->op == TM_OP_BASELINE) *to++ = (struct item){ .ns = e->time_ns, .step = STEP_BASELINE };
+	if (e->op == TM_OP_STOP) *to++ = (struct item){ .ns = e->time_ns, .step = STEP_STOPPED };
+	if (e->op == TM_OP_RESET_PEAK) *to++ = (struct item){ e->time_ns, e->addr, 0, e->heap, STEP_RESET_PEAK };
+	return to;
 }
 
 void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const struct tm_event *events, size_t n) {
 	struct source *s = source_of(t, thread);
-	size_t before = s->count;
+	size_t before = s->count, of_class[8] = { 0 };
 	process_of(t, process);
 	s->process = process;
 	s->items = tm_memory_grow(s->items, &s->capacity, s->count + 2 * n, sizeof s->items[0]);
+	struct item *to = s->items + s->count;
 	for (const struct tm_event *e = events; e < events + n; e++) {
 		unsigned class = TM_OP_CLASS(e->op);
-		bool block = class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC, range = class == TM_CLASS_MAP || class == TM_CLASS_REMAP;
-		bool ends_block = class == TM_CLASS_FREE || class == TM_CLASS_REALLOC;
-		bool ends_range = class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP;
-		t->allocations += block || range;
-		t->frees += ends_block || ends_range;
-		if (ends_block) put(s, e->time_ns, STEP_FREED, e->heap, e->old, e->begin_ns);
-		if (ends_range) put(s, e->time_ns, STEP_UNMAPPED, 0, e->old, e->old_size);
-		if (block) put(s, e->time_ns, STEP_ALLOCATED, e->heap, e->addr, e->size);
-		if (range) put(s, e->time_ns, STEP_MAPPED, e->op == TM_OP_MMAP_FILE, e->addr, e->size);
-		if (class == TM_CLASS_TEXT) put_text(s, e);
+		of_class[class]++;
+		if (class == TM_CLASS_ALLOC) *to++ = (struct item){ e->time_ns, e->addr, e->size, e->heap, STEP_ALLOCATED };
+		else if (class == TM_CLASS_FREE) *to++ = (struct item){ e->time_ns, e->old, e->begin_ns, e->heap, STEP_FREED };
+		else to = put_steps(to, e);
 	}
+	size_t both = of_class[TM_CLASS_REALLOC] + of_class[TM_CLASS_REMAP];
+	t->allocations += of_class[TM_CLASS_ALLOC] + of_class[TM_CLASS_MAP] + both;
+	t->frees += of_class[TM_CLASS_FREE] + of_class[TM_CLASS_UNMAP] + both;
+	s->count = (size_t)(to - s->items);
 	t->waiting += s->count - before;
 	if (before || !s->count) return;
 	t->active = tm_memory_grow(t->active, &t->active_capacity, t->active_count + 1, sizeof t->active[0]);
@@ -395,10 +404,13 @@ static inline void fetch_entry(const struct process *p, const struct item *i) {
 static void replay_run(struct tm_tally *t, struct source *s, uint64_t until) {
 	struct process *p = &t->processes[s->process];
 	size_t at = s->at;
+	if (s->items[at].ns < p->last_ns) p->result.approximate = true;
 	do {
 		if (at + FETCH_AHEAD < s->count) fetch_entry(p, &s->items[at + FETCH_AHEAD]);
-		replay(t, p, &s->items[at++]);
+		if (!p->result.given_up) replay(t, p, &s->items[at]);
+		at++;
 	} while (at < s->count && s->items[at].ns < until);
+	p->last_ns = s->items[at - 1].ns;
 	t->waiting -= at - s->at;
 	s->at = at;
 }
