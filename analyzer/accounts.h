@@ -51,6 +51,8 @@ struct tm_scale {
 };
 
 struct tm_ledger;
+struct tm_scope_heap;
+struct tm_scope_process;
 
 struct tm_account {
 	struct tm_ledger *ledger;
@@ -69,6 +71,7 @@ struct tm_account {
 	size_t slot_mask;
 	struct tm_pairing pairing;
 	struct tm_account *next_waiting; /* of the accounts in which events wait */
+	struct tm_scope_heap *scope_heap; /* scopes.h; NULL until it is looked at for scopes */
 };
 
 struct tm_ledger {
@@ -81,7 +84,9 @@ struct tm_ledger {
 	struct tm_account *malloc_account, *mmap_account, *file_account; /* the default heaps, NULL until used */
 	struct tm_ranges ranges;
 	uint64_t start_ns, last_ns; /* last_ns: of its latest event, 0 none */
-	bool exited;                /* at_exit is set */
+	struct tm_scope_process *scopes; /* scopes.h; NULL: it has had no scope and no step so far */
+	bool exited;                     /* at_exit is set */
+	bool stopped;                    /* recording was off for a while: frees of unknown blocks mean nothing */
 	uint64_t lost_frees, lost_free_bytes, unmatched_frees;
 	bool failed;
 };

@@ -98,6 +98,16 @@ static struct tm_step allocation_step(const struct tm_event *e, enum tm_step_kin
 				 .follows = follows };
 }
 
+static struct tm_step scope_step(const struct tm_event *e) {
+	return (struct tm_step){ .ns = bounded(e->time_ns, STEP_NS_MAX),
+				 .address = e->addr,
+				 .size_bytes = e->old,
+				 .stack = e->text,
+				 .heap = e->heap,
+				 .op = e->op,
+				 .kind = TM_STEP_SCOPE };
+}
+
 /* Writes one or two steps; returns their end. */
 static struct tm_step *put_steps(struct tm_step *out, const struct tm_event *e) {
 	switch (TM_OP_CLASS(e->op)) {
@@ -114,8 +124,11 @@ static struct tm_step *put_steps(struct tm_step *out, const struct tm_event *e) 
 		*out++ = allocation_step(e, TM_STEP_MAP, true);
 		break;
 	case TM_CLASS_TEXT:
-		if (e->op != TM_OP_MARK) break;
-		*out++ = (struct tm_step){ .ns = bounded(e->time_ns, STEP_NS_MAX), .address = e->text, .op = e->op, .kind = TM_STEP_MARK };
+		*out++ = TM_OP_IS_SCOPE(e->op) ? scope_step(e)
+					       : (struct tm_step){ .ns = bounded(e->time_ns, STEP_NS_MAX),
+								   .address = e->text,
+								   .op = e->op,
+								   .kind = TM_STEP_MARK };
 		break;
 	}
 	return out;

@@ -17,6 +17,7 @@ struct tm_text_block {
 struct walk {
 	struct tm_catalog *c;
 	tm_sample_sink *sink;
+	tm_pool_sink *pools;
 	void *context;
 	int failed; /* enum tm_catalog_result, 0 so far */
 };
@@ -205,6 +206,13 @@ static void take_samples(struct walk *w, struct tm_cursor *body) {
 	if (r.values.bad) body->bad = true;
 }
 
+static void take_pool_state(struct walk *w, struct tm_cursor *body) {
+	struct tm_pool_state r = tm_get_pool_state(body);
+	keep_time(w, body, r.ns);
+	if (!KNOWN(&w->c->heaps, r.heap)) body->bad = true;
+	if (!body->bad && w->pools && !w->pools(w->context, &r)) w->failed = TM_CATALOG_SINK;
+}
+
 static void take_mark(struct walk *w, struct tm_cursor *body) {
 	struct tm_mark r = tm_get_mark(body);
 	thread_or_none(w, body, r.thread);
@@ -287,6 +295,7 @@ static void (*const takers[])(struct walk *, struct tm_cursor *) = {
 	[TM_RECORD_NAME] = take_name,
 	[TM_RECORD_WATERMARK] = take_watermark,
 	[TM_RECORD_TOTALS] = take_totals,
+	[TM_RECORD_POOL_STATE] = take_pool_state,
 };
 
 static bool take_records(struct walk *w, struct tm_cursor *payload) {
@@ -354,9 +363,9 @@ static void take_info_numbers(struct tm_catalog *c) {
 }
 
 int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink,
-		    void *context) {
+		    tm_pool_sink *pools, void *context) {
 	*c = (struct tm_catalog){ .major = r->major, .minor = r->minor, .file_bytes = r->file_bytes };
-	struct walk w = { c, sink, context, 0 };
+	struct walk w = { c, sink, pools, context, 0 };
 	struct tm_chunk_header h = { 0 };
 	while (r->offset < limit && tm_reader_next(r, &h)) {
 		bool sound = take_chunk(&w, r, &h);

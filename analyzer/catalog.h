@@ -116,6 +116,9 @@ struct tm_catalog {
 /* Takes one sample; process 0 is the machine. false: it failed, and reading ends. */
 typedef bool tm_sample_sink(void *context, uint64_t process, uint64_t ns, const struct tm_sample *sample);
 
+/* Takes one state of a pool, its heap by the trace's id; false as above. */
+typedef bool tm_pool_sink(void *context, const struct tm_pool_state *state);
+
 enum tm_catalog_result {
 	TM_CATALOG_OK = 0,
 	TM_CATALOG_DAMAGED = -1, /* the chunk at *damaged_offset does not parse: read again with that limit */
@@ -125,7 +128,7 @@ enum tm_catalog_result {
 
 /* Walks the whole file up to `limit` (UINT64_MAX: its end). Release after any result. */
 int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink,
-		    void *context);
+		    tm_pool_sink *pools, void *context);
 void tm_catalog_release(struct tm_catalog *c);
 
 /* Which recording a trace is of: two files that agree in all of it are copies. */

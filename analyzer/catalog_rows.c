@@ -21,17 +21,6 @@ static uint64_t later(uint64_t a, uint64_t b) {
 	return b != TM_NEVER && b > a ? b : a;
 }
 
-uint64_t tm_process_end_ns(const struct tm_replay *r, uint32_t process) {
-	const struct tm_catalog_process *p = &r->catalog->processes.items[process - 1];
-	return later(later(later(p->start_ns, r->ledgers[process - 1].last_ns), p->exit_ns), p->end_ns);
-}
-
-uint64_t tm_process_exit_ns(const struct tm_replay *r, uint32_t process) {
-	const struct tm_catalog_process *p = &r->catalog->processes.items[process - 1];
-	bool left = p->exit_ns != TM_NEVER && !(p->ended && p->end_kind == TM_END_EXEC);
-	return left ? p->exit_ns : tm_process_end_ns(r, process);
-}
-
 static uint64_t trace_end_ns(const struct tm_import_rows *w) {
 	uint64_t end_ns = catalog_of(w)->end_ns;
 	for (size_t i = 0; i < catalog_of(w)->processes.count; i++) end_ns = later(end_ns, w->replay->ledgers[i].last_ns);
@@ -154,6 +143,7 @@ static void write_marks(const struct tm_import_rows *w) {
 	sqlite3_stmt *row = tm_store_prepare(w->store, "INSERT INTO mark(id, process_id, thread_id, name, ts_ns) VALUES(?,?,?,?,?)");
 	for (size_t i = 0; i < r->marks.count; i++) {
 		const struct tm_mark_row *m = &r->marks.items[i];
+		if (m->op != TM_OP_MARK) continue;
 		tm_store_row(w->store, row, "nnNtn", r->bases.mark + i + 1, r->bases.process + m->process,
 			     id_or_null(r->bases.thread, m->thread), m->name, shifted(w, m->ns));
 	}
@@ -190,6 +180,9 @@ static void write_losses(const struct tm_import_rows *w) {
 	}
 	for (uint32_t id = 1; id <= c->processes.count; id++) {
 		const struct tm_ledger *l = &w->replay->ledgers[id - 1];
+		if (l->scopes && l->scopes->unmatched_ends)
+			tm_store_row(w->store, row, "n0zn0z", bases->process + id, "unmatched-scope-end", l->scopes->unmatched_ends,
+				     "no scope was open for this end");
 		if (l->lost_frees)
 			tm_store_row(w->store, row, "n0znnz", bases->process + id, "lost-free", l->lost_frees, l->lost_free_bytes,
 				     "an address was allocated again while its block was live");

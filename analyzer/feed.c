@@ -40,6 +40,8 @@ static void store_row(struct tm_bulk_table *t, const struct tm_feed_row *r, uint
 	tm_bulk_number_or_null(t, r->realloc_of_id);
 	if (r->weight > 0) tm_bulk_real(t, r->weight);
 	else tm_bulk_null(t);
+	tm_bulk_number_or_null(t, r->scope_id);
+	tm_bulk_number_or_null(t, r->free_scope_id);
 	tm_bulk_row(t, row_id);
 }
 

@@ -34,13 +34,17 @@ struct tm_import_rows {
 void tm_write_stack_rows(struct tm_import_rows *w);
 /* site_total, snapshot_stack. */
 void tm_write_site_rows(struct tm_import_rows *w);
+/* scope_packed, scope_instance_aggregate, scope_snapshot_packed. */
+void tm_write_scope_bulk_rows(struct tm_import_rows *w);
 
 /* Then the others. trace, trace_info, process, thread, heap, module, allocation_origin, mark, note, loss, alert. */
 void tm_write_catalog_rows(const struct tm_import_rows *w);
 /* frame: those of the stacks. */
 void tm_write_frame_rows(const struct tm_import_rows *w);
-/* heap_total, function_aggregate, timeline, gap, snapshot, scope_aggregate. */
+/* heap_total, function_aggregate, timeline, gap, snapshot. */
 void tm_write_total_rows(const struct tm_import_rows *w);
+/* scope_name, scope_aggregate, step, step_aggregate, and notes about them. */
+void tm_write_scope_rows(const struct tm_import_rows *w);
 void tm_import_rows_release(struct tm_import_rows *w);
 
 /* In whole bytes and blocks. */
@@ -48,8 +52,5 @@ struct tm_amount tm_whole_amount(const struct tm_account *a, struct tm_amount sc
 /* Blocks given back: parts that cuts added were never allocated but do end. The difference of two rounded numbers may lie one beside the
  * rounded difference: freed is the former. */
 struct tm_amount tm_freed_amount(const struct tm_account *a, struct tm_amount allocated, struct tm_amount live, uint64_t splits);
-/* When the process began to leave and when it ended, in the trace's own time. */
-uint64_t tm_process_exit_ns(const struct tm_replay *r, uint32_t process);
-uint64_t tm_process_end_ns(const struct tm_replay *r, uint32_t process);
 
 #endif

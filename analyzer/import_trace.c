@@ -19,7 +19,7 @@ struct import {
 	struct tm_merge merge;
 	struct tm_feed *feed;
 	struct tm_replay replay;
-	sqlite3_stmt *sample;
+	sqlite3_stmt *sample, *pool_state;
 	TM_ARRAY(struct tm_gap) gaps; /* until the replay has them */
 };
 
@@ -47,6 +47,9 @@ static void find_bases(struct import *x) {
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i].base = (uint64_t)tm_store_number(x->store, all[i].sql, 0);
 	x->bases.stack = tm_store_last_id(x->store, TM_TABLE_STACK);
 	x->bases.row = tm_store_last_id(x->store, TM_TABLE_ALLOCATION);
+	x->bases.scope = tm_store_last_id(x->store, TM_TABLE_SCOPE);
+	/* One for each trace stands for the empty name; that of the first is [unscoped]'s. */
+	x->bases.scope_name = (uint64_t)tm_store_number(x->store, "SELECT max(id) + 1 FROM scope_name", 0);
 }
 
 static bool text_is(struct tm_text t, const char *word) {
@@ -70,11 +73,34 @@ static bool take_sample(void *context, uint64_t process, uint64_t ns, const stru
 	return !x->store->failed;
 }
 
+/* The heaps get their rows later: until then their ids are the trace's, negative. */
+static bool take_pool_state(void *context, const struct tm_pool_state *s) {
+	struct import *x = context;
+	tm_store_row(x->store, x->pool_state, "sniiii", -(int64_t)s->heap, s->ns + x->clock_offset_ns, s->allocated, s->reserved, s->active,
+		     s->inactive);
+	return !x->store->failed;
+}
+
+static void name_pools(struct import *x) {
+	const struct tm_catalog *c = &x->catalog;
+	if (!tm_store_number(x->store, "SELECT 1 FROM pool_state WHERE heap_id < 0 LIMIT 1", 0)) return;
+	tm_store_execute(x->store, "CREATE TEMP TABLE pool(number INTEGER PRIMARY KEY, heap_id INTEGER)");
+	sqlite3_stmt *map = tm_store_prepare(x->store, "INSERT INTO temp.pool(number, heap_id) VALUES(?,?)");
+	for (size_t i = 0; i < c->heaps.count; i++)
+		if (c->heaps.items[i].defined) tm_store_row(x->store, map, "sn", -(int64_t)i - 1, x->replay.heap_accounts[i]->id);
+	sqlite3_finalize(map);
+	tm_store_execute(x->store, "UPDATE pool_state SET heap_id = (SELECT p.heap_id FROM temp.pool AS p WHERE p.number = pool_state.heap_id)"
+				   " WHERE heap_id < 0; DROP TABLE temp.pool");
+}
+
 static int read_catalog(struct import *x) {
 	uint64_t damaged = 0;
 	x->sample = tm_store_prepare(x->store, "INSERT INTO sample(process_id, name, ts_ns, value) VALUES(?,?,?,?)");
-	int rc = tm_catalog_read(&x->catalog, &x->reader, x->source->limit, &damaged, take_sample, x);
+	x->pool_state = tm_store_prepare(x->store, "INSERT INTO pool_state(heap_id, ts_ns, allocated_bytes, reserved_bytes, active_bytes,"
+						   " inactive_bytes) VALUES(?,?,?,?,?,?)");
+	int rc = tm_catalog_read(&x->catalog, &x->reader, x->source->limit, &damaged, take_sample, take_pool_state, x);
 	sqlite3_finalize(x->sample);
+	sqlite3_finalize(x->pool_state);
 	if (rc == TM_CATALOG_DAMAGED) return again(x, damaged);
 	if (rc == TM_CATALOG_NO_MEMORY || (rc && !x->store->failed)) return out_of_memory(x);
 	return rc || x->store->failed ? TM_IMPORT_FAILED : TM_IMPORT_DONE;
@@ -89,19 +115,26 @@ static void play_batch(struct import *x, struct tm_batch *batch) {
 	if (done) tm_progress_update(x->progress, done, x->catalog.events_bytes, x->replay.events);
 }
 
+static int replay_failed(struct import *x) {
+	int error = tm_scopes_error(&x->replay.scopes);
+	if (!error) return out_of_memory(x);
+	snprintf(x->source->error, sizeof x->source->error, "cannot write a scratch file beside the database: %s", strerror(error));
+	return TM_IMPORT_FAILED;
+}
+
 static int play_events(struct import *x) {
 	uint64_t damaged = 0;
 	struct tm_batch *batch;
 	int rc;
 	while ((rc = tm_ahead_next(x->ahead, &batch, &damaged)) == TM_AHEAD_BATCH) {
 		play_batch(x, batch);
-		if (x->replay.failed) return out_of_memory(x);
+		if (x->replay.failed) return replay_failed(x);
 	}
 	if (rc == TM_AHEAD_DAMAGED) return again(x, damaged);
 	if (rc == TM_AHEAD_NO_MEMORY) return out_of_memory(x);
 	play_batch(x, NULL);
 	tm_replay_end(&x->replay);
-	return x->replay.failed ? out_of_memory(x) : TM_IMPORT_DONE;
+	return x->replay.failed ? replay_failed(x) : TM_IMPORT_DONE;
 }
 
 static int prepare_replay(struct import *x) {
@@ -109,7 +142,8 @@ static int prepare_replay(struct import *x) {
 		return out_of_memory(x);
 	x->feed = tm_feed_start(&x->store->tables[TM_TABLE_ALLOCATION], x->bases.row);
 	if (!x->feed) return out_of_memory(x);
-	int rc = tm_replay_init(&x->replay, &x->catalog, &x->stacks, x->feed, &x->bases, x->clock_offset_ns, x->gaps.items, x->gaps.count);
+	int rc = tm_replay_init(&x->replay, &x->catalog, &x->stacks, x->feed, &x->bases, x->clock_offset_ns, x->gaps.items, x->gaps.count,
+				x->store->unfinished);
 	x->gaps.items = NULL;
 	if (rc < 0 || !(x->ahead = tm_ahead_start(&x->catalog, &x->reader))) return out_of_memory(x);
 	return TM_IMPORT_DONE;
@@ -132,6 +166,7 @@ static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
 	if (rc != TM_IMPORT_DONE) return rc;
 	tm_write_stack_rows(rows);
 	tm_write_site_rows(rows);
+	tm_write_scope_bulk_rows(rows);
 	tm_store_end_bulk(x->store);
 	return x->store->failed ? TM_IMPORT_FAILED : TM_IMPORT_DONE;
 }
@@ -147,6 +182,8 @@ static int write_rows(struct import *x) {
 		tm_write_catalog_rows(&rows);
 		tm_write_frame_rows(&rows);
 		tm_write_total_rows(&rows);
+		tm_write_scope_rows(&rows);
+		name_pools(x);
 		if (x->store->failed) rc = TM_IMPORT_FAILED;
 	}
 	tm_import_rows_release(&rows);

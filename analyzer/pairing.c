@@ -90,11 +90,11 @@ static void begin_block(struct tm_pairing *p, const struct tm_block *block, uint
 	else p->sink->allocated(p->context, &b);
 }
 
-static uint64_t end_block(struct tm_pairing *p, struct tm_block *found, uint64_t *ns, uint32_t thread, bool lost) {
+static uint64_t end_block(struct tm_pairing *p, struct tm_block *found, uint64_t *ns, uint32_t thread, uint32_t scope, bool lost) {
 	struct tm_block block = *found;
 	tm_blocks_remove(&p->blocks, found);
 	*ns = later(*ns, block.alloc_ns);
-	return p->sink->released(p->context, &block, *ns, thread, lost);
+	return p->sink->released(p->context, &block, *ns, thread, scope, lost);
 }
 
 /* Applies it if its turn has come, not before *ns; *ns becomes the time at which it takes effect. */
@@ -102,7 +102,7 @@ static bool apply(struct tm_pairing *p, const struct tm_waiting *event, uint64_t
 	struct tm_block *live = tm_blocks_find(&p->blocks, event->block.address);
 	if (event->is_free != (live != NULL)) return false;
 	*ns = later(*ns, event->ns);
-	if (event->is_free) *row = end_block(p, live, ns, event->thread, false);
+	if (event->is_free) *row = end_block(p, live, ns, event->thread, event->block.scope, false);
 	else begin_block(p, &event->block, ns);
 	return true;
 }
@@ -146,8 +146,9 @@ static void force(struct tm_pairing *p, uint64_t number) {
 	struct tm_block *live = tm_blocks_find(&p->blocks, event.block.address);
 	uint64_t ns = event.ns;
 	unlink_waiting(p, number);
-	if (event.is_free && !live) p->sink->unmatched(p->context, event.block.address, event.thread);
-	else if (live) end_block(p, live, &ns, event.is_free ? event.thread : 0, !event.is_free);
+	if (event.is_free && !live) p->sink->unmatched(p->context, event.block.address, event.thread, event.block.scope);
+	else if (live && event.is_free) end_block(p, live, &ns, event.thread, event.block.scope, false);
+	else if (live) end_block(p, live, &ns, 0, 0, true);
 	if (!event.is_free) begin_block(p, &event.block, &ns);
 	drain(p, event.block.address, ns);
 }
@@ -212,11 +213,11 @@ void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32
 	offer(p, &event);
 }
 
-uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t thread) {
+uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t thread, uint32_t scope) {
 	struct tm_block *live = tm_pairing_waits(p) ? NULL : tm_blocks_find(&p->blocks, address);
-	if (live) return end_block(p, live, &ns, thread, false);
-	if (is_first_event(p, address)) return p->sink->unmatched(p->context, address, thread), 0;
-	struct tm_waiting event = { .block = { .address = address }, .ns = ns, .thread = thread, .is_free = true };
+	if (live) return end_block(p, live, &ns, thread, scope, false);
+	if (is_first_event(p, address)) return p->sink->unmatched(p->context, address, thread, scope), 0;
+	struct tm_waiting event = { .block = { .address = address, .scope = scope }, .ns = ns, .thread = thread, .is_free = true };
 	return offer(p, &event);
 }
 

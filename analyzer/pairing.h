@@ -26,13 +26,13 @@
 
 struct tm_pairing_sink {
 	void (*allocated)(void *context, const struct tm_block *block);
-	/* thread: who freed it; lost: its free is missing, it ends because its address was allocated again. Returns its row id. */
-	uint64_t (*released)(void *context, const struct tm_block *block, uint64_t free_ns, uint32_t thread, bool lost);
-	void (*unmatched)(void *context, uint64_t address, uint32_t thread); /* a free of what was not live */
+	/* thread, scope: who freed it; lost: its free is missing, it ends because its address was allocated again. Returns its row id. */
+	uint64_t (*released)(void *context, const struct tm_block *block, uint64_t free_ns, uint32_t thread, uint32_t scope, bool lost);
+	void (*unmatched)(void *context, uint64_t address, uint32_t thread, uint32_t scope); /* a free of what was not live */
 };
 
 struct tm_waiting {
-	struct tm_block block; /* of a free only the address counts */
+	struct tm_block block; /* of a free only the address and the scope count */
 	uint64_t ns;
 	uint32_t thread;
 	bool is_free, done;
@@ -63,7 +63,7 @@ void tm_pairing_release(struct tm_pairing *p);
 
 void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32_t thread); /* its time is block->alloc_ns */
 /* The row id of the block that ended; 0 if that is not known yet. */
-uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t thread);
+uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t thread, uint32_t scope);
 /* Gives up on what has waited too long at `now_ns`, oldest first. UINT64_MAX: on everything. */
 void tm_pairing_expire(struct tm_pairing *p, uint64_t now_ns);
 

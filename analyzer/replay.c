@@ -29,7 +29,7 @@ const char *tm_api_name(uint8_t op) {
 
 /* lifetime_ns TM_FEED_NULL: it is live at the end. Returns the row's id. */
 static uint64_t write_row(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, uint64_t lifetime_ns,
-			  uint64_t free_thread) {
+			  uint64_t free_thread, uint32_t free_scope) {
 	*tm_feed_next(r->feed) = (struct tm_feed_row){
 		.address = b->address,
 		.size_bytes = b->size_bytes,
@@ -40,6 +40,8 @@ static uint64_t write_row(struct tm_replay *r, const struct tm_account *a, const
 		.realloc_of_id = b->realloc_of ? b->realloc_of : TM_FEED_NULL,
 		.origin_id = r->bases.origin + b->origin + 1,
 		.stack_id = a->sites.items[b->site].stack ? r->bases.stack + a->sites.items[b->site].stack : 0,
+		.scope_id = b->scope ? tm_scope_row(&r->scopes, b->scope) : TM_FEED_NULL,
+		.free_scope_id = free_scope ? tm_scope_row(&r->scopes, free_scope) : TM_FEED_NULL,
 		.weight = a->sampled ? tm_sample_weight(&a->ledger->scale, b->size_bytes) : 0,
 	};
 	return ++r->next_row;
@@ -68,24 +70,33 @@ static bool ends_temporary(struct tm_replay *r, const struct tm_account *a, cons
 
 static void block_allocated(void *context, const struct tm_block *b) {
 	struct tm_account *a = context;
-	tm_account_allocated(a, b->site, tm_account_amount(a, b->size_bytes), replay_of(a)->now_ns);
+	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
+	if (a->ledger->scopes) tm_scope_level_rises(a, amount, b->scope, replay_of(a)->now_ns);
+	tm_account_allocated(a, b->site, amount, replay_of(a)->now_ns);
 }
 
-static uint64_t block_released(void *context, const struct tm_block *b, uint64_t free_ns, uint32_t thread, bool lost) {
+static uint64_t block_released(void *context, const struct tm_block *b, uint64_t free_ns, uint32_t thread, uint32_t scope, bool lost) {
 	struct tm_account *a = context;
 	struct tm_replay *r = replay_of(a);
 	if (lost) {
 		a->ledger->lost_frees++;
 		a->ledger->lost_free_bytes += b->size_bytes;
 	}
-	tm_account_released(a, b->site, tm_account_amount(a, b->size_bytes), r->now_ns, ends_temporary(r, a, b, thread));
-	return write_row(r, a, b, free_ns - b->alloc_ns, free_thread_value(r, b, thread));
+	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
+	if (a->ledger->scopes) tm_scope_level_falls(a, amount, b, scope, r->now_ns);
+	tm_account_released(a, b->site, amount, r->now_ns, ends_temporary(r, a, b, thread));
+	uint64_t row = write_row(r, a, b, free_ns - b->alloc_ns, free_thread_value(r, b, thread), scope);
+	tm_scope_let_go(&r->scopes, b->scope);
+	tm_scope_let_go(&r->scopes, scope);
+	return row;
 }
 
-static void free_unmatched(void *context, uint64_t address, uint32_t thread) {
+static void free_unmatched(void *context, uint64_t address, uint32_t thread, uint32_t scope) {
+	struct tm_account *a = context;
 	(void)address;
 	(void)thread;
-	((struct tm_account *)context)->ledger->unmatched_frees++;
+	a->ledger->unmatched_frees += !a->ledger->stopped;
+	tm_scope_let_go(&replay_of(a)->scopes, scope);
 }
 
 static const struct tm_pairing_sink pairing_sink = { block_allocated, block_released, free_unmatched };
@@ -104,10 +115,16 @@ static uint64_t part_released(void *context, const struct tm_range *part, unsign
 	const struct tm_block *b = &part->block;
 	struct tm_account *a = part->account;
 	bool temporary = !part->split && ends_temporary(c->r, a, b, c->thread);
+	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
+	uint32_t scope = a->ledger->scopes ? tm_scope_free(&c->r->scopes, c->thread, a) : 0;
 	tm_account_split(a, b->site, survivors);
-	tm_account_released(a, b->site, tm_account_amount(a, b->size_bytes), c->r->now_ns, temporary);
+	tm_scope_hold(&c->r->scopes, b->scope, survivors);
+	if (a->ledger->scopes) tm_scope_level_falls(a, amount, b, scope, c->r->now_ns);
+	tm_account_released(a, b->site, amount, c->r->now_ns, temporary);
 	uint64_t free_ns = c->ns > b->alloc_ns ? c->ns : b->alloc_ns;
-	uint64_t row = write_row(c->r, a, b, free_ns - b->alloc_ns, free_thread_value(c->r, b, c->thread));
+	uint64_t row = write_row(c->r, a, b, free_ns - b->alloc_ns, free_thread_value(c->r, b, c->thread), scope);
+	tm_scope_let_go(&c->r->scopes, b->scope);
+	tm_scope_let_go(&c->r->scopes, scope);
 	if (!c->account) {
 		c->account = a;
 		c->row = row;
@@ -215,10 +232,17 @@ static void remember_allocation(struct tm_actor *actor, struct tm_account *a, ui
 	actor->last_address = address;
 }
 
+/* The block belongs to what is open on its thread now. */
+static void put_in_scope(struct tm_replay *r, const struct tm_turn *turn, struct tm_account *a, struct tm_block *b) {
+	b->scope = tm_scope_allocate(&r->scopes, turn->thread, a, tm_account_amount(a, b->size_bytes)) & INT32_MAX;
+	b->step_is_odd = a->ledger->scopes->step_number & 1;
+}
+
 static void play_free(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
 	struct tm_account *a = account_of(r, actor->ledger, turn->step);
 	if (!a) return;
-	actor->moved_row = tm_pairing_free(&a->pairing, turn->step->address, turn->step->ns, turn->thread);
+	uint32_t scope = a->ledger->scopes ? tm_scope_free(&r->scopes, turn->thread, a) : 0;
+	actor->moved_row = tm_pairing_free(&a->pairing, turn->step->address, turn->step->ns, turn->thread, scope);
 	if (a->pairing.failed) r->failed = true;
 	watch_waiting(r, a);
 }
@@ -229,6 +253,7 @@ static void play_alloc(struct tm_replay *r, const struct tm_turn *turn, struct t
 	struct tm_block b = block_of(r, turn, a, actor);
 	if (r->failed || a->ledger->failed) return;
 	remember_allocation(actor, a, b.address);
+	if (a->ledger->scopes) put_in_scope(r, turn, a, &b);
 	tm_pairing_alloc(&a->pairing, &b, turn->thread);
 	if (a->pairing.failed) r->failed = true;
 	watch_waiting(r, a);
@@ -261,7 +286,8 @@ static void play_map(struct tm_replay *r, const struct tm_turn *turn, struct tm_
 	if (r->failed || a->ledger->failed) return;
 	range.block.slack = TM_SLACK_UNKNOWN;
 	remember_allocation(actor, a, s->address);
-	tm_account_allocated(a, range.block.site, tm_account_amount(a, range.block.size_bytes), turn->ns);
+	if (a->ledger->scopes) put_in_scope(r, turn, a, &range.block);
+	block_allocated(a, &range.block);
 	tm_ranges_insert(&actor->ledger->ranges, &range);
 	if (actor->ledger->ranges.failed) r->failed = true;
 }
@@ -282,13 +308,13 @@ static void keep_sites(struct tm_replay *r, struct tm_mark_snapshot *s) {
 	}
 }
 
-static void pass_mark(struct tm_replay *r, uint64_t ns, uint32_t process, uint32_t thread, struct tm_text name) {
+static void pass_mark(struct tm_replay *r, uint64_t ns, uint32_t process, uint32_t thread, uint8_t op, struct tm_text name) {
 	struct tm_mark_row *mark = tm_array_push(&r->marks);
 	if (!mark) {
 		r->failed = true;
 		return;
 	}
-	*mark = (struct tm_mark_row){ ns, process, thread, name };
+	*mark = (struct tm_mark_row){ ns, process, thread, op, name };
 	const struct tm_ledger *l = &r->ledgers[process - 1];
 	for (size_t i = 0; i < l->accounts.count; i++) {
 		const struct tm_account *a = l->accounts.items[i];
@@ -308,12 +334,13 @@ static void pass_mark(struct tm_replay *r, uint64_t ns, uint32_t process, uint32
 static void pass_instant(struct tm_replay *r, const struct tm_instant *i) {
 	if (i->kind == TM_INSTANT_EXIT) {
 		tm_ledger_exit(&r->ledgers[i->process - 1]);
+		tm_scopes_exit(&r->scopes, &r->ledgers[i->process - 1], i->ns);
 	} else if (i->kind == TM_INSTANT_RSS) {
 		r->gaps.items[i->index].live_bytes = r->ledgers[i->process - 1].level.live.bytes >>
 						     r->ledgers[i->process - 1].scale.bytes_shift;
 	} else {
 		const struct tm_catalog_mark *m = &r->catalog->marks.items[i->index];
-		pass_mark(r, m->ns, m->process, m->thread, m->name);
+		pass_mark(r, m->ns, m->process, m->thread, TM_OP_MARK, m->name);
 	}
 }
 
@@ -359,9 +386,15 @@ static bool list_instants(struct tm_replay *r) {
 /* --- the whole --- */
 
 static void play_mark(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
-	uint64_t string = turn->step->address;
-	if (turn->step->op != TM_OP_MARK) return;
-	pass_mark(r, turn->step->ns, actor->ledger->process, turn->thread, string ? r->catalog->strings.items[string - 1] : tm_text_of(""));
+	const struct tm_step *s = turn->step;
+	struct tm_text name = s->address ? r->catalog->strings.items[s->address - 1] : tm_text_of("");
+	if (s->op == TM_OP_STOP) actor->ledger->stopped = true;
+	if (s->op == TM_OP_BASELINE) {
+		tm_scopes_baseline(&r->scopes, actor->ledger, s->ns);
+		name = tm_text_of("baseline");
+	}
+	if (s->op == TM_OP_MARK || s->op == TM_OP_SNAPSHOT || s->op == TM_OP_BASELINE)
+		pass_mark(r, s->ns, actor->ledger->process, turn->thread, s->op, name);
 }
 
 /* The next steps of the same thread are mostly of the same heap. */
@@ -378,7 +411,8 @@ void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
 		pass_instants(r, turn->ns, tm_step_releases(s));
 	r->now_ns = turn->ns;
 	if (r->look_ns < turn->ns) look_at_waiting(r, turn->ns);
-	r->events += s->kind != TM_STEP_MARK;
+	if (r->scopes.next_end_ns < turn->ns) tm_scopes_pass_ends(&r->scopes, turn->ns);
+	r->events += s->kind < TM_STEP_MARK;
 	actor->ledger->last_ns = turn->ns;
 	switch (s->kind) {
 	case TM_STEP_ALLOC: play_alloc(r, turn, actor); break;
@@ -386,40 +420,60 @@ void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
 	case TM_STEP_MAP: play_map(r, turn, actor); break;
 	case TM_STEP_UNMAP: play_unmap(r, turn, actor); break;
 	case TM_STEP_MARK: play_mark(r, turn, actor); break;
+	case TM_STEP_SCOPE: tm_scopes_play(&r->scopes, s, turn->thread); break;
 	}
-	if (actor->ledger->failed) r->failed = true;
+	if (actor->ledger->failed || r->scopes.failed) r->failed = true;
+}
+
+static uint64_t later(uint64_t a, uint64_t b) {
+	return b != TM_NEVER && b > a ? b : a;
+}
+
+uint64_t tm_process_end_ns(const struct tm_replay *r, uint32_t process) {
+	const struct tm_catalog_process *p = &r->catalog->processes.items[process - 1];
+	return later(later(later(p->start_ns, r->ledgers[process - 1].last_ns), p->exit_ns), p->end_ns);
+}
+
+uint64_t tm_process_exit_ns(const struct tm_replay *r, uint32_t process) {
+	const struct tm_catalog_process *p = &r->catalog->processes.items[process - 1];
+	bool left = p->exit_ns != TM_NEVER && !(p->ended && p->end_kind == TM_END_EXEC);
+	return left ? p->exit_ns : tm_process_end_ns(r, process);
 }
 
 static void write_live_range(void *context, const struct tm_range *range) {
-	write_row(context, range->account, &range->block, TM_FEED_NULL, TM_FEED_NULL);
+	write_row(context, range->account, &range->block, TM_FEED_NULL, TM_FEED_NULL, 0);
 }
 
 static void write_live_blocks(struct tm_replay *r, const struct tm_account *a) {
 	for (size_t k = 0; k < TM_BLOCK_SHARDS; k++) {
 		const struct tm_block_shard *s = &a->pairing.blocks.shards[k];
 		for (size_t i = 0; s->slots && i <= s->mask; i++)
-			if (s->slots[i].used) write_row(r, a, &s->slots[i], TM_FEED_NULL, TM_FEED_NULL);
+			if (s->slots[i].used) write_row(r, a, &s->slots[i], TM_FEED_NULL, TM_FEED_NULL, 0);
 	}
 }
 
 void tm_replay_end(struct tm_replay *r) {
 	look_at_waiting(r, UINT64_MAX);
 	pass_instants(r, UINT64_MAX, true);
+	tm_scopes_pass_ends(&r->scopes, UINT64_MAX);
 	for (size_t i = 0; i < r->catalog->processes.count && !r->failed; i++) {
 		struct tm_ledger *l = &r->ledgers[i];
 		bool execed_away = r->catalog->processes.items[i].ended && r->catalog->processes.items[i].end_kind == TM_END_EXEC;
 		if (!l->exited && !execed_away) tm_ledger_exit(l);
 		if (l->failed) r->failed = true;
+		tm_scopes_end(&r->scopes, l, tm_process_exit_ns(r, (uint32_t)i + 1), tm_process_end_ns(r, (uint32_t)i + 1));
 		for (size_t k = 0; k < l->accounts.count; k++) {
 			write_live_blocks(r, l->accounts.items[k]);
 			tm_pairing_release(&l->accounts.items[k]->pairing);
 		}
 		tm_ranges_each(&l->ranges, write_live_range, r);
 	}
+	tm_scopes_finish(&r->scopes);
+	if (r->scopes.failed) r->failed = true;
 }
 
 int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_feed *feed,
-		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_gap *gaps, size_t gap_count) {
+		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_gap *gaps, size_t gap_count, const char *beside) {
 	*r = (struct tm_replay){ .catalog = catalog,
 				 .stacks = stacks,
 				 .feed = feed,
@@ -435,6 +489,7 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 	r->heap_accounts = calloc(catalog->heaps.count + 1, sizeof *r->heap_accounts);
 	if (!r->ledgers || !r->actors || !r->heap_accounts || !list_instants(r)) return -1;
 	struct tm_scale scale = { .mean_bytes = (double)catalog->sample_bytes };
+	if (tm_scopes_init(&r->scopes, catalog, r->ledgers, bases->scope, beside) < 0) return -1;
 	for (size_t i = 0; i < catalog->processes.count; i++) {
 		tm_ledger_init(&r->ledgers[i], (uint32_t)i + 1, catalog->processes.items[i].start_ns, scale);
 		r->ledgers[i].owner = r;
@@ -450,6 +505,7 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 }
 
 void tm_replay_release(struct tm_replay *r) {
+	tm_scopes_release(&r->scopes);
 	for (size_t i = 0; r->ledgers && i < r->catalog->processes.count; i++) tm_ledger_release(&r->ledgers[i]);
 	for (size_t i = 0; r->actors && i < r->catalog->threads.count; i++) tm_array_release(&r->actors[i].origins);
 	free(r->ledgers);

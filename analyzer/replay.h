@@ -11,11 +11,12 @@
 #include "accounts.h"
 #include "feed.h"
 #include "merge.h"
+#include "scopes.h"
 #include "stack_ids.h"
 
 /* What is added to a trace's ids to make them the database's. */
 struct tm_bases {
-	uint64_t process, thread, heap, module, frame, stack, origin, mark, snapshot, row;
+	uint64_t process, thread, heap, module, frame, stack, origin, mark, snapshot, row, scope, scope_name;
 };
 
 struct tm_origin {
@@ -27,6 +28,7 @@ struct tm_origin {
 struct tm_mark_row {
 	uint64_t ns;
 	uint32_t process, thread;
+	uint8_t op; /* TM_OP_MARK, or TM_OP_SNAPSHOT and TM_OP_BASELINE: a snapshot only, which has the name as its label */
 	struct tm_text name;
 };
 
@@ -70,6 +72,7 @@ struct tm_replay {
 	struct tm_ledger *ledgers;                     /* one a process of the catalog */
 	struct tm_actor *actors;                       /* one a thread of the catalog */
 	struct tm_account **heap_accounts;             /* one a heap of the catalog */
+	struct tm_scopes scopes;
 	struct tm_account *waiting;                    /* accounts in which events wait for their turn */
 	uint64_t look_ns;                              /* when to see whether they have waited too long */
 	TM_ARRAY(struct tm_origin) origins;
@@ -83,14 +86,18 @@ struct tm_replay {
 	bool failed;
 };
 
-/* 0 or -1: out of memory. `gaps` comes filled but for live_bytes and is taken over. Release after either. */
+/* 0 or -1: out of memory. beside: a path in the directory where files may be made. `gaps` comes filled but for live_bytes and is taken over. Release after either. */
 int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_feed *feed,
-		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_gap *gaps, size_t gap_count);
+		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_gap *gaps, size_t gap_count, const char *beside);
 void tm_replay_release(struct tm_replay *r);
 
 void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn);
 /* After the last turn: what waits is settled, exits that came later are taken, live blocks become rows. */
 void tm_replay_end(struct tm_replay *r);
+
+/* When the process began to leave and when it ended, in the trace's own time. */
+uint64_t tm_process_exit_ns(const struct tm_replay *r, uint32_t process);
+uint64_t tm_process_end_ns(const struct tm_replay *r, uint32_t process);
 
 /* The function that an op stands for. */
 const char *tm_api_name(uint8_t op);

@@ -73,6 +73,9 @@ static const struct {
 	[TM_TABLE_STACK] = { "stack", false },
 	[TM_TABLE_SITE] = { "site_total", true },
 	[TM_TABLE_SNAPSHOT_STACK] = { "snapshot_stack", true },
+	[TM_TABLE_SCOPE] = { "scope_packed", false },
+	[TM_TABLE_SCOPE_INSTANCE] = { "scope_instance_aggregate", true },
+	[TM_TABLE_SCOPE_SNAPSHOT] = { "scope_snapshot_packed", true },
 };
 
 static bool name_unfinished(struct tm_store *s) {
@@ -212,7 +215,7 @@ static void copy_scratch(struct tm_store *s) {
 	for (int i = 0; i < TM_TABLE_COUNT; i++) {
 		char sql[160];
 		snprintf(sql, sizeof sql, "INSERT INTO main.%s SELECT * FROM scratch.%s%s", bulk_tables[i].name, bulk_tables[i].name,
-			 i == TM_TABLE_STACK ? " WHERE id > 0" : "");
+			 i == TM_TABLE_STACK || i == TM_TABLE_SCOPE ? " WHERE id > 0" : "");
 		tm_store_execute(s, sql);
 	}
 }
@@ -309,6 +312,7 @@ static int bind_number(sqlite3_stmt *statement, int index, uint64_t n) {
 
 static int bind_one(sqlite3_stmt *statement, int index, char kind, va_list *values) {
 	if (kind == 'n') return bind_number(statement, index, va_arg(*values, uint64_t));
+	if (kind == 's') return sqlite3_bind_int64(statement, index, va_arg(*values, int64_t));
 	if (kind == 'r') return sqlite3_bind_double(statement, index, va_arg(*values, double));
 	if (kind == 't') return bind_text(statement, index, va_arg(*values, struct tm_text));
 	if (kind == 'N') {

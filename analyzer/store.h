@@ -29,7 +29,16 @@ enum tm_store_mode {
 };
 
 /* Tables that bulk.c writes. */
-enum tm_store_table { TM_TABLE_ALLOCATION, TM_TABLE_STACK, TM_TABLE_SITE, TM_TABLE_SNAPSHOT_STACK, TM_TABLE_COUNT };
+enum tm_store_table {
+	TM_TABLE_ALLOCATION,
+	TM_TABLE_STACK,
+	TM_TABLE_SITE,
+	TM_TABLE_SNAPSHOT_STACK,
+	TM_TABLE_SCOPE,
+	TM_TABLE_SCOPE_INSTANCE,
+	TM_TABLE_SCOPE_SNAPSHOT,
+	TM_TABLE_COUNT
+};
 
 struct tm_store {
 	sqlite3 *db;             /* NULL while the bulk tables are written */
@@ -66,7 +75,7 @@ int64_t tm_store_number(struct tm_store *s, const char *sql, int64_t otherwise);
 sqlite3_stmt *tm_store_prepare(struct tm_store *s, const char *sql);
 
 /* Writes one row. kinds: a letter for each value,
- *   n uint64_t            N uint64_t, NULL if UINT64_MAX      i int64_t, NULL if negative      r double
+ *   n uint64_t            N uint64_t, NULL if UINT64_MAX      i int64_t, NULL if negative      s int64_t      r double
  *   t struct tm_text      T the same, NULL if empty           z const char *, may be NULL      0 (takes no value) NULL
  * Numbers above what SQLite can hold become the largest it can. Texts become valid UTF-8, NULs in them spaces. */
 void tm_store_row(struct tm_store *s, sqlite3_stmt *statement, const char *kinds, ...);

@@ -8,7 +8,7 @@ struct total_writer {
 	const struct tm_import_rows *w;
 	const struct tm_replay *r;
 	struct tm_store *store;
-	sqlite3_stmt *heap_total, *function, *timeline, *snapshot, *scope;
+	sqlite3_stmt *heap_total, *function, *timeline, *snapshot;
 	struct tm_function_totals functions;
 };
 
@@ -25,16 +25,10 @@ static void prepare_totals(struct total_writer *x) {
 	x->snapshot = tm_store_prepare(x->store,
 				       "INSERT INTO snapshot(id, process_id, label, ts_ns, heap_id, live_bytes, live_count, detailed)"
 				       "VALUES(?,?,?,?,?,?,?,?)");
-	x->scope = tm_store_prepare(
-		x->store,
-		"INSERT INTO scope_aggregate(process_id, heap_id, name, self_allocated_bytes, total_allocated_bytes,"
-		"self_freed_bytes, total_freed_bytes, self_allocations, total_allocations, self_frees, total_frees, own_freed_bytes,"
-		"retained_bytes, peak_bytes, peak_growth_bytes, peak_own_bytes)"
-		"VALUES(?,?,'[unscoped]',?,?,?,?,?,?,?,?,?,?,?,?,?)");
 }
 
 static void finalize_totals(struct total_writer *x) {
-	sqlite3_stmt *const all[] = { x->heap_total, x->function, x->timeline, x->snapshot, x->scope };
+	sqlite3_stmt *const all[] = { x->heap_total, x->function, x->timeline, x->snapshot };
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) sqlite3_finalize(all[i]);
 }
 
@@ -55,10 +49,6 @@ static void write_heap_total(struct total_writer *x, const struct tm_account *a)
 	tm_store_row(x->store, x->heap_total, "nnnnnnnnnnnnnnn", process_id(x, a->ledger), a->id, allocated.count, allocated.bytes,
 		     gone.count, gone.bytes, temporary.count, temporary.bytes, shifted(x, a->level.peak_ns), peak.bytes, peak.count,
 		     at_exit.bytes, at_exit.count, live.bytes, live.count);
-	/* All of it happened outside of scopes. */
-	tm_store_row(x->store, x->scope, "nnnnnnnnnnnnnnn", process_id(x, a->ledger), a->id, allocated.bytes, allocated.bytes, gone.bytes,
-		     gone.bytes, allocated.count, allocated.count, gone.count, gone.count, gone.bytes, live.bytes, peak.bytes, peak.bytes,
-		     peak.bytes);
 }
 
 static void write_functions(struct total_writer *x, const struct tm_account *a) {
@@ -82,12 +72,22 @@ static void write_snapshot(struct total_writer *x, const struct tm_snapshot_row 
 		     live.bytes, live.count, (uint64_t)s->detailed);
 }
 
+/* A program's own label stands as it is, unless it could be taken for one of ours. */
+static void put_prefix(struct tm_bytes *label, const struct tm_mark_row *mark) {
+	static const char *const ours[] = { "start", "exit", "end", "peak", "process-peak" };
+	bool is_taken = mark->name.size >= 5 && memcmp(mark->name.data, "mark:", 5) == 0;
+	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+		is_taken = is_taken || (mark->name.size == strlen(ours[i]) && memcmp(mark->name.data, ours[i], mark->name.size) == 0);
+	if (mark->op == TM_OP_MARK) tm_put_raw(label, "mark:", 5);
+	else if (is_taken) tm_put_raw(label, "snapshot:", 9);
+}
+
 static void write_snapshots(struct total_writer *x) {
 	struct tm_bytes label = TM_BYTES_INIT;
 	for (size_t i = 0; i < x->w->snapshots.count && !x->store->failed; i++) {
 		const struct tm_snapshot_row *s = &x->w->snapshots.items[i];
 		tm_bytes_clear(&label);
-		tm_put_raw(&label, "mark:", 5);
+		if (!s->label) put_prefix(&label, &x->r->marks.items[s->mark]);
 		if (!s->label) tm_put_raw(&label, x->r->marks.items[s->mark].name.data, x->r->marks.items[s->mark].name.size);
 		if (label.failed) tm_store_fail(x->store, "out of memory");
 		else

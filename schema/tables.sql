@@ -128,26 +128,35 @@ CREATE TABLE stack (
 	                                   -- the innermost; NULL for 0
 );
 
--- A named interval on one thread. Row 0 is [unscoped], with NULL for everything but its name and depth.
-CREATE TABLE scope (
-	id         INTEGER PRIMARY KEY,
-	parent_id  INTEGER,          -- scope.id of the scope it was opened in; NULL: none
-	process_id INTEGER,          -- process.id
-	thread_id  INTEGER,          -- thread.id
-	name       TEXT NOT NULL,
-	category   TEXT,             -- who named it: api, nvtx, itt, torch, python; NULL for 0
-	start_ns   INTEGER,
-	end_ns     INTEGER,
-	end_kind   TEXT,             -- closed, exception, abandoned, thread, process
-	depth      INTEGER NOT NULL  -- number of scopes around it
+-- The texts of scopes: names and categories. 0 is [unscoped].
+CREATE TABLE scope_name (
+	id   INTEGER PRIMARY KEY,
+	text TEXT NOT NULL
+);
+
+-- A named interval on one thread, ids in the order of opening (across all processes of a trace). Read it through the view `scope`. Row 0 is
+-- [unscoped], with NULL for everything but its name and depth.
+CREATE TABLE scope_packed (
+	id               INTEGER PRIMARY KEY,
+	parent_id        INTEGER,          -- scope.id of the innermost scope that was open on its thread when it was opened; NULL: none
+	process_id       INTEGER,          -- process.id
+	thread_id        INTEGER,          -- thread.id of the thread that opened it
+	name_id          INTEGER NOT NULL, -- scope_name.id
+	category_id      INTEGER,          -- scope_name.id
+	start_ns         INTEGER,
+	end_ns           INTEGER,
+	end_kind         INTEGER,          -- 0 closed, 1 exception, 2 abandoned, 3 thread, 4 process
+	depth            INTEGER NOT NULL, -- number of scopes around it
+	forward_scope_id INTEGER           -- scope.id
 );
 
 -- A process-wide interval that repeats, such as a training iteration.
 CREATE TABLE step (
+	id         INTEGER PRIMARY KEY,
 	process_id INTEGER NOT NULL, -- process.id
 	n          INTEGER NOT NULL, -- its number, as the program gave it
 	start_ns   INTEGER NOT NULL,
-	end_ns     INTEGER           -- the next step's start, the last one's process exit
+	end_ns     INTEGER           -- the next step's start; of the last one the exit of its process
 );
 
 -- What allocation_packed rows have in common: who called what.
@@ -173,7 +182,9 @@ CREATE TABLE allocation_packed (
 	lifetime_ns    INTEGER,          -- until just before it was freed; NULL: never freed
 	free_thread    INTEGER,          -- thread.id that freed it, 0: the one that allocated it; NULL: never freed, or its free was lost
 	realloc_of_id  INTEGER,          -- id of the block that realloc or mremap turned into this one, or that a mapping was split from; NULL none
-	weight         REAL              -- how many blocks it stands for in a sampled trace, 1/(1-exp(-size/mean)); NULL: exactly 1
+	weight         REAL,             -- how many blocks it stands for in a sampled trace, 1/(1-exp(-size/mean)); NULL: exactly 1
+	scope_id       INTEGER,          -- scope.id of the innermost scope open on the allocating thread; NULL: [unscoped]
+	free_scope_id  INTEGER           -- the same of the thread that freed it; NULL: [unscoped], or as free_thread says
 );
 
 -- A named instant.
@@ -196,7 +207,7 @@ CREATE TABLE sample (
 	value      INTEGER NOT NULL  -- bytes, unless the name says otherwise
 );
 
--- Where a caching allocator stands.
+-- Where a caching allocator stands, as it says itself.
 CREATE TABLE pool_state (
 	heap_id         INTEGER NOT NULL, -- heap.id
 	ts_ns           INTEGER NOT NULL,
@@ -238,7 +249,8 @@ CREATE TABLE oom (
 );
 
 -- What was live in one heap at an instant that was kept. Labels: start, exit, end (of the process; no exit where it ended by exec), peak (of this heap),
--- process-peak (of the process over its root heaps; in those only), mark:NAME.
+-- process-peak (of the process over its root heaps; in those only), mark:NAME, baseline, and the program's own labels as it gave them (a label that
+-- is one of these words or begins with mark: has snapshot: before it).
 CREATE TABLE snapshot (
 	id         INTEGER PRIMARY KEY,
 	process_id INTEGER NOT NULL, -- process.id
@@ -259,28 +271,28 @@ CREATE TABLE snapshot_stack (
 	PRIMARY KEY (snapshot_id, stack_id)
 ) WITHOUT ROWID;
 
--- Memory around and inside of one scope instance.
-CREATE TABLE scope_snapshot (
-	scope_id        INTEGER NOT NULL, -- scope.id
-	heap_id         INTEGER NOT NULL, -- heap.id
-	phase           TEXT NOT NULL,    -- baseline, before, peak, after
-	ts_ns           INTEGER NOT NULL,
-	live_bytes      INTEGER,
-	allocated_bytes INTEGER,
-	reserved_bytes  INTEGER,
-	active_bytes    INTEGER,
-	inactive_bytes  INTEGER,
-	rss_bytes       INTEGER,
-	created         INTEGER,          -- blocks made since the phase before
-	deleted         INTEGER           -- blocks gone since the phase before
-);
+-- A heap around and inside of one scope instance that touched it. Kept of the first 100 instances of each name and category in a process; a note
+-- counts the others. Read it through the view scope_snapshot, which adds what pool_state and sample say.
+CREATE TABLE scope_snapshot_packed (
+	scope_id   INTEGER NOT NULL, -- scope.id
+	heap_id    INTEGER NOT NULL, -- heap.id
+	phase      INTEGER NOT NULL, -- 0 baseline (the latest one before its end, else the start of the process), 1 before (it opened), 2 peak
+	                             -- (the first instant of most live bytes while it was open), 3 after (it closed)
+	ts_ns      INTEGER NOT NULL,
+	live_bytes INTEGER NOT NULL,
+	live_count INTEGER NOT NULL,
+	created    INTEGER,          -- blocks (and parts that cuts of mappings made) since the phase before, by any thread; NULL for baseline
+	deleted    INTEGER,          -- blocks gone since the phase before, likewise
+	PRIMARY KEY (scope_id, heap_id, phase)
+) WITHOUT ROWID;
 
 -- What happened and is not in the trace, or does not fit together.
 CREATE TABLE loss (
 	process_id INTEGER,          -- process.id; NULL: not known whose
 	thread_id  INTEGER,          -- thread.id; NULL: not known whose, or all
 	kind       TEXT NOT NULL,    -- the recorder's kinds, and from import: lost-free (an address was allocated again while live: the old block ends
-	                             -- there), unmatched-free (a free of an address that was not live)
+	                             -- there), unmatched-free (a free of an address that was not live), unmatched-scope-end (a scope was
+	                             -- ended that was not open: popped too often, or opened by the parent before a fork)
 	count      INTEGER NOT NULL, -- events
 	bytes      INTEGER,          -- bytes those events allocated (recorder), or of the blocks (lost-free); NULL unknown
 	reason     TEXT
@@ -375,13 +387,14 @@ CREATE TABLE gap (
 	tool_bytes INTEGER           -- of the resident set, what belongs to tidemark (the sample tool_rss of the same time); NULL unknown
 );
 
--- Scopes by name and heap; meanings in views.sql at scope_total. heap_id NULL: a scope that touched no heap.
+-- Scopes by name, category and heap; meanings in views.sql at scope_total. heap_id NULL: a name whose scopes touched no heap.
 CREATE TABLE scope_aggregate (
 	process_id            INTEGER NOT NULL, -- process.id
 	heap_id               INTEGER,          -- heap.id
 	name                  TEXT NOT NULL,
 	category              TEXT,
-	calls                 INTEGER,          -- instances; NULL for [unscoped]
+	calls                 INTEGER,          -- instances, whatever they touched; NULL for [unscoped]
+	outermost_calls       INTEGER,          -- of these, not inside another one of the same name and category
 	duration_ns           INTEGER,          -- of outermost instances; NULL for [unscoped]
 	self_allocated_bytes  INTEGER NOT NULL,
 	total_allocated_bytes INTEGER NOT NULL,
@@ -393,15 +406,17 @@ CREATE TABLE scope_aggregate (
 	total_frees           INTEGER NOT NULL,
 	own_freed_bytes       INTEGER NOT NULL,
 	retained_bytes        INTEGER NOT NULL,
-	peak_bytes            INTEGER,
+	peak_bytes            INTEGER,          -- NULL: it touched no heap
 	peak_growth_bytes     INTEGER,
-	peak_own_bytes        INTEGER
+	peak_own_bytes        INTEGER,
+	instances             INTEGER,          -- that touched this heap; NULL for [unscoped]
+	growth_sum_bytes      INTEGER           -- sum of peak_growth_bytes over these
 );
 
--- The same for one instance of a scope and each heap it touched.
+-- The same for one instance of a scope and each heap that it or a scope inside it touched.
 CREATE TABLE scope_instance_aggregate (
 	scope_id              INTEGER NOT NULL, -- scope.id
-	heap_id               INTEGER,          -- heap.id
+	heap_id               INTEGER NOT NULL, -- heap.id
 	self_allocated_bytes  INTEGER NOT NULL,
 	total_allocated_bytes INTEGER NOT NULL,
 	self_freed_bytes      INTEGER NOT NULL,
@@ -412,10 +427,29 @@ CREATE TABLE scope_instance_aggregate (
 	total_frees           INTEGER NOT NULL,
 	own_freed_bytes       INTEGER NOT NULL,
 	retained_bytes        INTEGER NOT NULL,
-	peak_bytes            INTEGER,
-	peak_growth_bytes     INTEGER,
-	peak_own_bytes        INTEGER
-);
+	peak_bytes            INTEGER NOT NULL,
+	peak_growth_bytes     INTEGER NOT NULL,
+	peak_own_bytes        INTEGER NOT NULL,
+	PRIMARY KEY (scope_id, heap_id)
+) WITHOUT ROWID;
+
+-- A step and a heap that did or held something in it, and with heap_id 0 its process over the root heaps.
+CREATE TABLE step_aggregate (
+	step_id         INTEGER NOT NULL, -- step.id
+	heap_id         INTEGER NOT NULL, -- heap.id; 0: the process
+	allocated_bytes INTEGER NOT NULL, -- by all threads
+	allocations     INTEGER NOT NULL,
+	freed_bytes     INTEGER NOT NULL,
+	frees           INTEGER NOT NULL,
+	begin_bytes     INTEGER NOT NULL, -- live when it began
+	begin_count     INTEGER NOT NULL,
+	end_bytes       INTEGER NOT NULL, -- live when it ended
+	end_count       INTEGER NOT NULL,
+	peak_bytes      INTEGER NOT NULL, -- most live bytes at any instant of it
+	survived_bytes  INTEGER NOT NULL, -- allocated in it and still live when it ended
+	survived_count  INTEGER NOT NULL,
+	PRIMARY KEY (step_id, heap_id)
+) WITHOUT ROWID;
 
 -- Sites that look like leaks. Sizes and counts are those of site_total.
 CREATE TABLE leak_score (
@@ -432,4 +466,5 @@ CREATE TABLE leak_score (
 ) WITHOUT ROWID;
 
 INSERT INTO stack(id, parent_id, frame_id, depth, site_frame_id) VALUES (0, NULL, NULL, 0, NULL);
-INSERT INTO scope(id, name, depth) VALUES (0, '[unscoped]', 0);
+INSERT INTO scope_name(id, text) VALUES (0, '[unscoped]');
+INSERT INTO scope_packed(id, name_id, depth) VALUES (0, 0, 0);

@@ -14,14 +14,18 @@ CREATE INDEX heap_by_process ON heap(process_id, name);
 CREATE INDEX timeline_by_heap ON timeline(process_id, heap_id, ts_ns);
 CREATE INDEX sample_by_process ON sample(process_id, name, ts_ns);
 CREATE INDEX snapshot_by_process ON snapshot(process_id, label, heap_id);
+CREATE INDEX step_by_process ON step(process_id, start_ns);
+CREATE INDEX pool_state_by_heap ON pool_state(heap_id, ts_ns);
+CREATE INDEX scope_aggregate_by_name ON scope_aggregate(name, process_id);
 
 -- One row for each block. free_ns NULL: never freed. usable_bytes: what the allocator really gave, NULL unknown. realloc_of_id: the block that realloc
 -- or mremap turned into this one; for parts of a split mapping, the part that was given back first. weight: blocks it stands for, 1.0 unless sampled.
+-- scope_id, free_scope_id: the innermost scope that was open on the thread that allocated, and on the one that freed; 0: [unscoped].
 CREATE VIEW allocation AS
 SELECT a.id, o.process_id, o.heap_id, o.thread_id, a.address, a.size_bytes, a.size_bytes + a.slack_bytes AS usable_bytes, o.api, a.alloc_ns,
-       a.stack_id, 0 AS scope_id, a.alloc_ns + a.lifetime_ns AS free_ns,
+       a.stack_id, coalesce(a.scope_id, 0) AS scope_id, a.alloc_ns + a.lifetime_ns AS free_ns,
        CASE a.free_thread WHEN 0 THEN o.thread_id ELSE a.free_thread END AS free_thread_id,
-       CASE WHEN a.lifetime_ns IS NOT NULL THEN 0 END AS free_scope_id, a.realloc_of_id, coalesce(a.weight, 1.0) AS weight
+       CASE WHEN a.free_thread IS NOT NULL THEN coalesce(a.free_scope_id, 0) END AS free_scope_id, a.realloc_of_id, coalesce(a.weight, 1.0) AS weight
 FROM allocation_packed a JOIN allocation_origin o ON o.id = a.origin_id;
 
 -- One row for each frame, as text: its function, else module+offset, else the address. A semicolon in a name becomes a colon: it separates frames.
@@ -103,9 +107,23 @@ FROM (SELECT process_id, ts_ns, rss_bytes, min(tool_bytes, rss_bytes) AS tool_by
              min(live_bytes, rss_bytes - min(coalesce(tool_bytes, 0), rss_bytes)) AS explained_bytes
       FROM gap);
 
--- Scopes by name. calls, counts and bytes are sums over instances; total_*, duration_ns and retained_bytes count only the outermost instance of a name
--- inside itself; peak_* is the maximum over instances. self: in the scope itself, total: with its descendants; freed counts in the scope that frees,
--- own_freed_bytes frees of what the scope (or its descendants) allocated, wherever. heap NULL: it touched no heap.
+-- Scopes, one row for each time that one was opened. parent_id: the scope around it. forward_scope_id: of an operator of the backward pass
+-- (torch.backward), the forward operator that asked for it. end_kind: closed; exception (it was left by one); abandoned (a scope around it was closed
+-- first, longjmp left its block, or its key was used again); thread (it was still open at the end of its thread); process (at the end of its
+-- process). category: user, python, nvtx, nvtx:DOMAIN, itt, torch.op, torch.backward, torch.script, torch.user, ...; NULL: none was said.
+CREATE VIEW scope AS
+SELECT s.id, s.parent_id, s.process_id, s.thread_id, n.text AS name, c.text AS category, s.start_ns, s.end_ns,
+       CASE s.end_kind WHEN 0 THEN 'closed' WHEN 1 THEN 'exception' WHEN 2 THEN 'abandoned' WHEN 3 THEN 'thread' WHEN 4 THEN 'process' END AS end_kind,
+       s.depth, s.forward_scope_id
+FROM scope_packed s JOIN scope_name n ON n.id = s.name_id LEFT JOIN scope_name c ON c.id = s.category_id;
+
+-- Scopes by name and category. calls, counts and bytes are sums over instances; total_*, duration_ns and retained_bytes count only the outermost
+-- instance of a name inside itself; peak_* is the maximum over instances. calls and duration_ns are of all instances, in each of its rows.
+-- self: in the scope itself, total: with its descendants; freed counts in the scope that frees, own_freed_bytes frees of what the scope (or its
+-- descendants) allocated, wherever and whenever. peak_bytes: most live bytes of the heap while it was open; peak_growth_bytes: that less what was live when
+-- it opened (other threads included); peak_own_bytes: most live bytes of what it and its descendants allocated; retained_bytes: of these, live when
+-- it closed. heap NULL: no instance touched a heap. [unscoped]: what happened outside of all scopes; the self_* of all rows of a heap add up to
+-- the heap's totals.
 CREATE VIEW scope_total AS
 SELECT a.process_id, h.name AS heap, a.name, a.category, a.calls, a.duration_ns, a.self_allocated_bytes, a.total_allocated_bytes, a.self_freed_bytes,
        a.total_freed_bytes, a.self_allocated_bytes - a.self_freed_bytes AS self_net_bytes, a.total_allocated_bytes - a.total_freed_bytes AS total_net_bytes,
@@ -113,14 +131,56 @@ SELECT a.process_id, h.name AS heap, a.name, a.category, a.calls, a.duration_ns,
        a.peak_own_bytes, coalesce(h.estimated, 0) AS estimated
 FROM scope_aggregate a LEFT JOIN heap h ON h.id = a.heap_id;
 
--- The same for each instance of a scope.
+-- The same for each instance of a scope and each heap that it or a scope inside it touched; heap NULL: none. [unscoped] has no instance.
 CREATE VIEW scope_instance AS
-SELECT s.id AS scope_id, s.process_id, s.thread_id, h.name AS heap, s.name, s.category, s.start_ns, s.end_ns, s.end_ns - s.start_ns AS duration_ns,
-       a.self_allocated_bytes, a.total_allocated_bytes, a.self_freed_bytes, a.total_freed_bytes,
-       a.self_allocated_bytes - a.self_freed_bytes AS self_net_bytes, a.total_allocated_bytes - a.total_freed_bytes AS total_net_bytes,
-       a.self_allocations, a.total_allocations, a.self_frees, a.total_frees, a.own_freed_bytes, a.retained_bytes, a.peak_bytes, a.peak_growth_bytes,
+SELECT s.id AS scope_id, s.process_id, s.thread_id, h.name AS heap, n.text AS name, c.text AS category, s.start_ns, s.end_ns,
+       s.end_ns - s.start_ns AS duration_ns, coalesce(a.self_allocated_bytes, 0) AS self_allocated_bytes,
+       coalesce(a.total_allocated_bytes, 0) AS total_allocated_bytes, coalesce(a.self_freed_bytes, 0) AS self_freed_bytes,
+       coalesce(a.total_freed_bytes, 0) AS total_freed_bytes, coalesce(a.self_allocated_bytes - a.self_freed_bytes, 0) AS self_net_bytes,
+       coalesce(a.total_allocated_bytes - a.total_freed_bytes, 0) AS total_net_bytes, coalesce(a.self_allocations, 0) AS self_allocations,
+       coalesce(a.total_allocations, 0) AS total_allocations, coalesce(a.self_frees, 0) AS self_frees, coalesce(a.total_frees, 0) AS total_frees,
+       coalesce(a.own_freed_bytes, 0) AS own_freed_bytes, coalesce(a.retained_bytes, 0) AS retained_bytes, a.peak_bytes, a.peak_growth_bytes,
        a.peak_own_bytes, coalesce(h.estimated, 0) AS estimated
-FROM scope_instance_aggregate a JOIN scope s ON s.id = a.scope_id LEFT JOIN heap h ON h.id = a.heap_id;
+FROM scope_packed s JOIN scope_name n ON n.id = s.name_id LEFT JOIN scope_name c ON c.id = s.category_id
+LEFT JOIN scope_instance_aggregate a ON a.scope_id = s.id LEFT JOIN heap h ON h.id = a.heap_id
+WHERE s.id > 0;
+
+-- What a function or a phase costs on average: means over the calls that are not inside another one of the same name (time, allocated bytes), and
+-- over the calls that touched the heap (growth). net_bytes: allocated less freed in all of them.
+CREATE VIEW scope_summary AS
+SELECT a.process_id, h.name AS heap, a.name, a.category, a.calls, a.duration_ns AS total_duration_ns,
+       a.duration_ns / a.outermost_calls AS mean_duration_ns, a.total_allocated_bytes / a.outermost_calls AS mean_allocated_bytes,
+       a.growth_sum_bytes / nullif(a.instances, 0) AS mean_peak_growth_bytes, a.peak_growth_bytes, a.peak_bytes,
+       a.total_allocated_bytes - a.total_freed_bytes AS net_bytes, a.retained_bytes, coalesce(h.estimated, 0) AS estimated
+FROM scope_aggregate a LEFT JOIN heap h ON h.id = a.heap_id
+WHERE a.calls > 0;
+
+-- Four looks at a heap around a scope: at the baseline, before it, at its peak, after it. live_bytes and allocated_bytes (what the heap had handed out;
+-- pool_state's figure where there is one) are exact; reserved, active and inactive are the latest that its allocator had said, rss_bytes the latest
+-- reading: NULL before the first. created, deleted: blocks since the phase before, by all threads. tables.sql says which instances are kept.
+CREATE VIEW scope_snapshot AS
+SELECT p.scope_id, p.heap_id, CASE p.phase WHEN 0 THEN 'baseline' WHEN 1 THEN 'before' WHEN 2 THEN 'peak' ELSE 'after' END AS phase, p.ts_ns,
+       p.live_bytes, coalesce((SELECT q.allocated_bytes FROM pool_state q WHERE q.heap_id = p.heap_id AND q.ts_ns <= p.ts_ns
+                               ORDER BY q.ts_ns DESC LIMIT 1), p.live_bytes) AS allocated_bytes,
+       (SELECT q.reserved_bytes FROM pool_state q WHERE q.heap_id = p.heap_id AND q.ts_ns <= p.ts_ns ORDER BY q.ts_ns DESC LIMIT 1) AS reserved_bytes,
+       (SELECT q.active_bytes FROM pool_state q WHERE q.heap_id = p.heap_id AND q.ts_ns <= p.ts_ns ORDER BY q.ts_ns DESC LIMIT 1) AS active_bytes,
+       (SELECT q.inactive_bytes FROM pool_state q WHERE q.heap_id = p.heap_id AND q.ts_ns <= p.ts_ns ORDER BY q.ts_ns DESC LIMIT 1) AS inactive_bytes,
+       (SELECT m.value FROM sample m JOIN heap h ON h.id = p.heap_id
+        WHERE m.process_id = h.process_id AND m.name = 'rss' AND m.ts_ns <= p.ts_ns ORDER BY m.ts_ns DESC LIMIT 1) AS rss_bytes,
+       p.created, p.deleted, p.live_count
+FROM scope_snapshot_packed p;
+
+-- Steps side by side. heap NULL: the process over its root heaps. survived: allocated in the step and still live at its end. rss_begin_bytes,
+-- rss_end_bytes: the first reading at or after its begin and its end.
+CREATE VIEW step_total AS
+SELECT s.id AS step_id, s.process_id, s.n, s.start_ns, s.end_ns, s.end_ns - s.start_ns AS duration_ns, h.name AS heap, a.allocated_bytes, a.freed_bytes,
+       a.allocated_bytes - a.freed_bytes AS net_bytes, a.allocations, a.frees, a.begin_bytes AS live_begin_bytes, a.end_bytes AS live_end_bytes,
+       a.peak_bytes, a.peak_bytes - a.begin_bytes AS peak_growth_bytes, a.survived_bytes, a.survived_count,
+       (SELECT m.value FROM sample m WHERE m.process_id = s.process_id AND m.name = 'rss' AND m.ts_ns >= s.start_ns ORDER BY m.ts_ns LIMIT 1)
+       AS rss_begin_bytes,
+       (SELECT m.value FROM sample m WHERE m.process_id = s.process_id AND m.name = 'rss' AND m.ts_ns >= s.end_ns ORDER BY m.ts_ns LIMIT 1)
+       AS rss_end_bytes, coalesce(h.estimated, p.estimated) AS estimated
+FROM step s JOIN step_aggregate a ON a.step_id = s.id JOIN process p ON p.id = s.process_id LEFT JOIN heap h ON h.id = a.heap_id;
 
 -- Sites that look like leaks, judged by what is live at exit. score NULL: not scored.
 CREATE VIEW leak_candidate AS

@@ -70,7 +70,7 @@ def heap_blocks(t):
     t.equal(db.row("select name, category, calls, duration_ns, self_allocated_bytes, total_allocated_bytes, self_freed_bytes, own_freed_bytes, "
                    "retained_bytes, self_net_bytes, self_allocations, total_frees, peak_bytes from scope_total"),
             ("[unscoped]", None, None, None, 411, 411, 311, 311, 100, 100, 5, 4, 350), "everything happened outside of scopes")
-    t.equal(db.rows("select * from scope"), [(0, None, None, None, "[unscoped]", None, None, None, None, 0)], "scope 0")
+    t.equal(db.rows("select * from scope"), [(0, None, None, None, "[unscoped]", None, None, None, None, 0, None)], "scope 0")
 
 
 @test

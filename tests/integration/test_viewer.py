@@ -162,10 +162,11 @@ def chrome_scopes(t):
     for script in ("schema/tables.sql", "schema/views.sql", "tests/cli/small_db.sql"):
         with open(os.path.join(ROOT, script), encoding="utf-8") as file:
             connection.executescript(file.read())
-    connection.executescript("""INSERT INTO scope VALUES
-        (1, NULL, 1, 1, 'outer', 'api', 1000000000, 9000000000, 'closed', 0), (2, 1, 1, 1, 'first', NULL, 1000000000, 2000000500, 'closed', 1),
-        (3, 1, 1, 1, 'too "long"', 'nvtx', 3000000000, 9500000001, 'abandoned', 1), (4, NULL, 1, 2, 'open', 'api', 6000000000, NULL, 'process', 0);
-        INSERT INTO step VALUES (1, 0, 1000000000, 2000000000), (1, 1, 2000000000, NULL)""")
+    connection.executescript("""INSERT INTO scope_name VALUES (1, 'outer'), (2, 'first'), (3, 'too "long"'), (4, 'open'), (5, 'api'), (6, 'nvtx');
+        INSERT INTO scope_packed VALUES (1, NULL, 1, 1, 1, 5, 1000000000, 9000000000, 0, 0, NULL),
+        (2, 1, 1, 1, 2, NULL, 1000000000, 2000000500, 0, 1, NULL), (3, 1, 1, 1, 3, 6, 3000000000, 9500000001, 2, 1, NULL),
+        (4, NULL, 1, 2, 4, 5, 6000000000, NULL, 4, 0, NULL);
+        INSERT INTO step VALUES (1, 1, 0, 1000000000, 2000000000), (2, 1, 1, 2000000000, NULL)""")
     end_ns, marks = [connection.execute(query).fetchone()[0] for query in ("select end_ns from process where id = 1", "select count(*) from mark")]
     connection.close()
     t.ask("export", "chrome", path, "-o", t.path("scopes.json"))

@@ -36,7 +36,8 @@ static void on_allocated(void *context, const struct tm_block *b) {
 	if (b->alloc_ns < o->last_free_ns[(b->address - address_of(0)) / 16]) o->overlaps++;
 }
 
-static uint64_t on_released(void *context, const struct tm_block *b, uint64_t free_ns, uint32_t thread, bool lost) {
+static uint64_t on_released(void *context, const struct tm_block *b, uint64_t free_ns, uint32_t thread, uint32_t scope, bool lost) {
+	(void)scope;
 	struct outcome *o = context;
 	o->released++;
 	o->lost += lost;
@@ -46,7 +47,8 @@ static uint64_t on_released(void *context, const struct tm_block *b, uint64_t fr
 	return ++o->rows;
 }
 
-static void on_unmatched(void *context, uint64_t address, uint32_t thread) {
+static void on_unmatched(void *context, uint64_t address, uint32_t thread, uint32_t scope) {
+	(void)scope;
 	(void)address;
 	(void)thread;
 	((struct outcome *)context)->unmatched++;
@@ -91,7 +93,7 @@ static void replay(struct event *events, size_t n, struct outcome *o) {
 		struct tm_block b = { .address = e->address, .size_bytes = e->size, .alloc_ns = e->stamp_ns };
 		if (e->dropped) continue;
 		tm_pairing_expire(&p, e->stamp_ns);
-		if (e->is_free) tm_pairing_free(&p, e->address, e->stamp_ns, e->thread);
+		if (e->is_free) tm_pairing_free(&p, e->address, e->stamp_ns, e->thread, 0);
 		else tm_pairing_alloc(&p, &b, e->thread);
 	}
 	tm_pairing_expire(&p, UINT64_MAX);
@@ -205,9 +207,9 @@ static void test_late_release(struct outcome *o) {
 	tm_pairing_alloc(&p, &second, 2);
 	CHECK(o->allocated == 1);
 	tm_pairing_expire(&p, 300000);
-	CHECK(tm_pairing_free(&p, address_of(0), 40000, 1) == 1);
+	CHECK(tm_pairing_free(&p, address_of(0), 40000, 1, 0) == 1);
 	CHECK(o->allocated == 2 && o->lost == 0 && o->freed_by[1] == 1 && o->freed_by[2] == 0);
-	CHECK(tm_pairing_free(&p, address_of(0), 60000, 2) == 2);
+	CHECK(tm_pairing_free(&p, address_of(0), 60000, 2, 0) == 2);
 	tm_pairing_release(&p);
 }
 
@@ -216,7 +218,7 @@ static void test_many_waiting(struct outcome *o) {
 	struct tm_pairing p;
 	*o = (struct outcome){ 0 };
 	tm_pairing_init(&p, &sink, o);
-	for (uint64_t i = 0; i < 100000; i++) tm_pairing_free(&p, 0x100000 + i * 48, 1000 + i, 1);
+	for (uint64_t i = 0; i < 100000; i++) tm_pairing_free(&p, 0x100000 + i * 48, 1000 + i, 1, 0);
 	tm_pairing_expire(&p, 1000 + TM_SKEW_NS + 50000);
 	CHECK(o->unmatched == 50000);
 	tm_pairing_expire(&p, UINT64_MAX);
@@ -233,15 +235,15 @@ static void test_inherited(struct outcome *o) {
 	p.inherits = true;
 	for (uint64_t i = 0; i < ADDRESSES; i++) {
 		struct tm_block b = { .address = address_of(0) + i * 16, .size_bytes = 1, .alloc_ns = 1001 + i };
-		tm_pairing_free(&p, b.address, 1000 + i, 1 + i % 2);
+		tm_pairing_free(&p, b.address, 1000 + i, 1 + i % 2, 0);
 		CHECK(o->unmatched == i + 1);
 		tm_pairing_alloc(&p, &b, 1);
 		CHECK(o->allocated == i + 1);
 	}
 	CHECK(!tm_pairing_waits(&p));
 	struct tm_block again = { .address = address_of(0), .size_bytes = 2, .alloc_ns = 9020 };
-	CHECK(tm_pairing_free(&p, address_of(0), 9000, 1) == 1);
-	tm_pairing_free(&p, address_of(0), 9010, 2);
+	CHECK(tm_pairing_free(&p, address_of(0), 9000, 1, 0) == 1);
+	tm_pairing_free(&p, address_of(0), 9010, 2, 0);
 	CHECK(o->unmatched == ADDRESSES && tm_pairing_waits(&p));
 	tm_pairing_alloc(&p, &again, 1);
 	CHECK(o->released == 2 && o->freed_by[2] == 2 && o->unmatched == ADDRESSES && !tm_pairing_waits(&p));
@@ -255,7 +257,7 @@ static void test_alone(struct outcome *o) {
 	tm_pairing_init(&p, &sink, o);
 	p.alone = true;
 	struct tm_block b = { .address = address_of(0), .size_bytes = 1, .alloc_ns = 1001 };
-	tm_pairing_free(&p, address_of(0), 1000, 1);
+	tm_pairing_free(&p, address_of(0), 1000, 1, 0);
 	CHECK(o->unmatched == 1);
 	tm_pairing_alloc(&p, &b, 1);
 	CHECK(o->allocated == 1);
@@ -263,7 +265,7 @@ static void test_alone(struct outcome *o) {
 	b.alloc_ns = 1002;
 	tm_pairing_alloc(&p, &b, 1);
 	CHECK(o->allocated == 2 && o->lost == 1);
-	CHECK(tm_pairing_free(&p, address_of(0), 1003, 1) == 2);
+	CHECK(tm_pairing_free(&p, address_of(0), 1003, 1, 0) == 2);
 	tm_pairing_release(&p);
 }
 

@@ -1,0 +1,254 @@
+/* scope_rows.c - scopes, what happened in them, and steps, as rows; see import_rows.h and scopes.h. */
+#include "import_rows.h"
+
+#include <stdio.h>
+
+struct scope_writer {
+	struct tm_import_rows *w;
+	const struct tm_replay *r;
+	const struct tm_scopes *x;
+	struct tm_store *store;
+	TM_ARRAY(const struct tm_scope_use_record *) uses; /* of one scope, by heap */
+};
+
+static uint64_t shifted(const struct scope_writer *c, uint64_t ns) {
+	return ns + c->r->clock_offset_ns;
+}
+
+/* --- the bulk tables, columns in their order --- */
+
+static void put_text_id(struct tm_bulk_table *t, const struct scope_writer *c, uint32_t string, bool may_be_null) {
+	if (string || !may_be_null) tm_bulk_number(t, c->r->bases.scope_name + string);
+	else tm_bulk_null(t);
+}
+
+static void write_scope(struct scope_writer *c, uint64_t row, const struct tm_scope_record *s) {
+	struct tm_bulk_table *t = &c->store->tables[TM_TABLE_SCOPE];
+	tm_bulk_null(t);
+	tm_bulk_number_or_null(t, s->parent ? s->parent : UINT64_MAX);
+	tm_bulk_number(t, c->r->bases.process + s->process);
+	tm_bulk_number(t, c->r->bases.thread + s->thread);
+	put_text_id(t, c, s->name, false);
+	put_text_id(t, c, s->category, true);
+	tm_bulk_number(t, shifted(c, s->start_ns));
+	tm_bulk_number(t, shifted(c, s->end_ns));
+	tm_bulk_number(t, s->end_kind);
+	tm_bulk_number(t, s->depth);
+	tm_bulk_number_or_null(t, s->forward ? s->forward : UINT64_MAX);
+	tm_bulk_row(t, row);
+}
+
+static void put_pair(struct tm_bulk_table *t, uint64_t self, uint64_t total) {
+	tm_bulk_number(t, self);
+	tm_bulk_number(t, total);
+}
+
+static void write_use(struct scope_writer *c, uint64_t scope, const struct tm_scope_use_record *u) {
+	struct tm_bulk_table *t = &c->store->tables[TM_TABLE_SCOPE_INSTANCE];
+	const struct tm_account *a = u->account;
+	tm_bulk_number(t, scope);
+	tm_bulk_number(t, a->id);
+	put_pair(t, tm_scaled_bytes(a, u->self.allocated.bytes), tm_scaled_bytes(a, u->total.allocated.bytes));
+	put_pair(t, tm_scaled_bytes(a, u->self.freed.bytes), tm_scaled_bytes(a, u->total.freed.bytes));
+	put_pair(t, tm_scaled_count(a, u->self.allocated.count), tm_scaled_count(a, u->total.allocated.count));
+	put_pair(t, tm_scaled_count(a, u->self.freed.count), tm_scaled_count(a, u->total.freed.count));
+	tm_bulk_number(t, tm_scaled_bytes(a, u->total.own_freed));
+	tm_bulk_number(t, tm_scaled_bytes(a, u->retained));
+	tm_bulk_number(t, tm_scaled_bytes(a, u->peak));
+	tm_bulk_number(t, tm_scaled_bytes(a, u->growth));
+	tm_bulk_number(t, tm_scaled_bytes(a, u->own_peak));
+	tm_bulk_row(t, 0);
+}
+
+static uint64_t difference(uint64_t later, uint64_t earlier) {
+	return later > earlier ? later - earlier : 0;
+}
+
+static void write_phases(struct scope_writer *c, uint64_t scope, const struct tm_scope_use_record *u) {
+	struct tm_bulk_table *t = &c->store->tables[TM_TABLE_SCOPE_SNAPSHOT];
+	const struct tm_scope_phases_record *record = tm_spill_at(&c->x->phase_records, u->phases - 1);
+	struct tm_level_point last = { 0 };
+	for (unsigned phase = 0; phase < TM_PHASE_COUNT; phase++) {
+		const struct tm_level_point *p = &record->points[phase];
+		uint64_t gone = p->made - p->live_count, gone_before = last.made - last.live_count;
+		tm_bulk_number(t, scope);
+		tm_bulk_number(t, u->account->id);
+		tm_bulk_number(t, phase);
+		tm_bulk_number(t, shifted(c, p->ns));
+		tm_bulk_number(t, tm_scaled_bytes(u->account, p->live_bytes));
+		tm_bulk_number(t, tm_scaled_count(u->account, p->live_count));
+		tm_bulk_number_or_null(t, phase ? tm_scaled_count(u->account, difference(p->made, last.made)) : UINT64_MAX);
+		tm_bulk_number_or_null(t, phase ? tm_scaled_count(u->account, difference(gone, gone_before)) : UINT64_MAX);
+		tm_bulk_row(t, 0);
+		last = *p;
+	}
+}
+
+static int compare_uses(const void *a, const void *b) {
+	uint64_t x = (*(const struct tm_scope_use_record *const *)a)->account->id,
+		 y = (*(const struct tm_scope_use_record *const *)b)->account->id;
+	return (x > y) - (x < y);
+}
+
+static bool collect_uses(struct scope_writer *c, const struct tm_scope_record *s) {
+	c->uses.count = 0;
+	for (uint64_t n = s->uses; n;) {
+		const struct tm_scope_use_record *u = tm_spill_at(&c->x->use_records, n - 1);
+		const struct tm_scope_use_record **place = tm_array_push(&c->uses);
+		if (!place) return false;
+		*place = u;
+		n = u->before;
+	}
+	if (c->uses.count > 1) qsort(c->uses.items, c->uses.count, sizeof *c->uses.items, compare_uses);
+	return true;
+}
+
+void tm_write_scope_bulk_rows(struct tm_import_rows *w) {
+	const struct tm_scopes *x = &w->replay->scopes;
+	struct scope_writer c = { .w = w, .r = w->replay, .x = x, .store = w->store };
+	for (uint64_t i = 0; i < x->records.count && !w->store->failed; i++) {
+		const struct tm_scope_record *s = tm_spill_at(&x->records, i);
+		uint64_t row = x->base_row + i + 1;
+		write_scope(&c, row, s);
+		if (!collect_uses(&c, s)) tm_store_fail(w->store, "out of memory");
+		for (size_t k = 0; k < c.uses.count; k++) {
+			write_use(&c, row, c.uses.items[k]);
+			if (c.uses.items[k]->phases) write_phases(&c, row, c.uses.items[k]);
+		}
+	}
+	tm_array_release(&c.uses);
+}
+
+/* --- names --- */
+
+static void write_names(struct scope_writer *c) {
+	sqlite3_stmt *row = tm_store_prepare(c->store, "INSERT INTO scope_name(id, text) VALUES(?,?)");
+	const struct tm_scopes *x = c->x;
+	if (x->records.count && c->r->bases.scope_name)
+		tm_store_row(c->store, row, "nt", c->r->bases.scope_name, (struct tm_text){ "", 0 });
+	for (uint32_t string = 1; string <= x->catalog->strings.count && !c->store->failed; string++)
+		if (x->canonical[string - 1] == string)
+			tm_store_row(c->store, row, "nt", c->r->bases.scope_name + string, tm_scope_text(x, string));
+	sqlite3_finalize(row);
+}
+
+/* --- by name --- */
+
+static sqlite3_stmt *prepare_aggregate(struct scope_writer *c) {
+	return tm_store_prepare(
+		c->store,
+		"INSERT INTO scope_aggregate(process_id, heap_id, name, category, calls, outermost_calls, duration_ns, self_allocated_bytes,"
+		" total_allocated_bytes, self_freed_bytes, total_freed_bytes, self_allocations, total_allocations, self_frees, total_frees,"
+		" own_freed_bytes, retained_bytes, peak_bytes, peak_growth_bytes, peak_own_bytes, instances, growth_sum_bytes)"
+		" VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+}
+
+static void write_group(struct scope_writer *c, sqlite3_stmt *row, const struct tm_scope_group *g) {
+	uint64_t process = c->r->bases.process + g->process;
+	struct tm_text name = tm_scope_text(c->x, g->name), category = tm_scope_text(c->x, g->category);
+	uint64_t none = 0;
+	if (!g->heaps)
+		tm_store_row(c->store, row, "n0tTnnnnnnnnnnnnn000nn", process, name, category, g->calls, g->outermost_calls, g->duration_ns,
+			     none, none, none, none, none, none, none, none, none, none, none, none);
+	for (const struct tm_scope_group_heap *h = g->heaps; h; h = h->next) {
+		const struct tm_account *a = h->account;
+		const struct tm_scope_sums *s = &h->self, *t = &h->total;
+		tm_store_row(c->store, row, "nntTnnnnnnnnnnnnnnnnnn", process, a->id, name, category, g->calls, g->outermost_calls, g->duration_ns,
+			     tm_scaled_bytes(a, s->allocated.bytes), tm_scaled_bytes(a, t->allocated.bytes), tm_scaled_bytes(a, s->freed.bytes),
+			     tm_scaled_bytes(a, t->freed.bytes), tm_scaled_count(a, s->allocated.count), tm_scaled_count(a, t->allocated.count),
+			     tm_scaled_count(a, s->freed.count), tm_scaled_count(a, t->freed.count), tm_scaled_bytes(a, t->own_freed),
+			     tm_scaled_bytes(a, h->retained), tm_scaled_bytes(a, h->peak), tm_scaled_bytes(a, h->growth),
+			     tm_scaled_bytes(a, h->own_peak), h->instances, tm_scaled_bytes(a, h->growth_sum));
+	}
+}
+
+/* What is left of a heap's totals. */
+static void write_unscoped(struct scope_writer *c, sqlite3_stmt *row, const struct tm_account *a) {
+	const struct tm_scope_heap *h = a->scope_heap;
+	struct tm_scope_sums scoped = { 0 };
+	if (h) scoped = h->scoped;
+	struct tm_amount allocated = tm_whole_amount(a, a->allocated), freed = tm_freed_amount(a, a->allocated, a->level.live, a->splits),
+			 in_scopes = tm_whole_amount(a, scoped.allocated), freed_in_scopes = tm_whole_amount(a, scoped.freed);
+	uint64_t live = tm_scaled_bytes(a, h ? h->unscoped_bytes : a->level.live.bytes), peak = tm_scaled_bytes(a, a->level.peak.bytes);
+	uint64_t own_peak = h ? tm_scaled_bytes(a, h->unscoped_peak) : peak;
+	uint64_t bytes = allocated.bytes - in_scopes.bytes, freed_bytes = freed.bytes - freed_in_scopes.bytes;
+	uint64_t count = allocated.count - in_scopes.count, frees = freed.count - freed_in_scopes.count;
+	tm_store_row(c->store, row, "nnt0000nnnnnnnnnnnnn00", c->r->bases.process + a->ledger->process, a->id, tm_text_of("[unscoped]"), bytes,
+		     bytes, freed_bytes, freed_bytes, count, count, frees, frees, difference(bytes, live), live, peak, peak, own_peak);
+}
+
+static void write_aggregates(struct scope_writer *c) {
+	sqlite3_stmt *row = prepare_aggregate(c);
+	for (size_t i = 0; i < c->r->catalog->processes.count; i++) {
+		const struct tm_ledger *l = &c->r->ledgers[i];
+		for (size_t k = 0; k < l->accounts.count; k++)
+			if (l->accounts.items[k]->allocated.count) write_unscoped(c, row, l->accounts.items[k]);
+	}
+	for (size_t i = 0; i < c->x->groups.count && !c->store->failed; i++)
+		if (c->x->groups.items[i].calls) write_group(c, row, &c->x->groups.items[i]);
+	sqlite3_finalize(row);
+}
+
+/* --- steps --- */
+
+static void write_step_use(struct scope_writer *c, sqlite3_stmt *row, uint64_t step_row, const struct tm_scope_step_use *u) {
+	struct tm_account process = { .ledger = &c->r->ledgers[c->x->steps.items[u->step].process - 1] };
+	const struct tm_account *a = u->account ? u->account : &process;
+	struct tm_amount allocated = tm_whole_amount(a, u->allocated), freed = tm_whole_amount(a, u->freed),
+			 begin = tm_whole_amount(a, u->begin), end = tm_whole_amount(a, u->end), own = tm_whole_amount(a, u->own_freed);
+	tm_store_row(c->store, row, "nnnnnnnnnnnnn", step_row, u->account ? a->id : 0, allocated.bytes, allocated.count, freed.bytes, freed.count,
+		     begin.bytes, begin.count, end.bytes, end.count, tm_scaled_bytes(a, u->peak), difference(allocated.bytes, own.bytes),
+		     difference(allocated.count, own.count));
+}
+
+static void write_steps(struct scope_writer *c) {
+	uint64_t base = (uint64_t)tm_store_number(c->store, "SELECT max(id) FROM step", 0);
+	sqlite3_stmt *row = tm_store_prepare(c->store, "INSERT INTO step(id, process_id, n, start_ns, end_ns) VALUES(?,?,?,?,?)");
+	for (size_t i = 0; i < c->x->steps.count && row; i++) {
+		const struct tm_scope_step *s = &c->x->steps.items[i];
+		tm_store_row(c->store, row, "nnsnn", base + i + 1, c->r->bases.process + s->process, s->n, shifted(c, s->start_ns),
+			     shifted(c, s->end_ns));
+	}
+	sqlite3_finalize(row);
+	row = tm_store_prepare(c->store, "INSERT INTO step_aggregate(step_id, heap_id, allocated_bytes, allocations, freed_bytes, frees,"
+					 " begin_bytes, begin_count, end_bytes, end_count, peak_bytes, survived_bytes, survived_count)"
+					 " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)");
+	for (size_t i = 0; i < c->x->step_uses.count && !c->store->failed; i++)
+		write_step_use(c, row, base + c->x->step_uses.items[i].step + 1, &c->x->step_uses.items[i]);
+	sqlite3_finalize(row);
+}
+
+/* --- what was left out --- */
+
+static void write_note(struct scope_writer *c, sqlite3_stmt *row, uint32_t process, const char *kind, const char *text) {
+	tm_store_row(c->store, row, "nntt", c->r->bases.process + process, shifted(c, tm_process_end_ns(c->r, process)), tm_text_of(kind),
+		     tm_text_of(text));
+}
+
+static void write_notes(struct scope_writer *c) {
+	char text[200];
+	sqlite3_stmt *row = tm_store_prepare(c->store, "INSERT INTO note(process_id, ts_ns, kind, text) VALUES(?,?,?,?)");
+	for (uint32_t id = 1; id <= c->r->catalog->processes.count; id++) {
+		const struct tm_scope_process *p = c->r->ledgers[id - 1].scopes;
+		if (!p) continue;
+		if (p->snapshots_left_out) {
+			snprintf(text, sizeof text, "scope_snapshot holds the first %u instances of each name; %llu later ones were left out",
+				 TM_SCOPE_SNAPSHOTS, (unsigned long long)p->snapshots_left_out);
+			write_note(c, row, id, "scope-snapshots", text);
+		}
+		if (p->unknown_links) {
+			snprintf(text, sizeof text, "no forward operator is known for %llu operators of a backward pass",
+				 (unsigned long long)p->unknown_links);
+			write_note(c, row, id, "scope-links", text);
+		}
+	}
+	sqlite3_finalize(row);
+}
+
+void tm_write_scope_rows(const struct tm_import_rows *w) {
+	struct scope_writer c = { .r = w->replay, .x = &w->replay->scopes, .store = w->store };
+	write_names(&c);
+	write_aggregates(&c);
+	write_steps(&c);
+	write_notes(&c);
+}

@@ -1,0 +1,464 @@
+/* scope_totals.c - what happens in scopes, added up by instance and heap; see scopes.h.
+ *
+ * Peaks of the heap while a scope is open come from level_track.c. What the scope and its descendants themselves have live (own bytes) and its
+ * highest value are kept in the lanes, one for each heap of a thread, as differences between neighbours:
+ *
+ *     own(k)   bytes live that scope k of the stack, or one inside it, allocated       peak(k)  the most that own(k) ever was
+ *     below(k) = peak(k) - own(k) never grows from the outermost inward: a free counts for its scope and all around it, an allocation for all
+ *     gap(k)   = below(k) - below(k + 1), so below(k) is the sum of the gaps from k inward
+ *     rise(k)  = peak(k) - peak(k - 1), so peak(k) is the sum of the rises from the outermost to k
+ *
+ * A free adds its bytes to one gap. An allocation, always by the innermost scope, eats gaps from the innermost outward; what a gap swallows lifts
+ * only the peaks inside it, what is left lifts all. Each gap that is eaten was made by a free, so an event costs amortised constant
+ * time however deep the stack is.
+ */
+#include "scopes.h"
+
+#define USES_PER_SLAB 256u
+
+struct tm_use_slab {
+	struct tm_use_slab *next;
+	struct tm_scope_use uses[USES_PER_SLAB];
+};
+
+static void add(struct tm_amount *a, struct tm_amount b) {
+	a->bytes += b.bytes;
+	a->count += b.count;
+}
+
+static void add_sums(struct tm_scope_sums *a, const struct tm_scope_sums *b) {
+	add(&a->allocated, b->allocated);
+	add(&a->freed, b->freed);
+	a->own_freed += b->own_freed;
+}
+
+/* --- heaps --- */
+
+struct tm_scope_heap *tm_scope_heap_of(struct tm_account *a) {
+	if (a->scope_heap) return a->scope_heap;
+	struct tm_scope_heap *h = a->scope_heap = calloc(1, sizeof *h);
+	if (!h) {
+		a->ledger->scopes->scopes->failed = true;
+		return NULL;
+	}
+	h->unscoped_bytes = a->level.live.bytes;
+	h->unscoped_peak = a->level.peak.bytes;
+	return h;
+}
+
+void tm_scope_heaps_release(struct tm_scopes *x) {
+	for (size_t i = 0; i < x->catalog->processes.count; i++) {
+		struct tm_ledger *l = &x->ledgers[i];
+		for (size_t k = 0; k < l->accounts.count; k++) {
+			if (!l->accounts.items[k]->scope_heap) continue;
+			tm_level_track_release(&l->accounts.items[k]->scope_heap->track);
+			free(l->accounts.items[k]->scope_heap);
+			l->accounts.items[k]->scope_heap = NULL;
+		}
+	}
+	for (struct tm_use_slab *s = x->use_slabs, *next; s; s = next) {
+		next = s->next;
+		free(s);
+	}
+	x->use_slabs = NULL;
+}
+
+struct tm_level_point tm_level_now(const struct tm_account *a, uint64_t ns) {
+	return (struct tm_level_point){ ns, a->level.live.bytes, a->level.live.count, a->allocated.count + a->splits };
+}
+
+/* Drops the entries of the track that no open scope or step asks for. */
+static void prune(struct tm_scopes *x, struct tm_scope_process *p, struct tm_level_track *t) {
+	uint64_t *epochs = malloc((p->open_count + 1) * sizeof *epochs);
+	size_t n = 0;
+	bool step_waits = p->in_step;
+	if (!epochs) return; /* the next event tries again */
+	for (uint32_t slot = p->opened_first; slot; slot = tm_scope_at(x, slot)->opened_after) {
+		uint64_t epoch = tm_scope_at(x, slot)->epoch;
+		if (step_waits && p->step_epoch < epoch) {
+			epochs[n++] = p->step_epoch;
+			step_waits = false;
+		}
+		epochs[n++] = epoch;
+	}
+	if (step_waits) epochs[n++] = p->step_epoch;
+	tm_level_track_prune(t, epochs, n);
+	free(epochs);
+}
+
+static void track(struct tm_account *a, struct tm_scope_heap *h, const struct tm_level_point *after, uint64_t ns) {
+	struct tm_scope_process *p = a->ledger->scopes;
+	struct tm_level_point before = tm_level_now(a, ns);
+	if (!p->open_count) return;
+	tm_level_track_change(&h->track, p->epoch, &before, after);
+	if (h->track.failed) p->scopes->failed = true;
+	if (tm_level_track_is_long(&h->track, p->open_count)) prune(p->scopes, p, &h->track);
+}
+
+void tm_scope_level_rises(struct tm_account *a, struct tm_amount amount, uint32_t scope, uint64_t ns) {
+	struct tm_scope_heap *h = tm_scope_heap_of(a);
+	if (!h) return;
+	struct tm_level_point after = tm_level_now(a, ns);
+	after.live_bytes += amount.bytes;
+	after.live_count += amount.count;
+	after.made += amount.count;
+	track(a, h, &after, ns);
+	if (a->ledger->scopes->in_step) tm_scope_step_rises(a, amount);
+	if (scope) return;
+	h->unscoped_bytes += amount.bytes;
+	if (h->unscoped_bytes > h->unscoped_peak) h->unscoped_peak = h->unscoped_bytes;
+}
+
+/* --- uses --- */
+
+static struct tm_scope_use *find_use(const struct tm_scope *s, const struct tm_account *a) {
+	struct tm_scope_use *u = s->uses;
+	while (u && u->account != a) u = u->next;
+	return u;
+}
+
+static bool more_uses(struct tm_scopes *x) {
+	struct tm_use_slab *slab = calloc(1, sizeof *slab);
+	if (!slab) return false;
+	slab->next = x->use_slabs;
+	x->use_slabs = slab;
+	for (unsigned i = 0; i < USES_PER_SLAB; i++) {
+		slab->uses[i].next = x->free_use;
+		x->free_use = &slab->uses[i];
+	}
+	return true;
+}
+
+static struct tm_scope_use *new_use(struct tm_scopes *x, struct tm_scope *s, struct tm_account *a) {
+	if (!x->free_use && !more_uses(x)) {
+		x->failed = true;
+		return NULL;
+	}
+	struct tm_scope_use *u = x->free_use;
+	x->free_use = u->next;
+	*u = (struct tm_scope_use){ .account = a, .next = s->uses };
+	return s->uses = u;
+}
+
+/* --- lanes --- */
+
+static struct tm_scope_lane *find_lane(const struct tm_scopes *x, uint32_t thread, const struct tm_account *a) {
+	struct tm_scope_lane *lane = x->threads[thread - 1].lanes;
+	while (lane && lane->account != a) lane = lane->next;
+	return lane;
+}
+
+static struct tm_scope_lane *lane_of(struct tm_scopes *x, uint32_t thread, struct tm_account *a) {
+	struct tm_scope_thread *t = &x->threads[thread - 1];
+	struct tm_scope_lane **link = &t->lanes;
+	while (*link && (*link)->account != a) link = &(*link)->next;
+	struct tm_scope_lane *lane = *link ? *link : calloc(1, sizeof *lane);
+	if (!lane) {
+		x->failed = true;
+		return NULL;
+	}
+	if (*link) *link = lane->next;
+	lane->account = a;
+	lane->next = t->lanes; /* the last used one is first */
+	return t->lanes = lane;
+}
+
+static void put_on_lane(struct tm_scope_lane *lane, struct tm_scope_use *u, uint32_t place) {
+	u->place = place;
+	u->lane = lane;
+	u->below = lane->top;
+	if (lane->top) lane->top->above = u;
+	else lane->bottom = u;
+	lane->top = u;
+	u->rise = -lane->risen;
+	lane->risen = 0;
+}
+
+/* The use of the scope on top of its thread's stack. */
+static struct tm_scope_use *touch(struct tm_scopes *x, struct tm_scope *s, struct tm_account *a) {
+	struct tm_scope_use *u = find_use(s, a);
+	if (u) return u;
+	struct tm_scope_lane *lane = lane_of(x, s->thread, a);
+	u = lane ? new_use(x, s, a) : NULL;
+	if (u) put_on_lane(lane, u, s->place);
+	return u;
+}
+
+static void lift(struct tm_scope_lane *lane, struct tm_scope_use *from, uint64_t bytes) {
+	if (!from) return;
+	from->rise += (int64_t)bytes;
+	lane->risen += (int64_t)bytes;
+}
+
+static void lane_allocates(struct tm_scope_lane *lane, uint64_t bytes) {
+	while (bytes && lane->gaps) {
+		struct tm_scope_use *u = lane->gaps;
+		uint64_t eaten = bytes < u->gap ? bytes : u->gap;
+		u->gap -= eaten;
+		bytes -= eaten;
+		lift(lane, u->above, eaten);
+		if (u->gap) continue;
+		u->has_gap = false;
+		lane->gaps = u->gap_below;
+	}
+	lift(lane, lane->bottom, bytes);
+}
+
+/* Puts it among the uses with gaps, which go from the innermost outward. */
+static void list_gap(struct tm_scope_lane *lane, struct tm_scope_use *u) {
+	struct tm_scope_use **link = &lane->gaps;
+	if (u->has_gap) return;
+	while (*link && (*link)->place > u->place) link = &(*link)->gap_below;
+	u->gap_below = *link;
+	u->has_gap = true;
+	*link = u;
+}
+
+static void lane_frees(struct tm_scope_use *u, uint64_t bytes) {
+	if (!u || !u->lane || !bytes) return;
+	list_gap(u->lane, u);
+	u->gap += bytes;
+}
+
+/* Own bytes of the scope at this place of the stack: the most so far, and those live now. Has it no use in the lane, those of the next one
+ * inside it are its own. */
+static void measure_lane(const struct tm_scope_lane *lane, uint32_t place, uint64_t *peak, uint64_t *live) {
+	int64_t risen = lane ? lane->risen : 0;
+	uint64_t below = 0;
+	*peak = *live = 0;
+	for (const struct tm_scope_use *u = lane ? lane->top : NULL; u && u->place >= place; u = u->below) {
+		below += u->gap;
+		*peak = (uint64_t)risen;
+		*live = *peak - below;
+		risen -= u->rise;
+	}
+}
+
+/* The top of the lane gives its place to the use of the scope around it. */
+static void inherit_place(struct tm_scope_use *u, struct tm_scope_use *heir) {
+	struct tm_scope_lane *lane = u->lane;
+	heir->lane = lane;
+	heir->below = u->below;
+	heir->above = NULL;
+	heir->gap = u->gap;
+	heir->rise = u->rise;
+	heir->has_gap = u->has_gap;
+	heir->gap_below = u->gap_below;
+	if (u->below) u->below->above = heir;
+	else lane->bottom = heir;
+	if (u->has_gap) lane->gaps = heir;
+	lane->top = heir;
+}
+
+/* The top of the lane goes; the use of the scope around it, next below, takes its gap. */
+static void leave_lane(struct tm_scope_use *u) {
+	struct tm_scope_lane *lane = u->lane;
+	struct tm_scope_use *next = u->below;
+	lane->risen -= u->rise;
+	lane->top = next;
+	if (next) next->above = NULL;
+	else *lane = (struct tm_scope_lane){ .account = lane->account, .next = lane->next };
+	if (!u->has_gap) return;
+	lane->gaps = next ? u->gap_below : NULL;
+	lane_frees(next, u->gap);
+}
+
+/* --- events --- */
+
+static uint32_t nearest_on_stack(struct tm_scopes *x, uint32_t slot) {
+	uint32_t nearest = slot;
+	while (nearest && !tm_scope_at(x, nearest)->is_stacked) nearest = tm_scope_at(x, nearest)->above;
+	while (slot && slot != nearest) {
+		struct tm_scope *s = tm_scope_at(x, slot);
+		slot = s->above;
+		s->above = nearest;
+	}
+	return nearest;
+}
+
+uint32_t tm_scope_allocate(struct tm_scopes *x, uint32_t thread, struct tm_account *a, struct tm_amount amount) {
+	uint32_t slot = tm_scopes_top(x, thread);
+	struct tm_scope_heap *h = tm_scope_heap_of(a);
+	struct tm_scope_use *u = slot && h ? touch(x, tm_scope_at(x, slot), a) : NULL;
+	if (!u) return 0;
+	add(&u->self.allocated, amount);
+	add(&h->scoped.allocated, amount);
+	lane_allocates(u->lane, amount.bytes);
+	tm_scope_at(x, slot)->refs++;
+	return slot;
+}
+
+uint32_t tm_scope_free(struct tm_scopes *x, uint32_t thread, struct tm_account *a) {
+	uint32_t slot = tm_scopes_top(x, thread);
+	if (!slot || !touch(x, tm_scope_at(x, slot), a)) return 0;
+	tm_scope_at(x, slot)->refs++;
+	return slot;
+}
+
+void tm_scope_hold(struct tm_scopes *x, uint32_t slot, unsigned more) {
+	if (slot) tm_scope_at(x, slot)->refs += more;
+}
+
+void tm_scope_let_go(struct tm_scopes *x, uint32_t slot) {
+	while (slot) {
+		struct tm_scope *s = tm_scope_at(x, slot);
+		uint32_t parent = s->parent;
+		if (--s->refs) return;
+		tm_scope_finish(x, s);
+		s->parent = x->free_slot;
+		x->free_slot = slot;
+		slot = parent;
+	}
+}
+
+void tm_scope_level_falls(struct tm_account *a, struct tm_amount amount, const struct tm_block *b, uint32_t freeing, uint64_t ns) {
+	struct tm_scopes *x = a->ledger->scopes->scopes;
+	struct tm_scope_heap *h = tm_scope_heap_of(a);
+	if (!h) return;
+	struct tm_level_point after = tm_level_now(a, ns);
+	after.live_bytes -= amount.bytes;
+	after.live_count -= amount.count;
+	track(a, h, &after, ns);
+	if (a->ledger->scopes->in_step) tm_scope_step_falls(a, amount, b);
+	struct tm_scope_use *u = freeing ? find_use(tm_scope_at(x, freeing), a) : NULL;
+	if (u) {
+		add(&u->self.freed, amount);
+		add(&h->scoped.freed, amount);
+	}
+	if (!b->scope) {
+		h->unscoped_bytes -= amount.bytes;
+		return;
+	}
+	uint32_t stacked = nearest_on_stack(x, b->scope);
+	if ((u = find_use(tm_scope_at(x, b->scope), a))) u->self.own_freed += amount.bytes;
+	h->scoped.own_freed += amount.bytes;
+	if (stacked) lane_frees(find_use(tm_scope_at(x, stacked), a), amount.bytes);
+}
+
+/* --- the end of a scope --- */
+
+static uint64_t keep_phases(struct tm_scopes *x, const struct tm_scope *s, const struct tm_scope_heap *h, const struct tm_level_point *before,
+			    const struct tm_level_point *peak, const struct tm_level_point *after) {
+	struct tm_scope_phases_record *record = tm_spill_push(&x->phase_records);
+	if (!record) return 0;
+	struct tm_level_point baseline = { 0 };
+	if (h) baseline = h->baseline;
+	baseline.ns = x->ledgers[s->process - 1].scopes->baseline_ns;
+	*record = (struct tm_scope_phases_record){ .points = { baseline, *before, *peak, *after } };
+	return x->phase_records.count;
+}
+
+static void settle_use(struct tm_scopes *x, const struct tm_scope *s, struct tm_scope_use *u, uint64_t end_ns, bool snapshots) {
+	struct tm_scope_heap *h = u->account->scope_heap;
+	struct tm_level_point now = tm_level_now(u->account, end_ns), before = now, peak = now;
+	if (h) before = tm_level_track_at(&h->track, s->epoch, &now);
+	before.ns = peak.ns = s->start_ns;
+	if (h) peak = tm_level_track_peak(&h->track, s->epoch, s->start_ns, &now);
+	measure_lane(find_lane(x, s->thread, u->account), s->place, &u->own_peak, &u->retained);
+	u->peak = peak.live_bytes;
+	u->growth = peak.live_bytes - before.live_bytes;
+	u->is_settled = true;
+	if (peak.ns < s->start_ns) peak.ns = s->start_ns;
+	if (peak.ns > end_ns) peak.ns = end_ns;
+	if (snapshots) u->phases = keep_phases(x, s, h, &before, &peak, &now);
+}
+
+void tm_scope_settle(struct tm_scopes *x, struct tm_scope *s, uint64_t end_ns, bool snapshots) {
+	struct tm_ledger *l = &x->ledgers[s->process - 1];
+	for (struct tm_scope_use *u = s->uses; u; u = u->next) settle_use(x, s, u, end_ns, snapshots);
+	if (s->place + 1 == x->threads[s->thread - 1].stack.count) return;
+	/* What is still open inside may touch further heaps: how they stood can be told only now. */
+	for (size_t i = 0; i < l->accounts.count; i++) {
+		struct tm_account *a = l->accounts.items[i];
+		struct tm_scope_use *u = find_use(s, a) ? NULL : new_use(x, s, a);
+		if (u) settle_use(x, s, u, end_ns, snapshots);
+	}
+}
+
+void tm_scope_unstack(struct tm_scopes *x, struct tm_scope *s) {
+	struct tm_scope *parent = s->parent ? tm_scope_at(x, s->parent) : NULL;
+	for (struct tm_scope_use *u = s->uses; u; u = u->next) {
+		if (!u->lane) continue;
+		struct tm_scope_use *heir = parent ? find_use(parent, u->account) : NULL;
+		if (parent && !heir && (heir = new_use(x, parent, u->account))) heir->is_settled = !parent->is_open;
+		if (heir && !heir->lane) {
+			heir->place = parent->place;
+			inherit_place(u, heir);
+		} else {
+			leave_lane(u);
+		}
+		u->lane = NULL;
+	}
+	s->is_stacked = false;
+	s->above = s->parent;
+}
+
+/* --- finished --- */
+
+static struct tm_scope_group_heap *group_heap(struct tm_scopes *x, struct tm_scope_group *g, const struct tm_account *a) {
+	struct tm_scope_group_heap *h = g->heaps;
+	while (h && h->account != a) h = h->next;
+	if (h || !(h = calloc(1, sizeof *h))) {
+		if (!h) x->failed = true;
+		return h;
+	}
+	*h = (struct tm_scope_group_heap){ .account = a, .next = g->heaps };
+	return g->heaps = h;
+}
+
+static uint64_t more(uint64_t a, uint64_t b) {
+	return a > b ? a : b;
+}
+
+static void add_to_group(struct tm_scopes *x, const struct tm_scope *s, const struct tm_scope_use *u, const struct tm_scope_sums *total) {
+	struct tm_scope_group_heap *h = group_heap(x, &x->groups.items[s->group], u->account);
+	if (!h) return;
+	add_sums(&h->self, &u->self);
+	h->instances++;
+	h->growth_sum += u->growth;
+	h->peak = more(h->peak, u->peak);
+	h->growth = more(h->growth, u->growth);
+	h->own_peak = more(h->own_peak, u->own_peak);
+	if (!s->is_outermost) return;
+	add_sums(&h->total, total);
+	h->retained += u->retained;
+}
+
+static void finish_use(struct tm_scopes *x, const struct tm_scope *s, const struct tm_scope_use *u) {
+	struct tm_scope_sums total = u->children;
+	add_sums(&total, &u->self);
+	/* An event that meant nothing, or a heap that was looked at only in case. */
+	if (!total.allocated.count && !total.freed.count && !total.own_freed) return;
+	add_to_group(x, s, u, &total);
+	struct tm_scope_use_record *record = tm_spill_push(&x->use_records);
+	struct tm_scope_record *of = tm_spill_at(&x->records, s->row - x->base_row - 1);
+	if (record) {
+		*record = (struct tm_scope_use_record){ of->uses, u->account, u->self,	 total,	    u->peak,
+							u->growth, u->own_peak, u->retained, u->phases };
+		of->uses = x->use_records.count;
+	}
+	if (!s->parent) return;
+	struct tm_scope *parent = tm_scope_at(x, s->parent);
+	struct tm_scope_use *around = find_use(parent, u->account);
+	if (!around) around = new_use(x, parent, u->account);
+	if (around) add_sums(&around->children, &total);
+}
+
+void tm_scope_finish(struct tm_scopes *x, struct tm_scope *s) {
+	for (struct tm_scope_use *u = s->uses, *next; u; u = next) {
+		next = u->next;
+		finish_use(x, s, u);
+		u->next = x->free_use;
+		x->free_use = u;
+	}
+	s->uses = NULL;
+}
+
+void tm_scope_thread_release(struct tm_scope_thread *t) {
+	for (struct tm_scope_lane *lane = t->lanes, *next; lane; lane = next) {
+		next = lane->next;
+		free(lane);
+	}
+	tm_array_release(&t->stack);
+	tm_array_release(&t->blocks);
+}

@@ -1,0 +1,442 @@
+/* scopes.c - which scopes are open on each thread; see scopes.h, and schema/format.md for what the ops mean. */
+#include "scopes.h"
+
+#define SLAB 1024u
+#define COUNT_GROUP 0u /* in `counters`: of a group on a thread's stack */
+#define COUNT_PUSHES 1u /* of a category's open pushes on a thread */
+
+/* --- setting up --- */
+
+static int compare_ends(const void *a, const void *b) {
+	const struct tm_scope_thread_end *x = a, *y = b;
+	if (x->ns != y->ns) return x->ns < y->ns ? -1 : 1;
+	return (x->thread > y->thread) - (x->thread < y->thread);
+}
+
+/* A thread that ends while its process leaves ends with it. */
+static bool ends_alone(const struct tm_catalog *c, const struct tm_catalog_thread *t) {
+	const struct tm_catalog_process *p = &c->processes.items[t->process - 1];
+	if (!t->defined || t->end_ns == TM_NEVER) return false;
+	return t->end_ns < p->exit_ns && !(p->ended && t->end_ns >= p->end_ns);
+}
+
+static bool list_ends(struct tm_scopes *x) {
+	const struct tm_catalog *c = x->catalog;
+	for (size_t i = 0; i < c->threads.count; i++) {
+		if (!c->threads.items[i].defined || !ends_alone(c, &c->threads.items[i])) continue;
+		struct tm_scope_thread_end *e = tm_array_push(&x->ends);
+		if (!e) return false;
+		*e = (struct tm_scope_thread_end){ c->threads.items[i].end_ns, (uint32_t)i + 1 };
+	}
+	if (x->ends.count) qsort(x->ends.items, x->ends.count, sizeof *x->ends.items, compare_ends);
+	x->next_end_ns = x->ends.count ? x->ends.items[0].ns : UINT64_MAX;
+	return true;
+}
+
+int tm_scopes_init(struct tm_scopes *x, const struct tm_catalog *catalog, struct tm_ledger *ledgers, uint64_t base_row, const char *beside) {
+	*x = (struct tm_scopes){ .catalog = catalog, .ledgers = ledgers, .base_row = base_row, .next_end_ns = UINT64_MAX };
+	tm_spill_init(&x->records, beside, sizeof(struct tm_scope_record));
+	tm_spill_init(&x->use_records, beside, sizeof(struct tm_scope_use_record));
+	tm_spill_init(&x->phase_records, beside, sizeof(struct tm_scope_phases_record));
+	x->threads = calloc(catalog->threads.count + 1, sizeof *x->threads);
+	x->canonical = calloc(catalog->strings.count + 1, sizeof *x->canonical);
+	return x->threads && x->canonical && list_ends(x) ? 0 : -1;
+}
+
+int tm_scopes_error(const struct tm_scopes *x) {
+	return x->records.error ? x->records.error : x->use_records.error ? x->use_records.error : x->phase_records.error;
+}
+
+static void release_groups(struct tm_scopes *x) {
+	for (size_t i = 0; i < x->groups.count; i++) {
+		for (struct tm_scope_group_heap *h = x->groups.items[i].heaps, *next; h; h = next) {
+			next = h->next;
+			free(h);
+		}
+	}
+	tm_array_release(&x->groups);
+}
+
+void tm_scopes_release(struct tm_scopes *x) {
+	if (!x->catalog) return;
+	for (size_t i = 0; x->threads && i < x->catalog->threads.count; i++) tm_scope_thread_release(&x->threads[i]);
+	free(x->threads);
+	tm_scope_heaps_release(x);
+	for (size_t i = 0; i < x->catalog->processes.count; i++) {
+		if (!x->ledgers[i].scopes) continue;
+		tm_level_track_release(&x->ledgers[i].scopes->track);
+		free(x->ledgers[i].scopes);
+		x->ledgers[i].scopes = NULL;
+	}
+	for (uint32_t i = 0; i * SLAB < x->slot_count; i++) free(x->slabs[i]);
+	free(x->slabs);
+	free(x->canonical);
+	release_groups(x);
+	tm_array_release(&x->ends);
+	tm_array_release(&x->steps);
+	tm_array_release(&x->step_uses);
+	struct tm_id_map *const maps[] = { &x->texts, &x->group_ids, &x->counters, &x->keys, &x->links, &x->older_links };
+	for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) tm_id_map_release(maps[i]);
+	tm_spill_release(&x->records);
+	tm_spill_release(&x->use_records);
+	tm_spill_release(&x->phase_records);
+	*x = (struct tm_scopes){ 0 };
+}
+
+/* From its first scope or step on, a process' events are looked at. */
+static struct tm_scope_process *process_of(struct tm_scopes *x, struct tm_ledger *l) {
+	if (l->scopes) return l->scopes;
+	l->scopes = calloc(1, sizeof *l->scopes);
+	if (l->scopes) *l->scopes = (struct tm_scope_process){ .scopes = x, .ledger = l, .baseline_ns = l->start_ns };
+	else x->failed = true;
+	return l->scopes;
+}
+
+/* --- slots --- */
+
+static bool more_slots(struct tm_scopes *x) {
+	uint32_t slabs = x->slot_count / SLAB;
+	struct tm_scope **grown = x->slot_count < (1u << 31) - SLAB ? realloc(x->slabs, (slabs + 1) * sizeof *grown) : NULL;
+	if (!grown) return false;
+	x->slabs = grown;
+	if (!(x->slabs[slabs] = calloc(SLAB, sizeof **grown))) return false;
+	/* Slot 0 means none. */
+	for (uint32_t i = SLAB; i-- > (slabs ? 0 : 1);) {
+		x->slabs[slabs][i].parent = x->free_slot;
+		x->free_slot = slabs * SLAB + i;
+	}
+	x->slot_count += SLAB;
+	return true;
+}
+
+static struct tm_scope *new_scope(struct tm_scopes *x) {
+	if (!x->free_slot && !more_slots(x)) {
+		x->failed = true;
+		return NULL;
+	}
+	uint32_t slot = x->free_slot;
+	struct tm_scope *s = tm_scope_at(x, slot);
+	x->free_slot = s->parent;
+	*s = (struct tm_scope){ .slot = slot };
+	return s;
+}
+
+/* --- counters --- */
+
+static void count(struct tm_scopes *x, uint64_t what, uint64_t kind, int by) {
+	uint64_t *n = tm_id_map_put(&x->counters, what, kind);
+	if (!n) {
+		x->failed = true;
+		return;
+	}
+	*n = (*n ? *n : 1) + (uint64_t)by;
+}
+
+static bool is_counted(const struct tm_scopes *x, uint64_t what, uint64_t kind) {
+	uint64_t *n = tm_id_map_find(&x->counters, what, kind);
+	return n && *n > 1;
+}
+
+static uint64_t on_thread(uint32_t thread, uint32_t what) {
+	return (uint64_t)thread << 32 | what;
+}
+
+/* Returns true if the group was not on the thread's stack. Mostly one thread has all scopes of a name, and needs no table. */
+static bool enter_group(struct tm_scopes *x, uint32_t thread, uint32_t group) {
+	struct tm_scope_group *g = &x->groups.items[group];
+	if (!g->on_stack && !g->is_shared) g->thread = thread;
+	if (g->thread == thread) return g->on_stack++ == 0;
+	g->is_shared = true;
+	bool was_there = is_counted(x, on_thread(thread, group), COUNT_GROUP);
+	count(x, on_thread(thread, group), COUNT_GROUP, 1);
+	return !was_there;
+}
+
+static void leave_group(struct tm_scopes *x, uint32_t thread, uint32_t group) {
+	struct tm_scope_group *g = &x->groups.items[group];
+	if (g->thread == thread) g->on_stack--;
+	else count(x, on_thread(thread, group), COUNT_GROUP, -1);
+}
+
+static uint32_t category_of(const struct tm_scopes *x, const struct tm_scope *s) {
+	return x->groups.items[s->group].category;
+}
+
+/* --- links --- */
+
+static void remember_link(struct tm_scopes *x, uint32_t process, uint64_t link, uint64_t row) {
+	if (x->links.count >= TM_SCOPE_LINKS) {
+		tm_id_map_release(&x->older_links);
+		x->older_links = x->links;
+		x->links = (struct tm_id_map){ 0 };
+	}
+	uint64_t *place = tm_id_map_put(&x->links, process, link);
+	if (place) *place = row;
+	else x->failed = true;
+}
+
+/* The row of the latest forward operator with this link, 0 unknown. */
+static uint64_t forward_of(struct tm_scopes *x, struct tm_scope_process *p, uint32_t process, uint64_t link) {
+	const uint64_t *row = tm_id_map_find(&x->links, process, link);
+	if (!row) row = tm_id_map_find(&x->older_links, process, link);
+	if (!row) p->unknown_links++;
+	return row ? *row : 0;
+}
+
+/* --- closing --- */
+
+static void forget_open(struct tm_scopes *x, struct tm_scope_process *p, struct tm_scope *s) {
+	if (s->opened_before) tm_scope_at(x, s->opened_before)->opened_after = s->opened_after;
+	else p->opened_first = s->opened_after;
+	if (s->opened_after) tm_scope_at(x, s->opened_after)->opened_before = s->opened_before;
+	else p->opened_last = s->opened_before;
+	p->open_count--;
+}
+
+/* Takes what is closed off the top of the stack. */
+static void pop_closed(struct tm_scopes *x, uint32_t thread) {
+	struct tm_scope_thread *t = &x->threads[thread - 1];
+	while (t->stack.count) {
+		struct tm_scope *s = tm_scope_at(x, t->stack.items[t->stack.count - 1]);
+		if (s->is_open) return;
+		tm_scope_unstack(x, s);
+		leave_group(x, thread, s->group);
+		t->stack.count--;
+		tm_scope_let_go(x, s->slot);
+	}
+}
+
+static void forget_block(struct tm_scopes *x, const struct tm_scope *s) {
+	struct tm_scope_thread *t = &x->threads[s->thread - 1];
+	size_t i = t->blocks.count;
+	while (i && t->blocks.items[i - 1] != s->slot) i--;
+	if (!i) return;
+	memmove(&t->blocks.items[i - 1], &t->blocks.items[i], (t->blocks.count - i) * sizeof *t->blocks.items);
+	t->blocks.count--;
+}
+
+static void close_scope(struct tm_scopes *x, struct tm_scope *s, uint64_t ns, enum tm_scope_end kind) {
+	struct tm_scope_group *g = &x->groups.items[s->group];
+	struct tm_scope_record *record = tm_spill_at(&x->records, s->row - x->base_row - 1);
+	if (ns < s->start_ns) ns = s->start_ns;
+	s->is_open = false;
+	record->end_ns = ns;
+	record->end_kind = kind;
+	g->calls++;
+	if (s->is_outermost) {
+		g->outermost_calls++;
+		g->duration_ns += ns - s->start_ns;
+	}
+	if (s->key) tm_id_map_remove(&x->keys, s->process, s->key);
+	if (s->op == TM_OP_SCOPE_PUSH) count(x, on_thread(s->thread, category_of(x, s)), COUNT_PUSHES, -1);
+	if (s->op == TM_OP_SCOPE_BLOCK) forget_block(x, s);
+	bool snapshots = g->snapshots < TM_SCOPE_SNAPSHOTS;
+	if (snapshots) g->snapshots++;
+	else x->ledgers[s->process - 1].scopes->snapshots_left_out++;
+	tm_scope_settle(x, s, ns, snapshots);
+	forget_open(x, x->ledgers[s->process - 1].scopes, s);
+	pop_closed(x, s->thread);
+}
+
+/* The pushed scopes and blocks that were opened inside this one, innermost first; ranges stay. */
+static void abandon_inner(struct tm_scopes *x, const struct tm_scope *s, uint64_t ns) {
+	struct tm_scope_thread *t = &x->threads[s->thread - 1];
+	for (size_t i = t->stack.count; i-- > s->place + (size_t)1;) {
+		if (i >= t->stack.count) continue;
+		struct tm_scope *inner = tm_scope_at(x, t->stack.items[i]);
+		if (inner->is_open && inner->op != TM_OP_SCOPE_RANGE) close_scope(x, inner, ns, TM_SCOPE_ABANDONED);
+	}
+}
+
+static void end_scope(struct tm_scopes *x, struct tm_scope *s, uint64_t ns, enum tm_scope_end kind) {
+	if (s->op != TM_OP_SCOPE_RANGE) abandon_inner(x, s, ns);
+	close_scope(x, s, ns, kind);
+}
+
+static struct tm_scope *scope_with_key(const struct tm_scopes *x, uint32_t process, uint64_t key) {
+	const uint64_t *slot = tm_id_map_find(&x->keys, process, key);
+	return slot ? tm_scope_at(x, (uint32_t)*slot) : NULL;
+}
+
+/* The innermost open push of the thread with this category. */
+static struct tm_scope *pushed_scope(struct tm_scopes *x, uint32_t thread, uint32_t category) {
+	const struct tm_scope_thread *t = &x->threads[thread - 1];
+	category = tm_scope_canonical(x, category);
+	if (!is_counted(x, on_thread(thread, category), COUNT_PUSHES)) return NULL;
+	for (size_t i = t->stack.count; i-- > 0;) {
+		struct tm_scope *s = tm_scope_at(x, t->stack.items[i]);
+		if (s->is_open && s->op == TM_OP_SCOPE_PUSH && category_of(x, s) == category) return s;
+	}
+	return NULL;
+}
+
+/* Blocks that longjmp has left: those that lie at or inside of the one that opens. One that lies outside of the block around it is of another
+ * stack, and stays, with all around it. */
+static void abandon_left_blocks(struct tm_scopes *x, uint32_t thread, uint64_t frame_address, uint64_t ns) {
+	const struct tm_scope_thread *t = &x->threads[thread - 1];
+	struct tm_scope *left = NULL;
+	for (size_t i = t->blocks.count; i-- > 0;) {
+		struct tm_scope *s = tm_scope_at(x, t->blocks.items[i]);
+		if (s->frame_address > frame_address) break;
+		if (i && s->frame_address > tm_scope_at(x, t->blocks.items[i - 1])->frame_address) break;
+		left = s;
+	}
+	if (left) end_scope(x, left, ns, TM_SCOPE_ABANDONED);
+}
+
+/* --- opening --- */
+
+static void list_open(struct tm_scopes *x, struct tm_scope_process *p, struct tm_scope *s) {
+	s->opened_before = p->opened_last;
+	if (p->opened_last) tm_scope_at(x, p->opened_last)->opened_after = s->slot;
+	else p->opened_first = s->slot;
+	p->opened_last = s->slot;
+	p->open_count++;
+	s->epoch = ++p->epoch;
+}
+
+/* Its place in the maps and on the stack. */
+static void enter(struct tm_scopes *x, struct tm_scope *s, uint64_t key) {
+	struct tm_scope_thread *t = &x->threads[s->thread - 1];
+	uint32_t *top = tm_array_push(&t->stack), *block = s->op == TM_OP_SCOPE_BLOCK ? tm_array_push(&t->blocks) : top;
+	uint64_t *by_key = key ? tm_id_map_put(&x->keys, s->process, key) : NULL;
+	if (!top || !block || (key && !by_key)) {
+		x->failed = true;
+		return;
+	}
+	*top = *block = s->slot;
+	s->key = key;
+	if (by_key) *by_key = s->slot;
+	s->is_outermost = enter_group(x, s->thread, s->group);
+	if (s->op == TM_OP_SCOPE_PUSH) count(x, on_thread(s->thread, category_of(x, s)), COUNT_PUSHES, 1);
+}
+
+static void record_open(struct tm_scopes *x, struct tm_scope_process *p, struct tm_scope *s, uint64_t link) {
+	struct tm_scope_record *record = tm_spill_push(&x->records);
+	const struct tm_scope_group *g = &x->groups.items[s->group];
+	if (!record) {
+		x->failed = true;
+		return;
+	}
+	s->row = x->base_row + x->records.count;
+	*record = (struct tm_scope_record){ .parent = tm_scope_row(x, s->parent),
+					    .start_ns = s->start_ns,
+					    .end_ns = s->start_ns,
+					    .process = s->process,
+					    .thread = s->thread,
+					    .name = g->name,
+					    .category = g->category,
+					    .depth = s->place };
+	if (link && g->is_forward) remember_link(x, s->process, link, s->row);
+	if (link && g->is_backward) record->forward = forward_of(x, p, s->process, link);
+}
+
+static void open_scope(struct tm_scopes *x, struct tm_scope_process *p, const struct tm_step *s, uint32_t thread) {
+	uint32_t process = p->ledger->process;
+	uint64_t key = s->op == TM_OP_SCOPE_PUSH ? 0 : s->address, link = s->size_bytes;
+	struct tm_scope *earlier = key ? scope_with_key(x, process, key) : NULL;
+	if (s->op == TM_OP_SCOPE_BLOCK) abandon_left_blocks(x, thread, link, s->ns);
+	/* Its end was lost: the key names something else now. */
+	if (earlier && earlier->is_open && (earlier = scope_with_key(x, process, key))) end_scope(x, earlier, s->ns, TM_SCOPE_ABANDONED);
+	size_t group = tm_scope_group_of(x, process, s->stack, s->heap);
+	struct tm_scope *scope = group == SIZE_MAX ? NULL : new_scope(x);
+	if (!scope) return;
+	scope->parent = tm_scopes_top(x, thread);
+	scope->thread = thread;
+	scope->process = process;
+	scope->group = (uint32_t)group;
+	scope->place = (uint32_t)x->threads[thread - 1].stack.count;
+	scope->op = s->op;
+	scope->refs = 1; /* the stack's */
+	scope->start_ns = s->ns;
+	scope->is_open = scope->is_stacked = true;
+	if (s->op == TM_OP_SCOPE_BLOCK) scope->frame_address = link;
+	if (scope->parent) tm_scope_at(x, scope->parent)->refs++;
+	record_open(x, p, scope, s->op == TM_OP_SCOPE_RANGE ? link : 0);
+	if (x->failed) return;
+	enter(x, scope, key);
+	list_open(x, p, scope);
+}
+
+static void play_end(struct tm_scopes *x, struct tm_scope_process *p, const struct tm_step *s, uint32_t thread) {
+	struct tm_scope *scope = s->address ? scope_with_key(x, p->ledger->process, s->address) : pushed_scope(x, thread, s->heap);
+	if (scope) end_scope(x, scope, s->ns, s->op == TM_OP_SCOPE_EXCEPTION ? TM_SCOPE_EXCEPTION : TM_SCOPE_CLOSED);
+	else p->unmatched_ends++;
+}
+
+void tm_scopes_play(struct tm_scopes *x, const struct tm_step *s, uint32_t thread) {
+	struct tm_ledger *l = &x->ledgers[x->catalog->threads.items[thread - 1].process - 1];
+	struct tm_scope_process *p = process_of(x, l);
+	if (!p || x->failed) return;
+	switch (s->op) {
+	case TM_OP_SCOPE_PUSH:
+	case TM_OP_SCOPE_BLOCK:
+	case TM_OP_SCOPE_RANGE: open_scope(x, p, s, thread); break;
+	case TM_OP_SCOPE_END:
+	case TM_OP_SCOPE_EXCEPTION: play_end(x, p, s, thread); break;
+	case TM_OP_STEP: tm_scope_step_begin(x, p, (int64_t)(s->address >> 1 ^ -(s->address & 1)), s->ns); break;
+	default: break; /* of a later minor version */
+	}
+}
+
+/* --- the ends of threads and processes --- */
+
+/* Closes what is open on a thread, innermost first. */
+static void close_all(struct tm_scopes *x, uint32_t thread, uint64_t ns, enum tm_scope_end kind) {
+	struct tm_scope_thread *t = &x->threads[thread - 1];
+	for (size_t i = t->stack.count; i-- > 0 && !x->failed;) {
+		struct tm_scope *s = i < t->stack.count ? tm_scope_at(x, t->stack.items[i]) : NULL;
+		bool stays = kind == TM_SCOPE_THREAD && s && s->op == TM_OP_SCOPE_RANGE; /* another thread may end it */
+		if (s && s->is_open && !stays) close_scope(x, s, ns, kind);
+	}
+}
+
+void tm_scopes_pass_ends(struct tm_scopes *x, uint64_t ns) {
+	for (; x->next_end < x->ends.count && x->ends.items[x->next_end].ns < ns; x->next_end++)
+		close_all(x, x->ends.items[x->next_end].thread, x->ends.items[x->next_end].ns, TM_SCOPE_THREAD);
+	x->next_end_ns = x->next_end < x->ends.count ? x->ends.items[x->next_end].ns : UINT64_MAX;
+}
+
+void tm_scopes_exit(struct tm_scopes *x, struct tm_ledger *l, uint64_t ns) {
+	if (l->scopes) tm_scope_step_end(x, l->scopes, ns);
+}
+
+void tm_scopes_end(struct tm_scopes *x, struct tm_ledger *l, uint64_t exit_ns, uint64_t end_ns) {
+	if (!l->scopes) return;
+	tm_scope_step_end(x, l->scopes, exit_ns);
+	while (l->scopes->opened_last && !x->failed)
+		close_all(x, tm_scope_at(x, l->scopes->opened_last)->thread, end_ns, TM_SCOPE_PROCESS);
+}
+
+static int compare_rows(const void *a, const void *b) {
+	uint64_t x = (*(struct tm_scope *const *)a)->row, y = (*(struct tm_scope *const *)b)->row;
+	return (x < y) - (x > y);
+}
+
+/* What live blocks still hold: children were opened after their parents. */
+void tm_scopes_finish(struct tm_scopes *x) {
+	TM_ARRAY(struct tm_scope *) held = { 0 };
+	for (uint32_t slot = 1; slot < x->slot_count && !x->failed; slot++) {
+		if (!tm_scope_at(x, slot)->refs) continue;
+		struct tm_scope **h = tm_array_push(&held);
+		if (h) *h = tm_scope_at(x, slot);
+		else x->failed = true;
+	}
+	if (held.count) qsort(held.items, held.count, sizeof *held.items, compare_rows);
+	for (size_t i = 0; i < held.count && !x->failed; i++) tm_scope_finish(x, held.items[i]);
+	tm_array_release(&held);
+	if (tm_scopes_error(x)) x->failed = true;
+}
+
+/* --- statistics begin anew --- */
+
+void tm_scopes_baseline(struct tm_scopes *x, struct tm_ledger *l, uint64_t ns) {
+	struct tm_scope_process *p = process_of(x, l);
+	if (!p) return;
+	p->baseline_ns = ns;
+	for (size_t i = 0; i < l->accounts.count; i++) {
+		struct tm_account *a = l->accounts.items[i];
+		struct tm_scope_heap *h = tm_scope_heap_of(a);
+		if (h) h->baseline = tm_level_now(a, ns);
+	}
+}

@@ -1,0 +1,259 @@
+/* scopes.h - whose memory it is: the scopes that are open on each thread, the steps of each process, and what happened in them.
+ *
+ * Flow:     replay.c (events, and the texts that open and close scopes) -> scopes.c -> scope_totals.c, scope_steps.c -> scope_rows.c
+ *
+ *     struct tm_scope_process (a process): epochs, open scopes in the order of opening, the open step
+ *     struct tm_scope_thread (a thread): the stack of its scopes, and for each heap a lane
+ *     struct tm_scope (an instance)
+ *       struct tm_scope_use (a heap it touched): its own sums, those of its finished children, its place in the lane
+ *     struct tm_scope_group (a name): what its instances add up to
+ *     struct tm_scope_heap (a heap): track of its level, what lies outside of scopes
+ *
+ * Idea:     nothing is added up along the stack. A scope's sums go into its parent's when it is finished: closed, and none of the blocks of it or
+ *           of its descendants is live any more. Until then it is kept, because a later free still counts in `own_freed`.
+ * Stack:    a scope that closes while others that were opened inside it go on (ranges do) stays on the stack, closed, until they are gone: they
+ *           are still its descendants. So the stack is always the ancestry of its top.
+ * Cost:     a test of a pointer for an event in a process without scopes; else constant but for what scope_totals.c says.
+ * Memory:   follows open scopes, live blocks and distinct names; finished instances lie in files (spill.h).
+ * Fails:    out of memory is remembered in `failed`, a file's errno in its spill.
+ */
+#ifndef TIDEMARK_ANALYZER_SCOPES_H
+#define TIDEMARK_ANALYZER_SCOPES_H
+
+#include "accounts.h"
+#include "ahead.h"
+#include "id_map.h"
+#include "level_track.h"
+#include "spill.h"
+
+#define TM_SCOPE_SNAPSHOTS 100u   /* so many first instances of each name have snapshots */
+#define TM_SCOPE_LINKS (1u << 20) /* at least so many latest links of forward operators are remembered */
+
+enum tm_scope_end { TM_SCOPE_CLOSED, TM_SCOPE_EXCEPTION, TM_SCOPE_ABANDONED, TM_SCOPE_THREAD, TM_SCOPE_PROCESS };
+
+/* Amounts in the units of accounts.h. */
+struct tm_scope_sums {
+	struct tm_amount allocated, freed;
+	uint64_t own_freed; /* bytes freed, wherever, of what was allocated here */
+};
+
+struct tm_scope_lane;
+struct tm_use_slab;
+
+struct tm_scope_use {
+	struct tm_account *account;
+	struct tm_scope_use *next; /* of the same instance; of a free one: the next free one */
+	/* The lane: see scope_totals.c. */
+	struct tm_scope_lane *lane; /* NULL: not in it, or no more */
+	struct tm_scope_use *below, *above, *gap_below;
+	uint32_t place; /* of its scope on the stack */
+	uint64_t gap;
+	int64_t rise;
+	bool has_gap, is_settled; /* is_settled: the scope is closed, what follows is final */
+	uint64_t peak, growth, own_peak, retained;
+	uint64_t phases; /* record of the snapshots, 0 none */
+	struct tm_scope_sums self, children;
+};
+
+struct tm_scope {
+	uint32_t slot, parent; /* slots, 0 none; of a free one parent is the next free one */
+	uint32_t above;        /* nearest ancestor on the stack, once it has left the stack; may lag behind */
+	uint32_t thread, process, group, refs, place; /* place: on its thread's stack */
+	uint32_t opened_before, opened_after;         /* among the open scopes of its process */
+	uint8_t op;
+	bool is_open, is_stacked, is_outermost;
+	uint64_t row, epoch, start_ns, key, frame_address;
+	struct tm_scope_use *uses;
+};
+
+/* One heap on one thread: the uses of it by the scopes on the stack, the innermost on top. */
+struct tm_scope_lane {
+	struct tm_account *account;
+	struct tm_scope_lane *next;
+	struct tm_scope_use *top, *bottom, *gaps; /* gaps: the topmost that has one */
+	int64_t risen;                            /* the sum of all rises */
+};
+
+struct tm_scope_thread {
+	TM_ARRAY(uint32_t) stack;  /* slots; the last one is open */
+	TM_ARRAY(uint32_t) blocks; /* of these, the open ones of op scope_block */
+	struct tm_scope_lane *lanes;
+};
+
+struct tm_scope_group_heap {
+	struct tm_scope_group_heap *next;
+	const struct tm_account *account;
+	struct tm_scope_sums self, total;
+	uint64_t retained, peak, growth, own_peak;
+	uint64_t instances, growth_sum; /* of the instances that touched this heap */
+};
+
+/* All scopes of one name and category in one process. */
+struct tm_scope_group {
+	uint32_t process, name, category; /* strings: canonical ids, 0 none */
+	bool is_forward, is_backward, is_shared;
+	uint32_t thread, on_stack; /* how often it is on the stack of the first thread that had it; others count in `counters` */
+	uint64_t calls, outermost_calls, duration_ns, snapshots;
+	struct tm_scope_group_heap *heaps;
+};
+
+struct tm_scope_step_use {
+	size_t step;                       /* index of the step */
+	const struct tm_account *account;  /* NULL: the process over its root heaps */
+	struct tm_amount allocated, freed; /* freed: whatever was */
+	struct tm_amount own_freed;        /* of what was allocated in this step */
+	struct tm_amount begin, end;
+	uint64_t peak;
+};
+
+struct tm_scope_step {
+	uint64_t start_ns, end_ns;
+	int64_t n;
+	uint32_t process;
+};
+
+struct tm_scope_heap {
+	struct tm_level_track track;
+	struct tm_scope_sums scoped; /* of all scopes' own */
+	uint64_t unscoped_bytes;     /* live, allocated outside of scopes */
+	uint64_t unscoped_peak;
+	uint64_t step; /* number of the step that the next three are of */
+	struct tm_amount step_allocated, step_freed, step_own_freed;
+	struct tm_level_point baseline; /* how it stood at the latest baseline */
+};
+
+struct tm_scope_process {
+	struct tm_scopes *scopes;
+	struct tm_ledger *ledger;
+	uint64_t epoch;
+	size_t open_count;          /* scopes, and the step */
+	uint32_t opened_first, opened_last;
+	uint64_t unmatched_ends, unknown_links, snapshots_left_out;
+	uint64_t baseline_ns; /* the latest one, else the start of the process */
+	uint64_t step_number, step_epoch, step_start_ns; /* step_number counts from 1 */
+	int64_t step_n;
+	bool in_step;
+	struct tm_level_track track; /* over the root heaps, while a step is open */
+};
+
+/* In the files. Ids are the trace's, rows the database's. */
+struct tm_scope_record {
+	uint64_t parent, start_ns, end_ns, forward, uses; /* parent, forward: rows, 0 none; uses: record + 1 of the last one */
+	uint32_t process, thread, name, category, depth, end_kind;
+};
+struct tm_scope_use_record {
+	uint64_t before; /* record + 1 of the same scope, 0 none */
+	const struct tm_account *account;
+	struct tm_scope_sums self, total;
+	uint64_t peak, growth, own_peak, retained, phases; /* phases: record + 1, 0 none */
+};
+enum tm_scope_phase { TM_PHASE_BASELINE, TM_PHASE_BEFORE, TM_PHASE_PEAK, TM_PHASE_AFTER, TM_PHASE_COUNT };
+struct tm_scope_phases_record {
+	struct tm_level_point points[TM_PHASE_COUNT];
+};
+
+struct tm_scope_thread_end {
+	uint64_t ns;
+	uint32_t thread;
+};
+
+struct tm_scopes {
+	const struct tm_catalog *catalog;
+	struct tm_ledger *ledgers;
+	uint64_t base_row; /* rows are base_row + 1 ... */
+	struct tm_scope_thread *threads;
+	TM_ARRAY(struct tm_scope_thread_end) ends;
+	size_t next_end;
+	uint64_t next_end_ns; /* UINT64_MAX: none; only looked at once there are scopes */
+	struct tm_scope **slabs; /* slot n is slabs[n / SLAB][n % SLAB] */
+	uint32_t slot_count, free_slot;
+	struct tm_scope_use *free_use;
+	struct tm_use_slab *use_slabs; /* scope_totals.c */
+	uint32_t *canonical;         /* by string id - 1: the first string with this text; 0 not looked up yet */
+	struct tm_id_map texts;      /* hash of a text and its probe -> string id */
+	struct tm_id_map group_ids;  /* (process, category), name -> index + 1 */
+	TM_ARRAY(struct tm_scope_group) groups;
+	struct tm_id_map counters;   /* (thread, group), 0 and (thread, category), 1: how many on the stack, or open pushes; + 1 */
+	struct tm_id_map keys;       /* process, key -> slot */
+	struct tm_id_map links, older_links; /* process, link -> row of the latest forward operator */
+	struct tm_spill records, use_records, phase_records;
+	TM_ARRAY(struct tm_scope_step) steps;
+	TM_ARRAY(struct tm_scope_step_use) step_uses;
+	bool failed;
+};
+
+/* beside: a path in the directory where files may be made; must outlive it. 0 or -1: out of memory. Release after either. */
+int tm_scopes_init(struct tm_scopes *x, const struct tm_catalog *catalog, struct tm_ledger *ledgers, uint64_t base_row, const char *beside);
+void tm_scopes_release(struct tm_scopes *x);
+/* An errno, 0 none. */
+int tm_scopes_error(const struct tm_scopes *x);
+
+/* A step of kind TM_STEP_SCOPE. */
+void tm_scopes_play(struct tm_scopes *x, const struct tm_step *s, uint32_t thread);
+void tm_scopes_baseline(struct tm_scopes *x, struct tm_ledger *l, uint64_t ns);
+/* Threads that ended before now. */
+void tm_scopes_pass_ends(struct tm_scopes *x, uint64_t ns);
+/* The process begins to leave: its step ends. */
+void tm_scopes_exit(struct tm_scopes *x, struct tm_ledger *l, uint64_t ns);
+/* The process has ended: its step and its scopes end. */
+void tm_scopes_end(struct tm_scopes *x, struct tm_ledger *l, uint64_t exit_ns, uint64_t end_ns);
+/* Everything becomes records, whatever is live. */
+void tm_scopes_finish(struct tm_scopes *x);
+
+static inline struct tm_scope *tm_scope_at(const struct tm_scopes *x, uint32_t slot) {
+	return &x->slabs[slot >> 10][slot & 1023];
+}
+
+/* The innermost open scope of a thread, 0 none. */
+static inline uint32_t tm_scopes_top(const struct tm_scopes *x, uint32_t thread) {
+	const struct tm_scope_thread *t = &x->threads[thread - 1];
+	return t->stack.count ? t->stack.items[t->stack.count - 1] : 0;
+}
+
+/* Its row in the database; 0 for none. */
+static inline uint64_t tm_scope_row(const struct tm_scopes *x, uint32_t slot) {
+	return slot ? tm_scope_at(x, slot)->row : 0;
+}
+
+/* --- scope_totals.c: in a process that has scopes or steps (ledger->scopes) --- */
+
+/* The thread allocates in this heap now: its scope holds the block. Returns the scope's slot. */
+uint32_t tm_scope_allocate(struct tm_scopes *x, uint32_t thread, struct tm_account *a, struct tm_amount amount);
+/* The thread frees something in this heap now: returns its scope's slot, held. */
+uint32_t tm_scope_free(struct tm_scopes *x, uint32_t thread, struct tm_account *a);
+/* A mapping of this scope is cut in parts: `more` hold it, too. */
+void tm_scope_hold(struct tm_scopes *x, uint32_t slot, unsigned more);
+/* A block, or what waits, holds it no longer. */
+void tm_scope_let_go(struct tm_scopes *x, uint32_t slot);
+/* The account's level is about to rise, and to fall. scope: the block's, freeing: of the thread that frees. */
+void tm_scope_level_rises(struct tm_account *a, struct tm_amount amount, uint32_t scope, uint64_t ns);
+void tm_scope_level_falls(struct tm_account *a, struct tm_amount amount, const struct tm_block *b, uint32_t freeing, uint64_t ns);
+
+/* For scopes.c: */
+struct tm_scope_heap *tm_scope_heap_of(struct tm_account *a); /* NULL: out of memory */
+struct tm_level_point tm_level_now(const struct tm_account *a, uint64_t ns);
+/* The scope closes: what is measured while it is open is settled. snapshots: they are kept. */
+void tm_scope_settle(struct tm_scopes *x, struct tm_scope *s, uint64_t end_ns, bool snapshots);
+/* The scope, on top of its stack, leaves it. */
+void tm_scope_unstack(struct tm_scopes *x, struct tm_scope *s);
+void tm_scope_finish(struct tm_scopes *x, struct tm_scope *s);
+void tm_scope_thread_release(struct tm_scope_thread *t);
+void tm_scope_heaps_release(struct tm_scopes *x);
+
+/* --- scope_names.c --- */
+
+/* Index of the group; strings by id, 0 none. SIZE_MAX: out of memory. */
+size_t tm_scope_group_of(struct tm_scopes *x, uint32_t process, uint32_t name, uint32_t category);
+/* The first string with the same text. */
+uint32_t tm_scope_canonical(struct tm_scopes *x, uint32_t string);
+struct tm_text tm_scope_text(const struct tm_scopes *x, uint32_t string);
+
+/* --- scope_steps.c --- */
+
+void tm_scope_step_begin(struct tm_scopes *x, struct tm_scope_process *p, int64_t n, uint64_t ns);
+void tm_scope_step_end(struct tm_scopes *x, struct tm_scope_process *p, uint64_t ns);
+/* The sums of the open step in this heap. */
+void tm_scope_step_rises(struct tm_account *a, struct tm_amount amount);
+void tm_scope_step_falls(struct tm_account *a, struct tm_amount amount, const struct tm_block *b);
+
+#endif
