@@ -70,7 +70,7 @@ struct tm_account {
 	struct tm_site_slot *slots; /* hash of stack rows */
 	size_t slot_mask;
 	struct tm_pairing pairing;
-	struct tm_account *next_waiting; /* of the accounts in which events wait */
+	struct tm_account *next_waiting;  /* of the accounts in which events wait */
 	struct tm_scope_heap *scope_heap; /* scopes.h; NULL until it is looked at for scopes */
 };
 
@@ -83,7 +83,7 @@ struct tm_ledger {
 	TM_ARRAY(struct tm_account *) accounts;
 	struct tm_account *malloc_account, *mmap_account, *file_account; /* the default heaps, NULL until used */
 	struct tm_ranges ranges;
-	uint64_t start_ns, last_ns; /* last_ns: of its latest event, 0 none */
+	uint64_t start_ns, last_ns;      /* last_ns: of its latest event, 0 none */
 	struct tm_scope_process *scopes; /* scopes.h; NULL: it has had no scope and no step so far */
 	bool exited;                     /* at_exit is set */
 	bool stopped;                    /* recording was off for a while: frees of unknown blocks mean nothing */

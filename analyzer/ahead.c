@@ -124,11 +124,11 @@ static struct tm_step *put_steps(struct tm_step *out, const struct tm_event *e) 
 		*out++ = allocation_step(e, TM_STEP_MAP, true);
 		break;
 	case TM_CLASS_TEXT:
-		*out++ = TM_OP_IS_SCOPE(e->op) ? scope_step(e)
-					       : (struct tm_step){ .ns = bounded(e->time_ns, STEP_NS_MAX),
-								   .address = e->text,
-								   .op = e->op,
-								   .kind = TM_STEP_MARK };
+		*out++ = TM_OP_IS_SCOPE(e->op)
+				 ? scope_step(e)
+				 : (struct tm_step){
+					   .ns = bounded(e->time_ns, STEP_NS_MAX), .address = e->text, .op = e->op, .kind = TM_STEP_MARK
+				   };
 		break;
 	}
 	return out;

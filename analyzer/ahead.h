@@ -24,10 +24,10 @@ struct tm_step {
 	uint64_t size_bytes; /* of what is allocated, mapped or unmapped; TM_STEP_SCOPE: the link */
 	uint32_t stack;      /* TM_STEP_SCOPE: the name's string id */
 	uint32_t heap;       /* 0: the default; TM_STEP_SCOPE: the category's string id */
-	uint32_t slack; /* TM_STEP_ALLOC: usable - requested bytes, TM_SLACK_UNKNOWN */
-	uint8_t op;     /* enum tm_op */
-	uint8_t kind;   /* enum tm_step_kind */
-	bool follows;   /* the second step of its event */
+	uint32_t slack;      /* TM_STEP_ALLOC: usable - requested bytes, TM_SLACK_UNKNOWN */
+	uint8_t op;          /* enum tm_op */
+	uint8_t kind;        /* enum tm_step_kind */
+	bool follows;        /* the second step of its event */
 };
 
 struct tm_batch_segment {

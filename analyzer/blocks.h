@@ -18,10 +18,10 @@ struct tm_block {
 	uint64_t address;    /* below 2^60 */
 	uint64_t size_bytes; /* as requested */
 	uint64_t alloc_ns;
-	uint64_t realloc_of; /* row id of the block it was, 0 none */
-	uint32_t site;       /* index into its account's sites */
-	uint32_t origin : 31, used : 1; /* index of the (process, heap, thread, api) it comes from; used: the slot holds a block */
-	uint32_t slack;                 /* usable - requested bytes, TM_SLACK_UNKNOWN */
+	uint64_t realloc_of;                  /* row id of the block it was, 0 none */
+	uint32_t site;                        /* index into its account's sites */
+	uint32_t origin : 31, used : 1;       /* index of the (process, heap, thread, api) it comes from; used: the slot holds a block */
+	uint32_t slack;                       /* usable - requested bytes, TM_SLACK_UNKNOWN */
 	uint32_t scope : 31, step_is_odd : 1; /* scopes.h: the slot of its scope, 0 none; of what frees, that of the free */
 };
 

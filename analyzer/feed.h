@@ -18,7 +18,7 @@ struct tm_feed_row {
 	uint64_t slack_bytes, lifetime_ns, free_thread, realloc_of_id; /* TM_FEED_NULL: NULL */
 	uint64_t origin_id, stack_id;
 	uint64_t scope_id, free_scope_id; /* TM_FEED_NULL: NULL */
-	double weight; /* 0: NULL */
+	double weight;                    /* 0: NULL */
 };
 
 struct tm_feed;

@@ -89,8 +89,9 @@ static void name_pools(struct import *x) {
 	for (size_t i = 0; i < c->heaps.count; i++)
 		if (c->heaps.items[i].defined) tm_store_row(x->store, map, "sn", -(int64_t)i - 1, x->replay.heap_accounts[i]->id);
 	sqlite3_finalize(map);
-	tm_store_execute(x->store, "UPDATE pool_state SET heap_id = (SELECT p.heap_id FROM temp.pool AS p WHERE p.number = pool_state.heap_id)"
-				   " WHERE heap_id < 0; DROP TABLE temp.pool");
+	tm_store_execute(x->store,
+			 "UPDATE pool_state SET heap_id = (SELECT p.heap_id FROM temp.pool AS p WHERE p.number = pool_state.heap_id)"
+			 " WHERE heap_id < 0; DROP TABLE temp.pool");
 }
 
 static int read_catalog(struct import *x) {

@@ -12,7 +12,8 @@ static void push(struct tm_level_track *t, tm_level_entries *list, uint64_t epoc
 	else t->failed = true;
 }
 
-void tm_level_track_change(struct tm_level_track *t, uint64_t epoch, const struct tm_level_point *before, const struct tm_level_point *after) {
+void tm_level_track_change(struct tm_level_track *t, uint64_t epoch, const struct tm_level_point *before,
+			   const struct tm_level_point *after) {
 	if (t->epoch != epoch) {
 		t->epoch = epoch;
 		push(t, &t->opens, epoch, before);

@@ -36,7 +36,8 @@ struct tm_level_track {
 void tm_level_track_release(struct tm_level_track *t);
 
 /* The level is about to change from `before` to `after` in this epoch. Times must not decrease. */
-void tm_level_track_change(struct tm_level_track *t, uint64_t epoch, const struct tm_level_point *before, const struct tm_level_point *after);
+void tm_level_track_change(struct tm_level_track *t, uint64_t epoch, const struct tm_level_point *before,
+			   const struct tm_level_point *after);
 
 /* How it stood when the epoch began; now: how it stands. */
 struct tm_level_point tm_level_track_at(const struct tm_level_track *t, uint64_t epoch, const struct tm_level_point *now);

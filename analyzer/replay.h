@@ -73,8 +73,8 @@ struct tm_replay {
 	struct tm_actor *actors;                       /* one a thread of the catalog */
 	struct tm_account **heap_accounts;             /* one a heap of the catalog */
 	struct tm_scopes scopes;
-	struct tm_account *waiting;                    /* accounts in which events wait for their turn */
-	uint64_t look_ns;                              /* when to see whether they have waited too long */
+	struct tm_account *waiting; /* accounts in which events wait for their turn */
+	uint64_t look_ns;           /* when to see whether they have waited too long */
 	TM_ARRAY(struct tm_origin) origins;
 	TM_ARRAY(struct tm_instant) instants;
 	size_t next_instant;
@@ -86,7 +86,8 @@ struct tm_replay {
 	bool failed;
 };
 
-/* 0 or -1: out of memory. beside: a path in the directory where files may be made. `gaps` comes filled but for live_bytes and is taken over. Release after either. */
+/* 0 or -1: out of memory. beside: a path in the directory where files may be made. `gaps` comes filled but for live_bytes and is taken
+ * over. Release after either. */
 int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_feed *feed,
 		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_gap *gaps, size_t gap_count, const char *beside);
 void tm_replay_release(struct tm_replay *r);

@@ -153,12 +153,13 @@ static void write_group(struct scope_writer *c, sqlite3_stmt *row, const struct 
 	for (const struct tm_scope_group_heap *h = g->heaps; h; h = h->next) {
 		const struct tm_account *a = h->account;
 		const struct tm_scope_sums *s = &h->self, *t = &h->total;
-		tm_store_row(c->store, row, "nntTnnnnnnnnnnnnnnnnnn", process, a->id, name, category, g->calls, g->outermost_calls, g->duration_ns,
-			     tm_scaled_bytes(a, s->allocated.bytes), tm_scaled_bytes(a, t->allocated.bytes), tm_scaled_bytes(a, s->freed.bytes),
-			     tm_scaled_bytes(a, t->freed.bytes), tm_scaled_count(a, s->allocated.count), tm_scaled_count(a, t->allocated.count),
-			     tm_scaled_count(a, s->freed.count), tm_scaled_count(a, t->freed.count), tm_scaled_bytes(a, t->own_freed),
-			     tm_scaled_bytes(a, h->retained), tm_scaled_bytes(a, h->peak), tm_scaled_bytes(a, h->growth),
-			     tm_scaled_bytes(a, h->own_peak), h->instances, tm_scaled_bytes(a, h->growth_sum));
+		tm_store_row(c->store, row, "nntTnnnnnnnnnnnnnnnnnn", process, a->id, name, category, g->calls, g->outermost_calls,
+			     g->duration_ns, tm_scaled_bytes(a, s->allocated.bytes), tm_scaled_bytes(a, t->allocated.bytes),
+			     tm_scaled_bytes(a, s->freed.bytes), tm_scaled_bytes(a, t->freed.bytes), tm_scaled_count(a, s->allocated.count),
+			     tm_scaled_count(a, t->allocated.count), tm_scaled_count(a, s->freed.count), tm_scaled_count(a, t->freed.count),
+			     tm_scaled_bytes(a, t->own_freed), tm_scaled_bytes(a, h->retained), tm_scaled_bytes(a, h->peak),
+			     tm_scaled_bytes(a, h->growth), tm_scaled_bytes(a, h->own_peak), h->instances,
+			     tm_scaled_bytes(a, h->growth_sum));
 	}
 }
 
@@ -173,8 +174,9 @@ static void write_unscoped(struct scope_writer *c, sqlite3_stmt *row, const stru
 	uint64_t own_peak = h ? tm_scaled_bytes(a, h->unscoped_peak) : peak;
 	uint64_t bytes = allocated.bytes - in_scopes.bytes, freed_bytes = freed.bytes - freed_in_scopes.bytes;
 	uint64_t count = allocated.count - in_scopes.count, frees = freed.count - freed_in_scopes.count;
-	tm_store_row(c->store, row, "nnt0000nnnnnnnnnnnnn00", c->r->bases.process + a->ledger->process, a->id, tm_text_of("[unscoped]"), bytes,
-		     bytes, freed_bytes, freed_bytes, count, count, frees, frees, difference(bytes, live), live, peak, peak, own_peak);
+	tm_store_row(c->store, row, "nnt0000nnnnnnnnnnnnn00", c->r->bases.process + a->ledger->process, a->id, tm_text_of("[unscoped]"),
+		     bytes, bytes, freed_bytes, freed_bytes, count, count, frees, frees, difference(bytes, live), live, peak, peak,
+		     own_peak);
 }
 
 static void write_aggregates(struct scope_writer *c) {
@@ -196,9 +198,9 @@ static void write_step_use(struct scope_writer *c, sqlite3_stmt *row, uint64_t s
 	const struct tm_account *a = u->account ? u->account : &process;
 	struct tm_amount allocated = tm_whole_amount(a, u->allocated), freed = tm_whole_amount(a, u->freed),
 			 begin = tm_whole_amount(a, u->begin), end = tm_whole_amount(a, u->end), own = tm_whole_amount(a, u->own_freed);
-	tm_store_row(c->store, row, "nnnnnnnnnnnnn", step_row, u->account ? a->id : 0, allocated.bytes, allocated.count, freed.bytes, freed.count,
-		     begin.bytes, begin.count, end.bytes, end.count, tm_scaled_bytes(a, u->peak), difference(allocated.bytes, own.bytes),
-		     difference(allocated.count, own.count));
+	tm_store_row(c->store, row, "nnnnnnnnnnnnn", step_row, u->account ? a->id : 0, allocated.bytes, allocated.count, freed.bytes,
+		     freed.count, begin.bytes, begin.count, end.bytes, end.count, tm_scaled_bytes(a, u->peak),
+		     difference(allocated.bytes, own.bytes), difference(allocated.count, own.count));
 }
 
 static void write_steps(struct scope_writer *c) {
@@ -232,7 +234,8 @@ static void write_notes(struct scope_writer *c) {
 		const struct tm_scope_process *p = c->r->ledgers[id - 1].scopes;
 		if (!p) continue;
 		if (p->snapshots_left_out) {
-			snprintf(text, sizeof text, "scope_snapshot holds the first %u instances of each name; %llu later ones were left out",
+			snprintf(text, sizeof text,
+				 "scope_snapshot holds the first %u instances of each name; %llu later ones were left out",
 				 TM_SCOPE_SNAPSHOTS, (unsigned long long)p->snapshots_left_out);
 			write_note(c, row, id, "scope-snapshots", text);
 		}

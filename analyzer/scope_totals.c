@@ -337,8 +337,8 @@ void tm_scope_level_falls(struct tm_account *a, struct tm_amount amount, const s
 
 /* --- the end of a scope --- */
 
-static uint64_t keep_phases(struct tm_scopes *x, const struct tm_scope *s, const struct tm_scope_heap *h, const struct tm_level_point *before,
-			    const struct tm_level_point *peak, const struct tm_level_point *after) {
+static uint64_t keep_phases(struct tm_scopes *x, const struct tm_scope *s, const struct tm_scope_heap *h,
+			    const struct tm_level_point *before, const struct tm_level_point *peak, const struct tm_level_point *after) {
 	struct tm_scope_phases_record *record = tm_spill_push(&x->phase_records);
 	if (!record) return 0;
 	struct tm_level_point baseline = { 0 };
@@ -433,7 +433,7 @@ static void finish_use(struct tm_scopes *x, const struct tm_scope *s, const stru
 	struct tm_scope_use_record *record = tm_spill_push(&x->use_records);
 	struct tm_scope_record *of = tm_spill_at(&x->records, s->row - x->base_row - 1);
 	if (record) {
-		*record = (struct tm_scope_use_record){ of->uses, u->account, u->self,	 total,	    u->peak,
+		*record = (struct tm_scope_use_record){ of->uses,  u->account,  u->self,     total,    u->peak,
 							u->growth, u->own_peak, u->retained, u->phases };
 		of->uses = x->use_records.count;
 	}

@@ -2,7 +2,7 @@
 #include "scopes.h"
 
 #define SLAB 1024u
-#define COUNT_GROUP 0u /* in `counters`: of a group on a thread's stack */
+#define COUNT_GROUP 0u  /* in `counters`: of a group on a thread's stack */
 #define COUNT_PUSHES 1u /* of a category's open pushes on a thread */
 
 /* --- setting up --- */
@@ -33,7 +33,8 @@ static bool list_ends(struct tm_scopes *x) {
 	return true;
 }
 
-int tm_scopes_init(struct tm_scopes *x, const struct tm_catalog *catalog, struct tm_ledger *ledgers, uint64_t base_row, const char *beside) {
+int tm_scopes_init(struct tm_scopes *x, const struct tm_catalog *catalog, struct tm_ledger *ledgers, uint64_t base_row,
+		   const char *beside) {
 	*x = (struct tm_scopes){ .catalog = catalog, .ledgers = ledgers, .base_row = base_row, .next_end_ns = UINT64_MAX };
 	tm_spill_init(&x->records, beside, sizeof(struct tm_scope_record));
 	tm_spill_init(&x->use_records, beside, sizeof(struct tm_scope_use_record));
@@ -270,16 +271,14 @@ static struct tm_scope *pushed_scope(struct tm_scopes *x, uint32_t thread, uint3
 	return NULL;
 }
 
-/* Blocks that longjmp has left: those that lie at or inside of the one that opens. One that lies outside of the block around it is of another
- * stack, and stays, with all around it. */
+/* Blocks that longjmp has left: the stack is shorter now than where they lie, unless it is another stack. */
 static void abandon_left_blocks(struct tm_scopes *x, uint32_t thread, uint64_t frame_address, uint64_t ns) {
 	const struct tm_scope_thread *t = &x->threads[thread - 1];
 	struct tm_scope *left = NULL;
 	for (size_t i = t->blocks.count; i-- > 0;) {
 		struct tm_scope *s = tm_scope_at(x, t->blocks.items[i]);
-		if (s->frame_address > frame_address) break;
-		if (i && s->frame_address > tm_scope_at(x, t->blocks.items[i - 1])->frame_address) break;
-		left = s;
+		if (s->least_address >= frame_address) break;
+		if (s->frame_address < frame_address && frame_address - s->frame_address < TM_SCOPE_STACK_BYTES) left = s;
 	}
 	if (left) end_scope(x, left, ns, TM_SCOPE_ABANDONED);
 }
@@ -298,6 +297,7 @@ static void list_open(struct tm_scopes *x, struct tm_scope_process *p, struct tm
 /* Its place in the maps and on the stack. */
 static void enter(struct tm_scopes *x, struct tm_scope *s, uint64_t key) {
 	struct tm_scope_thread *t = &x->threads[s->thread - 1];
+	const struct tm_scope *outer = t->blocks.count ? tm_scope_at(x, t->blocks.items[t->blocks.count - 1]) : NULL;
 	uint32_t *top = tm_array_push(&t->stack), *block = s->op == TM_OP_SCOPE_BLOCK ? tm_array_push(&t->blocks) : top;
 	uint64_t *by_key = key ? tm_id_map_put(&x->keys, s->process, key) : NULL;
 	if (!top || !block || (key && !by_key)) {
@@ -306,6 +306,7 @@ static void enter(struct tm_scopes *x, struct tm_scope *s, uint64_t key) {
 	}
 	*top = *block = s->slot;
 	s->key = key;
+	s->least_address = outer && outer->least_address < s->frame_address ? outer->least_address : s->frame_address;
 	if (by_key) *by_key = s->slot;
 	s->is_outermost = enter_group(x, s->thread, s->group);
 	if (s->op == TM_OP_SCOPE_PUSH) count(x, on_thread(s->thread, category_of(x, s)), COUNT_PUSHES, 1);
@@ -404,8 +405,7 @@ void tm_scopes_exit(struct tm_scopes *x, struct tm_ledger *l, uint64_t ns) {
 void tm_scopes_end(struct tm_scopes *x, struct tm_ledger *l, uint64_t exit_ns, uint64_t end_ns) {
 	if (!l->scopes) return;
 	tm_scope_step_end(x, l->scopes, exit_ns);
-	while (l->scopes->opened_last && !x->failed)
-		close_all(x, tm_scope_at(x, l->scopes->opened_last)->thread, end_ns, TM_SCOPE_PROCESS);
+	while (l->scopes->opened_last && !x->failed) close_all(x, tm_scope_at(x, l->scopes->opened_last)->thread, end_ns, TM_SCOPE_PROCESS);
 }
 
 static int compare_rows(const void *a, const void *b) {

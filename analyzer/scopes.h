@@ -26,8 +26,9 @@
 #include "level_track.h"
 #include "spill.h"
 
-#define TM_SCOPE_SNAPSHOTS 100u   /* so many first instances of each name have snapshots */
-#define TM_SCOPE_LINKS (1u << 20) /* at least so many latest links of forward operators are remembered */
+#define TM_SCOPE_SNAPSHOTS 100u           /* so many first instances of each name have snapshots */
+#define TM_SCOPE_STACK_BYTES (1ull << 26) /* blocks further apart are of different stacks */
+#define TM_SCOPE_LINKS (1u << 20)         /* at least so many latest links of forward operators are remembered */
 
 enum tm_scope_end { TM_SCOPE_CLOSED, TM_SCOPE_EXCEPTION, TM_SCOPE_ABANDONED, TM_SCOPE_THREAD, TM_SCOPE_PROCESS };
 
@@ -56,13 +57,14 @@ struct tm_scope_use {
 };
 
 struct tm_scope {
-	uint32_t slot, parent; /* slots, 0 none; of a free one parent is the next free one */
-	uint32_t above;        /* nearest ancestor on the stack, once it has left the stack; may lag behind */
+	uint32_t slot, parent;                        /* slots, 0 none; of a free one parent is the next free one */
+	uint32_t above;                               /* nearest ancestor on the stack, once it has left the stack; may lag behind */
 	uint32_t thread, process, group, refs, place; /* place: on its thread's stack */
 	uint32_t opened_before, opened_after;         /* among the open scopes of its process */
 	uint8_t op;
 	bool is_open, is_stacked, is_outermost;
-	uint64_t row, epoch, start_ns, key, frame_address;
+	uint64_t row, epoch, start_ns, key;
+	uint64_t frame_address, least_address; /* of a block; least_address: of it and the blocks around it */
 	struct tm_scope_use *uses;
 };
 
@@ -126,10 +128,10 @@ struct tm_scope_process {
 	struct tm_scopes *scopes;
 	struct tm_ledger *ledger;
 	uint64_t epoch;
-	size_t open_count;          /* scopes, and the step */
+	size_t open_count; /* scopes, and the step */
 	uint32_t opened_first, opened_last;
 	uint64_t unmatched_ends, unknown_links, snapshots_left_out;
-	uint64_t baseline_ns; /* the latest one, else the start of the process */
+	uint64_t baseline_ns;                            /* the latest one, else the start of the process */
 	uint64_t step_number, step_epoch, step_start_ns; /* step_number counts from 1 */
 	int64_t step_n;
 	bool in_step;
@@ -164,17 +166,17 @@ struct tm_scopes {
 	struct tm_scope_thread *threads;
 	TM_ARRAY(struct tm_scope_thread_end) ends;
 	size_t next_end;
-	uint64_t next_end_ns; /* UINT64_MAX: none; only looked at once there are scopes */
+	uint64_t next_end_ns;    /* UINT64_MAX: none; only looked at once there are scopes */
 	struct tm_scope **slabs; /* slot n is slabs[n / SLAB][n % SLAB] */
 	uint32_t slot_count, free_slot;
 	struct tm_scope_use *free_use;
 	struct tm_use_slab *use_slabs; /* scope_totals.c */
-	uint32_t *canonical;         /* by string id - 1: the first string with this text; 0 not looked up yet */
-	struct tm_id_map texts;      /* hash of a text and its probe -> string id */
-	struct tm_id_map group_ids;  /* (process, category), name -> index + 1 */
+	uint32_t *canonical;           /* by string id - 1: the first string with this text; 0 not looked up yet */
+	struct tm_id_map texts;        /* hash of a text and its probe -> string id */
+	struct tm_id_map group_ids;    /* (process, category), name -> index + 1 */
 	TM_ARRAY(struct tm_scope_group) groups;
-	struct tm_id_map counters;   /* (thread, group), 0 and (thread, category), 1: how many on the stack, or open pushes; + 1 */
-	struct tm_id_map keys;       /* process, key -> slot */
+	struct tm_id_map counters;           /* (thread, group), 0 and (thread, category), 1: how many on the stack, or open pushes; + 1 */
+	struct tm_id_map keys;               /* process, key -> slot */
 	struct tm_id_map links, older_links; /* process, link -> row of the latest forward operator */
 	struct tm_spill records, use_records, phase_records;
 	TM_ARRAY(struct tm_scope_step) steps;

@@ -99,15 +99,9 @@ class Story:
     def open_scope(self, ns, thread, op, name, category, key, link):
         process, stack = self.process_of(thread), self.stacks[thread]
         if op == "block":
-            blocks = [s for s in stack if s.op == "block"]
-            gone = None
-            while blocks:
-                last = blocks.pop()
-                if last.frame > link or (blocks and last.frame > blocks[-1].frame):
-                    break
-                gone = last
+            gone = [s for s in stack if s.op == "block" and 0 < link - s.frame < 2**26]
             if gone:
-                self.close_with_inner(gone, ns, "abandoned")
+                self.close_with_inner(gone[0], ns, "abandoned")
         if key and key in process.keys:
             self.end(process.keys[key], ns, "abandoned")
         scope = Scope(len(self.scopes) + 1, stack[-1] if stack else None, thread, op, name, category, key, link, ns)
