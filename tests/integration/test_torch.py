@@ -1,0 +1,288 @@
+"""PyTorch: tensors as heaps, operators and record_function blocks as scopes, in every PyTorch that an interpreter of this machine can import.
+
+Interpreters: those that TIDEMARK_TEST_TORCH names (separated by colons) and every python3* of PATH, /usr/bin and /usr/local/bin.
+
+Oracles: figures added up by hand (the opening comments of fixtures/torch/*.py and of fixtures/programs/torch_like.c), and torch.profiler's own records of the
+same run. What the trace says is read here once more from its events alone (class Trace), with the rules of schema/format.md.
+"""
+import glob
+import itertools
+import json
+import os
+import re
+import subprocess
+
+from tidemark_test import main, test
+
+FIND = "import importlib.util as u; print(u.find_spec('torch').origin); exec(open(u.find_spec('torch').submodule_search_locations[0] + '/version.py').read()); " \
+       "print(__version__)"
+
+FOUND = []
+
+
+def pythons(t):
+    """(interpreter, version of its PyTorch as numbers), one for each PyTorch."""
+    if FOUND:
+        return FOUND
+    places = [os.path.join(d, "python3*") for d in dict.fromkeys(os.environ["PATH"].split(os.pathsep) + ["/usr/local/bin", "/usr/bin"])]
+    candidates = [p for p in os.environ.get("TIDEMARK_TEST_TORCH", "").split(":") if p] + sorted(itertools.chain(*(glob.glob(p) for p in places)))
+    found = {}
+    for python in candidates:
+        if not re.search(r"/python3?(\.\d+)?$", python):
+            continue
+        done = subprocess.run([python, "-c", FIND], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, check=False)
+        if done.returncode == 0:
+            origin, version = done.stdout.splitlines()[-2:]
+            found.setdefault(origin, (python, tuple(int(n) for n in version.split("+")[0].split(".")[:2])))
+    if not found:
+        t.skip("no interpreter here can import torch")
+    FOUND.extend(sorted(found.values(), key=lambda f: f[1]))
+    return FOUND
+
+
+class Scope:
+    def __init__(self, **fields):
+        self.__dict__.update(fields, end=None, total=0, own=0, children=[])
+
+    def above(self):
+        """The scopes around this one, innermost first."""
+        at = self.parent
+        while at:
+            yield at
+            at = at.parent
+
+
+class Trace:
+    """Scopes and torch.cpu of a trace, from its events."""
+
+    WANTED = "^(string|heap|thread_start|process_end|note|pool_state|segment|event 0x(0a|26|d2|d3|d4)) "
+
+    def __init__(self, t, recording):
+        with subprocess.Popen([os.path.join(t.build, "tests/integration/tmkdump"), recording.trace], stdout=subprocess.PIPE) as dump:
+            out = subprocess.run(["grep", "-E", self.WANTED], stdin=dump.stdout, stdout=subprocess.PIPE, check=False).stdout.decode()
+        self.strings, self.heaps, self.processes, self.notes, self.pools, self.ends = {0: ""}, {}, {}, [], [], {}
+        self.scopes, self.unmatched = [], 0
+        thread, events = None, []
+        for line in out.splitlines():
+            word, *rest = line.split()
+            fields = dict(part.split("=", 1) for part in rest if "=" in part)
+            if word == "string":
+                self.strings[int(fields["id"])] = fields["bytes"].encode().decode("unicode_escape")
+            elif word == "heap":
+                self.heaps[int(fields["id"])] = fields
+            elif word == "thread_start":
+                self.processes[fields["id"]] = fields["process"]
+            elif word == "process_end":
+                self.ends[fields["process"]] = (fields["kind"], fields["code"])
+            elif word == "note":
+                self.notes.append((fields["kind"], fields["text"].encode().decode("unicode_escape")))
+            elif word == "pool_state":
+                self.pools.append(fields)
+            elif word == "segment":
+                thread = fields["thread"]
+            else:
+                events.append((int(fields["time"]), len(events), thread, int(rest[0], 16), fields))
+        self.replay(sorted(events))
+
+    def replay(self, events):
+        stacks, open_scopes, live = {}, {}, {}
+        for time, _, thread, op, fields in events:
+            process, stack = self.processes[thread], stacks.setdefault(thread, [])
+            if op == 0xD2:
+                scope = Scope(name=self.strings[int(fields["text"])], category=self.strings[int(fields["heap"])], link=int(fields["old"], 16), start=time,
+                              thread=thread, process=process, parent=stack[-1] if stack else None)
+                if scope.parent:
+                    scope.parent.children.append(scope)
+                self.scopes.append(scope)
+                stack.append(scope)
+                open_scopes[process, fields["addr"]] = scope
+            elif op in (0xD3, 0xD4):
+                scope = open_scopes.pop((process, fields["addr"]), None)
+                if scope:
+                    scope.end = time
+                    stacks[scope.thread].remove(scope)
+                else:
+                    self.unmatched += 1
+            elif self.heaps[int(fields["heap"])]["name"] == "torch.cpu":
+                size = int(fields["size"])
+                if op == 0x0A:
+                    live[process, fields["addr"]] = size
+                else:
+                    size = -live.pop((process, fields["old"]), 0)
+                if stack:
+                    stack[-1].own += size
+                    for scope in [stack[-1], *stack[-1].above()]:
+                        scope.total += size
+
+    def named(self, name):
+        return [scope for scope in self.scopes if scope.name == name]
+
+    def one(self, t, name):
+        scopes = self.named(name)
+        t.equal(len(scopes), 1, f"instances of {name}")
+        return scopes[0]
+
+
+def script(t, name):
+    return os.path.join(t.root, "fixtures/torch", name)
+
+
+def handle_of(version):
+    """Bytes that record_function frees in its scope and allocated outside of it."""
+    return 4 if version < (2, 0) else 0
+
+
+@test
+def known_examples(t):
+    for python, version in pythons(t):
+        recording = t.same_as_bare([python, script(t, "examples.py")], "--stacks=off", "--names=none")
+        trace = Trace(t, recording)
+        for name, wanted in (("sum", 12000000), ("matmul", 4000000), ("outer", 8000000), ("inner", 4000000), ("released", -4000000), ("raises", 4000)):
+            scope = trace.one(t, name)
+            t.equal(scope.total, wanted - handle_of(version), f"net bytes of {name} with torch {version}")
+            t.equal(scope.category, "torch.user", f"category of {name}")
+        t.equal([s.name for s in trace.scopes if s.end is None], [], "scopes that stay open")
+        t.equal(trace.unmatched, 0, "ends of nothing")
+        t.equal([n for n in trace.notes if n[0] == "torch"], [], "notes about torch")
+        inner = trace.one(t, "inner")
+        t.equal(inner.parent.name, "outer", "the scope around inner")
+        t.check(any(s.name == "aten::relu" and s.category == "torch.op" for s in inner.children), "relu is an operator in inner")
+        t.check("aten::mm" in {s.name for s in trace.one(t, "raises").children}, "the operator that throws has its scope")
+
+
+@test
+def off(t):
+    for python, _ in pythons(t):
+        trace = Trace(t, t.record([python, script(t, "examples.py")], "--stacks=off", "--names=none", "--torch=off"))
+        t.equal((len(trace.scopes), [h["name"] for h in trace.heaps.values() if "torch" in h["name"]]), (0, []), "scopes and heaps with --torch=off")
+
+
+def bounds(start, duration, memory):
+    """What torch.profiler's rule gives a scope for certain, and the records that fall onto the very tick of its ends."""
+    inside = sum(size for time, size in memory if start < time < start + duration)
+    return inside, [size for time, size in memory if time in (start, start + duration)]
+
+
+def sums_of(values):
+    sums = {0}
+    for value in values:
+        sums |= {s + value for s in sums}
+    return sums
+
+
+@test
+def random_programs_as_torch_profiler_counts(t):
+    """To the byte where the profiler's clock tells what lies in a scope; where a record falls onto the tick of an end, the difference is such records."""
+    for python, version in pythons(t):
+        compared = tied = 0
+        for seed in range(20 if t.long else 2):
+            recording = t.record([python, script(t, "nested.py"), str(seed)], "--stacks=off", "--names=none")
+            told = json.loads(recording.text)
+            trace = Trace(t, recording)
+            for name, start, duration in told["scopes"]:
+                if not name.startswith("scope "):
+                    continue
+                total = trace.one(t, name).total
+                inside, ties = bounds(start, duration, told["memory"])
+                compared += 1
+                if ties:
+                    tied += 1
+                    t.check(total - inside in sums_of(ties[:16]), f"seed {seed}, torch {version}: {name} holds {total}, torch.profiler {inside} and some of {ties}")
+                else:
+                    t.equal(total, inside, f"seed {seed}, torch {version}: bytes of {name}")
+                    t.equal(total, told["totals"][name], f"seed {seed}, torch {version}: bytes of {name} in key_averages()")
+            if told["nanoseconds"]:
+                operators_agree(t, trace, told, f"seed {seed}, torch {version}")
+        t.check(compared > 20 and tied < compared, f"{compared} scopes were compared, {tied} of them with ties")
+
+
+def operators_agree(t, trace, told, what):
+    """The same for operators, name by name, since their instances have no names of their own."""
+    wanted, got = {}, {}
+    for name, start, duration in told["scopes"]:
+        inside, ties = bounds(start, duration, told["memory"])
+        wanted.setdefault(name, []).append((inside, bool(ties)))
+    begin = min(start for _, start, _ in told["scopes"])
+    first = min(scope.start for scope in trace.scopes if scope.name == "scope 0")
+    t.check(begin and first, what)
+    for scope in trace.scopes:
+        if scope.start >= first:
+            got.setdefault(scope.name, []).append(scope.total)
+    for name, totals in wanted.items():
+        if not any(tie for _, tie in totals):
+            t.equal(sorted(got.get(name, [])), sorted(total for total, _ in totals), f"{what}: bytes of each {name}")
+
+
+@test
+def threads_keep_their_own(t):
+    """Each thread's scope has its own bytes; torch.profiler does not see the second thread at all."""
+    for python, version in pythons(t):
+        recording = t.record([python, script(t, "threads.py")], "--stacks=off", "--names=none")
+        trace, told = Trace(t, recording), json.loads(recording.text)
+        slow, fast = trace.one(t, "slow"), trace.one(t, "fast")
+        t.equal((slow.total, fast.total), (400 - handle_of(version), 1000000 - handle_of(version)), f"bytes of slow and fast with torch {version}")
+        t.check(slow.thread != fast.thread and slow.start < fast.start and fast.end < slow.end, "the scopes overlap on two threads")
+        t.equal(told, {"slow": slow.total}, "what torch.profiler says")
+
+
+@test
+def backward_is_linked(t):
+    for python, version in pythons(t):
+        trace = Trace(t, t.record([python, script(t, "autograd.py")], "--stacks=off", "--names=none"))
+        forward, backward = trace.one(t, "linked forward"), trace.one(t, "linked backward")
+        t.check(forward.thread != backward.thread, "two threads")
+        for node, operator in (("SumBackward0", "aten::sum"), ("MulBackward0", "aten::mul"), ("AddmmBackward0", "aten::addmm"), ("TBackward0", "aten::t")):
+            later = [s for s in trace.named(node) if s.category == "torch.backward" and backward in s.above()]
+            t.equal(len(later), 1, f"{node} on the second thread, torch {version}")
+            t.check(later[0].link, f"{node} has a link")
+            before = [s for s in trace.scopes if s.link == later[0].link and s.category == "torch.op" and s.start < later[0].start]
+            t.equal((before[-1].name, before[-1].thread), (operator, forward.thread), f"the last forward operator with the link of {node}, torch {version}")
+        for reentrant in (True, False):
+            first, again = [s for s in trace.named("block") if {a.name for a in s.above()} & {f"forward {reentrant}", f"backward {reentrant}"}]
+            t.equal(first.parent.name, "CheckpointFunction" if reentrant else f"forward {reentrant}", "what the block first runs in")
+            around = [a.name for a in again.above()]
+            t.check(around[-1] == f"backward {reentrant}" and any("Backward" in name for name in around), f"the block runs again in the backward pass: {around}")
+
+
+@test
+def workers_and_death(t):
+    for python, version in pythons(t):
+        recording = t.record([python, script(t, "workers.py")], "--stacks=off", "--names=none", status=137)
+        trace = Trace(t, recording)
+        items = trace.named("item")
+        t.equal(len(items), 8, f"items of the workers with torch {version}")
+        t.equal({s.total for s in items}, {100000 - handle_of(version)}, "bytes of each item")
+        doomed = trace.one(t, "doomed")
+        t.check(not {doomed.process} & {s.process for s in items} and len({s.process for s in items}) == 2, "items are made in two processes of their own")
+        t.equal((doomed.total, doomed.end), (4000 - handle_of(version), None), "the scope in which the program dies")
+        t.equal(trace.one(t, "inference").total, 2000 - handle_of(version), "bytes in inference mode")
+        t.equal(len([s for s in trace.named("double") if s.category == "torch.script"]), 3, "calls of the scripted function")
+
+
+@test
+def devices_and_strange_builds(t):
+    """A library with the names of libc10 and libtorch_cpu, which reports two devices, has no operators to ask for, and calls its own reporter directly."""
+    like = t.program("torch_like.c", "-shared", "-fPIC", name="torch_like.so")
+    direct = t.program("torch_like.c", "-shared", "-fPIC", "-Wl,-Bsymbolic", name="torch_direct.so")
+    host = t.program("torch_host.c")
+    recording = t.same_as_bare([host, like])
+    trace = Trace(t, recording)
+    db = t.imported(recording)
+    t.equal(sorted((h["name"], h["kind"]) for h in trace.heaps.values() if h["name"].startswith("torch")),
+            [("torch.cpu", "tensor"), ("torch.cuda:11", "tensor"), ("torch.cuda:3", "tensor"), ("torch.xpu:0", "tensor")], "heaps")
+    t.equal([text for kind, text in trace.notes if kind == "torch"], ["this PyTorch cannot be asked for its operators: they are no scopes in this trace"], "notes")
+    t.equal(db.rows("select h.name, count(*), sum(size_bytes), count(free_ns) from allocation a join heap h on h.id = a.heap_id where h.name like 'torch%' "
+                    "group by 1 order by 1"), [("torch.cpu", 2, 300, 1), ("torch.cuda:11", 1, 1 << 20, 0), ("torch.cuda:3", 2, 768, 1), ("torch.xpu:0", 1, 64, 0)],
+            "blocks")
+    states = {}
+    for pool in trace.pools:  # of those in one millisecond with the same reservation, the first is kept
+        states.setdefault(trace.heaps[int(pool["heap"])]["name"], (pool["allocated"], pool["reserved"]))
+    t.equal(states, {"torch.cuda:3": ("512", "2097152"), "torch.cuda:11": ("1048576", "20971520"), "torch.xpu:0": ("64", "4096")}, "first pool states")
+    recording = t.same_as_bare([host, direct])
+    notes = [text for kind, text in Trace(t, recording).notes if kind == "torch"]
+    t.equal(len(notes), 1, f"one note: {notes}")
+    t.check("torch_direct.so" in notes[0] and "its own reporter" in notes[0], notes[0])
+    t.check("its own reporter" in t.ask("info", recording.trace).text, "info shows the note")
+
+
+main()
