@@ -145,7 +145,7 @@ format: ## rewrite the sources in the style of .clang-format
 	@clang-format -i $(wildcard schema/*.[ch] recorder/*.h recorder/*/*.[ch] analyzer/*.[ch] tests/*/*.[ch])
 
 DESTINATION = $(DESTDIR)$(PREFIX)
-INSTALLED := bin/tidemark bin/tidemark-record lib/libtidemark.so include/tidemark.h share/man/man1/tidemark.1 share/man/man1/tidemark-record.1 \
+INSTALLED := bin/tidemark bin/tidemark-record lib/libtidemark.so include/tidemark.h share/tidemark/tidemark.py share/man/man1/tidemark.1 share/man/man1/tidemark-record.1 \
 	share/bash-completion/completions/tidemark share/bash-completion/completions/tidemark-record
 
 install: all ## install under PREFIX (/usr/local), below DESTDIR if given; the tree may be moved afterwards
@@ -153,6 +153,7 @@ install: all ## install under PREFIX (/usr/local), below DESTDIR if given; the t
 	install -m 755 $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(DESTINATION)/bin
 	install -m 755 $(BUILD)/lib/libtidemark.so $(DESTINATION)/lib
 	install -m 644 recorder/tidemark.h $(DESTINATION)/include
+	install -m 644 recorder/tidemark.py $(DESTINATION)/share/tidemark
 	install -m 644 analyzer/tidemark.1 recorder/tidemark-record.1 $(DESTINATION)/share/man/man1
 	install -m 644 analyzer/tidemark.bash $(DESTINATION)/share/bash-completion/completions/tidemark
 	ln -sf tidemark $(DESTINATION)/share/bash-completion/completions/tidemark-record
