@@ -8,11 +8,13 @@
 
 #include "../schema/units.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#define LARGE_BYTES (1 << 20)
 #define OFFSET_MAX_NS (1ull << 62) /* a century and a half between two traces is damage */
 
 /* Every time in the database. */
@@ -188,8 +190,15 @@ static int take_source(struct sources *all, const char *path, bool was_found, co
 	return rc;
 }
 
+/* Large tables grow where they are, by moving pages, and go back to the system when they are given up. Left to itself malloc() would take
+ * to copying tables of up to 32 MiB, and keep the holes. */
+static void keep_memory_small(void) {
+	mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+}
+
 int tm_import(const char *const *paths, size_t n, const char *database, const struct tm_import_options *options) {
 	if (check_output(paths, n, database, options->mode)) return TM_EXIT_FAILED;
+	keep_memory_small();
 	struct sources all = { .items = calloc(n + 1, sizeof *all.items) };
 	if (!all.items) return tm_fail("cannot import into '%s': out of memory", database);
 	int rc = TM_IMPORT_DONE;

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define CHUNK_EVENTS (256u << 10)
+#define CHUNK_NODES (16u << 10)
 #define DEPTH 40u
 #define STEP_NS 37u
 #define SITE_EVERY 3u /* one node in three allocates, as in compilers and PyTorch */
@@ -94,8 +95,13 @@ static uint64_t write_stacks(struct writer *w, uint64_t count, uint64_t *seed) {
 		depth[i] = (uint8_t)(depth[parent] + 1);
 		nodes[i - 1] = (struct tm_node){ parent, 1 + next_random(seed) % frame_count };
 	}
-	tm_put_stacks(&b, 1, frames, frame_count, 1, nodes, count);
+	tm_put_stacks(&b, 1, frames, frame_count, 1, nodes, 0);
 	put_chunk(w, TM_CHUNK_STACKS, &b);
+	for (uint64_t first = 0; first < count; first += CHUNK_NODES) {
+		tm_put_stacks(&b, frame_count + 1, NULL, 0, first + 1, nodes + first,
+			      count - first < CHUNK_NODES ? count - first : CHUNK_NODES);
+		put_chunk(w, TM_CHUNK_STACKS, &b);
+	}
 	tm_bytes_release(&b);
 	free(frames);
 	free(nodes);
