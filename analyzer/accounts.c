@@ -59,8 +59,12 @@ struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, stru
 	return a;
 }
 
+static size_t first_slot(const struct tm_account *a, uint32_t stack) {
+	return (stack * 0x9E3779B1u ^ stack >> 15) & a->slot_mask;
+}
+
 static struct tm_site_slot *slot_of(const struct tm_account *a, uint32_t stack) {
-	size_t i = (stack * 0x9E3779B1u ^ stack >> 15) & a->slot_mask;
+	size_t i = first_slot(a, stack);
 	while (a->slots[i].site && a->slots[i].stack != stack) i = (i + 1) & a->slot_mask;
 	return &a->slots[i];
 }
@@ -77,6 +81,21 @@ static bool grow_slots(struct tm_account *a) {
 		*slot_of(a, stack) = (struct tm_site_slot){ stack, (uint32_t)i + 1 };
 	}
 	return true;
+}
+
+void tm_account_prefetch_slot(const struct tm_account *a, uint32_t stack) {
+	if (a->slots) __builtin_prefetch(&a->slots[first_slot(a, stack)]);
+}
+
+void tm_account_prefetch_site(const struct tm_account *a, uint32_t site) {
+	const char *p = (const char *)&a->sites.items[site];
+	__builtin_prefetch(p, 1);
+	__builtin_prefetch(p + sizeof(struct tm_site) - 1, 1);
+}
+
+void tm_account_prefetch_stack(const struct tm_account *a, uint32_t stack) {
+	uint32_t site = a->slots ? slot_of(a, stack)->site : 0;
+	if (site) tm_account_prefetch_site(a, site - 1);
 }
 
 uint32_t tm_account_site(struct tm_account *a, uint32_t stack) {

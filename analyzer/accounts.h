@@ -102,6 +102,10 @@ void tm_ledger_exit(struct tm_ledger *l);
 
 /* Index of the stack's site, made if it is new. */
 uint32_t tm_account_site(struct tm_account *a, uint32_t stack);
+/* Ask the memory for what tm_account_site() will look at, and for what will change when a block of that site is made or freed. */
+void tm_account_prefetch_slot(const struct tm_account *a, uint32_t stack);
+void tm_account_prefetch_stack(const struct tm_account *a, uint32_t stack);
+void tm_account_prefetch_site(const struct tm_account *a, uint32_t site);
 /* What a block of this size counts. */
 struct tm_amount tm_account_amount(const struct tm_account *a, uint64_t size_bytes);
 double tm_sample_weight(const struct tm_scale *scale, uint64_t size_bytes);

@@ -77,25 +77,29 @@ static uint32_t slack_of(const struct tm_event *e) {
 	return (uint32_t)(e->usable - e->size);
 }
 
-static struct tm_step release_step(const struct tm_event *e, enum tm_step_kind kind) {
-	return (struct tm_step){ .ns = bounded(e->begin_ns, STEP_NS_MAX),
-				 .address = e->old,
-				 .size_bytes = bounded(e->old_size, STEP_BYTES_MAX),
-				 .heap = e->heap,
-				 .op = e->op,
-				 .kind = (uint8_t)kind };
+/* Steps are made where they will stand: copying them, just written, would wait for the writes. */
+static void put_release(struct tm_step *out, const struct tm_event *e, enum tm_step_kind kind) {
+	out->ns = bounded(e->begin_ns, STEP_NS_MAX);
+	out->address = e->old;
+	out->size_bytes = bounded(e->old_size, STEP_BYTES_MAX);
+	out->stack = 0;
+	out->heap = e->heap;
+	out->slack = TM_SLACK_UNKNOWN;
+	out->op = e->op;
+	out->kind = (uint8_t)kind;
+	out->follows = false;
 }
 
-static struct tm_step allocation_step(const struct tm_event *e, enum tm_step_kind kind, bool follows) {
-	return (struct tm_step){ .ns = bounded(e->time_ns, STEP_NS_MAX),
-				 .address = e->addr,
-				 .size_bytes = bounded(e->size, STEP_BYTES_MAX),
-				 .stack = e->stack,
-				 .heap = e->heap,
-				 .slack = slack_of(e),
-				 .op = e->op,
-				 .kind = (uint8_t)kind,
-				 .follows = follows };
+static void put_allocation(struct tm_step *out, const struct tm_event *e, enum tm_step_kind kind, bool follows) {
+	out->ns = bounded(e->time_ns, STEP_NS_MAX);
+	out->address = e->addr;
+	out->size_bytes = bounded(e->size, STEP_BYTES_MAX);
+	out->stack = e->stack;
+	out->heap = e->heap;
+	out->slack = slack_of(e);
+	out->op = e->op;
+	out->kind = (uint8_t)kind;
+	out->follows = follows;
 }
 
 static struct tm_step scope_step(const struct tm_event *e) {
@@ -111,17 +115,17 @@ static struct tm_step scope_step(const struct tm_event *e) {
 /* Writes one or two steps; returns their end. */
 static struct tm_step *put_steps(struct tm_step *out, const struct tm_event *e) {
 	switch (TM_OP_CLASS(e->op)) {
-	case TM_CLASS_ALLOC: *out++ = allocation_step(e, TM_STEP_ALLOC, false); break;
-	case TM_CLASS_FREE: *out++ = release_step(e, TM_STEP_FREE); break;
+	case TM_CLASS_ALLOC: put_allocation(out++, e, TM_STEP_ALLOC, false); break;
+	case TM_CLASS_FREE: put_release(out++, e, TM_STEP_FREE); break;
 	case TM_CLASS_REALLOC:
-		*out++ = release_step(e, TM_STEP_FREE);
-		*out++ = allocation_step(e, TM_STEP_ALLOC, true);
+		put_release(out++, e, TM_STEP_FREE);
+		put_allocation(out++, e, TM_STEP_ALLOC, true);
 		break;
-	case TM_CLASS_MAP: *out++ = allocation_step(e, TM_STEP_MAP, false); break;
-	case TM_CLASS_UNMAP: *out++ = release_step(e, TM_STEP_UNMAP); break;
+	case TM_CLASS_MAP: put_allocation(out++, e, TM_STEP_MAP, false); break;
+	case TM_CLASS_UNMAP: put_release(out++, e, TM_STEP_UNMAP); break;
 	case TM_CLASS_REMAP:
-		*out++ = release_step(e, TM_STEP_UNMAP);
-		*out++ = allocation_step(e, TM_STEP_MAP, true);
+		put_release(out++, e, TM_STEP_UNMAP);
+		put_allocation(out++, e, TM_STEP_MAP, true);
 		break;
 	case TM_CLASS_TEXT:
 		*out++ = TM_OP_IS_SCOPE(e->op)

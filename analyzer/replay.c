@@ -1,7 +1,10 @@
 /* replay.c - plays a trace's events against the processes' accounts; see replay.h. */
 #include "replay.h"
 
-#define PREFETCH_STEPS 12            /* so many steps ahead the block of a step is asked of memory */
+#define FAR_STEPS 12 /* so many steps ahead what a step needs is asked of memory */
+#define NEAR_STEPS 5
+#define STEPS_AHEAD 48               /* the steps themselves lie in the cache of the processor that decoded them */
+#define MANY_SITES 32768u            /* fewer stay in the cache by themselves */
 #define MARK_SITES_TO_SCAN 50000000u /* snapshots at marks keep their stacks until they have cost this much ... */
 #define MARK_SITES_TO_KEEP 1000000u  /* ... or this many rows */
 
@@ -397,16 +400,28 @@ static void play_mark(struct tm_replay *r, const struct tm_turn *turn, struct tm
 		pass_mark(r, s->ns, actor->ledger->process, turn->thread, s->op, name);
 }
 
-/* The next steps of the same thread are mostly of the same heap. */
-static void look_ahead(const struct tm_turn *turn, const struct tm_actor *actor) {
-	if (turn->end - turn->step > PREFETCH_STEPS && actor->ledger->malloc_account)
-		tm_blocks_prefetch(&actor->ledger->malloc_account->pairing.blocks, turn->step[PREFETCH_STEPS].address);
+/* The next steps of the same thread are mostly of the same heap. Far ahead the slots that will be looked at are asked for; when they have come,
+ * nearer, the site that they lead to. */
+static void look_ahead(const struct tm_replay *r, const struct tm_turn *turn, const struct tm_actor *actor) {
+	const struct tm_account *a = actor->ledger->malloc_account;
+	if (turn->end - turn->step <= FAR_STEPS || !a) return;
+	__builtin_prefetch(&turn->step[STEPS_AHEAD]);
+	const struct tm_step *far = &turn->step[FAR_STEPS], *near = &turn->step[NEAR_STEPS];
+	tm_blocks_prefetch(&a->pairing.blocks, far->address);
+	if (a->sites.count < MANY_SITES) return;
+	if (far->kind == TM_STEP_ALLOC) tm_account_prefetch_slot(a, r->stacks->stack_of[far->stack]);
+	if (near->kind == TM_STEP_ALLOC) {
+		tm_account_prefetch_stack(a, r->stacks->stack_of[near->stack]);
+	} else if (near->kind == TM_STEP_FREE) {
+		const struct tm_block *block = tm_blocks_find(&a->pairing.blocks, near->address);
+		if (block) tm_account_prefetch_site(a, block->site);
+	}
 }
 
 void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
 	const struct tm_step *s = turn->step;
 	struct tm_actor *actor = &r->actors[turn->thread - 1];
-	look_ahead(turn, actor);
+	look_ahead(r, turn, actor);
 	if (r->next_instant < r->instants.count && r->instants.items[r->next_instant].ns <= turn->ns)
 		pass_instants(r, turn->ns, tm_step_releases(s));
 	r->now_ns = turn->ns;

@@ -342,7 +342,8 @@ static inline void encode_text(struct tm_encoder *e, const struct tm_event *v) {
 
 /* The order of the columns is that of format.md's last line. `class` is a constant where that matters; hash: of the old block, or of the
  * new one if there is no old one. */
-static inline __attribute__((always_inline)) bool encode_event(struct tm_encoder *e, const struct tm_event *v, unsigned class, size_t hash) {
+static inline __attribute__((always_inline)) bool encode_event(struct tm_encoder *e, const struct tm_event *v, unsigned class,
+							       size_t hash) {
 	struct model *m = &e->model;
 	unsigned uses = columns_of_class[class], old_class = SIZE_CLASS_NONE;
 	put_code(e, COLUMN_TIME, v->time_ns - m->time);
@@ -592,24 +593,24 @@ static inline void decode_text(struct tm_decoder *d, struct tm_event *v) {
 	v->heap = get_id(d, COLUMN_TEXT);
 }
 
-/* Mirrors encode_event(). */
-static inline void decode_event(struct tm_decoder *d, uint8_t op, struct tm_event *out) {
+/* Mirrors encode_event(). The event is made where it will stand: made elsewhere and copied, it would be read back in wider pieces than it was
+ * written in, before the writes are through. */
+static inline void decode_event(struct tm_decoder *d, uint8_t op, struct tm_event *v) {
 	struct model *m = &d->model;
 	unsigned class = TM_OP_CLASS(op), uses = columns_of_class[class], old_class = SIZE_CLASS_NONE;
-	struct tm_event v = { .time_ns = decode_time(d), .usable = TM_USABLE_UNKNOWN, .op = op };
-	v.begin_ns = uses & BIT(COLUMN_BEGIN) ? decode_begin(d) : v.time_ns;
+	*v = (struct tm_event){ .time_ns = decode_time(d), .usable = TM_USABLE_UNKNOWN, .op = op };
+	v->begin_ns = uses & BIT(COLUMN_BEGIN) ? decode_begin(d) : v->time_ns;
 	if (class == TM_CLASS_RESERVED) d->damaged = true;
-	if (uses & BIT(COLUMN_HEAP)) v.heap = get_id(d, COLUMN_HEAP);
-	if (uses & BIT(COLUMN_STACK)) v.stack = decode_stack(d);
-	if (uses & BIT(COLUMN_SIZE)) v.size = decode_size(d, v.stack);
-	if (uses & BIT(COLUMN_OLD)) v.old = decode_old(d, class, &old_class);
-	if (uses & BIT(COLUMN_ADDR)) v.addr = decode_addr(d, class, &v);
-	if (class == TM_CLASS_FREE || v.addr != v.old) push_free(m, old_class, v.old);
-	if (uses & BIT(COLUMN_OLD_SIZE)) v.old_size = get_code(d, COLUMN_OLD_SIZE);
-	if (uses & BIT(COLUMN_USABLE)) v.usable = decode_usable(d, v.size);
-	if (uses & BIT(COLUMN_TEXT)) decode_text(d, &v);
-	if (is_tracked(class)) d->blocks[d->block_count++] = (struct block){ v.addr, (uint8_t)size_class(v.size), true };
-	*out = v;
+	if (uses & BIT(COLUMN_HEAP)) v->heap = get_id(d, COLUMN_HEAP);
+	if (uses & BIT(COLUMN_STACK)) v->stack = decode_stack(d);
+	if (uses & BIT(COLUMN_SIZE)) v->size = decode_size(d, v->stack);
+	if (uses & BIT(COLUMN_OLD)) v->old = decode_old(d, class, &old_class);
+	if (uses & BIT(COLUMN_ADDR)) v->addr = decode_addr(d, class, v);
+	if (class == TM_CLASS_FREE || v->addr != v->old) push_free(m, old_class, v->old);
+	if (uses & BIT(COLUMN_OLD_SIZE)) v->old_size = get_code(d, COLUMN_OLD_SIZE);
+	if (uses & BIT(COLUMN_USABLE)) v->usable = decode_usable(d, v->size);
+	if (uses & BIT(COLUMN_TEXT)) decode_text(d, v);
+	if (is_tracked(class)) d->blocks[d->block_count++] = (struct block){ v->addr, (uint8_t)size_class(v->size), true };
 }
 
 static bool reserve_blocks(struct tm_decoder *d, size_t n) {
