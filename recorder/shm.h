@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d64697400000002ull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d64697400000003ull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
 #define TM_SHM_PAGE 4096u
@@ -55,6 +55,7 @@ struct tm_shm {
 	uint32_t mappings, follow; /* 0 or 1 */
 	uint32_t on_full;          /* enum tm_on_full */
 	uint32_t args;             /* 1: keep the command's arguments */
+	uint32_t nvtx, itt;        /* 1: be the tool of NVTX's and ITT's loaders */
 	uint32_t torch;            /* 1: hook PyTorch where it is loaded */
 	uint32_t python, python_heap; /* 0 or 1: Python frames in stacks; the interpreter's own allocations */
 

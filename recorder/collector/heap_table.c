@@ -34,6 +34,14 @@ static struct tm_own_heap *place_of(struct tm_process *p, uint64_t number) {
 	return &o->heaps[at];
 }
 
+/* Heaps whose memory is counted in others without our knowing which: Python's arenas are mappings, NVTX and ITT do not tell. */
+static bool lies_elsewhere(const char *kind, size_t n) {
+	static const char *const kinds[] = { "python", "nvtx", "itt" };
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+		if (strlen(kinds[i]) == n && !memcmp(kinds[i], kind, n)) return true;
+	return false;
+}
+
 static void write_heap(struct tm_collector *c, struct tm_process *p, struct tm_own_heap *heap, uint32_t parent, int64_t device, struct tm_text name,
 		       struct tm_text kind) {
 	tm_process_need_row(c, p);
@@ -52,7 +60,7 @@ bool tm_heap_told(struct tm_collector *c, struct tm_process *p, uint64_t number,
 	if (heap->name == text) return true;
 	uint32_t parent_id = id_of(c, p, parent);
 	heap->name = text;
-	heap->is_root = parent_id == 0 && !(kind_bytes == 6 && !memcmp(kind, "python", 6)); /* its arenas are mappings */
+	heap->is_root = parent_id == 0 && !lies_elsewhere(kind, kind_bytes);
 	write_heap(c, p, heap, parent_id, (int64_t)device - 1, (struct tm_text){ name, name_bytes }, (struct tm_text){ kind, kind_bytes });
 	if (heap->is_root) tm_tally_heap_is_root(c->tally, p->id, heap->id);
 	return true;

@@ -79,6 +79,18 @@ static bool take_torch(struct tm_options *o, const char *v) {
 	return i >= 0;
 }
 
+static bool take_nvtx(struct tm_options *o, const char *v) {
+	int i = ONE_OF(v, "off", "auto");
+	o->nvtx = i == 1;
+	return i >= 0;
+}
+
+static bool take_itt(struct tm_options *o, const char *v) {
+	int i = ONE_OF(v, "off", "auto");
+	o->itt = i == 1;
+	return i >= 0;
+}
+
 static bool take_follow(struct tm_options *o, const char *v) {
 	return on_off(v, &o->follow);
 }

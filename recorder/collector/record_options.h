@@ -23,6 +23,8 @@
 	X(python, "python", 0, "auto|off", "auto", "Python functions in call stacks, where there are any") \
 	X(python_heap, "python-heap", 0, "on|off", "off", "record the objects of Python's own allocator, too") \
 	X(torch, "torch", 0, "auto|off", "auto", "record PyTorch's tensors and operators, where there are any") \
+	X(nvtx, "nvtx", 0, "auto|off", "auto", "record NVTX ranges, marks and heaps, unless another tool does") \
+	X(itt, "itt", 0, "auto|off", "auto", "record ITT tasks, frames and heap calls, unless another tool does") \
 	X(follow, "follow", 0, "on|off", "on", "record child processes too") \
 	X(interval, "interval", 0, "MS", "100", "milliseconds between readings of RSS, PSS, swap, cgroup;\n0: only at marks, where they are taken anyway") \
 	X(on_full, "on-full", 0, "wait|drop", "wait", "what a thread does when its buffer is full; losses are counted") \
@@ -44,7 +46,7 @@ struct tm_options {
 	uint32_t stacks; /* enum tm_stacks_mode */
 	uint32_t max_depth;
 	uint64_t sample_bytes;
-	bool mappings, python, python_heap, torch, follow;
+	bool mappings, python, python_heap, torch, nvtx, itt, follow;
 	uint64_t interval_ms;
 	uint32_t on_full; /* enum tm_on_full */
 	uint64_t ring_bytes;

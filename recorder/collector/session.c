@@ -118,6 +118,8 @@ static void fill_in(const struct tm_session *s, const struct tm_options *o, cons
 	shm->python = o->python;
 	shm->python_heap = o->python_heap;
 	shm->torch = o->torch;
+	shm->nvtx = o->nvtx;
+	shm->itt = o->itt;
 	shm->on_full = o->on_full;
 	shm->args = o->keep_args;
 	atomic_store(&shm->state, TM_SHM_RUNNING);

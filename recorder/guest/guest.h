@@ -68,6 +68,7 @@ struct tm_thread {
 	bool takes_stacks;  /* not --stacks=off */
 	bool after_loss;    /* the next record carries its whole stack */
 
+	bool named;         /* the program has said what the thread is called */
 	bool stopped;       /* tidemark_stop(): no allocation is recorded */
 	uint64_t seen;      /* pos may grow to this before the collector's position is read again */
 	uint64_t touched;   /* bytes of the ring whose pages are mapped */

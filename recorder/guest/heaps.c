@@ -107,9 +107,18 @@ uint32_t tm_heap_find(const char *name, size_t n) {
 	return at >= 0 ? (uint32_t)at + TM_HEAP_NUMBER_OWN : 0;
 }
 
+static uint32_t number_of(const void *handle) {
+	uintptr_t offset = (uintptr_t)handle - (uintptr_t)heaps[0].name;
+	return offset < sizeof heaps && offset % sizeof heaps[0] == 0 ? (uint32_t)(offset / sizeof heaps[0]) + TM_HEAP_NUMBER_OWN : 0;
+}
+
+bool tm_heap_is_handle(const void *heap) {
+	return heap_at(number_of(heap)) != NULL;
+}
+
 uint32_t tm_heap_of_handle(const char *heap) {
-	uintptr_t offset = (uintptr_t)heap - (uintptr_t)heaps[0].name;
-	if (offset < sizeof heaps && offset % sizeof heaps[0] == 0) return (uint32_t)(offset / sizeof heaps[0]) + TM_HEAP_NUMBER_OWN;
+	uint32_t number = number_of(heap);
+	if (number) return number;
 	return tm_heap_find(heap, strnlen(heap, TM_NAME_KEPT));
 }
 

@@ -23,6 +23,7 @@ uint32_t tm_heap_find(const char *name, size_t n);
 const char *tm_heap_name(uint32_t number);
 /* The same, but `heap` may also be what tm_heap_name() gave, which is faster. */
 uint32_t tm_heap_of_handle(const char *heap);
+bool tm_heap_is_handle(const void *heap); /* it is what tm_heap_name() gave */
 /* True: the ring of this thread holds a HEAP record of it. false: no such explicit heap, or no room in the ring. Between enter and leave. */
 bool tm_heap_tell(struct tm_thread *t, uint32_t number);
 

@@ -9,6 +9,7 @@
 #include "attach.h"
 #include "emit.h"
 #include "hot.h"
+#include "injection.h"
 #include "python.h"
 
 #include <link.h>
@@ -123,7 +124,7 @@ static void thread_ends(void *value) {
 	}
 	char name[16] = "";
 	if (t->nested_count) tm_emit_nested(t);
-	tm_syscall(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
+	if (!t->named) tm_syscall(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
 	tm_emit_control(t, TM_CTL_THREAD_END, 0, 0, NULL, 0, name, strnlen(name, sizeof name));
 	tm_tls.ended = true;
 	close_thread(t);
@@ -209,7 +210,9 @@ __attribute__((constructor)) static void construct(void) {
 	struct tm_thread *t;
 	if (atomic_load(&started) == 0 && !start_process(true)) return;
 	t = tm_hook_enter(); /* the process gets its row also if it never allocates */
-	if (t) tm_hook_leave(t);
+	if (!t) return;
+	tm_injection_start(t);
+	tm_hook_leave(t);
 }
 
 /* --- the way in and out --- */

@@ -88,7 +88,7 @@ void tm_exit_begin_of_python(struct tm_thread *t) {
 static void say_thread_name(struct tm_thread *t) {
 	char name[16] = "";
 
-	if (tm_is_sandboxed()) return;
+	if (tm_is_sandboxed() || t->named) return;
 	tm_syscall(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
 	tm_emit_control(t, TM_CTL_THREAD_NAME, 0, 0, NULL, 0, name, strnlen(name, sizeof name));
 }

@@ -175,19 +175,22 @@ def disk_full_for_real(t):
 
 @test
 def environment_is_kept(t):
-    """The user's own LD_PRELOAD stays, and nothing else of the environment changes."""
+    """The user's own LD_PRELOAD stays; NVTX and ITT are told of us, unless they have a tool; nothing else of the environment changes."""
     libm = [p for p in ("/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6") if os.path.exists(p)]
     if not libm:
         t.skip("no libm.so.6 to preload")
     if t.sanitized:
         t.skip("a sanitizer wants to be the first preloaded library of the recorder itself")
-    env = {"LD_PRELOAD": libm[0], "SOME_VARIABLE": "a b"}
+    env = {"LD_PRELOAD": libm[0], "SOME_VARIABLE": "a b", "NVTX_INJECTION64_PATH": "/a/tool.so"}
     bare = t.run(["env"], env=env).text.splitlines()
     recorded = t.record(["env"], "--quiet", env=env).text.splitlines()
     preload = [line for line in recorded if line.startswith("LD_PRELOAD=")][0]
     t.check(libm[0] in preload and "libtidemark.so" in preload, preload)
     other = lambda lines: sorted(line for line in lines if not line.startswith(("LD_PRELOAD=", "TIDEMARK_", "_=", "PWD=")))
-    t.equal(other(recorded), other(bare), "the environment")
+    itt = f"INTEL_LIBITTNOTIFY64={os.path.realpath(t.library)}"
+    t.equal(other(recorded), sorted(other(bare) + [itt]), "the environment")
+    off = t.record(["env"], "--quiet", "--nvtx=off", "--itt=off", env=env).text.splitlines()
+    t.equal(other(off), other(bare), "the environment without them")
 
 
 @test

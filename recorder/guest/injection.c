@@ -1,0 +1,58 @@
+/* injection.c - tells NVTX's and ITT's loaders, by the environment, that we are their tool: see injection.h.
+ *
+ * The loaders look once, at the program's first annotation: our constructor is early enough. A child that execs gets the variables with the rest of its
+ * environment, and sets them itself where it does not.
+ */
+#include "injection.h"
+
+#include "process.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* True: we are the tool. Inside of a hook, and as ours: what setenv allocates is not the program's. */
+static bool name_us(const char *variable) {
+	const char *given = tm_environment_value(variable), *own = tm_own_path();
+	if (!*own) return false;
+	if (given && *given) return strcmp(given, own) == 0;
+	return setenv(variable, own, 1) == 0;
+}
+
+static void start(struct tm_thread *t, const char *variable, const char *aside) {
+	int error = errno;
+	bool ours;
+	tm_ours_begin();
+	ours = name_us(variable);
+	tm_ours_end();
+	errno = error;
+	if (!ours) tm_emit_note(t, "injection", aside);
+}
+
+void tm_injection_start(struct tm_thread *t) {
+	if (tm_guest.shm->nvtx)
+		start(t, "NVTX_INJECTION64_PATH", "NVTX_INJECTION64_PATH names another tool: NVTX ranges and heaps are not in this trace");
+	if (tm_guest.shm->itt)
+		start(t, "INTEL_LIBITTNOTIFY64", "INTEL_LIBITTNOTIFY64 names another tool: ITT tasks and heaps are not in this trace");
+}
+
+size_t tm_text_of_wide(char to[TM_WIDE_MAX], const wchar_t *from) {
+	size_t n = 0;
+	for (; *from && n + 4 <= TM_WIDE_MAX; from++) {
+		uint32_t c = (uint32_t)*from;
+		if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) c = 0xfffd;
+		if (c < 0x80) {
+			to[n++] = (char)c;
+			continue;
+		}
+		unsigned more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+		to[n++] = (char)((0xff00u >> (more + 1) & 0xff) | c >> 6 * more);
+		while (more--) to[n++] = (char)(0x80 | (c >> 6 * more & 0x3f));
+	}
+	return n;
+}
+
+void tm_thread_is_named(struct tm_thread *t, const char *name, size_t n) {
+	t->named = true;
+	tm_emit_control(t, TM_CTL_THREAD_NAME, 0, 0, NULL, 0, name, n < TM_RING_TEXT_MAX ? n : TM_RING_TEXT_MAX);
+}

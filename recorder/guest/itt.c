@@ -1,0 +1,221 @@
+/* itt.c - Intel's instrumentation API: tasks, frames and heap calls as scopes and blocks.
+ *
+ * Flow:     the ITT loader in a library of the program (INTEL_LIBITTNOTIFY64) -> __itt_api_init() -> our functions, by their names -> scope.h,
+ *           emit_heap.c -> ring
+ * Tasks:    a task is a pushed scope of its thread, an overlapped one and a frame a range known by its id; category "itt".
+ * Heaps:    heap functions of one domain ("itt:DOMAIN") hand out and take back the blocks of one heap, which lies in malloc.
+ * Handles:  domains and strings must be ours, as the loader makes none once it has a tool.
+ * Left out: counters, metadata, synchronisation, pause and resume.
+ */
+#include "api.h"
+#include "emit.h"
+#include "heaps.h"
+#include "injection.h"
+#include "kept_texts.h"
+#include "scope.h"
+
+#include <string.h>
+
+struct id {
+	unsigned long long d1, d2, d3;
+};
+
+/* As ittnotify_config.h has them, up to what we read. */
+struct api_entry {
+	const char *name;
+	void **place;
+	void *init_function, *null_function;
+	int group;
+};
+
+struct api_global {
+	unsigned char magic[8];
+	unsigned long version_major, version_minor, version_build;
+	volatile long api_initialized, mutex_initialized, atomic_counter;
+	uint64_t mutex[5]; /* a pthread_mutex_t */
+	void *lib, *error_handler;
+	const char **path;
+	struct api_entry *entries; /* to the one without a name */
+};
+
+TM_EXPORT void __itt_api_init(struct api_global *global, int groups);
+
+/* --- handles --- */
+
+static const void *domain_create(const char *name) {
+	return name ? tm_kept_text(TM_KEPT_DOMAIN, name, strnlen(name, TM_RING_TEXT_MAX)) : NULL;
+}
+
+static const void *string_create(const char *text) {
+	return text ? tm_kept_text(TM_KEPT_STRING, text, strnlen(text, TM_RING_TEXT_MAX)) : NULL;
+}
+
+static const char *text_of(enum tm_kept_kind kind, const void *handle, size_t *n) {
+	const struct tm_kept_text *kept = tm_kept_of(kind, handle);
+	*n = kept ? kept->bytes : 0;
+	return kept ? kept->text : "";
+}
+
+/* A key for an id, apart from those that tm_scope_key() gives. */
+static uint64_t key_of(const void *domain, struct id id) {
+	uint64_t key = (uintptr_t)domain ^ id.d1 * 0x9E3779B97F4A7C15u;
+	key = (key ^ key >> 29 ^ id.d2) * 0xBF58476D1CE4E5B9u;
+	key = (key ^ key >> 32 ^ id.d3) * 0x94D049BB133111EBu;
+	return key | 1ull << 63;
+}
+
+/* --- tasks and frames --- */
+
+static void emit(enum tm_op op, uint64_t key, const char *name, size_t n) {
+	struct tm_thread *t = tm_enter();
+	if (!t) return;
+	if (op == TM_OP_MARK) tm_emit_text(t, op, name, n);
+	else tm_emit_scope(t, op, TM_SCOPE_ITT, key, 0, name, n);
+	tm_leave(t);
+}
+
+static void task_begin(const void *domain, struct id task, struct id parent, const void *name) {
+	size_t n;
+	const char *text = text_of(TM_KEPT_STRING, name, &n);
+	(void)domain, (void)task, (void)parent;
+	emit(TM_OP_SCOPE_PUSH, 0, text, n);
+}
+
+static void task_begin_fn(const void *domain, struct id task, struct id parent, const void *function) {
+	char name[] = "task 0x0000000000000000";
+	(void)domain, (void)task, (void)parent;
+	for (unsigned i = 0; i < 16; i++) name[7 + i] = "0123456789abcdef"[(uintptr_t)function >> (60 - 4 * i) & 15];
+	emit(TM_OP_SCOPE_PUSH, 0, name, sizeof name - 1);
+}
+
+static void task_end(const void *domain) {
+	(void)domain;
+	emit(TM_OP_SCOPE_END, 0, NULL, 0);
+}
+
+static void task_begin_overlapped(const void *domain, struct id task, struct id parent, const void *name) {
+	size_t n;
+	const char *text = text_of(TM_KEPT_STRING, name, &n);
+	(void)parent;
+	emit(TM_OP_SCOPE_RANGE, key_of(domain, task), text, n);
+}
+
+static void task_end_overlapped(const void *domain, struct id task) {
+	emit(TM_OP_SCOPE_END, key_of(domain, task), NULL, 0);
+}
+
+static void frame_begin(const void *domain, const struct id *id) {
+	size_t n;
+	const char *text = text_of(TM_KEPT_DOMAIN, domain, &n);
+	emit(TM_OP_SCOPE_RANGE, key_of(domain, id ? *id : (struct id){ 0, 0, ~0ull }), text, n);
+}
+
+static void frame_end(const void *domain, const struct id *id) {
+	emit(TM_OP_SCOPE_END, key_of(domain, id ? *id : (struct id){ 0, 0, ~0ull }), NULL, 0);
+}
+
+static void marker(const void *domain, struct id id, const void *name, int scope) {
+	size_t n;
+	const char *text = text_of(TM_KEPT_STRING, name, &n);
+	(void)domain, (void)id, (void)scope;
+	emit(TM_OP_MARK, 0, text, n);
+}
+
+static void thread_set_name(const char *name) {
+	struct tm_thread *t = name ? tm_enter() : NULL;
+	if (!t) return;
+	tm_thread_is_named(t, name, strnlen(name, TM_RING_TEXT_MAX));
+	tm_leave(t);
+}
+
+/* --- heaps --- */
+
+/* The handle of a heap function is the name of its heap. */
+static const void *heap_function_create(const char *name, const char *domain) {
+	char heap[TM_NAME_KEPT] = "itt:";
+	const char *of = domain && *domain ? domain : name ? name : "";
+	size_t n = strnlen(of, sizeof heap - 4);
+	memcpy(heap + 4, of, n);
+	return tm_heap_name(tm_heap_number(heap, n + 4, "itt", TM_HEAP_NUMBER_MALLOC, -1));
+}
+
+static struct tm_thread *enter_heap(const void *handle) {
+	return tm_heap_is_handle(handle) ? tm_enter() : NULL;
+}
+
+static void heap_allocate_end(const void *handle, void **addr, size_t size, int initialized) {
+	struct tm_thread *t = addr ? enter_heap(handle) : NULL;
+	(void)initialized;
+	if (!t) return;
+	tm_emit_heap_alloc(t, TM_OP_ITT_ALLOC, tm_heap_of_handle(handle), *addr, size, TM_FRAME);
+	tm_leave(t);
+}
+
+static void heap_free_begin(const void *handle, void *addr) {
+	struct tm_thread *t = enter_heap(handle);
+	if (!t) return;
+	tm_emit_heap_free(t, TM_OP_ITT_FREE, tm_heap_of_handle(handle), addr);
+	tm_leave(t);
+}
+
+/* The old block is still there while the call runs, but its address may be another's when we hear of its end: so it goes now. */
+static void heap_reallocate_begin(const void *handle, void *addr, size_t size, int initialized) {
+	(void)size, (void)initialized;
+	heap_free_begin(handle, addr);
+}
+
+static void heap_reallocate_end(const void *handle, void *addr, void **to, size_t size, int initialized) {
+	struct tm_thread *t = to ? enter_heap(handle) : NULL;
+	(void)addr, (void)initialized;
+	if (!t) return;
+	tm_emit_heap_alloc(t, TM_OP_ITT_ALLOC, tm_heap_of_handle(handle), *to, size, TM_FRAME);
+	tm_leave(t);
+}
+
+/* --- the table --- */
+
+static void nothing(void) {
+}
+
+#define X(name) { "__itt_" #name, (void *)name }
+static const struct {
+	const char *name;
+	void *function;
+} functions[] = {
+	{ "__itt_domain_create", (void *)domain_create },
+	{ "__itt_string_handle_create", (void *)string_create },
+	{ "__itt_frame_begin_v3", (void *)frame_begin },
+	{ "__itt_frame_end_v3", (void *)frame_end },
+	{ "__itt_heap_allocate_begin", (void *)nothing },
+	{ "__itt_heap_free_end", (void *)nothing },
+	X(task_begin),
+	X(task_begin_fn),
+	X(task_end),
+	X(task_begin_overlapped),
+	X(task_end_overlapped),
+	X(marker),
+	X(thread_set_name),
+	X(heap_function_create),
+	X(heap_allocate_end),
+	X(heap_free_begin),
+	X(heap_reallocate_begin),
+	X(heap_reallocate_end),
+};
+#undef X
+
+static void *function_of(const char *name) {
+	for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
+		if (strcmp(functions[i].name, name) == 0) return functions[i].function;
+	return NULL;
+}
+
+/* What is not ours does nothing, and answers 0. */
+void __itt_api_init(struct api_global *global, int groups) {
+	bool wanted = tm_guest.epoch && tm_guest.shm->itt;
+	(void)groups;
+	if (!global || !wanted || !global->entries) return;
+	for (struct api_entry *e = global->entries; e->name; e++) {
+		void *function = function_of(e->name);
+		if (e->place && (function || e->null_function)) *e->place = function ? function : e->null_function;
+	}
+}
