@@ -2,7 +2,7 @@
  *
  * Flow:     python_stack.c, for a frame that is new in the chain -> here -> PYTHON_CODE records -> the collector, which decodes the lines
  * Idea:     a table by pointer. Code objects are freed, and another may come to lie where one was; so an entry also remembers what the object held: the
- *           addresses of its names and of its line table, the first line, and the ends of the table. Names are interned and tables are not shared, but a
+ *           addresses of its names and of its line table, the first line, and bytes of the table. Names are interned and tables are not shared, but a
  *           table may be freed and made anew at its place, with other bytes.
  * Numbers are the ring's own: rings are read one after the other, and so what a ring refers to must stand in it.
  */
@@ -14,6 +14,7 @@
 #define CODES_FIRST 512u
 #define CODES_MAX (1u << 20)
 #define NAME_MAX_BYTES 4000u
+#define TABLE_END_BYTES 64u
 #define TABLE_MAX_BYTES (3u << 20) /* the collector takes 4 MiB of one record */
 
 /* --- texts --- */
@@ -121,11 +122,19 @@ static size_t table_size(uintptr_t table) {
 	return tm_python_plausible(table) ? tm_python_word(table, tm_python.bytes_size) : 0;
 }
 
-static uint64_t first_bytes(const uint8_t *from, size_t n) {
-	uint64_t word = 0;
+/* The whole of a small table, the ends of a large one. */
+static inline uint64_t content_of(const uint8_t *bytes, size_t n) {
+	uint64_t sum = 0, word;
+	size_t skip = n > 2 * TABLE_END_BYTES ? n - TABLE_END_BYTES : n, i = 0;
 
-	memcpy(&word, from, n < 8 ? n : 8);
-	return word;
+	for (; i + 8 <= n; i += 8) {
+		if (i == TABLE_END_BYTES && skip < n) i = skip;
+		memcpy(&word, bytes + i, 8);
+		sum = (sum << 9 | sum >> 55) ^ word;
+	}
+	word = 0;
+	memcpy(&word, bytes + i, n - i);
+	return sum ^ word << 1;
 }
 
 static inline struct tm_python_code values_of(uintptr_t code) {
@@ -138,15 +147,7 @@ static inline struct tm_python_code values_of(uintptr_t code) {
 	const uint8_t *bytes = (const uint8_t *)c.table + p->bytes_data;
 
 	c.numbers = *(const uint32_t *)(code + p->first_line) | (uint64_t)size << 32;
-	if (size >= 16) {
-		uint64_t first, last;
-
-		memcpy(&first, bytes, 8);
-		memcpy(&last, bytes + size - 8, 8);
-		c.content = first ^ (last << 1 | last >> 63);
-	} else if (size) {
-		c.content = first_bytes(bytes, size) ^ (size > 8 ? first_bytes(bytes + 8, size - 8) << 1 : 0);
-	}
+	c.content = content_of(bytes, size);
 	return c;
 }
 

@@ -8,7 +8,7 @@ import json
 import os
 import re
 
-from python_programs import KINDS, program
+from python_programs import HEAD, KINDS, program
 from pythons import each
 from tidemark_test import Failed, main, test
 
@@ -67,6 +67,263 @@ def random_programs(t):
             recording = t.record([python.path, script])
             probes = compare(t, t.imported(recording), recording.out, f"{python}, seed {seed}", least=10)
             print(f"{python}, seed {seed}: {probes} stacks agree")
+
+
+@test
+def every_kind_of_frame(t):
+    """Each kind calls the probe itself."""
+    for python in each(t):
+        text = HEAD
+        for i, kind in enumerate(sorted(KINDS)):
+            text += KINDS[kind].format(i=i, j=i, call="probe()" if kind != "exec" else "bool(probe())") + f"f{i}()\n"
+        recording = t.record([python.path, write(t, "kinds.py", text)])
+        compare(t, t.imported(recording), recording.out, python, least=len(KINDS))
+
+
+def one(t, python, text, *options, size=123457, **how):
+    """The frames of the one block of `size` bytes of a script, innermost first."""
+    recording = t.record([python.path, write(t, "one.py", text)], *options, **how)
+    db = t.imported(recording)
+    return frames_of(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", size)), db
+
+
+@test
+def whole_stack_is_as_documented(t):
+    """The user's functions outermost, from <module> on; the frames that the block came through below; the site is the user's line."""
+    text = """import ctypes
+malloc = ctypes.CDLL(None).malloc
+def step():
+    malloc(123457)
+def train():
+    for i in range(1):
+        step()
+train()
+"""
+    for python in each(t):
+        frames, db = one(t, python, text)
+        script = t.path("one.py")
+        t.equal(frames[-3:], [("python", "step", script, 4), ("python", "train", script, 7), ("python", "<module>", script, 8)], f"{python}: outer frames")
+        t.check(len(frames) > 3 and all(kind in ("native", "inline") for kind, *_ in frames[:-3]), f"{python}: native frames below: {frames[:-3]}")
+        t.equal(db.row("SELECT function, file, line FROM site WHERE allocated_bytes = 123457"), ("step", script, 4), f"{python}: the site")
+        stack = db.value("SELECT stack_id FROM allocation WHERE size_bytes = 123457")
+        t.check(db.value("SELECT text FROM stack_text WHERE stack_id = ?", stack).startswith("<module>;train;step;"), f"{python}: as text")
+
+
+@test
+def option_python_off(t):
+    for python in each(t)[-1:]:
+        frames, _ = one(t, python, "import ctypes\nctypes.CDLL(None).malloc(123457)\n", "--python=off")
+        t.check(frames and not any(kind == "python" for kind, *_ in frames), f"native frames only: {frames}")
+
+
+@test
+def without_native_stacks(t):
+    """--stacks=fp gets little of an interpreter without frame pointers; --stacks=off asks for no stacks at all."""
+    for python in each(t)[-1:]:
+        text = "import ctypes\ndef f():\n    ctypes.CDLL(None).malloc(123457)\nf()\n"
+        frames, _ = one(t, python, text, "--stacks=fp")
+        t.equal([f[1:] for f in frames if f[0] == "python"], [("f", t.path("one.py"), 3), ("<module>", t.path("one.py"), 4)], "with frame pointers")
+        recording = t.record([python.path, t.path("one.py")], "--stacks=off")
+        db = t.imported(recording)
+        t.equal(db.value("SELECT stack_id FROM allocation WHERE size_bytes = 123457"), 0, "without stacks")
+
+
+@test
+def deep_recursion(t):
+    """10,000 deep: the innermost frames are kept, as many as --max-depth says, and a note says that stacks were cut."""
+    text = """import ctypes, sys, threading
+sys.setrecursionlimit(30000)
+malloc = ctypes.CDLL(None).malloc
+def down(n):
+    if n:
+        return down(n - 1)
+    malloc(123457)
+threading.stack_size(512 << 20)
+t = threading.Thread(target=down, args=(10000,))
+t.start(); t.join()
+"""
+    for python in each(t):
+        frames, db = one(t, python, text, "--max-depth=4096")
+        rows = [f for f in frames if f[0] == "python"]
+        t.check(len(rows) >= 4000 or python.minor < 11 and len(rows) >= 500, f"{python}: {len(rows)} Python frames")
+        t.equal(rows[0][1:], ("down", t.path("one.py"), 7), f"{python}: innermost")
+        t.check(all(f[1:] == ("down", t.path("one.py"), 6) for f in rows[1:4000]), f"{python}: the rest")
+        t.check(db.value("SELECT count(*) FROM note WHERE text LIKE '%deeper%' OR text LIKE '%cut%' OR kind LIKE '%cut%'") > 0, f"{python}: a note about cut stacks")
+
+
+@test
+def reused_code_objects(t):
+    """Code objects are freed and others come to lie where they were, with the same file name, function name and first line."""
+    text = """import ctypes
+malloc = ctypes.CDLL(None).malloc
+for i in range(200):
+    lines = i % 7
+    exec(compile("x = 1\\n" + "\\n" * lines + "malloc(1000000 + i)", "<same>", "exec"))
+"""
+    for python in each(t):
+        recording = t.record([python.path, write(t, "one.py", text)])
+        db = t.imported(recording)
+        for i in range(200):
+            got = python_frames(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", 1000000 + i))
+            t.equal(got, [["<same>", i % 7 + 2, "<module>"], [t.path("one.py"), 5, "<module>"]], f"{python}: block {i}")
+
+
+@test
+def threads(t):
+    """Eight threads at once, each with stacks of its own."""
+    text = """import sys, threading
+from probe import probe
+def leaf(n): probe()
+for k in range(8):
+    exec("def work%d(n):\\n" % k + "\\n" * k + "    for i in range(n):\\n        leaf(i)\\n        [leaf(j) for j in (1,)]\\n")
+all = [threading.Thread(target=globals()["work%d" % (k % 8)], args=(20,)) for k in range(8)]
+for x in all: x.start()
+for x in all: x.join()
+"""
+    for python in each(t):
+        recording = t.record([python.path, write(t, "threads.py", text)])
+        compare(t, t.imported(recording), recording.out, python, least=320)
+
+
+@test
+def short_threads(t):
+    """Hundreds of threads, one after the other: rings are used again, and what a number meant there before means nothing."""
+    text = """import threading
+from probe import probe
+for k in range(300):
+    space = {"probe": probe}
+    exec(compile("def work():\\n" + "\\n" * (k % 50) + "    probe()\\n", "file%d.py" % k, "exec"), space)
+    x = threading.Thread(target=space["work"]); x.start(); x.join()
+"""
+    for python in each(t):
+        recording = t.record([python.path, write(t, "threads.py", text)])
+        compare(t, t.imported(recording), recording.out, python, least=300)
+
+
+@test
+def tracing_and_faulthandler(t):
+    """A trace function, a profile function, and faulthandler's own walks change nothing."""
+    text = """import faulthandler, sys, threading
+from probe import probe
+faulthandler.enable()
+faulthandler.dump_traceback_later(0.01, repeat=True, file=open("/dev/null", "w"))
+def tracer(frame, event, arg): return tracer
+def inner():
+    x = [
+        probe() for _ in (1,)]
+def outer():
+    inner()
+sys.settrace(tracer)
+for _ in range(30): outer()
+sys.settrace(None)
+sys.setprofile(lambda *a: None)
+for _ in range(30): outer()
+sys.setprofile(None)
+faulthandler.cancel_dump_traceback_later()
+"""
+    for python in each(t):
+        recording = t.record([python.path, write(t, "tracing.py", text)])
+        compare(t, t.imported(recording), recording.out, python, least=60)
+
+
+@test
+def forks(t):
+    """A fork's child, from the main thread and from another, goes on with right stacks; os._exit and a kill lose none."""
+    text = """import os, sys, threading, signal
+from probe import probe, FIRST
+import probe as module
+def child(k):
+    module.count = 1000 * k
+    probe()
+    if k == 2: os._exit(3)
+    if k == 3: os.kill(os.getpid(), signal.SIGKILL)
+    sys.exit(0)
+def make(k):
+    pid = os.fork()
+    if not pid: child(k)
+    os.waitpid(pid, 0)
+def start():
+    make(4)
+probe()
+for k in (1, 2, 3): make(k)
+x = threading.Thread(target=start); x.start(); x.join()
+probe()
+"""
+    for python in each(t):
+        recording = t.record([python.path, write(t, "forks.py", text)])
+        compare(t, t.imported(recording), recording.out, python, least=6)
+
+
+@test
+def finalization(t):
+    """atexit functions have their stacks; what __del__ allocates while modules go is there, and nothing crashes, daemon threads in C code included."""
+    text = """import atexit, ctypes, sys, threading
+from probe import probe, libc
+usleep, malloc, free = libc.usleep, libc.malloc, libc.free
+def at_end():
+    probe()
+atexit.register(at_end)
+class Late:
+    def __del__(self):
+        free(malloc(123457))
+keep = Late()
+keep.me = keep
+def spin():
+    while True:
+        free(malloc(64)); usleep(1)
+for _ in range(4): threading.Thread(target=spin, daemon=True).start()
+"""
+    for python in each(t):
+        for _ in range(5):
+            recording = t.record([python.path, write(t, "final.py", text)], "--quiet")
+        compare(t, t.imported(recording), recording.out, python)
+
+
+@test
+def named_at_once(t):
+    """Python names are in the trace with the stacks, not only when the recorder looks names up at the end."""
+    for python in each(t)[-1:]:
+        frames, _ = one(t, python, "import ctypes\ndef f():\n    ctypes.CDLL(None).malloc(123457)\nf()\n", "--names=none")
+        t.equal([f[1:] for f in frames if f[0] == "python"], [("f", t.path("one.py"), 3), ("<module>", t.path("one.py"), 4)], "names without --names=embed")
+
+
+@test
+def subinterpreters(t):
+    """In another interpreter on the same thread: its stacks, or native ones; never the first interpreter's in their place."""
+    text = """import sys
+try:
+    import _interpreters as i
+except ImportError:
+    import _xxsubinterpreters as i
+inner = '''
+import sys, ctypes
+def inside():
+    ctypes.CDLL(None).malloc(%d)
+inside()
+'''
+from probe import probe
+probe()
+def outside(n):
+    x = i.create()
+    (getattr(i, "run_string", None) or i.exec)(x, inner % n)
+    i.destroy(x)
+for n in (1000001, 1000002): outside(n)
+probe()
+"""
+    for python in each(t):
+        recording = t.record([python.path, write(t, "sub.py", text)], status=None)
+        bare = t.run([python.path, t.path("sub.py")])
+        t.equal(recording.status, bare.status, f"{python}: exit status, recorded and bare")
+        db = t.imported(recording)
+        compare(t, db, recording.out, python, least=1)
+        for size in (1000001, 1000002):
+            stacks = db.rows("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", size)
+            if not stacks:
+                print(f"skipped: {python} does not import ctypes in a subinterpreter: {bare.errors.strip().splitlines()[-1:]}")
+                continue
+            names = [name for _, _, name in python_frames(db, stacks[0][0])]
+            t.check(not names or names[:2] == ["inside", "<module>"], f"{python}: in another interpreter: {names}")
+            print(f"{python}: in another interpreter: {names}")
 
 
 main()
