@@ -389,7 +389,7 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 		}
 		next = WORD(pair);
 		uintptr_t pc = WORD(pair + 8) & PC_MASK;
-		if (pc < TM_MEMORY_PAGE) break;
+		if (pc < TM_MEMORY_PAGE || pc >> 56) break; /* code without frame pointers uses the register for anything */
 		if (tm_unwind_is_ours(pc)) {
 			check_word(&w, pair + 8, WORD(pair + 8));
 			if (tm_unwind_is_main_wrapper(pc)) break;
