@@ -27,8 +27,8 @@
 #define TM_PYTHON_SYMBOLS(X) \
 	X(IS_FINALIZING, "Py_IsFinalizing") X(IS_FINALIZING_OLD, "_Py_IsFinalizing") X(THIS_THREAD, "PyGILState_GetThisThreadState") \
 	X(EVAL, "_PyEval_EvalFrameDefault") X(RUNTIME, "_PyRuntime") X(VERSION, "Py_Version") X(GET_VERSION, "Py_GetVersion") \
-	X(CODE_TYPE, "PyCode_Type") X(CURRENT_THREAD, "_PyThreadState_UncheckedGet") X(HEAD, "PyInterpreterState_Head") \
-	X(MAIN, "PyInterpreterState_Main") X(GET_ALLOCATOR, "PyMem_GetAllocator") X(SET_ALLOCATOR, "PyMem_SetAllocator") \
+	X(CODE_TYPE, "PyCode_Type") X(CURRENT_THREAD, "_PyThreadState_UncheckedGet") X(CURRENT_THREAD_313, "PyThreadState_GetUnchecked") \
+	X(HEAD, "PyInterpreterState_Head") X(MAIN, "PyInterpreterState_Main") X(GET_ALLOCATOR, "PyMem_GetAllocator") X(SET_ALLOCATOR, "PyMem_SetAllocator") \
 	X(IS_INITIALIZED, "Py_IsInitialized")
 
 enum tm_python_symbol {

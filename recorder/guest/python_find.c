@@ -255,6 +255,8 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 	if (memcmp(&p->module, module, sizeof *module) == 0) return;
 	atomic_store(&p->ready, false);
 	p->module = *module;
+	p->current_thread =
+		(void *(*)(void))module->symbols[module->symbols[TM_PYTHON_CURRENT_THREAD] ? TM_PYTHON_CURRENT_THREAD : TM_PYTHON_CURRENT_THREAD_313];
 	tm_python_heap_found(t);
 	if (!tm_guest.shm->python || !module->symbols[TM_PYTHON_THIS_THREAD] || !module->symbols[TM_PYTHON_CODE_TYPE]) return;
 	p->version = version_of(module);
@@ -264,7 +266,6 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 	}
 	p->code_type = module->symbols[TM_PYTHON_CODE_TYPE];
 	p->this_thread = (void *(*)(void))module->symbols[TM_PYTHON_THIS_THREAD];
-	p->current_thread = (void *(*)(void))module->symbols[TM_PYTHON_CURRENT_THREAD];
 	p->head = (void *(*)(void))module->symbols[TM_PYTHON_HEAD];
 	p->main = (void *(*)(void))module->symbols[TM_PYTHON_MAIN];
 	p->is_finalizing = (int (*)(void))module->symbols[module->symbols[TM_PYTHON_IS_FINALIZING] ? TM_PYTHON_IS_FINALIZING : TM_PYTHON_IS_FINALIZING_OLD];

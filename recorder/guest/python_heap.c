@@ -121,12 +121,11 @@ void tm_python_heap_found(struct tm_thread *t) {
 void tm_python_heap_poll(struct tm_thread *t) {
 	const struct tm_python_module *m = &tm_python.module;
 	void *(*this_thread)(void) = (void *(*)(void))m->symbols[TM_PYTHON_THIS_THREAD];
-	void *(*current)(void) = (void *(*)(void))m->symbols[TM_PYTHON_CURRENT_THREAD];
 	const void *state = this_thread();
 	bool pending = true;
 	unsigned times = atomic_load(&settings);
 
-	if (!state || !current || current() != state || !is_initialized()) return;
+	if (!state || !tm_python.current_thread || tm_python.current_thread() != state || !is_initialized()) return;
 	if (!atomic_compare_exchange_strong(&tm_python.heap_pending, &pending, false)) return;
 	if (times == 0) {
 		tm_emit_note(t, "python-heap", "the heap python is recorded from here on: blocks that were there before are not in it");
