@@ -44,6 +44,7 @@ static void unload_range(struct tm_collector *c, struct tm_process *p, uint64_t 
 	memmove(l->ids + at, l->ids + end, (l->count - end) * sizeof l->ids[0]);
 	l->count -= end - at;
 	new_epoch(c, p);
+	l->unload_epoch = l->epoch;
 }
 
 void tm_module_unloaded(struct tm_collector *c, struct tm_process *p, uint64_t ticks, uint64_t low, uint64_t size) {

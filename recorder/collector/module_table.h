@@ -35,6 +35,7 @@ struct tm_loaded_modules { /* of one process */
 	uint32_t *ids;
 	size_t count, capacity;
 	uint32_t epoch; /* changes when an address may mean another module than before; unique over all processes */
+	uint32_t unload_epoch; /* the same, but only when a module went: an address that meant nothing yet may have learned its module since */
 };
 
 /* A module appeared: any that it overlaps is gone. */

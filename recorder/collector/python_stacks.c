@@ -106,7 +106,7 @@ static uint32_t native_node(struct tm_collector *c, struct tm_ring_view *r) {
 
 /* --- merging --- */
 
-static uint32_t python_frame(struct tm_collector *c, const struct tm_ring_view *r, uint64_t word) {
+static uint32_t new_python_frame(struct tm_collector *c, const struct tm_ring_view *r, uint64_t word) {
 	struct tm_python_stacks *s = &c->python;
 	uint32_t code = (uint32_t)word, offset = (uint32_t)(word >> 32) & 0x7fffffffu, line = 0;
 	struct tm_python_code_row none = { 0 }, *row = code ? &s->codes[code - 1] : &none;
@@ -120,6 +120,16 @@ static uint32_t python_frame(struct tm_collector *c, const struct tm_ring_view *
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_NAME);
 	meta->name.frame = id;
 	meta->name.function = (struct tm_function){ row->function, row->file, line };
+	return id;
+}
+
+static uint32_t python_frame(struct tm_collector *c, const struct tm_ring_view *r, uint64_t word) {
+	struct tm_pair_map *known = &c->python.frame_of_word;
+	uint64_t a = (uint64_t)r->process->id << 32 | (uint32_t)word, b = word >> 32 & 0x7fffffffu;
+	uint32_t id = tm_pair_map_get(known, a, b);
+	if (id) return id;
+	id = new_python_frame(c, r, word);
+	tm_pair_map_set(known, a, b, id);
 	return id;
 }
 
@@ -179,7 +189,7 @@ uint32_t tm_python_merged_stack(struct tm_collector *c, struct tm_ring_view *r) 
 	struct tm_python_ring *p = &r->python;
 	if (!p->known || !p->depth) return 0;
 	uint64_t pair = (uint64_t)native_node(c, r) << 32 | p->nodes[p->depth - 1];
-	uint32_t stack = tm_pair_map_get(&c->python.stacks, pair, r->process->modules.epoch);
+	uint32_t stack = tm_pair_map_get(&c->python.stacks, pair, r->process->modules.unload_epoch);
 	if (stack) return stack;
 	struct merged *frames = tm_memory_new(r->depth + p->depth, sizeof frames[0]);
 	for (size_t at = merge(c, r, frames); at-- > 0;) {
@@ -187,7 +197,7 @@ uint32_t tm_python_merged_stack(struct tm_collector *c, struct tm_ring_view *r) 
 		else stack = tm_stack_child(c, r->process, stack, frames[at].value);
 	}
 	free(frames);
-	tm_pair_map_set(&c->python.stacks, pair, r->process->modules.epoch, stack);
+	tm_pair_map_set(&c->python.stacks, pair, r->process->modules.unload_epoch, stack);
 	return stack;
 }
 
@@ -213,6 +223,7 @@ void tm_python_stacks_release(struct tm_python_stacks *s) {
 	free(s->codes);
 	tm_pair_map_release(&s->code_ids);
 	tm_pair_map_release(&s->frames);
+	tm_pair_map_release(&s->frame_of_word);
 	tm_pair_map_release(&s->python_nodes);
 	tm_pair_map_release(&s->native_nodes);
 	tm_pair_map_release(&s->stacks);

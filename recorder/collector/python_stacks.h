@@ -42,7 +42,8 @@ struct tm_python_stacks {
 	struct tm_pair_map frames;       /* process and line, function and file -> frame id */
 	struct tm_pair_map python_nodes; /* parent and code, offset and flag */
 	struct tm_pair_map native_nodes; /* parent, address */
-	struct tm_pair_map stacks;       /* both nodes, module epoch -> node of the trace */
+	struct tm_pair_map frame_of_word; /* process and code, offset -> frame id: the line table is read once */
+	struct tm_pair_map stacks;       /* both nodes, epoch of unloads -> node of the trace */
 	uint32_t last_python_node, last_native_node;
 	uint64_t last_address;           /* of a Python frame: only a number */
 };
