@@ -10,16 +10,19 @@
 
 static const struct tm_usage usage = {
 	.verb = "snapshot",
-	.operands = "DB|TRACE --at T",
+	.operands = "DB|TRACE --at T | --scope NAME",
 	.description =
 		"Lists what was live at an instant, by call stack, largest first. `exit`, `end` and `peak` are each process' own: one\n"
 		"listing shows all ranks at their peaks, over their root heaps. With --heap, `peak` is the peak of that heap. With\n"
 		"--from or --to only blocks that were allocated in that window are counted, so that --from=10s --at=20s shows what\n"
-		"was made in between and is still there.\n",
+		"was made in between and is still there.\n"
+		"--scope shows four looks at each heap around the scopes of a name: at the baseline, before, at the peak, after; created\n"
+		"and deleted are blocks since the look before (view scope_snapshot, which keeps the first 100 scopes of each name).\n",
 	.examples = "tidemark snapshot run.db --at 12.5s\n"
 		    "tidemark snapshot run.db --at peak --process=rank:0 --stack\n"
-		    "tidemark snapshot run.db --at mark:loaded --format=csv\n",
-	.options = TM_OPTIONS_LISTING | TM_OPTION_AT | TM_OPTION_STACK,
+		    "tidemark snapshot run.db --at mark:loaded --format=csv\n"
+		    "tidemark snapshot run.db --scope forward --heap=torch.cpu\n",
+	.options = TM_OPTIONS_LISTING | TM_OPTION_AT | TM_OPTION_STACK | TM_OPTION_SCOPE,
 	.operands_min = 1,
 	.operands_max = 1,
 };
@@ -47,7 +50,42 @@ static void put_kept(sqlite3_str *sql, const char *label) {
 
 #define IN_ROOT_HEAP "EXISTS (SELECT 1 FROM heap AS h WHERE h.process_id = live.process_id AND h.name = live.heap AND h.is_root)"
 
+static int check_scope(const struct tm_database *d, const char *name) {
+	char *sql = sqlite3_mprintf("SELECT 1 FROM scope_aggregate WHERE name = %Q AND calls > 0 LIMIT 1", name);
+	bool exists = sql && tm_database_integer(d, sql, 0);
+	sqlite3_free(sql);
+	if (exists) return 0;
+	char *names = tm_database_words(d, "SELECT DISTINCT name FROM scope_aggregate WHERE calls > 0 ORDER BY name LIMIT 20");
+	int status = tm_fail("no scope '%s' in '%s' (scopes: %s)", name, d->path, names && *names ? names : "none");
+	sqlite3_free(names);
+	return status;
+}
+
+static int answer_scope(const struct tm_database *d, const struct tm_options *o) {
+	int status = check_scope(d, o->scope);
+	if (status) return status;
+	char *with = sqlite3_mprintf(
+		"look AS (\n  SELECT s.process_id, p.scope_id, h.name AS heap, p.phase, p.ts_ns, p.live_bytes, p.allocated_bytes,\n"
+		"         p.reserved_bytes, p.active_bytes, p.inactive_bytes, p.rss_bytes, p.created, p.deleted, h.estimated\n"
+		"  FROM scope AS s JOIN scope_snapshot AS p ON p.scope_id = s.id JOIN heap AS h ON h.id = p.heap_id\n"
+		"  WHERE s.name = %Q)",
+		o->scope);
+	struct tm_listing listing = {
+		.with = with,
+		.source = "look",
+		.order = "process_id, scope_id, heap, CASE phase WHEN 'baseline' THEN 0 WHEN 'before' THEN 1 WHEN 'peak' THEN 2 ELSE 3 END",
+		.has_heap = true,
+		.nothing = "these scopes touched no heap",
+		.estimated = { "live_bytes", "allocated_bytes", "created", "deleted" },
+	};
+	status = with ? tm_listing_run(d, o, &listing) : tm_fail("cannot read '%s': out of memory", d->path);
+	sqlite3_free(with);
+	return status;
+}
+
 static int answer(const struct tm_database *d, const struct tm_options *o) {
+	if (o->scope) return answer_scope(d, o);
+
 	const char *label = tm_has_window(o) || d->estimated ? NULL : kept_label(o);
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	if (label) {
@@ -77,7 +115,9 @@ int tm_cmd_snapshot(int argc, char **argv) {
 	struct tm_options o;
 	int status = tm_options_parse(&o, &usage, argc, argv);
 	if (status != TM_OPTIONS_GO) return status;
-	if (o.at.kind == TM_TIME_UNSET)
-		return tm_misuse("snapshot", "--at says which instant is wanted: 12.5s, peak, exit, end, mark:NAME");
+	if (o.scope && (o.at.kind != TM_TIME_UNSET || tm_has_window(&o) || o.stack))
+		return tm_misuse("snapshot", "--scope has its own instants: not with --at, --from, --to or --stack");
+	if (o.at.kind == TM_TIME_UNSET && !o.scope)
+		return tm_misuse("snapshot", "--at says which instant is wanted: 12.5s, peak, exit, end, mark:NAME; --scope which scope");
 	return tm_answer(&usage, argc, argv, answer);
 }

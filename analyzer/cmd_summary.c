@@ -85,6 +85,30 @@ static const struct tm_listing leaks = {
 	.estimated = { "live_bytes", "live_count" },
 };
 
+static const struct tm_listing scopes = {
+	.columns =
+		"process_id, heap, name, calls, duration_ns, self_allocated_bytes, total_allocated_bytes, retained_bytes, peak_growth_bytes",
+	.source = "scope_total",
+	.where = "calls > 0",
+	.order = "total_allocated_bytes DESC, process_id, heap, name, category",
+	.has_heap = true,
+	.title = "scopes (more: tidemark scopes)",
+	.nothing = "nothing",
+	.estimated = { "self_allocated_bytes", "total_allocated_bytes", "retained_bytes", "peak_growth_bytes" },
+};
+
+/* The first steps are seldom the ones to look at. */
+static const struct tm_listing steps = {
+	.columns = "process_id, n, start_ns, duration_ns, heap, allocated_bytes, net_bytes, peak_bytes, survived_bytes",
+	.source = "step_total",
+	.where = "heap IS NULL",
+	.order = "survived_bytes DESC, process_id, start_ns",
+	.title = "steps, those that left most behind first (more: tidemark scopes --steps)",
+	.nothing = "nothing",
+	.estimated = { "allocated_bytes", "net_bytes", "peak_bytes", "survived_bytes" },
+	.null_heap = "(all)",
+};
+
 static const struct tm_listing losses = {
 	.with = "lost AS (\n  SELECT process_id, kind, reason, sum(count) AS count, sum(bytes) AS bytes FROM loss\n"
 		"  GROUP BY process_id, kind, reason)",
@@ -136,6 +160,9 @@ static int list_page(const struct tm_database *d, const struct tm_options *o) {
 	int status = d->processes > 1 ? tm_listing_also(d, &few, &processes) : 0;
 	if (!status) status = list_sites(d, &few, &peak_sites, true);
 	if (!status) status = list_sites(d, &few, &leaks, false);
+	if (!status && tm_database_integer(d, "SELECT 1 FROM scope_aggregate WHERE calls > 0 LIMIT 1", 0))
+		status = tm_listing_also(d, &few, &scopes);
+	if (!status && tm_database_integer(d, "SELECT 1 FROM step LIMIT 1", 0)) status = tm_listing_also(d, &few, &steps);
 	if (!status && tm_database_integer(d, "SELECT 1 FROM loss LIMIT 1", 0)) status = tm_listing_also(d, o, &losses);
 	if (!status && tm_database_integer(d, "SELECT 1 FROM alert LIMIT 1", 0)) status = tm_listing_also(d, o, &alerts);
 	if (!status && tm_database_integer(d, "SELECT 1 FROM note LIMIT 1", 0)) status = tm_listing_also(d, o, &notes);

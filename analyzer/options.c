@@ -115,6 +115,30 @@ static bool take_gzip(struct tm_options *o, const char *value) {
 	(void)value;
 	return o->gzip = true;
 }
+static bool take_tree(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->tree = true;
+}
+static bool take_means(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->means = true;
+}
+static bool take_steps(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->steps = true;
+}
+static bool take_torch_compat(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->torch_compat = true;
+}
+static bool take_category(struct tm_options *o, const char *value) {
+	o->category = value;
+	return *value != '\0';
+}
+static bool take_scope(struct tm_options *o, const char *value) {
+	o->scope = value;
+	return true;
+}
 static bool take_force(struct tm_options *o, const char *value) {
 	(void)value;
 	return o->force = true;
@@ -134,6 +158,13 @@ static const struct option_row option_rows[] = {
 	{ "stack", NULL, TM_OPTION_STACK, take_stack, "add the whole stack of each row" },
 	{ "buckets", "N", TM_OPTION_BUCKETS, take_buckets,
 	  "at most N rows for each heap, each with the highest level of its stretch of time; 0 (default): as stored" },
+	{ "scope", "NAME", TM_OPTION_SCOPE, take_scope,
+	  "instead of --at: four looks around each scope of this name (view scope_snapshot)" },
+	{ "tree", NULL, TM_OPTION_TREE, take_tree, "as a tree: which scope lies in which" },
+	{ "means", NULL, TM_OPTION_MEANS, take_means, "what a call costs on average: time and memory" },
+	{ "steps", NULL, TM_OPTION_STEPS, take_steps, "the steps, side by side" },
+	{ "category", "NAME", TM_OPTION_CATEGORY, take_category, "only scopes of this category, such as user, nvtx or torch.op" },
+	{ "torch-compat", NULL, TM_OPTION_TORCH_COMPAT, take_torch_compat, "count as torch.profiler does" },
 	{ "sql", NULL, TM_OPTION_SQL, take_sql, "print the query that would run instead of running it" },
 	{ "output", "FILE", TM_OPTION_OUTPUT, take_output, "where to write; - is standard output. Also -o FILE" },
 	{ "value", "WHAT", TM_OPTION_VALUE, take_value,

@@ -34,6 +34,12 @@ enum tm_option_bit {
 	TM_OPTION_GZIP = 1 << 14,
 	TM_OPTION_MAX_EVENTS = 1 << 15,
 	TM_OPTION_FORCE = 1 << 16,
+	TM_OPTION_TREE = 1 << 17,
+	TM_OPTION_CATEGORY = 1 << 18,
+	TM_OPTION_MEANS = 1 << 19,
+	TM_OPTION_STEPS = 1 << 20,
+	TM_OPTION_TORCH_COMPAT = 1 << 21,
+	TM_OPTION_SCOPE = 1 << 22,
 };
 
 /* What every command that lists takes. */
@@ -65,7 +71,8 @@ struct tm_options {
 	int64_t process; /* id, or rank */
 	struct tm_time_point from, to, at;
 	const char *from_text, *to_text, *at_text;
-	bool sql, stack, sites, gzip, force;
+	bool sql, stack, sites, gzip, force, tree, means, steps, torch_compat;
+	const char *category, *scope;
 	int64_t buckets; /* TM_LIMIT_UNSET: not given */
 	const char *output;
 	enum tm_export_value value;

@@ -12,6 +12,7 @@ int tm_cmd_info(int argc, char **argv);
 int tm_cmd_summary(int argc, char **argv);
 int tm_cmd_peak(int argc, char **argv);
 int tm_cmd_snapshot(int argc, char **argv);
+int tm_cmd_scopes(int argc, char **argv);
 int tm_cmd_leaks(int argc, char **argv);
 int tm_cmd_temporary(int argc, char **argv);
 int tm_cmd_timeline(int argc, char **argv);

@@ -1,0 +1,252 @@
+/* cmd_scopes.c - `tidemark scopes`: whose memory it is, by scope.
+ *
+ * The view scope_total has a row for each name, category and heap; import added everything up. The tree and torch.profiler's own counting are
+ * worked out from the instances when they are asked for.
+ */
+#include "listing.h"
+#include "scans.h"
+#include "talk.h"
+#include "verbs.h"
+
+#include <string.h>
+
+static const struct tm_usage usage = {
+	.verb = "scopes",
+	.operands = "DB|TRACE",
+	.description =
+		"Shows what happened in each scope (tidemark.h, Python, NVTX, ITT, PyTorch's operators), a row for each name and heap\n"
+		"(view scope_total); [unscoped] is what happened outside of all scopes.\n"
+		"  self     in the scope itself; the selves of all rows of a heap add up to the heap\n"
+		"  total    with the scopes inside it; a name inside itself counts once\n"
+		"  net      allocated less freed; freed counts in the scope that frees\n"
+		"  retained what the scope allocated and was live when it closed\n"
+		"  growth   the heap's peak while the scope was open, less what was live when it opened; the largest of its calls\n"
+		"  own      the most that was live of what the scope allocated; the largest of its calls\n"
+		"A table shows the columns that matter most; --format=json and --format=csv have all, and --sort takes any.\n"
+		"--tree shows which scope lies in which, --means what a call costs on average (view scope_summary), --steps compares\n"
+		"the steps (view step_total). With --from or --to the single scopes that were opened in that window are listed\n"
+		"(view scope_instance). --torch-compat counts as torch.profiler does: to a scope goes all that any thread did from its\n"
+		"start to its end, self is that less its direct children, calls of one name are added up even inside each other;\n"
+		"without --heap for PyTorch's heaps, without --category for its scopes.\n",
+	.examples = "tidemark scopes run.db\n"
+		    "tidemark scopes run.db --heap=torch.cpu --sort=retained_bytes --limit=10\n"
+		    "tidemark scopes run.db --tree --category=user\n"
+		    "tidemark scopes run.db --steps --heap=malloc --format=csv\n"
+		    "tidemark scopes run.db --means --category=torch.op\n"
+		    "tidemark scopes run.db --from=2s --to=3s --sort=peak_own_bytes\n"
+		    "tidemark scopes run.db --torch-compat --heap=torch.cpu\n"
+		    "tidemark snapshot run.db --scope forward\n",
+	.options = TM_OPTIONS_LISTING | TM_OPTION_TREE | TM_OPTION_CATEGORY | TM_OPTION_MEANS | TM_OPTION_STEPS | TM_OPTION_TORCH_COMPAT,
+	.operands_min = 1,
+	.operands_max = 1,
+};
+
+#define NOTHING "no scopes were recorded"
+
+/* --- by name --- */
+
+static int list_totals(const struct tm_database *d, const struct tm_options *o, char *where) {
+	struct tm_listing listing = {
+		.source = "scope_total",
+		.where = where,
+		.order = "total_allocated_bytes DESC, process_id, heap, name, category",
+		.has_heap = true,
+		.nothing = NOTHING,
+		.hidden = { "self_freed_bytes", "total_freed_bytes", "self_net_bytes", "self_allocations", "total_allocations",
+			    "self_frees", "total_frees", "own_freed_bytes", "peak_bytes" },
+		.estimated = { "self_allocated_bytes", "total_allocated_bytes", "total_net_bytes", "retained_bytes", "peak_growth_bytes",
+			       "peak_own_bytes" },
+	};
+	return tm_listing_run(d, o, &listing);
+}
+
+static int list_means(const struct tm_database *d, const struct tm_options *o, char *where) {
+	struct tm_listing listing = {
+		.source = "scope_summary",
+		.where = where,
+		.order = "total_duration_ns DESC, process_id, heap, name, category",
+		.has_heap = true,
+		.nothing = NOTHING,
+		.hidden = { "retained_bytes", "peak_bytes" },
+		.estimated = { "mean_allocated_bytes", "mean_peak_growth_bytes", "peak_growth_bytes", "net_bytes" },
+	};
+	return tm_listing_run(d, o, &listing);
+}
+
+static int list_steps(const struct tm_database *d, const struct tm_options *o) {
+	struct tm_listing listing = {
+		.source = "step_total",
+		.order = "process_id, start_ns, step_id, heap IS NOT NULL, heap",
+		.has_heap = true,
+		.nothing = "no steps were recorded",
+		.hidden = { "step_id", "end_ns", "peak_growth_bytes", "survived_count", "frees", "rss_begin_bytes" },
+		.estimated = { "allocated_bytes", "freed_bytes", "net_bytes", "allocations", "live_begin_bytes", "live_end_bytes",
+			       "peak_bytes", "survived_bytes" },
+		.null_heap = "(all)",
+	};
+	return tm_listing_run(d, o, &listing);
+}
+
+/* --- in a window --- */
+
+static int list_instances(const struct tm_database *d, const struct tm_options *o, const char *where) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	tm_sql_instants(sql, o, NULL);
+	sqlite3_str_appendall(sql, ",\nopened AS (\n  SELECT s.* FROM scope_instance AS s\n  WHERE EXISTS (SELECT 1 FROM instant AS i WHERE"
+				   " i.process_id = s.process_id");
+	tm_sql_window(sql, o, "s.start_ns", "s.start_ns");
+	sqlite3_str_appendall(sql, "))");
+	char *with = sqlite3_str_finish(sql);
+	struct tm_listing listing = {
+		.with = with,
+		.source = "opened",
+		.where = where,
+		.order = "start_ns, scope_id, heap",
+		.has_heap = true,
+		.nothing = "no scope was opened then",
+		.hidden = { "thread_id", "end_ns", "self_freed_bytes", "total_freed_bytes", "self_net_bytes", "self_allocations",
+			    "total_allocations", "self_frees", "total_frees", "own_freed_bytes", "peak_bytes" },
+		.estimated = { "self_allocated_bytes", "total_allocated_bytes", "total_net_bytes", "retained_bytes", "peak_growth_bytes",
+			       "peak_own_bytes" },
+	};
+	int status = tm_listing_run(d, o, &listing);
+	sqlite3_free(with);
+	return status;
+}
+
+/* --- as a tree --- */
+
+/* Scopes whose names agree all the way outward are one line. Of a line's children the one that allocated most comes first. */
+static const char tree[] =
+	"path AS MATERIALIZED (\n"
+	"  WITH RECURSIVE down(id, process_id, around, path, name, category, depth, duration_ns) AS (\n"
+	"    SELECT id, process_id, '', process_id || char(1) || name, name, category, 0, end_ns - start_ns\n"
+	"    FROM scope WHERE parent_id IS NULL AND id > 0\n"
+	"    UNION ALL SELECT s.id, s.process_id, p.path, p.path || char(1) || s.name, s.name, s.category, p.depth + 1, s.end_ns - s.start_ns\n"
+	"    FROM down AS p JOIN scope AS s ON s.parent_id = p.id)\n"
+	"  SELECT * FROM down),\n"
+	"spent AS MATERIALIZED (SELECT path, count(*) AS calls, sum(duration_ns) AS duration_ns FROM path GROUP BY path),\n"
+	"line AS MATERIALIZED (\n"
+	"  SELECT p.process_id, h.name AS heap, p.around, p.path, p.name, min(p.category) AS category, p.depth, t.calls, t.duration_ns,\n"
+	"         coalesce(sum(a.self_allocated_bytes), 0) AS self_allocated_bytes,\n"
+	"         coalesce(sum(a.total_allocated_bytes), 0) AS total_allocated_bytes,\n"
+	"         coalesce(sum(a.total_allocated_bytes - a.total_freed_bytes), 0) AS total_net_bytes,\n"
+	"         coalesce(sum(a.retained_bytes), 0) AS retained_bytes, max(a.peak_growth_bytes) AS peak_growth_bytes,\n"
+	"         max(a.peak_own_bytes) AS peak_own_bytes\n"
+	"  FROM path AS p JOIN spent AS t ON t.path = p.path LEFT JOIN scope_instance_aggregate AS a ON a.scope_id = p.id\n"
+	"  LEFT JOIN heap AS h ON h.id = a.heap_id\n"
+	"  WHERE h.name IS NOT NULL OR NOT EXISTS (SELECT 1 FROM path AS q JOIN scope_instance_aggregate AS b ON b.scope_id = q.id"
+	" WHERE q.path = p.path)\n"
+	"  GROUP BY p.path, h.name),\n"
+	"tree AS (\n"
+	"  WITH RECURSIVE sorted AS (\n"
+	"    SELECT l.*, printf('%020d', 1000000000000000000 - l.total_allocated_bytes) || l.path AS place FROM line AS l WHERE l.depth = 0\n"
+	"    UNION ALL SELECT l.*, s.place || printf('%020d', 1000000000000000000 - l.total_allocated_bytes) || l.path\n"
+	"    FROM sorted AS s JOIN line AS l ON l.around = s.path AND l.heap IS s.heap)\n"
+	"  SELECT process_id, heap, %s AS name, category, depth, calls, duration_ns, self_allocated_bytes, total_allocated_bytes,\n"
+	"         total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes, place FROM sorted)";
+
+static int list_tree(const struct tm_database *d, const struct tm_options *o, const char *where) {
+	bool is_table = o->format == TM_FORMAT_TABLE;
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	const char *hole = strstr(tree, "%s AS name");
+	sqlite3_str_append(sql, tree, (int)(hole - tree));
+	sqlite3_str_appendall(sql, is_table ? "substr('                                        ', 1, 2 * depth) || name" : "name");
+	sqlite3_str_appendall(sql, hole + 2);
+	char *with = sqlite3_str_finish(sql);
+	struct tm_listing listing = {
+		.with = with,
+		.columns = "process_id, heap, name, category, depth, calls, duration_ns, self_allocated_bytes, total_allocated_bytes,\n"
+			   "  total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes",
+		.source = "tree",
+		.where = where,
+		.order = "process_id, heap IS NULL, heap, place",
+		.has_heap = true,
+		.nothing = NOTHING,
+		.hidden = { "depth", "category" },
+		.estimated = { "self_allocated_bytes", "total_allocated_bytes", "total_net_bytes", "retained_bytes", "peak_growth_bytes",
+			       "peak_own_bytes" },
+	};
+	int status = tm_listing_run(d, o, &listing);
+	sqlite3_free(with);
+	return status;
+}
+
+/* --- as torch.profiler counts --- */
+
+/* One list of openings, events and closings in the order of time, with a running sum: what happened between a scope's start and end is a
+ * difference of two of its values. */
+static const char torch[] =
+	"event AS (\n"
+	"  SELECT a.process_id, a.heap_id, a.alloc_ns AS ts_ns, 1 AS rank, a.size_bytes AS bytes, NULL AS scope_id FROM allocation AS a\n"
+	"  UNION ALL SELECT a.process_id, a.heap_id, a.free_ns, 1, -a.size_bytes, NULL FROM allocation AS a WHERE a.free_ns IS NOT NULL\n"
+	"  UNION ALL SELECT s.process_id, h.id, s.start_ns, 0, 0, s.id FROM scope AS s JOIN heap AS h ON h.process_id = s.process_id\n"
+	"  WHERE %s\n"
+	"  UNION ALL SELECT s.process_id, h.id, s.end_ns, 2, 0, s.id FROM scope AS s JOIN heap AS h ON h.process_id = s.process_id\n"
+	"  WHERE %s),\n"
+	"running AS (\n"
+	"  SELECT scope_id, heap_id, rank, sum(bytes) OVER (PARTITION BY heap_id ORDER BY ts_ns, rank RANGE UNBOUNDED PRECEDING) AS bytes\n"
+	"  FROM event),\n"
+	"used AS MATERIALIZED (\n"
+	"  SELECT scope_id, heap_id, sum(CASE rank WHEN 2 THEN bytes ELSE -bytes END) AS bytes FROM running WHERE scope_id IS NOT NULL\n"
+	"  GROUP BY scope_id, heap_id),\n"
+	"inside AS MATERIALIZED (\n"
+	"  SELECT s.parent_id, u.heap_id, sum(u.bytes) AS bytes FROM used AS u JOIN scope AS s ON s.id = u.scope_id GROUP BY s.parent_id, u.heap_id),\n"
+	"torch AS (\n"
+	"  SELECT s.process_id, h.name AS heap, s.name, s.category, count(*) AS calls,\n"
+	"         sum(u.bytes - coalesce(i.bytes, 0)) AS self_net_bytes, sum(u.bytes) AS total_net_bytes\n"
+	"  FROM used AS u JOIN scope AS s ON s.id = u.scope_id JOIN heap AS h ON h.id = u.heap_id\n"
+	"  LEFT JOIN inside AS i ON i.parent_id = u.scope_id AND i.heap_id = u.heap_id\n"
+	"  GROUP BY s.process_id, h.name, s.name, s.category)";
+
+static int list_torch(const struct tm_database *d, const struct tm_options *o) {
+	char *chosen = o->category ? sqlite3_mprintf("s.category = %Q", o->category) : sqlite3_mprintf("s.category LIKE 'torch.%%'");
+	char *with = chosen ? sqlite3_mprintf(torch, chosen, chosen) : NULL;
+	struct tm_listing listing = {
+		.with = with,
+		.source = "torch",
+		.where = o->heap ? NULL : "heap LIKE 'torch.%'",
+		.order = "total_net_bytes DESC, process_id, heap, name, category",
+		.has_heap = true,
+		.nothing = "no scopes of PyTorch were recorded; --category chooses others",
+	};
+	int status = with ? tm_listing_run(d, o, &listing) : tm_fail("cannot read '%s': out of memory", d->path);
+	sqlite3_free(with);
+	sqlite3_free(chosen);
+	return status;
+}
+
+/* --- the whole --- */
+
+static int check_category(const struct tm_database *d, const char *category) {
+	char *sql = sqlite3_mprintf("SELECT 1 FROM scope_aggregate WHERE category = %Q LIMIT 1", category);
+	bool exists = sql && tm_database_integer(d, sql, 0);
+	sqlite3_free(sql);
+	if (exists) return 0;
+	char *names = tm_database_words(d, "SELECT DISTINCT category FROM scope_aggregate WHERE category IS NOT NULL ORDER BY 1");
+	int status = tm_fail("no category '%s' in '%s' (categories: %s)", category, d->path, names && *names ? names : "none");
+	sqlite3_free(names);
+	return status;
+}
+
+static int answer(const struct tm_database *d, const struct tm_options *o) {
+	if (o->tree + o->means + o->steps + o->torch_compat > 1)
+		return tm_misuse("scopes", "--tree, --means, --steps and --torch-compat are different answers: one at a time");
+	if (tm_has_window(o) && (o->tree || o->means || o->steps || o->torch_compat))
+		return tm_misuse("scopes", "--from and --to list single scopes: not with --tree, --means, --steps or --torch-compat");
+	int status = o->category ? check_category(d, o->category) : 0;
+	if (status) return status;
+	char *where = o->category ? sqlite3_mprintf("category = %Q", o->category) : NULL;
+	if (o->steps) status = list_steps(d, o);
+	else if (o->torch_compat) status = list_torch(d, o);
+	else if (o->tree) status = list_tree(d, o, where);
+	else if (o->means) status = list_means(d, o, where);
+	else if (tm_has_window(o)) status = list_instances(d, o, where);
+	else status = list_totals(d, o, where);
+	sqlite3_free(where);
+	return status;
+}
+
+int tm_cmd_scopes(int argc, char **argv) {
+	return tm_answer(&usage, argc, argv, answer);
+}
