@@ -1,6 +1,6 @@
 /* big_trace.c - writes a trace of any size: so many events, so many live blocks, such a tree of stacks.
  *
- *     big_trace FILE EVENTS LIVE NODES THREADS [PID]
+ *     big_trace FILE EVENTS LIVE NODES THREADS [PID [SCOPES]]
  *
  * Method: a pool of LIVE slots; each step picks one at random, frees its block if it has one and allocates another there, on the next thread
  *         in turn, so that blocks are freed by other threads than those that made them. Standard output says in one line what the
@@ -10,6 +10,7 @@
 #include "../../schema/events.h"
 #include "../../schema/records.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,8 @@ struct block {
 
 struct pool {
 	struct block *blocks;
+	uint64_t scope_every, scopes; /* one event in so many opens or closes a scope, 0 none; how many did */
+	unsigned depth[64];
 	uint64_t live_count, ns, allocations, allocated_bytes, live_bytes, peak_bytes, live, nodes, seed;
 };
 
@@ -147,6 +150,20 @@ static void make_block(struct pool *p, uint64_t slot, struct tm_event *e) {
 	if (p->live_bytes > p->peak_bytes) p->peak_bytes = p->live_bytes;
 }
 
+/* Opens a range, or closes the innermost one: up to four lie in each other, as PyTorch's operators do. */
+static void scope_event(struct pool *p, unsigned thread, struct tm_event *e) {
+	uint64_t random = next_random(&p->seed);
+	bool opens = !p->depth[thread] || (p->depth[thread] < 4 && random % 2);
+	uint64_t key = 1 + thread * 8 + (opens ? p->depth[thread]++ : --p->depth[thread]);
+	*e = (struct tm_event){ .time_ns = p->ns,
+				.begin_ns = p->ns,
+				.addr = key,
+				.usable = TM_USABLE_UNKNOWN,
+				.text = opens ? (uint32_t)(1 + (random >> 8) % (p->nodes < 1600 ? p->nodes / 16 + 1 : 100)) : 0,
+				.op = opens ? TM_OP_SCOPE_RANGE : TM_OP_SCOPE_END };
+	p->scopes += opens;
+}
+
 /* One chunk: a segment of each thread, which took turns event by event. */
 static void write_events(struct writer *w, struct pool *p, uint64_t count, unsigned threads, struct tm_event *events) {
 	struct tm_bytes b = TM_BYTES_INIT;
@@ -157,7 +174,8 @@ static void write_events(struct writer *w, struct pool *p, uint64_t count, unsig
 		struct tm_event *e = &events[thread * room + used[thread]++];
 		uint64_t slot = next_random(&p->seed) % p->live;
 		p->ns += STEP_NS;
-		if (p->blocks[slot].address) free_block(p, &p->blocks[slot], e);
+		if (p->scope_every && next_random(&p->seed) % p->scope_every == 0) scope_event(p, thread, e);
+		else if (p->blocks[slot].address) free_block(p, &p->blocks[slot], e);
 		else make_block(p, slot, e);
 	}
 	tm_put_events_header(&b, p->ns, threads);
@@ -178,12 +196,13 @@ static void write_end(struct writer *w, uint64_t ns) {
 }
 
 int main(int argc, char **argv) {
-	if (argc < 6) return fprintf(stderr, "usage: big_trace FILE EVENTS LIVE NODES THREADS [PID]\n"), 2;
+	if (argc < 6) return fprintf(stderr, "usage: big_trace FILE EVENTS LIVE NODES THREADS [PID [SCOPES]]\n"), 2;
 	uint64_t events = strtoull(argv[2], NULL, 10), done = 0;
 	unsigned threads = (unsigned)strtoul(argv[5], NULL, 10);
 	struct writer w = { .file = fopen(argv[1], "wb"), .encoder = tm_encoder_new() };
 	struct pool p = { .live = 2 * strtoull(argv[3], NULL, 10), .nodes = strtoull(argv[4], NULL, 10), .ns = 1000, .seed = 1 };
 	need(w.file && w.encoder && tm_packer_init(&w.packer, 1) == 0 && threads && threads <= 64 && p.live, "cannot begin");
+	p.scope_every = argc > 7 ? strtoull(argv[7], NULL, 10) : 0;
 	p.blocks = calloc(p.live, sizeof *p.blocks); /* half of the slots are in use at any time */
 	struct tm_event *room = calloc(CHUNK_EVENTS + 64, sizeof *room);
 	need(p.blocks && room, "out of memory");

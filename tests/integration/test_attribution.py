@@ -2,6 +2,7 @@
 
 Method: trace_writer.py writes the events, `tidemark import` makes the database, the views are compared row by row. No recorder is needed.
 """
+import json
 import random
 
 from scope_oracle import Story
@@ -186,6 +187,245 @@ def random_long_stories(t):
     for seed in range(60 if t.long else 6):
         story = random_story(100000 + seed, 2000)
         compare(t, database(t, story), story, f"seed {100000 + seed}")
+
+
+# --- worked out by hand
+
+def simple(t, events, *, name="run.tmk", exit=9000, end=10000, prepare=None, threads=1):
+    """events: [(thread, events of that thread)], strings given by `prepare(trace)` before."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    for id in range(1, threads + 1):
+        trace.thread(id, process=1)
+    trace.heap(1, 1, "malloc", "host")
+    trace.heap(2, 1, "torch.cpu", "torch", parent=1)
+    segments = events(trace)
+    trace.segments(segments)
+    if prepare:
+        prepare(trace)
+    trace.exit(1, exit)
+    trace.end(1, end)
+    return t.imported(trace.save(t.path(name)), options=("--quiet", "--force"))
+
+
+@test
+def nested_by_hand(t):
+    """outer allocates 100, inner 30 and frees 10 of outer's, later main frees inner's 30: inner's own peak is 30, outer's 130, never 140."""
+    def events(trace):
+        outer, inner, user, main = trace.string("outer"), trace.string("inner"), trace.string("user"), trace.stack("main")
+        return [(1, [malloc(1000, 0x1000, 7, main), scope("scope_push", 2000, outer, user), malloc(2100, 0x2000, 10, main), malloc(2200, 0x3000, 90, main),
+                     scope("scope_push", 3000, inner, user), free(3100, 0x2000), malloc(3200, 0x4000, 30, main), scope("scope_end", 3300, 0, user),
+                     scope("scope_end", 4000, 0, user), free(5000, 0x4000)])]
+    db = simple(t, events)
+    t.equal(db.rows(f"select name, calls, duration_ns, {INSTANCE.split(', ', 2)[2]} from scope_total order by name"),
+            [("[unscoped]", None, None, 7, 7, 30, 30, 1, 1, 1, 1, 0, 7, 127, 127, 7),
+             ("inner", 1, 300, 30, 30, 10, 10, 1, 1, 1, 1, 30, 30, 127, 20, 30),
+             ("outer", 1, 2000, 100, 130, 0, 10, 2, 3, 0, 1, 40, 120, 127, 120, 120)], "totals")
+    t.equal(db.rows("select self_net_bytes, total_net_bytes from scope_total where name = 'outer'"), [(100, 120)], "net")
+    t.equal(db.rows("select size_bytes, scope_id, free_scope_id from allocation order by alloc_ns"), [(7, 0, None), (10, 1, 2), (90, 1, None), (30, 2, 0)],
+            "scopes of the blocks")
+    t.equal(db.rows("select phase, ts_ns, live_bytes, created, deleted from scope_snapshot where scope_id = 2"),
+            [("baseline", 0, 0, None, None), ("before", 3000, 107, 3, 0), ("peak", 3200, 127, 1, 1), ("after", 3300, 127, 0, 0)], "looks around inner")
+    t.equal(db.row("select calls, mean_duration_ns, mean_allocated_bytes, mean_peak_growth_bytes, net_bytes from scope_summary where name = 'outer'"),
+            (1, 2000, 130, 120, 120), "means")
+
+
+@test
+def recursion_counts_once(t):
+    """f inside f inside f: three calls, one duration, 60 bytes in total and not 110."""
+    def events(trace):
+        f, main, out = trace.string("f"), trace.stack("main"), []
+        for level in range(3):
+            out += [scope("scope_push", 1000 + level * 100, f), malloc(1050 + level * 100, 0x1000 * (level + 1), (10, 20, 30)[level], main)]
+        return [(1, out + [scope("scope_end", 2000 + level * 100) for level in range(3)])]
+    db = simple(t, events)
+    t.equal(db.row("select calls, duration_ns, self_allocated_bytes, total_allocated_bytes, retained_bytes, peak_own_bytes from scope_total where name = 'f'"),
+            (3, 1200, 60, 60, 60, 60), "f")
+    t.equal(db.rows("select total_allocated_bytes from scope_instance order by scope_id"), [(60,), (50,), (30,)], "its calls")
+
+
+@test
+def ways_to_end(t):
+    """A push abandoned by its parent's end, one left by an exception, one by its thread, a block by longjmp, a range by another thread, one by the process."""
+    def events(trace):
+        n = {name: trace.string(name) for name in ("outer", "lost", "thrown", "worker", "block", "again", "range", "open", "both")}
+        return [(1, [scope("scope_push", 1000, n["outer"]), scope("scope_push", 1100, n["lost"], n["both"]), scope("scope_end", 1200),
+                     scope("scope_push", 2000, n["thrown"]), scope("scope_exception", 2100),
+                     scope("scope_block", 3000, n["block"], 0, 77, 0x5000), scope("scope_block", 3100, n["again"], 0, 78, 0x6000), scope("scope_end", 3200, key=78),
+                     scope("scope_range", 4000, n["range"], 0, 99), scope("scope_push", 6000, n["open"]), scope("scope_end", 6100, 0, n["both"])]),
+                (2, [scope("scope_push", 4100, n["worker"]), scope("scope_end", 5000, key=99)])]
+
+    def ends(trace):
+        trace.meta(trace.record(7, v(2) + v(5500)))
+    db = simple(t, events, prepare=ends, threads=2)
+    t.equal(db.rows("select name, end_ns, end_kind from scope where id > 0 order by id"),
+            [("outer", 1200, "closed"), ("lost", 1200, "abandoned"), ("thrown", 2100, "exception"), ("block", 3100, "abandoned"), ("again", 3200, "closed"),
+             ("range", 5000, "closed"), ("worker", 5500, "thread"), ("open", 10000, "process")], "ends")
+    t.equal(db.rows("select kind, count from loss"), [("unmatched-scope-end", 1)], "an end without a scope")
+    t.equal(db.row("select name, heap, calls, duration_ns, peak_bytes from scope_total where name = 'open'"), ("open", None, 1, 4000, None), "no heap")
+
+
+@test
+def forward_and_backward(t):
+    """The backward operator on another thread names the latest forward one before it with its number."""
+    def events(trace):
+        add, back, op, backward = trace.string("aten::add"), trace.string("AddBackward0"), trace.string("torch.op"), trace.string("torch.backward")
+        return [(1, [scope("scope_range", 1000, add, op, 1, 5), scope("scope_end", 1100, key=1), scope("scope_range", 1200, add, op, 2, 5),
+                     scope("scope_end", 1300, key=2), scope("scope_range", 1900, add, op, 4, 5)]),
+                (2, [scope("scope_range", 1500, back, backward, 3, 5), scope("scope_end", 1600, key=3), scope("scope_range", 1700, back, backward, 3, 6)])]
+    db = simple(t, events, threads=2)
+    t.equal(db.rows("select id, forward_scope_id from scope where category = 'torch.backward' order by id"), [(3, 2), (4, None)], "forward operators")
+    t.equal(db.value("select text from note where kind = 'scope-links'"), "no forward operator is known for 1 operators of a backward pass", "note")
+
+
+@test
+def stopped_and_started(t):
+    """While recording is off nothing is allocated as far as we know: frees of what was made then are no loss. Labels are kept as they are."""
+    def events(trace):
+        main, label, taken = trace.stack("main"), trace.string("loaded"), trace.string("exit")
+        return [(1, [malloc(1000, 0x1000, 10, main), text("stop", 2000), free(2100, 0x1000), text("start", 3000), free(3100, 0x9000),
+                     malloc(3200, 0x2000, 20, main), text("snapshot", 4000, label), text("snapshot", 4100, taken), text("baseline", 5000),
+                     text("reset_peak", 6000, label)])]
+    db = simple(t, events)
+    t.equal(db.rows("select * from loss"), [], "losses")
+    t.equal(db.rows("select label, ts_ns, live_bytes from snapshot where ts_ns between 4000 and 8000 and heap_id = 1 order by ts_ns"),
+            [("loaded", 4000, 20), ("snapshot:exit", 4100, 20), ("baseline", 5000, 20)], "snapshots")
+    t.equal(db.rows("select * from mark"), [], "marks")
+
+
+@test
+def pool_states(t):
+    """What a pool says of itself stands beside what is exact."""
+    def events(trace):
+        name, main = trace.string("load"), trace.stack("main")
+        trace.pool_state(2, 1100, allocated=512, reserved=2048, active=512)
+        trace.sample(1, 1150, rss=4096)
+        return [(1, [scope("scope_push", 1000, name), malloc(1200, 0x1000, 40, main, op="torch_alloc", heap=2), scope("scope_end", 2000)])]
+    db = simple(t, events)
+    t.equal(db.rows("select phase, live_bytes, allocated_bytes, reserved_bytes, active_bytes, inactive_bytes, rss_bytes from scope_snapshot"),
+            [("baseline", 0, 0, None, None, None, None), ("before", 0, 0, None, None, None, None), ("peak", 40, 512, 2048, 512, None, 4096),
+             ("after", 40, 512, 2048, 512, None, 4096)], "looks")
+    t.equal(db.rows("select h.name, p.ts_ns, p.allocated_bytes, p.inactive_bytes from pool_state p join heap h on h.id = p.heap_id"),
+            [("torch.cpu", 1100, 512, None)], "pool states")
+
+
+@test
+def appended_traces(t):
+    """Ids of scopes, names and steps of two traces in one database never meet."""
+    for i in (1, 2):
+        story = random_story(40 + i, 120)
+        writer = Writer(story)
+        writer.trace.chunks[0] = (writer.trace.chunks[0][0], Trace(start_unix_ns=10**18 + i * 10**9).chunks[0][1])
+        writer.write(t.path(f"{i}.tmk"))
+    both = t.imported(t.path("1.tmk"), t.path("2.tmk"), options=("--quiet",))
+    one = t.path("one.db")
+    t.run([t.tidemark, "import", "--quiet", "-o", one, t.path("1.tmk")], status=0)
+    t.run([t.tidemark, "import", "--quiet", "--append", "-o", one, t.path("2.tmk")], status=0)
+    import sqlite3
+    rows = sqlite3.connect(one)
+    for table in ("scope", "scope_instance", "scope_total", "step_total", "scope_snapshot"):
+        t.equal(sorted(rows.execute(f"select * from {table}").fetchall(), key=str), sorted(both.rows(f"select * from {table}"), key=str), table)
+    t.equal(both.value("pragma integrity_check"), "ok", "integrity")
+
+
+# --- bad input
+
+@test
+def deep_nesting(t):
+    """10,000 scopes in each other, each with a byte; every one of them freed at the end, one per level, from the outside inward."""
+    depth = 10000
+
+    def events(trace):
+        f, main = trace.string("f"), trace.stack("main")
+        out = [e for i in range(depth) for e in (scope("scope_push", 1000 + 2 * i, f), malloc(1001 + 2 * i, 0x10000 + 16 * i, 1, main))]
+        out += [free(30000 + i, 0x10000 + 16 * i) for i in range(depth)]
+        return [(1, out + [scope("scope_end", 50000 + i) for i in range(depth + 5)])]
+    db = simple(t, events, exit=90000, end=90000)
+    t.equal(db.row("select calls, duration_ns, self_allocated_bytes, total_allocated_bytes, self_freed_bytes, peak_own_bytes, retained_bytes from scope_total "
+                   "where name = 'f'"), (depth, 50000 + depth - 1 - 1000, depth, depth, depth, depth, 0), "all of them")
+    t.equal(db.rows("select peak_own_bytes, peak_growth_bytes, depth from scope_instance i join scope s on s.id = i.scope_id where s.id in (1, 5000, 10000) order by s.id"),
+            [(depth, depth, 0), (5001, 5001, 4999), (1, 1, 9999)], "three of them")
+    t.equal(db.rows("select kind, count from loss"), [("unmatched-scope-end", 5)], "popped too often")
+
+
+@test
+def strange_names(t):
+    """Names of 10 kB, of bytes that are no UTF-8, with markup, and none at all."""
+    names = [b"x" * 10000, b"\xff\xfe<b>&\"'", b"", "größe;\n".encode()]
+
+    def events(trace):
+        ids = [trace.string(name) if name else 0 for name in names]
+        return [(1, [e for i, id in enumerate(ids) for e in (scope("scope_push", 1000 + 10 * i, id), scope("scope_end", 1005 + 10 * i))])]
+    db = simple(t, events)
+    t.equal([row[0] for row in db.rows("select name from scope where id > 0 order by id")], ["x" * 10000, "\ufffd\ufffd<b>&\"'", "", "größe;\n"], "names")
+    for options in ((), ("--tree",), ("--format=json",), ("--means",)):
+        t.run([t.tidemark, "scopes", db.path, *options], status=0)
+
+
+@test
+def many_names(t):
+    """A hundred thousand (with --long: a million) names that occur once."""
+    count = 1000000 if t.long else 100000
+
+    def events(trace):
+        main = trace.stack("main")
+        trace.meta(*(trace.record(2, v(1 + i) + v(len(str(i))) + str(i).encode()) for i in range(2, count + 2)))
+        out = []
+        for i in range(count):
+            out += [scope("scope_push", 1000 + 4 * i, 3 + i), scope("scope_end", 1002 + 4 * i)]
+        del main
+        return [(1, out[i:i + 100000]) for i in range(0, len(out), 100000)]
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.string("a")
+    trace.string("b")
+    for segment in events(trace):
+        trace.segments([segment])
+    trace.end(1, 10**8)
+    db = t.imported(trace.save(t.path("names.tmk"), names=False), options=("--quiet",))
+    t.equal(db.value("select count(distinct name) from scope_total where calls = 1"), count, "names")
+
+
+# --- the commands
+
+@test
+def torch_profiler_rule(t):
+    """Another thread's 50 bytes count for whoever is open; recursion counts twice; self is less the direct children."""
+    def events(trace):
+        f, g, op, main = trace.string("f"), trace.string("g"), trace.string("torch.op"), trace.stack("main")
+        tensor = dict(op="torch_alloc", heap=2)
+        return [(1, [scope("scope_range", 1000, f, op, 1), malloc(1100, 0x1000, 10, main, **tensor), scope("scope_range", 1200, f, op, 2),
+                     malloc(1300, 0x2000, 20, main, **tensor), scope("scope_range", 1350, g, op, 3), free(1360, 0x1000, op="torch_free", heap=2),
+                     scope("scope_end", 1370, key=3), scope("scope_end", 1400, key=2), scope("scope_end", 1500, key=1)]),
+                (2, [malloc(1310, 0x3000, 50, main, **tensor)])]
+    db = simple(t, events, threads=2)
+    rows = json.loads(t.run([t.tidemark, "scopes", db.path, "--torch-compat", "--format=json"], status=0).out)
+    t.equal([(r["name"], r["calls"], r["self_net_bytes"], r["total_net_bytes"]) for r in rows],
+            [("f", 2, 70 - 60 + 60 + 10, 70 + 60), ("g", 1, -10, -10)], "as torch.profiler counts")
+    t.equal(db.rows("select name, self_net_bytes, total_net_bytes from scope_total where calls > 0 order by name"), [("f", 30, 20), ("g", -10, -10)], "as we do")
+
+
+@test
+def every_answer_is_a_query(t):
+    story = random_story(7, 400)
+    db = database(t, story)
+    for options in ((), ("--tree",), ("--means",), ("--steps",), ("--from=0s", "--to=exit"), ("--torch-compat", "--category=torch.op", "--heap=malloc")):
+        command = [t.tidemark, "scopes", db.path, *options]
+        sql = t.run([*command, "--sql"], status=0).text
+        rows = json.loads(t.run([*command, "--format=json"], status=0).out)
+        if "--tree" in options:
+            t.check(rows and len(rows) == len(db.rows(sql)), f"{options}: {len(rows)} rows")
+        else:
+            t.equal([tuple(row.values()) for row in rows], db.rows(sql), f"{options}")
+    sums = db.rows("select heap, sum(self_allocated_bytes) from scope_total where calls > 0 and heap is not null group by heap order by heap")
+    tree = json.loads(t.run([t.tidemark, "scopes", db.path, "--tree", "--format=json"], status=0).out)
+    t.equal(sorted((heap, sum(r["self_allocated_bytes"] for r in tree if r["heap"] == heap)) for heap in {r["heap"] for r in tree} - {None}),
+            [(heap, total) for heap, total in sums], "the tree's selves add up")
+    looks = json.loads(t.run([t.tidemark, "snapshot", db.path, "--scope=a", "--format=json"], status=0).out)
+    t.equal(len(looks), db.value("select count(*) from scope_snapshot p join scope s on s.id = p.scope_id where s.name = 'a'"), "four looks a heap")
+    t.check(b"no scope 'zz'" in t.run([t.tidemark, "snapshot", db.path, "--scope=zz"], status=1).err, "an unknown scope is an error")
+    t.check(b"scopes (more" in t.run([t.tidemark, "summary", db.path], status=0).out, "summary shows scopes")
 
 
 main()
