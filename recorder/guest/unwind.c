@@ -367,18 +367,29 @@ enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_
 
 /* Here a frame is a pair of words, the outer pair's address and the return address; slots[] are the addresses of the latter. */
 static uint32_t count_unchanged_pairs(const struct tm_thread *t, uintptr_t innermost_slot) {
-	const uintptr_t *slots = t->sps, *pcs = t->pcs;
-	uint32_t n = t->remembered, i = 0;
-	while (n && slots[n - 1] < innermost_slot) n--;
-	if (n == 0 || WORD(slots[0] - 8) != t->outermost_fp || (WORD(slots[0]) & PC_MASK) != pcs[0]) return 0;
-	for (i = 1; i < n; i++) {
-		if (((WORD(slots[i]) & PC_MASK) ^ pcs[i]) | (WORD(slots[i] - 8) ^ (slots[i - 1] - 8))) break;
-	}
-	return count_checked(t, i);
+	uint32_t n = t->remembered;
+	while (n && t->sps[n - 1] < innermost_slot) n--;
+	if (n == 0 || WORD(t->sps[0] - 8) != t->outermost_fp || (WORD(t->sps[0]) & PC_MASK) != t->pcs[0]) return 0;
+	const uintptr_t *slot = t->sps + 1, *pc = t->pcs + 1, *end = t->sps + n;
+#define CHANGED(k) (((WORD(slot[k]) & PC_MASK) ^ pc[k]) | (WORD(slot[k] - 8) ^ (slot[(k) - 1] - 8)))
+	for (; end - slot >= 4 && !(CHANGED(0) | CHANGED(1) | CHANGED(2) | CHANGED(3)); slot += 4, pc += 4) continue;
+	for (; slot < end && !CHANGED(0); slot++, pc++) continue;
+#undef CHANGED
+	return count_checked(t, (uint32_t)(slot - t->sps));
+}
+
+/* On its own stack a thread has no pair elsewhere: there the register held something else, and nobody is asked about it. */
+static inline bool holds_pair(struct tm_memory *m, uintptr_t at, bool on_own_stack) {
+	if (on_own_stack) return at - m->low < m->high - m->low - 8 && at % 8 == 0;
+	return tm_memory_holds(m, at) && tm_memory_holds(m, at + 8);
 }
 
 enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result) {
 	uint32_t known = remember ? count_unchanged_pairs(t, top->slot) : 0, met = NO_FRAME;
+	if (known && known == t->depth && t->sps[known - 1] == top->slot && fits(t, known, limit)) {
+		*result = (struct tm_stack){ known, 0, t->cut_frame != NO_FRAME };
+		return TM_UNWOUND;
+	}
 	struct walk w = walk_from(t, top, limit, remember, 0);
 	uintptr_t *pcs = t->pcs + 2 * t->capacity - 1, *slots = t->sps + 2 * t->capacity - 1, pair = top->slot - 8, next;
 	for (;; pair = next) {
@@ -401,7 +412,7 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 			slots[-(intptr_t)w.fresh] = pair + 8;
 			w.fresh++;
 		}
-		if (next <= pair || !tm_memory_holds(&w.memory, next) || !tm_memory_holds(&w.memory, next + 8)) break;
+		if (next <= pair || !holds_pair(&w.memory, next, remember)) break;
 	}
 	if (met != NO_FRAME && !fits(t, met + 1 + w.fresh, limit)) {
 		t->remembered = 0;

@@ -114,6 +114,18 @@ def signals(t):
 
 
 @test
+def alternate_stack(t):
+    for stacks in ("unwind", "fp", "off"):
+        recording = t.record([t.program("altstack.c")], f"--stacks={stacks}")
+        t.equal(recording.text, "done\n", f"output with --stacks={stacks}")
+        db = t.imported(recording)
+        nothing_lost(t, db)
+        t.equal(by_size(db, 78, 178), [(78, 200, 0), (178, 200, 0)], f"blocks of the handler with --stacks={stacks}")
+        if stacks == "unwind":
+            t.equal(db.row(BY_FUNCTION, "on_other_stack"), (400, 200 * (78 + 178), 0), "on_other_stack")
+
+
+@test
 def early(t):
     db = recorded(t, "early.c")
     nothing_lost(t, db)

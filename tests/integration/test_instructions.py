@@ -1,0 +1,68 @@
+"""What recording adds to a malloc and its free, in instructions: a guard that does not depend on how busy the machine is.
+
+Method: fixtures/programs/pairs.c runs under callgrind with N and with 3 N pairs, bare and recorded. The difference between the two runs is 2 N pairs without start-up
+and end; what it is more when recorded, divided by 2 N, is what a pair costs. Repeats to an instruction or two. The limits are about a tenth above what is
+reached, so that whoever makes the hot path dearer sees it here.
+"""
+import re
+
+from tidemark_test import main, test
+
+PAIRS = 20000
+ONE, RANDOM, OFF, SAMPLED, FP = 600, 2150, 200, 25, 750
+
+
+def instructions(t, pairs, program, stacks, options):
+    """Of the program alone: callgrind counts what it runs, not the recorder."""
+    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", program, str(pairs), "30", stacks]
+    done = t.run(command, status=0) if options is None else t.record(command, "--force", *options, output=t.path("pairs.tmk"))
+    if options is not None:
+        t.check("lost         nothing" in done.errors, f"the recording lost something:\n{done.errors}")
+    return int(re.search(r"Collected : (\d+)", done.errors)[1])
+
+
+def a_pair(t, program, stacks, options):
+    return (instructions(t, 3 * PAIRS, program, stacks, options) - instructions(t, PAIRS, program, stacks, options)) / (2 * PAIRS)
+
+
+def added(t, stacks, *options, flags=()):
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+    program = t.program("pairs.c", "-O2", *flags)
+    return a_pair(t, program, stacks, options) - a_pair(t, program, stacks, None)
+
+
+def at_most(t, limit, *arguments, **how):
+    cost = added(t, *arguments, **how)
+    print(f"{cost:.1f} instructions a pair, at most {limit}")
+    t.check(cost <= limit, f"recording adds {cost:.1f} instructions to a malloc and its free; at most {limit} are allowed")
+    t.check(cost > 5, f"{cost:.1f} instructions: nothing was recorded")
+
+
+@test
+def one_stack(t):
+    at_most(t, ONE, "one")
+
+
+@test
+def random_stacks(t):
+    at_most(t, RANDOM, "random")
+
+
+@test
+def without_stacks(t):
+    at_most(t, OFF, "one", "--stacks=off")
+
+
+@test
+def sampled(t):
+    at_most(t, SAMPLED, "one", "--sample=512KiB")
+
+
+@test
+def by_frame_pointers(t):
+    at_most(t, FP, "one", "--stacks=fp", flags=("-fno-omit-frame-pointer",))
+
+
+main()
