@@ -232,7 +232,7 @@ def child_of_32_bits(t):
     probe = subprocess.run(["gcc", "-m32", "-x", "c", "-", "-o", t.path("probe")], input=b"#include <stdlib.h>\nint main(void) { return 0; }",
                            stderr=subprocess.DEVNULL, check=False) if shutil.which("gcc") else None
     if not probe or probe.returncode or t.run([t.path("probe")]).status:
-        t.skip("32-bit programs cannot be built or run here (gcc-multilib)")
+        t.skip("32-bit programs cannot be built or run here (gcc-12-multilib)")
     unrecordable(t, t.program("hello.c", "-m32", name="hello32"))
 
 
