@@ -89,7 +89,7 @@ struct tm_ring {
 
 	_Alignas(64) _Atomic uint64_t head; /* bytes ever written; the producer's */
 	_Atomic uint32_t busy;              /* 1: an event is being stamped or written, its time is not known yet */
-	_Atomic uint32_t unwinding;         /* 1: the thread is in the unwinder, which must not be forked (guest/fork_gate.h) */
+	uint32_t padding4;
 	_Atomic uint64_t lost_events;       /* of this claim: ring full and nobody drained */
 	_Atomic uint64_t lost_bytes;        /* bytes those events allocated */
 	_Atomic uint64_t nested_lost;       /* events of signal handlers that interrupted us and did not fit the side buffer */

@@ -198,8 +198,8 @@ CREATE TABLE mark (
 
 -- What the recorder measured from outside, at its interval and soon after each mark, while the process ran on: ts_ns is when it was read. Marks that
 -- follow one another at once may share a reading; a process that ended right after its mark may have none for it.
--- tool_rss: what is resident in the process of the recorder's shared buffers and of its library's file (not the private tables of the library and of
--- libunwind, some hundred KiB), as of the last look at the process' mappings; with process_id NULL the recorder's own process. vms is without these.
+-- tool_rss: what is resident in the process of the recorder's shared buffers and of its library's file (not the library's private
+-- tables, a few hundred KiB), as of the last look at the process' mappings; with process_id NULL the recorder's own process. vms is without these.
 CREATE TABLE sample (
 	process_id INTEGER,          -- process.id; NULL: the machine or the cgroup
 	name       TEXT NOT NULL,    -- rss, rss_peak, pss, vms, swap, cgroup, device_used, tool_rss, ...

@@ -4,8 +4,8 @@
  * Idea:     a reading of a large process can take milliseconds; draining must not wait for it. PSS, which the kernel adds up page by
  *           page, is left out where it was read a short time ago: it takes a tenth of the time at most. So is the look at every mapping
  *           that finds what is ours; its last result stands for the readings between.
- * Ours:     tool_rss of a process is what is resident there of our shared memory and of our library's file; tables of the library and of
- *           libunwind in private memory, some hundred KiB, are not told apart from the program's. vms is without our mappings. tool_rss
+ * Ours:     tool_rss of a process is what is resident there of our shared memory and of our library's file; tables of the library
+ *           in private memory, a few hundred KiB, are not told apart from the program's. vms is without our mappings. tool_rss
  *           of process 0 is the recorder's own resident memory.
  * Threads:  all functions are the drainer's; the lists are shared with the sampler's thread under its lock.
  * Fails:    what cannot be read is left out: a process may end between two readings.

@@ -55,10 +55,10 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *context) {
 void tm_note_bypassed(struct tm_thread *t) {
 	struct look look;
 	look.count = 0;
-	if (tm_other_allocator() || tm_is_sandboxed() || !tm_gate_enter_rarely()) return;
+	if (tm_other_allocator() || tm_is_sandboxed() || !tm_gate_enter()) return;
 	tm_ours_begin();
 	dl_iterate_phdr(look_at, &look);
 	tm_ours_end();
-	tm_gate_leave_rarely();
+	tm_gate_leave();
 	for (unsigned i = 0; i < look.count; i++) note_bypassed(t, look.names[i]);
 }

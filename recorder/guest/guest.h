@@ -3,7 +3,7 @@
  * Flow:     hooks (malloc_hooks.c, map_hooks.c, process_hooks.c) -> tm_hook_enter() -> stack.c -> emit.c -> ring (../shm.h) -> collector
  * Owns:     one struct tm_thread a thread (private mapping), one struct tm_guest a process.
  * Threads:  a tm_thread belongs to its thread alone; tm_guest is written once while the process is single-threaded, or atomically.
- * Never:    exits, aborts, calls malloc or stdio, changes errno, holds a lock of ours while calling into the loader or libunwind,
+ * Never:    exits, aborts, calls malloc or stdio, changes errno, holds a lock of ours while calling into the loader,
  *           installs a signal handler. Every symbol is hidden but the hooks and the API of tidemark.h.
  *
  * A hook looks like this:
@@ -90,6 +90,7 @@ struct tm_thread {
 	uint32_t rules_version;
 	uint32_t cut_frame;   /* beyond it frames are missing or guessed; UINT32_MAX: nowhere */
 	bool truncated;       /* deeper than the depth limit */
+	bool by_frame_pointers; /* --stacks=fp */
 	uintptr_t outermost_fp; /* --stacks=fp: what the outermost frame's frame pointer was */
 	uint64_t heaps_told[TM_HEAPS_MAX / 64], categories_told[TM_CATEGORIES_MAX / 64]; /* bits: this ring says what the number means (heaps.c) */
 	struct tm_python_thread *python; /* python.h: NULL until the thread is seen in Python */

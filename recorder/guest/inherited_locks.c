@@ -1,14 +1,13 @@
 /* inherited_locks.c - frees a lock that a fork's child inherited from a thread that does not exist in it.
  *
  * Flow:     our constructor finds the loader's lock; fork's child (process_hooks.c, modules.c) -> tm_inherited_locks_free()
- * The trap: dl_iterate_phdr, which we and the unwinder call, takes a lock of the loader. A thread (in dlopen, say) may hold it while
- *           another one forks; in the child nobody will ever release it, and the first stack taken there would wait for ever. The C
+ * The trap: dl_iterate_phdr, which we call, takes a lock of the loader. A thread (in dlopen, say) may hold it while
+ *           another one forks; in the child nobody will ever release it, and the next look at the modules there would wait for ever. The C
  *           library resets its other loader lock in the child, this one only in later versions. We ask for it more often than the
  *           program would, so we must not leave that to luck.
  * How:      nothing exports the lock, but it can be recognised: of all words that look like a mutex in the loader's data, it is the one
  *           that is ours while a dl_iterate_phdr callback of ours runs, and nobody's before and after. If not exactly one is, nothing is
  *           ever touched.
- * The unwinder's own locks cannot be recognised; fork_gate.h keeps them from being forked.
  */
 #include "process.h"
 #include "raw.h"

@@ -365,11 +365,11 @@ static void refresh(struct tm_thread *t) {
 		for (size_t i = 0; i < emitted.count; i++) emit_module(t, &emitted, &modules_of(&emitted)[i]);
 		return;
 	}
-	if (!tm_gate_enter_rarely()) return;
+	if (!tm_gate_enter()) return;
 	tm_ours_begin();
 	dl_iterate_phdr(visit_module, &v);
 	tm_ours_end();
-	tm_gate_leave_rarely();
+	tm_gate_leave();
 	if (v.incomplete) list_release(&v.list);
 	if (!v.begun || v.unchanged || v.incomplete) return;
 	list_sort(&v.list);
@@ -396,6 +396,7 @@ void tm_modules_forget(void) {
 	struct table *table = atomic_load(&known);
 
 	tm_inherited_locks_free(false);
+	tm_rules_forked();
 	inherited = emitted.count > 0 && !atomic_load(&refreshing);
 	if (inherited) /* what the parent knew is what we have: no need to ask the loader */
 		return;

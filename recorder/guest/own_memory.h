@@ -1,4 +1,4 @@
-/* own_memory.h - malloc for what we cause ourselves: dlsym before malloc is known, libunwind's thread-local storage, pthread keys.
+/* own_memory.h - malloc for what we cause ourselves: dlsym before malloc is known, pthread keys.
  *
  * Owns:     one mapping of TM_OWN_BYTES, made at the first need; never part of the program's heap, so that neither the block nor its free (which libc may
  *           do much later, from another thread) is ever taken for the program's.

@@ -2,8 +2,8 @@
  *
  * Flow:     the program's prctl -> here -> tm_guest.sandboxed, read wherever the guest would make a system call
  * Idea:     behind a filter, a call that the program did not foresee may be answered by killing it. From the moment that a filter is asked for
- *           we make none: the collector is not woken (it looks by itself), a full ring is waited for by looking, stacks are the caller alone
- *           (libunwind asks the kernel about addresses), threads that have no ring yet are not recorded but counted.
+ *           we make none: the collector is not woken (it looks by itself), a full ring is waited for by looking, stacks on memory that is
+ *           no thread's own stack end where the kernel would have to be asked about it, threads that have no ring yet are not recorded but counted.
  * No clock: strict mode, and prctl(PR_SET_TSC), also take the time stamp counter away, and with it every stamp: the recording of the process ends.
  * Limits:   a filter installed by a bare seccomp(2), which has no function in libc, is not seen.
  */
@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 
 static const char sandboxed_text[] =
-	"the program restricted its system calls (seccomp): from here on stacks are the caller alone, and new threads are not recorded";
+	"the program restricted its system calls (seccomp): from here on stacks that lie on no thread's own stack may be cut, and new threads are not recorded";
 
 static const char clockless_text[] = "the program gave up the time stamp counter (prctl): nothing after this was recorded in this process";
 

@@ -8,13 +8,8 @@
 
 #include <string.h>
 
-#if defined(__x86_64__)
-#define PC_MASK (~(uintptr_t)0)
-#else
-#define PC_MASK (~(uintptr_t)0 >> 16) /* above: a signature of the address */
-#endif
-
-#define WORD(address) (*(const uintptr_t *)(address))
+#define PC_MASK TM_UNWIND_PC_MASK
+#define WORD(address) TM_UNWIND_WORD(address)
 
 size_t tm_unwind_bytes(uint32_t capacity) {
 	return 2 * (size_t)capacity * (2 * sizeof(uintptr_t) + sizeof(struct tm_check));
@@ -26,46 +21,6 @@ void tm_unwind_prepare(struct tm_thread *t, void *memory) {
 	t->sps = t->pcs + 2 * t->capacity;
 }
 
-/* --- what still holds --- */
-
-/* How many of the n outer frames still have their return addresses where they were. */
-static inline uint32_t count_unchanged(const uintptr_t *slots, const uintptr_t *pcs, uint32_t n) {
-	uint32_t i = 0;
-	for (; i + 8 <= n; i += 8) {
-		uintptr_t changed = 0;
-#pragma GCC unroll 8
-		for (uint32_t k = 0; k < 8; k++) changed |= (WORD(slots[i + k]) & PC_MASK) ^ pcs[i + k];
-		if (changed) break;
-	}
-	while (i < n && (WORD(slots[i]) & PC_MASK) == pcs[i]) i++;
-	return i;
-}
-
-static inline uint32_t count_checked(const struct tm_thread *t, uint32_t n) {
-	for (const struct tm_check *c = t->checks, *end = c + t->check_count; c < end && c->frame < n; c++) {
-		if (WORD(c->slot) != c->value) return c->frame;
-	}
-	return n;
-}
-
-static inline uint32_t count_valid(const struct tm_thread *t, uintptr_t innermost_slot) {
-	uint32_t n = t->remembered;
-	while (n && t->sps[n - 1] < innermost_slot) n--;
-	return count_checked(t, count_unchanged(t->sps, t->pcs, n));
-}
-
-/* Unwinding came to the place of frame i, with this frame pointer. *until: the outermost frame that uses it, if any does. */
-static inline bool is_met(const struct tm_thread *t, uint32_t i, uintptr_t fp, uint32_t *until) {
-	const struct tm_check *c = t->checks + t->check_count;
-	while (c > t->checks && c[-1].frame > i) {
-		c--;
-		if (c->until > i) continue;
-		if (c->value != fp) return false;
-		*until = c->until;
-	}
-	return true;
-}
-
 /* --- a walk --- */
 
 #define NO_FRAME UINT32_MAX
@@ -75,6 +30,7 @@ struct walk {
 	struct tm_thread *t;
 	struct tm_memory memory;
 	uintptr_t pc, sp, fp, slot;
+	bool plain; /* on the thread's own stack, and rules can be kept */
 	bool in_call, use_table, forget, cut, truncated;
 	uint32_t fresh;         /* frames written */
 	uint32_t known;         /* frames of the last stack that can be met: those below this */
@@ -130,6 +86,7 @@ static inline enum step go_to(struct walk *w, uintptr_t slot, uintptr_t sp) {
 }
 
 TM_COLD static enum step step_by_guess(struct walk *w) {
+	if (tm_is_made_up_caller(w->pc)) return STEP_END;
 	struct tm_memory memory = w->memory; /* code is looked at, too: that is not the stack's business */
 	if (tm_rule_is_trampoline(w->pc, tm_memory_read, &memory)) return STEP_ODD;
 	if (!tm_guess_is_likely(&memory, w->sp, w->fp) || !tm_memory_holds(&w->memory, w->fp)) return STEP_LOST;
@@ -140,16 +97,32 @@ TM_COLD static enum step step_by_guess(struct walk *w) {
 	return go_to(w, fp + 8, fp + 16);
 }
 
-#if defined(__x86_64__)
+/* Of a plain frame: where the caller's frame pointer lies, 0: it is the same; where the return address does; and the caller's sp. */
+struct places {
+	uintptr_t fp, slot, cfa;
+};
 
-static inline enum step step_plain(struct walk *w, uint32_t rule, uintptr_t cfa) {
+static inline struct places places_of(uint32_t rule, uintptr_t sp, uintptr_t fp) {
+	uintptr_t base = tm_rule_kind(rule) == TM_RULE_SP ? sp : fp, cfa = base + (uintptr_t)tm_rule_offset(rule);
+#if defined(__x86_64__)
 	uintptr_t fp_slot = TM_RULE_FP_SLOT(rule);
-	if (fp_slot) {
-		if (TM_UNLIKELY(!tm_memory_holds(&w->memory, cfa - 8 * fp_slot))) return STEP_LOST;
-		restore_fp(w, cfa - 8 * fp_slot);
-	}
-	return go_to(w, cfa - 8, cfa);
+	return (struct places){ fp_slot ? cfa - 8 * fp_slot : 0, cfa - 8, cfa };
+#else
+	uintptr_t at = base + 8 * (uintptr_t)TM_RULE_PLACE(rule);
+	return TM_RULE_IS_PAIR(rule) ? (struct places){ at, at + 8, cfa } : (struct places){ 0, at, cfa };
+#endif
 }
+
+static enum step step_plain(struct walk *w, uint32_t rule) {
+	struct places p = places_of(rule, w->sp, w->fp);
+	if (p.fp) {
+		if (!tm_memory_holds(&w->memory, p.fp)) return STEP_LOST;
+		restore_fp(w, p.fp);
+	}
+	return go_to(w, p.slot, p.cfa);
+}
+
+#if defined(__x86_64__)
 
 TM_COLD static enum step step_aligned(struct walk *w, uint32_t rule) {
 	uintptr_t at = w->fp + (uintptr_t)tm_rule_offset(rule), fp = w->fp;
@@ -173,16 +146,6 @@ TM_COLD static enum step step_over_signal(struct walk *w) {
 
 #else
 
-static inline enum step step_plain(struct walk *w, uint32_t rule, uintptr_t cfa) {
-	uintptr_t at = (tm_rule_kind(rule) == TM_RULE_SP ? w->sp : w->fp) + 8 * (uintptr_t)TM_RULE_PLACE(rule);
-	if (TM_RULE_IS_PAIR(rule)) {
-		if (TM_UNLIKELY(!tm_memory_holds(&w->memory, at))) return STEP_LOST;
-		restore_fp(w, at);
-		at += 8;
-	}
-	return go_to(w, at, cfa);
-}
-
 static enum step step_aligned(struct walk *w, uint32_t rule) {
 	(void)w;
 	(void)rule;
@@ -196,13 +159,11 @@ static enum step step_over_signal(struct walk *w) {
 
 #endif
 
-static inline enum step step(struct walk *w) {
+static enum step step(struct walk *w) {
 	uint32_t rule = tm_rule_for(w->in_call ? w->pc - 1 : w->pc, w->use_table);
 	switch (tm_rule_kind(rule)) {
-	case TM_RULE_SP: return step_plain(w, rule, w->sp + (uintptr_t)tm_rule_offset(rule));
-	case TM_RULE_FP:
-		use_fp(w, innermost(w));
-		return step_plain(w, rule, w->fp + (uintptr_t)tm_rule_offset(rule));
+	case TM_RULE_SP: return step_plain(w, rule);
+	case TM_RULE_FP: use_fp(w, innermost(w)); return step_plain(w, rule);
 	case TM_RULE_ALIGNED: return step_aligned(w, rule);
 	case TM_RULE_SIGNAL: return step_over_signal(w);
 	case TM_RULE_END: return STEP_END;
@@ -211,18 +172,60 @@ static inline enum step step(struct walk *w) {
 	}
 }
 
+/* The frames that almost all are: plain ones of the program's, known to the table, on the thread's own stack. Stops before one that is not, or that lies
+ * where one of the last stack did. Everything is held in registers here. */
+static inline uint32_t go_over_plain_frames(struct walk *w, uint32_t known) {
+	struct tm_thread *t = w->t;
+	uintptr_t *pcs = t->pcs + 2 * t->capacity - 1, *slots = t->sps + 2 * t->capacity - 1;
+	uintptr_t pc = w->pc, sp = w->sp, fp = w->fp, slot = w->slot, high = w->memory.high;
+	uint32_t fresh = w->fresh;
+	uintptr_t next_known = known ? t->sps[known - 1] : UINTPTR_MAX; /* the innermost that can still be met */
+	for (;; fresh++) {
+		if (TM_UNLIKELY(next_known <= slot)) {
+			while (known && t->sps[known - 1] < slot) known--;
+			next_known = known ? t->sps[known - 1] : UINTPTR_MAX;
+			if (next_known == slot) break;
+		}
+		if (TM_UNLIKELY(fresh == w->limit)) break;
+		uint32_t rule = tm_rule_in_table(pc - 1);
+		struct places p = places_of(rule, sp, fp);
+		if (TM_UNLIKELY(tm_rule_kind(rule) != TM_RULE_SP)) {
+			if (tm_rule_kind(rule) != TM_RULE_FP || (fp & 7) || p.slot <= slot || (p.fp && p.fp <= slot)) break;
+			if (p.slot >= high) break;
+			use_fp(w, fresh);
+		}
+		if (TM_UNLIKELY(p.slot >= high)) break;
+		pcs[-(intptr_t)fresh] = pc;
+		slots[-(intptr_t)fresh] = slot;
+		slot = p.slot;
+		sp = p.cfa;
+		pc = WORD(slot) & PC_MASK;
+		if (p.fp) {
+			fp = WORD(p.fp);
+			w->fp_source = (struct tm_check){ p.fp, fp, fresh, 0 };
+			w->fp_check = NO_FRAME;
+		}
+	}
+	w->pc = pc;
+	w->sp = sp;
+	w->fp = fp;
+	w->slot = slot;
+	w->fresh = fresh;
+	return known;
+}
+
 #define STEPS_MAX (4 * TM_DEPTH_LIMIT)
 
 /* Goes outward until a frame of the last stack is met, whose index it says, or the stack ends: NO_FRAME. *odd: it cannot be done here. */
 static uint32_t go_outward(struct walk *w, bool *odd) {
 	struct tm_thread *t = w->t;
-	uintptr_t *pcs = t->pcs + 2 * t->capacity - 1, *slots = t->sps + 2 * t->capacity - 1;
 	uint32_t known = w->known;
 	for (uint32_t steps = 0; steps < STEPS_MAX; steps++) {
+		if (TM_LIKELY(w->plain && w->in_call)) known = go_over_plain_frames(w, known);
 		while (known && t->sps[known - 1] < w->slot) known--;
 		if (known && t->sps[known - 1] == w->slot && !w->forget) {
 			uint32_t until = NO_FRAME;
-			if (is_met(t, known - 1, w->fp, &until)) {
+			if (tm_unwind_is_met(t, known - 1, w->fp, &until)) {
 				if (until != NO_FRAME) use_fp(w, until + NUMBER_MAX);
 				return known - 1;
 			}
@@ -239,8 +242,8 @@ static uint32_t go_outward(struct walk *w, bool *odd) {
 				w->truncated = w->cut = true;
 				return NO_FRAME;
 			}
-			pcs[-(intptr_t)w->fresh] = w->pc;
-			slots[-(intptr_t)w->fresh] = w->slot;
+			tm_unwind_put(t, w->fresh, w->pc);
+			t->sps[2 * t->capacity - 1 - w->fresh] = w->slot;
 			w->fresh++;
 		}
 		enum step result = step(w);
@@ -328,6 +331,7 @@ static inline struct walk walk_from(struct tm_thread *t, const struct tm_top *to
 		.slot = top->slot,
 		.in_call = true,
 		.use_table = !TM_RULES_CLOSING(version),
+		.plain = remember && !TM_RULES_CLOSING(version),
 		.forget = !remember || TM_RULES_CLOSING(version),
 		.limit = limit,
 		.fp_check = NO_FRAME,
@@ -336,19 +340,12 @@ static inline struct walk walk_from(struct tm_thread *t, const struct tm_top *to
 	};
 }
 
-enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result) {
-	uint32_t version = atomic_load_explicit(&tm_rules_version, memory_order_acquire), valid = 0, until, met;
+enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t valid, struct tm_stack *result) {
+	uint32_t version = atomic_load_explicit(&tm_rules_version, memory_order_acquire), met;
 	bool odd = false;
 	if (TM_UNLIKELY(version != t->rules_version)) {
-		t->remembered = 0;
+		t->remembered = valid = 0;
 		t->rules_version = version;
-	}
-	if (remember) {
-		valid = count_valid(t, top->slot);
-		if (valid && valid == t->depth && t->sps[valid - 1] == top->slot && is_met(t, valid - 1, top->fp, &until)) {
-			*result = (struct tm_stack){ valid, 0, t->cut_frame != NO_FRAME };
-			return TM_UNWOUND;
-		}
 	}
 	struct walk w = walk_from(t, top, limit, remember, version);
 	w.known = valid;
@@ -375,7 +372,7 @@ static uint32_t count_unchanged_pairs(const struct tm_thread *t, uintptr_t inner
 	for (; end - slot >= 4 && !(CHANGED(0) | CHANGED(1) | CHANGED(2) | CHANGED(3)); slot += 4, pc += 4) continue;
 	for (; slot < end && !CHANGED(0); slot++, pc++) continue;
 #undef CHANGED
-	return count_checked(t, (uint32_t)(slot - t->sps));
+	return tm_unwind_checked(t, (uint32_t)(slot - t->sps));
 }
 
 /* On its own stack a thread has no pair elsewhere: there the register held something else, and nobody is asked about it. */

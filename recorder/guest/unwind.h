@@ -20,6 +20,7 @@
 
 #include "guest.h"
 #include "unwind_full.h"
+#include "unwind_rule.h"
 
 struct tm_check {
 	uintptr_t slot, value; /* *slot must be value still */
@@ -41,13 +42,74 @@ enum tm_unwound {
 
 size_t tm_unwind_bytes(uint32_t capacity);
 void tm_unwind_prepare(struct tm_thread *t, void *memory);
-/* At most `limit` frames, the innermost. `remember`: the stack lies on memory that is safe to look at again. */
-enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result);
+/* At most `limit` frames, the innermost. `remember`: the stack lies on memory that is safe to look at again. `valid` is tm_unwind_valid()'s. */
+enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t valid, struct tm_stack *result);
 enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result);
 
 /* For who unwinds by other means: frames are put down innermost first, then taken over as the thread's stack. */
 void tm_unwind_put(struct tm_thread *t, uint32_t n, uintptr_t pc);
 struct tm_stack tm_unwind_take_over(struct tm_thread *t, uint32_t n, bool cut);
+
+/* --- what still holds --- */
+
+#if defined(__x86_64__)
+#define TM_UNWIND_PC_MASK (~(uintptr_t)0)
+#else
+#define TM_UNWIND_PC_MASK (~(uintptr_t)0 >> 16) /* above: a signature of the address */
+#endif
+
+#define TM_UNWIND_WORD(address) (*(const uintptr_t *)(address))
+
+/* How many of the n outer frames still have their return addresses where they were. */
+static inline uint32_t tm_unwind_unchanged(const uintptr_t *slots, const uintptr_t *pcs, uint32_t n) {
+	const uintptr_t *slot = slots, *last = slots + n, *pc = pcs;
+#define TM_CHANGED(k) ((TM_UNWIND_WORD(slot[k]) & TM_UNWIND_PC_MASK) ^ pc[k])
+	for (; slot + 8 <= last; slot += 8, pc += 8) {
+		if ((TM_CHANGED(0) | TM_CHANGED(1) | TM_CHANGED(2) | TM_CHANGED(3)) | (TM_CHANGED(4) | TM_CHANGED(5) | TM_CHANGED(6) | TM_CHANGED(7))) break;
+	}
+	if (slot + 4 <= last && !(TM_CHANGED(0) | TM_CHANGED(1) | TM_CHANGED(2) | TM_CHANGED(3))) {
+		slot += 4;
+		pc += 4;
+	}
+	for (; slot < last && !TM_CHANGED(0); slot++) pc++;
+#undef TM_CHANGED
+	return (uint32_t)(slot - slots);
+}
+
+static inline uint32_t tm_unwind_checked(const struct tm_thread *t, uint32_t n) {
+	for (const struct tm_check *c = t->checks, *end = c + t->check_count; c < end && c->frame < n; c++) {
+		if (TM_UNWIND_WORD(c->slot) != c->value) return c->frame;
+	}
+	return n;
+}
+
+/* The outer frames of the last stack that are what they were, as far as they are not inside of the frame at innermost_slot. */
+static inline uint32_t tm_unwind_valid(const struct tm_thread *t, uintptr_t innermost_slot) {
+	uint32_t n = t->remembered;
+	while (n && t->sps[n - 1] < innermost_slot) n--;
+	return tm_unwind_checked(t, tm_unwind_unchanged(t->sps, t->pcs, n));
+}
+
+/* Unwinding came to the place of frame i, with this frame pointer. *until: the outermost frame that uses it, if any does. */
+static inline bool tm_unwind_is_met(const struct tm_thread *t, uint32_t i, uintptr_t fp, uint32_t *until) {
+	const struct tm_check *c = t->checks + t->check_count;
+	while (c > t->checks && c[-1].frame > i) {
+		c--;
+		if (c->until > i) continue;
+		if (c->value != fp) return false;
+		*until = c->until;
+	}
+	return true;
+}
+
+/* Is the whole stack the last one? */
+static inline bool tm_unwind_is_same(const struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t fp) {
+	uint32_t until;
+	return valid && valid == t->depth && t->sps[valid - 1] == slot && tm_unwind_is_met(t, valid - 1, fp, &until) &&
+	       TM_LIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) == t->rules_version);
+}
+
+/* --- what is whose --- */
 
 static inline bool tm_unwind_is_ours(uintptr_t pc) {
 	return pc - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;

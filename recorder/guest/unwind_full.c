@@ -96,7 +96,13 @@ static enum tm_step step_over_signal(struct tm_cursor *c) {
 	return pc ? TM_STEP_DONE : TM_STEP_END;
 }
 
+bool tm_is_made_up_caller(uintptr_t pc) {
+	struct tm_cfi cfi;
+	return tm_cfi_find(pc, &cfi) && cfi.low == pc;
+}
+
 static enum tm_step step_without(struct tm_cursor *c) {
+	if (tm_is_made_up_caller(c->pc)) return TM_STEP_END;
 	if (tm_rule_is_trampoline(c->pc, tm_memory_read, &c->memory)) return step_over_signal(c);
 	return step_by_guess(c);
 }

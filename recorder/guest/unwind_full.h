@@ -47,6 +47,10 @@ enum tm_step tm_cursor_step(struct tm_cursor *c);
  * and a call lies in front of that address. The rule that libunwind goes by too, but for the look at the code. */
 bool tm_guess_is_likely(struct tm_memory *m, uintptr_t sp, uintptr_t fp);
 
+/* A return address in front of which nothing is described, and that is the very beginning of a function: nobody called from there, somebody made the stack
+ * so that the function is returned to (makecontext does). There the stack ends, whole. */
+bool tm_is_made_up_caller(uintptr_t pc);
+
 /* The registers that a caller's may depend on, as they are here. */
 #if defined(__x86_64__)
 #define TM_CURSOR_HERE(c)                                                                                             \

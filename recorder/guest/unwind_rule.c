@@ -53,9 +53,9 @@ static uint32_t plain_rule(const struct tm_cfi_row *row, const struct tm_cfi_val
 	struct tm_cfi_rule ra = row->rules[TM_CFI_RA], fp = row->rules[TM_CFI_FP];
 	unsigned fp_slot = 0;
 	(void)ip;
-	if (ra.how != TM_CFI_AT || ra.value != -8 || !TM_RULE_OFFSET_FITS(cfa->offset)) return TM_RULE_ODD;
+	if (ra.how != TM_CFI_AT || ra.value != -8 || !TM_RULE_OFFSET_FITS(cfa->offset) || cfa->offset < 8) return TM_RULE_ODD;
 	if (fp.how == TM_CFI_AT) {
-		if (fp.value % 8 || fp.value > -16 || fp.value < -8 * 255) return TM_RULE_ODD;
+		if (fp.value % 8 || fp.value > -16 || fp.value < -8 * 255 || cfa->offset + fp.value < 0) return TM_RULE_ODD;
 		fp_slot = (unsigned)(-fp.value / 8);
 	} else if (fp.how != TM_CFI_SAME) {
 		return TM_RULE_ODD;
@@ -94,7 +94,7 @@ static uint32_t plain_rule(const struct tm_cfi_row *row, const struct tm_cfi_val
 	bool pair = fp.how == TM_CFI_AT;
 	if (!pair && fp.how != TM_CFI_SAME) return TM_RULE_ODD;
 	int64_t place = cfa->offset + (pair ? fp.value : ra.value);
-	if (place % 8 || place < 0 || place > 8 * 0x7f || (pair && ra.value != fp.value + 8)) return TM_RULE_ODD;
+	if (place % 8 || place < 0 || place > 8 * 0x7f || place + 8 * pair >= cfa->offset || (pair && ra.value != fp.value + 8)) return TM_RULE_ODD;
 	return tm_rule_make(cfa->base == TM_BASE_SP ? TM_RULE_SP : TM_RULE_FP, (unsigned)pair | (unsigned)(place / 8) << 1, cfa->offset);
 }
 
@@ -122,7 +122,7 @@ static uint32_t rule_from(const struct tm_cfi *cfi, const struct tm_cfi_row *row
 }
 
 static void keep_rule(uintptr_t ip, uint32_t rule) {
-	uint64_t hash = tm_rule_hash(ip), entry = (hash >> 16 & 0xffffffffu) << 32 | rule;
+	uint64_t hash = tm_rule_hash(ip), entry = hash << 16 | rule;
 	_Atomic uint64_t *set = tm_rules[hash >> 48];
 	atomic_store_explicit(&set[1], atomic_load_explicit(&set[0], memory_order_relaxed), memory_order_relaxed);
 	atomic_store_explicit(&set[0], entry, memory_order_relaxed);
@@ -133,13 +133,16 @@ TM_COLD uint32_t tm_rule_find(uintptr_t ip, bool keep) {
 	struct tm_cfi_row row;
 	if (ip >> 48 || !tm_cfi_find(ip, &cfi) || !tm_cfi_row_at(&cfi, ip, &row)) return TM_RULE_NONE;
 	uint32_t rule = rule_from(&cfi, &row, ip);
-	if (keep) keep_rule(ip, rule);
+	if (keep && ip - tm_guest.text_low >= tm_guest.text_high - tm_guest.text_low) keep_rule(ip, rule);
 	return rule;
 }
 
 /* --- modules that go --- */
 
+static __thread uint32_t closing_of_this_thread __attribute__((tls_model("initial-exec"))); /* a library's destructor may close another one */
+
 void tm_rules_close_begin(void) {
+	closing_of_this_thread++;
 	atomic_fetch_add(&tm_rules_version, 1);
 }
 
@@ -150,5 +153,10 @@ void tm_rules_close_end(void) {
 			if (atomic_load_explicit(&tm_rules[i][k], memory_order_relaxed)) atomic_store_explicit(&tm_rules[i][k], 0, memory_order_relaxed);
 		}
 	}
+	closing_of_this_thread--;
 	atomic_fetch_add(&tm_rules_version, 0x100 - 1);
+}
+
+void tm_rules_forked(void) {
+	atomic_store(&tm_rules_version, (atomic_load(&tm_rules_version) & ~0xffu) + 0x100 + closing_of_this_thread);
 }

@@ -25,7 +25,9 @@ enum tm_rule_kind {
 	TM_RULE_NONE,   /* the address has no description. Never kept: a module may come to lie there */
 };
 
-/* x86-64: kind:3 | fp:8 | offset / 8:21. The return address is at CFA - 8. fp: 0 untouched, else the caller's is saved at CFA - 8 * fp.
+/* What a plain frame's caller needs lies between sp and the CFA. Addresses of ours have no rule in the table, so they are noticed.
+ *
+ * x86-64: kind:3 | fp:8 | offset / 8:21. The return address is at CFA - 8. fp: 0 untouched, else the caller's is saved at CFA - 8 * fp.
  * aarch64: kind:3 | pair:1 | place:7 | offset / 8:21. Behind sp or fp + 8 * place lie the caller's fp (if `pair`) and the return address. */
 static inline enum tm_rule_kind tm_rule_kind(uint32_t rule) {
 	return (enum tm_rule_kind)(rule & 7);
@@ -49,11 +51,11 @@ static inline uint32_t tm_rule_make(enum tm_rule_kind kind, unsigned middle, int
 #endif
 
 #define TM_RULE_SETS (1u << 16)
-extern _Atomic uint64_t tm_rules[TM_RULE_SETS][2];
+extern _Atomic uint64_t tm_rules[TM_RULE_SETS][2] TM_HIDDEN;
 
 /* Grows when what was known about some module no longer holds. The low byte counts dlclose calls under way: while there are any, code may go and
  * other code come at each moment, and nothing is looked up or kept. */
-extern _Atomic uint32_t tm_rules_version;
+extern _Atomic uint32_t tm_rules_version TM_HIDDEN;
 #define TM_RULES_CLOSING(version) (((version) & 0xff) != 0)
 
 uint32_t tm_rule_find(uintptr_t ip, bool keep);
@@ -64,22 +66,26 @@ static inline uint64_t tm_rule_hash(uintptr_t ip) {
 	return (uint64_t)ip * (TM_RULE_FACTOR << 16);
 }
 
+/* What the table says of `ip`; 0: nothing. */
+static inline uint32_t tm_rule_in_table(uintptr_t ip) {
+	uint64_t hash = tm_rule_hash(ip), tag = hash << 16;
+	const _Atomic uint64_t *set = tm_rules[hash >> 48];
+	uint64_t first = atomic_load_explicit(&set[0], memory_order_relaxed) ^ tag;
+	if (TM_LIKELY(!(first >> 32))) return (uint32_t)first;
+	uint64_t second = atomic_load_explicit(&set[1], memory_order_relaxed) ^ tag;
+	return second >> 32 ? 0 : (uint32_t)second;
+}
+
 /* The rule for `ip`: for a caller the return address - 1, which lies in the call, and for what a signal interrupted the address itself. */
 static inline uint32_t tm_rule_for(uintptr_t ip, bool use_table) {
-	uint64_t hash = tm_rule_hash(ip);
-	const _Atomic uint64_t *set = tm_rules[hash >> 48];
-	uint32_t tag = (uint32_t)(hash >> 16);
-	if (TM_UNLIKELY(!use_table)) return tm_rule_find(ip, false);
-	uint64_t first = atomic_load_explicit(&set[0], memory_order_relaxed);
-	if (TM_LIKELY(first >> 32 == tag && (uint32_t)first)) return (uint32_t)first;
-	uint64_t second = atomic_load_explicit(&set[1], memory_order_relaxed);
-	if (TM_LIKELY(second >> 32 == tag && (uint32_t)second)) return (uint32_t)second;
-	return tm_rule_find(ip, true);
+	uint32_t rule = TM_LIKELY(use_table) ? tm_rule_in_table(ip) : 0;
+	return TM_LIKELY(rule != 0) ? rule : tm_rule_find(ip, use_table);
 }
 
 /* Around a dlclose: what is known is forgotten when it is done. */
 void tm_rules_close_begin(void);
 void tm_rules_close_end(void);
+void tm_rules_forked(void); /* in a fork's child: other threads' dlclose calls are not under way here */
 
 /* True if the code at ip is the trampoline that signal handlers return to, by its instructions. `read` as in unwind_cfi.h. */
 bool tm_rule_is_trampoline(uintptr_t ip, bool (*read)(void *, uintptr_t, unsigned, uintptr_t *), void *context);
