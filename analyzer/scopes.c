@@ -271,14 +271,16 @@ static struct tm_scope *pushed_scope(struct tm_scopes *x, uint32_t thread, uint3
 	return NULL;
 }
 
-/* Blocks that longjmp has left: the stack is shorter now than where they lie, unless it is another stack. */
-static void abandon_left_blocks(struct tm_scopes *x, uint32_t thread, uint64_t frame_address, uint64_t ns) {
+/* Blocks that longjmp has left: the stack is shorter now than where they lie, unless it is another stack; or another function is called there. */
+static void abandon_left_blocks(struct tm_scopes *x, uint32_t thread, uint64_t link, uint64_t ns) {
+	uint64_t frame_address = link & TM_BLOCK_FRAME_MASK;
 	const struct tm_scope_thread *t = &x->threads[thread - 1];
 	struct tm_scope *left = NULL;
 	for (size_t i = t->blocks.count; i-- > 0;) {
 		struct tm_scope *s = tm_scope_at(x, t->blocks.items[i]);
-		if (s->least_address >= frame_address) break;
-		if (s->frame_address < frame_address && frame_address - s->frame_address < TM_SCOPE_STACK_BYTES) left = s;
+		bool same_frame = s->frame_address == frame_address, same_call = s->frame_call == link >> TM_BLOCK_FRAME_BITS;
+		if (s->least_address > frame_address || (same_frame && same_call)) break;
+		if (same_frame || (s->frame_address < frame_address && frame_address - s->frame_address < TM_SCOPE_STACK_BYTES)) left = s;
 	}
 	if (left) end_scope(x, left, ns, TM_SCOPE_ABANDONED);
 }
@@ -351,7 +353,10 @@ static void open_scope(struct tm_scopes *x, struct tm_scope_process *p, const st
 	scope->refs = 1; /* the stack's */
 	scope->start_ns = s->ns;
 	scope->is_open = scope->is_stacked = true;
-	if (s->op == TM_OP_SCOPE_BLOCK) scope->frame_address = link;
+	if (s->op == TM_OP_SCOPE_BLOCK) {
+		scope->frame_address = link & TM_BLOCK_FRAME_MASK;
+		scope->frame_call = (uint16_t)(link >> TM_BLOCK_FRAME_BITS);
+	}
 	if (scope->parent) tm_scope_at(x, scope->parent)->refs++;
 	record_open(x, p, scope, s->op == TM_OP_SCOPE_RANGE ? link : 0);
 	if (x->failed) return;

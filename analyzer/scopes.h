@@ -63,6 +63,7 @@ struct tm_scope {
 	uint32_t opened_before, opened_after;         /* among the open scopes of its process */
 	uint8_t op;
 	bool is_open, is_stacked, is_outermost;
+	uint16_t frame_call;                          /* of a block: tells calls apart that have one frame address */
 	uint64_t row, epoch, start_ns, key;
 	uint64_t frame_address, least_address; /* of a block; least_address: of it and the blocks around it */
 	struct tm_scope_use *uses;

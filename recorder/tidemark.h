@@ -22,7 +22,8 @@
  * freed, kept, and its peak.
  *
  *     TIDEMARK_SCOPE("name");            A scope from here to the end of the enclosing block, whatever way it is left: return, break, goto, in C++
- *                                        an exception (the scope is marked so), longjmp (seen when the next block opens or an outer one ends).
+ *                                        an exception (the scope is marked so), longjmp (seen at the next block that opens where the one that
+ *                                        was left cannot be around it: in the function jumped to, or called by it; else when an outer scope ends).
  *     tidemark_scope_push("name")        Opens a scope on this thread, until the tidemark_scope_pop() that belongs to it. Scopes that a function left
  *     tidemark_scope_pop()               open close with the block around them, with their thread, or with the process. A pop too many does nothing.
  *     id = tidemark_range_begin("name")  A scope of this thread that tidemark_range_end(id) closes, from any thread and in any order.
@@ -119,6 +120,9 @@ extern void tidemark_api_heap_free_v1(tidemark_heap heap, const void *block) TID
 extern int tidemark_api_stats_v1(tidemark_heap heap, struct tidemark_stats *stats, size_t size) TIDEMARK_API_LINKAGE;
 extern void tidemark_api_reset_peak_v1(tidemark_heap heap) TIDEMARK_API_LINKAGE;
 
+/* Always inlined, also without optimisation: the program itself calls into the recorder, and the innermost frame of a stack is the program's. */
+#define TIDEMARK_API_INLINE static __inline__ __attribute__((always_inline, unused))
+
 /* Sets `call` to the recorder's function, or to null without a recorder. A linker that makes a position-dependent program settles a weak
  * function's plain address as null for good; through the global offset table the loader decides, whatever the program was linked as. */
 #if defined(__x86_64__) && defined(__LP64__)
@@ -129,67 +133,67 @@ extern void tidemark_api_reset_peak_v1(tidemark_heap heap) TIDEMARK_API_LINKAGE;
 
 /* One function: find the recorder's, and call it if there is one. */
 #define TIDEMARK_API_CALL(function, parameters, arguments) \
-	do {                                               \
-		void(*tidemark_call) parameters;           \
+	do { \
+		void(*tidemark_call) parameters; \
 		TIDEMARK_API_FIND(tidemark_call, function); \
 		if (tidemark_call) tidemark_call arguments; \
 	} while (0)
 
-static inline void tidemark_mark(const char *name) {
+TIDEMARK_API_INLINE void tidemark_mark(const char *name) {
 	TIDEMARK_API_CALL(tidemark_api_mark_v1, (const char *), (name));
 }
 
-static inline void tidemark_snapshot(const char *label) {
+TIDEMARK_API_INLINE void tidemark_snapshot(const char *label) {
 	TIDEMARK_API_CALL(tidemark_api_snapshot_v1, (const char *), (label));
 }
 
-static inline void tidemark_baseline(void) {
+TIDEMARK_API_INLINE void tidemark_baseline(void) {
 	TIDEMARK_API_CALL(tidemark_api_baseline_v1, (void), ());
 }
 
-static inline void tidemark_step(int64_t n) {
+TIDEMARK_API_INLINE void tidemark_step(int64_t n) {
 	TIDEMARK_API_CALL(tidemark_api_step_v1, (int64_t), (n));
 }
 
-static inline void tidemark_start(void) {
+TIDEMARK_API_INLINE void tidemark_start(void) {
 	TIDEMARK_API_CALL(tidemark_api_start_v1, (void), ());
 }
 
-static inline void tidemark_stop(void) {
+TIDEMARK_API_INLINE void tidemark_stop(void) {
 	TIDEMARK_API_CALL(tidemark_api_stop_v1, (void), ());
 }
 
-static inline void tidemark_scope_push(const char *name) {
+TIDEMARK_API_INLINE void tidemark_scope_push(const char *name) {
 	TIDEMARK_API_CALL(tidemark_api_scope_push_v1, (const char *), (name));
 }
 
-static inline void tidemark_scope_pop(void) {
+TIDEMARK_API_INLINE void tidemark_scope_pop(void) {
 	TIDEMARK_API_CALL(tidemark_api_scope_pop_v1, (void), ());
 }
 
-static inline uint64_t tidemark_range_begin(const char *name) {
+TIDEMARK_API_INLINE uint64_t tidemark_range_begin(const char *name) {
 	uint64_t (*call)(const char *, const char *);
 
 	TIDEMARK_API_FIND(call, tidemark_api_range_begin_v1);
 	return call ? call(NULL, name) : 0;
 }
 
-static inline void tidemark_range_end(uint64_t id) {
+TIDEMARK_API_INLINE void tidemark_range_end(uint64_t id) {
 	TIDEMARK_API_CALL(tidemark_api_range_end_v1, (uint64_t, int), (id, 0));
 }
 
-static inline tidemark_heap tidemark_heap_create(const char *name, tidemark_heap parent) {
+TIDEMARK_API_INLINE tidemark_heap tidemark_heap_create(const char *name, tidemark_heap parent) {
 	tidemark_heap (*call)(const char *, tidemark_heap);
 
 	TIDEMARK_API_FIND(call, tidemark_api_heap_create_v1);
 	return call ? call(name, parent) : NULL;
 }
 
-static inline void tidemark_heap_alloc(tidemark_heap heap, const void *block, size_t size) {
+TIDEMARK_API_INLINE void tidemark_heap_alloc(tidemark_heap heap, const void *block, size_t size) {
 	TIDEMARK_API_CALL(tidemark_api_heap_alloc_v1, (tidemark_heap, const void *, size_t), (heap, block, size));
 }
 
-static inline void tidemark_heap_free(tidemark_heap heap, const void *block) {
+TIDEMARK_API_INLINE void tidemark_heap_free(tidemark_heap heap, const void *block) {
 	TIDEMARK_API_CALL(tidemark_api_heap_free_v1, (tidemark_heap, const void *), (heap, block));
 }
 
@@ -198,7 +202,7 @@ static inline void tidemark_heap_free(tidemark_heap heap, const void *block) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
 #endif
-static inline int tidemark_stats(tidemark_heap heap, struct tidemark_stats *stats) {
+TIDEMARK_API_INLINE int tidemark_stats(tidemark_heap heap, struct tidemark_stats *stats) {
 	static const struct tidemark_stats none = { 0, 0, 0, 0, 0, 0, 0 };
 	int (*call)(tidemark_heap, struct tidemark_stats *, size_t);
 
@@ -210,7 +214,7 @@ static inline int tidemark_stats(tidemark_heap heap, struct tidemark_stats *stat
 #pragma GCC diagnostic pop
 #endif
 
-static inline void tidemark_reset_peak(tidemark_heap heap) {
+TIDEMARK_API_INLINE void tidemark_reset_peak(tidemark_heap heap) {
 	TIDEMARK_API_CALL(tidemark_api_reset_peak_v1, (tidemark_heap), (heap));
 }
 
@@ -223,7 +227,7 @@ struct tidemark_block {
 	int open;
 };
 
-static inline struct tidemark_block tidemark_block_begin(void *block, const char *name, const void *frame) {
+TIDEMARK_API_INLINE struct tidemark_block tidemark_block_begin(void *block, const char *name, const void *frame) {
 	struct tidemark_block begun = { 0 };
 	void (*call)(const void *, const char *, const void *);
 
@@ -234,19 +238,20 @@ static inline struct tidemark_block tidemark_block_begin(void *block, const char
 	return begun;
 }
 
-static inline void tidemark_block_end(const struct tidemark_block *block) {
+TIDEMARK_API_INLINE void tidemark_block_end(const struct tidemark_block *block) {
 	if (block->open) TIDEMARK_API_CALL(tidemark_api_block_end_v1, (const void *, int), (block, 0));
 }
 
-#define TIDEMARK_SCOPE(name)                                                                                            \
-	struct tidemark_block TIDEMARK_JOIN(tidemark_block_, __LINE__) __attribute__((cleanup(tidemark_block_end), unused)) = \
-		tidemark_block_begin(&TIDEMARK_JOIN(tidemark_block_, __LINE__), (name), __builtin_frame_address(0))
+#define TIDEMARK_SCOPE(name) \
+	struct tidemark_block TIDEMARK_JOIN(tidemark_block_, __LINE__) \
+		__attribute__((cleanup(tidemark_block_end), unused)) = tidemark_block_begin(&TIDEMARK_JOIN(tidemark_block_, __LINE__), \
+											    (name), __builtin_frame_address(0))
 
 #else
 }
 
 class tidemark_block {
-public:
+      public:
 	tidemark_block(const char *name, const void *frame) : unwinding_(0), open_(false) {
 		void (*call)(const void *, const char *, const void *);
 
@@ -261,7 +266,7 @@ public:
 		if (open_) TIDEMARK_API_CALL(tidemark_api_block_end_v1, (const void *, int), (this, unwinding() > unwinding_));
 	}
 
-private:
+      private:
 	/* Exceptions under way; before C++17 only whether there is one. */
 	static int unwinding() {
 #if __cplusplus >= 201703L

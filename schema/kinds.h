@@ -78,6 +78,10 @@ enum tm_op_class {
 };
 
 #define TM_OP_CLASS(op) ((unsigned)(op) >> 5)
+
+/* The link of a scope_block: its function's frame address, and above that which call of a function it is. */
+#define TM_BLOCK_FRAME_BITS 48u
+#define TM_BLOCK_FRAME_MASK ((1ull << TM_BLOCK_FRAME_BITS) - 1)
 #define TM_OP_IS_SCOPE(op) (((unsigned)(op) & 0xF0u) == 0xD0u) /* of the text class: carries key, link and category, too */
 
 /* What opened a scope: X(identifier, number, the text of the category column). Numbers from TM_SCOPE_CATEGORY_OWN on are a process's own (NVTX domains). */

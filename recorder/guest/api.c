@@ -51,11 +51,17 @@ TM_EXPORT void tidemark_api_scope_pop_v1(void) {
 	tm_leave(t);
 }
 
+/* The frame of a block, and which call of a function it belongs to: next to the frame address lies where the function returns to. */
+static inline uint64_t link_of(const void *frame) {
+	const uintptr_t returns_to = ((const uintptr_t *)frame)[1];
+	return ((uintptr_t)frame & TM_BLOCK_FRAME_MASK) | (uint64_t)((uint32_t)returns_to * 0x9E3779B1u >> 16) << TM_BLOCK_FRAME_BITS;
+}
+
 /* A block's key is where its variable lies: no two blocks that are alive have the same. */
 TM_EXPORT void tidemark_api_block_begin_v1(const void *block, const char *name, const void *frame) {
 	struct tm_thread *t = name ? enter() : NULL;
 	if (!t) return;
-	tm_record_scope(t, TM_OP_SCOPE_BLOCK, TM_SCOPE_USER, (uintptr_t)block, (uintptr_t)frame, name, length_of(name));
+	tm_record_scope(t, TM_OP_SCOPE_BLOCK, TM_SCOPE_USER, (uintptr_t)block, link_of(frame), name, length_of(name));
 	tm_leave(t);
 }
 

@@ -99,7 +99,8 @@ class Story:
     def open_scope(self, ns, thread, op, name, category, key, link):
         process, stack = self.process_of(thread), self.stacks[thread]
         if op == "block":
-            gone = [s for s in stack if s.op == "block" and 0 < link - s.frame < 2**26]
+            gone = [s for s in stack if s.op == "block" and (0 < link % 2**48 - s.frame % 2**48 < 2**26 or
+                                                             (link % 2**48 == s.frame % 2**48 and link != s.frame))]
             if gone:
                 self.close_with_inner(gone[0], ns, "abandoned")
         if key and key in process.keys:

@@ -141,7 +141,7 @@ def random_story(seed, length):
                 key, next_key = (next_key, next_key + 1) if r.random() < 0.95 or not keys[p] else (r.choice(keys[p]), next_key)
                 keys[p].append(key)
             if op == "block":
-                link = r.choice((0x7000, 0x6000, 0x5000, 0x5800, 0x4000, 0x3000, 0x7000000, 0x7001000))
+                link = r.choice((0x7000, 0x6000, 0x5000, 0x5800, 0x4000, 0x3000, 0x7000000, 0x7001000)) + r.choice((0, 0, 0, 5 << 48))
             elif op == "range":
                 link = r.choice((0, 1, 2, 3))
             story.events.append((ns, thread, op, (r.choice(names), r.choice(categories), key, link)))

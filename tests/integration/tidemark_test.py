@@ -195,7 +195,8 @@ class Test:
         tag = re.sub(r"[^\w]+", "_", " ".join((cc if cc != "gcc" else "",) + flags))[:60]
         out = os.path.join(self.build, "programs", name or os.path.splitext(os.path.basename(path))[0] + tag)
         os.makedirs(os.path.dirname(out), exist_ok=True)
-        if not os.path.exists(out) or os.path.getmtime(out) < os.path.getmtime(path):
+        header = os.path.join(ROOT, "recorder/tidemark.h")
+        if not os.path.exists(out) or os.path.getmtime(out) < max(os.path.getmtime(path), os.path.getmtime(header)):
             part = f"{out}.{os.getpid()}"
             # -O0 keeps every call that the figures in the opening comments count; -fno-builtin for flags that optimise.
             command = [cc, "-g", "-O0", "-w", "-fno-builtin", "-I", os.path.join(ROOT, "recorder"), "-o", part, path, *flags, "-pthread"]

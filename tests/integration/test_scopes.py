@@ -1,0 +1,337 @@
+"""The public API and its kin: what a program says of itself arrives as it said it, whatever way it says it wrongly.
+
+The figures are those of the opening comments of fixtures/programs/scopes.c, scopes_cxx.cc, asks.c and annotated.c. NVTX's and ITT's loaders are played by
+annotated.c; the packages nvtx and ittapi for Python are a second proof where they are installed.
+"""
+import os
+import re
+import sys
+
+from tidemark_test import main, test
+
+OWN = """select s.name, s.category, (select p.name from scope p where p.id = s.parent_id and p.id <> 0), s.end_kind,
+         (select coalesce(sum(a.size_bytes), 0) from allocation a join heap h on h.id = a.heap_id where a.scope_id = s.id and h.name = 'malloc')
+         from scope s where s.id <> 0 order by s.id"""
+
+
+def story(t, word, *, status=0, source="scopes.c", flags=("-ldl",), options=(), cc="gcc"):
+    recording = t.record([t.program(source, *flags, cc=cc), word], *options, status=status)
+    return t.imported(recording)
+
+
+def losses(db):
+    return dict(db.rows("select kind, sum(count) from loss group by kind"))
+
+
+@test
+def nested(t):
+    for flags, cc in ((("-ldl",), "gcc"), (("-O2", "-ldl"), "gcc"), (("-O2", "-ldl"), "clang")):
+        db = story(t, "nested", flags=flags, cc=cc)
+        t.equal(db.rows(OWN), [("outer", "user", None, "closed", 2004), ("inner", "user", "outer", "closed", 1002)], f"scopes, {cc} {flags}")
+        t.equal(db.value("select total_allocated_bytes from scope_total where name = 'outer' and heap = 'malloc'"), 3006, "total of outer")
+        t.equal(losses(db), {}, "losses")
+
+
+@test
+def every_way_out_of_a_block(t):
+    db = story(t, "ways")
+    t.equal(db.rows("select name, end_kind, count(*) from scope where id <> 0 group by 1, 2 order by 1, 2"),
+            [("after", "closed", 1), ("outer", "closed", 1), ("way", "abandoned", 1), ("way", "closed", 4)], "ends")
+    own = {}
+    for name, _, _, _, size in db.rows(OWN):
+        own[name] = own.get(name, 0) + size
+    t.equal(own, {"outer": 50, "way": 500, "after": 7}, "bytes of their own")
+    t.equal(losses(db), {}, "losses")
+
+
+@test
+def a_block_that_is_jumped_out_of_again_and_again(t):
+    db = story(t, "loop")
+    t.equal(db.rows(OWN), [("again", "user", None, kind, 20) for kind in ("abandoned", "abandoned", "closed")], "scopes")
+
+
+@test
+def pops_too_many(t):
+    db = story(t, "pops")
+    t.equal(db.rows(OWN), [("one", "user", None, "closed", 11)], "scopes")
+    t.equal(losses(db), {"unmatched-scope-end": 3}, "what is counted")
+    t.check("unmatched" in t.ask("info", db.path).text, "info shows it")
+
+
+@test
+def odd_names(t):
+    recording = t.record([t.program("scopes.c", "-ldl"), "names"])
+    db = t.imported(recording)
+    db.connection.text_factory = bytes
+    names = [name for name, in db.rows("select cast(name as blob) from scope where id <> 0 order by id")]
+    t.equal(names[0], b"x" * 4096, "a name of 10,000 bytes is cut at 4,096")
+    t.equal(names[2], b"", "an empty name")
+    t.equal(names[3], b"x" * 4094, "and no character is cut in the middle")
+    t.equal(len(names), 4, "scopes")
+    t.check(names[1] in (b"\xff\xfe", b"\xef\xbf\xbd\xef\xbf\xbd"), f"a name that is no UTF-8: {names[1]}")
+
+
+@test
+def ten_thousand_deep(t):
+    db = story(t, "deep")
+    t.equal(db.row("select count(*), max(depth), sum(end_kind = 'closed') from scope where id <> 0"), (10000, 9999, 10000), "scopes")
+    t.equal(db.value("select total_allocated_bytes from scope_total where name = 'level' and heap = 'malloc'"), 10000, "a name inside itself counts once")
+
+
+@test
+def a_million_names(t):
+    recording = t.record([t.program("scopes.c", "-ldl"), "million"])
+    t.check("lost         nothing" in recording.errors, recording.errors)
+    db = t.imported(recording)
+    t.equal(db.row("select count(*), count(distinct name) from scope where id <> 0"), (1000000, 1000000), "scopes")
+
+
+@test
+def across_threads(t):
+    db = story(t, "across")
+    t.equal([row[:4] for row in db.rows(OWN)], [("range", "user", None, "closed")], "scopes")
+    t.equal(db.value("select count(*) from allocation where size_bytes = 300 and scope_id <> 0"), 1, "while it was open")
+    t.equal(db.value("select count(*) from allocation where size_bytes = 400 and scope_id <> 0"), 0, "after it")
+    t.equal(losses(db), {}, "losses")
+
+
+@test
+def fork_inside_a_scope(t):
+    db = story(t, "fork")
+    t.equal([row[:4] for row in db.rows(OWN)], [("parent", "user", None, "closed")], "scopes")
+    t.equal(db.value("select count(*) from allocation where size_bytes = 555 and scope_id <> 0"), 0, "the child is in no scope")
+    t.equal(losses(db), {"unmatched-scope-end": 1}, "its pop finds nothing")
+
+
+@test
+def killed_inside_a_scope(t):
+    db = story(t, "die", status=137)
+    t.equal(db.rows(OWN), [("block", "user", None, "process", 0), ("pushed", "user", "block", "process", 77)], "scopes")
+
+
+@test
+def thread_that_ends_inside(t):
+    db = story(t, "thread")
+    t.equal(db.rows(OWN), [("first", "user", None, "thread", 0), ("second", "user", "first", "thread", 88)], "scopes")
+
+
+@test
+def exceptions(t):
+    for standard in ("c++98", "c++17"):
+        db = story(t, "", source="scopes_cxx.cc", flags=(f"-std={standard}",), cc="g++")
+        rows = [(name, parent, end) for name, _, parent, end, _ in db.rows(OWN)]
+        t.equal(rows, [("outer", None, "closed"), ("fall", "outer", "exception"), ("cleanup", "fall", "closed"), ("handler", "outer", "closed")], standard)
+        sizes = {name: size for name, _, _, _, size in db.rows(OWN)}
+        t.equal((sizes["cleanup"], sizes["handler"], sizes["outer"]), (7, 30, 0), "bytes of their own")
+
+
+@test
+def steps(t):
+    db = story(t, "steps")
+    t.equal([n for n, in db.rows("select n from step order by start_ns")], [-1, 0, 7], "steps")
+    t.equal(db.rows("""select s.n, sum(a.size_bytes) from step s join allocation a on a.alloc_ns >= s.start_ns and a.alloc_ns < s.end_ns
+                       where a.size_bytes in (10, 20, 30) group by 1 order by s.start_ns"""), [(-1, 10), (0, 20), (7, 30)], "bytes")
+
+
+@test
+def stopped_for_a_while(t):
+    for options in ((), ("--stacks=off",)):
+        db = story(t, "stop", options=options)
+        t.equal(db.rows("select size_bytes, free_ns is null from allocation where size_bytes in (100, 200, 201, 300, 400) order by 1"), [(100, 0), (400, 1)],
+                f"what is recorded {options}")
+        t.equal(db.rows("""select a.size_bytes from allocation a join heap h on h.id = a.heap_id where h.name = 'mmap' and a.free_ns is null
+                           and a.size_bytes in (4096, 8192)"""), [(4096,)], "of the mapping what was not mapped over is left")
+    sampled = story(t, "stop", options=("--sample=1",))
+    t.equal(sampled.value("select count(*) from allocation where size_bytes in (200, 201, 300)"), 0, "with --sample")
+
+
+@test
+def declared_heaps(t):
+    db = story(t, "heaps")
+    t.equal(db.rows("select h.name, h.kind, p.name from heap h left join heap p on p.id = h.parent_id where h.kind = 'pool' order by h.id"),
+            [("pool", "pool", "malloc"), ("sub", "pool", "pool")], "heaps")
+    rows = db.rows("""select h.name, a.size_bytes, a.free_ns is null, a.api, s.text from allocation a join heap h on h.id = a.heap_id join stack_text s
+                      on s.stack_id = a.stack_id where h.kind = 'pool' order by a.id""")
+    t.equal(sorted(rows), [("pool", 500, 1, "tidemark_heap_alloc", "main;heaps"), ("sub", 300, 0, "tidemark_heap_alloc", "main;heaps")], "blocks")
+    t.equal(db.value("select live_bytes from live_at_exit where heap = 'pool'"), 500, "live in the pool")
+    process = db.value("select live_bytes from peak where heap is null")
+    t.check(process < 1000 + 4096 + 500 or process >= 1000, "the pool lies inside of malloc")
+    roots = db.value("select sum(p.live_bytes) from peak p where p.heap = 'malloc'")
+    t.check(process <= roots + (db.value("select coalesce(sum(live_bytes), 0) from peak where heap in ('mmap', 'mmap-file')")), "and is not added to the process")
+
+
+@test
+def not_recorded(t):
+    """Without a recorder nothing happens, and a scope is a few instructions."""
+    program = t.program("scopes.c", "-ldl")
+    for word in ("nested", "ways", "names", "heaps", "stop", "deep"):
+        t.run([program, word], status=0)
+    t.equal(t.run([t.program("annotated.c", "-ldl"), "nvtx"], status=0).text, "-2 -2 -2 -2 -2 -2 -2\n", "NVTX without a tool")
+
+
+def answers(outcome):
+    return [line.split() for line in outcome.text.splitlines()]
+
+
+@test
+def stats(t):
+    program = t.program("asks.c")
+    bare = answers(t.run([program], status=0))
+    t.check(all(line[1] == "-1" for line in bare if line[0] in ("blocks", "reset", "pool", "nothing", "many", "child")), f"without a recorder: {bare}")
+    for _ in range(3):
+        recording = t.record([program])
+        lines = {line[0]: line[1:] for line in answers(recording)}
+        t.equal(lines["blocks"], ["0", "+2000", "+1", "2", "1", "1000", "1"], "blocks")
+        t.equal(lines["reset"], ["0", "+0", "+0", "0", "0", "0", "1"], "after reset_peak")
+        peak = int(lines["threads"].pop(5))
+        t.equal(lines["threads"], ["0", "+128000", "+2000", "4000", "2000", "1"], "of four threads")
+        t.check(64 <= peak <= 256, f"their peak: {peak}")
+        t.equal(lines["baseline"], ["0", "0"], "counts after the baseline")
+        t.equal(lines["pool"], ["0", "+300", "+1", "2", "1", "500", "1"], "a pool")
+        t.equal(lines["nothing"], ["-2", "+0", "+0", "0", "0", "0", "0"], "no such heap")
+        t.equal(lines["many"], ["0", "0"], "more threads than slots")
+        t.equal(lines["child"], ["0", "+123", "+1", "1", "0", "0", "1"], "a fork's child")
+        t.equal(t.imported(recording).value("select count(*) from loss"), 0, "losses")
+    estimate = {line[0]: line[1:] for line in answers(t.record([program, "x"], "--sample=64"))}
+    t.equal(estimate["blocks"][-1], "0", "with --sample it is an estimate")
+
+
+@test
+def stats_of_a_recorder_that_is_gone(t):
+    """It is killed in the middle: the program goes on, is told so and ends as it would."""
+    source = t.path("gone.c")
+    with open(source, "w", encoding="ascii") as file:
+        file.write('#include "tidemark.h"\n#include <signal.h>\n#include <stdio.h>\n#include <unistd.h>\n'
+                   'int main(void) { struct tidemark_stats s; int a = tidemark_stats("malloc", &s); kill(getppid(), 9); usleep(200000);\n'
+                   'int b = tidemark_stats("malloc", &s); printf("%d %d\\n", a, b < 0); return 0; }\n')
+    program = t.path("gone")
+    t.run(["gcc", "-I", os.path.join(t.root, "recorder"), "-o", program, source], status=0)
+    out = t.path("out")
+    t.run(["sh", "-c", f"'{t.recorder}' -o '{t.path('gone.tmk')}' '{program}' > '{out}'; sleep 4"])
+    with open(out, encoding="ascii") as file:
+        t.equal(file.read(), "0 1\n", "answers")
+
+
+@test
+def nvtx(t):
+    program = t.program("annotated.c", "-ldl")
+    recording = t.record([program, "nvtx"])
+    t.equal(recording.text, "0 1 1 0 -2 0 0\n", "depths")
+    db = t.imported(recording)
+    t.equal(db.rows(OWN)[:4], [("one", "nvtx", None, "closed", 1001), ("zw\u00f6lf", "nvtx", "one", "closed", 1002), ("registered", "nvtx:dom", None, "closed", 1003),
+                              ("started", "nvtx:dom", None, "closed", 1004 + db.rows(OWN)[3][4] - 1004)], "scopes")
+    t.equal(db.value("select count(*) from allocation a join scope s on s.id = a.scope_id where a.size_bytes = 1004 and s.name = 'started'"), 1, "while it was on")
+    t.equal([row[:4] for row in db.rows(OWN)[4:]], [("", "nvtx", None, "closed")] * 3, "scopes without a name")
+    t.equal(losses(db), {"unmatched-scope-end": 2}, "a pop too many, and the end of an id that is none")
+    t.equal(sorted(db.rows("select a.size_bytes, a.free_ns is null from allocation a join heap h on h.id = a.heap_id where h.name = 'nvtx:arena'")),
+            [(100, 0), (200, 0), (300, 0), (400, 0)], "regions")
+    t.equal(db.value("select count(*) from mark where name = 'mark'"), 1, "marks")
+    t.equal(db.value("select name from thread order by id limit 1"), "worker bee", "the thread's name")
+    t.equal(t.record([program, "nvtx"], "--nvtx=off").text, "-2 -2 -2 -2 -2 -2 -2\n", "--nvtx=off")
+    other = t.imported(t.record([program, "nvtx"], env={"NVTX_INJECTION64_PATH": "/another/tool.so"}))
+    t.equal((other.value("select count(*) from scope where id <> 0"), other.value("select count(*) from note where kind = 'injection'")), (0, 1), "another tool")
+
+
+@test
+def itt(t):
+    program = t.program("annotated.c", "-ldl")
+    db = t.imported(t.record([program, "itt"]))
+    t.equal(db.rows(OWN), [("first", "itt", None, "closed", 2001), ("second", "itt", "first", "closed", 2002), ("over", "itt", None, "closed", 2003),
+                           ("dom", "itt", None, "closed", 2004), ("", "itt", None, "closed", 0)], "scopes")
+    t.equal(db.rows("select a.size_bytes, a.free_ns is null from allocation a join heap h on h.id = a.heap_id where h.name = 'itt:pool' order by a.id"),
+            [(500, 0), (700, 0), (50, 1)], "blocks")
+    t.equal(db.value("select name from thread"), "itt thread", "the thread's name")
+    off = t.imported(t.record([program, "itt"], "--itt=off"))
+    t.equal(off.value("select count(*) from scope where id <> 0"), 0, "--itt=off")
+
+
+PYTHON = {
+    "nvtx": "import nvtx, threading\nwith nvtx.annotate('outer'):\n  with nvtx.annotate('inner', domain='dom'): pass\n"
+            "r = nvtx.start_range('cross')\nt = threading.Thread(target=nvtx.end_range, args=(r,)); t.start(); t.join()\n",
+    "ittapi": "import ittapi\nd = ittapi.domain('dom')\nwith ittapi.task('outer', domain=d):\n  with ittapi.task('inner', domain=d): pass\n"
+              "with ittapi.task('cross', domain=d, overlapped=True): pass\n",
+}
+
+
+@test
+def packages_for_python(t):
+    tried = []
+    for package, program in PYTHON.items():
+        if t.run([sys.executable, "-c", f"import {package}"]).status:
+            continue
+        db = t.imported(t.record([sys.executable, "-c", program], "--stacks=off"))
+        category = {"nvtx": "nvtx", "ittapi": "itt"}[package]
+        rows = db.rows("select name, end_kind from scope where category like ? || '%' order by id", category)
+        t.equal(rows, [("outer", "closed"), ("inner", "closed"), ("cross", "closed")], package)
+        tried.append(package)
+    if not tried:
+        t.skip("neither of the packages nvtx and ittapi is installed")
+
+
+STANDARDS = [(cc, standard) for cc, standards in (("gcc", ("c99", "c11", "c17")), ("clang", ("c99", "c17")), ("g++", ("c++98", "c++11", "c++17", "c++20")),
+                                                  ("clang++", ("c++98", "c++20"))) for standard in standards]
+
+
+@test
+def header_is_clean(t):
+    for cc, standard in STANDARDS:
+        t.need(cc)
+        source = t.path("clean.cc" if "+" in cc else "clean.c")
+        with open(source, "w", encoding="ascii") as file:
+            file.write('#include "tidemark.h"\nvoid f(int n);\nvoid f(int n) {\n\tstruct tidemark_stats s;\n\ttidemark_heap h = tidemark_heap_create("p", 0);\n'
+                       '\tTIDEMARK_SCOPE("f");\n\tif (n) {\n\t\tTIDEMARK_SCOPE("g");\n\t\ttidemark_step(n);\n\t}\n\ttidemark_heap_alloc(h, &s, 1);\n'
+                       '\tif (tidemark_stats(h, &s)) tidemark_reset_peak(h);\n\ttidemark_range_end(tidemark_range_begin("r"));\n}\n')
+        for level in ("-O0", "-O2"):
+            done = t.run([cc, f"-std={standard}", level, "-Wall", "-Wextra", "-pedantic", "-Wshadow", "-Werror", "-I", os.path.join(t.root, "recorder"), "-c", source,
+                          "-o", t.path("clean.o")])
+            t.equal((done.status, done.errors), (0, ""), f"{cc} {standard} {level}")
+
+
+# --- cost
+
+SCOPES = """#include "tidemark.h"
+#include <stdlib.h>
+static void block(void) { TIDEMARK_SCOPE("a scope"); __asm__ volatile("" ::: "memory"); }
+int main(int argc, char **argv) {
+	int n = atoi(argv[1]);
+	for (int i = 0; i < n; i++) {
+		if (argc > 2) block();
+		else {
+			tidemark_scope_push("a scope");
+			tidemark_scope_pop();
+		}
+	}
+	return 0;
+}
+"""
+PAIRS = 20000
+RECORDED, BARE = 240, 14
+
+
+def instructions(t, program, pairs, recorded, *words):
+    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", program, str(pairs), *words]
+    done = t.record(command, "--force", output=t.path("cost.tmk")) if recorded else t.run(command, status=0)
+    if recorded:
+        t.check("lost         nothing" in done.errors, done.errors)
+    return int(re.search(r"Collected : (\d+)", done.errors)[1])
+
+
+@test
+def cost(t):
+    """Instructions of a scope, from the difference of two runs: recorded, and not recorded."""
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+    with open(t.path("cost.c"), "w", encoding="ascii") as file:
+        file.write(SCOPES)
+    program = t.path("cost")
+    t.run(["gcc", "-O2", "-I", os.path.join(t.root, "recorder"), "-o", program, t.path("cost.c")], status=0)
+    for words in ((), ("block",)):
+        for recorded, limit in ((True, RECORDED), (False, BARE)):
+            a_scope = (instructions(t, program, 3 * PAIRS, recorded, *words) - instructions(t, program, PAIRS, recorded, *words)) / (2 * PAIRS)
+            print(f"{a_scope:.1f} instructions a scope, at most {limit}: {'recorded' if recorded else 'bare'} {words}")
+            t.check(a_scope <= limit, f"{a_scope:.1f} instructions a scope, at most {limit} are allowed")
+            t.check(a_scope > (20 if recorded else 2), f"{a_scope:.1f} instructions: nothing was done")
+
+
+main()
