@@ -194,7 +194,7 @@ bool tm_control_take(struct tm_collector *c, struct tm_ring_view *r, const uint6
 	uint8_t op = (uint8_t)words[0], flags = (uint8_t)(words[0] >> 8);
 	uint32_t x = (uint32_t)(words[0] >> 32 & 0xffff), y = (uint32_t)(words[0] >> 48);
 	const struct row *row = rows;
-	if (op == TM_CTL_PYTHON_STACK) return r->process && y == n - 2 && tm_python_take_stack(c, r, x, words + 2, n - 2);
+	if (op == TM_CTL_PYTHON_STACK) return r->process && y == n - 2 && tm_python_take_stack(r, x, words + 2, n - 2);
 	while (row < rows + sizeof rows / sizeof rows[0] && row->op != op) row++;
 	if (row == rows + sizeof rows / sizeof rows[0]) return false;
 	size_t text_words = row->text ? ((size_t)y + 7) / 8 : 0;

@@ -152,7 +152,7 @@ static bool change_stack(struct tm_ring_view *r, size_t keep, const uint64_t *pc
 	for (size_t at = keep; at < depth; at++) r->pcs[at] = pcs[depth - 1 - at];
 	r->depth = depth;
 	if (r->path_valid > keep) r->path_valid = keep;
-	if (r->python.native_valid > keep) r->python.native_valid = keep;
+	tm_python_native_changed(&r->python, keep);
 	r->stack = 0;
 	return true;
 }
@@ -452,7 +452,8 @@ static void skip_corrupt(struct tm_collector *c, struct tm_ring_view *r, struct 
 		 (unsigned long long)bytes);
 	tm_drain_add_loss(c, r, "corrupt-ring", count ? count : 1, 0, reason);
 	r->path_known = r->python.known = false;
-	r->depth = r->path_valid = r->python.native_valid = 0;
+	r->depth = r->path_valid = 0;
+	tm_python_native_changed(&r->python, 0);
 	r->stack = 0;
 	r->text_bytes = 0;
 	set_tail(r, ring, head);

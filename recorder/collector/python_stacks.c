@@ -19,8 +19,9 @@
 void tm_python_take_run(struct tm_ring_view *r, uint64_t low, uint64_t high) {
 	struct tm_python_ring *p = &r->python;
 	if (p->run_count == TM_PYTHON_RUNS) return;
-	p->runs[p->run_count].low = low;
-	p->runs[p->run_count++].high = high;
+	p->runs[p->run_count++] = (struct tm_python_range){ low, high };
+	p->interpreter_epoch = 0;
+	tm_python_native_changed(p, 0);
 }
 
 static uint64_t hash_bytes(uint64_t h, const void *data, size_t n) {
@@ -66,16 +67,9 @@ void tm_python_take_code(struct tm_collector *c, struct tm_ring_view *r, uint64_
 	p->codes[number] = code_id(c, &row);
 }
 
-/* --- paths --- */
+/* --- the Python path --- */
 
-static uint32_t child(struct tm_pair_map *nodes, uint32_t *last, uint64_t a, uint64_t b) {
-	uint32_t id = tm_pair_map_get(nodes, a, b);
-	if (id) return id;
-	tm_pair_map_set(nodes, a, b, ++*last);
-	return *last;
-}
-
-bool tm_python_take_stack(struct tm_collector *c, struct tm_ring_view *r, size_t keep, const uint64_t *words, size_t n) {
+bool tm_python_take_stack(struct tm_ring_view *r, size_t keep, const uint64_t *words, size_t n) {
 	struct tm_python_ring *p = &r->python;
 	if (keep == 0) p->known = true;
 	if (!p->known) return true;
@@ -83,32 +77,24 @@ bool tm_python_take_stack(struct tm_collector *c, struct tm_ring_view *r, size_t
 	size_t depth = keep + n;
 	p->frames = tm_memory_grow(p->frames, &p->frame_capacity, depth, sizeof p->frames[0]);
 	p->nodes = tm_memory_grow(p->nodes, &p->node_capacity, depth, sizeof p->nodes[0]);
+	p->groups = tm_memory_grow(p->groups, &p->group_capacity, depth, sizeof p->groups[0]);
+	if (p->valid > keep) p->valid = keep;
+	while (p->group_count && p->groups[p->group_count - 1] >= keep) p->group_count--;
 	for (size_t at = keep; at < depth; at++) {
 		uint64_t word = words[depth - 1 - at];
 		uint32_t number = (uint32_t)word, code = number < p->code_capacity ? p->codes[number] : 0;
-		uint32_t parent = at ? p->nodes[at - 1] : 0;
-		p->frames[at] = (word & ~(uint64_t)UINT32_MAX) | code;
-		p->nodes[at] = child(&c->python.python_nodes, &c->python.last_python_node, (uint64_t)parent << 32 | code, word >> 32);
+		if (at == 0 || word & NATIVE_CALLED) p->groups[p->group_count++] = (uint32_t)at;
+		p->frames[at] = (word >> 32 & 0x7fffffffu) << 32 | code;
 	}
 	p->depth = depth;
 	return true;
-}
-
-/* The node of the ring's native path. */
-static uint32_t native_node(struct tm_collector *c, struct tm_ring_view *r) {
-	struct tm_python_ring *p = &r->python;
-	p->natives = tm_memory_grow(p->natives, &p->native_capacity, r->depth, sizeof p->natives[0]);
-	for (size_t at = p->native_valid; at < r->depth; at++)
-		p->natives[at] = child(&c->python.native_nodes, &c->python.last_native_node, at ? p->natives[at - 1] : 0, r->pcs[at]);
-	p->native_valid = r->depth;
-	return r->depth ? p->natives[r->depth - 1] : 0;
 }
 
 /* --- merging --- */
 
 static uint32_t new_python_frame(struct tm_collector *c, const struct tm_ring_view *r, uint64_t word) {
 	struct tm_python_stacks *s = &c->python;
-	uint32_t code = (uint32_t)word, offset = (uint32_t)(word >> 32) & 0x7fffffffu, line = 0;
+	uint32_t code = (uint32_t)word, offset = (uint32_t)(word >> 32), line = 0;
 	struct tm_python_code_row none = { 0 }, *row = code ? &s->codes[code - 1] : &none;
 	if (code) line = tm_python_line((enum tm_python_lines)row->kind, row->first_line, row->table, row->table_bytes, offset);
 	uint64_t a = (uint64_t)r->process->id << 32 | line, b = (uint64_t)row->function << 32 | row->file;
@@ -125,11 +111,10 @@ static uint32_t new_python_frame(struct tm_collector *c, const struct tm_ring_vi
 
 static uint32_t python_frame(struct tm_collector *c, const struct tm_ring_view *r, uint64_t word) {
 	struct tm_pair_map *known = &c->python.frame_of_word;
-	uint64_t a = (uint64_t)r->process->id << 32 | (uint32_t)word, b = word >> 32 & 0x7fffffffu;
-	uint32_t id = tm_pair_map_get(known, a, b);
+	uint32_t id = tm_pair_map_get(known, word, r->process->id);
 	if (id) return id;
 	id = new_python_frame(c, r, word);
-	tm_pair_map_set(known, a, b, id);
+	tm_pair_map_set(known, word, r->process->id, id);
 	return id;
 }
 
@@ -145,68 +130,113 @@ static bool is_python_program(const struct tm_module *m) {
 	return m->entry && m->path && !strncmp(slash ? slash + 1 : m->path, "python", 6);
 }
 
-static bool is_interpreter(const struct tm_collector *c, const struct tm_ring_view *r, uint32_t interpreter, uint64_t pc) {
-	uint32_t module = tm_module_at(c, r->process, pc);
-	return module && (module == interpreter || is_python_program(&c->modules.all[module - 1]));
-}
-
-/* A frame of the merged stack: a word of the Python path, or a native address. */
-struct merged {
-	uint64_t value;
-	bool python;
-};
-
-static size_t put_python(struct merged *to, const struct tm_python_ring *p, size_t *left) {
-	size_t n = 0;
-	while (*left) {
-		uint64_t word = p->frames[--*left];
-		to[n++] = (struct merged){ word, true };
-		if (word & NATIVE_CALLED) break;
-	}
-	return n;
-}
-
-/* Innermost first, into `to`, which has room for both paths. */
-static size_t merge(struct tm_collector *c, struct tm_ring_view *r, struct merged *to) {
+static void find_interpreter(const struct tm_collector *c, struct tm_ring_view *r) {
 	struct tm_python_ring *p = &r->python;
+	const struct tm_loaded_modules *loaded = &r->process->modules;
 	uint32_t interpreter = p->run_count ? tm_module_at(c, r->process, p->runs[0].low + 1) : 0;
-	size_t left = p->depth, n = 0, startup = tm_drain_startup_frames(c, r);
-	bool inside = false; /* a Python frame lies further in */
-	for (size_t at = r->depth; at-- > startup;) {
-		uint64_t pc = r->pcs[at];
-		if (left && runs_python(p, pc)) {
-			n += put_python(to + n, p, &left);
-			inside = true;
-		} else if (!inside || !is_interpreter(c, r, interpreter, pc)) {
-			to[n++] = (struct merged){ pc, false };
-		}
+	if (p->interpreter_epoch == loaded->epoch) return;
+	memset(p->interpreter, 0, sizeof p->interpreter);
+	for (size_t i = 0; i < loaded->count; i++) {
+		const struct tm_module *m = &c->modules.all[loaded->ids[i] - 1];
+		if (loaded->ids[i] == interpreter) p->interpreter[0] = (struct tm_python_range){ m->low, m->high };
+		else if (is_python_program(m)) p->interpreter[1] = (struct tm_python_range){ m->low, m->high };
 	}
-	while (left) n += put_python(to + n, p, &left);
-	return n;
+	p->interpreter_epoch = loaded->epoch;
+}
+
+static bool is_interpreter(const struct tm_python_ring *p, uint64_t pc) {
+	for (unsigned i = 0; i < 2; i++)
+		if (pc - 1 >= p->interpreter[i].low && pc - 1 < p->interpreter[i].high) return true;
+	return false;
+}
+
+void tm_python_native_changed(struct tm_python_ring *p, size_t keep) {
+	if (p->scanned > keep) p->scanned = keep;
+	if (p->tail_valid > keep) p->tail_valid = keep;
+	while (p->eval_count && p->evals[p->eval_count - 1] >= keep) {
+		int64_t group = (int64_t)--p->eval_count + p->shift;
+		if (group >= 0 && (size_t)group < p->group_count && p->groups[group] < p->valid) p->valid = p->groups[group];
+	}
+}
+
+/* Finds the frames that run Python functions among the native ones that are new. */
+static void scan(struct tm_collector *c, struct tm_ring_view *r) {
+	struct tm_python_ring *p = &r->python;
+	if (p->scanned == r->depth && p->scanned) return;
+	if (p->scanned < TM_OUTER_FRAMES) {
+		tm_python_native_changed(p, 0);
+		p->valid = 0;
+		p->startup = tm_drain_startup_frames(c, r);
+	}
+	p->evals = tm_memory_grow(p->evals, &p->eval_capacity, r->depth, sizeof p->evals[0]);
+	for (size_t at = p->scanned < p->startup ? p->startup : p->scanned; at < r->depth; at++)
+		if (runs_python(p, r->pcs[at])) p->evals[p->eval_count++] = (uint32_t)at;
+	p->scanned = r->depth;
+}
+
+/* The native frames between the Python function of the group before and the EVAL of this one, without the interpreter's own. */
+static uint32_t put_natives_before(struct tm_collector *c, struct tm_ring_view *r, int64_t eval, uint32_t node) {
+	const struct tm_python_ring *p = &r->python;
+	size_t at = eval > 0 && eval + p->shift > 0 ? p->evals[eval - 1] + 1 : p->startup;
+	for (; at < p->evals[eval]; at++)
+		if (!is_interpreter(p, r->pcs[at])) node = tm_stack_child(c, r->process, node, r->pcs[at]);
+	return node;
+}
+
+/* Puts the Python frames that are new, each group of them at its EVAL, or outside of all native frames if it has none. */
+static void put_python(struct tm_collector *c, struct tm_ring_view *r) {
+	struct tm_python_ring *p = &r->python;
+	size_t group = p->group_count, at = p->valid;
+	uint32_t node = at ? p->nodes[at - 1] : 0;
+	if (at == p->depth) return;
+	find_interpreter(c, r);
+	while (group && p->groups[group - 1] >= at) group--;
+	for (; at < p->depth; at++) {
+		if (group < p->group_count && p->groups[group] == at) {
+			int64_t eval = (int64_t)group++ - p->shift;
+			if (eval >= 0) node = put_natives_before(c, r, eval, node);
+		}
+		p->nodes[at] = node = tm_stack_child_frame(c, node, python_frame(c, r, p->frames[at]));
+	}
+	p->valid = p->depth;
+}
+
+/* The native frames inside of the innermost Python function. */
+static uint32_t put_tail(struct tm_collector *c, struct tm_ring_view *r) {
+	struct tm_python_ring *p = &r->python;
+	uint32_t parent = p->nodes[p->depth - 1];
+	size_t first = p->eval_count ? p->evals[p->eval_count - 1] + 1 : p->startup;
+	if (first >= r->depth) return parent;
+	if (first != p->tail_first || parent != p->tail_parent || p->tail_valid < first) p->tail_valid = first;
+	p->tail_first = first;
+	p->tail_parent = parent;
+	p->tail = tm_memory_grow(p->tail, &p->tail_capacity, r->depth, sizeof p->tail[0]);
+	if (p->tail_valid > first) parent = p->tail[p->tail_valid - 1];
+	if (p->tail_valid < r->depth) tm_stack_descend(c, r->process, parent, r->pcs + p->tail_valid, r->depth - p->tail_valid, p->tail + p->tail_valid);
+	p->tail_valid = r->depth;
+	return p->tail[r->depth - 1];
 }
 
 uint32_t tm_python_merged_stack(struct tm_collector *c, struct tm_ring_view *r) {
 	struct tm_python_ring *p = &r->python;
 	if (!p->known || !p->depth) return 0;
-	uint64_t pair = (uint64_t)native_node(c, r) << 32 | p->nodes[p->depth - 1];
-	uint32_t stack = tm_pair_map_get(&c->python.stacks, pair, r->process->modules.unload_epoch);
-	if (stack) return stack;
-	struct merged *frames = tm_memory_new(r->depth + p->depth, sizeof frames[0]);
-	for (size_t at = merge(c, r, frames); at-- > 0;) {
-		if (frames[at].python) stack = tm_stack_child_frame(c, stack, python_frame(c, r, frames[at].value));
-		else stack = tm_stack_child(c, r->process, stack, frames[at].value);
-	}
-	free(frames);
-	tm_pair_map_set(&c->python.stacks, pair, r->process->modules.unload_epoch, stack);
-	return stack;
+	scan(c, r);
+	int64_t shift = (int64_t)p->group_count - (int64_t)p->eval_count;
+	if (shift != p->shift) p->valid = 0;
+	p->shift = shift;
+	put_python(c, r);
+	return put_tail(c, r);
 }
 
 /* --- ends --- */
 
 void tm_python_ring_forget(struct tm_python_ring *p) {
 	if (p->codes) memset(p->codes, 0, p->code_capacity * sizeof p->codes[0]);
-	p->depth = p->native_valid = 0;
+	tm_python_native_changed(p, 0);
+	p->depth = p->valid = 0;
+	p->group_count = 0;
 	p->run_count = 0;
+	p->interpreter_epoch = 0;
 	p->known = true;
 }
 
@@ -214,7 +244,9 @@ void tm_python_ring_release(struct tm_python_ring *p) {
 	free(p->codes);
 	free(p->frames);
 	free(p->nodes);
-	free(p->natives);
+	free(p->groups);
+	free(p->evals);
+	free(p->tail);
 	*p = (struct tm_python_ring){ 0 };
 }
 
@@ -224,8 +256,5 @@ void tm_python_stacks_release(struct tm_python_stacks *s) {
 	tm_pair_map_release(&s->code_ids);
 	tm_pair_map_release(&s->frames);
 	tm_pair_map_release(&s->frame_of_word);
-	tm_pair_map_release(&s->python_nodes);
-	tm_pair_map_release(&s->native_nodes);
-	tm_pair_map_release(&s->stacks);
 	*s = (struct tm_python_stacks){ 0 };
 }
