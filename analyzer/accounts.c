@@ -52,7 +52,8 @@ struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, stru
 				  .kind = kind,
 				  .device = device,
 				  .parent_id = parent_id,
-				  .is_root = !parent_id && device < 0 && !text_is(kind, "file") && !text_is(kind, "python"),
+				  .is_root = !parent_id && device < 0 && !text_is(kind, "file") && !text_is(kind, "python") && !text_is(kind, "pinned") &&
+					     !text_is(kind, "managed"),
 				  .sampled = l->scale.mean_bytes > 0 && !text_is(kind, "file") && !text_is(kind, "mapping"),
 				  .level = { .peak_ns = l->start_ns } };
 	tm_timeline_init(&a->level.timeline, l->start_ns);

@@ -53,6 +53,8 @@ static bool heap_is_sound(const struct tm_catalog *c, uint32_t heap, uint32_t pr
 
 static bool is_sound(const struct tm_catalog *c, const struct tm_event *e, uint32_t process) {
 	if (e->stack > c->nodes.count || e->text > c->strings.count) return false;
+	if ((e->op == TM_OP_OOM || e->op == TM_OP_LAUNCH) && e->old > c->nodes.count) return false;
+	if (e->op == TM_OP_OOM && (!e->addr || e->addr > c->ooms.count)) return false;
 	return TM_OP_CLASS(e->op) == TM_CLASS_TEXT ? e->heap <= c->strings.count : heap_is_sound(c, e->heap, process);
 }
 
@@ -109,7 +111,7 @@ static struct tm_step scope_step(const struct tm_event *e) {
 				 .stack = e->text,
 				 .heap = e->heap,
 				 .op = e->op,
-				 .kind = TM_STEP_SCOPE };
+				 .kind = TM_OP_IS_GPU(e->op) ? TM_STEP_GPU : TM_STEP_SCOPE };
 }
 
 /* Writes one or two steps; returns their end. */

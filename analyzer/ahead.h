@@ -15,14 +15,14 @@
 
 #define TM_AHEAD_BATCHES 1u
 
-enum tm_step_kind { TM_STEP_ALLOC, TM_STEP_FREE, TM_STEP_MAP, TM_STEP_UNMAP, TM_STEP_MARK, TM_STEP_SCOPE };
+enum tm_step_kind { TM_STEP_ALLOC, TM_STEP_FREE, TM_STEP_MAP, TM_STEP_UNMAP, TM_STEP_MARK, TM_STEP_SCOPE, TM_STEP_GPU };
 
 /* What an event does at one instant. A realloc or mremap is two steps: what it gives back at `begin`, what it makes at `time`. */
 struct tm_step {
 	uint64_t ns;
-	uint64_t address;    /* TM_STEP_MARK: the string's id; TM_STEP_SCOPE: the key */
-	uint64_t size_bytes; /* of what is allocated, mapped or unmapped; TM_STEP_SCOPE: the link */
-	uint32_t stack;      /* TM_STEP_SCOPE: the name's string id */
+	uint64_t address;    /* TM_STEP_MARK: the string's id; TM_STEP_SCOPE, TM_STEP_GPU: the key */
+	uint64_t size_bytes; /* of what is allocated, mapped or unmapped; TM_STEP_SCOPE, TM_STEP_GPU: the link */
+	uint32_t stack;      /* TM_STEP_SCOPE, TM_STEP_GPU: the name's string id */
 	uint32_t heap;       /* 0: the default; TM_STEP_SCOPE: the category's string id */
 	uint32_t slack;      /* TM_STEP_ALLOC: usable - requested bytes, TM_SLACK_UNKNOWN */
 	uint8_t op;          /* enum tm_op */

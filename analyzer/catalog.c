@@ -18,6 +18,7 @@ struct walk {
 	struct tm_catalog *c;
 	tm_sample_sink *sink;
 	tm_pool_sink *pools;
+	tm_activity_taker *activities;
 	void *context;
 	int failed; /* enum tm_catalog_result, 0 so far */
 };
@@ -213,6 +214,21 @@ static void take_pool_state(struct walk *w, struct tm_cursor *body) {
 	if (!body->bad && w->pools && !w->pools(w->context, &r)) w->failed = TM_CATALOG_SINK;
 }
 
+static void take_oom(struct walk *w, struct tm_cursor *body) {
+	struct tm_oom r = tm_get_oom(body);
+	if (!KNOWN(&w->c->processes, r.process) || (r.heap && !KNOWN(&w->c->heaps, r.heap)) || r.id != w->c->ooms.count + 1) body->bad = true;
+	if (!body->bad)
+		KEEP(w, &w->c->ooms,
+		     { (uint32_t)r.process, (uint32_t)r.heap, r.size_bytes, r.free_bytes, r.total_bytes, keep_text(w, r.result) });
+}
+
+static void take_device(struct walk *w, struct tm_cursor *body) {
+	struct tm_device r = tm_get_device(body);
+	if (!KNOWN(&w->c->processes, r.process)) body->bad = true;
+	if (!body->bad)
+		KEEP(w, &w->c->devices, { (uint32_t)r.process, r.device, r.total_bytes, keep_text(w, r.uuid), keep_text(w, r.name) });
+}
+
 static void take_mark(struct walk *w, struct tm_cursor *body) {
 	struct tm_mark r = tm_get_mark(body);
 	thread_or_none(w, body, r.thread);
@@ -296,6 +312,8 @@ static void (*const takers[])(struct walk *, struct tm_cursor *) = {
 	[TM_RECORD_WATERMARK] = take_watermark,
 	[TM_RECORD_TOTALS] = take_totals,
 	[TM_RECORD_POOL_STATE] = take_pool_state,
+	[TM_RECORD_OOM] = take_oom,
+	[TM_RECORD_DEVICE] = take_device,
 };
 
 static bool take_records(struct walk *w, struct tm_cursor *payload) {
@@ -331,6 +349,23 @@ static bool take_stacks(struct walk *w, struct tm_cursor *payload) {
 	return sound || rc == -2;
 }
 
+/* Activities are handed out as they are read. */
+static bool take_activities(struct walk *w, struct tm_cursor *payload) {
+	struct tm_activities all;
+	int rc = tm_get_activities(payload, &all);
+	bool sound = rc == 0 && KNOWN(&w->c->processes, all.process);
+	for (size_t i = 0; sound && !w->failed && i < all.count; i++) {
+		const struct tm_activity *a = &all.all[i];
+		keep_time(w, payload, a->start_ns);
+		keep_time(w, payload, a->end_ns);
+		sound = !payload->bad && a->name <= w->c->strings.count;
+		if (sound && w->activities && !w->activities(w->context, w->c, all.process, a)) w->failed = TM_CATALOG_SINK;
+	}
+	tm_activities_release(&all);
+	if (rc == -2) no_memory(w);
+	return sound || rc == -2;
+}
+
 static bool take_chunk(struct walk *w, struct tm_reader *r, const struct tm_chunk_header *h) {
 	struct tm_cursor payload;
 	if (h->kind == TM_CHUNK_EVENTS) {
@@ -338,10 +373,11 @@ static bool take_chunk(struct walk *w, struct tm_reader *r, const struct tm_chun
 		w->c->events_bytes += h->stored_bytes;
 		return true;
 	}
-	if (h->kind > TM_CHUNK_END || h->kind < TM_CHUNK_META) return true;
+	if (h->kind > TM_CHUNK_ACTIVITY || h->kind < TM_CHUNK_META) return true;
 	int rc = tm_reader_payload(r, h, &payload);
 	if (rc == TM_CHUNK_NO_MEMORY) return no_memory(w);
 	if (rc) return false;
+	if (h->kind == TM_CHUNK_ACTIVITY) return take_activities(w, &payload);
 	return h->kind == TM_CHUNK_STACKS ? take_stacks(w, &payload) : take_records(w, &payload);
 }
 
@@ -363,9 +399,9 @@ static void take_info_numbers(struct tm_catalog *c) {
 }
 
 int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink,
-		    tm_pool_sink *pools, void *context) {
+		    tm_pool_sink *pools, tm_activity_taker *activities, void *context) {
 	*c = (struct tm_catalog){ .major = r->major, .minor = r->minor, .file_bytes = r->file_bytes };
-	struct walk w = { c, sink, pools, context, 0 };
+	struct walk w = { c, sink, pools, activities, context, 0 };
 	struct tm_chunk_header h = { 0 };
 	while (r->offset < limit && tm_reader_next(r, &h)) {
 		bool sound = take_chunk(&w, r, &h);
@@ -397,6 +433,8 @@ void tm_catalog_release(struct tm_catalog *c) {
 	tm_array_release(&c->notes);
 	tm_array_release(&c->losses);
 	tm_array_release(&c->alerts);
+	tm_array_release(&c->ooms);
+	tm_array_release(&c->devices);
 	tm_array_release(&c->stops);
 	while (c->texts) {
 		struct tm_text_block *b = c->texts;

@@ -13,6 +13,7 @@
 #include "array.h"
 #include "reader.h"
 
+#include "../schema/activity.h"
 #include "../schema/records.h"
 
 #define TM_NEVER UINT64_MAX /* of times: unknown */
@@ -75,6 +76,18 @@ struct tm_catalog_loss {
 	uint64_t count, bytes;
 	struct tm_text kind, reason;
 };
+struct tm_catalog_oom {
+	uint32_t process, heap;
+	uint64_t size_bytes;
+	int64_t free_bytes, total_bytes; /* -1 unknown */
+	struct tm_text result;
+};
+struct tm_catalog_device {
+	uint32_t process;
+	uint64_t device;
+	int64_t total_bytes; /* -1 unknown */
+	struct tm_text uuid, name;
+};
 struct tm_catalog_alert {
 	uint64_t ns, value;
 	uint32_t process;
@@ -109,6 +122,8 @@ struct tm_catalog {
 	TM_ARRAY(struct tm_catalog_note) notes;
 	TM_ARRAY(struct tm_catalog_loss) losses;
 	TM_ARRAY(struct tm_catalog_alert) alerts;
+	TM_ARRAY(struct tm_catalog_oom) ooms; /* by id - 1 */
+	TM_ARRAY(struct tm_catalog_device) devices;
 	TM_ARRAY(struct tm_catalog_stop) stops;
 	struct tm_text_block *texts;
 };
@@ -119,6 +134,9 @@ typedef bool tm_sample_sink(void *context, uint64_t process, uint64_t ns, const 
 /* Takes one state of a pool, its heap by the trace's id; false as above. */
 typedef bool tm_pool_sink(void *context, const struct tm_pool_state *state);
 
+/* Takes one activity of a process; false as above. */
+typedef bool tm_activity_taker(void *context, const struct tm_catalog *c, uint64_t process, const struct tm_activity *activity);
+
 enum tm_catalog_result {
 	TM_CATALOG_OK = 0,
 	TM_CATALOG_DAMAGED = -1, /* the chunk at *damaged_offset does not parse: read again with that limit */
@@ -128,7 +146,7 @@ enum tm_catalog_result {
 
 /* Walks the whole file up to `limit` (UINT64_MAX: its end). Release after any result. */
 int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink,
-		    tm_pool_sink *pools, void *context);
+		    tm_pool_sink *pools, tm_activity_taker *activities, void *context);
 void tm_catalog_release(struct tm_catalog *c);
 
 /* Which recording a trace is of: two files that agree in all of it are copies. */

@@ -20,6 +20,7 @@ struct import {
 	struct tm_feed *feed;
 	struct tm_replay replay;
 	sqlite3_stmt *sample, *pool_state;
+	struct tm_activity_sink activities;
 	TM_ARRAY(struct tm_gap) gaps; /* until the replay has them */
 };
 
@@ -81,6 +82,11 @@ static bool take_pool_state(void *context, const struct tm_pool_state *s) {
 	return !x->store->failed;
 }
 
+static bool take_activity(void *context, const struct tm_catalog *c, uint64_t process, const struct tm_activity *a) {
+	struct import *x = context;
+	return tm_activity_sink_take(&x->activities, c, process, a);
+}
+
 static void name_pools(struct import *x) {
 	const struct tm_catalog *c = &x->catalog;
 	if (!tm_store_number(x->store, "SELECT 1 FROM pool_state WHERE heap_id < 0 LIMIT 1", 0)) return;
@@ -99,7 +105,9 @@ static int read_catalog(struct import *x) {
 	x->sample = tm_store_prepare(x->store, "INSERT INTO sample(process_id, name, ts_ns, value) VALUES(?,?,?,?)");
 	x->pool_state = tm_store_prepare(x->store, "INSERT INTO pool_state(heap_id, ts_ns, allocated_bytes, reserved_bytes, active_bytes,"
 						   " inactive_bytes) VALUES(?,?,?,?,?,?)");
-	int rc = tm_catalog_read(&x->catalog, &x->reader, x->source->limit, &damaged, take_sample, take_pool_state, x);
+	tm_activity_sink_open(&x->activities, x->store, x->bases.process, x->clock_offset_ns);
+	int rc = tm_catalog_read(&x->catalog, &x->reader, x->source->limit, &damaged, take_sample, take_pool_state, take_activity, x);
+	tm_activity_sink_close(&x->activities);
 	sqlite3_finalize(x->sample);
 	sqlite3_finalize(x->pool_state);
 	if (rc == TM_CATALOG_DAMAGED) return again(x, damaged);
@@ -118,6 +126,7 @@ static void play_batch(struct import *x, struct tm_batch *batch) {
 
 static int replay_failed(struct import *x) {
 	int error = tm_scopes_error(&x->replay.scopes);
+	if (!error) error = x->replay.gpu.events.error;
 	if (!error) return out_of_memory(x);
 	snprintf(x->source->error, sizeof x->source->error, "cannot write a scratch file beside the database: %s", strerror(error));
 	return TM_IMPORT_FAILED;
@@ -184,6 +193,7 @@ static int write_rows(struct import *x) {
 		tm_write_frame_rows(&rows);
 		tm_write_total_rows(&rows);
 		tm_write_scope_rows(&rows);
+		tm_write_gpu_rows(x->store, &x->replay);
 		name_pools(x);
 		if (x->store->failed) rc = TM_IMPORT_FAILED;
 	}

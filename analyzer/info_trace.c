@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "schema/activity.h"
 #include "schema/events.h"
 #include "schema/kinds.h"
 #include "schema/records.h"
@@ -74,6 +75,9 @@ static void check_record(uint64_t tag, struct tm_cursor *body) {
 		CHECK(MARK, tm_get_mark)
 		CHECK(WATERMARK, tm_get_watermark)
 		CHECK(TOTALS, tm_get_totals)
+		CHECK(POOL_STATE, tm_get_pool_state)
+		CHECK(OOM, tm_get_oom)
+		CHECK(DEVICE, tm_get_device)
 #undef CHECK
 	case TM_RECORD_SAMPLES: {
 		struct tm_samples samples = tm_get_samples(body);
@@ -148,12 +152,20 @@ static bool read_events(struct facts *f, struct tm_cursor *payload) {
 	return !payload->bad && payload->p == payload->end;
 }
 
+static bool read_activities(struct tm_cursor *payload) {
+	struct tm_activities activities;
+	bool sound = tm_get_activities(payload, &activities) == 0;
+	tm_activities_release(&activities);
+	return sound;
+}
+
 static bool read_chunk(struct facts *f, struct tm_reader *reader, const struct tm_chunk_header *h) {
 	struct tm_cursor payload;
 	if (tm_reader_payload(reader, h, &payload)) return false;
 	bool sound = h->kind == TM_CHUNK_STACKS   ? read_stacks(f, &payload)
 		     : h->kind == TM_CHUNK_EVENTS ? read_events(f, &payload)
 		     : h->kind <= TM_CHUNK_END    ? read_records(f, &payload)
+		     : h->kind == TM_CHUNK_ACTIVITY ? read_activities(&payload)
 						  : true;
 	if (!sound) return false;
 	f->chunks[h->kind]++;

@@ -295,6 +295,12 @@ static void play_map(struct tm_replay *r, const struct tm_turn *turn, struct tm_
 	if (actor->ledger->ranges.failed) r->failed = true;
 }
 
+static void play_gpu(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
+	uint32_t scope = actor->ledger->scopes ? tm_scopes_top(&r->scopes, turn->thread) : 0;
+	tm_gpu_rows_play(&r->gpu, turn->step, actor->ledger->process, turn->thread, tm_scope_row(&r->scopes, scope));
+	if (r->gpu.failed) r->failed = true;
+}
+
 /* --- instants --- */
 
 static void keep_sites(struct tm_replay *r, struct tm_mark_snapshot *s) {
@@ -436,6 +442,7 @@ void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
 	case TM_STEP_UNMAP: play_unmap(r, turn, actor); break;
 	case TM_STEP_MARK: play_mark(r, turn, actor); break;
 	case TM_STEP_SCOPE: tm_scopes_play(&r->scopes, s, turn->thread); break;
+	case TM_STEP_GPU: play_gpu(r, turn, actor); break;
 	}
 	if (actor->ledger->failed || r->scopes.failed) r->failed = true;
 }
@@ -504,6 +511,7 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 	r->heap_accounts = calloc(catalog->heaps.count + 1, sizeof *r->heap_accounts);
 	if (!r->ledgers || !r->actors || !r->heap_accounts || !list_instants(r)) return -1;
 	struct tm_scale scale = { .mean_bytes = (double)catalog->sample_bytes };
+	tm_gpu_rows_init(&r->gpu, beside);
 	if (tm_scopes_init(&r->scopes, catalog, r->ledgers, bases->scope, beside) < 0) return -1;
 	for (size_t i = 0; i < catalog->processes.count; i++) {
 		tm_ledger_init(&r->ledgers[i], (uint32_t)i + 1, catalog->processes.items[i].start_ns, scale);
@@ -521,6 +529,7 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 
 void tm_replay_release(struct tm_replay *r) {
 	tm_scopes_release(&r->scopes);
+	tm_gpu_rows_release(&r->gpu);
 	for (size_t i = 0; r->ledgers && i < r->catalog->processes.count; i++) tm_ledger_release(&r->ledgers[i]);
 	for (size_t i = 0; r->actors && i < r->catalog->threads.count; i++) tm_array_release(&r->actors[i].origins);
 	free(r->ledgers);

@@ -10,6 +10,7 @@
 
 #include "accounts.h"
 #include "feed.h"
+#include "gpu_rows.h"
 #include "merge.h"
 #include "scopes.h"
 #include "stack_ids.h"
@@ -73,6 +74,7 @@ struct tm_replay {
 	struct tm_actor *actors;                       /* one a thread of the catalog */
 	struct tm_account **heap_accounts;             /* one a heap of the catalog */
 	struct tm_scopes scopes;
+	struct tm_gpu_rows gpu;
 	struct tm_account *waiting; /* accounts in which events wait for their turn */
 	uint64_t look_ns;           /* when to see whether they have waited too long */
 	TM_ARRAY(struct tm_origin) origins;

@@ -23,6 +23,10 @@ static void mark_used(struct tree_writer *x) {
 				if (stack) x->nodes[tm_stack_find(x->t, stack).node].used = true;
 			}
 	}
+	for (uint64_t i = 0; i < x->w->replay->gpu.events.count; i++) {
+		uint32_t stack = x->t->stack_of[tm_gpu_rows_node(&x->w->replay->gpu, i)];
+		if (stack) x->nodes[tm_stack_find(x->t, stack).node].used = true;
+	}
 	for (size_t node = x->c->nodes.count; node > 0; node--) {
 		if (!x->nodes[node].used) continue;
 		x->nodes[x->c->nodes.items[node - 1].parent].used = true;

@@ -86,7 +86,7 @@ int tm_pack(struct tm_packer *p, uint8_t kind, const void *raw, size_t n) {
 	tm_put_u32(&p->out, TM_CHUNK_MAGIC);
 	tm_put_u8(&p->out, kind);
 	tm_put_u8(&p->out, codec);
-	tm_put_u16(&p->out, TM_CHUNK_CRITICAL);
+	tm_put_u16(&p->out, kind <= TM_CHUNK_END ? TM_CHUNK_CRITICAL : 0);
 	tm_put_u32(&p->out, p->sequence);
 	tm_put_u32(&p->out, (uint32_t)stored);
 	tm_put_u32(&p->out, (uint32_t)n);

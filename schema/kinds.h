@@ -8,7 +8,7 @@
 #define TIDEMARK_SCHEMA_KINDS_H
 
 #define TM_FORMAT_MAJOR 1
-#define TM_FORMAT_MINOR 1
+#define TM_FORMAT_MINOR 2
 #define TM_FILE_MAGIC "TIDEMARK"
 #define TM_FILE_HEADER_BYTES 16
 #define TM_CHUNK_MAGIC 0x4B434D54u
@@ -19,14 +19,14 @@
 
 /* X(name, number) */
 #define TM_CHUNK_KINDS(X) \
-	X(META, 1) X(STACKS, 2) X(EVENTS, 3) X(NAMES, 4) X(END, 5)
+	X(META, 1) X(STACKS, 2) X(EVENTS, 3) X(NAMES, 4) X(END, 5) X(ACTIVITY, 6)
 
 /* X(name, tag) */
 #define TM_RECORD_TAGS(X) \
 	X(INFO, 1) X(STRING, 2) X(PROCESS_START, 3) X(PROCESS_EXIT, 4) X(PROCESS_END, 5) X(THREAD_START, 6) \
 	X(THREAD_END, 7) X(THREAD_NAME, 8) X(MODULE_LOAD, 9) X(MODULE_UNLOAD, 10) X(HEAP, 11) X(FRAME_MODULE, 12) \
 	X(SAMPLES, 13) X(MARK, 14) X(NOTE, 15) X(LOSS, 16) X(ALERT, 17) X(NAME, 18) X(WATERMARK, 19) X(TOTALS, 20) \
-	X(POOL_STATE, 21)
+	X(POOL_STATE, 21) X(OOM, 22) X(DEVICE, 23)
 
 /* X(identifier, code, api name as the api column shows it). The class is the code's upper three bits. */
 #define TM_OPS(X) \
@@ -35,10 +35,22 @@
 	X(ALIGNED_ALLOC, 0x05, "aligned_alloc") X(MEMALIGN, 0x06, "memalign") X(VALLOC, 0x07, "valloc") \
 	X(PVALLOC, 0x08, "pvalloc") X(HEAP_ALLOC, 0x09, "tidemark_heap_alloc") X(TORCH_ALLOC, 0x0A, "torch") \
 	X(NVTX_ALLOC, 0x0B, "nvtx") X(ITT_ALLOC, 0x0C, "itt") X(PYTHON_ALLOC, 0x0D, "python") \
+	X(CUDA_ALLOC, 0x0E, "cuMemAlloc") X(CUDA_ALLOC_PITCH, 0x0F, "cuMemAllocPitch") X(CUDA_ALLOC_MANAGED, 0x10, "cuMemAllocManaged") \
+	X(CUDA_HOST_ALLOC, 0x11, "cuMemHostAlloc") X(CUDA_HOST_REGISTER, 0x12, "cuMemHostRegister") \
+	X(CUDA_ALLOC_ASYNC, 0x13, "cuMemAllocAsync") X(CUDA_ALLOC_FROM_POOL, 0x14, "cuMemAllocFromPoolAsync") \
+	X(CUDA_CREATE, 0x15, "cuMemCreate") X(CUDA_RESERVE, 0x16, "cuMemAddressReserve") X(CUDA_MAP, 0x17, "cuMemMap") \
+	X(CUDA_ARRAY_CREATE, 0x18, "cuArrayCreate") X(CUDA_MIPMAPPED_CREATE, 0x19, "cuMipmappedArrayCreate") \
+	X(CUDA_GRAPH_ALLOC, 0x1A, "cuGraphAddMemAllocNode") X(CUDA_IMPORT, 0x1B, "cuMemImportFromShareableHandle") \
+	X(CUDA_IPC_OPEN, 0x1C, "cuIpcOpenMemHandle") \
 	X(FREE, 0x20, "free") X(CFREE, 0x21, "cfree") X(FREE_SIZED, 0x22, "free_sized") \
 	X(FREE_ALIGNED_SIZED, 0x23, "free_aligned_sized") X(REALLOC_FREE, 0x24, "realloc") \
 	X(HEAP_FREE, 0x25, "tidemark_heap_free") X(TORCH_FREE, 0x26, "torch") X(NVTX_FREE, 0x27, "nvtx") X(ITT_FREE, 0x28, "itt") \
 	X(PYTHON_FREE, 0x29, "python") \
+	X(CUDA_FREE, 0x2A, "cuMemFree") X(CUDA_HOST_FREE, 0x2B, "cuMemFreeHost") X(CUDA_HOST_UNREGISTER, 0x2C, "cuMemHostUnregister") \
+	X(CUDA_FREE_ASYNC, 0x2D, "cuMemFreeAsync") X(CUDA_RELEASE, 0x2E, "cuMemRelease") X(CUDA_ADDRESS_FREE, 0x2F, "cuMemAddressFree") \
+	X(CUDA_UNMAP, 0x30, "cuMemUnmap") X(CUDA_ARRAY_DESTROY, 0x31, "cuArrayDestroy") \
+	X(CUDA_MIPMAPPED_DESTROY, 0x32, "cuMipmappedArrayDestroy") X(CUDA_GRAPH_FREE, 0x33, "cuGraphAddMemFreeNode") \
+	X(CUDA_IPC_CLOSE, 0x34, "cuIpcCloseMemHandle") \
 	X(REALLOC, 0x40, "realloc") X(REALLOCARRAY, 0x41, "reallocarray") X(PYTHON_REALLOC, 0x42, "python") \
 	X(MMAP, 0x60, "mmap") X(MMAP_FILE, 0x61, "mmap") X(SBRK, 0x62, "sbrk") X(BRK, 0x63, "brk") \
 	X(MUNMAP, 0x80, "munmap") X(SBRK_SHRINK, 0x81, "sbrk") X(BRK_SHRINK, 0x82, "brk") \
@@ -46,7 +58,8 @@
 	X(MARK, 0xC0, "mark") X(SNAPSHOT, 0xC1, "snapshot") X(BASELINE, 0xC2, "baseline") X(STOP, 0xC3, "stop") \
 	X(START, 0xC4, "start") X(RESET_PEAK, 0xC5, "reset_peak") \
 	X(SCOPE_PUSH, 0xD0, "scope") X(SCOPE_BLOCK, 0xD1, "scope") X(SCOPE_RANGE, 0xD2, "scope") X(SCOPE_END, 0xD3, "scope_end") \
-	X(SCOPE_EXCEPTION, 0xD4, "scope_end") X(STEP, 0xD5, "step")
+	X(SCOPE_EXCEPTION, 0xD4, "scope_end") X(STEP, 0xD5, "step") \
+	X(OOM, 0xD6, "oom") X(LAUNCH, 0xD7, "launch") X(USE, 0xD8, "use")
 
 enum tm_chunk_kind {
 #define X(name, number) TM_CHUNK_##name = number,
@@ -83,6 +96,7 @@ enum tm_op_class {
 #define TM_BLOCK_FRAME_BITS 48u
 #define TM_BLOCK_FRAME_MASK ((1ull << TM_BLOCK_FRAME_BITS) - 1)
 #define TM_OP_IS_SCOPE(op) (((unsigned)(op) & 0xF0u) == 0xD0u) /* of the text class: carries key, link and category, too */
+#define TM_OP_IS_GPU(op) ((op) >= TM_OP_OOM && (op) <= TM_OP_USE) /* of these, what is about a device and opens or closes nothing */
 
 /* What opened a scope: X(identifier, number, the text of the category column). Numbers from TM_SCOPE_CATEGORY_OWN on are a process's own (NVTX domains). */
 #define TM_SCOPE_CATEGORIES(X) \
@@ -94,6 +108,25 @@ enum tm_scope_category {
 #define X(name, number, text) TM_SCOPE_##name = number,
 	TM_SCOPE_CATEGORIES(X)
 #undef X
+};
+
+enum tm_activity_kind {
+	TM_ACTIVITY_KERNEL = 1,
+	TM_ACTIVITY_MEMCPY = 2,
+	TM_ACTIVITY_MEMSET = 3,
+	TM_ACTIVITY_OVERHEAD = 4, /* time that driver or profiling interface took for themselves */
+	TM_ACTIVITY_CALL = 5,     /* a call of the driver's memory functions, on the host */
+	TM_ACTIVITY_MEMORY = 6,   /* what the driver says about an allocation or release */
+};
+enum tm_activity_direction {
+	TM_DIRECTION_NONE = 0,
+	TM_DIRECTION_H2D = 1,
+	TM_DIRECTION_D2H = 2,
+	TM_DIRECTION_D2D = 3,
+	TM_DIRECTION_P2P = 4,
+	TM_DIRECTION_H2H = 5,
+	TM_DIRECTION_ALLOC = 8, /* of TM_ACTIVITY_MEMORY */
+	TM_DIRECTION_RELEASE = 9,
 };
 
 enum tm_end_kind { TM_END_UNKNOWN = 0, TM_END_EXIT = 1, TM_END_SIGNAL = 2, TM_END_EXEC = 3 };

@@ -32,6 +32,8 @@ struct tm_watermark {
 #define ALERT_FIELDS(N, U, S) N(process) N(ns) S(rule) N(value)
 #define WATERMARK_FIELDS(N, U, S) N(ns)
 #define POOL_STATE_FIELDS(N, U, S) N(heap) N(ns) U(allocated) U(reserved) U(active) U(inactive)
+#define OOM_FIELDS(N, U, S) N(id) N(process) N(heap) N(size_bytes) S(result) U(free_bytes) U(total_bytes)
+#define DEVICE_FIELDS(N, U, S) N(process) N(device) U(total_bytes) S(uuid) S(name)
 #define TOTALS_FIELDS(N, U, S) N(events) N(chunks) N(end_ns)
 /* The heads of the two records that go on with a list, and one entry of each list. */
 #define SAMPLES_FIELDS(N, U, S) N(process) N(ns)
@@ -108,6 +110,8 @@ PLAIN_RECORD(note, NOTE, NOTE_FIELDS)
 PLAIN_RECORD(loss, LOSS, LOSS_FIELDS)
 PLAIN_RECORD(alert, ALERT, ALERT_FIELDS)
 PLAIN_RECORD(pool_state, POOL_STATE, POOL_STATE_FIELDS)
+PLAIN_RECORD(oom, OOM, OOM_FIELDS)
+PLAIN_RECORD(device, DEVICE, DEVICE_FIELDS)
 PLAIN_RECORD(totals, TOTALS, TOTALS_FIELDS)
 
 FIELDS_CODEC(info, INFO_FIELDS)

@@ -33,6 +33,8 @@ struct tm_alert { uint64_t process, ns; struct tm_text rule; uint64_t value; };
 struct tm_name { uint64_t frame; struct tm_cursor functions; }; /* functions: tm_function_next() */
 struct tm_function { uint64_t function, file, line; };           /* string ids and a line, 0 unknown */
 struct tm_pool_state { uint64_t heap, ns; int64_t allocated, reserved, active, inactive; }; /* bytes; negative: unknown */
+struct tm_oom { uint64_t id, process, heap, size_bytes; struct tm_text result; int64_t free_bytes, total_bytes; }; /* negative: unknown */
+struct tm_device { uint64_t process, device; int64_t total_bytes; struct tm_text uuid, name; };
 struct tm_totals { uint64_t events, chunks, end_ns; };
 struct tm_info { struct tm_text key, value; };
 struct tm_string { uint64_t id; struct tm_text bytes; };
@@ -59,6 +61,8 @@ void tm_put_loss(struct tm_bytes *b, const struct tm_loss *r);
 void tm_put_alert(struct tm_bytes *b, const struct tm_alert *r);
 void tm_put_name(struct tm_bytes *b, uint64_t frame, const struct tm_function *functions, size_t n); /* innermost first */
 void tm_put_pool_state(struct tm_bytes *b, const struct tm_pool_state *r);
+void tm_put_oom(struct tm_bytes *b, const struct tm_oom *r);
+void tm_put_device(struct tm_bytes *b, const struct tm_device *r);
 void tm_put_watermark(struct tm_bytes *b, uint64_t ns);
 void tm_put_totals(struct tm_bytes *b, const struct tm_totals *r);
 
@@ -88,6 +92,8 @@ struct tm_name tm_get_name(struct tm_cursor *body);
 bool tm_function_next(struct tm_cursor *functions, struct tm_function *out);
 uint64_t tm_get_watermark(struct tm_cursor *body);
 struct tm_pool_state tm_get_pool_state(struct tm_cursor *body);
+struct tm_oom tm_get_oom(struct tm_cursor *body);
+struct tm_device tm_get_device(struct tm_cursor *body);
 struct tm_totals tm_get_totals(struct tm_cursor *body);
 
 /* STACKS chunks (format.md section 4). */

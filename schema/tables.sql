@@ -230,7 +230,52 @@ CREATE TABLE gpu_activity (
 	end_ns         INTEGER NOT NULL,
 	size_bytes     INTEGER,          -- NULL for kernels
 	scope_id       INTEGER,          -- scope.id it was launched from
-	correlation_id INTEGER           -- the driver's number of the launching call
+	correlation_id INTEGER,          -- the driver's number of the launching call
+	thread_id      INTEGER,          -- thread.id of the launching call; NULL: the call was not recorded
+	stack_id       INTEGER,          -- stack.id of it; 0: none was taken
+	launch_ns      INTEGER           -- when it returned
+);
+
+-- The devices of a process.
+CREATE TABLE gpu_device (
+	process_id  INTEGER NOT NULL, -- process.id
+	device      INTEGER NOT NULL, -- as the process numbers it
+	name        TEXT,
+	uuid        TEXT,             -- hexadecimal: the same device in other processes and for other tools
+	total_bytes INTEGER,
+	PRIMARY KEY (process_id, device)
+) WITHOUT ROWID;
+
+-- Time that devices cost the host.
+CREATE TABLE gpu_overhead (
+	process_id     INTEGER NOT NULL, -- process.id
+	kind           TEXT NOT NULL,    -- call: one of the driver's memory functions; overhead: what driver and profiling interface took for themselves
+	name           TEXT,             -- the function, or what for
+	start_ns       INTEGER NOT NULL,
+	end_ns         INTEGER NOT NULL,
+	correlation_id INTEGER
+);
+
+-- What the driver says of its allocations, beside the rows of allocation that the calls made.
+CREATE TABLE gpu_memory (
+	process_id     INTEGER NOT NULL, -- process.id
+	ts_ns          INTEGER NOT NULL,
+	operation      TEXT NOT NULL,    -- allocate, release
+	memory_kind    TEXT,             -- device, managed, pinned, array, ...
+	device         INTEGER,
+	stream         INTEGER,
+	address        INTEGER,
+	size_bytes     INTEGER,
+	correlation_id INTEGER           -- of the call
+);
+
+-- Work that reads or writes memory of a device.
+CREATE TABLE gpu_use (
+	process_id     INTEGER NOT NULL, -- process.id
+	thread_id      INTEGER,          -- thread.id
+	ts_ns          INTEGER NOT NULL, -- when it was launched
+	address        INTEGER NOT NULL, -- of a block or inside of one
+	correlation_id INTEGER           -- gpu_activity's of the same process
 );
 
 -- Requests for memory that were refused.

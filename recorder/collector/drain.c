@@ -95,7 +95,7 @@ static void wait_for_encoder(struct tm_collector *c) {
 }
 
 static bool group_is_empty(const struct tm_group *g) {
-	return !g->meta_count && !g->event_count && !g->frame_count && !g->node_count;
+	return !g->meta_count && !g->event_count && !g->activity_count && !g->frame_count && !g->node_count;
 }
 
 void tm_drain_close_group(struct tm_collector *c, bool now) {

@@ -76,6 +76,8 @@ static void put_meta(struct tm_bytes *b, struct tm_meta *m, const struct tm_time
 		m->pool_state.ns = tm_time_map_ns(map, m->pool_state.ns);
 		tm_put_pool_state(b, &m->pool_state);
 		break;
+	case TM_RECORD_OOM: tm_put_oom(b, &m->oom); break;
+	case TM_RECORD_DEVICE: tm_put_device(b, &m->device); break;
 	case TM_RECORD_NAME: tm_put_name(b, m->name.frame, &m->name.function, 1); break;
 	/* The program's marks are events; alerts, watermarks and totals are not put into groups. */
 	case TM_RECORD_MARK:
@@ -129,11 +131,38 @@ static void write_events(struct tm_encoder_thread *e, const struct tm_group *g) 
 	if (g->end_ns > e->end_ns) e->end_ns = g->end_ns;
 }
 
+/* --- ACTIVITY --- */
+
+static int by_process(const void *a, const void *b) {
+	const struct tm_group_activity *x = a, *y = b;
+	if (x->process != y->process) return x->process < y->process ? -1 : 1;
+	return (x->activity.start_ns > y->activity.start_ns) - (x->activity.start_ns < y->activity.start_ns);
+}
+
+/* One chunk a process. In order of time the columns are smaller. */
+static void write_activities(struct tm_encoder_thread *e, struct tm_group *g) {
+	if (!g->activity_count) return;
+	struct tm_activity *all = tm_memory_new(g->activity_count, sizeof *all);
+	qsort(g->activities, g->activity_count, sizeof g->activities[0], by_process);
+	for (size_t first = 0, n; first < g->activity_count; first += n) {
+		uint32_t process = g->activities[first].process;
+		for (n = 0; first + n < g->activity_count && g->activities[first + n].process == process; n++) {
+			all[n] = g->activities[first + n].activity;
+			all[n].start_ns = tm_time_map_ns(&g->time_map, all[n].start_ns);
+			all[n].end_ns = tm_time_map_ns(&g->time_map, all[n].end_ns);
+		}
+		tm_put_activities(&e->payload, process, all, n);
+		add_chunk(e, TM_CHUNK_ACTIVITY);
+	}
+	free(all);
+}
+
 void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g) {
 	if (e->writer->error) return;
 	write_meta(e, g, false);
 	write_stacks(e, g);
 	write_meta(e, g, true);
+	write_activities(e, g);
 	write_events(e, g);
 	tm_writer_flush(e->writer);
 }

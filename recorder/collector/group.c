@@ -30,6 +30,7 @@ void tm_group_release(struct tm_group *g) {
 	}
 	free(g->segments);
 	free(g->meta);
+	free(g->activities);
 	free(g->frames);
 	free(g->nodes);
 	free_texts(g);
@@ -56,7 +57,7 @@ void tm_group_clear(struct tm_group *g) {
 	shrink_segments(g);
 	g->meta_count = g->meta_bytes = 0;
 	g->frame_count = g->node_count = 0;
-	g->segment_count = g->event_count = 0;
+	g->segment_count = g->event_count = g->activity_count = 0;
 	g->opened_ns = g->end_ns = 0;
 }
 
@@ -103,6 +104,15 @@ size_t tm_group_add_segment(struct tm_group *g, uint32_t thread, uint32_t proces
 	s->process = process;
 	s->count = s->settled = 0;
 	return g->segment_count++;
+}
+
+struct tm_activity *tm_group_add_activity(struct tm_group *g, uint32_t process) {
+	note_opening(g);
+	g->activities = tm_memory_grow(g->activities, &g->activity_capacity, g->activity_count + 1, sizeof g->activities[0]);
+	struct tm_group_activity *a = &g->activities[g->activity_count++];
+	memset(a, 0, sizeof *a);
+	a->process = process;
+	return &a->activity;
 }
 
 void tm_group_add_note(struct tm_group *g, uint64_t process, uint64_t ticks, const char *kind, const char *text) {

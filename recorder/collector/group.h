@@ -8,6 +8,7 @@
 #ifndef TIDEMARK_RECORDER_COLLECTOR_GROUP_H
 #define TIDEMARK_RECORDER_COLLECTOR_GROUP_H
 
+#include "../../schema/activity.h"
 #include "../../schema/events.h"
 #include "../../schema/records.h"
 #include "timebase.h"
@@ -52,6 +53,8 @@ struct tm_meta {
 		struct tm_note note;
 		struct tm_loss loss;
 		struct tm_pool_state pool_state;
+		struct tm_oom oom;
+		struct tm_device device;
 		struct {
 			uint64_t frame;
 			struct tm_function function;
@@ -65,6 +68,11 @@ struct tm_segment_buffer {
 	size_t count, capacity;
 	size_t settled;             /* of them have their times in nanoseconds, and the tally has seen them */
 	struct tm_encoder *encoder; /* has those before them; NULL: there are none (columns.c) */
+};
+
+struct tm_group_activity {
+	uint32_t process;
+	struct tm_activity activity; /* its times are ticks */
 };
 
 struct tm_text_block;
@@ -82,6 +90,8 @@ struct tm_group {
 	struct tm_segment_buffer *segments; /* segment_count in use; those behind keep their memory */
 	size_t segment_count, segment_capacity;
 	size_t event_count;
+	struct tm_group_activity *activities;
+	size_t activity_count, activity_capacity;
 	struct tm_bytes payload; /* of the EVENTS chunk, once the group is closed; empty: there is none */
 	uint64_t end_ns;         /* of the last event */
 	uint64_t opened_ns; /* CLOCK_MONOTONIC when its first content came, 0: empty */
@@ -99,9 +109,12 @@ struct tm_meta *tm_group_add(struct tm_group *g, enum tm_record_tag tag);
 struct tm_text tm_group_text(struct tm_group *g, const char *data, size_t n);
 /* A new, empty segment; returns its index. */
 size_t tm_group_add_segment(struct tm_group *g, uint32_t thread, uint32_t process);
+/* A new activity of this process, all fields 0. */
+struct tm_activity *tm_group_add_activity(struct tm_group *g, uint32_t process);
 void tm_group_add_note(struct tm_group *g, uint64_t process, uint64_t ticks, const char *kind, const char *text);
 
 static inline bool tm_group_is_full(const struct tm_group *g) {
+	if (g->activity_count >= TM_GROUP_EVENTS) return true;
 	return g->event_count >= TM_GROUP_EVENTS || g->node_count >= TM_GROUP_NODES || g->meta_bytes >= TM_GROUP_META_BYTES;
 }
 

@@ -36,7 +36,8 @@ static struct tm_own_heap *place_of(struct tm_process *p, uint64_t number) {
 
 /* Heaps whose memory is counted in others without our knowing which: Python's arenas are mappings, NVTX and ITT do not tell. */
 static bool lies_elsewhere(const char *kind, size_t n) {
-	static const char *const kinds[] = { "python", "nvtx", "itt" };
+	static const char *const kinds[] = { "python", "nvtx",    "itt",    "device", "device-pool", "device-graph", "device-mapping",
+					     "address-space", "imported", "managed", "pinned" };
 	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
 		if (strlen(kinds[i]) == n && !memcmp(kinds[i], kind, n)) return true;
 	return false;

@@ -3,6 +3,7 @@
  * Input:   one byte that chooses, then the bytes. 1 to 5: the payload of that kind of chunk; else a whole file, checksums and all.
  * Checks:  nothing is read beyond the bytes (sanitizers); every loop ends; what was decoded keeps the promises of events.h and records.h.
  */
+#include "schema/activity.h"
 #include "schema/chunk.h"
 #include "schema/events.h"
 #include "schema/records.h"
@@ -49,6 +50,9 @@ static void decode_record(uint64_t tag, struct tm_cursor *body) {
 		while (tm_function_next(&r.functions, &function)) {}
 		break;
 	}
+	case TM_RECORD_POOL_STATE: tm_get_pool_state(body); break;
+	case TM_RECORD_OOM: tm_get_oom(body); break;
+	case TM_RECORD_DEVICE: tm_get_device(body); break;
 	case TM_RECORD_WATERMARK: tm_get_watermark(body); break;
 	case TM_RECORD_TOTALS: tm_get_totals(body); break;
 	}
@@ -85,9 +89,17 @@ static void decode_events(struct tm_cursor payload) {
 	tm_decoder_free(decoder);
 }
 
+static void decode_activities(struct tm_cursor payload) {
+	struct tm_activities a;
+	if (tm_get_activities(&payload, &a) == 0)
+		for (size_t i = 0; i < a.count; i++) promise(a.all[i].start_ns <= a.all[i].end_ns);
+	tm_activities_release(&a);
+}
+
 static void decode_payload(uint8_t kind, struct tm_cursor payload) {
 	if (kind == TM_CHUNK_STACKS) decode_stacks(payload);
 	else if (kind == TM_CHUNK_EVENTS) decode_events(payload);
+	else if (kind == TM_CHUNK_ACTIVITY) decode_activities(payload);
 	else decode_records(payload);
 }
 
@@ -108,7 +120,7 @@ static void decode_file(const uint8_t *data, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 	if (size == 0) return 0;
-	if (data[0] >= TM_CHUNK_META && data[0] <= TM_CHUNK_END) decode_payload(data[0], tm_cursor_over(data + 1, size - 1));
+	if (data[0] >= TM_CHUNK_META && data[0] <= TM_CHUNK_ACTIVITY) decode_payload(data[0], tm_cursor_over(data + 1, size - 1));
 	else decode_file(data + 1, size - 1);
 	return 0;
 }

@@ -4,6 +4,7 @@
  * Idea:  tmkread.py prints the same lines from the text of schema/format.md alone; a test compares the two. A chunk's lines are held back until the
  *        whole chunk has been read, since a chunk that is not sound counts for nothing.
  */
+#include "schema/activity.h"
 #include "schema/chunk.h"
 #include "schema/events.h"
 #include "schema/records.h"
@@ -179,6 +180,22 @@ static void print_small_record(FILE *out, uint64_t tag, struct tm_cursor *body) 
 		print_maybe(out, "inactive", r.inactive);
 		break;
 	}
+	case TM_RECORD_OOM: {
+		struct tm_oom r = tm_get_oom(body);
+		fprintf(out, "oom id=%" PRIu64 " process=%" PRIu64 " heap=%" PRIu64 " size=%" PRIu64, r.id, r.process, r.heap, r.size_bytes);
+		print_text(out, "result", r.result);
+		print_maybe(out, "free", r.free_bytes);
+		print_maybe(out, "total", r.total_bytes);
+		break;
+	}
+	case TM_RECORD_DEVICE: {
+		struct tm_device r = tm_get_device(body);
+		fprintf(out, "device process=%" PRIu64 " device=%" PRIu64, r.process, r.device);
+		print_maybe(out, "total", r.total_bytes);
+		print_text(out, "uuid", r.uuid);
+		print_text(out, "name", r.name);
+		break;
+	}
 	case TM_RECORD_WATERMARK: fprintf(out, "watermark ns=%" PRIu64, tm_get_watermark(body)); break;
 	case TM_RECORD_TOTALS: {
 		struct tm_totals r = tm_get_totals(body);
@@ -205,7 +222,7 @@ static bool print_records(FILE *out, struct tm_cursor *payload) {
 	uint64_t tag;
 	struct tm_cursor body;
 	while (tm_record_next(payload, &tag, &body)) {
-		if (tag < TM_RECORD_INFO || tag > TM_RECORD_POOL_STATE) continue;
+		if (tag < TM_RECORD_INFO || tag > TM_RECORD_DEVICE) continue;
 		print_record(out, tag, &body);
 		if (body.bad) return false;
 	}
@@ -250,10 +267,27 @@ static bool print_events(FILE *out, struct tm_cursor *payload, struct tm_decoder
 	return !payload->bad && payload->p == payload->end;
 }
 
+static bool print_activities(FILE *out, struct tm_cursor *payload) {
+	struct tm_activities all;
+	bool sound = tm_get_activities(payload, &all) == 0;
+	if (sound) fprintf(out, "activities process=%" PRIu64 " n=%zu\n", all.process, all.count);
+	for (size_t i = 0; i < all.count; i++) {
+		const struct tm_activity *a = &all.all[i];
+		fprintf(out,
+			"activity kind=%u direction=%u name=%" PRIu32 " device=%" PRId32 " stream=%" PRIu64 " start=%" PRIu64 " end=%" PRIu64
+			" size=%" PRIu64 " address=0x%" PRIx64 " correlation=%" PRIu64 "\n",
+			a->kind, a->direction, a->name, a->device, a->stream, a->start_ns, a->end_ns, a->size_bytes, a->address,
+			a->correlation);
+	}
+	tm_activities_release(&all);
+	return sound;
+}
+
 static bool print_payload(FILE *out, uint8_t kind, struct tm_cursor *payload, struct tm_decoder *decoder) {
-	static const char *const names[] = { "", "META", "STACKS", "EVENTS", "NAMES", "END" };
+	static const char *const names[] = { "", "META", "STACKS", "EVENTS", "NAMES", "END", "ACTIVITY" };
 	fprintf(out, "chunk %s\n", names[kind]);
 	if (kind == TM_CHUNK_STACKS) return print_stacks(out, payload);
+	if (kind == TM_CHUNK_ACTIVITY) return print_activities(out, payload);
 	if (kind == TM_CHUNK_EVENTS) return print_events(out, payload, decoder);
 	return print_records(out, payload);
 }
@@ -267,7 +301,7 @@ static size_t print_chunk(const uint8_t *data, size_t n, uint32_t sequence, stru
 	if (n - TM_CHUNK_HEADER_BYTES < h.stored_bytes) return 0;
 	*kind = h.kind;
 	size_t total = TM_CHUNK_HEADER_BYTES + h.stored_bytes;
-	bool known = h.kind >= TM_CHUNK_META && h.kind <= TM_CHUNK_END;
+	bool known = h.kind >= TM_CHUNK_META && h.kind <= TM_CHUNK_ACTIVITY;
 	if (!known && h.flags & TM_CHUNK_CRITICAL) return 0;
 	if (tm_unpack(unpacker, &h, data + TM_CHUNK_HEADER_BYTES, &payload) != TM_CHUNK_OK) return 0;
 	char *lines = NULL;

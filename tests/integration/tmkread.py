@@ -14,7 +14,7 @@ MASK = (1 << 64) - 1
 RAW_MAX = 1 << 26
 EVENTS_MAX = 1 << 22
 ADDRESS_LIMIT = 1 << 60
-CHUNK_KINDS = {1: "META", 2: "STACKS", 3: "EVENTS", 4: "NAMES", 5: "END"}
+CHUNK_KINDS = {1: "META", 2: "STACKS", 3: "EVENTS", 4: "NAMES", 5: "END", 6: "ACTIVITY"}
 ALLOC, FREE, REALLOC, MAP, UNMAP, REMAP, TEXT = range(7)
 COLUMNS = {  # which op classes have an entry
     "time": {ALLOC, FREE, REALLOC, MAP, UNMAP, REMAP, TEXT},
@@ -51,6 +51,8 @@ RECORDS = {
     19: ("watermark", "ns:v"),
     20: ("totals", "events:v chunks:v end_ns:v"),
     21: ("pool_state", "heap:v ns:v allocated:+1 reserved:+1 active:+1 inactive:+1"),
+    22: ("oom", "id:v process:v heap:v size:v result:s free:+1 total:+1"),
+    23: ("device", "process:v device:v total:+1 uuid:s name:s"),
 }
 
 
@@ -322,6 +324,33 @@ def read_events(payload):
         raise Damage("bytes left over")
 
 
+ACTIVITY_COLUMNS = ("kind", "name", "device", "stream", "start", "duration", "size", "address", "correlation")
+
+
+def read_activities(payload):
+    process, n = payload.varint(), payload.varint()
+    if n > payload.left():
+        raise Damage("more entries than bytes")
+    yield f"activities process={process} n={n}"
+    columns = []
+    for _ in ACTIVITY_COLUMNS:
+        data = Cursor(payload.block())
+        columns.append([data.varint() for _ in range(n)] if data.left() else [0] * n)
+        if data.left():
+            raise Damage("bytes left over in a column")
+    if payload.left():
+        raise Damage("bytes left over")
+    start = address = correlation = 0
+    for kind, name, device, stream, start_code, duration, size, address_code, correlation_code in zip(*columns):
+        start = (start + unzigzag(start_code)) & MASK
+        address = (address + unzigzag(address_code)) & MASK
+        correlation = (correlation + unzigzag(correlation_code)) & MASK
+        if kind > 255 or name >> 32 or device >> 31 or start + duration > MASK:
+            raise Damage("a number out of bounds")
+        yield (f"activity kind={kind & 15} direction={kind >> 4} name={name} device={device - 1} stream={(stream - 1) & MASK} start={start} "
+               f"end={start + duration} size={(size - 1) & MASK} address={address:#x} correlation={correlation}")
+
+
 def unpack(codec, stored, raw_bytes):
     if codec == 0:
         raw = stored
@@ -364,7 +393,7 @@ def chunks(data):
         raise Refused("not a tidemark trace")
     if u(data, 8, 2) != 1:
         raise Refused(f"format version {u(data, 8, 2)} is not known")
-    readers = {1: read_records, 2: read_stacks, 3: read_events, 4: read_records, 5: read_records}
+    readers = {1: read_records, 2: read_stacks, 3: read_events, 4: read_records, 5: read_records, 6: read_activities}
     at, sequence, last = 16, 0, None
     while at < len(data):
         try:

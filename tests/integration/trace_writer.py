@@ -16,8 +16,9 @@ OPS = {"malloc": 0x00, "calloc": 0x01, "realloc_new": 0x02, "posix_memalign": 0x
        "sbrk": 0x62, "munmap": 0x80, "sbrk_shrink": 0x81, "mremap": 0xA0, "mark": 0xC0,
        "heap_alloc": 0x09, "torch_alloc": 0x0A, "python_alloc": 0x0D, "heap_free": 0x25, "torch_free": 0x26, "python_free": 0x29, "snapshot": 0xC1,
        "baseline": 0xC2, "stop": 0xC3, "start": 0xC4, "reset_peak": 0xC5, "scope_push": 0xD0, "scope_block": 0xD1, "scope_range": 0xD2,
-       "scope_end": 0xD3, "scope_exception": 0xD4, "step": 0xD5}
-META, STACKS, EVENTS, NAMES, END = 1, 2, 3, 4, 5
+       "scope_end": 0xD3, "scope_exception": 0xD4, "step": 0xD5, "oom": 0xD6, "launch": 0xD7, "use": 0xD8,
+       "cuda_alloc": 0x0E, "cuda_alloc_async": 0x13, "cuda_create": 0x15, "cuda_free": 0x2A, "cuda_free_async": 0x2D, "cuda_release": 0x2E}
+META, STACKS, EVENTS, NAMES, END, ACTIVITY = 1, 2, 3, 4, 5, 6
 NATIVE, PYTHON = 1, 2
 FORKED, EXECED, UNRECORDED = 1, 2, 4
 MASK = (1 << 64) - 1
@@ -87,6 +88,19 @@ def scope(op, time, name=0, category=0, key=0, link=0):
     return dict(op=op, time=time, text=name, key=key, link=link, category=category)
 
 
+def oom(time, api, id, stack=0):
+    """A refusal: api is a string id, id that of Trace.oom()."""
+    return dict(op="oom", time=time, text=api, key=id, link=stack)
+
+
+def launch(time, api, correlation, stack=0):
+    return dict(op="launch", time=time, text=api, key=correlation, link=stack)
+
+
+def use(time, address, correlation=0):
+    return dict(op="use", time=time, text=0, key=address, link=correlation)
+
+
 def step(time, n):
     return dict(op="step", time=time, text=0, key=zigzag(n))
 
@@ -134,9 +148,11 @@ def segment(thread, events, base=0):
 class Trace:
     """A trace in the making: a list of chunks."""
 
+    minor = 0
+
     def __init__(self, start_unix_ns=1_700_000_000_000_000_000, **info):
         self.chunks, self.frames, self.nodes, self.strings, self.names = [], {}, {}, {}, []
-        self.event_count, self.last_ns = 0, 0
+        self.event_count, self.last_ns, self.oom_count = 0, 0, 0
         pairs = {"tool_version": "0.0.test", "start_unix_ns": start_unix_ns, "sample_bytes": 0, "clock": "tsc", "host": "node", **info}
         self.meta(*(self.record(1, s(k) + s(str(x))) for k, x in pairs.items()))
         self.pending_frames, self.pending_nodes = [], []
@@ -176,6 +192,27 @@ class Trace:
 
     def pool_state(self, heap, ns, allocated=None, reserved=None, active=None, inactive=None):
         self.meta(self.record(21, v(heap) + v(ns) + plus(allocated) + plus(reserved) + plus(active) + plus(inactive)))
+
+    def oom(self, process, heap, size, result="CUDA_ERROR_OUT_OF_MEMORY", free=None, total=None):
+        """The id of the refusal; an event of it says when and where."""
+        self.oom_count += 1
+        self.meta(self.record(22, v(self.oom_count) + v(process) + v(heap) + v(size) + s(result) + plus(free) + plus(total)))
+        return self.oom_count
+
+    def device(self, process, device, total=None, uuid=b"", name=""):
+        self.meta(self.record(23, v(process) + v(device) + plus(total) + s(uuid) + s(name)))
+
+    def activities(self, process, activities):
+        """Dicts of kind, direction, name (string id), device, stream, start, end, size, address, correlation."""
+        columns, before = [bytearray() for _ in range(9)], {}
+        for a in activities:
+            codes = (a["kind"] + 16 * a.get("direction", 0), a.get("name", 0), a.get("device", -1) + 1, a.get("stream", -1) + 1,
+                     zigzag(a["start"] - before.get("start", 0)), a["end"] - a["start"], a.get("size", -1) + 1,
+                     zigzag(a.get("address", 0) - before.get("address", 0)), zigzag(a.get("correlation", 0) - before.get("correlation", 0)))
+            for column, code in zip(columns, codes):
+                column += v(code)
+            before = a
+        self.chunks.append((ACTIVITY, v(process) + v(len(activities)) + b"".join(s(bytes(c)) for c in columns)))
 
     def note(self, process, ns, kind, text):
         self.meta(self.record(15, v(process) + v(ns) + s(kind) + s(text)))
@@ -252,9 +289,9 @@ class Trace:
             self.name_chunk()
         self.flush_stacks()
         chunks = self.chunks + ([(END, self.record(20, v(self.event_count) + v(len(self.chunks)) + v(self.last_ns)))] if closed else [])
-        out = b"TIDEMARK" + (1).to_bytes(2, "little") + bytes(6)
+        out = b"TIDEMARK" + (1).to_bytes(2, "little") + self.minor.to_bytes(2, "little") + bytes(4)
         for sequence, (kind, payload) in enumerate(chunks):
-            header = (b"TMCK" + bytes([kind, 0, 1, 0]) + sequence.to_bytes(4, "little") + len(payload).to_bytes(4, "little") * 2
+            header = (b"TMCK" + bytes([kind, 0, kind <= END, 0]) + sequence.to_bytes(4, "little") + len(payload).to_bytes(4, "little") * 2
                       + zlib.crc32(payload).to_bytes(4, "little") + bytes(4))
             out += header + zlib.crc32(header).to_bytes(4, "little") + payload
         return out

@@ -30,13 +30,13 @@ static const uint8_t empty_end_chunk[] = {
 };
 
 static void test_file_header(void) {
-	static const uint8_t expected[16] = { 'T', 'I', 'D', 'E', 'M', 'A', 'R', 'K', 1, 0, 1, 0, 0, 0, 0, 0 };
+	static const uint8_t expected[16] = { 'T', 'I', 'D', 'E', 'M', 'A', 'R', 'K', 1, 0, 2, 0, 0, 0, 0, 0 };
 	uint8_t header[TM_FILE_HEADER_BYTES];
 	uint16_t major = 99, minor = 99;
 	tm_file_header_write(header);
 	CHECK_BYTES(header, sizeof header, expected, sizeof expected);
 	CHECK(tm_file_header_read(expected, 16, &major, &minor) == TM_CHUNK_OK);
-	CHECK(major == 1 && minor == 1);
+	CHECK(major == 1 && minor == TM_FORMAT_MINOR);
 	for (size_t n = 0; n < 16; n++) CHECK(tm_file_header_read(expected, n, &major, &minor) == TM_CHUNK_SHORT);
 	header[10] = 3;
 	CHECK(tm_file_header_read(header, 16, &major, &minor) == TM_CHUNK_OK && minor == 3);
@@ -166,9 +166,9 @@ static void test_headers_that_lie(void) {
 	CHECK(READ(3, 1, 1, UINT32_MAX, frame, n) == TM_CHUNK_BAD_HEADER);
 	CHECK(READ(3, 0, 1, n + 1, frame, n) == TM_CHUNK_BAD_HEADER);
 	CHECK(READ(3, 2, 1, 500, frame, n) == TM_CHUNK_BAD_CODEC);
-	CHECK(READ(6, 0, 1, n, frame, n) == TM_CHUNK_NEWER);
+	CHECK(READ(7, 0, 1, n, frame, n) == TM_CHUNK_NEWER);
 	CHECK(READ(0, 0, 1, n, frame, n) == TM_CHUNK_NEWER);
-	CHECK(READ(6, 0, 0, n, frame, n) == TM_CHUNK_OK);
+	CHECK(READ(7, 0, 0, n, frame, n) == TM_CHUNK_OK);
 	/* A stored length that no payload may have is refused before anybody makes room for it. */
 	make_chunk(chunk, 3, 1, 1, 500, frame, n);
 	put_u32(chunk + 12, TM_CHUNK_RAW_MAX + 1);

@@ -5,6 +5,7 @@
  * Method:  one byte sequence a record, written out by hand from the page, compared with the writer's output and given to the reader;
  *          each is then cut at every byte and lengthened. STACKS: by hand, at random, and with each of its rules broken.
  */
+#include "../../schema/activity.h"
 #include "../../schema/records.h"
 #include "check.h"
 #include "fail_alloc.h"
@@ -285,6 +286,69 @@ static void test_pool_state(void) {
 	CHECK_ENDS(tm_get_pool_state);
 }
 
+static void test_oom_and_device(void) {
+	tm_put_oom(&payload, &(struct tm_oom){ .id = 1, .process = 2, .heap = 3, .size_bytes = 200, .result = tm_text_of("no"), .free_bytes = 0, .total_bytes = -1 });
+	{
+		EXPECT(22, 22, 10, 1, 2, 3, 0xc8, 0x01, 2, 'n', 'o', 1, 0);
+		struct tm_oom r = tm_get_oom(&body);
+		CHECK(r.id == 1 && r.process == 2 && r.heap == 3 && r.size_bytes == 200 && r.free_bytes == 0 && r.total_bytes == -1);
+		CHECK_TEXT(r.result, "no");
+		CHECK_ENDS(tm_get_oom);
+	}
+	tm_put_device(&payload, &(struct tm_device){ .process = 2, .device = 0, .total_bytes = 6, .uuid = tm_text_of("u"), .name = tm_text_of("gpu") });
+	{
+		EXPECT(23, 23, 9, 2, 0, 7, 1, 'u', 3, 'g', 'p', 'u');
+		struct tm_device r = tm_get_device(&body);
+		CHECK(r.process == 2 && r.device == 0 && r.total_bytes == 6);
+		CHECK_TEXT(r.uuid, "u");
+		CHECK_TEXT(r.name, "gpu");
+		CHECK_ENDS(tm_get_device);
+	}
+}
+
+static int parse_activities(const uint8_t *data, size_t n, struct tm_activities *out) {
+	struct tm_cursor c = tm_cursor_over(data, n);
+	return tm_get_activities(&c, out);
+}
+
+/* By hand from format.md section 6; cut at every byte and made longer; a column too long; a number out of bounds. */
+static void test_activities(void) {
+	static const struct tm_activity two[] = {
+		{ .start_ns = 1300, .end_ns = 1900, .size_bytes = UINT64_MAX, .stream = 7, .correlation = 7, .name = 11, .device = 0, .kind = TM_ACTIVITY_KERNEL },
+		{ .start_ns = 1299, .end_ns = 1299, .size_bytes = 4096, .stream = UINT64_MAX, .correlation = 8, .name = 0, .device = -1,
+		  .kind = TM_ACTIVITY_MEMCPY, .direction = TM_DIRECTION_D2H },
+	};
+	static const uint8_t by_hand[] = { 1, 2, /* process, n */
+					   2, 0x01, 0x22, 2, 11, 0, 2, 1, 0, 2, 8, 0, /* kind name device stream */
+					   3, 0xa8, 0x14, 1, 3, 0xd8, 0x04, 0, 3, 0, 0x81, 0x20, 0, 2, 14, 2 }; /* start duration size address correlation */
+	struct tm_activities a;
+	tm_put_activities(&payload, 1, two, 2);
+	CHECK_BYTES(payload.data, payload.size, by_hand, sizeof by_hand);
+	tm_bytes_clear(&payload);
+	CHECK(parse_activities(by_hand, sizeof by_hand, &a) == 0 && a.process == 1 && a.count == 2);
+	for (size_t i = 0; i < a.count; i++) {
+		const struct tm_activity *x = &a.all[i], *y = &two[i];
+		CHECK(x->start_ns == y->start_ns && x->end_ns == y->end_ns && x->size_bytes == y->size_bytes && x->stream == y->stream);
+		CHECK(x->correlation == y->correlation && x->name == y->name && x->device == y->device && x->kind == y->kind);
+		CHECK(x->direction == y->direction && x->address == y->address);
+	}
+	tm_activities_release(&a);
+	for (size_t n = 0; n < sizeof by_hand; n++) {
+		CHECK(parse_activities(by_hand, n, &a) == -1);
+		tm_activities_release(&a);
+	}
+	static const uint8_t longer[] = { 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9 }, column[] = { 1, 1, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0 };
+	static const uint8_t many[] = { 1, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0 }, kind[] = { 1, 1, 2, 0x80, 2, 0, 0, 0, 0, 0, 0, 0, 0 };
+	CHECK(parse_activities(longer, sizeof longer, &a) == -1);
+	tm_activities_release(&a);
+	CHECK(parse_activities(column, sizeof column, &a) == -1);
+	tm_activities_release(&a);
+	CHECK(parse_activities(many, sizeof many, &a) == -1);
+	tm_activities_release(&a);
+	CHECK(parse_activities(kind, sizeof kind, &a) == -1);
+	tm_activities_release(&a);
+}
+
 /* A body of 128 bytes and more has a length of two bytes; several records follow each other; an unknown tag is skipped by its length. */
 static void test_sequences(void) {
 	static char long_text[1000];
@@ -455,6 +519,8 @@ int main(void) {
 	test_name();
 	test_watermark_and_totals();
 	test_pool_state();
+	test_oom_and_device();
+	test_activities();
 	test_sequences();
 	test_unknown_numbers();
 	test_stacks_by_hand();

@@ -1,0 +1,151 @@
+/* gpu_rows.c - rows about devices: see gpu_rows.h. */
+#include "gpu_rows.h"
+
+#include "replay.h"
+
+static struct tm_text string_of(const struct tm_catalog *c, uint32_t id) {
+	return id && id <= c->strings.count ? c->strings.items[id - 1] : (struct tm_text){ "", 0 };
+}
+
+/* --- activities, as the catalog meets them --- */
+
+void tm_activity_sink_open(struct tm_activity_sink *s, struct tm_store *store, uint64_t process_base, uint64_t clock_offset_ns) {
+	*s = (struct tm_activity_sink){ .store = store, .process_base = process_base, .clock_offset_ns = clock_offset_ns };
+	s->activity = tm_store_prepare(store, "INSERT INTO gpu_activity(process_id, kind, direction, name, device, stream, start_ns, end_ns,"
+					      " size_bytes, correlation_id) VALUES(?,?,?,?,?,?,?,?,?,?)");
+	s->overhead = tm_store_prepare(store, "INSERT INTO gpu_overhead(process_id, kind, name, start_ns, end_ns, correlation_id)"
+					      " VALUES(?,?,?,?,?,?)");
+	s->memory = tm_store_prepare(store, "INSERT INTO gpu_memory(process_id, ts_ns, operation, memory_kind, device, stream, address,"
+					    " size_bytes, correlation_id) VALUES(?,?,?,?,?,?,?,?,?)");
+}
+
+void tm_activity_sink_close(struct tm_activity_sink *s) {
+	sqlite3_finalize(s->activity);
+	sqlite3_finalize(s->overhead);
+	sqlite3_finalize(s->memory);
+	s->activity = s->overhead = s->memory = NULL;
+}
+
+static const char *direction_text(uint8_t direction) {
+	static const char *const texts[16] = { [TM_DIRECTION_H2D] = "h2d", [TM_DIRECTION_D2H] = "d2h", [TM_DIRECTION_D2D] = "d2d",
+					       [TM_DIRECTION_P2P] = "p2p", [TM_DIRECTION_H2H] = "h2h" };
+	return texts[direction & 15];
+}
+
+/* Kinds of a later minor version have no row. */
+bool tm_activity_sink_take(struct tm_activity_sink *s, const struct tm_catalog *c, uint64_t process, const struct tm_activity *a) {
+	static const char *const kinds[] = { NULL, "kernel", "memcpy", "memset", "overhead", "call" };
+	uint64_t start_ns = a->start_ns + s->clock_offset_ns, end_ns = a->end_ns + s->clock_offset_ns;
+	uint64_t correlation = a->correlation ? a->correlation : UINT64_MAX;
+	struct tm_text name = string_of(c, a->name);
+	process += s->process_base;
+	if (a->kind >= TM_ACTIVITY_KERNEL && a->kind <= TM_ACTIVITY_MEMSET)
+		tm_store_row(s->store, s->activity, "nzzTiNnnNN", process, kinds[a->kind], direction_text(a->direction), name, (int64_t)a->device,
+			     a->stream, start_ns, end_ns, a->kind == TM_ACTIVITY_KERNEL ? UINT64_MAX : a->size_bytes, correlation);
+	else if (a->kind == TM_ACTIVITY_OVERHEAD || a->kind == TM_ACTIVITY_CALL)
+		tm_store_row(s->store, s->overhead, "nzTnnN", process, kinds[a->kind], name, start_ns, end_ns, correlation);
+	else if (a->kind == TM_ACTIVITY_MEMORY)
+		tm_store_row(s->store, s->memory, "nnzTiNNNN", process, start_ns,
+			     a->direction == TM_DIRECTION_RELEASE ? "release" : "allocate", name, (int64_t)a->device, a->stream,
+			     a->address ? a->address : UINT64_MAX, a->size_bytes, correlation);
+	return !s->store->failed;
+}
+
+/* --- events, as they are played --- */
+
+void tm_gpu_rows_init(struct tm_gpu_rows *g, const char *beside) {
+	g->failed = false;
+	tm_spill_init(&g->events, beside, sizeof(struct tm_gpu_event));
+}
+
+void tm_gpu_rows_release(struct tm_gpu_rows *g) {
+	if (g->events.record_bytes) tm_spill_release(&g->events); /* else it was never made */
+}
+
+void tm_gpu_rows_play(struct tm_gpu_rows *g, const struct tm_step *s, uint32_t process, uint32_t thread, uint64_t scope_row) {
+	struct tm_gpu_event *e = tm_spill_push(&g->events);
+	if (!e) {
+		g->failed = true;
+		return;
+	}
+	*e = (struct tm_gpu_event){ .ns = s->ns,
+				    .key = s->address,
+				    .link = s->size_bytes,
+				    .scope_row = scope_row,
+				    .process = process,
+				    .thread = thread,
+				    .text = s->stack,
+				    .op = s->op };
+}
+
+uint32_t tm_gpu_rows_node(const struct tm_gpu_rows *g, uint64_t i) {
+	const struct tm_gpu_event *e = tm_spill_at(&g->events, i);
+	return e->op == TM_OP_USE ? 0 : (uint32_t)e->link;
+}
+
+/* --- rows, after the replay --- */
+
+static uint64_t stack_row(const struct tm_replay *r, uint64_t node) {
+	uint32_t stack = node <= r->catalog->nodes.count ? r->stacks->stack_of[node] : 0;
+	return stack ? r->bases.stack + stack : 0;
+}
+
+static uint64_t id_or_null(uint64_t id) {
+	return id ? id : UINT64_MAX;
+}
+
+static void write_oom(struct tm_store *store, sqlite3_stmt *row, const struct tm_replay *r, const struct tm_gpu_event *e) {
+	const struct tm_catalog_oom *o = e->key && e->key <= r->catalog->ooms.count ? &r->catalog->ooms.items[e->key - 1] : NULL;
+	const struct tm_account *heap = o && o->heap ? r->heap_accounts[o->heap - 1] : NULL;
+	if (!o) return;
+	tm_store_row(store, row, "nnnNTnTnNii", r->bases.process + e->process, r->bases.thread + e->thread, e->ns + r->clock_offset_ns,
+		     heap ? heap->id : UINT64_MAX, string_of(r->catalog, e->text), o->size_bytes, o->result, stack_row(r, e->link),
+		     id_or_null(e->scope_row), o->free_bytes, o->total_bytes);
+}
+
+static void write_events(struct tm_store *store, const struct tm_replay *r) {
+	sqlite3_stmt *oom = tm_store_prepare(store, "INSERT INTO oom(process_id, thread_id, ts_ns, heap_id, api, size_bytes, result, stack_id,"
+						    " scope_id, device_free_bytes, device_total_bytes) VALUES(?,?,?,?,?,?,?,?,?,?,?)");
+	sqlite3_stmt *use = tm_store_prepare(store, "INSERT INTO gpu_use(process_id, thread_id, ts_ns, address, correlation_id)"
+						    " VALUES(?,?,?,?,?)");
+	sqlite3_stmt *launch = tm_store_prepare(store, "INSERT OR REPLACE INTO temp.launch VALUES(?,?,?,?,?,?)");
+	for (uint64_t i = 0; i < r->gpu.events.count && !store->failed; i++) {
+		const struct tm_gpu_event *e = tm_spill_at(&r->gpu.events, i);
+		uint64_t process = r->bases.process + e->process, thread = r->bases.thread + e->thread, ns = e->ns + r->clock_offset_ns;
+		if (e->op == TM_OP_OOM) write_oom(store, oom, r, e);
+		else if (e->op == TM_OP_USE) tm_store_row(store, use, "nnnnN", process, thread, ns, e->key, id_or_null(e->link));
+		else tm_store_row(store, launch, "nnnNNn", process, e->key, thread, id_or_null(e->scope_row), stack_row(r, e->link), ns);
+	}
+	sqlite3_finalize(oom);
+	sqlite3_finalize(use);
+	sqlite3_finalize(launch);
+}
+
+static void write_devices(struct tm_store *store, const struct tm_replay *r) {
+	char uuid[33];
+	sqlite3_stmt *row = tm_store_prepare(store, "INSERT OR REPLACE INTO gpu_device(process_id, device, name, uuid, total_bytes)"
+						    " VALUES(?,?,?,?,?)");
+	for (size_t i = 0; i < r->catalog->devices.count; i++) {
+		const struct tm_catalog_device *d = &r->catalog->devices.items[i];
+		size_t n = d->uuid.size < 16 ? d->uuid.size : 16;
+		for (size_t k = 0; k < n; k++) {
+			unsigned byte = (unsigned char)d->uuid.data[k];
+			uuid[2 * k] = "0123456789abcdef"[byte >> 4];
+			uuid[2 * k + 1] = "0123456789abcdef"[byte & 15];
+		}
+		tm_store_row(store, row, "nnTTi", r->bases.process + d->process, (uint64_t)d->device, d->name, (struct tm_text){ uuid, 2 * n },
+			     d->total_bytes);
+	}
+	sqlite3_finalize(row);
+}
+
+void tm_write_gpu_rows(struct tm_store *store, const struct tm_replay *r) {
+	write_devices(store, r);
+	if (!r->gpu.events.count) return;
+	tm_store_execute(store, "CREATE TEMP TABLE launch(process_id, correlation_id, thread_id, scope_id, stack_id, ts_ns,"
+				" PRIMARY KEY(process_id, correlation_id)) WITHOUT ROWID");
+	write_events(store, r);
+	tm_store_execute(store, "UPDATE gpu_activity SET scope_id = l.scope_id, thread_id = l.thread_id, stack_id = l.stack_id, launch_ns = l.ts_ns"
+				" FROM temp.launch AS l WHERE l.process_id = gpu_activity.process_id"
+				" AND l.correlation_id = gpu_activity.correlation_id; DROP TABLE temp.launch");
+}
