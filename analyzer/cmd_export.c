@@ -1,4 +1,4 @@
-/* cmd_export.c - `tidemark export chrome|folded`: opens the output, lets one of the export_*.c write it, and gives it its name. */
+/* cmd_export.c - `tidemark export FORMAT`: opens the output, lets one of the export_*.c write it, and gives it its name. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,19 +11,27 @@
 
 static const struct tm_usage usage = {
 	.verb = "export",
-	.operands = "chrome|folded DB|TRACE -o FILE",
+	.operands = "FORMAT DB|TRACE -o FILE",
 	.description =
-		"chrome   a trace for ui.perfetto.dev or chrome://tracing: counters of live bytes for each heap, RSS and other samples,\n"
-		"         marks, steps and scopes; process ids are rank + 1 where ranks are known\n"
-		"folded   collapsed stacks, one `main;load;parse 4096` a line, for flame graphs; all root heaps unless --heap names one.\n"
-		"         --value=peak is what was live at the peak of each process, with --heap at the peak of that heap\n"
-		"With --from and --to a chrome trace has what lies in that window; a folded one counts the blocks allocated in it, or for\n"
-		"peak what was live at the highest level within it.\n",
+		"chrome      a trace for ui.perfetto.dev or chrome://tracing: counters of live bytes for each heap, RSS and other samples,\n"
+		"            marks, steps and scopes; process ids are rank + 1 where ranks are known\n"
+		"folded      collapsed stacks, one `main;load;parse 4096` a line, for flamegraph.pl and inferno\n"
+		"pprof       profile.proto, for `go tool pprof`, Pyroscope, Parca: alloc_objects, alloc_space, inuse_objects and\n"
+		"            inuse_space (live at exit), peak_space (live at the peak); labels heap and process. Always compressed\n"
+		"speedscope  for speedscope.app: live at the peak, live at exit, allocated, temporary\n"
+		"heaptrack   for heaptrack_print and heaptrack_gui: every allocation and free\n"
+		"csv         a view or table with all its columns, and the stack as text: --view=site, --view=allocation, ...\n"
+		"All of them take the root heaps unless --heap names one. A value `peak` is what was live at the peak of each process, with\n"
+		"--heap at the peak of that heap. With --from and --to a chrome trace has what lies in that window; the others count the blocks\n"
+		"allocated in it, and for peak what was live at the highest level within it.\n",
 	.examples = "tidemark export folded run.db -o run.folded && flamegraph.pl run.folded > run.svg\n"
 		    "tidemark export folded run.db --value=leaked --heap=malloc -o -\n"
-		    "tidemark export chrome run.db -o run.json.gz\n",
+		    "tidemark export chrome run.db -o run.json.gz\n"
+		    "tidemark export pprof run.db -o run.pb.gz && go tool pprof -http=: run.pb.gz\n"
+		    "tidemark export heaptrack run.db -o run.heaptrack.gz && heaptrack_print run.heaptrack.gz\n"
+		    "tidemark export csv run.db --view=peak_site -o -\n",
 	.options = TM_OPTION_OUTPUT | TM_OPTION_VALUE | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_FROM | TM_OPTION_TO |
-		   TM_OPTION_MAX_EVENTS | TM_OPTION_GZIP | TM_OPTION_FORCE,
+		   TM_OPTION_MAX_EVENTS | TM_OPTION_GZIP | TM_OPTION_FORCE | TM_OPTION_VIEW,
 	.operands_min = 2,
 	.operands_max = 2,
 };
@@ -31,7 +39,11 @@ static const struct tm_usage usage = {
 static const struct {
 	const char *name;
 	int (*write)(const struct tm_database *d, const struct tm_options *o, struct tm_output *out);
-} forms[] = { { "chrome", tm_export_chrome }, { "folded", tm_export_folded } };
+	bool gzip; /* always compressed: its readers expect that */
+} forms[] = {
+	{ "chrome", tm_export_chrome, false },         { "folded", tm_export_folded, false }, { "pprof", tm_export_pprof, true },
+	{ "speedscope", tm_export_speedscope, false }, { "csv", tm_export_csv, false },       { "heaptrack", tm_export_heaptrack, false },
+};
 #define FORM_COUNT (sizeof(forms) / sizeof(forms[0]))
 
 static bool ends_in_gz(const char *path) {
@@ -57,12 +69,15 @@ int tm_cmd_export(int argc, char **argv) {
 	int status = tm_options_parse(&o, &usage, argc, argv);
 	if (status != TM_OPTIONS_GO) return status;
 	while (form < FORM_COUNT && strcmp(forms[form].name, o.operands[0]) != 0) form++;
-	if (form == FORM_COUNT) return tm_misuse("export", "unknown format '%s', there are chrome and folded", o.operands[0]);
+	if (form == FORM_COUNT)
+		return tm_misuse("export", "unknown format '%s', there are chrome, folded, pprof, speedscope, heaptrack and csv",
+				 o.operands[0]);
+	if (o.view && forms[form].write != tm_export_csv) return tm_misuse("export", "--view is for csv");
 	if (!o.output) return tm_misuse("export", "-o FILE says where to write; - is standard output");
 	status = tm_database_open(&d, o.operands[1]);
 	if (!status) status = tm_listing_check(&d, &o);
 	if (!status) status = check_output(&d, &o);
-	if (!status) status = tm_output_open(&out, o.output, o.gzip || ends_in_gz(o.output), o.force);
+	if (!status) status = tm_output_open(&out, o.output, o.gzip || forms[form].gzip || ends_in_gz(o.output), o.force);
 	if (!status) status = tm_output_close(&out, forms[form].write(&d, &o, &out));
 	tm_database_close(&d);
 	return status;

@@ -90,6 +90,11 @@ static bool take_output(struct tm_options *o, const char *value) {
 	return *value != '\0';
 }
 
+static bool take_view(struct tm_options *o, const char *value) {
+	o->view = value;
+	return *value != '\0';
+}
+
 static bool take_limit(struct tm_options *o, const char *value) {
 	return take_count(value, &o->limit);
 }
@@ -169,6 +174,7 @@ static const struct option_row option_rows[] = {
 	{ "output", "FILE", TM_OPTION_OUTPUT, take_output, "where to write; - is standard output. Also -o FILE" },
 	{ "value", "WHAT", TM_OPTION_VALUE, take_value,
 	  "bytes by stack: peak (default), live or leaked (both at exit), allocated, temporary (both over the whole run)" },
+	{ "view", "NAME", TM_OPTION_VIEW, take_view, "csv: which view or table (default site)" },
 	{ "gzip", NULL, TM_OPTION_GZIP, take_gzip, "compress; implied by a name that ends in .gz" },
 	{ "max-events", "N", TM_OPTION_MAX_EVENTS, take_max_events, "about this many events at most, 0 all (default 1000000)" },
 	{ "force", NULL, TM_OPTION_FORCE, take_force, "overwrite FILE if it exists, unless it holds a recording" },

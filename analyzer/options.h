@@ -40,6 +40,7 @@ enum tm_option_bit {
 	TM_OPTION_STEPS = 1 << 20,
 	TM_OPTION_TORCH_COMPAT = 1 << 21,
 	TM_OPTION_SCOPE = 1 << 22,
+	TM_OPTION_VIEW = 1 << 23,
 };
 
 /* What every command that lists takes. */
@@ -73,6 +74,7 @@ struct tm_options {
 	const char *from_text, *to_text, *at_text;
 	bool sql, stack, sites, gzip, force, tree, means, steps, torch_compat;
 	const char *category, *scope;
+	const char *view; /* NULL: not given */
 	int64_t buckets; /* TM_LIMIT_UNSET: not given */
 	const char *output;
 	enum tm_export_value value;

@@ -146,22 +146,32 @@ static void put_csv_value(struct tm_bytes *row, sqlite3_stmt *statement, int col
 	}
 }
 
-int tm_render_csv(sqlite3_stmt *statement, uint64_t *rows) {
-	struct tm_bytes row = TM_BYTES_INIT;
-	int columns = sqlite3_column_count(statement), step = SQLITE_DONE;
+void tm_csv_header(struct tm_bytes *row, sqlite3_stmt *statement) {
+	int columns = sqlite3_column_count(statement);
 	for (int i = 0; i < columns; i++) {
 		const char *name = sqlite3_column_name(statement, i);
-		if (i) tm_put_raw(&row, ",", 1);
-		put_csv_text(&row, name, strlen(name));
+		if (i) tm_put_raw(row, ",", 1);
+		put_csv_text(row, name, strlen(name));
 	}
-	tm_put_raw(&row, "\n", 1);
+	tm_put_raw(row, "\n", 1);
+}
+
+void tm_csv_row(struct tm_bytes *row, sqlite3_stmt *statement) {
+	int columns = sqlite3_column_count(statement);
+	for (int i = 0; i < columns; i++) {
+		if (i) tm_put_raw(row, ",", 1);
+		put_csv_value(row, statement, i);
+	}
+	tm_put_raw(row, "\n", 1);
+}
+
+int tm_render_csv(sqlite3_stmt *statement, uint64_t *rows) {
+	struct tm_bytes row = TM_BYTES_INIT;
+	int step = SQLITE_DONE;
+	tm_csv_header(&row, statement);
 	int rc = flush_row(&row);
 	for (*rows = 0; !rc && (step = sqlite3_step(statement)) == SQLITE_ROW; ++*rows) {
-		for (int i = 0; i < columns; i++) {
-			if (i) tm_put_raw(&row, ",", 1);
-			put_csv_value(&row, statement, i);
-		}
-		tm_put_raw(&row, "\n", 1);
+		tm_csv_row(&row, statement);
 		rc = flush_row(&row);
 	}
 	tm_bytes_release(&row);

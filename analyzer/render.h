@@ -39,6 +39,10 @@ int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, 
 int tm_render_json(sqlite3_stmt *statement, uint64_t *rows);
 int tm_render_csv(sqlite3_stmt *statement, uint64_t *rows);
 
+/* Appends the line of names, or the current row, as CSV. */
+void tm_csv_header(struct tm_bytes *row, sqlite3_stmt *statement);
+void tm_csv_row(struct tm_bytes *row, sqlite3_stmt *statement);
+
 /* Appends a value of a column of this name as tables show it: with units, made harmless for the terminal. */
 void tm_render_value(struct tm_bytes *out, sqlite3_stmt *statement, int column, const char *name);
 

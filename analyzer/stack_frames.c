@@ -1,0 +1,63 @@
+/* stack_frames.c - reads the table stack into arrays. What a damaged database claims is checked here: a parent has a lower id, so that every walk
+ * outward ends, and a frame lies in the table. */
+#include "stack_frames.h"
+
+#include <stdlib.h>
+
+#include "talk.h"
+
+#define ID_LIMIT (INT64_C(1) << 32)
+
+static int read_rows(struct tm_stack_frames *tree, const struct tm_database *d, sqlite3_stmt *statement) {
+	int step;
+	while ((step = sqlite3_step(statement)) == SQLITE_ROW) {
+		int64_t id = sqlite3_column_int64(statement, 0), parent = sqlite3_column_int64(statement, 1);
+		int64_t frame = sqlite3_column_int64(statement, 2);
+		if (id <= 0 || id >= tree->stack_count || parent < 0 || parent >= id || frame <= 0 || frame >= tree->frame_count)
+			return tm_fail("cannot read '%s': stack %lld is damaged (its parent is %lld, its frame %lld)", d->path,
+				       (long long)id, (long long)parent, (long long)frame);
+		tree->parent[id] = (uint32_t)parent;
+		tree->frame[id] = (uint32_t)frame;
+	}
+	return step == SQLITE_DONE ? 0 : tm_fail("cannot read '%s': %s", d->path, sqlite3_errmsg(d->handle));
+}
+
+int tm_stack_frames_load(struct tm_stack_frames *tree, const struct tm_database *d) {
+	sqlite3_stmt *statement;
+	*tree = (struct tm_stack_frames){ 0 };
+	tree->stack_count = tm_database_integer(d, "SELECT max(id) + 1 FROM stack", 1);
+	tree->frame_count = tm_database_integer(d, "SELECT max(id) + 1 FROM frame", 1);
+	if (tree->stack_count < 1 || tree->stack_count > ID_LIMIT || tree->frame_count < 1 || tree->frame_count > ID_LIMIT)
+		return tm_fail("cannot read '%s': its stacks are damaged", d->path);
+	tree->parent = calloc((size_t)tree->stack_count, sizeof(*tree->parent));
+	tree->frame = calloc((size_t)tree->stack_count, sizeof(*tree->frame));
+	tree->is_used = calloc((size_t)tree->frame_count, sizeof(*tree->is_used));
+	if (!tree->parent || !tree->frame || !tree->is_used)
+		return tm_fail("cannot read '%s': out of memory for %lld stacks", d->path, (long long)tree->stack_count);
+	int status = tm_database_prepare(d, "SELECT id, parent_id, frame_id FROM stack WHERE id > 0", &statement);
+	if (!status) status = read_rows(tree, d, statement);
+	sqlite3_finalize(statement);
+	return status;
+}
+
+int tm_stack_frames_path(struct tm_stack_frames *tree, uint32_t stack, size_t *n) {
+	for (*n = 0; stack; stack = tree->parent[stack]) {
+		if (*n == tree->path_room) {
+			size_t room = tree->path_room ? 2 * tree->path_room : 256;
+			uint32_t *path = realloc(tree->path, room * sizeof(*path));
+			if (!path) return tm_fail("cannot export: out of memory for a stack of %zu frames", *n);
+			tree->path = path;
+			tree->path_room = room;
+		}
+		tree->path[(*n)++] = stack;
+	}
+	return 0;
+}
+
+void tm_stack_frames_release(struct tm_stack_frames *tree) {
+	free(tree->parent);
+	free(tree->frame);
+	free(tree->is_used);
+	free(tree->path);
+	*tree = (struct tm_stack_frames){ 0 };
+}

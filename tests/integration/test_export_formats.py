@@ -1,0 +1,380 @@
+"""Exports for other tools: pprof, speedscope, heaptrack, CSV. Each is read by its real reader where that is installed, and by a reader written here after
+the format's own description; what is read must add up to what SQL says, stack by stack and to the byte."""
+import collections
+import csv
+import glob
+import gzip
+import io
+import json
+import os
+import re
+import shutil
+import sqlite3
+
+from tidemark_test import main, test
+
+ODD_NAMES = ["quote\" and <b>&amp;", "new\nline", "semi;colon", "\u202Eright to left", "x" * 100_000, "tab\tand\rreturn"]
+
+
+def recorded(t):
+    """A database of a real program with several stacks, threads and heaps."""
+    return t.imported(t.record([t.program("leak.c")])).path
+
+
+def odd_database(t):
+    """A database made by hand: two processes, one with a rank; odd names; a heap inside of another; an inline frame; bytes that are no UTF-8."""
+    path = t.path("odd.db")
+    db = sqlite3.connect(path)
+    for name in ("tables", "views"):
+        with open(os.path.join(t.root, "schema", f"{name}.sql"), encoding="utf-8") as file:
+            db.executescript(file.read())
+    db.execute("insert into meta values ('schema_version', ?)", (t.imported(t.record(["true"])).value("select value from meta where key = 'schema_version'"),))
+    db.execute("insert into trace values (1, 'x.tmk', 'h', NULL, '1.0', 1700000000000000000, 'monotonic', 0, 0, 1, 'a b', NULL, 1, 1, NULL, 0, 9000000)")
+    for process, rank in ((1, None), (2, 7)):
+        db.execute("insert into process values (?, 1, ?, NULL, ?, NULL, NULL, 'h', '/bin/x', 'x', 0, 8000000, 9000000, 'exit', 0, 0, 0, 1, 0, 0)",
+                   (process, 100 + process, rank))
+        db.execute("insert into thread values (?, ?, ?, NULL, NULL, NULL)", (process, process, 100 + process))
+    db.executemany("insert into heap values (?, ?, ?, ?, NULL, ?, ?, 0)",
+                   [(1, 1, "malloc", "host", None, 1), (2, 1, "pool", "pool", 1, 0), (3, 2, "malloc", "host", None, 1)])
+    db.execute("insert into module values (1, 1, '/lib/a b\"c.so', 'beef', 4096, 4096, 8192, 0, NULL)")
+    for number, name in enumerate(ODD_NAMES, 1):
+        db.execute("insert into frame values (?, 'native', ?, '/src/f.c', ?, 1, ?, 0)", (number, name, 10 * number, 16 * number))
+        db.execute("insert into stack values (?, ?, ?, ?, ?)", (number, number - 1, number, number, number))
+    db.execute("insert into frame values (7, 'native', cast(x'ff41' as text), NULL, NULL, 1, 999, 0)")
+    db.execute("insert into frame values (8, 'unknown', NULL, NULL, NULL, NULL, 4660, 0)")
+    db.executemany("insert into stack values (?, ?, ?, ?, ?)", [(7, 6, 7, 7, 7), (8, 7, 8, 8, 8), (9, 0, 8, 1, 8)])
+    rows, totals = [], []
+    for number, (process, heap, stack) in enumerate([(1, 1, 1), (1, 1, 8), (1, 1, 0), (1, 2, 3), (2, 3, 6), (2, 3, 9)], 1):
+        size = 10 ** number
+        at_process_peak = (0, 0) if heap == 2 else (2 * size, 2)
+        totals.append((process, heap, stack, 3, 3 * size, 1, size, 1, size, 3 * size, 3, *at_process_peak, size, 1, size, 1))
+        origin = number
+        db.execute("insert into allocation_origin values (?, ?, ?, ?, 'malloc')", (origin, process, heap, process))
+        rows += [(None, origin, 4096 + number, size, 0, 1000 * number, stack, 0, 0, None, None, None, None),
+                 (None, origin, 8192 + number, size, 0, 1000 * number + 500, stack, 8_500_000, process, None, None, None, None),
+                 (None, origin, 9192 + number, size, 0, 2_000_000, stack, None, None, None, None, None, None)]
+    db.executemany(f"insert into allocation_packed values ({','.join('?' * 13)})", rows)
+    db.executemany(f"insert into site_total values ({','.join('?' * 17)})", totals)
+    db.commit()
+    db.close()
+    return path
+
+
+def export(t, form, db, *options, name=None):
+    path = t.path(name or f"out.{form}")
+    t.run([t.tidemark, "export", form, db, "-o", path, "--force", *options])
+    with open(path, "rb") as file:
+        data = file.read()
+    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+
+
+# --- pprof: a second reader of profile.proto
+
+def fields(data):
+    """(number, value) of each field of a protobuf message: integers, or bytes."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(data):
+        tag = varint()
+        if tag & 7 == 0:
+            yield tag >> 3, varint()
+        else:
+            assert tag & 7 == 2, f"wire type {tag & 7}"
+            n = varint()
+            yield tag >> 3, data[at:at + n]
+            at += n
+            assert at <= len(data)
+
+
+def numbers(data):
+    """A packed list of varints; two's complement of 64 bits."""
+    out, value, shift = [], 0, 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            out.append(value - (1 << 64) if value >> 63 else value)
+            value = shift = 0
+    return out
+
+
+def read_pprof(data):
+    """({(process, heap, (function, file, line)... innermost first): {type: value}}, default type)."""
+    strings, functions, locations, samples, types = [], {}, {}, [], []
+    default = None
+    for number, value in fields(data):
+        if number == 6:
+            strings.append(value.decode())
+        elif number == 5:
+            function = dict(fields(value))
+            functions[function[1]] = (function.get(2, 0), function.get(4, 0))
+        elif number == 4:
+            location = dict(fields(value))
+            line = dict(fields(location[4]))
+            assert location[1] not in locations
+            locations[location[1]] = (line[1], line.get(2, 0))
+        elif number == 2:
+            samples.append(list(fields(value)))
+        elif number == 1:
+            types.append(dict(fields(value)))
+        elif number == 14:
+            default = value
+    assert strings[0] == ""
+    names = [(strings[kind[1]], strings[kind[2]]) for kind in types]
+    out = {}
+    for sample in samples:
+        frames = [locations[n] for n in numbers(next(v for k, v in sample if k == 1))]
+        labels = {strings[label[1]]: strings[label[2]] for label in (dict(fields(v)) for k, v in sample if k == 3)}
+        key = (labels["process"], labels["heap"], *((strings[functions[f][0]], strings[functions[f][1]], line) for f, line in frames))
+        values = numbers(next(v for k, v in sample if k == 2))
+        assert len(values) == len(names) and key not in out
+        out[key] = dict(zip((name for name, _ in names), values))
+    return out, strings[default], names
+
+
+def text_of(raw):
+    return raw.decode(errors="replace") if isinstance(raw, bytes) else raw
+
+
+def stack_of(db, stack):
+    """[(text, file, line)] innermost first."""
+    out = []
+    while stack:
+        parent, text, file, line = db.execute(
+            "select s.parent_id, t.text, f.file, f.line from stack s join frame f on f.id = s.frame_id join frame_text t on t.frame_id = f.id where s.id = ?",
+            (stack,)).fetchone()
+        out.append((text_of(text), text_of(file) or "", line or 0))
+        stack = parent
+    return tuple(out)
+
+
+def sites(path, where="h.is_root"):
+    db = sqlite3.connect(path)
+    db.text_factory = bytes
+    out = {}
+    for process, rank, pid, heap, stack, *values in db.execute(
+            "select p.id, p.rank, p.pid, v.heap, v.stack_id, v.allocations, v.allocated_bytes, v.live_at_exit_count, v.live_at_exit_bytes, v.process_peak_bytes, "
+            f"v.temporary_bytes from site v join heap h on h.name = v.heap and h.process_id = v.process_id join process p on p.id = v.process_id where {where}"):
+        label = f"rank {rank}" if rank is not None else f"pid {pid}"
+        out[(label, text_of(heap), *stack_of(db, stack))] = values
+    return out
+
+
+def check_pprof(t, path):
+    got, default, names = read_pprof(export(t, "pprof", path))
+    t.equal(names, [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes"), ("peak_space", "bytes")], "types")
+    t.equal(default, "peak_space", "what is shown first")
+    wanted = {key: dict(zip((name for name, _ in names), values)) for key, values in sites(path).items() if any(values[:5])}
+    t.equal(got, wanted, "samples")
+    t.equal(read_pprof(export(t, "pprof", path, "--value=leaked"))[1], "inuse_space", "what --value=leaked shows first")
+
+
+@test
+def pprof_is_what_sql_says(t):
+    check_pprof(t, recorded(t))
+    check_pprof(t, odd_database(t))
+
+
+@test
+def pprof_by_its_own_tool(t):
+    go = shutil.which("go") or next(iter(glob.glob("/usr/lib/go-1.*/bin/go")), None)
+    if not go:
+        t.skip("go is not installed (golang-go)")
+    path = recorded(t)
+    export(t, "pprof", path)
+    db = sqlite3.connect(path)
+    for kind, column in (("alloc_space", "allocated_bytes"), ("inuse_space", "live_at_exit_bytes"), ("alloc_objects", "allocations"), ("peak_space", "process_peak_bytes")):
+        text = t.run([go, "tool", "pprof", "-symbolize=none", "-unit=B", f"-sample_index={kind}", "-top", "-nodecount=1000", "-nodefraction=0", t.path("out.pprof")],
+                     env={"HOME": t.dir, "PPROF_TMPDIR": t.dir}).text
+        mine = dict(db.execute(f"select function, sum({column}) from site where function is not null group by function having sum({column}) > 0"))
+        theirs = {name: int(re.sub(r"\D", "", flat)) for flat, name in re.findall(r"^ *(\d+B?) +\S+% +\S+% +\S+ +\S+% +(.*?)(?: \(inline\))?$", text, re.M)
+                  if int(re.sub(r"\D", "", flat))}
+        t.equal({k: theirs.get(k) for k in mine}, mine, f"{kind} by function, as pprof shows it")
+
+
+# --- speedscope
+
+def check_speedscope(t, path):
+    data = json.loads(export(t, "speedscope", path, "--value=live"))
+    t.equal(data["$schema"], "https://www.speedscope.app/file-format-schema.json", "schema")
+    frames = data["shared"]["frames"]
+    used = set()
+    for profile, column in zip(data["profiles"], (4, 3, 1, 5)):
+        t.equal((profile["type"], profile["unit"], profile["startValue"]), ("sampled", "bytes", 0), "profile")
+        t.equal(profile["endValue"], sum(profile["weights"]), "end value")
+        t.equal(len(profile["samples"]), len(profile["weights"]), "a weight for each sample")
+        got = collections.Counter()
+        for sample, weight in zip(profile["samples"], profile["weights"]):
+            used.update(sample)
+            got[tuple((frames[i]["name"], frames[i].get("file", ""), frames[i].get("line", 0)) for i in reversed(sample))] += weight
+        wanted = collections.Counter()
+        for (_, _, *stack), values in sites(path).items():
+            if values[column]:
+                wanted[tuple(stack)] += values[column]
+        t.equal(got, wanted, profile["name"])
+    t.equal(used, set(range(len(frames))), "frames: each is used, and none is missing")
+    t.equal(data["profiles"][data["activeProfileIndex"]]["name"], "live at exit", "the profile shown first")
+
+
+@test
+def speedscope_is_what_sql_says(t):
+    check_speedscope(t, recorded(t))
+    check_speedscope(t, odd_database(t))
+
+
+# --- heaptrack
+
+def replay_heaptrack(data):
+    """({stack, as function names innermost first: [allocations, allocated bytes, bytes left]}, peak bytes, last millisecond)."""
+    strings, instructions, nodes, kinds = [None], [None], [None], []
+    totals = collections.defaultdict(lambda: [0, 0, 0])
+    live = peak = last_ms = 0
+    for line in data.split(b"\n"):
+        kind, _, rest = line.partition(b" ")
+        if kind == b"s":
+            n, _, text = rest.partition(b" ")
+            assert int(n, 16) == len(text), line
+            strings.append(text.decode(errors="replace"))
+            assert strings.count(strings[-1]) == 1 or "\x00" in strings[-1], f"{strings[-1]!r} twice"
+            continue
+        words = [int(word, 16) for word in rest.split()] if kind in (b"i", b"t", b"a", b"+", b"-", b"c") else []
+        if kind == b"i":
+            assert all(n < len(strings) for n in words[1:4])
+            instructions.append(words)
+        elif kind == b"t":
+            assert 0 < words[0] < len(instructions) and words[1] < len(nodes)
+            nodes.append(words)
+        elif kind == b"a":
+            assert words[1] < len(nodes)
+            kinds.append(words)
+        elif kind in (b"+", b"-"):
+            size, node = kinds[words[0]]
+            live += size if kind == b"+" else -size
+            assert live >= 0
+            peak = max(peak, live)
+            stack = []
+            while node:
+                stack.append(strings[instructions[nodes[node][0]][2]])
+                node = nodes[node][1]
+            entry = totals[tuple(stack)]
+            if kind == b"+":
+                entry[0] += 1
+                entry[1] += size
+            entry[2] += size if kind == b"+" else -size
+        elif kind == b"c":
+            assert words[0] >= last_ms
+            last_ms = words[0]
+    return dict(totals), peak, last_ms
+
+
+def check_heaptrack(t, path, peak):
+    got, got_peak, _ = replay_heaptrack(export(t, "heaptrack", path))
+    db = sqlite3.connect(path)
+    db.text_factory = bytes
+    wanted = collections.defaultdict(lambda: [0, 0, 0])
+    for stack, count, size, left in db.execute("select a.stack_id, count(*), sum(size_bytes), sum(case when free_ns is null then size_bytes else 0 end) "
+                                               "from allocation a join heap h on h.id = a.heap_id where h.is_root group by 1"):
+        names, at = [], stack
+        while at:
+            at, name = db.execute("select s.parent_id, f.function from stack s join frame f on f.id = s.frame_id where s.id = ?", (at,)).fetchone()
+            names.append(text_of(name.replace(b"\n", b" ")) if name else None)
+        for i, n in enumerate((count, size, left)):
+            wanted[tuple(names)][i] += n
+    t.equal(got, dict(wanted), "allocations, bytes and what is left, by stack")
+    t.equal(got_peak, peak, "peak")
+
+
+@test
+def heaptrack_is_what_sql_says(t):
+    path = recorded(t)
+    check_heaptrack(t, path, sqlite3.connect(path).execute("select live_bytes from peak where heap is null").fetchone()[0])
+    # At 2 ms all third blocks are there, and of the second ones all: two of each size, but not those of the pool, which is no root heap.
+    check_heaptrack(t, odd_database(t), 2 * (10 + 100 + 1000 + 100_000 + 1_000_000))
+
+
+@test
+def heaptrack_by_its_own_tool(t):
+    t.need("heaptrack_print")
+    path = recorded(t)
+    export(t, "heaptrack", path, name="out.heaptrack.gz")
+    text = t.run(["heaptrack_print", "-f", t.path("out.heaptrack.gz"), "-F", t.path("stacks"), "--flamegraph-cost-type", "leaked"]).text
+    db = sqlite3.connect(path)
+    calls, size = db.execute("select sum(allocations), sum(allocated_bytes) from heap_summary where heap is null").fetchone()
+    t.equal(int(re.search(r"calls to allocation functions: (\d+)", text)[1]), calls, "calls")
+    for what, value in (("peak heap memory consumption", db.execute("select live_bytes from peak where heap is null").fetchone()[0]),
+                        ("total memory leaked", db.execute("select live_at_end_bytes from heap_summary where heap is null").fetchone()[0])):
+        number, unit = re.search(what + r": ([\d.]+)([BKMG]?)", text).groups()
+        factor = {"": 1, "B": 1, "K": 1e3, "M": 1e6, "G": 1e9}[unit]
+        t.check(abs(float(number) * factor - value) <= 0.0051 * factor, f"{what}: {number}{unit} in heaptrack_print, {value} in SQL")
+    with open(t.path("stacks"), encoding="utf-8") as file:
+        left = collections.Counter()
+        for line in file:
+            stack, n = line.rsplit(" ", 1)
+            left[stack.rstrip(";").split(";")[-1].split(" (")[0]] += int(n)
+    mine = dict(db.execute("select function, sum(live_bytes) from live_at_end where function is not null group by function"))
+    t.equal({name: left[name] for name in mine}, mine, "left, by function")
+    t.check(size > 0, "nothing was allocated")
+
+
+# --- CSV
+
+def cell(value):
+    return "" if value is None else f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+@test
+def csv_is_what_sql_says(t):
+    path = odd_database(t)
+    db = sqlite3.connect(path)
+    db.text_factory = lambda raw: raw.decode(errors="replace")
+    for view in ("site", "allocation", "frame", "stack_text", "process"):
+        got = list(csv.reader(io.StringIO(export(t, "csv", path, f"--view={view}").decode(), newline="")))
+        cursor = db.execute(f'select * from "{view}"')
+        names = [column[0] for column in cursor.description]
+        rows = cursor.fetchall()
+        has_stack = "stack_id" in names and view != "stack_text"
+        t.equal(got[0], names + ["stack"] * has_stack, f"{view}: names")
+        t.equal([row[:len(names)] for row in got[1:]], [[cell(value) for value in row] for row in rows], view)
+        t.equal(len(got) - 1, len(rows), f"{view}: rows")
+        if has_stack:
+            at = names.index("stack_id")
+            for row in got[1:]:
+                t.equal(row[-1], db.execute("select text from stack_text where stack_id = ?", (row[at],)).fetchone()[0], f"{view}: the stack")
+    for options, rows in ((["--heap=pool"], 3), (["--process=rank:7", "--from=1ms"], 2)):
+        got = list(csv.reader(io.StringIO(export(t, "csv", path, "--view=allocation", *options).decode(), newline="")))
+        t.equal(len(got) - 1, rows, f"rows with {options}")
+
+
+@test
+def what_cannot_be_exported(t):
+    path = recorded(t)
+    for arguments, status, words in ((["csv", path, "--view=nothing", "-o", "-"], 1, "unknown view 'nothing', there are allocation"),
+                                     (["csv", path, "--view=module", "--heap=malloc", "-o", "-"], 1, "'module' has no such column"),
+                                     (["pprof", path, "--value=temporary", "-o", "-"], 2, "cannot be temporary"),
+                                     (["folded", path, "--view=site", "-o", "-"], 2, "--view is for csv"),
+                                     (["parquet", path, "-o", "-"], 2, "unknown format 'parquet'")):
+        outcome = t.run([t.tidemark, "export", *arguments], status=status)
+        t.check(words in outcome.errors, f"{arguments[0]}: {outcome.errors!r} does not say {words!r}")
+        t.equal(outcome.errors.count("\n"), 1, "lines of the error")
+    # A stack whose parent does not come before it could lead in a circle.
+    db = sqlite3.connect(path)
+    db.execute("update stack set parent_id = id where id = (select max(id) from stack)")
+    db.commit()
+    db.close()
+    for form in ("pprof", "speedscope", "heaptrack"):
+        outcome = t.run([t.tidemark, "export", form, path, "-o", t.path("bad")], status=1)
+        t.check("is damaged" in outcome.errors and not os.path.exists(t.path("bad")), f"{form} of a damaged tree: {outcome.errors!r}")
+
+
+main()
