@@ -10,6 +10,8 @@
 #include "attach.h"
 #include "hot.h"
 #include "python.h"
+#include "unwind.h"
+#include "unwind_rule.h"
 
 #include <linux/futex.h>
 #include <string.h>
@@ -143,10 +145,9 @@ static inline void know_modules(struct tm_thread *t, unsigned fresh) {
 	}
 }
 
-/* Takes the stack into t->pcs; the record carries its innermost frames, t->pcs[depth - 1] to t->pcs[keep]. */
-struct tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
-	struct tm_stack s = tm_stack_take(t, frame);
-	if (s.fresh) know_modules(t, s.fresh);
+/* What else belongs to a stack: the interpreter's, and that after a loss all is new. */
+static __attribute__((noinline)) struct tm_taken complete_stack(struct tm_thread *t, struct tm_stack s) {
+	if (TM_UNLIKELY(s.unlisted)) know_modules(t, s.fresh);
 	unsigned python = TM_UNLIKELY(atomic_load_explicit(&tm_python_finalizing, memory_order_relaxed) != NULL) ? tm_python_take(t) : 0;
 	if (TM_UNLIKELY(t->after_loss)) { /* the refresh may have lost a record */
 		s.fresh += s.keep;
@@ -156,9 +157,37 @@ struct tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
 	return (struct tm_taken){ s.keep, s.fresh, (s.cut ? TM_RING_CUT : 0) | python };
 }
 
+/* How many frames of the last stack are what they were; 0 also where nobody can tell quickly. */
+static inline uint32_t count_valid(const struct tm_thread *t, uintptr_t slot) {
+	if (TM_UNLIKELY(slot - t->stack_low >= t->stack_high - t->stack_low || t->by_frame_pointers)) return 0;
+	if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return 0;
+	return tm_unwind_valid(t, slot);
+}
+
+static __attribute__((noinline)) struct tm_taken take_changed_stack(struct tm_thread *t, const void *frame, uint32_t valid) {
+	return complete_stack(t, tm_stack_take(t, frame, valid));
+}
+
+/* Takes the stack into t->pcs; the record carries its innermost frames, t->pcs[depth - 1] to t->pcs[keep]. */
+struct tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
+	uintptr_t slot = (uintptr_t)frame + 8;
+	uint32_t valid = count_valid(t, slot), fresh = 0;
+	if (TM_UNLIKELY(!valid)) return take_changed_stack(t, frame, 0);
+	if (!tm_unwind_is_same(t, valid, slot, TM_UNWIND_WORD(frame))) fresh = tm_unwind_quickly(t, valid, slot, TM_UNWIND_WORD(slot) & TM_UNWIND_PC_MASK);
+	if (fresh == TM_UNWIND_NOT_QUICK) return take_changed_stack(t, frame, valid);
+	bool cut = t->cut_frame != UINT32_MAX;
+	if (TM_UNLIKELY(t->after_loss || atomic_load_explicit(&tm_python_finalizing, memory_order_relaxed)))
+		return complete_stack(t, (struct tm_stack){ t->depth - fresh, fresh, cut, false });
+	return (struct tm_taken){ t->depth - fresh, fresh, cut ? TM_RING_CUT : 0 };
+}
+
 void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {
-	const uintptr_t *from = t->pcs + t->depth;
-	for (unsigned i = 0; i < fresh; i++) to[i] = *--from;
+	const uintptr_t *from = t->pcs + t->depth, *end = from - fresh;
+	if (fresh % 2) *to++ = *--from;
+	for (; from != end; from -= 2, to += 2) {
+		to[0] = from[-1];
+		to[1] = from[-2];
+	}
 }
 
 /* --- events --- */

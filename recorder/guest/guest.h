@@ -219,10 +219,12 @@ bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *f
 /* A stack as its difference to the one taken before: of that, the `keep` outermost frames are unchanged, and `fresh` ones lie inside of them. */
 struct tm_stack {
 	uint32_t keep, fresh;
-	bool cut; /* frames are missing, or were guessed */
+	bool cut;      /* frames are missing, or were guessed */
+	bool unlisted; /* a new frame may lie in a module that was not announced yet */
 };
-/* Takes the stack of the calling thread into t->pcs (t->depth = keep + fresh); `frame` is TM_FRAME of the hook, whose return address is innermost. */
-struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame);
+/* Takes the stack of the calling thread into t->pcs (t->depth = keep + fresh); `frame` is TM_FRAME of the hook, whose return address is innermost; `valid`
+ * frames of the last one still hold (unwind.h), 0 if nobody looked. */
+struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame, uint32_t valid);
 
 /* --- real.c: the functions behind the hooks --- */
 struct tm_real {

@@ -198,7 +198,8 @@ static struct tm_stack take_caller(struct tm_thread *t, uintptr_t pc) {
 	return tm_unwind_take_over(t, 1, true);
 }
 
-static __attribute__((noinline)) struct tm_stack take_changed(struct tm_thread *t, const void *frame, bool own, uint32_t valid) {
+struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame, uint32_t valid) {
+	bool own = on_own_stack(t, (uintptr_t)frame + 8);
 	struct tm_top top = { .memory = { .page = (uintptr_t)frame & ~(uintptr_t)(TM_MEMORY_PAGE - 1) } };
 	struct tm_stack result;
 	if (own) {
@@ -206,20 +207,9 @@ static __attribute__((noinline)) struct tm_stack take_changed(struct tm_thread *
 		top.memory.high = t->stack_high;
 	}
 	find_top(&top, frame);
-	enum tm_unwound done = tm_guest.shm->stacks == TM_STACKS_FP ? tm_unwind_by_frame_pointers(t, &top, t->capacity, own, &result)
-								    : tm_unwind(t, &top, t->capacity, own, valid, &result);
+	enum tm_unwound done = t->by_frame_pointers ? tm_unwind_by_frame_pointers(t, &top, t->capacity, own, &result)
+						    : tm_unwind(t, &top, t->capacity, own, valid, &result);
 	if (TM_UNLIKELY(done == TM_UNWOUND_ODD)) result = take_with_all_registers(t, &top.memory, t->capacity);
 	if (TM_UNLIKELY(t->depth == 0)) result = take_caller(t, top.pc);
 	return result;
-}
-
-struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame) {
-	uintptr_t slot = (uintptr_t)frame + 8;
-	bool own = on_own_stack(t, slot);
-	uint32_t valid = 0;
-	if (TM_LIKELY(own && !t->by_frame_pointers)) {
-		valid = tm_unwind_valid(t, slot);
-		if (tm_unwind_is_same(t, valid, slot, TM_UNWIND_WORD(frame))) return (struct tm_stack){ valid, 0, t->cut_frame != UINT32_MAX };
-	}
-	return take_changed(t, frame, own, valid);
 }

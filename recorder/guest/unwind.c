@@ -11,14 +11,16 @@
 #define PC_MASK TM_UNWIND_PC_MASK
 #define WORD(address) TM_UNWIND_WORD(address)
 
+#define SLACK 2u /* frames are moved two at a time */
+
 size_t tm_unwind_bytes(uint32_t capacity) {
-	return 2 * (size_t)capacity * (2 * sizeof(uintptr_t) + sizeof(struct tm_check));
+	return 2 * (size_t)capacity * (2 * sizeof(uintptr_t) + sizeof(struct tm_check)) + 2 * SLACK * sizeof(uintptr_t);
 }
 
 void tm_unwind_prepare(struct tm_thread *t, void *memory) {
 	t->checks = memory;
 	t->pcs = (uintptr_t *)(t->checks + 2 * t->capacity);
-	t->sps = t->pcs + 2 * t->capacity;
+	t->sps = t->pcs + 2 * t->capacity + SLACK;
 }
 
 /* --- a walk --- */
@@ -32,6 +34,7 @@ struct walk {
 	uintptr_t pc, sp, fp, slot;
 	bool plain; /* on the thread's own stack, and rules can be kept */
 	bool in_call, use_table, forget, cut, truncated;
+	bool unlisted;          /* a frame may be in a module that was not announced */
 	uint32_t fresh;         /* frames written */
 	uint32_t known;         /* frames of the last stack that can be met: those below this */
 	uint32_t limit;
@@ -245,6 +248,7 @@ static uint32_t go_outward(struct walk *w, bool *odd) {
 			tm_unwind_put(t, w->fresh, w->pc);
 			t->sps[2 * t->capacity - 1 - w->fresh] = w->slot;
 			w->fresh++;
+			w->unlisted = true;
 		}
 		enum step result = step(w);
 		if (TM_LIKELY(result == STEP_DONE)) continue;
@@ -280,11 +284,12 @@ static void take_checks(struct walk *w, uint32_t keep) {
 	t->check_count = n;
 }
 
-static void move_frames(struct tm_thread *t, uint32_t keep, uint32_t fresh) {
-	const uintptr_t *pcs = t->pcs + 2 * t->capacity - fresh, *slots = t->sps + 2 * t->capacity - fresh;
-	for (uint32_t i = 0; i < fresh; i++) {
-		t->pcs[keep + i] = pcs[i];
-		t->sps[keep + i] = slots[i];
+static inline void move_frames(struct tm_thread *t, uint32_t keep, uint32_t fresh) {
+	const uintptr_t *pcs = t->pcs + 2 * t->capacity - fresh, *slots = t->sps + 2 * t->capacity - fresh, *end = pcs + fresh;
+	uintptr_t *to_pcs = t->pcs + keep, *to_slots = t->sps + keep;
+	for (; pcs < end; pcs += 2, slots += 2, to_pcs += 2, to_slots += 2) {
+		memcpy(to_pcs, pcs, 2 * sizeof *pcs);
+		memcpy(to_slots, slots, 2 * sizeof *slots);
 	}
 }
 
@@ -312,7 +317,7 @@ static struct tm_stack take_over(struct walk *w, uint32_t met) {
 	t->depth = keep + w->fresh;
 	t->truncated = keep ? t->truncated : w->truncated;
 	t->remembered = w->forget || w->memory.left ? 0 : t->depth;
-	return (struct tm_stack){ equal, t->depth - equal, t->cut_frame != NO_FRAME };
+	return (struct tm_stack){ equal, t->depth - equal, t->cut_frame != NO_FRAME, w->unlisted };
 }
 
 /* --- the ways in --- */
@@ -339,6 +344,52 @@ static inline struct walk walk_from(struct tm_thread *t, const struct tm_top *to
 		.fp_source = { 0, top->fp, TM_CHECK_TOP, 0 },
 	};
 }
+
+#if defined(__x86_64__)
+
+/* Without what has to be remembered about frame pointers, a frame is a look into the table, and its caller's lies where its rule says. */
+uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
+	const uint64_t not_plain = 0xffffffffull << 32 | TM_RULE_FP | TM_RULE_SIGNAL; /* TM_RULE_SP has none of these bits, other kinds do */
+	uintptr_t *pcs = t->pcs + 2 * t->capacity, *slots = t->sps + 2 * t->capacity, met = t->sps[valid - 1];
+	uint32_t left = t->capacity - valid, checks = t->check_count;
+	if (t->truncated) return TM_UNWIND_NOT_QUICK;
+	for (;; left--) {
+		if (TM_UNLIKELY(left == 0)) return TM_UNWIND_NOT_QUICK;
+		uint64_t hash = tm_rule_hash(pc - 1);
+		const _Atomic uint64_t *set = tm_rules[hash >> 48];
+		uint64_t rule = atomic_load_explicit(&set[0], memory_order_relaxed) ^ hash << 16;
+		if (TM_UNLIKELY(rule & not_plain)) {
+			rule = atomic_load_explicit(&set[1], memory_order_relaxed) ^ hash << 16;
+			if (rule & not_plain) return TM_UNWIND_NOT_QUICK;
+		}
+		*--pcs = pc;
+		*--slots = slot;
+		slot += (uintptr_t)tm_rule_offset((uint32_t)rule);
+		if (slot >= met) break;
+		pc = WORD(slot);
+	}
+	if (TM_UNLIKELY(slot != met)) return TM_UNWIND_NOT_QUICK;
+	for (; checks && t->checks[checks - 1].frame >= valid; checks--)
+		if (t->checks[checks - 1].until < valid) return TM_UNWIND_NOT_QUICK;
+	uint32_t fresh = t->capacity - valid - left + 1;
+	move_frames(t, valid, fresh);
+	if (t->cut_frame >= valid) t->cut_frame = NO_FRAME;
+	t->check_count = checks;
+	t->depth = t->remembered = valid + fresh;
+	return fresh;
+}
+
+#else
+
+uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
+	(void)t;
+	(void)valid;
+	(void)slot;
+	(void)pc;
+	return TM_UNWIND_NOT_QUICK;
+}
+
+#endif
 
 enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t valid, struct tm_stack *result) {
 	uint32_t version = atomic_load_explicit(&tm_rules_version, memory_order_acquire), met;
@@ -384,10 +435,11 @@ static inline bool holds_pair(struct tm_memory *m, uintptr_t at, bool on_own_sta
 enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result) {
 	uint32_t known = remember ? count_unchanged_pairs(t, top->slot) : 0, met = NO_FRAME;
 	if (known && known == t->depth && t->sps[known - 1] == top->slot && fits(t, known, limit)) {
-		*result = (struct tm_stack){ known, 0, t->cut_frame != NO_FRAME };
+		*result = (struct tm_stack){ known, 0, t->cut_frame != NO_FRAME, false };
 		return TM_UNWOUND;
 	}
 	struct walk w = walk_from(t, top, limit, remember, 0);
+	w.unlisted = true;
 	uintptr_t *pcs = t->pcs + 2 * t->capacity - 1, *slots = t->sps + 2 * t->capacity - 1, pair = top->slot - 8, next;
 	for (;; pair = next) {
 		while (known && t->sps[known - 1] < pair + 8) known--;
@@ -427,6 +479,6 @@ void tm_unwind_put(struct tm_thread *t, uint32_t n, uintptr_t pc) {
 }
 
 struct tm_stack tm_unwind_take_over(struct tm_thread *t, uint32_t n, bool cut) {
-	struct walk w = { .t = t, .fresh = n, .forget = true, .cut = cut, .guess = NO_FRAME };
+	struct walk w = { .t = t, .fresh = n, .forget = true, .cut = cut, .unlisted = true, .guess = NO_FRAME };
 	return take_over(&w, NO_FRAME);
 }

@@ -44,6 +44,10 @@ size_t tm_unwind_bytes(uint32_t capacity);
 void tm_unwind_prepare(struct tm_thread *t, void *memory);
 /* At most `limit` frames, the innermost. `remember`: the stack lies on memory that is safe to look at again. `valid` is tm_unwind_valid()'s. */
 enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t valid, struct tm_stack *result);
+/* The same for what happens most: the new frames are plain ones, and then comes the innermost of the `valid` ones (more than none). The number of new
+ * frames; TM_UNWIND_NOT_QUICK: nothing was changed, and it must be tm_unwind(). */
+uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc);
+#define TM_UNWIND_NOT_QUICK UINT32_MAX
 enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result);
 
 /* For who unwinds by other means: frames are put down innermost first, then taken over as the thread's stack. */
@@ -86,6 +90,7 @@ static inline uint32_t tm_unwind_checked(const struct tm_thread *t, uint32_t n) 
 /* The outer frames of the last stack that are what they were, as far as they are not inside of the frame at innermost_slot. */
 static inline uint32_t tm_unwind_valid(const struct tm_thread *t, uintptr_t innermost_slot) {
 	uint32_t n = t->remembered;
+	while (n >= 4 && t->sps[n - 4] < innermost_slot) n -= 4;
 	while (n && t->sps[n - 1] < innermost_slot) n--;
 	return tm_unwind_checked(t, tm_unwind_unchanged(t->sps, t->pcs, n));
 }

@@ -133,7 +133,8 @@ TM_COLD uint32_t tm_rule_find(uintptr_t ip, bool keep) {
 	struct tm_cfi_row row;
 	if (ip >> 48 || !tm_cfi_find(ip, &cfi) || !tm_cfi_row_at(&cfi, ip, &row)) return TM_RULE_NONE;
 	uint32_t rule = rule_from(&cfi, &row, ip);
-	if (keep && ip - tm_guest.text_low >= tm_guest.text_high - tm_guest.text_low) keep_rule(ip, rule);
+	bool is_ours = ip - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
+	if (keep && !is_ours && tm_modules_look(ip)) keep_rule(ip, rule);
 	return rule;
 }
 

@@ -9,7 +9,7 @@ import re
 from tidemark_test import main, test
 
 PAIRS = 20000
-ONE, RANDOM, OFF, SAMPLED, FP = 600, 2150, 200, 25, 750
+ONE, RANDOM, OFF, SAMPLED, FP = 450, 850, 200, 25, 750
 
 
 def instructions(t, pairs, program, stacks, options):
