@@ -10,7 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SHARE 10u /* of the time, one part at most goes into reading PSS, and one into looking at mappings */
+/* Of the time, one part at most goes into reading PSS, and one into looking at mappings: the kernel walks all pages, and holds a lock that the
+ * program's own mmap waits for. */
+#define SHARE 100u
 
 /* Reads a whole small file; 0 bytes if it cannot be. */
 static size_t read_file(const char *path, char *text, size_t bytes) {

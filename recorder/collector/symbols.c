@@ -26,6 +26,8 @@
 #include "recorder/collector/demangle.h"
 #include "recorder/collector/spans.h"
 
+#define STANDARD_DEBUG "/usr/lib/debug"
+
 struct symbol {
 	const char *name;
 	char *display; /* made when first asked */
@@ -182,12 +184,29 @@ static int open_main(struct tm_symbols *s, char path[PATH_MAX]) {
 	return fd;
 }
 
+/* libdwfl loads libdebuginfod, which takes milliseconds a process, before it says that a file is nowhere, even if no server may be asked. So it
+ * is asked only if there is something: by build-id, or by name in one of the places that it knows. */
+static bool has_standard_debuginfo(const struct tm_symbols_source *source, const char *file, const char *link) {
+	static const char *const places[] = { "%.*s/%s%s", "%.*s/.debug/%s%s", STANDARD_DEBUG "%.*s/%s%s" };
+	const char *slash = strrchr(file, '/');
+	const char *name = link ? link : slash ? slash + 1 : file, *ending = link ? "" : ".debug";
+	char path[PATH_MAX];
+	if (debug_place(source, STANDARD_DEBUG, 0, path) && *path && !access(path, F_OK)) return true;
+	for (size_t i = 0; slash && i < sizeof places / sizeof places[0]; i++) {
+		snprintf(path, sizeof path, places[i], (int)(slash - file), file, name, ending);
+		if (!access(path, F_OK)) return true;
+	}
+	return !slash;
+}
+
 static int find_debuginfo(Dwfl_Module *module, void **user, const char *name, Dwarf_Addr base, const char *file, const char *link,
 			  GElf_Word link_crc, char **found) {
 	struct tm_symbols *s = *user;
 	char path[PATH_MAX];
 	struct stat info;
 	int fd = s->source ? open_debug_place(s, true, path, &info) : -1;
+	bool wanted = s->source && (s->source->debuginfod || has_standard_debuginfo(s->source, file, link));
+	if (fd < 0 && !wanted) return -1;
 	if (fd < 0) return dwfl_standard_find_debuginfo(module, user, name, base, file, link, link_crc, found);
 	*found = strdup(path);
 	return fd;
