@@ -54,6 +54,7 @@ void tm_closing_write_names(struct tm_collector *c) {
 		.frame_count = c->stacks.frame_count,
 		.start_unix_ns = c->timebase.start_unix_ns,
 		.note_ns = tm_time_map_ns(&c->timebase.map, c->timebase.map.end_ticks),
+		.ahead = &c->ahead,
 		.progress = !c->options.quiet && (c->options.verbose || isatty(2)),
 	};
 	struct tm_names_output out = { .next_string_id = c->strings.count + 1, .write_chunk = write_names_chunk, .context = c };

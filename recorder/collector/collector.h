@@ -19,6 +19,7 @@
 #include "id_map.h"
 #include "launcher_variables.h"
 #include "module_table.h"
+#include "names_ahead.h"
 #include "process_table.h"
 #include "python_stacks.h"
 #include "record_options.h"
@@ -56,6 +57,7 @@ struct tm_collector {
 	struct tm_process_table processes;
 	struct tm_module_table modules;
 	struct tm_stack_tree stacks;
+	struct tm_names_ahead ahead;
 	struct tm_columns columns;
 	struct tm_tally *tally;
 	struct tm_python_stacks python;

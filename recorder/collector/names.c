@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "recorder/collector/names_ahead.h"
 #include "recorder/collector/names_reader.h"
 #include "recorder/collector/string_table.h"
 #include "schema/records.h"
@@ -184,6 +185,8 @@ struct file_work {
 	size_t at, end;                  /* in naming.work: what is still to answer */
 	bool answered;                   /* the reader has said whether it could open the file */
 	bool opened;
+	pid_t ahead;                     /* a reader that was started ahead and has been asked, or -1 */
+	int ahead_fd;
 	bool again; /* the second reader of this file, after the first one died */
 };
 
@@ -199,7 +202,7 @@ static void take_opening(struct naming *n, struct file_work *file, struct tm_cur
 	struct tm_text why = tm_get_string(&message);
 	file->answered = true;
 	file->opened = !error;
-	if (file->again) return;
+	if (file->again || (error && file->ahead >= 0)) return; /* of the latter another reader will say it */
 	if (!error) n->out->modules_read++;
 	else n->out->modules_refused += why.size != 0;
 	if (!why.size) return;
@@ -279,13 +282,34 @@ static const char *how_it_ended(pid_t child, char text[64]) {
 	return text;
 }
 
+/* A reader that is asked now works while others are listened to. */
+static void ask_ahead(struct naming *n, struct file_work *file) {
+	size_t count = 0;
+	uint64_t *offsets = n->in->ahead ? calloc(file->end - file->at, sizeof *offsets) : NULL;
+	file->ahead = -1;
+	if (!offsets) return;
+	for (size_t i = file->at; i < file->end; i = same_offset_end(n, i, file->end)) offsets[count++] = n->work[i].offset;
+	file->ahead = tm_names_ahead_ask(n->in->ahead, n->modules[file->first_module], offsets, count, &file->ahead_fd);
+	free(offsets);
+}
+
+/* Of no use any more. */
+static void end_reader(pid_t child, int fd) {
+	char ending[64];
+	kill(child, SIGKILL);
+	close(fd);
+	how_it_ended(child, ending);
+}
+
 /* Runs one reader. true: it got to the end of the file's work, or the file cannot be opened. */
 static bool read_file(struct naming *n, struct file_work *file) {
 	char ending[64], text[512];
 	int fd;
 	const struct tm_names_module *module = n->modules[file->first_module];
 	file->answered = file->opened = false;
-	pid_t child = start_reader(n, file, &fd);
+	pid_t child = file->ahead;
+	if (child >= 0) fd = file->ahead_fd;
+	else child = start_reader(n, file, &fd);
 	if (child < 0) {
 		snprintf(text, sizeof text, "no names for '%s': cannot start a process: %s", module->path, strerror(errno));
 		put_note(n, module, text);
@@ -295,21 +319,55 @@ static bool read_file(struct naming *n, struct file_work *file) {
 	if (n->error) kill(child, SIGKILL);
 	close(fd);
 	how_it_ended(child, ending);
-	if (n->error || file->at == file->end || (file->answered && !file->opened)) return true;
+	if (n->error || file->at == file->end) return true;
+	if (file->ahead >= 0 && !file->opened) { /* killed, or the file is in another place: as if it had not been */
+		file->ahead = -1;
+		return read_file(n, file);
+	}
+	if (file->answered && !file->opened) return true;
 	snprintf(text, sizeof text, "reading %s of '%s' ended with %s: %s", file->again ? "symbols" : "debug information", module->path,
 		 ending, file->again ? "the rest has no names" : "the rest is named from its symbols");
 	put_note(n, module, text);
 	return false;
 }
 
-static void name_file(struct naming *n, size_t at, size_t end) {
-	struct file_work file = { .first_module = n->work[at].file, .at = at, .end = end };
-	file.module_end = file.first_module + 1;
-	while (file.module_end < n->in->module_count && !compare_files(n->modules[file.first_module], n->modules[file.module_end]))
-		file.module_end++;
-	if (read_file(n, &file)) return;
-	file.again = true;
-	read_file(n, &file);
+static void name_file(struct naming *n, struct file_work *file) {
+	if (read_file(n, file)) return;
+	file->again = true;
+	file->ahead = -1;
+	read_file(n, file);
+}
+
+/* The files that there is work for, in the order of the work. */
+static struct file_work *list_files(struct naming *n, size_t *count) {
+	struct file_work *files = NULL;
+	*count = 0;
+	for (size_t at = 0; at < n->work_count; at++) *count += !at || n->work[at].file != n->work[at - 1].file;
+	files = calloc(*count + 1, sizeof *files);
+	if (!files) return NULL;
+	*count = 0;
+	for (size_t at = 0, end; at < n->work_count; at = end) {
+		struct file_work *file = &files[(*count)++];
+		for (end = at + 1; end < n->work_count && n->work[end].file == n->work[at].file;) end++;
+		*file = (struct file_work){ .first_module = n->work[at].file, .at = at, .end = end };
+		file->module_end = file->first_module + 1;
+		while (file->module_end < n->in->module_count && !compare_files(n->modules[file->first_module], n->modules[file->module_end]))
+			file->module_end++;
+		ask_ahead(n, file);
+	}
+	return files;
+}
+
+static int name_files(struct naming *n) {
+	size_t count;
+	struct file_work *files = list_files(n, &count);
+	if (!files) return TM_NAMES_NO_MEMORY;
+	for (size_t i = 0; i < count; i++) {
+		if (!n->error) name_file(n, &files[i]);
+		else if (files[i].ahead >= 0) end_reader(files[i].ahead, files[i].ahead_fd);
+	}
+	free(files);
+	return n->error;
 }
 
 int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out) {
@@ -317,10 +375,7 @@ int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out)
 	out->frames_named = out->modules_read = out->modules_refused = 0;
 	n.error = plan(&n);
 	start_progress(&n);
-	for (size_t at = 0, end; at < n.work_count && !n.error; at = end) {
-		for (end = at + 1; end < n.work_count && n.work[end].file == n.work[at].file;) end++;
-		name_file(&n, at, end);
-	}
+	if (!n.error) n.error = name_files(&n);
 	end_progress(&n);
 	if (!n.error) n.error = flush(&n, 0);
 	if (!n.error && n.strings.failed) n.error = TM_NAMES_NO_MEMORY;

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct tm_names_ahead;
+
 struct tm_names_module {
 	uint64_t id, process;    /* as in the trace */
 	uint64_t bias;           /* address - bias is the ELF virtual address */
@@ -39,6 +41,7 @@ struct tm_names_input {
 	uint64_t note_ns;              /* time that the notes carry, since the start of the trace */
 	const char *const *debug_dirs; /* more places for debug files (--debug-dir), first one first */
 	size_t debug_dir_count;
+	struct tm_names_ahead *ahead; /* files that are open already; NULL: none */
 	bool debuginfod; /* may ask the servers of DEBUGINFOD_URLS */
 	bool progress;   /* a progress line on standard error when it takes longer than a second */
 };

@@ -14,10 +14,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "recorder/collector/names_ahead.h"
 #include "schema/wire.h"
 
 #define READER_CPU_SECONDS 300
 #define SEND_BYTES (1u << 16)
+#define NICENESS 5 /* of a reader that works beside the program */
 
 struct sender {
 	int fd;
@@ -66,15 +68,6 @@ static void put_opening(struct sender *s, int error, const char *remark) {
 	put_text(&s->message, remark);
 	end_message(s);
 	send_all(s);
-}
-
-static void put_answer(struct sender *s, const struct tm_debuginfo_function *functions, size_t count) {
-	for (size_t i = 0; i < count; i++) {
-		put_text(&s->message, functions[i].name);
-		put_text(&s->message, functions[i].file);
-		tm_put_varint(&s->message, functions[i].line);
-	}
-	end_message(s);
 }
 
 /* What the trace shall say about a file that was not opened. A module without a path ([vdso] and the like) is nothing to speak of. */
@@ -126,19 +119,142 @@ static bool is_our_header(const char *function) {
 	return function && !strncmp(function, name, sizeof name - 1) && (!function[sizeof name - 1] || function[sizeof name - 1] == '(');
 }
 
+/* The answer about one address. */
+static void put_address(struct tm_bytes *out, struct tm_symbols *symbols, uint64_t offset) {
+	const struct tm_debuginfo_function *functions;
+	size_t count = tm_symbols_find(symbols, offset, &functions), first = count > 1 && is_our_header(functions[0].name);
+	for (size_t i = first; i < count; i++) {
+		put_text(out, functions[i].name);
+		put_text(out, functions[i].file);
+		tm_put_varint(out, functions[i].line);
+	}
+}
+
+/* --- started ahead --- */
+
+struct answer { /* bytes of a message without its length, in known.texts */
+	uint64_t offset;
+	size_t at, size;
+};
+
+struct known { /* what was learned */
+	struct answer *answers; /* in the order of the requests, sorted before the end */
+	size_t count, capacity;
+	struct tm_bytes texts;
+};
+
+static int compare_answers(const void *left, const void *right) {
+	const struct answer *a = left, *b = right;
+	return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+static int compare_offsets(const void *left, const void *right) {
+	const uint64_t *a = left, *b = right;
+	return *a < *b ? -1 : *a > *b;
+}
+
+/* What cannot be remembered is looked up again. */
+static void learn(struct known *k, struct tm_symbols *symbols, uint64_t *offsets, size_t n) {
+	qsort(offsets, n, sizeof offsets[0], compare_offsets); /* debuginfo.h wants them so */
+	for (size_t i = 0; i < n; i++) {
+		if (k->count == k->capacity) {
+			size_t capacity = k->capacity ? k->capacity * 2 : 1024;
+			struct answer *answers = reallocarray(k->answers, capacity, sizeof *answers);
+			if (!answers) return;
+			k->answers = answers;
+			k->capacity = capacity;
+		}
+		size_t at = k->texts.size;
+		put_address(&k->texts, symbols, offsets[i]);
+		if (k->texts.failed) _exit(2);
+		k->answers[k->count++] = (struct answer){ offsets[i], at, k->texts.size - at };
+	}
+}
+
+/* Both are sorted. */
+static void answer(struct sender *s, struct known *k, struct tm_symbols *symbols, const uint64_t *offsets, size_t n) {
+	size_t at = 0;
+	if (k->count) qsort(k->answers, k->count, sizeof k->answers[0], compare_answers);
+	for (size_t i = 0; i < n; i++) {
+		while (at < k->count && k->answers[at].offset < offsets[i]) at++;
+		if (at < k->count && k->answers[at].offset == offsets[i])
+			tm_put_raw(&s->message, k->texts.data + k->answers[at].at, k->answers[at].size);
+		else put_address(&s->message, symbols, offsets[i]);
+		end_message(s);
+	}
+	send_all(s);
+}
+
+/* false: that was the end. */
+static bool receive(int fd, void *to, size_t n) {
+	for (size_t done = 0; done < n;) {
+		ssize_t got = read(fd, (uint8_t *)to + done, n - done);
+		if (got < 0 && errno == EINTR) continue;
+		if (got <= 0) return false;
+		done += (size_t)got;
+	}
+	return true;
+}
+
+/* The words behind a request's first two; *offsets grows to hold them. */
+static bool receive_words(int fd, uint64_t **offsets, size_t *capacity, size_t n) {
+	if (n > *capacity) {
+		uint64_t *grown = reallocarray(*offsets, n, sizeof *grown);
+		if (!grown) _exit(2);
+		*offsets = grown;
+		*capacity = n;
+	}
+	return receive(fd, *offsets, n * sizeof **offsets);
+}
+
+static struct tm_symbols *open_ahead(struct sender *s, void *request, size_t n) {
+	struct tm_cursor c = tm_cursor_over(request, n);
+	struct tm_text build_id = tm_get_string(&c), path = tm_get_string(&c);
+	char *file = strndup(path.data ? path.data : "", path.size), text[1024] = "";
+	struct tm_names_module module = { .path = file, .build_id = (const uint8_t *)build_id.data, .build_id_size = build_id.size };
+	const struct tm_names_module *modules[] = { &module };
+	struct tm_names_input in = { .module_count = 1 };
+	struct tm_names_job job = { .in = &in, .modules = modules, .module_count = 1, .lines = true };
+	struct tm_symbols *symbols = NULL;
+	int error = file ? open_file(&job, &symbols, text, sizeof text) : TM_SYMBOLS_NO_MEMORY;
+	free(file);
+	put_opening(s, error, text);
+	if (error) _exit(0);
+	return symbols;
+}
+
+_Noreturn void tm_names_reader_serve(int fd) {
+	struct sender sender = { .fd = fd };
+	struct known known = { .count = 0 };
+	struct tm_symbols *symbols = NULL;
+	uint64_t head[2], *words = NULL;
+	size_t capacity = 0;
+	settle(getppid());
+	if (setpriority(PRIO_PROCESS, 0, NICENESS) != 0) errno = 0;
+	while (receive(fd, head, sizeof head)) {
+		size_t bytes = head[0] == TM_AHEAD_OPEN ? head[1] : head[1] * sizeof words[0];
+		if (!receive_words(fd, &words, &capacity, (bytes + 7) / 8)) break;
+		if (head[0] == TM_AHEAD_OPEN && !symbols) symbols = open_ahead(&sender, words, bytes);
+		if (!symbols) break;
+		if (head[0] == TM_AHEAD_LEARN) learn(&known, symbols, words, head[1]);
+		if (head[0] != TM_AHEAD_ANSWER) continue;
+		answer(&sender, &known, symbols, words, head[1]);
+		break;
+	}
+	_exit(0);
+}
+
 _Noreturn void tm_names_reader_run(const struct tm_names_job *job, pid_t parent) {
 	struct sender sender = { .fd = job->fd };
 	struct tm_symbols *symbols;
-	const struct tm_debuginfo_function *functions;
 	char text[1024];
 	settle(parent);
 	int error = open_file(job, &symbols, text, sizeof text);
 	put_opening(&sender, error, text);
 	for (size_t i = 0; i < job->work_count && !error; i++) {
 		if (i && job->work[i].offset == job->work[i - 1].offset) continue;
-		size_t count = tm_symbols_find(symbols, job->work[i].offset, &functions);
-		bool ours = count > 1 && is_our_header(functions[0].name);
-		put_answer(&sender, functions + ours, count - ours);
+		put_address(&sender.message, symbols, job->work[i].offset);
+		end_message(&sender);
 	}
 	send_all(&sender);
 	_exit(0);

@@ -1,6 +1,6 @@
 /* names_reader.h - the child process that reads one module file.
  *
- * Flow:     names.c forks -> here -> symbols.c -> answers through a pipe -> names.c.
+ * Flow:     names.c forks, or names_ahead.c has started -> here -> symbols.c -> answers through a pipe -> names.c.
  * Owns:     its process. It inherits its job as memory of its parent and ends when that ends.
  * Bounded:  READER_CPU_SECONDS of processor time; the kernel ends it then.
  *
@@ -30,6 +30,9 @@ struct tm_names_job {
 	bool lines; /* false: symbols only */
 	int fd;     /* where messages go */
 };
+
+/* The life of a reader that was started ahead (names_ahead.h): requests come from the socket, and go back to it as messages. Never returns. */
+_Noreturn void tm_names_reader_serve(int fd);
 
 /* The life of the child. Never returns. */
 _Noreturn void tm_names_reader_run(const struct tm_names_job *job, pid_t parent);

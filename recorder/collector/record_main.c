@@ -15,6 +15,7 @@
 #include "launch.h"
 #include "memory.h"
 #include "names.h"
+#include "names_reader.h"
 #include "output_path.h"
 #include "signals.h"
 
@@ -218,6 +219,7 @@ static void record(struct tm_collector *c) {
 		tm_processes_check(c, false);
 		tm_drain_housekeeping(c);
 		tm_drain_close_group(c, false);
+		tm_names_ahead_look(c);
 		if (is_over(c, ended_ns)) return;
 		if (most >= c->session.ring_bytes / 8) continue;
 		sleep_ns = most || ended_ns ? SLEEP_NS : sleep_ns * 2 < SLEEP_MAX_NS ? sleep_ns * 2 : SLEEP_MAX_NS;
@@ -244,6 +246,7 @@ static void finish(struct tm_collector *c) {
 
 static void release(struct tm_collector *c) {
 	tm_drain_release(c);
+	tm_names_ahead_release(&c->ahead);
 	tm_encoder_release(&c->encoder);
 	tm_sampler_release(&c->sampler);
 	tm_processes_release(&c->processes);
@@ -314,6 +317,7 @@ int main(int argc, char **argv) {
 	struct tm_collector *c = &collector;
 	char error[512];
 	if (argc > 1 && !strcmp(argv[1], "names")) return tm_names_command(argc - 1, argv + 1);
+	if (argc == 2 && !strcmp(argv[1], TM_AHEAD_COMMAND)) tm_names_reader_serve(0);
 	if (tm_options_parse(&c->options, argc, argv) != TM_OPTIONS_OK) return EXIT_OURS;
 	if (c->options.done) return 0;
 	know_ourselves(c);

@@ -196,7 +196,7 @@ static bool has_standard_debuginfo(const struct tm_symbols_source *source, const
 		snprintf(path, sizeof path, places[i], (int)(slash - file), file, name, ending);
 		if (!access(path, F_OK)) return true;
 	}
-	return !slash;
+	return !slash || (link && strchr(link, '/'));
 }
 
 static int find_debuginfo(Dwfl_Module *module, void **user, const char *name, Dwarf_Addr base, const char *file, const char *link,

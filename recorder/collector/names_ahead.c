@@ -1,0 +1,205 @@
+/* names_ahead.c - keeps readers of module files at work while the program runs: see names_ahead.h. */
+#include "recorder/collector/names_ahead.h"
+
+#include "recorder/collector/collector.h"
+#include "recorder/collector/memory.h"
+
+#include <errno.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FIRST_LOOK_NS 50000000u /* a program that has ended by then has few names */
+#define LOOK_NS 100000000u
+#define OUT_MAX (1u << 20) /* bytes that wait for a reader; more is not said before the end */
+#define NOBODY UINT32_MAX
+
+extern char **environ;
+
+/* --- processes --- */
+
+/* Ours without what makes the command a guest. */
+static char **reader_environment(void) {
+	size_t n = 0, kept = 0;
+	while (environ[n]) n++;
+	char **list = tm_memory_new(n + 1, sizeof list[0]);
+	for (size_t i = 0; i < n; i++)
+		if (strncmp(environ[i], "LD_PRELOAD=", 11) && strncmp(environ[i], "TIDEMARK_", 9)) list[kept++] = environ[i];
+	return list;
+}
+
+static pid_t start_process(int fd) {
+	char *arguments[] = { (char *)"tidemark-record", (char *)TM_AHEAD_COMMAND, NULL }, **variables = reader_environment();
+	posix_spawn_file_actions_t actions;
+	pid_t pid = -1;
+	if (posix_spawn_file_actions_init(&actions) == 0) {
+		bool ready = posix_spawn_file_actions_adddup2(&actions, fd, 0) == 0;
+		if (!ready || posix_spawn(&pid, "/proc/self/exe", &actions, NULL, arguments, variables) != 0) pid = -1;
+		posix_spawn_file_actions_destroy(&actions);
+	}
+	free(variables);
+	return pid;
+}
+
+static void stop(struct tm_ahead_reader *r) {
+	if (r->fd < 0) return;
+	close(r->fd); /* it reads the end of its requests */
+	r->fd = -1;
+	while (waitpid(r->pid, NULL, 0) < 0 && errno == EINTR) continue;
+}
+
+static void end_all(struct tm_names_ahead *a) {
+	for (size_t i = 0; i < a->count; i++)
+		if (a->readers[i].fd >= 0) kill(a->readers[i].pid, SIGKILL);
+	for (size_t i = 0; i < a->count; i++) stop(&a->readers[i]);
+}
+
+/* --- requests --- */
+
+static void put_word(struct tm_bytes *b, uint64_t word) {
+	tm_put_raw(b, &word, sizeof word);
+}
+
+static void put_opening(struct tm_ahead_reader *r) {
+	struct tm_bytes text = TM_BYTES_INIT;
+	tm_put_string(&text, r->build_id, r->build_id_size);
+	tm_put_string(&text, r->path, strlen(r->path));
+	while (text.size % 8) tm_put_u8(&text, 0);
+	put_word(&r->out, TM_AHEAD_OPEN);
+	put_word(&r->out, text.size);
+	tm_put_raw(&r->out, text.data, text.size);
+	tm_bytes_release(&text);
+}
+
+static void put_request(struct tm_ahead_reader *r, enum tm_ahead_request kind, const uint64_t *offsets, size_t n) {
+	put_word(&r->out, kind);
+	put_word(&r->out, n);
+	tm_put_raw(&r->out, offsets, n * sizeof offsets[0]);
+}
+
+/* false: it does not listen any more. */
+static bool send_out(struct tm_ahead_reader *r, bool wait) {
+	size_t done = 0;
+	bool listens = !r->out.failed;
+	while (done < r->out.size && listens) {
+		ssize_t n = send(r->fd, r->out.data + done, r->out.size - done, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT));
+		if (n < 0 && errno == EINTR) continue;
+		if (n < 0 && !wait && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+		listens = n > 0;
+		done += n > 0 ? (size_t)n : 0;
+	}
+	r->out.size -= done;
+	if (done && r->out.size) memmove(r->out.data, r->out.data + done, r->out.size);
+	return listens;
+}
+
+/* --- readers --- */
+
+static bool is_of(const struct tm_ahead_reader *r, const uint8_t *build_id, size_t n) {
+	return r->build_id_size == n && !memcmp(r->build_id, build_id, n);
+}
+
+static struct tm_ahead_reader *find(const struct tm_names_ahead *a, const uint8_t *build_id, size_t n) {
+	for (size_t i = 0; i < a->count; i++)
+		if (is_of(&a->readers[i], build_id, n)) return &a->readers[i];
+	return NULL;
+}
+
+/* Only a build-id says for certain, later, which file this was. */
+static struct tm_ahead_reader *start(struct tm_names_ahead *a, const struct tm_module *m) {
+	int ends[2];
+	if (a->count == TM_AHEAD_READERS_MAX || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return NULL;
+	pid_t pid = start_process(ends[1]);
+	close(ends[1]);
+	if (pid < 0) {
+		close(ends[0]);
+		return NULL;
+	}
+	a->readers = tm_memory_grow(a->readers, &a->capacity, a->count + 1, sizeof a->readers[0]);
+	struct tm_ahead_reader *r = &a->readers[a->count++];
+	*r = (struct tm_ahead_reader){ .pid = pid, .fd = ends[0], .build_id_size = m->build_id_size };
+	r->path = tm_memory_copy_text(m->path, strlen(m->path));
+	r->build_id = tm_memory_new(m->build_id_size, 1);
+	memcpy(r->build_id, m->build_id, m->build_id_size);
+	put_opening(r);
+	return r;
+}
+
+static struct tm_ahead_reader *reader_of(struct tm_collector *c, uint32_t module) {
+	struct tm_names_ahead *a = &c->ahead;
+	const struct tm_module *m = &c->modules.all[module - 1];
+	if (module > a->module_count) {
+		a->of_module = tm_memory_grow(a->of_module, &a->module_capacity, module, sizeof a->of_module[0]);
+		memset(a->of_module + a->module_count, 0, (module - a->module_count) * sizeof a->of_module[0]);
+		a->module_count = module;
+	}
+	uint32_t *known = &a->of_module[module - 1];
+	if (!*known) {
+		struct tm_ahead_reader *r = m->build_id_size && m->path ? find(a, m->build_id, m->build_id_size) : NULL;
+		if (!r && m->build_id_size && m->path && *m->path == '/') r = start(a, m);
+		*known = r ? (uint32_t)(r - a->readers) + 1 : NOBODY;
+	}
+	return *known == NOBODY ? NULL : &a->readers[*known - 1];
+}
+
+static void note_frames(struct tm_collector *c) {
+	struct tm_names_ahead *a = &c->ahead;
+	for (; a->frames_seen < c->stacks.frame_count; a->frames_seen++) {
+		const struct tm_frame_row *row = &c->stacks.frames[a->frames_seen];
+		struct tm_ahead_reader *r = row->module ? reader_of(c, row->module) : NULL;
+		if (!r || r->fd < 0 || r->out.size > OUT_MAX) continue;
+		r->offsets = tm_memory_grow(r->offsets, &r->offset_capacity, r->offset_count + 1, sizeof r->offsets[0]);
+		r->offsets[r->offset_count++] = row->address - c->modules.all[row->module - 1].bias - 1;
+	}
+}
+
+void tm_names_ahead_look(struct tm_collector *c) {
+	struct tm_names_ahead *a = &c->ahead;
+	uint64_t now = tm_monotonic_ns();
+	if (!c->options.embed_names || now < a->next_ns) return;
+	if (!a->begin_ns) a->begin_ns = now;
+	a->next_ns = a->begin_ns == now ? now + FIRST_LOOK_NS : now + LOOK_NS;
+	if (a->begin_ns == now) return;
+	if (now - a->begin_ns > TM_AHEAD_NS) {
+		end_all(a);
+		a->next_ns = UINT64_MAX;
+		return;
+	}
+	note_frames(c);
+	for (size_t i = 0; i < a->count; i++) {
+		struct tm_ahead_reader *r = &a->readers[i];
+		if (r->fd < 0) continue;
+		if (r->offset_count) put_request(r, TM_AHEAD_LEARN, r->offsets, r->offset_count);
+		r->offset_count = 0;
+		if (!send_out(r, false)) stop(r);
+	}
+}
+
+pid_t tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module *m, const uint64_t *offsets, size_t n, int *fd) {
+	struct tm_ahead_reader *r = m->build_id_size ? find(a, m->build_id, m->build_id_size) : NULL;
+	if (!r || r->fd < 0) return -1;
+	put_request(r, TM_AHEAD_ANSWER, offsets, n);
+	if (!send_out(r, true)) {
+		stop(r);
+		return -1;
+	}
+	*fd = r->fd;
+	r->fd = -1;
+	return r->pid;
+}
+
+void tm_names_ahead_release(struct tm_names_ahead *a) {
+	end_all(a);
+	for (size_t i = 0; i < a->count; i++) {
+		free(a->readers[i].path);
+		free(a->readers[i].build_id);
+		free(a->readers[i].offsets);
+		tm_bytes_release(&a->readers[i].out);
+	}
+	free(a->readers);
+	free(a->of_module);
+	*a = (struct tm_names_ahead){ 0 };
+}

@@ -1,0 +1,57 @@
+/* names_ahead.h - module files that are opened, and addresses that are named, while the program still runs.
+ *
+ * Flow:     frames as they appear -> here -> readers (names_reader.c), one a file, on a socket each; at the end names.c takes their answers
+ * Idea:     opening a file's symbols and debug information is most of what naming costs, and a recording has ended only when its names are
+ *           written. So a reader is started for a file soon after its first frame was seen, learns what it will be asked, and answers at the end
+ *           what it knows already. All this is a hint: a file without a living reader is read at the end, as if there had never been one.
+ * Owns:     the readers: processes of their own, forked and executed anew so that none holds our memory. They end with us.
+ * Threads:  the drainer's. Never blocks before the end: what does not fit a socket waits, and beyond a bound it is not said.
+ * Bounded:  TM_AHEAD_READERS_MAX files; after TM_AHEAD_NS the readers end: of a long recording the end is a small part, their memory is not.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_NAMES_AHEAD_H
+#define TIDEMARK_RECORDER_COLLECTOR_NAMES_AHEAD_H
+
+#include "recorder/collector/names.h"
+#include "schema/wire.h"
+
+#include <sys/types.h>
+
+#define TM_AHEAD_READERS_MAX 64u
+#define TM_AHEAD_NS 60000000000ull
+#define TM_AHEAD_COMMAND "names-reader" /* of tidemark-record; for its own use */
+
+struct tm_collector;
+
+/* Requests to a reader are words in the machine's own order, as both ends are one program: a kind, a count, and so many offsets. The first message is the
+ * opening: build-id and path, each with its length before it (v), in `count` bytes padded to a word. */
+enum tm_ahead_request { TM_AHEAD_OPEN = 1, TM_AHEAD_LEARN = 2, TM_AHEAD_ANSWER = 3 };
+
+struct tm_ahead_reader {
+	pid_t pid;
+	int fd; /* -1: it has ended, or was taken */
+	char *path;
+	uint8_t *build_id;
+	size_t build_id_size;
+	struct tm_bytes out; /* not sent yet */
+	uint64_t *offsets;   /* of the look that is going on */
+	size_t offset_count, offset_capacity;
+};
+
+struct tm_names_ahead {
+	struct tm_ahead_reader *readers;
+	size_t count, capacity;
+	uint32_t *of_module; /* by module id - 1: index of its reader + 1, NOBODY, or 0: not looked up yet */
+	size_t module_count, module_capacity;
+	size_t frames_seen;
+	uint64_t begin_ns, next_ns;
+};
+
+/* Starts readers for new files and tells what is new; now and then. */
+void tm_names_ahead_look(struct tm_collector *c);
+/* Ends all that were not taken. */
+void tm_names_ahead_release(struct tm_names_ahead *a);
+
+/* The reader of the module's file, asked for these offsets: its answers come from *fd as those of names_reader.h. -1: there is none. */
+pid_t tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module *m, const uint64_t *offsets, size_t n, int *fd);
+
+#endif

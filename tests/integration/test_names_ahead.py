@@ -1,0 +1,162 @@
+"""Names that are looked up while the program runs: they must be those that are found afterwards, whatever happens to the readers.
+
+Method: a program that loads a library after a while is recorded several times: in peace, with its readers killed while it runs, with the library's
+file replaced by other bytes, and without names. What a recording calls its frames is compared with what `tidemark-record names` finds.
+"""
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import tmkread
+from tidemark_test import main, test
+
+PROGRAM = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static __attribute__((noinline)) void *early(int n) { return malloc(n); }
+static __attribute__((noinline)) void *late(int n) { return malloc(n); }
+int main(int argc, char **argv) {
+	void *p = early(10);
+	void *library = dlopen(argv[1], RTLD_NOW);
+	void *(*made)(int) = library ? (void *(*)(int))dlsym(library, "made") : NULL;
+	if (!made) return 1;
+	free(made(20));
+	puts("ready");
+	fflush(stdout);
+	char answer = 'g';
+	if (argc > 2 && read(0, &answer, 1) != 1) return 2;
+	free(late(30));
+	free(p);
+	return 0;
+}
+"""
+LIBRARY = r"""
+#include <stdlib.h>
+static __attribute__((noinline)) void *inner(int n) { return malloc(n); }
+void *made(int n) { void *p = inner(n); *(volatile char *)p = 1; return p; }
+"""
+
+
+def compiled(t, name, source, *flags):
+    with open(t.path(name + ".c"), "w", encoding="ascii") as file:
+        file.write(source)
+    t.run(["gcc", "-O1", "-g", "-fno-builtin", "-fno-optimize-sibling-calls", "-o", t.path(name), t.path(name + ".c"), *flags], status=0)
+    return t.path(name)
+
+
+def programs(t):
+    t.need("gcc")
+    return compiled(t, "ahead", PROGRAM, "-ldl"), compiled(t, "libahead.so", LIBRARY, "-shared", "-fPIC")
+
+
+def functions(trace):
+    """The functions of all names in the trace."""
+    texts, found = {}, set()
+    with open(trace, "rb") as file:
+        for line in tmkread.dump(file.read()):
+            word = line.split()
+            if word[0] == "string":
+                texts[word[1][3:]] = word[2][6:]
+            elif word[0] == "name":
+                found |= {texts.get(number.split("=")[1]) for number in word[2::3]}
+    return found
+
+
+def readers_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        children = file.read().split()
+    found = []
+    for child in children:
+        try:
+            with open(f"/proc/{child}/cmdline", "rb") as file:
+                if b"names-reader" in file.read():
+                    found.append(int(child))
+        except OSError:
+            pass
+    return found
+
+
+def record_until_readers(t, program, library, output, then):
+    """Waits until there are readers, does `then(pids)`, and lets the program go on."""
+    child = t.start([t.recorder, "--quiet", "--force", "-o", output, "--", program, library, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    t.equal(child.stdout.readline(), b"ready\n", "the program's output")
+    for _ in range(3000):
+        readers = readers_of(child.pid)
+        if len(readers) >= 3:  # the program, the library, libc
+            break
+        time.sleep(0.01)
+    t.check(len(readers) >= 3, f"readers: {readers}")
+    then(readers)
+    child.stdin.write(b"g")
+    child.stdin.close()
+    child.stdout.close()
+    t.equal(child.wait(), 0, "exit status of the recording")
+    return readers
+
+
+def named_afterwards(t, program, library):
+    trace = t.path("after.tmk")
+    t.run([t.recorder, "--quiet", "--force", "--names=none", "-o", trace, "--", program, library], status=0)
+    t.run([t.recorder, "names", "--quiet", trace], status=0)
+    return functions(trace)
+
+
+@test
+def same_names_as_afterwards(t):
+    program, library = programs(t)
+    wanted = named_afterwards(t, program, library)
+    t.check({"early", "late", "inner", "made", "main"} <= wanted, f"names found afterwards: {sorted(wanted)}")
+    readers = record_until_readers(t, program, library, t.path("ahead.tmk"), lambda pids: time.sleep(0.3))
+    t.equal(functions(t.path("ahead.tmk")), wanted, "names found ahead")
+    t.equal([pid for pid in readers if os.path.exists(f"/proc/{pid}")], [], "readers that are left")
+
+
+@test
+def readers_that_are_killed(t):
+    """Some before they have answered anything: their files are read as if there had been no readers."""
+    program, library = programs(t)
+    wanted = named_afterwards(t, program, library)
+
+    def kill(pids):
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+    record_until_readers(t, program, library, t.path("ahead.tmk"), kill)
+    t.equal(functions(t.path("ahead.tmk")), wanted, "names found in spite of it")
+
+
+@test
+def readers_that_hang(t):
+    """Stopped while the program runs, and going on only when it has ended: nothing waits for them before."""
+    program, library = programs(t)
+    wanted = named_afterwards(t, program, library)
+    started = []
+
+    def stop(pids):
+        started.extend(pids)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        script = "sleep 1; kill -CONT " + " ".join(str(pid) for pid in pids)
+        started.append(subprocess.Popen(["sh", "-c", script]))
+    record_until_readers(t, program, library, t.path("ahead.tmk"), stop)
+    started[-1].wait()
+    t.equal(functions(t.path("ahead.tmk")), wanted, "names found in spite of it")
+
+
+@test
+def a_library_that_is_replaced(t):
+    """It was opened before, so its names are there; those of a file that is gone are not known afterwards."""
+    program, library = programs(t)
+    shutil.copy(library, t.path("libgone.so"))
+
+    def replace(_pids):
+        time.sleep(0.5)
+        os.remove(t.path("libgone.so"))
+    record_until_readers(t, program, t.path("libgone.so"), t.path("ahead.tmk"), replace)
+    t.check({"inner", "made"} <= functions(t.path("ahead.tmk")), "names of the library that is gone")
+
+
+main()
