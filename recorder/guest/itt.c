@@ -2,9 +2,10 @@
  *
  * Flow:     the ITT loader in a library of the program (INTEL_LIBITTNOTIFY64) -> __itt_api_init() -> our functions, by their names -> scope.h,
  *           emit_heap.c -> ring
- * Tasks:    a task is a pushed scope of its thread, an overlapped one and a frame a range known by its id; category "itt".
+ * Tasks:    a task is a pushed scope of its thread; an overlapped one, a region and a frame are ranges known by their id; category "itt".
  * Heaps:    heap functions of one domain ("itt:DOMAIN") hand out and take back the blocks of one heap, which lies in malloc.
- * Handles:  domains and strings must be ours, as the loader makes none once it has a tool.
+ * Handles:  the loader makes domains and strings itself until the program's first call of something else has it look for a tool; those are in its lists
+ *           then. All later ones are ours.
  * Left out: counters, metadata, synchronisation, pause and resume.
  */
 #include "api.h"
@@ -36,6 +37,26 @@ struct api_global {
 	void *lib, *error_handler;
 	const char **path;
 	struct api_entry *entries; /* to the one without a name */
+	void *next, *threads;
+	const struct loader_domain *domains;
+	const struct loader_string *strings;
+};
+
+struct loader_domain {
+	int flags;
+	const char *name;
+	void *wide_name;
+	int extra_number;
+	void *extra;
+	const struct loader_domain *next;
+};
+
+struct loader_string {
+	const char *text;
+	void *wide_text;
+	int extra_number;
+	void *extra;
+	const struct loader_string *next;
 };
 
 TM_EXPORT void __itt_api_init(struct api_global *global, int groups);
@@ -50,8 +71,49 @@ static const void *string_create(const char *text) {
 	return text ? tm_kept_text(TM_KEPT_STRING, text, strnlen(text, TM_RING_TEXT_MAX)) : NULL;
 }
 
-static const char *text_of(enum tm_kept_kind kind, const void *handle, size_t *n) {
+/* Handles that the loaders made, and what they stand for: a handle is compared, never followed, once its loader has called us. */
+#define LOADERS_HANDLES 4096u
+
+static struct loaders_handle {
+	const void *_Atomic handle;
+	const struct tm_kept_text *_Atomic kept;
+} loaders_handles[LOADERS_HANDLES];
+
+static _Atomic uint32_t handles_left_out;
+
+/* Its place, or the empty one where it belongs; NULL: there is neither. */
+static struct loaders_handle *place_of(const void *handle) {
+	size_t hash = (uintptr_t)handle * 0x9E3779B97F4A7C15u >> 32;
+	for (size_t i = 0; i < LOADERS_HANDLES; i++) {
+		struct loaders_handle *place = &loaders_handles[(hash + i) % LOADERS_HANDLES];
+		const void *there = atomic_load(&place->handle);
+		if (!there || there == handle) return place;
+	}
+	return NULL;
+}
+
+static void learn(enum tm_kept_kind kind, const void *handle, const char *text) {
+	const struct tm_kept_text *kept = text ? tm_kept_text(kind, text, strnlen(text, TM_RING_TEXT_MAX)) : NULL;
+	const void *expected = NULL;
+	struct loaders_handle *place;
+	do {
+		place = place_of(handle);
+		expected = NULL;
+	} while (place && !atomic_compare_exchange_strong(&place->handle, &expected, handle) && expected != handle);
+	if (place) atomic_store(&place->kept, kept);
+	else atomic_store(&handles_left_out, 1);
+}
+
+static const struct tm_kept_text *kept_of(enum tm_kept_kind kind, const void *handle) {
 	const struct tm_kept_text *kept = tm_kept_of(kind, handle);
+	if (kept || !handle) return kept;
+	const struct loaders_handle *place = place_of(handle);
+	kept = place ? atomic_load(&place->kept) : NULL;
+	return kept && kept->magic == (uint32_t)kind ? kept : NULL;
+}
+
+static const char *text_of(enum tm_kept_kind kind, const void *handle, size_t *n) {
+	const struct tm_kept_text *kept = kept_of(kind, handle);
 	*n = kept ? kept->bytes : 0;
 	return kept ? kept->text : "";
 }
@@ -102,6 +164,14 @@ static void task_begin_overlapped(const void *domain, struct id task, struct id 
 
 static void task_end_overlapped(const void *domain, struct id task) {
 	emit(TM_OP_SCOPE_END, key_of(domain, task), NULL, 0);
+}
+
+static void region_begin(const void *domain, struct id region, struct id parent, const void *name) {
+	task_begin_overlapped(domain, region, parent, name);
+}
+
+static void region_end(const void *domain, struct id region) {
+	task_end_overlapped(domain, region);
 }
 
 static void frame_begin(const void *domain, const struct id *id) {
@@ -193,6 +263,8 @@ static const struct {
 	X(task_end),
 	X(task_begin_overlapped),
 	X(task_end_overlapped),
+	X(region_begin),
+	X(region_end),
 	X(marker),
 	X(thread_set_name),
 	X(heap_function_create),
@@ -209,11 +281,22 @@ static void *function_of(const char *name) {
 	return NULL;
 }
 
+static void learn_handles(const struct api_global *global) {
+	if (global->version_major != 3) return; /* its lists may lie elsewhere */
+	for (const struct loader_domain *d = global->domains; d; d = d->next) learn(TM_KEPT_DOMAIN, d, d->name);
+	for (const struct loader_string *s = global->strings; s; s = s->next) learn(TM_KEPT_STRING, s, s->text);
+	struct tm_thread *t = atomic_exchange(&handles_left_out, 0) ? tm_enter() : NULL;
+	if (!t) return;
+	tm_emit_note(t, "itt-handles", "the program made more ITT domains and strings (4,096) before its first task than are looked up: tasks of the others have no name");
+	tm_leave(t);
+}
+
 /* What is not ours does nothing, and answers 0. */
 void __itt_api_init(struct api_global *global, int groups) {
 	bool wanted = tm_guest.epoch && tm_guest.shm->itt;
 	(void)groups;
 	if (!global || !wanted || !global->entries) return;
+	learn_handles(global);
 	for (struct api_entry *e = global->entries; e->name; e++) {
 		void *function = function_of(e->name);
 		if (e->place && (function || e->null_function)) *e->place = function ? function : e->null_function;

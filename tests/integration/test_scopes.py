@@ -237,12 +237,42 @@ def itt(t):
     program = t.program("annotated.c", "-ldl")
     db = t.imported(t.record([program, "itt"]))
     t.equal(db.rows(OWN), [("first", "itt", None, "closed", 2001), ("second", "itt", "first", "closed", 2002), ("over", "itt", None, "closed", 2003),
-                           ("dom", "itt", None, "closed", 2004), ("", "itt", None, "closed", 0)], "scopes")
+                           ("dom", "itt", None, "closed", 2004), ("", "itt", None, "closed", 0), ("early two", "itt", None, "closed", 2005),
+                           ("early domain", "itt", None, "closed", 0)], "scopes")
     t.equal(db.rows("select a.size_bytes, a.free_ns is null from allocation a join heap h on h.id = a.heap_id where h.name = 'itt:pool' order by a.id"),
             [(500, 0), (700, 0), (50, 1)], "blocks")
     t.equal(db.value("select name from thread"), "itt thread", "the thread's name")
     off = t.imported(t.record([program, "itt"], "--itt=off"))
     t.equal(off.value("select count(*) from scope where id <> 0"), 0, "--itt=off")
+
+
+def nvtx_headers(t):
+    """Where nvtx3/nvToolsExt.h is: beside the compiler's own headers, CUDA's, or a package's of this Python."""
+    places = ["/usr/include", os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")]
+    places += [os.path.join(p, "nvidia/nvtx/include") for p in sys.path] + [os.path.join(p, "nvidia/cu13/include") for p in sys.path]
+    for place in places:
+        if os.path.exists(os.path.join(place, "nvtx3/nvToolsExt.h")):
+            return place
+    return t.skip("NVIDIA's header nvtx3/nvToolsExt.h is not installed")
+
+
+@test
+def nvtx_with_its_own_headers(t):
+    place = nvtx_headers(t)
+    memory = os.path.exists(os.path.join(place, "nvtx3/nvToolsExtMem.h"))
+    program = t.program("nvtx_real.c", "-isystem", place, *(["-DMEMORY"] if memory else []), "-ldl", "-pthread")
+    t.run([program], status=0)
+    db = t.imported(t.record([program]))
+    rows = [row for row in db.rows(OWN) if row[0] != "cross"]
+    t.equal(rows, [("outer", "nvtx", None, "closed", 1001), ("inner", "nvtx:dom", "outer", "closed", 1002), ("wide", "nvtx", None, "closed", 1004)], "scopes")
+    t.equal(db.rows("select s.name, s.end_kind from allocation a join scope s on s.id = a.scope_id where a.size_bytes = 1003"), [("cross", "closed")], "cross")
+    t.equal(db.rows("select name from mark order by ts_ns"), [("here",), ("there",)], "marks")
+    t.equal(db.value("select name from thread order by id limit 1"), "main thread", "the thread's name")
+    t.equal(losses(db), {}, "losses")
+    if memory:
+        t.equal(db.rows("select h.kind, p.name from heap h join heap p on p.id = h.parent_id where h.name = 'nvtx:arena'"), [("nvtx", "malloc")], "the heap")
+        t.equal(sorted(db.rows("select a.size_bytes, a.free_ns is null from allocation a join heap h on h.id = a.heap_id where h.name = 'nvtx:arena'")),
+                [(100, 0), (150, 1), (200, 0)], "regions")
 
 
 PYTHON = {
