@@ -1,12 +1,13 @@
 """What recording adds to a malloc and its free, in instructions: a guard that does not depend on how busy the machine is.
 
-Method: fixtures/programs/pairs.c runs under callgrind with N and with 3 N pairs, bare and recorded. The difference between the two runs is 2 N pairs without start-up
+Method: tests/bench/pairs.c runs under callgrind with N and with 3 N pairs, bare and recorded. The difference between the two runs is 2 N pairs without start-up
 and end; what it is more when recorded, divided by 2 N, is what a pair costs. Repeats to an instruction or two. The limits are about a tenth above what is
 reached, so that whoever makes the hot path dearer sees it here.
 """
+import os
 import re
 
-from tidemark_test import main, test
+from tidemark_test import ROOT, main, test
 
 PAIRS = 20000
 ONE, RANDOM, OFF, SAMPLED, FP = 450, 850, 200, 25, 750
@@ -14,7 +15,7 @@ ONE, RANDOM, OFF, SAMPLED, FP = 450, 850, 200, 25, 750
 
 def instructions(t, pairs, program, stacks, options):
     """Of the program alone: callgrind counts what it runs, not the recorder."""
-    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", program, str(pairs), "30", stacks]
+    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", program, f"--pairs={pairs}", "--depth=30", f"--stacks={stacks}"]
     done = t.run(command, status=0) if options is None else t.record(command, "--force", *options, output=t.path("pairs.tmk"))
     if options is not None:
         t.check("lost         nothing" in done.errors, f"the recording lost something:\n{done.errors}")
@@ -29,7 +30,7 @@ def added(t, stacks, *options, flags=()):
     t.need("valgrind")
     if t.sanitized:
         t.skip("this build has checks compiled in")
-    program = t.program("pairs.c", "-O2", *flags)
+    program = t.program(os.path.join(ROOT, "tests/bench/pairs.c"), "-O2", *flags)
     return a_pair(t, program, stacks, options) - a_pair(t, program, stacks, None)
 
 
