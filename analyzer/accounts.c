@@ -37,6 +37,14 @@ static bool text_is(struct tm_text t, const char *word) {
 	return t.size == strlen(word) && memcmp(t.data, word, t.size) == 0;
 }
 
+/* Heaps that are no part of the process' own memory, or a part that other heaps count, too: Python's arenas are mappings, NVTX and ITT do not tell. */
+static bool lies_elsewhere(struct tm_text kind) {
+	static const char *const kinds[] = { "file", "python", "pinned", "managed", "nvtx", "itt" };
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+		if (text_is(kind, kinds[i])) return true;
+	return false;
+}
+
 struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, struct tm_text name, struct tm_text kind, int64_t device,
 					  uint64_t parent_id) {
 	struct tm_account **place = tm_array_push(&l->accounts), *a = place ? calloc(1, sizeof *a) : NULL;
@@ -52,9 +60,8 @@ struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, stru
 				  .kind = kind,
 				  .device = device,
 				  .parent_id = parent_id,
-				  .is_root = !parent_id && device < 0 && !text_is(kind, "file") && !text_is(kind, "python") && !text_is(kind, "pinned") &&
-					     !text_is(kind, "managed"),
-				  .sampled = l->scale.mean_bytes > 0 && !text_is(kind, "file") && !text_is(kind, "mapping"),
+				  .is_root = !parent_id && device < 0 && !lies_elsewhere(kind),
+				  .sampled = l->scale.mean_bytes > 0 && text_is(kind, "host"), /* all blocks of other heaps are recorded */
 				  .level = { .peak_ns = l->start_ns } };
 	tm_timeline_init(&a->level.timeline, l->start_ns);
 	return a;

@@ -29,6 +29,9 @@
  *     id = tidemark_range_begin("name")  A scope of this thread that tidemark_range_end(id) closes, from any thread and in any order.
  *     tidemark_range_end(id)
  *
+ *     In a fork's child no scope is open: what it closes that its parent opened is counted as an end without a scope, and so is a pop too many. The exec
+ *     of another program closes all, as the end of the process does.
+ *
  * Steps, marks, snapshots
  *
  *     tidemark_step(n)                   The process begins step n (of a training loop, of a solver); the step before ends. Steps are compared with
@@ -50,8 +53,11 @@
  *     tidemark_heap_alloc(pool, p, size);      after a block was handed out, with the caller's stack
  *     tidemark_heap_free(pool, p);             before it is handed out again
  *
- *     The second argument says where the pool's memory comes from: a heap's name ("malloc", "mmap") or a pool; NULL: from nowhere that is recorded, and
- *     then it is added to the process' totals. A pool of the same name is the same pool. Up to 512.
+ *     The second argument says where the pool's memory comes from: a heap's name ("malloc", "mmap") or a pool. NULL: from nowhere that is recorded, and
+ *     then it is added to the process' totals; so it is where there is no heap of that name (yet), and a note says so. A pool of the same name is the same
+ *     pool: the first declaration counts. "malloc", "mmap" and "mmap-file" are none (NULL). Up to 512. While recording is stopped blocks that are handed
+ *     out are not recorded. A block that is handed out where one is live replaces that; a free of what is not live does nothing; `tidemark info`
+ *     counts both.
  *
  * How much is live, asked by the program itself
  *

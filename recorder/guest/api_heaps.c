@@ -18,10 +18,14 @@
 #define ANSWER_LIMIT_NS 2000000000u
 
 TM_EXPORT tidemark_heap tidemark_api_heap_create_v1(const char *name, tidemark_heap parent) {
+	static _Atomic uint32_t noted;
+	uint32_t parent_number = parent ? tm_heap_of_handle(parent) : 0, number;
+	if (name && parent && !parent_number)
+		tm_note_limit(&noted, "unknown-heap",
+			      "a pool was declared inside of a heap that there is not: it is added to the process' totals");
 	struct tm_thread *t = name ? tm_enter() : NULL;
-	uint32_t number;
 	if (!t) return NULL;
-	number = tm_heap_number(name, strnlen(name, TM_NAME_KEPT), "pool", parent ? tm_heap_of_handle(parent) : 0, -1);
+	number = tm_heap_number(name, strnlen(name, TM_NAME_KEPT), "pool", parent_number, -1);
 	if (number) tm_heap_tell(t, number);
 	tm_leave(t);
 	return tm_heap_name(number);

@@ -76,7 +76,8 @@ static struct place *heap_at(uint32_t number) {
 
 static void note_full(struct tm_thread *t) {
 	if (!full || atomic_exchange(&full_noted, 1)) return;
-	tm_emit_note(t, "too-many-heaps", "the program declares more heaps than are followed (512): allocations in the others are not in this trace");
+	tm_emit_note(t, "too-many-heaps",
+		     "the program declares more heaps than are followed (512): allocations in the others are not in this trace");
 }
 
 /* Names that the process' own heaps have anyway. */
@@ -172,10 +173,22 @@ bool tm_heap_tell(struct tm_thread *t, uint32_t number) {
 	return true;
 }
 
+void tm_note_limit(_Atomic uint32_t *noted, const char *kind, const char *text) {
+	struct tm_thread *t = atomic_load(noted) ? NULL : tm_hook_enter();
+	if (!t) return;
+	if (!atomic_exchange(noted, 1)) tm_emit_note(t, kind, text);
+	tm_hook_leave(t);
+}
+
 uint32_t tm_category_number(const char *name, size_t n, uint32_t otherwise) {
+	static _Atomic uint32_t noted;
 	struct place fresh = { .kind = "" };
 	int at = find(categories, TM_CATEGORIES_MAX, name, n, &fresh);
-	return at >= 0 ? (uint32_t)at + TM_SCOPE_CATEGORY_OWN : otherwise;
+	if (at >= 0) return (uint32_t)at + TM_SCOPE_CATEGORY_OWN;
+	tm_note_limit(
+		&noted, "too-many-categories",
+		"the program uses more scope categories (NVTX domains) than are kept apart (256): the newer ones are 'nvtx' or 'user'");
+	return otherwise;
 }
 
 void tm_category_tell(struct tm_thread *t, uint32_t number) {

@@ -4,7 +4,7 @@
  * Idea:     the rings are read one after the other, so each thread says what a number means in its own ring, before it first uses it there.
  * Owns:     two tables, one a process; a fork's child has its parent's and says all of it again.
  * Threads:  any; lock-free.
- * When full: tm_heap_number() returns 0, and the heap's events are not recorded (a note says so once); tm_category_number() returns the default.
+ * When full: tm_heap_number() returns 0, and the heap's events are not recorded; tm_category_number() returns the default. A note says so once.
  * A default heap's name ("malloc") is no explicit heap's: 0, too.
  */
 #ifndef TIDEMARK_GUEST_HEAPS_H
@@ -27,7 +27,10 @@ bool tm_heap_is_handle(const void *heap); /* it is what tm_heap_name() gave */
 /* True: the ring of this thread holds a HEAP record of it. false: no such explicit heap, or no room in the ring. Between enter and leave. */
 bool tm_heap_tell(struct tm_thread *t, uint32_t number);
 
-/* The number of a category of this name ("nvtx:DOMAIN"), `otherwise` if there are too many. */
+/* A note about a limit that the program met, once a process. Not between enter and leave. */
+void tm_note_limit(_Atomic uint32_t *noted, const char *kind, const char *text);
+
+/* The number of a category of this name ("nvtx:DOMAIN"), `otherwise` if there are too many (a note says so). Not between enter and leave. */
 uint32_t tm_category_number(const char *name, size_t n, uint32_t otherwise);
 /* Makes the category known in the ring of this thread, if it is one of the process' own. */
 void tm_category_tell(struct tm_thread *t, uint32_t number);

@@ -247,7 +247,8 @@ static void heap_reallocate_end(const void *handle, void *addr, void **to, size_
 static void nothing(void) {
 }
 
-#define X(name) { "__itt_" #name, (void *)name }
+#define X(name) \
+	{ "__itt_" #name, (void *)name }
 static const struct {
 	const char *name;
 	void *function;
@@ -282,13 +283,14 @@ static void *function_of(const char *name) {
 }
 
 static void learn_handles(const struct api_global *global) {
+	static _Atomic uint32_t noted;
 	if (global->version_major != 3) return; /* its lists may lie elsewhere */
 	for (const struct loader_domain *d = global->domains; d; d = d->next) learn(TM_KEPT_DOMAIN, d, d->name);
 	for (const struct loader_string *s = global->strings; s; s = s->next) learn(TM_KEPT_STRING, s, s->text);
-	struct tm_thread *t = atomic_exchange(&handles_left_out, 0) ? tm_enter() : NULL;
-	if (!t) return;
-	tm_emit_note(t, "itt-handles", "the program made more ITT domains and strings (4,096) before its first task than are looked up: tasks of the others have no name");
-	tm_leave(t);
+	if (!atomic_load(&handles_left_out)) return;
+	tm_note_limit(
+		&noted, "itt-handles",
+		"the program made more ITT domains and strings before its first task than are looked up (4,096): tasks of the others have no name");
 }
 
 /* What is not ours does nothing, and answers 0. */

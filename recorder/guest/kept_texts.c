@@ -5,6 +5,7 @@
  */
 #include "kept_texts.h"
 
+#include "heaps.h"
 #include "raw.h"
 
 #include <string.h>
@@ -32,13 +33,21 @@ static uint32_t hash_of(enum tm_kept_kind kind, const char *text, size_t n) {
 	return hash ^ hash >> 15;
 }
 
+static struct tm_kept_text *none(void) {
+	static _Atomic uint32_t noted;
+	tm_note_limit(
+		&noted, "too-many-texts",
+		"the program registers more NVTX and ITT texts than are kept (16 MiB): ranges and tasks with the newer ones have no name");
+	return NULL;
+}
+
 static struct tm_kept_text *make(enum tm_kept_kind kind, const char *text, size_t n) {
 	uint8_t *base = the_arena();
 	uint32_t bytes = (uint32_t)(sizeof(struct tm_kept_text) + n + 1 + ALIGNMENT - 1) & ~(ALIGNMENT - 1), at;
 	struct tm_kept_text *k;
-	if (!base || atomic_load(&used) > TM_KEPT_BYTES - bytes) return NULL;
+	if (!base || atomic_load(&used) > TM_KEPT_BYTES - bytes) return none();
 	at = atomic_fetch_add(&used, bytes);
-	if (at > TM_KEPT_BYTES - bytes) return NULL;
+	if (at > TM_KEPT_BYTES - bytes) return none();
 	k = (struct tm_kept_text *)(base + at);
 	memcpy(k->text, text, n);
 	k->bytes = (uint32_t)n;

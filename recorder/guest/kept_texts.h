@@ -4,7 +4,7 @@
  * Idea:     the same text gives the same handle. ITT's programs read the fields of what they are given, so the entry begins as those structures do.
  * Owns:     one mapping of TM_KEPT_BYTES, made at the first need; never freed.
  * Threads:  any; lock-free.
- * When full: NULL, and whoever asks for the text of a handle that is none gets NULL, too.
+ * When full: NULL, and a note says so once; whoever asks for the text of a handle that is none gets NULL, too. Not between enter and leave.
  */
 #ifndef TIDEMARK_GUEST_KEPT_TEXTS_H
 #define TIDEMARK_GUEST_KEPT_TEXTS_H
@@ -26,7 +26,7 @@ struct tm_kept_text {
 			void *extra, *next;
 		} handle;
 	};
-	void *zeros[3]; /* the rest of either */
+	void *zeros[3];                  /* the rest of either */
 	uint32_t magic, bytes, category; /* category: of scopes in a domain, 0 until asked for */
 	char text[];
 };

@@ -160,6 +160,100 @@ def declared_heaps(t):
     t.check(process <= roots + (db.value("select coalesce(sum(live_bytes), 0) from peak where heap in ('mmap', 'mmap-file')")), "and is not added to the process")
 
 
+def notes(db):
+    return {kind for kind, in db.rows("select kind from note")}
+
+
+@test
+def pools_used_wrongly(t):
+    for options in ((), ("--sample=100",)):
+        db = story(t, "pools", options=options)
+        t.equal(db.rows("select h.name, p.name, h.is_root from heap h left join heap p on p.id = h.parent_id where h.kind = 'pool' order by h.id"),
+                [("root", None, 1), ("deep", "root", 0), ("deeper", "deep", 0), ("torch.cpu", "malloc", 0), ("lost", None, 1)], f"heaps {options}")
+        rows = db.rows("""select h.name, a.size_bytes, a.free_ns is null from allocation a join heap h on h.id = a.heap_id where h.kind = 'pool'
+                          order by h.id, a.alloc_ns, a.id""")
+        t.equal(rows, [("root", 10000, 1), ("deep", 4000, 0), ("deeper", 1000, 0), ("deeper", 1000, 0), ("deeper", 1500, 1), ("torch.cpu", 50, 1), ("lost", 60, 1)],
+                f"blocks {options}")
+        t.equal(dict(db.rows("select heap, live_bytes from peak where heap in (select name from heap where kind = 'pool')")),
+                {"root": 10000, "deep": 4000, "deeper": 1500, "torch.cpu": 50, "lost": 60}, f"peaks {options}")
+        t.equal(losses(db), {"lost-free": 1, "unmatched-free": 2}, f"what is counted {options}")
+        t.check("unknown-heap" in notes(db), "a parent that there is not")
+        info = t.ask("info", db.path).text
+        t.check(all(word in info for word in ("lost-free", "unmatched-free", "unknown-heap")), f"info: {info}")
+        if not options:
+            t.equal(db.value("select live_bytes from peak where heap is null"), 20000 + 10000 + 60, "the process: malloc, root and lost")
+
+
+@test
+def ways_to_end(t):
+    open_ones = [("block", "user", None, "process", 0), ("pushed", "user", "block", "process", 77)]
+    for word, status in (("exit", 3), ("_exit", 4), ("term", 143)):
+        t.equal(story(t, word, status=status).rows(OWN), open_ones, word)
+    t.equal(story(t, "exec").rows(OWN), open_ones + [("outer", "user", None, "closed", 2004), ("inner", "user", "outer", "closed", 1002)], "exec")
+    t.equal([row[3] for row in story(t, "cancel").rows(OWN)], ["thread", "thread"], "a thread that is cancelled")
+    t.equal([row[3] for row in story(t, "cancel", flags=("-fexceptions", "-pthread")).rows(OWN)], ["closed", "abandoned"], "the same, with its cleanups")
+    db = story(t, "inherit")
+    t.equal(db.rows(OWN), [("inherited", "user", None, "closed", 0), ("own", "user", None, "closed", 66)], "fork in a block")
+    t.equal(losses(db), {"unmatched-scope-end": 1}, "the end of what the child inherited")
+
+
+LIMITS = """#include "tidemark.h"
+#include <stdio.h>
+#include <string.h>
+int main(int argc, char **argv) {
+	static char text[4001];
+	for (int i = 0; argc == 2 && i < 600; i++) {
+		snprintf(text, sizeof text, "pool %d", i);
+		tidemark_heap h = tidemark_heap_create(text, "malloc");
+		tidemark_heap_alloc(h ? h : text, text + i, 10);
+	}
+	memset(text, 'x', 4000);
+	for (int i = 0; argc == 3 && i < 70000; i++) {
+		text[sprintf(text, "%d", i)] = 'x';
+		tidemark_scope_push(text);
+		tidemark_scope_pop();
+	}
+	return 0;
+}
+"""
+
+
+def limits(t, *words):
+    with open(t.path("limits.c"), "w", encoding="ascii") as file:
+        file.write(LIMITS)
+    t.run(["gcc", "-I", os.path.join(t.root, "recorder"), "-o", t.path("limits"), t.path("limits.c")], status=0)
+    return t.record([t.path("limits"), *words])
+
+
+@test
+def more_pools_than_there_is_room_for(t):
+    db = t.imported(limits(t, "pools"))
+    t.equal(db.row("select count(*), sum(size_bytes) from allocation a join heap h on h.id = a.heap_id where h.kind = 'pool'"), (512, 5120), "blocks")
+    t.check("too-many-heaps" in t.ask("info", db.path).text, "info says so")
+
+
+@test
+def more_texts_than_are_kept(t):
+    db = t.imported(t.record([t.program("annotated.c", "-ldl"), "many"]))
+    t.equal(db.value("select count(distinct category) from scope where category like 'nvtx:%'"), 256, "categories")
+    unnamed = db.value("select count(*) from scope where id <> 0 and name = ''")
+    t.equal(unnamed, 5000 - ((16 << 20) - 300 * 96) // 4096, "ranges without a name: a text of 4,000 bytes takes 4,096, a domain 96")
+    t.equal(db.value("select count(*) from scope where name = 'last'"), 1, "a name that is not registered")
+    info = t.ask("info", db.path).text
+    t.check("too-many-categories" in info and "too-many-texts" in info, f"info: {info}")
+
+
+@test(long=True)
+def more_names_than_the_recorder_keeps(t):
+    """256 MiB of different names: the rest share one, and the recorder's memory is bounded."""
+    recording = limits(t, "names", "x")
+    db = t.imported(recording)
+    t.equal(db.value("select count(*) from scope where id <> 0"), 70000, "scopes")
+    kept = (256 << 20) // 4000
+    t.check(abs(db.value("select count(distinct name) from scope where id <> 0") - kept) <= 2, "names that are kept")
+    t.check("too-many-names" in t.ask("info", db.path).text, "info says so")
+
+
 @test
 def not_recorded(t):
     """Without a recorder nothing happens, and a scope is a few instructions."""
@@ -225,6 +319,7 @@ def nvtx(t):
     t.equal(losses(db), {"unmatched-scope-end": 2}, "a pop too many, and the end of an id that is none")
     t.equal(sorted(db.rows("select a.size_bytes, a.free_ns is null from allocation a join heap h on h.id = a.heap_id where h.name = 'nvtx:arena'")),
             [(100, 0), (200, 0), (300, 0), (400, 0)], "regions")
+    t.equal(db.rows("select h.is_root, a.size_bytes from heap h join allocation a on a.heap_id = h.id where h.name = 'nvtx:far'"), [(0, 5000)], "a device's memory")
     t.equal(db.value("select count(*) from mark where name = 'mark'"), 1, "marks")
     t.equal(db.value("select name from thread order by id limit 1"), "worker bee", "the thread's name")
     t.equal(t.record([program, "nvtx"], "--nvtx=off").text, "-2 -2 -2 -2 -2 -2 -2\n", "--nvtx=off")
