@@ -393,7 +393,7 @@ def packages_for_python(t):
         t.skip("neither of the packages nvtx and ittapi is installed")
 
 
-STANDARDS = [(cc, standard) for cc, standards in (("gcc", ("c99", "c11", "c17")), ("clang", ("c99", "c17")), ("g++", ("c++98", "c++11", "c++17", "c++20")),
+STANDARDS = [(cc, standard) for cc, standards in (("gcc", ("gnu89", "c99", "c11", "c17")), ("clang", ("gnu89", "c99", "c17")), ("g++", ("c++98", "c++11", "c++17", "c++20")),
                                                   ("clang++", ("c++98", "c++20"))) for standard in standards]
 
 
@@ -410,6 +410,60 @@ def header_is_clean(t):
             done = t.run([cc, f"-std={standard}", level, "-Wall", "-Wextra", "-pedantic", "-Wshadow", "-Werror", "-I", os.path.join(t.root, "recorder"), "-c", source,
                           "-o", t.path("clean.o")])
             t.equal((done.status, done.errors), (0, ""), f"{cc} {standard} {level}")
+
+
+PART = """#include "tidemark.h"
+#include <stdlib.h>
+%s void *%s(void);
+void *%s(void) { TIDEMARK_SCOPE("%s"); return malloc(%d); }
+"""
+WHOLE = """#include "tidemark.h"
+#include <cstdlib>
+#include <dlfcn.h>
+extern "C" void *part(void);
+extern "C" void *in_library(void);
+void *volatile kept[4];
+static void *in_plugin(const char *path) {
+	TIDEMARK_SCOPE("loads");
+	void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : 0;
+	void *(*function)() = library ? reinterpret_cast<void *(*)()>(dlsym(library, "plugin")) : 0;
+	return function ? function() : 0;
+}
+int main(int argc, char **argv) {
+	TIDEMARK_SCOPE("whole");
+	kept[0] = part();
+#ifndef ALONE
+	kept[1] = in_library();
+#endif
+	kept[2] = in_plugin(argc > 1 ? argv[1] : 0);
+	return 0;
+}
+"""
+
+
+@test
+def parts_of_a_program(t):
+    """The header in two languages and files, in a library, in one that is loaded later, position-dependent and static: one recorder serves them all."""
+    include = ["-I", os.path.join(t.root, "recorder")]
+    for name, text in (("part.c", PART % ("", "part", "part", "part", 1001)), ("library.c", PART % ("", "in_library", "in_library", "library", 1002)),
+                       ("plugin.c", PART % ("", "plugin", "plugin", "plugin", 1003)), ("whole.cc", WHOLE)):
+        with open(t.path(name), "w", encoding="ascii") as file:
+            file.write(text)
+    t.run(["gcc", "-std=c99", *include, "-c", "part.c", "-o", "part.o"], status=0)
+    for name in ("library", "plugin"):
+        t.run(["gcc", "-O2", "-fPIC", "-shared", *include, f"{name}.c", "-o", f"lib{name}.so"], status=0)
+    wanted = [("whole", None, 0), ("part", "whole", 1001), ("library", "whole", 1002), ("loads", "whole", None), ("plugin", "loads", 1003)]
+    for cc, flags in (("g++", ("-std=c++98", "-fPIE", "-pie")), ("g++", ("-O2", "-no-pie", "-fno-pic")), ("clang++", ("-O2", "-flto"))):
+        t.need(cc)
+        t.run([cc, *flags, *include, "whole.cc", "part.o", "-L.", "-l:liblibrary.so", "-Wl,-rpath," + t.dir, "-ldl", "-o", "whole"], status=0)
+        t.run([t.path("whole"), t.path("libplugin.so")], status=0)
+        rows = t.imported(t.record([t.path("whole"), t.path("libplugin.so")])).rows(OWN)
+        t.equal([(name, parent, None if name == "loads" else size) for name, _, parent, _, size in rows], wanted, f"{cc} {flags}")
+        t.equal({end for _, _, _, end, _ in rows}, {"closed"}, "ends")
+    t.run(["g++", "-static", "-DALONE", *include, "whole.cc", "part.o", "-o", "alone"], status=0)
+    t.run([t.path("alone")], status=0)
+    recording = t.record([t.path("alone")])
+    t.equal(t.imported(recording).value("select count(*) from scope where id <> 0"), 0, "a static program is not recorded, and runs")
 
 
 # --- cost
