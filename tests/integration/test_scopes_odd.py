@@ -1,0 +1,141 @@
+"""Small odd programs, and the rows of scope_total that were added up for them by hand.
+
+Each is C behind a common beginning: keep(n) allocates n bytes that stay in k[], on(f) runs f in a thread of its own. A row is name, calls, then the bytes of
+the heap malloc: self and total allocated, self freed, own freed, retained, peak of its own; ANY where the figure depends on how far the longjmp or the
+range reaches, which other tests say.
+"""
+from tidemark_test import main, test
+
+BEGIN = """#define _GNU_SOURCE
+#include "tidemark.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+void *volatile k[64];
+int n;
+static void keep(size_t size) { k[n++] = malloc(size); }
+static inline void on(void *(*f)(void *)) { pthread_t t; pthread_create(&t, 0, f, 0); pthread_join(t, 0); }
+#define PUSH tidemark_scope_push
+#define POP tidemark_scope_pop
+"""
+ANY = None
+ROWS = """select name, calls, self_allocated_bytes, total_allocated_bytes, self_freed_bytes, own_freed_bytes, retained_bytes, peak_own_bytes from scope_total
+          where (heap = 'malloc' or heap is null) and name <> '[unscoped]' order by name"""
+
+
+def tells(t, program, *wanted, losses=()):
+    with open(t.path("odd.c"), "w", encoding="ascii") as file:
+        file.write(BEGIN + program)
+    for level in ("-O0", "-O2"):
+        t.run(["gcc", level, "-g", "-fno-builtin", "-w", "-I", f"{t.root}/recorder", "-o", "odd", "odd.c", "-pthread"], status=0)
+        t.run([t.path("odd")], status=0)
+        db = t.imported(t.record([t.path("odd")], "--force", output=t.path("odd.tmk")))
+        rows = [tuple(ANY if wish is ANY else value for value, wish in zip(row, wish_row)) for row, wish_row in zip(db.rows(ROWS), wanted)]
+        t.equal((len(db.rows(ROWS)), rows), (len(wanted), list(wanted)), f"scope_total, {level}")
+        t.equal(tuple(db.rows("select kind, count from loss")), losses, f"losses, {level}")
+
+
+@test
+def recursion(t):
+    tells(t, 'static void f(int d) { TIDEMARK_SCOPE("rec"); keep(10); if (d) f(d - 1); } int main(void) { f(4); return 0; }', ("rec", 5, 50, 50, 0, 0, 50, 50))
+
+
+@test
+def ranges_that_overlap(t):
+    tells(t, """int main(void) { uint64_t a = tidemark_range_begin("a"), b = tidemark_range_begin("b"); keep(10); tidemark_range_end(a); keep(20);
+                tidemark_range_end(b); keep(30); return 0; }""", ("a", 1, 0, ANY, 0, 0, ANY, ANY), ("b", 1, 30, 30, 0, 0, 30, 30))
+
+
+@test
+def freed_in_another_scope(t):
+    tells(t, 'int main(void) { PUSH("A"); keep(100); POP(); PUSH("B"); free(k[0]); POP(); return 0; }',
+          ("A", 1, 100, 100, 0, 100, 100, 100), ("B", 1, 0, 0, 100, 0, 0, 0))
+
+
+@test
+def grown_in_another_scope(t):
+    tells(t, 'int main(void) { PUSH("A"); keep(100); POP(); PUSH("B"); k[0] = realloc(k[0], 300); POP(); return 0; }',
+          ("A", 1, 100, 100, 0, 100, 100, 100), ("B", 1, 300, 300, 100, 0, 300, 300))
+
+
+@test
+def signal_handler(t):
+    tells(t, """static void handler(int s) { TIDEMARK_SCOPE("handler"); keep(50); }
+                int main(void) { signal(SIGUSR1, handler); PUSH("main"); keep(7); raise(SIGUSR1); keep(8); POP(); return 0; }""",
+          ("handler", 1, 50, 50, 0, 0, 50, 50), ("main", 1, 15, 65, 0, 0, 65, 65))
+
+
+@test
+def peaks(t):
+    tells(t, """int main(void) { PUSH("P"); keep(1000); free(k[0]); keep(500); PUSH("Q"); keep(20); free(k[2]); POP(); POP(); return 0; }""",
+          ("P", 1, 1500, 1520, 1000, 1020, 500, 1000), ("Q", 1, 20, 20, 20, 20, 0, 20))
+
+
+@test
+def jump_out_of_recursion(t):
+    tells(t, """static jmp_buf out;
+                static void c(int d) { TIDEMARK_SCOPE("c"); keep(5); PUSH("pushed"); keep(2); if (!d) longjmp(out, 1); c(d - 1); }
+                static void z(void) { TIDEMARK_SCOPE("z"); keep(9); }
+                int main(void) { TIDEMARK_SCOPE("m"); if (!setjmp(out)) c(2); z(); keep(1); return 0; }""",
+          ("c", 3, 15, 21, 0, 0, 21, 21), ("m", 1, 1, 31, 0, 0, 31, 31), ("pushed", 3, 6, ANY, 0, 0, ANY, ANY), ("z", 1, 9, 9, 0, 0, 9, 9))
+
+
+@test
+def range_of_a_thread_that_is_gone(t):
+    tells(t, """static uint64_t id; static void *opens(void *x) { id = tidemark_range_begin("R"); keep(11); return x; }
+                int main(void) { on(opens); tidemark_range_end(id); keep(12); return 0; }""", ("R", 1, 11, 11, 0, 0, 11, 11))
+
+
+@test
+def two_stacks_of_one_thread(t):
+    tells(t, """static ucontext_t m, c; static char stack[65536];
+                static void co(void) { TIDEMARK_SCOPE("co"); keep(100); swapcontext(&c, &m); keep(200); }
+                int main(void) { getcontext(&c); c.uc_stack.ss_sp = stack; c.uc_stack.ss_size = sizeof stack; c.uc_link = &m; makecontext(&c, co, 0);
+                TIDEMARK_SCOPE("main"); swapcontext(&m, &c); keep(3); swapcontext(&m, &c); keep(4); return 0; }""",
+          ("co", 1, 303, 303, 0, 0, 303, 303), ("main", 1, 4, 307, 0, 0, 307, 307))
+
+
+@test
+def two_threads_at_once(t):
+    tells(t, """static void *w(void *x) { TIDEMARK_SCOPE("w"); for (int i = 0; i < 1000; i++) { void *p = malloc(64); PUSH("in"); free(p); POP(); } return x; }
+                int main(void) { pthread_t a, b; pthread_create(&a, 0, w, 0); pthread_create(&b, 0, w, 0); pthread_join(a, 0); pthread_join(b, 0); return 0; }""",
+          ("in", 2000, 0, 0, 128000, 0, 0, 0), ("w", 2, 128000, 128000, 0, 128000, 0, 64))
+
+
+@test
+def blocks_in_a_loop_of_gotos(t):
+    tells(t, """int main(void) { int i = 0; again: { TIDEMARK_SCOPE("g"); keep(3); if (++i < 5) goto again; } { TIDEMARK_SCOPE("h"); keep(4); } return 0; }""",
+          ("g", 5, 15, 15, 0, 0, 15, 3), ("h", 1, 4, 4, 0, 0, 4, 4))
+
+
+@test
+def stopped_inside(t):
+    """What was allocated before the stop is seen to go; what came after it was never there."""
+    tells(t, """int main(void) { PUSH("S"); keep(10); tidemark_stop(); keep(20); PUSH("T"); free(k[0]); free(k[1]); POP(); tidemark_start(); keep(30); POP();
+                return 0; }""", ("S", 1, 40, 40, 0, 10, 30, 30), ("T", 1, 0, 0, 10, 0, 0, 0))
+
+
+@test
+def one_name_twice(t):
+    tells(t, """int main(void) { PUSH("x"); uint64_t i = tidemark_range_begin("x"); keep(1); tidemark_range_end(i); keep(2); POP(); POP(); return 0; }""",
+          ("x", 2, 3, 3, 0, 0, 3, 3), losses=(("unmatched-scope-end", 1),))
+
+
+@test
+def steps_inside(t):
+    tells(t, """int main(void) { tidemark_step(1); PUSH("x"); keep(1); tidemark_step(2); keep(2); POP(); tidemark_step(2); keep(4); return 0; }""",
+          ("x", 1, 3, 3, 0, 0, 3, 3))
+
+
+@test
+def every_thread_asks_of_its_pool(t):
+    program = t.program("pool_asks.c", "-pthread")
+    t.equal(t.run([program], status=0).text, "400\n", "answers while nothing records")
+    for _ in range(3):
+        t.equal(t.record([program], "--force", output=t.path("asks.tmk")).text, "0\n", "wrong answers")
+
+
+main()
