@@ -33,7 +33,7 @@
 #define EXIT_NOT_FOUND 127
 #define SLEEP_NS 5000000u      /* after a pass that found little */
 #define SETTLE_NS 200000u      /* while something about processes waits for the next pass */
-#define SLEEP_MAX_NS 20000000u /* after many that found nothing */
+#define SLEEP_MAX_NS 50000000u /* after many that found nothing */
 
 static struct tm_collector collector;
 static struct tm_launch command;

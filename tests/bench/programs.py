@@ -52,8 +52,9 @@ print(round(float(loss), 3))"""
 
 
 class Program:
-    def __init__(self, name, command, env=None, is_python=False, client=None):
+    def __init__(self, name, command, env=None, is_python=False, client=None, missing=None):
         self.name, self.command, self.env, self.is_python, self.client = name, command, dict(os.environ, **(env or {})), is_python, client
+        self.missing = missing
 
 
 def write(path, text):
@@ -106,22 +107,25 @@ def redis_client(port):
     return client
 
 
+def lacking(*commands):
+    absent = [command for command in commands if not shutil.which(command)]
+    return f"{' and '.join(absent)} not installed" if absent else None
+
+
 def programs(work, build, torch):
-    """torch: a Python that imports torch, or None."""
+    """torch: a Python that imports torch, or None. Those that cannot run here say in `missing` why."""
     source = write(f"{work}/a.cc", CXX)
     yield Program("compute (hardly allocates)", [f"{build}/tests/bench/compute"])
-    if shutil.which("sqlite3"):
-        yield Program("sqlite3, 1M rows", ["sqlite3", ":memory:", SQL])
-    if shutil.which("clang++"):
-        yield Program("clang++ -O2", ["clang++", "-O2", "-std=c++17", "-c", source, "-o", "/dev/null"])
-    if shutil.which("g++"):
-        yield Program("cc1plus -O2", [compiler("g++", "cc1plus"), "-quiet", "-O2", "-std=c++17", "-imultiarch", "x86_64-linux-gnu", source, "-o", "/dev/null"])
+    yield Program("sqlite3, 1M rows", ["sqlite3", ":memory:", SQL], missing=lacking("sqlite3"))
+    yield Program("clang++ -O2", ["clang++", "-O2", "-std=c++17", "-c", source, "-o", "/dev/null"], missing=lacking("clang++"))
+    absent = lacking("g++")
+    yield Program("cc1plus -O2", [] if absent else [compiler("g++", "cc1plus"), "-quiet", "-O2", "-std=c++17", "-imultiarch", "x86_64-linux-gnu", source,
+                                                    "-o", "/dev/null"], missing=absent)
     yield Program("python3 json, malloc", [sys.executable, write(f"{work}/json_loop.py", JSON)], {"PYTHONMALLOC": "malloc"}, is_python=True)
-    if torch:
-        yield Program("PyTorch CPU training", [torch, write(f"{work}/train.py", TRAIN)], is_python=True)
-    if shutil.which("git"):
-        yield Program("git log --stat", ["git", "-C", history(work), "--no-pager", "log", "--stat", "-p"])
-    if shutil.which("redis-server") and shutil.which("redis-benchmark"):
-        port = free_port()
-        yield Program("redis, server CPU", ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
-                      client=redis_client(port))
+    yield Program("PyTorch CPU training", [torch or "python3", write(f"{work}/train.py", TRAIN)], is_python=True,
+                  missing=None if torch else "no Python here imports torch")
+    absent = lacking("git")
+    yield Program("git log --stat", [] if absent else ["git", "-C", history(work), "--no-pager", "log", "--stat", "-p"], missing=absent)
+    port = free_port()
+    yield Program("redis, server CPU", ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
+                  client=redis_client(port), missing=lacking("redis-server", "redis-benchmark", "redis-cli"))

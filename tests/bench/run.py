@@ -6,7 +6,8 @@
 Method: in each round every tool runs the program once, one after the other, so that a slow minute of the machine falls on all of them; shown are ratios of
 medians to the bare run of the same rounds, and the spread as (largest - smallest) / median. Absolute figures drift from machine to machine. Wall time
 is that of the whole recording, names included; the program's own processor time is taken inside (measured.c), the recorder's is the rest.
-Nothing is asserted here: callgrind guards the hot path in `make check`. --results writes the page tests/bench/RESULTS.md.
+Nothing is asserted here: callgrind guards the hot path in `make check`. --results writes the page tests/bench/RESULTS.md. What is missing on the machine is
+skipped and said so.
 """
 import argparse
 import json
@@ -21,6 +22,7 @@ import tempfile
 import time
 
 import programs
+import targets
 import tools
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -33,6 +35,7 @@ class Report:
 
     def __init__(self):
         self.parts = []
+        self.targets = targets.Targets()
 
     def text(self, line):
         print(line, flush=True)
@@ -58,7 +61,7 @@ class Report:
         head = ["# What recording costs", "", "Written by one command; the method is told at the top of `tests/bench/run.py`.", "",
                 f"    {command}", "", f"Machine: {model}, {os.cpu_count()} processors, {memory} GiB, Linux {platform.release()}, {libc()}.", ""]
         with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join(head + self.parts) + "\n")
+            file.write("\n".join(head + [self.targets.page(), ""] + self.parts) + "\n")
 
 
 def libc():
@@ -134,8 +137,11 @@ def trace_events(build, trace):
 
 # --- the real programs ---
 
-def program_rows(build, work, program, chosen, rounds):
+def program_rows(report, build, work, program, chosen, rounds):
     runs, failed = rounds_of(build, chosen, program.command, program.env, work, rounds, program.client)
+    if chosen[0] not in runs:
+        yield (program.name, "failed", *["-"] * 8)
+        return
     bare = runs[chosen[0]]
     exact = next((tool for tool in runs if tool.name == "tidemark"), None)
     events = trace_events(build, f"{work}/events.tmk") if exact and keep_trace(build, work, program) else 0
@@ -146,6 +152,7 @@ def program_rows(build, work, program, chosen, rounds):
             continue
         done = runs[tool]
         value = median(done, "program_s" if program.client else "wall_s")
+        report.targets.program(program.name, tool.name, value / base, median(done, "size") / events if events > 10_000 else None)
         added = f"{(median(done, 'wall_s') - median(bare, 'wall_s')) * 1e9 / events:+.0f}" if events > 10_000 and tool is not chosen[0] and not program.client else "-"
         yield (f"{program.name}: {tool.name}", f"x{value / base:.2f}", spread(done, "program_s" if program.client else "wall_s"),
                f"x{median(done, 'program_s') / median(bare, 'program_s'):.2f}", f"{value:.2f}", f"{median(done, 'recorder_s'):.2f}",
@@ -170,8 +177,11 @@ def real_programs(report, build, work, every_tool, options):
         for program in programs.programs(work, build, options.torch):
             if not re.search(options.only, "programs " + program.name):
                 continue
+            if program.missing:
+                yield (program.name, f"skipped: {program.missing}", *["-"] * 8)
+                continue
             chosen = [tool for tool in every_tool if tool.programs and (not tool.python_only or program.is_python and tools.has_memray(program.command[0]))]
-            yield from program_rows(build, work, program, chosen, options.rounds)
+            yield from program_rows(report, build, work, program, chosen, options.rounds)
     report.table("Real programs", columns, rows(),
                  "Redis is judged by the processor time of its server while redis-benchmark drives it, all others by wall time. RSS is the program's own, "
                  "shared pages of its recorder included.")
@@ -183,44 +193,126 @@ CASES = [("depth 10, one stack", "--depth=10"), ("depth 30, one stack", "--depth
          ("depth 30, leaf varies", "--depth=30 --stacks=leaf"), ("depth 30, random", "--depth=30 --stacks=random"),
          ("depth 30, 1,000 stacks", "--depth=30 --stacks=many"), ("depth 30, 2 threads", "--depth=30 --threads=2"),
          ("depth 30, 4 threads", "--depth=30 --threads=4"), ("depth 30, passed to a thread", "--depth=30 --pass")]
+SLOW = ("gperftools", "jemalloc") # microseconds a pair
 
 
-def pair_figures(build, tool, case, work, pairs):
+def pair_figures(program, tool, case, work, pairs):
     """(processor ns, wall ns) a pair, as the driver itself prints them; None if it failed."""
-    command = [f"{build}/tests/bench/pairs", f"--pairs={pairs}", *case.split()]
-    command, env, _ = tool.wrap(command, dict(os.environ), work)
+    command, env, _ = tool.wrap([program, f"--pairs={pairs}", *case.split()], dict(os.environ), work)
     done = subprocess.run(command, env=env, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
     found = re.search(r"cpu_ns=([\d.]+) wall_ns=([\d.]+)", done.stdout)
     return (float(found[1]), float(found[2])) if found else None
 
 
-def pairs_rows(build, work, every_tool, options):
-    chosen = [tool for tool in every_tool if tool.micro and not tool.python_only]
-    for name, case in CASES:
-        figures = {tool: [] for tool in chosen}
-        for _ in range(options.rounds):
-            for tool in chosen:
-                slow = tool.name in ("gperftools", "jemalloc")
-                figure = pair_figures(build, tool, case, work, 20_000 if slow else 2_000_000)
-                if figure:
-                    figures[tool].append(figure)
-        bare = [statistics.median(f[i] for f in figures[chosen[0]]) for i in (0, 1)]
-        theirs = next((t for t in chosen if t.name == "heaptrack in-process" and figures[t]), None)
-        reference = statistics.median(f[0] for f in figures[theirs]) - bare[0] if theirs else None
+def with_frame_pointers(work):
+    """The driver once more, built with frame pointers: without them --stacks=fp has nothing to follow."""
+    program = f"{work}/pairs-fp"
+    done = subprocess.run(["gcc", "-O2", "-fno-omit-frame-pointer", "-pthread", "-o", program, f"{HERE}/pairs.c"], check=False, **QUIET)
+    return program if done.returncode == 0 else None
+
+
+def pairs_of_case(report, name, case, chosen, program, work, options):
+    figures = {tool: [] for tool in chosen}
+    for _ in range(options.rounds):
         for tool in chosen:
-            if not figures[tool]:
-                yield (f"{name}: {tool.name}", *["failed"] * 4)
-                continue
-            cpu, wall = (statistics.median(f[i] for f in figures[tool]) for i in (0, 1))
-            added = cpu - bare[0]
-            share = f"1/{reference / added:.1f}" if reference and tool is not chosen[0] and added > 0 else "-"
-            yield (f"{name}: {tool.name}", f"{added:+.1f}" if tool is not chosen[0] else "-", share, f"{cpu:.1f}", f"{wall:.1f}")
+            figure = pair_figures(program, tool, case, work, 20_000 if tool.name in SLOW else options.pairs)
+            if figure:
+                figures[tool].append(figure)
+    if not figures[chosen[0]]:
+        yield (name, *["failed"] * 5)
+        return
+    bare = [statistics.median(f[i] for f in figures[chosen[0]]) for i in (0, 1)]
+    theirs = next((t for t in chosen if t.name == "heaptrack in-process" and figures[t]), None)
+    reference = statistics.median(f[0] for f in figures[theirs]) - bare[0] if theirs else None
+    for tool in chosen:
+        if not figures[tool]:
+            yield (f"{name}: {tool.name}", *["failed"] * 5)
+            continue
+        values = [f[0] for f in figures[tool]]
+        cpu, wall = (statistics.median(f[i] for f in figures[tool]) for i in (0, 1))
+        added = cpu - bare[0]
+        share = f"1/{reference / added:.1f}" if reference and tool is not chosen[0] and added > 0 else "-"
+        report.targets.pair(name, tool.name, cpu, added, reference)
+        yield (f"{name}: {tool.name}", share, f"{added:+.1f}" if tool is not chosen[0] else "-", f"{cpu:.1f}",
+               f"{(max(values) - min(values)) / cpu * 100:.0f} %", f"{wall:.1f}")
 
 
 def pairs(report, build, work, every_tool, options):
-    report.table("A malloc/free pair", ("case: tool", "+CPU ns", "of heaptrack", "CPU ns", "wall ns"), pairs_rows(build, work, every_tool, options),
+    chosen = [tool for tool in every_tool if tool.micro and not tool.python_only]
+    unwound = [tool for tool in chosen if tool.name in ("bare", "tidemark", "tidemark fp")]
+    built_with = with_frame_pointers(work)
+
+    def rows():
+        for name, case in CASES:
+            yield from pairs_of_case(report, name, case, chosen, f"{build}/tests/bench/pairs", work, options)
+        for name, case in CASES[1:2] + CASES[4:5]:
+            if built_with:
+                yield from pairs_of_case(report, name + ", frame pointers", case, unwound, built_with, work, options)
+    report.table("A malloc/free pair", ("case: tool", "of heaptrack", "+CPU ns", "CPU ns", "spread", "wall ns"), rows(),
                  "The program's own processor time a pair, and wall time with the recorder on the same processors. `of heaptrack`: the added processor time "
-                 "as a fraction of what heaptrack's in-process mode adds.")
+                 "as a fraction of what heaptrack's in-process mode adds. `frame pointers`: a program built with them, so that both ways of taking stacks work.")
+
+
+# --- instructions of a pair ---
+
+def instructions(program, tool, stacks, pairs_count, work):
+    inside = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={work}/callgrind.out", program, f"--pairs={pairs_count}", "--depth=30",
+              f"--stacks={stacks}"]
+    command, env, _ = tool.wrap(inside, dict(os.environ), work)
+    done = subprocess.run(command, env=env, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    found = re.search(r"Collected : (\d+)", done.stderr)
+    return int(found[1]) if found else None
+
+
+def instructions_of_pair(program, tool, stacks, work):
+    """Of 20,000 pairs more, so that start and end do not count; None: it could not be counted."""
+    few, many = (instructions(program, tool, stacks, n, work) for n in (10_000, 30_000))
+    return (many - few) / 20_000 if few and many else None
+
+
+def counts(report, build, work, every_tool, _options):
+    chosen = [tool for tool in every_tool if tool.name == "bare" or tool.has_parent] # heaptrack's library disarms itself in valgrind's launcher
+
+    def rows():
+        if not shutil.which("valgrind"):
+            yield ("all", "skipped: valgrind is not installed", "-")
+            return
+        for stacks in ("one", "leaf", "random", "many"):
+            bare = None
+            for tool in chosen:
+                count = instructions_of_pair(f"{build}/tests/bench/pairs", tool, stacks, work)
+                if tool is chosen[0]:
+                    bare = count
+                added = count - bare if count and bare else None
+                report.targets.instructions(stacks, tool.name, added)
+                yield (f"{stacks}: {tool.name}", "failed" if added is None else "-" if tool is chosen[0] else f"{added:+.0f}", f"{count:.0f}" if count else "-")
+    report.table("Instructions of a malloc/free pair at depth 30", ("stacks: tool", "added", "all"), rows(), "Counted by callgrind; the same every time.")
+
+
+# --- memory ---
+
+def memory_of(build, tool, threads, work):
+    command, env, _ = tool.wrap([f"{build}/tests/bench/memory", str(threads)], dict(os.environ), work)
+    done = subprocess.run(command, env=env, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    found = re.search(r"private_kib=(\d+) shared_kib=(\d+)", done.stdout)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def memory(report, build, work, every_tool, _options):
+    chosen = [tool for tool in every_tool if tool.name in ("bare", "tidemark", "tidemark fp", "tidemark sampled", "tidemark no stacks", "heaptrack in-process")]
+
+    def rows():
+        for threads in (1, 8, 64):
+            bare = memory_of(build, chosen[0], threads, work)
+            for tool in chosen[1:]:
+                figure = memory_of(build, tool, threads, work)
+                if not figure or not bare:
+                    yield (f"{threads} threads: {tool.name}", *["failed"] * 3)
+                    continue
+                report.targets.memory(threads, tool.name, figure[0] - bare[0])
+                yield (f"{threads} threads: {tool.name}", f"{figure[0] - bare[0]:+,}", f"{figure[1] - bare[1]:+,}", f"{bare[0]:,}")
+    report.table("Memory of the program", ("threads: tool", "+private KiB", "+shared KiB", "bare KiB"), rows(),
+                 "Beyond the bare run, while all threads are there. Shared are the libraries' pages and the rings, which the collector has too.")
 
 
 # --- starting ---
@@ -238,16 +330,54 @@ def small_files(work, count):
     return ["make", "-s", "-C", folder, "-B"]
 
 
+def one_after_the_other(build, chosen, work, count):
+    """{tool: s}: each run under a recorder of its own, the tools in turn."""
+    spent = {tool: [] for tool in chosen}
+    for _ in range(count):
+        for tool in chosen:
+            command, env, out = tool.wrap(["/bin/true"], dict(os.environ), work)
+            if out and os.path.exists(out):
+                os.remove(out)
+            start = time.monotonic()
+            subprocess.run(command, env=env, cwd=work, check=True, **QUIET)
+            spent[tool].append(time.monotonic() - start)
+    return {tool: statistics.median(times) for tool, times in spent.items()}
+
+
 def starting(report, build, work, every_tool, options):
     chosen = [tool for tool in every_tool if tool.name in ("bare", "tidemark")]
 
+    def row(name, count, bare, ours, spread_text):
+        report.targets.start(name, ours / bare, (ours - bare) / count * 1e3)
+        return (name, f"x{ours / bare:.2f}", f"{(ours - bare) / count * 1e3:+.2f}", spread_text, f"{bare:.3f}", f"{ours:.3f}")
+
     def rows():
-        for name, command, count in (("1,000 runs of true in one recording", shell_loop(1000), 1000),
-                                     ("one recording of true", ["/bin/true"], 1), ("make of 100 small C files", small_files(work, 100), 100)):
+        for name, command, count in (("1,000 runs of true in one recording", shell_loop(1000), 1000), ("make of 100 small C files", small_files(work, 100), 100)):
+            if not shutil.which(command[0]) or not shutil.which("gcc"):
+                yield (name, f"skipped: {command[0]} or gcc is not installed", *["-"] * 4)
+                continue
             runs, _ = rounds_of(build, chosen, command, dict(os.environ), work, options.rounds)
-            bare, ours = (median(runs[tool], "wall_s") for tool in chosen)
-            yield (name, f"x{ours / bare:.2f}", f"{(ours - bare) / count * 1e3:+.2f}", f"{bare:.3f}", f"{ours:.3f}")
-    report.table("Starting", ("what", "wall/bare", "+ms each", "bare s", "recorded s"), rows())
+            if len(runs) < 2:
+                yield (name, *["failed"] * 5)
+                continue
+            yield row(name, count, *(median(runs[tool], "wall_s") for tool in chosen), spread(runs[chosen[1]], "wall_s"))
+        each = one_after_the_other(build, chosen, work, 40 * options.rounds)
+        yield row("true, each in a recording of its own", 1, each[chosen[0]], each[chosen[1]], "-")
+    report.table("Starting", ("what", "wall/bare", "+ms each", "spread", "bare s", "recorded s"), rows())
+    idle(report, build, work, chosen)
+
+
+def idle(report, build, work, chosen):
+    """What the collector does while the program does nothing."""
+    used = {}
+    for tool in chosen:
+        for seconds in (1, 4):
+            command, env, _ = tool.wrap(["sleep", str(seconds)], dict(os.environ), work)
+            child = subprocess.Popen(command, env=env, cwd=work, **QUIET)
+            used[tool, seconds] = os.wait4(child.pid, 0)[2]
+    a, b = used[chosen[1], 1], used[chosen[1], 4]
+    cpu_ms = (b.ru_utime + b.ru_stime - a.ru_utime - a.ru_stime) / 3 * 1e3
+    report.table("Idle", ("what", "ms CPU/s", "waits/s"), [("collector of a program that sleeps", f"{cpu_ms:.1f}", f"{(b.ru_nvcsw - a.ru_nvcsw) / 3:.0f}")])
 
 
 # --- reading ---
@@ -255,7 +385,7 @@ def starting(report, build, work, every_tool, options):
 def reading(report, build, work, options):
     def rows():
         for program in programs.programs(work, build, options.torch):
-            if program.client or not keep_trace(build, work, program):
+            if program.missing or program.client or not keep_trace(build, work, program):
                 continue
             trace, db = f"{work}/events.tmk", f"{work}/events.db"
             events, times = trace_events(build, trace), []
@@ -265,6 +395,7 @@ def reading(report, build, work, options):
                 _, _, used = os.wait4(child.pid, 0)
                 times.append((time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss))
             wall, cpu, rss = (statistics.median(t[i] for t in times) for i in range(3))
+            report.targets.imported(program.name, events, events / wall / 1e6)
             yield (program.name, f"{events / wall / 1e6:.2f}", f"{events:,}", f"{wall:.2f}", f"{cpu:.2f}", f"{rss / 1024:.0f}",
                    f"{os.path.getsize(db) / MIB:.0f}")
     report.table("Import", ("trace of", "M events/s", "events", "wall s", "CPU s", "RSS MiB", "database MiB"), rows())
@@ -279,8 +410,10 @@ def own_benches(report, build, options):
             report.text(f"\n## {bench}\n\n" + "\n".join("    " + line for line in out.splitlines()))
 
 
-def versions(report, every_tool):
+def versions(report, build, every_tool):
     report.text("Versions: " + "; ".join(sorted({tool.version for tool in every_tool if tool.version})) + ".")
+    for name, reason in tools.missing():
+        report.text(f"{name}: skipped: {reason}.")
 
 
 def find_torch(asked):
@@ -293,8 +426,9 @@ def find_torch(asked):
 def main():
     parser = argparse.ArgumentParser(description="measure what recording costs")
     parser.add_argument("build")
-    parser.add_argument("--only", default="", help="sections and programs whose name matches: pairs, programs, starting, import, benches")
+    parser.add_argument("--only", default="", help="sections and programs whose name matches: pairs, instructions, memory, programs, starting, import, benches")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=2_000_000, help="of one run of the section pairs")
     parser.add_argument("--torch", help="a Python that imports torch (default: $TIDEMARK_TORCH_PYTHON, then python3)")
     parser.add_argument("--results", help="also write the figures to this page")
     options = parser.parse_args()
@@ -302,11 +436,15 @@ def main():
     build, report = os.path.abspath(options.build), Report()
     every_tool = list(tools.installed(build))
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as work:
-        versions(report, every_tool)
+        versions(report, build, every_tool)
         report.text(f"Rounds: {options.rounds}, interleaved; medians." + ("" if options.torch else " PyTorch: skipped, no Python here imports torch."))
         wanted = lambda section: re.search(options.only, section) or section == "programs" and options.only.startswith("programs ")
         if wanted("pairs"):
             pairs(report, build, work, every_tool, options)
+        if wanted("instructions"):
+            counts(report, build, work, every_tool, options)
+        if wanted("memory"):
+            memory(report, build, work, every_tool, options)
         if wanted("programs"):
             real_programs(report, build, work, every_tool, options)
         if wanted("starting"):
@@ -315,6 +453,7 @@ def main():
             reading(report, build, work, options)
         if wanted("benches"):
             own_benches(report, build, options)
+    print("\n" + report.targets.page())
     if options.results:
         report.save(options.results, "make bench RESULTS=tests/bench/RESULTS.md" + (f" ROUNDS={options.rounds}" if options.rounds != 5 else ""))
 

@@ -80,5 +80,15 @@ def installed(build):
         yield Tool("jemalloc sampled", preloaded(jemalloc, MALLOC_CONF=exact.replace("sample:0", "sample:19")), programs=False)
 
 
+def missing():
+    """(tool, why) of those that this machine has not."""
+    if not shutil.which("heaptrack"):
+        yield "heaptrack", "it is not installed (heaptrack)"
+    if not library("/usr/lib/*/libtcmalloc.so.4"):
+        yield "gperftools", "it is not installed (libgoogle-perftools4)"
+    if not library("/usr/lib/*/libjemalloc.so.2"):
+        yield "jemalloc", "it is not installed (libjemalloc2)"
+
+
 def has_memray(python):
     return subprocess.run([python, "-c", "import memray"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
