@@ -14,7 +14,8 @@ static const struct tm_usage usage = {
 	.operands = "FORMAT DB|TRACE -o FILE",
 	.description =
 		"chrome      a trace for ui.perfetto.dev or chrome://tracing: counters of live bytes for each heap, RSS and other samples,\n"
-		"            marks, steps and scopes; process ids are rank + 1 where ranks are known\n"
+		"            marks, steps, scopes, large blocks with their lifetimes, device work by stream with arrows from the\n"
+		"            scopes that launched it; process ids are rank + 1 where ranks are known\n"
 		"folded      collapsed stacks, one `main;load;parse 4096` a line, for flamegraph.pl and inferno\n"
 		"pprof       profile.proto, for `go tool pprof`, Pyroscope, Parca: alloc_objects, alloc_space, inuse_objects and\n"
 		"            inuse_space (live at exit), peak_space (live at the peak); labels heap and process. Always compressed\n"
@@ -31,7 +32,8 @@ static const struct tm_usage usage = {
 		    "tidemark export heaptrack run.db -o run.heaptrack.gz && heaptrack_print run.heaptrack.gz\n"
 		    "tidemark export csv run.db --view=peak_site -o -\n",
 	.options = TM_OPTION_OUTPUT | TM_OPTION_VALUE | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_FROM | TM_OPTION_TO |
-		   TM_OPTION_MAX_EVENTS | TM_OPTION_GZIP | TM_OPTION_FORCE | TM_OPTION_VIEW,
+		   TM_OPTION_MAX_EVENTS | TM_OPTION_GZIP | TM_OPTION_FORCE | TM_OPTION_VIEW |
+		   TM_OPTION_LIFETIMES,
 	.operands_min = 2,
 	.operands_max = 2,
 };
@@ -72,6 +74,7 @@ int tm_cmd_export(int argc, char **argv) {
 	if (form == FORM_COUNT)
 		return tm_misuse("export", "unknown format '%s', there are chrome, folded, pprof, speedscope, heaptrack and csv",
 				 o.operands[0]);
+	if (o.lifetimes_given && forms[form].write != tm_export_chrome) return tm_misuse("export", "--lifetimes is for chrome");
 	if (o.view && forms[form].write != tm_export_csv) return tm_misuse("export", "--view is for csv");
 	if (!o.output) return tm_misuse("export", "-o FILE says where to write; - is standard output");
 	status = tm_database_open(&d, o.operands[1]);

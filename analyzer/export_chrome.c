@@ -3,7 +3,9 @@
  * What the viewers taught: times are microseconds with three decimals from the start of the trace; scopes are X events that nest within
  * their thread, parents first; memory shows as counters, since the newer viewer ignores memory dumps; process ids are rank + 1, the real
  * ones stand in the labels; and a browser takes about a million events. A larger database is thinned: counters keep the highest and
- * lowest of every few values, scopes the longest, and the file and standard error say what was left out.
+ * lowest of every few values, scopes and device work the longest, blocks the largest, and the file and standard error say what was left out.
+ * Blocks from a size on are asynchronous pairs, for their lifetimes overlap. Device work has a track for each stream, and an arrow to it from
+ * the scope that launched it.
  */
 #include "export.h"
 
@@ -14,9 +16,12 @@
 
 #include "json_text.h"
 #include "listing.h"
+#include "schema/units.h"
 #include "talk.h"
 
-#define TID_LIMIT 4194304 /* PID_MAX_LIMIT: no thread of the system has a higher number */
+#define TID_LIMIT 4194304            /* PID_MAX_LIMIT: no thread of the system has a higher number */
+#define STREAM_TID (16 * TID_LIMIT) /* tracks of streams are numbered from there */
+#define LIFETIME_BYTES (1 << 20)    /* blocks from this size on are shown, unless --lifetimes says otherwise */
 
 struct chrome {
 	const struct tm_database *d;
@@ -27,7 +32,8 @@ struct chrome {
 	uint64_t events;         /* written */
 	int64_t scopes_max;      /* 0: all */
 	int64_t values_per_pair; /* counters keep two of that many; 0: all */
-	int64_t scopes_left_out, values_left_out;
+	int64_t blocks_max, work_max;    /* 0: all */
+	int64_t scopes_left_out, values_left_out, blocks_left_out, work_left_out;
 	int status;
 };
 
@@ -47,8 +53,10 @@ static char *compose_pids(const struct tm_database *d, const struct tm_options *
 	/* The system uses a thread's number again; only its first thread keeps it here, for scopes of two must not share a track. */
 	sqlite3_str_appendf(sql,
 			    "),\ntids AS MATERIALIZED (\n  SELECT id, CASE row_number() OVER (PARTITION BY process_id, tid ORDER BY id)\n"
-			    "    WHEN 1 THEN tid ELSE %d + id END AS tid FROM thread)\n",
-			    TID_LIMIT);
+			    "    WHEN 1 THEN tid ELSE %d + id END AS tid FROM thread),\n"
+			    "streams AS MATERIALIZED (\n  SELECT process_id, device, stream, %d + row_number() OVER (ORDER BY process_id, device, stream)\n"
+			    "    AS tid FROM (SELECT DISTINCT process_id, device, stream FROM gpu_activity))\n",
+			    TID_LIMIT, STREAM_TID);
 	return sqlite3_str_finish(sql);
 }
 
@@ -134,6 +142,9 @@ static void write_all_metadata(struct chrome *c) {
 	write_metadata(c, "thread_name", "name",
 		       "SELECT k.pid, n.tid, coalesce(t.name, 'thread ' || t.tid)\n"
 		       "FROM thread AS t JOIN pids AS k ON k.id = t.process_id JOIN tids AS n ON n.id = t.id ORDER BY k.pid, t.id");
+	write_metadata(c, "thread_name", "name",
+		       "SELECT k.pid, s.tid, 'cuda:' || coalesce(s.device, '?') || coalesce(' stream ' || s.stream, '')\n"
+		       "FROM streams AS s JOIN pids AS k ON k.id = s.process_id ORDER BY k.pid, s.tid");
 }
 
 /* The ends of the scopes that are open on one thread. */
@@ -216,6 +227,108 @@ static void write_steps(struct chrome *c) {
 	sqlite3_finalize(statement);
 }
 
+static int64_t lifetime_bytes(const struct chrome *c) {
+	return c->o->lifetimes_given ? c->o->lifetimes_bytes : LIFETIME_BYTES;
+}
+
+/* What follows FROM in a query over the blocks that are shown. To be freed with sqlite3_free(). */
+static char *blocks_from(const struct chrome *c) {
+	char *heap = c->o->heap ? sqlite3_mprintf(" AND h.name = %Q", c->o->heap) : NULL;
+	char *from = sqlite3_mprintf("FROM allocation AS a JOIN pids AS k ON k.id = a.process_id JOIN heap AS h ON h.id = a.heap_id\n"
+				     "WHERE a.size_bytes >= %lld AND a.alloc_ns <= k.to_ns AND coalesce(a.free_ns, k.end_ns) >= k.from_ns%s\n",
+				     lifetime_bytes(c), heap ? heap : "");
+	sqlite3_free(heap);
+	return from;
+}
+
+/* The allocation at which the current row stands, from its beginning to its end. */
+static void write_block(struct chrome *c, sqlite3_stmt *row) {
+	char size[TM_UNIT_TEXT_MAX];
+	const char *function = (const char *)sqlite3_column_text(row, 6);
+	tm_format_size((uint64_t)sqlite3_column_int64(row, 4), size);
+	for (int is_end = 0; is_end < 2; is_end++) {
+		begin_event(c, is_end ? "e" : "b", sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1));
+		put_ns(c, "ts", sqlite3_column_int64(row, 2 + is_end));
+		tm_put_format(&c->event, ",\"cat\":\"allocation\",\"id\":\"a%lld\"", (long long)sqlite3_column_int64(row, 9));
+		put_text(c, "name", function ? function : "unknown", function ? strlen(function) : 7);
+		if (!is_end) {
+			tm_put_format(&c->event, ",\"args\":{\"bytes\":%lld", (long long)sqlite3_column_int64(row, 4));
+			put_text(c, "size", size, strlen(size));
+			put_column(c, "heap", row, 5);
+			put_column(c, "file", row, 7);
+			put_column(c, "api", row, 8);
+			tm_put_raw(&c->event, "}", 1);
+		}
+		end_event(c);
+	}
+}
+
+static void write_blocks(struct chrome *c) {
+	char *from = blocks_from(c), *limit = c->blocks_max ? sqlite3_mprintf("ORDER BY a.size_bytes DESC, a.id LIMIT %lld", c->blocks_max) : NULL;
+	char *query = sqlite3_mprintf(
+		"SELECT b.pid, coalesce(n.tid, 0), b.alloc_ns, b.last_ns, b.size_bytes, b.heap, coalesce(t.text, '[no stack]'),\n"
+		"  coalesce(f.file || ':' || f.line, ''), b.api, b.id FROM (\n"
+		"  SELECT a.*, k.pid, h.name AS heap, max(a.alloc_ns, coalesce(a.free_ns, k.end_ns)) AS last_ns %s%s) AS b\n"
+		"LEFT JOIN tids AS n ON n.id = b.thread_id LEFT JOIN stack AS s ON s.id = b.stack_id LEFT JOIN frame AS f ON f.id = s.site_frame_id\n"
+		"LEFT JOIN frame_text AS t ON t.frame_id = f.id ORDER BY b.alloc_ns, b.id",
+		from, limit ? limit : "");
+	sqlite3_stmt *statement = query ? ask(c, query) : NULL;
+	while (step(c, statement)) write_block(c, statement);
+	sqlite3_finalize(statement);
+	sqlite3_free(query);
+	sqlite3_free(limit);
+	sqlite3_free(from);
+}
+
+#define WORK_FROM \
+	"FROM gpu_activity AS g JOIN pids AS k ON k.id = g.process_id\n" \
+	"JOIN streams AS s ON s.process_id = g.process_id AND s.device IS g.device AND s.stream IS g.stream\n" \
+	"LEFT JOIN tids AS n ON n.id = g.thread_id\n" \
+	"WHERE g.start_ns <= k.to_ns AND g.end_ns >= k.from_ns\n"
+
+/* An arrow from the scope that launched a piece of work to where it ran. It ends just inside of it: viewers compare rounded times. */
+static void write_flow(struct chrome *c, sqlite3_stmt *row, int64_t end) {
+	for (int is_end = 0; is_end < 2; is_end++) {
+		begin_event(c, is_end ? "f" : "s", sqlite3_column_int64(row, 0), sqlite3_column_int64(row, is_end ? 1 : 8));
+		put_ns(c, "ts", is_end ? end : sqlite3_column_int64(row, 7));
+		tm_put_format(&c->event, ",\"cat\":\"launch\",\"name\":\"launch\",\"id\":%lld%s", (long long)sqlite3_column_int64(row, 9),
+			      is_end ? ",\"bp\":\"e\"" : "");
+		end_event(c);
+	}
+}
+
+/* Kernels, copies and sets, on the tracks of their streams. */
+static void write_work(struct chrome *c) {
+	struct open_scopes open = { 0 };
+	char *longest = c->work_max ? sqlite3_mprintf("AND g.id IN (SELECT g.id " WORK_FROM "ORDER BY g.end_ns - g.start_ns DESC, g.id LIMIT %lld)\n",
+						      c->work_max)
+				    : NULL;
+	char *query = sqlite3_mprintf("SELECT k.pid, s.tid, g.start_ns, max(g.start_ns, g.end_ns) AS last_ns, g.kind,\n"
+				      "  coalesce(g.name, g.kind || coalesce(' ' || g.direction, '')), g.size_bytes,\n"
+				      "  CASE WHEN g.scope_id > 0 AND g.launch_ns <= g.start_ns THEN g.launch_ns END, n.tid, g.id\n" WORK_FROM "%s"
+				      "ORDER BY s.tid, g.start_ns, last_ns DESC, g.id",
+				      longest ? longest : "");
+	sqlite3_stmt *statement = query ? ask(c, query) : NULL;
+	while (step(c, statement)) {
+		int64_t tid = sqlite3_column_int64(statement, 1), start = sqlite3_column_int64(statement, 2);
+		int64_t end = nest(&open, tid, start, sqlite3_column_int64(statement, 3));
+		begin_event(c, "X", sqlite3_column_int64(statement, 0), tid);
+		put_ns(c, "ts", start);
+		put_ns(c, "dur", end - start);
+		put_column(c, "name", statement, 5);
+		put_column(c, "cat", statement, 4);
+		if (sqlite3_column_type(statement, 6) != SQLITE_NULL)
+			tm_put_format(&c->event, ",\"args\":{\"bytes\":%lld}", (long long)sqlite3_column_int64(statement, 6));
+		end_event(c);
+		if (sqlite3_column_type(statement, 7) != SQLITE_NULL && sqlite3_column_type(statement, 8) != SQLITE_NULL)
+			write_flow(c, statement, end - start > 1 ? start + 1 : start);
+	}
+	sqlite3_finalize(statement);
+	sqlite3_free(query);
+	sqlite3_free(longest);
+	free(open.ends);
+}
+
 struct counter_value {
 	int64_t pid, ts_ns, value;
 };
@@ -278,6 +391,12 @@ static void write_counters(struct chrome *c, const char *category, const char *k
 	"WHERE (k.id IS NOT NULL OR s.process_id IS NULL)\n" \
 	"AND s.ts_ns BETWEEN coalesce(k.from_ns, m.from_ns) AND coalesce(k.to_ns, m.to_ns)\n"
 
+#define POOL_FROM \
+	"FROM pool_state AS q JOIN heap AS h ON h.id = q.heap_id JOIN pids AS k ON k.id = h.process_id\n" \
+	"WHERE q.ts_ns BETWEEN k.from_ns AND k.to_ns\n"
+#define POOL_VALUES(what) \
+	"SELECT k.pid, q.ts_ns, q." what "_bytes, h.name || ' " what "' AS series " POOL_FROM "AND q." what "_bytes IS NOT NULL\n"
+
 static void write_all_counters(struct chrome *c) {
 	sqlite3_str *sql = sqlite3_str_new(c->d->handle);
 	sqlite3_str_appendall(sql, "SELECT k.pid, t.ts_ns, t.live_bytes, coalesce(t.heap, 'all heaps') ||\n"
@@ -291,6 +410,8 @@ static void write_all_counters(struct chrome *c) {
 	sqlite3_free(query);
 	write_counters(c, "sample", "value",
 		       "SELECT coalesce(k.pid, m.pid) AS pid, s.ts_ns, s.value, s.name " SAMPLES_FROM "ORDER BY pid, s.name, s.ts_ns");
+	write_counters(c, "pool", "bytes", POOL_VALUES("allocated") "UNION ALL\n" POOL_VALUES("reserved") "UNION ALL\n" POOL_VALUES("active")
+		       "UNION ALL\n" POOL_VALUES("inactive") "ORDER BY pid, series, ts_ns");
 }
 
 /* Rows (pid, tid, ts_ns, name) as instants; tid 0: of the whole process. */
@@ -315,30 +436,58 @@ static void write_all_instants(struct chrome *c) {
 	write_instants(c, "alert",
 		       "SELECT k.pid, 0, a.ts_ns, a.rule FROM alert AS a JOIN pids AS k ON k.id = a.process_id\n"
 		       "WHERE a.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY a.ts_ns, a.rule");
+	write_instants(c, "oom",
+		       "SELECT k.pid, coalesce(n.tid, 0), o.ts_ns, 'out of memory: ' || coalesce(h.name, 'unknown heap') ||\n"
+		       "  coalesce(', ' || o.size_bytes || ' bytes', '')\n"
+		       "FROM oom AS o JOIN pids AS k ON k.id = o.process_id LEFT JOIN tids AS n ON n.id = o.thread_id\n"
+		       "LEFT JOIN heap AS h ON h.id = o.heap_id WHERE o.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY o.ts_ns");
 }
 
-/* Decides what to leave out. Marks, steps and metadata are few and stay; scopes and counters share what remains in proportion. */
+/* How many of `count` things may stay; 0: all. */
+static int64_t thinned(int64_t count, double share, int64_t *left_out) {
+	if (!count) return 0;
+	int64_t max = (int64_t)((double)count * share) + 1;
+	*left_out = count > max ? count - max : 0;
+	return max;
+}
+
+/* Decides what to leave out. Marks, steps and metadata are few and stay; all else shares what remains in proportion. */
 static void plan_thinning(struct chrome *c) {
-	int64_t scopes = count_rows(c, "SELECT count(*) " SCOPES_FROM);
-	int64_t values = count_rows(c, "SELECT (SELECT count(*) " TIMELINE_FROM ") + (SELECT count(*) " SAMPLES_FROM ")");
-	double share = c->o->max_events ? (double)c->o->max_events / (double)(scopes + values) : 1;
-	if (share >= 1 || scopes + values == 0) return;
-	c->scopes_max = scopes ? (int64_t)((double)scopes * share) + 1 : 0;
+	char *from = blocks_from(c), *query = sqlite3_mprintf("SELECT count(*) %s", from ? from : "");
+	int64_t scopes = count_rows(c, "SELECT count(*) " SCOPES_FROM), blocks = query ? count_rows(c, query) : 0;
+	int64_t values = count_rows(c, "SELECT (SELECT count(*) " TIMELINE_FROM ") + (SELECT count(*) " SAMPLES_FROM
+				       ") + 4 * (SELECT count(*) " POOL_FROM ")");
+	int64_t work = count_rows(c, "SELECT count(*) " WORK_FROM), events = scopes + values + 2 * blocks + 3 * work;
+	double share = c->o->max_events && events ? (double)c->o->max_events / (double)events : 1;
+	sqlite3_free(query);
+	sqlite3_free(from);
+	if (share >= 1) return;
 	c->values_per_pair = (int64_t)(2 / share) + 1;
-	c->scopes_left_out = scopes > c->scopes_max ? scopes - c->scopes_max : 0;
+	c->scopes_max = thinned(scopes, share, &c->scopes_left_out);
+	c->blocks_max = thinned(blocks, share, &c->blocks_left_out);
+	c->work_max = thinned(work, share, &c->work_left_out);
 }
 
 static void write_tail(struct chrome *c) {
-	char text[200] = "";
-	if (c->scopes_left_out || c->values_left_out) {
-		snprintf(text, sizeof(text),
-			 "%" PRId64 " scopes (the shortest) and %" PRId64 " counter values (of each %" PRId64
-			 " the highest and lowest stay)",
-			 c->scopes_left_out, c->values_left_out, c->values_per_pair);
-		tm_say("left out to stay near %" PRId64 " events: %s; --max-events=0 keeps all", c->o->max_events, text);
+	struct tm_bytes text = TM_BYTES_INIT;
+	const struct {
+		int64_t count;
+		const char *what;
+	} left_out[] = { { c->scopes_left_out, "scopes (the shortest)" },
+			 { c->blocks_left_out, "blocks (the smallest)" },
+			 { c->work_left_out, "pieces of device work (the shortest)" },
+			 { c->values_left_out, "counter values (of every few the highest and lowest stay)" } };
+	for (size_t i = 0; i < sizeof(left_out) / sizeof(left_out[0]); i++) {
+		if (left_out[i].count) tm_put_format(&text, "%s%" PRId64 " %s", text.size ? ", " : "", left_out[i].count, left_out[i].what);
 	}
-	tm_put_format(&c->event, "\n],\"otherData\":{\"tool\":\"tidemark %s\",\"left_out\":\"%s\"}}\n", TM_TOOL_VERSION, text);
+	tm_put_u8(&text, 0);
+	if (text.size > 1 && !text.failed)
+		tm_say("left out to stay near %" PRId64 " events: %s; --max-events=0 keeps all", c->o->max_events, (const char *)text.data);
+	tm_put_format(&c->event, "\n],\"otherData\":{\"tool\":\"tidemark %s\",\"left_out\":\"", TM_TOOL_VERSION);
+	tm_put_raw(&c->event, text.data, text.size ? text.size - 1 : 0);
+	tm_put_format(&c->event, "\",\"lifetimes_from_bytes\":%lld}}\n", (long long)lifetime_bytes(c));
 	tm_output_flush(c->out, &c->event);
+	tm_bytes_release(&text);
 }
 
 int tm_export_chrome(const struct tm_database *d, const struct tm_options *o, struct tm_output *out) {
@@ -348,7 +497,9 @@ int tm_export_chrome(const struct tm_database *d, const struct tm_options *o, st
 	tm_output_write(out, "{\"traceEvents\":[", 16);
 	write_all_metadata(&c);
 	write_scopes(&c);
+	write_work(&c);
 	write_steps(&c);
+	write_blocks(&c);
 	write_all_counters(&c);
 	write_all_instants(&c);
 	write_tail(&c);

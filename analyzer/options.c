@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schema/units.h"
 #include "talk.h"
 
 struct option_row {
@@ -88,6 +89,13 @@ static bool take_heap(struct tm_options *o, const char *value) {
 static bool take_output(struct tm_options *o, const char *value) {
 	o->output = value;
 	return *value != '\0';
+}
+
+static bool take_lifetimes(struct tm_options *o, const char *value) {
+	uint64_t bytes;
+	o->lifetimes_given = tm_parse_size(value, &bytes) && bytes <= INT64_MAX;
+	if (o->lifetimes_given) o->lifetimes_bytes = (int64_t)bytes;
+	return o->lifetimes_given;
 }
 
 static bool take_view(struct tm_options *o, const char *value) {
@@ -174,6 +182,7 @@ static const struct option_row option_rows[] = {
 	{ "output", "FILE", TM_OPTION_OUTPUT, take_output, "where to write; - is standard output. Also -o FILE" },
 	{ "value", "WHAT", TM_OPTION_VALUE, take_value,
 	  "bytes by stack: peak (default), live or leaked (both at exit), allocated, temporary (both over the whole run)" },
+	{ "lifetimes", "SIZE", TM_OPTION_LIFETIMES, take_lifetimes, "chrome: show the blocks of at least this size (default 1MiB, 0: all)" },
 	{ "view", "NAME", TM_OPTION_VIEW, take_view, "csv: which view or table (default site)" },
 	{ "gzip", NULL, TM_OPTION_GZIP, take_gzip, "compress; implied by a name that ends in .gz" },
 	{ "max-events", "N", TM_OPTION_MAX_EVENTS, take_max_events, "about this many events at most, 0 all (default 1000000)" },

@@ -41,6 +41,7 @@ enum tm_option_bit {
 	TM_OPTION_TORCH_COMPAT = 1 << 21,
 	TM_OPTION_SCOPE = 1 << 22,
 	TM_OPTION_VIEW = 1 << 23,
+	TM_OPTION_LIFETIMES = 1 << 24,
 };
 
 /* What every command that lists takes. */
@@ -75,6 +76,8 @@ struct tm_options {
 	bool sql, stack, sites, gzip, force, tree, means, steps, torch_compat;
 	const char *category, *scope;
 	const char *view; /* NULL: not given */
+	bool lifetimes_given;
+	int64_t lifetimes_bytes;
 	int64_t buckets; /* TM_LIMIT_UNSET: not given */
 	const char *output;
 	enum tm_export_value value;

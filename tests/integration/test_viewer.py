@@ -182,6 +182,50 @@ def chrome_scopes(t):
 
 
 @test
+def chrome_blocks(t):
+    """Blocks with their lifetimes: those of at least 700 bytes of a real recording."""
+    db = t.imported(t.record([t.program("viewed.c")]))
+    t.ask("export", "chrome", db.path, "-o", t.path("blocks.json"), "--lifetimes=700")
+    shown = sorted((a["name"], round(a["start"] * 1e6), round(a["duration"] * 1e6), thread["tid"])
+                   for p in viewed(t, t.path("blocks.json")) for thread in p["threads"] for a in thread["asyncs"])
+    wanted = db.rows("select coalesce(f.function, '?'), a.alloc_ns, coalesce(a.free_ns, p.end_ns) - a.alloc_ns, r.tid from allocation as a"
+                     " join process as p on p.id = a.process_id join thread as r on r.id = a.thread_id join stack as s on s.id = a.stack_id"
+                     " left join frame as f on f.id = s.site_frame_id where a.size_bytes >= 700 order by 1, 2, 3, 4")
+    t.check(len(wanted) >= 2, "large blocks were recorded")
+    named = [row for row in wanted if row[0] != "?"]
+    t.equal([row for row in shown if row[0] in {name for name, *_ in named}], named, "blocks, when they began, how long they lived, on which thread")
+    t.equal(len(shown), len(wanted), "number of blocks")
+
+
+@test
+def chrome_devices(t):
+    """Device work on the tracks of its streams, an arrow from the scope that launched it, a refused request, and what a pool said."""
+    db = t.imported(os.path.join(ROOT, "fixtures/golden/v1.2-gpu.tmk"), options=("--quiet",))
+    # The viewer thinks in microseconds; the golden trace is a thousand times too fast for it.
+    connection = sqlite3.connect(db.path)
+    for table, columns in (("process", ("start_ns", "exit_ns", "end_ns")), ("scope_packed", ("start_ns", "end_ns")), ("oom", ("ts_ns",)), ("pool_state", ("ts_ns",)),
+                           ("gpu_activity", ("start_ns", "end_ns", "launch_ns")), ("timeline", ("ts_ns",)), ("sample", ("ts_ns",)), ("mark", ("ts_ns",))):
+        connection.execute(f"update {table} set " + ", ".join(f"{column} = {column} * 1000" for column in columns))
+    connection.commit()
+    connection.close()
+    t.ask("export", "chrome", db.path, "-o", t.path("gpu.json"))
+    with open(t.path("gpu.json"), encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    arrows = sorted((e["id"], e["ph"], round(e["ts"] * 1000), e["tid"]) for e in events if e["ph"] in "sf")
+    tid = db.value("select tid from thread limit 1")
+    (stream,) = {e["tid"] for e in events if e.get("cat") == "kernel"}
+    t.equal(arrows, [(1, "f", 1300001, stream), (1, "s", 1200000, tid), (2, "f", 2000001, stream), (2, "s", 1950000, tid)], "arrows")
+    processes = viewed(t, t.path("gpu.json"))
+    tracks = {thread["name"]: thread for p in processes for thread in p["threads"]}
+    work = sorted((s["name"], s["category"], round(s["start"] * 1e6), round(s["duration"] * 1e6)) for s in tracks["cuda:0 stream 7"]["slices"])
+    t.equal(work, [("add", "kernel", 1300000, 600000), ("memcpy d2h", "memcpy", 2000000, 100000)], "work of the stream")
+    marks = [s["name"] for p in processes for thread in p["threads"] for s in thread["slices"]] + [i for p in processes for i in p["instants"]]
+    t.check("out of memory: cuda:0, 2147483648 bytes" in marks, f"the refused request is shown: {marks}")
+    counters = {c["name"]: c["series"][0]["values"] for p in processes for c in p["counters"]}
+    t.equal(counters.get("cuda-pool:0 reserved"), [2 << 20], "what the pool had reserved")
+
+
+@test
 def folded(t):
     """flamegraph.pl takes every line, and its frame "all" is the sum in SQL to the byte."""
     t.need("perl")
