@@ -36,7 +36,7 @@ static void slot_put(struct tm_slot_table *t, uint64_t value) {
 static void slots_reserve(struct tm_slot_table *t) {
 	if (t->count * 2 < t->mask) return;
 	struct tm_slot_table grown = { .mask = t->mask ? t->mask * 2 + 1 : 4095, .count = t->count };
-	grown.slots = tm_memory_new(grown.mask + 1, sizeof grown.slots[0]);
+	grown.slots = tm_memory_new_table(grown.mask + 1, sizeof grown.slots[0]);
 	for (size_t i = 0; t->slots && i <= t->mask; i++)
 		if (t->slots[i]) slot_put(&grown, t->slots[i]);
 	free(t->slots);

@@ -76,7 +76,7 @@ static inline size_t slot_of(const struct table *t, uint64_t addr) {
 
 static void table_grow(struct table *t) {
 	struct table grown = { .mask = t->mask ? t->mask * 2 + 1 : 1023, .count = t->count };
-	grown.entries = tm_memory_new(grown.mask + 1, sizeof grown.entries[0]);
+	grown.entries = tm_memory_new_table(grown.mask + 1, sizeof grown.entries[0]);
 	for (size_t i = 0; t->entries && i <= t->mask; i++) {
 		if (!t->entries[i].addr) continue;
 		size_t slot = slot_of(&grown, t->entries[i].addr);
