@@ -4,8 +4,10 @@ Method: big_trace.c writes the traces and says what is in them; the importer's p
 64 MiB plus 200 bytes a live block plus 64 bytes a node of the stack tree. Sanitizers hold memory of their own: there only the content is checked.
 """
 import os
+import signal
 import sqlite3
 import subprocess
+import time
 
 from tidemark_test import main, test
 
@@ -73,6 +75,68 @@ def tables_go_on_where_they_ended(t):
     one, other = sqlite3.connect(t.path("all.db")), sqlite3.connect(t.path("two.db"))
     for q in query:
         t.equal(one.execute(q).fetchall() == other.execute(q).fetchall(), True, q)
+
+
+@test
+def sqlite_does_with_it_what_it_does_with_its_own(t):
+    """Checks, compacting, another page size, dumping and reading again, changing, deleting: pages that SQLite did not write are as its own."""
+    trace, expected = big_trace(t, "big.tmk", 300_000, 20_000, 30_000, 2)
+    import_peak(t, t.path("big.db"), trace)
+    check_database(t, t.path("big.db"), expected)
+    db = sqlite3.connect(t.path("big.db"), isolation_level=None)
+    t.equal(db.execute("pragma quick_check").fetchall(), [("ok",)], "quick check")
+    tables = [name for (name,) in db.execute("select name from sqlite_schema where type = 'table' and name not like 'sqlite_%' order by name")]
+    t.check({"allocation_packed", "stack", "site_total", "snapshot_stack"} <= set(tables), f"tables: {tables}")
+    content = {name: sorted(map(repr, db.execute(f"select * from {name}"))) for name in tables}
+
+    def same(other, what):
+        base = sqlite3.connect(other)
+        for name in tables:
+            t.check(sorted(map(repr, base.execute(f"select * from {name}"))) == content[name], f"{what}: table {name} is the same")
+        t.equal(base.execute("pragma integrity_check").fetchall(), [("ok",)], f"{what}: integrity check")
+        base.close()
+
+    db.execute("vacuum into ?", (t.path("compact.db"),))
+    same(t.path("compact.db"), "VACUUM INTO")
+    dumped = sqlite3.connect(t.path("dumped.db"))
+    dumped.executescript("\n".join(db.iterdump()))
+    dumped.close()
+    same(t.path("dumped.db"), "dumped and read again")
+    db.execute("pragma page_size = 1024")
+    db.execute("vacuum")
+    t.equal(db.execute("pragma page_size").fetchone(), (1024,), "page size")
+    db.close()
+    same(t.path("big.db"), "VACUUM to another page size")
+    import_peak(t, t.path("fresh.db"), trace)
+    db = sqlite3.connect(t.path("fresh.db"), isolation_level=None)
+    db.execute("delete from allocation_packed where id % 3 = 0")
+    db.execute("update allocation_packed set size_bytes = size_bytes + 1 where id % 5 = 0")
+    db.execute("delete from site_total where stack_id % 2 = 0")
+    db.execute("insert into stack select id + 1000000, parent_id, frame_id, depth, site_frame_id from stack")
+    t.equal(db.execute("pragma integrity_check").fetchall(), [("ok",)], "integrity check after changes")
+    db.close()
+
+
+@test
+def killed_imports_leave_nothing_under_the_name(t):
+    """Whenever it is killed, the database that stood there is as it was, or the new one is whole."""
+    old, of_old = big_trace(t, "old.tmk", 1000, 100, 100, 1)
+    trace, expected = big_trace(t, "big.tmk", 2_000_000, 20_000, 30_000, 2)
+    import_peak(t, t.path("big.db"), old)
+    for step in range(12):
+        child = subprocess.Popen([os.path.join(t.build, "bin/tidemark"), "import", trace, "-o", t.path("big.db"), "--force"], stdin=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL)
+        time.sleep(0.01 * 1.6 ** step)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        db = sqlite3.connect(t.path("big.db"))
+        events = db.execute("select sum(events) from trace").fetchone()[0]
+        db.close()
+        check_database(t, t.path("big.db"), of_old if events < 2000 else expected)
+        if events > 2000:
+            break
+    import_peak(t, t.path("big.db"), trace, "--force")
+    check_database(t, t.path("big.db"), expected)
 
 
 main()
