@@ -2,7 +2,8 @@
  *
  * Flow:     catalog.c (ACTIVITY chunks, oom and device records) -> gpu_activity, gpu_overhead, gpu_memory; replay.c (the events oom, launch, use) -> here ->
  *           oom, gpu_use, and the launching scope, thread and stack of each activity
- * Idea:     activities are rows before their launches are known (they come from another chunk); a launch is kept in a file until the events are played, and then
+ * Idea:     activities are rows before their launches are known (they come from another chunk); a launch is kept in a file until the
+ *           events are played, and then
  *           joined by process and correlation id.
  * Fails:    into the store, or `failed` (out of memory, or a file that cannot be written).
  */

@@ -46,7 +46,8 @@ static int count(void) {
 	if (!maps) return perror("/proc/self/smaps"), 1;
 	while (fgets(line, sizeof line, maps)) {
 		if (sscanf(line, "%lx-%lx %7s", &low, &high, permissions) == 3) is_shared = permissions[3] == 's';
-		else if (sscanf(line, "Private_Clean: %lu", &kib) == 1 || sscanf(line, "Private_Dirty: %lu", &kib) == 1) *(is_shared ? &shared_kib : &private_kib) += kib;
+		else if (sscanf(line, "Private_Clean: %lu", &kib) == 1 || sscanf(line, "Private_Dirty: %lu", &kib) == 1)
+			*(is_shared ? &shared_kib : &private_kib) += kib;
 		else if (sscanf(line, "Shared_Clean: %lu", &kib) == 1 || sscanf(line, "Shared_Dirty: %lu", &kib) == 1) shared_kib += kib;
 	}
 	fclose(maps);

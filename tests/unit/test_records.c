@@ -287,7 +287,8 @@ static void test_pool_state(void) {
 }
 
 static void test_oom_and_device(void) {
-	tm_put_oom(&payload, &(struct tm_oom){ .id = 1, .process = 2, .heap = 3, .size_bytes = 200, .result = tm_text_of("no"), .free_bytes = 0, .total_bytes = -1 });
+	tm_put_oom(&payload, &(struct tm_oom){ .id = 1, .process = 2, .heap = 3, .size_bytes = 200, .result = tm_text_of("no"),
+					    .free_bytes = 0, .total_bytes = -1 });
 	{
 		EXPECT(22, 22, 10, 1, 2, 3, 0xc8, 0x01, 2, 'n', 'o', 1, 0);
 		struct tm_oom r = tm_get_oom(&body);
@@ -314,7 +315,8 @@ static int parse_activities(const uint8_t *data, size_t n, struct tm_activities 
 /* By hand from format.md section 6; cut at every byte and made longer; a column too long; a number out of bounds. */
 static void test_activities(void) {
 	static const struct tm_activity two[] = {
-		{ .start_ns = 1300, .end_ns = 1900, .size_bytes = UINT64_MAX, .stream = 7, .correlation = 7, .name = 11, .device = 0, .kind = TM_ACTIVITY_KERNEL },
+		{ .start_ns = 1300, .end_ns = 1900, .size_bytes = UINT64_MAX, .stream = 7, .correlation = 7, .name = 11, .device = 0,
+		  .kind = TM_ACTIVITY_KERNEL },
 		{ .start_ns = 1299, .end_ns = 1299, .size_bytes = 4096, .stream = UINT64_MAX, .correlation = 8, .name = 0, .device = -1,
 		  .kind = TM_ACTIVITY_MEMCPY, .direction = TM_DIRECTION_D2H },
 	};
