@@ -17,8 +17,26 @@
 /* At most max bytes of the text, and no part of a UTF-8 character at the cut. */
 size_t tm_text_cut(const char *text, size_t n, size_t max);
 
-static inline __attribute__((always_inline)) void tm_record_scope(struct tm_thread *t, enum tm_op op, unsigned category, uint64_t key, uint64_t link,
-								  const char *name, size_t n) {
+/* As memcpy, and zeros up to the end of the last word. Most names are this short, and a call costs more than their copy. */
+static inline __attribute__((always_inline)) void tm_put_name(uint64_t *to, const char *name, size_t n, unsigned words) {
+	if (n >= 8 && n <= 16) {
+		uint64_t last;
+		memcpy(to, name, 8);
+		memcpy(&last, name + n - 8, 8);
+		if (n > 8) to[1] = last >> 8 * (16 - n);
+	} else if (n >= 4 && n < 8) {
+		uint32_t first, last;
+		memcpy(&first, name, 4);
+		memcpy(&last, name + n - 4, 4);
+		to[0] = first | (uint64_t)last >> 8 * (8 - n) << 32;
+	} else if (n) {
+		to[words - 1] = 0;
+		memcpy(to, name, n);
+	}
+}
+
+static inline __attribute__((always_inline)) void tm_record_scope(struct tm_thread *t, enum tm_op op, unsigned category, uint64_t key,
+								  uint64_t link, const char *name, size_t n) {
 	unsigned text_words = (unsigned)((n + 7) / 8), words = TM_RING_SCOPE_WORDS + text_words;
 	uint64_t *r;
 
@@ -29,10 +47,7 @@ static inline __attribute__((always_inline)) void tm_record_scope(struct tm_thre
 	r[1] = ticks;
 	r[2] = key;
 	r[3] = link;
-	if (n) {
-		r[words - 1] = 0;
-		memcpy(r + TM_RING_SCOPE_WORDS, name, n);
-	}
+	tm_put_name(r + TM_RING_SCOPE_WORDS, name, n, text_words);
 	tm_publish(t, words);
 }
 

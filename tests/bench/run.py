@@ -315,6 +315,31 @@ def memory(report, build, work, every_tool, _options):
                  "Beyond the bare run, while all threads are there. Shared are the libraries' pages and the rings, which the collector has too.")
 
 
+# --- scopes ---
+
+def scopes(report, build, work, every_tool, options):
+    chosen = [tool for tool in every_tool if tool.name in ("bare", "tidemark")]
+
+    def rows():
+        for name, case in (("push and pop", "push"), ("block", "block"), ("range", "range"), ("push and pop, nothing else, without a pause", "push 0")):
+            figures = {tool: [] for tool in chosen}
+            for _ in range(options.rounds):
+                for tool in chosen:
+                    command, env, _ = tool.wrap([f"{build}/tests/bench/scope_pairs", *case.split()], dict(os.environ), work)
+                    done = subprocess.run(command, env=env, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                          text=True, check=False)
+                    found = re.search(r"cpu_ns=([\d.]+) wall_ns=([\d.]+)", done.stdout)
+                    if found:
+                        figures[tool].append((float(found[1]), float(found[2])))
+            if all(figures.values()):
+                bare, ours = ([statistics.median(f[i] for f in figures[tool]) for i in (0, 1)] for tool in chosen)
+                yield (name, f"{bare[0]:.1f}", f"{ours[0]:.1f}", f"{ours[1]:.1f}")
+            else:
+                yield (name, *["failed"] * 3)
+    report.table("A C scope", ("what", "bare CPU ns", "recorded", "wall ns"), rows(),
+                 "Opened and closed, in bursts of 5,000 that the collector reads while the program sleeps.")
+
+
 # --- starting ---
 
 def shell_loop(count):
@@ -426,7 +451,7 @@ def find_torch(asked):
 def main():
     parser = argparse.ArgumentParser(description="measure what recording costs")
     parser.add_argument("build")
-    parser.add_argument("--only", default="", help="sections and programs whose name matches: pairs, instructions, memory, programs, starting, import, benches")
+    parser.add_argument("--only", default="", help="sections and programs whose name matches: pairs, instructions, memory, scopes, programs, starting, import, benches")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=2_000_000, help="of one run of the section pairs")
     parser.add_argument("--torch", help="a Python that imports torch (default: $TIDEMARK_TORCH_PYTHON, then python3)")
@@ -445,6 +470,8 @@ def main():
             counts(report, build, work, every_tool, options)
         if wanted("memory"):
             memory(report, build, work, every_tool, options)
+        if wanted("scopes"):
+            scopes(report, build, work, every_tool, options)
         if wanted("programs"):
             real_programs(report, build, work, every_tool, options)
         if wanted("starting"):

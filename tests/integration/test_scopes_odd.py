@@ -131,6 +131,18 @@ def steps_inside(t):
 
 
 @test
+def names_of_every_length(t):
+    with open(t.path("names.c"), "w", encoding="ascii") as file:
+        file.write("""#include "tidemark.h"
+                      int main(void) { static char text[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN"; for (int i = sizeof text - 1; i >= 0; i--) { text[i] = 0;
+                      tidemark_scope_push(text); tidemark_scope_pop(); } return 0; }""")
+    t.run(["gcc", "-I", f"{t.root}/recorder", "-o", "names", "names.c"], status=0)
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN"
+    names = [name for name, in t.imported(t.record([t.path("names")])).rows("select name from scope where id <> 0 order by id")]
+    t.equal(names, [letters[:n] for n in range(len(letters), -1, -1)], "names")
+
+
+@test
 def every_thread_asks_of_its_pool(t):
     program = t.program("pool_asks.c", "-pthread")
     t.equal(t.run([program], status=0).text, "400\n", "answers while nothing records")
