@@ -22,6 +22,7 @@ static void free_account(struct tm_account *a) {
 	tm_array_release(&a->sites);
 	free(a->sites_at_exit);
 	free(a->slots);
+	free(a->histograms);
 	tm_pairing_release(&a->pairing);
 	free(a);
 }
@@ -48,7 +49,9 @@ static bool lies_elsewhere(struct tm_text kind) {
 struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, struct tm_text name, struct tm_text kind, int64_t device,
 					  uint64_t parent_id) {
 	struct tm_account **place = tm_array_push(&l->accounts), *a = place ? calloc(1, sizeof *a) : NULL;
-	if (!a) {
+	struct tm_histograms *histograms = a ? calloc(1, sizeof *histograms) : NULL;
+	if (!histograms) {
+		free(a);
 		if (place) l->accounts.count--;
 		l->failed = true;
 		return NULL;
@@ -62,6 +65,7 @@ struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, stru
 				  .parent_id = parent_id,
 				  .is_root = !parent_id && device < 0 && !lies_elsewhere(kind),
 				  .sampled = l->scale.mean_bytes > 0 && text_is(kind, "host"), /* all blocks of other heaps are recorded */
+				  .histograms = histograms,
 				  .level = { .peak_ns = l->start_ns } };
 	tm_timeline_init(&a->level.timeline, l->start_ns);
 	return a;
@@ -193,6 +197,18 @@ void tm_account_released(struct tm_account *a, uint32_t site, struct tm_amount a
 	if (!a->is_root) return;
 	take(&a->ledger->level.live, amount);
 	note_level(&a->ledger->level, ns);
+}
+
+void tm_high_rises(struct tm_high *h, struct tm_amount amount, uint64_t ns) {
+	add(&h->live, amount);
+	add(&h->allocated, amount);
+	if (h->live.bytes <= h->peak.bytes) return;
+	h->peak = h->live;
+	h->peak_ns = ns;
+}
+
+void tm_high_falls(struct tm_high *h, struct tm_amount amount) {
+	take(&h->live, amount);
 }
 
 void tm_account_split(struct tm_account *a, uint32_t site, unsigned survivors) {

@@ -32,6 +32,14 @@ struct tm_site {
 	uint64_t splits; /* parts of mappings that a cut added */
 	struct tm_amount live, allocated, temporary, at_peak, at_process_peak;
 	uint64_t peak_epoch, process_peak_epoch; /* at_peak holds if its level is still at this epoch, else live does */
+
+	/* churn.h */
+	struct tm_amount short_lived, reallocated;
+	uint64_t last_size_bytes, same_size; /* same_size: blocks of the size of the one before */
+	uint64_t slack_bytes;                /* as a count: slack * blocks */
+	double lifetimes;                    /* sum of lifetime * blocks, ns */
+	uint16_t longest_chain;
+	bool knows_slack;
 };
 
 struct tm_site_slot {
@@ -42,6 +50,18 @@ struct tm_level {
 	struct tm_amount live, peak;
 	uint64_t peak_ns, epoch;
 	struct tm_timeline timeline;
+};
+
+/* Live bytes of whatever has no account of its own: a thread's blocks, a rank, a device. */
+struct tm_high {
+	struct tm_amount live, peak, allocated;
+	uint64_t peak_ns;
+};
+
+#define TM_HISTOGRAM_BUCKETS 65u /* bucket 0: zero; n: at least 2^(n-1), below 2^n */
+
+struct tm_histograms {
+	struct tm_amount sizes[TM_HISTOGRAM_BUCKETS], lifetimes[TM_HISTOGRAM_BUCKETS]; /* lifetimes: of what was freed */
 };
 
 /* How one trace's amounts are counted. */
@@ -70,6 +90,8 @@ struct tm_account {
 	struct tm_site_slot *slots; /* hash of stack rows */
 	size_t slot_mask;
 	struct tm_pairing pairing;
+	struct tm_histograms *histograms;
+	uint32_t device_high; /* replay.h: number + 1 of what it counts for, 0 none */
 	struct tm_account *next_waiting;  /* of the accounts in which events wait */
 	struct tm_scope_heap *scope_heap; /* scopes.h; NULL until it is looked at for scopes */
 };
@@ -79,6 +101,7 @@ struct tm_ledger {
 	uint32_t process; /* id in the trace */
 	uint32_t threads; /* how many it ever had */
 	struct tm_scale scale;
+	uint32_t rank_high; /* replay.h: number + 1, 0 none */
 	struct tm_level level;
 	TM_ARRAY(struct tm_account *) accounts;
 	struct tm_account *malloc_account, *mmap_account, *file_account; /* the default heaps, NULL until used */
@@ -112,6 +135,8 @@ double tm_sample_weight(const struct tm_scale *scale, uint64_t size_bytes);
 
 void tm_account_allocated(struct tm_account *a, uint32_t site, struct tm_amount amount, uint64_t ns);
 void tm_account_released(struct tm_account *a, uint32_t site, struct tm_amount amount, uint64_t ns, bool temporary);
+void tm_high_rises(struct tm_high *h, struct tm_amount amount, uint64_t ns);
+void tm_high_falls(struct tm_high *h, struct tm_amount amount);
 /* `survivors` parts take the place of the one counted so far, besides the part that is released next. */
 void tm_account_split(struct tm_account *a, uint32_t site, unsigned survivors);
 

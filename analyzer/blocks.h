@@ -16,7 +16,7 @@
 
 struct tm_block {
 	uint64_t address;    /* below 2^60 */
-	uint64_t size_bytes; /* as requested */
+	uint64_t size_bytes : 48, chain : 16; /* as requested; chain: how often realloc has moved or resized it, at most 65,535 */
 	uint64_t alloc_ns;
 	uint64_t realloc_of;                  /* row id of the block it was, 0 none */
 	uint32_t site;                        /* index into its account's sites */

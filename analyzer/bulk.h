@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #define TM_BULK_PAGE_BYTES 8192u /* of the databases that import makes */
-#define TM_BULK_COLUMNS_MAX 24u
+#define TM_BULK_COLUMNS_MAX 40u
 #define TM_BULK_LEVELS_MAX 12u
 
 struct tm_bulk {

@@ -1,9 +1,10 @@
 /* cmd_snapshot.c - `tidemark snapshot --at T`: what was live at an instant, by call site.
  *
- * The instants that import kept (exit, end, the peaks) are read from their aggregates. Any other instant is answered exactly by one pass
- * over the allocations: a block is live from its alloc_ns on, and no longer at its free_ns.
+ * The instants that import kept (exit, end, the peaks) are read from their aggregates. Any other instant is answered exactly from the nearest
+ * checkpoint and the allocations around it (live_sets.h): a block is live from its alloc_ns on, and no longer at its free_ns.
  */
 #include "listing.h"
+#include "live_sets.h"
 #include "scans.h"
 #include "talk.h"
 #include "verbs.h"
@@ -16,13 +17,16 @@ static const struct tm_usage usage = {
 		"listing shows all ranks at their peaks, over their root heaps. With --heap, `peak` is the peak of that heap. With\n"
 		"--from or --to only blocks that were allocated in that window are counted, so that --from=10s --at=20s shows what\n"
 		"was made in between and is still there.\n"
+		"--by groups by something else than the stack; --against=T subtracts what was live at another instant (`change_bytes`).\n"
 		"--scope shows four looks at each heap around the scopes of a name: at the baseline, before, at the peak, after; created\n"
 		"and deleted are blocks since the look before (view scope_snapshot, which keeps the first 100 scopes of each name).\n",
 	.examples = "tidemark snapshot run.db --at 12.5s\n"
+		    "tidemark snapshot run.db --at step:20 --against step:10 --by=function\n"
+		    "tidemark snapshot run.db --at peak --by=size --heap=malloc\n"
 		    "tidemark snapshot run.db --at peak --process=rank:0 --stack\n"
 		    "tidemark snapshot run.db --at mark:loaded --format=csv\n"
 		    "tidemark snapshot run.db --scope forward --heap=torch.cpu\n",
-	.options = TM_OPTIONS_LISTING | TM_OPTION_AT | TM_OPTION_STACK | TM_OPTION_SCOPE,
+	.options = TM_OPTIONS_LISTING | TM_OPTION_AT | TM_OPTION_STACK | TM_OPTION_SCOPE | TM_OPTION_BY | TM_OPTION_AGAINST,
 	.operands_min = 1,
 	.operands_max = 1,
 };
@@ -83,8 +87,62 @@ static int answer_scope(const struct tm_database *d, const struct tm_options *o)
 	return status;
 }
 
+#define NO_MEMORY(d) tm_fail("cannot read '%s': out of memory", (d)->path)
+
+static int list_live(const struct tm_database *d, const struct tm_options *o, char *with, const char *order, bool is_change) {
+	struct tm_listing listing = {
+		.with = with,
+		.source = "live",
+		/* The peak of a process is one over its root heaps, so that nothing else belongs to it. */
+		.where = o->at.kind == TM_TIME_PEAK && !o->heap ? IN_ROOT_HEAP : NULL,
+		.order = order,
+		.has_heap = true,
+		.nothing = is_change ? "nothing changed between the two" : "nothing was live then",
+		.estimated = { "live_bytes", "live_count", "against_bytes", "against_count", "change_bytes", "change_count" },
+	};
+	int status = with ? tm_listing_run(d, o, &listing) : NO_MEMORY(d);
+	sqlite3_free(with);
+	return status;
+}
+
+static int answer_groups(const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	tm_sql_instants(sql, o, &o->at);
+	sqlite3_str_appendall(sql, ",\n");
+	tm_sql_live_by(sql, d, "instant", o, "");
+	return list_live(d, o, sqlite3_str_finish(sql), "live_bytes DESC, live_count DESC, process_id, heap", false);
+}
+
+/* Two live sets, told apart by a sign. */
+static int answer_against(const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	const char *keys = tm_live_keys(o->by);
+	struct tm_options one = *o;
+	one.from.kind = one.to.kind = TM_TIME_UNSET;
+	tm_sql_instants(sql, &one, &o->at);
+	sqlite3_str_appendall(sql, ",\n");
+	tm_sql_live_by(sql, d, "instant", &one, "_at");
+	sqlite3_str_appendall(sql, ",\n");
+	tm_sql_instants_as(sql, &one, &o->against, "instant_against");
+	sqlite3_str_appendall(sql, ",\n");
+	tm_sql_live_by(sql, d, "instant_against", &one, "_against");
+	sqlite3_str_appendf(
+		sql,
+		",\nboth AS (\n  SELECT 1 AS at, 0 AS against, * FROM live_at UNION ALL SELECT 0, 1, * FROM live_against),\n"
+		"live AS (\n  SELECT process_id, heap%s, sum(live_bytes * (at - against)) AS change_bytes,\n"
+		"         sum(live_count * (at - against)) AS change_count, sum(live_bytes * at) AS live_bytes, sum(live_count * at) AS live_count,\n"
+		"         sum(live_bytes * against) AS against_bytes, sum(live_count * against) AS against_count, estimated\n"
+		"  FROM both GROUP BY process_id, heap%s\n"
+		"  HAVING sum(live_bytes * (at - against)) <> 0 OR sum(live_count * (at - against)) <> 0)",
+		keys, keys);
+	return list_live(d, o, sqlite3_str_finish(sql), "abs(change_bytes) DESC, abs(change_count) DESC, process_id, heap, live_bytes DESC",
+			 true);
+}
+
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (o->scope) return answer_scope(d, o);
+	if (o->against.kind != TM_TIME_UNSET) return answer_against(d, o);
+	if (o->by != TM_BY_STACK) return answer_groups(d, o);
 
 	const char *label = tm_has_window(o) || d->estimated ? NULL : kept_label(o);
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
@@ -95,20 +153,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		sqlite3_str_appendall(sql, ",\n");
 		tm_sql_live(sql, d, "instant", o);
 	}
-	char *with = sqlite3_str_finish(sql);
-	struct tm_listing listing = {
-		.with = with,
-		.source = "live",
-		/* The peak of a process is one over its root heaps, so that nothing else belongs to it. */
-		.where = o->at.kind == TM_TIME_PEAK && !o->heap ? IN_ROOT_HEAP : NULL,
-		.order = "live_bytes DESC, process_id, heap, stack_id",
-		.has_heap = true,
-		.nothing = "nothing was live then",
-		.estimated = { "live_bytes", "live_count" },
-	};
-	int status = tm_listing_run(d, o, &listing);
-	sqlite3_free(with);
-	return status;
+	return list_live(d, o, sqlite3_str_finish(sql), "live_bytes DESC, process_id, heap, stack_id", false);
 }
 
 int tm_cmd_snapshot(int argc, char **argv) {
@@ -117,6 +162,11 @@ int tm_cmd_snapshot(int argc, char **argv) {
 	if (status != TM_OPTIONS_GO) return status;
 	if (o.scope && (o.at.kind != TM_TIME_UNSET || tm_has_window(&o) || o.stack))
 		return tm_misuse("snapshot", "--scope has its own instants: not with --at, --from, --to or --stack");
+	if (o.scope && (o.by_given || o.against.kind != TM_TIME_UNSET))
+		return tm_misuse("snapshot", "--scope shows four looks: not with --by or --against");
+	if (o.stack && o.by != TM_BY_STACK) return tm_misuse("snapshot", "--stack is for rows that are stacks: not with --by");
+	if (o.against.kind != TM_TIME_UNSET && tm_has_window(&o))
+		return tm_misuse("snapshot", "--against has its own window: not with --from or --to");
 	if (o.at.kind == TM_TIME_UNSET && !o.scope)
 		return tm_misuse("snapshot", "--at says which instant is wanted: 12.5s, peak, exit, end, mark:NAME; --scope which scope");
 	return tm_answer(&usage, argc, argv, answer);

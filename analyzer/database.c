@@ -158,10 +158,13 @@ int tm_database_open(struct tm_database *d, const char *path) {
 	sqlite3_db_config(d->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(d->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
 	sqlite3_busy_timeout(d->handle, 5000);
+	/* Most of the time goes into reading pages and sorting: both may have some memory. */
+	sqlite3_exec(d->handle, "PRAGMA mmap_size=17179869184; PRAGMA cache_size=-65536; PRAGMA temp_store=MEMORY", NULL, NULL, NULL);
 	int status = check_version(d);
 	if (status) return status;
 	d->processes = tm_database_integer(d, "SELECT count(*) FROM process", 0);
 	d->has_ranks = tm_database_integer(d, "SELECT count(rank) FROM process", 0) > 0;
+	d->has_checkpoints = tm_database_integer(d, "SELECT 1 FROM checkpoint LIMIT 1", 0) > 0;
 	d->estimated = tm_database_integer(d, "SELECT max(estimated) FROM heap", 0) > 0;
 	d->sample_bytes = tm_database_integer(d, "SELECT max(sample_bytes) FROM trace", 0);
 	return 0;

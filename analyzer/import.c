@@ -40,6 +40,8 @@ static const struct {
 	{ "heap_total", { "peak_ns" } },
 	{ "timeline", { "ts_ns" } },
 	{ "gap", { "ts_ns" } },
+	{ "checkpoint", { "ts_ns" } },
+	{ "level_total", { "peak_ns" } },
 	{ "leak_score", { "first_ns", "last_ns" } },
 };
 

@@ -21,7 +21,7 @@ struct tm_snapshot_row {
 
 struct tm_import_rows {
 	struct tm_store *store;
-	const struct tm_replay *replay;
+	struct tm_replay *replay;
 	uint8_t *frame_used;                        /* by frame id: it has rows; set by tm_write_stack_rows() */
 	TM_ARRAY(struct tm_snapshot_row) snapshots; /* in the order of their ids; set by tm_write_site_rows() */
 	uint64_t trace_id;
@@ -37,6 +37,9 @@ void tm_write_site_rows(struct tm_import_rows *w);
 /* scope_packed, scope_instance_aggregate, scope_snapshot_packed. */
 void tm_write_scope_bulk_rows(struct tm_import_rows *w);
 
+/* checkpoint_live, checkpoint_stack. */
+void tm_write_checkpoint_ranges(struct tm_import_rows *w);
+
 /* Then the others. trace, trace_info, process, thread, heap, module, allocation_origin, mark, note, loss, alert. */
 void tm_write_catalog_rows(const struct tm_import_rows *w);
 /* frame: those of the stacks. */
@@ -45,6 +48,8 @@ void tm_write_frame_rows(const struct tm_import_rows *w);
 void tm_write_total_rows(const struct tm_import_rows *w);
 /* scope_name, scope_aggregate, step, step_aggregate, and notes about them. */
 void tm_write_scope_rows(const struct tm_import_rows *w);
+/* checkpoint, size_bucket, lifetime_bucket, level_total. */
+void tm_write_level_rows(const struct tm_import_rows *w);
 void tm_import_rows_release(struct tm_import_rows *w);
 
 /* In whole bytes and blocks. */

@@ -44,6 +44,7 @@ static void find_bases(struct import *x) {
 		{ &x->bases.heap, "SELECT max(id) FROM heap" },       { &x->bases.module, "SELECT max(id) FROM module" },
 		{ &x->bases.frame, "SELECT max(id) FROM frame" },     { &x->bases.origin, "SELECT max(id) FROM allocation_origin" },
 		{ &x->bases.mark, "SELECT max(id) FROM mark" },       { &x->bases.snapshot, "SELECT max(id) FROM snapshot" },
+		{ &x->bases.checkpoint, "SELECT max(id) FROM checkpoint" },
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i].base = (uint64_t)tm_store_number(x->store, all[i].sql, 0);
 	x->bases.stack = tm_store_last_id(x->store, TM_TABLE_STACK);
@@ -127,6 +128,7 @@ static void play_batch(struct import *x, struct tm_batch *batch) {
 static int replay_failed(struct import *x) {
 	int error = tm_scopes_error(&x->replay.scopes);
 	if (!error) error = x->replay.gpu.events.error;
+	if (!error) error = x->replay.checkpoints.error;
 	if (!error) return out_of_memory(x);
 	snprintf(x->source->error, sizeof x->source->error, "cannot write a scratch file beside the database: %s", strerror(error));
 	return TM_IMPORT_FAILED;
@@ -177,6 +179,7 @@ static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
 	tm_write_stack_rows(rows);
 	tm_write_site_rows(rows);
 	tm_write_scope_bulk_rows(rows);
+	tm_write_checkpoint_ranges(rows);
 	tm_store_end_bulk(x->store);
 	return x->store->failed ? TM_IMPORT_FAILED : TM_IMPORT_DONE;
 }
@@ -194,6 +197,7 @@ static int write_rows(struct import *x) {
 		tm_write_total_rows(&rows);
 		tm_write_scope_rows(&rows);
 		tm_write_gpu_rows(x->store, &x->replay);
+		tm_write_level_rows(&rows);
 		name_pools(x);
 		if (x->store->failed) rc = TM_IMPORT_FAILED;
 	}

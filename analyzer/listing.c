@@ -38,16 +38,35 @@ static int check_process(const struct tm_database *d, const struct tm_options *o
 	return status;
 }
 
-static int check_mark(const struct tm_database *d, const struct tm_time_point *point) {
-	if (point->kind != TM_TIME_MARK) return 0;
-	char *sql = sqlite3_mprintf("SELECT 1 FROM mark WHERE name = %Q", point->mark);
+/* Named instants of a kind: how to find one, and how to list them all. */
+struct named {
+	const char *noun, *find, *list;
+};
+
+static int check_named(const struct tm_database *d, const struct named *n, const char *name) {
+	char *sql = sqlite3_mprintf(n->find, name);
 	bool exists = sql && tm_database_integer(d, sql, 0);
 	sqlite3_free(sql);
 	if (exists) return 0;
-	char *names = tm_database_words(d, "SELECT name FROM mark GROUP BY name ORDER BY min(ts_ns)");
-	int status = tm_fail("no mark '%s' in '%s' (marks: %s)", point->mark, d->path, names ? names : "none");
+	char *names = tm_database_words(d, n->list);
+	int status = tm_fail("no %s '%s' in '%s' (%ss: %s)", n->noun, name, d->path, n->noun, names && *names ? names : "none");
 	sqlite3_free(names);
 	return status;
+}
+
+static int check_mark(const struct tm_database *d, const struct tm_time_point *point) {
+	static const struct named mark = { "mark", "SELECT 1 FROM mark WHERE name = %Q", "SELECT name FROM mark GROUP BY name ORDER BY min(ts_ns)" };
+	static const struct named step = { "step", "SELECT 1 FROM step WHERE n = %s", "SELECT DISTINCT n FROM step ORDER BY n" };
+	static const struct named scope = { "scope", "SELECT 1 FROM scope_aggregate WHERE name = %Q AND calls > 0 LIMIT 1",
+					    "SELECT DISTINCT name FROM scope_aggregate WHERE calls > 0 ORDER BY name LIMIT 20" };
+	switch (point->kind) {
+	case TM_TIME_MARK: return check_named(d, &mark, point->mark);
+	case TM_TIME_STEP:
+	case TM_TIME_STEP_END: return check_named(d, &step, point->mark);
+	case TM_TIME_SCOPE:
+	case TM_TIME_SCOPE_END: return check_named(d, &scope, point->mark);
+	default: return 0;
+	}
 }
 
 /* A window that is empty in every process is a slip. */
@@ -73,6 +92,7 @@ int tm_listing_check(const struct tm_database *d, const struct tm_options *o) {
 	if (!status) status = check_mark(d, &o->from);
 	if (!status) status = check_mark(d, &o->to);
 	if (!status) status = check_mark(d, &o->at);
+	if (!status) status = check_mark(d, &o->against);
 	if (!status) status = check_window(d, o);
 	return status;
 }

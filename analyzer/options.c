@@ -76,6 +76,26 @@ static bool take_at(struct tm_options *o, const char *value) {
 	return tm_time_point_parse(value, &o->at);
 }
 
+static bool take_against(struct tm_options *o, const char *value) {
+	o->against_text = value;
+	return tm_time_point_parse(value, &o->against);
+}
+
+/* In the order of enum tm_by. */
+static bool take_by(struct tm_options *o, const char *value) {
+	static const char *const words[] = { "stack", "site", "function", "file", "library", "scope", "thread", "heap", "size", "age", NULL };
+	int word;
+	if (!take_word(value, words, &word)) return false;
+	o->by = (enum tm_by)word;
+	return o->by_given = true;
+}
+
+static bool take_histogram(struct tm_options *o, const char *value) {
+	int word;
+	o->histogram = value;
+	return take_word(value, (const char *const[]){ "size", "lifetime", NULL }, &word);
+}
+
 static bool take_sort(struct tm_options *o, const char *value) {
 	o->sort = value;
 	return *value != '\0';
@@ -144,6 +164,26 @@ static bool take_torch_compat(struct tm_options *o, const char *value) {
 	(void)value;
 	return o->torch_compat = true;
 }
+static bool take_churn(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->churn = true;
+}
+static bool take_reallocs(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->reallocs = true;
+}
+static bool take_oversized(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->oversized = true;
+}
+static bool take_gap(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->gap = true;
+}
+static bool take_jumps(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->jumps = true;
+}
 static bool take_category(struct tm_options *o, const char *value) {
 	o->category = value;
 	return *value != '\0';
@@ -158,7 +198,9 @@ static bool take_force(struct tm_options *o, const char *value) {
 }
 
 static const struct option_row option_rows[] = {
-	{ "at", "T", TM_OPTION_AT, take_at, "the instant: 12.5s, 300ms, start, peak, exit, end, mark:NAME" },
+	{ "at", "T", TM_OPTION_AT, take_at, "the instant: 12.5s, 300ms, start, peak, exit, end, mark:NAME, step:N, step-end:N, scope:NAME, scope-end:NAME" },
+	{ "against", "T", TM_OPTION_AGAINST, take_against, "the difference to what was live at this instant, largest change first" },
+	{ "by", "WHAT", TM_OPTION_BY, take_by, "group by stack (default), site, function, file, library, scope, thread, heap, size or age" },
 	{ "format", "FORMAT", TM_OPTION_FORMAT, take_format, "table (default), json or csv" },
 	{ "limit", "N", TM_OPTION_LIMIT, take_limit, "at most N rows; 0 is all of them (tables default to 20, json and csv to all)" },
 	{ "sort", "COLUMN", TM_OPTION_SORT, take_sort,
@@ -178,6 +220,12 @@ static const struct option_row option_rows[] = {
 	{ "steps", NULL, TM_OPTION_STEPS, take_steps, "the steps, side by side" },
 	{ "category", "NAME", TM_OPTION_CATEGORY, take_category, "only scopes of this category, such as user, nvtx or torch.op" },
 	{ "torch-compat", NULL, TM_OPTION_TORCH_COMPAT, take_torch_compat, "count as torch.profiler does" },
+	{ "churn", NULL, TM_OPTION_CHURN, take_churn, "blocks that live under 1 ms, and allocations of the same size again and again" },
+	{ "reallocs", NULL, TM_OPTION_CHURN, take_reallocs, "blocks that were made by reallocating another one, and how often in a row" },
+	{ "oversized", NULL, TM_OPTION_CHURN, take_oversized, "what the allocator gave beyond what was asked for" },
+	{ "histogram", "WHAT", TM_OPTION_CHURN, take_histogram, "how many blocks of which size or lifetime: size or lifetime" },
+	{ "gap", NULL, TM_OPTION_GAP, take_gap, "resident memory against live bytes, and what lies between them (view memory_gap_part)" },
+	{ "jumps", NULL, TM_OPTION_GAP, take_jumps, "where that gap grew or shrank most, and what the program did then (view memory_gap_jump)" },
 	{ "sql", NULL, TM_OPTION_SQL, take_sql, "print the query that would run instead of running it" },
 	{ "output", "FILE", TM_OPTION_OUTPUT, take_output, "where to write; - is standard output. Also -o FILE" },
 	{ "value", "WHAT", TM_OPTION_VALUE, take_value,

@@ -16,6 +16,20 @@ enum tm_format { TM_FORMAT_TABLE, TM_FORMAT_JSON, TM_FORMAT_CSV };
 
 enum tm_export_value { TM_VALUE_PEAK, TM_VALUE_LIVE, TM_VALUE_ALLOCATED, TM_VALUE_LEAKED, TM_VALUE_TEMPORARY };
 
+/* What a live set is grouped by. */
+enum tm_by {
+	TM_BY_STACK,
+	TM_BY_SITE,
+	TM_BY_FUNCTION,
+	TM_BY_FILE,
+	TM_BY_LIBRARY,
+	TM_BY_SCOPE,
+	TM_BY_THREAD,
+	TM_BY_HEAP,
+	TM_BY_SIZE,
+	TM_BY_AGE
+};
+
 enum tm_option_bit {
 	TM_OPTION_FORMAT = 1 << 0,
 	TM_OPTION_LIMIT = 1 << 1,
@@ -42,6 +56,10 @@ enum tm_option_bit {
 	TM_OPTION_SCOPE = 1 << 22,
 	TM_OPTION_VIEW = 1 << 23,
 	TM_OPTION_LIFETIMES = 1 << 24,
+	TM_OPTION_BY = 1 << 25,
+	TM_OPTION_AGAINST = 1 << 26,
+	TM_OPTION_CHURN = 1 << 27, /* and --reallocs, --oversized, --histogram */
+	TM_OPTION_GAP = 1 << 28,   /* and --jumps */
 };
 
 /* What every command that lists takes. */
@@ -71,13 +89,16 @@ struct tm_options {
 	const char *heap;
 	bool process_given, process_is_rank;
 	int64_t process; /* id, or rank */
-	struct tm_time_point from, to, at;
-	const char *from_text, *to_text, *at_text;
+	struct tm_time_point from, to, at, against;
+	const char *from_text, *to_text, *at_text, *against_text;
 	bool sql, stack, sites, gzip, force, tree, means, steps, torch_compat;
 	const char *category, *scope;
 	const char *view; /* NULL: not given */
 	bool lifetimes_given;
 	int64_t lifetimes_bytes;
+	enum tm_by by;
+	bool by_given, churn, reallocs, oversized, gap, jumps;
+	const char *histogram; /* size or lifetime; NULL: not asked for */
 	int64_t buckets; /* TM_LIMIT_UNSET: not given */
 	const char *output;
 	enum tm_export_value value;

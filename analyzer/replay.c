@@ -1,12 +1,17 @@
 /* replay.c - plays a trace's events against the processes' accounts; see replay.h. */
 #include "replay.h"
 
+#include "churn.h"
+
 #define FAR_STEPS 12 /* so many steps ahead what a step needs is asked of memory */
 #define NEAR_STEPS 5
 #define STEPS_AHEAD 48               /* the steps themselves lie in the cache of the processor that decoded them */
 #define MANY_SITES 32768u            /* fewer stay in the cache by themselves */
 #define MARK_SITES_TO_SCAN 50000000u /* snapshots at marks keep their stacks until they have cost this much ... */
 #define MARK_SITES_TO_KEEP 1000000u  /* ... or this many rows */
+#define CHAIN_MAX 65535u
+#define CHECKPOINTS_A_DOUBLING 128u /* of the events: keeps them few in long traces */
+#define CHECKPOINT_SITES_MAX 65536u
 
 /* A thread, as far as the replay remembers it. */
 struct tm_actor {
@@ -14,6 +19,7 @@ struct tm_actor {
 	struct tm_account *last_account; /* its latest allocation, for `temporary`; NULL: none yet, or it is gone */
 	uint64_t last_address;
 	uint64_t moved_row; /* between the two steps of a realloc or mremap: what the first one gave back, 0 unknown */
+	unsigned moved_chain; /* how long its chain was */
 	struct tm_account *moved_account;
 	TM_ARRAY(uint32_t) origins; /* indexes of the origins it has used */
 };
@@ -47,6 +53,7 @@ static uint64_t write_row(struct tm_replay *r, const struct tm_account *a, const
 		.free_scope_id = free_scope ? tm_scope_row(&r->scopes, free_scope) : TM_FEED_NULL,
 		.weight = a->sampled ? tm_sample_weight(&a->ledger->scale, b->size_bytes) : 0,
 	};
+	tm_checkpoints_row(&r->checkpoints, b->alloc_ns, r->next_row + 1);
 	return ++r->next_row;
 }
 
@@ -62,6 +69,21 @@ static struct tm_replay *replay_of(const struct tm_account *a) {
 	return a->ledger->owner;
 }
 
+/* The levels that more than one heap adds to. */
+static void raise_highs(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, struct tm_amount amount) {
+	if (a->device_high) tm_high_rises(&r->shared_highs.items[a->device_high - 1].high, amount, r->now_ns);
+	if (!a->is_root) return;
+	tm_high_rises(&r->thread_highs[r->origins.items[b->origin].thread - 1], amount, r->now_ns);
+	if (a->ledger->rank_high) tm_high_rises(&r->shared_highs.items[a->ledger->rank_high - 1].high, amount, r->now_ns);
+}
+
+static void lower_highs(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, struct tm_amount amount) {
+	if (a->device_high) tm_high_falls(&r->shared_highs.items[a->device_high - 1].high, amount);
+	if (!a->is_root) return;
+	tm_high_falls(&r->thread_highs[r->origins.items[b->origin].thread - 1], amount);
+	if (a->ledger->rank_high) tm_high_falls(&r->shared_highs.items[a->ledger->rank_high - 1].high, amount);
+}
+
 /* The thread frees what it allocated last. */
 static bool ends_temporary(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, uint32_t thread) {
 	if (!thread || r->origins.items[b->origin].thread != thread) return false;
@@ -74,8 +96,11 @@ static bool ends_temporary(struct tm_replay *r, const struct tm_account *a, cons
 static void block_allocated(void *context, const struct tm_block *b) {
 	struct tm_account *a = context;
 	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
+	tm_checkpoints_late(&replay_of(a)->checkpoints, b->alloc_ns);
 	if (a->ledger->scopes) tm_scope_level_rises(a, amount, b->scope, replay_of(a)->now_ns);
+	tm_churn_allocated(a, b, amount);
 	tm_account_allocated(a, b->site, amount, replay_of(a)->now_ns);
+	raise_highs(replay_of(a), a, b, amount);
 }
 
 static uint64_t block_released(void *context, const struct tm_block *b, uint64_t free_ns, uint32_t thread, uint32_t scope, bool lost) {
@@ -86,8 +111,12 @@ static uint64_t block_released(void *context, const struct tm_block *b, uint64_t
 		a->ledger->lost_free_bytes += b->size_bytes;
 	}
 	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
+	tm_checkpoints_late(&r->checkpoints, free_ns);
 	if (a->ledger->scopes) tm_scope_level_falls(a, amount, b, scope, r->now_ns);
+	tm_churn_released(a, b, amount, free_ns - b->alloc_ns);
 	tm_account_released(a, b->site, amount, r->now_ns, ends_temporary(r, a, b, thread));
+	lower_highs(r, a, b, amount);
+	r->released_chain = b->chain;
 	uint64_t row = write_row(r, a, b, free_ns - b->alloc_ns, free_thread_value(r, b, thread), scope);
 	tm_scope_let_go(&r->scopes, b->scope);
 	tm_scope_let_go(&r->scopes, scope);
@@ -111,6 +140,7 @@ struct cutting {
 	uint64_t ns;                /* stamp of the release */
 	struct tm_account *account; /* of the first part given back, NULL none */
 	uint64_t row;               /* its row */
+	unsigned chain;             /* its chain of reallocations */
 };
 
 static uint64_t part_released(void *context, const struct tm_range *part, unsigned survivors) {
@@ -120,22 +150,47 @@ static uint64_t part_released(void *context, const struct tm_range *part, unsign
 	bool temporary = !part->split && ends_temporary(c->r, a, b, c->thread);
 	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
 	uint32_t scope = a->ledger->scopes ? tm_scope_free(&c->r->scopes, c->thread, a) : 0;
+	tm_checkpoints_late(&c->r->checkpoints, c->ns);
 	tm_account_split(a, b->site, survivors);
 	tm_scope_hold(&c->r->scopes, b->scope, survivors);
 	if (a->ledger->scopes) tm_scope_level_falls(a, amount, b, scope, c->r->now_ns);
-	tm_account_released(a, b->site, amount, c->r->now_ns, temporary);
 	uint64_t free_ns = c->ns > b->alloc_ns ? c->ns : b->alloc_ns;
+	tm_churn_released(a, b, amount, free_ns - b->alloc_ns);
+	tm_account_released(a, b->site, amount, c->r->now_ns, temporary);
+	lower_highs(c->r, a, b, amount);
 	uint64_t row = write_row(c->r, a, b, free_ns - b->alloc_ns, free_thread_value(c->r, b, c->thread), scope);
 	tm_scope_let_go(&c->r->scopes, b->scope);
 	tm_scope_let_go(&c->r->scopes, scope);
 	if (!c->account) {
 		c->account = a;
 		c->row = row;
+		c->chain = b->chain;
 	}
 	return row;
 }
 
 /* --- heaps, call sites and origins --- */
+
+/* Number + 1 of the level of a rank or device, made if it is new; 0: out of memory. */
+static uint32_t shared_high(struct tm_replay *r, bool is_device, int64_t number) {
+	for (size_t i = 0; i < r->shared_highs.count; i++) {
+		const struct tm_shared_high *s = &r->shared_highs.items[i];
+		if (s->is_device == is_device && s->number == number) return (uint32_t)i + 1;
+	}
+	struct tm_shared_high *s = tm_array_push(&r->shared_highs);
+	if (!s) {
+		r->failed = true;
+		return 0;
+	}
+	s->is_device = is_device;
+	s->number = number;
+	return (uint32_t)r->shared_highs.count;
+}
+
+/* Reserved addresses hold no memory, and what lies inside of another heap is counted there. */
+static bool adds_to_device(const struct tm_account *a) {
+	return a->device >= 0 && !a->parent_id && !(a->name.size >= 8 && memcmp(a->name.data, "cuda-va:", 8) == 0);
+}
 
 static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l, struct tm_text name, struct tm_text kind, int64_t device,
 				       uint64_t parent_id) {
@@ -144,6 +199,7 @@ static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l,
 		r->failed = true;
 		return NULL;
 	}
+	if (adds_to_device(a)) a->device_high = shared_high(r, true, device);
 	tm_pairing_init(&a->pairing, &pairing_sink, a);
 	a->pairing.alone = l->threads < 2;
 	a->pairing.inherits = r->catalog->processes.items[l->process - 1].flags & TM_PROCESS_FORKED;
@@ -224,6 +280,7 @@ static struct tm_block block_of(struct tm_replay *r, const struct tm_turn *turn,
 		.size_bytes = s->size_bytes,
 		.alloc_ns = s->ns,
 		.realloc_of = s->follows ? actor->moved_row : 0,
+		.chain = s->follows && actor->moved_row ? actor->moved_chain + (actor->moved_chain < CHAIN_MAX) : 0,
 		.site = tm_account_site(a, r->stacks->stack_of[s->stack]),
 		.origin = origin_of(r, actor, a, turn->thread, s->op),
 		.slack = s->slack,
@@ -246,6 +303,7 @@ static void play_free(struct tm_replay *r, const struct tm_turn *turn, struct tm
 	if (!a) return;
 	uint32_t scope = a->ledger->scopes ? tm_scope_free(&r->scopes, turn->thread, a) : 0;
 	actor->moved_row = tm_pairing_free(&a->pairing, turn->step->address, turn->step->ns, turn->thread, scope);
+	actor->moved_chain = r->released_chain;
 	if (a->pairing.failed) r->failed = true;
 	watch_waiting(r, a);
 }
@@ -274,6 +332,7 @@ static void play_unmap(struct tm_replay *r, const struct tm_turn *turn, struct t
 	struct cutting c = { .r = r, .thread = turn->thread, .ns = s->ns };
 	tm_ranges_cut(&actor->ledger->ranges, s->address, end_of(r, s), s->ns, part_released, &c);
 	actor->moved_row = c.row;
+	actor->moved_chain = c.chain;
 	actor->moved_account = c.account;
 }
 
@@ -392,6 +451,56 @@ static bool list_instants(struct tm_replay *r) {
 	return done;
 }
 
+/* --- checkpoints --- */
+
+/* What each stack has live. */
+static bool gather_stacks(struct tm_replay *r, const struct tm_account *a) {
+	for (size_t i = 0; i < a->sites.count; i++) {
+		const struct tm_site *s = &a->sites.items[i];
+		if (!s->live.count) continue;
+		struct tm_checkpoint_stack *kept = tm_array_push(&r->checkpoints.stacks);
+		if (!kept) return false;
+		*kept = (struct tm_checkpoint_stack){ (uint32_t)a->id, s->stack, s->live.bytes, s->live.count };
+	}
+	return true;
+}
+
+/* Calls f for every heap until it says no. */
+static bool each_account(struct tm_replay *r, bool (*f)(struct tm_replay *r, const struct tm_account *a)) {
+	for (size_t i = 0; i < r->catalog->processes.count; i++) {
+		const struct tm_ledger *l = &r->ledgers[i];
+		for (size_t k = 0; k < l->accounts.count; k++)
+			if (!f(r, l->accounts.items[k])) return false;
+	}
+	return true;
+}
+
+/* What waits has not taken effect though its time has come. */
+static bool is_settled(struct tm_replay *r, const struct tm_account *a) {
+	r->checkpoint_sites += a->sites.count;
+	r->checkpoint_splits += a->splits;
+	return !tm_pairing_waits(&a->pairing);
+}
+
+/* Stacks are kept where they can be counted back to the checkpoint before from whole blocks. */
+static void take_checkpoint(struct tm_replay *r, uint64_t ns) {
+	uint64_t splits = r->checkpoint_splits;
+	r->checkpoint_sites = r->checkpoint_splits = 0;
+	bool keeps = each_account(r, is_settled) && r->checkpoint_sites <= CHECKPOINT_SITES_MAX && r->checkpoint_splits == splits &&
+		     !r->catalog->sample_bytes;
+	tm_checkpoints_take(&r->checkpoints, ns, r->next_row);
+	if (!keeps || r->checkpoints.error) return;
+	r->checkpoints.stacks.count = 0;
+	if (each_account(r, gather_stacks)) tm_checkpoints_keep_stacks(&r->checkpoints);
+	else r->failed = true;
+}
+
+static void look_for_checkpoint(struct tm_replay *r) {
+	uint64_t apart = r->events / CHECKPOINTS_A_DOUBLING;
+	take_checkpoint(r, r->now_ns + 1);
+	r->next_look_events = r->events + (apart > TM_CHECKPOINT_EVENTS ? apart : TM_CHECKPOINT_EVENTS);
+}
+
 /* --- the whole --- */
 
 static void play_mark(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
@@ -430,6 +539,8 @@ void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
 	look_ahead(r, turn, actor);
 	if (r->next_instant < r->instants.count && r->instants.items[r->next_instant].ns <= turn->ns)
 		pass_instants(r, turn->ns, tm_step_releases(s));
+	/* Between two instants, so that every event lies on one side by its time. */
+	if (r->events >= r->next_look_events && turn->ns > r->now_ns) look_for_checkpoint(r);
 	r->now_ns = turn->ns;
 	if (r->look_ns < turn->ns) look_at_waiting(r, turn->ns);
 	if (r->scopes.next_end_ns < turn->ns) tm_scopes_pass_ends(&r->scopes, turn->ns);
@@ -444,7 +555,7 @@ void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
 	case TM_STEP_SCOPE: tm_scopes_play(&r->scopes, s, turn->thread); break;
 	case TM_STEP_GPU: play_gpu(r, turn, actor); break;
 	}
-	if (actor->ledger->failed || r->scopes.failed) r->failed = true;
+	if (actor->ledger->failed || r->scopes.failed || r->checkpoints.error) r->failed = true;
 }
 
 static uint64_t later(uint64_t a, uint64_t b) {
@@ -474,10 +585,21 @@ static void write_live_blocks(struct tm_replay *r, const struct tm_account *a) {
 	}
 }
 
+/* Behind every instant. */
+static void take_last_checkpoint(struct tm_replay *r) {
+	uint64_t end_ns = r->now_ns;
+	for (size_t i = 0; i < r->catalog->processes.count; i++) {
+		uint64_t ns = tm_process_end_ns(r, (uint32_t)i + 1);
+		if (ns > end_ns) end_ns = ns;
+	}
+	take_checkpoint(r, end_ns + 1);
+}
+
 void tm_replay_end(struct tm_replay *r) {
 	look_at_waiting(r, UINT64_MAX);
 	pass_instants(r, UINT64_MAX, true);
 	tm_scopes_pass_ends(&r->scopes, UINT64_MAX);
+	take_last_checkpoint(r);
 	for (size_t i = 0; i < r->catalog->processes.count && !r->failed; i++) {
 		struct tm_ledger *l = &r->ledgers[i];
 		bool execed_away = r->catalog->processes.items[i].ended && r->catalog->processes.items[i].end_kind == TM_END_EXEC;
@@ -491,7 +613,7 @@ void tm_replay_end(struct tm_replay *r) {
 		tm_ranges_each(&l->ranges, write_live_range, r);
 	}
 	tm_scopes_finish(&r->scopes);
-	if (r->scopes.failed) r->failed = true;
+	if (r->scopes.failed || r->checkpoints.error) r->failed = true;
 }
 
 int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_feed *feed,
@@ -505,17 +627,23 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 				 .next_heap = bases->heap,
 				 .look_ns = UINT64_MAX,
 				 .sites_to_scan = MARK_SITES_TO_SCAN,
+				 .next_look_events = TM_CHECKPOINT_EVENTS,
 				 .gaps = { gaps, gap_count, gap_count } };
 	r->ledgers = calloc(catalog->processes.count + 1, sizeof *r->ledgers);
 	r->actors = calloc(catalog->threads.count + 1, sizeof *r->actors);
 	r->heap_accounts = calloc(catalog->heaps.count + 1, sizeof *r->heap_accounts);
-	if (!r->ledgers || !r->actors || !r->heap_accounts || !list_instants(r)) return -1;
+	r->thread_highs = calloc(catalog->threads.count + 1, sizeof *r->thread_highs);
+	tm_checkpoints_init(&r->checkpoints, beside);
+	if (!r->ledgers || !r->actors || !r->heap_accounts || !r->thread_highs || !list_instants(r)) return -1;
+	tm_checkpoints_take(&r->checkpoints, 0, r->next_row);
 	struct tm_scale scale = { .mean_bytes = (double)catalog->sample_bytes };
 	tm_gpu_rows_init(&r->gpu, beside);
 	if (tm_scopes_init(&r->scopes, catalog, r->ledgers, bases->scope, beside) < 0) return -1;
 	for (size_t i = 0; i < catalog->processes.count; i++) {
 		tm_ledger_init(&r->ledgers[i], (uint32_t)i + 1, catalog->processes.items[i].start_ns, scale);
 		r->ledgers[i].owner = r;
+		if (catalog->processes.items[i].defined && catalog->processes.items[i].rank >= 0)
+			r->ledgers[i].rank_high = shared_high(r, false, catalog->processes.items[i].rank);
 	}
 	for (size_t i = 0; i < catalog->threads.count; i++) {
 		if (!catalog->threads.items[i].defined) continue;
@@ -530,11 +658,14 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 void tm_replay_release(struct tm_replay *r) {
 	tm_scopes_release(&r->scopes);
 	tm_gpu_rows_release(&r->gpu);
+	tm_checkpoints_release(&r->checkpoints);
 	for (size_t i = 0; r->ledgers && i < r->catalog->processes.count; i++) tm_ledger_release(&r->ledgers[i]);
 	for (size_t i = 0; r->actors && i < r->catalog->threads.count; i++) tm_array_release(&r->actors[i].origins);
 	free(r->ledgers);
 	free(r->actors);
 	free(r->heap_accounts);
+	free(r->thread_highs);
+	tm_array_release(&r->shared_highs);
 	tm_array_release(&r->origins);
 	tm_array_release(&r->instants);
 	tm_array_release(&r->marks);

@@ -9,6 +9,7 @@
 #define TIDEMARK_ANALYZER_REPLAY_H
 
 #include "accounts.h"
+#include "checkpoints.h"
 #include "feed.h"
 #include "gpu_rows.h"
 #include "merge.h"
@@ -17,7 +18,7 @@
 
 /* What is added to a trace's ids to make them the database's. */
 struct tm_bases {
-	uint64_t process, thread, heap, module, frame, stack, origin, mark, snapshot, row, scope, scope_name;
+	uint64_t process, thread, heap, module, frame, stack, origin, mark, snapshot, row, scope, scope_name, checkpoint;
 };
 
 struct tm_origin {
@@ -60,6 +61,13 @@ struct tm_instant {
 	uint32_t index;
 };
 
+/* A rank or a device, over all processes of the trace. */
+struct tm_shared_high {
+	bool is_device;
+	int64_t number;
+	struct tm_high high;
+};
+
 struct tm_actor;
 
 struct tm_replay {
@@ -73,6 +81,11 @@ struct tm_replay {
 	struct tm_ledger *ledgers;                     /* one a process of the catalog */
 	struct tm_actor *actors;                       /* one a thread of the catalog */
 	struct tm_account **heap_accounts;             /* one a heap of the catalog */
+	struct tm_high *thread_highs;                  /* one a thread: live blocks of root heaps that it allocated */
+	TM_ARRAY(struct tm_shared_high) shared_highs;
+	struct tm_checkpoints checkpoints;
+	uint64_t next_look_events;                    /* when the next one is due */
+	uint64_t checkpoint_sites, checkpoint_splits; /* of all heaps at the last one */
 	struct tm_scopes scopes;
 	struct tm_gpu_rows gpu;
 	struct tm_account *waiting; /* accounts in which events wait for their turn */
@@ -85,6 +98,7 @@ struct tm_replay {
 	TM_ARRAY(struct tm_snapshot_site) snapshot_sites;
 	uint64_t sites_to_scan; /* what marks may still cost */
 	TM_ARRAY(struct tm_gap) gaps;
+	unsigned released_chain; /* of the block that ended last: how often realloc had moved it */
 	bool failed;
 };
 

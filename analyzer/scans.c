@@ -6,6 +6,8 @@
  */
 #include "scans.h"
 
+#include "live_sets.h"
+
 #include <stddef.h>
 
 bool tm_has_window(const struct tm_options *o) {
@@ -20,9 +22,13 @@ static void put_instant(sqlite3_str *sql, const struct tm_options *o, const stru
 }
 
 void tm_sql_instants(sqlite3_str *sql, const struct tm_options *o, const struct tm_time_point *at) {
-	sqlite3_str_appendall(
-		sql,
-		"instant AS MATERIALIZED (\n  SELECT h.id AS heap_id, h.is_root, h.name AS heap, p.id AS process_id, p.start_ns, p.end_ns");
+	tm_sql_instants_as(sql, o, at, "instant");
+}
+
+void tm_sql_instants_as(sqlite3_str *sql, const struct tm_options *o, const struct tm_time_point *at, const char *name) {
+	sqlite3_str_appendf(
+		sql, "%s AS MATERIALIZED (\n  SELECT h.id AS heap_id, h.is_root, h.name AS heap, p.id AS process_id, p.start_ns, p.end_ns",
+		name);
 	/* A process that another program replaced has left nothing behind that could have leaked. */
 	if (at && at->kind == TM_TIME_EXIT)
 		sqlite3_str_appendall(sql,
@@ -46,28 +52,11 @@ const char *tm_sql_sum_count(const struct tm_database *d) {
 	return d->estimated ? "CAST(round(sum(a.weight)) AS INTEGER)" : "count(*)";
 }
 
-/* A mapping that is given back in parts has a row for each part from its beginning on. A part counts as a block of its own only once it
- * was parted from the one that it names in realloc_of_id; before, both are one mapping. */
-#define SPLIT_AFTER(ns) \
-	"(a.realloc_of_id IS NOT NULL AND EXISTS (SELECT 1 FROM allocation AS q WHERE q.id = a.realloc_of_id AND q.free_ns > " ns "))"
-
-static const char *live_count(const struct tm_database *d) {
-	return d->estimated ? "CAST(round(sum(CASE WHEN " SPLIT_AFTER("i.at_ns") " THEN 0 ELSE a.weight END)) AS INTEGER)"
-			    : "sum(CASE WHEN " SPLIT_AFTER("i.at_ns") " THEN 0 ELSE 1 END)";
-}
-
 void tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window) {
-	sqlite3_str_appendf(sql,
-			    "block AS MATERIALIZED (\n  SELECT a.process_id, a.heap_id, a.stack_id, %s AS live_bytes, %s AS live_count%s\n",
-			    tm_sql_sum_bytes(d), live_count(d), d->estimated ? ",\n         " TM_SQL_VARIANCE " AS variance" : "");
-	sqlite3_str_appendf(sql,
-			    "  FROM allocation AS a JOIN %s AS i ON i.heap_id = a.heap_id\n"
-			    "  WHERE a.alloc_ns <= i.at_ns AND (a.free_ns IS NULL OR a.free_ns > i.at_ns) AND i.at_ns <= i.end_ns",
-			    instants);
-	if (window) tm_sql_window(sql, window, "a.alloc_ns", "a.alloc_ns");
+	tm_sql_block_stacks(sql, d, instants, window, "");
 	sqlite3_str_appendf(
 		sql,
-		"\n  GROUP BY a.process_id, a.heap_id, a.stack_id),\n"
+		",\n"
 		"live AS (\n  SELECT b.process_id, h.name AS heap, b.stack_id, b.live_bytes, b.live_count, s.function, s.file, s.line,\n"
 		"         s.module, s.module_offset, h.estimated%s\n"
 		"  FROM block AS b JOIN heap AS h ON h.id = b.heap_id\n"
@@ -84,13 +73,13 @@ struct change {
 
 /* Begun, ended, and parted from another part of its mapping. */
 static const struct change exact_changes[] = {
-	{ "a.alloc_ns", "a.size_bytes", "CASE WHEN " SPLIT_AFTER("a.alloc_ns") " THEN 0 ELSE 1 END", "", "" },
+	{ "a.alloc_ns", "a.size_bytes", "CASE WHEN " TM_SQL_SPLIT_AFTER("a.alloc_ns") " THEN 0 ELSE 1 END", "", "" },
 	{ "a.free_ns", "-a.size_bytes", "-1", "", "" },
 	{ "q.free_ns", "0", "1", " JOIN allocation AS q ON q.id = a.realloc_of_id", " AND q.free_ns > a.alloc_ns" },
 };
 
 static const struct change weighted_changes[] = {
-	{ "a.alloc_ns", "a.size_bytes * a.weight", "CASE WHEN " SPLIT_AFTER("a.alloc_ns") " THEN 0 ELSE a.weight END", "", "" },
+	{ "a.alloc_ns", "a.size_bytes * a.weight", "CASE WHEN " TM_SQL_SPLIT_AFTER("a.alloc_ns") " THEN 0 ELSE a.weight END", "", "" },
 	{ "a.free_ns", "-a.size_bytes * a.weight", "-a.weight", "", "" },
 	{ "q.free_ns", "0", "a.weight", " JOIN allocation AS q ON q.id = a.realloc_of_id", " AND q.free_ns > a.alloc_ns" },
 };
@@ -114,9 +103,7 @@ static void put_changes(sqlite3_str *sql, const struct tm_database *d, const str
 	sqlite3_str_appendall(sql, ")");
 }
 
-void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
-	tm_sql_instants(sql, o, NULL);
-	sqlite3_str_appendall(sql, ",\n");
+static void put_levels(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	put_changes(sql, d, o);
 	/* At equal times what is freed goes first, so that no level is reached that never was. */
 	sqlite3_str_appendall(
@@ -125,7 +112,16 @@ void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct 
 		     "  WINDOW w AS (PARTITION BY heap_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING)\n"
 		     "  UNION ALL\n"
 		     "  SELECT process_id, NULL, ts_ns, sum(bytes) OVER w, sum(blocks) OVER w FROM change WHERE is_root\n"
-		     "  WINDOW w AS (PARTITION BY process_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING)),\n"
+		     "  WINDOW w AS (PARTITION BY process_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING))");
+}
+
+void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	tm_sql_instants(sql, o, NULL);
+	sqlite3_str_appendall(sql, ",\n");
+	if (d->has_checkpoints && !d->estimated) tm_sql_window_peaks(sql, d, o);
+	else put_levels(sql, d, o);
+	sqlite3_str_appendall(
+		sql, ",\n"
 		     "most AS MATERIALIZED (\n"
 		     "  SELECT process_id, heap_id, max(live_bytes) AS live_bytes FROM level GROUP BY process_id, heap_id),\n"
 		     "highest AS (\n"
@@ -144,7 +140,7 @@ void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const st
 	}
 	sqlite3_str_appendf(
 		sql,
-		"top AS MATERIALIZED (\n  SELECT h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
+		"top AS MATERIALIZED (\n  SELECT p.id AS process_id, h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
 		"  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN %s AS k ON k.process_id = p.id AND k.heap = h.name),\n",
 		tm_has_window(o) ? "highest" : "peak");
 	tm_sql_live(sql, d, "top", NULL);

@@ -17,6 +17,8 @@
 /* Common table expression `instant`: for each heap its heap_id, its process' process_id, start_ns and end_ns and, where they are wanted,
  * the instants at_ns, from_ns and to_ns. at: may be NULL. */
 void tm_sql_instants(sqlite3_str *sql, const struct tm_options *o, const struct tm_time_point *at);
+/* The same under another name. */
+void tm_sql_instants_as(sqlite3_str *sql, const struct tm_options *o, const struct tm_time_point *at, const char *name);
 
 /* Were --from or --to given? */
 bool tm_has_window(const struct tm_options *o);
@@ -31,6 +33,9 @@ void tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *inst
 
 /* Common table expressions `instant` ... `highest`: the peaks within the window, with the columns of the view peak. */
 void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
+
+/* The same, up to `level` (process_id, heap_id, ts_ns, live_bytes, live_count), behind `instant`; where there are checkpoints (window_peak.c). */
+void tm_sql_window_peaks(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
 /* Common table expressions ... `live`: as tm_sql_live(), at the peak of each heap, or its peak within the window. */
 void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);

@@ -3,6 +3,7 @@
  * Both tables are bulk tables: rows come in the order of their keys, which is that of processes, heaps, snapshots and stacks as they are
  * numbered.
  */
+#include "churn.h"
 #include "import_rows.h"
 
 struct site_writer {
@@ -57,6 +58,15 @@ static void put_live(struct tm_bulk_table *t, const struct tm_account *a, struct
 	tm_bulk_number(t, amount.count);
 }
 
+static void put_churn(struct tm_bulk_table *t, const struct tm_account *a, const struct tm_site *s) {
+	put_happened(t, tm_whole_amount(a, s->short_lived));
+	put_happened(t, tm_whole_amount(a, s->reallocated));
+	tm_bulk_number(t, s->longest_chain);
+	tm_bulk_number(t, tm_scaled_count(a, s->same_size));
+	tm_bulk_number_or_null(t, s->knows_slack ? tm_scaled_count(a, s->slack_bytes) : UINT64_MAX);
+	tm_bulk_number_or_null(t, tm_churn_mean_life_ns(s));
+}
+
 static void write_site_totals(struct site_writer *x, const struct tm_account *a) {
 	struct tm_bulk_table *t = x->site_total;
 	for (size_t i = 0; i < x->site_count; i++) {
@@ -71,6 +81,7 @@ static void write_site_totals(struct site_writer *x, const struct tm_account *a)
 		put_live(t, a, tm_site_at_process_peak(a, s));
 		put_live(t, a, tm_site_at_exit(a, s));
 		put_live(t, a, s->live);
+		put_churn(t, a, s);
 		tm_bulk_row(t, 0);
 	}
 }

@@ -19,7 +19,7 @@ void tm_spill_release(struct tm_spill *s) {
 	tm_spill_init(s, s->beside, s->record_bytes);
 }
 
-static int open_file(const char *beside) {
+int tm_scratch_open(const char *beside) {
 	char path[4096];
 	if (snprintf(path, sizeof path, "%s.XXXXXX", beside) >= (int)sizeof path) {
 		errno = ENAMETOOLONG;
@@ -37,7 +37,7 @@ static int add_segment(struct tm_spill *s) {
 	char **grown = realloc(s->segments, (s->segment_count + 1) * sizeof *grown);
 	if (!grown) return ENOMEM;
 	s->segments = grown;
-	if (s->fd < 0 && (s->fd = open_file(s->beside)) < 0) return errno;
+	if (s->fd < 0 && (s->fd = tm_scratch_open(s->beside)) < 0) return errno;
 	int rc = posix_fallocate(s->fd, offset, (off_t)bytes);
 	if (rc) return rc;
 	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, offset);

@@ -21,6 +21,9 @@ struct tm_spill {
 	int fd, error;
 };
 
+/* A new file without a name in the directory of `beside`: its descriptor, or -1 with errno. */
+int tm_scratch_open(const char *beside);
+
 /* beside must outlive it. */
 void tm_spill_init(struct tm_spill *s, const char *beside, size_t record_bytes);
 void tm_spill_release(struct tm_spill *s);

@@ -76,6 +76,8 @@ static const struct {
 	[TM_TABLE_SCOPE] = { "scope_packed", false },
 	[TM_TABLE_SCOPE_INSTANCE] = { "scope_instance_aggregate", true },
 	[TM_TABLE_SCOPE_SNAPSHOT] = { "scope_snapshot_packed", true },
+	[TM_TABLE_CHECKPOINT_LIVE] = { "checkpoint_live", true },
+	[TM_TABLE_CHECKPOINT_STACK] = { "checkpoint_stack", true },
 };
 
 static bool name_unfinished(struct tm_store *s) {

@@ -1,7 +1,9 @@
 /* times.c - from the words for a point in time to SQL. */
 #include "times.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "schema/units.h"
@@ -11,15 +13,51 @@ static const struct {
 	enum tm_time_kind kind;
 } words[] = { { "start", TM_TIME_START }, { "peak", TM_TIME_PEAK }, { "exit", TM_TIME_EXIT }, { "end", TM_TIME_END } };
 
+static const struct {
+	const char *word;
+	enum tm_time_kind kind;
+	bool is_number;
+} prefixes[] = { { "mark:", TM_TIME_MARK, false },
+		 { "step:", TM_TIME_STEP, true },
+		 { "step-end:", TM_TIME_STEP_END, true },
+		 { "scope:", TM_TIME_SCOPE, false },
+		 { "scope-end:", TM_TIME_SCOPE_END, false } };
+
+static bool take_number(const char *text, uint64_t *out) {
+	char *end;
+	errno = 0;
+	*out = strtoull(text, &end, 10);
+	return *text >= '0' && *text <= '9' && !*end && !errno && *out <= INT64_MAX;
+}
+
+/* The process's own, else the first of any. */
+static void put_step(sqlite3_str *sql, const struct tm_time_point *point, const char *process) {
+	const char *column = point->kind == TM_TIME_STEP ? "start_ns" : "end_ns";
+	sqlite3_str_appendf(
+		sql, "coalesce((SELECT min(%s) FROM step WHERE n = %lld AND process_id = %s), (SELECT min(%s) FROM step WHERE n = %lld))",
+		column, (sqlite3_int64)point->ns, process, column, (sqlite3_int64)point->ns);
+}
+
+static void put_scope(sqlite3_str *sql, const struct tm_time_point *point, const char *process) {
+	const char *column = point->kind == TM_TIME_SCOPE ? "start_ns" : "end_ns";
+	const char *names = "(SELECT id FROM scope_name WHERE text = ";
+	sqlite3_str_appendf(sql,
+			    "coalesce((SELECT %s FROM scope_packed WHERE process_id = %s AND name_id IN %s%Q) ORDER BY id LIMIT 1), "
+			    "(SELECT %s FROM scope_packed WHERE id > 0 AND name_id IN %s%Q) ORDER BY id LIMIT 1))",
+			    column, process, names, point->mark, column, names, point->mark);
+}
+
 bool tm_time_point_parse(const char *text, struct tm_time_point *out) {
 	*out = (struct tm_time_point){ .kind = TM_TIME_UNSET };
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
 		if (strcmp(text, words[i].word) == 0) out->kind = words[i].kind;
 	}
 	if (out->kind != TM_TIME_UNSET) return true;
-	if (strncmp(text, "mark:", 5) == 0) {
-		*out = (struct tm_time_point){ .kind = TM_TIME_MARK, .mark = text + 5 };
-		return text[5] != '\0';
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
+		size_t n = strlen(prefixes[i].word);
+		if (strncmp(text, prefixes[i].word, n) != 0) continue;
+		*out = (struct tm_time_point){ .kind = prefixes[i].kind, .mark = text + n };
+		return prefixes[i].is_number ? take_number(text + n, &out->ns) : text[n] != '\0';
 	}
 	/* Times are signed 64-bit numbers in SQL. */
 	if (!tm_parse_time(text, &out->ns) || out->ns > INT64_MAX) return false;
@@ -34,6 +72,10 @@ void tm_time_point_sql(sqlite3_str *sql, const struct tm_time_point *point, cons
 	case TM_TIME_START: sqlite3_str_appendf(sql, "(SELECT start_ns FROM process WHERE id = %s)", process); break;
 	case TM_TIME_EXIT: sqlite3_str_appendf(sql, "(SELECT coalesce(exit_ns, end_ns) FROM process WHERE id = %s)", process); break;
 	case TM_TIME_END: sqlite3_str_appendf(sql, "(SELECT end_ns FROM process WHERE id = %s)", process); break;
+	case TM_TIME_STEP:
+	case TM_TIME_STEP_END: put_step(sql, point, process); break;
+	case TM_TIME_SCOPE:
+	case TM_TIME_SCOPE_END: put_scope(sql, point, process); break;
 	case TM_TIME_PEAK:
 		sqlite3_str_appendf(sql, "(SELECT min(ts_ns) FROM peak WHERE process_id = %s AND heap IS %Q)", process, heap);
 		break;

@@ -1,4 +1,4 @@
-/* times.h - points in time as people name them: 12.5s, 300ms, start, peak, exit, end, mark:NAME.
+/* times.h - points in time as people name them: 12.5s, 300ms, start, peak, exit, end, mark:NAME, step:N, scope:NAME.
  *
  * A number counts from the start of the database (its earliest trace). The named ones are different instants in different processes, so
  * a time point becomes an SQL expression over a process's id, and a query with it answers for each process at its own exit or peak.
@@ -10,12 +10,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum tm_time_kind { TM_TIME_UNSET, TM_TIME_NS, TM_TIME_START, TM_TIME_PEAK, TM_TIME_EXIT, TM_TIME_END, TM_TIME_MARK };
+enum tm_time_kind {
+	TM_TIME_UNSET,
+	TM_TIME_NS,
+	TM_TIME_START,
+	TM_TIME_PEAK,
+	TM_TIME_EXIT,
+	TM_TIME_END,
+	TM_TIME_MARK,
+	TM_TIME_STEP,
+	TM_TIME_STEP_END,
+	TM_TIME_SCOPE,
+	TM_TIME_SCOPE_END
+};
 
 struct tm_time_point {
 	enum tm_time_kind kind;
-	uint64_t ns;      /* TM_TIME_NS */
-	const char *mark; /* TM_TIME_MARK: looks into the text that was parsed */
+	uint64_t ns;      /* TM_TIME_NS; of steps: the step's number */
+	const char *mark; /* TM_TIME_MARK and scopes: the name, looks into the text that was parsed */
 };
 
 /* false: not a point in time. */
@@ -23,7 +35,7 @@ bool tm_time_point_parse(const char *text, struct tm_time_point *out);
 
 /* Appends the expression. process: the SQL that yields the process's id, such as "v.process_id"; heap: whose peak is meant, NULL for the
  * whole process. `peak` is the earliest instant of the highest level. A mark is the process's own first one of that name, else the first
- * of any process. */
+ * of any process; so is a step of that number, and a scope of that name: its first instance. */
 void tm_time_point_sql(sqlite3_str *sql, const struct tm_time_point *point, const char *process, const char *heap);
 
 #endif

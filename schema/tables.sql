@@ -400,7 +400,85 @@ CREATE TABLE site_total (
 	live_at_exit_count INTEGER NOT NULL,
 	live_at_end_bytes  INTEGER NOT NULL,
 	live_at_end_count  INTEGER NOT NULL,
+	short_lived        INTEGER NOT NULL DEFAULT 0, -- blocks freed within 1 ms
+	short_lived_bytes  INTEGER NOT NULL DEFAULT 0,
+	reallocations      INTEGER NOT NULL DEFAULT 0, -- of allocations: made by a realloc or mremap of another block
+	reallocated_bytes  INTEGER NOT NULL DEFAULT 0, -- their new sizes
+	longest_chain      INTEGER NOT NULL DEFAULT 0, -- most reallocations in a row that one block went through up to one made here, at most 65,535
+	same_size          INTEGER NOT NULL DEFAULT 0, -- of allocations: of the same size as the one before at this stack
+	slack_bytes        INTEGER,                    -- what the allocator gave beyond the requests, over all allocations; NULL unknown
+	mean_lifetime_ns   INTEGER,                    -- of blocks that were freed; NULL: none was
 	PRIMARY KEY (process_id, heap_id, stack_id)
+) WITHOUT ROWID;
+
+-- How many blocks of which size a heap made: a row for each power of two that occurs, which has to_bytes - from_bytes + 1 sizes.
+CREATE TABLE size_bucket (
+	process_id      INTEGER NOT NULL, -- process.id
+	heap_id         INTEGER NOT NULL, -- heap.id
+	from_bytes      INTEGER NOT NULL, -- smallest requested size in it
+	to_bytes        INTEGER NOT NULL, -- largest
+	allocations     INTEGER NOT NULL,
+	allocated_bytes INTEGER NOT NULL,
+	PRIMARY KEY (process_id, heap_id, from_bytes)
+) WITHOUT ROWID;
+
+-- How long blocks that were freed had lived, likewise. What never was freed is in heap_total.live_at_end_count.
+CREATE TABLE lifetime_bucket (
+	process_id  INTEGER NOT NULL, -- process.id
+	heap_id     INTEGER NOT NULL, -- heap.id
+	from_ns     INTEGER NOT NULL, -- shortest lifetime in it
+	to_ns       INTEGER NOT NULL, -- longest
+	frees       INTEGER NOT NULL, -- each part of a mapping that is given back on its own counts
+	freed_bytes INTEGER NOT NULL,
+	PRIMARY KEY (process_id, heap_id, from_ns)
+) WITHOUT ROWID;
+
+-- The run of what is neither a heap nor a process, exact at every event. Kinds and numbers: thread (thread.id: blocks of root heaps that it allocated,
+-- whoever frees them), rank (root heaps of all processes of that rank), device (its index: heaps of that device that lie in no other heap, over all
+-- processes).
+CREATE TABLE level_total (
+	trace_id          INTEGER NOT NULL, -- trace.id
+	kind              TEXT NOT NULL,
+	number            INTEGER NOT NULL,
+	allocations       INTEGER NOT NULL,
+	allocated_bytes   INTEGER NOT NULL,
+	peak_ns           INTEGER NOT NULL, -- the first instant at which live bytes were highest
+	peak_bytes        INTEGER NOT NULL,
+	peak_count        INTEGER NOT NULL,
+	live_at_end_bytes INTEGER NOT NULL,
+	live_at_end_count INTEGER NOT NULL,
+	PRIMARY KEY (trace_id, kind, number)
+) WITHOUT ROWID;
+
+-- Instants at which allocation_packed can be entered without reading it from the start: rows of the trace up to allocation_id had ended by ts_ns. The
+-- first one of a trace stands before all its rows, the last one at its end, before the rows of what is live then. What was live at T, with c the first checkpoint whose ts_ns > T
+-- and b the one before it, is among the rows with b.allocation_id < id <= c.allocation_id, and those above c.allocation_id that checkpoint_live lists
+-- for c or an earlier checkpoint of the trace.
+CREATE TABLE checkpoint (
+	id            INTEGER PRIMARY KEY,
+	trace_id      INTEGER NOT NULL, -- trace.id
+	ts_ns         INTEGER NOT NULL,
+	allocation_id INTEGER NOT NULL, -- allocation.id
+	has_stacks    INTEGER NOT NULL  -- 1: checkpoint_stack has what was live then, and no mapping was split since the checkpoint before
+);
+
+-- Rows behind a checkpoint's allocation_id that were allocated before it, as ranges of ids; a few rows in them may have been allocated later. Each row
+-- is listed once: for the first checkpoint behind its allocation.
+CREATE TABLE checkpoint_live (
+	checkpoint_id INTEGER NOT NULL, -- checkpoint.id
+	first_id      INTEGER NOT NULL, -- allocation.id
+	more          INTEGER NOT NULL, -- so many ids follow the first one
+	PRIMARY KEY (checkpoint_id, first_id)
+) WITHOUT ROWID;
+
+-- What was live at a checkpoint, by stack.
+CREATE TABLE checkpoint_stack (
+	checkpoint_id INTEGER NOT NULL, -- checkpoint.id
+	heap_id       INTEGER NOT NULL, -- heap.id
+	stack_id      INTEGER NOT NULL, -- stack.id
+	live_bytes    INTEGER NOT NULL,
+	live_count    INTEGER NOT NULL,
+	PRIMARY KEY (checkpoint_id, heap_id, stack_id)
 ) WITHOUT ROWID;
 
 -- What a function allocated over the whole run.

@@ -13,6 +13,7 @@ CREATE INDEX thread_by_process ON thread(process_id);
 CREATE INDEX heap_by_process ON heap(process_id, name);
 CREATE INDEX timeline_by_heap ON timeline(process_id, heap_id, ts_ns);
 CREATE INDEX sample_by_process ON sample(process_id, name, ts_ns);
+CREATE INDEX checkpoint_by_time ON checkpoint(trace_id, ts_ns);
 CREATE INDEX snapshot_by_process ON snapshot(process_id, label, heap_id);
 CREATE INDEX step_by_process ON step(process_id, start_ns);
 CREATE INDEX pool_state_by_heap ON pool_state(heap_id, ts_ns);
