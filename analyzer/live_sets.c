@@ -65,16 +65,16 @@ static void put_counted(sqlite3_str *sql, const char *suffix) {
 					       "  CROSS JOIN moment%s AS m ON m.heap_id = o.heap_id AND m.checkpoint_id = w.checkpoint_id\n"
 					       "  WHERE w.has_stacks AND a.alloc_ns <= m.at_ns AND a.alloc_ns + a.lifetime_ns > m.at_ns\n",
 			    suffix, suffix);
-	sqlite3_str_appendf(
-		sql,
-		"  UNION ALL\n  SELECT o.process_id, o.heap_id, a.stack_id, -a.size_bytes,\n"
-		"         CASE WHEN " TM_SQL_SPLIT_AFTER(
-			"w.ts_ns") " THEN 0 ELSE -1 END\n"
-				   "  FROM span%s AS w CROSS JOIN checkpoint_live AS r ON r.checkpoint_id = w.checkpoint_id AND r.first_id > w.last_id\n  " LISTED
-				   "  CROSS JOIN allocation_origin AS o ON o.id = a.origin_id\n"
-				   "  CROSS JOIN moment%s AS m ON m.heap_id = o.heap_id AND m.checkpoint_id = w.checkpoint_id\n"
-				   "  WHERE w.has_stacks AND a.alloc_ns > m.at_ns" LISTED_FOR("w") "),\n",
-		suffix, suffix);
+	sqlite3_str_appendf(sql,
+			    "  UNION ALL\n  SELECT o.process_id, o.heap_id, a.stack_id, -a.size_bytes,\n"
+			    "         CASE WHEN " TM_SQL_SPLIT_AFTER(
+				    "w.ts_ns") " THEN 0 ELSE -1 END\n"
+					       "  FROM span%s AS w CROSS JOIN checkpoint_live AS r ON r.checkpoint_id = w.checkpoint_id\n"
+					       "    AND r.first_id > w.last_id\n  " LISTED
+					       "  CROSS JOIN allocation_origin AS o ON o.id = a.origin_id\n"
+					       "  CROSS JOIN moment%s AS m ON m.heap_id = o.heap_id AND m.checkpoint_id = w.checkpoint_id\n"
+					       "  WHERE w.has_stacks AND a.alloc_ns > m.at_ns" LISTED_FOR("w") "),\n",
+			    suffix, suffix);
 }
 
 void tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window,
