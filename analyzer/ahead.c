@@ -15,6 +15,8 @@ struct tm_ahead {
 	pthread_cond_t changed;
 	struct tm_batch *ready[TM_AHEAD_BATCHES];
 	unsigned first, count;
+	unsigned out;           /* batches that are being filled, wait, or are their taker's */
+	bool wanted;            /* the taker waits for one */
 	struct tm_batch *spare; /* given back, to be filled again */
 	bool stopping;
 	int result; /* TM_AHEAD_BATCH while more may come */
@@ -32,11 +34,16 @@ void tm_batch_give_back(struct tm_batch *b) {
 	pthread_mutex_lock(&a->lock);
 	b->next_spare = a->spare;
 	a->spare = b;
+	a->out--;
+	pthread_cond_broadcast(&a->changed);
 	pthread_mutex_unlock(&a->lock);
 }
 
+/* Waits while there are enough, so that how many there are follows from the trace and not from who is faster. */
 static struct tm_batch *new_batch(struct tm_ahead *a) {
 	pthread_mutex_lock(&a->lock);
+	while (a->out >= TM_AHEAD_OUT_MAX && !a->wanted && !a->stopping) pthread_cond_wait(&a->changed, &a->lock);
+	a->out++;
 	struct tm_batch *b = a->spare;
 	if (b) a->spare = b->next_spare;
 	pthread_mutex_unlock(&a->lock);
@@ -211,6 +218,7 @@ static bool hand_over(struct tm_ahead *a, struct tm_batch *b, int result) {
 	while (a->count == TM_AHEAD_BATCHES && !a->stopping) pthread_cond_wait(&a->changed, &a->lock);
 	bool stopping = a->stopping;
 	if (!stopping && b) a->ready[(a->first + a->count++) % TM_AHEAD_BATCHES] = b;
+	a->wanted = false;
 	if (!b) a->result = result;
 	pthread_cond_broadcast(&a->changed);
 	pthread_mutex_unlock(&a->lock);
@@ -248,7 +256,11 @@ struct tm_ahead *tm_ahead_start(const struct tm_catalog *catalog, struct tm_read
 int tm_ahead_next(struct tm_ahead *a, struct tm_batch **out, uint64_t *damaged_offset) {
 	int result = TM_AHEAD_BATCH;
 	pthread_mutex_lock(&a->lock);
-	while (!a->count && a->result == TM_AHEAD_BATCH) pthread_cond_wait(&a->changed, &a->lock);
+	while (!a->count && a->result == TM_AHEAD_BATCH) {
+		a->wanted = true;
+		pthread_cond_broadcast(&a->changed);
+		pthread_cond_wait(&a->changed, &a->lock);
+	}
 	if (a->count) {
 		*out = a->ready[a->first];
 		a->first = (a->first + 1) % TM_AHEAD_BATCHES;

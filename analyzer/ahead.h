@@ -14,6 +14,7 @@
 #include "../schema/events.h"
 
 #define TM_AHEAD_BATCHES 1u
+#define TM_AHEAD_OUT_MAX 3u /* batches at a time, some of 10 MB each; more only when the taker can do nothing with those that it has */
 
 enum tm_step_kind { TM_STEP_ALLOC, TM_STEP_FREE, TM_STEP_MAP, TM_STEP_UNMAP, TM_STEP_MARK, TM_STEP_SCOPE, TM_STEP_GPU };
 
