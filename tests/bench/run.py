@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 
+import import_speed
 import programs
 import targets
 import tools
@@ -408,22 +409,19 @@ def idle(report, build, work, chosen):
 # --- reading ---
 
 def reading(report, build, work, options):
-    def rows():
+    def traces():
         for program in programs.programs(work, build, options.torch):
-            if program.missing or program.client or not keep_trace(build, work, program):
-                continue
-            trace, db = f"{work}/events.tmk", f"{work}/events.db"
-            events, times = trace_events(build, trace), []
-            for _ in range(max(1, options.rounds // 2)):
-                start = time.monotonic()
-                child = subprocess.Popen([f"{build}/bin/tidemark", "import", trace, "--force", "-o", db], **QUIET)
-                _, _, used = os.wait4(child.pid, 0)
-                times.append((time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss))
-            wall, cpu, rss = (statistics.median(t[i] for t in times) for i in range(3))
-            report.targets.imported(program.name, events, events / wall / 1e6)
-            yield (program.name, f"{events / wall / 1e6:.2f}", f"{events:,}", f"{wall:.2f}", f"{cpu:.2f}", f"{rss / 1024:.0f}",
-                   f"{os.path.getsize(db) / MIB:.0f}")
-    report.table("Import", ("trace of", "M events/s", "events", "wall s", "CPU s", "RSS MiB", "database MiB"), rows())
+            if not program.client and keep_trace(build, work, program):
+                yield program.name, f"{work}/events.tmk"
+        subprocess.run(["make", "-s", f"BUILD={build}", f"{build}/tests/integration/big_trace"], check=False, **QUIET)
+        if os.path.exists(f"{build}/tests/integration/big_trace"):
+            yield from import_speed.made_traces(build, work)
+
+    def rows():
+        yield from import_speed.rows(build, work, traces())
+        yield import_speed.sqlite_row(work)
+    report.table("Import", import_speed.COLUMNS, rows(), "An event is an allocation or a free. The bound on memory: 64 MiB, 200 bytes a block live at the peak, 64 "
+                 "bytes a node of the stack tree.")
 
 
 # --- the rest: benches that print for themselves ---
