@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d64697400000003ull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d64697400000004ull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
 #define TM_SHM_PAGE 4096u
@@ -26,6 +26,8 @@ enum tm_shm_state { TM_SHM_STARTING = 0, TM_SHM_RUNNING = 1, TM_SHM_CLOSED = 2 /
 enum tm_stacks_mode { TM_STACKS_OFF = 0, TM_STACKS_UNWIND = 1, TM_STACKS_FP = 2 };
 enum tm_clock_kind { TM_CLOCK_MONOTONIC = 0 /* ticks are CLOCK_MONOTONIC ns */, TM_CLOCK_TSC = 1 };
 enum tm_on_full { TM_ON_FULL_WAIT = 0, TM_ON_FULL_DROP = 1 };
+
+enum tm_gpu_mode { TM_GPU_OFF = 0, TM_GPU_AUTO = 1, TM_GPU_CUPTI = 2 };
 
 /* A question of the program's (tidemark_stats) and the collector's answer. A guest takes a FREE slot by compare-and-swap to ASKED, says in its ring with
  * STATS which heap it means, and sleeps on `state` until it is ANSWERED or UNKNOWN (no such heap); then it copies and stores FREE. It gives up after two
@@ -57,6 +59,7 @@ struct tm_shm {
 	uint32_t args;             /* 1: keep the command's arguments */
 	uint32_t nvtx, itt;        /* 1: be the tool of NVTX's and ITT's loaders */
 	uint32_t torch;            /* 1: hook PyTorch where it is loaded */
+	uint32_t gpu;              /* enum tm_gpu_mode */
 	uint32_t python, python_heap; /* 0 or 1: Python frames in stacks; the interpreter's own allocations */
 
 	_Alignas(64) _Atomic uint32_t state;        /* enum tm_shm_state */
@@ -113,6 +116,8 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
  *   unmap        begin_ticks old old_size
  *   remap        addr size begin_ticks old old_size pcs...
  *   text         bytes, padded with 0                 y = byte length; the ops below 0xD0
+ *   oom          heap size result free total pcs...   heap: a number or 0; free, total: ~0 unknown; x = frames kept, y = the op that stands for the function
+ *   launch, use  a b                       no stack. launch: correlation id, 0; y = the driver's callback id. use: address, correlation id
  *   scope        key link bytes, padded with 0        y = byte length of the name, x = enum tm_scope_category or a CATEGORY's number; 0xD0 to 0xDF
  *
  * alloc, free, realloc with TM_RING_HEAP: one word more before the frames (free: at the end), the number of a heap that a HEAP record announced.
@@ -132,6 +137,8 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
 #define TM_RING_REALLOC_WORDS 6u
 #define TM_RING_UNMAP_WORDS 5u
 #define TM_RING_REMAP_WORDS 7u
+#define TM_RING_OOM_WORDS 7u
+#define TM_RING_NAME_SLOTS 2048u /* names of activities that a ring can say again by a number */
 #define TM_RING_TEXT_MAX 4096u /* bytes of text in one record */
 
 static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words, unsigned x, unsigned y) {
@@ -161,7 +168,7 @@ static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words,
  *   CATEGORY      text                      x = a number from TM_SCOPE_CATEGORY_OWN on; what the category column shows ("nvtx:DOMAIN")
  *   HEAP          number parent device text x = byte length of the name; text = name then kind. number: the process's own, from TM_HEAP_NUMBER_OWN on;
  *                                           parent: such a number, or enum tm_heap_number, 0 none; device: number + 1, 0 none
- *   POOL          heap allocated reserved   bytes of a pool as its allocator tells them, ~0: unknown
+ *   POOL          heap allocated reserved when   bytes of a pool as its allocator tells them, ~0: unknown; when: in ticks, 0: now
  *   STATS         slot text                 a question (struct tm_stats_slot); text = name of the heap
  *   PYTHON_RUN    low high                  the interpreter's code that runs Python functions: native frames in it stand for Python frames
  *   PYTHON_CODE   number lines text         a code object by its number in this ring (numbers begin anew with the ring):
@@ -169,6 +176,11 @@ static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words,
  *                                           qualified name, NUL, line table. In several pieces where it is long
  *   PYTHON_STACK  frames...                 x = outer frames kept from the last one of this ring, y = frames that follow, innermost first. A frame:
  *                                           code number | byte offset of its instruction << 32 | 1 << 63 if native code called it
+ *   ACTIVITY      start end place size address who text   x = kind | direction << 8; place = device | stream << 32 (~0 each: unknown);
+ *                                           who = correlation id | name slot << 32; text = the name, which the slot then stands for in this ring;
+ *                                           none with a slot: the name that it was told last
+ *   DEVICE        device total text         total: ~0 unknown; x = byte length of the uuid; text = uuid, name
+ *   LOST          count text                what a source of records lost before we saw it; text = kind, NUL, reason
  */
 enum tm_control_op {
 	TM_CTL_PROCESS = 0xE0,
@@ -193,6 +205,9 @@ enum tm_control_op {
 	TM_CTL_PYTHON_RUN = 0xF3,
 	TM_CTL_PYTHON_CODE = 0xF4,
 	TM_CTL_PYTHON_STACK = 0xF5,
+	TM_CTL_ACTIVITY = 0xF6,
+	TM_CTL_DEVICE = 0xF7,
+	TM_CTL_LOST = 0xF8,
 };
 
 enum tm_heap_number { TM_HEAP_NUMBER_MALLOC = 1, TM_HEAP_NUMBER_MMAP = 2, TM_HEAP_NUMBER_MMAP_FILE = 3, TM_HEAP_NUMBER_OWN = 16 };

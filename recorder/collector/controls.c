@@ -3,6 +3,7 @@
 
 #include "collector.h"
 #include "drain.h"
+#include "gpu_records.h"
 #include "memory.h"
 
 #include <stdlib.h>
@@ -133,7 +134,26 @@ static void take_stats(const struct control *t) {
 }
 
 static void take_pool(const struct control *t) {
-	tm_pool_told(t->c, t->p, t->ticks, t->numbers[0], t->numbers[1], t->numbers[2]);
+	tm_pool_told(t->c, t->p, t->numbers[3] ? t->numbers[3] : t->ticks, t->numbers[0], t->numbers[1], t->numbers[2]);
+}
+
+static void take_activity(const struct control *t) {
+	tm_gpu_take_activity(t->c, t->r, t->x, t->numbers, t->text, t->text_bytes);
+}
+
+static void take_device(const struct control *t) {
+	tm_gpu_take_device(t->c, t->p, t->x, t->numbers, t->text, t->text_bytes);
+}
+
+static void take_lost(const struct control *t) {
+	const char *zero = memchr(t->text, 0, t->text_bytes);
+	char kind[64], reason[256];
+	size_t kind_bytes = zero ? (size_t)(zero - t->text) : 0, reason_bytes = zero ? t->text_bytes - kind_bytes - 1 : 0;
+	if (kind_bytes >= sizeof kind || reason_bytes >= sizeof reason || t->numbers[0] > UINT32_MAX) return;
+	memcpy(kind, t->text, kind_bytes);
+	memcpy(reason, t->text + kind_bytes + 1, reason_bytes);
+	kind[kind_bytes] = reason[reason_bytes] = 0;
+	tm_drain_add_loss(t->c, t->r, kind, t->numbers[0], 0, reason);
 }
 
 static void take_python_run(const struct control *t) {
@@ -167,8 +187,11 @@ static const struct row { /* numbers: how many words stand between the ticks and
 	{ TM_CTL_HEAP, 3, true, false, take_heap },
 	{ TM_CTL_PYTHON_RUN, 2, false, false, take_python_run },
 	{ TM_CTL_PYTHON_CODE, 2, true, false, take_python_code },
-	{ TM_CTL_POOL, 3, false, false, take_pool },
+	{ TM_CTL_POOL, 4, false, false, take_pool },
 	{ TM_CTL_STATS, 1, true, false, take_stats },
+	{ TM_CTL_ACTIVITY, 6, true, false, take_activity },
+	{ TM_CTL_DEVICE, 2, true, false, take_device },
+	{ TM_CTL_LOST, 1, true, false, take_lost },
 };
 
 /* Joins the pieces of a text. True: it is whole, and in t->text. */

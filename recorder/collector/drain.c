@@ -10,6 +10,7 @@
 
 #include "collector.h"
 #include "controls.h"
+#include "gpu_records.h"
 #include "heap_table.h"
 #include "memory.h"
 
@@ -271,6 +272,45 @@ static bool take_scope(struct tm_collector *c, struct tm_ring_view *r, const uin
 	return true;
 }
 
+static const char *const api_names[256] = {
+#define X(name, code, api) [code] = api,
+	TM_OPS(X)
+#undef X
+};
+
+/* A refusal has a record of its own, written before the event that says when and where. */
+static bool take_refusal(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n, unsigned flags, unsigned keep, unsigned api) {
+	uint32_t stack;
+	char result[64] = "CUDA_ERROR_OUT_OF_MEMORY";
+	const struct tm_own_heap *heap = NULL;
+	if (n < TM_RING_OOM_WORDS || api > 0xff || !api_names[api] || (w[2] && !(heap = tm_heap_of_number(c, r->process, w[2])))) return false;
+	if (!take_stack(c, r, flags, keep, w + TM_RING_OOM_WORDS, n - TM_RING_OOM_WORDS, &stack)) return false;
+	if (w[4] != 2) snprintf(result, sizeof result, "CUDA error %u", (unsigned)w[4]);
+	struct tm_meta *m = tm_group_add(c->group, TM_RECORD_OOM);
+	m->oom = (struct tm_oom){ .id = ++c->refusals, .process = r->process->id, .heap = heap ? heap->id : 0, .size_bytes = w[3] };
+	m->oom.free_bytes = w[5] <= INT64_MAX ? (int64_t)w[5] : -1;
+	m->oom.total_bytes = w[6] <= INT64_MAX ? (int64_t)w[6] : -1;
+	m->oom.result = tm_group_text(c->group, result, strlen(result));
+	uint32_t text = tm_intern(c, api_names[api], strlen(api_names[api]));
+	struct tm_event *e = stamped(c, r, TM_OP_OOM, w[1], w[1]);
+	e->text = text;
+	e->addr = c->refusals;
+	e->old = stack;
+	return true;
+}
+
+/* A launch by the driver's number of the function, or a use. */
+static bool take_work(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n, uint8_t op, unsigned function) {
+	if (n != SCOPE_WORDS) return false;
+	uint32_t text = op == TM_OP_LAUNCH ? tm_gpu_function_text(c, function) : 0;
+	struct tm_event *e = stamped(c, r, op, w[1], w[1]);
+	e->text = text;
+	e->addr = w[2];
+	e->old = w[3];
+	if (op == TM_OP_LAUNCH) e->old = 0;
+	return true;
+}
+
 /* The heap that a block lies in: `word` is its number where the record has one. false: it makes no sense. */
 static inline bool take_heap(struct tm_collector *c, struct tm_ring_view *r, uint8_t op, unsigned flags, uint64_t word, uint32_t *id) {
 	*id = 0;
@@ -333,7 +373,10 @@ static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, co
 		e->old = w[5];
 		e->old_size = w[6];
 		break;
-	default: return TM_OP_IS_SCOPE(op) ? take_scope(c, r, w, n, op, keep, y) : take_text(c, r, w, n, op, y);
+	default:
+		if (op == TM_OP_OOM) return take_refusal(c, r, w, n, flags, keep, y);
+		if (TM_OP_IS_GPU(op)) return take_work(c, r, w, n, op, y);
+		return TM_OP_IS_SCOPE(op) ? take_scope(c, r, w, n, op, keep, y) : take_text(c, r, w, n, op, y);
 	}
 	e->addr = w[2];
 	e->size = w[3];
@@ -496,6 +539,8 @@ static void begin_claim(struct tm_collector *c, struct tm_ring_view *r, struct t
 				    .text_capacity = old.text_capacity,
 				    .used_bytes = old.used_bytes };
 	tm_python_ring_forget(&r->python);
+	r->gpu_names = old.gpu_names;
+	if (r->gpu_names) memset(r->gpu_names, 0, TM_RING_NAME_SLOTS * sizeof r->gpu_names[0]);
 	r->number = ring->process;
 	r->pid = ring->pid;
 	r->tid = ring->tid;
@@ -709,6 +754,7 @@ void tm_drain_release(struct tm_collector *c) {
 		free(c->rings[i].path);
 		tm_python_ring_release(&c->rings[i].python);
 		free(c->rings[i].text);
+		free(c->rings[i].gpu_names);
 	}
 	free(c->rings);
 	free(c->admitted);

@@ -48,6 +48,7 @@ struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	uint8_t *text; /* of records that go on in the next one */
 	size_t text_bytes, text_capacity;
 	uint32_t text_op, text_key;
+	uint32_t *gpu_names; /* string ids of the slots of ACTIVITY records; NULL: none was told */
 };
 
 /* 0, or -1: no memory. */

@@ -89,9 +89,10 @@ static int64_t bytes_or_unknown(uint64_t bytes) {
 bool tm_pool_told(struct tm_collector *c, struct tm_process *p, uint64_t ticks, uint64_t number, uint64_t allocated, uint64_t reserved) {
 	struct tm_own_heap *heap = tm_heap_of_number(c, p, number);
 	if (!heap) return false;
-	bool soon = heap->written_ticks && tm_timebase_ticks_before_now(&c->timebase, POOL_INTERVAL_NS) < heap->written_ticks;
+	uint64_t now = tm_timebase_ticks(&c->timebase), interval = now - tm_timebase_ticks_before_now(&c->timebase, POOL_INTERVAL_NS);
+	bool soon = heap->written_ticks && ticks - heap->written_ticks < interval;
 	if (soon && reserved == heap->reserved) return true;
-	heap->written_ticks = tm_timebase_ticks(&c->timebase);
+	heap->written_ticks = ticks;
 	heap->allocated = allocated;
 	heap->reserved = reserved;
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_POOL_STATE);

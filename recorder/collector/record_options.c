@@ -79,6 +79,13 @@ static bool take_torch(struct tm_options *o, const char *v) {
 	return i >= 0;
 }
 
+static bool take_gpu(struct tm_options *o, const char *v) {
+	static const uint32_t modes[] = { TM_GPU_AUTO, TM_GPU_CUPTI, TM_GPU_OFF };
+	int i = ONE_OF(v, "auto", "cupti", "off");
+	if (i >= 0) o->gpu = modes[i];
+	return i >= 0;
+}
+
 static bool take_nvtx(struct tm_options *o, const char *v) {
 	int i = ONE_OF(v, "off", "auto");
 	o->nvtx = i == 1;

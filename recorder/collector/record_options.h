@@ -23,6 +23,7 @@
 	X(python, "python", 0, "auto|off", "auto", "Python functions in call stacks, where there are any") \
 	X(python_heap, "python-heap", 0, "on|off", "off", "record the objects of Python's own allocator, too") \
 	X(torch, "torch", 0, "auto|off", "auto", "record PyTorch's tensors and operators, where there are any") \
+	X(gpu, "gpu", 0, "auto|cupti|off", "auto", "record CUDA through CUPTI; auto makes room for other tools,\ncupti does not") \
 	X(nvtx, "nvtx", 0, "auto|off", "auto", "record NVTX ranges, marks and heaps, unless another tool does") \
 	X(itt, "itt", 0, "auto|off", "auto", "record ITT tasks, frames and heap calls, unless another tool does") \
 	X(follow, "follow", 0, "on|off", "on", "record child processes too") \
@@ -47,6 +48,7 @@ struct tm_options {
 	uint32_t max_depth;
 	uint64_t sample_bytes;
 	bool mappings, python, python_heap, torch, nvtx, itt, follow;
+	uint32_t gpu; /* enum tm_gpu_mode */
 	uint64_t interval_ms;
 	uint32_t on_full; /* enum tm_on_full */
 	uint64_t ring_bytes;

@@ -118,6 +118,7 @@ static void fill_in(const struct tm_session *s, const struct tm_options *o, cons
 	shm->python = o->python;
 	shm->python_heap = o->python_heap;
 	shm->torch = o->torch;
+	shm->gpu = o->gpu;
 	shm->nvtx = o->nvtx;
 	shm->itt = o->itt;
 	shm->on_full = o->on_full;

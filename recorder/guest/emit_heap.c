@@ -73,8 +73,12 @@ void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, con
 	tm_publish(t, words);
 }
 
-void tm_emit_pool(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved) {
-	uint64_t words[3] = { heap, allocated, reserved };
+void tm_emit_pool_at(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved, uint64_t when) {
+	uint64_t words[4] = { heap, allocated, reserved, when };
 
-	if (tm_heap_tell(t, heap)) tm_emit_control(t, TM_CTL_POOL, 0, 0, words, 3, NULL, 0);
+	if (tm_heap_tell(t, heap)) tm_emit_control(t, TM_CTL_POOL, 0, 0, words, 4, NULL, 0);
+}
+
+void tm_emit_pool(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved) {
+	tm_emit_pool_at(t, heap, allocated, reserved, 0);
 }

@@ -185,6 +185,7 @@ void tm_emit_heap_free(struct tm_thread *t, enum tm_op op, uint32_t heap, const 
 void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *old, uint64_t begin,
 			  const void *frame);
 void tm_emit_pool(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved); /* ~0: unknown */
+void tm_emit_pool_at(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved, uint64_t when); /* as it was then, in ticks; 0: now */
 
 /* --- process_info.c --- */
 /* Emits PROCESS, INFO (exe, command, rank variables) and the notes about this process: first thing in its first ring. */

@@ -1,4 +1,4 @@
-/* injection.c - tells NVTX's and ITT's loaders, by the environment, that we are their tool: see injection.h.
+/* injection.c - tells NVTX's and ITT's loaders and the CUDA driver, by the environment, that we are their tool: see injection.h.
  *
  * The loaders look once, at the program's first annotation: our constructor is early enough. A child that execs gets the variables with the rest of its
  * environment, and sets them itself where it does not.
@@ -19,21 +19,24 @@ static bool name_us(const char *variable) {
 	return setenv(variable, own, 1) == 0;
 }
 
-static void start(struct tm_thread *t, const char *variable, const char *aside) {
+static void start(struct tm_thread *t, const char *variable, const char *kind, const char *aside) {
 	int error = errno;
 	bool ours;
 	tm_ours_begin();
 	ours = name_us(variable);
 	tm_ours_end();
 	errno = error;
-	if (!ours) tm_emit_note(t, "injection", aside);
+	if (!ours) tm_emit_note(t, kind, aside);
 }
 
 void tm_injection_start(struct tm_thread *t) {
 	if (tm_guest.shm->nvtx)
-		start(t, "NVTX_INJECTION64_PATH", "NVTX_INJECTION64_PATH names another tool: NVTX ranges and heaps are not in this trace");
+		start(t, "NVTX_INJECTION64_PATH", "injection", "NVTX_INJECTION64_PATH names another tool: NVTX ranges and heaps are not in this trace");
 	if (tm_guest.shm->itt)
-		start(t, "INTEL_LIBITTNOTIFY64", "INTEL_LIBITTNOTIFY64 names another tool: ITT tasks and heaps are not in this trace");
+		start(t, "INTEL_LIBITTNOTIFY64", "injection", "INTEL_LIBITTNOTIFY64 names another tool: ITT tasks and heaps are not in this trace");
+	if (tm_guest.shm->gpu != TM_GPU_OFF)
+		start(t, "CUDA_INJECTION64_PATH", "gpu",
+		      "CUDA_INJECTION64_PATH names another tool, which CUPTI is left to: of CUDA only what PyTorch reports is in this trace");
 }
 
 size_t tm_text_of_wide(char to[TM_WIDE_MAX], const wchar_t *from) {

@@ -1,4 +1,4 @@
-/* injection.h - libtidemark.so as the tool that NVTX's and ITT's loaders ask for.
+/* injection.h - libtidemark.so as the tool that NVTX's and ITT's loaders and the CUDA driver ask for.
  *
  * Flow:     injection.c names us in the environment -> the loader in each of the program's libraries, at its first annotation -> nvtx.c, nvtx_memory.c, itt.c
  *           -> scope.h, emit_heap.c -> ring

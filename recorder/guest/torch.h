@@ -18,6 +18,7 @@ struct tm_torch_device {
 	int8_t type, index;
 };
 #define TM_TORCH_CPU 0
+#define TM_TORCH_CUDA 1
 
 /* at::RecordFunctionCallback up to its list of scope kinds, and more zeros than any version has flags behind it. */
 struct tm_torch_callback {

@@ -7,6 +7,7 @@
  * Harmless: nobody but PyTorch calls these names. Arguments are plain numbers and pointers, and the names say their types, so a build with other types has
  *           other names, and does not come by here.
  */
+#include "cupti.h"
 #include "heaps.h"
 #include "torch.h"
 
@@ -59,7 +60,7 @@ static uint32_t device_heap(struct tm_torch_device device) {
 	if (index >= 100) *to++ = (char)('0' + index / 100);
 	if (index >= 10) *to++ = (char)('0' + index / 10 % 10);
 	*to++ = (char)('0' + index % 10);
-	return tm_heap_number(name, (size_t)(to - name), "tensor", 0, (int)index);
+	return tm_heap_number(name, (size_t)(to - name), "tensor", device.type == TM_TORCH_CUDA ? tm_cuda_device_heap((int)index) : 0, (int)index);
 }
 
 /* --- reports --- */

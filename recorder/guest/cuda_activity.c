@@ -1,0 +1,286 @@
+/* cuda_activity.c - CUPTI's records of what devices did: kernels, copies, sets, its own overhead, what it knows of allocations and pools.
+ *
+ * Flow:     CUPTI asks for a buffer, fills it, and gives it back on a thread of its own (or on that which flushes) -> records -> emit_gpu.c -> ring
+ * Owns:     the buffers, in memory that no hook sees. A few are kept for the next time.
+ * Records:  are read by the places of their fields, as far as they lie in the buffer. Kinds that we do not know are passed by. How long a record is
+ *           only CUPTI knows.
+ * Times:    CUPTI stamps with our clock where it can be told so (11.6); else with its own, and two readings of both clocks turn one into the other.
+ * Names:    of kernels come again and again: each is told once in a ring, with the number of a slot, which then stands for it. One thread at a time uses the
+ *           slots; another that comes meanwhile tells its names in full.
+ * Losses:   records that CUPTI dropped for want of buffers are counted by it, and told.
+ */
+#include "cuda_calls.h"
+#include "heaps.h"
+#include "hot.h"
+#include "raw.h"
+
+#include <string.h>
+#include <time.h>
+
+#define BUFFER_BYTES (4u << 20)
+#define BUFFERS_KEPT 4u
+#define FLUSH_PERIOD_MS 1000u /* bounds what the program's sudden end can lose */
+
+/* --- buffers --- */
+
+static void *_Atomic kept[BUFFERS_KEPT];
+
+static void request_buffer(uint8_t **buffer, size_t *size, size_t *max_records) {
+	void *found = NULL;
+	for (unsigned i = 0; i < BUFFERS_KEPT && !found; i++) found = atomic_exchange(&kept[i], NULL);
+	if (!found && !tm_is_sandboxed()) found = tm_raw_map(BUFFER_BYTES);
+	*buffer = found;
+	*size = found ? BUFFER_BYTES : 0;
+	*max_records = 0; /* as many as fit */
+}
+
+static void keep_buffer(void *buffer) {
+	void *none = NULL;
+	for (unsigned i = 0; i < BUFFERS_KEPT; i++, none = NULL)
+		if (atomic_compare_exchange_strong(&kept[i], &none, buffer)) return;
+	tm_raw_unmap(buffer, BUFFER_BYTES);
+}
+
+/* --- times --- */
+
+static bool is_our_clock;
+static struct clocks {
+	uint64_t theirs, ours;
+} first;
+
+static struct clocks read_clocks(void) {
+	struct clocks c = { 0 };
+	struct timespec now;
+	if (!tm_cupti.cuptiGetTimestamp || tm_cupti.cuptiGetTimestamp(&c.theirs) != TM_CUPTI_OK) {
+		clock_gettime(CLOCK_REALTIME, &now);
+		c.theirs = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	}
+	c.ours = tm_now();
+	return c;
+}
+
+/* Their time as ticks, by the readings at the beginning and now. */
+static uint64_t ticks_of(const struct clocks *now, uint64_t theirs) {
+	if (is_our_clock) return theirs;
+	if (now->theirs <= first.theirs) return now->ours;
+	double rate = (double)(now->ours - first.ours) / (double)(now->theirs - first.theirs);
+	return now->ours - (uint64_t)(int64_t)(rate * (double)(int64_t)(now->theirs - theirs));
+}
+
+/* --- names --- */
+
+static struct {
+	_Atomic uint32_t busy;
+	struct tm_ring *ring;
+	uint32_t generation;
+	uint64_t told[TM_RING_NAME_SLOTS]; /* hash of the name that the slot stands for, 0 none */
+} slots;
+
+static uint64_t hash_of(const char *name, size_t n) {
+	uint64_t hash = 14695981039346656037u;
+	for (size_t i = 0; i < n; i++) hash = (hash ^ (uint8_t)name[i]) * 1099511628211u;
+	return hash | 1;
+}
+
+static bool slots_begin(struct tm_thread *t) {
+	uint32_t generation = atomic_load(&t->ring->generation);
+	if (atomic_exchange_explicit(&slots.busy, 1, memory_order_acquire)) return false;
+	if (slots.ring != t->ring || slots.generation != generation) memset(slots.told, 0, sizeof slots.told);
+	slots.ring = t->ring;
+	slots.generation = generation;
+	return true;
+}
+
+static void emit_named(struct tm_thread *t, struct tm_gpu_activity *a, const char *name, bool has_slots) {
+	size_t n = name ? strnlen(name, TM_RING_TEXT_MAX) : 0;
+	uint64_t before = t->pos;
+	if (!n) {
+		tm_emit_activity(t, a);
+		return;
+	}
+	uint64_t hash = hash_of(name, n), slot = hash >> 7 & (TM_RING_NAME_SLOTS - 1);
+	bool told = has_slots && slots.told[slot] == hash;
+	a->name_slot = has_slots ? (uint32_t)slot + 1 : 0;
+	a->name = told ? NULL : name;
+	a->name_bytes = told ? 0 : n;
+	tm_emit_activity(t, a);
+	if (has_slots) slots.told[slot] = t->pos != before ? hash : 0;
+}
+
+/* --- records --- */
+
+struct reading {
+	struct tm_thread *t;
+	struct clocks now;
+	const uint8_t *record, *end;
+	bool has_slots;
+};
+
+static uint64_t number_at(const struct reading *r, size_t at, size_t bytes) {
+	uint64_t value = 0;
+	if ((size_t)(r->end - r->record) >= at + bytes) memcpy(&value, r->record + at, bytes);
+	return value;
+}
+
+static uint64_t u64(const struct reading *r, size_t at) {
+	return number_at(r, at, 8);
+}
+
+static uint32_t u32(const struct reading *r, size_t at) {
+	return (uint32_t)number_at(r, at, 4);
+}
+
+static struct tm_gpu_activity ran(const struct reading *r, enum tm_activity_kind kind) {
+	return (struct tm_gpu_activity){ .kind = kind, .start = ticks_of(&r->now, u64(r, 16)), .end = ticks_of(&r->now, u64(r, 24)),
+					 .size_bytes = UINT64_MAX, .stream = UINT32_MAX, .device = UINT32_MAX };
+}
+
+/* A record of work that CUPTI could not time has a start of 0: it says nothing. */
+static bool is_timed(const struct reading *r) {
+	return u64(r, 16) != 0 && u64(r, 24) >= u64(r, 16);
+}
+
+static void take_kernel(const struct reading *r) {
+	struct tm_gpu_activity a = ran(r, TM_ACTIVITY_KERNEL);
+	if (!is_timed(r)) return;
+	a.device = u32(r, 40);
+	a.stream = u32(r, 48);
+	a.correlation = u32(r, 92);
+	emit_named(r->t, &a, (const char *)(uintptr_t)u64(r, 104), r->has_slots);
+}
+
+static unsigned direction_of(unsigned copy) {
+	switch (copy) {
+	case 1:
+	case 3: return TM_DIRECTION_H2D;
+	case 2:
+	case 4: return TM_DIRECTION_D2H;
+	case 5:
+	case 6:
+	case 7:
+	case 8: return TM_DIRECTION_D2D;
+	case 9: return TM_DIRECTION_H2H;
+	case 10: return TM_DIRECTION_P2P;
+	default: return TM_DIRECTION_NONE;
+	}
+}
+
+static void take_copy(const struct reading *r, size_t correlation_at) {
+	struct tm_gpu_activity a = ran(r, TM_ACTIVITY_MEMCPY);
+	if (!is_timed(r)) return;
+	a.direction = correlation_at == 60 ? TM_DIRECTION_P2P : direction_of((unsigned)number_at(r, 4, 1));
+	a.size_bytes = u64(r, 8);
+	a.device = u32(r, 32);
+	a.stream = u32(r, 40);
+	a.correlation = u32(r, correlation_at);
+	tm_emit_activity(r->t, &a);
+}
+
+static void take_set(const struct reading *r) {
+	struct tm_gpu_activity a = ran(r, TM_ACTIVITY_MEMSET);
+	if (!is_timed(r)) return;
+	a.size_bytes = u64(r, 8);
+	a.device = u32(r, 32);
+	a.stream = u32(r, 40);
+	a.correlation = u32(r, 44);
+	tm_emit_activity(r->t, &a);
+}
+
+static void take_overhead(const struct reading *r) {
+	static const char *const reasons[] = { "buffer flush",      "instrumentation",        "resource",           "module loading", "lazy function loading",
+					       "command buffer full", "activity buffer request", "managed memory setup" };
+	uint32_t kind = u32(r, 4), high = kind >> 16;
+	uint64_t start = u64(r, 24), end = u64(r, 32);
+	if (!start || end < start) return;
+	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_OVERHEAD, .start = ticks_of(&r->now, start), .end = ticks_of(&r->now, end), .size_bytes = UINT64_MAX,
+				     .device = UINT32_MAX, .stream = UINT32_MAX };
+	const char *name = kind == 1 ? "driver compiler" : high && high <= sizeof reasons / sizeof reasons[0] ? reasons[high - 1] : NULL;
+	emit_named(r->t, &a, name, r->has_slots);
+}
+
+/* A pool's state is known to be the device's own pool's only while the program has made none. */
+static void tell_pool(const struct reading *r, uint32_t device, uint64_t used, uint64_t size, uint64_t when) {
+	uint32_t heap = device < INT32_MAX ? tm_cuda_pool_heap((int)device) : 0;
+	if (heap) tm_emit_pool_at(r->t, heap, used, size, when);
+}
+
+static void take_memory(const struct reading *r) {
+	static const char *const kinds[] = { NULL, "pageable", "pinned", "device", "array", "managed", "device static", "managed static" };
+	uint32_t operation = u32(r, 4), kind = u32(r, 8);
+	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_MEMORY, .direction = operation == 2 ? TM_DIRECTION_RELEASE : TM_DIRECTION_ALLOC, .address = u64(r, 16),
+				     .size_bytes = u64(r, 24), .device = u32(r, 52), .stream = u32(r, 60), .correlation = u32(r, 12) };
+	if (operation != 1 && operation != 2) return;
+	a.start = a.end = ticks_of(&r->now, u64(r, 32));
+	emit_named(r->t, &a, kind < sizeof kinds / sizeof kinds[0] ? kinds[kind] : NULL, r->has_slots);
+	/* type of the pool: 1 is one of ours, whose size and use the record tells */
+	if (u32(r, 80) == 1 && tm_cupti.version > TM_CUPTI_11_5) tell_pool(r, a.device, u64(r, 112), u64(r, 104), a.start);
+}
+
+static void take_pool(const struct reading *r) {
+	if (u32(r, 8) == 1 && tm_cupti.version > TM_CUPTI_11_5) tell_pool(r, u32(r, 20), u64(r, 64), u64(r, 40), ticks_of(&r->now, u64(r, 56)));
+}
+
+static void take_record(const struct reading *r) {
+	switch (u32(r, 0)) {
+	case TM_CUPTI_KERNEL:
+	case TM_CUPTI_CONCURRENT_KERNEL: take_kernel(r); break;
+	case TM_CUPTI_MEMCPY: take_copy(r, 44); break;
+	case TM_CUPTI_MEMCPY_PEER: take_copy(r, 60); break;
+	case TM_CUPTI_MEMSET: take_set(r); break;
+	case TM_CUPTI_OVERHEAD: take_overhead(r); break;
+	case TM_CUPTI_MEMORY2: take_memory(r); break;
+	case TM_CUPTI_MEMORY_POOL: take_pool(r); break;
+	default: break; /* of a later version */
+	}
+}
+
+static void tell_lost(struct tm_thread *t, uint64_t count) {
+	static const char text[] = "gpu-records\0CUPTI had no buffer for them";
+	tm_emit_control(t, TM_CTL_LOST, 0, 0, &count, 1, text, sizeof text - 1);
+}
+
+static void take_buffer(struct tm_thread *t, void *context, uint32_t stream, uint8_t *buffer, size_t valid) {
+	struct reading r = { .t = t, .end = buffer + valid };
+	size_t dropped = 0;
+	uint8_t *record = NULL;
+	if (!is_our_clock) r.now = read_clocks();
+	r.has_slots = slots_begin(t);
+	while (valid && tm_cupti.cuptiActivityGetNextRecord(buffer, valid, &record) == TM_CUPTI_OK && record >= buffer && record < r.end) {
+		r.record = record;
+		take_record(&r);
+	}
+	if (r.has_slots) atomic_store_explicit(&slots.busy, 0, memory_order_release);
+	if (tm_cupti.cuptiActivityGetNumDroppedRecords && tm_cupti.cuptiActivityGetNumDroppedRecords(context, stream, &dropped) == TM_CUPTI_OK && dropped)
+		tell_lost(t, dropped);
+}
+
+static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
+	struct tm_thread *t;
+	if (!buffer) return;
+	t = tm_hook_enter();
+	if (t) {
+		take_buffer(t, context, stream, buffer, valid < size ? valid : size);
+		tm_hook_leave(t);
+	}
+	if (size == BUFFER_BYTES) keep_buffer(buffer);
+}
+
+/* --- on and off --- */
+
+static const int kinds_wanted[] = { TM_CUPTI_MEMCPY,      TM_CUPTI_MEMCPY_PEER, TM_CUPTI_MEMSET,     TM_CUPTI_CONCURRENT_KERNEL,
+				    TM_CUPTI_OVERHEAD, TM_CUPTI_MEMORY2,     TM_CUPTI_MEMORY_POOL };
+
+void tm_cuda_activity_start(void) {
+	if (!tm_cupti.cuptiActivityRegisterCallbacks || !tm_cupti.cuptiActivityEnable || !tm_cupti.cuptiActivityGetNextRecord) return;
+	is_our_clock = tm_cupti.cuptiActivityRegisterTimestampCallback && tm_cupti.cuptiActivityRegisterTimestampCallback(tm_ticks) == TM_CUPTI_OK;
+	first = read_clocks();
+	if (tm_cupti.cuptiActivityRegisterCallbacks(request_buffer, buffer_completed) != TM_CUPTI_OK) return;
+	for (size_t i = 0; i < sizeof kinds_wanted / sizeof kinds_wanted[0]; i++) tm_cupti.cuptiActivityEnable(kinds_wanted[i]);
+	if (tm_cupti.cuptiActivityFlushPeriod) tm_cupti.cuptiActivityFlushPeriod(FLUSH_PERIOD_MS);
+}
+
+void tm_cuda_activity_stop(void) {
+	if (!tm_cupti.cuptiActivityDisable) return;
+	for (size_t i = 0; i < sizeof kinds_wanted / sizeof kinds_wanted[0]; i++) tm_cupti.cuptiActivityDisable(kinds_wanted[i]);
+	if (tm_cupti.cuptiActivityFlushPeriod) tm_cupti.cuptiActivityFlushPeriod(0);
+}

@@ -1,0 +1,485 @@
+/* cuda_calls.c - calls of the CUDA driver's memory functions, as CUPTI tells them on the thread that makes them.
+ *
+ * Flow:     driver -> CUPTI -> tm_cuda_call() -> cuda_blocks.h (which heap) -> emit_gpu.c -> ring;  cuda_work.c: launches, copies, sets
+ * Order:    what gives memory is recorded when the driver has returned, with what it returned; what takes memory back before the driver does it,
+ *           since the address may
+ *           be given to another thread at once. Where the driver then refuses (the context is broken), the block is recorded as allocated again.
+ * Physical: cuMemCreate's memory lives until its handle is released and its last mapping is gone, whichever is later. Its address in the trace is a number.
+ * Host:     frames and scopes are those of the thread, as for malloc.
+ */
+#include "cuda_blocks.h"
+#include "cuda_calls.h"
+#include "cupti.h"
+#include "heaps.h"
+#include "hot.h"
+
+#include <string.h>
+
+#define DEVICES_MAX 64
+#define PHYSICAL_ADDRESS (1ull << 56) /* and what cannot be an address of a device */
+
+static _Atomic uint64_t last_physical, last_pool, devices_told;
+static _Atomic uint32_t current_pool[DEVICES_MAX]; /* heap of the pool that cuDeviceSetMemPool made the device's, 0: its own */
+_Atomic uint64_t tm_cuda_low = UINT64_MAX, tm_cuda_high;
+
+/* Between enter and exit of one call that takes memory back: at most one a thread is under way. */
+static __thread struct tm_cuda_block leaving __attribute__((tls_model("initial-exec")));
+
+/* --- heaps --- */
+
+static size_t put_number(char *to, unsigned n) {
+	char digits[12];
+	size_t count = 0;
+	do digits[count++] = (char)('0' + n % 10);
+	while (n /= 10);
+	for (size_t i = 0; i < count; i++) to[i] = digits[count - 1 - i];
+	return count;
+}
+
+/* "cuda-va:3", "cuda-pool:0#2" */
+static uint32_t heap_of(const char *name, const char *kind, int device, unsigned number, uint32_t parent) {
+	char text[64];
+	size_t n = strlen(name);
+	memcpy(text, name, n);
+	n += put_number(text + n, (unsigned)device);
+	if (number) text[n++] = '#';
+	if (number) n += put_number(text + n, number);
+	return tm_heap_number(text, n, kind, parent, device);
+}
+
+/* The heaps that every device has, looked up once. */
+enum device_heap { HEAP_DEVICE, HEAP_POOL, HEAP_GRAPH, HEAP_ADDRESSES, HEAP_MAPPED, HEAP_IMPORTED, DEVICE_HEAPS };
+static _Atomic uint32_t device_heaps[DEVICES_MAX][DEVICE_HEAPS];
+
+static uint32_t device_heap(int device, enum device_heap which) {
+	static const struct {
+		const char *name, *kind;
+		bool inside; /* of cuda:N */
+	} heaps[DEVICE_HEAPS] = { { "cuda:", "device", false },         { "cuda-pool:", "device-pool", true },   { "cuda-graph:", "device-graph", true },
+				  { "cuda-va:", "address-space", false }, { "cuda-map:", "device-mapping", true }, { "cuda-ipc:", "imported", false } };
+	if (device < 0 || device >= DEVICES_MAX) device = 0;
+	uint32_t heap = atomic_load_explicit(&device_heaps[device][which], memory_order_relaxed);
+	if (TM_LIKELY(heap)) return heap;
+	heap = heap_of(heaps[which].name, heaps[which].kind, device, 0, heaps[which].inside ? device_heap(device, HEAP_DEVICE) : 0);
+	atomic_store_explicit(&device_heaps[device][which], heap, memory_order_relaxed);
+	return heap;
+}
+
+uint32_t tm_cuda_device_heap(int device) {
+	return tm_cuda_is_recorded() && device >= 0 && device < DEVICES_MAX ? device_heap(device, HEAP_DEVICE) : 0;
+}
+
+uint32_t tm_cuda_pool_heap(int device) {
+	if (device < 0 || device >= DEVICES_MAX || atomic_load(&last_pool)) return 0;
+	return device_heap(device, HEAP_POOL);
+}
+
+static uint32_t host_heap(const char *name, const char *kind) {
+	return tm_heap_number(name, strlen(name), kind, 0, -1);
+}
+
+static int device_of(const struct tm_cupti_call *call) {
+	uint32_t device = 0;
+	int number = 0;
+	if (tm_cupti.cuptiGetDeviceId && call->context && tm_cupti.cuptiGetDeviceId(call->context, &device) == TM_CUPTI_OK && device < DEVICES_MAX)
+		return (int)device;
+	if (tm_cupti.cuCtxGetDevice && tm_cupti.cuCtxGetDevice(&number) == 0 && number >= 0 && number < DEVICES_MAX) return number;
+	return 0;
+}
+
+/* Name, uuid and size of a device, before its first event. */
+static void tell_device(struct tm_thread *t, int device) {
+	char text[16 + 256];
+	size_t total = 0, uuid_bytes = 0;
+	uint64_t bit = 1ull << device;
+	if (TM_LIKELY(atomic_load_explicit(&devices_told, memory_order_relaxed) & bit) || atomic_fetch_or(&devices_told, bit) & bit) return;
+	if ((tm_cupti.cuDeviceGetUuid_v2 && tm_cupti.cuDeviceGetUuid_v2(text, device) == 0) ||
+	    (tm_cupti.cuDeviceGetUuid && tm_cupti.cuDeviceGetUuid(text, device) == 0))
+		uuid_bytes = 16;
+	if (!tm_cupti.cuDeviceGetName || tm_cupti.cuDeviceGetName(text + uuid_bytes, 256, device) != 0) text[uuid_bytes] = 0;
+	bool known = tm_cupti.cuDeviceTotalMem_v2 && tm_cupti.cuDeviceTotalMem_v2(&total, device) == 0;
+	uint64_t words[2] = { (uint64_t)device, known ? total : UINT64_MAX };
+	tm_emit_control(t, TM_CTL_DEVICE, 0, (unsigned)uuid_bytes, words, 2, text, uuid_bytes + strnlen(text + uuid_bytes, 255));
+}
+
+/* --- what calls ask for --- */
+
+struct request {
+	enum tm_op op;
+	enum tm_cuda_key kind;
+	int device;
+	uint32_t heap;
+	uint64_t key, size_bytes, address;
+};
+
+static void widen(uint64_t address, uint64_t size) {
+	uint64_t low = atomic_load_explicit(&tm_cuda_low, memory_order_relaxed), high = atomic_load_explicit(&tm_cuda_high, memory_order_relaxed);
+	while (address < low && !atomic_compare_exchange_weak(&tm_cuda_low, &low, address)) continue;
+	while (address + size > high && !atomic_compare_exchange_weak(&tm_cuda_high, &high, address + size)) continue;
+}
+
+static unsigned format_bytes(uint32_t format) {
+	switch (format) {
+	case 0x01:
+	case 0x08: return 1;
+	case 0x02:
+	case 0x09:
+	case 0x10: return 2;
+	case 0x03:
+	case 0x0a:
+	case 0x20: return 4;
+	default: return 0; /* planar and compressed ones: what they take is the driver's to know */
+	}
+}
+
+static uint64_t array_bytes(const uint8_t *descriptor, bool deep, unsigned levels) {
+	size_t side[3] = { 0, 0, 0 };
+	uint32_t format[2];
+	uint64_t all = 0;
+	memcpy(side, descriptor, (deep ? 3 : 2) * sizeof side[0]);
+	memcpy(format, descriptor + (deep ? TM_CU_ARRAY_3D_FORMAT : TM_CU_ARRAY_FORMAT), sizeof format);
+	for (unsigned level = 0; level < levels && level < 32; level++) {
+		uint64_t elements = 1;
+		for (unsigned i = 0; i < 3; i++) elements *= side[i] >> level ? side[i] >> level : 1;
+		all += elements * format_bytes(format[0]) * format[1];
+	}
+	return all;
+}
+
+static int place_of(const uint8_t *properties, int otherwise) {
+	int32_t location[2];
+	memcpy(location, properties + TM_CU_PROPERTIES_LOCATION, sizeof location);
+	if (location[0] != TM_CU_LOCATION_DEVICE) return -1;
+	return location[1] >= 0 && location[1] < DEVICES_MAX ? location[1] : otherwise;
+}
+
+static uint32_t pool_heap_of(int device) {
+	uint32_t heap = atomic_load_explicit(&current_pool[device], memory_order_relaxed);
+	return heap ? heap : device_heap(device, HEAP_POOL);
+}
+
+static uint64_t value_at(const uint64_t *place, bool done) {
+	return place && done ? *place : 0;
+}
+
+/* What a call that gives memory asks for, and with `done` what it got. false: it is no such call. */
+static bool read_request(uint32_t id, const struct tm_cupti_call *call, bool done, struct request *r) {
+	const struct tm_cu_alloc *a = call->parameters;
+	const struct tm_cu_alloc_pitch *pitch = call->parameters;
+	const struct tm_cu_alloc_from_pool *from = call->parameters;
+	const struct tm_cu_create *create = call->parameters;
+	const struct tm_cu_register *host = call->parameters;
+	const struct tm_cu_array *array = call->parameters;
+	const struct tm_cu_graph_alloc *graph = call->parameters;
+	const struct tm_cu_map *map = call->parameters;
+	struct tm_cuda_block pool;
+	unsigned levels;
+	int device = device_of(call);
+	*r = (struct request){ .op = TM_OP_CUDA_ALLOC, .kind = TM_KEY_POINTER, .device = device };
+	switch (id) {
+	case TM_CALL_MEM_ALLOC: r->heap = device_heap(device, HEAP_DEVICE); break;
+	case TM_CALL_MEM_ALLOC_MANAGED:
+		r->op = TM_OP_CUDA_ALLOC_MANAGED;
+		r->heap = host_heap("cuda-managed", "managed");
+		break;
+	case TM_CALL_MEM_HOST_ALLOC:
+	case TM_CALL_MEM_ALLOC_HOST:
+		r->op = TM_OP_CUDA_HOST_ALLOC;
+		r->heap = host_heap("cuda-host", "pinned");
+		break;
+	case TM_CALL_MEM_ALLOC_ASYNC:
+	case TM_CALL_MEM_ALLOC_ASYNC_PTSZ:
+		r->op = TM_OP_CUDA_ALLOC_ASYNC;
+		r->heap = pool_heap_of(device);
+		break;
+	case TM_CALL_MEM_ALLOC_FROM_POOL:
+	case TM_CALL_MEM_ALLOC_FROM_POOL_PTSZ:
+		r->op = TM_OP_CUDA_ALLOC_FROM_POOL;
+		r->heap = tm_cuda_block_find(TM_KEY_POOL, (uintptr_t)from->pool, &pool) ? pool.heap : device_heap(device, HEAP_POOL);
+		break;
+	case TM_CALL_MEM_ALLOC_PITCH:
+		r->op = TM_OP_CUDA_ALLOC_PITCH;
+		r->heap = device_heap(device, HEAP_DEVICE);
+		r->size_bytes = (done && pitch->pitch ? *pitch->pitch : pitch->width) * pitch->height;
+		r->key = value_at(pitch->address, done);
+		return true;
+	case TM_CALL_MEM_ADDRESS_RESERVE:
+		r->op = TM_OP_CUDA_RESERVE;
+		r->kind = TM_KEY_RESERVED;
+		r->heap = device_heap(device, HEAP_ADDRESSES);
+		break;
+	case TM_CALL_MEM_HOST_REGISTER:
+		*r = (struct request){ TM_OP_CUDA_HOST_REGISTER, TM_KEY_REGISTERED, device, 0, host->address, host->size, 0 };
+		r->heap = host_heap("cuda-host-registered", "pinned");
+		return true;
+	case TM_CALL_MEM_CREATE:
+		r->op = TM_OP_CUDA_CREATE;
+		r->kind = TM_KEY_HANDLE;
+		r->device = create->properties ? place_of(create->properties, device) : device;
+		r->heap = r->device < 0 ? host_heap("cuda-host", "pinned") : device_heap(r->device, HEAP_DEVICE);
+		break;
+	case TM_CALL_MEM_IMPORT:
+		r->op = TM_OP_CUDA_IMPORT;
+		r->kind = TM_KEY_HANDLE;
+		r->heap = device_heap(device, HEAP_IMPORTED);
+		r->key = value_at(a->address, done);
+		return true;
+	case TM_CALL_MEM_MAP:
+		*r = (struct request){ TM_OP_CUDA_MAP, TM_KEY_MAPPED, device, device_heap(device, HEAP_MAPPED), map->address, map->size, 0 };
+		return true;
+	case TM_CALL_ARRAY_CREATE:
+	case TM_CALL_ARRAY_3D_CREATE:
+	case TM_CALL_MIPMAPPED_CREATE:
+		r->op = id == TM_CALL_MIPMAPPED_CREATE ? TM_OP_CUDA_MIPMAPPED_CREATE : TM_OP_CUDA_ARRAY_CREATE;
+		r->kind = TM_KEY_ARRAY;
+		r->heap = device_heap(device, HEAP_DEVICE);
+		r->key = value_at(array->handle, done);
+		levels = id == TM_CALL_MIPMAPPED_CREATE ? array->levels : 1;
+		r->size_bytes = array->descriptor ? array_bytes(array->descriptor, id != TM_CALL_ARRAY_CREATE, levels) : 0;
+		return true;
+	case TM_CALL_GRAPH_ADD_ALLOC:
+		if (!graph->parameters) return false;
+		r->op = TM_OP_CUDA_GRAPH_ALLOC;
+		r->kind = TM_KEY_GRAPH;
+		r->heap = device_heap(device, HEAP_GRAPH);
+		memcpy(&r->size_bytes, graph->parameters + TM_CU_GRAPH_ALLOC_SIZE, sizeof r->size_bytes);
+		if (done) memcpy(&r->key, graph->parameters + TM_CU_GRAPH_ALLOC_ADDRESS, sizeof r->key);
+		return true;
+	case TM_CALL_IPC_OPEN:
+		r->op = TM_OP_CUDA_IPC_OPEN;
+		r->kind = TM_KEY_IPC;
+		r->heap = device_heap(device, HEAP_IMPORTED);
+		r->key = value_at(a->address, done);
+		return true;
+	default: return false;
+	}
+	r->size_bytes = a->size; /* those whose first parameters are a place for the result, and a size */
+	r->key = value_at(a->address, done);
+	return true;
+}
+
+/* --- memory is given --- */
+
+static struct tm_cuda_block block_of(const struct request *r) {
+	return (struct tm_cuda_block){ .key = r->key, .size_bytes = r->size_bytes, .address = r->address ? r->address : r->key, .heap = r->heap,
+				       .device = r->device, .kind = (uint8_t)r->kind, .op = (uint8_t)r->op };
+}
+
+static void note_lost_block(struct tm_thread *t) {
+	static _Atomic uint32_t noted;
+	if (!atomic_exchange(&noted, 1)) tm_emit_note(t, "gpu", "there was no memory to remember a block of a device: when it ends is not in this trace");
+}
+
+static void given(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, struct request *r, const void *frame) {
+	const struct tm_cu_map *map = call->parameters;
+	struct tm_cuda_block b, physical;
+	if (!r->key) return;
+	bool numbered = r->kind == TM_KEY_HANDLE || r->kind == TM_KEY_ARRAY;
+	uint64_t number = numbered ? atomic_fetch_add(&last_physical, 1) + 1 : 0;
+	if (numbered) r->address = PHYSICAL_ADDRESS + 16 * number;
+	b = block_of(r);
+	if (r->kind == TM_KEY_HANDLE) {
+		physical = b;
+		physical.kind = TM_KEY_PHYSICAL;
+		physical.key = number;
+		physical.handles = 1;
+		if (!tm_cuda_block_put(&physical)) note_lost_block(t);
+		b.physical = number;
+		b.handles = 1;
+	}
+	if (id == TM_CALL_MEM_MAP && tm_cuda_block_find(TM_KEY_HANDLE, map->handle, &physical)) {
+		b.physical = physical.physical;
+		tm_cuda_block_add(TM_KEY_PHYSICAL, b.physical, 0, 1, &physical);
+	}
+	if (!tm_cuda_block_put(&b)) note_lost_block(t);
+	if (!numbered && r->kind != TM_KEY_RESERVED && r->kind != TM_KEY_REGISTERED) widen(r->key, r->size_bytes);
+	tm_emit_gpu_alloc(t, r->op, r->heap, b.address, r->size_bytes, frame);
+}
+
+static void refused(struct tm_thread *t, const struct request *r, int result, const void *frame) {
+	size_t free_bytes, total_bytes;
+	struct tm_gpu_refusal refusal = { r->op, r->heap, r->size_bytes, result, UINT64_MAX, UINT64_MAX };
+	if (result != TM_CUDA_OUT_OF_MEMORY) return; /* a wrong argument, or what the device cannot do, is no lack of memory */
+	if (tm_cupti.cuMemGetInfo_v2 && tm_cupti.cuMemGetInfo_v2(&free_bytes, &total_bytes) == 0) {
+		refusal.free_bytes = free_bytes;
+		refusal.total_bytes = total_bytes;
+	}
+	tm_emit_gpu_refusal(t, &refusal, frame);
+}
+
+/* --- memory is taken back --- */
+
+static void release_physical(struct tm_thread *t, uint64_t number, int handles, int mappings) {
+	struct tm_cuda_block b;
+	if (number && tm_cuda_block_add(TM_KEY_PHYSICAL, number, -handles, -mappings, &b) && !b.handles && !b.mappings)
+		tm_emit_heap_free(t, TM_OP_CUDA_RELEASE, b.heap, (const void *)(uintptr_t)b.address);
+}
+
+static bool read_release(uint32_t id, const void *parameters, enum tm_op *op, enum tm_cuda_key *kind, uint64_t *key) {
+	const uint64_t *first = parameters;
+	const struct tm_cu_graph_free *graph = parameters;
+	*kind = TM_KEY_POINTER;
+	*key = *first;
+	switch (id) {
+	case TM_CALL_MEM_FREE: *op = TM_OP_CUDA_FREE; return true;
+	case TM_CALL_MEM_FREE_HOST: *op = TM_OP_CUDA_HOST_FREE; return true;
+	case TM_CALL_MEM_FREE_ASYNC:
+	case TM_CALL_MEM_FREE_ASYNC_PTSZ: *op = TM_OP_CUDA_FREE_ASYNC; return true;
+	case TM_CALL_MEM_HOST_UNREGISTER: *op = TM_OP_CUDA_HOST_UNREGISTER; *kind = TM_KEY_REGISTERED; return true;
+	case TM_CALL_MEM_ADDRESS_FREE: *op = TM_OP_CUDA_ADDRESS_FREE; *kind = TM_KEY_RESERVED; return true;
+	case TM_CALL_ARRAY_DESTROY: *op = TM_OP_CUDA_ARRAY_DESTROY; *kind = TM_KEY_ARRAY; return true;
+	case TM_CALL_MIPMAPPED_DESTROY: *op = TM_OP_CUDA_MIPMAPPED_DESTROY; *kind = TM_KEY_ARRAY; return true;
+	case TM_CALL_IPC_CLOSE: *op = TM_OP_CUDA_IPC_CLOSE; *kind = TM_KEY_IPC; return true;
+	case TM_CALL_GRAPH_ADD_FREE: *op = TM_OP_CUDA_GRAPH_FREE; *kind = TM_KEY_GRAPH; *key = graph->address; return true;
+	default: return false;
+	}
+}
+
+/* The call takes back. What it was is kept until the driver has agreed. */
+static void taken_back(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
+	enum tm_op op;
+	enum tm_cuda_key kind;
+	uint64_t key;
+	leaving.kind = TM_KEY_NONE;
+	if (!read_release(id, call->parameters, &op, &kind, &key) || !key || !tm_cuda_block_take(kind, key, &leaving)) return;
+	tm_emit_heap_free(t, op, leaving.heap, (const void *)(uintptr_t)leaving.address);
+}
+
+static void not_taken_back(struct tm_thread *t, const void *frame) {
+	if (leaving.kind && tm_cuda_block_put(&leaving))
+		tm_emit_gpu_alloc(t, (enum tm_op)leaving.op, leaving.heap, leaving.address, leaving.size_bytes, frame);
+	leaving.kind = TM_KEY_NONE;
+}
+
+/* A range may hold several mappings. */
+static void unmapped(struct tm_thread *t, const struct tm_cu_range *range) {
+	struct tm_cuda_block b;
+	for (uint64_t at = range->address, end = at + range->size; at < end;) {
+		if (!tm_cuda_block_take(TM_KEY_MAPPED, at, &b)) return;
+		tm_emit_heap_free(t, TM_OP_CUDA_UNMAP, b.heap, (const void *)(uintptr_t)b.address);
+		release_physical(t, b.physical, 0, 1);
+		at += b.size_bytes ? b.size_bytes : range->size;
+	}
+}
+
+static void released(struct tm_thread *t, uint64_t handle) {
+	struct tm_cuda_block b;
+	if (tm_cuda_block_add(TM_KEY_HANDLE, handle, -1, 0, &b)) release_physical(t, b.physical, 1, 0);
+}
+
+static void retained(const struct tm_cu_retain *r) {
+	struct tm_cuda_block b, handle;
+	if (!r->handle || !tm_cuda_block_find(TM_KEY_MAPPED, r->address, &b) || !b.physical) return;
+	tm_cuda_block_add(TM_KEY_PHYSICAL, b.physical, 1, 0, &handle);
+	if (tm_cuda_block_add(TM_KEY_HANDLE, *r->handle, 1, 0, &handle)) return;
+	handle = b;
+	handle.kind = TM_KEY_HANDLE;
+	handle.key = *r->handle;
+	handle.handles = 1;
+	handle.mappings = 0;
+	tm_cuda_block_put(&handle);
+}
+
+/* --- pools --- */
+
+static void tell_pool(struct tm_thread *t, void *pool, uint32_t heap) {
+	uint64_t reserved = UINT64_MAX, handed_out = UINT64_MAX;
+	if (!tm_cupti.cuMemPoolGetAttribute || !heap || !pool) return;
+	if (tm_cupti.cuMemPoolGetAttribute(pool, TM_CU_POOL_RESERVED, &reserved) != 0) return;
+	if (tm_cupti.cuMemPoolGetAttribute(pool, TM_CU_POOL_USED, &handed_out) != 0) return;
+	tm_emit_pool(t, heap, handed_out, reserved);
+}
+
+static uint32_t heap_of_pool(void *pool, int device) {
+	struct tm_cuda_block b;
+	return tm_cuda_block_find(TM_KEY_POOL, (uintptr_t)pool, &b) ? b.heap : device_heap(device, HEAP_POOL);
+}
+
+static void pool_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
+	const struct tm_cu_pool_create *create = call->parameters;
+	const struct tm_cu_set_pool *set = call->parameters;
+	void *const *first = call->parameters;
+	struct tm_cuda_block b;
+	int device = device_of(call);
+	if (id == TM_CALL_POOL_CREATE && create->pool) {
+		if (create->properties) device = place_of(create->properties, device);
+		if (device < 0) return; /* of host memory */
+		unsigned number = (unsigned)atomic_fetch_add(&last_pool, 1) + 1;
+		b = (struct tm_cuda_block){ .key = (uintptr_t)*create->pool, .kind = TM_KEY_POOL, .device = device };
+		b.heap = heap_of("cuda-pool:", "device-pool", device, number, device_heap(device, HEAP_DEVICE));
+		tm_cuda_block_put(&b);
+	} else if (id == TM_CALL_POOL_DESTROY) {
+		tm_cuda_block_take(TM_KEY_POOL, (uintptr_t)*first, &b);
+	} else if (id == TM_CALL_DEVICE_SET_POOL && set->device >= 0 && set->device < DEVICES_MAX) {
+		atomic_store(&current_pool[set->device], heap_of_pool(set->pool, set->device));
+	} else if (id == TM_CALL_POOL_TRIM || id == TM_CALL_POOL_SET_ATTRIBUTE) {
+		tell_pool(t, *first, heap_of_pool(*first, device));
+	}
+}
+
+/* --- the way in --- */
+
+static void tell_call(struct tm_thread *t, enum tm_op op, const struct tm_cupti_call *call) {
+	static const char *const api[256] = {
+#define X(name, code, text) [code] = text,
+		TM_OPS(X)
+#undef X
+	};
+	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_CALL, .start = call->own ? *call->own : 0, .end = tm_now(), .size_bytes = UINT64_MAX,
+				     .device = UINT32_MAX, .stream = UINT32_MAX, .correlation = call->correlation, .name = api[op & 0xff] };
+	if (!a.start) return;
+	a.name_bytes = a.name ? strlen(a.name) : 0;
+	tm_emit_activity(t, &a);
+}
+
+static void entered(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
+	if (call->own) *call->own = tm_now();
+	if (id == TM_CALL_MEM_UNMAP) unmapped(t, call->parameters);
+	else if (id == TM_CALL_MEM_RELEASE) released(t, *(const uint64_t *)call->parameters);
+	else taken_back(t, id, call);
+}
+
+static enum tm_op release_op(uint32_t id) {
+	enum tm_op op = TM_OP_CUDA_RELEASE;
+	enum tm_cuda_key kind;
+	uint64_t key, nothing[5] = { 0 };
+	if (id == TM_CALL_MEM_UNMAP) return TM_OP_CUDA_UNMAP;
+	read_release(id, nothing, &op, &kind, &key);
+	return op;
+}
+
+static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const void *frame) {
+	const struct tm_cu_alloc_from_pool *from = call->parameters;
+	struct request r;
+	int result = call->result ? *call->result : 0;
+	if (read_request(id, call, result == 0, &r)) {
+		if (r.device >= 0) tell_device(t, r.device);
+		if (result == 0) given(t, id, call, &r, frame);
+		if (result == 0 && r.op == TM_OP_CUDA_ALLOC_FROM_POOL) tell_pool(t, from->pool, r.heap);
+		else refused(t, &r, result, frame);
+		tell_call(t, r.op, call);
+	} else if (id >= TM_CALL_POOL_TRIM && id <= TM_CALL_DEVICE_SET_POOL) {
+		if (result == 0) pool_call(t, id, call);
+	} else if (id == TM_CALL_MEM_RETAIN) {
+		if (result == 0) retained(call->parameters);
+	} else {
+		if (result != 0) not_taken_back(t, frame);
+		leaving.kind = TM_KEY_NONE;
+		tell_call(t, release_op(id), call);
+	}
+}
+
+void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_call *call) {
+	(void)user;
+	if (domain != TM_CUPTI_DOMAIN_DRIVER || !call || !call->parameters || !tm_cuda_is_recorded()) return;
+	struct tm_thread *t = tm_hook_enter();
+	if (!t) return;
+	if (tm_cuda_is_work(id)) {
+		if (call->site == TM_CUPTI_ENTER) tm_cuda_work(t, id, call);
+	} else if (call->site == TM_CUPTI_ENTER) {
+		entered(t, id, call);
+	} else {
+		returned(t, id, call, TM_FRAME);
+	}
+	tm_hook_leave(t);
+}

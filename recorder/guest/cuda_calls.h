@@ -1,0 +1,17 @@
+/* cuda_calls.h - what cuda_calls.c, cuda_work.c and cuda_activity.c know of each other. */
+#ifndef TIDEMARK_GUEST_CUDA_CALLS_H
+#define TIDEMARK_GUEST_CUDA_CALLS_H
+
+#include "cupti.h"
+
+/* All memory that devices were given lies between these. */
+extern _Atomic uint64_t tm_cuda_low TM_HIDDEN, tm_cuda_high TM_HIDDEN;
+/* The heap of the device's own pool; 0: the program made pools of its own, so a record of CUPTI's may be of any. */
+uint32_t tm_cuda_pool_heap(int device);
+
+/* --- cuda_work.c --- */
+bool tm_cuda_is_work(uint32_t id);
+/* A launch, copy or set begins: LAUNCH, and a USE for each block that it names. Between enter and leave. */
+void tm_cuda_work(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call);
+
+#endif

@@ -1,0 +1,180 @@
+/* cupti.h - CUPTI and the CUDA driver as we know them: our own declarations of what is passed between them and a tool.
+ *
+ * Flow:     cupti_find.c (where they are) -> cuda_inject.c (subscribes) -> cuda_calls.c (calls of the driver), cuda_activity.c (records)
+ * Why own:  one library serves CUDA 11.2 to 13 and is built without any of them. Every family of records only ever had fields appended, so a record is read
+ *           up to the fields that its CUPTI has and never by a size of ours. tests/gpu/check_headers.c compares all of this with NVIDIA's headers
+ *           where there are any.
+ */
+#ifndef TIDEMARK_GUEST_CUPTI_H
+#define TIDEMARK_GUEST_CUPTI_H
+
+#include "../cuda_functions.h"
+#include "guest.h"
+
+#define TM_CUPTI_OK 0
+#define TM_CUPTI_MULTIPLE_SUBSCRIBERS 39
+#define TM_CUPTI_DOMAIN_DRIVER 1
+#define TM_CUPTI_ENTER 0
+#define TM_CUPTI_EXIT 1
+#define TM_CUDA_OUT_OF_MEMORY 2
+
+/* Versions of the interface, from which on a field is there. */
+#define TM_CUPTI_11_5 16u /* MEMORY2: what its pool uses */
+
+struct tm_cupti_call { /* CUpti_CallbackData */
+	int site; /* TM_CUPTI_ENTER, TM_CUPTI_EXIT */
+	const char *function;
+	const void *parameters;
+	const int *result; /* at the exit */
+	const char *symbol;
+	void *context;
+	uint32_t context_uid;
+	uint64_t *own; /* ours between enter and exit */
+	uint32_t correlation;
+};
+
+typedef void tm_cupti_callback(void *user, int domain, uint32_t id, const struct tm_cupti_call *call);
+
+/* X(name, arguments, is_needed): what is needed and not there means no CUPTI; what else is missing costs its feature. */
+#define TM_CUPTI_FUNCTIONS(X) \
+	X(cuptiSubscribe, (void **, tm_cupti_callback *, void *), true) X(cuptiUnsubscribe, (void *), true) \
+	X(cuptiEnableCallback, (uint32_t, void *, int, uint32_t), true) X(cuptiGetVersion, (uint32_t *), false) \
+	X(cuptiGetDeviceId, (void *, uint32_t *), false) X(cuptiGetTimestamp, (uint64_t *), false) \
+	X(cuptiActivityRegisterCallbacks, \
+	  (void (*)(uint8_t **, size_t *, size_t *), void (*)(void *, uint32_t, uint8_t *, size_t, size_t)), false) \
+	X(cuptiActivityRegisterTimestampCallback, (uint64_t(*)(void)), false) X(cuptiActivityEnable, (int), false) \
+	X(cuptiActivityDisable, (int), false) X(cuptiActivityFlushAll, (uint32_t), false) X(cuptiActivityFlushPeriod, (uint32_t), false) \
+	X(cuptiActivityGetNextRecord, (uint8_t *, size_t, uint8_t **), false) \
+	X(cuptiActivityGetNumDroppedRecords, (void *, uint32_t, size_t *), false)
+
+/* Functions of the driver that are asked, all of them optional. */
+#define TM_CUDA_FUNCTIONS(X) \
+	X(cuMemGetInfo_v2, (size_t *, size_t *)) X(cuCtxGetDevice, (int *)) X(cuDeviceGetName, (char *, int, int)) X(cuDeviceGetUuid_v2, (void *, int)) \
+	X(cuDeviceGetUuid, (void *, int)) X(cuDeviceTotalMem_v2, (size_t *, int)) X(cuMemPoolGetAttribute, (void *, int, void *)) \
+	X(cuFuncGetParamInfo, (void *, size_t, size_t *, size_t *))
+
+struct tm_cupti {
+#define X(name, arguments, is_needed) int(*name) arguments;
+	TM_CUPTI_FUNCTIONS(X)
+#undef X
+#define X(name, arguments) int(*name) arguments;
+	TM_CUDA_FUNCTIONS(X)
+#undef X
+	uint32_t version; /* of the interface; 0 unknown */
+	struct {
+		uintptr_t low, high;
+	} code[4]; /* of CUPTI and the driver: frames in it are none of the program's */
+};
+extern struct tm_cupti tm_cupti TM_HIDDEN;
+
+/* --- cupti_find.c --- */
+
+/* Finds CUPTI and the driver; NULL: found, else why not. Takes the loader's lock; opens CUPTI if nobody has. */
+const char *tm_cupti_find(void);
+/* A function of the CUPTI that the program itself has loaded, for calls that came by us; NULL: there is none. */
+void *tm_cupti_original(const char *name);
+/* Learns where the code of both lies, once their modules are known. */
+void tm_cupti_find_code(struct tm_thread *t);
+bool tm_cupti_is_code(uintptr_t pc);
+
+/* --- the driver's calls that we listen to: X(identifier, callback id) --- */
+#define TM_CUDA_CALLS(X) \
+	X(MEM_ALLOC, 243) X(MEM_ALLOC_PITCH, 244) X(MEM_FREE, 245) X(MEM_ALLOC_MANAGED, 371) X(MEM_HOST_ALLOC, 271) X(MEM_ALLOC_HOST, 294) \
+	X(MEM_FREE_HOST, 38) X(MEM_HOST_REGISTER, 379) X(MEM_HOST_UNREGISTER, 302) X(MEM_ADDRESS_RESERVE, 547) X(MEM_ADDRESS_FREE, 548) \
+	X(MEM_CREATE, 549) X(MEM_RELEASE, 550) X(MEM_MAP, 551) X(MEM_UNMAP, 552) X(MEM_IMPORT, 555) X(MEM_RETAIN, 565) X(MEM_ALLOC_ASYNC, 598) \
+	X(MEM_ALLOC_ASYNC_PTSZ, 599) X(MEM_FREE_ASYNC, 600) X(MEM_FREE_ASYNC_PTSZ, 601) X(POOL_TRIM, 602) X(POOL_SET_ATTRIBUTE, 603) \
+	X(POOL_CREATE, 607) X(POOL_DESTROY, 608) X(DEVICE_SET_POOL, 609) X(MEM_ALLOC_FROM_POOL, 611) X(MEM_ALLOC_FROM_POOL_PTSZ, 612) \
+	X(GRAPH_ADD_ALLOC, 638) X(GRAPH_ADD_FREE, 639) X(ARRAY_CREATE, 272) X(ARRAY_3D_CREATE, 274) X(ARRAY_DESTROY, 89) \
+	X(MIPMAPPED_CREATE, 347) X(MIPMAPPED_DESTROY, 349) X(IPC_OPEN, 567) X(IPC_CLOSE, 330)
+
+enum tm_cuda_call {
+#define X(name, id) TM_CALL_##name = id,
+	TM_CUDA_CALLS(X)
+#undef X
+};
+
+/* --- the parameters of those calls, as the driver lays them out --- */
+struct tm_cu_alloc { uint64_t *address; size_t size; };                      /* Alloc, AllocManaged, AllocAsync, HostAlloc, AllocHost */
+struct tm_cu_alloc_pitch { uint64_t *address; size_t *pitch, width, height; };
+struct tm_cu_register { uint64_t address; size_t size; };
+struct tm_cu_alloc_from_pool { uint64_t *address; size_t size; void *pool; };
+struct tm_cu_reserve { uint64_t *address; size_t size; };
+struct tm_cu_create { uint64_t *handle; size_t size; const uint8_t *properties; };
+struct tm_cu_map { uint64_t address; size_t size, offset; uint64_t handle; };
+struct tm_cu_import { uint64_t *handle; };
+struct tm_cu_retain { uint64_t *handle; uint64_t address; };
+struct tm_cu_range { uint64_t address; size_t size; };                       /* AddressFree, Unmap */
+struct tm_cu_pool_create { void **pool; const uint8_t *properties; };
+struct tm_cu_set_pool { int device; void *pool; };
+struct tm_cu_graph_alloc { void *node, *graph; const void *dependencies; size_t count; const uint8_t *parameters; };
+struct tm_cu_graph_free { void *node, *graph; const void *dependencies; size_t count; uint64_t address; };
+struct tm_cu_array { uint64_t *handle; const uint8_t *descriptor; unsigned levels; };
+struct tm_cu_ipc_open { uint64_t *address; };
+struct tm_cu_launch { void *function; unsigned numbers[7]; void *stream; void **parameters; };
+struct tm_cu_launch_ex { const void *config; void *function; void **parameters; };
+
+/* Places within what those point to. */
+enum {
+	TM_CU_PROPERTIES_LOCATION = 8,  /* CUmemAllocationProp, CUmemPoolProps: kind of place, then its number */
+	TM_CU_GRAPH_ALLOC_SIZE = 104,   /* CUDA_MEM_ALLOC_NODE_PARAMS */
+	TM_CU_GRAPH_ALLOC_ADDRESS = 112,
+	TM_CU_ARRAY_FORMAT = 16,        /* CUDA_ARRAY_DESCRIPTOR: after width and height */
+	TM_CU_ARRAY_3D_FORMAT = 24,
+};
+#define TM_CU_LOCATION_DEVICE 1
+#define TM_CU_POOL_RESERVED 5 /* attributes of a pool: what it holds, and what of it is handed out */
+#define TM_CU_POOL_USED 7
+
+/* --- records: kinds, and places of their fields --- */
+enum tm_cupti_record {
+	TM_CUPTI_MEMCPY = 1,
+	TM_CUPTI_MEMSET = 2,
+	TM_CUPTI_KERNEL = 3,
+	TM_CUPTI_CONCURRENT_KERNEL = 10,
+	TM_CUPTI_OVERHEAD = 17,
+	TM_CUPTI_MEMCPY_PEER = 22,
+	TM_CUPTI_MEMORY2 = 49,
+	TM_CUPTI_MEMORY_POOL = 50,
+};
+
+/* --- cuda_inject.c --- */
+bool tm_cuda_is_recorded(void); /* we have subscribed, and are not aside */
+/* The process leaves: what CUPTI still holds is fetched. Outside of every hook. */
+void tm_cuda_flush(void);
+
+/* --- cuda_calls.c: between the driver and its caller --- */
+void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_call *call);
+/* Number of the heap cuda:N, for heaps inside of it; 0: the driver is not recorded, or there are too many. */
+uint32_t tm_cuda_device_heap(int device);
+
+/* --- cuda_activity.c --- */
+void tm_cuda_activity_start(void);
+void tm_cuda_activity_stop(void);
+
+/* --- emit_gpu.c: between enter and leave. `frame` is TM_FRAME; the driver's frames are left out --- */
+struct tm_gpu_refusal {
+	enum tm_op op;   /* stands for the function */
+	uint32_t heap;   /* 0 unknown */
+	uint64_t size_bytes;
+	int result;
+	uint64_t free_bytes, total_bytes; /* ~0 unknown */
+};
+void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64_t address, uint64_t size, const void *frame);
+void tm_emit_gpu_refusal(struct tm_thread *t, const struct tm_gpu_refusal *r, const void *frame);
+void tm_emit_launch(struct tm_thread *t, unsigned work_id, uint32_t correlation);
+void tm_emit_use(struct tm_thread *t, uint64_t address, uint32_t correlation);
+
+struct tm_gpu_activity {
+	unsigned kind, direction; /* enum tm_activity_kind, enum tm_activity_direction */
+	uint64_t start, end;      /* ticks */
+	uint64_t size_bytes;      /* ~0 unknown */
+	uint64_t address;
+	uint32_t device, stream;  /* ~0 unknown */
+	uint32_t correlation;
+	uint32_t name_slot;       /* 1 to TM_RING_NAME_SLOTS, or 0: only where `name` says it */
+	const char *name;         /* NULL: none, or as that slot was told in this ring */
+	size_t name_bytes;
+};
+void tm_emit_activity(struct tm_thread *t, const struct tm_gpu_activity *a);
+
+#endif

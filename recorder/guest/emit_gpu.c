@@ -1,0 +1,95 @@
+/* emit_gpu.c - what happens on devices, as records.
+ *
+ * Flow:     cuda_calls.c, cuda_activity.c -> here -> ring
+ * Stacks:   between the program and us lie the driver and CUPTI. Their frames are taken and left out, so the innermost one is the program's call.
+ *           The stack is taken
+ *           anew and forgotten again: what a ring's next record may keep of the last stack is only what the collector has seen.
+ */
+#include "cupti.h"
+#include "emit.h"
+#include "heaps.h"
+#include "hot.h"
+
+/* Whole, without the driver's frames: `fresh` of them are to be put. */
+static struct tm_taken take_without_driver(struct tm_thread *t, const void *frame) {
+	struct tm_taken s;
+	tm_python_poll(t);
+	if (t->takes_stacks) tm_stack_forget(t);
+	s = tm_take(t, frame);
+	for (unsigned left = s.fresh; left > 1 && s.keep == 0 && tm_cupti_is_code(t->pcs[t->depth - 1]); left--) {
+		t->depth--;
+		s.fresh--;
+	}
+	return s;
+}
+
+static void forget_stack(struct tm_thread *t) {
+	if (t->takes_stacks) tm_stack_forget(t);
+}
+
+void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64_t address, uint64_t size, const void *frame) {
+	uint64_t *r;
+	if (!address || t->stopped || !tm_heap_tell(t, heap)) return;
+	struct tm_taken s = take_without_driver(t, frame);
+	unsigned words = TM_RING_ALLOC_WORDS + 1 + s.fresh;
+	tm_set_busy(t);
+	uint64_t ticks = tm_in_order(t, tm_now());
+	if (tm_reserve(t, words, size, &r)) {
+		r[0] = tm_ring_word(op, s.flags | TM_RING_HEAP, words, s.keep, TM_RING_USABLE_UNKNOWN);
+		r[1] = ticks;
+		r[2] = address;
+		r[3] = size;
+		r[4] = heap;
+		if (s.fresh) tm_put_frames(r + 5, t, s.fresh);
+		tm_publish(t, words);
+	}
+	forget_stack(t);
+}
+
+void tm_emit_gpu_refusal(struct tm_thread *t, const struct tm_gpu_refusal *refusal, const void *frame) {
+	uint64_t *r;
+	if (refusal->heap && !tm_heap_tell(t, refusal->heap)) return;
+	struct tm_taken s = take_without_driver(t, frame);
+	unsigned words = TM_RING_OOM_WORDS + s.fresh;
+	tm_set_busy(t);
+	uint64_t ticks = tm_in_order(t, tm_now());
+	if (tm_reserve(t, words, 0, &r)) {
+		r[0] = tm_ring_word(TM_OP_OOM, s.flags, words, s.keep, refusal->op);
+		r[1] = ticks;
+		r[2] = refusal->heap;
+		r[3] = refusal->size_bytes;
+		r[4] = (uint64_t)refusal->result;
+		r[5] = refusal->free_bytes;
+		r[6] = refusal->total_bytes;
+		if (s.fresh) tm_put_frames(r + TM_RING_OOM_WORDS, t, s.fresh);
+		tm_publish(t, words);
+	}
+	forget_stack(t);
+}
+
+static void emit_pair(struct tm_thread *t, enum tm_op op, unsigned y, uint64_t a, uint64_t b) {
+	uint64_t *r;
+	tm_set_busy(t);
+	uint64_t ticks = tm_in_order(t, tm_now());
+	if (!tm_reserve(t, 4, 0, &r)) return;
+	r[0] = tm_ring_word(op, TM_RING_NO_STACK, 4, 0, y);
+	r[1] = ticks;
+	r[2] = a;
+	r[3] = b;
+	tm_publish(t, 4);
+}
+
+void tm_emit_launch(struct tm_thread *t, unsigned work_id, uint32_t correlation) {
+	emit_pair(t, TM_OP_LAUNCH, work_id, correlation, 0);
+}
+
+void tm_emit_use(struct tm_thread *t, uint64_t address, uint32_t correlation) {
+	emit_pair(t, TM_OP_USE, 0, address, correlation);
+}
+
+void tm_emit_activity(struct tm_thread *t, const struct tm_gpu_activity *a) {
+	uint64_t words[6] = { a->start, a->end, (uint64_t)a->device | (uint64_t)a->stream << 32, a->size_bytes, a->address,
+			      (uint64_t)a->correlation | (uint64_t)a->name_slot << 32 };
+	size_t n = a->name ? (a->name_bytes < TM_RING_TEXT_MAX ? a->name_bytes : TM_RING_TEXT_MAX) : 0;
+	tm_emit_control(t, TM_CTL_ACTIVITY, 0, a->kind | a->direction << 8, words, 6, a->name, n);
+}

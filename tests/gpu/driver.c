@@ -1,0 +1,211 @@
+/* driver.c - drives the double of the CUDA driver: driver SCENARIO...; each does what its name says. Exit status 0, if the scenario does not end otherwise. */
+#define _GNU_SOURCE
+#include "fake.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB (1ull << 20)
+
+static CUcontext contexts[8];
+static void (*mark)(const char *), (*push)(const char *), (*pop)(void);
+
+static void use_device(int device) {
+	if (!contexts[device]) cuCtxCreate_v2(&contexts[device], 0, device);
+	cuCtxSetCurrent(contexts[device]);
+}
+
+static void find(void *place, const char *name) {
+	void *function = dlsym(RTLD_DEFAULT, name);
+	memcpy(place, &function, sizeof function);
+}
+
+static int location[22] = { 1, 0, 1, 0 }; /* CUmemAllocationProp and CUmemPoolProps: place at 8, its number at 12 */
+
+__attribute__((noinline)) static CUdeviceptr load_weights(size_t bytes) {
+	CUdeviceptr p = 0;
+	cuMemAlloc_v2(&p, bytes);
+	return p;
+}
+
+/* Every way to get and return memory, one after another, on two devices. */
+static void every_way(void) {
+	CUdeviceptr p, q, reserved, async[3];
+	uint64_t handles[2], again;
+	void *host, *host2, *pool, *own, *array;
+	size_t pitch;
+	static char registered[8192], ipc[64], node[136];
+	struct { size_t width, height; int format; unsigned channels; } descriptor = { 64, 16, 0x20, 4 };
+	for (int device = 0; device < 2; device++) {
+		use_device(device);
+		location[3] = device;
+		p = load_weights(3 * MIB);
+		cuMemAllocPitch_v2(&q, &pitch, 100, 10, 4);
+		cuMemFree_v2(p);
+		cuMemFree_v2(q);
+		cuMemFree_v2(0);
+		cuMemAllocManaged(&p, 2 * MIB, 1);
+		cuMemHostAlloc(&host, 4096, 0);
+		cuMemAllocHost_v2(&host2, 8192);
+		cuMemHostRegister_v2(registered, sizeof registered, 0);
+		cuMemFree_v2(p);
+		cuMemFreeHost(host);
+		cuMemHostUnregister(registered);
+		cuMemFreeHost(host2);
+		cuMemAddressReserve(&reserved, 8 * MIB, 0, 0, 0);
+		cuMemCreate(&handles[0], 2 * MIB, location, 0);
+		cuMemCreate(&handles[1], 4 * MIB, location, 0);
+		cuMemMap(reserved, 2 * MIB, 0, handles[0], 0);
+		cuMemMap(reserved + 2 * MIB, 4 * MIB, 0, handles[1], 0);
+		cuMemRelease(handles[0]); /* lives on in its mapping */
+		cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)reserved);
+		cuMemUnmap(reserved, 6 * MIB); /* ends the second's mapping only: the first was retained */
+		cuMemRelease(again);
+		cuMemRelease(handles[1]);
+		cuMemAddressFree(reserved, 8 * MIB);
+		for (int i = 0; i < 3; i++) cuMemAllocAsync(&async[i], (size_t)(i + 1) * 1000, NULL);
+		cuMemFreeAsync(async[0], NULL);
+		cuMemFreeAsync(async[1], NULL);
+		cuDeviceGetDefaultMemPool(&pool, device);
+		cuMemPoolTrimTo(pool, 0);
+		cuMemFreeAsync(async[2], NULL);
+		cuMemPoolCreate(&own, location);
+		cuMemAllocFromPoolAsync(&p, 5000, own, NULL);
+		cuMemFree_v2(p);
+		cuMemPoolDestroy(own);
+		cuArrayCreate_v2(&array, &descriptor);
+		cuArrayDestroy(array);
+		cuIpcOpenMemHandle_v2(&p, ipc, 0);
+		cuIpcCloseMemHandle(p);
+		size_t bytes = 12345;
+		memcpy(node + 104, &bytes, sizeof bytes);
+		cuGraphAddMemAllocNode(NULL, NULL, NULL, 0, node);
+		memcpy(&p, node + 112, sizeof p);
+		cuGraphAddMemFreeNode(NULL, NULL, NULL, 0, p);
+	}
+}
+
+static void out_of_memory(void) {
+	CUdeviceptr p, q = load_weights(64 * MIB);
+	uint64_t handle;
+	if (push) push("too much");
+	if (cuMemAlloc_v2(&p, 2048 * MIB) != 2) abort();
+	if (cuMemAllocAsync(&p, 4096 * MIB, NULL) != 2) abort();
+	if (cuMemCreate(&handle, 8192 * MIB, location, 0) != 2) abort();
+	if (cuMemAlloc_v2(&p, 0) != 1) abort(); /* a wrong argument is no lack of memory */
+	if (pop) pop();
+	cuMemFree_v2(q);
+}
+
+static void work(void) {
+	CUdeviceptr a = load_weights(MIB), b = load_weights(MIB), inside = b + 64;
+	uint32_t small = 7;
+	uint64_t number = 1;
+	static char host[MIB];
+	void *parameters[] = { &a, &small, &inside, &number };
+	char long_name[6000];
+	memset(long_name, 'n', sizeof long_name);
+	memcpy(long_name + sizeof long_name - 12, ",8,4,8,8", 9);
+	if (push) push("forward");
+	cuMemcpyHtoD_v2(a, host, 4096);
+	cuLaunchKernel((void *)"add_kernel,8,4,8,8", 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+	if (pop) pop();
+	cuMemcpyDtoD_v2(b, a, 8192);
+	cuMemsetD8_v2(b, 0, 100);
+	cuMemcpyPeer(b, NULL, a, NULL, 300);
+	for (int i = 0; i < 3; i++) cuLaunchKernel((void *)"add_kernel,8,4,8,8", 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+	cuMemcpyDtoH_v2(host, b, 50);
+	cuMemFree_v2(a);
+	cuMemFree_v2(b);
+}
+
+static void *churn(void *number) {
+	int me = (int)(intptr_t)number;
+	CUdeviceptr kept[64] = { 0 };
+	unsigned random = 12345u + (unsigned)me;
+	use_device(me % 2);
+	for (int i = 0; i < 5000; i++) {
+		random = random * 1103515245u + 12345u;
+		unsigned slot = random >> 16 & 63;
+		if (kept[slot]) {
+			cuMemFree_v2(kept[slot]);
+			kept[slot] = 0;
+		} else {
+			cuMemAlloc_v2(&kept[slot], 512 + (random >> 22) * 8);
+		}
+	}
+	for (int i = 0; i < 64; i += 2)
+		if (kept[i]) cuMemFree_v2(kept[i]);
+	return NULL;
+}
+
+static void threads(void) {
+	pthread_t all[4];
+	use_device(0);
+	use_device(1);
+	for (int i = 0; i < 4; i++) pthread_create(&all[i], NULL, churn, (void *)(intptr_t)i);
+	for (int i = 0; i < 4; i++) pthread_join(all[i], NULL);
+}
+
+static void many(void) {
+	CUdeviceptr p;
+	for (int i = 0; i < 1000000; i++) {
+		cuMemAlloc_v2(&p, 512);
+		cuMemFree_v2(p);
+	}
+}
+
+/* As torch.profiler does it: through the symbols that this program sees. */
+static void profiler(void) {
+	int (*subscribe)(void **, void (*)(void *, int, uint32_t, const struct fake_call *), void *);
+	void *handle = NULL;
+	load_weights(100);
+	find(&subscribe, "cuptiSubscribe");
+	printf("profiler: %d\n", subscribe ? subscribe(&handle, NULL, NULL) : -1);
+	load_weights(200);
+}
+
+static int leave_by(const char *how) {
+	load_weights(1000);
+	fflush(stdout);
+	if (!strcmp(how, "_exit")) _exit(3);
+	if (!strcmp(how, "abort")) abort();
+	if (!strcmp(how, "kill")) {
+		usleep(300000);
+		kill(getpid(), SIGKILL);
+	}
+	if (!strcmp(how, "exec")) execlp("true", "true", NULL);
+	if (!strcmp(how, "fork")) {
+		pid_t child = fork();
+		if (!child) _exit(0);
+		waitpid(child, NULL, 0);
+		load_weights(2000);
+	}
+	return 0;
+}
+
+int main(int argc, char **argv) {
+	const char *what = argc > 1 ? argv[1] : "";
+	find(&mark, "tidemark_api_mark_v1");
+	find(&push, "tidemark_api_scope_push_v1");
+	find(&pop, "tidemark_api_scope_pop_v1");
+	if (!strcmp(what, "none")) return 0;
+	if (cuInit(0)) return 1;
+	use_device(0);
+	if (!strcmp(what, "every-way")) every_way();
+	else if (!strcmp(what, "out-of-memory")) out_of_memory();
+	else if (!strcmp(what, "work")) work();
+	else if (!strcmp(what, "threads")) threads();
+	else if (!strcmp(what, "many")) many();
+	else if (!strcmp(what, "profiler")) profiler();
+	else return leave_by(what);
+	if (mark) mark("done");
+	puts("done");
+	return 0;
+}

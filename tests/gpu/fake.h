@@ -1,0 +1,102 @@
+/* fake.h - what the doubles of libcuda, libcupti and libnvidia-ml share: the ABI as NVIDIA publishes it, written down a second time.
+ *
+ * Flow:     a test program -> libcuda.so.1 (fake_cuda.c) -> the hook, if libcupti.so (fake_cupti.c) set one -> whoever subscribed
+ * Truth:    libcuda writes what it really did, a line each, to FAKE_CUDA_LOG; the tests compare a recording with that.
+ * Settings: FAKE_CUDA_DEVICES (2), FAKE_CUDA_BYTES (bytes of each, 1 GiB), FAKE_CUPTI_VERSION, FAKE_CUPTI_BUSY (1: another tool has subscribed),
+ *           FAKE_CUPTI_OLD (1: the shortest records of 11.2), FAKE_CUPTI_LONG (bytes that each record is longer than known), FAKE_CUPTI_DROPPED (records said
+ *           to be dropped), FAKE_CUPTI_ODD (1: kinds that nobody knows between the others), FAKE_CUPTI_CLOCK (realtime: refuses the timestamp callback).
+ */
+#ifndef TESTS_GPU_FAKE_H
+#define TESTS_GPU_FAKE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint64_t CUdeviceptr;
+typedef int CUresult, CUdevice;
+typedef struct fake_context *CUcontext;
+
+struct fake_call { /* CUpti_CallbackData */
+	int site;
+	const char *function;
+	const void *parameters;
+	void *result;
+	const char *symbol;
+	CUcontext context;
+	uint32_t context_uid;
+	uint64_t *own;
+	uint32_t correlation;
+};
+
+/* What libcuda tells libcupti: around each call, and the work that a launch, copy or set puts on the device. */
+struct fake_work {
+	int kind; /* 1 memcpy, 2 memset, 10 kernel, 22 peer copy */
+	int copy_kind, device;
+	uint32_t correlation, stream;
+	uint64_t bytes, start, end;
+	const char *name;
+};
+struct fake_memory {
+	int operation, kind, device, in_pool;
+	uint64_t address, bytes, pool_size, pool_used;
+	uint32_t correlation;
+};
+struct fake_hooks {
+	void (*call)(uint32_t id, struct fake_call *call);
+	void (*work)(const struct fake_work *work);
+	void (*memory)(const struct fake_memory *memory);
+	void (*left)(void);
+};
+void fake_cuda_hook(const struct fake_hooks *hooks);
+int fake_cuda_device(CUcontext context);
+
+CUresult cuInit(unsigned flags);
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+CUresult cuCtxSetCurrent(CUcontext context);
+CUresult cuCtxGetDevice(CUdevice *device);
+CUresult cuDeviceGetCount(int *count);
+CUresult cuDeviceGetName(char *name, int n, CUdevice device);
+CUresult cuDeviceGetUuid_v2(void *uuid, CUdevice device);
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
+CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element);
+CUresult cuMemFree_v2(CUdeviceptr address);
+CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags);
+CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags);
+CUresult cuMemAllocHost_v2(void **address, size_t bytes);
+CUresult cuMemFreeHost(void *address);
+CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags);
+CUresult cuMemHostUnregister(void *address);
+CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr where, unsigned long long flags);
+CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes);
+CUresult cuMemCreate(uint64_t *handle, size_t bytes, const void *properties, unsigned long long flags);
+CUresult cuMemRelease(uint64_t handle);
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags);
+CUresult cuMemUnmap(CUdeviceptr address, size_t bytes);
+CUresult cuMemRetainAllocationHandle(uint64_t *handle, void *address);
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, void *stream);
+CUresult cuMemFreeAsync(CUdeviceptr address, void *stream);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, void *pool, void *stream);
+CUresult cuMemPoolCreate(void **pool, const void *properties);
+CUresult cuMemPoolDestroy(void *pool);
+CUresult cuMemPoolTrimTo(void *pool, size_t keep);
+CUresult cuMemPoolGetAttribute(void *pool, int attribute, void *value);
+CUresult cuMemPoolSetAttribute(void *pool, int attribute, void *value);
+CUresult cuDeviceGetDefaultMemPool(void **pool, CUdevice device);
+CUresult cuArrayCreate_v2(void **array, const void *descriptor);
+CUresult cuArrayDestroy(void *array);
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, const void *handle, unsigned flags);
+CUresult cuIpcCloseMemHandle(CUdeviceptr address);
+CUresult cuGraphAddMemAllocNode(void **node, void *graph, const void *dependencies, size_t count, void *parameters);
+CUresult cuGraphAddMemFreeNode(void **node, void *graph, const void *dependencies, size_t count, CUdeviceptr address);
+CUresult cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *bytes);
+CUresult cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
+			void **parameters, void **extra);
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes);
+CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes);
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes);
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes);
+CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t bytes);
+
+#endif

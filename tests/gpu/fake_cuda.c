@@ -1,0 +1,650 @@
+/* fake_cuda.c - a libcuda.so.1 without a device: hands out addresses, keeps count, and tells a profiling interface of every call as the real one does.
+ *
+ * Addresses are never touched. Each device has FAKE_CUDA_BYTES; a call that would go beyond is refused with 2. A freed address of a size is the next
+ * one that is given
+ * for that size, as allocators do. One mutex guards all; it is not held while hooks run.
+ */
+#define _GNU_SOURCE
+#include "fake.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEVICES_MAX 8
+#define BLOCKS_MAX 65536
+#define OOM 2
+#define INVALID 1
+
+struct fake_context {
+	int device;
+	uint32_t uid;
+};
+struct fake_pool {
+	int device;
+	uint64_t size, used;
+};
+struct block {
+	uint64_t address, bytes;
+	int device, kind; /* 0 free, 1 device, 2 managed, 3 host, 4 pool, 5 reserved, 6 mapped */
+	struct fake_pool *pool;
+	uint64_t physical;
+};
+struct physical {
+	uint64_t bytes;
+	int device, handles, mappings;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct fake_hooks hooks;
+static int device_count = 2, log_file = -1, initialized;
+static uint64_t device_bytes = 1ull << 30, used_bytes[DEVICES_MAX], next_address = 0x7f1000000000;
+static struct block blocks[BLOCKS_MAX];
+static int block_count;
+static struct physical physicals[4096];
+static uint64_t physical_count;
+static struct fake_pool pools[64];
+static int pool_count;
+static uint32_t last_correlation, last_context;
+static struct fake_context first_context;
+static __thread CUcontext current;
+
+static void say(const char *format, ...) {
+	char line[256];
+	va_list arguments;
+	va_start(arguments, format);
+	int n = vsnprintf(line, sizeof line, format, arguments);
+	va_end(arguments);
+	if (log_file >= 0 && write(log_file, line, (size_t)n) != n) abort();
+}
+
+static uint64_t now_ns(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static CUcontext context(void) {
+	if (!current) current = &first_context;
+	return current;
+}
+
+int fake_cuda_device(CUcontext c) {
+	return c ? c->device : 0;
+}
+
+void fake_cuda_hook(const struct fake_hooks *h) {
+	if (h) hooks = *h;
+	else memset(&hooks, 0, sizeof hooks);
+}
+
+/* --- around a call --- */
+
+struct around {
+	struct fake_call call;
+	uint64_t own;
+	CUresult result;
+	uint32_t id;
+};
+
+static void enter(struct around *a, uint32_t id, const char *function, const void *parameters) {
+	memset(a, 0, sizeof *a);
+	a->id = id;
+	a->call.function = function;
+	a->call.parameters = parameters;
+	a->call.result = &a->result;
+	a->call.context = context();
+	a->call.context_uid = context()->uid;
+	a->call.own = &a->own;
+	a->call.correlation = __atomic_add_fetch(&last_correlation, 1, __ATOMIC_RELAXED);
+	if (hooks.call) hooks.call(id, &a->call);
+}
+
+static CUresult leave(struct around *a, CUresult result) {
+	a->result = result;
+	a->call.site = 1;
+	if (hooks.call) hooks.call(a->id, &a->call);
+	return result;
+}
+
+/* --- blocks --- */
+
+static struct block *find(uint64_t address, int kind) {
+	for (int i = block_count - 1; i >= 0; i--)
+		if (blocks[i].address == address && blocks[i].kind && (!kind || blocks[i].kind == kind)) return &blocks[i];
+	return NULL;
+}
+
+static struct block *new_block(int kind, int device, uint64_t bytes, uint64_t address) {
+	struct block *b = NULL;
+	for (int i = block_count - 1; i >= 0 && !b && !address; i--)
+		if (!blocks[i].kind && blocks[i].bytes == bytes) b = &blocks[i];
+	if (!b && block_count == BLOCKS_MAX)
+		for (int i = 0; i < BLOCKS_MAX && !b; i++)
+			if (!blocks[i].kind) b = &blocks[i], b->address = 0;
+	if (!b) {
+		if (block_count == BLOCKS_MAX) abort();
+		b = &blocks[block_count++];
+		b->address = 0;
+	}
+	if (address) b->address = address;
+	if (!b->address) {
+		b->address = next_address;
+		next_address += (bytes + 511) / 512 * 512 + 512;
+	}
+	b->bytes = bytes;
+	b->kind = kind;
+	b->device = device;
+	b->pool = NULL;
+	b->physical = 0;
+	return b;
+}
+
+/* Memory of a device, or 0. */
+static uint64_t take(int kind, int device, uint64_t bytes, struct fake_pool *pool, const char *heap, const char *name) {
+	uint64_t address = 0;
+	pthread_mutex_lock(&lock);
+	if (kind == 3 || used_bytes[device] + bytes <= device_bytes) {
+		struct block *b = new_block(kind, device, bytes, 0);
+		address = b->address;
+		b->pool = pool;
+		if (kind != 3) used_bytes[device] += bytes;
+		if (pool) pool->used += bytes;
+		if (pool && pool->size < pool->used) pool->size = (pool->used + (2u << 20) - 1) / (2u << 20) * (2u << 20);
+		say("alloc %s %llx %llu %s\n", heap, (unsigned long long)address, (unsigned long long)bytes, name);
+	}
+	pthread_mutex_unlock(&lock);
+	return address;
+}
+
+static CUresult give(uint64_t address, int kind, struct block *was, const char *name) {
+	pthread_mutex_lock(&lock);
+	struct block *b = find(address, kind);
+	if (b) {
+		*was = *b;
+		if (b->kind != 3) used_bytes[b->device] -= b->bytes;
+		if (b->pool) b->pool->used -= b->bytes;
+		b->kind = 0;
+		say("free %llx %s\n", (unsigned long long)address, name);
+	}
+	pthread_mutex_unlock(&lock);
+	return b ? 0 : INVALID;
+}
+
+static void tell_memory(const struct around *a, int operation, int kind, const struct block *b) {
+	struct fake_memory m = { operation, kind, b->device, 0, b->address, b->bytes, 0, 0, a->call.correlation };
+	if (b->pool) {
+		m.in_pool = 1;
+		m.pool_size = b->pool->size;
+		m.pool_used = b->pool->used;
+	}
+	if (hooks.memory) hooks.memory(&m);
+}
+
+static CUresult alloc(uint32_t id, const char *name, const char *heap, int kind, CUdeviceptr *address, size_t bytes, const void *parameters,
+		      struct fake_pool *pool, int device) {
+	struct around a;
+	enter(&a, id, name, parameters);
+	CUresult result = bytes ? 0 : INVALID;
+	if (!result && !(*address = take(kind, device, bytes, pool, heap, name))) result = OOM;
+	if (result) say("refused %s %llu %d %llu %s\n", heap, (unsigned long long)bytes, result, (unsigned long long)(device_bytes - used_bytes[device]), name);
+	if (!result) {
+		static const int kinds[] = { 0, 3, 5, 2, 3 };
+		struct block b = { .address = *address, .bytes = bytes, .device = device, .pool = pool };
+		tell_memory(&a, 1, kinds[kind], &b);
+	}
+	return leave(&a, result);
+}
+
+static CUresult release(uint32_t id, const char *name, CUdeviceptr address, int kind, const void *parameters) {
+	struct around a;
+	struct block b;
+	enter(&a, id, name, parameters);
+	CUresult result = address ? give(address, kind, &b, name) : 0;
+	if (!result && address) tell_memory(&a, 2, 3, &b);
+	return leave(&a, result);
+}
+
+/* --- the driver --- */
+
+static void leaving(void) {
+	if (hooks.left) hooks.left();
+}
+
+CUresult cuInit(unsigned flags) {
+	const char *path = getenv("CUDA_INJECTION64_PATH"), *log = getenv("FAKE_CUDA_LOG");
+	if (flags) return INVALID;
+	if (initialized++) return 0;
+	if (getenv("FAKE_CUDA_DEVICES")) device_count = atoi(getenv("FAKE_CUDA_DEVICES"));
+	if (getenv("FAKE_CUDA_BYTES")) device_bytes = strtoull(getenv("FAKE_CUDA_BYTES"), NULL, 10);
+	if (log) log_file = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	for (int i = 0; i < device_count; i++) pools[i].device = i;
+	pool_count = device_count;
+	atexit(leaving);
+	void *tool = path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+	int (*initialize)(void);
+	void *function = tool ? dlsym(tool, "InitializeInjection") : NULL;
+	memcpy(&initialize, &function, sizeof initialize);
+	if (initialize) initialize();
+	return 0;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *c, unsigned flags, CUdevice device) {
+	(void)flags;
+	*c = calloc(1, sizeof **c);
+	(*c)->device = device;
+	(*c)->uid = __atomic_add_fetch(&last_context, 1, __ATOMIC_RELAXED);
+	current = *c;
+	return 0;
+}
+
+CUresult cuCtxSetCurrent(CUcontext c) {
+	current = c;
+	return 0;
+}
+
+CUresult cuCtxGetDevice(CUdevice *device) {
+	*device = context()->device;
+	return 0;
+}
+
+CUresult cuDeviceGetCount(int *count) {
+	*count = device_count;
+	return 0;
+}
+
+CUresult cuDeviceGetName(char *name, int n, CUdevice device) {
+	snprintf(name, (size_t)n, "Fake GPU %d", device);
+	return 0;
+}
+
+CUresult cuDeviceGetUuid_v2(void *uuid, CUdevice device) {
+	memset(uuid, 0x10 + device, 16);
+	return 0;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+	(void)device;
+	*bytes = device_bytes;
+	return 0;
+}
+
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
+	*free_bytes = device_bytes - used_bytes[context()->device];
+	*total_bytes = device_bytes;
+	return 0;
+}
+
+static const char *heap_name(const char *name, int device) {
+	static __thread char text[32];
+	snprintf(text, sizeof text, "%s%d", name, device);
+	return text;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+	struct { CUdeviceptr *address; size_t bytes; } p = { address, bytes };
+	return alloc(243, "cuMemAlloc", heap_name("cuda:", context()->device), 1, address, bytes, &p, NULL, context()->device);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
+	struct { CUdeviceptr *address; size_t *pitch, width, height; unsigned element; } p = { address, pitch, width, height, element };
+	*pitch = (width + 511) / 512 * 512;
+	return alloc(244, "cuMemAllocPitch", heap_name("cuda:", context()->device), 1, address, *pitch * height, &p, NULL, context()->device);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address) {
+	struct { CUdeviceptr address; } p = { address };
+	return release(245, "cuMemFree", address, 0, &p);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
+	struct { CUdeviceptr *address; size_t bytes; unsigned flags; } p = { address, bytes, flags };
+	return alloc(371, "cuMemAllocManaged", "cuda-managed", 2, address, bytes, &p, NULL, context()->device);
+}
+
+CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
+	struct { void **address; size_t bytes; unsigned flags; } p = { address, bytes, flags };
+	return alloc(271, "cuMemHostAlloc", "cuda-host", 3, (CUdeviceptr *)(void *)address, bytes, &p, NULL, context()->device);
+}
+
+CUresult cuMemAllocHost_v2(void **address, size_t bytes) {
+	struct { void **address; size_t bytes; } p = { address, bytes };
+	return alloc(294, "cuMemHostAlloc", "cuda-host", 3, (CUdeviceptr *)(void *)address, bytes, &p, NULL, context()->device);
+}
+
+CUresult cuMemFreeHost(void *address) {
+	struct { void *address; } p = { address };
+	return release(38, "cuMemFreeHost", (uintptr_t)address, 3, &p);
+}
+
+CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags) {
+	struct { void *address; size_t bytes; unsigned flags; } p = { address, bytes, flags };
+	struct around a;
+	enter(&a, 379, "cuMemHostRegister_v2", &p);
+	say("alloc cuda-host-registered %llx %llu cuMemHostRegister\n", (unsigned long long)(uintptr_t)address, (unsigned long long)bytes);
+	return leave(&a, 0);
+}
+
+CUresult cuMemHostUnregister(void *address) {
+	struct { void *address; } p = { address };
+	struct around a;
+	enter(&a, 302, "cuMemHostUnregister", &p);
+	say("free %llx cuMemHostUnregister\n", (unsigned long long)(uintptr_t)address);
+	return leave(&a, 0);
+}
+
+/* --- virtual memory --- */
+
+CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr where, unsigned long long flags) {
+	struct { CUdeviceptr *address; size_t bytes, alignment; CUdeviceptr where; unsigned long long flags; } p = { address, bytes, alignment, where, flags };
+	struct around a;
+	enter(&a, 547, "cuMemAddressReserve", &p);
+	pthread_mutex_lock(&lock);
+	*address = next_address = (next_address + (2u << 20) - 1) / (2u << 20) * (2u << 20);
+	next_address += bytes;
+	pthread_mutex_unlock(&lock);
+	say("alloc %s %llx %llu cuMemAddressReserve\n", heap_name("cuda-va:", context()->device), (unsigned long long)*address, (unsigned long long)bytes);
+	return leave(&a, 0);
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+	struct { CUdeviceptr address; size_t bytes; } p = { address, bytes };
+	struct around a;
+	enter(&a, 548, "cuMemAddressFree", &p);
+	say("free %llx cuMemAddressFree\n", (unsigned long long)address);
+	return leave(&a, 0);
+}
+
+CUresult cuMemCreate(uint64_t *handle, size_t bytes, const void *properties, unsigned long long flags) {
+	struct { uint64_t *handle; size_t bytes; const void *properties; unsigned long long flags; } p = { handle, bytes, properties, flags };
+	struct around a;
+	int device = ((const int *)properties)[3];
+	CUresult result = 0;
+	enter(&a, 549, "cuMemCreate", &p);
+	pthread_mutex_lock(&lock);
+	if (used_bytes[device] + bytes > device_bytes) {
+		result = OOM;
+	} else {
+		used_bytes[device] += bytes;
+		*handle = ++physical_count;
+		physicals[*handle] = (struct physical){ .bytes = bytes, .device = device, .handles = 1 };
+	}
+	pthread_mutex_unlock(&lock);
+	if (result) say("refused %s %llu %d %llu cuMemCreate\n", heap_name("cuda:", device), (unsigned long long)bytes, result,
+			(unsigned long long)(device_bytes - used_bytes[context()->device]));
+	else say("alloc %s p%llu %llu cuMemCreate\n", heap_name("cuda:", device), (unsigned long long)*handle, (unsigned long long)bytes);
+	return leave(&a, result);
+}
+
+static void physical_changes(uint64_t number, int handles, int mappings) {
+	struct physical *x = &physicals[number];
+	x->handles += handles;
+	x->mappings += mappings;
+	if (x->handles || x->mappings) return;
+	used_bytes[x->device] -= x->bytes;
+	say("free p%llu cuMemRelease\n", (unsigned long long)number);
+}
+
+CUresult cuMemRelease(uint64_t handle) {
+	struct { uint64_t handle; } p = { handle };
+	struct around a;
+	enter(&a, 550, "cuMemRelease", &p);
+	pthread_mutex_lock(&lock);
+	physical_changes(handle, -1, 0);
+	pthread_mutex_unlock(&lock);
+	return leave(&a, 0);
+}
+
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags) {
+	struct { CUdeviceptr address; size_t bytes, offset; uint64_t handle; unsigned long long flags; } p = { address, bytes, offset, handle, flags };
+	struct around a;
+	enter(&a, 551, "cuMemMap", &p);
+	pthread_mutex_lock(&lock);
+	physical_changes(handle, 0, 1);
+	new_block(6, physicals[handle].device, bytes, address)->physical = handle;
+	pthread_mutex_unlock(&lock);
+	say("alloc %s %llx %llu cuMemMap\n", heap_name("cuda-map:", context()->device), (unsigned long long)address, (unsigned long long)bytes);
+	return leave(&a, 0);
+}
+
+CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
+	struct { CUdeviceptr address; size_t bytes; } p = { address, bytes };
+	struct around a;
+	enter(&a, 552, "cuMemUnmap", &p);
+	pthread_mutex_lock(&lock);
+	for (uint64_t at = address; at < address + bytes;) {
+		struct block *b = find(at, 6);
+		if (!b) break;
+		say("free %llx cuMemUnmap\n", (unsigned long long)at);
+		at += b->bytes;
+		b->kind = 0;
+		b->bytes = 0;
+		physical_changes(b->physical, 0, -1);
+	}
+	pthread_mutex_unlock(&lock);
+	return leave(&a, 0);
+}
+
+CUresult cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
+	struct { uint64_t *handle; void *address; } p = { handle, address };
+	struct around a;
+	enter(&a, 565, "cuMemRetainAllocationHandle", &p);
+	pthread_mutex_lock(&lock);
+	*handle = find((uintptr_t)address, 6)->physical;
+	physical_changes(*handle, 1, 0);
+	pthread_mutex_unlock(&lock);
+	return leave(&a, 0);
+}
+
+/* --- pools --- */
+
+CUresult cuDeviceGetDefaultMemPool(void **pool, CUdevice device) {
+	*pool = &pools[device];
+	return 0;
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, void *stream) {
+	struct { CUdeviceptr *address; size_t bytes; void *stream; } p = { address, bytes, stream };
+	int device = context()->device;
+	return alloc(598, "cuMemAllocAsync", heap_name("cuda-pool:", device), 4, address, bytes, &p, &pools[device], device);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr address, void *stream) {
+	struct { CUdeviceptr address; void *stream; } p = { address, stream };
+	return release(600, "cuMemFreeAsync", address, 4, &p);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, void *pool, void *stream) {
+	struct { CUdeviceptr *address; size_t bytes; void *pool, *stream; } p = { address, bytes, pool, stream };
+	struct fake_pool *x = pool;
+	char name[48];
+	int number = (int)(x - pools) - device_count + 1;
+	if (number > 0) snprintf(name, sizeof name, "cuda-pool:%d#%d", x->device, number);
+	else snprintf(name, sizeof name, "cuda-pool:%d", x->device);
+	return alloc(611, "cuMemAllocFromPoolAsync", name, 4, address, bytes, &p, x, x->device);
+}
+
+CUresult cuMemPoolCreate(void **pool, const void *properties) {
+	struct { void **pool; const void *properties; } p = { pool, properties };
+	struct around a;
+	enter(&a, 607, "cuMemPoolCreate", &p);
+	pools[pool_count] = (struct fake_pool){ .device = ((const int *)properties)[3] };
+	*pool = &pools[pool_count++];
+	return leave(&a, 0);
+}
+
+CUresult cuMemPoolDestroy(void *pool) {
+	struct { void *pool; } p = { pool };
+	struct around a;
+	enter(&a, 608, "cuMemPoolDestroy", &p);
+	return leave(&a, 0);
+}
+
+CUresult cuMemPoolTrimTo(void *pool, size_t keep) {
+	struct { void *pool; size_t keep; } p = { pool, keep };
+	struct fake_pool *x = pool;
+	struct around a;
+	enter(&a, 602, "cuMemPoolTrimTo", &p);
+	x->size = x->used > keep ? x->used : keep;
+	say("trim %d %llu %llu\n", x->device, (unsigned long long)x->used, (unsigned long long)x->size);
+	return leave(&a, 0);
+}
+
+CUresult cuMemPoolGetAttribute(void *pool, int attribute, void *value) {
+	const struct fake_pool *x = pool;
+	uint64_t number = attribute == 5 ? x->size : x->used;
+	memcpy(value, &number, sizeof number);
+	return attribute == 5 || attribute == 7 ? 0 : INVALID;
+}
+
+CUresult cuMemPoolSetAttribute(void *pool, int attribute, void *value) {
+	struct { void *pool; int attribute; void *value; } p = { pool, attribute, value };
+	struct around a;
+	enter(&a, 603, "cuMemPoolSetAttribute", &p);
+	return leave(&a, 0);
+}
+
+/* --- arrays, other processes, graphs --- */
+
+CUresult cuArrayCreate_v2(void **array, const void *descriptor) {
+	struct { void **array; const void *descriptor; } p = { array, descriptor };
+	const size_t *sides = descriptor;
+	const int *format = (const int *)(sides + 2);
+	struct around a;
+	enter(&a, 272, "cuArrayCreate_v2", &p);
+	*array = malloc(16);
+	say("alloc %s a%llx %llu cuArrayCreate\n", heap_name("cuda:", context()->device), (unsigned long long)(uintptr_t)*array,
+	    (unsigned long long)(sides[0] * (sides[1] ? sides[1] : 1) * 4 * (size_t)format[1]));
+	return leave(&a, 0);
+}
+
+CUresult cuArrayDestroy(void *array) {
+	struct { void *array; } p = { array };
+	struct around a;
+	enter(&a, 89, "cuArrayDestroy", &p);
+	say("free a%llx cuArrayDestroy\n", (unsigned long long)(uintptr_t)array);
+	free(array);
+	return leave(&a, 0);
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, const void *handle, unsigned flags) {
+	struct { CUdeviceptr *address; char handle[64]; unsigned flags; } p = { .address = address, .flags = flags };
+	struct around a;
+	memcpy(p.handle, handle, sizeof p.handle);
+	enter(&a, 567, "cuIpcOpenMemHandle_v2", &p);
+	*address = 0x7e0000000000;
+	say("alloc %s %llx 0 cuIpcOpenMemHandle\n", heap_name("cuda-ipc:", context()->device), (unsigned long long)*address);
+	return leave(&a, 0);
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+	struct { CUdeviceptr address; } p = { address };
+	struct around a;
+	enter(&a, 330, "cuIpcCloseMemHandle", &p);
+	say("free %llx cuIpcCloseMemHandle\n", (unsigned long long)address);
+	return leave(&a, 0);
+}
+
+CUresult cuGraphAddMemAllocNode(void **node, void *graph, const void *dependencies, size_t count, void *parameters) {
+	struct { void **node, *graph; const void *dependencies; size_t count; void *parameters; } p = { node, graph, dependencies, count, parameters };
+	struct around a;
+	uint64_t address = 0x7d0000000000, bytes;
+	enter(&a, 638, "cuGraphAddMemAllocNode", &p);
+	memcpy(&bytes, (char *)parameters + 104, sizeof bytes);
+	memcpy((char *)parameters + 112, &address, sizeof address);
+	say("alloc %s %llx %llu cuGraphAddMemAllocNode\n", heap_name("cuda-graph:", context()->device), (unsigned long long)address, (unsigned long long)bytes);
+	return leave(&a, 0);
+}
+
+CUresult cuGraphAddMemFreeNode(void **node, void *graph, const void *dependencies, size_t count, CUdeviceptr address) {
+	struct { void **node, *graph; const void *dependencies; size_t count; CUdeviceptr address; } p = { node, graph, dependencies, count, address };
+	struct around a;
+	enter(&a, 639, "cuGraphAddMemFreeNode", &p);
+	say("free %llx cuGraphAddMemFreeNode\n", (unsigned long long)address);
+	return leave(&a, 0);
+}
+
+/* --- work --- */
+
+/* A kernel is a string "name,8,4,8": the bytes of its parameters. */
+CUresult cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *bytes) {
+	const char *at = function;
+	for (size_t i = 0; at && i <= index; i++) at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
+	if (!at) return INVALID;
+	*offset = 0;
+	*bytes = strtoul(at, NULL, 10);
+	return 0;
+}
+
+static void work(const struct around *a, int kind, int copy_kind, uint64_t bytes, const char *name) {
+	struct fake_work w = { kind, copy_kind, context()->device, a->call.correlation, 7, bytes, now_ns(), 0, name };
+	w.end = w.start + 1000 + bytes;
+	say("work %d %d %d %llu %u %s\n", kind, copy_kind, w.device, (unsigned long long)bytes, w.correlation, name ? name : "-");
+	if (hooks.work) hooks.work(&w);
+}
+
+CUresult cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
+			void **parameters, void **extra) {
+	struct {
+		void *function;
+		unsigned gx, gy, gz, bx, by, bz, shared;
+		void *stream, **parameters, **extra;
+	} p = { function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra };
+	struct around a;
+	enter(&a, 307, "cuLaunchKernel", &p);
+	work(&a, 10, 0, 0, function);
+	return leave(&a, 0);
+}
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
+	struct { CUdeviceptr to; const void *from; size_t bytes; } p = { to, from, bytes };
+	struct around a;
+	enter(&a, 276, "cuMemcpyHtoD_v2", &p);
+	work(&a, 1, 1, bytes, NULL);
+	return leave(&a, 0);
+}
+
+CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
+	struct { void *to; CUdeviceptr from; size_t bytes; } p = { to, from, bytes };
+	struct around a;
+	enter(&a, 278, "cuMemcpyDtoH_v2", &p);
+	work(&a, 1, 2, bytes, NULL);
+	return leave(&a, 0);
+}
+
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+	struct { CUdeviceptr to, from; size_t bytes; } p = { to, from, bytes };
+	struct around a;
+	enter(&a, 280, "cuMemcpyDtoD_v2", &p);
+	work(&a, 1, 8, bytes, NULL);
+	return leave(&a, 0);
+}
+
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes) {
+	struct {
+		CUdeviceptr to;
+		CUcontext to_context;
+		CUdeviceptr from;
+		CUcontext from_context;
+		size_t bytes;
+	} p = { to, to_context, from, from_context, bytes };
+	struct around a;
+	enter(&a, 318, "cuMemcpyPeer", &p);
+	work(&a, 22, 10, bytes, NULL);
+	return leave(&a, 0);
+}
+
+CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t bytes) {
+	struct { CUdeviceptr to; unsigned char value; size_t bytes; } p = { to, value, bytes };
+	struct around a;
+	enter(&a, 249, "cuMemsetD8_v2", &p);
+	work(&a, 2, 0, bytes, NULL);
+	return leave(&a, 0);
+}

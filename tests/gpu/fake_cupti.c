@@ -1,0 +1,301 @@
+/* fake_cupti.c - a libcupti.so without a device: one subscriber, callbacks that can be switched on one by one, records in buffers that the subscriber gives.
+ *
+ * Records are written field by field at the places that NVIDIA's headers give them, in the sizes of CUDA 13, or with FAKE_CUPTI_OLD in those of
+ * 11.2; FAKE_CUPTI_LONG adds
+ * bytes behind each. Built with -DWITHOUT_x, the function x is missing.
+ */
+#define _GNU_SOURCE
+#include "fake.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define IDS 1024
+
+typedef void callback(void *user, int domain, uint32_t id, const struct fake_call *call);
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static callback *subscriber;
+static void *subscriber_data;
+static bool enabled[IDS], kinds[256];
+static uint64_t (*timestamp)(void);
+static void (*request)(uint8_t **, size_t *, size_t *);
+static void (*completed)(void *, uint32_t, uint8_t *, size_t, size_t);
+static uint8_t *buffer;
+static size_t buffer_size, buffer_used;
+static bool dropped_told;
+
+int cuptiSubscribe(void **handle, callback *function, void *user);
+int cuptiUnsubscribe(void *handle);
+int cuptiEnableCallback(uint32_t on, void *handle, int domain, uint32_t id);
+int cuptiGetVersion(uint32_t *version);
+int cuptiGetDeviceId(void *context, uint32_t *device);
+int cuptiGetTimestamp(uint64_t *ns);
+int cuptiActivityRegisterCallbacks(void (*r)(uint8_t **, size_t *, size_t *), void (*c)(void *, uint32_t, uint8_t *, size_t, size_t));
+int cuptiActivityRegisterTimestampCallback(uint64_t (*function)(void));
+int cuptiActivityEnable(int kind);
+int cuptiActivityDisable(int kind);
+int cuptiActivityFlushAll(uint32_t flag);
+int cuptiActivityFlushPeriod(uint32_t ms);
+int cuptiActivityGetNextRecord(uint8_t *data, size_t valid, uint8_t **record);
+int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count);
+
+static long setting(const char *name) {
+	const char *value = getenv(name);
+	return value ? atol(value) : 0;
+}
+
+static uint64_t realtime(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t now(void) {
+	return timestamp ? timestamp() : realtime();
+}
+
+/* --- records --- */
+
+static size_t size_of(int kind) {
+	bool old = setting("FAKE_CUPTI_OLD");
+	size_t n = 64;
+	switch (kind) {
+	case 1: n = old ? 64 : 96; break;
+	case 2: n = old ? 64 : 88; break;
+	case 10: n = old ? 144 : 216; break;
+	case 17: n = old ? 40 : 56; break;
+	case 22: n = old ? 80 : 112; break;
+	case 49: n = old ? 112 : 128; break;
+	case 50: n = old ? 64 : 80; break;
+	}
+	return n + (size_t)setting("FAKE_CUPTI_LONG") / 8 * 8;
+}
+
+static void complete(void) {
+	uint8_t *full = buffer;
+	size_t size = buffer_size, used = buffer_used;
+	buffer = NULL;
+	if (!full || !completed) return;
+	pthread_mutex_unlock(&lock);
+	completed(NULL, 0, full, size, used);
+	pthread_mutex_lock(&lock);
+}
+
+/* Each record carries its length in front, where only we look: the subscriber must not know sizes. */
+static uint8_t *new_record(int kind) {
+	size_t n = size_of(kind), most;
+	if (!kinds[kind & 0xff] && kind < 200) return NULL;
+	if (buffer && buffer_used + n + 8 > buffer_size) complete();
+	if (!buffer) {
+		if (!request) return NULL;
+		pthread_mutex_unlock(&lock);
+		uint8_t *fresh = NULL;
+		size_t size = 0;
+		request(&fresh, &size, &most);
+		pthread_mutex_lock(&lock);
+		if (!fresh || size < n + 8) return NULL;
+		buffer = fresh;
+		buffer_size = size;
+		buffer_used = 0;
+	}
+	uint8_t *record = buffer + buffer_used + 8;
+	uint64_t length = n;
+	memcpy(record - 8, &length, 8);
+	memset(record, 0, n);
+	buffer_used += n + 8;
+	memcpy(record, &kind, 4);
+	return record;
+}
+
+static void put(uint8_t *record, size_t at, uint64_t value, size_t bytes) {
+	memcpy(record + at, &value, bytes);
+}
+
+static void odd_record(void) {
+	if (setting("FAKE_CUPTI_ODD")) new_record(250);
+}
+
+static void on_work(const struct fake_work *w) {
+	pthread_mutex_lock(&lock);
+	odd_record();
+	uint8_t *r = new_record(w->kind);
+	uint64_t start = now(), end = start + 1000;
+	if (r) {
+		put(r, 16, start, 8);
+		put(r, 24, end, 8);
+	}
+	if (r && w->kind == 10) {
+		put(r, 40, (uint64_t)w->device, 4);
+		put(r, 48, w->stream, 4);
+		put(r, 92, w->correlation, 4);
+		put(r, 104, (uintptr_t)w->name, 8);
+	} else if (r) {
+		put(r, 4, (uint64_t)w->copy_kind, w->kind == 2 ? 4 : 1);
+		put(r, 8, w->bytes, 8);
+		put(r, 32, (uint64_t)w->device, 4);
+		put(r, 40, w->stream, 4);
+		put(r, w->kind == 22 ? 60 : 44, w->correlation, 4);
+	}
+	r = w->kind == 10 ? new_record(17) : NULL;
+	if (r) {
+		put(r, 4, 5u << 16, 4);
+		put(r, 24, start, 8);
+		put(r, 32, end, 8);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+static void on_memory(const struct fake_memory *m) {
+	pthread_mutex_lock(&lock);
+	uint8_t *r = new_record(49);
+	if (r) {
+		put(r, 4, (uint64_t)m->operation, 4);
+		put(r, 8, (uint64_t)m->kind, 4);
+		put(r, 12, m->correlation, 4);
+		put(r, 16, m->address, 8);
+		put(r, 24, m->bytes, 8);
+		put(r, 32, now(), 8);
+		put(r, 52, (uint64_t)m->device, 4);
+		if (m->in_pool) {
+			put(r, 80, 1, 4);
+			put(r, 104, m->pool_size, 8);
+			if (!setting("FAKE_CUPTI_OLD")) put(r, 112, m->pool_used, 8);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+static void on_call(uint32_t id, struct fake_call *call) {
+	if (subscriber && id < IDS && enabled[id]) subscriber(subscriber_data, 1, id, call);
+}
+
+static const struct fake_hooks our_hooks = { on_call, on_work, on_memory, NULL };
+
+/* --- the interface --- */
+
+int cuptiSubscribe(void **handle, callback *function, void *user) {
+	if (setting("FAKE_CUPTI_BUSY") || subscriber) return 39;
+	subscriber_data = user;
+	subscriber = function;
+	*handle = &subscriber;
+	fake_cuda_hook(&our_hooks);
+	return 0;
+}
+
+int cuptiUnsubscribe(void *handle) {
+	if (handle != &subscriber) return 1;
+	subscriber = NULL;
+	return 0;
+}
+
+int cuptiEnableCallback(uint32_t on, void *handle, int domain, uint32_t id) {
+	if (handle != &subscriber || domain != 1 || id >= IDS) return 1;
+	enabled[id] = on != 0;
+	return 0;
+}
+
+#ifndef WITHOUT_cuptiGetVersion
+int cuptiGetVersion(uint32_t *version) {
+	*version = setting("FAKE_CUPTI_VERSION") ? (uint32_t)setting("FAKE_CUPTI_VERSION") : setting("FAKE_CUPTI_OLD") ? 15 : 130001;
+	return 0;
+}
+#endif
+
+#ifndef WITHOUT_cuptiGetDeviceId
+int cuptiGetDeviceId(void *context, uint32_t *device) {
+	*device = (uint32_t)fake_cuda_device(context);
+	return 0;
+}
+#endif
+
+#ifndef WITHOUT_cuptiGetTimestamp
+int cuptiGetTimestamp(uint64_t *ns) {
+	*ns = now();
+	return 0;
+}
+#endif
+
+#ifndef WITHOUT_cuptiActivityRegisterCallbacks
+int cuptiActivityRegisterCallbacks(void (*r)(uint8_t **, size_t *, size_t *), void (*c)(void *, uint32_t, uint8_t *, size_t, size_t)) {
+	request = r;
+	completed = c;
+	return 0;
+}
+#endif
+
+#ifndef WITHOUT_cuptiActivityRegisterTimestampCallback
+int cuptiActivityRegisterTimestampCallback(uint64_t (*function)(void)) {
+	if (getenv("FAKE_CUPTI_CLOCK")) return 27;
+	timestamp = function;
+	return 0;
+}
+#endif
+
+int cuptiActivityEnable(int kind) {
+	if (setting("FAKE_CUPTI_OLD") && kind == 50) return 21;
+	kinds[kind & 0xff] = true;
+	return 0;
+}
+
+int cuptiActivityDisable(int kind) {
+	kinds[kind & 0xff] = false;
+	return 0;
+}
+
+int cuptiActivityFlushAll(uint32_t flag) {
+	(void)flag;
+	pthread_mutex_lock(&lock);
+	complete();
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+#ifndef WITHOUT_cuptiActivityFlushPeriod
+static _Atomic uint32_t period_ms;
+
+static void *flush_now_and_then(void *nothing) {
+	(void)nothing;
+	for (;;) {
+		uint32_t ms = period_ms ? period_ms : 10;
+		struct timespec t = { ms / 1000, ms % 1000 * 1000000 };
+		nanosleep(&t, NULL);
+		if (period_ms) cuptiActivityFlushAll(0);
+	}
+	return NULL;
+}
+
+int cuptiActivityFlushPeriod(uint32_t ms) {
+	static bool running;
+	pthread_t thread;
+	if (ms && setting("FAKE_CUPTI_PERIOD")) ms = (uint32_t)setting("FAKE_CUPTI_PERIOD");
+	period_ms = ms;
+	if (ms && !running) running = pthread_create(&thread, NULL, flush_now_and_then, NULL) == 0;
+	return 0;
+}
+#endif
+
+int cuptiActivityGetNextRecord(uint8_t *data, size_t valid, uint8_t **record) {
+	uint64_t length = 0;
+	uint8_t *next = data + 8;
+	if (*record) {
+		memcpy(&length, *record - 8, 8);
+		next = *record + length + 8;
+	}
+	if (next >= data + valid) return 12;
+	*record = next;
+	return 0;
+}
+
+#ifndef WITHOUT_cuptiActivityGetNumDroppedRecords
+int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count) {
+	(void)context;
+	(void)stream;
+	*count = dropped_told ? 0 : (size_t)setting("FAKE_CUPTI_DROPPED");
+	dropped_told = true;
+	return 0;
+}
+#endif

@@ -1,0 +1,258 @@
+"""Recording of CUDA through doubles of libcuda and libcupti (tests/gpu/): every way to get memory, refusals, work, other tools, odd interfaces, every way to end.
+
+Method: the double of the driver writes down what it really did; the database must say the same, by heap, size, order and function. No device is needed.
+"""
+import collections
+import os
+import subprocess
+
+from tidemark_test import ROOT, main, test
+
+SOURCES = os.path.join(ROOT, "tests/gpu")
+
+
+def build(t, *flags):
+    """Directory with libcuda.so.1, libcupti.so.12 (with these flags) and the program `driver`."""
+    out = os.path.join(t.build, "gpu", "".join(f.removeprefix("-DWITHOUT_") + "_" for f in flags) or "all")
+    newest = max(os.path.getmtime(os.path.join(SOURCES, name)) for name in os.listdir(SOURCES))
+    if os.path.exists(os.path.join(out, "ready")) and os.path.getmtime(os.path.join(out, "ready")) > newest:
+        return out
+    part = f"{out}.{os.getpid()}"
+    os.makedirs(part, exist_ok=True)
+    cc = ["gcc", "-g", "-O0", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable"]
+    t.run([*cc, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", f"{part}/libcuda.so.1", f"{SOURCES}/fake_cuda.c", "-pthread"], status=0)
+    t.run([*cc, "-shared", "-fPIC", "-Wl,-soname,libcupti.so.12", *flags, "-o", f"{part}/libcupti.so.12", f"{SOURCES}/fake_cupti.c",
+           f"{part}/libcuda.so.1", "-pthread"], status=0)
+    t.run([*cc, "-o", f"{part}/driver", f"{SOURCES}/driver.c", f"{part}/libcuda.so.1", "-pthread"], status=0)
+    t.run(["touch", f"{part}/ready"], status=0)
+    if os.path.exists(out):
+        subprocess.run(["rm", "-r", out], check=True)
+    os.rename(part, out)
+    return out
+
+
+class Run:
+    """A recorded run of the driver program, and what its driver says it did."""
+
+    def __init__(self, t, scenario, *options, flags=(), status=0, **settings):
+        self.where = build(t, *flags)
+        self.log = t.path(f"log-{scenario}-{len(os.listdir(t.dir))}")
+        env = {"LD_LIBRARY_PATH": self.where, "TIDEMARK_CUPTI": f"{self.where}/libcupti.so.12", "FAKE_CUDA_LOG": self.log,
+               "FAKE_CUPTI_PERIOD": "50", **{k: str(v) for k, v in settings.items()}}
+        self.recording = t.record([f"{self.where}/driver", scenario], "--quiet", *options, status=status, env=env)
+        self.db = t.imported(self.recording, options=("--quiet",))
+        self.lines = open(self.log, encoding="ascii").read().splitlines() if os.path.exists(self.log) else []
+
+    def truth(self):
+        """[(heap, size, function, freed by or None)] sorted."""
+        live, done = {}, []
+        for line in self.lines:
+            word = line.split()
+            if word[0] == "alloc":
+                live[word[2], word[4] == "cuMemMap"] = (word[1], int(word[3]), word[4])
+            elif word[0] == "free":
+                done.append((*live.pop((word[1], word[2] == "cuMemUnmap")), word[2]))
+        return sorted(done + [(*block, None) for block in live.values()], key=str)
+
+    def recorded(self):
+        return sorted(((heap, size, api, bool(free)) for heap, size, api, free in self.db.rows(
+            "select h.name, a.size_bytes, a.api, a.free_ns is not null from allocation as a join heap as h on h.id = a.heap_id"
+            " where h.name like 'cuda%'")), key=str)
+
+    def compare(self, t):
+        wanted = sorted(((heap, size, api, freed is not None) for heap, size, api, freed in self.truth()), key=str)
+        t.equal(collections.Counter(self.recorded()), collections.Counter(wanted), "blocks, recorded and as the driver made them")
+
+    def notes(self):
+        return [text for text, in self.db.rows("select text from note where kind = 'gpu'")]
+
+
+@test
+def every_way_to_get_memory(t):
+    run = Run(t, "every-way")
+    run.compare(t)
+    t.equal(run.notes(), [], "notes")
+    t.equal(run.db.rows("select kind, count from loss"), [], "losses")
+    t.equal(run.db.rows("select name, uuid, total_bytes from gpu_device order by device"),
+            [("Fake GPU 0", "10" * 16, 1 << 30), ("Fake GPU 1", "11" * 16, 1 << 30)], "devices")
+    t.equal(run.db.rows("select distinct text from allocation as a join heap as h on h.id = a.heap_id join stack_text as s using (stack_id)"
+                        " where h.name like 'cuda%' and size_bytes <> 3 * 1048576"), [("main;every_way",)], "stacks have no frame of the driver or CUPTI")
+    t.equal(run.db.rows("select distinct text from allocation as a join stack_text as s using (stack_id) where size_bytes = 3 * 1048576"),
+            [("main;every_way;load_weights",)], "stack of cuMemAlloc")
+    parents = dict(run.db.rows("select h.name, p.name from heap as h left join heap as p on p.id = h.parent_id where h.name like 'cuda%'"))
+    t.equal({name: parents[name] for name in ("cuda:0", "cuda-pool:1", "cuda-pool:1#2", "cuda-va:0", "cuda-map:1", "cuda-host", "cuda-managed")},
+            {"cuda:0": None, "cuda-pool:1": "cuda:1", "cuda-pool:1#2": "cuda:1", "cuda-va:0": None, "cuda-map:1": "cuda:1", "cuda-host": None,
+             "cuda-managed": None}, "parents")
+    # The first block of cuMemCreate outlives the release of its handle, and the unmapping, until the retained handle is released.
+    order = run.db.rows("select a.size_bytes, a.free_ns, (select max(m.free_ns) from allocation as m join heap as g on g.id = m.heap_id where g.name ="
+                        " 'cuda-map:0' and m.size_bytes = a.size_bytes) from allocation as a join heap as h on h.id = a.heap_id where h.name = 'cuda:0' and api ="
+                        " 'cuMemCreate' order by 1")
+    t.equal([size for size, _, _ in order], [2 << 20, 4 << 20], "blocks of cuMemCreate")
+    t.check(all(free >= unmapped for _, free, unmapped in order), f"a physical block ends before its mapping: {order}")
+    trims = [line.split()[1:] for line in run.lines if line.startswith("trim")]
+    for device, used, size in trims:
+        t.check((f"cuda-pool:{device}", int(used), int(size)) in run.db.rows(
+            "select h.name, allocated_bytes, reserved_bytes from pool_state as p join heap as h on h.id = p.heap_id"), f"state of pool {device} after its trim")
+    t.equal(run.db.value("select count(*) from gpu_memory where operation = 'allocate'"), sum(line.startswith("alloc") and line.split()[4] in (
+        "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemHostAlloc", "cuMemAllocAsync", "cuMemAllocFromPoolAsync") for line in run.lines),
+        "what the driver says of its allocations")
+    t.check(run.db.value("select count(*) from gpu_overhead where kind = 'call' and end_ns >= start_ns") >= 40, "calls of the driver were not timed")
+
+
+@test
+def refusals(t):
+    run = Run(t, "out-of-memory")
+    run.compare(t)
+    wanted = [tuple(line.split()[1:6]) for line in run.lines if line.startswith("refused") and line.split()[3] == "2"]
+    rows = run.db.rows("select h.name, o.size_bytes, o.api, o.result, o.device_free_bytes, o.device_total_bytes, s.text, n.text from oom as o join heap as h"
+                       " on h.id = o.heap_id join stack_text as s using (stack_id) join scope_packed as p on p.id = o.scope_id join scope_name as n on"
+                       " n.id = p.name_id order by o.ts_ns")
+    t.equal(rows, [(heap, int(size), api, "CUDA_ERROR_OUT_OF_MEMORY", int(free), 1 << 30, "main;out_of_memory", "too much")
+                   for heap, size, _, free, api in wanted], "refusals")
+    t.equal(len(rows), 3, "refusals")
+
+
+def check_work(t, run, names=True):
+    """Kernels, copies and sets: every one, in its scope, with its direction; uses of the blocks that they name."""
+    kinds, copies = {"1": "memcpy", "22": "memcpy", "2": "memset", "10": "kernel"}, {"1": "h2d", "2": "d2h", "8": "d2d", "10": "p2p", "0": None}
+    wanted = [(int(number), kinds[kind], copies[copy], int(device), None if kind == "10" else int(size), name if kind == "10" and names else None)
+              for _, kind, copy, device, size, number, name in (line.split(None, 6) for line in run.lines if line.startswith("work"))]
+    t.equal(run.db.rows("select correlation_id, kind, direction, device, size_bytes, name from gpu_activity order by 1"), wanted, "work")
+    t.equal(run.db.rows("select correlation_id, n.text from gpu_activity as a join scope_packed as p on p.id = a.scope_id join scope_name as n on"
+                        " n.id = p.name_id order by 1"), [(number, "forward") for number, *_ in wanted[:2]], "in its scope")
+    begin, end = run.db.row("select start_ns, end_ns from process")
+    t.equal(run.db.value("select count(*) from gpu_activity where start_ns < ? or end_ns > ? + 1000000000 or end_ns <= start_ns", begin, end), 0,
+            "times outside of the run")
+    t.check(run.db.value("select count(*) from gpu_activity where abs(start_ns - launch_ns) > 200000000") == 0, "work is far from its launch")
+
+
+@test
+def work(t):
+    run = Run(t, "work")
+    run.compare(t)
+    check_work(t, run)
+    first = run.db.value("select min(correlation_id) from gpu_activity where kind = 'kernel'")
+    a, b = (row[0] for row in run.db.rows("select address from allocation as a join heap as h on h.id = a.heap_id where h.name = 'cuda:0' order by alloc_ns"))
+    t.equal(run.db.rows("select address from gpu_use where correlation_id = ? order by 1", first), [(a,), (b + 64,)], "what the kernel's arguments name")
+    t.equal(run.db.rows("select name, count(*) from gpu_overhead where kind = 'overhead' group by 1"), [("lazy function loading", 4)], "overhead")
+
+
+@test
+def old_records(t):
+    """Records and interface of CUDA 11.2: shorter, no pool records; and a clock of CUPTI's own."""
+    check_work(t, Run(t, "work", FAKE_CUPTI_OLD=1, FAKE_CUPTI_CLOCK="realtime"))
+    Run(t, "every-way", FAKE_CUPTI_OLD=1).compare(t)
+
+
+@test
+def records_longer_than_known_and_unknown_kinds(t):
+    run = Run(t, "work", FAKE_CUPTI_LONG=264, FAKE_CUPTI_ODD=1, FAKE_CUPTI_VERSION=200000)
+    check_work(t, run)
+
+
+@test
+def dropped_records_are_counted(t):
+    run = Run(t, "work", FAKE_CUPTI_DROPPED=17)
+    t.equal(run.db.rows("select kind, count from loss"), [("gpu-records", 17)], "losses")
+    t.equal(run.db.value("select complete from trace"), 0, "complete")
+
+
+@test
+def missing_functions_cost_their_feature(t):
+    for name in ("cuptiGetVersion", "cuptiGetTimestamp", "cuptiActivityRegisterTimestampCallback", "cuptiActivityFlushPeriod",
+                 "cuptiActivityGetNumDroppedRecords", "cuptiGetDeviceId"):
+        run = Run(t, "work", flags=(f"-DWITHOUT_{name}",))
+        run.compare(t)
+        check_work(t, run)
+    run = Run(t, "work", flags=("-DWITHOUT_cuptiActivityRegisterCallbacks",))
+    run.compare(t)
+    t.equal(run.db.value("select count(*) from gpu_activity"), 0, "activities without their interface")
+    t.equal(run.db.value("select count(*) from gpu_use"), 15, "uses are told by callbacks")
+
+
+@test
+def another_tool_holds_cupti(t):
+    run = Run(t, "work", FAKE_CUPTI_BUSY=1)
+    t.equal(run.recorded(), [], "blocks")
+    t.check(len(run.notes()) == 1 and "CUPTI" in run.notes()[0] and "another tool" in run.notes()[0], f"notes: {run.notes()}")
+    run = Run(t, "work", CUDA_INJECTION64_PATH="/nonexistent/tool.so")
+    t.check(len(run.notes()) == 1 and "CUPTI" in run.notes()[0], f"notes: {run.notes()}")
+    run = Run(t, "work", TIDEMARK_CUPTI="/nonexistent/libcupti.so")
+    t.check(len(run.notes()) == 1 and "was not found" in run.notes()[0], f"notes: {run.notes()}")
+
+
+@test
+def a_profiler_in_the_program(t):
+    """It subscribes later: we leave, it gets what it asks for; with --gpu=cupti we stay and it is refused, as by any other tool."""
+    where = build(t)
+    env = {"LD_PRELOAD": f"{where}/libcupti.so.12"}
+    run = Run(t, "profiler", **env)
+    t.equal(run.recording.text.splitlines()[0], "profiler: 0", "what the profiler was told")
+    t.equal([(size, api) for _, size, api, _ in run.recorded()], [(100, "cuMemAlloc")], "blocks until then")
+    t.check(len(run.notes()) == 1 and "CUPTI" in run.notes()[0], f"notes: {run.notes()}")
+    run = Run(t, "profiler", "--gpu=cupti", **env)
+    t.equal(run.recording.text.splitlines()[0], "profiler: 39", "what the profiler was told")
+    t.equal([size for _, size, _, _ in run.recorded()], [100, 200], "blocks")
+
+
+@test
+def switched_off(t):
+    run = Run(t, "work", "--gpu=off")
+    t.equal(run.recorded(), [], "blocks")
+    t.equal(run.notes(), [], "notes")
+
+
+@test
+def nothing_without_cuda(t):
+    """A process that never calls the driver: no heap, no note, and CUPTI is not loaded."""
+    run = Run(t, "none")
+    t.equal(run.db.value("select count(*) from heap where name like 'cuda%'"), 0, "heaps")
+    t.equal(run.notes(), [], "notes")
+    t.equal(run.db.value("select count(*) from module where path like '%libcupti%'"), 0, "CUPTI is loaded")
+
+
+@test
+def threads_and_devices(t):
+    run = Run(t, "threads")
+    run.compare(t)
+    t.equal(run.db.rows("select kind, count from loss"), [], "losses")
+    t.equal(run.db.value("select count(distinct thread_id) from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda:%'"), 4, "threads")
+
+
+@test
+def every_way_to_end(t):
+    for how, status in (("exit", 0), ("_exit", 3), ("abort", 134), ("kill", 137), ("exec", 0), ("fork", 0)):
+        run = Run(t, how, status=status)
+        wanted = [1000, 2000] if how == "fork" else [1000]
+        t.equal([size for _, size, _, _ in run.recorded()], wanted, f"{how}: blocks")
+        t.equal(run.db.rows("select kind, count from loss"), [], f"{how}: losses")
+        if how in ("exit", "kill"):
+            t.equal(run.db.value("select count(*) from gpu_memory"), 1, f"{how}: records that were flushed")
+
+
+@test
+def same_as_bare(t):
+    where = build(t)
+    env = {"LD_LIBRARY_PATH": where, "TIDEMARK_CUPTI": f"{where}/libcupti.so.12"}
+    for scenario in ("every-way", "out-of-memory", "work", "threads"):
+        t.same_as_bare([f"{where}/driver", scenario], env=env)
+
+
+@test(long=True)
+def a_million_allocations(t):
+    run = Run(t, "many")
+    t.equal(run.db.value("select count(*) from allocation as a join heap as h on h.id = a.heap_id where h.name = 'cuda:0' and free_ns is not null"), 1000000,
+            "blocks")
+    t.equal(run.db.rows("select kind, count from loss"), [], "losses")
+
+
+@test
+def declarations_agree_with_nvidias(t):
+    """Our own declarations of CUPTI's structures and numbers, against the toolkit's headers where there are any."""
+    include = next((path for path in ("/usr/local/cuda/include", os.environ.get("CUDA_HOME", "") + "/include") if os.path.exists(path + "/cupti.h")), None)
+    if not include:
+        t.skip("no CUDA toolkit with cupti.h in /usr/local/cuda or $CUDA_HOME")
+    t.run(["gcc", "-fsyntax-only", "-std=gnu11", "-I", include, "-I", ROOT, f"{SOURCES}/check_headers.c"], status=0)
+
+
+main()
