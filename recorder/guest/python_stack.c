@@ -2,8 +2,9 @@
  *
  * Flow:     emit.c -> tm_python_take() -> PYTHON_STACK in the ring, or nothing where it is the one sent last; the event's record is flagged
  * Idea:     the interpreter's frames are a chain from the innermost outward. It is walked along the stack that was sent last: while frame, code and
- *           instruction are the same nothing is written, and where all are, nothing is sent. Else the whole chain is taken and what both have in common
- *           from the outermost frame inward is kept.
+ *           instruction are the same nothing is written, and where all are, nothing is sent. Else frames are taken until one is met from which on the
+ *           chain goes on as before; where none is met soon, the whole chain is taken, and what both have in common from the outermost frame inward is kept.
+ * Cost:     tests/integration/test_adaptor_cost.py counts the instructions of a stack that has not changed.
  * A frame and a code object are pointers, and others may lie there later. A frame that is new in the chain has its code object's values compared
  * (python_codes.c). One that is not has been seen to lie below all that was new ever since.
  * What may be read, and why it cannot fault: python.h.
@@ -81,14 +82,40 @@ static inline bool is_in_other_interpreter(const struct tm_python *p, const void
 
 /* --- comparing with the last one --- */
 
-/* True if the chain is the stack that was sent last. */
-static bool is_unchanged(struct chain c, const struct tm_python_thread *s) {
-	struct tm_python_frame f;
-	uint32_t i = 0;
+/* True if the chain, which stands at `frame`, goes on as the stack that was sent last does from its frame `i` on. What is remembered was read before, so an address
+ * that is the same can be read. The interpreter's entries lie on the C stack, where no frame of the program's does: only behind one that native code called
+ * they have to be looked for. */
+static inline __attribute__((always_inline)) bool goes_on(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame, uint32_t i,
+							  enum tm_python_frames kind) {
+	const unsigned code = p->code, at_instr = p->instr, at_previous = p->previous, entry = p->entry;
+	const struct tm_python_frame *f = s->last + i, *end = s->last + s->depth;
 
-	for (; i < s->depth && take_frame(&c, &f); i++)
-		if (!same_frame(&f, &s->last[i])) return false;
-	return i == s->depth && (c.frame != 0) == s->cut;
+	for (; f < end; f++) {
+		uintptr_t instr;
+
+		if (frame != f->frame || (tm_python_word(frame, code) & ~(uintptr_t)7) != f->code) return false;
+		if (kind == TM_PYTHON_OBJECTS) instr = (uintptr_t)(uint32_t) * (const int32_t *)(frame + at_instr) << 1 | 1;
+		else if (kind == TM_PYTHON_INNER_311) instr = tm_python_word(frame, at_instr) | (*(const uint8_t *)(frame + entry) != 0);
+		else instr = tm_python_word(frame, at_instr) | (f->instr & 1);
+		if (instr != f->instr) return false;
+		frame = tm_python_word(frame, at_previous);
+		if (kind != TM_PYTHON_INNER || !(instr & 1) || !tm_python_plausible(frame)) continue;
+		if (*(const uint8_t *)(frame + p->owner) < OWNED_BY_C) return false;
+		skip_entries(p, &frame);
+	}
+	return (tm_python_plausible(frame) ? frame : 0) == 0 ? !s->cut : s->cut;
+}
+
+static bool is_unchanged_from(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame, uint32_t i) {
+	if (p->kind == TM_PYTHON_OBJECTS) return goes_on(p, s, frame, i, TM_PYTHON_OBJECTS);
+	if (p->kind == TM_PYTHON_INNER_311) return goes_on(p, s, frame, i, TM_PYTHON_INNER_311);
+	return goes_on(p, s, frame, i, TM_PYTHON_INNER);
+}
+
+/* --- taking it --- */
+
+static inline bool is_frame(const struct tm_python *p, const struct tm_python_frame *f) {
+	return tm_python_plausible(f->code) && tm_python_word(f->code, p->type) == p->code_type;
 }
 
 /* The whole chain, innermost first, into s->next. *cut: deeper than there is room. */
@@ -98,7 +125,7 @@ static uint32_t take_all(struct chain c, struct tm_python_thread *s, uint32_t ca
 	uint32_t n = 0;
 
 	while (n < capacity && take_frame(&c, f)) {
-		if (!tm_python_plausible(f->code) || tm_python_word(f->code, p->type) != p->code_type) {
+		if (!is_frame(p, f)) {
 			if (p->kind != TM_PYTHON_INNER) break; /* not a frame, and so nothing behind it is */
 			continue;                              /* one that an extension put there, without code */
 		}
@@ -107,6 +134,39 @@ static uint32_t take_all(struct chain c, struct tm_python_thread *s, uint32_t ca
 	}
 	*cut = n == capacity && c.frame;
 	return n;
+}
+
+#define NEW_FRAMES_MAX 8u /* more than that are not looked at one by one */
+#define LOOK_AHEAD 6u
+
+/* Where the frame stands in the stack that was sent last, not far in from `from`; s->depth: nowhere. */
+static uint32_t place_of(const struct tm_python_thread *s, uint32_t from, uintptr_t frame) {
+	for (uint32_t i = from; i < s->depth && i < from + LOOK_AHEAD; i++)
+		if (s->last[i].frame == frame) return i;
+	return s->depth;
+}
+
+/* Most often few frames are new, or a frame has gone on to its next call. Takes these into s->next and, behind them, the rest of the last stack once the chain
+ * is seen to go on as that does. Returns the depth, and in *keep how much of it was sent already; 0: it is not so simple. */
+static uint32_t take_new(struct chain c, struct tm_python_thread *s, uint32_t capacity, uint32_t *keep) {
+	struct tm_python_frame *f = s->next;
+	uint32_t from = 0;
+
+	if (s->cut) return 0;
+	for (uint32_t n = 0; n < NEW_FRAMES_MAX && c.frame; n++, f++) {
+		uintptr_t frame = c.frame;
+		uint32_t place = place_of(s, from, frame);
+
+		if (place < s->depth && is_unchanged_from(c.p, s, frame, place)) {
+			*keep = s->depth - place;
+			if (n + *keep > capacity) return 0;
+			memcpy(f, s->last + place, *keep * sizeof *f);
+			return n + *keep;
+		}
+		if (!take_frame(&c, f) || !is_frame(c.p, f)) return 0;
+		if (place < s->depth) from = place + 1;
+	}
+	return 0;
 }
 
 /* How many frames, counted from the outermost, both have in common. */
@@ -213,18 +273,22 @@ static unsigned take(struct tm_thread *t, const struct tm_python *p) {
 	const void *state = p->this_thread();
 	struct chain c = { p, 0 };
 	struct tm_python_frame *swap;
-	uint32_t depth;
-	bool cut;
+	uint32_t depth, keep, capacity = t->capacity - TM_PYTHON_SLACK;
+	bool cut = false;
 
 	if (!state || is_in_other_interpreter(p, state)) return 0;
 	c.frame = top_frame(p, (uintptr_t)state);
 	if (!c.frame) return 0;
 	if (!s && !(s = make_state(t))) return 0;
 	if (TM_UNLIKELY(t->after_loss)) s->depth = 0;
-	if (s->depth && is_unchanged(c, s)) return TM_RING_PYTHON | (s->cut ? TM_RING_CUT : 0);
-	depth = take_all(c, s, t->capacity - TM_PYTHON_SLACK, &cut);
+	if (s->depth && is_unchanged_from(p, s, c.frame, 0)) return TM_RING_PYTHON | (s->cut ? TM_RING_CUT : 0);
+	depth = s->depth ? take_new(c, s, capacity, &keep) : 0;
+	if (!depth) {
+		depth = take_all(c, s, capacity, &cut);
+		keep = common(s, depth);
+	}
 	if (!depth) return 0;
-	if (!send(t, s, depth, common(s, depth))) {
+	if (!send(t, s, depth, keep)) {
 		s->depth = 0;
 		return 0;
 	}
