@@ -82,11 +82,11 @@ static inline bool is_in_other_interpreter(const struct tm_python *p, const void
 
 /* --- comparing with the last one --- */
 
-/* True if the chain, which stands at `frame`, goes on as the stack that was sent last does from its frame `i` on. What is remembered was read before, so an address
- * that is the same can be read. The interpreter's entries lie on the C stack, where no frame of the program's does: only behind one that native code called
- * they have to be looked for. */
-static inline __attribute__((always_inline)) bool goes_on(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame, uint32_t i,
-							  enum tm_python_frames kind) {
+/* True if the chain, which stands at `frame`, goes on as the stack that was sent last does from its frame `i` on. What is remembered was read before,
+ * so an address that is the same can be read. The interpreter's entries lie on the C stack, where no frame of the program's does: only behind one
+ * that native code called they have to be looked for. */
+static inline __attribute__((always_inline)) bool goes_on(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame,
+							  uint32_t i, enum tm_python_frames kind) {
 	const unsigned code = p->code, at_instr = p->instr, at_previous = p->previous, entry = p->entry;
 	const struct tm_python_frame *f = s->last + i, *end = s->last + s->depth;
 
