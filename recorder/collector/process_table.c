@@ -198,6 +198,7 @@ static void write_end(struct tm_collector *c, struct tm_process *p, enum tm_end_
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_PROCESS_END);
 	meta->process_end = (struct tm_process_end){ p->id, p->end_ticks, kind, code };
 	p->end_written = true;
+	tm_tally_process_ended(c->tally, p->id);
 }
 
 static void write_end_of_status(struct tm_collector *c, struct tm_process *p, int status) {

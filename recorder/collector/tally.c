@@ -7,7 +7,8 @@
 #include <string.h>
 
 #define FETCH_AHEAD 12u
-#define KEPT_ITEMS (64u << 10) /* room that a thread without waiting items keeps */
+#define SPARE_MAX 8u             /* rooms for items that are kept for the next thread that has some */
+#define SPARE_ITEMS (64u << 10) /* larger ones are given back */
 
 struct entry {
 	uint64_t addr, bytes, alloc_ns; /* addr 0: empty */
@@ -39,6 +40,7 @@ struct process {
 	struct range *ranges; /* mapped, sorted, disjoint */
 	size_t range_count, range_capacity;
 	uint64_t last_ns;
+	bool ended; /* and its blocks are forgotten */
 };
 
 enum step { STEP_ALLOCATED, STEP_FREED, STEP_MAPPED, STEP_UNMAPPED, STEP_BASELINE, STEP_RESET_PEAK, STEP_STOPPED };
@@ -60,8 +62,15 @@ struct tm_tally {
 	size_t process_count, process_capacity;
 	uint64_t allocations, frees;
 	double sample_bytes; /* 0: every allocation */
-	struct source *sources; /* by thread id */
+	struct source *sources; /* by thread id; room is only with those that have items, as a recording may have many threads, one after the other */
 	size_t source_count, source_capacity;
+	struct {
+		struct item *items;
+		size_t capacity;
+	} spare[SPARE_MAX];
+	unsigned spare_count;
+	uint32_t *ended; /* processes whose last items may still wait */
+	size_t ended_count, ended_capacity;
 	size_t waiting;   /* items of all of them */
 	uint32_t *active; /* threads that have any */
 	size_t active_count, active_capacity;
@@ -125,14 +134,20 @@ static uint64_t scaled(const struct tm_tally *t, uint64_t size) {
 
 /* --- heaps and their blocks --- */
 
-static void give_up(struct process *p) {
+static void forget_blocks(struct process *p) {
 	free(p->blocks.entries);
 	p->blocks = (struct table){ 0 };
 	for (size_t i = 0; i < p->own_count; i++) {
 		free(p->own[i].blocks.entries);
 		p->own[i].blocks = (struct table){ 0 };
 	}
-	p->range_count = 0;
+	free(p->ranges);
+	p->ranges = NULL;
+	p->range_count = p->range_capacity = 0;
+}
+
+static void give_up(struct process *p) {
+	forget_blocks(p);
 	p->result.given_up = true;
 }
 
@@ -344,11 +359,26 @@ static struct item *put_steps(struct item *to, const struct tm_event *e) {
 	return to;
 }
 
+static void give_room_back(struct tm_tally *t, struct source *s) {
+	if (t->spare_count < SPARE_MAX && s->capacity <= SPARE_ITEMS) {
+		t->spare[t->spare_count].items = s->items;
+		t->spare[t->spare_count++].capacity = s->capacity;
+	} else {
+		free(s->items);
+	}
+	s->items = NULL;
+	s->capacity = 0;
+}
+
 void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const struct tm_event *events, size_t n) {
 	struct source *s = source_of(t, thread);
 	size_t before = s->count, of_class[8] = { 0 };
 	process_of(t, process);
 	s->process = process;
+	if (!s->items && t->spare_count) {
+		s->items = t->spare[--t->spare_count].items;
+		s->capacity = t->spare[t->spare_count].capacity;
+	}
 	s->items = tm_memory_grow(s->items, &s->capacity, s->count + 2 * n, sizeof s->items[0]);
 	struct item *to = s->items + s->count;
 	for (const struct tm_event *e = events; e < events + n; e++) {
@@ -363,6 +393,7 @@ void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const s
 	t->frees += of_class[TM_CLASS_FREE] + of_class[TM_CLASS_UNMAP] + both;
 	s->count = (size_t)(to - s->items);
 	t->waiting += s->count - before;
+	if (!s->count) give_room_back(t, s);
 	if (before || !s->count) return;
 	t->active = tm_memory_grow(t->active, &t->active_capacity, t->active_count + 1, sizeof t->active[0]);
 	t->active[t->active_count++] = thread;
@@ -404,7 +435,7 @@ static inline void fetch_entry(const struct process *p, const struct item *i) {
 static void replay_run(struct tm_tally *t, struct source *s, uint64_t until) {
 	struct process *p = &t->processes[s->process];
 	size_t at = s->at;
-	if (s->items[at].ns < p->last_ns) p->result.approximate = true;
+	if (s->items[at].ns < p->last_ns || p->ended) p->result.approximate = true;
 	do {
 		if (at + FETCH_AHEAD < s->count) fetch_entry(p, &s->items[at + FETCH_AHEAD]);
 		if (!p->result.given_up) replay(t, p, &s->items[at]);
@@ -440,19 +471,44 @@ static void keep_rest(struct tm_tally *t) {
 		if (s->at && s->count) memmove(s->items, s->items + s->at, s->count * sizeof s->items[0]);
 		s->at = 0;
 		if (s->count) t->active[active++] = t->active[i];
-		if (s->capacity <= KEPT_ITEMS || s->count) continue;
-		free(s->items);
-		s->items = NULL;
-		s->capacity = 0;
+		else give_room_back(t, s);
 	}
 	t->active_count = active;
 }
 
+static bool has_waiting(const struct tm_tally *t, uint32_t process) {
+	for (size_t i = 0; i < t->active_count; i++)
+		if (t->sources[t->active[i]].process == process) return true;
+	return false;
+}
+
+static void forget_ended(struct tm_tally *t) {
+	size_t kept = 0;
+	for (size_t i = 0; i < t->ended_count; i++) {
+		struct process *p = &t->processes[t->ended[i]];
+		if (has_waiting(t, t->ended[i])) {
+			t->ended[kept++] = t->ended[i];
+			continue;
+		}
+		forget_blocks(p);
+		p->ended = true;
+	}
+	t->ended_count = kept;
+}
+
+void tm_tally_process_ended(struct tm_tally *t, uint32_t process) {
+	process_of(t, process);
+	t->ended = tm_memory_grow(t->ended, &t->ended_capacity, t->ended_count + 1, sizeof t->ended[0]);
+	t->ended[t->ended_count++] = process;
+}
+
 void tm_tally_advance(struct tm_tally *t, uint64_t watermark_ns) {
-	if (!t->active_count) return;
-	gather(t);
-	merge(t, t->waiting > TM_TALLY_WAITING_MAX ? UINT64_MAX : watermark_ns);
-	keep_rest(t);
+	if (t->active_count) {
+		gather(t);
+		merge(t, t->waiting > TM_TALLY_WAITING_MAX ? UINT64_MAX : watermark_ns);
+		keep_rest(t);
+	}
+	if (t->ended_count) forget_ended(t);
 }
 
 void tm_tally_finish(struct tm_tally *t) {
@@ -475,6 +531,8 @@ void tm_tally_free(struct tm_tally *t) {
 	free(t->processes);
 	for (size_t i = 0; i < t->source_count; i++) free(t->sources[i].items);
 	free(t->sources);
+	while (t->spare_count) free(t->spare[--t->spare_count].items);
+	free(t->ended);
 	free(t->active);
 	free(t->heap);
 	free(t);

@@ -1,7 +1,7 @@
 /* tally.h - live bytes and their peak, for the closing summary and for the program's own questions.
  *
  * Flow:     columns.c, after the times are nanoseconds -> here -> closing.c, stats.c
- * Owns:     one table of live blocks and one list of mapped ranges a process; what waits of each thread.
+ * Owns:     one table of live blocks and one list of mapped ranges a living process; what waits of each thread.
  * Idea:     events are replayed in the order of their times, over all threads, as far as the watermark promises that none is missing; those
  *           beyond it wait for the next pass. So the figures are the same as an analyzer's.
  * When full: with more than TM_TALLY_BLOCKS_MAX live blocks a process is not followed any further, as the summary is not worth the
@@ -40,6 +40,8 @@ void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const s
 void tm_tally_advance(struct tm_tally *t, uint64_t watermark_ns);
 /* Replays what waits: nothing more will come. */
 void tm_tally_finish(struct tm_tally *t);
+/* Its blocks are forgotten once what waits of it is replayed, and only its figures stay; should more come, they are approximate. */
+void tm_tally_process_ended(struct tm_tally *t, uint32_t process);
 /* What is known of a process of the trace, or all zero. */
 struct tm_tally_process tm_tally_of(const struct tm_tally *t, uint32_t process);
 /* The figures of a default heap, or of the explicit one of this id. */
