@@ -206,4 +206,40 @@ def no_interval_no_marks_no_readings(t):
     t.equal(db.value("select count(*) from sample"), 0, "readings")
 
 
+SHORT_PROCESSES = """
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+	for (int i = 0; i < 150; i++) {
+		if (fork() == 0) {
+			void *p[500];
+			for (int k = 0; k < 40000; k++) {
+				if (k >= 500) free(p[k % 500]);
+				p[k % 500] = malloc(16 + k % 64);
+			}
+			_exit(0);
+		}
+		wait(NULL);
+	}
+	return 0;
+}
+"""
+
+
+@test
+def memory_for_many_short_processes(t):
+    """What the recorder keeps of a process that has ended does not grow with what it did."""
+    program = source(t, "short.c", SHORT_PROCESSES)
+    child = subprocess.Popen([t.recorder, "--quiet", "--interval=0", "-o", t.path("run.tmk"), "--", program])
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    t.equal(child.returncode, 0, "exit status")
+    events = t.imported(t.path("run.tmk")).value("select sum(events) from trace")
+    t.check(events >= 150 * 79_000, f"{events} events")
+    if t.sanitized:
+        t.skip("memory is not what it would be without the sanitizer")
+    t.check(used.ru_maxrss < 100 << 10, f"peak memory of the recorder: {used.ru_maxrss} KiB")
+
+
 main()
