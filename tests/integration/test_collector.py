@@ -239,7 +239,7 @@ def memory_for_many_short_processes(t):
     t.check(events >= 150 * 79_000, f"{events} events")
     if t.sanitized:
         t.skip("memory is not what it would be without the sanitizer")
-    t.check(used.ru_maxrss < 100 << 10, f"peak memory of the recorder: {used.ru_maxrss} KiB")
+    t.check(used.ru_maxrss < 48 << 10, f"peak memory of the recorder: {used.ru_maxrss} KiB")
 
 
 main()
