@@ -14,13 +14,15 @@
 #define SLACK 2u /* frames are moved two at a time */
 
 size_t tm_unwind_bytes(uint32_t capacity) {
-	return 2 * (size_t)capacity * (2 * sizeof(uintptr_t) + sizeof(struct tm_check)) + 2 * SLACK * sizeof(uintptr_t);
+	return 2 * (size_t)capacity * (2 * sizeof(uintptr_t) + sizeof(struct tm_check)) + (2 * SLACK + 2) * sizeof(uintptr_t) +
+	       capacity * sizeof(struct tm_pair);
 }
 
 void tm_unwind_prepare(struct tm_thread *t, void *memory) {
 	t->checks = memory;
 	t->pcs = (uintptr_t *)(t->checks + 2 * t->capacity);
 	t->sps = t->pcs + 2 * t->capacity + SLACK;
+	t->pairs = (struct tm_pair *)(((uintptr_t)(t->sps + 2 * t->capacity + SLACK) + 15) & ~(uintptr_t)15);
 }
 
 /* --- a walk --- */
@@ -413,17 +415,33 @@ enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_
 
 /* --- frame pointers --- */
 
-/* Here a frame is a pair of words, the outer pair's address and the return address; slots[] are the addresses of the latter. */
-static uint32_t count_unchanged_pairs(const struct tm_thread *t, uintptr_t innermost_slot) {
-	uint32_t n = t->remembered;
-	while (n && t->sps[n - 1] < innermost_slot) n--;
-	if (n == 0 || WORD(t->sps[0] - 8) != t->outermost_fp || (WORD(t->sps[0]) & PC_MASK) != t->pcs[0]) return 0;
-	const uintptr_t *slot = t->sps + 1, *pc = t->pcs + 1, *end = t->sps + n;
-#define CHANGED(k) (((WORD(slot[k]) & PC_MASK) ^ pc[k]) | (WORD(slot[k] - 8) ^ (slot[(k) - 1] - 8)))
-	for (; end - slot >= 4 && !(CHANGED(0) | CHANGED(1) | CHANGED(2) | CHANGED(3)); slot += 4, pc += 4) continue;
-	for (; slot < end && !CHANGED(0); slot++, pc++) continue;
-#undef CHANGED
-	return tm_unwind_checked(t, (uint32_t)(slot - t->sps));
+/* Here a frame is a pair of words, the outer pair's address and the return address; sps[] are the addresses of the latter. */
+
+static void remember_pairs(struct tm_thread *t, uint32_t keep) {
+	for (uint32_t i = keep; i < t->remembered; i++) t->pairs[i] = (struct tm_pair){ WORD(t->sps[i] - 8), WORD(t->sps[i]) };
+}
+
+/* As tm_unwind_quickly(). */
+uint32_t tm_unwind_by_frame_pointers_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
+	uintptr_t *pcs = t->pcs + 2 * t->capacity, *slots = t->sps + 2 * t->capacity, met = t->sps[valid - 1], next;
+	uint32_t left = t->capacity - valid;
+	if (t->truncated || slot >= met) return TM_UNWIND_NOT_QUICK;
+	for (;; slot = next, left--) {
+		uintptr_t pc = WORD(slot) & PC_MASK;
+		next = WORD(slot - 8) + 8;
+		if (TM_UNLIKELY(left == 0 || pc < TM_MEMORY_PAGE || pc >> 56 || tm_unwind_is_ours(pc))) return TM_UNWIND_NOT_QUICK;
+		if (TM_UNLIKELY(next <= slot || next > met || next % 8)) return TM_UNWIND_NOT_QUICK;
+		*--pcs = pc;
+		*--slots = slot;
+		if (next == met) break;
+	}
+	uint32_t fresh = t->capacity - valid - left + 1;
+	while (t->check_count && t->checks[t->check_count - 1].frame >= valid) t->check_count--;
+	move_frames(t, valid, fresh);
+	if (t->cut_frame >= valid) t->cut_frame = NO_FRAME;
+	t->depth = t->remembered = valid + fresh;
+	remember_pairs(t, valid);
+	return fresh;
 }
 
 /* On its own stack a thread has no pair elsewhere: there the register held something else, and nobody is asked about it. */
@@ -433,11 +451,7 @@ static inline bool holds_pair(struct tm_memory *m, uintptr_t at, bool on_own_sta
 }
 
 enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result) {
-	uint32_t known = remember ? count_unchanged_pairs(t, top->slot) : 0, met = NO_FRAME;
-	if (known && known == t->depth && t->sps[known - 1] == top->slot && fits(t, known, limit)) {
-		*result = (struct tm_stack){ known, 0, t->cut_frame != NO_FRAME, false };
-		return TM_UNWOUND;
-	}
+	uint32_t known = remember ? tm_unwind_valid_pairs(t, top->slot) : 0, met = NO_FRAME;
 	struct walk w = walk_from(t, top, limit, remember, 0);
 	w.unlisted = true;
 	uintptr_t *pcs = t->pcs + 2 * t->capacity - 1, *slots = t->sps + 2 * t->capacity - 1, pair = top->slot - 8, next;
@@ -468,7 +482,7 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 		return tm_unwind_by_frame_pointers(t, top, limit, remember, result);
 	}
 	*result = take_over(&w, met);
-	if (met == NO_FRAME && t->depth) t->outermost_fp = WORD(t->sps[0] - 8);
+	remember_pairs(t, met == NO_FRAME ? 0 : met + 1);
 	return TM_UNWOUND;
 }
 

@@ -29,6 +29,11 @@ struct tm_check {
 };
 #define TM_CHECK_TOP UINT32_MAX
 
+/* --stacks=fp: what a frame pointer points to, and an address 8 below the frame's slot. */
+struct tm_pair {
+	uintptr_t next, pc;
+};
+
 /* Where a walk begins: in the caller of the hook. */
 struct tm_top {
 	uintptr_t pc, sp, fp, slot; /* slot: where pc lies */
@@ -49,6 +54,8 @@ enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_
 uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc);
 #define TM_UNWIND_NOT_QUICK UINT32_MAX
 enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result);
+
+uint32_t tm_unwind_by_frame_pointers_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot);
 
 /* For who unwinds by other means: frames are put down innermost first, then taken over as the thread's stack. */
 void tm_unwind_put(struct tm_thread *t, uint32_t n, uintptr_t pc);
@@ -93,6 +100,25 @@ static inline uint32_t tm_unwind_valid(const struct tm_thread *t, uintptr_t inne
 	while (n >= 4 && t->sps[n - 4] < innermost_slot) n -= 4;
 	while (n && t->sps[n - 1] < innermost_slot) n--;
 	return tm_unwind_checked(t, tm_unwind_unchanged(t->sps, t->pcs, n));
+}
+
+/* The same by frame pointers: both words of a frame's pair at once. */
+static inline uint32_t tm_unwind_valid_pairs(const struct tm_thread *t, uintptr_t innermost_slot) {
+	typedef uint64_t words __attribute__((vector_size(16), aligned(8), may_alias));
+	typedef uint64_t aligned_words __attribute__((vector_size(16), may_alias));
+	uint32_t n = t->remembered;
+	while (n >= 4 && t->sps[n - 4] < innermost_slot) n -= 4;
+	while (n && t->sps[n - 1] < innermost_slot) n--;
+	const uintptr_t *slot = t->sps, *last = slot + n;
+	const struct tm_pair *pair = t->pairs;
+#define TM_CHANGED(k) (*(const words *)(slot[k] - 8) ^ *(const aligned_words *)&pair[k])
+	for (; slot + 8 <= last; slot += 8, pair += 8) {
+		aligned_words changed = TM_CHANGED(0) | TM_CHANGED(1) | TM_CHANGED(2) | TM_CHANGED(3) | TM_CHANGED(4) | TM_CHANGED(5) | TM_CHANGED(6) | TM_CHANGED(7);
+		if (changed[0] | changed[1]) break;
+	}
+#undef TM_CHANGED
+	while (slot < last && TM_UNWIND_WORD(*slot) == pair->pc && TM_UNWIND_WORD(*slot - 8) == pair->next) slot++, pair++;
+	return tm_unwind_checked(t, (uint32_t)(slot - t->sps));
 }
 
 /* Unwinding came to the place of frame i, with this frame pointer. *until: the outermost frame that uses it, if any does. */

@@ -10,7 +10,7 @@ import re
 from tidemark_test import ROOT, main, test
 
 PAIRS = 20000
-ONE, RANDOM, OFF, SAMPLED, FP = 450, 850, 200, 25, 750
+ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 200, 25, 500, 1200
 
 
 def instructions(t, pairs, program, stacks, options):
@@ -64,6 +64,11 @@ def sampled(t):
 @test
 def by_frame_pointers(t):
     at_most(t, FP, "one", "--stacks=fp", flags=("-fno-omit-frame-pointer",))
+
+
+@test
+def random_by_frame_pointers(t):
+    at_most(t, FP_RANDOM, "random", "--stacks=fp", flags=("-fno-omit-frame-pointer",))
 
 
 main()
