@@ -94,12 +94,13 @@ TM_COLD static enum step step_by_guess(struct walk *w) {
 	if (tm_is_made_up_caller(w->pc)) return STEP_END;
 	struct tm_memory memory = w->memory; /* code is looked at, too: that is not the stack's business */
 	if (tm_rule_is_trampoline(w->pc, tm_memory_read, &memory)) return STEP_ODD;
-	if (!tm_guess_is_likely(&memory, w->sp, w->fp) || !tm_memory_holds(&w->memory, w->fp)) return STEP_LOST;
+	struct tm_guess caller;
+	if (!tm_guess_caller(&memory, w->sp, w->fp, &caller) || !tm_memory_holds(&w->memory, w->fp)) return STEP_LOST;
 	use_fp(w, innermost(w));
 	w->guess = innermost(w);
 	uintptr_t fp = w->fp;
 	restore_fp(w, fp);
-	return go_to(w, fp + 8, fp + 16);
+	return go_to(w, fp + 8, caller.sp);
 }
 
 /* Of a plain frame: where the caller's frame pointer lies, 0: it is the same; where the return address does; and the caller's sp. */
@@ -265,6 +266,14 @@ static uint32_t go_outward(struct walk *w, bool *odd) {
 
 /* --- taking over --- */
 
+/* On aarch64 a return address lies anywhere in the frame of the function that returns there, so that its place does not tell the caller's stack pointer: two
+ * stacks that meet at one may part again. There every stack is unwound whole. */
+#if defined(__x86_64__)
+#define PLACE_TELLS_SP true
+#else
+#define PLACE_TELLS_SP false
+#endif
+
 static uint32_t final_number(uint32_t number, uint32_t keep, uint32_t fresh) {
 	if (number == TM_CHECK_TOP) return number;
 	return number >= NUMBER_MAX ? number - NUMBER_MAX : keep + fresh - 1 - number;
@@ -318,7 +327,7 @@ static struct tm_stack take_over(struct walk *w, uint32_t met) {
 	note_cut(w, keep);
 	t->depth = keep + w->fresh;
 	t->truncated = keep ? t->truncated : w->truncated;
-	t->remembered = w->forget || w->memory.left ? 0 : t->depth;
+	t->remembered = !PLACE_TELLS_SP || w->forget || w->memory.left ? 0 : t->depth;
 	return (struct tm_stack){ equal, t->depth - equal, t->cut_frame != NO_FRAME, w->unlisted };
 }
 

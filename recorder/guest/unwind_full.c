@@ -51,17 +51,38 @@ static bool follows_call(struct tm_memory *m, uintptr_t pc) {
 #endif
 #define STRIPPED(pc) ((pc) & (~(uintptr_t)0 >> (64 - CODE_BITS)))
 
-bool tm_guess_is_likely(struct tm_memory *m, uintptr_t sp, uintptr_t fp) {
-	if (fp < sp || fp - sp > GUESS_BYTES || !tm_memory_holds(m, fp) || !tm_memory_holds(m, fp + 8)) return false;
-	return follows_call(m, STRIPPED(((const uintptr_t *)fp)[1]));
+#if defined(__x86_64__)
+static bool find_callers_sp(uintptr_t fp, struct tm_guess *caller) {
+	caller->sp = fp + 16;
+	return true;
+}
+#else
+static bool find_callers_sp(uintptr_t fp, struct tm_guess *caller) {
+	struct tm_cfi cfi;
+	struct tm_cfi_row row;
+	caller->sp = fp + 16;
+	if (!tm_cfi_find(caller->pc - 1, &cfi) || !tm_cfi_row_at(&cfi, caller->pc - 1, &row) || row.cfa.how != TM_CFI_REGISTER) return true;
+	if (row.cfa.value != TM_CFI_SP) return true;
+	struct tm_cfi_rule pair = row.rules[TM_CFI_FP], ra = row.rules[TM_CFI_RA];
+	if (pair.how != TM_CFI_AT || ra.how != TM_CFI_AT || ra.value != pair.value + 8) return false;
+	caller->sp = caller->fp - (uintptr_t)(row.cfa_offset + pair.value);
+	return caller->sp > fp && caller->sp <= caller->fp;
+}
+#endif
+
+bool tm_guess_caller(struct tm_memory *m, uintptr_t sp, uintptr_t fp, struct tm_guess *caller) {
+	if (fp < sp || fp - sp > GUESS_BYTES || !tm_memory_holds(m, fp + 8) || !tm_memory_holds(m, fp)) return false;
+	caller->fp = ((const uintptr_t *)fp)[0];
+	caller->pc = STRIPPED(((const uintptr_t *)fp)[1]);
+	return follows_call(m, caller->pc) && find_callers_sp(fp, caller);
 }
 
 static enum tm_step step_by_guess(struct tm_cursor *c) {
-	uintptr_t fp = c->registers[TM_CFI_FP];
-	if (!(c->known >> TM_CFI_FP & 1) || !tm_guess_is_likely(&c->memory, c->registers[TM_CFI_SP], fp)) return TM_STEP_LOST;
-	c->pc = STRIPPED(((const uintptr_t *)fp)[1]);
-	c->registers[TM_CFI_FP] = ((const uintptr_t *)fp)[0];
-	c->registers[TM_CFI_SP] = fp + 16;
+	struct tm_guess caller;
+	if (!(c->known >> TM_CFI_FP & 1) || !tm_guess_caller(&c->memory, c->registers[TM_CFI_SP], c->registers[TM_CFI_FP], &caller)) return TM_STEP_LOST;
+	c->pc = caller.pc;
+	c->registers[TM_CFI_FP] = caller.fp;
+	c->registers[TM_CFI_SP] = caller.sp;
 	c->known = 1ull << TM_CFI_FP | 1ull << TM_CFI_SP;
 	c->in_call = c->guessed = true;
 	return TM_STEP_DONE;

@@ -44,8 +44,12 @@ enum tm_step { TM_STEP_DONE, TM_STEP_END, TM_STEP_LOST };
 enum tm_step tm_cursor_step(struct tm_cursor *c);
 
 /* The caller of code that has no description, by its frame pointer if that makes sense: fp points to the caller's and the return address, not far out,
- * and a call lies in front of that address. The rule that libunwind goes by too, but for the look at the code. */
-bool tm_guess_is_likely(struct tm_memory *m, uintptr_t sp, uintptr_t fp);
+ * and a call lies in front of that address. The rule that libunwind goes by too, but for the look at the code. On aarch64 these two words do not lie at the
+ * end of the frame; where the caller keeps such a pair itself, its own frame pointer tells where its stack pointer is, else the stack ends there. */
+struct tm_guess {
+	uintptr_t pc, sp, fp; /* the caller's */
+};
+bool tm_guess_caller(struct tm_memory *m, uintptr_t sp, uintptr_t fp, struct tm_guess *caller);
 
 /* A return address in front of which nothing is described, and that is the very beginning of a function: nobody called from there, somebody made the stack
  * so that the function is returned to (makecontext does). There the stack ends, whole. */

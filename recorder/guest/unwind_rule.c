@@ -7,6 +7,16 @@ _Atomic uint32_t tm_rules_version;
 
 /* --- making one --- */
 
+static bool cfa_of(const struct tm_cfi_row *row, uintptr_t ip, struct tm_cfi_value *cfa) {
+	struct tm_cfi_frame frame = { .ip = ip };
+	if (row->cfa.how == TM_CFI_IS_EXPRESSION) return tm_cfi_evaluate((const uint8_t *)(uintptr_t)row->cfa.value, &frame, false, cfa);
+	if (row->cfa.value != TM_CFI_SP && row->cfa.value != TM_CFI_FP) return false;
+	*cfa = (struct tm_cfi_value){ row->cfa.value == TM_CFI_SP ? TM_BASE_SP : TM_BASE_FP, 0, row->cfa_offset };
+	return true;
+}
+
+#if defined(__x86_64__)
+
 /* A rule's place as far as the address alone tells it. */
 static bool place_of(const struct tm_cfi_rule *rule, const struct tm_cfi_value *cfa, uintptr_t ip, struct tm_cfi_value *place) {
 	struct tm_cfi_frame frame = { .ip = ip };
@@ -19,19 +29,9 @@ static bool place_of(const struct tm_cfi_rule *rule, const struct tm_cfi_value *
 	return rule->how == TM_CFI_AT_EXPRESSION && tm_cfi_evaluate((const uint8_t *)(uintptr_t)rule->value, &frame, true, place);
 }
 
-static bool cfa_of(const struct tm_cfi_row *row, uintptr_t ip, struct tm_cfi_value *cfa) {
-	struct tm_cfi_frame frame = { .ip = ip };
-	if (row->cfa.how == TM_CFI_IS_EXPRESSION) return tm_cfi_evaluate((const uint8_t *)(uintptr_t)row->cfa.value, &frame, false, cfa);
-	if (row->cfa.value != TM_CFI_SP && row->cfa.value != TM_CFI_FP) return false;
-	*cfa = (struct tm_cfi_value){ row->cfa.value == TM_CFI_SP ? TM_BASE_SP : TM_BASE_FP, 0, row->cfa_offset };
-	return true;
-}
-
 static bool lies_at(const struct tm_cfi_value *place, enum tm_cfi_base base, int64_t offset) {
 	return place->base == base && place->inner == 0 && place->offset == offset;
 }
-
-#if defined(__x86_64__)
 
 static uint32_t signal_rule(const struct tm_cfi_row *row, const struct tm_cfi_value *cfa, uintptr_t ip) {
 	struct tm_cfi_value pc, fp;

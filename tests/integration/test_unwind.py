@@ -1,0 +1,176 @@
+"""Stacks are right: each one that the guest's unwinder takes incrementally is compared, frame by frame, with one that another unwinder takes anew.
+
+Method: tests/unwind/ holds a library (sampler.c) that takes the stack twice at every malloc, calloc and realloc, with the guest's own sources and with libunwind's
+cursor, and compares. A random program (stress.cc) makes every kind of stack, counts what it made and must have made enough of each; and the library is
+preloaded into real programs. On aarch64 the same runs under qemu's user emulation, the oracle is libgcc's. The comparison is proved by breaking the unwinder.
+"""
+import glob
+import os
+import re
+import shutil
+
+from tidemark_test import ROOT, main, test
+
+WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wpointer-arith", "-Wwrite-strings", "-Werror"]
+C = ["-std=gnu11", "-D_GNU_SOURCE=", *WARNINGS, "-O2", "-g", "-fPIC"]
+GUEST = [*C, "-fvisibility=hidden", "-fexceptions", "-ftls-model=initial-exec", "-fno-builtin-malloc", "-fno-builtin-calloc", "-fno-builtin-realloc", "-fno-builtin-free"]
+CROSS = "aarch64-linux-gnu-"
+EMULATOR = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
+
+
+def unwinder(root):
+    return sorted(glob.glob(os.path.join(root, "recorder/guest/unwind*.c"))) + [os.path.join(root, "recorder/guest/stack.c")]
+
+
+def build(t, directory, root=ROOT, prefix=""):
+    """The sampler of the sources below `root`, the random program and its libraries. Built once a test: no stale one can be taken for a fresh one."""
+    t.need(prefix + "gcc", prefix + "g++")
+    if not prefix and t.run(["gcc", "-E", "-include", "libunwind.h", "-xc", "/dev/null"]).status != 0:
+        t.skip("libunwind-dev is not installed")
+    os.makedirs(directory, exist_ok=True)
+    out = lambda name: os.path.join(directory, name)
+    here = lambda name: os.path.join(root, "tests/unwind", name)
+    gcc, gxx = prefix + "gcc", prefix + "g++"
+    tolerant = [] if root == ROOT else ["-Wno-error"]
+    oracle = ["-lgcc_s"] if prefix else ["-lunwind"]
+    t.run([gcc, *GUEST, *tolerant, "-I", root, "-shared", "-Wl,-z,defs", "-o", out("libsampler.so"), here("sampler.c"), os.path.join(root, "recorder/guest/syscall.c"),
+           *unwinder(root), *oracle, "-ldl", "-lpthread"], status=0)
+    t.run([gcc, *C, "-c", "-o", out("stress_code.o"), here("stress_code.c")], status=0)
+    t.run([gxx, "-std=gnu++17", *WARNINGS, "-O2", "-g", "-o", out("stress"), here("stress.cc"), out("stress_code.o"), "-L", directory, "-lsampler",
+           "-Wl,-rpath,$ORIGIN", "-lpthread", "-ldl"], status=0)
+    for name, frame in (("plugin_a.so", 40), ("plugin_b.so", 136)):
+        t.run([gcc, *C, "-shared", f"-DFRAME_BYTES={frame}", "-o", out(name), here("plugin.c")], status=0)
+    return out
+
+
+def compare(t, stacks, prefix="", emulator=()):
+    out = build(t, t.dir, prefix=prefix)
+    seed = os.environ.get("TM_TEST_SEED")
+    done = t.run([*emulator, out("stress"), str(stacks), *([seed] if seed else [])], env={"TM_TEST_REPORT": ""})
+    print(done.text, done.errors, sep="")
+    t.equal(done.status, 0, "status of the comparison (TM_TEST_SEED repeats a seed)")
+
+
+@test
+def random_stacks(t):
+    compare(t, 200_000)
+
+
+@test(long=True)
+def ten_million_random_stacks(t):
+    compare(t, 10_000_000)
+
+
+@test
+def aarch64(t):
+    t.need(EMULATOR[0])
+    compare(t, 15_000, CROSS, EMULATOR)
+    hostile(t, CROSS, EMULATOR)
+
+
+@test(long=True)
+def aarch64_long(t):
+    t.need(EMULATOR[0])
+    compare(t, 1_000_000, CROSS, EMULATOR)
+
+
+# What is broken: the file, what stands there, and what instead. Each has to be noticed.
+BREAKS = {
+    "return addresses are not looked at again": ("unwind.h", "TM_UNWIND_PC_MASK) ^ pc[k])", "TM_UNWIND_PC_MASK) * 0 * pc[k])"),
+    "a frame pointer is not compared": ("unwind.h", "if (c->value != fp) return false;", ""),
+    "rules outlive their library": ("unwind_rule.c", "atomic_store_explicit(&tm_rules[i][k], 0, memory_order_relaxed)", "(void)0"),
+    "a signal's frame is taken for a call": ("unwind.c", "w->in_call = false;", ""),
+    "a guess is not marked": ("unwind.c", "w->guess = innermost(w);", ""),
+}
+
+
+def is_noticed(t, name):
+    file, old, new = BREAKS[name]
+    root = t.path(re.sub(r"\W", "_", name))
+    for part in ("recorder", "schema", "tests/unwind"):
+        shutil.copytree(os.path.join(ROOT, part), os.path.join(root, part))
+    path = os.path.join(root, "recorder/guest", file)
+    with open(path, encoding="utf-8") as source:
+        text = source.read()
+    t.equal(text.count(old), 1, f"places in {file} for: {name}")
+    with open(path, "w", encoding="utf-8") as source:
+        source.write(text.replace(old, new))
+    done = t.run([build(t, os.path.join(root, "out"), root)("stress"), "100000"], env={"TM_TEST_REPORT": ""})
+    print(f"{name}: {(done.text.splitlines() or ['?'])[-1]}, status {done.status}")
+    # A status of 1 is the comparison's; a crash of the broken unwinder is noticed, too.
+    t.check(done.status == 1 and " 0 wrong" not in " " + done.text.splitlines()[-1].replace(" 0 with", "") or done.status >= 128, f"not noticed: {name}")
+
+
+@test
+def notices_a_broken_unwinder(t):
+    is_noticed(t, "return addresses are not looked at again")
+
+
+@test(long=True)
+def notices_every_broken_unwinder(t):
+    for name in BREAKS:
+        is_noticed(t, name)
+
+
+def hostile(t, prefix="", emulator=()):
+    t.need(prefix + "gcc")
+    t.run([prefix + "gcc", *C, "-fexceptions", "-I", ROOT, "-o", t.path("hostile"), os.path.join(ROOT, "tests/unwind/hostile.c"), *unwinder(ROOT), "-lpthread"], status=0)
+    done = t.run([*emulator, t.path("hostile")])
+    print(done.text, done.errors, sep="")
+    t.equal(done.status, 0, "status")
+
+
+@test
+def memory_that_is_no_stack(t):
+    hostile(t)
+
+
+# --- real programs
+
+JSON = "import json; d = [{'a': [i, str(i)]} for i in range(%d)]; json.loads(json.dumps(d))"
+SQL = "with recursive c(x) as (select 1 union all select x + 1 from c where x < %d) select count(distinct hex(x * 7919 %% 10007)) from c"
+CPP = "#include <%s>\nstd::map<std::string, std::vector<int>> m;\nint main() { m[\"a\"].push_back(1); return (int)m.size() - 1; }\n"
+
+
+def compare_real(t, times):
+    """Returns how many stacks were compared."""
+    report = t.path("report")
+    sampler = build(t, t.dir)("libsampler.so")
+    source = t.path("program.cc")
+    with open(source, "w", encoding="utf-8") as file:
+        file.write("#include <iostream>\n#include <map>\n#include <string>\n#include <vector>\n" + ("#include <regex>\n" if times > 1 else "") + CPP % "functional")
+    threads = t.path("threads")
+    t.run(["g++", "-O2", "-g", "-pthread", "-o", threads, os.path.join(ROOT, "tests/unwind/exceptions.cc")], status=0)
+    total = 0
+    for command in (["sqlite3", ":memory:", SQL % (4000 * times)], ["git", "-C", ROOT, "log", "--stat", f"-{15 * times}"],
+                    ["python3", "-c", JSON % (400 * times)], ["g++", "-c", "-O1", "-o", t.path("program.o"), source], [threads, str(100 * times)]):
+        if not shutil.which(command[0]) or command[0] == "git" and not os.path.isdir(os.path.join(ROOT, ".git")):
+            continue
+        open(report, "w").close()
+        done = t.run(command, env={"LD_PRELOAD": sampler, "TM_TEST_REPORT": report, "PYTHONMALLOC": "malloc"})
+        t.equal(done.status, 0, f"status of {command[0]}: {done.errors[-3000:]}")
+        with open(report, encoding="ascii") as file:
+            processes = [dict(zip(line.split()[::2], map(int, line.split()[1::2]))) for line in file]
+        total_of = lambda key, processes=processes: sum(p[key] for p in processes)
+        print(f"{os.path.basename(command[0])}: {len(processes)} processes, {total_of('stacks')} stacks of {total_of('frames') / max(total_of('stacks'), 1):.1f} frames, "
+              f"{total_of('fresh') / max(total_of('stacks'), 1):.1f} new, {total_of('cut')} cut, {total_of('wrong')} wrong")
+        if total_of("wrong") + total_of("wrong_cut"):
+            print(done.errors)
+        t.check(total_of("stacks") > 1000, f"{command[0]} was not looked at")
+        t.equal((total_of("wrong"), total_of("wrong_cut"), total_of("beyond")), (0, 0, 0), f"stacks of {command[0]} that are wrong, or wrongly marked, or beyond what the oracle sees")
+        total += total_of("stacks")
+    print(f"{total} stacks")
+    return total
+
+
+@test
+def real_programs(t):
+    compare_real(t, 1)
+
+
+@test(long=True)
+def a_million_stacks_of_real_programs(t):
+    t.check(compare_real(t, 30) >= 1_000_000, "fewer than a million stacks")
+
+
+main()

@@ -1,0 +1,358 @@
+/* sampler.c - takes each stack twice and compares; see sampler.h.
+ *
+ * Oracle:   on x86-64 libunwind's cursor (unw_init_local, unw_step), which shares no code with the unwinder; elsewhere libgcc's _Unwind_Backtrace.
+ * What must be equal: every frame, from the caller of the sampling function out to the end. What the unwinder says is applied as the collector would (keep
+ *           so many outer frames, then these), so a wrong `keep` is seen too.
+ * Code without a description: the oracle guesses from there on, and so may the unwinder. Up to that frame the stacks must be equal, and the unwinder must have
+ *           marked its own as cut. Beyond it, what it says must be the truth, as far as it says anything: the stack as it was before that code was entered.
+ */
+#include "sampler.h"
+#include "../../recorder/guest/emit.h"
+#include "../../recorder/guest/raw.h"
+#include "../../recorder/guest/unwind.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEPTH_MAX 4096u
+#define COMPLAINTS_MAX 10u
+
+struct tm_guest tm_guest;
+
+bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *header) {
+	(void)pc;
+	(void)low;
+	(void)high;
+	(void)header;
+	return false;
+}
+
+bool tm_modules_look(uintptr_t pc) { /* rules are kept for all modules */
+	(void)pc;
+	return true;
+}
+
+TM_EXPORT __thread unsigned test_active[TEST_FEATURE_COUNT];
+TM_EXPORT __thread struct test_truth *test_truth;
+
+static __thread struct sample_thread {
+	struct tm_thread *t;
+	uintptr_t *sent, *oracle; /* innermost first */
+	bool *described;
+	uint32_t depth;
+	bool inside;
+} thread __attribute__((tls_model("initial-exec")));
+
+static struct tm_shm shm = { .stacks = TM_STACKS_UNWIND, .max_depth = 1024 };
+static struct test_counts counts;
+static pthread_key_t end_key;
+static _Atomic unsigned complaints;
+
+#define COUNT(field, n) __atomic_fetch_add(&counts.field, (unsigned long long)(n), __ATOMIC_RELAXED)
+
+/* --- the oracle --- */
+
+static bool is_ours(uintptr_t pc) {
+	return pc - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
+}
+
+#if defined(__x86_64__)
+#define UNW_LOCAL_ONLY
+#include <libunwind.h>
+
+static unsigned take_by_oracle(uintptr_t *pcs, bool *described, unsigned most) {
+	unw_context_t context;
+	unw_cursor_t cursor;
+	unsigned n = 0;
+	unw_getcontext(&context);
+	unw_init_local(&cursor, &context);
+	while (n < most && unw_step(&cursor) > 0) {
+		unw_word_t pc;
+		unw_proc_info_t info;
+		if (unw_get_reg(&cursor, UNW_REG_IP, &pc) < 0 || !pc) break;
+		if (is_ours(pc)) continue;
+		/* Where it knows nothing it makes up a function of one byte. A function's first address is returned to on a stack that was made so. */
+		described[n] = unw_get_proc_info(&cursor, &info) == 0 && info.end_ip > info.start_ip + 1;
+		if (!described[n]) described[n] = unw_get_proc_info_by_ip(unw_local_addr_space, pc, &info, NULL) == 0 && info.start_ip == pc;
+		pcs[n++] = pc;
+	}
+	return n;
+}
+
+static void flush_oracle(void) {
+	unw_flush_cache(unw_local_addr_space, 0, 0);
+}
+
+/* libunwind blocks all signals at each step, which takes most of the time. A handler that interrupts the oracle does not ask it (`inside`): no need. */
+TM_EXPORT int sigprocmask(int how, const sigset_t *set, sigset_t *old) {
+	return thread.inside ? 0 : pthread_sigmask(how, set, old);
+}
+#else
+#include <unwind.h>
+
+struct trace {
+	uintptr_t *pcs;
+	bool *described;
+	unsigned n, most;
+	uintptr_t pc, cfa; /* of the frame before */
+};
+
+struct bases { /* what libgcc tells of a function; no header says it */
+	void *text, *data, *function;
+};
+extern const void *_Unwind_Find_FDE(void *pc, struct bases *bases);
+
+static _Unwind_Reason_Code trace_one(struct _Unwind_Context *context, void *data) {
+	struct trace *trace = data;
+	int was_interrupted;
+	struct bases bases;
+	uintptr_t pc = (uintptr_t)_Unwind_GetIPInfo(context, &was_interrupted), cfa = (uintptr_t)_Unwind_GetCFA(context);
+	if (trace->n && pc == trace->pc && cfa == trace->cfa) { /* a description that leads to itself (libc's swapcontext, interrupted at its end) */
+		while (trace->n > 1 && trace->pcs[trace->n - 2] == pc) trace->n--;
+		trace->described[trace->n - 1] = false;
+		return _URC_END_OF_STACK;
+	}
+	trace->pc = pc;
+	trace->cfa = cfa;
+	if (trace->n) trace->described[trace->n - 1] = true; /* it was left: by a description, or because it is the return from a signal */
+	if (trace->n == trace->most || !pc) return _URC_END_OF_STACK;
+	if (is_ours(pc)) return _URC_NO_REASON;
+	trace->described[trace->n] = _Unwind_Find_FDE((void *)(pc - !was_interrupted), &bases) != NULL;
+	if (!trace->described[trace->n]) trace->described[trace->n] = _Unwind_Find_FDE((void *)pc, &bases) && (uintptr_t)bases.function == pc;
+	trace->pcs[trace->n++] = pc;
+	return _URC_NO_REASON;
+}
+
+static unsigned take_by_oracle(uintptr_t *pcs, bool *described, unsigned most) {
+	struct trace trace = { pcs, described, 0, most, 0, 0 };
+	_Unwind_Backtrace(trace_one, &trace);
+	return trace.n;
+}
+
+static void flush_oracle(void) {
+}
+#endif
+
+/* --- threads --- */
+
+static size_t thread_bytes(void) {
+	return sizeof(struct tm_thread) + tm_stack_bytes(DEPTH_MAX) + DEPTH_MAX * (2 * sizeof(uintptr_t) + sizeof(bool));
+}
+
+static void end_thread(void *t) {
+	thread.t = NULL;
+	thread.inside = true;
+	tm_raw_unmap(t, thread_bytes());
+}
+
+static bool start_thread(void) {
+	struct tm_thread *t = tm_raw_map(thread_bytes());
+	if (!t) return false;
+	t->capacity = shm.max_depth;
+	tm_stack_prepare(t, t + 1);
+	tm_stack_start_thread(t);
+	thread.sent = (uintptr_t *)((char *)(t + 1) + tm_stack_bytes(DEPTH_MAX));
+	thread.oracle = thread.sent + DEPTH_MAX;
+	thread.described = (bool *)(thread.oracle + DEPTH_MAX);
+	thread.depth = 0;
+	thread.t = t;
+	pthread_setspecific(end_key, t);
+	return true;
+}
+
+static void start_child(void) { /* what was counted is the parent's to report */
+	counts = (struct test_counts){ 0 };
+}
+
+__attribute__((constructor)) static void start(void) {
+	pthread_atfork(NULL, NULL, start_child);
+	tm_guest.shm = &shm;
+	tm_stack_start();
+	pthread_key_create(&end_key, end_thread);
+	flush_oracle();
+}
+
+TM_EXPORT void tm_test_limit(unsigned frames) {
+	if (!thread.t && !start_thread()) return;
+	thread.t->capacity = frames;
+	tm_stack_forget(thread.t);
+	tm_stack_prepare(thread.t, thread.t + 1);
+	thread.depth = 0;
+}
+
+/* --- comparison --- */
+
+static void print_stack(const char *title, const uintptr_t *pcs, unsigned n) {
+	fprintf(stderr, "  %s, %u frames:\n", title, n);
+	for (unsigned i = 0; i < n && i < 60; i++) {
+		Dl_info info = { 0 };
+		bool named = dladdr((void *)pcs[i], &info);
+		fprintf(stderr, "    %2u %#lx %s+%#lx %s\n", i, (unsigned long)pcs[i], named && info.dli_fname ? info.dli_fname : "?",
+			named ? (unsigned long)(pcs[i] - (uintptr_t)info.dli_fbase) : 0ul, named && info.dli_sname ? info.dli_sname : "");
+	}
+}
+
+static void complain(const char *what, unsigned at, unsigned oracle_depth) {
+	if (atomic_fetch_add(&complaints, 1) >= COMPLAINTS_MAX) return;
+	fprintf(stderr, "%s at frame %u; in:", what, at);
+#define X(name) \
+	if (test_active[TEST_##name]) fprintf(stderr, " " #name);
+	TEST_FEATURES(X)
+#undef X
+	fprintf(stderr, "\n");
+	print_stack("unwinder", thread.sent, thread.depth);
+	print_stack("oracle", thread.oracle, oracle_depth);
+}
+
+/* What the collector would make of it. `sent` is innermost first. */
+static void apply(const struct tm_stack *s) {
+	struct tm_thread *t = thread.t;
+	memmove(thread.sent + s->fresh, thread.sent + (thread.depth - s->keep), s->keep * sizeof *thread.sent);
+	for (uint32_t i = 0; i < s->fresh; i++) thread.sent[i] = t->pcs[t->depth - 1 - i];
+	thread.depth = s->keep + s->fresh;
+}
+
+/* The frames outside of the undescribed code. Where that keeps no frame pointers, frames may be missing, but what is there must be right. */
+static bool is_truth(unsigned from, unsigned *at) {
+	const struct test_truth *truth = test_truth;
+	bool may_miss = test_active[TEST_jit_without_fp] != 0;
+	unsigned k = 0;
+	for (*at = from; *at < thread.depth; ++*at, k++) {
+		while (may_miss && k < truth->depth && truth->pcs[k] && truth->pcs[k] != thread.sent[*at]) k++;
+		if (k >= truth->depth || (truth->pcs[k] && truth->pcs[k] != thread.sent[*at])) return false;
+	}
+	return may_miss || k == truth->depth || thread.depth == thread.t->capacity;
+}
+
+static void compare(const struct tm_stack *s, unsigned oracle_depth) {
+	unsigned limit = thread.t->capacity, i = 0;
+	bool limited = oracle_depth > limit;
+	if (limited) {
+		oracle_depth = limit;
+		if (test_active[TEST_depth_limit]) COUNT(features[TEST_depth_limit], 1);
+	}
+	while (i < thread.depth && i < oracle_depth && thread.sent[i] == thread.oracle[i]) i++;
+	unsigned undescribed = 0;
+	while (undescribed < oracle_depth && thread.described[undescribed]) undescribed++;
+	if (i == thread.depth && i == oracle_depth) {
+		if ((undescribed < oracle_depth || limited) != s->cut) {
+			COUNT(wrong_cut, 1);
+			complain(s->cut ? "marked as cut" : "not marked as cut", undescribed, oracle_depth);
+		}
+		return;
+	}
+	if (i > undescribed && s->cut) {
+		unsigned at;
+		COUNT(beyond, 1);
+		if (!test_truth || is_truth(undescribed + 1, &at)) return;
+		complain("not the truth", at, oracle_depth);
+	} else {
+		complain("different", i, oracle_depth);
+	}
+	COUNT(wrong, 1);
+}
+
+/* The three ways that the hooks go, in their order (emit.c's tm_take_stack()). */
+static struct tm_stack take_by_unwinder(struct tm_thread *t, const void *frame) {
+	uintptr_t slot = (uintptr_t)frame + 8;
+	uint32_t valid = 0, fresh = 0;
+	if (slot - t->stack_low < t->stack_high - t->stack_low && atomic_load(&tm_rules_version) == t->rules_version) valid = tm_unwind_valid(t, slot);
+	if (!valid) return tm_stack_take(t, frame, 0);
+	if (!tm_unwind_is_same(t, valid, slot, TM_UNWIND_WORD(frame))) fresh = tm_unwind_quickly(t, valid, slot, TM_UNWIND_WORD(slot) & TM_UNWIND_PC_MASK);
+	if (fresh == TM_UNWIND_NOT_QUICK) return tm_stack_take(t, frame, valid);
+	COUNT(quick, 1);
+	return (struct tm_stack){ t->depth - fresh, fresh, t->cut_frame != UINT32_MAX, false };
+}
+
+static __attribute__((noinline)) void sample(const void *frame) {
+	if (thread.inside) {
+		COUNT(own_skipped, 1);
+		return;
+	}
+	thread.inside = true;
+	if (thread.t || start_thread()) {
+		struct tm_stack s = take_by_unwinder(thread.t, frame);
+		apply(&s);
+		unsigned n = take_by_oracle(thread.oracle, thread.described, DEPTH_MAX);
+		compare(&s, n);
+		COUNT(stacks, 1);
+		COUNT(frames, thread.depth);
+		COUNT(fresh, s.fresh);
+		COUNT(cut, s.cut);
+		for (unsigned i = 0; i < TEST_FEATURE_COUNT; i++)
+			if (test_active[i] && i != TEST_depth_limit) COUNT(features[i], 1);
+	}
+	thread.inside = false;
+}
+
+TM_EXPORT void tm_test_sample(void) {
+	sample(TM_FRAME);
+	__asm__ volatile("" ::: "memory");
+}
+
+TM_EXPORT void tm_test_stack_here(struct test_truth *truth) {
+	static __thread bool described[1024];
+	unsigned n = 0, known;
+	thread.inside = true;
+	known = take_by_oracle((uintptr_t *)truth->pcs, described, 1024);
+	while (n < known && described[n]) n++;
+	if (n < known) {
+		n++;
+		for (unsigned i = 0; test_truth && i < test_truth->depth && n < 1024; i++) truth->pcs[n++] = test_truth->pcs[i];
+	}
+	truth->pcs[0] = 0;
+	truth->depth = n;
+	thread.inside = false;
+}
+
+TM_EXPORT void tm_test_counts(struct test_counts *to) {
+	*to = counts;
+}
+
+/* --- hooks --- */
+
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+TM_EXPORT void *malloc(size_t size);
+TM_EXPORT void *calloc(size_t count, size_t size);
+TM_EXPORT void *realloc(void *old, size_t size);
+
+TM_EXPORT void *malloc(size_t size) {
+	if (tm_guest.shm) sample(TM_FRAME);
+	return __libc_malloc(size);
+}
+
+TM_EXPORT void *calloc(size_t count, size_t size) {
+	if (tm_guest.shm) sample(TM_FRAME);
+	return __libc_calloc(count, size);
+}
+
+TM_EXPORT void *realloc(void *old, size_t size) {
+	if (tm_guest.shm) sample(TM_FRAME);
+	return __libc_realloc(old, size);
+}
+
+TM_EXPORT int dlclose(void *handle) {
+	int (*real)(void *);
+	*(void **)&real = dlsym(RTLD_NEXT, "dlclose");
+	tm_rules_close_begin();
+	int result = real(handle);
+	tm_rules_close_end();
+	flush_oracle();
+	return result;
+}
+
+/* For programs that know nothing of us. */
+__attribute__((destructor)) static void report(void) {
+	const char *path = getenv("TM_TEST_REPORT");
+	FILE *file = path ? fopen(path, "a") : NULL;
+	if (!file) return;
+	fprintf(file, "stacks %llu frames %llu fresh %llu cut %llu wrong %llu wrong_cut %llu beyond %llu\n", counts.stacks, counts.frames, counts.fresh,
+		counts.cut, counts.wrong, counts.wrong_cut, counts.beyond);
+	fclose(file);
+}

@@ -1,0 +1,503 @@
+/* stress.cc - a random program for the sampler: every way that stacks are made in practice, mixed at random, sampled at every malloc.
+ *
+ * Usage:   stress STACKS [SEED]; prints the seed, what was compared and how many stacks had each feature (outermost scopes included). Status 1: a stack
+ *          differed, or a feature was in less than one stack of a hundred.
+ * Method:  each short thread has a generator of its own, and grows a random tree of calls: each node samples, and calls nodes below through one of the
+ *          features. So features lie within each other in any order.
+ */
+#include "sampler.h"
+#include "stress.h"
+
+#include <algorithm>
+#include <alloca.h>
+#include <csetjmp>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <functional>
+#include <map>
+#include <pthread.h>
+#include <regex>
+#include <string>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <vector>
+
+#define NOINLINE __attribute__((noinline))
+
+namespace {
+
+struct State {
+	uint64_t random;
+	unsigned calls;    /* left in this thread */
+	int in_signal;     /* no malloc there: the handler may have interrupted one */
+	jmp_buf *landing;
+	unsigned depth;
+};
+thread_local State s;
+char directory[512];
+
+uint32_t pick(uint32_t n) {
+	s.random = s.random * 6364136223846793005ull + 1442695040888963407ull;
+	return (uint32_t)((s.random >> 33) % n);
+}
+
+struct Scope {
+	test_feature f;
+	explicit Scope(test_feature feature) : f(feature) { test_active[f]++; }
+	~Scope() { test_active[f]--; }
+};
+
+NOINLINE void sample() {
+	if (s.in_signal) {
+		tm_test_sample();
+		return;
+	}
+	switch (pick(4)) {
+	case 0: free(malloc(1 + pick(200))); break;
+	case 1: free(calloc(1, 1 + pick(200))); break;
+	case 2: delete[] new char[1 + pick(100)]; break;
+	default: tm_test_sample();
+	}
+}
+
+void node(int fuel);
+extern "C" void stress_node(int fuel) { node(fuel); }
+
+/* --- features --- */
+
+template <int N> NOINLINE void frame_of(int fuel) {
+	volatile char space[N];
+	space[0] = (char)fuel;
+	space[N - 1] = space[0];
+	node(fuel - 1);
+	space[0] = space[N - 1];
+}
+
+void plain(int fuel) {
+	Scope scope(TEST_plain);
+	switch (pick(4)) {
+	case 0: frame_of<8>(fuel); break;
+	case 1: frame_of<72>(fuel); break;
+	case 2: frame_of<600>(fuel); break;
+	default: frame_of<5000>(fuel);
+	}
+}
+
+NOINLINE void with_alloca(int fuel) {
+	Scope scope(TEST_alloca);
+	size_t n = 1 + pick(400);
+	volatile char *p = (volatile char *)alloca(n);
+	p[n - 1] = 1;
+	node(fuel - 1);
+	p[0] = p[n - 1];
+}
+
+NOINLINE void with_longjmp(int fuel) {
+	unsigned active[TEST_FEATURE_COUNT];
+	jmp_buf here, *outer = s.landing;
+	struct test_truth *truth = test_truth;
+	unsigned depth = s.depth;
+	int in_signal = s.in_signal;
+	memcpy(active, test_active, sizeof active);
+	test_active[TEST_longjmp]++;
+	if (setjmp(here) == 0) {
+		s.landing = &here;
+		node(fuel - 1);
+		node(fuel - 2);
+	} else {
+		memcpy(test_active, active, sizeof active);
+		test_active[TEST_longjmp]++;
+		test_truth = truth;
+		s.depth = depth;
+		s.in_signal = in_signal;
+		sample();
+	}
+	s.landing = outer;
+	test_active[TEST_longjmp]--;
+}
+
+struct Thrown {};
+
+struct Unwound { /* a cleanup that samples while an exception passes */
+	~Unwound() { sample(); }
+};
+
+NOINLINE void thrower(int fuel) {
+	Unwound u;
+	node(fuel - 1);
+	if (pick(3) == 0) throw Thrown();
+}
+
+NOINLINE void with_exception(int fuel) {
+	Scope scope(TEST_exception);
+	jmp_buf *outer = s.landing;
+	unsigned depth = s.depth;
+	struct test_truth *truth = test_truth;
+	s.landing = nullptr; /* longjmp past a cleanup is undefined */
+	try {
+		thrower(fuel);
+	} catch (const Thrown &) {
+		s.depth = depth;
+		test_truth = truth;
+		sample();
+	}
+	s.landing = outer;
+}
+
+thread_local int handler_fuel;
+
+void handler(int signal, siginfo_t *, void *) {
+#if defined(__x86_64__)
+	test_feature feature = signal == SIGUSR1 ? TEST_signal : signal == SIGUSR2 ? TEST_altstack : TEST_interrupted;
+#else
+	test_feature feature = signal == SIGUSR1 ? TEST_signal : TEST_altstack;
+#endif
+	jmp_buf *outer = s.landing;
+	int fuel = handler_fuel;
+	handler_fuel = 0;
+	s.in_signal++;
+	s.landing = nullptr;
+	test_active[feature]++;
+	if (signal == SIGTRAP) tm_test_sample();
+	else node(fuel - 1);
+	test_active[feature]--;
+	s.landing = outer;
+	s.in_signal--;
+}
+
+NOINLINE void with_signal(int fuel) {
+	if (s.in_signal > 1) {
+		sample();
+		return;
+	}
+	handler_fuel = fuel;
+	raise(pick(2) ? SIGUSR1 : SIGUSR2);
+	s.random ^= 1;
+}
+
+/* Code that is full of moments in which a frame is half built, interrupted at each instruction. */
+NOINLINE unsigned spin() {
+	unsigned x = pick(1000);
+	if (s.in_signal) return x;
+	stress_trap(true);
+	x = stress_interruptible(x);
+	stress_trap(false);
+	return x;
+}
+
+struct Coroutine {
+	ucontext_t inside, outside;
+	int fuel;
+	bool done;
+	State *state;
+};
+
+void coroutine_main(unsigned high, unsigned low) {
+	Coroutine *c = (Coroutine *)((uintptr_t)high << 32 | low);
+	unsigned rounds = 2 + pick(3);
+	for (unsigned i = 0; i < rounds; i++) {
+		node(c->fuel - 1);
+		swapcontext(&c->inside, &c->outside);
+	}
+	c->done = true;
+	swapcontext(&c->inside, &c->outside);
+}
+
+NOINLINE void with_coroutines(int fuel) {
+	Scope scope(TEST_coroutine);
+	const size_t bytes = 256 << 10;
+	jmp_buf *outer = s.landing;
+	if (s.in_signal) {
+		sample();
+		return;
+	}
+	s.landing = nullptr;
+	struct test_truth *truth = test_truth;
+	test_truth = nullptr;
+	Coroutine two[2];
+	bool mapped[2];
+	for (int i = 0; i < 2; i++) {
+		Coroutine *c = &two[i];
+		c->done = false;
+		c->fuel = fuel < 5 ? fuel : 5;
+		mapped[i] = pick(2);
+		void *stack = mapped[i] ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : malloc(bytes);
+		getcontext(&c->inside);
+		c->inside.uc_stack.ss_sp = stack;
+		c->inside.uc_stack.ss_size = bytes;
+		c->inside.uc_link = nullptr;
+		makecontext(&c->inside, (void (*)())coroutine_main, 2, (unsigned)((uintptr_t)c >> 32), (unsigned)(uintptr_t)c);
+	}
+	while (!two[0].done || !two[1].done) {
+		for (Coroutine &c : two) {
+			if (!c.done) swapcontext(&c.outside, &c.inside);
+		}
+		sample();
+	}
+	for (int i = 0; i < 2; i++) {
+		if (mapped[i]) munmap(two[i].inside.uc_stack.ss_sp, bytes);
+		else free(two[i].inside.uc_stack.ss_sp);
+	}
+	test_truth = truth;
+	s.landing = outer;
+}
+
+NOINLINE void tail_two(int fuel) { return node(fuel - 1); }
+NOINLINE void tail_one(int fuel) { return tail_two(fuel); }
+NOINLINE void *tail_malloc(size_t n) { return malloc(n); }
+
+NOINLINE void with_tail_call(int fuel) {
+	Scope scope(TEST_tail_call);
+	if (!s.in_signal) free(tail_malloc(1 + pick(30)));
+	tail_one(fuel);
+	s.depth |= 0;
+}
+
+void with_rbp_general(int fuel) {
+	Scope scope(TEST_rbp_general);
+	stress_rbp_general(fuel - 1, s.random);
+}
+
+void with_frame_pointers(int fuel) {
+	Scope scope(TEST_frame_pointers);
+	stress_frame_pointers(fuel - 1);
+}
+
+void with_aligned(int fuel) {
+	Scope scope(TEST_aligned);
+	stress_aligned(fuel - 1, 1 + pick(100));
+}
+
+/* Code without any description. */
+void with_jit(int fuel) {
+	static void (*const framed)(void (*)(int), int) = (void (*)(void (*)(int), int))stress_make_code(true);
+	static void (*const bare)(void (*)(int), int) = (void (*)(void (*)(int), int))stress_make_code(false);
+	bool fp = pick(4) != 0;
+	Scope scope(fp ? TEST_jit : TEST_jit_without_fp);
+	struct test_truth *truth = s.in_signal ? nullptr : (struct test_truth *)calloc(1, sizeof *truth);
+	struct test_truth *outer = test_truth;
+	jmp_buf *landing = s.landing;
+	s.landing = nullptr;
+	if (truth) tm_test_stack_here(truth);
+	test_truth = truth;
+	(fp ? framed : bare)(stress_node, fuel - 1);
+	test_truth = outer;
+	s.landing = landing;
+	free(truth);
+}
+
+/* Two libraries in turn: the second mostly comes to lie where the first was. */
+thread_local void *last_base;
+pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER; /* libunwind must be told of one that went before another comes */
+
+void use_plugin(const char *name, int fuel) {
+	char path[600];
+	snprintf(path, sizeof path, "%s/%s", directory, name);
+	pthread_mutex_lock(&loading);
+	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	pthread_mutex_unlock(&loading);
+	if (!library) {
+		fprintf(stderr, "cannot load %s: %s\n", path, dlerror());
+		exit(2);
+	}
+	void (*call)(void (*)(int), int) = (void (*)(void (*)(int), int))dlsym(library, "plugin_call");
+	Dl_info info;
+	dladdr((void *)call, &info);
+	bool reused = info.dli_fbase == last_base;
+	last_base = info.dli_fbase;
+	test_active[TEST_plugin]++;
+	test_active[TEST_range_reused] += reused;
+	for (int i = 0; i < 12; i++) call(stress_node, fuel - 1);
+	test_active[TEST_plugin]--;
+	test_active[TEST_range_reused] -= reused;
+	pthread_mutex_lock(&loading);
+	dlclose(library);
+	pthread_mutex_unlock(&loading);
+}
+
+void with_plugins(int fuel) {
+	jmp_buf *landing = s.landing;
+	if (s.in_signal || test_active[TEST_plugin] || pick(12)) {
+		sample();
+		return;
+	}
+	s.landing = nullptr;
+	for (int i = 0; i < 3; i++) {
+		use_plugin("plugin_a.so", fuel);
+		use_plugin("plugin_b.so", fuel);
+	}
+	s.landing = landing;
+}
+
+int by_value(const void *a, const void *b) {
+	if (pick(8) == 0) sample();
+	return *(const int *)a - *(const int *)b;
+}
+
+void with_library(int fuel) {
+	Scope scope(TEST_library);
+	jmp_buf *landing = s.landing;
+	if (s.in_signal) {
+		sample();
+		return;
+	}
+	s.landing = nullptr;
+	std::vector<int> numbers(8);
+	for (int &n : numbers) n = (int)pick(100);
+	switch (pick(6)) {
+	case 0: qsort(numbers.data(), numbers.size(), sizeof(int), by_value); break;
+	case 1: {
+		int wanted = (int)pick(100);
+		bsearch(&wanted, numbers.data(), numbers.size(), sizeof(int), by_value);
+		break;
+	}
+	case 2: std::sort(numbers.begin(), numbers.end(), [](int a, int b) { return by_value(&a, &b) < 0; }); break;
+	case 3: {
+		std::function<void(int)> f = [fuel](int) { node(fuel - 1); };
+		f(1);
+		break;
+	}
+	case 4: {
+		std::map<std::string, int> map;
+		for (int n : numbers) map["a key that is long enough to be allocated " + std::to_string(n)] = n;
+		break;
+	}
+	default:
+		if (pick(16) == 0) {
+			std::regex r("(a|b)*c[0-9]+");
+			std::regex_match("ababc12", r);
+		} else {
+			std::for_each(numbers.begin(), numbers.begin() + 2, [fuel](int) { node(fuel - 2); });
+		}
+	}
+	s.landing = landing;
+}
+
+void node(int fuel) {
+	sample();
+	if (fuel <= 0 || s.calls == 0 || s.depth > 60) return;
+	s.calls--;
+	s.depth++;
+	unsigned children = 1 + (pick(3) == 0);
+	for (unsigned i = 0; i < children; i++) {
+		switch (pick(26)) {
+		case 0:
+		case 1: with_alloca(fuel); break;
+		case 2:
+		case 3: with_longjmp(fuel); break;
+		case 4:
+		case 5: with_exception(fuel); break;
+		case 6:
+		case 7:
+		case 8: with_signal(fuel); break;
+		case 9: with_coroutines(fuel); break;
+		case 10:
+		case 11: with_tail_call(fuel); break;
+		case 12:
+		case 13: with_rbp_general(fuel); break;
+		case 14:
+		case 15: with_aligned(fuel); break;
+		case 16:
+			if (pick(4) == 0) with_jit(fuel);
+			break;
+		case 17: with_plugins(fuel); break;
+		case 18:
+		case 19: with_library(fuel); break;
+		case 20: with_frame_pointers(fuel); break;
+		case 21: spin(); break;
+		case 22:
+			if (s.landing && !s.in_signal && pick(4) == 0) longjmp(*s.landing, 1);
+			break;
+		default: plain(fuel);
+		}
+	}
+	s.depth--;
+	if (pick(2)) sample();
+}
+
+/* --- threads --- */
+
+uint64_t seed, wanted;
+
+void *short_thread(void *number) {
+	static thread_local char alternate[128 << 10];
+	stack_t stack = {};
+	stack.ss_sp = alternate;
+	stack.ss_size = sizeof alternate;
+	sigaltstack(&stack, nullptr);
+	s.random = seed * 0x9e3779b97f4a7c15ull + (uint64_t)(uintptr_t)number;
+	pick(1);
+	test_active[TEST_short_thread]++;
+	if (pick(8) == 0) {
+		tm_test_limit(12);
+		test_active[TEST_depth_limit]++;
+	}
+	s.calls = 400;
+	while (s.calls > 0) {
+		unsigned before = s.calls;
+		node(3 + (int)pick(30));
+		if (s.calls == before) s.calls--;
+	}
+	stack.ss_flags = SS_DISABLE;
+	sigaltstack(&stack, nullptr);
+	return nullptr;
+}
+
+void catch_signals() {
+	struct sigaction action = {};
+	action.sa_sigaction = handler;
+	action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
+	sigaction(SIGUSR1, &action, nullptr);
+	sigaction(SIGTRAP, &action, nullptr);
+	action.sa_flags |= SA_ONSTACK;
+	sigaction(SIGUSR2, &action, nullptr);
+}
+
+const char *const names[] = {
+#define X(name) #name,
+	TEST_FEATURES(X)
+#undef X
+};
+
+#if defined(__x86_64__)
+const bool ranges_are_reused = true;
+#else
+const bool ranges_are_reused = false; /* qemu's user emulation hands out rising addresses */
+#endif
+
+} // namespace
+
+int main(int argc, char **argv) {
+	wanted = argc > 1 ? strtoull(argv[1], nullptr, 0) : 200000;
+	seed = argc > 2 ? strtoull(argv[2], nullptr, 0) : (uint64_t)time(nullptr) * 1000003u + (uint64_t)getpid();
+	printf("seed %llu\n", (unsigned long long)seed);
+	fflush(stdout);
+	snprintf(directory, sizeof directory, "%s", argv[0]);
+	char *slash = strrchr(directory, '/');
+	if (slash) *slash = 0;
+	catch_signals();
+	struct test_counts counts;
+	uintptr_t number = 0;
+	do {
+		pthread_t threads[2];
+		for (pthread_t &thread : threads) pthread_create(&thread, nullptr, short_thread, (void *)++number);
+		for (pthread_t &thread : threads) pthread_join(thread, nullptr);
+		tm_test_counts(&counts);
+	} while (counts.stacks < wanted);
+	printf("%llu stacks of %.1f frames, %.1f of them new, %.0f %% quickly, in %lu threads; %llu cut, %llu different beyond code without a description\n", counts.stacks,
+	       (double)counts.frames / (double)counts.stacks, (double)counts.fresh / (double)counts.stacks,
+	       100.0 * (double)counts.quick / (double)counts.stacks, (unsigned long)number, counts.cut, counts.beyond);
+	bool rare = false;
+	for (int i = 0; i < TEST_FEATURE_COUNT; i++) {
+		double share = 100.0 * (double)counts.features[i] / (double)counts.stacks;
+		printf("  %-16s %5.1f %%\n", names[i], share);
+		rare |= share < 1 && !(i == TEST_range_reused && !ranges_are_reused);
+	}
+	printf("%llu wrong, %llu with a wrong mark of a cut%s\n", counts.wrong, counts.wrong_cut, rare ? "; a feature is too rare" : "");
+	return counts.wrong || counts.wrong_cut || rare;
+}
