@@ -129,7 +129,6 @@ def memory_that_is_no_stack(t):
 
 JSON = "import json; d = [{'a': [i, str(i)]} for i in range(%d)]; json.loads(json.dumps(d))"
 SQL = "with recursive c(x) as (select 1 union all select x + 1 from c where x < %d) select count(distinct hex(x * 7919 %% 10007)) from c"
-CPP = "#include <%s>\nstd::map<std::string, std::vector<int>> m;\nint main() { m[\"a\"].push_back(1); return (int)m.size() - 1; }\n"
 
 
 def compare_real(t, times):
@@ -138,7 +137,8 @@ def compare_real(t, times):
     sampler = build(t, t.dir)("libsampler.so")
     source = t.path("program.cc")
     with open(source, "w", encoding="utf-8") as file:
-        file.write("#include <iostream>\n#include <map>\n#include <string>\n#include <vector>\n" + ("#include <regex>\n" if times > 1 else "") + CPP % "functional")
+        headers = ["iostream", "functional", "regex", "map", "string", "vector"] if times > 1 else ["memory"]
+        file.write("".join(f"#include <{name}>\n" for name in headers) + "int main() { return *std::unique_ptr<int>(new int); }\n")
     threads = t.path("threads")
     t.run(["g++", "-O2", "-g", "-pthread", "-o", threads, os.path.join(ROOT, "tests/unwind/exceptions.cc")], status=0)
     total = 0
