@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -20,9 +21,29 @@ static const char *const reading_names[] = {
 #undef X
 };
 
+/* device_used:N, what the process itself holds, and so on. */
+static void put_device_reading(struct tm_bytes *b, const struct tm_reading *r, uint64_t ns) {
+	static const char *const names[] = { "device_used", "device_all", "device_total" };
+	const uint64_t values[] = { r->device.own_bytes, r->device.all_bytes, r->device.total_bytes };
+	struct tm_sample samples[3];
+	char texts[3][32];
+	size_t n = 0;
+	for (size_t i = 0; i < 3; i++) {
+		if (values[i] == UINT64_MAX) continue;
+		snprintf(texts[n], sizeof texts[n], "%s:%u", names[i], r->device.number_plus_1 - 1);
+		samples[n] = (struct tm_sample){ tm_text_of(texts[n]), values[i] };
+		n++;
+	}
+	if (n) tm_put_samples(b, r->process, ns, samples, n);
+}
+
 static void put_reading(struct tm_bytes *b, const struct tm_reading *r, uint64_t ns) {
 	struct tm_sample samples[TM_READING_COUNT];
 	size_t n = 0;
+	if (r->device.number_plus_1) {
+		put_device_reading(b, r, ns);
+		return;
+	}
 	for (size_t i = 0; i < TM_READING_COUNT; i++)
 		if (r->known & 1u << i) samples[n++] = (struct tm_sample){ tm_text_of(reading_names[i]), r->values[i] };
 	tm_put_samples(b, r->process, ns, samples, n);

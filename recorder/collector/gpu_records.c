@@ -59,6 +59,7 @@ void tm_gpu_take_device(struct tm_collector *c, struct tm_process *p, uint32_t u
 	struct tm_meta *m = tm_group_add(c->group, TM_RECORD_DEVICE);
 	m->device = (struct tm_device){ .process = p->id, .device = numbers[0] };
 	m->device.total_bytes = numbers[1] <= INT64_MAX ? (int64_t)numbers[1] : -1;
+	if (uuid_bytes == 16) tm_sampler_add_device(&c->sampler, p->id, (uint32_t)numbers[0], (const uint8_t *)text);
 	m->device.uuid = tm_group_text(c->group, text, uuid_bytes);
 	m->device.name = tm_group_text(c->group, text + uuid_bytes, text_bytes - uuid_bytes);
 }

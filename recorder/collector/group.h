@@ -19,7 +19,8 @@
 
 /* X(identifier, name in the trace) */
 #define TM_READINGS(X) \
-	X(RSS, "rss") X(RSS_PEAK, "rss_peak") X(PSS, "pss") X(VMS, "vms") X(SWAP, "swap") X(CGROUP, "cgroup") X(TOOL_RSS, "tool_rss")
+	X(RSS, "rss") X(RSS_PEAK, "rss_peak") X(PSS, "pss") X(VMS, "vms") X(SWAP, "swap") X(CGROUP, "cgroup") X(TOOL_RSS, "tool_rss") \
+	X(DEVICE_USED, "device_used")
 
 enum tm_reading_name {
 #define X(id, name) TM_READING_##id,
@@ -31,6 +32,10 @@ enum tm_reading_name {
 struct tm_reading { /* what was read at one moment; bit i of `known` says that values[i] is */
 	uint64_t process, ns, known;
 	uint64_t values[TM_READING_COUNT];
+	struct {
+		uint32_t number_plus_1; /* 0: the reading is not of a device */
+		uint64_t own_bytes, all_bytes, total_bytes; /* UINT64_MAX unknown */
+	} device;
 };
 
 /* One record to come, in the structures of records.h; `ns` fields hold ticks. */

@@ -2,6 +2,7 @@
 #include "samples.h"
 
 #include "memory.h"
+#include "nvml.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -157,6 +158,11 @@ static size_t take_turn(struct tm_sampler *s, bool every) {
 		s->turn[n++] = s->processes[i];
 	}
 	s->asked = false;
+	s->device_turn_count = 0;
+	s->device_turn = tm_memory_grow(s->device_turn, &s->device_turn_capacity, s->device_count, sizeof s->device_turn[0]);
+	for (size_t i = 0; i < s->device_count; i++)
+		for (size_t j = 0; j < n; j++)
+			if (s->turn[j].id == s->devices[i].id) s->device_turn[s->device_turn_count++] = s->devices[i];
 	return n;
 }
 
@@ -172,6 +178,29 @@ static void give_back(struct tm_sampler *s, size_t n) {
 			if (s->processes[j].id == s->turn[i].id) take_over_costs(&s->processes[j], &s->turn[i]);
 }
 
+/* The devices of one process, each, and what it holds on all of them where that is known of all. */
+static void read_devices(struct tm_sampler *s, const struct tm_sampled_process *p) {
+	struct tm_reading all = { .process = p->id, .ns = tm_timebase_ticks(s->timebase), .known = 1u << TM_READING_DEVICE_USED };
+	size_t count = 0;
+	for (size_t i = 0; i < s->device_turn_count; i++) {
+		const struct tm_sampled_device *d = &s->device_turn[i];
+		struct tm_reading r = { .process = p->id, .ns = all.ns, .known = 1 };
+		struct tm_nvml_memory memory;
+		if (d->id != p->id) continue;
+		atomic_store(&s->without_devices, tm_nvml_open());
+		tm_nvml_read(d->uuid, p->pid, &memory);
+		r.device.number_plus_1 = d->number + 1;
+		r.device.own_bytes = memory.own_bytes;
+		r.device.all_bytes = memory.all_bytes;
+		r.device.total_bytes = memory.total_bytes;
+		keep(s, &r);
+		count++;
+		if (memory.own_bytes == TM_NVML_UNKNOWN) all.known = 0;
+		else all.values[TM_READING_DEVICE_USED] += memory.own_bytes;
+	}
+	if (count) keep(s, &all);
+}
+
 static void read_turn(struct tm_sampler *s, size_t n) {
 	for (size_t i = 0; i < n; i++) {
 		struct tm_reading r = { .process = s->turn[i].id, .ns = tm_timebase_ticks(s->timebase) };
@@ -179,6 +208,7 @@ static void read_turn(struct tm_sampler *s, size_t n) {
 		read_pss(&s->turn[i], &r);
 		tell_own_memory(s, &s->turn[i], &r);
 		keep(s, &r);
+		read_devices(s, &s->turn[i]);
 	}
 	struct tm_reading common = { .process = 0, .ns = tm_timebase_ticks(s->timebase) };
 	read_common(s, &common);
@@ -251,7 +281,20 @@ void tm_sampler_remove(struct tm_sampler *s, uint32_t id) {
 		s->processes[i] = s->processes[--s->count];
 		break;
 	}
+	for (size_t i = s->device_count; i-- > 0;)
+		if (s->devices[i].id == id) s->devices[i] = s->devices[--s->device_count];
 	pthread_mutex_unlock(&s->lock);
+}
+
+void tm_sampler_add_device(struct tm_sampler *s, uint32_t id, uint32_t number, const uint8_t uuid[16]) {
+	struct tm_sampled_device d = { .id = id, .number = number };
+	if (!s->running) return;
+	memcpy(d.uuid, uuid, sizeof d.uuid);
+	pthread_mutex_lock(&s->lock);
+	s->devices = tm_memory_grow(s->devices, &s->device_capacity, s->device_count + 1, sizeof s->devices[0]);
+	s->devices[s->device_count++] = d;
+	pthread_mutex_unlock(&s->lock);
+	tm_sampler_ask(s, id);
 }
 
 void tm_sampler_ask(struct tm_sampler *s, uint32_t id) {
@@ -271,6 +314,12 @@ void tm_sampler_collect(struct tm_sampler *s, struct tm_group *g) {
 	for (size_t i = 0; i < s->reading_count; i++) tm_group_add(g, TM_RECORD_SAMPLES)->samples = s->readings[i];
 	s->reading_count = 0;
 	pthread_mutex_unlock(&s->lock);
+	const char *why = atomic_load(&s->without_devices);
+	if (!why || s->without_noted) return;
+	s->without_noted = true;
+	char text[200];
+	snprintf(text, sizeof text, "%s: what devices hold in all is not in this trace", why);
+	tm_group_add_note(g, 0, tm_timebase_ticks(s->timebase), "gpu", text);
 }
 
 void tm_sampler_stop(struct tm_sampler *s) {
@@ -285,6 +334,8 @@ void tm_sampler_stop(struct tm_sampler *s) {
 void tm_sampler_release(struct tm_sampler *s) {
 	tm_sampler_stop(s);
 	free(s->processes);
+	free(s->devices);
+	free(s->device_turn);
 	free(s->readings);
 	free(s->turn);
 }

@@ -16,6 +16,7 @@
 #include "group.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct tm_own_memory { /* in the address space of a recorded process */
 	bool known;
@@ -28,6 +29,11 @@ struct tm_sampled_process {
 	uint64_t pss_due_ns; /* PSS is not read before */
 	uint64_t own_due_ns; /* nor its mappings */
 	struct tm_own_memory own;
+};
+
+struct tm_sampled_device { /* that a process uses */
+	uint32_t id, pid, number; /* id: of the process; number: as it counts its devices */
+	uint8_t uuid[16];
 };
 
 struct tm_sampler {
@@ -43,6 +49,12 @@ struct tm_sampler {
 	size_t count, capacity;
 	struct tm_reading *readings; /* under the lock: those not collected yet */
 	size_t reading_count, reading_capacity;
+	struct tm_sampled_device *devices; /* under the lock */
+	size_t device_count, device_capacity;
+	struct tm_sampled_device *device_turn; /* the thread's own */
+	size_t device_turn_count, device_turn_capacity;
+	const char *_Atomic without_devices; /* why devices cannot be read; NULL: they can, or nobody asked */
+	bool without_noted;
 	struct tm_sampled_process *turn; /* the thread's own */
 	size_t turn_capacity;
 };
@@ -54,6 +66,8 @@ void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id);
 void tm_sampler_remove(struct tm_sampler *s, uint32_t id);
 /* Reads this process, and the cgroup, soon, whatever the interval. Calls that come before that reading begins share it. */
 void tm_sampler_ask(struct tm_sampler *s, uint32_t id);
+/* The process uses this device: it is read with the process from now on (nvml.h). */
+void tm_sampler_add_device(struct tm_sampler *s, uint32_t id, uint32_t number, const uint8_t uuid[16]);
 /* Moves what has been read into the group. */
 void tm_sampler_collect(struct tm_sampler *s, struct tm_group *g);
 void tm_sampler_stop(struct tm_sampler *s);

@@ -171,6 +171,15 @@ static void profiler(void) {
 	load_weights(200);
 }
 
+/* Long enough to be looked at from outside. */
+static void wait_a_little(void) {
+	for (int device = 1; device >= 0; device--) {
+		use_device(device);
+		load_weights(1000);
+	}
+	usleep(800000);
+}
+
 static int leave_by(const char *how) {
 	load_weights(1000);
 	fflush(stdout);
@@ -204,6 +213,7 @@ int main(int argc, char **argv) {
 	else if (!strcmp(what, "threads")) threads();
 	else if (!strcmp(what, "many")) many();
 	else if (!strcmp(what, "profiler")) profiler();
+	else if (!strcmp(what, "wait")) wait_a_little();
 	else return leave_by(what);
 	if (mark) mark("done");
 	puts("done");

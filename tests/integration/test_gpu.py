@@ -23,6 +23,7 @@ def build(t, *flags):
     t.run([*cc, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", f"{part}/libcuda.so.1", f"{SOURCES}/fake_cuda.c", "-pthread"], status=0)
     t.run([*cc, "-shared", "-fPIC", "-Wl,-soname,libcupti.so.12", *flags, "-o", f"{part}/libcupti.so.12", f"{SOURCES}/fake_cupti.c",
            f"{part}/libcuda.so.1", "-pthread"], status=0)
+    t.run([*cc, "-shared", "-fPIC", "-o", f"{part}/libnvidia-ml.so.1", f"{SOURCES}/fake_nvml.c"], status=0)
     t.run([*cc, "-o", f"{part}/driver", f"{SOURCES}/driver.c", f"{part}/libcuda.so.1", "-pthread"], status=0)
     t.run(["touch", f"{part}/ready"], status=0)
     if os.path.exists(out):
@@ -193,6 +194,22 @@ def a_profiler_in_the_program(t):
     run = Run(t, "profiler", "--gpu=cupti", **env)
     t.equal(run.recording.text.splitlines()[0], "profiler: 39", "what the profiler was told")
     t.equal([size for _, size, _, _ in run.recorded()], [100, 200], "blocks")
+
+
+@test
+def devices_from_outside(t):
+    """What the management library says of each device that the process uses: its own share, all processes', the device's size."""
+    where = build(t)
+    pid_file = t.path("pid")
+    env = {"LD_LIBRARY_PATH": where, "TIDEMARK_CUPTI": f"{where}/libcupti.so.12", "FAKE_NVML_PID_FILE": pid_file}
+    recording = t.record(["sh", "-c", f"echo $$ > {pid_file}; exec {where}/driver wait"], "--quiet", env=env)
+    db = t.imported(recording, options=("--quiet",))
+    mib = 1 << 20
+    t.equal(db.rows("select distinct s.name, s.value from sample as s where s.name like 'device%' and s.process_id is not null and s.name not like"
+                    " '%used' order by 1"),
+            [("device_all:0", 100 * mib), ("device_all:1", 200 * mib), ("device_total:0", 1 << 30), ("device_total:1", 1 << 30),
+             ("device_used:0", 10 * mib), ("device_used:1", 20 * mib)], "samples of devices")
+    t.check((30 * mib,) in db.rows("select value from sample where name = 'device_used'"), "what the process holds on both")
 
 
 @test
