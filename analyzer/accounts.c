@@ -15,6 +15,7 @@ void tm_ledger_init(struct tm_ledger *l, uint32_t process, uint64_t start_ns, st
 	}
 	tm_timeline_init(&l->level.timeline, start_ns);
 	l->ranges.random = process;
+	tm_leak_watch_init(&l->watch);
 }
 
 static void free_account(struct tm_account *a) {
@@ -32,6 +33,7 @@ void tm_ledger_release(struct tm_ledger *l) {
 	tm_array_release(&l->accounts);
 	tm_timeline_release(&l->level.timeline);
 	tm_ranges_release(&l->ranges);
+	tm_leak_watch_release(&l->watch);
 }
 
 static bool text_is(struct tm_text t, const char *word) {
@@ -173,14 +175,17 @@ void tm_account_allocated(struct tm_account *a, uint32_t site, struct tm_amount 
 	if (a->ledger->failed) return;
 	struct tm_site *s = &a->sites.items[site];
 	save_peaks(a, s);
+	if (!s->allocated.count) s->first_ns = ns;
 	add(&s->live, amount);
 	add(&s->allocated, amount);
 	add(&a->allocated, amount);
 	add(&a->level.live, amount);
 	note_level(&a->level, ns);
-	if (!a->is_root) return;
-	add(&a->ledger->level.live, amount);
-	note_level(&a->ledger->level, ns);
+	if (a->is_root) {
+		add(&a->ledger->level.live, amount);
+		note_level(&a->ledger->level, ns);
+	}
+	if (++a->ledger->watch.ticks == a->ledger->watch.next_tick && !tm_leak_watch_tick(a->ledger, ns)) a->ledger->failed = true;
 }
 
 void tm_account_released(struct tm_account *a, uint32_t site, struct tm_amount amount, uint64_t ns, bool temporary) {

@@ -19,6 +19,7 @@
 #define TIDEMARK_ANALYZER_ACCOUNTS_H
 
 #include "catalog.h"
+#include "leak_watch.h"
 #include "pairing.h"
 #include "ranges.h"
 #include "timeline.h"
@@ -29,7 +30,8 @@ struct tm_amount {
 
 struct tm_site {
 	uint32_t stack;  /* row of the stack tree */
-	uint64_t splits; /* parts of mappings that a cut added */
+	uint64_t splits;   /* parts of mappings that a cut added */
+	uint64_t first_ns; /* of its first allocation */
 	struct tm_amount live, allocated, temporary, at_peak, at_process_peak;
 	uint64_t peak_epoch, process_peak_epoch; /* at_peak holds if its level is still at this epoch, else live does */
 
@@ -106,6 +108,7 @@ struct tm_ledger {
 	TM_ARRAY(struct tm_account *) accounts;
 	struct tm_account *malloc_account, *mmap_account, *file_account; /* the default heaps, NULL until used */
 	struct tm_ranges ranges;
+	struct tm_leak_watch watch;
 	uint64_t start_ns, last_ns;      /* last_ns: of its latest event, 0 none */
 	struct tm_scope_process *scopes; /* scopes.h; NULL: it has had no scope and no step so far */
 	bool exited;                     /* at_exit is set */

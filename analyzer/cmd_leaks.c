@@ -1,29 +1,40 @@
 /* cmd_leaks.c - `tidemark leaks`: what was live when the program began to leave, by call site.
  *
- * Leaks are judged at exit, before destructors and an interpreter's own clean-up. Where leak candidates were scored they come by score,
- * with the reason in words; until then the view live_at_exit is listed, largest first.
+ * Leaks are judged at exit, before destructors and an interpreter's own clean-up. Call sites come by score, with the evidence in words. A table
+ * shows those from the score on at which a leak is likely; what is left out is counted on standard error. A window of time and a
+ * sampled trace are not scored: there the view live_at_exit is listed, largest first.
  */
+#include <stdio.h>
+
+#include "schema/units.h"
+#include "leak_score.h"
 #include "listing.h"
 #include "scans.h"
+#include "suppressions.h"
+#include "talk.h"
 #include "verbs.h"
 
 static const struct tm_usage usage = {
 	.verb = "leaks",
 	.operands = "DB|TRACE",
-	.description = "Lists what was live when each process began to leave, by call stack, largest first (view live_at_exit;\n"
-		       "leak_candidate by score where the database has scores). `exit` is when main returned or exit() was called: what\n"
-		       "destructors free later is still listed. With --from or --to only blocks that were allocated in that window are\n"
-		       "counted.\n",
+	.description =
+		"Lists the call sites whose blocks were live at exit, those that look most like leaks first, with the evidence (view\n"
+		"leak_candidate). From a score of 0.5 on a leak is likely, and a table shows only these. A row stands for all stacks\n"
+		"of a call site that are called from the same line. `exit` is when main returned or exit() was called: what\n"
+		"destructors free later is still counted. Known allocations of runtimes are suppressed; so is what FILE names, in\n"
+		"the syntax of LeakSanitizer. Where there are no scores (sampled traces; --from or --to, which count only blocks\n"
+		"that were allocated in that window), what was live is listed by call stack, largest first.\n",
 	.examples = "tidemark leaks run.db\n"
 		    "tidemark leaks run.db --stack --limit=5\n"
-		    "tidemark leaks run.db --heap=malloc --sort=live_count --format=json\n"
+		    "tidemark leaks run.db --all --heap=malloc --sort=live_bytes --format=json\n"
+		    "tidemark leaks run.db --suppressions=known.txt\n"
 		    "tidemark leaks run.db --from=mark:warm\n",
-	.options = TM_OPTIONS_LISTING | TM_OPTION_STACK,
+	.options = TM_OPTIONS_LISTING | TM_OPTION_STACK | TM_OPTION_LEAKS,
 	.operands_min = 1,
 	.operands_max = 1,
 };
 
-static int answer(const struct tm_database *d, const struct tm_options *o) {
+static int list_live(const struct tm_database *d, const struct tm_options *o) {
 	static const struct tm_time_point at_exit = { .kind = TM_TIME_EXIT };
 	struct tm_listing listing = {
 		.source = "live_at_exit",
@@ -32,23 +43,108 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		.nothing = "nothing was live at exit",
 		.estimated = { "live_bytes", "live_count" },
 	};
-	if (tm_has_window(o) || d->estimated) {
-		sqlite3_str *sql = sqlite3_str_new(d->handle);
-		tm_sql_instants(sql, o, &at_exit);
-		sqlite3_str_appendall(sql, ",\n");
-		tm_sql_live(sql, d, "instant", o);
-		char *with = sqlite3_str_finish(sql);
-		listing.with = with;
-		listing.source = "live";
-		int status = tm_listing_run(d, o, &listing);
-		sqlite3_free(with);
-		return status;
+	if (!tm_has_window(o) && !d->estimated) return tm_listing_run(d, o, &listing);
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	tm_sql_instants(sql, o, &at_exit);
+	sqlite3_str_appendall(sql, ",\n");
+	tm_sql_live(sql, d, "instant", o);
+	char *with = sqlite3_str_finish(sql);
+	listing.with = with;
+	listing.source = "live";
+	int status = tm_listing_run(d, o, &listing);
+	sqlite3_free(with);
+	return status;
+}
+
+/* The score from which on rows are listed. */
+static double least_score(const struct tm_options *o) {
+	if (o->all) return 0;
+	if (o->min_score >= 0) return o->min_score;
+	return o->format == TM_FORMAT_TABLE ? TM_LEAK_SCORE_LIKELY : 0;
+}
+
+/* Says how much was live at exit that is not listed. */
+static void count_rest(const struct tm_database *d, const struct tm_options *o, const char *suppressed) {
+	sqlite3_stmt *sums;
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendf(
+		sql,
+		"SELECT total(NOT hushed), total(iif(hushed, 0, live_bytes)), total(hushed), total(iif(hushed, live_bytes, 0)) FROM"
+		" (SELECT live_bytes, suppressed OR stack_id IN (%s) AS hushed FROM leak_candidate"
+		" WHERE (score < %g OR suppressed OR stack_id IN (%s))",
+		suppressed, least_score(o), suppressed);
+	if (o->heap) sqlite3_str_appendf(sql, " AND heap = %Q", o->heap);
+	if (o->process_given && o->process_is_rank)
+		sqlite3_str_appendf(sql, " AND process_id IN (SELECT id FROM process WHERE rank = %lld)", o->process);
+	else if (o->process_given) sqlite3_str_appendf(sql, " AND process_id = %lld", o->process);
+	sqlite3_str_appendall(sql, ")");
+	char *text = sqlite3_str_finish(sql);
+	if (!tm_database_prepare(d, text, &sums) && sqlite3_step(sums) == SQLITE_ROW) {
+		char low[TM_UNIT_TEXT_MAX], hushed[TM_UNIT_TEXT_MAX], low_bytes[TM_UNIT_TEXT_MAX], hushed_bytes[TM_UNIT_TEXT_MAX];
+		uint64_t n = (uint64_t)sqlite3_column_int64(sums, 0), m = (uint64_t)sqlite3_column_int64(sums, 2);
+		tm_format_size((uint64_t)sqlite3_column_int64(sums, 1), low_bytes);
+		tm_format_size((uint64_t)sqlite3_column_int64(sums, 3), hushed_bytes);
+		if (n && m)
+			tm_say("also live at exit, listed by --all: %s unlikely (%s), %s suppressed (%s)", tm_format_count(n, low),
+			       low_bytes, tm_format_count(m, hushed), hushed_bytes);
+		else if (n) tm_say("also live at exit, listed by --all: %s unlikely (%s)", tm_format_count(n, low), low_bytes);
+		else if (m) tm_say("also live at exit, listed by --all: %s suppressed (%s)", tm_format_count(m, hushed), hushed_bytes);
 	}
-	if (tm_database_integer(d, "SELECT 1 FROM leak_candidate WHERE score IS NOT NULL LIMIT 1", 0)) {
-		listing.source = "leak_candidate";
-		listing.order = "score DESC, live_bytes DESC, process_id, heap, stack_id";
+	sqlite3_finalize(sums);
+	sqlite3_free(text);
+}
+
+static int list_candidates(const struct tm_database *d, const struct tm_options *o, const char *suppressed) {
+	struct tm_listing listing = {
+		.source = "leak_candidate",
+		.order = "score DESC, live_bytes DESC, process_id, heap, stack_id",
+		.has_heap = true,
+		.nothing = least_score(o) > 0 ? "nothing that was live at exit looks like a leak" : "nothing was live at exit",
+		.hidden = { "allocations", "growth_bytes_per_step", "growth_p", "first_ns", "last_ns", "stacks",
+			    o->all ? NULL : "suppressed" },
+	};
+	char *columns = NULL, *where = NULL;
+	if (*suppressed) {
+		columns = sqlite3_mprintf(
+			"process_id, heap, stack_id, live_bytes, live_count, allocations, growth_bytes_per_step, first_ns, last_ns, score, reason,\n"
+			"  suppressed OR stack_id IN (%s) AS suppressed, function, file, line, module, module_offset, stacks, growth_p, estimated",
+			suppressed);
+		listing.columns = columns;
 	}
-	return tm_listing_run(d, o, &listing);
+	if (!o->all) {
+		char score[40] = "";
+		if (least_score(o) > 0) snprintf(score, sizeof score, "score >= %g AND ", least_score(o));
+		where = sqlite3_mprintf("%sNOT suppressed%s%s%s", score, *suppressed ? " AND stack_id NOT IN (" : "", suppressed,
+					*suppressed ? ")" : "");
+		listing.where = where;
+	}
+	int status = tm_listing_run(d, o, &listing);
+	sqlite3_free(columns);
+	sqlite3_free(where);
+	if (!status && !o->all && !o->sql) {
+		fflush(stdout);
+		count_rest(d, o, suppressed);
+	}
+	return status;
+}
+
+static int answer(const struct tm_database *d, const struct tm_options *o) {
+	bool is_scored = tm_database_integer(d, "SELECT 1 FROM leak_candidate WHERE score IS NOT NULL LIMIT 1", 0);
+	if (tm_has_window(o) || d->estimated || !is_scored) return list_live(d, o);
+	char *suppressed = sqlite3_mprintf("");
+	int status = 0;
+	if (o->suppressions) {
+		struct tm_suppressions list = { 0 };
+		sqlite3_free(suppressed);
+		suppressed = NULL;
+		status = tm_suppressions_read(&list, o->suppressions);
+		if (!status) suppressed = tm_suppressed_stacks(d->handle, "SELECT DISTINCT stack_id FROM leak_score", &list, d->path);
+		if (!status && !suppressed) status = TM_EXIT_FAILED;
+		tm_suppressions_release(&list);
+	}
+	if (!status) status = list_candidates(d, o, suppressed);
+	sqlite3_free(suppressed);
+	return status;
 }
 
 int tm_cmd_leaks(int argc, char **argv) {

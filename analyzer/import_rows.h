@@ -50,6 +50,8 @@ void tm_write_total_rows(const struct tm_import_rows *w);
 void tm_write_scope_rows(const struct tm_import_rows *w);
 /* checkpoint, size_bucket, lifetime_bucket, level_total. */
 void tm_write_level_rows(const struct tm_import_rows *w);
+/* leak_score. */
+void tm_write_leak_rows(const struct tm_import_rows *w);
 void tm_import_rows_release(struct tm_import_rows *w);
 
 /* In whole bytes and blocks. */

@@ -198,6 +198,7 @@ static int write_rows(struct import *x) {
 		tm_write_scope_rows(&rows);
 		tm_write_gpu_rows(x->store, &x->replay);
 		tm_write_level_rows(&rows);
+		tm_write_leak_rows(&rows);
 		name_pools(x);
 		if (x->store->failed) rc = TM_IMPORT_FAILED;
 	}

@@ -27,7 +27,7 @@ static const struct verb verbs[] = {
 	{ "summary", tm_cmd_summary, "one page: heaps, peaks, live at exit, losses" },
 	{ "peak", tm_cmd_peak, "when memory was highest, and what made it up" },
 	{ "scopes", tm_cmd_scopes, "whose memory it is: by scope, operator or step" },
-	{ "leaks", tm_cmd_leaks, "what was live at exit, by call stack" },
+	{ "leaks", tm_cmd_leaks, "what looks like a leak, and why: what was live at exit, by call site" },
 	{ "snapshot", tm_cmd_snapshot, "what was live at any instant, by call stack" },
 	{ "temporary", tm_cmd_temporary, "call stacks whose blocks are freed at once" },
 	{ "timeline", tm_cmd_timeline, "live bytes over time" },

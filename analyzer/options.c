@@ -192,6 +192,19 @@ static bool take_scope(struct tm_options *o, const char *value) {
 	o->scope = value;
 	return true;
 }
+static bool take_all(struct tm_options *o, const char *value) {
+	(void)value;
+	return o->all = true;
+}
+static bool take_suppressions(struct tm_options *o, const char *value) {
+	o->suppressions = value;
+	return *value != '\0';
+}
+static bool take_min_score(struct tm_options *o, const char *value) {
+	char *end;
+	o->min_score = strtod(value, &end);
+	return end != value && !*end && o->min_score >= 0 && o->min_score <= 1;
+}
 static bool take_force(struct tm_options *o, const char *value) {
 	(void)value;
 	return o->force = true;
@@ -226,6 +239,10 @@ static const struct option_row option_rows[] = {
 	{ "histogram", "WHAT", TM_OPTION_CHURN, take_histogram, "how many blocks of which size or lifetime: size or lifetime" },
 	{ "gap", NULL, TM_OPTION_GAP, take_gap, "resident memory against live bytes, and what lies between them (view memory_gap_part)" },
 	{ "jumps", NULL, TM_OPTION_GAP, take_jumps, "where that gap grew or shrank most, and what the program did then (view memory_gap_jump)" },
+	{ "min-score", "X", TM_OPTION_LEAKS, take_min_score,
+	  "only from this score on, 0 to 1 (tables default to 0.5, json and csv to 0)" },
+	{ "all", NULL, TM_OPTION_LEAKS, take_all, "everything that was live at exit, also what is unlikely or suppressed" },
+	{ "suppressions", "FILE", TM_OPTION_LEAKS | TM_OPTION_CHECK, take_suppressions, "leave out stacks that a line leak:PATTERN of FILE matches" },
 	{ "sql", NULL, TM_OPTION_SQL, take_sql, "print the query that would run instead of running it" },
 	{ "output", "FILE", TM_OPTION_OUTPUT, take_output, "where to write; - is standard output. Also -o FILE" },
 	{ "value", "WHAT", TM_OPTION_VALUE, take_value,
@@ -338,7 +355,9 @@ static int check_operands(const struct tm_options *o) {
 
 int tm_options_parse(struct tm_options *o, const struct tm_usage *usage, int argc, char **argv) {
 	bool options_over = false;
-	*o = (struct tm_options){ .usage = usage, .limit = TM_LIMIT_UNSET, .buckets = TM_LIMIT_UNSET, .max_events = 1000000 };
+	*o = (struct tm_options){
+		.usage = usage, .limit = TM_LIMIT_UNSET, .buckets = TM_LIMIT_UNSET, .max_events = 1000000, .min_score = -1
+	};
 	for (int i = 1; i < argc; i++) {
 		const char *argument = argv[i];
 		if (options_over || argument[0] != '-' || !argument[1]) {

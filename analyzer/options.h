@@ -60,6 +60,8 @@ enum tm_option_bit {
 	TM_OPTION_AGAINST = 1 << 26,
 	TM_OPTION_CHURN = 1 << 27, /* and --reallocs, --oversized, --histogram */
 	TM_OPTION_GAP = 1 << 28,   /* and --jumps */
+	TM_OPTION_LEAKS = 1 << 29, /* --min-score, --all; --suppressions */
+	TM_OPTION_CHECK = 1 << 30, /* budgets, --junit; --suppressions */
 };
 
 /* What every command that lists takes. */
@@ -91,8 +93,8 @@ struct tm_options {
 	int64_t process; /* id, or rank */
 	struct tm_time_point from, to, at, against;
 	const char *from_text, *to_text, *at_text, *against_text;
-	bool sql, stack, sites, gzip, force, tree, means, steps, torch_compat;
-	const char *category, *scope;
+	bool sql, stack, sites, gzip, force, tree, means, steps, torch_compat, all;
+	const char *category, *scope, *suppressions;
 	const char *view; /* NULL: not given */
 	bool lifetimes_given;
 	int64_t lifetimes_bytes;
@@ -103,6 +105,7 @@ struct tm_options {
 	const char *output;
 	enum tm_export_value value;
 	int64_t max_events;
+	double min_score; /* negative: not given */
 };
 
 #define TM_OPTIONS_GO (-1)

@@ -3,7 +3,7 @@
  * The first rows are kept until the widths of the columns are known; from then on rows stream through with these widths. A table that is
  * wider than the terminal first wraps its headings, then shortens its widest texts, and at last leaves columns out, which its last line
  * says. Some columns are shown in another way than the query gives them: file and line as one "file:line", a function without a name as
- * module+offset, `level` as the indentation of a command, and `stack` as lines of its own under the row, innermost frame first.
+ * module+offset, `level` as the indentation of a command, and under the row, as lines of their own, `reason` and `stack`, innermost frame first.
  */
 #include "render.h"
 
@@ -38,7 +38,7 @@ struct table {
 	sqlite3_stmt *statement;
 	const struct tm_render_plan *plan;
 	struct table_column *columns;
-	int count, stack_index, bar_index, module_index, offset_index, level_index, named_by_index,
+	int count, stack_index, reason_index, bar_index, module_index, offset_index, level_index, named_by_index,
 		estimated_index; /* the indexes are -1 for what the query lacks */
 	struct tm_bytes *cells;  /* ROWS_MEASURED rows of count cells and a block for bar and stack */
 	size_t rows;             /* kept in cells */
@@ -127,6 +127,10 @@ static void plan_columns(struct table *t) {
 			t->stack_index = i;
 			continue;
 		}
+		if (strcmp(name, "reason") == 0) {
+			t->reason_index = i;
+			continue;
+		}
 		add_column(t, i, name);
 		if (strcmp(name, "file") != 0 || strcmp(next, "line") != 0) continue;
 		t->columns[t->count - 1].line_index = ++i;
@@ -162,6 +166,24 @@ static void put_stack(struct table *t, struct tm_bytes *out) {
 		tm_display_text(&shown, frame, (size_t)(end - frame));
 		if (!shown.failed) tm_display_fit(out, (const char *)shown.data, shown.size, room, TM_SHORTEN_MIDDLE);
 		end = frame > text ? frame - 1 : text;
+	}
+	tm_bytes_release(&shown);
+}
+
+/* A sentence, wrapped between words. */
+static void put_reason(struct table *t, struct tm_bytes *out) {
+	struct tm_bytes shown = TM_BYTES_INIT;
+	size_t room = tm_terminal_width() - strlen("    "), used = room;
+	const char *text = (const char *)sqlite3_column_text(t->statement, t->reason_index);
+	for (size_t n; text && *text; text += n + (text[n] == ' ')) {
+		n = strcspn(text, " ");
+		tm_bytes_clear(&shown);
+		tm_display_text(&shown, text, n);
+		size_t width = shown.failed ? 0 : tm_display_width((const char *)shown.data, shown.size);
+		bool breaks = used + 1 + width > room;
+		tm_put_raw(out, breaks ? "\n    " : " ", breaks ? 5 : 1);
+		if (!shown.failed)
+			used = (breaks ? 0 : used + 1) + tm_display_fit(out, (const char *)shown.data, shown.size, room, TM_SHORTEN_END);
 	}
 	tm_bytes_release(&shown);
 }
@@ -211,6 +233,7 @@ static void fill_row(struct table *t, struct tm_bytes *cells) {
 	for (int i = 0; i <= t->count; i++) tm_bytes_clear(&cells[i]);
 	for (int i = 0; i < t->count; i++) fill_cell(t, &t->columns[i], &cells[i]);
 	if (t->bar_index >= 0) put_bar(t, &cells[t->count]);
+	if (t->reason_index >= 0) put_reason(t, &cells[t->count]);
 	if (t->stack_index >= 0) put_stack(t, &cells[t->count]);
 }
 
@@ -450,6 +473,7 @@ int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, 
 	struct table t = { .statement = statement,
 			   .plan = plan,
 			   .stack_index = -1,
+			   .reason_index = -1,
 			   .bar_index = -1,
 			   .module_index = -1,
 			   .offset_index = -1,

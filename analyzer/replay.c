@@ -399,9 +399,15 @@ static void pass_mark(struct tm_replay *r, uint64_t ns, uint32_t process, uint32
 	}
 }
 
+/* What is live now is what leaks are judged by. */
+static void leave_process(struct tm_replay *r, struct tm_ledger *l, uint64_t ns) {
+	tm_ledger_exit(l);
+	if (!l->failed && !tm_leaks_find(&r->leaks, l, r, ns, NULL)) r->failed = true;
+}
+
 static void pass_instant(struct tm_replay *r, const struct tm_instant *i) {
 	if (i->kind == TM_INSTANT_EXIT) {
-		tm_ledger_exit(&r->ledgers[i->process - 1]);
+		leave_process(r, &r->ledgers[i->process - 1], i->ns);
 		tm_scopes_exit(&r->scopes, &r->ledgers[i->process - 1], i->ns);
 	} else if (i->kind == TM_INSTANT_RSS) {
 		r->gaps.items[i->index].live_bytes = r->ledgers[i->process - 1].level.live.bytes >>
@@ -603,7 +609,7 @@ void tm_replay_end(struct tm_replay *r) {
 	for (size_t i = 0; i < r->catalog->processes.count && !r->failed; i++) {
 		struct tm_ledger *l = &r->ledgers[i];
 		bool execed_away = r->catalog->processes.items[i].ended && r->catalog->processes.items[i].end_kind == TM_END_EXEC;
-		if (!l->exited && !execed_away) tm_ledger_exit(l);
+		if (!l->exited && !execed_away) leave_process(r, l, tm_process_exit_ns(r, (uint32_t)i + 1));
 		if (l->failed) r->failed = true;
 		tm_scopes_end(&r->scopes, l, tm_process_exit_ns(r, (uint32_t)i + 1), tm_process_end_ns(r, (uint32_t)i + 1));
 		for (size_t k = 0; k < l->accounts.count; k++) {
@@ -659,6 +665,7 @@ void tm_replay_release(struct tm_replay *r) {
 	tm_scopes_release(&r->scopes);
 	tm_gpu_rows_release(&r->gpu);
 	tm_checkpoints_release(&r->checkpoints);
+	tm_leaks_release(&r->leaks);
 	for (size_t i = 0; r->ledgers && i < r->catalog->processes.count; i++) tm_ledger_release(&r->ledgers[i]);
 	for (size_t i = 0; r->actors && i < r->catalog->threads.count; i++) tm_array_release(&r->actors[i].origins);
 	free(r->ledgers);

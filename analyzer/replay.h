@@ -12,6 +12,7 @@
 #include "checkpoints.h"
 #include "feed.h"
 #include "gpu_rows.h"
+#include "leaks.h"
 #include "merge.h"
 #include "scopes.h"
 #include "stack_ids.h"
@@ -88,6 +89,7 @@ struct tm_replay {
 	uint64_t checkpoint_sites, checkpoint_splits; /* of all heaps at the last one */
 	struct tm_scopes scopes;
 	struct tm_gpu_rows gpu;
+	struct tm_leaks leaks;
 	struct tm_account *waiting; /* accounts in which events wait for their turn */
 	uint64_t look_ns;           /* when to see whether they have waited too long */
 	TM_ARRAY(struct tm_origin) origins;

@@ -574,12 +574,19 @@ CREATE TABLE step_aggregate (
 	PRIMARY KEY (step_id, heap_id)
 ) WITHOUT ROWID;
 
--- Sites that look like leaks. Sizes and counts are those of site_total.
+-- Call sites with blocks that were live when their process began to leave, scored by how much they look like leaks (analyzer/leak_score.h says how).
+-- A row stands for all stacks with live blocks of one call site that are called from the same line of the program; their sums add up
+-- to the process' live bytes at exit. Nothing where a process ended by exec.
 CREATE TABLE leak_score (
 	process_id            INTEGER NOT NULL, -- process.id
 	heap_id               INTEGER NOT NULL, -- heap.id
-	stack_id              INTEGER NOT NULL, -- stack.id
-	growth_bytes_per_step REAL,             -- survivors' growth; NULL: no steps
+	stack_id              INTEGER NOT NULL, -- stack.id of the one of most live bytes
+	stacks                INTEGER NOT NULL, -- how many stacks this row stands for
+	live_bytes            INTEGER NOT NULL, -- live at exit
+	live_count            INTEGER NOT NULL,
+	allocations           INTEGER NOT NULL, -- made by these stacks, freed or not
+	growth_bytes_per_step REAL,             -- of their live bytes, after the warm-up steps (Theil-Sen); NULL: no steps, or fewer than 4
+	growth_p              REAL,             -- probability of such a trend upward where there is none (Mann-Kendall, one-sided); NULL: too few looks
 	first_ns              INTEGER NOT NULL, -- oldest survivor
 	last_ns               INTEGER NOT NULL, -- youngest survivor
 	score                 REAL,             -- higher is more likely; NULL: not scored

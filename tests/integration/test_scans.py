@@ -17,7 +17,7 @@ def rows_of(t, db, columns, *arguments):
 def compare(t, *program):
     db = t.imported(t.record(list(program)))
     site = ("process_id", "heap", "stack_id", "live_bytes", "live_count", "function")
-    listings = [(site, command) for command in (("peak", "--sites"), ("leaks",), ("snapshot", "--at", "exit"), ("snapshot", "--at", "end"),
+    listings = [(site, command) for command in (("peak", "--sites"), ("snapshot", "--at", "exit"), ("snapshot", "--at", "end"),
                                                 ("snapshot", "--at", "peak"))]
     listings.append((("process_id", "heap", "ts_ns", "live_bytes", "live_count"), ("peak",)))
     listings.append((("process_id", "heap", "stack_id", "count", "bytes"), ("temporary",)))
@@ -26,6 +26,8 @@ def compare(t, *program):
         missing, extra = [r for r in added_up if r not in scanned], [r for r in scanned if r not in added_up]
         t.check(added_up == scanned, f"{' '.join(command)}: added up only: {missing[:5]}, scanned only: {extra[:5]}")
     t.check(rows_of(t, db, site, "peak", "--sites"), "something was live")
+    by_heap = "SELECT process_id, heap, sum(live_bytes), sum(live_count) FROM {} GROUP BY 1, 2 ORDER BY 1, 2"
+    t.equal(db.rows(by_heap.format("leak_candidate")), db.rows(by_heap.format("live_at_exit")), "candidates and what was live at exit")
 
 
 @test

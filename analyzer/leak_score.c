@@ -1,0 +1,251 @@
+/* leak_score.c - how much a call site looks like a leak; see leak_score.h. */
+#include "leak_score.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../schema/units.h"
+
+/* Every figure that decides. They were chosen on the half of the programs in fixtures/leaks that is not held out. */
+#define EARLY_FREE 0.15   /* survivors may be this much ahead of an even pace ... */
+#define EARLY_RANGE 0.45  /* ... and beyond that lose their score over this range */
+#define LATEST_NEEDED 0.5 /* the last survivor must be younger than this ... */
+#define LATEST_RANGE 0.3  /* ... and counts in full this much later */
+#define RECENT_FREE 0.3   /* of partly freed sites: as EARLY_*, behind an even pace */
+#define RECENT_RANGE 0.4
+#define OLD_PARTS 28u /* survivors of the last eighth may be in use */
+#define SETTLED 0.35  /* factor where the level does not rise in the second half */
+#define TREND_P 0.05
+#define TREND_LEVELS 6u /* so many looks make a trend */
+#define OWNER_RATIO 2.0 /* survivors are this much larger than what was freed: an owner grew */
+#define OWNER_NEEDED 0.47
+#define OWNER_RANGE 0.06
+#define OWNER_EVIDENCE 4.0
+#define EVIDENCE 2.0
+#define ONE_BLOCK 0.1
+#define MODULE_FACTOR 0.25
+#define ARENA_FACTOR 0.5
+#define FILE_FACTOR 0.5
+#define THREAD_FACTOR 0.3
+
+static double unit(double x) {
+	return x < 0 ? 0 : x > 1 ? 1 : x;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+double tm_theil_sen(const double *x, const double *y, size_t n) {
+	double slopes[TM_LEAK_LEVELS * (TM_LEAK_LEVELS - 1) / 2];
+	size_t count = 0;
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = i + 1; k < n; k++)
+			if (x[k] != x[i]) slopes[count++] = (y[k] - y[i]) / (x[k] - x[i]);
+	if (!count) return NAN;
+	qsort(slopes, count, sizeof *slopes, compare_doubles);
+	return count % 2 ? slopes[count / 2] : (slopes[count / 2 - 1] + slopes[count / 2]) / 2;
+}
+
+double tm_mann_kendall(const double *y, size_t n) {
+	double s = 0, ties = 0;
+	if (n < 4) return 1;
+	for (size_t i = 0; i < n; i++) {
+		double equal = 1; /* of a group of equal values, counted at its last one */
+		bool is_last = true;
+		for (size_t k = 0; k < n; k++) {
+			if (k > i) s += (y[k] > y[i]) - (y[k] < y[i]);
+			if (k != i && y[k] == y[i]) equal++;
+			if (k > i && y[k] == y[i]) is_last = false;
+		}
+		if (is_last) ties += equal * (equal - 1) * (2 * equal + 5);
+	}
+	double m = (double)n, variance = (m * (m - 1) * (2 * m + 5) - ties) / 18;
+	if (variance <= 0) return 1;
+	double z = s > 0 ? (s - 1) / sqrt(variance) : s < 0 ? (s + 1) / sqrt(variance) : 0;
+	return 0.5 * erfc(z / sqrt(2));
+}
+
+/* --- shapes --- */
+
+/* How the births of the first parts lie: ahead of an even pace, behind it, in how many parts. */
+struct shape {
+	double ahead, behind;
+	uint64_t count;
+	unsigned parts;
+};
+
+static struct shape shape_of(const struct tm_leak_births *b, unsigned parts) {
+	struct shape s = { 0 };
+	uint64_t sum = 0;
+	for (unsigned i = 0; i < parts; i++) {
+		s.count += b->parts[i];
+		s.parts += b->parts[i] > 0;
+	}
+	for (unsigned i = 0; s.count && i < parts; i++) {
+		sum += b->parts[i];
+		double gone = (double)sum / (double)s.count, even = (double)(i + 1) / parts;
+		s.ahead = fmax(s.ahead, gone - even - 1 / (double)s.count);
+		s.behind = fmax(s.behind, even - gone);
+	}
+	return s;
+}
+
+static struct shape mixed_shape(const struct tm_leak_facts *f, unsigned parts) {
+	struct shape s = shape_of(&f->events, parts), t = shape_of(&f->time, parts);
+	s.ahead += f->time_weight * (t.ahead - s.ahead);
+	s.behind += f->time_weight * (t.behind - s.behind);
+	return s;
+}
+
+static double mixed(const struct tm_leak_facts *f, double by_events, double by_time) {
+	return by_events + f->time_weight * (by_time - by_events);
+}
+
+static double evidence(double n) {
+	return n / (n + EVIDENCE);
+}
+
+/* --- kinds of sites --- */
+
+struct words {
+	char live[TM_UNIT_TEXT_MAX], allocations[TM_UNIT_TEXT_MAX], bytes[TM_UNIT_TEXT_MAX];
+	char growth[120]; /* ", 1.5 KiB a step ..." or "" */
+};
+
+static double judge_one(struct tm_leak_verdict *v, const struct words *w) {
+	snprintf(v->reason, sizeof v->reason, "one block, allocated once and kept (%s)", w->bytes);
+	return ONE_BLOCK;
+}
+
+static double judge_warm_up(const struct tm_leak_facts *f, struct tm_leak_verdict *v, const struct words *w) {
+	snprintf(v->reason, sizeof v->reason, "allocated before step %llu, as warm-up, and nothing was added since: %s in %s blocks",
+		 (unsigned long long)f->warm_up_steps + 1, w->bytes, w->live);
+	return ONE_BLOCK / 2;
+}
+
+static double judge_never_freed(const struct tm_leak_facts *f, struct tm_leak_verdict *v, const struct words *w) {
+	struct shape s = mixed_shape(f, TM_LEAK_PARTS);
+	double n = (double)s.count;
+	/* The last of n even births lies at 1 - 1 / n. */
+	double last = n < 2 ? 0 : fmin(1, mixed(f, f->events.last, f->time.last) * n / (n - 1));
+	double pace = unit(1 - (s.ahead - EARLY_FREE) / EARLY_RANGE), goes_on = unit((last - LATEST_NEEDED) / LATEST_RANGE);
+	double score = pace * goes_on * evidence(fmin(n, s.parts));
+	if (pace * goes_on < 0.5)
+		snprintf(v->reason, sizeof v->reason,
+			 "never freed, but %s: %s blocks kept, most of them by %.0f%% of the time since the first one",
+			 last < LATEST_NEEDED + LATEST_RANGE ? "it stopped growing" : "growth slowed down", w->live,
+			 100 * fmin(1, last < LATEST_NEEDED + LATEST_RANGE ? last : 1 - s.ahead));
+	else
+		snprintf(v->reason, sizeof v->reason,
+			 "never freed: all %s blocks (%s) are live, and new ones came until the end, in %u of %u parts of the time%s",
+			 w->live, w->bytes, s.parts, TM_LEAK_PARTS, w->growth);
+	return score;
+}
+
+/* Does the level rise where it ought to have settled? */
+static double second_half(const struct tm_leak_facts *f, double *p) {
+	size_t first = 0;
+	while (first < f->level_count && f->level_at[first] < 0.5) first++;
+	if (f->level_count - first < TREND_LEVELS) {
+		*p = NAN;
+		return 1;
+	}
+	*p = tm_mann_kendall(f->level_bytes + first, f->level_count - first);
+	return *p <= TREND_P ? 1 : SETTLED;
+}
+
+static double judge_partly_freed(const struct tm_leak_facts *f, struct tm_leak_verdict *v, const struct words *w) {
+	struct shape s = mixed_shape(f, OLD_PARTS);
+	double p, level = second_half(f, &p), n = (double)s.count;
+	double spread = unit(1 - (s.behind - RECENT_FREE) / RECENT_RANGE), pace = unit(1 - (s.ahead - EARLY_FREE) / EARLY_RANGE);
+	double score = n ? spread * pace * level * evidence(fmin(n, s.parts)) : 0;
+	char trend[80] = "";
+	if (!isnan(p) && level < 1) snprintf(trend, sizeof trend, ", and their level has settled");
+	else if (!isnan(p))
+		snprintf(trend, sizeof trend, ", and their level still rises (Mann-Kendall, p %s)", p < 0.001 ? "< 0.001" : "< 0.05");
+	if (!n || spread < 0.5)
+		snprintf(v->reason, sizeof v->reason, "in use: %s of %s blocks are live, and these are recent ones%s", w->live,
+			 w->allocations, trend);
+	else if (pace < 0.5)
+		snprintf(v->reason, sizeof v->reason, "%s of %s blocks were kept early on and few since: filled once%s", w->live,
+			 w->allocations, trend);
+	else
+		snprintf(v->reason, sizeof v->reason,
+			 "%s of %s blocks (%s) were not freed as the others were, old ones from %u of %u parts of the time%s%s", w->live,
+			 w->allocations, w->bytes, s.parts, OLD_PARTS, trend, w->growth);
+	return score;
+}
+
+/* The survivors are the latest of blocks that replaced each other, each larger than the one before. */
+static bool is_owner(const struct tm_leak_facts *f) {
+	uint64_t frees = f->allocations - f->live_count, freed_bytes = f->allocated_bytes - f->live_bytes;
+	if (f->allocations <= f->live_count || f->allocations < 3 * f->live_count || f->allocated_bytes <= f->live_bytes) return false;
+	return (double)f->live_bytes / (double)f->live_count >= OWNER_RATIO * (double)freed_bytes / (double)frees;
+}
+
+static double judge_owner(const struct tm_leak_facts *f, struct tm_leak_verdict *v, const struct words *w) {
+	double count = (double)f->live_count, last = mixed(f, f->events.sum, f->time.sum) / (double)(f->events.count ? f->events.count : 1);
+	double grown = fmin((double)f->allocations / count, log2(fmax(2, (double)f->live_bytes / count / 64)));
+	double goes_on = unit((last - OWNER_NEEDED) / OWNER_RANGE);
+	snprintf(v->reason, sizeof v->reason,
+		 "%s %s grew by being replaced (%s allocations), now %s, %s %.0f%% of the time since the first one%s", w->live,
+		 f->live_count == 1 ? "block of one owner" : "blocks of owners", w->allocations, w->bytes,
+		 goes_on < 0.5 ? "but not since" : "last at", 100 * last, w->growth);
+	return goes_on * grown / (grown + OWNER_EVIDENCE);
+}
+
+/* --- the whole --- */
+
+static void put_words(const struct tm_leak_facts *f, const struct tm_leak_verdict *v, struct words *w) {
+	char size[TM_UNIT_TEXT_MAX];
+	tm_format_count(f->live_count, w->live);
+	tm_format_count(f->allocations, w->allocations);
+	tm_format_size(f->live_bytes, w->bytes);
+	w->growth[0] = '\0';
+	if (isnan(v->growth_bytes_per_step) || v->growth_bytes_per_step < 1) return;
+	snprintf(w->growth, sizeof w->growth, "; %s a step%s", tm_format_size((uint64_t)llround(v->growth_bytes_per_step), size),
+		 isnan(v->growth_p)       ? ""
+		 : v->growth_p < 0.001    ? " (p < 0.001)"
+		 : v->growth_p <= TREND_P ? " (p < 0.05)"
+					  : " (not certain)");
+}
+
+static void measure_growth(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
+	v->growth_bytes_per_step = v->growth_p = NAN;
+	if (f->level_count >= TREND_LEVELS) v->growth_p = tm_mann_kendall(f->level_bytes, f->level_count);
+	if (f->steps <= 0) return;
+	double slope = f->level_count >= TREND_LEVELS ? tm_theil_sen(f->level_at, f->level_bytes, f->level_count) : NAN;
+	v->growth_bytes_per_step = (isnan(slope) ? (double)f->window_bytes : slope) / f->steps;
+}
+
+void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
+	struct words w;
+	double score;
+	measure_growth(f, v);
+	put_words(f, v, &w);
+	if (f->live_count == 1 && f->allocations == 1) score = judge_one(v, &w);
+	else if (!f->events.count) score = judge_warm_up(f, v, &w);
+	else if (f->allocations <= f->live_count) score = judge_never_freed(f, v, &w);
+	else if (is_owner(f)) score = judge_owner(f, v, &w);
+	else score = judge_partly_freed(f, v, &w);
+	size_t n = strlen(v->reason), room = sizeof v->reason - n;
+	if (f->is_module) {
+		score *= MODULE_FACTOR;
+		snprintf(v->reason + n, room, "; made while a module was imported, and modules are kept");
+	} else if (f->is_arena) {
+		score *= ARENA_FACTOR;
+		snprintf(v->reason + n, room, "; what lies in these arenas is in heap python");
+	} else if (f->is_file) {
+		score *= FILE_FACTOR;
+		snprintf(v->reason + n, room, "; the pages of a mapped file belong to the page cache");
+	}
+	if (f->is_thread) {
+		score *= THREAD_FACTOR;
+		snprintf(v->reason, sizeof v->reason, "%s blocks (%s), one for each of so many threads that still run", w.live, w.bytes);
+	}
+	v->score = unit(score) * (0.9 + 0.1 * unit(f->size_share));
+}

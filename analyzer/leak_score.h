@@ -1,0 +1,65 @@
+/* leak_score.h - how much a call site looks like a leak, from what is known of its survivors; arithmetic only.
+ *
+ * Flow:     leaks.c gathers the facts -> here -> score, growth and a sentence -> leak_rows.c
+ *
+ * Idea:     a leak adds survivors as long as the program works, and nothing takes them away. So positions are taken in a window that begins with
+ *           the site's first allocation (or behind the steps' warm-up) and ends at exit, and one asks:
+ *           - never freed: do survivors come evenly until the end (a leak), or did they stop early (a table, a cache, what start-up needs)?
+ *           - partly freed: are there old survivors from all over the window (an error path that forgets), or only recent ones (in use, a
+ *             bounded queue or cache)? Does the level still rise in the second half (Mann-Kendall), or has it settled?
+ *           - one block that grows while its predecessors are freed: did its owner grow until the end? One that doubles is at least
+ *             half as old as it is large, so the last growth of one that goes on lies in the second half.
+ *           How far the program was is told by its own allocations rather than by the clock, except where it clearly went on without any.
+ *           The score is a product of such answers, each from 0 to 1, with the weight of the evidence: n / (n + 2) for n
+ *           independent survivors. TM_LEAK_SCORE_LIKELY is where a user is told.
+ * Methods:  growth per step is the median of all pairs' slopes (Theil 1950, Sen 1968), its confidence the one-sided test for a monotonic trend
+ *           with ties (Mann 1945, Kendall 1975): neither assumes a distribution, and both stand a few odd values.
+ */
+#ifndef TIDEMARK_ANALYZER_LEAK_SCORE_H
+#define TIDEMARK_ANALYZER_LEAK_SCORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TM_LEAK_SCORE_LIKELY 0.5
+#define TM_LEAK_PARTS 32u
+#define TM_LEAK_LEVELS 64u
+#define TM_LEAK_REASON_BYTES 400u
+
+/* When survivors were born: positions in the window, 0 its begin, 1 the exit. */
+struct tm_leak_births {
+	uint64_t parts[TM_LEAK_PARTS];
+	uint64_t count;
+	double last, sum;
+};
+
+struct tm_leak_facts {
+	uint64_t allocations, allocated_bytes; /* by the stacks that have survivors */
+	uint64_t live_count, live_bytes;
+	uint64_t window_bytes;              /* of the survivors born in the window */
+	struct tm_leak_births events, time; /* by the program's own progress, and by the clock */
+	double time_weight;                 /* 0 to 0.5: what the clock has to say */
+	double steps;                       /* length of the window in steps; 0: there are none */
+	uint64_t warm_up_steps;
+	size_t level_count; /* what the stacks had live, at positions of the window, upward */
+	double level_at[TM_LEAK_LEVELS], level_bytes[TM_LEAK_LEVELS];
+	double size_share; /* 0 to 1: how large it is among the process' candidates */
+	bool is_module, is_arena, is_file;
+	bool is_thread; /* there is one survivor for each of several threads, all of which still run */
+};
+
+struct tm_leak_verdict {
+	double score;
+	double growth_bytes_per_step, growth_p; /* NAN unknown */
+	char reason[TM_LEAK_REASON_BYTES];
+};
+
+void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v);
+
+/* Median of the slopes of all pairs of points; NAN for fewer than two different x. n at most TM_LEAK_LEVELS. */
+double tm_theil_sen(const double *x, const double *y, size_t n);
+/* Probability of a trend upward as strong as this, or stronger, if there is none; 1 for fewer than 4 values or where all are equal. */
+double tm_mann_kendall(const double *y, size_t n);
+
+#endif

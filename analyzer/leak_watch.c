@@ -1,0 +1,120 @@
+/* leak_watch.c - looks at a process now and then; see leak_watch.h. */
+#include "leak_watch.h"
+
+#include "accounts.h"
+
+#define FIRST_LOOK_STRIDE 8u
+#define LOOKS_LEAST 12u /* however many entries they have */
+
+void tm_leak_watch_init(struct tm_leak_watch *w) {
+	*w = (struct tm_leak_watch){ .next_tick = 1, .tick_stride = 1, .look_stride = FIRST_LOOK_STRIDE };
+}
+
+static void drop_look(struct tm_leak_watch *w, size_t i) {
+	w->entries -= w->looks.items[i].count;
+	free(w->looks.items[i].levels);
+}
+
+void tm_leak_watch_release(struct tm_leak_watch *w) {
+	for (size_t i = 0; i < w->looks.count; i++) drop_look(w, i);
+	tm_array_release(&w->looks);
+	tm_array_release(&w->clock);
+	tm_array_release(&w->steps);
+}
+
+/* Every second look goes; the latest one stays. */
+static void thin_looks(struct tm_leak_watch *w) {
+	size_t kept = 0;
+	for (size_t i = 0; i < w->looks.count; i++) {
+		if ((w->looks.count - 1 - i) % 2) drop_look(w, i);
+		else w->looks.items[kept++] = w->looks.items[i];
+	}
+	w->looks.count = kept;
+	w->look_stride *= 2;
+}
+
+static bool note_level(struct tm_leak_look *look, size_t *room, const struct tm_leak_level *level) {
+	if (look->count == *room) {
+		size_t more = *room ? *room * 2 : 64;
+		struct tm_leak_level *grown = realloc(look->levels, more * sizeof *grown);
+		if (!grown) return false;
+		look->levels = grown;
+		*room = more;
+	}
+	look->levels[look->count++] = *level;
+	return true;
+}
+
+static bool take_look(const struct tm_ledger *l, struct tm_leak_look *look) {
+	size_t room = 0;
+	for (size_t i = 0; i < l->accounts.count; i++) {
+		const struct tm_account *a = l->accounts.items[i];
+		for (size_t k = 0; k < a->sites.count; k++) {
+			const struct tm_amount live = a->sites.items[k].live;
+			if (!live.count && !live.bytes) continue;
+			struct tm_leak_level level = { (uint32_t)i, (uint32_t)k, live.bytes, live.count };
+			if (!note_level(look, &room, &level)) return false;
+		}
+	}
+	return true;
+}
+
+/* Looks, where it is time to. */
+static bool look_around(struct tm_ledger *l, uint64_t ns) {
+	struct tm_leak_watch *w = &l->watch;
+	if (++w->looks_passed < w->look_stride) return true;
+	w->looks_passed = 0;
+	struct tm_leak_look look = { .ns = ns };
+	if (!take_look(l, &look)) {
+		free(look.levels);
+		return false;
+	}
+	struct tm_leak_look *kept = tm_array_push(&w->looks);
+	if (!kept) {
+		free(look.levels);
+		return false;
+	}
+	*kept = look;
+	w->entries += look.count;
+	while (w->looks.count >= TM_LEAK_LOOKS || (w->entries > TM_LEAK_ENTRIES && w->looks.count > LOOKS_LEAST)) thin_looks(w);
+	return true;
+}
+
+static void thin_clock(struct tm_leak_watch *w) {
+	for (size_t i = 0; 2 * i < w->clock.count; i++) w->clock.items[i] = w->clock.items[2 * i];
+	w->clock.count = (w->clock.count + 1) / 2;
+	w->tick_stride *= 2;
+}
+
+/* Looks are counted in ticks of the clock, and so become half as frequent with it. */
+bool tm_leak_watch_tick(struct tm_ledger *l, uint64_t ns) {
+	struct tm_leak_watch *w = &l->watch;
+	uint64_t *tick = tm_array_push(&w->clock);
+	bool done = tick != NULL;
+	if (tick) *tick = ns;
+	if (done && !w->steps.count) done = look_around(l, ns);
+	if (w->clock.count >= TM_LEAK_TICKS) {
+		thin_clock(w);
+		if (!w->steps.count) {
+			w->look_stride = (w->look_stride + 1) / 2;
+			w->looks_passed /= 2;
+		}
+	}
+	w->next_tick += w->tick_stride;
+	return done;
+}
+
+/* What was seen before the first step is its warm-up, and goes. */
+bool tm_leak_watch_step(struct tm_ledger *l, uint64_t ns) {
+	struct tm_leak_watch *w = &l->watch;
+	if (!w->steps.count) {
+		for (size_t i = 0; i < w->looks.count; i++) drop_look(w, i);
+		w->looks.count = 0;
+		w->look_stride = 1;
+		w->looks_passed = 0;
+	}
+	uint64_t *step = tm_array_push(&w->steps);
+	if (!step) return false;
+	*step = ns;
+	return look_around(l, ns);
+}

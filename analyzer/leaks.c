@@ -1,0 +1,452 @@
+/* leaks.c - which call sites look like leaks; see leaks.h. */
+#include "leaks.h"
+
+#include <math.h>
+
+#include "leak_score.h"
+#include "replay.h"
+
+#define STEPS_LEAST 4u         /* so few say nothing about growth */
+#define STEPS_OF_WARM_UP 10u   /* one step in so many, and at least one, warms up */
+#define IDLE_NS 300000u        /* the clock counts where the program went on so long after the last survivor ... */
+#define IDLE_RANGE_NS 2700000u /* ... and in full after so much more */
+#define IDLE_WEIGHT 0.5
+
+/* A line that time is measured along: marks, and how far the program was between them. */
+struct line {
+	const uint64_t *ns;
+	size_t count;
+	uint64_t end_ns;
+};
+
+/* A candidate in the making. */
+struct group {
+	uint64_t key;
+	const struct tm_account *account;
+	uint32_t stack, stacks;
+	uint64_t stack_bytes; /* live in `stack` */
+	struct tm_amount live, allocated;
+	uint64_t first_alloc_ns, begin_ns; /* of the window */
+	uint64_t first_ns, last_ns, survivors;
+	uint64_t threads; /* a bit for each thread that allocated one, modulo 64 */
+	uint64_t orphans; /* survivors whose thread has ended */
+	double begin;     /* of the window, on the line */
+	struct tm_leak_facts facts;
+	bool suppressed;
+};
+
+/* Of a row of the frames: it says the same in all stacks. */
+enum frame_flag {
+	FRAME_SEEN = 1,
+	FRAME_KNOWN = 2,       /* a suppression matches wherever it stands ... */
+	FRAME_KNOWN_INNER = 4, /* ... or where it is innermost */
+	FRAME_LIBRARY = 8,
+	FRAME_ARENA = 16,
+	FRAME_WRAPPER = 32,
+	FRAME_IMPORTS = 64, /* it imports a Python module */
+};
+
+struct finder {
+	uint8_t *flags;
+	const struct tm_ledger *l;
+	const struct tm_replay *r;
+	const struct tm_stack_ids *stacks;
+	const struct tm_suppressions *program;
+	struct line line;
+	bool by_steps, has_python_heap;
+	uint64_t exit_ns, warm_up_steps;
+	double end; /* the exit, on the line */
+	TM_ARRAY(struct group) groups;
+	size_t account_first;  /* groups of the account being looked at begin here */
+	uint32_t **group_of;   /* by account and site: index + 1 */
+	uint32_t *slots, mask; /* hash of groups, index + 1 */
+};
+
+/* --- time --- */
+
+static double position(const struct line *line, uint64_t ns) {
+	size_t low = 0, high = line->count; /* marks below `low` are not after ns */
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		if (line->ns[middle] <= ns) low = middle + 1;
+		else high = middle;
+	}
+	if (!low) return 0;
+	uint64_t from = line->ns[low - 1], to = low < line->count ? line->ns[low] : line->end_ns;
+	double part = to > from ? (double)(ns - from) / (double)(to - from) : 0;
+	return (double)low + (part > 1 ? 1 : part);
+}
+
+static void choose_line(struct finder *x) {
+	const struct tm_leak_watch *w = &x->l->watch;
+	x->by_steps = w->steps.count >= STEPS_LEAST;
+	x->warm_up_steps = x->by_steps ? (w->steps.count + STEPS_OF_WARM_UP - 1) / STEPS_OF_WARM_UP : 0;
+	x->line = x->by_steps ? (struct line){ w->steps.items, w->steps.count, x->exit_ns }
+			      : (struct line){ w->clock.items, w->clock.count, x->exit_ns };
+	x->end = position(&x->line, x->exit_ns);
+}
+
+/* --- call sites --- */
+
+static uint64_t mix(uint64_t key, const void *data, size_t n) {
+	const unsigned char *p = data;
+	for (size_t i = 0; i < n; i++) key = (key ^ p[i]) * 0x100000001B3u;
+	return (key ^ 0xFF) * 0x100000001B3u;
+}
+
+/* A frame of a stack, with all that is known of it. */
+struct place {
+	const struct tm_catalog_frame *frame;
+	struct tm_suppression_frame text;
+	uint32_t line;
+	bool is_wrapper;
+};
+
+static struct tm_text string_of(const struct tm_catalog *c, uint32_t id) {
+	return id ? c->strings.items[id - 1] : (struct tm_text){ "", 0 };
+}
+
+static struct place place_at(const struct tm_stack_ids *t, const struct tm_stack_row *at) {
+	const struct tm_catalog *c = t->catalog;
+	static const struct tm_catalog_function unknown;
+	const struct tm_catalog_frame *f = &c->frames.items[c->nodes.items[at->node - 1].frame - 1];
+	const struct tm_catalog_function *named = at->function < f->function_count ? &c->functions.items[f->functions + at->function]
+										   : &unknown;
+	bool has_module = f->kind != TM_FRAME_PYTHON && f->module && f->module <= c->modules.count;
+	struct tm_text module = has_module ? c->modules.items[f->module - 1].path : (struct tm_text){ "", 0 };
+	return (struct place){ f,
+			       { string_of(c, named->name), string_of(c, named->file), module },
+			       named->line,
+			       t->string_flags[named->name] & TM_FUNCTION_WRAPPER };
+}
+
+static uint64_t mix_place(uint64_t key, const struct place *p) {
+	if (!p->text.function.size) {
+		key = mix(key, &p->frame->module, sizeof p->frame->module);
+		return mix(key, &p->frame->address, sizeof p->frame->address);
+	}
+	key = mix(key, p->text.function.data, p->text.function.size);
+	key = mix(key, p->text.file.data, p->text.file.size);
+	return mix(key, &p->line, sizeof p->line);
+}
+
+static bool starts(const char *p, const char *end, const char *word) {
+	size_t n = strlen(word);
+	return (size_t)(end - p) >= n && memcmp(p, word, n) == 0;
+}
+
+/* The C++ library's own, behind a return type or not; and all of the C library and of libstdc++. */
+static bool is_library(const struct place *p) {
+	const char *end = p->text.function.data + p->text.function.size;
+	int depth = 0;
+	for (const char *s = p->text.function.data; s < end && *s != '('; s++) {
+		bool begins = s == p->text.function.data || (s[-1] == ' ' && depth == 0);
+		if (begins && (starts(s, end, "std::") || starts(s, end, "__gnu_cxx::"))) return true;
+		depth += (*s == '<') - (*s == '>');
+	}
+	const char *module = p->text.module.data, *module_end = module + p->text.module.size;
+	for (const char *s = module_end; s > module; s--)
+		if (s[-1] == '/')
+			return starts(s, module_end, "libstdc++") || starts(s, module_end, "libc.so") || starts(s, module_end, "libc-2");
+	return false;
+}
+
+static bool text_starts(struct tm_text t, const char *word) {
+	return t.size && starts(t.data, t.data + t.size, word);
+}
+
+static bool is_arena(struct tm_text function) {
+	return text_starts(function, "new_arena") || text_starts(function, "_PyObject_Arena") || text_starts(function, "_PyMem_ArenaAlloc");
+}
+
+static uint8_t flags_of(const struct finder *x, const struct tm_stack_row *at, const struct place *p) {
+	uint32_t frame = x->stacks->catalog->nodes.items[at->node - 1].frame;
+	uint8_t *flags = &x->flags[x->stacks->frame_first[frame - 1] + at->function];
+	if (*flags) return *flags;
+	*flags = FRAME_SEEN;
+	if (tm_suppressions_known(&p->text, false) || (x->program && tm_suppressions_match(x->program, &p->text))) *flags |= FRAME_KNOWN;
+	if (tm_suppressions_known(&p->text, true)) *flags |= FRAME_KNOWN_INNER;
+	if (is_library(p)) *flags |= FRAME_LIBRARY;
+	if (is_arena(p->text.function)) *flags |= FRAME_ARENA;
+	if (p->is_wrapper) *flags |= FRAME_WRAPPER;
+	if (p->frame->kind == TM_FRAME_PYTHON && text_starts(p->text.file, "<frozen importlib")) *flags |= FRAME_IMPORTS;
+	return *flags;
+}
+
+/* What a stack is: the key of its call site, and what is known about such. */
+struct site_view {
+	uint64_t key;
+	bool suppressed, is_module, is_arena;
+};
+
+/* From the innermost frame outward: the site is the innermost Python frame, else the innermost that is no wrapper; the first native one of the
+ * program's own joins it. */
+static struct site_view view_of(const struct finder *x, uint32_t stack) {
+	struct site_view view = { .key = 0xCBF29CE484222325u };
+	struct place innermost = { 0 }, native = { 0 }, own = { 0 }, python = { 0 };
+	bool inner = true;
+	if (!stack) return view;
+	struct tm_stack_row at = tm_stack_find(x->stacks, stack);
+	do {
+		struct place p = place_at(x->stacks, &at);
+		uint8_t flags = flags_of(x, &at, &p);
+		bool is_python = p.frame->kind == TM_FRAME_PYTHON;
+		if (!innermost.frame) innermost = p;
+		view.suppressed = view.suppressed || (flags & (inner ? FRAME_KNOWN_INNER | FRAME_KNOWN : FRAME_KNOWN));
+		view.is_arena = view.is_arena || (inner && x->has_python_heap && (flags & FRAME_ARENA));
+		view.is_module = view.is_module || (flags & FRAME_IMPORTS);
+		if (is_python || !(flags & FRAME_WRAPPER)) inner = false;
+		if (is_python && !python.frame) python = p;
+		if (is_python || (flags & FRAME_WRAPPER)) continue;
+		if (!native.frame) native = p;
+		if (!own.frame && !(flags & FRAME_LIBRARY)) own = p;
+	} while (tm_stack_outward(x->stacks, &at));
+	const struct place *site = python.frame ? &python : native.frame ? &native : &innermost;
+	view.key = mix_place(view.key, site);
+	if (site == &native && own.frame) view.key = mix_place(view.key, &own);
+	view.key += view.suppressed + 2u * view.is_module + 4u * view.is_arena;
+	return view;
+}
+
+/* --- groups --- */
+
+static uint32_t hash_of(uint64_t key) {
+	return (uint32_t)(key * 0x9E3779B97F4A7C15u >> 32);
+}
+
+static bool grow_slots(struct finder *x) {
+	uint32_t n = x->slots ? (x->mask + 1) * 2 : 256;
+	uint32_t *slots = calloc(n, sizeof *slots);
+	if (!slots) return false;
+	free(x->slots);
+	x->slots = slots;
+	x->mask = n - 1;
+	for (size_t i = x->account_first; i < x->groups.count; i++) {
+		uint32_t k = hash_of(x->groups.items[i].key) & x->mask;
+		while (slots[k]) k = (k + 1) & x->mask;
+		slots[k] = (uint32_t)i + 1;
+	}
+	return true;
+}
+
+/* Index + 1 of the group, made if it is new; 0: out of memory. */
+static uint32_t group_with(struct finder *x, const struct tm_account *a, const struct site_view *view) {
+	if ((!x->slots || (x->groups.count - x->account_first) * 2 > x->mask) && !grow_slots(x)) return 0;
+	uint32_t k = hash_of(view->key) & x->mask;
+	while (x->slots[k] && x->groups.items[x->slots[k] - 1].key != view->key) k = (k + 1) & x->mask;
+	if (x->slots[k]) return x->slots[k];
+	struct group *g = tm_array_push(&x->groups);
+	if (!g) return 0;
+	g->key = view->key;
+	g->account = a;
+	g->suppressed = view->suppressed;
+	g->first_alloc_ns = g->first_ns = UINT64_MAX;
+	g->facts.is_module = view->is_module;
+	g->facts.is_arena = view->is_arena;
+	g->facts.is_file = a->kind.size == 4 && memcmp(a->kind.data, "file", 4) == 0;
+	return x->slots[k] = (uint32_t)x->groups.count;
+}
+
+static void add(struct tm_amount *a, struct tm_amount b) {
+	a->bytes += b.bytes;
+	a->count += b.count;
+}
+
+static bool group_account(struct finder *x, size_t index) {
+	const struct tm_account *a = x->l->accounts.items[index];
+	free(x->slots);
+	x->slots = NULL;
+	x->account_first = x->groups.count;
+	x->group_of[index] = calloc(a->sites.count + 1, sizeof **x->group_of);
+	if (!x->group_of[index]) return false;
+	for (size_t i = 0; i < a->sites.count; i++) {
+		const struct tm_site *s = &a->sites.items[i];
+		if (!s->live.count && !s->live.bytes) continue;
+		struct site_view view = view_of(x, s->stack);
+		uint32_t number = x->group_of[index][i] = group_with(x, a, &view);
+		if (!number) return false;
+		struct group *g = &x->groups.items[number - 1];
+		g->stacks++;
+		add(&g->live, s->live);
+		add(&g->allocated, s->allocated);
+		g->allocated.count += s->splits;
+		if (s->first_ns < g->first_alloc_ns) g->first_alloc_ns = s->first_ns;
+		if (g->stacks > 1 && s->live.bytes <= g->stack_bytes) continue;
+		g->stack = s->stack;
+		g->stack_bytes = s->live.bytes;
+	}
+	return true;
+}
+
+static void open_windows(struct finder *x) {
+	const struct tm_leak_watch *w = &x->l->watch;
+	uint64_t warm_ns = x->by_steps ? w->steps.items[x->warm_up_steps] : 0;
+	for (size_t i = 0; i < x->groups.count; i++) {
+		struct group *g = &x->groups.items[i];
+		g->begin_ns = g->first_alloc_ns > warm_ns ? g->first_alloc_ns : warm_ns;
+		/* Steps are whole: what comes in the middle of one belongs to it. */
+		g->begin = position(&x->line, g->begin_ns);
+		if (x->by_steps) g->begin = floor(g->begin);
+	}
+}
+
+/* --- survivors and levels --- */
+
+static double unit(double x) {
+	return x < 0 ? 0 : x > 1 ? 1 : x;
+}
+
+static double share(double at, double begin, double end) {
+	return end > begin ? unit((at - begin) / (end - begin)) : 1;
+}
+
+static void note_birth(struct tm_leak_births *b, double at) {
+	unsigned part = (unsigned)(at * TM_LEAK_PARTS);
+	b->parts[part < TM_LEAK_PARTS ? part : TM_LEAK_PARTS - 1]++;
+	b->count++;
+	b->sum += at;
+	if (at > b->last) b->last = at;
+}
+
+static void note_survivor(struct finder *x, size_t account, const struct tm_block *b) {
+	uint32_t number = x->group_of[account][b->site];
+	if (!number) return;
+	struct group *g = &x->groups.items[number - 1];
+	uint32_t thread = x->r->origins.items[b->origin].thread;
+	g->survivors++;
+	g->threads |= (uint64_t)1 << thread % 64;
+	g->orphans += x->r->catalog->threads.items[thread - 1].end_ns < x->exit_ns;
+	if (b->alloc_ns < g->first_ns) g->first_ns = b->alloc_ns;
+	if (b->alloc_ns > g->last_ns) g->last_ns = b->alloc_ns;
+	if (b->alloc_ns < g->begin_ns) return;
+	g->facts.window_bytes += b->size_bytes;
+	note_birth(&g->facts.events, share(position(&x->line, b->alloc_ns), g->begin, x->end));
+	note_birth(&g->facts.time, share((double)b->alloc_ns, (double)g->begin_ns, (double)x->exit_ns));
+}
+
+static void note_range(void *context, const struct tm_range *range) {
+	struct finder *x = context;
+	for (size_t i = 0; i < x->l->accounts.count; i++)
+		if (x->l->accounts.items[i] == range->account) note_survivor(x, i, &range->block);
+}
+
+static void note_survivors(struct finder *x) {
+	for (size_t i = 0; i < x->l->accounts.count; i++) {
+		const struct tm_blocks *blocks = &x->l->accounts.items[i]->pairing.blocks;
+		for (size_t k = 0; k < TM_BLOCK_SHARDS; k++) {
+			const struct tm_block_shard *shard = &blocks->shards[k];
+			for (size_t s = 0; shard->slots && s <= shard->mask; s++)
+				if (shard->slots[s].used) note_survivor(x, i, &shard->slots[s]);
+		}
+	}
+	tm_ranges_each(&x->l->ranges, note_range, x);
+}
+
+static void note_levels(struct finder *x) {
+	const struct tm_leak_watch *w = &x->l->watch;
+	for (size_t i = 0; i < w->looks.count; i++) {
+		const struct tm_leak_look *look = &w->looks.items[i];
+		double at = position(&x->line, look->ns);
+		for (size_t k = 0; k < x->groups.count; k++) {
+			struct tm_leak_facts *f = &x->groups.items[k].facts;
+			if (look->ns < x->groups.items[k].begin_ns || f->level_count == TM_LEAK_LEVELS) continue;
+			f->level_at[f->level_count++] = share(at, x->groups.items[k].begin, x->end);
+		}
+		for (size_t k = 0; k < look->count; k++) {
+			const struct tm_leak_level *level = &look->levels[k];
+			uint32_t number = x->group_of[level->account][level->site];
+			struct group *g = number ? &x->groups.items[number - 1] : NULL;
+			if (!g || look->ns < g->begin_ns || !g->facts.level_count) continue;
+			g->facts.level_bytes[g->facts.level_count - 1] += (double)tm_scaled_bytes(g->account, level->bytes);
+		}
+	}
+}
+
+/* --- the verdict --- */
+
+static void complete_facts(const struct finder *x, struct group *g, uint64_t most_bytes) {
+	struct tm_leak_facts *f = &g->facts;
+	f->live_bytes = tm_scaled_bytes(g->account, g->live.bytes);
+	f->live_count = tm_scaled_count(g->account, g->live.count);
+	f->allocations = tm_scaled_count(g->account, g->allocated.count);
+	f->allocated_bytes = tm_scaled_bytes(g->account, g->allocated.bytes);
+	if (f->allocations < f->live_count) f->allocations = f->live_count;
+	f->warm_up_steps = x->warm_up_steps;
+	/* One of each of several threads that are still there. */
+	f->is_thread = g->survivors > 1 && !g->orphans && (uint64_t)__builtin_popcountll(g->threads) == g->survivors;
+	if (x->by_steps) f->steps = x->end - g->begin;
+	uint64_t idle_ns = x->exit_ns > g->last_ns ? x->exit_ns - g->last_ns : 0;
+	if (!x->by_steps) f->time_weight = IDLE_WEIGHT * unit(((double)idle_ns - IDLE_NS) / IDLE_RANGE_NS);
+	f->size_share = most_bytes > 1 ? log2(1 + (double)f->live_bytes) / log2(1 + (double)most_bytes) : 1;
+}
+
+static bool keep(struct tm_leaks *leaks, const struct group *g, const struct tm_leak_verdict *v) {
+	struct tm_leak *row = tm_array_push(&leaks->rows);
+	if (!row) return false;
+	*row = (struct tm_leak){ .account = g->account,
+				 .stack = g->stack,
+				 .stacks = g->stacks,
+				 .live = g->live,
+				 .allocations = g->allocated.count,
+				 .first_ns = g->first_ns == UINT64_MAX ? g->first_alloc_ns : g->first_ns,
+				 .last_ns = g->last_ns ? g->last_ns : g->first_alloc_ns,
+				 .score = v->score,
+				 .growth = v->growth_bytes_per_step,
+				 .growth_p = v->growth_p,
+				 .reason = strdup(v->reason),
+				 .suppressed = g->suppressed };
+	return row->reason != NULL;
+}
+
+static bool judge_all(struct finder *x, struct tm_leaks *leaks) {
+	uint64_t most_bytes = 1;
+	for (size_t i = 0; i < x->groups.count; i++) {
+		uint64_t bytes = tm_scaled_bytes(x->groups.items[i].account, x->groups.items[i].live.bytes);
+		if (bytes > most_bytes) most_bytes = bytes;
+	}
+	for (size_t i = 0; i < x->groups.count; i++) {
+		struct tm_leak_verdict verdict;
+		complete_facts(x, &x->groups.items[i], most_bytes);
+		tm_leak_judge(&x->groups.items[i].facts, &verdict);
+		if (!keep(leaks, &x->groups.items[i], &verdict)) return false;
+	}
+	return true;
+}
+
+static bool group_all(struct finder *x) {
+	for (size_t i = 0; i < x->l->accounts.count; i++) {
+		struct tm_text kind = x->l->accounts.items[i]->kind;
+		if (kind.size == 6 && memcmp(kind.data, "python", 6) == 0) x->has_python_heap = true;
+	}
+	for (size_t i = 0; i < x->l->accounts.count; i++)
+		if (!group_account(x, i)) return false;
+	return true;
+}
+
+bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns,
+		   const struct tm_suppressions *program) {
+	struct finder x = { .l = l, .r = r, .stacks = r->stacks, .program = program, .exit_ns = exit_ns };
+	const struct tm_catalog *c = r->catalog;
+	if (!leaks->flags) leaks->flags = calloc((size_t)r->stacks->frame_first[c->frames.count] + 1, 1);
+	x.flags = leaks->flags;
+	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
+	choose_line(&x);
+	bool done = x.flags && x.group_of && group_all(&x);
+	if (done) {
+		open_windows(&x);
+		note_survivors(&x);
+		note_levels(&x);
+		done = judge_all(&x, leaks);
+	}
+	for (size_t i = 0; x.group_of && i < l->accounts.count; i++) free(x.group_of[i]);
+	free(x.group_of);
+	free(x.slots);
+	tm_array_release(&x.groups);
+	return done;
+}
+
+void tm_leaks_release(struct tm_leaks *leaks) {
+	for (size_t i = 0; i < leaks->rows.count; i++) free(leaks->rows.items[i].reason);
+	tm_array_release(&leaks->rows);
+	free(leaks->flags);
+}

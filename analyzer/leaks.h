@@ -1,0 +1,42 @@
+/* leaks.h - which call sites look like leaks when a process begins to leave.
+ *
+ * Flow:     replay.c, at a process' exit -> here (blocks that are live, looks of leak_watch.c) -> leak_score.c -> leak_rows.c
+ * Idea:     everything that speaks for or against a leak is in the blocks that are live at exit and in the looks that were taken on the way, so no
+ *           allocation is looked at twice. Call stacks whose blocks live on are one candidate if they have the same call site and were
+ *           called from the same line of the program's own code: the site's function, file and line, and those of the first frame
+ *           from there outward that is not the C++ library's. The candidate's stack is the one of most live bytes.
+ * Judged:   at exit. What a process held when it became another by exec is no leak. Stacks that a suppression matches are candidates of their own.
+ * Memory:   follows the call stacks with live blocks.
+ * Fails:    out of memory: false.
+ */
+#ifndef TIDEMARK_ANALYZER_LEAKS_H
+#define TIDEMARK_ANALYZER_LEAKS_H
+
+#include "accounts.h"
+#include "suppressions.h"
+
+struct tm_replay;
+
+/* A candidate, in times of the trace and whole bytes. */
+struct tm_leak {
+	const struct tm_account *account;
+	uint32_t stack, stacks;         /* the one of most live bytes; how many there are */
+	struct tm_amount live;          /* scaled as in accounts.h */
+	uint64_t allocations;           /* scaled, too */
+	uint64_t first_ns, last_ns;     /* oldest and youngest survivor */
+	double score, growth, growth_p; /* as in struct tm_leak_verdict */
+	char *reason;
+	bool suppressed;
+};
+
+struct tm_leaks {
+	TM_ARRAY(struct tm_leak) rows;
+	uint8_t *flags; /* what is known of each row of the frames, once it was looked at */
+};
+
+/* The process leaves now. program: suppressions that it brings along, may be NULL. */
+bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns,
+		   const struct tm_suppressions *program);
+void tm_leaks_release(struct tm_leaks *leaks);
+
+#endif
