@@ -3,7 +3,8 @@
  * The first rows are kept until the widths of the columns are known; from then on rows stream through with these widths. A table that is
  * wider than the terminal first wraps its headings, then shortens its widest texts, and at last leaves columns out, which its last line
  * says. Some columns are shown in another way than the query gives them: file and line as one "file:line", a function without a name as
- * module+offset, `level` as the indentation of a command, and under the row, as lines of their own, `reason` and `stack`, innermost frame first.
+ * module+offset, `level` as the indentation of a command, and under the row, as lines of their own, the `reason` of a score and `stack`, innermost frame
+ * first.
  */
 #include "render.h"
 
@@ -113,6 +114,8 @@ static void add_column(struct table *t, int index, const char *name) {
 
 static void plan_columns(struct table *t) {
 	int n = sqlite3_column_count(t->statement);
+	bool is_scored = false;
+	for (int i = 0; i < n; i++) is_scored = is_scored || strcmp(sqlite3_column_name(t->statement, i), "score") == 0;
 	for (int i = 0; i < n; i++) {
 		const char *name = sqlite3_column_name(t->statement, i);
 		const char *next = i + 1 < n ? sqlite3_column_name(t->statement, i + 1) : "";
@@ -127,7 +130,7 @@ static void plan_columns(struct table *t) {
 			t->stack_index = i;
 			continue;
 		}
-		if (strcmp(name, "reason") == 0) {
+		if (is_scored && strcmp(name, "reason") == 0) {
 			t->reason_index = i;
 			continue;
 		}
