@@ -113,7 +113,8 @@ static inline uint32_t tm_unwind_valid_pairs(const struct tm_thread *t, uintptr_
 	const struct tm_pair *pair = t->pairs;
 #define TM_CHANGED(k) (*(const words *)(slot[k] - 8) ^ *(const aligned_words *)&pair[k])
 	for (; slot + 8 <= last; slot += 8, pair += 8) {
-		aligned_words changed = TM_CHANGED(0) | TM_CHANGED(1) | TM_CHANGED(2) | TM_CHANGED(3) | TM_CHANGED(4) | TM_CHANGED(5) | TM_CHANGED(6) | TM_CHANGED(7);
+		aligned_words outer = TM_CHANGED(0) | TM_CHANGED(1) | TM_CHANGED(2) | TM_CHANGED(3);
+		aligned_words changed = outer | TM_CHANGED(4) | TM_CHANGED(5) | TM_CHANGED(6) | TM_CHANGED(7);
 		if (changed[0] | changed[1]) break;
 	}
 #undef TM_CHANGED

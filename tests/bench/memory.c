@@ -24,7 +24,7 @@ __attribute__((noinline)) static void churn(void) {
 	for (unsigned i = 0; i < BLOCKS; i++) free(blocks[i]);
 }
 
-__attribute__((noinline, noclone)) static void descend(unsigned levels) {
+__attribute__((noinline)) static void descend(unsigned levels) {
 	if (levels) descend(levels - 1);
 	else churn();
 	__asm__ volatile("" ::: "memory");

@@ -119,7 +119,7 @@ def programs(work, build, torch):
     yield Program("sqlite3, 1M rows", ["sqlite3", ":memory:", SQL], missing=lacking("sqlite3"))
     yield Program("clang++ -O2", ["clang++", "-O2", "-std=c++17", "-c", source, "-o", "/dev/null"], missing=lacking("clang++"))
     absent = lacking("g++")
-    yield Program("cc1plus -O2", [] if absent else [compiler("g++", "cc1plus"), "-quiet", "-O2", "-std=c++17", "-imultiarch", "x86_64-linux-gnu", source,
+    yield Program("cc1plus -O2", [] if absent else [compiler("g++", "cc1plus"), "-quiet", "-D_GNU_SOURCE", "-O2", "-std=c++17", "-imultiarch", "x86_64-linux-gnu", source,
                                                     "-o", "/dev/null"], missing=absent)
     yield Program("python3 json, malloc", [sys.executable, write(f"{work}/json_loop.py", JSON)], {"PYTHONMALLOC": "malloc"}, is_python=True)
     yield Program("PyTorch CPU training", [torch or "python3", write(f"{work}/train.py", TRAIN)], is_python=True,
