@@ -13,7 +13,10 @@ static const struct tm_usage usage = {
 	.description =
 		"Shows the most bytes that were live at once: for each process over its root heaps, heap '(all)', and for each heap\n"
 		"(view peak); a table goes on with the call stacks that made up the peak of each heap (view peak_site), which --sites\n"
-		"lists alone, in any format. With --from or --to it is the highest level within that window.\n",
+		"lists alone, in any format. With --from or --to it is the highest level within that window.\n"
+		"Without, a table also says how close another peak came, for how long the level was near it (view peak_shape), and which\n"
+		"stacks would bring it down (view peak_lever). Of threads, ranks, devices and scopes: views thread_peak, rank_peak,\n"
+		"device_peak, scope_peak.\n",
 	.examples = "tidemark peak run.db\n"
 		    "tidemark peak run.db --sites --heap=malloc --format=json\n"
 		    "tidemark peak run.db --from=mark:loaded --to=exit\n",
@@ -78,10 +81,46 @@ static int list_sites(const struct tm_database *d, const struct tm_options *o, l
 	return status;
 }
 
+static int list_shape(const struct tm_database *d, const struct tm_options *o) {
+	struct tm_listing listing = {
+		.source = "peak_shape",
+		.order = "process_id, heap IS NOT NULL, live_bytes DESC, heap",
+		.has_heap = true,
+		.title = "the next separate peak; time above 90 % of the highest",
+		.nothing = "nothing",
+		.hidden = { "ts_ns", "live_bytes" },
+		.estimated = { "second_bytes" },
+		.null_heap = "(all)",
+	};
+	struct tm_options options = *o;
+	options.stack = false;
+	return tm_listing_also(d, &options, &listing);
+}
+
+static int list_levers(const struct tm_database *d, const struct tm_options *o) {
+	struct tm_options options = *o;
+	struct tm_listing listing = {
+		.source = "peak_lever",
+		.where = "peak_share >= 0.05",
+		.order = "live_bytes DESC, process_id, heap, stack_id",
+		.has_heap = true,
+		.title = "what would bring the peak of a process down",
+		.nothing = "no stack held a twentieth of it: it is made of many",
+		.hidden = { "stack_id" },
+		.estimated = { "live_bytes", "live_count", "live_at_exit_bytes" },
+	};
+	if (options.limit == TM_LIMIT_UNSET) options.limit = 10;
+	return tm_listing_also(d, &options, &listing);
+}
+
+/* A window has its peaks and sites only: what import added up is about the whole run. */
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (o->sites) return list_sites(d, o, tm_listing_run);
 	int status = list_peaks(d, o);
-	return status ? status : list_sites(d, o, tm_listing_also);
+	if (!status) status = list_sites(d, o, tm_listing_also);
+	if (status || tm_has_window(o)) return status;
+	status = list_shape(d, o);
+	return status ? status : list_levers(d, o);
 }
 
 int tm_cmd_peak(int argc, char **argv) {

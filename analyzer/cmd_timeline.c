@@ -5,6 +5,7 @@
  */
 #include "listing.h"
 #include "scans.h"
+#include "talk.h"
 #include "verbs.h"
 
 #define TABLE_BUCKETS 40
@@ -15,11 +16,14 @@ static const struct tm_usage usage = {
 	.description =
 		"Shows live bytes over time (view memory_timeline); a value holds until the next row of its process and heap. JSON,\n"
 		"CSV and --sql have every stored row, heap null being the whole process; a table shows the whole process, or the heap\n"
-		"that --heap names, in 40 stretches of time, each by its highest value.\n",
+		"that --heap names, in 40 stretches of time, each by its highest value.\n"
+		"--gap shows resident memory against live bytes instead, split into mapped files, stacks, shared memory, what allocators\n"
+		"keep and the unknown; --jumps where that gap changed most.\n",
 	.examples = "tidemark timeline run.db\n"
 		    "tidemark timeline run.db --heap=mmap --buckets=100\n"
-		    "tidemark timeline run.db --from=10s --to=exit --format=csv\n",
-	.options = TM_OPTIONS_LISTING | TM_OPTION_BUCKETS,
+		    "tidemark timeline run.db --from=10s --to=exit --format=csv\n"
+		    "tidemark timeline run.db --gap\n",
+	.options = TM_OPTIONS_LISTING | TM_OPTION_BUCKETS | TM_OPTION_GAP,
 	.operands_min = 1,
 	.operands_max = 1,
 };
@@ -68,7 +72,26 @@ static char *condense(const struct tm_database *d, const struct tm_options *o, c
 	return sqlite3_str_finish(sql);
 }
 
+static int answer_gap(const struct tm_database *d, const struct tm_options *o) {
+	bool has_parts = tm_database_integer(d, "SELECT 1 FROM sample WHERE name = 'rss_files' LIMIT 1", 0);
+	struct tm_listing gap = {
+		.source = has_parts ? "memory_gap_part" : "memory_gap",
+		.order = "process_id, ts_ns",
+		.nothing = "resident memory was not sampled",
+	};
+	struct tm_listing jumps = {
+		.source = "memory_gap_jump",
+		.order = "abs(change_bytes) DESC, process_id, ts_ns",
+		.title = "where the gap changed most, and what the program did then",
+		.nothing = "the gap did not change",
+	};
+	if (o->jumps) return tm_listing_run(d, o, &jumps);
+	int status = tm_listing_run(d, o, &gap);
+	return status ? status : tm_listing_also(d, o, &jumps);
+}
+
 static int answer(const struct tm_database *d, const struct tm_options *o) {
+	if (o->gap || o->jumps) return answer_gap(d, o);
 	const char *source = "memory_timeline";
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	if (tm_has_window(o)) {
@@ -98,5 +121,11 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 }
 
 int tm_cmd_timeline(int argc, char **argv) {
+	struct tm_options o;
+	int status = tm_options_parse(&o, &usage, argc, argv);
+	if (status != TM_OPTIONS_GO) return status;
+	if ((o.gap || o.jumps) && (tm_has_window(&o) || o.heap || o.buckets != TM_LIMIT_UNSET))
+		return tm_misuse("timeline",
+				 "--gap and --jumps are of whole processes and runs: not with --heap, --from, --to or --buckets");
 	return tm_answer(&usage, argc, argv, answer);
 }

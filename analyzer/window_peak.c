@@ -61,6 +61,8 @@ static void put_base(sqlite3_str *sql, const struct tm_database *d, int n) {
 	"  WHERE a.alloc_ns <= w.last_ns AND (a.lifetime_ns IS NULL OR a.alloc_ns + a.lifetime_ns > w.first_ns)\n" \
 	"  AND (a.alloc_ns > w.first_ns OR a.alloc_ns + a.lifetime_ns <= w.last_ns OR a.realloc_of_id IS NOT NULL)"
 
+#define WHOLE_BLOCK "CASE WHEN " TM_SQL_SPLIT_AFTER("a.alloc_ns") " THEN 0 ELSE 1 END"
+
 /* What changes within the stretches; what was live when one opened is one change. */
 static void put_changes(sqlite3_str *sql) {
 	sqlite3_str_appendf(
@@ -74,13 +76,13 @@ static void put_changes(sqlite3_str *sql) {
 		"  CROSS JOIN allocation_packed AS a ON a.id BETWEEN r.first_id AND r.first_id + r.more\n" TOUCHED_JOIN
 		" AND a.alloc_ns < e.ts_ns\n  AND a.alloc_ns >= (SELECT d.ts_ns FROM checkpoint AS d WHERE d.id = e.id - 1)),\n"
 		"change AS (\n  " BASE_ROWS "  UNION ALL\n  " BASE_ROWS
-		"  UNION ALL\n  SELECT a.process_id, a.first_ns, a.heap_id, a.alloc_ns, a.size_bytes,\n"
-		"         CASE WHEN " TM_SQL_SPLIT_AFTER(
-			"a.alloc_ns") " THEN 0 ELSE 1 END FROM touched AS a WHERE a.alloc_ns > a.first_ns\n"
-				      "  UNION ALL\n  SELECT a.process_id, a.first_ns, a.heap_id, a.free_ns, -a.size_bytes, -1 FROM touched AS a WHERE a.free_ns <= a.last_ns\n"
-				      "  UNION ALL\n  SELECT a.process_id, a.first_ns, a.heap_id, q.free_ns, 0, 1\n"
-				      "  FROM touched AS a CROSS JOIN allocation AS q ON q.id = a.realloc_of_id\n"
-				      "  WHERE q.free_ns > max(a.alloc_ns, a.first_ns) AND q.free_ns <= a.last_ns),\n",
+		"  UNION ALL\n  SELECT a.process_id, a.first_ns, a.heap_id, a.alloc_ns, a.size_bytes, " WHOLE_BLOCK "\n"
+		"  FROM touched AS a WHERE a.alloc_ns > a.first_ns\n"
+		"  UNION ALL\n  SELECT a.process_id, a.first_ns, a.heap_id, a.free_ns, -a.size_bytes, -1\n"
+		"  FROM touched AS a WHERE a.free_ns <= a.last_ns\n"
+		"  UNION ALL\n  SELECT a.process_id, a.first_ns, a.heap_id, q.free_ns, 0, 1\n"
+		"  FROM touched AS a CROSS JOIN allocation AS q ON q.id = a.realloc_of_id\n"
+		"  WHERE q.free_ns > max(a.alloc_ns, a.first_ns) AND q.free_ns <= a.last_ns),\n",
 		1, 1, 2, 2);
 }
 

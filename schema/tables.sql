@@ -202,7 +202,9 @@ CREATE TABLE mark (
 -- tables, a few hundred KiB), as of the last look at the process' mappings; with process_id NULL the recorder's own process. vms is without these.
 CREATE TABLE sample (
 	process_id INTEGER,          -- process.id; NULL: the machine or the cgroup
-	name       TEXT NOT NULL,    -- rss, rss_peak, pss, vms, swap, cgroup, device_used, tool_rss, ...
+	name       TEXT NOT NULL,    -- rss, rss_peak, pss, vms, swap, cgroup, device_used, tool_rss, ... and, where the mappings were looked at with this
+	                             -- reading, what is resident by kind of mapping, tidemark's own left out: rss_heap (brk), rss_arenas (glibc's,
+	                             -- of threads), rss_anonymous, rss_stacks, rss_files, rss_shared
 	ts_ns      INTEGER NOT NULL,
 	value      INTEGER NOT NULL  -- bytes, unless the name says otherwise
 );

@@ -191,3 +191,156 @@ SELECT l.process_id, h.name AS heap, l.stack_id, l.live_bytes, l.live_count, l.a
        l.reason, l.suppressed, f.function, f.file, f.line, m.path AS module, f.module_offset, l.stacks, l.growth_p, h.estimated
 FROM leak_score l JOIN heap h ON h.id = l.heap_id LEFT JOIN stack s ON s.id = l.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id
 LEFT JOIN module m ON m.id = f.module_id;
+
+-- Peaks of what is neither a heap nor a process; tables.sql says at level_total what belongs to each. What one was made of: `tidemark snapshot --at` its
+-- ts_ns, --by thread, heap or site.
+CREATE VIEW thread_peak AS
+SELECT t.process_id, l.number AS thread_id, t.tid, t.name, l.peak_ns AS ts_ns, l.peak_bytes AS live_bytes, l.peak_count AS live_count, l.allocations,
+       l.allocated_bytes, l.live_at_end_bytes, p.estimated
+FROM level_total l JOIN thread t ON t.id = l.number JOIN process p ON p.id = t.process_id WHERE l.kind = 'thread';
+
+CREATE VIEW rank_peak AS
+SELECT trace_id, number AS rank, peak_ns AS ts_ns, peak_bytes AS live_bytes, peak_count AS live_count, allocations, allocated_bytes, live_at_end_bytes
+FROM level_total WHERE kind = 'rank';
+
+CREATE VIEW device_peak AS
+SELECT trace_id, number AS device, peak_ns AS ts_ns, peak_bytes AS live_bytes, peak_count AS live_count, allocations, allocated_bytes, live_at_end_bytes
+FROM level_total WHERE kind = 'device';
+
+-- Of each scope instance and heap; ts_ns is known of those that scope_snapshot keeps.
+CREATE VIEW scope_peak AS
+SELECT i.scope_id, i.process_id, i.thread_id, i.heap, i.name, i.category, p.ts_ns, i.peak_bytes AS live_bytes, i.peak_growth_bytes, i.peak_own_bytes,
+       i.start_ns, i.end_ns, i.estimated
+FROM scope_instance i LEFT JOIN heap h ON h.process_id = i.process_id AND h.name = i.heap
+LEFT JOIN scope_snapshot_packed p ON p.scope_id = i.scope_id AND p.heap_id = h.id AND p.phase = 2
+WHERE i.peak_bytes IS NOT NULL;
+
+-- How sharp each peak is. second_*: the highest level that is a peak of its own: between it and the peak the level fell at least a tenth of the peak
+-- below it; NULL: there is none. near_peak_duration_ns: how long the level was above nine tenths of the peak, to the width of the buckets of
+-- memory_timeline (a two-thousandth of the run).
+CREATE VIEW peak_shape AS
+WITH level AS (
+	SELECT l.process_id, l.heap_id, l.ts_ns, l.live_bytes, t.peak_ns, t.peak_bytes,
+	       lead(l.ts_ns) OVER (PARTITION BY l.process_id, l.heap_id ORDER BY l.ts_ns, l.rowid) AS next_ns,
+	       min(l.live_bytes) OVER (PARTITION BY l.process_id, l.heap_id, l.ts_ns > t.peak_ns ORDER BY abs(l.ts_ns - t.peak_ns), l.rowid) AS valley_bytes
+	FROM timeline l JOIN heap_total t ON t.process_id = l.process_id AND t.heap_id = l.heap_id),
+other AS (
+	SELECT process_id, heap_id, ts_ns, max(live_bytes) AS live_bytes FROM level
+	WHERE ts_ns <> peak_ns AND 10 * (live_bytes - valley_bytes) >= peak_bytes AND peak_bytes > 0 GROUP BY process_id, heap_id),
+near AS (
+	SELECT process_id, heap_id, sum(next_ns - ts_ns) AS near_ns FROM level WHERE 10 * live_bytes >= 9 * peak_bytes GROUP BY process_id, heap_id)
+SELECT t.process_id, h.name AS heap, t.peak_ns AS ts_ns, t.peak_bytes AS live_bytes, o.ts_ns AS second_ns, o.live_bytes AS second_bytes,
+       round(1.0 * o.live_bytes / t.peak_bytes, 4) AS second_share, coalesce(n.near_ns, 0) AS near_peak_duration_ns,
+       coalesce(h.estimated, p.estimated) AS estimated
+FROM heap_total t JOIN process p ON p.id = t.process_id LEFT JOIN heap h ON h.id = t.heap_id
+LEFT JOIN other o ON o.process_id = t.process_id AND o.heap_id = t.heap_id LEFT JOIN near n ON n.process_id = t.process_id AND n.heap_id = t.heap_id;
+
+-- What would bring the peak of a process down: the stacks that held most of it, how long their blocks live (over the whole run), and what that means.
+CREATE VIEW peak_lever AS
+SELECT t.process_id, h.name AS heap, t.stack_id, t.process_peak_bytes AS live_bytes, t.process_peak_count AS live_count,
+       round(1.0 * t.process_peak_bytes / a.peak_bytes, 4) AS peak_share, t.mean_lifetime_ns AS mean_life_duration_ns, t.live_at_exit_bytes,
+       CASE WHEN t.frees = 0 THEN 'was never freed: make less of it, or free it'
+            WHEN 10 * t.live_at_exit_bytes >= 9 * t.process_peak_bytes THEN 'stays to the end: make less of it, or free it'
+            WHEN 100 * t.mean_lifetime_ns < p.end_ns - p.start_ns THEN 'short-lived: fewer at the same time'
+            ELSE 'lives on for a while: free it before the peak' END AS reason,
+       f.function, f.file, f.line, m.path AS module, f.module_offset, h.estimated
+FROM site_total t JOIN heap h ON h.id = t.heap_id JOIN process p ON p.id = t.process_id
+JOIN heap_total a ON a.process_id = t.process_id AND a.heap_id = 0 LEFT JOIN stack s ON s.id = t.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id
+LEFT JOIN module m ON m.id = f.module_id
+WHERE t.process_peak_bytes > 0;
+
+-- Call stacks whose blocks live under a millisecond, or are of the same size as the one before again and again.
+CREATE VIEW churn AS
+SELECT t.process_id, h.name AS heap, t.stack_id, t.allocations, t.short_lived AS short_lived_count, t.short_lived_bytes, t.same_size AS same_size_count,
+       t.mean_lifetime_ns AS mean_life_duration_ns, f.function, f.file, f.line, m.path AS module, f.module_offset, h.estimated
+FROM site_total t JOIN heap h ON h.id = t.heap_id LEFT JOIN stack s ON s.id = t.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id
+LEFT JOIN module m ON m.id = f.module_id
+WHERE t.short_lived > 0 OR t.same_size > 0;
+
+-- Call stacks that reallocate. longest_chain_count: most reallocations in a row of one block that ended here.
+CREATE VIEW realloc_site AS
+SELECT t.process_id, h.name AS heap, t.stack_id, t.reallocations AS realloc_count, t.reallocated_bytes, t.longest_chain AS longest_chain_count,
+       t.allocations, f.function, f.file, f.line, m.path AS module, f.module_offset, h.estimated
+FROM site_total t JOIN heap h ON h.id = t.heap_id LEFT JOIN stack s ON s.id = t.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id
+LEFT JOIN module m ON m.id = f.module_id
+WHERE t.reallocations > 0;
+
+-- What the allocator gave beyond what was asked for. slack_share: of the bytes asked for.
+CREATE VIEW oversized_site AS
+SELECT t.process_id, h.name AS heap, t.stack_id, t.slack_bytes, t.allocated_bytes, round(1.0 * t.slack_bytes / t.allocated_bytes, 4) AS slack_share,
+       t.allocations, f.function, f.file, f.line, m.path AS module, f.module_offset, h.estimated
+FROM site_total t JOIN heap h ON h.id = t.heap_id LEFT JOIN stack s ON s.id = t.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id
+LEFT JOIN module m ON m.id = f.module_id
+WHERE t.slack_bytes > 0;
+
+-- How many blocks of which size, and how long those that were freed had lived; in powers of two.
+CREATE VIEW size_histogram AS
+SELECT b.process_id, h.name AS heap, b.from_bytes, b.to_bytes, b.allocations, b.allocated_bytes, h.estimated
+FROM size_bucket b JOIN heap h ON h.id = b.heap_id;
+
+CREATE VIEW lifetime_histogram AS
+SELECT b.process_id, h.name AS heap, b.from_ns AS from_duration_ns, b.to_ns AS to_duration_ns, b.frees, b.freed_bytes, h.estimated
+FROM lifetime_bucket b JOIN heap h ON h.id = b.heap_id;
+
+-- What lies between resident memory and live bytes, where the recorder looked at the process' mappings. Parts of gap_bytes, none larger than what
+-- is left of it: file_bytes (resident pages of mapped files: code, data, libraries), stack_bytes (of threads), shared_bytes (shared memory),
+-- retained_bytes (anonymous memory beyond what is live: what allocators keep, and their rounding), unknown_bytes. arena_bytes: of the anonymous
+-- memory, glibc's arenas of threads (live blocks included). pss_bytes, cgroup_bytes: the latest readings; NULL: none.
+CREATE VIEW memory_gap_part AS
+WITH look AS (
+	SELECT g.process_id, g.ts_ns, g.rss_bytes, g.live_bytes, g.tool_bytes, g.gap_bytes, f.value AS file, s.value AS stack, c.value AS shared,
+	       a.value + b.value + d.value AS anonymous, b.value AS arena
+	FROM sample f JOIN memory_gap g ON g.process_id = f.process_id AND g.ts_ns = f.ts_ns
+	JOIN sample s ON s.process_id = f.process_id AND s.name = 'rss_stacks' AND s.ts_ns = f.ts_ns
+	JOIN sample c ON c.process_id = f.process_id AND c.name = 'rss_shared' AND c.ts_ns = f.ts_ns
+	JOIN sample a ON a.process_id = f.process_id AND a.name = 'rss_anonymous' AND a.ts_ns = f.ts_ns
+	JOIN sample b ON b.process_id = f.process_id AND b.name = 'rss_arenas' AND b.ts_ns = f.ts_ns
+	JOIN sample d ON d.process_id = f.process_id AND d.name = 'rss_heap' AND d.ts_ns = f.ts_ns
+	WHERE f.name = 'rss_files'),
+one AS (SELECT *, min(file, gap_bytes) AS file_bytes FROM look),
+two AS (SELECT *, min(stack, gap_bytes - file_bytes) AS stack_bytes FROM one),
+three AS (SELECT *, min(shared, gap_bytes - file_bytes - stack_bytes) AS shared_bytes FROM two),
+four AS (SELECT *, min(max(anonymous - live_bytes, 0), gap_bytes - file_bytes - stack_bytes - shared_bytes) AS retained_bytes FROM three)
+SELECT process_id, ts_ns, rss_bytes,
+       (SELECT value FROM sample m WHERE m.process_id = four.process_id AND m.name = 'pss' AND m.ts_ns <= four.ts_ns ORDER BY m.ts_ns DESC LIMIT 1) AS pss_bytes,
+       (SELECT value FROM sample m WHERE m.process_id IS NULL AND m.name = 'cgroup' AND m.ts_ns <= four.ts_ns ORDER BY m.ts_ns DESC LIMIT 1) AS cgroup_bytes,
+       live_bytes, tool_bytes, gap_bytes, file_bytes, stack_bytes, shared_bytes, retained_bytes,
+       gap_bytes - file_bytes - stack_bytes - shared_bytes - retained_bytes AS unknown_bytes, arena AS arena_bytes
+FROM four;
+
+-- The twenty moments at which the gap changed most from one reading to the next, and what the program did between the two: its step, the innermost scope that was
+-- open (of several the latest), and the stack that allocated most bytes.
+CREATE VIEW memory_gap_jump AS
+WITH change AS (
+	SELECT process_id, lag(ts_ns) OVER w AS from_ns, ts_ns, gap_bytes - lag(gap_bytes) OVER w AS change_bytes, gap_bytes, rss_bytes, live_bytes
+	FROM memory_gap WINDOW w AS (PARTITION BY process_id ORDER BY ts_ns)),
+jump AS MATERIALIZED (
+	SELECT j.*, p.trace_id FROM change j JOIN process p ON p.id = j.process_id WHERE change_bytes <> 0 ORDER BY abs(change_bytes) DESC, ts_ns LIMIT 20),
+span AS MATERIALIZED (
+	SELECT j.*, (SELECT min(c.id) FROM checkpoint c WHERE c.trace_id = j.trace_id AND c.ts_ns > j.from_ns) AS first_checkpoint,
+	       (SELECT min(c.id) FROM checkpoint c WHERE c.trace_id = j.trace_id AND c.ts_ns > j.ts_ns) AS last_checkpoint
+	FROM jump j),
+row AS (
+	SELECT s.process_id, s.ts_ns, a.stack_id, a.size_bytes, a.origin_id FROM span s
+	CROSS JOIN allocation_packed a ON a.id > (SELECT b.allocation_id FROM checkpoint b WHERE b.id = s.first_checkpoint - 1)
+	    AND a.id <= (SELECT b.allocation_id FROM checkpoint b WHERE b.id = s.last_checkpoint)
+	WHERE a.alloc_ns > s.from_ns AND a.alloc_ns <= s.ts_ns
+	UNION ALL
+	SELECT s.process_id, s.ts_ns, a.stack_id, a.size_bytes, a.origin_id FROM span s
+	CROSS JOIN checkpoint e ON e.id BETWEEN s.first_checkpoint AND s.last_checkpoint
+	CROSS JOIN checkpoint_live r ON r.checkpoint_id = e.id
+	    AND r.first_id > (SELECT b.allocation_id FROM checkpoint b WHERE b.id = s.last_checkpoint)
+	CROSS JOIN allocation_packed a ON a.id BETWEEN r.first_id AND r.first_id + r.more
+	WHERE a.alloc_ns > s.from_ns AND a.alloc_ns <= s.ts_ns AND a.alloc_ns < e.ts_ns AND a.alloc_ns >= (SELECT d.ts_ns FROM checkpoint d WHERE d.id = e.id - 1)),
+made AS (
+	SELECT r.process_id, r.ts_ns, r.stack_id, sum(r.size_bytes) AS bytes FROM row r JOIN allocation_origin o ON o.id = r.origin_id
+	WHERE o.process_id = r.process_id GROUP BY r.process_id, r.ts_ns, r.stack_id),
+most AS MATERIALIZED (SELECT process_id, ts_ns, stack_id, max(bytes) AS bytes FROM made GROUP BY process_id, ts_ns)
+SELECT j.process_id, j.from_ns, j.ts_ns, j.change_bytes, j.gap_bytes, j.rss_bytes, j.live_bytes,
+       (SELECT s.n FROM step s WHERE s.process_id = j.process_id AND s.start_ns <= j.ts_ns AND (s.end_ns IS NULL OR s.end_ns > j.from_ns)
+        ORDER BY s.start_ns DESC LIMIT 1) AS step_id,
+       (SELECT n.text FROM scope_packed s JOIN scope_name n ON n.id = s.name_id WHERE s.process_id = j.process_id AND s.start_ns <= j.ts_ns
+        AND s.end_ns > j.from_ns ORDER BY s.depth DESC, s.start_ns DESC LIMIT 1) AS scope_name,
+       m.stack_id, m.bytes AS allocated_bytes, f.function, f.file, f.line
+FROM jump j LEFT JOIN most m ON m.process_id = j.process_id AND m.ts_ns = j.ts_ns LEFT JOIN stack s ON s.id = m.stack_id
+LEFT JOIN frame f ON f.id = s.site_frame_id;

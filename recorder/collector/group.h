@@ -20,7 +20,9 @@
 /* X(identifier, name in the trace) */
 #define TM_READINGS(X) \
 	X(RSS, "rss") X(RSS_PEAK, "rss_peak") X(PSS, "pss") X(VMS, "vms") X(SWAP, "swap") X(CGROUP, "cgroup") X(TOOL_RSS, "tool_rss") \
-	X(DEVICE_USED, "device_used")
+	X(DEVICE_USED, "device_used") \
+	X(RSS_HEAP, "rss_heap") X(RSS_ARENAS, "rss_arenas") X(RSS_ANONYMOUS, "rss_anonymous") X(RSS_STACKS, "rss_stacks") \
+	X(RSS_FILES, "rss_files") X(RSS_SHARED, "rss_shared")
 
 enum tm_reading_name {
 #define X(id, name) TM_READING_##id,

@@ -68,30 +68,63 @@ static bool names_ours(const struct tm_sampler *s, const char *heading) {
 	return !strncmp(path, s->session_file, strlen(s->session_file)) || !strncmp(strrchr(path, '/'), library, sizeof library - 1);
 }
 
+/* What is known of the mapping before. */
+struct before {
+	uint64_t end;
+	bool is_guard; /* no access at all */
+};
+
+#define ARENA_BYTES (64ull << 20) /* of glibc, on 64-bit machines */
+#define GUARD_BYTES_MAX (1ull << 20)
+
+static enum tm_mapping_kind kind_of(const struct tm_sampler *s, const char *heading, struct before *before) {
+	uint64_t start = 0, end = 0;
+	char access[8] = "";
+	int name = 0;
+	if (sscanf(heading, "%lx-%lx %7s %*x %*s %*u %n", &start, &end, access, &name) < 3) return TM_MAPPING_ANONYMOUS;
+	bool behind_guard = before->is_guard && before->end == start;
+	*before = (struct before){ end, !strncmp(access, "---", 3) && end - start <= GUARD_BYTES_MAX };
+	if (names_ours(s, heading)) return TM_MAPPING_OURS;
+	if (access[3] == 's') return TM_MAPPING_SHARED;
+	const char *path = heading + name;
+	if (!strncmp(path, "[heap]", 6)) return TM_MAPPING_HEAP;
+	if (!strncmp(path, "[stack", 6)) return TM_MAPPING_STACK;
+	if (*path == '/') return TM_MAPPING_FILE;
+	if (start % ARENA_BYTES == 0 && end - start <= ARENA_BYTES && strncmp(path, "[", 1)) return TM_MAPPING_ARENA;
+	return behind_guard ? TM_MAPPING_STACK : TM_MAPPING_ANONYMOUS;
+}
+
 static void add_own_memory(const struct tm_sampler *s, FILE *f, struct tm_own_memory *own) {
 	char line[4352]; /* a path and what stands before it */
-	bool ours = false;
+	enum tm_mapping_kind kind = TM_MAPPING_ANONYMOUS;
+	struct before before = { 0, false };
 	while (fgets(line, sizeof line, f)) {
-		if (is_heading(line)) ours = names_ours(s, line);
-		if (ours && !strncmp(line, "Size:", 5)) own->mapped_bytes += strtoull(line + 5, NULL, 10) * 1024;
-		if (ours && !strncmp(line, "Rss:", 4)) own->resident_bytes += strtoull(line + 4, NULL, 10) * 1024;
+		if (is_heading(line)) kind = kind_of(s, line, &before);
+		if (kind == TM_MAPPING_OURS && !strncmp(line, "Size:", 5)) own->mapped_bytes += strtoull(line + 5, NULL, 10) * 1024;
+		if (!strncmp(line, "Rss:", 4)) own->resident_kinds[kind] += strtoull(line + 4, NULL, 10) * 1024;
 	}
+	own->resident_bytes = own->resident_kinds[TM_MAPPING_OURS];
 }
 
 static void look_for_own_memory(const struct tm_sampler *s, struct tm_sampled_process *p) {
 	char name[64];
 	uint64_t before = tm_monotonic_ns();
+	p->own.fresh = false;
 	if (before < p->own_due_ns) return;
 	snprintf(name, sizeof name, "/proc/%u/smaps", p->pid);
 	FILE *f = fopen(name, "re");
 	if (!f) return;
 	struct tm_own_memory own = { .known = false };
 	add_own_memory(s, f, &own);
-	own.known = own.mapped_bytes != 0; /* else it is gone */
+	own.known = own.fresh = own.mapped_bytes != 0; /* else it is gone */
 	fclose(f);
 	if (own.known) p->own = own;
 	p->own_due_ns = before + (tm_monotonic_ns() - before) * SHARE;
 }
+
+/* In the order of enum tm_mapping_kind. */
+static const enum tm_reading_name kind_readings[] = { TM_READING_RSS_HEAP,   TM_READING_RSS_ARENAS, TM_READING_RSS_ANONYMOUS,
+						      TM_READING_RSS_STACKS, TM_READING_RSS_FILES,  TM_READING_RSS_SHARED };
 
 static void tell_own_memory(const struct tm_sampler *s, struct tm_sampled_process *p, struct tm_reading *r) {
 	look_for_own_memory(s, p);
@@ -100,6 +133,10 @@ static void tell_own_memory(const struct tm_sampler *s, struct tm_sampled_proces
 	r->values[TM_READING_TOOL_RSS] = p->own.resident_bytes < *rss ? p->own.resident_bytes : *rss;
 	r->known |= 1u << TM_READING_TOOL_RSS;
 	if (*vms > p->own.mapped_bytes) *vms -= p->own.mapped_bytes;
+	for (int i = 0; p->own.fresh && i < TM_MAPPING_OURS; i++) {
+		r->values[kind_readings[i]] = p->own.resident_kinds[i];
+		r->known |= 1u << kind_readings[i];
+	}
 }
 
 static void read_common(const struct tm_sampler *s, struct tm_reading *r) {

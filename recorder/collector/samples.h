@@ -7,6 +7,8 @@
  * Ours:     tool_rss of a process is what is resident there of our shared memory and of our library's file; tables of the library
  *           in private memory, a few hundred KiB, are not told apart from the program's. vms is without our mappings. tool_rss
  *           of process 0 is the recorder's own resident memory.
+ * Kinds:    the same look adds up what is resident by kind (rss_heap, rss_arenas, ...); these are given only with the reading they were made with.
+ *           glibc's arenas begin at a multiple of 64 MiB and go on as reserved memory; a thread's stack lies behind its guard.
  * Threads:  all functions are the drainer's; the lists are shared with the sampler's thread under its lock.
  * Fails:    what cannot be read is left out: a process may end between two readings.
  */
@@ -18,9 +20,23 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* What a mapping is, by its name and place. */
+enum tm_mapping_kind {
+	TM_MAPPING_HEAP,
+	TM_MAPPING_ARENA,
+	TM_MAPPING_ANONYMOUS,
+	TM_MAPPING_STACK,
+	TM_MAPPING_FILE,
+	TM_MAPPING_SHARED,
+	TM_MAPPING_OURS,
+	TM_MAPPING_KINDS
+};
+
 struct tm_own_memory { /* in the address space of a recorded process */
 	bool known;
+	bool fresh; /* resident_kinds are of this very reading */
 	uint64_t resident_bytes, mapped_bytes;
+	uint64_t resident_kinds[TM_MAPPING_KINDS];
 };
 
 struct tm_sampled_process {
@@ -38,7 +54,7 @@ struct tm_sampled_device { /* that a process uses */
 
 struct tm_sampler {
 	const struct tm_timebase *timebase;
-	uint64_t interval_ns;   /* 0: read only when asked */
+	uint64_t interval_ns;     /* 0: read only when asked */
 	const char *session_file; /* the shared memory's, as the kernel names it */
 	pthread_t thread;
 	pthread_mutex_t lock;

@@ -152,4 +152,63 @@ def several_traces_keep_their_checkpoints(t):
     compare(t, one, other, "peak", "--from=2ms", "--to=15ms")
 
 
+@test
+def churn_and_peaks_by_hand(t):
+    """One process of rank 3, two threads, a device heap; every figure below is added up by hand."""
+    trace = Trace()
+    trace.process(1, pid=7, rank=3)
+    for thread in (1, 2):
+        trace.thread(thread, process=1, tid=70 + thread)
+    trace.heap(1, 1, "cuda:0", "device", device=0)
+    a, b = trace.stack("main", "a"), trace.stack("main", "b")
+    trace.segments([
+        (1, [malloc(1000, 0x1000, 100, a, usable=104), free(2000, 0x1000), malloc(3000, 0x1000, 100, a, usable=104), malloc(4000, 0x2000, 300, a, usable=304),
+             realloc(5000, 5001, 0x2000, 0x3000, 600, b), realloc(6000, 6001, 0x3000, 0x3000, 700, b), free(9_000_000, 0x3000),
+             malloc(9_500_000, 0x4000, 400, a, usable=408, op="heap_alloc", heap=1)]),
+        (2, [malloc(7000, 0x5000, 50, b, usable=56), free(20_000_000, 0x1000)])], watermark=20_000_000)
+    trace.exit(1, 21_000_000)
+    trace.end(1, 22_000_000)
+    path, db = t.path("hand.tmk"), t.path("hand.db")
+    trace.save(path)
+    t.run([os.path.join(t.build, "bin/tidemark"), "import", "-q", path, "-o", db], status=0)
+
+    def rows(sql):
+        return sqlite3.connect(db).execute(sql).fetchall()
+    t.equal(rows("select function, short_lived_count, short_lived_bytes, same_size_count, mean_life_duration_ns from churn where heap = 'malloc' order by 1"),
+            [("a", 2, 400, 1, (1000 + 1000 + 19_997_000) // 3), ("b", 1, 600, 0, (999 + 8_993_999) // 2)], "churn")
+    t.equal(rows("select function, realloc_count, reallocated_bytes, longest_chain_count from realloc_site"), [("b", 2, 1300, 2)], "reallocations")
+    t.equal(rows("select heap, function, slack_bytes from oversized_site where function = 'a' order by 1"), [("cuda:0", "a", 8), ("malloc", "a", 12)], "slack")
+    t.equal(rows("select from_bytes, to_bytes, allocations, allocated_bytes from size_histogram where heap = 'malloc'"),
+            [(32, 63, 1, 50), (64, 127, 2, 200), (256, 511, 1, 300), (512, 1023, 2, 1300)], "sizes")
+    t.equal(rows("select from_duration_ns, to_duration_ns, frees, freed_bytes from lifetime_histogram where heap = 'malloc'"),
+            [(512, 1023, 3, 1000), (1 << 23, (1 << 24) - 1, 1, 700), (1 << 24, (1 << 25) - 1, 1, 100)], "lifetimes")
+    t.equal(rows("select tid, ts_ns, live_bytes, live_count, allocations, live_at_end_bytes from thread_peak order by tid"),
+            [(71, 6001, 800, 2, 5, 0), (72, 7000, 50, 1, 1, 50)], "threads")
+    t.equal(rows("select rank, ts_ns, live_bytes, live_count from rank_peak"), [(3, 7000, 850, 3)], "ranks")
+    t.equal(rows("select device, ts_ns, live_bytes, live_at_end_bytes from device_peak"), [(0, 9_500_000, 400, 400)], "devices")
+    t.equal(rows("select live_bytes, second_bytes, near_peak_duration_ns from peak_shape where heap = 'malloc'"), [(850, None, 9_000_000 - 7000)], "shape")
+    t.equal(rows("select function, live_bytes, peak_share from peak_lever order by live_bytes desc"), [("b", 750, 0.8824), ("a", 100, 0.1176)], "levers")
+
+
+@test
+def gaps_by_hand(t):
+    """A reading of the mappings: files 3000, stacks 200, shared 100; anonymous 2500 of which 1000 are live; 6500 resident, 300 of them ours."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    a = trace.stack("main", "a")
+    trace.sample(1, 500, rss=1000, tool_rss=100)
+    trace.events(1, [malloc(1000, 0x1000, 1000, a)], watermark=2500)
+    trace.sample(1, 2000, rss=6500, tool_rss=300, rss_heap=1000, rss_arenas=500, rss_anonymous=1000, rss_stacks=200, rss_files=3000, rss_shared=100)
+    trace.exit(1, 2500)
+    trace.end(1, 3000)
+    path, db = t.path("gap.tmk"), t.path("gap.db")
+    trace.save(path)
+    t.run([os.path.join(t.build, "bin/tidemark"), "import", "-q", path, "-o", db], status=0)
+    base = sqlite3.connect(db)
+    t.equal(base.execute("select ts_ns, gap_bytes, file_bytes, stack_bytes, shared_bytes, retained_bytes, unknown_bytes, arena_bytes from memory_gap_part").fetchall(),
+            [(2000, 5200, 3000, 200, 100, 1500, 400, 500)], "parts")
+    t.equal(base.execute("select from_ns, ts_ns, change_bytes, function, allocated_bytes from memory_gap_jump").fetchall(), [(500, 2000, 4300, "a", 1000)], "jumps")
+
+
 main()
