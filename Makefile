@@ -46,7 +46,7 @@ FIRST := $(filter deps,$(MAKECMDGOALS))
 Q := $(if $(filter 1,$(V)),,@)
 say = @$(if $(Q),printf '  %-5s %s\n' $(1) $@;) mkdir -p $(@D)
 
-.PHONY: all deps demo check check-long bench fuzz fuzz-run asan ubsan tsan layers format-check format install uninstall clean help test-programs
+.PHONY: all deps demo check check-long gpu-kit check-gpu bench fuzz fuzz-run asan ubsan tsan layers format-check format install uninstall clean help test-programs
 .DELETE_ON_ERROR:
 
 all: $(OUTPUTS) ## build everything (the default)
@@ -134,6 +134,20 @@ fuzz-run: $(FUZZ_REPLAYS)
 
 bench: all $(BENCHES) ## what recording and import cost, beside other tools; ONLY=PATTERN, ROUNDS=5, RESULTS=PAGE
 	@python3 tests/bench/run.py $(BUILD) $(if $(ONLY),--only='$(ONLY)') $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(RESULTS),--results='$(RESULTS)')
+
+# For a machine that has a GPU, a compiler and PyTorch, but none of our libraries and no network: everything but libc is linked in here.
+CARRIED_LIBS := -Wl,-Bstatic -lsqlite3 -ldw -lelf -lzstd -lz -lbz2 -llzma -liberty -Wl,-Bdynamic -lpthread -lm -ldl
+gpu-kit: all ## put tools that need nothing but libc into BUILD/gpu-kit, for make check-gpu elsewhere
+	$(Q)install -d $(BUILD)/gpu-kit/bin $(BUILD)/gpu-kit/lib
+	$(Q)$(CC) $(CFLAGS) -o $(BUILD)/gpu-kit/bin/tidemark $(ANALYZER_OBJECTS) $(SCHEMA_OBJECTS) $(CARRIED_LIBS)
+	$(Q)$(CC) $(CFLAGS) -o $(BUILD)/gpu-kit/bin/tidemark-record $(COLLECTOR_OBJECTS) $(SCHEMA_OBJECTS) $(CARRIED_LIBS)
+	$(Q)install -m 755 $(BUILD)/lib/libtidemark.so $(BUILD)/gpu-kit/lib
+	$(Q)install -m 644 recorder/tidemark.py $(BUILD)/gpu-kit
+	$(Q)strip $(BUILD)/gpu-kit/bin/*
+
+check-gpu: ## on a machine with a GPU: compare with PyTorch's and the driver's own figures. Uses BUILD/gpu-kit where it is, else builds
+	$(Q)test -d $(BUILD)/gpu-kit || $(MAKE) gpu-kit
+	@python3 tests/gpu/check_gpu.py $(BUILD)/gpu-kit --out=$(BUILD)/gpu-results || [ $$? = 77 ]
 
 layers: all ## check that recorder -> schema <- analyzer, and nothing else
 	@tests/layers.sh $(BUILD)

@@ -57,7 +57,7 @@ def _functions():
     text, number, size, pointer = ctypes.c_char_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.POINTER(_RawStats)
     known = {"mark": (None, text), "snapshot": (None, text), "baseline": (None,), "step": (None, ctypes.c_int64), "start": (None,), "stop": (None,),
              "range_begin": (number, text, text), "range_end": (None, number, ctypes.c_int), "stats": (ctypes.c_int, text, pointer, size),
-             "reset_peak": (None, text)}
+             "reset_peak": (None, text), "pool_state": (None, text, number, number, number, number)}
     found = {}
     try:
         quick, slow = ctypes.PyDLL(None), ctypes.CDLL(None)  # only what waits gives other threads the time
@@ -330,20 +330,38 @@ def profile(function=None, name=None):
 
 # --- instants ---
 
+def _tell_pools():
+    """What PyTorch says of its caching allocators, where it has any: only it knows what is active and what is split off."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        if cuda is None or not cuda.is_initialized():
+            return
+        for device in range(cuda.device_count()):
+            stats = cuda.memory_stats(device)
+            if stats.get("reserved_bytes.all.peak"):
+                _api["pool_state"](b"torch.cuda:%d" % device, *(stats[name + "_bytes.all.current"] for name in (
+                    "allocated", "reserved", "active", "inactive_split")))
+    except Exception:  # pylint: disable=broad-except  # another allocator, another version: it is not told
+        pass
+
+
 def step(n):
     """Step n begins; the step before ends."""
     if _api:
+        _tell_pools()
         _api["step"](int(n))
 
 
 def mark(name):
     if _api:
+        _tell_pools()
         _api["mark"](_text(name))
 
 
 def snapshot(label):
     """Keeps what is live now, under this label."""
     if _api:
+        _tell_pools()
         _api["snapshot"](_text(label))
 
 

@@ -248,6 +248,7 @@ static bool take_text(struct tm_collector *c, struct tm_ring_view *r, const uint
 	struct tm_heap_named heap = { 0 };
 	if (op == TM_OP_RESET_PEAK) heap = tm_heap_named(c, r->process, (const char *)(w + 2), bytes);
 	if (op == TM_OP_RESET_PEAK && !heap.known) return true; /* a heap that nobody has seen has no peak */
+	if (op <= TM_OP_BASELINE) tm_pools_settle(c, r->process);
 	struct tm_event *e = stamped(c, r, op, w[1], w[1]);
 	e->text = text;
 	e->addr = heap.which; /* both for the tally, and not written */
@@ -268,6 +269,7 @@ static bool take_scope(struct tm_collector *c, struct tm_ring_view *r, const uin
 	e->addr = w[2];
 	e->old = w[3];
 	e->heap = category_text;
+	if (op == TM_OP_STEP) tm_pools_settle(c, r->process);
 	if (op == TM_OP_STEP) tm_sampler_ask(&c->sampler, r->process->id);
 	return true;
 }

@@ -19,11 +19,16 @@ struct tm_process;
 
 #define TM_OWN_NUMBERS_MAX 4096u /* from TM_HEAP_NUMBER_OWN or TM_SCOPE_CATEGORY_OWN on */
 
+struct tm_pool_numbers { /* at one moment, in ticks; bytes, more than INT64_MAX: unknown */
+	uint64_t ticks, allocated, reserved, active, inactive;
+};
+
 struct tm_own_heap { /* all zero: never heard of */
 	uint32_t id;   /* in the trace */
 	uint32_t name; /* a string id; 0: not told */
 	bool is_root;  /* its bytes are counted nowhere else */
-	uint64_t allocated, reserved, written_ticks; /* of its last pool_state */
+	uint64_t reserved, written_ticks; /* of its last pool_state */
+	struct tm_pool_numbers kept;      /* came soon after that one, and is not written; ticks 0: none */
 };
 
 struct tm_own_numbers { /* of one process */
@@ -40,7 +45,9 @@ bool tm_heap_told(struct tm_collector *c, struct tm_process *p, uint64_t number,
 struct tm_own_heap *tm_heap_of_number(struct tm_collector *c, struct tm_process *p, uint64_t number);
 /* The heap of a name that the process told, or NULL. */
 const struct tm_own_heap *tm_heap_of_name(const struct tm_process *p, uint32_t name);
-bool tm_pool_told(struct tm_collector *c, struct tm_process *p, uint64_t ticks, uint64_t number, uint64_t allocated, uint64_t reserved);
+bool tm_pool_told(struct tm_collector *c, struct tm_process *p, uint64_t number, const struct tm_pool_numbers *n);
+/* A mark or step: how each pool stood is written, however soon. */
+void tm_pools_settle(struct tm_collector *c, struct tm_process *p);
 
 bool tm_category_told(struct tm_collector *c, struct tm_process *p, uint32_t number, const char *name, size_t n);
 /* The string id of a category, 0 for 0. */

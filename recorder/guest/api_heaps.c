@@ -52,6 +52,17 @@ TM_EXPORT void tidemark_api_reset_peak_v1(tidemark_heap heap) {
 	tm_leave(t);
 }
 
+/* What a framework says of its allocator; for tidemark.py, no part of the header. ~0: unknown. */
+TM_EXPORT void tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, uint64_t reserved, uint64_t active, uint64_t inactive);
+
+void tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, uint64_t reserved, uint64_t active, uint64_t inactive) {
+	uint32_t number = heap ? tm_heap_find(heap, strnlen(heap, TM_NAME_KEPT)) : 0;
+	struct tm_thread *t = number >= TM_HEAP_NUMBER_OWN ? tm_enter() : NULL;
+	if (!t) return;
+	tm_emit_pool_state(t, number, &(struct tm_pool_numbers){ allocated, reserved, active, inactive, 0 });
+	tm_leave(t);
+}
+
 /* --- questions --- */
 
 static uint64_t now_ns(void) {

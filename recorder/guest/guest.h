@@ -184,6 +184,11 @@ void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const
 void tm_emit_heap_free(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr); /* before the block is given back */
 void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *old, uint64_t begin,
 			  const void *frame);
+struct tm_pool_numbers { /* bytes; ~0: unknown */
+	uint64_t allocated, reserved, active, inactive;
+	uint64_t when; /* in ticks; 0: now */
+};
+void tm_emit_pool_state(struct tm_thread *t, uint32_t heap, const struct tm_pool_numbers *n);
 void tm_emit_pool(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved); /* ~0: unknown */
 void tm_emit_pool_at(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved, uint64_t when); /* as it was then, in ticks; 0: now */
 

@@ -236,6 +236,31 @@ CUresult cuInit(unsigned flags) {
 	return 0;
 }
 
+CUresult cuDeviceGet(CUdevice *device, int number);
+CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice device);
+CUresult cuCtxSynchronize(void);
+CUresult cuMemGetAllocationGranularity(size_t *bytes, const void *properties, int option);
+
+CUresult cuDeviceGet(CUdevice *device, int number) {
+	*device = number;
+	return number < device_count ? 0 : 101;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice device) {
+	return cuCtxCreate_v2(c, 0, device);
+}
+
+CUresult cuCtxSynchronize(void) {
+	return 0;
+}
+
+CUresult cuMemGetAllocationGranularity(size_t *bytes, const void *properties, int option) {
+	(void)properties;
+	(void)option;
+	*bytes = 2u << 20;
+	return 0;
+}
+
 CUresult cuCtxCreate_v2(CUcontext *c, unsigned flags, CUdevice device) {
 	(void)flags;
 	*c = calloc(1, sizeof **c);

@@ -3,12 +3,17 @@
 Method: the double of the driver writes down what it really did; the database must say the same, by heap, size, order and function. No device is needed.
 """
 import collections
+import json
 import os
+import sqlite3
 import subprocess
+import sys
 
 from tidemark_test import ROOT, main, test
 
 SOURCES = os.path.join(ROOT, "tests/gpu")
+sys.path.insert(0, SOURCES)
+import real_figures  # noqa: E402
 
 
 def build(t, *flags):
@@ -210,6 +215,73 @@ def devices_from_outside(t):
             [("device_all:0", 100 * mib), ("device_all:1", 200 * mib), ("device_total:0", 1 << 30), ("device_total:1", 1 << 30),
              ("device_used:0", 10 * mib), ("device_used:1", 20 * mib)], "samples of devices")
     t.check((30 * mib,) in db.rows("select value from sample where name = 'device_used'"), "what the process holds on both")
+
+
+TORCH = """
+import ctypes, sys, types
+class Device(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int8), ("index", ctypes.c_int8)]
+cuda, here = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
+cuda.cuInit(0)
+segment = ctypes.c_uint64()
+cuda.cuMemAlloc_v2(ctypes.byref(segment), ctypes.c_size_t(2 << 20))
+report = here._ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE
+report.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t, Device]
+torch = sys.modules["torch"] = types.ModuleType("torch")
+stats = {}
+torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 1, memory_stats=lambda device: stats)
+def says(allocated, active, inactive):
+    stats.update({"allocated_bytes.all.current": allocated, "reserved_bytes.all.current": 2 << 20, "reserved_bytes.all.peak": 2 << 20,
+                  "active_bytes.all.current": active, "inactive_split_bytes.all.current": inactive})
+import tidemark
+report(segment.value, 1024, 1024, 2 << 20, Device(1, 0))
+report(segment.value + 1024, 512, 1536, 2 << 20, Device(1, 0))
+says(1536, 1600, 100)
+tidemark.mark("both")
+report(segment.value, -1024, 512, 2 << 20, Device(1, 0))
+says(512, 1536, 50)
+tidemark.step(1)
+"""
+
+
+@test
+def tensors_lie_inside_of_the_device(t):
+    """A program that reports as PyTorch's caching allocator does. With CUPTI torch.cuda:0 lies in cuda:0; without it is alone. Its states at marks and steps are
+    what `torch` says, active and inactive included; without tidemark.py they are what the reports say."""
+    where, script = build(t), t.path("script.py")
+    with open(script, "w", encoding="ascii") as file:
+        file.write(TORCH)
+    env = {"LD_LIBRARY_PATH": where, "TIDEMARK_CUPTI": f"{where}/libcupti.so.12", "PYTHONPATH": os.path.join(ROOT, "recorder")}
+    for busy in ("", "1"):
+        db = t.imported(t.record(["python3", script], "--quiet", env={**env, "FAKE_CUPTI_BUSY": busy}), options=("--quiet",))
+        t.equal(db.rows("select h.name, p.name, h.device, h.is_root from heap as h left join heap as p on p.id = h.parent_id where h.name like 'torch%'"),
+                [("torch.cuda:0", None if busy else "cuda:0", 0, 0)], "heap")
+        t.equal(db.rows("select size_bytes, free_ns is not null from allocation as a join heap as h on h.id = a.heap_id where h.name = 'torch.cuda:0' order by 1"),
+                [(512, 0), (1024, 1)], "blocks")
+        t.equal(db.rows("select allocated_bytes, reserved_bytes, active_bytes, inactive_bytes from pool_state where active_bytes is not null order by ts_ns"),
+                [(1536, 2 << 20, 1600, 100), (512, 2 << 20, 1536, 50)], "states at the mark and the step")
+        ts = db.value("select ts_ns from mark where name = 'both'")
+        t.equal(db.value("select allocated_bytes from pool_state where ts_ns <= ? order by ts_ns desc limit 1", ts), 1536, "the latest state before the mark")
+
+
+@test
+def calls_by_the_kit(t):
+    """The tools that need nothing but libc record the program of `make check-gpu` that makes the driver's calls, and its comparison finds nothing."""
+    t.need("make")
+    where, kit = build(t), os.path.join(t.build, "gpu-kit")
+    if t.sanitized:
+        t.skip("a kit with sanitizers is nobody's")
+    made = t.run(["make", "-C", ROOT, f"BUILD={t.build}", "gpu-kit"])
+    if made.status:
+        t.skip("no static libraries to carry: " + made.errors.splitlines()[-1])
+    needed = t.run(["sh", "-c", f"readelf -d {kit}/bin/* | sed -n 's/.*(NEEDED).*\\[\\(.*\\)\\]/\\1/p' | sort -u"], status=0).text.split()
+    t.equal([name for name in needed if name not in ("libc.so.6", "libm.so.6")], [], "libraries that the kit needs")
+    env = {"LD_LIBRARY_PATH": where, "TIDEMARK_CUPTI": f"{where}/libcupti.so.12"}
+    trace, figures = t.path("calls.tmk"), t.path("calls.json")
+    t.run([f"{kit}/bin/tidemark", "record", "--quiet", "-o", trace, "--", "python3", f"{SOURCES}/calls.py", figures], env=env, status=0)
+    t.run([f"{kit}/bin/tidemark", "import", "--quiet", trace, "-o", t.path("calls.db")], status=0)
+    with open(figures, encoding="ascii") as file:
+        t.equal(real_figures.calls(sqlite3.connect(t.path("calls.db")), json.load(file)), [], "differences")
 
 
 @test

@@ -1,0 +1,43 @@
+"""Traces recorded on real GPUs (fixtures/gpu-real/NAME.tmk) against the figures that PyTorch and the driver gave at that time (NAME.json).
+
+Method: tests/gpu/real_figures.py, the same comparison that `make check-gpu` makes on the machine with the device.
+"""
+import glob
+import json
+import os
+import sqlite3
+import sys
+
+from tidemark_test import ROOT, main, test
+
+sys.path.insert(0, os.path.join(ROOT, "tests/gpu"))
+import real_figures  # noqa: E402
+
+
+@test
+def traces_of_real_gpus(t):
+    paths = sorted(glob.glob(os.path.join(ROOT, "fixtures/gpu-real/*.tmk")))
+    if not paths:
+        t.skip("no trace of a real GPU has been kept yet (make check-gpu writes them)")
+    for path in paths:
+        with open(path[:-4] + ".json", encoding="ascii") as file:
+            figures = json.load(file)
+        db = sqlite3.connect(t.imported(path, options=("--quiet",)).path)
+        t.equal(real_figures.COMPARISONS[figures["kind"]](db, figures), [], path)
+
+
+@test
+def the_comparison_can_fail(t):
+    """A database without any of it fails each figure."""
+    t.imported(os.path.join(ROOT, "fixtures/golden/v1.2-gpu.tmk"), options=("--quiet",))
+    db = sqlite3.connect(t.path("db0.db"))
+    mark = {"name": "m", "allocated": 1, "reserved": 2, "allocated_peak": 3, "segments": [{"address": 4096, "size": 5}]}
+    wrong = real_figures.training(db, {"marks": [mark], "refused": 1})
+    t.check(len(wrong) >= 3, f"found only {wrong}")
+    wrong = real_figures.calls(db, {"blocks": [{"heap": "cuda:0", "api": "cuMemAlloc", "size": 7}], "refused": 2})
+    t.equal(len(wrong), 2, f"found {wrong}")
+    wrong = real_figures.calls(db, {"blocks": [{"heap": "cuda:0", "api": "cuMemAlloc", "size": 4096}], "refused": 1})
+    t.equal(wrong, [], "the golden trace's own figures")
+
+
+main()
