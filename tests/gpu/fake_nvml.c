@@ -1,4 +1,5 @@
-/* fake_nvml.c - a libnvidia-ml.so.1 without a device: two of 1 GiB, by the uuids of fake_cuda.c. Device N holds (N + 1) * 100 MiB in all. Of these the process whose
+/* fake_nvml.c - a libnvidia-ml.so.1 without a device: two of 1 GiB, by the uuids of fake_cuda.c. Device N holds (N + 1) * 100 MiB in all.
+ * Of these the process whose
  * pid is in FAKE_NVML_PID_FILE has (N + 1) * 10 MiB, in two contexts; another has the rest. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,10 +29,9 @@ int nvmlInit_v2(void) {
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
 	for (int i = 0; i < 2; i++) {
-		char text[48], byte[3];
-		snprintf(byte, sizeof byte, "%02x", 0x10 + i);
-		snprintf(text, sizeof text, "GPU-%s%s%s%s-%s%s-%s%s-%s%s-%s%s%s%s%s%s", byte, byte, byte, byte, byte, byte, byte, byte, byte, byte, byte, byte, byte,
-			 byte, byte, byte);
+		char text[48];
+		size_t n = (size_t)sprintf(text, "GPU");
+		for (int k = 0; k < 16; k++) n += (size_t)sprintf(text + n, "%s%02x", k == 0 || k == 4 || k == 6 || k == 8 || k == 10 ? "-" : "", 0x10 + i);
 		if (strcmp(text, uuid)) continue;
 		*device = &numbers[i];
 		return 0;
