@@ -3,6 +3,7 @@
 #     schema/ <- recorder/guest/      build/lib/libtidemark.so     preloaded into the traced program: libc alone
 #     schema/ <- recorder/collector/  build/bin/tidemark-record    its parent: zstd, zlib, libdw, libiberty
 #     schema/ <- analyzer/            build/bin/tidemark           SQLite, zstd, zlib; schema/*.sql is compiled in
+#     schema/ <- analyzer/extension/  build/lib/tidemark_vtab.so   loaded by SQLite: zstd, zlib
 #
 # SANITIZE=address|undefined|thread instruments what can be; the guest lives in programs that are not instrumented, so it gets only
 # checks that need no run-time library (undefined, as traps).
@@ -22,7 +23,7 @@ TRAPS := $(if $(filter undefined,$(SANITIZE)),-fsanitize=undefined -fsanitize-un
 GUEST := -fPIC -fvisibility=hidden -fexceptions -ftls-model=initial-exec -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc \
 	-fno-builtin-free $(TRAPS)
 COLLECTOR_LIBS := -lzstd -lz -ldw -lelf -liberty -lpthread
-ANALYZER_LIBS := -lsqlite3 -lzstd -lz -lpthread -lm
+ANALYZER_LIBS := -lsqlite3 -lzstd -lz -lpthread -lm -ldl
 
 # What apt installs: to build and run, and for the tests only.
 BUILD_PACKAGES := gcc libc6-dev libzstd-dev zlib1g-dev libdw-dev libelf-dev libiberty-dev libsqlite3-dev sqlite3
@@ -39,7 +40,9 @@ UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 FUZZ_REPLAYS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 TEST_PROGRAMS := $(UNIT_TESTS) $(FUZZ_REPLAYS) $(patsubst %.c,$(BUILD)/%,$(wildcard tests/integration/*.c))
-OUTPUTS := $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(BUILD)/lib/libtidemark.so
+# What reads a trace, once more, for a library.
+EXTENSION_OBJECTS := $(patsubst %.c,$(BUILD)/obj/pic/%.o,analyzer/extension/tidemark_vtab.c analyzer/reader.c analyzer/catalog.c $(wildcard schema/*.c))
+OUTPUTS := $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(BUILD)/lib/libtidemark.so $(BUILD)/lib/tidemark_vtab.so
 # `make -j deps check`: nothing is compiled before what it needs is installed.
 FIRST := $(filter deps,$(MAKECMDGOALS))
 
@@ -54,6 +57,10 @@ all: $(OUTPUTS) ## build everything (the default)
 $(BUILD)/obj/recorder/guest/%.o: recorder/guest/%.c Makefile | $(FIRST)
 	$(call say,CC)
 	$(Q)$(CC) $(COMMON) $(CFLAGS) $(GUEST) -c $< -o $@
+
+$(BUILD)/obj/pic/%.o: %.c Makefile | $(FIRST)
+	$(call say,CC)
+	$(Q)$(CC) $(COMMON) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
 
 $(BUILD)/obj/%.o: %.c Makefile | $(FIRST)
 	$(call say,CC)
@@ -74,6 +81,10 @@ $(BUILD)/lib/libtidemark.so: $(GUEST_OBJECTS)
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS) -shared -Wl,-z,defs -Wl,-z,relro -Wl,--as-needed -Wl,-soname=libtidemark.so \
 		-o $@ $^ -ldl -lpthread
+
+$(BUILD)/lib/tidemark_vtab.so: $(EXTENSION_OBJECTS)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) -shared -Wl,-z,relro -o $@ $^ -lzstd -lz
 
 $(BUILD)/bin/tidemark-record: $(COLLECTOR_OBJECTS) $(SCHEMA_OBJECTS)
 	$(call say,LINK)
@@ -159,13 +170,13 @@ format: ## rewrite the sources in the style of .clang-format
 	@clang-format -i $(wildcard schema/*.[ch] recorder/*.h recorder/*/*.[ch] analyzer/*.[ch] tests/*/*.[ch])
 
 DESTINATION = $(DESTDIR)$(PREFIX)
-INSTALLED := bin/tidemark bin/tidemark-record lib/libtidemark.so include/tidemark.h share/tidemark/tidemark.py share/man/man1/tidemark.1 share/man/man1/tidemark-record.1 \
+INSTALLED := bin/tidemark bin/tidemark-record lib/libtidemark.so lib/tidemark_vtab.so include/tidemark.h share/tidemark/tidemark.py share/man/man1/tidemark.1 share/man/man1/tidemark-record.1 \
 	share/bash-completion/completions/tidemark share/bash-completion/completions/tidemark-record
 
 install: all ## install under PREFIX (/usr/local), below DESTDIR if given; the tree may be moved afterwards
 	install -d $(addprefix $(DESTINATION)/,$(sort $(dir $(INSTALLED))))
 	install -m 755 $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(DESTINATION)/bin
-	install -m 755 $(BUILD)/lib/libtidemark.so $(DESTINATION)/lib
+	install -m 755 $(BUILD)/lib/libtidemark.so $(BUILD)/lib/tidemark_vtab.so $(DESTINATION)/lib
 	install -m 644 recorder/tidemark.h $(DESTINATION)/include
 	install -m 644 recorder/tidemark.py $(DESTINATION)/share/tidemark
 	install -m 644 analyzer/tidemark.1 recorder/tidemark-record.1 $(DESTINATION)/share/man/man1
@@ -181,4 +192,4 @@ clean: ## remove the build output
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
--include $(wildcard $(BUILD)/obj/*/*.d $(BUILD)/obj/*/*/*.d)
+-include $(wildcard $(BUILD)/obj/*/*.d $(BUILD)/obj/*/*/*.d $(BUILD)/obj/*/*/*/*.d)

@@ -12,22 +12,26 @@
 #include <unistd.h>
 
 #include "display_text.h"
+#include "line_editor.h"
 #include "listing.h"
+#include "named_queries.h"
 #include "talk.h"
 #include "verbs.h"
 
 static const struct tm_usage usage = {
 	.verb = "query",
-	.operands = "DB|TRACE ['SELECT ...'|FILE|-]",
+	.operands = "DB|TRACE ['SELECT ...'|FILE|-|@NAME]",
 	.description =
 		"Runs SQL against the database, read-only. The query is given in quotes, or comes from a file or, for -, from\n"
 		"standard input. Without one there is a prompt, where statements end in ';' and .help lists what else is understood.\n"
+		"@NAME runs one of the questions of schema/queries.sql, @ alone lists them; --sql prints it.\n"
 		"README.md and `.schema NAME` describe the views; times are ns since the start, sizes bytes.\n",
 	.examples = "tidemark query run.db 'SELECT heap, live_bytes FROM peak'\n"
 		    "tidemark leaks run.db --sql | tidemark query run.db - --format=csv\n"
 		    "tidemark query run.db questions.sql --format=json\n"
+		    "tidemark query run.db @peak-makers\n"
 		    "tidemark query run.db\n",
-	.options = TM_OPTION_FORMAT,
+	.options = TM_OPTION_FORMAT | TM_OPTION_SQL,
 	.operands_min = 1,
 	.operands_max = 2,
 };
@@ -112,6 +116,28 @@ static int run_file(const struct tm_database *d, const struct tm_options *o, con
 	return status;
 }
 
+static int list_named(void) {
+	struct tm_named_query q;
+	for (const char *at = NULL; tm_named_query_next(&at, &q);)
+		printf("@%-*.*s %.*s\n", 18, (int)q.name_bytes, q.name, (int)q.question_bytes, q.question);
+	return TM_EXIT_DONE;
+}
+
+/* The query of this name, or for "" a list of all. */
+static int run_named(const struct tm_database *d, const struct tm_options *o, const char *name) {
+	struct tm_named_query q;
+	if (!*name) return list_named();
+	if (!tm_named_query_find(name, &q)) return tm_fail("no query '@%s' (`tidemark query DB @` lists them)", name);
+	if (o->sql) {
+		printf("%.*s", (int)q.text_bytes, q.text);
+		return TM_EXIT_DONE;
+	}
+	char *text = strndup(q.text, q.text_bytes);
+	int status = text ? run_text(d, o, text) : tm_fail("cannot run '@%s': out of memory", name);
+	free(text);
+	return status;
+}
+
 /* Shows what a query of names and texts finds. */
 static int run_words(const struct tm_database *d, const char *sql) {
 	sqlite3_stmt *statement;
@@ -133,56 +159,93 @@ static bool run_dot(const struct tm_database *d, char *line) {
 				 : sqlite3_mprintf("SELECT sql || ';' FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name");
 		run_words(d, sql);
 		sqlite3_free(sql);
+	} else if (strcmp(word, ".queries") == 0) {
+		list_named();
 	} else {
 		printf(".views         what reports show, and the best place to ask\n"
 		       ".tables        what import filled\n"
 		       ".schema NAME   the columns of a table, or the query of a view\n"
+		       ".queries       questions with a name; @NAME runs one\n"
 		       ".quit          leave; so does the end of input\n"
 		       "Anything else is SQL up to a ';'.\n");
 	}
 	return false;
 }
 
-static void prompt(const char *text) {
-	fputs(text, stdout);
-	fflush(stdout);
+#define WORDS_MAX 4000
+
+/* What may stand in a query: tables, views, their columns, the names of queries, and a few words of SQL. */
+static char **words_of(const struct tm_database *d) {
+	static const char *const more[] = { "SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "LIMIT",   "JOIN",     "HAVING", "count(*)",
+					    "sum(",   "max(", "DESC",  ".views",   ".tables",  ".schema", ".queries", ".help",  ".quit" };
+	char **words = calloc(WORDS_MAX + 1, sizeof *words);
+	sqlite3_stmt *statement = NULL;
+	struct tm_named_query q;
+	size_t n = 0;
+	if (!words) return NULL;
+	for (size_t i = 0; i < sizeof more / sizeof *more; i++) words[n++] = strdup(more[i]);
+	for (const char *at = NULL; n < WORDS_MAX && tm_named_query_next(&at, &q);)
+		if (asprintf(&words[n], "@%.*s", (int)q.name_bytes, q.name) > 0) n++;
+	if (sqlite3_prepare_v2(
+		    d->handle,
+		    "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') UNION SELECT c.name FROM sqlite_schema AS s\n"
+		    "JOIN pragma_table_info(s.name) AS c WHERE s.type IN ('table', 'view') ORDER BY 1",
+		    -1, &statement, NULL) == SQLITE_OK)
+		while (n < WORDS_MAX && sqlite3_step(statement) == SQLITE_ROW)
+			if ((words[n] = strdup((const char *)sqlite3_column_text(statement, 0)))) n++;
+	sqlite3_finalize(statement);
+	words[n] = NULL;
+	return words;
+}
+
+static bool is_blank(const char *text) {
+	return text[strspn(text, " \t\r\n")] == '\0';
+}
+
+/* Takes one line: *text is the statement so far, NULL none. true: the prompt is done. */
+static bool take_line(const struct tm_database *d, const struct tm_options *o, char *line, char **text) {
+	if (!*text && line[0] == '.') return run_dot(d, line);
+	if (!*text && line[0] == '@') {
+		line[strcspn(line, " ;\r\n")] = '\0';
+		run_named(d, o, line + 1);
+		return false;
+	}
+	char *longer = sqlite3_mprintf("%s%s", *text ? *text : "", line);
+	sqlite3_free(*text);
+	*text = longer;
+	bool is_whole = longer && !is_blank(longer) && sqlite3_complete(longer);
+	if (is_whole) run_text(d, o, longer);
+	if (longer && !is_whole && !is_blank(longer)) return false;
+	sqlite3_free(*text);
+	*text = NULL;
+	return false;
 }
 
 /* Reads statements from the terminal until it ends. A failed statement has been reported and is not the end. */
 static int converse(const struct tm_database *d, const struct tm_options *o) {
-	char *line = NULL, *text = NULL;
-	size_t line_size = 0;
+	char *text = NULL;
+	bool done = false;
 	printf("%s - SQL ending in ';', .help for help, .quit to leave\n", d->path);
-	for (prompt("tidemark> ");;) {
-		if (getline(&line, &line_size, stdin) < 0) {
-			if (errno != EINTR || feof(stdin)) break;
-			clearerr(stdin);
+	/* Asking for columns takes more than users may do. */
+	sqlite3_set_authorizer(d->handle, NULL, NULL);
+	tm_line_editor_start(words_of(d));
+	sqlite3_set_authorizer(d->handle, authorize, NULL);
+	while (!done) {
+		fflush(stdout);
+		char *line = tm_line_editor_read(text ? "     ...> " : "tidemark> ");
+		if (!line && errno != EINTR) break;
+		if (line) {
+			done = take_line(d, o, line, &text);
+		} else {
+			putchar('\n');
 			sqlite3_free(text);
 			text = NULL;
-			prompt("\ntidemark> ");
-			continue;
 		}
-		if (!text && line[0] == '.') {
-			if (run_dot(d, line)) break;
-			prompt("tidemark> ");
-			continue;
-		}
-		char *longer = sqlite3_mprintf("%s%s", text ? text : "", line);
-		sqlite3_free(text);
-		text = longer;
-		if (!text || !sqlite3_complete(text)) {
-			prompt(text && strspn(text, " \t\r\n") == strlen(text) ? "tidemark> " : "     ...> ");
-			if (text && strspn(text, " \t\r\n") == strlen(text)) text[0] = '\0';
-			continue;
-		}
-		run_text(d, o, text);
-		sqlite3_free(text);
-		text = NULL;
-		prompt("tidemark> ");
+		free(line);
 	}
+	tm_line_editor_stop();
 	putchar('\n');
 	sqlite3_free(text);
-	free(line);
 	return TM_EXIT_DONE;
 }
 
@@ -200,7 +263,8 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_set_authorizer(d->handle, authorize, NULL);
 	catch_interrupts(d->handle);
 	int status;
-	if (operand) status = names_file(operand) ? run_file(d, o, operand) : run_text(d, o, operand);
+	if (operand && operand[0] == '@') status = run_named(d, o, operand + 1);
+	else if (operand) status = names_file(operand) ? run_file(d, o, operand) : run_text(d, o, operand);
 	else status = isatty(STDIN_FILENO) ? converse(d, o) : run_file(d, o, "-");
 	signal(SIGINT, SIG_DFL);
 	interruptible = NULL;
