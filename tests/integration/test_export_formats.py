@@ -54,7 +54,10 @@ def odd_database(t):
                  (None, origin, 8192 + number, size, 0, 1000 * number + 500, stack, 8_500_000, process, None, None, None, None),
                  (None, origin, 9192 + number, size, 0, 2_000_000, stack, None, None, None, None, None, None)]
     db.executemany(f"insert into allocation_packed values ({','.join('?' * 13)})", rows)
-    db.executemany(f"insert into site_total values ({','.join('?' * 17)})", totals)
+    columns = ("process_id, heap_id, stack_id, allocations, allocated_bytes, frees, freed_bytes, temporary, temporary_bytes, peak_bytes, peak_count, "
+               "process_peak_bytes, process_peak_count, live_at_exit_bytes, live_at_exit_count, live_at_end_bytes, live_at_end_count")
+    others = [row[1] for row in db.execute("pragma table_info(site_total)") if row[1] not in columns.split(", ")]
+    db.executemany(f"insert into site_total ({', '.join([columns, *others])}) values ({', '.join(['?'] * 17 + ['0'] * len(others))})", totals)
     db.commit()
     db.close()
     return path
