@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 
+import answers
 import import_speed
 import programs
 import targets
@@ -424,6 +425,12 @@ def reading(report, build, work, options):
                  "bytes a node of the stack tree.")
 
 
+def questions(report, build, work):
+    subprocess.run(["make", "-s", f"BUILD={build}", f"{build}/tests/integration/big_trace"], check=True, **QUIET)
+    report.table("Answers", answers.COLUMNS, answers.rows(build, work), "From databases of 10 million allocations. Where a million blocks are live, grouping them one by one "
+                 "(by size, age, scope or thread) takes longer than a second; by what stacks tell it does not.")
+
+
 # --- the rest: benches that print for themselves ---
 
 def own_benches(report, build, options):
@@ -449,7 +456,7 @@ def find_torch(asked):
 def main():
     parser = argparse.ArgumentParser(description="measure what recording costs")
     parser.add_argument("build")
-    parser.add_argument("--only", default="", help="sections and programs whose name matches: pairs, instructions, memory, scopes, programs, starting, import, benches")
+    parser.add_argument("--only", default="", help="sections and programs whose name matches: pairs, instructions, memory, scopes, programs, starting, import, answers, benches")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=2_000_000, help="of one run of the section pairs")
     parser.add_argument("--torch", help="a Python that imports torch (default: $TIDEMARK_TORCH_PYTHON, then python3)")
@@ -476,6 +483,8 @@ def main():
             starting(report, build, work, every_tool, options)
         if wanted("import"):
             reading(report, build, work, options)
+        if wanted("answers"):
+            questions(report, build, work)
         if wanted("benches"):
             own_benches(report, build, options)
     print("\n" + report.targets.page())

@@ -6,8 +6,12 @@ every allocation. Both must say the same, at random instants (the seed is printe
 import json
 import os
 import random
+import resource
 import shutil
+import signal
 import sqlite3
+import subprocess
+import time
 
 from tidemark_test import main, test
 from trace_writer import Trace, free, malloc, mmap, munmap, realloc
@@ -150,6 +154,29 @@ def several_traces_keep_their_checkpoints(t):
         for by in ("stack", "thread"):
             compare(t, one, other, "snapshot", "--at", at, f"--by={by}")
     compare(t, one, other, "peak", "--from=2ms", "--to=15ms")
+
+
+@test
+def imports_end_whole_or_not_at_all(t):
+    """Stopped by Ctrl-C or by a disk that is full, an import leaves no file; what stood under the name stays."""
+    trace, db = big_trace(t, "a.tmk", 900_000, 20_000, 30_000, 2), t.path("a.db")
+    command = [os.path.join(t.build, "bin/tidemark"), "import", trace, "--force", "-o", db]
+    child = t.start(command, stdin=subprocess.DEVNULL)
+    while not any(name.endswith(".tmp") for name in os.listdir(t.dir)) and child.poll() is None:
+        time.sleep(0.001)
+    child.send_signal(signal.SIGINT)
+    t.check(child.wait() in (-signal.SIGINT, 0), f"ended with {child.returncode}")
+    t.equal([name for name in os.listdir(t.dir) if ".db" in name], ["a.db"] if child.returncode == 0 else [], "files after Ctrl-C")
+    t.run(command, status=0)
+    before = os.stat(db)
+    for limit in (1 << 20, before.st_size // 2, before.st_size - 4096):
+        def small():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        done = t.run(command, status=1, preexec=small)
+        t.check("cannot import" in done.errors or "cannot write" in done.errors, done.errors)
+        t.equal([name for name in os.listdir(t.dir) if ".db" in name], ["a.db"], f"files after a limit of {limit}")
+        t.equal(os.stat(db).st_mtime_ns, before.st_mtime_ns, "the database that stood there")
 
 
 @test
