@@ -9,6 +9,7 @@
  */
 #include "cupti.h"
 #include "hot.h"
+#include "raw.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ TM_EXPORT int cuptiActivityRegisterCallbacks(void (*request)(uint8_t **, size_t 
 enum state { STATE_NONE = 0, STATE_STARTING, STATE_RECORDING, STATE_ASIDE };
 static _Atomic uint32_t state;
 static void *_Atomic subscriber;
+static int subscribed_pid; /* a fork's child has neither the driver nor CUPTI's threads: it must not call them, and its exit() comes by here */
 
 bool tm_cuda_is_recorded(void) {
 	return atomic_load_explicit(&state, memory_order_relaxed) == STATE_RECORDING;
@@ -62,7 +64,7 @@ static void enable(void *handle, uint32_t on) {
 }
 
 void tm_cuda_flush(void) {
-	if (!tm_cuda_is_recorded() || !tm_cupti.cuptiActivityFlushAll) return;
+	if (!tm_cuda_is_recorded() || tm_is_sandboxed() || tm_raw_getpid() != subscribed_pid || !tm_cupti.cuptiActivityFlushAll) return;
 	tm_cupti.cuptiActivityFlushAll(1); /* also buffers that are not full */
 }
 
@@ -95,6 +97,7 @@ static void start(void) {
 		tm_cupti_find_code(t);
 		tm_hook_leave(t);
 	}
+	subscribed_pid = tm_raw_getpid();
 	tm_ours_begin();
 	enable(atomic_load(&subscriber), 1);
 	tm_cuda_activity_start();
@@ -117,6 +120,7 @@ int InitializeInjection(void) {
 static void step_aside(void) {
 	uint32_t recording = STATE_RECORDING;
 	if (tm_is_ours() || !tm_guest.epoch || tm_guest.shm->gpu != TM_GPU_AUTO) return;
+	if (tm_is_sandboxed() || tm_raw_getpid() != subscribed_pid) return;
 	if (!atomic_compare_exchange_strong(&state, &recording, STATE_STARTING)) return;
 	if (tm_cupti.cuptiActivityFlushAll) tm_cupti.cuptiActivityFlushAll(1);
 	tm_ours_begin();
