@@ -84,6 +84,7 @@ static void take_wait(const struct control *t) {
 }
 
 static void take_exit_begin(const struct control *t) {
+	tm_pools_settle(t->c, t->p);
 	tm_process_exit_begins(t->c, t->p, t->ticks);
 	if (t->c->options.interval_ms) tm_sampler_ask(&t->c->sampler, t->p->id);
 }

@@ -86,18 +86,18 @@ static int64_t bytes_or_unknown(uint64_t bytes) {
 	return bytes <= INT64_MAX ? (int64_t)bytes : -1;
 }
 
-static void write_pool(struct tm_collector *c, struct tm_own_heap *heap, const struct tm_pool_numbers *n) {
-	heap->written_ticks = n->ticks;
-	heap->reserved = n->reserved;
+static void write_pool(struct tm_collector *c, struct tm_own_heap *heap, struct tm_pool_numbers n) {
+	heap->written_ticks = n.ticks;
+	heap->reserved = n.reserved;
 	heap->kept.ticks = 0;
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_POOL_STATE);
 	meta->pool_state = (struct tm_pool_state){
 		.heap = heap->id,
-		.ns = n->ticks,
-		.allocated = bytes_or_unknown(n->allocated),
-		.reserved = bytes_or_unknown(n->reserved),
-		.active = bytes_or_unknown(n->active),
-		.inactive = bytes_or_unknown(n->inactive),
+		.ns = n.ticks,
+		.allocated = bytes_or_unknown(n.allocated),
+		.reserved = bytes_or_unknown(n.reserved),
+		.active = bytes_or_unknown(n.active),
+		.inactive = bytes_or_unknown(n.inactive),
 	};
 }
 
@@ -107,13 +107,13 @@ bool tm_pool_told(struct tm_collector *c, struct tm_process *p, uint64_t number,
 	uint64_t now = tm_timebase_ticks(&c->timebase), interval = now - tm_timebase_ticks_before_now(&c->timebase, POOL_INTERVAL_NS);
 	bool soon = heap->written_ticks && n->ticks - heap->written_ticks < interval, plain = n->active > INT64_MAX;
 	if (soon && plain && n->reserved == heap->reserved) heap->kept = *n;
-	else write_pool(c, heap, n);
+	else write_pool(c, heap, *n);
 	return true;
 }
 
 void tm_pools_settle(struct tm_collector *c, struct tm_process *p) {
 	for (size_t i = 0; i < p->own.heap_count; i++)
-		if (p->own.heaps[i].kept.ticks) write_pool(c, &p->own.heaps[i], &p->own.heaps[i].kept);
+		if (p->own.heaps[i].kept.ticks) write_pool(c, &p->own.heaps[i], p->own.heaps[i].kept);
 }
 
 /* --- categories --- */

@@ -46,7 +46,7 @@ struct tm_own_heap *tm_heap_of_number(struct tm_collector *c, struct tm_process 
 /* The heap of a name that the process told, or NULL. */
 const struct tm_own_heap *tm_heap_of_name(const struct tm_process *p, uint32_t name);
 bool tm_pool_told(struct tm_collector *c, struct tm_process *p, uint64_t number, const struct tm_pool_numbers *n);
-/* A mark or step: how each pool stood is written, however soon. */
+/* A mark, a step, the exit: how each pool stood is written, however soon. */
 void tm_pools_settle(struct tm_collector *c, struct tm_process *p);
 
 bool tm_category_told(struct tm_collector *c, struct tm_process *p, uint32_t number, const char *name, size_t n);

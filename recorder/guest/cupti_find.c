@@ -1,7 +1,7 @@
 /* cupti_find.c - where CUPTI and the CUDA driver are in this process, and which of their functions there are.
  *
- * Order:    TIDEMARK_CUPTI (a path), one that is loaded already, libcupti.so.13, .12, .11.x by the loader's search, then beside what is loaded: the toolkit
- *           and PyTorch's wheels keep it in a place of their own, which a loaded libcudart, libcuda or libtorch leads to.
+ * Order:    TIDEMARK_CUPTI (a path), one that is loaded already, beside what is loaded, libcupti.so.13, .12, .11.x by the loader's search. The
+ *           toolkit and PyTorch's wheels keep it in a place of their own, which a loaded libcudart or libtorch leads to: that is the one that belongs to the program's CUDA.
  * Threads:  InitializeInjection() runs once, in the thread that first calls the driver.
  */
 #include "cupti.h"
@@ -93,8 +93,8 @@ static void *open_library(void) {
 	void *handle;
 	if (given && *given) return dlopen(given, RTLD_LAZY | RTLD_LOCAL);
 	handle = open_any(RTLD_NOLOAD);
-	if (!handle) handle = open_any(0);
 	if (!handle) handle = open_beside();
+	if (!handle) handle = open_any(0);
 	return handle;
 }
 

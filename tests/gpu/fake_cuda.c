@@ -188,6 +188,12 @@ static void tell_memory(const struct around *a, int operation, int kind, const s
 	if (hooks.memory) hooks.memory(&m);
 }
 
+static const char *heap_name(const char *name, int device) {
+	static __thread char text[32];
+	snprintf(text, sizeof text, "%s%d", name, device);
+	return text;
+}
+
 static CUresult alloc(uint32_t id, const char *name, const char *heap, int kind, CUdeviceptr *address, size_t bytes, const void *parameters,
 		      struct fake_pool *pool, int device) {
 	struct around a;
@@ -209,6 +215,14 @@ static CUresult release(uint32_t id, const char *name, CUdeviceptr address, int 
 	enter(&a, id, name, parameters);
 	CUresult result = address ? give(address, kind, &b, name) : 0;
 	if (!result && address) tell_memory(&a, 2, 3, &b);
+	if (!result && getenv("FAKE_CUDA_BROKEN")) { /* it was not given back */
+		pthread_mutex_lock(&lock);
+		new_block(b.kind, b.device, b.bytes, address);
+		used_bytes[b.device] += b.bytes;
+		say("alloc %s %llx %llu cuMemAlloc\n", heap_name("cuda:", b.device), (unsigned long long)address, (unsigned long long)b.bytes);
+		pthread_mutex_unlock(&lock);
+		result = 700;
+	}
 	return leave(&a, result);
 }
 
@@ -305,12 +319,6 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
 	*free_bytes = device_bytes - used_bytes[context()->device];
 	*total_bytes = device_bytes;
 	return 0;
-}
-
-static const char *heap_name(const char *name, int device) {
-	static __thread char text[32];
-	snprintf(text, sizeof text, "%s%d", name, device);
-	return text;
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {

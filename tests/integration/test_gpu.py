@@ -188,6 +188,27 @@ def another_tool_holds_cupti(t):
 
 
 @test
+def cupti_beside_the_programs_cuda(t):
+    """As PyTorch's wheels lie: nvidia/cuda_runtime/lib/libcudart.so.12, which the program has loaded, and nvidia/cuda_cupti/lib/libcupti.so.12."""
+    where, wheels = build(t), t.path("nvidia")
+    for part in ("cuda_runtime/lib", "cuda_cupti/lib"):
+        os.makedirs(os.path.join(wheels, part))
+    runtime = f"{wheels}/cuda_runtime/lib/libcudart.so.12"
+    t.run(["gcc", "-shared", "-fPIC", "-Wl,-soname,libcudart.so.12", "-o", runtime, "-x", "c", "/dev/null"], status=0)
+    os.symlink(f"{where}/libcupti.so.12", f"{wheels}/cuda_cupti/lib/libcupti.so.12")
+    run = Run(t, "work", TIDEMARK_CUPTI="", LD_PRELOAD=runtime)
+    run.compare(t)
+    check_work(t, run)
+
+
+@test
+def memory_that_the_driver_does_not_take_back(t):
+    """A broken context: cuMemFree fails, so the block is live again, from then on."""
+    run = Run(t, "out-of-memory", FAKE_CUDA_BROKEN=1)
+    t.equal([(size, freed) for _, size, _, freed in run.recorded()], [(64 << 20, False), (64 << 20, True)], "blocks")
+
+
+@test
 def a_profiler_in_the_program(t):
     """It subscribes later: we leave, it gets what it asks for; with --gpu=cupti we stay and it is refused, as by any other tool."""
     where = build(t)
@@ -262,6 +283,11 @@ def tensors_lie_inside_of_the_device(t):
                 [(1536, 2 << 20, 1600, 100), (512, 2 << 20, 1536, 50)], "states at the mark and the step")
         ts = db.value("select ts_ns from mark where name = 'both'")
         t.equal(db.value("select allocated_bytes from pool_state where ts_ns <= ? order by ts_ns desc limit 1", ts), 1536, "the latest state before the mark")
+    with open(script, "w", encoding="ascii") as file:
+        file.write(TORCH.replace("import tidemark", "class tidemark: mark = lambda name: here.tidemark_api_mark_v1(name.encode()); step = lambda n: 0"))
+    db = t.imported(t.record(["python3", script], "--quiet", env=env), options=("--quiet",))
+    ts = db.value("select ts_ns from mark where name = 'both'")
+    t.equal(db.value("select allocated_bytes from pool_state where ts_ns <= ? order by ts_ns desc limit 1", ts), 1536, "reported right before the mark")
 
 
 @test

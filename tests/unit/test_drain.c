@@ -722,10 +722,11 @@ static uint32_t random_pid(struct check_random *r) {
 
 /* Records that are whole, with any content: they get past the first check. */
 static void scribble_records(uint64_t *data, uint64_t at, uint64_t some, uint64_t words, struct check_random *r) {
-	for (uint64_t k = 0; k + 12 < some;) {
+	for (uint64_t k = 0; k + 24 < some;) {
 		static const uint8_t listed[] = { TM_OP_HEAP_ALLOC, TM_OP_HEAP_FREE, TM_OP_PYTHON_REALLOC, TM_OP_SCOPE_PUSH, TM_OP_SCOPE_BLOCK,
 						  TM_OP_SCOPE_RANGE, TM_OP_SCOPE_END, TM_OP_STEP, TM_OP_RESET_PEAK, TM_CTL_HEAP, TM_CTL_CATEGORY,
-						  TM_CTL_POOL, TM_CTL_STATS };
+						  TM_CTL_POOL, TM_CTL_STATS, TM_OP_CUDA_ALLOC, TM_OP_CUDA_FREE, TM_OP_OOM, TM_OP_LAUNCH, TM_OP_USE, TM_CTL_ACTIVITY,
+						  TM_CTL_DEVICE, TM_CTL_LOST };
 		uint64_t x = check_random_next(r), n = 3 + (x >> 8) % 9, op = x % 5 == 0 ? 0xE0 + (x >> 16) % 32 : (x >> 16) % 7 << 5;
 		unsigned flags = (unsigned)(x >> 32 & 3), y = (unsigned)(x >> 40) % 64;
 		if (x % 3 == 0) op = listed[(x >> 50) % sizeof listed];
@@ -734,13 +735,22 @@ static void scribble_records(uint64_t *data, uint64_t at, uint64_t some, uint64_
 			flags |= TM_RING_HEAP;
 			n = op == TM_OP_HEAP_FREE ? 4 : op == TM_OP_HEAP_ALLOC ? 5 + (x >> 24) % 2 : 7;
 		}
+		if (op == TM_OP_CUDA_ALLOC || op == TM_OP_CUDA_FREE) {
+			flags |= TM_RING_HEAP;
+			n = op == TM_OP_CUDA_FREE ? 4 : 5;
+		}
 		if (TM_OP_IS_SCOPE(op)) n = 4 + (y + 7) / 8;
+		if (op == TM_OP_OOM) n = TM_RING_OOM_WORDS + (x >> 24) % 3;
+		if (op == TM_OP_LAUNCH || op == TM_OP_USE) n = 4;
+		if (op == TM_CTL_ACTIVITY) n = 8 + (y + 7) / 8;
+		if (op == TM_CTL_DEVICE) n = 4 + (y + 7) / 8;
+		if (op == TM_CTL_LOST) n = 3 + (y + 7) / 8;
 		if (op == TM_CTL_HEAP) n = 5 + (y + 7) / 8;
 		if (op == TM_CTL_CATEGORY || op == TM_OP_RESET_PEAK) n = 2 + (y + 7) / 8;
 		if (op == TM_CTL_POOL) n = 8;
 		data[(at + k) % words] = tm_ring_word((unsigned)op, flags, (unsigned)n, (unsigned)(x >> 36) % 24, y);
 		for (uint64_t i = 1; i < n; i++) data[(at + k + i) % words] = check_random_next(r) >> (check_random_next(r) % 64);
-		if (op == TM_CTL_HEAP || op == TM_CTL_POOL) data[(at + k + 2) % words] %= 4096 + 32;
+		if (op == TM_CTL_HEAP || op == TM_CTL_POOL || op == TM_OP_OOM) data[(at + k + 2) % words] %= 4096 + 32;
 		if (flags & TM_RING_HEAP) data[(at + k + n - 1) % words] %= 4096 + 32;
 		k += n;
 	}
