@@ -35,7 +35,7 @@ objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
 SCHEMA_OBJECTS := $(call objects,schema/*.c)
 GUEST_OBJECTS := $(call objects,recorder/guest/*.c)
 COLLECTOR_OBJECTS := $(call objects,recorder/collector/*.c)
-ANALYZER_OBJECTS := $(call objects,analyzer/*.c) $(BUILD)/obj/gen/sql.o
+ANALYZER_OBJECTS := $(call objects,analyzer/*.c) $(BUILD)/obj/gen/sql.o $(BUILD)/obj/gen/page.o
 UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c))
 FUZZ_REPLAYS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
@@ -73,7 +73,15 @@ $(BUILD)/gen/sql.c: $(wildcard schema/*.sql) Makefile
 		printf 'extern const char tm_%s_sql[];\nconst char tm_%s_sql[] = ""\n' $$name $$name; \
 		sed -e 's/[\\"]/\\&/g' -e 's/.*/\t"&\\n"/' schema/$$name.sql; echo ';'; done > $@
 
-$(BUILD)/obj/gen/sql.o: $(BUILD)/gen/sql.c | $(FIRST)
+# report/NAME.EXT as a C string tm_NAME_EXT: the parts of the page that `tidemark report` writes. The scripts are our own and use no library: what the page
+# draws is areas, lines and rectangles on a canvas, for which d3 (258 KB, in Debian's node-d3) would add four times the page's own size.
+$(BUILD)/gen/page.c: $(wildcard report/*.html report/*.css report/*.js) Makefile
+	$(call say,GEN)
+	$(Q)for file in $(filter report/%,$^); do name=$$(basename $$file | tr . _); \
+		printf 'extern const char tm_%s[];\nconst char tm_%s[] = ""\n' $$name $$name; \
+		sed -e 's/[\\"]/\\&/g' -e 's/.*/\t"&\\n"/' $$file; echo ';'; done > $@
+
+$(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c | $(FIRST)
 	$(call say,CC)
 	$(Q)$(CC) $(COMMON) $(CFLAGS) $(INSTRUMENT) -c $< -o $@
 

@@ -34,6 +34,7 @@ static const struct verb verbs[] = {
 	{ "processes", tm_cmd_processes, "the tree of processes, with ranks, ends and peaks" },
 	{ "query", tm_cmd_query, "ask the database in SQL, read-only" },
 	{ "export", tm_cmd_export, "write a Chrome trace, or collapsed stacks for a flame graph" },
+	{ "report", tm_cmd_report, "write one HTML file that explains a run" },
 };
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 

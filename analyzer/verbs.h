@@ -19,5 +19,6 @@ int tm_cmd_timeline(int argc, char **argv);
 int tm_cmd_processes(int argc, char **argv);
 int tm_cmd_query(int argc, char **argv);
 int tm_cmd_export(int argc, char **argv);
+int tm_cmd_report(int argc, char **argv);
 
 #endif

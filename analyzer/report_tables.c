@@ -1,0 +1,336 @@
+/* report_tables.c - the report's flat tables: leaks, steps, histograms, heaps, refused requests, and what is missing. */
+#include "report_text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "json_text.h"
+#include "report_html.h"
+#include "schema/units.h"
+
+#define LEAKS_MAX 200
+#define STACKS_MAX 60 /* leaks whose whole call stack is in the page */
+#define STEPS_MAX 200
+#define ROWS_MAX 200
+
+struct table {
+	struct tm_bytes *out;
+	int64_t rows, whole;
+	bool has_processes, has_steps;
+};
+
+#define UNNAMED(alias) \
+	"coalesce(" alias ".function, replace(" alias ".module, rtrim(" alias ".module, replace(" alias ".module, '/', '')), '')" \
+	" || printf('+0x%%x', " alias ".module_offset))"
+
+static void put_more(struct table *t, int64_t shown_max, const char *command) {
+	char count[TM_UNIT_TEXT_MAX];
+	if (t->rows < shown_max) return;
+	tm_put_format(t->out, "<p class=\"note\">The first %s; <code>tidemark %s</code> lists all.</p>", tm_format_count((uint64_t)shown_max, count), command);
+}
+
+/* --- leaks --- */
+
+static void put_stack(struct table *t, sqlite3_stmt *s, int column) {
+	const char *text = (const char *)sqlite3_column_text(s, column);
+	if (!text || !*text) return;
+	tm_html(t->out, "<details><summary>call stack</summary><ol class=\"stack\">");
+	for (int n = 0; *text && n < 100; n++) {
+		size_t length = strcspn(text, ";");
+		tm_html(t->out, "<li>");
+		tm_html_name(t->out, text, length, 300);
+		tm_html(t->out, "</li>");
+		text += length + (text[length] == ';');
+	}
+	tm_html(t->out, *text ? "<li>\xE2\x80\xA6</li></ol></details>" : "</ol></details>");
+}
+
+static int take_leak(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	struct table *t = context;
+	bool estimated = sqlite3_column_int(s, 13);
+	struct tm_report_process *p = tm_report_process(r, sqlite3_column_int64(s, 0));
+	t->rows++;
+	tm_html(t->out, sqlite3_column_int(s, 12) ? "<tr class=\"faint\"><th scope=\"row\">" : "<tr><th scope=\"row\">");
+	tm_html_site(t->out, s, 1);
+	if (t->rows <= STACKS_MAX) put_stack(t, s, 14);
+	tm_html(t->out, "</th>");
+	if (t->has_processes) {
+		const char *name = p ? r->by[TM_REPORT_PROCESS].names.items[p->group] : "?";
+		tm_html(t->out, "<td>");
+		tm_html_name(t->out, name, strlen(name), TM_HTML_NAME_BYTES);
+		tm_html(t->out, "</td>");
+	}
+	tm_html_text_cell(t->out, s, 4, "?");
+	tm_html_column_cell(t->out, TM_CELL_SIZE, s, 5, estimated);
+	tm_html_column_cell(t->out, TM_CELL_COUNT, s, 6, estimated);
+	tm_html_column_cell(t->out, TM_CELL_TIME, s, 7, false);
+	tm_html_column_cell(t->out, TM_CELL_TIME, s, 8, false);
+	if (t->has_steps) tm_html_column_cell(t->out, TM_CELL_SIZE, s, 9, estimated);
+	tm_html_column_cell(t->out, TM_CELL_NUMBER, s, 10, false);
+	tm_html(t->out, "<td class=\"why\">");
+	tm_html_column(t->out, s, 11, "live at exit");
+	tm_html(t->out, sqlite3_column_int(s, 12) ? " (suppressed)</td></tr>\n" : "</td></tr>\n");
+	return 0;
+}
+
+int tm_report_leaks(struct tm_report *r, struct tm_bytes *out) {
+	bool has_scores = tm_database_integer(r->d, "SELECT 1 FROM leak_score LIMIT 1", 0);
+	struct table t = { .out = out, .has_processes = r->processes.count > 1, .has_steps = tm_database_integer(r->d, "SELECT 1 FROM step LIMIT 1", 0) };
+	struct tm_bytes rows = TM_BYTES_INIT;
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendf(sql, "SELECT v.process_id, " UNNAMED("v") ", v.file, v.line, v.heap, v.live_bytes, v.live_count,");
+	sqlite3_str_appendf(sql,
+			    has_scores ? " p.exit_ns - v.first_ns, p.exit_ns - v.last_ns, round(v.growth_bytes_per_step), v.score, v.reason, v.suppressed, v.estimated,"
+				       : " NULL, NULL, NULL, NULL, NULL, 0, v.estimated,");
+	sqlite3_str_appendf(sql,
+			    " (SELECT text FROM stack_text AS x WHERE x.stack_id = v.stack_id) FROM (SELECT * FROM %s WHERE live_bytes > 0 OR live_count > 0 ORDER BY %s"
+			    " live_bytes DESC, process_id, heap, stack_id) AS v JOIN process AS p ON p.id = v.process_id WHERE true",
+			    has_scores ? "leak_candidate" : "live_at_exit", has_scores ? "suppressed, score DESC NULLS LAST," : "");
+	tm_report_filter(sql, r, "v.process_id", "v.heap");
+	sqlite3_str_appendf(sql, " LIMIT %d", LEAKS_MAX);
+	t.out = &rows;
+	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_leak, &t);
+	t.out = out;
+	if (!t.rows) {
+		tm_html(out, "<p class=\"none\">Nothing was live at exit.</p>");
+	} else {
+		tm_html(out, "<div class=\"wide\"><table id=\"leak-table\" class=\"sortable\"><thead><tr><th scope=\"col\">call site</th>");
+		tm_html(out, t.has_processes ? "<th scope=\"col\">process</th>" : "");
+		tm_html(out, "<th scope=\"col\">heap</th><th scope=\"col\">live at exit</th><th scope=\"col\">blocks</th><th scope=\"col\">oldest</th>"
+			     "<th scope=\"col\">youngest</th>");
+		tm_html(out, t.has_steps ? "<th scope=\"col\">growth a step</th>" : "");
+		tm_html(out, "<th scope=\"col\">score</th><th scope=\"col\">evidence</th></tr></thead><tbody>\n");
+		tm_put_raw(out, rows.data, rows.size);
+		tm_html(out, "</tbody></table></div>\n");
+		put_more(&t, LEAKS_MAX, "leaks");
+	}
+	out->failed |= rows.failed;
+	tm_bytes_release(&rows);
+	return status;
+}
+
+/* --- steps --- */
+
+static int take_step(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	struct table *t = context;
+	struct tm_report_process *p = tm_report_process(r, sqlite3_column_int64(s, 0));
+	bool estimated = sqlite3_column_int(s, 8);
+	if (!t->rows++) {
+		tm_html(t->out, "<div id=\"steps-chart\" class=\"chart small\"></div><details><summary>The steps as a table</summary><div class=\"wide\">"
+				"<table class=\"sortable\"><thead><tr><th scope=\"col\">step</th>");
+		tm_html(t->out, t->has_processes ? "<th scope=\"col\">process</th>" : "");
+		tm_html(t->out, "<th scope=\"col\">time</th><th scope=\"col\">allocated</th><th scope=\"col\">net</th><th scope=\"col\">live at its end</th>"
+				"<th scope=\"col\">peak</th><th scope=\"col\">survived it</th></tr></thead><tbody>\n");
+	}
+	tm_html(t->out, "<tr>");
+	tm_html_column_cell(t->out, TM_CELL_COUNT, s, 1, false);
+	if (t->has_processes) {
+		const char *name = p ? r->by[TM_REPORT_PROCESS].names.items[p->group] : "?";
+		tm_html(t->out, "<td>");
+		tm_html_name(t->out, name, strlen(name), TM_HTML_NAME_BYTES);
+		tm_html(t->out, "</td>");
+	}
+	tm_html_column_cell(t->out, TM_CELL_TIME, s, 2, false);
+	for (int column = 3; column < 8; column++) tm_html_column_cell(t->out, TM_CELL_SIZE, s, column, estimated);
+	tm_html(t->out, "</tr>\n");
+	return 0;
+}
+
+int tm_report_steps(struct tm_report *r, struct tm_bytes *out) {
+	struct table t = { .out = out, .has_processes = r->processes.count > 1 };
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendall(sql, "SELECT process_id, n, duration_ns, allocated_bytes, net_bytes, live_end_bytes, peak_bytes, survived_bytes, estimated"
+				   " FROM step_total WHERE heap IS NULL");
+	tm_report_filter(sql, r, "process_id", NULL);
+	sqlite3_str_appendf(sql, " ORDER BY process_id, start_ns LIMIT %d", STEPS_MAX);
+	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_step, &t);
+	if (!t.rows) {
+		tm_html(out, "<p class=\"none\">The program named no steps (<code>tidemark_step(n)</code>, <code>tidemark.step(n)</code>).</p>");
+		return status;
+	}
+	tm_html(out, "</tbody></table></div>");
+	put_more(&t, STEPS_MAX, "scopes --steps");
+	tm_html(out, "</details>");
+	return status;
+}
+
+/* --- histograms --- */
+
+static int take_bucket(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	struct table *t = context;
+	char text[TM_UNIT_TEXT_MAX];
+	bool is_time = sqlite3_column_int(s, 4);
+	int64_t from = sqlite3_column_int64(s, 0);
+	uint64_t positive = from < 0 ? 0 : (uint64_t)from;
+	t->rows++;
+	tm_put_format(t->out, "<tr><th scope=\"row\">%s</th><td class=\"bar\"><i style=\"--w:%.1f%%\"></i></td>",
+		      is_time ? tm_format_time(positive, text) : tm_format_size(positive, text),
+		      t->whole > 0 ? 100.0 * sqlite3_column_double(s, 2) / (double)t->whole : 0);
+	tm_html_column_cell(t->out, TM_CELL_COUNT, s, 2, r->d->estimated);
+	tm_html_column_cell(t->out, TM_CELL_SIZE, s, 3, r->d->estimated);
+	tm_html(t->out, "</tr>\n");
+	return 0;
+}
+
+static int take_whole(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	(void)r;
+	((struct table *)context)->whole = sqlite3_column_int64(s, 0);
+	return 0;
+}
+
+static int put_histogram(struct tm_report *r, struct tm_bytes *out, const char *table, const char *from, const char *to, const char *count, const char *bytes,
+			 bool is_time) {
+	struct table t = { .out = out };
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendf(sql,
+			    "SELECT b.%s AS from_value, max(b.%s), sum(b.%s) AS n, sum(b.%s), %d FROM %s AS b JOIN heap AS h ON h.id = b.heap_id WHERE (h.is_root OR %d)",
+			    from, to, count, bytes, is_time, table, r->o->heap != NULL);
+	tm_report_filter(sql, r, "b.process_id", "h.name");
+	sqlite3_str_appendall(sql, " GROUP BY b.");
+	sqlite3_str_appendall(sql, from);
+	char *query = sqlite3_str_finish(sql);
+	int status = tm_report_rows(r, query ? sqlite3_mprintf("SELECT max(n) FROM (%s)", query) : NULL, take_whole, &t);
+	struct tm_bytes rows = TM_BYTES_INIT;
+	t.out = &rows;
+	if (!status) status = tm_report_rows(r, query, take_bucket, &t);
+	else sqlite3_free(query);
+	if (t.rows) {
+		tm_put_format(out, "<table class=\"histogram\"><thead><tr><th scope=\"col\">from</th><th scope=\"col\"></th><th scope=\"col\">%s</th>", count);
+		tm_html(out, "<th scope=\"col\">bytes</th></tr></thead><tbody>\n");
+		tm_put_raw(out, rows.data, rows.size);
+		tm_html(out, "</tbody></table>");
+	} else {
+		tm_html(out, "<p class=\"none\">Nothing to show.</p>");
+	}
+	out->failed |= rows.failed;
+	tm_bytes_release(&rows);
+	return status;
+}
+
+int tm_report_sizes(struct tm_report *r, struct tm_bytes *out) {
+	return put_histogram(r, out, "size_bucket", "from_bytes", "to_bytes", "allocations", "allocated_bytes", false);
+}
+
+int tm_report_lifetimes(struct tm_report *r, struct tm_bytes *out) {
+	return put_histogram(r, out, "lifetime_bucket", "from_ns", "to_ns", "frees", "freed_bytes", true);
+}
+
+/* --- heaps --- */
+
+static int take_heap(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	struct table *t = context;
+	struct tm_report_process *p = tm_report_process(r, sqlite3_column_int64(s, 0));
+	bool estimated = sqlite3_column_int(s, 8);
+	const char *name = p ? r->by[TM_REPORT_PROCESS].names.items[p->group] : "?";
+	t->rows++;
+	tm_html(t->out, sqlite3_column_type(s, 1) == SQLITE_NULL ? "<tr class=\"sum\"><td>" : "<tr><td>");
+	tm_html_name(t->out, name, strlen(name), TM_HTML_NAME_BYTES);
+	tm_html(t->out, "</td>");
+	tm_html_text_cell(t->out, s, 1, "all root heaps");
+	tm_html_column_cell(t->out, TM_CELL_COUNT, s, 2, estimated);
+	tm_html_column_cell(t->out, TM_CELL_SIZE, s, 3, estimated);
+	tm_html_column_cell(t->out, TM_CELL_COUNT, s, 4, estimated);
+	tm_html_column_cell(t->out, TM_CELL_SIZE, s, 5, estimated);
+	tm_html_column_cell(t->out, TM_CELL_TIME, s, 6, false);
+	tm_html_column_cell(t->out, TM_CELL_SIZE, s, 7, estimated);
+	tm_html(t->out, "</tr>\n");
+	return 0;
+}
+
+int tm_report_heaps(struct tm_report *r, struct tm_bytes *out) {
+	struct table t = { .out = out };
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendall(sql, "SELECT process_id, heap, allocations, allocated_bytes, temporary, peak_bytes, peak_ns, live_at_exit_bytes, estimated"
+				   " FROM heap_summary WHERE true");
+	tm_report_filter(sql, r, "process_id", "heap");
+	sqlite3_str_appendf(sql, " ORDER BY process_id, heap IS NOT NULL, peak_bytes DESC, heap LIMIT %d", ROWS_MAX);
+	tm_html(out, "<div class=\"wide\"><table id=\"heap-table\" class=\"sortable\"><thead><tr><th scope=\"col\">process</th><th scope=\"col\">heap</th>"
+		     "<th scope=\"col\">allocations</th><th scope=\"col\">allocated</th><th scope=\"col\">freed at once</th><th scope=\"col\">peak</th>"
+		     "<th scope=\"col\">when</th><th scope=\"col\">live at exit</th></tr></thead><tbody>\n");
+	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_heap, &t);
+	tm_html(out, "</tbody></table></div>");
+	put_more(&t, ROWS_MAX, "summary");
+	return status;
+}
+
+/* --- refused requests --- */
+
+static int take_oom(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	(void)r;
+	struct table *t = context;
+	if (!t->rows++)
+		tm_html(t->out, "<h3>Refused requests</h3><div class=\"wide\"><table id=\"oom-table\"><thead><tr><th scope=\"col\">when</th><th scope=\"col\">heap</th>"
+				"<th scope=\"col\">asked for</th><th scope=\"col\">by</th><th scope=\"col\">answer</th><th scope=\"col\">free then</th>"
+				"<th scope=\"col\">of</th><th scope=\"col\">scope</th></tr></thead><tbody>\n");
+	tm_html(t->out, "<tr>");
+	tm_html_column_cell(t->out, TM_CELL_TIME, s, 0, false);
+	tm_html_text_cell(t->out, s, 1, "?");
+	tm_html_column_cell(t->out, TM_CELL_SIZE, s, 2, false);
+	tm_html_text_cell(t->out, s, 3, "?");
+	tm_html_text_cell(t->out, s, 4, "?");
+	tm_html_column_cell(t->out, TM_CELL_SIZE, s, 5, false);
+	tm_html_column_cell(t->out, TM_CELL_SIZE, s, 6, false);
+	tm_html_text_cell(t->out, s, 7, "\xE2\x80\x93");
+	tm_html(t->out, "</tr>\n");
+	return 0;
+}
+
+int tm_report_ooms(struct tm_report *r, struct tm_bytes *out) {
+	struct table t = { .out = out };
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendall(sql, "SELECT o.ts_ns, h.name, o.size_bytes, o.api, o.result, o.device_free_bytes, o.device_total_bytes, s.name FROM oom AS o"
+				   " LEFT JOIN heap AS h ON h.id = o.heap_id LEFT JOIN scope AS s ON s.id = o.scope_id AND s.id > 0 WHERE true");
+	tm_report_filter(sql, r, "o.process_id", "h.name");
+	sqlite3_str_appendf(sql, " ORDER BY o.ts_ns LIMIT %d", ROWS_MAX);
+	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_oom, &t);
+	tm_html(out, t.rows ? "</tbody></table></div>" : "");
+	return status;
+}
+
+/* --- what is missing, and what the recorder said --- */
+
+static int take_loss(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	(void)r;
+	struct table *t = context;
+	if (!t->rows++)
+		tm_html(t->out, "<div class=\"wide\"><table id=\"loss-table\"><thead><tr><th scope=\"col\">lost</th><th scope=\"col\">events</th>"
+				"<th scope=\"col\">bytes</th><th scope=\"col\">why</th></tr></thead><tbody>\n");
+	tm_html(t->out, "<tr>");
+	tm_html_text_cell(t->out, s, 0, "?");
+	tm_html_column_cell(t->out, TM_CELL_COUNT, s, 1, false);
+	tm_html_column_cell(t->out, TM_CELL_SIZE, s, 2, false);
+	tm_html_text_cell(t->out, s, 3, "not said");
+	tm_html(t->out, "</tr>\n");
+	return 0;
+}
+
+static int take_note(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	struct table *t = context;
+	(void)r;
+	if (!t->rows++) tm_html(t->out, "<ul class=\"notes\">");
+	tm_html(t->out, "<li>");
+	tm_html_time(t->out, sqlite3_column_int64(s, 0));
+	tm_html(t->out, " <em>");
+	tm_html_column(t->out, s, 1, "");
+	tm_html(t->out, "</em> ");
+	tm_html_column(t->out, s, 2, "");
+	tm_html(t->out, "</li>\n");
+	return 0;
+}
+
+int tm_report_lost(struct tm_report *r, struct tm_bytes *out) {
+	struct table losses = { .out = out }, cuts = { .out = out }, notes = { .out = out };
+	int status = tm_report_rows(r, sqlite3_mprintf("SELECT kind, sum(count), sum(bytes), reason FROM loss GROUP BY kind, reason ORDER BY 2 DESC LIMIT %d", ROWS_MAX),
+				    take_loss, &losses);
+	tm_html(out, losses.rows ? "</tbody></table></div>" : "<p>No event was lost.</p>");
+	if (!status)
+		status = tm_report_rows(r, sqlite3_mprintf("SELECT end_ns, 'the trace is cut: ', cut_reason FROM trace WHERE cut_reason IS NOT NULL ORDER BY id LIMIT %d",
+							   ROWS_MAX),
+					take_note, &cuts);
+	tm_html(out, cuts.rows ? "</ul>" : "");
+	if (!status)
+		status = tm_report_rows(r, sqlite3_mprintf("SELECT ts_ns, kind, text FROM note UNION ALL SELECT ts_ns, 'alert', rule FROM alert ORDER BY 1 LIMIT %d", ROWS_MAX),
+					take_note, &notes);
+	tm_html(out, notes.rows ? "</ul>" : "");
+	return status;
+}

@@ -1,0 +1,282 @@
+/* report_verdict.c - the report's first words: what was recorded, how high memory went and why, what stayed, what is missing.
+ *
+ * Every figure is one of the views'; where several processes were recorded, the one with the highest peak is told of, because peaks of different
+ * instants do not add up.
+ */
+#include "report_text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json_text.h"
+#include "report_html.h"
+#include "schema/units.h"
+#include "talk.h"
+
+#define NAMED 3 /* heaps, call sites and candidates that a sentence names */
+
+struct telling {
+	struct tm_bytes *out;
+	int64_t whole; /* of which shares are told */
+	int told;
+};
+
+static const struct tm_report_process *largest(const struct tm_report *r) {
+	return r->processes.count ? &r->processes.items[0] : NULL;
+}
+
+/* --- the head of the page --- */
+
+static int take_name(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	(void)r;
+	struct telling *t = context;
+	if (!t->told++) tm_html_column(t->out, s, 0, "a recording");
+	return 0;
+}
+
+int tm_report_title(struct tm_report *r, struct tm_bytes *out) {
+	struct telling t = { .out = out };
+	int status = tm_report_rows(r, sqlite3_mprintf("SELECT coalesce(nullif(command, ''), path) FROM trace ORDER BY id"), take_name, &t);
+	if (!status && !t.told) tm_html(out, "no recording");
+	if (t.told > 1) tm_put_format(out, " and %d more", t.told - 1);
+	return status;
+}
+
+static int take_trace(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	struct telling *t = context;
+	char text[TM_UNIT_TEXT_MAX];
+	if (t->told++) return 0;
+	tm_html(t->out, "<span>");
+	tm_html_column(t->out, s, 0, "unknown host");
+	tm_html(t->out, "</span><span>");
+	tm_html_column(t->out, s, 1, "unknown date");
+	tm_put_format(t->out, "</span><span>%s</span>", tm_format_time((uint64_t)(r->grid.items[r->grid.count - 1] - r->grid.items[0]), text));
+	return 0;
+}
+
+int tm_report_head(struct tm_report *r, struct tm_bytes *out) {
+	struct telling t = { .out = out };
+	char text[TM_UNIT_TEXT_MAX];
+	int status = tm_report_rows(r,
+				    sqlite3_mprintf("SELECT host, strftime('%%Y-%%m-%%d %%H:%%M:%%S UTC', start_unix_ns / 1000000000, 'unixepoch')"
+						    " FROM trace ORDER BY start_unix_ns, id"),
+				    take_trace, &t);
+	tm_put_format(out, "<span>%s process%s</span>", tm_format_count(r->processes.count, text), r->processes.count == 1 ? "" : "es");
+	int64_t events = tm_database_integer(r->d, "SELECT sum(events) FROM trace", 0);
+	tm_put_format(out, "<span>%s events</span>", tm_format_count((uint64_t)(events < 0 ? 0 : events), text));
+	if (r->o->heap) {
+		tm_html(out, "<span>only heap ");
+		tm_html_name(out, r->o->heap, strlen(r->o->heap), TM_HTML_NAME_BYTES);
+		tm_html(out, "</span>");
+	}
+	if (r->o->process_given)
+		tm_put_format(out, "<span>only %s %lld</span>", r->o->process_is_rank ? "rank" : "process", (long long)r->o->process);
+	tm_put_format(out, "<span>tidemark %s</span>", TM_TOOL_VERSION);
+	return status;
+}
+
+/* --- the tiles --- */
+
+struct sums {
+	int64_t peak, exit, exit_count, allocated, allocations;
+};
+
+static int take_sums(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	(void)r;
+	struct sums *sums = context;
+	*sums = (struct sums){ sqlite3_column_int64(s, 0), sqlite3_column_int64(s, 1), sqlite3_column_int64(s, 2), sqlite3_column_int64(s, 3),
+			       sqlite3_column_int64(s, 4) };
+	return 0;
+}
+
+static int load_sums(struct tm_report *r, struct sums *sums) {
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	*sums = (struct sums){ 0 };
+	sqlite3_str_appendf(sql,
+			    "SELECT max(peak_bytes), sum(live_at_exit_bytes), sum(live_at_exit_count), sum(allocated_bytes), sum(allocations) FROM heap_summary"
+			    " WHERE heap IS %Q",
+			    r->o->heap);
+	tm_report_filter(sql, r, "process_id", NULL);
+	return tm_report_rows(r, sqlite3_str_finish(sql), take_sums, sums);
+}
+
+static bool is_complete(const struct tm_report *r) {
+	return tm_database_integer(r->d, "SELECT min(complete) FROM trace", 0) == 1 && !tm_database_integer(r->d, "SELECT 1 FROM loss LIMIT 1", 0);
+}
+
+static void put_tiles(struct tm_report *r, struct tm_bytes *out, const struct sums *sums) {
+	bool estimated = r->d->estimated;
+	tm_html(out, "<dl class=\"tiles\"><div class=\"tile peak\" id=\"tile-peak\"><dt>Peak</dt><dd>");
+	tm_html_size(out, sums->peak, estimated);
+	tm_html(out, r->processes.count > 1 ? "<small>of one process</small>" : "<small>live at once</small>");
+	tm_html(out, "</dd></div><div class=\"tile\" id=\"tile-exit\"><dt>Live at exit</dt><dd>");
+	tm_html_size(out, sums->exit, estimated);
+	tm_html(out, "<small>");
+	tm_html_count(out, sums->exit_count, estimated);
+	tm_html(out, sums->exit_count == 1 ? " block</small></dd></div>" : " blocks</small></dd></div>");
+	tm_html(out, "<div class=\"tile\" id=\"tile-allocated\"><dt>Allocated in all</dt><dd>");
+	tm_html_size(out, sums->allocated, estimated);
+	tm_html(out, "<small>");
+	tm_html_count(out, sums->allocations, estimated);
+	tm_html(out, sums->allocations == 1 ? " allocation</small></dd></div>" : " allocations</small></dd></div>");
+	tm_put_format(out, "<div class=\"tile %s\" id=\"tile-complete\"><dt>Recording</dt><dd><b>%s</b><small>%s</small></dd></div></dl>",
+		      is_complete(r) ? "good" : "bad", is_complete(r) ? "complete" : "incomplete", estimated ? "sampled: figures are estimates" : "every call counted");
+}
+
+/* --- the sentences --- */
+
+static int take_share(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	(void)r;
+	struct telling *t = context;
+	tm_html(t->out, t->told++ ? ", " : "");
+	tm_html_site(t->out, s, 1);
+	tm_html(t->out, " ");
+	tm_html_share(t->out, sqlite3_column_int64(s, 0), t->whole);
+	return 0;
+}
+
+static int tell_heaps_and_sites(struct tm_report *r, struct tm_bytes *out, const struct tm_report_process *p) {
+	struct telling t = { .out = out, .whole = p->peak_bytes };
+	const char *column = r->o->heap ? "peak_bytes" : "process_peak_bytes";
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	tm_html(out, " It was made of ");
+	sqlite3_str_appendf(sql, "SELECT sum(%s), heap, NULL, NULL FROM site WHERE process_id = %lld", column, p->id);
+	tm_report_filter(sql, r, "process_id", "heap");
+	sqlite3_str_appendf(sql, " GROUP BY heap HAVING sum(%s) > 0 ORDER BY 1 DESC LIMIT %d", column, NAMED);
+	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_share, &t);
+	if (status) return status;
+	t.told = 0;
+	tm_html(out, "; most was asked for by ");
+	sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendf(sql,
+			    "SELECT sum(%s), coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') || printf('+0x%%x', module_offset)),"
+			    " file, line FROM site WHERE process_id = %lld",
+			    column, p->id);
+	tm_report_filter(sql, r, "process_id", "heap");
+	sqlite3_str_appendf(sql, " GROUP BY 2, file, line HAVING sum(%s) > 0 ORDER BY 1 DESC, 2 LIMIT %d", column, NAMED);
+	status = tm_report_rows(r, sqlite3_str_finish(sql), take_share, &t);
+	tm_html(out, ".");
+	return status;
+}
+
+static int tell_peak(struct tm_report *r, struct tm_bytes *out) {
+	const struct tm_report_process *p = largest(r);
+	char text[TM_UNIT_TEXT_MAX];
+	tm_html(out, "<p id=\"verdict-peak\"><strong>Peak.</strong> ");
+	if (!p || !p->peak_bytes) {
+		tm_html(out, "Nothing was allocated, or nothing could be recorded.</p>");
+		return 0;
+	}
+	if (r->processes.count > 1) {
+		tm_put_format(out, "Of %s processes, the one with the highest peak, ", tm_format_count(r->processes.count, text));
+		const char *name = r->by[TM_REPORT_PROCESS].names.items[p->group];
+		tm_html_name(out, name, strlen(name), TM_HTML_NAME_BYTES);
+		tm_html(out, ", held ");
+	} else {
+		tm_html(out, "The program held at most ");
+	}
+	tm_html_size(out, p->peak_bytes, r->d->estimated);
+	tm_html(out, " at once, ");
+	tm_html_time(out, p->peak_ns - r->grid.items[0]);
+	tm_html(out, " after the start.");
+	int status = tell_heaps_and_sites(r, out, p);
+	tm_html(out, "</p>");
+	return status;
+}
+
+static int take_leak(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	struct telling *t = context;
+	tm_html(t->out, t->told++ ? ", " : " Look first at ");
+	tm_html_site(t->out, s, 0);
+	tm_html(t->out, " (");
+	tm_html_size(t->out, sqlite3_column_int64(s, 3), r->d->estimated);
+	tm_html(t->out, ")");
+	return 0;
+}
+
+static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct sums *sums) {
+	struct telling t = { .out = out };
+	tm_html(out, "<p id=\"verdict-leaks\"><strong>Leaks.</strong> ");
+	if (!sums->exit && !sums->exit_count) {
+		tm_html(out, "Nothing was live when the program began to leave.</p>");
+		return 0;
+	}
+	tm_html_size(out, sums->exit, r->d->estimated);
+	tm_html(out, " in ");
+	tm_html_count(out, sums->exit_count, r->d->estimated);
+	tm_html(out, sums->exit_count == 1 ? " block was" : " blocks were");
+	tm_html(out, " still live when the program began to leave; not all of that need be a leak.");
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	bool has_candidates = tm_database_integer(r->d, "SELECT 1 FROM leak_candidate WHERE NOT suppressed LIMIT 1", 0);
+	sqlite3_str_appendf(sql, "SELECT coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') || printf('+0x%%x', module_offset)),"
+				 " file, line, sum(live_bytes) FROM %s WHERE live_bytes > 0",
+			    has_candidates ? "leak_candidate" : "live_at_exit");
+	if (has_candidates) sqlite3_str_appendall(sql, " AND NOT suppressed");
+	tm_report_filter(sql, r, "process_id", "heap");
+	sqlite3_str_appendf(sql, " GROUP BY 1, 2, 3 ORDER BY %s sum(live_bytes) DESC, 1 LIMIT %d", has_candidates ? "max(score) DESC NULLS LAST," : "", NAMED);
+	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_leak, &t);
+	tm_html(out, t.told ? ". <a href=\"#leaks\">The evidence</a></p>" : "</p>");
+	return status;
+}
+
+static int take_gap(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	struct telling *t = context;
+	tm_html(t->out, t->told++ ? "" : "<p id=\"verdict-gap\"><strong>Gap.</strong> Resident memory was at most ");
+	tm_html_size(t->out, sqlite3_column_int64(s, 0), false);
+	tm_html(t->out, ", ");
+	tm_html_time(t->out, sqlite3_column_int64(s, 2) - r->grid.items[0]);
+	tm_html(t->out, " after the start; live blocks explain all of it but ");
+	tm_html_size(t->out, sqlite3_column_int64(s, 1), false);
+	tm_html(t->out, ": code, stacks, what the allocator keeps for itself, and memory that nobody recorded.</p>");
+	return 0;
+}
+
+static int tell_gap(struct tm_report *r, struct tm_bytes *out) {
+	struct telling t = { .out = out };
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendall(sql, "SELECT rss_bytes, gap_bytes, ts_ns FROM memory_gap WHERE true");
+	tm_report_filter(sql, r, "process_id", NULL);
+	sqlite3_str_appendall(sql, " ORDER BY rss_bytes DESC, ts_ns LIMIT 1");
+	return tm_report_rows(r, sqlite3_str_finish(sql), take_gap, &t);
+}
+
+static void tell_ooms(struct tm_report *r, struct tm_bytes *out) {
+	int64_t refused = tm_database_integer(r->d, "SELECT count(*) FROM oom", 0);
+	if (!refused) return;
+	tm_html(out, "<p id=\"verdict-oom\" class=\"warn\"><strong>Out of memory.</strong> ");
+	tm_html_count(out, refused, false);
+	tm_html(out, refused == 1 ? " request for memory was refused. <a href=\"#devices\">Which</a></p>" : " requests for memory were refused. <a href=\"#devices\">Which</a></p>");
+}
+
+static void tell_losses(struct tm_report *r, struct tm_bytes *out) {
+	if (is_complete(r)) {
+		tm_html(out, "<p id=\"verdict-lost\"><strong>Complete.</strong> Nothing was lost: every call that could be seen is in these figures.</p>");
+	} else {
+		int64_t lost = tm_database_integer(r->d, "SELECT sum(count) FROM loss", 0);
+		int64_t cut = tm_database_integer(r->d, "SELECT count(*) FROM trace WHERE cut_reason IS NOT NULL", 0);
+		tm_html(out, "<p id=\"verdict-lost\" class=\"warn\"><strong>Incomplete.</strong> ");
+		tm_html_count(out, lost, false);
+		tm_html(out, lost == 1 ? " event is" : " events are");
+		tm_html(out, " missing from these figures");
+		tm_html(out, cut ? ", and a trace ends before its recording did" : "");
+		tm_html(out, ". <a href=\"#lost\">What and why</a></p>");
+	}
+	if (!r->d->estimated) return;
+	tm_html(out, "<p class=\"warn\"><strong>Sampled.</strong> One allocation was recorded for each ");
+	tm_html_size(out, r->d->sample_bytes, false);
+	tm_html(out, " on average. Bytes and counts (\xE2\x89\x88) are estimates, and a peak of estimates is biased upward; <code>tidemark summary</code> gives their errors.</p>");
+}
+
+int tm_report_verdict(struct tm_report *r, struct tm_bytes *out) {
+	struct sums sums;
+	int status = load_sums(r, &sums);
+	if (status) return status;
+	put_tiles(r, out, &sums);
+	status = tell_peak(r, out);
+	if (!status) status = tell_leaks(r, out, &sums);
+	if (!status) status = tell_gap(r, out);
+	tell_ooms(r, out);
+	tell_losses(r, out);
+	return status;
+}

@@ -1,0 +1,418 @@
+// chart.js - canvases with axes: stacked areas with a cursor and a brush, lines, bars, and the ranks' heat map.
+
+const MARGIN = {left: 74, right: 12, top: 10, bottom: 26};
+
+// A canvas that fills a box, in device pixels; draws again whenever the box or the theme changes.
+class Plot {
+  constructor(box, draw) {
+    this.box = box;
+    this.draw = draw;
+    this.canvas = box.appendChild(document.createElement('canvas'));
+    this.context = this.canvas.getContext('2d');
+    Plot.all.push(this);
+    new ResizeObserver(() => this.render()).observe(box);
+  }
+
+  render() {
+    const width = this.box.clientWidth, height = this.box.clientHeight, ratio = devicePixelRatio || 1;
+    if (!width || !height) return;
+    if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
+      this.canvas.width = Math.round(width * ratio);
+      this.canvas.height = Math.round(height * ratio);
+    }
+    this.width = width;
+    this.height = height;
+    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.context.clearRect(0, 0, width, height);
+    this.context.font = '12px system-ui, sans-serif';
+    this.draw(this.context, width, height);
+  }
+}
+Plot.all = [];
+
+// --- axes ---
+
+function sizeTicks(highest, count) {
+  let step = 1;
+  while (highest / step > count) step *= 2;
+  const ticks = [];
+  for (let tick = 0; tick <= highest; tick += step) ticks.push(tick);
+  return ticks;
+}
+
+function timeTicks(from, to, count) {
+  let step = 1;
+  for (const factor of Array.from({length: 40}, (_, i) => [2, 2.5, 2][i % 3])) {
+    if ((to - from) / step <= count) break;
+    step *= factor;
+  }
+  const ticks = [];
+  for (let tick = Math.ceil((from - report.start) / step) * step + report.start; tick <= to; tick += step) ticks.push(tick);
+  return ticks;
+}
+
+// Where times and bytes lie in a plot.
+function scales(width, height, from, to, highest) {
+  const inner = Math.max(1, width - MARGIN.left - MARGIN.right), tall = height - MARGIN.top - MARGIN.bottom;
+  const length = Math.max(1, to - from), top = Math.max(1, highest) * 1.04;
+  return {
+    x: ns => MARGIN.left + (ns - from) / length * inner, y: bytes => MARGIN.top + tall - bytes / top * tall,
+    time: x => from + Math.min(1, Math.max(0, (x - MARGIN.left) / inner)) * length,
+    left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom, highest: top,
+  };
+}
+
+function drawSizeAxis(c, s) {
+  c.textBaseline = 'middle';
+  c.textAlign = 'right';
+  c.lineWidth = 1;
+  for (const tick of sizeTicks(s.highest, (s.bottom - s.top) / 40)) {
+    const y = Math.round(s.y(tick)) + 0.5;
+    c.strokeStyle = colour('grid');
+    c.beginPath();
+    c.moveTo(s.left, y);
+    c.lineTo(s.right, y);
+    c.stroke();
+    c.fillStyle = colour('soft');
+    c.fillText(formatSize(tick), s.left - 8, y);
+  }
+}
+
+function drawTimeAxis(c, s, from, to) {
+  c.textBaseline = 'top';
+  c.textAlign = 'center';
+  c.fillStyle = colour('soft');
+  for (const tick of timeTicks(from, to, (s.right - s.left) / 110)) {
+    const x = s.x(tick);
+    if (x > s.left + 10 && x < s.right - 25) c.fillText(shortTime(tick - report.start), x, s.bottom + 7);
+  }
+  c.strokeStyle = colour('line');
+  c.beginPath();
+  c.moveTo(s.left, s.bottom + 0.5);
+  c.lineTo(s.right, s.bottom + 0.5);
+  c.stroke();
+}
+
+function shortTime(ns) {
+  if (ns < 1e3) return Math.round(ns) + ' ns';
+  if (ns < 1e6) return +(ns / 1e3).toFixed(3) + ' µs';
+  if (ns < 1e9) return +(ns / 1e6).toFixed(3) + ' ms';
+  return ns < 120e9 ? +(ns / 1e9).toFixed(3) + ' s' : formatTime(ns);
+}
+
+function clipTo(c, s, draw) {
+  c.save();
+  c.beginPath();
+  c.rect(s.left, s.top - 4, s.right - s.left, s.bottom - s.top + 4);
+  c.clip();
+  draw();
+  c.restore();
+}
+
+// A level that holds until the next one: in each column of pixels its lowest and highest.
+function drawLevels(c, s, times, values, from, to) {
+  let at = 0;
+  while (at + 1 < times.length && times[at + 1] < from) at++;
+  c.beginPath();
+  for (let i = at, first = true, y = 0; i < times.length && (i === at || times[i - 1] <= to); i++) {
+    if (values[i] === null) continue;
+    const x = s.x(times[i]);
+    if (first) c.moveTo(x, s.y(values[i]));
+    else c.lineTo(x, y);
+    y = s.y(values[i]);
+    c.lineTo(x, y);
+    first = false;
+    if (i === times.length - 1) c.lineTo(s.x(Math.max(times[i], report.end)), y);
+  }
+  c.stroke();
+}
+
+function drawMark(c, s, ns, label, name) {
+  const x = Math.round(s.x(ns)) + 0.5;
+  c.strokeStyle = c.fillStyle = colour(name);
+  c.lineWidth = 1;
+  c.setLineDash([3, 3]);
+  c.beginPath();
+  c.moveTo(x, s.top);
+  c.lineTo(x, s.bottom);
+  c.stroke();
+  c.setLineDash([]);
+  c.textBaseline = 'top';
+  c.textAlign = x > s.right - 90 ? 'right' : 'left';
+  c.fillText(label.length > 24 ? label.slice(0, 23) + '…' : label, x + (c.textAlign === 'left' ? 4 : -4), s.top);
+}
+
+// --- the timeline: what is shown, selected and pointed at ---
+
+const view = {from: 0, to: 0, cursor: 0, range: null, by: 'heap', changed: () => {}};
+
+function selectedRange() {
+  return view.range || [0, report.points - 1];
+}
+
+class Timeline {
+  constructor(box) {
+    this.box = box;
+    // Areas are drawn only when they change; the brush lies on a canvas of its own.
+    this.areas = new Plot(box, (c, width, height) => this.drawAreas(c, width, height));
+    this.brush = new Plot(box, (c, width, height) => this.drawBrush(c, width, height));
+    box.addEventListener('pointerdown', event => this.press(event));
+    box.addEventListener('pointermove', event => this.drag(event));
+    for (const end of ['pointerup', 'pointercancel']) box.addEventListener(end, event => this.release(event));
+    box.addEventListener('dblclick', () => view.from > report.start || view.to < report.end ? this.zoomTo(report.start, report.end) : this.zoomIn());
+    box.addEventListener('keydown', event => this.key(event));
+  }
+
+  scale(width, height) {
+    let highest = 0;
+    const {t, v} = report.total;
+    for (let i = 0; i < t.length; i++) {
+      if (t[i] <= view.to && (i + 1 === t.length || t[i + 1] >= view.from) && v[i] > highest) highest = v[i];
+    }
+    for (let i = 0; i < report.points; i++) {
+      if (report.grid[i] >= view.from && report.grid[i] <= view.to && report.live[i] > highest) highest = report.live[i];
+    }
+    return this.s = scales(width, height, view.from, view.to, highest);
+  }
+
+  drawAreas(c, width, height) {
+    const s = this.scale(width, height), {grid, points} = report, dimension = report.by[view.by];
+    drawSizeAxis(c, s);
+    clipTo(c, s, () => {
+      const below = new Float64Array(points);
+      dimension.live.forEach((live, group) => {
+        c.fillStyle = groupColour(group, dimension.names.length, dimension.names[group]);
+        c.beginPath();
+        for (let i = 0; i < points; i++) c.lineTo(s.x(grid[i]), s.y(below[i] + Math.max(0, live[i])));
+        for (let i = points - 1; i >= 0; i--) c.lineTo(s.x(grid[i]), s.y(below[i]));
+        c.fill();
+        for (let i = 0; i < points; i++) below[i] += Math.max(0, live[i]);
+      });
+      c.strokeStyle = colour('total');
+      c.lineWidth = 1;
+      drawLevels(c, s, report.total.t, report.total.v, view.from, view.to);
+      for (const [ns, name] of report.marks.slice(0, 40)) drawMark(c, s, ns, name, 'soft');
+      for (const [ns, heap] of report.ooms) drawMark(c, s, ns, 'out of memory' + (heap ? ': ' + heap : ''), 'warn');
+    });
+    drawTimeAxis(c, s, view.from, view.to);
+  }
+
+  drawBrush(c) {
+    const s = this.s;
+    if (!s) return;
+    clipTo(c, s, () => {
+      if (view.range) {
+        const [a, b] = view.range.map(point => s.x(report.grid[point]));
+        c.fillStyle = colour('brush');
+        c.fillRect(a, s.top - 4, b - a, s.bottom - s.top + 4);
+        c.fillStyle = colour('brush-edge');
+        for (const x of [a, b]) {
+          c.fillRect(x - 1, s.top - 4, 2, s.bottom - s.top + 4);
+          c.fillRect(x - 3, (s.top + s.bottom) / 2 - 12, 6, 24);
+        }
+      }
+      const x = s.x(report.grid[view.cursor]), y = s.y(report.live[view.cursor]);
+      c.strokeStyle = colour('ink');
+      c.lineWidth = 1.5;
+      c.beginPath();
+      c.moveTo(x, s.top - 4);
+      c.lineTo(x, s.bottom);
+      c.stroke();
+      c.fillStyle = colour('card');
+      c.beginPath();
+      c.arc(x, y, 4, 0, 7);
+      c.fill();
+      c.stroke();
+    });
+  }
+
+  render() {
+    this.areas.render();
+    this.brush.render();
+  }
+
+  // --- pointer ---
+
+  pointAt(event) {
+    return nearestPoint(this.s.time(event.clientX - this.box.getBoundingClientRect().left));
+  }
+
+  press(event) {
+    if (event.button || !this.s) return;
+    const x = event.clientX - this.box.getBoundingClientRect().left, point = this.pointAt(event);
+    this.held = {x, from: point, kind: 'new'};
+    if (view.range) {
+      const [a, b] = view.range, edges = view.range.map(p => Math.abs(this.s.x(report.grid[p]) - x));
+      if (Math.min(...edges) < 7) Object.assign(this.held, {kind: 'edge', from: edges[0] < edges[1] ? b : a});
+      else if (point > a && point < b) Object.assign(this.held, {kind: 'move', range: [a, b]});
+    }
+    this.box.setPointerCapture(event.pointerId);
+  }
+
+  drag(event) {
+    const held = this.held;
+    if (!held) return;
+    const x = event.clientX - this.box.getBoundingClientRect().left, point = this.pointAt(event);
+    if (!held.moved && Math.abs(x - held.x) < 4) return;
+    held.moved = true;
+    if (held.kind === 'move') {
+      const shift = Math.min(report.points - 1 - held.range[1], Math.max(-held.range[0], point - held.from));
+      this.select(held.range[0] + shift, held.range[1] + shift);
+    } else {
+      this.select(held.from, point);
+    }
+  }
+
+  release(event) {
+    if (this.held && !this.held.moved) {
+      view.cursor = this.pointAt(event);
+      this.changed();
+    }
+    this.held = null;
+  }
+
+  select(a, b) {
+    view.range = a === b ? null : [Math.min(a, b), Math.max(a, b)];
+    this.changed();
+  }
+
+  changed() {
+    this.brush.render();
+    view.changed();
+  }
+
+  // --- keyboard and buttons ---
+
+  moveCursor(point, selecting) {
+    const from = view.cursor;
+    view.cursor = Math.min(report.points - 1, Math.max(0, point));
+    if (selecting) {
+      if (!view.range || !view.range.includes(from)) this.anchor = from;
+      view.range = this.anchor === view.cursor ? null : [Math.min(this.anchor, view.cursor), Math.max(this.anchor, view.cursor)];
+    }
+    const ns = report.grid[view.cursor];
+    if (ns < view.from || ns > view.to) this.zoomTo(...[view.from, view.to].map(t => t + ns - (view.from + view.to) / 2));
+    this.changed();
+  }
+
+  key(event) {
+    const step = event.ctrlKey || event.metaKey ? 10 : 1;
+    const moves = {ArrowLeft: view.cursor - step, ArrowRight: view.cursor + step, Home: 0, End: report.points - 1};
+    if (event.key in moves) this.moveCursor(moves[event.key], event.shiftKey);
+    else if (event.key === 'Escape') this.select(0, 0);
+    else if (event.key === '+' || event.key === '=' || event.key === 'Enter') this.zoomIn();
+    else if (event.key === '-') this.zoomTo(report.start, report.end);
+    else return;
+    event.preventDefault();
+  }
+
+  zoomIn() {
+    if (view.range) return this.zoomTo(...view.range.map(point => report.grid[point]));
+    const half = (view.to - view.from) / 4, middle = report.grid[view.cursor];
+    return this.zoomTo(middle - half, middle + half);
+  }
+
+  zoomTo(from, to) {
+    const least = Math.max(1, (report.end - report.start) / 1e6);
+    if (to - from < least) to = from + least;
+    if (from < report.start) [from, to] = [report.start, to + report.start - from];
+    if (to > report.end) [from, to] = [Math.max(report.start, from - (to - report.end)), report.end];
+    Object.assign(view, {from, to});
+    this.render();
+    view.changed();
+  }
+}
+
+// --- simpler plots ---
+
+// series: [{name, colour, t, v, fill}] over the whole run, one over the other where `stackedTop` says how high they come.
+function drawSeries(c, width, height, series, options) {
+  const {stackedTop, marks} = options;
+  const top = stackedTop ?? Math.max(0, ...series.map(one => one.v.reduce((a, b) => Math.max(a, b || 0), 0)));
+  const s = scales(width, height, report.start, report.end, top);
+  drawSizeAxis(c, s);
+  clipTo(c, s, () => {
+    if (stackedTop !== undefined) {
+      let below = new Float64Array(series[0].t.length);
+      for (const one of series) {
+        const above = below.map((base, i) => base + (one.v[i] || 0));
+        c.fillStyle = colour(one.colour);
+        c.beginPath();
+        one.t.forEach((t, i) => c.lineTo(s.x(t), s.y(above[i])));
+        for (let i = one.t.length - 1; i >= 0; i--) c.lineTo(s.x(one.t[i]), s.y(below[i]));
+        c.fill();
+        below = above;
+      }
+    } else {
+      for (const one of series) {
+        c.strokeStyle = colour(one.colour);
+        c.lineWidth = 2;
+        c.setLineDash(one.dash || []);
+        drawLevels(c, s, one.t, one.v, report.start, report.end);
+        c.setLineDash([]);
+      }
+    }
+    for (const [ns, label] of marks || []) drawMark(c, s, ns, label, 'warn');
+  });
+  drawTimeAxis(c, s, report.start, report.end);
+}
+
+function drawSteps(c, width, height, steps) {
+  const highest = Math.max(1, ...steps.map(step => Math.max(step[8], step[7], step[9])));
+  const s = scales(width, height, 0, steps.length, highest);
+  drawSizeAxis(c, s);
+  const wide = Math.max(1, (s.right - s.left) / steps.length), gap = wide > 6 ? 1 : 0;
+  steps.forEach((step, i) => {
+    const x = s.x(i) + gap, bar = (value, name, from, part) => {
+      c.fillStyle = colour(name);
+      c.fillRect(x + from * (wide - 2 * gap), s.y(value), Math.max(1, part * (wide - 2 * gap)), s.bottom - s.y(value));
+    };
+    bar(step[8], 'c4', 0, 1);
+    bar(step[7], 'c0', 0, 0.5);
+    bar(Math.max(0, step[9]), 'c1', 0.5, 0.5);
+  });
+  c.textBaseline = 'top';
+  c.textAlign = 'center';
+  c.fillStyle = colour('soft');
+  const every = Math.ceil(steps.length / ((s.right - s.left) / 44));
+  steps.forEach((step, i) => i % every || c.fillText(step[1], s.x(i + 0.5), s.bottom + 7));
+}
+
+// A row for each rank, darker where more is live. One hue, so that nobody needs to tell colours apart.
+function drawRanks(c, width, height, rows, highest) {
+  const s = scales(width, height, report.start, report.end, highest), tall = (s.bottom - s.top) / rows.length;
+  const dark = isDark();
+  rows.forEach((row, index) => {
+    const y = s.top + index * tall;
+    for (let i = 0; i + 1 < report.points; i++) {
+      const share = Math.max(0, Math.max(row.live[i], row.live[i + 1])) / Math.max(1, highest);
+      const x = s.x(report.grid[i]);
+      c.fillStyle = `hsl(202 ${60 + 30 * share}% ${dark ? 12 + 62 * share : 97 - 67 * share}%)`;
+      c.fillRect(x, y, s.x(report.grid[i + 1]) - x + 0.6, Math.max(1, tall - (tall > 4 ? 1 : 0)));
+    }
+    const every = Math.ceil(12 / tall);
+    if (index % every) return;
+    c.textBaseline = 'middle';
+    c.textAlign = 'right';
+    c.fillStyle = colour('soft');
+    c.fillText(row.name.length > 10 ? row.name.slice(0, 9) + '…' : row.name, s.left - 8, y + tall / 2);
+  });
+  drawTimeAxis(c, s, report.start, report.end);
+  return s;
+}
+
+function isDark() {
+  const theme = document.documentElement.dataset.theme;
+  return theme ? theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+}
+
+function fillLegend(box, items) {
+  box.replaceChildren(...items.map(([name, background, value]) => {
+    const swatch = element('i', {class: 'sw'});
+    swatch.style.background = background;
+    const item = element('span', {}, swatch, nameElement(name));
+    item.title = name;
+    if (value !== undefined) item.append(element('em', {}, value));
+    return item;
+  }));
+}
