@@ -13,7 +13,11 @@
 #define EARLY_RANGE 0.45  /* ... and beyond that lose their score over this range */
 #define LATEST_NEEDED 0.5 /* the last survivor must be younger than this ... */
 #define LATEST_RANGE 0.3  /* ... and counts in full this much later */
-#define RECENT_FREE 0.3   /* of partly freed sites: as EARLY_*, behind an even pace */
+#define LOOP_NEEDED 0.4   /* the same where survivors are few among other allocations */
+#define LOOP_RANGE 0.2
+#define DENSE 0.2 /* survivors in an allocation: more of them are a table that is built */
+#define DENSE_RANGE 0.1
+#define RECENT_FREE 0.3 /* of partly freed sites: as EARLY_*, behind an even pace */
 #define RECENT_RANGE 0.4
 #define OLD_PARTS 28u /* survivors of the last eighth may be in use */
 #define SETTLED 0.35  /* factor where the level does not rise in the second half */
@@ -127,14 +131,27 @@ static double judge_warm_up(const struct tm_leak_facts *f, struct tm_leak_verdic
 	return ONE_BLOCK / 2;
 }
 
+/* A loop among whose other allocations survivors came evenly, and that something else followed. */
+static double judge_ended_loop(const struct tm_leak_facts *f, double last) {
+	double sparse = unit((DENSE - f->density) / DENSE_RANGE), end = mixed(f, f->events.last, f->time.last) * TM_LEAK_PARTS;
+	struct shape s = mixed_shape(f, end < 1 ? 1 : end > TM_LEAK_PARTS ? TM_LEAK_PARTS : (unsigned)ceil(end));
+	return sparse * unit(1 - (s.ahead - EARLY_FREE) / EARLY_RANGE) * unit((last - LOOP_NEEDED) / LOOP_RANGE);
+}
+
 static double judge_never_freed(const struct tm_leak_facts *f, struct tm_leak_verdict *v, const struct words *w) {
 	struct shape s = mixed_shape(f, TM_LEAK_PARTS);
 	double n = (double)s.count;
 	/* The last of n even births lies at 1 - 1 / n. */
 	double last = n < 2 ? 0 : fmin(1, mixed(f, f->events.last, f->time.last) * n / (n - 1));
 	double pace = unit(1 - (s.ahead - EARLY_FREE) / EARLY_RANGE), goes_on = unit((last - LATEST_NEEDED) / LATEST_RANGE);
-	double score = pace * goes_on * evidence(fmin(n, s.parts));
-	if (pace * goes_on < 0.5)
+	double going = pace * goes_on, ended = judge_ended_loop(f, last);
+	double score = fmax(going, ended) * evidence(fmin(n, s.parts));
+	if (going < 0.5 && ended >= 0.5)
+		snprintf(
+			v->reason, sizeof v->reason,
+			"never freed: all %s blocks (%s) are live, and they came evenly among other allocations, up to %.0f%% of the time%s",
+			w->live, w->bytes, 100 * last, w->growth);
+	else if (going < 0.5)
 		snprintf(v->reason, sizeof v->reason,
 			 "never freed, but %s: %s blocks kept, most of them by %.0f%% of the time since the first one",
 			 last < LATEST_NEEDED + LATEST_RANGE ? "it stopped growing" : "growth slowed down", w->live,

@@ -5,6 +5,8 @@
  * Idea:     a leak adds survivors as long as the program works, and nothing takes them away. So positions are taken in a window that begins with
  *           the site's first allocation (or behind the steps' warm-up) and ends at exit, and one asks:
  *           - never freed: do survivors come evenly until the end (a leak), or did they stop early (a table, a cache, what start-up needs)?
+ *             Among many other allocations they may end a little earlier, as a loop does that something else follows; where there was little else
+ *             it is a table that was built.
  *           - partly freed: are there old survivors from all over the window (an error path that forgets), or only recent ones (in use, a
  *             bounded queue or cache)? Does the level still rise in the second half (Mann-Kendall), or has it settled?
  *           - one block that grows while its predecessors are freed: did its owner grow until the end? One that doubles is at least
@@ -40,6 +42,7 @@ struct tm_leak_facts {
 	uint64_t window_bytes;              /* of the survivors born in the window */
 	struct tm_leak_births events, time; /* by the program's own progress, and by the clock */
 	double time_weight;                 /* 0 to 0.5: what the clock has to say */
+	double density;                     /* survivors in an allocation of the process, from the first to the last of them */
 	double steps;                       /* length of the window in steps; 0: there are none */
 	uint64_t warm_up_steps;
 	size_t level_count; /* what the stacks had live, at positions of the window, upward */

@@ -10,7 +10,7 @@
 #define STEPS_OF_WARM_UP 10u   /* one step in so many, and at least one, warms up */
 #define IDLE_NS 300000u        /* the clock counts where the program went on so long after the last survivor ... */
 #define IDLE_RANGE_NS 2700000u /* ... and in full after so much more */
-#define IDLE_WEIGHT 0.5
+#define IDLE_WEIGHT 0.4
 
 /* A line that time is measured along: marks, and how far the program was between them. */
 struct line {
@@ -377,6 +377,8 @@ static void complete_facts(const struct finder *x, struct group *g, uint64_t mos
 	if (x->by_steps) f->steps = x->end - g->begin;
 	uint64_t idle_ns = x->exit_ns > g->last_ns ? x->exit_ns - g->last_ns : 0;
 	if (!x->by_steps) f->time_weight = IDLE_WEIGHT * unit(((double)idle_ns - IDLE_NS) / IDLE_RANGE_NS);
+	double ticks = (position(&x->line, g->last_ns) - g->begin) * (double)x->l->watch.tick_stride;
+	f->density = x->by_steps || ticks < 1 ? 1 : (double)g->survivors / ticks;
 	f->size_share = most_bytes > 1 ? log2(1 + (double)f->live_bytes) / log2(1 + (double)most_bytes) : 1;
 }
 

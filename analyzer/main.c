@@ -29,6 +29,8 @@ static const struct verb verbs[] = {
 	{ "scopes", tm_cmd_scopes, "whose memory it is: by scope, operator or step" },
 	{ "leaks", tm_cmd_leaks, "what looks like a leak, and why: what was live at exit, by call site" },
 	{ "snapshot", tm_cmd_snapshot, "what was live at any instant, by call stack" },
+	{ "diff", tm_cmd_diff, "what changed from one run to another" },
+	{ "check", tm_cmd_check, "budgets for peak, leak, growth and allocations, for CI" },
 	{ "temporary", tm_cmd_temporary, "call stacks whose blocks are freed at once" },
 	{ "timeline", tm_cmd_timeline, "live bytes over time" },
 	{ "processes", tm_cmd_processes, "the tree of processes, with ranks, ends and peaks" },

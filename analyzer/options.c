@@ -83,7 +83,9 @@ static bool take_against(struct tm_options *o, const char *value) {
 
 /* In the order of enum tm_by. */
 static bool take_by(struct tm_options *o, const char *value) {
-	static const char *const words[] = { "stack", "site", "function", "file", "library", "scope", "thread", "heap", "size", "age", NULL };
+	static const char *const words[] = {
+		"stack", "site", "function", "file", "library", "scope", "thread", "heap", "size", "age", NULL
+	};
 	int word;
 	if (!take_word(value, words, &word)) return false;
 	o->by = (enum tm_by)word;
@@ -200,6 +202,28 @@ static bool take_suppressions(struct tm_options *o, const char *value) {
 	o->suppressions = value;
 	return *value != '\0';
 }
+static bool take_size(const char *text, int64_t *out) {
+	uint64_t bytes;
+	if (!tm_parse_size(text, &bytes) || bytes > INT64_MAX) return false;
+	*out = (int64_t)bytes;
+	return true;
+}
+static bool take_max_peak(struct tm_options *o, const char *value) {
+	return take_size(value, &o->budgets.peak_bytes);
+}
+static bool take_max_leak(struct tm_options *o, const char *value) {
+	return take_size(value, &o->budgets.leak_bytes);
+}
+static bool take_max_growth(struct tm_options *o, const char *value) {
+	return take_size(value, &o->budgets.growth_bytes);
+}
+static bool take_max_allocations(struct tm_options *o, const char *value) {
+	return take_count(value, &o->budgets.allocations);
+}
+static bool take_junit(struct tm_options *o, const char *value) {
+	o->junit = value;
+	return *value != '\0';
+}
 static bool take_min_score(struct tm_options *o, const char *value) {
 	char *end;
 	o->min_score = strtod(value, &end);
@@ -211,9 +235,11 @@ static bool take_force(struct tm_options *o, const char *value) {
 }
 
 static const struct option_row option_rows[] = {
-	{ "at", "T", TM_OPTION_AT, take_at, "the instant: 12.5s, 300ms, start, peak, exit, end, mark:NAME, step:N, step-end:N, scope:NAME, scope-end:NAME" },
+	{ "at", "T", TM_OPTION_AT, take_at,
+	  "the instant: 12.5s, 300ms, start, peak, exit, end, mark:NAME, step:N, step-end:N, scope:NAME, scope-end:NAME" },
 	{ "against", "T", TM_OPTION_AGAINST, take_against, "the difference to what was live at this instant, largest change first" },
-	{ "by", "WHAT", TM_OPTION_BY, take_by, "group by stack (default), site, function, file, library, scope, thread, heap, size or age" },
+	{ "by", "WHAT", TM_OPTION_BY, take_by,
+	  "group by stack (default), site, function, file, library, scope, thread, heap, size or age" },
 	{ "format", "FORMAT", TM_OPTION_FORMAT, take_format, "table (default), json or csv" },
 	{ "limit", "N", TM_OPTION_LIMIT, take_limit, "at most N rows; 0 is all of them (tables default to 20, json and csv to all)" },
 	{ "sort", "COLUMN", TM_OPTION_SORT, take_sort,
@@ -238,16 +264,24 @@ static const struct option_row option_rows[] = {
 	{ "oversized", NULL, TM_OPTION_CHURN, take_oversized, "what the allocator gave beyond what was asked for" },
 	{ "histogram", "WHAT", TM_OPTION_CHURN, take_histogram, "how many blocks of which size or lifetime: size or lifetime" },
 	{ "gap", NULL, TM_OPTION_GAP, take_gap, "resident memory against live bytes, and what lies between them (view memory_gap_part)" },
-	{ "jumps", NULL, TM_OPTION_GAP, take_jumps, "where that gap grew or shrank most, and what the program did then (view memory_gap_jump)" },
-	{ "min-score", "X", TM_OPTION_LEAKS, take_min_score,
-	  "only from this score on, 0 to 1 (tables default to 0.5, json and csv to 0)" },
+	{ "jumps", NULL, TM_OPTION_GAP, take_jumps,
+	  "where that gap grew or shrank most, and what the program did then (view memory_gap_jump)" },
+	{ "min-score", "X", TM_OPTION_LEAKS, take_min_score, "only from this score on, 0 to 1 (tables default to 0.5, json and csv to 0)" },
 	{ "all", NULL, TM_OPTION_LEAKS, take_all, "everything that was live at exit, also what is unlikely or suppressed" },
-	{ "suppressions", "FILE", TM_OPTION_LEAKS | TM_OPTION_CHECK, take_suppressions, "leave out stacks that a line leak:PATTERN of FILE matches" },
+	{ "suppressions", "FILE", TM_OPTION_LEAKS | TM_OPTION_CHECK, take_suppressions,
+	  "leave out stacks that a line leak:PATTERN of FILE matches" },
+	{ "max-peak", "SIZE", TM_OPTION_CHECK, take_max_peak, "at most so many bytes live at once in a process" },
+	{ "max-leak", "SIZE", TM_OPTION_CHECK, take_max_leak, "at most so many bytes live when a process begins to leave" },
+	{ "max-growth", "SIZE", TM_OPTION_CHECK, take_max_growth, "at most so many live bytes more with each step" },
+	{ "max-allocations", "N", TM_OPTION_CHECK, take_max_allocations,
+	  "at most so many allocations in a step; without steps, in the whole run" },
+	{ "junit", "FILE", TM_OPTION_CHECK, take_junit, "write the verdicts to FILE as JUnit XML, too" },
 	{ "sql", NULL, TM_OPTION_SQL, take_sql, "print the query that would run instead of running it" },
 	{ "output", "FILE", TM_OPTION_OUTPUT, take_output, "where to write; - is standard output. Also -o FILE" },
 	{ "value", "WHAT", TM_OPTION_VALUE, take_value,
 	  "bytes by stack: peak (default), live or leaked (both at exit), allocated, temporary (both over the whole run)" },
-	{ "lifetimes", "SIZE", TM_OPTION_LIFETIMES, take_lifetimes, "chrome: show the blocks of at least this size (default 1MiB, 0: all)" },
+	{ "lifetimes", "SIZE", TM_OPTION_LIFETIMES, take_lifetimes,
+	  "chrome: show the blocks of at least this size (default 1MiB, 0: all)" },
 	{ "view", "NAME", TM_OPTION_VIEW, take_view, "csv: which view or table (default site)" },
 	{ "gzip", NULL, TM_OPTION_GZIP, take_gzip, "compress; implied by a name that ends in .gz" },
 	{ "max-events", "N", TM_OPTION_MAX_EVENTS, take_max_events, "about this many events at most, 0 all (default 1000000)" },
@@ -355,9 +389,12 @@ static int check_operands(const struct tm_options *o) {
 
 int tm_options_parse(struct tm_options *o, const struct tm_usage *usage, int argc, char **argv) {
 	bool options_over = false;
-	*o = (struct tm_options){
-		.usage = usage, .limit = TM_LIMIT_UNSET, .buckets = TM_LIMIT_UNSET, .max_events = 1000000, .min_score = -1
-	};
+	*o = (struct tm_options){ .usage = usage,
+				  .limit = TM_LIMIT_UNSET,
+				  .buckets = TM_LIMIT_UNSET,
+				  .max_events = 1000000,
+				  .min_score = -1,
+				  .budgets = { -1, -1, -1, -1 } };
 	for (int i = 1; i < argc; i++) {
 		const char *argument = argv[i];
 		if (options_over || argument[0] != '-' || !argument[1]) {

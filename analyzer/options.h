@@ -81,6 +81,11 @@ struct tm_usage {
 #define TM_OPERANDS_MAX 4
 #define TM_LIMIT_UNSET (-1)
 
+/* Of `check`; negative: none. */
+struct tm_budgets {
+	int64_t peak_bytes, leak_bytes, growth_bytes, allocations;
+};
+
 struct tm_options {
 	const struct tm_usage *usage;
 	const char *operands[TM_OPERANDS_MAX];
@@ -105,6 +110,8 @@ struct tm_options {
 	const char *output;
 	enum tm_export_value value;
 	int64_t max_events;
+	struct tm_budgets budgets;
+	const char *junit;
 	double min_score; /* negative: not given */
 };
 

@@ -14,6 +14,8 @@ int tm_cmd_peak(int argc, char **argv);
 int tm_cmd_snapshot(int argc, char **argv);
 int tm_cmd_scopes(int argc, char **argv);
 int tm_cmd_leaks(int argc, char **argv);
+int tm_cmd_diff(int argc, char **argv);
+int tm_cmd_check(int argc, char **argv);
 int tm_cmd_temporary(int argc, char **argv);
 int tm_cmd_timeline(int argc, char **argv);
 int tm_cmd_processes(int argc, char **argv);

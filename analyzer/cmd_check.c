@@ -1,0 +1,261 @@
+/* cmd_check.c - `tidemark check`: compares a recording with budgets, for continuous integration.
+ *
+ * Every budget is a query with a row for each process: what was measured, what was allowed. One union of them is listed, written as JUnit
+ * XML if that is wanted, and its verdicts make the exit status. A budget that cannot be judged is a failure and not a pass.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "schema/units.h"
+#include "display_text.h"
+#include "listing.h"
+#include "overwrite.h"
+#include "suppressions.h"
+#include "talk.h"
+#include "verbs.h"
+
+static const struct tm_usage usage = {
+	.verb = "check",
+	.operands = "DB|TRACE",
+	.description =
+		"Compares every process with budgets; exit status 3 if one is exceeded, 0 if none is. Without --heap the figures are\n"
+		"those of a process over its root heaps.\n"
+		"  --max-peak         the most bytes that were live at once\n"
+		"  --max-leak         live when the process began to leave, likely a leak or not, but for what runtimes keep by design\n"
+		"                     and what --suppressions=FILE names\n"
+		"  --max-growth       the median growth of live bytes from step to step (Theil-Sen), after the first tenth of the steps;\n"
+		"                     fails where no process has 4 steps\n"
+		"  --max-allocations  the most allocations in one step, but the first tenth of the steps; in the whole run of a process\n"
+		"                     that has fewer than 2 steps\n",
+	.examples = "tidemark check run.db --max-peak=2GiB --max-leak=64KiB --suppressions=known.txt --junit=memory.xml\n"
+		    "tidemark check run.tmk --max-growth=0 --max-allocations=100000\n"
+		    "tidemark check run.db --max-leak=0 --heap=torch.cpu --format=json\n",
+	.options = TM_OPTION_FORMAT | TM_OPTION_LIMIT | TM_OPTION_SORT | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_SQL |
+		   TM_OPTION_CHECK,
+	.operands_min = 1,
+	.operands_max = 1,
+};
+
+/* The condition that a column is the chosen heap, or the whole process. */
+static void put_heap(sqlite3_str *sql, const struct tm_options *o, const char *column) {
+	if (o->heap) sqlite3_str_appendf(sql, "%s = %Q", column, o->heap);
+	else sqlite3_str_appendf(sql, "%s IS NULL", column);
+}
+
+static void begin_budget(sqlite3_str *sql) {
+	if (sqlite3_str_length(sql)) sqlite3_str_appendall(sql, "\n  UNION ALL\n");
+}
+
+static void put_peak(sqlite3_str *sql, const struct tm_options *o) {
+	begin_budget(sql);
+	sqlite3_str_appendf(
+		sql,
+		"  SELECT 'max-peak' AS budget, process_id, live_bytes AS measured_bytes, %lld AS allowed_bytes, NULL AS measured_count,\n"
+		"    NULL AS allowed_count FROM peak WHERE ",
+		o->budgets.peak_bytes);
+	put_heap(sql, o, "heap");
+}
+
+static void put_leak(sqlite3_str *sql, const struct tm_options *o, const char *suppressed) {
+	begin_budget(sql);
+	sqlite3_str_appendf(
+		sql,
+		"  SELECT 'max-leak', k.process_id, coalesce((SELECT sum(l.live_bytes) FROM leak_score AS l JOIN heap AS h ON h.id = l.heap_id\n"
+		"    WHERE l.process_id = k.process_id AND NOT l.suppressed");
+	if (*suppressed) sqlite3_str_appendf(sql, " AND l.stack_id NOT IN (%s)", suppressed);
+	if (o->heap) sqlite3_str_appendf(sql, " AND h.name = %Q", o->heap);
+	else sqlite3_str_appendall(sql, " AND h.is_root");
+	sqlite3_str_appendf(sql, "), 0), %lld, NULL, NULL FROM heap_summary AS k WHERE ", o->budgets.leak_bytes);
+	put_heap(sql, o, "k.heap");
+}
+
+/* Steps in their order, behind the warm-up; of many, about a hundred. */
+static void put_steps(sqlite3_str *sql, const struct tm_options *o) {
+	sqlite3_str_appendall(sql, "numbered AS (\n  SELECT process_id, live_end_bytes, allocations, row_number() OVER w AS x,\n"
+				   "    count(*) OVER (PARTITION BY process_id) AS steps FROM step_total WHERE ");
+	put_heap(sql, o, "heap");
+	sqlite3_str_appendall(
+		sql, " WINDOW w AS (PARTITION BY process_id ORDER BY start_ns)),\n"
+		     "warm AS (SELECT * FROM numbered WHERE x > (steps + 9) / 10 AND steps >= 2),\n"
+		     "point AS (SELECT * FROM warm WHERE steps >= 4 AND x % (steps / 100 + 1) = 0),\n"
+		     "slope AS (\n  SELECT process_id, slope, row_number() OVER (PARTITION BY process_id ORDER BY slope) AS place,\n"
+		     "    count(*) OVER (PARTITION BY process_id) AS slopes\n"
+		     "  FROM (SELECT a.process_id, 1.0 * (b.live_end_bytes - a.live_end_bytes) / (b.x - a.x) AS slope FROM point AS a\n"
+		     "    JOIN point AS b ON b.process_id = a.process_id AND b.x > a.x))");
+}
+
+static void put_growth(sqlite3_str *sql, const struct tm_options *o) {
+	begin_budget(sql);
+	sqlite3_str_appendf(sql,
+			    "  SELECT 'max-growth', process_id, avg(slope), %lld, NULL, NULL FROM slope\n"
+			    "  WHERE place IN ((slopes + 1) / 2, (slopes + 2) / 2) GROUP BY process_id",
+			    o->budgets.growth_bytes);
+}
+
+static void put_allocations(sqlite3_str *sql, const struct tm_options *o) {
+	begin_budget(sql);
+	sqlite3_str_appendf(sql,
+			    "  SELECT 'max-allocations', k.process_id, NULL, NULL, coalesce((SELECT max(w.allocations) FROM warm AS w\n"
+			    "    WHERE w.process_id = k.process_id), k.allocations), %lld FROM heap_summary AS k WHERE ",
+			    o->budgets.allocations);
+	put_heap(sql, o, "k.heap");
+}
+
+static char *verdicts(const struct tm_database *d, const struct tm_options *o, const char *suppressed) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle), *all = sqlite3_str_new(d->handle);
+	if (o->budgets.peak_bytes >= 0) put_peak(sql, o);
+	if (o->budgets.leak_bytes >= 0) put_leak(sql, o, suppressed);
+	if (o->budgets.growth_bytes >= 0) put_growth(sql, o);
+	if (o->budgets.allocations >= 0) put_allocations(sql, o);
+	char *budgets = sqlite3_str_finish(sql);
+	put_steps(all, o);
+	sqlite3_str_appendf(
+		all,
+		",\nmeasured(budget, process_id, measured_bytes, allowed_bytes, measured_count, allowed_count) AS (\n%s),\n"
+		"verdict AS (\n  SELECT m.budget, m.process_id, p.rank, p.command, m.measured_bytes, m.allowed_bytes, m.measured_count,\n"
+		"    m.allowed_count, CASE WHEN coalesce(m.measured_bytes > m.allowed_bytes, m.measured_count > m.allowed_count) THEN 'exceeded'"
+		" ELSE 'ok' END AS verdict\n  FROM measured AS m JOIN process AS p ON p.id = m.process_id)",
+		budgets);
+	sqlite3_free(budgets);
+	return sqlite3_str_finish(all);
+}
+
+/* --- JUnit --- */
+
+/* Text as XML has it: what it cannot hold becomes U+FFFD. */
+static void put_xml(FILE *file, const char *text) {
+	const char *end = text ? text + strlen(text) : NULL;
+	while (text && text < end) {
+		uint32_t code;
+		size_t n = tm_utf8_next(text, end, &code);
+		if (code == '&') fputs("&amp;", file);
+		else if (code == '<') fputs("&lt;", file);
+		else if (code == '>') fputs("&gt;", file);
+		else if (code == '"') fputs("&quot;", file);
+		else if (code == '\n' || code == '\t') fprintf(file, "&#%u;", (unsigned)code);
+		else if (code < 0x20 || code == 0xFFFD || code == 0xFFFE || code == 0xFFFF || (code >= 0x7F && code < 0xA0))
+			fputs("\xEF\xBF\xBD", file);
+		else fwrite(text, 1, n, file);
+		text += n;
+	}
+}
+
+/* The call sites behind a figure, largest first. */
+static void put_sites(FILE *file, const struct tm_database *d, const char *budget, int64_t process) {
+	const char *view = strcmp(budget, "max-peak") == 0 ? "peak_site" : strcmp(budget, "max-allocations") == 0 ? NULL : "leak_candidate";
+	sqlite3_stmt *rows = NULL;
+	char *sql =
+		view ? sqlite3_mprintf(
+			       "SELECT heap, live_bytes, live_count, coalesce(function, '?'), coalesce(file, '?'), coalesce(line, 0) FROM %s"
+			       " WHERE process_id = %lld%s ORDER BY live_bytes DESC, stack_id LIMIT 10",
+			       view, process, strcmp(view, "leak_candidate") == 0 ? " AND NOT suppressed" : "")
+		     : NULL;
+	if (sql && !tm_database_prepare(d, sql, &rows)) {
+		while (sqlite3_step(rows) == SQLITE_ROW) {
+			char size[TM_UNIT_TEXT_MAX];
+			fprintf(file, "%s in %lld blocks of heap ", tm_format_size((uint64_t)sqlite3_column_int64(rows, 1), size),
+				(long long)sqlite3_column_int64(rows, 2));
+			put_xml(file, (const char *)sqlite3_column_text(rows, 0));
+			fputs(": ", file);
+			put_xml(file, (const char *)sqlite3_column_text(rows, 3));
+			fputs(" at ", file);
+			put_xml(file, (const char *)sqlite3_column_text(rows, 4));
+			fprintf(file, ":%lld\n", (long long)sqlite3_column_int64(rows, 5));
+		}
+	}
+	sqlite3_finalize(rows);
+	sqlite3_free(sql);
+}
+
+static void put_case(FILE *file, const struct tm_database *d, sqlite3_stmt *row) {
+	const char *budget = (const char *)sqlite3_column_text(row, 0);
+	bool in_bytes = sqlite3_column_type(row, 4) != SQLITE_NULL;
+	fprintf(file, "  <testcase classname=\"tidemark.%s\" name=\"process %lld: ", budget, (long long)sqlite3_column_int64(row, 1));
+	put_xml(file, (const char *)sqlite3_column_text(row, 3));
+	if (strcmp((const char *)sqlite3_column_text(row, 8), "ok") == 0) {
+		fputs("\"/>\n", file);
+		return;
+	}
+	long long measured = sqlite3_column_int64(row, in_bytes ? 4 : 6), allowed = sqlite3_column_int64(row, in_bytes ? 5 : 7);
+	fprintf(file, "\">\n    <failure type=\"%s\" message=\"%lld %s, %lld allowed\">", budget, measured,
+		in_bytes ? "bytes" : "allocations", allowed);
+	put_sites(file, d, budget, sqlite3_column_int64(row, 1));
+	fputs("</failure>\n  </testcase>\n", file);
+}
+
+/* A report takes the place of an older one, never of a recording. */
+static int write_junit(const struct tm_database *d, const char *path, const char *query, int64_t count, int64_t exceeded) {
+	sqlite3_stmt *rows = NULL;
+	if (tm_is_same_file(path, d->path) || tm_is_tidemark_database(path)) return tm_fail("cannot write '%s': it is a database", path);
+	if (tm_database_prepare(d, query, &rows)) return TM_EXIT_FAILED;
+	FILE *file = fopen(path, "we");
+	if (file) {
+		fprintf(file,
+			"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"tidemark check\" tests=\"%lld\" failures=\"%lld\" errors=\"0\">\n",
+			(long long)count, (long long)exceeded);
+		while (sqlite3_step(rows) == SQLITE_ROW) put_case(file, d, rows);
+		fputs("</testsuite>\n", file);
+	}
+	sqlite3_finalize(rows);
+	bool failed = !file || ferror(file);
+	if (file && fclose(file)) failed = true;
+	return failed ? tm_fail("cannot write '%s': %s", path, strerror(errno)) : 0;
+}
+
+/* --- the whole --- */
+
+static int judge(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *listing) {
+	struct tm_options every = *o;
+	int status;
+	every.sort = NULL;
+	every.limit = TM_LIMIT_UNSET;
+	char *query = tm_listing_sql(d, &every, listing, &status);
+	if (status) return status;
+	char *counts = sqlite3_mprintf("SELECT count(*) FROM (%s)", query),
+	     *found = sqlite3_mprintf("SELECT count(*) FROM (%s) WHERE verdict != 'ok'", query),
+	     *grown = sqlite3_mprintf("SELECT count(*) FROM (%s) WHERE budget = 'max-growth'", query);
+	int64_t count = tm_database_integer(d, counts, 0), exceeded = tm_database_integer(d, found, 0);
+	if (o->budgets.growth_bytes >= 0 && !tm_database_integer(d, grown, 0))
+		status = tm_fail("cannot check --max-growth: no process of '%s' has 4 steps (tidemark_step() marks them)", d->path);
+	else if (!count) status = tm_fail("cannot check '%s': nothing was recorded that a budget applies to", d->path);
+	if (!status && o->junit) status = write_junit(d, o->junit, query, count, exceeded);
+	if (!status) status = tm_listing_run(d, o, listing);
+	if (!status && exceeded) {
+		fflush(stdout);
+		tm_say("%lld of %lld checks exceed their budgets", (long long)exceeded, (long long)count);
+		status = TM_EXIT_FOUND;
+	}
+	sqlite3_free(query);
+	sqlite3_free(counts);
+	sqlite3_free(found);
+	sqlite3_free(grown);
+	return status;
+}
+
+static int answer(const struct tm_database *d, const struct tm_options *o) {
+	struct tm_listing listing = {
+		.source = "verdict",
+		.order = "verdict DESC, budget, process_id",
+		.nothing = "nothing was checked",
+		.estimated = { "measured_bytes", "measured_count" },
+	};
+	struct tm_suppressions list = { 0 };
+	const struct tm_budgets *b = &o->budgets;
+	if (b->peak_bytes < 0 && b->leak_bytes < 0 && b->growth_bytes < 0 && b->allocations < 0)
+		return tm_misuse("check", "a budget is missing: --max-peak, --max-leak, --max-growth or --max-allocations");
+	int status = o->suppressions ? tm_suppressions_read(&list, o->suppressions) : 0;
+	char *suppressed = status ? NULL : tm_suppressed_stacks(d->handle, "SELECT DISTINCT stack_id FROM leak_score", &list, d->path);
+	tm_suppressions_release(&list);
+	if (!suppressed) return TM_EXIT_FAILED;
+	char *with = verdicts(d, o, suppressed);
+	listing.with = with;
+	status = o->sql ? tm_listing_run(d, o, &listing) : judge(d, o, &listing);
+	sqlite3_free(with);
+	sqlite3_free(suppressed);
+	return status;
+}
+
+int tm_cmd_check(int argc, char **argv) {
+	return tm_answer(&usage, argc, argv, answer);
+}

@@ -1,0 +1,179 @@
+/* cmd_diff.c - `tidemark diff`: what changed from one run to another, by call site and by scope.
+ *
+ * The second database is the one that is open, the first is attached to it as `before`. Call sites are matched by heap, function, file and line;
+ * what is left over on both sides of a function and file is matched in the order of lines, since a rebuilt binary has its lines moved.
+ * Of a file only its name counts (builds lie in different directories), and where no function is known, module and offset do.
+ */
+#include <stdio.h>
+
+#include "listing.h"
+#include "talk.h"
+#include "verbs.h"
+
+static const struct tm_usage usage = {
+	.verb = "diff",
+	.operands = "BEFORE AFTER",
+	.description =
+		"Compares two runs, databases or traces: by call site, the largest change of what was live at exit first. Sites are\n"
+		"matched by heap, function, file name and line; lines that moved are matched in their order within a function, so\n"
+		"that a rebuilt program compares. Processes are added up. Columns named before_ and after_ are NULL where a run has\n"
+		"no such site. A table leaves out sites that did not change and also lists totals by heap and, where there are\n"
+		"scopes, these. --heap chooses a heap; --sort=change_allocated_bytes finds what allocates more, change_peak_bytes what\n"
+		"made the peak grow.\n",
+	.examples = "tidemark diff yesterday.db today.db\n"
+		    "tidemark diff before.tmk after.tmk --heap=malloc --limit=5\n"
+		    "tidemark diff before.db after.db --sort=change_allocated_bytes --format=csv\n",
+	.options = TM_OPTION_FORMAT | TM_OPTION_LIMIT | TM_OPTION_SORT | TM_OPTION_HEAP | TM_OPTION_SQL,
+	.operands_min = 2,
+	.operands_max = 2,
+};
+
+/* One side: its sites by what they are matched by; place: module and offset where there is no function. */
+#define SITES(name, schema) \
+	name " AS (\n" \
+	     "  SELECT heap, coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') || printf('+0x%x', module_offset)) AS function,\n" \
+	     "    replace(file, rtrim(file, replace(file, '/', '')), '') AS base, max(file) AS file, line, sum(live_at_exit_bytes) AS live_bytes,\n" \
+	     "    sum(live_at_exit_count) AS live_count, sum(allocations) AS allocations, sum(allocated_bytes) AS allocated_bytes,\n" \
+	     "    sum(peak_bytes) AS peak_bytes\n" \
+	     "  FROM " schema ".site GROUP BY 1, 2, 3, 5)"
+
+/* What the other side has no such line of, numbered within its function and file. */
+#define LEFT_OVER(name, mine, other) \
+	name " AS (\n" \
+	     "  SELECT m.*, row_number() OVER (PARTITION BY m.heap, m.function, m.base ORDER BY m.line) AS n\n" \
+	     "  FROM " mine " AS m LEFT JOIN " other \
+	     " AS o ON o.heap = m.heap AND o.function IS m.function AND o.base IS m.base AND o.line IS m.line\n" \
+	     "  WHERE o.heap IS NULL)"
+
+#define FIGURE(name) \
+	"b." name " AS before_" name ", a." name " AS after_" name ", coalesce(a." name ", 0) - coalesce(b." name ", 0) AS change_" name
+
+#define PAIR(a, b, on) \
+	"  SELECT coalesce(a.heap, b.heap) AS heap, coalesce(a.function, b.function) AS function, coalesce(a.file, b.file) AS file,\n" \
+	"    coalesce(a.line, b.line) AS line, b.line AS before_line,\n" \
+	"    " FIGURE("live_bytes") ",\n    " FIGURE( \
+		"live_count") ",\n" \
+			      "    " FIGURE("allocations") ",\n    " FIGURE("allocated_bytes") ",\n    " FIGURE( \
+				      "peak_bytes") "\n" \
+						    "  FROM " a " AS a " on " " b \
+						    " AS b ON b.heap = a.heap AND b.function IS a.function AND b.base IS a.base AND "
+
+static const char with_sites[] = SITES("old", "before") ",\n" SITES("new", "main") ",\n" LEFT_OVER("old_left", "old", "new") ",\n" LEFT_OVER(
+	"new_left", "new",
+	"old") ",\n"
+	       "change AS (\n" PAIR("new", "old", "JOIN") "b.line IS a.line\n  UNION ALL\n" PAIR(
+		       "new_left", "old_left",
+		       "LEFT JOIN") "b.n = a.n\n  UNION ALL\n"
+				    /* What only the first run has: the same with the sides changed, and no partner. */
+				    "  SELECT b.heap, b.function, b.file, b.line, b.line, b.live_bytes, NULL, -b.live_bytes, b.live_count, NULL, -b.live_count,\n"
+				    "    b.allocations, NULL, -b.allocations, b.allocated_bytes, NULL, -b.allocated_bytes, b.peak_bytes, NULL, -b.peak_bytes\n"
+				    "  FROM old_left AS b LEFT JOIN new_left AS a ON a.heap = b.heap AND a.function IS b.function AND a.base IS b.base AND a.n = b.n\n"
+				    "  WHERE a.heap IS NULL)";
+
+static const struct tm_listing sites = {
+	.with = with_sites,
+	.source = "change",
+	.order = "abs(change_live_bytes) DESC, abs(change_allocated_bytes) DESC, heap, function, file, line, before_line",
+	.process = "",
+	.has_heap = true,
+	.nothing = "no call site differs",
+	.hidden = { "before_line", "before_live_count", "after_live_count", "before_allocations", "after_allocations",
+		    "before_allocated_bytes", "after_allocated_bytes", "before_peak_bytes", "after_peak_bytes" },
+};
+
+#define CHANGE(name) FIGURE(name)
+#define HEAPS(schema) \
+	"(SELECT heap, sum(peak_bytes) AS peak_bytes, sum(live_at_exit_bytes) AS live_bytes, sum(allocations) AS allocations FROM " schema \
+	".heap_summary GROUP BY heap)"
+
+static const struct tm_listing heaps = {
+	.with = "h AS (SELECT heap FROM main.heap_summary UNION SELECT heap FROM before.heap_summary),\n"
+		"heap_change AS (\n  SELECT h.heap, " CHANGE("peak_bytes") ",\n    " CHANGE("live_bytes") ",\n    " CHANGE(
+			"allocations") "\n"
+				       "  FROM h LEFT JOIN " HEAPS("main") " AS a ON a.heap IS h.heap LEFT JOIN " HEAPS(
+					       "before") " AS b ON b.heap IS h.heap)",
+	.source = "heap_change",
+	.order = "heap IS NOT NULL, after_peak_bytes DESC, heap",
+	.process = "",
+	.has_heap = true,
+	.title = "heaps, processes added up (peaks of several processes need not be at one time)",
+	.nothing = "nothing was allocated",
+	.hidden = { "before_allocations", "after_allocations" },
+	.null_heap = "(all)",
+};
+
+#define SCOPES(schema) \
+	"(SELECT heap, name, sum(calls) AS calls, sum(total_allocated_bytes) AS allocated_bytes, sum(retained_bytes) AS retained_bytes," \
+	" max(peak_growth_bytes) AS peak_growth_bytes FROM " schema ".scope_total GROUP BY heap, name)"
+
+static const struct tm_listing scopes = {
+	.with = "s AS (SELECT heap, name FROM main.scope_total UNION SELECT heap, name FROM before.scope_total),\n"
+		"scope_change AS (\n  SELECT s.heap, s.name, " CHANGE("calls") ",\n    " CHANGE("retained_bytes") ",\n    " CHANGE(
+			"allocated_bytes") ",\n"
+					   "    " CHANGE(
+						   "peak_growth_bytes") "\n"
+									"  FROM s LEFT JOIN " SCOPES(
+										"main") " AS a ON a.heap IS s.heap AND a.name = s.name\n"
+											"    LEFT JOIN " SCOPES(
+												"before") " AS b ON b.heap IS s.heap AND b.name = s.name)",
+	.source = "scope_change",
+	.where = "(change_retained_bytes != 0 OR change_allocated_bytes != 0 OR change_peak_growth_bytes != 0 OR change_calls != 0)",
+	.order = "abs(change_retained_bytes) DESC, abs(change_allocated_bytes) DESC, heap, name",
+	.process = "",
+	.has_heap = true,
+	.title = "scopes, matched by name",
+	.nothing = "no scope differs",
+	.hidden = { "before_calls", "after_calls", "before_allocated_bytes", "after_allocated_bytes", "before_peak_growth_bytes",
+		    "after_peak_growth_bytes" },
+};
+
+static int list_changes(const struct tm_database *d, const struct tm_options *o) {
+	struct tm_listing listing = sites;
+	/* With --sort any column may be what somebody looks for. */
+	if (o->format == TM_FORMAT_TABLE)
+		listing.where =
+			"(change_live_bytes != 0 OR change_live_count != 0 OR change_allocations != 0 OR change_allocated_bytes != 0"
+			" OR change_peak_bytes != 0)";
+	int status = tm_listing_run(d, o, &listing);
+	if (!status) status = tm_listing_also(d, o, &heaps);
+	if (!status && tm_database_integer(d,
+					   "SELECT 1 FROM main.scope_aggregate WHERE calls > 0 UNION SELECT 1 FROM before.scope_aggregate"
+					   " WHERE calls > 0 LIMIT 1",
+					   0))
+		status = tm_listing_also(d, o, &scopes);
+	return status;
+}
+
+/* A trace was imported when it was opened; its database is attached. */
+static int attach(const struct tm_database *d, const struct tm_database *before, const struct tm_options *o) {
+	char *sql = sqlite3_mprintf("ATTACH %Q AS before", before->path);
+	if (o->sql) printf("%s;\n", sql ? sql : "");
+	int rc = sql ? sqlite3_exec(d->handle, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
+	sqlite3_free(sql);
+	if (rc != SQLITE_OK) return tm_fail("cannot compare '%s' with '%s': %s", before->path, d->path, sqlite3_errmsg(d->handle));
+	if (d->estimated || before->estimated)
+		tm_say("a trace was sampled: what was allocated is an estimate, and small changes mean nothing");
+	return 0;
+}
+
+static bool has_heap(const struct tm_database *d, const char *heap) {
+	char *sql = sqlite3_mprintf("SELECT 1 FROM main.heap WHERE name = %Q LIMIT 1", heap);
+	bool has = sql && tm_database_integer(d, sql, 0);
+	sqlite3_free(sql);
+	return has;
+}
+
+int tm_cmd_diff(int argc, char **argv) {
+	struct tm_options o;
+	struct tm_database before = { 0 }, after = { 0 };
+	int status = tm_options_parse(&o, &usage, argc, argv);
+	if (status != TM_OPTIONS_GO) return status;
+	status = tm_database_open(&before, o.operands[0]);
+	if (!status) status = tm_database_open(&after, o.operands[1]);
+	if (!status) status = attach(&after, &before, &o);
+	if (!status && o.heap && !has_heap(&after, o.heap)) status = tm_listing_check(&before, &o);
+	if (!status) status = list_changes(&after, &o);
+	tm_database_close(&after);
+	tm_database_close(&before);
+	return status;
+}
