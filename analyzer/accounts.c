@@ -176,6 +176,7 @@ void tm_account_allocated(struct tm_account *a, uint32_t site, struct tm_amount 
 	struct tm_site *s = &a->sites.items[site];
 	save_peaks(a, s);
 	if (!s->allocated.count) s->first_ns = ns;
+	s->last_ns = ns;
 	add(&s->live, amount);
 	add(&s->allocated, amount);
 	add(&a->allocated, amount);

@@ -29,9 +29,9 @@ struct tm_amount {
 };
 
 struct tm_site {
-	uint32_t stack;  /* row of the stack tree */
-	uint64_t splits;   /* parts of mappings that a cut added */
-	uint64_t first_ns; /* of its first allocation */
+	uint32_t stack;             /* row of the stack tree */
+	uint64_t splits;            /* parts of mappings that a cut added */
+	uint64_t first_ns, last_ns; /* of its first and latest allocation */
 	struct tm_amount live, allocated, temporary, at_peak, at_process_peak;
 	uint64_t peak_epoch, process_peak_epoch; /* at_peak holds if its level is still at this epoch, else live does */
 
@@ -93,7 +93,7 @@ struct tm_account {
 	size_t slot_mask;
 	struct tm_pairing pairing;
 	struct tm_histograms *histograms;
-	uint32_t device_high; /* replay.h: number + 1 of what it counts for, 0 none */
+	uint32_t device_high;             /* replay.h: number + 1 of what it counts for, 0 none */
 	struct tm_account *next_waiting;  /* of the accounts in which events wait */
 	struct tm_scope_heap *scope_heap; /* scopes.h; NULL until it is looked at for scopes */
 };

@@ -205,14 +205,16 @@ static bool is_owner(const struct tm_leak_facts *f) {
 }
 
 static double judge_owner(const struct tm_leak_facts *f, struct tm_leak_verdict *v, const struct words *w) {
-	double count = (double)f->live_count, last = mixed(f, f->events.sum, f->time.sum) / (double)(f->events.count ? f->events.count : 1);
+	double p, count = (double)f->live_count,
+		  last = mixed(f, f->events.sum, f->time.sum) / (double)(f->events.count ? f->events.count : 1);
 	double grown = fmin((double)f->allocations / count, log2(fmax(2, (double)f->live_bytes / count / 64)));
 	double goes_on = unit((last - OWNER_NEEDED) / OWNER_RANGE);
 	snprintf(v->reason, sizeof v->reason,
 		 "%s %s grew by being replaced (%s allocations), now %s, %s %.0f%% of the time since the first one%s", w->live,
 		 f->live_count == 1 ? "block of one owner" : "blocks of owners", w->allocations, w->bytes,
 		 goes_on < 0.5 ? "but not since" : "last at", 100 * last, w->growth);
-	return goes_on * grown / (grown + OWNER_EVIDENCE);
+	/* Several blocks of different sizes that take turns may look like owners; then their level stays. */
+	return goes_on * (f->live_count > 1 ? second_half(f, &p) : 1) * grown / (grown + OWNER_EVIDENCE);
 }
 
 /* --- the whole --- */

@@ -55,7 +55,8 @@ struct finder {
 	struct line line;
 	bool by_steps, has_python_heap;
 	uint64_t exit_ns, warm_up_steps;
-	double end; /* the exit, on the line */
+	uint64_t work_ns; /* when the program's work was done */
+	double end;       /* the same, on the line */
 	TM_ARRAY(struct group) groups;
 	size_t account_first;  /* groups of the account being looked at begin here */
 	uint32_t **group_of;   /* by account and site: index + 1 */
@@ -75,15 +76,6 @@ static double position(const struct line *line, uint64_t ns) {
 	uint64_t from = line->ns[low - 1], to = low < line->count ? line->ns[low] : line->end_ns;
 	double part = to > from ? (double)(ns - from) / (double)(to - from) : 0;
 	return (double)low + (part > 1 ? 1 : part);
-}
-
-static void choose_line(struct finder *x) {
-	const struct tm_leak_watch *w = &x->l->watch;
-	x->by_steps = w->steps.count >= STEPS_LEAST;
-	x->warm_up_steps = x->by_steps ? (w->steps.count + STEPS_OF_WARM_UP - 1) / STEPS_OF_WARM_UP : 0;
-	x->line = x->by_steps ? (struct line){ w->steps.items, w->steps.count, x->exit_ns }
-			      : (struct line){ w->clock.items, w->clock.count, x->exit_ns };
-	x->end = position(&x->line, x->exit_ns);
 }
 
 /* --- call sites --- */
@@ -208,6 +200,44 @@ static struct site_view view_of(const struct finder *x, uint32_t stack) {
 	return view;
 }
 
+/* --- the window --- */
+
+/* Python's own work begins outermost with a module, or with a thread; what atexit and finalizers call does not. */
+static bool is_python_work(const struct tm_stack_ids *t, uint32_t stack) {
+	struct tm_text outermost = { "", 0 };
+	if (!stack) return false;
+	struct tm_stack_row at = tm_stack_find(t, stack);
+	do {
+		struct place p = place_at(t, &at);
+		if (p.frame->kind == TM_FRAME_PYTHON) outermost = p.text.function;
+	} while (tm_stack_outward(t, &at));
+	return text_starts(outermost, "<module>") || text_starts(outermost, "_run_module") || text_starts(outermost, "Thread._bootstrap") ||
+	       text_starts(outermost, "_bootstrap");
+}
+
+/* An interpreter has handlers and finalizers to run between the end of a script and its own exit, which may take longer than the script. The
+ * latest allocation of the script is looked for, so only stacks that are later than the best so far. */
+static uint64_t end_of_work(const struct finder *x) {
+	uint64_t best_ns = 0;
+	for (size_t i = 0; i < x->l->accounts.count; i++) {
+		const struct tm_account *a = x->l->accounts.items[i];
+		for (size_t k = 0; k < a->sites.count; k++)
+			if (a->sites.items[k].last_ns > best_ns && is_python_work(x->stacks, a->sites.items[k].stack))
+				best_ns = a->sites.items[k].last_ns;
+	}
+	return best_ns && best_ns < x->exit_ns ? best_ns : x->exit_ns;
+}
+
+static void choose_line(struct finder *x) {
+	const struct tm_leak_watch *w = &x->l->watch;
+	x->by_steps = w->steps.count >= STEPS_LEAST;
+	x->warm_up_steps = x->by_steps ? (w->steps.count + STEPS_OF_WARM_UP - 1) / STEPS_OF_WARM_UP : 0;
+	x->line = x->by_steps ? (struct line){ w->steps.items, w->steps.count, x->exit_ns }
+			      : (struct line){ w->clock.items, w->clock.count, x->exit_ns };
+	x->work_ns = end_of_work(x);
+	x->end = position(&x->line, x->work_ns);
+}
+
 /* --- groups --- */
 
 static uint32_t hash_of(uint64_t key) {
@@ -321,7 +351,7 @@ static void note_survivor(struct finder *x, size_t account, const struct tm_bloc
 	if (b->alloc_ns < g->begin_ns) return;
 	g->facts.window_bytes += b->size_bytes;
 	note_birth(&g->facts.events, share(position(&x->line, b->alloc_ns), g->begin, x->end));
-	note_birth(&g->facts.time, share((double)b->alloc_ns, (double)g->begin_ns, (double)x->exit_ns));
+	note_birth(&g->facts.time, share((double)b->alloc_ns, (double)g->begin_ns, (double)x->work_ns));
 }
 
 static void note_range(void *context, const struct tm_range *range) {
@@ -375,7 +405,7 @@ static void complete_facts(const struct finder *x, struct group *g, uint64_t mos
 	/* One of each of several threads that are still there. */
 	f->is_thread = g->survivors > 1 && !g->orphans && (uint64_t)__builtin_popcountll(g->threads) == g->survivors;
 	if (x->by_steps) f->steps = x->end - g->begin;
-	uint64_t idle_ns = x->exit_ns > g->last_ns ? x->exit_ns - g->last_ns : 0;
+	uint64_t idle_ns = x->work_ns > g->last_ns ? x->work_ns - g->last_ns : 0;
 	if (!x->by_steps) f->time_weight = IDLE_WEIGHT * unit(((double)idle_ns - IDLE_NS) / IDLE_RANGE_NS);
 	double ticks = (position(&x->line, g->last_ns) - g->begin) * (double)x->l->watch.tick_stride;
 	f->density = x->by_steps || ticks < 1 ? 1 : (double)g->survivors / ticks;

@@ -1,0 +1,241 @@
+"""Leak candidates, suppressions, `tidemark diff` and `tidemark check`.
+
+The corpus of fixtures/leaks says how often the scores are right. The other traces are written event by event (trace_writer.py), so that every
+figure here can be added up with a pencil. JUnit files are read by Python's own XML parser.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+from tidemark_test import main, test
+from trace_writer import Trace, free, malloc, realloc, step
+
+SCORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../fixtures/leaks/score.py")
+
+
+def score(t, *options):
+    if t.sanitized:
+        t.skip("scores are the same in a build that is instrumented, and take long")
+    done = subprocess.run([sys.executable, SCORE, f"--build={t.build}", *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    text = done.stdout.decode()
+    print(text)
+    t.check(done.returncode == 0, f"fewer than 95 % of the leaks found, or more than 5 % false alarms:\n{text}")
+    t.check(re.search(r"\b[1-9]\d* of \d+ leaks", text), f"no leak was looked for:\n{text}")
+
+
+@test
+def corpus(t):
+    score(t, "--without=torch")
+
+
+@test(long=True)
+def corpus_of_torch(t):
+    score(t)
+
+
+def trace_of(t, name, events, exit_ns=None):
+    """One process and thread with the events that `events(trace)` gives; returns the trace's path."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    made = events(trace)
+    trace.events(1, made, watermark=made[-1]["time"])
+    trace.exit(1, exit_ns or made[-1]["time"] + 1)
+    trace.end(1, (exit_ns or made[-1]["time"]) + 10)
+    return trace.save(t.path(f"{name}.tmk"))
+
+
+def stepped(trace):
+    """20 steps of 1 ms: `keep` leaves 100 bytes in each, `work` gives back its 1,000 before the step ends, `table` makes 3 blocks in step 0."""
+    keep, work, table = trace.stack("main", "keep"), trace.stack("main", "work"), trace.stack("main", "table")
+    events, address = [], 0x10000
+    for n in range(20):
+        begin = 1_000_000 * (n + 1)
+        events.append(step(begin, n))
+        if n == 0:
+            for k in range(3):
+                events.append(malloc(begin + 10 + k, 0x1000 + 64 * k, 50, table))
+        events.append(malloc(begin + 100, address, 100, keep))
+        events.append(malloc(begin + 200, address + 4096, 1000, work))
+        events.append(free(begin + 300, address + 4096))
+        address += 8192
+    return events
+
+
+@test
+def candidates_by_hand(t):
+    db = t.imported(trace_of(t, "steps", stepped, exit_ns=21_000_000))
+    rows = {r[0]: r[1:] for r in db.rows("SELECT function, live_bytes, live_count, allocations, growth_bytes_per_step, first_ns, last_ns, score, suppressed,"
+                                         " reason FROM leak_candidate")}
+    t.equal(sorted(rows), ["keep", "table"], "what was live at exit")
+    live, count, allocations, growth, first, last, likely, suppressed, reason = rows["keep"]
+    t.equal((live, count, allocations, growth, first, last, suppressed), (2000, 20, 20, 100, 1_000_100, 20_000_100, 0), "keep")
+    t.check(likely > 0.8 and "100 B a step" in reason, f"keep: {likely} {reason}")
+    live, count, allocations, growth, first, last, likely, suppressed, reason = rows["table"]
+    t.equal((live, count, allocations, growth, first, last), (150, 3, 3, 0, 1_000_010, 1_000_012), "table")
+    t.check(likely < 0.1 and "warm-up" in reason, f"table: {likely} {reason}")
+
+
+@test
+def one_row_for_a_call_site(t):
+    """Three ways lead to one line that forgets; a fourth line of the same function is another row."""
+    def events(trace):
+        site, other = trace.frame([("forget", "f.c", 7)], address=0x7000), trace.frame([("forget", "f.c", 9)], address=0x7100)
+        ways = [trace.stack("main", way, site) for way in ("a", "b", "c")]
+        made = []
+        for n in range(30):
+            made.append(malloc(1000 * n + 1, 0x1000 + 0x100 * n, 10 * (n % 3 + 1), ways[n % 3]))
+        return made + [malloc(40_000, 0x90000, 5, trace.stack("main", "a", other))]
+    db = t.imported(trace_of(t, "ways", events))
+    rows = db.rows("SELECT c.line, c.live_bytes, c.live_count, c.stacks, s.text FROM leak_candidate c JOIN stack_text s USING (stack_id) ORDER BY 1")
+    t.equal(rows, [(7, 600, 30, 3, "main;c;forget"), (9, 5, 1, 1, "main;a;forget")], "candidates; the stack is the one of most bytes")
+
+
+@test
+def nothing_after_exec_and_nothing_after_exit(t):
+    def events(trace):
+        return [malloc(10, 0x1000, 64, trace.stack("main"))]
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.events(1, events(trace), watermark=20)
+    trace.end(1, 100, kind=3)
+    t.equal(t.imported(trace.save(t.path("exec.tmk"))).rows("SELECT * FROM leak_candidate"), [], "live at an exec")
+    late = lambda trace: [malloc(10, 0x1000, 64, trace.stack("main")), free(500, 0x1000), malloc(600, 0x2000, 32, trace.stack("main"))]
+    db = t.imported(trace_of(t, "late", late, exit_ns=400))
+    t.equal(db.rows("SELECT live_bytes, live_count FROM leak_candidate"), [(64, 1)], "live at exit, whatever came later")
+
+
+@test
+def an_owner_that_grows(t):
+    """One block, doubled from 64 bytes to 1 MiB at even distances of its doublings, among other work: the last one at two thirds."""
+    def events(trace):
+        buffer, work = trace.stack("main", "append"), trace.stack("main", "work")
+        made, size, address, filled = [malloc(1, 0x1000, 64, buffer)], 64, 0x1000, 0
+        for n in range(6000):
+            filled += 256
+            now = 1000 * (n + 1)
+            if filled > size:
+                size, address = 2 * size, address + 0x1000000
+                made.append(realloc(now + 1, now + 2, address - 0x1000000, address, size, buffer))
+            made += [malloc(now + 10, 0x10, 16, work), free(now + 20, 0x10)]
+        return made
+    db = t.imported(trace_of(t, "owner", events))
+    bytes_now, count, likely, reason = db.row("SELECT live_bytes, live_count, score, reason FROM leak_candidate")
+    t.equal((bytes_now, count), (2 << 20, 1), "the block")
+    t.check(likely >= 0.5 and "grew by being replaced" in reason, f"{likely} {reason}")
+
+
+@test
+def suppressions(t):
+    db = t.imported(trace_of(t, "steps", stepped, exit_ns=21_000_000))
+    list_of = lambda *options: [r["function"] for r in json.loads(t.ask("leaks", db.path, "--format=json", *options).text)]
+    t.equal(list_of(), ["keep", "table"], "by score")
+    for pattern, left in (("keep", ["table"]), ("^main$", []), ("^ke*$", ["table"]), ("eep.c", ["table"]), ("nothing", ["keep", "table"])):
+        with open(t.path("known"), "w", encoding="ascii") as file:
+            file.write(f"# known\nleak:{pattern}\n")
+        t.equal(list_of(f"--suppressions={t.path('known')}"), left, f"with leak:{pattern}")
+        t.equal(list_of(f"--suppressions={t.path('known')}", "--all"), ["keep", "table"], "with --all")
+    table = t.ask("leaks", db.path, f"--suppressions={t.path('known')}")
+    t.check("table" not in table.text and "1 unlikely (150 B)" in table.errors, f"a table: {table.text}{table.errors}")
+    with open(t.path("known"), "w", encoding="ascii") as file:
+        file.write("leak:x\nthread:y\n")
+    bad = t.ask("leaks", db.path, f"--suppressions={t.path('known')}", status=1)
+    t.check("line 2: 'thread:y' is not leak:PATTERN" in bad.errors, bad.errors)
+    t.ask("leaks", db.path, "--suppressions=/nowhere", status=1)
+
+
+@test
+def check_and_junit(t):
+    """Live at exit 2,150 bytes; growth 100 bytes a step; 2 allocations in every step but the first; most live at once: 3,150."""
+    db = t.imported(trace_of(t, "steps", stepped, exit_ns=21_000_000))
+    for options, status in ((["--max-peak=3150"], 0), (["--max-peak=3149"], 3), (["--max-leak=2150"], 0), (["--max-leak=2149"], 3), (["--max-growth=100"], 0),
+                            (["--max-growth=99"], 3), (["--max-allocations=2"], 0), (["--max-allocations=1"], 3), ([], 2), (["--max-leak=a"], 2),
+                            (["--max-peak=1G", "--max-leak=0"], 3)):
+        t.ask("check", db.path, *options, status=status)
+    with open(t.path("known"), "w", encoding="ascii") as file:
+        file.write("leak:keep\n")
+    t.ask("check", db.path, "--max-leak=150", f"--suppressions={t.path('known')}")
+    t.ask("check", db.path, "--max-leak=149", f"--suppressions={t.path('known')}", status=3)
+    junit = t.path("j.xml")
+    done = t.ask("check", db.path, "--max-peak=1M", "--max-leak=100", "--max-growth=1", f"--junit={junit}", "--format=json", status=3)
+    rows = {r["budget"]: (r["measured_bytes"], r["allowed_bytes"], r["verdict"]) for r in json.loads(done.text)}
+    t.equal(rows, {"max-peak": (3150, 1 << 20, "ok"), "max-leak": (2150, 100, "exceeded"), "max-growth": (100, 1, "exceeded")}, "JSON")
+    suite = ElementTree.parse(junit).getroot()
+    t.equal((suite.tag, suite.get("tests"), suite.get("failures")), ("testsuite", "3", "2"), "the suite")
+    cases = {c.get("classname"): c.find("failure") for c in suite.findall("testcase")}
+    t.equal({k for k, v in cases.items() if v is None}, {"tidemark.max-peak"}, "cases without a failure")
+    t.check("2150 bytes, 100 allowed" in cases["tidemark.max-leak"].get("message") and "keep at keep.c" in cases["tidemark.max-leak"].text, "a failure")
+    before = open(db.path, "rb").read()
+    t.ask("check", db.path, "--max-leak=0", f"--junit={db.path}", status=1)
+    t.check(open(db.path, "rb").read() == before, "the database is as it was")
+
+
+@test
+def check_without_steps(t):
+    def events(trace):
+        return [malloc(10 * n + 1, 0x1000 * (n + 1), 8, trace.stack("main")) for n in range(7)]
+    path = trace_of(t, "plain", events)
+    t.ask("check", path, "--max-allocations=7")
+    t.ask("check", path, "--max-allocations=6", status=3)
+    t.check("has 4 steps" in t.ask("check", path, "--max-growth=1G", status=1).errors, "growth without steps")
+
+
+@test
+def junit_of_names_that_break_xml(t):
+    trace = Trace()
+    trace.process(1, pid=100, command=b"<a & \"b\">\x01\xff]]>\0x")
+    trace.thread(1, process=1)
+    trace.events(1, [malloc(10, 0x1000, 64, trace.stack("f<int>&\"'\x02"))], watermark=20)
+    trace.exit(1, 30)
+    trace.end(1, 40)
+    t.ask("check", trace.save(t.path("odd.tmk")), "--max-leak=0", f"--junit={t.path('j.xml')}", status=3)
+    failure = ElementTree.parse(t.path("j.xml")).getroot().find("testcase/failure")
+    t.check("f<int>&\"'" in failure.text, f"the function: {failure.text}")
+
+
+def run_of(lines):
+    """lines: {(function, line): (blocks that stay, blocks that are freed)} of 100 bytes."""
+    def events(trace):
+        made, now, address = [], 0, 0x1000
+        for (function, line), (kept, freed) in lines.items():
+            stack = trace.stack("main", trace.frame([(function, f"/build/{len(lines)}/x.c", line)], address=0x5000 + line * 16))
+            for n in range(kept + freed):
+                now, address = now + 10, address + 0x1000
+                made.append(malloc(now, address, 100, stack))
+                if n >= kept:
+                    made.append(free(now + 5, address))
+        return made
+    return events
+
+
+@test
+def diff_by_hand(t):
+    """`same` and its line are in both; `moved` is three lines further down, `twice` has two lines that moved; `gone` and `fresh` are in one."""
+    before = trace_of(t, "before", run_of({("same", 5): (2, 1), ("moved", 10): (3, 0), ("twice", 20): (1, 0), ("twice", 22): (5, 0), ("gone", 30): (4, 0)}))
+    after = trace_of(t, "after", run_of({("same", 5): (4, 1), ("moved", 13): (3, 0), ("twice", 23): (2, 0), ("twice", 25): (5, 0), ("fresh", 40): (9, 0),
+                                         ("twice", 60): (1, 0)}))
+    done = t.ask("diff", before, after, "--format=json")
+    rows = {(r["function"], r["line"]): (r["before_line"], r["before_live_bytes"], r["after_live_bytes"], r["change_live_bytes"], r["change_allocations"])
+            for r in json.loads(done.text)}
+    t.equal(rows, {("same", 5): (5, 200, 400, 200, 2), ("moved", 13): (10, 300, 300, 0, 0), ("twice", 23): (20, 100, 200, 100, 1),
+                   ("twice", 25): (22, 500, 500, 0, 0), ("twice", 60): (None, None, 100, 100, 1), ("gone", 30): (30, 400, None, -400, -4),
+                   ("fresh", 40): (None, None, 900, 900, 9)}, "changes")
+    t.equal([r["function"] for r in json.loads(done.text)][:3], ["fresh", "gone", "same"], "largest change first")
+    table = t.ask("diff", t.path("before.db"), t.path("after.db"))
+    t.check("moved" not in table.text and "fresh" in table.text and "(all)" in table.text, table.text)
+    itself = t.ask("diff", t.path("before.db"), t.path("before.db"))
+    t.check(itself.text.startswith("no call site differs"), itself.text)
+    t.ask("diff", before, status=2)
+    t.ask("diff", before, t.path("nothing.db"), status=1)
+    t.ask("diff", before, after, "--heap=cuda:0", status=1)
+    t.need("sqlite3")
+    sql = t.ask("diff", t.path("before.db"), t.path("after.db"), "--sql").text
+    out = t.run(["sqlite3", t.path("after.db")], input=sql.encode(), status=0).text
+    t.equal(len([line for line in out.splitlines() if line.startswith("malloc|")]), 5, "rows that sqlite3 gives for --sql")
+
+
+main()
