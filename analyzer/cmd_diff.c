@@ -31,7 +31,8 @@ static const struct tm_usage usage = {
 /* One side: its sites by what they are matched by; place: module and offset where there is no function. */
 #define SITES(name, schema) \
 	name " AS (\n" \
-	     "  SELECT heap, coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') || printf('+0x%x', module_offset)) AS function,\n" \
+	     "  SELECT heap, coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '')\n" \
+	     "      || printf('+0x%x', module_offset)) AS function,\n" \
 	     "    replace(file, rtrim(file, replace(file, '/', '')), '') AS base, max(file) AS file, line, sum(live_at_exit_bytes) AS live_bytes,\n" \
 	     "    sum(live_at_exit_count) AS live_count, sum(allocations) AS allocations, sum(allocated_bytes) AS allocated_bytes,\n" \
 	     "    sum(peak_bytes) AS peak_bytes\n" \
@@ -65,9 +66,11 @@ static const char with_sites[] = SITES("old", "before") ",\n" SITES("new", "main
 		       "new_left", "old_left",
 		       "LEFT JOIN") "b.n = a.n\n  UNION ALL\n"
 				    /* What only the first run has: the same with the sides changed, and no partner. */
-				    "  SELECT b.heap, b.function, b.file, b.line, b.line, b.live_bytes, NULL, -b.live_bytes, b.live_count, NULL, -b.live_count,\n"
+				    "  SELECT b.heap, b.function, b.file, b.line, b.line, b.live_bytes, NULL, -b.live_bytes,\n"
+				    "    b.live_count, NULL, -b.live_count,\n"
 				    "    b.allocations, NULL, -b.allocations, b.allocated_bytes, NULL, -b.allocated_bytes, b.peak_bytes, NULL, -b.peak_bytes\n"
-				    "  FROM old_left AS b LEFT JOIN new_left AS a ON a.heap = b.heap AND a.function IS b.function AND a.base IS b.base AND a.n = b.n\n"
+				    "  FROM old_left AS b LEFT JOIN new_left AS a\n"
+				    "    ON a.heap = b.heap AND a.function IS b.function AND a.base IS b.base AND a.n = b.n\n"
 				    "  WHERE a.heap IS NULL)";
 
 static const struct tm_listing sites = {
