@@ -2,9 +2,9 @@
  *
  * memory [THREADS]    default 1. Each thread allocates and frees from stacks of 1 to 200 frames.
  *
- * Prints "private_kib=N shared_kib=N", while all threads are still there: pages that no other process has, and pages that others have too, of all mappings
- * that can be written or whose pages were (smaps: Private_*, Shared_*). A recorder's rings are mapped by its collector as well and count as shared; so that
- * it does not hang on who has looked at them last, pages of mappings that are shared count as shared always.
+ * Prints "private_kib=N shared_kib=N", while all threads are still there. Private are pages of private mappings that were written (smaps: Private_Dirty). All
+ * else is shared: a clean page of a file is in the page cache, and a recorder's rings are mapped by its collector as well; so that it does not
+ * hang on who has looked at them last, pages of mappings that are shared count as shared always.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -46,9 +46,10 @@ static int count(void) {
 	if (!maps) return perror("/proc/self/smaps"), 1;
 	while (fgets(line, sizeof line, maps)) {
 		if (sscanf(line, "%lx-%lx %7s", &low, &high, permissions) == 3) is_shared = permissions[3] == 's';
-		else if (sscanf(line, "Private_Clean: %lu", &kib) == 1 || sscanf(line, "Private_Dirty: %lu", &kib) == 1)
-			*(is_shared ? &shared_kib : &private_kib) += kib;
-		else if (sscanf(line, "Shared_Clean: %lu", &kib) == 1 || sscanf(line, "Shared_Dirty: %lu", &kib) == 1) shared_kib += kib;
+		else if (sscanf(line, "Private_Dirty: %lu", &kib) == 1) *(is_shared ? &shared_kib : &private_kib) += kib;
+		else if (sscanf(line, "Private_Clean: %lu", &kib) == 1 || sscanf(line, "Shared_Clean: %lu", &kib) == 1 ||
+			 sscanf(line, "Shared_Dirty: %lu", &kib) == 1)
+			shared_kib += kib;
 	}
 	fclose(maps);
 	printf("private_kib=%lu shared_kib=%lu\n", private_kib, shared_kib);

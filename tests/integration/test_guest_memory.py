@@ -1,7 +1,8 @@
 """What the recorder takes of the program's own memory: at most 4 MiB, and 256 KiB a thread, beyond what the program has without it.
 
 Method: tests/bench/memory.c counts its own private pages while all its threads are there, bare and recorded; the difference is ours. The rings are shared with
-the collector and not private. Rules for unwinding are looked up as stacks need them, so a program with much code is tried too: Python with its modules.
+the collector and not private. Rules for unwinding are looked up as stacks need them, so a program with much code is tried too: Python with its modules. Of its pages only
+those that were written count: whether a clean page of its files is private depends on who else runs Python just then.
 """
 import os
 import re
@@ -17,7 +18,7 @@ kib = private = 0
 for line in open("/proc/self/smaps"):
     word = line.split()
     if "-" in word[0] and not word[0].endswith(":"): shared = word[1].endswith("s")
-    elif word[0] in ("Private_Clean:", "Private_Dirty:") and not shared: private += int(word[1])
+    elif word[0] == "Private_Dirty:" and not shared: private += int(word[1])
 print(f"private_kib={private}")"""
 
 
