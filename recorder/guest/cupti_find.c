@@ -1,7 +1,8 @@
 /* cupti_find.c - where CUPTI and the CUDA driver are in this process, and which of their functions there are.
  *
- * Order:    TIDEMARK_CUPTI (a path), one that is loaded already, beside what is loaded, libcupti.so.13, .12, .11.x by the loader's search. The
- *           toolkit and PyTorch's wheels keep it in a place of their own, which a loaded libcudart or libtorch leads to: that is the one that belongs to the program's CUDA.
+ * Order:    TIDEMARK_CUPTI (a path), one that is loaded already, beside what is loaded, libcupti.so.13, .12, .11.x by the loader's search.
+ *           The toolkit and PyTorch's wheels keep it in a place of their own, which a loaded libcudart or libtorch leads to: that is the one
+ *           that belongs to the program's CUDA.
  * Threads:  InitializeInjection() runs once, in the thread that first calls the driver.
  */
 #include "cupti.h"
@@ -80,7 +81,10 @@ static void *open_beside(void) {
 	void *handle = NULL;
 	for (unsigned wanted = 0; wanted < 8 && !handle; wanted++) {
 		b = (struct beside){ .wanted = wanted };
-		if (!dl_iterate_phdr(look_beside, &b) || !cut_last(b.path)) break;
+		if (!tm_gate_enter()) break;
+		bool found = dl_iterate_phdr(look_beside, &b) != 0;
+		tm_gate_leave();
+		if (!found || !cut_last(b.path)) break;
 		for (size_t i = 0; i < 2 && !handle; i++) handle = open_in(b.path, sizeof b.path, here[i]);
 		if (handle || !cut_last(b.path) || !cut_last(b.path)) continue;
 		for (size_t i = 0; i < 3 && !handle; i++) handle = open_in(b.path, sizeof b.path, above[i]);

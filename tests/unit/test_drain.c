@@ -725,8 +725,8 @@ static void scribble_records(uint64_t *data, uint64_t at, uint64_t some, uint64_
 	for (uint64_t k = 0; k + 24 < some;) {
 		static const uint8_t listed[] = { TM_OP_HEAP_ALLOC, TM_OP_HEAP_FREE, TM_OP_PYTHON_REALLOC, TM_OP_SCOPE_PUSH, TM_OP_SCOPE_BLOCK,
 						  TM_OP_SCOPE_RANGE, TM_OP_SCOPE_END, TM_OP_STEP, TM_OP_RESET_PEAK, TM_CTL_HEAP, TM_CTL_CATEGORY,
-						  TM_CTL_POOL, TM_CTL_STATS, TM_OP_CUDA_ALLOC, TM_OP_CUDA_FREE, TM_OP_OOM, TM_OP_LAUNCH, TM_OP_USE, TM_CTL_ACTIVITY,
-						  TM_CTL_DEVICE, TM_CTL_LOST };
+						  TM_CTL_POOL, TM_CTL_STATS, TM_OP_CUDA_ALLOC, TM_OP_CUDA_FREE, TM_OP_OOM, TM_OP_LAUNCH,
+						  TM_OP_USE, TM_CTL_ACTIVITY, TM_CTL_DEVICE, TM_CTL_LOST };
 		uint64_t x = check_random_next(r), n = 3 + (x >> 8) % 9, op = x % 5 == 0 ? 0xE0 + (x >> 16) % 32 : (x >> 16) % 7 << 5;
 		unsigned flags = (unsigned)(x >> 32 & 3), y = (unsigned)(x >> 40) % 64;
 		if (x % 3 == 0) op = listed[(x >> 50) % sizeof listed];
