@@ -98,6 +98,11 @@ int tm_pack(struct tm_packer *p, uint8_t kind, const void *raw, size_t n) {
 	return TM_CHUNK_OK;
 }
 
+void tm_chunk_renumber(uint8_t header[TM_CHUNK_HEADER_BYTES], uint32_t sequence) {
+	store_u32(header + 8, sequence);
+	store_u32(header + TM_CHUNK_HEADER_BYTES - 4, checksum(header, TM_CHUNK_HEADER_BYTES - 4));
+}
+
 static bool kind_is_known(uint8_t kind) {
 	switch (kind) {
 #define X(name, number) case number:

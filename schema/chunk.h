@@ -49,6 +49,9 @@ void tm_packer_release(struct tm_packer *p);
  * does not shrink, are stored. 0, TM_CHUNK_NO_MEMORY, or TM_CHUNK_BAD_HEADER if raw is over TM_CHUNK_RAW_MAX. */
 int tm_pack(struct tm_packer *p, uint8_t kind, const void *raw, size_t n);
 
+/* Gives a packed chunk another place in the file. */
+void tm_chunk_renumber(uint8_t header[TM_CHUNK_HEADER_BYTES], uint32_t sequence);
+
 /* Reads and checks a header (not the payload). n may be less than a header: TM_CHUNK_SHORT. */
 int tm_chunk_header_read(const uint8_t *data, size_t n, struct tm_chunk_header *h);
 

@@ -51,6 +51,7 @@ struct tm_collector {
 	struct tm_session session;
 	struct tm_timebase timebase;
 	struct tm_writer writer;
+	struct tm_flight *flight; /* of --max-size=SIZE,ring; else NULL */
 	struct tm_encoder_thread encoder;
 	struct tm_sampler sampler;
 	struct tm_group *group; /* being filled; never NULL while recording */

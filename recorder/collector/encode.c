@@ -185,7 +185,7 @@ void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g) {
 	write_meta(e, g, true);
 	write_activities(e, g);
 	write_events(e, g);
-	tm_writer_flush(e->writer);
+	if (tm_writer_flush(e->writer) == 0 && e->flight) tm_flight_turn(e->flight);
 }
 
 /* --- the thread --- */

@@ -173,7 +173,7 @@ static void stop_recording(struct tm_collector *c, const char *why, const char *
 }
 
 static void check_limits(struct tm_collector *c) {
-	uint64_t limit = c->options.max_size_bytes;
+	uint64_t limit = c->options.ring_file ? 0 : c->options.max_size_bytes;
 	if (c->writer.error) stop_recording(c, "cut off", NULL, NULL);
 	if (limit && c->writer.bytes >= limit)
 		stop_recording(c, "stopped by --max-size", "max-size",
@@ -248,6 +248,7 @@ static void release(struct tm_collector *c) {
 	tm_drain_release(c);
 	tm_names_ahead_release(&c->ahead);
 	tm_encoder_release(&c->encoder);
+	tm_flight_free(c->flight);
 	tm_sampler_release(&c->sampler);
 	tm_processes_release(&c->processes);
 	tm_modules_release(&c->modules);
@@ -260,8 +261,17 @@ static void release(struct tm_collector *c) {
 
 /* --- order of things --- */
 
+static int fail_ring(struct tm_collector *c) {
+	char error[PATH_MAX + 256];
+	const char *why = errno ? strerror(errno) : "it is no regular file";
+	snprintf(error, sizeof error, "cannot keep '%s' within --max-size: %s", c->writer.path, why);
+	return fail(c, error);
+}
+
 static int start_threads(struct tm_collector *c, uint32_t root_pid) {
+	if (c->options.ring_file && !(c->flight = tm_flight_new(&c->writer, c->options.max_size_bytes))) return fail_ring(c);
 	if (tm_encoder_start(&c->encoder, &c->writer) != 0) return fail(c, "cannot start a thread");
+	c->encoder.flight = c->flight;
 	tm_sampler_start(&c->sampler, &c->timebase, c->options.interval_ms, tm_session_mapped_name(&c->session), root_pid);
 	tm_stack_tree_init(&c->stacks);
 	return tm_drain_start(c) == 0 ? 0 : fail(c, "cannot start: out of memory");

@@ -3,6 +3,7 @@
 
 #include "../../schema/units.h"
 #include "../shm.h"
+#include "flight_ring.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,10 +125,12 @@ static bool take_max_size(struct tm_options *o, const char *v) {
 	char size[64];
 	const char *comma = strchr(v, ',');
 	size_t n = comma ? (size_t)(comma - v) : strlen(v);
-	if (n >= sizeof size || (comma && strcmp(comma, ",stop"))) return false;
+	int mode = comma ? ONE_OF(comma, ",stop", ",ring") : 0;
+	if (n >= sizeof size || mode < 0) return false;
 	memcpy(size, v, n);
 	size[n] = 0;
-	return tm_parse_size(size, &o->max_size_bytes);
+	o->ring_file = mode == 1;
+	return tm_parse_size(size, &o->max_size_bytes) && (!o->ring_file || o->max_size_bytes >= TM_FLIGHT_BYTES_MIN);
 }
 
 static bool take_names(struct tm_options *o, const char *v) {

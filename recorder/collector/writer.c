@@ -41,6 +41,21 @@ int tm_writer_add_chunk(struct tm_writer *w, uint8_t kind, const void *payload, 
 	return 0;
 }
 
+void tm_writer_add_packed(struct tm_writer *w, uint8_t *chunk, size_t n) {
+	tm_chunk_renumber(chunk, w->packer.sequence++);
+	tm_put_raw(&w->pending, chunk, n);
+	remember_end(w);
+}
+
+void tm_writer_take_over(struct tm_writer *w, struct tm_writer *next) {
+	close(w->fd);
+	w->fd = next->fd;
+	next->fd = -1;
+	w->packer.sequence = next->packer.sequence;
+	w->bytes = next->bytes;
+	tm_writer_close(next);
+}
+
 /* Returns how many bytes of pending are in the file; fewer than all: errno says why. */
 static size_t write_pending(struct tm_writer *w) {
 	size_t done = 0;

@@ -30,6 +30,10 @@ struct tm_writer {
 int tm_writer_open(struct tm_writer *w, char *path, bool force);
 /* Packs a payload into a chunk and buffers it. 0 or a TM_CHUNK_ error. */
 int tm_writer_add_chunk(struct tm_writer *w, uint8_t kind, const void *payload, size_t n);
+/* Buffers a chunk that was packed before, for another place: renumbers its header. */
+void tm_writer_add_packed(struct tm_writer *w, uint8_t *chunk, size_t n);
+/* The file of `next`, whose buffer is empty and which is used up, goes by this writer's path now and is written from here on. */
+void tm_writer_take_over(struct tm_writer *w, struct tm_writer *next);
 /* Writes what is buffered. 0 or -errno. */
 int tm_writer_flush(struct tm_writer *w);
 /* 0 or -errno: some file systems tell of a failed write only when the file is closed. */

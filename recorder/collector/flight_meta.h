@@ -1,0 +1,63 @@
+/* flight_meta.h - what dropped chunks have said besides events, as far as it has to stay: who ran, what was loaded, names, frames and stacks.
+ *
+ * Flow:     flight_ring.c reads META, NAMES and STACKS chunks that are to be dropped -> here -> the head of the file when it is written anew
+ * Stays:    all that defines an id, since what comes later may name it; of threads that ended long ago and left nothing, nothing. Notes and alerts
+ *           up to TM_FLIGHT_TALK_BYTES. Losses are added up by kind. Samples, marks and states of pools go: they belong to their time.
+ * Owns:     copies. Memory and file grow with what is defined, not with what happens.
+ * Threads:  the encoder's.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_FLIGHT_META_H
+#define TIDEMARK_RECORDER_COLLECTOR_FLIGHT_META_H
+
+#include "../../schema/records.h"
+#include "flight_set.h"
+#include "writer.h"
+
+#define TM_FLIGHT_TALK_BYTES (256u << 10)
+#define TM_FLIGHT_LOSS_KINDS 32u
+
+struct tm_flight_thread {
+	uint32_t process; /* 0: no such thread */
+	bool gone;        /* it ended, long ago */
+	uint64_t tid, start_ns, end_ns; /* end_ns 0: it has not ended */
+	char *name;
+	size_t name_bytes;
+};
+
+struct tm_flight_ended { /* a process whose end was read */
+	uint32_t process;
+	uint64_t ns;
+};
+
+struct tm_flight_loss {
+	char *kind, *reason;
+	uint64_t ns, count, bytes;
+};
+
+struct tm_flight_meta {
+	struct tm_bytes head, late; /* records; late: those that stand behind the stacks */
+	size_t talk_bytes, talk_left_out;
+	struct tm_flight_thread *threads; /* by id */
+	size_t thread_count, thread_capacity;
+	struct tm_flight_ended *ended; /* whose blocks are still here */
+	size_t ended_count, ended_capacity, forgotten;
+	struct tm_flight_loss losses[TM_FLIGHT_LOSS_KINDS];
+	size_t loss_count;
+	struct tm_frame *frames;
+	size_t frame_count, frame_capacity;
+	struct tm_node *nodes;
+	size_t node_count, node_capacity;
+};
+
+/* Both: 0, or -1 where the payload makes no sense. */
+int tm_flight_meta_records(struct tm_flight_meta *m, struct tm_cursor payload);
+int tm_flight_meta_stacks(struct tm_flight_meta *m, struct tm_cursor payload);
+/* What has ended well before this time is forgotten, in the set too. */
+void tm_flight_meta_forget(struct tm_flight_meta *m, struct tm_flight_set *set, uint64_t watermark_ns);
+/* The process of a thread, 0 unknown. */
+uint32_t tm_flight_meta_process(const struct tm_flight_meta *m, uint64_t thread);
+/* Threads that the list needs stay. Writes META and STACKS chunks. 0 or a TM_CHUNK_ error or -errno. */
+int tm_flight_meta_write(struct tm_flight_meta *m, const struct tm_flight_list *list, struct tm_writer *w);
+void tm_flight_meta_release(struct tm_flight_meta *m);
+
+#endif

@@ -1,0 +1,46 @@
+/* flight_scopes.h - which scopes are open on a thread, and which have to stay because something that stays was allocated in them.
+ *
+ * Flow:     flight_set.c, in the order of the replay -> here
+ * Idea:     schema/format.md says what opens and closes a scope. A scope is held by its being open, by blocks that were allocated in it, and by the
+ *           scopes inside of it that are held; when nobody holds it any more, its events need not be told.
+ * Departs:  a block that was left by longjmp is abandoned when another opens; that one need not stay, so the abandoned one gets an end of its own
+ *           and will count as closed.
+ * Threads:  the encoder's.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_FLIGHT_SCOPES_H
+#define TIDEMARK_RECORDER_COLLECTOR_FLIGHT_SCOPES_H
+
+#include "../../schema/events.h"
+
+struct tm_flight_scope {
+	struct tm_event opened, closed; /* closed: with op 0 there is none to be told */
+	uint64_t opened_number, closed_number;
+	uint32_t process, thread, closed_thread;
+	unsigned holders;
+	bool is_open;
+	struct tm_flight_scope *parent;
+	struct tm_flight_scope *before, *after; /* of all that are held */
+};
+
+struct tm_flight_stack { /* open scopes of a thread, innermost last */
+	uint32_t process;
+	struct tm_flight_scope **open;
+	size_t count, capacity;
+};
+
+struct tm_flight_scopes {
+	struct tm_flight_stack *threads; /* by id */
+	size_t thread_count, thread_capacity;
+	struct tm_flight_scope *first, *spare;
+};
+
+void tm_flight_scopes_play(struct tm_flight_scopes *x, uint32_t process, uint32_t thread, const struct tm_event *e, uint64_t number);
+/* The innermost open scope of a thread, NULL none. */
+struct tm_flight_scope *tm_flight_scopes_top(const struct tm_flight_scopes *x, uint32_t thread);
+void tm_flight_scope_hold(struct tm_flight_scope *s); /* both: NULL is nobody's */
+void tm_flight_scope_let_go(struct tm_flight_scopes *x, struct tm_flight_scope *s);
+/* Forgets what is open on a thread; `ranges`: ranges, too. */
+void tm_flight_scopes_end_thread(struct tm_flight_scopes *x, uint32_t thread, bool ranges);
+void tm_flight_scopes_release(struct tm_flight_scopes *x);
+
+#endif

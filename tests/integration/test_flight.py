@@ -1,0 +1,148 @@
+"""The flight recorder (--max-size=SIZE,ring): a bounded file whose live set is true.
+
+Oracle: fixtures/programs/flight.c churns memory in the same way each time and prints what it still holds by call site; and the same program recorded
+whole. The ring is so small that the file is written anew many times.
+"""
+import os
+import signal
+import time
+
+from tidemark_test import main, test
+
+KIB = 1024
+
+# What is live at the end in the words of the program: heap, scope, function that allocated, api; blocks, bytes as asked for and as given.
+HELD = """select h.name, s.name, f.function, a.api, count(*), sum(a.size_bytes), sum(a.usable_bytes)
+          from allocation a join heap h on h.id = a.heap_id left join scope s on s.id = coalesce(a.scope_id, 0)
+          join stack k on k.id = a.stack_id join frame f on f.id = k.site_frame_id
+          where a.free_ns is null group by 1, 2, 3, 4 order by 1, 2, 3, 4"""
+
+
+def printed(text):
+    return {site: (int(size), int(count)) for site, size, count in (line.split() for line in text.splitlines())}
+
+
+def held_by_site(db):
+    rows = db.rows("select function, sum(live_bytes), sum(live_count) from live_at_exit where heap = 'malloc' and function like 'site_%' group by 1")
+    return {function: (size, count) for function, size, count in rows}
+
+
+def record_both_ways(t, size, *arguments):
+    program = t.program("flight.c")
+    whole = t.record([program, *arguments])
+    ring = t.record([program, *arguments], f"--max-size={size}KiB,ring")
+    t.equal(ring.out, whole.out, "what the program says")
+    return whole, ring
+
+
+def compare(t, size, *arguments):
+    whole, ring = record_both_ways(t, size, *arguments)
+    all_events, db = t.imported(whole), t.imported(ring)
+    t.check(os.path.getsize(whole.trace) > 5 * size * KIB, "the ring did not go round often enough for the test to mean anything")
+    t.equal(held_by_site(db), printed(ring.text), "live at exit by site")
+    t.equal(db.rows(HELD), all_events.rows(HELD), "live at the end by heap, scope, site and api")
+    t.equal(all_events.rows("select kind from loss"), [], "losses of the whole recording")
+    t.equal([kind for kind, in db.rows("select kind from loss")], ["dropped"], "losses of the ring")
+    t.equal(db.value("select complete from trace"), 0, "complete")
+    # Nothing is lost without being counted: what was dropped and what is there add up.
+    dropped = db.value("select count from loss where kind = 'dropped'")
+    t.equal(db.value("select events from trace") + dropped, all_events.value("select events from trace"), "events, dropped ones and those that are there")
+    return all_events, db
+
+
+@test
+def live_set_is_true(t):
+    whole, db = compare(t, 512, "600000", "7")
+    start = int(db.value("select value from trace_info where key = 'window_start_ns'"))
+    # Of what was allocated before the window only what outlived its beginning is there; from there on, everything is.
+    t.equal(db.value("select count(*) from allocation where free_ns < ?", start), 0, "blocks that ended before the window")
+    t.check(db.value("select count(*) from allocation where alloc_ns < ? and free_ns > ?", start, start) > 50, "no block was freed across the cut")
+    early = "select count(*) from allocation where size_bytes = 123456 and alloc_ns < ? and free_ns > ?"
+    t.equal(db.value(early, start, start), 1, "the block that lived from the beginning to the end")
+    frees = "select count(*) from allocation where free_ns >= ?"
+    t.check(db.value(frees, start) > 10000, "the window holds hardly anything")
+    t.equal(db.value("select count(*) from note where kind = 'flight'"), 1, "the note that says what the trace is")
+    t.equal(db.rows("select live_bytes from live_at_exit where heap = 'mmap' and function = 'main'"), [(35 * 4096,)], "a mapping that was cut before the window")
+    t.check(whole.value("select max(peak_bytes) from heap_total") > 0, "peak of the whole")
+
+
+@test
+def threads(t):
+    compare(t, 512, "150000", "3", "4")
+
+
+@test
+def file_stays_within_its_bound(t):
+    size, most, whole = 512 * KIB, 0, 0
+    trace = t.path("bound.tmk")
+    child = t.start([t.recorder, "-o", trace, "--quiet", "--names=none", f"--max-size={size},ring", "--", t.program("flight.c"), "1500000", "5"],
+                    stdout=open(t.path("out"), "wb"))
+    seen = set()
+    while child.poll() is None:
+        try:
+            status = os.stat(trace)
+            most = max(most, status.st_size)
+            seen.add(status.st_ino)
+        except FileNotFoundError:
+            pass
+        time.sleep(0.002)
+    t.equal(child.returncode, 0, "status")
+    t.check(len(seen) > 5, f"the file was written anew only {len(seen) - 1} times")
+    t.check(0 < most <= size, f"the file had {most} bytes, {size} are allowed")
+    t.equal([name for name in os.listdir(t.dir) if name.endswith(".ring")], [], "files left behind")
+    with open(t.path("out"), encoding="ascii") as file:
+        wanted = printed(file.read())
+    db = t.imported(trace)
+    whole = db.rows("select sum(live_bytes), sum(live_count) from live_at_exit where heap = 'malloc' and stack_id in (select id from stack where depth > 1)")
+    t.equal(whole, [(sum(s for s, _ in wanted.values()), sum(c for _, c in wanted.values()))], "live at exit, without names")
+
+
+def start_and_wait(t, trace, rounds):
+    child = t.start([t.recorder, "-o", trace, "--quiet", "--max-size=256KiB,ring", "--", t.program("flight.c"), "100000000", "5"])
+    seen = set()
+    for _ in range(20000):
+        if len(seen) >= rounds:
+            return child, t.command_of(child)
+        t.check(child.poll() is None, f"the recorder ended early, status {child.returncode}")
+        if os.path.exists(trace):
+            seen.add(os.stat(trace).st_ino)
+        time.sleep(0.001)
+    t.check(False, f"the file was written anew only {len(seen)} times")
+    return None
+
+
+@test
+def program_killed(t):
+    child, victim = start_and_wait(t, t.path("killed.tmk"), 4)
+    os.kill(victim, signal.SIGKILL)
+    t.equal(child.wait(60), 128 + signal.SIGKILL, "status")
+    db = t.imported(t.path("killed.tmk"))
+    t.equal(db.row("select end_kind, end_code from process"), ("signal", signal.SIGKILL), "end")
+    t.equal(db.value("select cut_reason from trace"), None, "cut")
+    t.check(db.value("select sum(live_count) from live_at_end where heap = 'malloc'") > 1000, "live set")
+    t.equal(db.rows("select kind from loss where kind <> 'dropped'"), [], "losses")
+
+
+@test
+def recorder_killed(t):
+    """Wherever it is killed, the old file or the new one is there, sound to its last flush."""
+    for i in range(6):
+        trace = t.path(f"cut{i}.tmk")
+        child, victim = start_and_wait(t, trace, 3 + i)
+        time.sleep(i * 0.007)
+        child.kill()
+        child.wait(60)
+        os.kill(victim, signal.SIGKILL)
+        db = t.imported(trace)
+        t.check(db.value("select sum(live_count) from live_at_end where heap = 'malloc'") > 1000, "live set")
+        t.equal(db.rows("select kind from loss where kind <> 'dropped'"), [], "losses")
+
+
+@test
+def bad_bounds(t):
+    for value in ("1MiB,round", "64KiB,ring", ",ring", "1MiB,"):
+        done = t.run([t.recorder, f"--max-size={value}", "true"], status=125)
+        t.check("expected SIZE[,stop|ring]" in done.errors, done.errors)
+
+
+main()
