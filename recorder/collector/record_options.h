@@ -30,7 +30,8 @@
 	X(interval, "interval", 0, "MS", "100", "milliseconds between readings of RSS, PSS, swap, cgroup;\n0: only at marks, where they are taken anyway") \
 	X(on_full, "on-full", 0, "wait|drop", "wait", "what a thread does when its buffer is full; losses are counted") \
 	X(ring, "ring", 0, "SIZE", "1MiB", "buffer for each thread; rounded up to a power of two") \
-	X(max_size, "max-size", 0, "SIZE[,stop|ring]", NULL, "stop recording when the trace has grown to SIZE, the program\nruns on; ring: drop the oldest events instead, and keep the\nnewest and what is live") \
+	X(max_size, "max-size", 0, "SIZE[,stop|ring]", NULL, \
+	  "stop recording when the trace has grown to SIZE, the program\nruns on; ring: drop the oldest events instead, and keep the\nnewest and what is live") \
 	X(names, "names", 0, "embed|none", "embed", "look up function, file and line when the program has ended") \
 	X(args, "args", 0, "keep|drop", "keep", "keep or drop command-line arguments in the trace") \
 	X(linger, "linger", 0, "TIME", "5s", "how long to wait for recorded descendants when the command has ended") \
