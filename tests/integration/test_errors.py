@@ -175,7 +175,7 @@ def disk_full_for_real(t):
 
 @test
 def environment_is_kept(t):
-    """The user's own LD_PRELOAD stays; NVTX and ITT are told of us, unless they have a tool; nothing else of the environment changes."""
+    """The user's own LD_PRELOAD stays; NVTX, ITT and CUDA are told of us, unless they have a tool; nothing else of the environment changes."""
     libm = [p for p in ("/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6") if os.path.exists(p)]
     if not libm:
         t.skip("no libm.so.6 to preload")
@@ -187,9 +187,9 @@ def environment_is_kept(t):
     preload = [line for line in recorded if line.startswith("LD_PRELOAD=")][0]
     t.check(libm[0] in preload and "libtidemark.so" in preload, preload)
     other = lambda lines: sorted(line for line in lines if not line.startswith(("LD_PRELOAD=", "TIDEMARK_", "_=", "PWD=")))
-    itt = f"INTEL_LIBITTNOTIFY64={os.path.realpath(t.library)}"
-    t.equal(other(recorded), sorted(other(bare) + [itt]), "the environment")
-    off = t.record(["env"], "--quiet", "--nvtx=off", "--itt=off", env=env).text.splitlines()
+    told = [f"{name}={os.path.realpath(t.library)}" for name in ("INTEL_LIBITTNOTIFY64", "CUDA_INJECTION64_PATH")]
+    t.equal(other(recorded), sorted(other(bare) + told), "the environment")
+    off = t.record(["env"], "--quiet", "--nvtx=off", "--itt=off", "--gpu=off", env=env).text.splitlines()
     t.equal(other(off), other(bare), "the environment without them")
 
 
