@@ -73,6 +73,8 @@ struct tm_scale {
 };
 
 struct tm_ledger;
+struct tm_gpu_heap;
+struct tm_peak_period;
 struct tm_scope_heap;
 struct tm_scope_process;
 
@@ -94,6 +96,8 @@ struct tm_account {
 	struct tm_pairing pairing;
 	struct tm_histograms *histograms;
 	uint32_t device_high;             /* replay.h: number + 1 of what it counts for, 0 none */
+	struct tm_gpu_heap *gpu;          /* gpu_watch.h; NULL: its blocks are no device's */
+	struct tm_peak_period *period;    /* peak_periods.h; NULL: its peak was never reset */
 	struct tm_account *next_waiting;  /* of the accounts in which events wait */
 	struct tm_scope_heap *scope_heap; /* scopes.h; NULL until it is looked at for scopes */
 };

@@ -1,16 +1,16 @@
 /* gpu_rows.h - what a trace says about devices besides their blocks: activities, launches, uses, refusals.
  *
- * Flow:     catalog.c (ACTIVITY chunks, oom and device records) -> gpu_activity, gpu_overhead, gpu_memory; replay.c (the events oom, launch, use) -> here ->
- *           oom, gpu_use, and the launching scope, thread and stack of each activity
+ * Flow:     catalog.c (ACTIVITY chunks, oom and device records) -> gpu_activity, gpu_overhead, gpu_memory; replay.c (the events oom,
+ *           launch, use) -> here -> oom, gpu_use, and the launching scope, thread and stack of each activity
  * Idea:     activities are rows before their launches are known (they come from another chunk); a launch is kept in a file until the
- *           events are played, and then
- *           joined by process and correlation id.
+ *           events are played, and then joined by process and correlation id.
  * Fails:    into the store, or `failed` (out of memory, or a file that cannot be written).
  */
 #ifndef TIDEMARK_ANALYZER_GPU_ROWS_H
 #define TIDEMARK_ANALYZER_GPU_ROWS_H
 
 #include "ahead.h"
+#include "gpu_work.h"
 #include "spill.h"
 #include "store.h"
 
@@ -19,7 +19,7 @@
 struct tm_bases;
 struct tm_replay;
 
-struct tm_gpu_event { /* a launch, use or refusal, when it was played */
+struct tm_gpu_event {                      /* a launch, use or refusal, when it was played */
 	uint64_t ns, key, link, scope_row; /* scope_row: 0 none */
 	uint32_t process, thread, text;
 	uint8_t op;
@@ -38,9 +38,11 @@ struct tm_activity_sink {
 	struct tm_store *store;
 	uint64_t process_base, clock_offset_ns;
 	sqlite3_stmt *activity, *overhead, *memory;
+	struct tm_gpu_works works;
 };
 void tm_activity_sink_open(struct tm_activity_sink *s, struct tm_store *store, uint64_t process_base, uint64_t clock_offset_ns);
-void tm_activity_sink_close(struct tm_activity_sink *s);
+/* Writes gpu_work_total; its names are those of the catalog. */
+void tm_activity_sink_close(struct tm_activity_sink *s, const struct tm_catalog *c);
 /* false: the store has failed. */
 bool tm_activity_sink_take(struct tm_activity_sink *s, const struct tm_catalog *c, uint64_t process, const struct tm_activity *a);
 

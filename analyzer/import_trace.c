@@ -1,6 +1,7 @@
 /* import_trace.c - one trace into an open database; see import_trace.h. */
 #include "import_trace.h"
 
+#include "gpu_block_rows.h"
 #include "import_rows.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@ struct import {
 	struct tm_replay replay;
 	sqlite3_stmt *sample, *pool_state;
 	struct tm_activity_sink activities;
-	TM_ARRAY(struct tm_gap) gaps; /* until the replay has them */
+	struct tm_readings readings; /* until the replay has them */
 };
 
 static int out_of_memory(struct import *x) {
@@ -58,19 +59,40 @@ static bool text_is(struct tm_text t, const char *word) {
 	return t.size == strlen(word) && memcmp(t.data, word, t.size) == 0;
 }
 
-/* Samples go to the database as they are read; those of resident memory are also compared with what is live then. `tool_rss` is how much of
+/* N of "device_used:N", or -1. */
+static int32_t device_of(struct tm_text name) {
+	static const char prefix[] = "device_used:";
+	size_t n = sizeof prefix - 1;
+	int32_t device = 0;
+	if (name.size <= n || name.size > n + 4 || memcmp(name.data, prefix, n) != 0) return -1;
+	for (size_t i = n; i < name.size; i++) {
+		if (name.data[i] < '0' || name.data[i] > '9') return -1;
+		device = device * 10 + (name.data[i] - '0');
+	}
+	return device;
+}
+
+static bool keep_device_sample(struct import *x, uint64_t process, uint64_t ns, uint64_t used_bytes, int32_t device) {
+	struct tm_device_gap *gap = tm_array_push(&x->readings.device_gaps);
+	if (gap) *gap = (struct tm_device_gap){ .ns = ns, .used_bytes = used_bytes, .process = (uint32_t)process, .device = device };
+	return gap != NULL;
+}
+
+/* Samples go to the database as they are read; those of resident memory and of devices are also compared with what is live then. `tool_rss` is how much of
  * a process' resident memory is ours; both come in one record. */
 static bool take_sample(void *context, uint64_t process, uint64_t ns, const struct tm_sample *s) {
 	struct import *x = context;
 	tm_store_row(x->store, x->sample, "Ntnn", process ? x->bases.process + process : UINT64_MAX, s->name, ns + x->clock_offset_ns,
 		     s->value);
-	struct tm_gap *last = x->gaps.count ? &x->gaps.items[x->gaps.count - 1] : NULL;
+	struct tm_gap *last = x->readings.gaps.count ? &x->readings.gaps.items[x->readings.gaps.count - 1] : NULL;
 	if (process && text_is(s->name, "rss")) {
-		struct tm_gap *gap = tm_array_push(&x->gaps);
+		struct tm_gap *gap = tm_array_push(&x->readings.gaps);
 		if (!gap) return false;
 		*gap = (struct tm_gap){ .ns = ns, .rss_bytes = s->value, .tool_bytes = UINT64_MAX, .process = (uint32_t)process };
 	} else if (process && text_is(s->name, "tool_rss") && last && last->process == process && last->ns == ns) {
 		last->tool_bytes = s->value;
+	} else if (process && device_of(s->name) >= 0 && !keep_device_sample(x, process, ns, s->value, device_of(s->name))) {
+		return false;
 	}
 	return !x->store->failed;
 }
@@ -108,7 +130,7 @@ static int read_catalog(struct import *x) {
 						   " inactive_bytes) VALUES(?,?,?,?,?,?)");
 	tm_activity_sink_open(&x->activities, x->store, x->bases.process, x->clock_offset_ns);
 	int rc = tm_catalog_read(&x->catalog, &x->reader, x->source->limit, &damaged, take_sample, take_pool_state, take_activity, x);
-	tm_activity_sink_close(&x->activities);
+	tm_activity_sink_close(&x->activities, &x->catalog);
 	sqlite3_finalize(x->sample);
 	sqlite3_finalize(x->pool_state);
 	if (rc == TM_CATALOG_DAMAGED) return again(x, damaged);
@@ -128,6 +150,7 @@ static void play_batch(struct import *x, struct tm_batch *batch) {
 static int replay_failed(struct import *x) {
 	int error = tm_scopes_error(&x->replay.scopes);
 	if (!error) error = x->replay.gpu.events.error;
+	if (!error) error = x->replay.watch.rows.error;
 	if (!error) error = x->replay.checkpoints.error;
 	if (!error) return out_of_memory(x);
 	snprintf(x->source->error, sizeof x->source->error, "cannot write a scratch file beside the database: %s", strerror(error));
@@ -154,9 +177,7 @@ static int prepare_replay(struct import *x) {
 		return out_of_memory(x);
 	x->feed = tm_feed_start(&x->store->tables[TM_TABLE_ALLOCATION], x->bases.row);
 	if (!x->feed) return out_of_memory(x);
-	int rc = tm_replay_init(&x->replay, &x->catalog, &x->stacks, x->feed, &x->bases, x->clock_offset_ns, x->gaps.items, x->gaps.count,
-				x->store->unfinished);
-	x->gaps.items = NULL;
+	int rc = tm_replay_init(&x->replay, &x->catalog, &x->stacks, x->feed, &x->bases, x->clock_offset_ns, &x->readings, x->store->unfinished);
 	if (rc < 0 || !(x->ahead = tm_ahead_start(&x->catalog, &x->reader))) return out_of_memory(x);
 	return TM_IMPORT_DONE;
 }
@@ -197,6 +218,7 @@ static int write_rows(struct import *x) {
 		tm_write_total_rows(&rows);
 		tm_write_scope_rows(&rows);
 		tm_write_gpu_rows(x->store, &x->replay);
+		tm_write_gpu_block_rows(x->store, &x->replay);
 		tm_write_level_rows(&rows);
 		tm_write_leak_rows(&rows);
 		name_pools(x);
@@ -219,6 +241,7 @@ out:
 	tm_stack_ids_release(&x.stacks);
 	tm_catalog_release(&x.catalog);
 	tm_reader_release(&x.reader);
-	tm_array_release(&x.gaps);
+	tm_array_release(&x.readings.gaps);
+	tm_array_release(&x.readings.device_gaps);
 	return rc;
 }

@@ -34,6 +34,7 @@ static const struct verb verbs[] = {
 	{ "temporary", tm_cmd_temporary, "call stacks whose blocks are freed at once" },
 	{ "timeline", tm_cmd_timeline, "live bytes over time" },
 	{ "processes", tm_cmd_processes, "the tree of processes, with ranks, ends and peaks" },
+	{ "gpu", tm_cmd_gpu, "devices: memory, pools, work, refused requests, what was held in vain" },
 	{ "query", tm_cmd_query, "ask the database in SQL, read-only" },
 	{ "export", tm_cmd_export, "write a Chrome trace, or collapsed stacks for a flame graph" },
 	{ "report", tm_cmd_report, "write one HTML file that explains a run" },

@@ -186,6 +186,41 @@ static bool take_jumps(struct tm_options *o, const char *value) {
 	(void)value;
 	return o->jumps = true;
 }
+static bool take_gpu_lines(struct tm_options *o, const char *value) {
+	(void)value;
+	o->gpu = TM_GPU_BY_LINE;
+	return true;
+}
+static bool take_gpu_libraries(struct tm_options *o, const char *value) {
+	(void)value;
+	o->gpu = TM_GPU_BY_LIBRARY;
+	return true;
+}
+static bool take_gpu_pools(struct tm_options *o, const char *value) {
+	(void)value;
+	o->gpu = TM_GPU_POOLS;
+	return true;
+}
+static bool take_gpu_activity(struct tm_options *o, const char *value) {
+	(void)value;
+	o->gpu = TM_GPU_ACTIVITY;
+	return true;
+}
+static bool take_gpu_oom(struct tm_options *o, const char *value) {
+	(void)value;
+	o->gpu = TM_GPU_OOM;
+	return true;
+}
+static bool take_gpu_inefficiencies(struct tm_options *o, const char *value) {
+	(void)value;
+	o->gpu = TM_GPU_INEFFICIENCIES;
+	return true;
+}
+static bool take_gpu_gap(struct tm_options *o, const char *value) {
+	(void)value;
+	o->gpu = TM_GPU_GAP;
+	return true;
+}
 static bool take_category(struct tm_options *o, const char *value) {
 	o->category = value;
 	return *value != '\0';
@@ -276,6 +311,15 @@ static const struct option_row option_rows[] = {
 	{ "max-allocations", "N", TM_OPTION_CHECK, take_max_allocations,
 	  "at most so many allocations in a step; without steps, in the whole run" },
 	{ "junit", "FILE", TM_OPTION_CHECK, take_junit, "write the verdicts to FILE as JUnit XML, too" },
+	{ "lines", NULL, TM_OPTION_GPU, take_gpu_lines, "what was live at the peak of each heap, by the place in the program (view gpu_peak_line)" },
+	{ "libraries", NULL, TM_OPTION_GPU, take_gpu_libraries, "the same by the library that asked: NCCL, cuBLAS, cuDNN, ... (view gpu_peak_library)" },
+	{ "pools", NULL, TM_OPTION_GPU, take_gpu_pools,
+	  "allocated, reserved, active, inactive and idle peaks (view pool_peak); in a window what was told then (view pool)" },
+	{ "activity", NULL, TM_OPTION_GPU, take_gpu_activity, "kernels, copies, sets, calls and overhead, by name (view gpu_work)" },
+	{ "oom", NULL, TM_OPTION_GPU, take_gpu_oom,
+	  "requests that were refused, explained (view gpu_oom); a table adds what was live then (view gpu_oom_site)" },
+	{ "inefficiencies", NULL, TM_OPTION_GPU, take_gpu_inefficiencies, "what the lives of blocks prove, with evidence (view gpu_inefficiency)" },
+	{ "gap", NULL, TM_OPTION_GPU, take_gpu_gap, "what the process occupies on devices against what was recorded (view gpu_gap)" },
 	{ "sql", NULL, TM_OPTION_SQL, take_sql, "print the query that would run instead of running it" },
 	{ "output", "FILE", TM_OPTION_OUTPUT, take_output, "where to write; - is standard output. Also -o FILE" },
 	{ "value", "WHAT", TM_OPTION_VALUE, take_value,

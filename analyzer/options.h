@@ -30,6 +30,18 @@ enum tm_by {
 	TM_BY_AGE
 };
 
+/* What `gpu` lists. */
+enum tm_gpu_list {
+	TM_GPU_DEVICES,
+	TM_GPU_BY_LINE,
+	TM_GPU_BY_LIBRARY,
+	TM_GPU_POOLS,
+	TM_GPU_ACTIVITY,
+	TM_GPU_OOM,
+	TM_GPU_INEFFICIENCIES,
+	TM_GPU_GAP
+};
+
 enum tm_option_bit {
 	TM_OPTION_FORMAT = 1 << 0,
 	TM_OPTION_LIMIT = 1 << 1,
@@ -62,6 +74,7 @@ enum tm_option_bit {
 	TM_OPTION_GAP = 1 << 28,   /* and --jumps */
 	TM_OPTION_LEAKS = 1 << 29, /* --min-score, --all; --suppressions */
 	TM_OPTION_CHECK = 1 << 30, /* budgets, --junit; --suppressions */
+	TM_OPTION_GPU = 1u << 31,  /* --lines, --libraries, --pools, --activity, --oom, --inefficiencies, --gap */
 };
 
 /* What every command that lists takes. */
@@ -105,6 +118,7 @@ struct tm_options {
 	int64_t lifetimes_bytes;
 	enum tm_by by;
 	bool by_given, churn, reallocs, oversized, gap, jumps;
+	enum tm_gpu_list gpu;
 	const char *histogram; /* size or lifetime; NULL: not asked for */
 	int64_t buckets; /* TM_LIMIT_UNSET: not given */
 	const char *output;

@@ -3,7 +3,7 @@
  * The first rows are kept until the widths of the columns are known; from then on rows stream through with these widths. A table that is
  * wider than the terminal first wraps its headings, then shortens its widest texts, and at last leaves columns out, which its last line
  * says. Some columns are shown in another way than the query gives them: file and line as one "file:line", a function without a name as
- * module+offset, `level` as the indentation of a command, and under the row, as lines of their own, the `reason` of a score and `stack`, innermost frame
+ * module+offset, `level` as the indentation of a command, and under the row, as lines of their own, the `reason` of a score, `evidence`, `why` and `stack`, innermost frame
  * first.
  */
 #include "render.h"
@@ -130,7 +130,7 @@ static void plan_columns(struct table *t) {
 			t->stack_index = i;
 			continue;
 		}
-		if (is_scored && strcmp(name, "reason") == 0) {
+		if ((is_scored && strcmp(name, "reason") == 0) || strcmp(name, "evidence") == 0 || strcmp(name, "why") == 0) {
 			t->reason_index = i;
 			continue;
 		}

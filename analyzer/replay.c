@@ -100,6 +100,8 @@ static void block_allocated(void *context, const struct tm_block *b) {
 	if (a->ledger->scopes) tm_scope_level_rises(a, amount, b->scope, replay_of(a)->now_ns);
 	tm_churn_allocated(a, b, amount);
 	tm_account_allocated(a, b->site, amount, replay_of(a)->now_ns);
+	if (a->period) tm_peak_period_rises(a->period, &a->level.live, replay_of(a)->now_ns);
+	if (a->gpu) tm_gpu_block_begins(&replay_of(a)->watch, a, b);
 	raise_highs(replay_of(a), a, b, amount);
 }
 
@@ -118,6 +120,7 @@ static uint64_t block_released(void *context, const struct tm_block *b, uint64_t
 	lower_highs(r, a, b, amount);
 	r->released_chain = b->chain;
 	uint64_t row = write_row(r, a, b, free_ns - b->alloc_ns, free_thread_value(r, b, thread), scope);
+	if (a->gpu) tm_gpu_block_ends(&r->watch, a, b, r->origins.items[b->origin].thread, free_ns, row);
 	tm_scope_let_go(&r->scopes, b->scope);
 	tm_scope_let_go(&r->scopes, scope);
 	return row;
@@ -200,6 +203,7 @@ static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l,
 		return NULL;
 	}
 	if (adds_to_device(a)) a->device_high = shared_high(r, true, device);
+	tm_gpu_watch_heap(&r->watch, a);
 	tm_pairing_init(&a->pairing, &pairing_sink, a);
 	a->pairing.alone = l->threads < 2;
 	a->pairing.inherits = r->catalog->processes.items[l->process - 1].flags & TM_PROCESS_FORKED;
@@ -357,6 +361,7 @@ static void play_map(struct tm_replay *r, const struct tm_turn *turn, struct tm_
 static void play_gpu(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
 	uint32_t scope = actor->ledger->scopes ? tm_scopes_top(&r->scopes, turn->thread) : 0;
 	tm_gpu_rows_play(&r->gpu, turn->step, actor->ledger->process, turn->thread, tm_scope_row(&r->scopes, scope));
+	tm_gpu_watch_step(&r->watch, actor->ledger, turn->step, turn->thread);
 	if (r->gpu.failed) r->failed = true;
 }
 
@@ -405,6 +410,22 @@ static void leave_process(struct tm_replay *r, struct tm_ledger *l, uint64_t ns)
 	if (!l->failed && !tm_leaks_find(&r->leaks, l, r, ns, NULL)) r->failed = true;
 }
 
+static bool kind_is(const struct tm_account *a, const char *word) {
+	return a->kind.size == strlen(word) && memcmp(a->kind.data, word, a->kind.size) == 0;
+}
+
+static void look_at_device(const struct tm_replay *r, struct tm_device_gap *g) {
+	const struct tm_ledger *l = &r->ledgers[g->process - 1];
+	for (size_t i = 0; i < l->accounts.count; i++) {
+		const struct tm_account *a = l->accounts.items[i];
+		uint64_t live_bytes = tm_scaled_bytes(a, a->level.live.bytes);
+		if (a->device != g->device) continue;
+		if (kind_is(a, "device")) g->device_bytes += live_bytes;
+		else if (kind_is(a, "device-pool")) g->pool_bytes += live_bytes;
+		else if (!a->parent_id && kind_is(a, "tensor")) g->tensor_bytes += live_bytes;
+	}
+}
+
 static void pass_instant(struct tm_replay *r, const struct tm_instant *i) {
 	if (i->kind == TM_INSTANT_EXIT) {
 		leave_process(r, &r->ledgers[i->process - 1], i->ns);
@@ -412,6 +433,8 @@ static void pass_instant(struct tm_replay *r, const struct tm_instant *i) {
 	} else if (i->kind == TM_INSTANT_RSS) {
 		r->gaps.items[i->index].live_bytes = r->ledgers[i->process - 1].level.live.bytes >>
 						     r->ledgers[i->process - 1].scale.bytes_shift;
+	} else if (i->kind == TM_INSTANT_DEVICE) {
+		look_at_device(r, &r->device_gaps.items[i->index]);
 	} else {
 		const struct tm_catalog_mark *m = &r->catalog->marks.items[i->index];
 		pass_mark(r, m->ns, m->process, m->thread, TM_OP_MARK, m->name);
@@ -453,6 +476,8 @@ static bool list_instants(struct tm_replay *r) {
 		done = done && add_instant(r, c->marks.items[i].ns, TM_INSTANT_MARK, c->marks.items[i].process, i);
 	for (size_t i = 0; i < r->gaps.count; i++)
 		done = done && add_instant(r, r->gaps.items[i].ns, TM_INSTANT_RSS, r->gaps.items[i].process, i);
+	for (size_t i = 0; i < r->device_gaps.count; i++)
+		done = done && add_instant(r, r->device_gaps.items[i].ns, TM_INSTANT_DEVICE, r->device_gaps.items[i].process, i);
 	if (r->instants.count) qsort(r->instants.items, r->instants.count, sizeof *r->instants.items, compare_instants);
 	return done;
 }
@@ -509,10 +534,19 @@ static void look_for_checkpoint(struct tm_replay *r) {
 
 /* --- the whole --- */
 
+static void reset_peak(struct tm_replay *r, struct tm_ledger *l, struct tm_text heap, uint64_t ns) {
+	for (size_t i = 0; i < l->accounts.count; i++) {
+		struct tm_account *a = l->accounts.items[i];
+		if (a->name.size == heap.size && memcmp(a->name.data, heap.data, heap.size) == 0) tm_peak_periods_reset(&r->periods, a, ns);
+	}
+	if (r->periods.failed) r->failed = true;
+}
+
 static void play_mark(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
 	const struct tm_step *s = turn->step;
 	struct tm_text name = s->address ? r->catalog->strings.items[s->address - 1] : tm_text_of("");
 	if (s->op == TM_OP_STOP) actor->ledger->stopped = true;
+	if (s->op == TM_OP_RESET_PEAK) reset_peak(r, actor->ledger, name, s->ns);
 	if (s->op == TM_OP_BASELINE) {
 		tm_scopes_baseline(&r->scopes, actor->ledger, s->ns);
 		name = tm_text_of("baseline");
@@ -561,7 +595,7 @@ void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
 	case TM_STEP_SCOPE: tm_scopes_play(&r->scopes, s, turn->thread); break;
 	case TM_STEP_GPU: play_gpu(r, turn, actor); break;
 	}
-	if (actor->ledger->failed || r->scopes.failed || r->checkpoints.error) r->failed = true;
+	if (actor->ledger->failed || r->scopes.failed || r->checkpoints.error || r->watch.failed) r->failed = true;
 }
 
 static uint64_t later(uint64_t a, uint64_t b) {
@@ -583,11 +617,16 @@ static void write_live_range(void *context, const struct tm_range *range) {
 	write_row(context, range->account, &range->block, TM_FEED_NULL, TM_FEED_NULL, 0);
 }
 
-static void write_live_blocks(struct tm_replay *r, const struct tm_account *a) {
+static void write_live_block(struct tm_replay *r, struct tm_account *a, const struct tm_block *b) {
+	uint64_t row = write_row(r, a, b, TM_FEED_NULL, TM_FEED_NULL, 0);
+	if (a->gpu) tm_gpu_block_ends(&r->watch, a, b, r->origins.items[b->origin].thread, TM_NEVER, row);
+}
+
+static void write_live_blocks(struct tm_replay *r, struct tm_account *a) {
 	for (size_t k = 0; k < TM_BLOCK_SHARDS; k++) {
 		const struct tm_block_shard *s = &a->pairing.blocks.shards[k];
 		for (size_t i = 0; s->slots && i <= s->mask; i++)
-			if (s->slots[i].used) write_row(r, a, &s->slots[i], TM_FEED_NULL, TM_FEED_NULL, 0);
+			if (s->slots[i].used) write_live_block(r, a, &s->slots[i]);
 	}
 }
 
@@ -618,12 +657,13 @@ void tm_replay_end(struct tm_replay *r) {
 		}
 		tm_ranges_each(&l->ranges, write_live_range, r);
 	}
+	tm_peak_periods_end(&r->periods);
 	tm_scopes_finish(&r->scopes);
-	if (r->scopes.failed || r->checkpoints.error) r->failed = true;
+	if (r->scopes.failed || r->checkpoints.error || r->watch.failed || r->periods.failed) r->failed = true;
 }
 
 int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_feed *feed,
-		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_gap *gaps, size_t gap_count, const char *beside) {
+		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_readings *readings, const char *beside) {
 	*r = (struct tm_replay){ .catalog = catalog,
 				 .stacks = stacks,
 				 .feed = feed,
@@ -633,8 +673,11 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 				 .next_heap = bases->heap,
 				 .look_ns = UINT64_MAX,
 				 .sites_to_scan = MARK_SITES_TO_SCAN,
-				 .next_look_events = TM_CHECKPOINT_EVENTS,
-				 .gaps = { gaps, gap_count, gap_count } };
+				 .next_look_events = TM_CHECKPOINT_EVENTS };
+	memcpy(&r->gaps, &readings->gaps, sizeof r->gaps);
+	memcpy(&r->device_gaps, &readings->device_gaps, sizeof r->device_gaps);
+	*readings = (struct tm_readings){ 0 };
+
 	r->ledgers = calloc(catalog->processes.count + 1, sizeof *r->ledgers);
 	r->actors = calloc(catalog->threads.count + 1, sizeof *r->actors);
 	r->heap_accounts = calloc(catalog->heaps.count + 1, sizeof *r->heap_accounts);
@@ -644,6 +687,7 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 	tm_checkpoints_take(&r->checkpoints, 0, r->next_row);
 	struct tm_scale scale = { .mean_bytes = (double)catalog->sample_bytes };
 	tm_gpu_rows_init(&r->gpu, beside);
+	if (tm_gpu_watch_init(&r->watch, catalog, beside) < 0) return -1;
 	if (tm_scopes_init(&r->scopes, catalog, r->ledgers, bases->scope, beside) < 0) return -1;
 	for (size_t i = 0; i < catalog->processes.count; i++) {
 		tm_ledger_init(&r->ledgers[i], (uint32_t)i + 1, catalog->processes.items[i].start_ns, scale);
@@ -664,10 +708,12 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 void tm_replay_release(struct tm_replay *r) {
 	tm_scopes_release(&r->scopes);
 	tm_gpu_rows_release(&r->gpu);
+	tm_peak_periods_release(&r->periods);
 	tm_checkpoints_release(&r->checkpoints);
 	tm_leaks_release(&r->leaks);
 	for (size_t i = 0; r->ledgers && i < r->catalog->processes.count; i++) tm_ledger_release(&r->ledgers[i]);
 	for (size_t i = 0; r->actors && i < r->catalog->threads.count; i++) tm_array_release(&r->actors[i].origins);
+	tm_gpu_watch_release(&r->watch);
 	free(r->ledgers);
 	free(r->actors);
 	free(r->heap_accounts);
@@ -679,5 +725,6 @@ void tm_replay_release(struct tm_replay *r) {
 	tm_array_release(&r->mark_snapshots);
 	tm_array_release(&r->snapshot_sites);
 	tm_array_release(&r->gaps);
+	tm_array_release(&r->device_gaps);
 	*r = (struct tm_replay){ 0 };
 }

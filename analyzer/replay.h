@@ -12,8 +12,10 @@
 #include "checkpoints.h"
 #include "feed.h"
 #include "gpu_rows.h"
+#include "gpu_watch.h"
 #include "leaks.h"
 #include "merge.h"
+#include "peak_periods.h"
 #include "scopes.h"
 #include "stack_ids.h"
 
@@ -53,8 +55,16 @@ struct tm_gap {
 	uint32_t process;
 }; /* tool_bytes: UINT64_MAX unknown */
 
-/* What has to be looked at between events: exits, the recorder's own marks, RSS samples. */
-enum tm_instant_kind { TM_INSTANT_EXIT, TM_INSTANT_MARK, TM_INSTANT_RSS };
+/* What a process occupies on a device, as its driver says, and what it has live there: in its own right, in pools, and of an allocator whose heap lies in
+ * no other. */
+struct tm_device_gap {
+	uint64_t ns, used_bytes, device_bytes, pool_bytes, tensor_bytes;
+	uint32_t process;
+	int32_t device;
+};
+
+/* What has to be looked at between events: exits, the recorder's own marks, samples of resident memory and of devices. */
+enum tm_instant_kind { TM_INSTANT_EXIT, TM_INSTANT_MARK, TM_INSTANT_RSS, TM_INSTANT_DEVICE };
 struct tm_instant {
 	uint64_t ns;
 	enum tm_instant_kind kind;
@@ -89,6 +99,8 @@ struct tm_replay {
 	uint64_t checkpoint_sites, checkpoint_splits; /* of all heaps at the last one */
 	struct tm_scopes scopes;
 	struct tm_gpu_rows gpu;
+	struct tm_gpu_watch watch;
+	struct tm_peak_periods periods;
 	struct tm_leaks leaks;
 	struct tm_account *waiting; /* accounts in which events wait for their turn */
 	uint64_t look_ns;           /* when to see whether they have waited too long */
@@ -100,14 +112,20 @@ struct tm_replay {
 	TM_ARRAY(struct tm_snapshot_site) snapshot_sites;
 	uint64_t sites_to_scan; /* what marks may still cost */
 	TM_ARRAY(struct tm_gap) gaps;
+	TM_ARRAY(struct tm_device_gap) device_gaps;
 	unsigned released_chain; /* of the block that ended last: how often realloc had moved it */
 	bool failed;
 };
 
-/* 0 or -1: out of memory. beside: a path in the directory where files may be made. `gaps` comes filled but for live_bytes and is taken
- * over. Release after either. */
+/* Readings that are compared with what is live then: they come filled but for that, and are taken over. */
+struct tm_readings {
+	TM_ARRAY(struct tm_gap) gaps;
+	TM_ARRAY(struct tm_device_gap) device_gaps;
+};
+
+/* 0 or -1: out of memory. beside: a path in the directory where files may be made. Release after either. */
 int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_feed *feed,
-		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_gap *gaps, size_t gap_count, const char *beside);
+		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_readings *readings, const char *beside);
 void tm_replay_release(struct tm_replay *r);
 
 void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn);

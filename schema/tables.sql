@@ -280,8 +280,115 @@ CREATE TABLE gpu_use (
 	correlation_id INTEGER           -- gpu_activity's of the same process
 );
 
--- Requests for memory that were refused.
+-- gpu_activity and gpu_overhead added up: kinds kernel, memcpy, memset, call, overhead.
+CREATE TABLE gpu_work_total (
+	process_id  INTEGER NOT NULL, -- process.id
+	kind        TEXT NOT NULL,
+	direction   TEXT,
+	name        TEXT,
+	device      INTEGER,
+	count       INTEGER NOT NULL,
+	duration_ns INTEGER NOT NULL, -- sum: what ran at the same time counts as often
+	longest_duration_ns INTEGER NOT NULL,
+	size_bytes  INTEGER,          -- of copies and sets
+	first_ns    INTEGER NOT NULL, -- when the first one began
+	last_ns     INTEGER NOT NULL  -- when the last one ended
+);
+
+-- One row for each block of a heap of a device, of managed and of page-locked memory, with what used it: allocation's rows of these heaps, which are few next to
+-- the host's. uses is NULL, and all that is told by uses, where they are not known: the process never said what its work uses (gpu_process), or the
+-- block has no address that work could name.
+CREATE TABLE gpu_block (
+	allocation_id   INTEGER PRIMARY KEY, -- allocation.id
+	process_id      INTEGER NOT NULL,    -- process.id
+	heap_id         INTEGER NOT NULL,    -- heap.id
+	thread_id       INTEGER NOT NULL,    -- thread.id that allocated
+	stack_id        INTEGER NOT NULL,    -- stack.id
+	address         INTEGER NOT NULL,
+	size_bytes      INTEGER NOT NULL,
+	stream          INTEGER,             -- as the driver told it; NULL unknown
+	alloc_ns        INTEGER NOT NULL,
+	free_ns         INTEGER,             -- NULL: never freed
+	uses            INTEGER,             -- arguments of launches, ends of copies and sets that lie in it
+	first_use_ns    INTEGER,
+	last_use_ns     INTEGER,
+	idle_duration_ns INTEGER,            -- longest time between two uses in a row
+	idle_from_ns    INTEGER,             -- when that began
+	launches_before INTEGER,             -- launches of its process between its allocation and its first use
+	launches_idle   INTEGER,             -- in the longest time between two uses
+	launches_after  INTEGER,             -- after its last use, until it was freed or the process ended
+	tenants         INTEGER NOT NULL     -- blocks of an allocator's heap (kind tensor) that began in it: more than 0 is a segment of that allocator
+);
+
+-- What is known of the work of a process that used devices.
+CREATE TABLE gpu_process (
+	process_id    INTEGER PRIMARY KEY, -- process.id
+	launches      INTEGER NOT NULL,    -- launches, copies and sets that were recorded
+	told_launches INTEGER NOT NULL,    -- of these, those with a use that lies in a block
+	kernels       INTEGER NOT NULL,    -- of launches, kernels
+	told_kernels  INTEGER NOT NULL,
+	graphs        INTEGER NOT NULL,    -- of launches, whole graphs, which do not tell what they use
+	uses          INTEGER NOT NULL,    -- that lie in a block
+	stray_uses    INTEGER NOT NULL,    -- that lie in none: words that only looked like addresses, or blocks from before the recording
+	uses_known    INTEGER NOT NULL     -- 1: gpu_block.uses is known. 0: nothing was told, of kernels nothing was told, graphs were launched, or recording was off
+);
+
+-- Stacks that took memory of devices, with the library that asked: schema/gpu_libraries.h lists those that are known.
+CREATE TABLE gpu_site (
+	process_id INTEGER NOT NULL, -- process.id
+	heap_id    INTEGER NOT NULL, -- heap.id
+	stack_id   INTEGER NOT NULL, -- stack.id
+	library    TEXT,             -- NULL: none of these, so the program itself
+	PRIMARY KEY (process_id, heap_id, stack_id)
+) WITHOUT ROWID;
+
+-- What the life of blocks of devices proves, by stack. Kinds: leaked, never_used, allocated_early, freed_late, idle, churn, redundant; views.sql tells at
+-- gpu_inefficiency what each means.
+CREATE TABLE gpu_inefficiency_total (
+	process_id    INTEGER NOT NULL, -- process.id
+	heap_id       INTEGER NOT NULL, -- heap.id
+	kind          TEXT NOT NULL,
+	stack_id      INTEGER NOT NULL, -- stack.id
+	count         INTEGER NOT NULL, -- blocks
+	bytes         INTEGER NOT NULL, -- their sizes
+	byte_seconds  REAL,             -- sizes times the seconds for which they were held to no use; NULL for churn and redundant
+	longest_duration_ns    INTEGER,          -- the longest such time of one block; churn: the longest life
+	launches      INTEGER,          -- in that time, launches of other work
+	allocation_id INTEGER NOT NULL, -- allocation.id of that block
+	first_ns      INTEGER NOT NULL, -- when the first of the blocks was allocated
+	last_ns       INTEGER NOT NULL, -- and the last one
+	PRIMARY KEY (process_id, heap_id, kind, stack_id)
+) WITHOUT ROWID;
+
+-- What a process occupies on a device (the sample device_used:N), and what it has live there then: in the driver's own heap, in its pools, and of an allocator
+-- whose heap lies in no other (where the driver was not recorded).
+CREATE TABLE gpu_gap_sample (
+	process_id   INTEGER NOT NULL, -- process.id
+	device       INTEGER NOT NULL,
+	ts_ns        INTEGER NOT NULL,
+	used_bytes   INTEGER NOT NULL,
+	device_bytes INTEGER NOT NULL,
+	pool_bytes   INTEGER NOT NULL,
+	tensor_bytes INTEGER NOT NULL
+);
+
+-- The peaks of heaps between resets (reset_peak), for heaps that were reset at all. 0 is up to the first reset.
+CREATE TABLE peak_period (
+	process_id INTEGER NOT NULL, -- process.id
+	heap_id    INTEGER NOT NULL, -- heap.id
+	n          INTEGER NOT NULL,
+	start_ns   INTEGER NOT NULL,
+	end_ns     INTEGER NOT NULL,
+	peak_ns    INTEGER NOT NULL,
+	peak_bytes INTEGER NOT NULL,
+	peak_count INTEGER NOT NULL,
+	PRIMARY KEY (process_id, heap_id, n)
+) WITHOUT ROWID;
+
+-- Requests for memory that were refused. segment_*, largest_free_bytes: of the driver's blocks in which an allocator's had begun (heaps of kind tensor on
+-- that device) what they hold, what of it is in no such block, and the longest piece of that; NULL where no such segment is known.
 CREATE TABLE oom (
+	id                 INTEGER PRIMARY KEY,
 	process_id         INTEGER NOT NULL, -- process.id
 	thread_id          INTEGER,          -- thread.id
 	ts_ns              INTEGER NOT NULL,
@@ -292,8 +399,22 @@ CREATE TABLE oom (
 	stack_id           INTEGER,          -- stack.id
 	scope_id           INTEGER,          -- scope.id
 	device_free_bytes  INTEGER,
-	device_total_bytes INTEGER
+	device_total_bytes INTEGER,
+	segment_bytes      INTEGER,
+	segment_free_bytes INTEGER,
+	largest_free_bytes INTEGER,
+	explained          INTEGER           -- 1: oom_site has what was live then; 0: there were too many refusals to keep it for this one, or its heap is not known
 );
+
+-- What was live when a request was refused: in the heaps of the same device and process, or in the heap itself where it is no device's.
+CREATE TABLE oom_site (
+	oom_id     INTEGER NOT NULL, -- oom.id
+	heap_id    INTEGER NOT NULL, -- heap.id
+	stack_id   INTEGER NOT NULL, -- stack.id
+	live_bytes INTEGER NOT NULL,
+	live_count INTEGER NOT NULL,
+	PRIMARY KEY (oom_id, heap_id, stack_id)
+) WITHOUT ROWID;
 
 -- What was live in one heap at an instant that was kept. Labels: start, exit, end (of the process; no exit where it ended by exec), peak (of this heap),
 -- process-peak (of the process over its root heaps; in those only), mark:NAME, baseline, and the program's own labels as it gave them (a label that

@@ -18,6 +18,8 @@ CREATE INDEX snapshot_by_process ON snapshot(process_id, label, heap_id);
 CREATE INDEX step_by_process ON step(process_id, start_ns);
 CREATE INDEX pool_state_by_heap ON pool_state(heap_id, ts_ns);
 CREATE INDEX scope_aggregate_by_name ON scope_aggregate(name, process_id);
+CREATE INDEX gpu_block_by_heap ON gpu_block(heap_id, alloc_ns);
+CREATE INDEX gpu_activity_by_process ON gpu_activity(process_id, start_ns);
 
 -- One row for each block. free_ns NULL: never freed. usable_bytes: what the allocator really gave, NULL unknown. realloc_of_id: the block that realloc
 -- or mremap turned into this one; for parts of a split mapping, the part that was given back first. weight: blocks it stands for, 1.0 unless sampled.
@@ -344,3 +346,179 @@ SELECT j.process_id, j.from_ns, j.ts_ns, j.change_bytes, j.gap_bytes, j.rss_byte
        m.stack_id, m.bytes AS allocated_bytes, f.function, f.file, f.line
 FROM jump j LEFT JOIN most m ON m.process_id = j.process_id AND m.ts_ns = j.ts_ns LEFT JOIN stack s ON s.id = m.stack_id
 LEFT JOIN frame f ON f.id = s.site_frame_id;
+
+-- What ran on devices (kernel, memcpy, memset) and what the host waited for (call: one of the driver's memory functions; overhead: what driver and profiling
+-- interface took for themselves), added up. total_duration_ns is a sum: what ran at the same time counts as often.
+CREATE VIEW gpu_work AS
+SELECT process_id, device, kind, direction, name, count, duration_ns AS total_duration_ns, duration_ns / count AS mean_duration_ns, longest_duration_ns,
+       size_bytes, first_ns, last_ns
+FROM gpu_work_total;
+
+-- What was live at the peak of each heap of a device, by the place in the program that took it: the innermost Python frame, where there is one.
+CREATE VIEW gpu_peak_line AS
+SELECT t.process_id, h.name AS heap, h.device, f.function, f.file, f.line, sum(t.peak_bytes) AS live_bytes, sum(t.peak_count) AS live_count,
+       count(*) AS stacks, h.estimated
+FROM gpu_site g JOIN site_total t ON t.process_id = g.process_id AND t.heap_id = g.heap_id AND t.stack_id = g.stack_id JOIN heap h ON h.id = t.heap_id
+LEFT JOIN stack s ON s.id = t.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id
+WHERE t.peak_count > 0 AND h.kind <> 'address-space'
+GROUP BY t.process_id, t.heap_id, f.function, f.file, f.line;
+
+-- The same by the library that asked, as the stack shows; library NULL: none of those that are known (schema/gpu_libraries.h).
+CREATE VIEW gpu_peak_library AS
+SELECT t.process_id, h.name AS heap, h.device, g.library, sum(t.peak_bytes) AS live_bytes, sum(t.peak_count) AS live_count, count(*) AS stacks, h.estimated
+FROM gpu_site g JOIN site_total t ON t.process_id = g.process_id AND t.heap_id = g.heap_id AND t.stack_id = g.stack_id JOIN heap h ON h.id = t.heap_id
+WHERE t.peak_count > 0 AND h.kind <> 'address-space'
+GROUP BY t.process_id, t.heap_id, g.library;
+
+-- What pools said of themselves. idle_bytes: reserved and not handed out. fragmentation: the share of what is reserved that is split off, free, and cannot be
+-- given back.
+CREATE VIEW pool AS
+SELECT h.process_id, h.name AS heap, h.kind, h.device, q.ts_ns, q.allocated_bytes, q.reserved_bytes, q.active_bytes, q.inactive_bytes,
+       q.reserved_bytes - q.allocated_bytes AS idle_bytes, round(1.0 * q.inactive_bytes / nullif(q.reserved_bytes, 0), 4) AS fragmentation
+FROM pool_state q JOIN heap h ON h.id = q.heap_id;
+
+-- The peaks of pools: n NULL over the whole run; 0 up to the first time that the program reset the peaks of the heap, 1 from there to the second one, ... Each
+-- with its time. What held when a period began counts in it. allocated: exact at every block; the others as the pool's allocator told them, NULL where it never did.
+CREATE VIEW pool_peak AS
+WITH period(process_id, heap_id, n, start_ns, end_ns, live_bytes, live_ns) AS (
+	SELECT h.process_id, h.id, NULL, p.start_ns, p.end_ns, t.peak_bytes, t.peak_ns
+	FROM heap h JOIN process p ON p.id = h.process_id LEFT JOIN heap_total t ON t.process_id = h.process_id AND t.heap_id = h.id
+	WHERE h.kind IN ('tensor', 'device-pool') OR EXISTS (SELECT 1 FROM pool_state q WHERE q.heap_id = h.id)
+	UNION ALL
+	SELECT r.process_id, r.heap_id, r.n, r.start_ns, r.end_ns, r.peak_bytes, r.peak_ns FROM peak_period r JOIN heap h ON h.id = r.heap_id
+	WHERE h.kind IN ('tensor', 'device-pool') OR EXISTS (SELECT 1 FROM pool_state q WHERE q.heap_id = h.id)),
+told AS (
+	SELECT w.process_id, w.heap_id, w.n, w.start_ns, w.end_ns, w.live_bytes, w.live_ns, max(q.ts_ns, w.start_ns) AS ts_ns, q.allocated_bytes,
+	       q.reserved_bytes, q.active_bytes, q.inactive_bytes
+	FROM period w LEFT JOIN pool_state q ON q.heap_id = w.heap_id AND q.ts_ns <= w.end_ns
+	AND q.ts_ns >= coalesce((SELECT max(b.ts_ns) FROM pool_state b WHERE b.heap_id = w.heap_id AND b.ts_ns <= w.start_ns), w.start_ns)),
+ranked AS (
+	SELECT *, row_number() OVER (PARTITION BY heap_id, n ORDER BY allocated_bytes DESC, ts_ns) AS by_allocated,
+	       row_number() OVER (PARTITION BY heap_id, n ORDER BY reserved_bytes DESC, ts_ns) AS by_reserved,
+	       row_number() OVER (PARTITION BY heap_id, n ORDER BY active_bytes DESC, ts_ns) AS by_active,
+	       row_number() OVER (PARTITION BY heap_id, n ORDER BY inactive_bytes DESC, ts_ns) AS by_inactive,
+	       row_number() OVER (PARTITION BY heap_id, n ORDER BY reserved_bytes - allocated_bytes DESC, ts_ns) AS by_idle,
+	       row_number() OVER (PARTITION BY heap_id, n ORDER BY 1.0 * inactive_bytes / reserved_bytes DESC, ts_ns) AS by_fragmentation FROM told),
+most AS (
+	SELECT process_id, heap_id, n, start_ns, end_ns, live_bytes, live_ns, max(CASE by_allocated WHEN 1 THEN allocated_bytes END) AS allocated_bytes,
+	       max(CASE by_allocated WHEN 1 THEN ts_ns END) AS allocated_ns, max(CASE by_reserved WHEN 1 THEN reserved_bytes END) AS reserved_bytes,
+	       max(CASE WHEN by_reserved = 1 AND reserved_bytes IS NOT NULL THEN ts_ns END) AS reserved_ns,
+	       max(CASE by_active WHEN 1 THEN active_bytes END) AS active_bytes,
+	       max(CASE WHEN by_active = 1 AND active_bytes IS NOT NULL THEN ts_ns END) AS active_ns,
+	       max(CASE by_inactive WHEN 1 THEN inactive_bytes END) AS inactive_bytes,
+	       max(CASE WHEN by_inactive = 1 AND inactive_bytes IS NOT NULL THEN ts_ns END) AS inactive_ns,
+	       max(CASE by_idle WHEN 1 THEN reserved_bytes - allocated_bytes END) AS idle_bytes,
+	       max(CASE WHEN by_idle = 1 AND reserved_bytes - allocated_bytes IS NOT NULL THEN ts_ns END) AS idle_ns,
+	       max(CASE by_fragmentation WHEN 1 THEN round(1.0 * inactive_bytes / nullif(reserved_bytes, 0), 4) END) AS fragmentation
+	FROM ranked GROUP BY heap_id, n)
+SELECT m.process_id, h.name AS heap, h.kind, h.device, m.n, m.start_ns, m.end_ns,
+       CASE WHEN coalesce(m.allocated_bytes, -1) > coalesce(m.live_bytes, -1) THEN m.allocated_bytes ELSE m.live_bytes END AS allocated_bytes,
+       CASE WHEN coalesce(m.allocated_bytes, -1) > coalesce(m.live_bytes, -1) THEN m.allocated_ns ELSE m.live_ns END AS allocated_ns,
+       m.reserved_bytes, m.reserved_ns, m.active_bytes, m.active_ns, m.inactive_bytes, m.inactive_ns, m.idle_bytes, m.idle_ns, m.fragmentation
+FROM most m JOIN heap h ON h.id = m.heap_id;
+
+-- What a process occupies on a device, and what of it was recorded: live blocks, and what pools hold. gap_bytes = used_bytes - recorded_bytes: context,
+-- modules, libraries that allocate past the driver's functions, tools. other_bytes: other processes on the device.
+CREATE VIEW gpu_gap AS
+SELECT process_id, device, ts_ns, used_bytes, recorded_bytes, used_bytes - recorded_bytes AS gap_bytes, all_bytes - used_bytes AS other_bytes, total_bytes
+FROM (SELECT s.process_id, s.device, s.ts_ns, s.used_bytes,
+             s.device_bytes
+             + max(s.pool_bytes, coalesce((SELECT sum((SELECT q.reserved_bytes FROM pool_state q WHERE q.heap_id = h.id AND q.ts_ns <= s.ts_ns
+                                                       AND q.reserved_bytes IS NOT NULL ORDER BY q.ts_ns DESC LIMIT 1))
+                                           FROM heap h WHERE h.process_id = s.process_id AND h.device = s.device AND h.kind = 'device-pool'), 0))
+             + max(s.tensor_bytes, coalesce((SELECT sum((SELECT q.reserved_bytes FROM pool_state q WHERE q.heap_id = h.id AND q.ts_ns <= s.ts_ns
+                                                         AND q.reserved_bytes IS NOT NULL ORDER BY q.ts_ns DESC LIMIT 1))
+                                             FROM heap h WHERE h.process_id = s.process_id AND h.device = s.device AND h.kind = 'tensor'
+                                             AND h.parent_id IS NULL), 0)) AS recorded_bytes,
+             (SELECT m.value FROM sample m WHERE m.process_id = s.process_id AND m.name = 'device_all:' || s.device AND m.ts_ns = s.ts_ns) AS all_bytes,
+             (SELECT m.value FROM sample m WHERE m.process_id = s.process_id AND m.name = 'device_total:' || s.device AND m.ts_ns = s.ts_ns) AS total_bytes
+      FROM gpu_gap_sample s);
+
+-- Requests for memory that were refused, explained. live_bytes: blocks of the driver on that device that the process had then. allocated, reserved, active, inactive: of
+-- the framework's allocator there (heap of kind tensor); allocated is exact, the others are what it said last. cached_bytes: reserved and not allocated, so held and
+-- of no use to others. largest_free_bytes: the longest piece of that, known where the driver's blocks were recorded. gap_bytes, other_bytes: as in gpu_gap, at the last
+-- sample before. why: the same in words.
+CREATE VIEW gpu_oom AS
+WITH said AS (
+	SELECT o.*, h.name AS heap, h.device,
+	       (SELECT t.id FROM heap t WHERE t.process_id = o.process_id AND t.device = h.device AND t.kind = 'tensor' ORDER BY t.id LIMIT 1) AS tensor_id,
+	       (SELECT max(s.ts_ns) FROM gpu_gap_sample s WHERE s.process_id = o.process_id AND s.device = h.device AND s.ts_ns <= o.ts_ns) AS sample_ns
+	FROM oom o LEFT JOIN heap h ON h.id = o.heap_id),
+known AS (
+	SELECT o.*, CASE WHEN o.explained THEN coalesce((SELECT sum(x.live_bytes) FROM oom_site x JOIN heap k ON k.id = x.heap_id
+	                                                 WHERE x.oom_id = o.id AND (k.kind IN ('device', 'device-pool') OR k.id = o.heap_id)), 0) END AS live_bytes,
+	       CASE WHEN o.tensor_id IS NULL THEN NULL
+	            WHEN o.explained THEN coalesce((SELECT sum(x.live_bytes) FROM oom_site x WHERE x.oom_id = o.id AND x.heap_id = o.tensor_id), 0)
+	            ELSE (SELECT q.allocated_bytes FROM pool_state q WHERE q.heap_id = o.tensor_id AND q.ts_ns <= o.ts_ns ORDER BY q.ts_ns DESC LIMIT 1) END
+	       AS allocated_bytes,
+	       (SELECT q.reserved_bytes FROM pool_state q WHERE q.heap_id = o.tensor_id AND q.ts_ns <= o.ts_ns AND q.reserved_bytes IS NOT NULL
+	        ORDER BY q.ts_ns DESC LIMIT 1) AS reserved_bytes,
+	       (SELECT q.active_bytes FROM pool_state q WHERE q.heap_id = o.tensor_id AND q.ts_ns <= o.ts_ns AND q.active_bytes IS NOT NULL
+	        ORDER BY q.ts_ns DESC LIMIT 1) AS active_bytes,
+	       (SELECT q.inactive_bytes FROM pool_state q WHERE q.heap_id = o.tensor_id AND q.ts_ns <= o.ts_ns AND q.inactive_bytes IS NOT NULL
+	        ORDER BY q.ts_ns DESC LIMIT 1) AS inactive_bytes, g.gap_bytes, g.other_bytes
+	FROM said o LEFT JOIN gpu_gap g ON g.process_id = o.process_id AND g.device = o.device AND g.ts_ns = o.sample_ns),
+cached AS (SELECT *, CASE WHEN tensor_id IS NOT NULL THEN coalesce(reserved_bytes - allocated_bytes, segment_free_bytes) END AS cached_bytes FROM known)
+SELECT o.id AS oom_id, o.process_id, o.ts_ns, o.heap, o.device, o.api, o.size_bytes, o.result, o.device_free_bytes, o.device_total_bytes, o.live_bytes,
+       o.allocated_bytes, o.reserved_bytes, o.active_bytes, o.inactive_bytes, o.cached_bytes, o.largest_free_bytes, o.gap_bytes, o.other_bytes,
+       n.text AS scope, o.stack_id, f.function, f.file, f.line,
+       printf('asked for %.1f MiB', o.size_bytes / 1048576.0)
+       || coalesce(printf(', %.1f MiB of the device''s %.1f MiB were free', o.device_free_bytes / 1048576.0, o.device_total_bytes / 1048576.0), '')
+       || CASE WHEN o.device_free_bytes >= o.size_bytes THEN ': in pieces that are too small, or not for this kind of memory' ELSE '' END
+       || CASE WHEN o.cached_bytes > 0 THEN printf('; %.1f MiB were cached by the framework and not in use', o.cached_bytes / 1048576.0)
+               || CASE WHEN o.largest_free_bytes >= 0 THEN printf(', in pieces of at most %.1f MiB', o.largest_free_bytes / 1048576.0) ELSE '' END ELSE '' END
+       || CASE WHEN o.other_bytes > 0 THEN printf('; other processes held %.1f MiB', o.other_bytes / 1048576.0) ELSE '' END AS why
+FROM cached o LEFT JOIN scope_packed c ON c.id = o.scope_id LEFT JOIN scope_name n ON n.id = c.name_id LEFT JOIN stack s ON s.id = o.stack_id
+LEFT JOIN frame f ON f.id = s.site_frame_id;
+
+-- What was live when a request was refused, by stack.
+CREATE VIEW gpu_oom_site AS
+SELECT x.oom_id, o.process_id, o.ts_ns, h.name AS heap, x.stack_id, x.live_bytes, x.live_count, g.library, f.function, f.file, f.line
+FROM oom_site x JOIN oom o ON o.id = x.oom_id JOIN heap h ON h.id = x.heap_id
+LEFT JOIN gpu_site g ON g.process_id = o.process_id AND g.heap_id = x.heap_id AND g.stack_id = x.stack_id
+LEFT JOIN stack s ON s.id = x.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id;
+
+-- What the lives of blocks on devices prove, by stack. leaked: live when the process began to leave. never_used: no launch, copy or set named it.
+-- allocated_early, freed_late, idle: for at least 1 ms and a quarter of its life it waited for its first use, was kept after its last one, or lay between two,
+-- while other work was launched (launches). churn: at least 10 blocks that lived less than 1 ms. redundant: at least 10 times a block was allocated after one of the
+-- same size, stack and stream had been given back. Kinds that need uses have no rows where uses are not known (gpu_process.uses_known). Segments of an
+-- allocator are not judged, only what it handed out of them; what it handed out is not judged for churn and redundant. count, bytes: of these blocks.
+-- byte_seconds: sizes times the seconds of waiting. longest_duration_ns, launches, allocation_id: of the block that waited longest (churn: lived longest). evidence: in words.
+CREATE VIEW gpu_inefficiency AS
+SELECT i.process_id, h.name AS heap, h.device, i.kind, i.stack_id, i.count, i.bytes, round(i.byte_seconds, 6) AS byte_seconds, i.longest_duration_ns, i.launches,
+       i.allocation_id, i.first_ns, i.last_ns, f.function, f.file, f.line,
+       CASE i.kind
+       WHEN 'leaked' THEN printf('%d blocks were live at exit', i.count)
+            || coalesce(printf(', one of them without any use for the last %.3f s', i.longest_duration_ns / 1e9), '')
+       WHEN 'never_used' THEN printf('no work ever named %d of its blocks; one was held for %.3f s while %d pieces of work were launched (%d of %d launches'
+                                     || ' of the process told what they use)', i.count, i.longest_duration_ns / 1e9, i.launches, w.told_launches, w.launches)
+       WHEN 'allocated_early' THEN printf('allocated up to %.3f s before its first use, while %d pieces of other work were launched', i.longest_duration_ns / 1e9, i.launches)
+       WHEN 'freed_late' THEN printf('kept up to %.3f s after its last use, while %d pieces of other work were launched', i.longest_duration_ns / 1e9, i.launches)
+       WHEN 'idle' THEN printf('not used for up to %.3f s, while %d pieces of other work were launched', i.longest_duration_ns / 1e9, i.launches)
+       WHEN 'churn' THEN printf('%d blocks lived for less than 1 ms', i.count)
+       ELSE printf('%d times, a block of the same size had just been given back', i.count) END AS evidence
+FROM gpu_inefficiency_total i JOIN heap h ON h.id = i.heap_id LEFT JOIN gpu_process w ON w.process_id = i.process_id LEFT JOIN stack s ON s.id = i.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id;
+
+-- One row for each device that a process saw. peak_*: of the driver's blocks on it (heap cuda:N); allocated, reserved, active, inactive, idle (cached): the
+-- peaks of the framework's allocator (pool_peak); used_peak_bytes: the most that the process occupied, by the device's own account, and gap_bytes what of that was
+-- not recorded. Work: counts, and the sum of the times on the device.
+CREATE VIEW gpu_summary AS
+WITH seen AS (
+	SELECT process_id, device FROM gpu_device UNION SELECT process_id, device FROM heap WHERE device IS NOT NULL
+	UNION SELECT process_id, device FROM gpu_work_total WHERE device IS NOT NULL),
+pools AS (SELECT * FROM pool_peak WHERE n IS NULL AND kind = 'tensor'),
+work AS (
+	SELECT process_id, device, sum(CASE kind WHEN 'kernel' THEN count END) AS kernels, sum(CASE kind WHEN 'kernel' THEN duration_ns END) AS kernel_duration_ns,
+	       sum(CASE kind WHEN 'memcpy' THEN count END) AS copies, sum(CASE kind WHEN 'memcpy' THEN size_bytes END) AS copy_bytes,
+	       sum(CASE kind WHEN 'memcpy' THEN duration_ns END) AS copy_duration_ns, sum(CASE kind WHEN 'memset' THEN count END) AS sets
+	FROM gpu_work_total WHERE device IS NOT NULL GROUP BY process_id, device)
+SELECT d.process_id, p.rank, d.device, g.name, g.uuid, g.total_bytes, t.peak_bytes, t.peak_ns, t.live_at_exit_bytes,
+       k.allocated_bytes AS allocated_peak_bytes, k.allocated_ns AS allocated_peak_ns, k.reserved_bytes AS reserved_peak_bytes,
+       k.reserved_ns AS reserved_peak_ns, k.active_bytes AS active_peak_bytes, k.inactive_bytes AS inactive_peak_bytes, k.idle_bytes AS idle_peak_bytes,
+       k.fragmentation, (SELECT max(s.used_bytes) FROM gpu_gap_sample s WHERE s.process_id = d.process_id AND s.device = d.device) AS used_peak_bytes,
+       (SELECT y.gap_bytes FROM gpu_gap y WHERE y.process_id = d.process_id AND y.device = d.device ORDER BY y.used_bytes DESC, y.ts_ns LIMIT 1) AS gap_bytes,
+       coalesce(w.kernels, 0) AS kernels, w.kernel_duration_ns, coalesce(w.copies, 0) AS copies, w.copy_bytes, w.copy_duration_ns, coalesce(w.sets, 0) AS sets,
+       (SELECT count(*) FROM oom o JOIN heap x ON x.id = o.heap_id WHERE o.process_id = d.process_id AND x.device = d.device) AS refusals
+FROM seen d JOIN process p ON p.id = d.process_id LEFT JOIN gpu_device g ON g.process_id = d.process_id AND g.device = d.device
+LEFT JOIN heap h ON h.process_id = d.process_id AND h.device = d.device AND h.kind = 'device' LEFT JOIN heap_total t ON t.process_id = d.process_id AND t.heap_id = h.id
+LEFT JOIN pools k ON k.process_id = d.process_id AND k.device = d.device LEFT JOIN work w ON w.process_id = d.process_id AND w.device = d.device;
