@@ -4,10 +4,10 @@
  *           -> report_data.c (JSON for the page's script) and report_text.c, report_tables.c, report_scopes.c (what is text in it)
  *           -> report_page.c (one file, with report/page.html, .css and .js)
  * Idea:     the page lets people pick any stretch of time, so it needs bytes by call stack over time. The allocations are read once and added up
- *           between the instants of a grid, for the call stacks that matter most; all others are one "other" for each heap. At an instant
+ *           between the instants of a grid, for the call stacks that matter most; of all others, for the outer part that they share. At an instant
  *           of the grid, and between two of them, every sum is exact.
  * Owns:     all of its arrays; tm_report_release() gives them back.
- * Memory:   a few MiB for the sums, 4 bytes a call stack, 2 bytes a scope and a frame, 48 bytes a row of site_total.
+ * Memory:   a few MiB for the sums, 28 bytes a call stack, 2 bytes a scope, 10 a frame, 112 a row of site_total.
  * Fails:    with one line on standard error and an exit status.
  */
 #ifndef TIDEMARK_ANALYZER_REPORT_H
@@ -21,7 +21,8 @@
 
 #include "schema/wire.h"
 
-#define TM_REPORT_KEYS 1200        /* call stacks at most that are followed over time */
+#define TM_REPORT_KEYS 900         /* call stacks at most that are followed over time */
+#define TM_REPORT_RESTS 400        /* and outer parts of all others */
 #define TM_REPORT_CANDIDATES 255   /* names of a dimension that are followed */
 #define TM_REPORT_SHOWN 11         /* of these, shown in a stacked chart */
 #define TM_REPORT_RANKS 512        /* processes that are followed */
@@ -41,12 +42,12 @@ struct tm_report_heap {
 	int64_t id;
 	uint32_t process;    /* index */
 	uint32_t name;       /* index in heap_names */
-	uint32_t rest;       /* index of the key of all its other call stacks */
+	uint32_t rest;       /* index of the key of what has no other */
 	bool is_root;
 	bool is_counted;     /* part of the totals: a root heap, or the one that --heap names */
 };
 
-/* A call stack in a heap of a process, or (is_rest) all others of that heap. */
+/* A call stack in a heap of a process, or (is_rest) all others that begin with this one. */
 struct tm_report_key {
 	uint32_t heap; /* index */
 	uint32_t stack;
@@ -58,7 +59,7 @@ struct tm_report_key {
 /* Bytes that begin to be live, or cease to be, between a point of the grid and the one before. */
 struct tm_report_dimension {
 	TM_ARRAY(char *) names; /* by group; 0 is everything else */
-	double *change;         /* names.count * points */
+	double *change;         /* points * names.count, those of a point together */
 };
 
 struct tm_report_level {
@@ -78,10 +79,11 @@ struct tm_report {
 	struct tm_id_map process_index, heap_index, key_index;
 	struct tm_stack_frames stacks;
 	struct tm_report_dimension by[TM_REPORT_DIMENSIONS];
+	uint32_t *site_of_stack, *rest_of_stack;        /* frame; outer part that stands for it where it is not followed */
 	uint16_t *function_of_stack, *library_of_stack; /* groups */
 	uint16_t *group_of_scope;
 	int64_t scope_count;
-	double *made, *freed, *kept; /* keys * points: bytes allocated, given back, allocated and live at exit */
+	double *made, *freed, *kept; /* points * keys, those of a point together: bytes allocated, given back, allocated and live at exit */
 	int64_t allocations;         /* rows read */
 };
 
@@ -97,6 +99,9 @@ int tm_report_data(struct tm_report *r, struct tm_bytes *out, size_t keys, size_
 /* The process or heap with this id, or NULL where it is left out by --process or --heap. */
 struct tm_report_process *tm_report_process(const struct tm_report *r, int64_t id);
 struct tm_report_heap *tm_report_heap(const struct tm_report *r, int64_t id);
+
+/* The key that the bytes of this call stack belong to. */
+uint32_t tm_report_key_of(const struct tm_report *r, uint32_t heap, uint32_t stack);
 
 /* The first point of the grid that is not before this time. */
 size_t tm_report_point(const struct tm_report *r, int64_t ns);

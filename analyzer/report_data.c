@@ -27,6 +27,7 @@ struct data {
 	struct tm_bytes *out;
 	size_t keys, name_bytes;
 	uint32_t *node_of_stack, *frame_number; /* numbers in the page, 0: not there */
+	uint32_t *small_node;                   /* of the keys with is_rest */
 	TM_ARRAY(uint32_t) frames;             /* ids, by number less PSEUDO_COUNT */
 };
 
@@ -54,44 +55,52 @@ static void put_column_name(struct data *p, sqlite3_stmt *s, int column) {
 
 /* --- sums over the grid --- */
 
-/* The same points of two rows may be added up: `more` is that of a key whose bytes went to another one. */
-static void put_sums(struct data *p, const double *sums) {
+/* Those of a point are `stride` further than those of the point before. */
+static void put_sums(struct data *p, const double *sums, size_t stride) {
 	size_t last = 0, points = p->r->grid.count;
 	bool first = true;
 	put(p, "[");
 	for (size_t i = 0; i < points; i++) {
-		if (sums[i] > -0.5 && sums[i] < 0.5) continue;
+		double sum = sums[i * stride];
+		if (sum > -0.5 && sum < 0.5) continue;
 		put_integer(p, (int64_t)(i - last), first);
-		put_number(p, sums[i], false);
+		put_number(p, sum, false);
 		last = i;
 		first = false;
 	}
 	put(p, "]");
 }
 
-static bool is_shown(const struct data *p, size_t key) {
-	return key < p->keys || p->r->keys.items[key].is_rest;
+/* A key that is not shown this time adds to the rest of its heap. */
+static size_t shown_as(const struct data *p, size_t key) {
+	const struct tm_report_key *k = &p->r->keys.items[key];
+	return key < p->keys || k->is_rest ? key : p->r->heaps.items[k->heap].rest;
 }
 
-/* Of one sum of all shown keys; what is not shown is in its heap's rest. */
+static bool is_shown(const struct data *p, size_t key) {
+	return shown_as(p, key) == key;
+}
+
+/* Of one sum of all shown keys. */
 static int put_key_sums(struct data *p, const char *name, const double *sums) {
 	struct tm_report *r = p->r;
-	size_t points = r->grid.count;
-	double *rest = calloc(r->heaps.count * points + 1, sizeof(double));
+	size_t points = r->grid.count, keys = r->keys.count, bytes = keys * points * sizeof(double);
+	double *folded = malloc(bytes + 1);
 	bool first = true;
-	if (!rest) return no_memory(r);
-	for (size_t k = p->keys; k < r->keys.count; k++) {
-		for (size_t i = 0; i < points; i++) rest[r->keys.items[k].heap * points + i] += sums[k * points + i];
+	if (!folded) return no_memory(r);
+	memcpy(folded, sums, bytes);
+	for (size_t k = p->keys; k < r->shown_keys; k++) {
+		for (size_t i = 0; i < points; i++) folded[i * keys + shown_as(p, k)] += sums[i * keys + k];
 	}
 	tm_put_format(p->out, ",\n\"%s\":[", name);
 	for (size_t k = 0; k < r->keys.count; k++) {
 		if (!is_shown(p, k)) continue;
 		if (!first) put(p, ",\n");
-		put_sums(p, r->keys.items[k].is_rest ? rest + r->keys.items[k].heap * points : sums + k * points);
+		put_sums(p, folded + k, keys);
 		first = false;
 	}
 	put(p, "]");
-	free(rest);
+	free(folded);
 	return 0;
 }
 
@@ -114,7 +123,8 @@ static int put_nodes(struct data *p) {
 	struct tm_bytes parents = TM_BYTES_INIT;
 	uint32_t count = PSEUDO_COUNT;
 	bool failed = false;
-	for (size_t k = 0; k < p->keys; k++) {
+	for (size_t k = 0; k < r->keys.count; k++) {
+		if (!is_shown(p, k)) continue;
 		for (uint32_t s = r->keys.items[k].stack; s && !p->node_of_stack[s]; s = r->stacks.parent[s]) p->node_of_stack[s] = 1;
 	}
 	tm_put_format(&parents, "0,0,0");
@@ -127,6 +137,14 @@ static int put_nodes(struct data *p) {
 		put_integer(p, frame, false);
 		tm_put_format(&parents, ",%u", r->stacks.parent[s] ? p->node_of_stack[r->stacks.parent[s]] : 0);
 	}
+	/* What is too small to be told apart is a node below the part of the stacks that it shares. */
+	for (size_t k = r->shown_keys; k < r->keys.count; k++) {
+		uint32_t stack = r->keys.items[k].stack;
+		p->small_node[k - r->shown_keys] = stack ? count++ : PSEUDO_REST;
+		if (!stack) continue;
+		put_integer(p, PSEUDO_REST, false);
+		tm_put_format(&parents, ",%u", p->node_of_stack[stack]);
+	}
 	put(p, "],\n\"parent\":[");
 	tm_put_raw(p->out, parents.data, parents.size);
 	put(p, "]}");
@@ -137,11 +155,12 @@ static int put_nodes(struct data *p) {
 
 enum key_column { KEY_HEAP, KEY_NODE, KEY_SITE, KEY_PEAK, KEY_EXIT, KEY_ALLOCATED, KEY_COLUMNS };
 
-static int64_t key_value(struct data *p, const struct tm_report_key *key, enum key_column column, uint32_t site) {
+static int64_t key_value(struct data *p, size_t k, const struct tm_report_key *key, enum key_column column) {
+	uint32_t site = p->r->site_of_stack[key->stack];
 	switch (column) {
 	case KEY_HEAP: return key->heap;
-	case KEY_NODE: return key->is_rest ? PSEUDO_REST : key->stack ? p->node_of_stack[key->stack] : PSEUDO_NO_STACK;
-	case KEY_SITE: return key->is_rest ? PSEUDO_REST : site;
+	case KEY_NODE: return key->is_rest ? p->small_node[k - p->r->shown_keys] : key->stack ? p->node_of_stack[key->stack] : PSEUDO_NO_STACK;
+	case KEY_SITE: return key->is_rest ? PSEUDO_REST : number_of_frame(p, site);
 	case KEY_PEAK: return key->peak_bytes;
 	case KEY_EXIT: return key->exit_bytes;
 	default: return key->allocated_bytes;
@@ -151,42 +170,29 @@ static int64_t key_value(struct data *p, const struct tm_report_key *key, enum k
 static int put_keys(struct data *p) {
 	static const char *const names[KEY_COLUMNS] = { "heap", "node", "site", "peak", "exit", "allocated" };
 	struct tm_report *r = p->r;
-	sqlite3_stmt *statement = NULL;
-	uint32_t *sites = calloc(p->keys + 1, sizeof(*sites));
-	int status = sites ? tm_database_prepare(r->d, "SELECT site_frame_id FROM stack WHERE id = ?1", &statement) : no_memory(r);
-	for (size_t k = 0; !status && k < p->keys; k++) {
-		sqlite3_bind_int64(statement, 1, r->keys.items[k].stack);
-		int64_t site = sqlite3_step(statement) == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
-		sites[k] = number_of_frame(p, site > 0 && site < r->stacks.frame_count ? (uint32_t)site : 0);
-		sqlite3_reset(statement);
-	}
-	sqlite3_finalize(statement);
-	/* What is left out this time joins the rest of its heap. */
-	struct tm_report_key *rest = calloc(r->heaps.count + 1, sizeof(*rest));
-	if (!rest) status = no_memory(r);
-	for (size_t k = p->keys; !status && k < r->keys.count; k++) {
-		const struct tm_report_key *key = &r->keys.items[k];
-		struct tm_report_key *sum = &rest[key->heap];
-		*sum = (struct tm_report_key){ .heap = key->heap, .is_rest = true, .peak_bytes = sum->peak_bytes + key->peak_bytes,
-					       .exit_bytes = sum->exit_bytes + key->exit_bytes,
-					       .allocated_bytes = sum->allocated_bytes + key->allocated_bytes };
+	struct tm_report_key *keys = malloc(r->keys.count * sizeof(*keys) + 1);
+	if (!keys) return no_memory(r);
+	if (r->keys.count) memcpy(keys, r->keys.items, r->keys.count * sizeof(*keys));
+	for (size_t k = p->keys; k < r->shown_keys; k++) {
+		struct tm_report_key *as = &keys[shown_as(p, k)];
+		as->peak_bytes += keys[k].peak_bytes;
+		as->exit_bytes += keys[k].exit_bytes;
+		as->allocated_bytes += keys[k].allocated_bytes;
 	}
 	put(p, ",\n\"keys\":{");
-	for (int column = 0; !status && column < KEY_COLUMNS; column++) {
+	for (int column = 0; column < KEY_COLUMNS; column++) {
 		tm_put_format(p->out, "%s\"%s\":[", column ? ",\n" : "", names[column]);
 		bool first = true;
 		for (size_t k = 0; k < r->keys.count; k++) {
-			const struct tm_report_key *key = &r->keys.items[k];
 			if (!is_shown(p, k)) continue;
-			put_integer(p, key_value(p, key->is_rest ? &rest[key->heap] : key, (enum key_column)column, k < p->keys ? sites[k] : 0), first);
+			put_integer(p, key_value(p, k, &keys[k], (enum key_column)column), first);
 			first = false;
 		}
 		put(p, "]");
 	}
 	put(p, "}");
-	free(sites);
-	free(rest);
-	return status;
+	free(keys);
+	return 0;
 }
 
 static int put_frames(struct data *p) {
@@ -196,7 +202,7 @@ static int put_frames(struct data *p) {
 	struct tm_bytes *text = p->out;
 	sqlite3_stmt *s = NULL;
 	int status = tm_database_prepare(p->r->d, sql, &s);
-	put(p, ",\n\"frames\":{\"text\":[\"everything\",\"(no call stack)\",\"(call stacks too small to follow)\"");
+	put(p, ",\n\"frames\":{\"text\":[\"everything\",\"(no call stack)\",\"(smaller calls)\"");
 	for (size_t i = 0; !status && i < p->frames.count; i++) {
 		sqlite3_bind_int64(s, 1, p->frames.items[i]);
 		bool is_there = sqlite3_step(s) == SQLITE_ROW;
@@ -253,14 +259,14 @@ static int put_dimension(struct data *p, const char *title, enum tm_report_by by
 		double live = 0;
 		order[g].group = (uint16_t)g;
 		for (size_t i = 0; i < points; i++) {
-			live += dimension->change[g * points + i];
+			live += dimension->change[i * groups + g];
 			if (g && live > order[g].highest) order[g].highest = live;
 		}
 	}
 	qsort(order, groups, sizeof(*order), higher_first);
 	while (shown < groups && shown < shown_max && order[shown].highest > 0) shown++;
 	for (size_t g = shown; g < groups; g++) {
-		for (size_t i = 0; i < points; i++) rest[i] += dimension->change[order[g].group * points + i];
+		for (size_t i = 0; i < points; i++) rest[i] += dimension->change[i * groups + order[g].group];
 	}
 	tm_put_format(p->out, ",\n\"%s\":{\"names\":[", title);
 	for (size_t i = 0; i < shown; i++) {
@@ -270,10 +276,10 @@ static int put_dimension(struct data *p, const char *title, enum tm_report_by by
 	}
 	put(p, shown ? ",\"other\"],\"change\":[" : "\"other\"],\"change\":[");
 	for (size_t i = 0; i < shown; i++) {
-		put_sums(p, dimension->change + order[i].group * points);
+		put_sums(p, dimension->change + order[i].group, groups);
 		put(p, ",");
 	}
-	put_sums(p, rest);
+	put_sums(p, rest, 1);
 	put(p, "]}");
 	free(order);
 	free(rest);
@@ -491,7 +497,9 @@ int tm_report_data(struct tm_report *r, struct tm_bytes *out, size_t keys, size_
 	struct data p = { .r = r, .out = out, .keys = keys < r->shown_keys ? keys : r->shown_keys, .name_bytes = name_bytes };
 	p.node_of_stack = calloc((size_t)r->stacks.stack_count, sizeof(uint32_t));
 	p.frame_number = calloc((size_t)r->stacks.frame_count, sizeof(uint32_t));
-	int status = p.node_of_stack && p.frame_number ? put_everything(&p) : no_memory(r);
+	p.small_node = calloc(r->keys.count + 1, sizeof(uint32_t));
+	int status = p.node_of_stack && p.frame_number && p.small_node ? put_everything(&p) : no_memory(r);
+	free(p.small_node);
 	free(p.node_of_stack);
 	free(p.frame_number);
 	tm_array_release(&p.frames);

@@ -1,6 +1,7 @@
 /* report_groups.c - picks the call stacks that the page can follow over time, and the names that its chart can stack.
  *
- * A call stack matters by the largest of its shares: of the peak, of what was live at exit, of what was allocated in all. The names of a
+ * A call stack matters by the largest of its shares: of the peak, of what was live at exit, of what was allocated in all. One that is too small is cut to
+ * the outer part of it that, with all that begin with it, is not: so nothing is left out, and only the innermost frames of small things. The names of a
  * dimension are picked by what they held; more of them are followed than are shown, because what is highest over time is known only afterwards.
  */
 #include "report.h"
@@ -17,8 +18,21 @@ static int no_memory(const struct tm_report *r) {
 
 /* --- call stacks --- */
 
+/* A row of site_total that has no key of its own. */
+struct small_row {
+	uint32_t heap, stack;
+	double weight;
+};
+
+struct choosing {
+	double sums[6];
+	double *held; /* by frame: bytes of the stacks whose site it is, for the names */
+	const struct small_row *small;
+	size_t small_count;
+};
+
 static int take_key(struct tm_report *r, sqlite3_stmt *s, void *context) {
-	double *sums = context;
+	struct choosing *c = context;
 	uint64_t *heap = tm_id_map_find(&r->heap_index, (uint64_t)sqlite3_column_int64(s, 0), 0);
 	if (!heap) return 0;
 	const struct tm_report_heap *h = &r->heaps.items[*heap - 1];
@@ -30,7 +44,7 @@ static int take_key(struct tm_report *r, sqlite3_stmt *s, void *context) {
 				       .peak_bytes = sqlite3_column_int64(s, of_process ? 2 : 3),
 				       .exit_bytes = sqlite3_column_int64(s, 4),
 				       .allocated_bytes = sqlite3_column_int64(s, 5) };
-	sums += h->is_counted ? 0 : 3;
+	double *sums = c->sums + (h->is_counted ? 0 : 3);
 	sums[0] += (double)key->peak_bytes;
 	sums[1] += (double)key->exit_bytes;
 	sums[2] += (double)key->allocated_bytes;
@@ -48,44 +62,131 @@ static int heavier_first(const void *a, const void *b) {
 	return (x->stack > y->stack) - (x->stack < y->stack);
 }
 
-/* Those that are not followed add up to the last keys, one for each heap. */
-static int fold_rest(struct tm_report *r, size_t all) {
-	size_t shown = all < TM_REPORT_KEYS ? all : TM_REPORT_KEYS, heaps = r->heaps.count;
-	if (!tm_array_reserve(&r->keys, all + heaps)) return no_memory(r);
-	struct tm_report_key *rest = r->keys.items + all;
-	for (size_t i = 0; i < heaps; i++) rest[i] = (struct tm_report_key){ .heap = (uint32_t)i, .is_rest = true };
-	for (size_t i = shown; i < all; i++) {
-		const struct tm_report_key *key = &r->keys.items[i];
-		rest[key->heap].peak_bytes += key->peak_bytes;
-		rest[key->heap].exit_bytes += key->exit_bytes;
-		rest[key->heap].allocated_bytes += key->allocated_bytes;
+static void weigh(struct tm_report *r, struct choosing *c) {
+	for (size_t i = 0; i < r->keys.count; i++) {
+		struct tm_report_key *key = &r->keys.items[i];
+		const struct tm_report_heap *heap = &r->heaps.items[key->heap];
+		const double *of = c->sums + (heap->is_counted ? 0 : 3);
+		key->weight = share(key->peak_bytes, of[0]);
+		if (share(key->exit_bytes, of[1]) > key->weight) key->weight = share(key->exit_bytes, of[1]);
+		if (share(key->allocated_bytes, of[2]) > key->weight) key->weight = share(key->allocated_bytes, of[2]);
+		if (heap->is_counted) c->held[r->site_of_stack[key->stack]] += key->weight;
 	}
-	memmove(r->keys.items + shown, rest, heaps * sizeof(*rest));
-	for (size_t i = 0; i < heaps; i++) r->heaps.items[i].rest = (uint32_t)(shown + i);
-	r->keys.count = shown + heaps;
-	r->shown_keys = shown;
-	for (size_t i = 0; i < shown; i++) {
-		uint64_t *index = tm_id_map_put(&r->key_index, r->keys.items[i].heap, r->keys.items[i].stack);
-		if (!index) return no_memory(r);
-		*index = i + 1;
+}
+
+/* Sets rest_of_stack: the innermost part of each stack that has at least this weight under it, over all that have no key of their own. */
+static void cut_stacks(struct tm_report *r, const struct choosing *c, double *under, double least) {
+	int64_t count = r->stacks.stack_count;
+	memset(under, 0, (size_t)count * sizeof(*under));
+	for (size_t i = 0; i < c->small_count; i++) under[c->small[i].stack] += c->small[i].weight;
+	/* A parent's id is lower than its children's. */
+	for (int64_t s = count - 1; s > 0; s--) under[r->stacks.parent[s]] += under[s];
+	r->rest_of_stack[0] = 0;
+	for (int64_t s = 1; s < count; s++) {
+		uint32_t parent = r->stacks.parent[s];
+		r->rest_of_stack[s] = under[s] >= least && r->rest_of_stack[parent] == parent ? (uint32_t)s : r->rest_of_stack[parent];
+	}
+}
+
+#define REST_MARK (UINT64_C(1) << 32) /* tells the keys of parts from those of whole stacks */
+
+uint32_t tm_report_key_of(const struct tm_report *r, uint32_t heap, uint32_t stack) {
+	uint64_t *found = tm_id_map_find(&r->key_index, heap, stack);
+	if (!found) found = tm_id_map_find(&r->key_index, heap, r->rest_of_stack[stack] | REST_MARK);
+	return found ? (uint32_t)(*found - 1) : r->heaps.items[heap].rest;
+}
+
+static int add_rest(struct tm_report *r, uint32_t heap, uint32_t stack, uint64_t *slot) {
+	struct tm_report_key *key = tm_array_push(&r->keys);
+	if (!key) return no_memory(r);
+	*key = (struct tm_report_key){ .heap = heap, .stack = stack, .is_rest = true };
+	*slot = r->keys.count;
+	return 0;
+}
+
+/* One for each heap and part of a stack that is needed; *many: there would be more than there may be. */
+static int add_rests(struct tm_report *r, const struct choosing *c, bool *many) {
+	int status = 0;
+	*many = false;
+	for (uint32_t h = 0; !status && h < r->heaps.count; h++) {
+		uint64_t *slot = tm_id_map_put(&r->key_index, h, REST_MARK);
+		status = !slot ? no_memory(r) : *slot ? 0 : add_rest(r, h, 0, slot);
+		r->heaps.items[h].rest = (uint32_t)(r->keys.count - 1);
+	}
+	for (size_t i = 0; !status && i < c->small_count; i++) {
+		uint32_t heap = c->small[i].heap, stack = r->rest_of_stack[c->small[i].stack];
+		uint64_t *slot = tm_id_map_put(&r->key_index, heap, stack | REST_MARK);
+		status = !slot ? no_memory(r) : *slot ? 0 : add_rest(r, heap, stack, slot);
+		*many = r->keys.count > r->shown_keys + r->heaps.count + TM_REPORT_RESTS;
+		if (*many) break;
+	}
+	return status;
+}
+
+static int index_keys(struct tm_report *r) {
+	tm_id_map_release(&r->key_index);
+	r->keys.count = r->shown_keys;
+	for (size_t i = 0; i < r->shown_keys; i++) {
+		uint64_t *slot = tm_id_map_put(&r->key_index, r->keys.items[i].heap, r->keys.items[i].stack);
+		if (!slot) return no_memory(r);
+		*slot = i + 1;
 	}
 	return 0;
 }
 
-static int choose_keys(struct tm_report *r) {
-	double sums[6] = { 0 };
-	char *query = sqlite3_mprintf("SELECT heap_id, stack_id, process_peak_bytes, peak_bytes, live_at_exit_bytes, allocated_bytes FROM site_total");
-	int status = tm_report_rows(r, query, take_key, sums);
-	if (status) return status;
-	for (size_t i = 0; i < r->keys.count; i++) {
-		struct tm_report_key *key = &r->keys.items[i];
-		const double *of = sums + (r->heaps.items[key->heap].is_counted ? 0 : 3);
-		key->weight = share(key->peak_bytes, of[0]);
-		if (share(key->exit_bytes, of[1]) > key->weight) key->weight = share(key->exit_bytes, of[1]);
-		if (share(key->allocated_bytes, of[2]) > key->weight) key->weight = share(key->allocated_bytes, of[2]);
+/* What is too small to be followed is cut to the part of its stack that, with others like it, is not. */
+static int fold_small(struct tm_report *r, struct choosing *c) {
+	size_t all = r->keys.count;
+	r->shown_keys = all < TM_REPORT_KEYS ? all : TM_REPORT_KEYS;
+	c->small_count = all - r->shown_keys;
+	struct tm_report_key *rows = calloc(c->small_count + 1, sizeof(*rows));
+	struct small_row *small = calloc(c->small_count + 1, sizeof(*small));
+	double *under = calloc((size_t)r->stacks.stack_count, sizeof(*under)), least = 0;
+	int status = rows && small && under ? 0 : no_memory(r);
+	for (size_t i = 0; !status && i < c->small_count; i++) {
+		rows[i] = r->keys.items[r->shown_keys + i];
+		small[i] = (struct small_row){ rows[i].heap, rows[i].stack, rows[i].weight };
+		least += rows[i].weight / TM_REPORT_RESTS;
 	}
+	c->small = small;
+	for (bool many = true; !status && many; least *= 1.5) {
+		cut_stacks(r, c, under, least);
+		status = index_keys(r);
+		if (!status) status = add_rests(r, c, &many);
+	}
+	for (size_t i = 0; !status && i < c->small_count; i++) {
+		struct tm_report_key *rest = &r->keys.items[tm_report_key_of(r, rows[i].heap, rows[i].stack)];
+		rest->peak_bytes += rows[i].peak_bytes;
+		rest->exit_bytes += rows[i].exit_bytes;
+		rest->allocated_bytes += rows[i].allocated_bytes;
+	}
+	free(rows);
+	free(small);
+	free(under);
+	return status;
+}
+
+static int take_site(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	(void)context;
+	int64_t id = sqlite3_column_int64(s, 0), frame = sqlite3_column_int64(s, 1);
+	if (id > 0 && id < r->stacks.stack_count && frame > 0 && frame < r->stacks.frame_count) r->site_of_stack[id] = (uint32_t)frame;
+	return 0;
+}
+
+static int choose_keys(struct tm_report *r, double *held) {
+	struct choosing c = { .held = held };
+	r->site_of_stack = calloc((size_t)r->stacks.stack_count, sizeof(uint32_t));
+	r->rest_of_stack = calloc((size_t)r->stacks.stack_count, sizeof(uint32_t));
+	int status = r->site_of_stack && r->rest_of_stack ? 0 : no_memory(r);
+	if (!status) status = tm_report_rows(r, sqlite3_mprintf("SELECT id, site_frame_id FROM stack"), take_site, NULL);
+	if (!status)
+		status = tm_report_rows(r,
+					sqlite3_mprintf("SELECT heap_id, stack_id, process_peak_bytes, peak_bytes, live_at_exit_bytes, allocated_bytes FROM site_total"),
+					take_key, &c);
+	if (status) return status;
+	weigh(r, &c);
 	if (r->keys.count) qsort(r->keys.items, r->keys.count, sizeof(*r->keys.items), heavier_first);
-	return fold_rest(r, r->keys.count);
+	return fold_small(r, &c);
 }
 
 /* --- names --- */
@@ -114,25 +215,64 @@ static uint16_t find_name(const struct tm_report *r, enum tm_report_by by, const
 	return found ? (uint16_t)(found - r->by[by].names.items) : 0;
 }
 
-#define FUNCTION_LABEL "CASE WHEN f.id IS NULL THEN '(no call stack)' ELSE t.text END"
+#define FUNCTION_LABEL "t.text"
 #define LIBRARY_LABEL \
-	"CASE WHEN f.id IS NULL THEN '(no call stack)' WHEN f.kind = 'python' THEN 'Python code' WHEN m.path IS NULL THEN '(unknown)'" \
+	"CASE WHEN f.kind = 'python' THEN 'Python code' WHEN m.path IS NULL THEN '(unknown)'" \
 	" ELSE replace(m.path, rtrim(m.path, replace(m.path, '/', '')), '') END"
 #define LABEL_SOURCES " LEFT JOIN module AS m ON m.id = f.module_id LEFT JOIN frame_text AS t ON t.frame_id = f.id"
 
 static const char *const labels[TM_REPORT_DIMENSIONS] = { [TM_REPORT_FUNCTION] = FUNCTION_LABEL, [TM_REPORT_LIBRARY] = LIBRARY_LABEL };
 
-/* Adding up by frame first keeps the texts few. */
-static char *names_query(const struct tm_report *r, enum tm_report_by by) {
-	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendall(sql, "WITH held AS (SELECT s.site_frame_id AS frame_id, sum(max(v.process_peak_bytes, v.peak_bytes, v.live_at_exit_bytes)) AS bytes,"
-				   " sum(v.allocated_bytes) AS allocated FROM site_total AS v LEFT JOIN stack AS s ON s.id = v.stack_id WHERE true");
-	tm_report_filter(sql, r, "v.process_id", NULL);
-	sqlite3_str_appendf(sql,
-			    " GROUP BY s.site_frame_id) SELECT %s FROM held AS v LEFT JOIN frame AS f ON f.id = v.frame_id" LABEL_SOURCES
-			    " GROUP BY 1 ORDER BY sum(v.bytes) DESC, sum(v.allocated) DESC, 1 LIMIT %d",
-			    labels[by], TM_REPORT_CANDIDATES);
-	return sqlite3_str_finish(sql);
+/* What a name holds, over the frames that have it. */
+struct held_name {
+	char *name;
+	double held;
+};
+
+struct held_names {
+	const double *of_frame;
+	TM_ARRAY(struct held_name) items;
+};
+
+static int take_held(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	struct held_names *names = context;
+	int64_t id = sqlite3_column_int64(s, 0);
+	const char *text = (const char *)sqlite3_column_text(s, 1);
+	if (id < 0 || id >= r->stacks.frame_count || names->of_frame[id] <= 0) return 0;
+	struct held_name *item = tm_array_push(&names->items);
+	if (!item) return no_memory(r);
+	*item = (struct held_name){ strdup(text ? text : "?"), names->of_frame[id] };
+	return item->name ? 0 : no_memory(r);
+}
+
+static int by_held_name(const void *a, const void *b) {
+	return strcmp(((const struct held_name *)a)->name, ((const struct held_name *)b)->name);
+}
+
+static int more_held_first(const void *a, const void *b) {
+	const struct held_name *x = a, *y = b;
+	if (x->held != y->held) return x->held < y->held ? 1 : -1;
+	return by_held_name(a, b);
+}
+
+/* Frames of one name are one; the names that hold most are followed. */
+static int add_held_names(struct tm_report *r, enum tm_report_by by, struct held_names *names) {
+	struct held_name *item = names->items.items;
+	size_t n = 0;
+	int status = 0;
+	if (names->items.count) qsort(item, names->items.count, sizeof(*item), by_held_name);
+	for (size_t i = 0; i < names->items.count; i++) {
+		if (n && strcmp(item[n - 1].name, item[i].name) == 0) {
+			item[n - 1].held += item[i].held;
+			free(item[i].name);
+		} else {
+			item[n++] = item[i];
+		}
+	}
+	names->items.count = n;
+	if (n) qsort(item, n, sizeof(*item), more_held_first);
+	for (size_t i = 0; !status && i < n && i < TM_REPORT_CANDIDATES; i++) status = add_name(r, by, item[i].name);
+	return status;
 }
 
 struct frame_groups {
@@ -143,37 +283,28 @@ struct frame_groups {
 static int take_frame(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	struct frame_groups *g = context;
 	int64_t id = sqlite3_column_int64(s, 0);
-	if (id > 0 && id < r->stacks.frame_count) g->of_frame[id] = find_name(r, g->by, (const char *)sqlite3_column_text(s, 1));
+	if (id >= 0 && id < r->stacks.frame_count) g->of_frame[id] = find_name(r, g->by, (const char *)sqlite3_column_text(s, 1));
 	return 0;
 }
 
-struct stack_groups {
-	const uint16_t *of_frame;
-	uint16_t *of_stack;
-};
-
-static int take_site(struct tm_report *r, sqlite3_stmt *s, void *context) {
-	struct stack_groups *g = context;
-	int64_t id = sqlite3_column_int64(s, 0), frame = sqlite3_column_int64(s, 1);
-	if (id > 0 && id < r->stacks.stack_count && frame > 0 && frame < r->stacks.frame_count) g->of_stack[id] = g->of_frame[frame];
-	return 0;
+static char *labels_query(enum tm_report_by by) {
+	return sqlite3_mprintf("SELECT f.id, %s FROM frame AS f" LABEL_SOURCES " UNION ALL SELECT 0, '(no call stack)'", labels[by]);
 }
 
-static int group_stacks(struct tm_report *r, enum tm_report_by by, uint16_t **of_stack) {
-	int status = add_name(r, by, "other");
-	if (!status) status = tm_report_rows(r, names_query(r, by), take_name, &by);
-	if (status) return status;
-	sort_names(r, by);
+static int group_stacks(struct tm_report *r, enum tm_report_by by, const double *held, uint16_t **of_stack) {
+	struct held_names names = { .of_frame = held };
 	struct frame_groups frames = { by, calloc((size_t)r->stacks.frame_count, sizeof(uint16_t)) };
 	*of_stack = calloc((size_t)r->stacks.stack_count, sizeof(uint16_t));
-	if (!frames.of_frame || !*of_stack) status = no_memory(r);
+	int status = frames.of_frame && *of_stack ? add_name(r, by, "other") : no_memory(r);
+	if (!status) status = tm_report_rows(r, labels_query(by), take_held, &names);
+	if (!status) status = add_held_names(r, by, &names);
 	if (!status) {
-		char *query = sqlite3_mprintf("SELECT f.id, %s FROM frame AS f" LABEL_SOURCES, labels[by]);
-		struct stack_groups stacks = { frames.of_frame, *of_stack };
-		status = tm_report_rows(r, query, take_frame, &frames);
-		if (!status) status = tm_report_rows(r, sqlite3_mprintf("SELECT id, site_frame_id FROM stack"), take_site, &stacks);
-		(*of_stack)[0] = find_name(r, by, "(no call stack)");
+		sort_names(r, by);
+		status = tm_report_rows(r, labels_query(by), take_frame, &frames);
 	}
+	for (int64_t s = 0; !status && s < r->stacks.stack_count; s++) (*of_stack)[s] = frames.of_frame[r->site_of_stack[s]];
+	for (size_t i = 0; i < names.items.count; i++) free(names.items.items[i].name);
+	tm_array_release(&names.items);
 	free(frames.of_frame);
 	return status;
 }
@@ -249,10 +380,12 @@ static int group_others(struct tm_report *r) {
 }
 
 int tm_report_choose(struct tm_report *r) {
-	int status = choose_keys(r);
-	if (!status) status = group_stacks(r, TM_REPORT_FUNCTION, &r->function_of_stack);
-	if (!status) status = group_stacks(r, TM_REPORT_LIBRARY, &r->library_of_stack);
+	double *held = calloc((size_t)r->stacks.frame_count, sizeof(*held));
+	int status = held ? choose_keys(r, held) : no_memory(r);
+	if (!status) status = group_stacks(r, TM_REPORT_FUNCTION, held, &r->function_of_stack);
+	if (!status) status = group_stacks(r, TM_REPORT_LIBRARY, held, &r->library_of_stack);
 	if (!status) status = group_scopes(r);
 	if (!status) status = group_others(r);
+	free(held);
 	return status;
 }

@@ -263,6 +263,8 @@ void tm_report_release(struct tm_report *r) {
 	tm_id_map_release(&r->heap_index);
 	tm_id_map_release(&r->key_index);
 	tm_stack_frames_release(&r->stacks);
+	free(r->site_of_stack);
+	free(r->rest_of_stack);
 	free(r->function_of_stack);
 	free(r->library_of_stack);
 	free(r->group_of_scope);

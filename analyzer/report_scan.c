@@ -1,5 +1,6 @@
 /* report_scan.c - reads every allocation once and adds it up between the points of the grid.
  *
+ * Rows come in the order in which blocks ended, so that the sums of one point lie together: few of them are in use at a time.
  * A block is live from its alloc_ns on and no longer at its free_ns; nothing is live after the end of its process. So both count at the first
  * point that is not before them, and what is live at a point is the sum of the changes up to it.
  */
@@ -46,9 +47,9 @@ static const struct tm_report_heap *heap_of(struct scan *scan, uint64_t origin) 
 }
 
 static void change(struct scan *scan, enum tm_report_by by, size_t group, size_t from, size_t to, double bytes) {
-	double *row = scan->r->by[by].change + group * scan->points;
-	row[from] += bytes;
-	if (to < scan->points) row[to] -= bytes;
+	struct tm_report_dimension *dimension = &scan->r->by[by];
+	dimension->change[from * dimension->names.count + group] += bytes;
+	if (to < scan->points) dimension->change[to * dimension->names.count + group] -= bytes;
 }
 
 static int take_block(struct tm_report *r, sqlite3_stmt *s, void *context) {
@@ -65,12 +66,11 @@ static int take_block(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	bool is_freed = sqlite3_column_type(s, 4) != SQLITE_NULL;
 	if (sqlite3_column_type(s, 5) != SQLITE_NULL) bytes *= sqlite3_column_double(s, 5);
 	size_t from = tm_report_point(r, alloc_ns), to = is_freed ? tm_report_point(r, alloc_ns + lifetime_ns) : process->end_point;
-	uint64_t *found = tm_id_map_find(&r->key_index, (uint64_t)(heap - r->heaps.items), stack);
-	size_t key = found ? *found - 1 : heap->rest;
-	r->made[key * scan->points + from] += bytes;
-	if (is_freed) r->freed[key * scan->points + to] += bytes;
+	size_t key = tm_report_key_of(r, (uint32_t)(heap - r->heaps.items), stack);
+	r->made[from * r->keys.count + key] += bytes;
+	if (is_freed) r->freed[to * r->keys.count + key] += bytes;
 	if (process->has_exit && alloc_ns <= process->exit_ns && (!is_freed || alloc_ns + lifetime_ns > process->exit_ns))
-		r->kept[key * scan->points + from] += bytes;
+		r->kept[from * r->keys.count + key] += bytes;
 	if (!heap->is_counted) return 0;
 	change(scan, TM_REPORT_HEAP, heap->name + 1, from, to, bytes);
 	change(scan, TM_REPORT_PROCESS, process->group, from, to, bytes);

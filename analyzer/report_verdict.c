@@ -136,25 +136,29 @@ static int take_share(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	return 0;
 }
 
+/* Only what was live then is joined with names. */
 static int tell_heaps_and_sites(struct tm_report *r, struct tm_bytes *out, const struct tm_report_process *p) {
 	struct telling t = { .out = out, .whole = p->peak_bytes };
 	const char *column = r->o->heap ? "peak_bytes" : "process_peak_bytes";
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	tm_html(out, " It was made of ");
-	sqlite3_str_appendf(sql, "SELECT sum(%s), heap, NULL, NULL FROM site WHERE process_id = %lld", column, p->id);
-	tm_report_filter(sql, r, "process_id", "heap");
-	sqlite3_str_appendf(sql, " GROUP BY heap HAVING sum(%s) > 0 ORDER BY 1 DESC LIMIT %d", column, NAMED);
+	sqlite3_str_appendf(sql, "SELECT sum(v.%s), h.name, NULL, NULL FROM site_total AS v JOIN heap AS h ON h.id = v.heap_id WHERE v.process_id = %lld", column, p->id);
+	tm_report_filter(sql, r, "v.process_id", "h.name");
+	sqlite3_str_appendf(sql, " GROUP BY v.heap_id HAVING sum(v.%s) > 0 ORDER BY 1 DESC LIMIT %d", column, NAMED);
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_share, &t);
 	if (status) return status;
 	t.told = 0;
 	tm_html(out, "; most was asked for by ");
 	sql = sqlite3_str_new(r->d->handle);
 	sqlite3_str_appendf(sql,
-			    "SELECT sum(%s), coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') || printf('+0x%%x', module_offset)),"
-			    " file, line FROM site WHERE process_id = %lld",
-			    column, p->id);
-	tm_report_filter(sql, r, "process_id", "heap");
-	sqlite3_str_appendf(sql, " GROUP BY 2, file, line HAVING sum(%s) > 0 ORDER BY 1 DESC, 2 LIMIT %d", column, NAMED);
+			    "WITH held AS (SELECT s.site_frame_id AS frame_id, sum(v.%s) AS bytes FROM site_total AS v JOIN heap AS h ON h.id = v.heap_id"
+			    " LEFT JOIN stack AS s ON s.id = v.stack_id WHERE v.process_id = %lld AND v.%s > 0",
+			    column, p->id, column);
+	tm_report_filter(sql, r, "v.process_id", "h.name");
+	sqlite3_str_appendf(sql,
+			    " GROUP BY 1) SELECT sum(v.bytes), t.text, f.file, f.line FROM held AS v LEFT JOIN frame AS f ON f.id = v.frame_id"
+			    " LEFT JOIN frame_text AS t ON t.frame_id = f.id GROUP BY t.text, f.file, f.line ORDER BY 1 DESC, 2 LIMIT %d",
+			    NAMED);
 	status = tm_report_rows(r, sqlite3_str_finish(sql), take_share, &t);
 	tm_html(out, ".");
 	return status;

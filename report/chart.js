@@ -66,7 +66,7 @@ function drawSizeAxis(c, s) {
   c.textBaseline = 'middle';
   c.textAlign = 'right';
   c.lineWidth = 1;
-  for (const tick of sizeTicks(s.highest, (s.bottom - s.top) / 40)) {
+  for (const tick of sizeTicks(s.highest, (s.bottom - s.top) / 32)) {
     const y = Math.round(s.y(tick)) + 0.5;
     c.strokeStyle = colour('grid');
     c.beginPath();

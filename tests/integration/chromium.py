@@ -10,6 +10,7 @@
 No port is opened, and only the standard library is used. What the page's scripts throw is in page.errors.
 """
 import base64
+import fcntl
 import json
 import os
 import select
@@ -30,13 +31,17 @@ class Browser:
         self.timeout, self.number, self.sessions, self.unread = timeout, 0, {}, b""
         to_browser, self.output = os.pipe()
         self.input, from_browser = os.pipe()
-        # Chromium reads commands from descriptor 3 and answers on 4.
-        self.child = subprocess.Popen(["sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "sh", "chromium", *FLAGS,
-                                       f"--user-data-dir={os.path.join(directory, 'profile')}", "about:blank"],
-                                      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                      pass_fds=(to_browser, from_browser), start_new_session=True)
-        os.close(to_browser)
-        os.close(from_browser)
+        # Chromium reads commands from descriptor 3 and answers on 4; first both go where neither can be in the other's way.
+        far = [fcntl.fcntl(fd, fcntl.F_DUPFD, 20) for fd in (to_browser, from_browser)]
+
+        def place():
+            os.dup2(far[0], 3)
+            os.dup2(far[1], 4)
+
+        self.child = subprocess.Popen(["chromium", *FLAGS, f"--user-data-dir={os.path.join(directory, 'profile')}", "about:blank"], stdin=subprocess.DEVNULL,
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(3, 4), preexec_fn=place, start_new_session=True)
+        for fd in (to_browser, from_browser, *far):
+            os.close(fd)
 
     def __enter__(self):
         return self

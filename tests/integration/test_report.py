@@ -1,0 +1,393 @@
+"""`tidemark report`: the page's text and the page's script, against SQL to the byte, and driven in a real browser as a person drives it.
+
+What the script shows is read from the page's own words (data-v of its totals, its tables); wanted values are worked out in SQL from `allocation`, which the
+report's sums do not come from. Screenshots stay in the build directory (test-shots/).
+"""
+import base64
+import gzip
+import html.parser
+import json
+import os
+import re
+import resource
+import shutil
+import sqlite3
+import subprocess
+
+from chromium import Browser
+from tidemark_test import ROOT, Database, main, test
+
+NASTY = ['<script>document.title="owned"</script>', '</script><img src=x onerror="document.title=1">', 'a"b\'c&amp;<b>', 'nul\0behind', '--><!--@data-->', '\u202eesrever', 'x' * 100_000]
+
+
+def make_db(t, name, more="", small=True):
+    """The database that tests/cli counts with a pencil, or an empty one."""
+    path = t.path(name)
+    connection = sqlite3.connect(path)
+    for script in ("schema/tables.sql", "schema/views.sql", *(("tests/cli/small_db.sql",) if small else ())):
+        with open(os.path.join(ROOT, script), encoding="utf-8") as file:
+            connection.executescript(file.read())
+    connection.executescript(more)
+    connection.commit()
+    connection.close()
+    return Database(path)
+
+
+def report(t, db, *options, name="report.html"):
+    """(path, text of the file)"""
+    path = t.path(name)
+    t.ask("report", db.path, "-o", path, "--force", *options)
+    with open(path, encoding="utf-8") as file:
+        return path, file.read()
+
+
+def data_of(page):
+    packed = re.search(r'<script type="application/octet-stream" id="data">([A-Za-z0-9+/=]*)</script>', page)[1]
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def sums(rows, key):
+    return sum(rows[key][1::2])
+
+
+class Outline(html.parser.HTMLParser):
+    """The tables of a page, cell by cell, and the elements that could run something."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tables, self.table, self.cell, self.scripts, self.handlers = {}, None, None, 0, []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.scripts += tag == "script"
+        self.handlers += [name for name in attributes if name.startswith("on")] + [tag] * (tag in ("img", "iframe", "object", "link"))
+        if tag == "table":
+            self.table = self.tables.setdefault(attributes.get("id", len(self.tables)), [])
+        elif tag == "tr" and self.table is not None:
+            self.table.append([])
+        elif tag in ("td", "th") and self.table:
+            self.cell = ["", attributes.get("data-v")]
+            self.table[-1].append(self.cell)
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self.cell = None
+        elif tag == "table":
+            self.table = None
+
+    def handle_data(self, data):
+        if self.cell:
+            self.cell[0] += data
+
+
+def shots(t):
+    directory = os.path.join(t.build, "test-shots")
+    os.makedirs(directory, exist_ok=True)
+    return directory
+
+
+def browser(t):
+    t.need("chromium")
+    return Browser(t.dir)
+
+
+def live_at(db, ns):
+    return db.value("select coalesce(sum(a.size_bytes), 0) from allocation a join heap h on h.id = a.heap_id join process p on p.id = a.process_id"
+                    " where h.is_root and a.alloc_ns <= ?1 and (a.free_ns is null or a.free_ns > ?1) and ?1 <= p.end_ns", ns)
+
+
+def check_data(t, db, page, what):
+    """The sums of the page's data are those of SQL: in all, and at each instant of its grid."""
+    data = data_of(page)
+    counted = [data["heaps"][heap]["counted"] for heap in data["keys"]["heap"]]
+    total = lambda name: sum(sums(data[name], key) for key in range(len(counted)) if counted[key])
+    t.equal(total("made"), db.value("select coalesce(sum(allocated_bytes), 0) from heap_summary where heap is null"), f"{what}: allocated")
+    t.equal(total("freed"), db.value("select coalesce(sum(freed_bytes), 0) from heap_summary where heap is null"), f"{what}: freed")
+    t.equal(total("kept"), db.value("select coalesce(sum(live_at_exit_bytes), 0) from heap_summary where heap is null"), f"{what}: live at exit")
+    t.equal(sum(p for p, c in zip(data["keys"]["peak"], counted) if c), db.value("select coalesce(sum(live_bytes), 0) from peak where heap is null"), f"{what}: peak")
+    grid, live = [], []
+    for step in data["grid"]:
+        grid.append(step + (grid[-1] if grid else 0))
+    for by in data["by"]:
+        if by == "version":
+            continue
+        changes = [0] * len(grid)
+        for row in data["by"][by]["change"]:
+            at = 0
+            for ahead, value in zip(row[::2], row[1::2]):
+                at += ahead
+                changes[at] += value
+        live = [sum(changes[:i + 1]) for i in range(len(grid))]
+        for i in range(0, len(grid), 7):
+            t.equal(live[i], live_at(db, grid[i]), f"{what}: live at {grid[i]} by {by}")
+    return data
+
+
+@test
+def adds_up(t):
+    """By hand, a fork and an exec, scopes, devices, and a real program: every sum and every instant."""
+    for name, db in (("small", make_db(t, "small.db")), ("family", t.imported(os.path.join(ROOT, "fixtures/golden/v1-recorded-family.tmk"), options=("--quiet",))),
+                     ("scopes", t.imported(os.path.join(ROOT, "fixtures/golden/v1.1-scopes.tmk"), options=("--quiet",))),
+                     ("gpu", t.imported(os.path.join(ROOT, "fixtures/golden/v1.2-gpu.tmk"), options=("--quiet",))),
+                     ("viewed", t.imported(t.record([t.program("viewed.c")], "--quiet")))):
+        _, page = report(t, db)
+        check_data(t, db, page, name)
+
+
+@test
+def text_is_there(t):
+    """Without a script: the verdict's figures, the tree of scopes, the leaks; only one heap, only one process."""
+    db = make_db(t, "small.db", """INSERT INTO scope_name VALUES (1, 'outer'), (2, 'inner');
+        INSERT INTO scope_packed VALUES (1, NULL, 1, 1, 1, NULL, 1000000000, 9000000000, 0, 0, NULL), (2, 1, 1, 1, 2, NULL, 2000000000, 3000000000, 0, 1, NULL),
+          (3, 1, 1, 1, 2, NULL, 4000000000, 5000000000, 0, 1, NULL);
+        INSERT INTO scope_instance_aggregate VALUES (1, 1, 500, 1800, 0, 0, 1, 3, 0, 0, 0, 700, 1500, 900, 800), (2, 1, 1000, 1000, 0, 0, 1, 1, 0, 0, 0, 1000, 1, 1, 1000),
+          (3, 1, 300, 300, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 300);""")
+    path, page = report(t, db)
+    tables = Outline(page).tables
+    numbers = lambda row: [int(v) for _, v in row if v is not None]
+    tree = tables["scope-table"]
+    t.equal([row[0][0] for row in tree[1:]], ["outer", "inner", "[unscoped]"], "scopes, largest inside their own")
+    t.equal(numbers(tree[1]), [1, 8000000000, 500, 1800, 700, 800], "outer: calls, time, self, total, retained, peak")
+    t.equal(numbers(tree[2]), [2, 2000000000, 1300, 1300, 1000, 1000], "inner: sums of both calls, the higher peak")
+    leaks = {row[0][0].split("\n")[0]: numbers(row) for row in tables["leak-table"][1:]}
+    t.equal(sorted(v[:2] for v in leaks.values()), sorted([b, n] for b, n in db.rows("select live_bytes, live_count from live_at_exit")), "leaks: bytes and blocks")
+    heaps = sorted(numbers(row)[3] for row in tables["heap-table"][1:])
+    t.equal(heaps, sorted(b for b, in db.rows("select peak_bytes from heap_summary")), "peaks of heaps")
+    verdict = re.sub(r"<[^>]+>", "", page.split('id="verdict"')[1].split("</section>")[0])
+    for words in ("5.5 KiB", "3.000 s after the start", "mmap 73", "Incomplete.", "3 events are missing", "864 B"):
+        t.check(words in verdict.replace("\xa0", " "), f"the verdict lacks '{words}': {verdict}")
+    t.check("ring full" in page and "killed by signal 9" in page, "losses and notes")
+    _, page = report(t, db, "--heap=mmap")
+    data = data_of(page)
+    t.equal([sum(sums(data["made"], key) for key in range(len(data["made"])))], [4096], "only one heap")
+    _, page = report(t, db, "--process=2")
+    data = data_of(page)
+    t.equal([sum(sums(data["made"], key) for key in range(len(data["made"])))], [64], "only one process")
+
+
+@test
+def names_are_names(t):
+    """Names that would be mark-up, end the data, or turn the line round."""
+    more = "".join(f"UPDATE frame SET function = cast(x'{name.encode().hex()}' as text), file = cast(x'{name.encode().hex()}' as text) WHERE id = {i + 1};"
+                   for i, name in enumerate(NASTY[:5]))
+    more += "".join(f"INSERT INTO scope_name VALUES ({i + 1}, cast(x'{name.encode().hex()}' as text));"
+                    f"INSERT INTO scope_packed VALUES ({i + 1}, NULL, 1, 1, {i + 1}, NULL, 1000000000, 2000000000, 0, 0, NULL);"
+                    f"INSERT INTO mark VALUES ({i + 10}, 1, NULL, cast(x'{name.encode().hex()}' as text), 1500000000);"
+                    f"INSERT INTO note VALUES (1, 5, 'k', cast(x'{name.encode().hex()}' as text));" for i, name in enumerate(NASTY))
+    more += "UPDATE trace SET command = cast(x'" + NASTY[0].encode().hex() + "' as text), host = cast(x'FFFE3C623E' as text);"
+    more += "UPDATE heap SET name = cast(x'" + NASTY[1].encode().hex() + "' as text) WHERE id = 2;"
+    db = make_db(t, "nasty.db", more)
+    path, page = report(t, db)
+    outline = Outline(page)
+    t.equal(outline.scripts, 2, "script elements: the data and our own")
+    t.equal(outline.handlers, [], "handlers, and elements that fetch")
+    t.check("\u202e" not in page and "\0" not in page, "no mark that turns the line, no NUL")
+    t.check(os.path.getsize(path) < 300_000, "long names are cut")
+    for text in ("\\u202eesrever", "nul\\x00behind"):
+        t.check(text in page, f"{text} is shown as what it is")
+    with browser(t) as b:
+        shown = b.page(f"file://{path}")
+        shown.settle()
+        t.equal(shown.errors, [], "errors in the page")
+        t.equal([url for url in shown.requests if not url.startswith("file:")], [], "requests")
+        t.equal(shown.value("document.title"), "tidemark report", "title")
+        t.check(NASTY[0] in shown.value("report.frames.text"), "the name is in the data as it is")
+        t.equal(shown.value("document.querySelectorAll('b img, iframe, img').length"), 0, "elements made of names")
+
+
+@test
+def odd_databases(t):
+    """An empty recording, one event, no scopes, no process at all: pages without an error."""
+    one = """INSERT INTO meta VALUES ('schema_version', '1'); INSERT INTO trace VALUES (1, 'a.tmk', NULL, NULL, '1.0', NULL, NULL, 0, 0, 1, NULL, NULL, 1, 1, NULL, %d, 0);
+        INSERT INTO process VALUES (1, 1, 7, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 'exit', 0, 0, 0, 1, 0, 0);"""
+    event = """INSERT INTO heap VALUES (1, 1, 'malloc', 'host', NULL, NULL, 1, 0); INSERT INTO thread VALUES (1, 1, 7, NULL, 0, NULL);
+        INSERT INTO allocation_origin VALUES (1, 1, 1, 1, 'malloc');
+        INSERT INTO allocation_packed(id, origin_id, address, size_bytes, alloc_ns, stack_id) VALUES (1, 1, 16, 42, 0, 0);
+        INSERT INTO heap_total VALUES (1, 1, 1, 42, 0, 0, 0, 0, 0, 42, 1, 42, 1, 42, 1), (1, 0, 1, 42, 0, 0, 0, 0, 0, 42, 1, 42, 1, 42, 1);
+        INSERT INTO site_total(process_id, heap_id, stack_id, allocations, allocated_bytes, frees, freed_bytes, temporary, temporary_bytes, peak_bytes, peak_count, process_peak_bytes,
+          process_peak_count, live_at_exit_bytes, live_at_exit_count, live_at_end_bytes, live_at_end_count) VALUES (1, 1, 0, 1, 42, 0, 0, 0, 0, 42, 1, 42, 1, 42, 1, 42, 1);
+        INSERT INTO timeline VALUES (1, 0, 0, 42, 1);"""
+    cases = {"none": "INSERT INTO meta VALUES ('schema_version', '1');", "empty": one % 0, "one": one % 1 + event}
+    version = Database(make_db(t, "v.db").path)
+    tables = version.value("select value from meta where key = 'schema_version'")
+    pages = {}
+    for name, more in cases.items():
+        db = make_db(t, f"{name}.db", more.replace("'schema_version', '1'", f"'schema_version', '{tables}'"), small=False)
+        pages[name], page = report(t, db, name=f"{name}.html")
+        if name != "none":
+            check_data(t, db, page, name)
+    with browser(t) as b:
+        for name, path in pages.items():
+            shown = b.page(f"file://{path}")
+            shown.settle()
+            for mode in "12345i":
+                shown.key(mode)
+            t.equal(shown.errors, [], f"errors in the page of {name}")
+            t.equal(shown.number("#flame-total b"), 42 if name == "one" else 0, f"{name}: what is shown")
+            shown.close()
+
+
+def device_db(t):
+    """The golden GPU trace, and ranks beside it."""
+    return t.imported(os.path.join(ROOT, "fixtures/golden/v1.2-gpu.tmk"), options=("--quiet",))
+
+
+@test
+def driven(t):
+    """Brush, cursor, modes, search, invert, zoom, sort, fold, keys, theme: what the page says is what SQL says."""
+    db = t.imported(t.record([t.program("viewed.c")], "--quiet"))
+    path, page = report(t, db)
+    root = "from allocation a join heap h on h.id = a.heap_id join process p on p.id = a.process_id where h.is_root"
+    with browser(t) as b:
+        p = b.page(f"file://{path}")
+        p.settle()
+        t.equal(p.number("#flame-total b"), p.value("report.live[report.peakPoint]"), "live at the cursor, first")
+        p.drag("#timeline", 0.3, 0.7)
+        chosen = p.value("view.range && view.range.map(i => report.grid[i])")
+        t.check(chosen and chosen[0] < chosen[1], f"a stretch is selected: {chosen}")
+        for key, time, condition in (("2", "a.alloc_ns", ""), ("3", "a.free_ns", ""),
+                                     ("4", "a.alloc_ns", " and p.end_kind <> 'exec' and a.alloc_ns <= p.exit_ns and (a.free_ns is null or a.free_ns > p.exit_ns)")):
+            p.key(key)
+            wanted = db.value(f"select coalesce(sum(a.size_bytes), 0) {root} and {time} > ?1 and {time} <= ?2 {condition}", *chosen)
+            t.equal(p.number("#flame-total b"), wanted, f"mode {key} in the selected stretch")
+        p.key("1")
+        p.click("#timeline", 0.5)
+        t.equal(p.number("#flame-total b"), live_at(db, p.value("report.grid[view.cursor]")), "live where the cursor was put")
+        before = p.value("view.cursor")
+        p.value("document.getElementById('timeline').focus()")
+        p.key("ArrowRight")
+        t.equal(p.value("view.cursor"), before + 1, "the cursor after an arrow key")
+        p.key("ArrowRight", shift=True)
+        t.equal(p.value("view.range"), [before + 1, before + 2], "selected with the keyboard")
+        p.key("+")
+        t.check(p.value("view.to - view.from < report.end - report.start"), "zoomed in")
+        p.key("Escape")
+        p.key("-")
+        t.equal(p.value("[view.range, view.from === report.start && view.to === report.end]"), [None, True], "cleared, and the whole run again")
+        # Search, in the whole run's allocations.
+        p.key("2")
+        p.key("/")
+        p.type("fill")
+        stacks = db.value(f"select sum(a.size_bytes) {root} and exists (with recursive up(id, frame) as (select id, frame_id from stack where id = a.stack_id union all"
+                          " select s.parent_id, q.frame_id from up join stack s on s.id = up.id join stack q on q.id = s.parent_id)"
+                          " select 1 from up join frame f on f.id = up.frame where f.function like '%fill%')")
+        t.equal(p.number("#flame-total b:nth-of-type(2)"), stacks, "bytes under what was searched for")
+        t.check("fill" in p.text("#function-table tbody tr:first-child"), "the table shows what was searched for")
+        p.value("(() => { const s = document.getElementById('search'); s.value = ''; s.dispatchEvent(new Event('input')); s.blur(); })()")
+        p.settle()
+        whole = p.number("#flame-total b")
+        p.key("i")
+        t.equal(p.value("document.getElementById('invert').getAttribute('aria-pressed')"), "true", "inverted")
+        t.equal(p.number("#flame-total b"), whole, "inverted: the same bytes")
+        largest = db.row("select coalesce(f.function, '?'), sum(v.allocated_bytes) from site_total v join heap h on h.id = v.heap_id join stack s on s.id = v.stack_id"
+                         " join frame f on f.id = s.site_frame_id where h.is_root group by 1 order by 2 desc limit 1")
+        p.value("document.getElementById('flame-box').focus()")
+        p.key("ArrowDown")
+        t.check(largest[0] in p.text("#flame-detail") and f"{largest[1]:,}" in p.text("#flame-detail"), f"largest site {largest}: {p.text('#flame-detail')}")
+        p.key("Enter")
+        t.check(p.value("flame.root !== 0 && !document.getElementById('flame-reset').hidden"), "zoomed into a call")
+        p.key("Escape")
+        t.equal(p.value("flame.root"), 0, "zoomed out")
+        # The table of functions, upward and downward.
+        p.click("#function-table thead th:nth-child(3) button")
+        totals = p.value("Array.from(document.querySelectorAll('#function-table tbody tr'), r => Number(r.cells[2].dataset.v))")
+        t.equal(totals, sorted(totals, reverse=True), "sorted downward")
+        p.click("#function-table thead th:nth-child(3) button")
+        totals = p.value("Array.from(document.querySelectorAll('#function-table tbody tr'), r => Number(r.cells[2].dataset.v))")
+        t.equal(totals, sorted(totals), "sorted upward")
+        for by in p.value("report.dimensions"):
+            p.click(f"#stack-by button[data-value='{by}']")
+            t.equal(p.value("view.by"), by, "stacked by")
+        p.screenshot(os.path.join(shots(t), "report-light.png"), 2000)
+        p.key("t")
+        t.equal(p.value("document.documentElement.dataset.theme"), "dark", "theme")
+        p.screenshot(os.path.join(shots(t), "report-dark.png"), 2000)
+        p.key("?")
+        t.check(p.value("document.getElementById('keys').open"), "the list of keys")
+        p.key("Escape")
+        p.resize(390, 800)
+        p.settle()
+        t.check(p.value("document.documentElement.scrollWidth <= 391"), f"fits a narrow window: {p.value('document.documentElement.scrollWidth')}")
+        p.screenshot(os.path.join(shots(t), "report-narrow.png"), 2000)
+        p.print(os.path.join(shots(t), "report.pdf"))
+        t.equal(p.errors, [], "errors in the page")
+
+
+@test
+def parts_are_drawn(t):
+    """Devices with a refused request, ranks, resident memory, steps: each chart has something on it."""
+    db = device_db(t)
+    pages = {"gpu": report(t, db, name="gpu.html")[0]}
+    ranks = make_db(t, "ranks.db", """UPDATE process SET rank = id - 1, world_size = 2;
+        INSERT INTO gap VALUES (1, 1000000000, 10000, 1000, 500), (1, 5000000000, 20000, 4796, 500);
+        INSERT INTO step VALUES (1, 1, 0, 1000000000, 5000000000), (2, 1, 1, 5000000000, 9000000000);
+        INSERT INTO step_aggregate VALUES (1, 0, 5596, 3, 1000, 1, 0, 0, 4596, 2, 5596, 4596, 2), (2, 0, 500, 2, 4296, 2, 4596, 2, 800, 2, 4896, 300, 1);""")
+    pages["ranks"] = report(t, ranks, name="ranks.html")[0]
+    colours = ("(id => { const c = document.querySelector(id + ' canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data, s = new Set();"
+               " for (let i = 0; i < d.length; i += 4) if (d[i + 3] === 255) s.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]); return s.size; })")
+    with browser(t) as b:
+        for name, ids in (("gpu", ["#timeline", "#devices-charts", "#flame-box"]), ("ranks", ["#timeline", "#ranks-chart", "#gap-chart", "#steps-chart"])):
+            p = b.page(f"file://{pages[name]}")
+            p.settle()
+            for element in ids:
+                t.check(p.value(f"document.querySelector('{element} canvas') && {colours}('{element}')") >= 3, f"{name}: something is drawn in {element}")
+            if name == "gpu":
+                t.equal(p.value("report.ooms.length"), db.value("select count(*) from oom"), "refused requests")
+                t.check("cuda:0" in p.text("#oom-table"), "the refused request is text, too")
+                reserved = max(v for series in p.value("report.devices.map(d => d.v[1])") for v in series if v is not None)
+                t.equal(reserved, db.value("select max(reserved_bytes) from pool_state"), "most that a pool had reserved")
+            else:
+                t.equal(p.value("report.ranks.names"), ["rank 0", "rank 1", "other"], "rows of the heat map")
+                t.equal(p.value("document.getElementById('ranks').hidden"), False, "the heat map is shown")
+            p.screenshot(os.path.join(shots(t), f"report-{name}.png"), 3000)
+            t.equal(p.errors, [], f"errors in the page of {name}")
+            p.close()
+
+
+@test
+def many_stacks(t):
+    """More call stacks than can be followed: the page stays small, and what is cut still adds up."""
+    trace = t.path("big.tmk")
+    t.run([os.path.join(t.build, "tests/integration/big_trace"), trace, "200000", "3000", "30000", "2"], status=0)
+    db = t.imported(trace, options=("--quiet",))
+    t.check(db.value("select count(*) from site_total") > 5000, "there are many call stacks")
+    path, page = report(t, db)
+    data = check_data(t, db, page, "many stacks")
+    t.check(len(data["made"]) < 1500, f"{len(data['made'])} sums over time")
+    t.check(os.path.getsize(path) < 3_000_000, f"{os.path.getsize(path)} bytes")
+
+
+@test
+def sampled_is_marked(t):
+    db = t.imported(t.record([t.program("viewed.c")], "--quiet", "--sample=4096"))
+    _, page = report(t, db)
+    verdict = page.split('id="verdict"')[1].split("</section>")[0]
+    t.check("Sampled." in verdict and "\u2248" in verdict and "estimates" in verdict, f"the verdict says so: {verdict}")
+    t.equal(data_of(page)["estimated"], True, "the script knows")
+
+
+@test
+def output(t):
+    """Where it may write, and where not; a disk that fills leaves no file; a trace is imported first."""
+    db = make_db(t, "small.db")
+    path, _ = report(t, db)
+    done = t.ask("report", db.path, "-o", path, status=1)
+    t.check("it exists" in done.errors, f"an existing file: {done.errors}")
+    t.check("is the input" in t.ask("report", db.path, "-o", db.path, "--force", status=1).errors, "the input")
+    t.check("holds a recording" in t.ask("report", db.path, "-o", make_db(t, "other.db").path, "--force", status=1).errors, "another recording")
+    t.ask("report", db.path, status=2)
+    t.check("no heap" in t.ask("report", db.path, "-o", t.path("x.html"), "--heap=nothing", status=1).errors, "a heap that is not there")
+    out = t.ask("report", db.path, "-o", "-")
+    t.check(out.text.startswith("<!DOCTYPE html>") and out.text.rstrip().endswith("</html>"), "standard output")
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    # Ignoring the signal, a write beyond the limit fails as on a full disk.
+    done = t.run(["sh", "-c", 'trap "" XFSZ; exec "$@"', "sh", t.tidemark, "report", db.path, "-o", t.path("full.html")], preexec=limit)
+    t.check(done.status == 1 and "cannot write" in done.errors, f"a full disk: {done.status} {done.errors}")
+    t.equal([name for name in os.listdir(t.dir) if name.startswith("full")], [], "files left by it")
+    shutil.copy(os.path.join(ROOT, "fixtures/golden/v1-tiny.tmk"), t.path("tiny.tmk"))
+    t.ask("report", t.path("tiny.tmk"), "-o", t.path("tiny.html"))
+    t.check(os.path.exists(t.path("tiny.db")) and os.path.getsize(t.path("tiny.html")) > 50_000, "a trace")
+
+
+main()
