@@ -16,7 +16,7 @@
 struct table {
 	struct tm_bytes *out;
 	int64_t rows, whole;
-	bool has_processes, has_steps;
+	bool has_processes, has_steps, has_scores;
 };
 
 #define UNNAMED(alias) \
@@ -63,10 +63,12 @@ static int take_leak(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	tm_html_text_cell(t->out, s, 4, "?");
 	tm_html_column_cell(t->out, TM_CELL_SIZE, s, 5, estimated);
 	tm_html_column_cell(t->out, TM_CELL_COUNT, s, 6, estimated);
-	tm_html_column_cell(t->out, TM_CELL_TIME, s, 7, false);
-	tm_html_column_cell(t->out, TM_CELL_TIME, s, 8, false);
-	if (t->has_steps) tm_html_column_cell(t->out, TM_CELL_SIZE, s, 9, estimated);
-	tm_html_column_cell(t->out, TM_CELL_NUMBER, s, 10, false);
+	if (t->has_scores) {
+		tm_html_column_cell(t->out, TM_CELL_TIME, s, 7, false);
+		tm_html_column_cell(t->out, TM_CELL_TIME, s, 8, false);
+		if (t->has_steps) tm_html_column_cell(t->out, TM_CELL_SIZE, s, 9, estimated);
+		tm_html_column_cell(t->out, TM_CELL_NUMBER, s, 10, false);
+	}
 	tm_html(t->out, "<td class=\"why\">");
 	tm_html_column(t->out, s, 11, "live at exit");
 	tm_html(t->out, sqlite3_column_int(s, 12) ? " (suppressed)</td></tr>\n" : "</td></tr>\n");
@@ -75,7 +77,10 @@ static int take_leak(struct tm_report *r, sqlite3_stmt *s, void *context) {
 
 int tm_report_leaks(struct tm_report *r, struct tm_bytes *out) {
 	bool has_scores = tm_database_integer(r->d, "SELECT 1 FROM leak_score LIMIT 1", 0);
-	struct table t = { .out = out, .has_processes = r->processes.count > 1, .has_steps = tm_database_integer(r->d, "SELECT 1 FROM step LIMIT 1", 0) };
+	struct table t = { .out = out,
+			   .has_processes = r->processes.count > 1,
+			   .has_steps = tm_database_integer(r->d, "SELECT 1 FROM step LIMIT 1", 0),
+			   .has_scores = has_scores };
 	struct tm_bytes rows = TM_BYTES_INIT;
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	sqlite3_str_appendf(sql, "SELECT v.process_id, " UNNAMED("v") ", v.file, v.line, v.heap, v.live_bytes, v.live_count,");
@@ -96,10 +101,11 @@ int tm_report_leaks(struct tm_report *r, struct tm_bytes *out) {
 	} else {
 		tm_html(out, "<div class=\"wide\"><table id=\"leak-table\" class=\"sortable\"><thead><tr><th scope=\"col\">call site</th>");
 		tm_html(out, t.has_processes ? "<th scope=\"col\">process</th>" : "");
-		tm_html(out, "<th scope=\"col\">heap</th><th scope=\"col\">live at exit</th><th scope=\"col\">blocks</th><th scope=\"col\">oldest</th>"
-			     "<th scope=\"col\">youngest</th>");
-		tm_html(out, t.has_steps ? "<th scope=\"col\">growth a step</th>" : "");
-		tm_html(out, "<th scope=\"col\">score</th><th scope=\"col\">evidence</th></tr></thead><tbody>\n");
+		tm_html(out, "<th scope=\"col\">heap</th><th scope=\"col\">live at exit</th><th scope=\"col\">blocks</th>");
+		tm_html(out, has_scores ? "<th scope=\"col\">oldest</th><th scope=\"col\">youngest</th>" : "");
+		tm_html(out, has_scores && t.has_steps ? "<th scope=\"col\">growth a step</th>" : "");
+		tm_html(out, has_scores ? "<th scope=\"col\">score</th>" : "");
+		tm_html(out, "<th scope=\"col\">evidence</th></tr></thead><tbody>\n");
 		tm_put_raw(out, rows.data, rows.size);
 		tm_html(out, "</tbody></table></div>\n");
 		put_more(&t, LEAKS_MAX, "leaks");
@@ -195,10 +201,10 @@ static int put_histogram(struct tm_report *r, struct tm_bytes *out, const char *
 	if (!status) status = tm_report_rows(r, query, take_bucket, &t);
 	else sqlite3_free(query);
 	if (t.rows) {
-		tm_put_format(out, "<table class=\"histogram\"><thead><tr><th scope=\"col\">from</th><th scope=\"col\"></th><th scope=\"col\">%s</th>", count);
+		tm_put_format(out, "<div class=\"wide\"><table class=\"histogram\"><thead><tr><th scope=\"col\">from</th><th scope=\"col\"></th><th scope=\"col\">%s</th>", count);
 		tm_html(out, "<th scope=\"col\">bytes</th></tr></thead><tbody>\n");
 		tm_put_raw(out, rows.data, rows.size);
-		tm_html(out, "</tbody></table>");
+		tm_html(out, "</tbody></table></div>");
 	} else {
 		tm_html(out, "<p class=\"none\">Nothing to show.</p>");
 	}
@@ -259,7 +265,7 @@ static int take_oom(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	(void)r;
 	struct table *t = context;
 	if (!t->rows++)
-		tm_html(t->out, "<h3>Refused requests</h3><div class=\"wide\"><table id=\"oom-table\"><thead><tr><th scope=\"col\">when</th><th scope=\"col\">heap</th>"
+		tm_html(t->out, "<h3>Refused requests</h3><div class=\"wide\"><table id=\"oom-table\" class=\"sortable\"><thead><tr><th scope=\"col\">when</th><th scope=\"col\">heap</th>"
 				"<th scope=\"col\">asked for</th><th scope=\"col\">by</th><th scope=\"col\">answer</th><th scope=\"col\">free then</th>"
 				"<th scope=\"col\">of</th><th scope=\"col\">scope</th></tr></thead><tbody>\n");
 	tm_html(t->out, "<tr>");
@@ -293,7 +299,7 @@ static int take_loss(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	(void)r;
 	struct table *t = context;
 	if (!t->rows++)
-		tm_html(t->out, "<div class=\"wide\"><table id=\"loss-table\"><thead><tr><th scope=\"col\">lost</th><th scope=\"col\">events</th>"
+		tm_html(t->out, "<div class=\"wide\"><table id=\"loss-table\" class=\"sortable\"><thead><tr><th scope=\"col\">lost</th><th scope=\"col\">events</th>"
 				"<th scope=\"col\">bytes</th><th scope=\"col\">why</th></tr></thead><tbody>\n");
 	tm_html(t->out, "<tr>");
 	tm_html_text_cell(t->out, s, 0, "?");

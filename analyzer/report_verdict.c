@@ -121,7 +121,7 @@ static void put_tiles(struct tm_report *r, struct tm_bytes *out, const struct su
 	tm_html_count(out, sums->allocations, estimated);
 	tm_html(out, sums->allocations == 1 ? " allocation</small></dd></div>" : " allocations</small></dd></div>");
 	tm_put_format(out, "<div class=\"tile %s\" id=\"tile-complete\"><dt>Recording</dt><dd><b>%s</b><small>%s</small></dd></div></dl>",
-		      is_complete(r) ? "good" : "bad", is_complete(r) ? "complete" : "incomplete", estimated ? "sampled: figures are estimates" : "every call counted");
+		      is_complete(r) ? "good" : "bad", is_complete(r) ? "complete" : "incomplete", !is_complete(r) ? "something is missing" : estimated ? "sampled: figures are estimates" : "every call counted");
 }
 
 /* --- the sentences --- */

@@ -95,7 +95,7 @@ function drawTimeAxis(c, s, from, to) {
 
 function shortTime(ns) {
   if (ns < 1e3) return Math.round(ns) + ' ns';
-  if (ns < 1e6) return +(ns / 1e3).toFixed(3) + ' µs';
+  if (ns < 1e6) return +(ns / 1e3).toFixed(3) + ' us';
   if (ns < 1e9) return +(ns / 1e6).toFixed(3) + ' ms';
   return ns < 120e9 ? +(ns / 1e9).toFixed(3) + ' s' : formatTime(ns);
 }
@@ -181,7 +181,7 @@ class Timeline {
     clipTo(c, s, () => {
       const below = new Float64Array(points);
       dimension.live.forEach((live, group) => {
-        c.fillStyle = groupColour(group, dimension.names.length, dimension.names[group]);
+        c.fillStyle = colour(groupColour(group, dimension.names.length, dimension.names[group]));
         c.beginPath();
         for (let i = 0; i < points; i++) c.lineTo(s.x(grid[i]), s.y(below[i] + Math.max(0, live[i])));
         for (let i = points - 1; i >= 0; i--) c.lineTo(s.x(grid[i]), s.y(below[i]));
@@ -407,9 +407,9 @@ function isDark() {
 }
 
 function fillLegend(box, items) {
-  box.replaceChildren(...items.map(([name, background, value]) => {
+  box.replaceChildren(...items.map(([name, hue, value]) => {
     const swatch = element('i', {class: 'sw'});
-    swatch.style.background = background;
+    swatch.style.background = `var(--${hue})`;
     const item = element('span', {}, swatch, nameElement(name));
     item.title = name;
     if (value !== undefined) item.append(element('em', {}, value));

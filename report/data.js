@@ -115,7 +115,7 @@ function formatExact(bytes) {
 function formatTime(ns) {
   const s = ns / 1e9;
   if (ns < 1e3) return ns + ' ns';
-  if (ns < 1e6) return (ns / 1e3).toPrecision(3) + ' µs';
+  if (ns < 1e6) return (ns / 1e3).toPrecision(3) + ' us';
   if (ns < 1e9) return (ns / 1e6).toPrecision(3) + ' ms';
   if (s < 120) return s.toFixed(3) + ' s';
   if (s < 7200) return Math.floor(s / 60) + ' min ' + String(Math.floor(s % 60)).padStart(2, '0') + ' s';
@@ -147,6 +147,7 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
 }
 
+// The name of a group's colour in the style sheet.
 function groupColour(index, count, name) {
-  return index === count - 1 && name === 'other' ? colour('other') : colour('c' + index % 11);
+  return index === count - 1 && name === 'other' ? 'other' : 'c' + index % 11;
 }

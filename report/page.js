@@ -140,7 +140,7 @@ function startFlame() {
   flame = new Flame(byId('flame-box'), tellFlame);
   segments(byId('flame-mode'), MODES, mode, setMode);
   const names = [...new Set(report.heaps.map(one => one.name))], counted = [...new Set(report.heaps.filter(one => one.counted).map(one => one.name))];
-  byId('flame-heap').append(...[[null, counted.length > 1 ? 'All root heaps' : counted[0] || 'All heaps'], ...(names.length > 1 ? names.map(name => [name, name]) : [])]
+  byId('flame-heap').append(...[[null, counted.length === 1 && names.length === 1 ? counted[0] : 'All root heaps'], ...(names.length > 1 ? names.map(name => [name, name]) : [])]
     .map(([value, label]) => { const option = element('option', {}); option.textContent = label; option.heap = value; return option; }));
   byId('flame-heap').addEventListener('change', event => { heap = event.target.selectedOptions[0].heap; showFlame(); });
   byId('invert').addEventListener('click', () => setInverted(!flame.inverted));
@@ -163,7 +163,7 @@ function startGap() {
   }));
   const plot = new Plot(byId('gap-chart'), (c, width, height) =>
     drawSeries(c, width, height, parts(), {stackedTop: Math.max(0, ...shown.v[0])}));
-  const legend = () => fillLegend(byId('gap-legend'), parts().map(one => [one.name, colour(one.colour), 'at most ' + formatSize(Math.max(0, ...one.v))]));
+  const legend = () => fillLegend(byId('gap-legend'), parts().map(one => [one.name, one.colour, 'at most ' + formatSize(Math.max(0, ...one.v))]));
   choose.hidden = series.length < 2;
   choose.append(...series.map(one => { const option = element('option', {}); option.textContent = byProcess.get(one.of).name; return option; }));
   choose.addEventListener('change', () => { shown = series[choose.selectedIndex]; plot.render(); legend(); });
@@ -184,7 +184,7 @@ function startDevices() {
       .map(([name, hue, index, dash]) => ({name, colour: hue, dash, t: Array.from(series.t), v: series.v[index]}));
     const marks = report.ooms.filter(oom => oom[1] === null || oom[3] === series.of).map(oom => [oom[0], 'out of memory']);
     new Plot(box, (c, width, height) => drawSeries(c, width, height, lines, {marks}));
-    fillLegend(legend, lines.map(line => [line.name, colour(line.colour), 'at most ' + formatSize(Math.max(0, ...line.v))]));
+    fillLegend(legend, lines.map(line => [line.name, line.colour, 'at most ' + formatSize(Math.max(0, ...line.v))]));
     byId('devices-none').hidden = true;
   }
   byId('devices').hidden = !report.devices.length && !report.ooms.length;
@@ -196,7 +196,7 @@ function startSteps() {
   new Plot(box, (c, width, height) => drawSteps(c, width, height, report.steps));
   const legend = element('div', {class: 'legend'});
   box.after(legend);
-  fillLegend(legend, [['peak in the step', colour('c4')], ['live at its end', colour('c0')], ['allocated in it and live at its end', colour('c1')]]);
+  fillLegend(legend, [['peak in the step', 'c4'], ['live at its end', 'c0'], ['allocated in it and live at its end', 'c1']]);
 }
 
 function startRanks() {
@@ -260,6 +260,7 @@ async function start() {
   startRanks();
   startKeys();
   changed();
+  performance.mark('tidemark-ready');
   document.documentElement.dataset.ready = '1';
 }
 

@@ -24,6 +24,7 @@ import time
 import answers
 import import_speed
 import programs
+import report_bench
 import targets
 import tools
 
@@ -456,7 +457,7 @@ def find_torch(asked):
 def main():
     parser = argparse.ArgumentParser(description="measure what recording costs")
     parser.add_argument("build")
-    parser.add_argument("--only", default="", help="sections and programs whose name matches: pairs, instructions, memory, scopes, programs, starting, import, answers, benches")
+    parser.add_argument("--only", default="", help="sections and programs whose name matches: pairs, instructions, memory, scopes, programs, starting, import, answers, report, benches")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=2_000_000, help="of one run of the section pairs")
     parser.add_argument("--torch", help="a Python that imports torch (default: $TIDEMARK_TORCH_PYTHON, then python3)")
@@ -485,6 +486,8 @@ def main():
             reading(report, build, work, options)
         if wanted("answers"):
             questions(report, build, work)
+        if wanted("report"):
+            report.table("A report of ten million allocations", report_bench.COLUMNS, report_bench.rows(build, work), "Its page is driven in headless Chromium: from an event to the frame after its drawing.")
         if wanted("benches"):
             own_benches(report, build, options)
     print("\n" + report.targets.page())
