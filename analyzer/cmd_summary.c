@@ -65,6 +65,16 @@ static const struct tm_listing processes = {
 	.estimated = { "peak_bytes", "live_at_exit_bytes" },
 };
 
+static const struct tm_listing devices = {
+	.columns =
+		"process_id, rank, device, name, total_bytes, peak_bytes, allocated_peak_bytes, reserved_peak_bytes, idle_peak_bytes, used_peak_bytes,\n"
+		"  gap_bytes, kernels, refusals",
+	.source = "gpu_summary",
+	.order = "process_id, device",
+	.title = "devices (more: tidemark gpu)",
+	.nothing = "none",
+};
+
 static const struct tm_listing peak_sites = {
 	.source = "peak_site",
 	.where = "(live_count > 0 OR live_bytes > 0)",
@@ -158,6 +168,7 @@ static int list_page(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_options few = *o;
 	if (o->limit == TM_LIMIT_UNSET) few.limit = SITES_SHOWN;
 	int status = d->processes > 1 ? tm_listing_also(d, &few, &processes) : 0;
+	if (!status && tm_database_integer(d, "SELECT 1 FROM gpu_summary LIMIT 1", 0)) status = tm_listing_also(d, &few, &devices);
 	if (!status) status = list_sites(d, &few, &peak_sites, true);
 	if (!status) status = list_sites(d, &few, &leaks, false);
 	if (!status && tm_database_integer(d, "SELECT 1 FROM scope_aggregate WHERE calls > 0 LIMIT 1", 0))

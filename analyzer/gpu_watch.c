@@ -167,24 +167,25 @@ bool tm_gpu_process_tells_uses(const struct tm_gpu_process *p, const struct tm_l
 /* --- refusals --- */
 
 struct extent {
-	uint64_t start, end;
+	uint64_t start, end, tenants;
 };
 struct extents {
 	TM_ARRAY(struct extent) all;
-	bool of_tenants, failed; /* of_tenants: only blocks with tenants */
-	bool joins;              /* those that lie side by side are one */
+	bool joins; /* those that lie side by side are one */
+	bool failed;
 };
 
 static void gather(void *context, const struct tm_device_block *b) {
 	struct extents *x = context;
-	if ((x->of_tenants && !b->tenants) || b->address == b->end) return;
+	if (b->address == b->end) return;
 	struct extent *last = x->all.count ? &x->all.items[x->all.count - 1] : NULL;
 	if (last && x->joins && last->end == b->address) {
 		last->end = b->end;
+		last->tenants += b->tenants;
 		return;
 	}
 	struct extent *e = tm_array_push(&x->all);
-	if (e) *e = (struct extent){ b->address, b->end };
+	if (e) *e = (struct extent){ b->address, b->end, b->tenants };
 	else x->failed = true;
 }
 
@@ -199,12 +200,13 @@ static void add_free(struct tm_gpu_refusal *r, uint64_t start, uint64_t end) {
 	if (end - start > r->largest_free_bytes) r->largest_free_bytes = end - start;
 }
 
-/* What lies in the segments between the tensors. Both are in order. */
+/* What lies in the segments between the tensors. Both are in order. A block without tenants is no segment. */
 static void measure(struct tm_gpu_refusal *r, const struct extents *segments, const struct extents *tensors) {
 	size_t k = 0;
 	r->segment_bytes = r->segment_free_bytes = r->largest_free_bytes = 0;
 	for (size_t i = 0; i < segments->all.count; i++) {
 		uint64_t at = segments->all.items[i].start, end = segments->all.items[i].end;
+		if (!segments->all.items[i].tenants) continue;
 		r->segment_bytes += end - at;
 		while (k < tensors->all.count && tensors->all.items[k].start < at) k++;
 		for (; k < tensors->all.count && tensors->all.items[k].start < end; k++) {
@@ -216,7 +218,8 @@ static void measure(struct tm_gpu_refusal *r, const struct extents *segments, co
 }
 
 static void find_segments(struct tm_gpu_watch *w, const struct tm_gpu_process *p, int64_t device, struct tm_gpu_refusal *r) {
-	struct extents segments = { .of_tenants = true }, tensors = { 0 };
+	struct extents segments = { 0 }, tensors = { 0 };
+	bool any = false;
 	for (size_t i = 0; i < p->heaps.count; i++) {
 		const struct tm_gpu_heap *h = p->heaps.items[i];
 		if (h->account->device != device) continue;
@@ -227,7 +230,8 @@ static void find_segments(struct tm_gpu_watch *w, const struct tm_gpu_process *p
 	if (segments.failed || tensors.failed) w->failed = true;
 	if (segments.all.count) qsort(segments.all.items, segments.all.count, sizeof *segments.all.items, compare_extents);
 	if (tensors.all.count) qsort(tensors.all.items, tensors.all.count, sizeof *tensors.all.items, compare_extents);
-	if (segments.all.count) measure(r, &segments, &tensors);
+	for (size_t i = 0; i < segments.all.count; i++) any = any || segments.all.items[i].tenants;
+	if (any) measure(r, &segments, &tensors);
 	tm_array_release(&segments.all);
 	tm_array_release(&tensors.all);
 }

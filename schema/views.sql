@@ -463,7 +463,8 @@ SELECT o.id AS oom_id, o.process_id, o.ts_ns, o.heap, o.device, o.api, o.size_by
        o.allocated_bytes, o.reserved_bytes, o.active_bytes, o.inactive_bytes, o.cached_bytes, o.largest_free_bytes, o.gap_bytes, o.other_bytes,
        n.text AS scope, o.stack_id, f.function, f.file, f.line,
        printf('asked for %.1f MiB', o.size_bytes / 1048576.0)
-       || coalesce(printf(', %.1f MiB of the device''s %.1f MiB were free', o.device_free_bytes / 1048576.0, o.device_total_bytes / 1048576.0), '')
+       || CASE WHEN o.device_free_bytes IS NULL THEN ''
+               ELSE printf(', %.1f MiB of the device''s %.1f MiB were free', o.device_free_bytes / 1048576.0, o.device_total_bytes / 1048576.0) END
        || CASE WHEN o.device_free_bytes >= o.size_bytes THEN ': in pieces that are too small, or not for this kind of memory' ELSE '' END
        || CASE WHEN o.cached_bytes > 0 THEN printf('; %.1f MiB were cached by the framework and not in use', o.cached_bytes / 1048576.0)
                || CASE WHEN o.largest_free_bytes >= 0 THEN printf(', in pieces of at most %.1f MiB', o.largest_free_bytes / 1048576.0) ELSE '' END ELSE '' END
@@ -489,7 +490,7 @@ SELECT i.process_id, h.name AS heap, h.device, i.kind, i.stack_id, i.count, i.by
        i.allocation_id, i.first_ns, i.last_ns, f.function, f.file, f.line,
        CASE i.kind
        WHEN 'leaked' THEN printf('%d blocks were live at exit', i.count)
-            || coalesce(printf(', one of them without any use for the last %.3f s', i.longest_duration_ns / 1e9), '')
+            || CASE WHEN i.longest_duration_ns IS NULL THEN '' ELSE printf(', one of them without any use for the last %.3f s', i.longest_duration_ns / 1e9) END
        WHEN 'never_used' THEN printf('no work ever named %d of its blocks; one was held for %.3f s while %d pieces of work were launched (%d of %d launches'
                                      || ' of the process told what they use)', i.count, i.longest_duration_ns / 1e9, i.launches, w.told_launches, w.launches)
        WHEN 'allocated_early' THEN printf('allocated up to %.3f s before its first use, while %d pieces of other work were launched', i.longest_duration_ns / 1e9, i.launches)
