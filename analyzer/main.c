@@ -33,6 +33,7 @@ static const struct verb verbs[] = {
 	{ "check", tm_cmd_check, "budgets for peak, leak, growth and allocations, for CI" },
 	{ "temporary", tm_cmd_temporary, "call stacks whose blocks are freed at once" },
 	{ "timeline", tm_cmd_timeline, "live bytes over time" },
+	{ "alerts", tm_cmd_alerts, "thresholds that were crossed, and what was live then" },
 	{ "processes", tm_cmd_processes, "the tree of processes, with ranks, ends and peaks" },
 	{ "gpu", tm_cmd_gpu, "devices: memory, pools, work, refused requests, what was held in vain" },
 	{ "query", tm_cmd_query, "ask the database in SQL, read-only" },

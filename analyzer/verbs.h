@@ -18,6 +18,7 @@ int tm_cmd_diff(int argc, char **argv);
 int tm_cmd_check(int argc, char **argv);
 int tm_cmd_temporary(int argc, char **argv);
 int tm_cmd_timeline(int argc, char **argv);
+int tm_cmd_alerts(int argc, char **argv);
 int tm_cmd_processes(int argc, char **argv);
 int tm_cmd_gpu(int argc, char **argv);
 int tm_cmd_query(int argc, char **argv);

@@ -112,7 +112,7 @@ void tm_drain_close_group(struct tm_collector *c, bool now) {
 	if (limit && c->writer.bytes + g->event_count * EVENT_BYTES >= limit) now = true; /* so that the file does not grow far beyond it */
 	bool old = g->opened_ns && tm_monotonic_ns() - g->opened_ns > GROUP_AGE_NS;
 	if (!now && !old && !group_is_large(c)) return;
-	tm_sampler_collect(&c->sampler, g);
+	tm_alerts_collect(c);
 	if (group_is_empty(g)) return;
 	tm_timebase_add_knot(&c->timebase);
 	g->time_map = c->timebase.map;
@@ -735,6 +735,7 @@ void tm_drain_housekeeping(struct tm_collector *c) {
 		else if (state == TM_RING_CLAIMED) free_stuck_claim(c, r, ring, now);
 	}
 	look_up_unknown_addresses(c);
+	if (c->options.alerts.count) tm_alerts_collect(c);
 	tm_stats_housekeeping(c);
 }
 
@@ -745,6 +746,7 @@ int tm_drain_start(struct tm_collector *c) {
 	c->group = tm_encoder_take(&c->encoder);
 	c->watermark_ticks = c->timebase.start.ticks;
 	c->tally = tm_tally_new(c->options.sample_bytes);
+	tm_alerts_start(c);
 	return tm_columns_init(&c->columns);
 }
 
@@ -770,6 +772,7 @@ void tm_drain_release(struct tm_collector *c) {
 	free(c->block);
 	if (c->group) tm_group_release(c->group);
 	if (c->tally) tm_tally_free(c->tally);
+	tm_alerts_release(&c->alerts);
 	tm_columns_release(&c->columns);
 	c->tally = NULL;
 	c->rings = NULL;

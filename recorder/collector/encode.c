@@ -100,9 +100,15 @@ static void put_meta(struct tm_bytes *b, struct tm_meta *m, const struct tm_time
 	case TM_RECORD_OOM: tm_put_oom(b, &m->oom); break;
 	case TM_RECORD_DEVICE: tm_put_device(b, &m->device); break;
 	case TM_RECORD_NAME: tm_put_name(b, m->name.frame, &m->name.function, 1); break;
-	/* The program's marks are events; alerts, watermarks and totals are not put into groups. */
-	case TM_RECORD_MARK:
+	case TM_RECORD_MARK: /* of an alert; the program's are events */
+		if (!m->mark.is_ns) m->mark.record.ns = tm_time_map_ns(map, m->mark.record.ns);
+		tm_put_mark(b, &m->mark.record);
+		break;
 	case TM_RECORD_ALERT:
+		if (!m->alert.is_ns) m->alert.record.ns = tm_time_map_ns(map, m->alert.record.ns);
+		tm_put_alert(b, &m->alert.record);
+		break;
+	/* Watermarks and totals are not put into groups. */
 	case TM_RECORD_WATERMARK:
 	case TM_RECORD_TOTALS: break;
 	}

@@ -63,6 +63,14 @@ struct tm_meta {
 		struct tm_oom oom;
 		struct tm_device device;
 		struct {
+			struct tm_mark record;
+			bool is_ns; /* its time is no tick */
+		} mark;
+		struct {
+			struct tm_alert record;
+			bool is_ns;
+		} alert;
+		struct {
 			uint64_t frame;
 			struct tm_function function;
 		} name;

@@ -64,6 +64,7 @@ bool tm_heap_told(struct tm_collector *c, struct tm_process *p, uint64_t number,
 	heap->is_root = parent_id == 0 && !lies_elsewhere(kind, kind_bytes);
 	write_heap(c, p, heap, parent_id, (int64_t)device - 1, (struct tm_text){ name, name_bytes }, (struct tm_text){ kind, kind_bytes });
 	if (heap->is_root) tm_tally_heap_is_root(c->tally, p->id, heap->id);
+	tm_alerts_heap(c, p, heap->id, (struct tm_text){ name, name_bytes });
 	return true;
 }
 

@@ -168,6 +168,7 @@ void tm_process_need_row(struct tm_collector *c, struct tm_process *p) {
 		if (p->parent) tm_process_need_row(c, p->parent);
 		p->id = ++c->processes.last_id;
 		write_row(c, p);
+		tm_alerts_process(c, p);
 	}
 	tell_sampler(c, p);
 }

@@ -133,6 +133,10 @@ static bool take_max_size(struct tm_options *o, const char *v) {
 	return tm_parse_size(size, &o->max_size_bytes) && (!o->ring_file || o->max_size_bytes >= TM_FLIGHT_BYTES_MIN);
 }
 
+static bool take_alert(struct tm_options *o, const char *v) {
+	return tm_alert_parse(&o->alerts, v);
+}
+
 static bool take_names(struct tm_options *o, const char *v) {
 	int i = ONE_OF(v, "embed", "none");
 	o->embed_names = i == 0;

@@ -7,6 +7,8 @@
 #ifndef TIDEMARK_RECORDER_COLLECTOR_RECORD_OPTIONS_H
 #define TIDEMARK_RECORDER_COLLECTOR_RECORD_OPTIONS_H
 
+#include "alerts.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,7 +33,11 @@
 	X(on_full, "on-full", 0, "wait|drop", "wait", "what a thread does when its buffer is full; losses are counted") \
 	X(ring, "ring", 0, "SIZE", "1MiB", "buffer for each thread; rounded up to a power of two") \
 	X(max_size, "max-size", 0, "SIZE[,stop|ring]", NULL, \
-	  "stop recording when the trace has grown to SIZE, the program\nruns on; ring: drop the oldest events instead, and keep the\nnewest and what is live") \
+	  "stop recording when the trace has grown to SIZE, the program\nruns on; ring: drop the oldest events instead, and keep the\n" \
+	  "newest and what is live") \
+	X(alert, "alert", 0, "EXPR", NULL, \
+	  "mark the trace when a threshold is crossed: 'rss > 8GiB',\n'live(malloc) > 90%'; of rss, pss, swap, cgroup, device_used,\n" \
+	  "live, live(HEAP); several are possible") \
 	X(names, "names", 0, "embed|none", "embed", "look up function, file and line when the program has ended") \
 	X(args, "args", 0, "keep|drop", "keep", "keep or drop command-line arguments in the trace") \
 	X(linger, "linger", 0, "TIME", "5s", "how long to wait for recorded descendants when the command has ended") \
@@ -54,6 +60,7 @@ struct tm_options {
 	uint32_t on_full; /* enum tm_on_full */
 	uint64_t ring_bytes;
 	uint64_t max_size_bytes; /* 0: no limit */
+	struct tm_alert_rules alerts;
 	bool ring_file;          /* at the limit the oldest events go */
 	bool embed_names, keep_args;
 	uint64_t linger_ns;

@@ -39,6 +39,8 @@ struct process {
 	struct table blocks;
 	struct range *ranges; /* mapped, sorted, disjoint */
 	size_t range_count, range_capacity;
+	struct tm_tally_watch *watches;
+	size_t watch_count, watch_capacity;
 	uint64_t last_ns;
 	bool ended; /* and its blocks are forgotten */
 };
@@ -60,6 +62,8 @@ struct source { /* what waits of a thread, oldest first */
 struct tm_tally {
 	struct process *processes; /* by process id */
 	size_t process_count, process_capacity;
+	tm_tally_crossed *crossed; /* who is told, of all that are watched */
+	void *crossed_context;
 	uint64_t allocations, frees;
 	double sample_bytes; /* 0: every allocation */
 	struct source *sources; /* by thread id; room is only with those that have items, as a recording may have many threads, one after the other */
@@ -220,7 +224,7 @@ static inline void allocated_at(struct tm_tally *t, struct process *p, struct pl
 		p->result.live_bytes += e->bytes;
 		raise_peak(p, i->ns);
 	}
-	if (at.blocks->count > TM_TALLY_BLOCKS_MAX) give_up(p);
+	if (at.blocks->count > TM_TALLY_BLOCKS_MAX && !p->watch_count) give_up(p);
 }
 
 static inline void block_freed(struct process *p, const struct item *i) {
@@ -431,6 +435,19 @@ static inline void fetch_entry(const struct process *p, const struct item *i) {
 	if (p->blocks.entries) __builtin_prefetch(&p->blocks.entries[slot_of(&p->blocks, i->addr)], 1);
 }
 
+static void look_at_watches(struct tm_tally *t, struct process *p, uint64_t ns) {
+	for (size_t i = 0; i < p->watch_count; i++) {
+		struct tm_tally_watch *w = &p->watches[i];
+		uint64_t value = w->of_process ? p->result.live_bytes : figures_of(p, w->heap, w->id)->live_bytes;
+		if (tm_threshold_crossed(&w->threshold, value)) t->crossed(t->crossed_context, (uint32_t)(p - t->processes), w->rule, ns, value);
+	}
+}
+
+/* The two steps of a realloc are one change. */
+static inline bool is_half(const struct source *s, size_t at) {
+	return at + 1 < s->count && s->items[at].step == STEP_FREED && s->items[at + 1].step == STEP_ALLOCATED && s->items[at].ns == s->items[at + 1].ns;
+}
+
 /* Replays the first source's items below `until`. */
 static void replay_run(struct tm_tally *t, struct source *s, uint64_t until) {
 	struct process *p = &t->processes[s->process];
@@ -439,6 +456,7 @@ static void replay_run(struct tm_tally *t, struct source *s, uint64_t until) {
 	do {
 		if (at + FETCH_AHEAD < s->count) fetch_entry(p, &s->items[at + FETCH_AHEAD]);
 		if (!p->result.given_up) replay(t, p, &s->items[at]);
+		if (p->watch_count && !is_half(s, at)) look_at_watches(t, p, s->items[at].ns);
 		at++;
 	} while (at < s->count && s->items[at].ns < until);
 	p->last_ns = s->items[at - 1].ns;
@@ -527,6 +545,7 @@ void tm_tally_free(struct tm_tally *t) {
 		free(t->processes[i].ranges);
 		for (size_t k = 0; k < t->processes[i].own_count; k++) free(t->processes[i].own[k].blocks.entries);
 		free(t->processes[i].own);
+		free(t->processes[i].watches);
 	}
 	free(t->processes);
 	for (size_t i = 0; i < t->source_count; i++) free(t->sources[i].items);
@@ -536,6 +555,14 @@ void tm_tally_free(struct tm_tally *t) {
 	free(t->active);
 	free(t->heap);
 	free(t);
+}
+
+void tm_tally_watch(struct tm_tally *t, uint32_t process, struct tm_tally_watch watch, tm_tally_crossed *crossed, void *context) {
+	struct process *p = process_of(t, process);
+	t->crossed = crossed;
+	t->crossed_context = context;
+	p->watches = tm_memory_grow(p->watches, &p->watch_capacity, p->watch_count + 1, sizeof p->watches[0]);
+	p->watches[p->watch_count++] = watch;
 }
 
 void tm_tally_heap_is_root(struct tm_tally *t, uint32_t process, uint32_t heap) {

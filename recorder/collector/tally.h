@@ -13,6 +13,7 @@
 #define TIDEMARK_RECORDER_COLLECTOR_TALLY_H
 
 #include "../../schema/events.h"
+#include "alerts.h"
 
 #define TM_TALLY_BLOCKS_MAX (4u << 20)
 #define TM_TALLY_WAITING_MAX (1u << 20)
@@ -32,10 +33,23 @@ struct tm_tally_heap { /* of one heap, since its process or the baseline began; 
 
 struct tm_tally;
 
+struct tm_tally_watch { /* a threshold of a process' live bytes, or of one heap's */
+	unsigned rule;
+	bool of_process;
+	enum tm_tally_default heap;
+	uint32_t id; /* TM_TALLY_OWN: of the heap */
+	struct tm_threshold threshold;
+};
+
+/* Told from inside of tm_tally_advance(), and must not call back. */
+typedef void tm_tally_crossed(void *context, uint32_t process, unsigned rule, uint64_t ns, uint64_t value);
+
 struct tm_tally *tm_tally_new(uint64_t sample_bytes);
 void tm_tally_free(struct tm_tally *t);
 /* The next events of a thread, whose times are nanoseconds; process and thread are ids of the trace. */
 void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const struct tm_event *events, size_t n);
+/* Tells when that threshold of the process is crossed; it is followed then, however many blocks it has. */
+void tm_tally_watch(struct tm_tally *t, uint32_t process, struct tm_tally_watch watch, tm_tally_crossed *crossed, void *context);
 /* Replays what is below the watermark. */
 void tm_tally_advance(struct tm_tally *t, uint64_t watermark_ns);
 /* Replays what waits: nothing more will come. */

@@ -1,0 +1,83 @@
+"""Alerts: a threshold is told once a crossing, with what was live at that very event.
+
+Oracle: fixtures/programs/levels.c holds 60, 49, 60, 40 and 60 blocks of 100,000 bytes. So 50 blocks are live when `live >= 5000000` is crossed; 49 are
+within 5 % of it, 40 are not: it is crossed twice.
+"""
+import json
+import os
+import signal
+import time
+
+from tidemark_test import main, test
+
+
+def alerts(db):
+    return db.rows("select rule, value from alert order by ts_ns, rule")
+
+
+@test
+def crossed_twice_with_hysteresis(t):
+    done = t.record([t.program("levels.c")], "--alert=live(malloc) >= 5000000", "--alert", "live(malloc)>5MB", "--alert=live( malloc ) < 4.5MB",
+                    "--alert=live(malloc) <= 4000000", "--alert=live(mmap) > 1TiB", "--alert=live > 1000%")
+    db = t.imported(done)
+    first, second = "live(malloc) >= 5000000", "live(malloc)>5MB"
+    t.equal(alerts(db), [(first, 5000000), (second, 5100000), ("live( malloc ) < 4.5MB", 4400000), ("live(malloc) <= 4000000", 4000000),
+                         (first, 5000000), (second, 5100000)], "alerts")
+    t.equal(db.rows("select name from mark order by id"), [("alert: " + rule,) for rule, _ in alerts(db)], "marks")
+    live = db.rows("select rule, sum(live_bytes), sum(live_count), min(function), count(distinct function) from alert_site where heap = 'malloc' "
+                   "group by ts_ns, rule order by ts_ns, rule")
+    t.equal(live, [(rule, value, value // 100000, "rise_to", 1) for rule, value in alerts(db)], "live sets of the alerts")
+    listed = json.loads(t.ask("alerts", db.path, "--format=json", status=0).out)
+    t.equal([(row["rule"], row["value"], row["live_bytes"], row["largest_site"]) for row in listed],
+            [(rule, value, value, "rise_to") for rule, value in alerts(db)], "tidemark alerts")
+    sites = json.loads(t.ask("alerts", db.path, "--sites", "--heap=malloc", "--format=json", status=0).out)
+    t.equal([row["live_bytes"] for row in sites], [value for _, value in alerts(db)], "tidemark alerts --sites")
+    t.check("4.3 MiB" in t.ask("snapshot", db.path, "--at", "mark:alert: live( malloc ) < 4.5MB", status=0).text, "snapshot at the alert")
+
+
+@test
+def read_from_outside(t):
+    trace = t.path("rss.tmk")
+    child = t.start([t.recorder, "-o", trace, "--quiet", "--interval=10", "--alert=rss > 4MB", "--alert=rss>1000GiB", "--alert=rss > 0.0001%", "--",
+                     t.program("levels.c"), "pause"])
+    victim = t.command_of(child)
+    time.sleep(0.5)
+    os.kill(victim, signal.SIGKILL)
+    t.equal(child.wait(60), 128 + signal.SIGKILL, "status")
+    db = t.imported(trace)
+    t.equal(sorted(rule for rule, _ in alerts(db)), ["rss > 0.0001%", "rss > 4MB"], "alerts")
+    t.equal(db.value("select count(*) from alert a join sample s on s.ts_ns = a.ts_ns and s.name = 'rss' and s.value = a.value and s.process_id = a.process_id"), 2,
+            "alerts that agree with a sample")
+
+
+@test
+def heaps_of_the_program_and_children(t):
+    source = t.path("own.c")
+    with open(source, "w", encoding="ascii") as file:
+        file.write('''#include <sys/wait.h>
+#include <unistd.h>
+#include "tidemark.h"
+int main(void) {
+	static char memory[1000];
+	int child = fork();
+	tidemark_heap pool = tidemark_heap_create("my pool", 0);
+	for (int i = 0; i < (child ? 8 : 3); i++) tidemark_heap_alloc(pool, memory + i * 100, 100);
+	if (child) waitpid(child, 0, 0);
+	return 0;
+}
+''')
+    db = t.imported(t.record([t.program(source)], "--alert=live(my pool) >= 250", "--alert=live(my pool) > 700"))
+    rows = db.rows("select p.parent_id is null, a.rule, a.value from alert a join process p on p.id = a.process_id order by 1, 3")
+    t.equal(rows, [(0, "live(my pool) >= 250", 300), (1, "live(my pool) >= 250", 300), (1, "live(my pool) > 700", 800)], "alerts")
+
+
+@test
+def nonsense(t):
+    for rule in ("", "rss", "rss 8GiB", "rss > ", "rss > x", "rss > 8GiBs", "rss => 8", "peak > 8", "live() > 8", "live(malloc > 8", "rss > 0%", "rss > -1", "rss > 5% x"):
+        done = t.run([t.recorder, "--alert", rule, "true"], status=125)
+        t.check(f"bad value '{rule}' for --alert" in done.errors, f"{rule}: {done.errors}")
+    many = [f"--alert=rss > {i}GiB" for i in range(17)]
+    t.run([t.recorder, *many, "true"], status=125)
+
+
+main()
