@@ -1,4 +1,4 @@
-/* cmd_record.c - `tidemark record` and `tidemark names`: both are done by tidemark-record, which replaces this process.
+/* cmd_record.c - `tidemark record`, `tidemark names` and `tidemark dump`: all are done by tidemark-record, which replaces this process.
  *
  * It is looked for beside this executable first, so that a tree that was moved, or is not installed, finds its own; then in PATH.
  */
@@ -44,6 +44,7 @@ int tm_cmd_record(int argc, char **argv) {
 	return run_recorder(argv, RECORD_FAILED);
 }
 
+/* `names` and `dump` are words of the recorder's, too. */
 int tm_cmd_names(int argc, char **argv) {
 	char name[] = RECORDER;
 	char **arguments = calloc((size_t)argc + 2, sizeof(*arguments));

@@ -23,6 +23,7 @@ static const struct verb verbs[] = {
 	{ "record", tm_cmd_record, "run a command and record what it does with memory" },
 	{ "import", tm_cmd_import, "make a database of one or many traces" },
 	{ "names", tm_cmd_names, "resolve a trace's addresses to functions, later or elsewhere" },
+	{ "dump", tm_cmd_names, "a copy of the trace of a running recording" },
 	{ "info", tm_cmd_info, "what a trace or database is, what it holds, whether it is whole" },
 	{ "summary", tm_cmd_summary, "one page: heaps, peaks, live at exit, losses" },
 	{ "peak", tm_cmd_peak, "when memory was highest, and what made it up" },

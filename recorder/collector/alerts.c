@@ -155,11 +155,15 @@ static void tell(struct tm_collector *c, unsigned number, uint32_t process, uint
 		const struct tm_process *p = c->processes.open[i];
 		if (p->id && !p->dead) tell_one(c, rule, p->id, time, is_ns);
 	}
-	c->alerts_told++;
+	char why[200];
+	snprintf(why, sizeof why, "alert: %s", rule->text);
+	tm_dumps_ask(c, why, true);
 }
 
+/* What is freed at the very moment of a mark is live at the mark; so it is made right after. */
 static void live_crossed(void *context, uint32_t process, unsigned rule, uint64_t ns, uint64_t value) {
-	tell(context, rule, process, ns, true, value);
+	const struct tm_collector *c = context;
+	tell(context, rule, process, ns + c->options.alerts.all[rule].falling, true, value);
 }
 
 void tm_alerts_process(struct tm_collector *c, const struct tm_process *p) {

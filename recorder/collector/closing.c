@@ -162,7 +162,7 @@ static void print_file(const struct tm_collector *c) {
 	char size[TM_UNIT_TEXT_MAX];
 	uint64_t events = tm_tally_allocations(c->tally) + tm_tally_frees(c->tally);
 	fprintf(stderr, "tidemark-record: file         %s, %s", c->writer.path, tm_format_size(c->writer.bytes, size));
-	if (events) fprintf(stderr, ", %.1f bytes an event", (double)c->writer.bytes / (double)events);
+	if (events && !c->flight) fprintf(stderr, ", %.1f bytes an event", (double)c->writer.bytes / (double)events);
 	fprintf(stderr, "%s%s\n", c->stopped ? "; " : "", c->stopped ? c->stopped : "");
 }
 

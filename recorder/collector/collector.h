@@ -15,6 +15,7 @@
 
 #include "alerts.h"
 #include "columns.h"
+#include "dumps.h"
 #include "encode.h"
 #include "group.h"
 #include "id_map.h"
@@ -63,6 +64,7 @@ struct tm_collector {
 	struct tm_columns columns;
 	struct tm_tally *tally;
 	struct tm_alerts alerts;
+	struct tm_dumps dumps;
 	struct tm_python_stacks python;
 	struct tm_interned strings;
 	uint32_t category_texts[TM_SCOPE_CATEGORY_OWN]; /* string ids of enum tm_scope_category, 0: not used yet */
@@ -75,7 +77,7 @@ struct tm_collector {
 	uint64_t *block; /* a copy of what is being read from a ring */
 	size_t block_words;
 	uint64_t watermark_ticks; /* every event before it is in a group already */
-	uint64_t events, lost_events, lost_bytes, marks, alerts_told;
+	uint64_t events, lost_events, lost_bytes, marks;
 	uint64_t refusals;
 	uint32_t *gpu_functions; /* string ids by the driver's number (gpu_records.c) */
 	uint64_t unringed_events, unringed_bytes; /* as last seen in the session */

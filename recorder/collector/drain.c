@@ -305,6 +305,7 @@ static bool take_refusal(struct tm_collector *c, struct tm_ring_view *r, const u
 	e->text = text;
 	e->addr = c->refusals;
 	e->old = stack;
+	tm_dumps_ask(c, "a device refused memory", true);
 	return true;
 }
 

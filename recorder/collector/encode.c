@@ -192,6 +192,7 @@ void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g) {
 	write_activities(e, g);
 	write_events(e, g);
 	if (tm_writer_flush(e->writer) == 0 && e->flight) tm_flight_turn(e->flight);
+	if (g->dump && e->dumps && !e->writer->error) tm_dumps_write(e->dumps, e->writer, e->events, e->end_ns);
 }
 
 /* --- the thread --- */

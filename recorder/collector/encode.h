@@ -8,6 +8,7 @@
 #ifndef TIDEMARK_RECORDER_COLLECTOR_ENCODE_H
 #define TIDEMARK_RECORDER_COLLECTOR_ENCODE_H
 
+#include "dumps.h"
 #include "flight_ring.h"
 #include "group.h"
 #include "writer.h"
@@ -17,6 +18,7 @@
 struct tm_encoder_thread {
 	struct tm_writer *writer;
 	struct tm_flight *flight; /* keeps the file within its bound; NULL: nothing does. Not owned; set before the first group */
+	struct tm_dumps *dumps;   /* writes copies; NULL: none are made. Likewise */
 	struct tm_bytes payload;
 	pthread_t thread;
 	pthread_mutex_t lock;

@@ -59,6 +59,7 @@ void tm_group_clear(struct tm_group *g) {
 	g->frame_count = g->node_count = 0;
 	g->segment_count = g->event_count = g->activity_count = 0;
 	g->opened_ns = g->end_ns = 0;
+	g->dump = false;
 }
 
 static void note_opening(struct tm_group *g) {

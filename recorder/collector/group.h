@@ -110,6 +110,7 @@ struct tm_group {
 	struct tm_bytes payload; /* of the EVENTS chunk, once the group is closed; empty: there is none */
 	uint64_t end_ns;         /* of the last event */
 	uint64_t opened_ns; /* CLOCK_MONOTONIC when its first content came, 0: empty */
+	bool dump; /* once it is written, the file is copied */
 	struct tm_time_map time_map;
 	struct tm_group *next; /* in a queue */
 };

@@ -22,7 +22,7 @@ extern char **environ;
 /* --- processes --- */
 
 /* Ours without what makes the command a guest. */
-static char **reader_environment(void) {
+char **tm_names_environment(void) {
 	size_t n = 0, kept = 0;
 	while (environ[n]) n++;
 	char **list = tm_memory_new(n + 1, sizeof list[0]);
@@ -32,7 +32,7 @@ static char **reader_environment(void) {
 }
 
 static pid_t start_process(int fd) {
-	char *arguments[] = { (char *)"tidemark-record", (char *)TM_AHEAD_COMMAND, NULL }, **variables = reader_environment();
+	char *arguments[] = { (char *)"tidemark-record", (char *)TM_AHEAD_COMMAND, NULL }, **variables = tm_names_environment();
 	posix_spawn_file_actions_t actions;
 	pid_t pid = -1;
 	if (posix_spawn_file_actions_init(&actions) == 0) {

@@ -46,6 +46,8 @@ struct tm_names_ahead {
 	uint64_t begin_ns, next_ns;
 };
 
+/* Our environment without what would have a child of ours recorded; to be freed. */
+char **tm_names_environment(void);
 /* Starts readers for new files and tells what is new; now and then. */
 void tm_names_ahead_look(struct tm_collector *c);
 /* Ends all that were not taken. */

@@ -202,7 +202,19 @@ static void write_end(struct tm_collector *c, struct tm_process *p, enum tm_end_
 	tm_tally_process_ended(c->tally, p->id);
 }
 
+/* The command's own end is the end of the trace. */
+static void ask_for_dump(struct tm_collector *c, const struct tm_process *p, int number) {
+	static const int fatal[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP, SIGKILL };
+	char why[64];
+	size_t i = 0;
+	while (i < sizeof fatal / sizeof fatal[0] && fatal[i] != number) i++;
+	if (i == sizeof fatal / sizeof fatal[0] || p->is_root || !p->number) return;
+	snprintf(why, sizeof why, "process %u was ended by signal %d", p->pid, number);
+	tm_dumps_ask(c, why, true);
+}
+
 static void write_end_of_status(struct tm_collector *c, struct tm_process *p, int status) {
+	if (WIFSIGNALED(status)) ask_for_dump(c, p, WTERMSIG(status));
 	if (WIFSIGNALED(status)) write_end(c, p, TM_END_SIGNAL, (uint64_t)WTERMSIG(status));
 	else write_end(c, p, TM_END_EXIT, (uint64_t)WEXITSTATUS(status));
 }

@@ -218,6 +218,7 @@ static void record(struct tm_collector *c) {
 		}
 		tm_processes_check(c, false);
 		tm_drain_housekeeping(c);
+		tm_dumps_turn(c);
 		tm_drain_close_group(c, false);
 		tm_names_ahead_look(c);
 		if (is_over(c, ended_ns)) return;
@@ -242,6 +243,7 @@ static void finish(struct tm_collector *c) {
 	tm_closing_print_summary(c);
 	tm_writer_close(&c->writer);
 	tm_closing_print_failure(c);
+	tm_dumps_wait(&c->dumps);
 }
 
 static void release(struct tm_collector *c) {
@@ -272,6 +274,9 @@ static int start_threads(struct tm_collector *c, uint32_t root_pid) {
 	if (c->options.ring_file && !(c->flight = tm_flight_new(&c->writer, c->options.max_size_bytes))) return fail_ring(c);
 	if (tm_encoder_start(&c->encoder, &c->writer) != 0) return fail(c, "cannot start a thread");
 	c->encoder.flight = c->flight;
+	c->encoder.dumps = &c->dumps;
+	c->dumps.names = c->options.embed_names;
+	c->dumps.quiet = !may_talk(c);
 	tm_sampler_start(&c->sampler, &c->timebase, c->options.interval_ms, tm_session_mapped_name(&c->session), root_pid);
 	tm_stack_tree_init(&c->stacks);
 	return tm_drain_start(c) == 0 ? 0 : fail(c, "cannot start: out of memory");
@@ -327,6 +332,7 @@ int main(int argc, char **argv) {
 	struct tm_collector *c = &collector;
 	char error[512];
 	if (argc > 1 && !strcmp(argv[1], "names")) return tm_names_command(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], "dump")) return tm_dump_command(argc - 1, argv + 1);
 	if (argc == 2 && !strcmp(argv[1], TM_AHEAD_COMMAND)) tm_names_reader_serve(0);
 	if (tm_options_parse(&c->options, argc, argv) != TM_OPTIONS_OK) return EXIT_OURS;
 	if (c->options.done) return 0;

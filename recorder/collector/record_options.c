@@ -133,6 +133,13 @@ static bool take_max_size(struct tm_options *o, const char *v) {
 	return tm_parse_size(size, &o->max_size_bytes) && (!o->ring_file || o->max_size_bytes >= TM_FLIGHT_BYTES_MIN);
 }
 
+static bool take_dumps(struct tm_options *o, const char *v) {
+	uint64_t n;
+	if (!number(v, 10000, &n)) return false;
+	o->dumps = (uint32_t)n;
+	return true;
+}
+
 static bool take_alert(struct tm_options *o, const char *v) {
 	return tm_alert_parse(&o->alerts, v);
 }
@@ -219,7 +226,8 @@ static void print_row(const struct option_row *row) {
 static bool take_help(struct tm_options *o, const char *v) {
 	(void)v;
 	printf("usage: tidemark-record [options] [--] COMMAND [ARG...]\n"
-	       "       tidemark-record names TRACE [options]\n\n"
+	       "       tidemark-record names TRACE [options]\n"
+	       "       tidemark-record dump --pid=PID [-o FILE]\n\n"
 	       "Runs COMMAND and records every allocation it makes, with stack, thread and time, into a trace.\n"
 	       "Ask the trace with `tidemark summary FILE`, or make a database of it with `tidemark import FILE`.\n\n"
 	       "options:\n");

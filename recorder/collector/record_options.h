@@ -35,6 +35,8 @@
 	X(max_size, "max-size", 0, "SIZE[,stop|ring]", NULL, \
 	  "stop recording when the trace has grown to SIZE, the program\nruns on; ring: drop the oldest events instead, and keep the\n" \
 	  "newest and what is live") \
+	X(dumps, "dumps", 0, "N", "4", \
+	  "with ring: make at most N copies of the trace by itself, at\nalerts, refused device memory and fatal signals") \
 	X(alert, "alert", 0, "EXPR", NULL, \
 	  "mark the trace when a threshold is crossed: 'rss > 8GiB',\n'live(malloc) > 90%'; of rss, pss, swap, cgroup, device_used,\n" \
 	  "live, live(HEAP); several are possible") \
@@ -61,6 +63,7 @@ struct tm_options {
 	uint64_t ring_bytes;
 	uint64_t max_size_bytes; /* 0: no limit */
 	struct tm_alert_rules alerts;
+	uint32_t dumps; /* made by itself, at most */
 	bool ring_file;          /* at the limit the oldest events go */
 	bool embed_names, keep_args;
 	uint64_t linger_ns;

@@ -25,6 +25,7 @@ static struct sigaction start_actions[SIGNAL_MAX];
 static _Atomic uint32_t *wake_word;
 static volatile sig_atomic_t arrived[SIGNAL_MAX];
 static uint64_t arrived_ns[SIGNAL_MAX]; /* when the main thread saw it */
+static volatile sig_atomic_t dump_asked;
 static unsigned asked_to_end;
 
 static pid_t witness;
@@ -39,6 +40,12 @@ static void on_signal(int number, siginfo_t *info, void *context) {
 
 static void on_child(int number) {
 	(void)number;
+	atomic_fetch_add(wake_word, 1);
+}
+
+static void on_dump(int number) {
+	(void)number;
+	dump_asked = 1;
 	atomic_fetch_add(wake_word, 1);
 }
 
@@ -81,6 +88,8 @@ void tm_signals_handle(_Atomic uint32_t *wake, bool attached) {
 	action.sa_handler = on_child;
 	action.sa_flags = SA_NOCLDSTOP | SA_RESTART;
 	sigaction(SIGCHLD, &action, NULL);
+	action.sa_handler = on_dump;
+	sigaction(TM_SIGNAL_DUMP, &action, NULL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
@@ -141,6 +150,12 @@ void tm_signals_forward(pid_t pid) {
 		arrived_ns[number] = 0;
 		if (!witness_got(number) && pid > 0) kill(pid, number);
 	}
+}
+
+bool tm_signals_dump_asked(void) {
+	bool asked = dump_asked;
+	dump_asked = 0;
+	return asked;
 }
 
 unsigned tm_signals_asked_to_end(void) {

@@ -9,10 +9,13 @@
 #ifndef TIDEMARK_RECORDER_COLLECTOR_SIGNALS_H
 #define TIDEMARK_RECORDER_COLLECTOR_SIGNALS_H
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#define TM_SIGNAL_DUMP (SIGRTMIN + 5) /* asks for a dump (dumps.h); never passed on */
 
 /* Remembers what we were started with, and blocks what would be handled, until tm_signals_handle(). */
 void tm_signals_hold(void);
@@ -27,6 +30,8 @@ void tm_signals_stop_witness(void);
 
 /* Passes on what is due. `pid` <= 0: the command has ended; what comes is only counted. */
 void tm_signals_forward(pid_t pid);
+/* True once after each time that TM_SIGNAL_DUMP came. */
+bool tm_signals_dump_asked(void);
 /* How many signals asked us to end since the command ended. */
 unsigned tm_signals_asked_to_end(void);
 

@@ -138,6 +138,84 @@ def recorder_killed(t):
         t.equal(db.rows("select kind from loss where kind <> 'dropped'"), [], "losses")
 
 
+def dumps_of(t, trace):
+    stem = os.path.basename(trace)[:-4]
+    return sorted(name for name in os.listdir(t.dir) if name.startswith(stem + ".dump"))
+
+
+@test
+def dumps_by_alert_and_by_request(t):
+    """Each is a whole, named trace of its moment; the program is not stopped."""
+    trace = t.path("dumped.tmk")
+    child = t.start([t.recorder, "-o", trace, "--quiet", "--max-size=512KiB,ring", "--alert=live(malloc) >= 1MB", "--", t.program("flight.c"), "100000000", "5"])
+    victim = t.command_of(child)
+    for _ in range(6000):
+        if os.path.exists(t.path("dumped.dump1.tmk")):
+            break
+        time.sleep(0.01)
+    first = t.imported(t.path("dumped.dump1.tmk"))
+    t.equal(first.value("select cut_reason from trace"), None, "cut")
+    t.equal([rule for rule, in first.rows("select rule from alert")], ["live(malloc) >= 1MB"], "alerts of the dump")
+    t.equal(first.value("select text from note where kind = 'dump'"), "a dump was written here: alert: live(malloc) >= 1MB", "note")
+    held, value = first.row("select sum(live_bytes), max(value) from alert_site where heap = 'malloc'")
+    t.equal(held, value, "what was live at the alert")
+    t.check(first.value("select count(*) from live_at_end where function like 'site_%'") >= 3, "the dump has no names")
+    for number, pid in ((2, victim), (3, child.pid)):
+        done = t.ask("dump", f"--pid={pid}", status=0)
+        t.equal(done.text, t.path(f"dumped.dump{number}.tmk") + "\n", "what dump prints")
+    done = t.ask("dump", f"--pid={victim}", "-o", t.path("mine.tmk"), status=0)
+    t.check(b"exists" in t.ask("dump", f"--pid={victim}", "-o", t.path("mine.tmk"), status=1).err, "an existing file")
+    mine = t.imported(t.path("mine.tmk"))
+    t.check(mine.value("select end_ns from trace") > first.value("select end_ns from trace"), "a later dump ends later")
+    t.check(mine.value("select count(*) from live_at_end where heap = 'malloc' and live_count > 100") > 2, "live set of the dump")
+    t.check(child.poll() is None, "the recorder ended")
+    os.kill(victim, signal.SIGKILL)
+    t.equal(child.wait(60), 128 + signal.SIGKILL, "status")
+    t.equal(dumps_of(t, trace), ["dumped.dump1.tmk", "dumped.dump2.tmk", "dumped.dump3.tmk"], "dumps")
+    t.ask("dump", f"--pid={os.getpid()}", status=1)
+    t.ask("dump", status=2)
+
+
+@test
+def dumps_have_a_bound(t):
+    """levels.c crosses 5 MB three times, but for hysteresis: with a threshold at 58 blocks each rise is a crossing."""
+    trace = t.path("few.tmk")
+    for number, made in ((2, 2), (0, 0), (9, 3)):
+        t.run([t.recorder, "-o", trace, "--force", "--quiet", "--max-size=1MiB,ring", f"--dumps={number}", "--alert=live(malloc) > 5.7MB", "--", t.program("levels.c"), "slow"])
+        t.equal(len(dumps_of(t, trace)), made, f"dumps with --dumps={number}")
+        for name in dumps_of(t, trace):
+            os.unlink(t.path(name))
+    t.run([t.recorder, "-o", trace, "--force", "--quiet", "--alert=live(malloc) > 5.7MB", "--", t.program("levels.c")])
+    t.equal(dumps_of(t, trace), [], "dumps without a ring")
+
+
+@test
+def dump_of_a_child_that_crashes(t):
+    source = t.path("crash.c")
+    with open(source, "w", encoding="ascii") as file:
+        file.write("""#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+__attribute__((noinline)) void *lost(void) { return malloc(54321); }
+int main(void) {
+	int child = fork();
+	if (!child) {
+		lost();
+		abort();
+	}
+	waitpid(child, 0, 0);
+	sleep(1);
+	return 0;
+}
+""")
+    trace = t.path("crashed.tmk")
+    t.run([t.recorder, "-o", trace, "--quiet", "--max-size=1MiB,ring", "--", t.program(source)], status=0)
+    t.equal(dumps_of(t, trace), ["crashed.dump1.tmk"], "dumps")
+    db = t.imported(t.path("crashed.dump1.tmk"))
+    t.equal(db.row("select end_kind, end_code from process where parent_id is not null"), ("signal", signal.SIGABRT), "end of the child")
+    t.equal(db.rows("select live_bytes from live_at_end where function = 'lost'"), [(54321,)], "what the child held")
+
+
 @test
 def bad_bounds(t):
     for value in ("1MiB,round", "64KiB,ring", ",ring", "1MiB,"):

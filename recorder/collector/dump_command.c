@@ -1,0 +1,141 @@
+/* dump_command.c - `tidemark-record dump --pid=PID`: asks a running recorder for a dump, and waits until it is there.
+ *
+ * The recorder of a recorded program is the process that its environment names; a recorder's own pid will do as well. The recorder is asked by
+ * a signal, and what it writes is known by its name (dumps.h): the first one that is not there yet.
+ */
+#include "dumps.h"
+#include "signals.h"
+
+#include "../../schema/kinds.h"
+#include "../shm.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define NUMBERS 100000u
+#define WAIT_MS 600000u
+#define POLL_MS 10u
+
+enum { DONE = 0, FAILED = 1, USAGE = 2 };
+
+static const char help[] = "usage: tidemark-record dump --pid=PID [-o FILE]\n\n"
+			   "Asks the recorder of process PID (a recorded process, or the recorder itself) for a copy of its trace as it is now, while\n"
+			   "the program runs on. It stands beside the trace, as NAME.dump1.tmk, .dump2 and so on, and its path is printed.\n\n"
+			   "options:\n"
+			   "      --pid=PID       the process\n"
+			   "  -o, --output=FILE   give the dump this name (on the same file system); an existing file is not overwritten\n"
+			   "      --help          show this\n\n"
+			   "Exit status: 0 done, 1 failed, 2 usage.\n";
+
+static int fail(long pid, const char *why) {
+	fprintf(stderr, "tidemark-record: cannot get a dump of process %ld: %s\n", pid, why);
+	return FAILED;
+}
+
+static bool is_recorder(long pid) {
+	char link[64], exe[PATH_MAX];
+	snprintf(link, sizeof link, "/proc/%ld/exe", pid);
+	ssize_t n = readlink(link, exe, sizeof exe - 1);
+	exe[n > 0 ? n : 0] = 0;
+	char *deleted = strstr(exe, " (deleted)"), *name;
+	if (deleted) *deleted = 0;
+	name = strrchr(exe, '/');
+	return name && !strcmp(name, "/tidemark-record");
+}
+
+/* From TIDEMARK_SESSION=/proc/PID/fd/N in its environment; 0: not there. */
+static long recorder_of(long pid) {
+	char path[64], *variable = NULL;
+	size_t capacity = 0;
+	long recorder = 0;
+	if (is_recorder(pid)) return pid;
+	snprintf(path, sizeof path, "/proc/%ld/environ", pid);
+	FILE *f = fopen(path, "re");
+	while (f && !recorder && getdelim(&variable, &capacity, 0, f) > 0)
+		if (sscanf(variable, TM_SESSION_ENV "=/proc/%ld/", &recorder) != 1) recorder = 0;
+	if (f) fclose(f);
+	free(variable);
+	return recorder && is_recorder(recorder) ? recorder : 0;
+}
+
+static bool is_trace(const char *path) {
+	char magic[sizeof TM_FILE_MAGIC] = "";
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	bool is = fd >= 0 && read(fd, magic, sizeof magic - 1) == sizeof magic - 1 && !strcmp(magic, TM_FILE_MAGIC);
+	if (fd >= 0) close(fd);
+	return is;
+}
+
+/* The trace that the recorder has open; a file that is about to take its place has the suffix .ring. */
+static bool find_trace(long recorder, char trace[PATH_MAX]) {
+	char directory[64], link[PATH_MAX];
+	bool found = false;
+	snprintf(directory, sizeof directory, "/proc/%ld/fd", recorder);
+	DIR *d = opendir(directory);
+	for (struct dirent *e; d && !found && (e = readdir(d));) {
+		snprintf(link, sizeof link, "%s/%s", directory, e->d_name);
+		ssize_t n = readlink(link, trace, PATH_MAX - 1);
+		trace[n > 0 ? n : 0] = 0;
+		const char *end = n > 5 ? trace + n - 5 : "";
+		bool is_dump = !strcmp(end, ".part");
+		if (!strcmp(end, ".ring")) trace[n - 5] = 0;
+		found = trace[0] == '/' && !is_dump && is_trace(trace);
+	}
+	if (d) closedir(d);
+	return found;
+}
+
+static void next_dump(const char *trace, char path[PATH_MAX + 32]) {
+	size_t n = strlen(trace);
+	if (n > 4 && !strcmp(trace + n - 4, ".tmk")) n -= 4;
+	for (unsigned i = 1; i < NUMBERS; i++) {
+		snprintf(path, PATH_MAX + 32, "%.*s.dump%u.tmk", (int)n, trace, i);
+		if (access(path, F_OK) != 0) return;
+	}
+}
+
+static int ask_and_wait(long pid, long recorder, const char *output) {
+	char trace[PATH_MAX], path[PATH_MAX + 32];
+	const struct timespec nap = { 0, POLL_MS * 1000000l };
+	if (!find_trace(recorder, trace)) return fail(pid, "its recorder has no trace open");
+	if (output && access(output, F_OK) == 0) return fail(pid, "the output exists");
+	next_dump(trace, path);
+	if (kill((pid_t)recorder, TM_SIGNAL_DUMP) != 0) return fail(pid, strerror(errno));
+	for (unsigned ms = 0; access(path, F_OK) != 0; ms += POLL_MS) {
+		if (ms > WAIT_MS || kill((pid_t)recorder, 0) != 0) return fail(pid, "its recorder ended, or writes none");
+		nanosleep(&nap, NULL);
+	}
+	if (output && rename(path, output) != 0) return fail(pid, strerror(errno));
+	printf("%s\n", output ? output : path);
+	return fflush(stdout) == 0 ? DONE : FAILED;
+}
+
+int tm_dump_command(int argc, char **argv) {
+	static const struct option options[] = { { "pid", required_argument, NULL, 'p' },
+						 { "output", required_argument, NULL, 'o' },
+						 { "help", no_argument, NULL, 'h' },
+						 { 0 } };
+	const char *output = NULL;
+	char *end = NULL;
+	long pid = 0;
+	for (int letter; (letter = getopt_long(argc, argv, "o:h", options, NULL)) >= 0;) {
+		if (letter == 'p') pid = strtol(optarg, &end, 10);
+		if (letter == 'o') output = optarg;
+		if (letter == 'h') return fputs(help, stdout) < 0 ? FAILED : DONE;
+		if (letter == '?') return USAGE;
+	}
+	if (pid <= 0 || !end || *end || optind < argc) {
+		fputs("tidemark-record: dump needs --pid=PID and nothing else (see tidemark-record dump --help)\n", stderr);
+		return USAGE;
+	}
+	long recorder = recorder_of(pid);
+	return recorder ? ask_and_wait(pid, recorder, output) : fail(pid, "it is not recorded, or does not run");
+}
