@@ -157,35 +157,14 @@ static __attribute__((noinline)) struct tm_taken complete_stack(struct tm_thread
 	return (struct tm_taken){ s.keep, s.fresh, (s.cut ? TM_RING_CUT : 0) | python };
 }
 
-/* How many frames of the last stack are what they were; 0 also where nobody can tell quickly. */
-static inline uint32_t count_valid(const struct tm_thread *t, uintptr_t slot) {
-	if (TM_UNLIKELY(slot - t->stack_low >= t->stack_high - t->stack_low)) return 0;
-	if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return 0;
-	return tm_unwind_valid(t, slot);
-}
-
 static __attribute__((noinline)) struct tm_taken take_changed_stack(struct tm_thread *t, const void *frame, uint32_t valid) {
 	return complete_stack(t, tm_stack_take(t, frame, valid));
 }
 
-static __attribute__((noinline)) struct tm_taken take_by_frame_pointers(struct tm_thread *t, const void *frame) {
-	uintptr_t slot = (uintptr_t)frame + 8;
-	bool own = slot - t->stack_low < t->stack_high - t->stack_low;
-	uint32_t valid = TM_LIKELY(own) ? tm_unwind_valid_pairs(t, slot) : 0, fresh = 0;
-	if (TM_UNLIKELY(!valid)) return take_changed_stack(t, frame, 0);
-	if (valid < t->depth || t->sps[valid - 1] != slot) fresh = tm_unwind_by_frame_pointers_quickly(t, valid, slot);
-	if (fresh == TM_UNWIND_NOT_QUICK) return take_changed_stack(t, frame, valid);
-	return complete_stack(t, (struct tm_stack){ t->depth - fresh, fresh, t->cut_frame != UINT32_MAX, fresh != 0 });
-}
-
 /* Takes the stack into t->pcs; the record carries its innermost frames, t->pcs[depth - 1] to t->pcs[keep]. */
 struct tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
-	uintptr_t slot = (uintptr_t)frame + 8;
-	if (TM_UNLIKELY(t->by_frame_pointers)) return take_by_frame_pointers(t, frame);
-	uint32_t valid = count_valid(t, slot), fresh = 0;
-	if (TM_UNLIKELY(!valid)) return take_changed_stack(t, frame, 0);
-	if (!tm_unwind_is_same(t, valid, slot, TM_UNWIND_WORD(frame))) fresh = tm_unwind_quickly(t, valid, slot, TM_UNWIND_WORD(slot) & TM_UNWIND_PC_MASK);
-	if (fresh == TM_UNWIND_NOT_QUICK) return take_changed_stack(t, frame, valid);
+	uint32_t valid, fresh = tm_unwind_usually(t, frame, &valid);
+	if (TM_UNLIKELY(fresh == TM_UNWIND_NOT_QUICK)) return take_changed_stack(t, frame, valid);
 	bool cut = t->cut_frame != UINT32_MAX;
 	if (TM_UNLIKELY(t->after_loss || atomic_load_explicit(&tm_python_finalizing, memory_order_relaxed)))
 		return complete_stack(t, (struct tm_stack){ t->depth - fresh, fresh, cut, false });

@@ -91,7 +91,9 @@ struct tm_thread {
 	uint32_t cut_frame;   /* beyond it frames are missing or guessed; UINT32_MAX: nowhere */
 	bool truncated;       /* deeper than the depth limit */
 	bool by_frame_pointers; /* --stacks=fp */
-	struct tm_pair *pairs; /* --stacks=fp: what lies where `sps` point */
+	struct tm_pair *pairs; /* what lies at and below where `sps` point: --stacks=fp all, else from framed_low inward */
+	uint8_t *framed;       /* unwind.h */
+	uint32_t framed_low;
 	uint64_t heaps_told[TM_HEAPS_MAX / 64], categories_told[TM_CATEGORIES_MAX / 64]; /* bits: this ring says what the number means (heaps.c) */
 	struct tm_python_thread *python; /* python.h: NULL until the thread is seen in Python */
 	/* the arrays follow */

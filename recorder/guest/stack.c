@@ -41,13 +41,14 @@ void tm_stack_prepare(struct tm_thread *t, void *memory) {
 
 void tm_stack_forget(struct tm_thread *t) {
 	t->depth = t->remembered = t->check_count = 0;
-	t->cut_frame = UINT32_MAX;
+	t->cut_frame = t->framed_low = UINT32_MAX;
 	t->truncated = false;
 }
 
 void tm_stack_start_thread(struct tm_thread *t) {
 	tm_stack_forget(t);
 	t->by_frame_pointers = tm_guest.shm->stacks == TM_STACKS_FP;
+	if (t->by_frame_pointers) t->rules_version = TM_RULES_NONE;
 	t->stack_low = t->stack_high = t->other_low = t->other_high = 0;
 }
 

@@ -14,7 +14,7 @@
 #define SLACK 2u /* frames are moved two at a time */
 
 size_t tm_unwind_bytes(uint32_t capacity) {
-	return 2 * (size_t)capacity * (2 * sizeof(uintptr_t) + sizeof(struct tm_check)) + (2 * SLACK + 2) * sizeof(uintptr_t) +
+	return 2 * (size_t)capacity * (2 * sizeof(uintptr_t) + sizeof(struct tm_check) + 1) + (2 * SLACK + 2) * sizeof(uintptr_t) +
 	       capacity * sizeof(struct tm_pair);
 }
 
@@ -23,6 +23,7 @@ void tm_unwind_prepare(struct tm_thread *t, void *memory) {
 	t->pcs = (uintptr_t *)(t->checks + 2 * t->capacity);
 	t->sps = t->pcs + 2 * t->capacity + SLACK;
 	t->pairs = (struct tm_pair *)(((uintptr_t)(t->sps + 2 * t->capacity + SLACK) + 15) & ~(uintptr_t)15);
+	t->framed = (uint8_t *)(t->pairs + t->capacity);
 }
 
 /* --- a walk --- */
@@ -36,6 +37,7 @@ struct walk {
 	uintptr_t pc, sp, fp, slot;
 	bool plain; /* on the thread's own stack, and rules can be kept */
 	bool in_call, use_table, forget, cut, truncated;
+	bool met_is_framed;     /* the frame that was met */
 	bool unlisted;          /* a frame may be in a module that was not announced */
 	uint32_t fresh;         /* frames written */
 	uint32_t known;         /* frames of the last stack that can be met: those below this */
@@ -70,6 +72,21 @@ static inline void use_fp(struct walk *w, uint32_t user) {
 	} else if (w->fp_check < w->new_checks) {
 		w->t->checks[2 * w->t->capacity - 1 - w->fp_check].until = user;
 	}
+}
+
+/* A plain frame's rule is about the frame pointer. If it came from the word below the return address, and the frame restores its caller's, nobody else
+ * uses it. */
+static inline void use_fp_in_plain(struct walk *w, uint32_t user, uintptr_t slot, uintptr_t callers_fp) {
+	struct tm_thread *t = w->t;
+	uint32_t at = 2 * t->capacity - 1 - user;
+	if (callers_fp && w->fp_source.slot == slot - 8 && user < t->capacity && t->sps[at] == slot) t->framed[at] = 1;
+	else use_fp(w, user);
+}
+
+/* What a frame that was met needs of the frame pointer. */
+static inline void use_fp_in_met(struct walk *w, uint32_t met, uint32_t until) {
+	w->met_is_framed = until == met && w->fp_source.slot == w->t->sps[met] - 8;
+	if (until != NO_FRAME && !w->met_is_framed) use_fp(w, until + NUMBER_MAX);
 }
 
 static inline void restore_fp(struct walk *w, uintptr_t slot) {
@@ -169,7 +186,7 @@ static enum step step(struct walk *w) {
 	uint32_t rule = tm_rule_for(w->in_call ? w->pc - 1 : w->pc, w->use_table);
 	switch (tm_rule_kind(rule)) {
 	case TM_RULE_SP: return step_plain(w, rule);
-	case TM_RULE_FP: use_fp(w, innermost(w)); return step_plain(w, rule);
+	case TM_RULE_FP: use_fp_in_plain(w, innermost(w), w->slot, places_of(rule, w->sp, w->fp).fp); return step_plain(w, rule);
 	case TM_RULE_ALIGNED: return step_aligned(w, rule);
 	case TM_RULE_SIGNAL: return step_over_signal(w);
 	case TM_RULE_END: return STEP_END;
@@ -183,6 +200,7 @@ static enum step step(struct walk *w) {
 static inline uint32_t go_over_plain_frames(struct walk *w, uint32_t known) {
 	struct tm_thread *t = w->t;
 	uintptr_t *pcs = t->pcs + 2 * t->capacity - 1, *slots = t->sps + 2 * t->capacity - 1;
+	uint8_t *framed = t->framed + 2 * t->capacity - 1;
 	uintptr_t pc = w->pc, sp = w->sp, fp = w->fp, slot = w->slot, high = w->memory.high;
 	uint32_t fresh = w->fresh;
 	uintptr_t next_known = known ? t->sps[known - 1] : UINTPTR_MAX; /* the innermost that can still be met */
@@ -198,11 +216,12 @@ static inline uint32_t go_over_plain_frames(struct walk *w, uint32_t known) {
 		if (TM_UNLIKELY(tm_rule_kind(rule) != TM_RULE_SP)) {
 			if (tm_rule_kind(rule) != TM_RULE_FP || (fp & 7) || p.slot <= slot || (p.fp && p.fp <= slot)) break;
 			if (p.slot >= high) break;
-			use_fp(w, fresh);
 		}
 		if (TM_UNLIKELY(p.slot >= high)) break;
 		pcs[-(intptr_t)fresh] = pc;
 		slots[-(intptr_t)fresh] = slot;
+		framed[-(intptr_t)fresh] = 0;
+		if (TM_UNLIKELY(tm_rule_kind(rule) != TM_RULE_SP)) use_fp_in_plain(w, fresh, slot, p.fp);
 		slot = p.slot;
 		sp = p.cfa;
 		pc = WORD(slot) & PC_MASK;
@@ -220,6 +239,19 @@ static inline uint32_t go_over_plain_frames(struct walk *w, uint32_t known) {
 	return known;
 }
 
+/* As tm_unwind_is_met(), for framed ones too. */
+static bool is_met(const struct tm_thread *t, uint32_t i, uintptr_t fp, uint32_t *until) {
+	if (i < t->framed_low || !t->framed[i]) return tm_unwind_is_met(t, i, fp, until);
+	*until = i;
+	return t->pairs[i].next == fp;
+}
+
+uint32_t tm_unwind_valid_framed(const struct tm_thread *t, uint32_t n) {
+	uint32_t low = t->framed_low, outer = low ? tm_unwind_unchanged(t->sps, t->pcs, low) : 0;
+	if (outer == low) outer += tm_unwind_unchanged_pairs(t->sps + low, t->pairs + low, n - low);
+	return tm_unwind_checked(t, outer);
+}
+
 #define STEPS_MAX (4 * TM_DEPTH_LIMIT)
 
 /* Goes outward until a frame of the last stack is met, whose index it says, or the stack ends: NO_FRAME. *odd: it cannot be done here. */
@@ -231,8 +263,8 @@ static uint32_t go_outward(struct walk *w, bool *odd) {
 		while (known && t->sps[known - 1] < w->slot) known--;
 		if (known && t->sps[known - 1] == w->slot && !w->forget) {
 			uint32_t until = NO_FRAME;
-			if (tm_unwind_is_met(t, known - 1, w->fp, &until)) {
-				if (until != NO_FRAME) use_fp(w, until + NUMBER_MAX);
+			if (is_met(t, known - 1, w->fp, &until)) {
+				use_fp_in_met(w, known - 1, until);
 				return known - 1;
 			}
 		}
@@ -250,6 +282,7 @@ static uint32_t go_outward(struct walk *w, bool *odd) {
 			}
 			tm_unwind_put(t, w->fresh, w->pc);
 			t->sps[2 * t->capacity - 1 - w->fresh] = w->slot;
+			t->framed[2 * t->capacity - 1 - w->fresh] = 0;
 			w->fresh++;
 			w->unlisted = true;
 		}
@@ -279,10 +312,16 @@ static uint32_t final_number(uint32_t number, uint32_t keep, uint32_t fresh) {
 	return number >= NUMBER_MAX ? number - NUMBER_MAX : keep + fresh - 1 - number;
 }
 
-static void take_checks(struct walk *w, uint32_t keep) {
-	struct tm_thread *t = w->t;
+/* How many checks are about frames that are kept. */
+static uint32_t count_kept_checks(const struct tm_thread *t, uint32_t keep) {
 	uint32_t n = t->check_count;
 	while (n && t->checks[n - 1].frame >= keep) n--;
+	return n;
+}
+
+static void take_checks(struct walk *w, uint32_t keep) {
+	struct tm_thread *t = w->t;
+	uint32_t n = count_kept_checks(t, keep);
 	if (n + w->new_checks > t->capacity) w->forget = true;
 	t->check_count = n;
 	if (w->forget) return;
@@ -302,6 +341,33 @@ static inline void move_frames(struct tm_thread *t, uint32_t keep, uint32_t fres
 		memcpy(to_pcs, pcs, 2 * sizeof *pcs);
 		memcpy(to_slots, slots, 2 * sizeof *slots);
 	}
+}
+
+/* What lies at and below the places of the frames from this one inward. */
+static inline void remember_pairs(struct tm_thread *t, uint32_t from) {
+	struct tm_pair *to = t->pairs + from;
+	for (const uintptr_t *slot = t->sps + from, *end = t->sps + t->depth; slot < end; slot++, to++) memcpy(to, (const void *)(*slot - 8), sizeof *to);
+}
+
+#define FEW_FRAMES 4u /* are compared with the others rather than by themselves: those outside of main */
+
+/* The new frames have been put behind the kept ones: which are framed? */
+static void take_framed(struct tm_thread *t, uint32_t keep, bool met_is_framed) {
+	uint32_t from = keep;
+	memcpy(t->framed + keep, t->framed + 2 * t->capacity - (t->depth - keep), t->depth - keep);
+	if (t->framed_low < keep || met_is_framed) t->framed[keep - 1] = met_is_framed;
+	if (met_is_framed && t->framed_low >= keep) {
+		t->framed_low = from = keep - 1;
+	} else if (t->framed_low >= keep) {
+		const uint8_t *first = memchr(t->framed + keep, 1, t->depth - keep);
+		from = first ? (uint32_t)(first - t->framed) : NO_FRAME;
+		if (from < FEW_FRAMES) {
+			memset(t->framed, 0, from);
+			from = 0;
+		}
+		t->framed_low = from;
+	}
+	remember_pairs(t, from);
 }
 
 /* Frames that are the same by their value alone: enough for what is sent, not for what is remembered. */
@@ -328,6 +394,7 @@ static struct tm_stack take_over(struct walk *w, uint32_t met) {
 	t->depth = keep + w->fresh;
 	t->truncated = keep ? t->truncated : w->truncated;
 	t->remembered = !PLACE_TELLS_SP || w->forget || w->memory.left ? 0 : t->depth;
+	if (t->remembered) take_framed(t, keep, w->met_is_framed);
 	return (struct tm_stack){ equal, t->depth - equal, t->cut_frame != NO_FRAME, w->unlisted };
 }
 
@@ -352,41 +419,166 @@ static inline struct walk walk_from(struct tm_thread *t, const struct tm_top *to
 		.limit = limit,
 		.fp_check = NO_FRAME,
 		.guess = NO_FRAME,
-		.fp_source = { 0, top->fp, TM_CHECK_TOP, 0 },
+		.fp_source = { top->slot - 8, top->fp, TM_CHECK_TOP, 0 },
 	};
 }
 
 #if defined(__x86_64__)
 
+#define QUICK_CHECKS_MAX 4u
+
+/* Frame pointers in a walk that goes quickly: where the present one lies, what it is, and what has to be remembered besides framed frames. */
+struct quick_fp {
+	uintptr_t at, value;
+	uint32_t source, used_by; /* numbers: of the frame that restored it, TM_CHECK_TOP: it is the register; of a check about it, NO_FRAME: none */
+	uint32_t count;
+	struct tm_check checks[QUICK_CHECKS_MAX];
+};
+
+static bool remember_fp(struct quick_fp *fp, uint32_t until) {
+	if (fp->used_by == NO_FRAME) {
+		if (fp->count == QUICK_CHECKS_MAX) return false;
+		fp->used_by = fp->count;
+		fp->checks[fp->count++] = (struct tm_check){ fp->at, fp->value, fp->source, 0 };
+	}
+	fp->checks[fp->used_by].until = until;
+	return true;
+}
+
+static void add_quick_checks(struct tm_thread *t, const struct quick_fp *fp, uint32_t keep, uint32_t fresh) {
+	for (uint32_t i = fp->count; i-- > 0;) {
+		struct tm_check c = fp->checks[i];
+		c.frame = final_number(c.frame, keep, fresh);
+		c.until = final_number(c.until, keep, fresh);
+		t->checks[t->check_count++] = c;
+	}
+}
+
+/* Frames of code with frame pointers, one upon the other: "push fp; fp = sp". Fills the arrays downwards from *at; says where the last one's return address
+ * is: it may lie beyond `met`. */
+static inline uintptr_t follow_framed(struct tm_thread *t, uint32_t *at, uintptr_t slot, uintptr_t met) {
+	const uint32_t framed = tm_rule_make(TM_RULE_FP, 2, 16);
+	uintptr_t *pcs = t->pcs, *slots = t->sps;
+	uint8_t *marks = t->framed;
+	size_t i = *at, last = t->capacity;
+	while (slot < met && i > last) {
+		uintptr_t pc = WORD(slot), outer = WORD(slot - 8) + 8;
+		uint64_t hash = tm_rule_hash(pc - 1);
+		const _Atomic uint64_t *set = tm_rules[hash >> 48];
+		if (TM_UNLIKELY((atomic_load_explicit(&set[0], memory_order_relaxed) ^ hash << 16) != framed)) {
+			if ((atomic_load_explicit(&set[1], memory_order_relaxed) ^ hash << 16) != framed) break;
+		}
+		if (TM_UNLIKELY(outer <= slot)) break;
+		i--;
+		pcs[i] = pc;
+		slots[i] = slot;
+		marks[i] = 1;
+		slot = outer;
+	}
+	*at = (uint32_t)i;
+	return slot;
+}
+
+/* As tm_unwind_quickly(), with frame pointers. */
+static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
+	uintptr_t met = t->sps[valid - 1];
+	uint32_t at = 2 * t->capacity, fresh, until = NO_FRAME, checks;
+	struct quick_fp fp;
+	fp.at = slot - 8;
+	fp.source = TM_CHECK_TOP;
+	fp.used_by = NO_FRAME;
+	fp.count = 0;
+	for (;;) {
+		if (TM_LIKELY(fp.at == slot - 8 && fp.used_by == NO_FRAME)) {
+			uint32_t before = at;
+			slot = follow_framed(t, &at, slot, met);
+			if (at < before) {
+				fp.at = slot - 8;
+				fp.source = 2 * t->capacity - 1 - at;
+			}
+		}
+		if (TM_UNLIKELY(slot > met || at < t->capacity + valid)) return TM_UNWIND_NOT_QUICK;
+		fp.value = WORD(fp.at);
+		if (slot == met) break;
+		if (TM_UNLIKELY(at == t->capacity + valid)) return TM_UNWIND_NOT_QUICK;
+		uintptr_t pc = WORD(slot), outer = slot;
+		uint32_t rule = tm_rule_in_table(pc - 1), fp_slot = TM_RULE_FP_SLOT(rule);
+		if (tm_rule_kind(rule) == TM_RULE_FP) {
+			if (!remember_fp(&fp, 2 * t->capacity - at)) return TM_UNWIND_NOT_QUICK;
+			outer = fp.value - 8;
+		} else if (tm_rule_kind(rule) != TM_RULE_SP) {
+			return TM_UNWIND_NOT_QUICK;
+		}
+		outer += (uintptr_t)tm_rule_offset(rule);
+		if (TM_UNLIKELY(outer <= slot || outer > met || outer % 8)) return TM_UNWIND_NOT_QUICK;
+		at--;
+		t->pcs[at] = pc;
+		t->sps[at] = slot;
+		t->framed[at] = 0;
+		if (fp_slot) {
+			fp.at = outer + 8 - 8 * (uintptr_t)fp_slot;
+			if (TM_UNLIKELY(fp.at <= slot)) return TM_UNWIND_NOT_QUICK;
+			fp.source = 2 * t->capacity - 1 - at;
+			fp.used_by = NO_FRAME;
+		}
+		slot = outer;
+	}
+	fresh = 2 * t->capacity - at;
+	if (!is_met(t, valid - 1, fp.value, &until)) return TM_UNWIND_NOT_QUICK;
+	bool met_is_framed = until == valid - 1 && fp.at == met - 8;
+	if (until != NO_FRAME && !met_is_framed && !remember_fp(&fp, until + NUMBER_MAX)) return TM_UNWIND_NOT_QUICK;
+	checks = count_kept_checks(t, valid);
+	if (TM_UNLIKELY(checks + fp.count > t->capacity)) return TM_UNWIND_NOT_QUICK;
+	t->check_count = checks;
+	add_quick_checks(t, &fp, valid, fresh);
+	move_frames(t, valid, fresh);
+	if (t->cut_frame >= valid) t->cut_frame = NO_FRAME;
+	t->depth = t->remembered = valid + fresh;
+	take_framed(t, valid, met_is_framed);
+	return fresh;
+}
+
+/* The new frames have no frame pointers: none is marked. */
+static void take_unframed(struct tm_thread *t, uint32_t keep) {
+	if (t->framed_low >= keep) {
+		t->framed_low = NO_FRAME;
+		return;
+	}
+	memset(t->framed + keep, 0, t->depth - keep);
+	remember_pairs(t, keep);
+}
+
 /* Without what has to be remembered about frame pointers, a frame is a look into the table, and its caller's lies where its rule says. */
 uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
 	const uint64_t not_plain = 0xffffffffull << 32 | TM_RULE_FP | TM_RULE_SIGNAL; /* TM_RULE_SP has none of these bits, other kinds do */
-	uintptr_t *pcs = t->pcs + 2 * t->capacity, *slots = t->sps + 2 * t->capacity, met = t->sps[valid - 1];
+	uintptr_t *pcs = t->pcs + 2 * t->capacity, *slots = t->sps + 2 * t->capacity, met = t->sps[valid - 1], at = slot, in = pc;
 	uint32_t left = t->capacity - valid, checks = t->check_count;
-	if (t->truncated) return TM_UNWIND_NOT_QUICK;
+	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
+	if (valid > t->framed_low && t->framed[valid - 1]) return unwind_quickly_with_fp(t, valid, slot);
 	for (;; left--) {
 		if (TM_UNLIKELY(left == 0)) return TM_UNWIND_NOT_QUICK;
-		uint64_t hash = tm_rule_hash(pc - 1);
+		uint64_t hash = tm_rule_hash(in - 1);
 		const _Atomic uint64_t *set = tm_rules[hash >> 48];
 		uint64_t rule = atomic_load_explicit(&set[0], memory_order_relaxed) ^ hash << 16;
 		if (TM_UNLIKELY(rule & not_plain)) {
 			rule = atomic_load_explicit(&set[1], memory_order_relaxed) ^ hash << 16;
-			if (rule & not_plain) return TM_UNWIND_NOT_QUICK;
+			if (rule & not_plain) return unwind_quickly_with_fp(t, valid, slot);
 		}
-		*--pcs = pc;
-		*--slots = slot;
-		slot += (uintptr_t)tm_rule_offset((uint32_t)rule);
-		if (slot >= met) break;
-		pc = WORD(slot);
+		*--pcs = in;
+		*--slots = at;
+		at += (uintptr_t)tm_rule_offset((uint32_t)rule);
+		if (at >= met) break;
+		in = WORD(at);
 	}
-	if (TM_UNLIKELY(slot != met)) return TM_UNWIND_NOT_QUICK;
+	if (TM_UNLIKELY(at != met)) return TM_UNWIND_NOT_QUICK;
 	for (; checks && t->checks[checks - 1].frame >= valid; checks--)
-		if (t->checks[checks - 1].until < valid) return TM_UNWIND_NOT_QUICK;
+		if (t->checks[checks - 1].until < valid) return unwind_quickly_with_fp(t, valid, slot);
 	uint32_t fresh = t->capacity - valid - left + 1;
 	move_frames(t, valid, fresh);
 	if (t->cut_frame >= valid) t->cut_frame = NO_FRAME;
 	t->check_count = checks;
 	t->depth = t->remembered = valid + fresh;
+	take_unframed(t, valid);
 	return fresh;
 }
 
@@ -426,31 +618,33 @@ enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_
 
 /* Here a frame is a pair of words, the outer pair's address and the return address; sps[] are the addresses of the latter. */
 
-static void remember_pairs(struct tm_thread *t, uint32_t keep) {
-	for (uint32_t i = keep; i < t->remembered; i++) t->pairs[i] = (struct tm_pair){ WORD(t->sps[i] - 8), WORD(t->sps[i]) };
-}
-
-/* As tm_unwind_quickly(). */
-uint32_t tm_unwind_by_frame_pointers_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
+/* The new frames, up to the innermost of the `valid` ones; all are in modules that were announced. */
+static inline uint32_t follow_frame_pointers(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
 	uintptr_t *pcs = t->pcs + 2 * t->capacity, *slots = t->sps + 2 * t->capacity, met = t->sps[valid - 1], next;
-	uint32_t left = t->capacity - valid;
+	uint32_t left = t->capacity - valid, modules = atomic_load_explicit(&tm_modules_version, memory_order_acquire);
 	if (t->truncated || slot >= met) return TM_UNWIND_NOT_QUICK;
 	for (;; slot = next, left--) {
 		uintptr_t pc = WORD(slot) & PC_MASK;
 		next = WORD(slot - 8) + 8;
-		if (TM_UNLIKELY(left == 0 || pc < TM_MEMORY_PAGE || pc >> 56 || tm_unwind_is_ours(pc))) return TM_UNWIND_NOT_QUICK;
+		if (TM_UNLIKELY(left == 0 || tm_unwind_is_ours(pc) || !tm_modules_know(pc, modules))) return TM_UNWIND_NOT_QUICK;
 		if (TM_UNLIKELY(next <= slot || next > met || next % 8)) return TM_UNWIND_NOT_QUICK;
 		*--pcs = pc;
 		*--slots = slot;
 		if (next == met) break;
 	}
 	uint32_t fresh = t->capacity - valid - left + 1;
-	while (t->check_count && t->checks[t->check_count - 1].frame >= valid) t->check_count--;
+	t->check_count = count_kept_checks(t, valid);
 	move_frames(t, valid, fresh);
 	if (t->cut_frame >= valid) t->cut_frame = NO_FRAME;
 	t->depth = t->remembered = valid + fresh;
 	remember_pairs(t, valid);
 	return fresh;
+}
+
+uint32_t tm_unwind_by_frame_pointers_quickly(struct tm_thread *t, uintptr_t slot, uint32_t *valid) {
+	*valid = tm_unwind_valid_pairs(t, slot);
+	if (TM_UNLIKELY(!*valid)) return TM_UNWIND_NOT_QUICK;
+	return *valid == t->depth && t->sps[*valid - 1] == slot ? 0 : follow_frame_pointers(t, *valid, slot);
 }
 
 /* On its own stack a thread has no pair elsewhere: there the register held something else, and nobody is asked about it. */
@@ -491,7 +685,7 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 		return tm_unwind_by_frame_pointers(t, top, limit, remember, result);
 	}
 	*result = take_over(&w, met);
-	remember_pairs(t, met == NO_FRAME ? 0 : met + 1);
+	if (t->remembered) remember_pairs(t, met == NO_FRAME ? 0 : met + 1);
 	return TM_UNWOUND;
 }
 

@@ -11,6 +11,10 @@
  *               now: 1. the prefix that still holds what it held (8 compares a round)
  *                    2. unwind from the top, until a frame lies where one of that prefix did
  *
+ * Framed:   code built with frame pointers reads one at every frame. Its place is almost always the word below the return address, so it needs no check:
+ *           such a frame is marked in framed[], and from the outermost one inward (framed_low) both words of every frame are compared at once, as a
+ *           struct tm_pair. Where the lower word means nothing it is compared all the same: if it changed, some frames are unwound in vain.
+ *
  * Owns:     the arrays behind struct tm_thread, made by tm_unwind_prepare().
  * Threads:  a thread's own; the rules are shared.
  * Stack:    some hundred bytes, but for an address seen for the first time.
@@ -29,7 +33,7 @@ struct tm_check {
 };
 #define TM_CHECK_TOP UINT32_MAX
 
-/* --stacks=fp: what a frame pointer points to, and an address 8 below the frame's slot. */
+/* What lies 8 below a frame's slot, and there. By frame pointers that is what one points to. */
 struct tm_pair {
 	uintptr_t next, pc;
 };
@@ -49,13 +53,12 @@ size_t tm_unwind_bytes(uint32_t capacity);
 void tm_unwind_prepare(struct tm_thread *t, void *memory);
 /* At most `limit` frames, the innermost. `remember`: the stack lies on memory that is safe to look at again. `valid` is tm_unwind_valid()'s. */
 enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t valid, struct tm_stack *result);
-/* The same for what happens most: the new frames are plain ones, and then comes the innermost of the `valid` ones (more than none). The number of new
- * frames; TM_UNWIND_NOT_QUICK: nothing was changed, and it must be tm_unwind(). */
-uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc);
-#define TM_UNWIND_NOT_QUICK UINT32_MAX
 enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result);
-
-uint32_t tm_unwind_by_frame_pointers_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot);
+/* The same for what happens most: the new frames are plain ones, and then comes the innermost of the `valid` ones (more than none). The number of new
+ * frames; TM_UNWIND_NOT_QUICK: nothing was changed, and it must be one of those above. */
+uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc);
+uint32_t tm_unwind_by_frame_pointers_quickly(struct tm_thread *t, uintptr_t slot, uint32_t *valid);
+#define TM_UNWIND_NOT_QUICK UINT32_MAX
 
 /* For who unwinds by other means: frames are put down innermost first, then taken over as the thread's stack. */
 void tm_unwind_put(struct tm_thread *t, uint32_t n, uintptr_t pc);
@@ -94,35 +97,51 @@ static inline uint32_t tm_unwind_checked(const struct tm_thread *t, uint32_t n) 
 	return n;
 }
 
-/* The outer frames of the last stack that are what they were, as far as they are not inside of the frame at innermost_slot. */
-static inline uint32_t tm_unwind_valid(const struct tm_thread *t, uintptr_t innermost_slot) {
+/* The frames of the last stack that are not inside of the one at innermost_slot. */
+static inline uint32_t tm_unwind_reached(const struct tm_thread *t, uintptr_t innermost_slot) {
 	uint32_t n = t->remembered;
 	while (n >= 4 && t->sps[n - 4] < innermost_slot) n -= 4;
 	while (n && t->sps[n - 1] < innermost_slot) n--;
-	return tm_unwind_checked(t, tm_unwind_unchanged(t->sps, t->pcs, n));
+	return n;
 }
 
-/* The same by frame pointers: both words of a frame's pair at once. */
-static inline uint32_t tm_unwind_valid_pairs(const struct tm_thread *t, uintptr_t innermost_slot) {
+/* As tm_unwind_unchanged(), the words below the return addresses included. */
+static inline uint32_t tm_unwind_unchanged_pairs(const uintptr_t *slots, const struct tm_pair *pairs, uint32_t n) {
 	typedef uint64_t words __attribute__((vector_size(16), aligned(8), may_alias));
 	typedef uint64_t aligned_words __attribute__((vector_size(16), may_alias));
-	uint32_t n = t->remembered;
-	while (n >= 4 && t->sps[n - 4] < innermost_slot) n -= 4;
-	while (n && t->sps[n - 1] < innermost_slot) n--;
-	const uintptr_t *slot = t->sps, *last = slot + n;
-	const struct tm_pair *pair = t->pairs;
+	const uintptr_t *slot = slots, *last = slots + n;
+	const struct tm_pair *pair = pairs;
+	aligned_words changed;
 #define TM_CHANGED(k) (*(const words *)(slot[k] - 8) ^ *(const aligned_words *)&pair[k])
 	for (; slot + 8 <= last; slot += 8, pair += 8) {
-		aligned_words outer = TM_CHANGED(0) | TM_CHANGED(1) | TM_CHANGED(2) | TM_CHANGED(3);
-		aligned_words changed = outer | TM_CHANGED(4) | TM_CHANGED(5) | TM_CHANGED(6) | TM_CHANGED(7);
+		changed = TM_CHANGED(0) | TM_CHANGED(1) | TM_CHANGED(2) | TM_CHANGED(3);
+		changed |= TM_CHANGED(4) | TM_CHANGED(5) | TM_CHANGED(6) | TM_CHANGED(7);
 		if (changed[0] | changed[1]) break;
+	}
+	if (slot + 4 <= last) {
+		changed = TM_CHANGED(0) | TM_CHANGED(1) | TM_CHANGED(2) | TM_CHANGED(3);
+		if (!(changed[0] | changed[1])) slot += 4, pair += 4;
 	}
 #undef TM_CHANGED
 	while (slot < last && TM_UNWIND_WORD(*slot) == pair->pc && TM_UNWIND_WORD(*slot - 8) == pair->next) slot++, pair++;
-	return tm_unwind_checked(t, (uint32_t)(slot - t->sps));
+	return (uint32_t)(slot - slots);
 }
 
-/* Unwinding came to the place of frame i, with this frame pointer. *until: the outermost frame that uses it, if any does. */
+uint32_t tm_unwind_valid_framed(const struct tm_thread *t, uint32_t n); /* of n, some of which are to be compared as pairs */
+
+/* The outer frames of the last stack that are what they were, as far as they are not inside of the frame at innermost_slot. */
+static inline uint32_t tm_unwind_valid(const struct tm_thread *t, uintptr_t innermost_slot) {
+	uint32_t n = tm_unwind_reached(t, innermost_slot);
+	if (TM_LIKELY(n <= t->framed_low)) return tm_unwind_checked(t, tm_unwind_unchanged(t->sps, t->pcs, n));
+	return tm_unwind_valid_framed(t, n);
+}
+
+/* The same by frame pointers. */
+static inline uint32_t tm_unwind_valid_pairs(const struct tm_thread *t, uintptr_t innermost_slot) {
+	return tm_unwind_checked(t, tm_unwind_unchanged_pairs(t->sps, t->pairs, tm_unwind_reached(t, innermost_slot)));
+}
+
+/* Unwinding came to the place of frame i, with this frame pointer. *until: the outermost frame that uses it, if any does and it is not framed. */
 static inline bool tm_unwind_is_met(const struct tm_thread *t, uint32_t i, uintptr_t fp, uint32_t *until) {
 	const struct tm_check *c = t->checks + t->check_count;
 	while (c > t->checks && c[-1].frame > i) {
@@ -134,11 +153,26 @@ static inline bool tm_unwind_is_met(const struct tm_thread *t, uint32_t i, uintp
 	return true;
 }
 
-/* Is the whole stack the last one? */
+/* Is the whole stack the last one? If the innermost frame is framed its frame pointer was compared with the rest of the pair. */
 static inline bool tm_unwind_is_same(const struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t fp) {
 	uint32_t until;
-	return valid && valid == t->depth && t->sps[valid - 1] == slot && tm_unwind_is_met(t, valid - 1, fp, &until) &&
-	       TM_LIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) == t->rules_version);
+	return valid == t->depth && t->sps[valid - 1] == slot && tm_unwind_is_met(t, valid - 1, fp, &until);
+}
+
+/* --- the usual way --- */
+
+/* What a hook does first, and mostly all that it does. The number of new frames in t->pcs; TM_UNWIND_NOT_QUICK: nothing was changed, the stack is to be
+ * taken by tm_stack_take() with *valid. */
+static inline uint32_t tm_unwind_usually(struct tm_thread *t, const void *frame, uint32_t *valid) {
+	uintptr_t slot = (uintptr_t)frame + 8;
+	*valid = 0;
+	if (TM_UNLIKELY(slot - t->stack_low >= t->stack_high - t->stack_low)) return TM_UNWIND_NOT_QUICK;
+	if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version))
+		return t->by_frame_pointers ? tm_unwind_by_frame_pointers_quickly(t, slot, valid) : TM_UNWIND_NOT_QUICK;
+	*valid = tm_unwind_valid(t, slot);
+	if (TM_UNLIKELY(!*valid)) return TM_UNWIND_NOT_QUICK;
+	if (tm_unwind_is_same(t, *valid, slot, TM_UNWIND_WORD(frame))) return 0;
+	return tm_unwind_quickly(t, *valid, slot, TM_UNWIND_WORD(slot) & TM_UNWIND_PC_MASK);
 }
 
 /* --- what is whose --- */

@@ -58,6 +58,7 @@ extern _Atomic uint64_t tm_rules[TM_RULE_SETS][2] TM_HIDDEN;
  * other code come at each moment, and nothing is looked up or kept. */
 extern _Atomic uint32_t tm_rules_version TM_HIDDEN;
 #define TM_RULES_CLOSING(version) (((version) & 0xff) != 0)
+#define TM_RULES_NONE UINT32_MAX /* no version: of threads that need no rules */
 
 uint32_t tm_rule_find(uintptr_t ip, bool keep);
 

@@ -10,7 +10,9 @@ import re
 from tidemark_test import ROOT, main, test
 
 PAIRS = 20000
-ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 200, 25, 500, 1200
+ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 200, 25, 500, 1100
+FRAMED_ONE, FRAMED_RANDOM = 530, 1250 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
+FRAMED = ("-fno-omit-frame-pointer",)
 
 
 def instructions(t, pairs, program, stacks, options):
@@ -62,13 +64,23 @@ def sampled(t):
 
 
 @test
+def one_framed_stack(t):
+    at_most(t, FRAMED_ONE, "one", flags=FRAMED)
+
+
+@test
+def random_framed_stacks(t):
+    at_most(t, FRAMED_RANDOM, "random", flags=FRAMED)
+
+
+@test
 def by_frame_pointers(t):
-    at_most(t, FP, "one", "--stacks=fp", flags=("-fno-omit-frame-pointer",))
+    at_most(t, FP, "one", "--stacks=fp", flags=FRAMED)
 
 
 @test
 def random_by_frame_pointers(t):
-    at_most(t, FP_RANDOM, "random", "--stacks=fp", flags=("-fno-omit-frame-pointer",))
+    at_most(t, FP_RANDOM, "random", "--stacks=fp", flags=FRAMED)
 
 
 main()

@@ -24,6 +24,8 @@
 #define STACKS 40000u
 
 struct tm_guest tm_guest;
+_Atomic uint32_t tm_modules_version;
+_Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES];
 
 bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *header) {
 	(void)pc;
@@ -85,14 +87,8 @@ static uintptr_t any_word(const uintptr_t *words) {
 	}
 }
 
-/* As emit.c does. */
 static struct tm_stack take(struct tm_thread *t, const void *frame) {
-	uintptr_t slot = (uintptr_t)frame + 8;
-	uint32_t valid = 0, fresh;
-	if (!t->by_frame_pointers && slot - t->stack_low < t->stack_high - t->stack_low && atomic_load(&tm_rules_version) == t->rules_version)
-		valid = tm_unwind_valid(t, slot);
-	if (!valid) return tm_stack_take(t, frame, 0);
-	fresh = tm_unwind_quickly(t, valid, slot, TM_UNWIND_WORD(slot) & TM_UNWIND_PC_MASK);
+	uint32_t valid, fresh = tm_unwind_usually(t, frame, &valid);
 	if (fresh == TM_UNWIND_NOT_QUICK) return tm_stack_take(t, frame, valid);
 	return (struct tm_stack){ t->depth - fresh, fresh, false, false };
 }

@@ -22,6 +22,8 @@
 #define COMPLAINTS_MAX 10u
 
 struct tm_guest tm_guest;
+_Atomic uint32_t tm_modules_version;
+_Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES];
 
 bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *header) {
 	(void)pc;
@@ -256,13 +258,8 @@ static void compare(const struct tm_stack *s, unsigned oracle_depth) {
 	COUNT(wrong, 1);
 }
 
-/* The three ways that the hooks go, in their order (emit.c's tm_take_stack()). */
 static struct tm_stack take_by_unwinder(struct tm_thread *t, const void *frame) {
-	uintptr_t slot = (uintptr_t)frame + 8;
-	uint32_t valid = 0, fresh = 0;
-	if (slot - t->stack_low < t->stack_high - t->stack_low && atomic_load(&tm_rules_version) == t->rules_version) valid = tm_unwind_valid(t, slot);
-	if (!valid) return tm_stack_take(t, frame, 0);
-	if (!tm_unwind_is_same(t, valid, slot, TM_UNWIND_WORD(frame))) fresh = tm_unwind_quickly(t, valid, slot, TM_UNWIND_WORD(slot) & TM_UNWIND_PC_MASK);
+	uint32_t valid, fresh = tm_unwind_usually(t, frame, &valid);
 	if (fresh == TM_UNWIND_NOT_QUICK) return tm_stack_take(t, frame, valid);
 	COUNT(quick, 1);
 	return (struct tm_stack){ t->depth - fresh, fresh, t->cut_frame != UINT32_MAX, false };
