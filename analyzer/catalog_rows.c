@@ -29,8 +29,9 @@ static uint64_t trace_end_ns(const struct tm_import_rows *w) {
 
 static void write_trace(const struct tm_import_rows *w) {
 	const struct tm_catalog *c = catalog_of(w);
-	char version[16];
-	snprintf(version, sizeof version, "%u.%u", c->major, c->minor);
+	char version[64];
+	if (w->foreign) snprintf(version, sizeof version, "%s", w->foreign->format);
+	else snprintf(version, sizeof version, "%u.%u", c->major, c->minor);
 	uint64_t complete = !w->cut_reason && !c->losses.count;
 	struct tm_text host = tm_catalog_info(c, "host");
 	if (!host.size && c->processes.count) host = c->processes.items[0].host;
@@ -40,7 +41,8 @@ static void write_trace(const struct tm_import_rows *w) {
 			  "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
 	tm_store_row(w->store, row, "nzTTzNTnnnTTnnznn", w->trace_id, w->path, host, tm_catalog_info(c, "job"), version,
 		     c->start_unix_ns ? c->start_unix_ns : UINT64_MAX, tm_catalog_info(c, "clock"), w->replay->clock_offset_ns,
-		     c->sample_bytes, complete, tm_catalog_info(c, "command"), tm_catalog_info(c, "tool_version"), c->file_bytes,
+		     c->sample_bytes, complete, tm_catalog_info(c, "command"), tm_catalog_info(c, "tool_version"),
+		     w->foreign ? w->foreign->file_bytes : c->file_bytes,
 		     w->sound_bytes, w->cut_reason, w->replay->events, shifted(w, trace_end_ns(w)));
 	sqlite3_finalize(row);
 	row = tm_store_prepare(w->store, "INSERT OR REPLACE INTO trace_info(trace_id, key, value) VALUES(?,?,?)");
@@ -67,7 +69,7 @@ static void write_processes(const struct tm_import_rows *w) {
 		bool forked = p->flags & TM_PROCESS_FORKED,
 		     has_code = p->ended && (p->end_kind == TM_END_EXIT || p->end_kind == TM_END_SIGNAL);
 		if (!p->defined) continue;
-		tm_store_row(w->store, row, "nnnNiiiTTTnnnzNnnnnn", bases->process + id, w->trace_id, p->pid,
+		tm_store_row(w->store, row, "nnNNiiiTTTnnnzNnnnnn", bases->process + id, w->trace_id, id_or_null(0, p->pid),
 			     id_or_null(bases->process, p->parent_id), p->rank, p->local_rank, p->world_size, p->host, p->exe, p->command,
 			     shifted(w, p->start_ns), shifted(w, tm_process_exit_ns(w->replay, id)),
 			     shifted(w, tm_process_end_ns(w->replay, id)), end_kind_text(p), has_code ? p->end_code : UINT64_MAX,
@@ -84,8 +86,8 @@ static void write_threads(const struct tm_import_rows *w) {
 	for (size_t i = 0; i < c->threads.count; i++) {
 		const struct tm_catalog_thread *t = &c->threads.items[i];
 		if (t->defined)
-			tm_store_row(w->store, row, "nnnTNN", w->replay->bases.thread + i + 1, w->replay->bases.process + t->process,
-				     t->tid, t->name, shifted(w, t->start_ns), shifted(w, t->end_ns));
+			tm_store_row(w->store, row, "nnNTNN", w->replay->bases.thread + i + 1, w->replay->bases.process + t->process,
+				     id_or_null(0, t->tid), t->name, shifted(w, t->start_ns), shifted(w, t->end_ns));
 	}
 	sqlite3_finalize(row);
 }

@@ -1,4 +1,5 @@
 /* cmd_import.c - `tidemark import`: traces, or a directory of them, into one database. */
+#include "foreign.h"
 #include "import.h"
 #include "reader.h"
 #include "talk.h"
@@ -16,7 +17,7 @@ static const char help[] =
 	"\n"
 	"Reads traces and writes the SQLite database that all other commands answer from. Many traces make one database; of a directory,\n"
 	"every file that holds a trace is taken, whatever its name, but no copy of another. A damaged or cut-off trace is imported as\n"
-	"far as it is sound.\n"
+	"far as it is sound. Recordings of heaptrack and memory snapshots of PyTorch's, recognised by their content, go into the same tables.\n"
 	"\n"
 	"  -o, --output DB   where to write; default: the trace's name with the suffix .db, or tidemark.db beside several traces\n"
 	"      --append      add to an existing database\n"
@@ -112,7 +113,7 @@ static int add_directory(struct request *q, const char *path) {
 	while (!rc && (entry = readdir(directory))) {
 		char *file;
 		if (asprintf(&file, "%s%s%s", path, n && path[n - 1] == '/' ? "" : "/", entry->d_name) < 0) file = NULL;
-		if (file && tm_reader_recognise(file) != 1) free(file);
+		if (file && tm_reader_recognise(file) != 1 && tm_foreign_recognise(file) == TM_FOREIGN_NONE) free(file);
 		else if (!add_trace(q, file, true)) rc = tm_fail("cannot import '%s': out of memory", path);
 	}
 	closedir(directory);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "schema/kinds.h"
+#include "foreign.h"
 #include "import.h"
 #include "talk.h"
 
@@ -37,6 +38,7 @@ enum tm_file_kind tm_file_recognise(const char *path) {
 		return TM_FILE_UNREADABLE;
 	}
 	if (memcmp(head, TM_FILE_MAGIC, strlen(TM_FILE_MAGIC)) == 0) return TM_FILE_TRACE;
+	if (tm_foreign_recognise(path) != TM_FOREIGN_NONE) return TM_FILE_TRACE;
 	if (memcmp(head, SQLITE_MAGIC, sizeof(SQLITE_MAGIC)) == 0) return TM_FILE_DATABASE;
 	if (S_ISDIR(status.st_mode))
 		tm_fail("cannot open '%s': it is a directory ('tidemark import' makes one database of its traces)", path);

@@ -15,7 +15,7 @@
 
 enum tm_file_kind { TM_FILE_UNREADABLE, TM_FILE_TRACE, TM_FILE_DATABASE, TM_FILE_OTHER };
 
-/* Looks at the first bytes. Says what is wrong unless it is a trace or a database. */
+/* Looks at the first bytes. Says what is wrong unless it is a trace (of ours, or another tool's: foreign.h) or a database. */
 enum tm_file_kind tm_file_recognise(const char *path);
 
 struct tm_database {

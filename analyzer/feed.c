@@ -30,7 +30,7 @@ struct tm_feed {
 static void store_row(struct tm_bulk_table *t, const struct tm_feed_row *r, uint64_t row_id) {
 	tm_bulk_null(t); /* id */
 	tm_bulk_number(t, r->origin_id);
-	tm_bulk_number(t, r->address);
+	tm_bulk_number_or_null(t, r->address);
 	tm_bulk_number(t, r->size_bytes);
 	tm_bulk_number_or_null(t, r->slack_bytes);
 	tm_bulk_number(t, r->alloc_ns);

@@ -14,8 +14,8 @@
 #define TM_FEED_NULL UINT64_MAX
 
 struct tm_feed_row {
-	uint64_t address, size_bytes, alloc_ns;
-	uint64_t slack_bytes, lifetime_ns, free_thread, realloc_of_id; /* TM_FEED_NULL: NULL */
+	uint64_t size_bytes, alloc_ns;
+	uint64_t address, slack_bytes, lifetime_ns, free_thread, realloc_of_id; /* TM_FEED_NULL: NULL */
 	uint64_t origin_id, stack_id;
 	uint64_t scope_id, free_scope_id; /* TM_FEED_NULL: NULL */
 	double weight;                    /* 0: NULL */

@@ -185,18 +185,37 @@ static char *original_of(const struct sources *all, const struct tm_import_sourc
 	return mode == TM_STORE_APPEND && access(database, F_OK) == 0 ? path_in_database(database, &s->identity) : NULL;
 }
 
+/* Sees that it can be read; another tool's recording is translated. 0 or -1 with s->error set. */
+static int open_source(struct tm_import_source *s, const char *database) {
+	struct tm_reader r;
+	int rc = tm_reader_open(&r, s->path, s->error, sizeof s->error);
+	enum tm_foreign_kind kind = rc < 0 ? tm_foreign_recognise(s->path) : TM_FOREIGN_NONE;
+	tm_reader_release(&r);
+	if (kind == TM_FOREIGN_NONE) return rc;
+	s->foreign = calloc(1, sizeof *s->foreign);
+	if (!s->foreign) return snprintf(s->error, sizeof s->error, "out of memory"), -1;
+	rc = tm_foreign_translate(s->foreign, kind, s->path, database);
+	if (rc < 0) snprintf(s->error, sizeof s->error, "%s", s->foreign->error);
+	return rc;
+}
+
+static void release_source(struct tm_import_source *s) {
+	if (s->foreign) tm_foreign_release(s->foreign);
+	free(s->foreign);
+	s->foreign = NULL;
+}
+
 /* Adds a trace to those that will be imported, unless its recording is there already. */
 static int take_source(struct sources *all, const char *path, bool was_found, const char *database, enum tm_store_mode mode) {
 	struct tm_import_source s = { .path = path, .limit = UINT64_MAX };
-	struct tm_reader r;
-	int rc = tm_reader_open(&r, path, s.error, sizeof s.error);
-	tm_reader_release(&r);
-	if (rc < 0) return tm_fail("cannot import '%s': %s", path, s.error);
-	s.identity = tm_catalog_peek(path);
+	int rc = open_source(&s, database);
+	if (rc < 0) return tm_fail("cannot import '%s': %s", path, s.error), release_source(&s), TM_EXIT_FAILED;
+	s.identity = tm_catalog_peek(s.foreign ? s.foreign->path : path);
 	char *original = original_of(all, &s, database, mode);
 	if (original && was_found) tm_say("warning: '%s' is left out: '%s' is the same recording", path, original);
 	else if (original) rc = tm_fail("cannot import '%s': '%s' is the same recording, which would count twice", path, original);
 	else all->items[all->count++] = s;
+	if (original) release_source(&s);
 	sqlite3_free(original);
 	return rc;
 }
@@ -220,6 +239,7 @@ int tm_import(const char *const *paths, size_t n, const char *database, const st
 			rc = attempt(&all, database, options);
 		while (rc == TM_IMPORT_AGAIN);
 	if (rc == TM_IMPORT_DONE) say_what_was_done(&all, database, options->quiet);
+	for (size_t i = 0; i < all.count; i++) release_source(&all.items[i]);
 	free(all.items);
 	return rc == TM_IMPORT_DONE ? TM_EXIT_DONE : TM_EXIT_FAILED;
 }

@@ -6,6 +6,7 @@
 #ifndef TIDEMARK_ANALYZER_IMPORT_ROWS_H
 #define TIDEMARK_ANALYZER_IMPORT_ROWS_H
 
+#include "foreign.h"
 #include "replay.h"
 #include "store.h"
 
@@ -26,6 +27,7 @@ struct tm_import_rows {
 	TM_ARRAY(struct tm_snapshot_row) snapshots; /* in the order of their ids; set by tm_write_site_rows() */
 	uint64_t trace_id;
 	const char *path;       /* of the trace */
+	const struct tm_foreign *foreign; /* where it is another tool's; NULL */
 	const char *cut_reason; /* NULL: the trace was closed and read to its end */
 	uint64_t sound_bytes;
 };

@@ -178,6 +178,7 @@ static int prepare_replay(struct import *x) {
 	x->feed = tm_feed_start(&x->store->tables[TM_TABLE_ALLOCATION], x->bases.row);
 	if (!x->feed) return out_of_memory(x);
 	int rc = tm_replay_init(&x->replay, &x->catalog, &x->stacks, x->feed, &x->bases, x->clock_offset_ns, &x->readings, x->store->unfinished);
+	x->replay.hides_addresses = x->source->foreign && x->source->foreign->hides_addresses;
 	if (rc < 0 || !(x->ahead = tm_ahead_start(&x->catalog, &x->reader))) return out_of_memory(x);
 	return TM_IMPORT_DONE;
 }
@@ -185,6 +186,7 @@ static int prepare_replay(struct import *x) {
 /* Why the trace is not whole; NULL: it is. */
 static const char *cut_reason(const struct import *x) {
 	if (x->source->limit_reason) return x->source->limit_reason;
+	if (x->source->foreign && x->source->foreign->cut_reason) return x->source->foreign->cut_reason;
 	if (x->catalog.stopped) return x->catalog.stopped;
 	return x->catalog.closed ? NULL : "it was not closed";
 }
@@ -206,10 +208,10 @@ static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
 }
 
 static int write_rows(struct import *x) {
-	struct tm_import_rows rows = { .store = x->store, .replay = &x->replay, .path = x->source->path };
+	struct tm_import_rows rows = { .store = x->store, .replay = &x->replay, .path = x->source->path, .foreign = x->source->foreign };
 	int rc = write_bulk_rows(x, &rows);
 	if (rc == TM_IMPORT_DONE) {
-		rows.sound_bytes = x->source->sound_bytes = x->catalog.sound_bytes;
+		rows.sound_bytes = x->source->sound_bytes = rows.foreign ? rows.foreign->sound_bytes : x->catalog.sound_bytes;
 		rows.cut_reason = x->source->cut_reason = cut_reason(x);
 		rows.trace_id = (uint64_t)tm_store_number(x->store, "SELECT max(id) FROM trace", 0) + 1;
 		x->source->events = x->replay.events;
@@ -232,7 +234,7 @@ int tm_import_trace(struct tm_store *store, struct tm_import_source *source, uin
 	struct import x = { .store = store, .source = source, .progress = progress, .clock_offset_ns = clock_offset_ns };
 	find_bases(&x);
 	int rc = TM_IMPORT_FAILED;
-	if (tm_reader_open(&x.reader, source->path, source->error, sizeof source->error) < 0) goto out;
+	if (tm_reader_open(&x.reader, source->foreign ? source->foreign->path : source->path, source->error, sizeof source->error) < 0) goto out;
 	if ((rc = read_catalog(&x)) == TM_IMPORT_DONE) rc = write_rows(&x);
 out:
 	tm_merge_release(&x.merge); /* gives its batches back */

@@ -8,11 +8,13 @@
 #define TIDEMARK_ANALYZER_IMPORT_TRACE_H
 
 #include "catalog.h"
+#include "foreign.h"
 #include "progress.h"
 #include "store.h"
 
 struct tm_import_source {
 	const char *path;
+	struct tm_foreign *foreign;   /* what was made of another tool's recording, to be read in the place of `path`; NULL: it is a trace */
 	uint64_t limit;           /* chunks at and behind this offset are not used; UINT64_MAX: all are */
 	const char *limit_reason; /* why; NULL without a limit */
 	struct tm_trace_identity identity;

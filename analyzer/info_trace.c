@@ -13,6 +13,7 @@
 #include "schema/events.h"
 #include "schema/kinds.h"
 #include "schema/records.h"
+#include "foreign.h"
 #include "reader.h"
 #include "talk.h"
 
@@ -23,6 +24,7 @@ struct facts {
 	sqlite3 *handle;
 	sqlite3_stmt *insert;
 	const char *path;
+	const struct tm_foreign *foreign; /* where it is another tool's, translated; NULL */
 	struct tm_decoder *decoder;
 	uint64_t chunks[KIND_COUNT], records[TAG_COUNT], ops[KIND_COUNT];
 	uint64_t other_records, frames, nodes, stored_bytes, raw_bytes;
@@ -213,9 +215,20 @@ static uint64_t count_events(const struct facts *f) {
 	return events;
 }
 
+static void add_foreign_end(struct facts *f) {
+	add_number(f, "trace", "file_bytes", f->foreign->file_bytes);
+	add_number(f, "trace", "sound_bytes", f->foreign->sound_bytes);
+	add_word(f, "trace", "complete", f->foreign->cut_reason ? "no" : "yes");
+	if (f->foreign->cut_reason) add_word(f, "trace", "cut_reason", f->foreign->cut_reason);
+}
+
 static void add_end(struct facts *f, const struct tm_reader *reader, bool sound) {
 	bool closed = sound && !reader->stopped && f->last_kind == TM_CHUNK_END;
 	uint64_t sound_bytes = sound ? reader->offset : reader->chunk_offset;
+	if (f->foreign) {
+		add_foreign_end(f);
+		return;
+	}
 	add_number(f, "trace", "file_bytes", reader->file_bytes);
 	add_number(f, "trace", "sound_bytes", sound_bytes);
 	add_word(f, "trace", "complete", closed ? "yes" : "no");
@@ -250,23 +263,24 @@ static void add_counts(struct facts *f, uint64_t file_bytes) {
 
 static int read_trace(struct facts *f, struct tm_reader *reader) {
 	struct tm_chunk_header h;
-	char version[32];
+	char version[64];
 	bool sound = true;
-	snprintf(version, sizeof(version), "%u.%u", reader->major, reader->minor);
+	if (f->foreign) snprintf(version, sizeof(version), "%s", f->foreign->format);
+	else snprintf(version, sizeof(version), "%u.%u", reader->major, reader->minor);
 	add_word(f, "trace", "path", f->path);
 	add_word(f, "trace", "format_version", version);
 	while (sound && tm_reader_next(reader, &h)) sound = read_chunk(f, reader, &h);
 	add_end(f, reader, sound);
-	add_counts(f, reader->file_bytes);
+	add_counts(f, f->foreign ? f->foreign->file_bytes : reader->file_bytes);
 	return 0;
 }
 
-int tm_info_trace(sqlite3 *handle, const char *path) {
-	struct facts f = { .handle = handle, .path = path, .decoder = tm_decoder_new() };
+static int show_trace(sqlite3 *handle, const char *path, const struct tm_foreign *foreign) {
+	struct facts f = { .foreign = foreign, .handle = handle, .path = path, .decoder = tm_decoder_new() };
 	struct tm_reader reader;
 	char error[512];
 	int status = TM_EXIT_FAILED;
-	bool open = tm_reader_open(&reader, path, error, sizeof(error)) == 0;
+	bool open = tm_reader_open(&reader, foreign ? foreign->path : path, error, sizeof(error)) == 0;
 	if (!open) {
 		tm_fail("cannot open '%s': %s", path, error);
 	} else if (!f.decoder || sqlite3_exec(handle, "CREATE TABLE fact(topic, name, value)", NULL, NULL, NULL) != SQLITE_OK ||
@@ -278,5 +292,15 @@ int tm_info_trace(sqlite3 *handle, const char *path) {
 	sqlite3_finalize(f.insert);
 	tm_decoder_free(f.decoder);
 	tm_reader_release(&reader);
+	return status;
+}
+
+int tm_info_trace(sqlite3 *handle, const char *path) {
+	enum tm_foreign_kind kind = tm_reader_recognise(path) == 1 ? TM_FOREIGN_NONE : tm_foreign_recognise(path);
+	struct tm_foreign foreign;
+	if (kind == TM_FOREIGN_NONE) return show_trace(handle, path, NULL);
+	int status = tm_foreign_translate(&foreign, kind, path, NULL);
+	status = status ? tm_fail("cannot read '%s': %s", path, foreign.error) : show_trace(handle, path, &foreign);
+	tm_foreign_release(&foreign);
 	return status;
 }

@@ -40,7 +40,7 @@ const char *tm_api_name(uint8_t op) {
 static uint64_t write_row(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, uint64_t lifetime_ns,
 			  uint64_t free_thread, uint32_t free_scope) {
 	*tm_feed_next(r->feed) = (struct tm_feed_row){
-		.address = b->address,
+		.address = r->hides_addresses ? TM_FEED_NULL : b->address,
 		.size_bytes = b->size_bytes,
 		.alloc_ns = b->alloc_ns + r->clock_offset_ns,
 		.slack_bytes = b->slack == TM_SLACK_UNKNOWN ? TM_FEED_NULL : b->slack,

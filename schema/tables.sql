@@ -23,7 +23,7 @@ CREATE TABLE trace (
 	path            TEXT NOT NULL,    -- as given to import
 	host            TEXT,             -- where it was recorded; NULL unknown
 	job             TEXT,             -- the batch system's job id; NULL none
-	format_version  TEXT NOT NULL,    -- "major.minor" of the trace format
+	format_version  TEXT NOT NULL,    -- "major.minor" of the trace format; of another tool's recording its name and version: heaptrack 3
 	start_unix_ns   INTEGER,          -- wall clock at the trace's own time 0, ns since 1970; NULL unknown
 	clock           TEXT,             -- tsc or monotonic; NULL unknown
 	clock_offset_ns INTEGER NOT NULL, -- added to the trace's own times to make the times of this database
@@ -50,7 +50,7 @@ CREATE TABLE trace_info (
 CREATE TABLE process (
 	id              INTEGER PRIMARY KEY,
 	trace_id        INTEGER NOT NULL, -- trace.id
-	pid             INTEGER NOT NULL, -- the system's process id, as seen inside the program's pid namespace
+	pid             INTEGER,          -- the system's process id, as seen inside the program's pid namespace; NULL unknown
 	parent_id       INTEGER,          -- process.id of the one that forked it, or that became it by exec; NULL: the recorder started it
 	rank            INTEGER,          -- rank in the launcher's world (MPI, torchrun, Slurm); NULL none
 	local_rank      INTEGER,          -- rank on its host; NULL none
@@ -74,7 +74,7 @@ CREATE TABLE process (
 CREATE TABLE thread (
 	id         INTEGER PRIMARY KEY,
 	process_id INTEGER NOT NULL, -- process.id
-	tid        INTEGER NOT NULL, -- the system's thread id
+	tid        INTEGER,          -- the system's thread id; NULL unknown: one row stands for all threads
 	name       TEXT,             -- the last one it had; NULL unknown
 	start_ns   INTEGER,          -- first seen; NULL unknown
 	end_ns     INTEGER           -- NULL: it lived as long as its process
@@ -174,7 +174,7 @@ CREATE TABLE allocation_origin (
 CREATE TABLE allocation_packed (
 	id             INTEGER PRIMARY KEY,
 	origin_id      INTEGER NOT NULL, -- allocation_origin.id
-	address        INTEGER NOT NULL,
+	address        INTEGER,          -- NULL unknown
 	size_bytes     INTEGER NOT NULL, -- as requested
 	slack_bytes    INTEGER,          -- what the allocator gave beyond that; NULL unknown
 	alloc_ns       INTEGER NOT NULL, -- just after the allocator returned
