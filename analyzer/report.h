@@ -21,11 +21,11 @@
 
 #include "schema/wire.h"
 
-#define TM_REPORT_KEYS 900         /* call stacks at most that are followed over time */
-#define TM_REPORT_RESTS 400        /* and outer parts of all others */
-#define TM_REPORT_CANDIDATES 255   /* names of a dimension that are followed */
-#define TM_REPORT_SHOWN 11         /* of these, shown in a stacked chart */
-#define TM_REPORT_RANKS 512        /* processes that are followed */
+#define TM_REPORT_KEYS 900           /* call stacks at most that are followed over time */
+#define TM_REPORT_RESTS 400          /* and outer parts of all others */
+#define TM_REPORT_CANDIDATES 255     /* names of a dimension that are followed */
+#define TM_REPORT_SHOWN 11           /* of these, shown in a stacked chart */
+#define TM_REPORT_RANKS 512          /* processes that are followed */
 #define TM_REPORT_FILE_BYTES 2900000 /* what the whole page may have */
 
 /* The ways in which the chart of live bytes can be stacked. */
@@ -33,18 +33,18 @@ enum tm_report_by { TM_REPORT_HEAP, TM_REPORT_SCOPE, TM_REPORT_LIBRARY, TM_REPOR
 
 struct tm_report_process {
 	int64_t id, pid, rank, start_ns, exit_ns, end_ns, peak_ns, peak_bytes; /* rank -1: none */
-	bool has_exit; /* false: it ended by exec, so that nothing in it leaks */
-	uint32_t group; /* in TM_REPORT_PROCESS */
-	uint32_t end_point; /* the first point of the grid behind its end */
+	bool has_exit;                                                         /* false: it ended by exec, so that nothing in it leaks */
+	uint32_t group;                                                        /* in TM_REPORT_PROCESS */
+	uint32_t end_point;                                                    /* the first point of the grid behind its end */
 };
 
 struct tm_report_heap {
 	int64_t id;
-	uint32_t process;    /* index */
-	uint32_t name;       /* index in heap_names */
-	uint32_t rest;       /* index of the key of what has no other */
+	uint32_t process; /* index */
+	uint32_t name;    /* index in heap_names */
+	uint32_t rest;    /* index of the key of what has no other */
 	bool is_root;
-	bool is_counted;     /* part of the totals: a root heap, or the one that --heap names */
+	bool is_counted; /* part of the totals: a root heap, or the one that --heap names */
 };
 
 /* A call stack in a heap of a process, or (is_rest) all others that begin with this one. */

@@ -28,7 +28,7 @@ struct data {
 	size_t keys, name_bytes;
 	uint32_t *node_of_stack, *frame_number; /* numbers in the page, 0: not there */
 	uint32_t *small_node;                   /* of the keys with is_rest */
-	TM_ARRAY(uint32_t) frames;             /* ids, by number less PSEUDO_COUNT */
+	TM_ARRAY(uint32_t) frames;              /* ids, by number less PSEUDO_COUNT */
 };
 
 static int no_memory(const struct tm_report *r) {
@@ -159,7 +159,8 @@ static int64_t key_value(struct data *p, size_t k, const struct tm_report_key *k
 	uint32_t site = p->r->site_of_stack[key->stack];
 	switch (column) {
 	case KEY_HEAP: return key->heap;
-	case KEY_NODE: return key->is_rest ? p->small_node[k - p->r->shown_keys] : key->stack ? p->node_of_stack[key->stack] : PSEUDO_NO_STACK;
+	case KEY_NODE:
+		return key->is_rest ? p->small_node[k - p->r->shown_keys] : key->stack ? p->node_of_stack[key->stack] : PSEUDO_NO_STACK;
 	case KEY_SITE: return key->is_rest ? PSEUDO_REST : number_of_frame(p, site);
 	case KEY_PEAK: return key->peak_bytes;
 	case KEY_EXIT: return key->exit_bytes;
@@ -337,7 +338,9 @@ static int take_series(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	int64_t first = r->grid.items[0], length = r->grid.items[r->grid.count - 1] - first + 1;
 	int64_t part = (int64_t)((double)(row.ns - first) / (double)length * SERIES_PARTS);
 	size_t n = series->rows.count, same = 0;
-	while (same < 2 && same < n && (int64_t)((double)(series->rows.items[n - 1 - same].ns - first) / (double)length * SERIES_PARTS) == part) same++;
+	while (same < 2 && same < n &&
+	       (int64_t)((double)(series->rows.items[n - 1 - same].ns - first) / (double)length * SERIES_PARTS) == part)
+		same++;
 	if (same == 2) {
 		struct series_row *high = &series->rows.items[n - 2], *last = &series->rows.items[n - 1];
 		if (last->value[0] > high->value[0]) *high = *last;
@@ -362,10 +365,11 @@ static int put_all_series(struct data *p, const char *name, int columns, char *q
 
 static int put_gap(struct data *p) {
 	sqlite3_str *sql = sqlite3_str_new(p->r->d->handle);
-	sqlite3_str_appendf(sql,
-			    "SELECT process_id, ts_ns, rss_bytes, explained_bytes, tool_bytes, gap_bytes FROM memory_gap WHERE process_id IN (SELECT process_id"
-			    " FROM heap_total WHERE heap_id = 0 ORDER BY peak_bytes DESC LIMIT %d)",
-			    SERIES_MAX);
+	sqlite3_str_appendf(
+		sql,
+		"SELECT process_id, ts_ns, rss_bytes, explained_bytes, tool_bytes, gap_bytes FROM memory_gap WHERE process_id IN (SELECT process_id"
+		" FROM heap_total WHERE heap_id = 0 ORDER BY peak_bytes DESC LIMIT %d)",
+		SERIES_MAX);
 	tm_report_filter(sql, p->r, "process_id", NULL);
 	sqlite3_str_appendall(sql, " ORDER BY process_id, ts_ns");
 	return put_all_series(p, "gap", 4, sqlite3_str_finish(sql));
@@ -373,11 +377,15 @@ static int put_gap(struct data *p) {
 
 static int put_devices(struct data *p) {
 	sqlite3_str *sql = sqlite3_str_new(p->r->d->handle);
-	sqlite3_str_appendall(sql, "SELECT h.id, s.ts_ns, s.allocated_bytes, s.reserved_bytes, s.active_bytes FROM pool_state AS s JOIN heap AS h ON h.id = s.heap_id"
-				   " WHERE true");
+	sqlite3_str_appendall(
+		sql,
+		"SELECT h.id, s.ts_ns, s.allocated_bytes, s.reserved_bytes, s.active_bytes FROM pool_state AS s JOIN heap AS h ON h.id = s.heap_id"
+		" WHERE true");
 	tm_report_filter(sql, p->r, "h.process_id", "h.name");
-	sqlite3_str_appendall(sql, " UNION ALL SELECT h.id, t.ts_ns, t.live_bytes, NULL, NULL FROM heap AS h JOIN timeline AS t ON t.heap_id = h.id"
-				   " AND t.process_id = h.process_id WHERE h.device IS NOT NULL AND NOT EXISTS (SELECT 1 FROM pool_state AS s WHERE s.heap_id = h.id)");
+	sqlite3_str_appendall(
+		sql,
+		" UNION ALL SELECT h.id, t.ts_ns, t.live_bytes, NULL, NULL FROM heap AS h JOIN timeline AS t ON t.heap_id = h.id"
+		" AND t.process_id = h.process_id WHERE h.device IS NOT NULL AND NOT EXISTS (SELECT 1 FROM pool_state AS s WHERE s.heap_id = h.id)");
 	tm_report_filter(sql, p->r, "h.process_id", "h.name");
 	sqlite3_str_appendall(sql, " ORDER BY 1, 2");
 	return put_all_series(p, "devices", 3, sqlite3_str_finish(sql));
@@ -405,7 +413,8 @@ static int take_item(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	return 0;
 }
 
-static int put_list(struct data *p, const char *name, const char *kinds, const char *query, const char *process, const char *heap, const char *order) {
+static int put_list(struct data *p, const char *name, const char *kinds, const char *query, const char *process, const char *heap,
+		    const char *order) {
 	struct list list = { p, kinds, false };
 	sqlite3_str *sql = sqlite3_str_new(p->r->d->handle);
 	sqlite3_str_appendall(sql, query);
@@ -420,16 +429,18 @@ static int put_list(struct data *p, const char *name, const char *kinds, const c
 static int put_lists(struct data *p) {
 	char limit[64];
 	snprintf(limit, sizeof(limit), " ORDER BY s.process_id, s.start_ns LIMIT %d", STEPS_MAX);
-	int status = put_list(p, "steps", "iiiiiiiiii",
-			      "SELECT s.process_id, s.n, s.start_ns, s.duration_ns, s.allocated_bytes, s.freed_bytes, s.live_begin_bytes, s.live_end_bytes,"
-			      " s.peak_bytes, s.survived_bytes FROM step_total AS s WHERE s.heap IS NULL",
-			      "s.process_id", NULL, limit);
+	int status = put_list(
+		p, "steps", "iiiiiiiiii",
+		"SELECT s.process_id, s.n, s.start_ns, s.duration_ns, s.allocated_bytes, s.freed_bytes, s.live_begin_bytes, s.live_end_bytes,"
+		" s.peak_bytes, s.survived_bytes FROM step_total AS s WHERE s.heap IS NULL",
+		"s.process_id", NULL, limit);
 	snprintf(limit, sizeof(limit), " ORDER BY 1 LIMIT %d", MARKS_MAX);
 	if (!status) status = put_list(p, "marks", "it", "SELECT ts_ns, name FROM mark WHERE true", "process_id", NULL, limit);
 	if (!status)
-		status = put_list(p, "ooms", "itiit",
-				  "SELECT o.ts_ns, h.name, o.size_bytes, o.heap_id, o.api FROM oom AS o LEFT JOIN heap AS h ON h.id = o.heap_id WHERE true",
-				  "o.process_id", "h.name", limit);
+		status = put_list(
+			p, "ooms", "itiit",
+			"SELECT o.ts_ns, h.name, o.size_bytes, o.heap_id, o.api FROM oom AS o LEFT JOIN heap AS h ON h.id = o.heap_id WHERE true",
+			"o.process_id", "h.name", limit);
 	return status;
 }
 
@@ -441,17 +452,17 @@ static void put_processes(struct data *p) {
 	for (size_t i = 0; i < r->processes.count; i++) {
 		const struct tm_report_process *process = &r->processes.items[i];
 		const char *name = r->by[TM_REPORT_PROCESS].names.items[process->group];
-		tm_put_format(p->out, "%s{\"id\":%lld,\"pid\":%lld,\"rank\":%lld,\"end\":%lld,\"endPoint\":%u,\"peak\":%lld,\"name\":", i ? ",\n" : "",
-			      (long long)process->id, (long long)process->pid, (long long)process->rank, (long long)process->end_ns,
-			      process->end_point, (long long)process->peak_bytes);
+		tm_put_format(p->out, "%s{\"id\":%lld,\"pid\":%lld,\"rank\":%lld,\"end\":%lld,\"endPoint\":%u,\"peak\":%lld,\"name\":",
+			      i ? ",\n" : "", (long long)process->id, (long long)process->pid, (long long)process->rank,
+			      (long long)process->end_ns, process->end_point, (long long)process->peak_bytes);
 		tm_json_name(p->out, name, strlen(name), p->name_bytes);
 		put(p, "}");
 	}
 	put(p, "],\n\"heaps\":[");
 	for (size_t i = 0; i < r->heaps.count; i++) {
 		const struct tm_report_heap *heap = &r->heaps.items[i];
-		tm_put_format(p->out, "%s{\"id\":%lld,\"process\":%u,\"counted\":%s,\"name\":", i ? ",\n" : "", (long long)heap->id, heap->process,
-			      heap->is_counted ? "true" : "false");
+		tm_put_format(p->out, "%s{\"id\":%lld,\"process\":%u,\"counted\":%s,\"name\":", i ? ",\n" : "", (long long)heap->id,
+			      heap->process, heap->is_counted ? "true" : "false");
 		tm_json_name(p->out, r->heap_names.items[heap->name], strlen(r->heap_names.items[heap->name]), p->name_bytes);
 		put(p, "}");
 	}

@@ -180,9 +180,11 @@ static int choose_keys(struct tm_report *r, double *held) {
 	int status = r->site_of_stack && r->rest_of_stack ? 0 : no_memory(r);
 	if (!status) status = tm_report_rows(r, sqlite3_mprintf("SELECT id, site_frame_id FROM stack"), take_site, NULL);
 	if (!status)
-		status = tm_report_rows(r,
-					sqlite3_mprintf("SELECT heap_id, stack_id, process_peak_bytes, peak_bytes, live_at_exit_bytes, allocated_bytes FROM site_total"),
-					take_key, &c);
+		status = tm_report_rows(
+			r,
+			sqlite3_mprintf(
+				"SELECT heap_id, stack_id, process_peak_bytes, peak_bytes, live_at_exit_bytes, allocated_bytes FROM site_total"),
+			take_key, &c);
 	if (status) return status;
 	weigh(r, &c);
 	if (r->keys.count) qsort(r->keys.items, r->keys.count, sizeof(*r->keys.items), heavier_first);
@@ -373,10 +375,11 @@ static int group_others(struct tm_report *r) {
 	for (size_t i = 0; !status && i < r->heap_names.count; i++) status = add_name(r, TM_REPORT_HEAP, r->heap_names.items[i]);
 	if (!status) status = add_name(r, TM_REPORT_PROCESS, "other");
 	if (status) return status;
-	return tm_report_rows(r,
-			      sqlite3_mprintf("SELECT p.id, replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), '') FROM process AS p"
-					      " LEFT JOIN heap_total AS k ON k.process_id = p.id AND k.heap_id = 0 ORDER BY k.peak_bytes DESC, p.id"),
-			      name_process, NULL);
+	return tm_report_rows(
+		r,
+		sqlite3_mprintf("SELECT p.id, replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), '') FROM process AS p"
+				" LEFT JOIN heap_total AS k ON k.process_id = p.id AND k.heap_id = 0 ORDER BY k.peak_bytes DESC, p.id"),
+		name_process, NULL);
 }
 
 int tm_report_choose(struct tm_report *r) {

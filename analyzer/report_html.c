@@ -80,7 +80,8 @@ static void put_value(struct tm_bytes *out, enum tm_cell kind, int64_t value, bo
 static void put_title(struct tm_bytes *out, enum tm_cell kind, int64_t value) {
 	char text[TM_UNIT_TEXT_MAX];
 	if (kind != TM_CELL_SIZE && kind != TM_CELL_TIME) return;
-	tm_put_format(out, " title=\"%s%s %s\"", value < 0 ? "-" : "", tm_format_count(magnitude(value), text), kind == TM_CELL_SIZE ? "bytes" : "ns");
+	tm_put_format(out, " title=\"%s%s %s\"", value < 0 ? "-" : "", tm_format_count(magnitude(value), text),
+		      kind == TM_CELL_SIZE ? "bytes" : "ns");
 }
 
 static void put_inline(struct tm_bytes *out, enum tm_cell kind, int64_t value, bool estimated) {
@@ -119,7 +120,8 @@ void tm_html_cell(struct tm_bytes *out, enum tm_cell kind, int64_t value, bool e
 void tm_html_column_cell(struct tm_bytes *out, enum tm_cell kind, sqlite3_stmt *s, int column, bool estimated) {
 	if (sqlite3_column_type(s, column) == SQLITE_NULL) tm_html(out, "<td class=\"n\">\xE2\x80\x93</td>");
 	else if (kind == TM_CELL_NUMBER)
-		tm_put_format(out, "<td class=\"n\" data-v=\"%.9g\">%.3g</td>", sqlite3_column_double(s, column), sqlite3_column_double(s, column));
+		tm_put_format(out, "<td class=\"n\" data-v=\"%.9g\">%.3g</td>", sqlite3_column_double(s, column),
+			      sqlite3_column_double(s, column));
 	else tm_html_cell(out, kind, sqlite3_column_int64(s, column), estimated);
 }
 

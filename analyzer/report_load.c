@@ -67,11 +67,12 @@ static int take_process(struct tm_report *r, sqlite3_stmt *s, void *context) {
 
 static int load_processes(struct tm_report *r) {
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendf(sql,
-			    "SELECT p.id, p.pid, p.rank, p.start_ns, p.exit_ns, p.end_ns, p.end_kind <> 'exec', coalesce(k.peak_ns, p.start_ns),"
-			    " coalesce(k.peak_bytes, 0) FROM process AS p LEFT JOIN heap_summary AS k ON k.process_id = p.id AND k.heap IS %Q"
-			    " WHERE p.id IS NOT NULL",
-			    r->o->heap);
+	sqlite3_str_appendf(
+		sql,
+		"SELECT p.id, p.pid, p.rank, p.start_ns, p.exit_ns, p.end_ns, p.end_kind <> 'exec', coalesce(k.peak_ns, p.start_ns),"
+		" coalesce(k.peak_bytes, 0) FROM process AS p LEFT JOIN heap_summary AS k ON k.process_id = p.id AND k.heap IS %Q"
+		" WHERE p.id IS NOT NULL",
+		r->o->heap);
 	tm_report_filter(sql, r, "p.id", NULL);
 	sqlite3_str_appendall(sql, " ORDER BY 9 DESC, p.id");
 	return tm_report_rows(r, sqlite3_str_finish(sql), take_process, NULL);

@@ -34,7 +34,8 @@ static void put_base64(struct tm_bytes *out, const uint8_t *data, size_t n) {
 	if (!tm_bytes_reserve(out, (n + 2) / 3 * 4)) return;
 	for (size_t i = 0; i < n; i += 3) {
 		uint32_t three = (uint32_t)data[i] << 16 | (i + 1 < n ? (uint32_t)data[i + 1] << 8 : 0) | (i + 2 < n ? data[i + 2] : 0);
-		char four[4] = { digits[three >> 18], digits[three >> 12 & 63], i + 1 < n ? digits[three >> 6 & 63] : '=', i + 2 < n ? digits[three & 63] : '=' };
+		char four[4] = { digits[three >> 18], digits[three >> 12 & 63], i + 1 < n ? digits[three >> 6 & 63] : '=',
+				 i + 2 < n ? digits[three & 63] : '=' };
 		tm_put_raw(out, four, 4);
 	}
 }
@@ -105,20 +106,13 @@ static const struct {
 	const char *name;
 	int (*put)(struct tm_report *r, struct tm_bytes *out);
 } parts[] = {
-	{ "style", put_style },
-	{ "script", put_script },
-	{ "title", tm_report_title },
-	{ "head", tm_report_head },
-	{ "verdict", tm_report_verdict },
-	{ "scopes", tm_report_scopes },
-	{ "leaks", tm_report_leaks },
-	{ "steps", tm_report_steps },
-	{ "sizes", tm_report_sizes },
-	{ "lifetimes", tm_report_lifetimes },
-	{ "heaps", tm_report_heaps },
-	{ "ooms", tm_report_ooms },
-	{ "lost", tm_report_lost },
-	{ "points", put_followed },
+	{ "style", put_style },           { "script", put_script },
+	{ "title", tm_report_title },     { "head", tm_report_head },
+	{ "verdict", tm_report_verdict }, { "scopes", tm_report_scopes },
+	{ "leaks", tm_report_leaks },     { "steps", tm_report_steps },
+	{ "sizes", tm_report_sizes },     { "lifetimes", tm_report_lifetimes },
+	{ "heaps", tm_report_heaps },     { "ooms", tm_report_ooms },
+	{ "lost", tm_report_lost },       { "points", put_followed },
 };
 
 static int put_part(struct tm_report *r, struct tm_bytes *out, const char *name, size_t n, const char *nonce) {
@@ -157,7 +151,8 @@ int tm_report_page(struct tm_report *r, struct tm_bytes *out) {
 	uint8_t random[16];
 	char nonce[2 * sizeof(random) + 1];
 	struct tm_bytes tail = TM_BYTES_INIT;
-	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) return tm_fail("cannot report on '%s': %s", r->d->path, strerror(errno));
+	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return tm_fail("cannot report on '%s': %s", r->d->path, strerror(errno));
 	for (size_t i = 0; i < sizeof(random); i++) snprintf(nonce + 2 * i, 3, "%02x", random[i]);
 	int status = put_until(r, out, &text, "data", nonce);
 	if (!status) status = put_until(r, &tail, &text, NULL, nonce);

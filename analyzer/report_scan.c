@@ -92,15 +92,18 @@ static bool make_room(struct tm_report *r, size_t points) {
 }
 
 int tm_report_scan(struct tm_report *r) {
-	struct scan scan = { .r = r, .points = r->grid.count, .rows_total = (uint64_t)tm_database_integer(r->d, "SELECT max(id) FROM allocation_packed", 1) };
+	struct scan scan = { .r = r, .points = r->grid.count };
+	scan.rows_total = (uint64_t)tm_database_integer(r->d, "SELECT max(id) FROM allocation_packed", 1);
 	char *what = NULL;
 	if (!make_room(r, scan.points) || asprintf(&what, "reading '%s'", r->d->path) < 0) return no_memory(r);
 	int status = tm_report_rows(r, sqlite3_mprintf("SELECT id, heap_id FROM allocation_origin"), take_origin, &scan);
 	tm_progress_start(&scan.progress, what);
 	if (!status)
-		status = tm_report_rows(r,
-					sqlite3_mprintf("SELECT origin_id, stack_id, size_bytes, alloc_ns, lifetime_ns, weight, scope_id FROM allocation_packed"),
-					take_block, &scan);
+		status = tm_report_rows(
+			r,
+			sqlite3_mprintf(
+				"SELECT origin_id, stack_id, size_bytes, alloc_ns, lifetime_ns, weight, scope_id FROM allocation_packed"),
+			take_block, &scan);
 	tm_progress_end(&scan.progress);
 	tm_id_map_release(&scan.origins);
 	free(what);

@@ -113,8 +113,8 @@ static int link_children(struct tm_report *r, struct tree *t) {
 static void put_line(struct tm_report *r, struct tree *t, const struct line *line) {
 	bool estimated = r->d->estimated;
 	double share = t->whole > 0 ? 100.0 * (double)line->total / (double)t->whole : 0;
-	tm_put_format(t->out, "<tr data-depth=\"%u\"%s><th scope=\"row\" style=\"--d:%u\">", line->depth, line->first_child ? " data-parent" : "",
-		      line->depth < 30 ? line->depth : 30);
+	tm_put_format(t->out, "<tr data-depth=\"%u\"%s><th scope=\"row\" style=\"--d:%u\">", line->depth,
+		      line->first_child ? " data-parent" : "", line->depth < 30 ? line->depth : 30);
 	sqlite3_bind_int64(t->names, 1, line->name);
 	if (sqlite3_step(t->names) == SQLITE_ROW) tm_html_column(t->out, t->names, 0, "?");
 	sqlite3_reset(t->names);
@@ -148,7 +148,8 @@ static void put_lines(struct tm_report *r, struct tree *t) {
 static int take_unscoped(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	struct tree *t = context;
 	bool estimated = r->d->estimated;
-	tm_html(t->out, "<tr data-depth=\"0\" class=\"faint\"><th scope=\"row\">[unscoped]</th><td class=\"n\">\xE2\x80\x93</td><td class=\"n\">\xE2\x80\x93</td>");
+	tm_html(t->out,
+		"<tr data-depth=\"0\" class=\"faint\"><th scope=\"row\">[unscoped]</th><td class=\"n\">\xE2\x80\x93</td><td class=\"n\">\xE2\x80\x93</td>");
 	tm_html_cell(t->out, TM_CELL_SIZE, sqlite3_column_int64(s, 0), estimated);
 	tm_html_cell(t->out, TM_CELL_SIZE, sqlite3_column_int64(s, 0), estimated);
 	tm_html(t->out, "<td></td><td class=\"n\">\xE2\x80\x93</td><td class=\"n\">\xE2\x80\x93</td></tr>\n");
@@ -167,15 +168,16 @@ static int put_unscoped(struct tm_report *r, struct tree *t) {
 
 static int put_table(struct tm_report *r, struct tree *t) {
 	char shown[TM_UNIT_TEXT_MAX], all[TM_UNIT_TEXT_MAX];
-	tm_html(t->out, "<div class=\"wide\"><table id=\"scope-table\" class=\"tree\"><thead><tr><th scope=\"col\">scope</th><th scope=\"col\">calls</th>"
-			"<th scope=\"col\">time</th><th scope=\"col\">self</th><th scope=\"col\">total</th><th scope=\"col\"></th>"
-			"<th scope=\"col\">retained</th><th scope=\"col\">peak</th></tr></thead><tbody>\n");
+	tm_html(t->out,
+		"<div class=\"wide\"><table id=\"scope-table\" class=\"tree\"><thead><tr><th scope=\"col\">scope</th><th scope=\"col\">calls</th>"
+		"<th scope=\"col\">time</th><th scope=\"col\">self</th><th scope=\"col\">total</th><th scope=\"col\"></th>"
+		"<th scope=\"col\">retained</th><th scope=\"col\">peak</th></tr></thead><tbody>\n");
 	put_lines(r, t);
 	int status = put_unscoped(r, t);
 	tm_html(t->out, "</tbody></table></div>\n");
 	if (t->shown + 1 < t->lines.count)
-		tm_put_format(t->out, "<p class=\"note\">The first %s of %s lines; <code>tidemark scopes --tree</code> has all.</p>", tm_format_count(t->shown, shown),
-			      tm_format_count(t->lines.count - 1, all));
+		tm_put_format(t->out, "<p class=\"note\">The first %s of %s lines; <code>tidemark scopes --tree</code> has all.</p>",
+			      tm_format_count(t->shown, shown), tm_format_count(t->lines.count - 1, all));
 	if (t->is_cut) tm_html(t->out, "<p class=\"note\">Scopes more than 200 deep are added to the line around them.</p>");
 	return status;
 }
@@ -185,12 +187,17 @@ static int fill_tree(struct tm_report *r, struct tree *t) {
 	t->of_scope = t->scopes > 0 ? calloc((size_t)t->scopes, sizeof(*t->of_scope)) : NULL;
 	if (!t->of_scope || !tm_array_push(&t->lines)) return no_memory(r);
 	int status = tm_report_rows(
-		r, sqlite3_mprintf("SELECT id, parent_id, name_id, process_id, coalesce(end_ns - start_ns, 0) FROM scope_packed WHERE id > 0 ORDER BY id"), take_scope, t);
+		r,
+		sqlite3_mprintf(
+			"SELECT id, parent_id, name_id, process_id, coalesce(end_ns - start_ns, 0) FROM scope_packed WHERE id > 0 ORDER BY id"),
+		take_scope, t);
 	if (!status)
-		status = tm_report_rows(r,
-					sqlite3_mprintf("SELECT scope_id, heap_id, self_allocated_bytes, total_allocated_bytes, retained_bytes, peak_own_bytes"
-							" FROM scope_instance_aggregate"),
-					take_bytes, t);
+		status = tm_report_rows(
+			r,
+			sqlite3_mprintf(
+				"SELECT scope_id, heap_id, self_allocated_bytes, total_allocated_bytes, retained_bytes, peak_own_bytes"
+				" FROM scope_instance_aggregate"),
+			take_bytes, t);
 	if (!status) status = link_children(r, t);
 	for (uint32_t i = 1; i < t->lines.count; i++) {
 		if (!t->lines.items[i].parent) t->whole += t->lines.items[i].total;
@@ -202,7 +209,8 @@ int tm_report_scopes(struct tm_report *r, struct tm_bytes *out) {
 	struct tree t = { .out = out };
 	int status = fill_tree(r, &t);
 	if (!status && t.lines.count < 2) {
-		tm_html(out, "<p class=\"none\">No scopes were recorded. <code>tidemark.h</code>, <code>import tidemark</code>, NVTX, ITT or PyTorch name them.</p>");
+		tm_html(out,
+			"<p class=\"none\">No scopes were recorded. <code>tidemark.h</code>, <code>import tidemark</code>, NVTX, ITT or PyTorch name them.</p>");
 	} else if (!status) {
 		status = tm_database_prepare(r->d, "SELECT text FROM scope_name WHERE id = ?1", &t.names);
 		if (!status) status = put_table(r, &t);

@@ -26,7 +26,8 @@ struct table {
 static void put_more(struct table *t, int64_t shown_max, const char *command) {
 	char count[TM_UNIT_TEXT_MAX];
 	if (t->rows < shown_max) return;
-	tm_put_format(t->out, "<p class=\"note\">The first %s; <code>tidemark %s</code> lists all.</p>", tm_format_count((uint64_t)shown_max, count), command);
+	tm_put_format(t->out, "<p class=\"note\">The first %s; <code>tidemark %s</code> lists all.</p>",
+		      tm_format_count((uint64_t)shown_max, count), command);
 }
 
 /* --- leaks --- */
@@ -83,16 +84,23 @@ int tm_report_leaks(struct tm_report *r, struct tm_bytes *out) {
 			   .has_scores = has_scores };
 	struct tm_bytes rows = TM_BYTES_INIT;
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	const char *order = has_scores ? "suppressed, score DESC NULLS LAST, live_bytes DESC, process_id, heap, stack_id"
+				       : "live_bytes DESC, process_id, heap, stack_id";
 	sqlite3_str_appendf(sql, "SELECT v.process_id, " UNNAMED("v") ", v.file, v.line, v.heap, v.live_bytes, v.live_count,");
-	sqlite3_str_appendf(sql,
-			    has_scores ? " p.exit_ns - v.first_ns, p.exit_ns - v.last_ns, round(v.growth_bytes_per_step), v.score, v.reason, v.suppressed, v.estimated,"
-				       : " NULL, NULL, NULL, NULL, NULL, 0, v.estimated,");
-	sqlite3_str_appendf(sql,
-			    " (SELECT text FROM stack_text AS x WHERE x.stack_id = v.stack_id) FROM (SELECT * FROM %s WHERE live_bytes > 0 OR live_count > 0 ORDER BY %s"
-			    " live_bytes DESC, process_id, heap, stack_id) AS v JOIN process AS p ON p.id = v.process_id WHERE true",
-			    has_scores ? "leak_candidate" : "live_at_exit", has_scores ? "suppressed, score DESC NULLS LAST," : "");
-	tm_report_filter(sql, r, "v.process_id", "v.heap");
-	sqlite3_str_appendf(sql, " LIMIT %d", LEAKS_MAX);
+	sqlite3_str_appendf(
+		sql,
+		has_scores
+			? " p.exit_ns - v.first_ns, p.exit_ns - v.last_ns, round(v.growth_bytes_per_step), v.score, v.reason, v.suppressed, v.estimated,"
+			: " NULL, NULL, NULL, NULL, NULL, 0, v.estimated,");
+	/* The rows are picked first, so that only theirs are joined with whole call stacks. */
+	sqlite3_str_appendf(
+		sql,
+		" (SELECT text FROM stack_text AS x WHERE x.stack_id = v.stack_id) FROM (SELECT * FROM %s WHERE (live_bytes > 0 OR live_count > 0)",
+		has_scores ? "leak_candidate" : "live_at_exit");
+	tm_report_filter(sql, r, "process_id", "heap");
+	sqlite3_str_appendf(sql, " ORDER BY %s LIMIT %d) AS v JOIN process AS p ON p.id = v.process_id ORDER BY ", order, LEAKS_MAX);
+	sqlite3_str_appendf(sql, has_scores ? "v.suppressed, v.score DESC NULLS LAST, v.live_bytes DESC, v.process_id, v.heap, v.stack_id"
+					    : "v.live_bytes DESC, v.process_id, v.heap, v.stack_id");
 	t.out = &rows;
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_leak, &t);
 	t.out = out;
@@ -122,11 +130,13 @@ static int take_step(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	struct tm_report_process *p = tm_report_process(r, sqlite3_column_int64(s, 0));
 	bool estimated = sqlite3_column_int(s, 8);
 	if (!t->rows++) {
-		tm_html(t->out, "<div id=\"steps-chart\" class=\"chart small\"></div><details><summary>The steps as a table</summary><div class=\"wide\">"
-				"<table class=\"sortable\"><thead><tr><th scope=\"col\">step</th>");
+		tm_html(t->out,
+			"<div id=\"steps-chart\" class=\"chart small\"></div><details><summary>The steps as a table</summary><div class=\"wide\">"
+			"<table class=\"sortable\"><thead><tr><th scope=\"col\">step</th>");
 		tm_html(t->out, t->has_processes ? "<th scope=\"col\">process</th>" : "");
-		tm_html(t->out, "<th scope=\"col\">time</th><th scope=\"col\">allocated</th><th scope=\"col\">net</th><th scope=\"col\">live at its end</th>"
-				"<th scope=\"col\">peak</th><th scope=\"col\">survived it</th></tr></thead><tbody>\n");
+		tm_html(t->out,
+			"<th scope=\"col\">time</th><th scope=\"col\">allocated</th><th scope=\"col\">net</th><th scope=\"col\">live at its end</th>"
+			"<th scope=\"col\">peak</th><th scope=\"col\">survived it</th></tr></thead><tbody>\n");
 	}
 	tm_html(t->out, "<tr>");
 	tm_html_column_cell(t->out, TM_CELL_COUNT, s, 1, false);
@@ -145,13 +155,15 @@ static int take_step(struct tm_report *r, sqlite3_stmt *s, void *context) {
 int tm_report_steps(struct tm_report *r, struct tm_bytes *out) {
 	struct table t = { .out = out, .has_processes = r->processes.count > 1 };
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendall(sql, "SELECT process_id, n, duration_ns, allocated_bytes, net_bytes, live_end_bytes, peak_bytes, survived_bytes, estimated"
-				   " FROM step_total WHERE heap IS NULL");
+	sqlite3_str_appendall(
+		sql, "SELECT process_id, n, duration_ns, allocated_bytes, net_bytes, live_end_bytes, peak_bytes, survived_bytes, estimated"
+		     " FROM step_total WHERE heap IS NULL");
 	tm_report_filter(sql, r, "process_id", NULL);
 	sqlite3_str_appendf(sql, " ORDER BY process_id, start_ns LIMIT %d", STEPS_MAX);
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_step, &t);
 	if (!t.rows) {
-		tm_html(out, "<p class=\"none\">The program named no steps (<code>tidemark_step(n)</code>, <code>tidemark.step(n)</code>).</p>");
+		tm_html(out,
+			"<p class=\"none\">The program named no steps (<code>tidemark_step(n)</code>, <code>tidemark.step(n)</code>).</p>");
 		return status;
 	}
 	tm_html(out, "</tbody></table></div>");
@@ -184,13 +196,14 @@ static int take_whole(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	return 0;
 }
 
-static int put_histogram(struct tm_report *r, struct tm_bytes *out, const char *table, const char *from, const char *to, const char *count, const char *bytes,
-			 bool is_time) {
+static int put_histogram(struct tm_report *r, struct tm_bytes *out, const char *table, const char *from, const char *to, const char *count,
+			 const char *bytes, bool is_time) {
 	struct table t = { .out = out };
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendf(sql,
-			    "SELECT b.%s AS from_value, max(b.%s), sum(b.%s) AS n, sum(b.%s), %d FROM %s AS b JOIN heap AS h ON h.id = b.heap_id WHERE (h.is_root OR %d)",
-			    from, to, count, bytes, is_time, table, r->o->heap != NULL);
+	sqlite3_str_appendf(
+		sql,
+		"SELECT b.%s AS from_value, max(b.%s), sum(b.%s) AS n, sum(b.%s), %d FROM %s AS b JOIN heap AS h ON h.id = b.heap_id WHERE (h.is_root OR %d)",
+		from, to, count, bytes, is_time, table, r->o->heap != NULL);
 	tm_report_filter(sql, r, "b.process_id", "h.name");
 	sqlite3_str_appendall(sql, " GROUP BY b.");
 	sqlite3_str_appendall(sql, from);
@@ -201,7 +214,10 @@ static int put_histogram(struct tm_report *r, struct tm_bytes *out, const char *
 	if (!status) status = tm_report_rows(r, query, take_bucket, &t);
 	else sqlite3_free(query);
 	if (t.rows) {
-		tm_put_format(out, "<div class=\"wide\"><table class=\"histogram\"><thead><tr><th scope=\"col\">from</th><th scope=\"col\"></th><th scope=\"col\">%s</th>", count);
+		tm_put_format(
+			out,
+			"<div class=\"wide\"><table class=\"histogram\"><thead><tr><th scope=\"col\">from</th><th scope=\"col\"></th><th scope=\"col\">%s</th>",
+			count);
 		tm_html(out, "<th scope=\"col\">bytes</th></tr></thead><tbody>\n");
 		tm_put_raw(out, rows.data, rows.size);
 		tm_html(out, "</tbody></table></div>");
@@ -246,13 +262,15 @@ static int take_heap(struct tm_report *r, sqlite3_stmt *s, void *context) {
 int tm_report_heaps(struct tm_report *r, struct tm_bytes *out) {
 	struct table t = { .out = out };
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendall(sql, "SELECT process_id, heap, allocations, allocated_bytes, temporary, peak_bytes, peak_ns, live_at_exit_bytes, estimated"
-				   " FROM heap_summary WHERE true");
+	sqlite3_str_appendall(
+		sql, "SELECT process_id, heap, allocations, allocated_bytes, temporary, peak_bytes, peak_ns, live_at_exit_bytes, estimated"
+		     " FROM heap_summary WHERE true");
 	tm_report_filter(sql, r, "process_id", "heap");
 	sqlite3_str_appendf(sql, " ORDER BY process_id, heap IS NOT NULL, peak_bytes DESC, heap LIMIT %d", ROWS_MAX);
-	tm_html(out, "<div class=\"wide\"><table id=\"heap-table\" class=\"sortable\"><thead><tr><th scope=\"col\">process</th><th scope=\"col\">heap</th>"
-		     "<th scope=\"col\">allocations</th><th scope=\"col\">allocated</th><th scope=\"col\">freed at once</th><th scope=\"col\">peak</th>"
-		     "<th scope=\"col\">when</th><th scope=\"col\">live at exit</th></tr></thead><tbody>\n");
+	tm_html(out,
+		"<div class=\"wide\"><table id=\"heap-table\" class=\"sortable\"><thead><tr><th scope=\"col\">process</th><th scope=\"col\">heap</th>"
+		"<th scope=\"col\">allocations</th><th scope=\"col\">allocated</th><th scope=\"col\">freed at once</th><th scope=\"col\">peak</th>"
+		"<th scope=\"col\">when</th><th scope=\"col\">live at exit</th></tr></thead><tbody>\n");
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_heap, &t);
 	tm_html(out, "</tbody></table></div>");
 	put_more(&t, ROWS_MAX, "summary");
@@ -265,9 +283,10 @@ static int take_oom(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	(void)r;
 	struct table *t = context;
 	if (!t->rows++)
-		tm_html(t->out, "<h3>Refused requests</h3><div class=\"wide\"><table id=\"oom-table\" class=\"sortable\"><thead><tr><th scope=\"col\">when</th><th scope=\"col\">heap</th>"
-				"<th scope=\"col\">asked for</th><th scope=\"col\">by</th><th scope=\"col\">answer</th><th scope=\"col\">free then</th>"
-				"<th scope=\"col\">of</th><th scope=\"col\">scope</th></tr></thead><tbody>\n");
+		tm_html(t->out,
+			"<h3>Refused requests</h3><div class=\"wide\"><table id=\"oom-table\" class=\"sortable\"><thead><tr><th scope=\"col\">when</th><th scope=\"col\">heap</th>"
+			"<th scope=\"col\">asked for</th><th scope=\"col\">by</th><th scope=\"col\">answer</th><th scope=\"col\">free then</th>"
+			"<th scope=\"col\">of</th><th scope=\"col\">scope</th></tr></thead><tbody>\n");
 	tm_html(t->out, "<tr>");
 	tm_html_column_cell(t->out, TM_CELL_TIME, s, 0, false);
 	tm_html_text_cell(t->out, s, 1, "?");
@@ -284,8 +303,10 @@ static int take_oom(struct tm_report *r, sqlite3_stmt *s, void *context) {
 int tm_report_ooms(struct tm_report *r, struct tm_bytes *out) {
 	struct table t = { .out = out };
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendall(sql, "SELECT o.ts_ns, h.name, o.size_bytes, o.api, o.result, o.device_free_bytes, o.device_total_bytes, s.name FROM oom AS o"
-				   " LEFT JOIN heap AS h ON h.id = o.heap_id LEFT JOIN scope AS s ON s.id = o.scope_id AND s.id > 0 WHERE true");
+	sqlite3_str_appendall(
+		sql,
+		"SELECT o.ts_ns, h.name, o.size_bytes, o.api, o.result, o.device_free_bytes, o.device_total_bytes, s.name FROM oom AS o"
+		" LEFT JOIN heap AS h ON h.id = o.heap_id LEFT JOIN scope AS s ON s.id = o.scope_id AND s.id > 0 WHERE true");
 	tm_report_filter(sql, r, "o.process_id", "h.name");
 	sqlite3_str_appendf(sql, " ORDER BY o.ts_ns LIMIT %d", ROWS_MAX);
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_oom, &t);
@@ -299,8 +320,9 @@ static int take_loss(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	(void)r;
 	struct table *t = context;
 	if (!t->rows++)
-		tm_html(t->out, "<div class=\"wide\"><table id=\"loss-table\" class=\"sortable\"><thead><tr><th scope=\"col\">lost</th><th scope=\"col\">events</th>"
-				"<th scope=\"col\">bytes</th><th scope=\"col\">why</th></tr></thead><tbody>\n");
+		tm_html(t->out,
+			"<div class=\"wide\"><table id=\"loss-table\" class=\"sortable\"><thead><tr><th scope=\"col\">lost</th><th scope=\"col\">events</th>"
+			"<th scope=\"col\">bytes</th><th scope=\"col\">why</th></tr></thead><tbody>\n");
 	tm_html(t->out, "<tr>");
 	tm_html_text_cell(t->out, s, 0, "?");
 	tm_html_column_cell(t->out, TM_CELL_COUNT, s, 1, false);
@@ -326,17 +348,27 @@ static int take_note(struct tm_report *r, sqlite3_stmt *s, void *context) {
 
 int tm_report_lost(struct tm_report *r, struct tm_bytes *out) {
 	struct table losses = { .out = out }, cuts = { .out = out }, notes = { .out = out };
-	int status = tm_report_rows(r, sqlite3_mprintf("SELECT kind, sum(count), sum(bytes), reason FROM loss GROUP BY kind, reason ORDER BY 2 DESC LIMIT %d", ROWS_MAX),
-				    take_loss, &losses);
+	int status = tm_report_rows(
+		r,
+		sqlite3_mprintf("SELECT kind, sum(count), sum(bytes), reason FROM loss GROUP BY kind, reason ORDER BY 2 DESC LIMIT %d",
+				ROWS_MAX),
+		take_loss, &losses);
 	tm_html(out, losses.rows ? "</tbody></table></div>" : "<p>No event was lost.</p>");
 	if (!status)
-		status = tm_report_rows(r, sqlite3_mprintf("SELECT end_ns, 'the trace is cut: ', cut_reason FROM trace WHERE cut_reason IS NOT NULL ORDER BY id LIMIT %d",
-							   ROWS_MAX),
-					take_note, &cuts);
+		status = tm_report_rows(
+			r,
+			sqlite3_mprintf(
+				"SELECT end_ns, 'the trace is cut: ', cut_reason FROM trace WHERE cut_reason IS NOT NULL ORDER BY id LIMIT %d",
+				ROWS_MAX),
+			take_note, &cuts);
 	tm_html(out, cuts.rows ? "</ul>" : "");
 	if (!status)
-		status = tm_report_rows(r, sqlite3_mprintf("SELECT ts_ns, kind, text FROM note UNION ALL SELECT ts_ns, 'alert', rule FROM alert ORDER BY 1 LIMIT %d", ROWS_MAX),
-					take_note, &notes);
+		status = tm_report_rows(
+			r,
+			sqlite3_mprintf(
+				"SELECT ts_ns, kind, text FROM note UNION ALL SELECT ts_ns, 'alert', rule FROM alert ORDER BY 1 LIMIT %d",
+				ROWS_MAX),
+			take_note, &notes);
 	tm_html(out, notes.rows ? "</ul>" : "");
 	return status;
 }

@@ -51,17 +51,19 @@ static int take_trace(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	tm_html_column(t->out, s, 0, "unknown host");
 	tm_html(t->out, "</span><span>");
 	tm_html_column(t->out, s, 1, "unknown date");
-	tm_put_format(t->out, "</span><span>%s</span>", tm_format_time((uint64_t)(r->grid.items[r->grid.count - 1] - r->grid.items[0]), text));
+	tm_put_format(t->out, "</span><span>%s</span>",
+		      tm_format_time((uint64_t)(r->grid.items[r->grid.count - 1] - r->grid.items[0]), text));
 	return 0;
 }
 
 int tm_report_head(struct tm_report *r, struct tm_bytes *out) {
 	struct telling t = { .out = out };
 	char text[TM_UNIT_TEXT_MAX];
-	int status = tm_report_rows(r,
-				    sqlite3_mprintf("SELECT host, strftime('%%Y-%%m-%%d %%H:%%M:%%S UTC', start_unix_ns / 1000000000, 'unixepoch')"
-						    " FROM trace ORDER BY start_unix_ns, id"),
-				    take_trace, &t);
+	int status = tm_report_rows(
+		r,
+		sqlite3_mprintf("SELECT host, strftime('%%Y-%%m-%%d %%H:%%M:%%S UTC', start_unix_ns / 1000000000, 'unixepoch')"
+				" FROM trace ORDER BY start_unix_ns, id"),
+		take_trace, &t);
 	tm_put_format(out, "<span>%s process%s</span>", tm_format_count(r->processes.count, text), r->processes.count == 1 ? "" : "es");
 	int64_t events = tm_database_integer(r->d, "SELECT sum(events) FROM trace", 0);
 	tm_put_format(out, "<span>%s events</span>", tm_format_count((uint64_t)(events < 0 ? 0 : events), text));
@@ -85,24 +87,26 @@ struct sums {
 static int take_sums(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	(void)r;
 	struct sums *sums = context;
-	*sums = (struct sums){ sqlite3_column_int64(s, 0), sqlite3_column_int64(s, 1), sqlite3_column_int64(s, 2), sqlite3_column_int64(s, 3),
-			       sqlite3_column_int64(s, 4) };
+	*sums = (struct sums){ sqlite3_column_int64(s, 0), sqlite3_column_int64(s, 1), sqlite3_column_int64(s, 2),
+			       sqlite3_column_int64(s, 3), sqlite3_column_int64(s, 4) };
 	return 0;
 }
 
 static int load_sums(struct tm_report *r, struct sums *sums) {
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	*sums = (struct sums){ 0 };
-	sqlite3_str_appendf(sql,
-			    "SELECT max(peak_bytes), sum(live_at_exit_bytes), sum(live_at_exit_count), sum(allocated_bytes), sum(allocations) FROM heap_summary"
-			    " WHERE heap IS %Q",
-			    r->o->heap);
+	sqlite3_str_appendf(
+		sql,
+		"SELECT max(peak_bytes), sum(live_at_exit_bytes), sum(live_at_exit_count), sum(allocated_bytes), sum(allocations) FROM heap_summary"
+		" WHERE heap IS %Q",
+		r->o->heap);
 	tm_report_filter(sql, r, "process_id", NULL);
 	return tm_report_rows(r, sqlite3_str_finish(sql), take_sums, sums);
 }
 
 static bool is_complete(const struct tm_report *r) {
-	return tm_database_integer(r->d, "SELECT min(complete) FROM trace", 0) == 1 && !tm_database_integer(r->d, "SELECT 1 FROM loss LIMIT 1", 0);
+	return tm_database_integer(r->d, "SELECT min(complete) FROM trace", 0) == 1 &&
+	       !tm_database_integer(r->d, "SELECT 1 FROM loss LIMIT 1", 0);
 }
 
 static void put_tiles(struct tm_report *r, struct tm_bytes *out, const struct sums *sums) {
@@ -121,7 +125,10 @@ static void put_tiles(struct tm_report *r, struct tm_bytes *out, const struct su
 	tm_html_count(out, sums->allocations, estimated);
 	tm_html(out, sums->allocations == 1 ? " allocation</small></dd></div>" : " allocations</small></dd></div>");
 	tm_put_format(out, "<div class=\"tile %s\" id=\"tile-complete\"><dt>Recording</dt><dd><b>%s</b><small>%s</small></dd></div></dl>",
-		      is_complete(r) ? "good" : "bad", is_complete(r) ? "complete" : "incomplete", !is_complete(r) ? "something is missing" : estimated ? "sampled: figures are estimates" : "every call counted");
+		      is_complete(r) ? "good" : "bad", is_complete(r) ? "complete" : "incomplete",
+		      !is_complete(r) ? "something is missing"
+		      : estimated     ? "sampled: figures are estimates"
+				      : "every call counted");
 }
 
 /* --- the sentences --- */
@@ -142,7 +149,10 @@ static int tell_heaps_and_sites(struct tm_report *r, struct tm_bytes *out, const
 	const char *column = r->o->heap ? "peak_bytes" : "process_peak_bytes";
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	tm_html(out, " It was made of ");
-	sqlite3_str_appendf(sql, "SELECT sum(v.%s), h.name, NULL, NULL FROM site_total AS v JOIN heap AS h ON h.id = v.heap_id WHERE v.process_id = %lld", column, p->id);
+	sqlite3_str_appendf(
+		sql,
+		"SELECT sum(v.%s), h.name, NULL, NULL FROM site_total AS v JOIN heap AS h ON h.id = v.heap_id WHERE v.process_id = %lld",
+		column, p->id);
 	tm_report_filter(sql, r, "v.process_id", "h.name");
 	sqlite3_str_appendf(sql, " GROUP BY v.heap_id HAVING sum(v.%s) > 0 ORDER BY 1 DESC LIMIT %d", column, NAMED);
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_share, &t);
@@ -150,15 +160,17 @@ static int tell_heaps_and_sites(struct tm_report *r, struct tm_bytes *out, const
 	t.told = 0;
 	tm_html(out, "; most was asked for by ");
 	sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendf(sql,
-			    "WITH held AS (SELECT s.site_frame_id AS frame_id, sum(v.%s) AS bytes FROM site_total AS v JOIN heap AS h ON h.id = v.heap_id"
-			    " LEFT JOIN stack AS s ON s.id = v.stack_id WHERE v.process_id = %lld AND v.%s > 0",
-			    column, p->id, column);
+	sqlite3_str_appendf(
+		sql,
+		"WITH held AS (SELECT s.site_frame_id AS frame_id, sum(v.%s) AS bytes FROM site_total AS v JOIN heap AS h ON h.id = v.heap_id"
+		" LEFT JOIN stack AS s ON s.id = v.stack_id WHERE v.process_id = %lld AND v.%s > 0",
+		column, p->id, column);
 	tm_report_filter(sql, r, "v.process_id", "h.name");
-	sqlite3_str_appendf(sql,
-			    " GROUP BY 1) SELECT sum(v.bytes), t.text, f.file, f.line FROM held AS v LEFT JOIN frame AS f ON f.id = v.frame_id"
-			    " LEFT JOIN frame_text AS t ON t.frame_id = f.id GROUP BY t.text, f.file, f.line ORDER BY 1 DESC, 2 LIMIT %d",
-			    NAMED);
+	sqlite3_str_appendf(
+		sql,
+		" GROUP BY 1) SELECT sum(v.bytes), t.text, f.file, f.line FROM held AS v LEFT JOIN frame AS f ON f.id = v.frame_id"
+		" LEFT JOIN frame_text AS t ON t.frame_id = f.id GROUP BY t.text, f.file, f.line ORDER BY 1 DESC, 2 LIMIT %d",
+		NAMED);
 	status = tm_report_rows(r, sqlite3_str_finish(sql), take_share, &t);
 	tm_html(out, ".");
 	return status;
@@ -213,12 +225,15 @@ static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct su
 	tm_html(out, " still live when the program began to leave; not all of that need be a leak.");
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	bool has_candidates = tm_database_integer(r->d, "SELECT 1 FROM leak_candidate WHERE NOT suppressed LIMIT 1", 0);
-	sqlite3_str_appendf(sql, "SELECT coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') || printf('+0x%%x', module_offset)),"
-				 " file, line, sum(live_bytes) FROM %s WHERE live_bytes > 0",
-			    has_candidates ? "leak_candidate" : "live_at_exit");
+	sqlite3_str_appendf(
+		sql,
+		"SELECT coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') || printf('+0x%%x', module_offset)),"
+		" file, line, sum(live_bytes) FROM %s WHERE live_bytes > 0",
+		has_candidates ? "leak_candidate" : "live_at_exit");
 	if (has_candidates) sqlite3_str_appendall(sql, " AND NOT suppressed");
 	tm_report_filter(sql, r, "process_id", "heap");
-	sqlite3_str_appendf(sql, " GROUP BY 1, 2, 3 ORDER BY %s sum(live_bytes) DESC, 1 LIMIT %d", has_candidates ? "max(score) DESC NULLS LAST," : "", NAMED);
+	sqlite3_str_appendf(sql, " GROUP BY 1, 2, 3 ORDER BY %s sum(live_bytes) DESC, 1 LIMIT %d",
+			    has_candidates ? "max(score) DESC NULLS LAST," : "", NAMED);
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_leak, &t);
 	tm_html(out, t.told ? ". <a href=\"#leaks\">The evidence</a></p>" : "</p>");
 	return status;
@@ -250,12 +265,14 @@ static void tell_ooms(struct tm_report *r, struct tm_bytes *out) {
 	if (!refused) return;
 	tm_html(out, "<p id=\"verdict-oom\" class=\"warn\"><strong>Out of memory.</strong> ");
 	tm_html_count(out, refused, false);
-	tm_html(out, refused == 1 ? " request for memory was refused. <a href=\"#devices\">Which</a></p>" : " requests for memory were refused. <a href=\"#devices\">Which</a></p>");
+	tm_html(out, refused == 1 ? " request for memory was refused. <a href=\"#devices\">Which</a></p>"
+				  : " requests for memory were refused. <a href=\"#devices\">Which</a></p>");
 }
 
 static void tell_losses(struct tm_report *r, struct tm_bytes *out) {
 	if (is_complete(r)) {
-		tm_html(out, "<p id=\"verdict-lost\"><strong>Complete.</strong> Nothing was lost: every call that could be seen is in these figures.</p>");
+		tm_html(out,
+			"<p id=\"verdict-lost\"><strong>Complete.</strong> Nothing was lost: every call that could be seen is in these figures.</p>");
 	} else {
 		int64_t lost = tm_database_integer(r->d, "SELECT sum(count) FROM loss", 0);
 		int64_t cut = tm_database_integer(r->d, "SELECT count(*) FROM trace WHERE cut_reason IS NOT NULL", 0);
@@ -269,7 +286,8 @@ static void tell_losses(struct tm_report *r, struct tm_bytes *out) {
 	if (!r->d->estimated) return;
 	tm_html(out, "<p class=\"warn\"><strong>Sampled.</strong> One allocation was recorded for each ");
 	tm_html_size(out, r->d->sample_bytes, false);
-	tm_html(out, " on average. Bytes and counts (\xE2\x89\x88) are estimates, and a peak of estimates is biased upward; <code>tidemark summary</code> gives their errors.</p>");
+	tm_html(out,
+		" on average. Bytes and counts (\xE2\x89\x88) are estimates, and a peak of estimates is biased upward; <code>tidemark summary</code> gives their errors.</p>");
 }
 
 int tm_report_verdict(struct tm_report *r, struct tm_bytes *out) {

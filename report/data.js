@@ -29,8 +29,9 @@ function liveRows(dimension, points) {
 }
 
 async function loadReport() {
-  const text = document.getElementById('data').textContent.trim();
-  const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0));
+  const text = atob(document.getElementById('data').textContent.trim());
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
   const data = JSON.parse(await new Response(stream).text());
   const points = data.grid.length;

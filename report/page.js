@@ -264,4 +264,5 @@ async function start() {
   document.documentElement.dataset.ready = '1';
 }
 
-start();
+// The text of the page is painted first.
+requestAnimationFrame(() => setTimeout(start, 0));

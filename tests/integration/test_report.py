@@ -152,6 +152,12 @@ def text_is_there(t):
     t.equal(numbers(tree[2]), [2, 2000000000, 1300, 1300, 1000, 1000], "inner: sums of both calls, the higher peak")
     leaks = {row[0][0].split("\n")[0]: numbers(row) for row in tables["leak-table"][1:]}
     t.equal(sorted(v[:2] for v in leaks.values()), sorted([b, n] for b, n in db.rows("select live_bytes, live_count from live_at_exit")), "leaks: bytes and blocks")
+    real = t.imported(t.record([t.program("leak.c")], "--quiet"))
+    rows = Outline(report(t, real, name="real.html")[1]).tables["leak-table"]
+    scored = real.value("select count(*) from leak_candidate") > 0
+    shown = [(int(cell[1]), row[-1][0].replace(" (suppressed)", "")) for row in rows[1:] for cell in row[2:3]]
+    t.equal(shown, real.rows("select live_bytes, coalesce(reason, 'live at exit') from leak_candidate order by suppressed, score desc nulls last, live_bytes desc, stack_id")
+            if scored else real.rows("select live_bytes, 'live at exit' from live_at_exit order by live_bytes desc, stack_id"), "leaks in their order, with their evidence")
     heaps = sorted(numbers(row)[3] for row in tables["heap-table"][1:])
     t.equal(heaps, sorted(b for b, in db.rows("select peak_bytes from heap_summary")), "peaks of heaps")
     verdict = re.sub(r"<[^>]+>", "", page.split('id="verdict"')[1].split("</section>")[0])
