@@ -16,11 +16,13 @@
 static const struct tm_usage usage = {
 	.verb = "report",
 	.operands = "DB|TRACE -o FILE",
-	.description =
-		"Writes one HTML file that explains a run: a verdict in words; live bytes over time by heap, scope, library or call site;\n"
-		"a flame graph of what was live at any instant, allocated, freed or leaked in any stretch of time; scopes, leaks, steps,\n"
-		"ranks, devices, resident memory, sizes and lifetimes. It needs no network and opens from disk in any current browser; scopes and\n"
-		"leaks are text in it. At most 3 MB: where a run has too many call stacks, the smallest are shown as one.\n",
+	.description = "Writes one HTML file that explains a run: a verdict in words; live bytes over time by heap, scope, library or "
+		       "call site;\n"
+		       "a flame graph of what was live at any instant, allocated, freed or leaked in any stretch of time; scopes, leaks, "
+		       "steps,\n"
+		       "ranks, devices, resident memory, sizes and lifetimes. It needs no network and opens from disk in any current "
+		       "browser; scopes and\n"
+		       "leaks are text in it. At most 3 MB: where a run has too many call stacks, the smallest are shown as one.\n",
 	.examples = "tidemark report run.tmk -o run.html\n"
 		    "tidemark report run.db -o rank3.html --process=rank:3\n"
 		    "tidemark report run.db -o gpu.html --heap=cuda:0 --force\n",

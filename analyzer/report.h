@@ -1,11 +1,11 @@
 /* report.h - what `tidemark report` gathers of a database before it writes the page.
  *
- * Flow:     cmd_report.c -> report_load.c (who and when) -> report_groups.c (which call stacks, which names) -> report_scan.c (their bytes over time)
- *           -> report_data.c (JSON for the page's script) and report_text.c, report_tables.c, report_scopes.c (what is text in it)
- *           -> report_page.c (one file, with report/page.html, .css and .js)
- * Idea:     the page lets people pick any stretch of time, so it needs bytes by call stack over time. The allocations are read once and added up
- *           between the instants of a grid, for the call stacks that matter most; of all others, for the outer part that they share. At an instant
- *           of the grid, and between two of them, every sum is exact.
+ * Flow:     cmd_report.c -> report_load.c (who and when) -> report_groups.c (which call stacks, which names)
+ *           -> report_scan.c (their bytes over time) -> report_data.c (JSON for the page's script)
+ *           and report_text.h (what is text in it) -> report_page.c (one file, with report/page.html, .css and .js)
+ * Idea:     the page lets people pick any stretch of time, so it needs bytes by call stack over time. The allocations are read
+ *           once and added up between the instants of a grid, for the call stacks that matter most; of all others, for the outer
+ *           part that they share. At an instant of the grid, and between two of them, every sum is exact.
  * Owns:     all of its arrays; tm_report_release() gives them back.
  * Memory:   a few MiB for the sums, 28 bytes a call stack, 2 bytes a scope, 10 a frame, 112 a row of site_total.
  * Fails:    with one line on standard error and an exit status.

@@ -1,6 +1,7 @@
 /* report_data.c - what the page's script works with, as one JSON object.
  *
- * Arrays stand by column. Times count from the instant before them; sums over the grid are pairs of how many points further and the value, points
+ * Arrays stand by column. Times count from the instant before them; sums over the grid are pairs of how many points further and the
+ * value, points
  * where nothing happened being left out. Call stacks are a tree whose nodes name their parents, which come first.
  */
 #include "report.h"
@@ -367,7 +368,8 @@ static int put_gap(struct data *p) {
 	sqlite3_str *sql = sqlite3_str_new(p->r->d->handle);
 	sqlite3_str_appendf(
 		sql,
-		"SELECT process_id, ts_ns, rss_bytes, explained_bytes, tool_bytes, gap_bytes FROM memory_gap WHERE process_id IN (SELECT process_id"
+		"SELECT process_id, ts_ns, rss_bytes, explained_bytes, tool_bytes, gap_bytes FROM memory_gap WHERE process_id IN "
+		"(SELECT process_id"
 		" FROM heap_total WHERE heap_id = 0 ORDER BY peak_bytes DESC LIMIT %d)",
 		SERIES_MAX);
 	tm_report_filter(sql, p->r, "process_id", NULL);
@@ -378,14 +380,14 @@ static int put_gap(struct data *p) {
 static int put_devices(struct data *p) {
 	sqlite3_str *sql = sqlite3_str_new(p->r->d->handle);
 	sqlite3_str_appendall(
-		sql,
-		"SELECT h.id, s.ts_ns, s.allocated_bytes, s.reserved_bytes, s.active_bytes FROM pool_state AS s JOIN heap AS h ON h.id = s.heap_id"
-		" WHERE true");
+		sql, "SELECT h.id, s.ts_ns, s.allocated_bytes, s.reserved_bytes, s.active_bytes FROM pool_state AS s JOIN heap AS h ON "
+		     "h.id = s.heap_id"
+		     " WHERE true");
 	tm_report_filter(sql, p->r, "h.process_id", "h.name");
 	sqlite3_str_appendall(
-		sql,
-		" UNION ALL SELECT h.id, t.ts_ns, t.live_bytes, NULL, NULL FROM heap AS h JOIN timeline AS t ON t.heap_id = h.id"
-		" AND t.process_id = h.process_id WHERE h.device IS NOT NULL AND NOT EXISTS (SELECT 1 FROM pool_state AS s WHERE s.heap_id = h.id)");
+		sql, " UNION ALL SELECT h.id, t.ts_ns, t.live_bytes, NULL, NULL FROM heap AS h JOIN timeline AS t ON t.heap_id = h.id"
+		     " AND t.process_id = h.process_id WHERE h.device IS NOT NULL AND NOT EXISTS (SELECT 1 FROM pool_state AS s WHERE "
+		     "s.heap_id = h.id)");
 	tm_report_filter(sql, p->r, "h.process_id", "h.name");
 	sqlite3_str_appendall(sql, " ORDER BY 1, 2");
 	return put_all_series(p, "devices", 3, sqlite3_str_finish(sql));
@@ -429,18 +431,18 @@ static int put_list(struct data *p, const char *name, const char *kinds, const c
 static int put_lists(struct data *p) {
 	char limit[64];
 	snprintf(limit, sizeof(limit), " ORDER BY s.process_id, s.start_ns LIMIT %d", STEPS_MAX);
-	int status = put_list(
-		p, "steps", "iiiiiiiiii",
-		"SELECT s.process_id, s.n, s.start_ns, s.duration_ns, s.allocated_bytes, s.freed_bytes, s.live_begin_bytes, s.live_end_bytes,"
-		" s.peak_bytes, s.survived_bytes FROM step_total AS s WHERE s.heap IS NULL",
-		"s.process_id", NULL, limit);
+	int status = put_list(p, "steps", "iiiiiiiiii",
+			      "SELECT s.process_id, s.n, s.start_ns, s.duration_ns, s.allocated_bytes, s.freed_bytes, s.live_begin_bytes, "
+			      "s.live_end_bytes,"
+			      " s.peak_bytes, s.survived_bytes FROM step_total AS s WHERE s.heap IS NULL",
+			      "s.process_id", NULL, limit);
 	snprintf(limit, sizeof(limit), " ORDER BY 1 LIMIT %d", MARKS_MAX);
 	if (!status) status = put_list(p, "marks", "it", "SELECT ts_ns, name FROM mark WHERE true", "process_id", NULL, limit);
 	if (!status)
-		status = put_list(
-			p, "ooms", "itiit",
-			"SELECT o.ts_ns, h.name, o.size_bytes, o.heap_id, o.api FROM oom AS o LEFT JOIN heap AS h ON h.id = o.heap_id WHERE true",
-			"o.process_id", "h.name", limit);
+		status = put_list(p, "ooms", "itiit",
+				  "SELECT o.ts_ns, h.name, o.size_bytes, o.heap_id, o.api FROM oom AS o LEFT JOIN heap AS h ON h.id = "
+				  "o.heap_id WHERE true",
+				  "o.process_id", "h.name", limit);
 	return status;
 }
 

@@ -1,8 +1,11 @@
 /* report_groups.c - picks the call stacks that the page can follow over time, and the names that its chart can stack.
  *
- * A call stack matters by the largest of its shares: of the peak, of what was live at exit, of what was allocated in all. One that is too small is cut to
- * the outer part of it that, with all that begin with it, is not: so nothing is left out, and only the innermost frames of small things. The names of a
- * dimension are picked by what they held; more of them are followed than are shown, because what is highest over time is known only afterwards.
+ * A call stack matters by the largest of its shares: of the peak, of what was live at exit, of what was allocated in all. One that is
+ * too small is cut to
+ * the outer part of it that, with all that begin with it, is not: so nothing is left out, and only the innermost frames of small things.
+ * The names of a
+ * dimension are picked by what they held; more of them are followed than are shown, because what is highest over time is known only
+ * afterwards.
  */
 #include "report.h"
 
@@ -182,8 +185,8 @@ static int choose_keys(struct tm_report *r, double *held) {
 	if (!status)
 		status = tm_report_rows(
 			r,
-			sqlite3_mprintf(
-				"SELECT heap_id, stack_id, process_peak_bytes, peak_bytes, live_at_exit_bytes, allocated_bytes FROM site_total"),
+			sqlite3_mprintf("SELECT heap_id, stack_id, process_peak_bytes, peak_bytes, live_at_exit_bytes, allocated_bytes "
+					"FROM site_total"),
 			take_key, &c);
 	if (status) return status;
 	weigh(r, &c);

@@ -1,7 +1,9 @@
 /* report_scopes.c - the tree of scopes, as a table.
  *
- * Scopes whose names agree all the way outward are one line, whatever process or thread opened them. Instances come in the order of opening, so that the
- * line of the scope around one is known before its own. Bytes are sums over instances and root heaps; the peak is the highest of one instance in one
+ * Scopes whose names agree all the way outward are one line, whatever process or thread opened them. Instances come in the order of
+ * opening, so that the
+ * line of the scope around one is known before its own. Bytes are sums over instances and root heaps; the peak is the highest of one
+ * instance in one
  * heap, because peaks of different instants do not add up.
  */
 #include "report_text.h"
@@ -148,8 +150,8 @@ static void put_lines(struct tm_report *r, struct tree *t) {
 static int take_unscoped(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	struct tree *t = context;
 	bool estimated = r->d->estimated;
-	tm_html(t->out,
-		"<tr data-depth=\"0\" class=\"faint\"><th scope=\"row\">[unscoped]</th><td class=\"n\">\xE2\x80\x93</td><td class=\"n\">\xE2\x80\x93</td>");
+	tm_html(t->out, "<tr data-depth=\"0\" class=\"faint\"><th scope=\"row\">[unscoped]</th><td class=\"n\">\xE2\x80\x93</td><td "
+			"class=\"n\">\xE2\x80\x93</td>");
 	tm_html_cell(t->out, TM_CELL_SIZE, sqlite3_column_int64(s, 0), estimated);
 	tm_html_cell(t->out, TM_CELL_SIZE, sqlite3_column_int64(s, 0), estimated);
 	tm_html(t->out, "<td></td><td class=\"n\">\xE2\x80\x93</td><td class=\"n\">\xE2\x80\x93</td></tr>\n");
@@ -168,10 +170,10 @@ static int put_unscoped(struct tm_report *r, struct tree *t) {
 
 static int put_table(struct tm_report *r, struct tree *t) {
 	char shown[TM_UNIT_TEXT_MAX], all[TM_UNIT_TEXT_MAX];
-	tm_html(t->out,
-		"<div class=\"wide\"><table id=\"scope-table\" class=\"tree\"><thead><tr><th scope=\"col\">scope</th><th scope=\"col\">calls</th>"
-		"<th scope=\"col\">time</th><th scope=\"col\">self</th><th scope=\"col\">total</th><th scope=\"col\"></th>"
-		"<th scope=\"col\">retained</th><th scope=\"col\">peak</th></tr></thead><tbody>\n");
+	tm_html(t->out, "<div class=\"wide\"><table id=\"scope-table\" class=\"tree\"><thead><tr><th scope=\"col\">scope</th><th "
+			"scope=\"col\">calls</th>"
+			"<th scope=\"col\">time</th><th scope=\"col\">self</th><th scope=\"col\">total</th><th scope=\"col\"></th>"
+			"<th scope=\"col\">retained</th><th scope=\"col\">peak</th></tr></thead><tbody>\n");
 	put_lines(r, t);
 	int status = put_unscoped(r, t);
 	tm_html(t->out, "</tbody></table></div>\n");
@@ -188,8 +190,8 @@ static int fill_tree(struct tm_report *r, struct tree *t) {
 	if (!t->of_scope || !tm_array_push(&t->lines)) return no_memory(r);
 	int status = tm_report_rows(
 		r,
-		sqlite3_mprintf(
-			"SELECT id, parent_id, name_id, process_id, coalesce(end_ns - start_ns, 0) FROM scope_packed WHERE id > 0 ORDER BY id"),
+		sqlite3_mprintf("SELECT id, parent_id, name_id, process_id, coalesce(end_ns - start_ns, 0) FROM scope_packed WHERE id > 0 "
+				"ORDER BY id"),
 		take_scope, t);
 	if (!status)
 		status = tm_report_rows(
@@ -209,8 +211,8 @@ int tm_report_scopes(struct tm_report *r, struct tm_bytes *out) {
 	struct tree t = { .out = out };
 	int status = fill_tree(r, &t);
 	if (!status && t.lines.count < 2) {
-		tm_html(out,
-			"<p class=\"none\">No scopes were recorded. <code>tidemark.h</code>, <code>import tidemark</code>, NVTX, ITT or PyTorch name them.</p>");
+		tm_html(out, "<p class=\"none\">No scopes were recorded. <code>tidemark.h</code>, <code>import tidemark</code>, NVTX, "
+			     "ITT or PyTorch name them.</p>");
 	} else if (!status) {
 		status = tm_database_prepare(r->d, "SELECT text FROM scope_name WHERE id = ?1", &t.names);
 		if (!status) status = put_table(r, &t);

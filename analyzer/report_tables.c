@@ -88,14 +88,14 @@ int tm_report_leaks(struct tm_report *r, struct tm_bytes *out) {
 				       : "live_bytes DESC, process_id, heap, stack_id";
 	sqlite3_str_appendf(sql, "SELECT v.process_id, " UNNAMED("v") ", v.file, v.line, v.heap, v.live_bytes, v.live_count,");
 	sqlite3_str_appendf(
-		sql,
-		has_scores
-			? " p.exit_ns - v.first_ns, p.exit_ns - v.last_ns, round(v.growth_bytes_per_step), v.score, v.reason, v.suppressed, v.estimated,"
-			: " NULL, NULL, NULL, NULL, NULL, 0, v.estimated,");
+		sql, has_scores ? " p.exit_ns - v.first_ns, p.exit_ns - v.last_ns, round(v.growth_bytes_per_step), v.score, v.reason, "
+				  "v.suppressed, v.estimated,"
+				: " NULL, NULL, NULL, NULL, NULL, 0, v.estimated,");
 	/* The rows are picked first, so that only theirs are joined with whole call stacks. */
 	sqlite3_str_appendf(
 		sql,
-		" (SELECT text FROM stack_text AS x WHERE x.stack_id = v.stack_id) FROM (SELECT * FROM %s WHERE (live_bytes > 0 OR live_count > 0)",
+		" (SELECT text FROM stack_text AS x WHERE x.stack_id = v.stack_id) FROM (SELECT * FROM %s WHERE (live_bytes > 0 "
+		"OR live_count > 0)",
 		has_scores ? "leak_candidate" : "live_at_exit");
 	tm_report_filter(sql, r, "process_id", "heap");
 	sqlite3_str_appendf(sql, " ORDER BY %s LIMIT %d) AS v JOIN process AS p ON p.id = v.process_id ORDER BY ", order, LEAKS_MAX);
@@ -130,13 +130,13 @@ static int take_step(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	struct tm_report_process *p = tm_report_process(r, sqlite3_column_int64(s, 0));
 	bool estimated = sqlite3_column_int(s, 8);
 	if (!t->rows++) {
-		tm_html(t->out,
-			"<div id=\"steps-chart\" class=\"chart small\"></div><details><summary>The steps as a table</summary><div class=\"wide\">"
-			"<table class=\"sortable\"><thead><tr><th scope=\"col\">step</th>");
+		tm_html(t->out, "<div id=\"steps-chart\" class=\"chart small\"></div><details><summary>The steps as a table</summary><div "
+				"class=\"wide\">"
+				"<table class=\"sortable\"><thead><tr><th scope=\"col\">step</th>");
 		tm_html(t->out, t->has_processes ? "<th scope=\"col\">process</th>" : "");
-		tm_html(t->out,
-			"<th scope=\"col\">time</th><th scope=\"col\">allocated</th><th scope=\"col\">net</th><th scope=\"col\">live at its end</th>"
-			"<th scope=\"col\">peak</th><th scope=\"col\">survived it</th></tr></thead><tbody>\n");
+		tm_html(t->out, "<th scope=\"col\">time</th><th scope=\"col\">allocated</th><th scope=\"col\">net</th><th "
+				"scope=\"col\">live at its end</th>"
+				"<th scope=\"col\">peak</th><th scope=\"col\">survived it</th></tr></thead><tbody>\n");
 	}
 	tm_html(t->out, "<tr>");
 	tm_html_column_cell(t->out, TM_CELL_COUNT, s, 1, false);
@@ -162,8 +162,8 @@ int tm_report_steps(struct tm_report *r, struct tm_bytes *out) {
 	sqlite3_str_appendf(sql, " ORDER BY process_id, start_ns LIMIT %d", STEPS_MAX);
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_step, &t);
 	if (!t.rows) {
-		tm_html(out,
-			"<p class=\"none\">The program named no steps (<code>tidemark_step(n)</code>, <code>tidemark.step(n)</code>).</p>");
+		tm_html(out, "<p class=\"none\">The program named no steps (<code>tidemark_step(n)</code>, "
+			     "<code>tidemark.step(n)</code>).</p>");
 		return status;
 	}
 	tm_html(out, "</tbody></table></div>");
@@ -200,10 +200,10 @@ static int put_histogram(struct tm_report *r, struct tm_bytes *out, const char *
 			 const char *bytes, bool is_time) {
 	struct table t = { .out = out };
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendf(
-		sql,
-		"SELECT b.%s AS from_value, max(b.%s), sum(b.%s) AS n, sum(b.%s), %d FROM %s AS b JOIN heap AS h ON h.id = b.heap_id WHERE (h.is_root OR %d)",
-		from, to, count, bytes, is_time, table, r->o->heap != NULL);
+	sqlite3_str_appendf(sql,
+			    "SELECT b.%s AS from_value, max(b.%s), sum(b.%s) AS n, sum(b.%s), %d FROM %s AS b JOIN heap AS h ON h.id = "
+			    "b.heap_id WHERE (h.is_root OR %d)",
+			    from, to, count, bytes, is_time, table, r->o->heap != NULL);
 	tm_report_filter(sql, r, "b.process_id", "h.name");
 	sqlite3_str_appendall(sql, " GROUP BY b.");
 	sqlite3_str_appendall(sql, from);
@@ -214,10 +214,10 @@ static int put_histogram(struct tm_report *r, struct tm_bytes *out, const char *
 	if (!status) status = tm_report_rows(r, query, take_bucket, &t);
 	else sqlite3_free(query);
 	if (t.rows) {
-		tm_put_format(
-			out,
-			"<div class=\"wide\"><table class=\"histogram\"><thead><tr><th scope=\"col\">from</th><th scope=\"col\"></th><th scope=\"col\">%s</th>",
-			count);
+		tm_put_format(out,
+			      "<div class=\"wide\"><table class=\"histogram\"><thead><tr><th scope=\"col\">from</th><th "
+			      "scope=\"col\"></th><th scope=\"col\">%s</th>",
+			      count);
 		tm_html(out, "<th scope=\"col\">bytes</th></tr></thead><tbody>\n");
 		tm_put_raw(out, rows.data, rows.size);
 		tm_html(out, "</tbody></table></div>");
@@ -267,10 +267,11 @@ int tm_report_heaps(struct tm_report *r, struct tm_bytes *out) {
 		     " FROM heap_summary WHERE true");
 	tm_report_filter(sql, r, "process_id", "heap");
 	sqlite3_str_appendf(sql, " ORDER BY process_id, heap IS NOT NULL, peak_bytes DESC, heap LIMIT %d", ROWS_MAX);
-	tm_html(out,
-		"<div class=\"wide\"><table id=\"heap-table\" class=\"sortable\"><thead><tr><th scope=\"col\">process</th><th scope=\"col\">heap</th>"
-		"<th scope=\"col\">allocations</th><th scope=\"col\">allocated</th><th scope=\"col\">freed at once</th><th scope=\"col\">peak</th>"
-		"<th scope=\"col\">when</th><th scope=\"col\">live at exit</th></tr></thead><tbody>\n");
+	tm_html(out, "<div class=\"wide\"><table id=\"heap-table\" class=\"sortable\"><thead><tr><th scope=\"col\">process</th><th "
+		     "scope=\"col\">heap</th>"
+		     "<th scope=\"col\">allocations</th><th scope=\"col\">allocated</th><th scope=\"col\">freed at once</th><th "
+		     "scope=\"col\">peak</th>"
+		     "<th scope=\"col\">when</th><th scope=\"col\">live at exit</th></tr></thead><tbody>\n");
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_heap, &t);
 	tm_html(out, "</tbody></table></div>");
 	put_more(&t, ROWS_MAX, "summary");
@@ -283,10 +284,11 @@ static int take_oom(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	(void)r;
 	struct table *t = context;
 	if (!t->rows++)
-		tm_html(t->out,
-			"<h3>Refused requests</h3><div class=\"wide\"><table id=\"oom-table\" class=\"sortable\"><thead><tr><th scope=\"col\">when</th><th scope=\"col\">heap</th>"
-			"<th scope=\"col\">asked for</th><th scope=\"col\">by</th><th scope=\"col\">answer</th><th scope=\"col\">free then</th>"
-			"<th scope=\"col\">of</th><th scope=\"col\">scope</th></tr></thead><tbody>\n");
+		tm_html(t->out, "<h3>Refused requests</h3><div class=\"wide\"><table id=\"oom-table\" class=\"sortable\"><thead><tr><th "
+				"scope=\"col\">when</th><th scope=\"col\">heap</th>"
+				"<th scope=\"col\">asked for</th><th scope=\"col\">by</th><th scope=\"col\">answer</th><th "
+				"scope=\"col\">free then</th>"
+				"<th scope=\"col\">of</th><th scope=\"col\">scope</th></tr></thead><tbody>\n");
 	tm_html(t->out, "<tr>");
 	tm_html_column_cell(t->out, TM_CELL_TIME, s, 0, false);
 	tm_html_text_cell(t->out, s, 1, "?");
@@ -320,9 +322,9 @@ static int take_loss(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	(void)r;
 	struct table *t = context;
 	if (!t->rows++)
-		tm_html(t->out,
-			"<div class=\"wide\"><table id=\"loss-table\" class=\"sortable\"><thead><tr><th scope=\"col\">lost</th><th scope=\"col\">events</th>"
-			"<th scope=\"col\">bytes</th><th scope=\"col\">why</th></tr></thead><tbody>\n");
+		tm_html(t->out, "<div class=\"wide\"><table id=\"loss-table\" class=\"sortable\"><thead><tr><th "
+				"scope=\"col\">lost</th><th scope=\"col\">events</th>"
+				"<th scope=\"col\">bytes</th><th scope=\"col\">why</th></tr></thead><tbody>\n");
 	tm_html(t->out, "<tr>");
 	tm_html_text_cell(t->out, s, 0, "?");
 	tm_html_column_cell(t->out, TM_CELL_COUNT, s, 1, false);
@@ -357,9 +359,9 @@ int tm_report_lost(struct tm_report *r, struct tm_bytes *out) {
 	if (!status)
 		status = tm_report_rows(
 			r,
-			sqlite3_mprintf(
-				"SELECT end_ns, 'the trace is cut: ', cut_reason FROM trace WHERE cut_reason IS NOT NULL ORDER BY id LIMIT %d",
-				ROWS_MAX),
+			sqlite3_mprintf("SELECT end_ns, 'the trace is cut: ', cut_reason FROM trace WHERE cut_reason IS NOT NULL ORDER BY "
+					"id LIMIT %d",
+					ROWS_MAX),
 			take_note, &cuts);
 	tm_html(out, cuts.rows ? "</ul>" : "");
 	if (!status)

@@ -1,6 +1,7 @@
 /* report_verdict.c - the report's first words: what was recorded, how high memory went and why, what stayed, what is missing.
  *
- * Every figure is one of the views'; where several processes were recorded, the one with the highest peak is told of, because peaks of different
+ * Every figure is one of the views'; where several processes were recorded, the one with the highest peak is told of, because peaks of
+ * different
  * instants do not add up.
  */
 #include "report_text.h"
@@ -97,7 +98,8 @@ static int load_sums(struct tm_report *r, struct sums *sums) {
 	*sums = (struct sums){ 0 };
 	sqlite3_str_appendf(
 		sql,
-		"SELECT max(peak_bytes), sum(live_at_exit_bytes), sum(live_at_exit_count), sum(allocated_bytes), sum(allocations) FROM heap_summary"
+		"SELECT max(peak_bytes), sum(live_at_exit_bytes), sum(live_at_exit_count), sum(allocated_bytes), sum(allocations) "
+		"FROM heap_summary"
 		" WHERE heap IS %Q",
 		r->o->heap);
 	tm_report_filter(sql, r, "process_id", NULL);
@@ -162,7 +164,8 @@ static int tell_heaps_and_sites(struct tm_report *r, struct tm_bytes *out, const
 	sql = sqlite3_str_new(r->d->handle);
 	sqlite3_str_appendf(
 		sql,
-		"WITH held AS (SELECT s.site_frame_id AS frame_id, sum(v.%s) AS bytes FROM site_total AS v JOIN heap AS h ON h.id = v.heap_id"
+		"WITH held AS (SELECT s.site_frame_id AS frame_id, sum(v.%s) AS bytes FROM site_total AS v JOIN heap AS h ON h.id "
+		"= v.heap_id"
 		" LEFT JOIN stack AS s ON s.id = v.stack_id WHERE v.process_id = %lld AND v.%s > 0",
 		column, p->id, column);
 	tm_report_filter(sql, r, "v.process_id", "h.name");
@@ -225,11 +228,11 @@ static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct su
 	tm_html(out, " still live when the program began to leave; not all of that need be a leak.");
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	bool has_candidates = tm_database_integer(r->d, "SELECT 1 FROM leak_candidate WHERE NOT suppressed LIMIT 1", 0);
-	sqlite3_str_appendf(
-		sql,
-		"SELECT coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') || printf('+0x%%x', module_offset)),"
-		" file, line, sum(live_bytes) FROM %s WHERE live_bytes > 0",
-		has_candidates ? "leak_candidate" : "live_at_exit");
+	sqlite3_str_appendf(sql,
+			    "SELECT coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') || printf('+0x%%x', "
+			    "module_offset)),"
+			    " file, line, sum(live_bytes) FROM %s WHERE live_bytes > 0",
+			    has_candidates ? "leak_candidate" : "live_at_exit");
 	if (has_candidates) sqlite3_str_appendall(sql, " AND NOT suppressed");
 	tm_report_filter(sql, r, "process_id", "heap");
 	sqlite3_str_appendf(sql, " GROUP BY 1, 2, 3 ORDER BY %s sum(live_bytes) DESC, 1 LIMIT %d",
@@ -271,8 +274,8 @@ static void tell_ooms(struct tm_report *r, struct tm_bytes *out) {
 
 static void tell_losses(struct tm_report *r, struct tm_bytes *out) {
 	if (is_complete(r)) {
-		tm_html(out,
-			"<p id=\"verdict-lost\"><strong>Complete.</strong> Nothing was lost: every call that could be seen is in these figures.</p>");
+		tm_html(out, "<p id=\"verdict-lost\"><strong>Complete.</strong> Nothing was lost: every call that could be seen is in "
+			     "these figures.</p>");
 	} else {
 		int64_t lost = tm_database_integer(r->d, "SELECT sum(count) FROM loss", 0);
 		int64_t cut = tm_database_integer(r->d, "SELECT count(*) FROM trace WHERE cut_reason IS NOT NULL", 0);
@@ -286,8 +289,8 @@ static void tell_losses(struct tm_report *r, struct tm_bytes *out) {
 	if (!r->d->estimated) return;
 	tm_html(out, "<p class=\"warn\"><strong>Sampled.</strong> One allocation was recorded for each ");
 	tm_html_size(out, r->d->sample_bytes, false);
-	tm_html(out,
-		" on average. Bytes and counts (\xE2\x89\x88) are estimates, and a peak of estimates is biased upward; <code>tidemark summary</code> gives their errors.</p>");
+	tm_html(out, " on average. Bytes and counts (\xE2\x89\x88) are estimates, and a peak of estimates is biased upward; "
+		     "<code>tidemark summary</code> gives their errors.</p>");
 }
 
 int tm_report_verdict(struct tm_report *r, struct tm_bytes *out) {
