@@ -38,7 +38,9 @@ static const char *parse_quantity(struct tm_alert_rule *rule, const char *p) {
 	static const struct {
 		const char *name;
 		enum tm_reading_name reading;
-	} readings[] = { { "rss", TM_READING_RSS }, { "pss", TM_READING_PSS }, { "swap", TM_READING_SWAP }, { "cgroup", TM_READING_CGROUP } };
+	} readings[] = {
+		{ "rss", TM_READING_RSS }, { "pss", TM_READING_PSS }, { "swap", TM_READING_SWAP }, { "cgroup", TM_READING_CGROUP }
+	};
 	size_t n = strspn(p, "abcdefghijklmnopqrstuvwxyz_");
 	if (n == 4 && !memcmp(p, "live", 4)) return parse_heap(rule, p + n);
 	rule->quantity = TM_ALERT_DEVICE;
@@ -173,7 +175,8 @@ void tm_alerts_process(struct tm_collector *c, const struct tm_process *p) {
 		struct tm_tally_watch watch = { .rule = i, .threshold = threshold_of(rule, c->alerts.memory_bytes) };
 		watch.of_process = rule->quantity == TM_ALERT_LIVE;
 		bool known = watch.of_process;
-		for (unsigned heap = TM_TALLY_MALLOC; rule->quantity == TM_ALERT_LIVE_HEAP && !known && heap <= TM_TALLY_MMAP_FILE; heap++) {
+		for (unsigned heap = TM_TALLY_MALLOC; rule->quantity == TM_ALERT_LIVE_HEAP && !known && heap <= TM_TALLY_MMAP_FILE;
+		     heap++) {
 			watch.heap = (enum tm_tally_default)heap;
 			known = strlen(names[heap]) == rule->heap.size && !memcmp(names[heap], rule->heap.data, rule->heap.size);
 		}
@@ -184,16 +187,20 @@ void tm_alerts_process(struct tm_collector *c, const struct tm_process *p) {
 void tm_alerts_heap(struct tm_collector *c, const struct tm_process *p, uint32_t heap, struct tm_text name) {
 	for (unsigned i = 0; i < c->options.alerts.count; i++) {
 		const struct tm_alert_rule *rule = &c->options.alerts.all[i];
-		if (rule->quantity != TM_ALERT_LIVE_HEAP || rule->heap.size != name.size || memcmp(rule->heap.data, name.data, name.size) != 0) continue;
-		struct tm_tally_watch watch = { .rule = i, .heap = TM_TALLY_OWN, .id = heap, .threshold = threshold_of(rule, c->alerts.memory_bytes) };
+		if (rule->quantity != TM_ALERT_LIVE_HEAP || rule->heap.size != name.size ||
+		    memcmp(rule->heap.data, name.data, name.size) != 0)
+			continue;
+		struct tm_tally_watch watch = {
+			.rule = i, .heap = TM_TALLY_OWN, .id = heap, .threshold = threshold_of(rule, c->alerts.memory_bytes)
+		};
 		tm_tally_watch(c->tally, p->id, watch, live_crossed, c);
 	}
 }
 
 /* --- readings --- */
 
-static struct tm_alert_state *state_of(struct tm_alerts *a, const struct tm_alert_rule *rule, unsigned number, uint32_t process, uint32_t device,
-				       uint64_t whole_bytes) {
+static struct tm_alert_state *state_of(struct tm_alerts *a, const struct tm_alert_rule *rule, unsigned number, uint32_t process,
+				       uint32_t device, uint64_t whole_bytes) {
 	for (size_t i = 0; i < a->count; i++) {
 		struct tm_alert_state *s = &a->states[i];
 		if (s->rule == number && s->process == process && s->device == device) return s;

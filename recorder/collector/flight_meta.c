@@ -58,7 +58,8 @@ static void take_process_end(struct tm_flight_meta *m, struct tm_cursor body) {
 static void take_loss(struct tm_flight_meta *m, struct tm_cursor *body) {
 	struct tm_loss r = tm_get_loss(body);
 	size_t i = 0;
-	while (i < m->loss_count && (strlen(m->losses[i].kind) != r.kind.size || memcmp(m->losses[i].kind, r.kind.data, r.kind.size) != 0)) i++;
+	while (i < m->loss_count && (strlen(m->losses[i].kind) != r.kind.size || memcmp(m->losses[i].kind, r.kind.data, r.kind.size) != 0))
+		i++;
 	if (i == TM_FLIGHT_LOSS_KINDS) i--; /* counted, if under another kind */
 	if (i == m->loss_count) {
 		m->losses[m->loss_count++] = (struct tm_flight_loss){ tm_memory_copy_text(r.kind.data, r.kind.size),
@@ -206,7 +207,10 @@ static void put_threads(struct tm_flight_meta *m, const struct tm_flight_list *l
 static void put_losses(const struct tm_flight_meta *m, struct tm_bytes *b) {
 	for (size_t i = 0; i < m->loss_count; i++) {
 		const struct tm_flight_loss *l = &m->losses[i];
-		tm_put_loss(b, &(struct tm_loss){ .ns = l->ns, .kind = tm_text_of(l->kind), .count = l->count, .bytes = l->bytes,
+		tm_put_loss(b, &(struct tm_loss){ .ns = l->ns,
+						  .kind = tm_text_of(l->kind),
+						  .count = l->count,
+						  .bytes = l->bytes,
 						  .reason = tm_text_of(l->reason) });
 	}
 }

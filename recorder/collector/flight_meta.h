@@ -17,8 +17,8 @@
 #define TM_FLIGHT_LOSS_KINDS 32u
 
 struct tm_flight_thread {
-	uint32_t process; /* 0: no such thread */
-	bool gone;        /* it ended, long ago */
+	uint32_t process;               /* 0: no such thread */
+	bool gone;                      /* it ended, long ago */
 	uint64_t tid, start_ns, end_ns; /* end_ns 0: it has not ended */
 	char *name;
 	size_t name_bytes;

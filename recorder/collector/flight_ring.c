@@ -159,7 +159,8 @@ static void put_story(struct tm_flight *f, struct tm_bytes *b, uint64_t events, 
 		 (double)f->watermark_ns / 1e9);
 	tm_put_note(b, &(struct tm_note){ .ns = f->watermark_ns, .kind = tm_text_of("flight"), .text = tm_text_of(text) });
 	if (!f->meta.forgotten) return;
-	snprintf(text, sizeof text, "of %zu processes that ended before the window, what they held at their end is not here", f->meta.forgotten);
+	snprintf(text, sizeof text, "of %zu processes that ended before the window, what they held at their end is not here",
+		 f->meta.forgotten);
 	tm_put_note(b, &(struct tm_note){ .ns = f->watermark_ns, .kind = tm_text_of("flight"), .text = tm_text_of(text) });
 }
 
@@ -199,7 +200,8 @@ static int write_events_chunk(struct tm_flight *f, struct tm_writer *next, uint6
 	struct tm_bytes whole = TM_BYTES_INIT;
 	tm_put_events_header(&whole, 0, segments);
 	tm_put_raw(&whole, f->payload.data, f->payload.size);
-	int result = whole.failed || f->payload.failed ? TM_CHUNK_NO_MEMORY : tm_writer_add_chunk(next, TM_CHUNK_EVENTS, whole.data, whole.size);
+	int result = whole.failed || f->payload.failed ? TM_CHUNK_NO_MEMORY
+						       : tm_writer_add_chunk(next, TM_CHUNK_EVENTS, whole.data, whole.size);
 	tm_bytes_release(&whole);
 	tm_bytes_clear(&f->payload);
 	return result ? result : tm_writer_flush(next);

@@ -33,7 +33,7 @@ struct range { /* what is left of a mapping */
 	struct block block; /* its address is where this part begins */
 };
 
-struct last { /* the last event of a kind in a process */
+struct last {                  /* the last event of a kind in a process */
 	struct tm_event event; /* op 0: none */
 	uint32_t thread;
 	uint64_t number;
@@ -421,7 +421,8 @@ void tm_flight_set_list(const struct tm_flight_set *s, struct tm_flight_list *li
 	for (size_t i = 0; i < s->aside_count; i++) put_block(list, &s->aside[i].block, s->aside[i].block.size);
 	for (size_t i = 0; i < s->process_count; i++) {
 		const struct process *p = &s->processes[i];
-		for (size_t k = 0; k < p->range_count; k++) put_block(list, &p->ranges[k].block, p->ranges[k].high - p->ranges[k].block.address);
+		for (size_t k = 0; k < p->range_count; k++)
+			put_block(list, &p->ranges[k].block, p->ranges[k].high - p->ranges[k].block.address);
 		if (p->step.event.op) put(list, p->step.thread, p->step.number, &p->step.event);
 		if (p->stop.event.op) put(list, p->stop.thread, p->stop.number, &p->stop.event);
 	}

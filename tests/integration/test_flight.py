@@ -59,6 +59,10 @@ def live_set_is_true(t):
     t.check(db.value("select count(*) from allocation where alloc_ns < ? and free_ns > ?", start, start) > 50, "no block was freed across the cut")
     early = "select count(*) from allocation where size_bytes = 123456 and alloc_ns < ? and free_ns > ?"
     t.equal(db.value(early, start, start), 1, "the block that lived from the beginning to the end")
+    refused = t.ask("snapshot", db.path, "--at", "1ms", status=1)
+    t.check("was kept within a bound, and knows that from" in refused.errors, refused.errors)
+    for instant in ("exit", "peak", f"{start / 1e9 + 0.001:.6f}s"):
+        t.ask("snapshot", db.path, "--at", instant, status=0)
     frees = "select count(*) from allocation where free_ns >= ?"
     t.check(db.value(frees, start) > 10000, "the window holds hardly anything")
     t.equal(db.value("select count(*) from note where kind = 'flight'"), 1, "the note that says what the trace is")

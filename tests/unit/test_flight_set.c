@@ -1,0 +1,181 @@
+/* test_flight_set.c - what dropped events leave behind, case by case.
+ *
+ * Goal: what stays is what is live, with its scopes, in the order of its threads; whatever order chunks and clocks bring the events in.
+ * Method: short stories of events, whose remains are listed by hand as "thread time op address size".
+ */
+#include "check.h"
+
+#include "../../recorder/collector/flight_set.h"
+
+#include <stdio.h>
+
+static struct tm_event event(uint8_t op, uint64_t ns, uint64_t addr, uint64_t size) {
+	return (struct tm_event){ .op = op, .time_ns = ns, .begin_ns = ns, .addr = addr, .size = size, .usable = TM_USABLE_UNKNOWN };
+}
+
+static void alloc(struct tm_flight_set *s, uint32_t thread, uint64_t ns, uint64_t addr, uint64_t size) {
+	struct tm_event e = event(TM_OP_MALLOC, ns, addr, size);
+	tm_flight_set_add(s, 1, thread, &e, 1);
+}
+
+static void release(struct tm_flight_set *s, uint32_t thread, uint64_t ns, uint64_t addr) {
+	struct tm_event e = event(TM_OP_FREE, ns, 0, 0);
+	e.old = addr;
+	tm_flight_set_add(s, 1, thread, &e, 1);
+}
+
+static void move(struct tm_flight_set *s, uint32_t thread, uint64_t begin, uint64_t ns, uint64_t old, uint64_t addr, uint64_t size) {
+	struct tm_event e = event(TM_OP_REALLOC, ns, addr, size);
+	e.begin_ns = begin;
+	e.old = old;
+	tm_flight_set_add(s, 1, thread, &e, 1);
+}
+
+static void map(struct tm_flight_set *s, uint8_t op, uint64_t ns, uint64_t addr, uint64_t size, uint64_t old, uint64_t old_size) {
+	struct tm_event e = event(op, ns, addr, size);
+	e.old = old;
+	e.old_size = old_size;
+	tm_flight_set_add(s, 1, 1, &e, 1);
+}
+
+static void scope(struct tm_flight_set *s, uint32_t thread, uint8_t op, uint64_t ns, uint64_t key, uint64_t link) {
+	struct tm_event e = event(op, ns, key, 0);
+	e.old = link;
+	tm_flight_set_add(s, 1, thread, &e, 1);
+}
+
+/* Compares what stays with the story's remains. */
+static void stays(struct tm_flight_set *s, const char *wanted, int line) {
+	struct tm_flight_list list = { 0 };
+	char text[2000] = "";
+	size_t n = 0;
+	tm_flight_set_list(s, &list);
+	for (size_t i = 0; i < list.count; i++) {
+		const struct tm_flight_event *f = &list.events[i];
+		n += (size_t)snprintf(text + n, sizeof text - n, "%s%u %llu %02x %llx %llu", i ? ", " : "", f->thread,
+				      (unsigned long long)f->event.time_ns, f->event.op, (unsigned long long)f->event.addr,
+				      (unsigned long long)f->event.size);
+	}
+	if (strcmp(text, wanted) != 0) fprintf(stderr, "line %d: got '%s', expected '%s'\n", line, text, wanted);
+	CHECK(strcmp(text, wanted) == 0);
+	free(list.events);
+}
+#define STAYS(wanted) stays(s, wanted, __LINE__)
+
+static void test_blocks(void) {
+	struct tm_flight_set *s = tm_flight_set_new();
+	alloc(s, 1, 10, 0x100, 5);
+	alloc(s, 2, 20, 0x200, 6);
+	alloc(s, 1, 30, 0x300, 7);
+	release(s, 2, 40, 0x100);
+	move(s, 1, 45, 50, 0x200, 0x200, 60);
+	tm_flight_set_advance(s, 100);
+	STAYS("1 30 00 300 7, 1 50 02 200 60");
+	alloc(s, 1, 110, 0x400, 8);
+	release(s, 2, 120, 0x300);
+	tm_flight_set_advance(s, 115);
+	STAYS("1 30 00 300 7, 1 50 02 200 60, 1 110 00 400 8, 2 120 20 0 0"); /* the free is beyond the watermark */
+	CHECK(tm_flight_set_waits(s, 2) && !tm_flight_set_waits(s, 1));
+	tm_flight_set_advance(s, 1000);
+	STAYS("1 50 02 200 60, 1 110 00 400 8");
+	tm_flight_set_end_process(s, 1);
+	STAYS("");
+	tm_flight_set_free(s);
+}
+
+/* Two threads, one address: the free and the new allocation come in any order within the skew of clocks, and a realloc's free even later. */
+static void test_handed_over(void) {
+	struct tm_flight_set *s = tm_flight_set_new();
+	alloc(s, 1, 10, 0x100, 5);
+	alloc(s, 2, 99, 0x100, 6);
+	release(s, 1, 100, 0x100);
+	tm_flight_set_advance(s, 200);
+	STAYS("2 99 00 100 6");
+	move(s, 2, 300, 400, 0x100, 0x200, 7); /* 0x100 is free from 300 on, and taken at 350 */
+	alloc(s, 1, 350, 0x100, 8);
+	tm_flight_set_advance(s, 380);
+	STAYS("1 350 00 100 8, 2 99 00 100 6, 2 400 40 200 7");
+	tm_flight_set_advance(s, 500);
+	STAYS("1 350 00 100 8, 2 400 02 200 7");
+	release(s, 2, 90000, 0x100);
+	tm_flight_set_advance(s, 100000);
+	STAYS("2 400 02 200 7");
+	alloc(s, 1, 200000, 0x200, 9); /* the free of 0x200 was lost: a later one is of the new block */
+	release(s, 1, 300000, 0x200);
+	tm_flight_set_advance(s, 30000000000);
+	STAYS("");
+	tm_flight_set_free(s);
+}
+
+static void test_mappings(void) {
+	struct tm_flight_set *s = tm_flight_set_new();
+	map(s, TM_OP_MMAP, 10, 0x10000, 0x5000, 0, 0);
+	map(s, TM_OP_MUNMAP, 20, 0, 0, 0x11000, 0x1000);
+	map(s, TM_OP_MMAP_FILE, 30, 0x14000, 0x2000, 0, 0);
+	tm_flight_set_advance(s, 100);
+	STAYS("1 10 60 10000 4096, 1 10 60 12000 8192, 1 30 61 14000 8192");
+	map(s, TM_OP_MREMAP, 110, 0x90000, 0x3000, 0x12000, 0x2000);
+	map(s, TM_OP_MUNMAP, 120, 0, 0, 0, 0x12000);
+	tm_flight_set_advance(s, 200);
+	STAYS("1 30 61 14000 8192, 1 110 a0 90000 12288");
+	tm_flight_set_free(s);
+}
+
+static void test_scopes(void) {
+	struct tm_flight_set *s = tm_flight_set_new();
+	scope(s, 1, TM_OP_SCOPE_PUSH, 10, 0, 0);
+	scope(s, 1, TM_OP_SCOPE_PUSH, 11, 0, 0);
+	alloc(s, 1, 12, 0x100, 5);
+	scope(s, 1, TM_OP_SCOPE_END, 13, 0, 0);
+	scope(s, 1, TM_OP_SCOPE_PUSH, 14, 0, 0); /* nothing stays of this one */
+	alloc(s, 1, 15, 0x200, 5);
+	release(s, 1, 16, 0x200);
+	scope(s, 1, TM_OP_SCOPE_END, 17, 0, 0);
+	tm_flight_set_advance(s, 100);
+	STAYS("1 10 d0 0 0, 1 11 d0 0 0, 1 12 00 100 5, 1 13 d3 0 0");
+	release(s, 2, 110, 0x100);
+	tm_flight_set_advance(s, 200);
+	STAYS("1 10 d0 0 0"); /* it is open */
+	scope(s, 1, TM_OP_SCOPE_EXCEPTION, 210, 0, 0);
+	tm_flight_set_advance(s, 300);
+	STAYS("");
+	/* A range is closed by its key from another thread, and stays where what encloses it is closed. */
+	scope(s, 1, TM_OP_SCOPE_PUSH, 310, 0, 0);
+	scope(s, 1, TM_OP_SCOPE_RANGE, 311, 77, 0);
+	alloc(s, 1, 312, 0x100, 5);
+	scope(s, 1, TM_OP_SCOPE_END, 313, 0, 0);
+	alloc(s, 1, 314, 0x200, 6);
+	scope(s, 2, TM_OP_SCOPE_END, 315, 77, 0);
+	alloc(s, 1, 316, 0x300, 7);
+	tm_flight_set_advance(s, 400);
+	STAYS("1 310 d0 0 0, 1 311 d2 4d 0, 1 312 00 100 5, 1 313 d3 0 0, 1 314 00 200 6, 1 316 00 300 7, 2 315 d3 4d 0");
+	tm_flight_set_free(s);
+}
+
+/* A block whose frame is gone when another opens gets an end of its own; a push inside of it goes with it. */
+static void test_left_blocks(void) {
+	struct tm_flight_set *s = tm_flight_set_new();
+	scope(s, 1, TM_OP_SCOPE_BLOCK, 10, 0x7000, 0x7f00);
+	scope(s, 1, TM_OP_SCOPE_PUSH, 11, 0, 0);
+	alloc(s, 1, 12, 0x100, 5);
+	scope(s, 1, TM_OP_SCOPE_BLOCK, 20, 0x8000, 0x8f00);
+	alloc(s, 1, 21, 0x200, 6);
+	scope(s, 1, TM_OP_SCOPE_END, 22, 0x8000, 0);
+	tm_flight_set_advance(s, 100);
+	STAYS("1 10 d1 7000 0, 1 11 d0 0 0, 1 12 00 100 5, 1 20 d3 7000 0, 1 20 d1 8000 0, 1 21 00 200 6, 1 22 d3 8000 0");
+	release(s, 1, 110, 0x200);
+	scope(s, 1, TM_OP_STEP, 111, 6, 0);
+	scope(s, 1, TM_OP_STEP, 112, 8, 0);
+	tm_flight_set_advance(s, 200);
+	STAYS("1 10 d1 7000 0, 1 11 d0 0 0, 1 12 00 100 5, 1 20 d3 7000 0, 1 112 d5 8 0");
+	tm_flight_set_free(s);
+}
+
+int main(void) {
+	test_blocks();
+	test_handed_over();
+	test_mappings();
+	test_scopes();
+	test_left_blocks();
+	return check_report("test_flight_set");
+}
