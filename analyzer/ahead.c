@@ -31,6 +31,10 @@ static void free_batch(struct tm_batch *b) {
 
 void tm_batch_give_back(struct tm_batch *b) {
 	struct tm_ahead *a = b->home;
+	if (!a) {
+		free_batch(b);
+		return;
+	}
 	pthread_mutex_lock(&a->lock);
 	b->next_spare = a->spare;
 	a->spare = b;
@@ -148,12 +152,12 @@ static struct tm_step *put_steps(struct tm_step *out, const struct tm_event *e) 
 }
 
 /* Decodes all of a segment's events into steps; a few at a time, so that the events themselves never leave the cache. */
-static int append_steps(struct tm_ahead *a, struct tm_batch *b, uint32_t process) {
+static int append_steps(const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_batch *b, uint32_t process) {
 	struct tm_step *end = b->steps.items + b->steps.count;
 	struct tm_segment some;
 	int rc;
-	while ((rc = tm_decode_next(a->decoder, &some)) == 0 && some.count) {
-		if (!ids_are_sound(a->catalog, &some, process)) return TM_AHEAD_DAMAGED;
+	while ((rc = tm_decode_next(decoder, &some)) == 0 && some.count) {
+		if (!ids_are_sound(c, &some, process)) return TM_AHEAD_DAMAGED;
 		for (size_t i = 0; i < some.count; i++) end = put_steps(end, &some.events[i]);
 	}
 	b->steps.count = (size_t)(end - b->steps.items);
@@ -161,28 +165,29 @@ static int append_steps(struct tm_ahead *a, struct tm_batch *b, uint32_t process
 }
 
 /* A segment without a step is none. */
-static int decode_segment(struct tm_ahead *a, struct tm_cursor *payload, struct tm_batch *b) {
+static int decode_segment(const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_cursor *payload, struct tm_batch *b) {
 	struct tm_segment all;
 	size_t first = b->steps.count;
-	int rc = tm_decode_begin(a->decoder, payload, &all);
-	uint32_t process = process_of(a->catalog, all.thread);
+	int rc = tm_decode_begin(decoder, payload, &all);
+	uint32_t process = process_of(c, all.thread);
 	if (rc == -2 || !tm_array_reserve(&b->steps, first + 2 * all.count)) return TM_AHEAD_NO_MEMORY;
 	if (rc || !process) return TM_AHEAD_DAMAGED;
-	if ((rc = append_steps(a, b, process)) != TM_AHEAD_BATCH || b->steps.count == first) return rc;
+	if ((rc = append_steps(c, decoder, b, process)) != TM_AHEAD_BATCH || b->steps.count == first) return rc;
 	struct tm_batch_segment *segment = tm_array_push(&b->segments);
 	if (!segment) return TM_AHEAD_NO_MEMORY;
 	*segment = (struct tm_batch_segment){ .batch = b, .thread = (uint32_t)all.thread, .first = first, .count = b->steps.count - first };
 	return TM_AHEAD_BATCH;
 }
 
-static int decode_segments(struct tm_ahead *a, struct tm_cursor *payload, struct tm_batch *b) {
+int tm_batch_decode(struct tm_batch *b, const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_cursor *payload) {
 	uint64_t segments;
 	tm_get_events_header(payload, &b->watermark_ns, &segments);
 	if (payload->bad) return TM_AHEAD_DAMAGED;
 	for (uint64_t i = 0; i < segments; i++) {
-		int rc = decode_segment(a, payload, b);
+		int rc = decode_segment(c, decoder, payload, b);
 		if (rc != TM_AHEAD_BATCH) return rc;
 	}
+	b->open_segments = b->segments.count;
 	return payload->p == payload->end ? TM_AHEAD_BATCH : TM_AHEAD_DAMAGED;
 }
 
@@ -192,7 +197,7 @@ static int decode_chunk(struct tm_ahead *a, const struct tm_catalog_stop *stop, 
 	if (!tm_reader_at(a->reader, stop->offset, &h)) return TM_AHEAD_DAMAGED;
 	int rc = tm_reader_payload(a->reader, &h, &payload);
 	if (rc == TM_CHUNK_NO_MEMORY) return TM_AHEAD_NO_MEMORY;
-	return rc ? TM_AHEAD_DAMAGED : decode_segments(a, &payload, b);
+	return rc ? TM_AHEAD_DAMAGED : tm_batch_decode(b, a->catalog, a->decoder, &payload);
 }
 
 static int decode_stop(struct tm_ahead *a, const struct tm_catalog_stop *stop, struct tm_batch **out) {
@@ -202,7 +207,6 @@ static int decode_stop(struct tm_ahead *a, const struct tm_catalog_stop *stop, s
 	a->bytes_done += stop->stored_bytes;
 	b->bytes_done = a->bytes_done;
 	int rc = stop->offset ? decode_chunk(a, stop, b) : TM_AHEAD_BATCH;
-	b->open_segments = b->segments.count;
 	if (rc != TM_AHEAD_BATCH) {
 		a->damaged_offset = stop->offset;
 		free_batch(b);

@@ -40,7 +40,7 @@ struct tm_batch_segment {
 
 /* One EVENTS chunk, or a watermark alone. */
 struct tm_batch {
-	struct tm_ahead *home;
+	struct tm_ahead *home; /* NULL: it came from calloc() */
 	struct tm_batch *next_spare;
 	uint64_t watermark_ns;
 	uint64_t bytes_done;  /* stored bytes of EVENTS chunks so far, this one included */
@@ -62,6 +62,10 @@ struct tm_ahead;
 struct tm_ahead *tm_ahead_start(const struct tm_catalog *catalog, struct tm_reader *reader);
 int tm_ahead_next(struct tm_ahead *a, struct tm_batch **out, uint64_t *damaged_offset);
 void tm_ahead_stop(struct tm_ahead *a); /* at any time, when all batches were given back; NULL is allowed */
-void tm_batch_give_back(struct tm_batch *b);
+void tm_batch_give_back(struct tm_batch *b); /* one without a home is freed */
+
+/* The payload of one EVENTS chunk into an empty batch: TM_AHEAD_BATCH, _DAMAGED or _NO_MEMORY. For whoever follows a trace that is still written
+ * (live.c), and uses batches without a home. */
+int tm_batch_decode(struct tm_batch *b, const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_cursor *payload);
 
 #endif

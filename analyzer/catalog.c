@@ -419,6 +419,15 @@ int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, u
 	return TM_CATALOG_OK;
 }
 
+int tm_catalog_take(struct tm_catalog *c, struct tm_reader *r, const struct tm_chunk_header *h, tm_sample_sink *sink, void *context) {
+	struct walk w = { c, sink, NULL, NULL, context, 0 };
+	bool sound = take_chunk(&w, r, h);
+	if (w.failed) return w.failed;
+	if (h->kind == TM_CHUNK_META) take_info_numbers(c);
+	c->closed = h->kind == TM_CHUNK_END;
+	return sound ? TM_CATALOG_OK : TM_CATALOG_DAMAGED;
+}
+
 void tm_catalog_release(struct tm_catalog *c) {
 	tm_array_release(&c->processes);
 	tm_array_release(&c->threads);

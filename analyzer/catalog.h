@@ -147,6 +147,8 @@ enum tm_catalog_result {
 /* Walks the whole file up to `limit` (UINT64_MAX: its end). Release after any result. */
 int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink,
 		    tm_pool_sink *pools, tm_activity_taker *activities, void *context);
+/* One chunk, that the reader gave last, for whoever reads a trace that is still written: the same results. Its stops are the caller's to use up. */
+int tm_catalog_take(struct tm_catalog *c, struct tm_reader *r, const struct tm_chunk_header *h, tm_sample_sink *sink, void *context);
 void tm_catalog_release(struct tm_catalog *c);
 
 /* Which recording a trace is of: two files that agree in all of it are copies. */

@@ -13,6 +13,8 @@ struct naming_rule {
 static const struct naming_rule rules[] = {
 	{ "bytes", TM_COLUMN_SIZE },
 	{ "bytes_per_step", TM_COLUMN_SIZE },
+	{ "bytes_per_second", TM_COLUMN_SIZE },
+	{ "allocations_per_second", TM_COLUMN_COUNT },
 	{ "count", TM_COLUMN_COUNT },
 	{ "allocations", TM_COLUMN_COUNT },
 	{ "frees", TM_COLUMN_COUNT },

@@ -37,6 +37,7 @@ static const struct verb verbs[] = {
 	{ "alerts", tm_cmd_alerts, "thresholds that were crossed, and what was live then" },
 	{ "processes", tm_cmd_processes, "the tree of processes, with ranks, ends and peaks" },
 	{ "gpu", tm_cmd_gpu, "devices: memory, pools, work, refused requests, what was held in vain" },
+	{ "top", tm_cmd_top, "a recording while it runs: heaps, call sites and scopes, with rates" },
 	{ "query", tm_cmd_query, "ask the database in SQL, read-only" },
 	{ "export", tm_cmd_export, "write a Chrome trace, or collapsed stacks for a flame graph" },
 	{ "report", tm_cmd_report, "write one HTML file that explains a run" },

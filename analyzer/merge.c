@@ -19,6 +19,20 @@ int tm_merge_init(struct tm_merge *m, size_t thread_count) {
 	return m->streams && m->queue ? 0 : -1;
 }
 
+int tm_merge_grow(struct tm_merge *m, size_t thread_count) {
+	if (thread_count <= m->thread_count) return 0;
+	size_t wanted = thread_count + thread_count / 2;
+	struct tm_stream *streams = realloc(m->streams, (wanted + 1) * sizeof *streams);
+	if (!streams) return -1;
+	m->streams = streams;
+	uint32_t *queue = realloc(m->queue, (wanted + 1) * sizeof *queue);
+	if (!queue) return -1;
+	m->queue = queue;
+	for (size_t i = m->thread_count; i < wanted; i++) m->streams[i] = (struct tm_stream){ .key = KEY_NONE };
+	m->thread_count = wanted;
+	return 0;
+}
+
 static void close_segment(struct tm_batch_segment *s) {
 	if (--s->batch->open_segments == 0) tm_batch_give_back(s->batch);
 }

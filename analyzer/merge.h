@@ -5,7 +5,7 @@
  *           stamped after they happened, releases before). What lies below the watermark is handed out, the rest waits for more batches.
  * Owns:     the batches given to it, until their last event is out.
  * Memory:   the events between the slowest thread's watermark and the newest chunk.
- * Fails:    only tm_merge_init() can.
+ * Fails:    only tm_merge_init() and tm_merge_grow() can.
  */
 #ifndef TIDEMARK_ANALYZER_MERGE_H
 #define TIDEMARK_ANALYZER_MERGE_H
@@ -35,6 +35,8 @@ struct tm_merge {
 
 /* 0 or -1: out of memory. Release after either. */
 int tm_merge_init(struct tm_merge *m, size_t thread_count);
+/* Room for at least so many threads; what is at hand stays. 0 or -1: out of memory. */
+int tm_merge_grow(struct tm_merge *m, size_t thread_count);
 void tm_merge_release(struct tm_merge *m);
 /* Takes the batch over. */
 void tm_merge_add(struct tm_merge *m, struct tm_batch *batch);

@@ -17,7 +17,7 @@
 struct option_row {
 	const char *name;  /* without the dashes */
 	const char *value; /* shown in help; NULL: the option takes none */
-	unsigned bit;
+	uint64_t bit;
 	/* false: the value makes no sense. */
 	bool (*take)(struct tm_options *o, const char *value);
 	const char *help;
@@ -264,12 +264,24 @@ static bool take_min_score(struct tm_options *o, const char *value) {
 	o->min_score = strtod(value, &end);
 	return end != value && !*end && o->min_score >= 0 && o->min_score <= 1;
 }
+static bool take_pid(struct tm_options *o, const char *value) {
+	return take_count(value, &o->pid) && o->pid > 0 && o->pid <= INT32_MAX;
+}
+static bool take_repeats(struct tm_options *o, const char *value) {
+	return take_count(value, &o->count) && o->count > 0;
+}
+static bool take_interval(struct tm_options *o, const char *value) {
+	return tm_parse_time(value, &o->interval_ns) && o->interval_ns >= 10000000u && o->interval_ns <= 86400000000000u;
+}
 static bool take_force(struct tm_options *o, const char *value) {
 	(void)value;
 	return o->force = true;
 }
 
 static const struct option_row option_rows[] = {
+	{ "pid", "PID", TM_OPTION_TOP, take_pid, "the recording that this process belongs to" },
+	{ "interval", "T", TM_OPTION_TOP, take_interval, "between two looks: 1s (default), 200ms, 1m" },
+	{ "count", "N", TM_OPTION_TOP, take_repeats, "end after N looks" },
 	{ "at", "T", TM_OPTION_AT, take_at,
 	  "the instant: 12.5s, 300ms, start, peak, exit, end, mark:NAME, step:N, step-end:N, scope:NAME, scope-end:NAME" },
 	{ "against", "T", TM_OPTION_AGAINST, take_against, "the difference to what was live at this instant, largest change first" },
@@ -438,6 +450,7 @@ int tm_options_parse(struct tm_options *o, const struct tm_usage *usage, int arg
 				  .buckets = TM_LIMIT_UNSET,
 				  .max_events = 1000000,
 				  .min_score = -1,
+				  .interval_ns = 1000000000u,
 				  .budgets = { -1, -1, -1, -1 } };
 	for (int i = 1; i < argc; i++) {
 		const char *argument = argv[i];

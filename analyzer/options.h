@@ -77,6 +77,8 @@ enum tm_option_bit {
 	TM_OPTION_GPU = 1u << 31,  /* --lines, --libraries, --pools, --activity, --oom, --inefficiencies, --gap */
 };
 
+#define TM_OPTION_TOP (1ull << 32) /* --pid, --interval, --count */
+
 /* What every command that lists takes. */
 #define TM_OPTIONS_LISTING \
 	(TM_OPTION_FORMAT | TM_OPTION_LIMIT | TM_OPTION_SORT | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_FROM | TM_OPTION_TO | \
@@ -87,7 +89,7 @@ struct tm_usage {
 	const char *operands;    /* as shown behind the verb: "DB|TRACE" */
 	const char *description; /* whole sentences, each line ending in a newline */
 	const char *examples;    /* one a line, each beginning with "tidemark" */
-	unsigned options;        /* enum tm_option_bit */
+	uint64_t options;        /* enum tm_option_bit, TM_OPTION_TOP */
 	int operands_min, operands_max;
 };
 
@@ -127,6 +129,8 @@ struct tm_options {
 	struct tm_budgets budgets;
 	const char *junit;
 	double min_score; /* negative: not given */
+	int64_t pid, count; /* of `top`; 0: not given */
+	uint64_t interval_ns;
 };
 
 #define TM_OPTIONS_GO (-1)

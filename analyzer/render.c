@@ -95,10 +95,10 @@ static void put_json_value(struct tm_bytes *row, sqlite3_stmt *statement, int co
 	}
 }
 
-int tm_render_json(sqlite3_stmt *statement, uint64_t *rows) {
+int tm_render_json_rows(sqlite3_stmt *statement, uint64_t *rows) {
 	struct tm_bytes row = TM_BYTES_INIT;
-	int columns = sqlite3_column_count(statement), step, rc = tm_write_output("[", 1);
-	for (*rows = 0; !rc && (step = sqlite3_step(statement)) == SQLITE_ROW; ++*rows) {
+	int columns = sqlite3_column_count(statement), step = SQLITE_DONE, rc = 0;
+	for (; !rc && (step = sqlite3_step(statement)) == SQLITE_ROW; ++*rows) {
 		tm_put_format(&row, "%s\n{", *rows ? "," : "");
 		for (int i = 0; i < columns; i++) {
 			const char *name = sqlite3_column_name(statement, i);
@@ -111,9 +111,19 @@ int tm_render_json(sqlite3_stmt *statement, uint64_t *rows) {
 		rc = flush_row(&row);
 	}
 	if (!rc && step != SQLITE_DONE) rc = -1;
-	if (!rc) rc = *rows ? tm_write_output("\n]\n", 3) : tm_write_output("]\n", 2);
 	tm_bytes_release(&row);
 	return rc;
+}
+
+int tm_render_json_end(uint64_t rows) {
+	return rows ? tm_write_output("\n]\n", 3) : tm_write_output("]\n", 2);
+}
+
+int tm_render_json(sqlite3_stmt *statement, uint64_t *rows) {
+	*rows = 0;
+	int rc = tm_write_output("[", 1);
+	if (!rc) rc = tm_render_json_rows(statement, rows);
+	return rc ? rc : tm_render_json_end(*rows);
 }
 
 /* A field of RFC 4180. CSV has no escapes: control characters that are no white space become U+FFFD, as bad bytes do. */
@@ -165,17 +175,22 @@ void tm_csv_row(struct tm_bytes *row, sqlite3_stmt *statement) {
 	tm_put_raw(row, "\n", 1);
 }
 
-int tm_render_csv(sqlite3_stmt *statement, uint64_t *rows) {
+int tm_render_csv_rows(sqlite3_stmt *statement, bool with_header, uint64_t *rows) {
 	struct tm_bytes row = TM_BYTES_INIT;
 	int step = SQLITE_DONE;
-	tm_csv_header(&row, statement);
+	if (with_header) tm_csv_header(&row, statement);
 	int rc = flush_row(&row);
-	for (*rows = 0; !rc && (step = sqlite3_step(statement)) == SQLITE_ROW; ++*rows) {
+	for (; !rc && (step = sqlite3_step(statement)) == SQLITE_ROW; ++*rows) {
 		tm_csv_row(&row, statement);
 		rc = flush_row(&row);
 	}
 	tm_bytes_release(&row);
 	return rc || step != SQLITE_DONE ? -1 : 0;
+}
+
+int tm_render_csv(sqlite3_stmt *statement, uint64_t *rows) {
+	*rows = 0;
+	return tm_render_csv_rows(statement, true, rows);
 }
 
 int tm_render(sqlite3_stmt *statement, const struct tm_render_plan *plan, uint64_t *rows) {

@@ -39,6 +39,11 @@ int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, 
 int tm_render_json(sqlite3_stmt *statement, uint64_t *rows);
 int tm_render_csv(sqlite3_stmt *statement, uint64_t *rows);
 
+/* For several queries in one output: their rows alone, *rows counting on. JSON's "[" is written before, its end after. */
+int tm_render_json_rows(sqlite3_stmt *statement, uint64_t *rows);
+int tm_render_json_end(uint64_t rows);
+int tm_render_csv_rows(sqlite3_stmt *statement, bool with_header, uint64_t *rows);
+
 /* Appends the line of names, or the current row, as CSV. */
 void tm_csv_header(struct tm_bytes *row, sqlite3_stmt *statement);
 void tm_csv_row(struct tm_bytes *row, sqlite3_stmt *statement);

@@ -340,7 +340,7 @@ static size_t choose_widths(struct table *t, size_t room) {
 static const char *const expendable[] = {
 	"job",        "cut_reason", "frees",     "end_code",     "live_at_exit_count",  "allocated_relative_error",
 	"stack_id",   "start_ns",   "temporary", "sample_bytes", "exit_relative_error", "allocations",
-	"live_count", "host",
+	"live_count", "host",       "allocations_per_second",
 };
 
 static struct table_column *least_important(struct table *t) {

@@ -21,6 +21,7 @@ int tm_cmd_timeline(int argc, char **argv);
 int tm_cmd_alerts(int argc, char **argv);
 int tm_cmd_processes(int argc, char **argv);
 int tm_cmd_gpu(int argc, char **argv);
+int tm_cmd_top(int argc, char **argv);
 int tm_cmd_query(int argc, char **argv);
 int tm_cmd_export(int argc, char **argv);
 int tm_cmd_report(int argc, char **argv);

@@ -244,6 +244,63 @@ _Noreturn void tm_names_reader_serve(int fd) {
 	_exit(0);
 }
 
+/* --- asked while the program runs --- */
+
+struct opened { /* a file that was asked about */
+	char *path;
+	uint8_t *build_id;
+	size_t build_id_size;
+	struct tm_symbols *symbols; /* NULL: it could not be opened */
+};
+
+static void open_for(struct opened *o, const char *path, struct tm_text build_id) {
+	char why[400];
+	const char *paths[] = { path };
+	*o = (struct opened){ .path = strdup(path), .build_id = malloc(build_id.size + 1), .build_id_size = build_id.size };
+	if (!o->path || !o->build_id) _exit(2);
+	memcpy(o->build_id, build_id.data, build_id.size);
+	struct tm_symbols_source source = {
+		.paths = paths, .path_count = 1, .build_id = o->build_id, .build_id_size = build_id.size, .lines = true
+	};
+	if (tm_symbols_open(&o->symbols, &source, why, sizeof why) != 0) o->symbols = NULL;
+}
+
+/* Beyond so many files nothing is known: they stay open. */
+static struct tm_symbols *symbols_of(struct opened *all, size_t *count, const char *path, struct tm_text build_id) {
+	for (size_t i = 0; i < *count; i++)
+		if (!strcmp(all[i].path, path) && all[i].build_id_size == build_id.size && !memcmp(all[i].build_id, build_id.data, build_id.size))
+			return all[i].symbols;
+	if (*count == TM_LOOKUP_FILES_MAX) return NULL;
+	open_for(&all[*count], path, build_id);
+	return all[(*count)++].symbols;
+}
+
+_Noreturn void tm_names_reader_look_up(int fd) {
+	struct sender sender = { .fd = fd };
+	static struct opened all[TM_LOOKUP_FILES_MAX];
+	size_t count = 0;
+	uint32_t size;
+	settle(getppid());
+	if (setpriority(PRIO_PROCESS, 0, NICENESS) != 0) errno = 0;
+	while (receive(fd, &size, sizeof size) && size <= TM_LOOKUP_REQUEST_MAX) {
+		static uint8_t request[TM_LOOKUP_REQUEST_MAX];
+		if (!receive(fd, request, size)) break;
+		struct tm_cursor c = tm_cursor_over(request, size);
+		struct tm_text build_id = tm_get_string(&c), text = tm_get_string(&c);
+		uint64_t offset = tm_get_varint(&c);
+		char *path = c.bad ? NULL : strndup(text.data, text.size);
+		struct tm_symbols *symbols = path ? symbols_of(all, &count, path, build_id) : NULL;
+		if (symbols) put_address(&sender.message, symbols, offset);
+		free(path);
+		uint32_t answered = (uint32_t)sender.message.size;
+		tm_put_raw(&sender.out, &answered, sizeof answered);
+		tm_put_raw(&sender.out, sender.message.data, sender.message.size);
+		tm_bytes_clear(&sender.message);
+		send_all(&sender);
+	}
+	_exit(0);
+}
+
 _Noreturn void tm_names_reader_run(const struct tm_names_job *job, pid_t parent) {
 	struct sender sender = { .fd = job->fd };
 	struct tm_symbols *symbols;

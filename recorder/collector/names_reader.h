@@ -34,6 +34,14 @@ struct tm_names_job {
 /* The life of a reader that was started ahead (names_ahead.h): requests come from the socket, and go back to it as messages. Never returns. */
 _Noreturn void tm_names_reader_serve(int fd);
 
+/* `tidemark-record names-lookup`, which `tidemark top` starts: names addresses while a program runs, as they are asked for. A request and an answer
+ * are each u32 bytes and so many bytes: s build-id, s path, v address in the file; then for each function, innermost first, s name, s file,
+ * v line. Answers come in the order of the requests. Never returns. */
+#define TM_LOOKUP_COMMAND "names-lookup"
+#define TM_LOOKUP_REQUEST_MAX 16384u
+#define TM_LOOKUP_FILES_MAX 256u
+_Noreturn void tm_names_reader_look_up(int fd);
+
 /* The life of the child. Never returns. */
 _Noreturn void tm_names_reader_run(const struct tm_names_job *job, pid_t parent);
 

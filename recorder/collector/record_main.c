@@ -334,6 +334,7 @@ int main(int argc, char **argv) {
 	if (argc > 1 && !strcmp(argv[1], "names")) return tm_names_command(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "dump")) return tm_dump_command(argc - 1, argv + 1);
 	if (argc == 2 && !strcmp(argv[1], TM_AHEAD_COMMAND)) tm_names_reader_serve(0);
+	if (argc == 2 && !strcmp(argv[1], TM_LOOKUP_COMMAND)) tm_names_reader_look_up(0);
 	if (tm_options_parse(&c->options, argc, argv) != TM_OPTIONS_OK) return EXIT_OURS;
 	if (c->options.done) return 0;
 	know_ourselves(c);

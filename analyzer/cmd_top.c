@@ -1,0 +1,364 @@
+/* cmd_top.c - `tidemark top`: a recording while it runs.
+ *
+ *     a trace, or --pid -> live_source.c finds the file -> live.c follows it -> live_rows.c -> listing.c
+ *
+ * On a terminal the screen shows the newest look, as much of it as fits. Elsewhere one look follows the other as plain rows. A trace that is
+ * complete, and a database, show how it ended, once.
+ */
+#include "display_text.h"
+#include "listing.h"
+#include "live_rows.h"
+#include "live_source.h"
+#include "screen.h"
+#include "talk.h"
+#include "verbs.h"
+
+#include "schema/units.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SLICE_MS 100u
+#define SHORT_SCREEN 18 /* lines; a shorter one has room for call sites alone */
+#define NAMES_MS 3000u  /* the first look waits so long for names */
+
+static const struct tm_usage usage = {
+	.verb = "top",
+	.operands = "DB|TRACE|--pid=PID",
+	.description =
+		"Shows a recording while it runs: per heap, per call site and per scope what is live now, and how fast it is allocated.\n"
+		"It follows the trace, which is written at least once a second; the program does not notice. On a terminal it refreshes\n"
+		"itself: q quits, l p a b sort by live bytes, peak, allocations a second, bytes a second, n by blocks, t by all bytes so\n"
+		"far. Elsewhere each look is a table, or rows of --by=heap (default), site or scope as JSON or CSV, ts_ns saying of when.\n"
+		"The whole process is heap null. Rates are since the look before, at first since the start. peak_bytes of a call site is\n"
+		"its part of its heap's peak. A trace that is complete shows its end, once, and so does a database.\n",
+	.examples = "tidemark top run.tmk\n"
+		    "tidemark top --pid=4242 --sort=bytes_per_second\n"
+		    "tidemark top run.tmk --by=site --format=csv --interval=5s --count=12\n",
+	.options = TM_OPTION_FORMAT | TM_OPTION_LIMIT | TM_OPTION_SORT | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_BY | TM_OPTION_TOP,
+	.operands_min = 0,
+	.operands_max = 1,
+};
+
+/* --- what is listed --- */
+
+#define ORDER "live_bytes DESC, allocated_bytes DESC"
+
+static const struct tm_listing heaps = {
+	.source = "live_heap",
+	.order = "live_bytes DESC, process_id, heap IS NOT NULL, heap",
+	.has_heap = true,
+	.title = "heaps",
+	.nothing = "nothing was allocated so far",
+	.hidden = { "ts_ns" },
+	.estimated = { "live_bytes", "live_count", "peak_bytes", "allocations_per_second", "bytes_per_second", "allocations",
+		       "allocated_bytes" },
+	.null_heap = "(all)",
+};
+
+static const struct tm_listing sites = {
+	.source = "live_site",
+	.order = ORDER ", process_id, heap, function, file, line, module_offset",
+	.has_heap = true,
+	.title = "call sites",
+	.nothing = "nothing was allocated so far",
+	.hidden = { "ts_ns" },
+	.estimated = { "live_bytes", "live_count", "peak_bytes", "allocations_per_second", "bytes_per_second", "allocations",
+		       "allocated_bytes" },
+};
+
+static const struct tm_listing scopes = {
+	.source = "live_scope",
+	.order = ORDER ", process_id, heap, name, category",
+	.has_heap = true,
+	.title = "scopes (what they allocated themselves)",
+	.nothing = "no scope was opened so far",
+	.hidden = { "ts_ns" },
+	.estimated = { "live_bytes", "live_count", "allocations_per_second", "bytes_per_second", "allocations", "allocated_bytes" },
+	.null_heap = "-",
+};
+
+static const struct tm_listing *listing_of(enum tm_by by) {
+	return by == TM_BY_SCOPE ? &scopes : by == TM_BY_SITE ? &sites : &heaps;
+}
+
+/* The same columns of a database, as its run ended. */
+static const char end_tables[] =
+	"run AS (SELECT id, max(end_ns - start_ns, 1) / 1e9 AS seconds, end_ns FROM process),\n"
+	"live_heap AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.live_at_end_bytes AS live_bytes, s.live_at_end_count AS live_count,\n"
+	"  s.peak_bytes, CAST(round(s.allocations / r.seconds) AS INTEGER) AS allocations_per_second,\n"
+	"  CAST(round(s.allocated_bytes / r.seconds) AS INTEGER) AS bytes_per_second, s.allocations, s.allocated_bytes,\n"
+	"  iif(s.heap IS NULL, (SELECT value FROM sample AS v WHERE v.process_id = s.process_id AND v.name = 'rss' ORDER BY ts_ns DESC LIMIT 1),"
+	" NULL) AS rss_bytes\n  FROM heap_summary AS s JOIN run AS r ON r.id = s.process_id),\n"
+	"live_site AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, sum(s.live_bytes) AS live_bytes, sum(s.live_count) AS live_count,\n"
+	"  sum(s.peak_bytes) AS peak_bytes, CAST(round(sum(s.allocations) / r.seconds) AS INTEGER) AS allocations_per_second,\n"
+	"  CAST(round(sum(s.allocated_bytes) / r.seconds) AS INTEGER) AS bytes_per_second, sum(s.allocations) AS allocations,\n"
+	"  sum(s.allocated_bytes) AS allocated_bytes, s.function, s.file, s.line, s.module, s.module_offset\n"
+	"  FROM site AS s JOIN run AS r ON r.id = s.process_id\n"
+	"  GROUP BY s.process_id, s.heap, s.function, s.file, s.line, iif(s.function IS NULL, s.module, 0),\n"
+	"  iif(s.function IS NULL, s.module_offset, 0)),\n"
+	"live_scope AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.name, s.category, s.calls,\n"
+	"  s.self_allocated_bytes - s.own_freed_bytes AS live_bytes, CAST(round(s.self_allocations / r.seconds) AS INTEGER) AS"
+	" allocations_per_second,\n  CAST(round(s.self_allocated_bytes / r.seconds) AS INTEGER) AS bytes_per_second,\n"
+	"  s.self_allocations AS allocations, s.self_allocated_bytes AS allocated_bytes\n"
+	"  FROM scope_total AS s JOIN run AS r ON r.id = s.process_id)";
+
+/* --sort names a column of one of the tables; another one keeps its usual order. */
+static bool has_column(const struct tm_listing *l, const char *sort) {
+	const char *name = sort + (*sort == '+' || *sort == '-');
+	static const char *const of_scopes[] = { "name", "category", "calls", NULL };
+	static const char *const of_sites[] = { "function", "file", "line", "module", "module_offset", "peak_bytes", NULL };
+	static const char *const of_heaps[] = { "rss_bytes", "peak_bytes", NULL };
+	static const char *const of_all[] = {
+		"ts_ns",       "process_id",      "heap",       "live_bytes", "allocations_per_second", "bytes_per_second",
+		"allocations", "allocated_bytes", "live_count", NULL
+	};
+	const char *const *lists[] = { of_all, l == &scopes ? of_scopes : l == &sites ? of_sites : of_heaps };
+	for (size_t k = 0; k < 2; k++)
+		for (size_t i = 0; lists[k][i]; i++)
+			if (strcmp(lists[k][i], name) == 0) return true;
+	return false;
+}
+
+static int list_one(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *which, const char *with,
+		    int64_t limit) {
+	struct tm_options options = *o;
+	struct tm_listing l = *which;
+	l.with = with;
+	if (limit >= 0) options.limit = limit;
+	if (o->sort && !has_column(which, o->sort)) options.sort = NULL;
+	/* What a table is not sorted by makes room for names. */
+	bool totals = options.sort && strstr(options.sort, "allocat") && !strstr(options.sort, "per_second");
+	if (!totals) {
+		l.hidden[1] = "allocations";
+		l.hidden[2] = "allocated_bytes";
+	}
+	return tm_listing_run(d, &options, &l);
+}
+
+/* --sort must be a column of something that is listed. */
+static int check_options(const struct tm_options *o) {
+	if (o->by_given && o->by != TM_BY_HEAP && o->by != TM_BY_SITE && o->by != TM_BY_SCOPE)
+		return tm_misuse("top", "--by takes heap, site or scope here");
+	if (!o->operand_count == !o->pid) return tm_misuse("top", "one of a database, a trace and --pid=PID is needed");
+	if (!o->sort) return TM_OPTIONS_GO;
+	bool by_one = o->by_given || o->format != TM_FORMAT_TABLE;
+	bool known = by_one ? has_column(listing_of(o->by), o->sort)
+			    : has_column(&heaps, o->sort) || has_column(&sites, o->sort) || has_column(&scopes, o->sort);
+	return known ? TM_OPTIONS_GO : tm_misuse("top", "cannot sort by '%s': no such column", o->sort);
+}
+
+static bool is_one_table(const struct tm_options *o) {
+	return o->by_given || o->format != TM_FORMAT_TABLE;
+}
+
+/* One look as tables. */
+static int list_tables(const struct tm_database *d, const struct tm_options *o, const char *with) {
+	if (o->by_given) return list_one(d, o, listing_of(o->by), with, -1);
+	int status = list_one(d, o, &heaps, with, -1);
+	if (!status) status = tm_write_output("\n", 1) ? TM_EXIT_FAILED : 0;
+	if (!status) status = list_one(d, o, &sites, with, o->limit == TM_LIMIT_UNSET ? 20 : -1);
+	if (!status) status = tm_write_output("\n", 1) ? TM_EXIT_FAILED : 0;
+	return status ? status : list_one(d, o, &scopes, with, o->limit == TM_LIMIT_UNSET ? 10 : -1);
+}
+
+static int top_database(const struct tm_options *o) {
+	struct tm_database d;
+	int status = tm_database_open(&d, o->operands[0]);
+	if (!status) status = tm_listing_check(&d, o);
+	if (!status) status = is_one_table(o) ? list_one(&d, o, listing_of(o->by), end_tables, -1) : list_tables(&d, o, end_tables);
+	tm_database_close(&d);
+	return status;
+}
+
+/* --- a trace --- */
+
+struct top {
+	struct tm_options o;
+	struct tm_live live;
+	struct tm_live_names names;
+	struct tm_database d;
+	struct tm_live_source source;
+	struct tm_screen screen;
+	int64_t looks;
+	uint64_t rows; /* of JSON and CSV so far */
+	bool running;  /* somebody writes the trace */
+};
+
+static uint64_t now_ms(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* What the trace has so far; with the screen in between. false: out of memory, or the user wants to quit. */
+static bool read_on(struct top *t, uint64_t until_ms) {
+	for (;;) {
+		int rc = tm_live_poll(&t->live, SLICE_MS);
+		if (rc < 0) {
+			tm_fail("cannot follow '%s': out of memory", t->source.shown);
+			return false;
+		}
+		tm_live_names_talk(&t->names);
+		uint64_t now = now_ms();
+		if (t->live.ended || t->live.stopped || (!rc && now >= until_ms)) return true;
+		if (rc && t->screen.is_on && now >= until_ms) return true; /* a long trace is shown as far as it is read */
+		if (!tm_screen_wait(&t->screen, rc ? 0 : (unsigned)(until_ms - now < SLICE_MS ? until_ms - now : SLICE_MS))) return false;
+		if (t->screen.key_pressed) return true;
+	}
+}
+
+/* Answers of the process that reads module files. */
+static void wait_for_names(struct top *t) {
+	uint64_t until = now_ms() + NAMES_MS;
+	while (tm_live_names_waiting(&t->names) && now_ms() < until && tm_screen_wait(&t->screen, 10)) tm_live_names_talk(&t->names);
+}
+
+static int take_rows(struct top *t, bool rates) {
+	if (tm_live_rows_take(&t->d, &t->live, &t->names, rates) == 0) return 0;
+	return tm_fail("cannot follow '%s': out of memory", t->source.shown);
+}
+
+static int put_rows(struct top *t) {
+	int status;
+	sqlite3_stmt *statement = NULL;
+	char *sql = tm_listing_sql(&t->d, &t->o, listing_of(t->o.by), &status);
+	if (!status) status = tm_database_prepare(&t->d, sql, &statement);
+	if (!status && t->o.format == TM_FORMAT_JSON) status = tm_render_json_rows(statement, &t->rows) ? TM_EXIT_FAILED : 0;
+	else if (!status) status = tm_render_csv_rows(statement, !t->looks, &t->rows) ? TM_EXIT_FAILED : 0;
+	sqlite3_finalize(statement);
+	sqlite3_free(sql);
+	fflush(stdout);
+	return status;
+}
+
+/* The name is what is shortened. */
+static void put_heading(const struct top *t) {
+	char count[TM_UNIT_TEXT_MAX], time[TM_UNIT_TEXT_MAX], what[160];
+	struct tm_bytes name = TM_BYTES_INIT, line = TM_BYTES_INIT;
+	const char *state = t->live.ended     ? "ended"
+			    : t->live.stopped ? t->live.stopped
+			    : t->running      ? "recording"
+					      : "cut off: nobody writes it";
+	int n = snprintf(what, sizeof what, "  %s, %s, %s allocations and frees", state, tm_format_time(t->live.now_ns, time),
+			 tm_format_count(t->live.events, count));
+	size_t width = tm_terminal_width(), room = width > (size_t)n + 8 ? width - (size_t)n : 8;
+	tm_display_text(&name, t->source.shown, strlen(t->source.shown));
+	tm_display_fit(&line, (const char *)name.data, name.size, room, TM_SHORTEN_START);
+	printf("%s%.*s%s%.*s\n", tm_bold(), (int)line.size, (const char *)line.data, tm_plain(), (int)(width > 8 ? width - 8 : 0), what);
+	tm_bytes_release(&name);
+	tm_bytes_release(&line);
+}
+
+static int put_look(struct top *t) {
+	if (t->o.format != TM_FORMAT_TABLE) return put_rows(t);
+	put_heading(t);
+	int status = list_tables(&t->d, &t->o, NULL);
+	if (!status && t->running && !t->screen.is_on) printf("\n");
+	fflush(stdout);
+	return status;
+}
+
+/* As much as fits: heaps first, then call sites (alone where lines are few); scopes where there are any take a third of what is left. */
+static int put_screen(struct top *t) {
+	int64_t lines = (int64_t)tm_screen_begin(&t->screen);
+	bool has_scopes = tm_database_integer(&t->d, "SELECT 1 FROM live_scope WHERE name <> '[unscoped]' LIMIT 1", 0);
+	int64_t heap_rows = tm_database_integer(&t->d, "SELECT count(*) FROM live_heap", 0), left;
+	if (heap_rows > lines / 3) heap_rows = lines / 3;
+	left = lines - heap_rows - 9;
+	if (left < 2) left = 2;
+	int64_t scope_rows = has_scopes && left > 9 ? (left - 4) / 3 : 0, site_rows = left - (scope_rows ? scope_rows + 4 : 0);
+	put_heading(t);
+	int status = 0;
+	if (lines >= SHORT_SCREEN) {
+		status = list_one(&t->d, &t->o, &heaps, NULL, heap_rows ? heap_rows : 1);
+		if (!status) printf("\n");
+	}
+	if (!status) status = list_one(&t->d, &t->o, &sites, NULL, lines >= SHORT_SCREEN ? site_rows : lines);
+	if (!status && scope_rows) printf("\n");
+	if (!status && scope_rows) status = list_one(&t->d, &t->o, &scopes, NULL, scope_rows);
+	tm_screen_end(&t->screen, "q quit  sort: l live  p peak  n blocks  a allocations/s  b bytes/s  t total");
+	return status;
+}
+
+static const char *sort_of(char key) {
+	switch (key) {
+	case 'l': return "live_bytes";
+	case 'p': return "peak_bytes";
+	case 'n': return "live_count";
+	case 'a': return "allocations_per_second";
+	case 'b': return "bytes_per_second";
+	case 't': return "allocated_bytes";
+	default: return NULL;
+	}
+}
+
+static bool is_last(const struct top *t) {
+	return !t->running || (t->o.count && t->looks >= t->o.count) || t->screen.quit;
+}
+
+/* Looks until the end, the last asked for, or the user quits. */
+static int look(struct top *t) {
+	uint64_t interval_ms = t->o.interval_ns / 1000000, next = now_ms();
+	int status = 0;
+	do {
+		if (!read_on(t, next)) return t->screen.quit ? 0 : TM_EXIT_FAILED;
+		bool due = now_ms() >= next || t->live.ended;
+		if (t->screen.key_pressed && sort_of(t->screen.key_pressed)) t->o.sort = sort_of(t->screen.key_pressed);
+		t->screen.key_pressed = 0;
+		t->running = !t->live.ended && !t->live.stopped && tm_live_source_is_written(&t->source, t->live.reader.fd);
+		if ((status = take_rows(t, false))) return status;
+		if (!t->looks) {
+			wait_for_names(t);
+			if ((status = take_rows(t, false))) return status;
+		}
+		status = t->screen.is_on ? put_screen(t) : put_look(t);
+		if (due) {
+			if (!status) status = take_rows(t, true);
+			t->looks++;
+			next = now_ms() + interval_ms;
+		}
+	} while (!status && !is_last(t));
+	return status;
+}
+
+static int top_trace(struct top *t) {
+	char error[256];
+	if (tm_live_open(&t->live, t->source.path, error, sizeof error) < 0)
+		return tm_fail("cannot follow '%s': %s", t->source.shown, error);
+	tm_live_names_init(&t->names, &t->live);
+	if (tm_live_rows_open(&t->d, t->source.shown) < 0) return tm_fail("cannot follow '%s': out of memory", t->source.shown);
+	t->running = tm_live_source_is_written(&t->source, t->live.reader.fd);
+	tm_screen_open(&t->screen, t->running && t->o.format == TM_FORMAT_TABLE && !t->o.by_given);
+	if (t->o.format == TM_FORMAT_JSON && tm_write_output("[", 1)) return TM_EXIT_FAILED;
+	int status = look(t);
+	bool was_on = t->screen.is_on;
+	tm_screen_close(&t->screen);
+	if (!status && was_on && t->looks) status = put_look(t);
+	if (t->o.format == TM_FORMAT_JSON && tm_render_json_end(t->rows)) status = TM_EXIT_FAILED;
+	if (!status && t->live.stopped)
+		tm_say("'%s' is damaged: %s at offset %llu", t->source.shown, t->live.stopped,
+		       (unsigned long long)t->live.reader.chunk_offset);
+	return status;
+}
+
+int tm_cmd_top(int argc, char **argv) {
+	struct top t = { .live.reader.fd = -1, .names.fd = -1 };
+	int status = tm_options_parse(&t.o, &usage, argc, argv);
+	if (status != TM_OPTIONS_GO || (status = check_options(&t.o)) != TM_OPTIONS_GO) return status;
+	if (!t.o.by_given) t.o.by = TM_BY_HEAP;
+	if (t.o.pid) {
+		if ((status = tm_live_source_of_process(&t.source, (int)t.o.pid))) return status;
+	} else {
+		enum tm_file_kind kind = tm_file_recognise(t.o.operands[0]);
+		if (kind == TM_FILE_DATABASE) return top_database(&t.o);
+		if (kind != TM_FILE_TRACE) return TM_EXIT_FAILED;
+		tm_live_source_of_file(&t.source, t.o.operands[0]);
+	}
+	status = top_trace(&t);
+	tm_live_names_release(&t.names);
+	tm_live_release(&t.live);
+	tm_database_close(&t.d);
+	return status;
+}

@@ -1,0 +1,130 @@
+/* live_source.c - which trace is being written, and by whom; see live_source.h. */
+#include "live_source.h"
+
+#include "reader.h"
+#include "recorder_path.h"
+#include "talk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ANCESTORS_MAX 64
+#define ENVIRONMENT_MAX ((size_t)4 << 20) /* bytes; the kernel's own limit is about this */
+#define SESSION "TIDEMARK_SESSION=/proc/"
+
+void tm_live_source_of_file(struct tm_live_source *s, const char *path) {
+	snprintf(s->path, sizeof s->path, "%s", path);
+	snprintf(s->shown, sizeof s->shown, "%s", path);
+}
+
+/* Bytes of a file of /proc, ended by a 0; to be freed. NULL: it cannot be read. */
+static char *read_proc(int pid, const char *name, size_t *size) {
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char *text = fd < 0 ? NULL : malloc(ENVIRONMENT_MAX + 1);
+	ssize_t got = 1;
+	for (*size = 0; text && got > 0 && *size<ENVIRONMENT_MAX; *size += got> 0 ? (size_t)got : 0)
+		got = read(fd, text + *size, ENVIRONMENT_MAX - *size);
+	if (text) text[*size] = '\0';
+	int saved = errno;
+	if (fd >= 0) close(fd);
+	errno = saved;
+	if (got >= 0) return text;
+	free(text);
+	return NULL;
+}
+
+static bool is_recorder(int pid) {
+	size_t size;
+	char *name = read_proc(pid, "comm", &size);
+	bool is = name && strncmp(name, TM_RECORDER, sizeof TM_RECORDER - 1) == 0;
+	free(name);
+	return is;
+}
+
+/* The recorder that the session variable names; 0: there is none. */
+static int recorder_of_environment(int pid) {
+	size_t size;
+	char *text = read_proc(pid, "environ", &size);
+	int recorder = 0;
+	for (const char *p = text; p && p < text + size && !recorder; p += strlen(p) + 1)
+		if (strncmp(p, SESSION, sizeof SESSION - 1) == 0) recorder = atoi(p + sizeof SESSION - 1);
+	free(text);
+	return recorder > 0 && is_recorder(recorder) ? recorder : 0;
+}
+
+static int parent_of(int pid) {
+	size_t size;
+	char *text = read_proc(pid, "stat", &size), *end = text ? strrchr(text, ')') : NULL;
+	int parent = 0;
+	if (!end || sscanf(end + 1, " %*c %d", &parent) != 1) parent = 0;
+	free(text);
+	return parent;
+}
+
+static int recorder_of(int pid) {
+	int recorder = recorder_of_environment(pid);
+	for (int i = 0; i < ANCESTORS_MAX && !recorder && pid > 1; i++, pid = parent_of(pid))
+		if (is_recorder(pid)) recorder = pid;
+	return recorder;
+}
+
+/* Calls visit for each open file of a process, until it says true. */
+static bool each_file(int pid, bool (*visit)(const char *path, void *context), void *context) {
+	char folder[64], path[64 + 256];
+	snprintf(folder, sizeof folder, "/proc/%d/fd", pid);
+	DIR *d = opendir(folder);
+	bool found = false;
+	for (const struct dirent *e; d && !found && (e = readdir(d));) {
+		if (e->d_name[0] == '.') continue;
+		snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+		found = visit(path, context);
+	}
+	if (d) closedir(d);
+	return found;
+}
+
+static bool take_trace(const char *path, void *context) {
+	struct tm_live_source *s = context;
+	if (tm_reader_recognise(path) != 1) return false;
+	snprintf(s->path, sizeof s->path, "%s", path);
+	ssize_t n = readlink(path, s->shown, sizeof s->shown - 1);
+	s->shown[n > 0 ? n : 0] = '\0';
+	return true;
+}
+
+int tm_live_source_of_process(struct tm_live_source *s, int pid) {
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d", pid);
+	if (access(path, F_OK) != 0) return tm_fail("cannot follow process %d: there is no such process", pid);
+	int recorder = recorder_of(pid);
+	if (!recorder) return tm_fail("cannot follow process %d: no recording that it belongs to can be seen", pid);
+	if (each_file(recorder, take_trace, s)) return 0;
+	return tm_fail("cannot follow process %d: the trace of its recorder, process %d, cannot be opened", pid, recorder);
+}
+
+static bool is_same_file(const char *path, void *context) {
+	const struct stat *wanted = context;
+	struct stat st;
+	return stat(path, &st) == 0 && st.st_dev == wanted->st_dev && st.st_ino == wanted->st_ino;
+}
+
+bool tm_live_source_is_written(const struct tm_live_source *s, int fd) {
+	struct stat wanted;
+	(void)s;
+	DIR *d = fstat(fd, &wanted) == 0 ? opendir("/proc") : NULL;
+	bool found = false;
+	for (const struct dirent *e; d && !found && (e = readdir(d));) {
+		int pid = atoi(e->d_name);
+		found = pid > 0 && is_recorder(pid) && each_file(pid, is_same_file, &wanted);
+	}
+	if (d) closedir(d);
+	return found;
+}

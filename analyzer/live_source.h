@@ -1,0 +1,24 @@
+/* live_source.h - which trace is being written, and by whom.
+ *
+ * Flow:     a path, or a process' number -> here -> live.c opens `path`
+ * Idea:     a recorder keeps its trace open, so /proc says which file it is, even if it was renamed. A process knows its recorder by the variable
+ *           that names the session, else by its ancestors: the recorder starts the command.
+ */
+#ifndef TIDEMARK_ANALYZER_LIVE_SOURCE_H
+#define TIDEMARK_ANALYZER_LIVE_SOURCE_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+struct tm_live_source {
+	char path[PATH_MAX];  /* to be opened */
+	char shown[PATH_MAX]; /* as people know it */
+};
+
+void tm_live_source_of_file(struct tm_live_source *s, const char *path);
+/* 0, or TM_EXIT_FAILED after saying why. */
+int tm_live_source_of_process(struct tm_live_source *s, int pid);
+/* Some recorder has the file that is open as fd open, too. */
+bool tm_live_source_is_written(const struct tm_live_source *s, int fd);
+
+#endif

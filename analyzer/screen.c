@@ -1,0 +1,112 @@
+/* screen.c - a terminal that is drawn anew again and again, and its keys; see screen.h. */
+#include "screen.h"
+
+#include "render.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define DEFAULT_LINES 24
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int number) {
+	(void)number;
+	interrupted = 1;
+}
+
+static bool is_terminal(void) {
+	const char *terminal = getenv("TERM");
+	return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
+}
+
+static void put(const char *text) {
+	fputs(text, stdout);
+	fflush(stdout);
+}
+
+void tm_screen_open(struct tm_screen *s, bool wanted) {
+	struct sigaction action = { .sa_handler = interrupt };
+	*s = (struct tm_screen){ .is_on = false };
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+	if (!wanted || !is_terminal() || tcgetattr(STDIN_FILENO, &s->before) != 0) return;
+	struct termios raw = s->before;
+	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+	raw.c_cc[VMIN] = 0;
+	raw.c_cc[VTIME] = 0;
+	s->is_on = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+	if (!s->is_on) return;
+	unsetenv("COLUMNS"); /* the window may change its size */
+	put("\033[?1049h\033[?25l");
+}
+
+void tm_screen_close(struct tm_screen *s) {
+	if (!s->is_on) return;
+	put("\033[?25h\033[?1049l");
+	tcsetattr(STDIN_FILENO, TCSANOW, &s->before);
+	s->is_on = false;
+}
+
+static void read_key(struct tm_screen *s) {
+	char key;
+	while (read(STDIN_FILENO, &key, 1) == 1) {
+		if (key == 'q' || key == 'Q' || key == 4) s->quit = true;
+		s->key_pressed = key;
+	}
+}
+
+bool tm_screen_wait(struct tm_screen *s, unsigned milliseconds) {
+	struct pollfd input = { .fd = s->is_on ? STDIN_FILENO : -1, .events = POLLIN };
+	if (!interrupted && poll(&input, 1, (int)milliseconds) > 0) {
+		if (input.revents & POLLIN) read_key(s);
+		else s->quit = true; /* the terminal has gone */
+	}
+	if (interrupted) s->quit = true;
+	return !s->quit;
+}
+
+static size_t count_lines(void) {
+	struct winsize window;
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_row > 0) return window.ws_row;
+	return DEFAULT_LINES;
+}
+
+size_t tm_screen_begin(struct tm_screen *s) {
+	s->lines = count_lines();
+	s->terminal = stdout;
+	FILE *gathered = open_memstream(&s->text, &s->text_bytes);
+	if (gathered) stdout = gathered;
+	return s->lines;
+}
+
+/* Each line clears what stood behind it. */
+static void draw(const struct tm_screen *s) {
+	const char *p = s->text, *end = s->text + s->text_bytes;
+	for (size_t line = 1; line < s->lines; line++) {
+		const char *newline = p < end ? memchr(p, '\n', (size_t)(end - p)) : NULL;
+		size_t n = newline ? (size_t)(newline - p) : (size_t)(end - p);
+		fwrite(p, 1, n, stdout);
+		fputs("\033[K\r\n", stdout);
+		p += n + (newline != NULL);
+	}
+}
+
+void tm_screen_end(struct tm_screen *s, const char *last_line) {
+	if (stdout == s->terminal) return;
+	FILE *gathered = stdout;
+	stdout = s->terminal;
+	fclose(gathered);
+	fputs("\033[H", stdout);
+	draw(s);
+	printf("%s%.*s%s\033[K\033[J", tm_bold(), (int)tm_terminal_width() - 1, last_line, tm_plain());
+	fflush(stdout);
+	free(s->text);
+	s->text = NULL;
+}

@@ -1,0 +1,34 @@
+/* screen.h - a terminal that is drawn anew again and again, and its keys.
+ *
+ * Flow:     cmd_top.c -> tm_screen_begin(), prints to standard output, tm_screen_end() -> the terminal, in one write
+ * Owns:     the terminal's mode and its other screen, from open to close; SIGINT, SIGTERM and SIGHUP meanwhile end tm_screen_wait().
+ * Elsewhere (no terminal, TERM=dumb): is_on stays false; tm_screen_wait() waits, and the signals end it as well.
+ */
+#ifndef TIDEMARK_ANALYZER_SCREEN_H
+#define TIDEMARK_ANALYZER_SCREEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <termios.h>
+
+struct tm_screen {
+	bool is_on, quit;
+	char key_pressed; /* 0: none since it was cleared */
+	struct termios before;
+	size_t lines;
+	FILE *terminal;
+	char *text; /* what is being drawn */
+	size_t text_bytes;
+};
+
+void tm_screen_open(struct tm_screen *s, bool wanted);
+void tm_screen_close(struct tm_screen *s);
+/* false: the user wants to quit. Ends early where a key was pressed. */
+bool tm_screen_wait(struct tm_screen *s, unsigned milliseconds);
+/* Until the end, standard output is gathered. Returns how many lines there are. */
+size_t tm_screen_begin(struct tm_screen *s);
+/* Draws what was gathered, cut where the screen ends, above a last line. */
+void tm_screen_end(struct tm_screen *s, const char *last_line);
+
+#endif

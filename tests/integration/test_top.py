@@ -1,0 +1,210 @@
+"""`tidemark top`: what it shows at the end of a trace is what an import of it says, which counts in another way; and while a recording runs it shows what
+the program has said that it did, on a terminal and elsewhere."""
+import csv
+import fcntl
+import glob
+import io
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+
+from tidemark_test import Failed, main, test
+
+STAGES = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include "tidemark.h"
+static void *kept[1000];
+static void fill(int from, int n) { for (int i = 0; i < n; i++) kept[from + i] = malloc(1000); }
+int main(void) {
+	static char in[64], out[64];
+	setvbuf(stdin, in, _IOFBF, sizeof in);
+	setvbuf(stdout, out, _IOFBF, sizeof out);
+	fill(0, 100);
+	puts("one"); fflush(stdout); getchar();
+	tidemark_scope_push("second");
+	fill(100, 50);
+	tidemark_scope_pop();
+	for (int i = 0; i < 30; i++) free(kept[i]);
+	puts("two"); fflush(stdout); getchar();
+	return 0;
+}
+"""
+
+
+def rows(t, *arguments):
+    return json.loads(t.ask("top", *arguments, "--format=json").out)
+
+
+def compare(t, trace):
+    db = t.imported(trace)
+    for by, columns, wanted in (
+            ("heap", ("heap", "live_bytes", "live_count", "peak_bytes", "allocations", "allocated_bytes"),
+             "select p.pid, s.heap, s.live_at_end_bytes, s.live_at_end_count, s.peak_bytes, s.allocations, s.allocated_bytes from heap_summary s"
+             " join process p on p.id = s.process_id where s.allocations > 0"),
+            ("site", ("heap", "function", "line", "live_bytes", "live_count", "peak_bytes", "allocations", "allocated_bytes"),
+             "select p.pid, s.heap, s.function, s.line, sum(live_bytes), sum(live_count), sum(peak_bytes), sum(allocations), sum(allocated_bytes)"
+             " from site s join process p on p.id = s.process_id where s.function is not null group by 1, 2, 3, s.file, 4"),
+            ("scope", ("heap", "name", "category", "calls", "live_bytes", "allocations", "allocated_bytes"),
+             "select p.pid, s.heap, s.name, s.category, iif(s.name = '[unscoped]', null, s.calls), s.self_allocated_bytes, s.self_allocations"
+             " from scope_total s join process p on p.id = s.process_id where s.self_allocations > 0")):
+        mine = rows(t, trace, f"--by={by}")
+        pids = dict(db.rows("select id, pid from process"))
+        names = {k for k in pids}
+        t.check(all(r["process_id"] in names for r in mine), f"{trace}: processes are numbered alike")
+        if by == "scope":
+            got = sorted(((pids[r["process_id"]], r["heap"], r["name"], r["category"], r["calls"], r["allocated_bytes"], r["allocations"])
+                          for r in mine if r["allocations"]), key=repr)
+        else:
+            got = sorted(((pids[r["process_id"]], *(r[c] for c in columns)) for r in mine if r["allocations"] and (by == "heap" or r["function"] is not None)),
+                         key=repr)
+        t.equal(got, sorted(map(tuple, db.rows(wanted)), key=repr), f"{os.path.basename(trace)}: by {by}, here and imported")
+
+
+@test
+def golden_traces_end_as_imported(t):
+    for trace in sorted(glob.glob(os.path.join(t.root, "fixtures/golden/*.tmk"))):
+        copy = t.path(os.path.basename(trace))
+        with open(trace, "rb") as a, open(copy, "wb") as b:
+            b.write(a.read())
+        if not t.imported(copy).value("select count(*) from trace where sample_bytes > 0"):
+            compare(t, copy)
+
+
+@test
+def recorded_programs_end_as_imported(t):
+    for source in ("threads.c", "passing.c", "scopes.c", "prog_maps.c", "family.c", "recursion.c"):
+        compare(t, t.record([t.program(source)], status=None).trace)
+
+
+@test
+def a_database_says_the_same(t):
+    trace = t.record([t.program("scopes.c")], status=None).trace
+    db = t.imported(trace)
+    for by in ("heap", "site"):
+        mine, its = ([{k: v for k, v in r.items() if not k.endswith(("_per_second", "ts_ns", "rss_bytes", "module", "module_offset"))} for r in rows(t, x, f"--by={by}")]
+                     for x in (trace, db.path))
+        its = [r for r in its if r["allocations"]]
+        t.equal(sorted(mine, key=repr), sorted(its, key=repr), f"by {by}, of the trace and of the database")
+
+
+def staged(t):
+    with open(t.path("stages.c"), "w", encoding="ascii") as file:
+        file.write(STAGES)
+    program = t.program(t.path("stages.c"), name="stages")
+    recorder = t.start([t.tidemark, "record", "--quiet", "-o", t.path("live.tmk"), program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    t.equal(recorder.stdout.readline(), b"one\n", "the program's first word")
+    return recorder
+
+
+def until(t, what, ask, holds):
+    for _ in range(100):
+        got = ask()
+        if holds(got):
+            return got
+    raise Failed(f"{what} was never shown: {got}")
+
+
+def fill_row(found):
+    found = [r for r in found if r["function"] == "fill"]
+    return found[0] if found else {"live_count": 0, "live_bytes": 0, "allocations": 0}
+
+
+def shows(t, *which):
+    return lambda: fill_row(rows(t, *which, "--by=site", "--count=1"))
+
+
+@test
+def a_running_program(t):
+    recorder = staged(t)
+    trace, child = t.path("live.tmk"), t.command_of(recorder)
+    row = until(t, "100 blocks", shows(t, trace), lambda r: r["live_count"] == 100)
+    t.equal((row["live_bytes"], row["allocations"], os.path.basename(row["file"])), (100000, 100, "stages.c"), "the first stage")
+    watcher = t.start([t.tidemark, "top", trace, "--by=scope", "--format=csv", "--interval=50ms"], stdout=subprocess.PIPE)
+    recorder.stdin.write(b"x")
+    recorder.stdin.flush()
+    t.equal(recorder.stdout.readline(), b"two\n", "the program's second word")
+    row = until(t, "120 blocks", shows(t, f"--pid={child}"), lambda r: r["allocations"] == 150 and r["live_count"] == 120)
+    t.equal((row["live_bytes"], row["peak_bytes"]), (120000, 150000), "the second stage")
+    recorder.stdin.close()
+    t.equal(recorder.wait(), 0, "the recording's status")
+    # It has followed by itself, and ends with the recording.
+    out = watcher.communicate()[0].decode()
+    t.equal(watcher.returncode, 0, "the watcher's status")
+    read = list(csv.DictReader(io.StringIO(out)))
+    t.equal(out.count("ts_ns"), 1, "headings")
+    last = [r for r in read if r["ts_ns"] == read[-1]["ts_ns"] and r["name"] == "second"]
+    t.equal([(r["heap"], r["calls"], r["allocations"], r["live_bytes"]) for r in last], [("malloc", "1", "50", "50000")], "the scope, at the end")
+    times = [int(r["ts_ns"]) for r in read]
+    t.equal(times, sorted(times), "times of the looks")
+
+
+@test
+def a_killed_recording_is_shown_as_far_as_it_went(t):
+    recorder = staged(t)
+    until(t, "100 blocks", shows(t, t.path("live.tmk")), lambda r: r["live_count"] == 100)
+    recorder.kill()
+    recorder.wait()
+    done = t.ask("top", t.path("live.tmk"))
+    t.check("cut off: nobody writes it" in done.text, f"it is not called cut off: {done.text[:200]}")
+
+
+@test
+def what_cannot_be_followed(t):
+    for arguments, status, words in ((["--pid=1"], 1, "no recording"), (["--pid=999999999"], 1, "no such process"), ([], 2, "is needed"),
+                                     (["a", "--pid=1"], 2, "is needed"), (["--pid=0"], 2, "invalid value"), (["x", "--interval=0"], 2, "invalid value"),
+                                     (["x", "--by=stack"], 2, "heap, site or scope"), (["x", "--sort=nothing"], 2, "cannot sort")):
+        done = t.ask("top", *arguments, status=status)
+        t.check(words in done.errors and done.errors.count("\n") == 1, f"{arguments}: {done.errors}")
+
+
+def on_terminal(t, keys, size, env=None):
+    """Runs top on a terminal of this size, pressing a key at each new picture: (status, all that was written)."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+    before = termios.tcgetattr(slave)
+    watcher = t.start([t.tidemark, "top", t.path("live.tmk"), "--interval=100ms"], stdin=slave, stdout=slave, stderr=slave,
+                      env={"TERM": "xterm", "LANG": "C.UTF-8", **(env or {})})
+    out, seen = b"", 0
+    while watcher.poll() is None:
+        if select.select([master], [], [], 0.1)[0]:
+            out += os.read(master, 65536)
+        if out.count(b"\x1b[J") > seen and keys:
+            seen = out.count(b"\x1b[J")
+            os.write(master, keys[:1])
+            keys = keys[1:]
+    while select.select([master], [], [], 0)[0]:
+        out += os.read(master, 65536)
+    t.equal(termios.tcgetattr(slave), before, "the terminal's settings afterwards")
+    os.close(master)
+    os.close(slave)
+    return watcher.returncode, out.decode()
+
+
+@test
+def a_terminal(t):
+    staged(t)
+    until(t, "100 blocks", shows(t, t.path("live.tmk")), lambda r: r["live_count"] == 100)
+    for lines, columns in ((12, 60), (24, 80), (40, 120), (50, 200)):
+        status, out = on_terminal(t, b"abplntq", (lines, columns))
+        t.equal(status, 0, "status")
+        t.check("\x1b[?1049h" in out and out.count("\x1b[?1049l") == 1, "the screen is not given back")
+        pictures = re.findall(r"\x1b\[H(.*?)\x1b\[J", out, re.S)
+        t.check(len(pictures) >= 6, f"{len(pictures)} pictures")
+        for picture in pictures:
+            plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", picture).replace("\r", "").split("\n")
+            t.equal(len(plain), lines, f"lines of a picture of {lines}x{columns}")
+            t.check(max(map(len, plain)) <= columns, f"a line is too wide for {columns}: {max(plain, key=len)}")
+        t.check("fill" in pictures[-1] and "recording" in pictures[-1], f"what a picture shows: {pictures[-1]}")
+        t.check("\x1b[1m" in pictures[-1], "headings are not bold")
+    status, out = on_terminal(t, b"q", (24, 80), {"NO_COLOR": "1"})
+    t.check("\x1b[1m" not in out and "fill" in out, "NO_COLOR is not heeded")
+
+
+if __name__ == "__main__":
+    main()
