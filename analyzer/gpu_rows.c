@@ -168,20 +168,24 @@ static void write_events(struct tm_store *store, const struct tm_replay *r) {
 	sqlite3_finalize(launch);
 }
 
+struct tm_text tm_gpu_uuid_text(struct tm_text uuid, char text[33]) {
+	size_t n = uuid.size < 16 ? uuid.size : 16;
+	for (size_t k = 0; k < n; k++) {
+		unsigned byte = (unsigned char)uuid.data[k];
+		text[2 * k] = "0123456789abcdef"[byte >> 4];
+		text[2 * k + 1] = "0123456789abcdef"[byte & 15];
+	}
+	return (struct tm_text){ text, 2 * n };
+}
+
 static void write_devices(struct tm_store *store, const struct tm_replay *r) {
 	char uuid[33];
 	sqlite3_stmt *row = tm_store_prepare(store, "INSERT OR REPLACE INTO gpu_device(process_id, device, name, uuid, total_bytes)"
 						    " VALUES(?,?,?,?,?)");
 	for (size_t i = 0; i < r->catalog->devices.count; i++) {
 		const struct tm_catalog_device *d = &r->catalog->devices.items[i];
-		size_t n = d->uuid.size < 16 ? d->uuid.size : 16;
-		for (size_t k = 0; k < n; k++) {
-			unsigned byte = (unsigned char)d->uuid.data[k];
-			uuid[2 * k] = "0123456789abcdef"[byte >> 4];
-			uuid[2 * k + 1] = "0123456789abcdef"[byte & 15];
-		}
 		tm_store_row(store, row, "nnTTi", r->bases.process + d->process, (uint64_t)d->device, d->name,
-			     (struct tm_text){ uuid, 2 * n }, d->total_bytes);
+			     tm_gpu_uuid_text(d->uuid, uuid), d->total_bytes);
 	}
 	sqlite3_finalize(row);
 }

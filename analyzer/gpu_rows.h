@@ -50,6 +50,8 @@ bool tm_activity_sink_take(struct tm_activity_sink *s, const struct tm_catalog *
 void tm_gpu_rows_play(struct tm_gpu_rows *g, const struct tm_step *s, uint32_t process, uint32_t thread, uint64_t scope_row);
 /* The stack that event i names, as the trace's node; 0: none. */
 uint32_t tm_gpu_rows_node(const struct tm_gpu_rows *g, uint64_t i);
+/* A device's 16 bytes in hexadecimal; empty where there are none. */
+struct tm_text tm_gpu_uuid_text(struct tm_text uuid, char text[33]);
 /* After the replay: oom, gpu_use, gpu_device, and the launches of the activities. */
 void tm_write_gpu_rows(struct tm_store *store, const struct tm_replay *r);
 

@@ -18,7 +18,7 @@ struct tm_actor {
 	struct tm_ledger *ledger;
 	struct tm_account *last_account; /* its latest allocation, for `temporary`; NULL: none yet, or it is gone */
 	uint64_t last_address;
-	uint64_t moved_row; /* between the two steps of a realloc or mremap: what the first one gave back, 0 unknown */
+	uint64_t moved_row;   /* between the two steps of a realloc or mremap: what the first one gave back, 0 unknown */
 	unsigned moved_chain; /* how long its chain was */
 	struct tm_account *moved_account;
 	TM_ARRAY(uint32_t) origins; /* indexes of the origins it has used */
@@ -175,10 +175,11 @@ static uint64_t part_released(void *context, const struct tm_range *part, unsign
 /* --- heaps, call sites and origins --- */
 
 /* Number + 1 of the level of a rank or device, made if it is new; 0: out of memory. */
-static uint32_t shared_high(struct tm_replay *r, bool is_device, int64_t number) {
+static uint32_t shared_high(struct tm_replay *r, bool is_device, int64_t number, struct tm_text uuid) {
 	for (size_t i = 0; i < r->shared_highs.count; i++) {
 		const struct tm_shared_high *s = &r->shared_highs.items[i];
-		if (s->is_device == is_device && s->number == number) return (uint32_t)i + 1;
+		if (s->is_device != is_device || s->uuid.size != uuid.size) continue;
+		if (uuid.size ? memcmp(s->uuid.data, uuid.data, uuid.size) == 0 : s->number == number) return (uint32_t)i + 1;
 	}
 	struct tm_shared_high *s = tm_array_push(&r->shared_highs);
 	if (!s) {
@@ -187,12 +188,27 @@ static uint32_t shared_high(struct tm_replay *r, bool is_device, int64_t number)
 	}
 	s->is_device = is_device;
 	s->number = number;
+	s->uuid = uuid;
 	return (uint32_t)r->shared_highs.count;
 }
 
-/* Reserved addresses hold no memory, and what lies inside of another heap is counted there. */
+static struct tm_text uuid_of(const struct tm_replay *r, uint32_t process, int64_t device) {
+	for (size_t i = 0; i < r->catalog->devices.count; i++) {
+		const struct tm_catalog_device *d = &r->catalog->devices.items[i];
+		if (d->process == process && (int64_t)d->device == device) return d->uuid;
+	}
+	return tm_text_of("");
+}
+
+static bool kind_is(const struct tm_account *a, const char *word) {
+	return a->kind.size == strlen(word) && memcmp(a->kind.data, word, a->kind.size) == 0;
+}
+
+/* Reserved addresses hold no memory, imported memory is another process', and what lies inside of another heap is counted there, but for the blocks of the
+ * driver's pools: the pools themselves are no blocks. */
 static bool adds_to_device(const struct tm_account *a) {
-	return a->device >= 0 && !a->parent_id && !(a->name.size >= 8 && memcmp(a->name.data, "cuda-va:", 8) == 0);
+	if (a->device < 0 || kind_is(a, "address-space") || kind_is(a, "imported")) return false;
+	return !a->parent_id || kind_is(a, "device-pool");
 }
 
 static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l, struct tm_text name, struct tm_text kind, int64_t device,
@@ -202,7 +218,7 @@ static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l,
 		r->failed = true;
 		return NULL;
 	}
-	if (adds_to_device(a)) a->device_high = shared_high(r, true, device);
+	if (adds_to_device(a)) a->device_high = shared_high(r, true, device, uuid_of(r, l->process, device));
 	tm_gpu_watch_heap(&r->watch, a);
 	tm_pairing_init(&a->pairing, &pairing_sink, a);
 	a->pairing.alone = l->threads < 2;
@@ -408,10 +424,6 @@ static void pass_mark(struct tm_replay *r, uint64_t ns, uint32_t process, uint32
 static void leave_process(struct tm_replay *r, struct tm_ledger *l, uint64_t ns) {
 	tm_ledger_exit(l);
 	if (!l->failed && !tm_leaks_find(&r->leaks, l, r, ns, NULL)) r->failed = true;
-}
-
-static bool kind_is(const struct tm_account *a, const char *word) {
-	return a->kind.size == strlen(word) && memcmp(a->kind.data, word, a->kind.size) == 0;
 }
 
 static void look_at_device(const struct tm_replay *r, struct tm_device_gap *g) {
@@ -693,7 +705,7 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 		tm_ledger_init(&r->ledgers[i], (uint32_t)i + 1, catalog->processes.items[i].start_ns, scale);
 		r->ledgers[i].owner = r;
 		if (catalog->processes.items[i].defined && catalog->processes.items[i].rank >= 0)
-			r->ledgers[i].rank_high = shared_high(r, false, catalog->processes.items[i].rank);
+			r->ledgers[i].rank_high = shared_high(r, false, catalog->processes.items[i].rank, tm_text_of(""));
 	}
 	for (size_t i = 0; i < catalog->threads.count; i++) {
 		if (!catalog->threads.items[i].defined) continue;

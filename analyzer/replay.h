@@ -76,6 +76,7 @@ struct tm_instant {
 struct tm_shared_high {
 	bool is_device;
 	int64_t number;
+	struct tm_text uuid; /* of a device, empty unknown: processes may see different ones under one number */
 	struct tm_high high;
 };
 

@@ -557,12 +557,14 @@ CREATE TABLE lifetime_bucket (
 ) WITHOUT ROWID;
 
 -- The run of what is neither a heap nor a process, exact at every event. Kinds and numbers: thread (thread.id: blocks of root heaps that it allocated,
--- whoever frees them), rank (root heaps of all processes of that rank), device (its index: heaps of that device that lie in no other heap, over all
--- processes).
+-- whoever frees them), rank (root heaps of all processes of that rank), device (its index in the
+-- first process that used it: its memory that lies in no other heap, and the blocks of its pools, over all processes; not reserved addresses, nor memory
+-- that another process shared).
 CREATE TABLE level_total (
 	trace_id          INTEGER NOT NULL, -- trace.id
 	kind              TEXT NOT NULL,
 	number            INTEGER NOT NULL,
+	uuid              TEXT NOT NULL, -- of a device, as gpu_device has it: processes may see different ones under one number; '' unknown, or no device
 	allocations       INTEGER NOT NULL,
 	allocated_bytes   INTEGER NOT NULL,
 	peak_ns           INTEGER NOT NULL, -- the first instant at which live bytes were highest
@@ -570,7 +572,7 @@ CREATE TABLE level_total (
 	peak_count        INTEGER NOT NULL,
 	live_at_end_bytes INTEGER NOT NULL,
 	live_at_end_count INTEGER NOT NULL,
-	PRIMARY KEY (trace_id, kind, number)
+	PRIMARY KEY (trace_id, kind, number, uuid)
 ) WITHOUT ROWID;
 
 -- Instants at which allocation_packed can be entered without reading it from the start: rows of the trace up to allocation_id had ended by ts_ns. The

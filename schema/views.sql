@@ -214,7 +214,7 @@ SELECT trace_id, number AS rank, peak_ns AS ts_ns, peak_bytes AS live_bytes, pea
 FROM level_total WHERE kind = 'rank';
 
 CREATE VIEW device_peak AS
-SELECT trace_id, number AS device, peak_ns AS ts_ns, peak_bytes AS live_bytes, peak_count AS live_count, allocations, allocated_bytes, live_at_end_bytes
+SELECT trace_id, number AS device, nullif(uuid, '') AS uuid, peak_ns AS ts_ns, peak_bytes AS live_bytes, peak_count AS live_count, allocations, allocated_bytes, live_at_end_bytes
 FROM level_total WHERE kind = 'device';
 
 -- Of each scope instance and heap; ts_ns is known of those that scope_snapshot keeps.

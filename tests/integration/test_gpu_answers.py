@@ -244,6 +244,29 @@ def gaps_of_pools_and_of_tensors_alone(t):
             [(1, 0, 5000, 4690, 300), (2, 1, 600, 100, None)], "summary")
 
 
+@test
+def devices_of_several_processes(t):
+    """Both see the first device under another number; a third process has another device under number 0. Pools count, reserved addresses, imports and tensors do not."""
+    trace = Trace()
+    trace.minor = 2
+    one, two = bytes(range(16)), bytes(range(16, 32))
+    for id, device, uuid in ((1, 0, one), (2, 1, one), (3, 0, two)):
+        trace.process(id, pid=100 * id)
+        trace.thread(id, process=id)
+        trace.device(id, device, total=1 << 30, uuid=uuid, name=f"of {id}")
+        for k, (name, kind, parent) in enumerate(((f"cuda:{device}", "device", 0), (f"cuda-pool:{device}", "device-pool", 1), (f"cuda-va:{device}", "address-space", 0),
+                                                  (f"cuda-ipc:{device}", "imported", 0), (f"torch.cuda:{device}", "tensor", 1)), 10 * id):
+            trace.heap(k, id, name, kind, parent=parent and 10 * id, device=device)
+    trace.segments([(1, [alloc(1000, A, 100, 0, 10), alloc(1100, B, 7, 0, 11), alloc(1200, C, 5000, 0, 12), alloc(1300, C + 9999, 600, 0, 13),
+                         malloc(1400, A, 50, 0, op="torch_alloc", usable="unknown", heap=14), free(3000, A, op="cuda_free", heap=10)]),
+                    (2, [alloc(2000, A, 30, 0, 20)]), (3, [alloc(1500, A, 900, 0, 30)])])
+    db = finish(t, trace, 9000, processes=(1, 2, 3))
+    t.equal(db.rows("select device, uuid, ts_ns, live_bytes, live_at_end_bytes from device_peak order by uuid"),
+            [(0, one.hex(), 2000, 137, 37), (0, two.hex(), 1500, 900, 900)], "each device once, over all processes")
+    t.equal(db.rows("select process_id, device, name, peak_bytes from gpu_summary order by 1"), [(1, 0, "of 1", 100), (2, 1, "of 2", 30), (3, 0, "of 3", 900)],
+            "what each process had there")
+
+
 def work_of(trace, process, device, base):
     add = trace.string("add")
     trace.activities(process, [dict(kind=1, name=add, start=base, end=base + 100, device=device, stream=7, correlation=1),
