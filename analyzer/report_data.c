@@ -1,8 +1,7 @@
 /* report_data.c - what the page's script works with, as one JSON object.
  *
  * Arrays stand by column. Times count from the instant before them; sums over the grid are pairs of how many points further and the
- * value, points
- * where nothing happened being left out. Call stacks are a tree whose nodes name their parents, which come first.
+ * value, points where nothing happened being left out. Call stacks are a tree whose nodes name their parents, which come first.
  */
 #include "report.h"
 

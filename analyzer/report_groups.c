@@ -1,11 +1,9 @@
 /* report_groups.c - picks the call stacks that the page can follow over time, and the names that its chart can stack.
  *
  * A call stack matters by the largest of its shares: of the peak, of what was live at exit, of what was allocated in all. One that is
- * too small is cut to
- * the outer part of it that, with all that begin with it, is not: so nothing is left out, and only the innermost frames of small things.
- * The names of a
- * dimension are picked by what they held; more of them are followed than are shown, because what is highest over time is known only
- * afterwards.
+ * too small is cut to the outer part of it that, with all that begin with it, is not: so nothing is left out, and only the innermost
+ * frames of small things. The names of a dimension are picked by what they held; more of them are followed than are shown, because what
+ * is highest over time is known only afterwards.
  */
 #include "report.h"
 

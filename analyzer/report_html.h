@@ -1,9 +1,8 @@
 /* report_html.h - names, sizes and times as the report's text: escaped, and the same in its tables and in its script's data.
  *
- * Names in a trace are whatever a program's symbols hold. They pass through display_text.h first (control characters and marks that turn
- * the reading
- * direction become visible escapes, bytes that are not UTF-8 U+FFFD), are cut where they are too long to read, and only then become HTML
- * or JSON.
+ * Names in a trace are whatever a program's symbols hold. They pass through display_text.h first (control characters and marks that
+ * turn the reading direction become visible escapes, bytes that are not UTF-8 U+FFFD), are cut where they are too long to read, and
+ * only then become HTML or JSON.
  * Fails:    out of memory is remembered in the bytes.
  */
 #ifndef TIDEMARK_ANALYZER_REPORT_HTML_H

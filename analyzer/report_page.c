@@ -1,8 +1,8 @@
 /* report_page.c - one file of the page's sources, the report's text and its data.
  *
  * report/page.html has comments <!--@NAME--> where a part belongs. The data are base64 of gzip of JSON: no name in them can end the
- * element that holds
- * them. The page's policy forbids every connection, and every script that does not carry this file's own random number.
+ * element that holds them. The page's policy forbids every connection, and every script that does not carry this file's own random
+ * number.
  */
 #include "report_page.h"
 

@@ -1,8 +1,7 @@
 /* report_scan.c - reads every allocation once and adds it up between the points of the grid.
  *
- * Rows come in the order in which blocks ended, so that the sums of one point lie together: few of them are in use at a time.
- * A block is live from its alloc_ns on and no longer at its free_ns; nothing is live after the end of its process. So both count at the
- * first
+ * Rows come in the order in which blocks ended, so that the sums of one point lie together: few of them are in use at a time. A block
+ * is live from its alloc_ns on and no longer at its free_ns; nothing is live after the end of its process. So both count at the first
  * point that is not before them, and what is live at a point is the sum of the changes up to it.
  */
 #include "report.h"

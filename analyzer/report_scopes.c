@@ -1,10 +1,8 @@
 /* report_scopes.c - the tree of scopes, as a table.
  *
  * Scopes whose names agree all the way outward are one line, whatever process or thread opened them. Instances come in the order of
- * opening, so that the
- * line of the scope around one is known before its own. Bytes are sums over instances and root heaps; the peak is the highest of one
- * instance in one
- * heap, because peaks of different instants do not add up.
+ * opening, so that the line of the scope around one is known before its own. Bytes are sums over instances and root heaps; the peak is
+ * the highest of one instance in one heap, because peaks of different instants do not add up.
  */
 #include "report_text.h"
 

@@ -1,8 +1,7 @@
 /* report_verdict.c - the report's first words: what was recorded, how high memory went and why, what stayed, what is missing.
  *
  * Every figure is one of the views'; where several processes were recorded, the one with the highest peak is told of, because peaks of
- * different
- * instants do not add up.
+ * different instants do not add up.
  */
 #include "report_text.h"
 

@@ -106,18 +106,27 @@ def check_data(t, db, page, what):
     t.equal(total("freed"), db.value("select coalesce(sum(freed_bytes), 0) from heap_summary where heap is null"), f"{what}: freed")
     t.equal(total("kept"), db.value("select coalesce(sum(live_at_exit_bytes), 0) from heap_summary where heap is null"), f"{what}: live at exit")
     t.equal(sum(p for p, c in zip(data["keys"]["peak"], counted) if c), db.value("select coalesce(sum(live_bytes), 0) from peak where heap is null"), f"{what}: peak")
-    grid, live = [], []
+    grid = []
     for step in data["grid"]:
         grid.append(step + (grid[-1] if grid else 0))
-    for by in data["by"]:
-        if by == "version":
-            continue
-        changes = [0] * len(grid)
-        for row in data["by"][by]["change"]:
+    def at_points(rows):
+        changes = [0] * (len(grid) + 1)
+        for row in rows:
             at = 0
             for ahead, value in zip(row[::2], row[1::2]):
                 at += ahead
                 changes[at] += value
+        return changes
+
+    # What the flame graph shows at an instant: what its keys made, less what they gave back, until the end of their process.
+    for i in range(0, len(grid), 7):
+        shown = [key for key, heap in enumerate(data["keys"]["heap"]) if counted[key] and i < data["processes"][data["heaps"][heap]["process"]]["endPoint"]]
+        made, freed = (sum(at_points([data[name][key] for key in shown])[:i + 1]) for name in ("made", "freed"))
+        t.equal(made - freed, live_at(db, grid[i]), f"{what}: live at {grid[i]} by call stack")
+    for by in data["by"]:
+        if by == "version":
+            continue
+        changes = at_points(data["by"][by]["change"])
         live = [sum(changes[:i + 1]) for i in range(len(grid))]
         for i in range(0, len(grid), 7):
             t.equal(live[i], live_at(db, grid[i]), f"{what}: live at {grid[i]} by {by}")
