@@ -17,7 +17,8 @@ figures_path = sys.argv[1]
 steps = next((int(a.split("=")[1]) for a in sys.argv if a.startswith("--steps=")), 6)
 timed = "--time" in sys.argv
 device = torch.device("cuda:0")
-figures = {"torch": torch.__version__, "cuda": torch.version.cuda, "device": torch.cuda.get_device_name(0), "marks": []}
+figures = {"torch": torch.__version__, "cuda": torch.version.cuda, "device": torch.cuda.get_device_name(0), "marks": [],
+           "device_bytes": torch.cuda.get_device_properties(0).total_memory}
 
 
 def mark(name):

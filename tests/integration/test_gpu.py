@@ -307,7 +307,33 @@ def calls_by_the_kit(t):
     t.run([f"{kit}/bin/tidemark", "record", "--quiet", "-o", trace, "--", "python3", f"{SOURCES}/calls.py", figures], env=env, status=0)
     t.run([f"{kit}/bin/tidemark", "import", "--quiet", trace, "-o", t.path("calls.db")], status=0)
     with open(figures, encoding="ascii") as file:
-        t.equal(real_figures.calls(sqlite3.connect(t.path("calls.db")), json.load(file)), [], "differences")
+        t.equal(real_figures.differences("calls", sqlite3.connect(t.path("calls.db")), json.load(file)), [], "differences")
+
+
+@test
+def the_check_for_real_devices(t):
+    """`make check-gpu` from end to end over the doubles and a double of PyTorch (tests/gpu/fake_torch): every claim that is not one of time holds. It shows that
+    the check itself runs and can be passed; what PyTorch and a device do is theirs to show. With figures that are wrong by a byte its claims fail."""
+    where = build(t)
+    env = {**os.environ, "LD_LIBRARY_PATH": where, "TIDEMARK_CUPTI": f"{where}/libcupti.so.12", "PYTHONPATH": os.path.join(SOURCES, "fake_torch"),
+           "FAKE_CUPTI_PERIOD": "50"}
+    done = t.run([sys.executable, f"{SOURCES}/check_gpu.py", t.build, f"--out={t.path('results')}", f"--python={sys.executable}", "--rounds=1", "--pairs=5000"],
+                 env=env)
+    lines = [line for line in done.text.splitlines() if line.startswith(("PASS", "FAIL"))]
+    failed = [line for line in lines if line.startswith("FAIL") and not line.startswith(("FAIL  overhead", "FAIL  cost"))]
+    t.equal(failed, [], f"claims\n{done.text}{done.errors}")
+    t.equal(len(lines), 2 * 13 + 5 + 3 + 1 + 3, f"claims\n{done.text}")
+    t.equal(sorted(os.listdir(t.path("results/gpu-real"))), [f"{n}.{e}" for n in ("calls", "training-expandable", "training") for e in ("json", "tmk")],
+            "kept")
+    db = sqlite3.connect(t.path("results/training.db"))
+    with open(t.path("results/training.json"), encoding="ascii") as file:
+        figures = json.load(file)
+    last = figures["marks"][-1]
+    for key in ("allocated", "reserved", "active", "allocations", "allocated_peak"):
+        wrong = {**figures, "marks": [*figures["marks"][:-1], {**last, key: last[key] + 1 + (key == "allocated_peak") * 10 ** 9}]}
+        t.equal(len(real_figures.differences("training", db, wrong)), 1, f"differences with {key} wrong")
+    wrong = {**figures, "marks": [{**last, "segments": [{**last["segments"][0], "size": last["segments"][0]["size"] + 1}]}]}
+    t.check(any("segment" in text for text in real_figures.differences("training", db, wrong)), "a segment of another size")
 
 
 @test
