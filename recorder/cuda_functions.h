@@ -35,6 +35,16 @@ enum tm_cuda_work {
 	X("cuMemsetD2D16", 253, TM_WORK_SET) X("cuMemsetD2D32", 254, TM_WORK_SET) X("cuMemsetD8Async", 216, TM_WORK_SET) \
 	X("cuMemsetD16Async", 218, TM_WORK_SET) X("cuMemsetD32Async", 220, TM_WORK_SET) X("cuMemsetD8", 411, TM_WORK_SET) X("cuMemsetD16", 412, TM_WORK_SET) \
 	X("cuMemsetD32", 413, TM_WORK_SET) X("cuMemsetD8Async", 428, TM_WORK_SET) \
-	X("cuMemsetD16Async", 429, TM_WORK_SET) X("cuMemsetD32Async", 430, TM_WORK_SET)
+	X("cuMemsetD16Async", 429, TM_WORK_SET) X("cuMemsetD32Async", 430, TM_WORK_SET) X("cuMemsetD2D8Async", 222, TM_WORK_SET) \
+	X("cuMemsetD2D16Async", 224, TM_WORK_SET) X("cuMemsetD2D32Async", 226, TM_WORK_SET) X("cuMemsetD2D8", 414, TM_WORK_SET) \
+	X("cuMemsetD2D16", 415, TM_WORK_SET) X("cuMemsetD2D32", 416, TM_WORK_SET) X("cuMemsetD2D8Async", 431, TM_WORK_SET) \
+	X("cuMemsetD2D16Async", 432, TM_WORK_SET) X("cuMemsetD2D32Async", 433, TM_WORK_SET) X("cuMemcpyPeer", 409, TM_WORK_PEER) \
+	X("cuMemcpy3DPeer", 320, TM_WORK_OTHER) X("cuMemcpy3DPeerAsync", 321, TM_WORK_OTHER) X("cuMemcpy3DPeer", 410, TM_WORK_OTHER) \
+	X("cuMemcpy3DPeerAsync", 427, TM_WORK_OTHER) X("cuMemcpy2DUnaligned", 406, TM_WORK_OTHER) X("cuMemcpyAtoH", 282, TM_WORK_OTHER) \
+	X("cuMemcpyAtoHAsync", 283, TM_WORK_OTHER) X("cuMemcpyAtoD", 284, TM_WORK_OTHER) X("cuMemcpyDtoA", 285, TM_WORK_OTHER) \
+	X("cuMemcpyAtoA", 286, TM_WORK_OTHER) X("cuMemcpyHtoA", 292, TM_WORK_OTHER) X("cuMemcpyHtoAAsync", 293, TM_WORK_OTHER) \
+	X("cuMemcpyBatchAsync", 776, TM_WORK_OTHER) X("cuMemcpyBatchAsync", 777, TM_WORK_OTHER) X("cuMemcpy3DBatchAsync", 778, TM_WORK_OTHER) \
+	X("cuMemcpy3DBatchAsync", 779, TM_WORK_OTHER) X("cuMemcpyBatchAsync", 796, TM_WORK_OTHER) X("cuMemcpyBatchAsync", 797, TM_WORK_OTHER) \
+	X("cuMemcpy3DBatchAsync", 798, TM_WORK_OTHER) X("cuMemcpy3DBatchAsync", 799, TM_WORK_OTHER)
 
 #endif

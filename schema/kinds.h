@@ -50,7 +50,8 @@
 	X(CUDA_FREE_ASYNC, 0x2D, "cuMemFreeAsync") X(CUDA_RELEASE, 0x2E, "cuMemRelease") X(CUDA_ADDRESS_FREE, 0x2F, "cuMemAddressFree") \
 	X(CUDA_UNMAP, 0x30, "cuMemUnmap") X(CUDA_ARRAY_DESTROY, 0x31, "cuArrayDestroy") \
 	X(CUDA_MIPMAPPED_DESTROY, 0x32, "cuMipmappedArrayDestroy") X(CUDA_GRAPH_FREE, 0x33, "cuGraphAddMemFreeNode") \
-	X(CUDA_IPC_CLOSE, 0x34, "cuIpcCloseMemHandle") \
+	X(CUDA_IPC_CLOSE, 0x34, "cuIpcCloseMemHandle") X(CUDA_CONTEXT_DESTROY, 0x35, "cuCtxDestroy") \
+	X(CUDA_CONTEXT_RESET, 0x36, "cuDevicePrimaryCtxReset") X(CUDA_CONTEXT_RELEASE, 0x37, "cuDevicePrimaryCtxRelease") \
 	X(REALLOC, 0x40, "realloc") X(REALLOCARRAY, 0x41, "reallocarray") X(PYTHON_REALLOC, 0x42, "python") \
 	X(MMAP, 0x60, "mmap") X(MMAP_FILE, 0x61, "mmap") X(SBRK, 0x62, "sbrk") X(BRK, 0x63, "brk") \
 	X(MUNMAP, 0x80, "munmap") X(SBRK_SHRINK, 0x81, "sbrk") X(BRK_SHRINK, 0x82, "brk") \

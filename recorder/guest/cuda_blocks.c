@@ -12,9 +12,17 @@ static struct tm_cuda_block *places;
 static uint64_t place_count, used;
 static _Atomic uint32_t locked;
 
+/* The lock says whose it is. One that is held by the process that this one was forked from is never given back. */
 static void lock(void) {
-	while (atomic_exchange_explicit(&locked, 1, memory_order_acquire))
+	for (uint32_t mine = tm_guest.pid, holder = 0; !atomic_compare_exchange_weak_explicit(&locked, &holder, mine, memory_order_acquire, memory_order_relaxed);
+	     holder = 0) {
+		if (holder && holder != mine && atomic_compare_exchange_strong(&locked, &holder, mine)) {
+			places = NULL;
+			place_count = used = 0;
+			return;
+		}
 		if (!tm_is_sandboxed()) tm_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+	}
 }
 
 static void unlock(void) {
@@ -113,6 +121,26 @@ bool tm_cuda_block_add(enum tm_cuda_key kind, uint64_t key, int handles, int map
 			*out = *place;
 			if (!place->handles && !place->mappings) remove_place(place);
 		}
+	}
+	unlock();
+	return found;
+}
+
+static bool is_of(const struct tm_cuda_block *b, uint64_t context, int device) {
+	if (b->kind == TM_KEY_NONE || b->kind == TM_KEY_CONTEXT || !b->context) return false;
+	if (context) return b->context == context;
+	return b->device == device && !place_of(TM_KEY_CONTEXT, b->context)->kind;
+}
+
+bool tm_cuda_block_take_of(struct tm_cuda_walk *walk, uint64_t context, int device, struct tm_cuda_block *out) {
+	bool found = false;
+	lock();
+	if (walk->place_count != place_count) *walk = (struct tm_cuda_walk){ 0, place_count };
+	for (; walk->at < place_count && !found; walk->at += !found) {
+		found = is_of(&places[walk->at], context, device);
+		if (!found) continue;
+		*out = places[walk->at];
+		remove_place(&places[walk->at]); /* another may have moved here: it is looked at next */
 	}
 	unlock();
 	return found;

@@ -162,6 +162,16 @@ static uint64_t value_at(const uint64_t *place, bool done) {
 	return place && done ? *place : 0;
 }
 
+/* What cuGraphAddNode is told of a node of that kind, or NULL: it is of another. */
+static const uint8_t *node_of(uint32_t id, const void *parameters, int kind) {
+	const struct tm_cu_graph_node *call = parameters;
+	const uint8_t *node = call->rest[id == TM_CALL_GRAPH_ADD_NODE ? 1 : 2];
+	int32_t is;
+	if (!node) return NULL;
+	memcpy(&is, node, sizeof is);
+	return is == kind ? node + TM_CU_NODE_PARAMETERS : NULL;
+}
+
 /* What a call that gives memory asks for, and with `done` what it got. false: it is no such call. */
 static bool read_request(uint32_t id, const struct tm_cupti_call *call, bool done, struct request *r) {
 	const struct tm_cu_alloc *a = call->parameters;
@@ -173,6 +183,7 @@ static bool read_request(uint32_t id, const struct tm_cupti_call *call, bool don
 	const struct tm_cu_graph_alloc *graph = call->parameters;
 	const struct tm_cu_map *map = call->parameters;
 	struct tm_cuda_block pool;
+	const uint8_t *node;
 	unsigned levels;
 	int device = device_of(call);
 	*r = (struct request){ .op = TM_OP_CUDA_ALLOC, .kind = TM_KEY_POINTER, .device = device };
@@ -183,6 +194,7 @@ static bool read_request(uint32_t id, const struct tm_cupti_call *call, bool don
 		r->heap = host_heap("cuda-managed", "managed");
 		break;
 	case TM_CALL_MEM_HOST_ALLOC:
+	case TM_CALL_MEM_HOST_ALLOC_FIRST:
 	case TM_CALL_MEM_ALLOC_HOST:
 		r->op = TM_OP_CUDA_HOST_ALLOC;
 		r->heap = host_heap("cuda-host", "pinned");
@@ -209,6 +221,7 @@ static bool read_request(uint32_t id, const struct tm_cupti_call *call, bool don
 		r->heap = device_heap(device, HEAP_ADDRESSES);
 		break;
 	case TM_CALL_MEM_HOST_REGISTER:
+	case TM_CALL_MEM_HOST_REGISTER_FIRST:
 		*r = (struct request){ TM_OP_CUDA_HOST_REGISTER, TM_KEY_REGISTERED, device, 0, host->address, host->size, 0 };
 		r->heap = host_heap("cuda-host-registered", "pinned");
 		return true;
@@ -238,14 +251,18 @@ static bool read_request(uint32_t id, const struct tm_cupti_call *call, bool don
 		r->size_bytes = array->descriptor ? array_bytes(array->descriptor, id != TM_CALL_ARRAY_CREATE, levels) : 0;
 		return true;
 	case TM_CALL_GRAPH_ADD_ALLOC:
-		if (!graph->parameters) return false;
+	case TM_CALL_GRAPH_ADD_NODE:
+	case TM_CALL_GRAPH_ADD_NODE_2:
+		node = id == TM_CALL_GRAPH_ADD_ALLOC ? graph->parameters : node_of(id, call->parameters, TM_CU_NODE_ALLOC);
+		if (!node) return false;
 		r->op = TM_OP_CUDA_GRAPH_ALLOC;
 		r->kind = TM_KEY_GRAPH;
 		r->heap = device_heap(device, HEAP_GRAPH);
-		memcpy(&r->size_bytes, graph->parameters + TM_CU_GRAPH_ALLOC_SIZE, sizeof r->size_bytes);
-		if (done) memcpy(&r->key, graph->parameters + TM_CU_GRAPH_ALLOC_ADDRESS, sizeof r->key);
+		memcpy(&r->size_bytes, node + TM_CU_GRAPH_ALLOC_SIZE, sizeof r->size_bytes);
+		if (done) memcpy(&r->key, node + TM_CU_GRAPH_ALLOC_ADDRESS, sizeof r->key);
 		return true;
 	case TM_CALL_IPC_OPEN:
+	case TM_CALL_IPC_OPEN_FIRST:
 		r->op = TM_OP_CUDA_IPC_OPEN;
 		r->kind = TM_KEY_IPC;
 		r->heap = device_heap(device, HEAP_IMPORTED);
@@ -270,14 +287,32 @@ static void note_lost_block(struct tm_thread *t) {
 	if (!atomic_exchange(&noted, 1)) tm_emit_note(t, "gpu", "there was no memory to remember a block of a device: when it ends is not in this trace");
 }
 
+/* Memory of a pool and of cuMemCreate outlives the context in which it was asked for. */
+static uint64_t context_of(const struct request *r, const struct tm_cupti_call *call) {
+	bool is_pool = r->op == TM_OP_CUDA_ALLOC_ASYNC || r->op == TM_OP_CUDA_ALLOC_FROM_POOL;
+	bool belongs = (r->kind == TM_KEY_POINTER && !is_pool) || r->kind == TM_KEY_ARRAY || r->kind == TM_KEY_IPC || r->kind == TM_KEY_REGISTERED;
+	return belongs ? (uintptr_t)call->context : 0;
+}
+
+/* It was given before and is not given a second time: a handle opened again, or one function of the driver told by two numbers, one inside of the other. */
+static bool is_known(uint32_t id, const struct request *r) {
+	struct tm_cuda_block b;
+	if (r->kind == TM_KEY_IPC) return tm_cuda_block_add(TM_KEY_IPC, r->key, 1, 0, &b);
+	if (id != TM_CALL_MEM_HOST_ALLOC && id != TM_CALL_MEM_HOST_ALLOC_FIRST && id != TM_CALL_MEM_HOST_REGISTER && id != TM_CALL_MEM_HOST_REGISTER_FIRST)
+		return false;
+	return tm_cuda_block_find(r->kind, r->key, &b) && b.size_bytes == r->size_bytes;
+}
+
 static void given(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, struct request *r, const void *frame) {
 	const struct tm_cu_map *map = call->parameters;
 	struct tm_cuda_block b, physical;
-	if (!r->key) return;
+	if (!r->key || is_known(id, r)) return;
 	bool numbered = r->kind == TM_KEY_HANDLE || r->kind == TM_KEY_ARRAY;
 	uint64_t number = numbered ? atomic_fetch_add(&last_physical, 1) + 1 : 0;
 	if (numbered) r->address = PHYSICAL_ADDRESS + 16 * number;
 	b = block_of(r);
+	b.context = context_of(r, call);
+	b.handles = r->kind == TM_KEY_IPC;
 	if (r->kind == TM_KEY_HANDLE) {
 		physical = b;
 		physical.kind = TM_KEY_PHYSICAL;
@@ -318,6 +353,7 @@ static void release_physical(struct tm_thread *t, uint64_t number, int handles, 
 static bool read_release(uint32_t id, const void *parameters, enum tm_op *op, enum tm_cuda_key *kind, uint64_t *key) {
 	const uint64_t *first = parameters;
 	const struct tm_cu_graph_free *graph = parameters;
+	const uint8_t *node;
 	*kind = TM_KEY_POINTER;
 	*key = *first;
 	switch (id) {
@@ -330,6 +366,13 @@ static bool read_release(uint32_t id, const void *parameters, enum tm_op *op, en
 	case TM_CALL_ARRAY_DESTROY: *op = TM_OP_CUDA_ARRAY_DESTROY; *kind = TM_KEY_ARRAY; return true;
 	case TM_CALL_MIPMAPPED_DESTROY: *op = TM_OP_CUDA_MIPMAPPED_DESTROY; *kind = TM_KEY_ARRAY; return true;
 	case TM_CALL_IPC_CLOSE: *op = TM_OP_CUDA_IPC_CLOSE; *kind = TM_KEY_IPC; return true;
+	case TM_CALL_GRAPH_ADD_NODE:
+	case TM_CALL_GRAPH_ADD_NODE_2:
+		node = node_of(id, parameters, TM_CU_NODE_FREE);
+		*op = TM_OP_CUDA_GRAPH_FREE;
+		*kind = TM_KEY_GRAPH;
+		if (node) memcpy(key, node, sizeof *key);
+		return node != NULL;
 	case TM_CALL_GRAPH_ADD_FREE: *op = TM_OP_CUDA_GRAPH_FREE; *kind = TM_KEY_GRAPH; *key = graph->address; return true;
 	default: return false;
 	}
@@ -341,7 +384,17 @@ static void taken_back(struct tm_thread *t, uint32_t id, const struct tm_cupti_c
 	enum tm_cuda_key kind;
 	uint64_t key;
 	leaving.kind = TM_KEY_NONE;
-	if (!read_release(id, call->parameters, &op, &kind, &key) || !key || !tm_cuda_block_take(kind, key, &leaving)) return;
+	if (!read_release(id, call->parameters, &op, &kind, &key) || !key) return;
+	if (kind == TM_KEY_IPC) {
+		if (!tm_cuda_block_add(kind, key, -1, 0, &leaving)) return;
+		if (leaving.handles) { /* it is open once more */
+			leaving.kind = TM_KEY_NONE;
+			return;
+		}
+		leaving.handles = 1;
+	} else if (!tm_cuda_block_take(kind, key, &leaving)) {
+		return;
+	}
 	tm_emit_heap_free(t, op, leaving.heap, (const void *)(uintptr_t)leaving.address);
 }
 
@@ -378,6 +431,42 @@ static void retained(const struct tm_cu_retain *r) {
 	handle.handles = 1;
 	handle.mappings = 0;
 	tm_cuda_block_put(&handle);
+}
+
+/* --- contexts --- */
+
+static void context_ends(struct tm_thread *t, enum tm_op op, uint64_t context, int device) {
+	struct tm_cuda_walk walk = { 0, 0 };
+	struct tm_cuda_block b;
+	while (tm_cuda_block_take_of(&walk, context, device, &b)) tm_emit_heap_free(t, op, b.heap, (const void *)(uintptr_t)b.address);
+}
+
+static bool is_context_call(uint32_t id) {
+	return id == TM_CALL_CTX_CREATE || id == TM_CALL_CTX_CREATE_3 || id == TM_CALL_CTX_CREATE_4 || id == TM_CALL_CTX_DESTROY ||
+	       id == TM_CALL_PRIMARY_RESET || id == TM_CALL_PRIMARY_RESET_2 || id == TM_CALL_PRIMARY_RELEASE || id == TM_CALL_PRIMARY_RELEASE_2;
+}
+
+/* A context takes its memory along. Its end is recorded before the driver begins with it; only whether a release was the last one is known afterwards. */
+static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
+	const uint64_t *const *made = call->parameters;
+	const uint64_t *context = call->parameters;
+	const int *device = call->parameters;
+	struct tm_cuda_block b;
+	bool enters = call->site == TM_CUPTI_ENTER, done = !enters && call->result && *call->result == 0;
+	unsigned flags;
+	int active = 1;
+	if (id == TM_CALL_CTX_DESTROY) {
+		if (enters && *context) context_ends(t, TM_OP_CUDA_CONTEXT_DESTROY, *context, -1);
+		if (done) tm_cuda_block_take(TM_KEY_CONTEXT, *context, &b);
+	} else if (id == TM_CALL_PRIMARY_RESET || id == TM_CALL_PRIMARY_RESET_2) {
+		if (enters) context_ends(t, TM_OP_CUDA_CONTEXT_RESET, 0, *device);
+	} else if (id == TM_CALL_PRIMARY_RELEASE || id == TM_CALL_PRIMARY_RELEASE_2) {
+		if (done && tm_cupti.cuDevicePrimaryCtxGetState && tm_cupti.cuDevicePrimaryCtxGetState(*device, &flags, &active) == 0 && !active)
+			context_ends(t, TM_OP_CUDA_CONTEXT_RELEASE, 0, *device);
+	} else if (done && *made) {
+		b = (struct tm_cuda_block){ .key = **made, .kind = TM_KEY_CONTEXT };
+		tm_cuda_block_put(&b);
+	}
 }
 
 /* --- pools --- */
@@ -442,7 +531,7 @@ static void entered(struct tm_thread *t, uint32_t id, const struct tm_cupti_call
 static enum tm_op release_op(uint32_t id) {
 	enum tm_op op = TM_OP_CUDA_RELEASE;
 	enum tm_cuda_key kind;
-	uint64_t key, nothing[5] = { 0 };
+	uint64_t key, nothing[6] = { 0 };
 	if (id == TM_CALL_MEM_UNMAP) return TM_OP_CUDA_UNMAP;
 	read_release(id, nothing, &op, &kind, &key);
 	return op;
@@ -465,7 +554,7 @@ static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_cal
 	} else {
 		if (result != 0) not_taken_back(t, frame);
 		leaving.kind = TM_KEY_NONE;
-		tell_call(t, release_op(id), call);
+		if (id != TM_CALL_GRAPH_ADD_NODE && id != TM_CALL_GRAPH_ADD_NODE_2) tell_call(t, release_op(id), call);
 	}
 }
 
@@ -476,6 +565,8 @@ void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_cal
 	if (!t) return;
 	if (tm_cuda_is_work(id)) {
 		if (call->site == TM_CUPTI_ENTER) tm_cuda_work(t, id, call);
+	} else if (is_context_call(id)) {
+		context_call(t, id, call);
 	} else if (call->site == TM_CUPTI_ENTER) {
 		entered(t, id, call);
 	} else {

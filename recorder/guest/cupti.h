@@ -51,7 +51,7 @@ typedef void tm_cupti_callback(void *user, int domain, uint32_t id, const struct
 #define TM_CUDA_FUNCTIONS(X) \
 	X(cuMemGetInfo_v2, (size_t *, size_t *)) X(cuCtxGetDevice, (int *)) X(cuDeviceGetName, (char *, int, int)) X(cuDeviceGetUuid_v2, (void *, int)) \
 	X(cuDeviceGetUuid, (void *, int)) X(cuDeviceTotalMem_v2, (size_t *, int)) X(cuMemPoolGetAttribute, (void *, int, void *)) \
-	X(cuFuncGetParamInfo, (void *, size_t, size_t *, size_t *))
+	X(cuFuncGetParamInfo, (void *, size_t, size_t *, size_t *)) X(cuDevicePrimaryCtxGetState, (int, unsigned *, int *))
 
 struct tm_cupti {
 #define X(name, arguments, is_needed) int(*name) arguments;
@@ -85,7 +85,10 @@ bool tm_cupti_is_code(uintptr_t pc);
 	X(MEM_ALLOC_ASYNC_PTSZ, 599) X(MEM_FREE_ASYNC, 600) X(MEM_FREE_ASYNC_PTSZ, 601) X(POOL_TRIM, 602) X(POOL_SET_ATTRIBUTE, 603) \
 	X(POOL_CREATE, 607) X(POOL_DESTROY, 608) X(DEVICE_SET_POOL, 609) X(MEM_ALLOC_FROM_POOL, 611) X(MEM_ALLOC_FROM_POOL_PTSZ, 612) \
 	X(GRAPH_ADD_ALLOC, 638) X(GRAPH_ADD_FREE, 639) X(ARRAY_CREATE, 272) X(ARRAY_3D_CREATE, 274) X(ARRAY_DESTROY, 89) \
-	X(MIPMAPPED_CREATE, 347) X(MIPMAPPED_DESTROY, 349) X(IPC_OPEN, 567) X(IPC_CLOSE, 330)
+	X(MIPMAPPED_CREATE, 347) X(MIPMAPPED_DESTROY, 349) X(IPC_OPEN, 567) X(IPC_CLOSE, 330) \
+	X(MEM_HOST_ALLOC_FIRST, 39) X(MEM_HOST_REGISTER_FIRST, 301) X(IPC_OPEN_FIRST, 329) X(GRAPH_ADD_NODE, 712) X(GRAPH_ADD_NODE_2, 723) \
+	X(CTX_CREATE, 235) X(CTX_CREATE_3, 645) X(CTX_CREATE_4, 757) X(CTX_DESTROY, 322) X(PRIMARY_RELEASE, 387) X(PRIMARY_RELEASE_2, 544) \
+	X(PRIMARY_RESET, 389) X(PRIMARY_RESET_2, 545)
 
 enum tm_cuda_call {
 #define X(name, id) TM_CALL_##name = id,
@@ -108,6 +111,7 @@ struct tm_cu_pool_create { void **pool; const uint8_t *properties; };
 struct tm_cu_set_pool { int device; void *pool; };
 struct tm_cu_graph_alloc { void *node, *graph; const void *dependencies; size_t count; const uint8_t *parameters; };
 struct tm_cu_graph_free { void *node, *graph; const void *dependencies; size_t count; uint64_t address; };
+struct tm_cu_graph_node { void *node, *graph; const void *dependencies; const void *rest[3]; }; /* `rest`: from 12.3 on there is one more before the last */
 struct tm_cu_array { uint64_t *handle; const uint8_t *descriptor; unsigned levels; };
 struct tm_cu_ipc_open { uint64_t *address; };
 struct tm_cu_launch { void *function; unsigned numbers[7]; void *stream; void **parameters; };
@@ -118,10 +122,13 @@ enum {
 	TM_CU_PROPERTIES_LOCATION = 8,  /* CUmemAllocationProp, CUmemPoolProps: kind of place, then its number */
 	TM_CU_GRAPH_ALLOC_SIZE = 104,   /* CUDA_MEM_ALLOC_NODE_PARAMS */
 	TM_CU_GRAPH_ALLOC_ADDRESS = 112,
+	TM_CU_NODE_PARAMETERS = 16,     /* CUgraphNodeParams: kind of node, then what it has */
 	TM_CU_ARRAY_FORMAT = 16,        /* CUDA_ARRAY_DESCRIPTOR: after width and height */
 	TM_CU_ARRAY_3D_FORMAT = 24,
 };
 #define TM_CU_LOCATION_DEVICE 1
+#define TM_CU_NODE_ALLOC 10
+#define TM_CU_NODE_FREE 11
 #define TM_CU_POOL_RESERVED 5 /* attributes of a pool: what it holds, and what of it is handed out */
 #define TM_CU_POOL_USED 7
 

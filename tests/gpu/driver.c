@@ -91,6 +91,32 @@ static void every_way(void) {
 	}
 }
 
+/* Contexts that end with memory of theirs, while that of pools, of cuMemCreate and of other contexts stays; what is given back twice, or is nobody's. */
+static void contexts_end(void) {
+	CUcontext one, two, primary;
+	CUdeviceptr p, kept, async;
+	uint64_t handle;
+	void *host;
+	cuCtxCreate_v2(&one, 0, 0);
+	for (int i = 0; i < 5; i++) load_weights(1000);
+	cuMemHostAlloc(&host, 4096, 0);
+	cuMemAllocAsync(&async, 700, NULL);
+	cuMemCreate(&handle, 2 * MIB, location, 0);
+	cuCtxCreate_v2(&two, 0, 0);
+	kept = load_weights(2000);
+	cuMemFree_v2(0x12345);
+	cuCtxDestroy_v2(one);
+	p = load_weights(1000); /* at an address that has just ended */
+	cuMemFree_v2(p);
+	cuMemFree_v2(p);
+	cuDevicePrimaryCtxRetain(&primary, 0);
+	cuCtxSetCurrent(primary);
+	for (int i = 0; i < 3; i++) load_weights(3000);
+	cuDevicePrimaryCtxReset_v2(0);
+	cuMemFree_v2(kept);
+	cuMemFreeAsync(async, NULL);
+}
+
 static void out_of_memory(void) {
 	CUdeviceptr p, q = load_weights(64 * MIB);
 	uint64_t handle;
@@ -210,6 +236,7 @@ int main(int argc, char **argv) {
 	use_device(0);
 	if (!strcmp(what, "every-way")) every_way();
 	else if (!strcmp(what, "out-of-memory")) out_of_memory();
+	else if (!strcmp(what, "contexts")) contexts_end();
 	else if (!strcmp(what, "work")) work();
 	else if (!strcmp(what, "threads")) threads();
 	else if (!strcmp(what, "many")) many();

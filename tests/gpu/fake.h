@@ -52,6 +52,9 @@ int fake_cuda_device(CUcontext context);
 
 CUresult cuInit(unsigned flags);
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+CUresult cuCtxDestroy_v2(CUcontext context);
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
 CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxGetDevice(CUdevice *device);
 CUresult cuDeviceGetCount(int *count);

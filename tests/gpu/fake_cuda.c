@@ -35,6 +35,7 @@ struct block {
 	uint64_t address, bytes;
 	int device, kind; /* 0 free, 1 device, 2 managed, 3 host, 4 pool, 5 reserved, 6 mapped */
 	struct fake_pool *pool;
+	CUcontext context; /* with which it ends, or NULL */
 	uint64_t physical;
 };
 struct physical {
@@ -143,6 +144,7 @@ static struct block *new_block(int kind, int device, uint64_t bytes, uint64_t ad
 	b->kind = kind;
 	b->device = device;
 	b->pool = NULL;
+	b->context = NULL;
 	b->physical = 0;
 	return b;
 }
@@ -155,6 +157,7 @@ static uint64_t take(int kind, int device, uint64_t bytes, struct fake_pool *poo
 		struct block *b = new_block(kind, device, bytes, 0);
 		address = b->address;
 		b->pool = pool;
+		b->context = pool ? NULL : context();
 		if (kind != 3) used_bytes[device] += bytes;
 		if (pool) pool->used += bytes;
 		if (pool && pool->size < pool->used) pool->size = (pool->used + (2u << 20) - 1) / (2u << 20) * (2u << 20);
@@ -251,7 +254,6 @@ CUresult cuInit(unsigned flags) {
 }
 
 CUresult cuDeviceGet(CUdevice *device, int number);
-CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice device);
 CUresult cuCtxSynchronize(void);
 CUresult cuMemGetAllocationGranularity(size_t *bytes, const void *properties, int option);
 
@@ -260,8 +262,47 @@ CUresult cuDeviceGet(CUdevice *device, int number) {
 	return number < device_count ? 0 : 101;
 }
 
+static CUcontext new_context(CUdevice device) {
+	CUcontext c = calloc(1, sizeof *c);
+	c->device = device;
+	c->uid = __atomic_add_fetch(&last_context, 1, __ATOMIC_RELAXED);
+	return c;
+}
+
+static CUcontext primaries[DEVICES_MAX];
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice device) {
-	return cuCtxCreate_v2(c, 0, device);
+	if (!primaries[device]) primaries[device] = new_context(device);
+	*c = primaries[device];
+	return 0;
+}
+
+static void end_blocks_of(CUcontext c, const char *name) {
+	pthread_mutex_lock(&lock);
+	for (int i = 0; c && i < block_count; i++) {
+		struct block *b = &blocks[i];
+		if (!b->kind || b->context != c) continue;
+		if (b->kind != 3) used_bytes[b->device] -= b->bytes;
+		b->kind = 0;
+		say("free %llx %s\n", (unsigned long long)b->address, name);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext c) {
+	struct { CUcontext c; } p = { c };
+	struct around a;
+	enter(&a, 322, "cuCtxDestroy_v2", &p);
+	end_blocks_of(c, "cuCtxDestroy");
+	return leave(&a, 0);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+	struct { CUdevice device; } p = { device };
+	struct around a;
+	enter(&a, 545, "cuDevicePrimaryCtxReset_v2", &p);
+	end_blocks_of(primaries[device], "cuDevicePrimaryCtxReset");
+	return leave(&a, 0);
 }
 
 CUresult cuCtxSynchronize(void) {
@@ -276,12 +317,12 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const void *properties, in
 }
 
 CUresult cuCtxCreate_v2(CUcontext *c, unsigned flags, CUdevice device) {
-	(void)flags;
-	*c = calloc(1, sizeof **c);
-	(*c)->device = device;
-	(*c)->uid = __atomic_add_fetch(&last_context, 1, __ATOMIC_RELAXED);
+	struct { CUcontext *c; unsigned flags; CUdevice device; } p = { c, flags, device };
+	struct around a;
+	enter(&a, 235, "cuCtxCreate_v2", &p);
+	*c = new_context(device);
 	current = *c;
-	return 0;
+	return leave(&a, 0);
 }
 
 CUresult cuCtxSetCurrent(CUcontext c) {

@@ -106,6 +106,14 @@ def every_way_to_get_memory(t):
 
 
 @test
+def contexts_take_their_memory_along(t):
+    run = Run(t, "contexts")
+    run.compare(t)
+    t.equal(len([1 for *_, freed in run.truth() if freed in ("cuCtxDestroy", "cuDevicePrimaryCtxReset")]), 9, "blocks that ended with a context")
+    t.equal(run.notes() + run.db.rows("select kind, count from loss"), [], "notes and losses")
+
+
+@test
 def refusals(t):
     run = Run(t, "out-of-memory")
     run.compare(t)
