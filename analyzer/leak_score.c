@@ -17,6 +17,9 @@
 #define LOOP_RANGE 0.2
 #define DENSE 0.2 /* survivors in an allocation: more of them are a table that is built */
 #define DENSE_RANGE 0.1
+#define RESULT_BEGIN 0.9 /* what is made from here on, and so densely, is a result */
+#define RESULT_DENSE 0.8
+#define RESULT_FACTOR 0.4
 #define RECENT_FREE 0.3 /* of partly freed sites: as EARLY_*, behind an even pace */
 #define RECENT_RANGE 0.4
 #define OLD_PARTS 28u /* survivors of the last eighth may be in use */
@@ -26,7 +29,7 @@
 #define OWNER_RATIO 2.0 /* survivors are this much larger than what was freed: an owner grew */
 #define OWNER_NEEDED 0.47
 #define OWNER_RANGE 0.06
-#define OWNER_EVIDENCE 4.0
+#define OWNER_EVIDENCE 6.0
 #define EVIDENCE 2.0
 #define ONE_BLOCK 0.1
 #define MODULE_FACTOR 0.25
@@ -146,7 +149,13 @@ static double judge_never_freed(const struct tm_leak_facts *f, struct tm_leak_ve
 	double pace = unit(1 - (s.ahead - EARLY_FREE) / EARLY_RANGE), goes_on = unit((last - LATEST_NEEDED) / LATEST_RANGE);
 	double going = pace * goes_on, ended = judge_ended_loop(f, last);
 	double score = fmax(going, ended) * evidence(fmin(n, s.parts));
-	if (going < 0.5 && ended >= 0.5)
+	bool is_result = f->begin >= RESULT_BEGIN && f->density >= RESULT_DENSE;
+	if (is_result) score *= RESULT_FACTOR;
+	if (is_result)
+		snprintf(v->reason, sizeof v->reason,
+			 "never freed, but made in one go at the end of the run, with little else beside it: %s blocks (%s)", w->live,
+			 w->bytes);
+	else if (going < 0.5 && ended >= 0.5)
 		snprintf(
 			v->reason, sizeof v->reason,
 			"never freed: all %s blocks (%s) are live, and they came evenly among other allocations, up to %.0f%% of the time%s",
@@ -213,8 +222,9 @@ static double judge_owner(const struct tm_leak_facts *f, struct tm_leak_verdict 
 		 "%s %s grew by being replaced (%s allocations), now %s, %s %.0f%% of the time since the first one%s", w->live,
 		 f->live_count == 1 ? "block of one owner" : "blocks of owners", w->allocations, w->bytes,
 		 goes_on < 0.5 ? "but not since" : "last at", 100 * last, w->growth);
-	/* Several blocks of different sizes that take turns may look like owners; then their level stays. */
-	return goes_on * (f->live_count > 1 ? second_half(f, &p) : 1) * grown / (grown + OWNER_EVIDENCE);
+	/* Several blocks of different sizes that take turns may look like owners, or one that is built anew again and again; then the level stays. */
+	double level = f->live_count > 1 ? second_half(f, &p) : isnan(v->growth_p) || v->growth_p <= TREND_P ? 1 : SETTLED;
+	return goes_on * level * grown / (grown + OWNER_EVIDENCE);
 }
 
 /* --- the whole --- */

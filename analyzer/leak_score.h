@@ -6,11 +6,12 @@
  *           the site's first allocation (or behind the steps' warm-up) and ends at exit, and one asks:
  *           - never freed: do survivors come evenly until the end (a leak), or did they stop early (a table, a cache, what start-up needs)?
  *             Among many other allocations they may end a little earlier, as a loop does that something else follows; where there was little else
- *             it is a table that was built.
+ *             it is a table that was built. So is what was made in one go in the last tenth of the run, with nothing else beside it: a result.
  *           - partly freed: are there old survivors from all over the window (an error path that forgets), or only recent ones (in use, a
  *             bounded queue or cache)? Does the level still rise in the second half (Mann-Kendall), or has it settled?
  *           - one block that grows while its predecessors are freed: did its owner grow until the end? One that doubles is at least
- *             half as old as it is large, so the last growth of one that goes on lies in the second half.
+ *             half as old as it is large, so the last growth of one that goes on lies in the second half. What it had live has to rise, too:
+ *             the last of many lists that were each built by appending is no owner.
  *           How far the program was is told by its own allocations rather than by the clock, except where it clearly went on without any.
  *           The score is a product of such answers, each from 0 to 1, with the weight of the evidence: n / (n + 2) for n
  *           independent survivors. TM_LEAK_SCORE_LIKELY is where a user is told.
@@ -43,6 +44,7 @@ struct tm_leak_facts {
 	struct tm_leak_births events, time; /* by the program's own progress, and by the clock */
 	double time_weight;                 /* 0 to 0.5: what the clock has to say */
 	double density;                     /* survivors in an allocation of the process, from the first to the last of them */
+	double begin;                       /* of the window, 0 the process' first allocation, 1 its exit; 0 where there are steps */
 	double steps;                       /* length of the window in steps; 0: there are none */
 	uint64_t warm_up_steps;
 	size_t level_count; /* what the stacks had live, at positions of the window, upward */

@@ -51,7 +51,7 @@ struct finder {
 	const struct tm_ledger *l;
 	const struct tm_replay *r;
 	const struct tm_stack_ids *stacks;
-	const struct tm_suppressions *program;
+	struct tm_suppressions program; /* what the process itself brings */
 	struct line line;
 	bool by_steps, has_python_heap;
 	uint64_t exit_ns, warm_up_steps;
@@ -156,7 +156,7 @@ static uint8_t flags_of(const struct finder *x, const struct tm_stack_row *at, c
 	uint8_t *flags = &x->flags[x->stacks->frame_first[frame - 1] + at->function];
 	if (*flags) return *flags;
 	*flags = FRAME_SEEN;
-	if (tm_suppressions_known(&p->text, false) || (x->program && tm_suppressions_match(x->program, &p->text))) *flags |= FRAME_KNOWN;
+	if (tm_suppressions_known(&p->text, false) || tm_suppressions_match(&x->program, &p->text)) *flags |= FRAME_KNOWN;
 	if (tm_suppressions_known(&p->text, true)) *flags |= FRAME_KNOWN_INNER;
 	if (is_library(p)) *flags |= FRAME_LIBRARY;
 	if (is_arena(p->text.function)) *flags |= FRAME_ARENA;
@@ -409,6 +409,7 @@ static void complete_facts(const struct finder *x, struct group *g, uint64_t mos
 	if (!x->by_steps) f->time_weight = IDLE_WEIGHT * unit(((double)idle_ns - IDLE_NS) / IDLE_RANGE_NS);
 	double ticks = (position(&x->line, g->last_ns) - g->begin) * (double)x->l->watch.tick_stride;
 	f->density = x->by_steps || ticks < 1 ? 1 : (double)g->survivors / ticks;
+	f->begin = x->by_steps || x->end <= 0 ? 0 : unit(g->begin / x->end);
 	f->size_share = most_bytes > 1 ? log2(1 + (double)f->live_bytes) / log2(1 + (double)most_bytes) : 1;
 }
 
@@ -455,15 +456,44 @@ static bool group_all(struct finder *x) {
 	return true;
 }
 
-bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns,
-		   const struct tm_suppressions *program) {
-	struct finder x = { .l = l, .r = r, .stacks = r->stacks, .program = program, .exit_ns = exit_ns };
-	const struct tm_catalog *c = r->catalog;
-	if (!leaks->flags) leaks->flags = calloc((size_t)r->stacks->frame_first[c->frames.count] + 1, 1);
-	x.flags = leaks->flags;
+/* --- what the program knows about --- */
+
+static bool is_text(struct tm_text a, struct tm_text b) {
+	return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
+}
+
+/* Number of the note with the list of a process; 0: none. A fork has its parent's executable and no note of its own. */
+static size_t list_of(const struct tm_catalog *c, uint32_t process) {
+	const struct tm_text kind = { "suppressions", strlen("suppressions") };
+	for (uint64_t id = process; id && id <= c->processes.count; id = c->processes.items[id - 1].parent_id) {
+		if (!is_text(c->processes.items[id - 1].exe, c->processes.items[process - 1].exe)) return 0;
+		for (size_t i = 0; i < c->notes.count; i++)
+			if (c->notes.items[i].process == id && is_text(c->notes.items[i].kind, kind)) return i + 1;
+		if (c->processes.items[id - 1].parent_id >= id) return 0;
+	}
+	return 0;
+}
+
+/* Of a list that has a wrong line, what stands before it counts. */
+static bool take_list(struct finder *x, struct tm_leaks *leaks, size_t frames) {
+	const struct tm_catalog *c = x->r->catalog;
+	size_t list = list_of(c, x->l->process);
+	char error[200];
+	if (!leaks->flags) leaks->flags = calloc(frames + 1, 1);
+	if (leaks->flags && list != leaks->list) memset(leaks->flags, 0, frames + 1);
+	leaks->list = list;
+	if (list)
+		tm_suppressions_add(&x->program, c->notes.items[list - 1].text.data, c->notes.items[list - 1].text.size, error,
+				    sizeof error);
+	x->flags = leaks->flags;
+	return x->flags != NULL;
+}
+
+bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns) {
+	struct finder x = { .l = l, .r = r, .stacks = r->stacks, .exit_ns = exit_ns };
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
 	choose_line(&x);
-	bool done = x.flags && x.group_of && group_all(&x);
+	bool done = x.group_of && take_list(&x, leaks, r->stacks->frame_first[r->catalog->frames.count]) && group_all(&x);
 	if (done) {
 		open_windows(&x);
 		note_survivors(&x);
@@ -474,6 +504,7 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 	free(x.group_of);
 	free(x.slots);
 	tm_array_release(&x.groups);
+	tm_suppressions_release(&x.program);
 	return done;
 }
 

@@ -6,6 +6,7 @@
  *           called from the same line of the program's own code: the site's function, file and line, and those of the first frame
  *           from there outward that is not the C++ library's. The candidate's stack is the one of most live bytes.
  * Judged:   at exit. What a process held when it became another by exec is no leak. Stacks that a suppression matches are candidates of their own.
+ *           Suppressions that the program itself brings come as a note of its process, or of the one that it is a fork of.
  * Memory:   follows the call stacks with live blocks.
  * Fails:    out of memory: false.
  */
@@ -31,12 +32,12 @@ struct tm_leak {
 
 struct tm_leaks {
 	TM_ARRAY(struct tm_leak) rows;
-	uint8_t *flags; /* what is known of each row of the frames, once it was looked at */
+	uint8_t *flags; /* what is known of each row of the frames, once it was looked at ... */
+	size_t list;    /* ... with the suppressions of this note, 1 the first; 0 none */
 };
 
-/* The process leaves now. program: suppressions that it brings along, may be NULL. */
-bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns,
-		   const struct tm_suppressions *program);
+/* The process leaves now. */
+bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns);
 void tm_leaks_release(struct tm_leaks *leaks);
 
 #endif

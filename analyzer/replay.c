@@ -423,7 +423,7 @@ static void pass_mark(struct tm_replay *r, uint64_t ns, uint32_t process, uint32
 /* What is live now is what leaks are judged by. */
 static void leave_process(struct tm_replay *r, struct tm_ledger *l, uint64_t ns) {
 	tm_ledger_exit(l);
-	if (!l->failed && !tm_leaks_find(&r->leaks, l, r, ns, NULL)) r->failed = true;
+	if (!l->failed && !tm_leaks_find(&r->leaks, l, r, ns)) r->failed = true;
 }
 
 static void look_at_device(const struct tm_replay *r, struct tm_device_gap *g) {

@@ -2,6 +2,7 @@
 #include "module_table.h"
 
 #include "collector.h"
+#include "default_suppressions.h"
 #include "executable.h"
 #include "memory.h"
 
@@ -57,12 +58,29 @@ static bool names_libc(const char *path) {
 	       !strncmp(name, "ld-musl", 7);
 }
 
-static void describe(struct tm_process *p, struct tm_module *m) {
+/* Leaks that the program knows about. */
+static void note_suppressions(struct tm_collector *c, const struct tm_process *p, const struct tm_module *m) {
+	struct tm_default_suppressions known;
+	char text[1024];
+	tm_default_suppressions_read(m->path, &known);
+	if (known.text) tm_group_add_note(c->group, p->id, m->load_ticks, "suppressions", known.text);
+	else if (known.found) {
+		snprintf(
+			text, sizeof text,
+			"what __lsan_default_suppressions of '%s' returns is no constant, so it is not known; a file for --suppressions is needed",
+			m->path);
+		tm_group_add_note(c->group, p->id, m->load_ticks, "suppressions-unread", text);
+	}
+	free(known.text);
+}
+
+static void describe(struct tm_collector *c, struct tm_process *p, struct tm_module *m) {
 	struct tm_executable file;
 	m->is_libc = names_libc(m->path);
 	if (!p->exe || strcmp(m->path, p->exe)) return;
 	tm_executable_read(m->path, &file);
 	if (file.entry) m->entry = m->bias + file.entry;
+	note_suppressions(c, p, m);
 }
 
 static void write_module(struct tm_collector *c, uint32_t id) {
@@ -93,7 +111,7 @@ void tm_module_loaded(struct tm_collector *c, struct tm_process *p, uint64_t tic
 	m->path = tm_memory_copy_text(path, path_bytes);
 	m->build_id = (uint8_t *)tm_memory_copy_text(build_id, build_id_size);
 	m->build_id_size = build_id_size;
-	describe(p, m);
+	describe(c, p, m);
 	uint32_t id = (uint32_t)t->count;
 	size_t at = position(c, l, low);
 	l->ids = tm_memory_grow(l->ids, &l->capacity, l->count + 1, sizeof l->ids[0]);

@@ -6,6 +6,7 @@ figure here can be added up with a pencil. JUnit files are read by Python's own 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -146,6 +147,42 @@ def suppressions(t):
     bad = t.ask("leaks", db.path, f"--suppressions={t.path('known')}", status=1)
     t.check("line 2: 'thread:y' is not leak:PATTERN" in bad.errors, bad.errors)
     t.ask("leaks", db.path, "--suppressions=/nowhere", status=1)
+
+
+KNOWS = """
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+%s
+const char *__lsan_default_suppressions(void) { %s }
+__attribute__((noinline)) void *known(void) { void *p = malloc(100); __asm__ volatile("" : "+r"(p)); return p; }
+__attribute__((noinline)) void *unknown(void) { void *p = malloc(50); __asm__ volatile("" : "+r"(p)); return p; }
+int main(void) {
+    if (!fork()) { known(); unknown(); exit(0); }
+    wait(NULL);
+    known(); unknown();
+    return 0;
+}
+"""
+
+
+@test
+def what_the_program_knows(t):
+    """Read from the executable where it is a constant; else a note says that it was not. A fork knows what its parent knows."""
+    constant = KNOWS % ("", 'return "# a comment\\nleak:^known$\\n";')
+    variable = KNOWS % ('const char *volatile list = "leak:^known$";', "return list;")
+    compilers = [c for c in ("gcc", "clang") if shutil.which(c)]
+    for number, (compiler, options) in enumerate((c, o) for c in compilers for o in (["-O0"], ["-O2"], ["-O2", "-fno-pie", "-no-pie"])):
+        for word, text, wanted in (("constant", constant, 1), ("variable", variable, 0)):
+            source, program, trace = (t.path(f"{word}{number}{end}") for end in (".c", "", ".tmk"))
+            with open(source, "w", encoding="ascii") as file:
+                file.write(text)
+            t.run([compiler, "-g", *options, "-o", program, source], status=0)
+            t.run([os.path.join(t.build, "bin/tidemark-record"), "--quiet", "-o", trace, "--", program], status=0)
+            db = t.imported(trace)
+            rows = db.rows("SELECT DISTINCT function, suppressed, count(*) FROM leak_candidate WHERE function LIKE '%known' GROUP BY 1, 2 ORDER BY 1")
+            t.equal(rows, [("known", wanted, 2), ("unknown", 0, 2)], f"{word} list, {compiler} {options}")
+            t.equal(db.rows("SELECT DISTINCT kind FROM note WHERE kind LIKE 'suppressions%'"), [("suppressions" if wanted else "suppressions-unread",)], "notes")
 
 
 @test

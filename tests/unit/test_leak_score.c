@@ -72,6 +72,34 @@ static void sites(void) {
 	f.time = f.events;
 	tm_leak_judge(&f, &v);
 	CHECK(v.score == 0 && strstr(v.reason, "in use"));
+	/* Even until the end, but densely and in the last part only: a result. Any less so, a leak. */
+	f = even(320, 320);
+	f.begin = 0.95;
+	f.density = 1;
+	tm_leak_judge(&f, &v);
+	CHECK(v.score < TM_LEAK_SCORE_LIKELY && strstr(v.reason, "made in one go"));
+	f.begin = 0.85;
+	tm_leak_judge(&f, &v);
+	CHECK(v.score >= TM_LEAK_SCORE_LIKELY);
+	f.begin = 0.95;
+	f.density = 0.5;
+	tm_leak_judge(&f, &v);
+	CHECK(v.score >= TM_LEAK_SCORE_LIKELY);
+	/* One large block of many: an owner that grows while its level rises, and the last of many lists if it does not. */
+	f = even(1, 1000);
+	f.live_bytes = f.window_bytes = 1 << 20;
+	f.allocated_bytes = f.live_bytes + 999 * 1000;
+	f.events.last = f.events.sum = f.time.last = f.time.sum = 0.95;
+	f.level_count = 20;
+	for (unsigned i = 0; i < 20; i++) {
+		f.level_at[i] = i / 20.0;
+		f.level_bytes[i] = 1000 + 50.0 * i;
+	}
+	tm_leak_judge(&f, &v);
+	CHECK(v.score >= TM_LEAK_SCORE_LIKELY && strstr(v.reason, "one owner"));
+	for (unsigned i = 0; i < 20; i++) f.level_bytes[i] = i % 2 ? 1000 : 2000;
+	tm_leak_judge(&f, &v);
+	CHECK(v.score < TM_LEAK_SCORE_LIKELY && strstr(v.reason, "one owner"));
 	/* One block, once. */
 	f = even(1, 1);
 	tm_leak_judge(&f, &v);

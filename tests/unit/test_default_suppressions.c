@@ -1,0 +1,65 @@
+/* test_default_suppressions.c - constants that functions return, from machine code as compilers write it, and from what they do not. */
+#include <elf.h>
+
+#include "check.h"
+
+#include "../../recorder/collector/default_suppressions.h"
+
+static uint64_t x86(const char *code, unsigned n, uint64_t address) {
+	return tm_constant_result(EM_X86_64, (const uint8_t *)code, n, address);
+}
+
+static uint64_t arm(const uint32_t *code, unsigned n, uint64_t address) {
+	return tm_constant_result(EM_AARCH64, (const uint8_t *)code, n * 4, address);
+}
+
+#define X86(bytes, address) x86(bytes, sizeof(bytes) - 1, address)
+
+/* lea's offset counts from the end of the instruction. */
+static void x86_constants(void) {
+	CHECK(X86("\x48\x8d\x05\x10\x00\x00\x00\xc3", 0x1000) == 0x1017);
+	CHECK(X86("\xf3\x0f\x1e\xfa\x48\x8d\x05\xf0\xff\xff\xff\xc3", 0x1000) == 0xffb);
+	CHECK(X86("\x55\x48\x89\xe5\x48\x8d\x05\x00\x01\x00\x00\x5d\xc3", 0x1000) == 0x110b);
+	CHECK(X86("\xb8\x04\x20\x40\x00\xc3", 0x1000) == 0x402004);
+	CHECK(X86("\x48\xc7\xc0\x04\x20\x40\x00\xc3", 0x1000) == 0x402004);
+	CHECK(X86("\x48\xb8\x04\x20\x40\x00\x01\x00\x00\x00\xc3", 0x1000) == 0x100402004);
+}
+
+static void x86_others(void) {
+	CHECK(X86("\x48\x8b\x05\x10\x00\x00\x00\xc3", 0x1000) == 0); /* what a variable holds */
+	CHECK(X86("\xe8\x10\x00\x00\x00\xc3", 0x1000) == 0);         /* a call */
+	CHECK(X86("\x48\x8d\x05\x10\x00\x00\x00", 0x1000) == 0);     /* no return */
+	CHECK(X86("\x48\x8d\x05\x10\x00", 0x1000) == 0);             /* cut off */
+	CHECK(X86("\xc3", 0x1000) == 0);
+	CHECK(X86("", 0x1000) == 0);
+}
+
+/* bti c; adrp x0, one page on; add x0, x0, #0x123; ret. And with a frame, by adr, by another register, one page back. */
+static void arm_constants(void) {
+	const uint32_t pages[] = { 0xd503245f, 0xb0000000, 0x91048c00, 0xd65f03c0 }, near[] = { 0x10000100, 0xd65f03c0 };
+	const uint32_t framed[] = { 0xa9bf7bfd, 0x910003fd, 0xb0000000, 0x91048c00, 0xa8c17bfd, 0xd65f03c0 };
+	const uint32_t other[] = { 0xb0000008, 0x91048d00, 0xd65f03c0 }, back[] = { 0xf0ffffe0, 0x91048c00, 0xd65f03c0 };
+	CHECK(arm(pages, 4, 0x5678) == 0x6123);
+	CHECK(arm(near, 2, 0x5000) == 0x5020);
+	CHECK(arm(framed, 6, 0x5678) == 0x6123);
+	CHECK(arm(other, 3, 0x5678) == 0x6123);
+	CHECK(arm(back, 3, 0x5678) == 0x4123);
+	CHECK(arm(back, 3, 0x1678) == 0x123); /* page 0 of a small program that lies anywhere */
+}
+
+static void arm_others(void) {
+	const uint32_t load[] = { 0xb0000000, 0xf9400000, 0xd65f03c0 }, unfinished[] = { 0xb0000000, 0x91048c00 },
+		       odd[] = { 0x91048d00, 0xd65f03c0 };
+	CHECK(arm(load, 3, 0x5678) == 0);
+	CHECK(arm(unfinished, 2, 0x5678) == 0);
+	CHECK(arm(odd, 2, 0x5678) == 0);
+	CHECK(tm_constant_result(EM_386, (const uint8_t *)"\xc3", 1, 0) == 0);
+}
+
+int main(void) {
+	x86_constants();
+	x86_others();
+	arm_constants();
+	arm_others();
+	return check_report("default_suppressions");
+}
