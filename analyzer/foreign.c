@@ -31,8 +31,20 @@ static bool begins_as_heaptrack(const char *head, size_t n) {
 	return true;
 }
 
+static bool holds(const char *head, size_t n, const char *word) {
+	return memmem(head, n, word, strlen(word)) != NULL;
+}
+
 static bool begins_as_pickle(const char *head, size_t n) {
 	return n > 2 && (uint8_t)head[0] == 0x80 && head[1] >= 2 && head[1] <= 5;
+}
+
+/* The words stand near the beginning: of the object that holds the events, or of the first event. */
+static bool begins_as_json(const char *head, size_t n) {
+	size_t i = n >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+	while (i < n && (head[i] == ' ' || head[i] == '\n' || head[i] == '\r' || head[i] == '\t')) i++;
+	if (i == n || (head[i] != '{' && head[i] != '[')) return false;
+	return holds(head, n, "\"traceEvents\"") || holds(head, n, "\"schemaVersion\"") || holds(head, n, "\"ph\"");
 }
 
 enum tm_foreign_kind tm_foreign_recognise(const char *path) {
@@ -45,6 +57,7 @@ enum tm_foreign_kind tm_foreign_recognise(const char *path) {
 	tm_input_release(&input);
 	if (n && begins_as_heaptrack(head, n)) kind = TM_FOREIGN_HEAPTRACK;
 	else if (n && begins_as_pickle(head, n)) kind = TM_FOREIGN_PICKLE;
+	else if (n && begins_as_json(head, n)) kind = TM_FOREIGN_JSON;
 	free(head);
 	return kind;
 }
@@ -69,6 +82,7 @@ static int open_scratch(const char *beside) {
 static int (*const readers[])(struct tm_foreign *f, struct tm_foreign_trace *t, const char *path) = {
 	[TM_FOREIGN_HEAPTRACK] = tm_foreign_read_heaptrack,
 	[TM_FOREIGN_PICKLE] = tm_foreign_read_snapshot,
+	[TM_FOREIGN_JSON] = tm_foreign_read_kineto,
 };
 
 int tm_foreign_translate(struct tm_foreign *f, enum tm_foreign_kind kind, const char *path, const char *beside) {

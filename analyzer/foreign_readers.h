@@ -12,6 +12,7 @@
 
 int tm_foreign_read_heaptrack(struct tm_foreign *f, struct tm_foreign_trace *t, const char *path);
 int tm_foreign_read_snapshot(struct tm_foreign *f, struct tm_foreign_trace *t, const char *path);
+int tm_foreign_read_kineto(struct tm_foreign *f, struct tm_foreign_trace *t, const char *path);
 
 /* Sets f->error; always -1. */
 int tm_foreign_fail(struct tm_foreign *f, const char *format, ...) __attribute__((format(printf, 2, 3)));

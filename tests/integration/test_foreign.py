@@ -3,14 +3,11 @@
 Malformed and hostile files: one line of error that says what is wrong and where, and nothing is executed.
 """
 import gzip
-import io
 import json
 import os
 import pickle
 import pickletools
 import re
-import sqlite3
-import struct
 import subprocess
 import sys
 
@@ -230,6 +227,111 @@ def snapshot_hostile(t):
     refused(t, b"\x80\x04" + b"]\x94" * 1 + b"(h\x00" * 0 + b"0" + b"2" * 5 + b".", r"the stack is empty at byte \d+")
     big = [{"action": "alloc", "addr": 512, "size": 1, "frames": []}] * 20000
     refused(t, pickle.dumps({"segments": [], "device_traces": [big] * 1000 + [big] * 20}), "it repeats itself far beyond its size")
+
+
+# --- torch.profiler
+
+KINETO = """
+import sys, torch
+from torch.profiler import profile, ProfilerActivity, record_function
+torch.manual_seed(1)
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as p:
+    kept = []
+    with record_function("training"):
+        for i in range(5):
+            loss = model(torch.randn(32, 64)).sum()
+            kept.append(loss)
+    with record_function("two rands"):
+        a, b = torch.rand(1000, 1000), torch.rand(1000, 1000)
+        c = a + b
+p.export_chrome_trace(sys.argv[1])
+for e in p.key_averages():
+    print(e.key, e.count, e.cpu_memory_usage, e.self_cpu_memory_usage, sep="|")
+"""
+
+
+def with_torch():
+    for python in (os.environ.get("TIDEMARK_TORCH_PYTHON"), sys.executable, "/usr/bin/python3"):
+        if python and subprocess.run([python, "-c", "import torch; from torch.profiler import profile; assert int(torch.__version__.split('.')[0]) >= 2"],
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            return python
+    return None
+
+
+@test
+def kineto_as_torch_counts(t):
+    """Every operator on one thread: its own and its total bytes, as key_averages() has them, to the byte. torch.profiler leaves names out that allocate nothing."""
+    python = with_torch()
+    if not python:
+        t.skip("no PyTorch of version 2 (TIDEMARK_TORCH_PYTHON names one's python)")
+    with open(t.path("train.py"), "w", encoding="utf-8") as file:
+        file.write(KINETO)
+    text = t.run([python, t.path("train.py"), t.path("trace.json")]).text
+    theirs = {name: (int(count), int(total), int(own)) for name, count, total, own in (line.split("|") for line in text.splitlines() if line.count("|") == 3)}
+    theirs = {name: values for name, values in theirs.items() if name != "[memory]"}
+    db = imported(t, t.path("trace.json"))
+    ours = {name: (count, total, own) for name, count, total, own in db.rows(
+        "select name, max(calls), coalesce(sum(total_net_bytes), 0), coalesce(sum(self_net_bytes), 0) from scope_total where name <> '[unscoped]' group by name")}
+    t.equal(ours, theirs, "calls, total and own bytes by name")
+    t.equal(ours["two rands"][1], 12_000_000, "two tensors of 1000 x 1000 and their sum")
+    with open(t.path("trace.json"), "rb") as file:
+        data = file.read()
+    with open(t.path("packed"), "wb") as file:
+        file.write(gzip.compress(data))
+    t.equal(imported(t, t.path("packed")).rows("select * from scope_total"), db.rows("select * from scope_total"), "the same from gzip")
+    works(t, db)
+
+
+def kineto_event(phase, name, ts, **more):
+    return {"ph": phase, "name": name, "ts": ts, "pid": 7, "tid": 9, **more}
+
+
+def memory_event(ts, address, size, allocated, reserved, device=0, tid=9):
+    return {"ph": "i", "s": "t", "name": "[memory]", "cat": "cpu_instant_event", "ts": ts, "pid": 7, "tid": tid,
+            "args": {"Addr": address, "Bytes": size, "Total Allocated": allocated, "Total Reserved": reserved, "Device Id": device, "Device Type": 1}}
+
+
+@test
+def kineto_devices(t):
+    """By hand, in no order: step [100, 200) holds conv [110, 150); conv's launch at 120 to 125 is kernel 77. 512 bytes in conv, 256 where step ends and next begins (next has them), and on another thread
+    1,024 while step is open: those are in no scope. The free at 140 is of a block older than the profile."""
+    events = [memory_event(200, 8192, 256, 1792, 4096), kineto_event("X", "conv", 110, dur=40, cat="cpu_op"), kineto_event("X", "step", 100.0, dur=100, cat="user_annotation"),
+              kineto_event("X", "cudaLaunchKernel", 120, dur=5, cat="cuda_runtime", args={"correlation": 77}), memory_event(130.5, 4096, 512, 1536, 4096),
+              memory_event(140, 666, -64, 1472, 4096), memory_event(150.25, 16384, 1024, 1536, 4096, tid=11),
+              {"ph": "X", "cat": "kernel", "name": "sgemm", "ts": 126, "dur": 10.125, "pid": 0, "tid": 7, "args": {"device": 0, "stream": 7, "correlation": 77}},
+              {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)", "ts": 160, "dur": 2, "pid": 0, "tid": 7, "args": {"device": 0, "stream": 7, "bytes": 4000}},
+              kineto_event("X", "next", 200, dur=10, cat="cpu_op"), memory_event(205, 4096, -512, 1280, 4096)]
+    data = json.dumps({"schemaVersion": 1, "baseTimeNanoseconds": 1_700_000_000_000_000_000, "host_name": "node1", "distributedInfo": {"rank": 3, "world_size": 8}, "traceEvents": events})
+    with open(t.path("trace"), "w", encoding="utf-8") as file:
+        file.write(data)
+    db = imported(t, t.path("trace"))
+    t.equal(db.row("select format_version, start_unix_ns from trace"), ("torch.profiler JSON", 1_700_000_000_000_100_000), "what it is")
+    t.equal(db.row("select pid, rank, world_size, host from process"), (7, 3, 8, "node1"), "the process")
+    t.equal(db.rows("select a.size_bytes, a.alloc_ns, a.free_ns, s.name from allocation a join scope s on s.id = a.scope_id order by a.alloc_ns"),
+            [(512, 30500, 105000, "conv"), (1024, 50250, None, "[unscoped]"), (256, 100000, None, "next")], "blocks and their scopes")
+    t.equal(db.rows("select s.name, p.name, s.start_ns, s.end_ns, s.end_kind from scope s left join scope p on p.id = s.parent_id where s.id > 0 order by s.start_ns"),
+            [("step", None, 0, 100000, "closed"), ("conv", "step", 10000, 50000, "closed"), ("next", None, 100000, 110000, "closed")], "scopes")
+    t.equal(db.rows("select g.kind, g.direction, g.name, g.stream, g.start_ns, g.end_ns, g.size_bytes, s.name from gpu_activity g left join scope s on s.id = g.scope_id order by g.start_ns"),
+            [("kernel", None, "sgemm", 7, 26000, 36125, None, "conv"), ("memcpy", "h2d", "Memcpy HtoD (Pageable -> Device)", 7, 60000, 62000, 4000, None)], "what the device did")
+    t.equal(db.rows("select kind, count from loss"), [("unmatched-free", 1)], "the free of an older block")
+    t.equal(db.row("select allocated_bytes, reserved_bytes, active_bytes from pool_state order by ts_ns limit 1"), (1536, 4096, None), "the pool, as told")
+    works(t, db)
+
+
+@test
+def kineto_malformed(t):
+    sound = json.dumps({"traceEvents": [kineto_event("X", "a", 1, dur=1, cat="cpu_op")] * 50})
+    refused(t, sound.replace('{"ph"', '@{"ph"').encode(), r"lexical error: .* at byte \d+")
+    refused(t, b'{"schemaVersion": 1, "x": []}', "it is JSON, but has no list of traceEvents")
+    refused(t, b'{"traceEvents": [' + b'{"ph": "X", "name": "' + b"x" * (5 << 20) + b'"}]}', r"a value of more than 4 MiB at byte \d+")
+    with open(t.path("cut"), "w", encoding="utf-8") as file:
+        file.write(sound[:1000])
+    t.equal(imported(t, t.path("cut")).row("select complete, cut_reason from trace"), (0, "the JSON is cut off"), "JSON that is cut off")
+    with open(t.path("deep"), "w", encoding="utf-8") as file:
+        file.write('{"traceEvents": [], "x": ' + "[" * 100000 + "]" * 100000 + "}")
+    imported(t, t.path("deep"))
 
 
 main()
