@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TM_SCHEMA_VERSION 1
+#define TM_SCHEMA_VERSION 2 /* 1: without checkpoints, scores of leaks, churn, scopes' figures, devices' work and alerts */
 
 enum tm_store_mode {
 	TM_STORE_CREATE, /* refuses an existing file */
