@@ -362,7 +362,7 @@ def csv_is_what_sql_says(t):
 @test
 def what_cannot_be_exported(t):
     path = recorded(t)
-    for arguments, status, words in ((["csv", path, "--view=nothing", "-o", "-"], 1, "unknown view 'nothing', there are allocation"),
+    for arguments, status, words in ((["csv", path, "--view=nothing", "-o", "-"], 1, "unknown view 'nothing', there are alert_site, allocation"),
                                      (["csv", path, "--view=module", "--heap=malloc", "-o", "-"], 1, "'module' has no such column"),
                                      (["pprof", path, "--value=temporary", "-o", "-"], 2, "cannot be temporary"),
                                      (["folded", path, "--view=site", "-o", "-"], 2, "--view is for csv"),
