@@ -84,7 +84,8 @@ static const char streams[] =
 	"  WHERE operation = 'allocate' AND stream IS NOT NULL AND address IS NOT NULL AND process_id > %llu;\n"
 	"CREATE INDEX temp.said_by_address ON said(process_id, address, ts_ns);\n"
 	"UPDATE gpu_block SET stream = (SELECT s.stream FROM temp.said AS s\n"
-	"    WHERE s.process_id = gpu_block.process_id AND s.address = gpu_block.address AND s.ts_ns <= gpu_block.alloc_ns + 1000000 AND s.size_bytes = gpu_block.size_bytes ORDER BY s.ts_ns DESC LIMIT 1)\n"
+	"    WHERE s.process_id = gpu_block.process_id AND s.address = gpu_block.address AND s.ts_ns <= gpu_block.alloc_ns + 1000000"
+	"    AND s.size_bytes = gpu_block.size_bytes ORDER BY s.ts_ns DESC LIMIT 1)\n"
 	"  WHERE process_id > %llu AND EXISTS (SELECT 1 FROM temp.said);\n"
 	"DROP TABLE temp.said";
 

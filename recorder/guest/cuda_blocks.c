@@ -14,7 +14,8 @@ static _Atomic uint32_t locked;
 
 /* The lock says whose it is. One that is held by the process that this one was forked from is never given back. */
 static void lock(void) {
-	for (uint32_t mine = tm_guest.pid, holder = 0; !atomic_compare_exchange_weak_explicit(&locked, &holder, mine, memory_order_acquire, memory_order_relaxed);
+	uint32_t mine = tm_guest.pid, holder = 0;
+	for (; !atomic_compare_exchange_weak_explicit(&locked, &holder, mine, memory_order_acquire, memory_order_relaxed);
 	     holder = 0) {
 		if (holder && holder != mine && atomic_compare_exchange_strong(&locked, &holder, mine)) {
 			places = NULL;
