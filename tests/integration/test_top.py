@@ -11,6 +11,7 @@ import re
 import select
 import struct
 import subprocess
+import time
 import termios
 
 from tidemark_test import Failed, main, test
@@ -103,10 +104,11 @@ def staged(t):
 
 
 def until(t, what, ask, holds):
-    for _ in range(100):
+    for _ in range(300):
         got = ask()
         if holds(got):
             return got
+        time.sleep(0.05)
     raise Failed(f"{what} was never shown: {got}")
 
 
