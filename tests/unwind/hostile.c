@@ -1,6 +1,6 @@
 /* hostile.c - stacks that are no stacks: the unwinder may say anything about them, but must come back, and touch nothing that is not there.
  *
- * Usage:   hostile [SEED]; status 0, or a signal. The unwinder's sources are linked in.
+ * Usage:   hostile STACKS [SEED]; status 0, or a signal. The unwinder's sources are linked in.
  * Method:  words at random (garbage, places in and around this stack, in a guard page, in unmapped memory, code of every library) are unwound as if hooks had
  *          been called there, on the thread's own stack and on mapped memory between guard pages. Then stacks of coroutines that are unmapped after the switch.
  *          At last, on an ordinary stack, system calls are counted: none may be made once the thread is known.
@@ -21,7 +21,6 @@
 #define WORDS 512u
 #define CAPACITY 256u
 #define PAGE 4096u
-#define STACKS 40000u
 
 struct tm_guest tm_guest;
 _Atomic uint32_t tm_modules_version;
@@ -53,6 +52,7 @@ static struct { uintptr_t low, bytes; } code[32];
 static unsigned code_count;
 static uintptr_t guard, unmapped;
 static uint64_t state;
+static unsigned stacks; /* of random words, for each way and thread */
 
 static uint32_t pick(uint32_t n) {
 	state = state * 6364136223846793005ull + 1442695040888963407ull;
@@ -170,11 +170,11 @@ static void *in_a_thread(void *unused) {
 	for (unsigned round = 0; round < 2; round++) {
 		struct tm_thread *t = coroutines = new_thread(round ? TM_STACKS_FP : TM_STACKS_UNWIND);
 		uintptr_t *mapped = (uintptr_t *)(guard + PAGE);
-		for (unsigned i = 0; i < STACKS / 20 / 2; i++) {
+		for (unsigned i = 0; i < stacks / 20 / 2; i++) {
 			unwind_own_stack(t);
 			unwind_words(t, mapped);
 		}
-		for (unsigned i = 0; i < 500; i++) unwind_freed_stack(t);
+		for (unsigned i = 0; i < stacks / 80; i++) unwind_freed_stack(t);
 		unsigned made = calls_on_an_ordinary_stack(t);
 		if (made == 0) continue;
 		fprintf(stderr, "%u system calls on an ordinary stack\n", made);
@@ -184,7 +184,8 @@ static void *in_a_thread(void *unused) {
 }
 
 int main(int argc, char **argv) {
-	state = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL) * 1000003u + (uint64_t)getpid();
+	stacks = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 0) : 40000;
+	state = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL) * 1000003u + (uint64_t)getpid();
 	printf("seed %llu\n", (unsigned long long)state);
 	fflush(stdout);
 	tm_guest.shm = &shm; /* nobody's code is "ours": the unwinder is part of the program */
@@ -198,6 +199,6 @@ int main(int argc, char **argv) {
 	pthread_t thread;
 	pthread_create(&thread, NULL, in_a_thread, NULL);
 	pthread_join(thread, NULL);
-	printf("%u stacks of random words, %lu system calls\n", 4 * STACKS, syscalls);
+	printf("%u stacks of random words, %lu system calls\n", 4 * stacks, syscalls);
 	return 0;
 }

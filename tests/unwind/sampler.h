@@ -12,12 +12,14 @@ extern "C" {
 
 #define TEST_FEATURES(X) \
 	X(plain) X(alloca) X(longjmp) X(exception) X(signal) X(altstack) TEST_INTERRUPTED(X) X(coroutine) X(tail_call) X(rbp_general) X(aligned) X(jit) \
-	X(jit_without_fp) X(plugin) X(range_reused) X(short_thread) X(library) X(frame_pointers) X(depth_limit)
+	X(jit_without_fp) X(plugin) X(range_reused) X(short_thread) X(library) X(frame_pointers) TEST_PIVOTED(X) X(depth_limit)
 /* Handlers at any instruction: where the oracle can tell what was interrupted. libgcc cannot in parts of aarch64's libc (swapcontext: it goes round in it). */
 #if defined(__x86_64__)
 #define TEST_INTERRUPTED(X) X(interrupted)
+#define TEST_PIVOTED(X) X(pivoted)
 #else
 #define TEST_INTERRUPTED(X)
+#define TEST_PIVOTED(X)
 #endif
 enum test_feature {
 #define X(name) TEST_##name,

@@ -268,6 +268,16 @@ void with_frame_pointers(int fuel) {
 	stress_frame_pointers(fuel - 1);
 }
 
+/* Only a saved frame pointer changes, between stacks that are else the same. */
+void with_pivoted(int fuel) {
+#if defined(__x86_64__)
+	Scope scope(TEST_pivoted);
+	stress_pivoted(fuel - 1, pick(2));
+#else
+	plain(fuel);
+#endif
+}
+
 void with_aligned(int fuel) {
 	Scope scope(TEST_aligned);
 	stress_aligned(fuel - 1, 1 + pick(100));
@@ -385,7 +395,7 @@ void node(int fuel) {
 	s.depth++;
 	unsigned children = 1 + (pick(3) == 0);
 	for (unsigned i = 0; i < children; i++) {
-		switch (pick(26)) {
+		switch (pick(27)) {
 		case 0:
 		case 1: with_alloca(fuel); break;
 		case 2:
@@ -410,6 +420,7 @@ void node(int fuel) {
 		case 19: with_library(fuel); break;
 		case 20: with_frame_pointers(fuel); break;
 		case 21: spin(); break;
+		case 23: with_pivoted(fuel < 4 ? fuel : 4); break;
 		case 22:
 			if (s.landing && !s.in_signal && pick(4) == 0) longjmp(*s.landing, 1);
 			break;

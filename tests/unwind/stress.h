@@ -13,6 +13,7 @@ void stress_node(int fuel); /* calls on: a random node of the tree */
 
 void stress_rbp_general(int fuel, uint64_t value);
 void stress_frame_pointers(int fuel);
+void stress_pivoted(int fuel, bool below); /* x86-64 only */
 void stress_aligned(int fuel, unsigned n);
 unsigned stress_interruptible(unsigned n);
 void stress_trap(bool on); /* on: from here every instruction ends in SIGTRAP, where the machine can do that */

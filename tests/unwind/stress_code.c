@@ -48,6 +48,25 @@ __attribute__((noinline)) void stress_aligned(int fuel, unsigned n) {
 	space[1] = more[0] = space[0];
 }
 
+/* --- a frame whose end depends on a word that is no return address --- */
+
+#if defined(__x86_64__)
+/* The inner function calls the leaf three times from one place, in turn with its own frame pointer and with its caller's, so that by its description its
+ * caller is out of the stack and in it: no return address changes, only what the leaf saved. The leaf saves it elsewhere, or below its return address. */
+__asm__(".text\n\t.globl stress_pivoted\n\t.type stress_pivoted, @function\n"
+	"stress_pivoted:\n\t.cfi_startproc\n\tpush %rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset %rbp, -16\n\tmov %rsp, %rbp\n\t.cfi_def_cfa_register %rbp\n\t"
+	"lea pivoted_leaf_below(%rip), %rax\n\ttest %sil, %sil\n\tjne 1f\n\tlea pivoted_leaf_elsewhere(%rip), %rax\n1:\tcall pivoted_inner\n\t"
+	"pop %rbp\n\t.cfi_def_cfa %rsp, 8\n\tret\n\t.cfi_endproc\n\t.size stress_pivoted, .-stress_pivoted\n"
+	"pivoted_inner:\n\t.cfi_startproc\n\tpush %rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset %rbp, -16\n\tmov %rsp, %rbp\n\t.cfi_def_cfa_register %rbp\n\t"
+	"push %r12\n\tpush %rbx\n\tpush %r13\n\tpush %rax\n\tmov %edi, %r12d\n\tmov %rbp, %rbx\n\tmov $3, %r13d\n"
+	"1:\tmov %r12d, %edi\n\tcall *(%rsp)\n\tmov %rbx, %rcx\n\tcmp %rbx, %rbp\n\tcmove (%rbx), %rcx\n\tmov %rcx, %rbp\n\tdec %r13d\n\tjne 1b\n\t"
+	"mov %rbx, %rbp\n\tpop %rax\n\tpop %r13\n\tpop %rbx\n\tpop %r12\n\tpop %rbp\n\t.cfi_def_cfa %rsp, 8\n\tret\n\t.cfi_endproc\n"
+	"pivoted_leaf_elsewhere:\n\t.cfi_startproc\n\tsub $24, %rsp\n\t.cfi_def_cfa_offset 32\n\tmov %rbp, 8(%rsp)\n\t.cfi_rel_offset %rbp, 8\n\t"
+	"xor %ebp, %ebp\n\tcall stress_node@PLT\n\tmov 8(%rsp), %rbp\n\t.cfi_restore %rbp\n\tadd $24, %rsp\n\t.cfi_def_cfa_offset 8\n\tret\n\t.cfi_endproc\n"
+	"pivoted_leaf_below:\n\t.cfi_startproc\n\tpush %rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset %rbp, -16\n\txor %ebp, %ebp\n\tcall stress_node@PLT\n\t"
+	"pop %rbp\n\t.cfi_restore %rbp\n\t.cfi_def_cfa_offset 8\n\tret\n\t.cfi_endproc\n");
+#endif
+
 /* --- code that signals interrupt: pushes, pops, other bases of the frame --- */
 
 __attribute__((noinline)) static unsigned interrupted_leaf(unsigned n) {
