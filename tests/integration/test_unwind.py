@@ -96,7 +96,7 @@ def check_noticed(t, stress, name, stacks):
 
 @test
 def random_stacks(t):
-    compare(t, 20_000)
+    compare(t, 60_000)
     check_noticed(t, t.path("stress"), "return addresses are not looked at again", 5_000)
 
 
