@@ -2,26 +2,30 @@
 
 const MARGIN = {left: 74, right: 12, top: 10, bottom: 26};
 
-// A canvas that fills a box, in device pixels; draws again whenever the box or the theme changes.
+// A canvas that fills a box, in device pixels; draws again whenever the box or the theme changes. The observer tells the size, so that drawing
+// never makes the browser lay out the page; it also draws first, in the frame after the plot was made.
 class Plot {
   constructor(box, draw) {
     this.box = box;
     this.draw = draw;
     this.canvas = box.appendChild(document.createElement('canvas'));
     this.context = this.canvas.getContext('2d');
+    this.width = this.height = 0;
     Plot.all.push(this);
-    new ResizeObserver(() => this.render()).observe(box);
+    new ResizeObserver(() => {
+      this.width = box.clientWidth;
+      this.height = box.clientHeight;
+      this.render();
+    }).observe(box);
   }
 
   render() {
-    const width = this.box.clientWidth, height = this.box.clientHeight, ratio = devicePixelRatio || 1;
+    const {width, height} = this, ratio = devicePixelRatio || 1;
     if (!width || !height) return;
     if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
       this.canvas.width = Math.round(width * ratio);
       this.canvas.height = Math.round(height * ratio);
     }
-    this.width = width;
-    this.height = height;
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.context.clearRect(0, 0, width, height);
     this.context.font = '12px system-ui, sans-serif';
@@ -29,6 +33,10 @@ class Plot {
   }
 }
 Plot.all = [];
+Plot.renderAll = () => {
+  palette.clear();
+  for (const plot of Plot.all) plot.render();
+};
 
 // --- axes ---
 
@@ -146,6 +154,14 @@ function drawMark(c, s, ns, label, name) {
 
 const view = {from: 0, to: 0, cursor: 0, range: null, by: 'heap', changed: () => {}};
 
+// The first and the last of the points that a chart of what is shown needs, the one before and the one behind included.
+function shownOf(times) {
+  let first = 0, last = times.length - 1;
+  while (first + 1 < times.length && times[first + 1] <= view.from) first++;
+  while (last > first && times[last - 1] >= view.to) last--;
+  return [first, last];
+}
+
 function selectedRange() {
   return view.range || [0, report.points - 1];
 }
@@ -179,14 +195,14 @@ class Timeline {
     const s = this.scale(width, height), {grid, points} = report, dimension = report.by[view.by];
     drawSizeAxis(c, s);
     clipTo(c, s, () => {
-      const below = new Float64Array(points);
+      const below = new Float64Array(points), x = Array.from(grid, s.x), [first, last] = shownOf(grid);
       dimension.live.forEach((live, group) => {
         c.fillStyle = colour(groupColour(group, dimension.names.length, dimension.names[group]));
         c.beginPath();
-        for (let i = 0; i < points; i++) c.lineTo(s.x(grid[i]), s.y(below[i] + Math.max(0, live[i])));
-        for (let i = points - 1; i >= 0; i--) c.lineTo(s.x(grid[i]), s.y(below[i]));
+        for (let i = first; i <= last; i++) c.lineTo(x[i], s.y(below[i] + Math.max(0, live[i])));
+        for (let i = last; i >= first; i--) c.lineTo(x[i], s.y(below[i]));
         c.fill();
-        for (let i = 0; i < points; i++) below[i] += Math.max(0, live[i]);
+        for (let i = first; i <= last; i++) below[i] += Math.max(0, live[i]);
       });
       c.strokeStyle = colour('total');
       c.lineWidth = 1;
@@ -277,7 +293,6 @@ class Timeline {
   }
 
   changed() {
-    this.brush.render();
     view.changed();
   }
 

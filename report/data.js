@@ -109,8 +109,10 @@ function formatSize(bytes, sign) {
   return (bytes < 0 ? '−' : sign && bytes > 0 ? '+' : '') + text;
 }
 
+const grouped = new Intl.NumberFormat('en-US');
+
 function formatExact(bytes) {
-  return (report.estimated ? '≈ ' : '') + Math.round(bytes).toLocaleString('en-US') + (Math.round(bytes) === 1 ? ' byte' : ' bytes');
+  return (report.estimated ? '≈ ' : '') + grouped.format(Math.round(bytes)) + (Math.round(bytes) === 1 ? ' byte' : ' bytes');
 }
 
 function formatTime(ns) {
@@ -144,8 +146,13 @@ function nameElement(name) {
   return bdi;
 }
 
+// Colours of the style sheet, asked for once in each theme: asking makes the browser work out styles.
+const palette = new Map();
+
 function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
+  let value = palette.get(name);
+  if (value === undefined) palette.set(name, value = getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim());
+  return value;
 }
 
 // The name of a group's colour in the style sheet.

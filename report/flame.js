@@ -1,13 +1,17 @@
 // flame.js - the flame graph: call stacks as rectangles as wide as their bytes, callees below their callers; inverted, callers below call sites.
 
-const ROW = 20;
+const ROW = 20, NAME_DRAWN = 300;
 
 // A tree of frames. `leaf` names the node of each key; children are in a fixed order, largest over the whole run first, so that nothing jumps.
 class FrameTree {
   constructor(parent, frame, leaf, order) {
     Object.assign(this, {parent, frame, leaf, count: parent.length});
     this.depth = new Uint16Array(this.count);
-    for (let node = 1; node < this.count; node++) this.depth[node] = this.depth[parent[node]] + 1;
+    this.rows = 1;
+    for (let node = 1; node < this.count; node++) {
+      this.depth[node] = this.depth[parent[node]] + 1;
+      this.rows = Math.max(this.rows, this.depth[node] + 1);
+    }
     this.value = new Float64Array(this.count);
     this.self = new Float64Array(this.count);
     this.fill(order);
@@ -31,7 +35,7 @@ class FrameTree {
     const {parent, value} = this;
     this.first = new Int32Array(this.count).fill(-1);
     this.next = new Int32Array(this.count).fill(-1);
-    const nodes = Array.from({length: this.count - 1}, (_, i) => i + 1).sort((a, b) => value[a] - value[b] || b - a);
+    const nodes = Uint32Array.from({length: this.count - 1}, (_, i) => i + 1).sort((a, b) => value[a] - value[b] || b - a);
     for (const node of nodes) {
       this.next[node] = this.first[parent[node]];
       this.first[parent[node]] = node;
@@ -88,21 +92,31 @@ class Flame {
     const everything = keyValues('allocated', 0, [0, report.points - 1], null);
     this.order = everything.map((bytes, key) => Math.max(bytes, report.keys.allocated[key]));
     this.trees = {};
+    this.widths = new Float32Array(report.frames.text.length);
+    this.lower = report.frames.text.map(name => name.toLowerCase());
     this.root = this.selected = 0;
     this.hits = null;
-    box.addEventListener('scroll', () => this.plot.render());
+    box.addEventListener('scroll', () => { this.scroll = box.scrollTop; this.plot.render(); });
+    for (const kind of ['focus', 'blur']) box.addEventListener(kind, () => { this.focused = kind === 'focus'; this.plot.render(); });
     box.addEventListener('pointermove', event => this.hover(event));
     box.addEventListener('pointerleave', () => { document.getElementById('tip').hidden = true; });
     box.addEventListener('click', event => this.click(event));
     box.addEventListener('keydown', event => this.key(event));
     this.setInverted(false);
+    // The other tree is made while nobody waits for it.
+    (window.requestIdleCallback || setTimeout)(() => this.treeOf(true));
   }
 
+  treeOf(inverted) {
+    return this.trees[inverted ? 'inverted' : 'forward'] ||= (inverted ? invertedTree : forwardTree)(this.order);
+  }
+
+  // The box is as tall as the whole tree needs, whatever part of it is shown: what lies below does not jump.
   setInverted(inverted) {
     this.inverted = inverted;
-    const name = inverted ? 'inverted' : 'forward';
-    this.tree = this.trees[name] ||= (inverted ? invertedTree : forwardTree)(this.order);
+    this.tree = this.treeOf(inverted);
     this.root = this.selected = 0;
+    this.box.style.height = Math.min(560, Math.max(6, this.tree.rows) * ROW + 2) + 'px';
     if (this.values) this.show(this.values);
   }
 
@@ -115,7 +129,7 @@ class Flame {
 
   search(text) {
     const wanted = text.trim().toLowerCase();
-    this.hits = wanted ? Uint8Array.from(report.frames.text, name => name.toLowerCase().includes(wanted)) : null;
+    this.hits = wanted ? Uint8Array.from(this.lower, name => name.includes(wanted)) : null;
     this.plot.render();
   }
 
@@ -132,34 +146,36 @@ class Flame {
 
   // --- what is where ---
 
-  // The rectangles that can be seen: [node, depth, x, width], x and width as shares of the whole.
+  // The rectangles that can be seen, row by row, each from left to right: node, x, width; x and width as shares of the whole.
   layout() {
-    const {tree} = this, {value, first, next} = tree, boxes = [], path = [];
-    for (let node = this.root; node; node = tree.parent[node]) path.unshift(node);
-    boxes.push([0, 0, 0, 1]);
-    path.forEach((node, i) => boxes.push([node, i + 1, 0, 1]));
-    const whole = value[this.root] || 1, least = 0.4 / Math.max(200, this.box.clientWidth);
-    let deepest = path.length;
-    const stack = [[this.root, path.length, 0]];
-    while (stack.length) {
-      const [node, depth, start] = stack.pop();
-      let x = start;
-      for (let child = first[node]; child >= 0; child = next[child]) {
-        const width = value[child] / whole;
-        if (width >= least) {
-          boxes.push([child, depth + 1, x, width]);
-          stack.push([child, depth + 1, x]);
-          if (depth + 1 > deepest) deepest = depth + 1;
+    const {tree} = this, {value, first, next} = tree, rows = [];
+    for (let node = this.root; node; node = tree.parent[node]) rows.unshift([node, 0, 1]);
+    rows.unshift([0, 0, 1]);
+    const whole = value[this.root] || 1, least = 0.4 / Math.max(200, this.plot.width);
+    for (let row = rows[rows.length - 1]; row.length; row = rows[rows.length - 1]) {
+      const below = [];
+      for (let i = 0; i < row.length; i += 3) {
+        let x = row[i + 1];
+        for (let child = first[row[i]]; child >= 0; child = next[child]) {
+          const width = value[child] / whole;
+          if (width >= least) below.push(child, x, width);
+          x += width;
         }
-        x += width;
       }
+      rows.push(below);
     }
-    this.boxes = boxes;
-    this.rows = deepest + 1;
-    this.box.style.height = Math.min(560, Math.max(6, this.rows) * ROW + 2) + 'px';
-    this.space.style.height = Math.max(0, this.rows * ROW - this.box.clientHeight) + 'px';
+    rows.pop();
+    this.rows = rows;
+    this.extend(rows.length * ROW);
     this.plot.render();
     this.tell();
+  }
+
+  // What is taller than the box can be scrolled to.
+  extend(tall) {
+    if (tall === this.tall) return;
+    this.tall = tall;
+    this.space.style.height = Math.max(0, tall - Number.parseInt(this.box.style.height, 10) + 2) + 'px';
   }
 
   colourOf(frame) {
@@ -168,42 +184,57 @@ class Flame {
   }
 
   draw(c, width, height) {
-    const {tree, hits, boxes} = this, scroll = this.box.scrollTop, names = report.frames.text;
-    if (!boxes) return;
-    this.colours = Object.fromEntries(['native', 'inline', 'python', 'kernel', 'card', 'hit', 'accent', 'frame-ink', 'soft', 'ink'].map(name => [name, colour(name)]));
-    const line = c.measureText('…').width, letter = c.measureText('abcdefghij_').width / 11;
+    if (!this.rows) return;
+    const scroll = this.scroll || 0, last = Math.min(this.rows.length, Math.ceil((scroll + height) / ROW));
+    this.colours = Object.fromEntries(['native', 'inline', 'python', 'kernel', 'hit', 'accent', 'frame-ink', 'ink'].map(name => [name, colour(name)]));
     c.textBaseline = 'middle';
     c.textAlign = 'left';
-    for (const [node, depth, share, part] of boxes) {
-      const y = depth * ROW - scroll, x = share * width, wide = part * width, frame = tree.frame[node];
-      if (y < -ROW || y > height) continue;
-      const hit = hits && hits[frame];
+    c.direction = 'ltr';
+    for (let depth = Math.max(0, Math.floor(scroll / ROW)); depth < last; depth++) this.drawRow(c, width, depth, depth * ROW - scroll);
+    c.globalAlpha = 1;
+  }
+
+  drawRow(c, width, depth, y) {
+    const {tree, hits, colours} = this, row = this.rows[depth];
+    let covered = -1;
+    for (let i = 0; i < row.length; i += 3) {
+      const node = row[i], x = row[i + 1] * width, wide = row[i + 2] * width, frame = tree.frame[node], hit = hits && hits[frame];
+      // Of many in one column of pixels the first is drawn.
+      if (x + wide < covered) continue;
+      covered = x + Math.max(0.5, wide);
       c.globalAlpha = (hits && !hit && node) ? 0.35 : depth <= tree.depth[this.root] && node !== this.root ? 0.6 : 1;
-      c.fillStyle = hit ? this.colours.hit : node ? this.colourOf(frame) : this.colours.kernel;
+      c.fillStyle = hit ? colours.hit : node ? this.colourOf(frame) : colours.kernel;
       c.fillRect(x, y + 0.5, Math.max(0.5, wide - (wide > 2 ? 1 : 0)), ROW - 1);
       if (report.frames.kind[frame] === 'p' && wide > 5) {
-        c.fillStyle = this.colours.accent;
+        c.fillStyle = colours.accent;
         c.fillRect(x, y + 0.5, 3, ROW - 1);
       }
-      if (wide > 3 * letter + 10) {
-        const room = Math.floor((wide - 12 - line) / letter), name = names[frame];
-        c.fillStyle = hit ? '#fff' : this.colours['frame-ink'];
-        c.fillText(name.length <= room ? name : name.slice(0, Math.max(1, room - 1)) + '…', x + 7, y + ROW / 2 + 0.5, wide - 9);
+      if (wide > 30) {
+        c.fillStyle = hit ? '#fff' : colours['frame-ink'];
+        this.drawName(c, frame, x + 7, y + ROW / 2 + 0.5, wide - 12);
       }
-      c.globalAlpha = 1;
-      if (node === this.selected && document.activeElement === this.box) {
-        c.strokeStyle = this.colours.ink;
+      if (node === this.selected && this.focused) {
+        c.globalAlpha = 1;
+        c.strokeStyle = colours.ink;
         c.lineWidth = 2;
         c.strokeRect(x + 1, y + 1.5, Math.max(2, wide - 3), ROW - 3);
       }
     }
   }
 
+  // Each name is measured once; one that is too long gets an ellipsis. No row has room for more than its first letters.
+  drawName(c, frame, x, y, room) {
+    const name = report.frames.text[frame].slice(0, NAME_DRAWN);
+    const wide = this.widths[frame] ||= c.measureText(name).width || 1;
+    if (wide <= room) c.fillText(name, x, y);
+    else c.fillText(name.slice(0, Math.max(1, Math.floor(name.length * room / wide) - 1)) + '…', x, y, room);
+  }
+
   nodeAt(event) {
-    const box = this.box.getBoundingClientRect(), depth = Math.floor((event.clientY - box.top - 1 + this.box.scrollTop) / ROW);
-    const share = (event.clientX - box.left) / this.stick.clientWidth;
-    const found = this.boxes.find(([, d, x, part]) => d === depth && share >= x && share < x + part);
-    return found ? found[0] : -1;
+    const box = this.box.getBoundingClientRect(), row = this.rows[Math.floor((event.clientY - box.top - 1 + this.box.scrollTop) / ROW)] || [];
+    const share = (event.clientX - box.left) / this.plot.width;
+    for (let i = 0; i < row.length; i += 3) if (share >= row[i + 1] && share < row[i + 1] + row[i + 2]) return row[i];
+    return -1;
   }
 
   // --- words ---
@@ -263,7 +294,7 @@ class Flame {
   }
 
   sibling(node, step) {
-    const shown = this.boxes.filter(([, depth]) => depth === this.tree.depth[node]).sort((a, b) => a[2] - b[2]).map(([n]) => n);
+    const shown = (this.rows[this.tree.depth[node]] || []).filter((_, i) => i % 3 === 0);
     return shown[shown.indexOf(node) + step] ?? node;
   }
 

@@ -9,7 +9,7 @@ let timeline, flame, mode = 'live', heap = null;
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   byId('theme').textContent = theme === 'dark' ? 'Light' : 'Dark';
-  for (const plot of Plot.all) plot.render();
+  Plot.renderAll();
 }
 
 function toggleTheme() {
@@ -25,14 +25,14 @@ function startTheme() {
   byId('theme').addEventListener('click', toggleTheme);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
     byId('theme').textContent = isDark() ? 'Light' : 'Dark';
-    for (const plot of Plot.all) plot.render();
+    Plot.renderAll();
   });
   let before;
   addEventListener('beforeprint', () => { before = document.documentElement.dataset.theme; setTheme('light'); });
   addEventListener('afterprint', () => {
     if (before) setTheme(before);
     else delete document.documentElement.dataset.theme;
-    for (const plot of Plot.all) plot.render();
+    Plot.renderAll();
   });
 }
 
@@ -95,6 +95,7 @@ function changed() {
   changed.waits = true;
   requestAnimationFrame(() => {
     changed.waits = false;
+    timeline.brush.render();
     tellReadout();
     tellLegend();
     showFlame();
@@ -260,8 +261,11 @@ async function start() {
   startRanks();
   startKeys();
   changed();
-  performance.mark('tidemark-ready');
-  document.documentElement.dataset.ready = '1';
+  // What was asked for is drawn in the next frame.
+  requestAnimationFrame(() => setTimeout(() => {
+    performance.mark('tidemark-ready');
+    document.documentElement.dataset.ready = '1';
+  }));
 }
 
 // The text of the page is painted first.
