@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d64697400000004ull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d64697400000005ull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
 #define TM_SHM_PAGE 4096u
@@ -34,6 +34,17 @@ enum tm_gpu_mode { TM_GPU_OFF = 0, TM_GPU_AUTO = 1, TM_GPU_CUPTI = 2 };
  * seconds by a compare-and-swap from ASKED to GIVEN_UP, which the collector turns into FREE. */
 enum tm_stats_state { TM_STATS_FREE = 0, TM_STATS_ASKED = 1, TM_STATS_ANSWERED = 2, TM_STATS_UNKNOWN = 3, TM_STATS_GIVEN_UP = 4 };
 
+/* Bytes of a ring by its index: a program of very many threads has smaller ones, so that all of them together stay within bounds (400 MiB with the
+ * usual 1 MiB for the first, for 4,096 threads). Their data lies ring_bytes apart all the same. */
+#define TM_RINGS_WHOLE 64u   /* from here on a quarter */
+#define TM_RINGS_QUARTER 512u /* from here on a sixteenth */
+#define TM_RING_BYTES_LEAST 65536u
+static inline uint64_t tm_ring_bytes_at(uint64_t ring_bytes, uint32_t index) {
+	uint64_t bytes = index < TM_RINGS_WHOLE ? ring_bytes : ring_bytes / (index < TM_RINGS_QUARTER ? 4 : 16);
+	if (bytes >= TM_RING_BYTES_LEAST) return bytes;
+	return ring_bytes < TM_RING_BYTES_LEAST ? ring_bytes : TM_RING_BYTES_LEAST;
+}
+
 struct tm_stats_slot {
 	_Atomic uint32_t state;       /* futex */
 	uint32_t process;             /* process number of who asks */
@@ -46,7 +57,7 @@ struct tm_shm {
 	uint64_t magic;
 	uint64_t total_bytes;
 	uint64_t ring_headers_offset, ring_data_offset; /* multiples of TM_SHM_PAGE */
-	uint64_t ring_bytes;                            /* data bytes of one ring, a power of two, at least one page */
+	uint64_t ring_bytes;                            /* data bytes of a whole ring, a power of two, at least one page: tm_ring_bytes_at() */
 	uint32_t ring_count;
 	uint32_t collector_pid;
 	uint32_t root_pid;   /* the command's pid; set by the command itself before exec */

@@ -25,6 +25,7 @@
 #include "process_table.h"
 #include "python_stacks.h"
 #include "record_options.h"
+#include "ring_order.h"
 #include "samples.h"
 #include "session.h"
 #include "stack_tree.h"
@@ -74,6 +75,7 @@ struct tm_collector {
 	struct tm_ring_view *rings;     /* one for each ring of the session */
 	struct tm_ring_view **admitted; /* of a pass: those that are read for the first time */
 	size_t admitted_capacity;
+	struct tm_ring_order order;     /* of a pass: those that are not read yet */
 	uint64_t *block; /* a copy of what is being read from a ring */
 	size_t block_words;
 	uint64_t watermark_ticks; /* every event before it is in a group already */

@@ -13,6 +13,7 @@
 #include "gpu_records.h"
 #include "heap_table.h"
 #include "memory.h"
+#include "ring_order.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -24,6 +25,8 @@
 #include <unistd.h>
 
 #define BLOCK_WORDS 8192u /* of a ring are copied and read at once */
+#define MANY_RINGS 32u    /* blocks are a quarter of that then, so that less waits for the events of other threads */
+#define ADVANCE_BYTES (4u << 20) /* in the middle of a long pass, as often as that */
 #define RECORD_WORDS_MAX 65535u
 #define DEPTH_MAX 8192u
 #define SCOPE_WORDS 4u /* word, ticks, key, link */
@@ -118,8 +121,9 @@ void tm_drain_close_group(struct tm_collector *c, bool now) {
 	g->time_map = c->timebase.map;
 	tm_columns_finish(c, g);
 	wait_for_encoder(c);
-	tm_encoder_submit(&c->encoder, g);
 	c->group = tm_encoder_take(&c->encoder);
+	tm_group_keep_segments(c->group, g);
+	tm_encoder_submit(&c->encoder, g);
 }
 
 /* --- stacks --- */
@@ -483,7 +487,7 @@ static uint32_t index_of(const struct tm_collector *c, const struct tm_ring_view
 
 static void copy_out(struct tm_collector *c, const struct tm_ring_view *r, size_t bytes) {
 	const uint8_t *data = tm_session_ring_data(&c->session, index_of(c, r));
-	uint64_t at = r->tail & (c->session.ring_bytes - 1), to_end = c->session.ring_bytes - at;
+	uint64_t size = tm_session_ring_bytes(&c->session, index_of(c, r)), at = r->tail & (size - 1), to_end = size - at;
 	size_t first = bytes < to_end ? bytes : (size_t)to_end;
 	c->block = tm_memory_grow(c->block, &c->block_words, bytes / 8, sizeof c->block[0]);
 	memcpy(c->block, data + at, first);
@@ -512,29 +516,25 @@ static void skip_corrupt(struct tm_collector *c, struct tm_ring_view *r, struct 
 	set_tail(r, ring, head);
 }
 
-/* Reads a ring up to head. Returns the bytes that were in it. */
-static size_t drain_ring(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t head) {
-	uint64_t all = head - r->tail;
-	if (all > c->session.ring_bytes || all % 8) {
-		skip_corrupt(c, r, ring, head & ~7ull);
-		return 0;
+/* Reads a block of a ring, no further than `head`. */
+static void read_block(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, size_t block_bytes) {
+	uint64_t left = r->head - r->tail;
+	size_t limit = block_bytes, taken;
+	bool bad;
+	if (left > tm_session_ring_bytes(&c->session, index_of(c, r)) || left % 8) {
+		r->head &= ~7ull;
+		skip_corrupt(c, r, ring, r->head);
+		return;
 	}
-	size_t limit = BLOCK_WORDS * 8;
-	while (r->tail != head) {
-		uint64_t left = head - r->tail;
+	for (;; limit = RECORD_WORDS_MAX * 8) { /* one record longer than a block */
 		size_t bytes = left < limit ? (size_t)left : limit;
-		bool bad;
 		copy_out(c, r, bytes);
-		size_t taken = take_records(c, r, bytes / 8, &bad);
-		set_tail(r, ring, r->tail + taken * 8);
-		if (group_is_large(c)) tm_drain_close_group(c, true);
-		if (bad || (taken == 0 && (bytes == left || limit > BLOCK_WORDS * 8))) {
-			skip_corrupt(c, r, ring, head);
-			break;
-		}
-		limit = taken ? BLOCK_WORDS * 8 : RECORD_WORDS_MAX * 8; /* one record longer than a block */
+		taken = take_records(c, r, bytes / 8, &bad);
+		if (taken || bad || bytes == left || limit > BLOCK_WORDS * 8) break;
 	}
-	return (size_t)all;
+	set_tail(r, ring, r->tail + taken * 8);
+	if (group_is_large(c)) tm_drain_close_group(c, true);
+	if (bad || !taken) skip_corrupt(c, r, ring, r->head);
 }
 
 static void begin_claim(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring) {
@@ -584,34 +584,78 @@ static bool may_read(struct tm_collector *c, struct tm_ring_view *r, uint64_t he
 	if (!r->process) r->process = tm_process_of_ring(c, r->number, r->pid);
 	if (r->process) return r->announces || !r->process->announcing || !patient;
 	if (r->tail == head) return true;
-	uint8_t first = tm_session_ring_data(&c->session, index_of(c, r))[r->tail & (c->session.ring_bytes - 1)];
+	uint8_t first = tm_session_ring_data(&c->session, index_of(c, r))[r->tail & (tm_session_ring_bytes(&c->session, index_of(c, r)) - 1)];
 	if (first == TM_CTL_PROCESS) return true;
 	if (patient) return false;
 	r->process = tm_process_attached(c, r->number, r->pid, 0, 0, r->start_ticks);
 	return true;
 }
 
-static size_t look_at_ring(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t now_ticks, uint64_t *watermark) {
+/* A pass begins for this ring: how far is it to be read? */
+static void look_at_ring(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring) {
 	uint32_t state = atomic_load_explicit(&ring->state, memory_order_acquire);
-	if (!r->claimed) return 0;
 	/* Read before head: what a dead thread or a closed ring holds does not grow any more. */
-	bool over = state == TM_RING_CLOSED || r->vanished || (r->process && r->process->gone);
-	bool busy = atomic_load_explicit(&ring->busy, memory_order_acquire) != 0 && !over;
-	uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
-	size_t bytes = 0;
-	if (may_read(c, r, head)) {
-		bytes = drain_ring(c, r, ring, head);
-		if (!busy) r->safe_ticks = now_ticks;
-		if (busy && r->last_ticks > r->safe_ticks) r->safe_ticks = r->last_ticks;
-		take_losses(c, r, ring, false);
-		if (over) {
-			end_claim(c, r, ring);
-			return bytes;
-		}
+	r->over = state == TM_RING_CLOSED || r->vanished || (r->process && r->process->gone);
+	r->busy = atomic_load_explicit(&ring->busy, memory_order_acquire) != 0 && !r->over;
+	r->head = atomic_load_explicit(&ring->head, memory_order_acquire);
+	r->readable = may_read(c, r, r->head);
+	if (r->head == r->tail) return;
+	r->quiet_since_ns = tm_monotonic_ns();
+	r->next_ticks = tm_ring_next_ticks(&c->session, index_of(c, r), r->tail, r->head);
+	tm_ring_order_add(&c->order, r);
+}
+
+/* No event that is not read was stamped before. */
+static uint64_t safe_until(const struct tm_ring_view *r, uint64_t now_ticks) {
+	uint64_t safe = r->safe_ticks;
+	if (r->tail != r->head && r->next_ticks > safe) safe = r->next_ticks;
+	else if (r->tail == r->head && r->busy && r->last_ticks > safe) safe = r->last_ticks;
+	else if (r->tail == r->head && !r->busy && r->readable) safe = now_ticks;
+	return safe < now_ticks ? safe : now_ticks;
+}
+
+/* Everything below the watermark of all rings can go its way. */
+static void advance(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
+	uint64_t watermark = now_ticks;
+	for (uint32_t i = 0; i < used; i++) {
+		uint64_t safe = c->rings[i].claimed ? safe_until(&c->rings[i], now_ticks) : now_ticks;
+		if (safe < watermark) watermark = safe;
 	}
-	if (bytes) r->quiet_since_ns = tm_monotonic_ns();
-	if (r->safe_ticks < *watermark) *watermark = r->safe_ticks;
-	return bytes;
+	if (watermark > c->watermark_ticks) c->watermark_ticks = watermark;
+	tm_columns_settle(c);
+	tm_tally_advance(c->tally, tm_time_map_ns(&c->timebase.map, c->watermark_ticks));
+}
+
+/* Reads all rings up to their heads, the oldest event first. The guests see a heartbeat with each block: who waits for room knows that its turn comes. */
+static void read_rings(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
+	size_t block_bytes = c->order.count > MANY_RINGS ? BLOCK_WORDS * 2 : BLOCK_WORDS * 8, since = 0;
+	struct tm_ring_view *r;
+	while ((r = tm_ring_order_first(&c->order))) {
+		uint64_t before = r->tail;
+		r->readable = r->readable || may_read(c, r, r->head);
+		if (r->readable) read_block(c, r, tm_session_ring(&c->session, index_of(c, r)), block_bytes);
+		if (!r->readable || r->tail == r->head) {
+			tm_ring_order_drop_first(&c->order);
+		} else {
+			r->next_ticks = tm_ring_next_ticks(&c->session, index_of(c, r), r->tail, r->head);
+			tm_ring_order_sink_first(&c->order);
+		}
+		atomic_fetch_add_explicit(&c->session.shm->heartbeat, 1, memory_order_relaxed);
+		since += r->tail - before;
+		if (since < ADVANCE_BYTES) continue;
+		advance(c, now_ticks, used);
+		since = 0;
+	}
+}
+
+/* The pass is over for this ring. */
+static void conclude(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t now_ticks) {
+	if (r->tail != r->head || !(r->readable || may_read(c, r, r->head))) return;
+	r->readable = true;
+	uint64_t safe = safe_until(r, now_ticks);
+	if (safe > r->safe_ticks) r->safe_ticks = safe;
+	take_losses(c, r, ring, false);
+	if (r->over) end_claim(c, r, ring);
 }
 
 static uint32_t rings_used(const struct tm_collector *c) {
@@ -624,10 +668,10 @@ static int by_start(const void *a, const void *b) {
 	return (x->start_ticks > y->start_ticks) - (x->start_ticks < y->start_ticks);
 }
 
-/* Takes up rings that were claimed before the pass began, and reads them in the order of their claims: so a process is known before its
- * children and before the image that takes its place, whatever rings they got. */
-static size_t admit(struct tm_collector *c, uint32_t used, uint64_t began, uint64_t now_ticks, uint64_t *watermark) {
-	size_t count = 0, most = 0;
+/* Takes up rings that were claimed before the pass began, in the order of their claims; and as rings are read in the order of their events, a process is
+ * known before its children and before the image that takes its place, whatever rings they got. */
+static void admit(struct tm_collector *c, uint32_t used, uint64_t began) {
+	size_t count = 0;
 	for (uint32_t i = 0; i < used; i++) {
 		struct tm_ring_view *r = &c->rings[i];
 		struct tm_ring *ring = tm_session_ring(&c->session, i);
@@ -636,39 +680,40 @@ static size_t admit(struct tm_collector *c, uint32_t used, uint64_t began, uint6
 		if (state != TM_RING_ACTIVE && state != TM_RING_CLOSED) continue;
 		if (!r->claimed_ns) r->claimed_ns = tm_monotonic_ns();
 		if (ring->start_ticks > began && !c->finishing && tm_monotonic_ns() - r->claimed_ns < HOLD_NS) continue;
-		begin_claim(c, r, ring);
 		c->admitted = tm_memory_grow(c->admitted, &c->admitted_capacity, count + 1, sizeof c->admitted[0]);
 		c->admitted[count++] = r;
 	}
 	if (count > 1) qsort(c->admitted, count, sizeof c->admitted[0], by_start);
 	for (size_t i = 0; i < count; i++) {
-		struct tm_ring_view *r = c->admitted[i];
-		size_t bytes = look_at_ring(c, r, tm_session_ring(&c->session, index_of(c, r)), now_ticks, watermark);
-		if (bytes > most) most = bytes;
+		struct tm_ring *ring = tm_session_ring(&c->session, index_of(c, c->admitted[i]));
+		begin_claim(c, c->admitted[i], ring);
+		look_at_ring(c, c->admitted[i], ring);
 	}
-	return most;
 }
 
-size_t tm_drain_pass(struct tm_collector *c) {
+enum tm_drained tm_drain_pass(struct tm_collector *c) {
 	tm_timebase_follow(&c->timebase);
 	uint64_t began = tm_timebase_ticks(&c->timebase);
-	uint64_t now_ticks = tm_timebase_ticks_before_now(&c->timebase, SLACK_NS), watermark = now_ticks;
+	uint64_t now_ticks = tm_timebase_ticks_before_now(&c->timebase, SLACK_NS);
 	uint32_t used = rings_used(c);
-	size_t most = 0, bytes;
+	enum tm_drained drained = TM_DRAINED_NOTHING;
 	/* Known rings first: a thread that got a second ring has stamped nothing more in its first. */
+	for (uint32_t i = 0; i < used; i++)
+		if (c->rings[i].claimed) look_at_ring(c, &c->rings[i], tm_session_ring(&c->session, i));
+	admit(c, used, began);
 	for (uint32_t i = 0; i < used; i++) {
-		bytes = look_at_ring(c, &c->rings[i], tm_session_ring(&c->session, i), now_ticks, &watermark);
-		if (bytes > most) most = bytes;
+		uint64_t held = c->rings[i].claimed ? c->rings[i].head - c->rings[i].tail : 0;
+		if (held && drained == TM_DRAINED_NOTHING) drained = TM_DRAINED_SOME;
+		if (held >= tm_session_ring_bytes(&c->session, i) / 8) drained = TM_DRAINED_MUCH;
 	}
-	bytes = admit(c, used, began, now_ticks, &watermark);
-	if (bytes > most) most = bytes;
+	read_rings(c, now_ticks, used);
+	for (uint32_t i = 0; i < used; i++)
+		if (c->rings[i].claimed) conclude(c, &c->rings[i], tm_session_ring(&c->session, i), now_ticks);
 	take_unringed(c, false);
-	if (watermark > c->watermark_ticks) c->watermark_ticks = watermark;
-	tm_columns_settle(c);
+	advance(c, now_ticks, used);
 	tm_stats_answer(c);
-	tm_tally_advance(c->tally, tm_time_map_ns(&c->timebase.map, c->watermark_ticks));
 	atomic_fetch_add(&c->session.shm->heartbeat, 1);
-	return most;
+	return drained;
 }
 
 bool tm_drain_is_pressing(const struct tm_collector *c) {
@@ -676,7 +721,7 @@ bool tm_drain_is_pressing(const struct tm_collector *c) {
 	for (uint32_t i = 0; i < used; i++) {
 		const struct tm_ring_view *r = &c->rings[i];
 		uint64_t head = atomic_load_explicit(&tm_session_ring(&c->session, i)->head, memory_order_acquire);
-		if (r->claimed && head - r->tail >= c->session.ring_bytes / 4) return true;
+		if (r->claimed && head - r->tail >= tm_session_ring_bytes(&c->session, i) / 4) return true;
 	}
 	return false;
 }
@@ -770,6 +815,7 @@ void tm_drain_release(struct tm_collector *c) {
 	}
 	free(c->rings);
 	free(c->admitted);
+	tm_ring_order_release(&c->order);
 	free(c->block);
 	if (c->group) tm_group_release(c->group);
 	if (c->tally) tm_tally_free(c->tally);

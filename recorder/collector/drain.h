@@ -3,7 +3,8 @@
  * Flow:     shared memory -> tm_drain_pass() -> events, stacks and records in the group; full and old groups go to the encoder
  * Hostile:  the traced program can write anything into a ring. A stretch of it is copied first; only the copy is looked at, every length
  *           and address is checked, and a record that makes no sense turns the rest of that ring into a counted loss.
- * Order:    each pass yields a watermark: every event stamped before it has been read. How it is found stands in drain.c.
+ * Order:    rings are read in blocks, the one with the oldest event first (ring_order.h): what waits for the events of other threads is little, however
+ *           much the rings hold. Each pass yields a watermark: every event stamped before it has been read. How it is found stands in drain.c.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_DRAIN_H
 #define TIDEMARK_RECORDER_COLLECTOR_DRAIN_H
@@ -29,6 +30,9 @@ struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	uint32_t number, pid, tid;      /* number: of the process in the session */
 	uint32_t thread_number, thread; /* within the process; id in the trace, 0: no row yet */
 	uint64_t start_ticks, tail;
+	uint64_t head;       /* of a pass: it is read up to here */
+	uint64_t next_ticks; /* of the oldest event that is not read, or a little before */
+	bool busy, over, readable; /* of a pass: as the ring was when it began; its process is known */
 	uint64_t *pcs;  /* the last native stack, outermost first */
 	uint32_t *path; /* its nodes; 0: a frame of the thread's start-up, left out */
 	size_t depth, pc_capacity, path_capacity;
@@ -57,8 +61,10 @@ int tm_drain_start(struct tm_collector *c);
 void tm_drain_finish(struct tm_collector *c);
 void tm_drain_release(struct tm_collector *c);
 
-/* One look at every ring. Returns the most bytes that any ring held. */
-size_t tm_drain_pass(struct tm_collector *c);
+enum tm_drained { TM_DRAINED_NOTHING, TM_DRAINED_SOME, TM_DRAINED_MUCH /* an eighth of a ring: look again at once */ };
+
+/* One look at every ring. */
+enum tm_drained tm_drain_pass(struct tm_collector *c);
 /* Closes the group if it is full or old, or `now` is set and it holds anything. */
 void tm_drain_close_group(struct tm_collector *c, bool now);
 /* True if any ring holds a quarter of what it can: look again instead of sleeping. */

@@ -62,6 +62,17 @@ void tm_group_clear(struct tm_group *g) {
 	g->dump = false;
 }
 
+void tm_group_keep_segments(struct tm_group *to, struct tm_group *from) {
+	struct tm_segment_buffer *segments = to->segments;
+	size_t capacity = to->segment_capacity;
+	shrink_segments(from);
+	to->segments = from->segments;
+	to->segment_capacity = from->segment_capacity;
+	from->segments = segments;
+	from->segment_capacity = capacity;
+	from->segment_count = 0;
+}
+
 static void note_opening(struct tm_group *g) {
 	if (!g->opened_ns) g->opened_ns = tm_monotonic_ns();
 }

@@ -121,6 +121,8 @@ void tm_group_clear(struct tm_group *g);
 
 /* A new record of this tag, all fields 0; never NULL. */
 struct tm_meta *tm_group_add(struct tm_group *g, enum tm_record_tag tag);
+/* The room for events, which are encoded by now, goes from a group to the next: only one has any. */
+void tm_group_keep_segments(struct tm_group *to, struct tm_group *from);
 /* A copy of the text that lives as long as the group's content. */
 struct tm_text tm_group_text(struct tm_group *g, const char *data, size_t n);
 /* A new, empty segment; returns its index. */

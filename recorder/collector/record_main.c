@@ -208,7 +208,7 @@ static void record(struct tm_collector *c) {
 	for (;;) {
 		/* Read first: what rings the bell from here on ends the sleep below at once. */
 		uint32_t doorbell = atomic_load(&c->session.shm->doorbell);
-		size_t most = c->stopped ? 0 : tm_drain_pass(c);
+		enum tm_drained drained = c->stopped ? TM_DRAINED_NOTHING : tm_drain_pass(c);
 		check_limits(c);
 		reap_command();
 		tm_signals_forward(command_status >= 0 ? 0 : command.pid);
@@ -222,8 +222,8 @@ static void record(struct tm_collector *c) {
 		tm_drain_close_group(c, false);
 		tm_names_ahead_look(c);
 		if (is_over(c, ended_ns)) return;
-		if (most >= c->session.ring_bytes / 8) continue;
-		sleep_ns = most || ended_ns ? SLEEP_NS : sleep_ns * 2 < SLEEP_MAX_NS ? sleep_ns * 2 : SLEEP_MAX_NS;
+		if (drained == TM_DRAINED_MUCH) continue;
+		sleep_ns = drained != TM_DRAINED_NOTHING || ended_ns ? SLEEP_NS : sleep_ns * 2 < SLEEP_MAX_NS ? sleep_ns * 2 : SLEEP_MAX_NS;
 		sleep_a_while(c, doorbell, tm_processes_unsettled(c) || tm_stats_pending(c) ? SETTLE_NS : sleep_ns);
 	}
 }

@@ -172,6 +172,10 @@ const uint8_t *tm_session_ring_data(const struct tm_session *s, uint32_t index) 
 	return (const uint8_t *)s->shm + s->ring_data_offset + index * s->ring_bytes;
 }
 
+uint64_t tm_session_ring_bytes(const struct tm_session *s, uint32_t index) {
+	return tm_ring_bytes_at(s->ring_bytes, index);
+}
+
 void tm_session_ring_forget(const struct tm_session *s, uint32_t index) {
 	fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(s->ring_data_offset + index * s->ring_bytes),
 		  (off_t)s->ring_bytes);

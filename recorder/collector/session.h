@@ -31,6 +31,7 @@ void tm_session_release(struct tm_session *s);
 const char *tm_session_mapped_name(const struct tm_session *s);
 struct tm_ring *tm_session_ring(const struct tm_session *s, uint32_t index);
 const uint8_t *tm_session_ring_data(const struct tm_session *s, uint32_t index);
+uint64_t tm_session_ring_bytes(const struct tm_session *s, uint32_t index);
 /* Gives the pages of a ring's data back to the system. */
 void tm_session_ring_forget(const struct tm_session *s, uint32_t index);
 

@@ -169,15 +169,20 @@ static bool in_slab(uint32_t index) {
 	return tm_guest.slab && index - tm_guest.slab_first < SLAB_RINGS;
 }
 
+static uint64_t ring_bytes(uint32_t index) {
+	return tm_ring_bytes_at(tm_guest.shm->ring_bytes, index);
+}
+
 static uint8_t *map_ring(uint32_t index) {
 	uint64_t offset = ring_offset(tm_guest.shm, index);
 	if (in_slab(index)) return tm_guest.slab + (index - tm_guest.slab_first) * tm_guest.shm->ring_bytes;
 	long fd = open_session();
 	if (fd < 0) return NULL;
-	long data = map_file((int)fd, tm_guest.shm->ring_bytes, offset);
+	uint64_t bytes = ring_bytes(index);
+	long data = map_file((int)fd, bytes, offset);
 	tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
 	if (data < 0) return NULL;
-	tm_syscall(SYS_madvise, data, (long)tm_guest.shm->ring_bytes, MADV_DONTDUMP, 0, 0, 0);
+	tm_syscall(SYS_madvise, data, (long)bytes, MADV_DONTDUMP, 0, 0, 0);
 	return (uint8_t *)data;
 }
 
@@ -207,10 +212,11 @@ bool tm_ring_claim(struct tm_thread *t) {
 	atomic_fetch_add(&ring->generation, 1);
 	t->ring = ring;
 	t->data = data;
-	t->mask = tm_guest.shm->ring_bytes - 1;
+	t->mask = ring_bytes(index) - 1;
 	t->pos = 0;
 	t->limit = t->touched = 0;
-	t->seen = tm_guest.shm->ring_bytes / 4;
+	t->seen = ring_bytes(index) / 4;
+	t->begun = false;
 	t->after_loss = true;
 	t->last_ticks = ring->start_ticks;
 	atomic_store_explicit(&ring->state, TM_RING_ACTIVE, memory_order_release);
@@ -219,7 +225,7 @@ bool tm_ring_claim(struct tm_thread *t) {
 
 void tm_ring_close(struct tm_thread *t) {
 	atomic_store_explicit(&t->ring->state, TM_RING_CLOSED, memory_order_release);
-	if (t->data < tm_guest.slab || t->data >= tm_guest.slab + SLAB_RINGS * (t->mask + 1))
+	if (t->data < tm_guest.slab || t->data >= tm_guest.slab + SLAB_RINGS * tm_guest.shm->ring_bytes)
 		tm_syscall(SYS_munmap, (long)t->data, (long)(t->mask + 1), 0, 0, 0, 0);
 	t->ring = NULL;
 }

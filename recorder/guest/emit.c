@@ -21,6 +21,7 @@
 #define STALL_LIMIT_NS 2000000000u
 #define WAIT_SLICE_NS 10000000u
 #define TOUCH_BYTES 65536u
+#define AHEAD_BYTES 4096u /* what an event that is stamped early is likely to need */
 
 static _Atomic uint64_t stalled_heartbeat; /* heartbeat + 1 at which somebody waited in vain; 0: nobody did */
 
@@ -86,6 +87,16 @@ TM_COLD static bool wait_for_room(struct tm_thread *t, uint64_t bytes) {
 	return true;
 }
 
+/* Who has no stamp yet is not busy while it waits. */
+TM_COLD static bool find_room(struct tm_thread *t, uint64_t bytes) {
+	if (look_for_room(t, bytes)) return true;
+	bool busy = atomic_load_explicit(&t->ring->busy, memory_order_relaxed) != 0;
+	if (!t->begun) tm_clear_busy(t);
+	bool found = wait_for_room(t, bytes);
+	if (busy) tm_set_busy(t);
+	return found;
+}
+
 /* Fills the ring up to its end where the record would wrap. */
 static void pad(struct tm_thread *t, uint64_t bytes) {
 	*(uint64_t *)(t->data + (t->pos & t->mask)) = tm_ring_word(TM_CTL_PAD, 0, (unsigned)(bytes / 8), 0, 0);
@@ -110,11 +121,12 @@ static uint64_t least(uint64_t a, uint64_t b, uint64_t c) {
 TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes) {
 	uint64_t bytes = (uint64_t)words * 8, to_end = end_of_ring(t) - t->pos;
 	uint64_t padding = to_end < bytes ? to_end : 0, all = padding + bytes;
-	if (t->pos + all > t->seen && !look_for_room(t, all) && !wait_for_room(t, all)) {
+	if (t->pos + all > t->seen && !find_room(t, all)) {
 		atomic_fetch_add_explicit(&t->ring->lost_events, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&t->ring->lost_bytes, lost_bytes, memory_order_relaxed);
 		t->after_loss = true;
 		tm_clear_busy(t);
+		t->begun = false;
 		return NULL;
 	}
 	if (padding) pad(t, padding);
@@ -124,13 +136,17 @@ TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t los
 
 /* --- stamps --- */
 
+/* Waits for room now rather than with the stamp in hand. */
 uint64_t tm_begin(struct tm_thread *t) {
+	if (TM_UNLIKELY(t->pos + AHEAD_BYTES > t->seen)) find_room(t, AHEAD_BYTES);
 	tm_set_busy(t);
+	t->begun = true;
 	return tm_in_order(t, tm_now());
 }
 
 void tm_cancel(struct tm_thread *t) {
 	tm_clear_busy(t);
+	t->begun = false;
 }
 
 /* --- stacks --- */
@@ -206,7 +222,7 @@ static void emit_words(struct tm_thread *t, enum tm_op op, uint64_t ticks, const
 	r[0] = tm_ring_word(op, TM_RING_NO_STACK, count + 2, 0, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	for (unsigned i = 0; i < count; i++) r[2 + i] = values[i];
-	tm_publish(t, count + 2);
+	tm_publish_begun(t, count + 2);
 }
 
 void tm_emit_free(struct tm_thread *t, enum tm_op op, const void *addr, uint64_t begin) {
@@ -219,9 +235,9 @@ void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_
 	struct tm_taken s = tm_take(t, frame);
 	tm_set_busy(t);
 	unsigned words = TM_RING_REALLOC_WORDS + s.fresh;
-	uint64_t ticks = tm_in_order(t, tm_now());
 	uint64_t *r;
 	if (!tm_reserve(t, words, size, &r)) return;
+	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(op, s.flags, words, s.keep, tm_slack_of(addr, size));
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
@@ -229,7 +245,7 @@ void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_
 	r[4] = begin < ticks ? begin : ticks;
 	r[5] = (uintptr_t)old;
 	tm_put_frames(r + 6, t, s.fresh);
-	tm_publish(t, words);
+	tm_publish_begun(t, words);
 }
 
 void tm_emit_unmap(struct tm_thread *t, enum tm_op op, const void *old, size_t old_size, uint64_t begin) {
@@ -247,9 +263,9 @@ void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const voi
 	struct tm_taken s = tm_take(t, frame);
 	tm_set_busy(t);
 	unsigned words = TM_RING_REMAP_WORDS + s.fresh;
-	uint64_t ticks = tm_in_order(t, tm_now());
 	uint64_t *r;
 	if (!tm_reserve(t, words, size, &r)) return;
+	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(TM_OP_MREMAP, s.flags, words, s.keep, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
@@ -258,7 +274,7 @@ void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const voi
 	r[5] = (uintptr_t)old;
 	r[6] = old_size;
 	tm_put_frames(r + 7, t, s.fresh);
-	tm_publish(t, words);
+	tm_publish_begun(t, words);
 }
 
 /* --- texts and control records --- */
@@ -272,9 +288,9 @@ void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n
 	if (n > TM_RING_TEXT_MAX) n = TM_RING_TEXT_MAX;
 	unsigned text_words = (unsigned)((n + 7) / 8);
 	tm_set_busy(t);
-	uint64_t ticks = tm_in_order(t, tm_now());
 	uint64_t *r;
 	if (!tm_reserve(t, text_words + 2, 0, &r)) return;
+	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(op, TM_RING_NO_STACK, text_words + 2, 0, (unsigned)n);
 	r[1] = ticks;
 	put_text(r + 2, text, n, text_words);
@@ -323,7 +339,10 @@ static void emit_one_nested(struct tm_thread *t, const struct tm_nested *n) {
 }
 
 void tm_emit_nested(struct tm_thread *t) {
-	for (uint32_t i = 0; i < t->nested_count; i++) emit_one_nested(t, &t->nested[i]);
+	for (uint32_t i = 0; i < t->nested_count; i++) {
+		t->begun = true;
+		emit_one_nested(t, &t->nested[i]);
+	}
 	t->nested_count = 0;
 	tm_cancel(t);
 }

@@ -33,8 +33,8 @@ void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64
 	struct tm_taken s = take_without_driver(t, frame);
 	unsigned words = TM_RING_ALLOC_WORDS + 1 + s.fresh;
 	tm_set_busy(t);
-	uint64_t ticks = tm_in_order(t, tm_now());
 	if (tm_reserve(t, words, size, &r)) {
+		uint64_t ticks = tm_in_order(t, tm_now());
 		r[0] = tm_ring_word(op, s.flags | TM_RING_HEAP, words, s.keep, TM_RING_USABLE_UNKNOWN);
 		r[1] = ticks;
 		r[2] = address;
@@ -52,8 +52,8 @@ void tm_emit_gpu_refusal(struct tm_thread *t, const struct tm_gpu_refusal *refus
 	struct tm_taken s = take_without_driver(t, frame);
 	unsigned words = TM_RING_OOM_WORDS + s.fresh;
 	tm_set_busy(t);
-	uint64_t ticks = tm_in_order(t, tm_now());
 	if (tm_reserve(t, words, 0, &r)) {
+		uint64_t ticks = tm_in_order(t, tm_now());
 		r[0] = tm_ring_word(TM_OP_OOM, s.flags, words, s.keep, refusal->op);
 		r[1] = ticks;
 		r[2] = refusal->heap;
@@ -70,8 +70,8 @@ void tm_emit_gpu_refusal(struct tm_thread *t, const struct tm_gpu_refusal *refus
 static void emit_pair(struct tm_thread *t, enum tm_op op, unsigned y, uint64_t a, uint64_t b) {
 	uint64_t *r;
 	tm_set_busy(t);
-	uint64_t ticks = tm_in_order(t, tm_now());
 	if (!tm_reserve(t, 4, 0, &r)) return;
+	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(op, TM_RING_NO_STACK, 4, 0, y);
 	r[1] = ticks;
 	r[2] = a;

@@ -17,8 +17,8 @@ void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const
 	s = tm_take(t, frame);
 	words = TM_RING_ALLOC_WORDS + 1 + s.fresh;
 	tm_set_busy(t);
-	uint64_t ticks = tm_in_order(t, tm_now());
 	if (!tm_reserve(t, words, size, &r)) return;
+	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(op, s.flags | TM_RING_HEAP, words, s.keep, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
@@ -33,8 +33,8 @@ void tm_emit_heap_free(struct tm_thread *t, enum tm_op op, uint32_t heap, const 
 
 	if (!addr || !tm_heap_tell(t, heap)) return;
 	tm_set_busy(t);
-	uint64_t ticks = tm_in_order(t, tm_now());
 	if (!tm_reserve(t, TM_RING_FREE_WORDS + 1, 0, &r)) return;
+	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(op, TM_RING_NO_STACK | TM_RING_HEAP, TM_RING_FREE_WORDS + 1, 0, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
@@ -60,8 +60,8 @@ void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, con
 	s = tm_take(t, frame);
 	words = TM_RING_REALLOC_WORDS + 1 + s.fresh;
 	tm_set_busy(t);
-	uint64_t ticks = tm_in_order(t, tm_now());
 	if (!tm_reserve(t, words, size, &r)) return;
+	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(op, s.flags | TM_RING_HEAP, words, s.keep, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
@@ -70,7 +70,7 @@ void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, con
 	r[5] = (uintptr_t)old;
 	r[6] = heap;
 	if (s.fresh) tm_put_frames(r + 7, t, s.fresh);
-	tm_publish(t, words);
+	tm_publish_begun(t, words);
 }
 
 void tm_emit_pool_state(struct tm_thread *t, uint32_t heap, const struct tm_pool_numbers *n) {

@@ -69,6 +69,7 @@ struct tm_thread {
 	bool after_loss;    /* the next record carries its whole stack */
 
 	bool named;         /* the program has said what the thread is called */
+	bool begun;         /* the event on its way is stamped already: tm_begin() */
 	bool stopped;       /* tidemark_stop(): no allocation is recorded */
 	uint64_t seen;      /* pos may grow to this before the collector's position is read again */
 	uint64_t touched;   /* bytes of the ring whose pages are mapped */

@@ -68,7 +68,8 @@ static inline void tm_clear_busy(struct tm_thread *t) {
 
 /* --- room in the ring --- */
 
-/* The slow side of tm_reserve(): pads where the record would wrap, looks how far the collector has come, waits. NULL: the event is lost and counted. */
+/* The slow side of tm_reserve(): pads where the record would wrap, looks how far the collector has come, waits. NULL: the event is lost and counted.
+ * There is room before the stamp is taken, where the event has none yet: who waits is not busy then, and holds nobody's watermark back. */
 uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes);
 
 /* Room for a record of `words` words, in one piece, at *record; false: the event is lost, and no longer busy. `limit` never lies beyond the ring's end, so one
@@ -90,6 +91,12 @@ static inline void tm_advance(struct tm_thread *t, unsigned words) {
 static inline void tm_publish(struct tm_thread *t, unsigned words) {
 	tm_advance(t, words);
 	tm_clear_busy(t);
+}
+
+/* Of an event that tm_begin() stamped. */
+static inline void tm_publish_begun(struct tm_thread *t, unsigned words) {
+	t->begun = false;
+	tm_publish(t, words);
 }
 
 /* --- events --- */
@@ -126,8 +133,8 @@ static inline __attribute__((always_inline)) void tm_record_new(struct tm_thread
 	s = tm_take(t, frame);
 	words = TM_RING_ALLOC_WORDS + s.fresh;
 	tm_set_busy(t);
-	uint64_t ticks = tm_in_order(t, tm_now());
 	if (!tm_reserve(t, words, size, &r)) return;
+	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(op, s.flags, words, s.keep, y);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
@@ -146,8 +153,8 @@ static inline __attribute__((always_inline)) void tm_record_free(struct tm_threa
 
 	tm_python_poll(t);
 	tm_set_busy(t);
-	uint64_t ticks = tm_in_order(t, tm_now());
 	if (!tm_reserve(t, TM_RING_FREE_WORDS, 0, &r)) return;
+	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(op, TM_RING_NO_STACK, TM_RING_FREE_WORDS, 0, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;

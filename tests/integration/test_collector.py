@@ -4,7 +4,7 @@ import signal
 import subprocess
 import time
 
-from tidemark_test import main, test
+from tidemark_test import ROOT, main, test
 
 
 def source(t, name, text):
@@ -240,6 +240,18 @@ def memory_for_many_short_processes(t):
     if t.sanitized:
         t.skip("memory is not what it would be without the sanitizer")
     t.check(used.ru_maxrss < 48 << 10, f"peak memory of the recorder: {used.ru_maxrss} KiB")
+
+
+@test
+def many_busy_threads(t):
+    """Each fills its buffer more than once. Whoever finds it full waits, and the buffers of all of them together stay within bounds."""
+    threads, pairs = 200, 20000
+    program = t.program(os.path.join(ROOT, "tests/bench/pairs.c"), "-O2")
+    done = t.record([program, f"--threads={threads}", f"--pairs={pairs}"])
+    t.check("lost         nothing" in done.errors, f"something was lost:\n{done.errors}")
+    db = t.imported(done)
+    t.check(db.value("select count(*) from allocation where api = 'malloc'") >= threads * pairs, "every allocation is there")
+    t.check(db.value("select max(value) from sample where name = 'tool_rss'") < 200 << 20, "the recorder's memory, buffers included, is bounded")
 
 
 main()

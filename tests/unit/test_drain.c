@@ -382,6 +382,42 @@ static void test_around_the_ring(void) {
 	trace_release(&t);
 }
 
+/* A pass over many full rings takes long: whoever waits for room sees that it goes on, and the oldest events are read first, whatever ring they are in. */
+static void test_many_full_rings(void) {
+	enum { RINGS = 100 };
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	uint64_t each = 0;
+	world_start(&w);
+	for (uint32_t i = RINGS; i-- > 0; each = 0) {
+		struct tm_ring *ring = claim(&w, i, 1, pid, RINGS - i);
+		if (i == RINGS - 1) announce(&w, i, pid, 0);
+		for (; atomic_load(&ring->head) < w.c.session.ring_bytes - 64; each++) allocate(&w, i, (uint64_t)(i + 1) << 32 | (each + 1) * 64, 1);
+	}
+	usleep(1000);
+	uint64_t heartbeat = atomic_load(&w.c.session.shm->heartbeat), last = now(&w);
+	pass(&w);
+	CHECK(atomic_load(&w.c.session.shm->heartbeat) - heartbeat > RINGS);
+	for (uint32_t i = 0; i < RINGS; i++) CHECK(w.c.rings[i].thread == RINGS - i && w.c.rings[i].tail == w.c.rings[i].head);
+	usleep(1000);
+	pass(&w);
+	CHECK(w.c.watermark_ticks > last);
+	finish_and_read(&w, &t);
+	CHECK(t.count >= RINGS * (w.c.session.ring_bytes / 32 - 8) && t.losses == 0 && t.thread_count == RINGS);
+	trace_release(&t);
+}
+
+/* Rings of a program of very many threads are smaller. */
+static void test_bytes_of_rings(void) {
+	uint64_t all = 0;
+	for (uint32_t i = 0; i < 4096; i++) all += tm_ring_bytes_at(1 << 20, i);
+	CHECK(tm_ring_bytes_at(1 << 20, 0) == 1 << 20 && tm_ring_bytes_at(1 << 20, 63) == 1 << 20);
+	CHECK(tm_ring_bytes_at(1 << 20, 64) == 256 << 10 && tm_ring_bytes_at(1 << 20, 4095) == 64 << 10);
+	CHECK(all == 400ull << 20);
+	CHECK(tm_ring_bytes_at(64 << 10, 100) == 64 << 10 && tm_ring_bytes_at(4096, 4000) == 4096);
+}
+
 /* Nothing is promised beyond the last event of a thread that is in the middle of one. */
 static void test_watermark(void) {
 	static struct world w;
@@ -813,6 +849,8 @@ int main(void) {
 	test_stacks();
 	test_late_module();
 	test_around_the_ring();
+	test_many_full_rings();
+	test_bytes_of_rings();
 	test_watermark();
 	test_scopes();
 	test_heaps();
