@@ -87,7 +87,7 @@ static const struct tm_listing refusals = {
 	.title = "refused (more: --oom)",
 	.nothing = "no request for memory was refused",
 	.hidden = { "device", "result", "device_free_bytes", "device_total_bytes", "reserved_bytes", "active_bytes", "inactive_bytes",
-		    "other_bytes", "gap_bytes", "scope", "stack_id", "oom_id" },
+		    "pool_idle_bytes", "other_bytes", "gap_bytes", "scope", "stack_id", "oom_id" },
 };
 
 static const struct tm_listing refusal_sites = {

@@ -136,8 +136,8 @@ static void write_oom(struct tm_store *store, sqlite3_stmt *row, sqlite3_stmt *s
 	const struct tm_catalog_oom *o = e->key && e->key <= r->catalog->ooms.count ? &r->catalog->ooms.items[e->key - 1] : NULL;
 	const struct tm_account *heap = o && o->heap ? r->heap_accounts[o->heap - 1] : NULL;
 	if (!o) return;
-	tm_store_row(store, row, "nnnnNTnTnNiiNNNn", ++*oom_id, r->bases.process + e->process, r->bases.thread + e->thread,
-		     e->ns + r->clock_offset_ns, heap ? heap->id : UINT64_MAX, string_of(r->catalog, e->text), o->size_bytes, o->result,
+	tm_store_row(store, row, "nnnnNTNTnNiiNNNn", ++*oom_id, r->bases.process + e->process, r->bases.thread + e->thread,
+		     e->ns + r->clock_offset_ns, heap ? heap->id : UINT64_MAX, string_of(r->catalog, e->text), id_or_null(o->size_bytes), o->result,
 		     stack_row(r, e->link), id_or_null(e->scope_row), o->free_bytes, o->total_bytes, x->segment_bytes,
 		     x->segment_free_bytes, x->largest_free_bytes, (uint64_t)x->explained);
 	write_oom_sites(store, site, r, x, *oom_id);
@@ -190,14 +190,20 @@ static void write_devices(struct tm_store *store, const struct tm_replay *r) {
 	sqlite3_finalize(row);
 }
 
+/* The driver's numbers of calls come again after 2^32 of them: work belongs to the latest launch of its number that was not after it. The
+ * device's clock may be a little off ours, and no number comes again within a second. */
+static const char launches[] =
+	"UPDATE gpu_activity SET scope_id = l.scope_id, thread_id = l.thread_id, stack_id = l.stack_id, launch_ns = l.ts_ns"
+	" FROM temp.launch AS l WHERE l.process_id = gpu_activity.process_id AND l.correlation_id = gpu_activity.correlation_id"
+	" AND l.ts_ns = (SELECT max(k.ts_ns) FROM temp.launch AS k WHERE k.process_id = l.process_id"
+	" AND k.correlation_id = l.correlation_id AND k.ts_ns <= gpu_activity.start_ns + 1000000000);"
+	"DROP TABLE temp.launch";
+
 void tm_write_gpu_rows(struct tm_store *store, const struct tm_replay *r) {
 	write_devices(store, r);
 	if (!r->gpu.events.count) return;
 	tm_store_execute(store, "CREATE TEMP TABLE launch(process_id, correlation_id, thread_id, scope_id, stack_id, ts_ns,"
-				" PRIMARY KEY(process_id, correlation_id)) WITHOUT ROWID");
+				" PRIMARY KEY(process_id, correlation_id, ts_ns)) WITHOUT ROWID");
 	write_events(store, r);
-	tm_store_execute(
-		store, "UPDATE gpu_activity SET scope_id = l.scope_id, thread_id = l.thread_id, stack_id = l.stack_id, launch_ns = l.ts_ns"
-		       " FROM temp.launch AS l WHERE l.process_id = gpu_activity.process_id"
-		       " AND l.correlation_id = gpu_activity.correlation_id; DROP TABLE temp.launch");
+	tm_store_execute(store, launches);
 }

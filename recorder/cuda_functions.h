@@ -1,4 +1,4 @@
-/* cuda_functions.h - functions of the CUDA driver that put work on a device, by the numbers that CUPTI gives them.
+/* cuda_functions.h - functions of the CUDA driver that put work on a device, or take its memory for themselves, by the numbers that CUPTI gives them.
  *
  * Flow:     the guest listens to them (guest/cuda_work.c) and sends the number; the collector writes the name (collector/gpu_records.c)
  * Rule:     NVIDIA never changes the meaning of a number. Several variants of a function have one name.
@@ -46,5 +46,13 @@ enum tm_cuda_work {
 	X("cuMemcpyBatchAsync", 776, TM_WORK_OTHER) X("cuMemcpyBatchAsync", 777, TM_WORK_OTHER) X("cuMemcpy3DBatchAsync", 778, TM_WORK_OTHER) \
 	X("cuMemcpy3DBatchAsync", 779, TM_WORK_OTHER) X("cuMemcpyBatchAsync", 796, TM_WORK_OTHER) X("cuMemcpyBatchAsync", 797, TM_WORK_OTHER) \
 	X("cuMemcpy3DBatchAsync", 798, TM_WORK_OTHER) X("cuMemcpy3DBatchAsync", 799, TM_WORK_OTHER)
+
+/* Functions that take memory for themselves, and are listened to for what they are refused: X(name, callback id) */
+#define TM_CUDA_TAKERS(X) \
+	X("cuCtxCreate", 235) X("cuCtxCreate", 645) X("cuCtxCreate", 757) X("cuDevicePrimaryCtxRetain", 386) X("cuModuleLoad", 18) \
+	X("cuModuleLoadData", 19) X("cuModuleLoadDataEx", 20) X("cuModuleLoadFatBinary", 21) X("cuLibraryLoadData", 678) \
+	X("cuLibraryLoadFromFile", 679) X("cuStreamCreate", 124) X("cuStreamCreateWithPriority", 367) X("cuGraphInstantiate", 513) \
+	X("cuGraphInstantiate", 578) X("cuGraphInstantiateWithFlags", 643) X("cuGraphInstantiateWithParams", 656) \
+	X("cuGraphInstantiateWithParams", 657) X("cuGraphUpload", 580) X("cuGraphUpload", 581)
 
 #endif

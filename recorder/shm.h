@@ -149,6 +149,7 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
 #define TM_RING_UNMAP_WORDS 5u
 #define TM_RING_REMAP_WORDS 7u
 #define TM_RING_OOM_WORDS 7u
+#define TM_RING_FUNCTION 0x8000u /* in the y of an OOM: below it stands the driver's number of a function, else y is an op */
 #define TM_RING_NAME_SLOTS 2048u /* names of activities that a ring can say again by a number */
 #define TM_RING_TEXT_MAX 4096u /* bytes of text in one record */
 
@@ -189,7 +190,7 @@ static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words,
  *                                           code number | byte offset of its instruction << 32 | 1 << 63 if native code called it
  *   ACTIVITY      start end place size address who text   x = kind | direction << 8; place = device | stream << 32 (~0 each: unknown);
  *                                           who = correlation id | name slot << 32; text = the name, which the slot then stands for in this ring;
- *                                           none with a slot: the name that it was told last
+ *                                           none with a slot: the name that it was told last. Of kind call: address = the function's op, no text
  *   DEVICE        device total text         total: ~0 unknown; x = byte length of the uuid; text = uuid, name
  *   LOST          count text                what a source of records lost before we saw it; text = kind, NUL, reason
  */

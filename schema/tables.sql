@@ -394,7 +394,7 @@ CREATE TABLE oom (
 	ts_ns              INTEGER NOT NULL,
 	heap_id            INTEGER,          -- heap.id
 	api                TEXT,             -- the function that refused
-	size_bytes         INTEGER,          -- asked for
+	size_bytes         INTEGER,          -- asked for; NULL: for itself (a launch, a context, a module), which is not told
 	result             TEXT,             -- what it returned
 	stack_id           INTEGER,          -- stack.id
 	scope_id           INTEGER,          -- scope.id

@@ -433,7 +433,7 @@ FROM (SELECT s.process_id, s.device, s.ts_ns, s.used_bytes,
              s.device_bytes
              + max(s.pool_bytes, coalesce((SELECT sum((SELECT q.reserved_bytes FROM pool_state q WHERE q.heap_id = h.id AND q.ts_ns <= s.ts_ns
                                                        AND q.reserved_bytes IS NOT NULL ORDER BY q.ts_ns DESC LIMIT 1))
-                                           FROM heap h WHERE h.process_id = s.process_id AND h.device = s.device AND h.kind = 'device-pool'), 0))
+                                           FROM heap h WHERE h.process_id = s.process_id AND h.device = s.device AND h.kind IN ('device-pool', 'device-graph')), 0))
              + max(s.tensor_bytes, coalesce((SELECT sum((SELECT q.reserved_bytes FROM pool_state q WHERE q.heap_id = h.id AND q.ts_ns <= s.ts_ns
                                                          AND q.reserved_bytes IS NOT NULL ORDER BY q.ts_ns DESC LIMIT 1))
                                              FROM heap h WHERE h.process_id = s.process_id AND h.device = s.device AND h.kind = 'tensor'
@@ -444,8 +444,8 @@ FROM (SELECT s.process_id, s.device, s.ts_ns, s.used_bytes,
 
 -- Requests for memory that were refused, explained. live_bytes: blocks of the driver on that device that the process had then. allocated, reserved, active, inactive: of
 -- the framework's allocator there (heap of kind tensor); allocated is exact, the others are what it said last. cached_bytes: reserved and not allocated, so held and
--- of no use to others. largest_free_bytes: the longest piece of that, known where the driver's blocks were recorded. gap_bytes, other_bytes: as in gpu_gap, at the last
--- sample before. why: the same in words.
+-- of no use to others. pool_idle_bytes: the same of the driver's pools and graphs, as they said last. largest_free_bytes: the longest piece of cached_bytes, known
+-- where the driver's blocks were recorded. gap_bytes, other_bytes: as in gpu_gap, at the last sample before. why: the same in words.
 CREATE VIEW gpu_oom AS
 WITH said AS (
 	SELECT o.*, h.name AS heap, h.device,
@@ -464,18 +464,24 @@ known AS (
 	       (SELECT q.active_bytes FROM pool_state q WHERE q.heap_id = o.tensor_id AND q.ts_ns <= o.ts_ns AND q.active_bytes IS NOT NULL
 	        ORDER BY q.ts_ns DESC LIMIT 1) AS active_bytes,
 	       (SELECT q.inactive_bytes FROM pool_state q WHERE q.heap_id = o.tensor_id AND q.ts_ns <= o.ts_ns AND q.inactive_bytes IS NOT NULL
-	        ORDER BY q.ts_ns DESC LIMIT 1) AS inactive_bytes, g.gap_bytes, g.other_bytes
+	        ORDER BY q.ts_ns DESC LIMIT 1) AS inactive_bytes,
+	       (SELECT sum((SELECT q.reserved_bytes - q.allocated_bytes FROM pool_state q WHERE q.heap_id = t.id AND q.ts_ns <= o.ts_ns
+	                    AND q.reserved_bytes IS NOT NULL AND q.allocated_bytes IS NOT NULL ORDER BY q.ts_ns DESC LIMIT 1))
+	        FROM heap t WHERE t.process_id = o.process_id AND t.device = o.device AND t.kind IN ('device-pool', 'device-graph')) AS pool_idle_bytes,
+	       g.gap_bytes, g.other_bytes
 	FROM said o LEFT JOIN gpu_gap g ON g.process_id = o.process_id AND g.device = o.device AND g.ts_ns = o.sample_ns),
 cached AS (SELECT *, CASE WHEN tensor_id IS NOT NULL THEN coalesce(reserved_bytes - allocated_bytes, segment_free_bytes) END AS cached_bytes FROM known)
 SELECT o.id AS oom_id, o.process_id, o.ts_ns, o.heap, o.device, o.api, o.size_bytes, o.result, o.device_free_bytes, o.device_total_bytes, o.live_bytes,
-       o.allocated_bytes, o.reserved_bytes, o.active_bytes, o.inactive_bytes, o.cached_bytes, o.largest_free_bytes, o.gap_bytes, o.other_bytes,
+       o.allocated_bytes, o.reserved_bytes, o.active_bytes, o.inactive_bytes, o.cached_bytes, o.largest_free_bytes, o.pool_idle_bytes, o.gap_bytes, o.other_bytes,
        n.text AS scope, o.stack_id, f.function, f.file, f.line,
-       printf('asked for %.1f MiB', o.size_bytes / 1048576.0)
+       CASE WHEN o.size_bytes IS NULL THEN 'wanted memory for itself, how much is not told'
+            ELSE printf('asked for %.1f MiB', o.size_bytes / 1048576.0) END
        || CASE WHEN o.device_free_bytes IS NULL THEN ''
                ELSE printf(', %.1f MiB of the device''s %.1f MiB were free', o.device_free_bytes / 1048576.0, o.device_total_bytes / 1048576.0) END
        || CASE WHEN o.device_free_bytes >= o.size_bytes THEN ': in pieces that are too small, or not for this kind of memory' ELSE '' END
        || CASE WHEN o.cached_bytes > 0 THEN printf('; %.1f MiB were cached by the framework and not in use', o.cached_bytes / 1048576.0)
                || CASE WHEN o.largest_free_bytes >= 0 THEN printf(', in pieces of at most %.1f MiB', o.largest_free_bytes / 1048576.0) ELSE '' END ELSE '' END
+       || CASE WHEN o.pool_idle_bytes > 0 THEN printf('; %.1f MiB were kept by the driver''s pools and not in use', o.pool_idle_bytes / 1048576.0) ELSE '' END
        || CASE WHEN o.other_bytes > 0 THEN printf('; other processes held %.1f MiB', o.other_bytes / 1048576.0) ELSE '' END AS why
 FROM cached o LEFT JOIN scope_packed c ON c.id = o.scope_id LEFT JOIN scope_name n ON n.id = c.name_id LEFT JOIN stack s ON s.id = o.stack_id
 LEFT JOIN frame f ON f.id = s.site_frame_id;

@@ -285,18 +285,12 @@ static bool take_scope(struct tm_collector *c, struct tm_ring_view *r, const uin
 	return true;
 }
 
-static const char *const api_names[256] = {
-#define X(name, code, api) [code] = api,
-	TM_OPS(X)
-#undef X
-};
-
 /* A refusal has a record of its own, written before the event that says when and where. */
-static bool take_refusal(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n, unsigned flags, unsigned keep, unsigned api) {
-	uint32_t stack;
+static bool take_refusal(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n, unsigned flags, unsigned keep, unsigned who) {
+	uint32_t stack, text = who & TM_RING_FUNCTION ? tm_gpu_function_text(c, who & ~TM_RING_FUNCTION) : tm_gpu_op_text(c, who);
 	char result[64] = "CUDA_ERROR_OUT_OF_MEMORY";
 	const struct tm_own_heap *heap = NULL;
-	if (n < TM_RING_OOM_WORDS || api > 0xff || !api_names[api] || (w[2] && !(heap = tm_heap_of_number(c, r->process, w[2])))) return false;
+	if (n < TM_RING_OOM_WORDS || !text || (w[2] && !(heap = tm_heap_of_number(c, r->process, w[2])))) return false;
 	if (!take_stack(c, r, flags, keep, w + TM_RING_OOM_WORDS, n - TM_RING_OOM_WORDS, &stack)) return false;
 	if (w[4] != 2) snprintf(result, sizeof result, "CUDA error %u", (unsigned)w[4]);
 	struct tm_meta *m = tm_group_add(c->group, TM_RECORD_OOM);
@@ -304,7 +298,6 @@ static bool take_refusal(struct tm_collector *c, struct tm_ring_view *r, const u
 	m->oom.free_bytes = w[5] <= INT64_MAX ? (int64_t)w[5] : -1;
 	m->oom.total_bytes = w[6] <= INT64_MAX ? (int64_t)w[6] : -1;
 	m->oom.result = tm_group_text(c->group, result, strlen(result));
-	uint32_t text = tm_intern(c, api_names[api], strlen(api_names[api]));
 	struct tm_event *e = stamped(c, r, TM_OP_OOM, w[1], w[1]);
 	e->text = text;
 	e->addr = c->refusals;

@@ -11,19 +11,34 @@
 #include <string.h>
 
 #define FUNCTIONS_MAX 1024u
+#define NAMES_MAX (FUNCTIONS_MAX + 256u)
 
-static const char *const function_names[FUNCTIONS_MAX] = {
+/* Functions by the driver's numbers; behind them by their ops. */
+static const char *const names[NAMES_MAX] = {
 #define X(name, number, kind) [number] = name,
 	TM_CUDA_WORK(X)
 #undef X
+#define X(name, number) [number] = name,
+		TM_CUDA_TAKERS(X)
+#undef X
+#define X(name, code, api) [FUNCTIONS_MAX + (code)] = api,
+			TM_OPS(X)
+#undef X
 };
 
+static uint32_t text_of(struct tm_collector *c, size_t at) {
+	if (!names[at]) return 0;
+	if (!c->gpu_functions) c->gpu_functions = tm_memory_new(NAMES_MAX, sizeof c->gpu_functions[0]);
+	if (!c->gpu_functions[at]) c->gpu_functions[at] = tm_intern(c, names[at], strlen(names[at]));
+	return c->gpu_functions[at];
+}
+
 uint32_t tm_gpu_function_text(struct tm_collector *c, unsigned id) {
-	const char *name = id < FUNCTIONS_MAX ? function_names[id] : NULL;
-	if (!name) return 0;
-	if (!c->gpu_functions) c->gpu_functions = tm_memory_new(FUNCTIONS_MAX, sizeof c->gpu_functions[0]);
-	if (!c->gpu_functions[id]) c->gpu_functions[id] = tm_intern(c, name, strlen(name));
-	return c->gpu_functions[id];
+	return id < FUNCTIONS_MAX ? text_of(c, id) : 0;
+}
+
+uint32_t tm_gpu_op_text(struct tm_collector *c, uint64_t op) {
+	return op < NAMES_MAX - FUNCTIONS_MAX ? text_of(c, FUNCTIONS_MAX + op) : 0;
 }
 
 /* The string id of an activity's name. */
@@ -37,7 +52,8 @@ static uint32_t name_of(struct tm_collector *c, struct tm_ring_view *r, uint64_t
 
 void tm_gpu_take_activity(struct tm_collector *c, struct tm_ring_view *r, uint32_t x, const uint64_t *numbers, const char *name, size_t name_bytes) {
 	uint32_t device = (uint32_t)numbers[2], stream = (uint32_t)(numbers[2] >> 32), kind = x & 0xff, direction = x >> 8;
-	uint32_t text = name_of(c, r, numbers[5] >> 32, name, name_bytes);
+	bool is_call = kind == TM_ACTIVITY_CALL;
+	uint32_t text = is_call ? tm_gpu_op_text(c, numbers[4]) : name_of(c, r, numbers[5] >> 32, name, name_bytes);
 	if (kind > 15 || direction > 15 || numbers[1] < numbers[0]) return;
 	struct tm_activity *a = tm_group_add_activity(c->group, r->process->id);
 	*a = (struct tm_activity){
@@ -45,7 +61,7 @@ void tm_gpu_take_activity(struct tm_collector *c, struct tm_ring_view *r, uint32
 		.end_ns = numbers[1],
 		.size_bytes = numbers[3],
 		.stream = stream == UINT32_MAX ? TM_ACTIVITY_UNKNOWN : stream,
-		.address = numbers[4],
+		.address = is_call ? 0 : numbers[4],
 		.correlation = (uint32_t)numbers[5],
 		.name = text,
 		.device = device <= INT32_MAX ? (int32_t)device : -1,

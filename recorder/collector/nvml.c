@@ -50,10 +50,18 @@ const char *tm_nvml_open(void) {
 	return nvml.why;
 }
 
-/* "GPU-00112233-4455-6677-8899-aabbccddeeff" */
-static void write_uuid(const uint8_t uuid[16], char text[48]) {
-	size_t n = (size_t)sprintf(text, "GPU");
+/* "GPU-00112233-4455-6677-8899-aabbccddeeff"; of a part of a device (MIG), which the driver tells as a device of its own, "MIG-...". */
+static void write_uuid(const char *kind, const uint8_t uuid[16], char text[48]) {
+	size_t n = (size_t)sprintf(text, "%s", kind);
 	for (unsigned i = 0; i < 16; i++) n += (size_t)sprintf(text + n, "%s%02x", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+}
+
+static bool find_device(const uint8_t uuid[16], void **device) {
+	char text[48];
+	write_uuid("GPU", uuid, text);
+	if (nvml.handle_by_uuid(text, device) == 0) return true;
+	write_uuid("MIG", uuid, text);
+	return nvml.handle_by_uuid(text, device) == 0;
 }
 
 /* A process that has several contexts on the device stands there more than once. */
@@ -69,13 +77,10 @@ static uint64_t bytes_of(void *device, uint32_t pid) {
 }
 
 void tm_nvml_read(const uint8_t uuid[16], uint32_t pid, struct tm_nvml_memory *out) {
-	char text[48];
 	void *device = NULL;
 	struct memory m;
 	*out = (struct tm_nvml_memory){ TM_NVML_UNKNOWN, TM_NVML_UNKNOWN, TM_NVML_UNKNOWN };
-	if (tm_nvml_open()) return;
-	write_uuid(uuid, text);
-	if (nvml.handle_by_uuid(text, &device) != 0) return;
+	if (tm_nvml_open() || !find_device(uuid, &device)) return;
 	if (nvml.memory_info(device, &m) == 0) {
 		out->all_bytes = m.used;
 		out->total_bytes = m.total;

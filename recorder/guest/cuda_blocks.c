@@ -83,48 +83,40 @@ bool tm_cuda_block_put(const struct tm_cuda_block *b) {
 	return put;
 }
 
-bool tm_cuda_block_find(enum tm_cuda_key kind, uint64_t key, struct tm_cuda_block *out) {
-	bool found = false;
+/* Under the lock. NULL: there is none. */
+static struct tm_cuda_block *known_place(unsigned kind, uint64_t key) {
+	struct tm_cuda_block *place = places ? place_of(kind, key) : NULL;
+	return place && place->kind != TM_KEY_NONE ? place : NULL;
+}
+
+static bool look_up(enum tm_cuda_key kind, uint64_t key, bool takes, struct tm_cuda_block *out) {
 	lock();
-	if (places) {
-		const struct tm_cuda_block *place = place_of(kind, key);
-		found = place->kind != TM_KEY_NONE;
-		if (found) *out = *place;
-	}
+	struct tm_cuda_block *place = known_place(kind, key);
+	if (place) *out = *place;
+	if (place && takes) remove_place(place);
 	unlock();
-	return found;
+	return place != NULL;
+}
+
+bool tm_cuda_block_find(enum tm_cuda_key kind, uint64_t key, struct tm_cuda_block *out) {
+	return look_up(kind, key, false, out);
 }
 
 bool tm_cuda_block_take(enum tm_cuda_key kind, uint64_t key, struct tm_cuda_block *out) {
-	bool found = false;
-	lock();
-	if (places) {
-		struct tm_cuda_block *place = place_of(kind, key);
-		found = place->kind != TM_KEY_NONE;
-		if (found) {
-			*out = *place;
-			remove_place(place);
-		}
-	}
-	unlock();
-	return found;
+	return look_up(kind, key, true, out);
 }
 
 bool tm_cuda_block_add(enum tm_cuda_key kind, uint64_t key, int handles, int mappings, struct tm_cuda_block *out) {
-	bool found = false;
 	lock();
-	if (places) {
-		struct tm_cuda_block *place = place_of(kind, key);
-		found = place->kind != TM_KEY_NONE;
-		if (found) {
-			place->handles += (uint32_t)handles;
-			place->mappings += (uint32_t)mappings;
-			*out = *place;
-			if (!place->handles && !place->mappings) remove_place(place);
-		}
+	struct tm_cuda_block *place = known_place(kind, key);
+	if (place) {
+		place->handles += (uint32_t)handles;
+		place->mappings += (uint32_t)mappings;
+		*out = *place;
+		if (!place->handles && !place->mappings) remove_place(place);
 	}
 	unlock();
-	return found;
+	return place != NULL;
 }
 
 static bool is_of(const struct tm_cuda_block *b, uint64_t context, int device) {

@@ -158,6 +158,17 @@ static uint32_t pool_heap_of(int device) {
 	return heap ? heap : device_heap(device, HEAP_POOL);
 }
 
+/* A capturing stream allocates nothing: it makes a node of a graph, as cuGraphAddMemAllocNode does. */
+static bool captures(void *stream) {
+	int status = 0;
+	return tm_cupti.cuStreamIsCapturing && tm_cupti.cuStreamIsCapturing(stream, &status) == 0 && status == TM_CU_CAPTURES;
+}
+
+static void of_graph(struct request *r) {
+	r->kind = TM_KEY_GRAPH;
+	r->heap = device_heap(r->device, HEAP_GRAPH);
+}
+
 static uint64_t value_at(const uint64_t *place, bool done) {
 	return place && done ? *place : 0;
 }
@@ -203,11 +214,13 @@ static bool read_request(uint32_t id, const struct tm_cupti_call *call, bool don
 	case TM_CALL_MEM_ALLOC_ASYNC_PTSZ:
 		r->op = TM_OP_CUDA_ALLOC_ASYNC;
 		r->heap = pool_heap_of(device);
+		if (done && captures(a->stream)) of_graph(r);
 		break;
 	case TM_CALL_MEM_ALLOC_FROM_POOL:
 	case TM_CALL_MEM_ALLOC_FROM_POOL_PTSZ:
 		r->op = TM_OP_CUDA_ALLOC_FROM_POOL;
 		r->heap = tm_cuda_block_find(TM_KEY_POOL, (uintptr_t)from->pool, &pool) ? pool.heap : device_heap(device, HEAP_POOL);
+		if (done && captures(from->stream)) of_graph(r);
 		break;
 	case TM_CALL_MEM_ALLOC_PITCH:
 		r->op = TM_OP_CUDA_ALLOC_PITCH;
@@ -256,8 +269,7 @@ static bool read_request(uint32_t id, const struct tm_cupti_call *call, bool don
 		node = id == TM_CALL_GRAPH_ADD_ALLOC ? graph->parameters : node_of(id, call->parameters, TM_CU_NODE_ALLOC);
 		if (!node) return false;
 		r->op = TM_OP_CUDA_GRAPH_ALLOC;
-		r->kind = TM_KEY_GRAPH;
-		r->heap = device_heap(device, HEAP_GRAPH);
+		of_graph(r);
 		memcpy(&r->size_bytes, node + TM_CU_GRAPH_ALLOC_SIZE, sizeof r->size_bytes);
 		if (done) memcpy(&r->key, node + TM_CU_GRAPH_ALLOC_ADDRESS, sizeof r->key);
 		return true;
@@ -331,15 +343,46 @@ static void given(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *
 	tm_emit_gpu_alloc(t, r->op, r->heap, b.address, r->size_bytes, frame);
 }
 
-static void refused(struct tm_thread *t, const struct request *r, int result, const void *frame) {
+/* is_current: the device is that of the thread's context, of which alone the driver says what is free. */
+static void refused(struct tm_thread *t, unsigned function, uint32_t heap, uint64_t size_bytes, bool is_current, const void *frame) {
 	size_t free_bytes, total_bytes;
-	struct tm_gpu_refusal refusal = { r->op, r->heap, r->size_bytes, result, UINT64_MAX, UINT64_MAX };
-	if (result != TM_CUDA_OUT_OF_MEMORY) return; /* a wrong argument, or what the device cannot do, is no lack of memory */
-	if (tm_cupti.cuMemGetInfo_v2 && tm_cupti.cuMemGetInfo_v2(&free_bytes, &total_bytes) == 0) {
+	struct tm_gpu_refusal refusal = { function, heap, size_bytes, TM_CUDA_OUT_OF_MEMORY, UINT64_MAX, UINT64_MAX };
+	if (is_current && tm_cupti.cuMemGetInfo_v2 && tm_cupti.cuMemGetInfo_v2(&free_bytes, &total_bytes) == 0) {
 		refusal.free_bytes = free_bytes;
 		refusal.total_bytes = total_bytes;
 	}
 	tm_emit_gpu_refusal(t, &refusal, frame);
+}
+
+/* Other results are a wrong argument, or what the device cannot do, and no lack of memory. */
+static bool lacked_memory(const struct tm_cupti_call *call) {
+	return call->site == TM_CUPTI_EXIT && call->result && *call->result == TM_CUDA_OUT_OF_MEMORY;
+}
+
+/* Of a call that makes a context, or keeps one: no other has a device in its parameters. */
+static int device_wanted(uint32_t id, const struct tm_cupti_call *call) {
+	const char *parameters = call->parameters;
+	size_t at = id == TM_CALL_CTX_CREATE ? 12 : id == TM_CALL_CTX_CREATE_3 ? 24 : id == TM_CALL_CTX_CREATE_4 ? 20 : id == TM_CALL_PRIMARY_RETAIN ? 8 : 0;
+	int device = device_of(call);
+	if (at) memcpy(&device, parameters + at, sizeof device);
+	return device >= 0 && device < DEVICES_MAX ? device : 0;
+}
+
+/* A launch, a context, a module for which there was no memory. */
+static void function_refused(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const void *frame) {
+	int device = device_wanted(id, call);
+	tell_device(t, device);
+	refused(t, TM_RING_FUNCTION | id, device_heap(device, HEAP_DEVICE), 0, device == device_of(call), frame);
+}
+
+static bool takes_for_itself(uint32_t id) {
+	switch (id) {
+#define X(name, number) case number:
+		TM_CUDA_TAKERS(X)
+#undef X
+		return true;
+	default: return false;
+	}
 }
 
 /* --- memory is taken back --- */
@@ -392,8 +435,8 @@ static void taken_back(struct tm_thread *t, uint32_t id, const struct tm_cupti_c
 			return;
 		}
 		leaving.handles = 1;
-	} else if (!tm_cuda_block_take(kind, key, &leaving)) {
-		return;
+	} else if (!tm_cuda_block_take(kind, key, &leaving) && !(kind == TM_KEY_POINTER && tm_cuda_block_take(TM_KEY_GRAPH, key, &leaving))) {
+		return; /* what a graph's node allocated may be freed as any other memory */
 	}
 	tm_emit_heap_free(t, op, leaving.heap, (const void *)(uintptr_t)leaving.address);
 }
@@ -484,6 +527,15 @@ static uint32_t heap_of_pool(void *pool, int device) {
 	return tm_cuda_block_find(TM_KEY_POOL, (uintptr_t)pool, &b) ? b.heap : device_heap(device, HEAP_POOL);
 }
 
+/* What the graphs of a device hold, which outlives their launches. */
+static void tell_graphs(struct tm_thread *t, int device) {
+	uint64_t reserved, handed_out;
+	if (device < 0 || device >= DEVICES_MAX || !tm_cupti.cuDeviceGetGraphMemAttribute || !atomic_load(&device_heaps[device][HEAP_GRAPH])) return;
+	if (tm_cupti.cuDeviceGetGraphMemAttribute(device, TM_CU_GRAPH_RESERVED, &reserved) != 0) return;
+	if (tm_cupti.cuDeviceGetGraphMemAttribute(device, TM_CU_GRAPH_USED, &handed_out) != 0) return;
+	tm_emit_pool(t, device_heap(device, HEAP_GRAPH), handed_out, reserved);
+}
+
 static void pool_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
 	const struct tm_cu_pool_create *create = call->parameters;
 	const struct tm_cu_set_pool *set = call->parameters;
@@ -508,17 +560,11 @@ static void pool_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_ca
 
 /* --- the way in --- */
 
+/* How long the driver took. Which function it was, the collector knows by the op. */
 static void tell_call(struct tm_thread *t, enum tm_op op, const struct tm_cupti_call *call) {
-	static const char *const api[256] = {
-#define X(name, code, text) [code] = text,
-		TM_OPS(X)
-#undef X
-	};
-	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_CALL, .start = call->own ? *call->own : 0, .end = tm_now(), .size_bytes = UINT64_MAX,
-				     .device = UINT32_MAX, .stream = UINT32_MAX, .correlation = call->correlation, .name = api[op & 0xff] };
-	if (!a.start) return;
-	a.name_bytes = a.name ? strlen(a.name) : 0;
-	tm_emit_activity(t, &a);
+	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_CALL, .start = call->own ? *call->own : 0, .end = tm_now(), .size_bytes = UINT64_MAX, .address = op,
+				     .device = UINT32_MAX, .stream = UINT32_MAX, .correlation = call->correlation };
+	if (a.start) tm_emit_activity(t, &a);
 }
 
 static void entered(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
@@ -545,12 +591,14 @@ static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_cal
 		if (r.device >= 0) tell_device(t, r.device);
 		if (result == 0) given(t, id, call, &r, frame);
 		if (result == 0 && r.op == TM_OP_CUDA_ALLOC_FROM_POOL) tell_pool(t, from->pool, r.heap);
-		else refused(t, &r, result, frame);
+		else if (lacked_memory(call)) refused(t, r.op, r.heap, r.size_bytes, r.device < 0 || r.device == device_of(call), frame);
 		tell_call(t, r.op, call);
 	} else if (id >= TM_CALL_POOL_TRIM && id <= TM_CALL_DEVICE_SET_POOL) {
 		if (result == 0) pool_call(t, id, call);
 	} else if (id == TM_CALL_MEM_RETAIN) {
 		if (result == 0) retained(call->parameters);
+	} else if (id == TM_CALL_GRAPH_TRIM) {
+		if (result == 0) tell_graphs(t, *(const int *)call->parameters);
 	} else {
 		if (result != 0) not_taken_back(t, frame);
 		leaving.kind = TM_KEY_NONE;
@@ -558,19 +606,25 @@ static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_cal
 	}
 }
 
+static void work_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
+	if (call->site == TM_CUPTI_ENTER) tm_cuda_work(t, id, call);
+	else if (tm_cuda_is_graph(id)) tell_graphs(t, device_of(call));
+}
+
 void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_call *call) {
 	(void)user;
 	if (domain != TM_CUPTI_DOMAIN_DRIVER || !call || !call->parameters || !tm_cuda_is_recorded()) return;
 	struct tm_thread *t = tm_hook_enter();
 	if (!t) return;
-	if (tm_cuda_is_work(id)) {
-		if (call->site == TM_CUPTI_ENTER) tm_cuda_work(t, id, call);
-	} else if (is_context_call(id)) {
-		context_call(t, id, call);
-	} else if (call->site == TM_CUPTI_ENTER) {
-		entered(t, id, call);
-	} else {
-		returned(t, id, call, TM_FRAME);
+	if (TM_UNLIKELY(tm_cuda_is_inherited())) {
+		tm_hook_leave(t);
+		return;
 	}
+	bool is_work = tm_cuda_is_work(id), takes = !is_work && takes_for_itself(id);
+	if ((is_work || takes) && lacked_memory(call)) function_refused(t, id, call, TM_FRAME);
+	if (is_work) work_call(t, id, call);
+	else if (is_context_call(id)) context_call(t, id, call);
+	else if (!takes && call->site == TM_CUPTI_ENTER) entered(t, id, call);
+	else if (!takes) returned(t, id, call, TM_FRAME); /* else it took what it wanted: how much is not told */
 	tm_hook_leave(t);
 }

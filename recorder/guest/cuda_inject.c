@@ -26,9 +26,14 @@ enum state { STATE_NONE = 0, STATE_STARTING, STATE_RECORDING, STATE_ASIDE };
 static _Atomic uint32_t state;
 static void *_Atomic subscriber;
 static int subscribed_pid; /* a fork's child has neither the driver nor CUPTI's threads: it must not call them, and its exit() comes by here */
+static uint32_t subscribed_process;
 
 bool tm_cuda_is_recorded(void) {
 	return atomic_load_explicit(&state, memory_order_relaxed) == STATE_RECORDING;
+}
+
+bool tm_cuda_is_inherited(void) {
+	return tm_guest.process != subscribed_process;
 }
 
 static void note(const char *text) {
@@ -58,6 +63,9 @@ static void enable(void *handle, uint32_t on) {
 #undef X
 #define X(name, id, kind) id,
 			TM_CUDA_WORK(X)
+#undef X
+#define X(name, id) id,
+				TM_CUDA_TAKERS(X)
 #undef X
 	};
 	for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) tm_cupti.cuptiEnableCallback(on, handle, TM_CUPTI_DOMAIN_DRIVER, calls[i]);
@@ -98,6 +106,7 @@ static void start(void) {
 		tm_hook_leave(t);
 	}
 	subscribed_pid = tm_raw_getpid();
+	subscribed_process = tm_guest.process;
 	tm_ours_begin();
 	enable(atomic_load(&subscriber), 1);
 	tm_cuda_activity_start();

@@ -35,6 +35,10 @@ bool tm_cuda_is_work(uint32_t id) {
 	return kind_of(id) != 0;
 }
 
+bool tm_cuda_is_graph(uint32_t id) {
+	return kind_of(id) == TM_WORK_GRAPH;
+}
+
 /* --- parameters of kernels --- */
 
 static void ask(void *function, struct known *k) {

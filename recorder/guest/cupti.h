@@ -51,7 +51,8 @@ typedef void tm_cupti_callback(void *user, int domain, uint32_t id, const struct
 #define TM_CUDA_FUNCTIONS(X) \
 	X(cuMemGetInfo_v2, (size_t *, size_t *)) X(cuCtxGetDevice, (int *)) X(cuDeviceGetName, (char *, int, int)) X(cuDeviceGetUuid_v2, (void *, int)) \
 	X(cuDeviceGetUuid, (void *, int)) X(cuDeviceTotalMem_v2, (size_t *, int)) X(cuMemPoolGetAttribute, (void *, int, void *)) \
-	X(cuFuncGetParamInfo, (void *, size_t, size_t *, size_t *)) X(cuDevicePrimaryCtxGetState, (int, unsigned *, int *))
+	X(cuFuncGetParamInfo, (void *, size_t, size_t *, size_t *)) X(cuDevicePrimaryCtxGetState, (int, unsigned *, int *)) \
+	X(cuDeviceGetGraphMemAttribute, (int, int, void *)) X(cuStreamIsCapturing, (void *, int *))
 
 struct tm_cupti {
 #define X(name, arguments, is_needed) int(*name) arguments;
@@ -84,11 +85,11 @@ bool tm_cupti_is_code(uintptr_t pc);
 	X(MEM_CREATE, 549) X(MEM_RELEASE, 550) X(MEM_MAP, 551) X(MEM_UNMAP, 552) X(MEM_IMPORT, 555) X(MEM_RETAIN, 565) X(MEM_ALLOC_ASYNC, 598) \
 	X(MEM_ALLOC_ASYNC_PTSZ, 599) X(MEM_FREE_ASYNC, 600) X(MEM_FREE_ASYNC_PTSZ, 601) X(POOL_TRIM, 602) X(POOL_SET_ATTRIBUTE, 603) \
 	X(POOL_CREATE, 607) X(POOL_DESTROY, 608) X(DEVICE_SET_POOL, 609) X(MEM_ALLOC_FROM_POOL, 611) X(MEM_ALLOC_FROM_POOL_PTSZ, 612) \
-	X(GRAPH_ADD_ALLOC, 638) X(GRAPH_ADD_FREE, 639) X(ARRAY_CREATE, 272) X(ARRAY_3D_CREATE, 274) X(ARRAY_DESTROY, 89) \
+	X(GRAPH_ADD_ALLOC, 638) X(GRAPH_ADD_FREE, 639) X(GRAPH_TRIM, 640) X(ARRAY_CREATE, 272) X(ARRAY_3D_CREATE, 274) X(ARRAY_DESTROY, 89) \
 	X(MIPMAPPED_CREATE, 347) X(MIPMAPPED_DESTROY, 349) X(IPC_OPEN, 567) X(IPC_CLOSE, 330) \
 	X(MEM_HOST_ALLOC_FIRST, 39) X(MEM_HOST_REGISTER_FIRST, 301) X(IPC_OPEN_FIRST, 329) X(GRAPH_ADD_NODE, 712) X(GRAPH_ADD_NODE_2, 723) \
 	X(CTX_CREATE, 235) X(CTX_CREATE_3, 645) X(CTX_CREATE_4, 757) X(CTX_DESTROY, 322) X(PRIMARY_RELEASE, 387) X(PRIMARY_RELEASE_2, 544) \
-	X(PRIMARY_RESET, 389) X(PRIMARY_RESET_2, 545)
+	X(PRIMARY_RESET, 389) X(PRIMARY_RESET_2, 545) X(PRIMARY_RETAIN, 386)
 
 enum tm_cuda_call {
 #define X(name, id) TM_CALL_##name = id,
@@ -97,10 +98,10 @@ enum tm_cuda_call {
 };
 
 /* --- the parameters of those calls, as the driver lays them out --- */
-struct tm_cu_alloc { uint64_t *address; size_t size; };                      /* Alloc, AllocManaged, AllocAsync, HostAlloc, AllocHost */
+struct tm_cu_alloc { uint64_t *address; size_t size; void *stream; };        /* Alloc, AllocManaged, HostAlloc, AllocHost; AllocAsync: with a stream */
 struct tm_cu_alloc_pitch { uint64_t *address; size_t *pitch, width, height; };
 struct tm_cu_register { uint64_t address; size_t size; };
-struct tm_cu_alloc_from_pool { uint64_t *address; size_t size; void *pool; };
+struct tm_cu_alloc_from_pool { uint64_t *address; size_t size; void *pool, *stream; };
 struct tm_cu_reserve { uint64_t *address; size_t size; };
 struct tm_cu_create { uint64_t *handle; size_t size; const uint8_t *properties; };
 struct tm_cu_map { uint64_t address; size_t size, offset; uint64_t handle; };
@@ -131,6 +132,9 @@ enum {
 #define TM_CU_NODE_FREE 11
 #define TM_CU_POOL_RESERVED 5 /* attributes of a pool: what it holds, and what of it is handed out */
 #define TM_CU_POOL_USED 7
+#define TM_CU_GRAPH_USED 0 /* the same of what the graphs of a device hold */
+#define TM_CU_GRAPH_RESERVED 2
+#define TM_CU_CAPTURES 1 /* CU_STREAM_CAPTURE_STATUS_ACTIVE */
 
 /* --- records: kinds, and places of their fields --- */
 enum tm_cupti_record {
@@ -146,6 +150,8 @@ enum tm_cupti_record {
 
 /* --- cuda_inject.c --- */
 bool tm_cuda_is_recorded(void); /* we have subscribed, and are not aside */
+/* Between enter and leave: this is the child of a fork, where neither CUDA nor CUPTI can be used and nothing may be asked of them. */
+bool tm_cuda_is_inherited(void);
 /* The process leaves: what CUPTI still holds is fetched. Outside of every hook. */
 void tm_cuda_flush(void);
 
@@ -160,9 +166,9 @@ void tm_cuda_activity_stop(void);
 
 /* --- emit_gpu.c: between enter and leave. `frame` is TM_FRAME; the driver's frames are left out --- */
 struct tm_gpu_refusal {
-	enum tm_op op;   /* stands for the function */
-	uint32_t heap;   /* 0 unknown */
-	uint64_t size_bytes;
+	unsigned function;   /* an op, or TM_RING_FUNCTION | the driver's number */
+	uint32_t heap;       /* 0 unknown */
+	uint64_t size_bytes; /* 0 unknown: what the function takes for itself */
 	int result;
 	uint64_t free_bytes, total_bytes; /* ~0 unknown */
 };

@@ -54,7 +54,7 @@ void tm_emit_gpu_refusal(struct tm_thread *t, const struct tm_gpu_refusal *refus
 	tm_set_busy(t);
 	if (tm_reserve(t, words, 0, &r)) {
 		uint64_t ticks = tm_in_order(t, tm_now());
-		r[0] = tm_ring_word(TM_OP_OOM, s.flags, words, s.keep, refusal->op);
+		r[0] = tm_ring_word(TM_OP_OOM, s.flags, words, s.keep, refusal->function);
 		r[1] = ticks;
 		r[2] = refusal->heap;
 		r[3] = refusal->size_bytes;

@@ -8,6 +8,7 @@
  * Exits that libc makes by itself (err(), the last thread's end after pthread_exit in main) are seen by a handler registered before main.
  * C++ exceptions, pthread_exit and cancellation pass through these frames: nothing is held across a real call.
  */
+#include "cupti.h"
 #include "fork_gate.h"
 #include "process.h"
 #include "python.h"
@@ -121,6 +122,7 @@ TM_EXPORT void exit(int status) {
 
 TM_EXPORT void quick_exit(int status) {
 	FIND_REAL();
+	tm_cuda_flush(); /* not in _exit, which handlers of signals call, in the middle of whatever */
 	leave(status, false);
 	real.quick_exit(status);
 	end_process(status);

@@ -65,6 +65,7 @@ CALL(MEM_ALLOC_FROM_POOL, cuMemAllocFromPoolAsync);
 CALL(MEM_ALLOC_FROM_POOL_PTSZ, cuMemAllocFromPoolAsync_ptsz);
 CALL(GRAPH_ADD_ALLOC, cuGraphAddMemAllocNode);
 CALL(GRAPH_ADD_FREE, cuGraphAddMemFreeNode);
+CALL(GRAPH_TRIM, cuDeviceGraphMemTrim);
 CALL(ARRAY_CREATE, cuArrayCreate_v2);
 CALL(ARRAY_3D_CREATE, cuArray3DCreate_v2);
 CALL(ARRAY_DESTROY, cuArrayDestroy);
@@ -85,6 +86,10 @@ CALL(PRIMARY_RELEASE, cuDevicePrimaryCtxRelease);
 CALL(PRIMARY_RELEASE_2, cuDevicePrimaryCtxRelease_v2);
 CALL(PRIMARY_RESET, cuDevicePrimaryCtxReset);
 CALL(PRIMARY_RESET_2, cuDevicePrimaryCtxReset_v2);
+CALL(PRIMARY_RETAIN, cuDevicePrimaryCtxRetain);
+NUMBER(TM_CU_GRAPH_USED, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
+NUMBER(TM_CU_GRAPH_RESERVED, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+NUMBER(TM_CU_CAPTURES, CU_STREAM_CAPTURE_STATUS_ACTIVE);
 NUMBER(TM_CU_NODE_ALLOC, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
 NUMBER(TM_CU_NODE_FREE, CU_GRAPH_NODE_TYPE_MEM_FREE);
 
@@ -97,6 +102,24 @@ _Static_assert(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2 == 278 && CUPTI_DRIVER_TR
 _Static_assert(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoD_v2 == 280 && CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2_ptsz == 423, "cuMemcpyDtoD");
 _Static_assert(CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeer == 318 && CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeerAsync_ptsz == 426, "cuMemcpyPeer");
 _Static_assert(CUPTI_DRIVER_TRACE_CBID_cuMemsetD8_v2 == 249 && CUPTI_DRIVER_TRACE_CBID_cuMemsetD32Async_ptsz == 430, "cuMemset");
+
+/* Those that take memory for themselves. */
+#define IS(name, number) _Static_assert(CUPTI_DRIVER_TRACE_CBID_##name == (number), #name)
+IS(cuModuleLoad, 18);
+IS(cuModuleLoadData, 19);
+IS(cuModuleLoadDataEx, 20);
+IS(cuModuleLoadFatBinary, 21);
+IS(cuLibraryLoadData, 678);
+IS(cuLibraryLoadFromFile, 679);
+IS(cuStreamCreate, 124);
+IS(cuStreamCreateWithPriority, 367);
+IS(cuGraphInstantiate, 513);
+IS(cuGraphInstantiate_v2, 578);
+IS(cuGraphInstantiateWithFlags, 643);
+IS(cuGraphInstantiateWithParams, 656);
+IS(cuGraphInstantiateWithParams_ptsz, 657);
+IS(cuGraphUpload, 580);
+IS(cuGraphUpload_ptsz, 581);
 
 /* Places in records, as cuda_activity.c reads them, and in what the driver's calls point to. */
 AT(CUpti_ActivityMemory4, memoryOperationType, 4);

@@ -135,9 +135,6 @@ static void work(void) {
 	uint64_t number = 1;
 	static char host[MIB];
 	void *parameters[] = { &a, &small, &inside, &number };
-	char long_name[6000];
-	memset(long_name, 'n', sizeof long_name);
-	memcpy(long_name + sizeof long_name - 12, ",8,4,8,8", 9);
 	if (push) push("forward");
 	cuMemcpyHtoD_v2(a, host, 4096);
 	cuLaunchKernel((void *)"add_kernel,8,4,8,8", 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
@@ -149,6 +146,126 @@ static void work(void) {
 	cuMemcpyDtoH_v2(host, b, 50);
 	cuMemFree_v2(a);
 	cuMemFree_v2(b);
+}
+
+/* Opened twice by one process, closed twice; the second close ends it, a third one is nobody's. */
+static void ipc(void) {
+	static char handle[64];
+	CUdeviceptr p, q;
+	cuIpcOpenMemHandle_v2(&p, handle, 0);
+	cuIpcOpenMemHandle_v2(&q, handle, 0);
+	cuIpcCloseMemHandle(p);
+	if (mark) mark("closed once");
+	cuIpcCloseMemHandle(q);
+	cuIpcCloseMemHandle(q);
+}
+
+/* Retained twice: the first release leaves its memory, the last one takes it along. Another device's stays. */
+static void primary(void) {
+	CUcontext one, other;
+	cuDevicePrimaryCtxRetain(&one, 0);
+	cuDevicePrimaryCtxRetain(&one, 0);
+	cuDevicePrimaryCtxRetain(&other, 1);
+	cuCtxSetCurrent(other);
+	load_weights(700);
+	cuCtxSetCurrent(one);
+	for (int i = 0; i < 3; i++) load_weights(1000);
+	cuDevicePrimaryCtxRelease_v2(0);
+	if (mark) mark("released once");
+	cuDevicePrimaryCtxRelease_v2(0);
+	if (mark) mark("released");
+	cuCtxSetCurrent(contexts[0]);
+}
+
+/* Nodes by each of three functions and by capture; launched twice; one given back by a node, one by cuMemFreeAsync, one by cuMemFree, one never. */
+static void graphs(void) {
+	static char parameters[136], node[256];
+	CUdeviceptr p[4], plain;
+	size_t bytes = 3 * MIB;
+	int kind = 10;
+	memcpy(parameters + 104, &bytes, sizeof bytes);
+	cuGraphAddMemAllocNode(NULL, NULL, NULL, 0, parameters);
+	memcpy(&p[0], parameters + 112, sizeof p[0]);
+	for (int i = 1; i < 3; i++) {
+		memcpy(node, &kind, sizeof kind);
+		bytes = (size_t)i * MIB;
+		memcpy(node + 16 + 104, &bytes, sizeof bytes);
+		if (i == 1) cuGraphAddNode(NULL, NULL, NULL, 0, node);
+		else cuGraphAddNode_v2(NULL, NULL, NULL, NULL, 0, node);
+		memcpy(&p[i], node + 16 + 112, sizeof p[i]);
+	}
+	cuMemAllocAsync(&p[3], 5000, FAKE_CAPTURING);
+	cuMemAllocAsync(&plain, 6000, NULL);
+	kind = 11;
+	memcpy(node, &kind, sizeof kind);
+	memcpy(node + 16, &p[0], sizeof p[0]);
+	cuGraphAddNode(NULL, NULL, NULL, 0, node);
+	kind = 0; /* a kernel: no memory of its own */
+	memcpy(node, &kind, sizeof kind);
+	cuGraphAddNode(NULL, NULL, NULL, 0, node);
+	if (push) push("replay");
+	cuGraphLaunch(NULL, NULL);
+	if (pop) pop();
+	if (mark) mark("launched");
+	cuMemFreeAsync(p[1], NULL);
+	cuMemFree_v2(p[2]);
+	cuGraphLaunch(NULL, NULL);
+	if (mark) mark("launched again");
+	cuDeviceGraphMemTrim(0);
+	cuMemFreeAsync(plain, NULL);
+}
+
+static void *free_elsewhere(void *address) {
+	use_device(1);
+	cuMemFreeAsync((CUdeviceptr)(uintptr_t)address, (void *)0x20);
+	return NULL;
+}
+
+/* Stream-ordered blocks that are given back on another stream, by another thread with another device, and by cuMemFree. */
+static void streams(void) {
+	CUdeviceptr p[3];
+	pthread_t thread;
+	for (int i = 0; i < 3; i++) cuMemAllocAsync(&p[i], 1000 * (size_t)(i + 1), (void *)0x10);
+	cuMemFreeAsync(p[0], (void *)0x20);
+	pthread_create(&thread, NULL, free_elsewhere, (void *)(uintptr_t)p[1]);
+	pthread_join(thread, NULL);
+	cuMemFree_v2(p[2]);
+}
+
+/* The pool keeps what was given back, so there is no room; once it is trimmed there is. Then what launches and contexts want for themselves. */
+static void refused_and_again(void) {
+	CUdeviceptr p[4], q;
+	CUcontext c;
+	void *pool;
+	for (int i = 0; i < 4; i++) cuMemAllocAsync(&p[i], 128 * MIB, NULL);
+	for (int i = 1; i < 4; i++) cuMemFreeAsync(p[i], NULL);
+	cuDeviceGetDefaultMemPool(&pool, 0);
+	cuMemPoolTrimTo(pool, 512 * MIB); /* says what it holds */
+	if (cuMemAlloc_v2(&q, 768 * MIB) != 2) abort();
+	cuMemPoolTrimTo(pool, 0);
+	if (cuMemAlloc_v2(&q, 768 * MIB) != 0) abort();
+	if (cuLaunchKernel((void *)"huge_kernel,8", 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) != 2) abort();
+	if (cuDevicePrimaryCtxRetain(&c, 5) != 2) abort();
+	cuMemFree_v2(q);
+	cuMemFreeAsync(p[0], NULL);
+}
+
+/* Asked for in advance, it is neither used nor given back. */
+static void managed(void) {
+	CUdeviceptr p;
+	void *parameters[] = { &p };
+	cuMemAllocManaged(&p, 2 * MIB, 1);
+	cuMemPrefetchAsync(p, 2 * MIB, 1, NULL);
+	cuLaunchKernel((void *)"reads,8", 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+	cuMemPrefetchAsync(p, 2 * MIB, -1, NULL);
+	cuMemFree_v2(p);
+}
+
+static void name_of_any_length(void) {
+	static char name[6000];
+	memset(name, 'n', sizeof name - 1);
+	cuLaunchKernel(name, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+	cuLaunchKernel((void *)"\xff\xfe", 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
 }
 
 static void *churn(void *number) {
@@ -179,6 +296,25 @@ static void threads(void) {
 	for (int i = 0; i < 4; i++) pthread_join(all[i], NULL);
 }
 
+/* Children of a process whose threads are in the middle of calls. They do what a child must not, and leave. */
+static void forks(void) {
+	pthread_t all[3];
+	use_device(0);
+	use_device(1);
+	for (int i = 0; i < 3; i++) pthread_create(&all[i], NULL, churn, (void *)(intptr_t)i);
+	for (int i = 0; i < 20; i++) {
+		pid_t child = fork();
+		int ended = -1;
+		if (!child) {
+			alarm(60); /* it hangs: the parent sees that */
+			cuMemPoolDestroy(NULL); /* takes no lock of the double's, but tells the tool */
+			exit(0);
+		}
+		if (waitpid(child, &ended, 0) != child || ended) abort();
+	}
+	for (int i = 0; i < 3; i++) pthread_join(all[i], NULL);
+}
+
 static void many(void) {
 	CUdeviceptr p;
 	for (int i = 0; i < 1000000; i++) {
@@ -206,10 +342,33 @@ static void wait_a_little(void) {
 	usleep(800000);
 }
 
+static void *exit_elsewhere(void *nothing) {
+	(void)nothing;
+	exit(5);
+}
+
+/* Half a second lies between two launches: long, for a clock that runs at another rate. */
+static void slowly(void) {
+	CUdeviceptr p = load_weights(100);
+	void *parameters[] = { &p };
+	for (int i = 0; i < 3; i++) {
+		cuLaunchKernel((void *)"tick,8", 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+		usleep(i < 2 ? 500000 : 0);
+	}
+}
+
 static int leave_by(const char *how) {
 	load_weights(1000);
 	fflush(stdout);
 	if (!strcmp(how, "_exit")) _exit(3);
+	if (!strcmp(how, "quick_exit")) quick_exit(4);
+	if (!strcmp(how, "term")) raise(SIGTERM);
+	if (!strcmp(how, "fault")) raise(SIGSEGV);
+	if (!strcmp(how, "thread")) {
+		pthread_t thread;
+		pthread_create(&thread, NULL, exit_elsewhere, NULL);
+		pause();
+	}
 	if (!strcmp(how, "abort")) abort();
 	if (!strcmp(how, "kill")) {
 		usleep(300000);
@@ -239,6 +398,15 @@ int main(int argc, char **argv) {
 	else if (!strcmp(what, "contexts")) contexts_end();
 	else if (!strcmp(what, "work")) work();
 	else if (!strcmp(what, "threads")) threads();
+	else if (!strcmp(what, "forks")) forks();
+	else if (!strcmp(what, "ipc")) ipc();
+	else if (!strcmp(what, "slowly")) slowly();
+	else if (!strcmp(what, "primary")) primary();
+	else if (!strcmp(what, "graphs")) graphs();
+	else if (!strcmp(what, "streams")) streams();
+	else if (!strcmp(what, "refused-and-again")) refused_and_again();
+	else if (!strcmp(what, "managed")) managed();
+	else if (!strcmp(what, "names")) name_of_any_length();
 	else if (!strcmp(what, "many")) many();
 	else if (!strcmp(what, "profiler")) profiler();
 	else if (!strcmp(what, "wait")) wait_a_little();

@@ -4,7 +4,10 @@
  * Truth:    libcuda writes what it really did, a line each, to FAKE_CUDA_LOG; the tests compare a recording with that.
  * Settings: FAKE_CUDA_DEVICES (2), FAKE_CUDA_BYTES (bytes of each, 1 GiB), FAKE_CUPTI_VERSION, FAKE_CUPTI_BUSY (1: another tool has subscribed),
  *           FAKE_CUPTI_OLD (1: the shortest records of 11.2), FAKE_CUPTI_LONG (bytes that each record is longer than known), FAKE_CUPTI_DROPPED (records said
- *           to be dropped), FAKE_CUPTI_ODD (1: kinds that nobody knows between the others), FAKE_CUPTI_CLOCK (realtime: refuses the timestamp callback).
+ *           to be dropped), FAKE_CUPTI_ODD (1: kinds that nobody knows between the others), FAKE_CUPTI_CLOCK (refuses the timestamp callback; realtime: stamps
+ *           with that clock; drift: with one of another year that runs three times as fast), FAKE_CUPTI_LATE (1: gives no buffer back before exit(), and
+ *           then after the subscriber's own handlers), FAKE_CUDA_CORRELATION (the number before the first call), FAKE_CUDA_BROKEN (1: what is freed stays),
+ *           FAKE_NVML_MIG (1: the devices are parts of others). CUDA_VISIBLE_DEVICES=1,0 gives the devices other numbers, as NVIDIA's does.
  */
 #ifndef TESTS_GPU_FAKE_H
 #define TESTS_GPU_FAKE_H
@@ -15,6 +18,7 @@
 typedef uint64_t CUdeviceptr;
 typedef int CUresult, CUdevice;
 typedef struct fake_context *CUcontext;
+#define FAKE_CAPTURING ((void *)0x1234) /* a stream whose work goes into a graph */
 
 struct fake_call { /* CUpti_CallbackData */
 	int site;
@@ -91,6 +95,15 @@ CUresult cuArrayCreate_v2(void **array, const void *descriptor);
 CUresult cuArrayDestroy(void *array);
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, const void *handle, unsigned flags);
 CUresult cuIpcCloseMemHandle(CUdeviceptr address);
+CUresult cuGraphAddNode(void **node, void *graph, const void *dependencies, size_t count, void *parameters);
+CUresult cuGraphAddNode_v2(void **node, void *graph, const void *dependencies, const void *edges, size_t count, void *parameters);
+CUresult cuDeviceGraphMemTrim(CUdevice device);
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, void *value);
+CUresult cuStreamIsCapturing(void *stream, int *status);
+CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, void *stream);
+CUresult cuGraphLaunch(void *graph, void *stream);
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active);
 CUresult cuGraphAddMemAllocNode(void **node, void *graph, const void *dependencies, size_t count, void *parameters);
 CUresult cuGraphAddMemFreeNode(void **node, void *graph, const void *dependencies, size_t count, CUdeviceptr address);
 CUresult cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *bytes);

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ struct fake_context {
 };
 struct fake_pool {
 	int device;
-	uint64_t size, used;
+	uint64_t size, used; /* size: taken from the device, and kept until it is trimmed */
 };
 struct block {
 	uint64_t address, bytes;
@@ -54,6 +55,7 @@ static uint64_t physical_count;
 static struct fake_pool pools[64];
 static int pool_count;
 static uint32_t last_correlation, last_context;
+static int visible[DEVICES_MAX] = { 0, 1, 2, 3, 4, 5, 6, 7 }; /* which the process sees, by its numbers */
 static struct fake_context first_context;
 static __thread CUcontext current;
 
@@ -63,6 +65,7 @@ static void say(const char *format, ...) {
 	va_start(arguments, format);
 	int n = vsnprintf(line, sizeof line, format, arguments);
 	va_end(arguments);
+	if (n >= (int)sizeof line) line[(n = (int)sizeof line) - 1] = '\n';
 	if (log_file >= 0 && write(log_file, line, (size_t)n) != n) abort();
 }
 
@@ -149,18 +152,26 @@ static struct block *new_block(int kind, int device, uint64_t bytes, uint64_t ad
 	return b;
 }
 
+static bool pool_grows(struct fake_pool *pool, uint64_t bytes) {
+	uint64_t size = (pool->used + bytes + (2u << 20) - 1) / (2u << 20) * (2u << 20);
+	if (size <= pool->size) return true;
+	if (used_bytes[pool->device] + size - pool->size > device_bytes) return false;
+	used_bytes[pool->device] += size - pool->size;
+	pool->size = size;
+	return true;
+}
+
 /* Memory of a device, or 0. */
 static uint64_t take(int kind, int device, uint64_t bytes, struct fake_pool *pool, const char *heap, const char *name) {
 	uint64_t address = 0;
 	pthread_mutex_lock(&lock);
-	if (kind == 3 || used_bytes[device] + bytes <= device_bytes) {
+	if (pool ? pool_grows(pool, bytes) : kind == 3 || used_bytes[device] + bytes <= device_bytes) {
 		struct block *b = new_block(kind, device, bytes, 0);
 		address = b->address;
 		b->pool = pool;
 		b->context = pool ? NULL : context();
-		if (kind != 3) used_bytes[device] += bytes;
 		if (pool) pool->used += bytes;
-		if (pool && pool->size < pool->used) pool->size = (pool->used + (2u << 20) - 1) / (2u << 20) * (2u << 20);
+		else if (kind != 3) used_bytes[device] += bytes;
 		say("alloc %s %llx %llu %s\n", heap, (unsigned long long)address, (unsigned long long)bytes, name);
 	}
 	pthread_mutex_unlock(&lock);
@@ -172,8 +183,8 @@ static CUresult give(uint64_t address, int kind, struct block *was, const char *
 	struct block *b = find(address, kind);
 	if (b) {
 		*was = *b;
-		if (b->kind != 3) used_bytes[b->device] -= b->bytes;
 		if (b->pool) b->pool->used -= b->bytes;
+		else if (b->kind != 3) used_bytes[b->device] -= b->bytes;
 		b->kind = 0;
 		say("free %llx %s\n", (unsigned long long)address, name);
 	}
@@ -197,6 +208,8 @@ static const char *heap_name(const char *name, int device) {
 	return text;
 }
 
+#include "fake_graphs.h"
+
 static CUresult alloc(uint32_t id, const char *name, const char *heap, int kind, CUdeviceptr *address, size_t bytes, const void *parameters,
 		      struct fake_pool *pool, int device) {
 	struct around a;
@@ -216,6 +229,7 @@ static CUresult release(uint32_t id, const char *name, CUdeviceptr address, int 
 	struct around a;
 	struct block b;
 	enter(&a, id, name, parameters);
+	if (graph_free(address, name)) return leave(&a, 0);
 	CUresult result = address ? give(address, kind, &b, name) : 0;
 	if (!result && address) tell_memory(&a, 2, 3, &b);
 	if (!result && getenv("FAKE_CUDA_BROKEN")) { /* it was not given back */
@@ -239,8 +253,12 @@ CUresult cuInit(unsigned flags) {
 	const char *path = getenv("CUDA_INJECTION64_PATH"), *log = getenv("FAKE_CUDA_LOG");
 	if (flags) return INVALID;
 	if (initialized++) return 0;
+	if (getenv("FAKE_CUDA_CORRELATION")) last_correlation = (uint32_t)strtoul(getenv("FAKE_CUDA_CORRELATION"), NULL, 10);
 	if (getenv("FAKE_CUDA_DEVICES")) device_count = atoi(getenv("FAKE_CUDA_DEVICES"));
 	if (getenv("FAKE_CUDA_BYTES")) device_bytes = strtoull(getenv("FAKE_CUDA_BYTES"), NULL, 10);
+	char *order = getenv("CUDA_VISIBLE_DEVICES");
+	for (device_count = order ? 0 : device_count; order && *order && device_count < DEVICES_MAX; order += *order == ',')
+		visible[device_count++] = (int)strtol(order, &order, 10);
 	if (log) log_file = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 	for (int i = 0; i < device_count; i++) pools[i].device = i;
 	pool_count = device_count;
@@ -270,11 +288,17 @@ static CUcontext new_context(CUdevice device) {
 }
 
 static CUcontext primaries[DEVICES_MAX];
+static int retained[DEVICES_MAX];
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice device) {
+	struct { CUcontext *c; CUdevice device; } p = { c, device };
+	struct around a;
+	enter(&a, 386, "cuDevicePrimaryCtxRetain", &p);
+	if (device >= device_count) return leave(&a, OOM); /* as a device that others have filled */
 	if (!primaries[device]) primaries[device] = new_context(device);
+	retained[device]++;
 	*c = primaries[device];
-	return 0;
+	return leave(&a, 0);
 }
 
 static void end_blocks_of(CUcontext c, const char *name) {
@@ -305,6 +329,22 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
 	return leave(&a, 0);
 }
 
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+	struct { CUdevice device; } p = { device };
+	struct around a;
+	enter(&a, 544, "cuDevicePrimaryCtxRelease_v2", &p);
+	if (!--retained[device]) end_blocks_of(primaries[device], "cuDevicePrimaryCtxRelease");
+	return leave(&a, 0);
+}
+
+#ifndef WITHOUT_cuDevicePrimaryCtxGetState
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+	*flags = 0;
+	*active = retained[device] > 0;
+	return 0;
+}
+#endif
+
 CUresult cuCtxSynchronize(void) {
 	return 0;
 }
@@ -330,37 +370,47 @@ CUresult cuCtxSetCurrent(CUcontext c) {
 	return 0;
 }
 
+#ifndef WITHOUT_cuCtxGetDevice
 CUresult cuCtxGetDevice(CUdevice *device) {
 	*device = context()->device;
 	return 0;
 }
+#endif
 
 CUresult cuDeviceGetCount(int *count) {
 	*count = device_count;
 	return 0;
 }
 
+#ifndef WITHOUT_cuDeviceGetName
 CUresult cuDeviceGetName(char *name, int n, CUdevice device) {
-	snprintf(name, (size_t)n, "Fake GPU %d", device);
+	snprintf(name, (size_t)n, "Fake GPU %d", visible[device]);
 	return 0;
 }
+#endif
 
+#ifndef WITHOUT_cuDeviceGetUuid_v2
 CUresult cuDeviceGetUuid_v2(void *uuid, CUdevice device) {
-	memset(uuid, 0x10 + device, 16);
+	memset(uuid, 0x10 + visible[device], 16);
 	return 0;
 }
+#endif
 
+#ifndef WITHOUT_cuDeviceTotalMem_v2
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 	(void)device;
 	*bytes = device_bytes;
 	return 0;
 }
+#endif
 
+#ifndef WITHOUT_cuMemGetInfo_v2
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
 	*free_bytes = device_bytes - used_bytes[context()->device];
 	*total_bytes = device_bytes;
 	return 0;
 }
+#endif
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
 	struct { CUdeviceptr *address; size_t bytes; } p = { address, bytes };
@@ -527,6 +577,15 @@ CUresult cuDeviceGetDefaultMemPool(void **pool, CUdevice device) {
 CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, void *stream) {
 	struct { CUdeviceptr *address; size_t bytes; void *stream; } p = { address, bytes, stream };
 	int device = context()->device;
+	if (stream == FAKE_CAPTURING) { /* a node of the graph that is captured */
+		struct around a;
+		char parameters[128] = { 0 };
+		memcpy(parameters + 104, &bytes, sizeof bytes);
+		enter(&a, 598, "cuMemAllocAsync", &p);
+		graph_alloc(parameters, "cuMemAllocAsync");
+		memcpy(address, parameters + 112, sizeof *address);
+		return leave(&a, 0);
+	}
 	return alloc(598, "cuMemAllocAsync", heap_name("cuda-pool:", device), 4, address, bytes, &p, &pools[device], device);
 }
 
@@ -566,17 +625,25 @@ CUresult cuMemPoolTrimTo(void *pool, size_t keep) {
 	struct fake_pool *x = pool;
 	struct around a;
 	enter(&a, 602, "cuMemPoolTrimTo", &p);
-	x->size = x->used > keep ? x->used : keep;
+	pthread_mutex_lock(&lock);
+	uint64_t size = x->used > keep ? x->used : keep;
+	if (size < x->size) {
+		used_bytes[x->device] -= x->size - size;
+		x->size = size;
+	}
+	pthread_mutex_unlock(&lock);
 	say("trim %d %llu %llu\n", x->device, (unsigned long long)x->used, (unsigned long long)x->size);
 	return leave(&a, 0);
 }
 
+#ifndef WITHOUT_cuMemPoolGetAttribute
 CUresult cuMemPoolGetAttribute(void *pool, int attribute, void *value) {
 	const struct fake_pool *x = pool;
 	uint64_t number = attribute == 5 ? x->size : x->used;
 	memcpy(value, &number, sizeof number);
 	return attribute == 5 || attribute == 7 ? 0 : INVALID;
 }
+#endif
 
 CUresult cuMemPoolSetAttribute(void *pool, int attribute, void *value) {
 	struct { void *pool; int attribute; void *value; } p = { pool, attribute, value };
@@ -608,13 +675,17 @@ CUresult cuArrayDestroy(void *array) {
 	return leave(&a, 0);
 }
 
+/* One address for one handle, however often it is opened. */
+static int times_open;
+
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, const void *handle, unsigned flags) {
 	struct { CUdeviceptr *address; char handle[64]; unsigned flags; } p = { .address = address, .flags = flags };
 	struct around a;
 	memcpy(p.handle, handle, sizeof p.handle);
 	enter(&a, 567, "cuIpcOpenMemHandle_v2", &p);
 	*address = 0x7e0000000000;
-	say("alloc %s %llx 0 cuIpcOpenMemHandle\n", heap_name("cuda-ipc:", context()->device), (unsigned long long)*address);
+	if (!times_open++)
+		say("alloc %s %llx 0 cuIpcOpenMemHandle\n", heap_name("cuda-ipc:", context()->device), (unsigned long long)*address);
 	return leave(&a, 0);
 }
 
@@ -622,32 +693,21 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
 	struct { CUdeviceptr address; } p = { address };
 	struct around a;
 	enter(&a, 330, "cuIpcCloseMemHandle", &p);
-	say("free %llx cuIpcCloseMemHandle\n", (unsigned long long)address);
+	if (times_open && !--times_open) say("free %llx cuIpcCloseMemHandle\n", (unsigned long long)address);
 	return leave(&a, 0);
 }
 
-CUresult cuGraphAddMemAllocNode(void **node, void *graph, const void *dependencies, size_t count, void *parameters) {
-	struct { void **node, *graph; const void *dependencies; size_t count; void *parameters; } p = { node, graph, dependencies, count, parameters };
+CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, void *stream) {
+	struct { CUdeviceptr address; size_t bytes; CUdevice device; void *stream; } p = { address, bytes, device, stream };
 	struct around a;
-	uint64_t address = 0x7d0000000000, bytes;
-	enter(&a, 638, "cuGraphAddMemAllocNode", &p);
-	memcpy(&bytes, (char *)parameters + 104, sizeof bytes);
-	memcpy((char *)parameters + 112, &address, sizeof address);
-	say("alloc %s %llx %llu cuGraphAddMemAllocNode\n", heap_name("cuda-graph:", context()->device), (unsigned long long)address, (unsigned long long)bytes);
-	return leave(&a, 0);
-}
-
-CUresult cuGraphAddMemFreeNode(void **node, void *graph, const void *dependencies, size_t count, CUdeviceptr address) {
-	struct { void **node, *graph; const void *dependencies; size_t count; CUdeviceptr address; } p = { node, graph, dependencies, count, address };
-	struct around a;
-	enter(&a, 639, "cuGraphAddMemFreeNode", &p);
-	say("free %llx cuGraphAddMemFreeNode\n", (unsigned long long)address);
+	enter(&a, 467, "cuMemPrefetchAsync", &p);
 	return leave(&a, 0);
 }
 
 /* --- work --- */
 
 /* A kernel is a string "name,8,4,8": the bytes of its parameters. */
+#ifndef WITHOUT_cuFuncGetParamInfo
 CUresult cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *bytes) {
 	const char *at = function;
 	for (size_t i = 0; at && i <= index; i++) at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
@@ -656,6 +716,7 @@ CUresult cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t
 	*bytes = strtoul(at, NULL, 10);
 	return 0;
 }
+#endif
 
 static void work(const struct around *a, int kind, int copy_kind, uint64_t bytes, const char *name) {
 	struct fake_work w = { kind, copy_kind, context()->device, a->call.correlation, 7, bytes, now_ns(), 0, name };
@@ -673,6 +734,7 @@ CUresult cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, u
 	} p = { function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra };
 	struct around a;
 	enter(&a, 307, "cuLaunchKernel", &p);
+	if (strncmp(function, "huge", 4) == 0) return leave(&a, OOM); /* wants more local memory than there is */
 	work(&a, 10, 0, 0, function);
 	return leave(&a, 0);
 }

@@ -30,7 +30,7 @@ int nvmlInit_v2(void) {
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
 	for (int i = 0; i < 2; i++) {
 		char text[48];
-		size_t n = (size_t)sprintf(text, "GPU");
+		size_t n = (size_t)sprintf(text, getenv("FAKE_NVML_MIG") ? "MIG" : "GPU");
 		for (int k = 0; k < 16; k++) n += (size_t)sprintf(text + n, "%s%02x", k == 0 || k == 4 || k == 6 || k == 8 || k == 10 ? "-" : "", 0x10 + i);
 		if (strcmp(text, uuid)) continue;
 		*device = &numbers[i];

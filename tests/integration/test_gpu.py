@@ -2,75 +2,16 @@
 
 Method: the double of the driver writes down what it really did; the database must say the same, by heap, size, order and function. No device is needed.
 """
-import collections
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 
+from gpu_run import SOURCES, Run, build, check_work, doubles
 from tidemark_test import ROOT, main, test
 
-SOURCES = os.path.join(ROOT, "tests/gpu")
 sys.path.insert(0, SOURCES)
 import real_figures  # noqa: E402
-
-
-def build(t, *flags):
-    """Directory with libcuda.so.1, libcupti.so.12 (with these flags) and the program `driver`."""
-    out = os.path.join(t.build, "gpu", "".join(f.removeprefix("-DWITHOUT_") + "_" for f in flags) or "all")
-    newest = max(os.path.getmtime(os.path.join(SOURCES, name)) for name in os.listdir(SOURCES))
-    if os.path.exists(os.path.join(out, "ready")) and os.path.getmtime(os.path.join(out, "ready")) > newest:
-        return out
-    part = f"{out}.{os.getpid()}"
-    os.makedirs(part, exist_ok=True)
-    cc = ["gcc", "-g", "-O0", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable"]
-    t.run([*cc, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", f"{part}/libcuda.so.1", f"{SOURCES}/fake_cuda.c", "-pthread"], status=0)
-    t.run([*cc, "-shared", "-fPIC", "-Wl,-soname,libcupti.so.12", *flags, "-o", f"{part}/libcupti.so.12", f"{SOURCES}/fake_cupti.c",
-           f"{part}/libcuda.so.1", "-pthread"], status=0)
-    t.run([*cc, "-shared", "-fPIC", "-o", f"{part}/libnvidia-ml.so.1", f"{SOURCES}/fake_nvml.c"], status=0)
-    t.run([*cc, "-o", f"{part}/driver", f"{SOURCES}/driver.c", f"{part}/libcuda.so.1", "-pthread"], status=0)
-    t.run(["touch", f"{part}/ready"], status=0)
-    if os.path.exists(out):
-        subprocess.run(["rm", "-r", out], check=True)
-    os.rename(part, out)
-    return out
-
-
-class Run:
-    """A recorded run of the driver program, and what its driver says it did."""
-
-    def __init__(self, t, scenario, *options, flags=(), status=0, **settings):
-        self.where = build(t, *flags)
-        self.log = t.path(f"log-{scenario}-{len(os.listdir(t.dir))}")
-        env = {"LD_LIBRARY_PATH": self.where, "TIDEMARK_CUPTI": f"{self.where}/libcupti.so.12", "FAKE_CUDA_LOG": self.log,
-               "FAKE_CUPTI_PERIOD": "50", **{k: str(v) for k, v in settings.items()}}
-        self.recording = t.record([f"{self.where}/driver", scenario], "--quiet", *options, status=status, env=env)
-        self.db = t.imported(self.recording, options=("--quiet",))
-        self.lines = open(self.log, encoding="ascii").read().splitlines() if os.path.exists(self.log) else []
-
-    def truth(self):
-        """[(heap, size, function, freed by or None)] sorted."""
-        live, done = {}, []
-        for line in self.lines:
-            word = line.split()
-            if word[0] == "alloc":
-                live[word[2], word[4] == "cuMemMap"] = (word[1], int(word[3]), word[4])
-            elif word[0] == "free":
-                done.append((*live.pop((word[1], word[2] == "cuMemUnmap")), word[2]))
-        return sorted(done + [(*block, None) for block in live.values()], key=str)
-
-    def recorded(self):
-        return sorted(((heap, size, api, bool(free)) for heap, size, api, free in self.db.rows(
-            "select h.name, a.size_bytes, a.api, a.free_ns is not null from allocation as a join heap as h on h.id = a.heap_id"
-            " where h.name like 'cuda%'")), key=str)
-
-    def compare(self, t):
-        wanted = sorted(((heap, size, api, freed is not None) for heap, size, api, freed in self.truth()), key=str)
-        t.equal(collections.Counter(self.recorded()), collections.Counter(wanted), "blocks, recorded and as the driver made them")
-
-    def notes(self):
-        return [text for text, in self.db.rows("select text from note where kind = 'gpu'")]
 
 
 @test
@@ -124,20 +65,6 @@ def refusals(t):
     t.equal(rows, [(heap, int(size), api, "CUDA_ERROR_OUT_OF_MEMORY", int(free), 1 << 30, "main;out_of_memory", "too much")
                    for heap, size, _, free, api in wanted], "refusals")
     t.equal(len(rows), 3, "refusals")
-
-
-def check_work(t, run, names=True):
-    """Kernels, copies and sets: every one, in its scope, with its direction; uses of the blocks that they name."""
-    kinds, copies = {"1": "memcpy", "22": "memcpy", "2": "memset", "10": "kernel"}, {"1": "h2d", "2": "d2h", "8": "d2d", "10": "p2p", "0": None}
-    wanted = [(int(number), kinds[kind], copies[copy], int(device), None if kind == "10" else int(size), name if kind == "10" and names else None)
-              for _, kind, copy, device, size, number, name in (line.split(None, 6) for line in run.lines if line.startswith("work"))]
-    t.equal(run.db.rows("select correlation_id, kind, direction, device, size_bytes, name from gpu_activity order by 1"), wanted, "work")
-    t.equal(run.db.rows("select correlation_id, n.text from gpu_activity as a join scope_packed as p on p.id = a.scope_id join scope_name as n on"
-                        " n.id = p.name_id order by 1"), [(number, "forward") for number, *_ in wanted[:2]], "in its scope")
-    begin, end = run.db.row("select start_ns, end_ns from process")
-    t.equal(run.db.value("select count(*) from gpu_activity where start_ns < ? or end_ns > ? + 1000000000 or end_ns <= start_ns", begin, end), 0,
-            "times outside of the run")
-    t.check(run.db.value("select count(*) from gpu_activity where abs(start_ns - launch_ns) > 200000000") == 0, "work is far from its launch")
 
 
 @test
@@ -235,7 +162,7 @@ def devices_from_outside(t):
     """What the management library says of each device that the process uses: its own share, all processes', the device's size."""
     where = build(t)
     pid_file = t.path("pid")
-    env = {"LD_LIBRARY_PATH": where, "TIDEMARK_CUPTI": f"{where}/libcupti.so.12", "FAKE_NVML_PID_FILE": pid_file}
+    env = {**doubles(where), "FAKE_NVML_PID_FILE": pid_file}
     recording = t.record(["sh", "-c", f"echo $$ > {pid_file}; exec {where}/driver wait"], "--quiet", env=env)
     db = t.imported(recording, options=("--quiet",))
     mib = 1 << 20
@@ -280,7 +207,7 @@ def tensors_lie_inside_of_the_device(t):
     where, script = build(t), t.path("script.py")
     with open(script, "w", encoding="ascii") as file:
         file.write(TORCH)
-    env = {"LD_LIBRARY_PATH": where, "TIDEMARK_CUPTI": f"{where}/libcupti.so.12", "PYTHONPATH": os.path.join(ROOT, "recorder")}
+    env = {**doubles(where), "PYTHONPATH": os.path.join(ROOT, "recorder")}
     for busy in ("", "1"):
         db = t.imported(t.record(["python3", script], "--quiet", env={**env, "FAKE_CUPTI_BUSY": busy}), options=("--quiet",))
         t.equal(db.rows("select h.name, p.name, h.device, h.is_root from heap as h left join heap as p on p.id = h.parent_id where h.name like 'torch%'"),
@@ -310,7 +237,7 @@ def calls_by_the_kit(t):
         t.skip("no static libraries to carry: " + made.errors.splitlines()[-1])
     needed = t.run(["sh", "-c", f"readelf -d {kit}/bin/* | sed -n 's/.*(NEEDED).*\\[\\(.*\\)\\]/\\1/p' | sort -u"], status=0).text.split()
     t.equal([name for name in needed if name not in ("libc.so.6", "libm.so.6")], [], "libraries that the kit needs")
-    env = {"LD_LIBRARY_PATH": where, "TIDEMARK_CUPTI": f"{where}/libcupti.so.12"}
+    env = doubles(where)
     trace, figures = t.path("calls.tmk"), t.path("calls.json")
     t.run([f"{kit}/bin/tidemark", "record", "--quiet", "-o", trace, "--", "python3", f"{SOURCES}/calls.py", figures], env=env, status=0)
     t.run([f"{kit}/bin/tidemark", "import", "--quiet", trace, "-o", t.path("calls.db")], status=0)
@@ -323,7 +250,7 @@ def the_check_for_real_devices(t):
     """`make check-gpu` from end to end over the doubles and a double of PyTorch (tests/gpu/fake_torch): every claim that is not one of time holds. It shows that
     the check itself runs and can be passed; what PyTorch and a device do is theirs to show. With figures that are wrong by a byte its claims fail."""
     where = build(t)
-    env = {**os.environ, "LD_LIBRARY_PATH": where, "TIDEMARK_CUPTI": f"{where}/libcupti.so.12", "PYTHONPATH": os.path.join(SOURCES, "fake_torch"),
+    env = {**os.environ, **doubles(where), "PYTHONPATH": os.path.join(SOURCES, "fake_torch"),
            "FAKE_CUPTI_PERIOD": "50"}
     done = t.run([sys.executable, f"{SOURCES}/check_gpu.py", t.build, f"--out={t.path('results')}", f"--python={sys.executable}", "--rounds=1", "--pairs=5000"],
                  env=env)
@@ -370,19 +297,20 @@ def threads_and_devices(t):
 
 @test
 def every_way_to_end(t):
-    for how, status in (("exit", 0), ("_exit", 3), ("abort", 134), ("kill", 137), ("exec", 0), ("fork", 0)):
+    for how, status in (("exit", 0), ("_exit", 3), ("quick_exit", 4), ("thread", 5), ("abort", 134), ("term", 143), ("fault", 139),
+                        ("kill", 137), ("exec", 0), ("fork", 0)):
         run = Run(t, how, status=status)
         wanted = [1000, 2000] if how == "fork" else [1000]
         t.equal([size for _, size, _, _ in run.recorded()], wanted, f"{how}: blocks")
         t.equal(run.db.rows("select kind, count from loss"), [], f"{how}: losses")
-        if how in ("exit", "kill"):
+        if how in ("exit", "quick_exit", "thread", "kill"):
             t.equal(run.db.value("select count(*) from gpu_memory"), 1, f"{how}: records that were flushed")
 
 
 @test
 def same_as_bare(t):
     where = build(t)
-    env = {"LD_LIBRARY_PATH": where, "TIDEMARK_CUPTI": f"{where}/libcupti.so.12"}
+    env = doubles(where)
     for scenario in ("every-way", "out-of-memory", "work", "threads"):
         t.same_as_bare([f"{where}/driver", scenario], env=env)
 

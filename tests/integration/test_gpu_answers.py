@@ -299,6 +299,26 @@ def work_added_up(t):
 
 
 @test
+def numbers_that_come_again(t):
+    """The driver's numbers of calls come again after 2^32: work belongs to the latest launch of its number that is not after it, up to a second of which clocks may
+    differ. Number 0 is none."""
+    trace, second = new_trace(), 1000 * MS
+    kernel, user = trace.string("cuLaunchKernel"), trace.string("user")
+    events = []
+    for n, at in enumerate((1, 100, 200)):
+        events += [scope("scope_push", at * second, trace.string(f"turn {n}"), user), launch(at * second + 10, kernel, 7), scope("scope_end", at * second + 20, 0, user)]
+    events += [launch(300 * second, kernel, 0)]
+    starts = [(1 * second + 500, 7), (99 * second, 7), (100 * second - 300 * MS, 7), (150 * second, 7), (200 * second + 11, 7), (900 * second, 7), (400 * second, 0)]
+    trace.activities(1, [dict(kind=1, name=trace.string("add"), start=start, end=start + 5, device=0, stream=1, correlation=number) for start, number in starts])
+    trace.events(1, events)
+    db = finish(t, trace, 1000 * second)
+    t.equal(db.rows("select a.start_ns, n.text, a.launch_ns from gpu_activity as a left join scope_packed as p on p.id = a.scope_id left join scope_name as n"
+                    " on n.id = p.name_id order by a.start_ns"),
+            sorted((start, None, None) if not number else (start, f"turn {turn}", (1, 100, 200)[turn] * second + 10)
+                   for (start, number), turn in zip(starts, (0, 0, 1, 1, 2, 2, None))), "the launch of each")
+
+
+@test
 def ranks_and_an_earlier_trace(t):
     """Two ranks in one trace; a trace that began a second earlier is appended: every time of the first moves."""
     trace = new_trace(start_unix_ns=10**18 + 10**9)
