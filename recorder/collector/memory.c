@@ -16,7 +16,7 @@ void tm_memory_on_exhausted(void (*function)(void)) {
 	last_stand = function;
 }
 
-static void exhausted(void) {
+static _Noreturn void exhausted(void) {
 	if (last_stand) last_stand();
 	_exit(125);
 }
