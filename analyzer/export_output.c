@@ -52,7 +52,8 @@ int tm_output_open(struct tm_output *out, const char *path, bool gzip, bool forc
 	} else {
 		fd = open_temporary(out);
 	}
-	if (fd >= 0) out->file = gzdopen(fd, gzip ? "wb" : "wbT");
+	/* Level 4 takes half the time of the default and a tenth more space. */
+	if (fd >= 0) out->file = gzdopen(fd, gzip ? "wb4" : "wbT");
 	if (out->file) {
 		gzbuffer(out->file, BUFFER_BYTES);
 		return 0;

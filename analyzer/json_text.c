@@ -44,10 +44,21 @@ static void put_code(struct tm_bytes *out, uint32_t c) {
 	tm_put_format(out, "\\u%04x\\u%04x", 0xD800 + (c >> 10), 0xDC00 + (c & 0x3FF));
 }
 
+/* Bytes at the start of the text that stand for themselves: most names are nothing else. */
+static size_t plain_bytes(const char *text, const char *end) {
+	const char *p = text;
+	while (p < end && *p >= 0x20 && *p < 0x7F && *p != '"' && *p != '\\') p++;
+	return (size_t)(p - text);
+}
+
 void tm_json_string(struct tm_bytes *out, const char *text, size_t n) {
 	const char *end = text + n;
 	tm_put_raw(out, "\"", 1);
-	while (text < end) {
+	for (;;) {
+		size_t plain = plain_bytes(text, end);
+		if (plain) tm_put_raw(out, text, plain);
+		text += plain;
+		if (text == end) break;
 		uint32_t c;
 		size_t length = tm_utf8_next(text, end, &c);
 		const char *escape = short_escape(c);

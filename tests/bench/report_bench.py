@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What a report costs, and how fast its page answers in a real browser: run.py shows it as the section `report`.
+"""What a report and a Chrome trace cost, and how fast the page answers in a real browser: run.py shows it as the section `report`.
 
     report_bench.py BUILD [ALLOCATIONS]
 
 Method: big_trace writes a trace of ten million allocations, which is imported; the report's time and memory are what the system saw of it. In headless Chromium the
 first paint is the browser's own figure; an answer is the time from a mouse or key event (its timeStamp) to the frame after the one in which everything that
-depends on it was drawn, the chart, its legend and the flame graph. Nothing is asserted.
+depends on it was drawn, the chart, its legend and the flame graph. Beside it stands the CPU time of the page's main thread for one event, which other work on
+the machine does not change. Nothing is asserted.
 """
 import os
 import statistics
@@ -26,34 +27,43 @@ WATCH = """window.answers = []; for (const kind of ['pointermove', 'pointerup', 
   addEventListener(kind, e => requestAnimationFrame(() => requestAnimationFrame(() => { answers.push([kind, performance.now() - e.timeStamp]); })), true);"""
 
 
-def made_page(build, work, allocations):
-    """(seconds, bytes of memory, bytes of the page) of the report, or None."""
-    trace, db, page = (os.path.join(work, name) for name in ("big.tmk", "big.db", "big.html"))
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    made = subprocess.run([f"{build}/tests/integration/big_trace", trace, *(str(n) for n in (2 * allocations, LIVE, NODES, THREADS, 100, SCOPES))], check=False, **quiet)
-    if made.returncode or subprocess.run([f"{build}/bin/tidemark", "import", trace, "-o", db], check=False, **quiet).returncode:
-        return None
+QUIET = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+def made_database(build, work, name, allocations):
+    """Path of a database of a made trace, or None."""
+    trace, db = os.path.join(work, f"{name}.tmk"), os.path.join(work, f"{name}.db")
+    made = subprocess.run([f"{build}/tests/integration/big_trace", trace, *(str(n) for n in (2 * allocations, LIVE, NODES, THREADS, 100, SCOPES))], check=False, **QUIET)
+    return None if made.returncode or subprocess.run([f"{build}/bin/tidemark", "import", trace, "-o", db], check=False, **QUIET).returncode else db
+
+
+def measured(command):
+    """(seconds, of the CPU, bytes of memory) of a command, or None when it fails."""
     start = time.monotonic()
-    child = subprocess.Popen([f"{build}/bin/tidemark", "report", db, "-o", page], **quiet)
+    child = subprocess.Popen(command, **QUIET)
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
-    return None if child.returncode else (time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, os.path.getsize(page), page)
+    return None if child.returncode else (time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
 
 
 def drive(page, url):
-    """{what: milliseconds, the slowest} of a person's moves."""
+    """Of a person's moves {what: (milliseconds, the slowest; CPU milliseconds of the main thread for each event)}."""
     shown = page.page(url)
     shown.settle()
     paint = shown.value("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     ready = shown.value("performance.getEntriesByName('tidemark-ready')[0].startTime")
     shown.value(WATCH)
+    shown.call("Performance.enable", timeDomain="threadTicks")
+    used = lambda: {one["name"]: one["value"] for one in shown.call("Performance.getMetrics")["metrics"]}["TaskDuration"] * 1e3
     took = {}
 
     def slowest(what, act):
         shown.value("answers.length = 0")
+        before = used()
         act()
         shown.settle()
-        took[what] = max((ms for _, ms in shown.value("answers")), default=None)
+        cpu, answers = used() - before, [ms for _, ms in shown.value("answers")]
+        took[what] = (max(answers, default=None), cpu / max(1, len(answers)))
 
     slowest("brush", lambda: shown.drag("#timeline", 0.3, 0.6, steps=20))
     shown.key("2")
@@ -68,13 +78,24 @@ def drive(page, url):
     return paint, ready, took
 
 
+def chrome_rows(build, work, yes):
+    """Of a database of a million events, first as it is exported by default, then with a pair for every block: about a million events in the file."""
+    db = made_database(build, work, "million", 500_000)
+    for what, name, options in (("as it comes", "trace.json", ()), ("every block", "blocks.json", ("--lifetimes=1",)), ("every block, gzip", "blocks.json.gz", ("--lifetimes=1",))):
+        done = db and measured([f"{build}/bin/tidemark", "export", "chrome", db, "-o", os.path.join(work, name), *options])
+        row = f"Chrome trace of 1,000,000 events, {what}, wall (CPU)"
+        yield (row, "< 5 s", f"{done[0]:.1f} s ({done[1]:.1f} s)", yes(done[0] < 5)) if done else (row, "-", "failed", "-")
+
+
 def rows(build, work, allocations=ALLOCATIONS):
-    made = made_page(build, work, allocations)
-    if not made:
+    yes = lambda met: "yes" if met else "**no**"
+    yield from chrome_rows(build, work, yes)
+    db, page = made_database(build, work, "big", allocations), os.path.join(work, "big.html")
+    done = db and measured([f"{build}/bin/tidemark", "report", db, "-o", page])
+    if not done:
         yield (f"report of {allocations:,} allocations", "-", "failed", "-")
         return
-    seconds, cpu, memory, size, page = made
-    yes = lambda met: "yes" if met else "**no**"
+    (seconds, cpu, memory), size = done, os.path.getsize(page)
     yield (f"report of {allocations:,} allocations, wall (CPU)", "< 10 s", f"{seconds:.1f} s ({cpu:.1f} s)", yes(seconds < 10))
     yield ("its memory", "<= 500 MB", f"{memory / MIB:.0f} MiB", yes(memory <= 500e6))
     yield ("its page", "<= 3 MB", f"{size / 1e6:.2f} MB", yes(size <= 3e6))
@@ -88,9 +109,10 @@ def rows(build, work, allocations=ALLOCATIONS):
     yield ("first paint in headless Chromium, median of 3", "< 2 s", f"{paint / 1e3:.2f} s", yes(paint < 2000))
     yield ("its charts are drawn", "-", f"{ready / 1e3:.2f} s", "-")
     for what in runs[0][2]:
-        values = [run[2][what] for run in runs if run[2][what] is not None]
-        answer = statistics.median(values) if values else None
-        yield (f"answer: {what}, the slowest of a gesture, median of 3", "<= 100 ms", "not measured" if answer is None else f"{answer:.0f} ms", "-" if answer is None else yes(answer <= 100))
+        values = [run[2][what][0] for run in runs if run[2][what][0] is not None]
+        answer, cpu = statistics.median(values) if values else None, statistics.median(run[2][what][1] for run in runs)
+        yield (f"answer: {what}, the slowest of a gesture, median of 3 (CPU)", "<= 100 ms",
+               "not measured" if answer is None else f"{answer:.0f} ms ({cpu:.0f} ms)", "-" if answer is None else yes(answer <= 100))
 
 
 def main():
