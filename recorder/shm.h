@@ -6,8 +6,8 @@
  * Threads:  a ring has one producer (its thread) and one consumer (the collector). Everything else is an atomic of its own.
  * Hostile:  the host program can scribble over all of it: the collector copies a number before it checks it and never trusts a length.
  *
- *     0                 ring_headers_offset            ring_data_offset
- *     | struct tm_shm   | struct tm_ring [ring_count]  | ring_bytes data | ring_bytes data | ...
+ *     0                 rules_offset              ring_headers_offset            ring_data_offset
+ *     | struct tm_shm   | struct tm_shared_rules  | struct tm_ring [ring_count]  | ring_bytes data | ring_bytes data | ...
  */
 #ifndef TIDEMARK_RECORDER_SHM_H
 #define TIDEMARK_RECORDER_SHM_H
@@ -56,8 +56,8 @@ struct tm_stats_slot {
 struct tm_shm {
 	uint64_t magic;
 	uint64_t total_bytes;
-	uint64_t ring_headers_offset, ring_data_offset; /* multiples of TM_SHM_PAGE */
-	uint64_t ring_bytes;                            /* data bytes of a whole ring, a power of two, at least one page: tm_ring_bytes_at() */
+	uint64_t rules_offset, ring_headers_offset, ring_data_offset; /* multiples of TM_SHM_PAGE */
+	uint64_t ring_bytes; /* data bytes of a whole ring, a power of two, at least one page: tm_ring_bytes_at() */
 	uint32_t ring_count;
 	uint32_t collector_pid;
 	uint32_t root_pid;   /* the command's pid; set by the command itself before exec */
@@ -86,6 +86,27 @@ struct tm_shm {
 	_Atomic uint64_t unringed_bytes;
 
 	_Alignas(64) struct tm_stats_slot stats[TM_STATS_SLOTS];
+};
+
+/* What a module is, the same in every process: its build-id, and how long and laid out what the loader mapped of it is. A guest takes a FREE slot by
+ * compare-and-swap to WRITING, fills it in and makes it KNOWN for ever; a slot whose writer died stays WRITING and is passed over. */
+enum tm_shared_module_state { TM_SHARED_MODULE_FREE = 0, TM_SHARED_MODULE_WRITING = 1, TM_SHARED_MODULE_KNOWN = 2 };
+#define TM_SHARED_MODULES 1024u
+#define TM_SHARED_BUILD_ID_MAX 40u
+
+struct tm_shared_module {
+	_Atomic uint32_t state;
+	uint32_t build_id_bytes;
+	uint64_t span_bytes, frames_offset; /* frames_offset: of .eh_frame_hdr */
+	uint8_t build_id[TM_SHARED_BUILD_ID_MAX];
+};
+
+/* Rules of how to get from a frame to its caller (guest/unwind_rule.h), which no process needs to work out that finds them here: many programs run only
+ * for milliseconds. Untouched pages cost nothing. When full: an older rule gives way. */
+#define TM_RULE_SETS (1u << 16)
+struct tm_shared_rules {
+	struct tm_shared_module modules[TM_SHARED_MODULES];
+	_Atomic uint64_t rules[TM_RULE_SETS][2];
 };
 
 /* FREE -> (guest, compare-and-swap) CLAIMED -> ACTIVE -> (guest, thread end) CLOSED -> (collector, when drained) FREE.

@@ -11,9 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of the time, one part at most goes into reading PSS, and one into looking at mappings: the kernel walks all pages, and holds a lock that the
- * program's own mmap waits for. */
+/* Of the time, one part at most goes into reading PSS of a process, one into looking at its mappings, and one into both of all processes together, of
+ * which there may be hundreds a second: the kernel walks all pages, and holds a lock that the program's own mmap waits for. */
 #define SHARE 100u
+#define WALK_AHEAD_NS 5000000u /* of that time may be used before it has passed, so that short recordings have a reading */
 
 /* Reads a whole small file; 0 bytes if it cannot be. */
 static size_t read_file(const char *path, char *text, size_t bytes) {
@@ -35,24 +36,36 @@ static void take_kilobytes(struct tm_reading *r, enum tm_reading_name name, cons
 	r->known |= 1u << name;
 }
 
-static void read_status(const struct tm_sampled_process *p, struct tm_reading *r) {
+static bool read_status(const struct tm_sampled_process *p, struct tm_reading *r) {
 	char name[64], text[4096];
 	snprintf(name, sizeof name, "/proc/%u/status", p->pid);
-	if (!read_file(name, text, sizeof text)) return;
+	if (!read_file(name, text, sizeof text)) return false;
 	take_kilobytes(r, TM_READING_RSS, text, "\nVmRSS:");
 	take_kilobytes(r, TM_READING_RSS_PEAK, text, "\nVmHWM:");
 	take_kilobytes(r, TM_READING_VMS, text, "\nVmSize:");
 	take_kilobytes(r, TM_READING_SWAP, text, "\nVmSwap:");
+	return true;
 }
 
-static void read_pss(struct tm_sampled_process *p, struct tm_reading *r) {
+static bool may_walk(const struct tm_sampler *s, uint64_t due_ns, uint64_t now_ns) {
+	return now_ns >= due_ns && s->walked_ns * SHARE <= now_ns - s->start_ns + WALK_AHEAD_NS * SHARE;
+}
+
+/* When the next walk like the one that began at `before_ns` and has just ended is due. */
+static uint64_t walked_since(struct tm_sampler *s, uint64_t before_ns) {
+	uint64_t took_ns = tm_monotonic_ns() - before_ns;
+	s->walked_ns += took_ns;
+	return before_ns + took_ns * SHARE;
+}
+
+static void read_pss(struct tm_sampler *s, struct tm_sampled_process *p, struct tm_reading *r) {
 	char name[64], text[4096];
 	uint64_t before = tm_monotonic_ns();
-	if (before < p->pss_due_ns) return;
+	if (!may_walk(s, p->pss_due_ns, before)) return;
 	snprintf(name, sizeof name, "/proc/%u/smaps_rollup", p->pid);
 	if (!read_file(name, text, sizeof text)) return;
 	take_kilobytes(r, TM_READING_PSS, text, "\nPss:");
-	p->pss_due_ns = before + (tm_monotonic_ns() - before) * SHARE;
+	p->pss_due_ns = walked_since(s, before);
 }
 
 /* The heading of a mapping in smaps names its file last, and is the only line that starts with a small letter or a digit:
@@ -106,11 +119,11 @@ static void add_own_memory(const struct tm_sampler *s, FILE *f, struct tm_own_me
 	own->resident_bytes = own->resident_kinds[TM_MAPPING_OURS];
 }
 
-static void look_for_own_memory(const struct tm_sampler *s, struct tm_sampled_process *p) {
+static void look_for_own_memory(struct tm_sampler *s, struct tm_sampled_process *p) {
 	char name[64];
 	uint64_t before = tm_monotonic_ns();
 	p->own.fresh = false;
-	if (before < p->own_due_ns) return;
+	if (!may_walk(s, p->own_due_ns, before)) return;
 	snprintf(name, sizeof name, "/proc/%u/smaps", p->pid);
 	FILE *f = fopen(name, "re");
 	if (!f) return;
@@ -119,14 +132,14 @@ static void look_for_own_memory(const struct tm_sampler *s, struct tm_sampled_pr
 	own.known = own.fresh = own.mapped_bytes != 0; /* else it is gone */
 	fclose(f);
 	if (own.known) p->own = own;
-	p->own_due_ns = before + (tm_monotonic_ns() - before) * SHARE;
+	p->own_due_ns = walked_since(s, before);
 }
 
 /* In the order of enum tm_mapping_kind. */
 static const enum tm_reading_name kind_readings[] = { TM_READING_RSS_HEAP,   TM_READING_RSS_ARENAS, TM_READING_RSS_ANONYMOUS,
 						      TM_READING_RSS_STACKS, TM_READING_RSS_FILES,  TM_READING_RSS_SHARED };
 
-static void tell_own_memory(const struct tm_sampler *s, struct tm_sampled_process *p, struct tm_reading *r) {
+static void tell_own_memory(struct tm_sampler *s, struct tm_sampled_process *p, struct tm_reading *r) {
 	look_for_own_memory(s, p);
 	if (!p->own.known || !(r->known & 1u << TM_READING_RSS)) return;
 	uint64_t *rss = &r->values[TM_READING_RSS], *vms = &r->values[TM_READING_VMS];
@@ -241,8 +254,8 @@ static void read_devices(struct tm_sampler *s, const struct tm_sampled_process *
 static void read_turn(struct tm_sampler *s, size_t n) {
 	for (size_t i = 0; i < n; i++) {
 		struct tm_reading r = { .process = s->turn[i].id, .ns = tm_timebase_ticks(s->timebase) };
-		read_status(&s->turn[i], &r);
-		read_pss(&s->turn[i], &r);
+		if (!read_status(&s->turn[i], &r)) continue; /* it has ended */
+		read_pss(s, &s->turn[i], &r);
 		tell_own_memory(s, &s->turn[i], &r);
 		keep(s, &r);
 		read_devices(s, &s->turn[i]);
@@ -286,6 +299,7 @@ int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, u
 	memset(s, 0, sizeof *s);
 	s->timebase = timebase;
 	s->interval_ns = interval_ms * 1000000u;
+	s->start_ns = tm_monotonic_ns();
 	s->session_file = session_file;
 	find_cgroup(s, pid);
 	pthread_condattr_init(&attributes);

@@ -2,8 +2,8 @@
  *
  * Flow:     a thread of its own reads /proc every --interval, and at marks whatever that is -> tm_sampler_collect() -> the group
  * Idea:     a reading of a large process can take milliseconds; draining must not wait for it. PSS, which the kernel adds up page by
- *           page, is left out where it was read a short time ago: it takes a tenth of the time at most. So is the look at every mapping
- *           that finds what is ours; its last result stands for the readings between.
+ *           page, is left out where it was read a short time ago, or where readings of all processes take too much of the time (SHARE in
+ *           samples.c). So is the look at every mapping that finds what is ours; its last result stands for the readings between.
  * Ours:     tool_rss of a process is what is resident there of our shared memory and of our library's file; tables of the library
  *           in private memory, a few hundred KiB, are not told apart from the program's. vms is without our mappings. tool_rss
  *           of process 0 is the recorder's own resident memory.
@@ -72,6 +72,7 @@ struct tm_sampler {
 	const char *_Atomic without_devices; /* why devices cannot be read; NULL: they can, or nobody asked */
 	bool without_noted;
 	struct tm_sampled_process *turn; /* the thread's own */
+	uint64_t start_ns, walked_ns;    /* the thread's own: the time that walks of pages have taken since it started */
 	size_t turn_capacity;
 };
 

@@ -63,7 +63,8 @@ static uint64_t round_up(uint64_t n, uint64_t unit) {
 
 static void lay_out(struct tm_session *s) {
 	uint64_t headers = round_up((uint64_t)s->ring_count * sizeof(struct tm_ring), TM_SHM_PAGE);
-	s->ring_data_offset = round_up(sizeof(struct tm_shm), TM_SHM_PAGE) + headers;
+	s->ring_headers_offset = round_up(sizeof(struct tm_shm), TM_SHM_PAGE) + round_up(sizeof(struct tm_shared_rules), TM_SHM_PAGE);
+	s->ring_data_offset = s->ring_headers_offset + headers;
 	s->total_bytes = s->ring_data_offset + s->ring_count * s->ring_bytes;
 }
 
@@ -103,7 +104,8 @@ static int size_and_map(struct tm_session *s, uint64_t wanted_bytes) {
 static void fill_in(const struct tm_session *s, const struct tm_options *o, const struct tm_timebase *timebase) {
 	struct tm_shm *shm = s->shm;
 	shm->total_bytes = s->total_bytes;
-	shm->ring_headers_offset = round_up(sizeof(struct tm_shm), TM_SHM_PAGE);
+	shm->rules_offset = round_up(sizeof(struct tm_shm), TM_SHM_PAGE);
+	shm->ring_headers_offset = s->ring_headers_offset;
 	shm->ring_data_offset = s->ring_data_offset;
 	shm->ring_bytes = s->ring_bytes;
 	shm->ring_count = s->ring_count;
@@ -165,7 +167,7 @@ const char *tm_session_mapped_name(const struct tm_session *s) {
 }
 
 struct tm_ring *tm_session_ring(const struct tm_session *s, uint32_t index) {
-	return (struct tm_ring *)((uint8_t *)s->shm + round_up(sizeof(struct tm_shm), TM_SHM_PAGE)) + index;
+	return (struct tm_ring *)((uint8_t *)s->shm + s->ring_headers_offset) + index;
 }
 
 const uint8_t *tm_session_ring_data(const struct tm_session *s, uint32_t index) {

@@ -18,7 +18,7 @@ struct tm_session {
 	char path[256];        /* what guests open */
 	char unlink_path[256]; /* "" unless a named file had to be used */
 	struct tm_shm *shm;
-	uint64_t total_bytes, ring_data_offset, ring_bytes;
+	uint64_t total_bytes, ring_headers_offset, ring_data_offset, ring_bytes;
 	uint32_t ring_count;
 };
 

@@ -64,6 +64,7 @@ static void map_slab(struct tm_shm *shm, int fd) {
 static bool session_is_sound(const struct tm_shm *shm, uint64_t file_bytes) {
 	return shm->magic == TM_SHM_MAGIC && shm->total_bytes <= file_bytes && shm->ring_count > 0 &&
 	       shm->ring_bytes >= TM_SHM_PAGE && (shm->ring_bytes & (shm->ring_bytes - 1)) == 0 &&
+	       shm->rules_offset + sizeof(struct tm_shared_rules) <= shm->ring_headers_offset &&
 	       shm->ring_headers_offset + (uint64_t)shm->ring_count * sizeof(struct tm_ring) <= shm->ring_data_offset &&
 	       shm->ring_data_offset + shm->ring_count * shm->ring_bytes <= file_bytes && shm->max_depth <= TM_DEPTH_LIMIT;
 }

@@ -221,6 +221,8 @@ bool tm_modules_look(uintptr_t pc); /* the same, by searching */
 static inline bool tm_modules_know(uintptr_t pc, uint32_t version) {
 	return TM_LIKELY(atomic_load_explicit(tm_modules_page(pc), memory_order_relaxed) == tm_modules_page_key(pc, version)) || tm_modules_look(pc);
 }
+/* What names this address in every process of the recording (shared_rules.h); 0: nothing does. Lock-free. */
+uint64_t tm_modules_key(uintptr_t pc);
 /* The module that holds pc, and its .eh_frame_hdr; false: none does that was emitted. Lock-free. */
 bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *frames_header);
 

@@ -19,6 +19,7 @@
 #include "process.h"
 #include "python.h"
 #include "raw.h"
+#include "shared_rules.h"
 #include "torch.h"
 #include "unwind_rule.h"
 
@@ -52,6 +53,7 @@ struct table {
 	_Atomic uint32_t count;
 	struct range {
 		_Atomic uintptr_t low, high, frames_header;
+		_Atomic uint64_t key; /* of `low` (shared_rules.h) */
 	} ranges[];
 };
 
@@ -294,6 +296,11 @@ static struct table *table_for(size_t count) {
 	return table;
 }
 
+static uint64_t shared_key(const struct list *list, const struct module *m) {
+	if (!m->frames_header) return 0;
+	return tm_shared_key(list->memory + m->build_id, m->build_id_size, m->high - m->low, m->frames_header - m->low);
+}
+
 static bool publish(const struct list *list) {
 	struct table *table = table_for(list->count);
 
@@ -304,6 +311,7 @@ static bool publish(const struct list *list) {
 		atomic_store_explicit(&table->ranges[i].low, modules_of(list)[i].low, memory_order_relaxed);
 		atomic_store_explicit(&table->ranges[i].high, modules_of(list)[i].high, memory_order_relaxed);
 		atomic_store_explicit(&table->ranges[i].frames_header, modules_of(list)[i].frames_header, memory_order_relaxed);
+		atomic_store_explicit(&table->ranges[i].key, shared_key(list, &modules_of(list)[i]), memory_order_relaxed);
 	}
 	atomic_store_explicit(&table->count, (uint32_t)list->count, memory_order_relaxed);
 	atomic_store_explicit(&known, table, memory_order_release);
@@ -348,6 +356,17 @@ bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *f
 	*frames_header = atomic_load_explicit(&found->frames_header, memory_order_relaxed);
 	atomic_thread_fence(memory_order_acquire);
 	return atomic_load_explicit(&tm_modules_version, memory_order_relaxed) == before;
+}
+
+uint64_t tm_modules_key(uintptr_t pc) {
+	uint32_t before = atomic_load_explicit(&tm_modules_version, memory_order_acquire);
+	const struct table *table = atomic_load_explicit(&known, memory_order_acquire);
+	const struct range *found = table && !(before & 1) ? search(table, pc) : NULL;
+
+	if (!found) return 0;
+	uint64_t key = atomic_load_explicit(&found->key, memory_order_relaxed), place = pc - atomic_load_explicit(&found->low, memory_order_relaxed);
+	atomic_thread_fence(memory_order_acquire);
+	return key && atomic_load_explicit(&tm_modules_version, memory_order_relaxed) == before ? key + place : 0;
 }
 
 /* --- refresh --- */

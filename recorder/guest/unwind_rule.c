@@ -1,5 +1,6 @@
 /* unwind_rule.c - the table of rules and how an entry is made; see unwind_rule.h. */
 #include "unwind_rule.h"
+#include "shared_rules.h"
 #include "unwind_cfi.h"
 
 _Alignas(64) _Atomic uint64_t tm_rules[TM_RULE_SETS][2];
@@ -121,20 +122,35 @@ static uint32_t rule_from(const struct tm_cfi *cfi, const struct tm_cfi_row *row
 	return TM_RULE_ODD;
 }
 
-static void keep_rule(uintptr_t ip, uint32_t rule) {
-	uint64_t hash = tm_rule_hash(ip), entry = hash << 16 | rule;
-	_Atomic uint64_t *set = tm_rules[hash >> 48];
+static void keep_rule(_Atomic uint64_t (*table)[2], uintptr_t key, uint32_t rule) {
+	uint64_t hash = tm_rule_hash(key), entry = hash << 16 | rule;
+	_Atomic uint64_t *set = table[hash >> 48];
 	atomic_store_explicit(&set[1], atomic_load_explicit(&set[0], memory_order_relaxed), memory_order_relaxed);
 	atomic_store_explicit(&set[0], entry, memory_order_relaxed);
 }
 
-TM_COLD uint32_t tm_rule_find(uintptr_t ip, bool keep) {
+static uint32_t work_out(uintptr_t ip) {
 	struct tm_cfi cfi;
 	struct tm_cfi_row row;
-	if (ip >> 48 || !tm_cfi_find(ip, &cfi) || !tm_cfi_row_at(&cfi, ip, &row)) return TM_RULE_NONE;
-	uint32_t rule = rule_from(&cfi, &row, ip);
+	return tm_cfi_find(ip, &cfi) && tm_cfi_row_at(&cfi, ip, &row) ? rule_from(&cfi, &row, ip) : TM_RULE_NONE;
+}
+
+static uint32_t find_shared(uintptr_t ip) {
+	uint64_t key = tm_modules_key(ip);
+	struct tm_shared_rules *shared = key ? tm_shared_rules() : NULL;
+	uint32_t rule = shared ? tm_rule_in(shared->rules, key) : 0;
+	if (rule) return rule;
+	rule = work_out(ip);
+	if (shared && rule != TM_RULE_NONE) keep_rule(shared->rules, key, rule);
+	return rule;
+}
+
+TM_COLD uint32_t tm_rule_find(uintptr_t ip, bool keep) {
 	bool is_ours = ip - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
-	if (keep && !is_ours && tm_modules_look(ip)) keep_rule(ip, rule);
+	if (ip >> 48) return TM_RULE_NONE;
+	if (!keep || is_ours || !tm_modules_look(ip)) return work_out(ip);
+	uint32_t rule = find_shared(ip);
+	if (rule != TM_RULE_NONE) keep_rule(tm_rules, ip, rule);
 	return rule;
 }
 

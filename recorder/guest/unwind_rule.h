@@ -1,7 +1,9 @@
 /* unwind_rule.h - how to get from a frame to its caller, in 32 bits: what almost every address of a program needs, and no more.
  *
- * Flow:     unwind.c, once for every new frame -> tm_rule_for() -> a table that all threads share -> at a miss: unwind_cfi.c
- * Owns:     the table, 1 MiB of zeroed memory that is touched where addresses fall.
+ * Flow:     unwind.c, once for every new frame -> tm_rule_for() -> a table that all threads share -> at a miss: one that all processes of the recording
+ *           share -> at a miss: unwind_cfi.c
+ * Owns:     the process's table, 1 MiB of zeroed memory that is touched where addresses fall. The other lies in the session's memory (shm.h): its
+ *           keys are the module's number there and the place in the module, for modules with a build-id.
  * Threads:  any. An entry is one 64-bit word, so it is seen whole or not at all; two threads that miss at once write the same.
  * When full: an older rule gives way, and is made again when it is needed.
  *
@@ -51,7 +53,6 @@ static inline uint32_t tm_rule_make(enum tm_rule_kind kind, unsigned middle, int
 #define TM_RULE_PLACE(rule) ((rule) >> 4 & 0x7f)
 #endif
 
-#define TM_RULE_SETS (1u << 16)
 extern _Atomic uint64_t tm_rules[TM_RULE_SETS][2] TM_HIDDEN;
 
 /* Grows when what was known about some module no longer holds. The low byte counts dlclose calls under way: while there are any, code may go and
@@ -68,14 +69,18 @@ static inline uint64_t tm_rule_hash(uintptr_t ip) {
 	return (uint64_t)ip * (TM_RULE_FACTOR << 16);
 }
 
-/* What the table says of `ip`; 0: nothing. */
-static inline uint32_t tm_rule_in_table(uintptr_t ip) {
-	uint64_t hash = tm_rule_hash(ip), tag = hash << 16;
-	const _Atomic uint64_t *set = tm_rules[hash >> 48];
+static inline uint32_t tm_rule_in(const _Atomic uint64_t (*table)[2], uintptr_t key) {
+	uint64_t hash = tm_rule_hash(key), tag = hash << 16;
+	const _Atomic uint64_t *set = table[hash >> 48];
 	uint64_t first = atomic_load_explicit(&set[0], memory_order_relaxed) ^ tag;
 	if (TM_LIKELY(!(first >> 32))) return (uint32_t)first;
 	uint64_t second = atomic_load_explicit(&set[1], memory_order_relaxed) ^ tag;
 	return second >> 32 ? 0 : (uint32_t)second;
+}
+
+/* What the process's table says of `ip`; 0: nothing. */
+static inline uint32_t tm_rule_in_table(uintptr_t ip) {
+	return tm_rule_in(tm_rules, ip);
 }
 
 /* The rule for `ip`: for a caller the return address - 1, which lies in the call, and for what a signal interrupted the address itself. */

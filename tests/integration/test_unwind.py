@@ -4,6 +4,7 @@ Method: tests/unwind/ holds a library (sampler.c) that takes the stack twice at 
 cursor, and compares. A random program (stress.cc) makes every kind of stack, counts what it made and must have made enough of each; and the library is
 preloaded into real programs. On aarch64 the same runs under qemu's user emulation, the oracle is libgcc's. The comparison is proved by breaking the unwinder.
 """
+import array
 import glob
 import os
 import re
@@ -19,7 +20,7 @@ EMULATOR = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
 
 
 def unwinder(root):
-    return sorted(glob.glob(os.path.join(root, "recorder/guest/unwind*.c"))) + [os.path.join(root, "recorder/guest/stack.c")]
+    return sorted(glob.glob(os.path.join(root, "recorder/guest/unwind*.c"))) + [os.path.join(root, "recorder/guest", name) for name in ("stack.c", "shared_rules.c")]
 
 
 def build_sampler(t, directory, root=ROOT, prefix=""):
@@ -45,7 +46,7 @@ def build_stress(t, directory, prefix=""):
     t.run([gcc, *C, "-c", "-o", out("stress_code.o"), here("stress_code.c")], status=0)
     t.run([gxx, "-std=gnu++17", *WARNINGS, "-O2", "-g", "-o", out("stress"), here("stress.cc"), out("stress_code.o"), "-L", directory, "-lsampler",
            "-Wl,-rpath,$ORIGIN", "-lpthread", "-ldl"], status=0)
-    for name, frame in (("plugin_a.so", 40), ("plugin_b.so", 136)):
+    for name, frame in (("plugin_a.so", 40), ("plugin_b.so", 56)):
         t.run([gcc, *C, "-shared", f"-DFRAME_BYTES={frame}", "-o", out(name), here("plugin.c")], status=0)
     return out("stress")
 
@@ -66,6 +67,7 @@ BREAKS = {
                                                              "return tm_unwind_checked(t, tm_unwind_unchanged(t->sps, t->pcs, n));"),
     "a frame pointer is not compared": ("unwind.h", "if (c->value != fp) return false;", ""),
     "the quick walk overlooks that a frame pointer is needed": ("unwind.c", "if (t->checks[checks - 1].until < valid) return unwind_quickly_with_fp(t, valid, slot);", ";"),
+    "a module's rules are taken for another's": ("shared_rules.c", "(uint64_t)(number + 1) << PLACE_BITS", "(uint64_t)1 << PLACE_BITS"),
     "rules outlive their library": ("unwind_rule.c", "atomic_store_explicit(&tm_rules[i][k], 0, memory_order_relaxed)", "(void)0"),
     "a signal's frame is taken for a call": ("unwind.c", "w->in_call = false;", ""),
     "a guess is not marked": ("unwind.c", "w->guess = innermost(w);", ""),
@@ -148,7 +150,7 @@ SQL = "with recursive c(x) as (select 1 union all select x + 1 from c where x < 
 
 def compare_real(t, times):
     """Returns how many stacks were compared."""
-    report = t.path("report")
+    report, rules = t.path("report"), t.path("rules")
     sampler = build_sampler(t, t.dir)
     source = t.path("program.cc")
     with open(source, "w", encoding="utf-8") as file:
@@ -158,11 +160,11 @@ def compare_real(t, times):
     t.run(["g++", "-O2", "-g", "-pthread", "-o", threads, os.path.join(ROOT, "tests/unwind/exceptions.cc")], status=0)
     total = 0
     for command in (["sqlite3", ":memory:", SQL % (1000 * times)], ["git", "-C", ROOT, "log", "--stat", f"-{5 * times}"],
-                    ["python3", "-c", JSON % (60 * times)], ["g++", "-c", "-O1", "-o", t.path("program.o"), source], [threads, str(40 * times)]):
+                    ["python3", "-c", JSON % (60 * times)], ["g++", "-fsyntax-only", source, source], [threads, str(40 * times)]):
         if not shutil.which(command[0]) or command[0] == "git" and not os.path.isdir(os.path.join(ROOT, ".git")):
             continue
         open(report, "w").close()
-        done = t.run(command, env={"LD_PRELOAD": sampler, "TM_TEST_REPORT": report, "PYTHONMALLOC": "malloc"})
+        done = t.run(command, env={"LD_PRELOAD": sampler, "TM_TEST_REPORT": report, "TM_TEST_RULES": rules, "PYTHONMALLOC": "malloc"})
         t.equal(done.status, 0, f"status of {command[0]}: {done.errors[-3000:]}")
         with open(report, encoding="ascii") as file:
             processes = [dict(zip(line.split()[::2], map(int, line.split()[1::2]))) for line in file]
@@ -174,8 +176,19 @@ def compare_real(t, times):
         t.check(total_of("stacks") > 1000, f"{command[0]} was not looked at")
         t.equal((total_of("wrong"), total_of("wrong_cut"), total_of("beyond")), (0, 0, 0), f"stacks of {command[0]} that are wrong, or wrongly marked, or beyond what the oracle sees")
         total += total_of("stacks")
-    print(f"{total} stacks")
+    print(f"{total} stacks, {check_shared(t, rules)} rules shared")
     return total
+
+
+def check_shared(t, rules):
+    """The programs, each at other addresses than the last, left their rules for each other (struct tm_shared_rules in recorder/shm.h)."""
+    with open(rules, "rb") as file:
+        modules, entries = array.array("I", file.read(1024 * 64)), array.array("Q", file.read())
+    t.equal(len(entries), 2 << 16, "rules' places")
+    t.check(sum(state == 2 for state in modules[::16]) > 10 and not any(state == 1 for state in modules[::16]), f"modules: {list(modules[::16])}")
+    count = sum(entry != 0 for entry in entries)
+    t.check(count > 1000, f"{count} rules are shared")
+    return count
 
 
 @test

@@ -39,6 +39,11 @@ bool tm_modules_look(uintptr_t pc) {
 	return true;
 }
 
+uint64_t tm_modules_key(uintptr_t pc) {
+	(void)pc;
+	return 0;
+}
+
 static unsigned long syscalls;
 
 long tm_syscall(long number, long a, long b, long c, long d, long e, long f) {

@@ -1,4 +1,5 @@
-/* plugin.c - a library of the stress program, built twice with other frames: what is remembered about one is wrong for the other. */
+/* plugin.c - a library of the stress program, built twice with other frames: what is remembered about one is wrong for the other.
+ * Both are small enough that the code lies at the same places in both. */
 #ifndef FRAME_BYTES
 #define FRAME_BYTES 40
 #endif

@@ -9,14 +9,20 @@
 #include "sampler.h"
 #include "../../recorder/guest/emit.h"
 #include "../../recorder/guest/raw.h"
+#include "../../recorder/guest/shared_rules.h"
 #include "../../recorder/guest/unwind.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define DEPTH_MAX 4096u
 #define COMPLAINTS_MAX 10u
@@ -24,6 +30,8 @@
 struct tm_guest tm_guest;
 _Atomic uint32_t tm_modules_version;
 _Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES];
+
+static struct tm_shm shm = { .stacks = TM_STACKS_UNWIND, .max_depth = 1024 };
 
 bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *header) {
 	(void)pc;
@@ -38,6 +46,35 @@ bool tm_modules_look(uintptr_t pc) { /* rules are kept for all modules */
 	return true;
 }
 
+/* Rules are shared with other programs through the file that TM_TEST_RULES names. A module's name stands for its build-id. */
+uint64_t tm_modules_key(uintptr_t pc) {
+#if defined(__x86_64__)
+	struct dl_find_object found;
+	uint64_t name[2] = { 0xcbf29ce484222325ull, 0x9e3779b97f4a7c15ull };
+	if (!shm.rules_offset || _dl_find_object((void *)pc, &found) != 0) return 0;
+	const char *at = found.dlfo_link_map->l_name[0] ? found.dlfo_link_map->l_name : program_invocation_name;
+	for (; *at; at++) {
+		name[0] = (name[0] ^ (uint8_t)*at) * 0x100000001b3ull;
+		name[1] = (name[1] + (uint8_t)*at) * 0xff51afd7ed558ccdull;
+	}
+	uint64_t key = tm_shared_key(name, sizeof name, (uint64_t)((char *)found.dlfo_map_end - (char *)found.dlfo_map_start), 0);
+	return key ? key + (pc - (uintptr_t)found.dlfo_map_start) : 0;
+#else
+	(void)pc;
+	return 0;
+#endif
+}
+
+static void share_rules(void) {
+	const char *path = getenv("TM_TEST_RULES");
+	int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+	if (path && (fd < 0 || ftruncate(fd, sizeof(struct tm_shared_rules)) != 0)) abort();
+	void *rules = mmap(NULL, sizeof(struct tm_shared_rules), PROT_READ | PROT_WRITE, path ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
+	if (rules == MAP_FAILED) abort();
+	if (path) close(fd);
+	shm.rules_offset = (uint64_t)((uintptr_t)rules - (uintptr_t)&shm);
+}
+
 TM_EXPORT __thread unsigned test_active[TEST_FEATURE_COUNT];
 TM_EXPORT __thread struct test_truth *test_truth;
 
@@ -49,7 +86,6 @@ static __thread struct sample_thread {
 	bool inside;
 } thread __attribute__((tls_model("initial-exec")));
 
-static struct tm_shm shm = { .stacks = TM_STACKS_UNWIND, .max_depth = 1024 };
 static struct test_counts counts;
 static pthread_key_t end_key;
 static _Atomic unsigned complaints;
@@ -172,6 +208,7 @@ static void start_child(void) { /* what was counted is the parent's to report */
 
 __attribute__((constructor)) static void start(void) {
 	pthread_atfork(NULL, NULL, start_child);
+	share_rules();
 	tm_guest.shm = &shm;
 	tm_stack_start();
 	pthread_key_create(&end_key, end_thread);

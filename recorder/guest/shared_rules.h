@@ -1,0 +1,24 @@
+/* shared_rules.h - the rules that all processes of a recording share: which of their modules are the same.
+ *
+ * Flow:     modules.c, when the list of modules changed -> tm_shared_key() -> unwind_rule.c, by tm_modules_key()
+ * Idea:     working out the rules of an address takes thousands of instructions where functions are long, as a compiler's are, and a build starts hundreds
+ *           of compilers. An address is named by its module's number, which is the module's place in a table by build-id, and its place in the module.
+ * Owns:     nothing; the table lies in the session's memory (struct tm_shared_rules in shm.h).
+ * Threads:  any, of any process. A slot is taken once and never changes. Two processes may take one each for the same module: then each has its own rules.
+ * When full: a module has no number, and its rules are worked out in each process.
+ */
+#ifndef TIDEMARK_GUEST_SHARED_RULES_H
+#define TIDEMARK_GUEST_SHARED_RULES_H
+
+#include <stdint.h>
+
+struct tm_shared_rules;
+
+/* The session's, NULL: there is none. */
+struct tm_shared_rules *tm_shared_rules(void);
+
+/* What names a module's first byte in every process, to which the place in the module is added: below 2^48 also then. 0: nothing does, as without
+ * a build-id. `span_bytes`: from the first to the last byte mapped; `frames_offset`: where .eh_frame_hdr lies from the first. */
+uint64_t tm_shared_key(const void *build_id, uint32_t build_id_bytes, uint64_t span_bytes, uint64_t frames_offset);
+
+#endif
