@@ -50,6 +50,7 @@ static int list_peaks(const struct tm_database *d, const struct tm_options *o) {
 		.order = "process_id, heap IS NOT NULL, live_bytes DESC, heap",
 		.has_heap = true,
 		.nothing = "nothing was ever live",
+		.share_column = "live_bytes",
 		.estimated = { "live_bytes", "live_count" },
 		.null_heap = "(all)",
 	};
@@ -72,6 +73,7 @@ static int list_sites(const struct tm_database *d, const struct tm_options *o, l
 		.order = "live_bytes DESC, process_id, heap, stack_id",
 		.has_heap = true,
 		.title = "what was live at the peak of each heap, by call stack",
+		.share_column = "live_bytes",
 		.nothing = "nothing",
 		.hidden = { "process_peak_bytes", "process_peak_count" },
 		.estimated = { "live_bytes", "live_count" },

@@ -30,6 +30,7 @@ static const struct tm_listing heaps = {
 	.order = "process_id, heap IS NOT NULL, peak_bytes DESC, heap",
 	.has_heap = true,
 	.title = "heaps",
+	.share_column = "peak_bytes",
 	.nothing = "nothing was allocated",
 	.hidden = { "peak_count", "freed_bytes", "temporary_bytes", "live_at_end_bytes", "live_at_end_count", "peak_ns" },
 	.estimated = { "allocations", "allocated_bytes", "frees", "temporary", "peak_bytes", "live_at_exit_bytes", "live_at_exit_count" },
@@ -47,7 +48,7 @@ static char *columns_with_errors(const struct tm_database *d) {
 
 static const struct tm_listing recordings = {
 	.columns = "command, host, job, events, file_bytes, end_ns AS duration_ns, nullif(sample_bytes, 0) AS sample_bytes,\n"
-		   "  CASE complete WHEN 1 THEN 'yes' ELSE 'no' END AS complete, cut_reason",
+		   "  CASE complete WHEN 1 THEN 'yes' ELSE 'no' END AS complete, cut_reason AS why",
 	.source = "trace",
 	.order = "id",
 	.process = "",
@@ -61,6 +62,7 @@ static const struct tm_listing processes = {
 	.order = "k.peak_bytes DESC, p.id",
 	.process = "p.id",
 	.title = "processes, largest peak first",
+	.share_column = "peak_bytes",
 	.nothing = "no process",
 	.estimated = { "peak_bytes", "live_at_exit_bytes" },
 };
@@ -81,6 +83,7 @@ static const struct tm_listing peak_sites = {
 	.order = "live_bytes DESC, process_id, heap, stack_id",
 	.has_heap = true,
 	.title = "live at the peak of each heap, by call stack",
+	.share_column = "live_bytes",
 	.nothing = "nothing",
 	.hidden = { "process_peak_bytes", "process_peak_count" },
 	.estimated = { "live_bytes", "live_count" },
@@ -91,6 +94,7 @@ static const struct tm_listing leaks = {
 	.order = "live_bytes DESC, process_id, heap, stack_id",
 	.has_heap = true,
 	.title = "live at exit, by call stack",
+	.share_column = "live_bytes",
 	.nothing = "nothing",
 	.estimated = { "live_bytes", "live_count" },
 };
@@ -103,6 +107,7 @@ static const struct tm_listing scopes = {
 	.order = "total_allocated_bytes DESC, process_id, heap, name, category",
 	.has_heap = true,
 	.title = "scopes (more: tidemark scopes)",
+	.share_column = "total_allocated_bytes",
 	.nothing = "nothing",
 	.estimated = { "self_allocated_bytes", "total_allocated_bytes", "retained_bytes", "peak_growth_bytes" },
 };
@@ -114,6 +119,7 @@ static const struct tm_listing steps = {
 	.where = "heap IS NULL",
 	.order = "survived_bytes DESC, process_id, start_ns",
 	.title = "steps, those that left most behind first (more: tidemark scopes --steps)",
+	.share_column = "survived_bytes",
 	.nothing = "nothing",
 	.estimated = { "allocated_bytes", "net_bytes", "peak_bytes", "survived_bytes" },
 	.null_heap = "(all)",
@@ -122,16 +128,16 @@ static const struct tm_listing steps = {
 static const struct tm_listing losses = {
 	.with = "lost AS (\n  SELECT process_id, kind, reason, sum(count) AS count, sum(bytes) AS bytes FROM loss\n"
 		"  GROUP BY process_id, kind, reason)",
-	.columns = "process_id, kind, count, bytes, reason",
+	.columns = "process_id, kind, count, bytes, reason AS why",
 	.source = "lost",
-	.order = "count DESC, process_id, kind, reason",
+	.order = "count DESC, process_id, kind, why",
 	.title = "lost: these happened and are not in the numbers above",
 };
 
 static const struct tm_listing notes = {
-	.columns = "process_id, ts_ns, kind, text",
+	.columns = "process_id, ts_ns, kind, text AS why",
 	.source = "note",
-	.order = "ts_ns, kind, text",
+	.order = "ts_ns, kind, why",
 	.title = "notes",
 };
 

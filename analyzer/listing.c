@@ -197,11 +197,19 @@ static bool has_errors(sqlite3_stmt *statement) {
 	return false;
 }
 
-static void print_estimate_note(const struct tm_database *d, bool with_errors) {
-	char mean[TM_UNIT_TEXT_MAX];
+static int print_estimate_note(const struct tm_database *d, bool with_errors) {
+	char mean[TM_UNIT_TEXT_MAX], text[256];
 	const char *errors = with_errors ? "errors are standard errors" : "their errors are not worked out here";
-	printf("~ estimated: the trace holds a Poisson sample, one in %s on average;\n  %s, sampled peaks are biased upward\n",
-	       tm_format_size((uint64_t)d->sample_bytes, mean), errors);
+	snprintf(text, sizeof(text), "~ estimated: the trace holds a Poisson sample, one in %s on average; %s, sampled peaks are biased upward",
+		 tm_format_size((uint64_t)d->sample_bytes, mean), errors);
+	return tm_print_words(text);
+}
+
+/* A bar goes with what the rows are sorted by. */
+static const char *share_column(const struct tm_options *o, const struct tm_listing *l) {
+	const char *sorted = o->sort ? o->sort + (*o->sort == '+' || *o->sort == '-') : NULL;
+	if (!l->share_column || !sorted) return l->share_column;
+	return tm_column_is_quantity(sorted) ? sorted : NULL;
 }
 
 /* What a full bar stands for. */
@@ -216,7 +224,12 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 	const char *hidden[32];
 	char *condensed = o->format == TM_FORMAT_TABLE && l->condense ? l->condense(d, o, sql) : NULL;
 	struct tm_render_plan plan = {
-		.format = o->format, .path = d->path, .hidden = hidden, .bar_column = l->bar_column, .null_heap = l->null_heap
+		.format = o->format,
+		.path = d->path,
+		.hidden = hidden,
+		.bar_column = l->bar_column,
+		.share_column = share_column(o, l),
+		.null_heap = l->null_heap,
 	};
 	sqlite3_stmt *statement;
 	uint64_t rows = 0;
@@ -232,8 +245,8 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 	bool with_errors = statement && has_errors(statement);
 	sqlite3_finalize(statement);
 	sqlite3_free(condensed);
-	if (!status && is_table && rows && explain && d->estimated && l->estimated[0]) print_estimate_note(d, with_errors);
-	if (!status && is_table && !rows) printf("%s\n", l->nothing);
+	if (!status && is_table && rows && explain && d->estimated && l->estimated[0]) status = print_estimate_note(d, with_errors);
+	if (!status && is_table && !rows) status = tm_print_words(l->nothing);
 	if (!status && plan.rows_max && rows > plan.rows_max) {
 		fflush(stdout);
 		tm_say("%llu of %llu rows shown, --limit=0 shows all", (unsigned long long)plan.rows_max, (unsigned long long)rows);

@@ -23,6 +23,7 @@ struct tm_listing {
 	const char *title;        /* above a table, or NULL */
 	const char *nothing;      /* what a table says instead of no rows */
 	const char *bar_column;   /* as in struct tm_render_plan */
+	const char *share_column; /* as there, unless --sort asks for another quantity */
 	const char *hidden[16];   /* more columns that its table leaves out */
 	const char *estimated[8]; /* columns that are estimates where the trace was sampled */
 	const char *null_heap;

@@ -44,6 +44,11 @@ size_t tm_terminal_width(void) {
 	return width < NARROWEST ? NARROWEST : (size_t)width;
 }
 
+bool tm_must_fit(void) {
+	const char *columns = getenv("COLUMNS");
+	return (columns && strtol(columns, NULL, 10) > 0) || isatty(STDOUT_FILENO);
+}
+
 static bool colour_wanted(void) {
 	const char *refused = getenv("NO_COLOR"), *terminal = getenv("TERM");
 	return isatty(STDOUT_FILENO) && !(refused && *refused) && terminal && strcmp(terminal, "dumb") != 0;
@@ -56,12 +61,46 @@ const char *tm_plain(void) {
 	return colour_wanted() ? "\033[0m" : "";
 }
 
-int tm_print_title(const char *title) {
+void tm_wrap_words(struct tm_bytes *out, const char *text, size_t used, size_t indent) {
+	struct tm_bytes word = TM_BYTES_INIT;
+	size_t width = tm_terminal_width(), room = width - indent;
+	bool begins = true;
+	for (size_t n; *text; text += n + (text[n] == ' ')) {
+		n = strcspn(text, " ");
+		tm_bytes_clear(&word);
+		tm_display_text(&word, text, n);
+		if (word.failed) break;
+		size_t wide = tm_display_width((const char *)word.data, word.size);
+		if (!begins && used + 1 + wide > width) {
+			tm_put_raw(out, "\n", 1);
+			for (used = 0; used < indent; used++) tm_put_raw(out, " ", 1);
+		} else if (!begins) {
+			tm_put_raw(out, " ", 1);
+			used++;
+		}
+		used += tm_display_fit(out, (const char *)word.data, word.size, tm_must_fit() ? room : wide, TM_SHORTEN_MIDDLE);
+		begins = false;
+	}
+	out->failed |= word.failed;
+	tm_bytes_release(&word);
+}
+
+static int print_wrapped(const char *text, const char *before, const char *behind) {
 	struct tm_bytes line = TM_BYTES_INIT;
-	tm_put_format(&line, "%s%s%s\n", tm_bold(), title, tm_plain());
-	int rc = tm_write_output(line.data, line.size);
+	tm_put_format(&line, "%s", before);
+	tm_wrap_words(&line, text, 0, 0);
+	tm_put_format(&line, "%s\n", behind);
+	int rc = line.failed ? -1 : tm_write_output(line.data, line.size);
 	tm_bytes_release(&line);
 	return rc ? TM_EXIT_FAILED : 0;
+}
+
+int tm_print_title(const char *title) {
+	return print_wrapped(title, tm_bold(), tm_plain());
+}
+
+int tm_print_words(const char *text) {
+	return print_wrapped(text, "", "");
 }
 
 /* Writes what was gathered and empties it. */

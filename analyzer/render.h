@@ -25,6 +25,7 @@ struct tm_render_plan {
 	const char *const *hidden;    /* columns that a table leaves out, ends with NULL; may be NULL */
 	const char *bar_column;       /* a table draws a bar for this column; NULL: none */
 	double bar_full;              /* the value of a full bar */
+	const char *share_column;     /* a terminal that has room left gets a bar for this column, the highest shown being full; NULL: none */
 	const char *const *estimated; /* columns whose table cells are marked with ~, ends with NULL; may be NULL */
 	const char *null_heap;        /* what a table shows for heap NULL; NULL: "-" */
 	const char *named_by;         /* a table shows the column `value` as if it were named by this one; NULL: no */
@@ -57,8 +58,16 @@ int tm_write_output(const void *data, size_t n);
 /* The columns that a table may fill: COLUMNS, else the terminal's, else 100. */
 size_t tm_terminal_width(void);
 
-/* A line above a table. 0, or TM_EXIT_FAILED. */
+/* Must lines fit? They must on a terminal, and where COLUMNS says how wide they may be; else, in a pipe or a file, names stay whole. */
+bool tm_must_fit(void);
+
+/* Appends the words of a text at the start of a line of which `used` columns are indentation; a line that would be too wide ends before,
+ * and the next begins with `indent` spaces. */
+void tm_wrap_words(struct tm_bytes *out, const char *text, size_t used, size_t indent);
+
+/* A line above a table, and one of plain words; both are wrapped. 0, or TM_EXIT_FAILED. */
 int tm_print_title(const char *title);
+int tm_print_words(const char *text);
 
 /* Escape sequences for a heading, or "" where no colour is wanted. */
 const char *tm_bold(void);

@@ -1,8 +1,8 @@
 /* render_table.c - rows as a table for a person.
  *
  * The first rows are kept until the widths of the columns are known; from then on rows stream through with these widths. A table that is
- * wider than the terminal first wraps its headings, then shortens its widest texts, and at last leaves columns out, which its last line
- * says. Some columns are shown in another way than the query gives them: file and line as one "file:line", a function without a name as
+ * wider than the terminal first wraps its headings, then shortens its widest texts, leaves out columns that say least, shortens texts
+ * further, and at last leaves out columns from the right; its last line says which. What room is left may show a bar. Some columns are shown in another way than the query gives them: file and line as one "file:line", a function without a name as
  * module+offset, `level` as the indentation of a command, and under the row, as lines of their own, the `reason` of a score, `evidence`, `why` and `stack`,
  * innermost frame first.
  */
@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "schema/units.h"
 #include "columns.h"
@@ -19,10 +20,16 @@
 
 #define ROWS_MEASURED 500
 #define NARROWEST_TEXT 10
+#define SHORT_TEXT 16         /* is kept as long as there are more than COLUMNS_MAIN columns */
+#define COLUMNS_MAIN 4
+#define READABLE_TEXT 24   /* is kept as long as there are columns that say less */
 #define AMPLE_TEXT 40      /* is shortened to this before any heading is wrapped */
+#define WIDEST_WHOLE 80    /* of a column whose texts are not shortened: longer ones push the rest of their line */
 #define NARROWEST_TITLE 16 /* of a name that cannot be wrapped */
 #define TITLE_LINES_MAX 4
 #define BAR_WIDTH 24
+#define SHARE_NARROWEST 8 /* a bar that takes what room is left */
+#define SHARE_WIDEST 40
 #define INDENT_MAX 16
 #define GAP "  "
 
@@ -30,17 +37,21 @@ struct table_column {
 	int index, line_index; /* in the query; line_index: the line behind a file, or -1 */
 	const char *name;
 	bool right, estimated;
-	bool flexible, left_out;
+	bool flexible, left_out, is_empty; /* empty: no row has a value in it */
 	enum tm_shorten shorten;
-	size_t widest_cell, width;
+	size_t widest_cell, width, least; /* least: not shortened further, if it is a text */
 };
 
 struct table {
 	sqlite3_stmt *statement;
 	const struct tm_render_plan *plan;
 	struct table_column *columns;
-	int count, stack_index, reason_index, bar_index, module_index, offset_index, level_index, named_by_index,
+	int count, stack_index, reason_index, bar_index, share_index, module_index, offset_index, level_index, named_by_index,
 		estimated_index; /* the indexes are -1 for what the query lacks */
+	bool fits;               /* its lines must fit */
+	double share_full;       /* the highest value of the share's column */
+	double *shares;          /* of each row that is kept */
+	size_t share_width;      /* 0: no room */
 	struct tm_bytes *cells;  /* ROWS_MEASURED rows of count cells and a block for bar and stack */
 	size_t rows;             /* kept in cells */
 	int last_shown;          /* column */
@@ -121,6 +132,7 @@ static void plan_columns(struct table *t) {
 		const char *next = i + 1 < n ? sqlite3_column_name(t->statement, i + 1) : "";
 		if (t->plan->bar_column && strcmp(name, t->plan->bar_column) == 0) t->bar_index = i;
 		if (t->plan->named_by && strcmp(name, t->plan->named_by) == 0) t->named_by_index = i;
+		if (t->plan->share_column && isatty(STDOUT_FILENO) && strcmp(name, t->plan->share_column) == 0) t->share_index = i;
 		if (strcmp(name, "module") == 0) t->module_index = i;
 		if (strcmp(name, "module_offset") == 0) t->offset_index = i;
 		if (strcmp(name, "level") == 0) t->level_index = i;
@@ -141,11 +153,10 @@ static void plan_columns(struct table *t) {
 	}
 }
 
-static void put_bar(struct table *t, struct tm_bytes *out) {
+static void put_bar(struct tm_bytes *out, double value, double full, int width) {
 	static const char *const parts[] = { "", "\u258F", "\u258E", "\u258D", "\u258C", "\u258B", "\u258A", "\u2589" };
-	double value = sqlite3_column_double(t->statement, t->bar_index), full = t->plan->bar_full;
-	int eighths = full > 0 && value > 0 ? (int)(value / full * BAR_WIDTH * 8 + 0.5) : 0;
-	if (eighths > BAR_WIDTH * 8) eighths = BAR_WIDTH * 8;
+	int eighths = full > 0 && value > 0 ? (int)(value / full * width * 8 + 0.5) : 0;
+	if (eighths > width * 8) eighths = width * 8;
 	tm_put_raw(out, GAP, strlen(GAP));
 	if (!tm_display_unicode()) {
 		for (int i = 0; i < (eighths + 4) / 8; i++) tm_put_raw(out, "#", 1);
@@ -158,7 +169,7 @@ static void put_bar(struct table *t, struct tm_bytes *out) {
 /* Frames come as main;load;parse and are read best from the innermost on, each on a line of its own. */
 static void put_stack(struct table *t, struct tm_bytes *out) {
 	struct tm_bytes shown = TM_BYTES_INIT;
-	size_t room = tm_terminal_width() - strlen("      ");
+	size_t room = t->fits ? tm_terminal_width() - strlen("      ") : SIZE_MAX;
 	const char *text = (const char *)sqlite3_column_text(t->statement, t->stack_index);
 	const char *end = text ? text + strlen(text) : NULL;
 	while (text && end > text) {
@@ -175,20 +186,10 @@ static void put_stack(struct table *t, struct tm_bytes *out) {
 
 /* A sentence, wrapped between words. */
 static void put_reason(struct table *t, struct tm_bytes *out) {
-	struct tm_bytes shown = TM_BYTES_INIT;
-	size_t room = tm_terminal_width() - strlen("    "), used = room;
 	const char *text = (const char *)sqlite3_column_text(t->statement, t->reason_index);
-	for (size_t n; text && *text; text += n + (text[n] == ' ')) {
-		n = strcspn(text, " ");
-		tm_bytes_clear(&shown);
-		tm_display_text(&shown, text, n);
-		size_t width = shown.failed ? 0 : tm_display_width((const char *)shown.data, shown.size);
-		bool breaks = used + 1 + width > room;
-		tm_put_raw(out, breaks ? "\n    " : " ", breaks ? 5 : 1);
-		if (!shown.failed)
-			used = (breaks ? 0 : used + 1) + tm_display_fit(out, (const char *)shown.data, shown.size, room, TM_SHORTEN_END);
-	}
-	tm_bytes_release(&shown);
+	if (!text || !*text) return;
+	tm_put_raw(out, "\n    ", 5);
+	tm_wrap_words(out, text, 4, 4);
 }
 
 /* The module's file name and the offset, for a function without a name. */
@@ -235,7 +236,7 @@ static struct tm_bytes *row_cells(struct table *t, size_t row) {
 static void fill_row(struct table *t, struct tm_bytes *cells) {
 	for (int i = 0; i <= t->count; i++) tm_bytes_clear(&cells[i]);
 	for (int i = 0; i < t->count; i++) fill_cell(t, &t->columns[i], &cells[i]);
-	if (t->bar_index >= 0) put_bar(t, &cells[t->count]);
+	if (t->bar_index >= 0) put_bar(&cells[t->count], sqlite3_column_double(t->statement, t->bar_index), t->plan->bar_full, BAR_WIDTH);
 	if (t->reason_index >= 0) put_reason(t, &cells[t->count]);
 	if (t->stack_index >= 0) put_stack(t, &cells[t->count]);
 }
@@ -274,12 +275,15 @@ static size_t least_title(const char *name) {
 }
 
 static void measure_cells(struct table *t) {
+	for (int i = 0; i < t->count; i++) t->columns[i].is_empty = true;
 	for (size_t row = 0; row < t->rows; row++) {
 		struct tm_bytes *cells = row_cells(t, row);
 		for (int i = 0; i < t->count; i++) {
 			size_t width = tm_display_width((const char *)cells[i].data, cells[i].size);
 			if (width > t->columns[i].widest_cell) t->columns[i].widest_cell = width;
+			if (cells[i].size != 1 || cells[i].data[0] != '-') t->columns[i].is_empty = false;
 		}
+		if (t->shares[row] > t->share_full) t->share_full = t->shares[row];
 	}
 }
 
@@ -298,7 +302,7 @@ static size_t ample_surplus(const struct table_column *column) {
 }
 
 static size_t text_surplus(const struct table_column *column) {
-	size_t least = larger(least_title(column->name), NARROWEST_TEXT);
+	size_t least = larger(least_title(column->name), column->least);
 	return column->flexible && column->width > least ? column->width - least : 0;
 }
 
@@ -327,28 +331,35 @@ static size_t choose_widths(struct table *t, size_t room) {
 		if (c->left_out) continue;
 		c->width = larger(strlen(c->name), c->widest_cell);
 		/* Nothing wider than the room can be shown; this also keeps the loops short. */
-		if (c->width > room && (c->flexible || c->widest_cell < room)) c->width = room;
+		size_t widest = t->fits || !c->flexible ? room : WIDEST_WHOLE;
+		if (c->width > widest && (c->flexible || c->widest_cell < room)) c->width = widest;
 		total += c->width + (is_first ? 0 : strlen(GAP));
 		is_first = false;
 	}
-	total = narrow(t, total, room, ample_surplus, true);
+	if (t->fits) total = narrow(t, total, room, ample_surplus, true);
 	total = narrow(t, total, room, title_surplus, false);
-	return narrow(t, total, room, text_surplus, true);
+	return t->fits ? narrow(t, total, room, text_surplus, true) : total;
 }
 
 /* Least important first; after these they go from the right. */
 static const char *const expendable[] = {
-	"job",        "cut_reason", "frees",     "end_code",     "live_at_exit_count",  "allocated_relative_error",
-	"stack_id",   "start_ns",   "temporary", "sample_bytes", "exit_relative_error", "allocations",
-	"live_count", "host",       "allocations_per_second",
+	"job",        "frees",           "end_code",        "live_at_exit_count",     "allocated_relative_error", "stack_id", "start_ns",
+	"temporary",  "sample_bytes",    "allocations",     "exit_relative_error",    "live_count",               "host",     "category",
+	"total_net_bytes", "peak_own_bytes", "peak_growth_bytes", "allocations_per_second",   "duration_ns",
 };
 
-static struct table_column *least_important(struct table *t) {
-	struct table_column *last = NULL;
-	int shown = 0;
+static struct table_column *expendable_column(struct table *t) {
+	for (int i = 0; t->plan->hidden && i < t->count; i++)
+		if (!t->columns[i].left_out && t->columns[i].is_empty) return &t->columns[i];
 	for (size_t k = 0; t->plan->hidden && k < sizeof expendable / sizeof *expendable; k++)
 		for (int i = 0; i < t->count; i++)
 			if (!t->columns[i].left_out && strcmp(t->columns[i].name, expendable[k]) == 0) return &t->columns[i];
+	return NULL;
+}
+
+static struct table_column *last_column(struct table *t) {
+	struct table_column *last = NULL;
+	int shown = 0;
 	for (int i = 0; i < t->count; i++) {
 		if (t->columns[i].left_out) continue;
 		last = &t->columns[i];
@@ -357,13 +368,32 @@ static struct table_column *least_important(struct table *t) {
 	return shown > 1 ? last : NULL;
 }
 
+static struct table_column *minor_column(struct table *t) {
+	int shown = 0;
+	for (int i = 0; i < t->count; i++) shown += !t->columns[i].left_out;
+	return shown > COLUMNS_MAIN ? last_column(t) : NULL;
+}
+
+/* Leaves columns out until the table is as narrow as the room; returns its width. */
+static size_t leave_out(struct table *t, size_t room, size_t least_text, struct table_column *(*choose)(struct table *t)) {
+	struct table_column *victim;
+	size_t total;
+	for (int i = 0; i < t->count; i++) t->columns[i].least = least_text;
+	while ((total = choose_widths(t, room)) > room && t->fits && (victim = choose(t))) victim->left_out = true;
+	return total;
+}
+
 static void fit_widths(struct table *t) {
 	size_t room = tm_terminal_width();
-	struct table_column *victim;
 	measure_cells(t);
-	while (choose_widths(t, room) > room && (victim = least_important(t))) victim->left_out = true;
+	size_t total = leave_out(t, room, READABLE_TEXT, expendable_column);
+	if (total > room) total = leave_out(t, room, SHORT_TEXT, minor_column);
+	if (total > room) total = leave_out(t, room, NARROWEST_TEXT, last_column);
 	for (int i = 0; i < t->count; i++)
 		if (!t->columns[i].left_out) t->last_shown = i;
+	if (t->share_index < 0 || t->share_full <= 0 || total + strlen(GAP) + SHARE_NARROWEST > room) return;
+	t->share_width = room - total - strlen(GAP);
+	if (t->share_width > SHARE_WIDEST) t->share_width = SHARE_WIDEST;
 }
 
 /* --- lines --- */
@@ -374,8 +404,8 @@ static void put_cell(struct table *t, int i, const char *text, size_t n, bool is
 	if (t->line_begun) tm_put_raw(&t->line, GAP, strlen(GAP));
 	t->line_begun = true;
 	if (column->right && width < column->width) put_spaces(&t->line, column->width - width);
-	/* A number is never shortened: it pushes the rest of its line. */
-	if (column->right) tm_put_raw(&t->line, text, n);
+	/* A number is never shortened, nor is a name that need not fit: it pushes the rest of its line. */
+	if (column->right || !t->fits) tm_put_raw(&t->line, text, n);
 	else width = tm_display_fit(&t->line, text, n, column->width, column->shorten);
 	if (!column->right && !is_last && width < column->width) put_spaces(&t->line, column->width - width);
 }
@@ -428,20 +458,23 @@ static int print_left_out(struct table *t) {
 	tm_put_format(&text, "%d column%s left out here:", n, n == 1 ? "" : "s");
 	for (int i = 0; i < t->count; i++)
 		if (t->columns[i].left_out) tm_put_format(&text, " %s%s", t->columns[i].name, --n ? "," : "");
+	tm_put_raw(&text, "", 1);
 	if (text.failed) t->line.failed = true;
-	else tm_display_fit(&t->line, (const char *)text.data, text.size, tm_terminal_width(), TM_SHORTEN_END);
+	else tm_wrap_words(&t->line, (const char *)text.data, 0, 2);
 	tm_bytes_release(&text);
 	return print_line(t);
 }
 
-static int print_row(struct table *t, const struct tm_bytes *cells) {
+static int print_row(struct table *t, const struct tm_bytes *cells, double share) {
 	const struct tm_bytes *below = &cells[t->count];
+	bool has_share = t->share_width && share > 0;
 	for (int i = 0; i < t->count; i++) {
 		if (cells[i].failed) t->line.failed = true;
 		if (t->columns[i].left_out) continue;
-		bool is_last = i == t->last_shown && (!below->size || below->data[0] == '\n');
+		bool is_last = i == t->last_shown && !has_share && (!below->size || below->data[0] == '\n');
 		put_cell(t, i, (const char *)cells[i].data, cells[i].size, is_last);
 	}
+	if (has_share) put_bar(&t->line, share, t->share_full, (int)t->share_width);
 	if (below->failed) t->line.failed = true;
 	else tm_put_raw(&t->line, below->data, below->size);
 	return print_line(t);
@@ -451,12 +484,16 @@ static int print_kept(struct table *t) {
 	if (!t->rows) return 0;
 	fit_widths(t);
 	int rc = print_titles(t);
-	for (size_t row = 0; !rc && row < t->rows; row++) rc = print_row(t, row_cells(t, row));
+	for (size_t row = 0; !rc && row < t->rows; row++) rc = print_row(t, row_cells(t, row), t->shares[row]);
 	return rc;
 }
 
 static bool is_shown(const struct table *t, uint64_t row) {
 	return !t->plan->rows_max || row < t->plan->rows_max;
+}
+
+static double share_of(const struct table *t) {
+	return t->share_index < 0 ? 0 : sqlite3_column_double(t->statement, t->share_index);
 }
 
 /* Everything behind the rows that were measured: printed as it comes, or only counted. */
@@ -465,7 +502,7 @@ static int stream_rest(struct table *t, int step, uint64_t *rows) {
 	for (; !rc && step == SQLITE_ROW; step = sqlite3_step(t->statement)) {
 		if (is_shown(t, *rows)) {
 			fill_row(t, row_cells(t, 0));
-			rc = print_row(t, row_cells(t, 0));
+			rc = print_row(t, row_cells(t, 0), share_of(t));
 		}
 		++*rows;
 	}
@@ -478,6 +515,8 @@ int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, 
 			   .stack_index = -1,
 			   .reason_index = -1,
 			   .bar_index = -1,
+			   .share_index = -1,
+			   .fits = tm_must_fit(),
 			   .module_index = -1,
 			   .offset_index = -1,
 			   .level_index = -1,
@@ -488,10 +527,13 @@ int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, 
 	*rows = 0;
 	t.columns = calloc(columns + 1, sizeof(*t.columns));
 	t.cells = calloc(ROWS_MEASURED * (columns + 1), sizeof(*t.cells));
-	if (!t.columns || !t.cells) goto out;
+	t.shares = calloc(ROWS_MEASURED, sizeof(*t.shares));
+	if (!t.columns || !t.cells || !t.shares) goto out;
 	plan_columns(&t);
-	while ((step = sqlite3_step(statement)) == SQLITE_ROW && t.rows < ROWS_MEASURED && is_shown(&t, t.rows))
+	while ((step = sqlite3_step(statement)) == SQLITE_ROW && t.rows < ROWS_MEASURED && is_shown(&t, t.rows)) {
+		t.shares[t.rows] = share_of(&t);
 		fill_row(&t, row_cells(&t, t.rows++));
+	}
 	*rows = t.rows;
 	rc = print_kept(&t);
 	if (!rc) rc = stream_rest(&t, step, rows);
@@ -500,6 +542,7 @@ out:
 	for (size_t i = 0; t.cells && i < ROWS_MEASURED * (columns + 1); i++) tm_bytes_release(&t.cells[i]);
 	tm_bytes_release(&t.line);
 	free(t.cells);
+	free(t.shares);
 	free(t.columns);
 	return rc;
 }
