@@ -1,7 +1,7 @@
 # tidemark's build. `make help` lists the targets, V=1 shows the commands, BUILD=DIR puts the output elsewhere.
 #
 #     schema/ <- recorder/guest/      build/lib/libtidemark.so     preloaded into the traced program: libc alone
-#     schema/ <- recorder/collector/  build/bin/tidemark-record    its parent: zstd, zlib, libdw, libiberty
+#     schema/ <- recorder/collector/  build/bin/tidemark-record    its parent: zstd, zlib, libdw, libiberty, linked in
 #     schema/ <- analyzer/            build/bin/tidemark           SQLite, yajl, zstd, zlib; schema/*.sql is compiled in
 #     schema/ <- analyzer/extension/  build/lib/tidemark_vtab.so   loaded by SQLite: zstd, zlib
 #
@@ -22,11 +22,12 @@ INSTRUMENT := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer $(
 TRAPS := $(if $(filter undefined,$(SANITIZE)),-fsanitize=undefined -fsanitize-undefined-trap-on-error)
 GUEST := -fPIC -fvisibility=hidden -fexceptions -ftls-model=initial-exec -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc \
 	-fno-builtin-free $(TRAPS)
-COLLECTOR_LIBS := -lzstd -lz -ldw -lelf -liberty -lpthread
+# Linked in: the recorder starts half a millisecond sooner, and goes to machines that have none of them.
+COLLECTOR_LIBS := -Wl,-Bstatic -ldw -lelf -lzstd -lz -lbz2 -llzma -liberty -Wl,-Bdynamic -lpthread -ldl
 ANALYZER_LIBS := -lsqlite3 -lyajl -lzstd -lz -lpthread -lm -ldl
 
 # What apt installs: to build and run, and for the tests only. yajl reads JSON of gigabytes in constant memory (analyzer/foreign_kineto.c).
-BUILD_PACKAGES := gcc libc6-dev libzstd-dev zlib1g-dev libdw-dev libelf-dev libiberty-dev libsqlite3-dev sqlite3 libyajl-dev
+BUILD_PACKAGES := gcc libc6-dev libzstd-dev zlib1g-dev libdw-dev libelf-dev libbz2-dev liblzma-dev libiberty-dev libsqlite3-dev sqlite3 libyajl-dev
 # python3-torch (150 MB, a minute) is the only PyTorch that apt has; the adaptor can be tested on no other where nothing is installed by hand.
 TEST_PACKAGES := python3 zstd binutils g++ clang libclang-rt-dev git gcc-12-multilib musl-tools redis-tools openmpi-bin heaptrack redis-server \
 	chromium golang-1.19-go golang-src libdevel-nytprof-perl python3-torch valgrind libunwind-dev g++-aarch64-linux-gnu qemu-user
@@ -155,11 +156,11 @@ bench: all $(BENCHES) ## what recording and import cost, beside other tools; ONL
 	@python3 tests/bench/run.py $(BUILD) $(if $(ONLY),--only='$(ONLY)') $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(RESULTS),--results='$(RESULTS)')
 
 # For a machine that has a GPU, a compiler and PyTorch, but none of our libraries and no network: everything but libc is linked in here.
-CARRIED_LIBS := -Wl,-Bstatic -lsqlite3 -lyajl_s -ldw -lelf -lzstd -lz -lbz2 -llzma -liberty -Wl,-Bdynamic -lpthread -lm -ldl
+CARRIED_LIBS := -Wl,-Bstatic -lsqlite3 -lyajl_s -lzstd -lz -Wl,-Bdynamic -lpthread -lm -ldl
 gpu-kit: all ## put tools that need nothing but libc into BUILD/gpu-kit, for make check-gpu elsewhere
 	$(Q)install -d $(BUILD)/gpu-kit/bin $(BUILD)/gpu-kit/lib
 	$(Q)$(CC) $(CFLAGS) -o $(BUILD)/gpu-kit/bin/tidemark $(ANALYZER_OBJECTS) $(SCHEMA_OBJECTS) $(CARRIED_LIBS)
-	$(Q)$(CC) $(CFLAGS) -o $(BUILD)/gpu-kit/bin/tidemark-record $(COLLECTOR_OBJECTS) $(SCHEMA_OBJECTS) $(CARRIED_LIBS)
+	$(Q)install -m 755 $(BUILD)/bin/tidemark-record $(BUILD)/gpu-kit/bin
 	$(Q)install -m 755 $(BUILD)/lib/libtidemark.so $(BUILD)/gpu-kit/lib
 	$(Q)install -m 644 recorder/tidemark.py $(BUILD)/gpu-kit
 	$(Q)strip $(BUILD)/gpu-kit/bin/*

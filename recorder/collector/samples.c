@@ -44,7 +44,7 @@ static bool read_status(const struct tm_sampled_process *p, struct tm_reading *r
 	take_kilobytes(r, TM_READING_RSS_PEAK, text, "\nVmHWM:");
 	take_kilobytes(r, TM_READING_VMS, text, "\nVmSize:");
 	take_kilobytes(r, TM_READING_SWAP, text, "\nVmSwap:");
-	return true;
+	return r->known >> TM_READING_RSS & 1; /* a zombie has none */
 }
 
 static bool may_walk(const struct tm_sampler *s, uint64_t due_ns, uint64_t now_ns) {
