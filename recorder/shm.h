@@ -148,11 +148,14 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
  *   unmap        begin_ticks old old_size
  *   remap        addr size begin_ticks old old_size pcs...
  *   text         bytes, padded with 0                 y = byte length; the ops below 0xD0
- *   oom          heap size result free total pcs...   heap: a number or 0; free, total: ~0 unknown; x = frames kept, y = the op that stands for the function
+ *   oom          heap size result free total pcs...   heap: a number or 0; free, total: ~0 unknown; x = frames kept, y = the op that stands for the function;
+ *                                                     result: from bit 32 on, how many of the innermost frames are the driver's
  *   launch, use  a b                       no stack. launch: correlation id, 0; y = the driver's callback id. use: address, correlation id
  *   scope        key link bytes, padded with 0        y = byte length of the name, x = enum tm_scope_category or a CATEGORY's number; 0xD0 to 0xDF
  *
  * alloc, free, realloc with TM_RING_HEAP: one word more before the frames (free: at the end), the number of a heap that a HEAP record announced.
+ * alloc by the CUDA driver: y = how many of the innermost frames are the driver's and CUPTI's. They are no part of the block's stack, and what the
+ * next record keeps may hold them.
  *
  * Stack: the x outermost frames of the thread's previous stack in this ring, then `pcs` new ones inside them, innermost first. Return addresses. A
  * record with TM_RING_NO_STACK has none and leaves the previous stack as it was. The first record of a ring has x = 0, and so has the first after a loss.

@@ -97,6 +97,7 @@ enum tm_op_class {
 #define TM_BLOCK_FRAME_BITS 48u
 #define TM_BLOCK_FRAME_MASK ((1ull << TM_BLOCK_FRAME_BITS) - 1)
 #define TM_OP_IS_SCOPE(op) (((unsigned)(op) & 0xF0u) == 0xD0u) /* of the text class: carries key, link and category, too */
+#define TM_OP_IS_DRIVERS(op) ((op) >= TM_OP_CUDA_ALLOC && (op) <= TM_OP_CUDA_IPC_OPEN) /* a function of the CUDA driver that gives memory */
 #define TM_OP_IS_GPU(op) ((op) >= TM_OP_OOM && (op) <= TM_OP_USE) /* of these, what is about a device and opens or closes nothing */
 
 /* What opened a scope: X(identifier, number, the text of the category column). Numbers from TM_SCOPE_CATEGORY_OWN on are a process's own (NVTX domains). */

@@ -184,6 +184,20 @@ static uint32_t native_stack(struct tm_collector *c, struct tm_ring_view *r) {
 	return r->stack;
 }
 
+static uint32_t stack_of(struct tm_collector *c, struct tm_ring_view *r, unsigned flags) {
+	uint32_t stack = flags & TM_RING_PYTHON ? tm_python_merged_stack(c, r) : 0;
+	return stack ? stack : native_stack(c, r);
+}
+
+/* What follows is about so many of the frames in r->pcs. */
+static void resize_stack(struct tm_ring_view *r, size_t depth) {
+	size_t same = depth < r->depth ? depth : r->depth;
+	r->depth = depth;
+	if (r->path_valid > same) r->path_valid = same;
+	tm_python_native_changed(&r->python, same);
+	r->stack = 0;
+}
+
 /* After a corrupt stretch the frames that a record keeps are not known; its event has no stack until a whole one comes. */
 static bool take_stack(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh,
 		       uint32_t *stack) {
@@ -193,8 +207,23 @@ static bool take_stack(struct tm_collector *c, struct tm_ring_view *r, unsigned 
 	if (!r->path_known) return true;
 	if (flags & TM_RING_CUT) r->process->cut_stacks++;
 	if ((fresh || keep != r->depth) && !change_stack(r, keep, pcs, fresh)) return false;
-	if (flags & TM_RING_PYTHON) *stack = tm_python_merged_stack(c, r);
-	if (!*stack) *stack = native_stack(c, r);
+	*stack = stack_of(c, r, flags);
+	return true;
+}
+
+/* The same of a call whose innermost frames are a driver's: the program's call is outside of them. */
+static bool take_stack_past(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh, size_t drivers,
+			    uint32_t *stack) {
+	if (!drivers || flags & TM_RING_NO_STACK) return take_stack(c, r, flags, keep, pcs, fresh, stack);
+	*stack = 0;
+	if (keep == 0) r->path_known = true;
+	if (!r->path_known) return true;
+	if (flags & TM_RING_CUT) r->process->cut_stacks++;
+	if (!change_stack(r, keep, pcs, fresh) || drivers >= r->depth) return false;
+	size_t depth = r->depth;
+	resize_stack(r, depth - drivers);
+	*stack = stack_of(c, r, flags);
+	resize_stack(r, depth);
 	return true;
 }
 
@@ -291,8 +320,8 @@ static bool take_refusal(struct tm_collector *c, struct tm_ring_view *r, const u
 	char result[64] = "CUDA_ERROR_OUT_OF_MEMORY";
 	const struct tm_own_heap *heap = NULL;
 	if (n < TM_RING_OOM_WORDS || !text || (w[2] && !(heap = tm_heap_of_number(c, r->process, w[2])))) return false;
-	if (!take_stack(c, r, flags, keep, w + TM_RING_OOM_WORDS, n - TM_RING_OOM_WORDS, &stack)) return false;
-	if (w[4] != 2) snprintf(result, sizeof result, "CUDA error %u", (unsigned)w[4]);
+	if (!take_stack_past(c, r, flags, keep, w + TM_RING_OOM_WORDS, n - TM_RING_OOM_WORDS, w[4] >> 32, &stack)) return false;
+	if ((uint32_t)w[4] != 2) snprintf(result, sizeof result, "CUDA error %u", (unsigned)w[4]);
 	struct tm_meta *m = tm_group_add(c->group, TM_RECORD_OOM);
 	m->oom = (struct tm_oom){ .id = ++c->refusals, .process = r->process->id, .heap = heap ? heap->id : 0, .size_bytes = w[3] };
 	m->oom.free_bytes = w[5] <= INT64_MAX ? (int64_t)w[5] : -1;
@@ -345,7 +374,10 @@ static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, co
 		fixed = TM_RING_ALLOC_WORDS + own;
 		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3])) return false;
 		if (!take_heap(c, r, op, flags, w[fixed - 1], &heap)) return false;
-		if (!take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
+		if (!(TM_OP_IS_DRIVERS(op) ? take_stack_past(c, r, flags, keep, w + fixed, n - fixed, y, &stack)
+					   : take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)))
+			return false;
+		if (TM_OP_IS_DRIVERS(op)) y = TM_RING_USABLE_UNKNOWN;
 		e = stamped(c, r, op, w[1], w[1]);
 		break;
 	case TM_CLASS_FREE:

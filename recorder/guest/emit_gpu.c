@@ -1,41 +1,34 @@
 /* emit_gpu.c - what happens on devices, as records.
  *
  * Flow:     cuda_calls.c, cuda_activity.c -> here -> ring
- * Stacks:   between the program and us lie the driver and CUPTI. Their frames are taken and left out, so the innermost one is the program's call.
- *           The stack is taken
- *           anew and forgotten again: what a ring's next record may keep of the last stack is only what the collector has seen.
+ * Stacks:   between the program and us lie the driver and CUPTI. Their frames are told, since the next stack is taken from where it differs from this
+ *           one, and how many they are: the collector leaves them out, so the innermost one is the program's call.
  */
 #include "cupti.h"
 #include "emit.h"
 #include "heaps.h"
 #include "hot.h"
 
-/* Whole, without the driver's frames: `fresh` of them are to be put. */
-static struct tm_taken take_without_driver(struct tm_thread *t, const void *frame) {
-	struct tm_taken s;
+/* `drivers`: so many of the innermost frames are the driver's or CUPTI's. */
+static struct tm_taken take_past_driver(struct tm_thread *t, const void *frame, unsigned *drivers) {
 	tm_python_poll(t);
-	if (t->takes_stacks) tm_stack_forget(t);
-	s = tm_take(t, frame);
-	for (unsigned left = s.fresh; left > 1 && s.keep == 0 && tm_cupti_is_code(t->pcs[t->depth - 1]); left--) {
-		t->depth--;
-		s.fresh--;
-	}
+	struct tm_taken s = tm_take(t, frame);
+	*drivers = 0;
+	if (s.flags & TM_RING_NO_STACK) return s;
+	while (*drivers + 1 < t->depth && tm_cupti_is_code(t->pcs[t->depth - 1 - *drivers])) ++*drivers;
 	return s;
-}
-
-static void forget_stack(struct tm_thread *t) {
-	if (t->takes_stacks) tm_stack_forget(t);
 }
 
 void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64_t address, uint64_t size, const void *frame) {
 	uint64_t *r;
 	if (!address || t->stopped || !tm_heap_tell(t, heap)) return;
-	struct tm_taken s = take_without_driver(t, frame);
+	unsigned drivers;
+	struct tm_taken s = take_past_driver(t, frame, &drivers);
 	unsigned words = TM_RING_ALLOC_WORDS + 1 + s.fresh;
 	tm_set_busy(t);
 	if (tm_reserve(t, words, size, &r)) {
 		uint64_t ticks = tm_in_order(t, tm_now());
-		r[0] = tm_ring_word(op, s.flags | TM_RING_HEAP, words, s.keep, TM_RING_USABLE_UNKNOWN);
+		r[0] = tm_ring_word(op, s.flags | TM_RING_HEAP, words, s.keep, drivers);
 		r[1] = ticks;
 		r[2] = address;
 		r[3] = size;
@@ -43,13 +36,13 @@ void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64
 		if (s.fresh) tm_put_frames(r + 5, t, s.fresh);
 		tm_publish(t, words);
 	}
-	forget_stack(t);
 }
 
 void tm_emit_gpu_refusal(struct tm_thread *t, const struct tm_gpu_refusal *refusal, const void *frame) {
 	uint64_t *r;
 	if (refusal->heap && !tm_heap_tell(t, refusal->heap)) return;
-	struct tm_taken s = take_without_driver(t, frame);
+	unsigned drivers;
+	struct tm_taken s = take_past_driver(t, frame, &drivers);
 	unsigned words = TM_RING_OOM_WORDS + s.fresh;
 	tm_set_busy(t);
 	if (tm_reserve(t, words, 0, &r)) {
@@ -58,13 +51,12 @@ void tm_emit_gpu_refusal(struct tm_thread *t, const struct tm_gpu_refusal *refus
 		r[1] = ticks;
 		r[2] = refusal->heap;
 		r[3] = refusal->size_bytes;
-		r[4] = (uint64_t)refusal->result;
+		r[4] = (uint32_t)refusal->result | (uint64_t)drivers << 32;
 		r[5] = refusal->free_bytes;
 		r[6] = refusal->total_bytes;
 		if (s.fresh) tm_put_frames(r + TM_RING_OOM_WORDS, t, s.fresh);
 		tm_publish(t, words);
 	}
-	forget_stack(t);
 }
 
 static void emit_pair(struct tm_thread *t, enum tm_op op, unsigned y, uint64_t a, uint64_t b) {

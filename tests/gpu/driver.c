@@ -315,6 +315,45 @@ static void forks(void) {
 	for (int i = 0; i < 3; i++) pthread_join(all[i], NULL);
 }
 
+/* For counting instructions: pairs at a depth of thirty calls, and launches of a kernel with two blocks among its parameters. */
+__attribute__((noinline)) static int deep_pairs(int depth, int count) {
+	CUdeviceptr p;
+	if (depth) return deep_pairs(depth - 1, count) + 1;
+	for (int i = 0; i < count; i++) {
+		cuMemAlloc_v2(&p, 512);
+		cuMemFree_v2(p);
+	}
+	return 0;
+}
+
+static void *volatile kept;
+
+/* Host memory and a device's from the same thread at depths that go up and down: its size says at which. */
+__attribute__((noinline)) static int deeper(int depth, int size, int kind) {
+	CUdeviceptr p;
+	if (depth) return deeper(depth - 1, size, kind) + 1;
+	if (kind == 0) kept = malloc((size_t)size);
+	else if (kind == 1) cuMemAlloc_v2(&p, (size_t)size);
+	else if (cuMemAlloc_v2(&p, (size_t)size << 30) != 2) abort();
+	return 0;
+}
+
+static void mixed(void) {
+	unsigned random = 1;
+	for (int i = 0; i < 400; i++) {
+		random = random * 1103515245u + 12345u;
+		deeper((int)(random >> 16) % 40, 100000 + (int)(random >> 16) % 40, (int)(random >> 24) % 3);
+	}
+	if (!kept) abort();
+}
+
+static void launches(int count) {
+	CUdeviceptr a = load_weights(MIB), b = load_weights(MIB);
+	uint32_t small = 7;
+	void *parameters[] = { &a, &small, &b, &small };
+	for (int i = 0; i < count; i++) cuLaunchKernel((void *)"add_kernel,8,4,8,4", 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+}
+
 static void many(void) {
 	CUdeviceptr p;
 	for (int i = 0; i < 1000000; i++) {
@@ -390,6 +429,7 @@ int main(int argc, char **argv) {
 	find(&mark, "tidemark_api_mark_v1");
 	find(&push, "tidemark_api_scope_push_v1");
 	find(&pop, "tidemark_api_scope_pop_v1");
+	int count = argc > 2 ? atoi(argv[2]) : 0;
 	if (!strcmp(what, "none")) return 0;
 	if (cuInit(0)) return 1;
 	use_device(0);
@@ -408,6 +448,9 @@ int main(int argc, char **argv) {
 	else if (!strcmp(what, "managed")) managed();
 	else if (!strcmp(what, "names")) name_of_any_length();
 	else if (!strcmp(what, "many")) many();
+	else if (!strcmp(what, "mixed")) mixed();
+	else if (!strcmp(what, "pairs")) deep_pairs(30, count);
+	else if (!strcmp(what, "launches")) launches(count);
 	else if (!strcmp(what, "profiler")) profiler();
 	else if (!strcmp(what, "wait")) wait_a_little();
 	else return leave_by(what);

@@ -126,6 +126,7 @@ static void odd_record(void) {
 }
 
 static void on_work(const struct fake_work *w) {
+	if (!completed) return;
 	pthread_mutex_lock(&lock);
 	odd_record();
 	uint8_t *r = new_record(w->kind);
@@ -156,6 +157,7 @@ static void on_work(const struct fake_work *w) {
 }
 
 static void on_memory(const struct fake_memory *m) {
+	if (!completed) return;
 	pthread_mutex_lock(&lock);
 	uint8_t *r = new_record(49);
 	if (r) {

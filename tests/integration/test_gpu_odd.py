@@ -124,6 +124,21 @@ def libraries_that_come_and_go(t):
 
 
 @test
+def stacks_of_both_kinds_of_memory(t):
+    """One thread takes memory of the host and of a device in turn, and is refused some, at depths that go up and down; each block's size says at which."""
+    run = Run(t, "mixed")
+    for query, kinds in (("select a.size_bytes, s.text from allocation as a join heap as h on h.id = a.heap_id join stack_text as s using (stack_id)"
+                          " where h.name = ? and a.size_bytes between 100000 and 100039", ("malloc", "cuda:0")),
+                         ("select o.size_bytes >> 30, s.text from oom as o join heap as h on h.id = o.heap_id join stack_text as s using (stack_id) where h.name = ?",
+                          ("cuda:0",))):
+        for heap in kinds:
+            rows = run.db.rows(query, heap)
+            t.check(len(rows) > 100, f"{len(rows)} blocks in {heap}")
+            wrong = [row for row in rows if row[1] != "main;mixed" + ";deeper" * (row[0] - 100000 + 1)]
+            t.equal(wrong[:3], [], f"stacks in {heap}")
+
+
+@test
 def numbers_of_devices_and_parts_of_devices(t):
     """A process that sees the devices in another order: what the management library says goes by the uuid. So it does for parts of a device (MIG)."""
     where = build(t)
