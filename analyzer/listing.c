@@ -55,7 +55,8 @@ static int check_named(const struct tm_database *d, const struct named *n, const
 }
 
 static int check_mark(const struct tm_database *d, const struct tm_time_point *point) {
-	static const struct named mark = { "mark", "SELECT 1 FROM mark WHERE name = %Q", "SELECT name FROM mark GROUP BY name ORDER BY min(ts_ns)" };
+	static const struct named mark = { "mark", "SELECT 1 FROM mark WHERE name = %Q",
+					   "SELECT name FROM mark GROUP BY name ORDER BY min(ts_ns)" };
 	static const struct named step = { "step", "SELECT 1 FROM step WHERE n = %s", "SELECT DISTINCT n FROM step ORDER BY n" };
 	static const struct named scope = { "scope", "SELECT 1 FROM scope_aggregate WHERE name = %Q AND calls > 0 LIMIT 1",
 					    "SELECT DISTINCT name FROM scope_aggregate WHERE calls > 0 ORDER BY name LIMIT 20" };
@@ -200,7 +201,8 @@ static bool has_errors(sqlite3_stmt *statement) {
 static int print_estimate_note(const struct tm_database *d, bool with_errors) {
 	char mean[TM_UNIT_TEXT_MAX], text[256];
 	const char *errors = with_errors ? "errors are standard errors" : "their errors are not worked out here";
-	snprintf(text, sizeof(text), "~ estimated: the trace holds a Poisson sample, one in %s on average; %s, sampled peaks are biased upward",
+	snprintf(text, sizeof(text),
+		 "~ estimated: the trace holds a Poisson sample, one in %s on average; %s, sampled peaks are biased upward",
 		 tm_format_size((uint64_t)d->sample_bytes, mean), errors);
 	return tm_print_words(text);
 }

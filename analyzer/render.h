@@ -21,11 +21,11 @@
 
 struct tm_render_plan {
 	enum tm_format format;
-	const char *path;             /* what is read, for a message */
-	const char *const *hidden;    /* columns that a table leaves out, ends with NULL; may be NULL */
-	const char *bar_column;       /* a table draws a bar for this column; NULL: none */
-	double bar_full;              /* the value of a full bar */
-	const char *share_column;     /* a terminal that has room left gets a bar for this column, the highest shown being full; NULL: none */
+	const char *path;          /* what is read, for a message */
+	const char *const *hidden; /* columns that a table leaves out, ends with NULL; may be NULL */
+	const char *bar_column;    /* a table draws a bar for this column; NULL: none */
+	double bar_full;           /* the value of a full bar */
+	const char *share_column;  /* a terminal that has room left gets a bar for this column, the highest shown being full; NULL: none */
 	const char *const *estimated; /* columns whose table cells are marked with ~, ends with NULL; may be NULL */
 	const char *null_heap;        /* what a table shows for heap NULL; NULL: "-" */
 	const char *named_by;         /* a table shows the column `value` as if it were named by this one; NULL: no */

@@ -20,7 +20,7 @@
 
 #define ROWS_MEASURED 500
 #define NARROWEST_TEXT 10
-#define SHORT_TEXT 16         /* is kept as long as there are more than COLUMNS_MAIN columns */
+#define SHORT_TEXT 16 /* is kept as long as there are more than COLUMNS_MAIN columns */
 #define COLUMNS_MAIN 4
 #define READABLE_TEXT 24   /* is kept as long as there are columns that say less */
 #define AMPLE_TEXT 40      /* is shortened to this before any heading is wrapped */
@@ -343,9 +343,10 @@ static size_t choose_widths(struct table *t, size_t room) {
 
 /* Least important first; after these they go from the right. */
 static const char *const expendable[] = {
-	"job",        "frees",           "end_code",        "live_at_exit_count",     "allocated_relative_error", "stack_id", "start_ns",
-	"temporary",  "sample_bytes",    "allocations",     "exit_relative_error",    "live_count",               "host",     "category",
-	"total_net_bytes", "peak_own_bytes", "peak_growth_bytes", "allocations_per_second",   "duration_ns",
+	"job",         "frees",     "end_code",        "live_at_exit_count", "allocated_relative_error", "stack_id",
+	"start_ns",    "temporary", "sample_bytes",    "allocations",        "exit_relative_error",      "live_count",
+	"host",        "category",  "total_net_bytes", "peak_own_bytes",     "peak_growth_bytes",        "allocations_per_second",
+	"duration_ns",
 };
 
 static struct table_column *expendable_column(struct table *t) {
@@ -383,10 +384,17 @@ static size_t leave_out(struct table *t, size_t room, size_t least_text, struct 
 	return total;
 }
 
+static struct table_column *no_column(struct table *t) {
+	(void)t;
+	return NULL;
+}
+
 static void fit_widths(struct table *t) {
-	size_t room = tm_terminal_width();
+	size_t room = tm_terminal_width(), bar = strlen(GAP) + BAR_WIDTH;
 	measure_cells(t);
-	size_t total = leave_out(t, room, READABLE_TEXT, expendable_column);
+	/* A name is shortened for the sake of a bar, but only as far as it is still ample. */
+	size_t total = t->share_index < 0 ? SIZE_MAX : leave_out(t, room - bar, AMPLE_TEXT, no_column);
+	if (total > room - bar) total = leave_out(t, room, READABLE_TEXT, expendable_column);
 	if (total > room) total = leave_out(t, room, SHORT_TEXT, minor_column);
 	if (total > room) total = leave_out(t, room, NARROWEST_TEXT, last_column);
 	for (int i = 0; i < t->count; i++)

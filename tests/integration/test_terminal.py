@@ -1,0 +1,163 @@
+"""The pages of summary, peak, scopes and leaks: no line is wider than the terminal, names stay readable, numbers are SQL's, and a pipe gets whole names.
+
+A trace with names as bad as they come (700 letters of C++, wide, combining and right-to-left letters, marks that turn a line) is shown on real terminals of
+several widths. Widths are measured here with Python's tables of characters, sizes are put into words here, and figures come from SQL.
+"""
+import fcntl
+import os
+import pty
+import re
+import struct
+import termios
+import unicodedata
+
+from tidemark_test import main, test
+from trace_writer import Trace, free, malloc, scope, step
+
+WIDTHS = (60, 80, 120, 200)
+NAMES = ("void boost::detail::" + "deeply<nested, templates<" * 28 + "int>::operator()(std::string const&)", "読み込み::行列を割り当てる(大きさ)", "קצהא::הקצאה_של_זיכרון",
+         "cafe\u0301::cre\u0300me()", "turned\u202edetrever", "plain")
+PAGES = {"summary": ["summary"], "peak": ["peak"], "sites": ["peak", "--sites"], "scopes": ["scopes"], "tree": ["scopes", "--tree"], "means": ["scopes", "--means"],
+         "steps": ["scopes", "--steps"], "leaks": ["leaks", "--all"], "stacks": ["leaks", "--all", "--stack"], "snapshot": ["snapshot", "--at=peak"],
+         "processes": ["processes"], "temporary": ["temporary"]}
+
+
+def made(t):
+    trace = Trace(host="node")
+    trace.process(1, pid=100, command=("a\0" + NAMES[0]).encode())
+    trace.thread(1, process=1)
+    trace.note(1, 5, "kind", "A sentence that goes on for so long that a narrow terminal cannot show it in one line; it must be wrapped, not cut.")
+    trace.loss(1, 1, 6, "event", 3, 96, "a reason that is long enough to be wrapped where the terminal is narrow, whatever else its line has to say")
+    stacks = [trace.stack("main", trace.frame([(name, f"/a/very/long/path/to/the/sources/of/{name[:40]}/file.cpp", 1234567)])) for name in NAMES]
+    names = [trace.string(name) for name in NAMES]
+    events, now = [], 1000
+    for n in range(4):
+        events.append(step(now := now + 1000, n))
+        for i, (stack, name) in enumerate(zip(stacks, names)):
+            events.append(scope("scope_push", now := now + 1000, name))
+            address = 0x100000 * (1 + i) + 0x10000 * n
+            events.append(malloc(now := now + 1000, address, 1_234_567 // (i + 1), stack))
+            events.append(malloc(now := now + 1000, address + 0x8000, 77 + i, stack))
+            events.append(free(now := now + 1000, address + 0x8000))
+            if n % 2:
+                events.append(free(now := now + 1000, address))
+    for _ in range(4 * len(NAMES)):
+        events.append(scope("scope_end", now := now + 1000))
+    trace.events(1, events)
+    trace.exit(1, now + 1000)
+    trace.end(1, now + 2000)
+    trace.save(t.path("names.tmk"))
+    return t.imported(t.path("names.tmk"))
+
+
+def width(line):
+    return sum(0 if unicodedata.category(c) in ("Mn", "Me", "Cf") else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+
+def size(n):
+    units = ["B", "KiB", "MiB", "GiB"]
+    while n >= 1024 and len(units) > 1:
+        n /= 1024
+        units.pop(0)
+    return f"{n} B" if units[0] == "B" else f"{n:.1f} {units[0]}"
+
+
+def on_terminal(t, command, columns, **changes):
+    """What a command writes to a terminal of that width, its colours taken out; and whether there were any."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {"TERM": "xterm", "LC_ALL": "C.UTF-8", "NO_COLOR": "", "COLUMNS": "", **changes}
+    child = t.start(command, stdout=slave, env=environment)
+    os.close(slave)
+    out = b""
+    try:
+        while data := os.read(master, 65536):
+            out += data
+    except OSError:
+        pass  # all ends of the terminal are closed
+    os.close(master)
+    t.equal(child.wait(), 0, f"status of {command}")
+    text = out.decode().replace("\r\n", "\n")
+    return re.sub(r"\x1b\[\d*m", "", text), "\x1b[" in text
+
+
+def check_widths(t, text, columns, what):
+    for line in text.splitlines():
+        t.check(width(line) <= columns, f"{what}, {columns} columns: a line of {width(line)}: {line}")
+        t.check("\u202e" not in line, f"{what}: a mark that turns the line")
+
+
+@test
+def lines_fit(t):
+    db = made(t)
+    for columns in WIDTHS:
+        for what, command in PAGES.items():
+            text, colours = on_terminal(t, [t.tidemark, command[0], db.path, *command[1:]], columns)
+            t.check(colours or what == "temporary", f"{what}: headings are bold on a terminal")
+            check_widths(t, text, columns, what)
+            # COLUMNS stands above the terminal's own idea, and counts where there is no terminal.
+            other, _ = on_terminal(t, [t.tidemark, command[0], db.path, *command[1:]], 40, COLUMNS=str(columns))
+            t.equal(other, text, f"{what}: COLUMNS={columns}")
+            piped = t.run([t.tidemark, command[0], db.path, *command[1:]], env={"COLUMNS": str(columns), "LC_ALL": "C.UTF-8"}, status=0).text
+            check_widths(t, piped, columns, f"{what} in a pipe")
+            t.check("\x1b" not in piped and (what == "temporary" or "\u2588" not in piped), f"{what} in a pipe: neither colours nor bars")
+
+
+@test
+def numbers_are_those_of_sql(t):
+    """Rows of a page, from the first on, against SQL; names that are short enough are whole, others keep both their ends."""
+    db = made(t)
+    sites = db.rows("select live_bytes, function from peak_site where live_bytes > 0 order by live_bytes desc")
+    totals = db.rows("select total_allocated_bytes, name from scope_total order by total_allocated_bytes desc, name")
+    peak = db.value("select live_bytes from peak where heap is null")
+    for columns in WIDTHS:
+        page, _ = on_terminal(t, [t.tidemark, "peak", db.path, "--sites"], columns)
+        lines = page.splitlines()
+        first = next(i for i, line in enumerate(lines) if line.startswith("malloc"))
+        for line, (bytes_, function) in zip(lines[first:], sites):
+            t.check(f" {size(bytes_)} " in line, f"{columns} columns: {size(bytes_)} in {line}")
+            if len(function) < 10:
+                t.check(f" {function} " in line, f"{columns} columns: {function} in {line}")
+            elif len(function) > columns:
+                t.check(re.search(r" void b\S*.*\u2026.*g const&\)", line), f"{columns} columns: both ends of the long name in {line}")
+        page, _ = on_terminal(t, [t.tidemark, "peak", db.path], columns)
+        t.check(size(peak) in next(line for line in page.splitlines() if line.startswith("(all)")), f"{columns} columns: the peak {size(peak)} in {page}")
+        page, _ = on_terminal(t, [t.tidemark, "scopes", db.path], columns)
+        rows = [line for line in page.splitlines() if line.startswith("malloc")]
+        t.equal(len(rows), len(totals), f"{columns} columns: rows of scopes")
+        for line, (bytes_, _) in zip(rows, totals):
+            t.check(f" {size(bytes_)}" in line, f"{columns} columns: {size(bytes_)} in {line}")
+
+
+@test
+def bars_say_how_much(t):
+    """The highest row has the longest bar, and each is as long as its number says; without UTF-8 they are ASCII; where there is no room there are none."""
+    db = made(t)
+    sites = [n for n, in db.rows("select live_bytes from peak_site where live_bytes > 0 order by live_bytes desc")]
+    for locale, letter in (("C.UTF-8", "\u2588"), ("C", "#")):
+        page, _ = on_terminal(t, [t.tidemark, "peak", db.path, "--sites"], 200, LC_ALL=locale)
+        bars = [line.count(letter) for line in page.splitlines() if line.startswith("malloc")]
+        t.check(8 <= bars[0] <= 40, f"the longest bar: {bars}")
+        for n, wanted in zip(bars, sites):
+            t.check(abs(n - wanted / sites[0] * bars[0]) <= 1, f"{locale}: bars {bars} of {sites}")
+    page, _ = on_terminal(t, [t.tidemark, "peak", db.path, "--sites"], 60)
+    t.check("\u2588" not in page, "no room for bars")
+    page, _ = on_terminal(t, [t.tidemark, "peak", db.path, "--sites", "--sort=live_count"], 200)
+    bars = {line.count("\u2588") for line in page.splitlines() if line.startswith("malloc")}
+    t.equal(len(bars), len(set(db.rows("select live_count from peak_site where live_count > 0"))), "bars go with what the rows are sorted by")
+
+
+@test
+def whole_names_in_a_pipe(t):
+    db = made(t)
+    piped = {"COLUMNS": "", "LC_ALL": "C.UTF-8"}
+    for what, command in PAGES.items():
+        text = t.run([t.tidemark, command[0], db.path, *command[1:]], env=piped, status=0).text
+        t.check("\x1b" not in text and "left out here" not in text, f"{what}: plain, and all its columns")
+        if what in ("sites", "scopes", "leaks", "stacks"):
+            t.check(all(name in text or "\u202e" in name for name in NAMES), f"{what}: whole names in {text}")
+    text = t.run([t.tidemark, "summary", db.path], env=piped, status=0).text
+    t.check("it must be wrapped, not cut." in re.sub(r"\s+", " ", text), f"the whole note: {text}")
+
+
+main()
