@@ -1,9 +1,21 @@
 /* live_sets.c - SQL for what was live at instants; see live_sets.h. */
 #include "live_sets.h"
 
+#include "live_groups.h"
 #include "scans.h"
 
 #include <stddef.h>
+
+/* The expression block`suffix` as a table, made now; false: it has to be SQL. */
+static bool make_blocks(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *o, enum tm_by by,
+			const char *suffix, const char *key) {
+	char table[32];
+	if (!d->has_checkpoints || d->estimated || o->sql) return false;
+	sqlite3_snprintf(sizeof table, table, "block%s", suffix);
+	if (!tm_live_groups_make(d, sqlite3_str_value(sql), instants, o, by, table, key)) return false;
+	sqlite3_str_appendf(sql, "%s AS (SELECT * FROM temp.%s)", table, table);
+	return true;
+}
 
 /* The view `allocation` would do; it is written out so that its rows are judged before they are joined. */
 #define NEAR_ROWS \
@@ -79,8 +91,9 @@ static void put_counted(sqlite3_str *sql, const char *suffix) {
 
 void tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window,
 			 const char *suffix) {
-	bool counts = d->has_checkpoints && !d->estimated && !(window && tm_has_window(window));
+	bool in_window = window && tm_has_window(window), counts = d->has_checkpoints && !d->estimated && !in_window;
 	const char *bytes = tm_sql_sum_bytes(d);
+	if (in_window && make_blocks(sql, d, instants, window, TM_BY_STACK, suffix, "stack_id")) return;
 	if (d->has_checkpoints) {
 		put_moments(sql, instants, suffix);
 		put_near(sql, suffix, counts ? " AND NOT w.has_stacks" : "");
@@ -177,6 +190,7 @@ static void put_size_class(sqlite3_str *sql) {
 static void put_blocks(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *o,
 		       const char *suffix) {
 	const struct group *g = &groups[o->by];
+	if (make_blocks(sql, d, instants, o, o->by, suffix, "key")) return;
 	if (d->has_checkpoints) {
 		tm_sql_near(sql, instants, suffix);
 		sqlite3_str_appendall(sql, ",\n");

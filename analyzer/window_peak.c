@@ -8,6 +8,7 @@
  */
 #include "live_sets.h"
 #include "scans.h"
+#include "window_replay.h"
 
 #include <stddef.h>
 
@@ -86,8 +87,8 @@ static void put_changes(sqlite3_str *sql) {
 		1, 1, 2, 2);
 }
 
-void tm_sql_window_peaks(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
-	put_edges(sql, o);
+/* The levels of the stretches, with an expression `step`. */
+static void put_stretches(sqlite3_str *sql, const struct tm_database *d) {
 	put_base(sql, d, 1);
 	put_base(sql, d, 2);
 	put_changes(sql);
@@ -104,7 +105,16 @@ void tm_sql_window_peaks(sqlite3_str *sql, const struct tm_database *d, const st
 		"level AS MATERIALIZED (\n"
 		"  SELECT s.process_id, s.heap_id, max(s.ts_ns, b.from_ns) AS ts_ns, s.live_bytes, s.live_count\n"
 		"  FROM step AS s JOIN bound AS b ON b.process_id = s.process_id\n"
-		"  WHERE s.ts_ns <= b.to_ns AND (s.next_ns IS NULL OR s.next_ns > b.from_ns OR s.ts_ns >= b.from_ns)\n"
+		"  WHERE s.ts_ns <= b.to_ns AND (s.next_ns IS NULL OR s.next_ns > b.from_ns OR s.ts_ns >= b.from_ns)\n");
+}
+
+void tm_sql_window_peaks(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	put_edges(sql, o);
+	if (!o->sql && tm_window_replay(d, sqlite3_str_value(sql)))
+		sqlite3_str_appendall(sql, "level AS MATERIALIZED (\n  SELECT * FROM temp.window_level\n");
+	else put_stretches(sql, d);
+	sqlite3_str_appendall(
+		sql,
 		"  UNION ALL\n"
 		"  SELECT t.process_id, nullif(t.heap_id, 0), t.ts_ns, t.live_bytes, t.live_count\n"
 		"  FROM timeline AS t JOIN bound AS b ON b.process_id = t.process_id WHERE t.ts_ns BETWEEN b.from_ns AND b.to_ns)");

@@ -1,0 +1,59 @@
+/* block_scan.h - walks stored allocations in C, for answers that SQL would have to sort for.
+ *
+ * Flow:     live_groups.c, window_replay.c -> here: sets of rows of allocation_packed, each read once, in the order of their ids
+ * Idea:     checkpoint_live names rows in hundreds of thousands of short ranges. As bits of a set they cost a bit each, come in order, and none twice.
+ * Owns:     statements, a transaction and the origins; a set its bits.
+ * Fails:    false: out of memory, or the database cannot be read. Callers then leave the answer to SQL, which says why.
+ */
+#ifndef TIDEMARK_ANALYZER_BLOCK_SCAN_H
+#define TIDEMARK_ANALYZER_BLOCK_SCAN_H
+
+#include "array.h"
+#include "database.h"
+#include "id_map.h"
+
+struct tm_block_origin {
+	int64_t process, heap, thread;
+	size_t number; /* for the caller: 0 at first */
+};
+
+struct tm_block_row {
+	int64_t id, size_bytes, alloc_ns, free_ns, stack, scope, realloc_of; /* free_ns INT64_MAX: never freed; realloc_of 0: none */
+	const struct tm_block_origin *origin;
+};
+
+struct tm_block_scan {
+	sqlite3 *db;
+	TM_ARRAY(struct tm_block_origin) origins;
+	struct tm_id_map origin_ids; /* id -> index + 1 */
+	sqlite3_stmt *rows, *freed;
+	bool in_transaction; /* one for all ranges: the file is locked and looked at once */
+};
+
+/* Ids from first_id on, one bit each. */
+struct tm_row_set {
+	int64_t first_id;
+	size_t words;
+	uint64_t *bits;
+};
+
+typedef bool tm_block_visit(void *context, const struct tm_block_row *row);
+
+/* Release after either. */
+bool tm_block_scan_open(struct tm_block_scan *s, sqlite3 *db);
+void tm_block_scan_release(struct tm_block_scan *s);
+
+/* A set with room for all rows from first_id on. */
+bool tm_row_set_open(struct tm_row_set *set, sqlite3 *db, int64_t first_id);
+void tm_row_set_release(struct tm_row_set *set);
+void tm_row_set_add(struct tm_row_set *set, int64_t first_id, int64_t last_id);
+/* The ranges (first id, last id) that a query finds. */
+bool tm_row_set_add_query(struct tm_row_set *set, sqlite3 *db, const char *sql);
+
+/* Calls visit for all rows of the set and a few between them; it returns false to give up. */
+bool tm_block_scan_set(struct tm_block_scan *s, const struct tm_row_set *set, tm_block_visit *visit, void *context);
+
+/* Is it a part of a mapping that was parted from the rest only after `ns`? (TM_SQL_SPLIT_AFTER in live_sets.h) */
+bool tm_block_split_after(struct tm_block_scan *s, const struct tm_block_row *row, int64_t ns);
+
+#endif
