@@ -93,6 +93,10 @@ static inline void tm_bulk_number(struct tm_bulk_table *t, uint64_t value) {
 	else tm_bulk_raw(t, 6, value > INT64_MAX ? INT64_MAX : value, 8);
 }
 
+static inline void tm_bulk_minus_one(struct tm_bulk_table *t) {
+	tm_bulk_raw(t, 1, UINT8_MAX, 1);
+}
+
 /* UINT64_MAX is NULL. */
 static inline void tm_bulk_number_or_null(struct tm_bulk_table *t, uint64_t value) {
 	if (value == UINT64_MAX) tm_bulk_null(t);

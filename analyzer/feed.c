@@ -36,7 +36,8 @@ static void store_row(struct tm_bulk_table *t, const struct tm_feed_row *r, uint
 	tm_bulk_number(t, r->alloc_ns);
 	tm_bulk_number(t, r->stack_id);
 	tm_bulk_number_or_null(t, r->lifetime_ns);
-	tm_bulk_number_or_null(t, r->free_thread);
+	if (r->free_thread == TM_FEED_TEMPORARY) tm_bulk_minus_one(t);
+	else tm_bulk_number_or_null(t, r->free_thread);
 	tm_bulk_number_or_null(t, r->realloc_of_id);
 	if (r->weight > 0) tm_bulk_real(t, r->weight);
 	else tm_bulk_null(t);

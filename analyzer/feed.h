@@ -12,6 +12,7 @@
 
 #define TM_FEED_BATCH_ROWS 2048u
 #define TM_FEED_NULL UINT64_MAX
+#define TM_FEED_TEMPORARY (UINT64_MAX - 1) /* free_thread: the thread that allocated, before its next allocation */
 
 struct tm_feed_row {
 	uint64_t size_bytes, alloc_ns;

@@ -57,9 +57,10 @@ static uint64_t write_row(struct tm_replay *r, const struct tm_account *a, const
 	return ++r->next_row;
 }
 
-/* As the column free_thread wants it: 0 for the thread that allocated. */
-static uint64_t free_thread_value(const struct tm_replay *r, const struct tm_block *b, uint32_t thread) {
+/* As the column free_thread wants it: 0 for the thread that allocated, -1 if it did before its next allocation. */
+static uint64_t free_thread_value(const struct tm_replay *r, const struct tm_block *b, uint32_t thread, bool temporary) {
 	if (!thread) return TM_FEED_NULL;
+	if (temporary) return TM_FEED_TEMPORARY;
 	return r->origins.items[b->origin].thread == thread ? 0 : r->bases.thread + thread;
 }
 
@@ -116,10 +117,11 @@ static uint64_t block_released(void *context, const struct tm_block *b, uint64_t
 	tm_checkpoints_late(&r->checkpoints, free_ns);
 	if (a->ledger->scopes) tm_scope_level_falls(a, amount, b, scope, r->now_ns);
 	tm_churn_released(a, b, amount, free_ns - b->alloc_ns);
-	tm_account_released(a, b->site, amount, r->now_ns, ends_temporary(r, a, b, thread));
+	bool temporary = ends_temporary(r, a, b, thread);
+	tm_account_released(a, b->site, amount, r->now_ns, temporary);
 	lower_highs(r, a, b, amount);
 	r->released_chain = b->chain;
-	uint64_t row = write_row(r, a, b, free_ns - b->alloc_ns, free_thread_value(r, b, thread), scope);
+	uint64_t row = write_row(r, a, b, free_ns - b->alloc_ns, free_thread_value(r, b, thread, temporary), scope);
 	if (a->gpu) tm_gpu_block_ends(&r->watch, a, b, r->origins.items[b->origin].thread, free_ns, row);
 	tm_scope_let_go(&r->scopes, b->scope);
 	tm_scope_let_go(&r->scopes, scope);
@@ -161,7 +163,7 @@ static uint64_t part_released(void *context, const struct tm_range *part, unsign
 	tm_churn_released(a, b, amount, free_ns - b->alloc_ns);
 	tm_account_released(a, b->site, amount, c->r->now_ns, temporary);
 	lower_highs(c->r, a, b, amount);
-	uint64_t row = write_row(c->r, a, b, free_ns - b->alloc_ns, free_thread_value(c->r, b, c->thread), scope);
+	uint64_t row = write_row(c->r, a, b, free_ns - b->alloc_ns, free_thread_value(c->r, b, c->thread, temporary), scope);
 	tm_scope_let_go(&c->r->scopes, b->scope);
 	tm_scope_let_go(&c->r->scopes, scope);
 	if (!c->account) {

@@ -20,7 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TM_SCHEMA_VERSION 2 /* 1: without checkpoints, scores of leaks, churn, scopes' figures, devices' work and alerts */
+/* 1: without checkpoints, scores of leaks, churn, scopes' figures, devices' work and alerts; 2: free_thread does not tell temporary blocks */
+#define TM_SCHEMA_VERSION 3
 
 enum tm_store_mode {
 	TM_STORE_CREATE, /* refuses an existing file */

@@ -180,7 +180,8 @@ CREATE TABLE allocation_packed (
 	alloc_ns       INTEGER NOT NULL, -- just after the allocator returned
 	stack_id       INTEGER NOT NULL, -- stack.id
 	lifetime_ns    INTEGER,          -- until just before it was freed; NULL: never freed
-	free_thread    INTEGER,          -- thread.id that freed it, 0: the one that allocated it; NULL: never freed, or its free was lost
+	free_thread    INTEGER,          -- thread.id that freed it, 0: the one that allocated it, -1: the same, before its next allocation (a
+	                                 -- temporary block); NULL: never freed, or its free was lost
 	realloc_of_id  INTEGER,          -- id of the block that realloc or mremap turned into this one, or that a mapping was split from; NULL none
 	weight         REAL,             -- how many blocks it stands for in a sampled trace, 1/(1-exp(-size/mean)); NULL: exactly 1
 	scope_id       INTEGER,          -- scope.id of the innermost scope open on the allocating thread; NULL: [unscoped]

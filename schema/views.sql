@@ -27,7 +27,7 @@ CREATE INDEX gpu_activity_by_process ON gpu_activity(process_id, start_ns);
 CREATE VIEW allocation AS
 SELECT a.id, o.process_id, o.heap_id, o.thread_id, a.address, a.size_bytes, a.size_bytes + a.slack_bytes AS usable_bytes, o.api, a.alloc_ns,
        a.stack_id, coalesce(a.scope_id, 0) AS scope_id, a.alloc_ns + a.lifetime_ns AS free_ns,
-       CASE a.free_thread WHEN 0 THEN o.thread_id ELSE a.free_thread END AS free_thread_id,
+       CASE WHEN a.free_thread <= 0 THEN o.thread_id ELSE a.free_thread END AS free_thread_id,
        CASE WHEN a.free_thread IS NOT NULL THEN coalesce(a.free_scope_id, 0) END AS free_scope_id, a.realloc_of_id, coalesce(a.weight, 1.0) AS weight
 FROM allocation_packed a JOIN allocation_origin o ON o.id = a.origin_id;
 

@@ -16,7 +16,7 @@
 --                           both    1: 1000, 2: 1500, 3: 5596, 4: 4596, 5: 4796, 5.5: 4596, 6: 4896, 8.5: 800, 9.5: 500   peak 5596 at 3
 -- The function of stack 5 is as bad as a name can be: quotes, comma, backslash, escape sequence, newline, right-to-left mark, a broken byte.
 
-INSERT INTO meta VALUES ('schema_version', '2'), ('tool_version', '0.1.0');
+INSERT INTO meta VALUES ('schema_version', '3'), ('tool_version', '0.1.0');
 INSERT INTO trace(id, path, host, job, format_version, start_unix_ns, clock, clock_offset_ns, sample_bytes, complete, command, tool_version,
                   file_bytes, sound_bytes, cut_reason, events, end_ns)
 VALUES (1, 'small.tmk', 'node1', NULL, '1.0', 1700000000000000000, 'tsc', 0, 0, 1, './demo --fast', '0.1.0', 2048, 2048, NULL, 10, 10000000000);
@@ -40,7 +40,7 @@ INSERT INTO allocation_origin(id, process_id, heap_id, thread_id, api)
 VALUES (1, 1, 1, 1, 'malloc'), (2, 1, 2, 1, 'mmap'), (3, 1, 1, 2, 'calloc'), (4, 2, 3, 3, 'malloc');
 INSERT INTO allocation_packed(id, origin_id, address, size_bytes, slack_bytes, alloc_ns, stack_id, lifetime_ns, free_thread, realloc_of_id, weight)
 VALUES (1, 1, 4096, 1000, 8, 1000000000, 3, 3000000000, 0, NULL, NULL),
-       (2, 1, 16384, 200, 8, 5000000000, 4, 500000000, 0, NULL, NULL),
+       (2, 1, 16384, 200, 8, 5000000000, 4, 500000000, -1, NULL, NULL),
        (3, 2, 65536, 4096, NULL, 3000000000, 1, 5500000000, 0, NULL, NULL),
        (4, 3, 20480, 300, 4, 6000000000, 5, 3500000000, 1, NULL, NULL),
        (5, 1, 8192, 500, 4, 2000000000, 2, NULL, NULL, NULL, NULL),

@@ -78,6 +78,7 @@ def instants_are_exact(t):
     for first, last in ((a, b), (a, a + 1000), (ts[1], end)):
         compare(t, one, other, "peak", "--from", f"{first}ns", "--to", f"{last}ns")
         compare(t, one, other, "peak", "--sites", "--from", f"{first}ns", "--to", f"{last}ns")
+        compare(t, one, other, "temporary", "--from", f"{first}ns", "--to", f"{last}ns")
     t.equal(compare(t, one, other, "peak", "--from=start", "--to=end")[0]["live_bytes"], db.execute("select max(live_bytes) from peak").fetchone()[0], "the peak")
 
 
