@@ -19,8 +19,8 @@ static bool read_origins(struct tm_block_scan *s) {
 			struct tm_block_origin *origin = index ? tm_array_push(&s->origins) : NULL;
 			if (!origin) break;
 			*index = s->origins.count;
-			*origin = (struct tm_block_origin){ sqlite3_column_int64(row, 1), sqlite3_column_int64(row, 2), sqlite3_column_int64(row, 3),
-							    0 };
+			*origin = (struct tm_block_origin){ sqlite3_column_int64(row, 1), sqlite3_column_int64(row, 2),
+							    sqlite3_column_int64(row, 3), 0 };
 		}
 	}
 	sqlite3_finalize(row);
@@ -84,7 +84,8 @@ bool tm_row_set_add_query(struct tm_row_set *set, sqlite3 *db, const char *sql) 
 	sqlite3_stmt *row = NULL;
 	int step = SQLITE_ERROR;
 	if (sql && prepare(db, sql, &row))
-		while ((step = sqlite3_step(row)) == SQLITE_ROW) tm_row_set_add(set, sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1));
+		while ((step = sqlite3_step(row)) == SQLITE_ROW)
+			tm_row_set_add(set, sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1));
 	sqlite3_finalize(row);
 	return step == SQLITE_DONE;
 }

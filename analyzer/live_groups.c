@@ -82,13 +82,15 @@ static int64_t time_or(sqlite3_stmt *row, int column, int64_t otherwise) {
 static bool read_moments(struct grouping *g, const char *with, const char *instants) {
 	sqlite3_stmt *row = NULL;
 	int step = SQLITE_ERROR;
-	const char *from = g->o->from.kind == TM_TIME_UNSET ? "NULL" : "i.from_ns", *to = g->o->to.kind == TM_TIME_UNSET ? "NULL" : "i.to_ns";
-	char *sql = sqlite3_mprintf("WITH %s no_more AS (SELECT 1)\n"
-				    "SELECT i.process_id, i.heap_id, i.at_ns, (SELECT min(c.id) FROM checkpoint AS c WHERE c.trace_id = p.trace_id AND"
-				    " c.ts_ns > i.at_ns) AS checkpoint_id, p.trace_id, %s, %s\n"
-				    "FROM %s AS i JOIN process AS p ON p.id = i.process_id WHERE i.at_ns <= i.end_ns AND checkpoint_id IS NOT NULL"
-				    " ORDER BY i.heap_id",
-				    with, from, to, instants);
+	const char *from = g->o->from.kind == TM_TIME_UNSET ? "NULL" : "i.from_ns",
+		   *to = g->o->to.kind == TM_TIME_UNSET ? "NULL" : "i.to_ns";
+	char *sql = sqlite3_mprintf(
+		"WITH %s no_more AS (SELECT 1)\n"
+		"SELECT i.process_id, i.heap_id, i.at_ns, (SELECT min(c.id) FROM checkpoint AS c WHERE c.trace_id = p.trace_id AND"
+		" c.ts_ns > i.at_ns) AS checkpoint_id, p.trace_id, %s, %s\n"
+		"FROM %s AS i JOIN process AS p ON p.id = i.process_id WHERE i.at_ns <= i.end_ns AND checkpoint_id IS NOT NULL"
+		" ORDER BY i.heap_id",
+		with, from, to, instants);
 	if (sql && sqlite3_prepare_v2(g->scan.db, sql, -1, &row, NULL) == SQLITE_OK)
 		while ((step = sqlite3_step(row)) == SQLITE_ROW) {
 			int64_t heap = sqlite3_column_int64(row, 1);
@@ -121,9 +123,10 @@ static void number_origins(struct grouping *g) {
 /* All rows that can have been live at instants that one checkpoint follows. */
 static bool read_rows(struct grouping *g, const struct moment *m) {
 	struct tm_row_set set = { 0 };
-	char *span = sqlite3_mprintf("SELECT coalesce((SELECT b.allocation_id FROM checkpoint AS b WHERE b.id = c.id - 1 AND b.trace_id = c.trace_id),"
-				     " c.allocation_id) + 1, c.allocation_id FROM checkpoint AS c WHERE c.id = %lld",
-				     (long long)m->checkpoint);
+	char *span = sqlite3_mprintf(
+		"SELECT coalesce((SELECT b.allocation_id FROM checkpoint AS b WHERE b.id = c.id - 1 AND b.trace_id = c.trace_id),"
+		" c.allocation_id) + 1, c.allocation_id FROM checkpoint AS c WHERE c.id = %lld",
+		(long long)m->checkpoint);
 	char *listed = sqlite3_mprintf(
 		"SELECT r.first_id, r.first_id + r.more FROM checkpoint AS e CROSS JOIN checkpoint_live AS r ON r.checkpoint_id = e.id"
 		" AND r.first_id > (SELECT c.allocation_id FROM checkpoint AS c WHERE c.id = %lld) WHERE e.trace_id = %lld AND e.id <= %lld",
@@ -167,8 +170,8 @@ static bool fill(const struct grouping *g, sqlite3_stmt *insert) {
 static bool make_table(const struct grouping *g, const char *table, const char *key) {
 	sqlite3 *db = g->scan.db;
 	sqlite3_stmt *insert = NULL;
-	char *create = sqlite3_mprintf("DROP TABLE IF EXISTS temp.%s; CREATE TEMP TABLE %s(process_id, heap_id, %s, live_bytes, live_count)", table,
-				       table, key);
+	char *create = sqlite3_mprintf(
+		"DROP TABLE IF EXISTS temp.%s; CREATE TEMP TABLE %s(process_id, heap_id, %s, live_bytes, live_count)", table, table, key);
 	char *row = sqlite3_mprintf("INSERT INTO temp.%s VALUES(?,?,?,?,?)", table);
 	bool made = create && row && sqlite3_exec(db, create, NULL, NULL, NULL) == SQLITE_OK;
 	bool filled = made && sqlite3_prepare_v2(db, row, -1, &insert, NULL) == SQLITE_OK && fill(g, insert);

@@ -159,16 +159,18 @@ void tm_sql_total_error(sqlite3_str *sql, enum tm_total total, const char *row, 
 	sqlite3_str_appendf(sql, ") / %s.%s, 4) AS %s", row, bytes, name);
 }
 
-/* Which rows of allocation_packed can have been allocated in the window: rows between the checkpoints around it, and what outlived the last of them. A database without
- * checkpoints (made by hand) is read whole. */
+/* Which rows of allocation_packed can have been allocated in the window: rows between the checkpoints around it, and what outlived the last
+ * of them. A database without checkpoints (made by hand) is read whole. */
 static void put_places(sqlite3_str *sql, const struct tm_options *o) {
 	sqlite3_str_appendf(sql,
 			    ",\nreach AS MATERIALIZED (\n  SELECT p.trace_id, min(%s) AS from_ns, max(%s) AS to_ns\n"
 			    "  FROM instant AS i JOIN process AS p ON p.id = i.process_id GROUP BY p.trace_id),\n",
-			    o->from.kind == TM_TIME_UNSET ? "i.start_ns" : "i.from_ns", o->to.kind == TM_TIME_UNSET ? "i.end_ns" : "i.to_ns");
+			    o->from.kind == TM_TIME_UNSET ? "i.start_ns" : "i.from_ns",
+			    o->to.kind == TM_TIME_UNSET ? "i.end_ns" : "i.to_ns");
 	sqlite3_str_appendall(
 		sql,
-		"span AS MATERIALIZED (\n  SELECT r.trace_id, b.id AS first_checkpoint, b.allocation_id + 1 AS first_id, c.id AS last_checkpoint, c.allocation_id AS last_id\n"
+		"span AS MATERIALIZED (\n  SELECT r.trace_id, b.id AS first_checkpoint, b.allocation_id + 1 AS first_id, c.id AS last_checkpoint,\n"
+		"         c.allocation_id AS last_id\n"
 		"  FROM reach AS r\n"
 		"  JOIN checkpoint AS b ON b.id = coalesce((SELECT max(k.id) FROM checkpoint AS k WHERE k.trace_id = r.trace_id AND k.ts_ns < r.from_ns),\n"
 		"                                          (SELECT min(k.id) FROM checkpoint AS k WHERE k.trace_id = r.trace_id))\n"
@@ -186,7 +188,8 @@ void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_
 		sqlite3_str_appendall(
 			sql,
 			"ended AS (\n  " TEMPORARY_ROWS
-			"  FROM span AS w CROSS JOIN allocation_packed AS a ON a.id BETWEEN w.first_id AND w.last_id WHERE " ENDED_WITH_IT "\n"
+			"  FROM span AS w CROSS JOIN allocation_packed AS a ON a.id BETWEEN w.first_id AND w.last_id WHERE " ENDED_WITH_IT
+			"\n"
 			"  UNION ALL\n  " TEMPORARY_ROWS
 			"  FROM span AS w CROSS JOIN checkpoint AS e ON e.trace_id = w.trace_id AND e.id > w.first_checkpoint AND e.id <= w.last_checkpoint\n"
 			"  CROSS JOIN checkpoint_live AS r ON r.checkpoint_id = e.id AND r.first_id > w.last_id\n"
@@ -196,11 +199,12 @@ void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_
 	} else {
 		sqlite3_str_appendall(sql, ",\nended AS (\n  " TEMPORARY_ROWS "  FROM allocation_packed AS a WHERE " ENDED_WITH_IT ")");
 	}
-	sqlite3_str_appendf(sql,
-			    ",\nshort_lived AS (\n  SELECT i.process_id, i.heap, a.stack_id, %s AS count, %s AS bytes%s\n"
-			    "  FROM ended AS a CROSS JOIN allocation_origin AS o ON o.id = a.origin_id JOIN instant AS i ON i.heap_id = o.heap_id\n"
-			    "  WHERE true",
-			    tm_sql_sum_count(d), tm_sql_sum_bytes(d), d->estimated ? ", " TM_SQL_VARIANCE " AS variance" : "");
+	sqlite3_str_appendf(
+		sql,
+		",\nshort_lived AS (\n  SELECT i.process_id, i.heap, a.stack_id, %s AS count, %s AS bytes%s\n"
+		"  FROM ended AS a CROSS JOIN allocation_origin AS o ON o.id = a.origin_id JOIN instant AS i ON i.heap_id = o.heap_id\n"
+		"  WHERE true",
+		tm_sql_sum_count(d), tm_sql_sum_bytes(d), d->estimated ? ", " TM_SQL_VARIANCE " AS variance" : "");
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
 	sqlite3_str_appendf(
 		sql,

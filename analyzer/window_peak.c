@@ -66,25 +66,24 @@ static void put_base(sqlite3_str *sql, const struct tm_database *d, int n) {
 
 /* What changes within the stretches; what was live when one opened is one change. */
 static void put_changes(sqlite3_str *sql) {
-	sqlite3_str_appendf(
-		sql,
-		"touched AS MATERIALIZED (\n  " TOUCHED_ROWS
-		"  FROM stretch AS w CROSS JOIN allocation_packed AS a ON a.id BETWEEN w.first_id AND w.last_id\n" TOUCHED_JOIN
-		"\n  UNION ALL\n  " TOUCHED_ROWS
-		"  FROM stretch AS w CROSS JOIN checkpoint AS e ON e.trace_id = w.trace_id AND e.id <= w.checkpoint_id\n"
-		"    AND (e.id >= w.first_checkpoint OR NOT w.simple)\n"
-		"  CROSS JOIN checkpoint_live AS r ON r.checkpoint_id = e.id AND r.first_id > w.last_id\n"
-		"  CROSS JOIN allocation_packed AS a ON a.id BETWEEN r.first_id AND r.first_id + r.more\n" TOUCHED_JOIN
-		" AND a.alloc_ns < e.ts_ns\n  AND a.alloc_ns >= (SELECT d.ts_ns FROM checkpoint AS d WHERE d.id = e.id - 1)),\n"
-		"change AS (\n  " BASE_ROWS "  UNION ALL\n  " BASE_ROWS
-		"  UNION ALL\n  SELECT a.process_id, a.first_ns, a.heap_id, a.alloc_ns, a.size_bytes, " WHOLE_BLOCK "\n"
-		"  FROM touched AS a WHERE a.alloc_ns > a.first_ns\n"
-		"  UNION ALL\n  SELECT a.process_id, a.first_ns, a.heap_id, a.free_ns, -a.size_bytes, -1\n"
-		"  FROM touched AS a WHERE a.free_ns <= a.last_ns\n"
-		"  UNION ALL\n  SELECT a.process_id, a.first_ns, a.heap_id, q.free_ns, 0, 1\n"
-		"  FROM touched AS a CROSS JOIN allocation AS q ON q.id = a.realloc_of_id\n"
-		"  WHERE q.free_ns > max(a.alloc_ns, a.first_ns) AND q.free_ns <= a.last_ns),\n",
-		1, 1, 2, 2);
+	sqlite3_str_appendf(sql,
+			    "touched AS MATERIALIZED (\n  " TOUCHED_ROWS
+			    "  FROM stretch AS w CROSS JOIN allocation_packed AS a ON a.id BETWEEN w.first_id AND w.last_id\n" TOUCHED_JOIN
+			    "\n  UNION ALL\n  " TOUCHED_ROWS
+			    "  FROM stretch AS w CROSS JOIN checkpoint AS e ON e.trace_id = w.trace_id AND e.id <= w.checkpoint_id\n"
+			    "    AND (e.id >= w.first_checkpoint OR NOT w.simple)\n"
+			    "  CROSS JOIN checkpoint_live AS r ON r.checkpoint_id = e.id AND r.first_id > w.last_id\n"
+			    "  CROSS JOIN allocation_packed AS a ON a.id BETWEEN r.first_id AND r.first_id + r.more\n" TOUCHED_JOIN
+			    " AND a.alloc_ns < e.ts_ns\n  AND a.alloc_ns >= (SELECT d.ts_ns FROM checkpoint AS d WHERE d.id = e.id - 1)),\n"
+			    "change AS (\n  " BASE_ROWS "  UNION ALL\n  " BASE_ROWS
+			    "  UNION ALL\n  SELECT a.process_id, a.first_ns, a.heap_id, a.alloc_ns, a.size_bytes, " WHOLE_BLOCK "\n"
+			    "  FROM touched AS a WHERE a.alloc_ns > a.first_ns\n"
+			    "  UNION ALL\n  SELECT a.process_id, a.first_ns, a.heap_id, a.free_ns, -a.size_bytes, -1\n"
+			    "  FROM touched AS a WHERE a.free_ns <= a.last_ns\n"
+			    "  UNION ALL\n  SELECT a.process_id, a.first_ns, a.heap_id, q.free_ns, 0, 1\n"
+			    "  FROM touched AS a CROSS JOIN allocation AS q ON q.id = a.realloc_of_id\n"
+			    "  WHERE q.free_ns > max(a.alloc_ns, a.first_ns) AND q.free_ns <= a.last_ns),\n",
+			    1, 1, 2, 2);
 }
 
 /* The levels of the stretches, with an expression `step`. */
@@ -114,8 +113,7 @@ void tm_sql_window_peaks(sqlite3_str *sql, const struct tm_database *d, const st
 		sqlite3_str_appendall(sql, "level AS MATERIALIZED (\n  SELECT * FROM temp.window_level\n");
 	else put_stretches(sql, d);
 	sqlite3_str_appendall(
-		sql,
-		"  UNION ALL\n"
-		"  SELECT t.process_id, nullif(t.heap_id, 0), t.ts_ns, t.live_bytes, t.live_count\n"
-		"  FROM timeline AS t JOIN bound AS b ON b.process_id = t.process_id WHERE t.ts_ns BETWEEN b.from_ns AND b.to_ns)");
+		sql, "  UNION ALL\n"
+		     "  SELECT t.process_id, nullif(t.heap_id, 0), t.ts_ns, t.live_bytes, t.live_count\n"
+		     "  FROM timeline AS t JOIN bound AS b ON b.process_id = t.process_id WHERE t.ts_ns BETWEEN b.from_ns AND b.to_ns)");
 }

@@ -48,7 +48,8 @@ static bool take_stretch(struct replay *r, sqlite3_stmt *row) {
 	for (int i = 0; i < 11; i++) values[i] = sqlite3_column_int64(row, i);
 	struct stretch *s = sqlite3_column_int64(row, 11) ? tm_array_push(&r->stretches) : NULL;
 	if (!s) return false;
-	*s = (struct stretch){ values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7], values[8], values[9], values[10] };
+	*s = (struct stretch){ values[0], values[1], values[2], values[3], values[4], values[5],
+			       values[6], values[7], values[8], values[9], values[10] };
 	return true;
 }
 
@@ -67,12 +68,13 @@ static bool read_heaps(struct replay *r) {
 	const struct stretch *s = r->now;
 	r->levels.count = 0;
 	if (!tm_array_push(&r->levels)) return false;
-	return each_row(r,
-			sqlite3_mprintf("SELECT h.id, h.is_root, coalesce(sum(k.live_bytes), 0), coalesce(sum(k.live_count), 0) FROM heap AS h"
-					" LEFT JOIN checkpoint_stack AS k ON k.checkpoint_id = %lld AND k.heap_id = h.id WHERE h.process_id = %lld"
-					" GROUP BY h.id",
-					(long long)s->checkpoint, (long long)s->process),
-			take_heap);
+	return each_row(
+		r,
+		sqlite3_mprintf("SELECT h.id, h.is_root, coalesce(sum(k.live_bytes), 0), coalesce(sum(k.live_count), 0) FROM heap AS h"
+				" LEFT JOIN checkpoint_stack AS k ON k.checkpoint_id = %lld AND k.heap_id = h.id WHERE h.process_id = %lld"
+				" GROUP BY h.id",
+				(long long)s->checkpoint, (long long)s->process),
+		take_heap);
 }
 
 static bool put_change(struct replay *r, int64_t ns, size_t level, int64_t bytes, int64_t count) {
@@ -97,7 +99,8 @@ static bool take_block(void *context, const struct tm_block_row *row) {
 	}
 	bool sound = true;
 	if (later && row->alloc_ns <= s->last_ns)
-		sound = put_change(r, row->alloc_ns, row->origin->number, row->size_bytes, !tm_block_split_after(&r->scan, row, row->alloc_ns));
+		sound = put_change(r, row->alloc_ns, row->origin->number, row->size_bytes,
+				   !tm_block_split_after(&r->scan, row, row->alloc_ns));
 	if (sound && row->free_ns > s->first_ns && row->free_ns <= s->last_ns)
 		sound = put_change(r, row->free_ns, row->origin->number, -row->size_bytes, -1);
 	return sound;
@@ -113,9 +116,10 @@ static bool read_blocks(struct replay *r) {
 		for (size_t k = 1; k < r->levels.count; k++)
 			if (r->levels.items[k].heap == origin->heap && origin->process == s->process) origin->number = k;
 	}
-	char *listed = sqlite3_mprintf("SELECT r.first_id, r.first_id + r.more FROM checkpoint AS e CROSS JOIN checkpoint_live AS r"
-				       " ON r.checkpoint_id = e.id AND r.first_id > %lld WHERE e.trace_id = %lld AND e.id BETWEEN %lld AND %lld",
-				       (long long)s->last_id, (long long)s->trace, (long long)s->first_checkpoint, (long long)s->checkpoint);
+	char *listed = sqlite3_mprintf(
+		"SELECT r.first_id, r.first_id + r.more FROM checkpoint AS e CROSS JOIN checkpoint_live AS r"
+		" ON r.checkpoint_id = e.id AND r.first_id > %lld WHERE e.trace_id = %lld AND e.id BETWEEN %lld AND %lld",
+		(long long)s->last_id, (long long)s->trace, (long long)s->first_checkpoint, (long long)s->checkpoint);
 	bool done = tm_row_set_open(&set, r->db, s->first_id) && tm_row_set_add_query(&set, r->db, listed);
 	if (done) tm_row_set_add(&set, s->first_id, s->last_id);
 	done = done && tm_block_scan_set(&r->scan, &set, take_block, r);
@@ -207,11 +211,12 @@ static bool replay_all(struct replay *r) {
 
 bool tm_window_replay(const struct tm_database *d, const char *with) {
 	struct replay r = { .db = d->handle };
-	char *sql = sqlite3_mprintf("WITH %s no_more AS (SELECT 1)\n"
-				    "SELECT s.process_id, s.trace_id, s.first_ns, s.last_ns, s.first_checkpoint, s.checkpoint_id, s.last_id, s.first_id,"
-				    " b.from_ns, b.to_ns, c.ts_ns, s.simple FROM stretch AS s JOIN bound AS b ON b.process_id = s.process_id"
-				    " JOIN checkpoint AS c ON c.id = s.checkpoint_id",
-				    with ? with : "");
+	char *sql = sqlite3_mprintf(
+		"WITH %s no_more AS (SELECT 1)\n"
+		"SELECT s.process_id, s.trace_id, s.first_ns, s.last_ns, s.first_checkpoint, s.checkpoint_id, s.last_id, s.first_id,"
+		" b.from_ns, b.to_ns, c.ts_ns, s.simple FROM stretch AS s JOIN bound AS b ON b.process_id = s.process_id"
+		" JOIN checkpoint AS c ON c.id = s.checkpoint_id",
+		with ? with : "");
 	bool done = tm_block_scan_open(&r.scan, r.db) && each_row(&r, sql, take_stretch) && replay_all(&r);
 	sqlite3_finalize(r.insert);
 	tm_block_scan_release(&r.scan);

@@ -16,6 +16,7 @@ CREATE INDEX sample_by_process ON sample(process_id, name, ts_ns);
 CREATE INDEX checkpoint_by_time ON checkpoint(trace_id, ts_ns);
 CREATE INDEX snapshot_by_process ON snapshot(process_id, label, heap_id);
 CREATE INDEX step_by_process ON step(process_id, start_ns);
+CREATE INDEX scope_by_process ON scope_packed(process_id, start_ns);
 CREATE INDEX pool_state_by_heap ON pool_state(heap_id, ts_ns);
 CREATE INDEX scope_aggregate_by_name ON scope_aggregate(name, process_id);
 CREATE INDEX gpu_block_by_heap ON gpu_block(heap_id, alloc_ns);
@@ -318,8 +319,8 @@ SELECT process_id, ts_ns, rss_bytes,
        gap_bytes - file_bytes - stack_bytes - shared_bytes - retained_bytes AS unknown_bytes, arena AS arena_bytes
 FROM four;
 
--- The twenty moments at which the gap changed most from one reading to the next, and what the program did between the two: its step, the innermost scope that was
--- open (of several the latest), and the stack that allocated most bytes.
+-- The twenty moments at which the gap changed most from one reading to the next, and what the program did between the two: its step, the scope that was
+-- opened last of those that were open, and the stack that allocated most bytes.
 CREATE VIEW memory_gap_jump AS
 WITH change AS (
 	SELECT process_id, lag(ts_ns) OVER w AS from_ns, ts_ns, gap_bytes - lag(gap_bytes) OVER w AS change_bytes, gap_bytes, rss_bytes, live_bytes
@@ -350,7 +351,7 @@ SELECT j.process_id, j.from_ns, j.ts_ns, j.change_bytes, j.gap_bytes, j.rss_byte
        (SELECT s.n FROM step s WHERE s.process_id = j.process_id AND s.start_ns <= j.ts_ns AND (s.end_ns IS NULL OR s.end_ns > j.from_ns)
         ORDER BY s.start_ns DESC LIMIT 1) AS step_id,
        (SELECT n.text FROM scope_packed s JOIN scope_name n ON n.id = s.name_id WHERE s.process_id = j.process_id AND s.start_ns <= j.ts_ns
-        AND s.end_ns > j.from_ns ORDER BY s.depth DESC, s.start_ns DESC LIMIT 1) AS scope_name,
+        AND s.end_ns > j.from_ns ORDER BY s.start_ns DESC, s.id DESC LIMIT 1) AS scope_name,
        m.stack_id, m.bytes AS allocated_bytes, f.function, f.file, f.line
 FROM jump j LEFT JOIN most m ON m.process_id = j.process_id AND m.ts_ns = j.ts_ns LEFT JOIN stack s ON s.id = m.stack_id
 LEFT JOIN frame f ON f.id = s.site_frame_id;

@@ -16,15 +16,19 @@ import time
 
 COLUMNS = ("question", "live blocks", "first s", "median s", "CPU s", "database B/allocation")
 MADE = ((10_000, 5_000, 4), (1_000_000, 5_000, 4))
-QUESTIONS = ("summary", "peak", "leaks", "temporary", "temporary --churn", "temporary --histogram=lifetime", "timeline", "scopes --limit=20",
-             "snapshot --at 251ms", "snapshot --at exit", "snapshot --at 251ms --by=function", "snapshot --at 251ms --by=size", "snapshot --at 251ms --by=scope",
-             "snapshot --at 251ms --by=thread", "snapshot --at 251ms --by=age", "snapshot --at 400ms --against=251ms", "peak --from=100ms --to=400ms",
-             "query @peak-makers", "query @functions", "query @never-freed", "query @step-growth")
+QUERIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../schema/queries.sql")
+GROUPS = ("site", "function", "file", "library", "scope", "thread", "heap", "size", "age")
+QUESTIONS = ("info", "summary", "processes", "gpu", "alerts", "scopes", "peak", "peak --sites", "leaks", "leaks --stack", "leaks --from=100ms --to=400ms", "timeline",
+             "timeline --gap", "timeline --jumps", "timeline --from=100ms --to=400ms", "temporary", "temporary --churn", "temporary --reallocs", "temporary --oversized",
+             "temporary --histogram=size", "temporary --histogram=lifetime", "temporary --from=300ms --to=310ms", "temporary --from=100ms --to=400ms",
+             "peak --from=100ms --to=400ms", "check --max-peak=1TiB --max-leak=1TiB", "diff OTHER",
+             "snapshot --at exit", "snapshot --at peak", "snapshot --at 251ms", *(f"snapshot --at 251ms --by={by}" for by in GROUPS),
+             "snapshot --at 251ms --from=100ms", "snapshot --at 400ms --against=251ms", *(f"snapshot --at 400ms --against=251ms --by={by}" for by in GROUPS))
 
 
 def ask(build, db, question):
     """(wall seconds, processor seconds)"""
-    verb, *rest = question.split()
+    verb, *rest = question.replace("OTHER", db).split()
     before = time.monotonic()
     child = subprocess.Popen([f"{build}/bin/tidemark", verb, db, *rest], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)
@@ -32,6 +36,12 @@ def ask(build, db, question):
     if child.returncode:
         raise RuntimeError(f"{question} ended with {child.returncode}")
     return time.monotonic() - before, used.ru_utime + used.ru_stime
+
+
+def questions():
+    """Every command, and every query that has a name."""
+    with open(QUERIES, encoding="utf-8") as file:
+        return QUESTIONS + tuple("query " + line.split()[1].rstrip(":") for line in file if line.startswith("-- @"))
 
 
 def rows(build, work, allocations=10_000_000):
@@ -42,7 +52,7 @@ def rows(build, work, allocations=10_000_000):
         subprocess.run([f"{build}/bin/tidemark", "import", "-q", "--force", trace, "-o", db], check=True)
         os.remove(trace)
         size = f"{os.path.getsize(db) / allocations:.1f}"
-        for question in QUESTIONS:
+        for question in questions():
             first = ask(build, db, question)[0]
             times = sorted(ask(build, db, question) for _ in range(3))
             yield (question, f"{live:,}", f"{first:.2f}", f"{statistics.median(t[0] for t in times):.2f}", f"{statistics.median(t[1] for t in times):.2f}", size)

@@ -428,8 +428,7 @@ def reading(report, build, work, options):
 
 def questions(report, build, work):
     subprocess.run(["make", "-s", f"BUILD={build}", f"{build}/tests/integration/big_trace"], check=True, **QUIET)
-    report.table("Answers", answers.COLUMNS, answers.rows(build, work), "From databases of 10 million allocations. Where a million blocks are live, grouping them one by one "
-                 "(by size, age, scope or thread) takes longer than a second; by what stacks tell it does not.")
+    report.table("Answers", answers.COLUMNS, answers.rows(build, work), "Every command, and every query that has a name, on databases of 10 million allocations.")
 
 
 def looking(report, build, work):
