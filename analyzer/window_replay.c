@@ -83,7 +83,8 @@ static bool put_change(struct replay *r, int64_t ns, size_t level, int64_t bytes
 	return c;
 }
 
-/* Turns the levels at the checkpoint into those at the beginning of the stretch, and notes what changed in it. Rows up to last_id had ended by the checkpoint. */
+/* Turns the levels at the checkpoint into those at the beginning of the stretch, and notes what changed in it. Rows up to last_id had
+ * ended by the checkpoint. */
 static bool take_block(void *context, const struct tm_block_row *row) {
 	struct replay *r = context;
 	const struct stretch *s = r->now;
