@@ -95,6 +95,8 @@ struct tm_thread {
 	struct tm_pair *pairs; /* what lies at and below where `sps` point: --stacks=fp all, else from framed_low inward */
 	uint8_t *framed;       /* unwind.h */
 	uint32_t framed_low;
+	struct tm_route *routes; /* unwind.c's: ways that were gone */
+	bool routes_learned;     /* there are any */
 	uint64_t heaps_told[TM_HEAPS_MAX / 64], categories_told[TM_CATEGORIES_MAX / 64]; /* bits: this ring says what the number means (heaps.c) */
 	struct tm_python_thread *python; /* python.h: NULL until the thread is seen in Python */
 	/* the arrays follow */

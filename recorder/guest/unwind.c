@@ -11,15 +11,21 @@
 #define PC_MASK TM_UNWIND_PC_MASK
 #define WORD(address) TM_UNWIND_WORD(address)
 
-#define SLACK 2u /* frames are moved two at a time */
+#define SLACK 4u /* frames are moved two at a time, those of a route four */
+#if defined(__x86_64__)
+#define ROUTES 256u
+#else
+#define ROUTES 0u
+#endif
 
 size_t tm_unwind_bytes(uint32_t capacity) {
 	return 2 * (size_t)capacity * (2 * sizeof(uintptr_t) + sizeof(struct tm_check) + 1) + (2 * SLACK + 2) * sizeof(uintptr_t) +
-	       capacity * sizeof(struct tm_pair);
+	       capacity * sizeof(struct tm_pair) + ROUTES * sizeof(struct tm_route);
 }
 
 void tm_unwind_prepare(struct tm_thread *t, void *memory) {
-	t->checks = memory;
+	t->routes = memory;
+	t->checks = (struct tm_check *)(t->routes + ROUTES);
 	t->pcs = (uintptr_t *)(t->checks + 2 * t->capacity);
 	t->sps = t->pcs + 2 * t->capacity + SLACK;
 	t->pairs = (struct tm_pair *)(((uintptr_t)(t->sps + 2 * t->capacity + SLACK) + 15) & ~(uintptr_t)15);
@@ -548,15 +554,80 @@ static void take_unframed(struct tm_thread *t, uint32_t keep) {
 	remember_pairs(t, keep);
 }
 
+/* --- routes --- */
+
+#define ROUTE_PATIENCE 16u
+
+static inline struct tm_route *route_from(const struct tm_thread *t, uintptr_t pc, uintptr_t span) {
+	return &t->routes[((pc ^ span << 24) * 0x9E3779B97F4A7C15u) >> 56];
+}
+
+_Static_assert(ROUTES == 1u << (64 - 56), "route_from()");
+
+/* Does it lead where it led, from this place? */
+static inline bool route_holds(const struct tm_route *r, uintptr_t slot) {
+#define CHANGED(i) (WORD(slot + r->offsets[i]) ^ r->pcs[i])
+	if ((CHANGED(0) | CHANGED(1)) | (CHANGED(2) | CHANGED(3))) return false;
+	return r->count <= 4 || !((CHANGED(4) | CHANGED(5)) | (CHANGED(6) | CHANGED(7)));
+#undef CHANGED
+}
+
+/* Behind the frames that are kept. */
+static inline void go_route(const struct tm_thread *t, const struct tm_route *r, uint32_t keep, uintptr_t slot) {
+	uintptr_t *pcs = t->pcs + keep, *slots = t->sps + keep;
+	memcpy(pcs, r->pcs, 4 * sizeof *pcs);
+	for (unsigned i = 0; i < 4; i++) slots[i] = slot + r->offsets[i];
+	if (r->count <= 4) return;
+	memcpy(pcs + 4, r->pcs + 4, 4 * sizeof *pcs);
+	for (unsigned i = 4; i < 8; i++) slots[i] = slot + r->offsets[i];
+}
+
+/* The frames from `keep` on are to be found again. A signal handler that never comes back may leave it half done: it is nobody's until the end. */
+static __attribute__((noinline)) void learn_route(struct tm_thread *t, struct tm_route *r, uintptr_t span, uint32_t keep, uint32_t count) {
+	r->span = 0;
+	if (count > TM_ROUTE_FRAMES || t->sps[keep] - t->sps[keep + count - 1] > UINT32_MAX / 2) return;
+	atomic_signal_fence(memory_order_seq_cst);
+	for (uint32_t i = 0; i < TM_ROUTE_FRAMES; i++) {
+		uint32_t from = keep + (i < count ? i : count - 1);
+		r->pcs[i] = t->pcs[from];
+		r->offsets[i] = (uint32_t)(t->sps[from] - t->sps[keep + count - 1]);
+	}
+	t->routes_learned = true;
+	r->count = count;
+	r->patience = ROUTE_PATIENCE;
+	atomic_signal_fence(memory_order_seq_cst);
+	r->span = span;
+}
+
+/* Frames were put behind the `keep` outer ones. */
+static inline void accept_plain(struct tm_thread *t, uint32_t keep, uint32_t fresh, uint32_t checks) {
+	if (t->cut_frame >= keep) t->cut_frame = NO_FRAME;
+	t->check_count = checks;
+	t->depth = t->remembered = keep + fresh;
+	take_unframed(t, keep);
+}
+
 /* Without what has to be remembered about frame pointers, a frame is a look into the table, and its caller's lies where its rule says. */
 uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
 	const uint64_t not_plain = 0xffffffffull << 32 | TM_RULE_FP | TM_RULE_SIGNAL; /* TM_RULE_SP has none of these bits, other kinds do */
-	uintptr_t *pcs = t->pcs + 2 * t->capacity, *slots = t->sps + 2 * t->capacity, met = t->sps[valid - 1], at = slot, in = pc;
-	uint32_t left = t->capacity - valid, checks = t->check_count;
+	uintptr_t met = t->sps[valid - 1], at = slot, in = pc;
+	uint32_t checks = t->check_count;
 	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
 	if (valid > t->framed_low && t->framed[valid - 1]) return unwind_quickly_with_fp(t, valid, slot);
-	for (;; left--) {
-		if (TM_UNLIKELY(left == 0)) return TM_UNWIND_NOT_QUICK;
+	for (; checks && t->checks[checks - 1].frame >= valid; checks--)
+		if (t->checks[checks - 1].until < valid) return unwind_quickly_with_fp(t, valid, slot);
+	uintptr_t span = met - slot;
+	struct tm_route *route = route_from(t, pc, span);
+	if (route->span == span && t->capacity - valid >= TM_ROUTE_FRAMES && route_holds(route, slot)) {
+		uint32_t count = route->count;
+		go_route(t, route, valid, slot);
+		accept_plain(t, valid, count, checks);
+		return count;
+	}
+	uintptr_t *pcs = t->pcs, *slots = t->sps;
+	size_t first = 2 * t->capacity, to = first, last = t->capacity + valid;
+	for (;;) {
+		if (TM_UNLIKELY(to == last)) return TM_UNWIND_NOT_QUICK;
 		uint64_t hash = tm_rule_hash(in - 1);
 		const _Atomic uint64_t *set = tm_rules[hash >> 48];
 		uint64_t rule = atomic_load_explicit(&set[0], memory_order_relaxed) ^ hash << 16;
@@ -564,21 +635,19 @@ uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, 
 			rule = atomic_load_explicit(&set[1], memory_order_relaxed) ^ hash << 16;
 			if (rule & not_plain) return unwind_quickly_with_fp(t, valid, slot);
 		}
-		*--pcs = in;
-		*--slots = at;
+		to--;
+		pcs[to] = in;
+		slots[to] = at;
 		at += (uintptr_t)tm_rule_offset((uint32_t)rule);
 		if (at >= met) break;
 		in = WORD(at);
 	}
 	if (TM_UNLIKELY(at != met)) return TM_UNWIND_NOT_QUICK;
-	for (; checks && t->checks[checks - 1].frame >= valid; checks--)
-		if (t->checks[checks - 1].until < valid) return unwind_quickly_with_fp(t, valid, slot);
-	uint32_t fresh = t->capacity - valid - left + 1;
+	uint32_t fresh = (uint32_t)(first - to);
 	move_frames(t, valid, fresh);
-	if (t->cut_frame >= valid) t->cut_frame = NO_FRAME;
-	t->check_count = checks;
-	t->depth = t->remembered = valid + fresh;
-	take_unframed(t, valid);
+	if (route->patience) route->patience--;
+	else learn_route(t, route, span, valid, fresh);
+	accept_plain(t, valid, fresh, checks);
 	return fresh;
 }
 
@@ -600,6 +669,8 @@ enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_
 	if (TM_UNLIKELY(version != t->rules_version)) {
 		t->remembered = valid = 0;
 		t->rules_version = version;
+		if (t->routes_learned) memset(t->routes, 0, ROUTES * sizeof t->routes[0]);
+		t->routes_learned = false;
 	}
 	struct walk w = walk_from(t, top, limit, remember, version);
 	w.known = valid;

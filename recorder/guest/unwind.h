@@ -8,12 +8,16 @@
  *
  *               last stack, outermost first:   slots[]  -> return addresses in memory
  *                                              pcs[]    == what they held
- *               now: 1. the prefix that still holds what it held (8 compares a round)
+ *               now: 1. the prefix that still holds what it held
  *                    2. unwind from the top, until a frame lies where one of that prefix did
  *
  * Framed:   code built with frame pointers reads one at every frame. Its place is almost always the word below the return address, so it needs no check:
  *           such a frame is marked in framed[], and from the outermost one inward (framed_low) both words of every frame are compared at once, as a
  *           struct tm_pair. Where the lower word means nothing it is compared all the same: if it changed, some frames are unwound in vain.
+ *
+ * Routes:   which frames follow the hook's caller, up to one of that prefix, is decided by the words where they lie as long as every rule on the way is
+ *           about the stack pointer alone. So ways that were gone are kept (struct tm_route), found by where they begin and how far they lead, and
+ *           gone again when every word on them is what it was: without a look at the rules.
  *
  * Owns:     the arrays behind struct tm_thread, made by tm_unwind_prepare().
  * Threads:  a thread's own; the rules are shared.
@@ -36,6 +40,17 @@ struct tm_check {
 /* What lies 8 below a frame's slot, and there. By frame pointers that is what one points to. */
 struct tm_pair {
 	uintptr_t next, pc;
+};
+
+/* Frames outermost first, as they are in a stack; those behind `count` repeat the innermost, so that four can be looked at together. */
+#define TM_ROUTE_FRAMES 8u
+struct tm_route {
+	uintptr_t span;    /* how far it leads; 0: none */
+	uint32_t count;
+	uint32_t patience; /* so often it may be the wrong one before another takes its place */
+	uintptr_t pcs[TM_ROUTE_FRAMES];
+	uint32_t offsets[TM_ROUTE_FRAMES]; /* of their places, from where the route begins */
+	uint64_t reserved[2];
 };
 
 /* Where a walk begins: in the caller of the hook. */
@@ -77,15 +92,29 @@ struct tm_stack tm_unwind_take_over(struct tm_thread *t, uint32_t n, bool cut);
 /* How many of the n outer frames still have their return addresses where they were. */
 static inline uint32_t tm_unwind_unchanged(const uintptr_t *slots, const uintptr_t *pcs, uint32_t n) {
 	const uintptr_t *slot = slots, *last = slots + n, *pc = pcs;
-#define TM_CHANGED(k) ((TM_UNWIND_WORD(slot[k]) & TM_UNWIND_PC_MASK) ^ pc[k])
+#define TM_CHANGED(k) ((TM_UNWIND_WORD(slot[k]) & TM_UNWIND_PC_MASK) != pc[k])
+#define TM_STOP(k) \
+	if (TM_UNLIKELY(TM_CHANGED(k))) return (uint32_t)(slot - slots) + (k)
 	for (; slot + 8 <= last; slot += 8, pc += 8) {
-		if ((TM_CHANGED(0) | TM_CHANGED(1) | TM_CHANGED(2) | TM_CHANGED(3)) | (TM_CHANGED(4) | TM_CHANGED(5) | TM_CHANGED(6) | TM_CHANGED(7))) break;
+		TM_STOP(0);
+		TM_STOP(1);
+		TM_STOP(2);
+		TM_STOP(3);
+		TM_STOP(4);
+		TM_STOP(5);
+		TM_STOP(6);
+		TM_STOP(7);
 	}
-	if (slot + 4 <= last && !(TM_CHANGED(0) | TM_CHANGED(1) | TM_CHANGED(2) | TM_CHANGED(3))) {
+	if (slot + 4 <= last) {
+		TM_STOP(0);
+		TM_STOP(1);
+		TM_STOP(2);
+		TM_STOP(3);
 		slot += 4;
 		pc += 4;
 	}
 	for (; slot < last && !TM_CHANGED(0); slot++) pc++;
+#undef TM_STOP
 #undef TM_CHANGED
 	return (uint32_t)(slot - slots);
 }

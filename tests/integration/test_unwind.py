@@ -61,13 +61,15 @@ def compare(t, stacks, prefix="", emulator=()):
 
 # What is broken: the file, what stands there, and what instead. Each has to be noticed.
 BREAKS = {
-    "return addresses are not looked at again": ("unwind.h", "TM_UNWIND_PC_MASK) ^ pc[k])", "TM_UNWIND_PC_MASK) * 0 * pc[k])"),
+    "return addresses are not looked at again": ("unwind.h", "TM_UNWIND_PC_MASK) != pc[k])", "TM_UNWIND_PC_MASK) * 0 * pc[k])"),
     "other words are not looked at again": ("unwind.h", "if (TM_UNWIND_WORD(c->slot) != c->value) return c->frame;", ""),
     "words below return addresses are not looked at again": ("unwind.h", "return tm_unwind_valid_framed(t, n);",
                                                              "return tm_unwind_checked(t, tm_unwind_unchanged(t->sps, t->pcs, n));"),
     "a frame pointer is not compared": ("unwind.h", "if (c->value != fp) return false;", ""),
     "the quick walk overlooks that a frame pointer is needed": ("unwind.c", "if (t->checks[checks - 1].until < valid) return unwind_quickly_with_fp(t, valid, slot);", ";"),
     "a module's rules are taken for another's": ("shared_rules.c", "(uint64_t)(number + 1) << PLACE_BITS", "(uint64_t)1 << PLACE_BITS"),
+    "a route is gone whatever lies on it": ("unwind.c", "if ((CHANGED(0) | CHANGED(1)) | (CHANGED(2) | CHANGED(3))) return false;", ""),
+    "the inner half of a long route is not looked at": ("unwind.c", "return r->count <= 4 || !((CHANGED(4) | CHANGED(5)) | (CHANGED(6) | CHANGED(7)));", "return true;"),
     "rules outlive their library": ("unwind_rule.c", "atomic_store_explicit(&tm_rules[i][k], 0, memory_order_relaxed)", "(void)0"),
     "a signal's frame is taken for a call": ("unwind.c", "w->in_call = false;", ""),
     "a guess is not marked": ("unwind.c", "w->guess = innermost(w);", ""),

@@ -78,8 +78,23 @@ template <int N> NOINLINE void frame_of(int fuel) {
 	space[0] = space[N - 1];
 }
 
+/* Frames that are alike but for where they were called from, mostly from the same place: stacks that differ anywhere, as little as can be. */
+NOINLINE void branching(int levels) {
+	if (!levels) {
+		sample();
+		return;
+	}
+	switch (pick(12)) {
+	case 0: branching(levels - 1); asm volatile("# 0" ::: "memory"); break;
+	case 1: branching(levels - 1); asm volatile("# 1" ::: "memory"); break;
+	default: branching(levels - 1); asm volatile("# 2" ::: "memory");
+	}
+}
+
 void plain(int fuel) {
 	Scope scope(TEST_plain);
+	if (pick(4) == 0)
+		for (int i = 0, levels = 2 + (int)pick(8); i < 6; i++) branching(levels);
 	switch (pick(4)) {
 	case 0: frame_of<8>(fuel); break;
 	case 1: frame_of<72>(fuel); break;
