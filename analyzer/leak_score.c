@@ -13,7 +13,7 @@
 #define EARLY_RANGE 0.45  /* ... and beyond that lose their score over this range */
 #define LATEST_NEEDED 0.5 /* the last survivor must be younger than this ... */
 #define LATEST_RANGE 0.3  /* ... and counts in full this much later */
-#define LOOP_NEEDED 0.4   /* the same where survivors are few among other allocations */
+#define LOOP_NEEDED 0.5   /* the same where survivors are few among other allocations */
 #define LOOP_RANGE 0.2
 #define DENSE 0.2 /* survivors in an allocation: more of them are a table that is built */
 #define DENSE_RANGE 0.1
@@ -26,10 +26,21 @@
 #define SETTLED 0.35  /* factor where the level does not rise in the second half */
 #define TREND_P 0.05
 #define TREND_LEVELS 6u /* so many looks make a trend */
+#define GROWTH_P 0.001  /* a level that grew steadily: so sure a trend ... */
+#define GROWTH_LATE 0.2 /* ... this share of it in the second half ... */
+#define GROWTH_RANGE 0.15
+#define GROWTH_TOP 0.9    /* ... at the end this near to its highest ... */
+#define GROWTH_SHARE 0.02 /* ... and this share of all blocks still live */
+#define GROWTH_SHARE_RANGE 0.06
+#define GROWTH_EVIDENCE 8.0
+#define FILL_EARLY 0.2 /* by then an owner that is filled evenly ... */
+#define FILL_LEVEL 0.6 /* ... has at most this much of its size */
+#define FILL_FACTOR 0.5
 #define OWNER_RATIO 2.0 /* survivors are this much larger than what was freed: an owner grew */
 #define OWNER_NEEDED 0.47
 #define OWNER_RANGE 0.06
 #define OWNER_EVIDENCE 6.0
+#define OWNER_EVIDENCE_SEEN 5.0 /* the same where looks saw it grow */
 #define EVIDENCE 2.0
 #define ONE_BLOCK 0.1
 #define MODULE_FACTOR 0.25
@@ -172,6 +183,35 @@ static double judge_never_freed(const struct tm_leak_facts *f, struct tm_leak_ve
 	return score;
 }
 
+static double highest(const struct tm_leak_facts *f) {
+	double most = 0;
+	for (size_t i = 0; i < f->level_count; i++) most = fmax(most, f->level_bytes[i]);
+	return most;
+}
+
+/* The last level at or before a position; 0 where there is none. */
+static double level_until(const struct tm_leak_facts *f, double at) {
+	double level = 0;
+	for (size_t i = 0; i < f->level_count && f->level_at[i] <= at; i++) level = f->level_bytes[i];
+	return level;
+}
+
+/* Blocks come and go, and there are ever more of them: 0 not at all, 1 surely. Threads that still run may each have filled something. */
+static double steady_growth(const struct tm_leak_facts *f, const struct tm_leak_verdict *v, double p) {
+	double most = highest(f), end = (double)f->live_bytes, half = level_until(f, 0.5);
+	if (f->shares_threads || isnan(v->growth_p) || isnan(p) || v->growth_p > GROWTH_P || p > TREND_P || end < GROWTH_TOP * most)
+		return 0;
+	double share = (double)f->live_count / (double)f->allocations;
+	return unit(((end - half) / end - GROWTH_LATE) / GROWTH_RANGE) * unit((share - GROWTH_SHARE) / GROWTH_SHARE_RANGE);
+}
+
+/* An owner that was filled little by little, rather than soon made about as large as it is: as far as looks tell. */
+static double judge_growth_of_owner(const struct tm_leak_facts *f, double grown) {
+	if (f->level_count < TREND_LEVELS) return grown / (grown + OWNER_EVIDENCE);
+	bool is_slow = level_until(f, FILL_EARLY) <= FILL_LEVEL * (double)f->live_bytes;
+	return grown / (grown + OWNER_EVIDENCE_SEEN) * (is_slow ? 1 : FILL_FACTOR);
+}
+
 /* Does the level rise where it ought to have settled? */
 static double second_half(const struct tm_leak_facts *f, double *p) {
 	size_t first = 0;
@@ -189,11 +229,17 @@ static double judge_partly_freed(const struct tm_leak_facts *f, struct tm_leak_v
 	double p, level = second_half(f, &p), n = (double)s.count;
 	double spread = unit(1 - (s.behind - RECENT_FREE) / RECENT_RANGE), pace = unit(1 - (s.ahead - EARLY_FREE) / EARLY_RANGE);
 	double score = n ? spread * pace * level * evidence(fmin(n, s.parts)) : 0;
+	double seen = fmin((double)f->live_count, (double)f->level_count);
+	double grows = steady_growth(f, v, p) * seen / (seen + GROWTH_EVIDENCE);
 	char trend[80] = "";
 	if (!isnan(p) && level < 1) snprintf(trend, sizeof trend, ", and their level has settled");
 	else if (!isnan(p))
 		snprintf(trend, sizeof trend, ", and their level still rises (Mann-Kendall, p %s)", p < 0.001 ? "< 0.001" : "< 0.05");
-	if (!n || spread < 0.5)
+	if (grows > score)
+		snprintf(v->reason, sizeof v->reason,
+			 "%s of %s blocks (%s) are live, and while others are freed there are ever more of them%s%s", w->live,
+			 w->allocations, w->bytes, trend, w->growth);
+	else if (!n || spread < 0.5)
 		snprintf(v->reason, sizeof v->reason, "in use: %s of %s blocks are live, and these are recent ones%s", w->live,
 			 w->allocations, trend);
 	else if (pace < 0.5)
@@ -203,7 +249,7 @@ static double judge_partly_freed(const struct tm_leak_facts *f, struct tm_leak_v
 		snprintf(v->reason, sizeof v->reason,
 			 "%s of %s blocks (%s) were not freed as the others were, old ones from %u of %u parts of the time%s%s", w->live,
 			 w->allocations, w->bytes, s.parts, OLD_PARTS, trend, w->growth);
-	return score;
+	return fmax(score, grows);
 }
 
 /* The survivors are the latest of blocks that replaced each other, each larger than the one before. */
@@ -214,8 +260,7 @@ static bool is_owner(const struct tm_leak_facts *f) {
 }
 
 static double judge_owner(const struct tm_leak_facts *f, struct tm_leak_verdict *v, const struct words *w) {
-	double p, count = (double)f->live_count,
-		  last = mixed(f, f->events.sum, f->time.sum) / (double)(f->events.count ? f->events.count : 1);
+	double p, count = (double)f->live_count, last = mixed(f, f->events.weight, f->time.weight) / fmax(1, (double)f->live_bytes);
 	double grown = fmin((double)f->allocations / count, log2(fmax(2, (double)f->live_bytes / count / 64)));
 	double goes_on = unit((last - OWNER_NEEDED) / OWNER_RANGE);
 	snprintf(v->reason, sizeof v->reason,
@@ -224,7 +269,7 @@ static double judge_owner(const struct tm_leak_facts *f, struct tm_leak_verdict 
 		 goes_on < 0.5 ? "but not since" : "last at", 100 * last, w->growth);
 	/* Several blocks of different sizes that take turns may look like owners, or one that is built anew again and again; then the level stays. */
 	double level = f->live_count > 1 ? second_half(f, &p) : isnan(v->growth_p) || v->growth_p <= TREND_P ? 1 : SETTLED;
-	return goes_on * level * grown / (grown + OWNER_EVIDENCE);
+	return goes_on * level * judge_growth_of_owner(f, grown);
 }
 
 /* --- the whole --- */
@@ -262,6 +307,7 @@ void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
 	else if (is_owner(f)) score = judge_owner(f, v, &w);
 	else score = judge_partly_freed(f, v, &w);
 	size_t n = strlen(v->reason), room = sizeof v->reason - n;
+	if (f->is_unjoined) snprintf(v->reason + n, room, "; what pthread_create makes for a thread, and nobody joined these");
 	if (f->is_module) {
 		score *= MODULE_FACTOR;
 		snprintf(v->reason + n, room, "; made while a module was imported, and modules are kept");

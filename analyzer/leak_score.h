@@ -34,7 +34,8 @@
 struct tm_leak_births {
 	uint64_t parts[TM_LEAK_PARTS];
 	uint64_t count;
-	double last, sum;
+	double last;
+	double weight; /* sum of their positions times their bytes */
 };
 
 struct tm_leak_facts {
@@ -42,7 +43,7 @@ struct tm_leak_facts {
 	uint64_t live_count, live_bytes;
 	uint64_t window_bytes;              /* of the survivors born in the window */
 	struct tm_leak_births events, time; /* by the program's own progress, and by the clock */
-	double time_weight;                 /* 0 to 0.5: what the clock has to say */
+	double time_weight;                 /* 0 to 0.5: what the clock has to say, where the program went on without allocations */
 	double density;                     /* survivors in an allocation of the process, from the first to the last of them */
 	double begin;                       /* of the window, 0 the process' first allocation, 1 its exit; 0 where there are steps */
 	double steps;                       /* length of the window in steps; 0: there are none */
@@ -51,7 +52,9 @@ struct tm_leak_facts {
 	double level_at[TM_LEAK_LEVELS], level_bytes[TM_LEAK_LEVELS];
 	double size_share; /* 0 to 1: how large it is among the process' candidates */
 	bool is_module, is_arena, is_file;
-	bool is_thread; /* there is one survivor for each of several threads, all of which still run */
+	bool is_thread;      /* there is one survivor for each of several threads, all of which still run */
+	bool shares_threads; /* several threads made survivors, and all of them still run */
+	bool is_unjoined;    /* what pthread_create() made for threads, many more of them than there are */
 };
 
 struct tm_leak_verdict {

@@ -2,15 +2,18 @@
 #include "leaks.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "leak_score.h"
 #include "replay.h"
 
-#define STEPS_LEAST 4u         /* so few say nothing about growth */
-#define STEPS_OF_WARM_UP 10u   /* one step in so many, and at least one, warms up */
-#define IDLE_NS 300000u        /* the clock counts where the program went on so long after the last survivor ... */
-#define IDLE_RANGE_NS 2700000u /* ... and in full after so much more */
-#define IDLE_WEIGHT 0.4
+#define STEPS_LEAST 4u       /* so few say nothing about growth */
+#define STEPS_OF_WARM_UP 10u /* one step in so many, and at least one, warms up */
+/* The clock counts where the program went on without allocations for longer than a busy machine makes it wait ... */
+#define SILENT_NS 10000000u
+#define SILENT_RANGE_NS 50000000u /* ... and in full after so much more */
+#define SILENT_WEIGHT 0.4
+#define UNJOINED_LEAST 8u /* survivors beyond two for each thread that runs: stacks are kept for other threads */
 
 /* A line that time is measured along: marks, and how far the program was between them. */
 struct line {
@@ -32,7 +35,12 @@ struct group {
 	uint64_t orphans; /* survivors whose thread has ended */
 	double begin;     /* of the window, on the line */
 	struct tm_leak_facts facts;
-	bool suppressed;
+	bool suppressed, by_program; /* the program's own list says so */
+	bool spawns;                 /* allocated by pthread_create() */
+	bool is_split;               /* its parts stand for it */
+	uint32_t whole;              /* of a part: index + 1 of the group */
+	struct tm_text caller;       /* of a part: the function that calls the site there */
+	struct tm_leak_verdict verdict;
 };
 
 /* Of a row of the frames: it says the same in all stacks. */
@@ -43,11 +51,13 @@ enum frame_flag {
 	FRAME_LIBRARY = 8,
 	FRAME_ARENA = 16,
 	FRAME_WRAPPER = 32,
-	FRAME_IMPORTS = 64, /* it imports a Python module */
+	FRAME_IMPORTS = 64,  /* it imports a Python module */
+	FRAME_SPAWNS = 128,  /* it starts a thread */
+	FRAME_PROGRAM = 256, /* the program's own list matches */
 };
 
 struct finder {
-	uint8_t *flags;
+	uint16_t *flags;
 	const struct tm_ledger *l;
 	const struct tm_replay *r;
 	const struct tm_stack_ids *stacks;
@@ -57,8 +67,11 @@ struct finder {
 	uint64_t exit_ns, warm_up_steps;
 	uint64_t work_ns; /* when the program's work was done */
 	double end;       /* the same, on the line */
+	uint64_t threads_left;
+	uint64_t *silences;
 	TM_ARRAY(struct group) groups;
 	size_t account_first;  /* groups of the account being looked at begin here */
+	size_t done;           /* groups that facts have been gathered for */
 	uint32_t **group_of;   /* by account and site: index + 1 */
 	uint32_t *slots, mask; /* hash of groups, index + 1 */
 };
@@ -143,6 +156,10 @@ static bool is_library(const struct place *p) {
 	return false;
 }
 
+static bool is_text(struct tm_text a, struct tm_text b) {
+	return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
+}
+
 static bool text_starts(struct tm_text t, const char *word) {
 	return t.size && starts(t.data, t.data + t.size, word);
 }
@@ -151,43 +168,56 @@ static bool is_arena(struct tm_text function) {
 	return text_starts(function, "new_arena") || text_starts(function, "_PyObject_Arena") || text_starts(function, "_PyMem_ArenaAlloc");
 }
 
-static uint8_t flags_of(const struct finder *x, const struct tm_stack_row *at, const struct place *p) {
+static uint16_t flags_of(const struct finder *x, const struct tm_stack_row *at, const struct place *p) {
 	uint32_t frame = x->stacks->catalog->nodes.items[at->node - 1].frame;
-	uint8_t *flags = &x->flags[x->stacks->frame_first[frame - 1] + at->function];
+	uint16_t *flags = &x->flags[x->stacks->frame_first[frame - 1] + at->function];
 	if (*flags) return *flags;
 	*flags = FRAME_SEEN;
-	if (tm_suppressions_known(&p->text, false) || tm_suppressions_match(&x->program, &p->text)) *flags |= FRAME_KNOWN;
+	if (tm_suppressions_known(&p->text, false)) *flags |= FRAME_KNOWN;
+	if (tm_suppressions_match(&x->program, &p->text)) *flags |= FRAME_PROGRAM;
 	if (tm_suppressions_known(&p->text, true)) *flags |= FRAME_KNOWN_INNER;
 	if (is_library(p)) *flags |= FRAME_LIBRARY;
 	if (is_arena(p->text.function)) *flags |= FRAME_ARENA;
 	if (p->is_wrapper) *flags |= FRAME_WRAPPER;
 	if (p->frame->kind == TM_FRAME_PYTHON && text_starts(p->text.file, "<frozen importlib")) *flags |= FRAME_IMPORTS;
+	if (text_starts(p->text.function, "pthread_create") || text_starts(p->text.function, "__pthread_create")) *flags |= FRAME_SPAWNS;
 	return *flags;
 }
 
 /* What a stack is: the key of its call site, and what is known about such. */
 struct site_view {
-	uint64_t key;
-	bool suppressed, is_module, is_arena;
+	uint64_t key, caller_key; /* the latter also tells who called the site */
+	struct tm_text caller;
+	bool suppressed, by_program, is_module, is_arena, spawns;
 };
+
+/* A frame of another function further out that is the program's own, and like the site Python or not. */
+static bool calls(const struct place *p, uint16_t flags, const struct place *site) {
+	if (!site->frame || (p->frame->kind == TM_FRAME_PYTHON) != (site->frame->kind == TM_FRAME_PYTHON)) return false;
+	return !(flags & (FRAME_LIBRARY | FRAME_WRAPPER)) && !is_text(p->text.function, site->text.function);
+}
 
 /* From the innermost frame outward: the site is the innermost Python frame, else the innermost that is no wrapper; the first native one of the
  * program's own joins it. */
 static struct site_view view_of(const struct finder *x, uint32_t stack) {
 	struct site_view view = { .key = 0xCBF29CE484222325u };
-	struct place innermost = { 0 }, native = { 0 }, own = { 0 }, python = { 0 };
+	struct place innermost = { 0 }, native = { 0 }, own = { 0 }, python = { 0 }, caller = { 0 };
 	bool inner = true;
 	if (!stack) return view;
 	struct tm_stack_row at = tm_stack_find(x->stacks, stack);
 	do {
 		struct place p = place_at(x->stacks, &at);
-		uint8_t flags = flags_of(x, &at, &p);
+		uint16_t flags = flags_of(x, &at, &p);
 		bool is_python = p.frame->kind == TM_FRAME_PYTHON;
 		if (!innermost.frame) innermost = p;
 		view.suppressed = view.suppressed || (flags & (inner ? FRAME_KNOWN_INNER | FRAME_KNOWN : FRAME_KNOWN));
+		view.by_program = view.by_program || (flags & FRAME_PROGRAM);
+		view.spawns = view.spawns || (flags & FRAME_SPAWNS);
 		view.is_arena = view.is_arena || (inner && x->has_python_heap && (flags & FRAME_ARENA));
 		view.is_module = view.is_module || (flags & FRAME_IMPORTS);
 		if (is_python || !(flags & FRAME_WRAPPER)) inner = false;
+		if (is_python && python.frame && caller.frame && caller.frame->kind != TM_FRAME_PYTHON) caller = (struct place){ 0 };
+		if (!caller.frame && calls(&p, flags, python.frame ? &python : &own)) caller = p;
 		if (is_python && !python.frame) python = p;
 		if (is_python || (flags & FRAME_WRAPPER)) continue;
 		if (!native.frame) native = p;
@@ -196,7 +226,10 @@ static struct site_view view_of(const struct finder *x, uint32_t stack) {
 	const struct place *site = python.frame ? &python : native.frame ? &native : &innermost;
 	view.key = mix_place(view.key, site);
 	if (site == &native && own.frame) view.key = mix_place(view.key, &own);
-	view.key += view.suppressed + 2u * view.is_module + 4u * view.is_arena;
+	view.suppressed = view.suppressed || view.by_program;
+	view.caller_key = caller.frame ? mix_place(view.key, &caller) : view.key;
+	view.caller = caller.text.function;
+	view.key += view.suppressed + 2u * view.is_module + 4u * view.is_arena + 8u * view.by_program;
 	return view;
 }
 
@@ -228,6 +261,28 @@ static uint64_t end_of_work(const struct finder *x) {
 	return best_ns && best_ns < x->exit_ns ? best_ns : x->exit_ns;
 }
 
+/* Threads of the process that still run when it leaves. */
+static uint64_t threads_left(const struct finder *x) {
+	uint64_t n = 0;
+	for (size_t i = 0; i < x->r->catalog->threads.count; i++) {
+		const struct tm_catalog_thread *t = &x->r->catalog->threads.items[i];
+		n += t->process == x->l->process && t->end_ns >= x->exit_ns;
+	}
+	return n;
+}
+
+/* Of each mark of the clock, and of the end: the longest time from there on between two marks. */
+static bool measure_silences(struct finder *x) {
+	uint64_t later = x->work_ns;
+	x->silences = calloc(x->line.count + 1, sizeof *x->silences);
+	for (size_t i = x->silences ? x->line.count : 0; i-- > 0;) {
+		uint64_t at = x->line.ns[i] < x->work_ns ? x->line.ns[i] : x->work_ns, gap = later - at;
+		x->silences[i] = gap > x->silences[i + 1] ? gap : x->silences[i + 1];
+		later = at;
+	}
+	return x->silences != NULL;
+}
+
 static void choose_line(struct finder *x) {
 	const struct tm_leak_watch *w = &x->l->watch;
 	x->by_steps = w->steps.count >= STEPS_LEAST;
@@ -236,6 +291,7 @@ static void choose_line(struct finder *x) {
 			      : (struct line){ w->clock.items, w->clock.count, x->exit_ns };
 	x->work_ns = end_of_work(x);
 	x->end = position(&x->line, x->work_ns);
+	x->threads_left = threads_left(x);
 }
 
 /* --- groups --- */
@@ -270,6 +326,8 @@ static uint32_t group_with(struct finder *x, const struct tm_account *a, const s
 	g->key = view->key;
 	g->account = a;
 	g->suppressed = view->suppressed;
+	g->by_program = view->by_program;
+	g->spawns = view->spawns;
 	g->first_alloc_ns = g->first_ns = UINT64_MAX;
 	g->facts.is_module = view->is_module;
 	g->facts.is_arena = view->is_arena;
@@ -282,11 +340,26 @@ static void add(struct tm_amount *a, struct tm_amount b) {
 	a->count += b.count;
 }
 
-static bool group_account(struct finder *x, size_t index) {
-	const struct tm_account *a = x->l->accounts.items[index];
+static void begin_account(struct finder *x) {
 	free(x->slots);
 	x->slots = NULL;
 	x->account_first = x->groups.count;
+}
+
+static void join(struct group *g, const struct tm_site *s) {
+	g->stacks++;
+	add(&g->live, s->live);
+	add(&g->allocated, s->allocated);
+	g->allocated.count += s->splits;
+	if (s->first_ns < g->first_alloc_ns) g->first_alloc_ns = s->first_ns;
+	if (g->stacks > 1 && s->live.bytes <= g->stack_bytes) return;
+	g->stack = s->stack;
+	g->stack_bytes = s->live.bytes;
+}
+
+static bool group_account(struct finder *x, size_t index) {
+	const struct tm_account *a = x->l->accounts.items[index];
+	begin_account(x);
 	x->group_of[index] = calloc(a->sites.count + 1, sizeof **x->group_of);
 	if (!x->group_of[index]) return false;
 	for (size_t i = 0; i < a->sites.count; i++) {
@@ -295,15 +368,7 @@ static bool group_account(struct finder *x, size_t index) {
 		struct site_view view = view_of(x, s->stack);
 		uint32_t number = x->group_of[index][i] = group_with(x, a, &view);
 		if (!number) return false;
-		struct group *g = &x->groups.items[number - 1];
-		g->stacks++;
-		add(&g->live, s->live);
-		add(&g->allocated, s->allocated);
-		g->allocated.count += s->splits;
-		if (s->first_ns < g->first_alloc_ns) g->first_alloc_ns = s->first_ns;
-		if (g->stacks > 1 && s->live.bytes <= g->stack_bytes) continue;
-		g->stack = s->stack;
-		g->stack_bytes = s->live.bytes;
+		join(&x->groups.items[number - 1], s);
 	}
 	return true;
 }
@@ -311,7 +376,7 @@ static bool group_account(struct finder *x, size_t index) {
 static void open_windows(struct finder *x) {
 	const struct tm_leak_watch *w = &x->l->watch;
 	uint64_t warm_ns = x->by_steps ? w->steps.items[x->warm_up_steps] : 0;
-	for (size_t i = 0; i < x->groups.count; i++) {
+	for (size_t i = x->done; i < x->groups.count; i++) {
 		struct group *g = &x->groups.items[i];
 		g->begin_ns = g->first_alloc_ns > warm_ns ? g->first_alloc_ns : warm_ns;
 		/* Steps are whole: what comes in the middle of one belongs to it. */
@@ -330,17 +395,17 @@ static double share(double at, double begin, double end) {
 	return end > begin ? unit((at - begin) / (end - begin)) : 1;
 }
 
-static void note_birth(struct tm_leak_births *b, double at) {
+static void note_birth(struct tm_leak_births *b, double at, uint64_t size_bytes) {
 	unsigned part = (unsigned)(at * TM_LEAK_PARTS);
 	b->parts[part < TM_LEAK_PARTS ? part : TM_LEAK_PARTS - 1]++;
 	b->count++;
-	b->sum += at;
+	b->weight += at * (double)size_bytes;
 	if (at > b->last) b->last = at;
 }
 
 static void note_survivor(struct finder *x, size_t account, const struct tm_block *b) {
 	uint32_t number = x->group_of[account][b->site];
-	if (!number) return;
+	if (number <= x->done) return;
 	struct group *g = &x->groups.items[number - 1];
 	uint32_t thread = x->r->origins.items[b->origin].thread;
 	g->survivors++;
@@ -350,8 +415,8 @@ static void note_survivor(struct finder *x, size_t account, const struct tm_bloc
 	if (b->alloc_ns > g->last_ns) g->last_ns = b->alloc_ns;
 	if (b->alloc_ns < g->begin_ns) return;
 	g->facts.window_bytes += b->size_bytes;
-	note_birth(&g->facts.events, share(position(&x->line, b->alloc_ns), g->begin, x->end));
-	note_birth(&g->facts.time, share((double)b->alloc_ns, (double)g->begin_ns, (double)x->work_ns));
+	note_birth(&g->facts.events, share(position(&x->line, b->alloc_ns), g->begin, x->end), b->size_bytes);
+	note_birth(&g->facts.time, share((double)b->alloc_ns, (double)g->begin_ns, (double)x->work_ns), b->size_bytes);
 }
 
 static void note_range(void *context, const struct tm_range *range) {
@@ -377,7 +442,7 @@ static void note_levels(struct finder *x) {
 	for (size_t i = 0; i < w->looks.count; i++) {
 		const struct tm_leak_look *look = &w->looks.items[i];
 		double at = position(&x->line, look->ns);
-		for (size_t k = 0; k < x->groups.count; k++) {
+		for (size_t k = x->done; k < x->groups.count; k++) {
 			struct tm_leak_facts *f = &x->groups.items[k].facts;
 			if (look->ns < x->groups.items[k].begin_ns || f->level_count == TM_LEAK_LEVELS) continue;
 			f->level_at[f->level_count++] = share(at, x->groups.items[k].begin, x->end);
@@ -385,7 +450,7 @@ static void note_levels(struct finder *x) {
 		for (size_t k = 0; k < look->count; k++) {
 			const struct tm_leak_level *level = &look->levels[k];
 			uint32_t number = x->group_of[level->account][level->site];
-			struct group *g = number ? &x->groups.items[number - 1] : NULL;
+			struct group *g = number > x->done ? &x->groups.items[number - 1] : NULL;
 			if (!g || look->ns < g->begin_ns || !g->facts.level_count) continue;
 			g->facts.level_bytes[g->facts.level_count - 1] += (double)tm_scaled_bytes(g->account, level->bytes);
 		}
@@ -393,6 +458,14 @@ static void note_levels(struct finder *x) {
 }
 
 /* --- the verdict --- */
+
+/* The longest time without an allocation, after `ns` and while the program worked; of a thinned clock the marks are strides apart. */
+static uint64_t silence_after(const struct finder *x, uint64_t ns) {
+	size_t next = (size_t)position(&x->line, ns);
+	if (ns >= x->work_ns) return 0;
+	uint64_t until = next < x->line.count && x->line.ns[next] < x->work_ns ? x->line.ns[next] : x->work_ns;
+	return until - ns > x->silences[next] ? until - ns : x->silences[next];
+}
 
 static void complete_facts(const struct finder *x, struct group *g, uint64_t most_bytes) {
 	struct tm_leak_facts *f = &g->facts;
@@ -404,16 +477,94 @@ static void complete_facts(const struct finder *x, struct group *g, uint64_t mos
 	f->warm_up_steps = x->warm_up_steps;
 	/* One of each of several threads that are still there. */
 	f->is_thread = g->survivors > 1 && !g->orphans && (uint64_t)__builtin_popcountll(g->threads) == g->survivors;
+	f->shares_threads = !g->orphans && __builtin_popcountll(g->threads) > 1;
+	f->is_unjoined = g->spawns && g->survivors > 2 * x->threads_left + UNJOINED_LEAST;
 	if (x->by_steps) f->steps = x->end - g->begin;
-	uint64_t idle_ns = x->work_ns > g->last_ns ? x->work_ns - g->last_ns : 0;
-	if (!x->by_steps) f->time_weight = IDLE_WEIGHT * unit(((double)idle_ns - IDLE_NS) / IDLE_RANGE_NS);
+	else f->time_weight = SILENT_WEIGHT * unit(((double)silence_after(x, g->last_ns) - SILENT_NS) / SILENT_RANGE_NS);
 	double ticks = (position(&x->line, g->last_ns) - g->begin) * (double)x->l->watch.tick_stride;
 	f->density = x->by_steps || ticks < 1 ? 1 : (double)g->survivors / ticks;
 	f->begin = x->by_steps || x->end <= 0 ? 0 : unit(g->begin / x->end);
 	f->size_share = most_bytes > 1 ? log2(1 + (double)f->live_bytes) / log2(1 + (double)most_bytes) : 1;
 }
 
-static bool keep(struct tm_leaks *leaks, const struct group *g, const struct tm_leak_verdict *v) {
+static uint64_t most_bytes(const struct finder *x) {
+	uint64_t most = 1;
+	for (size_t i = 0; i < x->groups.count; i++) {
+		uint64_t bytes = tm_scaled_bytes(x->groups.items[i].account, x->groups.items[i].live.bytes);
+		if (bytes > most) most = bytes;
+	}
+	return most;
+}
+
+/* Of a part the sentence says which one it is. */
+static void tell_caller(struct group *g) {
+	size_t n = strlen(g->verdict.reason);
+	int shown = g->caller.size > 100 ? 100 : (int)g->caller.size;
+	if (shown)
+		snprintf(g->verdict.reason + n, sizeof g->verdict.reason - n, "; of those made for %.*s, not for others", shown,
+			 g->caller.data);
+}
+
+/* Gathers what is known of the groups that are new, and judges them. */
+static void judge_new(struct finder *x) {
+	uint64_t most = most_bytes(x);
+	open_windows(x);
+	note_survivors(x);
+	note_levels(x);
+	for (size_t i = x->done; i < x->groups.count; i++) {
+		struct group *g = &x->groups.items[i];
+		complete_facts(x, g, most);
+		tm_leak_judge(&g->facts, &g->verdict);
+		if (g->facts.is_unjoined && !g->by_program) g->suppressed = false;
+		if (g->whole) tell_caller(g);
+	}
+	x->done = x->groups.count;
+}
+
+/* --- parts --- */
+
+/* A function that makes things for others may look sound as a whole, because most of them are, or because the first of them were many. */
+static bool may_hide(const struct group *g) {
+	const struct tm_leak_facts *f = &g->facts;
+	return g->stacks > 1 && f->live_count > 1 && g->verdict.score < TM_LEAK_SCORE_LIKELY && !g->suppressed && !f->is_module &&
+	       !f->is_arena && !f->is_file;
+}
+
+/* Makes parts of groups, each for one caller of the site. */
+static bool split_account(struct finder *x, size_t index) {
+	const struct tm_account *a = x->l->accounts.items[index];
+	begin_account(x);
+	for (size_t i = 0; i < a->sites.count; i++) {
+		uint32_t whole = x->group_of[index][i];
+		if (!whole || !may_hide(&x->groups.items[whole - 1])) continue;
+		struct site_view view = view_of(x, a->sites.items[i].stack);
+		view.key = view.caller_key;
+		uint32_t number = x->group_of[index][i] = group_with(x, a, &view);
+		if (!number) return false;
+		struct group *part = &x->groups.items[number - 1];
+		part->whole = whole;
+		part->caller = view.caller;
+		join(part, &a->sites.items[i]);
+	}
+	return true;
+}
+
+/* A group is split if one of its parts is likely to be a leak. */
+static bool find_hidden(struct finder *x) {
+	size_t wholes = x->done;
+	for (size_t i = 0; i < x->l->accounts.count; i++)
+		if (!split_account(x, i)) return false;
+	judge_new(x);
+	for (size_t i = wholes; i < x->groups.count; i++) {
+		const struct group *part = &x->groups.items[i];
+		if (part->verdict.score >= TM_LEAK_SCORE_LIKELY) x->groups.items[part->whole - 1].is_split = true;
+	}
+	return true;
+}
+
+/* --- rows --- */
+
+static bool keep(struct tm_leaks *leaks, const struct group *g) {
 	struct tm_leak *row = tm_array_push(&leaks->rows);
 	if (!row) return false;
 	*row = (struct tm_leak){ .account = g->account,
@@ -423,25 +574,19 @@ static bool keep(struct tm_leaks *leaks, const struct group *g, const struct tm_
 				 .allocations = g->allocated.count,
 				 .first_ns = g->first_ns == UINT64_MAX ? g->first_alloc_ns : g->first_ns,
 				 .last_ns = g->last_ns ? g->last_ns : g->first_alloc_ns,
-				 .score = v->score,
-				 .growth = v->growth_bytes_per_step,
-				 .growth_p = v->growth_p,
-				 .reason = strdup(v->reason),
+				 .score = g->verdict.score,
+				 .growth = g->verdict.growth_bytes_per_step,
+				 .growth_p = g->verdict.growth_p,
+				 .reason = strdup(g->verdict.reason),
 				 .suppressed = g->suppressed };
 	return row->reason != NULL;
 }
 
-static bool judge_all(struct finder *x, struct tm_leaks *leaks) {
-	uint64_t most_bytes = 1;
+static bool keep_all(const struct finder *x, struct tm_leaks *leaks) {
 	for (size_t i = 0; i < x->groups.count; i++) {
-		uint64_t bytes = tm_scaled_bytes(x->groups.items[i].account, x->groups.items[i].live.bytes);
-		if (bytes > most_bytes) most_bytes = bytes;
-	}
-	for (size_t i = 0; i < x->groups.count; i++) {
-		struct tm_leak_verdict verdict;
-		complete_facts(x, &x->groups.items[i], most_bytes);
-		tm_leak_judge(&x->groups.items[i].facts, &verdict);
-		if (!keep(leaks, &x->groups.items[i], &verdict)) return false;
+		const struct group *g = &x->groups.items[i];
+		bool is_row = g->whole ? x->groups.items[g->whole - 1].is_split : !g->is_split;
+		if (is_row && !keep(leaks, g)) return false;
 	}
 	return true;
 }
@@ -457,10 +602,6 @@ static bool group_all(struct finder *x) {
 }
 
 /* --- what the program knows about --- */
-
-static bool is_text(struct tm_text a, struct tm_text b) {
-	return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
-}
 
 /* Number of the note with the list of a process; 0: none. A fork has its parent's executable and no note of its own. */
 static size_t list_of(const struct tm_catalog *c, uint32_t process) {
@@ -479,8 +620,8 @@ static bool take_list(struct finder *x, struct tm_leaks *leaks, size_t frames) {
 	const struct tm_catalog *c = x->r->catalog;
 	size_t list = list_of(c, x->l->process);
 	char error[200];
-	if (!leaks->flags) leaks->flags = calloc(frames + 1, 1);
-	if (leaks->flags && list != leaks->list) memset(leaks->flags, 0, frames + 1);
+	if (!leaks->flags) leaks->flags = calloc(frames + 1, sizeof *leaks->flags);
+	if (leaks->flags && list != leaks->list) memset(leaks->flags, 0, (frames + 1) * sizeof *leaks->flags);
 	leaks->list = list;
 	if (list)
 		tm_suppressions_add(&x->program, c->notes.items[list - 1].text.data, c->notes.items[list - 1].text.size, error,
@@ -493,15 +634,15 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 	struct finder x = { .l = l, .r = r, .stacks = r->stacks, .exit_ns = exit_ns };
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
 	choose_line(&x);
-	bool done = x.group_of && take_list(&x, leaks, r->stacks->frame_first[r->catalog->frames.count]) && group_all(&x);
+	bool done = x.group_of && measure_silences(&x) && take_list(&x, leaks, r->stacks->frame_first[r->catalog->frames.count]) &&
+		    group_all(&x);
 	if (done) {
-		open_windows(&x);
-		note_survivors(&x);
-		note_levels(&x);
-		done = judge_all(&x, leaks);
+		judge_new(&x);
+		done = find_hidden(&x) && keep_all(&x, leaks);
 	}
 	for (size_t i = 0; x.group_of && i < l->accounts.count; i++) free(x.group_of[i]);
 	free(x.group_of);
+	free(x.silences);
 	free(x.slots);
 	tm_array_release(&x.groups);
 	tm_suppressions_release(&x.program);

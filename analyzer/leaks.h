@@ -32,8 +32,8 @@ struct tm_leak {
 
 struct tm_leaks {
 	TM_ARRAY(struct tm_leak) rows;
-	uint8_t *flags; /* what is known of each row of the frames, once it was looked at ... */
-	size_t list;    /* ... with the suppressions of this note, 1 the first; 0 none */
+	uint16_t *flags; /* what is known of each row of the frames, once it was looked at ... */
+	size_t list;     /* ... with the suppressions of this note, 1 the first; 0 none */
 };
 
 /* The process leaves now. */

@@ -43,7 +43,7 @@ static struct tm_leak_facts even(uint64_t n, uint64_t allocations) {
 		double at = (double)i / (double)n;
 		f.events.parts[(unsigned)(at * TM_LEAK_PARTS)]++;
 		f.events.count++;
-		f.events.sum += at;
+		f.events.weight += 100 * at;
 		f.events.last = at;
 	}
 	f.time = f.events;
@@ -89,7 +89,8 @@ static void sites(void) {
 	f = even(1, 1000);
 	f.live_bytes = f.window_bytes = 1 << 20;
 	f.allocated_bytes = f.live_bytes + 999 * 1000;
-	f.events.last = f.events.sum = f.time.last = f.time.sum = 0.95;
+	f.events.last = f.time.last = 0.95;
+	f.events.weight = f.time.weight = 0.95 * (double)f.live_bytes;
 	f.level_count = 20;
 	for (unsigned i = 0; i < 20; i++) {
 		f.level_at[i] = i / 20.0;
