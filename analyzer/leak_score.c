@@ -10,10 +10,14 @@
 
 /* Every figure that decides. They were chosen on the half of the programs in fixtures/leaks that is not held out. */
 #define EARLY_FREE 0.15   /* survivors may be this much ahead of an even pace ... */
-#define EARLY_RANGE 0.45  /* ... and beyond that lose their score over this range */
+#define EARLY_RANGE 0.28  /* ... and beyond that lose their score over this range */
 #define LATEST_NEEDED 0.5 /* the last survivor must be younger than this ... */
 #define LATEST_RANGE 0.3  /* ... and counts in full this much later */
-#define LOOP_NEEDED 0.5   /* the same where survivors are few among other allocations */
+#define LATE_SHARE 0.06   /* of the survivors, in the last quarter: so few mean that it comes to an end ... */
+#define LATE_SHARE_RANGE 0.08
+#define LATE_LEAST 8u   /* ... if there are so many that a quarter has to have some */
+#define NEAR_END 0.95   /* of the last survivor: this is the end, in words */
+#define LOOP_NEEDED 0.5 /* the same where survivors are few among other allocations */
 #define LOOP_RANGE 0.2
 #define DENSE 0.2 /* survivors in an allocation: more of them are a table that is built */
 #define DENSE_RANGE 0.1
@@ -42,10 +46,11 @@
 #define OWNER_EVIDENCE 6.0
 #define OWNER_EVIDENCE_SEEN 5.0 /* the same where looks saw it grow */
 #define EVIDENCE 2.0
+#define EVIDENCE_PARTLY 3.0 /* a few may well be in use */
 #define ONE_BLOCK 0.1
 #define MODULE_FACTOR 0.25
 #define ARENA_FACTOR 0.5
-#define FILE_FACTOR 0.5
+#define FILE_FACTOR 0.7
 #define THREAD_FACTOR 0.3
 
 static double unit(double x) {
@@ -89,9 +94,9 @@ double tm_mann_kendall(const double *y, size_t n) {
 
 /* --- shapes --- */
 
-/* How the births of the first parts lie: ahead of an even pace, behind it, in how many parts. */
+/* How the births of the first parts lie: ahead of an even pace, behind it, how many of all in the last quarter, in how many parts. */
 struct shape {
-	double ahead, behind;
+	double ahead, behind, late;
 	uint64_t count;
 	unsigned parts;
 };
@@ -108,6 +113,7 @@ static struct shape shape_of(const struct tm_leak_births *b, unsigned parts) {
 		double gone = (double)sum / (double)s.count, even = (double)(i + 1) / parts;
 		s.ahead = fmax(s.ahead, gone - even - 1 / (double)s.count);
 		s.behind = fmax(s.behind, even - gone);
+		if (i >= parts - parts / 4) s.late += (double)b->parts[i] / (double)s.count;
 	}
 	return s;
 }
@@ -116,6 +122,7 @@ static struct shape mixed_shape(const struct tm_leak_facts *f, unsigned parts) {
 	struct shape s = shape_of(&f->events, parts), t = shape_of(&f->time, parts);
 	s.ahead += f->time_weight * (t.ahead - s.ahead);
 	s.behind += f->time_weight * (t.behind - s.behind);
+	s.late += f->time_weight * (t.late - s.late);
 	return s;
 }
 
@@ -123,8 +130,13 @@ static double mixed(const struct tm_leak_facts *f, double by_events, double by_t
 	return by_events + f->time_weight * (by_time - by_events);
 }
 
-static double evidence(double n) {
-	return n / (n + EVIDENCE);
+/* Parts with survivors; what threads that still run have made once each, one after the other, is no more than that. */
+static double parts_seen(const struct tm_leak_facts *f, const struct shape *s) {
+	return f->shares_threads && f->thread_parts < s->parts ? f->thread_parts : s->parts;
+}
+
+static double evidence(double n, double needed) {
+	return n / (n + needed);
 }
 
 /* --- kinds of sites --- */
@@ -145,6 +157,14 @@ static double judge_warm_up(const struct tm_leak_facts *f, struct tm_leak_verdic
 	return ONE_BLOCK / 2;
 }
 
+/* By when nine of ten survivors were there. */
+static double position_of_most(const struct tm_leak_facts *f) {
+	uint64_t sum = 0;
+	unsigned i = 0;
+	while (i < TM_LEAK_PARTS && (sum += f->events.parts[i++]) * 10 < f->events.count * 9) continue;
+	return (double)i / TM_LEAK_PARTS;
+}
+
 /* A loop among whose other allocations survivors came evenly, and that something else followed. */
 static double judge_ended_loop(const struct tm_leak_facts *f, double last) {
 	double sparse = unit((DENSE - f->density) / DENSE_RANGE), end = mixed(f, f->events.last, f->time.last) * TM_LEAK_PARTS;
@@ -158,10 +178,12 @@ static double judge_never_freed(const struct tm_leak_facts *f, struct tm_leak_ve
 	/* The last of n even births lies at 1 - 1 / n. */
 	double last = n < 2 ? 0 : fmin(1, mixed(f, f->events.last, f->time.last) * n / (n - 1));
 	double pace = unit(1 - (s.ahead - EARLY_FREE) / EARLY_RANGE), goes_on = unit((last - LATEST_NEEDED) / LATEST_RANGE);
-	double going = pace * goes_on, ended = judge_ended_loop(f, last);
-	double score = fmax(going, ended) * evidence(fmin(n, s.parts));
+	double late = n < LATE_LEAST ? 1 : unit((s.late + 1 / n - LATE_SHARE) / LATE_SHARE_RANGE);
+	double going = pace * goes_on * late, ended = judge_ended_loop(f, last);
+	double score = fmax(going, ended) * evidence(fmin(n, parts_seen(f, &s)), EVIDENCE);
 	bool is_result = f->begin >= RESULT_BEGIN && f->density >= RESULT_DENSE;
 	if (is_result) score *= RESULT_FACTOR;
+	double at = 100 * mixed(f, f->events.last, f->time.last);
 	if (is_result)
 		snprintf(v->reason, sizeof v->reason,
 			 "never freed, but made in one go at the end of the run, with little else beside it: %s blocks (%s)", w->live,
@@ -170,12 +192,19 @@ static double judge_never_freed(const struct tm_leak_facts *f, struct tm_leak_ve
 		snprintf(
 			v->reason, sizeof v->reason,
 			"never freed: all %s blocks (%s) are live, and they came evenly among other allocations, up to %.0f%% of the time%s",
-			w->live, w->bytes, 100 * last, w->growth);
+			w->live, w->bytes, at, w->growth);
+	else if (going < 0.5 && goes_on < 0.5)
+		snprintf(v->reason, sizeof v->reason,
+			 "never freed, but it stopped growing: %s blocks (%s) kept, the last at %.0f%% of the time since the first one",
+			 w->live, w->bytes, at);
 	else if (going < 0.5)
 		snprintf(v->reason, sizeof v->reason,
-			 "never freed, but %s: %s blocks kept, most of them by %.0f%% of the time since the first one",
-			 last < LATEST_NEEDED + LATEST_RANGE ? "it stopped growing" : "growth slowed down", w->live,
-			 100 * fmin(1, last < LATEST_NEEDED + LATEST_RANGE ? last : 1 - s.ahead));
+			 "never freed, but growth slows down: %s blocks (%s) kept, 9 of 10 of them in the first %.0f%% of the time",
+			 w->live, w->bytes, 100 * position_of_most(f));
+	else if (last < NEAR_END)
+		snprintf(v->reason, sizeof v->reason,
+			 "never freed: all %s blocks (%s) are live, and new ones came up to %.0f%% of the time, in %u of %u parts of it%s",
+			 w->live, w->bytes, at, s.parts, TM_LEAK_PARTS, w->growth);
 	else
 		snprintf(v->reason, sizeof v->reason,
 			 "never freed: all %s blocks (%s) are live, and new ones came until the end, in %u of %u parts of the time%s",
@@ -205,11 +234,12 @@ static double steady_growth(const struct tm_leak_facts *f, const struct tm_leak_
 	return unit(((end - half) / end - GROWTH_LATE) / GROWTH_RANGE) * unit((share - GROWTH_SHARE) / GROWTH_SHARE_RANGE);
 }
 
-/* An owner that was filled little by little, rather than soon made about as large as it is: as far as looks tell. */
+/* Owners that were filled little by little, rather than soon made about as large as they are: as far as looks tell. Many of them are no chance. */
 static double judge_growth_of_owner(const struct tm_leak_facts *f, double grown) {
-	if (f->level_count < TREND_LEVELS) return grown / (grown + OWNER_EVIDENCE);
+	if (f->level_count < TREND_LEVELS) return evidence(grown, OWNER_EVIDENCE);
+	grown += log2((double)f->live_count);
 	bool is_slow = level_until(f, FILL_EARLY) <= FILL_LEVEL * (double)f->live_bytes;
-	return grown / (grown + OWNER_EVIDENCE_SEEN) * (is_slow ? 1 : FILL_FACTOR);
+	return evidence(grown, OWNER_EVIDENCE_SEEN) * (is_slow ? 1 : FILL_FACTOR);
 }
 
 /* Does the level rise where it ought to have settled? */
@@ -228,9 +258,8 @@ static double judge_partly_freed(const struct tm_leak_facts *f, struct tm_leak_v
 	struct shape s = mixed_shape(f, OLD_PARTS);
 	double p, level = second_half(f, &p), n = (double)s.count;
 	double spread = unit(1 - (s.behind - RECENT_FREE) / RECENT_RANGE), pace = unit(1 - (s.ahead - EARLY_FREE) / EARLY_RANGE);
-	double score = n ? spread * pace * level * evidence(fmin(n, s.parts)) : 0;
-	double seen = fmin((double)f->live_count, (double)f->level_count);
-	double grows = steady_growth(f, v, p) * seen / (seen + GROWTH_EVIDENCE);
+	double score = n ? spread * pace * level * evidence(fmin(n, parts_seen(f, &s)), EVIDENCE_PARTLY) : 0;
+	double grows = steady_growth(f, v, p) * evidence(fmin((double)f->live_count, (double)f->level_count), GROWTH_EVIDENCE);
 	char trend[80] = "";
 	if (!isnan(p) && level < 1) snprintf(trend, sizeof trend, ", and their level has settled");
 	else if (!isnan(p))

@@ -4,17 +4,18 @@
  *
  * Idea:     a leak adds survivors as long as the program works, and nothing takes them away. So positions are taken in a window that begins with
  *           the site's first allocation (or behind the steps' warm-up) and ends at exit, and one asks:
- *           - never freed: do survivors come evenly until the end (a leak), or did they stop early (a table, a cache, what start-up needs)?
+ *           - never freed: do survivors come evenly until the end (a leak), or did they stop early or become few (a table, a cache, what start-up needs)?
  *             Among many other allocations they may end a little earlier, as a loop does that something else follows; where there was little else
  *             it is a table that was built. So is what was made in one go in the last tenth of the run, with nothing else beside it: a result.
  *           - partly freed: are there old survivors from all over the window (an error path that forgets), or only recent ones (in use, a
- *             bounded queue or cache)? Does the level still rise in the second half (Mann-Kendall), or has it settled?
+ *             bounded queue or cache)? Does the level still rise in the second half (Mann-Kendall), or has it settled? A level that rises steadily
+ *             all the time is growth, however young the survivors are: a queue that is filled faster than it is emptied.
  *           - one block that grows while its predecessors are freed: did its owner grow until the end? One that doubles is at least
  *             half as old as it is large, so the last growth of one that goes on lies in the second half. What it had live has to rise, too:
- *             the last of many lists that were each built by appending is no owner.
+ *             the last of many lists that were each built by appending is no owner, nor is a scratch buffer that was soon large enough.
  *           How far the program was is told by its own allocations rather than by the clock, except where it clearly went on without any.
  *           The score is a product of such answers, each from 0 to 1, with the weight of the evidence: n / (n + 2) for n
- *           independent survivors. TM_LEAK_SCORE_LIKELY is where a user is told.
+ *           independent survivors, n / (n + 3) where others were freed. TM_LEAK_SCORE_LIKELY is where a user is told.
  * Methods:  growth per step is the median of all pairs' slopes (Theil 1950, Sen 1968), its confidence the one-sided test for a monotonic trend
  *           with ties (Mann 1945, Kendall 1975): neither assumes a distribution, and both stand a few odd values.
  */
@@ -52,9 +53,10 @@ struct tm_leak_facts {
 	double level_at[TM_LEAK_LEVELS], level_bytes[TM_LEAK_LEVELS];
 	double size_share; /* 0 to 1: how large it is among the process' candidates */
 	bool is_module, is_arena, is_file;
-	bool is_thread;      /* there is one survivor for each of several threads, all of which still run */
-	bool shares_threads; /* several threads made survivors, and all of them still run */
-	bool is_unjoined;    /* what pthread_create() made for threads, many more of them than there are */
+	bool is_thread;        /* there is one survivor for each of several threads, all of which still run */
+	bool shares_threads;   /* several threads made survivors, and all of them still run ... */
+	unsigned thread_parts; /* ... in so many parts of the window the one that did so in most */
+	bool is_unjoined;      /* what pthread_create() made for threads, many more of them than there are */
 };
 
 struct tm_leak_verdict {

@@ -31,9 +31,10 @@ struct group {
 	struct tm_amount live, allocated;
 	uint64_t first_alloc_ns, begin_ns; /* of the window */
 	uint64_t first_ns, last_ns, survivors;
-	uint64_t threads; /* a bit for each thread that allocated one, modulo 64 */
-	uint64_t orphans; /* survivors whose thread has ended */
-	double begin;     /* of the window, on the line */
+	uint64_t threads;          /* a bit for each thread that allocated one, modulo 64 ... */
+	uint32_t thread_parts[64]; /* ... and for each part of the window that it did so in */
+	uint64_t orphans;          /* survivors whose thread has ended */
+	double begin;              /* of the window, on the line */
 	struct tm_leak_facts facts;
 	bool suppressed, by_program; /* the program's own list says so */
 	bool spawns;                 /* allocated by pthread_create() */
@@ -395,9 +396,13 @@ static double share(double at, double begin, double end) {
 	return end > begin ? unit((at - begin) / (end - begin)) : 1;
 }
 
-static void note_birth(struct tm_leak_births *b, double at, uint64_t size_bytes) {
+static unsigned part_of(double at) {
 	unsigned part = (unsigned)(at * TM_LEAK_PARTS);
-	b->parts[part < TM_LEAK_PARTS ? part : TM_LEAK_PARTS - 1]++;
+	return part < TM_LEAK_PARTS ? part : TM_LEAK_PARTS - 1;
+}
+
+static void note_birth(struct tm_leak_births *b, double at, uint64_t size_bytes) {
+	b->parts[part_of(at)]++;
 	b->count++;
 	b->weight += at * (double)size_bytes;
 	if (at > b->last) b->last = at;
@@ -415,7 +420,9 @@ static void note_survivor(struct finder *x, size_t account, const struct tm_bloc
 	if (b->alloc_ns > g->last_ns) g->last_ns = b->alloc_ns;
 	if (b->alloc_ns < g->begin_ns) return;
 	g->facts.window_bytes += b->size_bytes;
-	note_birth(&g->facts.events, share(position(&x->line, b->alloc_ns), g->begin, x->end), b->size_bytes);
+	double at = share(position(&x->line, b->alloc_ns), g->begin, x->end);
+	g->thread_parts[thread % 64] |= (uint32_t)1 << part_of(at);
+	note_birth(&g->facts.events, at, b->size_bytes);
 	note_birth(&g->facts.time, share((double)b->alloc_ns, (double)g->begin_ns, (double)x->work_ns), b->size_bytes);
 }
 
@@ -478,6 +485,10 @@ static void complete_facts(const struct finder *x, struct group *g, uint64_t mos
 	/* One of each of several threads that are still there. */
 	f->is_thread = g->survivors > 1 && !g->orphans && (uint64_t)__builtin_popcountll(g->threads) == g->survivors;
 	f->shares_threads = !g->orphans && __builtin_popcountll(g->threads) > 1;
+	for (unsigned i = 0; i < 64; i++) {
+		unsigned parts = (unsigned)__builtin_popcount(g->thread_parts[i]);
+		if (parts > f->thread_parts) f->thread_parts = parts;
+	}
 	f->is_unjoined = g->spawns && g->survivors > 2 * x->threads_left + UNJOINED_LEAST;
 	if (x->by_steps) f->steps = x->end - g->begin;
 	else f->time_weight = SILENT_WEIGHT * unit(((double)silence_after(x, g->last_ns) - SILENT_NS) / SILENT_RANGE_NS);

@@ -5,6 +5,7 @@
  *           allocation is looked at twice. Call stacks whose blocks live on are one candidate if they have the same call site and were
  *           called from the same line of the program's own code: the site's function, file and line, and those of the first frame
  *           from there outward that is not the C++ library's. The candidate's stack is the one of most live bytes.
+ *           A site that looks sound as a whole is judged for each function that calls it, too: one caller of many may forget its blocks.
  * Judged:   at exit. What a process held when it became another by exec is no leak. Stacks that a suppression matches are candidates of their own.
  *           Suppressions that the program itself brings come as a note of its process, or of the one that it is a fork of.
  * Memory:   follows the call stacks with live blocks.
