@@ -183,7 +183,7 @@ static int tell_peak(struct tm_report *r, struct tm_bytes *out) {
 	char text[TM_UNIT_TEXT_MAX];
 	tm_html(out, "<p id=\"verdict-peak\"><strong>Peak.</strong> ");
 	if (!p || !p->peak_bytes) {
-		tm_html(out, "Nothing was allocated, or nothing could be recorded.</p>");
+		tm_html(out, "No host memory was allocated, or none could be recorded.</p>");
 		return 0;
 	}
 	if (r->processes.count > 1) {
@@ -262,6 +262,59 @@ static int tell_gap(struct tm_report *r, struct tm_bytes *out) {
 	return tm_report_rows(r, sqlite3_str_finish(sql), take_gap, &t);
 }
 
+/* One device of one process: what the driver gave it, what its pools held, what it occupied in all. */
+static int take_device(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	struct telling *t = context;
+	const char *name = (const char *)sqlite3_column_text(s, 2);
+	bool has_driver = sqlite3_column_int64(s, 3) > 0, has_pool = sqlite3_column_int64(s, 6) > 0,
+	     has_used = sqlite3_column_int64(s, 7) > 0;
+	tm_html(t->out, t->told++ ? "; " : "<p id=\"verdict-devices\"><strong>Devices.</strong> ");
+	if (r->processes.count > 1) tm_put_format(t->out, "process %lld, ", (long long)sqlite3_column_int64(s, 0));
+	tm_put_format(t->out, "cuda:%lld", (long long)sqlite3_column_int64(s, 1));
+	if (name && *name) {
+		tm_html(t->out, " (");
+		tm_html_name(t->out, name, strlen(name), TM_HTML_NAME_BYTES);
+		tm_html(t->out, ")");
+	}
+	if (has_driver) {
+		tm_html(t->out, " held at most ");
+		tm_html_size(t->out, sqlite3_column_int64(s, 3), false);
+		tm_html(t->out, ", ");
+		tm_html_time(t->out, sqlite3_column_int64(s, 4) - r->grid.items[0]);
+		tm_html(t->out, " after the start");
+	}
+	if (has_pool) {
+		tm_html(t->out, has_driver ? "; tensors held at most " : ": tensors held at most ");
+		tm_html_size(t->out, sqlite3_column_int64(s, 5), false);
+		tm_html(t->out, " of ");
+		tm_html_size(t->out, sqlite3_column_int64(s, 6), false);
+		tm_html(t->out, " that their allocator reserved");
+	}
+	if (has_used) {
+		tm_html(t->out, has_driver || has_pool ? "; the process occupied at most " : ": the process occupied at most ");
+		tm_html_size(t->out, sqlite3_column_int64(s, 7), false);
+		tm_html(t->out, " there");
+	}
+	return 0;
+}
+
+static int tell_devices(struct tm_report *r, struct tm_bytes *out) {
+	struct telling t = { .out = out };
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendall(
+		sql,
+		"SELECT process_id, device, name, peak_bytes, peak_ns, allocated_peak_bytes, reserved_peak_bytes, used_peak_bytes FROM "
+		"gpu_summary WHERE max(coalesce(peak_bytes, 0), coalesce(reserved_peak_bytes, 0), coalesce(used_peak_bytes, 0)) > 0");
+	tm_report_filter(sql, r, "process_id", NULL);
+	sqlite3_str_appendf(
+		sql,
+		" ORDER BY max(coalesce(peak_bytes, 0), coalesce(reserved_peak_bytes, 0), coalesce(used_peak_bytes, 0)) DESC, 1, 2 LIMIT %d",
+		NAMED);
+	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_device, &t);
+	if (t.told) tm_html(out, ". <a href=\"#devices\">Over time</a></p>");
+	return status;
+}
+
 static void tell_ooms(struct tm_report *r, struct tm_bytes *out) {
 	int64_t refused = tm_database_integer(r->d, "SELECT count(*) FROM oom", 0);
 	if (!refused) return;
@@ -300,6 +353,7 @@ int tm_report_verdict(struct tm_report *r, struct tm_bytes *out) {
 	status = tell_peak(r, out);
 	if (!status) status = tell_leaks(r, out, &sums);
 	if (!status) status = tell_gap(r, out);
+	if (!status) status = tell_devices(r, out);
 	tell_ooms(r, out);
 	tell_losses(r, out);
 	return status;

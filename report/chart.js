@@ -152,7 +152,7 @@ function drawMark(c, s, ns, label, name) {
 
 // --- the timeline: what is shown, selected and pointed at ---
 
-const view = {from: 0, to: 0, cursor: 0, range: null, by: 'heap', changed: () => {}};
+const view = {from: 0, to: 0, cursor: 0, range: null, by: 'heap', onPaper: false, changed: () => {}};
 
 // The first and the last of the points that a chart of what is shown needs, the one before and the one behind included.
 function shownOf(times) {
@@ -211,6 +211,7 @@ class Timeline {
       for (const [ns, heap] of report.ooms) drawMark(c, s, ns, 'out of memory' + (heap ? ': ' + heap : ''), 'warn');
     });
     drawTimeAxis(c, s, view.from, view.to);
+    if (view.onPaper) this.drawBrush(c);
   }
 
   drawBrush(c) {

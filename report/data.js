@@ -44,7 +44,7 @@ async function loadReport() {
   report.dimensions = Object.keys(data.by).filter(name => name !== 'version');
   for (const name of report.dimensions) data.by[name].live = liveRows(data.by[name], points);
   if (data.ranks) data.ranks.live = liveRows(data.ranks, points);
-  for (const series of [...data.gap, ...data.devices]) series.t = runningSum(series.t);
+  for (const series of [...data.gap, ...data.devices, ...data.used]) series.t = runningSum(series.t);
   report.start = report.grid[0];
   report.end = report.grid[points - 1];
   report.keyEnd = data.keys.heap.map(heap => data.processes[data.heaps[heap].process].endPoint);

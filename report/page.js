@@ -28,8 +28,14 @@ function startTheme() {
     Plot.renderAll();
   });
   let before;
-  addEventListener('beforeprint', () => { before = document.documentElement.dataset.theme; setTheme('light'); });
+  // On paper the cursor and the brush are part of the chart's own canvas, for what lies over a canvas may hide it there.
+  addEventListener('beforeprint', () => {
+    before = document.documentElement.dataset.theme;
+    view.onPaper = true;
+    setTheme('light');
+  });
   addEventListener('afterprint', () => {
+    view.onPaper = false;
     if (before) setTheme(before);
     else delete document.documentElement.dataset.theme;
     Plot.renderAll();
@@ -183,6 +189,8 @@ function startDevices() {
     const lines = [['reserved', 'c1', 1, [6, 3]], ['active', 'c2', 2, [2, 2]], ['allocated', 'c0', 0, []]]
       .filter(line => series.v[line[2]].some(value => value !== null))
       .map(([name, hue, index, dash]) => ({name, colour: hue, dash, t: Array.from(series.t), v: series.v[index]}));
+    const used = report.used.find(one => one.of === series.of);
+    if (used) lines.push({name: 'occupied on the device by the process', colour: 'c3', dash: [9, 3, 2, 3], t: Array.from(used.t), v: used.v[0]});
     const marks = report.ooms.filter(oom => oom[1] === null || oom[3] === series.of).map(oom => [oom[0], 'out of memory']);
     new Plot(box, (c, width, height) => drawSeries(c, width, height, lines, {marks}));
     fillLegend(legend, lines.map(line => [line.name, line.colour, 'at most ' + formatSize(Math.max(0, ...line.v))]));

@@ -190,6 +190,8 @@ class Page:
             file.write(base64.b64decode(self.call("Page.captureScreenshot", format="png", **options)["data"]))
 
     def print(self, path):
+        """As paper shows it: the media that was pretended is given up."""
+        self.call("Emulation.setEmulatedMedia", media="", features=[])
         with open(path, "wb") as file:
             file.write(base64.b64decode(self.call("Page.printToPDF", printBackground=False, preferCSSPageSize=True)["data"]))
 
