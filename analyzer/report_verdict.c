@@ -144,6 +144,14 @@ static int take_share(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	return 0;
 }
 
+/* Where the largest has less than a twentieth, the sentence does not pretend that it mattered. */
+static int take_site(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	struct telling *t = context;
+	bool is_large = sqlite3_column_int64(s, 0) >= t->whole / 20;
+	if (!t->told) tm_html(t->out, is_large ? "; most was asked for by " : "; no call site stands out, the largest are ");
+	return take_share(r, s, context);
+}
+
 /* Only what was live then is joined with names. */
 static int tell_heaps_and_sites(struct tm_report *r, struct tm_bytes *out, const struct tm_report_process *p) {
 	struct telling t = { .out = out, .whole = p->peak_bytes };
@@ -159,7 +167,6 @@ static int tell_heaps_and_sites(struct tm_report *r, struct tm_bytes *out, const
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_share, &t);
 	if (status) return status;
 	t.told = 0;
-	tm_html(out, "; most was asked for by ");
 	sql = sqlite3_str_new(r->d->handle);
 	sqlite3_str_appendf(
 		sql,
@@ -173,7 +180,7 @@ static int tell_heaps_and_sites(struct tm_report *r, struct tm_bytes *out, const
 		" GROUP BY 1) SELECT sum(v.bytes), t.text, f.file, f.line FROM held AS v LEFT JOIN frame AS f ON f.id = v.frame_id"
 		" LEFT JOIN frame_text AS t ON t.frame_id = f.id GROUP BY t.text, f.file, f.line ORDER BY 1 DESC, 2 LIMIT %d",
 		NAMED);
-	status = tm_report_rows(r, sqlite3_str_finish(sql), take_share, &t);
+	status = tm_report_rows(r, sqlite3_str_finish(sql), take_site, &t);
 	tm_html(out, ".");
 	return status;
 }

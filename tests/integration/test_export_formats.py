@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
 import sqlite3
 
@@ -357,6 +358,53 @@ def csv_is_what_sql_says(t):
     for options, rows in ((["--heap=pool"], 3), (["--process=rank:7", "--from=1ms"], 2)):
         got = list(csv.reader(io.StringIO(export(t, "csv", path, "--view=allocation", *options).decode(), newline="")))
         t.equal(len(got) - 1, rows, f"rows with {options}")
+
+
+@test
+def parquet_from_csv(t):
+    """The line that the README gives, as it stands there."""
+    with open(os.path.join(t.root, "README.md"), encoding="utf-8") as file:
+        lines = [line.strip() for line in file if "run.csv" in line and line.startswith("    ")]
+    t.equal(len(lines), 2, f"lines about Parquet: {lines}")
+    if t.run(["python3", "-c", "import pyarrow"]).status:
+        t.skip("python3 has no pyarrow")
+    shutil.copy(odd_database(t), t.path("run.db"))
+    for line in lines:
+        t.run(["sh", "-c", line], cwd=t.dir, status=0)
+    got = t.run(["python3", "-c", "import pyarrow.parquet as p; t = p.read_table('run.parquet'); print(t.num_rows, sum(t['size_bytes'].to_pylist()), t.column_names[:3])"], cwd=t.dir, status=0)
+    db = sqlite3.connect(t.path("run.db"))
+    rows, size = db.execute("select count(*), sum(size_bytes) from allocation").fetchone()
+    t.equal(got.text.strip(), f"{rows} {size} ['id', 'process_id', 'heap_id']", "rows, bytes and names in the Parquet file")
+
+
+FORMS = (("chrome", "x.json"), ("chrome", "x.json.gz"), ("folded", "x.folded"), ("pprof", "x.pb.gz"), ("speedscope", "x.speedscope.json"), ("heaptrack", "x.heaptrack"),
+         ("heaptrack", "x.heaptrack.gz"), ("csv", "x.csv"))
+
+
+@test
+def a_full_disk(t):
+    """Wherever the disk is full, at the first byte or near the last: one line says so, nothing stands under the final name, and an older file is left as it was."""
+    path = recorded(t)
+    for form, name in FORMS:
+        whole = len(export(t, form, path)) if not name.endswith(".gz") else None
+        t.run([t.tidemark, "export", form, path, "-o", t.path(name)], status=0)
+        size = os.path.getsize(t.path(name))
+        t.check(whole is None or size == whole, f"{name}: {size} bytes")
+        with open(t.path(name), "rb") as file:
+            before = file.read()
+        for limit in (0, 1, size // 2, size - 1):
+            # With the signal ignored, a write beyond the limit fails as one to a full disk does.
+            command = ["sh", "-c", 'trap "" XFSZ; exec "$@"', "sh", t.tidemark, "export", form, path, "-o", t.path(name), "--force"]
+            done = t.run(command, status=1, preexec=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+            t.check("cannot write" in done.errors and done.errors.count("\n") == 1, f"{name}, {limit} bytes: {done.errors}")
+            with open(t.path(name), "rb") as file:
+                t.equal(file.read(), before, f"{name}: the older file")
+            t.equal([found for found in os.listdir(t.dir) if found.startswith(name + ".")], [], f"{name}, {limit} bytes: files left behind")
+        os.remove(t.path(name))
+        t.run(command[:-1], status=1, preexec=lambda size=size: resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, size - 1)))
+        t.equal([found for found in os.listdir(t.dir) if found.startswith("x.")], [], f"{name}: no older file, and none now")
+        done = t.run([t.tidemark, "export", form, path, "-o", "/dev/full"], status=1)
+        t.check("cannot write '/dev/full': No space left on device" in done.errors, f"{form} to a full device: {done.errors}")
 
 
 @test

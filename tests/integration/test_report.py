@@ -244,8 +244,11 @@ def odd_databases(t):
 
 
 def device_db(t):
-    """The golden GPU trace, and ranks beside it."""
-    return t.imported(os.path.join(ROOT, "fixtures/golden/v1.2-gpu.tmk"), options=("--quiet",))
+    """The golden GPU trace, and what its process occupied on the device."""
+    db = t.imported(os.path.join(ROOT, "fixtures/golden/v1.2-gpu.tmk"), options=("--quiet",))
+    with sqlite3.connect(db.path) as connection:
+        connection.executescript("DELETE FROM gpu_gap_sample; INSERT INTO gpu_gap_sample VALUES (1, 0, 1000, 500000, 0, 0, 0), (1, 0, 4000, 7000000, 4096, 64, 0);")
+    return db
 
 
 @test
@@ -326,6 +329,19 @@ def driven(t):
         t.check(p.value("document.documentElement.scrollWidth <= 391"), f"fits a narrow window: {p.value('document.documentElement.scrollWidth')}")
         p.screenshot(os.path.join(shots(t), "report-narrow.png"), 2000)
         p.print(os.path.join(shots(t), "report.pdf"))
+        with open(os.path.join(shots(t), "report.pdf"), "rb") as file:
+            t.check(file.read(5) == b"%PDF-", "a PDF")
+        p.resize(760, 1000)
+        p.media("print")
+        p.settle()
+        shown = "(id => { const e = document.querySelector(id); return e.getClientRects().length > 0; })"
+        for gone in (".top", "#search", "#flame-mode", "#clear"):
+            t.equal(p.value(f"{shown}('{gone}')"), False, f"{gone} on paper")
+        for kept in ("#verdict", "#timeline canvas", "#flame-box canvas", "#function-table tbody tr", "#leaks"):
+            t.equal(p.value(f"{shown}('{kept}')"), True, f"{kept} on paper")
+        for picture in ("#timeline canvas", "#flame-box canvas"):
+            t.check(p.value(f"(() => {{ const c = document.querySelector('{picture}'), b = c.getBoundingClientRect();"
+                            " return Math.abs(b.height / b.width - c.height / c.width) < 0.02; })()"), f"{picture} keeps its proportions on paper")
         t.equal(p.errors, [], "errors in the page")
 
 
@@ -350,6 +366,9 @@ def parts_are_drawn(t):
             if name == "gpu":
                 t.equal(p.value("report.ooms.length"), db.value("select count(*) from oom"), "refused requests")
                 t.check("cuda:0" in p.text("#oom-table"), "the refused request is text, too")
+                t.equal(p.value("report.used.map(d => [report.heaps.find(h => h.id === d.of).name, d.v[0]])"), [["cuda-pool:0", [500000, 7000000]]], "occupied")
+                t.check("occupied on the device by the process" in p.text("#devices-charts") and "6.7 MiB" in p.text("#devices-charts"), "occupied, in its legend")
+                t.check("occupied at most 6.7 MiB there" in p.text("#verdict-devices").replace("\xa0", " "), f"devices in the verdict: {p.text('#verdict-devices')}")
                 reserved = max(v for series in p.value("report.devices.map(d => d.v[1])") for v in series if v is not None)
                 t.equal(reserved, db.value("select max(reserved_bytes) from pool_state"), "most that a pool had reserved")
             else:
