@@ -2,8 +2,9 @@
  *
  * The first rows are kept until the widths of the columns are known; from then on rows stream through with these widths. A table that is
  * wider than the terminal first wraps its headings, then shortens its widest texts, leaves out columns that say least, shortens texts
- * further, and at last leaves out columns from the right; its last line says which. What room is left may show a bar. Some columns are shown in another way than the query gives them: file and line as one "file:line", a function without a name as
- * module+offset, `level` as the indentation of a command, and under the row, as lines of their own, the `reason` of a score, `evidence`, `why` and `stack`,
+ * further, and at last leaves out columns from the right; its last line says which. What room is left may show a bar. Some columns are
+ * shown in another way than the query gives them: file and line as one "file:line", a function without a name as module+offset, `level`
+ * as the indentation of a command, and under the row, as lines of their own, the `reason` of a score, `evidence`, `why` and `stack`,
  * innermost frame first.
  */
 #include "render.h"

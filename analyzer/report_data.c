@@ -395,10 +395,12 @@ static int put_devices(struct data *p) {
 /* What a process occupies on a device belongs to the chart of its first pool there, else of the device's own heap. */
 static int put_used(struct data *p) {
 	sqlite3_str *sql = sqlite3_str_new(p->r->d->handle);
-	sqlite3_str_appendall(sql, "WITH shown AS (SELECT h.id, h.process_id, h.device, row_number() OVER (PARTITION BY h.process_id, h.device ORDER BY "
-				   "EXISTS (SELECT 1 FROM pool_state AS s WHERE s.heap_id = h.id) DESC, h.kind = 'device' DESC, h.id) AS n FROM heap AS h "
-				   "WHERE h.device IS NOT NULL AND (EXISTS (SELECT 1 FROM pool_state AS s WHERE s.heap_id = h.id) OR EXISTS "
-				   "(SELECT 1 FROM timeline AS t WHERE t.process_id = h.process_id AND t.heap_id = h.id))");
+	sqlite3_str_appendall(
+		sql,
+		"WITH shown AS (SELECT h.id, h.process_id, h.device, row_number() OVER (PARTITION BY h.process_id, h.device ORDER BY "
+		"EXISTS (SELECT 1 FROM pool_state AS s WHERE s.heap_id = h.id) DESC, h.kind = 'device' DESC, h.id) AS n FROM heap AS h "
+		"WHERE h.device IS NOT NULL AND (EXISTS (SELECT 1 FROM pool_state AS s WHERE s.heap_id = h.id) OR EXISTS "
+		"(SELECT 1 FROM timeline AS t WHERE t.process_id = h.process_id AND t.heap_id = h.id))");
 	tm_report_filter(sql, p->r, "h.process_id", "h.name");
 	sqlite3_str_appendall(sql, ") SELECT h.id, u.ts_ns, u.used_bytes FROM gpu_gap_sample AS u JOIN shown AS h ON h.n = 1 AND "
 				   "h.process_id = u.process_id AND h.device = u.device ORDER BY 1, 2");
