@@ -1,9 +1,10 @@
 /* accounts.c - what was allocated, freed and live; see accounts.h. */
 #include "accounts.h"
 
+#include "churn.h"
+
 #include <math.h>
 
-#define FIRST_SLOTS 64u
 #define SAMPLED_BYTES_SHIFT 8u
 #define SAMPLED_COUNT_SHIFT 16u
 
@@ -20,9 +21,7 @@ void tm_ledger_init(struct tm_ledger *l, uint32_t process, uint64_t start_ns, st
 
 static void free_account(struct tm_account *a) {
 	tm_timeline_release(&a->level.timeline);
-	tm_array_release(&a->sites);
-	free(a->sites_at_exit);
-	free(a->slots);
+	tm_sites_release(&a->sites);
 	free(a->histograms);
 	tm_pairing_release(&a->pairing);
 	free(a);
@@ -73,57 +72,9 @@ struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, stru
 	return a;
 }
 
-static size_t first_slot(const struct tm_account *a, uint32_t stack) {
-	return (stack * 0x9E3779B1u ^ stack >> 15) & a->slot_mask;
-}
-
-static struct tm_site_slot *slot_of(const struct tm_account *a, uint32_t stack) {
-	size_t i = first_slot(a, stack);
-	while (a->slots[i].site && a->slots[i].stack != stack) i = (i + 1) & a->slot_mask;
-	return &a->slots[i];
-}
-
-static bool grow_slots(struct tm_account *a) {
-	size_t n = a->slots ? (a->slot_mask + 1) * 2 : FIRST_SLOTS;
-	struct tm_site_slot *slots = tm_table_new(n, sizeof *slots);
-	if (!slots) return false;
-	free(a->slots);
-	a->slots = slots;
-	a->slot_mask = n - 1;
-	for (size_t i = 0; i < a->sites.count; i++) {
-		uint32_t stack = a->sites.items[i].stack;
-		*slot_of(a, stack) = (struct tm_site_slot){ stack, (uint32_t)i + 1 };
-	}
-	return true;
-}
-
-void tm_account_prefetch_slot(const struct tm_account *a, uint32_t stack) {
-	if (a->slots) __builtin_prefetch(&a->slots[first_slot(a, stack)]);
-}
-
-void tm_account_prefetch_site(const struct tm_account *a, uint32_t site) {
-	const char *p = (const char *)&a->sites.items[site];
-	__builtin_prefetch(p, 1);
-	__builtin_prefetch(p + sizeof(struct tm_site) - 1, 1);
-}
-
-void tm_account_prefetch_stack(const struct tm_account *a, uint32_t stack) {
-	uint32_t site = a->slots ? slot_of(a, stack)->site : 0;
-	if (site) tm_account_prefetch_site(a, site - 1);
-}
-
 uint32_t tm_account_site(struct tm_account *a, uint32_t stack) {
-	if ((!a->slots || a->sites.count * 10 > a->slot_mask * 7) && !grow_slots(a)) goto no_memory;
-	struct tm_site_slot *slot = slot_of(a, stack);
-	if (slot->site) return slot->site - 1;
-	struct tm_site *site = tm_array_push(&a->sites);
-	if (!site) goto no_memory;
-	site->stack = stack;
-	site->peak_epoch = a->level.epoch;
-	site->process_peak_epoch = a->ledger->level.epoch;
-	*slot = (struct tm_site_slot){ stack, (uint32_t)a->sites.count };
-	return slot->site - 1;
-no_memory:
+	uint32_t site = tm_sites_take(&a->sites, stack);
+	if (site != UINT32_MAX) return site;
 	a->ledger->failed = true;
 	return 0;
 }
@@ -154,12 +105,16 @@ static void take(struct tm_amount *a, struct tm_amount b) {
 static void save_peaks(struct tm_account *a, struct tm_site *s) {
 	if (s->peak_epoch != a->level.epoch) {
 		s->peak_epoch = a->level.epoch;
-		s->at_peak = s->live;
+		s->amounts[TM_SITE_AT_PEAK] = s->amounts[TM_SITE_LIVE];
 	}
 	if (a->is_root && s->process_peak_epoch != a->ledger->level.epoch) {
 		s->process_peak_epoch = a->ledger->level.epoch;
-		s->at_process_peak = s->live;
+		s->amounts[TM_SITE_AT_PROCESS_PEAK] = s->amounts[TM_SITE_LIVE];
 	}
+}
+
+static void close_site(struct tm_account *a, uint32_t site, const struct tm_site *changed) {
+	if (!tm_site_close(&a->sites, site, changed)) a->ledger->failed = true;
 }
 
 static void note_level(struct tm_level *l, uint64_t ns) {
@@ -171,14 +126,17 @@ static void note_level(struct tm_level *l, uint64_t ns) {
 	tm_timeline_put(&l->timeline, ns, l->live.bytes, l->live.count);
 }
 
-void tm_account_allocated(struct tm_account *a, uint32_t site, struct tm_amount amount, uint64_t ns) {
+void tm_account_allocated(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns) {
+	struct tm_site room, *s;
 	if (a->ledger->failed) return;
-	struct tm_site *s = &a->sites.items[site];
+	s = tm_site_open(&a->sites, b->site, &room);
 	save_peaks(a, s);
-	if (!s->allocated.count) s->first_ns = ns;
+	tm_churn_allocated(a, s, b, amount);
+	if (!s->amounts[TM_SITE_ALLOCATED].count) s->first_ns = ns;
 	s->last_ns = ns;
-	add(&s->live, amount);
-	add(&s->allocated, amount);
+	add(&s->amounts[TM_SITE_LIVE], amount);
+	add(&s->amounts[TM_SITE_ALLOCATED], amount);
+	close_site(a, b->site, s);
 	add(&a->allocated, amount);
 	add(&a->level.live, amount);
 	note_level(&a->level, ns);
@@ -189,16 +147,18 @@ void tm_account_allocated(struct tm_account *a, uint32_t site, struct tm_amount 
 	if (++a->ledger->watch.ticks == a->ledger->watch.next_tick && !tm_leak_watch_tick(a->ledger, ns)) a->ledger->failed = true;
 }
 
-void tm_account_released(struct tm_account *a, uint32_t site, struct tm_amount amount, uint64_t ns, bool temporary) {
+void tm_account_released(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns, uint64_t lifetime_ns,
+			 bool temporary) {
+	struct tm_site room, *s;
 	if (a->ledger->failed) return;
-	struct tm_site *s = &a->sites.items[site];
+	s = tm_site_open(&a->sites, b->site, &room);
 	save_peaks(a, s);
-	take(&s->live, amount);
+	tm_churn_released(a, s, amount, lifetime_ns);
+	take(&s->amounts[TM_SITE_LIVE], amount);
+	if (temporary) add(&s->amounts[TM_SITE_TEMPORARY], amount);
+	close_site(a, b->site, s);
+	if (temporary) add(&a->temporary, amount);
 	take(&a->level.live, amount);
-	if (temporary) {
-		add(&s->temporary, amount);
-		add(&a->temporary, amount);
-	}
 	note_level(&a->level, ns);
 	if (!a->is_root) return;
 	take(&a->ledger->level.live, amount);
@@ -220,10 +180,11 @@ void tm_high_falls(struct tm_high *h, struct tm_amount amount) {
 void tm_account_split(struct tm_account *a, uint32_t site, unsigned survivors) {
 	struct tm_amount more = { 0, (uint64_t)survivors << a->ledger->scale.count_shift };
 	if (a->ledger->failed || !survivors) return;
-	struct tm_site *s = &a->sites.items[site];
+	struct tm_site room, *s = tm_site_open(&a->sites, site, &room);
 	save_peaks(a, s);
-	add(&s->live, more);
+	add(&s->amounts[TM_SITE_LIVE], more);
 	s->splits += more.count;
+	close_site(a, site, s);
 	a->splits += more.count;
 	add(&a->level.live, more);
 	if (a->is_root) add(&a->ledger->level.live, more);
@@ -234,26 +195,23 @@ void tm_ledger_exit(struct tm_ledger *l) {
 	for (size_t i = 0; i < l->accounts.count; i++) {
 		struct tm_account *a = l->accounts.items[i];
 		a->at_exit = a->level.live;
-		free(a->sites_at_exit);
-		a->sites_at_exit = calloc(a->sites.count + 1, sizeof *a->sites_at_exit);
-		a->exit_site_count = a->sites_at_exit ? a->sites.count : 0;
-		if (!a->sites_at_exit) l->failed = true;
-		for (size_t k = 0; k < a->exit_site_count; k++) a->sites_at_exit[k] = a->sites.items[k].live;
+		for (uint32_t site = 0; site < a->sites.heads.count; site++) {
+			struct tm_site room, *s = tm_site_open(&a->sites, site, &room);
+			s->amounts[TM_SITE_AT_EXIT] = s->amounts[TM_SITE_LIVE];
+			close_site(a, site, s);
+		}
 	}
 }
 
-struct tm_amount tm_site_at_exit(const struct tm_account *a, const struct tm_site *s) {
-	size_t i = (size_t)(s - a->sites.items);
-	return i < a->exit_site_count ? a->sites_at_exit[i] : (struct tm_amount){ 0, 0 };
+struct tm_amount tm_site_at_peak(const struct tm_account *a, uint32_t site) {
+	bool saved = tm_site_epochs(&a->sites, site).peak == a->level.epoch;
+	return tm_site_amount(&a->sites, site, saved ? TM_SITE_AT_PEAK : TM_SITE_LIVE);
 }
 
-struct tm_amount tm_site_at_peak(const struct tm_account *a, const struct tm_site *s) {
-	return s->peak_epoch == a->level.epoch ? s->at_peak : s->live;
-}
-
-struct tm_amount tm_site_at_process_peak(const struct tm_account *a, const struct tm_site *s) {
+struct tm_amount tm_site_at_process_peak(const struct tm_account *a, uint32_t site) {
 	if (!a->is_root) return (struct tm_amount){ 0, 0 };
-	return s->process_peak_epoch == a->ledger->level.epoch ? s->at_process_peak : s->live;
+	bool saved = tm_site_epochs(&a->sites, site).process_peak == a->ledger->level.epoch;
+	return tm_site_amount(&a->sites, site, saved ? TM_SITE_AT_PROCESS_PEAK : TM_SITE_LIVE);
 }
 
 static uint64_t unscaled(uint64_t value, unsigned shift) {

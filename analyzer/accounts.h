@@ -6,7 +6,7 @@
  *       level: live, peak, timeline over its root heaps
  *       accounts: struct tm_account (a heap)
  *         level: live, peak, timeline of the heap
- *         sites: struct tm_site (a stack): allocated, live, temporary, live at the peaks, live at exit
+ *         sites (a stack each, sites.h): allocated, live, temporary, live at the peaks, live at exit
  *
  * Idea:     live-at-peak without copying every site at every new peak: each level counts its peaks (epoch), and a site that changes after a
  *           peak first saves what it had, with the epoch it had it at. A site whose saved epoch is the latest one has its value
@@ -22,35 +22,13 @@
 #include "leak_watch.h"
 #include "pairing.h"
 #include "ranges.h"
+#include "sites.h"
 #include "timeline.h"
-
-struct tm_amount {
-	uint64_t bytes, count;
-};
-
-struct tm_site {
-	uint32_t stack;             /* row of the stack tree */
-	uint64_t splits;            /* parts of mappings that a cut added */
-	uint64_t first_ns, last_ns; /* of its first and latest allocation */
-	struct tm_amount live, allocated, temporary, at_peak, at_process_peak;
-	uint64_t peak_epoch, process_peak_epoch; /* at_peak holds if its level is still at this epoch, else live does */
-
-	/* churn.h */
-	struct tm_amount short_lived, reallocated;
-	uint64_t last_size_bytes, same_size; /* same_size: blocks of the size of the one before */
-	uint64_t slack_bytes;                /* as a count: slack * blocks */
-	double lifetimes;                    /* sum of lifetime * blocks, ns */
-	uint16_t longest_chain;
-	bool knows_slack;
-};
-
-struct tm_site_slot {
-	uint32_t stack, site; /* site: index + 1 into sites, 0 free */
-};
 
 struct tm_level {
 	struct tm_amount live, peak;
-	uint64_t peak_ns, epoch;
+	uint64_t peak_ns;
+	uint32_t epoch; /* comes round after four billion peaks, each a byte higher at least */
 	struct tm_timeline timeline;
 };
 
@@ -88,11 +66,7 @@ struct tm_account {
 	struct tm_level level;
 	struct tm_amount allocated, temporary, at_exit;
 	uint64_t splits;
-	TM_ARRAY(struct tm_site) sites;
-	struct tm_amount *sites_at_exit; /* of the first exit_site_count sites: live at exit */
-	size_t exit_site_count;
-	struct tm_site_slot *slots; /* hash of stack rows */
-	size_t slot_mask;
+	struct tm_sites sites;
 	struct tm_pairing pairing;
 	struct tm_histograms *histograms;
 	uint32_t device_high;             /* replay.h: number + 1 of what it counts for, 0 none */
@@ -132,25 +106,22 @@ void tm_ledger_exit(struct tm_ledger *l);
 
 /* Index of the stack's site, made if it is new. */
 uint32_t tm_account_site(struct tm_account *a, uint32_t stack);
-/* Ask the memory for what tm_account_site() will look at, and for what will change when a block of that site is made or freed. */
-void tm_account_prefetch_slot(const struct tm_account *a, uint32_t stack);
-void tm_account_prefetch_stack(const struct tm_account *a, uint32_t stack);
-void tm_account_prefetch_site(const struct tm_account *a, uint32_t site);
 /* What a block of this size counts. */
 struct tm_amount tm_account_amount(const struct tm_account *a, uint64_t size_bytes);
 double tm_sample_weight(const struct tm_scale *scale, uint64_t size_bytes);
 
-void tm_account_allocated(struct tm_account *a, uint32_t site, struct tm_amount amount, uint64_t ns);
-void tm_account_released(struct tm_account *a, uint32_t site, struct tm_amount amount, uint64_t ns, bool temporary);
+void tm_account_allocated(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns);
+/* lifetime_ns: of the block, by its own stamps. */
+void tm_account_released(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns, uint64_t lifetime_ns,
+			 bool temporary);
 void tm_high_rises(struct tm_high *h, struct tm_amount amount, uint64_t ns);
 void tm_high_falls(struct tm_high *h, struct tm_amount amount);
 /* `survivors` parts take the place of the one counted so far, besides the part that is released next. */
 void tm_account_split(struct tm_account *a, uint32_t site, unsigned survivors);
 
-/* Values at the peaks and at exit, whatever has happened since. */
-struct tm_amount tm_site_at_exit(const struct tm_account *a, const struct tm_site *s);
-struct tm_amount tm_site_at_peak(const struct tm_account *a, const struct tm_site *s);
-struct tm_amount tm_site_at_process_peak(const struct tm_account *a, const struct tm_site *s);
+/* Values at the peaks, whatever has happened since. */
+struct tm_amount tm_site_at_peak(const struct tm_account *a, uint32_t site);
+struct tm_amount tm_site_at_process_peak(const struct tm_account *a, uint32_t site);
 
 /* To whole bytes and counts. */
 uint64_t tm_scaled_bytes(const struct tm_account *a, uint64_t bytes);

@@ -38,8 +38,7 @@ int tm_function_totals_init(struct tm_function_totals *f, const struct tm_stack_
 	f->first_child = tm_table_new(c->nodes.count + 1, sizeof *f->first_child);
 	f->next_sibling = tm_table_new(c->nodes.count + 1, sizeof *f->next_sibling);
 	f->linked = tm_table_new(c->nodes.count + 1, sizeof *f->linked);
-	f->site_of = tm_table_new(tree->node_first[c->nodes.count], sizeof *f->site_of);
-	return f->function_of && f->totals && f->first_child && f->next_sibling && f->linked && f->site_of && unify(f) ? 0 : -1;
+	return f->function_of && f->totals && f->first_child && f->next_sibling && f->linked && unify(f) ? 0 : -1;
 }
 
 void tm_function_totals_release(struct tm_function_totals *f) {
@@ -48,7 +47,6 @@ void tm_function_totals_release(struct tm_function_totals *f) {
 	free(f->first_child);
 	free(f->next_sibling);
 	free(f->linked);
-	free(f->site_of);
 	tm_array_release(&f->used);
 	tm_array_release(&f->path);
 	*f = (struct tm_function_totals){ 0 };
@@ -92,15 +90,14 @@ static bool enter(struct tm_function_totals *f, const struct tm_account *a, uint
 	const struct tm_catalog_frame *frame = &c->frames.items[c->nodes.items[node - 1].frame - 1];
 	uint32_t row = f->tree->node_first[node - 1];
 	for (uint32_t i = tm_frame_functions(frame); i-- > 0; row++) {
-		uint32_t function = f->function_of[tm_frame_function_name(c, frame, i)], site = f->site_of[row];
+		uint32_t function = f->function_of[tm_frame_function_name(c, frame, i)], site = tm_sites_find(&a->sites, row);
 		struct tm_function_total *total = use_total(f, function);
 		struct tm_function_step *step = total ? tm_array_push(&f->path) : NULL;
 		if (!step) return false;
 		step->function = function;
 		step->outermost = total->open++ == 0;
-		f->site_of[row] = 0;
-		if (!site) continue;
-		step->sum = a->sites.items[site - 1].allocated;
+		if (site == UINT32_MAX) continue;
+		step->sum = tm_site_amount(&a->sites, site, TM_SITE_ALLOCATED);
 		add(&total->self, step->sum);
 	}
 	return true;
@@ -143,18 +140,18 @@ static int compare_ids(const void *a, const void *b) {
 
 bool tm_function_totals_count(struct tm_function_totals *f, const struct tm_account *a) {
 	forget(f);
-	for (size_t i = 0; i < a->sites.count; i++) {
-		const struct tm_site *s = &a->sites.items[i];
-		if (!s->allocated.count) continue;
-		if (s->stack) {
-			f->site_of[s->stack] = (uint32_t)i + 1;
-			link_upward(f, tm_stack_find(f->tree, s->stack).node);
+	for (uint32_t i = 0; i < a->sites.heads.count; i++) {
+		uint32_t stack = a->sites.heads.items[i].stack;
+		struct tm_amount allocated = tm_site_amount(&a->sites, i, TM_SITE_ALLOCATED);
+		if (!allocated.count) continue;
+		if (stack) {
+			link_upward(f, tm_stack_find(f->tree, stack).node);
 			continue;
 		}
 		struct tm_function_total *nameless = use_total(f, 0);
 		if (!nameless) return false;
-		add(&nameless->self, s->allocated);
-		add(&nameless->total, s->allocated);
+		add(&nameless->self, allocated);
+		add(&nameless->total, allocated);
 	}
 	if (!walk(f, a)) return false;
 	if (f->used.count) qsort(f->used.items, f->used.count, sizeof *f->used.items, compare_ids);

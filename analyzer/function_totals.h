@@ -32,7 +32,6 @@ struct tm_function_totals {
 	TM_ARRAY(uint32_t) used;              /* the ids that have a total, ascending */
 	uint32_t *first_child, *next_sibling; /* by node, of the part being walked; 0 none */
 	bool *linked;                         /* by node: its parent's children include it */
-	uint32_t *site_of;                    /* by row: index + 1 of the site there */
 	TM_ARRAY(struct tm_function_step) path;
 };
 

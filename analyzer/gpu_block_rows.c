@@ -67,8 +67,8 @@ static void write_sites(struct tm_store *store, const struct tm_replay *r) {
 	sqlite3_stmt *row = tm_store_prepare(store, "INSERT INTO gpu_site(process_id, heap_id, stack_id, library) VALUES(?,?,?,?)");
 	for (size_t i = 0; i < r->watch.heaps.count; i++) {
 		const struct tm_gpu_heap *h = r->watch.heaps.items[i];
-		for (size_t k = 0; k < h->account->sites.count; k++) {
-			uint32_t stack = h->account->sites.items[k].stack;
+		for (size_t k = 0; k < h->account->sites.heads.count; k++) {
+			uint32_t stack = h->account->sites.heads.items[k].stack;
 			tm_store_row(store, row, "nnnz", r->bases.process + h->account->ledger->process, h->account->id, stack_id(r, stack),
 				     tm_gpu_library(r->stacks, stack, h->is_tensor));
 		}

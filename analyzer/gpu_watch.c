@@ -106,7 +106,7 @@ void tm_gpu_block_ends(struct tm_gpu_watch *w, struct tm_account *a, const struc
 					.launches_at_end = w->processes[a->ledger->process - 1].launches,
 					.process = a->ledger->process,
 					.thread = thread,
-					.stack = a->sites.items[b->site].stack,
+					.stack = a->sites.heads.items[b->site].stack,
 					.tells_uses = is_known && a->gpu->tells_uses && b->address < NO_POINTER };
 }
 
@@ -237,15 +237,15 @@ static void find_segments(struct tm_gpu_watch *w, const struct tm_gpu_process *p
 }
 
 static void keep_sites(struct tm_gpu_watch *w, struct tm_gpu_refusal *r, const struct tm_account *a) {
-	for (size_t i = 0; i < a->sites.count; i++) {
-		const struct tm_site *s = &a->sites.items[i];
-		if (!s->live.count) continue;
+	for (uint32_t i = 0; i < a->sites.heads.count; i++) {
+		struct tm_amount live = tm_site_amount(&a->sites, i, TM_SITE_LIVE);
+		if (!live.count) continue;
 		struct tm_oom_site *kept = tm_array_push(&w->oom_sites);
 		if (!kept) {
 			w->failed = true;
 			return;
 		}
-		*kept = (struct tm_oom_site){ a, s->stack, s->live };
+		*kept = (struct tm_oom_site){ a, a->sites.heads.items[i].stack, live };
 		r->site_count++;
 	}
 }
@@ -266,7 +266,7 @@ static void refuse(struct tm_gpu_watch *w, const struct tm_ledger *l, const stru
 	if (!asked) return;
 	for (size_t i = 0; i < l->accounts.count; i++)
 		if (is_of(l->accounts.items[i], asked->id, asked->device))
-			looks += l->accounts.items[i]->sites.count + l->accounts.items[i]->gpu->blocks.all.count;
+			looks += l->accounts.items[i]->sites.heads.count + l->accounts.items[i]->gpu->blocks.all.count;
 	r->explained = looks <= w->looks_left && w->oom_sites.count < SITES_TO_KEEP;
 	if (!r->explained) return;
 	w->looks_left -= looks;

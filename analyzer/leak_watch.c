@@ -45,14 +45,21 @@ static bool note_level(struct tm_leak_look *look, size_t *room, const struct tm_
 	return true;
 }
 
+static struct tm_leak_level level_of(uint32_t site, uint64_t bytes) {
+	unsigned digits = bytes ? 64 - (unsigned)__builtin_clzll(bytes) : 0, exponent = digits > 26 ? digits - 26 : 0;
+	return (struct tm_leak_level){ site, bytes >> exponent & 0x3FFFFFF, exponent & 63 };
+}
+
 static bool take_look(const struct tm_ledger *l, struct tm_leak_look *look) {
 	size_t room = 0;
 	for (size_t i = 0; i < l->accounts.count; i++) {
 		const struct tm_account *a = l->accounts.items[i];
-		for (size_t k = 0; k < a->sites.count; k++) {
-			const struct tm_amount live = a->sites.items[k].live;
+		struct tm_leak_level level = level_of(TM_LEAK_ACCOUNT, i);
+		if (!note_level(look, &room, &level)) return false;
+		for (uint32_t k = 0; k < a->sites.heads.count; k++) {
+			struct tm_amount live = tm_site_amount(&a->sites, k, TM_SITE_LIVE);
 			if (!live.count && !live.bytes) continue;
-			struct tm_leak_level level = { (uint32_t)i, (uint32_t)k, live.bytes, live.count };
+			level = level_of(k, live.bytes);
 			if (!note_level(look, &room, &level)) return false;
 		}
 	}

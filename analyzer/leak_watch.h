@@ -20,15 +20,21 @@
 
 struct tm_ledger;
 
-/* What a call stack had live: amounts as in accounts.h. */
+#define TM_LEAK_ACCOUNT UINT32_MAX
+
+/* What a call stack had live, in eight bytes, as there are many; or whose stacks follow. */
 struct tm_leak_level {
-	uint32_t account, site; /* indexes */
-	uint64_t bytes, count;
+	uint32_t site;                       /* index; TM_LEAK_ACCOUNT: mantissa is an account's index */
+	uint32_t mantissa : 26, exponent : 6; /* bytes, as in accounts.h: exact up to 64 MiB, beyond to one part in 2^25 */
 };
+
+static inline uint64_t tm_leak_level_bytes(struct tm_leak_level level) {
+	return (uint64_t)level.mantissa << level.exponent;
+}
 
 struct tm_leak_look {
 	uint64_t ns;
-	struct tm_leak_level *levels; /* by account and site, upward */
+	struct tm_leak_level *levels; /* of each account its own, by site, upward */
 	size_t count;
 };
 

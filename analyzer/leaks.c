@@ -55,6 +55,7 @@ enum frame_flag {
 	FRAME_IMPORTS = 64,  /* it imports a Python module */
 	FRAME_SPAWNS = 128,  /* it starts a thread */
 	FRAME_PROGRAM = 256, /* the program's own list matches */
+	FRAME_PYTHON = 512,
 };
 
 struct finder {
@@ -126,7 +127,8 @@ static struct place place_at(const struct tm_stack_ids *t, const struct tm_stack
 			       t->string_flags[named->name] & TM_FUNCTION_WRAPPER };
 }
 
-static uint64_t mix_place(uint64_t key, const struct place *p) {
+static uint64_t mix_row(uint64_t key, const struct tm_stack_ids *t, const struct tm_stack_row *at) {
+	const struct place place = place_at(t, at), *p = &place;
 	if (!p->text.function.size) {
 		key = mix(key, &p->frame->module, sizeof p->frame->module);
 		return mix(key, &p->frame->address, sizeof p->frame->address);
@@ -169,19 +171,25 @@ static bool is_arena(struct tm_text function) {
 	return text_starts(function, "new_arena") || text_starts(function, "_PyObject_Arena") || text_starts(function, "_PyMem_ArenaAlloc");
 }
 
-static uint16_t flags_of(const struct finder *x, const struct tm_stack_row *at, const struct place *p) {
+static uint16_t judge_frame(const struct finder *x, const struct tm_stack_row *at) {
+	struct place p = place_at(x->stacks, at);
+	uint16_t flags = FRAME_SEEN;
+	if (tm_suppressions_known(&p.text, false)) flags |= FRAME_KNOWN;
+	if (tm_suppressions_match(&x->program, &p.text)) flags |= FRAME_PROGRAM;
+	if (tm_suppressions_known(&p.text, true)) flags |= FRAME_KNOWN_INNER;
+	if (is_library(&p)) flags |= FRAME_LIBRARY;
+	if (is_arena(p.text.function)) flags |= FRAME_ARENA;
+	if (p.is_wrapper) flags |= FRAME_WRAPPER;
+	if (p.frame->kind == TM_FRAME_PYTHON) flags |= FRAME_PYTHON;
+	if (p.frame->kind == TM_FRAME_PYTHON && text_starts(p.text.file, "<frozen importlib")) flags |= FRAME_IMPORTS;
+	if (text_starts(p.text.function, "pthread_create") || text_starts(p.text.function, "__pthread_create")) flags |= FRAME_SPAWNS;
+	return flags;
+}
+
+static uint16_t flags_of(const struct finder *x, const struct tm_stack_row *at) {
 	uint32_t frame = x->stacks->catalog->nodes.items[at->node - 1].frame;
 	uint16_t *flags = &x->flags[x->stacks->frame_first[frame - 1] + at->function];
-	if (*flags) return *flags;
-	*flags = FRAME_SEEN;
-	if (tm_suppressions_known(&p->text, false)) *flags |= FRAME_KNOWN;
-	if (tm_suppressions_match(&x->program, &p->text)) *flags |= FRAME_PROGRAM;
-	if (tm_suppressions_known(&p->text, true)) *flags |= FRAME_KNOWN_INNER;
-	if (is_library(p)) *flags |= FRAME_LIBRARY;
-	if (is_arena(p->text.function)) *flags |= FRAME_ARENA;
-	if (p->is_wrapper) *flags |= FRAME_WRAPPER;
-	if (p->frame->kind == TM_FRAME_PYTHON && text_starts(p->text.file, "<frozen importlib")) *flags |= FRAME_IMPORTS;
-	if (text_starts(p->text.function, "pthread_create") || text_starts(p->text.function, "__pthread_create")) *flags |= FRAME_SPAWNS;
+	if (!*flags) *flags = judge_frame(x, at);
 	return *flags;
 }
 
@@ -192,44 +200,45 @@ struct site_view {
 	bool suppressed, by_program, is_module, is_arena, spawns;
 };
 
-/* A frame of another function further out that is the program's own, and like the site Python or not. */
-static bool calls(const struct place *p, uint16_t flags, const struct place *site) {
-	if (!site->frame || (p->frame->kind == TM_FRAME_PYTHON) != (site->frame->kind == TM_FRAME_PYTHON)) return false;
-	return !(flags & (FRAME_LIBRARY | FRAME_WRAPPER)) && !is_text(p->text.function, site->text.function);
+/* A frame of another function further out that is the program's own, and like the site Python or not. Most are told by their flags. */
+static bool calls(const struct finder *x, const struct tm_stack_row *at, const struct tm_stack_row *site) {
+	if (!site->node || (flags_of(x, at) & FRAME_PYTHON) != (flags_of(x, site) & FRAME_PYTHON)) return false;
+	if (flags_of(x, at) & (FRAME_LIBRARY | FRAME_WRAPPER)) return false;
+	return !is_text(place_at(x->stacks, at).text.function, place_at(x->stacks, site).text.function);
 }
 
 /* From the innermost frame outward: the site is the innermost Python frame, else the innermost that is no wrapper; the first native one of the
  * program's own joins it. */
 static struct site_view view_of(const struct finder *x, uint32_t stack) {
 	struct site_view view = { .key = 0xCBF29CE484222325u };
-	struct place innermost = { 0 }, native = { 0 }, own = { 0 }, python = { 0 }, caller = { 0 };
+	const struct tm_stack_row none = { 0, 0 };
+	struct tm_stack_row native = none, own = none, python = none, caller = none;
 	bool inner = true;
 	if (!stack) return view;
-	struct tm_stack_row at = tm_stack_find(x->stacks, stack);
+	const struct tm_stack_row innermost = tm_stack_find(x->stacks, stack);
+	struct tm_stack_row at = innermost;
 	do {
-		struct place p = place_at(x->stacks, &at);
-		uint16_t flags = flags_of(x, &at, &p);
-		bool is_python = p.frame->kind == TM_FRAME_PYTHON;
-		if (!innermost.frame) innermost = p;
+		uint16_t flags = flags_of(x, &at);
+		bool is_python = flags & FRAME_PYTHON;
 		view.suppressed = view.suppressed || (flags & (inner ? FRAME_KNOWN_INNER | FRAME_KNOWN : FRAME_KNOWN));
 		view.by_program = view.by_program || (flags & FRAME_PROGRAM);
 		view.spawns = view.spawns || (flags & FRAME_SPAWNS);
 		view.is_arena = view.is_arena || (inner && x->has_python_heap && (flags & FRAME_ARENA));
 		view.is_module = view.is_module || (flags & FRAME_IMPORTS);
 		if (is_python || !(flags & FRAME_WRAPPER)) inner = false;
-		if (is_python && python.frame && caller.frame && caller.frame->kind != TM_FRAME_PYTHON) caller = (struct place){ 0 };
-		if (!caller.frame && calls(&p, flags, python.frame ? &python : &own)) caller = p;
-		if (is_python && !python.frame) python = p;
+		if (is_python && python.node && caller.node && !(flags_of(x, &caller) & FRAME_PYTHON)) caller = none;
+		if (!caller.node && calls(x, &at, python.node ? &python : &own)) caller = at;
+		if (is_python && !python.node) python = at;
 		if (is_python || (flags & FRAME_WRAPPER)) continue;
-		if (!native.frame) native = p;
-		if (!own.frame && !(flags & FRAME_LIBRARY)) own = p;
+		if (!native.node) native = at;
+		if (!own.node && !(flags & FRAME_LIBRARY)) own = at;
 	} while (tm_stack_outward(x->stacks, &at));
-	const struct place *site = python.frame ? &python : native.frame ? &native : &innermost;
-	view.key = mix_place(view.key, site);
-	if (site == &native && own.frame) view.key = mix_place(view.key, &own);
+	const struct tm_stack_row *site = python.node ? &python : native.node ? &native : &innermost;
+	view.key = mix_row(view.key, x->stacks, site);
+	if (site == &native && own.node) view.key = mix_row(view.key, x->stacks, &own);
 	view.suppressed = view.suppressed || view.by_program;
-	view.caller_key = caller.frame ? mix_place(view.key, &caller) : view.key;
-	view.caller = caller.text.function;
+	view.caller_key = caller.node ? mix_row(view.key, x->stacks, &caller) : view.key;
+	if (caller.node) view.caller = place_at(x->stacks, &caller).text.function;
 	view.key += view.suppressed + 2u * view.is_module + 4u * view.is_arena + 8u * view.by_program;
 	return view;
 }
@@ -238,26 +247,36 @@ static struct site_view view_of(const struct finder *x, uint32_t stack) {
 
 /* Python's own work begins outermost with a module, or with a thread; what atexit and finalizers call does not. */
 static bool is_python_work(const struct tm_stack_ids *t, uint32_t stack) {
-	struct tm_text outermost = { "", 0 };
+	const struct tm_catalog *c = t->catalog;
+	uint32_t python = 0;
 	if (!stack) return false;
-	struct tm_stack_row at = tm_stack_find(t, stack);
-	do {
-		struct place p = place_at(t, &at);
-		if (p.frame->kind == TM_FRAME_PYTHON) outermost = p.text.function;
-	} while (tm_stack_outward(t, &at));
+	for (uint32_t node = tm_stack_find(t, stack).node; node; node = c->nodes.items[node - 1].parent)
+		if (c->frames.items[c->nodes.items[node - 1].frame - 1].kind == TM_FRAME_PYTHON) python = node;
+	if (!python) return false;
+	struct tm_stack_row at = { python, tm_frame_functions(&c->frames.items[c->nodes.items[python - 1].frame - 1]) - 1 };
+	struct tm_text outermost = place_at(t, &at).text.function;
 	return text_starts(outermost, "<module>") || text_starts(outermost, "_run_module") || text_starts(outermost, "Thread._bootstrap") ||
 	       text_starts(outermost, "_bootstrap");
+}
+
+static bool has_python(const struct tm_catalog *c) {
+	for (size_t i = 0; i < c->frames.count; i++)
+		if (c->frames.items[i].kind == TM_FRAME_PYTHON) return true;
+	return false;
 }
 
 /* An interpreter has handlers and finalizers to run between the end of a script and its own exit, which may take longer than the script. The
  * latest allocation of the script is looked for, so only stacks that are later than the best so far. */
 static uint64_t end_of_work(const struct finder *x) {
 	uint64_t best_ns = 0;
+	if (!has_python(x->r->catalog)) return x->exit_ns;
 	for (size_t i = 0; i < x->l->accounts.count; i++) {
 		const struct tm_account *a = x->l->accounts.items[i];
-		for (size_t k = 0; k < a->sites.count; k++)
-			if (a->sites.items[k].last_ns > best_ns && is_python_work(x->stacks, a->sites.items[k].stack))
-				best_ns = a->sites.items[k].last_ns;
+		for (uint32_t k = 0; k < a->sites.heads.count; k++) {
+			struct tm_site room;
+			const struct tm_site *s = tm_site_look(&a->sites, k, &room);
+			if (s->last_ns > best_ns && is_python_work(x->stacks, s->stack)) best_ns = s->last_ns;
+		}
 	}
 	return best_ns && best_ns < x->exit_ns ? best_ns : x->exit_ns;
 }
@@ -349,23 +368,25 @@ static void begin_account(struct finder *x) {
 
 static void join(struct group *g, const struct tm_site *s) {
 	g->stacks++;
-	add(&g->live, s->live);
-	add(&g->allocated, s->allocated);
+	struct tm_amount live = s->amounts[TM_SITE_LIVE];
+	add(&g->live, live);
+	add(&g->allocated, s->amounts[TM_SITE_ALLOCATED]);
 	g->allocated.count += s->splits;
 	if (s->first_ns < g->first_alloc_ns) g->first_alloc_ns = s->first_ns;
-	if (g->stacks > 1 && s->live.bytes <= g->stack_bytes) return;
+	if (g->stacks > 1 && live.bytes <= g->stack_bytes) return;
 	g->stack = s->stack;
-	g->stack_bytes = s->live.bytes;
+	g->stack_bytes = live.bytes;
 }
 
 static bool group_account(struct finder *x, size_t index) {
 	const struct tm_account *a = x->l->accounts.items[index];
 	begin_account(x);
-	x->group_of[index] = calloc(a->sites.count + 1, sizeof **x->group_of);
+	x->group_of[index] = calloc(a->sites.heads.count + 1, sizeof **x->group_of);
 	if (!x->group_of[index]) return false;
-	for (size_t i = 0; i < a->sites.count; i++) {
-		const struct tm_site *s = &a->sites.items[i];
-		if (!s->live.count && !s->live.bytes) continue;
+	for (uint32_t i = 0; i < a->sites.heads.count; i++) {
+		struct tm_site room;
+		const struct tm_site *s = tm_site_look(&a->sites, i, &room);
+		if (!s->amounts[TM_SITE_LIVE].count && !s->amounts[TM_SITE_LIVE].bytes) continue;
 		struct site_view view = view_of(x, s->stack);
 		uint32_t number = x->group_of[index][i] = group_with(x, a, &view);
 		if (!number) return false;
@@ -454,12 +475,17 @@ static void note_levels(struct finder *x) {
 			if (look->ns < x->groups.items[k].begin_ns || f->level_count == TM_LEAK_LEVELS) continue;
 			f->level_at[f->level_count++] = share(at, x->groups.items[k].begin, x->end);
 		}
+		const uint32_t *group_of = NULL;
 		for (size_t k = 0; k < look->count; k++) {
-			const struct tm_leak_level *level = &look->levels[k];
-			uint32_t number = x->group_of[level->account][level->site];
+			struct tm_leak_level level = look->levels[k];
+			if (level.site == TM_LEAK_ACCOUNT) {
+				group_of = x->group_of[tm_leak_level_bytes(level)];
+				continue;
+			}
+			uint32_t number = group_of ? group_of[level.site] : 0;
 			struct group *g = number > x->done ? &x->groups.items[number - 1] : NULL;
 			if (!g || look->ns < g->begin_ns || !g->facts.level_count) continue;
-			g->facts.level_bytes[g->facts.level_count - 1] += (double)tm_scaled_bytes(g->account, level->bytes);
+			g->facts.level_bytes[g->facts.level_count - 1] += (double)tm_scaled_bytes(g->account, tm_leak_level_bytes(level));
 		}
 	}
 }
@@ -545,17 +571,18 @@ static bool may_hide(const struct group *g) {
 static bool split_account(struct finder *x, size_t index) {
 	const struct tm_account *a = x->l->accounts.items[index];
 	begin_account(x);
-	for (size_t i = 0; i < a->sites.count; i++) {
+	for (uint32_t i = 0; i < a->sites.heads.count; i++) {
+		struct tm_site room;
 		uint32_t whole = x->group_of[index][i];
 		if (!whole || !may_hide(&x->groups.items[whole - 1])) continue;
-		struct site_view view = view_of(x, a->sites.items[i].stack);
+		struct site_view view = view_of(x, a->sites.heads.items[i].stack);
 		view.key = view.caller_key;
 		uint32_t number = x->group_of[index][i] = group_with(x, a, &view);
 		if (!number) return false;
 		struct group *part = &x->groups.items[number - 1];
 		part->whole = whole;
 		part->caller = view.caller;
-		join(part, &a->sites.items[i]);
+		join(part, tm_site_look(&a->sites, i, &room));
 	}
 	return true;
 }

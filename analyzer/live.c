@@ -18,7 +18,7 @@ static void block_allocated(void *context, const struct tm_block *b) {
 	struct tm_live *l = live_of(a);
 	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
 	struct tm_live_scope *s = scope_of(l, b);
-	tm_account_allocated(a, b->site, amount, l->now_ns);
+	tm_account_allocated(a, b, amount, l->now_ns);
 	if (!s) return;
 	s->live.bytes += amount.bytes;
 	s->live.count += amount.count;
@@ -30,7 +30,7 @@ static void release(struct tm_account *a, const struct tm_block *b) {
 	struct tm_live *l = live_of(a);
 	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
 	struct tm_live_scope *s = scope_of(l, b);
-	tm_account_released(a, b->site, amount, l->now_ns, false);
+	tm_account_released(a, b, amount, l->now_ns, 0, false);
 	if (!s) return;
 	s->live.bytes -= amount.bytes;
 	s->live.count -= amount.count;

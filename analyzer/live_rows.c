@@ -153,24 +153,25 @@ static struct frame_level *level_of(struct taking *t, size_t heap, uint32_t fram
 static void add_sites(struct taking *t, size_t heap) {
 	struct tm_live_heap *h = &t->l->heaps.items[heap];
 	const struct tm_account *a = h->account;
-	if (!tm_array_extend(&h->before, a->sites.count)) t->failed = true;
-	for (size_t i = 0; i < a->sites.count && !t->failed; i++) {
-		const struct tm_site *s = &a->sites.items[i];
+	if (!tm_array_extend(&h->before, a->sites.heads.count)) t->failed = true;
+	for (uint32_t i = 0; i < a->sites.heads.count && !t->failed; i++) {
+		uint32_t stack = a->sites.heads.items[i].stack;
+		struct tm_amount allocated = tm_site_amount(&a->sites, i, TM_SITE_ALLOCATED);
 		const struct tm_live_name *name = NULL;
 		uint32_t frame = 0;
-		if (s->stack && !tm_live_site(t->names, s->stack, &frame, &name)) t->failed = true;
+		if (stack && !tm_live_site(t->names, stack, &frame, &name)) t->failed = true;
 		struct frame_level *f = t->failed ? NULL : level_of(t, heap, frame);
 		if (!f) {
 			t->failed = true;
 			return;
 		}
-		struct tm_amount fresh = less(s->allocated, h->before.items[i]);
+		struct tm_amount fresh = less(allocated, h->before.items[i]);
 		f->account = a;
 		f->frame = frame;
 		f->name = name;
-		add(&f->live, s->live);
-		add(&f->peak, tm_site_at_peak(a, s));
-		add(&f->allocated, s->allocated);
+		add(&f->live, tm_site_amount(&a->sites, i, TM_SITE_LIVE));
+		add(&f->peak, tm_site_at_peak(a, i));
+		add(&f->allocated, allocated);
 		add(&f->fresh, fresh);
 	}
 }
@@ -228,7 +229,8 @@ static void begin_interval(struct tm_live *l) {
 	for (size_t i = 0; i < l->heaps.count; i++) {
 		struct tm_live_heap *h = &l->heaps.items[i];
 		h->allocated_before = h->account->allocated;
-		for (size_t k = 0; k < h->before.count; k++) h->before.items[k] = h->account->sites.items[k].allocated;
+		for (uint32_t k = 0; k < h->before.count; k++)
+			h->before.items[k] = tm_site_amount(&h->account->sites, k, TM_SITE_ALLOCATED);
 	}
 	for (size_t i = 0; i < l->scopes.count; i++) l->scopes.items[i].allocated_before = l->scopes.items[i].allocated;
 	l->rates_ns = l->now_ns;

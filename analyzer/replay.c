@@ -1,10 +1,9 @@
 /* replay.c - plays a trace's events against the processes' accounts; see replay.h. */
 #include "replay.h"
 
-#include "churn.h"
-
 #define FAR_STEPS 12 /* so many steps ahead what a step needs is asked of memory */
-#define NEAR_STEPS 5
+#define MIDDLE_STEPS 8
+#define NEAR_STEPS 4
 #define STEPS_AHEAD 48               /* the steps themselves lie in the cache of the processor that decoded them */
 #define MANY_SITES 32768u            /* fewer stay in the cache by themselves */
 #define MARK_SITES_TO_SCAN 50000000u /* snapshots at marks keep their stacks until they have cost this much ... */
@@ -39,6 +38,7 @@ const char *tm_api_name(uint8_t op) {
 /* lifetime_ns TM_FEED_NULL: it is live at the end. Returns the row's id. */
 static uint64_t write_row(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, uint64_t lifetime_ns,
 			  uint64_t free_thread, uint32_t free_scope) {
+	uint32_t stack = a->sites.heads.items[b->site].stack;
 	*tm_feed_next(r->feed) = (struct tm_feed_row){
 		.address = r->hides_addresses ? TM_FEED_NULL : b->address,
 		.size_bytes = b->size_bytes,
@@ -48,7 +48,7 @@ static uint64_t write_row(struct tm_replay *r, const struct tm_account *a, const
 		.free_thread = free_thread,
 		.realloc_of_id = b->realloc_of ? b->realloc_of : TM_FEED_NULL,
 		.origin_id = r->bases.origin + b->origin + 1,
-		.stack_id = a->sites.items[b->site].stack ? r->bases.stack + a->sites.items[b->site].stack : 0,
+		.stack_id = stack ? r->bases.stack + stack : 0,
 		.scope_id = b->scope ? tm_scope_row(&r->scopes, b->scope) : TM_FEED_NULL,
 		.free_scope_id = free_scope ? tm_scope_row(&r->scopes, free_scope) : TM_FEED_NULL,
 		.weight = a->sampled ? tm_sample_weight(&a->ledger->scale, b->size_bytes) : 0,
@@ -99,8 +99,7 @@ static void block_allocated(void *context, const struct tm_block *b) {
 	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
 	tm_checkpoints_late(&replay_of(a)->checkpoints, b->alloc_ns);
 	if (a->ledger->scopes) tm_scope_level_rises(a, amount, b->scope, replay_of(a)->now_ns);
-	tm_churn_allocated(a, b, amount);
-	tm_account_allocated(a, b->site, amount, replay_of(a)->now_ns);
+	tm_account_allocated(a, b, amount, replay_of(a)->now_ns);
 	if (a->period) tm_peak_period_rises(a->period, &a->level.live, replay_of(a)->now_ns);
 	if (a->gpu) tm_gpu_block_begins(&replay_of(a)->watch, a, b);
 	raise_highs(replay_of(a), a, b, amount);
@@ -116,9 +115,8 @@ static uint64_t block_released(void *context, const struct tm_block *b, uint64_t
 	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
 	tm_checkpoints_late(&r->checkpoints, free_ns);
 	if (a->ledger->scopes) tm_scope_level_falls(a, amount, b, scope, r->now_ns);
-	tm_churn_released(a, b, amount, free_ns - b->alloc_ns);
 	bool temporary = ends_temporary(r, a, b, thread);
-	tm_account_released(a, b->site, amount, r->now_ns, temporary);
+	tm_account_released(a, b, amount, r->now_ns, free_ns - b->alloc_ns, temporary);
 	lower_highs(r, a, b, amount);
 	r->released_chain = b->chain;
 	uint64_t row = write_row(r, a, b, free_ns - b->alloc_ns, free_thread_value(r, b, thread, temporary), scope);
@@ -160,8 +158,7 @@ static uint64_t part_released(void *context, const struct tm_range *part, unsign
 	tm_scope_hold(&c->r->scopes, b->scope, survivors);
 	if (a->ledger->scopes) tm_scope_level_falls(a, amount, b, scope, c->r->now_ns);
 	uint64_t free_ns = c->ns > b->alloc_ns ? c->ns : b->alloc_ns;
-	tm_churn_released(a, b, amount, free_ns - b->alloc_ns);
-	tm_account_released(a, b->site, amount, c->r->now_ns, temporary);
+	tm_account_released(a, b, amount, c->r->now_ns, free_ns - b->alloc_ns, temporary);
 	lower_highs(c->r, a, b, amount);
 	uint64_t row = write_row(c->r, a, b, free_ns - b->alloc_ns, free_thread_value(c->r, b, c->thread, temporary), scope);
 	tm_scope_let_go(&c->r->scopes, b->scope);
@@ -222,6 +219,7 @@ static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l,
 	}
 	if (adds_to_device(a)) a->device_high = shared_high(r, true, device, uuid_of(r, l->process, device));
 	tm_gpu_watch_heap(&r->watch, a);
+	a->sites.stacks = r->stacks->node_first[r->catalog->nodes.count];
 	tm_pairing_init(&a->pairing, &pairing_sink, a);
 	a->pairing.alone = l->threads < 2;
 	a->pairing.inherits = r->catalog->processes.items[l->process - 1].flags & TM_PROCESS_FORKED;
@@ -386,15 +384,16 @@ static void play_gpu(struct tm_replay *r, const struct tm_turn *turn, struct tm_
 /* --- instants --- */
 
 static void keep_sites(struct tm_replay *r, struct tm_mark_snapshot *s) {
-	for (size_t i = 0; i < s->account->sites.count; i++) {
-		const struct tm_site *site = &s->account->sites.items[i];
-		if (!site->live.count && !site->live.bytes) continue;
+	const struct tm_sites *sites = &s->account->sites;
+	for (uint32_t i = 0; i < sites->heads.count; i++) {
+		struct tm_amount live = tm_site_amount(sites, i, TM_SITE_LIVE);
+		if (!live.count && !live.bytes) continue;
 		struct tm_snapshot_site *kept = tm_array_push(&r->snapshot_sites);
 		if (!kept) {
 			r->failed = true;
 			return;
 		}
-		*kept = (struct tm_snapshot_site){ site->stack, site->live };
+		*kept = (struct tm_snapshot_site){ sites->heads.items[i].stack, live };
 		s->count++;
 	}
 }
@@ -415,9 +414,9 @@ static void pass_mark(struct tm_replay *r, uint64_t ns, uint32_t process, uint32
 			return;
 		}
 		*s = (struct tm_mark_snapshot){ r->marks.count - 1, a, a->level.live, r->snapshot_sites.count, 0, false };
-		s->detailed = r->sites_to_scan >= a->sites.count && r->snapshot_sites.count < MARK_SITES_TO_KEEP;
+		s->detailed = r->sites_to_scan >= a->sites.heads.count && r->snapshot_sites.count < MARK_SITES_TO_KEEP;
 		if (!s->detailed) continue;
-		r->sites_to_scan -= a->sites.count;
+		r->sites_to_scan -= a->sites.heads.count;
 		keep_sites(r, s);
 	}
 }
@@ -500,12 +499,12 @@ static bool list_instants(struct tm_replay *r) {
 
 /* What each stack has live. */
 static bool gather_stacks(struct tm_replay *r, const struct tm_account *a) {
-	for (size_t i = 0; i < a->sites.count; i++) {
-		const struct tm_site *s = &a->sites.items[i];
-		if (!s->live.count) continue;
+	for (uint32_t i = 0; i < a->sites.heads.count; i++) {
+		struct tm_amount live = tm_site_amount(&a->sites, i, TM_SITE_LIVE);
+		if (!live.count) continue;
 		struct tm_checkpoint_stack *kept = tm_array_push(&r->checkpoints.stacks);
 		if (!kept) return false;
-		*kept = (struct tm_checkpoint_stack){ (uint32_t)a->id, s->stack, s->live.bytes, s->live.count };
+		*kept = (struct tm_checkpoint_stack){ (uint32_t)a->id, a->sites.heads.items[i].stack, live.bytes, live.count };
 	}
 	return true;
 }
@@ -522,7 +521,7 @@ static bool each_account(struct tm_replay *r, bool (*f)(struct tm_replay *r, con
 
 /* What waits has not taken effect though its time has come. */
 static bool is_settled(struct tm_replay *r, const struct tm_account *a) {
-	r->checkpoint_sites += a->sites.count;
+	r->checkpoint_sites += a->sites.heads.count;
 	r->checkpoint_splits += a->splits;
 	return !tm_pairing_waits(&a->pairing);
 }
@@ -569,22 +568,26 @@ static void play_mark(struct tm_replay *r, const struct tm_turn *turn, struct tm
 		pass_mark(r, s->ns, actor->ledger->process, turn->thread, s->op, name);
 }
 
+/* UINT32_MAX: not known yet. */
+static uint32_t site_of_step(const struct tm_replay *r, const struct tm_account *a, const struct tm_step *s) {
+	if (s->kind == TM_STEP_ALLOC) return tm_sites_find(&a->sites, r->stacks->stack_of[s->stack]);
+	const struct tm_block *block = s->kind == TM_STEP_FREE ? tm_blocks_find(&a->pairing.blocks, s->address) : NULL;
+	return block ? block->site : UINT32_MAX;
+}
+
 /* The next steps of the same thread are mostly of the same heap. Far ahead the slots that will be looked at are asked for; when they have come,
- * nearer, the site that they lead to. */
+ * nearer, the site that they lead to, and then what its head leads to. */
 static void look_ahead(const struct tm_replay *r, const struct tm_turn *turn, const struct tm_actor *actor) {
 	const struct tm_account *a = actor->ledger->malloc_account;
 	if (turn->end - turn->step <= FAR_STEPS || !a) return;
 	__builtin_prefetch(&turn->step[STEPS_AHEAD]);
-	const struct tm_step *far = &turn->step[FAR_STEPS], *near = &turn->step[NEAR_STEPS];
+	const struct tm_step *far = &turn->step[FAR_STEPS];
 	tm_blocks_prefetch(&a->pairing.blocks, far->address);
-	if (a->sites.count < MANY_SITES) return;
-	if (far->kind == TM_STEP_ALLOC) tm_account_prefetch_slot(a, r->stacks->stack_of[far->stack]);
-	if (near->kind == TM_STEP_ALLOC) {
-		tm_account_prefetch_stack(a, r->stacks->stack_of[near->stack]);
-	} else if (near->kind == TM_STEP_FREE) {
-		const struct tm_block *block = tm_blocks_find(&a->pairing.blocks, near->address);
-		if (block) tm_account_prefetch_site(a, block->site);
-	}
+	if (a->sites.heads.count < MANY_SITES) return;
+	if (far->kind == TM_STEP_ALLOC) tm_sites_prefetch_slot(&a->sites, r->stacks->stack_of[far->stack]);
+	uint32_t middle = site_of_step(r, a, &turn->step[MIDDLE_STEPS]), near = site_of_step(r, a, &turn->step[NEAR_STEPS]);
+	if (middle != UINT32_MAX) tm_sites_prefetch_site(&a->sites, middle);
+	if (near != UINT32_MAX) tm_sites_prefetch_rest(&a->sites, near);
 }
 
 void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {

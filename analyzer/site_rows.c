@@ -10,7 +10,7 @@ struct site_writer {
 	struct tm_import_rows *w;
 	const struct tm_replay *r;
 	struct tm_bulk_table *site_total, *snapshot_stack;
-	const struct tm_site **sites; /* of the account being written, by stack */
+	uint32_t *sites; /* of the account being written, by stack */
 	size_t site_count;
 };
 
@@ -28,21 +28,13 @@ static uint64_t stack_id(const struct site_writer *x, uint32_t stack) {
 	return stack ? x->r->bases.stack + stack : 0;
 }
 
-static int compare_sites(const void *a, const void *b) {
-	uint32_t x = (*(const struct tm_site *const *)a)->stack, y = (*(const struct tm_site *const *)b)->stack;
-	return (x > y) - (x < y);
-}
-
 static bool sort_sites(struct site_writer *x, const struct tm_account *a) {
 	free(x->sites);
-	x->sites = calloc(a->sites.count + 1, sizeof *x->sites);
+	x->sites = tm_sites_by_stack(&a->sites);
 	x->site_count = 0;
 	if (!x->sites) return false;
-	for (size_t i = 0; i < a->sites.count; i++) {
-		const struct tm_site *s = &a->sites.items[i];
-		if (s->allocated.count) x->sites[x->site_count++] = s;
-	}
-	qsort(x->sites, x->site_count, sizeof *x->sites, compare_sites);
+	for (size_t i = 0; i < a->sites.heads.count; i++)
+		if (tm_site_amount(&a->sites, x->sites[i], TM_SITE_ALLOCATED).count) x->sites[x->site_count++] = x->sites[i];
 	return true;
 }
 
@@ -59,8 +51,8 @@ static void put_live(struct tm_bulk_table *t, const struct tm_account *a, struct
 }
 
 static void put_churn(struct tm_bulk_table *t, const struct tm_account *a, const struct tm_site *s) {
-	put_happened(t, tm_whole_amount(a, s->short_lived));
-	put_happened(t, tm_whole_amount(a, s->reallocated));
+	put_happened(t, tm_whole_amount(a, s->amounts[TM_SITE_SHORT_LIVED]));
+	put_happened(t, tm_whole_amount(a, s->amounts[TM_SITE_REALLOCATED]));
 	tm_bulk_number(t, s->longest_chain);
 	tm_bulk_number(t, tm_scaled_count(a, s->same_size));
 	tm_bulk_number_or_null(t, s->knows_slack ? tm_scaled_count(a, s->slack_bytes) : UINT64_MAX);
@@ -70,17 +62,19 @@ static void put_churn(struct tm_bulk_table *t, const struct tm_account *a, const
 static void write_site_totals(struct site_writer *x, const struct tm_account *a) {
 	struct tm_bulk_table *t = x->site_total;
 	for (size_t i = 0; i < x->site_count; i++) {
-		const struct tm_site *s = x->sites[i];
+		struct tm_site room;
+		const struct tm_site *s = tm_site_look(&a->sites, x->sites[i], &room);
+		const struct tm_amount *amounts = s->amounts;
 		tm_bulk_number(t, x->r->bases.process + a->ledger->process);
 		tm_bulk_number(t, a->id);
 		tm_bulk_number(t, stack_id(x, s->stack));
-		put_happened(t, tm_whole_amount(a, s->allocated));
-		put_happened(t, tm_freed_amount(a, s->allocated, s->live, s->splits));
-		put_happened(t, tm_whole_amount(a, s->temporary));
-		put_live(t, a, tm_site_at_peak(a, s));
-		put_live(t, a, tm_site_at_process_peak(a, s));
-		put_live(t, a, tm_site_at_exit(a, s));
-		put_live(t, a, s->live);
+		put_happened(t, tm_whole_amount(a, amounts[TM_SITE_ALLOCATED]));
+		put_happened(t, tm_freed_amount(a, amounts[TM_SITE_ALLOCATED], amounts[TM_SITE_LIVE], s->splits));
+		put_happened(t, tm_whole_amount(a, amounts[TM_SITE_TEMPORARY]));
+		put_live(t, a, tm_site_at_peak(a, x->sites[i]));
+		put_live(t, a, tm_site_at_process_peak(a, x->sites[i]));
+		put_live(t, a, amounts[TM_SITE_AT_EXIT]);
+		put_live(t, a, amounts[TM_SITE_LIVE]);
 		put_churn(t, a, s);
 		tm_bulk_row(t, 0);
 	}
@@ -88,10 +82,14 @@ static void write_site_totals(struct site_writer *x, const struct tm_account *a)
 
 /* --- snapshots --- */
 
-typedef struct tm_amount site_value(const struct tm_account *a, const struct tm_site *s);
+typedef struct tm_amount site_value(const struct tm_account *a, uint32_t site);
 
-static struct tm_amount value_now(const struct tm_account *a, const struct tm_site *s) {
-	return (void)a, s->live;
+static struct tm_amount value_now(const struct tm_account *a, uint32_t site) {
+	return tm_site_amount(&a->sites, site, TM_SITE_LIVE);
+}
+
+static struct tm_amount value_at_exit(const struct tm_account *a, uint32_t site) {
+	return tm_site_amount(&a->sites, site, TM_SITE_AT_EXIT);
 }
 
 static struct tm_snapshot_row *add_snapshot(struct site_writer *x) {
@@ -119,7 +117,7 @@ static void write_kept_snapshot(struct site_writer *x, const struct tm_account *
 		struct tm_amount live = value(a, x->sites[i]);
 		row->live.bytes += live.bytes;
 		row->live.count += live.count;
-		write_snapshot_stack(x, a, x->sites[i]->stack, live);
+		write_snapshot_stack(x, a, a->sites.heads.items[x->sites[i]].stack, live);
 	}
 }
 
@@ -128,7 +126,7 @@ static void write_kept_snapshots(struct site_writer *x, const struct tm_account 
 	write_kept_snapshot(x, a, "start", x->r->catalog->processes.items[process - 1].start_ns, NULL);
 	write_kept_snapshot(x, a, "peak", a->level.peak_ns, tm_site_at_peak);
 	if (a->is_root) write_kept_snapshot(x, a, "process-peak", a->ledger->level.peak_ns, tm_site_at_process_peak);
-	if (a->ledger->exited) write_kept_snapshot(x, a, "exit", tm_process_exit_ns(x->r, process), tm_site_at_exit);
+	if (a->ledger->exited) write_kept_snapshot(x, a, "exit", tm_process_exit_ns(x->r, process), value_at_exit);
 	write_kept_snapshot(x, a, "end", tm_process_end_ns(x->r, process), value_now);
 }
 

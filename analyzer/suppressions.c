@@ -66,8 +66,9 @@ bool tm_suppression_pattern_matches(const char *pattern, struct tm_text text) {
 		size_t n = strcspn(pattern, "*$");
 		/* A part in front of $ has to be the last one. */
 		if (pattern[n] == '$' && (!anchored || after_star)) return (size_t)(end - at) >= n && memcmp(end - n, pattern, n) == 0;
-		const char *found = memmem(at, (size_t)(end - at), pattern, n);
-		if (!found || (anchored && !after_star && found != at)) return false;
+		if (anchored && !after_star && ((size_t)(end - at) < n || memcmp(at, pattern, n) != 0)) return false;
+		const char *found = anchored && !after_star ? at : memmem(at, (size_t)(end - at), pattern, n);
+		if (!found) return false;
 		at = found + n;
 		pattern += n;
 		anchored = true;

@@ -3,8 +3,8 @@
 
 /* What is known of a node's innermost row once it is written; its children begin from there. */
 struct node_state {
-	uint32_t depth, native_site, python_site; /* sites: rows of frames, 0 none */
-	bool used;
+	uint32_t depth : 31, used : 1;
+	uint32_t native_site, python_site; /* rows of frames, 0 none */
 };
 
 struct tree_writer {
@@ -18,8 +18,8 @@ static void mark_used(struct tree_writer *x) {
 	for (size_t i = 0; i < x->c->processes.count; i++) {
 		const struct tm_ledger *l = &x->w->replay->ledgers[i];
 		for (size_t k = 0; k < l->accounts.count; k++)
-			for (size_t s = 0; s < l->accounts.items[k]->sites.count; s++) {
-				uint32_t stack = l->accounts.items[k]->sites.items[s].stack;
+			for (size_t s = 0; s < l->accounts.items[k]->sites.heads.count; s++) {
+				uint32_t stack = l->accounts.items[k]->sites.heads.items[s].stack;
 				if (stack) x->nodes[tm_stack_find(x->t, stack).node].used = true;
 			}
 	}

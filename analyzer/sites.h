@@ -1,0 +1,128 @@
+/* sites.h - the call sites of one heap: what each stack allocated, freed and has live.
+ *
+ * Flow:     accounts.c, churn.c (change one) -> here -> whoever reads them: site_rows.c, leaks.c, function_totals.c, ...
+ * Idea:     a large program has nearly as many call sites as nodes in its stack tree, and most of them allocate once: of PyTorch's start seven in
+ *           eight. All of a site's figures take 200 bytes; of one that allocated once they follow from one size, one time and some bits, and of one
+ *           that allocated a few times they are small numbers. So a site has a head, and grows:
+ *
+ *               SITE_NONE    head        nothing so far                   40 bytes
+ *               SITE_ONE     head        one block
+ *               SITE_FEW     + few       at most 15 blocks                96 bytes
+ *               SITE_WHOLE   + struct    anything                         240 bytes
+ *
+ *           To change one, open it, change the struct, close it: closing packs it again, or moves it up where it no longer fits. Packing loses nothing.
+ * Lookup:   by stack: a hash while they are few among the stacks, else an item for each stack, which takes less, and needs no sorting.
+ * Owns:     all of it. A pointer to a whole site holds until the next one is made or closed.
+ * Fails:    out of memory: says so, and the site is as it was.
+ */
+#ifndef TIDEMARK_ANALYZER_SITES_H
+#define TIDEMARK_ANALYZER_SITES_H
+
+#include "array.h"
+
+struct tm_amount {
+	uint64_t bytes, count;
+};
+
+enum tm_site_amount {
+	TM_SITE_LIVE,
+	TM_SITE_ALLOCATED,
+	TM_SITE_TEMPORARY,
+	TM_SITE_AT_PEAK,         /* holds if its level is still at peak_epoch, else live does */
+	TM_SITE_AT_PROCESS_PEAK, /* likewise, process_peak_epoch */
+	TM_SITE_AT_EXIT,         /* live when the process began to leave */
+	TM_SITE_SHORT_LIVED,     /* churn.h */
+	TM_SITE_REALLOCATED,
+	TM_SITE_AMOUNTS
+};
+
+struct tm_site {
+	uint32_t stack; /* row of the stack tree */
+	uint32_t peak_epoch, process_peak_epoch;
+	uint16_t longest_chain; /* this and what follows `amounts`: churn.h */
+	bool knows_slack;
+	uint64_t first_ns, last_ns; /* of its first and latest allocation */
+	uint64_t splits;            /* parts of mappings that a cut added */
+	struct tm_amount amounts[TM_SITE_AMOUNTS];
+	uint64_t last_size_bytes, same_size; /* same_size: blocks of the size of the one before */
+	uint64_t slack_bytes;                /* as a count: slack * blocks */
+	double lifetimes;                    /* sum of lifetime * blocks, ns */
+};
+
+enum tm_site_tier { SITE_NONE, SITE_ONE, SITE_FEW, SITE_WHOLE };
+
+/* `has`: a bit for each amount that is not nothing; of SITE_ONE such an amount is its block. Of SITE_WHOLE only the stack and the tier count. */
+struct tm_site_head {
+	uint32_t stack, peak_epoch, process_peak_epoch;
+	uint32_t more; /* index of the few or the whole; SITE_ONE: slack_bytes */
+	uint64_t first_ns : 53, tier : 2, knows_slack : 1, has : TM_SITE_AMOUNTS;
+	uint64_t last_size_bytes : 48, longest_chain : 16;
+	double lifetimes;
+};
+
+struct tm_site_few {
+	uint64_t last_ns;
+	uint32_t slack_bytes;
+	uint32_t bytes[TM_SITE_AMOUNTS];
+	uint8_t counts[TM_SITE_AMOUNTS], same_size;
+};
+
+struct tm_site_slot {
+	uint32_t stack, site; /* site: index + 1, 0 free */
+};
+
+struct tm_sites {
+	TM_ARRAY(struct tm_site_head) heads;
+	TM_ARRAY(struct tm_site_few) few;
+	TM_ARRAY(struct tm_site) wholes;
+	uint32_t free_few;          /* index + 1 of one whose site has outgrown it, its last_ns the next such; 0 none */
+	struct tm_site_slot *slots; /* hash of stacks, while by_stack is NULL */
+	size_t slot_mask;
+	uint32_t *by_stack; /* index + 1, 0: no site */
+	uint32_t stacks;    /* rows of the tree, 0 included; 0: not known, it grows */
+};
+
+void tm_sites_release(struct tm_sites *s);
+uint32_t tm_sites_make(struct tm_sites *s, uint32_t stack); /* for tm_sites_take() */
+/* Index of the stack's site, made if it is new; UINT32_MAX: out of memory. */
+static inline uint32_t tm_sites_take(struct tm_sites *s, uint32_t stack) {
+	return s->by_stack && s->by_stack[stack] ? s->by_stack[stack] - 1 : tm_sites_make(s, stack);
+}
+/* UINT32_MAX: there is none. */
+uint32_t tm_sites_find(const struct tm_sites *s, uint32_t stack);
+/* The indexes of all sites in the order of their stacks, to be freed; NULL: out of memory. */
+uint32_t *tm_sites_by_stack(const struct tm_sites *s);
+
+void tm_site_unpack(const struct tm_sites *s, uint32_t site, struct tm_site *room); /* for those below */
+bool tm_site_pack(struct tm_sites *s, uint32_t site, const struct tm_site *changed);
+
+/* The site as it is: in its place, or unpacked into `room`. What is changed counts when it is closed; false: out of memory. */
+static inline struct tm_site *tm_site_open(struct tm_sites *s, uint32_t site, struct tm_site *room) {
+	const struct tm_site_head *head = &s->heads.items[site];
+	if (head->tier == SITE_WHOLE) return &s->wholes.items[head->more];
+	tm_site_unpack(s, site, room);
+	return room;
+}
+static inline bool tm_site_close(struct tm_sites *s, uint32_t site, const struct tm_site *changed) {
+	return s->heads.items[site].tier == SITE_WHOLE || tm_site_pack(s, site, changed);
+}
+/* The same for whoever only reads. */
+static inline const struct tm_site *tm_site_look(const struct tm_sites *s, uint32_t site, struct tm_site *room) {
+	const struct tm_site_head *head = &s->heads.items[site];
+	if (head->tier == SITE_WHOLE) return &s->wholes.items[head->more];
+	tm_site_unpack(s, site, room);
+	return room;
+}
+struct tm_amount tm_site_amount(const struct tm_sites *s, uint32_t site, enum tm_site_amount which);
+
+struct tm_site_epochs {
+	uint32_t peak, process_peak;
+};
+struct tm_site_epochs tm_site_epochs(const struct tm_sites *s, uint32_t site);
+
+/* Ask the memory for what the functions above will look at: the slot of a stack, the head of its site, and what is behind the head. */
+void tm_sites_prefetch_slot(const struct tm_sites *s, uint32_t stack);
+void tm_sites_prefetch_site(const struct tm_sites *s, uint32_t site);
+void tm_sites_prefetch_rest(const struct tm_sites *s, uint32_t site);
+
+#endif
