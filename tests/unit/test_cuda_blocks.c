@@ -1,12 +1,14 @@
 /* test_cuda_blocks.c - the guest's table of the CUDA driver's blocks: what was put is found until it is taken, whatever else comes and goes.
  *
  * Method: random puts, finds, takes and counts on few keys of all kinds, next to each other and far apart, against an array that is searched from end to end.
+ *         Threads that each use keys of their own, while the table doubles. A lock that was held by the process that this one was forked from. Ends of contexts.
  *         The guest's file is compiled in here, with the two things that it needs of the library.
  */
 #include "recorder/guest/cuda_blocks.c"
 
 #include "check.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 struct tm_guest tm_guest;
@@ -78,7 +80,71 @@ static void test_against_a_list(void) {
 	}
 }
 
+#define THREADS 4u
+#define OF_EACH 5000u
+
+static void *use_own_keys(void *number) {
+	uint64_t me = (uint64_t)(uintptr_t)number, wrong = 0;
+	struct tm_cuda_block b = { .kind = TM_KEY_POINTER, .handles = 1 }, out;
+	for (uint64_t i = 0; i < OF_EACH; i++) {
+		b.key = me + THREADS * i;
+		b.address = b.key + 1;
+		wrong += !tm_cuda_block_put(&b);
+		wrong += i >= 10 && (!tm_cuda_block_find(TM_KEY_POINTER, me + THREADS * (i - 10), &out) || out.address != out.key + 1);
+	}
+	for (uint64_t i = 0; i < OF_EACH; i++) wrong += !tm_cuda_block_take(TM_KEY_POINTER, me + THREADS * i, &out) || out.address != out.key + 1;
+	return (void *)(uintptr_t)wrong;
+}
+
+static void test_threads(void) {
+	pthread_t all[THREADS];
+	uint64_t before = used;
+	for (uint64_t i = 0; i < THREADS; i++) CHECK(pthread_create(&all[i], NULL, use_own_keys, (void *)(uintptr_t)(0x500000000000 + i)) == 0);
+	for (unsigned i = 0; i < THREADS; i++) {
+		void *wrong = NULL;
+		pthread_join(all[i], &wrong);
+		CHECK(wrong == NULL);
+	}
+	CHECK(used == before);
+}
+
+/* Of ten blocks four are of context 1, three of context 2, two of a device's own, one of none. */
+static void test_ends_of_contexts(void) {
+	static const uint64_t contexts[] = { 1, 1, 2, 3, 1, 2, 0, 3, 1, 2 };
+	struct tm_cuda_block made = { .kind = TM_KEY_CONTEXT, .key = 2 }, out;
+	struct tm_cuda_walk walk = { 0, 0 };
+	unsigned of_one = 0, of_device = 0;
+	for (uint64_t i = 0; i < 10; i++) {
+		struct tm_cuda_block b = { .kind = TM_KEY_ARRAY, .key = 7000 + i, .context = contexts[i], .device = 5 };
+		CHECK(tm_cuda_block_put(&b));
+	}
+	CHECK(tm_cuda_block_put(&made));
+	while (tm_cuda_block_take_of(&walk, 1, -1, &out)) of_one += out.context == 1;
+	CHECK(of_one == 4);
+	walk = (struct tm_cuda_walk){ 0, 0 };
+	while (tm_cuda_block_take_of(&walk, 0, 5, &out)) of_device += out.context == 3;
+	CHECK(of_device == 2);
+	for (uint64_t i = 0; i < 10; i++) CHECK(tm_cuda_block_take(TM_KEY_ARRAY, 7000 + i, &out) == (contexts[i] == 2 || !contexts[i]));
+	CHECK(tm_cuda_block_take(TM_KEY_CONTEXT, 2, &out));
+}
+
+/* A thread of the parent held it at the fork, and is not in the child. What it was doing may be half done, so the child begins anew. */
+static void test_lock_of_the_parent(void) {
+	struct tm_cuda_block b = { .kind = TM_KEY_POINTER, .key = 99 }, out;
+	CHECK(tm_cuda_block_put(&b));
+	lock();
+	tm_guest.pid++;
+	alarm(60); /* it would wait for ever */
+	CHECK(!tm_cuda_block_find(TM_KEY_POINTER, 99, &out));
+	CHECK(used == 0 && tm_cuda_block_put(&b) && tm_cuda_block_take(TM_KEY_POINTER, 99, &out));
+	alarm(0);
+}
+
 int main(void) {
+	tm_guest.pid = 1;
 	test_against_a_list();
+	test_threads();
+	test_ends_of_contexts();
+	test_lock_of_the_parent();
 	return check_report("cuda_blocks");
 }
