@@ -3,6 +3,8 @@
  * Named instants (exit, peak, a mark) differ from process to process, so each scan starts from a small table of instants, one row a heap,
  * that the allocations are joined with. A window's peak is found by replay: every change of a heap's level before the window is moved to
  * the window's first instant, so that the running sum begins with what was live there.
+ * No expression names a large one twice: SQLite expands a common table expression wherever it is named, and those in it, so a chain of such
+ * names takes longer to plan than to run.
  */
 #include "scans.h"
 
@@ -108,11 +110,10 @@ static void put_levels(sqlite3_str *sql, const struct tm_database *d, const stru
 	/* At equal times what is freed goes first, so that no level is reached that never was. */
 	sqlite3_str_appendall(
 		sql, ",\nlevel AS MATERIALIZED (\n"
-		     "  SELECT process_id, heap_id, ts_ns, sum(bytes) OVER w AS live_bytes, sum(blocks) OVER w AS live_count FROM change\n"
-		     "  WINDOW w AS (PARTITION BY heap_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING)\n"
-		     "  UNION ALL\n"
-		     "  SELECT process_id, NULL, ts_ns, sum(bytes) OVER w, sum(blocks) OVER w FROM change WHERE is_root\n"
-		     "  WINDOW w AS (PARTITION BY process_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING))");
+		     "  SELECT process_id, heap_id, ts_ns, sum(bytes) OVER w AS live_bytes, sum(blocks) OVER w AS live_count\n"
+		     "  FROM (SELECT c.process_id, CASE x.whole WHEN 0 THEN c.heap_id END AS heap_id, c.ts_ns, c.bytes, c.blocks\n"
+		     "        FROM change AS c CROSS JOIN (SELECT 0 AS whole UNION ALL SELECT 1) AS x WHERE c.is_root OR NOT x.whole)\n"
+		     "  WINDOW w AS (PARTITION BY process_id, heap_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING))");
 }
 
 void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
@@ -122,15 +123,12 @@ void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct 
 	else put_levels(sql, d, o);
 	sqlite3_str_appendall(
 		sql, ",\n"
-		     "most AS MATERIALIZED (\n"
-		     "  SELECT process_id, heap_id, max(live_bytes) AS live_bytes FROM level GROUP BY process_id, heap_id),\n"
+		     "ranked AS (\n"
+		     "  SELECT *, row_number() OVER (PARTITION BY process_id, heap_id ORDER BY live_bytes DESC, ts_ns) AS place FROM level),\n"
 		     "highest AS (\n"
-		     "  SELECT l.process_id, h.name AS heap, min(l.ts_ns) AS ts_ns, CAST(round(l.live_bytes) AS INTEGER) AS live_bytes,\n"
+		     "  SELECT l.process_id, h.name AS heap, l.ts_ns, CAST(round(l.live_bytes) AS INTEGER) AS live_bytes,\n"
 		     "         CAST(round(l.live_count) AS INTEGER) AS live_count, coalesce(h.estimated, p.estimated) AS estimated\n"
-		     "  FROM level AS l JOIN most AS m ON m.process_id = l.process_id AND m.heap_id IS l.heap_id\n"
-		     "    AND m.live_bytes = l.live_bytes\n"
-		     "  JOIN process AS p ON p.id = l.process_id LEFT JOIN heap AS h ON h.id = l.heap_id\n"
-		     "  GROUP BY l.process_id, l.heap_id)");
+		     "  FROM ranked AS l JOIN process AS p ON p.id = l.process_id LEFT JOIN heap AS h ON h.id = l.heap_id WHERE l.place = 1)");
 }
 
 void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {

@@ -393,12 +393,9 @@ static void release_physical(struct tm_thread *t, uint64_t number, int handles, 
 		tm_emit_heap_free(t, TM_OP_CUDA_RELEASE, b.heap, (const void *)(uintptr_t)b.address);
 }
 
-static bool read_release(uint32_t id, const void *parameters, enum tm_op *op, enum tm_cuda_key *kind, uint64_t *key) {
-	const uint64_t *first = parameters;
-	const struct tm_cu_graph_free *graph = parameters;
-	const uint8_t *node;
+/* The function's op and how its first parameter, of eight bytes, names what it gives back. */
+static bool names_first(uint32_t id, enum tm_op *op, enum tm_cuda_key *kind) {
 	*kind = TM_KEY_POINTER;
-	*key = *first;
 	switch (id) {
 	case TM_CALL_MEM_FREE: *op = TM_OP_CUDA_FREE; return true;
 	case TM_CALL_MEM_FREE_HOST: *op = TM_OP_CUDA_HOST_FREE; return true;
@@ -409,16 +406,26 @@ static bool read_release(uint32_t id, const void *parameters, enum tm_op *op, en
 	case TM_CALL_ARRAY_DESTROY: *op = TM_OP_CUDA_ARRAY_DESTROY; *kind = TM_KEY_ARRAY; return true;
 	case TM_CALL_MIPMAPPED_DESTROY: *op = TM_OP_CUDA_MIPMAPPED_DESTROY; *kind = TM_KEY_ARRAY; return true;
 	case TM_CALL_IPC_CLOSE: *op = TM_OP_CUDA_IPC_CLOSE; *kind = TM_KEY_IPC; return true;
-	case TM_CALL_GRAPH_ADD_NODE:
-	case TM_CALL_GRAPH_ADD_NODE_2:
-		node = node_of(id, parameters, TM_CU_NODE_FREE);
-		*op = TM_OP_CUDA_GRAPH_FREE;
-		*kind = TM_KEY_GRAPH;
-		if (node) memcpy(key, node, sizeof *key);
-		return node != NULL;
-	case TM_CALL_GRAPH_ADD_FREE: *op = TM_OP_CUDA_GRAPH_FREE; *kind = TM_KEY_GRAPH; *key = graph->address; return true;
 	default: return false;
 	}
+}
+
+static bool read_release(uint32_t id, const void *parameters, enum tm_op *op, enum tm_cuda_key *kind, uint64_t *key) {
+	const struct tm_cu_graph_free *graph = parameters;
+	const uint8_t *node;
+	if (names_first(id, op, kind)) {
+		memcpy(key, parameters, sizeof *key);
+		return true;
+	}
+	*op = TM_OP_CUDA_GRAPH_FREE;
+	*kind = TM_KEY_GRAPH;
+	if (id == TM_CALL_GRAPH_ADD_FREE) {
+		*key = graph->address;
+		return true;
+	}
+	node = id == TM_CALL_GRAPH_ADD_NODE || id == TM_CALL_GRAPH_ADD_NODE_2 ? node_of(id, parameters, TM_CU_NODE_FREE) : NULL;
+	if (node) memcpy(key, node, sizeof *key);
+	return node != NULL;
 }
 
 /* The call takes back. What it was is kept until the driver has agreed. */
@@ -492,7 +499,7 @@ static bool is_context_call(uint32_t id) {
 /* A context takes its memory along. Its end is recorded before the driver begins with it; only whether a release was the last one is known afterwards. */
 static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
 	const uint64_t *const *made = call->parameters;
-	const uint64_t *context = call->parameters;
+	const uint64_t *context = call->parameters; /* eight bytes of them are there for a context, four for a device */
 	const int *device = call->parameters;
 	struct tm_cuda_block b;
 	bool enters = call->site == TM_CUPTI_ENTER, done = !enters && call->result && *call->result == 0;
@@ -575,12 +582,11 @@ static void entered(struct tm_thread *t, uint32_t id, const struct tm_cupti_call
 }
 
 static enum tm_op release_op(uint32_t id) {
-	enum tm_op op = TM_OP_CUDA_RELEASE;
+	enum tm_op op;
 	enum tm_cuda_key kind;
-	uint64_t key, nothing[6] = { 0 };
 	if (id == TM_CALL_MEM_UNMAP) return TM_OP_CUDA_UNMAP;
-	read_release(id, nothing, &op, &kind, &key);
-	return op;
+	if (id == TM_CALL_GRAPH_ADD_FREE) return TM_OP_CUDA_GRAPH_FREE;
+	return names_first(id, &op, &kind) ? op : TM_OP_CUDA_RELEASE;
 }
 
 static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const void *frame) {
