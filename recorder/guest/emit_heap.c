@@ -2,19 +2,26 @@
  *
  * Flow:     api.c, nvtx.c, itt.c, the adaptors -> here -> ring
  * Idea:     as a block of malloc, with the number of its heap in front of the frames. Never sampled: a trace with --sample has all of them.
+ *           PyTorch's allocator reports a tensor right after it got the memory. Where the thread's last record is that of this very block, its stack is
+ *           the tensor's, too, and is not taken again.
  */
 #include "emit.h"
 #include "heaps.h"
 #include "hot.h"
 
+static inline struct tm_taken the_last_stack(const struct tm_thread *t) {
+	return (struct tm_taken){ t->aligned_flags & TM_RING_NO_STACK ? 0 : t->depth, 0, t->aligned_flags };
+}
+
 void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *frame) {
 	struct tm_taken s;
 	unsigned words;
 	uint64_t *r;
+	bool same = op == TM_OP_TORCH_ALLOC && addr == t->aligned && t->pos == t->aligned_pos;
 
 	if (!addr || t->stopped || !tm_heap_tell(t, heap)) return;
 	tm_python_poll(t);
-	s = tm_take(t, frame);
+	s = TM_LIKELY(same && !t->after_loss) ? the_last_stack(t) : tm_take(t, frame);
 	words = TM_RING_ALLOC_WORDS + 1 + s.fresh;
 	tm_set_busy(t);
 	if (!tm_reserve(t, words, size, &r)) return;

@@ -98,6 +98,9 @@ struct tm_thread {
 	struct tm_route *routes; /* unwind.c's: ways that were gone */
 	bool routes_learned;     /* there are any */
 	uint64_t heaps_told[TM_HEAPS_MAX / 64], categories_told[TM_CATEGORIES_MAX / 64]; /* bits: this ring says what the number means (heaps.c) */
+	const void *aligned;   /* the block of the last aligned allocation, where the ring stood after its record, and the flags of that (emit_heap.c) */
+	uint64_t aligned_pos;
+	uint32_t aligned_flags;
 	struct tm_python_thread *python; /* python.h: NULL until the thread is seen in Python */
 	/* the arrays follow */
 };
@@ -135,6 +138,7 @@ struct tm_tls {
 	uintptr_t inside; /* the frame of the hook that the thread is in, 0: none */
 	uint64_t sample_spare; /* --sample: bytes that may be allocated in between before the one that is a sample comes; 0 without --sample */
 	uint32_t ours;    /* depth of tm_ours_begin() */
+	bool frees_are_told; /* while `ours` is 1, blocks that are freed may be the program's (tm_causes_begin()) */
 	uint32_t number;  /* of the thread in process `process` */
 	uint32_t process;
 	bool ended;       /* the last round of key destructors is over, but libc still frees what it kept for the thread */
@@ -147,10 +151,13 @@ extern __thread struct tm_tls tm_tls TM_HIDDEN __attribute__((tls_model("initial
 struct tm_thread *tm_hook_enter(void);
 void tm_hook_leave(struct tm_thread *t);
 /* Marks the thread as doing work of ours that may call malloc, mmap, fork ... through the hooks: they pass straight through, and memory comes
- * from own_memory.h. Nests. Never around code of the program's. */
+ * from own_memory.h. Nests. Never around code of the program's, but for tm_causes_begin(). */
 void tm_ours_begin(void);
 void tm_ours_end(void);
 bool tm_is_ours(void);
+/* The same around code of the program's that needs memory because of us: what it frees may have been allocated before, so those frees are recorded. */
+void tm_causes_begin(void);
+void tm_causes_end(void);
 
 /* --- attach.c --- */
 char **tm_environment(void); /* as environ, also before libc has set that; NULL: none */

@@ -38,6 +38,21 @@ bool tm_is_ours(void) {
 	return tm_tls.ours != 0;
 }
 
+/* As if inside of a hook: the way in looks at that first. */
+void tm_causes_begin(void) {
+	if (tm_tls.ours++ || tm_tls.inside) return;
+	tm_tls.inside = (uintptr_t)__builtin_frame_address(0);
+	tm_tls.frees_are_told = true;
+}
+
+void tm_causes_end(void) {
+	if (tm_tls.ours == 1 && tm_tls.frees_are_told) {
+		tm_tls.frees_are_told = false;
+		tm_tls.inside = 0;
+	}
+	tm_tls.ours--;
+}
+
 /* A handler that left by longjmp leaves `inside` set. It is stale if no hook of ours is on the stack any more, further out than this one
  * (through the handler's frame, and from another stack). */
 TM_COLD static bool inside_is_stale(void) {
@@ -86,6 +101,7 @@ static void start_thread_state(struct tm_thread *t) {
 	t->process = tm_guest.process;
 	t->nested_count = 0;
 	t->end_rounds = 0;
+	t->aligned = NULL;
 	t->ended = t->at_leave = tm_tls.ended;
 	follow_epoch(t, atomic_load(tm_guest.epoch));
 	t->takes_stacks = tm_guest.shm->stacks != TM_STACKS_OFF;

@@ -122,9 +122,10 @@ static inline unsigned tm_slack_of(const void *addr, size_t size) {
 	return slack < TM_RING_USABLE_UNKNOWN ? (unsigned)slack : TM_RING_USABLE_UNKNOWN;
 }
 
-/* A record that is stamped after the call; the stack is taken before the stamp is, so that the time between is not the program's. */
-static inline __attribute__((always_inline)) void tm_record_new(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, unsigned y,
-								const void *frame) {
+/* A record that is stamped after the call; the stack is taken before the stamp is, so that the time between is not the program's. Returns the record's flags,
+ * -1: it was lost. */
+static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, unsigned y,
+							       const void *frame) {
 	struct tm_taken s;
 	unsigned words;
 	uint64_t *r;
@@ -133,7 +134,7 @@ static inline __attribute__((always_inline)) void tm_record_new(struct tm_thread
 	s = tm_take(t, frame);
 	words = TM_RING_ALLOC_WORDS + s.fresh;
 	tm_set_busy(t);
-	if (!tm_reserve(t, words, size, &r)) return;
+	if (!tm_reserve(t, words, size, &r)) return -1;
 	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(op, s.flags, words, s.keep, y);
 	r[1] = ticks;
@@ -141,6 +142,7 @@ static inline __attribute__((always_inline)) void tm_record_new(struct tm_thread
 	r[3] = size;
 	if (s.fresh) tm_put_frames(r + TM_RING_ALLOC_WORDS, t, s.fresh);
 	tm_publish(t, words);
+	return (int)s.flags;
 }
 
 static inline __attribute__((always_inline)) void tm_record_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size,

@@ -47,7 +47,10 @@ INLINE void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t siz
 }
 
 TM_COLD static void *malloc_unrecorded(size_t size) {
-	if (is_own()) return tm_own_alloc(16, size);
+	if (is_own()) {
+		void *own = tm_own_alloc(16, size);
+		if (own || !tm_tls.frees_are_told) return own;
+	}
 	void *p = tm_real.malloc(size);
 	if (p) tm_nested_add(TM_OP_MALLOC, p, size);
 	return p;
@@ -77,6 +80,21 @@ INLINE void *calloc_through(size_t count, size_t size, const void *frame, bool s
 	return p;
 }
 
+/* Between tm_causes_begin() and tm_causes_end(). */
+static void free_on_our_account(enum tm_op op, void *p) {
+	uintptr_t inside = tm_tls.inside;
+	struct tm_thread *t;
+
+	tm_tls.inside = 0;
+	tm_tls.ours = 0;
+	t = tm_enter();
+	if (t && (!t->samples || tm_sample_forget(p))) tm_record_free(t, op, p);
+	if (t) tm_leave(t);
+	tm_tls.ours = 1;
+	tm_tls.inside = inside;
+	tm_real.free(p);
+}
+
 /* Also blocks of ours, which libc may free whenever it likes. */
 TM_COLD static void free_unrecorded(enum tm_op op, void *p) {
 	if (!p) return;
@@ -85,6 +103,10 @@ TM_COLD static void free_unrecorded(enum tm_op op, void *p) {
 		return;
 	}
 	if (!tm_real_ready() && !tm_real_find()) return;
+	if (tm_tls.frees_are_told && tm_tls.ours == 1) {
+		free_on_our_account(op, p);
+		return;
+	}
 	tm_nested_add(op, p, 0);
 	tm_real.free(p);
 }
@@ -307,8 +329,16 @@ void *reallocarray(void *old, size_t count, size_t size) {
 }
 
 static void record_aligned(struct tm_thread *t, enum tm_op op, void *p, size_t size, const void *frame) {
-	if (TM_LIKELY(t != NULL)) record_alloc(t, op, p, size, frame, t->samples);
-	else if (p) tm_nested_add(op, p, size);
+	int flags = -1;
+	if (TM_UNLIKELY(!t)) {
+		if (p) tm_nested_add(op, p, size);
+		return;
+	}
+	if (TM_LIKELY(p != NULL) && (!t->samples || tm_sample_take(t, p, size))) flags = tm_record_new(t, op, p, size, tm_slack_of(p, size), frame);
+	t->aligned = flags < 0 ? NULL : p;
+	t->aligned_pos = t->pos;
+	t->aligned_flags = (uint32_t)flags;
+	tm_leave(t);
 }
 
 int posix_memalign(void **out, size_t alignment, size_t size) {

@@ -37,6 +37,7 @@ struct tm_torch_callback {
 	X(report_2, void, (void *, int64_t, size_t, size_t, struct tm_torch_device), \
 	  "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE") \
 	X(init_num_threads, void, (void), "_ZN2at16init_num_threadsEv") \
+	X(set_record_function_tls, void, (const void *), "_ZN2at24set_record_function_tls_ERKNS_17RecordFunctionTLSE") \
 	X(add_global_callback, uint64_t, (struct tm_torch_callback), "_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE") \
 	X(function_name, const char *, (const void *), "_ZNK2at14RecordFunction4nameEv") \
 	X(function_construct, void, (void *, uint8_t), "_ZN2at14RecordFunctionC1ENS_11RecordScopeE") \

@@ -3,6 +3,8 @@
  * Flow:     libc10 -> here (record) -> the original (torch_find.c);  at the first call -> tm_torch_attach()
  * CPU:      ProfiledCPUMemoryReporter::New and Delete are called for every tensor: heap `torch.cpu`, which lies inside of `malloc`.
  * Devices:  the caching allocators report each block with its allocator's totals: heaps `torch.cuda:0` and so on, and their pool states.
+ * Ours:     a thread that takes over another's state has PyTorch rebuild its lists of callbacks, twice a node of the backward pass. Without callbacks that needs
+ *           no memory, with ours it does: so these blocks are not the program's, and are not recorded.
  * Rule:     the original is called with the same arguments, whatever happens to us. Where it cannot be found the call ends here: each of them only reports.
  * Harmless: nobody but PyTorch calls these names. Arguments are plain numbers and pointers, and the names say their types, so a build with other types has
  *           other names, and does not come by here.
@@ -20,6 +22,7 @@ TM_EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE(void *block
 TM_EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *block, int64_t size, size_t allocated, size_t reserved,
 								     struct tm_torch_device device);
 TM_EXPORT void _ZN2at16init_num_threadsEv(void);
+TM_EXPORT void _ZN2at24set_record_function_tls_ERKNS_17RecordFunctionTLSE(const void *state);
 
 /* The thread is inside of the original New or Delete, which tells torch.profiler the same again by reportMemoryUsageToProfiler. One that an exception ends
  * leaves it set, until the thread's next. */
@@ -138,4 +141,19 @@ void _ZN2at16init_num_threadsEv(void) {
 
 	if (original) original();
 	tm_torch_attach(true);
+}
+
+static void end_of_causes(const int *unused) {
+	(void)unused;
+	tm_causes_end();
+}
+
+/* Should it throw, the cleanup is on the way. */
+void _ZN2at24set_record_function_tls_ERKNS_17RecordFunctionTLSE(const void *state) {
+	tm_torch_set_record_function_tls *original = TM_TORCH(set_record_function_tls);
+	__attribute__((cleanup(end_of_causes))) int guard = 0;
+
+	(void)guard;
+	tm_causes_begin();
+	if (original) original(state);
 }

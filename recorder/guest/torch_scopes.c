@@ -142,9 +142,9 @@ void tm_torch_attach(bool complete) {
 
 	if (TM_LIKELY(atomic_load_explicit(&attached, memory_order_relaxed)) || !tm_torch_is_wanted()) return;
 	if (!atomic_compare_exchange_strong(&attached, &expected, 1)) return;
-	tm_ours_begin();
+	tm_causes_begin();
 	problem = hook_operators(complete);
-	tm_ours_end();
+	tm_causes_end();
 	if (problem && !problem[0]) atomic_store(&attached, 0); /* libc10 alone so far */
 	else if (problem) note(problem);
 }

@@ -487,40 +487,41 @@ static inline uintptr_t follow_framed(struct tm_thread *t, uint32_t *at, uintptr
 
 /* As tm_unwind_quickly(), with frame pointers. */
 static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
-	uintptr_t met = t->sps[valid - 1];
+	const uint32_t framed = tm_rule_make(TM_RULE_FP, 2, 16), least = t->capacity + valid;
+	uintptr_t met = t->sps[valid - 1], *pcs = t->pcs, *slots = t->sps;
+	uint8_t *marks = t->framed;
 	uint32_t at = 2 * t->capacity, fresh, until = NO_FRAME, checks;
 	struct quick_fp fp;
 	fp.at = slot - 8;
 	fp.source = TM_CHECK_TOP;
 	fp.used_by = NO_FRAME;
 	fp.count = 0;
-	for (;;) {
-		if (TM_LIKELY(fp.at == slot - 8 && fp.used_by == NO_FRAME)) {
+	while (slot != met) {
+		if (TM_UNLIKELY(slot > met || at <= least)) return TM_UNWIND_NOT_QUICK;
+		uintptr_t pc = WORD(slot), outer;
+		uint32_t rule = tm_rule_in_table(pc - 1), fp_slot;
+		if (TM_LIKELY(tm_rule_kind(rule) == TM_RULE_SP)) {
+			outer = slot + (uintptr_t)tm_rule_offset(rule);
+		} else if (rule == framed && fp.at == slot - 8 && fp.used_by == NO_FRAME) {
 			uint32_t before = at;
 			slot = follow_framed(t, &at, slot, met);
-			if (at < before) {
-				fp.at = slot - 8;
-				fp.source = 2 * t->capacity - 1 - at;
-			}
-		}
-		if (TM_UNLIKELY(slot > met || at < t->capacity + valid)) return TM_UNWIND_NOT_QUICK;
-		fp.value = WORD(fp.at);
-		if (slot == met) break;
-		if (TM_UNLIKELY(at == t->capacity + valid)) return TM_UNWIND_NOT_QUICK;
-		uintptr_t pc = WORD(slot), outer = slot;
-		uint32_t rule = tm_rule_in_table(pc - 1), fp_slot = TM_RULE_FP_SLOT(rule);
-		if (tm_rule_kind(rule) == TM_RULE_FP) {
-			if (!remember_fp(&fp, 2 * t->capacity - at)) return TM_UNWIND_NOT_QUICK;
-			outer = fp.value - 8;
-		} else if (tm_rule_kind(rule) != TM_RULE_SP) {
+			if (TM_UNLIKELY(at == before)) return TM_UNWIND_NOT_QUICK;
+			fp.at = slot - 8;
+			fp.source = 2 * t->capacity - 1 - at;
+			continue;
+		} else if (tm_rule_kind(rule) == TM_RULE_FP) {
+			fp.value = WORD(fp.at);
+			outer = fp.value - 8 + (uintptr_t)tm_rule_offset(rule);
+			if (outer % 8 || !remember_fp(&fp, 2 * t->capacity - at)) return TM_UNWIND_NOT_QUICK;
+		} else {
 			return TM_UNWIND_NOT_QUICK;
 		}
-		outer += (uintptr_t)tm_rule_offset(rule);
-		if (TM_UNLIKELY(outer <= slot || outer > met || outer % 8)) return TM_UNWIND_NOT_QUICK;
+		if (TM_UNLIKELY(outer - slot - 1 >= met - slot)) return TM_UNWIND_NOT_QUICK; /* not beyond slot, or beyond met */
 		at--;
-		t->pcs[at] = pc;
-		t->sps[at] = slot;
-		t->framed[at] = 0;
+		pcs[at] = pc;
+		slots[at] = slot;
+		marks[at] = 0;
+		fp_slot = TM_RULE_FP_SLOT(rule);
 		if (fp_slot) {
 			fp.at = outer + 8 - 8 * (uintptr_t)fp_slot;
 			if (TM_UNLIKELY(fp.at <= slot)) return TM_UNWIND_NOT_QUICK;
@@ -529,6 +530,8 @@ static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_threa
 		}
 		slot = outer;
 	}
+	if (TM_UNLIKELY(at < least)) return TM_UNWIND_NOT_QUICK;
+	fp.value = WORD(fp.at);
 	fresh = 2 * t->capacity - at;
 	if (!is_met(t, valid - 1, fp.value, &until)) return TM_UNWIND_NOT_QUICK;
 	bool met_is_framed = until == valid - 1 && fp.at == met - 8;

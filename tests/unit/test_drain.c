@@ -444,6 +444,38 @@ static void test_watermark(void) {
 	((uint64_t)(a) | (uint64_t)(b) << 8 | (uint64_t)(c) << 16 | (uint64_t)(d) << 24 | (uint64_t)(e) << 32 | (uint64_t)(f) << 40 | \
 	 (uint64_t)(g) << 48 | (uint64_t)(h) << 56)
 
+/* Who asks for figures is answered when all that happened before is known, and in the order of time: the block of a thread that was still writing it lay beside
+ * one that was gone by the time it was written. */
+static void test_answer_waits_for_who_is_busy(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	world_start(&w);
+	struct tm_stats_slot *slot = &w.c.session.shm->stats[0];
+	struct tm_ring *busy = claim(&w, 1, 1, pid, 2);
+	claim(&w, 0, 1, pid, 1);
+	announce(&w, 0, pid, 0);
+	atomic_store(&busy->busy, 1);
+	slot->process = 1;
+	atomic_store(&slot->state, TM_STATS_ASKED);
+	allocate(&w, 0, 0x1000, 300);
+	uint64_t between = now(&w);
+	usleep(10);
+	release(&w, 0, 0x1000);
+	PUT(&w, 0, tm_ring_word(TM_CTL_STATS, 0, 4, 0, 6), now(&w), 0, TEXT8('m', 'a', 'l', 'l', 'o', 'c', 0, 0));
+	usleep(1000);
+	pass(&w);
+	CHECK(atomic_load(&slot->state) == TM_STATS_ASKED);
+	PUT(&w, 1, tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 8), between, 0x2000, 500);
+	atomic_store(&busy->busy, 0);
+	pass(&w);
+	CHECK(atomic_load(&slot->state) == TM_STATS_ANSWERED);
+	CHECK(slot->live_bytes == 500 && slot->live_count == 1 && slot->peak_bytes == 800 && slot->peak_since_reset_bytes == 800);
+	CHECK(slot->allocations == 2 && slot->frees == 1 && slot->exact == 1);
+	finish_and_read(&w, &t);
+	trace_release(&t);
+}
+
 /* Scopes of every kind, their names and categories, steps and the other texts, as the trace has them. */
 static void test_scopes(void) {
 	static struct world w;
@@ -852,6 +884,7 @@ int main(void) {
 	test_many_full_rings();
 	test_bytes_of_rings();
 	test_watermark();
+	test_answer_waits_for_who_is_busy();
 	test_scopes();
 	test_heaps();
 	test_many_names();
