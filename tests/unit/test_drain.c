@@ -449,18 +449,16 @@ static void test_watermark(void) {
 static void test_answer_waits_for_who_is_busy(void) {
 	static struct world w;
 	static struct trace t;
-	uint32_t pid = (uint32_t)getpid();
 	world_start(&w);
 	struct tm_stats_slot *slot = &w.c.session.shm->stats[0];
-	struct tm_ring *busy = claim(&w, 1, 1, pid, 2);
-	claim(&w, 0, 1, pid, 1);
-	announce(&w, 0, pid, 0);
+	struct tm_ring *busy = claim(&w, 1, 1, (uint32_t)getpid(), 2);
+	claim(&w, 0, 1, (uint32_t)getpid(), 1);
+	announce(&w, 0, (uint32_t)getpid(), 0);
 	atomic_store(&busy->busy, 1);
 	slot->process = 1;
 	atomic_store(&slot->state, TM_STATS_ASKED);
 	allocate(&w, 0, 0x1000, 300);
 	uint64_t between = now(&w);
-	usleep(10);
 	release(&w, 0, 0x1000);
 	PUT(&w, 0, tm_ring_word(TM_CTL_STATS, 0, 4, 0, 6), now(&w), 0, TEXT8('m', 'a', 'l', 'l', 'o', 'c', 0, 0));
 	usleep(1000);
