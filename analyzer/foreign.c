@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define SQLITE_MAGIC "SQLite format 3"
 #define HEAD_BYTES ((size_t)64 << 10)
 
 int tm_foreign_fail(struct tm_foreign *f, const char *format, ...) {
@@ -58,6 +59,8 @@ enum tm_foreign_kind tm_foreign_recognise(const char *path) {
 	if (n && begins_as_heaptrack(head, n)) kind = TM_FOREIGN_HEAPTRACK;
 	else if (n && begins_as_pickle(head, n)) kind = TM_FOREIGN_PICKLE;
 	else if (n && begins_as_json(head, n)) kind = TM_FOREIGN_JSON;
+	else if (n >= sizeof SQLITE_MAGIC && memcmp(head, SQLITE_MAGIC, sizeof SQLITE_MAGIC) == 0 && tm_foreign_is_nsight(path))
+		kind = TM_FOREIGN_NSIGHT;
 	free(head);
 	return kind;
 }
@@ -83,6 +86,7 @@ static int (*const readers[])(struct tm_foreign *f, struct tm_foreign_trace *t, 
 	[TM_FOREIGN_HEAPTRACK] = tm_foreign_read_heaptrack,
 	[TM_FOREIGN_PICKLE] = tm_foreign_read_snapshot,
 	[TM_FOREIGN_JSON] = tm_foreign_read_kineto,
+	[TM_FOREIGN_NSIGHT] = tm_foreign_read_nsight,
 };
 
 int tm_foreign_translate(struct tm_foreign *f, enum tm_foreign_kind kind, const char *path, const char *beside) {

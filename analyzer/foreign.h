@@ -17,6 +17,7 @@ enum tm_foreign_kind {
 	TM_FOREIGN_HEAPTRACK, /* heaptrack's interpreted text, plain, gzip or zstd */
 	TM_FOREIGN_PICKLE,    /* torch.cuda.memory._dump_snapshot() */
 	TM_FOREIGN_JSON,      /* torch.profiler's export_chrome_trace(), plain or gzip */
+	TM_FOREIGN_NSIGHT,    /* nsys export --type=sqlite */
 };
 
 struct tm_foreign {

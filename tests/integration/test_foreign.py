@@ -8,6 +8,7 @@ import os
 import pickle
 import pickletools
 import re
+import sqlite3
 import subprocess
 import sys
 
@@ -332,6 +333,106 @@ def kineto_malformed(t):
     with open(t.path("deep"), "w", encoding="utf-8") as file:
         file.write('{"traceEvents": [], "x": ' + "[" * 100000 + "]" * 100000 + "}")
     imported(t, t.path("deep"))
+
+
+# --- Nsight Systems
+
+
+def nsight(t, year, name="export", without=()):
+    sys.path.insert(0, os.path.join(t.root, "fixtures/foreign"))
+    import make_nsight
+    make_nsight.write(t.path(name), year, without)
+    return t.path(name)
+
+
+BLOCKS = """select a.size_bytes, h.name, a.alloc_ns, a.free_ns, s.name, t.tid, x.text from allocation a join heap h on h.id = a.heap_id left join scope s on s.id = a.scope_id
+    left join thread t on t.id = a.thread_id left join stack_text x on x.stack_id = a.stack_id order by alloc_ns"""
+NSIGHT_BLOCKS = [(64, "cuda-static:0", 100, None, "[unscoped]", None, ""), (1024, "cuda:0", 1150, 5000, "step", 78, "main;make"), (512, "cuda-pool:0", 1350, None, "step", 78, ""),
+                 (4096, "cuda-host", 1550, None, "step", 78, ""), (2048, "cuda-managed", 4500, 4600, "[unscoped]", None, "")]
+
+
+def blocks(db):
+    return [tuple("" if v is None and n == 6 else v for n, v in enumerate(row)) for row in db.rows(BLOCKS)]
+
+
+@test
+def nsight_story(t):
+    """Added up by hand: fixtures/foreign/make_nsight.py. Everything that an export of 2025 tells."""
+    db = imported(t, nsight(t, 2025))
+    t.equal(db.row("select format_version, start_unix_ns, complete from trace"), ("Nsight Systems SQLite", 1_700_000_000_000_001_000, 1), "what it is")
+    t.equal(db.row("select pid, exe from process"), (77, "/opt/app"), "the process")
+    t.equal(blocks(db), NSIGHT_BLOCKS, "blocks, their heaps, scopes, threads and stacks")
+    t.equal(db.rows("select s.name, s.category, p.name, s.start_ns, s.end_ns, s.end_kind from scope s left join scope p on p.id = s.parent_id where s.id > 0 order by s.start_ns"),
+            [("train", "nvtx", None, 0, 8000, "closed"), ("load", "nvtx:data", "train", 500, 2000, "closed"), ("step", "nvtx", "load", 1000, 4000, "closed")], "ranges")
+    t.equal(db.rows("select g.kind, g.direction, g.name, g.stream, g.start_ns, g.end_ns, g.size_bytes, s.name, g.correlation_id from gpu_activity g left join scope s"
+                    " on s.id = g.scope_id order by g.start_ns"),
+            [("kernel", None, "void sgemm<float>(int)", 7, 2000, 2500, None, "step", 10), ("memcpy", "h2d", None, 7, 2600, 2700, 4000, None, 11),
+             ("memset", None, None, 7, 2800, 2810, 100, None, 12)], "what the device did")
+    t.equal(db.rows("select heap, live_bytes, ts_ns from peak where heap is not null order by 1"),
+            [("cuda-host", 4096, 1550), ("cuda-managed", 2048, 4500), ("cuda-pool:0", 512, 1350), ("cuda-static:0", 64, 100), ("cuda:0", 1024, 1150)], "peaks")
+    t.equal(db.rows("select ts_ns, allocated_bytes, reserved_bytes from pool_state"), [(1350, 512, 32 << 20)], "the pool, as told")
+    t.equal(db.rows("select name, ts_ns from mark"), [("here", 3000)], "the mark")
+    t.equal(db.rows("select kind, count from loss"), [("unmatched-free", 1)], "the free of an older block")
+    t.equal(db.rows("select device, name, total_bytes from gpu_device"), [(0, "Test GPU", 80 << 30)], "the device")
+    works(t, db)
+
+
+@test
+def nsight_years(t):
+    """What an older export does not have, and tables that were not recorded, cost what they tell, each with a note."""
+    t.equal(blocks(imported(t, nsight(t, 2023, "2023"))), NSIGHT_BLOCKS, "2023")
+    db = imported(t, nsight(t, 2021, "2021"))
+    t.equal(blocks(db), [b if b[1] != "cuda-pool:0" else (*b[:1], "cuda:0", *b[2:]) for b in NSIGHT_BLOCKS], "2021 does not tell pools")
+    t.equal(db.value("select count(*) from scope where id > 0 and category = 'nvtx'"), 3, "2021 does not tell domains")
+    for table, count, note in (("CUPTI_ACTIVITY_KIND_RUNTIME", 5, "no CUDA calls"), ("CUDA_CALLCHAINS", 5, "no call stacks"), ("NVTX_EVENTS", 5, "no NVTX ranges"),
+                               ("CUDA_GPU_MEMORY_USAGE_EVENTS", 0, "no memory events"), ("CUPTI_ACTIVITY_KIND_KERNEL", 5, None)):
+        db = imported(t, nsight(t, 2025, f"no-{table}", (table,)))
+        t.equal(db.value("select count(*) from allocation"), count, f"blocks without {table}")
+        if note:
+            t.check(any(note in text for text, in db.rows("select text from note")), f"a note about {table}: {db.rows('select text from note')}")
+    everything = ("CUDA_GPU_MEMORY_USAGE_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "NVTX_EVENTS")
+    with open(nsight(t, 2025, "none", everything), "rb") as file:
+        refused(t, file.read(), "it is an export of Nsight Systems, but holds no memory events, ranges or work on devices", "empty")
+
+
+@test
+def nsight_hostile(t):
+    """Wrong types, NULLs, numbers out of all bounds, a view instead of a table, cut pages: rows that make no sense are counted, or one line says what is wrong."""
+    for name, change, lost in (
+            ("text", "update CUDA_GPU_MEMORY_USAGE_EVENTS set start = 'soon' where memKind = 1", 1),
+            ("null", "update CUDA_GPU_MEMORY_USAGE_EVENTS set start = NULL, bytes = NULL where memKind = 1", 1),
+            ("negative", "update CUDA_GPU_MEMORY_USAGE_EVENTS set bytes = -5 where memKind = 1", 1),
+            ("far", "update CUDA_GPU_MEMORY_USAGE_EVENTS set start = 9223372036854775807 where memKind = 1", 1),
+            ("blob", "update CUDA_GPU_MEMORY_USAGE_EVENTS set memKind = x'00ff', deviceId = 1e300, globalPid = 'x'", 0),
+            ("kinds", "update CUDA_GPU_MEMORY_USAGE_EVENTS set memKind = 123456789012, deviceId = -7, correlationId = -1", 0),
+            ("names", "update StringIds set value = x'ff00fe' || char(27) || '[31m'; update CUDA_CALLCHAINS set stackDepth = NULL, symbol = 'x', id = 5", 0),
+            ("chains", "update NVTX_EVENTS set end = start - 1, text = NULL, textId = -1", 0),
+            ("many", "with recursive n(i) as (select 1 union all select i + 1 from n where i < 3000) insert into CUDA_CALLCHAINS(id, symbol, stackDepth) select 5, 1, i from n", 0)):
+        path = nsight(t, 2025, name)
+        with sqlite3.connect(path) as export:
+            export.executescript(change)
+        db = imported(t, path)
+        t.equal(db.value("select coalesce(sum(count), 0) from loss where kind = 'odd-row'"), lost, f"rows lost for {name}")
+        works(t, db)
+    path = nsight(t, 2025, "view", ("CUDA_GPU_MEMORY_USAGE_EVENTS",))
+    with sqlite3.connect(path) as export:
+        export.executescript("create view CUDA_GPU_MEMORY_USAGE_EVENTS as with recursive n(i) as (select 1 union all select i + 1 from n) select i as start, 0 as globalPid,"
+                             " i as address, 1 as bytes, 2 as memKind, 0 as memoryOperationType, 0 as correlationId from n")
+    t.equal(imported(t, path).value("select count(*) from allocation"), 0, "a view is no table")
+    path = nsight(t, 2025, "long")
+    with sqlite3.connect(path) as export:
+        export.execute("update NVTX_EVENTS set text = ? where text = 'train'", ("x" * (3 << 20),))
+    with open(path, "rb") as file:
+        refused(t, file.read(), "cannot read it: string or blob too big", "long")
+    with open(nsight(t, 2025, "cut"), "rb") as file:
+        data = file.read()
+    refused(t, data[:len(data) // 2], "(cannot read it: database disk image is malformed|not a tidemark trace)", "cut")
+    for page in range(1, len(data) // 4096):
+        damaged = data[:page * 4096] + b"\xff" * 4096 + data[(page + 1) * 4096:]
+        with open(t.path("damaged"), "wb") as file:
+            file.write(damaged)
+        outcome = t.run([t.tidemark, "import", t.path("damaged"), "-o", t.path("damaged.db"), "--force"], status=None)
+        t.check(outcome.status in (0, 1) and len(outcome.errors.splitlines()) == 1, f"page {page}: {outcome.status}, {outcome.errors}")
 
 
 main()
