@@ -100,6 +100,7 @@ int tm_foreign_translate(struct tm_foreign *f, enum tm_foreign_kind kind, const 
 	int rc = tm_foreign_trace_open(&trace, f->fd);
 	if (!rc) rc = readers[kind](f, &trace, path);
 	if (rc && trace.failed) tm_foreign_fail(f, "%s", trace.error);
+	f->content = trace.told_content;
 	tm_foreign_trace_release(&trace);
 	return rc;
 }

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define TM_FOREIGN_CONTENT "content" /* key of trace_info */
+
 enum tm_foreign_kind {
 	TM_FOREIGN_NONE,
 	TM_FOREIGN_HEAPTRACK, /* heaptrack's interpreted text, plain, gzip or zstd */
@@ -26,6 +28,7 @@ struct tm_foreign {
 	char format[64];        /* "heaptrack 3" */
 	const char *cut_reason; /* why the file was not read to its end; NULL: it was */
 	uint64_t file_bytes, sound_bytes;
+	uint64_t content;     /* equal recordings have equal ones, also if one of them is compressed; in trace_info, too */
 	bool hides_addresses; /* those in the trace only tell blocks apart */
 	char error[256];      /* why it failed */
 };

@@ -1,6 +1,8 @@
 /* foreign_trace.c - writes a trace from what a reader of another format tells; see foreign_trace.h. */
 #include "foreign_trace.h"
 
+#include "foreign.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <sys/random.h>
@@ -29,7 +31,17 @@ static bool no_memory(struct tm_foreign_trace *t) {
 	return false;
 }
 
+static void add_content(struct tm_foreign_trace *t, const uint8_t *data, size_t n) {
+	for (size_t i = 0; i < n; i += sizeof(uint64_t)) {
+		uint64_t word = 0;
+		memcpy(&word, data + i, n - i < sizeof word ? n - i : sizeof word);
+		t->content = (t->content ^ word) * 0x9E3779B97F4A7C15ull;
+		t->content ^= t->content >> 32;
+	}
+}
+
 static void write_all(struct tm_foreign_trace *t, const void *data, size_t n) {
+	add_content(t, data, n);
 	for (size_t done = 0; done < n && !t->failed;) {
 		ssize_t put = write(t->fd, (const char *)data + done, n - done);
 		if (put < 0 && errno == EINTR) continue;
@@ -138,6 +150,9 @@ int tm_foreign_trace_finish(struct tm_foreign_trace *t, uint64_t end_ns) {
 		struct tm_process_end end = { .process = i, .ns = t->end_ns, .kind = TM_END_UNKNOWN };
 		tm_put_process_end(&t->meta, &end);
 	}
+	write_definitions(t);
+	tm_foreign_info_number(t, TM_FOREIGN_CONTENT, t->content);
+	t->told_content = t->content;
 	write_definitions(t);
 	struct tm_totals totals = { t->events, t->packer.sequence, t->end_ns };
 	tm_put_totals(&t->payload, &totals);

@@ -58,7 +58,8 @@ struct tm_foreign_trace {
 	uint64_t activity_process;
 	size_t waiting; /* events in all lanes */
 	uint64_t now_ns, end_ns, events;
-	uint64_t late_events; /* had the time of the one before them */
+	uint64_t late_events;           /* had the time of the one before them */
+	uint64_t content, told_content; /* a hash of what was written: equal recordings have equal ones; the one of all but itself */
 	bool failed;
 	char error[200];
 };

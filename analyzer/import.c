@@ -2,6 +2,7 @@
 #include "import.h"
 
 #include "catalog.h"
+#include "foreign.h"
 #include "import_trace.h"
 #include "overwrite.h"
 #include "talk.h"
@@ -153,24 +154,33 @@ static int check_output(const char *const *paths, size_t n, const char *database
 
 /* --- copies: one recording counts once --- */
 
-static bool is_copy(const struct tm_trace_identity *a, const struct tm_trace_identity *b) {
+/* Another tool's recording seldom says when and where it was made; it is known by what it tells. */
+static bool is_copy(const struct tm_import_source *x, const struct tm_import_source *y) {
+	const struct tm_trace_identity *a = &x->identity, *b = &y->identity;
+	if (x->foreign || y->foreign) return x->foreign && y->foreign && x->foreign->content == y->foreign->content;
 	return a->start_unix_ns && a->start_unix_ns == b->start_unix_ns && a->first_pid == b->first_pid && strcmp(a->host, b->host) == 0;
 }
 
 /* The path of the trace in the database that is a copy of this one, to be freed with sqlite3_free(); NULL: there is none. */
-static char *path_in_database(const char *database, const struct tm_trace_identity *identity) {
+static char *path_in_database(const char *database, const struct tm_import_source *s) {
+	const struct tm_trace_identity *identity = &s->identity;
 	sqlite3 *handle = NULL;
 	sqlite3_stmt *statement = NULL;
 	char *path = NULL;
 	if (sqlite3_open_v2(database, &handle, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
 	    sqlite3_prepare_v2(handle,
-			       "SELECT path FROM trace AS t WHERE start_unix_ns = ?1 AND coalesce(host, '') = ?2"
-			       " AND coalesce((SELECT pid FROM process WHERE trace_id = t.id ORDER BY id LIMIT 1), 0) = ?3",
+			       "SELECT path FROM trace AS t WHERE CASE WHEN ?4 IS NULL THEN start_unix_ns = ?1 AND coalesce(host, '') = ?2"
+			       " AND coalesce((SELECT pid FROM process WHERE trace_id = t.id ORDER BY id LIMIT 1), 0) = ?3"
+			       " ELSE EXISTS (SELECT 1 FROM trace_info AS i WHERE i.trace_id = t.id AND i.key = '" TM_FOREIGN_CONTENT
+			       "' AND i.value = ?4) END",
 			       -1, &statement, NULL) == SQLITE_OK) {
 		sqlite3_bind_int64(statement, 1, (sqlite3_int64)identity->start_unix_ns);
 		sqlite3_bind_text(statement, 2, identity->host, -1, SQLITE_STATIC);
 		sqlite3_bind_int64(statement, 3, (sqlite3_int64)identity->first_pid);
-		if (identity->start_unix_ns && sqlite3_step(statement) == SQLITE_ROW)
+		char content[24];
+		snprintf(content, sizeof content, "%llu", s->foreign ? (unsigned long long)s->foreign->content : 0);
+		if (s->foreign) sqlite3_bind_text(statement, 4, content, -1, SQLITE_STATIC);
+		if ((s->foreign || identity->start_unix_ns) && sqlite3_step(statement) == SQLITE_ROW)
 			path = sqlite3_mprintf("%s", sqlite3_column_text(statement, 0));
 	}
 	sqlite3_finalize(statement);
@@ -181,8 +191,8 @@ static char *path_in_database(const char *database, const struct tm_trace_identi
 /* What a trace is a copy of: one taken before it, or one in the database that is appended to. To be freed; NULL: of none. */
 static char *original_of(const struct sources *all, const struct tm_import_source *s, const char *database, enum tm_store_mode mode) {
 	for (size_t i = 0; i < all->count; i++)
-		if (is_copy(&all->items[i].identity, &s->identity)) return sqlite3_mprintf("%s", all->items[i].path);
-	return mode == TM_STORE_APPEND && access(database, F_OK) == 0 ? path_in_database(database, &s->identity) : NULL;
+		if (is_copy(&all->items[i], s)) return sqlite3_mprintf("%s", all->items[i].path);
+	return mode == TM_STORE_APPEND && access(database, F_OK) == 0 ? path_in_database(database, s) : NULL;
 }
 
 /* Sees that it can be read; another tool's recording is translated. 0 or -1 with s->error set. */

@@ -10,8 +10,8 @@
 #include "database.h"
 
 /* with: the expressions up to `bound` and `stretch` (window_peak.c), each followed by a comma. Makes temp.window_level (process_id, heap_id, ts_ns,
- * live_bytes, live_count): of each heap and, with heap_id NULL, each process, the highest level in each stretch within the window. false: it could not, or a mapping was
- * split in a stretch, which only SQL sorts out. */
+ * live_bytes, live_count): of each heap and, with heap_id NULL, each process, the highest level in each stretch within the window.
+ * false: it could not, or a mapping was split in a stretch, which only SQL sorts out. */
 bool tm_window_replay(const struct tm_database *d, const char *with);
 
 #endif

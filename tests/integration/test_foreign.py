@@ -335,6 +335,27 @@ def kineto_malformed(t):
     imported(t, t.path("deep"))
 
 
+# --- the same recording again
+
+
+@test
+def counts_once(t):
+    """A recording that is there already is refused by name, also if it says nothing about when and where it was made, has another name, or is compressed."""
+    trace = json.dumps({"traceEvents": [kineto_event("X", "a", 1, dur=9, cat="cpu_op"), memory_event(2, 4096, 100, 100, 4096)]}).encode()
+    for name, data in (("one", trace), ("copy", trace), ("packed", gzip.compress(trace)), ("other", trace.replace(b"4096", b"8192"))):
+        with open(t.path(name), "wb") as file:
+            file.write(data)
+    once = [t.tidemark, "import", t.path("one"), "-o", t.path("all.db")]
+    t.run(once, status=0)
+    for copy in ("one", "copy", "packed"):
+        again = t.run([t.tidemark, "import", t.path(copy), "--append", "-o", t.path("all.db")], status=1).errors
+        t.equal(again.strip(), f"tidemark: cannot import '{t.path(copy)}': '{t.path('one')}' is the same recording, which would count twice", "again")
+    both = t.run([t.tidemark, "import", t.path("one"), t.path("packed"), "-o", t.path("both.db")], status=1).errors
+    t.check("is the same recording" in both and not os.path.exists(t.path("both.db")), both)
+    t.run([t.tidemark, "import", t.path("other"), "--append", "-o", t.path("all.db")], status=0)
+    t.equal(Database(t.path("all.db")).value("select count(*) from allocation"), 2, "two recordings")
+
+
 # --- Nsight Systems
 
 
