@@ -214,14 +214,14 @@ static double judge_never_freed(const struct tm_leak_facts *f, struct tm_leak_ve
 
 static double highest(const struct tm_leak_facts *f) {
 	double most = 0;
-	for (size_t i = 0; i < f->level_count; i++) most = fmax(most, f->level_bytes[i]);
+	for (size_t i = 0; i < f->levels->count; i++) most = fmax(most, f->levels->bytes[i]);
 	return most;
 }
 
 /* The last level at or before a position; 0 where there is none. */
 static double level_until(const struct tm_leak_facts *f, double at) {
 	double level = 0;
-	for (size_t i = 0; i < f->level_count && f->level_at[i] <= at; i++) level = f->level_bytes[i];
+	for (size_t i = 0; i < f->levels->count && f->levels->at[i] <= at; i++) level = f->levels->bytes[i];
 	return level;
 }
 
@@ -236,7 +236,7 @@ static double steady_growth(const struct tm_leak_facts *f, const struct tm_leak_
 
 /* Owners that were filled little by little, rather than soon made about as large as they are: as far as looks tell. Many of them are no chance. */
 static double judge_growth_of_owner(const struct tm_leak_facts *f, double grown) {
-	if (f->level_count < TREND_LEVELS) return evidence(grown, OWNER_EVIDENCE);
+	if (f->levels->count < TREND_LEVELS) return evidence(grown, OWNER_EVIDENCE);
 	grown += log2((double)f->live_count);
 	bool is_slow = level_until(f, FILL_EARLY) <= FILL_LEVEL * (double)f->live_bytes;
 	return evidence(grown, OWNER_EVIDENCE_SEEN) * (is_slow ? 1 : FILL_FACTOR);
@@ -245,12 +245,12 @@ static double judge_growth_of_owner(const struct tm_leak_facts *f, double grown)
 /* Does the level rise where it ought to have settled? */
 static double second_half(const struct tm_leak_facts *f, double *p) {
 	size_t first = 0;
-	while (first < f->level_count && f->level_at[first] < 0.5) first++;
-	if (f->level_count - first < TREND_LEVELS) {
+	while (first < f->levels->count && f->levels->at[first] < 0.5) first++;
+	if (f->levels->count - first < TREND_LEVELS) {
 		*p = NAN;
 		return 1;
 	}
-	*p = tm_mann_kendall(f->level_bytes + first, f->level_count - first);
+	*p = tm_mann_kendall(f->levels->bytes + first, f->levels->count - first);
 	return *p <= TREND_P ? 1 : SETTLED;
 }
 
@@ -259,7 +259,7 @@ static double judge_partly_freed(const struct tm_leak_facts *f, struct tm_leak_v
 	double p, level = second_half(f, &p), n = (double)s.count;
 	double spread = unit(1 - (s.behind - RECENT_FREE) / RECENT_RANGE), pace = unit(1 - (s.ahead - EARLY_FREE) / EARLY_RANGE);
 	double score = n ? spread * pace * level * evidence(fmin(n, parts_seen(f, &s)), EVIDENCE_PARTLY) : 0;
-	double grows = steady_growth(f, v, p) * evidence(fmin((double)f->live_count, (double)f->level_count), GROWTH_EVIDENCE);
+	double grows = steady_growth(f, v, p) * evidence(fmin((double)f->live_count, (double)f->levels->count), GROWTH_EVIDENCE);
 	char trend[80] = "";
 	if (!isnan(p) && level < 1) snprintf(trend, sizeof trend, ", and their level has settled");
 	else if (!isnan(p))
@@ -319,9 +319,9 @@ static void put_words(const struct tm_leak_facts *f, const struct tm_leak_verdic
 
 static void measure_growth(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
 	v->growth_bytes_per_step = v->growth_p = NAN;
-	if (f->level_count >= TREND_LEVELS) v->growth_p = tm_mann_kendall(f->level_bytes, f->level_count);
+	if (f->levels->count >= TREND_LEVELS) v->growth_p = tm_mann_kendall(f->levels->bytes, f->levels->count);
 	if (f->steps <= 0) return;
-	double slope = f->level_count >= TREND_LEVELS ? tm_theil_sen(f->level_at, f->level_bytes, f->level_count) : NAN;
+	double slope = f->levels->count >= TREND_LEVELS ? tm_theil_sen(f->levels->at, f->levels->bytes, f->levels->count) : NAN;
 	v->growth_bytes_per_step = (isnan(slope) ? (double)f->window_bytes : slope) / f->steps;
 }
 

@@ -33,10 +33,16 @@
 
 /* When survivors were born: positions in the window, 0 its begin, 1 the exit. */
 struct tm_leak_births {
-	uint64_t parts[TM_LEAK_PARTS];
+	uint32_t parts[TM_LEAK_PARTS];
 	uint64_t count;
 	double last;
 	double weight; /* sum of their positions times their bytes */
+};
+
+/* What the stacks had live, at positions of the window, upward. They are large, so that callers have them for a few candidates at a time. */
+struct tm_leak_levels {
+	size_t count;
+	double at[TM_LEAK_LEVELS], bytes[TM_LEAK_LEVELS];
 };
 
 struct tm_leak_facts {
@@ -49,8 +55,7 @@ struct tm_leak_facts {
 	double begin;                       /* of the window, 0 the process' first allocation, 1 its exit; 0 where there are steps */
 	double steps;                       /* length of the window in steps; 0: there are none */
 	uint64_t warm_up_steps;
-	size_t level_count; /* what the stacks had live, at positions of the window, upward */
-	double level_at[TM_LEAK_LEVELS], level_bytes[TM_LEAK_LEVELS];
+	const struct tm_leak_levels *levels;
 	double size_share; /* 0 to 1: how large it is among the process' candidates */
 	bool is_module, is_arena, is_file;
 	bool is_thread;        /* there is one survivor for each of several threads, all of which still run */

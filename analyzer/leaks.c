@@ -15,6 +15,8 @@
 #define SILENT_WEIGHT 0.4
 #define UNJOINED_LEAST 8u /* survivors beyond two for each thread that runs: stacks are kept for other threads */
 
+#define LEVELS_AT_ONCE 4096u /* candidates whose levels are gathered at a time: 4 MiB */
+
 /* A line that time is measured along: marks, and how far the program was between them. */
 struct line {
 	const uint64_t *ns;
@@ -36,12 +38,13 @@ struct group {
 	uint64_t orphans;          /* survivors whose thread has ended */
 	double begin;              /* of the window, on the line */
 	struct tm_leak_facts facts;
-	bool suppressed, by_program; /* the program's own list says so */
-	bool spawns;                 /* allocated by pthread_create() */
-	bool is_split;               /* its parts stand for it */
-	uint32_t whole;              /* of a part: index + 1 of the group */
-	struct tm_text caller;       /* of a part: the function that calls the site there */
-	struct tm_leak_verdict verdict;
+	bool suppressed, by_program;                   /* the program's own list says so */
+	bool spawns;                                   /* allocated by pthread_create() */
+	bool is_split;                                 /* its parts stand for it */
+	uint32_t whole;                                /* of a part: index + 1 of the group */
+	struct tm_text caller;                         /* of a part: the function that calls the site there */
+	double score, growth_bytes_per_step, growth_p; /* the verdict */
+	char *reason;
 };
 
 /* Of a row of the frames: it says the same in all stacks. */
@@ -72,10 +75,11 @@ struct finder {
 	uint64_t threads_left;
 	uint64_t *silences;
 	TM_ARRAY(struct group) groups;
-	size_t account_first;  /* groups of the account being looked at begin here */
-	size_t done;           /* groups that facts have been gathered for */
-	uint32_t **group_of;   /* by account and site: index + 1 */
-	uint32_t *slots, mask; /* hash of groups, index + 1 */
+	size_t account_first;          /* groups of the account being looked at begin here */
+	size_t done;                   /* groups that have been judged */
+	struct tm_leak_levels *levels; /* of LEVELS_AT_ONCE groups */
+	uint32_t **group_of;           /* by account and site: index + 1 */
+	uint32_t *slots, mask;         /* hash of groups, index + 1 */
 };
 
 /* --- time --- */
@@ -465,15 +469,18 @@ static void note_survivors(struct finder *x) {
 	tm_ranges_each(&x->l->ranges, note_range, x);
 }
 
-static void note_levels(struct finder *x) {
+/* Of the groups from `first` on, as many as there is room for. */
+static void note_levels(struct finder *x, size_t first, size_t count) {
 	const struct tm_leak_watch *w = &x->l->watch;
+	for (size_t k = 0; k < count; k++) x->levels[k] = (struct tm_leak_levels){ 0 };
 	for (size_t i = 0; i < w->looks.count; i++) {
 		const struct tm_leak_look *look = &w->looks.items[i];
 		double at = position(&x->line, look->ns);
-		for (size_t k = x->done; k < x->groups.count; k++) {
-			struct tm_leak_facts *f = &x->groups.items[k].facts;
-			if (look->ns < x->groups.items[k].begin_ns || f->level_count == TM_LEAK_LEVELS) continue;
-			f->level_at[f->level_count++] = share(at, x->groups.items[k].begin, x->end);
+		for (size_t k = 0; k < count; k++) {
+			const struct group *g = &x->groups.items[first + k];
+			struct tm_leak_levels *levels = &x->levels[k];
+			if (look->ns >= g->begin_ns && levels->count < TM_LEAK_LEVELS)
+				levels->at[levels->count++] = share(at, g->begin, x->end);
 		}
 		const uint32_t *group_of = NULL;
 		for (size_t k = 0; k < look->count; k++) {
@@ -482,10 +489,12 @@ static void note_levels(struct finder *x) {
 				group_of = x->group_of[tm_leak_level_bytes(level)];
 				continue;
 			}
-			uint32_t number = group_of ? group_of[level.site] : 0;
-			struct group *g = number > x->done ? &x->groups.items[number - 1] : NULL;
-			if (!g || look->ns < g->begin_ns || !g->facts.level_count) continue;
-			g->facts.level_bytes[g->facts.level_count - 1] += (double)tm_scaled_bytes(g->account, tm_leak_level_bytes(level));
+			size_t number = group_of ? group_of[level.site] : 0; /* index + 1 */
+			if (number <= first || number > first + count) continue;
+			const struct group *g = &x->groups.items[number - 1];
+			struct tm_leak_levels *levels = &x->levels[number - 1 - first];
+			if (look->ns < g->begin_ns || !levels->count) continue;
+			levels->bytes[levels->count - 1] += (double)tm_scaled_bytes(g->account, tm_leak_level_bytes(level));
 		}
 	}
 }
@@ -534,28 +543,39 @@ static uint64_t most_bytes(const struct finder *x) {
 }
 
 /* Of a part the sentence says which one it is. */
-static void tell_caller(struct group *g) {
-	size_t n = strlen(g->verdict.reason);
+static void tell_caller(const struct group *g, struct tm_leak_verdict *v) {
+	size_t n = strlen(v->reason);
 	int shown = g->caller.size > 100 ? 100 : (int)g->caller.size;
-	if (shown)
-		snprintf(g->verdict.reason + n, sizeof g->verdict.reason - n, "; of those made for %.*s, not for others", shown,
-			 g->caller.data);
+	if (shown) snprintf(v->reason + n, sizeof v->reason - n, "; of those made for %.*s, not for others", shown, g->caller.data);
+}
+
+static bool judge(const struct finder *x, struct group *g, const struct tm_leak_levels *levels, uint64_t most) {
+	struct tm_leak_verdict verdict;
+	complete_facts(x, g, most);
+	g->facts.levels = levels;
+	tm_leak_judge(&g->facts, &verdict);
+	if (g->facts.is_unjoined && !g->by_program) g->suppressed = false;
+	if (g->whole) tell_caller(g, &verdict);
+	g->score = verdict.score;
+	g->growth_bytes_per_step = verdict.growth_bytes_per_step;
+	g->growth_p = verdict.growth_p;
+	g->reason = strdup(verdict.reason);
+	return g->reason != NULL;
 }
 
 /* Gathers what is known of the groups that are new, and judges them. */
-static void judge_new(struct finder *x) {
+static bool judge_new(struct finder *x) {
 	uint64_t most = most_bytes(x);
 	open_windows(x);
 	note_survivors(x);
-	note_levels(x);
-	for (size_t i = x->done; i < x->groups.count; i++) {
-		struct group *g = &x->groups.items[i];
-		complete_facts(x, g, most);
-		tm_leak_judge(&g->facts, &g->verdict);
-		if (g->facts.is_unjoined && !g->by_program) g->suppressed = false;
-		if (g->whole) tell_caller(g);
+	while (x->done < x->groups.count) {
+		size_t first = x->done, left = x->groups.count - first, count = left < LEVELS_AT_ONCE ? left : LEVELS_AT_ONCE;
+		note_levels(x, first, count);
+		for (size_t i = 0; i < count; i++)
+			if (!judge(x, &x->groups.items[first + i], &x->levels[i], most)) return false;
+		x->done += count;
 	}
-	x->done = x->groups.count;
+	return true;
 }
 
 /* --- parts --- */
@@ -563,8 +583,8 @@ static void judge_new(struct finder *x) {
 /* A function that makes things for others may look sound as a whole, because most of them are, or because the first of them were many. */
 static bool may_hide(const struct group *g) {
 	const struct tm_leak_facts *f = &g->facts;
-	return g->stacks > 1 && f->live_count > 1 && g->verdict.score < TM_LEAK_SCORE_LIKELY && !g->suppressed && !f->is_module &&
-	       !f->is_arena && !f->is_file;
+	return g->stacks > 1 && f->live_count > 1 && g->score < TM_LEAK_SCORE_LIKELY && !g->suppressed && !f->is_module && !f->is_arena &&
+	       !f->is_file;
 }
 
 /* Makes parts of groups, each for one caller of the site. */
@@ -592,17 +612,17 @@ static bool find_hidden(struct finder *x) {
 	size_t wholes = x->done;
 	for (size_t i = 0; i < x->l->accounts.count; i++)
 		if (!split_account(x, i)) return false;
-	judge_new(x);
+	if (!judge_new(x)) return false;
 	for (size_t i = wholes; i < x->groups.count; i++) {
 		const struct group *part = &x->groups.items[i];
-		if (part->verdict.score >= TM_LEAK_SCORE_LIKELY) x->groups.items[part->whole - 1].is_split = true;
+		if (part->score >= TM_LEAK_SCORE_LIKELY) x->groups.items[part->whole - 1].is_split = true;
 	}
 	return true;
 }
 
 /* --- rows --- */
 
-static bool keep(struct tm_leaks *leaks, const struct group *g) {
+static bool keep(struct tm_leaks *leaks, struct group *g) {
 	struct tm_leak *row = tm_array_push(&leaks->rows);
 	if (!row) return false;
 	*row = (struct tm_leak){ .account = g->account,
@@ -612,17 +632,18 @@ static bool keep(struct tm_leaks *leaks, const struct group *g) {
 				 .allocations = g->allocated.count,
 				 .first_ns = g->first_ns == UINT64_MAX ? g->first_alloc_ns : g->first_ns,
 				 .last_ns = g->last_ns ? g->last_ns : g->first_alloc_ns,
-				 .score = g->verdict.score,
-				 .growth = g->verdict.growth_bytes_per_step,
-				 .growth_p = g->verdict.growth_p,
-				 .reason = strdup(g->verdict.reason),
+				 .score = g->score,
+				 .growth = g->growth_bytes_per_step,
+				 .growth_p = g->growth_p,
+				 .reason = g->reason,
 				 .suppressed = g->suppressed };
-	return row->reason != NULL;
+	g->reason = NULL; /* it is the row's now */
+	return true;
 }
 
 static bool keep_all(const struct finder *x, struct tm_leaks *leaks) {
 	for (size_t i = 0; i < x->groups.count; i++) {
-		const struct group *g = &x->groups.items[i];
+		struct group *g = &x->groups.items[i];
 		bool is_row = g->whole ? x->groups.items[g->whole - 1].is_split : !g->is_split;
 		if (is_row && !keep(leaks, g)) return false;
 	}
@@ -673,15 +694,14 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
 	choose_line(&x);
 	bool done = x.group_of && measure_silences(&x) && take_list(&x, leaks, r->stacks->frame_first[r->catalog->frames.count]) &&
-		    group_all(&x);
-	if (done) {
-		judge_new(&x);
-		done = find_hidden(&x) && keep_all(&x, leaks);
-	}
+		    (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) && group_all(&x);
+	done = done && judge_new(&x) && find_hidden(&x) && keep_all(&x, leaks);
+	free(x.levels);
 	for (size_t i = 0; x.group_of && i < l->accounts.count; i++) free(x.group_of[i]);
 	free(x.group_of);
 	free(x.silences);
 	free(x.slots);
+	for (size_t i = 0; i < x.groups.count; i++) free(x.groups.items[i].reason);
 	tm_array_release(&x.groups);
 	tm_suppressions_release(&x.program);
 	return done;

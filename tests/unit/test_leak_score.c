@@ -31,13 +31,18 @@ static void mann_kendall(void) {
 	CHECK(tm_mann_kendall(rising, 3) == 1);
 }
 
+static struct tm_leak_levels levels;
+
+/* Without levels so far. */
 static struct tm_leak_facts even(uint64_t n, uint64_t allocations) {
+	levels.count = 0;
 	struct tm_leak_facts f = { .live_count = n,
 				   .live_bytes = 100 * n,
 				   .allocations = allocations,
 				   .allocated_bytes = 100 * allocations,
 				   .window_bytes = 100 * n,
 				   .size_share = 1,
+				   .levels = &levels,
 				   .density = 1 };
 	for (uint64_t i = 0; i < n; i++) {
 		double at = (double)i / (double)n;
@@ -91,14 +96,14 @@ static void sites(void) {
 	f.allocated_bytes = f.live_bytes + 999 * 1000;
 	f.events.last = f.time.last = 0.95;
 	f.events.weight = f.time.weight = 0.95 * (double)f.live_bytes;
-	f.level_count = 20;
+	levels.count = 20;
 	for (unsigned i = 0; i < 20; i++) {
-		f.level_at[i] = i / 20.0;
-		f.level_bytes[i] = 1000 + 50.0 * i;
+		levels.at[i] = i / 20.0;
+		levels.bytes[i] = 1000 + 50.0 * i;
 	}
 	tm_leak_judge(&f, &v);
 	CHECK(v.score >= TM_LEAK_SCORE_LIKELY && strstr(v.reason, "one owner"));
-	for (unsigned i = 0; i < 20; i++) f.level_bytes[i] = i % 2 ? 1000 : 2000;
+	for (unsigned i = 0; i < 20; i++) levels.bytes[i] = i % 2 ? 1000 : 2000;
 	tm_leak_judge(&f, &v);
 	CHECK(v.score < TM_LEAK_SCORE_LIKELY && strstr(v.reason, "one owner"));
 	/* One block, once. */
@@ -108,10 +113,10 @@ static void sites(void) {
 	/* Steps: 20 levels that rise by 50 bytes a step, over 20 steps. */
 	f = even(20, 20);
 	f.steps = 20;
-	f.level_count = 20;
+	levels.count = 20;
 	for (unsigned i = 0; i < 20; i++) {
-		f.level_at[i] = i / 20.0;
-		f.level_bytes[i] = 1000 + 50.0 * i;
+		levels.at[i] = i / 20.0;
+		levels.bytes[i] = 1000 + 50.0 * i;
 	}
 	tm_leak_judge(&f, &v);
 	CHECK(near(v.growth_bytes_per_step, 50) && v.growth_p < 0.001);
