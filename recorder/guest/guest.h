@@ -90,7 +90,7 @@ struct tm_thread {
 	struct tm_check *checks;
 	uint32_t rules_version;
 	uint32_t cut_frame;   /* beyond it frames are missing or guessed; UINT32_MAX: nowhere */
-	bool truncated;       /* deeper than the depth limit */
+	uint8_t truncated;    /* deeper than the depth limit; or TM_INTERRUPTED (unwind.h): not to be gone over quickly */
 	bool by_frame_pointers; /* --stacks=fp */
 	struct tm_pair *pairs; /* what lies at and below where `sps` point: --stacks=fp all, else from framed_low inward */
 	uint8_t *framed;       /* unwind.h */

@@ -42,7 +42,7 @@ void tm_stack_prepare(struct tm_thread *t, void *memory) {
 void tm_stack_forget(struct tm_thread *t) {
 	t->depth = t->remembered = t->check_count = 0;
 	t->cut_frame = t->framed_low = UINT32_MAX;
-	t->truncated = false;
+	t->truncated = 0;
 }
 
 void tm_stack_start_thread(struct tm_thread *t) {

@@ -48,9 +48,9 @@ struct walk {
 	uint32_t fresh;         /* frames written */
 	uint32_t known;         /* frames of the last stack that can be met: those below this */
 	uint32_t limit;
-	uint32_t new_checks, fp_check; /* checks written; the one about the frame pointer as it is now, NO_FRAME: none */
+	uint32_t new_checks;    /* written */
 	uint32_t guess;         /* number of the outermost frame whose caller was guessed */
-	struct tm_check fp_source;
+	struct tm_check fp_source; /* a check of the frame pointer as it is now */
 };
 
 static inline uint32_t innermost(const struct walk *w) {
@@ -69,23 +69,17 @@ static void check_word(struct walk *w, uintptr_t slot, uintptr_t value) {
 	put_check(w, (struct tm_check){ slot, value, innermost(w), innermost(w) });
 }
 
-/* The frame pointer, as it is now, decides about the frame `user`. */
+/* The frame pointer, as it is now, decides about the frame `user`, which restores its caller's. */
 static inline void use_fp(struct walk *w, uint32_t user) {
-	if (w->fp_check == NO_FRAME) {
-		w->fp_check = w->new_checks;
-		w->fp_source.until = user;
-		put_check(w, w->fp_source);
-	} else if (w->fp_check < w->new_checks) {
-		w->t->checks[2 * w->t->capacity - 1 - w->fp_check].until = user;
-	}
+	w->fp_source.until = user;
+	put_check(w, w->fp_source);
 }
 
-/* A plain frame's rule is about the frame pointer. If it came from the word below the return address, and the frame restores its caller's, nobody else
- * uses it. */
-static inline void use_fp_in_plain(struct walk *w, uint32_t user, uintptr_t slot, uintptr_t callers_fp) {
+/* A plain frame's rule is about the frame pointer. Did it come from the word below the frame's return address? */
+static inline void use_fp_in_plain(struct walk *w, uint32_t user, uintptr_t slot) {
 	struct tm_thread *t = w->t;
 	uint32_t at = 2 * t->capacity - 1 - user;
-	if (callers_fp && w->fp_source.slot == slot - 8 && user < t->capacity && t->sps[at] == slot) t->framed[at] = 1;
+	if (w->fp_source.slot == slot - 8 && user < t->capacity && t->sps[at] == slot) t->framed[at] = 1;
 	else use_fp(w, user);
 }
 
@@ -98,7 +92,6 @@ static inline void use_fp_in_met(struct walk *w, uint32_t met, uint32_t until) {
 static inline void restore_fp(struct walk *w, uintptr_t slot) {
 	w->fp = WORD(slot);
 	w->fp_source = (struct tm_check){ slot, w->fp, innermost(w), 0 };
-	w->fp_check = NO_FRAME;
 }
 
 enum step { STEP_DONE, STEP_END, STEP_LOST, STEP_ODD };
@@ -166,8 +159,9 @@ TM_COLD static enum step step_over_signal(struct walk *w) {
 	uintptr_t sp = w->sp;
 	for (uintptr_t at = TM_SIGNAL_FP; at <= TM_SIGNAL_PC; at += 8)
 		if (!tm_memory_holds(&w->memory, sp + at)) return STEP_LOST;
-	check_word(w, sp + TM_SIGNAL_SP, WORD(sp + TM_SIGNAL_SP));
+	put_check(w, (struct tm_check){ sp + TM_SIGNAL_SP, WORD(sp + TM_SIGNAL_SP), w->fresh, TM_CHECK_INTERRUPTED });
 	restore_fp(w, sp + TM_SIGNAL_FP);
+	w->fp_source.frame = w->fresh; /* as the check before: they are in the order of frames */
 	enum step step = go_to(w, sp + TM_SIGNAL_PC, WORD(sp + TM_SIGNAL_SP));
 	w->in_call = false;
 	return step;
@@ -192,7 +186,7 @@ static enum step step(struct walk *w) {
 	uint32_t rule = tm_rule_for(w->in_call ? w->pc - 1 : w->pc, w->use_table);
 	switch (tm_rule_kind(rule)) {
 	case TM_RULE_SP: return step_plain(w, rule);
-	case TM_RULE_FP: use_fp_in_plain(w, innermost(w), w->slot, places_of(rule, w->sp, w->fp).fp); return step_plain(w, rule);
+	case TM_RULE_FP: use_fp_in_plain(w, innermost(w), w->slot); return step_plain(w, rule);
 	case TM_RULE_ALIGNED: return step_aligned(w, rule);
 	case TM_RULE_SIGNAL: return step_over_signal(w);
 	case TM_RULE_END: return STEP_END;
@@ -220,21 +214,20 @@ static inline uint32_t go_over_plain_frames(struct walk *w, uint32_t known) {
 		uint32_t rule = tm_rule_in_table(pc - 1);
 		struct places p = places_of(rule, sp, fp);
 		if (TM_UNLIKELY(tm_rule_kind(rule) != TM_RULE_SP)) {
-			if (tm_rule_kind(rule) != TM_RULE_FP || (fp & 7) || p.slot <= slot || (p.fp && p.fp <= slot)) break;
+			if (tm_rule_kind(rule) != TM_RULE_FP || (fp & 7) || p.slot <= slot || p.fp <= slot) break;
 			if (p.slot >= high) break;
 		}
 		if (TM_UNLIKELY(p.slot >= high)) break;
 		pcs[-(intptr_t)fresh] = pc;
 		slots[-(intptr_t)fresh] = slot;
 		framed[-(intptr_t)fresh] = 0;
-		if (TM_UNLIKELY(tm_rule_kind(rule) != TM_RULE_SP)) use_fp_in_plain(w, fresh, slot, p.fp);
+		if (TM_UNLIKELY(tm_rule_kind(rule) != TM_RULE_SP)) use_fp_in_plain(w, fresh, slot);
 		slot = p.slot;
 		sp = p.cfa;
 		pc = WORD(slot) & PC_MASK;
 		if (p.fp) {
 			fp = WORD(p.fp);
 			w->fp_source = (struct tm_check){ p.fp, fp, fresh, 0 };
-			w->fp_check = NO_FRAME;
 		}
 	}
 	w->pc = pc;
@@ -250,6 +243,14 @@ static bool is_met(const struct tm_thread *t, uint32_t i, uintptr_t fp, uint32_t
 	if (i < t->framed_low || !t->framed[i]) return tm_unwind_is_met(t, i, fp, until);
 	*until = i;
 	return t->pairs[i].next == fp;
+}
+
+/* Was frame i interrupted by a signal? */
+static inline bool is_interrupted(const struct tm_thread *t, uint32_t i) {
+	if (TM_LIKELY(!(t->truncated & TM_INTERRUPTED))) return false;
+	for (const struct tm_check *c = t->checks, *end = c + t->check_count; c < end && c->frame <= i; c++)
+		if (c->frame == i && c->until == TM_CHECK_INTERRUPTED) return true;
+	return false;
 }
 
 uint32_t tm_unwind_valid_framed(const struct tm_thread *t, uint32_t n) {
@@ -269,7 +270,7 @@ static uint32_t go_outward(struct walk *w, bool *odd) {
 		while (known && t->sps[known - 1] < w->slot) known--;
 		if (known && t->sps[known - 1] == w->slot && !w->forget) {
 			uint32_t until = NO_FRAME;
-			if (is_met(t, known - 1, w->fp, &until)) {
+			if (w->in_call != is_interrupted(t, known - 1) && is_met(t, known - 1, w->fp, &until)) {
 				use_fp_in_met(w, known - 1, until);
 				return known - 1;
 			}
@@ -314,8 +315,9 @@ static uint32_t go_outward(struct walk *w, bool *odd) {
 #endif
 
 static uint32_t final_number(uint32_t number, uint32_t keep, uint32_t fresh) {
-	if (number == TM_CHECK_TOP) return number;
-	return number >= NUMBER_MAX ? number - NUMBER_MAX : keep + fresh - 1 - number;
+	if (number >= TM_CHECK_INTERRUPTED) return number;
+	if (number >= NUMBER_MAX) return number - NUMBER_MAX;
+	return number < keep + fresh ? keep + fresh - 1 - number : 0; /* there is none: beyond the limit, or ours and the last */
 }
 
 /* How many checks are about frames that are kept. */
@@ -391,6 +393,13 @@ static void note_cut(struct walk *w, uint32_t keep) {
 	if (w->cut) t->cut_frame = 0;
 }
 
+/* TM_INTERRUPTED if a frame is. */
+static uint8_t interrupted_ones(const struct tm_thread *t) {
+	for (uint32_t i = 0; i < t->check_count; i++)
+		if (t->checks[i].until == TM_CHECK_INTERRUPTED) return TM_INTERRUPTED;
+	return 0;
+}
+
 static struct tm_stack take_over(struct walk *w, uint32_t met) {
 	struct tm_thread *t = w->t;
 	uint32_t keep = met == NO_FRAME ? 0 : met + 1, equal = keep ? keep : count_equal(t, w->fresh);
@@ -398,7 +407,7 @@ static struct tm_stack take_over(struct walk *w, uint32_t met) {
 	move_frames(t, keep, w->fresh);
 	note_cut(w, keep);
 	t->depth = keep + w->fresh;
-	t->truncated = keep ? t->truncated : w->truncated;
+	t->truncated = (keep ? t->truncated & TM_TRUNCATED : w->truncated) | interrupted_ones(t);
 	t->remembered = !PLACE_TELLS_SP || w->forget || w->memory.left ? 0 : t->depth;
 	if (t->remembered) take_framed(t, keep, w->met_is_framed);
 	return (struct tm_stack){ equal, t->depth - equal, t->cut_frame != NO_FRAME, w->unlisted };
@@ -407,7 +416,7 @@ static struct tm_stack take_over(struct walk *w, uint32_t met) {
 /* --- the ways in --- */
 
 static bool fits(const struct tm_thread *t, uint32_t total, uint32_t limit) {
-	return t->truncated ? total == limit : total <= limit;
+	return t->truncated & TM_TRUNCATED ? total == limit : total <= limit;
 }
 
 static inline struct walk walk_from(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t version) {
@@ -423,7 +432,6 @@ static inline struct walk walk_from(struct tm_thread *t, const struct tm_top *to
 		.plain = remember && !TM_RULES_CLOSING(version),
 		.forget = !remember || TM_RULES_CLOSING(version),
 		.limit = limit,
-		.fp_check = NO_FRAME,
 		.guess = NO_FRAME,
 		.fp_source = { top->slot - 8, top->fp, TM_CHECK_TOP, 0 },
 	};
@@ -436,18 +444,14 @@ static inline struct walk walk_from(struct tm_thread *t, const struct tm_top *to
 /* Frame pointers in a walk that goes quickly: where the present one lies, what it is, and what has to be remembered besides framed frames. */
 struct quick_fp {
 	uintptr_t at, value;
-	uint32_t source, used_by; /* numbers: of the frame that restored it, TM_CHECK_TOP: it is the register; of a check about it, NO_FRAME: none */
+	uint32_t source; /* number of the frame that restored it, TM_CHECK_TOP: it is the register */
 	uint32_t count;
 	struct tm_check checks[QUICK_CHECKS_MAX];
 };
 
 static bool remember_fp(struct quick_fp *fp, uint32_t until) {
-	if (fp->used_by == NO_FRAME) {
-		if (fp->count == QUICK_CHECKS_MAX) return false;
-		fp->used_by = fp->count;
-		fp->checks[fp->count++] = (struct tm_check){ fp->at, fp->value, fp->source, 0 };
-	}
-	fp->checks[fp->used_by].until = until;
+	if (fp->count == QUICK_CHECKS_MAX) return false;
+	fp->checks[fp->count++] = (struct tm_check){ fp->at, fp->value, fp->source, until };
 	return true;
 }
 
@@ -494,7 +498,6 @@ static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_threa
 	struct quick_fp fp;
 	fp.at = slot - 8;
 	fp.source = TM_CHECK_TOP;
-	fp.used_by = NO_FRAME;
 	fp.count = 0;
 	while (slot != met) {
 		if (TM_UNLIKELY(slot > met || at <= least)) return TM_UNWIND_NOT_QUICK;
@@ -502,7 +505,7 @@ static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_threa
 		uint32_t rule = tm_rule_in_table(pc - 1), fp_slot;
 		if (TM_LIKELY(tm_rule_kind(rule) == TM_RULE_SP)) {
 			outer = slot + (uintptr_t)tm_rule_offset(rule);
-		} else if (rule == framed && fp.at == slot - 8 && fp.used_by == NO_FRAME) {
+		} else if (rule == framed && fp.at == slot - 8) {
 			uint32_t before = at;
 			slot = follow_framed(t, &at, slot, met);
 			if (TM_UNLIKELY(at == before)) return TM_UNWIND_NOT_QUICK;
@@ -526,7 +529,6 @@ static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_threa
 			fp.at = outer + 8 - 8 * (uintptr_t)fp_slot;
 			if (TM_UNLIKELY(fp.at <= slot)) return TM_UNWIND_NOT_QUICK;
 			fp.source = 2 * t->capacity - 1 - at;
-			fp.used_by = NO_FRAME;
 		}
 		slot = outer;
 	}

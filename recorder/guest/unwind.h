@@ -36,6 +36,11 @@ struct tm_check {
 	uint32_t until;        /* the outermost frame whose rule uses this frame pointer; `frame` itself: none does, the word is checked only */
 };
 #define TM_CHECK_TOP UINT32_MAX
+/* `until` of a check about the stack pointer of a frame that a signal interrupted: alone of all, that does not follow from the frame's place. Such a frame is
+ * not met by one that made a call. */
+#define TM_CHECK_INTERRUPTED (UINT32_MAX - 1)
+
+enum { TM_TRUNCATED = 1, TM_INTERRUPTED = 2 }; /* in a thread's `truncated` */
 
 /* What lies 8 below a frame's slot, and there. By frame pointers that is what one points to. */
 struct tm_pair {

@@ -58,7 +58,7 @@ static uint32_t plain_rule(const struct tm_cfi_row *row, const struct tm_cfi_val
 	if (fp.how == TM_CFI_AT) {
 		if (fp.value % 8 || fp.value > -16 || fp.value < -8 * 255 || cfa->offset + fp.value < 0) return TM_RULE_ODD;
 		fp_slot = (unsigned)(-fp.value / 8);
-	} else if (fp.how != TM_CFI_SAME) {
+	} else if (fp.how != TM_CFI_SAME || cfa->base == TM_BASE_FP) {
 		return TM_RULE_ODD;
 	}
 	return tm_rule_make(cfa->base == TM_BASE_SP ? TM_RULE_SP : TM_RULE_FP, fp_slot, cfa->offset);
@@ -93,7 +93,7 @@ static uint32_t plain_rule(const struct tm_cfi_row *row, const struct tm_cfi_val
 	(void)ip;
 	if (ra.how != TM_CFI_AT || !TM_RULE_OFFSET_FITS(cfa->offset)) return TM_RULE_ODD;
 	bool pair = fp.how == TM_CFI_AT;
-	if (!pair && fp.how != TM_CFI_SAME) return TM_RULE_ODD;
+	if (!pair && (fp.how != TM_CFI_SAME || cfa->base == TM_BASE_FP)) return TM_RULE_ODD;
 	int64_t place = cfa->offset + (pair ? fp.value : ra.value);
 	if (place % 8 || place < 0 || place > 8 * 0x7f || place + 8 * pair >= cfa->offset || (pair && ra.value != fp.value + 8)) return TM_RULE_ODD;
 	return tm_rule_make(cfa->base == TM_BASE_SP ? TM_RULE_SP : TM_RULE_FP, (unsigned)pair | (unsigned)(place / 8) << 1, cfa->offset);

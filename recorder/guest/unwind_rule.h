@@ -28,7 +28,8 @@ enum tm_rule_kind {
 };
 
 /* What a plain frame's caller needs lies between sp and the CFA. Addresses of ours have no rule in the table, so they are noticed; nor do
- * those of modules that are not announced, so who takes a rule from the table need not ask for them.
+ * those of modules that are not announced, so who takes a rule from the table need not ask for them. A frame whose CFA is found by fp has its caller's
+ * saved, too (else the rule is TM_RULE_ODD): so no two frames use the same one.
  *
  * x86-64: kind:3 | fp:8 | offset / 8:21. The return address is at CFA - 8. fp: 0 untouched, else the caller's is saved at CFA - 8 * fp.
  * aarch64: kind:3 | pair:1 | place:7 | offset / 8:21. Behind sp or fp + 8 * place lie the caller's fp (if `pair`) and the return address. */

@@ -8,6 +8,7 @@
 #include "../../recorder/guest/emit.h"
 #include "../../recorder/guest/raw.h"
 #include "../../recorder/guest/unwind.h"
+#include "alone.h"
 
 #include <link.h>
 #include <pthread.h>
@@ -21,23 +22,6 @@
 #define WORDS 512u
 #define CAPACITY 256u
 #define PAGE 4096u
-
-struct tm_guest tm_guest;
-_Atomic uint32_t tm_modules_version;
-_Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES];
-
-bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *header) {
-	(void)pc;
-	(void)low;
-	(void)high;
-	(void)header;
-	return false;
-}
-
-bool tm_modules_look(uintptr_t pc) {
-	(void)pc;
-	return true;
-}
 
 uint64_t tm_modules_key(uintptr_t pc) {
 	(void)pc;

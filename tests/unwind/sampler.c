@@ -4,9 +4,11 @@
  * What must be equal: every frame, from the caller of the sampling function out to the end. What the unwinder says is applied as the collector would (keep
  *           so many outer frames, then these), so a wrong `keep` is seen too.
  * Code without a description: the oracle guesses from there on, and so may the unwinder. Up to that frame the stacks must be equal, and the unwinder must have
- *           marked its own as cut. Beyond it, what it says must be the truth, as far as it says anything: the stack as it was before that code was entered.
+ *           marked its own as cut. Beyond it, what it says must be the truth, as far as it says anything: the stack as it was before that code was entered. The
+ *           oracle's guesses are not asked for where the truth is known: libunwind reads at whatever address a wrong one leads to.
  */
 #include "sampler.h"
+#include "alone.h"
 #include "../../recorder/guest/emit.h"
 #include "../../recorder/guest/raw.h"
 #include "../../recorder/guest/shared_rules.h"
@@ -27,24 +29,7 @@
 #define DEPTH_MAX 4096u
 #define COMPLAINTS_MAX 10u
 
-struct tm_guest tm_guest;
-_Atomic uint32_t tm_modules_version;
-_Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES];
-
 static struct tm_shm shm = { .stacks = TM_STACKS_UNWIND, .max_depth = 1024 };
-
-bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *header) {
-	(void)pc;
-	(void)low;
-	(void)high;
-	(void)header;
-	return false;
-}
-
-bool tm_modules_look(uintptr_t pc) { /* rules are kept for all modules */
-	(void)pc;
-	return true;
-}
 
 /* Rules are shared with other programs through the file that TM_TEST_RULES names. A module's name stands for its build-id. */
 uint64_t tm_modules_key(uintptr_t pc) {
@@ -77,6 +62,8 @@ static void share_rules(void) {
 
 TM_EXPORT __thread unsigned test_active[TEST_FEATURE_COUNT];
 TM_EXPORT __thread struct test_truth *test_truth;
+TM_EXPORT __thread void (*test_in_dlclose)(void);
+TM_EXPORT bool test_has_truth;
 
 static __thread struct sample_thread {
 	struct tm_thread *t;
@@ -98,6 +85,18 @@ static bool is_ours(uintptr_t pc) {
 	return pc - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
 }
 
+/* The way in to the program, as the guest's wrapper around main is: what lies outside of it is not looked at. */
+extern const char __start_tm_main[] TM_HIDDEN, __stop_tm_main[] TM_HIDDEN;
+
+static bool is_way_in(uintptr_t pc) {
+	return pc - (uintptr_t)__start_tm_main < (uintptr_t)(__stop_tm_main - __start_tm_main);
+}
+
+TM_EXPORT __attribute__((noinline, section("tm_main"))) void tm_test_as_main(void *(*start)(void *), void *argument) {
+	start(argument);
+	__asm__ volatile("" ::: "memory");
+}
+
 #if defined(__x86_64__)
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
@@ -111,12 +110,13 @@ static unsigned take_by_oracle(uintptr_t *pcs, bool *described, unsigned most) {
 	while (n < most && unw_step(&cursor) > 0) {
 		unw_word_t pc;
 		unw_proc_info_t info;
-		if (unw_get_reg(&cursor, UNW_REG_IP, &pc) < 0 || !pc) break;
+		if (unw_get_reg(&cursor, UNW_REG_IP, &pc) < 0 || !pc || is_way_in(pc)) break;
 		if (is_ours(pc)) continue;
 		/* Where it knows nothing it makes up a function of one byte. A function's first address is returned to on a stack that was made so. */
 		described[n] = unw_get_proc_info(&cursor, &info) == 0 && info.end_ip > info.start_ip + 1;
 		if (!described[n]) described[n] = unw_get_proc_info_by_ip(unw_local_addr_space, pc, &info, NULL) == 0 && info.start_ip == pc;
 		pcs[n++] = pc;
+		if (test_has_truth && !described[n - 1]) break;
 	}
 	return n;
 }
@@ -157,7 +157,7 @@ static _Unwind_Reason_Code trace_one(struct _Unwind_Context *context, void *data
 	trace->pc = pc;
 	trace->cfa = cfa;
 	if (trace->n) trace->described[trace->n - 1] = true; /* it was left: by a description, or because it is the return from a signal */
-	if (trace->n == trace->most || !pc) return _URC_END_OF_STACK;
+	if (trace->n == trace->most || !pc || is_way_in(pc)) return _URC_END_OF_STACK;
 	if (is_ours(pc)) return _URC_NO_REASON;
 	trace->described[trace->n] = _Unwind_Find_FDE((void *)(pc - !was_interrupted), &bases) != NULL;
 	if (!trace->described[trace->n]) trace->described[trace->n] = _Unwind_Find_FDE((void *)pc, &bases) && (uintptr_t)bases.function == pc;
@@ -211,6 +211,8 @@ __attribute__((constructor)) static void start(void) {
 	share_rules();
 	tm_guest.shm = &shm;
 	tm_stack_start();
+	tm_guest.main_low = (uintptr_t)__start_tm_main;
+	tm_guest.main_high = (uintptr_t)__stop_tm_main;
 	pthread_key_create(&end_key, end_thread);
 	flush_oracle();
 }
@@ -343,6 +345,24 @@ TM_EXPORT void tm_test_stack_here(struct test_truth *truth) {
 	thread.inside = false;
 }
 
+TM_EXPORT void tm_test_pause(bool on) {
+	thread.inside = on;
+}
+
+TEST_PASS_ON(tm_test_pass)
+#if defined(__x86_64__)
+__asm__(".text\n\t.globl tm_test_pass_framed\n\t.type tm_test_pass_framed, @function\ntm_test_pass_framed:\n\t.cfi_startproc\n\t"
+	"push %rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset %rbp, -16\n\tmov %rsp, %rbp\n\t.cfi_def_cfa_register %rbp\n\t"
+	"mov %rdi, %rax\n\tmov %esi, %edi\n\tcall *%rax\n\tpop %rbp\n\t.cfi_def_cfa %rsp, 8\n\tret\n\t.cfi_endproc\n\t"
+	".size tm_test_pass_framed, .-tm_test_pass_framed\n"
+	".globl tm_test_pivoted\n\t.type tm_test_pivoted, @function\ntm_test_pivoted:\n\t.cfi_startproc\n\t"
+	"push %rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset %rbp, -16\n\tmov %rsp, %rbp\n\t.cfi_def_cfa_register %rbp\n\t"
+	"push %r12\n\tpush %rbx\n\tpush %r13\n\tpush %r14\n\tmov %rdi, %r12\n\tmov %rbp, %rbx\n\tmov %rsi, %r13\n\tmov $10, %r14d\n"
+	"1:\tmov %rbx, %rbp\n\ttest $1, %r13b\n\tje 2f\n\tmov (%rbx), %rbp\n2:\tcall *%r12\n\tshr %r13\n\tdec %r14d\n\tjne 1b\n\t"
+	"mov %rbx, %rbp\n\tpop %r14\n\tpop %r13\n\tpop %rbx\n\tpop %r12\n\tpop %rbp\n\t.cfi_def_cfa %rsp, 8\n\tret\n\t.cfi_endproc\n\t"
+	".size tm_test_pivoted, .-tm_test_pivoted\n");
+#endif
+
 TM_EXPORT void tm_test_counts(struct test_counts *to) {
 	*to = counts;
 }
@@ -376,6 +396,8 @@ TM_EXPORT int dlclose(void *handle) {
 	*(void **)&real = dlsym(RTLD_NEXT, "dlclose");
 	tm_rules_close_begin();
 	int result = real(handle);
+	flush_oracle();
+	if (test_in_dlclose) test_in_dlclose();
 	tm_rules_close_end();
 	flush_oracle();
 	return result;

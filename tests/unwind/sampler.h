@@ -6,20 +6,22 @@
 #ifndef TIDEMARK_TESTS_UNWIND_SAMPLER_H
 #define TIDEMARK_TESTS_UNWIND_SAMPLER_H
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 #define TEST_FEATURES(X) \
 	X(plain) X(alloca) X(longjmp) X(exception) X(signal) X(altstack) TEST_INTERRUPTED(X) X(coroutine) X(tail_call) X(rbp_general) X(aligned) X(jit) \
-	X(jit_without_fp) X(plugin) X(range_reused) X(short_thread) X(library) X(frame_pointers) TEST_PIVOTED(X) X(depth_limit)
+	X(jit_without_fp) X(plugin) X(range_reused) X(short_thread) X(library) X(frame_pointers) X(ours) X(way_in) TEST_ASSEMBLY(X) X(depth_limit)
 /* Handlers at any instruction: where the oracle can tell what was interrupted. libgcc cannot in parts of aarch64's libc (swapcontext: it goes round in it). */
 #if defined(__x86_64__)
 #define TEST_INTERRUPTED(X) X(interrupted)
-#define TEST_PIVOTED(X) X(pivoted)
+#define TEST_ASSEMBLY(X) X(pivoted) X(gap) X(replaced) X(closing)
 #else
 #define TEST_INTERRUPTED(X)
-#define TEST_PIVOTED(X)
+#define TEST_ASSEMBLY(X)
 #endif
 enum test_feature {
 #define X(name) TEST_##name,
@@ -40,8 +42,30 @@ struct test_truth {
 	unsigned long pcs[1024];
 };
 extern __thread struct test_truth *test_truth;
+extern bool test_has_truth; /* the program sets test_truth where it matters */
+/* Called in dlclose() when the library has gone, and what was known of it is not forgotten yet. */
+extern __thread void (*test_in_dlclose)(void);
 
 void tm_test_sample(void);
+void tm_test_pause(bool on); /* the calling thread's stacks are not taken */
+void tm_test_as_main(void *(*start)(void *), void *argument); /* no frame, nor is what lies outside of it */
+/* Calls `to`; no frame, since it is the sampler's. */
+void tm_test_pass(void (*to)(int), int fuel);
+void tm_test_pass_framed(void (*to)(int), int fuel); /* with a frame pointer; x86-64 only */
+/* Calls `to` ten times; where a bit of the choices is set with its caller's frame pointer for its own. x86-64 only. */
+void tm_test_pivoted(void (*to)(void), unsigned long choices);
+/* Two functions that this makes, one the sampler's and one the program's, have equal frames. */
+#if defined(__x86_64__)
+#define TEST_PASS_ON(name) \
+	__asm__(".text\n\t.globl " #name "\n\t.type " #name ", @function\n" #name ":\n\t.cfi_startproc\n\tsub $24, %rsp\n\t.cfi_def_cfa_offset 32\n\t" \
+		"mov %rdi, %rax\n\tmov %esi, %edi\n\tcall *%rax\n\tadd $24, %rsp\n\t.cfi_def_cfa_offset 8\n\tret\n\t.cfi_endproc\n\t" \
+		".size " #name ", .-" #name "\n");
+#else
+#define TEST_PASS_ON(name) \
+	__asm__(".text\n\t.globl " #name "\n\t.type " #name ", %function\n" #name ":\n\t.cfi_startproc\n\tstr x30, [sp, #-16]!\n\t" \
+		".cfi_def_cfa_offset 16\n\t.cfi_offset x30, -16\n\tmov x2, x0\n\tmov w0, w1\n\tblr x2\n\tldr x30, [sp], #16\n\t" \
+		".cfi_def_cfa_offset 0\n\t.cfi_restore x30\n\tret\n\t.cfi_endproc\n\t.size " #name ", .-" #name "\n");
+#endif
 /* Of the caller, by the oracle, as far as that can see; beyond, where the caller is inside of such code already, by what is known of that. */
 void tm_test_stack_here(struct test_truth *truth);
 void tm_test_limit(unsigned frames);               /* the depth limit of the calling thread from now on */

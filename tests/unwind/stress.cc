@@ -1,7 +1,7 @@
 /* stress.cc - a random program for the sampler: every way that stacks are made in practice, mixed at random, sampled at every malloc.
  *
  * Usage:   stress STACKS [SEED]; prints the seed, what was compared and how many stacks had each feature (outermost scopes included). Status 1: a stack
- *          differed, or a feature was in less than one stack of a hundred.
+ *          differed, or a feature was in less than one stack of a hundred (of a million stacks or more; else: was missing).
  * Method:  each short thread has a generator of its own, and grows a random tree of calls: each node samples, and calls nodes below through one of the
  *          features. So features lie within each other in any order.
  */
@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <alloca.h>
+#include <atomic>
 #include <csetjmp>
 #include <csignal>
 #include <cstdint>
@@ -25,6 +26,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #define NOINLINE __attribute__((noinline))
@@ -91,16 +93,18 @@ NOINLINE void branching(int levels) {
 	}
 }
 
+/* Many functions, so that some share a place in the table of rules. */
+template <int... N> void frame_of_some(std::integer_sequence<int, N...>, int fuel) {
+	static void (*const some[])(int) = { frame_of<8 + 16 * N>... };
+	some[pick(sizeof...(N))](fuel);
+}
+
 void plain(int fuel) {
 	Scope scope(TEST_plain);
 	if (pick(4) == 0)
 		for (int i = 0, levels = 2 + (int)pick(8); i < 6; i++) branching(levels);
-	switch (pick(4)) {
-	case 0: frame_of<8>(fuel); break;
-	case 1: frame_of<72>(fuel); break;
-	case 2: frame_of<600>(fuel); break;
-	default: frame_of<5000>(fuel);
-	}
+	if (pick(8)) frame_of_some(std::make_integer_sequence<int, 400>(), fuel);
+	else frame_of<20000>(fuel);
 }
 
 NOINLINE void with_alloca(int fuel) {
@@ -205,6 +209,37 @@ NOINLINE unsigned spin() {
 	return x;
 }
 
+/* Stacks above those of all threads, since they were there before; out of use they cannot be read. */
+const size_t coroutine_bytes = 256 << 10, pooled = 64;
+char *pool;
+std::atomic<bool> pool_used[pooled];
+
+void *stack_from_pool() {
+	for (size_t i = 0; i < pooled; i++) {
+		if (pool_used[i].exchange(true)) continue;
+		mprotect(pool + i * coroutine_bytes, coroutine_bytes, PROT_READ | PROT_WRITE);
+		return pool + i * coroutine_bytes;
+	}
+	return nullptr;
+}
+
+void *get_stack(unsigned *kind) {
+	*kind = pick(3);
+	void *stack = *kind == 2 ? stack_from_pool() : nullptr;
+	if (stack) return stack;
+	*kind %= 2;
+	return *kind ? mmap(nullptr, coroutine_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : malloc(coroutine_bytes);
+}
+
+void put_stack(void *stack, unsigned kind) {
+	if (kind == 0) free(stack);
+	else if (kind == 1) munmap(stack, coroutine_bytes);
+	else {
+		mprotect(stack, coroutine_bytes, PROT_NONE);
+		pool_used[(size_t)((char *)stack - pool) / coroutine_bytes] = false;
+	}
+}
+
 struct Coroutine {
 	ucontext_t inside, outside;
 	int fuel;
@@ -225,7 +260,6 @@ void coroutine_main(unsigned high, unsigned low) {
 
 NOINLINE void with_coroutines(int fuel) {
 	Scope scope(TEST_coroutine);
-	const size_t bytes = 256 << 10;
 	jmp_buf *outer = s.landing;
 	if (s.in_signal) {
 		sample();
@@ -235,16 +269,14 @@ NOINLINE void with_coroutines(int fuel) {
 	struct test_truth *truth = test_truth;
 	test_truth = nullptr;
 	Coroutine two[2];
-	bool mapped[2];
+	unsigned kinds[2];
 	for (int i = 0; i < 2; i++) {
 		Coroutine *c = &two[i];
 		c->done = false;
 		c->fuel = fuel < 5 ? fuel : 5;
-		mapped[i] = pick(2);
-		void *stack = mapped[i] ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : malloc(bytes);
 		getcontext(&c->inside);
-		c->inside.uc_stack.ss_sp = stack;
-		c->inside.uc_stack.ss_size = bytes;
+		c->inside.uc_stack.ss_sp = get_stack(&kinds[i]);
+		c->inside.uc_stack.ss_size = coroutine_bytes;
 		c->inside.uc_link = nullptr;
 		makecontext(&c->inside, (void (*)())coroutine_main, 2, (unsigned)((uintptr_t)c >> 32), (unsigned)(uintptr_t)c);
 	}
@@ -254,10 +286,7 @@ NOINLINE void with_coroutines(int fuel) {
 		}
 		sample();
 	}
-	for (int i = 0; i < 2; i++) {
-		if (mapped[i]) munmap(two[i].inside.uc_stack.ss_sp, bytes);
-		else free(two[i].inside.uc_stack.ss_sp);
-	}
+	for (int i = 0; i < 2; i++) put_stack(two[i].inside.uc_stack.ss_sp, kinds[i]);
 	test_truth = truth;
 	s.landing = outer;
 }
@@ -283,15 +312,45 @@ void with_frame_pointers(int fuel) {
 	stress_frame_pointers(fuel - 1);
 }
 
+/* What lies between two frames is ours, and none, or else the program's and in equal frames. */
+NOINLINE void with_ours(int fuel) {
+	Scope scope(TEST_ours);
+	for (int i = 0; i < 6; i++) {
+#if defined(__x86_64__)
+		static void (*const passes[])(void (*)(int), int) = { tm_test_pass, stress_pass, tm_test_pass_framed, stress_pass_framed };
+#else
+		static void (*const passes[])(void (*)(int), int) = { tm_test_pass, stress_pass, tm_test_pass, stress_pass };
+#endif
+		void (*volatile pass)(void (*)(int), int) = passes[pick(4)];
+		pass(pick(2) ? stress_node : (void (*)(int))tm_test_sample, fuel - 2);
+	}
+}
+
+#if defined(__x86_64__)
 /* Only a saved frame pointer changes, between stacks that are else the same. */
 void with_pivoted(int fuel) {
-#if defined(__x86_64__)
 	Scope scope(TEST_pivoted);
-	stress_pivoted(fuel - 1, pick(2));
-#else
-	plain(fuel);
-#endif
+	static void (*const functions[])(int, uint64_t) = { stress_pivoted, stress_pivoted, stress_pivoted_aligned, stress_pivoted_in_plain, stress_pivoted_in_plain, stress_pivoted_in_ours };
+	uint64_t choices = 0, few[3] = { pick(64), pick(64), pick(64) };
+	for (int i = 0; i < 10; i++) choices = choices << 6 | (few[pick(3)] ^ (pick(2) << 2)); /* few, so that they come again */
+	functions[pick(6)](fuel - 1, choices);
 }
+
+void with_gap(int fuel) {
+	Scope scope(TEST_gap);
+	unsigned choices = 0, few[2] = { pick(8), pick(8) };
+	for (int i = 0; i < 8; i++) choices = choices << 4 | few[pick(2)] << 1 | pick(2);
+	switch (pick(3)) {
+	case 0: stress_gap(fuel - 1, choices); break;
+	case 1: stress_gap_framed(fuel - 1, choices); break;
+	default:
+		for (int i = 0; i < 8; i++) stress_gap_late((int)(choices >> 2 * i));
+	}
+}
+#else
+void with_pivoted(int fuel) { plain(fuel); }
+void with_gap(int fuel) { plain(fuel); }
+#endif
 
 void with_aligned(int fuel) {
 	Scope scope(TEST_aligned);
@@ -302,7 +361,7 @@ void with_aligned(int fuel) {
 void with_jit(int fuel) {
 	static void (*const framed)(void (*)(int), int) = (void (*)(void (*)(int), int))stress_make_code(true);
 	static void (*const bare)(void (*)(int), int) = (void (*)(void (*)(int), int))stress_make_code(false);
-	bool fp = pick(4) != 0;
+	bool fp = pick(2);
 	Scope scope(fp ? TEST_jit : TEST_jit_without_fp);
 	struct test_truth *truth = s.in_signal ? nullptr : (struct test_truth *)calloc(1, sizeof *truth);
 	struct test_truth *outer = test_truth;
@@ -316,21 +375,106 @@ void with_jit(int fuel) {
 	free(truth);
 }
 
+#if defined(__x86_64__)
+/* What is guessed by a frame pointer, which alone changes: at first it is the code's own, then that of its caller. */
+thread_local struct test_truth *truths[2];
+
+void sample_pivoted(int second) {
+	test_truth = truths[second];
+	tm_test_sample();
+}
+
+__attribute__((noinline, optimize("no-omit-frame-pointer"))) void call_framed(void (*code)(void (*)(int))) {
+	volatile char space[24];
+	space[0] = 1;
+	code(sample_pivoted);
+	space[1] = space[0];
+}
+
+NOINLINE void with_pivoted_jit() {
+	static void (*const code)(void (*)(int)) = (void (*)(void (*)(int)))stress_make_pivoted_code();
+	if (s.in_signal) return;
+	Scope scope(TEST_jit);
+	struct test_truth *outer = test_truth;
+	for (struct test_truth *&truth : truths) truth = (struct test_truth *)calloc(1, sizeof *truth);
+	tm_test_stack_here(truths[1]);
+	truths[0]->depth = std::min(truths[1]->depth + 1, 1024u); /* call_framed() comes first */
+	memcpy(truths[0]->pcs + 1, truths[1]->pcs, (truths[0]->depth - 1) * sizeof *truths[0]->pcs);
+	call_framed(code);
+	test_truth = outer;
+	for (struct test_truth *truth : truths) free(truth);
+}
+#else
+void with_pivoted_jit() {}
+#endif
+
 /* Two libraries in turn: the second mostly comes to lie where the first was. */
 thread_local void *last_base;
 pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER; /* libunwind must be told of one that went before another comes */
 
-void use_plugin(const char *name, int fuel) {
+typedef void call_to(void (*to)(int), int fuel);
+
+void *load(const char *name) {
 	char path[600];
 	snprintf(path, sizeof path, "%s/%s", directory, name);
-	pthread_mutex_lock(&loading);
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	pthread_mutex_unlock(&loading);
 	if (!library) {
 		fprintf(stderr, "cannot load %s: %s\n", path, dlerror());
 		exit(2);
 	}
-	void (*call)(void (*)(int), int) = (void (*)(void (*)(int), int))dlsym(library, "plugin_call");
+	return library;
+}
+
+#if defined(__x86_64__)
+/* As if another thread did it: while this one is not in the library. */
+void replace(stress_replacing *r) {
+	tm_test_pause(true);
+	dlclose(r->library);
+	r->library = load("plugin_b.so");
+	r->pass = (call_to *)dlsym(r->library, "plugin_pass");
+	tm_test_pause(false);
+}
+
+void with_replaced(int fuel) {
+	Scope scope(TEST_replaced);
+	pthread_mutex_lock(&loading);
+	void *library = load("plugin_a.so");
+	stress_replacing r = { (call_to *)dlsym(library, "plugin_pass"), replace, pick(2) ? stress_node : (void (*)(int))tm_test_sample, fuel - 1, library };
+	stress_replaced(&r);
+	dlclose(r.library);
+	pthread_mutex_unlock(&loading);
+}
+
+/* The range has another library already, though the dlclose of the first goes on. */
+thread_local int fuel_in_dlclose;
+
+void load_in_dlclose() {
+	Scope scope(TEST_closing);
+	test_in_dlclose = nullptr;
+	void *library = load("plugin_b.so");
+	for (int i = 0; i < 8; i++) ((call_to *)dlsym(library, "plugin_pass"))(stress_node, fuel_in_dlclose - 1);
+	dlclose(library);
+}
+
+void with_closing(int fuel) {
+	pthread_mutex_lock(&loading);
+	void *library = load("plugin_a.so");
+	for (int i = 0; i < 4; i++) ((call_to *)dlsym(library, "plugin_pass"))(stress_node, fuel - 1);
+	fuel_in_dlclose = fuel;
+	test_in_dlclose = load_in_dlclose;
+	dlclose(library);
+	pthread_mutex_unlock(&loading);
+}
+#else
+void with_replaced(int) {}
+void with_closing(int) {}
+#endif
+
+void use_plugin(const char *name, int fuel) {
+	pthread_mutex_lock(&loading);
+	void *library = load(name);
+	pthread_mutex_unlock(&loading);
+	call_to *call = (call_to *)dlsym(library, "plugin_call");
 	Dl_info info;
 	dladdr((void *)call, &info);
 	bool reused = info.dli_fbase == last_base;
@@ -352,6 +496,10 @@ void with_plugins(int fuel) {
 		return;
 	}
 	s.landing = nullptr;
+	test_active[TEST_plugin]++;
+	with_replaced(fuel);
+	with_closing(fuel);
+	test_active[TEST_plugin]--;
 	for (int i = 0; i < 3; i++) {
 		use_plugin("plugin_a.so", fuel);
 		use_plugin("plugin_b.so", fuel);
@@ -410,7 +558,7 @@ void node(int fuel) {
 	s.depth++;
 	unsigned children = 1 + (pick(3) == 0);
 	for (unsigned i = 0; i < children; i++) {
-		switch (pick(27)) {
+		switch (pick(29)) {
 		case 0:
 		case 1: with_alloca(fuel); break;
 		case 2:
@@ -429,13 +577,16 @@ void node(int fuel) {
 		case 15: with_aligned(fuel); break;
 		case 16:
 			if (pick(4) == 0) with_jit(fuel);
+			else if (pick(4) == 0) with_pivoted_jit();
 			break;
 		case 17: with_plugins(fuel); break;
 		case 18:
 		case 19: with_library(fuel); break;
 		case 20: with_frame_pointers(fuel); break;
 		case 21: spin(); break;
-		case 23: with_pivoted(fuel < 4 ? fuel : 4); break;
+		case 23: with_pivoted(fuel < 3 ? fuel : 3); break;
+		case 24: with_gap(fuel < 3 ? fuel : 3); break;
+		case 25: with_ours(fuel); break;
 		case 22:
 			if (s.landing && !s.in_signal && pick(4) == 0) longjmp(*s.landing, 1);
 			break;
@@ -450,6 +601,16 @@ void node(int fuel) {
 
 uint64_t seed, wanted;
 
+void *grow(void *) {
+	s.calls = 400;
+	while (s.calls > 0) {
+		unsigned before = s.calls;
+		node(3 + (int)pick(30));
+		if (s.calls == before) s.calls--;
+	}
+	return nullptr;
+}
+
 void *short_thread(void *number) {
 	static thread_local char alternate[128 << 10];
 	stack_t stack = {};
@@ -463,11 +624,11 @@ void *short_thread(void *number) {
 		tm_test_limit(12);
 		test_active[TEST_depth_limit]++;
 	}
-	s.calls = 400;
-	while (s.calls > 0) {
-		unsigned before = s.calls;
-		node(3 + (int)pick(30));
-		if (s.calls == before) s.calls--;
+	if (pick(4)) {
+		grow(nullptr);
+	} else {
+		Scope scope(TEST_way_in);
+		tm_test_as_main(grow, nullptr);
 	}
 	stack.ss_flags = SS_DISABLE;
 	sigaltstack(&stack, nullptr);
@@ -507,6 +668,8 @@ int main(int argc, char **argv) {
 	char *slash = strrchr(directory, '/');
 	if (slash) *slash = 0;
 	catch_signals();
+	test_has_truth = true;
+	pool = (char *)mmap(nullptr, pooled * coroutine_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct test_counts counts;
 	uintptr_t number = 0;
 	do {
@@ -515,15 +678,16 @@ int main(int argc, char **argv) {
 		for (pthread_t &thread : threads) pthread_join(thread, nullptr);
 		tm_test_counts(&counts);
 	} while (counts.stacks < wanted);
-	printf("%llu stacks of %.1f frames, %.1f of them new, %.0f %% quickly, in %lu threads; %llu cut, %llu different beyond code without a description\n", counts.stacks,
+	printf("%llu stacks of %.1f frames, %.1f of them new, %.0f %% quickly, in %lu threads; %llu cut, %llu beyond code without a description\n", counts.stacks,
 	       (double)counts.frames / (double)counts.stacks, (double)counts.fresh / (double)counts.stacks,
 	       100.0 * (double)counts.quick / (double)counts.stacks, (unsigned long)number, counts.cut, counts.beyond);
-	/* Of few stacks, chance alone may leave a feature out. */
-	bool rare = false, enough = counts.stacks >= 50000;
+	/* Of few stacks, chance alone may make a feature rare. */
+	const double least = counts.stacks >= 1000000 ? 1 : counts.stacks >= 50000 ? 0.01 : 0;
+	bool rare = false;
 	for (int i = 0; i < TEST_FEATURE_COUNT; i++) {
 		double share = 100.0 * (double)counts.features[i] / (double)counts.stacks;
 		printf("  %-16s %5.1f %%\n", names[i], share);
-		rare |= share < 1 && enough && !(i == TEST_range_reused && !ranges_are_reused);
+		rare |= share < least && !(i == TEST_range_reused && !ranges_are_reused);
 	}
 	printf("%llu wrong, %llu with a wrong mark of a cut%s\n", counts.wrong, counts.wrong_cut, rare ? "; a feature is too rare" : "");
 	return counts.wrong || counts.wrong_cut || rare;

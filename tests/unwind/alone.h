@@ -1,0 +1,25 @@
+/* alone.h - what the unwinder needs of the guest library's other parts, for programs that hold the unwinder alone: no module is listed, and the rules of all
+ * are kept. Included once in a program. */
+#ifndef TIDEMARK_TESTS_UNWIND_ALONE_H
+#define TIDEMARK_TESTS_UNWIND_ALONE_H
+
+#include "../../recorder/guest/guest.h"
+
+struct tm_guest tm_guest;
+_Atomic uint32_t tm_modules_version;
+_Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES];
+
+bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *header) {
+	(void)pc;
+	(void)low;
+	(void)high;
+	(void)header;
+	return false;
+}
+
+bool tm_modules_look(uintptr_t pc) {
+	(void)pc;
+	return true;
+}
+
+#endif
