@@ -165,9 +165,9 @@ gpu-kit: all ## put tools that need nothing but libc into BUILD/gpu-kit, for mak
 	$(Q)install -m 644 recorder/tidemark.py $(BUILD)/gpu-kit
 	$(Q)strip $(BUILD)/gpu-kit/bin/*
 
-check-gpu: ## on a machine with a GPU: compare with PyTorch's and the driver's own figures. Uses BUILD/gpu-kit where it is, else builds
-	$(Q)test -d $(BUILD)/gpu-kit || $(MAKE) gpu-kit
-	@python3 tests/gpu/check_gpu.py $(BUILD)/gpu-kit --out=$(BUILD)/gpu-results || [ $$? = 77 ]
+check-gpu: ## on a machine with a GPU: compare with PyTorch's and the driver's own figures; ONLY='PART...'. Uses BUILD/gpu-kit where it is, else builds
+	$(Q)test -x $(BUILD)/gpu-kit/bin/tidemark || $(MAKE) gpu-kit || { echo 'no libraries to build with: make gpu-kit elsewhere, and bring $(BUILD)/gpu-kit here'; exit 1; }
+	@python3 tests/gpu/check_gpu.py $(BUILD)/gpu-kit --out=$(BUILD)/gpu-results $(addprefix --only=,$(ONLY)) || [ $$? = 77 ]
 
 layers: all ## check that recorder -> schema <- analyzer, and nothing else
 	@tests/layers.sh $(BUILD)

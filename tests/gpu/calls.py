@@ -4,16 +4,25 @@ With --many: N times cuMemAllocAsync and cuMemFreeAsync; writes nanoseconds for 
 """
 import ctypes
 import json
+import mmap
 import sys
 import time
 
 cuda = ctypes.CDLL("libcuda.so.1")
 MIB = 1 << 20
-blocks = []
+NOT_SUPPORTED = 801
+blocks, missing = [], []
+
+
+class NotSupported(Exception):
+    pass
 
 
 def call(name, *arguments, fails=False):
-    result = getattr(cuda, name)(*arguments)
+    function = getattr(cuda, name, None)
+    result = function(*arguments) if function else NOT_SUPPORTED
+    if result == NOT_SUPPORTED:
+        raise NotSupported(name)
     if (result != 0) != fails:
         raise SystemExit(f"{name} returned {result}")
 
@@ -31,8 +40,18 @@ def took(heap, api, bytes_):
 
 
 class Properties(ctypes.Structure):
-    """CUmemAllocationProp: type, handle types, place, its number; the rest is 0."""
+    """CUmemAllocationProp, CUmemPoolProps: type, handle types, place, its number; the rest is 0."""
     _fields_ = [("words", ctypes.c_int32 * 32)]
+
+
+class Descriptor(ctypes.Structure):
+    _fields_ = [("width", ctypes.c_size_t), ("height", ctypes.c_size_t), ("format", ctypes.c_uint), ("channels", ctypes.c_uint)]
+
+
+class NodeParameters(ctypes.Structure):
+    """CUDA_MEM_ALLOC_NODE_PARAMS: CUmemPoolProps, who may reach it, bytes, address."""
+    _fields_ = [("pool", ctypes.c_int32 * 22), ("access", ctypes.c_void_p), ("access_count", ctypes.c_size_t), ("bytes", ctypes.c_size_t),
+                ("address", ctypes.c_uint64)]
 
 
 call("cuInit", 0)
@@ -56,33 +75,99 @@ if many:
     with open(sys.argv[1], "w", encoding="ascii") as file:
         json.dump({"pairs": many, "pair_ns": pair_ns}, file)
     raise SystemExit(0)
-call("cuMemAlloc_v2", ctypes.byref(p), size(3 * MIB))
-took("cuda:0", "cuMemAlloc", 3 * MIB)
-call("cuMemFree_v2", p)
-call("cuMemAllocManaged", ctypes.byref(p), size(2 * MIB), 1)
-took("cuda-managed", "cuMemAllocManaged", 2 * MIB)
-call("cuMemFree_v2", p)
-call("cuMemHostAlloc", ctypes.byref(host), size(4096), 0)
-took("cuda-host", "cuMemHostAlloc", 4096)
-call("cuMemFreeHost", host)
-call("cuMemAllocAsync", ctypes.byref(p), size(5 * MIB), None)
-took("cuda-pool:0", "cuMemAllocAsync", 5 * MIB)
-call("cuMemFreeAsync", p, None)
-call("cuCtxSynchronize")
+
+
+def on_device():
+    pitch = size(0)
+    call("cuMemAlloc_v2", ctypes.byref(p), size(3 * MIB))
+    took("cuda:0", "cuMemAlloc", 3 * MIB)
+    call("cuMemFree_v2", p)
+    call("cuMemAllocPitch_v2", ctypes.byref(p), ctypes.byref(pitch), size(1000), size(64), 4)
+    took("cuda:0", "cuMemAllocPitch", pitch.value * 64)
+    call("cuMemFree_v2", p)
+
+
+def managed():
+    call("cuMemAllocManaged", ctypes.byref(p), size(2 * MIB), 1)
+    took("cuda-managed", "cuMemAllocManaged", 2 * MIB)
+    call("cuMemFree_v2", p)
+
+
+def on_host():
+    for name, bytes_, more in (("cuMemHostAlloc", 4096, (0,)), ("cuMemAllocHost_v2", 8192, ())):
+        call(name, ctypes.byref(host), size(bytes_), *more)
+        took("cuda-host", "cuMemHostAlloc", bytes_)
+        call("cuMemFreeHost", host)
+    memory = mmap.mmap(-1, 16384)
+    there = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+    call("cuMemHostRegister_v2", there, size(16384), 0)
+    took("cuda-host-registered", "cuMemHostRegister", 16384)
+    call("cuMemHostUnregister", there)
+
+
+def in_pools():
+    pool = ctypes.c_void_p()
+    call("cuMemAllocAsync", ctypes.byref(p), size(5 * MIB), None)
+    took("cuda-pool:0", "cuMemAllocAsync", 5 * MIB)
+    call("cuMemFreeAsync", p, None)
+    call("cuMemPoolCreate", ctypes.byref(pool), ctypes.byref(properties))
+    call("cuMemAllocFromPoolAsync", ctypes.byref(p), size(3 * MIB), pool, None)
+    took("cuda-pool:0#1", "cuMemAllocFromPoolAsync", 3 * MIB)
+    call("cuMemFreeAsync", p, None)
+    call("cuCtxSynchronize")
+    call("cuMemPoolTrimTo", pool, size(0))
+    call("cuMemPoolDestroy", pool)
+
+
+def mapped():
+    granularity, again = size(0), u64()
+    call("cuMemGetAllocationGranularity", ctypes.byref(granularity), ctypes.byref(properties), 0)
+    step = max(2 * MIB, granularity.value)
+    call("cuMemAddressReserve", ctypes.byref(p), size(2 * step), size(0), u64(0), u64(0))
+    took("cuda-va:0", "cuMemAddressReserve", 2 * step)
+    call("cuMemCreate", ctypes.byref(handle), size(step), ctypes.byref(properties), u64(0))
+    took("cuda:0", "cuMemCreate", step)
+    call("cuMemMap", p, size(step), size(0), handle, u64(0))
+    took("cuda-map:0", "cuMemMap", step)
+    call("cuMemRelease", handle)
+    call("cuMemRetainAllocationHandle", ctypes.byref(again), p)
+    call("cuMemUnmap", p, size(step))
+    call("cuMemRelease", again)
+    call("cuMemAddressFree", p, size(2 * step))
+
+
+def arrays():
+    array, descriptor = ctypes.c_void_p(), Descriptor(64, 16, 0x20, 4)
+    call("cuArrayCreate_v2", ctypes.byref(array), ctypes.byref(descriptor))
+    took("cuda:0", "cuArrayCreate", 64 * 16 * 16)
+    call("cuArrayDestroy", array)
+
+
+def in_graphs():
+    graph, runs, node, last = (ctypes.c_void_p() for _ in range(4))
+    parameters = NodeParameters(bytes=2 * MIB)
+    parameters.pool[0], parameters.pool[2] = 1, 1
+    call("cuGraphCreate", ctypes.byref(graph), 0)
+    call("cuGraphAddMemAllocNode", ctypes.byref(node), graph, None, size(0), ctypes.byref(parameters))
+    took("cuda-graph:0", "cuGraphAddMemAllocNode", 2 * MIB)
+    call("cuGraphAddMemFreeNode", ctypes.byref(last), graph, ctypes.byref(node), size(1), u64(parameters.address))
+    call("cuGraphInstantiateWithFlags", ctypes.byref(runs), graph, u64(0))
+    call("cuGraphLaunch", runs, None)
+    call("cuCtxSynchronize")
+    call("cuGraphExecDestroy", runs)
+    call("cuGraphDestroy", graph)
+    call("cuDeviceGraphMemTrim", device)
+
+
 properties = Properties()
 properties.words[0], properties.words[2] = 1, 1
-granularity = size(0)
-call("cuMemGetAllocationGranularity", ctypes.byref(granularity), ctypes.byref(properties), 0)
-step = max(2 * MIB, granularity.value)
-call("cuMemAddressReserve", ctypes.byref(p), size(2 * step), size(0), u64(0), u64(0))
-took("cuda-va:0", "cuMemAddressReserve", 2 * step)
-call("cuMemCreate", ctypes.byref(handle), size(step), ctypes.byref(properties), u64(0))
-took("cuda:0", "cuMemCreate", step)
-call("cuMemMap", p, size(step), size(0), handle, u64(0))
-took("cuda-map:0", "cuMemMap", step)
-call("cuMemRelease", handle)
-call("cuMemUnmap", p, size(step))
-call("cuMemAddressFree", p, size(2 * step))
+for part in (on_device, managed, on_host, in_pools, mapped, arrays, in_graphs):
+    before = len(blocks)
+    try:
+        part()
+    except NotSupported as which:
+        missing.append(str(which))
+        del blocks[before:]
 call("cuMemAlloc_v2", ctypes.byref(p), size(1 << 50), fails=True)
 with open(sys.argv[1], "w", encoding="ascii") as file:
-    json.dump({"blocks": blocks, "refused": 1}, file, indent=1)
+    json.dump({"blocks": blocks, "refused": 1, "missing": missing}, file, indent=1)

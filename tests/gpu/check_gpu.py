@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """make check-gpu: what only a machine with a device can show. Uses Python's standard library, the PyTorch that is there, and the tools of a kit.
 
-    check_gpu.py TOOLS [--out=DIRECTORY] [--python=PYTHON] [--only=PART]... [--rounds=N] [--pairs=N]
+    check_gpu.py TOOLS [--out=DIRECTORY] [--python=PYTHON] [--only=PART]... [--rounds=N] [--pairs=N] [--minutes=N]
 
 TOOLS is a directory with bin/tidemark, bin/tidemark-record, lib/libtidemark.so and tidemark.py: build/gpu-kit (make gpu-kit, on a machine with the libraries)
-or a build. One line for each claim: PASS or FAIL, and why. What is fit to be kept as fixtures/gpu-real/NAME.tmk and NAME.json is put into DIRECTORY/gpu-real.
-All parts take a few minutes; --only runs some: training, expandable, calls, cost, overhead, profiler. The last line says how many claims failed.
+or a build. One line for each claim: PASS or FAIL, and why; and one for each thing that only a real device can tell: ANSWER. What is fit to be kept as fixtures/gpu-real/NAME.tmk and NAME.json is put into DIRECTORY/gpu-real.
+All lines are in DIRECTORY/report.txt, too. All parts take a few minutes; --only runs some: training, expandable, calls, cost, overhead, profiler; none begins
+after --minutes (8). The last line says how many claims failed.
 """
 import argparse
 import json
@@ -15,6 +16,7 @@ import sqlite3
 import statistics
 import subprocess
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -31,9 +33,14 @@ class Checks:
         self.rounds, self.pairs = options.rounds, options.pairs
         self.tidemark = os.path.join(tools, "bin/tidemark")
 
+    def print(self, line):
+        print(line, flush=True)
+        with open(os.path.join(self.out, "report.txt"), "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
     def say(self, good, name, why=""):
         self.failed += not good
-        print(f"{'PASS' if good else 'FAIL'}  {name}{': ' + why if why else ''}", flush=True)
+        self.print(f"{'PASS' if good else 'FAIL'}  {name}{': ' + why if why else ''}")
 
     def run(self, name, command, env):
         """Its output, or None, which was said."""
@@ -85,6 +92,10 @@ class Checks:
         figures, before = {**self.figures(recorded[1]), "kind": kind}, self.failed
         for claim, wrong in real_figures.COMPARISONS[kind](db, figures).items():
             self.say(not wrong, f"{name}: {claim}", "; ".join(wrong[:3]) + (f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""))
+        for question, answer in real_figures.answers(db).items():
+            self.print(f"ANSWER {name}: {question}: {answer}")
+        for function in figures.get("missing", []):
+            self.print(f"ANSWER {name}: the driver does not have, or support: {function}")
         lost = [f"{count} of {reason}" for reason, count in db.execute("select kind || ': ' || reason, count from loss")]
         self.say(not lost, f"{name}: nothing is lost", "; ".join(lost))
         notes = [text for text, in db.execute("select text from note where kind = 'gpu'")]
@@ -161,6 +172,7 @@ def main():
     parser.add_argument("--only", action="append", choices=PARTS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=200000)
+    parser.add_argument("--minutes", type=int, default=8)
     options = parser.parse_args()
     os.makedirs(options.out, exist_ok=True)
     ask = subprocess.run([options.python, "-c", "import torch; print(torch.cuda.is_available() and torch.cuda.get_device_name(0), torch.__version__,"
@@ -168,11 +180,15 @@ def main():
     if ask.returncode or ask.stdout.startswith("False"):
         print(f"skipped: {options.python} has no PyTorch that sees a CUDA device ({(ask.stderr or ask.stdout).strip().splitlines()[-1:]})")
         return 77
-    print(ask.stdout.strip())
     checks = Checks(os.path.abspath(options.tools), options)
+    checks.print(ask.stdout.strip())
+    begin = time.monotonic()
     for part in options.only or PARTS:
-        getattr(checks, part)()
-    print(f"{checks.failed} failed; traces and figures are in {checks.out}")
+        if time.monotonic() - begin < 60 * options.minutes:
+            getattr(checks, part)()
+        else:
+            checks.say(False, part, f"not begun after {options.minutes} minutes: --only={part} runs it")
+    checks.print(f"{checks.failed} failed; traces and figures are in {checks.out}")
     return 1 if checks.failed else 0
 
 

@@ -80,6 +80,55 @@ def calls(db, figures):
             "refusals": [] if found == figures["refused"] else [f"{found}, {figures['refused']} were asked for"]}
 
 
+def spread(numbers, unit):
+    numbers = sorted(numbers)
+    if not numbers:
+        return "none"
+    return f"{numbers[0] / unit:.1f}, {numbers[len(numbers) // 2] / unit:.1f}, {numbers[-1] / unit:.1f} (least, middle, most of {len(numbers)})"
+
+
+def answers(db):
+    """What nobody knew before a real device was seen: {question: answer}, from a recording. None of it is right or wrong."""
+    def value(query, *arguments):
+        found = rows(db, query, *arguments)
+        return found[0][0] if found else None
+
+    def listed(query):
+        return ", ".join(" ".join("-" if value is None else str(value) for value in row) for row in rows(db, query)) or "none"
+    gpu = "from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda%'"
+    in_stacks = "with recursive up(id, stack) as (select distinct a.id, a.stack_id " + gpu + " union select up.id, s.parent_id from up join stack as s on s.id = up.stack)"
+    return {
+        "which CUPTI and driver": listed("select distinct path from module where path like '%libcupti%' or path like '%libcuda.so%'"),
+        "devices": listed("select device, name, uuid, total_bytes from gpu_device"),
+        "blocks by heap and function": listed(f"select h.name, a.api, count(*) {gpu} group by 1, 2 order by 1, 2"),
+        "blocks whose innermost frame is the driver's": value(
+            "select count(*) from allocation as a join heap as h on h.id = a.heap_id join stack as s on s.id = a.stack_id join frame as f on f.id = s.frame_id"
+            " join module as m on m.id = f.module_id where h.name like 'cuda%' and (m.path like '%libcuda.so%' or m.path like '%libcupti%')"),
+        "blocks, and those whose stack comes from main, a thread's start or Python": (
+            value(f"select count(*) {gpu}"), value(in_stacks + " select count(distinct up.id) from up join stack as s on s.id = up.stack join frame as f on"
+                                                   " f.id = s.frame_id where f.kind = 'python' or f.function in ('main', '_start', 'Py_BytesMain', 'pymain_main')")),
+        "notes about stacks and devices": listed("select text from note where kind in ('stack', 'gpu')"),
+        "microseconds from a launch to its kernel's start": spread([n for n, in rows(
+            db, "select start_ns - launch_ns from gpu_activity where kind = 'kernel' and launch_ns is not null")], 1e3),
+        "microseconds of a kernel": spread([n for n, in rows(db, "select end_ns - start_ns from gpu_activity where kind = 'kernel'")], 1e3),
+        "work without a launch": value("select count(*) from gpu_activity where launch_ns is null"),
+        "launches, and of kernels; those that told what they use, and of kernels; uses, and those of no block": listed(
+            "select launches, kernels, told_launches, told_kernels, uses, stray_uses from gpu_process"),
+        "CUPTI's own records of allocations, by kind of memory": listed("select operation, memory_kind, count(*) from gpu_memory group by 1, 2 order by 1, 2"),
+        "mapped memory (cuMemMap), and of it with a record of CUPTI's": (
+            value("select count(*) from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda-map%'"),
+            value("select count(*) from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda-map%' and exists (select 1 from gpu_memory as g"
+                  " where g.process_id = a.process_id and g.address = a.address)")),
+        "blocks that have a stream": value("select count(*) from gpu_block where stream is not null"),
+        "states of pools, by heap": listed("select h.name, count(*) from pool_state as p join heap as h on h.id = p.heap_id group by 1 order by 1"),
+        "what the management library tells": listed("select name, count(*), max(value) from sample where name like 'device%' group by 1 order by 1"),
+        "calls of the driver, mean and longest ns": listed("select name, count, mean_duration_ns, longest_duration_ns from gpu_work where kind = 'call' order by 2 desc limit 6"),
+        "CUPTI's own time, by reason": listed("select name, count, total_duration_ns from gpu_work where kind = 'overhead' order by 1"),
+        "refusals": listed("select api, size_bytes, result, device_free_bytes from oom"),
+        "lost": listed("select kind, count, reason from loss"),
+    }
+
+
 COMPARISONS = {"training": training, "calls": calls}
 
 

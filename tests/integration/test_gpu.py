@@ -243,6 +243,13 @@ def calls_by_the_kit(t):
     t.run([f"{kit}/bin/tidemark", "import", "--quiet", trace, "-o", t.path("calls.db")], status=0)
     with open(figures, encoding="ascii") as file:
         t.equal(real_figures.differences("calls", sqlite3.connect(t.path("calls.db")), json.load(file)), [], "differences")
+    # As on a machine without compiler and headers: the kit is there, and nothing else has been built.
+    os.makedirs(t.path("elsewhere"))
+    os.symlink(kit, t.path("elsewhere/gpu-kit"))
+    checked = t.run(["make", "-C", ROOT, f"BUILD={t.path('elsewhere')}", "CC=false", "check-gpu", "ONLY=calls"],
+                    env={**env, "PYTHONPATH": os.path.join(SOURCES, "fake_torch"), "FAKE_CUPTI_PERIOD": "50"}, status=0)
+    t.check("0 failed" in checked.text and "FAIL" not in checked.text, checked.text)
+    t.equal(sorted(os.listdir(t.path("elsewhere/gpu-results/gpu-real"))), ["calls.json", "calls.tmk"], "kept")
 
 
 @test
@@ -258,8 +265,14 @@ def the_check_for_real_devices(t):
     failed = [line for line in lines if line.startswith("FAIL") and not line.startswith(("FAIL  overhead", "FAIL  cost"))]
     t.equal(failed, [], f"claims\n{done.text}{done.errors}")
     t.equal(len(lines), 2 * 13 + 5 + 3 + 1 + 3, f"claims\n{done.text}")
+    answers = [line for line in done.text.splitlines() if line.startswith("ANSWER")]
+    t.equal(len(answers), 3 * len(real_figures.answers(sqlite3.connect(t.path("results/training.db")))), f"answers\n{done.text}")
+    for answer in ("calls: mapped memory (cuMemMap), and of it with a record of CUPTI's: (1, 0)", "calls: lost: none", "calls: work without a launch: 0"):
+        t.check("ANSWER " + answer in answers, f"{answer}: not among\n{done.text}")
     t.equal(sorted(os.listdir(t.path("results/gpu-real"))), [f"{n}.{e}" for n in ("calls", "training-expandable", "training") for e in ("json", "tmk")],
             "kept")
+    with open(t.path("results/report.txt"), encoding="utf-8") as file:
+        t.equal(file.read(), done.text, "what is kept of what is said")
     db = sqlite3.connect(t.path("results/training.db"))
     with open(t.path("results/training.json"), encoding="ascii") as file:
         figures = json.load(file)
