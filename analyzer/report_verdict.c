@@ -178,8 +178,9 @@ static int tell_heaps_and_sites(struct tm_report *r, struct tm_bytes *out, const
 	sqlite3_str_appendf(
 		sql,
 		" GROUP BY 1) SELECT sum(v.bytes), t.text, f.file, f.line FROM held AS v LEFT JOIN frame AS f ON f.id = v.frame_id"
-		" LEFT JOIN frame_text AS t ON t.frame_id = f.id GROUP BY t.text, f.file, f.line ORDER BY 1 DESC, 2 LIMIT %d",
-		NAMED);
+		" LEFT JOIN frame_text AS t ON t.frame_id = f.id GROUP BY t.text, f.file, f.line HAVING sum(v.bytes) * 1000 >= %lld"
+		" ORDER BY 1 DESC, 2 LIMIT %d",
+		p->peak_bytes, NAMED);
 	status = tm_report_rows(r, sqlite3_str_finish(sql), take_site, &t);
 	tm_html(out, ".");
 	return status;
