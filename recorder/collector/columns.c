@@ -43,12 +43,33 @@ size_t tm_columns_segment(struct tm_collector *c, uint32_t thread, uint32_t proc
 
 /* --- times --- */
 
+/* The stamps of a batch nearly all lie between the same two knots: what tm_time_map_ns() says, without its search. */
+struct stretch {
+	struct tm_knot from;
+	uint64_t ticks; /* so many belong to it; 0: none was looked for */
+};
+
+static struct stretch stretch_at(const struct tm_time_map *map, uint64_t ticks) {
+	uint32_t i = map->count - 1;
+	while (i > 0 && ticks < map->knots[i].ticks) i--;
+	uint64_t end = i + 1 < map->count ? map->knots[i + 1].ticks : map->end_ticks;
+	if (ticks < map->knots[i].ticks || ticks >= end) return (struct stretch){ .ticks = 0 };
+	return (struct stretch){ map->knots[i], end - map->knots[i].ticks };
+}
+
+static inline uint64_t ns_at(const struct tm_time_map *map, struct stretch *s, uint64_t ticks) {
+	if (ticks - s->from.ticks < s->ticks) return tm_knot_ns(&s->from, ticks);
+	*s = stretch_at(map, ticks);
+	return tm_time_map_ns(map, ticks);
+}
+
 static void convert(struct tm_collector *c, const struct tm_segment_buffer *s) {
 	const struct tm_time_map *map = &c->timebase.map;
+	struct stretch stretch = { .ticks = 0 };
 	struct tm_column_thread *thread = thread_of(&c->columns, s->thread);
 	uint64_t floor = c->columns.promised_ns, previous = thread->last_ns > floor ? thread->last_ns : floor;
 	for (struct tm_event *e = s->events + s->settled, *end = s->events + s->count; e < end; e++) {
-		uint64_t same = e->begin_ns == e->time_ns, ns = tm_time_map_now(map, e->time_ns);
+		uint64_t same = e->begin_ns == e->time_ns, ns = ns_at(map, &stretch, e->time_ns);
 		if (ns < previous) ns = previous;
 		previous = ns;
 		uint64_t begin = same ? ns : tm_time_map_ns(map, e->begin_ns);

@@ -639,13 +639,20 @@ static uint64_t safe_until(const struct tm_ring_view *r, uint64_t now_ticks) {
 	return safe < now_ticks ? safe : now_ticks;
 }
 
-/* Everything below the watermark of all rings can go its way. */
-static void advance(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
+/* The watermark of all rings but one; NULL: of all. */
+static uint64_t watermark_without(const struct tm_collector *c, const struct tm_ring_view *one, uint64_t now_ticks, uint32_t used) {
 	uint64_t watermark = now_ticks;
 	for (uint32_t i = 0; i < used; i++) {
-		uint64_t safe = c->rings[i].claimed ? safe_until(&c->rings[i], now_ticks) : now_ticks;
+		const struct tm_ring_view *r = &c->rings[i];
+		uint64_t safe = r->claimed && r != one ? safe_until(r, now_ticks) : now_ticks;
 		if (safe < watermark) watermark = safe;
 	}
+	return watermark;
+}
+
+/* Everything below the watermark can go its way. */
+static void advance(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
+	uint64_t watermark = watermark_without(c, NULL, now_ticks, used);
 	if (watermark > c->watermark_ticks) c->watermark_ticks = watermark;
 	tm_columns_settle(c);
 	tm_tally_advance(c->tally, tm_time_map_ns(&c->timebase.map, c->watermark_ticks));
@@ -654,7 +661,9 @@ static void advance(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
 /* Reads all rings up to their heads, the oldest event first. The guests see a heartbeat with each block: who waits for room knows that its turn comes. */
 static void read_rings(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
 	size_t block_bytes = c->order.count > MANY_RINGS ? BLOCK_WORDS * 2 : BLOCK_WORDS * 8, since = 0;
-	struct tm_ring_view *r;
+	struct tm_ring_view *r = tm_ring_order_first(&c->order);
+	uint64_t alone = c->order.count == 1 ? watermark_without(c, r, now_ticks, used) : 0;
+	tm_tally_alone_until(c->tally, alone ? tm_time_map_ns(&c->timebase.map, alone) : 0);
 	while ((r = tm_ring_order_first(&c->order))) {
 		uint64_t before = r->tail;
 		r->readable = r->readable || may_read(c, r, r->head);

@@ -76,6 +76,7 @@ struct tm_tally {
 	uint32_t *ended; /* processes whose last items may still wait */
 	size_t ended_count, ended_capacity;
 	size_t waiting;   /* items of all of them */
+	uint64_t alone_ns; /* no other thread than the one that is read has anything below this */
 	uint32_t *active; /* threads that have any */
 	size_t active_count, active_capacity;
 	uint32_t *heap; /* of the merge: threads, the one with the earliest item on top */
@@ -195,10 +196,10 @@ static struct place place_of(struct process *p, uint32_t heap) {
 }
 
 /* A block at that address which is younger took the place of the one that is meant, in the time that a realloc took. */
-static inline void freed_at(struct process *p, struct place at, const struct item *i) {
+static inline __attribute__((always_inline)) void freed_at(struct process *p, struct place at, uint64_t addr, uint64_t begin_ns) {
 	if (!at.blocks->count) return;
-	struct entry *e = table_find(at.blocks, i->addr);
-	if (!e->addr || e->alloc_ns > i->size) return;
+	struct entry *e = table_find(at.blocks, addr);
+	if (!e->addr || e->alloc_ns > begin_ns) return;
 	gave_back(at.figures, e->bytes);
 	at.figures->frees++;
 	p->result.live_bytes -= at.is_root ? e->bytes : 0;
@@ -206,10 +207,10 @@ static inline void freed_at(struct process *p, struct place at, const struct ite
 	table_remove(at.blocks, e);
 }
 
-static inline void allocated_at(struct tm_tally *t, struct process *p, struct place at, const struct item *i) {
-	if (!i->addr) return;
+static inline __attribute__((always_inline)) void allocated_at(struct process *p, struct place at, uint64_t addr, uint64_t bytes, uint64_t ns) {
+	if (!addr) return;
 	if (at.blocks->count * 2 >= at.blocks->mask) table_grow(at.blocks);
-	struct entry *e = table_find(at.blocks, i->addr);
+	struct entry *e = table_find(at.blocks, addr);
 	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
 		gave_back(at.figures, e->bytes);
 		p->result.live_bytes -= at.is_root ? e->bytes : 0;
@@ -217,24 +218,32 @@ static inline void allocated_at(struct tm_tally *t, struct process *p, struct pl
 		at.blocks->count++;
 		p->result.live_blocks += at.is_root;
 	}
-	*e = (struct entry){ i->addr, t->sample_bytes <= 0 || i->heap ? i->size : scaled(t, i->size), i->ns };
+	*e = (struct entry){ addr, bytes, ns };
 	at.figures->allocations++;
-	gained(at.figures, e->bytes);
+	gained(at.figures, bytes);
 	if (at.is_root) {
-		p->result.live_bytes += e->bytes;
-		raise_peak(p, i->ns);
+		p->result.live_bytes += bytes;
+		raise_peak(p, ns);
 	}
 	if (at.blocks->count > TM_TALLY_BLOCKS_MAX && !p->watch_count) give_up(p);
 }
 
-static inline void block_freed(struct process *p, const struct item *i) {
-	if (!i->heap) freed_at(p, (struct place){ &p->malloc, &p->blocks, true }, i);
-	else freed_at(p, place_of(p, i->heap), i);
+static __attribute__((noinline)) void own_block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns) {
+	freed_at(p, place_of(p, heap), addr, begin_ns);
 }
 
-static inline void block_allocated(struct tm_tally *t, struct process *p, const struct item *i) {
-	if (!i->heap) allocated_at(t, p, (struct place){ &p->malloc, &p->blocks, true }, i);
-	else allocated_at(t, p, place_of(p, i->heap), i);
+static __attribute__((noinline)) void own_block_allocated(struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns) {
+	allocated_at(p, place_of(p, heap), addr, size, ns);
+}
+
+static inline void block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns) {
+	if (!heap) freed_at(p, (struct place){ &p->malloc, &p->blocks, true }, addr, begin_ns);
+	else own_block_freed(p, heap, addr, begin_ns);
+}
+
+static inline void block_allocated(const struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns) {
+	if (heap) own_block_allocated(p, heap, addr, size, ns);
+	else allocated_at(p, (struct place){ &p->malloc, &p->blocks, true }, addr, t->sample_bytes <= 0 ? size : scaled(t, size), ns);
 }
 
 /* --- mappings --- */
@@ -317,10 +326,10 @@ static void reset_peak(struct process *p, const struct item *i) {
 	h->peak_since_reset_bytes = h->live_bytes;
 }
 
-static inline void replay(struct tm_tally *t, struct process *p, const struct item *i) {
+static inline void replay(const struct tm_tally *t, struct process *p, const struct item *i) {
 	switch (i->step) {
-	case STEP_ALLOCATED: block_allocated(t, p, i); break;
-	case STEP_FREED: block_freed(p, i); break;
+	case STEP_ALLOCATED: block_allocated(t, p, i->heap, i->addr, i->size, i->ns); break;
+	case STEP_FREED: block_freed(p, i->heap, i->addr, i->size); break;
 	case STEP_MAPPED: mapped(p, i->addr, i->size, i->heap, i->ns); break;
 	case STEP_UNMAPPED: unmapped(p, i->addr, i->size); break;
 	case STEP_BASELINE: baseline(p); break;
@@ -374,27 +383,68 @@ static void give_room_back(struct tm_tally *t, struct source *s) {
 	s->capacity = 0;
 }
 
+static void count_events(struct tm_tally *t, const size_t of_class[8]) {
+	size_t both = of_class[TM_CLASS_REALLOC] + of_class[TM_CLASS_REMAP];
+	t->allocations += of_class[TM_CLASS_ALLOC] + of_class[TM_CLASS_MAP] + both;
+	t->frees += of_class[TM_CLASS_FREE] + of_class[TM_CLASS_UNMAP] + both;
+}
+
+/* The table is larger than the processor's caches: what the items to come will look for is fetched meanwhile. */
+static inline void fetch_entry(const struct process *p, uint64_t addr) {
+	if (p->blocks.entries) __builtin_prefetch(&p->blocks.entries[slot_of(&p->blocks, addr)], 1);
+}
+
+/* Nothing waits, and these come first: they need not wait for others. Returns the first that must. */
+static const struct tm_event *replay_at_once(struct tm_tally *t, struct process *p, const struct tm_event *e, const struct tm_event *end) {
+	size_t of_class[8] = { 0 };
+	struct item steps[2];
+	if (p->watch_count || p->ended || e->time_ns < p->last_ns) return e;
+	for (; e < end && e->time_ns < t->alone_ns; e++) {
+		unsigned class = TM_OP_CLASS(e->op);
+		of_class[class]++;
+		p->last_ns = e->time_ns;
+		if (p->result.given_up) continue;
+		if (e + FETCH_AHEAD < end) fetch_entry(p, e[FETCH_AHEAD].op == TM_OP_FREE ? e[FETCH_AHEAD].old : e[FETCH_AHEAD].addr);
+		if (class == TM_CLASS_ALLOC) {
+			block_allocated(t, p, e->heap, e->addr, e->size, e->time_ns);
+		} else if (class == TM_CLASS_FREE) {
+			block_freed(p, e->heap, e->old, e->begin_ns);
+		} else {
+			const struct item *last = put_steps(steps, e);
+			for (const struct item *i = steps; i < last; i++) replay(t, p, i);
+		}
+	}
+	count_events(t, of_class);
+	return e;
+}
+
+void tm_tally_alone_until(struct tm_tally *t, uint64_t ns) {
+	t->alone_ns = ns;
+}
+
 void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const struct tm_event *events, size_t n) {
+	const struct tm_event *end = events + n;
+	size_t of_class[8] = { 0 };
+	struct process *p = process_of(t, process);
+	if (!t->active_count && n && t->alone_ns) events = replay_at_once(t, p, events, end);
+	if (events == end) return;
 	struct source *s = source_of(t, thread);
-	size_t before = s->count, of_class[8] = { 0 };
-	process_of(t, process);
+	size_t before = s->count;
 	s->process = process;
 	if (!s->items && t->spare_count) {
 		s->items = t->spare[--t->spare_count].items;
 		s->capacity = t->spare[t->spare_count].capacity;
 	}
-	s->items = tm_memory_grow(s->items, &s->capacity, s->count + 2 * n, sizeof s->items[0]);
+	s->items = tm_memory_grow(s->items, &s->capacity, s->count + 2 * (size_t)(end - events), sizeof s->items[0]);
 	struct item *to = s->items + s->count;
-	for (const struct tm_event *e = events; e < events + n; e++) {
+	for (const struct tm_event *e = events; e < end; e++) {
 		unsigned class = TM_OP_CLASS(e->op);
 		of_class[class]++;
 		if (class == TM_CLASS_ALLOC) *to++ = (struct item){ e->time_ns, e->addr, e->size, e->heap, STEP_ALLOCATED };
 		else if (class == TM_CLASS_FREE) *to++ = (struct item){ e->time_ns, e->old, e->begin_ns, e->heap, STEP_FREED };
 		else to = put_steps(to, e);
 	}
-	size_t both = of_class[TM_CLASS_REALLOC] + of_class[TM_CLASS_REMAP];
-	t->allocations += of_class[TM_CLASS_ALLOC] + of_class[TM_CLASS_MAP] + both;
-	t->frees += of_class[TM_CLASS_FREE] + of_class[TM_CLASS_UNMAP] + both;
+	count_events(t, of_class);
 	s->count = (size_t)(to - s->items);
 	t->waiting += s->count - before;
 	if (!s->count) give_room_back(t, s);
@@ -430,11 +480,6 @@ static void gather(struct tm_tally *t) {
 	for (size_t i = t->heap_count / 2; i-- > 0;) sift_down(t, i);
 }
 
-/* The table is larger than the processor's caches: what the items to come will look for is fetched meanwhile. */
-static inline void fetch_entry(const struct process *p, const struct item *i) {
-	if (p->blocks.entries) __builtin_prefetch(&p->blocks.entries[slot_of(&p->blocks, i->addr)], 1);
-}
-
 static void look_at_watches(struct tm_tally *t, struct process *p, uint64_t ns) {
 	for (size_t i = 0; i < p->watch_count; i++) {
 		struct tm_tally_watch *w = &p->watches[i];
@@ -454,7 +499,7 @@ static void replay_run(struct tm_tally *t, struct source *s, uint64_t until) {
 	size_t at = s->at;
 	if (s->items[at].ns < p->last_ns || p->ended) p->result.approximate = true;
 	do {
-		if (at + FETCH_AHEAD < s->count) fetch_entry(p, &s->items[at + FETCH_AHEAD]);
+		if (at + FETCH_AHEAD < s->count) fetch_entry(p, s->items[at + FETCH_AHEAD].addr);
 		if (!p->result.given_up) replay(t, p, &s->items[at]);
 		if (p->watch_count && !is_half(s, at)) look_at_watches(t, p, s->items[at].ns);
 		at++;

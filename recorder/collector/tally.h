@@ -50,6 +50,8 @@ void tm_tally_free(struct tm_tally *t);
 void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const struct tm_event *events, size_t n);
 /* Tells when that threshold of the process is crossed; it is followed then, however many blocks it has. */
 void tm_tally_watch(struct tm_tally *t, uint32_t process, struct tm_tally_watch watch, tm_tally_crossed *crossed, void *context);
+/* Until told otherwise only one thread adds events, and no other has any below this time: they are replayed at once where nothing else waits. 0: none is. */
+void tm_tally_alone_until(struct tm_tally *t, uint64_t ns);
 /* Replays what is below the watermark. */
 void tm_tally_advance(struct tm_tally *t, uint64_t watermark_ns);
 /* Replays what waits: nothing more will come. */
