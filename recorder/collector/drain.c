@@ -14,6 +14,7 @@
 #include "heap_table.h"
 #include "memory.h"
 #include "ring_order.h"
+#include "ring_stack.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -28,7 +29,6 @@
 #define MANY_RINGS 32u    /* blocks are a quarter of that then, so that less waits for the events of other threads */
 #define ADVANCE_BYTES (4u << 20) /* in the middle of a long pass, as often as that */
 #define RECORD_WORDS_MAX 65535u
-#define DEPTH_MAX 8192u
 #define SCOPE_WORDS 4u /* word, ticks, key, link */
 #define SLACK_NS 100000u        /* for stores that are on their way */
 #define HOLD_NS 200000000u      /* how long a ring may wait for its process to announce itself */
@@ -126,107 +126,6 @@ void tm_drain_close_group(struct tm_collector *c, bool now) {
 	tm_encoder_submit(&c->encoder, g);
 }
 
-/* --- stacks --- */
-
-/* Frames that every thread has and nobody wrote: the loader's entry into the executable and libc's part right inside of it; and on other
- * threads, and in a child that one of them forked, libc's start of a thread. */
-static bool is_startup(struct tm_collector *c, struct tm_ring_view *r, size_t at, uint64_t pc) {
-	uint32_t id = tm_module_at(c, r->process, pc);
-	if (at == 0) r->entry_left_out = false;
-	if (!id) return false;
-	const struct tm_module *m = &c->modules.all[id - 1];
-	if (at == 0 && m->entry && pc - m->entry < 64) return r->entry_left_out = true;
-	if (!m->is_libc) return false;
-	if (r->entry_left_out) return at <= 2;
-	bool first_thread = r->tid == r->pid && !(r->process->flags & TM_PROCESS_FORKED);
-	return at < 2 && !first_thread;
-}
-
-size_t tm_drain_startup_frames(struct tm_collector *c, struct tm_ring_view *r) {
-	size_t n = 0;
-	while (n < r->depth && n < TM_OUTER_FRAMES && is_startup(c, r, n, r->pcs[n])) n++;
-	return n;
-}
-
-static void step_in(struct tm_collector *c, struct tm_ring_view *r, size_t at) {
-	uint32_t parent = at ? r->path[at - 1] : 0;
-	bool leave_out = parent == 0 && is_startup(c, r, at, r->pcs[at]);
-	r->path[at] = leave_out ? 0 : tm_stack_child(c, r->process, parent, r->pcs[at]);
-}
-
-/* The stack becomes its `keep` outermost frames and then `fresh` new ones, innermost first in pcs. false: it cannot be so. */
-static bool change_stack(struct tm_ring_view *r, size_t keep, const uint64_t *pcs, size_t fresh) {
-	if (keep > r->depth || keep + fresh > DEPTH_MAX) return false;
-	for (size_t i = 0; i < fresh; i++)
-		if (pcs[i] >= TM_ADDRESS_LIMIT) return false;
-	size_t depth = keep + fresh;
-	r->pcs = tm_memory_grow(r->pcs, &r->pc_capacity, depth, sizeof r->pcs[0]);
-	for (size_t at = keep; at < depth; at++) r->pcs[at] = pcs[depth - 1 - at];
-	r->depth = depth;
-	if (r->path_valid > keep) r->path_valid = keep;
-	tm_python_native_changed(&r->python, keep);
-	r->stack = 0;
-	return true;
-}
-
-/* The node of the native stack. */
-static uint32_t native_stack(struct tm_collector *c, struct tm_ring_view *r) {
-	size_t depth = r->depth;
-	if (r->stack || !depth) return r->stack;
-	r->path = tm_memory_grow(r->path, &r->path_capacity, depth, sizeof r->path[0]);
-	size_t at = r->path_valid;
-	for (; at < depth && at < TM_OUTER_FRAMES; at++) step_in(c, r, at);
-	if (at < depth) tm_stack_descend(c, r->process, at ? r->path[at - 1] : 0, r->pcs + at, depth - at, r->path + at);
-	r->path_valid = depth;
-	r->stack = r->path[depth - 1];
-	/* A stack that is all start-up keeps its innermost frame. */
-	if (!r->stack) r->stack = tm_stack_child(c, r->process, 0, r->pcs[depth - 1]);
-	return r->stack;
-}
-
-static uint32_t stack_of(struct tm_collector *c, struct tm_ring_view *r, unsigned flags) {
-	uint32_t stack = flags & TM_RING_PYTHON ? tm_python_merged_stack(c, r) : 0;
-	return stack ? stack : native_stack(c, r);
-}
-
-/* What follows is about so many of the frames in r->pcs. */
-static void resize_stack(struct tm_ring_view *r, size_t depth) {
-	size_t same = depth < r->depth ? depth : r->depth;
-	r->depth = depth;
-	if (r->path_valid > same) r->path_valid = same;
-	tm_python_native_changed(&r->python, same);
-	r->stack = 0;
-}
-
-/* After a corrupt stretch the frames that a record keeps are not known; its event has no stack until a whole one comes. */
-static bool take_stack(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh,
-		       uint32_t *stack) {
-	*stack = 0;
-	if (flags & TM_RING_NO_STACK) return fresh == 0;
-	if (keep == 0) r->path_known = true;
-	if (!r->path_known) return true;
-	if (flags & TM_RING_CUT) r->process->cut_stacks++;
-	if ((fresh || keep != r->depth) && !change_stack(r, keep, pcs, fresh)) return false;
-	*stack = stack_of(c, r, flags);
-	return true;
-}
-
-/* The same of a call whose innermost frames are a driver's: the program's call is outside of them. */
-static bool take_stack_past(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh, size_t drivers,
-			    uint32_t *stack) {
-	if (!drivers || flags & TM_RING_NO_STACK) return take_stack(c, r, flags, keep, pcs, fresh, stack);
-	*stack = 0;
-	if (keep == 0) r->path_known = true;
-	if (!r->path_known) return true;
-	if (flags & TM_RING_CUT) r->process->cut_stacks++;
-	if (!change_stack(r, keep, pcs, fresh) || drivers >= r->depth) return false;
-	size_t depth = r->depth;
-	resize_stack(r, depth - drivers);
-	*stack = stack_of(c, r, flags);
-	resize_stack(r, depth);
-	return true;
-}
-
 /* --- events --- */
 
 #define LISTED 1u
@@ -320,7 +219,7 @@ static bool take_refusal(struct tm_collector *c, struct tm_ring_view *r, const u
 	char result[64] = "CUDA_ERROR_OUT_OF_MEMORY";
 	const struct tm_own_heap *heap = NULL;
 	if (n < TM_RING_OOM_WORDS || !text || (w[2] && !(heap = tm_heap_of_number(c, r->process, w[2])))) return false;
-	if (!take_stack_past(c, r, flags, keep, w + TM_RING_OOM_WORDS, n - TM_RING_OOM_WORDS, w[4] >> 32, &stack)) return false;
+	if (!tm_ring_stack_take_past(c, r, flags, keep, w + TM_RING_OOM_WORDS, n - TM_RING_OOM_WORDS, w[4] >> 32, &stack)) return false;
 	if ((uint32_t)w[4] != 2) snprintf(result, sizeof result, "CUDA error %u", (unsigned)w[4]);
 	struct tm_meta *m = tm_group_add(c->group, TM_RECORD_OOM);
 	m->oom = (struct tm_oom){ .id = ++c->refusals, .process = r->process->id, .heap = heap ? heap->id : 0, .size_bytes = w[3] };
@@ -374,8 +273,8 @@ static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, co
 		fixed = TM_RING_ALLOC_WORDS + own;
 		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3])) return false;
 		if (!take_heap(c, r, op, flags, w[fixed - 1], &heap)) return false;
-		if (!(TM_OP_IS_DRIVERS(op) ? take_stack_past(c, r, flags, keep, w + fixed, n - fixed, y, &stack)
-					   : take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)))
+		if (!(TM_OP_IS_DRIVERS(op) ? tm_ring_stack_take_past(c, r, flags, keep, w + fixed, n - fixed, y, &stack)
+					   : tm_ring_stack_take(c, r, flags, keep, w + fixed, n - fixed, &stack)))
 			return false;
 		if (TM_OP_IS_DRIVERS(op)) y = TM_RING_USABLE_UNKNOWN;
 		e = stamped(c, r, op, w[1], w[1]);
@@ -391,7 +290,7 @@ static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, co
 		fixed = TM_RING_REALLOC_WORDS + own;
 		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || w[5] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3])) return false;
 		if (!take_heap(c, r, op, flags, w[fixed - 1], &heap)) return false;
-		if (!take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
+		if (!tm_ring_stack_take(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
 		e = stamped(c, r, op, w[1], w[4]);
 		e->old = w[5];
 		break;
@@ -407,7 +306,7 @@ static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, co
 		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || w[5] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3]) || !size_is_sound(w[6]))
 			return false;
 		need_heap(c, r->process, heap_of(op));
-		if (!take_stack(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
+		if (!tm_ring_stack_take(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
 		e = stamped(c, r, op, w[1], w[4]);
 		e->old = w[5];
 		e->old_size = w[6];
@@ -430,44 +329,66 @@ static void prepare_for_events(struct tm_collector *c, struct tm_ring_view *r) {
 	if (!r->thread) r->thread = tm_thread_id(c, r->process, r->thread_number, r->tid, r->start_ticks);
 }
 
+/* What a record is but for its op and y. */
+#define SHAPE_MASK 0x0000ffffffffff00ull
+#define SHAPE_NONE 1u
+
+static inline uint64_t shape_of(unsigned flags, unsigned words, size_t keep) {
+	return tm_ring_word(0, flags, words, (unsigned)keep, 0) & SHAPE_MASK;
+}
+
+/* The shape of an allocation from the stack of the one before. */
+static inline uint64_t same_shape(const struct tm_ring_view *r) {
+	return r->stack && r->path_known && r->depth ? shape_of(0, TM_RING_ALLOC_WORDS, r->depth) : SHAPE_NONE;
+}
+
 /* Plain allocations and frees are nearly all there is: they are taken without detours, while nothing new has to be said about their thread.
  * Returns the first record that is something else, or no good. */
 static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, const uint64_t *end) {
 	struct tm_group *g = c->group;
 	if (!r->process || !r->thread || r->group_serial != g->serial || !(r->process->heaps & TM_HEAP_MALLOC)) return w;
 	struct tm_segment_buffer *s = &g->segments[r->segment];
-	uint64_t last_ticks = r->last_ticks, end_ticks = r->end_ticks;
-	size_t taken = 0;
-	while (w < end) {
-		unsigned op = (uint8_t)w[0], flags = (unsigned)(w[0] >> 8 & 0xff), y = (unsigned)(w[0] >> 48);
-		size_t n = w[0] >> 16 & 0xffff, keep = w[0] >> 32 & 0xffff;
-		if (n > (size_t)(end - w) || n < TM_RING_FREE_WORDS || w[2] >= TM_ADDRESS_LIMIT || (flags & ~TM_RING_NO_STACK)) break;
-		if (s->count == s->capacity) tm_columns_make_room(c, s);
-		struct tm_event *e = &s->events[s->count];
-		if (op >= TM_OP_FREE && op < TM_OP_HEAP_FREE && n == TM_RING_FREE_WORDS) {
+	uint64_t same = same_shape(r), ticks = 0;
+	size_t count = s->count, taken = 0;
+	while (end - w >= (ptrdiff_t)TM_RING_FREE_WORDS && w[2] < TM_ADDRESS_LIMIT) {
+		uint64_t word = w[0], shape = word & SHAPE_MASK;
+		unsigned op = (uint8_t)word, y = (unsigned)(word >> 48);
+		if (count == s->capacity) {
+			s->count = count;
+			tm_columns_make_room(c, s);
+			count = s->count;
+		}
+		struct tm_event *e = &s->events[count];
+		if (shape == shape_of(TM_RING_NO_STACK, TM_RING_FREE_WORDS, 0) && op - TM_OP_FREE < TM_OP_HEAP_FREE - TM_OP_FREE) {
 			e->old = w[2];
-		} else if (op < TM_OP_HEAP_ALLOC && n >= TM_RING_ALLOC_WORDS && size_is_sound(w[3])) {
-			bool same = n == TM_RING_ALLOC_WORDS && keep == r->depth && r->path_known && !flags && keep;
-			if (same && r->stack) e->stack = r->stack;
-			else if (!take_stack(c, r, flags, keep, w + TM_RING_ALLOC_WORDS, n - TM_RING_ALLOC_WORDS, &e->stack)) break;
+			e->time_ns = e->begin_ns = ticks = w[1];
+			w += TM_RING_FREE_WORDS;
+		} else {
+			size_t n = word >> 16 & 0xffff;
+			if (op >= TM_OP_HEAP_ALLOC || n < TM_RING_ALLOC_WORDS || n > (size_t)(end - w) || !size_is_sound(w[3])) break;
+			if (shape == same) {
+				e->stack = r->stack;
+			} else {
+				unsigned flags = (unsigned)(word >> 8 & 0xff);
+				if (flags & ~TM_RING_NO_STACK) break;
+				if (!tm_ring_stack_take(c, r, flags, word >> 32 & 0xffff, w + TM_RING_ALLOC_WORDS, n - TM_RING_ALLOC_WORDS, &e->stack)) break;
+				same = same_shape(r);
+			}
 			e->addr = w[2];
 			e->size = w[3];
 			e->usable = y != TM_RING_USABLE_UNKNOWN ? w[3] + y : TM_USABLE_UNKNOWN;
-		} else {
-			break;
+			e->time_ns = e->begin_ns = ticks = w[1];
+			w += n;
 		}
 		e->op = (uint8_t)op;
 		e->heap = 0;
-		e->time_ns = e->begin_ns = w[1];
-		last_ticks = w[1] > last_ticks ? w[1] : last_ticks;
-		end_ticks = w[1] > end_ticks ? w[1] : end_ticks;
-		s->count++;
+		count++;
 		taken++;
-		w += n;
 	}
+	s->count = count;
 	g->event_count += taken;
-	r->last_ticks = last_ticks;
-	r->end_ticks = end_ticks;
+	if (ticks > r->last_ticks) r->last_ticks = ticks;
+	if (ticks > r->end_ticks) r->end_ticks = ticks;
 	return w;
 }
 

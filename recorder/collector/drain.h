@@ -72,8 +72,6 @@ bool tm_drain_is_pressing(const struct tm_collector *c);
 /* Every now and then: threads that vanished, pages to give back, addresses that stayed unknown. */
 void tm_drain_housekeeping(struct tm_collector *c);
 
-/* How many of the ring's outermost frames are of the thread's start-up, which nobody wrote. */
-size_t tm_drain_startup_frames(struct tm_collector *c, struct tm_ring_view *r);
 /* Counts what is missing from the trace. */
 void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes,
 		       const char *reason);

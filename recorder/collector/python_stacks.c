@@ -6,6 +6,7 @@
 #include "drain.h"
 #include "memory.h"
 #include "python_lines.h"
+#include "ring_stack.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -166,7 +167,7 @@ static void scan(struct tm_collector *c, struct tm_ring_view *r) {
 	if (p->scanned < TM_OUTER_FRAMES) {
 		tm_python_native_changed(p, 0);
 		p->valid = 0;
-		p->startup = tm_drain_startup_frames(c, r);
+		p->startup = tm_ring_stack_startup_frames(c, r);
 	}
 	p->evals = tm_memory_grow(p->evals, &p->eval_capacity, r->depth, sizeof p->evals[0]);
 	for (size_t at = p->scanned < p->startup ? p->startup : p->scanned; at < r->depth; at++)

@@ -1,0 +1,110 @@
+/* ring_stack.c - records say how a stack differs from the one before; here it becomes a node of the tree: see ring_stack.h. */
+#include "ring_stack.h"
+
+#include "collector.h"
+#include "drain.h"
+#include "memory.h"
+
+#define DEPTH_MAX 8192u
+
+/* Frames that every thread has and nobody wrote: the loader's entry into the executable and libc's part right inside of it; and on other
+ * threads, and in a child that one of them forked, libc's start of a thread. */
+static bool is_startup(struct tm_collector *c, struct tm_ring_view *r, size_t at, uint64_t pc) {
+	uint32_t id = tm_module_at(c, r->process, pc);
+	if (at == 0) r->entry_left_out = false;
+	if (!id) return false;
+	const struct tm_module *m = &c->modules.all[id - 1];
+	if (at == 0 && m->entry && pc - m->entry < 64) return r->entry_left_out = true;
+	if (!m->is_libc) return false;
+	if (r->entry_left_out) return at <= 2;
+	bool first_thread = r->tid == r->pid && !(r->process->flags & TM_PROCESS_FORKED);
+	return at < 2 && !first_thread;
+}
+
+size_t tm_ring_stack_startup_frames(struct tm_collector *c, struct tm_ring_view *r) {
+	size_t n = 0;
+	while (n < r->depth && n < TM_OUTER_FRAMES && is_startup(c, r, n, r->pcs[n])) n++;
+	return n;
+}
+
+static void step_in(struct tm_collector *c, struct tm_ring_view *r, size_t at) {
+	uint32_t parent = at ? r->path[at - 1] : 0;
+	bool leave_out = parent == 0 && is_startup(c, r, at, r->pcs[at]);
+	r->path[at] = leave_out ? 0 : tm_stack_child(c, r->process, parent, r->pcs[at]);
+}
+
+/* The stack becomes its `keep` outermost frames and then `fresh` new ones, innermost first in pcs. false: it cannot be so. */
+static bool change_stack(struct tm_ring_view *r, size_t keep, const uint64_t *pcs, size_t fresh) {
+	if (keep > r->depth || keep + fresh > DEPTH_MAX) return false;
+	size_t depth = keep + fresh;
+	if (depth > r->pc_capacity) r->pcs = tm_memory_grow(r->pcs, &r->pc_capacity, depth, sizeof r->pcs[0]);
+	uint64_t bits = 0;
+	for (uint64_t *to = r->pcs + depth, *last = r->pcs + keep; to > last;) {
+		bits |= *pcs;
+		*--to = *pcs++;
+	}
+	if (bits >= TM_ADDRESS_LIMIT) return false;
+	r->depth = depth;
+	if (r->path_valid > keep) r->path_valid = keep;
+	if (r->python.scanned | r->python.tail_valid | r->python.eval_count) tm_python_native_changed(&r->python, keep);
+	r->stack = 0;
+	return true;
+}
+
+/* The node of the native stack. */
+static uint32_t native_stack(struct tm_collector *c, struct tm_ring_view *r) {
+	size_t depth = r->depth;
+	if (r->stack || !depth) return r->stack;
+	if (depth > r->path_capacity) r->path = tm_memory_grow(r->path, &r->path_capacity, depth, sizeof r->path[0]);
+	size_t at = r->path_valid;
+	for (; at < depth && at < TM_OUTER_FRAMES; at++) step_in(c, r, at);
+	if (at < depth) tm_stack_descend(c, r->process, at ? r->path[at - 1] : 0, r->pcs + at, depth - at, r->path + at);
+	r->path_valid = depth;
+	r->stack = r->path[depth - 1];
+	/* A stack that is all start-up keeps its innermost frame. */
+	if (!r->stack) r->stack = tm_stack_child(c, r->process, 0, r->pcs[depth - 1]);
+	return r->stack;
+}
+
+static uint32_t stack_of(struct tm_collector *c, struct tm_ring_view *r, unsigned flags) {
+	uint32_t stack = flags & TM_RING_PYTHON ? tm_python_merged_stack(c, r) : 0;
+	return stack ? stack : native_stack(c, r);
+}
+
+/* What follows is about so many of the frames in r->pcs. */
+static void resize_stack(struct tm_ring_view *r, size_t depth) {
+	size_t same = depth < r->depth ? depth : r->depth;
+	r->depth = depth;
+	if (r->path_valid > same) r->path_valid = same;
+	tm_python_native_changed(&r->python, same);
+	r->stack = 0;
+}
+
+/* After a corrupt stretch the frames that a record keeps are not known; its event has no stack until a whole one comes. */
+bool tm_ring_stack_take(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh,
+		       uint32_t *stack) {
+	*stack = 0;
+	if (flags & TM_RING_NO_STACK) return fresh == 0;
+	if (keep == 0) r->path_known = true;
+	if (!r->path_known) return true;
+	if (flags & TM_RING_CUT) r->process->cut_stacks++;
+	if ((fresh || keep != r->depth) && !change_stack(r, keep, pcs, fresh)) return false;
+	*stack = stack_of(c, r, flags);
+	return true;
+}
+
+/* The same of a call whose innermost frames are a driver's: the program's call is outside of them. */
+bool tm_ring_stack_take_past(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh, size_t drivers,
+			    uint32_t *stack) {
+	if (!drivers || flags & TM_RING_NO_STACK) return tm_ring_stack_take(c, r, flags, keep, pcs, fresh, stack);
+	*stack = 0;
+	if (keep == 0) r->path_known = true;
+	if (!r->path_known) return true;
+	if (flags & TM_RING_CUT) r->process->cut_stacks++;
+	if (!change_stack(r, keep, pcs, fresh) || drivers >= r->depth) return false;
+	size_t depth = r->depth;
+	resize_stack(r, depth - drivers);
+	*stack = stack_of(c, r, flags);
+	resize_stack(r, depth);
+	return true;
+}

@@ -1,0 +1,26 @@
+/* ring_stack.h - the stack that a ring's records build on.
+ *
+ * Flow:     drain.c, for each record with a stack -> here -> stack_tree.c, python_stacks.c
+ * Idea:     a record keeps the outer frames of the ring's last stack and brings the inner ones; so nodes that were found for the outer ones stay.
+ * Hostile:  lengths and addresses are the traced program's. false: they make no sense, and what is known of the ring's stack is to be forgotten.
+ * Threads:  the drainer's.
+ */
+#ifndef TIDEMARK_RECORDER_COLLECTOR_RING_STACK_H
+#define TIDEMARK_RECORDER_COLLECTOR_RING_STACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tm_collector;
+struct tm_ring_view;
+
+/* The node of the stack that is `keep` outer frames of the last and `fresh` new ones, innermost first in pcs; flags are the record's. */
+bool tm_ring_stack_take(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh, uint32_t *stack);
+/* The same of a call whose innermost frames are a driver's: the program's call is outside of them. */
+bool tm_ring_stack_take_past(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh, size_t drivers,
+			     uint32_t *stack);
+/* How many of the ring's outermost frames are of the thread's start-up, which nobody wrote. */
+size_t tm_ring_stack_startup_frames(struct tm_collector *c, struct tm_ring_view *r);
+
+#endif
