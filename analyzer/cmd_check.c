@@ -61,9 +61,13 @@ static void put_leak(sqlite3_str *sql, const struct tm_options *o, const char *s
 	begin_budget(sql);
 	sqlite3_str_appendf(
 		sql,
-		"  SELECT 'max-leak', k.process_id, coalesce((SELECT sum(l.live_bytes) FROM leak_score AS l JOIN heap AS h ON h.id = l.heap_id\n"
-		"    WHERE l.process_id = k.process_id AND NOT l.suppressed");
-	if (*suppressed) sqlite3_str_appendf(sql, " AND l.stack_id NOT IN (%s)", suppressed);
+		"  SELECT 'max-leak', k.process_id, coalesce((SELECT sum(%s.live_bytes) FROM leak_score AS l JOIN heap AS h ON h.id = l.heap_id\n"
+		"%s    WHERE l.process_id = k.process_id AND NOT l.suppressed",
+		*suppressed ? "s" : "l",
+		*suppressed
+			? "    JOIN leak_stack AS s ON s.process_id = l.process_id AND s.heap_id = l.heap_id AND s.row_stack_id = l.stack_id\n"
+			: "");
+	if (*suppressed) sqlite3_str_appendf(sql, " AND s.stack_id NOT IN (%s)", suppressed);
 	if (o->heap) sqlite3_str_appendf(sql, " AND h.name = %Q", o->heap);
 	else sqlite3_str_appendall(sql, " AND h.is_root");
 	sqlite3_str_appendf(sql, "), 0), %lld, NULL, NULL FROM heap_summary AS k WHERE ", o->budgets.leak_bytes);
@@ -245,7 +249,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (b->peak_bytes < 0 && b->leak_bytes < 0 && b->growth_bytes < 0 && b->allocations < 0)
 		return tm_misuse("check", "a budget is missing: --max-peak, --max-leak, --max-growth or --max-allocations");
 	int status = o->suppressions ? tm_suppressions_read(&list, o->suppressions) : 0;
-	char *suppressed = status ? NULL : tm_suppressed_stacks(d->handle, "SELECT DISTINCT stack_id FROM leak_score", &list, d->path);
+	char *suppressed = status ? NULL : tm_suppressed_leaks(d->handle, false, &list, d->path);
 	tm_suppressions_release(&list);
 	if (!suppressed) return TM_EXIT_FAILED;
 	char *with = verdicts(d, o, suppressed);

@@ -138,7 +138,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		sqlite3_free(suppressed);
 		suppressed = NULL;
 		status = tm_suppressions_read(&list, o->suppressions);
-		if (!status) suppressed = tm_suppressed_stacks(d->handle, "SELECT DISTINCT stack_id FROM leak_score", &list, d->path);
+		if (!status) suppressed = tm_suppressed_leaks(d->handle, true, &list, d->path);
 		if (!status && !suppressed) status = TM_EXIT_FAILED;
 		tm_suppressions_release(&list);
 	}

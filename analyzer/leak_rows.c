@@ -3,6 +3,29 @@
 
 #include "import_rows.h"
 
+static void write_stack(const struct tm_import_rows *w, sqlite3_stmt *row, const struct tm_leak *leak, uint32_t stack,
+			struct tm_amount live) {
+	const struct tm_bases *bases = &w->replay->bases;
+	const struct tm_account *a = leak->account;
+	tm_store_row(w->store, row, "nnnnnn", bases->process + a->ledger->process, a->id, stack ? bases->stack + stack : 0,
+		     leak->stack ? bases->stack + leak->stack : 0, tm_scaled_bytes(a, live.bytes), tm_scaled_count(a, live.count));
+}
+
+static void write_stacks(const struct tm_import_rows *w) {
+	const struct tm_leaks *leaks = &w->replay->leaks;
+	sqlite3_stmt *row = tm_store_prepare(w->store,
+					     "INSERT INTO leak_stack(process_id, heap_id, stack_id, row_stack_id, live_bytes, live_count)"
+					     " VALUES(?1,?2,?3,?4,?5,?6)");
+	for (size_t i = 0; i < leaks->rows.count && !w->store->failed; i++)
+		if (leaks->rows.items[i].stacks == 1)
+			write_stack(w, row, &leaks->rows.items[i], leaks->rows.items[i].stack, leaks->rows.items[i].live);
+	for (size_t i = 0; i < leaks->stacks.count && !w->store->failed; i++) {
+		const struct tm_leak_stack *stack = &leaks->stacks.items[i];
+		write_stack(w, row, &leaks->rows.items[stack->row], stack->stack, stack->live);
+	}
+	sqlite3_finalize(row);
+}
+
 void tm_write_leak_rows(const struct tm_import_rows *w) {
 	const struct tm_replay *r = w->replay;
 	sqlite3_stmt *row = tm_store_prepare(
@@ -21,4 +44,5 @@ void tm_write_leak_rows(const struct tm_import_rows *w) {
 			     (uint64_t)leak->suppressed);
 	}
 	sqlite3_finalize(row);
+	write_stacks(w);
 }

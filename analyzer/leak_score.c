@@ -8,7 +8,7 @@
 
 #include "../schema/units.h"
 
-/* Every figure that decides. They were chosen on the half of the programs in fixtures/leaks that is not held out. */
+/* Every figure that decides. fixtures/leaks/README.md says which programs they were chosen on, and how others came out. */
 #define EARLY_FREE 0.15   /* survivors may be this much ahead of an even pace ... */
 #define EARLY_RANGE 0.28  /* ... and beyond that lose their score over this range */
 #define LATEST_NEEDED 0.5 /* the last survivor must be younger than this ... */
@@ -52,6 +52,7 @@
 #define ARENA_FACTOR 0.5
 #define FILE_FACTOR 0.7
 #define THREAD_FACTOR 0.3
+#define THREADS_FEW 8u /* one block left by each of fewer threads that replaced theirs is what they worked with */
 
 static double unit(double x) {
 	return x < 0 ? 0 : x > 1 ? 1 : x;
@@ -347,9 +348,13 @@ void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
 		score *= FILE_FACTOR;
 		snprintf(v->reason + n, room, "; the pages of a mapped file belong to the page cache");
 	}
-	if (f->is_thread) {
+	if (f->one_a_thread && f->shares_threads) {
 		score *= THREAD_FACTOR;
 		snprintf(v->reason, sizeof v->reason, "%s blocks (%s), one for each of so many threads that still run", w.live, w.bytes);
+	} else if (f->one_a_thread && f->allocations > f->live_count && f->live_count < THREADS_FEW) {
+		score *= THREAD_FACTOR;
+		snprintf(v->reason, sizeof v->reason, "%s blocks (%s) of %s, one for each of so many threads, whose others were freed",
+			 w.live, w.bytes, w.allocations);
 	}
 	v->score = unit(score) * (0.9 + 0.1 * unit(f->size_share));
 }

@@ -58,7 +58,7 @@ struct tm_leak_facts {
 	const struct tm_leak_levels *levels;
 	double size_share; /* 0 to 1: how large it is among the process' candidates */
 	bool is_module, is_arena, is_file;
-	bool is_thread;        /* there is one survivor for each of several threads, all of which still run */
+	bool one_a_thread;     /* there is one survivor for each of several threads */
 	bool shares_threads;   /* several threads made survivors, and all of them still run ... */
 	unsigned thread_parts; /* ... in so many parts of the window the one that did so in most */
 	bool is_unjoined;      /* what pthread_create() made for threads, many more of them than there are */

@@ -41,6 +41,7 @@ struct group {
 	bool suppressed, by_program;                   /* the program's own list says so */
 	bool spawns;                                   /* allocated by pthread_create() */
 	bool is_split;                                 /* its parts stand for it */
+	size_t row;                                    /* in the leaks, if it is one */
 	uint32_t whole;                                /* of a part: index + 1 of the group */
 	struct tm_text caller;                         /* of a part: the function that calls the site there */
 	double score, growth_bytes_per_step, growth_p; /* the verdict */
@@ -517,8 +518,7 @@ static void complete_facts(const struct finder *x, struct group *g, uint64_t mos
 	f->allocated_bytes = tm_scaled_bytes(g->account, g->allocated.bytes);
 	if (f->allocations < f->live_count) f->allocations = f->live_count;
 	f->warm_up_steps = x->warm_up_steps;
-	/* One of each of several threads that are still there. */
-	f->is_thread = g->survivors > 1 && !g->orphans && (uint64_t)__builtin_popcountll(g->threads) == g->survivors;
+	f->one_a_thread = g->survivors > 1 && (uint64_t)__builtin_popcountll(g->threads) == g->survivors;
 	f->shares_threads = !g->orphans && __builtin_popcountll(g->threads) > 1;
 	for (unsigned i = 0; i < 64; i++) {
 		unsigned parts = (unsigned)__builtin_popcount(g->thread_parts[i]);
@@ -641,12 +641,30 @@ static bool keep(struct tm_leaks *leaks, struct group *g) {
 	return true;
 }
 
-static bool keep_all(const struct finder *x, struct tm_leaks *leaks) {
+static bool keep_stacks(const struct finder *x, struct tm_leaks *leaks, size_t account) {
+	const struct tm_account *a = x->l->accounts.items[account];
+	for (uint32_t i = 0; i < a->sites.heads.count; i++) {
+		if (!x->group_of[account][i]) continue;
+		const struct group *g = &x->groups.items[x->group_of[account][i] - 1];
+		if (g->whole && !x->groups.items[g->whole - 1].is_split) g = &x->groups.items[g->whole - 1];
+		if (g->stacks == 1) continue;
+		struct tm_leak_stack *stack = tm_array_push(&leaks->stacks);
+		if (!stack) return false;
+		*stack = (struct tm_leak_stack){ (uint32_t)g->row, a->sites.heads.items[i].stack,
+						 tm_site_amount(&a->sites, i, TM_SITE_LIVE) };
+	}
+	return true;
+}
+
+static bool keep_all(struct finder *x, struct tm_leaks *leaks) {
 	for (size_t i = 0; i < x->groups.count; i++) {
 		struct group *g = &x->groups.items[i];
 		bool is_row = g->whole ? x->groups.items[g->whole - 1].is_split : !g->is_split;
+		g->row = leaks->rows.count;
 		if (is_row && !keep(leaks, g)) return false;
 	}
+	for (size_t i = 0; i < x->l->accounts.count; i++)
+		if (!keep_stacks(x, leaks, i)) return false;
 	return true;
 }
 
@@ -710,5 +728,6 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 void tm_leaks_release(struct tm_leaks *leaks) {
 	for (size_t i = 0; i < leaks->rows.count; i++) free(leaks->rows.items[i].reason);
 	tm_array_release(&leaks->rows);
+	tm_array_release(&leaks->stacks);
 	free(leaks->flags);
 }

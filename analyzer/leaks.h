@@ -31,8 +31,16 @@ struct tm_leak {
 	bool suppressed;
 };
 
+/* A stack with live blocks, and the row that stands for it and others. */
+struct tm_leak_stack {
+	uint32_t row; /* its index */
+	uint32_t stack;
+	struct tm_amount live;
+};
+
 struct tm_leaks {
 	TM_ARRAY(struct tm_leak) rows;
+	TM_ARRAY(struct tm_leak_stack) stacks;
 	uint16_t *flags; /* what is known of each row of the frames, once it was looked at ... */
 	size_t list;     /* ... with the suppressions of this note, 1 the first; 0 none */
 };

@@ -108,7 +108,9 @@ static bool is_blank(char c) {
 }
 
 int tm_suppressions_add(struct tm_suppressions *s, const char *text, size_t size, char *error, size_t error_size) {
+	static const char mark[] = "\xEF\xBB\xBF"; /* some editors begin a file with it */
 	const char *end = text + size;
+	if (size >= 3 && memcmp(text, mark, 3) == 0) text += 3;
 	for (unsigned line = 1; text < end; line++) {
 		const char *newline = memchr(text, '\n', (size_t)(end - text)), *stop = newline ? newline : end;
 		const char *next = newline ? newline + 1 : end;
@@ -153,39 +155,136 @@ int tm_suppressions_read(struct tm_suppressions *s, const char *path) {
 
 /* --- stacks of a database --- */
 
+/* What is known of stacks and frames, by id: each is looked at once, however many stacks share it. */
+enum { UNKNOWN, NO, YES };
+
+struct walk {
+	const struct tm_suppressions *list;
+	sqlite3_stmt *stack, *frame;
+	TM_ARRAY(uint8_t) stacks, frames;
+	TM_ARRAY(struct step) path;
+};
+
+struct step {
+	int64_t stack, frame;
+};
+
 static struct tm_text column_text(sqlite3_stmt *row, int column) {
 	const char *text = (const char *)sqlite3_column_text(row, column);
 	return (struct tm_text){ text ? text : "", text ? (size_t)sqlite3_column_bytes(row, column) : 0 };
 }
 
-static bool stack_matches(sqlite3_stmt *frames, int64_t stack, const struct tm_suppressions *s) {
-	bool found = false;
-	sqlite3_bind_int64(frames, 1, stack);
-	while (!found && sqlite3_step(frames) == SQLITE_ROW) {
-		struct tm_suppression_frame frame = { column_text(frames, 0), column_text(frames, 1), column_text(frames, 2) };
-		found = tm_suppressions_match(s, &frame);
+static bool frame_matches(struct walk *w, int64_t id) {
+	if (id <= 0 || (size_t)id >= w->frames.count) return false;
+	uint8_t *found = &w->frames.items[id];
+	if (*found) return *found == YES;
+	*found = NO;
+	sqlite3_bind_int64(w->frame, 1, id);
+	if (sqlite3_step(w->frame) == SQLITE_ROW) {
+		struct tm_suppression_frame frame = { column_text(w->frame, 0), column_text(w->frame, 1), column_text(w->frame, 2) };
+		if (tm_suppressions_match(w->list, &frame)) *found = YES;
 	}
-	sqlite3_reset(frames);
+	sqlite3_reset(w->frame);
+	return *found == YES;
+}
+
+/* The next stack outward, and the frame of this one; 0 where there is none. A parent's id is below its child's. */
+static int64_t outward(struct walk *w, struct step *step) {
+	int64_t parent = 0;
+	sqlite3_bind_int64(w->stack, 1, step->stack);
+	if (sqlite3_step(w->stack) == SQLITE_ROW) {
+		parent = sqlite3_column_int64(w->stack, 0);
+		step->frame = sqlite3_column_int64(w->stack, 1);
+	}
+	sqlite3_reset(w->stack);
+	return parent > 0 && parent < step->stack ? parent : 0;
+}
+
+/* YES, NO, or UNKNOWN: out of memory. */
+static uint8_t judge_stack(struct walk *w, int64_t id) {
+	uint8_t found = NO;
+	w->path.count = 0;
+	while (id > 0 && (size_t)id < w->stacks.count) {
+		if (w->stacks.items[id]) {
+			found = w->stacks.items[id];
+			break;
+		}
+		struct step *step = tm_array_push(&w->path);
+		if (!step) return UNKNOWN;
+		step->stack = id;
+		id = outward(w, step);
+	}
+	for (size_t i = w->path.count; i-- > 0;) {
+		if (found == NO && frame_matches(w, w->path.items[i].frame)) found = YES;
+		w->stacks.items[w->path.items[i].stack] = found;
+	}
 	return found;
 }
 
-char *tm_suppressed_stacks(sqlite3 *db, const char *stacks, const struct tm_suppressions *s, const char *path) {
-	static const char frames_of[] =
-		"WITH RECURSIVE up(id) AS (SELECT ?1 UNION ALL SELECT s.parent_id FROM up JOIN stack s ON s.id = up.id"
-		" WHERE s.parent_id > 0) SELECT f.function, f.file, m.path FROM up JOIN stack s ON s.id = up.id"
-		" JOIN frame f ON f.id = s.frame_id LEFT JOIN module m ON m.id = f.module_id";
-	sqlite3_stmt *list = NULL, *frames = NULL;
-	sqlite3_str *out = sqlite3_str_new(db);
-	int rc = sqlite3_prepare_v2(db, stacks, -1, &list, NULL);
-	if (rc == SQLITE_OK) rc = sqlite3_prepare_v2(db, frames_of, -1, &frames, NULL);
-	for (unsigned n = 0; rc == SQLITE_OK && (rc = sqlite3_step(list)) == SQLITE_ROW;) {
-		int64_t stack = sqlite3_column_int64(list, 0);
-		rc = SQLITE_OK;
-		if (stack_matches(frames, stack, s)) sqlite3_str_appendf(out, "%s%lld", n++ ? ", " : "", stack);
+static int one_number(sqlite3 *db, const char *sql, int64_t *number) {
+	sqlite3_stmt *row = NULL;
+	int rc = sqlite3_prepare_v2(db, sql, -1, &row, NULL);
+	if (rc == SQLITE_OK && (rc = sqlite3_step(row)) == SQLITE_ROW) *number = sqlite3_column_int64(row, 0);
+	sqlite3_finalize(row);
+	return rc == SQLITE_ROW ? SQLITE_OK : rc;
+}
+
+static int begin_walk(struct walk *w, sqlite3 *db) {
+	int64_t stacks = 0, frames = 0;
+	int rc = one_number(db, "SELECT coalesce(max(id), 0) FROM stack", &stacks);
+	if (rc == SQLITE_OK) rc = one_number(db, "SELECT coalesce(max(id), 0) FROM frame", &frames);
+	if (rc == SQLITE_OK) rc = sqlite3_prepare_v2(db, "SELECT parent_id, frame_id FROM stack WHERE id = ?1", -1, &w->stack, NULL);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_prepare_v2(
+			db, "SELECT f.function, f.file, m.path FROM frame f LEFT JOIN module m ON m.id = f.module_id WHERE f.id = ?1", -1,
+			&w->frame, NULL);
+	if (rc == SQLITE_OK && (!tm_array_extend(&w->stacks, (size_t)stacks + 1) || !tm_array_extend(&w->frames, (size_t)frames + 1)))
+		rc = SQLITE_NOMEM;
+	return rc;
+}
+
+static void end_walk(struct walk *w) {
+	sqlite3_finalize(w->stack);
+	sqlite3_finalize(w->frame);
+	tm_array_release(&w->stacks);
+	tm_array_release(&w->frames);
+	tm_array_release(&w->path);
+}
+
+/* A row is hidden where all of its stacks are, so its stacks come together. */
+static int collect(sqlite3_stmt *list, struct walk *w, bool rows, sqlite3_str *out) {
+	int rc;
+	int64_t row = -1;
+	bool all = false;
+	unsigned n = 0;
+	while ((rc = sqlite3_step(list)) == SQLITE_ROW) {
+		uint8_t found = judge_stack(w, sqlite3_column_int64(list, 1));
+		if (found == UNKNOWN) return SQLITE_NOMEM;
+		if (!rows || sqlite3_column_int64(list, 0) != row) {
+			if (all) sqlite3_str_appendf(out, "%s%lld", n++ ? ", " : "", row);
+			all = true;
+		}
+		row = sqlite3_column_int64(list, rows ? 0 : 1);
+		all = all && found == YES;
 	}
+	if (all) sqlite3_str_appendf(out, "%s%lld", n++ ? ", " : "", row);
+	return rc;
+}
+
+char *tm_suppressed_leaks(sqlite3 *db, bool rows, const struct tm_suppressions *s, const char *path) {
+	struct walk w = { .list = s };
+	sqlite3_stmt *list = NULL;
+	sqlite3_str *out = sqlite3_str_new(db);
+	int rc = begin_walk(&w, db);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_prepare_v2(db,
+					rows ? "SELECT row_stack_id, stack_id FROM leak_stack ORDER BY row_stack_id"
+					     : "SELECT DISTINCT 0, stack_id FROM leak_stack",
+					-1, &list, NULL);
+	if (rc == SQLITE_OK) rc = collect(list, &w, rows, out);
+	if (rc != SQLITE_DONE) tm_fail("cannot read '%s': %s", path, rc == SQLITE_NOMEM ? "out of memory" : sqlite3_errmsg(db));
 	sqlite3_finalize(list);
-	sqlite3_finalize(frames);
-	if (rc != SQLITE_DONE) tm_fail("cannot read '%s': %s", path, sqlite3_errmsg(db));
+	end_walk(&w);
 	bool is_empty = !sqlite3_str_length(out);
 	char *text = sqlite3_str_finish(out);
 	if (rc != SQLITE_DONE) {

@@ -701,8 +701,8 @@ CREATE TABLE step_aggregate (
 ) WITHOUT ROWID;
 
 -- Call sites with blocks that were live when their process began to leave, scored by how much they look like leaks (analyzer/leak_score.h says how).
--- A row stands for all stacks with live blocks of one call site that are called from the same line of the program; their sums add up
--- to the process' live bytes at exit. Nothing where a process ended by exec.
+-- A row stands for all stacks with live blocks of one call site that are called from the same line of the program, or, where only some callers' blocks
+-- look like a leak, for those of one caller; their sums add up to the process' live bytes at exit. Nothing where a process ended by exec.
 CREATE TABLE leak_score (
 	process_id            INTEGER NOT NULL, -- process.id
 	heap_id               INTEGER NOT NULL, -- heap.id
@@ -718,6 +718,17 @@ CREATE TABLE leak_score (
 	score                 REAL,             -- higher is more likely; NULL: not scored
 	reason                TEXT,             -- in words
 	suppressed            INTEGER NOT NULL, -- 1: a suppression matches it
+	PRIMARY KEY (process_id, heap_id, stack_id)
+) WITHOUT ROWID;
+
+-- Which stacks a row of leak_score stands for.
+CREATE TABLE leak_stack (
+	process_id   INTEGER NOT NULL, -- process.id
+	heap_id      INTEGER NOT NULL, -- heap.id
+	stack_id     INTEGER NOT NULL, -- stack.id
+	row_stack_id INTEGER NOT NULL, -- leak_score.stack_id of the row
+	live_bytes   INTEGER NOT NULL, -- live at exit
+	live_count   INTEGER NOT NULL,
 	PRIMARY KEY (process_id, heap_id, stack_id)
 ) WITHOUT ROWID;
 

@@ -28,12 +28,12 @@ def score(t, *options):
 
 
 @test
-def corpus(t):
-    score(t, "--without=torch")
+def corpus_in_part(t):
+    score(t, "--quick", "--without=torch")
 
 
 @test(long=True)
-def corpus_of_torch(t):
+def corpus(t):
     score(t)
 
 
@@ -147,6 +147,64 @@ def suppressions(t):
     bad = t.ask("leaks", db.path, f"--suppressions={t.path('known')}", status=1)
     t.check("line 2: 'thread:y' is not leak:PATTERN" in bad.errors, bad.errors)
     t.ask("leaks", db.path, "--suppressions=/nowhere", status=1)
+
+
+def hush(t, *patterns, end="\n", before=b""):
+    with open(t.path("hush"), "wb") as file:
+        file.write(before + "".join(f"leak:{p}{end}" for p in patterns).encode())
+    return f"--suppressions={t.path('hush')}"
+
+
+@test
+def a_row_is_hidden_where_all_its_stacks_are(t):
+    """Three ways to one line that forgets 600 bytes: what hides some of them takes these from the budget, but the row stays."""
+    def events(trace):
+        site = trace.frame([("forget", "f.c", 7)], address=0x7000)
+        ways = [trace.stack("main", way, site) for way in ("a_way", "b_way", "c_way")]
+        return [malloc(1000 * n + 1, 0x1000 + 0x100 * n, 10 * (n % 3 + 1), ways[n % 3]) for n in range(30)]
+    db = t.imported(trace_of(t, "ways", events))
+    listed = lambda *patterns: len(json.loads(t.ask("leaks", db.path, "--format=json", hush(t, *patterns)).text))
+    for patterns, rows, left in ((["c_way"], 1, 300), (["a_way", "b_way"], 1, 300), (["a_way", "c_way", "^b_*y$"], 0, 0), (["main"], 0, 0), (["d_way"], 1, 600)):
+        t.equal(listed(*patterns), rows, f"rows with {patterns}")
+        t.ask("check", db.path, f"--max-leak={left}", hush(t, *patterns))
+        if left:
+            t.ask("check", db.path, f"--max-leak={left - 1}", hush(t, *patterns), status=3)
+
+
+@test
+def lists_of_other_editors(t):
+    db = t.imported(trace_of(t, "steps", stepped, exit_ns=21_000_000))
+    names = lambda option: [r["function"] for r in json.loads(t.ask("leaks", db.path, "--format=json", option).text)]
+    t.equal(names(hush(t, "keep", end="\r\n")), ["table"], "lines that end in CR LF")
+    t.equal(names(hush(t, "keep", before=b"\xef\xbb\xbf")), ["table"], "a byte order mark before the list")
+    t.equal(names(hush(t, "keep", end="")), ["table"], "no end of line")
+    t.equal(names(hush(t, "keep", before=b"\r\n \t\n# leak:table\n  ")), ["table"], "empty lines and a comment")
+    t.equal(names(hush(t, "^keep$", "^tab$", "ble^")), ["table"], "marks that do not match")
+    t.equal(names(hush(t, "KEEP", " keep")), ["keep", "table"], "capitals and spaces count")
+    t.check("line 2: 'leak:'" in t.ask("leaks", db.path, hush(t, "a", ""), status=1).errors, "an empty pattern")
+
+
+INLINED = """
+#include <stdlib.h>
+static inline __attribute__((always_inline)) void *innermost(void) { return malloc(100); }
+static inline __attribute__((always_inline)) void *middle(void) { return innermost(); }
+__attribute__((noinline)) void *outer(void) { void *p = middle(); __asm__ volatile("" : "+r"(p)); return p; }
+int main(void) { for (int i = 0; i < 40; i++) outer(); return 0; }
+"""
+
+
+@test
+def inlined_functions_and_modules(t):
+    source, program, trace = t.path("inlined.c"), t.path("some_program"), t.path("inlined.tmk")
+    with open(source, "w", encoding="ascii") as file:
+        file.write(INLINED)
+    t.run(["gcc", "-g", "-O2", "-o", program, source], status=0)
+    t.run([os.path.join(t.build, "bin/tidemark-record"), "--quiet", "-o", trace, "--", program], status=0)
+    db = t.imported(trace)
+    for pattern, rows in (("^innermost$", 0), ("^middle$", 0), ("^outer$", 0), ("inlined.c$", 0), ("/some_program$", 0), ("some_prog*m", 0),
+                          ("^some_program", 1), ("libnothing.so", 1)):
+        found = json.loads(t.ask("leaks", db.path, "--format=json", "--min-score=0.5", hush(t, pattern)).text)
+        t.equal(len(found), rows, f"rows with leak:{pattern}")
 
 
 KNOWS = """
