@@ -13,6 +13,7 @@ PAIRS = 20000
 ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 200, 25, 500, 1100
 FRAMED_ONE, FRAMED_RANDOM = 530, 1250 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
+COLLECTOR_ONE, COLLECTOR_RANDOM = 420, 1150 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
 def instructions(t, pairs, program, stacks, options):
@@ -81,6 +82,34 @@ def by_frame_pointers(t):
 @test
 def random_by_frame_pointers(t):
     at_most(t, FP_RANDOM, "random", "--stacks=fp", flags=FRAMED)
+
+
+def collector(t, pairs, stacks):
+    """Of the recorder alone."""
+    program = t.program(os.path.join(ROOT, "tests/bench/pairs.c"), "-O2")
+    done = t.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", t.recorder, "--force", "--names=none", "--interval=0",
+                  "-o", t.path("pairs.tmk"), "--", program, f"--pairs={pairs}", "--depth=30", f"--stacks={stacks}"], status=0)
+    t.check("lost         nothing" in done.errors, f"the recording lost something:\n{done.errors}")
+    return int(re.search(r"Collected : (\d+)", done.errors)[1])
+
+
+def an_event(t, limit, stacks):
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+    cost = (collector(t, 12 * PAIRS, stacks) - collector(t, 4 * PAIRS, stacks)) / (2 * 8 * PAIRS)
+    print(f"{cost:.1f} instructions an event, at most {limit}")
+    t.check(50 < cost <= limit, f"the recorder takes {cost:.1f} instructions an event; at most {limit} are allowed")
+
+
+@test
+def recorder_of_one_stack(t):
+    an_event(t, COLLECTOR_ONE, "one")
+
+
+@test
+def recorder_of_random_stacks(t):
+    an_event(t, COLLECTOR_RANDOM, "random")
 
 
 main()
