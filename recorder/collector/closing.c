@@ -3,6 +3,7 @@
 
 #include "../../schema/units.h"
 #include "collector.h"
+#include "drain.h"
 #include "memory.h"
 #include "names.h"
 
@@ -66,6 +67,16 @@ void tm_closing_write_names(struct tm_collector *c) {
 			c->stacks.frame_count, (unsigned long long)out.modules_read);
 	free(modules);
 	free(frames);
+}
+
+/* --- what --max-size had no room for --- */
+
+void tm_closing_write_left_out(struct tm_collector *c) {
+	struct tm_group *g = c->group;
+	if (!c->encoder.left_out_events) return;
+	tm_drain_add_loss(c, NULL, "max-size", c->encoder.left_out_events, 0, "read when the trace had reached --max-size");
+	g->time_map = c->timebase.map;
+	tm_encoder_write_now(&c->encoder, g);
 }
 
 /* --- the last chunk --- */

@@ -8,6 +8,8 @@
 
 struct tm_collector;
 
+/* Counts the events that --max-size had no room for; once the encoder is stopped. */
+void tm_closing_write_left_out(struct tm_collector *c);
 /* Resolves the recorded addresses and writes their names. */
 void tm_closing_write_names(struct tm_collector *c);
 /* The last chunk. */

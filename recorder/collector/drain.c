@@ -37,7 +37,7 @@
 #define HOUSEKEEPING_NS 200000000u
 #define GIVE_BACK_NS 1000000000u /* a free ring keeps its pages so long, for the next thread */
 #define GIVE_BACK_BYTES (64u << 10)
-#define GROUPS_IN_RING 32u   /* of a bounded file, at least */
+#define GROUPS_IN_BOUND 32u  /* of a bounded file, at least */
 #define EVENT_BYTES 4u       /* about what an event takes in the file */
 #define STALL_NS 5000000000u /* a writer that hangs for longer is not hidden from the guests any more */
 
@@ -103,16 +103,14 @@ static bool group_is_empty(const struct tm_group *g) {
 	return !g->meta_count && !g->event_count && !g->activity_count && !g->frame_count && !g->node_count;
 }
 
-/* Also where the file is bounded and small. */
+/* Also where the file is bounded and small: a group is written whole or not at all. */
 static bool group_is_large(const struct tm_collector *c) {
-	uint64_t limit = c->options.ring_file ? c->options.max_size_bytes / GROUPS_IN_RING : 0;
+	uint64_t limit = c->options.max_size_bytes / GROUPS_IN_BOUND;
 	return tm_group_is_full(c->group) || (limit && c->group->event_count * EVENT_BYTES >= limit);
 }
 
 void tm_drain_close_group(struct tm_collector *c, bool now) {
 	struct tm_group *g = c->group;
-	uint64_t limit = c->options.ring_file ? 0 : c->options.max_size_bytes;
-	if (limit && c->writer.bytes + g->event_count * EVENT_BYTES >= limit) now = true; /* so that the file does not grow far beyond it */
 	bool old = g->opened_ns && tm_monotonic_ns() - g->opened_ns > GROUP_AGE_NS;
 	if (!now && !old && !group_is_large(c)) return;
 	tm_alerts_collect(c);

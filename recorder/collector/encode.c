@@ -153,7 +153,15 @@ static void write_stacks(struct tm_encoder_thread *e, const struct tm_group *g) 
 
 static void write_events(struct tm_encoder_thread *e, const struct tm_group *g) {
 	if (!g->payload.size && !g->payload.failed) return;
-	add_payload(e, TM_CHUNK_EVENTS, &g->payload);
+	if (!e->is_full) add_payload(e, TM_CHUNK_EVENTS, &g->payload);
+	if (!e->is_full && e->limit_bytes && e->writer->bytes + e->writer->pending.size > e->limit_bytes) {
+		tm_writer_drop_last(e->writer);
+		e->is_full = true;
+	}
+	if (e->is_full) {
+		e->left_out_events += g->event_count;
+		return;
+	}
 	e->events += g->event_count;
 	if (g->end_ns > e->end_ns) e->end_ns = g->end_ns;
 }
@@ -191,6 +199,7 @@ void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g) {
 	write_meta(e, g, true);
 	write_activities(e, g);
 	write_events(e, g);
+	if (e->flight) tm_flight_make_room(e->flight);
 	if (tm_writer_flush(e->writer) == 0 && e->flight) tm_flight_turn(e->flight);
 	if (g->dump && e->dumps && !e->writer->error) tm_dumps_write(e->dumps, e->writer, e->events, e->end_ns);
 }

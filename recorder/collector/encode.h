@@ -19,6 +19,10 @@ struct tm_encoder_thread {
 	struct tm_writer *writer;
 	struct tm_flight *flight; /* keeps the file within its bound; NULL: nothing does. Not owned; set before the first group */
 	struct tm_dumps *dumps;   /* writes copies; NULL: none are made. Likewise */
+	uint64_t
+		limit_bytes; /* the file stays within it: events that do not fit are left out, and all behind them. 0: no limit. Likewise */
+	_Atomic bool is_full;     /* some were left out */
+	uint64_t left_out_events; /* to be read once it is stopped */
 	struct tm_bytes payload;
 	pthread_t thread;
 	pthread_mutex_t lock;

@@ -282,16 +282,42 @@ static uint64_t window_bytes(const struct tm_flight *f) {
 	return half > least ? half : least;
 }
 
+static uint64_t bound_bytes(const struct tm_flight *f) {
+	uint64_t needed = f->kept_bytes + 2 * window_bytes(f);
+	return needed > f->limit_bytes ? needed : f->limit_bytes;
+}
+
+/* All chunks but the last `window` bytes go into the set. 0 or an errno. */
+static int take_until(struct tm_flight *f, uint64_t window) {
+	int result = 0;
+	while (!result && f->taken + window < f->writer->bytes) result = take_chunk(f);
+	return result;
+}
+
+static int rewrite(struct tm_flight *f, uint64_t window) {
+	int result = take_until(f, window);
+	if (result) return result;
+	tm_flight_meta_forget(&f->meta, f->set, f->watermark_ns);
+	return write_anew(f);
+}
+
+static bool fits(const struct tm_flight *f) {
+	return f->writer->bytes + f->writer->pending.size <= bound_bytes(f);
+}
+
+/* What is live of the chunks that go may take more room than was thought: then all of them go. */
+void tm_flight_make_room(struct tm_flight *f) {
+	struct tm_writer *w = f->writer;
+	if (w->error || !w->bytes || fits(f)) return;
+	uint64_t left = bound_bytes(f) - f->kept_bytes, coming = w->pending.size, window = window_bytes(f);
+	if (window + coming > left) window = left > coming ? left - coming : 0;
+	int result = rewrite(f, window);
+	if (!result && !fits(f)) result = rewrite(f, 0);
+	if (result && !w->error) w->error = result;
+}
+
 void tm_flight_turn(struct tm_flight *f) {
 	struct tm_writer *w = f->writer;
-	uint64_t window = window_bytes(f), bound = f->kept_bytes + 2 * window;
-	int result = 0;
-	if (bound < f->limit_bytes) bound = f->limit_bytes;
-	bound -= f->limit_bytes / 16; /* what comes until the next turn */
-	while (!w->error && !result && f->taken + window < w->bytes) result = take_chunk(f);
-	if (!result && !w->error && w->bytes >= bound) {
-		tm_flight_meta_forget(&f->meta, f->set, f->watermark_ns);
-		result = write_anew(f);
-	}
+	int result = w->error ? 0 : take_until(f, window_bytes(f));
 	if (result && !w->error) w->error = result;
 }

@@ -175,7 +175,7 @@ static void stop_recording(struct tm_collector *c, const char *why, const char *
 static void check_limits(struct tm_collector *c) {
 	uint64_t limit = c->options.ring_file ? 0 : c->options.max_size_bytes;
 	if (c->writer.error) stop_recording(c, "cut off", NULL, NULL);
-	if (limit && c->writer.bytes >= limit)
+	if (limit && (c->writer.bytes >= limit || c->encoder.is_full))
 		stop_recording(c, "stopped by --max-size", "max-size",
 			       "recording stopped when the trace reached --max-size; the program ran on");
 }
@@ -237,6 +237,7 @@ static void finish(struct tm_collector *c) {
 	tm_drain_close_group(c, true);
 	tm_encoder_stop(&c->encoder);
 	tm_timebase_add_knot(&c->timebase);
+	tm_closing_write_left_out(c);
 	tm_closing_write_names(c);
 	tm_closing_write_end(c);
 	tm_signals_stop_witness();
@@ -274,6 +275,7 @@ static int start_threads(struct tm_collector *c, uint32_t root_pid) {
 	if (c->options.ring_file && !(c->flight = tm_flight_new(&c->writer, c->options.max_size_bytes))) return fail_ring(c);
 	if (tm_encoder_start(&c->encoder, &c->writer) != 0) return fail(c, "cannot start a thread");
 	c->encoder.flight = c->flight;
+	c->encoder.limit_bytes = c->options.ring_file ? 0 : c->options.max_size_bytes;
 	c->encoder.dumps = &c->dumps;
 	c->dumps.names = c->options.embed_names;
 	c->dumps.quiet = !may_talk(c);

@@ -54,6 +54,15 @@ void tm_writer_take_over(struct tm_writer *w, struct tm_writer *next) {
 	w->packer.sequence = next->packer.sequence;
 	w->bytes = next->bytes;
 	tm_writer_close(next);
+	for (size_t i = 0; i < w->chunk_count; i++)
+		tm_chunk_renumber(w->pending.data + (i ? w->chunk_ends[i - 1] : 0), w->packer.sequence++);
+}
+
+void tm_writer_drop_last(struct tm_writer *w) {
+	if (w->error || !w->chunk_count) return;
+	w->chunk_count--;
+	w->pending.size = w->chunk_count ? w->chunk_ends[w->chunk_count - 1] : 0;
+	w->packer.sequence--;
 }
 
 /* Returns how many bytes of pending are in the file; fewer than all: errno says why. */

@@ -32,8 +32,11 @@ int tm_writer_open(struct tm_writer *w, char *path, bool force);
 int tm_writer_add_chunk(struct tm_writer *w, uint8_t kind, const void *payload, size_t n);
 /* Buffers a chunk that was packed before, for another place: renumbers its header. */
 void tm_writer_add_packed(struct tm_writer *w, uint8_t *chunk, size_t n);
-/* The file of `next`, whose buffer is empty and which is used up, goes by this writer's path now and is written from here on. */
+/* The file of `next`, whose buffer is empty and which is used up, goes by this writer's path now and is written from here on; what is
+ * buffered here comes behind it. */
 void tm_writer_take_over(struct tm_writer *w, struct tm_writer *next);
+/* Forgets the last chunk that was buffered. */
+void tm_writer_drop_last(struct tm_writer *w);
 /* Writes what is buffered. 0 or -errno. */
 int tm_writer_flush(struct tm_writer *w);
 /* 0 or -errno: some file systems tell of a failed write only when the file is closed. */

@@ -103,6 +103,46 @@ def file_stays_within_its_bound(t):
     t.equal(whole, [(sum(s for s, _ in wanted.values()), sum(c for _, c in wanted.values()))], "live at exit, without names")
 
 
+def most_bytes(t, trace, size, *program, stopped_s=0.0):
+    """How large the file was at most. stopped_s: the recorder stands still for so long at a time, so that every thread's buffer fills."""
+    child = t.start([t.recorder, "-o", trace, "--quiet", "--names=none", f"--max-size={size}", "--", *program], stdout=open(t.path("out"), "wb"))
+    most, looks = 0, 0
+    while child.poll() is None:
+        if os.path.exists(trace):
+            most, looks = max(most, os.path.getsize(trace)), looks + 1
+        if stopped_s and looks % 20 == 0:
+            child.send_signal(signal.SIGSTOP)
+            time.sleep(stopped_s)
+            child.send_signal(signal.SIGCONT)
+        time.sleep(0.001)
+    t.equal(child.returncode, 0, "status")
+    return max(most, os.path.getsize(trace))
+
+
+@test
+def many_threads_stay_within_the_bound(t):
+    """Eight threads, also when the recorder is slow: no write takes the file beyond its bound."""
+    size = 4 << 20
+    for stopped_s in (0, 0.03):
+        most = most_bytes(t, t.path("many.tmk"), f"{size},ring", t.program("flight.c"), "250000", "5", "8", stopped_s=stopped_s)
+        t.check(size // 2 < most <= size, f"the file had {most} bytes, {size} are allowed")
+        os.remove(t.path("many.tmk"))
+
+
+@test
+def stops_at_the_bound(t):
+    """With --max-size=SIZE events that do not fit are left out and counted; the ends of processes and threads come on top."""
+    size, ends = 512 * KIB, 16 * KIB
+    for threads in ("1", "8"):
+        trace = t.path(f"stopped{threads}.tmk")
+        most = most_bytes(t, trace, size, t.program("flight.c"), "200000", "5", threads, stopped_s=0.01)
+        t.check(size * 9 // 10 < most <= size + ends, f"the file of {threads} threads had {most} bytes, {size} are allowed")
+        db = t.imported(trace)
+        t.equal(db.rows("select kind from note where kind = 'max-size'"), [("max-size",)], "the note")
+        t.equal([kind for kind, in db.rows("select distinct kind from loss")], ["max-size"], "what was read and did not fit")
+        t.equal(db.value("select cut_reason from trace"), None, "closed in order")
+
+
 def start_and_wait(t, trace, rounds):
     child = t.start([t.recorder, "-o", trace, "--quiet", "--max-size=256KiB,ring", "--", t.program("flight.c"), "100000000", "5"])
     last, times = None, 0
