@@ -7,6 +7,7 @@
 
 #include "flight_scopes.h"
 #include "memory.h"
+#include "spans.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ struct aside {
 	uint64_t since_ns;
 };
 
-struct range { /* what is left of a mapping */
+struct range { /* what is left of a mapping; begins as spans.h wants it */
 	uint64_t high;
 	struct block block; /* its address is where this part begins */
 };
@@ -174,22 +175,13 @@ static struct process *process_of(struct tm_flight_set *s, uint32_t id) {
 	return &s->processes[id];
 }
 
-/* Index of the first range that ends above addr. */
 static size_t range_at(const struct process *p, uint64_t addr) {
-	size_t low = 0, high = p->range_count;
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-		if (p->ranges[middle].high > addr) high = middle;
-		else low = middle + 1;
-	}
-	return low;
+	return tm_disjoint_above(p->ranges, p->range_count, sizeof p->ranges[0], addr);
 }
 
 static void insert_range(struct process *p, size_t at, struct range r) {
-	p->ranges = tm_memory_grow(p->ranges, &p->range_capacity, p->range_count + 1, sizeof p->ranges[0]);
-	memmove(p->ranges + at + 1, p->ranges + at, (p->range_count - at) * sizeof r);
+	p->ranges = tm_disjoint_make_place(p->ranges, &p->range_count, &p->range_capacity, sizeof r, at);
 	p->ranges[at] = r;
-	p->range_count++;
 }
 
 static void insert_part(struct process *p, size_t at, const struct range *of, uint64_t low, uint64_t high) {

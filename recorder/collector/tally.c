@@ -2,6 +2,7 @@
 #include "tally.h"
 
 #include "memory.h"
+#include "spans.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +20,8 @@ struct table { /* open addressing, at most half full */
 	size_t count, mask;
 };
 
-struct range {
-	uint64_t low, high;
+struct range { /* begins as spans.h wants it */
+	uint64_t high, low;
 	bool is_file; /* of the heap mmap-file */
 };
 
@@ -248,22 +249,13 @@ static inline void block_allocated(const struct tm_tally *t, struct process *p, 
 
 /* --- mappings --- */
 
-/* Index of the first range that ends above addr. */
 static size_t range_at(const struct process *p, uint64_t addr) {
-	size_t low = 0, high = p->range_count;
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-		if (p->ranges[middle].high > addr) high = middle;
-		else low = middle + 1;
-	}
-	return low;
+	return tm_disjoint_above(p->ranges, p->range_count, sizeof p->ranges[0], addr);
 }
 
 static void range_insert(struct process *p, size_t at, struct range r) {
-	p->ranges = tm_memory_grow(p->ranges, &p->range_capacity, p->range_count + 1, sizeof p->ranges[0]);
-	memmove(p->ranges + at + 1, p->ranges + at, (p->range_count - at) * sizeof r);
+	p->ranges = tm_disjoint_make_place(p->ranges, &p->range_count, &p->range_capacity, sizeof r, at);
 	p->ranges[at] = r;
-	p->range_count++;
 	p->result.live_bytes += r.high - r.low;
 	p->result.live_blocks++;
 	gained(&p->maps[r.is_file], r.high - r.low);
@@ -283,8 +275,8 @@ static void unmapped(struct process *p, uint64_t low, uint64_t bytes) {
 	while (at < p->range_count && p->ranges[at].low < high) {
 		struct range old = p->ranges[at];
 		range_remove(p, at);
-		if (old.low < low) range_insert(p, at++, (struct range){ old.low, low, old.is_file });
-		if (old.high > high) range_insert(p, at++, (struct range){ high, old.high, old.is_file });
+		if (old.low < low) range_insert(p, at++, (struct range){ low, old.low, old.is_file });
+		if (old.high > high) range_insert(p, at++, (struct range){ old.high, high, old.is_file });
 		p->maps[old.is_file].frees += old.low >= low && old.high <= high;
 	}
 }
@@ -292,7 +284,7 @@ static void unmapped(struct process *p, uint64_t low, uint64_t bytes) {
 static void mapped(struct process *p, uint64_t low, uint64_t bytes, bool is_file, uint64_t ns) {
 	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes;
 	unmapped(p, low, bytes);
-	if (high > low) range_insert(p, range_at(p, low), (struct range){ low, high, is_file });
+	if (high > low) range_insert(p, range_at(p, low), (struct range){ high, low, is_file });
 	p->maps[is_file].allocations++;
 	raise_peak(p, ns);
 }
