@@ -1,12 +1,15 @@
-"""The CPythons of this machine, for tests that run on each of them.
+"""The CPythons of this machine, for tests that run on each of them, and the PyTorches.
 
     for python in each(t): ...        every interpreter from 3.8 on; prints "skipped: ..." for the versions that are not here
+    for python, version in torches(t): ...    an interpreter for each PyTorch, the oldest first; skips the test if there is none
 
 They are found where a user has them: python3.N on PATH, the versions of pyenv, /usr/bin, and what TIDEMARK_TEST_PYTHONS lists (separated by colons).
+For PyTorch every python3* of PATH is looked at, too, and what TIDEMARK_TORCH_PYTHON lists.
 """
 import functools
 import glob
 import os
+import re
 import shutil
 import subprocess
 
@@ -22,6 +25,10 @@ class Python:
 
     def __str__(self):
         return f"{self.path} ({self.version}{', free-threaded' if self.free_threaded else ''})"
+
+
+FIND_TORCH = "import importlib.util as u; print(u.find_spec('torch').origin); " \
+             "exec(open(u.find_spec('torch').submodule_search_locations[0] + '/version.py').read()); print(__version__)"
 
 
 def candidates():
@@ -63,3 +70,26 @@ def each(t):
     if not pythons:
         t.skip("no CPython from 3.8 on is on this machine")
     return pythons
+
+
+@functools.lru_cache(maxsize=None)
+def all_torches():
+    """(interpreter, version of its PyTorch as numbers), one for each PyTorch, the oldest first."""
+    paths = [p for name in ("TIDEMARK_TORCH_PYTHON", "TIDEMARK_TEST_TORCH") for p in os.environ.get(name, "").split(":")]
+    for folder in dict.fromkeys(os.environ["PATH"].split(os.pathsep) + ["/usr/local/bin", "/usr/bin"]):
+        paths += sorted(glob.glob(os.path.join(folder, "python3*")))
+    found = {}
+    for path in dict.fromkeys([*paths, *(python.path for python in all_pythons())]):
+        if not re.search(r"/python3?(\.\d+)?$", path):
+            continue
+        done = subprocess.run([path, "-c", FIND_TORCH], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, check=False)
+        if done.returncode == 0:
+            origin, version = done.stdout.splitlines()[-2:]
+            found.setdefault(origin, (path, tuple(int(n) for n in version.split("+")[0].split(".")[:2])))
+    return sorted(found.values(), key=lambda f: f[1])
+
+
+def torches(t):
+    if not all_torches():
+        t.skip("no interpreter here can import torch")
+    return all_torches()

@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 
+from pythons import torches
 from tidemark_test import Database, main, test
 
 MIB = 1 << 20
@@ -233,7 +234,7 @@ def snapshot_hostile(t):
 # --- torch.profiler
 
 KINETO = """
-import sys, torch
+import collections, sys, torch
 from torch.profiler import profile, ProfilerActivity, record_function
 torch.manual_seed(1)
 torch.set_num_threads(1)
@@ -248,25 +249,18 @@ with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as p:
         a, b = torch.rand(1000, 1000), torch.rand(1000, 1000)
         c = a + b
 p.export_chrome_trace(sys.argv[1])
+calls = collections.Counter(e.name() for e in p.profiler.kineto_results.events())  # key_averages() leaves out one of two of a name that are nested
 for e in p.key_averages():
-    print(e.key, e.count, e.cpu_memory_usage, e.self_cpu_memory_usage, sep="|")
+    print(e.key, calls[e.key], e.cpu_memory_usage, e.self_cpu_memory_usage, sep="|")
 """
-
-
-def with_torch():
-    for python in (os.environ.get("TIDEMARK_TORCH_PYTHON"), sys.executable, "/usr/bin/python3"):
-        if python and subprocess.run([python, "-c", "import torch; from torch.profiler import profile; assert int(torch.__version__.split('.')[0]) >= 2"],
-                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
-            return python
-    return None
 
 
 @test
 def kineto_as_torch_counts(t):
     """Every operator on one thread: its own and its total bytes, as key_averages() has them, to the byte. torch.profiler leaves names out that allocate nothing."""
-    python = with_torch()
-    if not python:
-        t.skip("no PyTorch of version 2 (TIDEMARK_TORCH_PYTHON names one's python)")
+    python, version = torches(t)[-1]
+    if version < (2, 0):
+        t.skip("no PyTorch of version 2 is here (TIDEMARK_TORCH_PYTHON names a python that has one)")
     with open(t.path("train.py"), "w", encoding="utf-8") as file:
         file.write(KINETO)
     text = t.run([python, t.path("train.py"), t.path("trace.json")]).text

@@ -26,13 +26,18 @@ ROWS = """select name, calls, self_allocated_bytes, total_allocated_bytes, self_
           where (heap = 'malloc' or heap is null) and name <> '[unscoped]' order by name"""
 
 
-def tells(t, program, *wanted, losses=()):
+def recorded(t, program, level):
+    """The database of one run of the program."""
     with open(t.path("odd.c"), "w", encoding="ascii") as file:
         file.write(BEGIN + program)
+    t.run(["gcc", level, "-g", "-fno-builtin", "-w", "-I", f"{t.root}/recorder", "-o", "odd", "odd.c", "-pthread"], status=0)
+    t.run([t.path("odd")], status=0)
+    return t.imported(t.record([t.path("odd")], "--force", output=t.path("odd.tmk")))
+
+
+def tells(t, program, *wanted, losses=()):
     for level in ("-O0", "-O2"):
-        t.run(["gcc", level, "-g", "-fno-builtin", "-w", "-I", f"{t.root}/recorder", "-o", "odd", "odd.c", "-pthread"], status=0)
-        t.run([t.path("odd")], status=0)
-        db = t.imported(t.record([t.path("odd")], "--force", output=t.path("odd.tmk")))
+        db = recorded(t, program, level)
         rows = [tuple(ANY if wish is ANY else value for value, wish in zip(row, wish_row)) for row, wish_row in zip(db.rows(ROWS), wanted)]
         t.equal((len(db.rows(ROWS)), rows), (len(wanted), list(wanted)), f"scope_total, {level}")
         t.equal(tuple(db.rows("select kind, count from loss")), losses, f"losses, {level}")
@@ -132,13 +137,10 @@ def steps_inside(t):
 
 @test
 def names_of_every_length(t):
-    with open(t.path("names.c"), "w", encoding="ascii") as file:
-        file.write("""#include "tidemark.h"
-                      int main(void) { static char text[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN"; for (int i = sizeof text - 1; i >= 0; i--) { text[i] = 0;
-                      tidemark_scope_push(text); tidemark_scope_pop(); } return 0; }""")
-    t.run(["gcc", "-I", f"{t.root}/recorder", "-o", "names", "names.c"], status=0)
+    db = recorded(t, """int main(void) { static char text[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN"; for (int i = sizeof text - 1; i >= 0; i--) { text[i] = 0;
+                       PUSH(text); POP(); } return 0; }""", "-O0")
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN"
-    names = [name for name, in t.imported(t.record([t.path("names")])).rows("select name from scope where id <> 0 order by id")]
+    names = [name for name, in db.rows("select name from scope where id <> 0 order by id")]
     t.equal(names, [letters[:n] for n in range(len(letters), -1, -1)], "names")
 
 

@@ -1,44 +1,16 @@
 """PyTorch: tensors as heaps, operators and record_function blocks as scopes, in every PyTorch that an interpreter of this machine can import.
 
-Interpreters: those that TIDEMARK_TEST_TORCH names (separated by colons) and every python3* of PATH, /usr/bin and /usr/local/bin.
+Interpreters: pythons.py finds them.
 
 Oracles: figures added up by hand (the opening comments of fixtures/torch/*.py and of fixtures/programs/torch_like.c), and torch.profiler's own records of the
 same run. What the trace says is read here once more from its events alone (class Trace), with the rules of schema/format.md.
 """
-import glob
-import itertools
 import json
 import os
-import re
 import subprocess
 
+from pythons import torches
 from tidemark_test import main, test
-
-FIND = "import importlib.util as u; print(u.find_spec('torch').origin); exec(open(u.find_spec('torch').submodule_search_locations[0] + '/version.py').read()); " \
-       "print(__version__)"
-
-FOUND = []
-
-
-def pythons(t):
-    """(interpreter, version of its PyTorch as numbers), one for each PyTorch."""
-    if FOUND:
-        return FOUND
-    places = [os.path.join(d, "python3*") for d in dict.fromkeys(os.environ["PATH"].split(os.pathsep) + ["/usr/local/bin", "/usr/bin"])]
-    candidates = [p for p in os.environ.get("TIDEMARK_TEST_TORCH", "").split(":") if p] + sorted(itertools.chain(*(glob.glob(p) for p in places)))
-    found = {}
-    for python in candidates:
-        if not re.search(r"/python3?(\.\d+)?$", python):
-            continue
-        done = subprocess.run([python, "-c", FIND], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, check=False)
-        if done.returncode == 0:
-            origin, version = done.stdout.splitlines()[-2:]
-            found.setdefault(origin, (python, tuple(int(n) for n in version.split("+")[0].split(".")[:2])))
-    if not found:
-        t.skip("no interpreter here can import torch")
-    FOUND.extend(sorted(found.values(), key=lambda f: f[1]))
-    return FOUND
-
 
 class Scope:
     def __init__(self, **fields):
@@ -134,7 +106,7 @@ def handle_of(version):
 
 @test
 def known_examples(t):
-    for python, version in pythons(t):
+    for python, version in torches(t):
         recording = t.same_as_bare([python, script(t, "examples.py")], "--stacks=off", "--names=none")
         trace = Trace(t, recording)
         for name, wanted in (("sum", 12000000), ("matmul", 4000000), ("outer", 8000000), ("inner", 4000000), ("released", -4000000), ("raises", 4000)):
@@ -152,7 +124,7 @@ def known_examples(t):
 
 @test
 def off(t):
-    for python, _ in pythons(t):
+    for python, _ in torches(t):
         trace = Trace(t, t.record([python, script(t, "examples.py")], "--stacks=off", "--names=none", "--torch=off"))
         t.equal((len(trace.scopes), [h["name"] for h in trace.heaps.values() if "torch" in h["name"]]), (0, []), "scopes and heaps with --torch=off")
 
@@ -173,7 +145,7 @@ def sums_of(values):
 @test
 def random_programs_as_torch_profiler_counts(t):
     """To the byte where the profiler's clock tells what lies in a scope; where a record falls onto the tick of an end, the difference is such records."""
-    for python, version in pythons(t):
+    for python, version in torches(t):
         compared = tied = 0
         for seed in range(20 if t.long else 2):
             recording = t.record([python, script(t, "nested.py"), str(seed)], "--stacks=off", "--names=none")
@@ -216,7 +188,7 @@ def operators_agree(t, trace, told, what):
 @test
 def threads_keep_their_own(t):
     """Each thread's scope has its own bytes; torch.profiler does not see the second thread at all."""
-    for python, version in pythons(t):
+    for python, version in torches(t):
         recording = t.record([python, script(t, "threads.py")], "--stacks=off", "--names=none")
         trace, told = Trace(t, recording), json.loads(recording.text)
         slow, fast = trace.one(t, "slow"), trace.one(t, "fast")
@@ -227,7 +199,7 @@ def threads_keep_their_own(t):
 
 @test
 def backward_is_linked(t):
-    for python, version in pythons(t):
+    for python, version in torches(t):
         trace = Trace(t, t.record([python, script(t, "autograd.py")], "--stacks=off", "--names=none"))
         forward, backward = trace.one(t, "linked forward"), trace.one(t, "linked backward")
         t.check(forward.thread != backward.thread, "two threads")
@@ -246,7 +218,7 @@ def backward_is_linked(t):
 
 @test
 def workers_and_death(t):
-    for python, version in pythons(t):
+    for python, version in torches(t):
         recording = t.record([python, script(t, "workers.py")], "--stacks=off", "--names=none", status=137)
         trace = Trace(t, recording)
         items = trace.named("item")

@@ -1,0 +1,253 @@
+"""What Python programs do besides calling functions: greenlets, event loops with threads, pools, forks in scopes, generators that the collector closes.
+
+Method: blocks of sizes of their own; the database must say in which scope, in which process and from which line of the script each came. A line is found in the
+script by its `# LINE` comment, so that the figures stand beside what they are about. On every CPython of this machine.
+"""
+import os
+
+from pythons import each
+from tidemark_test import ROOT, main, test
+
+HEAD = """import ctypes, os, sys, threading
+import tidemark
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+m = libc.malloc
+"""
+SCOPE = "(SELECT s.name FROM scope s WHERE s.id = a.scope_id AND a.scope_id <> 0)"
+
+
+def write(t, text):
+    with open(t.path("odd.py"), "w", encoding="utf-8") as file:
+        file.write(HEAD + text)
+    return t.path("odd.py")
+
+
+def record(t, python, text, *options, flags=(), **how):
+    how.setdefault("env", {"PYTHONPATH": os.pathsep.join(filter(None, (os.path.join(ROOT, "recorder"), os.environ.get("PYTHONPATH"))))})
+    return t.record([python.path, *flags, write(t, text)], *options, **how)
+
+
+def line_of(text, word):
+    """The line of the script on which `# word` stands."""
+    return next(n for n, line in enumerate((HEAD + text).splitlines(), 1) if line.endswith("# " + word))
+
+
+def blocks(db, first, last):
+    """size -> (scope, its end, process), of malloc's blocks in a range of sizes; each size is one block."""
+    rows = db.rows(f"SELECT a.size_bytes, {SCOPE}, (SELECT s.end_kind FROM scope s WHERE s.id = a.scope_id), a.process_id FROM allocation a "
+                   "WHERE a.api = 'malloc' AND a.size_bytes BETWEEN ? AND ?", first, last)
+    assert len({row[0] for row in rows}) == len(rows), rows
+    return {size: (scope, end if scope else None, process) for size, scope, end, process in rows}
+
+
+def lines(db, size):
+    """The Python lines of a block's stack, innermost first, within the script."""
+    return db.rows("""WITH RECURSIVE up(id, parent, frame, depth) AS (
+                        SELECT s.id, s.parent_id, s.frame_id, s.depth FROM stack s WHERE s.id = (SELECT stack_id FROM allocation WHERE api = 'malloc' AND size_bytes = ?)
+                        UNION ALL SELECT s.id, s.parent_id, s.frame_id, s.depth FROM stack s JOIN up ON s.id = up.parent WHERE s.id != 0)
+                      SELECT f.function, f.line FROM up JOIN frame f ON f.id = up.frame WHERE f.kind = 'python' AND f.file LIKE '%/odd.py' ORDER BY up.depth DESC""", size)
+
+
+@test
+def event_loop_and_threads(t):
+    """A task hands work to threads while its scope is open: what the threads allocate is in their own scopes, or in none."""
+    text = """import asyncio
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor(2)
+def work(n):
+    m(500100 + n)
+    with tidemark.scope("work"):
+        m(500200 + n)
+async def task(n):
+    with tidemark.scope("task"):
+        m(500300 + n)
+        await asyncio.get_running_loop().run_in_executor(pool, work, n)
+        m(500400 + n)  # RESUMED
+    m(500500 + n)
+async def run():
+    await asyncio.gather(*(task(n) for n in range(8)))
+asyncio.run(run())
+"""
+    for python in each(t):
+        db = t.imported(record(t, python, text))
+        got = blocks(db, 500100, 500507)
+        t.equal({size: scope for size, (scope, _, _) in got.items()},
+                {base + n: scope for base, scope in ((500100, None), (500200, "work"), (500300, "task"), (500400, "task"), (500500, None)) for n in range(8)},
+                f"{python}: scopes")
+        t.equal(db.row("SELECT calls, self_allocated_bytes FROM scope_total WHERE name = 'work' AND heap = 'malloc'")[0], 8, f"{python}: calls of work")
+        t.equal(lines(db, 500407)[0], ("task", line_of(text, "RESUMED")), f"{python}: the line of a task that goes on")
+
+
+@test
+def pool_of_processes(t):
+    """multiprocessing.Pool, forked and spawned: each job in its scope, in one of two processes of their own, from its line."""
+    text = """import multiprocessing
+def job(n):
+    with tidemark.scope("job"):
+        m(500100 + n)  # JOB
+    return os.getpid()
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1] if len(sys.argv) > 1 else "fork").Pool(2) as pool:
+        pids = pool.map(job, range(8), chunksize=1)
+    pool.join()
+    m(500200)
+"""
+    pythons = each(t)
+    for python in pythons:
+        script = write(t, text)
+        for method in ("fork", "spawn") if python is pythons[-1] else ("fork",):
+            recording = t.record([python.path, script, method], env={"PYTHONPATH": os.path.join(ROOT, "recorder")})
+            db = t.imported(recording)
+            got = blocks(db, 500100, 500200)
+            t.equal({size: scope for size, (scope, _, _) in got.items()}, {**{500100 + n: "job" for n in range(8)}, 500200: None}, f"{python}: {method}: scopes")
+            workers = {process for size, (_, _, process) in got.items() if size < 500200}
+            t.check(workers and got[500200][2] not in workers and len(workers) <= 2, f"{python}: {method}: jobs in processes {workers}")
+            t.equal(db.value("SELECT sum(self_allocated_bytes) >= 8 * 500100 FROM scope_total WHERE name = 'job' AND heap = 'malloc'"), 1, f"{python}: bytes of job")
+            for n in range(8):
+                t.equal(lines(db, 500100 + n)[0], ("job", line_of(text, "JOB")), f"{python}: {method}: the line of job {n}")
+
+
+@test
+def fork_in_a_scope(t):
+    """A child begins without its parent's scopes: its blocks are in those that it opens itself, and what it closes of its parent's is nobody's."""
+    text = """with tidemark.scope("around"):
+    m(500001)
+    pid = os.fork()
+    if not pid:
+        m(500002)  # CHILD
+        with tidemark.scope("in the child"):
+            m(500003)
+        m(500004)
+    else:
+        os.waitpid(pid, 0)
+        m(500005)
+if not pid:
+    m(500006)
+    os._exit(0)
+m(500007)
+"""
+    for python in each(t):
+        db = t.imported(record(t, python, text))
+        got = blocks(db, 500001, 500007)
+        t.equal({size: scope for size, (scope, _, _) in got.items()},
+                {500001: "around", 500002: None, 500003: "in the child", 500004: None, 500005: "around", 500006: None, 500007: None}, f"{python}: scopes")
+        t.equal([size for size, (_, _, process) in sorted(got.items()) if process == got[500001][2]], [500001, 500005, 500007], f"{python}: blocks of the parent")
+        t.equal(db.value("SELECT count(*) FROM scope WHERE name = 'around'"), 1, f"{python}: instances of around")
+        t.equal(lines(db, 500002), [("<module>", line_of(text, "CHILD"))], f"{python}: the child's line")
+
+
+@test
+def generators_that_the_collector_closes(t):
+    """Left in the middle and part of a cycle: their scopes close when the collector finds them, and their last block is from the line of `finally`."""
+    text = """import gc
+gc.disable()
+def left(n, holder):
+    with tidemark.scope("left"):
+        m(500100 + n)
+        try:
+            yield holder
+        finally:
+            m(500200 + n)  # FINALLY
+@tidemark.profile
+def profiled(n, holder):
+    m(500300 + n)
+    try:
+        yield holder
+    finally:
+        m(500400 + n)
+for n in range(3):
+    for kind in (left, profiled):
+        holder = []
+        it = kind(n, holder)
+        holder.append(it)
+        next(it)
+        del holder, it
+    m(500500 + n)
+    gc.collect()  # COLLECT
+    m(500600 + n)
+"""
+    wanted = {100: "left", 200: "left", 300: "profiled", 400: "profiled", 500: "left", 600: None}
+    for python in each(t):
+        db = t.imported(record(t, python, text))
+        got = blocks(db, 500100, 500602)
+        t.equal({size: scope for size, (scope, _, _) in got.items()}, {500000 + base + n: scope for base, scope in wanted.items() for n in range(3)}, f"{python}: scopes")
+        t.equal(db.value("SELECT count(*) FROM scope WHERE category = 'python' AND end_kind NOT IN ('closed', 'exception')"), 0, f"{python}: scopes left open")
+        t.equal(lines(db, 500201), [("left", line_of(text, "FINALLY")), ("<module>", line_of(text, "COLLECT"))], f"{python}: the stack of finally")
+
+
+@test
+def scopes_ten_thousand_deep(t):
+    """Each level keeps 10 bytes: 100,010 in all, counted once."""
+    text = """sys.setrecursionlimit(100000)
+def down(n):
+    with tidemark.scope("down"):
+        m(10)
+        if n: down(n - 1)
+        else: m(500001)  # BOTTOM
+threading.stack_size(512 << 20)
+thread = threading.Thread(target=down, args=(10000,))
+thread.start(); thread.join()
+"""
+    for python in each(t)[-1:]:
+        db = t.imported(record(t, python, text, "--stacks=off"))
+        t.equal(db.value("SELECT count(*) FROM scope WHERE name = 'down'"), 10001, f"{python}: instances")
+        t.equal(db.value("SELECT max(depth) - min(depth) FROM scope WHERE name = 'down'"), 10000, f"{python}: depth")
+        t.equal(db.value("SELECT sum(size_bytes) FROM allocation a JOIN scope s ON s.id = a.scope_id WHERE s.name = 'down' AND api = 'malloc' AND size_bytes = 10"), 100010,
+                f"{python}: bytes of 10")
+        calls, own, total, retained = db.row("SELECT calls, self_allocated_bytes, total_allocated_bytes, retained_bytes FROM scope_total WHERE name = 'down' AND heap = 'malloc'")
+        t.equal((calls, own), (10001, total), f"{python}: all of its total is its own, counted once")
+        t.check(600011 <= retained <= total, f"{python}: what it keeps: {retained} of {total}")
+
+
+@test
+def import_times(t):
+    """-X importtime, and other flags that change what runs: the line and the scope of a block are the same."""
+    text = """def f():
+    with tidemark.scope("s"):
+        m(500001)  # F
+f()
+"""
+    others = (("-X", "dev"), ("-O", "-O"), ("-X", "utf8", "-B", "-s"))
+    pythons = each(t)
+    for python in pythons:
+        for flags in (("-X", "importtime"), *(others if python is pythons[-1] else ())):
+            recording = record(t, python, text, flags=flags)
+            db = t.imported(recording)
+            t.equal(blocks(db, 500001, 500001)[500001][:2], ("s", "closed"), f"{python} {flags}: the scope")
+            t.equal(lines(db, 500001)[0], ("f", line_of(text, "F")), f"{python} {flags}: the line")
+            t.check("importtime" not in flags or recording.program_err.count(b"import time:") > 20, f"{python}: its times are there")
+
+
+@test
+def greenlets(t):
+    """Several stacks on one thread: each block has the lines of the greenlet that allocated it, and of no other."""
+    text = """import greenlet
+def leaf(n):
+    m(500100 + n)  # LEAF
+def first():
+    for n in range(0, 20, 2):
+        leaf(n)  # FIRST
+        b.switch()
+def deeper(n):
+    leaf(n)  # DEEPER
+    a.switch()
+def second():
+    for n in range(1, 20, 2):
+        deeper(n)  # SECOND
+a, b = greenlet.greenlet(first), greenlet.greenlet(second)
+a.switch()
+m(500200)  # MAIN
+"""
+    found = [python for python in each(t) if t.run([python.path, "-c", "import greenlet"], env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")}).status == 0]
+    if not found:
+        t.skip("no Python here imports greenlet")
+    for python in found:
+        db = t.imported(record(t, python, text))
+        for n in range(20):
+            outer = [("first", line_of(text, "FIRST"))] if n % 2 == 0 else [("deeper", line_of(text, "DEEPER")), ("second", line_of(text, "SECOND"))]
+            t.equal(lines(db, 500100 + n), [("leaf", line_of(text, "LEAF")), *outer], f"{python}: block {n}")
+        t.equal(lines(db, 500200), [("<module>", line_of(text, "MAIN"))], f"{python}: the main greenlet")
+
+
+main()
