@@ -13,35 +13,32 @@ static struct tm_event event(uint8_t op, uint64_t ns, uint64_t addr, uint64_t si
 	return (struct tm_event){ .op = op, .time_ns = ns, .begin_ns = ns, .addr = addr, .size = size, .usable = TM_USABLE_UNKNOWN };
 }
 
-static void alloc(struct tm_flight_set *s, uint32_t thread, uint64_t ns, uint64_t addr, uint64_t size) {
-	struct tm_event e = event(TM_OP_MALLOC, ns, addr, size);
+static void put(struct tm_flight_set *s, uint32_t thread, struct tm_event e, uint64_t old, uint64_t old_size) {
+	e.old = old;
+	e.old_size = old_size;
 	tm_flight_set_add(s, 1, thread, &e, 1);
 }
 
+static void alloc(struct tm_flight_set *s, uint32_t thread, uint64_t ns, uint64_t addr, uint64_t size) {
+	put(s, thread, event(TM_OP_MALLOC, ns, addr, size), 0, 0);
+}
+
 static void release(struct tm_flight_set *s, uint32_t thread, uint64_t ns, uint64_t addr) {
-	struct tm_event e = event(TM_OP_FREE, ns, 0, 0);
-	e.old = addr;
-	tm_flight_set_add(s, 1, thread, &e, 1);
+	put(s, thread, event(TM_OP_FREE, ns, 0, 0), addr, 0);
 }
 
 static void move(struct tm_flight_set *s, uint32_t thread, uint64_t begin, uint64_t ns, uint64_t old, uint64_t addr, uint64_t size) {
 	struct tm_event e = event(TM_OP_REALLOC, ns, addr, size);
 	e.begin_ns = begin;
-	e.old = old;
-	tm_flight_set_add(s, 1, thread, &e, 1);
+	put(s, thread, e, old, 0);
 }
 
 static void map(struct tm_flight_set *s, uint8_t op, uint64_t ns, uint64_t addr, uint64_t size, uint64_t old, uint64_t old_size) {
-	struct tm_event e = event(op, ns, addr, size);
-	e.old = old;
-	e.old_size = old_size;
-	tm_flight_set_add(s, 1, 1, &e, 1);
+	put(s, 1, event(op, ns, addr, size), old, old_size);
 }
 
 static void scope(struct tm_flight_set *s, uint32_t thread, uint8_t op, uint64_t ns, uint64_t key, uint64_t link) {
-	struct tm_event e = event(op, ns, key, 0);
-	e.old = link;
-	tm_flight_set_add(s, 1, thread, &e, 1);
+	put(s, thread, event(op, ns, key, 0), link, 0);
 }
 
 /* Compares what stays with the story's remains. */
