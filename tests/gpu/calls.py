@@ -159,9 +159,30 @@ def in_graphs():
     call("cuDeviceGraphMemTrim", device)
 
 
+def captured():
+    stream, graph = ctypes.c_void_p(), ctypes.c_void_p()
+    call("cuStreamCreate", ctypes.byref(stream), 1)
+    call("cuStreamBeginCapture_v2", stream, 2)
+    call("cuMemAllocAsync", ctypes.byref(p), size(4 * MIB), stream)
+    took("cuda-graph:0", "cuMemAllocAsync", 4 * MIB)
+    call("cuMemFreeAsync", p, stream)
+    call("cuStreamEndCapture", stream, ctypes.byref(graph))
+    call("cuGraphDestroy", graph)
+    call("cuStreamDestroy_v2", stream)
+
+
+def with_a_context():
+    other = ctypes.c_void_p()
+    call("cuCtxCreate_v2", ctypes.byref(other), 0, device)
+    call("cuMemAlloc_v2", ctypes.byref(p), size(7 * MIB))
+    took("cuda:0", "cuMemAlloc", 7 * MIB)
+    call("cuCtxDestroy_v2", other)
+    call("cuCtxSetCurrent", context)
+
+
 properties = Properties()
 properties.words[0], properties.words[2] = 1, 1
-for part in (on_device, managed, on_host, in_pools, mapped, arrays, in_graphs):
+for part in (on_device, managed, on_host, in_pools, mapped, arrays, in_graphs, captured, with_a_context):
     before = len(blocks)
     try:
         part()

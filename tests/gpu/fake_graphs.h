@@ -133,3 +133,24 @@ CUresult cuGraphDestroy(void *graph) {
 	free(graph);
 	return 0;
 }
+
+CUresult cuStreamCreate(void **stream, unsigned flags) {
+	struct { void **stream; unsigned flags; } p = { stream, flags };
+	struct around a;
+	enter(&a, 124, "cuStreamCreate", &p);
+	*stream = FAKE_CAPTURING;
+	return leave(&a, 0);
+}
+
+CUresult cuStreamBeginCapture_v2(void *stream, int mode) {
+	return stream == FAKE_CAPTURING && mode < 3 ? 0 : INVALID;
+}
+
+CUresult cuStreamEndCapture(void *stream, void **graph) {
+	*graph = calloc(1, 16);
+	return stream == FAKE_CAPTURING ? 0 : INVALID;
+}
+
+CUresult cuStreamDestroy_v2(void *stream) {
+	return stream == FAKE_CAPTURING ? 0 : INVALID;
+}
