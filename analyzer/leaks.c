@@ -200,8 +200,8 @@ static uint16_t flags_of(const struct finder *x, const struct tm_stack_row *at) 
 
 /* What a stack is: the key of its call site, and what is known about such. */
 struct site_view {
-	uint64_t key, caller_key; /* the latter also tells who called the site */
-	struct tm_text caller;
+	uint64_t key, caller_key;   /* the latter also tells who called the site */
+	struct tm_text caller, own; /* own: the program's function that called the library's, where the site is one of these */
 	bool suppressed, by_program, is_module, is_arena, spawns;
 };
 
@@ -243,6 +243,7 @@ static struct site_view view_of(const struct finder *x, uint32_t stack) {
 	if (site == &native && own.node) view.key = mix_row(view.key, x->stacks, &own);
 	view.suppressed = view.suppressed || view.by_program;
 	view.caller_key = caller.node ? mix_row(view.key, x->stacks, &caller) : view.key;
+	if (site == &native && (flags_of(x, &native) & FRAME_LIBRARY) && own.node) view.own = place_at(x->stacks, &own).text.function;
 	if (caller.node) view.caller = place_at(x->stacks, &caller).text.function;
 	view.key += view.suppressed + 2u * view.is_module + 4u * view.is_arena + 8u * view.by_program;
 	return view;
@@ -542,11 +543,25 @@ static uint64_t most_bytes(const struct finder *x) {
 	return most;
 }
 
-/* Of a part the sentence says which one it is. */
-static void tell_caller(const struct group *g, struct tm_leak_verdict *v) {
-	size_t n = strlen(v->reason);
-	int shown = g->caller.size > 100 ? 100 : (int)g->caller.size;
-	if (shown) snprintf(v->reason + n, sizeof v->reason - n, "; of those made for %.*s, not for others", shown, g->caller.data);
+/* A function's name in a sentence: without its parameters, and not all of a long one. */
+static int name_length(struct tm_text name) {
+	size_t n = 0, depth = 0;
+	for (; n < name.size && n < 100; n++) {
+		if (name.data[n] == '(' && n && !depth && name.data[n - 1] != ':') break;
+		depth += name.data[n] == '<';
+		depth -= name.data[n] == '>' && depth;
+	}
+	return (int)n;
+}
+
+/* Of a part the sentence says which one it is, and of a likely leak in the C++ library who of the program called that. */
+static void tell_caller(const struct finder *x, const struct group *g, struct tm_leak_verdict *v) {
+	size_t n = strlen(v->reason), room = sizeof v->reason - n;
+	struct tm_text own = { "", 0 };
+	if (!g->whole && v->score >= TM_LEAK_SCORE_LIKELY) own = view_of(x, g->stack).own;
+	if (g->caller.size)
+		snprintf(v->reason + n, room, "; of those made for %.*s, not for others", name_length(g->caller), g->caller.data);
+	else if (own.size) snprintf(v->reason + n, room, "; called by %.*s", name_length(own), own.data);
 }
 
 static bool judge(const struct finder *x, struct group *g, const struct tm_leak_levels *levels, uint64_t most) {
@@ -555,7 +570,7 @@ static bool judge(const struct finder *x, struct group *g, const struct tm_leak_
 	g->facts.levels = levels;
 	tm_leak_judge(&g->facts, &verdict);
 	if (g->facts.is_unjoined && !g->by_program) g->suppressed = false;
-	if (g->whole) tell_caller(g, &verdict);
+	tell_caller(x, g, &verdict);
 	g->score = verdict.score;
 	g->growth_bytes_per_step = verdict.growth_bytes_per_step;
 	g->growth_p = verdict.growth_p;

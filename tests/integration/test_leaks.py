@@ -172,6 +172,57 @@ def a_row_is_hidden_where_all_its_stacks_are(t):
 
 
 @test
+def one_caller_of_many(t):
+    """A maker of blocks for a table of 300, for work that frees 600, and for one that forgets 40, as it goes: a row for each, and only the last is a leak."""
+    def events(trace):
+        site = trace.frame([("make", "f.c", 7)], address=0x7000)
+        table, work, forget = (trace.stack("main", way, site) for way in ("table", "work", "forget"))
+        made, now, address = [], 0, 0x1000
+        for way, count in ((table, 300), (work, 600)):
+            for n in range(count):
+                now, address = now + 10, address + 0x100
+                made.append(malloc(now, address, 10, way))
+                if way == work:
+                    made.append(free(now + 5, address))
+                    if n % 15 == 0:
+                        made.append(malloc(now + 6, 0x900000 + n * 0x100, 10, forget))
+        return made
+    db = t.imported(trace_of(t, "callers", events))
+    rows = {r[0]: r[1:] for r in db.rows("SELECT s.text, c.live_count, c.score >= 0.5, c.reason FROM leak_candidate c JOIN stack_text s USING (stack_id)")}
+    t.equal({k: v[:2] for k, v in rows.items()}, {"main;table;make": (300, 0), "main;forget;make": (40, 1)}, "rows: what is live, and whether it is a leak")
+    t.check("of those made for forget, not for others" in rows["main;forget;make"][2], rows)
+
+
+UNJOINED = """
+#include <pthread.h>
+#include <stdlib.h>
+static void *work(void *p) { return p; }
+int main(int n, char **words) {
+    for (int i = 0; i < 60; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, work, NULL)) return 1;
+        if (n > 1) pthread_join(thread, NULL);
+        free(malloc(100));
+    }
+    return words == NULL;
+}
+"""
+
+
+@test
+def threads_that_nobody_joins(t):
+    source, program = t.path("threads.c"), t.path("threads")
+    with open(source, "w", encoding="ascii") as file:
+        file.write(UNJOINED)
+    t.run(["gcc", "-g", "-o", program, source, "-pthread"], status=0)
+    for words, listed in (([], 1), (["join"], 0)):
+        trace = t.path(f"threads{listed}.tmk")
+        t.run([os.path.join(t.build, "bin/tidemark-record"), "--quiet", "-o", trace, "--", program, *words], status=0)
+        rows = json.loads(t.ask("leaks", t.imported(trace).path, "--format=json", "--min-score=0.5").text)
+        t.equal([("nobody joined these" in r["reason"], r["live_count"] >= 50) for r in rows], [(True, True)] * listed, f"rows with {words}")
+
+
+@test
 def lists_of_other_editors(t):
     db = t.imported(trace_of(t, "steps", stepped, exit_ns=21_000_000))
     names = lambda option: [r["function"] for r in json.loads(t.ask("leaks", db.path, "--format=json", option).text)]

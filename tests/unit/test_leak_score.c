@@ -123,6 +123,67 @@ static void sites(void) {
 	CHECK(v.score >= TM_LEAK_SCORE_LIKELY && strstr(v.reason, "50 B a step (p < 0.001)"));
 }
 
+/* A queue of which 300 of 900 are left, all from the last third, while the level rose evenly: growth, and nothing of the kind if it was as high before,
+ * if too little of it came in the second half, or if each of several threads that still run may have filled something. */
+static void queues(void) {
+	struct tm_leak_verdict v;
+	struct tm_leak_facts f = even(300, 900);
+	memset(f.events.parts, 0, sizeof f.events.parts);
+	for (unsigned i = 22; i < 32; i++) f.events.parts[i] = 30;
+	f.time = f.events;
+	levels.count = 40;
+	for (unsigned i = 0; i < 40; i++) {
+		levels.at[i] = i / 40.0;
+		levels.bytes[i] = 750.0 * i;
+	}
+	tm_leak_judge(&f, &v);
+	/* Half of the growth is in the second half and a third is left; 40 looks weigh 40 / 48. */
+	CHECK(near(v.score, 40.0 / 48) && strstr(v.reason, "ever more of them"));
+	f.shares_threads = true;
+	tm_leak_judge(&f, &v);
+	CHECK(v.score == 0 && strstr(v.reason, "in use"));
+	f.shares_threads = false;
+	levels.bytes[30] = 40000;
+	tm_leak_judge(&f, &v);
+	CHECK(v.score == 0);
+	for (unsigned i = 0; i < 40; i++) levels.bytes[i] = i < 20 ? 1400.0 * i : 26600 + 100.0 * i;
+	tm_leak_judge(&f, &v);
+	CHECK(v.score == 0);
+}
+
+/* 400 names of which the last quarter brings 8 are a table that fills up; 48 are a leak that slows down. */
+static void tables_that_fill_up(void) {
+	struct tm_leak_verdict v;
+	struct tm_leak_facts f = even(400, 400);
+	for (unsigned late = 1; late <= 6; late += 5) {
+		for (unsigned i = 0; i < TM_LEAK_PARTS; i++) f.events.parts[i] = i < 24 ? (400 - 8 * late) / 24 : late;
+		f.events.count = 24 * ((400 - 8 * late) / 24) + 8 * late;
+		f.time = f.events;
+		tm_leak_judge(&f, &v);
+		if (late == 1) CHECK(v.score < 0.2 && strstr(v.reason, "growth slows down"));
+		else CHECK(v.score >= TM_LEAK_SCORE_LIKELY);
+	}
+}
+
+/* Four blocks over the whole run, others freed: a leak, but not if each of four threads has one; thread-local caches count once for each thread. */
+static void threads(void) {
+	struct tm_leak_verdict v;
+	struct tm_leak_facts f = even(4, 40);
+	tm_leak_judge(&f, &v);
+	CHECK(near(v.score, 4.0 / 7));
+	f.one_a_thread = true;
+	tm_leak_judge(&f, &v);
+	CHECK(v.score < 0.2 && strstr(v.reason, "one for each of so many threads, whose others were freed"));
+	f = even(320, 4000);
+	f.shares_threads = true;
+	f.thread_parts = 28;
+	tm_leak_judge(&f, &v);
+	CHECK(v.score >= TM_LEAK_SCORE_LIKELY);
+	f.thread_parts = 2;
+	tm_leak_judge(&f, &v);
+	CHECK(v.score < TM_LEAK_SCORE_LIKELY);
+}
+
 static bool matches(const char *pattern, const char *text) {
 	return tm_suppression_pattern_matches(pattern, (struct tm_text){ text, strlen(text) });
 }
@@ -159,6 +220,9 @@ int main(void) {
 	theil_sen();
 	mann_kendall();
 	sites();
+	queues();
+	tables_that_fill_up();
+	threads();
 	patterns();
 	lists();
 	return check_report("leak_score");
