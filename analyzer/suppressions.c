@@ -51,28 +51,27 @@ static const struct known {
 	{ "^pymain_init$", false },
 };
 
+/* Each part between stars is taken where it comes first and never tried again further on, so that le$ does not match le_le: lists that were
+ * made for LeakSanitizer hide here what they hide there. */
 bool tm_suppression_pattern_matches(const char *pattern, struct tm_text text) {
 	const char *at = text.data, *end = text.data + text.size;
 	bool anchored = *pattern == '^', after_star = false;
 	if (!text.size) return false;
 	if (anchored) pattern++;
 	while (*pattern) {
+		if (*pattern == '$') return at == end || after_star;
 		if (*pattern == '*') {
 			pattern++;
+			anchored = false;
 			after_star = true;
 			continue;
 		}
-		if (*pattern == '$') return at == end || after_star || !anchored;
 		size_t n = strcspn(pattern, "*$");
-		/* A part in front of $ has to be the last one. */
-		if (pattern[n] == '$' && (!anchored || after_star)) return (size_t)(end - at) >= n && memcmp(end - n, pattern, n) == 0;
-		if (anchored && !after_star && ((size_t)(end - at) < n || memcmp(at, pattern, n) != 0)) return false;
-		const char *found = anchored && !after_star ? at : memmem(at, (size_t)(end - at), pattern, n);
-		if (!found) return false;
+		const char *found = memmem(at, (size_t)(end - at), pattern, n);
+		if (!found || (anchored && found != at)) return false;
 		at = found + n;
 		pattern += n;
-		anchored = true;
-		after_star = false;
+		anchored = after_star = false;
 	}
 	return true;
 }

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
+from pythons import all_torches
 from tidemark_test import main, test
 from trace_writer import Trace, free, malloc, realloc, step
 
@@ -34,7 +35,8 @@ def corpus_in_part(t):
 
 @test(long=True)
 def corpus(t):
-    score(t)
+    """With the newest PyTorch that is found; without one its programs are skipped."""
+    score(t, *(f"--python={python}" for python, _ in all_torches()[-1:]))
 
 
 def trace_of(t, name, events, exit_ns=None):
@@ -233,6 +235,47 @@ def lists_of_other_editors(t):
     t.equal(names(hush(t, "^keep$", "^tab$", "ble^")), ["table"], "marks that do not match")
     t.equal(names(hush(t, "KEEP", " keep")), ["keep", "table"], "capitals and spaces count")
     t.check("line 2: 'leak:'" in t.ask("leaks", db.path, hush(t, "a", ""), status=1).errors, "an empty pattern")
+
+
+THREE_LEAKS = """
+#include <cstdlib>
+#include <cstring>
+namespace ns {
+struct Foo { void *load(int n); };
+__attribute__((noinline)) void *Foo::load(int n) { return memset(malloc(n), 1, n); }
+}
+extern "C" __attribute__((noinline)) void *le_le(int n) { return memset(malloc(n), 1, n); }
+extern "C" __attribute__((noinline)) void *upload_file(int n) { return memset(malloc(n), 1, n); }
+__attribute__((noinline)) void tidy() { volatile char old[4000]; for (char volatile &c : old) c = 0; }
+int main() {
+    ns::Foo foo;
+    for (int i = 0; i < 40; i++) { foo.load(10); le_le(20); upload_file(30); }
+    tidy();
+    return 0;
+}
+"""
+
+
+@test
+def as_leak_sanitizer_does_it(t):
+    """The same lists for the same program under LeakSanitizer leave the same functions."""
+    t.need("g++")
+    source, program, oracle, trace = (t.path(name) for name in ("three.cc", "three", "oracle", "three.tmk"))
+    with open(source, "w", encoding="ascii") as file:
+        file.write(THREE_LEAKS)
+    names = re.compile(r"\b(?:ns::Foo::load|le_le|upload_file)\b")
+    t.run(["g++", "-g", "-o", program, source], status=0)
+    built = t.run(["g++", "-g", "-fsanitize=leak", "-o", oracle, source])
+    if built.status or len(set(names.findall(t.run([oracle]).errors))) != 3:
+        t.skip("LeakSanitizer does not work here")
+    t.run([os.path.join(t.build, "bin/tidemark-record"), "--quiet", "-o", trace, "--", program], status=0)
+    db = t.imported(trace)
+    for pattern in ("le$", "^le_le$", "^le", "load", "^ns::Foo::load", "ns::Foo::load$", "^ns::Foo::load(int)$", "Foo::load(*)$", "^upload_file$", "lo$d", "*", "up*le",
+                    "le_le*$", "$", "^$", "LE", "three.cc", "^main$", " le_le"):
+        option = hush(t, pattern)
+        theirs = t.run([oracle], env=dict(os.environ, LSAN_OPTIONS=f"suppressions={t.path('hush')}:print_suppressions=0")).errors
+        rows = json.loads(t.ask("leaks", db.path, "--format=json", "--min-score=0.5", option).text)
+        t.equal({r["function"].split("(")[0] for r in rows}, set(names.findall(theirs)), f"functions that leak:{pattern} leaves")
 
 
 INLINED = """

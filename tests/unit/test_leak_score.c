@@ -193,7 +193,8 @@ static void patterns(void) {
 	CHECK(matches("^up", "upload_file") && !matches("^load", "upload_file"));
 	CHECK(matches("file$", "upload_file") && !matches("load$", "upload_file"));
 	CHECK(matches("^upload_file$", "upload_file") && !matches("^upload$", "upload_file") && matches("^up*le$", "upload_file"));
-	CHECK(matches("le$", "le_le") && matches("^le*le$", "le_le") && !matches("^le$", "le_le"));
+	CHECK(!matches("le$", "le_le") && matches("^le*le$", "le_le") && matches("*le$", "x_le") && !matches("^le$", "le_le"));
+	CHECK(!matches("$", "x") && !matches("^$", "x") && matches("*$", "x") && matches("^*", "x"));
 	CHECK(!matches("a*b*c", "a-c-b") && matches("a*b*c", "xa-b-c") && !matches("load", "") &&
 	      matches("libfoo.so", "/usr/lib/libfoo.so.1"));
 }
