@@ -210,8 +210,27 @@ static bool replay_all(struct replay *r) {
 	return done;
 }
 
+/* `peak` lists the same window twice: its levels, then what made them. */
+static bool is_there(sqlite3 *db, const char *with) {
+	sqlite3_stmt *row = NULL;
+	bool there = false;
+	if (sqlite3_prepare_v2(db, "SELECT 1 FROM temp.window_told WHERE text = ?", -1, &row, NULL) == SQLITE_OK) {
+		sqlite3_bind_text(row, 1, with, -1, SQLITE_STATIC);
+		there = sqlite3_step(row) == SQLITE_ROW;
+	}
+	sqlite3_finalize(row);
+	return there;
+}
+
+static void remember(sqlite3 *db, const char *with) {
+	char *sql = sqlite3_mprintf("DROP TABLE IF EXISTS temp.window_told; CREATE TEMP TABLE window_told AS SELECT %Q AS text", with);
+	if (sql) sqlite3_exec(db, sql, NULL, NULL, NULL);
+	sqlite3_free(sql);
+}
+
 bool tm_window_replay(const struct tm_database *d, const char *with) {
 	struct replay r = { .db = d->handle };
+	if (with && is_there(d->handle, with)) return true;
 	char *sql = sqlite3_mprintf(
 		"WITH %s no_more AS (SELECT 1)\n"
 		"SELECT s.process_id, s.trace_id, s.first_ns, s.last_ns, s.first_checkpoint, s.checkpoint_id, s.last_id, s.first_id,"
@@ -224,5 +243,6 @@ bool tm_window_replay(const struct tm_database *d, const char *with) {
 	tm_array_release(&r.stretches);
 	tm_array_release(&r.levels);
 	tm_array_release(&r.changes);
+	if (done && with) remember(d->handle, with);
 	return done;
 }

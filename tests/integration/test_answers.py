@@ -56,6 +56,10 @@ def instants_are_exact(t):
     db = sqlite3.connect(one)
     checkpoints = db.execute("select ts_ns, has_stacks from checkpoint order by id").fetchall()
     t.check(len(checkpoints) >= 4 and any(kept for _, kept in checkpoints), f"checkpoints: {checkpoints}")
+    # Each row that outlived the first checkpoint behind its allocation is listed for that one.
+    t.equal(db.execute("select count(*) from allocation_packed a join checkpoint c on c.id = (select min(id) from checkpoint where ts_ns > a.alloc_ns)"
+                       " where a.id > c.allocation_id and a.id > coalesce((select r.first_id + r.more from checkpoint_live r where r.checkpoint_id = c.id"
+                       " and r.first_id <= a.id order by r.first_id desc limit 1), -1)").fetchone()[0], 0, "rows that no checkpoint lists")
     end = db.execute("select max(end_ns) from process").fetchone()[0]
     seed = random.randrange(1 << 30)
     print("seed", seed)
@@ -237,6 +241,23 @@ def gaps_by_hand(t):
     t.equal(base.execute("select ts_ns, gap_bytes, file_bytes, stack_bytes, shared_bytes, retained_bytes, unknown_bytes, arena_bytes from memory_gap_part").fetchall(),
             [(2000, 5200, 3000, 200, 100, 1500, 400, 500)], "parts")
     t.equal(base.execute("select from_ns, ts_ns, change_bytes, function, allocated_bytes from memory_gap_jump").fetchall(), [(500, 2000, 4300, "a", 1000)], "jumps")
+
+
+@test
+def jumps_by_hand(t):
+    """Nothing is live, so the gap is what is resident: 1000, 7000, 500, 600. The largest change comes first, whichever way it goes."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    for n, rss in enumerate((1000, 7000, 500, 600)):
+        trace.sample(1, 1000 * (n + 1), rss=rss, tool_rss=0)
+    trace.events(1, [malloc(100, 0x1000, 10, trace.stack("main", "a")), free(200, 0x1000)], watermark=4500)
+    trace.exit(1, 5000)
+    trace.end(1, 6000)
+    path, db = t.path("jumps.tmk"), t.path("jumps.db")
+    trace.save(path)
+    t.run([os.path.join(t.build, "bin/tidemark"), "import", "-q", path, "-o", db], status=0)
+    t.equal(sqlite3.connect(db).execute("select ts_ns, change_bytes from memory_gap_jump").fetchall(), [(3000, -6500), (2000, 6000), (4000, 100)], "jumps")
 
 
 main()
