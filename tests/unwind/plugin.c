@@ -10,7 +10,8 @@
 /* Calls its first argument with the second. Its instructions have the same length whatever the frame, so its return address is the same, too. */
 #if defined(__x86_64__)
 __asm__(".text\n\t.globl plugin_pass\n\t.type plugin_pass, @function\nplugin_pass:\n\t.cfi_startproc\n\t.byte 0x48, 0x81, 0xec\n\t"
-	".long " TEXT(FRAME_BYTES) "+16\n\t.cfi_def_cfa_offset " TEXT(FRAME_BYTES) "+24\n\tmov %rdi, %rax\n\tmov %esi, %edi\n\tcall *%rax\n\t.byte 0x48, 0x81, 0xc4\n\t.long " TEXT(FRAME_BYTES)
+	".long " TEXT(FRAME_BYTES) "+16\n\t.cfi_def_cfa_offset " TEXT(FRAME_BYTES) "+24\n\t"
+	"mov %rdi, %rax\n\tmov %esi, %edi\n\tcall *%rax\n\t.byte 0x48, 0x81, 0xc4\n\t.long " TEXT(FRAME_BYTES)
 	"+16\n\t.cfi_def_cfa_offset 8\n\tret\n\t.cfi_endproc\n\t.size plugin_pass, .-plugin_pass\n");
 #endif
 
