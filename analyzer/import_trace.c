@@ -191,6 +191,13 @@ static const char *cut_reason(const struct import *x) {
 	return x->catalog.closed ? NULL : "it was not closed";
 }
 
+/* Before what they add up to takes memory of its own. */
+static void let_events_go(struct import *x) {
+	tm_merge_release(&x->merge); /* gives its batches back */
+	tm_ahead_stop(x->ahead);
+	x->ahead = NULL;
+}
+
 /* The bulk tables: allocations as they end, then what they add up to. */
 static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
 	tm_store_begin_bulk(x->store);
@@ -198,6 +205,7 @@ static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
 	int rc = prepare_replay(x);
 	if (rc == TM_IMPORT_DONE) rc = play_events(x);
 	tm_feed_finish(x->feed);
+	let_events_go(x);
 	if (rc != TM_IMPORT_DONE) return rc;
 	tm_write_stack_rows(rows);
 	tm_write_site_rows(rows);
@@ -237,8 +245,6 @@ int tm_import_trace(struct tm_store *store, struct tm_import_source *source, uin
 	if (tm_reader_open(&x.reader, source->foreign ? source->foreign->path : source->path, source->error, sizeof source->error) < 0) goto out;
 	if ((rc = read_catalog(&x)) == TM_IMPORT_DONE) rc = write_rows(&x);
 out:
-	tm_merge_release(&x.merge); /* gives its batches back */
-	tm_ahead_stop(x.ahead);
 	tm_replay_release(&x.replay);
 	tm_stack_ids_release(&x.stacks);
 	tm_catalog_release(&x.catalog);

@@ -3,11 +3,12 @@
 
 #define FIRST_SLOTS 64u
 #define STACKS_A_SITE 6u /* of the tree, from which on a hash would take more than an item for each stack */
-#define FEW_COUNT 15u    /* of any amount: beyond, a site changes too often to be packed each time */
+#define FEW_COUNT 15u    /* of any amount: four bits, and beyond a site changes too often to be packed each time */
 #define FIRST_NS_MAX (((uint64_t)1 << 53) - 1)
+#define LAST_NS_MAX (((uint64_t)1 << 56) - 1)
 #define SIZE_MAX_48 (((uint64_t)1 << 48) - 1)
 
-_Static_assert(sizeof(struct tm_site_head) == 40 && sizeof(struct tm_site_few) == 56, "as sites.h says");
+_Static_assert(sizeof(struct tm_site_head) == 40 && sizeof(struct tm_site_few) == 48, "as sites.h says");
 
 void tm_sites_release(struct tm_sites *s) {
 	tm_array_release(&s->heads);
@@ -159,12 +160,13 @@ static bool keep_few(struct tm_sites *s, struct tm_site_head *head, const struct
 	}
 	struct tm_site_few *few = &s->few.items[head->more];
 	unsigned has = 0;
-	few->last_ns = site->last_ns;
+	few->last_ns = site->last_ns & LAST_NS_MAX;
+	few->counts = 0;
 	few->slack_bytes = (uint32_t)site->slack_bytes;
 	few->same_size = (uint8_t)site->same_size;
 	for (unsigned i = 0; i < TM_SITE_AMOUNTS; i++) {
 		few->bytes[i] = (uint32_t)site->amounts[i].bytes;
-		few->counts[i] = (uint8_t)site->amounts[i].count;
+		few->counts |= (uint32_t)site->amounts[i].count << 4 * i;
 		if (!is_nothing(site->amounts[i])) has |= 1u << i;
 	}
 	put_head(head, site, SITE_FEW, head->more, has);
@@ -186,13 +188,17 @@ static bool keep_whole(struct tm_sites *s, struct tm_site_head *head, const stru
 bool tm_site_pack(struct tm_sites *s, uint32_t index, const struct tm_site *site) {
 	struct tm_site_head *head = &s->heads.items[index];
 	unsigned has = 0;
-	bool is_small = site->first_ns <= FIRST_NS_MAX && site->last_size_bytes <= SIZE_MAX_48 && site->slack_bytes <= UINT32_MAX &&
-			!site->splits;
+	bool is_small = site->first_ns <= FIRST_NS_MAX && site->last_ns <= LAST_NS_MAX && site->last_size_bytes <= SIZE_MAX_48 &&
+			site->slack_bytes <= UINT32_MAX && !site->splits;
 	if (is_small && head->tier <= SITE_ONE && fits_one(site, &has)) {
 		put_head(head, site, SITE_ONE, (uint32_t)site->slack_bytes, has);
 		return true;
 	}
 	return is_small && fits_few(site) ? keep_few(s, head, site) : keep_whole(s, head, site);
+}
+
+static struct tm_amount amount_of(const struct tm_site_few *few, unsigned which) {
+	return (struct tm_amount){ few->bytes[which], few->counts >> 4 * which & 15 };
 }
 
 void tm_site_unpack(const struct tm_sites *s, uint32_t index, struct tm_site *site) {
@@ -215,7 +221,7 @@ void tm_site_unpack(const struct tm_sites *s, uint32_t index, struct tm_site *si
 		site->last_ns = few->last_ns;
 		site->slack_bytes = few->slack_bytes;
 		site->same_size = few->same_size;
-		for (unsigned i = 0; i < TM_SITE_AMOUNTS; i++) site->amounts[i] = (struct tm_amount){ few->bytes[i], few->counts[i] };
+		for (unsigned i = 0; i < TM_SITE_AMOUNTS; i++) site->amounts[i] = amount_of(few, i);
 	}
 }
 
@@ -224,7 +230,7 @@ struct tm_amount tm_site_amount(const struct tm_sites *s, uint32_t index, enum t
 	if (head->tier == SITE_WHOLE) return s->wholes.items[head->more].amounts[which];
 	if (!(head->has >> which & 1)) return (struct tm_amount){ 0, 0 };
 	if (head->tier == SITE_ONE) return (struct tm_amount){ head->last_size_bytes, 1 };
-	return (struct tm_amount){ s->few.items[head->more].bytes[which], s->few.items[head->more].counts[which] };
+	return amount_of(&s->few.items[head->more], which);
 }
 
 struct tm_site_epochs tm_site_epochs(const struct tm_sites *s, uint32_t index) {

@@ -7,7 +7,7 @@
  *
  *               SITE_NONE    head        nothing so far                   40 bytes
  *               SITE_ONE     head        one block
- *               SITE_FEW     + few       at most 15 blocks                96 bytes
+ *               SITE_FEW     + few       at most 15 blocks                88 bytes
  *               SITE_WHOLE   + struct    anything                         240 bytes
  *
  *           To change one, open it, change the struct, close it: closing packs it again, or moves it up where it no longer fits. Packing loses nothing.
@@ -60,11 +60,11 @@ struct tm_site_head {
 	double lifetimes;
 };
 
+/* `counts`: four bits for each amount. */
 struct tm_site_few {
-	uint64_t last_ns;
-	uint32_t slack_bytes;
+	uint64_t last_ns : 56, same_size : 8;
+	uint32_t slack_bytes, counts;
 	uint32_t bytes[TM_SITE_AMOUNTS];
-	uint8_t counts[TM_SITE_AMOUNTS], same_size;
 };
 
 struct tm_site_slot {

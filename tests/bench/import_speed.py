@@ -19,8 +19,9 @@ import time
 COLUMNS = ("trace", "events", "M ev/s wall", "M ev/s CPU", "peak MiB", "bound MiB", "database B/ev")
 MADE = (("1 M events, 10 k live, 5 k nodes, 4 threads", 1_000_000, 10_000, 5_000, 4), ("10 M events, likewise", 10_000_000, 10_000, 5_000, 4),
         ("40 M events, likewise", 40_000_000, 10_000, 5_000, 4), ("10 M events, 1 M live", 10_000_000, 1_000_000, 5_000, 1),
-        ("4 M events, 1 M nodes", 4_000_000, 50_000, 1_000_000, 1))
+        ("4 M events, 1 M nodes", 4_000_000, 50_000, 1_000_000, 1), ("900 k events, 300 k nodes, all sites", 900_000, 1000, 300_000, 1, 1))
 LONG = ("100 M events, 10 k live", 100_000_000, 10_000, 5_000, 4)
+NAMES_COLUMNS = ("trace", "stack nodes", "wall s", "CPU s", "peak MiB")
 MIB = 1 << 20
 
 
@@ -51,6 +52,22 @@ def rows(build, work, traces):
         os.remove(db)
 
 
+def names_row(build, name, trace, targets):
+    """What it takes to find all names of a trace."""
+    nodes = next(int(line.split()[-1]) for line in subprocess.run([f"{build}/bin/tidemark", "info", trace], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+                 if line.split()[:2] == ["stacks", "stacks"])
+    start = time.monotonic()
+    child = subprocess.Popen([f"{build}/bin/tidemark-record", "names", "--again", "--quiet", "--force", "-o", trace + ".named", trace])
+    _, status, used = os.wait4(child.pid, 0)
+    wall_s = time.monotonic() - start
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise RuntimeError(f"naming {trace} ended with {child.returncode}")
+    os.remove(trace + ".named")
+    targets.named(nodes, wall_s, used.ru_maxrss * 1024 / MIB)
+    return name, f"{nodes:,}", f"{wall_s:.2f}", f"{used.ru_utime + used.ru_stime:.2f}", f"{used.ru_maxrss * 1024 / MIB:.0f}"
+
+
 def sqlite_row(work, count=1_000_000):
     """SQLite's own speed on this machine, now, as a row like the others: a million rows stand for two million events."""
     db = os.path.join(work, "plain.db")
@@ -76,9 +93,9 @@ def sqlite_row(work, count=1_000_000):
 
 def made_traces(build, work, long=False):
     """Each exists while its turn lasts."""
-    for name, events, live, nodes, threads in (*MADE, LONG) if long else MADE:
+    for name, events, live, nodes, threads, *site_every in (*MADE, LONG) if long else MADE:
         path = os.path.join(work, "made.tmk")
-        subprocess.run([f"{build}/tests/integration/big_trace", path, *(str(n) for n in (events, live, nodes, threads))], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run([f"{build}/tests/integration/big_trace", path, *(str(n) for n in (events, live, nodes, threads, 100, 0, *site_every))], stdout=subprocess.DEVNULL, check=True)
         yield name, path
         os.remove(path)
 

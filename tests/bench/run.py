@@ -420,10 +420,18 @@ def reading(report, build, work, options):
             yield from import_speed.made_traces(build, work)
 
     def rows():
-        yield from import_speed.rows(build, work, traces())
+        for row in import_speed.rows(build, work, traces()):
+            report.targets.imported(row[0], int(row[1].replace(",", "")), float(row[2]), int(row[4]) / int(row[5]))
+            yield row
         yield import_speed.sqlite_row(work)
+
+    def named():
+        for program in programs.programs(work, build, options.torch):
+            if program.name.startswith("PyTorch") and keep_trace(build, work, program):
+                yield import_speed.names_row(build, program.name, f"{work}/events.tmk", report.targets)
     report.table("Import", import_speed.COLUMNS, rows(), "An event is an allocation or a free. The bound on memory: 64 MiB, 200 bytes a block live at the peak, 64 "
                  "bytes a node of the stack tree.")
+    report.table("Names", import_speed.NAMES_COLUMNS, named(), "All addresses of a trace looked up again; the peak is that of the largest process.")
 
 
 def questions(report, build, work):

@@ -7,11 +7,13 @@ PROGRAMS = [("sqlite3, 1M rows", 1.12), ("clang++ -O2", 1.20), ("cc1plus -O2", 1
 SAMPLED, BYTES_OF_EVENT, PROCESS_KIB, THREAD_KIB = 1.03, 3.5, 4096, 256
 TRUES, OWN_TRUE, SMALL_FILES = "1,000 runs of true in one recording", "true, each in a recording of its own", "make of 100 small C files"
 START_MS, IMPORT_RATE = 3.0, 4.0
+NAMED_NODES, NAMES_S, NAMES_MIB = 2_000_000, 10, 500
 
 
 class Targets:
     def __init__(self):
-        self.wall, self.bytes, self.cpu, self.added, self.heaptrack, self.counts, self.private, self.starts, self.rates = ({} for _ in range(9))
+        self.wall, self.bytes, self.cpu, self.added, self.heaptrack, self.counts, self.private, self.starts, self.rates, self.shares = ({} for _ in range(10))
+        self.names = None
 
     # --- what the sections tell ---
 
@@ -32,8 +34,12 @@ class Targets:
     def start(self, name, ratio, ms_each):
         self.starts[name] = (ratio, ms_each)
 
-    def imported(self, name, events, rate):
+    def imported(self, name, events, rate, memory_share):
         self.rates[name] = (events, rate)
+        self.shares[name] = memory_share
+
+    def named(self, nodes, wall_s, peak_mib):
+        self.names = (nodes, wall_s, peak_mib)
 
     # --- the table ---
 
@@ -96,3 +102,9 @@ class Targets:
         slowest = min(large, key=large.get, default=None)
         yield ("import, traces of a million events and more, the slowest", f">= {IMPORT_RATE:.0f} M events/s", f"{large[slowest]:.2f} ({slowest})" if slowest else None,
                slowest and large[slowest] >= IMPORT_RATE)
+        fullest = max(self.shares, key=self.shares.get, default=None)
+        yield ("import, peak memory over its bound, the worst", "<= 1.00", f"{self.shares[fullest]:.2f} ({fullest})" if fullest else None,
+               fullest and self.shares[fullest] <= 1)
+        nodes, wall_s, peak_mib = self.names or (0, 0, 0)
+        yield (f"names of a PyTorch trace of {NAMED_NODES:,} stack nodes", f"<= {NAMES_S} s, {NAMES_MIB} MiB",
+               f"{wall_s:.1f} s, {peak_mib:.0f} MiB ({nodes:,} nodes)" if self.names else None, self.names and wall_s <= NAMES_S and peak_mib <= NAMES_MIB)

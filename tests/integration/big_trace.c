@@ -1,6 +1,6 @@
 /* big_trace.c - writes a trace of any size: so many events, so many live blocks, such a tree of stacks.
  *
- *     big_trace FILE EVENTS LIVE NODES THREADS [PID [SCOPES]]
+ *     big_trace FILE EVENTS LIVE NODES THREADS [PID [SCOPES [SITE_EVERY]]]
  *
  * Method: a pool of LIVE slots; each step picks one at random, frees its block if it has one and allocates another there, on the next thread
  *         in turn, so that blocks are freed by other threads than those that made them. Standard output says in one line what the
@@ -19,7 +19,7 @@
 #define CHUNK_NODES (16u << 10)
 #define DEPTH 40u
 #define STEP_NS 37u
-#define SITE_EVERY 3u /* one node in three allocates, as in compilers and PyTorch */
+#define SITE_EVERY 3u /* if not told: one node in three allocates, as in compilers and PyTorch */
 
 struct writer {
 	FILE *file;
@@ -34,6 +34,7 @@ struct block {
 
 struct pool {
 	struct block *blocks;
+	uint64_t site_every;          /* one node in so many allocates */
 	uint64_t scope_every, scopes; /* one event in so many opens or closes a scope, 0 none; how many did */
 	unsigned depth[64];
 	uint64_t live_count, ns, allocations, allocated_bytes, live_bytes, peak_bytes, live, nodes, seed;
@@ -141,7 +142,7 @@ static void make_block(struct pool *p, uint64_t slot, struct tm_event *e) {
 				.addr = b->address,
 				.size = b->size,
 				.usable = tm_usable_default(b->size),
-				.stack = (uint32_t)(p->nodes ? (random >> 20) % p->nodes / SITE_EVERY * SITE_EVERY + 1 : 0),
+				.stack = (uint32_t)(p->nodes ? (random >> 20) % p->nodes / p->site_every * p->site_every + 1 : 0),
 				.op = TM_OP_MALLOC };
 	p->allocations++;
 	p->allocated_bytes += b->size;
@@ -196,12 +197,13 @@ static void write_end(struct writer *w, uint64_t ns) {
 }
 
 int main(int argc, char **argv) {
-	if (argc < 6) return fprintf(stderr, "usage: big_trace FILE EVENTS LIVE NODES THREADS [PID [SCOPES]]\n"), 2;
+	if (argc < 6) return fprintf(stderr, "usage: big_trace FILE EVENTS LIVE NODES THREADS [PID [SCOPES [SITE_EVERY]]]\n"), 2;
 	uint64_t events = strtoull(argv[2], NULL, 10), done = 0;
 	unsigned threads = (unsigned)strtoul(argv[5], NULL, 10);
 	struct writer w = { .file = fopen(argv[1], "wb"), .encoder = tm_encoder_new() };
 	struct pool p = { .live = 2 * strtoull(argv[3], NULL, 10), .nodes = strtoull(argv[4], NULL, 10), .ns = 1000, .seed = 1 };
 	need(w.file && w.encoder && tm_packer_init(&w.packer, 1) == 0 && threads && threads <= 64 && p.live, "cannot begin");
+	p.site_every = argc > 8 ? strtoull(argv[8], NULL, 10) : SITE_EVERY;
 	p.scope_every = argc > 7 ? strtoull(argv[7], NULL, 10) : 0;
 	p.blocks = calloc(p.live, sizeof *p.blocks); /* half of the slots are in use at any time */
 	struct tm_event *room = calloc(CHUNK_EVENTS + 64, sizeof *room);

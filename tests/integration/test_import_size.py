@@ -12,10 +12,10 @@ import time
 from tidemark_test import main, test
 
 
-def big_trace(t, name, events, live, nodes, threads, pid=100):
+def big_trace(t, name, events, live, nodes, threads, pid=100, site_every=3):
     """(path, [allocations, allocated bytes, blocks live at the end, peak bytes])"""
     path = t.path(name)
-    out = t.run([os.path.join(t.build, "tests/integration/big_trace"), path, *(str(n) for n in (events, live, nodes, threads, pid))]).text
+    out = t.run([os.path.join(t.build, "tests/integration/big_trace"), path, *(str(n) for n in (events, live, nodes, threads, pid, 0, site_every))]).text
     return path, [int(n) for n in out.split()]
 
 
@@ -54,6 +54,19 @@ def memory_follows_what_is_live(t):
         if not t.sanitized:
             t.check(peak <= bound(live, nodes), f"{case}: {peak >> 10} KiB of {bound(live, nodes) >> 10} KiB")
         check_database(t, t.path("big.db"), expected)
+    if t.sanitized:
+        t.skip("memory is not what it would be without the sanitizer")
+
+
+@test
+def memory_where_every_node_allocates(t):
+    """Hardly a block is live, and each node of the tree is a call site of one block or two: the figures of all sites have to fit into the tree's share."""
+    for nodes in (100_000, 300_000):
+        trace, expected = big_trace(t, "sites.tmk", 3 * nodes, 1000, nodes, 1, site_every=1)
+        peak = import_peak(t, t.path("sites.db"), trace, "--force")
+        check_database(t, t.path("sites.db"), expected)
+        if not t.sanitized:
+            t.check(peak <= bound(1000, nodes), f"{nodes} nodes: {peak >> 10} KiB of {bound(1000, nodes) >> 10} KiB")
     if t.sanitized:
         t.skip("memory is not what it would be without the sanitizer")
 
