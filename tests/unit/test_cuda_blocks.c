@@ -1,7 +1,8 @@
 /* test_cuda_blocks.c - the guest's table of the CUDA driver's blocks: what was put is found until it is taken, whatever else comes and goes.
  *
  * Method: random puts, finds, takes and counts on few keys of all kinds, next to each other and far apart, against an array that is searched from end to end.
- *         Threads that each use keys of their own, while the table doubles. A lock that was held by the process that this one was forked from. Ends of contexts.
+ *         Threads that each use keys of their own, while the table doubles. A lock that was held by the process that this
+ *         one was forked from. Ends of contexts.
  *         The guest's file is compiled in here, with the two things that it needs of the library.
  */
 #include "recorder/guest/cuda_blocks.c"
