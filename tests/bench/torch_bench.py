@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What recording PyTorch costs: a small model's training loop, and one operator.
 
-    torch_bench.py BUILD [--python PYTHON] [--rounds N] [--steps N]
+    torch_bench.py BUILD [--python PYTHON] [--rounds N] [--steps N] [--instructions]
 
 Training: the loop's own wall and processor time, without the import, bare and under each tool, interleaved: tidemark with all it does by default and without
 its PyTorch part, torch.profiler with memory and stacks, memray with native stacks off. Ratios of medians to the bare runs of the same rounds.
@@ -10,10 +10,14 @@ Operator: thread processor time of `x.add_(y)` on one element, in one process at
 callbacks that do nothing. Our own part is (recorded - recorded with --torch=off) - (with empty callbacks - bare); and, alone and so with less noise, what
 fixtures/programs/torch_operators.c takes for an operator more than with --torch=off.
 
+--instructions: the same training step under callgrind instead, in instructions, which do not depend on how busy the machine is: bare, with callbacks that do
+nothing (PyTorch's own part), recorded with --torch=off, without Python stacks, and with everything. Some minutes a case.
+
 Python stack: what a malloc of fixtures/programs/malloc_loop.c takes more than with --python=off, called from ten Python functions that stand still.
 """
 import argparse
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -21,7 +25,7 @@ import tempfile
 
 TRAINING = '''
 import sys, time, torch
-steps, profiled = int(sys.argv[1]), len(sys.argv) > 2
+steps, profiled = int(sys.argv[1]), "profiled" in sys.argv[2:]
 torch.manual_seed(0)
 torch.set_num_threads(1)
 model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
@@ -33,6 +37,14 @@ def step():
     optimizer.step()
 for _ in range(20):
     step()
+if "counted" in sys.argv[2:]:
+    import ctypes
+    valgrind = ctypes.CDLL(sys.argv[3])
+    valgrind.begin()
+    for _ in range(steps):
+        step()
+    valgrind.end()
+    sys.exit()
 if profiled:
     from torch.profiler import profile, ProfilerActivity
     profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, with_stack=True)
@@ -43,19 +55,25 @@ for _ in range(steps):
 print("@", (time.perf_counter() - wall) / steps * 1e6, (time.process_time() - cpu) / steps * 1e6)
 '''
 
-OPERATOR = '''
-import sys, time, torch
-if len(sys.argv) > 1:
-    import ctypes
-    class Callback(ctypes.Structure):
-        _fields_ = [("start", ctypes.c_void_p), ("end", ctypes.c_void_p), ("probability", ctypes.c_double), ("scopes", ctypes.c_uint8 * 64)]
-    nothing = ctypes.CDLL(sys.argv[1])
+EMPTY = '''
+import ctypes, sys, torch
+class Callback(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("end", ctypes.c_void_p), ("probability", ctypes.c_double), ("scopes", ctypes.c_uint8 * 64)]
+def add_nothing(library, *kinds):
+    nothing = ctypes.CDLL(library)
     path = next(line.split()[-1] for line in open("/proc/self/maps") if "/libtorch_cpu.so" in line)
     add = ctypes.CDLL(path)["_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE"]
     add.argtypes, add.restype = [Callback], ctypes.c_uint64
-    callback = Callback(ctypes.cast(nothing.start, ctypes.c_void_p), ctypes.cast(nothing.end, ctypes.c_void_p), 1.0)
-    callback.scopes[0] = 1
-    add(callback)
+    for kind in kinds:
+        callback = Callback(ctypes.cast(nothing.start, ctypes.c_void_p), ctypes.cast(nothing.end, ctypes.c_void_p), 1.0)
+        callback.scopes[kind] = 1
+        add(callback)
+'''
+
+OPERATOR = EMPTY + '''
+import time
+if len(sys.argv) > 1:
+    add_nothing(sys.argv[1], 0)
 torch.set_num_threads(1)
 x, y = torch.zeros(1), torch.zeros(1)
 best = 1e9
@@ -77,6 +95,7 @@ def down(n):
 print("@", down(8) / 1000, 0)
 """
 
+COUNTER = "#include <valgrind/callgrind.h>\nvoid begin(void) { CALLGRIND_START_INSTRUMENTATION; }\nvoid end(void) { CALLGRIND_STOP_INSTRUMENTATION; }\n"
 NOTHING = "void **start(void **c, const void *f) { *c = 0; return c; }\nvoid end(const void *f, void *c) {}\n"
 
 
@@ -99,12 +118,34 @@ def medians(cases, rounds):
     return {name: [statistics.median(column) for column in zip(*figures_of)] for name, figures_of in runs.items()}
 
 
+def count(training, recorded, work, steps):
+    """Instructions of a step, case by case."""
+    counter, nothing, out = (os.path.join(work, name) for name in ("counter.so", "nothing.so", "callgrind.out"))
+    with open(os.path.join(work, "empty.py"), "w", encoding="utf-8") as file:
+        file.write(f"{EMPTY}\nadd_nothing({nothing!r}, 0, 1, 2, 7)\n{TRAINING}")
+    grind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
+    python, script = training[:2]
+    plain = [*grind, python, script, str(steps), "counted", counter]
+    cases = {"bare": plain, "empty callbacks": [*grind, python, os.path.join(work, "empty.py"), str(steps), "counted", counter],
+             "tidemark --torch=off": [*recorded, "--torch=off", *plain], "tidemark --python=off": [*recorded, "--python=off", *plain], "tidemark": [*recorded, *plain]}
+    bare = None
+    for name, command in cases.items():
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        found = re.search(r"Collected : (\d+)", done.stderr)
+        if not found:
+            sys.exit(f"torch_bench: no count from {command}:\n{done.stderr[-1000:]}")
+        each = int(found[1]) / steps
+        bare = bare or each
+        print(f"  {name:<24} {each:12,.0f} instructions a step   +{each - bare:10,.0f}   x{each / bare:.3f}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--python", default="/usr/bin/python3")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--instructions", action="store_true", help="count instructions instead of time")
     options = parser.parse_args()
     if subprocess.run([options.python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
         sys.exit(f"torch_bench: {options.python} cannot import torch")
@@ -122,6 +163,12 @@ def main():
         subprocess.run(["gcc", "-O2", "-w", "-o", path("host"), f"{programs}/torch_host.c"], check=True)
         recorded = [recorder, "--quiet", "--force", "--names=none", "-o", path("run.tmk")]
         training = [options.python, path("training.py"), str(options.steps)]
+        if options.instructions:
+            with open(path("counter.c"), "w", encoding="utf-8") as file:
+                file.write(COUNTER)
+            subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", path("counter.so"), path("counter.c")], check=True)
+            count(training, recorded, work, min(options.steps, 10))
+            return
         cases = {"bare": training, "tidemark": [*recorded, *training], "tidemark --torch=off": [*recorded, "--torch=off", *training],
                  "torch.profiler": [*training, "profiled"]}
         if subprocess.run([options.python, "-c", "import memray"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
