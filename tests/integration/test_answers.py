@@ -260,4 +260,22 @@ def jumps_by_hand(t):
     t.equal(sqlite3.connect(db).execute("select ts_ns, change_bytes from memory_gap_jump").fetchall(), [(3000, -6500), (2000, 6000), (4000, 100)], "jumps")
 
 
+@test
+def windows_in_which_nothing_happens(t):
+    """What was live when the window opened is its peak, and no freed block is in it."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    a = trace.stack("main", "a")
+    trace.events(1, [malloc(1000, 0x1000, 100, a), malloc(1100, 0x2000, 900, a), free(1200, 0x2000), free(20000, 0x1000), malloc(30000, 0x3000, 7, a)], watermark=30000)
+    trace.exit(1, 40000)
+    trace.end(1, 50000)
+    path, db = t.path("quiet.tmk"), t.path("quiet.db")
+    trace.save(path)
+    t.run([os.path.join(t.build, "bin/tidemark"), "import", "-q", path, "-o", db], status=0)
+    for first, last, wanted in ((5000, 6000, 100), (1201, 1300, 100), (1150, 1300, 1000), (19000, 19999, 100), (21000, 22000, 0), (30500, 30600, 7)):
+        rows = ask(t, db, "peak", f"--from={first}ns", f"--to={last}ns", "--heap=malloc")
+        t.equal(sum(r["live_bytes"] for r in rows), wanted, f"the peak from {first} to {last}")
+
+
 main()
