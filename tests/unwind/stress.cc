@@ -384,13 +384,6 @@ void sample_pivoted(int second) {
 	tm_test_sample();
 }
 
-__attribute__((noinline, optimize("no-omit-frame-pointer"))) void call_framed(void (*code)(void (*)(int))) {
-	volatile char space[24];
-	space[0] = 1;
-	code(sample_pivoted);
-	space[1] = space[0];
-}
-
 NOINLINE void with_pivoted_jit() {
 	static void (*const code)(void (*)(int)) = (void (*)(void (*)(int)))stress_make_pivoted_code();
 	if (s.in_signal) return;
@@ -398,9 +391,9 @@ NOINLINE void with_pivoted_jit() {
 	struct test_truth *outer = test_truth;
 	for (struct test_truth *&truth : truths) truth = (struct test_truth *)calloc(1, sizeof *truth);
 	tm_test_stack_here(truths[1]);
-	truths[0]->depth = std::min(truths[1]->depth + 1, 1024u); /* call_framed() comes first */
+	truths[0]->depth = std::min(truths[1]->depth + 1, 1024u); /* stress_call_with_fp() comes first */
 	memcpy(truths[0]->pcs + 1, truths[1]->pcs, (truths[0]->depth - 1) * sizeof *truths[0]->pcs);
-	call_framed(code);
+	stress_call_with_fp(code, sample_pivoted);
 	test_truth = outer;
 	for (struct test_truth *truth : truths) free(truth);
 }
@@ -620,9 +613,11 @@ void *short_thread(void *number) {
 	s.random = seed * 0x9e3779b97f4a7c15ull + (uint64_t)(uintptr_t)number;
 	pick(1);
 	test_active[TEST_short_thread]++;
-	if (pick(8) == 0) {
-		tm_test_limit(12);
+	if (pick(6) == 0) {
+		unsigned limit = 8 + pick(40);
+		tm_test_limit(limit);
 		test_active[TEST_depth_limit]++;
+		for (int i = 0; i < 80; i++) branching((int)(limit > 12 ? limit - 12 : 0) + (int)pick(14)); /* some are deeper, by a few frames */
 	}
 	if (pick(4)) {
 		grow(nullptr);

@@ -21,10 +21,11 @@ void stress_pivoted_in_plain(int fuel, uint64_t choices);
 void stress_pivoted_in_ours(int unused, uint64_t choices); /* one bit a call: the frame pointer */
 void stress_pass_framed(void (*to)(int), int fuel);
 void *stress_make_pivoted_code(void); /* calls its first argument with 0, then with 1 and its caller's frame pointer */
+void stress_call_with_fp(void (*code)(void (*to)(int)), void (*to)(int)); /* calls code(to); no description tells of its frame pointer */
 void stress_gap(int fuel, unsigned choices);
 void stress_gap_framed(int fuel, unsigned choices);
 void stress_gap_late(int choices);
-/* Calls pass(to, fuel), replace(), and pass(to, fuel) again from another place. */
+/* Calls pass(to, fuel) some times, replace(), and pass(to, fuel) again from another place. */
 struct stress_replacing {
 	void (*pass)(void (*to)(int), int fuel); /* replace() sets the next one */
 	void (*replace)(struct stress_replacing *r);
