@@ -61,7 +61,8 @@ TEST_PASS_ON(stress_pass)
 #define PUSH_FP "push %rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset %rbp, -16\n\tmov %rsp, %rbp\n\t.cfi_def_cfa_register %rbp\n\t"
 #define POP_FP "pop %rbp\n\t.cfi_def_cfa %rsp, 8\n\tret\n\t"
 /* The same as a function that aligned its stack describes it: where its frame ends lies below where its frame pointer points to. */
-#define PUSH_FP_AND_END PUSH_FP "lea 16(%rbp), %r10\n\tpush %r10\n\t.cfi_escape 0x0f, 3, 0x76, 0x78, 0x06\n\t.cfi_escape 0x10, 6, 2, 0x76, 0\n\tsub $8, %rsp\n\t"
+#define PUSH_FP_AND_END \
+	PUSH_FP "lea 16(%rbp), %r10\n\tpush %r10\n\t.cfi_escape 0x0f, 3, 0x76, 0x78, 0x06\n\t.cfi_escape 0x10, 6, 2, 0x76, 0\n\tsub $8, %rsp\n\t"
 #define POP_END_AND_FP "add $16, %rsp\n\t.cfi_def_cfa %rbp, 16\n\t.cfi_offset %rbp, -16\n\t" POP_FP
 #define ROOM(bytes, cfa) "sub $" bytes ", %rsp\n\t.cfi_def_cfa_offset " cfa "\n\t"
 #define NO_ROOM(bytes) "add $" bytes ", %rsp\n\t.cfi_def_cfa_offset 8\n\tret\n\t.cfi_endproc\n"
@@ -95,7 +96,8 @@ __asm__(PIVOTED("stress_pivoted", "pivoted_inner", PUSH_FP, POP_FP, "mov (%rbx)"
 	LOCAL("leaf_below") SAVE_FP_BELOW "call *%rsi\n\t" RESTORE_FP_FROM_BELOW
 	LOCAL("leaf_not") ROOM("24", "32") "call *%rsi\n\t" NO_ROOM("24")
 	LOCAL("leaf_none") "jmp *%rsi\n\t.cfi_endproc\n"
-	"pivoted_called:\n\t.long called_node - pivoted_called, called_sample - pivoted_called, called_elsewhere - pivoted_called, called_below - pivoted_called\n\t"
+	"pivoted_called:\n\t.long called_node - pivoted_called, called_sample - pivoted_called, called_elsewhere - pivoted_called\n\t"
+	".long called_below - pivoted_called\n\t"
 	".long called_not - pivoted_called, called_framed - pivoted_called, called_framed_twice - pivoted_called, called_nested - pivoted_called\n"
 	LOCAL("called_node") "jmp stress_node@PLT\n\t.cfi_endproc\n"
 	LOCAL("called_sample") "jmp tm_test_sample@PLT\n\t.cfi_endproc\n"
@@ -151,12 +153,14 @@ __asm__(FUNCTION("stress_pass_framed") PUSH_FP "mov %rdi, %rax\n\tmov %esi, %edi
  * further inward, which leaves what lies here as it is. */
 #define SAMPLE_FURTHER_INWARD "sub $1024, %rsp\n\t.cfi_adjust_cfa_offset 1024\n\tcall tm_test_sample@PLT\n\tadd $1024, %rsp\n\t.cfi_adjust_cfa_offset -1024\n\t"
 #define PASS "mov 16(%rbx), %rdi\n\tmov 24(%rbx), %esi\n\tcall *(%rbx)\n\t"
-__asm__(FUNCTION("stress_replaced") "push %rbx\n\t.cfi_adjust_cfa_offset 8\n\tpush %r12\n\t.cfi_adjust_cfa_offset 8\n\tsub $8, %rsp\n\t.cfi_adjust_cfa_offset 8\n\t"
+__asm__(FUNCTION("stress_replaced")
+	"push %rbx\n\t.cfi_adjust_cfa_offset 8\n\tpush %r12\n\t.cfi_adjust_cfa_offset 8\n\tsub $8, %rsp\n\t.cfi_adjust_cfa_offset 8\n\t"
 	"mov %rdi, %rbx\n\tmov $3, %r12d\n1:\t" SAMPLE_FURTHER_INWARD
 	"sub $16, %rsp\n\t.cfi_adjust_cfa_offset 16\n\t" PASS "add $16, %rsp\n\t.cfi_adjust_cfa_offset -16\n\tdec %r12d\n\tjne 1b\n\t"
 	"sub $1024, %rsp\n\t.cfi_adjust_cfa_offset 1024\n\tmov %rbx, %rdi\n\tcall *8(%rbx)\n\tadd $1024, %rsp\n\t.cfi_adjust_cfa_offset -1024\n\t"
 	"mov $3, %r12d\n2:\t" PASS SAMPLE_FURTHER_INWARD "dec %r12d\n\tjne 2b\n\t"
-	"add $8, %rsp\n\t.cfi_adjust_cfa_offset -8\n\tpop %r12\n\t.cfi_adjust_cfa_offset -8\n\tpop %rbx\n\t.cfi_adjust_cfa_offset -8\n\tret\n\t" END_OF("stress_replaced"));
+	"add $8, %rsp\n\t.cfi_adjust_cfa_offset -8\n\tpop %r12\n\t.cfi_adjust_cfa_offset -8\n\tpop %rbx\n\t.cfi_adjust_cfa_offset -8\n\t"
+	"ret\n\t" END_OF("stress_replaced"));
 
 #endif
 
