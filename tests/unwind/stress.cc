@@ -102,7 +102,7 @@ template <int... N> void frame_of_some(std::integer_sequence<int, N...>, int fue
 void plain(int fuel) {
 	Scope scope(TEST_plain);
 	if (pick(4) == 0)
-		for (int i = 0, levels = 2 + (int)pick(8); i < 6; i++) branching(levels);
+		for (int i = 0, levels = 2 + (int)pick(8); i < 16; i++) branching(levels);
 	if (pick(8)) frame_of_some(std::make_integer_sequence<int, 400>(), fuel);
 	else frame_of<20000>(fuel);
 }
