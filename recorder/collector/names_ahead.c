@@ -156,6 +156,15 @@ static void note_frames(struct tm_collector *c) {
 	}
 }
 
+/* Frames of the C library are in almost every trace, and often come with the last line that the program prints. */
+static void open_libc(struct tm_collector *c) {
+	struct tm_names_ahead *a = &c->ahead;
+	for (; a->modules_seen < c->modules.count; a->modules_seen++) {
+		const char *path = c->modules.all[a->modules_seen].path, *name = path ? strrchr(path, '/') : NULL;
+		if (name && !strncmp(name, "/libc.so.", 9)) reader_of(c, (uint32_t)a->modules_seen + 1);
+	}
+}
+
 void tm_names_ahead_look(struct tm_collector *c) {
 	struct tm_names_ahead *a = &c->ahead;
 	uint64_t now = tm_monotonic_ns();
@@ -168,6 +177,7 @@ void tm_names_ahead_look(struct tm_collector *c) {
 		a->next_ns = UINT64_MAX;
 		return;
 	}
+	open_libc(c);
 	note_frames(c);
 	for (size_t i = 0; i < a->count; i++) {
 		struct tm_ahead_reader *r = &a->readers[i];

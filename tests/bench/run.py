@@ -472,7 +472,7 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--only", default="", help="sections and programs whose name matches: pairs, instructions, memory, scopes, programs, starting, import, answers, report, benches")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--pairs", type=int, default=2_000_000, help="of one run of the section pairs")
+    parser.add_argument("--pairs", type=int, default=500_000, help="of one run of the section pairs")
     parser.add_argument("--torch", help="a Python that imports torch (default: $TIDEMARK_TORCH_PYTHON, then python3)")
     parser.add_argument("--results", help="also write the figures to this page")
     options = parser.parse_args()
