@@ -462,22 +462,6 @@ static void tell_memory(struct reader *r, const struct lane *lane, sqlite3_stmt 
 	}
 }
 
-/* CUpti_ActivityMemcpyKind. */
-static uint8_t direction_of(int64_t copy) {
-	switch (copy) {
-	case 1:
-	case 3: return TM_DIRECTION_H2D;
-	case 2:
-	case 4: return TM_DIRECTION_D2H;
-	case 5:
-	case 6:
-	case 7:
-	case 8: return TM_DIRECTION_D2D;
-	case 10: return TM_DIRECTION_P2P;
-	default: return 0;
-	}
-}
-
 static void tell_work(struct reader *r, uint32_t process, sqlite3_stmt *row, uint64_t ns) {
 	int64_t end = value_or(row, A, 0), bytes = value_or(row, B, -1), device = value_or(row, C, -1), stream = value_or(row, D, -1);
 	struct tm_activity a = { .start_ns = ns,
@@ -488,7 +472,7 @@ static void tell_work(struct reader *r, uint32_t process, sqlite3_stmt *row, uin
 				 .device = device < 0 || device > DEVICES_MAX ? -1 : (int32_t)device,
 				 .correlation = (uint64_t)value_or(row, E, 0) & UINT32_MAX,
 				 .kind = (uint8_t)sqlite3_column_int(row, F) };
-	if (a.kind == TM_ACTIVITY_MEMCPY) a.direction = direction_of(value_or(row, G, 0));
+	if (a.kind == TM_ACTIVITY_MEMCPY) a.direction = (uint8_t)tm_direction_of_copy(value_or(row, G, 0));
 	tm_foreign_activity(r->t, process, &a);
 }
 

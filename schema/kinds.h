@@ -7,6 +7,8 @@
 #ifndef TIDEMARK_SCHEMA_KINDS_H
 #define TIDEMARK_SCHEMA_KINDS_H
 
+#include <stdint.h>
+
 #define TM_FORMAT_MAJOR 1
 #define TM_FORMAT_MINOR 2
 #define TM_FILE_MAGIC "TIDEMARK"
@@ -130,6 +132,23 @@ enum tm_activity_direction {
 	TM_DIRECTION_ALLOC = 8, /* of TM_ACTIVITY_MEMORY */
 	TM_DIRECTION_RELEASE = 9,
 };
+
+/* The direction that CUPTI's CUpti_ActivityMemcpyKind means; Nsight Systems stores the same numbers. */
+static inline unsigned tm_direction_of_copy(int64_t kind) {
+	switch (kind) {
+	case 1:
+	case 3: return TM_DIRECTION_H2D;
+	case 2:
+	case 4: return TM_DIRECTION_D2H;
+	case 5:
+	case 6:
+	case 7:
+	case 8: return TM_DIRECTION_D2D;
+	case 9: return TM_DIRECTION_H2H;
+	case 10: return TM_DIRECTION_P2P;
+	default: return TM_DIRECTION_NONE;
+	}
+}
 
 enum tm_end_kind { TM_END_UNKNOWN = 0, TM_END_EXIT = 1, TM_END_SIGNAL = 2, TM_END_EXEC = 3 };
 enum tm_process_flag { TM_PROCESS_FORKED = 1, TM_PROCESS_EXECED = 2, TM_PROCESS_UNRECORDED = 4 };

@@ -149,26 +149,10 @@ static void take_kernel(const struct reading *r) {
 	emit_named(r->t, &a, (const char *)(uintptr_t)u64(r, 104), r->has_slots);
 }
 
-static unsigned direction_of(unsigned copy) {
-	switch (copy) {
-	case 1:
-	case 3: return TM_DIRECTION_H2D;
-	case 2:
-	case 4: return TM_DIRECTION_D2H;
-	case 5:
-	case 6:
-	case 7:
-	case 8: return TM_DIRECTION_D2D;
-	case 9: return TM_DIRECTION_H2H;
-	case 10: return TM_DIRECTION_P2P;
-	default: return TM_DIRECTION_NONE;
-	}
-}
-
 static void take_copy(const struct reading *r, size_t correlation_at) {
 	struct tm_gpu_activity a = ran(r, TM_ACTIVITY_MEMCPY);
 	if (!is_timed(r)) return;
-	a.direction = correlation_at == 60 ? TM_DIRECTION_P2P : direction_of((unsigned)number_at(r, 4, 1));
+	a.direction = correlation_at == 60 ? TM_DIRECTION_P2P : tm_direction_of_copy(number_at(r, 4, 1));
 	a.size_bytes = u64(r, 8);
 	a.device = u32(r, 32);
 	a.stream = u32(r, 40);
