@@ -13,14 +13,11 @@ extern "C" {
 #endif
 
 #define TEST_FEATURES(X) \
-	X(plain) X(alloca) X(longjmp) X(exception) X(signal) X(altstack) TEST_INTERRUPTED(X) X(coroutine) X(tail_call) X(rbp_general) X(aligned) X(jit) \
+	X(plain) X(alloca) X(longjmp) X(exception) X(signal) X(altstack) X(interrupted) X(coroutine) X(tail_call) X(rbp_general) X(aligned) X(jit) \
 	X(jit_without_fp) X(plugin) X(range_reused) X(short_thread) X(library) X(frame_pointers) X(ours) X(way_in) TEST_ASSEMBLY(X) X(depth_limit)
-/* Handlers at any instruction: where the oracle can tell what was interrupted. libgcc cannot in parts of aarch64's libc (swapcontext: it goes round in it). */
 #if defined(__x86_64__)
-#define TEST_INTERRUPTED(X) X(interrupted)
 #define TEST_ASSEMBLY(X) X(pivoted) X(gap) X(replaced) X(closing)
 #else
-#define TEST_INTERRUPTED(X)
 #define TEST_ASSEMBLY(X)
 #endif
 enum test_feature {

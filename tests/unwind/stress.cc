@@ -7,6 +7,7 @@
  */
 #include "sampler.h"
 #include "stress.h"
+#include "trap.h"
 
 #include <algorithm>
 #include <alloca.h>
@@ -170,20 +171,20 @@ NOINLINE void with_exception(int fuel) {
 
 thread_local int handler_fuel;
 
-void handler(int signal, siginfo_t *, void *) {
-#if defined(__x86_64__)
+void handler(int signal, siginfo_t *, void *context) {
 	test_feature feature = signal == SIGUSR1 ? TEST_signal : signal == SIGUSR2 ? TEST_altstack : TEST_interrupted;
-#else
-	test_feature feature = signal == SIGUSR1 ? TEST_signal : TEST_altstack;
-#endif
 	jmp_buf *outer = s.landing;
 	int fuel = handler_fuel;
 	handler_fuel = 0;
 	s.in_signal++;
 	s.landing = nullptr;
 	test_active[feature]++;
-	if (signal == SIGTRAP) tm_test_sample();
-	else node(fuel - 1);
+	if (signal == SIGTRAP) {
+		trap_hit(context);
+		tm_test_sample();
+	} else {
+		node(fuel - 1);
+	}
 	test_active[feature]--;
 	s.landing = outer;
 	s.in_signal--;
@@ -203,9 +204,9 @@ NOINLINE void with_signal(int fuel) {
 NOINLINE unsigned spin() {
 	unsigned x = pick(1000);
 	if (s.in_signal) return x;
-	stress_trap(true);
+	trap_begin(__start_trapped_text, __stop_trapped_text);
 	x = stress_interruptible(x);
-	stress_trap(false);
+	trap_end(__start_trapped_text, __stop_trapped_text);
 	return x;
 }
 
@@ -646,12 +647,6 @@ const char *const names[] = {
 #undef X
 };
 
-#if defined(__x86_64__)
-const bool ranges_are_reused = true;
-#else
-const bool ranges_are_reused = false; /* qemu's user emulation hands out rising addresses */
-#endif
-
 } // namespace
 
 int main(int argc, char **argv) {
@@ -682,7 +677,7 @@ int main(int argc, char **argv) {
 	for (int i = 0; i < TEST_FEATURE_COUNT; i++) {
 		double share = 100.0 * (double)counts.features[i] / (double)counts.stacks;
 		printf("  %-16s %5.1f %%\n", names[i], share);
-		rare |= share < least && !(i == TEST_range_reused && !ranges_are_reused);
+		rare |= share < least;
 	}
 	printf("%llu wrong, %llu with a wrong mark of a cut%s\n", counts.wrong, counts.wrong_cut, rare ? "; a feature is too rare" : "");
 	return counts.wrong || counts.wrong_cut || rare;

@@ -166,12 +166,14 @@ __asm__(FUNCTION("stress_replaced")
 
 /* --- code that signals interrupt: pushes, pops, other bases of the frame --- */
 
-__attribute__((noinline)) static unsigned interrupted_leaf(unsigned n) {
+#define TRAPPED __attribute__((noinline, section("trapped_text")))
+
+TRAPPED static unsigned interrupted_leaf(unsigned n) {
 	volatile unsigned x = n;
 	return x * 2654435761u;
 }
 
-__attribute__((noinline)) unsigned stress_interrupted(unsigned n) {
+TRAPPED unsigned stress_interrupted(unsigned n) {
 	_Alignas(64) volatile unsigned space[16];
 	volatile char more[1 + n % 50];
 	space[n % 16] = n;
@@ -185,19 +187,8 @@ __attribute__((noinline)) unsigned stress_interrupted(unsigned n) {
 __asm__(FUNCTION("stress_interruptible") "push %rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset %rbp, -16\n\tmov %rsp, %rbp\n\tcall stress_interrupted\n\t"
 	"pop %rbp\n\t.cfi_restore %rbp\n\t.cfi_def_cfa_offset 8\n\tret\n\t" END_OF("stress_interruptible"));
 #else
-unsigned stress_interruptible(unsigned n) {
+TRAPPED unsigned stress_interruptible(unsigned n) {
 	return stress_interrupted(n) + 1;
-}
-#endif
-
-#if defined(__x86_64__)
-/* Every instruction has its description, since every one is stopped at. */
-__asm__(".text\n\t.globl stress_trap\n\t.type stress_trap, @function\n"
-	"stress_trap:\n\t.cfi_startproc\n\tpushfq\n\t.cfi_adjust_cfa_offset 8\n\tandq $~0x100, (%rsp)\n\ttest %dil, %dil\n\tje 1f\n\t"
-	"orq $0x100, (%rsp)\n1:\tpopfq\n\t.cfi_adjust_cfa_offset -8\n\tret\n\t.cfi_endproc\n\t.size stress_trap, .-stress_trap\n");
-#else
-void stress_trap(bool on) {
-	(void)on;
 }
 #endif
 
