@@ -37,18 +37,22 @@ static size_t length_of(const char *name) {
 
 /* --- scopes --- */
 
-TM_EXPORT void tidemark_api_scope_push_v1(const char *name) {
-	struct tm_thread *t = name ? enter() : NULL;
+/* In whatever case; `name` is NULL for one that closes. */
+static __attribute__((noinline)) void scope(enum tm_op op, uint64_t key, uint64_t link, const char *name) {
+	struct tm_thread *t = enter();
 	if (!t) return;
-	tm_record_scope(t, TM_OP_SCOPE_PUSH, TM_SCOPE_USER, 0, 0, name, length_of(name));
+	tm_record_scope(t, op, TM_SCOPE_USER, key, link, name, name ? length_of(name) : 0);
 	tm_leave(t);
 }
 
+TM_EXPORT void tidemark_api_scope_push_v1(const char *name) {
+	if (!name || tm_record_scope_quickly(TM_OP_SCOPE_PUSH, TM_SCOPE_USER, 0, 0, name)) return;
+	scope(TM_OP_SCOPE_PUSH, 0, 0, name);
+}
+
 TM_EXPORT void tidemark_api_scope_pop_v1(void) {
-	struct tm_thread *t = enter();
-	if (!t) return;
-	tm_record_scope(t, TM_OP_SCOPE_END, TM_SCOPE_USER, 0, 0, NULL, 0);
-	tm_leave(t);
+	if (tm_record_scope_quickly(TM_OP_SCOPE_END, TM_SCOPE_USER, 0, 0, NULL)) return;
+	scope(TM_OP_SCOPE_END, 0, 0, NULL);
 }
 
 /* The frame of a block, and which call of a function it belongs to: next to the frame address lies where the function returns to. */
@@ -59,17 +63,18 @@ static inline uint64_t link_of(const void *frame) {
 
 /* A block's key is where its variable lies: no two blocks that are alive have the same. */
 TM_EXPORT void tidemark_api_block_begin_v1(const void *block, const char *name, const void *frame) {
-	struct tm_thread *t = name ? enter() : NULL;
-	if (!t) return;
-	tm_record_scope(t, TM_OP_SCOPE_BLOCK, TM_SCOPE_USER, (uintptr_t)block, link_of(frame), name, length_of(name));
-	tm_leave(t);
+	uint64_t link = name ? link_of(frame) : 0;
+	if (!name || tm_record_scope_quickly(TM_OP_SCOPE_BLOCK, TM_SCOPE_USER, (uintptr_t)block, link, name)) return;
+	scope(TM_OP_SCOPE_BLOCK, (uintptr_t)block, link, name);
+}
+
+static void end(uint64_t key, int exception) {
+	enum tm_op op = exception ? TM_OP_SCOPE_EXCEPTION : TM_OP_SCOPE_END;
+	if (!tm_record_scope_quickly(op, TM_SCOPE_USER, key, 0, NULL)) scope(op, key, 0, NULL);
 }
 
 TM_EXPORT void tidemark_api_block_end_v1(const void *block, int exception) {
-	struct tm_thread *t = enter();
-	if (!t) return;
-	tm_record_scope(t, exception ? TM_OP_SCOPE_EXCEPTION : TM_OP_SCOPE_END, TM_SCOPE_USER, (uintptr_t)block, 0, NULL, 0);
-	tm_leave(t);
+	end((uintptr_t)block, exception);
 }
 
 static uint32_t category_of(const char *category) {
@@ -93,10 +98,7 @@ TM_EXPORT uint64_t tidemark_api_range_begin_v1(const char *category, const char 
 }
 
 TM_EXPORT void tidemark_api_range_end_v1(uint64_t id, int exception) {
-	struct tm_thread *t = id ? enter() : NULL;
-	if (!t) return;
-	tm_record_scope(t, exception ? TM_OP_SCOPE_EXCEPTION : TM_OP_SCOPE_END, TM_SCOPE_USER, id, 0, NULL, 0);
-	tm_leave(t);
+	if (id) end(id, exception);
 }
 
 TM_EXPORT void tidemark_api_step_v1(int64_t n) {

@@ -3,7 +3,8 @@
  * Flow:     api.c (C scopes), emit_scope.c (all others) -> here -> ring (../shm.h)
  * Threads:  the calling thread's state only, between enter and leave.
  * When full: as for any event (emit.c).
- * Cost:     tests/integration/test_scopes.py counts the instructions of a push and a pop.
+ * Cost:     tests/integration/test_scopes.py counts the instructions of a push and a pop. tm_record_scope_quickly() does the usual one without a call, so
+ *           that no register has to be kept, and has the name in one register; whatever is not usual is tm_record_scope()'s.
  */
 #ifndef TIDEMARK_GUEST_SCOPE_H
 #define TIDEMARK_GUEST_SCOPE_H
@@ -50,5 +51,72 @@ static inline __attribute__((always_inline)) void tm_record_scope(struct tm_thre
 	tm_put_name(r + TM_RING_SCOPE_WORDS, name, n, text_words);
 	tm_publish(t, words);
 }
+
+#if defined(__x86_64__)
+#define TM_QUICK_WORDS (TM_RING_SCOPE_WORDS + 4)
+
+struct tm_quick_name {
+	unsigned n;
+	__m128i first, last; /* `last` where n is 16 or more; zeros behind the name */
+};
+
+/* The bytes of a name in a register: how many, 16 if it does not end here. */
+static inline __attribute__((always_inline)) unsigned tm_quick_part(const char *name, __m128i *part) {
+	static const uint8_t masks[32] = { 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255 };
+	*part = _mm_loadu_si128((const __m128i *)name);
+	unsigned zeros = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(*part, _mm_setzero_si128())), n;
+	if (!zeros) return 16;
+	n = (unsigned)__builtin_ctz(zeros);
+	*part = _mm_and_si128(*part, _mm_loadu_si128((const __m128i *)(masks + 16 - n)));
+	return n;
+}
+
+/* A name of less than 32 bytes; false if it is another. What lies behind its end is read as well, but never of another page. */
+static inline __attribute__((always_inline)) bool tm_quick_name(const char *name, struct tm_quick_name *q) {
+	if (TM_UNLIKELY(((uintptr_t)name & 4095) > 4096 - 32)) return false;
+	q->n = tm_quick_part(name, &q->first);
+	if (TM_LIKELY(q->n < 16)) return true;
+	q->n += tm_quick_part(name + 16, &q->last);
+	return q->n < 32;
+}
+
+/* All of a scope that opens (its name is not NULL) or closes, from the way in to the way out, in the usual case. False: nothing was done. There is room
+ * for the longest name, so that what a shorter one's registers hold beyond it may be written. */
+static inline __attribute__((always_inline)) bool tm_record_scope_quickly(enum tm_op op, unsigned category, uint64_t key, uint64_t link,
+									  const char *name) {
+	struct tm_thread *t = tm_tls.thread;
+	struct tm_quick_name q = { 0 };
+
+	if (TM_UNLIKELY(!t || tm_tls.inside || atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) != t->epoch)) return false;
+	if (TM_UNLIKELY(tm_guest.clock != TM_CLOCK_TSC || (name && !tm_quick_name(name, &q)))) return false;
+	tm_tls.inside = (uintptr_t)__builtin_frame_address(0);
+	struct tm_ring *ring = t->ring;
+	atomic_store_explicit(&ring->busy, 1, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+	if (TM_UNLIKELY(t->pos + 8 * TM_QUICK_WORDS > t->limit)) {
+		tm_clear_busy(t);
+		tm_leave(t);
+		return false;
+	}
+	uint64_t *r = (uint64_t *)(t->data + (t->pos & t->mask)), ticks = tm_in_order(t, __rdtsc());
+	unsigned words = TM_RING_SCOPE_WORDS + (q.n + 7) / 8;
+	if (name) _mm_storeu_si128((__m128i *)(r + TM_RING_SCOPE_WORDS), q.first);
+	if (q.n >= 16) _mm_storeu_si128((__m128i *)(r + TM_RING_SCOPE_WORDS + 2), q.last);
+	r[0] = tm_ring_word(op, TM_RING_NO_STACK, words, category, q.n);
+	r[1] = ticks;
+	r[2] = key;
+	r[3] = link;
+	t->pos += 8 * words;
+	atomic_store_explicit(&ring->head, t->pos, memory_order_release);
+	atomic_store_explicit(&ring->busy, 0, memory_order_release);
+	tm_leave(t);
+	return true;
+}
+#else
+static inline bool tm_record_scope_quickly(enum tm_op op, unsigned category, uint64_t key, uint64_t link, const char *name) {
+	(void)op, (void)category, (void)key, (void)link, (void)name;
+	return false;
+}
+#endif
 
 #endif

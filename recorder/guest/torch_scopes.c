@@ -64,9 +64,9 @@ static inline __attribute__((always_inline)) void *open_scope(void **context, co
 }
 
 static inline __attribute__((always_inline)) void close_scope(const void *function, enum tm_scope_category category) {
-	struct tm_thread *t = tm_enter();
+	struct tm_thread *t;
 
-	if (!t) return;
+	if (tm_record_scope_quickly(TM_OP_SCOPE_END, category, (uintptr_t)function, 0, NULL) || !(t = tm_enter())) return;
 	tm_record_scope(t, TM_OP_SCOPE_END, category, (uintptr_t)function, 0, NULL, 0);
 	tm_leave(t);
 }

@@ -145,6 +145,19 @@ def names_of_every_length(t):
 
 
 @test
+def names_that_end_where_memory_ends(t):
+    """Names are read a register at a time: never beyond the page that they end in, and what lies behind their end is no part of them."""
+    db = recorded(t, """#include <sys/mman.h>
+        int main(void) { char *end = (char *)mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + 4096; munmap(end, 4096);
+        memset(end - 200, 'x', 200);
+        for (int n = 0; n < 50; n++) for (int from = 50; from < 100; from += 7) { memset(end - 200, 'x', 200); memset(end - from, 'a' + n % 26, n); end[n - from] = 0;
+        PUSH(end - from); POP(); { TIDEMARK_SCOPE(end - from); } }
+        for (int n = 0; n < 50; n++) { memset(end - 200, 'y', 200); end[-1] = 0; PUSH(end - 1 - n); POP(); } return 0; }""", "-O2")
+    names = [name for name, in db.rows("select name from scope where id <> 0 order by id")]
+    t.equal(names, [chr(ord("a") + n % 26) * n for n in range(50) for _ in range(16)] + ["y" * n for n in range(50)], "names")
+
+
+@test
 def every_thread_asks_of_its_pool(t):
     program = t.program("pool_asks.c", "-pthread")
     t.equal(t.run([program], status=0).text, "400 200\n", "answers while nothing records")
