@@ -2,7 +2,7 @@
  *
  *     the export, read-only -> one query over what tables and columns it has, in the order of time -> the trace
  *
- * Idea:     the export is SQLite, so SQLite sorts it. Its tables and columns differ from version to version (2021 to 2025) and with what was
+ * Idea:     the export is SQLite, so SQLite sorts it. Its tables and columns differ from version to version (2021 to 2026) and with what was
  *           profiled: each is looked for by name, and one that is missing costs what it tells, with a note.
  * Ids:      globalTid and globalPid hold machine, process (bits 24 to 47) and thread (bits 0 to 23). A call and what it caused share a correlationId.
  * Hostile:  only real tables are read, every value is cast, texts are bounded, and no function that is not harmless can be called.
@@ -57,7 +57,7 @@ struct reader {
 	TM_ARRAY(struct lane) lanes;
 	struct tm_id_map process_ids, lane_ids, heap_ids, block_heaps, chain_nodes, module_ids;
 	int64_t first_ns, end_ns;
-	sqlite3_stmt *chain;
+	sqlite3_stmt *chain, *lane_name;
 	uint64_t odd_rows; /* without a time, or not a block */
 	const char *missing[8];
 	size_t missing_count;
@@ -228,10 +228,11 @@ static void put_memory(struct reader *r, sqlite3_str *sql) {
 	sqlite3_str_appendall(sql, ", NULL, NULL");
 	sqlite3_str_appendf(sql, " FROM main.%s AS e LEFT JOIN temp.call AS k ON k.rowid = ", memory_table);
 	if (calls) {
-		sqlite3_str_appendall(sql, "(SELECT min(x.rowid) FROM temp.call AS x WHERE x.correlation = " NUMBER(
+		/* A number that several calls have: the one with a stack is the program's, the others are what it called. */
+		sqlite3_str_appendall(sql, "(SELECT x.rowid FROM temp.call AS x WHERE x.correlation = " NUMBER(
 						   "e.correlationId") " AND x.process = ");
 		put_process_of(r, sql, memory_table);
-		sqlite3_str_appendall(sql, ")");
+		sqlite3_str_appendall(sql, " ORDER BY x.chain IS NULL OR x.chain <= 0, x.rowid LIMIT 1)");
 	} else {
 		sqlite3_str_appendall(sql, "NULL");
 	}
@@ -257,6 +258,8 @@ static void put_work(struct reader *r, sqlite3_str *sql, size_t n) {
 	sqlite3_str_appendf(sql, ", NULL FROM main.%s AS e", table);
 }
 
+/* Exports of before 2022 say '' where there is no text. */
+#define TEXT "nullif(CAST(e.text AS TEXT), '')"
 #define RANGE_NOTHING ", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
 
 /* Ranges are closed by their row's number. One without an end stays open. */
@@ -267,7 +270,7 @@ static void put_ranges(struct reader *r, sqlite3_str *sql) {
 	}
 	bool ends = has(r, range_table, "end"), text = has(r, range_table, "text"), id = has(r, range_table, "textId");
 	const char *where = "e.globalTid IS NOT NULL AND e.start IS NOT NULL";
-	char *name = sqlite3_mprintf("coalesce(%s, %s, '')", text ? "CAST(e.text AS TEXT)" : "NULL", id ? TEXT_OF("e.textId") : "NULL");
+	char *name = sqlite3_mprintf("coalesce(%s, %s, '')", text ? TEXT : "NULL", id ? TEXT_OF("e.textId") : "NULL");
 	char *who = sqlite3_mprintf(NUMBER("e.globalTid") " >> %d, " NUMBER("e.globalTid") " & %d, e.rowid", THREAD_BITS,
 				    (1 << THREAD_BITS) - 1);
 	sqlite3_str_appendf(sql,
@@ -303,9 +306,19 @@ static int find_domains(struct reader *r) {
 		sqlite3_str_appendf(sql,
 				    "; INSERT INTO temp.domain SELECT " NUMBER("e.globalTid") " >> %d, e.domainId, coalesce(%s, %s)"
 											      " FROM main.%s AS e WHERE e.eventType = 75",
-				    THREAD_BITS, has(r, range_table, "text") ? "CAST(e.text AS TEXT)" : "NULL",
+				    THREAD_BITS, has(r, range_table, "text") ? TEXT : "NULL",
 				    has(r, range_table, "textId") ? TEXT_OF("e.textId") : "NULL", range_table);
 	sqlite3_str_appendall(sql, "; CREATE INDEX temp.domain_by_id ON domain(process, id)");
+	return execute(r, sql);
+}
+
+static int find_thread_names(struct reader *r) {
+	sqlite3_str *sql = sqlite3_str_new(r->db);
+	sqlite3_str_appendall(sql, "CREATE TEMP TABLE lane(global, name)");
+	if (has(r, "ThreadNames", "globalTid") && has(r, "ThreadNames", "nameId"))
+		sqlite3_str_appendall(sql, "; INSERT INTO temp.lane SELECT " NUMBER("e.globalTid") ", " TEXT_OF(
+						   "e.nameId") " FROM main.ThreadNames AS e");
+	sqlite3_str_appendall(sql, "; CREATE INDEX temp.lane_by_id ON lane(global)");
 	return execute(r, sql);
 }
 
@@ -368,7 +381,10 @@ static const struct lane *lane_of(struct reader *r, int64_t process, int64_t tid
 	if (!lane) return NULL;
 	*id = r->lanes.count;
 	lane->process = process_of(r, process);
-	lane->thread = tm_foreign_thread(r->t, lane->process, tid > 0 ? (uint64_t)tid : 0, tm_text_of(""));
+	sqlite3_bind_int64(r->lane_name, 1, (int64_t)((uint64_t)process << THREAD_BITS | (uint64_t)tid));
+	struct tm_text name = tid > 0 && sqlite3_step(r->lane_name) == SQLITE_ROW ? text_at(r->lane_name, 0) : tm_text_of("");
+	lane->thread = tm_foreign_thread(r->t, lane->process, tid > 0 ? (uint64_t)tid : 0, name);
+	sqlite3_reset(r->lane_name);
 	return lane;
 }
 
@@ -574,7 +590,8 @@ static int tell(struct reader *r) {
 	sqlite3_free(first);
 	if (!sql || sqlite3_prepare_v2(r->db, sql, -1, &row, NULL) != SQLITE_OK ||
 	    sqlite3_prepare_v2(r->db, "SELECT function, module, address FROM temp.chain WHERE id = ? ORDER BY depth DESC LIMIT 1024", -1,
-			       &r->chain, NULL) != SQLITE_OK)
+			       &r->chain, NULL) != SQLITE_OK ||
+	    sqlite3_prepare_v2(r->db, "SELECT name FROM temp.lane WHERE global = ?", -1, &r->lane_name, NULL) != SQLITE_OK)
 		rc = failed(r);
 	sqlite3_free(sql);
 	if (!rc) tell_start(r);
@@ -582,6 +599,7 @@ static int tell(struct reader *r) {
 	if (!rc && step != SQLITE_DONE && !r->t->failed) rc = failed(r);
 	sqlite3_finalize(row);
 	sqlite3_finalize(r->chain);
+	sqlite3_finalize(r->lane_name);
 	if (rc || r->t->failed) return -1;
 	if (!r->t->processes)
 		return tm_foreign_fail(r->f, "it is an export of Nsight Systems, but holds no memory events, ranges or work on devices");
@@ -609,6 +627,7 @@ int tm_foreign_read_nsight(struct tm_foreign *f, struct tm_foreign_trace *t, con
 	if (!rc) rc = find_calls(&r);
 	if (!rc) rc = find_chains(&r);
 	if (!rc) rc = find_domains(&r);
+	if (!rc) rc = find_thread_names(&r);
 	if (!rc) rc = tell(&r);
 	sqlite3_close(r.db);
 	tm_array_release(&r.lanes);

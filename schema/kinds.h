@@ -133,17 +133,20 @@ enum tm_activity_direction {
 	TM_DIRECTION_RELEASE = 9,
 };
 
-/* The direction that CUPTI's CUpti_ActivityMemcpyKind means; Nsight Systems stores the same numbers. */
+/* The direction that CUPTI's CUpti_ActivityMemcpyKind means; Nsight Systems stores the same numbers, and three more for pages of managed memory. */
 static inline unsigned tm_direction_of_copy(int64_t kind) {
 	switch (kind) {
 	case 1:
-	case 3: return TM_DIRECTION_H2D;
+	case 3:
+	case 11: return TM_DIRECTION_H2D;
 	case 2:
-	case 4: return TM_DIRECTION_D2H;
+	case 4:
+	case 12: return TM_DIRECTION_D2H;
 	case 5:
 	case 6:
 	case 7:
-	case 8: return TM_DIRECTION_D2D;
+	case 8:
+	case 13: return TM_DIRECTION_D2D;
 	case 9: return TM_DIRECTION_H2H;
 	case 10: return TM_DIRECTION_P2P;
 	default: return TM_DIRECTION_NONE;
