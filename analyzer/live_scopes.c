@@ -55,13 +55,17 @@ uint64_t tm_live_scope_calls(const struct tm_live *l, const struct tm_live_scope
 	return id ? l->scopes.items[*id - 1].calls : 0;
 }
 
-/* Takes it off the stack; what was pushed inside a push or block is abandoned with it, ranges stay. */
+static bool is_apart(const struct tm_live_open *o) {
+	return o->op == TM_OP_SCOPE_PUSH && o->link == TM_PUSH_APART;
+}
+
+/* Takes it off the stack; what was pushed inside a push or block is abandoned with it, ranges stay, and of pushes apart the others apart. */
 static void close_at(struct tm_live_thread *t, size_t at) {
 	size_t kept = at;
-	bool alone = t->open.items[at].op == TM_OP_SCOPE_RANGE;
+	bool alone = t->open.items[at].op == TM_OP_SCOPE_RANGE, apart = is_apart(&t->open.items[at]);
 	for (size_t i = at; i < t->open.count; i++) {
 		struct tm_live_open o = t->open.items[i];
-		if (i > at && (alone || o.op == TM_OP_SCOPE_RANGE)) t->open.items[kept++] = o;
+		if (i > at && (alone || o.op == TM_OP_SCOPE_RANGE || (apart && is_apart(&o)))) t->open.items[kept++] = o;
 	}
 	t->open.count = kept;
 }

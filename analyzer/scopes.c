@@ -239,13 +239,14 @@ static void close_scope(struct tm_scopes *x, struct tm_scope *s, uint64_t ns, en
 	pop_closed(x, s->thread);
 }
 
-/* The pushed scopes and blocks that were opened inside this one, innermost first; ranges stay. */
+/* The pushed scopes and blocks that were opened inside this one, innermost first; ranges stay, and of pushes apart the others apart. */
 static void abandon_inner(struct tm_scopes *x, const struct tm_scope *s, uint64_t ns) {
 	struct tm_scope_thread *t = &x->threads[s->thread - 1];
 	for (size_t i = t->stack.count; i-- > s->place + (size_t)1;) {
 		if (i >= t->stack.count) continue;
 		struct tm_scope *inner = tm_scope_at(x, t->stack.items[i]);
-		if (inner->is_open && inner->op != TM_OP_SCOPE_RANGE) close_scope(x, inner, ns, TM_SCOPE_ABANDONED);
+		bool stays = inner->op == TM_OP_SCOPE_RANGE || (s->is_apart && inner->is_apart);
+		if (inner->is_open && !stays) close_scope(x, inner, ns, TM_SCOPE_ABANDONED);
 	}
 }
 
@@ -353,6 +354,7 @@ static void open_scope(struct tm_scopes *x, struct tm_scope_process *p, const st
 	scope->refs = 1; /* the stack's */
 	scope->start_ns = s->ns;
 	scope->is_open = scope->is_stacked = true;
+	scope->is_apart = s->op == TM_OP_SCOPE_PUSH && link == TM_PUSH_APART;
 	if (s->op == TM_OP_SCOPE_BLOCK) {
 		scope->frame_address = link & TM_BLOCK_FRAME_MASK;
 		scope->frame_call = (uint16_t)(link >> TM_BLOCK_FRAME_BITS);

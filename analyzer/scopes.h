@@ -62,7 +62,7 @@ struct tm_scope {
 	uint32_t thread, process, group, refs, place; /* place: on its thread's stack */
 	uint32_t opened_before, opened_after;         /* among the open scopes of its process */
 	uint8_t op;
-	bool is_open, is_stacked, is_outermost;
+	bool is_open, is_stacked, is_outermost, is_apart;
 	uint16_t frame_call;                          /* of a block: tells calls apart that have one frame address */
 	uint64_t row, epoch, start_ns, key;
 	uint64_t frame_address, least_address; /* of a block; least_address: of it and the blocks around it */

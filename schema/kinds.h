@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define TM_FORMAT_MAJOR 1
-#define TM_FORMAT_MINOR 2
+#define TM_FORMAT_MINOR 3
 #define TM_FILE_MAGIC "TIDEMARK"
 #define TM_FILE_HEADER_BYTES 16
 #define TM_CHUNK_MAGIC 0x4B434D54u
@@ -98,6 +98,7 @@ enum tm_op_class {
 /* The link of a scope_block: its function's frame address, and above that which call of a function it is. */
 #define TM_BLOCK_FRAME_BITS 48u
 #define TM_BLOCK_FRAME_MASK ((1ull << TM_BLOCK_FRAME_BITS) - 1)
+#define TM_PUSH_APART 1u /* link of a scope_push: only an end of its own category, or of what is not apart, closes it */
 #define TM_OP_IS_SCOPE(op) (((unsigned)(op) & 0xF0u) == 0xD0u) /* of the text class: carries key, link and category, too */
 #define TM_OP_IS_DRIVERS(op) ((op) >= TM_OP_CUDA_ALLOC && (op) <= TM_OP_CUDA_IPC_OPEN) /* a function of the CUDA driver that gives memory */
 #define TM_OP_IS_GPU(op) ((op) >= TM_OP_OOM && (op) <= TM_OP_USE) /* of these, what is about a device and opens or closes nothing */

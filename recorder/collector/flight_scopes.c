@@ -56,11 +56,15 @@ static void unstack(struct tm_flight_scopes *x, struct tm_flight_scope *s) {
 	tm_flight_scope_let_go(x, s);
 }
 
+static bool is_apart(const struct tm_flight_scope *s) {
+	return s->opened.op == TM_OP_SCOPE_PUSH && s->opened.old == TM_PUSH_APART;
+}
+
 /* Pushed scopes and blocks inside of it are abandoned with it; their reader will see that by itself. */
 static void unstack_with_inner(struct tm_flight_scopes *x, struct tm_flight_scope *s) {
 	struct tm_flight_stack *t = &x->threads[s->thread];
 	for (size_t i = t->count; s->opened.op != TM_OP_SCOPE_RANGE && i-- > 0 && t->open[i] != s;)
-		if (t->open[i]->opened.op != TM_OP_SCOPE_RANGE) unstack(x, t->open[i]);
+		if (t->open[i]->opened.op != TM_OP_SCOPE_RANGE && !(is_apart(s) && is_apart(t->open[i]))) unstack(x, t->open[i]);
 	unstack(x, s);
 }
 

@@ -27,7 +27,8 @@ struct tm_kept_text {
 		} handle;
 	};
 	void *zeros[3];                  /* the rest of either */
-	uint32_t magic, bytes, category; /* category: of scopes in a domain, 0 until asked for */
+	uint32_t magic, bytes;
+	uint32_t category, place; /* of a domain: the category of its scopes, and where its depths are counted; 0 until asked for */
 	char text[];
 };
 

@@ -2,7 +2,9 @@
  *
  * Flow:     the NVTX loader in a library of the program -> InitializeInjectionNvtx2() -> our functions in its table -> scope.h, emit.c -> ring
  * Push:     a range that is pushed is a scope that its thread's next pop in the same domain closes; its category is "nvtx" or "nvtx:DOMAIN".
+ *           Domains know nothing of each other: none closes another's.
  * Start:    a range that is started ends by its id, on any thread.
+ * Payloads: their extension has functions of its own that open and close ranges: they do here, without a name, as names are part of the payload there.
  * Left out: categories, colours and payloads of events have no place in a trace; names of threads other than the calling one.
  */
 #include "nvtx.h"
@@ -56,7 +58,7 @@ static void emit(enum tm_op op, const void *domain, uint64_t key, int32_t type, 
 	struct tm_thread *t = tm_enter();
 	if (!t) return;
 	if (op == TM_OP_MARK) tm_emit_text(t, op, name ? name : "", tm_text_cut(name ? name : "", n, TM_RING_TEXT_MAX));
-	else tm_emit_scope(t, op, category, key, 0, name ? name : "", n);
+	else tm_emit_scope(t, op, category, key, op == TM_OP_SCOPE_PUSH ? TM_PUSH_APART : 0, name ? name : "", n);
 	tm_leave(t);
 }
 
@@ -84,25 +86,32 @@ static uint64_t new_key(void) {
 	return key;
 }
 
-/* The depth of pushed ranges, which the program is told, is counted for each thread and the first domains. */
+/* The depth of pushed ranges, which the program is told, is counted for each thread, and for as many domains: the first ones to be asked for. */
 #define COUNTED 16u
 static __thread int16_t depths[COUNTED] __attribute__((tls_model("initial-exec")));
 
 static int16_t *depth_of(const void *domain) {
-	uint32_t category = tm_nvtx_category(domain);
-	uint32_t at = category == TM_SCOPE_NVTX ? 0 : (category - TM_SCOPE_CATEGORY_OWN) % (COUNTED - 1) + 1;
-	return &depths[at];
+	static _Atomic uint32_t last;
+	struct tm_kept_text *kept = tm_kept_of(TM_KEPT_DOMAIN, domain);
+	if (!kept) return &depths[0];
+	uint32_t place = __atomic_load_n(&kept->place, __ATOMIC_RELAXED), none = 0;
+	if (TM_UNLIKELY(!place)) {
+		place = atomic_fetch_add(&last, 1) + 1;
+		if (!__atomic_compare_exchange_n(&kept->place, &none, place, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) place = none;
+	}
+	return place < COUNTED ? &depths[place] : NULL;
 }
 
 static int pushed(const void *domain) {
 	int16_t *depth = depth_of(domain);
+	if (!depth) return TM_NVTX_NO_LEVEL;
 	if (*depth < INT16_MAX) (*depth)++;
 	return *depth - 1;
 }
 
 static int popped(const void *domain) {
 	int16_t *depth = depth_of(domain);
-	if (*depth > 0) return --*depth;
+	if (depth && *depth > 0) return --*depth;
 	return TM_NVTX_NO_LEVEL;
 }
 
@@ -227,6 +236,28 @@ static const void *create_wide(const wchar_t *name) {
 	return keep(TM_KEPT_DOMAIN, TM_NVTX_WIDE, (union tm_nvtx_text){ .wide = name });
 }
 
+/* --- the payload extension's ways to do the same --- */
+
+static int payload_push(const void *domain, const void *payloads, size_t count) {
+	(void)payloads, (void)count;
+	return domain_push(domain, NULL);
+}
+
+static int payload_pop(const void *domain, const void *payloads, size_t count) {
+	(void)payloads, (void)count;
+	return domain_pop(domain);
+}
+
+static uint64_t payload_start(const void *domain, const void *payloads, size_t count) {
+	(void)payloads, (void)count;
+	return domain_start(domain, NULL);
+}
+
+static void payload_end(const void *domain, uint64_t id, const void *payloads, size_t count) {
+	(void)payloads, (void)count;
+	domain_end(domain, id);
+}
+
 /* --- the tables --- */
 
 #define ANY(function) ((void *)(function))
@@ -247,6 +278,11 @@ static void *core2_functions(unsigned id) {
 		[10] = ANY(register_ascii), [11] = ANY(register_wide), [12] = ANY(create_ascii), [13] = ANY(create_wide),
 	};
 	return id < sizeof functions / sizeof functions[0] ? functions[id] : NULL;
+}
+
+static intptr_t payload_functions(unsigned id) {
+	void *const functions[] = { [3] = ANY(payload_push), [4] = ANY(payload_pop), [5] = ANY(payload_start), [6] = ANY(payload_end) };
+	return id < sizeof functions / sizeof functions[0] ? (intptr_t)functions[id] : 0;
 }
 
 static void fill(const struct tm_nvtx_callbacks *callbacks, uint32_t module, void *(*function)(unsigned id)) {
@@ -272,8 +308,12 @@ int InitializeInjectionNvtx2(const void *(*get_export)(uint32_t id)) {
 
 /* The other extensions are told that we are there, else they take every domain for switched off; what they would say is left out. */
 int InitializeInjectionNvtxExtension(struct tm_nvtx_extension *extension) {
+	struct tm_nvtx_segment *s = extension && extension->segment_count ? extension->segments : NULL;
 	if (!is_wanted() || !extension) return 0;
-	if (extension->module != TM_NVTX_EXTENSION_MEMORY || !extension->segment_count || !extension->segments || !extension->segments[0].slots) return 1;
-	tm_nvtx_memory_fill(extension->segments[0].slots, extension->segments[0].slot_count);
+	if (!s || !s->slots) return 1;
+	if (extension->module == TM_NVTX_EXTENSION_MEMORY) tm_nvtx_memory_fill(s->slots, s->slot_count);
+	if (extension->module == TM_NVTX_EXTENSION_PAYLOAD)
+		for (unsigned id = 0; id < s->slot_count && id < 64; id++)
+			if (payload_functions(id)) s->slots[id] = payload_functions(id);
 	return 1;
 }

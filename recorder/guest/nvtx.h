@@ -52,6 +52,7 @@ struct tm_nvtx_extension {
 };
 
 #define TM_NVTX_EXTENSION_MEMORY 1u
+#define TM_NVTX_EXTENSION_PAYLOAD 2u
 #define TM_NVTX_NO_LEVEL (-2) /* the depth of a range that nobody counts */
 
 /* The text of a message, NULL: none. A wide one becomes UTF-8 in `buffer`. */

@@ -7,7 +7,8 @@
 
 struct region {
 	uintptr_t addr; /* 0: empty */
-	uint64_t heap;
+	uint64_t bytes;
+	uint32_t heap;
 };
 
 static struct region *table;
@@ -63,25 +64,26 @@ static void remove_at(size_t gap) {
 	table[gap].addr = 0;
 }
 
-bool tm_region_remember(const void *addr, uint32_t heap) {
+bool tm_region_remember(const void *addr, uint32_t heap, uint64_t bytes) {
 	bool kept;
 	if (!lock()) return false;
 	kept = (table && count < (mask + 1) / 2) || grow();
 	if (kept) {
 		struct region *r = find((uintptr_t)addr);
 		count += r->addr == 0;
-		*r = (struct region){ (uintptr_t)addr, heap };
+		*r = (struct region){ (uintptr_t)addr, bytes, heap };
 	}
 	unlock();
 	return kept;
 }
 
-static uint32_t look_up(const void *addr, bool forget) {
+static uint32_t look_up(const void *addr, bool forget, uint64_t *bytes) {
 	uint32_t heap = 0;
 	if (!lock()) return 0;
 	if (table) {
 		struct region *r = find((uintptr_t)addr);
-		heap = r->addr ? (uint32_t)r->heap : 0;
+		heap = r->addr ? r->heap : 0;
+		if (heap && bytes) *bytes = r->bytes;
 		if (heap && forget) remove_at((size_t)(r - table));
 	}
 	unlock();
@@ -89,18 +91,18 @@ static uint32_t look_up(const void *addr, bool forget) {
 }
 
 uint32_t tm_region_forget(const void *addr) {
-	return addr ? look_up(addr, true) : 0;
+	return addr ? look_up(addr, true, NULL) : 0;
 }
 
-uint32_t tm_region_heap(const void *addr) {
-	return addr ? look_up(addr, false) : 0;
+uint32_t tm_region_heap(const void *addr, uint64_t *bytes) {
+	return addr ? look_up(addr, false, bytes) : 0;
 }
 
-const void *tm_region_forget_next(uint32_t heap, size_t *at) {
+const void *tm_region_forget_next(uint32_t heap, uintptr_t low, uint64_t bytes, size_t *at) {
 	const void *addr = NULL;
 	if (!lock()) return NULL;
 	for (; table && *at <= mask && !addr; ) {
-		if (!table[*at].addr || table[*at].heap != heap) {
+		if (!table[*at].addr || table[*at].heap != heap || table[*at].addr - low >= bytes) {
 			(*at)++;
 			continue;
 		}

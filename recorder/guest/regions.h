@@ -12,11 +12,13 @@
 
 #define TM_REGIONS_MAX (1u << 20)
 
-bool tm_region_remember(const void *addr, uint32_t heap);
+bool tm_region_remember(const void *addr, uint32_t heap, uint64_t bytes);
 /* The heap of the block, which is forgotten; 0: not known. */
 uint32_t tm_region_forget(const void *addr);
-uint32_t tm_region_heap(const void *addr); /* the same, and it is kept */
-/* Forgets a block of the heap and gives its address; NULL: there is none (any more). *at, 0 at first, is where to go on. */
-const void *tm_region_forget_next(uint32_t heap, size_t *at);
+/* The same, and it is kept; its size is put at *bytes if that is given. */
+uint32_t tm_region_heap(const void *addr, uint64_t *bytes);
+/* Forgets a block of the heap that begins in these `bytes` from `low` on, and gives its address; NULL: there is none (any more). *at, 0 at first, is where
+ * to go on. */
+const void *tm_region_forget_next(uint32_t heap, uintptr_t low, uint64_t bytes, size_t *at);
 
 #endif

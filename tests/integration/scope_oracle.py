@@ -28,6 +28,10 @@ class Scope:
             scope = scope.parent
 
     @property
+    def is_apart(self):
+        return self.op == "push" and self.frame == 1
+
+    @property
     def is_outermost(self):
         return not any(s.name == self.name and s.category == self.category for s in self.ancestry() if s is not self)
 
@@ -86,7 +90,7 @@ class Story:
     def close_with_inner(self, scope, ns, kind):
         stack = self.stacks[scope.thread]
         for inner in reversed(stack[stack.index(scope) + 1:]):
-            if inner.op != "range":
+            if inner.op != "range" and not (scope.is_apart and inner.is_apart):
                 self.close(inner, ns, "abandoned")
         self.close(scope, ns, kind)
 

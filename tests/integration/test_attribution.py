@@ -3,6 +3,7 @@
 Method: trace_writer.py writes the events, `tidemark import` makes the database, the views are compared row by row. No recorder is needed.
 """
 import json
+import os
 import random
 
 from scope_oracle import Story
@@ -123,7 +124,7 @@ def random_story(seed, length):
         for _ in range(r.choice((1, 1, 2, 4))):
             threads[len(threads) + 1] = dict(process=p, end=None)
     story = Story(processes, threads, HEAPS)
-    names, categories = ["a", "b", "a", "c", "aten::add", "ä"], ["user", "torch.op", "torch.backward", "nvtx", None]
+    names, categories = ["a", "b", "a", "c", "aten::add", "ä"], ["user", "torch.op", "torch.backward", "nvtx", "nvtx:d", None]
     live, keys, next_key, next_address, n = {p: [] for p in processes}, {p: [] for p in processes}, 1, 0x10000, 0
     deep = r.random() < 0.3
     ranges = r.random() < 0.5
@@ -144,7 +145,10 @@ def random_story(seed, length):
                 link = r.choice((0x7000, 0x6000, 0x5000, 0x5800, 0x4000, 0x3000, 0x7000000, 0x7001000)) + r.choice((0, 0, 0, 5 << 48))
             elif op == "range":
                 link = r.choice((0, 1, 2, 3))
-            story.events.append((ns, thread, op, (r.choice(names), r.choice(categories), key, link)))
+            category = r.choice(categories)
+            if op == "push" and (category or "").startswith("nvtx"):
+                link = 1
+            story.events.append((ns, thread, op, (r.choice(names), category, key, link)))
         elif dice < 0.36:
             use_key = keys[p] and r.random() < 0.5
             key = keys[p].pop(-1 if r.random() < 0.7 else r.randrange(len(keys[p]))) if use_key else 0
@@ -263,6 +267,17 @@ def ways_to_end(t):
              ("range", 5000, "closed"), ("worker", 5500, "thread"), ("open", 10000, "process")], "ends")
     t.equal(db.rows("select kind, count from loss"), [("unmatched-scope-end", 1)], "an end without a scope")
     t.equal(db.row("select name, heap, calls, duration_ns, peak_bytes from scope_total where name = 'open'"), ("open", None, 1, 4000, None), "no heap")
+
+
+@test
+def ranges_of_two_domains(t):
+    """Neither ends the other's; a push of the program's own inside of one goes with it. The golden trace: fixtures/make_fixtures.py tells its story."""
+    db = t.imported(os.path.join(t.root, "fixtures/golden/v1.3-domains.tmk"), options=("--quiet", "--force"))
+    t.equal(db.rows("select s.name, s.category, s.start_ns, s.end_ns, s.end_kind, self_allocated_bytes, total_allocated_bytes from scope s join scope_instance i "
+                    "on i.scope_id = s.id where s.id > 0 order by s.id"),
+            [("a", "nvtx", 1000, 1300, "closed", 10, 60), ("b", "nvtx:domain", 1100, 1500, "closed", 50, 50), ("b", "nvtx:domain", 1550, 1700, "closed", 0, 40),
+             ("own", "user", 1600, 1700, "abandoned", 40, 40)], "scopes")
+    t.equal(db.rows("select * from loss"), [], "losses")
 
 
 @test

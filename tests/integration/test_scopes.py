@@ -328,6 +328,21 @@ def nvtx(t):
 
 
 @test
+def nvtx_domains_and_heaps_by_address(t):
+    recording = t.record([t.program("annotated.c", "-ldl"), "arenas"])
+    t.equal(recording.text, "15 5\n", "depths that are told, and not")
+    db = t.imported(recording)
+    rows = db.rows(OWN)
+    t.equal(({row[1] for row in rows[:40]}, len(rows)), ({f"nvtx:{chr(97 + i)}" for i in range(20)}, 44), "domains")
+    t.equal(rows[40:], [("in a", "nvtx:a", None, "closed", 1005), ("in b", "nvtx:b", "in a", "closed", 2013), ("", "nvtx:c", None, "closed", 1008),
+                        ("", "nvtx:c", None, "closed", 0)], "ranges that overlap, and of payloads")
+    t.equal(losses(db), {}, "losses")
+    t.equal(db.rows("""select h.name, a.size_bytes, a.free_ns is null from allocation a join heap h on h.id = a.heap_id where h.kind = 'nvtx'
+                       order by a.alloc_ns, a.id"""),
+            [("nvtx:chunk", 100, 0), ("nvtx:chunk", 200, 0), ("nvtx:chunk", 400, 1), ("nvtx:chunk", 300, 0), ("nvtx:again", 50, 1)], "regions")
+
+
+@test
 def itt(t):
     program = t.program("annotated.c", "-ldl")
     db = t.imported(t.record([program, "itt"]))

@@ -41,6 +41,12 @@ static void scope(struct tm_flight_set *s, uint32_t thread, uint8_t op, uint64_t
 	put(s, thread, event(op, ns, key, 0), link, 0);
 }
 
+static void scope_in(struct tm_flight_set *s, uint32_t category, uint8_t op, uint64_t ns, uint64_t link) {
+	struct tm_event e = event(op, ns, 0, 0);
+	e.heap = category;
+	put(s, 1, e, link, 0);
+}
+
 /* Compares what stays with the story's remains. */
 static void stays(struct tm_flight_set *s, const char *wanted, int line) {
 	struct tm_flight_list list = { 0 };
@@ -149,6 +155,23 @@ static void test_scopes(void) {
 	tm_flight_set_free(s);
 }
 
+/* Pushes apart: the end of one leaves the other open, which has an end of its own; what is not apart goes with it. */
+static void test_pushes_apart(void) {
+	struct tm_flight_set *s = tm_flight_set_new();
+	scope(s, 1, TM_OP_SCOPE_PUSH, 10, 0, TM_PUSH_APART);
+	scope_in(s, 3, TM_OP_SCOPE_PUSH, 11, TM_PUSH_APART);
+	scope(s, 1, TM_OP_SCOPE_PUSH, 12, 0, 0);
+	alloc(s, 1, 13, 0x100, 5);
+	scope(s, 1, TM_OP_SCOPE_END, 14, 0, 0); /* the innermost of category 0 is not apart */
+	scope(s, 1, TM_OP_SCOPE_END, 15, 0, 0);
+	alloc(s, 1, 16, 0x200, 6);
+	scope_in(s, 3, TM_OP_SCOPE_END, 17, 0);
+	alloc(s, 1, 18, 0x300, 7);
+	tm_flight_set_advance(s, 100);
+	STAYS("1 10 d0 0 0, 1 11 d0 0 0, 1 12 d0 0 0, 1 13 00 100 5, 1 14 d3 0 0, 1 15 d3 0 0, 1 16 00 200 6, 1 17 d3 0 0, 1 18 00 300 7");
+	tm_flight_set_free(s);
+}
+
 /* A block whose frame is gone when another opens gets an end of its own; a push inside of it goes with it. */
 static void test_left_blocks(void) {
 	struct tm_flight_set *s = tm_flight_set_new();
@@ -173,6 +196,7 @@ int main(void) {
 	test_handed_over();
 	test_mappings();
 	test_scopes();
+	test_pushes_apart();
 	test_left_blocks();
 	return check_report("test_flight_set");
 }
