@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d64697400000005ull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d64697400000006ull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
 #define TM_SHM_PAGE 4096u
@@ -102,12 +102,28 @@ struct tm_shared_module {
 };
 
 /* Rules of how to get from a frame to its caller (guest/unwind_rule.h), which no process needs to work out that finds them here: many programs run only
- * for milliseconds. Untouched pages cost nothing. When full: an older rule gives way. */
+ * for milliseconds. Untouched pages cost nothing. The table answers for one address; when full, an older rule gives way. The list of a module holds most of
+ * its rules once more, one behind the other: a process takes them all over at its first question. It is a chain of blocks, which a guest lengthens. When full
+ * (the chain or all blocks): what comes later is in the table alone. */
 #define TM_RULE_SETS (1u << 16)
+#define TM_RULE_BLOCKS 512u
+#define TM_RULE_BLOCKS_OF_MODULE 32u
+#define TM_RULE_BLOCK_ENTRIES 511u
+
+struct tm_rule_block {
+	_Atomic uint32_t used; /* entries; a guest takes fetch_add(1) for its own, which may be one too many */
+	_Atomic uint32_t next; /* number of the next block, from 1; 0: none */
+	_Atomic uint64_t entries[TM_RULE_BLOCK_ENTRIES]; /* place in the module << 28 | rule; 0: not written, or never */
+};
+
 struct tm_shared_rules {
 	struct tm_shared_module modules[TM_SHARED_MODULES];
-	_Atomic uint64_t rules[TM_RULE_SETS][2];
+	_Alignas(TM_SHM_PAGE) _Atomic uint64_t rules[TM_RULE_SETS][2];
+	struct tm_rule_block blocks[TM_RULE_BLOCKS];
+	_Atomic uint32_t lists[TM_SHARED_MODULES]; /* number of a module's first block */
+	_Atomic uint32_t blocks_used;
 };
+_Static_assert(sizeof(struct tm_rule_block) == TM_SHM_PAGE, "a list's memory is used page by page");
 
 /* FREE -> (guest, compare-and-swap) CLAIMED -> ACTIVE -> (guest, thread end) CLOSED -> (collector, when drained) FREE.
  * A guest fills in the header between CLAIMED and ACTIVE. A process that dies leaves its rings as they are; the collector drains and frees them. */

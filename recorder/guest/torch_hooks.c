@@ -143,17 +143,11 @@ void _ZN2at16init_num_threadsEv(void) {
 	tm_torch_attach(true);
 }
 
-static void end_of_causes(const int *unused) {
-	(void)unused;
-	tm_causes_end();
-}
-
-/* Should it throw, the cleanup is on the way. */
+/* Should it throw, the hooks notice that it was left (hook.c). */
 void _ZN2at24set_record_function_tls_ERKNS_17RecordFunctionTLSE(const void *state) {
 	tm_torch_set_record_function_tls *original = TM_TORCH(set_record_function_tls);
-	__attribute__((cleanup(end_of_causes))) int guard = 0;
 
-	(void)guard;
 	tm_causes_begin();
 	if (original) original(state);
+	tm_causes_end();
 }

@@ -40,6 +40,7 @@ void tm_unwind_prepare(struct tm_thread *t, void *memory) {
 struct walk {
 	struct tm_thread *t;
 	struct tm_memory memory;
+	uint64_t rules; /* the table (unwind_rule.h) */
 	uintptr_t pc, sp, fp, slot;
 	bool plain; /* on the thread's own stack, and rules can be kept */
 	bool in_call, use_table, forget, cut, truncated;
@@ -125,7 +126,7 @@ struct places {
 };
 
 static inline struct places places_of(uint32_t rule, uintptr_t sp, uintptr_t fp) {
-	uintptr_t base = tm_rule_kind(rule) == TM_RULE_SP ? sp : fp, cfa = base + (uintptr_t)tm_rule_offset(rule);
+	uintptr_t base = tm_rule_kind(rule) == TM_RULE_SP ? sp : fp, cfa = base + tm_rule_offset(rule);
 #if defined(__x86_64__)
 	uintptr_t fp_slot = TM_RULE_FP_SLOT(rule);
 	return (struct places){ fp_slot ? cfa - 8 * fp_slot : 0, cfa - 8, cfa };
@@ -147,7 +148,7 @@ static enum step step_plain(struct walk *w, uint32_t rule) {
 #if defined(__x86_64__)
 
 TM_COLD static enum step step_aligned(struct walk *w, uint32_t rule) {
-	uintptr_t at = w->fp + (uintptr_t)tm_rule_offset(rule), fp = w->fp;
+	uintptr_t at = w->fp + (uintptr_t)tm_rule_signed_offset(rule), fp = w->fp;
 	if (!tm_memory_holds(&w->memory, at) || !tm_memory_holds(&w->memory, fp)) return STEP_LOST;
 	use_fp(w, innermost(w));
 	check_word(w, at, WORD(at));
@@ -183,7 +184,7 @@ static enum step step_over_signal(struct walk *w) {
 #endif
 
 static enum step step(struct walk *w) {
-	uint32_t rule = tm_rule_for(w->in_call ? w->pc - 1 : w->pc, w->use_table);
+	uint32_t rule = tm_rule_for(w->rules, w->in_call ? w->pc - 1 : w->pc, w->use_table);
 	switch (tm_rule_kind(rule)) {
 	case TM_RULE_SP: return step_plain(w, rule);
 	case TM_RULE_FP: use_fp_in_plain(w, innermost(w), w->slot); return step_plain(w, rule);
@@ -202,6 +203,7 @@ static inline uint32_t go_over_plain_frames(struct walk *w, uint32_t known) {
 	uintptr_t *pcs = t->pcs + 2 * t->capacity - 1, *slots = t->sps + 2 * t->capacity - 1;
 	uint8_t *framed = t->framed + 2 * t->capacity - 1;
 	uintptr_t pc = w->pc, sp = w->sp, fp = w->fp, slot = w->slot, high = w->memory.high;
+	uint64_t rules = w->rules;
 	uint32_t fresh = w->fresh;
 	uintptr_t next_known = known ? t->sps[known - 1] : UINTPTR_MAX; /* the innermost that can still be met */
 	for (;; fresh++) {
@@ -211,7 +213,7 @@ static inline uint32_t go_over_plain_frames(struct walk *w, uint32_t known) {
 			if (next_known == slot) break;
 		}
 		if (TM_UNLIKELY(fresh == w->limit)) break;
-		uint32_t rule = tm_rule_in_table(pc - 1);
+		uint32_t rule = tm_rule_in(rules, pc - 1);
 		struct places p = places_of(rule, sp, fp);
 		if (TM_UNLIKELY(tm_rule_kind(rule) != TM_RULE_SP)) {
 			if (tm_rule_kind(rule) != TM_RULE_FP || (fp & 7) || p.slot <= slot || p.fp <= slot) break;
@@ -428,6 +430,7 @@ static inline struct walk walk_from(struct tm_thread *t, const struct tm_top *to
 		.fp = top->fp,
 		.slot = top->slot,
 		.in_call = true,
+		.rules = tm_rules(),
 		.use_table = !TM_RULES_CLOSING(version),
 		.plain = remember && !TM_RULES_CLOSING(version),
 		.forget = !remember || TM_RULES_CLOSING(version),
@@ -466,7 +469,7 @@ static void add_quick_checks(struct tm_thread *t, const struct quick_fp *fp, uin
 
 /* Frames of code with frame pointers, one upon the other: "push fp; fp = sp". Fills the arrays downwards from *at; says where the last one's return address
  * is: it may lie beyond `met`. */
-static inline uintptr_t follow_framed(struct tm_thread *t, uint32_t *at, uintptr_t slot, uintptr_t met) {
+static inline uintptr_t follow_framed(struct tm_thread *t, uint64_t rules, uint32_t *at, uintptr_t slot, uintptr_t met) {
 	const uint32_t framed = tm_rule_make(TM_RULE_FP, 2, 16);
 	uintptr_t *pcs = t->pcs, *slots = t->sps;
 	uint8_t *marks = t->framed;
@@ -474,9 +477,9 @@ static inline uintptr_t follow_framed(struct tm_thread *t, uint32_t *at, uintptr
 	while (slot < met && i > last) {
 		uintptr_t pc = WORD(slot), outer = WORD(slot - 8) + 8;
 		uint64_t hash = tm_rule_hash(pc - 1);
-		const _Atomic uint64_t *set = tm_rules[hash >> 48];
-		if (TM_UNLIKELY((atomic_load_explicit(&set[0], memory_order_relaxed) ^ hash << 16) != framed)) {
-			if ((atomic_load_explicit(&set[1], memory_order_relaxed) ^ hash << 16) != framed) break;
+		const _Atomic uint64_t *set = tm_rule_set(rules, hash);
+		if (TM_UNLIKELY((atomic_load_explicit(&set[0], memory_order_relaxed) ^ tm_rule_tag(hash)) != framed)) {
+			if ((atomic_load_explicit(&set[1], memory_order_relaxed) ^ tm_rule_tag(hash)) != framed) break;
 		}
 		if (TM_UNLIKELY(outer <= slot)) break;
 		i--;
@@ -494,6 +497,7 @@ static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_threa
 	const uint32_t framed = tm_rule_make(TM_RULE_FP, 2, 16), least = t->capacity + valid;
 	uintptr_t met = t->sps[valid - 1], *pcs = t->pcs, *slots = t->sps;
 	uint8_t *marks = t->framed;
+	uint64_t rules = tm_rules();
 	uint32_t at = 2 * t->capacity, fresh, until = NO_FRAME, checks;
 	struct quick_fp fp;
 	fp.at = slot - 8;
@@ -502,19 +506,19 @@ static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_threa
 	while (slot != met) {
 		if (TM_UNLIKELY(slot > met || at <= least)) return TM_UNWIND_NOT_QUICK;
 		uintptr_t pc = WORD(slot), outer;
-		uint32_t rule = tm_rule_in_table(pc - 1), fp_slot;
+		uint32_t rule = tm_rule_in(rules, pc - 1), fp_slot;
 		if (TM_LIKELY(tm_rule_kind(rule) == TM_RULE_SP)) {
-			outer = slot + (uintptr_t)tm_rule_offset(rule);
+			outer = slot + tm_rule_offset(rule);
 		} else if (rule == framed && fp.at == slot - 8) {
 			uint32_t before = at;
-			slot = follow_framed(t, &at, slot, met);
+			slot = follow_framed(t, rules, &at, slot, met);
 			if (TM_UNLIKELY(at == before)) return TM_UNWIND_NOT_QUICK;
 			fp.at = slot - 8;
 			fp.source = 2 * t->capacity - 1 - at;
 			continue;
 		} else if (tm_rule_kind(rule) == TM_RULE_FP) {
 			fp.value = WORD(fp.at);
-			outer = fp.value - 8 + (uintptr_t)tm_rule_offset(rule);
+			outer = fp.value - 8 + tm_rule_offset(rule);
 			if (outer % 8 || !remember_fp(&fp, 2 * t->capacity - at)) return TM_UNWIND_NOT_QUICK;
 		} else {
 			return TM_UNWIND_NOT_QUICK;
@@ -614,7 +618,7 @@ static inline void accept_plain(struct tm_thread *t, uint32_t keep, uint32_t fre
 
 /* Without what has to be remembered about frame pointers, a frame is a look into the table, and its caller's lies where its rule says. */
 uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
-	const uint64_t not_plain = 0xffffffffull << 32 | TM_RULE_FP | TM_RULE_SIGNAL; /* TM_RULE_SP has none of these bits, other kinds do */
+	const uint64_t not_plain = ~0ull << TM_RULE_BITS | TM_RULE_FP | TM_RULE_SIGNAL; /* TM_RULE_SP has none of these bits, other kinds do */
 	uintptr_t met = t->sps[valid - 1], at = slot, in = pc;
 	uint32_t checks = t->check_count;
 	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
@@ -631,19 +635,20 @@ uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, 
 	}
 	uintptr_t *pcs = t->pcs, *slots = t->sps;
 	size_t first = 2 * t->capacity, to = first, last = t->capacity + valid;
+	uint64_t rules = tm_rules();
 	for (;;) {
 		if (TM_UNLIKELY(to == last)) return TM_UNWIND_NOT_QUICK;
 		uint64_t hash = tm_rule_hash(in - 1);
-		const _Atomic uint64_t *set = tm_rules[hash >> 48];
-		uint64_t rule = atomic_load_explicit(&set[0], memory_order_relaxed) ^ hash << 16;
+		const _Atomic uint64_t *set = tm_rule_set(rules, hash);
+		uint64_t rule = atomic_load_explicit(&set[0], memory_order_relaxed) ^ tm_rule_tag(hash);
 		if (TM_UNLIKELY(rule & not_plain)) {
-			rule = atomic_load_explicit(&set[1], memory_order_relaxed) ^ hash << 16;
+			rule = atomic_load_explicit(&set[1], memory_order_relaxed) ^ tm_rule_tag(hash);
 			if (rule & not_plain) return unwind_quickly_with_fp(t, valid, slot);
 		}
 		to--;
 		pcs[to] = in;
 		slots[to] = at;
-		at += (uintptr_t)tm_rule_offset((uint32_t)rule);
+		at += tm_rule_offset((uint32_t)rule);
 		if (at >= met) break;
 		in = WORD(at);
 	}

@@ -1,9 +1,11 @@
 /* unwind_rule.c - the table of rules and how an entry is made; see unwind_rule.h. */
 #include "unwind_rule.h"
+#include "raw.h"
 #include "shared_rules.h"
 #include "unwind_cfi.h"
 
-_Alignas(64) _Atomic uint64_t tm_rules[TM_RULE_SETS][2];
+static _Alignas(TM_SHM_PAGE) _Atomic uint64_t first_table[1u << TM_RULE_SETS_BITS_LEAST][2];
+_Atomic uint64_t tm_rules_table = (uintptr_t)first_table + (64 - TM_RULE_SETS_BITS_LEAST);
 _Atomic uint32_t tm_rules_version;
 
 /* --- making one --- */
@@ -44,7 +46,7 @@ static uint32_t signal_rule(const struct tm_cfi_row *row, const struct tm_cfi_va
 
 static uint32_t aligned_rule(const struct tm_cfi_row *row, const struct tm_cfi_value *cfa, uintptr_t ip) {
 	struct tm_cfi_value fp;
-	if (cfa->offset != 0 || !TM_RULE_OFFSET_FITS(cfa->inner) || row->rules[TM_CFI_RA].how != TM_CFI_AT || row->rules[TM_CFI_RA].value != -8)
+	if (cfa->offset != 0 || !TM_RULE_SIGNED_OFFSET_FITS(cfa->inner) || row->rules[TM_CFI_RA].how != TM_CFI_AT || row->rules[TM_CFI_RA].value != -8)
 		return TM_RULE_ODD;
 	if (!place_of(&row->rules[TM_CFI_FP], cfa, ip, &fp) || !lies_at(&fp, TM_BASE_FP, 0)) return TM_RULE_ODD;
 	return tm_rule_make(TM_RULE_ALIGNED, 0, cfa->inner);
@@ -122,12 +124,80 @@ static uint32_t rule_from(const struct tm_cfi *cfi, const struct tm_cfi_row *row
 	return TM_RULE_ODD;
 }
 
-static void keep_rule(_Atomic uint64_t (*table)[2], uintptr_t key, uint32_t rule) {
-	uint64_t hash = tm_rule_hash(key), entry = hash << 16 | rule;
-	_Atomic uint64_t *set = table[hash >> 48];
-	atomic_store_explicit(&set[1], atomic_load_explicit(&set[0], memory_order_relaxed), memory_order_relaxed);
+/* --- tables --- */
+
+#define TABLE_BYTES(bits) ((size_t)16 << (bits))
+#define FILLS(bits) (3u << ((bits)-2)) /* three quarters as many as it has pairs: 6 % had to give way by then */
+#define VERSION 48u                    /* place of the version in the table's word */
+#define POPULATE_WRITE 23              /* MADV_POPULATE_WRITE, from Linux 5.14 on */
+
+static _Atomic uint32_t kept, fills = FILLS(TM_RULE_SETS_BITS_LEAST);
+static _Atomic bool growing;
+
+void tm_rule_put(uint64_t table, uintptr_t key, uint32_t rule) {
+	uint64_t hash = tm_rule_hash(key), entry = tm_rule_tag(hash) | rule;
+	_Atomic uint64_t *set = tm_rule_set(table, hash);
+	uint64_t first = atomic_load_explicit(&set[0], memory_order_relaxed);
+	if (first == entry) return;
+	atomic_store_explicit(&set[1], first, memory_order_relaxed);
 	atomic_store_explicit(&set[0], entry, memory_order_relaxed);
 }
+
+/* The product of an entry's address, as tm_rule_hash() has it, from the entry and its place. */
+static uint64_t hash_of(uint64_t entry, uint64_t set, unsigned bits) {
+	uint64_t tag_bits = 48 - bits, tag = (entry >> TM_RULE_BITS) & (((uint64_t)1 << tag_bits) - 1);
+	return (set << tag_bits | tag) << 16;
+}
+
+static uint32_t copy_table(uint64_t from, unsigned bits, uint64_t to) {
+	const _Atomic uint64_t *entries = tm_rule_set(from, 0);
+	uint32_t count = 0;
+	for (uint64_t i = (uint64_t)2 << bits; i-- > 0;) { /* the newer one of a pair last */
+		uint64_t entry = atomic_load_explicit(&entries[i], memory_order_relaxed);
+		if (!entry) continue;
+		_Atomic uint64_t *set = tm_rule_set(to, hash_of(entry, i / 2, bits));
+		atomic_store_explicit(&set[1], atomic_load_explicit(&set[0], memory_order_relaxed), memory_order_relaxed);
+		atomic_store_explicit(&set[0], entry, memory_order_relaxed);
+		count++;
+	}
+	return count;
+}
+
+/* A dlclose meanwhile gives the word another version: what was copied may be of the library that went, and is thrown away. */
+static void grow(void) {
+	uint64_t old = tm_rules(), bits = 64 - (old & 63), larger = bits + 2;
+	long memory = -1;
+	if (bits < TM_RULE_SETS_BITS_MOST)
+		memory = tm_syscall(SYS_mmap, 0, (long)TABLE_BYTES(larger), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (memory < 0) {
+		atomic_store(&fills, UINT32_MAX);
+		return;
+	}
+	uint64_t table = tm_rules_word((void *)memory, (unsigned)larger) | (old >> VERSION << VERSION);
+	uint32_t count = copy_table(old, (unsigned)bits, table);
+	if (atomic_compare_exchange_strong(&tm_rules_table, &old, table)) {
+		atomic_store(&kept, count);
+		atomic_store(&fills, FILLS(larger));
+	} else {
+		tm_raw_unmap((void *)memory, TABLE_BYTES(larger));
+	}
+}
+
+void tm_rule_keep(uintptr_t ip, uint32_t rule) {
+	uint32_t count = atomic_load_explicit(&kept, memory_order_relaxed);
+	atomic_store_explicit(&kept, count + 1, memory_order_relaxed);
+	if (TM_UNLIKELY(count == 0 || count >= atomic_load_explicit(&fills, memory_order_relaxed)) && !tm_is_sandboxed()) {
+		/* Whoever keeps one keeps a hundred: all pages at once cost less than a fault for each. */
+		if (count == 0) tm_syscall(SYS_madvise, (long)first_table, sizeof first_table, POPULATE_WRITE, 0, 0, 0);
+		else if (!atomic_exchange(&growing, true)) {
+			grow();
+			atomic_store(&growing, false);
+		}
+	}
+	tm_rule_put(tm_rules(), ip, rule);
+}
+
+/* --- finding one --- */
 
 static uint32_t work_out(uintptr_t ip) {
 	struct tm_cfi cfi;
@@ -135,22 +205,19 @@ static uint32_t work_out(uintptr_t ip) {
 	return tm_cfi_find(ip, &cfi) && tm_cfi_row_at(&cfi, ip, &row) ? rule_from(&cfi, &row, ip) : TM_RULE_NONE;
 }
 
-static uint32_t find_shared(uintptr_t ip) {
-	uint64_t key = tm_modules_key(ip);
-	struct tm_shared_rules *shared = key ? tm_shared_rules() : NULL;
-	uint32_t rule = shared ? tm_rule_in(shared->rules, key) : 0;
-	if (rule) return rule;
-	rule = work_out(ip);
-	if (shared && rule != TM_RULE_NONE) keep_rule(shared->rules, key, rule);
-	return rule;
-}
-
 TM_COLD uint32_t tm_rule_find(uintptr_t ip, bool keep) {
 	bool is_ours = ip - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
 	if (ip >> 48) return TM_RULE_NONE;
 	if (!keep || is_ours || !tm_modules_look(ip)) return work_out(ip);
-	uint32_t rule = find_shared(ip);
-	if (rule != TM_RULE_NONE) keep_rule(tm_rules, ip, rule);
+	uint64_t key = tm_modules_key(ip);
+	uint32_t rule = tm_rule_in(tm_rules(), ip); /* it may be in a larger table meanwhile */
+	if (!rule && key) rule = tm_shared_find(key, ip);
+	if (!rule) {
+		rule = work_out(ip);
+		if (rule == TM_RULE_NONE) return rule;
+		if (key) tm_shared_add(key, rule);
+	}
+	tm_rule_keep(ip, rule);
 	return rule;
 }
 
@@ -164,16 +231,29 @@ void tm_rules_close_begin(void) {
 }
 
 /* Only what was written is written: the rest of the table stays memory that was never touched. */
-void tm_rules_close_end(void) {
-	for (unsigned i = 0; i < TM_RULE_SETS; i++) {
-		for (unsigned k = 0; k < 2; k++) {
-			if (atomic_load_explicit(&tm_rules[i][k], memory_order_relaxed)) atomic_store_explicit(&tm_rules[i][k], 0, memory_order_relaxed);
-		}
+static void clear_table(uint64_t table) {
+	_Atomic uint64_t *entries = tm_rule_set(table, 0);
+	for (uint64_t i = (uint64_t)2 << (64 - (table & 63)); i-- > 0;) {
+		if (atomic_load_explicit(&entries[i], memory_order_relaxed)) atomic_store_explicit(&entries[i], 0, memory_order_relaxed);
 	}
+}
+
+static uint64_t next_version(void) {
+	return atomic_fetch_add(&tm_rules_table, (uint64_t)1 << VERSION) + ((uint64_t)1 << VERSION);
+}
+
+/* Nobody has a copy from before, or makes use of one that was begun meanwhile. */
+void tm_rules_close_end(void) {
+	uint64_t table = next_version();
+	do clear_table(table);
+	while (!atomic_compare_exchange_strong(&tm_rules_table, &table, table + ((uint64_t)1 << VERSION)));
+	tm_shared_forget();
 	closing_of_this_thread--;
 	atomic_fetch_add(&tm_rules_version, 0x100 - 1);
 }
 
 void tm_rules_forked(void) {
 	atomic_store(&tm_rules_version, (atomic_load(&tm_rules_version) & ~0xffu) + 0x100 + closing_of_this_thread);
+	atomic_store(&growing, false);
+	tm_shared_forked();
 }

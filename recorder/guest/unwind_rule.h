@@ -1,15 +1,16 @@
-/* unwind_rule.h - how to get from a frame to its caller, in 32 bits: what almost every address of a program needs, and no more.
+/* unwind_rule.h - how to get from a frame to its caller, in 28 bits: what almost every address of a program needs, and no more.
  *
- * Flow:     unwind.c, once for every new frame -> tm_rule_for() -> a table that all threads share -> at a miss: one that all processes of the recording
- *           share -> at a miss: unwind_cfi.c
- * Owns:     the process's table, 1 MiB of zeroed memory that is touched where addresses fall. The other lies in the session's memory (shm.h): its
- *           keys are the module's number there and the place in the module, for modules with a build-id.
+ * Flow:     unwind.c, once for every new frame -> tm_rule_for() -> a table that all threads share -> at a miss: shared_rules.c, what other processes of the
+ *           recording know -> at a miss: unwind_cfi.c
+ * Owns:     the process's table, which begins with 64 KiB of zeroed memory and becomes four times as large when it is three quarters full, up to 1 MiB. One
+ *           that became too small is left where it is, since a thread may be in it.
  * Threads:  any. An entry is one 64-bit word, so it is seen whole or not at all; two threads that miss at once write the same.
- * When full: an older rule gives way, and is made again when it is needed.
+ * When full: an older rule gives way, and is found or made again when it is needed.
  *
- *     entry   tag:32 | rule:32      The address is multiplied by an odd number modulo 2^48, which can be undone: 16 bits of the product
- *                                   choose the pair of entries, the other 32 are the tag. So two addresses are never mistaken for each other.
+ *     entry   tag:36 | rule:28      The address is multiplied by an odd number modulo 2^48, which can be undone: its upper 12 to 16 bits
+ *                                   choose the pair of entries, the lower 36 are the tag. So two addresses are never mistaken for each other.
  *     rule    kind:3 | ...          0 is no rule at all: an empty entry
+ *     table   version:16 | address:42 | 64 - bits of the choice:6     Where it is and how large, in one word
  */
 #ifndef TIDEMARK_GUEST_UNWIND_RULE_H
 #define TIDEMARK_GUEST_UNWIND_RULE_H
@@ -29,22 +30,32 @@ enum tm_rule_kind {
 
 /* What a plain frame's caller needs lies between sp and the CFA. Addresses of ours have no rule in the table, so they are noticed; nor do
  * those of modules that are not announced, so who takes a rule from the table need not ask for them. A frame whose CFA is found by fp has its caller's
- * saved, too (else the rule is TM_RULE_ODD): so no two frames use the same one.
+ * saved, too (else the rule is TM_RULE_ODD): so no two frames use the same one. Offsets of plain frames are positive.
  *
- * x86-64: kind:3 | fp:8 | offset / 8:21. The return address is at CFA - 8. fp: 0 untouched, else the caller's is saved at CFA - 8 * fp.
- * aarch64: kind:3 | pair:1 | place:7 | offset / 8:21. Behind sp or fp + 8 * place lie the caller's fp (if `pair`) and the return address. */
+ * x86-64: kind:3 | fp:8 | offset / 8:17. The return address is at CFA - 8. fp: 0 untouched, else the caller's is saved at CFA - 8 * fp.
+ * aarch64: kind:3 | pair:1 | place:7 | offset / 8:17. Behind sp or fp + 8 * place lie the caller's fp (if `pair`) and the return address. */
+#define TM_RULE_BITS 28u
+#define TM_RULE_MASK ((1u << TM_RULE_BITS) - 1)
+
 static inline enum tm_rule_kind tm_rule_kind(uint32_t rule) {
 	return (enum tm_rule_kind)(rule & 7);
 }
 
-static inline intptr_t tm_rule_offset(uint32_t rule) {
-	return (intptr_t)((int32_t)rule >> 11) * 8;
+/* Of a plain frame. */
+static inline uintptr_t tm_rule_offset(uint32_t rule) {
+	return (uintptr_t)(rule >> 11) * 8;
 }
 
-#define TM_RULE_OFFSET_FITS(offset) ((offset) % 8 == 0 && (offset) / 8 >= -(1 << 20) && (offset) / 8 < 1 << 20)
+/* Of TM_RULE_ALIGNED, where it may be negative. */
+static inline intptr_t tm_rule_signed_offset(uint32_t rule) {
+	return (intptr_t)((int32_t)(rule << 4) >> 15) * 8;
+}
+
+#define TM_RULE_OFFSET_FITS(offset) ((offset) % 8 == 0 && (offset) / 8 >= 0 && (offset) / 8 < 1 << 17)
+#define TM_RULE_SIGNED_OFFSET_FITS(offset) ((offset) % 8 == 0 && (offset) / 8 >= -(1 << 16) && (offset) / 8 < 1 << 16)
 
 static inline uint32_t tm_rule_make(enum tm_rule_kind kind, unsigned middle, int64_t offset) {
-	return (uint32_t)kind | middle << 3 | (uint32_t)(offset / 8) << 11;
+	return ((uint32_t)kind | middle << 3 | (uint32_t)(offset / 8) << 11) & TM_RULE_MASK;
 }
 
 #if defined(__x86_64__)
@@ -54,7 +65,18 @@ static inline uint32_t tm_rule_make(enum tm_rule_kind kind, unsigned middle, int
 #define TM_RULE_PLACE(rule) ((rule) >> 4 & 0x7f)
 #endif
 
-extern _Atomic uint64_t tm_rules[TM_RULE_SETS][2] TM_HIDDEN;
+/* The process's table, as a word that says where it is and how large. */
+#define TM_RULE_SETS_BITS_LEAST 12u
+#define TM_RULE_SETS_BITS_MOST 16u
+extern _Atomic uint64_t tm_rules_table TM_HIDDEN;
+
+static inline uint64_t tm_rules(void) {
+	return atomic_load_explicit(&tm_rules_table, memory_order_acquire);
+}
+
+static inline uint64_t tm_rules_word(const void *table, unsigned bits) {
+	return (uint64_t)(uintptr_t)table | (64 - bits);
+}
 
 /* Grows when what was known about some module no longer holds. The low byte counts dlclose calls under way: while there are any, code may go and
  * other code come at each moment, and nothing is looked up or kept. */
@@ -70,25 +92,31 @@ static inline uint64_t tm_rule_hash(uintptr_t ip) {
 	return (uint64_t)ip * (TM_RULE_FACTOR << 16);
 }
 
-static inline uint32_t tm_rule_in(const _Atomic uint64_t (*table)[2], uintptr_t key) {
-	uint64_t hash = tm_rule_hash(key), tag = hash << 16;
-	const _Atomic uint64_t *set = table[hash >> 48];
-	uint64_t first = atomic_load_explicit(&set[0], memory_order_relaxed) ^ tag;
-	if (TM_LIKELY(!(first >> 32))) return (uint32_t)first;
-	uint64_t second = atomic_load_explicit(&set[1], memory_order_relaxed) ^ tag;
-	return second >> 32 ? 0 : (uint32_t)second;
+static inline uint64_t tm_rule_tag(uint64_t hash) {
+	return hash << (64 - 16 - 36); /* behind it: the rule */
 }
 
-/* What the process's table says of `ip`; 0: nothing. */
-static inline uint32_t tm_rule_in_table(uintptr_t ip) {
-	return tm_rule_in(tm_rules, ip);
+static inline _Atomic uint64_t *tm_rule_set(uint64_t table, uint64_t hash) {
+	return (_Atomic uint64_t *)(uintptr_t)(table & 0x0000ffffffffffc0ull) + 2 * (hash >> (table & 63));
+}
+
+static inline uint32_t tm_rule_in(uint64_t table, uintptr_t key) {
+	uint64_t hash = tm_rule_hash(key), tag = tm_rule_tag(hash);
+	const _Atomic uint64_t *set = tm_rule_set(table, hash);
+	uint64_t first = atomic_load_explicit(&set[0], memory_order_relaxed) ^ tag;
+	if (TM_LIKELY(!(first >> TM_RULE_BITS))) return (uint32_t)first;
+	uint64_t second = atomic_load_explicit(&set[1], memory_order_relaxed) ^ tag;
+	return second >> TM_RULE_BITS ? 0 : (uint32_t)second;
 }
 
 /* The rule for `ip`: for a caller the return address - 1, which lies in the call, and for what a signal interrupted the address itself. */
-static inline uint32_t tm_rule_for(uintptr_t ip, bool use_table) {
-	uint32_t rule = TM_LIKELY(use_table) ? tm_rule_in_table(ip) : 0;
+static inline uint32_t tm_rule_for(uint64_t table, uintptr_t ip, bool use_table) {
+	uint32_t rule = TM_LIKELY(use_table) ? tm_rule_in(table, ip) : 0;
 	return TM_LIKELY(rule != 0) ? rule : tm_rule_find(ip, use_table);
 }
+
+void tm_rule_put(uint64_t table, uintptr_t key, uint32_t rule); /* the older of its pair gives way */
+void tm_rule_keep(uintptr_t ip, uint32_t rule);                  /* in the process's table, of an address in a module that was announced */
 
 /* Around a dlclose: what is known is forgotten when it is done. */
 void tm_rules_close_begin(void);
