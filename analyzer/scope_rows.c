@@ -1,7 +1,13 @@
 /* scope_rows.c - scopes, what happened in them, and steps, as rows; see import_rows.h and scopes.h. */
 #include "import_rows.h"
 
+#include "display_text.h"
+
 #include <stdio.h>
+#include <string.h>
+
+#define MANY_NAMES 100000u /* different names of scopes, and */
+#define DEEP 1000u         /* scopes in each other, from which on it is said */
 
 struct scope_writer {
 	struct tm_import_rows *w;
@@ -220,11 +226,48 @@ static void write_steps(struct scope_writer *c) {
 	sqlite3_finalize(row);
 }
 
-/* --- what was left out --- */
+/* --- what was left out, and what is odd --- */
+
+static bool is_utf8(struct tm_text text) {
+	for (const char *at = text.data, *end = at + text.size; at < end;) {
+		uint32_t c;
+		size_t n = tm_utf8_next(at, end, &c);
+		if (c == 0xFFFD && n == 1) return false;
+		at += n;
+	}
+	return true;
+}
+
+static void count_names(struct scope_writer *c) {
+	for (size_t i = 0; i < c->x->groups.count; i++) {
+		const struct tm_scope_group *g = &c->x->groups.items[i];
+		struct tm_scope_oddities *odd = &c->r->ledgers[g->process - 1].scopes->odd;
+		odd->names++;
+		odd->wrong_names += !is_utf8(tm_scope_text(c->x, g->name));
+	}
+}
 
 static void write_note(struct scope_writer *c, sqlite3_stmt *row, uint32_t process, const char *kind, const char *text) {
 	tm_store_row(c->store, row, "nntt", c->r->bases.process + process, shifted(c, tm_process_end_ns(c->r, process)), tm_text_of(kind),
 		     tm_text_of(text));
+}
+
+/* Where `text` has its %, the count stands. */
+static void write_count(struct scope_writer *c, sqlite3_stmt *row, uint32_t process, const char *kind, uint64_t count, uint64_t least, const char *text) {
+	char whole[256];
+	if (count < least) return;
+	const char *number = strchr(text, '%');
+	snprintf(whole, sizeof whole, "%.*s%llu%s", (int)(number - text), text, (unsigned long long)count, number + 1);
+	write_note(c, row, process, kind, whole);
+}
+
+static void write_oddities(struct scope_writer *c, sqlite3_stmt *row, uint32_t id, const struct tm_scope_oddities *odd) {
+	write_count(c, row, id, "scopes-across-threads", odd->across_threads, 1, "% scopes were closed by another thread than opened them");
+	write_count(c, row, id, "scopes-overlap", odd->overlapping, 1, "% scopes were closed while one opened later on their thread stayed open");
+	write_count(c, row, id, "fork-in-scope", odd->forks, 1, "the process forked % times while scopes were open: in the children none of them is");
+	write_count(c, row, id, "deep-scopes", odd->deepest, DEEP, "% scopes were open inside of each other");
+	write_count(c, row, id, "many-scope-names", odd->names, MANY_NAMES, "its scopes have % different names");
+	write_count(c, row, id, "scope-names-not-utf8", odd->wrong_names, 1, "% names of scopes are no UTF-8: what is wrong in them is shown as U+FFFD");
 }
 
 static void write_notes(struct scope_writer *c) {
@@ -244,6 +287,7 @@ static void write_notes(struct scope_writer *c) {
 				 (unsigned long long)p->unknown_links);
 			write_note(c, row, id, "scope-links", text);
 		}
+		write_oddities(c, row, id, &p->odd);
 	}
 	sqlite3_finalize(row);
 }
@@ -253,5 +297,6 @@ void tm_write_scope_rows(const struct tm_import_rows *w) {
 	write_names(&c);
 	write_aggregates(&c);
 	write_steps(&c);
+	count_names(&c);
 	write_notes(&c);
 }

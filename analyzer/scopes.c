@@ -20,14 +20,28 @@ static bool ends_alone(const struct tm_catalog *c, const struct tm_catalog_threa
 	return t->end_ns < p->exit_ns && !(p->ended && t->end_ns >= p->end_ns);
 }
 
+/* When processes fork, among the ends of threads. */
+static bool list_forks(struct tm_scopes *x) {
+	const struct tm_catalog *c = x->catalog;
+	for (size_t i = 0; i < c->processes.count; i++) {
+		const struct tm_catalog_process *p = &c->processes.items[i];
+		if (!(p->flags & TM_PROCESS_FORKED) || !p->parent_id || p->parent_id > c->processes.count) continue;
+		struct tm_scope_thread_end *e = tm_array_push(&x->ends);
+		if (!e) return false;
+		*e = (struct tm_scope_thread_end){ p->start_ns, 0, (uint32_t)p->parent_id };
+	}
+	return true;
+}
+
 static bool list_ends(struct tm_scopes *x) {
 	const struct tm_catalog *c = x->catalog;
 	for (size_t i = 0; i < c->threads.count; i++) {
 		if (!c->threads.items[i].defined || !ends_alone(c, &c->threads.items[i])) continue;
 		struct tm_scope_thread_end *e = tm_array_push(&x->ends);
 		if (!e) return false;
-		*e = (struct tm_scope_thread_end){ c->threads.items[i].end_ns, (uint32_t)i + 1 };
+		*e = (struct tm_scope_thread_end){ c->threads.items[i].end_ns, (uint32_t)i + 1, 0 };
 	}
+	if (!list_forks(x)) return false;
 	if (x->ends.count) qsort(x->ends.items, x->ends.count, sizeof *x->ends.items, compare_ends);
 	x->next_end_ns = x->ends.count ? x->ends.items[0].ns : UINT64_MAX;
 	return true;
@@ -251,7 +265,9 @@ static void abandon_inner(struct tm_scopes *x, const struct tm_scope *s, uint64_
 }
 
 static void end_scope(struct tm_scopes *x, struct tm_scope *s, uint64_t ns, enum tm_scope_end kind) {
+	struct tm_scope_thread *t = &x->threads[s->thread - 1];
 	if (s->op != TM_OP_SCOPE_RANGE) abandon_inner(x, s, ns);
+	if (t->stack.items[t->stack.count - 1] != s->slot) x->ledgers[s->process - 1].scopes->odd.overlapping++;
 	close_scope(x, s, ns, kind);
 }
 
@@ -350,6 +366,7 @@ static void open_scope(struct tm_scopes *x, struct tm_scope_process *p, const st
 	scope->process = process;
 	scope->group = (uint32_t)group;
 	scope->place = (uint32_t)x->threads[thread - 1].stack.count;
+	if (scope->place >= p->odd.deepest) p->odd.deepest = scope->place + 1;
 	scope->op = s->op;
 	scope->refs = 1; /* the stack's */
 	scope->start_ns = s->ns;
@@ -368,6 +385,7 @@ static void open_scope(struct tm_scopes *x, struct tm_scope_process *p, const st
 
 static void play_end(struct tm_scopes *x, struct tm_scope_process *p, const struct tm_step *s, uint32_t thread) {
 	struct tm_scope *scope = s->address ? scope_with_key(x, p->ledger->process, s->address) : pushed_scope(x, thread, s->heap);
+	if (scope && scope->thread != thread) p->odd.across_threads++;
 	if (scope) end_scope(x, scope, s->ns, s->op == TM_OP_SCOPE_EXCEPTION ? TM_SCOPE_EXCEPTION : TM_SCOPE_CLOSED);
 	else p->unmatched_ends++;
 }
@@ -400,8 +418,12 @@ static void close_all(struct tm_scopes *x, uint32_t thread, uint64_t ns, enum tm
 }
 
 void tm_scopes_pass_ends(struct tm_scopes *x, uint64_t ns) {
-	for (; x->next_end < x->ends.count && x->ends.items[x->next_end].ns < ns; x->next_end++)
-		close_all(x, x->ends.items[x->next_end].thread, x->ends.items[x->next_end].ns, TM_SCOPE_THREAD);
+	for (; x->next_end < x->ends.count && x->ends.items[x->next_end].ns < ns; x->next_end++) {
+		const struct tm_scope_thread_end *e = &x->ends.items[x->next_end];
+		struct tm_scope_process *forks = e->thread ? NULL : x->ledgers[e->forks - 1].scopes;
+		if (e->thread) close_all(x, e->thread, e->ns, TM_SCOPE_THREAD);
+		else if (forks && forks->opened_last) forks->odd.forks++;
+	}
 	x->next_end_ns = x->next_end < x->ends.count ? x->ends.items[x->next_end].ns : UINT64_MAX;
 }
 

@@ -125,6 +125,15 @@ struct tm_scope_heap {
 	struct tm_level_point baseline; /* how it stood at the latest baseline */
 };
 
+/* What a program does with its scopes that is no mistake of ours to show, but odd; `tidemark info` says so. */
+struct tm_scope_oddities {
+	uint64_t across_threads; /* closed by another thread than opened them */
+	uint64_t overlapping;    /* closed while one that was opened later on the same thread stayed open */
+	uint64_t forks;          /* of the process, while scopes were open */
+	uint64_t deepest;        /* scopes in each other */
+	uint64_t names, wrong_names; /* different ones; of them, those that are no UTF-8 */
+};
+
 struct tm_scope_process {
 	struct tm_scopes *scopes;
 	struct tm_ledger *ledger;
@@ -132,6 +141,7 @@ struct tm_scope_process {
 	size_t open_count; /* scopes, and the step */
 	uint32_t opened_first, opened_last;
 	uint64_t unmatched_ends, unknown_links, snapshots_left_out;
+	struct tm_scope_oddities odd;
 	uint64_t baseline_ns;                            /* the latest one, else the start of the process */
 	uint64_t step_number, step_epoch, step_start_ns; /* step_number counts from 1 */
 	int64_t step_n;
@@ -158,6 +168,7 @@ struct tm_scope_phases_record {
 struct tm_scope_thread_end {
 	uint64_t ns;
 	uint32_t thread;
+	uint32_t forks; /* thread 0: no end, this process has a child now */
 };
 
 struct tm_scopes {

@@ -6,7 +6,8 @@
  * Heaps:    heap functions of one domain ("itt:DOMAIN") hand out and take back the blocks of one heap, which lies in malloc.
  * Handles:  the loader makes domains and strings itself until the program's first call of something else has it look for a tool; those are in its lists
  *           then. All later ones are ours.
- * Left out: counters, metadata, synchronisation, pause and resume.
+ * Left out: counters, metadata, synchronisation, pause and resume, frames that are told afterwards; of heaps what is said of their insides (internal
+ *           access) and of what a checker of leaks is to do (reset, record).
  */
 #include "api.h"
 #include "emit.h"
@@ -63,12 +64,16 @@ TM_EXPORT void __itt_api_init(struct api_global *global, int groups);
 
 /* --- handles --- */
 
+static const struct tm_kept_text *keep(enum tm_kept_kind kind, const char *text) {
+	return text ? tm_kept_text(kind, text, tm_text_cut(text, strnlen(text, TM_RING_TEXT_MAX + 1), TM_RING_TEXT_MAX)) : NULL;
+}
+
 static const void *domain_create(const char *name) {
-	return name ? tm_kept_text(TM_KEPT_DOMAIN, name, strnlen(name, TM_RING_TEXT_MAX)) : NULL;
+	return keep(TM_KEPT_DOMAIN, name);
 }
 
 static const void *string_create(const char *text) {
-	return text ? tm_kept_text(TM_KEPT_STRING, text, strnlen(text, TM_RING_TEXT_MAX)) : NULL;
+	return keep(TM_KEPT_STRING, text);
 }
 
 /* Handles that the loaders made, and what they stand for: a handle is compared, never followed, once its loader has called us. */
@@ -93,7 +98,7 @@ static struct loaders_handle *place_of(const void *handle) {
 }
 
 static void learn(enum tm_kept_kind kind, const void *handle, const char *text) {
-	const struct tm_kept_text *kept = text ? tm_kept_text(kind, text, strnlen(text, TM_RING_TEXT_MAX)) : NULL;
+	const struct tm_kept_text *kept = keep(kind, text);
 	const void *expected = NULL;
 	struct loaders_handle *place;
 	do {
@@ -155,6 +160,22 @@ static void task_end(const void *domain) {
 	emit(TM_OP_SCOPE_END, 0, NULL, 0);
 }
 
+/* The same at a time of a clock of the program's own: they count for now. */
+static void task_begin_ex(const void *domain, const void *clock, unsigned long long time, struct id task, struct id parent, const void *name) {
+	(void)clock, (void)time;
+	task_begin(domain, task, parent, name);
+}
+
+static void task_begin_fn_ex(const void *domain, const void *clock, unsigned long long time, struct id task, struct id parent, const void *function) {
+	(void)clock, (void)time;
+	task_begin_fn(domain, task, parent, function);
+}
+
+static void task_end_ex(const void *domain, const void *clock, unsigned long long time) {
+	(void)clock, (void)time;
+	task_end(domain);
+}
+
 static void task_begin_overlapped(const void *domain, struct id task, struct id parent, const void *name) {
 	size_t n;
 	const char *text = text_of(TM_KEPT_STRING, name, &n);
@@ -164,6 +185,17 @@ static void task_begin_overlapped(const void *domain, struct id task, struct id 
 
 static void task_end_overlapped(const void *domain, struct id task) {
 	emit(TM_OP_SCOPE_END, key_of(domain, task), NULL, 0);
+}
+
+static void task_begin_overlapped_ex(const void *domain, const void *clock, unsigned long long time, struct id task, struct id parent,
+				     const void *name) {
+	(void)clock, (void)time;
+	task_begin_overlapped(domain, task, parent, name);
+}
+
+static void task_end_overlapped_ex(const void *domain, const void *clock, unsigned long long time, struct id task) {
+	(void)clock, (void)time;
+	task_end_overlapped(domain, task);
 }
 
 static void region_begin(const void *domain, struct id region, struct id parent, const void *name) {
@@ -264,6 +296,11 @@ static const struct {
 	X(task_end),
 	X(task_begin_overlapped),
 	X(task_end_overlapped),
+	X(task_begin_ex),
+	X(task_begin_fn_ex),
+	X(task_end_ex),
+	X(task_begin_overlapped_ex),
+	X(task_end_overlapped_ex),
 	X(region_begin),
 	X(region_end),
 	X(marker),

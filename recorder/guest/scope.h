@@ -15,7 +15,7 @@
 
 #define TM_RING_SCOPE_WORDS 4u
 
-/* At most max bytes of the text, and no part of a UTF-8 character at the cut. */
+/* At most max bytes of the text, and no part of a UTF-8 character at the cut; that one was cut is noted. */
 size_t tm_text_cut(const char *text, size_t n, size_t max);
 
 /* As memcpy, and zeros up to the end of the last word. Most names are this short, and a call costs more than their copy. */

@@ -55,6 +55,7 @@ class Heap:
 class Process:
     def __init__(self, about):
         self.about, self.open, self.keys, self.heaps, self.blocks, self.links = about, [], {}, {}, {}, {}
+        self.overlaps = self.across = 0
         self.step, self.steps, self.unmatched_ends, self.baseline, self.baseline_ns = None, [], 0, {}, about["start"]
 
     def heap(self, name):
@@ -92,10 +93,15 @@ class Story:
         for inner in reversed(stack[stack.index(scope) + 1:]):
             if inner.op != "range" and not (scope.is_apart and inner.is_apart):
                 self.close(inner, ns, "abandoned")
+        self.count_overlap(scope)
         self.close(scope, ns, kind)
+
+    def count_overlap(self, scope):
+        self.process_of(scope.thread).overlaps += self.stacks[scope.thread][-1] is not scope
 
     def end(self, scope, ns, kind):
         if scope.op == "range":
+            self.count_overlap(scope)
             self.close(scope, ns, kind)
         else:
             self.close_with_inner(scope, ns, kind)
@@ -133,6 +139,7 @@ class Story:
         if scope is None:
             process.unmatched_ends += 1
         else:
+            process.across += scope.thread != thread
             self.end(scope, ns, kind)
 
     # --- memory

@@ -108,6 +108,9 @@ def compare(t, db, story, what):
                    key=str), story.snapshot_rows(100), f"snapshots, {what}")
     t.equal(dict(db.rows("select process_id, count from loss where kind = 'unmatched-scope-end'")),
             {id: p.unmatched_ends for id, p in story.processes.items() if p.unmatched_ends}, f"ends without a scope, {what}")
+    for kind, of in (("scopes-overlap", lambda p: p.overlaps), ("scopes-across-threads", lambda p: p.across)):
+        t.equal(dict(db.rows("select process_id, cast(text as integer) from note where kind = ?", kind)),
+                {id: of(p) for id, p in story.processes.items() if of(p)}, f"{kind}, {what}")
     t.equal(db.rows("select heap, sum(self_allocated_bytes), sum(self_freed_bytes), sum(self_allocations), sum(self_frees) from scope_total "
                     "where heap is not null group by process_id, heap order by process_id, heap"),
             db.rows("select heap, allocated_bytes, freed_bytes, allocations, frees from heap_summary where heap is not null order by process_id, heap"),

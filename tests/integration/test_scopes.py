@@ -23,6 +23,11 @@ def losses(db):
     return dict(db.rows("select kind, sum(count) from loss group by kind"))
 
 
+def said(db, kind):
+    """The text of the note of this kind, None where there is none. `tidemark info` shows every note."""
+    return db.value("select group_concat(text, '; ') from note where kind = ?", kind)
+
+
 @test
 def nested(t):
     for flags, cc in ((("-ldl",), "gcc"), (("-O2", "-ldl"), "gcc"), (("-O2", "-ldl"), "clang")):
@@ -30,6 +35,7 @@ def nested(t):
         t.equal(db.rows(OWN), [("outer", "user", None, "closed", 2004), ("inner", "user", "outer", "closed", 1002)], f"scopes, {cc} {flags}")
         t.equal(db.value("select total_allocated_bytes from scope_total where name = 'outer' and heap = 'malloc'"), 3006, "total of outer")
         t.equal(losses(db), {}, "losses")
+    t.equal(db.rows("select * from note"), [], "nothing is odd")
 
 
 @test
@@ -68,6 +74,9 @@ def odd_names(t):
     t.equal(names[2], b"", "an empty name")
     t.equal(names[3], b"x" * 4094, "and no character is cut in the middle")
     t.equal(len(names), 4, "scopes")
+    info = t.ask("info", db.path).text
+    t.check("cut-texts" in info and "scope-names-not-utf8" in info and "1 names of scopes" in info, f"info: {info}")
+    t.check("cut-texts" in t.ask("info", recording.trace).text, "so it says of the trace")
     t.check(names[1] in (b"\xff\xfe", b"\xef\xbf\xbd\xef\xbf\xbd"), f"a name that is no UTF-8: {names[1]}")
 
 
@@ -76,6 +85,7 @@ def ten_thousand_deep(t):
     db = story(t, "deep")
     t.equal(db.row("select count(*), max(depth), sum(end_kind = 'closed') from scope where id <> 0"), (10000, 9999, 10000), "scopes")
     t.equal(db.value("select total_allocated_bytes from scope_total where name = 'level' and heap = 'malloc'"), 10000, "a name inside itself counts once")
+    t.equal(said(db, "deep-scopes"), "10000 scopes were open inside of each other", "info")
 
 
 @test
@@ -84,6 +94,7 @@ def a_million_names(t):
     t.check("lost         nothing" in recording.errors, recording.errors)
     db = t.imported(recording)
     t.equal(db.row("select count(*), count(distinct name) from scope where id <> 0"), (1000000, 1000000), "scopes")
+    t.equal(said(db, "many-scope-names"), "its scopes have 1000000 different names", "info")
 
 
 @test
@@ -91,6 +102,7 @@ def across_threads(t):
     db = story(t, "across")
     t.equal([row[:4] for row in db.rows(OWN)], [("range", "user", None, "closed")], "scopes")
     t.equal(db.value("select count(*) from allocation where size_bytes = 300 and scope_id <> 0"), 1, "while it was open")
+    t.equal(said(db, "scopes-across-threads"), "1 scopes were closed by another thread than opened them", "info")
     t.equal(db.value("select count(*) from allocation where size_bytes = 400 and scope_id <> 0"), 0, "after it")
     t.equal(losses(db), {}, "losses")
 
@@ -101,6 +113,7 @@ def fork_inside_a_scope(t):
     t.equal([row[:4] for row in db.rows(OWN)], [("parent", "user", None, "closed")], "scopes")
     t.equal(db.value("select count(*) from allocation where size_bytes = 555 and scope_id <> 0"), 0, "the child is in no scope")
     t.equal(losses(db), {"unmatched-scope-end": 1}, "its pop finds nothing")
+    t.equal(said(db, "fork-in-scope"), "the process forked 1 times while scopes were open: in the children none of them is", "info")
 
 
 @test
