@@ -361,7 +361,7 @@ def itt(t):
     db = t.imported(t.record([program, "itt"]))
     t.equal(db.rows(OWN), [("first", "itt", None, "closed", 2001), ("second", "itt", "first", "closed", 2002), ("over", "itt", None, "closed", 2003),
                            ("dom", "itt", None, "closed", 2004), ("", "itt", None, "closed", 0), ("early two", "itt", None, "closed", 2005),
-                           ("early domain", "itt", None, "closed", 0)], "scopes")
+                           ("early domain", "itt", None, "closed", 0), ("timed", "itt", None, "closed", 2006), ("timed end", "itt", None, "closed", 0)], "scopes")
     t.equal(db.rows("select a.size_bytes, a.free_ns is null from allocation a join heap h on h.id = a.heap_id where h.name = 'itt:pool' order by a.id"),
             [(500, 0), (700, 0), (50, 1)], "blocks")
     t.equal(db.value("select name from thread"), "itt thread", "the thread's name")
