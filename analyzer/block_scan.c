@@ -1,9 +1,13 @@
 /* block_scan.c - walks stored allocations in C; see block_scan.h. */
 #include "block_scan.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 #define WORD_BITS 64
 #define SET_BYTES_MAX ((int64_t)1 << 30)
-#define GAP_ROWS 4 /* reading so many rows in vain costs less than finding another place */
+#define GAP_ROWS 8 /* passing over so many rows costs less than finding another place */
+#define LARGE_ROWS 200000
 
 static bool prepare(sqlite3 *db, const char *sql, sqlite3_stmt **out) {
 	*out = NULL;
@@ -13,27 +17,98 @@ static bool prepare(sqlite3 *db, const char *sql, sqlite3_stmt **out) {
 static bool read_origins(struct tm_block_scan *s) {
 	sqlite3_stmt *row;
 	int step = SQLITE_ERROR;
-	if (prepare(s->db, "SELECT id, process_id, heap_id, thread_id FROM main.allocation_origin", &row)) {
+	if (prepare(s->db,
+		    "SELECT id, process_id, heap_id, thread_id, api IN ('malloc', 'calloc', 'realloc', 'posix_memalign', 'aligned_alloc', 'memalign')"
+		    " FROM main.allocation_origin",
+		    &row)) {
 		while ((step = sqlite3_step(row)) == SQLITE_ROW) {
 			uint64_t *index = tm_id_map_put(&s->origin_ids, (uint64_t)sqlite3_column_int64(row, 0), 0);
 			struct tm_block_origin *origin = index ? tm_array_push(&s->origins) : NULL;
 			if (!origin) break;
 			*index = s->origins.count;
 			*origin = (struct tm_block_origin){ sqlite3_column_int64(row, 1), sqlite3_column_int64(row, 2),
-							    sqlite3_column_int64(row, 3), 0 };
+							    sqlite3_column_int64(row, 3), !sqlite3_column_int(row, 4), 0 };
 		}
 	}
 	sqlite3_finalize(row);
 	return step == SQLITE_DONE;
 }
 
-bool tm_block_scan_open(struct tm_block_scan *s, sqlite3 *db) {
+/* --- functions that SQLite calls --- */
+
+static bool holds(const struct tm_row_set *set, int64_t id) {
+	uint64_t at = (uint64_t)(id - set->first_id);
+	return at / WORD_BITS < set->words && set->bits[at / WORD_BITS] >> at % WORD_BITS & 1;
+}
+
+static void is_in_set(sqlite3_context *context, int count, sqlite3_value **values) {
+	const struct tm_block_scan *s = sqlite3_user_data(context);
+	(void)count;
+	sqlite3_result_int(context, holds(s->set, sqlite3_value_int64(values[0])));
+}
+
+static void hand_on(sqlite3_context *context, int count, sqlite3_value **values) {
+	struct tm_block_scan *s = sqlite3_user_data(context);
+	const uint64_t *origin = tm_id_map_find(&s->origin_ids, (uint64_t)sqlite3_value_int64(values[1]), 0);
+	(void)count;
+	if (!origin) return;
+	struct tm_block_row row = { .id = sqlite3_value_int64(values[0]),
+				    .size_bytes = sqlite3_value_int64(values[2]),
+				    .alloc_ns = sqlite3_value_int64(values[3]),
+				    .free_ns = INT64_MAX,
+				    .stack = sqlite3_value_int64(values[5]),
+				    .scope = sqlite3_value_int64(values[6]),
+				    .realloc_of = sqlite3_value_int64(values[7]),
+				    .origin = &s->origins.items[*origin - 1] };
+	bool sound = sqlite3_value_type(values[4]) == SQLITE_NULL ||
+		     !__builtin_add_overflow(row.alloc_ns, sqlite3_value_int64(values[4]), &row.free_ns);
+	if (!sound || !s->visit(s->context, &row)) sqlite3_result_error(context, "the rows were given up", -1);
+}
+
+static void end_of_rows(sqlite3_context *context) {
+	sqlite3_result_null(context);
+}
+
+bool tm_block_scan_open(struct tm_block_scan *s, sqlite3 *db, enum tm_block_rows which) {
 	*s = (struct tm_block_scan){ .db = db, .in_transaction = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL) == SQLITE_OK };
-	return prepare(db,
-		       "SELECT id, origin_id, size_bytes, alloc_ns, lifetime_ns, stack_id, scope_id, realloc_of_id"
-		       " FROM main.allocation_packed WHERE id BETWEEN ? AND ?",
-		       &s->rows) &&
+	if (sqlite3_create_function_v2(db, "tm_in_set", 1, SQLITE_UTF8 | SQLITE_DIRECTONLY, s, is_in_set, NULL, NULL, NULL) != SQLITE_OK ||
+	    sqlite3_create_function_v2(db, "tm_hand_on", 8, SQLITE_UTF8 | SQLITE_DIRECTONLY, s, NULL, hand_on, end_of_rows, NULL) != SQLITE_OK)
+		return false;
+	static const char *const sql[] = {
+#define ROWS \
+	"SELECT tm_hand_on(id, origin_id, size_bytes, alloc_ns, lifetime_ns, stack_id, scope_id, realloc_of_id)" \
+	" FROM main.allocation_packed WHERE id BETWEEN ? AND ? AND "
+		[TM_BLOCKS_ALL] = ROWS "tm_in_set(id)",
+		[TM_BLOCKS_TEMPORARY] = ROWS "free_thread = -1 AND tm_in_set(id)",
+	};
+	return prepare(db, sql[which], &s->rows) &&
 	       prepare(db, "SELECT alloc_ns + lifetime_ns FROM main.allocation_packed WHERE id = ?", &s->freed) && read_origins(s);
+}
+
+static int64_t last_row(sqlite3 *db) {
+	sqlite3_stmt *row;
+	int64_t id = prepare(db, "SELECT max(id) FROM main.allocation_packed", &row) && sqlite3_step(row) == SQLITE_ROW
+			     ? sqlite3_column_int64(row, 0)
+			     : -1;
+	sqlite3_finalize(row);
+	return id;
+}
+
+/* Nobody but an import that replaces the file changes a database: then it is another one. */
+bool tm_block_scan_again(struct tm_block_scan *s, const struct tm_block_scan *first, enum tm_block_rows which) {
+	const char *path = sqlite3_db_filename(first->db, "main");
+	sqlite3 *db = NULL;
+	*s = (struct tm_block_scan){ 0 };
+	if (!path || sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
+		sqlite3_close(db);
+		return false;
+	}
+	sqlite3_exec(db, "PRAGMA mmap_size=17179869184", NULL, NULL, NULL);
+	bool opened = tm_block_scan_open(s, db, which);
+	s->owns_db = true;
+	if (!opened || s->origins.count != first->origins.count || last_row(db) != last_row(first->db)) return false;
+	for (size_t i = 0; i < s->origins.count; i++) s->origins.items[i].number = first->origins.items[i].number;
+	return true;
 }
 
 void tm_block_scan_release(struct tm_block_scan *s) {
@@ -42,18 +117,15 @@ void tm_block_scan_release(struct tm_block_scan *s) {
 	if (s->in_transaction) sqlite3_exec(s->db, "COMMIT", NULL, NULL, NULL);
 	tm_array_release(&s->origins);
 	tm_id_map_release(&s->origin_ids);
+	if (s->owns_db) sqlite3_close(s->db);
 }
 
 /* --- sets --- */
 
 bool tm_row_set_open(struct tm_row_set *set, sqlite3 *db, int64_t first_id) {
-	sqlite3_stmt *row;
-	int64_t last_id = first_id;
-	bool found = prepare(db, "SELECT max(id) FROM main.allocation_packed", &row) && sqlite3_step(row) == SQLITE_ROW;
-	if (found) last_id = sqlite3_column_int64(row, 0);
-	sqlite3_finalize(row);
+	int64_t last_id = last_row(db);
 	*set = (struct tm_row_set){ .first_id = first_id };
-	if (!found || first_id < 0 || last_id - first_id >= SET_BYTES_MAX * 8) return false;
+	if (last_id < 0 || first_id < 0 || last_id - first_id >= SET_BYTES_MAX * 8) return false;
 	set->words = last_id < first_id ? 1 : (size_t)((last_id - first_id) / WORD_BITS) + 1;
 	set->bits = calloc(set->words, sizeof *set->bits);
 	return set->bits != NULL;
@@ -109,49 +181,79 @@ static size_t end_of_run(const struct tm_row_set *set, size_t at) {
 
 /* --- rows --- */
 
-static bool visit_row(struct tm_block_scan *s, tm_block_visit *visit, void *context) {
-	const uint64_t *origin = tm_id_map_find(&s->origin_ids, (uint64_t)sqlite3_column_int64(s->rows, 1), 0);
-	if (!origin) return true;
-	struct tm_block_row row = { .id = sqlite3_column_int64(s->rows, 0),
-				    .size_bytes = sqlite3_column_int64(s->rows, 2),
-				    .alloc_ns = sqlite3_column_int64(s->rows, 3),
-				    .free_ns = INT64_MAX,
-				    .stack = sqlite3_column_int64(s->rows, 5),
-				    .scope = sqlite3_column_int64(s->rows, 6),
-				    .realloc_of = sqlite3_column_int64(s->rows, 7),
-				    .origin = &s->origins.items[*origin - 1] };
-	if (sqlite3_column_type(s->rows, 4) != SQLITE_NULL &&
-	    __builtin_add_overflow(row.alloc_ns, sqlite3_column_int64(s->rows, 4), &row.free_ns))
-		return false;
-	return visit(context, &row);
-}
-
-static bool scan_range(struct tm_block_scan *s, int64_t first_id, int64_t last_id, tm_block_visit *visit, void *context) {
-	int step;
-	bool going = true;
+static bool scan_range(struct tm_block_scan *s, int64_t first_id, int64_t last_id) {
 	sqlite3_bind_int64(s->rows, 1, first_id);
 	sqlite3_bind_int64(s->rows, 2, last_id);
-	while ((step = sqlite3_step(s->rows)) == SQLITE_ROW && going) going = visit_row(s, visit, context);
+	bool done = sqlite3_step(s->rows) == SQLITE_ROW;
 	sqlite3_reset(s->rows);
-	return going && step == SQLITE_DONE;
+	return done;
 }
 
-bool tm_block_scan_set(struct tm_block_scan *s, const struct tm_row_set *set, tm_block_visit *visit, void *context) {
-	size_t end = set->words * WORD_BITS, first = next_bit(set, 0);
-	while (first < end) {
+/* The rows from bit `first` on and before bit `end`. */
+static bool scan_part(struct tm_block_scan *s, const struct tm_row_set *set, size_t first, size_t end, tm_block_visit *visit,
+		      void *context) {
+	s->set = set;
+	s->visit = visit;
+	s->context = context;
+	for (first = next_bit(set, first); first < end;) {
 		size_t behind = end_of_run(set, first), next = next_bit(set, behind);
 		while (next < end && next - behind <= GAP_ROWS) {
 			behind = end_of_run(set, next);
 			next = next_bit(set, behind);
 		}
-		if (!scan_range(s, set->first_id + (int64_t)first, set->first_id + (int64_t)behind - 1, visit, context)) return false;
+		if (behind > end) behind = end;
+		if (!scan_range(s, set->first_id + (int64_t)first, set->first_id + (int64_t)behind - 1)) return false;
 		first = next;
 	}
 	return true;
 }
 
+bool tm_block_scan_set(struct tm_block_scan *s, const struct tm_row_set *set, tm_block_visit *visit, void *context) {
+	return scan_part(s, set, 0, set->words * WORD_BITS, visit, context);
+}
+
+/* --- by two threads --- */
+
+static size_t rows_of(const struct tm_row_set *set) {
+	size_t rows = 0;
+	for (size_t i = 0; i < set->words; i++) rows += (size_t)__builtin_popcountll(set->bits[i]);
+	return rows;
+}
+
+bool tm_row_set_is_large(const struct tm_row_set *set) {
+	return rows_of(set) >= LARGE_ROWS && sysconf(_SC_NPROCESSORS_ONLN) > 1;
+}
+
+struct half {
+	struct tm_block_scan *scan;
+	const struct tm_row_set *set;
+	size_t first, end;
+	tm_block_visit *visit;
+	void *context;
+	bool done;
+};
+
+static void *scan_half(void *argument) {
+	struct half *h = argument;
+	h->done = scan_part(h->scan, h->set, h->first, h->end, h->visit, h->context);
+	return NULL;
+}
+
+bool tm_block_scan_halves(struct tm_block_scan *const scans[2], const struct tm_row_set *set, tm_block_visit *visit, void *const contexts[2]) {
+	size_t wanted = rows_of(set) / 2, word = 0, end = set->words * WORD_BITS;
+	for (size_t rows = 0; word < set->words && rows < wanted; word++) rows += (size_t)__builtin_popcountll(set->bits[word]);
+	struct half first = { scans[0], set, 0, word * WORD_BITS, visit, contexts[0], false };
+	struct half second = { scans[1], set, word * WORD_BITS, end, visit, contexts[1], false };
+	pthread_t thread;
+	bool is_running = pthread_create(&thread, NULL, scan_half, &second) == 0;
+	scan_half(&first);
+	if (is_running) pthread_join(thread, NULL);
+	else scan_half(&second);
+	return first.done && second.done;
+}
+
 bool tm_block_split_after(struct tm_block_scan *s, const struct tm_block_row *row, int64_t ns) {
-	if (!row->realloc_of) return false;
+	if (!row->realloc_of || !row->origin->is_mapping) return false;
 	sqlite3_bind_int64(s->freed, 1, row->realloc_of);
 	bool after = sqlite3_step(s->freed) == SQLITE_ROW && sqlite3_column_type(s->freed, 0) != SQLITE_NULL &&
 		     sqlite3_column_int64(s->freed, 0) > ns;

@@ -8,6 +8,7 @@
 #define SMALL_BYTES 16
 #define YOUNG_NS 1000000
 #define AGE_CLASSES 7
+#define SCOPES_MAX ((int64_t)1 << 22)
 
 /* The instant of a heap. */
 struct moment {
@@ -21,10 +22,11 @@ struct group {
 struct grouping {
 	const struct tm_options *o;
 	enum tm_by by;
-	struct tm_block_scan scan;
+	struct tm_block_scan *scan;
 	TM_ARRAY(struct moment) moments;
 	TM_ARRAY(struct group) groups;
 	struct tm_id_map ids; /* heap, key -> index + 1 */
+	TM_ARRAY(uint32_t) named_as; /* by scope: the first one of its name and category */
 	int64_t checkpoint;   /* the one whose rows are read */
 };
 
@@ -42,7 +44,7 @@ int64_t tm_age_class(int64_t age_ns) {
 
 static int64_t key_of(const struct grouping *g, const struct tm_block_row *row, const struct moment *m) {
 	switch (g->by) {
-	case TM_BY_SCOPE: return row->scope;
+	case TM_BY_SCOPE: return (size_t)row->scope < g->named_as.count ? g->named_as.items[row->scope] : row->scope;
 	case TM_BY_THREAD: return row->origin->thread;
 	case TM_BY_SIZE: return tm_size_class(row->size_bytes);
 	case TM_BY_AGE: return tm_age_class(m->at_ns - row->alloc_ns);
@@ -53,23 +55,6 @@ static int64_t key_of(const struct grouping *g, const struct tm_block_row *row, 
 static bool in_window(const struct grouping *g, const struct tm_block_row *row, const struct moment *m) {
 	return (g->o->from.kind == TM_TIME_UNSET || row->alloc_ns >= m->from_ns) &&
 	       (g->o->to.kind == TM_TIME_UNSET || row->alloc_ns <= m->to_ns);
-}
-
-static bool add_row(void *context, const struct tm_block_row *row) {
-	struct grouping *g = context;
-	if (!row->origin->number) return true;
-	const struct moment *m = &g->moments.items[row->origin->number - 1];
-	if (m->checkpoint != g->checkpoint || row->alloc_ns > m->at_ns || row->free_ns <= m->at_ns || !in_window(g, row, m)) return true;
-	int64_t key = key_of(g, row, m);
-	uint64_t *id = tm_id_map_put(&g->ids, (uint64_t)m->heap, (uint64_t)key);
-	struct group *group = id && *id ? &g->groups.items[*id - 1] : id ? tm_array_push(&g->groups) : NULL;
-	if (!group) return false;
-	if (!*id) {
-		*id = g->groups.count;
-		*group = (struct group){ m->process, m->heap, key, 0, 0 };
-	}
-	group->count += !tm_block_split_after(&g->scan, row, m->at_ns);
-	return !__builtin_add_overflow(group->bytes, row->size_bytes, &group->bytes);
 }
 
 /* --- instants --- */
@@ -91,7 +76,7 @@ static bool read_moments(struct grouping *g, const char *with, const char *insta
 		"FROM %s AS i JOIN process AS p ON p.id = i.process_id WHERE i.at_ns <= i.end_ns AND checkpoint_id IS NOT NULL"
 		" ORDER BY i.heap_id",
 		with, from, to, instants);
-	if (sql && sqlite3_prepare_v2(g->scan.db, sql, -1, &row, NULL) == SQLITE_OK)
+	if (sql && sqlite3_prepare_v2(g->scan->db, sql, -1, &row, NULL) == SQLITE_OK)
 		while ((step = sqlite3_step(row)) == SQLITE_ROW) {
 			int64_t heap = sqlite3_column_int64(row, 1);
 			bool again = g->moments.count && g->moments.items[g->moments.count - 1].heap == heap;
@@ -113,11 +98,59 @@ static bool read_moments(struct grouping *g, const char *with, const char *insta
 }
 
 static void number_origins(struct grouping *g) {
-	for (size_t i = 0; i < g->scan.origins.count; i++) {
-		struct tm_block_origin *origin = &g->scan.origins.items[i];
+	for (size_t i = 0; i < g->scan->origins.count; i++) {
+		struct tm_block_origin *origin = &g->scan->origins.items[i];
 		for (size_t k = 0; k < g->moments.count; k++)
 			if (g->moments.items[k].heap == origin->heap) origin->number = k + 1;
 	}
+}
+
+static struct group *group_of(struct grouping *g, const struct group *like) {
+	uint64_t *id = tm_id_map_put(&g->ids, (uint64_t)like->heap, (uint64_t)like->key);
+	struct group *group = id && *id ? &g->groups.items[*id - 1] : id ? tm_array_push(&g->groups) : NULL;
+	if (group && !*id) {
+		*id = g->groups.count;
+		*group = (struct group){ like->process, like->heap, like->key, 0, 0 };
+	}
+	return group;
+}
+
+static bool add_row(void *context, const struct tm_block_row *row) {
+	struct grouping *g = context;
+	if (!row->origin->number) return true;
+	const struct moment *m = &g->moments.items[row->origin->number - 1];
+	if (m->checkpoint != g->checkpoint || row->alloc_ns > m->at_ns || row->free_ns <= m->at_ns || !in_window(g, row, m)) return true;
+	struct group *group = group_of(g, &(struct group){ m->process, m->heap, key_of(g, row, m), 0, 0 });
+	if (!group) return false;
+	group->count += !tm_block_split_after(g->scan, row, m->at_ns);
+	return !__builtin_add_overflow(group->bytes, row->size_bytes, &group->bytes);
+}
+
+static bool add_groups(struct grouping *g, const struct grouping *other) {
+	for (size_t i = 0; i < other->groups.count; i++) {
+		struct group *group = group_of(g, &other->groups.items[i]);
+		if (!group || __builtin_add_overflow(group->bytes, other->groups.items[i].bytes, &group->bytes)) return false;
+		group->count += other->groups.items[i].count;
+	}
+	return true;
+}
+
+/* By two threads, whose groups are added. Without a second connection by one. */
+static bool scan_large(struct grouping *g, const struct tm_row_set *set) {
+	struct tm_block_scan again = { 0 };
+	struct grouping other = { .o = g->o, .by = g->by, .scan = &again, .checkpoint = g->checkpoint };
+	other.moments.items = g->moments.items;
+	other.moments.count = g->moments.count;
+	other.named_as.items = g->named_as.items;
+	other.named_as.count = g->named_as.count;
+	bool done = tm_block_scan_again(&again, g->scan, TM_BLOCKS_ALL)
+			    ? tm_block_scan_halves((struct tm_block_scan *[2]){ g->scan, &again }, set, add_row, (void *[2]){ g, &other }) &&
+				      add_groups(g, &other)
+			    : tm_block_scan_set(g->scan, set, add_row, g);
+	tm_block_scan_release(&again);
+	tm_array_release(&other.groups);
+	tm_id_map_release(&other.ids);
+	return done;
 }
 
 /* All rows that can have been live at instants that one checkpoint follows. */
@@ -132,8 +165,9 @@ static bool read_rows(struct grouping *g, const struct moment *m) {
 		" AND r.first_id > (SELECT c.allocation_id FROM checkpoint AS c WHERE c.id = %lld) WHERE e.trace_id = %lld AND e.id <= %lld",
 		(long long)m->checkpoint, (long long)m->trace, (long long)m->checkpoint);
 	g->checkpoint = m->checkpoint;
-	bool done = span && listed && tm_row_set_open(&set, g->scan.db, 0) && tm_row_set_add_query(&set, g->scan.db, span) &&
-		    tm_row_set_add_query(&set, g->scan.db, listed) && tm_block_scan_set(&g->scan, &set, add_row, g);
+	bool done = span && listed && tm_row_set_open(&set, g->scan->db, 0) && tm_row_set_add_query(&set, g->scan->db, span) &&
+		    tm_row_set_add_query(&set, g->scan->db, listed) &&
+		    (tm_row_set_is_large(&set) ? scan_large(g, &set) : tm_block_scan_set(g->scan, &set, add_row, g));
 	tm_row_set_release(&set);
 	sqlite3_free(span);
 	sqlite3_free(listed);
@@ -154,6 +188,30 @@ static bool read_all(struct grouping *g) {
 	return sound;
 }
 
+/* --- scopes --- */
+
+/* Scopes of one name and category are added up, and named, as the first one of them: SQL would have to do that with a row for each scope. Where
+ * there are very many, each remains itself, and SQL does it. */
+static bool read_scopes(struct grouping *g) {
+	struct tm_id_map names = { 0 };
+	sqlite3_stmt *row = NULL;
+	int step = SQLITE_ERROR;
+	if (sqlite3_prepare_v2(g->scan->db, "SELECT id, name_id, category_id FROM main.scope_packed WHERE (SELECT max(id) FROM main.scope_packed) < ?",
+			       -1, &row, NULL) != SQLITE_OK)
+		return false;
+	sqlite3_bind_int64(row, 1, SCOPES_MAX);
+	while ((step = sqlite3_step(row)) == SQLITE_ROW) {
+		int64_t id = sqlite3_column_int64(row, 0);
+		uint64_t *first = tm_id_map_put(&names, (uint64_t)sqlite3_column_int64(row, 1), (uint64_t)sqlite3_column_int64(row, 2));
+		if (!first || id < 0 || !tm_array_extend(&g->named_as, (size_t)id + 1)) break;
+		if (!*first) *first = (uint64_t)id + 1;
+		g->named_as.items[id] = (uint32_t)*first - 1;
+	}
+	sqlite3_finalize(row);
+	tm_id_map_release(&names);
+	return step == SQLITE_DONE;
+}
+
 /* --- the table --- */
 
 static bool fill(const struct grouping *g, sqlite3_stmt *insert) {
@@ -168,7 +226,7 @@ static bool fill(const struct grouping *g, sqlite3_stmt *insert) {
 }
 
 static bool make_table(const struct grouping *g, const char *table, const char *key) {
-	sqlite3 *db = g->scan.db;
+	sqlite3 *db = g->scan->db;
 	sqlite3_stmt *insert = NULL;
 	char *create = sqlite3_mprintf(
 		"DROP TABLE IF EXISTS temp.%s; CREATE TEMP TABLE %s(process_id, heap_id, %s, live_bytes, live_count)", table, table, key);
@@ -187,14 +245,16 @@ static bool make_table(const struct grouping *g, const char *table, const char *
 
 bool tm_live_groups_make(const struct tm_database *d, const char *with, const char *instants, const struct tm_options *o, enum tm_by by,
 			 const char *table, const char *key) {
-	struct grouping g = { .o = o, .by = by };
-	bool done = with && tm_block_scan_open(&g.scan, d->handle) && read_moments(&g, with, instants);
+	struct tm_block_scan scan;
+	struct grouping g = { .o = o, .by = by, .scan = &scan };
+	bool done = tm_block_scan_open(&scan, d->handle, TM_BLOCKS_ALL) && with && read_moments(&g, with, instants);
 	if (done) {
 		number_origins(&g);
-		done = read_all(&g) && make_table(&g, table, key);
+		done = (by != TM_BY_SCOPE || read_scopes(&g)) && read_all(&g) && make_table(&g, table, key);
 	}
-	tm_block_scan_release(&g.scan);
+	tm_block_scan_release(&scan);
 	tm_array_release(&g.moments);
+	tm_array_release(&g.named_as);
 	tm_array_release(&g.groups);
 	tm_id_map_release(&g.ids);
 	return done;

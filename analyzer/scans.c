@@ -9,6 +9,7 @@
 #include "scans.h"
 
 #include "live_sets.h"
+#include "window_made.h"
 
 #include <stddef.h>
 
@@ -161,7 +162,7 @@ void tm_sql_total_error(sqlite3_str *sql, enum tm_total total, const char *row, 
  * of them. A database without checkpoints (made by hand) is read whole. */
 static void put_places(sqlite3_str *sql, const struct tm_options *o) {
 	sqlite3_str_appendf(sql,
-			    ",\nreach AS MATERIALIZED (\n  SELECT p.trace_id, min(%s) AS from_ns, max(%s) AS to_ns\n"
+			    "reach AS MATERIALIZED (\n  SELECT p.trace_id, min(%s) AS from_ns, max(%s) AS to_ns\n"
 			    "  FROM instant AS i JOIN process AS p ON p.id = i.process_id GROUP BY p.trace_id),\n",
 			    o->from.kind == TM_TIME_UNSET ? "i.start_ns" : "i.from_ns",
 			    o->to.kind == TM_TIME_UNSET ? "i.end_ns" : "i.to_ns");
@@ -179,35 +180,45 @@ static void put_places(sqlite3_str *sql, const struct tm_options *o) {
 #define TEMPORARY_ROWS "SELECT a.origin_id, a.stack_id, a.size_bytes, a.alloc_ns, coalesce(a.weight, 1.0) AS weight\n"
 #define ENDED_WITH_IT "a.free_thread = -1" /* tables.sql, at free_thread */
 
-void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
-	tm_sql_instants(sql, o, NULL);
-	if (d->has_checkpoints) {
-		put_places(sql, o);
-		sqlite3_str_appendall(
-			sql,
-			"ended AS (\n  " TEMPORARY_ROWS
-			"  FROM span AS w CROSS JOIN allocation_packed AS a ON a.id BETWEEN w.first_id AND w.last_id WHERE " ENDED_WITH_IT
-			"\n"
-			"  UNION ALL\n  " TEMPORARY_ROWS
-			"  FROM span AS w CROSS JOIN checkpoint AS e ON e.trace_id = w.trace_id AND e.id > w.first_checkpoint AND e.id <= w.last_checkpoint\n"
-			"  CROSS JOIN checkpoint_live AS r ON r.checkpoint_id = e.id AND r.first_id > w.last_id\n"
-			"  CROSS JOIN allocation_packed AS a ON a.id BETWEEN r.first_id AND r.first_id + r.more\n"
-			"  WHERE " ENDED_WITH_IT
-			" AND a.alloc_ns < e.ts_ns AND a.alloc_ns >= (SELECT k.ts_ns FROM checkpoint AS k WHERE k.id = e.id - 1))");
-	} else {
-		sqlite3_str_appendall(sql, ",\nended AS (\n  " TEMPORARY_ROWS "  FROM allocation_packed AS a WHERE " ENDED_WITH_IT ")");
-	}
+/* The expression `short_lived`, made now; false: it has to be SQL. */
+static bool make_short_lived(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	if (!d->has_checkpoints || d->estimated || o->sql) return false;
+	if (!tm_window_made(d, sqlite3_str_value(sql), o)) return false;
+	sqlite3_str_appendall(sql, "short_lived AS (SELECT * FROM temp.short_lived)");
+	return true;
+}
+
+static void put_short_lived(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str_appendall(sql, d->has_checkpoints
+					   ? "ended AS (\n  " TEMPORARY_ROWS
+					     "  FROM span AS w CROSS JOIN allocation_packed AS a ON a.id BETWEEN w.first_id AND w.last_id WHERE " ENDED_WITH_IT
+					     "\n"
+					     "  UNION ALL\n  " TEMPORARY_ROWS
+					     "  FROM span AS w CROSS JOIN checkpoint AS e ON e.trace_id = w.trace_id AND e.id > w.first_checkpoint"
+					     " AND e.id <= w.last_checkpoint\n"
+					     "  CROSS JOIN checkpoint_live AS r ON r.checkpoint_id = e.id AND r.first_id > w.last_id\n"
+					     "  CROSS JOIN allocation_packed AS a ON a.id BETWEEN r.first_id AND r.first_id + r.more\n"
+					     "  WHERE " ENDED_WITH_IT
+					     " AND a.alloc_ns < e.ts_ns AND a.alloc_ns >= (SELECT k.ts_ns FROM checkpoint AS k WHERE k.id = e.id - 1)),\n"
+					   : "ended AS (\n  " TEMPORARY_ROWS "  FROM allocation_packed AS a WHERE " ENDED_WITH_IT "),\n");
 	sqlite3_str_appendf(
 		sql,
-		",\nshort_lived AS (\n  SELECT i.process_id, i.heap, a.stack_id, %s AS count, %s AS bytes%s\n"
+		"short_lived AS (\n  SELECT i.process_id, i.heap, a.stack_id, %s AS count, %s AS bytes%s\n"
 		"  FROM ended AS a CROSS JOIN allocation_origin AS o ON o.id = a.origin_id JOIN instant AS i ON i.heap_id = o.heap_id\n"
 		"  WHERE true",
 		tm_sql_sum_count(d), tm_sql_sum_bytes(d), d->estimated ? ", " TM_SQL_VARIANCE " AS variance" : "");
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
+	sqlite3_str_appendall(sql, "\n  GROUP BY i.process_id, i.heap_id, a.stack_id)");
+}
+
+void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	tm_sql_instants(sql, o, NULL);
+	sqlite3_str_appendall(sql, ",\n");
+	if (d->has_checkpoints) put_places(sql, o);
+	if (!make_short_lived(sql, d, o)) put_short_lived(sql, d, o);
 	sqlite3_str_appendf(
 		sql,
-		"\n  GROUP BY i.process_id, i.heap_id, a.stack_id),\n"
-		"made AS (\n  SELECT t.process_id, t.heap, t.stack_id, t.count, t.bytes, s.function, s.file, s.line, s.module,\n"
+		",\nmade AS (\n  SELECT t.process_id, t.heap, t.stack_id, t.count, t.bytes, s.function, s.file, s.line, s.module,\n"
 		"         s.module_offset, s.estimated%s\n"
 		"  FROM short_lived AS t LEFT JOIN site AS s\n"
 		"  ON s.process_id = t.process_id AND s.heap = t.heap AND s.stack_id = t.stack_id)",

@@ -237,7 +237,7 @@ bool tm_window_replay(const struct tm_database *d, const char *with) {
 		" b.from_ns, b.to_ns, c.ts_ns, s.simple FROM stretch AS s JOIN bound AS b ON b.process_id = s.process_id"
 		" JOIN checkpoint AS c ON c.id = s.checkpoint_id",
 		with ? with : "");
-	bool done = tm_block_scan_open(&r.scan, r.db) && each_row(&r, sql, take_stretch) && replay_all(&r);
+	bool done = tm_block_scan_open(&r.scan, r.db, TM_BLOCKS_ALL) && each_row(&r, sql, take_stretch) && replay_all(&r);
 	sqlite3_finalize(r.insert);
 	tm_block_scan_release(&r.scan);
 	tm_array_release(&r.stretches);
