@@ -3,7 +3,7 @@
 
 #define KEY_NONE UINT64_MAX
 
-enum { RANK_ALLOCATION = 0, RANK_RELEASE = 2 };
+enum { RANK_RELEASE = 0, RANK_OTHER = 2 };
 
 struct tm_stream {
 	struct tm_batch_segment *segment, *last; /* the one being read, and the newest */
@@ -50,7 +50,7 @@ void tm_merge_release(struct tm_merge *m) {
 }
 
 static uint64_t key_of(const struct tm_step *s) {
-	return s->ns * 4 + (tm_step_releases(s) ? RANK_RELEASE : RANK_ALLOCATION);
+	return s->ns * 4 + (tm_step_releases(s) ? RANK_RELEASE : RANK_OTHER);
 }
 
 static void open_segment(struct tm_stream *s, struct tm_batch_segment *segment) {

@@ -1,8 +1,9 @@
 /* merge.h - the events of all threads in the order of time.
  *
  * Flow:     ahead.c (batches of per-thread segments) -> here -> replay.c, one step at a time
- * Idea:     steps of one thread keep their order; those of different threads come by time, at equal times allocations first (they are
- *           stamped after they happened, releases before). What lies below the watermark is handed out, the rest waits for more batches.
+ * Idea:     steps of one thread keep their order; those of different threads come by time, at equal times releases first: a block is live from
+ *           alloc_ns on and no longer at free_ns, for levels and peaks as for whoever asks the rows. pairing.h waits for the allocation
+ *           where a block went from one thread to another within the nanosecond. What lies below the watermark is handed out, the rest waits for more batches.
  * Owns:     the batches given to it, until their last event is out.
  * Memory:   the events between the slowest thread's watermark and the newest chunk.
  * Fails:    only tm_merge_init() and tm_merge_grow() can.

@@ -454,11 +454,11 @@ static void pass_instant(struct tm_replay *r, const struct tm_instant *i) {
 	}
 }
 
-/* Allocations at the very nanosecond of an instant came before it, releases after. */
-static void pass_instants(struct tm_replay *r, uint64_t ns, bool release) {
+/* What happens at the very nanosecond of an instant has happened by then. */
+static void pass_instants(struct tm_replay *r, uint64_t ns) {
 	while (r->next_instant < r->instants.count) {
 		const struct tm_instant *i = &r->instants.items[r->next_instant];
-		if (i->ns > ns || (i->ns == ns && !release)) return;
+		if (i->ns >= ns) return;
 		r->next_instant++;
 		pass_instant(r, i);
 	}
@@ -594,8 +594,8 @@ void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
 	const struct tm_step *s = turn->step;
 	struct tm_actor *actor = &r->actors[turn->thread - 1];
 	look_ahead(r, turn, actor);
-	if (r->next_instant < r->instants.count && r->instants.items[r->next_instant].ns <= turn->ns)
-		pass_instants(r, turn->ns, tm_step_releases(s));
+	if (r->next_instant < r->instants.count && r->instants.items[r->next_instant].ns < turn->ns)
+		pass_instants(r, turn->ns);
 	/* Between two instants, so that every event lies on one side by its time. */
 	if (r->events >= r->next_look_events && turn->ns > r->now_ns) look_for_checkpoint(r);
 	r->now_ns = turn->ns;
@@ -659,7 +659,7 @@ static void take_last_checkpoint(struct tm_replay *r) {
 
 void tm_replay_end(struct tm_replay *r) {
 	look_at_waiting(r, UINT64_MAX);
-	pass_instants(r, UINT64_MAX, true);
+	pass_instants(r, UINT64_MAX);
 	tm_scopes_pass_ends(&r->scopes, UINT64_MAX);
 	take_last_checkpoint(r);
 	for (size_t i = 0; i < r->catalog->processes.count && !r->failed; i++) {

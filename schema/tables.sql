@@ -168,6 +168,8 @@ CREATE TABLE allocation_origin (
 	api        TEXT NOT NULL     -- the C function that was called: malloc, calloc, realloc, posix_memalign, ..., mmap, mremap, sbrk, brk
 );
 
+-- Live at ns: alloc_ns <= ns < free_ns. What several threads do within one nanosecond therefore does not add up: what ends goes before what begins, but
+-- where one thread's own order, or the address, tells another. Kept instants, levels, peaks and snapshots all hold to this.
 -- One row for each block; ids follow the order in which blocks ended, those still live at the end come last. Read it through the view `allocation`.
 -- A mapping that is given back in parts has one row for each part that has a lifetime of its own: all have the mapping's alloc_ns and stack, their
 -- sizes add up to its size, and the parts that outlived a partial munmap name the part given back in realloc_of_id.
