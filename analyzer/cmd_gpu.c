@@ -115,7 +115,7 @@ static const struct tm_listing gaps = {
 };
 
 static const struct tm_listing unknown_uses = {
-	.columns = "process_id, launches, kernels, told_kernels, graphs, uses",
+	.columns = "process_id, launches, kernels, told_kernels, graphs, some_untold, uses",
 	.source = "gpu_process",
 	.where = "uses_known = 0 AND launches > 0",
 	.order = "process_id",

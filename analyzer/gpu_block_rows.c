@@ -52,13 +52,13 @@ static void write_blocks(struct tm_store *store, const struct tm_replay *r) {
 static void write_processes(struct tm_store *store, const struct tm_replay *r) {
 	sqlite3_stmt *row = tm_store_prepare(
 		store, "INSERT INTO gpu_process(process_id, launches, told_launches, kernels, told_kernels, graphs, uses,"
-		       " stray_uses, uses_known) VALUES(?,?,?,?,?,?,?,?,?)");
+		       " stray_uses, some_untold, uses_known) VALUES(?,?,?,?,?,?,?,?,?,?)");
 	for (size_t i = 0; i < r->catalog->processes.count; i++) {
 		const struct tm_gpu_process *p = &r->watch.processes[i];
 		if (p->launches || p->heaps.count || p->uses || p->stray_uses)
-			tm_store_row(store, row, "nnnnnnnnn", r->bases.process + i + 1, p->launches, p->told_launches, p->kernels,
+			tm_store_row(store, row, "nnnnnnnnnn", r->bases.process + i + 1, p->launches, p->told_launches, p->kernels,
 				     p->told_kernels, p->graphs, p->uses, p->stray_uses,
-				     (uint64_t)tm_gpu_process_tells_uses(p, &r->ledgers[i]));
+				     (uint64_t)p->some_untold, (uint64_t)tm_gpu_process_tells_uses(p, &r->ledgers[i]));
 	}
 	sqlite3_finalize(row);
 }

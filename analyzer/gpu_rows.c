@@ -159,6 +159,7 @@ static void write_events(struct tm_store *store, const struct tm_replay *r) {
 		const struct tm_gpu_event *e = tm_spill_at(&r->gpu.events, i);
 		uint64_t process = r->bases.process + e->process, thread = r->bases.thread + e->thread, ns = e->ns + r->clock_offset_ns;
 		if (e->op == TM_OP_OOM) write_oom(store, oom, site, r, e, &r->watch.refusals.items[refusals++], &oom_id);
+		else if (e->op == TM_OP_USE && !e->key) continue; /* it says that some work does not tell what it uses: gpu_process */
 		else if (e->op == TM_OP_USE) tm_store_row(store, use, "nnnnN", process, thread, ns, e->key, id_or_null(e->link));
 		else tm_store_row(store, launch, "nnnNNn", process, e->key, thread, id_or_null(e->scope_row), stack_row(r, e->link), ns);
 	}

@@ -144,16 +144,21 @@ static void touch(const struct tm_gpu_process *p, struct tm_device_block *b, uin
 }
 
 static void use(struct tm_gpu_process *p, const struct tm_step *s, struct tm_gpu_thread *t) {
-	bool hit = false;
+	bool hit = false, is_known = false;
+	if (!s->address) {
+		p->some_untold = true;
+		return;
+	}
 	for (size_t i = 0; i < p->heaps.count; i++) {
 		struct tm_gpu_heap *h = p->heaps.items[i];
-		struct tm_device_block *b = h->tells_uses ? tm_device_blocks_find(&h->blocks, s->address) : NULL;
-		if (!b) continue;
+		struct tm_device_block *b = tm_device_blocks_find(&h->blocks, s->address);
+		is_known = is_known || b;
+		if (!b || !h->tells_uses) continue;
 		touch(p, b, s->ns);
 		hit = true;
 	}
 	p->uses += hit;
-	p->stray_uses += !hit;
+	p->stray_uses += !is_known;
 	if (!hit || t->told || !s->size_bytes || t->correlation != s->size_bytes) return;
 	t->told = true;
 	p->told_launches++;
@@ -161,7 +166,7 @@ static void use(struct tm_gpu_process *p, const struct tm_step *s, struct tm_gpu
 }
 
 bool tm_gpu_process_tells_uses(const struct tm_gpu_process *p, const struct tm_ledger *l) {
-	return p->uses && !p->graphs && !l->stopped && (!p->kernels || p->told_kernels);
+	return p->uses && !p->some_untold && !p->graphs && !l->stopped && (!p->kernels || p->told_kernels);
 }
 
 /* --- refusals --- */

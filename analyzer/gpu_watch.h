@@ -41,6 +41,7 @@ struct tm_gpu_process {
 	uint64_t launches, told_launches; /* told: at least one use of it hit a block */
 	uint64_t kernels, told_kernels, graphs;
 	uint64_t uses, stray_uses; /* stray: hit no block */
+	bool some_untold;          /* some of its work uses memory that it does not tell */
 	TM_ARRAY(struct tm_gpu_heap *) heaps;
 };
 
@@ -86,7 +87,8 @@ void tm_gpu_block_ends(struct tm_gpu_watch *w, struct tm_account *a, const struc
 void tm_gpu_watch_step(struct tm_gpu_watch *w, const struct tm_ledger *l, const struct tm_step *s, uint32_t thread);
 
 /* Can the process tell which blocks work has used? A process that put work on a device without ever saying what it uses cannot, nor
- * one that launched graphs (each use of theirs is told once, when they are captured) or whose recording stood still. */
+ * one whose work said that it does not tell all, that launched graphs (each use of theirs is told once, when they are captured) or whose
+ * recording stood still. */
 bool tm_gpu_process_tells_uses(const struct tm_gpu_process *p, const struct tm_ledger *l);
 
 #endif

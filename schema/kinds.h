@@ -43,7 +43,8 @@
 	X(CUDA_CREATE, 0x15, "cuMemCreate") X(CUDA_RESERVE, 0x16, "cuMemAddressReserve") X(CUDA_MAP, 0x17, "cuMemMap") \
 	X(CUDA_ARRAY_CREATE, 0x18, "cuArrayCreate") X(CUDA_MIPMAPPED_CREATE, 0x19, "cuMipmappedArrayCreate") \
 	X(CUDA_GRAPH_ALLOC, 0x1A, "cuGraphAddMemAllocNode") X(CUDA_IMPORT, 0x1B, "cuMemImportFromShareableHandle") \
-	X(CUDA_IPC_OPEN, 0x1C, "cuIpcOpenMemHandle") \
+	X(CUDA_IPC_OPEN, 0x1C, "cuIpcOpenMemHandle") X(CUDA_POOL_IMPORT, 0x1D, "cuMemPoolImportPointer") \
+	X(CUDA_EXTERNAL, 0x1E, "cuExternalMemoryGetMappedBuffer") \
 	X(FREE, 0x20, "free") X(CFREE, 0x21, "cfree") X(FREE_SIZED, 0x22, "free_sized") \
 	X(FREE_ALIGNED_SIZED, 0x23, "free_aligned_sized") X(REALLOC_FREE, 0x24, "realloc") \
 	X(HEAP_FREE, 0x25, "tidemark_heap_free") X(TORCH_FREE, 0x26, "torch") X(NVTX_FREE, 0x27, "nvtx") X(ITT_FREE, 0x28, "itt") \
@@ -100,7 +101,7 @@ enum tm_op_class {
 #define TM_BLOCK_FRAME_MASK ((1ull << TM_BLOCK_FRAME_BITS) - 1)
 #define TM_PUSH_APART 1u /* link of a scope_push: only an end of its own category, or of what is not apart, closes it */
 #define TM_OP_IS_SCOPE(op) (((unsigned)(op) & 0xF0u) == 0xD0u) /* of the text class: carries key, link and category, too */
-#define TM_OP_IS_DRIVERS(op) ((op) >= TM_OP_CUDA_ALLOC && (op) <= TM_OP_CUDA_IPC_OPEN) /* a function of the CUDA driver that gives memory */
+#define TM_OP_IS_DRIVERS(op) ((op) >= TM_OP_CUDA_ALLOC && (op) <= TM_OP_CUDA_EXTERNAL) /* a function of the CUDA driver that gives memory */
 #define TM_OP_IS_GPU(op) ((op) >= TM_OP_OOM && (op) <= TM_OP_USE) /* of these, what is about a device and opens or closes nothing */
 
 /* What opened a scope: X(identifier, number, the text of the category column). Numbers from TM_SCOPE_CATEGORY_OWN on are a process's own (NVTX domains). */

@@ -332,8 +332,9 @@ CREATE TABLE gpu_process (
 	told_kernels  INTEGER NOT NULL,
 	graphs        INTEGER NOT NULL,    -- of launches, whole graphs, which do not tell what they use
 	uses          INTEGER NOT NULL,    -- that lie in a block
-	stray_uses    INTEGER NOT NULL,    -- that lie in none: words that only looked like addresses, or blocks from before the recording
-	uses_known    INTEGER NOT NULL     -- 1: gpu_block.uses is known. 0: nothing was told, of kernels nothing was told, graphs were launched, or recording was off
+	stray_uses    INTEGER NOT NULL,    -- that lie in none, nor in page-locked memory: words that only looked like addresses, or blocks from before
+	some_untold   INTEGER NOT NULL,    -- 1: some work uses memory that it does not tell (parameters that the driver does not describe)
+	uses_known    INTEGER NOT NULL     -- 1: gpu_block.uses is known. 0: nothing or not all was told, of kernels nothing, graphs were launched, or recording was off
 );
 
 -- Stacks that took memory of devices, with the library that asked: schema/gpu_libraries.h lists those that are known.

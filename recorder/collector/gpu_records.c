@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FUNCTIONS_MAX 1024u
+#define FUNCTIONS_MAX TM_CUDA_IDS
 #define NAMES_MAX (FUNCTIONS_MAX + 256u)
 
 /* Functions by the driver's numbers; behind them by their ops. */

@@ -19,6 +19,7 @@
 #define PHYSICAL_ADDRESS (1ull << 56) /* and what cannot be an address of a device */
 
 static _Atomic uint64_t last_physical, last_pool, devices_told;
+static _Atomic bool has_other_pools;
 static _Atomic uint32_t current_pool[DEVICES_MAX]; /* heap of the pool that cuDeviceSetMemPool made the device's, 0: its own */
 _Atomic uint64_t tm_cuda_low = UINT64_MAX, tm_cuda_high;
 
@@ -70,7 +71,7 @@ uint32_t tm_cuda_device_heap(int device) {
 }
 
 uint32_t tm_cuda_pool_heap(int device) {
-	if (device < 0 || device >= DEVICES_MAX || atomic_load(&last_pool)) return 0;
+	if (device < 0 || device >= DEVICES_MAX || atomic_load(&has_other_pools)) return 0;
 	return device_heap(device, HEAP_POOL);
 }
 
@@ -146,11 +147,16 @@ static uint64_t array_bytes(const uint8_t *descriptor, bool deep, unsigned level
 	return all;
 }
 
+/* The device of a place, `otherwise` where it is a part of some device; -1: it is host memory. */
+static int device_at(const int32_t location[2], int otherwise) {
+	if (location[0] >= TM_CU_LOCATION_HOST && location[0] <= TM_CU_LOCATION_HOST_CURRENT) return -1;
+	return location[0] == TM_CU_LOCATION_DEVICE && location[1] >= 0 && location[1] < DEVICES_MAX ? location[1] : otherwise;
+}
+
 static int place_of(const uint8_t *properties, int otherwise) {
 	int32_t location[2];
 	memcpy(location, properties + TM_CU_PROPERTIES_LOCATION, sizeof location);
-	if (location[0] != TM_CU_LOCATION_DEVICE) return -1;
-	return location[1] >= 0 && location[1] < DEVICES_MAX ? location[1] : otherwise;
+	return device_at(location, otherwise);
 }
 
 static uint32_t pool_heap_of(int device) {
@@ -166,17 +172,29 @@ static bool captures(void *stream) {
 
 static void of_graph(struct request *r) {
 	r->kind = TM_KEY_GRAPH;
+	if (r->device < 0) r->device = 0;
 	r->heap = device_heap(r->device, HEAP_GRAPH);
+}
+
+/* What another process, or interface, allocated there. */
+static uint64_t bytes_at(uint64_t address) {
+	uint64_t base;
+	size_t bytes = 0;
+	return address && tm_cupti.cuMemGetAddressRange_v2 && tm_cupti.cuMemGetAddressRange_v2(&base, &bytes, address) == 0 ? bytes : 0;
 }
 
 static uint64_t value_at(const uint64_t *place, bool done) {
 	return place && done ? *place : 0;
 }
 
+static bool adds_node(uint32_t id) {
+	return id == TM_CALL_cuGraphAddNode || id == TM_CALL_cuGraphAddNode_v2 || id == TM_CALL_cuGraphAddNode_v3;
+}
+
 /* What cuGraphAddNode is told of a node of that kind, or NULL: it is of another. */
 static const uint8_t *node_of(uint32_t id, const void *parameters, int kind) {
 	const struct tm_cu_graph_node *call = parameters;
-	const uint8_t *node = call->rest[id == TM_CALL_GRAPH_ADD_NODE ? 1 : 2];
+	const uint8_t *node = call->rest[id == TM_CALL_cuGraphAddNode ? 1 : 2];
 	int32_t is;
 	if (!node) return NULL;
 	memcpy(&is, node, sizeof is);
@@ -193,92 +211,111 @@ static bool read_request(uint32_t id, const struct tm_cupti_call *call, bool don
 	const struct tm_cu_array *array = call->parameters;
 	const struct tm_cu_graph_alloc *graph = call->parameters;
 	const struct tm_cu_map *map = call->parameters;
+	const struct tm_cu_external *external = call->parameters;
 	struct tm_cuda_block pool;
 	const uint8_t *node;
 	unsigned levels;
 	int device = device_of(call);
 	*r = (struct request){ .op = TM_OP_CUDA_ALLOC, .kind = TM_KEY_POINTER, .device = device };
 	switch (id) {
-	case TM_CALL_MEM_ALLOC: r->heap = device_heap(device, HEAP_DEVICE); break;
-	case TM_CALL_MEM_ALLOC_MANAGED:
+	case TM_CALL_cuMemAlloc_v2: r->heap = device_heap(device, HEAP_DEVICE); break;
+	case TM_CALL_cuMemAllocManaged:
 		r->op = TM_OP_CUDA_ALLOC_MANAGED;
 		r->heap = host_heap("cuda-managed", "managed");
 		break;
-	case TM_CALL_MEM_HOST_ALLOC:
-	case TM_CALL_MEM_HOST_ALLOC_FIRST:
-	case TM_CALL_MEM_ALLOC_HOST:
+	case TM_CALL_cuMemHostAlloc_v2:
+	case TM_CALL_cuMemHostAlloc:
+	case TM_CALL_cuMemAllocHost_v2:
 		r->op = TM_OP_CUDA_HOST_ALLOC;
 		r->heap = host_heap("cuda-host", "pinned");
 		break;
-	case TM_CALL_MEM_ALLOC_ASYNC:
-	case TM_CALL_MEM_ALLOC_ASYNC_PTSZ:
+	case TM_CALL_cuMemAllocAsync:
+	case TM_CALL_cuMemAllocAsync_ptsz:
 		r->op = TM_OP_CUDA_ALLOC_ASYNC;
 		r->heap = pool_heap_of(device);
 		if (done && captures(a->stream)) of_graph(r);
 		break;
-	case TM_CALL_MEM_ALLOC_FROM_POOL:
-	case TM_CALL_MEM_ALLOC_FROM_POOL_PTSZ:
+	case TM_CALL_cuMemAllocFromPoolAsync:
+	case TM_CALL_cuMemAllocFromPoolAsync_ptsz:
 		r->op = TM_OP_CUDA_ALLOC_FROM_POOL;
-		r->heap = tm_cuda_block_find(TM_KEY_POOL, (uintptr_t)from->pool, &pool) ? pool.heap : device_heap(device, HEAP_POOL);
+		r->heap = device_heap(device, HEAP_POOL);
+		if (tm_cuda_block_find(TM_KEY_POOL, (uintptr_t)from->pool, &pool)) {
+			r->heap = pool.heap;
+			r->device = pool.device;
+		}
 		if (done && captures(from->stream)) of_graph(r);
 		break;
-	case TM_CALL_MEM_ALLOC_PITCH:
+	case TM_CALL_cuMemAllocPitch_v2:
 		r->op = TM_OP_CUDA_ALLOC_PITCH;
 		r->heap = device_heap(device, HEAP_DEVICE);
 		r->size_bytes = (done && pitch->pitch ? *pitch->pitch : pitch->width) * pitch->height;
 		r->key = value_at(pitch->address, done);
 		return true;
-	case TM_CALL_MEM_ADDRESS_RESERVE:
+	case TM_CALL_cuMemAddressReserve:
 		r->op = TM_OP_CUDA_RESERVE;
 		r->kind = TM_KEY_RESERVED;
 		r->heap = device_heap(device, HEAP_ADDRESSES);
 		break;
-	case TM_CALL_MEM_HOST_REGISTER:
-	case TM_CALL_MEM_HOST_REGISTER_FIRST:
+	case TM_CALL_cuMemHostRegister_v2:
+	case TM_CALL_cuMemHostRegister:
 		*r = (struct request){ TM_OP_CUDA_HOST_REGISTER, TM_KEY_REGISTERED, device, 0, host->address, host->size, 0 };
 		r->heap = host_heap("cuda-host-registered", "pinned");
 		return true;
-	case TM_CALL_MEM_CREATE:
+	case TM_CALL_cuMemCreate:
 		r->op = TM_OP_CUDA_CREATE;
 		r->kind = TM_KEY_HANDLE;
 		r->device = create->properties ? place_of(create->properties, device) : device;
 		r->heap = r->device < 0 ? host_heap("cuda-host", "pinned") : device_heap(r->device, HEAP_DEVICE);
 		break;
-	case TM_CALL_MEM_IMPORT:
+	case TM_CALL_cuMemImportFromShareableHandle:
 		r->op = TM_OP_CUDA_IMPORT;
 		r->kind = TM_KEY_HANDLE;
 		r->heap = device_heap(device, HEAP_IMPORTED);
 		r->key = value_at(a->address, done);
 		return true;
-	case TM_CALL_MEM_MAP:
+	case TM_CALL_cuMemPoolImportPointer:
+		r->op = TM_OP_CUDA_POOL_IMPORT;
+		r->heap = device_heap(device, HEAP_IMPORTED);
+		r->key = value_at(a->address, done);
+		r->size_bytes = bytes_at(r->key);
+		return true;
+	case TM_CALL_cuExternalMemoryGetMappedBuffer:
+		r->op = TM_OP_CUDA_EXTERNAL;
+		r->heap = device_heap(device, HEAP_IMPORTED);
+		r->key = value_at(a->address, done);
+		r->size_bytes = external->place ? external->place[1] : 0;
+		return true;
+	case TM_CALL_cuMemMap:
 		*r = (struct request){ TM_OP_CUDA_MAP, TM_KEY_MAPPED, device, device_heap(device, HEAP_MAPPED), map->address, map->size, 0 };
 		return true;
-	case TM_CALL_ARRAY_CREATE:
-	case TM_CALL_ARRAY_3D_CREATE:
-	case TM_CALL_MIPMAPPED_CREATE:
-		r->op = id == TM_CALL_MIPMAPPED_CREATE ? TM_OP_CUDA_MIPMAPPED_CREATE : TM_OP_CUDA_ARRAY_CREATE;
+	case TM_CALL_cuArrayCreate_v2:
+	case TM_CALL_cuArray3DCreate_v2:
+	case TM_CALL_cuMipmappedArrayCreate:
+		r->op = id == TM_CALL_cuMipmappedArrayCreate ? TM_OP_CUDA_MIPMAPPED_CREATE : TM_OP_CUDA_ARRAY_CREATE;
 		r->kind = TM_KEY_ARRAY;
 		r->heap = device_heap(device, HEAP_DEVICE);
 		r->key = value_at(array->handle, done);
-		levels = id == TM_CALL_MIPMAPPED_CREATE ? array->levels : 1;
-		r->size_bytes = array->descriptor ? array_bytes(array->descriptor, id != TM_CALL_ARRAY_CREATE, levels) : 0;
+		levels = id == TM_CALL_cuMipmappedArrayCreate ? array->levels : 1;
+		r->size_bytes = array->descriptor ? array_bytes(array->descriptor, id != TM_CALL_cuArrayCreate_v2, levels) : 0;
 		return true;
-	case TM_CALL_GRAPH_ADD_ALLOC:
-	case TM_CALL_GRAPH_ADD_NODE:
-	case TM_CALL_GRAPH_ADD_NODE_2:
-		node = id == TM_CALL_GRAPH_ADD_ALLOC ? graph->parameters : node_of(id, call->parameters, TM_CU_NODE_ALLOC);
+	case TM_CALL_cuGraphAddMemAllocNode:
+	case TM_CALL_cuGraphAddNode:
+	case TM_CALL_cuGraphAddNode_v2:
+	case TM_CALL_cuGraphAddNode_v3:
+		node = id == TM_CALL_cuGraphAddMemAllocNode ? graph->parameters : node_of(id, call->parameters, TM_CU_NODE_ALLOC);
 		if (!node) return false;
 		r->op = TM_OP_CUDA_GRAPH_ALLOC;
 		of_graph(r);
 		memcpy(&r->size_bytes, node + TM_CU_GRAPH_ALLOC_SIZE, sizeof r->size_bytes);
 		if (done) memcpy(&r->key, node + TM_CU_GRAPH_ALLOC_ADDRESS, sizeof r->key);
 		return true;
-	case TM_CALL_IPC_OPEN:
-	case TM_CALL_IPC_OPEN_FIRST:
+	case TM_CALL_cuIpcOpenMemHandle_v2:
+	case TM_CALL_cuIpcOpenMemHandle:
 		r->op = TM_OP_CUDA_IPC_OPEN;
 		r->kind = TM_KEY_IPC;
 		r->heap = device_heap(device, HEAP_IMPORTED);
 		r->key = value_at(a->address, done);
+		r->size_bytes = bytes_at(r->key);
 		return true;
 	default: return false;
 	}
@@ -301,7 +338,7 @@ static void note_lost_block(struct tm_thread *t) {
 
 /* Memory of a pool and of cuMemCreate outlives the context in which it was asked for. */
 static uint64_t context_of(const struct request *r, const struct tm_cupti_call *call) {
-	bool is_pool = r->op == TM_OP_CUDA_ALLOC_ASYNC || r->op == TM_OP_CUDA_ALLOC_FROM_POOL;
+	bool is_pool = r->op == TM_OP_CUDA_ALLOC_ASYNC || r->op == TM_OP_CUDA_ALLOC_FROM_POOL || r->op == TM_OP_CUDA_POOL_IMPORT;
 	bool belongs = (r->kind == TM_KEY_POINTER && !is_pool) || r->kind == TM_KEY_ARRAY || r->kind == TM_KEY_IPC || r->kind == TM_KEY_REGISTERED;
 	return belongs ? (uintptr_t)call->context : 0;
 }
@@ -310,7 +347,7 @@ static uint64_t context_of(const struct request *r, const struct tm_cupti_call *
 static bool is_known(uint32_t id, const struct request *r) {
 	struct tm_cuda_block b;
 	if (r->kind == TM_KEY_IPC) return tm_cuda_block_add(TM_KEY_IPC, r->key, 1, 0, &b);
-	if (id != TM_CALL_MEM_HOST_ALLOC && id != TM_CALL_MEM_HOST_ALLOC_FIRST && id != TM_CALL_MEM_HOST_REGISTER && id != TM_CALL_MEM_HOST_REGISTER_FIRST)
+	if (id != TM_CALL_cuMemHostAlloc_v2 && id != TM_CALL_cuMemHostAlloc && id != TM_CALL_cuMemHostRegister_v2 && id != TM_CALL_cuMemHostRegister)
 		return false;
 	return tm_cuda_block_find(r->kind, r->key, &b) && b.size_bytes == r->size_bytes;
 }
@@ -334,7 +371,7 @@ static void given(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *
 		b.physical = number;
 		b.handles = 1;
 	}
-	if (id == TM_CALL_MEM_MAP && tm_cuda_block_find(TM_KEY_HANDLE, map->handle, &physical)) {
+	if (id == TM_CALL_cuMemMap && tm_cuda_block_find(TM_KEY_HANDLE, map->handle, &physical)) {
 		b.physical = physical.physical;
 		tm_cuda_block_add(TM_KEY_PHYSICAL, b.physical, 0, 1, &physical);
 	}
@@ -362,8 +399,15 @@ static bool lacked_memory(const struct tm_cupti_call *call) {
 /* Of a call that makes a context, or keeps one: no other has a device in its parameters. */
 static int device_wanted(uint32_t id, const struct tm_cupti_call *call) {
 	const char *parameters = call->parameters;
-	size_t at = id == TM_CALL_CTX_CREATE ? 12 : id == TM_CALL_CTX_CREATE_3 ? 24 : id == TM_CALL_CTX_CREATE_4 ? 20 : id == TM_CALL_PRIMARY_RETAIN ? 8 : 0;
 	int device = device_of(call);
+	size_t at;
+	switch (id) {
+	case TM_CALL_cuCtxCreate_v2: at = 12; break;
+	case TM_CALL_cuCtxCreate_v3: at = 24; break;
+	case TM_CALL_cuCtxCreate_v4: at = 20; break;
+	case TM_CALL_cuDevicePrimaryCtxRetain: at = 8; break;
+	default: at = 0; break;
+	}
 	if (at) memcpy(&device, parameters + at, sizeof device);
 	return device >= 0 && device < DEVICES_MAX ? device : 0;
 }
@@ -376,11 +420,24 @@ static void function_refused(struct tm_thread *t, uint32_t id, const struct tm_c
 }
 
 static bool takes_for_itself(uint32_t id) {
-	switch (id) {
-#define X(name, number) case number:
+	static const bool takes[TM_CUDA_IDS] = {
+#define X(name, number) [number] = true,
 		TM_CUDA_TAKERS(X)
 #undef X
-		return true;
+	};
+	return id < TM_CUDA_IDS && takes[id];
+}
+
+static bool is_pool_call(uint32_t id) {
+	switch (id) {
+	case TM_CALL_cuMemPoolTrimTo:
+	case TM_CALL_cuMemPoolSetAttribute:
+	case TM_CALL_cuMemPoolCreate:
+	case TM_CALL_cuMemPoolDestroy:
+	case TM_CALL_cuDeviceSetMemPool:
+	case TM_CALL_cuMemGetDefaultMemPool:
+	case TM_CALL_cuMemGetMemPool:
+	case TM_CALL_cuMemSetMemPool: return true;
 	default: return false;
 	}
 }
@@ -397,15 +454,15 @@ static void release_physical(struct tm_thread *t, uint64_t number, int handles, 
 static bool names_first(uint32_t id, enum tm_op *op, enum tm_cuda_key *kind) {
 	*kind = TM_KEY_POINTER;
 	switch (id) {
-	case TM_CALL_MEM_FREE: *op = TM_OP_CUDA_FREE; return true;
-	case TM_CALL_MEM_FREE_HOST: *op = TM_OP_CUDA_HOST_FREE; return true;
-	case TM_CALL_MEM_FREE_ASYNC:
-	case TM_CALL_MEM_FREE_ASYNC_PTSZ: *op = TM_OP_CUDA_FREE_ASYNC; return true;
-	case TM_CALL_MEM_HOST_UNREGISTER: *op = TM_OP_CUDA_HOST_UNREGISTER; *kind = TM_KEY_REGISTERED; return true;
-	case TM_CALL_MEM_ADDRESS_FREE: *op = TM_OP_CUDA_ADDRESS_FREE; *kind = TM_KEY_RESERVED; return true;
-	case TM_CALL_ARRAY_DESTROY: *op = TM_OP_CUDA_ARRAY_DESTROY; *kind = TM_KEY_ARRAY; return true;
-	case TM_CALL_MIPMAPPED_DESTROY: *op = TM_OP_CUDA_MIPMAPPED_DESTROY; *kind = TM_KEY_ARRAY; return true;
-	case TM_CALL_IPC_CLOSE: *op = TM_OP_CUDA_IPC_CLOSE; *kind = TM_KEY_IPC; return true;
+	case TM_CALL_cuMemFree_v2: *op = TM_OP_CUDA_FREE; return true;
+	case TM_CALL_cuMemFreeHost: *op = TM_OP_CUDA_HOST_FREE; return true;
+	case TM_CALL_cuMemFreeAsync:
+	case TM_CALL_cuMemFreeAsync_ptsz: *op = TM_OP_CUDA_FREE_ASYNC; return true;
+	case TM_CALL_cuMemHostUnregister: *op = TM_OP_CUDA_HOST_UNREGISTER; *kind = TM_KEY_REGISTERED; return true;
+	case TM_CALL_cuMemAddressFree: *op = TM_OP_CUDA_ADDRESS_FREE; *kind = TM_KEY_RESERVED; return true;
+	case TM_CALL_cuArrayDestroy: *op = TM_OP_CUDA_ARRAY_DESTROY; *kind = TM_KEY_ARRAY; return true;
+	case TM_CALL_cuMipmappedArrayDestroy: *op = TM_OP_CUDA_MIPMAPPED_DESTROY; *kind = TM_KEY_ARRAY; return true;
+	case TM_CALL_cuIpcCloseMemHandle: *op = TM_OP_CUDA_IPC_CLOSE; *kind = TM_KEY_IPC; return true;
 	default: return false;
 	}
 }
@@ -419,11 +476,11 @@ static bool read_release(uint32_t id, const void *parameters, enum tm_op *op, en
 	}
 	*op = TM_OP_CUDA_GRAPH_FREE;
 	*kind = TM_KEY_GRAPH;
-	if (id == TM_CALL_GRAPH_ADD_FREE) {
+	if (id == TM_CALL_cuGraphAddMemFreeNode) {
 		*key = graph->address;
 		return true;
 	}
-	node = id == TM_CALL_GRAPH_ADD_NODE || id == TM_CALL_GRAPH_ADD_NODE_2 ? node_of(id, parameters, TM_CU_NODE_FREE) : NULL;
+	node = adds_node(id) ? node_of(id, parameters, TM_CU_NODE_FREE) : NULL;
 	if (node) memcpy(key, node, sizeof *key);
 	return node != NULL;
 }
@@ -492,8 +549,9 @@ static void context_ends(struct tm_thread *t, enum tm_op op, uint64_t context, i
 }
 
 static bool is_context_call(uint32_t id) {
-	return id == TM_CALL_CTX_CREATE || id == TM_CALL_CTX_CREATE_3 || id == TM_CALL_CTX_CREATE_4 || id == TM_CALL_CTX_DESTROY ||
-	       id == TM_CALL_PRIMARY_RESET || id == TM_CALL_PRIMARY_RESET_2 || id == TM_CALL_PRIMARY_RELEASE || id == TM_CALL_PRIMARY_RELEASE_2;
+	return id == TM_CALL_cuCtxCreate_v2 || id == TM_CALL_cuCtxCreate_v3 || id == TM_CALL_cuCtxCreate_v4 || id == TM_CALL_cuCtxDestroy_v2 ||
+	       id == TM_CALL_cuDevicePrimaryCtxReset || id == TM_CALL_cuDevicePrimaryCtxReset_v2 || id == TM_CALL_cuDevicePrimaryCtxRelease ||
+	       id == TM_CALL_cuDevicePrimaryCtxRelease_v2;
 }
 
 /* A context takes its memory along. Its end is recorded before the driver begins with it; only whether a release was the last one is known afterwards. */
@@ -505,12 +563,12 @@ static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti
 	bool enters = call->site == TM_CUPTI_ENTER, done = !enters && call->result && *call->result == 0;
 	unsigned flags;
 	int active = 1;
-	if (id == TM_CALL_CTX_DESTROY) {
+	if (id == TM_CALL_cuCtxDestroy_v2) {
 		if (enters && *context) context_ends(t, TM_OP_CUDA_CONTEXT_DESTROY, *context, -1);
 		if (done) tm_cuda_block_take(TM_KEY_CONTEXT, *context, &b);
-	} else if (id == TM_CALL_PRIMARY_RESET || id == TM_CALL_PRIMARY_RESET_2) {
+	} else if (id == TM_CALL_cuDevicePrimaryCtxReset || id == TM_CALL_cuDevicePrimaryCtxReset_v2) {
 		if (enters) context_ends(t, TM_OP_CUDA_CONTEXT_RESET, 0, *device);
-	} else if (id == TM_CALL_PRIMARY_RELEASE || id == TM_CALL_PRIMARY_RELEASE_2) {
+	} else if (id == TM_CALL_cuDevicePrimaryCtxRelease || id == TM_CALL_cuDevicePrimaryCtxRelease_v2) {
 		if (done && tm_cupti.cuDevicePrimaryCtxGetState && tm_cupti.cuDevicePrimaryCtxGetState(*device, &flags, &active) == 0 && !active)
 			context_ends(t, TM_OP_CUDA_CONTEXT_RELEASE, 0, *device);
 	} else if (done && *made) {
@@ -529,9 +587,35 @@ static void tell_pool(struct tm_thread *t, void *pool, uint32_t heap) {
 	tm_emit_pool(t, heap, handed_out, reserved);
 }
 
+/* 0: the pool is of host or managed memory, whose heap holds other memory as well. */
 static uint32_t heap_of_pool(void *pool, int device) {
 	struct tm_cuda_block b;
-	return tm_cuda_block_find(TM_KEY_POOL, (uintptr_t)pool, &b) ? b.heap : device_heap(device, HEAP_POOL);
+	if (!tm_cuda_block_find(TM_KEY_POOL, (uintptr_t)pool, &b)) return device_heap(device, HEAP_POOL);
+	return b.device < 0 ? 0 : b.heap;
+}
+
+/* A pool that is seen for the first time: made by the program, or one that a place has from the beginning. */
+static void know_pool(void *pool, int type, const int32_t location[2], int device, bool is_made) {
+	struct tm_cuda_block b = { .key = (uintptr_t)pool, .kind = TM_KEY_POOL, .device = device_at(location, device) };
+	if (type == TM_CU_TYPE_MANAGED) b.device = -1;
+	if (type == TM_CU_TYPE_MANAGED) b.heap = host_heap("cuda-managed", "managed");
+	else if (b.device < 0) b.heap = host_heap("cuda-host", "pinned");
+	else if (!is_made) b.heap = device_heap(b.device, HEAP_POOL);
+	if (b.device < 0 || is_made) atomic_store(&has_other_pools, true);
+	if (!b.heap) b.heap = heap_of("cuda-pool:", "device-pool", b.device, (unsigned)atomic_fetch_add(&last_pool, 1) + 1, device_heap(b.device, HEAP_DEVICE));
+	tm_cuda_block_put(&b);
+}
+
+static void set_pool(int device, void *pool) {
+	if (device >= 0 && device < DEVICES_MAX) atomic_store(&current_pool[device], heap_of_pool(pool, device));
+}
+
+/* A device whose pool it was has its own one again. */
+static void pool_ends(void *pool) {
+	struct tm_cuda_block b;
+	if (!tm_cuda_block_take(TM_KEY_POOL, (uintptr_t)pool, &b) || b.device < 0) return;
+	for (unsigned i = 0; i < DEVICES_MAX; i++)
+		if (atomic_load(&current_pool[i]) == b.heap) atomic_store(&current_pool[i], 0);
 }
 
 /* What the graphs of a device hold, which outlives their launches. */
@@ -547,21 +631,27 @@ static void pool_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_ca
 	const struct tm_cu_pool_create *create = call->parameters;
 	const struct tm_cu_set_pool *set = call->parameters;
 	void *const *first = call->parameters;
+	const struct tm_cu_pool_of *of = call->parameters;
+	const struct tm_cu_set_pool_of *set_of = call->parameters;
 	struct tm_cuda_block b;
+	int32_t words[4]; /* type, kinds of handles, place */
 	int device = device_of(call);
-	if (id == TM_CALL_POOL_CREATE && create->pool) {
-		if (create->properties) device = place_of(create->properties, device);
-		if (device < 0) return; /* of host memory */
-		unsigned number = (unsigned)atomic_fetch_add(&last_pool, 1) + 1;
-		b = (struct tm_cuda_block){ .key = (uintptr_t)*create->pool, .kind = TM_KEY_POOL, .device = device };
-		b.heap = heap_of("cuda-pool:", "device-pool", device, number, device_heap(device, HEAP_DEVICE));
-		tm_cuda_block_put(&b);
-	} else if (id == TM_CALL_POOL_DESTROY) {
-		tm_cuda_block_take(TM_KEY_POOL, (uintptr_t)*first, &b);
-	} else if (id == TM_CALL_DEVICE_SET_POOL && set->device >= 0 && set->device < DEVICES_MAX) {
-		atomic_store(&current_pool[set->device], heap_of_pool(set->pool, set->device));
-	} else if (id == TM_CALL_POOL_TRIM || id == TM_CALL_POOL_SET_ATTRIBUTE) {
-		tell_pool(t, *first, heap_of_pool(*first, device));
+	switch (id) {
+	case TM_CALL_cuMemPoolCreate:
+		if (!create->pool || !create->properties) return;
+		memcpy(words, create->properties, sizeof words);
+		know_pool(*create->pool, words[0], words + TM_CU_PROPERTIES_LOCATION / 4, device, true);
+		break;
+	case TM_CALL_cuMemGetDefaultMemPool:
+	case TM_CALL_cuMemGetMemPool:
+		if (of->pool && of->location && !tm_cuda_block_find(TM_KEY_POOL, (uintptr_t)*of->pool, &b)) know_pool(*of->pool, of->type, of->location, device, false);
+		break;
+	case TM_CALL_cuMemSetMemPool:
+		if (set_of->location && set_of->type == TM_CU_TYPE_PINNED && set_of->location[0] == TM_CU_LOCATION_DEVICE) set_pool(set_of->location[1], set_of->pool);
+		break;
+	case TM_CALL_cuDeviceSetMemPool: set_pool(set->device, set->pool); break;
+	case TM_CALL_cuMemPoolDestroy: pool_ends(*first); break;
+	default: tell_pool(t, *first, heap_of_pool(*first, device)); break; /* trimmed, or told how much to keep */
 	}
 }
 
@@ -576,16 +666,16 @@ static void tell_call(struct tm_thread *t, enum tm_op op, const struct tm_cupti_
 
 static void entered(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
 	if (call->own) *call->own = tm_now();
-	if (id == TM_CALL_MEM_UNMAP) unmapped(t, call->parameters);
-	else if (id == TM_CALL_MEM_RELEASE) released(t, *(const uint64_t *)call->parameters);
+	if (id == TM_CALL_cuMemUnmap) unmapped(t, call->parameters);
+	else if (id == TM_CALL_cuMemRelease) released(t, *(const uint64_t *)call->parameters);
 	else taken_back(t, id, call);
 }
 
 static enum tm_op release_op(uint32_t id) {
 	enum tm_op op;
 	enum tm_cuda_key kind;
-	if (id == TM_CALL_MEM_UNMAP) return TM_OP_CUDA_UNMAP;
-	if (id == TM_CALL_GRAPH_ADD_FREE) return TM_OP_CUDA_GRAPH_FREE;
+	if (id == TM_CALL_cuMemUnmap) return TM_OP_CUDA_UNMAP;
+	if (id == TM_CALL_cuGraphAddMemFreeNode) return TM_OP_CUDA_GRAPH_FREE;
 	return names_first(id, &op, &kind) ? op : TM_OP_CUDA_RELEASE;
 }
 
@@ -596,19 +686,19 @@ static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_cal
 	if (read_request(id, call, result == 0, &r)) {
 		if (r.device >= 0) tell_device(t, r.device);
 		if (result == 0) given(t, id, call, &r, frame);
-		if (result == 0 && r.op == TM_OP_CUDA_ALLOC_FROM_POOL) tell_pool(t, from->pool, r.heap);
+		if (result == 0 && r.op == TM_OP_CUDA_ALLOC_FROM_POOL && r.device >= 0) tell_pool(t, from->pool, r.heap);
 		else if (lacked_memory(call)) refused(t, r.op, r.heap, r.size_bytes, r.device < 0 || r.device == device_of(call), frame);
 		tell_call(t, r.op, call);
-	} else if (id >= TM_CALL_POOL_TRIM && id <= TM_CALL_DEVICE_SET_POOL) {
+	} else if (is_pool_call(id)) {
 		if (result == 0) pool_call(t, id, call);
-	} else if (id == TM_CALL_MEM_RETAIN) {
+	} else if (id == TM_CALL_cuMemRetainAllocationHandle) {
 		if (result == 0) retained(call->parameters);
-	} else if (id == TM_CALL_GRAPH_TRIM) {
+	} else if (id == TM_CALL_cuDeviceGraphMemTrim) {
 		if (result == 0) tell_graphs(t, *(const int *)call->parameters);
 	} else {
 		if (result != 0) not_taken_back(t, frame);
 		leaving.kind = TM_KEY_NONE;
-		if (id != TM_CALL_GRAPH_ADD_NODE && id != TM_CALL_GRAPH_ADD_NODE_2) tell_call(t, release_op(id), call);
+		if (!adds_node(id)) tell_call(t, release_op(id), call);
 	}
 }
 
@@ -628,6 +718,7 @@ void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_cal
 	}
 	bool is_work = tm_cuda_is_work(id), takes = !is_work && takes_for_itself(id);
 	if ((is_work || takes) && lacked_memory(call)) function_refused(t, id, call, TM_FRAME);
+	takes = takes && !is_pool_call(id); /* a pool that was made is known from then on */
 	if (is_work) work_call(t, id, call);
 	else if (is_context_call(id)) context_call(t, id, call);
 	else if (!takes && call->site == TM_CUPTI_ENTER) entered(t, id, call);

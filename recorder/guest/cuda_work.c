@@ -3,6 +3,7 @@
  * Flow:     cuda_calls.c -> here -> emit_gpu.c -> ring
  * Kernels:  the driver knows how long each parameter of a kernel is (cuFuncGetParamInfo, from CUDA 12.4 on). Every aligned word of them that lies among the
  *           addresses that devices were given is a use. A word that only looks like one is found out at import, where it hits no block.
+ * Untold:   where work uses memory that we cannot learn of, one use of address 0 says so, once a process: import then judges no block by its uses.
  */
 #include "cuda_calls.h"
 #include "raw.h"
@@ -10,44 +11,72 @@
 #include <string.h>
 
 #define FUNCTIONS 1024u /* whose parameters are remembered; more are asked for each time */
-#define PARAMETERS 32u
-#define USES 24u        /* of one launch */
+#define PARAMETERS 96u  /* likewise */
+#define WORDS_MAX 4096u /* a kernel's parameters have at most 32,764 bytes */
+#define SEEN 32u        /* addresses of one launch that are not told a second time */
+#define BATCH_MAX 4096u /* copies of one call; of more, what they use is not told */
 
 struct known { /* `state`: 0 empty, 1 being filled, 2 to be read */
 	_Atomic uint32_t state;
-	uint32_t count;
+	uint32_t count; /* of parameters; UNKNOWN: the driver does not say */
 	void *function;
 	uint16_t words[PARAMETERS]; /* of each parameter */
 };
+#define UNKNOWN UINT32_MAX
 static struct known *_Atomic known;
 
-static unsigned kind_of(uint32_t id) {
-	switch (id) {
-#define X(name, number, kind) \
-	case number: return kind;
-		TM_CUDA_WORK(X)
+static const uint8_t kinds[TM_CUDA_IDS] = {
+#define X(name, number, kind) [number] = kind,
+	TM_CUDA_WORK(X)
 #undef X
-	default: return 0;
-	}
-}
+};
 
 bool tm_cuda_is_work(uint32_t id) {
-	return kind_of(id) != 0;
+	return id < TM_CUDA_IDS && kinds[id];
 }
 
 bool tm_cuda_is_graph(uint32_t id) {
-	return kind_of(id) == TM_WORK_GRAPH;
+	return id < TM_CUDA_IDS && kinds[id] == TM_WORK_GRAPH;
+}
+
+struct uses {
+	struct tm_thread *t;
+	uint32_t correlation, count;
+	uint64_t low, high, seen[SEEN];
+};
+
+static void use(struct uses *u, uint64_t address) {
+	if (address - u->low >= u->high - u->low) return;
+	for (uint32_t i = 0; i < u->count; i++)
+		if (u->seen[i] == address) return;
+	if (u->count < SEEN) u->seen[u->count++] = address;
+	tm_emit_use(u->t, address, u->correlation);
+}
+
+static void use_untold(struct uses *u) {
+	static _Atomic bool told;
+	if (!atomic_load_explicit(&told, memory_order_relaxed) && !atomic_exchange(&told, true)) tm_emit_use(u->t, 0, u->correlation);
 }
 
 /* --- parameters of kernels --- */
 
+/* A kernel of a library (CUkernel) may be launched as a function, and is asked for by another name where the driver does not take it for one. */
+static int parameter_of(void *function, size_t i, size_t *bytes) {
+	size_t offset;
+	int result = tm_cupti.cuFuncGetParamInfo(function, i, &offset, bytes);
+	if (result == TM_CUDA_INVALID_HANDLE && tm_cupti.cuKernelGetParamInfo) result = tm_cupti.cuKernelGetParamInfo(function, i, &offset, bytes);
+	return result;
+}
+
 static void ask(void *function, struct known *k) {
-	size_t offset, bytes;
+	size_t bytes;
+	int result = 0;
 	k->function = function;
-	for (k->count = 0; k->count < PARAMETERS; k->count++) {
-		if (tm_cupti.cuFuncGetParamInfo(function, k->count, &offset, &bytes) != 0) break;
-		k->words[k->count] = bytes / 8 < 512 ? (uint16_t)(bytes / 8) : 512;
+	for (k->count = 0; k->count < PARAMETERS && (result = parameter_of(function, k->count, &bytes)) == 0; k->count++) {
+		if (bytes / 8 > WORDS_MAX) break;
+		k->words[k->count] = (uint16_t)(bytes / 8);
 	}
+	if (k->count < PARAMETERS && result != TM_CUDA_INVALID_VALUE) k->count = UNKNOWN; /* that is how it says that there are no more */
 }
 
 static struct known *table(void) {
@@ -75,30 +104,97 @@ static const struct known *parameters_of(void *function, struct known *other) {
 	return other;
 }
 
-struct uses {
-	struct tm_thread *t;
-	uint32_t correlation, count;
-	uint64_t low, high, seen[USES];
-};
-
-static void use(struct uses *u, uint64_t address) {
-	if (address - u->low >= u->high - u->low || u->count == USES) return;
-	for (uint32_t i = 0; i < u->count; i++)
-		if (u->seen[i] == address) return;
-	u->seen[u->count++] = address;
-	tm_emit_use(u->t, address, u->correlation);
+static void use_words(struct uses *u, const void *at, size_t words) {
+	uint64_t word;
+	for (size_t w = 0; at && w < words; w++) {
+		memcpy(&word, (const char *)at + 8 * w, sizeof word);
+		use(u, word);
+	}
 }
 
 static void use_parameters(struct uses *u, void *function, void **values) {
 	struct known other;
-	uint64_t word;
-	if (!tm_cupti.cuFuncGetParamInfo || !function || !values) return;
+	size_t bytes;
+	if (!function) return;
+	if (!tm_cupti.cuFuncGetParamInfo) {
+		use_untold(u);
+		return;
+	}
 	const struct known *k = parameters_of(function, &other);
-	for (uint32_t i = 0; i < k->count; i++)
-		for (uint32_t w = 0; values[i] && w < k->words[i]; w++) {
-			memcpy(&word, (const char *)values[i] + 8 * w, sizeof word);
-			use(u, word);
+	if (k->count == UNKNOWN) {
+		use_untold(u);
+		return;
+	}
+	for (uint32_t i = 0; i < k->count; i++) use_words(u, values[i], k->words[i]);
+	for (size_t i = PARAMETERS; k->count == PARAMETERS && parameter_of(function, i, &bytes) == 0; i++)
+		if (bytes / 8 <= WORDS_MAX) use_words(u, values[i], bytes / 8);
+}
+
+/* Parameters that were packed into a buffer: a list of names and values, which says where it is and how long. */
+static void use_buffer(struct uses *u, void *const *extra) {
+	const void *buffer = NULL;
+	size_t bytes = 0;
+	for (unsigned i = 0; i < 16 && extra[i] != TM_CU_LAUNCH_END; i += 2) {
+		if (extra[i] == TM_CU_LAUNCH_BUFFER) buffer = extra[i + 1];
+		else if (extra[i] == TM_CU_LAUNCH_BUFFER_SIZE && extra[i + 1]) memcpy(&bytes, extra[i + 1], sizeof bytes);
+	}
+	if (buffer && bytes / 8 <= WORDS_MAX) use_words(u, buffer, bytes / 8);
+	else if (bytes) use_untold(u);
+}
+
+static void use_kernel(struct uses *u, void *function, void **values, void *const *extra) {
+	if (values) use_parameters(u, function, values);
+	else if (extra) use_buffer(u, extra);
+}
+
+/* --- copies that are described --- */
+
+static uint64_t word_at(const uint8_t *from, size_t at) {
+	uint64_t word;
+	memcpy(&word, from + at, sizeof word);
+	return word;
+}
+
+/* One end of a copy of shapes: a kind of memory, then its addresses of the host, of a device, and an array. */
+static void use_end(struct uses *u, const uint8_t *end) {
+	uint32_t kind = (uint32_t)word_at(end, 0);
+	if (kind != TM_CU_MEMORY_ARRAY) use(u, word_at(end, kind == TM_CU_MEMORY_HOST ? 8 : 16));
+}
+
+static void use_shape(struct uses *u, const uint8_t *copy, size_t from, size_t to) {
+	if (!copy) return;
+	use_end(u, copy + from);
+	use_end(u, copy + to);
+}
+
+static void use_batch(struct uses *u, const struct tm_cu_pointers *to, uint64_t count) {
+	if (count > BATCH_MAX) {
+		use_untold(u);
+		return;
+	}
+	use_words(u, to->first, count);
+	use_words(u, to->second, count);
+}
+
+static void use_operands(struct uses *u, const uint8_t *copies, size_t count) {
+	if (count > BATCH_MAX) use_untold(u);
+	for (size_t i = 0; copies && count <= BATCH_MAX && i < count; i++, copies += TM_CU_COPY_3D_BATCH_BYTES)
+		for (size_t at = 0; at <= TM_CU_COPY_3D_BATCH_TO; at += TM_CU_COPY_3D_BATCH_TO)
+			if ((uint32_t)word_at(copies, at) == TM_CU_OPERAND_POINTER) use(u, word_at(copies, at + 8));
+}
+
+static void use_values(struct uses *u, const uint8_t *values, uint32_t count) {
+	if (count > BATCH_MAX) use_untold(u);
+	for (uint32_t i = 0; values && count <= BATCH_MAX && i < count; i++, values += TM_CU_STREAM_VALUE_BYTES) {
+		switch ((uint32_t)word_at(values, 0)) {
+		case TM_CU_WAIT_32:
+		case TM_CU_WAIT_64:
+		case TM_CU_WRITE_32:
+		case TM_CU_WRITE_64: use(u, word_at(values, 8)); break;
+		case TM_CU_REDUCE: use(u, word_at(values, 16)); break;
+		default: break; /* a barrier */
 		}
+	}
 }
 
 /* --- the way in --- */
@@ -107,19 +203,28 @@ void tm_cuda_work(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *
 	const uint64_t *p = call->parameters;
 	const struct tm_cu_launch *launch = call->parameters;
 	const struct tm_cu_launch_ex *ex = call->parameters;
+	const struct tm_cu_pointers *to = call->parameters;
 	struct uses u = { .t = t, .correlation = call->correlation };
 	u.low = atomic_load_explicit(&tm_cuda_low, memory_order_relaxed);
 	u.high = atomic_load_explicit(&tm_cuda_high, memory_order_relaxed);
 	tm_emit_launch(t, id, call->correlation);
 	if (u.low >= u.high || t->stopped) return;
-	switch (kind_of(id)) {
-	case TM_WORK_KERNEL: use_parameters(&u, launch->function, launch->parameters); break;
-	case TM_WORK_KERNEL_EX: use_parameters(&u, ex->function, ex->parameters); break;
-	case TM_WORK_TO_DEVICE:
-	case TM_WORK_SET: use(&u, p[0]); break;
-	case TM_WORK_FROM_DEVICE: use(&u, p[1]); break;
+	switch (kinds[id]) {
+	case TM_WORK_KERNEL: use_kernel(&u, launch->function, launch->parameters, launch->extra); break;
+	case TM_WORK_COOPERATIVE: use_kernel(&u, launch->function, launch->parameters, NULL); break;
+	case TM_WORK_KERNEL_EX: use_kernel(&u, ex->function, ex->parameters, ex->extra); break;
+	case TM_WORK_UNTOLD: use_untold(&u); break;
+	case TM_WORK_FIRST: use(&u, p[0]); break;
+	case TM_WORK_SECOND: use(&u, p[1]); break;
+	case TM_WORK_THIRD: use(&u, p[2]); break;
 	case TM_WORK_BOTH: use(&u, p[0]); use(&u, p[1]); break;
 	case TM_WORK_PEER: use(&u, p[0]); use(&u, p[2]); break;
-	default: break; /* what a graph or a copy of shapes uses is not told in its parameters */
+	case TM_WORK_2D: use_shape(&u, to->first, TM_CU_COPY_2D_FROM, TM_CU_COPY_2D_TO); break;
+	case TM_WORK_3D: use_shape(&u, to->first, TM_CU_COPY_3D_FROM, TM_CU_COPY_3D_TO); break;
+	case TM_WORK_BATCH: use_batch(&u, to, p[3]); break;
+	case TM_WORK_3D_BATCH: use_operands(&u, to->second, p[0]); break;
+	case TM_WORK_3D_ONE: use_operands(&u, to->first, 1); break;
+	case TM_WORK_VALUES: use_values(&u, to->third, (uint32_t)p[1]); break;
+	default: break; /* a graph, which import knows by its name */
 	}
 }

@@ -2,8 +2,8 @@
  *
  * Flow:     cupti_find.c (where they are) -> cuda_inject.c (subscribes) -> cuda_calls.c (calls of the driver), cuda_activity.c (records)
  * Why own:  one library serves CUDA 11.2 to 13 and is built without any of them. Every family of records only ever had fields appended, so a record is read
- *           up to the fields that its CUPTI has and never by a size of ours. tests/gpu/check_headers.c compares all of this with NVIDIA's headers
- *           where there are any.
+ *           up to the fields that its CUPTI has and never by a size of ours. tests/integration/test_gpu_headers.py compares all of this
+ *           with NVIDIA's headers, of every version that is there.
  */
 #ifndef TIDEMARK_GUEST_CUPTI_H
 #define TIDEMARK_GUEST_CUPTI_H
@@ -16,7 +16,10 @@
 #define TM_CUPTI_DOMAIN_DRIVER 1
 #define TM_CUPTI_ENTER 0
 #define TM_CUPTI_EXIT 1
+#define TM_CUDA_INVALID_VALUE 1
 #define TM_CUDA_OUT_OF_MEMORY 2
+#define TM_CUDA_INVALID_HANDLE 400
+#define TM_CUPTI_NO_MORE_RECORDS 12 /* CUPTI_ERROR_MAX_LIMIT_REACHED */
 
 /* Versions of the interface, from which on a field is there. */
 #define TM_CUPTI_11_5 16u /* MEMORY2: what its pool uses */
@@ -51,7 +54,8 @@ typedef void tm_cupti_callback(void *user, int domain, uint32_t id, const struct
 #define TM_CUDA_FUNCTIONS(X) \
 	X(cuMemGetInfo_v2, (size_t *, size_t *)) X(cuCtxGetDevice, (int *)) X(cuDeviceGetName, (char *, int, int)) X(cuDeviceGetUuid_v2, (void *, int)) \
 	X(cuDeviceGetUuid, (void *, int)) X(cuDeviceTotalMem_v2, (size_t *, int)) X(cuMemPoolGetAttribute, (void *, int, void *)) \
-	X(cuFuncGetParamInfo, (void *, size_t, size_t *, size_t *)) X(cuDevicePrimaryCtxGetState, (int, unsigned *, int *)) \
+	X(cuFuncGetParamInfo, (void *, size_t, size_t *, size_t *)) X(cuKernelGetParamInfo, (void *, size_t, size_t *, size_t *)) \
+	X(cuDevicePrimaryCtxGetState, (int, unsigned *, int *)) X(cuMemGetAddressRange_v2, (uint64_t *, size_t *, uint64_t)) \
 	X(cuDeviceGetGraphMemAttribute, (int, int, void *)) X(cuStreamIsCapturing, (void *, int *))
 
 struct tm_cupti {
@@ -80,16 +84,21 @@ bool tm_cupti_is_code(uintptr_t pc);
 
 /* --- the driver's calls that we listen to: X(identifier, callback id) --- */
 #define TM_CUDA_CALLS(X) \
-	X(MEM_ALLOC, 243) X(MEM_ALLOC_PITCH, 244) X(MEM_FREE, 245) X(MEM_ALLOC_MANAGED, 371) X(MEM_HOST_ALLOC, 271) X(MEM_ALLOC_HOST, 294) \
-	X(MEM_FREE_HOST, 38) X(MEM_HOST_REGISTER, 379) X(MEM_HOST_UNREGISTER, 302) X(MEM_ADDRESS_RESERVE, 547) X(MEM_ADDRESS_FREE, 548) \
-	X(MEM_CREATE, 549) X(MEM_RELEASE, 550) X(MEM_MAP, 551) X(MEM_UNMAP, 552) X(MEM_IMPORT, 555) X(MEM_RETAIN, 565) X(MEM_ALLOC_ASYNC, 598) \
-	X(MEM_ALLOC_ASYNC_PTSZ, 599) X(MEM_FREE_ASYNC, 600) X(MEM_FREE_ASYNC_PTSZ, 601) X(POOL_TRIM, 602) X(POOL_SET_ATTRIBUTE, 603) \
-	X(POOL_CREATE, 607) X(POOL_DESTROY, 608) X(DEVICE_SET_POOL, 609) X(MEM_ALLOC_FROM_POOL, 611) X(MEM_ALLOC_FROM_POOL_PTSZ, 612) \
-	X(GRAPH_ADD_ALLOC, 638) X(GRAPH_ADD_FREE, 639) X(GRAPH_TRIM, 640) X(ARRAY_CREATE, 272) X(ARRAY_3D_CREATE, 274) X(ARRAY_DESTROY, 89) \
-	X(MIPMAPPED_CREATE, 347) X(MIPMAPPED_DESTROY, 349) X(IPC_OPEN, 567) X(IPC_CLOSE, 330) \
-	X(MEM_HOST_ALLOC_FIRST, 39) X(MEM_HOST_REGISTER_FIRST, 301) X(IPC_OPEN_FIRST, 329) X(GRAPH_ADD_NODE, 712) X(GRAPH_ADD_NODE_2, 723) \
-	X(CTX_CREATE, 235) X(CTX_CREATE_3, 645) X(CTX_CREATE_4, 757) X(CTX_DESTROY, 322) X(PRIMARY_RELEASE, 387) X(PRIMARY_RELEASE_2, 544) \
-	X(PRIMARY_RESET, 389) X(PRIMARY_RESET_2, 545) X(PRIMARY_RETAIN, 386)
+	X(cuMemAlloc_v2, 243) X(cuMemAllocPitch_v2, 244) X(cuMemFree_v2, 245) X(cuMemAllocManaged, 371) X(cuMemHostAlloc_v2, 271) \
+	X(cuMemAllocHost_v2, 294) X(cuMemFreeHost, 38) X(cuMemHostRegister_v2, 379) X(cuMemHostUnregister, 302) \
+	X(cuMemAddressReserve, 547) X(cuMemAddressFree, 548) X(cuMemCreate, 549) X(cuMemRelease, 550) X(cuMemMap, 551) \
+	X(cuMemUnmap, 552) X(cuMemImportFromShareableHandle, 555) X(cuMemRetainAllocationHandle, 565) X(cuMemAllocAsync, 598) \
+	X(cuMemAllocAsync_ptsz, 599) X(cuMemFreeAsync, 600) X(cuMemFreeAsync_ptsz, 601) X(cuMemPoolTrimTo, 602) \
+	X(cuMemPoolSetAttribute, 603) X(cuMemPoolCreate, 607) X(cuMemPoolDestroy, 608) X(cuDeviceSetMemPool, 609) \
+	X(cuMemAllocFromPoolAsync, 611) X(cuMemAllocFromPoolAsync_ptsz, 612) X(cuGraphAddMemAllocNode, 638) \
+	X(cuGraphAddMemFreeNode, 639) X(cuDeviceGraphMemTrim, 640) X(cuArrayCreate_v2, 272) X(cuArray3DCreate_v2, 274) \
+	X(cuArrayDestroy, 89) X(cuMipmappedArrayCreate, 347) X(cuMipmappedArrayDestroy, 349) X(cuIpcOpenMemHandle_v2, 567) \
+	X(cuIpcCloseMemHandle, 330) X(cuMemHostAlloc, 39) X(cuMemHostRegister, 301) X(cuIpcOpenMemHandle, 329) X(cuGraphAddNode, 712) \
+	X(cuGraphAddNode_v2, 723) X(cuCtxCreate_v2, 235) X(cuCtxCreate_v3, 645) X(cuCtxCreate_v4, 757) X(cuCtxDestroy_v2, 322) \
+	X(cuDevicePrimaryCtxRelease, 387) X(cuDevicePrimaryCtxRelease_v2, 544) X(cuDevicePrimaryCtxReset, 389) \
+	X(cuDevicePrimaryCtxReset_v2, 545) X(cuDevicePrimaryCtxRetain, 386) X(cuMemPoolImportPointer, 616) \
+	X(cuExternalMemoryGetMappedBuffer, 486) X(cuMemGetDefaultMemPool, 801) X(cuMemGetMemPool, 802) X(cuMemSetMemPool, 803) \
+	X(cuGraphAddNode_v3, 863)
 
 enum tm_cuda_call {
 #define X(name, id) TM_CALL_##name = id,
@@ -115,8 +124,12 @@ struct tm_cu_graph_free { void *node, *graph; const void *dependencies; size_t c
 struct tm_cu_graph_node { void *node, *graph; const void *dependencies; const void *rest[3]; }; /* `rest`: from 12.3 on there is one more before the last */
 struct tm_cu_array { uint64_t *handle; const uint8_t *descriptor; unsigned levels; };
 struct tm_cu_ipc_open { uint64_t *address; };
-struct tm_cu_launch { void *function; unsigned numbers[7]; void *stream; void **parameters; };
-struct tm_cu_launch_ex { const void *config; void *function; void **parameters; };
+struct tm_cu_pool_of { void **pool; const int32_t *location; int type; };       /* MemGetDefaultMemPool, MemGetMemPool */
+struct tm_cu_set_pool_of { const int32_t *location; int type; void *pool; };
+struct tm_cu_external { uint64_t *address; void *memory; const uint64_t *place; };  /* where in it, and how long */
+struct tm_cu_launch { void *function; unsigned numbers[7]; void *stream; void **parameters, **extra; }; /* a cooperative one has no `extra` */
+struct tm_cu_launch_ex { const void *config; void *function; void **parameters, **extra; };
+struct tm_cu_pointers { const void *first, *second, *third; };
 
 /* Places within what those point to. */
 enum {
@@ -126,8 +139,22 @@ enum {
 	TM_CU_NODE_PARAMETERS = 16,     /* CUgraphNodeParams: kind of node, then what it has */
 	TM_CU_ARRAY_FORMAT = 16,        /* CUDA_ARRAY_DESCRIPTOR: after width and height */
 	TM_CU_ARRAY_3D_FORMAT = 24,
+	TM_CU_COPY_2D_FROM = 16,        /* CUDA_MEMCPY2D: kind of memory of the one end, and of the other; then their addresses */
+	TM_CU_COPY_2D_TO = 72,
+	TM_CU_COPY_3D_FROM = 32,        /* CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER */
+	TM_CU_COPY_3D_TO = 120,
+	TM_CU_COPY_3D_BATCH_TO = 40,    /* CUDA_MEMCPY3D_BATCH_OP: its two ends */
+	TM_CU_COPY_3D_BATCH_BYTES = 112,
+	TM_CU_STREAM_VALUE_BYTES = 48,  /* CUstreamBatchMemOpParams */
 };
-#define TM_CU_LOCATION_DEVICE 1
+#define TM_CU_LAUNCH_END ((void *)0) /* names in the list of extra parameters */
+#define TM_CU_LAUNCH_BUFFER ((void *)1)
+#define TM_CU_LAUNCH_BUFFER_SIZE ((void *)2)
+enum { TM_CU_MEMORY_HOST = 1, TM_CU_MEMORY_ARRAY = 3, TM_CU_OPERAND_POINTER = 1 };
+enum { TM_CU_WAIT_32 = 1, TM_CU_WRITE_32 = 2, TM_CU_WAIT_64 = 4, TM_CU_WRITE_64 = 5, TM_CU_REDUCE = 8 };
+/* Kinds of places and of allocations. Kinds that are not named here lie on a device. */
+enum { TM_CU_LOCATION_NONE = 0, TM_CU_LOCATION_DEVICE = 1, TM_CU_LOCATION_HOST = 2, TM_CU_LOCATION_HOST_NODE = 3, TM_CU_LOCATION_HOST_CURRENT = 4 };
+enum { TM_CU_TYPE_PINNED = 1, TM_CU_TYPE_MANAGED = 2 };
 #define TM_CU_NODE_ALLOC 10
 #define TM_CU_NODE_FREE 11
 #define TM_CU_POOL_RESERVED 5 /* attributes of a pool: what it holds, and what of it is handed out */
