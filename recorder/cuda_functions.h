@@ -1,8 +1,8 @@
 /* cuda_functions.h - functions of the CUDA driver that put work on a device, or take its memory for themselves, by the numbers that CUPTI gives them.
  *
  * Flow:     the guest listens to them (guest/cuda_work.c) and sends the number; the collector writes the name (collector/gpu_records.c)
- * Rule:     NVIDIA never changes the meaning of a number. Several variants of a function have one name. tests/integration/test_gpu_headers.py compares names and
- *           numbers with the headers that there are, and says which functions of the driver are left alone, and why.
+ * Rule:     NVIDIA never changes the meaning of a number. Several variants of a function have one name. tests/integration/test_gpu_headers.py compares
+ *           names and numbers with the headers that there are, and says which functions of the driver are left alone, and why.
  */
 #ifndef TIDEMARK_RECORDER_CUDA_FUNCTIONS_H
 #define TIDEMARK_RECORDER_CUDA_FUNCTIONS_H

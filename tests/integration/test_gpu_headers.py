@@ -1,5 +1,5 @@
 """Our declarations of the interfaces of the CUDA driver, CUPTI and NVML (recorder/guest/cupti.h, recorder/cuda_functions.h, recorder/collector/nvml.c) against
-NVIDIA's own headers, of each version that is found: the numbers of functions, their parameters, the places of fields in every version of every record, constants.
+NVIDIA's own headers, of each version found: the numbers of functions, their parameters, the places of fields in every version of every record, constants.
 
 Method: headers are looked for in /usr/local/cuda*, $CUDA_HOME, wheels (nvidia/*/include beside Python's packages) and $CUDA_INCLUDES (directories, ':' between
 those of one version, ';' between versions). Names are read from them by regular expressions; places are compared by static assertions that gcc compiles. What
