@@ -7,7 +7,7 @@
  * Times:    CUPTI stamps with our clock where it can be told so (11.6); else with its own, and two readings of both clocks turn one into the other.
  * Names:    of kernels come again and again: each is told once in a ring, with the number of a slot, which then stands for it. One thread at a time uses the
  *           slots; another that comes meanwhile tells its names in full.
- * Losses:   records that CUPTI dropped for want of buffers are counted by it, and told.
+ * Losses:   records that CUPTI dropped for want of buffers are counted by it, and told; so is a buffer that cannot be read to its end.
  */
 #include "cuda_calls.h"
 #include "heaps.h"
@@ -204,38 +204,44 @@ static void take_pool(const struct reading *r) {
 	if (u32(r, 8) == 1 && tm_cupti.version > TM_CUPTI_11_5) tell_pool(r, u32(r, 20), u64(r, 64), u64(r, 40), ticks_of(&r->now, u64(r, 56)));
 }
 
-static void take_record(const struct reading *r) {
+/* false: the buffer ends within it. */
+static bool take_record(const struct reading *r) {
+	size_t room = (size_t)(r->end - r->record);
 	switch (u32(r, 0)) {
 	case TM_CUPTI_KERNEL:
-	case TM_CUPTI_CONCURRENT_KERNEL: take_kernel(r); break;
-	case TM_CUPTI_MEMCPY: take_copy(r, 44); break;
-	case TM_CUPTI_MEMCPY_PEER: take_copy(r, 60); break;
-	case TM_CUPTI_MEMSET: take_set(r); break;
-	case TM_CUPTI_OVERHEAD: take_overhead(r); break;
-	case TM_CUPTI_MEMORY2: take_memory(r); break;
-	case TM_CUPTI_MEMORY_POOL: take_pool(r); break;
-	default: break; /* of a later version */
+	case TM_CUPTI_CONCURRENT_KERNEL: take_kernel(r); return room >= 112;
+	case TM_CUPTI_MEMCPY: take_copy(r, 44); return room >= 48;
+	case TM_CUPTI_MEMCPY_PEER: take_copy(r, 60); return room >= 64;
+	case TM_CUPTI_MEMSET: take_set(r); return room >= 48;
+	case TM_CUPTI_OVERHEAD: take_overhead(r); return room >= 40;
+	case TM_CUPTI_MEMORY2: take_memory(r); return room >= 112;
+	case TM_CUPTI_MEMORY_POOL: take_pool(r); return room >= 64;
+	default: return room >= 4; /* of a later version */
 	}
 }
 
-static void tell_lost(struct tm_thread *t, uint64_t count) {
-	static const char text[] = "gpu-records\0CUPTI had no buffer for them";
-	tm_emit_control(t, TM_CTL_LOST, 0, 0, &count, 1, text, sizeof text - 1);
+static void tell_lost(struct tm_thread *t, uint64_t count, const char *text, size_t n) {
+	tm_emit_control(t, TM_CTL_LOST, 0, 0, &count, 1, text, n);
 }
 
 static void take_buffer(struct tm_thread *t, void *context, uint32_t stream, uint8_t *buffer, size_t valid) {
+	static const char cut_text[] = "gpu-records\0a buffer of CUPTI's could not be read to its end: one, or more", dropped_text[] = "gpu-records\0CUPTI had no buffer for them";
 	struct reading r = { .t = t, .end = buffer + valid };
-	size_t dropped = 0;
+	size_t dropped = 0, cut = 0;
+	int answer = TM_CUPTI_NO_MORE_RECORDS;
 	uint8_t *record = NULL;
 	if (!is_our_clock) r.now = read_clocks();
 	r.has_slots = slots_begin(t);
-	while (valid && tm_cupti.cuptiActivityGetNextRecord(buffer, valid, &record) == TM_CUPTI_OK && record >= buffer && record < r.end) {
+	while (valid && (answer = tm_cupti.cuptiActivityGetNextRecord(buffer, valid, &record)) == TM_CUPTI_OK) {
+		if (record < buffer || record >= r.end || record <= r.record) break; /* it leads nowhere */
 		r.record = record;
-		take_record(&r);
+		if (!take_record(&r)) cut = 1;
 	}
+	if (answer != TM_CUPTI_NO_MORE_RECORDS) cut = 1;
 	if (r.has_slots) atomic_store_explicit(&slots.busy, 0, memory_order_release);
+	if (cut) tell_lost(t, cut, cut_text, sizeof cut_text - 1);
 	if (tm_cupti.cuptiActivityGetNumDroppedRecords && tm_cupti.cuptiActivityGetNumDroppedRecords(context, stream, &dropped) == TM_CUPTI_OK && dropped)
-		tell_lost(t, dropped);
+		tell_lost(t, dropped, dropped_text, sizeof dropped_text - 1);
 }
 
 static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
@@ -251,20 +257,57 @@ static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, si
 
 /* --- on and off --- */
 
-static const int kinds_wanted[] = { TM_CUPTI_MEMCPY,      TM_CUPTI_MEMCPY_PEER, TM_CUPTI_MEMSET,     TM_CUPTI_CONCURRENT_KERNEL,
-				    TM_CUPTI_OVERHEAD, TM_CUPTI_MEMORY2,     TM_CUPTI_MEMORY_POOL };
+static const struct {
+	int kind;
+	const char *function, *cost;
+} wanted[] = {
+	{ TM_CUPTI_CONCURRENT_KERNEL, "cuptiActivityEnable(CONCURRENT_KERNEL)", "kernels are not in this trace" },
+	{ TM_CUPTI_MEMCPY, "cuptiActivityEnable(MEMCPY)", "copies are not in this trace" },
+	{ TM_CUPTI_MEMCPY_PEER, "cuptiActivityEnable(MEMCPY2)", "copies between devices are not in this trace" },
+	{ TM_CUPTI_MEMSET, "cuptiActivityEnable(MEMSET)", "sets are not in this trace" },
+	{ TM_CUPTI_OVERHEAD, "cuptiActivityEnable(OVERHEAD)", "what it takes for itself is not in this trace" },
+	{ TM_CUPTI_MEMORY2, "cuptiActivityEnable(MEMORY2)", "blocks have no stream" },
+	{ TM_CUPTI_MEMORY_POOL, "cuptiActivityEnable(MEMORY_POOL)", "what pools hold is known only when they are trimmed" },
+};
+#define KINDS (sizeof wanted / sizeof wanted[0])
+
+static bool register_buffers(void) {
+	static const char cost[] = "kernels, copies, sets and records of allocations are not in this trace";
+	int answer = 0;
+	const char *lacking = !tm_cupti.cuptiActivityRegisterCallbacks ? "cuptiActivityRegisterCallbacks()"
+			      : !tm_cupti.cuptiActivityEnable	       ? "cuptiActivityEnable()"
+			      : !tm_cupti.cuptiActivityGetNextRecord   ? "cuptiActivityGetNextRecord()"
+								       : NULL;
+	if (!lacking) answer = tm_cupti.cuptiActivityRegisterCallbacks(request_buffer, buffer_completed);
+	if (answer) lacking = "cuptiActivityRegisterCallbacks()";
+	if (lacking) tm_cuda_lacks(lacking, answer, cost);
+	return !lacking;
+}
+
+static void find_clock(void) {
+	uint64_t now;
+	is_our_clock = tm_cupti.cuptiActivityRegisterTimestampCallback && tm_cupti.cuptiActivityRegisterTimestampCallback(tm_ticks) == TM_CUPTI_OK;
+	int answer = !is_our_clock && tm_cupti.cuptiGetTimestamp ? tm_cupti.cuptiGetTimestamp(&now) : TM_CUPTI_OK;
+	if (!is_our_clock && (!tm_cupti.cuptiGetTimestamp || answer)) tm_cuda_lacks("cuptiGetTimestamp()", answer, "its clock is taken to be the system's");
+	first = read_clocks();
+}
 
 void tm_cuda_activity_start(void) {
-	if (!tm_cupti.cuptiActivityRegisterCallbacks || !tm_cupti.cuptiActivityEnable || !tm_cupti.cuptiActivityGetNextRecord) return;
-	is_our_clock = tm_cupti.cuptiActivityRegisterTimestampCallback && tm_cupti.cuptiActivityRegisterTimestampCallback(tm_ticks) == TM_CUPTI_OK;
-	first = read_clocks();
-	if (tm_cupti.cuptiActivityRegisterCallbacks(request_buffer, buffer_completed) != TM_CUPTI_OK) return;
-	for (size_t i = 0; i < sizeof kinds_wanted / sizeof kinds_wanted[0]; i++) tm_cupti.cuptiActivityEnable(kinds_wanted[i]);
-	if (tm_cupti.cuptiActivityFlushPeriod) tm_cupti.cuptiActivityFlushPeriod(FLUSH_PERIOD_MS);
+	if (!register_buffers()) return;
+	find_clock(); /* before any kind is switched on */
+	for (size_t i = 0; i < KINDS; i++) {
+		int refused = tm_cupti.cuptiActivityEnable(wanted[i].kind);
+		if (refused) tm_cuda_lacks(wanted[i].function, refused, wanted[i].cost);
+	}
+	if (!tm_cupti.version) tm_cuda_lacks("cuptiGetVersion()", tm_cupti.cuptiGetVersion ? TM_CUPTI_UNKNOWN : 0, "what pools hold is known only when they are trimmed");
+	if (!tm_cupti.cuptiActivityGetNumDroppedRecords) tm_cuda_lacks("cuptiActivityGetNumDroppedRecords()", 0, "records that it drops are not counted");
+	int answer = tm_cupti.cuptiActivityFlushPeriod ? tm_cupti.cuptiActivityFlushPeriod(FLUSH_PERIOD_MS) : TM_CUPTI_OK;
+	if (!tm_cupti.cuptiActivityFlushPeriod || answer)
+		tm_cuda_lacks("cuptiActivityFlushPeriod()", answer, "the records since its last full buffer are lost where the program is killed");
 }
 
 void tm_cuda_activity_stop(void) {
 	if (!tm_cupti.cuptiActivityDisable) return;
-	for (size_t i = 0; i < sizeof kinds_wanted / sizeof kinds_wanted[0]; i++) tm_cupti.cuptiActivityDisable(kinds_wanted[i]);
+	for (size_t i = 0; i < KINDS; i++) tm_cupti.cuptiActivityDisable(wanted[i].kind);
 	if (tm_cupti.cuptiActivityFlushPeriod) tm_cupti.cuptiActivityFlushPeriod(0);
 }

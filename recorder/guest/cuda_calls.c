@@ -419,29 +419,6 @@ static void function_refused(struct tm_thread *t, uint32_t id, const struct tm_c
 	refused(t, TM_RING_FUNCTION | id, device_heap(device, HEAP_DEVICE), 0, device == device_of(call), frame);
 }
 
-static bool takes_for_itself(uint32_t id) {
-	static const bool takes[TM_CUDA_IDS] = {
-#define X(name, number) [number] = true,
-		TM_CUDA_TAKERS(X)
-#undef X
-	};
-	return id < TM_CUDA_IDS && takes[id];
-}
-
-static bool is_pool_call(uint32_t id) {
-	switch (id) {
-	case TM_CALL_cuMemPoolTrimTo:
-	case TM_CALL_cuMemPoolSetAttribute:
-	case TM_CALL_cuMemPoolCreate:
-	case TM_CALL_cuMemPoolDestroy:
-	case TM_CALL_cuDeviceSetMemPool:
-	case TM_CALL_cuMemGetDefaultMemPool:
-	case TM_CALL_cuMemGetMemPool:
-	case TM_CALL_cuMemSetMemPool: return true;
-	default: return false;
-	}
-}
-
 /* --- memory is taken back --- */
 
 static void release_physical(struct tm_thread *t, uint64_t number, int handles, int mappings) {
@@ -548,12 +525,6 @@ static void context_ends(struct tm_thread *t, enum tm_op op, uint64_t context, i
 	while (tm_cuda_block_take_of(&walk, context, device, &b)) tm_emit_heap_free(t, op, b.heap, (const void *)(uintptr_t)b.address);
 }
 
-static bool is_context_call(uint32_t id) {
-	return id == TM_CALL_cuCtxCreate_v2 || id == TM_CALL_cuCtxCreate_v3 || id == TM_CALL_cuCtxCreate_v4 || id == TM_CALL_cuCtxDestroy_v2 ||
-	       id == TM_CALL_cuDevicePrimaryCtxReset || id == TM_CALL_cuDevicePrimaryCtxReset_v2 || id == TM_CALL_cuDevicePrimaryCtxRelease ||
-	       id == TM_CALL_cuDevicePrimaryCtxRelease_v2;
-}
-
 /* A context takes its memory along. Its end is recorded before the driver begins with it; only whether a release was the last one is known afterwards. */
 static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
 	const uint64_t *const *made = call->parameters;
@@ -563,6 +534,7 @@ static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti
 	bool enters = call->site == TM_CUPTI_ENTER, done = !enters && call->result && *call->result == 0;
 	unsigned flags;
 	int active = 1;
+	if (id == TM_CALL_cuDevicePrimaryCtxRetain) return;
 	if (id == TM_CALL_cuCtxDestroy_v2) {
 		if (enters && *context) context_ends(t, TM_OP_CUDA_CONTEXT_DESTROY, *context, -1);
 		if (done) tm_cuda_block_take(TM_KEY_CONTEXT, *context, &b);
@@ -644,10 +616,12 @@ static void pool_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_ca
 		break;
 	case TM_CALL_cuMemGetDefaultMemPool:
 	case TM_CALL_cuMemGetMemPool:
-		if (of->pool && of->location && !tm_cuda_block_find(TM_KEY_POOL, (uintptr_t)*of->pool, &b)) know_pool(*of->pool, of->type, of->location, device, false);
+		if (!of->pool || !of->location || tm_cuda_block_find(TM_KEY_POOL, (uintptr_t)*of->pool, &b)) return;
+		know_pool(*of->pool, of->type, of->location, device, false);
 		break;
 	case TM_CALL_cuMemSetMemPool:
-		if (set_of->location && set_of->type == TM_CU_TYPE_PINNED && set_of->location[0] == TM_CU_LOCATION_DEVICE) set_pool(set_of->location[1], set_of->pool);
+		if (!set_of->location || set_of->type != TM_CU_TYPE_PINNED || set_of->location[0] != TM_CU_LOCATION_DEVICE) return;
+		set_pool(set_of->location[1], set_of->pool);
 		break;
 	case TM_CALL_cuDeviceSetMemPool: set_pool(set->device, set->pool); break;
 	case TM_CALL_cuMemPoolDestroy: pool_ends(*first); break;
@@ -689,8 +663,6 @@ static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_cal
 		if (result == 0 && r.op == TM_OP_CUDA_ALLOC_FROM_POOL && r.device >= 0) tell_pool(t, from->pool, r.heap);
 		else if (lacked_memory(call)) refused(t, r.op, r.heap, r.size_bytes, r.device < 0 || r.device == device_of(call), frame);
 		tell_call(t, r.op, call);
-	} else if (is_pool_call(id)) {
-		if (result == 0) pool_call(t, id, call);
 	} else if (id == TM_CALL_cuMemRetainAllocationHandle) {
 		if (result == 0) retained(call->parameters);
 	} else if (id == TM_CALL_cuDeviceGraphMemTrim) {
@@ -707,21 +679,50 @@ static void work_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_ca
 	else if (tm_cuda_is_graph(id)) tell_graphs(t, device_of(call));
 }
 
+/* What is done about a function of the driver. Where CUPTI tells of all of them, most are none of ours. */
+enum role { ROLE_NONE, ROLE_MEMORY, ROLE_POOL, ROLE_CONTEXT };
+
+static enum role role_of(uint32_t id) {
+	static const uint8_t roles[TM_CUDA_IDS] = {
+#define X(name, number) [number] = ROLE_MEMORY,
+		TM_CUDA_CALLS(X)
+#undef X
+#define X(name, number) [number] = ROLE_POOL,
+			TM_CUDA_POOL_CALLS(X)
+#undef X
+#define X(name, number) [number] = ROLE_CONTEXT,
+				TM_CUDA_CONTEXT_CALLS(X)
+#undef X
+	};
+	return (enum role)roles[id];
+}
+
+static bool takes_for_itself(uint32_t id) {
+	static const bool takes[TM_CUDA_IDS] = {
+#define X(name, number) [number] = true,
+		TM_CUDA_TAKERS(X)
+#undef X
+	};
+	return takes[id];
+}
+
 void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_call *call) {
 	(void)user;
-	if (domain != TM_CUPTI_DOMAIN_DRIVER || !call || !call->parameters || !tm_cuda_is_recorded()) return;
+	if (domain != TM_CUPTI_DOMAIN_DRIVER || id >= TM_CUDA_IDS || !call || !call->parameters || !tm_cuda_is_recorded()) return;
+	bool is_work = tm_cuda_is_work(id), can_be_refused = is_work || takes_for_itself(id);
+	enum role role = role_of(id);
+	if (!can_be_refused && role == ROLE_NONE) return;
 	struct tm_thread *t = tm_hook_enter();
 	if (!t) return;
 	if (TM_UNLIKELY(tm_cuda_is_inherited())) {
 		tm_hook_leave(t);
 		return;
 	}
-	bool is_work = tm_cuda_is_work(id), takes = !is_work && takes_for_itself(id);
-	if ((is_work || takes) && lacked_memory(call)) function_refused(t, id, call, TM_FRAME);
-	takes = takes && !is_pool_call(id); /* a pool that was made is known from then on */
+	if (can_be_refused && lacked_memory(call)) function_refused(t, id, call, TM_FRAME); /* how much it wanted is not told */
 	if (is_work) work_call(t, id, call);
-	else if (is_context_call(id)) context_call(t, id, call);
-	else if (!takes && call->site == TM_CUPTI_ENTER) entered(t, id, call);
-	else if (!takes) returned(t, id, call, TM_FRAME); /* else it took what it wanted: how much is not told */
+	else if (role == ROLE_CONTEXT) context_call(t, id, call);
+	else if (role == ROLE_MEMORY && call->site == TM_CUPTI_ENTER) entered(t, id, call);
+	else if (role == ROLE_MEMORY) returned(t, id, call, TM_FRAME);
+	else if (role == ROLE_POOL && call->site == TM_CUPTI_EXIT && call->result && *call->result == 0) pool_call(t, id, call);
 	tm_hook_leave(t);
 }

@@ -5,6 +5,7 @@
  * Room:     CUPTI serves one tool a process. One that is there already (Nsight, compute-sanitizer) keeps it. One that comes later from inside of the program
  *           (torch.profiler) calls cuptiSubscribe or cuptiActivityRegisterCallbacks, which are our names, too: we leave first, then its call goes on. In both
  *           cases PyTorch's reporters (torch_hooks.c) go on telling its blocks, and a note says so once. With --gpu=cupti we stay.
+ * Lacking:  what CUPTI does not have, or refuses, costs what it is for; one note names all of it.
  * Leaving:  never cuptiFinalize(): the driver may call us in that moment. Callbacks are switched off and do nothing.
  */
 #include "cupti.h"
@@ -43,23 +44,50 @@ static void note(const char *text) {
 	tm_hook_leave(t);
 }
 
+static size_t append(char *text, size_t n, size_t room, const char *more) {
+	size_t m = strlen(more);
+	if (n + m >= room) return n;
+	memcpy(text + n, more, m + 1);
+	return n + m;
+}
+
 /* "CUPTI cannot be used: WHY; ..." */
 static void note_without(const char *why) {
-	static const char before[] = "CUPTI cannot be used: ", after[] = "; of CUDA only what PyTorch reports is in this trace";
 	char text[512];
-	size_t n = strnlen(why, sizeof text - sizeof before - sizeof after);
-	memcpy(text, before, sizeof before - 1);
-	memcpy(text + sizeof before - 1, why, n);
-	memcpy(text + sizeof before - 1 + n, after, sizeof after);
+	size_t n = append(text, append(text, 0, sizeof text, "CUPTI cannot be used: "), sizeof text - 80, why);
+	append(text, n, sizeof text, "; of CUDA only what PyTorch reports is in this trace");
 	note(text);
+}
+
+/* " answers N" */
+static size_t append_answer(char *text, size_t n, size_t room, int answer) {
+	char digits[12];
+	size_t at = sizeof digits - 1;
+	unsigned value = answer < 0 ? 0 : (unsigned)answer;
+	digits[at] = 0;
+	do digits[--at] = (char)('0' + value % 10);
+	while (value /= 10);
+	return append(text, append(text, n, room, " answers "), room, digits + at);
+}
+
+static char lacks[1200];
+static size_t lacks_bytes;
+
+void tm_cuda_lacks(const char *function, int answer, const char *cost) {
+	size_t n = append(lacks, lacks_bytes, sizeof lacks, lacks_bytes ? "; " : "CUPTI does not do all that is wanted: ");
+	n = append(lacks, n, sizeof lacks, function);
+	n = answer ? append_answer(lacks, n, sizeof lacks, answer) : append(lacks, n, sizeof lacks, " is missing");
+	n = append(lacks, n, sizeof lacks, ", so ");
+	lacks_bytes = append(lacks, n, sizeof lacks, cost);
 }
 
 /* --- on --- */
 
-static void enable(void *handle, uint32_t on) {
+/* What CUPTI answered last of what it refused, 0: nothing that it should know. Numbers above all that it takes are of a later version. */
+static int enable_each(void *handle, uint32_t on) {
 	static const uint32_t calls[] = {
 #define X(name, id) id,
-		TM_CUDA_CALLS(X)
+		TM_CUDA_CALLS(X) TM_CUDA_POOL_CALLS(X) TM_CUDA_CONTEXT_CALLS(X)
 #undef X
 #define X(name, id, kind) id,
 			TM_CUDA_WORK(X)
@@ -68,25 +96,42 @@ static void enable(void *handle, uint32_t on) {
 				TM_CUDA_TAKERS(X)
 #undef X
 	};
-	for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) tm_cupti.cuptiEnableCallback(on, handle, TM_CUPTI_DOMAIN_DRIVER, calls[i]);
+	uint32_t highest = 0, lowest_refused = UINT32_MAX;
+	int answer = 0;
+	for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+		int rc = tm_cupti.cuptiEnableCallback(on, handle, TM_CUPTI_DOMAIN_DRIVER, calls[i]);
+		if (rc == TM_CUPTI_OK && calls[i] > highest) highest = calls[i];
+		if (rc != TM_CUPTI_OK && calls[i] < lowest_refused) lowest_refused = calls[i];
+		if (rc != TM_CUPTI_OK) answer = rc;
+	}
+	return lowest_refused < highest || !highest ? answer : 0;
+}
+
+/* Each function by itself, else all of them: those that we do not know are passed by. */
+static void enable(void *handle, uint32_t on) {
+	int answer = tm_cupti.cuptiEnableCallback ? enable_each(handle, on) : TM_CUPTI_OK;
+	if (tm_cupti.cuptiEnableCallback && !answer) return;
+	if (tm_cupti.cuptiEnableDomain && tm_cupti.cuptiEnableDomain(on, handle, TM_CUPTI_DOMAIN_DRIVER) == TM_CUPTI_OK) return;
+	if (on) tm_cuda_lacks("cuptiEnableCallback()", answer, "blocks and launches are not in this trace, or not all of them");
 }
 
 void tm_cuda_flush(void) {
 	if (!tm_cuda_is_recorded() || tm_is_sandboxed() || tm_raw_getpid() != subscribed_pid || !tm_cupti.cuptiActivityFlushAll) return;
-	tm_cupti.cuptiActivityFlushAll(1); /* also buffers that are not full */
+	int answer = tm_cupti.cuptiActivityFlushAll(1); /* also buffers that are not full */
+	if (answer != TM_CUPTI_OK) note("CUPTI does not give its last records back (cuptiActivityFlushAll): they are not in this trace");
 }
 
 /* NULL, or why we do not record. */
 static const char *subscribe(void) {
-	static char code[] = "cuptiSubscribe() answers    ";
+	static char text[64];
 	void *handle = NULL;
 	const char *why = tm_cupti_find();
 	if (why) return why;
 	int rc = tm_cupti.cuptiSubscribe(&handle, tm_cuda_call, NULL);
 	if (rc == TM_CUPTI_MULTIPLE_SUBSCRIBERS) return "another tool uses CUPTI";
 	if (rc != TM_CUPTI_OK) {
-		for (int i = 0, n = rc; i < 3 && n; i++, n /= 10) code[sizeof code - 2 - i] = (char)('0' + n % 10);
-		return code;
+		append_answer(text, append(text, 0, sizeof text, "cuptiSubscribe()"), sizeof text, rc);
+		return text;
 	}
 	atomic_store(&subscriber, handle);
 	return NULL;
@@ -109,10 +154,13 @@ static void start(void) {
 	subscribed_process = tm_guest.process;
 	tm_ours_begin();
 	enable(atomic_load(&subscriber), 1);
+	if (!tm_cupti.cuptiGetDeviceId && !tm_cupti.cuCtxGetDevice) tm_cuda_lacks("cuptiGetDeviceId()", 0, "every block is taken to be of device 0");
 	tm_cuda_activity_start();
+	if (!tm_cupti.cuptiActivityFlushAll) tm_cuda_lacks("cuptiActivityFlushAll()", 0, "the last records of this process may not be in this trace");
 	atexit(tm_cuda_flush);
 	tm_ours_end();
 	atomic_store(&state, STATE_RECORDING);
+	if (lacks_bytes) note(lacks);
 }
 
 /* The driver does not mind what it returns; 1 is what NVIDIA's examples return. */
@@ -135,9 +183,10 @@ static void step_aside(void) {
 	tm_ours_begin();
 	tm_cuda_activity_stop();
 	enable(atomic_load(&subscriber), 0);
-	tm_cupti.cuptiUnsubscribe(atomic_load(&subscriber));
+	bool left = tm_cupti.cuptiUnsubscribe && tm_cupti.cuptiUnsubscribe(atomic_load(&subscriber)) == TM_CUPTI_OK;
 	tm_ours_end();
 	atomic_store(&state, STATE_ASIDE);
+	if (!left) note("CUPTI cannot be left to the program (cuptiUnsubscribe), which may be refused what it asks of it: --gpu=off leaves CUPTI alone");
 	note("CUPTI is used by the program itself from here on (torch.profiler?): of CUDA only what PyTorch reports is in this trace; --gpu=cupti keeps it");
 }
 

@@ -19,6 +19,7 @@
 #define TM_CUDA_INVALID_VALUE 1
 #define TM_CUDA_OUT_OF_MEMORY 2
 #define TM_CUDA_INVALID_HANDLE 400
+#define TM_CUPTI_UNKNOWN 999
 #define TM_CUPTI_NO_MORE_RECORDS 12 /* CUPTI_ERROR_MAX_LIMIT_REACHED */
 
 /* Versions of the interface, from which on a field is there. */
@@ -40,8 +41,9 @@ typedef void tm_cupti_callback(void *user, int domain, uint32_t id, const struct
 
 /* X(name, arguments, is_needed): what is needed and not there means no CUPTI; what else is missing costs its feature. */
 #define TM_CUPTI_FUNCTIONS(X) \
-	X(cuptiSubscribe, (void **, tm_cupti_callback *, void *), true) X(cuptiUnsubscribe, (void *), true) \
-	X(cuptiEnableCallback, (uint32_t, void *, int, uint32_t), true) X(cuptiGetVersion, (uint32_t *), false) \
+	X(cuptiSubscribe, (void **, tm_cupti_callback *, void *), true) X(cuptiUnsubscribe, (void *), false) \
+	X(cuptiEnableCallback, (uint32_t, void *, int, uint32_t), false) X(cuptiEnableDomain, (uint32_t, void *, int), false) \
+	X(cuptiGetVersion, (uint32_t *), false) \
 	X(cuptiGetDeviceId, (void *, uint32_t *), false) X(cuptiGetTimestamp, (uint64_t *), false) \
 	X(cuptiActivityRegisterCallbacks, \
 	  (void (*)(uint8_t **, size_t *, size_t *), void (*)(void *, uint32_t, uint8_t *, size_t, size_t)), false) \
@@ -88,21 +90,26 @@ bool tm_cupti_is_code(uintptr_t pc);
 	X(cuMemAllocHost_v2, 294) X(cuMemFreeHost, 38) X(cuMemHostRegister_v2, 379) X(cuMemHostUnregister, 302) \
 	X(cuMemAddressReserve, 547) X(cuMemAddressFree, 548) X(cuMemCreate, 549) X(cuMemRelease, 550) X(cuMemMap, 551) \
 	X(cuMemUnmap, 552) X(cuMemImportFromShareableHandle, 555) X(cuMemRetainAllocationHandle, 565) X(cuMemAllocAsync, 598) \
-	X(cuMemAllocAsync_ptsz, 599) X(cuMemFreeAsync, 600) X(cuMemFreeAsync_ptsz, 601) X(cuMemPoolTrimTo, 602) \
-	X(cuMemPoolSetAttribute, 603) X(cuMemPoolCreate, 607) X(cuMemPoolDestroy, 608) X(cuDeviceSetMemPool, 609) \
-	X(cuMemAllocFromPoolAsync, 611) X(cuMemAllocFromPoolAsync_ptsz, 612) X(cuGraphAddMemAllocNode, 638) \
-	X(cuGraphAddMemFreeNode, 639) X(cuDeviceGraphMemTrim, 640) X(cuArrayCreate_v2, 272) X(cuArray3DCreate_v2, 274) \
-	X(cuArrayDestroy, 89) X(cuMipmappedArrayCreate, 347) X(cuMipmappedArrayDestroy, 349) X(cuIpcOpenMemHandle_v2, 567) \
-	X(cuIpcCloseMemHandle, 330) X(cuMemHostAlloc, 39) X(cuMemHostRegister, 301) X(cuIpcOpenMemHandle, 329) X(cuGraphAddNode, 712) \
-	X(cuGraphAddNode_v2, 723) X(cuCtxCreate_v2, 235) X(cuCtxCreate_v3, 645) X(cuCtxCreate_v4, 757) X(cuCtxDestroy_v2, 322) \
-	X(cuDevicePrimaryCtxRelease, 387) X(cuDevicePrimaryCtxRelease_v2, 544) X(cuDevicePrimaryCtxReset, 389) \
-	X(cuDevicePrimaryCtxReset_v2, 545) X(cuDevicePrimaryCtxRetain, 386) X(cuMemPoolImportPointer, 616) \
-	X(cuExternalMemoryGetMappedBuffer, 486) X(cuMemGetDefaultMemPool, 801) X(cuMemGetMemPool, 802) X(cuMemSetMemPool, 803) \
-	X(cuGraphAddNode_v3, 863)
+	X(cuMemAllocAsync_ptsz, 599) X(cuMemFreeAsync, 600) X(cuMemFreeAsync_ptsz, 601) X(cuMemAllocFromPoolAsync, 611) \
+	X(cuMemAllocFromPoolAsync_ptsz, 612) X(cuGraphAddMemAllocNode, 638) X(cuGraphAddMemFreeNode, 639) X(cuDeviceGraphMemTrim, 640) \
+	X(cuArrayCreate_v2, 272) X(cuArray3DCreate_v2, 274) X(cuArrayDestroy, 89) X(cuMipmappedArrayCreate, 347) \
+	X(cuMipmappedArrayDestroy, 349) X(cuIpcOpenMemHandle_v2, 567) X(cuIpcCloseMemHandle, 330) X(cuMemHostAlloc, 39) \
+	X(cuMemHostRegister, 301) X(cuIpcOpenMemHandle, 329) X(cuGraphAddNode, 712) X(cuGraphAddNode_v2, 723) \
+	X(cuMemPoolImportPointer, 616) X(cuExternalMemoryGetMappedBuffer, 486) X(cuGraphAddNode_v3, 863)
+/* of pools, and of contexts */
+#define TM_CUDA_POOL_CALLS(X) \
+	X(cuMemPoolTrimTo, 602) X(cuMemPoolSetAttribute, 603) X(cuMemPoolCreate, 607) X(cuMemPoolDestroy, 608) \
+	X(cuDeviceSetMemPool, 609) X(cuMemGetDefaultMemPool, 801) X(cuMemGetMemPool, 802) X(cuMemSetMemPool, 803)
+#define TM_CUDA_CONTEXT_CALLS(X) \
+	X(cuCtxCreate_v2, 235) X(cuCtxCreate_v3, 645) X(cuCtxCreate_v4, 757) X(cuCtxDestroy_v2, 322) X(cuDevicePrimaryCtxRelease, 387) \
+	X(cuDevicePrimaryCtxRelease_v2, 544) X(cuDevicePrimaryCtxReset, 389) X(cuDevicePrimaryCtxReset_v2, 545) \
+	X(cuDevicePrimaryCtxRetain, 386)
 
 enum tm_cuda_call {
 #define X(name, id) TM_CALL_##name = id,
 	TM_CUDA_CALLS(X)
+	TM_CUDA_POOL_CALLS(X)
+	TM_CUDA_CONTEXT_CALLS(X)
 #undef X
 };
 
@@ -177,6 +184,8 @@ enum tm_cupti_record {
 
 /* --- cuda_inject.c --- */
 bool tm_cuda_is_recorded(void); /* we have subscribed, and are not aside */
+/* A function of CUPTI is missing, or refused: one note, when all has been tried, says so and what it costs. `answer` 0: it is missing. */
+void tm_cuda_lacks(const char *function, int answer, const char *cost);
 /* Between enter and leave: this is the child of a fork, where neither CUDA nor CUPTI can be used and nothing may be asked of them. */
 bool tm_cuda_is_inherited(void);
 /* The process leaves: what CUPTI still holds is fetched. Outside of every hook. */

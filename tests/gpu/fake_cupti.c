@@ -33,6 +33,7 @@ static pid_t owner;
 int cuptiSubscribe(void **handle, callback *function, void *user);
 int cuptiUnsubscribe(void *handle);
 int cuptiEnableCallback(uint32_t on, void *handle, int domain, uint32_t id);
+int cuptiEnableDomain(uint32_t on, void *handle, int domain);
 int cuptiGetVersion(uint32_t *version);
 int cuptiGetDeviceId(void *context, uint32_t *device);
 int cuptiGetTimestamp(uint64_t *ns);
@@ -64,6 +65,14 @@ static uint64_t now(void) {
 	return timestamp ? timestamp() : realtime();
 }
 
+/* A setting names the functions that do not do what they are asked. */
+static bool refuses(const char *function) {
+	static const char *names;
+	if (!names) names = getenv("FAKE_CUPTI_REFUSES") ? getenv("FAKE_CUPTI_REFUSES") : "";
+	const char *at = *names ? strstr(names, function) : NULL;
+	return at && (at[strlen(function)] == ',' || !at[strlen(function)]);
+}
+
 /* --- records --- */
 
 static size_t size_of(int kind) {
@@ -86,8 +95,13 @@ static void complete(void) {
 	size_t size = buffer_size, used = buffer_used;
 	buffer = NULL;
 	if (!full || !completed) return;
+	if (setting("FAKE_CUPTI_CUT") == 1) used -= 40;
 	pthread_mutex_unlock(&lock);
-	completed(NULL, 0, full, size, used);
+	if (setting("FAKE_CUPTI_EMPTY")) {
+		completed(NULL, 0, NULL, 0, 0);
+		completed(NULL, 0, full, 0, 0);
+	}
+	completed(NULL, 0, full, size, setting("FAKE_CUPTI_EMPTY") ? 0 : used);
 	pthread_mutex_lock(&lock);
 }
 
@@ -194,6 +208,7 @@ static const struct fake_hooks our_hooks = { on_call, on_work, on_memory, on_lef
 /* --- the interface --- */
 
 int cuptiSubscribe(void **handle, callback *function, void *user) {
+	if (refuses(__func__)) return 7;
 	if (setting("FAKE_CUPTI_BUSY") || subscriber) return 39;
 	owner = getpid();
 	subscriber_data = user;
@@ -205,20 +220,35 @@ int cuptiSubscribe(void **handle, callback *function, void *user) {
 
 #ifndef WITHOUT_cuptiUnsubscribe
 int cuptiUnsubscribe(void *handle) {
+	if (refuses(__func__)) return 7;
 	if (handle != &subscriber) return 1;
 	subscriber = NULL;
 	return 0;
 }
 #endif
 
+#ifndef WITHOUT_cuptiEnableDomain
+int cuptiEnableDomain(uint32_t on, void *handle, int domain) {
+	if (refuses(__func__)) return 7;
+	if (handle != &subscriber || domain != 1) return 1;
+	for (int i = 0; i < IDS; i++) enabled[i] = on != 0;
+	return 0;
+}
+#endif
+
+#ifndef WITHOUT_cuptiEnableCallback
 int cuptiEnableCallback(uint32_t on, void *handle, int domain, uint32_t id) {
+	if (refuses(__func__)) return 7;
 	if (handle != &subscriber || domain != 1 || id >= IDS) return 1;
+	if (id == (uint32_t)setting("FAKE_CUPTI_REFUSES_ID")) return 7;
 	enabled[id] = on != 0;
 	return 0;
 }
+#endif
 
 #ifndef WITHOUT_cuptiGetVersion
 int cuptiGetVersion(uint32_t *version) {
+	if (refuses(__func__)) return 7;
 	*version = setting("FAKE_CUPTI_VERSION") ? (uint32_t)setting("FAKE_CUPTI_VERSION") : setting("FAKE_CUPTI_OLD") ? 15 : 130001;
 	return 0;
 }
@@ -226,6 +256,7 @@ int cuptiGetVersion(uint32_t *version) {
 
 #ifndef WITHOUT_cuptiGetDeviceId
 int cuptiGetDeviceId(void *context, uint32_t *device) {
+	if (refuses(__func__)) return 7;
 	if (getpid() != owner) abort(); /* the real one may wait for a lock that another thread held at the fork */
 	*device = (uint32_t)fake_cuda_device(context);
 	return 0;
@@ -234,6 +265,7 @@ int cuptiGetDeviceId(void *context, uint32_t *device) {
 
 #ifndef WITHOUT_cuptiGetTimestamp
 int cuptiGetTimestamp(uint64_t *ns) {
+	if (refuses(__func__)) return 7;
 	*ns = now();
 	return 0;
 }
@@ -241,6 +273,7 @@ int cuptiGetTimestamp(uint64_t *ns) {
 
 #ifndef WITHOUT_cuptiActivityRegisterCallbacks
 int cuptiActivityRegisterCallbacks(void (*r)(uint8_t **, size_t *, size_t *), void (*c)(void *, uint32_t, uint8_t *, size_t, size_t)) {
+	if (refuses(__func__)) return 7;
 	request = r;
 	completed = c;
 	return 0;
@@ -249,6 +282,7 @@ int cuptiActivityRegisterCallbacks(void (*r)(uint8_t **, size_t *, size_t *), vo
 
 #ifndef WITHOUT_cuptiActivityRegisterTimestampCallback
 int cuptiActivityRegisterTimestampCallback(uint64_t (*function)(void)) {
+	if (refuses(__func__)) return 7;
 	if (getenv("FAKE_CUPTI_CLOCK")) return 27;
 	timestamp = function;
 	return 0;
@@ -257,7 +291,8 @@ int cuptiActivityRegisterTimestampCallback(uint64_t (*function)(void)) {
 
 #ifndef WITHOUT_cuptiActivityEnable
 int cuptiActivityEnable(int kind) {
-	if (setting("FAKE_CUPTI_OLD") && kind == 50) return 21;
+	if (refuses(__func__)) return 7;
+	if ((setting("FAKE_CUPTI_OLD") && kind == 50) || kind == setting("FAKE_CUPTI_REFUSES_KIND")) return 21;
 	kinds[kind & 0xff] = true;
 	return 0;
 }
@@ -265,6 +300,7 @@ int cuptiActivityEnable(int kind) {
 
 #ifndef WITHOUT_cuptiActivityDisable
 int cuptiActivityDisable(int kind) {
+	if (refuses(__func__)) return 7;
 	kinds[kind & 0xff] = false;
 	return 0;
 }
@@ -272,6 +308,7 @@ int cuptiActivityDisable(int kind) {
 
 #ifndef WITHOUT_cuptiActivityFlushAll
 int cuptiActivityFlushAll(uint32_t flag) {
+	if (refuses(__func__)) return 7;
 	(void)flag;
 	if (getpid() != owner) abort(); /* the real one would wait for a thread that is not there */
 	if (setting("FAKE_CUPTI_LATE")) return 0;
@@ -299,6 +336,7 @@ static void *flush_now_and_then(void *nothing) {
 }
 
 int cuptiActivityFlushPeriod(uint32_t ms) {
+	if (refuses(__func__)) return 7;
 	static bool running;
 	pthread_t thread;
 	if (ms && setting("FAKE_CUPTI_PERIOD")) ms = (uint32_t)setting("FAKE_CUPTI_PERIOD");
@@ -310,12 +348,14 @@ int cuptiActivityFlushPeriod(uint32_t ms) {
 
 #ifndef WITHOUT_cuptiActivityGetNextRecord
 int cuptiActivityGetNextRecord(uint8_t *data, size_t valid, uint8_t **record) {
+	if (refuses(__func__)) return 7;
 	uint64_t length = 0;
 	uint8_t *next = data + 8;
 	if (*record) {
 		memcpy(&length, *record - 8, 8);
 		next = *record + length + 8;
 	}
+	if (setting("FAKE_CUPTI_CUT") == 2 && *record) next = *record; /* for ever */
 	if (next >= data + valid) return 12;
 	*record = next;
 	return 0;
@@ -324,6 +364,7 @@ int cuptiActivityGetNextRecord(uint8_t *data, size_t valid, uint8_t **record) {
 
 #ifndef WITHOUT_cuptiActivityGetNumDroppedRecords
 int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count) {
+	if (refuses(__func__)) return 7;
 	(void)context;
 	(void)stream;
 	*count = dropped_told ? 0 : (size_t)setting("FAKE_CUPTI_DROPPED");

@@ -23,7 +23,7 @@ def build(t, *flags):
     t.run([*cc, "-shared", "-fPIC", "-Wl,-soname,libcupti.so.12", *flags, "-o", f"{part}/libcupti.so.12", f"{SOURCES}/fake_cupti.c",
            f"{part}/libcuda.so.1", "-pthread"], status=0)
     t.run([*cc, "-shared", "-fPIC", "-o", f"{part}/libnvidia-ml.so.1", f"{SOURCES}/fake_nvml.c"], status=0)
-    for name in ("driver", "inefficient"):
+    for name in ("driver", "inefficient", "places"):
         t.run([*cc, "-o", f"{part}/{name}", f"{SOURCES}/{name}.c", f"{part}/libcuda.so.1", "-pthread"], status=0)
     t.run([*cc, "-o", f"{part}/host", f"{SOURCES}/host.c"], status=0)
     for name in ("one", "two"):
