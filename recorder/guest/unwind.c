@@ -747,12 +747,16 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 		}
 		next = WORD(pair);
 		uintptr_t pc = WORD(pair + 8) & PC_MASK;
-		if (pc < TM_MEMORY_PAGE || pc >> 56) break; /* code without frame pointers uses the register for anything */
+		w.cut = true; /* wherever it ends but at main: code without frame pointers uses the register for anything */
+		if (pc < TM_MEMORY_PAGE || pc >> 56) break;
 		if (tm_unwind_is_ours(pc)) {
 			check_word(&w, pair + 8, WORD(pair + 8));
-			if (tm_unwind_is_main_wrapper(pc)) break;
+			if (tm_unwind_is_main_wrapper(pc)) {
+				w.cut = false;
+				break;
+			}
 		} else if (w.fresh == limit) {
-			w.truncated = w.cut = true;
+			w.truncated = true;
 			break;
 		} else {
 			pcs[-(intptr_t)w.fresh] = pc;
@@ -765,6 +769,7 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 		t->remembered = 0;
 		return tm_unwind_by_frame_pointers(t, top, limit, remember, result);
 	}
+	if (met != NO_FRAME) w.cut = false; /* what lies outside of it is what it was */
 	*result = take_over(&w, met);
 	if (t->remembered) remember_pairs(t, met == NO_FRAME ? 0 : met + 1);
 	return TM_UNWOUND;

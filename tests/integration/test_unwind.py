@@ -37,15 +37,19 @@ def build_sampler(t, directory, root=ROOT, prefix=""):
     return library
 
 
-def build_stress(t, directory, prefix=""):
-    """The random program and its libraries, beside the sampler."""
+def build_stress(t, directory, prefix="", flags=()):
+    """The random program and its libraries, beside the sampler. With flags it is built with these, and what is not C++ of its own is a library."""
     t.need(prefix + "g++")
     out = lambda name: os.path.join(directory, name)
     here = lambda name: os.path.join(ROOT, "tests/unwind", name)
     gcc, gxx = prefix + "gcc", prefix + "g++"
     for name in ("stress_code", "trap"):
         t.run([gcc, *C, "-c", "-o", out(name + ".o"), here(name + ".c")], status=0)
-    t.run([gxx, "-std=gnu++17", *WARNINGS, "-O2", "-g", "-o", out("stress"), here("stress.cc"), out("stress_code.o"), out("trap.o"), "-L", directory, "-lsampler",
+    code = [out("stress_code.o"), out("trap.o")]
+    if flags:
+        t.run([gcc, "-shared", "-o", out("libstress_code.so"), *code, "-L", directory, "-lsampler"], status=0)
+        code = ["-L", directory, "-lstress_code"]
+    t.run([gxx, "-std=gnu++17", *WARNINGS, "-O2", "-g", *flags, "-o", out("stress"), here("stress.cc"), *code, "-L", directory, "-lsampler",
            "-Wl,-rpath,$ORIGIN", "-lpthread", "-ldl"], status=0)
     # qemu's user emulation hands out rising addresses; the loader asks for the one that a library was linked for.
     place = ["-Wl,-Ttext-segment=0x6f00000000"] if prefix else []
@@ -54,16 +58,25 @@ def build_stress(t, directory, prefix=""):
     return out("stress")
 
 
-def compare(t, stacks, prefix="", emulator=()):
+def compare(t, stacks, prefix="", emulator=(), flags=(), env=()):
     build_sampler(t, t.dir, prefix=prefix)
     seed = os.environ.get("TM_TEST_SEED")
-    done = t.run([*emulator, build_stress(t, t.dir, prefix), str(stacks), *([seed] if seed else [])], env={"TM_TEST_REPORT": ""})
+    done = t.run([*emulator, build_stress(t, t.dir, prefix, flags), str(stacks), *([seed] if seed else [])], env={"TM_TEST_REPORT": "", **dict(env)})
     print(done.text, done.errors, sep="")
     t.equal(done.status, 0, "status of the comparison (TM_TEST_SEED repeats a seed)")
 
 
 # All addresses of a page share one place in the table of rules, so that rules give way all the time.
 CROWDED = ("unwind_rule.h", "0x9e3779b97f4bull /* odd */", "0x100001ull")
+
+FRAMED = ["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"]
+
+
+def compare_by_frame_pointers(t, stacks, prefix="", emulator=()):
+    """--stacks=fp: of a program with frame pointers, where it must be right; and of one without, which it must survive, and mark."""
+    compare(t, stacks, prefix, emulator, FRAMED, {"TM_TEST_STACKS": "framed"})
+    compare(t, stacks // 4, prefix, emulator, ["-fomit-frame-pointer"], {"TM_TEST_STACKS": "unframed"})
+
 
 # What is broken: the file, what stands there, and what instead (and more such changes). Each has to be noticed. Not among them is what only spares work
 # or memory: that remembered frames inside of the present one are not compared, that a stack whose places do not rise is not remembered, which frames are
@@ -141,23 +154,34 @@ BREAKS = {
     "stacks outlive the library": ("unwind.h", "if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version))", "if (t->by_frame_pointers)"),
 }
 
+# The same by frame pointers. Not among them is that a mark goes when its frame does: it is always the outermost one's.
+BREAKS_BY_FRAME_POINTERS = {
+    "pairs are not compared": ("unwind.h", "tm_unwind_unchanged_pairs(t->sps, t->pairs, tm_unwind_reached", "tm_unwind_unchanged(t->sps, t->pcs, tm_unwind_reached"),
+    "pairs: a whole stack is the same wherever it ends": ("unwind.c", "return *valid == t->depth && t->sps[*valid - 1] == slot ? 0", "return *valid == t->depth ? 0"),
+    "pairs are remembered of whole stacks only": ("unwind.c", "if (t->remembered) remember_pairs(t, met == NO_FRAME ? 0 : met + 1);",
+                                                  "if (t->remembered && met == NO_FRAME) remember_pairs(t, 0);"),
+    "pairs: frames of ours are not looked at again": ("unwind.c", "check_word(&w, pair + 8, WORD(pair + 8));", ""),
+    "pairs: a stack is cut again where it meets one that was not": ("unwind.c", "if (met != NO_FRAME) w.cut = false;", ""),
+    "pairs: no stack is cut": ("unwind.c", "w.cut = true; /* wherever", "/* wherever"),
+}
 
-def check_noticed(t, stress, name, stacks):
+
+def check_noticed(t, stress, name, stacks, breaks=BREAKS, env=()):
     """The stress program with a sampler of broken sources."""
     root = t.path(re.sub(r"\W", "_", name))
     for part in ("recorder", "schema", "tests/unwind"):
         shutil.copytree(os.path.join(ROOT, part), os.path.join(root, part))
-    for file, old, new in zip(*[iter(BREAKS[name])] * 3):
+    for file, old, new in zip(*[iter(breaks[name])] * 3):
         path = os.path.join(root, "recorder/guest", file)
         with open(path, encoding="utf-8") as source:
             text = source.read()
         t.equal(text.count(old), 1, f"places in {file} for: {name}")
         with open(path, "w", encoding="utf-8") as source:
             source.write(text.replace(old, new))
-    for file in (stress, *glob.glob(os.path.join(os.path.dirname(stress), "plugin_*.so"))):
+    for file in (stress, *glob.glob(os.path.join(os.path.dirname(stress), "plugin_*.so")), *glob.glob(os.path.join(os.path.dirname(stress), "libstress_code.so"))):
         shutil.copy(file, root)
     build_sampler(t, root, root)
-    done = t.run([os.path.join(root, "stress"), str(stacks)], env={"TM_TEST_REPORT": ""})
+    done = t.run([os.path.join(root, "stress"), str(stacks)], env={"TM_TEST_REPORT": "", **dict(env)})
     last = (done.text.splitlines() or ["?"])[-1]
     print(f"{name}: {last}, status {done.status}")
     # A status of 1 is the comparison's; a crash of the broken unwinder is noticed, too.
@@ -170,9 +194,15 @@ def random_stacks(t):
     check_noticed(t, t.path("stress"), "return addresses are not looked at again", 5_000)
 
 
+@test
+def frame_pointers(t):
+    compare_by_frame_pointers(t, 40_000)
+
+
 @test(long=True)
 def ten_million_random_stacks(t):
     compare(t, 10_000_000)
+    compare_by_frame_pointers(t, 2_000_000)
 
 
 @test(long=True)
@@ -181,6 +211,9 @@ def notices_every_broken_unwinder(t):
     stress = build_stress(t, t.dir)
     for name in BREAKS:
         check_noticed(t, stress, name, 400_000)
+    stress = build_stress(t, t.dir, flags=FRAMED)
+    for name in BREAKS_BY_FRAME_POINTERS:
+        check_noticed(t, stress, name, 400_000, BREAKS_BY_FRAME_POINTERS, {"TM_TEST_STACKS": "framed"})
 
 
 def hostile(t, stacks, prefix="", emulator=()):
@@ -207,6 +240,7 @@ def aarch64(t):
 def aarch64_long(t):
     t.need(EMULATOR[0])
     compare(t, 1_000_000, CROSS, EMULATOR)
+    compare_by_frame_pointers(t, 100_000, CROSS, EMULATOR)
     hostile(t, 40_000, CROSS, EMULATOR)
 
 

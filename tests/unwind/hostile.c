@@ -4,7 +4,8 @@
  * Method:  words at random (garbage, places in and around this stack, in a guard page, in unmapped memory, code of every library) are unwound as if hooks had
  *          been called there, on the thread's own stack and on mapped memory between guard pages. Then stacks of coroutines that are unmapped after the switch.
  *          Then libc's longjmp and swapcontext are interrupted at each instruction, where no description says what is true (libgcc faults in most of
- *          aarch64's longjmp: the description leads to an address that is mangled). At last, on an ordinary stack, system calls are counted: none may be made once the thread is known.
+ *          aarch64's longjmp: the description leads to an address that is mangled). At last, on an ordinary stack, system calls are counted: none may be
+ *          made once the thread is known.
  */
 #include "../../recorder/guest/emit.h"
 #include "../../recorder/guest/raw.h"
@@ -170,7 +171,10 @@ static void switch_forever(void) {
 }
 
 static void interrupt(struct tm_thread *t) {
-	static const struct { const char *name; void (*run)(void); } functions[] = { { "longjmp", jump }, { "swapcontext", switch_twice }, { "setcontext", switch_twice } };
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} functions[] = { { "longjmp", jump }, { "swapcontext", switch_twice }, { "setcontext", switch_twice } };
 	static char stack[64 << 10];
 	struct sigaction action = { .sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_NODEFER };
 	sigaction(SIGTRAP, &action, NULL);

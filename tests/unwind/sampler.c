@@ -6,6 +6,9 @@
  * Code without a description: the oracle guesses from there on, and so may the unwinder. Up to that frame the stacks must be equal, and the unwinder must have
  *           marked its own as cut. Beyond it, what it says must be the truth, as far as it says anything: the stack as it was before that code was entered. The
  *           oracle's guesses are not asked for where the truth is known: libunwind reads at whatever address a wrong one leads to.
+ * Frame pointers: TM_TEST_STACKS=framed takes stacks by them, of a program that is built with them. Out to its first frame in other code, that one
+ *           included, the stacks must be equal; where there is none, whole and not marked. =unframed: so much can be said of the innermost frame only. Where
+ *           the outermost is missing the stack must be marked as cut, but for coroutines: made by makecontext, they seem to be called by who made them.
  */
 #include "sampler.h"
 #include "alone.h"
@@ -50,6 +53,29 @@ uint64_t tm_modules_key(uintptr_t pc) {
 #endif
 }
 
+/* --- code with frame pointers: the program itself, if it says so --- */
+
+static uintptr_t framed_low, framed_high;
+
+static int note_program(struct dl_phdr_info *info, size_t size, void *unused) {
+	(void)size;
+	(void)unused;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+		if (segment->p_type != PT_LOAD || !(segment->p_flags & PF_X)) continue;
+		framed_low = info->dlpi_addr + segment->p_vaddr;
+		framed_high = framed_low + segment->p_memsz;
+	}
+	return 1; /* the first is the program */
+}
+
+static void choose_stacks(void) {
+	const char *how = getenv("TM_TEST_STACKS");
+	test_by_frame_pointers = how != NULL;
+	if (how) shm.stacks = TM_STACKS_FP;
+	if (how && strcmp(how, "framed") == 0) dl_iterate_phdr(note_program, NULL);
+}
+
 static void share_rules(void) {
 	const char *path = getenv("TM_TEST_RULES");
 	int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
@@ -64,12 +90,13 @@ TM_EXPORT __thread unsigned test_active[TEST_FEATURE_COUNT];
 TM_EXPORT __thread struct test_truth *test_truth;
 TM_EXPORT __thread void (*test_in_dlclose)(void);
 TM_EXPORT bool test_has_truth;
+TM_EXPORT bool test_by_frame_pointers;
 
 static __thread struct sample_thread {
 	struct tm_thread *t;
 	uintptr_t *sent, *oracle; /* innermost first */
 	bool *described;
-	uint32_t depth;
+	uint32_t depth, framed; /* framed: so many frames, the innermost, do frame pointers lead to; UINT32_MAX: to all */
 	bool inside;
 } thread __attribute__((tls_model("initial-exec")));
 
@@ -97,6 +124,13 @@ TM_EXPORT __attribute__((noinline, section("tm_main"))) void tm_test_as_main(voi
 	__asm__ volatile("" ::: "memory");
 }
 
+/* The oracle's frame n, or else one of ours after n. What calls from code without frame pointers is found by them, but not its caller. */
+static void note_framed(uintptr_t pc, unsigned n) {
+	if (thread.framed != UINT32_MAX || pc - framed_low < framed_high - framed_low) return;
+	if (!is_ours(pc)) thread.framed = n + 1;
+	else if (n > 0) thread.framed = n;
+}
+
 #if defined(__x86_64__)
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
@@ -111,6 +145,7 @@ static unsigned take_by_oracle(uintptr_t *pcs, bool *described, unsigned most) {
 		unw_word_t pc;
 		unw_proc_info_t info;
 		if (unw_get_reg(&cursor, UNW_REG_IP, &pc) < 0 || !pc || is_way_in(pc)) break;
+		note_framed(pc, n);
 		if (is_ours(pc)) continue;
 		/* Where it knows nothing it makes up a function of one byte. A function's first address is returned to on a stack that was made so. */
 		described[n] = unw_get_proc_info(&cursor, &info) == 0 && info.end_ip > info.start_ip + 1;
@@ -158,6 +193,7 @@ static _Unwind_Reason_Code trace_one(struct _Unwind_Context *context, void *data
 	trace->cfa = cfa;
 	if (trace->n) trace->described[trace->n - 1] = true; /* it was left: by a description, or because it is the return from a signal */
 	if (trace->n == trace->most || !pc || is_way_in(pc)) return _URC_END_OF_STACK;
+	note_framed(pc, trace->n);
 	if (is_ours(pc)) return _URC_NO_REASON;
 	trace->described[trace->n] = _Unwind_Find_FDE((void *)(pc - !was_interrupted), &bases) != NULL;
 	if (!trace->described[trace->n]) trace->described[trace->n] = _Unwind_Find_FDE((void *)pc, &bases) && (uintptr_t)bases.function == pc;
@@ -209,6 +245,7 @@ static void start_child(void) { /* what was counted is the parent's to report */
 __attribute__((constructor)) static void start(void) {
 	pthread_atfork(NULL, NULL, start_child);
 	share_rules();
+	choose_stacks();
 	tm_guest.shm = &shm;
 	tm_stack_start();
 	tm_guest.main_low = (uintptr_t)__start_tm_main;
@@ -297,6 +334,22 @@ static void compare(const struct tm_stack *s, unsigned oracle_depth) {
 	COUNT(wrong, 1);
 }
 
+static void compare_by_frame_pointers(const struct tm_stack *s, unsigned oracle_depth) {
+	unsigned limit = thread.t->capacity, n = oracle_depth < limit ? oracle_depth : limit, i = 0;
+	bool whole = thread.framed == UINT32_MAX && oracle_depth <= limit, knows_end = thread.described[oracle_depth - 1] && !test_active[TEST_coroutine];
+	if (thread.framed < n) n = thread.framed;
+	while (i < n && i < thread.depth && thread.sent[i] == thread.oracle[i]) i++;
+	if (i < n || (whole && thread.depth != n)) {
+		COUNT(wrong, 1);
+		complain("different", i, oracle_depth);
+	} else if (s->cut ? whole : knows_end && thread.sent[thread.depth - 1] != thread.oracle[oracle_depth - 1]) {
+		COUNT(wrong_cut, 1);
+		complain(s->cut ? "marked as cut" : "not marked as cut", i, oracle_depth);
+	}
+	COUNT(whole, whole);
+	if (oracle_depth > limit && test_active[TEST_depth_limit]) COUNT(features[TEST_depth_limit], 1);
+}
+
 static struct tm_stack take_by_unwinder(struct tm_thread *t, const void *frame) {
 	uint32_t valid, fresh = tm_unwind_usually(t, frame, &valid);
 	if (fresh == TM_UNWIND_NOT_QUICK) return tm_stack_take(t, frame, valid);
@@ -313,8 +366,10 @@ static __attribute__((noinline)) void sample(const void *frame) {
 	if (thread.t || start_thread()) {
 		struct tm_stack s = take_by_unwinder(thread.t, frame);
 		apply(&s);
+		thread.framed = is_ours(((const uintptr_t *)frame)[1]) ? 0 : UINT32_MAX;
 		unsigned n = take_by_oracle(thread.oracle, thread.described, DEPTH_MAX);
-		compare(&s, n);
+		if (shm.stacks == TM_STACKS_FP) compare_by_frame_pointers(&s, n);
+		else compare(&s, n);
 		COUNT(stacks, 1);
 		COUNT(frames, thread.depth);
 		COUNT(fresh, s.fresh);

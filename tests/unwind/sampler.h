@@ -28,7 +28,7 @@ enum test_feature {
 };
 
 struct test_counts {
-	unsigned long long stacks, frames, fresh, quick, cut, wrong, wrong_cut, beyond, own_skipped, features[TEST_FEATURE_COUNT];
+	unsigned long long stacks, frames, fresh, quick, cut, wrong, wrong_cut, beyond, whole, own_skipped, features[TEST_FEATURE_COUNT];
 };
 
 /* How many scopes of each feature the calling thread is in; the program counts. */
@@ -40,6 +40,7 @@ struct test_truth {
 };
 extern __thread struct test_truth *test_truth;
 extern bool test_has_truth; /* the program sets test_truth where it matters */
+extern bool test_by_frame_pointers; /* TM_TEST_STACKS is set */
 /* Called in dlclose() when the library has gone, and what was known of it is not forgotten yet. */
 extern __thread void (*test_in_dlclose)(void);
 

@@ -37,6 +37,7 @@ namespace {
 struct State {
 	uint64_t random;
 	unsigned calls;    /* left in this thread */
+	bool only_own;     /* no code but this file's */
 	int in_signal;     /* no malloc there: the handler may have interrupted one */
 	jmp_buf *landing;
 	unsigned depth;
@@ -204,9 +205,9 @@ NOINLINE void with_signal(int fuel) {
 NOINLINE unsigned spin() {
 	unsigned x = pick(1000);
 	if (s.in_signal) return x;
-	trap_begin(__start_trapped_text, __stop_trapped_text);
+	stress_trap(true);
 	x = stress_interruptible(x);
-	trap_end(__start_trapped_text, __stop_trapped_text);
+	stress_trap(false);
 	return x;
 }
 
@@ -348,7 +349,26 @@ void with_gap(int fuel) {
 		for (int i = 0; i < 8; i++) stress_gap_late((int)(choices >> 2 * i));
 	}
 }
+/* The same with frame pointers alone, in C: a frame, or as much room, which keeps what that frame left. */
+NOINLINE void frame_or_room(unsigned frames, size_t room, uintptr_t *at) {
+	volatile char *p = (volatile char *)alloca(room);
+	*at = (uintptr_t)__builtin_frame_address(0);
+	if (frames) frame_or_room(frames - 1, 0, at + 1);
+	else tm_test_sample();
+	asm volatile("" : : "r"(p) : "memory");
+}
+
+void with_frames_or_room() {
+	Scope scope(TEST_gap);
+	uintptr_t at[3];
+	frame_or_room(2, 0, at);
+	for (int i = 0; i < 8; i++) {
+		unsigned frames = pick(3);
+		frame_or_room(frames, (2 - frames) * (at[0] - at[1]), at);
+	}
+}
 #else
+void with_frames_or_room() {}
 void with_pivoted(int fuel) { plain(fuel); }
 void with_gap(int fuel) { plain(fuel); }
 #endif
@@ -552,7 +572,8 @@ void node(int fuel) {
 	s.depth++;
 	unsigned children = 1 + (pick(3) == 0);
 	for (unsigned i = 0; i < children; i++) {
-		switch (pick(29)) {
+		static const unsigned own[] = { 0, 2, 10, 22, 26, 28 };
+		switch (s.only_own ? own[pick(6)] : pick(29)) {
 		case 0:
 		case 1: with_alloca(fuel); break;
 		case 2:
@@ -581,6 +602,7 @@ void node(int fuel) {
 		case 23: with_pivoted(fuel < 3 ? fuel : 3); break;
 		case 24: with_gap(fuel < 3 ? fuel : 3); break;
 		case 25: with_ours(fuel); break;
+		case 26: with_frames_or_room(); break;
 		case 22:
 			if (s.landing && !s.in_signal && pick(4) == 0) longjmp(*s.landing, 1);
 			break;
@@ -620,7 +642,8 @@ void *short_thread(void *number) {
 		test_active[TEST_depth_limit]++;
 		for (int i = 0; i < 80; i++) branching((int)(limit > 12 ? limit - 12 : 0) + (int)pick(14)); /* some are deeper, by a few frames */
 	}
-	if (pick(4)) {
+	s.only_own = test_by_frame_pointers && pick(2);
+	if (!s.only_own && pick(4)) {
 		grow(nullptr);
 	} else {
 		Scope scope(TEST_way_in);
@@ -671,6 +694,7 @@ int main(int argc, char **argv) {
 	printf("%llu stacks of %.1f frames, %.1f of them new, %.0f %% quickly, in %lu threads; %llu cut, %llu beyond code without a description\n", counts.stacks,
 	       (double)counts.frames / (double)counts.stacks, (double)counts.fresh / (double)counts.stacks,
 	       100.0 * (double)counts.quick / (double)counts.stacks, (unsigned long)number, counts.cut, counts.beyond);
+	if (counts.whole) printf("%llu with frame pointers throughout\n", counts.whole);
 	/* Of few stacks, chance alone may make a feature rare. */
 	const double least = counts.stacks >= 1000000 ? 1 : counts.stacks >= 50000 ? 0.01 : 0;
 	bool rare = false;

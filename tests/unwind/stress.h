@@ -38,7 +38,7 @@ void stress_replaced(struct stress_replacing *r);
 void stress_aligned(int fuel, unsigned n);
 unsigned stress_interruptible(unsigned n); /* the same, called by code that signals may interrupt, too */
 unsigned stress_interrupted(unsigned n);
-extern const uint32_t __start_trapped_text[], __stop_trapped_text[]; /* these two, and what they call */
+void stress_trap(bool on); /* SIGTRAP at every instruction of these (trap.h) */
 void *stress_make_code(bool frame_pointer); /* without a description */
 
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
 /* stress_code.c - the stress program's odd frames: written in assembly, or built with frame pointers (see stress.h). */
 #include "sampler.h"
 #include "stress.h"
+#include "trap.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -191,6 +192,12 @@ TRAPPED unsigned stress_interruptible(unsigned n) {
 	return stress_interrupted(n) + 1;
 }
 #endif
+
+extern const uint32_t __start_trapped_text[], __stop_trapped_text[];
+
+void stress_trap(bool on) {
+	(on ? trap_begin : trap_end)(__start_trapped_text, __stop_trapped_text);
+}
 
 /* --- code that is written at run time --- */
 
