@@ -225,7 +225,8 @@ static void tell_lost(struct tm_thread *t, uint64_t count, const char *text, siz
 }
 
 static void take_buffer(struct tm_thread *t, void *context, uint32_t stream, uint8_t *buffer, size_t valid) {
-	static const char cut_text[] = "gpu-records\0a buffer of CUPTI's could not be read to its end: one, or more", dropped_text[] = "gpu-records\0CUPTI had no buffer for them";
+	static const char cut_text[] = "gpu-records\0a buffer of CUPTI's could not be read to its end: one, or more";
+	static const char dropped_text[] = "gpu-records\0CUPTI had no buffer for them";
 	struct reading r = { .t = t, .end = buffer + valid };
 	size_t dropped = 0, cut = 0;
 	int answer = TM_CUPTI_NO_MORE_RECORDS;
@@ -299,9 +300,10 @@ void tm_cuda_activity_start(void) {
 		int refused = tm_cupti.cuptiActivityEnable(wanted[i].kind);
 		if (refused) tm_cuda_lacks(wanted[i].function, refused, wanted[i].cost);
 	}
-	if (!tm_cupti.version) tm_cuda_lacks("cuptiGetVersion()", tm_cupti.cuptiGetVersion ? TM_CUPTI_UNKNOWN : 0, "what pools hold is known only when they are trimmed");
+	int answer = tm_cupti.version || !tm_cupti.cuptiGetVersion ? TM_CUPTI_OK : tm_cupti.cuptiGetVersion(&tm_cupti.version);
+	if (!tm_cupti.version) tm_cuda_lacks("cuptiGetVersion()", answer, "what pools hold is known only when they are trimmed");
 	if (!tm_cupti.cuptiActivityGetNumDroppedRecords) tm_cuda_lacks("cuptiActivityGetNumDroppedRecords()", 0, "records that it drops are not counted");
-	int answer = tm_cupti.cuptiActivityFlushPeriod ? tm_cupti.cuptiActivityFlushPeriod(FLUSH_PERIOD_MS) : TM_CUPTI_OK;
+	answer = tm_cupti.cuptiActivityFlushPeriod ? tm_cupti.cuptiActivityFlushPeriod(FLUSH_PERIOD_MS) : TM_CUPTI_OK;
 	if (!tm_cupti.cuptiActivityFlushPeriod || answer)
 		tm_cuda_lacks("cuptiActivityFlushPeriod()", answer, "the records since its last full buffer are lost where the program is killed");
 }

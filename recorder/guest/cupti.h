@@ -19,7 +19,6 @@
 #define TM_CUDA_INVALID_VALUE 1
 #define TM_CUDA_OUT_OF_MEMORY 2
 #define TM_CUDA_INVALID_HANDLE 400
-#define TM_CUPTI_UNKNOWN 999
 #define TM_CUPTI_NO_MORE_RECORDS 12 /* CUPTI_ERROR_MAX_LIMIT_REACHED */
 
 /* Versions of the interface, from which on a field is there. */

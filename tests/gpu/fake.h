@@ -7,10 +7,10 @@
  *           to be dropped), FAKE_CUPTI_ODD (1: kinds that nobody knows between the others), FAKE_CUPTI_CLOCK (refuses the timestamp callback; realtime: stamps
  *           with that clock; drift: with one of another year that runs three times as fast), FAKE_CUPTI_LATE (1: gives no buffer back before exit(), and
  *           then after the subscriber's own handlers), FAKE_CUDA_CORRELATION (the number before the first call), FAKE_CUDA_BROKEN (1: what is freed stays),
- *           FAKE_CUPTI_REFUSES (names of its functions, each of which answers 7), FAKE_CUPTI_CUT (1: the last record of a buffer is cut, 2: no record has an end),
- *           FAKE_CUPTI_EMPTY (1: gives buffers back without a record, and some that are none), FAKE_CUPTI_REFUSES_KIND and _ID (a kind of records, a function of
- *           the driver that it does not know), FAKE_NVML_MIG (1: the devices are parts of others). CUDA_VISIBLE_DEVICES=1,0 gives the devices other numbers,
- *           as NVIDIA's does.
+ *           FAKE_CUPTI_REFUSES (names of its functions, each of which answers 7), FAKE_CUPTI_REFUSES_KIND and _ID (a kind of records, a function of the
+ *           driver that it does not know), FAKE_CUPTI_CUT (1: the last record of a buffer is cut, 2: no record has an end), FAKE_CUPTI_EMPTY (1: gives
+ *           buffers back without a record, and some that are none), FAKE_NVML_MIG (1: the devices are parts of others). CUDA_VISIBLE_DEVICES=1,0 gives the
+ *           devices other numbers, as NVIDIA's does.
  */
 #ifndef TESTS_GPU_FAKE_H
 #define TESTS_GPU_FAKE_H
@@ -129,8 +129,8 @@ CUresult cuLaunchGrid(void *function, int width, int height);
 CUresult cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra);
 CUresult cuMemcpy2D_v2(const void *copy);
 CUresult cuMemcpy3D_v2(const void *copy);
-CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attributes, size_t *indices, size_t attribute_count, size_t *failed,
-			    void *stream);
+CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attributes, size_t *indices, size_t attribute_count,
+			    size_t *failed, void *stream);
 CUresult cuMemcpy3DBatchAsync(size_t count, void *copies, size_t *failed, unsigned long long flags, void *stream);
 CUresult cuMemcpyDtoA_v2(void *array, size_t offset, CUdeviceptr from, size_t bytes);
 CUresult cuMemcpyAtoD_v2(CUdeviceptr to, void *array, size_t offset, size_t bytes);

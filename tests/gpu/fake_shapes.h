@@ -19,8 +19,8 @@ CUresult cuMemcpy3D_v2(const void *copy) {
 	return plain_work(290, "cuMemcpy3D_v2", &p, 1, 8, 64);
 }
 
-CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attributes, size_t *indices, size_t attribute_count, size_t *failed,
-			    void *stream) {
+CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attributes, size_t *indices, size_t attribute_count,
+			    size_t *failed, void *stream) {
 	struct { CUdeviceptr *to, *from; size_t *sizes, count; void *attributes; size_t *indices, attribute_count, *failed; void *stream; } p = {
 		to, from, sizes, count, attributes, indices, attribute_count, failed, stream };
 	return plain_work(776, "cuMemcpyBatchAsync", &p, 1, 8, sizes[0]);

@@ -1,7 +1,7 @@
-"""Recording of CUDA where memory lies in other places than a device, comes from other processes, and is named by work in every way that there is; and where CUPTI does
-not do what it is asked: function by function, record by record, in the middle of the process' end.
+"""Recording of CUDA where memory lies in other places than a device, comes from other processes, and is named by work in every way that there is; and where
+CUPTI does not do what it is asked: function by function, record by record, in the middle of the process' end.
 
-Method: scenarios of tests/gpu/places.c and driver.c over the doubles; what the double of the driver wrote down, or figures worked out by hand from the scenario.
+Method: scenarios of tests/gpu/places.c and driver.c over the doubles; what the double of the driver wrote down, or figures worked out by hand from them.
 """
 from gpu_run import Run, build, check_work, doubles
 from tidemark_test import main, test
