@@ -23,6 +23,7 @@ static void free_account(struct tm_account *a) {
 	tm_timeline_release(&a->level.timeline);
 	tm_sites_release(&a->sites);
 	free(a->histograms);
+	free(a->leak_rows.row_of);
 	tm_pairing_release(&a->pairing);
 	free(a);
 }
@@ -195,11 +196,7 @@ void tm_ledger_exit(struct tm_ledger *l) {
 	for (size_t i = 0; i < l->accounts.count; i++) {
 		struct tm_account *a = l->accounts.items[i];
 		a->at_exit = a->level.live;
-		for (uint32_t site = 0; site < a->sites.heads.count; site++) {
-			struct tm_site room, *s = tm_site_open(&a->sites, site, &room);
-			s->amounts[TM_SITE_AT_EXIT] = s->amounts[TM_SITE_LIVE];
-			close_site(a, site, s);
-		}
+		tm_sites_exit(&a->sites);
 	}
 }
 

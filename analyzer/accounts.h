@@ -56,6 +56,12 @@ struct tm_peak_period;
 struct tm_scope_heap;
 struct tm_scope_process;
 
+/* Which call sites had something live when the process left, and how leaks.c judged them. */
+struct tm_leak_rows {
+	uint32_t *row_of; /* by site: number + 1 of the row of tm_leaks that stands for it, 0 none; NULL: the process has not left, or by exec */
+	uint32_t sites;   /* so many: later ones had nothing live then */
+};
+
 struct tm_account {
 	struct tm_ledger *ledger;
 	uint64_t id; /* row id in table heap */
@@ -73,6 +79,7 @@ struct tm_account {
 	struct tm_gpu_heap *gpu;          /* gpu_watch.h; NULL: its blocks are no device's */
 	struct tm_peak_period *period;    /* peak_periods.h; NULL: its peak was never reset */
 	struct tm_account *next_waiting;  /* of the accounts in which events wait */
+	struct tm_leak_rows leak_rows;
 	struct tm_scope_heap *scope_heap; /* scopes.h; NULL until it is looked at for scopes */
 };
 

@@ -6,6 +6,7 @@
  * A page that is full is given a number and leaves; its last key goes up. Only the topmost page, which ends at the table's root, and the
  * rightmost page of each level wait until the table is finished. In a table WITHOUT ROWID a row lies once in the tree: the last row of a
  * leaf goes up instead of a copy of its key. An inner page gives up its last cell in the same way, so that none is ever without cells.
+ * Of a row that is too long for a page, or of a keyed one for a quarter of a page, the end lies in a chain of pages.
  */
 #include "bulk.h"
 
@@ -18,11 +19,16 @@
 #define OUT_PAGES 128u
 #define LOCK_PAGE (0x40000000u / TM_BULK_PAGE_BYTES + 1) /* SQLite locks bytes of this page and never uses it */
 #define FILE_HEAD_BYTES 100u
-#define CELL_BYTES_MAX (1 + TM_BULK_COLUMNS_MAX * 9u + 9 + 3 + 4)
+#define VALUES_BYTES ((TM_BULK_COLUMNS_MAX + 1) * 8u) /* of all values but texts, and what tm_bulk_raw() writes too many */
+/* Of a record, what lies in its cell where it all does; and at least, where a part lies elsewhere. */
+#define TABLE_LOCAL_MAX (TM_BULK_PAGE_BYTES - 35u)
+#define INDEX_LOCAL_MAX ((TM_BULK_PAGE_BYTES - 12u) * 64 / 255 - 23)
+#define LOCAL_MIN ((TM_BULK_PAGE_BYTES - 12u) * 32 / 255 - 23)
+#define KEY_BYTES_MAX (INDEX_LOCAL_MAX + 5 + 4) /* of an index cell, without its child: the record's length, and where it goes on */
 
-/* Four times the largest cell and more: a page can lose a cell and still has some. */
-_Static_assert(CELL_BYTES_MAX < (TM_BULK_PAGE_BYTES - 12) * 64 / 255 - 23, "cells need no overflow pages");
-_Static_assert(TM_BULK_COLUMNS_MAX < 126, "a record's head is shorter than 128 bytes");
+/* A page can lose a cell and still has some. */
+_Static_assert(4 * (KEY_BYTES_MAX + 4 + 2) < TM_BULK_PAGE_BYTES - 12 + 48, "an index page holds three cells");
+_Static_assert(TM_BULK_COLUMNS_MAX + 4 * TM_BULK_TEXTS_MAX < 126, "a record's head is shorter than 128 bytes");
 
 enum page_kind { INDEX_INNER = 2, TABLE_INNER = 5, INDEX_LEAF = 10, TABLE_LEAF = 13 };
 
@@ -69,9 +75,69 @@ static uint64_t offset_of(uint32_t page) {
 	return (uint64_t)(page - 1) * TM_BULK_PAGE_BYTES;
 }
 
+/* Until the thread has nothing to do. */
+static void wait_for_writes(struct tm_bulk *b) {
+	if (!b->has_thread) return;
+	pthread_mutex_lock(&b->lock);
+	while (b->sent_bytes) pthread_cond_wait(&b->changed, &b->lock);
+	int error = b->sent_error;
+	pthread_mutex_unlock(&b->lock);
+	if (error) fail(b, error);
+}
+
+static void send(struct tm_bulk *b, size_t bytes, uint64_t offset) {
+	uint8_t *full = b->out;
+	wait_for_writes(b);
+	b->out = b->sent;
+	b->sent = full;
+	pthread_mutex_lock(&b->lock);
+	b->sent_bytes = bytes;
+	b->sent_offset = offset;
+	pthread_cond_broadcast(&b->changed);
+	pthread_mutex_unlock(&b->lock);
+}
+
 static void flush(struct tm_bulk *b) {
-	if (b->waiting) write_at(b, b->out, (size_t)b->waiting * TM_BULK_PAGE_BYTES, offset_of(b->first));
+	size_t bytes = (size_t)b->waiting * TM_BULK_PAGE_BYTES;
+	if (bytes && b->has_thread) send(b, bytes, offset_of(b->first));
+	else if (bytes) write_at(b, b->out, bytes, offset_of(b->first));
 	b->waiting = 0;
+}
+
+static void *write_sent(void *argument) {
+	struct tm_bulk *b = argument;
+	pthread_mutex_lock(&b->lock);
+	for (;;) {
+		while (!b->sent_bytes && !b->stopping) pthread_cond_wait(&b->changed, &b->lock);
+		if (!b->sent_bytes) break;
+		struct tm_bulk once = { .fd = b->fd };
+		pthread_mutex_unlock(&b->lock);
+		write_at(&once, b->sent, b->sent_bytes, b->sent_offset);
+		pthread_mutex_lock(&b->lock);
+		b->sent_bytes = 0;
+		if (!b->sent_error) b->sent_error = once.error;
+		pthread_cond_broadcast(&b->changed);
+	}
+	pthread_mutex_unlock(&b->lock);
+	return NULL;
+}
+
+/* Without a thread pages are written as they come. */
+static void start_thread(struct tm_bulk *b) {
+	if (b->failed || b->has_thread) return;
+	b->stopping = false;
+	b->has_thread = pthread_create(&b->thread, NULL, write_sent, b) == 0;
+}
+
+static void stop_thread(struct tm_bulk *b) {
+	if (!b->has_thread) return;
+	wait_for_writes(b);
+	pthread_mutex_lock(&b->lock);
+	b->stopping = true;
+	pthread_cond_broadcast(&b->changed);
+	pthread_mutex_unlock(&b->lock);
+	pthread_join(b->thread, NULL);
+	b->has_thread = false;
 }
 
 /* Puts the page on its way; returns its number. */
@@ -100,15 +166,23 @@ static bool read_at(struct tm_bulk *b, void *data, size_t n, uint64_t offset) {
 }
 
 int tm_bulk_open(struct tm_bulk *b, const char *path) {
-	*b = (struct tm_bulk){ .fd = open(path, O_RDWR | O_CLOEXEC), .out = malloc((size_t)OUT_PAGES * TM_BULK_PAGE_BYTES) };
+	*b = (struct tm_bulk){ .fd = open(path, O_RDWR | O_CLOEXEC) };
 	if (b->fd < 0) fail(b, errno);
-	if (!b->out) fail(b, ENOMEM);
+	pthread_mutex_init(&b->lock, NULL);
+	pthread_cond_init(&b->changed, NULL);
+	b->out = malloc((size_t)OUT_PAGES * TM_BULK_PAGE_BYTES);
+	b->sent = malloc((size_t)OUT_PAGES * TM_BULK_PAGE_BYTES);
+	if (!b->out || !b->sent) fail(b, ENOMEM);
 	return b->failed ? -1 : 0;
 }
 
 void tm_bulk_release(struct tm_bulk *b) {
+	stop_thread(b);
 	if (b->fd > 0) close(b->fd);
 	free(b->out);
+	free(b->sent);
+	pthread_mutex_destroy(&b->lock);
+	pthread_cond_destroy(&b->changed);
 	*b = (struct tm_bulk){ .fd = -1 };
 }
 
@@ -116,12 +190,14 @@ void tm_bulk_begin(struct tm_bulk *b) {
 	off_t bytes = b->failed ? 0 : lseek(b->fd, 0, SEEK_END);
 	if (bytes < 0) fail(b, errno);
 	else b->page_count = (uint32_t)(bytes / TM_BULK_PAGE_BYTES);
+	start_thread(b);
 }
 
 /* The number of pages and two change counters, which say that it holds. */
 void tm_bulk_end(struct tm_bulk *b) {
 	uint8_t head[FILE_HEAD_BYTES];
 	flush(b);
+	stop_thread(b);
 	if (!read_at(b, head, sizeof head, 0)) return;
 	uint32_t changes = get32(head + 24) + 1;
 	put32(head + 24, changes);
@@ -199,7 +275,7 @@ static void add_child(struct tm_bulk_table *t, unsigned level, uint32_t child, c
 /* The page is full: it leaves, and its last key goes up. */
 static void turn_page(struct tm_bulk_table *t, unsigned level) {
 	struct tm_bulk_page *p = &t->pages[level];
-	uint8_t key[CELL_BYTES_MAX];
+	uint8_t key[KEY_BYTES_MAX];
 	size_t bytes;
 	if (level == 0 && !t->is_index) {
 		bytes = (size_t)(put_varint(key, t->row_id) - key);
@@ -228,9 +304,11 @@ static uint8_t *make_room(struct tm_bulk_table *t, unsigned level, size_t bytes)
 /* --- the table --- */
 
 int tm_bulk_table_open(struct tm_bulk_table *t, struct tm_bulk *b, uint32_t root, bool is_index) {
-	*t = (struct tm_bulk_table){ .bulk = b, .root = root, .is_index = is_index, .at = t->body };
+	*t = (struct tm_bulk_table){ .bulk = b, .root = root, .is_index = is_index, .body_room = VALUES_BYTES };
+	t->at = t->body = malloc(t->body_room);
+	if (!t->body) fail(b, ENOMEM);
 	struct tm_bulk_page *leaf = &t->pages[0];
-	if (!open_level(t, 0) || !read_at(b, leaf->data, TM_BULK_PAGE_BYTES, offset_of(root))) return -1;
+	if (!t->body || !open_level(t, 0) || !read_at(b, leaf->data, TM_BULK_PAGE_BYTES, offset_of(root))) return -1;
 	if (leaf->data[0] != kind_of(t, 0)) fail(b, EINVAL);
 	leaf->cells = (unsigned)(leaf->data[3] << 8 | leaf->data[4]);
 	leaf->content = (unsigned)(leaf->data[5] << 8 | leaf->data[6]);
@@ -239,24 +317,67 @@ int tm_bulk_table_open(struct tm_bulk_table *t, struct tm_bulk *b, uint32_t root
 
 void tm_bulk_table_release(struct tm_bulk_table *t) {
 	for (unsigned i = 0; i < t->levels; i++) free(t->pages[i].data);
+	free(t->body);
+	t->body = NULL;
 	t->levels = 0;
 }
 
+void tm_bulk_text(struct tm_bulk_table *t, const char *data, size_t n) {
+	size_t used = (size_t)(t->at - t->body);
+	if (used + n + VALUES_BYTES > t->body_room) {
+		size_t room = 2 * (used + n + VALUES_BYTES);
+		uint8_t *grown = realloc(t->body, room);
+		if (!grown) return fail(t->bulk, ENOMEM);
+		t->body = grown;
+		t->body_room = room;
+		t->at = grown + used;
+	}
+	memcpy(t->at, data, n);
+	t->at += n;
+	t->type_bytes = (unsigned)(put_varint(t->types + t->type_bytes, 13 + 2 * (uint64_t)n) - t->types);
+}
+
+/* Writes the end of a record, which begins in its cell, from the last page to the first; returns the number of this one. */
+static uint32_t write_chain(struct tm_bulk *b, const uint8_t *data, size_t bytes) {
+	uint8_t page[TM_BULK_PAGE_BYTES];
+	uint32_t next = 0;
+	for (size_t part_max = sizeof page - 4, left = bytes; left;) {
+		size_t part = left % part_max ? left % part_max : part_max;
+		left -= part;
+		put32(page, next);
+		memcpy(page + 4, data + left, part);
+		memset(page + 4 + part, 0, part_max - part);
+		next = append_page(b, page);
+	}
+	return next;
+}
+
+/* How much of a record lies in its cell, by SQLite's rule. */
+static size_t local_bytes(const struct tm_bulk_table *t, size_t record_bytes) {
+	size_t max = t->is_index ? INDEX_LOCAL_MAX : TABLE_LOCAL_MAX;
+	if (record_bytes <= max) return record_bytes;
+	size_t local = LOCAL_MIN + (record_bytes - LOCAL_MIN) % (TM_BULK_PAGE_BYTES - 4);
+	return local <= max ? local : LOCAL_MIN;
+}
+
 void tm_bulk_row(struct tm_bulk_table *t, uint64_t row_id) {
-	uint8_t head[20], *end = head;
-	size_t body_bytes = (size_t)(t->at - t->body), record_bytes = 1 + t->columns + body_bytes;
+	uint8_t head[24], *end = head;
+	size_t body_bytes = (size_t)(t->at - t->body), types_bytes = 1 + t->type_bytes, record_bytes = types_bytes + body_bytes;
+	size_t local = local_bytes(t, record_bytes), chain = record_bytes > local ? 4 : 0;
+	uint32_t rest = chain ? write_chain(t->bulk, t->body + local - types_bytes, record_bytes - local) : 0;
 	end = put_varint(end, record_bytes);
 	if (!t->is_index) end = put_varint(end, row_id);
-	*end++ = (uint8_t)(1 + t->columns);
+	*end++ = (uint8_t)types_bytes;
 	size_t head_size = (size_t)(end - head);
-	uint8_t *cell = t->bulk->failed ? NULL : make_room(t, 0, head_size + t->columns + body_bytes);
+	uint8_t *cell = t->bulk->failed ? NULL : make_room(t, 0, head_size - 1 + local + chain);
 	if (cell) {
 		memcpy(cell, head, head_size);
-		memcpy(cell + head_size, t->types, t->columns);
-		memcpy(cell + head_size + t->columns, t->body, body_bytes);
+		memcpy(cell + head_size, t->types, t->type_bytes);
+		memcpy(cell + head_size + t->type_bytes, t->body, local - types_bytes);
+		if (chain) put32(cell + head_size - 1 + local, rest);
 	}
 	t->row_id = row_id;
-	t->columns = 0;
+	t->type_bytes = 0;
 	t->at = t->body;
 }
 

@@ -10,19 +10,23 @@
  *           here.
  * Together: SQLite makes the tables and may use the file before, between and after, but not at the same time: tm_bulk_begin() and
  *           tm_bulk_end() enclose our turns. Until tm_bulk_finish() SQLite sees the tables as they were, behind it as they are meant.
- * Owns:     one page a level and table, and a buffer of pages on their way to the file.
+ * Texts:    a row that is longer than a page goes on in pages of its own, as SQLite has it.
+ * Owns:     one page a level and table, two buffers of pages on their way to the file, and between tm_bulk_begin() and tm_bulk_end() a thread that
+ *           writes one of them while the other is filled.
  * Threads:  one at a time.
  * Fails:    out of memory and failed writes are remembered in `failed` and `error` (an errno); what follows does nothing.
  */
 #ifndef TIDEMARK_ANALYZER_BULK_H
 #define TIDEMARK_ANALYZER_BULK_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define TM_BULK_PAGE_BYTES 8192u /* of the databases that import makes */
 #define TM_BULK_COLUMNS_MAX 40u
+#define TM_BULK_TEXTS_MAX 8u /* of a row's values */
 #define TM_BULK_LEVELS_MAX 12u
 
 struct tm_bulk {
@@ -30,9 +34,17 @@ struct tm_bulk {
 	uint32_t page_count; /* pages given a number, SQLite's included */
 	uint32_t first;      /* number of the first page in `out` */
 	unsigned waiting;    /* pages in `out` */
-	uint8_t *out;
+	uint8_t *out, *sent; /* sent: the pages that the thread is writing */
 	bool failed;
 	int error;
+	bool has_thread;
+	pthread_t thread;
+	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t changed;
+	size_t sent_bytes; /* 0: the thread has nothing to do */
+	uint64_t sent_offset;
+	bool stopping;
+	int sent_error; /* an errno */
 };
 
 /* A page that is being filled. Cells grow down from its end, their places up from its head. */
@@ -46,10 +58,11 @@ struct tm_bulk_table {
 	uint32_t root;
 	bool is_index;   /* WITHOUT ROWID */
 	uint64_t row_id; /* the last one */
-	unsigned levels, columns;
+	unsigned levels, type_bytes;
 	struct tm_bulk_page pages[TM_BULK_LEVELS_MAX]; /* [0] is of the leaves */
-	uint8_t *at;                                   /* in `body` */
-	uint8_t types[TM_BULK_COLUMNS_MAX], body[(TM_BULK_COLUMNS_MAX + 1) * 8];
+	uint8_t *at, *body;                            /* at: where in the body the next value comes */
+	size_t body_room;                              /* for all texts, and behind them all other values */
+	uint8_t types[TM_BULK_COLUMNS_MAX + 4 * TM_BULK_TEXTS_MAX];
 };
 
 /* Opens an SQLite database file whose pages have TM_BULK_PAGE_BYTES. 0 or -1. Release after either. */
@@ -67,30 +80,36 @@ void tm_bulk_table_release(struct tm_bulk_table *t);
 void tm_bulk_finish(struct tm_bulk_table *t);
 
 /* Appends the values that were put since the last one as a row. row_id: above all before it; WITHOUT ROWID: not used, and the values come in
- * the order of the primary key, its columns first. At most TM_BULK_COLUMNS_MAX values, as many as the table has columns. */
+ * the order of the primary key, its columns first. At most TM_BULK_COLUMNS_MAX values, TM_BULK_TEXTS_MAX of them texts; as many as the table has
+ * columns. */
 void tm_bulk_row(struct tm_bulk_table *t, uint64_t row_id);
 
 /* A value, or for an INTEGER PRIMARY KEY always NULL: it is the row id. */
 static inline void tm_bulk_null(struct tm_bulk_table *t) {
-	t->types[t->columns++] = 0;
+	t->types[t->type_bytes++] = 0;
 }
 
 static inline void tm_bulk_raw(struct tm_bulk_table *t, uint8_t type, uint64_t value, unsigned bytes) {
 	uint64_t big_endian = __builtin_bswap64(value << (64 - 8 * bytes));
 	__builtin_memcpy(t->at, &big_endian, sizeof big_endian);
 	t->at += bytes;
-	t->types[t->columns++] = type;
+	t->types[t->type_bytes++] = type;
 }
 
-/* Numbers above what SQLite can hold become the largest it can. */
+/* By a number's binary digits: how many bytes hold it, none for 0 and 1. */
+#define TM_BULK_8(x) x, x, x, x, x, x, x, x
+static const uint8_t tm_bulk_bytes[65] = { 0, 0, 1, 1, 1, 1, 1, 1, TM_BULK_8(2), TM_BULK_8(3), TM_BULK_8(4), TM_BULK_8(6), TM_BULK_8(6),
+					   TM_BULK_8(8), TM_BULK_8(8), 8 };
+static const uint8_t tm_bulk_types[9] = { 0, 1, 2, 3, 4, 0, 5, 0, 6 }; /* by bytes */
+
+/* Numbers above what SQLite can hold become the largest it can. Without branches: what comes next can seldom be guessed. */
 static inline void tm_bulk_number(struct tm_bulk_table *t, uint64_t value) {
-	if (value < 2) t->types[t->columns++] = (uint8_t)(8 + value);
-	else if (value < 1u << 7) tm_bulk_raw(t, 1, value, 1);
-	else if (value < 1u << 15) tm_bulk_raw(t, 2, value, 2);
-	else if (value < 1u << 23) tm_bulk_raw(t, 3, value, 3);
-	else if (value < 1u << 31) tm_bulk_raw(t, 4, value, 4);
-	else if (value < (uint64_t)1 << 47) tm_bulk_raw(t, 5, value, 6);
-	else tm_bulk_raw(t, 6, value > INT64_MAX ? INT64_MAX : value, 8);
+	value = value > INT64_MAX ? INT64_MAX : value;
+	unsigned bytes = tm_bulk_bytes[value ? 64 - (unsigned)__builtin_clzll(value) : 0];
+	uint64_t big_endian = __builtin_bswap64(value << (-8 * bytes & 63));
+	__builtin_memcpy(t->at, &big_endian, sizeof big_endian);
+	t->at += bytes;
+	t->types[t->type_bytes++] = (uint8_t)(bytes ? tm_bulk_types[bytes] : 8 + value);
 }
 
 static inline void tm_bulk_minus_one(struct tm_bulk_table *t) {
@@ -102,6 +121,9 @@ static inline void tm_bulk_number_or_null(struct tm_bulk_table *t, uint64_t valu
 	if (value == UINT64_MAX) tm_bulk_null(t);
 	else tm_bulk_number(t, value);
 }
+
+/* Valid UTF-8 without a NUL, shorter than 1 GiB. */
+void tm_bulk_text(struct tm_bulk_table *t, const char *data, size_t n);
 
 static inline void tm_bulk_real(struct tm_bulk_table *t, double value) {
 	uint64_t bits;

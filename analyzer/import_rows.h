@@ -23,7 +23,6 @@ struct tm_snapshot_row {
 struct tm_import_rows {
 	struct tm_store *store;
 	struct tm_replay *replay;
-	uint8_t *frame_used;                        /* by frame id: it has rows; set by tm_write_stack_rows() */
 	TM_ARRAY(struct tm_snapshot_row) snapshots; /* in the order of their ids; set by tm_write_site_rows() */
 	uint64_t trace_id;
 	const char *path;       /* of the trace */
@@ -32,10 +31,12 @@ struct tm_import_rows {
 	uint64_t sound_bytes;
 };
 
-/* First, into the bulk tables. stack: those that a call site needs, and their ancestors. */
+/* First, into the bulk tables. stack: those that a call site needs, and their ancestors; frame: those of the stacks. */
 void tm_write_stack_rows(struct tm_import_rows *w);
-/* site_total, snapshot_stack. */
+/* site_total, snapshot_stack, leak_score, leak_stack. */
 void tm_write_site_rows(struct tm_import_rows *w);
+/* The last two of one heap; sites: in the order of their stacks. */
+void tm_write_leak_rows(const struct tm_import_rows *w, const struct tm_account *a, const uint32_t *sites, size_t count);
 /* scope_packed, scope_instance_aggregate, scope_snapshot_packed. */
 void tm_write_scope_bulk_rows(struct tm_import_rows *w);
 
@@ -44,16 +45,12 @@ void tm_write_checkpoint_ranges(struct tm_import_rows *w);
 
 /* Then the others. trace, trace_info, process, thread, heap, module, allocation_origin, mark, note, loss, alert. */
 void tm_write_catalog_rows(const struct tm_import_rows *w);
-/* frame: those of the stacks. */
-void tm_write_frame_rows(const struct tm_import_rows *w);
 /* heap_total, function_aggregate, timeline, gap, snapshot. */
 void tm_write_total_rows(const struct tm_import_rows *w);
 /* scope_name, scope_aggregate, step, step_aggregate, and notes about them. */
 void tm_write_scope_rows(const struct tm_import_rows *w);
 /* checkpoint, size_bucket, lifetime_bucket, level_total. */
 void tm_write_level_rows(const struct tm_import_rows *w);
-/* leak_score. */
-void tm_write_leak_rows(const struct tm_import_rows *w);
 void tm_import_rows_release(struct tm_import_rows *w);
 
 /* In whole bytes and blocks. */

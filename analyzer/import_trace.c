@@ -43,11 +43,12 @@ static void find_bases(struct import *x) {
 	} const all[] = {
 		{ &x->bases.process, "SELECT max(id) FROM process" }, { &x->bases.thread, "SELECT max(id) FROM thread" },
 		{ &x->bases.heap, "SELECT max(id) FROM heap" },       { &x->bases.module, "SELECT max(id) FROM module" },
-		{ &x->bases.frame, "SELECT max(id) FROM frame" },     { &x->bases.origin, "SELECT max(id) FROM allocation_origin" },
+		{ &x->bases.origin, "SELECT max(id) FROM allocation_origin" },
 		{ &x->bases.mark, "SELECT max(id) FROM mark" },       { &x->bases.snapshot, "SELECT max(id) FROM snapshot" },
 		{ &x->bases.checkpoint, "SELECT max(id) FROM checkpoint" },
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i].base = (uint64_t)tm_store_number(x->store, all[i].sql, 0);
+	x->bases.frame = tm_store_last_id(x->store, TM_TABLE_FRAME);
 	x->bases.stack = tm_store_last_id(x->store, TM_TABLE_STACK);
 	x->bases.row = tm_store_last_id(x->store, TM_TABLE_ALLOCATION);
 	x->bases.scope = tm_store_last_id(x->store, TM_TABLE_SCOPE);
@@ -224,13 +225,11 @@ static int write_rows(struct import *x) {
 		rows.trace_id = (uint64_t)tm_store_number(x->store, "SELECT max(id) FROM trace", 0) + 1;
 		x->source->events = x->replay.events;
 		tm_write_catalog_rows(&rows);
-		tm_write_frame_rows(&rows);
 		tm_write_total_rows(&rows);
 		tm_write_scope_rows(&rows);
 		tm_write_gpu_rows(x->store, &x->replay);
 		tm_write_gpu_block_rows(x->store, &x->replay);
 		tm_write_level_rows(&rows);
-		tm_write_leak_rows(&rows);
 		name_pools(x);
 		if (x->store->failed) rc = TM_IMPORT_FAILED;
 	}

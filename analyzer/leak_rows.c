@@ -1,48 +1,61 @@
-/* leak_rows.c - leak candidates as rows of the database; see import_rows.h. */
+/* leak_rows.c - leak candidates of a heap as rows of the database; see import_rows.h.
+ *
+ * Both tables are bulk tables: a candidate's row comes where its own stack does.
+ */
 #include <math.h>
 
 #include "import_rows.h"
 
-static void write_stack(const struct tm_import_rows *w, sqlite3_stmt *row, const struct tm_leak *leak, uint32_t stack,
-			struct tm_amount live) {
-	const struct tm_bases *bases = &w->replay->bases;
-	const struct tm_account *a = leak->account;
-	tm_store_row(w->store, row, "nnnnnn", bases->process + a->ledger->process, a->id, stack ? bases->stack + stack : 0,
-		     leak->stack ? bases->stack + leak->stack : 0, tm_scaled_bytes(a, live.bytes), tm_scaled_count(a, live.count));
+static uint64_t stack_id(const struct tm_import_rows *w, uint32_t stack) {
+	return stack ? w->replay->bases.stack + stack : 0;
 }
 
-static void write_stacks(const struct tm_import_rows *w) {
-	const struct tm_leaks *leaks = &w->replay->leaks;
-	sqlite3_stmt *row = tm_store_prepare(w->store,
-					     "INSERT INTO leak_stack(process_id, heap_id, stack_id, row_stack_id, live_bytes, live_count)"
-					     " VALUES(?1,?2,?3,?4,?5,?6)");
-	for (size_t i = 0; i < leaks->rows.count && !w->store->failed; i++)
-		if (leaks->rows.items[i].stacks == 1)
-			write_stack(w, row, &leaks->rows.items[i], leaks->rows.items[i].stack, leaks->rows.items[i].live);
-	for (size_t i = 0; i < leaks->stacks.count && !w->store->failed; i++) {
-		const struct tm_leak_stack *stack = &leaks->stacks.items[i];
-		write_stack(w, row, &leaks->rows.items[stack->row], stack->stack, stack->live);
-	}
-	sqlite3_finalize(row);
+static void put_key(const struct tm_import_rows *w, struct tm_bulk_table *t, const struct tm_account *a, uint32_t stack) {
+	tm_bulk_number(t, w->replay->bases.process + a->ledger->process);
+	tm_bulk_number(t, a->id);
+	tm_bulk_number(t, stack_id(w, stack));
 }
 
-void tm_write_leak_rows(const struct tm_import_rows *w) {
-	const struct tm_replay *r = w->replay;
-	sqlite3_stmt *row = tm_store_prepare(
-		w->store,
-		"INSERT INTO leak_score(process_id, heap_id, stack_id, stacks, live_bytes, live_count, allocations, growth_bytes_per_step,"
-		" growth_p, first_ns, last_ns, score, reason, suppressed)"
-		" VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)");
-	for (size_t i = 0; i < r->leaks.rows.count && !w->store->failed; i++) {
-		const struct tm_leak *leak = &r->leaks.rows.items[i];
-		const struct tm_account *a = leak->account;
-		/* SQLite stores a NaN as NULL. */
-		tm_store_row(w->store, row, "nnnnnnnrrnnrzn", r->bases.process + a->ledger->process, a->id,
-			     leak->stack ? r->bases.stack + leak->stack : 0, (uint64_t)leak->stacks, tm_scaled_bytes(a, leak->live.bytes),
-			     tm_scaled_count(a, leak->live.count), tm_scaled_count(a, leak->allocations), leak->growth, leak->growth_p,
-			     leak->first_ns + r->clock_offset_ns, leak->last_ns + r->clock_offset_ns, leak->score, leak->reason,
-			     (uint64_t)leak->suppressed);
+static void put_live(struct tm_bulk_table *t, const struct tm_account *a, struct tm_amount live) {
+	tm_bulk_number(t, tm_scaled_bytes(a, live.bytes));
+	tm_bulk_number(t, tm_scaled_count(a, live.count));
+}
+
+static void put_real(struct tm_bulk_table *t, double value) {
+	if (isnan(value)) tm_bulk_null(t);
+	else tm_bulk_real(t, value);
+}
+
+static void write_score(const struct tm_import_rows *w, const struct tm_leak *leak) {
+	struct tm_bulk_table *t = &w->store->tables[TM_TABLE_LEAK_SCORE];
+	put_key(w, t, leak->account, leak->stack);
+	tm_bulk_number(t, leak->stacks);
+	put_live(t, leak->account, leak->live);
+	tm_bulk_number(t, tm_scaled_count(leak->account, leak->allocations));
+	put_real(t, leak->growth);
+	put_real(t, leak->growth_p);
+	tm_bulk_number(t, leak->first_ns + w->replay->clock_offset_ns);
+	tm_bulk_number(t, leak->last_ns + w->replay->clock_offset_ns);
+	put_real(t, leak->score);
+	tm_store_put_text(w->store, t, tm_text_of(leak->reason));
+	tm_bulk_number(t, leak->suppressed);
+	tm_bulk_row(t, 0);
+}
+
+static void write_stack(const struct tm_import_rows *w, const struct tm_account *a, uint32_t site, const struct tm_leak *leak) {
+	struct tm_bulk_table *t = &w->store->tables[TM_TABLE_LEAK_STACK];
+	put_key(w, t, a, a->sites.heads.items[site].stack);
+	tm_bulk_number(t, stack_id(w, leak->stack));
+	put_live(t, a, tm_site_amount(&a->sites, site, TM_SITE_AT_EXIT));
+	tm_bulk_row(t, 0);
+}
+
+void tm_write_leak_rows(const struct tm_import_rows *w, const struct tm_account *a, const uint32_t *sites, size_t count) {
+	for (size_t i = 0; a->leak_rows.row_of && i < count; i++) {
+		uint32_t number = sites[i] < a->leak_rows.sites ? a->leak_rows.row_of[sites[i]] : 0;
+		if (!number) continue;
+		const struct tm_leak *leak = &w->replay->leaks.rows.items[number - 1];
+		if (a->sites.heads.items[sites[i]].stack == leak->stack) write_score(w, leak);
+		write_stack(w, a, sites[i], leak);
 	}
-	sqlite3_finalize(row);
-	write_stacks(w);
 }

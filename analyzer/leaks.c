@@ -15,6 +15,7 @@
 #define SILENT_WEIGHT 0.4
 #define UNJOINED_LEAST 8u /* survivors beyond two for each thread that runs: stacks are kept for other threads */
 
+#define HASH_BEGIN 0xCBF29CE484222325u
 #define LEVELS_AT_ONCE 4096u /* candidates whose levels are gathered at a time: 4 MiB */
 
 /* A line that time is measured along: marks, and how far the program was between them. */
@@ -31,13 +32,11 @@ struct group {
 	uint32_t stack, stacks;
 	uint64_t stack_bytes; /* live in `stack` */
 	struct tm_amount live, allocated;
-	uint64_t first_alloc_ns, begin_ns; /* of the window */
-	uint64_t first_ns, last_ns, survivors;
-	uint64_t threads;          /* a bit for each thread that allocated one, modulo 64 ... */
-	uint32_t thread_parts[64]; /* ... and for each part of the window that it did so in */
-	uint64_t orphans;          /* survivors whose thread has ended */
-	double begin;              /* of the window, on the line */
-	struct tm_leak_facts facts;
+	uint64_t first_alloc_ns, begin_ns; /* begin_ns: of the window */
+	uint64_t first_ns, last_ns;        /* oldest and youngest survivor */
+	size_t survivors, first_survivor; /* of the finder's */
+	double begin;                     /* of the window, on the line */
+	bool is_module, is_arena, is_file;
 	bool suppressed, by_program;                   /* the program's own list says so */
 	bool spawns;                                   /* allocated by pthread_create() */
 	bool is_split;                                 /* its parts stand for it */
@@ -48,7 +47,20 @@ struct group {
 	char *reason;
 };
 
-/* Of a row of the frames: it says the same in all stacks. */
+/* A block that is live at exit. */
+struct survivor {
+	uint64_t alloc_ns;
+	uint64_t size_bytes : 48, thread : 6, is_orphan : 1; /* thread: that allocated it, modulo 64; is_orphan: it has ended */
+};
+
+/* What the survivors of a group say of threads. */
+struct thread_facts {
+	uint64_t threads;   /* a bit for each thread that allocated one, modulo 64 ... */
+	uint32_t parts[64]; /* ... and for each part of the window that it did so in */
+	uint64_t orphans;   /* survivors whose thread has ended */
+};
+
+/* Of a text, of a row of the frames, or of all rows from one outward: they say the same in all stacks. */
 enum frame_flag {
 	FRAME_SEEN = 1,
 	FRAME_KNOWN = 2,       /* a suppression matches wherever it stands ... */
@@ -63,7 +75,7 @@ enum frame_flag {
 };
 
 struct finder {
-	uint16_t *flags;
+	struct tm_leaks *leaks;
 	const struct tm_ledger *l;
 	const struct tm_replay *r;
 	const struct tm_stack_ids *stacks;
@@ -80,6 +92,7 @@ struct finder {
 	size_t done;                   /* groups that have been judged */
 	struct tm_leak_levels *levels; /* of LEVELS_AT_ONCE groups */
 	uint32_t **group_of;           /* by account and site: index + 1 */
+	struct survivor *survivors;    /* of the groups that are being judged, by group */
 	uint32_t *slots, mask;         /* hash of groups, index + 1 */
 };
 
@@ -109,9 +122,8 @@ static uint64_t mix(uint64_t key, const void *data, size_t n) {
 /* A frame of a stack, with all that is known of it. */
 struct place {
 	const struct tm_catalog_frame *frame;
+	const struct tm_catalog_function *named;
 	struct tm_suppression_frame text;
-	uint32_t line;
-	bool is_wrapper;
 };
 
 static struct tm_text string_of(const struct tm_catalog *c, uint32_t id) {
@@ -126,21 +138,26 @@ static struct place place_at(const struct tm_stack_ids *t, const struct tm_stack
 										   : &unknown;
 	bool has_module = f->kind != TM_FRAME_PYTHON && f->module && f->module <= c->modules.count;
 	struct tm_text module = has_module ? c->modules.items[f->module - 1].path : (struct tm_text){ "", 0 };
-	return (struct place){ f,
-			       { string_of(c, named->name), string_of(c, named->file), module },
-			       named->line,
-			       t->string_flags[named->name] & TM_FUNCTION_WRAPPER };
+	return (struct place){ f, named, { string_of(c, named->name), string_of(c, named->file), module } };
 }
 
-static uint64_t mix_row(uint64_t key, const struct tm_stack_ids *t, const struct tm_stack_row *at) {
-	const struct place place = place_at(t, at), *p = &place;
-	if (!p->text.function.size) {
-		key = mix(key, &p->frame->module, sizeof p->frame->module);
-		return mix(key, &p->frame->address, sizeof p->frame->address);
-	}
-	key = mix(key, p->text.function.data, p->text.function.size);
-	key = mix(key, p->text.file.data, p->text.file.size);
-	return mix(key, &p->line, sizeof p->line);
+/* Of a string's bytes: a trace may define one text as several strings. */
+static uint64_t hash_of_string(const struct finder *x, uint32_t id) {
+	struct tm_text text = string_of(x->stacks->catalog, id);
+	if (!id) return 0;
+	uint64_t *hash = &x->leaks->hashes[id];
+	if (!*hash) *hash = mix(HASH_BEGIN, text.data, text.size) | 1;
+	return *hash;
+}
+
+static uint64_t mix_number(uint64_t key, uint64_t number) {
+	return (key ^ number ^ key >> 32) * 0x9E3779B97F4A7C15u;
+}
+
+static uint64_t mix_row(uint64_t key, const struct finder *x, const struct tm_stack_row *at) {
+	const struct place place = place_at(x->stacks, at), *p = &place;
+	if (!p->text.function.size) return mix_number(mix_number(key, p->frame->module), p->frame->address);
+	return mix_number(mix_number(mix_number(key, hash_of_string(x, p->named->name)), hash_of_string(x, p->named->file)), p->named->line);
 }
 
 static bool starts(const char *p, const char *end, const char *word) {
@@ -148,19 +165,23 @@ static bool starts(const char *p, const char *end, const char *word) {
 	return (size_t)(end - p) >= n && memcmp(p, word, n) == 0;
 }
 
-/* The C++ library's own, behind a return type or not; and all of the C library and of libstdc++. */
-static bool is_library(const struct place *p) {
-	const char *end = p->text.function.data + p->text.function.size;
+/* The C++ library's own, behind a return type or not. */
+static bool is_library_function(struct tm_text function) {
+	const char *end = function.data + function.size;
 	int depth = 0;
-	for (const char *s = p->text.function.data; s < end && *s != '('; s++) {
-		bool begins = s == p->text.function.data || (s[-1] == ' ' && depth == 0);
+	for (const char *s = function.data; s < end && *s != '('; s++) {
+		bool begins = s == function.data || (s[-1] == ' ' && depth == 0);
 		if (begins && (starts(s, end, "std::") || starts(s, end, "__gnu_cxx::"))) return true;
 		depth += (*s == '<') - (*s == '>');
 	}
-	const char *module = p->text.module.data, *module_end = module + p->text.module.size;
-	for (const char *s = module_end; s > module; s--)
-		if (s[-1] == '/')
-			return starts(s, module_end, "libstdc++") || starts(s, module_end, "libc.so") || starts(s, module_end, "libc-2");
+	return false;
+}
+
+/* All of the C library and of libstdc++. */
+static bool is_library(struct tm_text module) {
+	const char *end = module.data + module.size;
+	for (const char *s = end; s > module.data; s--)
+		if (s[-1] == '/') return starts(s, end, "libstdc++") || starts(s, end, "libc.so") || starts(s, end, "libc-2");
 	return false;
 }
 
@@ -176,26 +197,66 @@ static bool is_arena(struct tm_text function) {
 	return text_starts(function, "new_arena") || text_starts(function, "_PyObject_Arena") || text_starts(function, "_PyMem_ArenaAlloc");
 }
 
+static uint16_t judge_text(const struct finder *x, struct tm_text text) {
+	const struct tm_suppression_frame alone = { .function = text };
+	uint16_t flags = FRAME_SEEN;
+	if (tm_suppressions_known(&alone, true)) flags |= FRAME_KNOWN_INNER;
+	if (flags & FRAME_KNOWN_INNER && tm_suppressions_known(&alone, false)) flags |= FRAME_KNOWN;
+	if (tm_suppressions_match(&x->program, &alone)) flags |= FRAME_PROGRAM;
+	return flags;
+}
+
+static uint16_t flags_of_function(const struct finder *x, uint32_t id) {
+	struct tm_text text = string_of(x->stacks->catalog, id);
+	uint16_t *flags = &x->leaks->functions[id];
+	if (*flags) return *flags;
+	*flags = judge_text(x, text);
+	if (is_library_function(text)) *flags |= FRAME_LIBRARY;
+	if (is_arena(text)) *flags |= FRAME_ARENA;
+	if (text_starts(text, "pthread_create") || text_starts(text, "__pthread_create")) *flags |= FRAME_SPAWNS;
+	return *flags;
+}
+
+static uint16_t flags_of_file(const struct finder *x, uint32_t id) {
+	uint16_t *flags = &x->leaks->files[id];
+	if (!*flags) *flags = judge_text(x, string_of(x->stacks->catalog, id));
+	return *flags;
+}
+
+static uint16_t flags_of_module(const struct finder *x, uint32_t id, struct tm_text path) {
+	uint16_t *flags = &x->leaks->modules[id];
+	if (!*flags) *flags = judge_text(x, path) | (is_library(path) ? FRAME_LIBRARY : 0);
+	return *flags;
+}
+
 static uint16_t judge_frame(const struct finder *x, const struct tm_stack_row *at) {
 	struct place p = place_at(x->stacks, at);
-	uint16_t flags = FRAME_SEEN;
-	if (tm_suppressions_known(&p.text, false)) flags |= FRAME_KNOWN;
-	if (tm_suppressions_match(&x->program, &p.text)) flags |= FRAME_PROGRAM;
-	if (tm_suppressions_known(&p.text, true)) flags |= FRAME_KNOWN_INNER;
-	if (is_library(&p)) flags |= FRAME_LIBRARY;
-	if (is_arena(p.text.function)) flags |= FRAME_ARENA;
-	if (p.is_wrapper) flags |= FRAME_WRAPPER;
+	uint16_t flags = flags_of_function(x, p.named->name) | flags_of_file(x, p.named->file);
+	if (p.text.module.size) flags |= flags_of_module(x, p.frame->module, p.text.module);
+	if (x->stacks->string_flags[p.named->name] & TM_FUNCTION_WRAPPER) flags |= FRAME_WRAPPER;
 	if (p.frame->kind == TM_FRAME_PYTHON) flags |= FRAME_PYTHON;
 	if (p.frame->kind == TM_FRAME_PYTHON && text_starts(p.text.file, "<frozen importlib")) flags |= FRAME_IMPORTS;
-	if (text_starts(p.text.function, "pthread_create") || text_starts(p.text.function, "__pthread_create")) flags |= FRAME_SPAWNS;
 	return flags;
 }
 
 static uint16_t flags_of(const struct finder *x, const struct tm_stack_row *at) {
 	uint32_t frame = x->stacks->catalog->nodes.items[at->node - 1].frame;
-	uint16_t *flags = &x->flags[x->stacks->frame_first[frame - 1] + at->function];
-	if (!*flags) *flags = judge_frame(x, at);
-	return *flags;
+	return x->leaks->flags[x->stacks->frame_first[frame - 1] + at->function];
+}
+
+/* Of every row of the frames, and of every node with all that lies outward of it. */
+static void judge_frames(const struct finder *x) {
+	const struct tm_catalog *c = x->stacks->catalog;
+	uint16_t *flags = x->leaks->flags, *outward = x->leaks->outward;
+	for (uint32_t node = 1; node <= c->nodes.count; node++) {
+		uint32_t frame = c->nodes.items[node - 1].frame, count = tm_frame_functions(&c->frames.items[frame - 1]);
+		uint16_t *first = &flags[x->stacks->frame_first[frame - 1]], all = outward[c->nodes.items[node - 1].parent];
+		for (uint32_t i = 0; i < count; i++) {
+			if (!first[i]) first[i] = judge_frame(x, &(struct tm_stack_row){ node, i });
+			all |= first[i];
+		}
+		outward[node] = all;
+	}
 }
 
 /* What a stack is: the key of its call site, and what is known about such. */
@@ -212,39 +273,58 @@ static bool calls(const struct finder *x, const struct tm_stack_row *at, const s
 	return !is_text(place_at(x->stacks, at).text.function, place_at(x->stacks, site).text.function);
 }
 
+/* What is looked for outward; node 0: not found so far. */
+struct sought {
+	struct tm_stack_row native, own, python, caller;
+};
+
+/* Further out there is something that matters: all that these frames have of flags is known. */
+static bool seeks(const struct finder *x, const struct sought *s, uint16_t outward) {
+	if (s->python.node) return outward & FRAME_PYTHON && !(s->caller.node && flags_of(x, &s->caller) & FRAME_PYTHON);
+	return outward & FRAME_PYTHON || !s->native.node || !s->own.node || !s->caller.node;
+}
+
+static uint16_t all_flags(const struct finder *x, const struct tm_stack_row *innermost) {
+	const struct tm_catalog_node *n = &x->stacks->catalog->nodes.items[innermost->node - 1];
+	uint32_t count = tm_frame_functions(&x->stacks->catalog->frames.items[n->frame - 1]);
+	uint16_t all = x->leaks->outward[n->parent];
+	for (struct tm_stack_row at = *innermost; at.function < count; at.function++) all |= flags_of(x, &at);
+	return all;
+}
+
 /* From the innermost frame outward: the site is the innermost Python frame, else the innermost that is no wrapper; the first native one of the
  * program's own joins it. */
 static struct site_view view_of(const struct finder *x, uint32_t stack) {
-	struct site_view view = { .key = 0xCBF29CE484222325u };
-	const struct tm_stack_row none = { 0, 0 };
-	struct tm_stack_row native = none, own = none, python = none, caller = none;
+	struct site_view view = { .key = HASH_BEGIN };
+	struct sought s = { 0 };
 	bool inner = true;
 	if (!stack) return view;
 	const struct tm_stack_row innermost = tm_stack_find(x->stacks, stack);
 	struct tm_stack_row at = innermost;
+	uint16_t all = all_flags(x, &innermost);
+	view.by_program = all & FRAME_PROGRAM;
+	view.suppressed = all & (FRAME_KNOWN | FRAME_PROGRAM);
+	view.spawns = all & FRAME_SPAWNS;
+	view.is_module = all & FRAME_IMPORTS;
 	do {
 		uint16_t flags = flags_of(x, &at);
 		bool is_python = flags & FRAME_PYTHON;
-		view.suppressed = view.suppressed || (flags & (inner ? FRAME_KNOWN_INNER | FRAME_KNOWN : FRAME_KNOWN));
-		view.by_program = view.by_program || (flags & FRAME_PROGRAM);
-		view.spawns = view.spawns || (flags & FRAME_SPAWNS);
+		view.suppressed = view.suppressed || (inner && flags & FRAME_KNOWN_INNER);
 		view.is_arena = view.is_arena || (inner && x->has_python_heap && (flags & FRAME_ARENA));
-		view.is_module = view.is_module || (flags & FRAME_IMPORTS);
 		if (is_python || !(flags & FRAME_WRAPPER)) inner = false;
-		if (is_python && python.node && caller.node && !(flags_of(x, &caller) & FRAME_PYTHON)) caller = none;
-		if (!caller.node && calls(x, &at, python.node ? &python : &own)) caller = at;
-		if (is_python && !python.node) python = at;
+		if (is_python && s.python.node && s.caller.node && !(flags_of(x, &s.caller) & FRAME_PYTHON)) s.caller.node = 0;
+		if (!s.caller.node && calls(x, &at, s.python.node ? &s.python : &s.own)) s.caller = at;
+		if (is_python && !s.python.node) s.python = at;
 		if (is_python || (flags & FRAME_WRAPPER)) continue;
-		if (!native.node) native = at;
-		if (!own.node && !(flags & FRAME_LIBRARY)) own = at;
-	} while (tm_stack_outward(x->stacks, &at));
-	const struct tm_stack_row *site = python.node ? &python : native.node ? &native : &innermost;
-	view.key = mix_row(view.key, x->stacks, site);
-	if (site == &native && own.node) view.key = mix_row(view.key, x->stacks, &own);
-	view.suppressed = view.suppressed || view.by_program;
-	view.caller_key = caller.node ? mix_row(view.key, x->stacks, &caller) : view.key;
-	if (site == &native && (flags_of(x, &native) & FRAME_LIBRARY) && own.node) view.own = place_at(x->stacks, &own).text.function;
-	if (caller.node) view.caller = place_at(x->stacks, &caller).text.function;
+		if (!s.native.node) s.native = at;
+		if (!s.own.node && !(flags & FRAME_LIBRARY)) s.own = at;
+	} while (tm_stack_outward(x->stacks, &at) && seeks(x, &s, x->leaks->outward[at.node]));
+	const struct tm_stack_row *site = s.python.node ? &s.python : s.native.node ? &s.native : &innermost;
+	view.key = mix_row(view.key, x, site);
+	if (site == &s.native && s.own.node) view.key = mix_row(view.key, x, &s.own);
+	view.caller_key = s.caller.node ? mix_row(view.key, x, &s.caller) : view.key;
+	if (site == &s.native && (flags_of(x, &s.native) & FRAME_LIBRARY) && s.own.node) view.own = place_at(x->stacks, &s.own).text.function;
+	if (s.caller.node) view.caller = place_at(x->stacks, &s.caller).text.function;
 	view.key += view.suppressed + 2u * view.is_module + 4u * view.is_arena + 8u * view.by_program;
 	return view;
 }
@@ -279,9 +359,8 @@ static uint64_t end_of_work(const struct finder *x) {
 	for (size_t i = 0; i < x->l->accounts.count; i++) {
 		const struct tm_account *a = x->l->accounts.items[i];
 		for (uint32_t k = 0; k < a->sites.heads.count; k++) {
-			struct tm_site room;
-			const struct tm_site *s = tm_site_look(&a->sites, k, &room);
-			if (s->last_ns > best_ns && is_python_work(x->stacks, s->stack)) best_ns = s->last_ns;
+			uint64_t last_ns = tm_site_last_ns(&a->sites, k);
+			if (last_ns > best_ns && is_python_work(x->stacks, a->sites.heads.items[k].stack)) best_ns = last_ns;
 		}
 	}
 	return best_ns && best_ns < x->exit_ns ? best_ns : x->exit_ns;
@@ -355,9 +434,9 @@ static uint32_t group_with(struct finder *x, const struct tm_account *a, const s
 	g->by_program = view->by_program;
 	g->spawns = view->spawns;
 	g->first_alloc_ns = g->first_ns = UINT64_MAX;
-	g->facts.is_module = view->is_module;
-	g->facts.is_arena = view->is_arena;
-	g->facts.is_file = a->kind.size == 4 && memcmp(a->kind.data, "file", 4) == 0;
+	g->is_module = view->is_module;
+	g->is_arena = view->is_arena;
+	g->is_file = a->kind.size == 4 && memcmp(a->kind.data, "file", 4) == 0;
 	return x->slots[k] = (uint32_t)x->groups.count;
 }
 
@@ -391,12 +470,12 @@ static bool group_account(struct finder *x, size_t index) {
 	if (!x->group_of[index]) return false;
 	for (uint32_t i = 0; i < a->sites.heads.count; i++) {
 		struct tm_site room;
-		const struct tm_site *s = tm_site_look(&a->sites, i, &room);
-		if (!s->amounts[TM_SITE_LIVE].count && !s->amounts[TM_SITE_LIVE].bytes) continue;
-		struct site_view view = view_of(x, s->stack);
+		struct tm_amount live = tm_site_amount(&a->sites, i, TM_SITE_LIVE);
+		if (!live.count && !live.bytes) continue;
+		struct site_view view = view_of(x, a->sites.heads.items[i].stack);
 		uint32_t number = x->group_of[index][i] = group_with(x, a, &view);
 		if (!number) return false;
-		join(&x->groups.items[number - 1], s);
+		join(&x->groups.items[number - 1], tm_site_look(&a->sites, i, &room));
 	}
 	return true;
 }
@@ -435,40 +514,78 @@ static void note_birth(struct tm_leak_births *b, double at, uint64_t size_bytes)
 	if (at > b->last) b->last = at;
 }
 
-static void note_survivor(struct finder *x, size_t account, const struct tm_block *b) {
+/* The group that the block is a survivor of, if that is to be judged. */
+static struct group *new_group_of(struct finder *x, size_t account, const struct tm_block *b) {
 	uint32_t number = x->group_of[account][b->site];
-	if (number <= x->done) return;
-	struct group *g = &x->groups.items[number - 1];
+	return number > x->done ? &x->groups.items[number - 1] : NULL;
+}
+
+static void count_survivor(struct finder *x, size_t account, const struct tm_block *b) {
+	struct group *g = new_group_of(x, account, b);
+	if (g) g->survivors++;
+}
+
+static void keep_survivor(struct finder *x, size_t account, const struct tm_block *b) {
+	struct group *g = new_group_of(x, account, b);
+	if (!g) return;
 	uint32_t thread = x->r->origins.items[b->origin].thread;
-	g->survivors++;
-	g->threads |= (uint64_t)1 << thread % 64;
-	g->orphans += x->r->catalog->threads.items[thread - 1].end_ns < x->exit_ns;
+	x->survivors[g->first_survivor + g->survivors++] = (struct survivor){
+		b->alloc_ns, b->size_bytes, thread & 63, x->r->catalog->threads.items[thread - 1].end_ns < x->exit_ns
+	};
 	if (b->alloc_ns < g->first_ns) g->first_ns = b->alloc_ns;
 	if (b->alloc_ns > g->last_ns) g->last_ns = b->alloc_ns;
-	if (b->alloc_ns < g->begin_ns) return;
-	g->facts.window_bytes += b->size_bytes;
-	double at = share(position(&x->line, b->alloc_ns), g->begin, x->end);
-	g->thread_parts[thread % 64] |= (uint32_t)1 << part_of(at);
-	note_birth(&g->facts.events, at, b->size_bytes);
-	note_birth(&g->facts.time, share((double)b->alloc_ns, (double)g->begin_ns, (double)x->work_ns), b->size_bytes);
 }
 
-static void note_range(void *context, const struct tm_range *range) {
-	struct finder *x = context;
-	for (size_t i = 0; i < x->l->accounts.count; i++)
-		if (x->l->accounts.items[i] == range->account) note_survivor(x, i, &range->block);
+struct range_visit {
+	struct finder *x;
+	void (*f)(struct finder *x, size_t account, const struct tm_block *b);
+};
+
+static void visit_range(void *context, const struct tm_range *range) {
+	struct range_visit *v = context;
+	for (size_t i = 0; i < v->x->l->accounts.count; i++)
+		if (v->x->l->accounts.items[i] == range->account) v->f(v->x, i, &range->block);
 }
 
-static void note_survivors(struct finder *x) {
+/* Calls back with every block that is live and its account's index. */
+static void each_survivor(struct finder *x, void (*f)(struct finder *x, size_t account, const struct tm_block *b)) {
 	for (size_t i = 0; i < x->l->accounts.count; i++) {
 		const struct tm_blocks *blocks = &x->l->accounts.items[i]->pairing.blocks;
 		for (size_t k = 0; k < TM_BLOCK_SHARDS; k++) {
 			const struct tm_block_shard *shard = &blocks->shards[k];
 			for (size_t s = 0; shard->slots && s <= shard->mask; s++)
-				if (shard->slots[s].used) note_survivor(x, i, &shard->slots[s]);
+				if (shard->slots[s].used) f(x, i, &shard->slots[s]);
 		}
 	}
-	tm_ranges_each(&x->l->ranges, note_range, x);
+	tm_ranges_each(&x->l->ranges, visit_range, &(struct range_visit){ x, f });
+}
+
+/* Those of the groups that are new, group by group. */
+static bool gather_survivors(struct finder *x) {
+	size_t count = 0;
+	each_survivor(x, count_survivor);
+	for (size_t i = x->done; i < x->groups.count; i++) {
+		struct group *g = &x->groups.items[i];
+		g->first_survivor = count;
+		count += g->survivors;
+		g->survivors = 0;
+	}
+	free(x->survivors);
+	x->survivors = tm_table_new(count + 1, sizeof *x->survivors);
+	if (x->survivors) each_survivor(x, keep_survivor);
+	return x->survivors != NULL;
+}
+
+static void note_survivor(const struct finder *x, const struct group *g, const struct survivor *s, struct tm_leak_facts *f,
+			  struct thread_facts *t) {
+	t->threads |= (uint64_t)1 << s->thread;
+	t->orphans += s->is_orphan;
+	if (s->alloc_ns < g->begin_ns) return;
+	f->window_bytes += s->size_bytes;
+	double at = share(position(&x->line, s->alloc_ns), g->begin, x->end);
+	t->parts[s->thread] |= (uint32_t)1 << part_of(at);
+	note_birth(&f->events, at, s->size_bytes);
+	note_birth(&f->time, share((double)s->alloc_ns, (double)g->begin_ns, (double)x->work_ns), s->size_bytes);
 }
 
 /* Of the groups from `first` on, as many as there is room for. */
@@ -511,18 +628,21 @@ static uint64_t silence_after(const struct finder *x, uint64_t ns) {
 	return until - ns > x->silences[next] ? until - ns : x->silences[next];
 }
 
-static void complete_facts(const struct finder *x, struct group *g, uint64_t most_bytes) {
-	struct tm_leak_facts *f = &g->facts;
+static void complete_facts(const struct finder *x, const struct group *g, const struct thread_facts *t, uint64_t most_bytes,
+			   struct tm_leak_facts *f) {
 	f->live_bytes = tm_scaled_bytes(g->account, g->live.bytes);
 	f->live_count = tm_scaled_count(g->account, g->live.count);
 	f->allocations = tm_scaled_count(g->account, g->allocated.count);
 	f->allocated_bytes = tm_scaled_bytes(g->account, g->allocated.bytes);
 	if (f->allocations < f->live_count) f->allocations = f->live_count;
 	f->warm_up_steps = x->warm_up_steps;
-	f->one_a_thread = g->survivors > 1 && (uint64_t)__builtin_popcountll(g->threads) == g->survivors;
-	f->shares_threads = !g->orphans && __builtin_popcountll(g->threads) > 1;
+	f->is_module = g->is_module;
+	f->is_arena = g->is_arena;
+	f->is_file = g->is_file;
+	f->one_a_thread = g->survivors > 1 && (uint64_t)__builtin_popcountll(t->threads) == g->survivors;
+	f->shares_threads = !t->orphans && __builtin_popcountll(t->threads) > 1;
 	for (unsigned i = 0; i < 64; i++) {
-		unsigned parts = (unsigned)__builtin_popcount(g->thread_parts[i]);
+		unsigned parts = (unsigned)__builtin_popcount(t->parts[i]);
 		if (parts > f->thread_parts) f->thread_parts = parts;
 	}
 	f->is_unjoined = g->spawns && g->survivors > 2 * x->threads_left + UNJOINED_LEAST;
@@ -565,11 +685,13 @@ static void tell_caller(const struct finder *x, const struct group *g, struct tm
 }
 
 static bool judge(const struct finder *x, struct group *g, const struct tm_leak_levels *levels, uint64_t most) {
+	struct tm_leak_facts facts = { .levels = levels };
+	struct thread_facts threads = { 0 };
 	struct tm_leak_verdict verdict;
-	complete_facts(x, g, most);
-	g->facts.levels = levels;
-	tm_leak_judge(&g->facts, &verdict);
-	if (g->facts.is_unjoined && !g->by_program) g->suppressed = false;
+	for (size_t i = 0; i < g->survivors; i++) note_survivor(x, g, &x->survivors[g->first_survivor + i], &facts, &threads);
+	complete_facts(x, g, &threads, most, &facts);
+	tm_leak_judge(&facts, &verdict);
+	if (facts.is_unjoined && !g->by_program) g->suppressed = false;
 	tell_caller(x, g, &verdict);
 	g->score = verdict.score;
 	g->growth_bytes_per_step = verdict.growth_bytes_per_step;
@@ -582,7 +704,7 @@ static bool judge(const struct finder *x, struct group *g, const struct tm_leak_
 static bool judge_new(struct finder *x) {
 	uint64_t most = most_bytes(x);
 	open_windows(x);
-	note_survivors(x);
+	if (!gather_survivors(x)) return false;
 	while (x->done < x->groups.count) {
 		size_t first = x->done, left = x->groups.count - first, count = left < LEVELS_AT_ONCE ? left : LEVELS_AT_ONCE;
 		note_levels(x, first, count);
@@ -597,9 +719,8 @@ static bool judge_new(struct finder *x) {
 
 /* A function that makes things for others may look sound as a whole, because most of them are, or because the first of them were many. */
 static bool may_hide(const struct group *g) {
-	const struct tm_leak_facts *f = &g->facts;
-	return g->stacks > 1 && f->live_count > 1 && g->score < TM_LEAK_SCORE_LIKELY && !g->suppressed && !f->is_module && !f->is_arena &&
-	       !f->is_file;
+	return g->stacks > 1 && tm_scaled_count(g->account, g->live.count) > 1 && g->score < TM_LEAK_SCORE_LIKELY && !g->suppressed &&
+	       !g->is_module && !g->is_arena && !g->is_file;
 }
 
 /* Makes parts of groups, each for one caller of the site. */
@@ -656,19 +777,18 @@ static bool keep(struct tm_leaks *leaks, struct group *g) {
 	return true;
 }
 
-static bool keep_stacks(const struct finder *x, struct tm_leaks *leaks, size_t account) {
-	const struct tm_account *a = x->l->accounts.items[account];
+/* Makes of the groups of an account's sites their rows, which the account keeps. */
+static void keep_sites(const struct finder *x, size_t account) {
+	struct tm_account *a = x->l->accounts.items[account];
+	uint32_t *row_of = x->group_of[account];
 	for (uint32_t i = 0; i < a->sites.heads.count; i++) {
-		if (!x->group_of[account][i]) continue;
-		const struct group *g = &x->groups.items[x->group_of[account][i] - 1];
+		if (!row_of[i]) continue;
+		const struct group *g = &x->groups.items[row_of[i] - 1];
 		if (g->whole && !x->groups.items[g->whole - 1].is_split) g = &x->groups.items[g->whole - 1];
-		if (g->stacks == 1) continue;
-		struct tm_leak_stack *stack = tm_array_push(&leaks->stacks);
-		if (!stack) return false;
-		*stack = (struct tm_leak_stack){ (uint32_t)g->row, a->sites.heads.items[i].stack,
-						 tm_site_amount(&a->sites, i, TM_SITE_LIVE) };
+		row_of[i] = (uint32_t)g->row + 1;
 	}
-	return true;
+	a->leak_rows = (struct tm_leak_rows){ row_of, (uint32_t)a->sites.heads.count };
+	x->group_of[account] = NULL;
 }
 
 static bool keep_all(struct finder *x, struct tm_leaks *leaks) {
@@ -678,8 +798,7 @@ static bool keep_all(struct finder *x, struct tm_leaks *leaks) {
 		g->row = leaks->rows.count;
 		if (is_row && !keep(leaks, g)) return false;
 	}
-	for (size_t i = 0; i < x->l->accounts.count; i++)
-		if (!keep_stacks(x, leaks, i)) return false;
+	for (size_t i = 0; i < x->l->accounts.count; i++) keep_sites(x, i);
 	return true;
 }
 
@@ -707,31 +826,58 @@ static size_t list_of(const struct tm_catalog *c, uint32_t process) {
 	return 0;
 }
 
-/* Of a list that has a wrong line, what stands before it counts. */
-static bool take_list(struct finder *x, struct tm_leaks *leaks, size_t frames) {
+static bool is_same_list(const struct tm_catalog *c, size_t a, size_t b) {
+	return a == b || (a && b && is_text(c->notes.items[a - 1].text, c->notes.items[b - 1].text));
+}
+
+static bool make_tables(struct tm_leaks *leaks, const struct tm_stack_ids *stacks) {
+	const struct tm_catalog *c = stacks->catalog;
+	leaks->flags = calloc(stacks->frame_first[c->frames.count] + 1, sizeof *leaks->flags);
+	leaks->outward = tm_table_new(c->nodes.count + 1, sizeof *leaks->outward);
+	leaks->functions = calloc(c->strings.count + 1, sizeof *leaks->functions);
+	leaks->files = calloc(c->strings.count + 1, sizeof *leaks->files);
+	leaks->modules = calloc(c->modules.count + 1, sizeof *leaks->modules);
+	leaks->hashes = calloc(c->strings.count + 1, sizeof *leaks->hashes);
+	return leaks->flags && leaks->outward && leaks->functions && leaks->files && leaks->modules && leaks->hashes;
+}
+
+static void release_tables(struct tm_leaks *leaks) {
+	free(leaks->flags);
+	free(leaks->outward);
+	free(leaks->functions);
+	free(leaks->files);
+	free(leaks->modules);
+	free(leaks->hashes);
+	leaks->flags = NULL;
+}
+
+/* What frames say stays known while the list is the same. Of a list that has a wrong line, what stands before it counts. */
+static bool take_list(struct finder *x, struct tm_leaks *leaks) {
 	const struct tm_catalog *c = x->r->catalog;
 	size_t list = list_of(c, x->l->process);
 	char error[200];
-	if (!leaks->flags) leaks->flags = calloc(frames + 1, sizeof *leaks->flags);
-	if (leaks->flags && list != leaks->list) memset(leaks->flags, 0, (frames + 1) * sizeof *leaks->flags);
-	leaks->list = list;
+	if (leaks->flags && is_same_list(c, list, leaks->list)) return true;
 	if (list)
 		tm_suppressions_add(&x->program, c->notes.items[list - 1].text.data, c->notes.items[list - 1].text.size, error,
 				    sizeof error);
-	x->flags = leaks->flags;
-	return x->flags != NULL;
+	if (leaks->flags) release_tables(leaks);
+	leaks->list = list;
+	if (!make_tables(leaks, x->stacks)) return false;
+	judge_frames(x);
+	return true;
 }
 
 bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns) {
-	struct finder x = { .l = l, .r = r, .stacks = r->stacks, .exit_ns = exit_ns };
+	struct finder x = { .leaks = leaks, .l = l, .r = r, .stacks = r->stacks, .exit_ns = exit_ns };
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
 	choose_line(&x);
-	bool done = x.group_of && measure_silences(&x) && take_list(&x, leaks, r->stacks->frame_first[r->catalog->frames.count]) &&
+	bool done = x.group_of && measure_silences(&x) && take_list(&x, leaks) &&
 		    (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) && group_all(&x);
 	done = done && judge_new(&x) && find_hidden(&x) && keep_all(&x, leaks);
 	free(x.levels);
 	for (size_t i = 0; x.group_of && i < l->accounts.count; i++) free(x.group_of[i]);
 	free(x.group_of);
+	free(x.survivors);
 	free(x.silences);
 	free(x.slots);
 	for (size_t i = 0; i < x.groups.count; i++) free(x.groups.items[i].reason);
@@ -743,6 +889,5 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 void tm_leaks_release(struct tm_leaks *leaks) {
 	for (size_t i = 0; i < leaks->rows.count; i++) free(leaks->rows.items[i].reason);
 	tm_array_release(&leaks->rows);
-	tm_array_release(&leaks->stacks);
-	free(leaks->flags);
+	release_tables(leaks);
 }

@@ -8,7 +8,7 @@
  *           A site that looks sound as a whole is judged for each function that calls it, too: one caller of many may forget its blocks.
  * Judged:   at exit. What a process held when it became another by exec is no leak. Stacks that a suppression matches are candidates of their own.
  *           Suppressions that the program itself brings come as a note of its process, or of the one that it is a fork of.
- * Memory:   follows the call stacks with live blocks.
+ * Memory:   follows the live blocks and their call stacks; some bytes a node and a string while the trace is replayed.
  * Fails:    out of memory: false.
  */
 #ifndef TIDEMARK_ANALYZER_LEAKS_H
@@ -31,18 +31,14 @@ struct tm_leak {
 	bool suppressed;
 };
 
-/* A stack with live blocks, and the row that stands for it and others. */
-struct tm_leak_stack {
-	uint32_t row; /* its index */
-	uint32_t stack;
-	struct tm_amount live;
-};
-
+/* Which rows stand for the stacks is known by call site: accounts.h, leak_rows. */
 struct tm_leaks {
 	TM_ARRAY(struct tm_leak) rows;
-	TM_ARRAY(struct tm_leak_stack) stacks;
-	uint16_t *flags; /* what is known of each row of the frames, once it was looked at ... */
-	size_t list;     /* ... with the suppressions of this note, 1 the first; 0 none */
+	uint16_t *flags;                         /* what is known of each row of the frames ... */
+	uint16_t *outward;                       /* ... and by node, of all rows from there outward ... */
+	uint16_t *functions, *files, *modules;   /* ... and of texts by id ... */
+	uint64_t *hashes;                        /* ... and of strings by id; 0 not yet */
+	size_t list;                             /* ... with the suppressions of this note, 1 the first; 0 none */
 };
 
 /* The process leaves now. */

@@ -1,6 +1,6 @@
 /* site_rows.c - every call stack's totals and what it had live at the snapshots, as rows; see import_rows.h.
  *
- * Both tables are bulk tables: rows come in the order of their keys, which is that of processes, heaps, snapshots and stacks as they are
+ * The tables are bulk tables: rows come in the order of their keys, which is that of processes, heaps, snapshots and stacks as they are
  * numbered.
  */
 #include "churn.h"
@@ -155,6 +155,7 @@ static void write_account(struct site_writer *x, const struct tm_account *a) {
 		return;
 	}
 	write_site_totals(x, a);
+	tm_write_leak_rows(x->w, a, x->sites, x->site_count);
 	write_kept_snapshots(x, a);
 }
 
@@ -172,6 +173,5 @@ void tm_write_site_rows(struct tm_import_rows *w) {
 }
 
 void tm_import_rows_release(struct tm_import_rows *w) {
-	free(w->frame_used);
 	tm_array_release(&w->snapshots);
 }

@@ -233,6 +233,30 @@ struct tm_amount tm_site_amount(const struct tm_sites *s, uint32_t index, enum t
 	return amount_of(&s->few.items[head->more], which);
 }
 
+uint64_t tm_site_last_ns(const struct tm_sites *s, uint32_t index) {
+	const struct tm_site_head *head = &s->heads.items[index];
+	if (head->tier == SITE_WHOLE) return s->wholes.items[head->more].last_ns;
+	return head->tier == SITE_FEW ? s->few.items[head->more].last_ns : head->first_ns;
+}
+
+/* Packing such sites anew would come to the same. */
+void tm_sites_exit(struct tm_sites *s) {
+	for (size_t i = 0; i < s->heads.count; i++) {
+		struct tm_site_head *head = &s->heads.items[i];
+		if (head->tier == SITE_WHOLE) {
+			struct tm_site *whole = &s->wholes.items[head->more];
+			whole->amounts[TM_SITE_AT_EXIT] = whole->amounts[TM_SITE_LIVE];
+			continue;
+		}
+		head->has = (head->has & ~(1u << TM_SITE_AT_EXIT)) | (head->has >> TM_SITE_LIVE & 1u) << TM_SITE_AT_EXIT;
+		if (head->tier != SITE_FEW) continue;
+		struct tm_site_few *few = &s->few.items[head->more];
+		few->bytes[TM_SITE_AT_EXIT] = few->bytes[TM_SITE_LIVE];
+		few->counts &= ~(15u << 4 * TM_SITE_AT_EXIT);
+		few->counts |= (few->counts >> 4 * TM_SITE_LIVE & 15) << 4 * TM_SITE_AT_EXIT;
+	}
+}
+
 struct tm_site_epochs tm_site_epochs(const struct tm_sites *s, uint32_t index) {
 	const struct tm_site_head *head = &s->heads.items[index];
 	if (head->tier != SITE_WHOLE) return (struct tm_site_epochs){ head->peak_epoch, head->process_peak_epoch };

@@ -114,6 +114,9 @@ static inline const struct tm_site *tm_site_look(const struct tm_sites *s, uint3
 	return room;
 }
 struct tm_amount tm_site_amount(const struct tm_sites *s, uint32_t site, enum tm_site_amount which);
+uint64_t tm_site_last_ns(const struct tm_sites *s, uint32_t site);
+/* What is live at all sites becomes what is live at exit. */
+void tm_sites_exit(struct tm_sites *s);
 
 struct tm_site_epochs {
 	uint32_t peak, process_peak;

@@ -70,9 +70,12 @@ static const struct {
 	bool is_index;
 } bulk_tables[TM_TABLE_COUNT] = {
 	[TM_TABLE_ALLOCATION] = { "allocation_packed", false },
+	[TM_TABLE_FRAME] = { "frame", false },
 	[TM_TABLE_STACK] = { "stack", false },
 	[TM_TABLE_SITE] = { "site_total", true },
 	[TM_TABLE_SNAPSHOT_STACK] = { "snapshot_stack", true },
+	[TM_TABLE_LEAK_SCORE] = { "leak_score", true },
+	[TM_TABLE_LEAK_STACK] = { "leak_stack", true },
 	[TM_TABLE_SCOPE] = { "scope_packed", false },
 	[TM_TABLE_SCOPE_INSTANCE] = { "scope_instance_aggregate", true },
 	[TM_TABLE_SCOPE_SNAPSHOT] = { "scope_snapshot_packed", true },
@@ -274,10 +277,18 @@ static size_t sequence_bytes(const unsigned char *p, size_t n) {
 	return length;
 }
 
+/* Eight bytes that are ASCII and no NUL. */
+static bool is_plain(const unsigned char *p, size_t n) {
+	uint64_t word;
+	if (n < sizeof word) return false;
+	memcpy(&word, p, sizeof word);
+	return !((word | (word - 0x0101010101010101u)) & 0x8080808080808080u);
+}
+
 static bool is_clean(struct tm_text t) {
 	const unsigned char *p = (const unsigned char *)t.data;
 	for (size_t i = 0; i < t.size;) {
-		size_t n = p[i] ? sequence_bytes(p + i, t.size - i) : 0;
+		size_t n = is_plain(p + i, t.size - i) ? 8 : p[i] ? sequence_bytes(p + i, t.size - i) : 0;
 		if (!n) return false;
 		i += n;
 	}
@@ -306,6 +317,15 @@ static int bind_text(sqlite3_stmt *statement, int index, struct tm_text t) {
 	size_t n = 0;
 	char *copy = cleaned(t, &n);
 	return copy ? sqlite3_bind_text64(statement, index, copy, n, free, SQLITE_UTF8) : SQLITE_NOMEM;
+}
+
+void tm_store_put_text(struct tm_store *s, struct tm_bulk_table *t, struct tm_text text) {
+	if (is_clean(text)) return tm_bulk_text(t, text.data, text.size);
+	size_t n = 0;
+	char *copy = cleaned(text, &n);
+	if (copy) tm_bulk_text(t, copy, n);
+	else tm_store_fail(s, "out of memory");
+	free(copy);
 }
 
 static int bind_number(sqlite3_stmt *statement, int index, uint64_t n) {

@@ -32,9 +32,12 @@ enum tm_store_mode {
 /* Tables that bulk.c writes. */
 enum tm_store_table {
 	TM_TABLE_ALLOCATION,
+	TM_TABLE_FRAME,
 	TM_TABLE_STACK,
 	TM_TABLE_SITE,
 	TM_TABLE_SNAPSHOT_STACK,
+	TM_TABLE_LEAK_SCORE,
+	TM_TABLE_LEAK_STACK,
 	TM_TABLE_SCOPE,
 	TM_TABLE_SCOPE_INSTANCE,
 	TM_TABLE_SCOPE_SNAPSHOT,
@@ -64,6 +67,8 @@ void tm_store_release(struct tm_store *s);
 /* Between these two tables[] may be written and nothing else of the store used. */
 void tm_store_begin_bulk(struct tm_store *s);
 void tm_store_end_bulk(struct tm_store *s);
+/* A text as a value of a bulk table's row, cleaned as below. */
+void tm_store_put_text(struct tm_store *s, struct tm_bulk_table *t, struct tm_text text);
 /* The highest id in the table, written or not yet finished. */
 uint64_t tm_store_last_id(struct tm_store *s, enum tm_store_table table);
 

@@ -51,6 +51,11 @@ static const struct known {
 	{ "^pymain_init$", false },
 };
 
+/* `at`, if the part stands there. */
+static const char *begins_with(const char *at, const char *end, const char *part, size_t n) {
+	return (size_t)(end - at) >= n && memcmp(at, part, n) == 0 ? at : NULL;
+}
+
 /* Each part between stars is taken where it comes first and never tried again further on, so that le$ does not match le_le: lists that were
  * made for LeakSanitizer hide here what they hide there. */
 bool tm_suppression_pattern_matches(const char *pattern, struct tm_text text) {
@@ -67,8 +72,8 @@ bool tm_suppression_pattern_matches(const char *pattern, struct tm_text text) {
 			continue;
 		}
 		size_t n = strcspn(pattern, "*$");
-		const char *found = memmem(at, (size_t)(end - at), pattern, n);
-		if (!found || (anchored && found != at)) return false;
+		const char *found = anchored ? begins_with(at, end, pattern, n) : memmem(at, (size_t)(end - at), pattern, n);
+		if (!found) return false;
 		at = found + n;
 		pattern += n;
 		anchored = after_star = false;

@@ -4,7 +4,7 @@
 /* What is known of a node's innermost row once it is written; its children begin from there. */
 struct node_state {
 	uint32_t depth : 31, used : 1;
-	uint32_t native_site, python_site; /* rows of frames, 0 none */
+	uint32_t site : 31, is_python : 1; /* row of a frame, 0 none; a Python frame's stays for what it calls */
 };
 
 struct tree_writer {
@@ -12,6 +12,7 @@ struct tree_writer {
 	const struct tm_catalog *c;
 	const struct tm_stack_ids *t;
 	struct node_state *nodes; /* by node id */
+	uint8_t *frame_used;      /* by frame id: it has rows */
 };
 
 static void mark_used(struct tree_writer *x) {
@@ -30,7 +31,7 @@ static void mark_used(struct tree_writer *x) {
 	for (size_t node = x->c->nodes.count; node > 0; node--) {
 		if (!x->nodes[node].used) continue;
 		x->nodes[x->c->nodes.items[node - 1].parent].used = true;
-		x->w->frame_used[x->c->nodes.items[node - 1].frame] = 1;
+		x->frame_used[x->c->nodes.items[node - 1].frame] = 1;
 	}
 }
 
@@ -58,16 +59,27 @@ static uint64_t module_offset(const struct tm_catalog *c, const struct tm_catalo
 	return f->module && f->module <= c->modules.count ? f->address - c->modules.items[f->module - 1].bias : f->address;
 }
 
-static void write_frame(const struct tree_writer *x, sqlite3_stmt *row, uint32_t frame) {
+static void put_text_or_null(const struct tree_writer *x, struct tm_bulk_table *table, uint32_t string) {
+	struct tm_text text = string_of(x->c, string);
+	if (text.size) tm_store_put_text(x->w->store, table, text);
+	else tm_bulk_null(table);
+}
+
+static void write_frame(const struct tree_writer *x, struct tm_bulk_table *table, uint32_t frame) {
 	const struct tm_catalog_frame *f = &x->c->frames.items[frame - 1];
 	const struct tm_bases *bases = &x->w->replay->bases;
 	static const struct tm_catalog_function unknown;
 	for (uint32_t i = 0; i < tm_frame_functions(f); i++) {
 		const struct tm_catalog_function *named = i < f->function_count ? &x->c->functions.items[f->functions + i] : &unknown;
-		tm_store_row(x->w->store, row, "nzTTNNNn", bases->frame + x->t->frame_first[frame - 1] + i, kind_text(f, i),
-			     string_of(x->c, named->name), string_of(x->c, named->file), named->line ? (uint64_t)named->line : UINT64_MAX,
-			     f->module ? bases->module + f->module : UINT64_MAX, module_offset(x->c, f),
-			     (uint64_t)is_wrapper(x, named->name));
+		tm_bulk_null(table); /* id */
+		tm_store_put_text(x->w->store, table, tm_text_of(kind_text(f, i)));
+		put_text_or_null(x, table, named->name);
+		put_text_or_null(x, table, named->file);
+		tm_bulk_number_or_null(table, named->line ? (uint64_t)named->line : UINT64_MAX);
+		tm_bulk_number_or_null(table, f->module ? bases->module + f->module : UINT64_MAX);
+		tm_bulk_number_or_null(table, module_offset(x->c, f));
+		tm_bulk_number(table, is_wrapper(x, named->name));
+		tm_bulk_row(table, bases->frame + x->t->frame_first[frame - 1] + i);
 	}
 }
 
@@ -77,13 +89,14 @@ static void write_node(struct tree_writer *x, struct tm_bulk_table *table, uint3
 	const struct tm_bases *bases = &x->w->replay->bases;
 	struct node_state *state = &x->nodes[node];
 	*state = x->nodes[n->parent];
+	bool is_python = f->kind == TM_FRAME_PYTHON;
 	uint64_t stack = bases->stack + x->t->node_first[node - 1];
 	uint64_t parent = n->parent ? bases->stack + x->t->node_first[n->parent] - 1 : 0; /* the parent's innermost row */
 	for (uint32_t function = tm_frame_functions(f); function-- > 0; parent = stack++) {
 		uint32_t frame = x->t->frame_first[n->frame - 1] + function;
-		if (f->kind == TM_FRAME_PYTHON) state->python_site = frame;
-		else if (!is_wrapper(x, tm_frame_function_name(x->c, f, function))) state->native_site = frame;
-		uint32_t site = state->python_site ? state->python_site : state->native_site ? state->native_site : frame;
+		if (is_python || (!state->is_python && !is_wrapper(x, tm_frame_function_name(x->c, f, function)))) state->site = frame & INT32_MAX;
+		state->is_python |= is_python;
+		uint32_t site = state->site ? state->site : frame;
 		tm_bulk_null(table); /* id */
 		tm_bulk_number(table, parent);
 		tm_bulk_number(table, bases->frame + frame);
@@ -94,28 +107,20 @@ static void write_node(struct tree_writer *x, struct tm_bulk_table *table, uint3
 	state->used = true;
 }
 
-void tm_write_stack_rows(struct tm_import_rows *w) {
-	const struct tm_catalog *c = w->replay->catalog;
-	w->frame_used = calloc(c->frames.count + 1, 1);
-	struct tree_writer x = { w, c, w->replay->stacks, tm_table_new(c->nodes.count + 1, sizeof *x.nodes) };
-	if (!x.nodes || !w->frame_used) {
-		tm_store_fail(w->store, "out of memory");
-	} else {
-		mark_used(&x);
-		x.nodes[0] = (struct node_state){ 0 };
-		for (uint32_t node = 1; node <= c->nodes.count; node++)
-			if (x.nodes[node].used) write_node(&x, &w->store->tables[TM_TABLE_STACK], node);
-	}
-	free(x.nodes);
+static void write_all(struct tree_writer *x) {
+	mark_used(x);
+	x->nodes[0] = (struct node_state){ 0 };
+	for (uint32_t node = 1; node <= x->c->nodes.count; node++)
+		if (x->nodes[node].used) write_node(x, &x->w->store->tables[TM_TABLE_STACK], node);
+	for (uint32_t frame = 1; frame <= x->c->frames.count; frame++)
+		if (x->frame_used[frame]) write_frame(x, &x->w->store->tables[TM_TABLE_FRAME], frame);
 }
 
-void tm_write_frame_rows(const struct tm_import_rows *w) {
+void tm_write_stack_rows(struct tm_import_rows *w) {
 	const struct tm_catalog *c = w->replay->catalog;
-	struct tree_writer x = { w, c, w->replay->stacks, NULL };
-	sqlite3_stmt *row = tm_store_prepare(
-		w->store,
-		"INSERT INTO frame(id, kind, function, file, line, module_id, module_offset, is_wrapper) VALUES(?,?,?,?,?,?,?,?)");
-	for (uint32_t frame = 1; w->frame_used && frame <= c->frames.count; frame++)
-		if (w->frame_used[frame]) write_frame(&x, row, frame);
-	sqlite3_finalize(row);
+	struct tree_writer x = { w, c, w->replay->stacks, tm_table_new(c->nodes.count + 1, sizeof *x.nodes), calloc(c->frames.count + 1, 1) };
+	if (x.nodes && x.frame_used) write_all(&x);
+	else tm_store_fail(w->store, "out of memory");
+	free(x.nodes);
+	free(x.frame_used);
 }

@@ -1,7 +1,7 @@
 /* test_bulk.c - tables that bulk.c writes, as SQLite sees them.
  *
- * Method: random rows (the seed is printed) go into one table through bulk.c and into another through SQLite, whose own statements then say
- *         whether both hold the same, and whose integrity check says whether the pages are sound: also with rows that SQLite puts in, before,
+ * Method: random rows (the seed is printed), some with texts that one page does not hold, go into one table through bulk.c and into another through
+ *         SQLite, whose own statements then say whether both hold the same, and whose integrity check says whether the pages are sound: also with rows that SQLite puts in, before,
  *         between and after, and across the page that SQLite never uses.
  */
 #include "../../analyzer/bulk.h"
@@ -70,7 +70,18 @@ static void insert(sqlite3_stmt *statement) {
 	sqlite3_clear_bindings(statement);
 }
 
-/* The same row to both: a number, one that may be NULL, and every third time a real. */
+/* The same text to both: mostly short, now and then as long as a cell may be or some bytes less or more, or as some pages. */
+static void add_text(struct tm_bulk_table *t, sqlite3_stmt *statement, int at, unsigned cell_bytes) {
+	static char text[40000];
+	unsigned kind = (unsigned)check_random_below(&r, 400);
+	size_t n = (size_t)check_random_below(&r, kind == 0 ? sizeof text : kind < 4 ? 64 : 30);
+	if (kind && kind < 4) n += cell_bytes - 60;
+	for (size_t i = 0; i < n; i++) text[i] = (char)('a' + check_random_below(&r, 26));
+	sqlite3_bind_text(statement, at, text, (int)n, SQLITE_TRANSIENT);
+	tm_bulk_text(t, text, n);
+}
+
+/* The same row to both: a number, one that may be NULL, and every third time a real, else perhaps a text. */
 static void add_row(struct tm_bulk_table *t, sqlite3_stmt *statement, uint64_t id) {
 	uint64_t a = check_random_any(&r), b = check_random_any(&r);
 	bind(statement, 1, id);
@@ -82,6 +93,8 @@ static void add_row(struct tm_bulk_table *t, sqlite3_stmt *statement, uint64_t i
 	if (id % 3 == 0) {
 		sqlite3_bind_double(statement, 4, (double)a / 7);
 		tm_bulk_real(t, (double)a / 7);
+	} else if (id % 3 == 1) {
+		add_text(t, statement, 4, TM_BULK_PAGE_BYTES - 35);
 	} else {
 		tm_bulk_null(t);
 	}
@@ -91,9 +104,15 @@ static void add_row(struct tm_bulk_table *t, sqlite3_stmt *statement, uint64_t i
 
 static void add_keyed_row(struct tm_bulk_table *t, sqlite3_stmt *statement, uint64_t k, uint64_t l) {
 	uint64_t values[] = { k, l, check_random_any(&r), check_random_any(&r) };
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 3; i++) {
 		bind(statement, i + 1, values[i]);
 		tm_bulk_number(t, values[i]);
+	}
+	if (l % 2) {
+		add_text(t, statement, 4, 2030); /* (page - 12) * 64 / 255 - 23: a quarter of a page */
+	} else {
+		bind(statement, 4, values[3]);
+		tm_bulk_number(t, values[3]);
 	}
 	tm_bulk_row(t, 0);
 	insert(statement);
