@@ -24,6 +24,7 @@ struct tm_ahead {
 };
 
 static void free_batch(struct tm_batch *b) {
+	if (!b) return;
 	tm_array_release(&b->segments);
 	tm_array_release(&b->steps);
 	free(b);
@@ -151,12 +152,18 @@ static struct tm_step *put_steps(struct tm_step *out, const struct tm_event *e) 
 	return out;
 }
 
-/* Decodes all of a segment's events into steps; a few at a time, so that the events themselves never leave the cache. */
-static int append_steps(const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_batch *b, uint32_t process) {
+/* Decodes a segment's events into steps, up to about so many or to its end (*ended); a few at a time, so that the events themselves never leave
+ * the cache. There is room for twice as many steps as it has events, or for `most` and a few. */
+static int append_steps(const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_batch *b, uint32_t process, size_t most, bool *ended) {
 	struct tm_step *end = b->steps.items + b->steps.count;
-	struct tm_segment some;
-	int rc;
-	while ((rc = tm_decode_next(decoder, &some)) == 0 && some.count) {
+	struct tm_segment some = { 0 };
+	int rc = 0;
+	*ended = false;
+	while ((size_t)(end - b->steps.items) < most && (rc = tm_decode_next(decoder, &some)) == 0) {
+		if (!some.count) {
+			*ended = true;
+			break;
+		}
 		if (!ids_are_sound(c, &some, process)) return TM_AHEAD_DAMAGED;
 		for (size_t i = 0; i < some.count; i++) end = put_steps(end, &some.events[i]);
 	}
@@ -164,19 +171,24 @@ static int append_steps(const struct tm_catalog *c, struct tm_decoder *decoder, 
 	return rc == -2 ? TM_AHEAD_NO_MEMORY : rc ? TM_AHEAD_DAMAGED : TM_AHEAD_BATCH;
 }
 
+static int add_segment(struct tm_batch *b, uint64_t thread, size_t first) {
+	struct tm_batch_segment *segment = tm_array_push(&b->segments);
+	if (!segment) return TM_AHEAD_NO_MEMORY;
+	*segment = (struct tm_batch_segment){ .batch = b, .thread = (uint32_t)thread, .first = first, .count = b->steps.count - first };
+	return TM_AHEAD_BATCH;
+}
+
 /* A segment without a step is none. */
 static int decode_segment(const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_cursor *payload, struct tm_batch *b) {
 	struct tm_segment all;
+	bool ended;
 	size_t first = b->steps.count;
 	int rc = tm_decode_begin(decoder, payload, &all);
 	uint32_t process = process_of(c, all.thread);
 	if (rc == -2 || !tm_array_reserve(&b->steps, first + 2 * all.count)) return TM_AHEAD_NO_MEMORY;
 	if (rc || !process) return TM_AHEAD_DAMAGED;
-	if ((rc = append_steps(c, decoder, b, process)) != TM_AHEAD_BATCH || b->steps.count == first) return rc;
-	struct tm_batch_segment *segment = tm_array_push(&b->segments);
-	if (!segment) return TM_AHEAD_NO_MEMORY;
-	*segment = (struct tm_batch_segment){ .batch = b, .thread = (uint32_t)all.thread, .first = first, .count = b->steps.count - first };
-	return TM_AHEAD_BATCH;
+	if ((rc = append_steps(c, decoder, b, process, SIZE_MAX, &ended)) != TM_AHEAD_BATCH || b->steps.count == first) return rc;
+	return add_segment(b, all.thread, first);
 }
 
 int tm_batch_decode(struct tm_batch *b, const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_cursor *payload) {
@@ -189,31 +201,6 @@ int tm_batch_decode(struct tm_batch *b, const struct tm_catalog *c, struct tm_de
 	}
 	b->open_segments = b->segments.count;
 	return payload->p == payload->end ? TM_AHEAD_BATCH : TM_AHEAD_DAMAGED;
-}
-
-static int decode_chunk(struct tm_ahead *a, const struct tm_catalog_stop *stop, struct tm_batch *b) {
-	struct tm_chunk_header h;
-	struct tm_cursor payload;
-	if (!tm_reader_at(a->reader, stop->offset, &h)) return TM_AHEAD_DAMAGED;
-	int rc = tm_reader_payload(a->reader, &h, &payload);
-	if (rc == TM_CHUNK_NO_MEMORY) return TM_AHEAD_NO_MEMORY;
-	return rc ? TM_AHEAD_DAMAGED : tm_batch_decode(b, a->catalog, a->decoder, &payload);
-}
-
-static int decode_stop(struct tm_ahead *a, const struct tm_catalog_stop *stop, struct tm_batch **out) {
-	struct tm_batch *b = new_batch(a);
-	if (!b) return TM_AHEAD_NO_MEMORY;
-	b->watermark_ns = stop->watermark_ns;
-	a->bytes_done += stop->stored_bytes;
-	b->bytes_done = a->bytes_done;
-	int rc = stop->offset ? decode_chunk(a, stop, b) : TM_AHEAD_BATCH;
-	if (rc != TM_AHEAD_BATCH) {
-		a->damaged_offset = stop->offset;
-		free_batch(b);
-		return rc;
-	}
-	*out = b;
-	return rc;
 }
 
 /* false: nobody wants more. */
@@ -230,13 +217,74 @@ static bool hand_over(struct tm_ahead *a, struct tm_batch *b, int result) {
 	return !stopping;
 }
 
+/* Hands over a segment's next steps; TM_AHEAD_END behind the last ones, or if nobody wants more. */
+static int decode_piece(struct tm_ahead *a, const struct tm_segment *all, uint64_t watermark_ns) {
+	struct tm_batch *b = new_batch(a);
+	uint32_t process = process_of(a->catalog, all->thread);
+	bool ended = false;
+	if (!b || !tm_array_reserve(&b->steps, TM_AHEAD_PIECE_STEPS + 2 * TM_DECODE_EVENTS)) return free_batch(b), TM_AHEAD_NO_MEMORY;
+	int rc = process ? append_steps(a->catalog, a->decoder, b, process, TM_AHEAD_PIECE_STEPS, &ended) : TM_AHEAD_DAMAGED;
+	if (rc == TM_AHEAD_BATCH && b->steps.count) rc = add_segment(b, all->thread, 0);
+	if (rc != TM_AHEAD_BATCH) return free_batch(b), rc;
+	b->open_segments = b->segments.count;
+	b->watermark_ns = watermark_ns;
+	b->bytes_done = a->bytes_done;
+	return hand_over(a, b, rc) && !ended ? TM_AHEAD_BATCH : TM_AHEAD_END;
+}
+
+/* The one segment of a chunk, in a trace of one thread. */
+static int decode_pieces(struct tm_ahead *a, struct tm_cursor *payload, uint64_t watermark_ns) {
+	struct tm_segment all;
+	int rc = tm_decode_begin(a->decoder, payload, &all);
+	if (rc) return rc == -2 ? TM_AHEAD_NO_MEMORY : TM_AHEAD_DAMAGED;
+	while ((rc = decode_piece(a, &all, watermark_ns)) == TM_AHEAD_BATCH) continue;
+	return rc != TM_AHEAD_END ? rc : payload->p == payload->end ? TM_AHEAD_BATCH : TM_AHEAD_DAMAGED;
+}
+
+static int decode_whole(struct tm_ahead *a, struct tm_cursor *payload, uint64_t watermark_ns) {
+	struct tm_batch *b = new_batch(a);
+	if (!b) return TM_AHEAD_NO_MEMORY;
+	b->watermark_ns = watermark_ns;
+	b->bytes_done = a->bytes_done;
+	int rc = payload ? tm_batch_decode(b, a->catalog, a->decoder, payload) : TM_AHEAD_BATCH;
+	if (rc != TM_AHEAD_BATCH) free_batch(b);
+	else hand_over(a, b, rc);
+	return rc;
+}
+
+static int decode_chunk(struct tm_ahead *a, const struct tm_catalog_stop *stop) {
+	struct tm_chunk_header h;
+	struct tm_cursor payload, head;
+	uint64_t watermark_ns, segments;
+	if (!tm_reader_at(a->reader, stop->offset, &h)) return TM_AHEAD_DAMAGED;
+	int rc = tm_reader_payload(a->reader, &h, &payload);
+	if (rc) return rc == TM_CHUNK_NO_MEMORY ? TM_AHEAD_NO_MEMORY : TM_AHEAD_DAMAGED;
+	head = payload;
+	tm_get_events_header(&head, &watermark_ns, &segments);
+	bool is_alone = !head.bad && segments == 1 && a->catalog->threads.count == 1;
+	return is_alone ? decode_pieces(a, &head, watermark_ns) : decode_whole(a, &payload, stop->watermark_ns);
+}
+
+static int decode_stop(struct tm_ahead *a, const struct tm_catalog_stop *stop) {
+	a->bytes_done += stop->stored_bytes;
+	int rc = stop->offset ? decode_chunk(a, stop) : decode_whole(a, NULL, stop->watermark_ns);
+	if (rc != TM_AHEAD_BATCH) a->damaged_offset = stop->offset;
+	return rc;
+}
+
+static bool is_stopping(struct tm_ahead *a) {
+	pthread_mutex_lock(&a->lock);
+	bool stopping = a->stopping;
+	pthread_mutex_unlock(&a->lock);
+	return stopping;
+}
+
 static void *decode_all(void *argument) {
 	struct tm_ahead *a = argument;
 	int rc = TM_AHEAD_END;
-	for (size_t i = 0; i < a->catalog->stops.count; i++) {
-		struct tm_batch *b = NULL;
-		rc = decode_stop(a, &a->catalog->stops.items[i], &b);
-		if (rc != TM_AHEAD_BATCH || !hand_over(a, b, rc)) break;
+	for (size_t i = 0; i < a->catalog->stops.count && !is_stopping(a); i++) {
+		rc = decode_stop(a, &a->catalog->stops.items[i]);
+		if (rc != TM_AHEAD_BATCH) break;
 		rc = TM_AHEAD_END;
 	}
 	hand_over(a, NULL, rc);

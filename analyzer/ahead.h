@@ -2,6 +2,7 @@
  *
  * Flow:     catalog.c (where the chunks are) -> here, a thread of its own -> batches -> merge.c
  * Owns:     its thread and the batches; one that was taken is its taker's until it is given back, to be filled again.
+ * One thread: where a trace has only one, it needs no merging, and batches are pieces of a chunk that stay in the cache.
  * When full: TM_AHEAD_BATCHES decoded batches wait; then the thread does.
  * Checks:   that the ids of an event are defined, so that users need not.
  */
@@ -15,6 +16,7 @@
 
 #define TM_AHEAD_BATCHES 1u
 #define TM_AHEAD_OUT_MAX 3u /* batches at a time, some of 10 MB each; more only when the taker can do nothing with those that it has */
+#define TM_AHEAD_PIECE_STEPS 16384u
 
 enum tm_step_kind { TM_STEP_ALLOC, TM_STEP_FREE, TM_STEP_MAP, TM_STEP_UNMAP, TM_STEP_MARK, TM_STEP_SCOPE, TM_STEP_GPU };
 
@@ -38,12 +40,12 @@ struct tm_batch_segment {
 	size_t count, first; /* of batch->steps */
 };
 
-/* One EVENTS chunk, or a watermark alone. */
+/* One EVENTS chunk or a piece of it, or a watermark alone. */
 struct tm_batch {
 	struct tm_ahead *home; /* NULL: it came from calloc() */
 	struct tm_batch *next_spare;
 	uint64_t watermark_ns;
-	uint64_t bytes_done;  /* stored bytes of EVENTS chunks so far, this one included */
+	uint64_t bytes_done;  /* stored bytes of EVENTS chunks so far, the whole of this one included */
 	size_t open_segments; /* for the taker's use; starts at the number of segments */
 	TM_ARRAY(struct tm_batch_segment) segments;
 	TM_ARRAY(struct tm_step) steps;

@@ -51,7 +51,8 @@ static struct tm_leak_level level_of(uint32_t site, uint64_t bytes) {
 }
 
 static bool take_look(const struct tm_ledger *l, struct tm_leak_look *look) {
-	size_t room = 0;
+	size_t last = l->watch.looks.count ? l->watch.looks.items[l->watch.looks.count - 1].count : 0, room = last + last / 4;
+	if (room && !(look->levels = malloc(room * sizeof *look->levels))) return false;
 	for (size_t i = 0; i < l->accounts.count; i++) {
 		const struct tm_account *a = l->accounts.items[i];
 		struct tm_leak_level level = level_of(TM_LEAK_ACCOUNT, i);
@@ -80,6 +81,10 @@ static bool look_around(struct tm_ledger *l, uint64_t ns) {
 	if (!kept) {
 		free(look.levels);
 		return false;
+	}
+	if (look.count) { /* what it did not need */
+		struct tm_leak_level *fitting = realloc(look.levels, look.count * sizeof *fitting);
+		if (fitting) look.levels = fitting;
 	}
 	*kept = look;
 	w->entries += look.count;

@@ -551,11 +551,8 @@ static void visit_range(void *context, const struct tm_range *range) {
 static void each_survivor(struct finder *x, void (*f)(struct finder *x, size_t account, const struct tm_block *b)) {
 	for (size_t i = 0; i < x->l->accounts.count; i++) {
 		const struct tm_blocks *blocks = &x->l->accounts.items[i]->pairing.blocks;
-		for (size_t k = 0; k < TM_BLOCK_SHARDS; k++) {
-			const struct tm_block_shard *shard = &blocks->shards[k];
-			for (size_t s = 0; shard->slots && s <= shard->mask; s++)
-				if (shard->slots[s].used) f(x, i, &shard->slots[s]);
-		}
+		for (size_t k = 0; k < blocks->all.count; k++)
+			if (blocks->all.items[k].used) f(x, i, &blocks->all.items[k]);
 	}
 	tm_ranges_each(&x->l->ranges, visit_range, &(struct range_visit){ x, f });
 }

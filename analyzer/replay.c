@@ -1,7 +1,8 @@
 /* replay.c - plays a trace's events against the processes' accounts; see replay.h. */
 #include "replay.h"
 
-#define FAR_STEPS 12 /* so many steps ahead what a step needs is asked of memory */
+#define FAR_STEPS 16 /* so many steps ahead what a step needs is asked of memory */
+#define BLOCK_STEPS 12
 #define MIDDLE_STEPS 8
 #define NEAR_STEPS 4
 #define STEPS_AHEAD 48               /* the steps themselves lie in the cache of the processor that decoded them */
@@ -576,13 +577,14 @@ static uint32_t site_of_step(const struct tm_replay *r, const struct tm_account 
 }
 
 /* The next steps of the same thread are mostly of the same heap. Far ahead the slots that will be looked at are asked for; when they have come,
- * nearer, the site that they lead to, and then what its head leads to. */
+ * nearer, the block and the site that they lead to, and then what its head leads to. */
 static void look_ahead(const struct tm_replay *r, const struct tm_turn *turn, const struct tm_actor *actor) {
 	const struct tm_account *a = actor->ledger->malloc_account;
 	if (turn->end - turn->step <= FAR_STEPS || !a) return;
 	__builtin_prefetch(&turn->step[STEPS_AHEAD]);
 	const struct tm_step *far = &turn->step[FAR_STEPS];
-	tm_blocks_prefetch(&a->pairing.blocks, far->address);
+	tm_blocks_prefetch_slot(&a->pairing.blocks, far->address);
+	if (turn->step[BLOCK_STEPS].kind == TM_STEP_FREE) tm_blocks_prefetch_block(&a->pairing.blocks, turn->step[BLOCK_STEPS].address);
 	if (a->sites.heads.count < MANY_SITES) return;
 	if (far->kind == TM_STEP_ALLOC) tm_sites_prefetch_slot(&a->sites, r->stacks->stack_of[far->stack]);
 	uint32_t middle = site_of_step(r, a, &turn->step[MIDDLE_STEPS]), near = site_of_step(r, a, &turn->step[NEAR_STEPS]);
@@ -640,11 +642,9 @@ static void write_live_block(struct tm_replay *r, struct tm_account *a, const st
 }
 
 static void write_live_blocks(struct tm_replay *r, struct tm_account *a) {
-	for (size_t k = 0; k < TM_BLOCK_SHARDS; k++) {
-		const struct tm_block_shard *s = &a->pairing.blocks.shards[k];
-		for (size_t i = 0; s->slots && i <= s->mask; i++)
-			if (s->slots[i].used) write_live_block(r, a, &s->slots[i]);
-	}
+	const struct tm_blocks *blocks = &a->pairing.blocks;
+	for (size_t i = 0; i < blocks->all.count; i++)
+		if (blocks->all.items[i].used) write_live_block(r, a, &blocks->all.items[i]);
 }
 
 /* Behind every instant. */

@@ -225,14 +225,6 @@ void tm_site_unpack(const struct tm_sites *s, uint32_t index, struct tm_site *si
 	}
 }
 
-struct tm_amount tm_site_amount(const struct tm_sites *s, uint32_t index, enum tm_site_amount which) {
-	const struct tm_site_head *head = &s->heads.items[index];
-	if (head->tier == SITE_WHOLE) return s->wholes.items[head->more].amounts[which];
-	if (!(head->has >> which & 1)) return (struct tm_amount){ 0, 0 };
-	if (head->tier == SITE_ONE) return (struct tm_amount){ head->last_size_bytes, 1 };
-	return amount_of(&s->few.items[head->more], which);
-}
-
 uint64_t tm_site_last_ns(const struct tm_sites *s, uint32_t index) {
 	const struct tm_site_head *head = &s->heads.items[index];
 	if (head->tier == SITE_WHOLE) return s->wholes.items[head->more].last_ns;

@@ -113,7 +113,15 @@ static inline const struct tm_site *tm_site_look(const struct tm_sites *s, uint3
 	tm_site_unpack(s, site, room);
 	return room;
 }
-struct tm_amount tm_site_amount(const struct tm_sites *s, uint32_t site, enum tm_site_amount which);
+/* Most sites have nothing of it, or one block, which their heads say: whoever looks at all sites in turn is told quickly. */
+static inline struct tm_amount tm_site_amount(const struct tm_sites *s, uint32_t site, enum tm_site_amount which) {
+	const struct tm_site_head *head = &s->heads.items[site];
+	if (head->tier == SITE_WHOLE) return s->wholes.items[head->more].amounts[which];
+	if (!(head->has >> which & 1)) return (struct tm_amount){ 0, 0 };
+	if (head->tier == SITE_ONE) return (struct tm_amount){ head->last_size_bytes, 1 };
+	const struct tm_site_few *few = &s->few.items[head->more];
+	return (struct tm_amount){ few->bytes[which], few->counts >> 4 * which & 15 };
+}
 uint64_t tm_site_last_ns(const struct tm_sites *s, uint32_t site);
 /* What is live at all sites becomes what is live at exit. */
 void tm_sites_exit(struct tm_sites *s);
