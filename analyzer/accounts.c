@@ -199,25 +199,3 @@ void tm_ledger_exit(struct tm_ledger *l) {
 		tm_sites_exit(&a->sites);
 	}
 }
-
-struct tm_amount tm_site_at_peak(const struct tm_account *a, uint32_t site) {
-	bool saved = tm_site_epochs(&a->sites, site).peak == a->level.epoch;
-	return tm_site_amount(&a->sites, site, saved ? TM_SITE_AT_PEAK : TM_SITE_LIVE);
-}
-
-struct tm_amount tm_site_at_process_peak(const struct tm_account *a, uint32_t site) {
-	if (!a->is_root) return (struct tm_amount){ 0, 0 };
-	bool saved = tm_site_epochs(&a->sites, site).process_peak == a->ledger->level.epoch;
-	return tm_site_amount(&a->sites, site, saved ? TM_SITE_AT_PROCESS_PEAK : TM_SITE_LIVE);
-}
-
-static uint64_t unscaled(uint64_t value, unsigned shift) {
-	return shift ? (value + ((uint64_t)1 << (shift - 1))) >> shift : value;
-}
-
-uint64_t tm_scaled_bytes(const struct tm_account *a, uint64_t bytes) {
-	return unscaled(bytes, a->ledger->scale.bytes_shift);
-}
-uint64_t tm_scaled_count(const struct tm_account *a, uint64_t count) {
-	return unscaled(count, a->ledger->scale.count_shift);
-}

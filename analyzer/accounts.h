@@ -127,11 +127,25 @@ void tm_high_falls(struct tm_high *h, struct tm_amount amount);
 void tm_account_split(struct tm_account *a, uint32_t site, unsigned survivors);
 
 /* Values at the peaks, whatever has happened since. */
-struct tm_amount tm_site_at_peak(const struct tm_account *a, uint32_t site);
-struct tm_amount tm_site_at_process_peak(const struct tm_account *a, uint32_t site);
+static inline struct tm_amount tm_site_at_peak(const struct tm_account *a, uint32_t site) {
+	bool saved = tm_site_epochs(&a->sites, site).peak == a->level.epoch;
+	return tm_site_amount(&a->sites, site, saved ? TM_SITE_AT_PEAK : TM_SITE_LIVE);
+}
+static inline struct tm_amount tm_site_at_process_peak(const struct tm_account *a, uint32_t site) {
+	if (!a->is_root) return (struct tm_amount){ 0, 0 };
+	bool saved = tm_site_epochs(&a->sites, site).process_peak == a->ledger->level.epoch;
+	return tm_site_amount(&a->sites, site, saved ? TM_SITE_AT_PROCESS_PEAK : TM_SITE_LIVE);
+}
 
 /* To whole bytes and counts. */
-uint64_t tm_scaled_bytes(const struct tm_account *a, uint64_t bytes);
-uint64_t tm_scaled_count(const struct tm_account *a, uint64_t count);
+static inline uint64_t tm_unscaled(uint64_t value, unsigned shift) {
+	return shift ? (value + ((uint64_t)1 << (shift - 1))) >> shift : value;
+}
+static inline uint64_t tm_scaled_bytes(const struct tm_account *a, uint64_t bytes) {
+	return tm_unscaled(bytes, a->ledger->scale.bytes_shift);
+}
+static inline uint64_t tm_scaled_count(const struct tm_account *a, uint64_t count) {
+	return tm_unscaled(count, a->ledger->scale.count_shift);
+}
 
 #endif

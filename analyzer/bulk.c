@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define OUT_PAGES 128u
+#define COPY_BYTES 16u
 #define LOCK_PAGE (0x40000000u / TM_BULK_PAGE_BYTES + 1) /* SQLite locks bytes of this page and never uses it */
 #define FILE_HEAD_BYTES 100u
 #define VALUES_BYTES ((TM_BULK_COLUMNS_MAX + 1) * 8u) /* of all values but texts, and what tm_bulk_raw() writes too many */
@@ -50,7 +51,8 @@ static uint32_t get32(const uint8_t *p) {
 static uint8_t *put_varint(uint8_t *p, uint64_t n) {
 	unsigned bytes = 1;
 	while (n >> 7 * bytes) bytes++;
-	for (unsigned i = bytes; i-- > 0;) *p++ = (uint8_t)((n >> 7 * i & 0x7f) | (i ? 0x80 : 0));
+	for (unsigned i = bytes; i-- > 1;) *p++ = (uint8_t)(n >> 7 * i | 0x80);
+	*p++ = (uint8_t)(n & 0x7f);
 	return p;
 }
 
@@ -305,8 +307,9 @@ static uint8_t *make_room(struct tm_bulk_table *t, unsigned level, size_t bytes)
 
 int tm_bulk_table_open(struct tm_bulk_table *t, struct tm_bulk *b, uint32_t root, bool is_index) {
 	*t = (struct tm_bulk_table){ .bulk = b, .root = root, .is_index = is_index, .body_room = VALUES_BYTES };
-	t->at = t->body = malloc(t->body_room);
-	if (!t->body) fail(b, ENOMEM);
+	uint8_t *room = calloc(1, COPY_BYTES + t->body_room);
+	if (room) t->at = t->body = room + COPY_BYTES;
+	else fail(b, ENOMEM);
 	struct tm_bulk_page *leaf = &t->pages[0];
 	if (!t->body || !open_level(t, 0) || !read_at(b, leaf->data, TM_BULK_PAGE_BYTES, offset_of(root))) return -1;
 	if (leaf->data[0] != kind_of(t, 0)) fail(b, EINVAL);
@@ -317,7 +320,7 @@ int tm_bulk_table_open(struct tm_bulk_table *t, struct tm_bulk *b, uint32_t root
 
 void tm_bulk_table_release(struct tm_bulk_table *t) {
 	for (unsigned i = 0; i < t->levels; i++) free(t->pages[i].data);
-	free(t->body);
+	if (t->body) free(t->body - COPY_BYTES);
 	t->body = NULL;
 	t->levels = 0;
 }
@@ -326,11 +329,11 @@ void tm_bulk_text(struct tm_bulk_table *t, const char *data, size_t n) {
 	size_t used = (size_t)(t->at - t->body);
 	if (used + n + VALUES_BYTES > t->body_room) {
 		size_t room = 2 * (used + n + VALUES_BYTES);
-		uint8_t *grown = realloc(t->body, room);
+		uint8_t *grown = realloc(t->body - COPY_BYTES, COPY_BYTES + room);
 		if (!grown) return fail(t->bulk, ENOMEM);
-		t->body = grown;
+		t->body = grown + COPY_BYTES;
 		t->body_room = room;
-		t->at = grown + used;
+		t->at = t->body + used;
 	}
 	memcpy(t->at, data, n);
 	t->at += n;
@@ -360,7 +363,40 @@ static size_t local_bytes(const struct tm_bulk_table *t, size_t record_bytes) {
 	return local <= max ? local : LOCAL_MIN;
 }
 
-void tm_bulk_row(struct tm_bulk_table *t, uint64_t row_id) {
+/* Copies n bytes and some before them, both from their ends down: cells are laid down in the same direction, so that what is too much lies where
+ * there is nothing yet. */
+static uint8_t *copy_down(uint8_t *end, const uint8_t *from_end, size_t n) {
+	uint8_t *begin = end - n;
+	do {
+		end -= COPY_BYTES;
+		from_end -= COPY_BYTES;
+		memcpy(end, from_end, COPY_BYTES);
+	} while (end > begin);
+	return begin;
+}
+
+/* The usual row: short, and far from filling the page. */
+static bool add_short_row(struct tm_bulk_table *t, uint64_t row_id) {
+	struct tm_bulk_page *p = &t->pages[0];
+	size_t body_bytes = (size_t)(t->at - t->body), record_bytes = 1 + t->type_bytes + body_bytes;
+	size_t places_end = head_bytes(0) + 2 * (size_t)p->cells;
+	if (record_bytes > 127 || p->content < places_end + 2 + record_bytes + 10 + COPY_BYTES) return false;
+	uint8_t *cell = copy_down(p->data + p->content, t->at, body_bytes), id[10];
+	cell = copy_down(cell, t->types + t->type_bytes, t->type_bytes);
+	*--cell = (uint8_t)(1 + t->type_bytes);
+	if (!t->is_index) {
+		size_t n = (size_t)(put_varint(id, row_id) - id);
+		cell -= n;
+		memcpy(cell, id, n);
+	}
+	*--cell = (uint8_t)record_bytes;
+	p->content = (unsigned)(cell - p->data);
+	put16(p->data + places_end, p->content);
+	p->cells++;
+	return true;
+}
+
+static void add_row(struct tm_bulk_table *t, uint64_t row_id) {
 	uint8_t head[24], *end = head;
 	size_t body_bytes = (size_t)(t->at - t->body), types_bytes = 1 + t->type_bytes, record_bytes = types_bytes + body_bytes;
 	size_t local = local_bytes(t, record_bytes), chain = record_bytes > local ? 4 : 0;
@@ -376,6 +412,10 @@ void tm_bulk_row(struct tm_bulk_table *t, uint64_t row_id) {
 		memcpy(cell + head_size + t->type_bytes, t->body, local - types_bytes);
 		if (chain) put32(cell + head_size - 1 + local, rest);
 	}
+}
+
+void tm_bulk_row(struct tm_bulk_table *t, uint64_t row_id) {
+	if (!add_short_row(t, row_id)) add_row(t, row_id);
 	t->row_id = row_id;
 	t->type_bytes = 0;
 	t->at = t->body;

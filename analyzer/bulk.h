@@ -60,9 +60,9 @@ struct tm_bulk_table {
 	uint64_t row_id; /* the last one */
 	unsigned levels, type_bytes;
 	struct tm_bulk_page pages[TM_BULK_LEVELS_MAX]; /* [0] is of the leaves */
-	uint8_t *at, *body;                            /* at: where in the body the next value comes */
+	uint8_t *at, *body;                            /* at: where in the body the next value comes; before the body there is room, too */
 	size_t body_room;                              /* for all texts, and behind them all other values */
-	uint8_t types[TM_BULK_COLUMNS_MAX + 4 * TM_BULK_TEXTS_MAX];
+	uint8_t before_types[16], types[TM_BULK_COLUMNS_MAX + 4 * TM_BULK_TEXTS_MAX];
 };
 
 /* Opens an SQLite database file whose pages have TM_BULK_PAGE_BYTES. 0 or -1. Release after either. */

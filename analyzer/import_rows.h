@@ -20,16 +20,23 @@ struct tm_snapshot_row {
 	bool detailed;
 };
 
+struct tm_function_work;
+
 struct tm_import_rows {
 	struct tm_store *store;
 	struct tm_replay *replay;
 	TM_ARRAY(struct tm_snapshot_row) snapshots; /* in the order of their ids; set by tm_write_site_rows() */
+	struct tm_function_work *functions;         /* set by tm_functions_start() */
 	uint64_t trace_id;
 	const char *path;       /* of the trace */
 	const struct tm_foreign *foreign; /* where it is another tool's; NULL */
 	const char *cut_reason; /* NULL: the trace was closed and read to its end */
 	uint64_t sound_bytes;
 };
+
+/* When the replay has ended: a thread adds up what functions allocated, until tm_write_total_rows() or tm_functions_end(). */
+void tm_functions_start(struct tm_import_rows *w);
+void tm_functions_end(struct tm_import_rows *w);
 
 /* First, into the bulk tables. stack: those that a call site needs, and their ancestors; frame: those of the stacks. */
 void tm_write_stack_rows(struct tm_import_rows *w);
@@ -54,7 +61,9 @@ void tm_write_level_rows(const struct tm_import_rows *w);
 void tm_import_rows_release(struct tm_import_rows *w);
 
 /* In whole bytes and blocks. */
-struct tm_amount tm_whole_amount(const struct tm_account *a, struct tm_amount scaled);
+static inline struct tm_amount tm_whole_amount(const struct tm_account *a, struct tm_amount scaled) {
+	return (struct tm_amount){ tm_scaled_bytes(a, scaled.bytes), tm_scaled_count(a, scaled.count) };
+}
 /* Blocks given back: parts that cuts added were never allocated but do end. The difference of two rounded numbers may lie one beside the
  * rounded difference: freed is the former. */
 struct tm_amount tm_freed_amount(const struct tm_account *a, struct tm_amount allocated, struct tm_amount live, uint64_t splits);

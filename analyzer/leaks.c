@@ -130,15 +130,18 @@ static struct tm_text string_of(const struct tm_catalog *c, uint32_t id) {
 	return id ? c->strings.items[id - 1] : (struct tm_text){ "", 0 };
 }
 
-static struct place place_at(const struct tm_stack_ids *t, const struct tm_stack_row *at) {
+static struct place place_of(const struct tm_stack_ids *t, uint32_t frame, uint32_t function) {
 	const struct tm_catalog *c = t->catalog;
 	static const struct tm_catalog_function unknown;
-	const struct tm_catalog_frame *f = &c->frames.items[c->nodes.items[at->node - 1].frame - 1];
-	const struct tm_catalog_function *named = at->function < f->function_count ? &c->functions.items[f->functions + at->function]
-										   : &unknown;
+	const struct tm_catalog_frame *f = &c->frames.items[frame - 1];
+	const struct tm_catalog_function *named = function < f->function_count ? &c->functions.items[f->functions + function] : &unknown;
 	bool has_module = f->kind != TM_FRAME_PYTHON && f->module && f->module <= c->modules.count;
 	struct tm_text module = has_module ? c->modules.items[f->module - 1].path : (struct tm_text){ "", 0 };
 	return (struct place){ f, named, { string_of(c, named->name), string_of(c, named->file), module } };
+}
+
+static struct place place_at(const struct tm_stack_ids *t, const struct tm_stack_row *at) {
+	return place_of(t, t->catalog->nodes.items[at->node - 1].frame, at->function);
 }
 
 /* Of a string's bytes: a trace may define one text as several strings. */
@@ -229,8 +232,8 @@ static uint16_t flags_of_module(const struct finder *x, uint32_t id, struct tm_t
 	return *flags;
 }
 
-static uint16_t judge_frame(const struct finder *x, const struct tm_stack_row *at) {
-	struct place p = place_at(x->stacks, at);
+static uint16_t judge_frame(const struct finder *x, uint32_t frame, uint32_t function) {
+	struct place p = place_of(x->stacks, frame, function);
 	uint16_t flags = flags_of_function(x, p.named->name) | flags_of_file(x, p.named->file);
 	if (p.text.module.size) flags |= flags_of_module(x, p.frame->module, p.text.module);
 	if (x->stacks->string_flags[p.named->name] & TM_FUNCTION_WRAPPER) flags |= FRAME_WRAPPER;
@@ -244,19 +247,18 @@ static uint16_t flags_of(const struct finder *x, const struct tm_stack_row *at) 
 	return x->leaks->flags[x->stacks->frame_first[frame - 1] + at->function];
 }
 
-/* Of every row of the frames, and of every node with all that lies outward of it. */
-static void judge_frames(const struct finder *x) {
+/* Of every row of the frames, and of every node with all that lies outward of it. false: out of memory. */
+static bool judge_frames(const struct finder *x) {
 	const struct tm_catalog *c = x->stacks->catalog;
-	uint16_t *flags = x->leaks->flags, *outward = x->leaks->outward;
-	for (uint32_t node = 1; node <= c->nodes.count; node++) {
-		uint32_t frame = c->nodes.items[node - 1].frame, count = tm_frame_functions(&c->frames.items[frame - 1]);
-		uint16_t *first = &flags[x->stacks->frame_first[frame - 1]], all = outward[c->nodes.items[node - 1].parent];
-		for (uint32_t i = 0; i < count; i++) {
-			if (!first[i]) first[i] = judge_frame(x, &(struct tm_stack_row){ node, i });
-			all |= first[i];
-		}
-		outward[node] = all;
+	uint16_t *all = calloc(c->frames.count + 1, sizeof *all); /* of a frame's functions */
+	for (uint32_t frame = 1; all && frame <= c->frames.count; frame++) {
+		uint16_t *first = &x->leaks->flags[x->stacks->frame_first[frame - 1]];
+		for (uint32_t i = 0; i < tm_frame_functions(&c->frames.items[frame - 1]); i++) all[frame] |= first[i] = judge_frame(x, frame, i);
 	}
+	for (uint32_t node = 1; all && node <= c->nodes.count; node++)
+		x->leaks->outward[node] = x->leaks->outward[c->nodes.items[node - 1].parent] | all[c->nodes.items[node - 1].frame];
+	free(all);
+	return all != NULL;
 }
 
 /* What a stack is: the key of its call site, and what is known about such. */
@@ -859,9 +861,7 @@ static bool take_list(struct finder *x, struct tm_leaks *leaks) {
 				    sizeof error);
 	if (leaks->flags) release_tables(leaks);
 	leaks->list = list;
-	if (!make_tables(leaks, x->stacks)) return false;
-	judge_frames(x);
-	return true;
+	return make_tables(leaks, x->stacks) && judge_frames(x);
 }
 
 bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns) {

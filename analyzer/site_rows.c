@@ -14,10 +14,6 @@ struct site_writer {
 	size_t site_count;
 };
 
-struct tm_amount tm_whole_amount(const struct tm_account *a, struct tm_amount scaled) {
-	return (struct tm_amount){ tm_scaled_bytes(a, scaled.bytes), tm_scaled_count(a, scaled.count) };
-}
-
 struct tm_amount tm_freed_amount(const struct tm_account *a, struct tm_amount allocated, struct tm_amount live, uint64_t splits) {
 	struct tm_amount all = tm_whole_amount(a, (struct tm_amount){ allocated.bytes, allocated.count + splits }),
 			 left = tm_whole_amount(a, live);
@@ -173,5 +169,6 @@ void tm_write_site_rows(struct tm_import_rows *w) {
 }
 
 void tm_import_rows_release(struct tm_import_rows *w) {
+	tm_functions_end(w);
 	tm_array_release(&w->snapshots);
 }

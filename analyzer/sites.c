@@ -249,13 +249,6 @@ void tm_sites_exit(struct tm_sites *s) {
 	}
 }
 
-struct tm_site_epochs tm_site_epochs(const struct tm_sites *s, uint32_t index) {
-	const struct tm_site_head *head = &s->heads.items[index];
-	if (head->tier != SITE_WHOLE) return (struct tm_site_epochs){ head->peak_epoch, head->process_peak_epoch };
-	const struct tm_site *whole = &s->wholes.items[head->more];
-	return (struct tm_site_epochs){ whole->peak_epoch, whole->process_peak_epoch };
-}
-
 /* --- ahead of time --- */
 
 void tm_sites_prefetch_slot(const struct tm_sites *s, uint32_t stack) {

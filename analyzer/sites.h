@@ -129,7 +129,12 @@ void tm_sites_exit(struct tm_sites *s);
 struct tm_site_epochs {
 	uint32_t peak, process_peak;
 };
-struct tm_site_epochs tm_site_epochs(const struct tm_sites *s, uint32_t site);
+static inline struct tm_site_epochs tm_site_epochs(const struct tm_sites *s, uint32_t site) {
+	const struct tm_site_head *head = &s->heads.items[site];
+	if (head->tier != SITE_WHOLE) return (struct tm_site_epochs){ head->peak_epoch, head->process_peak_epoch };
+	const struct tm_site *whole = &s->wholes.items[head->more];
+	return (struct tm_site_epochs){ whole->peak_epoch, whole->process_peak_epoch };
+}
 
 /* Ask the memory for what the functions above will look at: the slot of a stack, the head of its site, and what is behind the head. */
 void tm_sites_prefetch_slot(const struct tm_sites *s, uint32_t stack);

@@ -2,6 +2,7 @@
 #include "function_totals.h"
 #include "import_rows.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 struct total_writer {
@@ -9,7 +10,21 @@ struct total_writer {
 	const struct tm_replay *r;
 	struct tm_store *store;
 	sqlite3_stmt *heap_total, *function, *timeline, *snapshot;
-	struct tm_function_totals functions;
+	size_t next_function; /* of the rows that are added up */
+};
+
+/* What a function allocated in a heap. */
+struct function_row {
+	const struct tm_account *account;
+	uint32_t function;
+	struct tm_amount self, total;
+};
+
+struct tm_function_work {
+	const struct tm_replay *replay;
+	pthread_t thread;
+	bool runs, failed;                /* failed: out of memory */
+	TM_ARRAY(struct function_row) rows; /* in the order of accounts */
 };
 
 static void prepare_totals(struct total_writer *x) {
@@ -52,16 +67,61 @@ static void write_heap_total(struct total_writer *x, const struct tm_account *a)
 }
 
 static void write_functions(struct total_writer *x, const struct tm_account *a) {
-	if (!tm_function_totals_count(&x->functions, a)) tm_store_fail(x->store, "out of memory");
-	for (size_t i = 0; i < x->functions.used.count && !x->store->failed; i++) {
-		uint32_t function = x->functions.used.items[i];
-		const struct tm_function_total *f = &x->functions.totals[function];
-		if (!f->total.count) continue;
+	const struct tm_function_work *work = x->w->functions;
+	for (; x->next_function < work->rows.count && work->rows.items[x->next_function].account == a; x->next_function++) {
+		const struct function_row *f = &work->rows.items[x->next_function];
 		struct tm_amount self = tm_whole_amount(a, f->self), total = tm_whole_amount(a, f->total);
-		struct tm_text name = function ? x->r->catalog->strings.items[function - 1] : (struct tm_text){ "", 0 };
+		struct tm_text name = f->function ? x->r->catalog->strings.items[f->function - 1] : (struct tm_text){ "", 0 };
 		tm_store_row(x->store, x->function, "nnTnnnn", process_id(x, a->ledger), a->id, name, self.bytes, total.bytes, self.count,
 			     total.count);
 	}
+}
+
+/* --- functions: added up by a thread while others write rows --- */
+
+static bool add_up_account(struct tm_function_work *work, struct tm_function_totals *f, const struct tm_account *a) {
+	if (!tm_function_totals_count(f, a)) return false;
+	for (size_t i = 0; i < f->used.count; i++) {
+		const struct tm_function_total *total = &f->totals[f->used.items[i]];
+		struct function_row *row = total->total.count ? tm_array_push(&work->rows) : NULL;
+		if (row) *row = (struct function_row){ a, f->used.items[i], total->self, total->total };
+		else if (total->total.count) return false;
+	}
+	return true;
+}
+
+static void *add_up_functions(void *argument) {
+	struct tm_function_work *work = argument;
+	struct tm_function_totals f;
+	work->failed = tm_function_totals_init(&f, work->replay->stacks) < 0;
+	for (size_t i = 0; i < work->replay->catalog->processes.count; i++) {
+		const struct tm_ledger *l = &work->replay->ledgers[i];
+		for (size_t k = 0; k < l->accounts.count && !work->failed; k++)
+			if (l->accounts.items[k]->allocated.count) work->failed = !add_up_account(work, &f, l->accounts.items[k]);
+	}
+	tm_function_totals_release(&f);
+	return NULL;
+}
+
+void tm_functions_start(struct tm_import_rows *w) {
+	struct tm_function_work *work = w->functions = calloc(1, sizeof *work);
+	if (!work) return;
+	work->replay = w->replay;
+	work->runs = pthread_create(&work->thread, NULL, add_up_functions, work) == 0;
+	if (!work->runs) add_up_functions(work);
+}
+
+static void wait_for_functions(struct tm_function_work *work) {
+	if (work->runs) pthread_join(work->thread, NULL);
+	work->runs = false;
+}
+
+void tm_functions_end(struct tm_import_rows *w) {
+	if (!w->functions) return;
+	wait_for_functions(w->functions);
+	tm_array_release(&w->functions->rows);
+	free(w->functions);
+	w->functions = NULL;
 }
 
 /* --- snapshots --- */
@@ -168,7 +228,8 @@ static void write_process(struct total_writer *x, const struct tm_ledger *l) {
 void tm_write_total_rows(const struct tm_import_rows *w) {
 	struct total_writer x = { .w = w, .r = w->replay, .store = w->store };
 	prepare_totals(&x);
-	if (tm_function_totals_init(&x.functions, x.r->stacks) < 0) tm_store_fail(x.store, "out of memory");
+	if (w->functions) wait_for_functions(w->functions);
+	if (!w->functions || w->functions->failed) tm_store_fail(x.store, "out of memory");
 	for (size_t i = 0; i < x.r->catalog->processes.count && !x.store->failed; i++) {
 		const struct tm_ledger *l = &x.r->ledgers[i];
 		if (!x.r->catalog->processes.items[i].defined) continue;
@@ -179,5 +240,4 @@ void tm_write_total_rows(const struct tm_import_rows *w) {
 	write_snapshots(&x);
 	write_gaps(&x);
 	finalize_totals(&x);
-	tm_function_totals_release(&x.functions);
 }

@@ -7,12 +7,15 @@ struct node_state {
 	uint32_t site : 31, is_python : 1; /* row of a frame, 0 none; a Python frame's stays for what it calls */
 };
 
+enum row_kind { ROW_PLAIN, ROW_WRAPPER, ROW_PYTHON };
+
 struct tree_writer {
 	const struct tm_import_rows *w;
 	const struct tm_catalog *c;
 	const struct tm_stack_ids *t;
 	struct node_state *nodes; /* by node id */
 	uint8_t *frame_used;      /* by frame id: it has rows */
+	uint8_t *kinds;           /* by row of a frame: enum row_kind */
 };
 
 static void mark_used(struct tree_writer *x) {
@@ -83,32 +86,42 @@ static void write_frame(const struct tree_writer *x, struct tm_bulk_table *table
 	}
 }
 
+static uint8_t kind_of_row(const struct tree_writer *x, const struct tm_catalog_frame *f, uint32_t function) {
+	if (f->kind == TM_FRAME_PYTHON) return ROW_PYTHON;
+	return is_wrapper(x, tm_frame_function_name(x->c, f, function)) ? ROW_WRAPPER : ROW_PLAIN;
+}
+
+static void note_kinds(struct tree_writer *x) {
+	for (size_t i = 0; i < x->c->frames.count; i++)
+		for (uint32_t row = x->t->frame_first[i]; row < x->t->frame_first[i + 1]; row++)
+			x->kinds[row] = kind_of_row(x, &x->c->frames.items[i], row - x->t->frame_first[i]);
+}
+
+/* Its rows go from the outermost function of its frame inward. */
 static void write_node(struct tree_writer *x, struct tm_bulk_table *table, uint32_t node) {
 	const struct tm_catalog_node *n = &x->c->nodes.items[node - 1];
-	const struct tm_catalog_frame *f = &x->c->frames.items[n->frame - 1];
 	const struct tm_bases *bases = &x->w->replay->bases;
-	struct node_state *state = &x->nodes[node];
-	*state = x->nodes[n->parent];
-	bool is_python = f->kind == TM_FRAME_PYTHON;
+	struct node_state state = x->nodes[n->parent];
 	uint64_t stack = bases->stack + x->t->node_first[node - 1];
 	uint64_t parent = n->parent ? bases->stack + x->t->node_first[n->parent] - 1 : 0; /* the parent's innermost row */
-	for (uint32_t function = tm_frame_functions(f); function-- > 0; parent = stack++) {
-		uint32_t frame = x->t->frame_first[n->frame - 1] + function;
-		if (is_python || (!state->is_python && !is_wrapper(x, tm_frame_function_name(x->c, f, function)))) state->site = frame & INT32_MAX;
-		state->is_python |= is_python;
-		uint32_t site = state->site ? state->site : frame;
+	for (uint32_t frame = x->t->frame_first[n->frame]; frame-- > x->t->frame_first[n->frame - 1]; parent = stack++) {
+		bool is_python = x->kinds[frame] == ROW_PYTHON;
+		if (is_python || (!state.is_python && x->kinds[frame] == ROW_PLAIN)) state.site = frame & INT32_MAX;
+		state.is_python |= is_python;
 		tm_bulk_null(table); /* id */
 		tm_bulk_number(table, parent);
 		tm_bulk_number(table, bases->frame + frame);
-		tm_bulk_number(table, ++state->depth);
-		tm_bulk_number(table, bases->frame + site);
+		tm_bulk_number(table, ++state.depth);
+		tm_bulk_number(table, bases->frame + (state.site ? state.site : frame));
 		tm_bulk_row(table, stack);
 	}
-	state->used = true;
+	state.used = true;
+	x->nodes[node] = state;
 }
 
 static void write_all(struct tree_writer *x) {
 	mark_used(x);
+	note_kinds(x);
 	x->nodes[0] = (struct node_state){ 0 };
 	for (uint32_t node = 1; node <= x->c->nodes.count; node++)
 		if (x->nodes[node].used) write_node(x, &x->w->store->tables[TM_TABLE_STACK], node);
@@ -118,9 +131,14 @@ static void write_all(struct tree_writer *x) {
 
 void tm_write_stack_rows(struct tm_import_rows *w) {
 	const struct tm_catalog *c = w->replay->catalog;
-	struct tree_writer x = { w, c, w->replay->stacks, tm_table_new(c->nodes.count + 1, sizeof *x.nodes), calloc(c->frames.count + 1, 1) };
-	if (x.nodes && x.frame_used) write_all(&x);
+	const struct tm_stack_ids *t = w->replay->stacks;
+	struct tree_writer x = { .w = w, .c = c, .t = t };
+	x.nodes = tm_table_new(c->nodes.count + 1, sizeof *x.nodes);
+	x.frame_used = calloc(c->frames.count + 1, 1);
+	x.kinds = calloc(t->frame_first[c->frames.count] + 1, 1);
+	if (x.nodes && x.frame_used && x.kinds) write_all(&x);
 	else tm_store_fail(w->store, "out of memory");
 	free(x.nodes);
 	free(x.frame_used);
+	free(x.kinds);
 }
