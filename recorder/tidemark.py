@@ -13,6 +13,7 @@ While the program is recorded (`tidemark record python3 train.py`) each call lea
 a scope is an empty `with`, profile() returns the function as it is, and stats() returns zeros.
 
     scope("name")       with scope("name"): ...  What is allocated inside belongs to the scope. An exception closes it, is marked, and goes on unchanged.
+                        One object may be entered again, also while it is open, on any thread.
     @profile            A scope around every call, with the function's qualified name; @profile("name") gives another. Also for async functions,
                         generators and async generators: there it is open only while the body runs, not while it is suspended.
     step(n)             Step n of the process begins, and the one before ends.
@@ -94,20 +95,37 @@ _thread = _Thread()
 
 
 class _Scope:
-    """One `with`. `id` is that of the open instance, None while it is suspended."""
-    __slots__ = ("name", "id", "among")
+    """One `with`. `id` is that of the open instance; `more`: those of who entered it meanwhile, by recursion, on another thread or in another task."""
+    __slots__ = ("name", "id", "among", "entered", "more")
 
     def __init__(self, name):
-        self.name, self.id, self.among = name, None, None
+        self.name, self.id, self.among, self.entered, self.more = name, None, None, False, []
 
     def __enter__(self):
         _watch_asyncio()
-        self.begin(_thread.open)
+        one = self
+        if self.entered:
+            one = _Scope(self.name)
+            self.more.append(one)
+        self.entered = True
+        one.begin(_thread.open)
         return self
 
     def __exit__(self, kind, _value, _traceback):
-        self.end(kind is not None and not issubclass(kind, GeneratorExit))
+        one = self.innermost() if self.more else self
+        if one is self:
+            self.entered = False
+        else:
+            self.more.remove(one)
+        one.end(kind is not None and not issubclass(kind, GeneratorExit))
         return False
+
+    def innermost(self):
+        """Of all that were entered by this one, the one that was opened last on this thread."""
+        for one in reversed(_thread.open):
+            if one is self or one in self.more:
+                return one
+        return self.more[-1]
 
     def begin(self, among):
         self.among = among

@@ -100,6 +100,70 @@ m(500031)
 
 
 @test
+def scopes_used_oddly(t):
+    """Recursion through generators, generators in turns, one scope entered many times and on two threads, left on another thread or twice, open at a fork."""
+    text = HEAD + """
+import contextlib, os
+@tidemark.profile
+def counts(n):
+    m(500100)
+    if n:
+        for x in counts(n - 1): yield x
+    yield n
+assert sum(counts(20)) == 210
+def tree(n):
+    with tidemark.scope("tree"):
+        m(500101)
+        if n:
+            yield from tree(n - 1)
+            yield from tree(n - 1)
+        yield n
+assert len(list(tree(5))) == 63
+def turns(name, size):
+    with tidemark.scope(name):
+        for i in range(3):
+            m(size); yield
+for _ in zip(turns("ping", 500102), turns("pong", 500103)): pass
+one = tidemark.scope("one")
+def again(n):
+    with one:
+        m(500104)
+        if n: again(n - 1)
+again(4); m(500105)
+both = threading.Barrier(2)
+def together():
+    with one:
+        both.wait(); m(500106); both.wait()
+threads = [threading.Thread(target=together) for _ in range(2)]
+[t.start() for t in threads]; [t.join() for t in threads]
+left = tidemark.scope("left"); left.__enter__()
+other = threading.Thread(target=lambda: left.__exit__(None, None, None)); other.start(); other.join()
+m(500107); left.__exit__(None, None, None)
+with contextlib.ExitStack() as stack:
+    for i in range(10000): stack.enter_context(tidemark.scope("deep"))
+    m(500108)
+with tidemark.scope("forks"):
+    child = os.fork()
+    m(500109 if child else 500110)
+    if child: os.waitpid(child, 0)
+if not child: os._exit(0)
+m(500111)
+"""
+    wanted = [(500100, "counts", 21), (500101, "tree", 63), (500102, "ping", 1), (500102, "pong", 2), (500103, "pong", 3), (500104, "one", 5), (500105, None, 1), (500106, "one", 2),
+              (500107, None, 1), (500108, "deep", 1), (500109, "forks", 1), (500110, None, 1), (500111, None, 1)]
+    for python in each(t):
+        db = t.imported(record(t, python, text))
+        t.equal(db.rows("""SELECT a.size_bytes, CASE WHEN a.scope_id THEN s.name END, count(*) FROM allocation a JOIN scope s ON s.id = a.scope_id
+                           WHERE a.api = 'malloc' AND a.size_bytes BETWEEN 500100 AND 500111 GROUP BY 1, 2 ORDER BY 1"""), wanted, f"{python}: scopes")
+        t.equal(db.rows("SELECT name, calls FROM scope_total WHERE name IN ('one', 'left', 'deep') AND heap = 'malloc' ORDER BY name"),
+                [("deep", 10000), ("left", 1), ("one", 7)], f"{python}: calls")
+        t.equal(db.rows("SELECT DISTINCT end_kind FROM scope WHERE id > 0"), [("closed",)], f"{python}: ends")
+        t.equal(db.rows("SELECT kind, count FROM loss"), [("unmatched-scope-end", 1)], f"{python}: what the child closes of its parent's")
+        info = t.ask("info", db.path).text
+        t.check(all(word in info for word in ("scopes-overlap", "scopes-across-threads", "fork-in-scope", "deep-scopes")), f"{python}: info says\n{info}")
+
+
+@test
 def tasks_are_kept_apart(t):
     """Scopes of one task of an event loop do not take what others on the thread allocate."""
     text = HEAD + """
