@@ -40,6 +40,7 @@ bool tm_is_ours(void) {
 
 /* As if inside of a hook: the way in looks at that first. */
 void tm_causes_begin(void) {
+	if (tm_tls.frees_are_told && tm_tls.ours == 1) tm_causes_end(); /* it was left, as they are never in each other */
 	if (tm_tls.ours++ || tm_tls.inside) return;
 	tm_tls.inside = (uintptr_t)__builtin_frame_address(0);
 	tm_tls.frees_are_told = true;
@@ -50,7 +51,7 @@ void tm_causes_end(void) {
 		tm_tls.frees_are_told = false;
 		tm_tls.inside = 0;
 	}
-	tm_tls.ours--;
+	if (tm_tls.ours) tm_tls.ours--;
 }
 
 /* A handler that left by longjmp leaves `inside` set. It is stale if no hook of ours is on the stack any more, further out than this one
@@ -60,10 +61,11 @@ TM_COLD static bool inside_is_stale(void) {
 	return !tm_stack_holds_hook(tm_tls.thread);
 }
 
-/* An exception may have gone past tm_causes_end(). (A cleanup of the compiler's on its way would need libgcc_s, with which every program takes a tenth of a
- * millisecond longer to start where processor identification is trapped.) */
-TM_COLD static bool causes_were_left(void) {
-	if (!tm_tls.frees_are_told || tm_tls.ours != 1 || !inside_is_stale()) return false;
+/* An exception may have gone past tm_causes_end(): then who calls stands further out. This is asked for each block that PyTorch wants in between, so the
+ * stack is not walked; where it goes deeper at once, what the thread does is not recorded until it comes out again. (A cleanup of the compiler's on its way
+ * would need libgcc_s, with which every program takes a tenth of a millisecond longer to start where processor identification is trapped.) */
+static bool causes_were_left(uintptr_t frame) {
+	if (!tm_tls.frees_are_told || tm_tls.ours != 1 || frame <= tm_tls.inside) return false;
 	tm_causes_end();
 	return true;
 }
@@ -242,7 +244,7 @@ __attribute__((constructor)) static void construct(void) {
 /* --- the way in and out --- */
 
 TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame) {
-	if (tm_tls.ours && !causes_were_left()) return NULL;
+	if (tm_tls.ours && !causes_were_left(frame)) return NULL;
 	if (tm_tls.inside) {
 		if (!inside_is_stale()) return NULL;
 		tm_tls.inside = 0;

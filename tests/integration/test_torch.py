@@ -236,7 +236,7 @@ def what_callbacks_need_is_not_the_programs(t):
     """PyTorch rebuilds its lists of callbacks twice a node of the backward pass, five blocks each: not recorded. It makes names for its nodes: about 3 blocks each."""
     with open(t.path("chain.py"), "w", encoding="utf-8") as file:
         file.write(CHAIN)
-    for python, version in torches(t)[-1:]:
+    for python, version in torches(t):
         made = {}
         for torch in ("auto", "off"):
             db = t.imported(t.record([python, t.path("chain.py")], f"--torch={torch}", "--stacks=off", "--names=none", env={"PYTHONPATH": os.path.join(t.root, "recorder")}))
