@@ -73,6 +73,7 @@ struct tm_collector {
 	struct tm_launcher launcher; /* of our own environment */
 	char host[256];
 	struct tm_ring_view *rings;     /* one for each ring of the session */
+	uint32_t rings_known;           /* so many of them were ever used */
 	struct tm_ring_view **admitted; /* of a pass: those that are read for the first time */
 	size_t admitted_capacity;
 	struct tm_ring_order order;     /* of a pass: those that are not read yet */

@@ -611,9 +611,12 @@ static void conclude(struct tm_collector *c, struct tm_ring_view *r, struct tm_r
 	if (r->over) end_claim(c, r, ring);
 }
 
-static uint32_t rings_used(const struct tm_collector *c) {
+/* It only grows, whatever a program that ran wild wrote there. */
+static uint32_t rings_used(struct tm_collector *c) {
 	uint32_t used = atomic_load_explicit(&c->session.shm->rings_used, memory_order_acquire);
-	return used < c->session.ring_count ? used : c->session.ring_count;
+	if (used > c->session.ring_count) used = c->session.ring_count;
+	if (used > c->rings_known) c->rings_known = used;
+	return c->rings_known;
 }
 
 static int by_start(const void *a, const void *b) {
@@ -670,8 +673,7 @@ enum tm_drained tm_drain_pass(struct tm_collector *c) {
 }
 
 bool tm_drain_is_pressing(const struct tm_collector *c) {
-	uint32_t used = rings_used(c);
-	for (uint32_t i = 0; i < used; i++) {
+	for (uint32_t i = 0; i < c->rings_known; i++) {
 		const struct tm_ring_view *r = &c->rings[i];
 		uint64_t head = atomic_load_explicit(&tm_session_ring(&c->session, i)->head, memory_order_acquire);
 		if (r->claimed && head - r->tail >= tm_session_ring_bytes(&c->session, i) / 4) return true;
@@ -759,7 +761,7 @@ void tm_drain_finish(struct tm_collector *c) {
 }
 
 void tm_drain_release(struct tm_collector *c) {
-	for (uint32_t i = 0; c->rings && i < rings_used(c); i++) {
+	for (uint32_t i = 0; c->rings && i < c->rings_known; i++) {
 		free(c->rings[i].pcs);
 		free(c->rings[i].path);
 		tm_python_ring_release(&c->rings[i].python);
@@ -767,6 +769,7 @@ void tm_drain_release(struct tm_collector *c) {
 		free(c->rings[i].gpu_names);
 	}
 	free(c->rings);
+	free(c->gpu_functions);
 	free(c->admitted);
 	tm_ring_order_release(&c->order);
 	free(c->block);
