@@ -147,9 +147,19 @@ static int run_words(const struct tm_database *d, const char *sql) {
 	return status;
 }
 
+static void set_format(struct tm_options *o, const char *name) {
+	static const char *const names[] = { [TM_FORMAT_TABLE] = "table", [TM_FORMAT_JSON] = "json", [TM_FORMAT_CSV] = "csv" };
+	for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+		if (names[i] && strcmp(names[i], name) == 0) {
+			o->format = (enum tm_format)i;
+			return;
+		}
+	tm_say("formats are table, json and csv");
+}
+
 /* Understands a line that begins with a dot. true: the prompt is done. */
-static bool run_dot(const struct tm_database *d, char *line) {
-	line[strcspn(line, "\r\n")] = '\0';
+static bool run_dot(const struct tm_database *d, struct tm_options *o, char *line) {
+	line[strcspn(line, ";\r\n")] = '\0';
 	char *word = strtok(line, " \t"), *name = strtok(NULL, " \t");
 	if (strcmp(word, ".quit") == 0 || strcmp(word, ".exit") == 0) return true;
 	if (strcmp(word, ".views") == 0) run_words(d, "SELECT name FROM sqlite_schema WHERE type = 'view' ORDER BY name");
@@ -161,11 +171,15 @@ static bool run_dot(const struct tm_database *d, char *line) {
 		sqlite3_free(sql);
 	} else if (strcmp(word, ".queries") == 0) {
 		list_named();
+	} else if (strcmp(word, ".format") == 0) {
+		set_format(o, name);
 	} else {
+		if (strcmp(word, ".help") != 0) tm_say("there is no %s here", word);
 		printf(".views         what reports show, and the best place to ask\n"
 		       ".tables        what import filled\n"
 		       ".schema NAME   the columns of a table, or the query of a view\n"
 		       ".queries       questions with a name; @NAME runs one\n"
+		       ".format NAME   how rows are shown: table, json or csv\n"
 		       ".quit          leave; so does the end of input\n"
 		       "Anything else is SQL up to a ';'.\n");
 	}
@@ -176,8 +190,8 @@ static bool run_dot(const struct tm_database *d, char *line) {
 
 /* What may stand in a query: tables, views, their columns, the names of queries, and a few words of SQL. */
 static char **words_of(const struct tm_database *d) {
-	static const char *const more[] = { "SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "LIMIT",   "JOIN",     "HAVING", "count(*)",
-					    "sum(",   "max(", "DESC",  ".views",   ".tables",  ".schema", ".queries", ".help",  ".quit" };
+	static const char *const more[] = { "SELECT ",  "FROM ",  "WHERE ",  "GROUP BY ", "ORDER BY ", "LIMIT ", "JOIN ", "HAVING ", "count(*)", "sum(",
+					    "max(",	"DESC",	  ".views",  ".tables",	  ".schema ",  ".queries", ".format ", ".help", ".quit" };
 	char **words = calloc(WORDS_MAX + 1, sizeof *words);
 	sqlite3_stmt *statement = NULL;
 	struct tm_named_query q;
@@ -202,9 +216,20 @@ static bool is_blank(const char *text) {
 	return text[strspn(text, " \t\r\n")] == '\0';
 }
 
+/* Words that people type at prompts, and that no statement begins with. */
+static const char *dot_of(const char *line) {
+	static const char *const words[] = { "quit", "exit", "help" };
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+		if (strncasecmp(line, words[i], 4) == 0 && is_blank(line + 4 + (line[4] == ';'))) return i == 2 ? ".help" : ".quit";
+	return NULL;
+}
+
 /* Takes one line: *text is the statement so far, NULL none. true: the prompt is done. */
-static bool take_line(const struct tm_database *d, const struct tm_options *o, char *line, char **text) {
-	if (!*text && line[0] == '.') return run_dot(d, line);
+static bool take_line(const struct tm_database *d, struct tm_options *o, char *line, char **text) {
+	const char *dot = *text ? NULL : dot_of(line);
+	char word[8];
+	if (dot) return run_dot(d, o, strcpy(word, dot));
+	if (!*text && line[0] == '.') return run_dot(d, o, line);
 	if (!*text && line[0] == '@') {
 		line[strcspn(line, " ;\r\n")] = '\0';
 		run_named(d, o, line + 1);
@@ -222,7 +247,8 @@ static bool take_line(const struct tm_database *d, const struct tm_options *o, c
 }
 
 /* Reads statements from the terminal until it ends. A failed statement has been reported and is not the end. */
-static int converse(const struct tm_database *d, const struct tm_options *o) {
+static int converse(const struct tm_database *d, const struct tm_options *given) {
+	struct tm_options own = *given, *o = &own;
 	char *text = NULL;
 	bool done = false;
 	printf("%s - SQL ending in ';', .help for help, .quit to leave\n", d->path);

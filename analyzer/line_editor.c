@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,28 +22,48 @@ static struct {
 	char **(*matches)(const char *text, generator *generate);
 	completer **attempted;
 	char **words;
+	char *last; /* line of the history */
 	char history[4096];
+	bool was_interrupted;
 } editor;
+
+/* Where a word begins. Not at '@', '.' and '-', as in the libraries: @peak-makers is a word. */
+static char word_breaks[] = " \t\n\"'`<>=;|&(){}[],+*/%!";
 
 #define HISTORY_LINES 1000
 
+static void *find(const char *name) {
+	return dlsym(editor.library, name);
+}
+
+/* What comes behind the name of a table (`p.live_by`) is a column. */
 static char *next_word(const char *text, int state) {
 	static size_t at;
+	const char *dot = strrchr(text, '.');
+	size_t before = dot && dot > text ? (size_t)(dot + 1 - text) : 0;
 	if (!state) at = 0;
 	while (editor.words && editor.words[at]) {
 		const char *word = editor.words[at++];
-		if (strncasecmp(word, text, strlen(text)) == 0) return strdup(word);
+		char *whole = NULL;
+		if (strncasecmp(word, text + before, strlen(text + before)) != 0) continue;
+		return asprintf(&whole, "%.*s%s", (int)before, text, word) < 0 ? NULL : whole;
 	}
 	return NULL;
 }
 
-static char **complete(const char *text, int start, int end) {
-	(void)start, (void)end;
-	return editor.matches(text, next_word);
+/* For readline, whose own would go on reading after a signal. */
+static int next_character(FILE *stream) {
+	unsigned char c;
+	ssize_t n = read(fileno(stream), &c, 1);
+	if (n < 0 && errno == EINTR) editor.was_interrupted = true;
+	return n == 1 ? c : EOF;
 }
 
-static void *find(const char *name) {
-	return dlsym(editor.library, name);
+static char **complete(const char *text, int start, int end) {
+	(void)start, (void)end;
+	int *is_all = find("rl_attempted_completion_over");
+	if (is_all) *is_all = 1;
+	return editor.matches(text, next_word);
 }
 
 static void open_library(void) {
@@ -59,6 +80,27 @@ static void open_library(void) {
 	editor.attempted = find("rl_attempted_completion_function");
 }
 
+/* Nothing is completed to the name of a file, and a comma may follow at once. */
+static void set_up_completion(void) {
+	if (!editor.matches || !editor.attempted) return;
+	*editor.attempted = complete;
+	static const char *const variables[] = { "rl_completer_word_break_characters", "rl_basic_word_break_characters" };
+	for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+		char **breaks = find(variables[i]);
+		if (breaks) *breaks = word_breaks;
+	}
+	int *append = find("rl_completion_append_character");
+	if (append) *append = 0;
+}
+
+/* Ctrl-C gives the line up. libedit returns from its read by itself. */
+static void set_up_signals(void) {
+	int (**get)(FILE *) = find("rl_signal_event_hook") ? find("rl_getc_function") : NULL, *catches = find("rl_catch_signals");
+	if (!get) return;
+	*get = next_character;
+	if (catches) *catches = 0;
+}
+
 void tm_line_editor_start(char **words) {
 	const char *terminal = getenv("TERM"), *home = getenv("HOME");
 	editor.words = words;
@@ -68,7 +110,8 @@ void tm_line_editor_start(char **words) {
 		editor.read = NULL;
 		return;
 	}
-	if (editor.matches && editor.attempted) *editor.attempted = complete;
+	set_up_completion();
+	set_up_signals();
 	int n = home ? snprintf(editor.history, sizeof editor.history, "%s/.tidemark_history", home) : 0;
 	if (n <= 0 || n >= (int)sizeof editor.history) editor.history[0] = 0;
 	if (editor.stifle_history) editor.stifle_history(HISTORY_LINES);
@@ -77,9 +120,12 @@ void tm_line_editor_start(char **words) {
 
 /* With the newline that getline() would leave. */
 static char *read_edited(const char *prompt) {
+	errno = 0;
+	editor.was_interrupted = false;
 	char *line = editor.read(prompt);
-	if (!line) {
-		errno = 0;
+	if (!line || editor.was_interrupted) {
+		errno = editor.was_interrupted || errno == EINTR ? EINTR : 0;
+		free(line);
 		return NULL;
 	}
 	size_t n = strlen(line);
@@ -89,7 +135,11 @@ static char *read_edited(const char *prompt) {
 		errno = 0;
 		return NULL;
 	}
-	if (n) editor.add_history(whole);
+	if (n && (!editor.last || strcmp(editor.last, whole) != 0)) {
+		editor.add_history(whole);
+		free(editor.last);
+		editor.last = strdup(whole);
+	}
 	memcpy(whole + n, "\n", 2);
 	return whole;
 }
@@ -113,4 +163,6 @@ void tm_line_editor_stop(void) {
 	for (size_t i = 0; editor.words && editor.words[i]; i++) free(editor.words[i]);
 	free(editor.words);
 	editor.words = NULL;
+	free(editor.last);
+	editor.last = NULL;
 }

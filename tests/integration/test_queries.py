@@ -116,8 +116,21 @@ def prompt_completes(t):
     until(b"42")
     os.write(terminal, b"@sizes\n")
     until(b"from_bytes")
-    os.write(terminal, b".quit\n")
-    os.waitpid(child, 0)
+    # Ctrl-C gives up the line, and the statement, but not the prompt.
+    for typed in (b"SELECT 1 FROM nowhere", b"SELECT 1,\n"):
+        os.write(terminal, typed)
+        until(b"...> " if typed.endswith(b"\n") else b"nowhere")
+        os.write(terminal, b"\x03")
+        until(b"tidemark> ")
+    if has_editor:
+        os.write(terminal, b"SELECT 'it is ' || max(p.live_byt\t) IS NOT NULL AS it FROM peak AS p;\n")
+        until(b"\n1")
+        os.write(terminal, b"@peak-ma\t\n")
+        until(b"peak_share")
+    os.write(terminal, b".format json\nSELECT 6 * 7 AS n;\n")
+    until(b'{"n":42}')
+    os.write(terminal, b"quit\n")
+    t.equal(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0, "status")
     if not has_editor:
         t.skip("neither libedit nor readline is installed")
     with open(t.path(".tidemark_history")) as f:
