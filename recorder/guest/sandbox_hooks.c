@@ -1,11 +1,13 @@
 /* sandbox_hooks.c - programs that forbid themselves system calls (seccomp).
  *
- * Flow:     the program's prctl -> here -> tm_guest.sandboxed, read wherever the guest would make a system call
+ * Flow:     the program's prctl, or its syscall(SYS_seccomp), as libseccomp does -> here -> tm_guest.sandboxed, read wherever the guest would make a
+ *           system call
  * Idea:     behind a filter, a call that the program did not foresee may be answered by killing it. From the moment that a filter is asked for
  *           we make none: the collector is not woken (it looks by itself), a full ring is waited for by looking, stacks on memory that is
  *           no thread's own stack end where the kernel would have to be asked about it, threads that have no ring yet are not recorded but counted.
  * No clock: strict mode, and prctl(PR_SET_TSC), also take the time stamp counter away, and with it every stamp: the recording of the process ends.
- * Limits:   a filter installed by a bare seccomp(2), which has no function in libc, is not seen.
+ * Syscall:  libc's function for every call that has none of its own is written again in assembly, since what it may be asked for (vfork) bears no frame.
+ * Limits:   a filter that is installed by an instruction of the program's own is not seen.
  */
 #include "attach.h"
 #include "guest.h"
@@ -36,6 +38,13 @@ static void lose_clock(void) {
 	tm_go_quiet();
 }
 
+/* What libc makes of the kernel's answer. */
+static long answer(long result) {
+	if (result >= 0 || result < -4095) return result;
+	errno = (int)-result;
+	return -1;
+}
+
 TM_EXPORT int prctl(int option, ...) {
 	unsigned long arguments[4];
 	va_list list;
@@ -45,8 +54,33 @@ TM_EXPORT int prctl(int option, ...) {
 	bool no_clock = option == PR_SET_SECCOMP ? arguments[0] == SECCOMP_MODE_STRICT : option == PR_SET_TSC && arguments[0] == PR_TSC_SIGSEGV;
 	if (no_clock) lose_clock(); /* before the call: afterwards it is too late for a record */
 	else if (option == PR_SET_SECCOMP) enter_sandbox();
-	long result = tm_syscall(SYS_prctl, option, (long)arguments[0], (long)arguments[1], (long)arguments[2], (long)arguments[3], 0);
-	if (result >= 0) return (int)result;
-	errno = (int)-result;
-	return -1;
+	return (int)answer(tm_syscall(SYS_prctl, option, (long)arguments[0], (long)arguments[1], (long)arguments[2], (long)arguments[3], 0));
 }
+
+long tm_called_seccomp(long number, unsigned long operation, unsigned long flags, const void *what);
+long tm_syscall_refused(long result);
+
+/* With no filter it is asked what the kernel can do. */
+TM_HIDDEN __attribute__((used)) long tm_called_seccomp(long number, unsigned long operation, unsigned long flags, const void *what) {
+	if (operation == SECCOMP_SET_MODE_STRICT && !flags && !what) lose_clock();
+	else if (operation == SECCOMP_SET_MODE_FILTER && what) enter_sandbox();
+	return answer(tm_syscall(number, (long)operation, (long)flags, (long)what, 0, 0, 0));
+}
+
+TM_HIDDEN __attribute__((used)) long tm_syscall_refused(long result) {
+	return answer(result);
+}
+
+#define TEXT_OF(n) #n
+#define TEXT(n) TEXT_OF(n)
+
+/* syscall() of libc, but for seccomp. */
+#if defined(__x86_64__)
+__asm__(".text\n\t.globl syscall\n\t.type syscall, @function\nsyscall:\n\t.cfi_startproc\n\tcmp $" TEXT(__NR_seccomp) ", %rdi\n\tje tm_called_seccomp\n\t"
+	"mov %rdi, %rax\n\tmov %rsi, %rdi\n\tmov %rdx, %rsi\n\tmov %rcx, %rdx\n\tmov %r8, %r10\n\tmov %r9, %r8\n\tmov 8(%rsp), %r9\n\tsyscall\n\t"
+	"cmp $-4095, %rax\n\tjae 1f\n\tret\n1:\tmov %rax, %rdi\n\tjmp tm_syscall_refused\n\t.cfi_endproc\n\t.size syscall, .-syscall\n");
+#else
+__asm__(".text\n\t.globl syscall\n\t.type syscall, %function\nsyscall:\n\t.cfi_startproc\n\tcmp x0, #" TEXT(__NR_seccomp) "\n\tb.eq tm_called_seccomp\n\t"
+	"mov x8, x0\n\tmov x0, x1\n\tmov x1, x2\n\tmov x2, x3\n\tmov x3, x4\n\tmov x4, x5\n\tmov x5, x6\n\tsvc 0\n\t"
+	"cmn x0, #4095\n\tb.cs tm_syscall_refused\n\tret\n\t.cfi_endproc\n\t.size syscall, .-syscall\n");
+#endif

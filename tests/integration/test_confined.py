@@ -22,6 +22,15 @@ def system_call_filter(t):
 
 
 @test
+def system_call_filter_by_system_call(t):
+    """The same where the filter is set by syscall(), which is ours for that: what it passes on it passes as it was."""
+    db = t.imported(confined(t, "syscall"))
+    t.equal(db.value("select count(*) from allocation where size_bytes = 100 and free_ns is not null"), 1000, "blocks of 100 bytes")
+    t.equal(db.value("select count(*) from loss"), 0, "losses")
+    t.equal(db.value("select count(*) from note where kind = 'sandbox' and text like '%seccomp%'"), 1, "notes of the filter")
+
+
+@test
 def full_ring_behind_a_filter(t):
     """A ring that is full several times over is waited for without a system call."""
     db = t.imported(confined(t, "filter", "--ring=16KiB"))
