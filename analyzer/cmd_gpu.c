@@ -96,6 +96,7 @@ static const struct tm_listing refusal_sites = {
 	.has_heap = true,
 	.title = "live when it was refused",
 	.nothing = "nothing",
+	.hidden = { "ts_ns", "stack_id" },
 };
 
 static const struct tm_listing findings = {
@@ -187,7 +188,7 @@ static int list_window_peak(const struct tm_database *d, const struct tm_options
 		"  FROM live AS v JOIN heap AS h ON h.process_id = v.process_id AND h.name = v.heap\n"
 		"  JOIN gpu_site AS g ON g.process_id = v.process_id AND g.heap_id = h.id AND g.stack_id = v.stack_id\n"
 		"  WHERE h.kind <> 'address-space'),\n"
-		"grouped AS (\n  SELECT process_id, heap, device, %s, sum(live_bytes) AS live_bytes, sum(live_count) AS live_count,\n"
+		"grouped AS (\n  SELECT process_id, heap, device, sum(live_bytes) AS live_bytes, sum(live_count) AS live_count, %s,\n"
 		"         count(*) AS stacks,\n"
 		"         estimated FROM asked GROUP BY process_id, heap, %s)",
 		keys, keys);

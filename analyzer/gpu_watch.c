@@ -130,14 +130,21 @@ static void launch(struct tm_gpu_watch *w, struct tm_gpu_process *p, const struc
 	p->graphs += t->work == WORK_GRAPH;
 }
 
+/* The longest time between two uses; one in which other work was launched goes before all in which none was. */
+static void stand_idle(struct tm_device_block *b, uint64_t idle_ns, uint64_t launches) {
+	if (!launches && b->idle_launches) return;
+	if (idle_ns <= b->idle_ns && !(launches && !b->idle_launches)) return;
+	b->idle_ns = idle_ns;
+	b->idle_from_ns = b->last_use_ns;
+	b->idle_launches = launches;
+}
+
 static void touch(const struct tm_gpu_process *p, struct tm_device_block *b, uint64_t ns) {
 	if (!b->uses++) {
 		b->first_use_ns = ns;
 		b->first_launch = p->launches;
-	} else if (ns > b->last_use_ns && ns - b->last_use_ns > b->idle_ns) {
-		b->idle_ns = ns - b->last_use_ns;
-		b->idle_from_ns = b->last_use_ns;
-		b->idle_launches = p->launches > b->last_launch ? p->launches - b->last_launch - 1 : 0;
+	} else if (ns > b->last_use_ns) {
+		stand_idle(b, ns - b->last_use_ns, p->launches > b->last_launch ? p->launches - b->last_launch - 1 : 0);
 	}
 	b->last_use_ns = ns;
 	b->last_launch = p->launches;

@@ -315,10 +315,10 @@ CREATE TABLE gpu_block (
 	uses            INTEGER,             -- arguments of launches, ends of copies and sets that lie in it
 	first_use_ns    INTEGER,
 	last_use_ns     INTEGER,
-	idle_duration_ns INTEGER,            -- longest time between two uses in a row
+	idle_duration_ns INTEGER,            -- longest time between two uses in a row; of those in which other work was launched, where there is one
 	idle_from_ns    INTEGER,             -- when that began
 	launches_before INTEGER,             -- launches of its process between its allocation and its first use
-	launches_idle   INTEGER,             -- in the longest time between two uses
+	launches_idle   INTEGER,             -- in idle_duration_ns
 	launches_after  INTEGER,             -- after its last use, until it was freed or the process ended
 	tenants         INTEGER NOT NULL     -- blocks of an allocator's heap (kind tensor) that began in it: more than 0 is a segment of that allocator
 );

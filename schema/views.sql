@@ -365,7 +365,7 @@ FROM gpu_work_total;
 
 -- What was live at the peak of each heap of a device, by the place in the program that took it: the innermost Python frame, where there is one.
 CREATE VIEW gpu_peak_line AS
-SELECT t.process_id, h.name AS heap, h.device, f.function, f.file, f.line, sum(t.peak_bytes) AS live_bytes, sum(t.peak_count) AS live_count,
+SELECT t.process_id, h.name AS heap, h.device, sum(t.peak_bytes) AS live_bytes, sum(t.peak_count) AS live_count, f.function, f.file, f.line,
        count(*) AS stacks, h.estimated
 FROM gpu_site g JOIN site_total t ON t.process_id = g.process_id AND t.heap_id = g.heap_id AND t.stack_id = g.stack_id JOIN heap h ON h.id = t.heap_id
 LEFT JOIN stack s ON s.id = t.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id
@@ -448,7 +448,10 @@ FROM (SELECT s.process_id, s.device, s.ts_ns, s.used_bytes,
 -- of no use to others. pool_idle_bytes: the same of the driver's pools and graphs, as they said last. largest_free_bytes: the longest piece of cached_bytes, known
 -- where the driver's blocks were recorded. gap_bytes, other_bytes: as in gpu_gap, at the last sample before. why: the same in words.
 CREATE VIEW gpu_oom AS
-WITH said AS (
+WITH unit(low, scale, form) AS (
+	VALUES (0, 1.0, '%.0f bytes'), (1024, 1024.0, '%.1f KiB'), (1048576, 1048576.0, '%.1f MiB'), (10737418240, 1073741824.0, '%.1f GiB'),
+	       (10995116277760, 1099511627776.0, '%.1f TiB')),
+said AS (
 	SELECT o.*, h.name AS heap, h.device,
 	       (SELECT t.id FROM heap t WHERE t.process_id = o.process_id AND t.device = h.device AND t.kind = 'tensor' ORDER BY t.id LIMIT 1) AS tensor_id,
 	       (SELECT max(s.ts_ns) FROM gpu_gap_sample s WHERE s.process_id = o.process_id AND s.device = h.device AND s.ts_ns <= o.ts_ns) AS sample_ns
@@ -476,14 +479,19 @@ SELECT o.id AS oom_id, o.process_id, o.ts_ns, o.heap, o.device, o.api, o.size_by
        o.allocated_bytes, o.reserved_bytes, o.active_bytes, o.inactive_bytes, o.cached_bytes, o.largest_free_bytes, o.pool_idle_bytes, o.gap_bytes, o.other_bytes,
        n.text AS scope, o.stack_id, f.function, f.file, f.line,
        CASE WHEN o.size_bytes IS NULL THEN 'wanted memory for itself, how much is not told'
-            ELSE printf('asked for %.1f MiB', o.size_bytes / 1048576.0) END
-       || CASE WHEN o.device_free_bytes IS NULL THEN ''
-               ELSE printf(', %.1f MiB of the device''s %.1f MiB were free', o.device_free_bytes / 1048576.0, o.device_total_bytes / 1048576.0) END
+            ELSE 'asked for ' || (SELECT printf(form, o.size_bytes / scale) FROM unit WHERE low <= o.size_bytes ORDER BY low DESC LIMIT 1) END
+       || coalesce(', ' || (SELECT printf(form, o.device_free_bytes / scale) FROM unit WHERE low <= o.device_free_bytes ORDER BY low DESC LIMIT 1)
+                   || ' of the device''s ' || (SELECT printf(form, o.device_total_bytes / scale) FROM unit WHERE low <= o.device_total_bytes ORDER BY low DESC LIMIT 1) || ' were free', '')
        || CASE WHEN o.device_free_bytes >= o.size_bytes THEN ': in pieces that are too small, or not for this kind of memory' ELSE '' END
-       || CASE WHEN o.cached_bytes > 0 THEN printf('; %.1f MiB were cached by the framework and not in use', o.cached_bytes / 1048576.0)
-               || CASE WHEN o.largest_free_bytes >= 0 THEN printf(', in pieces of at most %.1f MiB', o.largest_free_bytes / 1048576.0) ELSE '' END ELSE '' END
-       || CASE WHEN o.pool_idle_bytes > 0 THEN printf('; %.1f MiB were kept by the driver''s pools and not in use', o.pool_idle_bytes / 1048576.0) ELSE '' END
-       || CASE WHEN o.other_bytes > 0 THEN printf('; other processes held %.1f MiB', o.other_bytes / 1048576.0) ELSE '' END AS why
+       || CASE WHEN o.live_bytes > 0 THEN '; this process held ' || (SELECT printf(form, o.live_bytes / scale) FROM unit WHERE low <= o.live_bytes ORDER BY low DESC LIMIT 1) ELSE '' END
+       || CASE WHEN o.cached_bytes > 0 THEN '; ' || (SELECT printf(form, o.cached_bytes / scale) FROM unit WHERE low <= o.cached_bytes ORDER BY low DESC LIMIT 1)
+               || ' were cached by the framework and not in use'
+               || coalesce(', in pieces of at most ' || (SELECT printf(form, o.largest_free_bytes / scale) FROM unit WHERE low <= o.largest_free_bytes ORDER BY low DESC LIMIT 1), '') ELSE '' END
+       || CASE WHEN o.pool_idle_bytes > 0 THEN '; ' || (SELECT printf(form, o.pool_idle_bytes / scale) FROM unit WHERE low <= o.pool_idle_bytes ORDER BY low DESC LIMIT 1)
+               || ' were kept by the driver''s pools and not in use' ELSE '' END
+       || CASE WHEN o.gap_bytes > 0 THEN '; ' || (SELECT printf(form, o.gap_bytes / scale) FROM unit WHERE low <= o.gap_bytes ORDER BY low DESC LIMIT 1)
+               || ' more of this process were not recorded (context, modules, libraries)' ELSE '' END
+       || CASE WHEN o.other_bytes > 0 THEN '; other processes held ' || (SELECT printf(form, o.other_bytes / scale) FROM unit WHERE low <= o.other_bytes ORDER BY low DESC LIMIT 1) ELSE '' END AS why
 FROM cached o LEFT JOIN scope_packed c ON c.id = o.scope_id LEFT JOIN scope_name n ON n.id = c.name_id LEFT JOIN stack s ON s.id = o.stack_id
 LEFT JOIN frame f ON f.id = s.site_frame_id;
 
@@ -504,8 +512,8 @@ CREATE VIEW gpu_inefficiency AS
 SELECT i.process_id, h.name AS heap, h.device, i.kind, i.stack_id, i.count, i.bytes, round(i.byte_seconds, 6) AS byte_seconds, i.longest_duration_ns, i.launches,
        i.allocation_id, i.first_ns, i.last_ns, f.function, f.file, f.line,
        CASE i.kind
-       WHEN 'leaked' THEN printf('%d blocks were live at exit', i.count)
-            || CASE WHEN i.longest_duration_ns IS NULL THEN '' ELSE printf(', one of them without any use for the last %.3f s', i.longest_duration_ns / 1e9) END
+       WHEN 'leaked' THEN CASE i.count WHEN 1 THEN 'one block was live at exit' ELSE printf('%d blocks were live at exit', i.count) END
+            || CASE WHEN i.longest_duration_ns IS NULL THEN '' ELSE printf(CASE i.count WHEN 1 THEN ', without any use for the last %.3f s' ELSE ', one of them without any use for the last %.3f s' END, i.longest_duration_ns / 1e9) END
        WHEN 'never_used' THEN printf('no work ever named %d of its blocks; one was held for %.3f s while %d pieces of work were launched (%d of %d launches'
                                      || ' of the process told what they use)', i.count, i.longest_duration_ns / 1e9, i.launches, w.told_launches, w.launches)
        WHEN 'allocated_early' THEN printf('allocated up to %.3f s before its first use, while %d pieces of other work were launched', i.longest_duration_ns / 1e9, i.launches)
