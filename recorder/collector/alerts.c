@@ -130,6 +130,7 @@ static uint64_t cgroup_limit(const char *usage_path) {
 }
 
 void tm_alerts_start(struct tm_collector *c) {
+	if (!c->options.alerts.count) return;
 	uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t limit = c->sampler.cgroup_path[0] ? cgroup_limit(c->sampler.cgroup_path) : UINT64_MAX;
 	c->alerts.memory_bytes = limit < machine ? limit : machine;

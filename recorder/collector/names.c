@@ -12,6 +12,7 @@
 #include "recorder/collector/names.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@
 
 #define PAYLOAD_BYTES (1u << 20)
 #define READ_BYTES (1u << 16)
+#define STARVED_MS 100
 
 struct progress {
 	bool wanted, terminal, shown;
@@ -185,6 +187,8 @@ struct file_work {
 	size_t at, end;                  /* in naming.work: what is still to answer */
 	bool answered;                   /* the reader has said whether it could open the file */
 	bool opened;
+	bool told; /* and it is written */
+	bool starved; /* the reader that was started ahead */
 	pid_t ahead;                     /* a reader that was started ahead and has been asked, or -1 */
 	int ahead_fd;
 	bool again; /* the second reader of this file, after the first one died */
@@ -202,7 +206,8 @@ static void take_opening(struct naming *n, struct file_work *file, struct tm_cur
 	struct tm_text why = tm_get_string(&message);
 	file->answered = true;
 	file->opened = !error;
-	if (file->again || (error && file->ahead >= 0)) return; /* of the latter another reader will say it */
+	if (file->again || file->told || (error && file->ahead >= 0)) return; /* of the last another reader will say it */
+	file->told = true;
 	if (!error) n->out->modules_read++;
 	else n->out->modules_refused += why.size != 0;
 	if (!why.size) return;
@@ -233,9 +238,29 @@ static void take_messages(struct naming *n, struct file_work *file) {
 	n->received.size = rest;
 }
 
+static uint64_t cpu_ns(clockid_t process) {
+	struct timespec used = { 0, 0 };
+	clock_gettime(process, &used);
+	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+/* Waits for an answer of a reader that gives way to everything else that runs. True: it hardly gets a processor. */
+static bool is_starved(pid_t reader, int fd) {
+	struct pollfd answer = { .fd = fd, .events = POLLIN };
+	clockid_t clock;
+	if (clock_getcpuclockid(reader, &clock) != 0) return false;
+	for (;;) {
+		uint64_t before = cpu_ns(clock);
+		if (poll(&answer, 1, STARVED_MS) != 0) return false;
+		if (cpu_ns(clock) - before < STARVED_MS * 1000000ull / 4) return true;
+	}
+}
+
 static void receive(struct naming *n, struct file_work *file, int fd) {
 	tm_bytes_clear(&n->received);
 	while (!n->error) {
+		file->starved = file->ahead >= 0 && is_starved(file->ahead, fd);
+		if (file->starved) return;
 		if (!tm_bytes_reserve(&n->received, READ_BYTES)) {
 			n->error = TM_NAMES_NO_MEMORY;
 			return;
@@ -316,11 +341,11 @@ static bool read_file(struct naming *n, struct file_work *file) {
 		return true;
 	}
 	receive(n, file, fd);
-	if (n->error) kill(child, SIGKILL);
+	if (n->error || file->starved) kill(child, SIGKILL);
 	close(fd);
 	how_it_ended(child, ending);
 	if (n->error || file->at == file->end) return true;
-	if (file->ahead >= 0 && !file->opened) { /* killed, or the file is in another place: as if it had not been */
+	if (file->ahead >= 0 && (!file->opened || file->starved)) { /* killed, or the file is in another place: as if it had not been */
 		file->ahead = -1;
 		return read_file(n, file);
 	}

@@ -19,7 +19,8 @@
 
 #define READER_CPU_SECONDS 300
 #define SEND_BYTES (1u << 16)
-#define NICENESS 5 /* of a reader that works beside the program */
+#define NICENESS 5        /* of a reader that somebody waits for while the program runs */
+#define NICENESS_AHEAD 19 /* of one whose answers are wanted at the end */
 
 struct sender {
 	int fd;
@@ -230,7 +231,7 @@ _Noreturn void tm_names_reader_serve(int fd) {
 	uint64_t head[2], *words = NULL;
 	size_t capacity = 0;
 	settle(getppid());
-	if (setpriority(PRIO_PROCESS, 0, NICENESS) != 0) errno = 0;
+	if (setpriority(PRIO_PROCESS, 0, NICENESS_AHEAD) != 0) errno = 0;
 	while (receive(fd, head, sizeof head)) {
 		size_t bytes = head[0] == TM_AHEAD_OPEN ? head[1] : head[1] * sizeof words[0];
 		if (!receive_words(fd, &words, &capacity, (bytes + 7) / 8)) break;

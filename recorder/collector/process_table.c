@@ -562,6 +562,12 @@ static void finish_running(struct tm_collector *c, struct tm_process *p) {
 	p->end_ticks = tm_timebase_ticks(&c->timebase);
 }
 
+void tm_processes_settle(struct tm_collector *c) {
+	poll_all(c);
+	settle_lives(c, true);
+	poll_all(c); /* also those that were only now told of */
+}
+
 void tm_processes_finish(struct tm_collector *c) {
 	struct tm_process_table *t = &c->processes;
 	poll_all(c);

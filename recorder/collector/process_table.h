@@ -127,6 +127,8 @@ void tm_process_root_ended(struct tm_collector *c, uint32_t pid, int status);
 void tm_processes_check(struct tm_collector *c, bool all);
 /* True while events of lives wait for their turn. */
 bool tm_processes_unsettled(const struct tm_collector *c);
+/* All of them take effect now: for when nobody runs who could tell of something that happened before. */
+void tm_processes_settle(struct tm_collector *c);
 /* Recording ends: notes who still runs, writes every row and end that is missing. */
 void tm_processes_finish(struct tm_collector *c);
 /* True while a process of the recording other than the command runs. */

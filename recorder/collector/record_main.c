@@ -33,7 +33,7 @@
 #define EXIT_NOT_FOUND 127
 #define SLEEP_NS 5000000u      /* after a pass that found little */
 #define SETTLE_NS 200000u      /* while something about processes waits for the next pass */
-#define SLEEP_MAX_NS 50000000u /* after many that found nothing */
+#define SLEEP_MAX_NS 90000000u /* after many that found nothing */
 
 static struct tm_collector collector;
 static struct tm_launch command;
@@ -185,11 +185,12 @@ static bool command_ended(const struct tm_collector *c) {
 	return command_status >= 0;
 }
 
-/* True when nobody is left to record, or we have waited long enough. */
-static bool is_over(struct tm_collector *c, uint64_t ended_ns) {
+/* True when nobody is left to record, or we have waited long enough. `read`: everything was that the command left. */
+static bool is_over(struct tm_collector *c, uint64_t ended_ns, bool read) {
 	bool attached = c->options.attach_pid > 0;
 	if (!command_ended(c)) return false;
 	tm_processes_check(c, !attached);
+	if (!attached && read && !tm_processes_any_alive(c)) tm_processes_settle(c);
 	if (tm_processes_unsettled(c)) return false;
 	if (!tm_processes_any_alive(c)) return true;
 	if (attached) return false;
@@ -208,6 +209,7 @@ static void record(struct tm_collector *c) {
 	for (;;) {
 		/* Read first: what rings the bell from here on ends the sleep below at once. */
 		uint32_t doorbell = atomic_load(&c->session.shm->doorbell);
+		bool had_ended = ended_ns != 0;
 		enum tm_drained drained = c->stopped ? TM_DRAINED_NOTHING : tm_drain_pass(c);
 		check_limits(c);
 		reap_command();
@@ -221,14 +223,15 @@ static void record(struct tm_collector *c) {
 		tm_dumps_turn(c);
 		tm_drain_close_group(c, false);
 		tm_names_ahead_look(c);
-		if (is_over(c, ended_ns)) return;
-		if (drained == TM_DRAINED_MUCH) continue;
+		if (is_over(c, ended_ns, had_ended && drained != TM_DRAINED_MUCH)) return;
+		if (drained == TM_DRAINED_MUCH || (ended_ns && !had_ended)) continue;
 		sleep_ns = drained != TM_DRAINED_NOTHING || ended_ns ? SLEEP_NS : sleep_ns * 2 < SLEEP_MAX_NS ? sleep_ns * 2 : SLEEP_MAX_NS;
 		sleep_a_while(c, doorbell, tm_processes_unsettled(c) || tm_stats_pending(c) ? SETTLE_NS : sleep_ns);
 	}
 }
 
 static void finish(struct tm_collector *c) {
+	tm_signals_dismiss_witness();
 	if (!c->stopped) tm_drain_finish(c);
 	tm_session_close_to_guests(&c->session);
 	tm_processes_finish(c);

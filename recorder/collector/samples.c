@@ -11,21 +11,25 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of the time, one part at most goes into reading PSS of a process, one into looking at its mappings, and one into both of all processes together, of
- * which there may be hundreds a second: the kernel walks all pages, and holds a lock that the program's own mmap waits for. */
+/* Of the time, one part at most goes into looking at the mappings of a process, and one into those of all processes together, of which there may be
+ * hundreds a second: the kernel walks all pages, and holds a lock that the program's own mmap waits for. */
 #define SHARE 100u
 #define WALK_AHEAD_NS 5000000u /* of that time may be used before it has passed, so that short recordings have a reading */
+#define SAME_NS 1000000000u    /* a process whose memory stays as large as it was is walked so often */
+#define LINES_BYTES (64u << 10) /* a line, with a path in it, is at most 4.4 KiB */
 
-/* Reads a whole small file; 0 bytes if it cannot be. */
+/* Reads a small file of the kernel's, which comes in one piece; 0 bytes if it cannot be. */
+static size_t read_open(int fd, char *text, size_t bytes) {
+	ssize_t n = fd >= 0 ? pread(fd, text, bytes - 1, 0) : 0;
+	text[n > 0 ? n : 0] = 0;
+	return n > 0 ? (size_t)n : 0;
+}
+
 static size_t read_file(const char *path, char *text, size_t bytes) {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0) return text[0] = 0;
-	size_t done = 0;
-	ssize_t n;
-	while (done < bytes - 1 && (n = read(fd, text + done, bytes - 1 - done)) > 0) done += (size_t)n;
-	close(fd);
-	text[done] = 0;
-	return done;
+	size_t n = read_open(fd, text, bytes);
+	if (fd >= 0) close(fd);
+	return n;
 }
 
 /* The number behind "\nKey:", in kB. */
@@ -58,14 +62,17 @@ static uint64_t walked_since(struct tm_sampler *s, uint64_t before_ns) {
 	return before_ns + took_ns * SHARE;
 }
 
-static void read_pss(struct tm_sampler *s, struct tm_sampled_process *p, struct tm_reading *r) {
-	char name[64], text[4096];
-	uint64_t before = tm_monotonic_ns();
-	if (!may_walk(s, p->pss_due_ns, before)) return;
-	snprintf(name, sizeof name, "/proc/%u/smaps_rollup", p->pid);
-	if (!read_file(name, text, sizeof text)) return;
-	take_kilobytes(r, TM_READING_PSS, text, "\nPss:");
-	p->pss_due_ns = walked_since(s, before);
+/* Is its memory as large as when it was walked? Now and then that is not believed. */
+static bool is_same(const struct tm_sampled_process *p, const struct tm_reading *r, uint64_t now_ns) {
+	const uint64_t *v = r->values;
+	return now_ns < p->same_until_ns && v[TM_READING_RSS] == p->rss_bytes && v[TM_READING_VMS] == p->vms_bytes && v[TM_READING_SWAP] == p->swap_bytes;
+}
+
+static void remember_sizes(struct tm_sampled_process *p, const struct tm_reading *r, uint64_t now_ns) {
+	p->rss_bytes = r->values[TM_READING_RSS];
+	p->vms_bytes = r->values[TM_READING_VMS];
+	p->swap_bytes = r->values[TM_READING_SWAP];
+	p->same_until_ns = now_ns + SAME_NS;
 }
 
 /* The heading of a mapping in smaps names its file last, and is the only line that starts with a small letter or a digit:
@@ -107,31 +114,46 @@ static enum tm_mapping_kind kind_of(const struct tm_sampler *s, const char *head
 	return behind_guard ? TM_MAPPING_STACK : TM_MAPPING_ANONYMOUS;
 }
 
-static void add_own_memory(const struct tm_sampler *s, FILE *f, struct tm_own_memory *own) {
-	char line[4352]; /* a path and what stands before it */
+/* A line of smaps. */
+static void add_line(const struct tm_sampler *s, const char *line, enum tm_mapping_kind *kind, struct before *before, struct tm_own_memory *own) {
+	if (is_heading(line)) *kind = kind_of(s, line, before);
+	if (*kind == TM_MAPPING_OURS && !strncmp(line, "Size:", 5)) own->mapped_bytes += strtoull(line + 5, NULL, 10) * 1024;
+	if (!strncmp(line, "Rss:", 4)) own->resident_kinds[*kind] += strtoull(line + 4, NULL, 10) * 1024;
+	if (!strncmp(line, "Pss:", 4)) own->pss_bytes += strtoull(line + 4, NULL, 10) * 1024;
+}
+
+static void add_own_memory(struct tm_sampler *s, int fd, struct tm_own_memory *own) {
 	enum tm_mapping_kind kind = TM_MAPPING_ANONYMOUS;
 	struct before before = { 0, false };
-	while (fgets(line, sizeof line, f)) {
-		if (is_heading(line)) kind = kind_of(s, line, &before);
-		if (kind == TM_MAPPING_OURS && !strncmp(line, "Size:", 5)) own->mapped_bytes += strtoull(line + 5, NULL, 10) * 1024;
-		if (!strncmp(line, "Rss:", 4)) own->resident_kinds[kind] += strtoull(line + 4, NULL, 10) * 1024;
+	size_t rest = 0;
+	ssize_t n;
+	while ((n = read(fd, s->lines + rest, LINES_BYTES - 1 - rest)) > 0) {
+		char *line = s->lines, *end = line + rest + n, *next;
+		while ((next = memchr(line, '\n', (size_t)(end - line)))) {
+			*next = 0;
+			add_line(s, line, &kind, &before, own);
+			line = next + 1;
+		}
+		rest = (size_t)(end - line);
+		memmove(s->lines, line, rest);
 	}
 	own->resident_bytes = own->resident_kinds[TM_MAPPING_OURS];
 }
 
-static void look_for_own_memory(struct tm_sampler *s, struct tm_sampled_process *p) {
+static void look_for_own_memory(struct tm_sampler *s, struct tm_sampled_process *p, const struct tm_reading *r) {
 	char name[64];
 	uint64_t before = tm_monotonic_ns();
 	p->own.fresh = false;
-	if (!may_walk(s, p->own_due_ns, before)) return;
+	if (!may_walk(s, p->own_due_ns, before) || is_same(p, r, before)) return;
 	snprintf(name, sizeof name, "/proc/%u/smaps", p->pid);
-	FILE *f = fopen(name, "re");
-	if (!f) return;
+	int fd = open(name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) return;
 	struct tm_own_memory own = { .known = false };
-	add_own_memory(s, f, &own);
+	add_own_memory(s, fd, &own);
 	own.known = own.fresh = own.mapped_bytes != 0; /* else it is gone */
-	fclose(f);
+	close(fd);
 	if (own.known) p->own = own;
+	remember_sizes(p, r, before);
 	p->own_due_ns = walked_since(s, before);
 }
 
@@ -140,13 +162,16 @@ static const enum tm_reading_name kind_readings[] = { TM_READING_RSS_HEAP,   TM_
 						      TM_READING_RSS_STACKS, TM_READING_RSS_FILES,  TM_READING_RSS_SHARED };
 
 static void tell_own_memory(struct tm_sampler *s, struct tm_sampled_process *p, struct tm_reading *r) {
-	look_for_own_memory(s, p);
+	look_for_own_memory(s, p, r);
 	if (!p->own.known || !(r->known & 1u << TM_READING_RSS)) return;
 	uint64_t *rss = &r->values[TM_READING_RSS], *vms = &r->values[TM_READING_VMS];
 	r->values[TM_READING_TOOL_RSS] = p->own.resident_bytes < *rss ? p->own.resident_bytes : *rss;
 	r->known |= 1u << TM_READING_TOOL_RSS;
 	if (*vms > p->own.mapped_bytes) *vms -= p->own.mapped_bytes;
-	for (int i = 0; p->own.fresh && i < TM_MAPPING_OURS; i++) {
+	if (!p->own.fresh) return;
+	r->values[TM_READING_PSS] = p->own.pss_bytes;
+	r->known |= 1u << TM_READING_PSS;
+	for (int i = 0; i < TM_MAPPING_OURS; i++) {
 		r->values[kind_readings[i]] = p->own.resident_kinds[i];
 		r->known |= 1u << kind_readings[i];
 	}
@@ -155,11 +180,11 @@ static void tell_own_memory(struct tm_sampler *s, struct tm_sampled_process *p, 
 static void read_common(const struct tm_sampler *s, struct tm_reading *r) {
 	char text[256];
 	unsigned long long pages;
-	if (s->cgroup_path[0] && read_file(s->cgroup_path, text, sizeof text)) {
+	if (read_open(s->cgroup, text, sizeof text)) {
 		r->values[TM_READING_CGROUP] = strtoull(text, NULL, 10);
 		r->known |= 1u << TM_READING_CGROUP;
 	}
-	if (read_file("/proc/self/statm", text, sizeof text) && sscanf(text, "%*u %llu", &pages) == 1) {
+	if (read_open(s->statm, text, sizeof text) && sscanf(text, "%*u %llu", &pages) == 1) {
 		r->values[TM_READING_TOOL_RSS] = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 		r->known |= 1u << TM_READING_TOOL_RSS;
 	}
@@ -167,10 +192,12 @@ static void read_common(const struct tm_sampler *s, struct tm_reading *r) {
 
 static bool try_cgroup_file(struct tm_sampler *s, const char *mount, const char *group, size_t group_bytes, const char *file) {
 	snprintf(s->cgroup_path, sizeof s->cgroup_path, "%s%.*s/%s", mount, (int)group_bytes, group, file);
-	if (access(s->cgroup_path, R_OK) == 0) return true;
+	s->cgroup = open(s->cgroup_path, O_RDONLY | O_CLOEXEC);
+	if (s->cgroup >= 0) return true;
 	/* In a container the path may be the host's while the mount shows our own group. */
 	snprintf(s->cgroup_path, sizeof s->cgroup_path, "%s/%s", mount, file);
-	if (access(s->cgroup_path, R_OK) == 0) return true;
+	s->cgroup = open(s->cgroup_path, O_RDONLY | O_CLOEXEC);
+	if (s->cgroup >= 0) return true;
 	s->cgroup_path[0] = 0;
 	return false;
 }
@@ -217,8 +244,11 @@ static size_t take_turn(struct tm_sampler *s, bool every) {
 }
 
 static void take_over_costs(struct tm_sampled_process *to, const struct tm_sampled_process *from) {
-	to->pss_due_ns = from->pss_due_ns;
 	to->own_due_ns = from->own_due_ns;
+	to->same_until_ns = from->same_until_ns;
+	to->rss_bytes = from->rss_bytes;
+	to->vms_bytes = from->vms_bytes;
+	to->swap_bytes = from->swap_bytes;
 	to->own = from->own;
 }
 
@@ -255,7 +285,6 @@ static void read_turn(struct tm_sampler *s, size_t n) {
 	for (size_t i = 0; i < n; i++) {
 		struct tm_reading r = { .process = s->turn[i].id, .ns = tm_timebase_ticks(s->timebase) };
 		if (!read_status(&s->turn[i], &r)) continue; /* it has ended */
-		read_pss(s, &s->turn[i], &r);
 		tell_own_memory(s, &s->turn[i], &r);
 		keep(s, &r);
 		read_devices(s, &s->turn[i]);
@@ -301,6 +330,9 @@ int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, u
 	s->interval_ns = interval_ms * 1000000u;
 	s->start_ns = tm_monotonic_ns();
 	s->session_file = session_file;
+	s->lines = tm_memory_new(LINES_BYTES, 1);
+	s->cgroup = -1;
+	s->statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
 	find_cgroup(s, pid);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -389,4 +421,7 @@ void tm_sampler_release(struct tm_sampler *s) {
 	free(s->device_turn);
 	free(s->readings);
 	free(s->turn);
+	free(s->lines);
+	if (s->cgroup >= 0) close(s->cgroup);
+	if (s->statm >= 0) close(s->statm);
 }

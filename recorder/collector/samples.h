@@ -1,12 +1,13 @@
 /* samples.h - memory of the processes as the kernel counts it, read from outside: RSS, its peak, PSS, swap, cgroup.
  *
  * Flow:     a thread of its own reads /proc every --interval, and at marks whatever that is -> tm_sampler_collect() -> the group
- * Idea:     a reading of a large process can take milliseconds; draining must not wait for it. PSS, which the kernel adds up page by
- *           page, is left out where it was read a short time ago, or where readings of all processes take too much of the time (SHARE in
- *           samples.c). So is the look at every mapping that finds what is ours; its last result stands for the readings between.
+ * Idea:     a reading of a large process can take milliseconds; draining must not wait for it. The look at every mapping, for which the kernel goes over
+ *           all pages and which gives PSS and finds what is ours, is left out where there was one a short time ago, where such looks at all processes
+ *           take too much of the time (SHARE in samples.c), and mostly where nothing has changed. What is ours stands for the readings between.
  * Ours:     tool_rss of a process is what is resident there of our shared memory and of our library's file; tables of the library
  *           in private memory, a few hundred KiB, are not told apart from the program's. vms is without our mappings. tool_rss
  *           of process 0 is the recorder's own resident memory.
+ * PSS:      a sum over all mappings, for each of which the kernel leaves out what is less than a KiB.
  * Kinds:    the same look adds up what is resident by kind (rss_heap, rss_arenas, ...); these are given only with the reading they were made with.
  *           glibc's arenas begin at a multiple of 64 MiB and go on as reserved memory; a thread's stack lies behind its guard.
  * Threads:  all functions are the drainer's; the lists are shared with the sampler's thread under its lock.
@@ -34,16 +35,17 @@ enum tm_mapping_kind {
 
 struct tm_own_memory { /* in the address space of a recorded process */
 	bool known;
-	bool fresh; /* resident_kinds are of this very reading */
-	uint64_t resident_bytes, mapped_bytes;
+	bool fresh; /* resident_kinds and pss_bytes are of this very reading */
+	uint64_t resident_bytes, mapped_bytes, pss_bytes;
 	uint64_t resident_kinds[TM_MAPPING_KINDS];
 };
 
 struct tm_sampled_process {
 	uint32_t pid, id;
 	bool wanted;         /* read it now */
-	uint64_t pss_due_ns; /* PSS is not read before */
-	uint64_t own_due_ns; /* nor its mappings */
+	uint64_t own_due_ns; /* its mappings are not looked at before */
+	uint64_t same_until_ns; /* nor before this, while these are what they were then */
+	uint64_t rss_bytes, vms_bytes, swap_bytes;
 	struct tm_own_memory own;
 };
 
@@ -61,6 +63,7 @@ struct tm_sampler {
 	pthread_cond_t changed;
 	bool running, stopping, asked;
 	char cgroup_path[4096];               /* file that holds the cgroup's bytes; "" unknown */
+	int cgroup, statm;                    /* it, and our own; -1 unknown */
 	struct tm_sampled_process *processes; /* under the lock */
 	size_t count, capacity;
 	struct tm_reading *readings; /* under the lock: those not collected yet */
@@ -74,6 +77,7 @@ struct tm_sampler {
 	struct tm_sampled_process *turn; /* the thread's own */
 	uint64_t start_ns, walked_ns;    /* the thread's own: the time that walks of pages have taken since it started */
 	size_t turn_capacity;
+	char *lines; /* the thread's own: of a file that is read line by line */
 };
 
 /* `pid`: whose cgroup is read. `interval_ms` 0: reads only when asked. 0 or -1: no thread could be made (nothing is sampled then). */

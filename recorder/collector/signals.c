@@ -122,9 +122,13 @@ void tm_signals_start_witness(void) {
 	if (witness == 0) be_witness(parent);
 }
 
+void tm_signals_dismiss_witness(void) {
+	if (witness > 0) kill(witness, SIGKILL);
+}
+
 void tm_signals_stop_witness(void) {
 	if (witness <= 0) return;
-	kill(witness, SIGKILL);
+	tm_signals_dismiss_witness();
 	while (waitpid(witness, NULL, 0) < 0 && errno == EINTR) continue;
 	witness = 0;
 }

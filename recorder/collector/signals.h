@@ -26,6 +26,7 @@ void tm_signals_handle(_Atomic uint32_t *wake, bool attached);
 
 /* Makes the witness; without one, everything a process sends is passed on. */
 void tm_signals_start_witness(void);
+void tm_signals_dismiss_witness(void); /* no signal is passed on any more; it need not end at once */
 void tm_signals_stop_witness(void);
 
 /* Passes on what is due. `pid` <= 0: the command has ended; what comes is only counted. */
