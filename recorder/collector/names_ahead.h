@@ -2,9 +2,9 @@
  *
  * Flow:     frames as they appear -> here -> readers (names_reader.c), one a file, on a socket each; at the end names.c takes their answers
  * Idea:     opening a file's symbols and debug information is most of what naming costs, and a recording has ended only when its names are
- *           written. So a reader is started for a file soon after its first frame was seen, and for the C library as soon as the program has a few, learns what it
- *           will be asked, and answers at the end what it knows already. All this is a hint: a file without a living reader is read at
- *           the end, as if there had never been one.
+ *           written. So a reader is started for a file soon after its first frame was seen, and for the C library as soon as the program has a
+ *           few, learns what it will be asked, and answers at the end what it knows already. All this is a hint: a file without a living reader
+ *           is read at the end, as if there had never been one.
  * Owns:     the readers: processes of their own, forked and executed anew so that none holds our memory. They end with us. They give way to whatever
  *           else runs; names.c does not wait for one that gets no processor, and has its file read again.
  * Threads:  the drainer's. Never blocks before the end: what does not fit a socket waits, and beyond a bound it is not said.
