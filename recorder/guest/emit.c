@@ -40,12 +40,17 @@ void tm_ring_for_attention(void) {
 	ring_the_bell();
 }
 
+/* Somebody waited in vain, and nothing was read since: whoever is there to be woken was. */
+static bool is_stalled(void) {
+	return atomic_load(&stalled_heartbeat) == atomic_load(&tm_guest.shm->heartbeat) + 1;
+}
+
 /* Reads how far the collector has come. What is seen is a quarter ring ahead at most, so that this runs, and the bell rings, at every quarter. */
 static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
 	uint64_t size = t->mask + 1, tail = atomic_load_explicit(&t->ring->tail, memory_order_acquire);
 	uint64_t used = t->pos - tail;
 	if (used > size) used = size; /* somebody scribbled over it: wait rather than overwrite */
-	if (used >= size / 4) ring_the_bell();
+	if (used >= size / 4 && !is_stalled()) ring_the_bell();
 	uint64_t room = size - used;
 	if (room < bytes) return false;
 	t->seen = t->pos + (room < size / 4 || bytes > size / 4 ? room : size / 4);
@@ -70,8 +75,8 @@ TM_COLD static bool wait_for_room(struct tm_thread *t, uint64_t bytes) {
 			return false;
 		}
 		if (shm->on_full == TM_ON_FULL_DROP) return false;
+		if (is_stalled()) return false;
 		uint64_t beat = atomic_load(&shm->heartbeat);
-		if (atomic_load(&stalled_heartbeat) == beat + 1) return false;
 		if (beat != heartbeat) {
 			heartbeat = beat;
 			since = now_ns();

@@ -5,6 +5,7 @@ database, thread by thread and call by call. Random moments come from a seed tha
 """
 import os
 import random
+import re
 import signal
 import struct
 import time
@@ -133,6 +134,27 @@ def recorder_killed(t):
     age = (killed_ns - start - last) / 1e9
     print(f"the last event that was flushed was {age:.2f} s old")
     t.check(age < (10 if t.sanitized else 3), f"the last event was {age} s old when the recorder was killed")
+
+
+@test
+def recorder_killed_and_never_called_again(t):
+    """A program whose recorder is gone waits for it once, and then asks the kernel for nothing more, however much it allocates."""
+    t.need("strace")
+    calls = t.path("calls")
+    record = [t.recorder, "--ring=64KiB", "-o", t.path("x.tmk"), "--quiet", "--", t.program("orphan.c")]
+    t.run(["strace", "-f", "-o", calls, "-e", "trace=futex,kill", *record], status=137)
+    for _ in range(1000):
+        with open(calls, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        kill = re.search(r"^(\d+) +kill\(\d+, SIGKILL", text, re.M)
+        if kill and re.search(rf"^{kill[1]} .*exited with", text, re.M):
+            break
+        time.sleep(0.05)
+    else:
+        t.check(False, f"the program did not come to its end: {text[-2000:]}")
+    t.check(re.search(rf"^{kill[1]} .*exited with 0 ", text, re.M), f"the program failed: {text[-2000:]}")
+    after = len(re.findall(rf"^{kill[1]} +futex\(", text[kill.end():], re.M))
+    t.check(after < 1000, f"{after} calls of futex after the recorder's end")
 
 
 @test
