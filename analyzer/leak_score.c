@@ -19,6 +19,7 @@
 #define NEAR_END 0.95   /* of the last survivor: this is the end, in words */
 #define LOOP_NEEDED 0.5 /* the same where survivors are few among other allocations */
 #define LOOP_RANGE 0.2
+#define LOOP_EVIDENCE 20.0 /* and few survivors of such a loop may as well be all that there are to be */
 #define DENSE 0.2 /* survivors in an allocation: more of them are a table that is built */
 #define DENSE_RANGE 0.1
 #define RESULT_BEGIN 0.9 /* what is made from here on, and so densely, is a result */
@@ -51,6 +52,9 @@
 #define MODULE_FACTOR 0.25
 #define ARENA_FACTOR 0.5
 #define FILE_FACTOR 0.7
+#define LITTLE_BYTES 4096u /* so little in all ... */
+#define LITTLE_SHARE 500u  /* ... and so much less than the process holds ... */
+#define LITTLE_FACTOR 0.5  /* ... hardly is what somebody looks for */
 #define THREAD_FACTOR 0.3
 #define THREADS_FEW 8u /* one block left by each of fewer threads that replaced theirs is what they worked with */
 
@@ -180,7 +184,7 @@ static double judge_never_freed(const struct tm_leak_facts *f, struct tm_leak_ve
 	double last = n < 2 ? 0 : fmin(1, mixed(f, f->events.last, f->time.last) * n / (n - 1));
 	double pace = unit(1 - (s.ahead - EARLY_FREE) / EARLY_RANGE), goes_on = unit((last - LATEST_NEEDED) / LATEST_RANGE);
 	double late = n < LATE_LEAST ? 1 : unit((s.late + 1 / n - LATE_SHARE) / LATE_SHARE_RANGE);
-	double going = pace * goes_on * late, ended = judge_ended_loop(f, last);
+	double going = pace * goes_on * late, ended = judge_ended_loop(f, last) * evidence(n, LOOP_EVIDENCE);
 	double score = fmax(going, ended) * evidence(fmin(n, parts_seen(f, &s)), EVIDENCE);
 	bool is_result = f->begin >= RESULT_BEGIN && f->density >= RESULT_DENSE;
 	if (is_result) score *= RESULT_FACTOR;
@@ -355,6 +359,11 @@ void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
 		score *= THREAD_FACTOR;
 		snprintf(v->reason, sizeof v->reason, "%s blocks (%s) of %s, one for each of so many threads, whose others were freed",
 			 w.live, w.bytes, w.allocations);
+	}
+	n = strlen(v->reason);
+	if (f->live_bytes < LITTLE_BYTES && f->live_bytes * LITTLE_SHARE < f->process_bytes) {
+		score *= LITTLE_FACTOR;
+		snprintf(v->reason + n, sizeof v->reason - n, "; little beside what the process holds");
 	}
 	v->score = unit(score) * (0.9 + 0.1 * unit(f->size_share));
 }

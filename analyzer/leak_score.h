@@ -13,6 +13,7 @@
  *           - one block that grows while its predecessors are freed: did its owner grow until the end? One that doubles is at least
  *             half as old as it is large, so the last growth of one that goes on lies in the second half. What it had live has to rise, too:
  *             the last of many lists that were each built by appending is no owner, nor is a scratch buffer that was soon large enough.
+ *           A few kilobytes beside much more that the process holds, as interpreters keep in free lists or have the collector find later, count half.
  *           How far the program was is told by its own allocations rather than by the clock, except where it clearly went on without any.
  *           The score is a product of such answers, each from 0 to 1, with the weight of the evidence: n / (n + 2) for n
  *           independent survivors, n / (n + 3) where others were freed. TM_LEAK_SCORE_LIKELY is where a user is told.
@@ -56,7 +57,8 @@ struct tm_leak_facts {
 	double steps;                       /* length of the window in steps; 0: there are none */
 	uint64_t warm_up_steps;
 	const struct tm_leak_levels *levels;
-	double size_share; /* 0 to 1: how large it is among the process' candidates */
+	double size_share;      /* 0 to 1: how large it is among the process' candidates */
+	uint64_t process_bytes; /* all that the process holds; 0 unknown */
 	bool is_module, is_arena, is_file;
 	bool one_a_thread;     /* there is one survivor for each of several threads */
 	bool shares_threads;   /* several threads made survivors, and all of them still run ... */

@@ -650,6 +650,8 @@ static void complete_facts(const struct finder *x, const struct group *g, const 
 	double ticks = (position(&x->line, g->last_ns) - g->begin) * (double)x->l->watch.tick_stride;
 	f->density = x->by_steps || ticks < 1 ? 1 : (double)g->survivors / ticks;
 	f->begin = x->by_steps || x->end <= 0 ? 0 : unit(g->begin / x->end);
+	for (size_t i = 0; i < x->l->accounts.count; i++)
+		f->process_bytes += tm_scaled_bytes(x->l->accounts.items[i], x->l->accounts.items[i]->level.live.bytes);
 	f->size_share = most_bytes > 1 ? log2(1 + (double)f->live_bytes) / log2(1 + (double)most_bytes) : 1;
 }
 
