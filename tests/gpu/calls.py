@@ -1,20 +1,26 @@
-"""The CUDA driver's memory functions, one after another, without PyTorch: calls.py FIGURES [--many=N]. Writes what was asked for to FIGURES (JSON).
+"""The CUDA driver's memory functions, one after another, without PyTorch: calls.py FIGURES [--many=N | --open=HANDLE]. Writes what was asked for to FIGURES (JSON).
 
-With --many: N times cuMemAllocAsync and cuMemFreeAsync; writes nanoseconds for a pair.
+With --many: N times cuMemAllocAsync and cuMemFreeAsync; writes nanoseconds for a pair. With --open: a process of its own, which opens another one's memory, prints how
+long it is, and closes it again. What a driver does not have or support is left out and listed as missing; what fails otherwise is listed as failed, and the rest goes on.
 """
 import ctypes
 import json
 import mmap
+import subprocess
 import sys
 import time
 
 cuda = ctypes.CDLL("libcuda.so.1")
 MIB = 1 << 20
 NOT_SUPPORTED = 801
-blocks, missing = [], []
+blocks, missing, failed = [], [], []
 
 
 class NotSupported(Exception):
+    pass
+
+
+class Failed(Exception):
     pass
 
 
@@ -24,7 +30,7 @@ def call(name, *arguments, fails=False):
     if result == NOT_SUPPORTED:
         raise NotSupported(name)
     if (result != 0) != fails:
-        raise SystemExit(f"{name} returned {result}")
+        raise Failed(f"{name} returned {result}")
 
 
 def u64(value=0):
@@ -46,6 +52,16 @@ class Properties(ctypes.Structure):
 
 class Descriptor(ctypes.Structure):
     _fields_ = [("width", ctypes.c_size_t), ("height", ctypes.c_size_t), ("format", ctypes.c_uint), ("channels", ctypes.c_uint)]
+
+
+class Descriptor3D(ctypes.Structure):
+    _fields_ = [("width", ctypes.c_size_t), ("height", ctypes.c_size_t), ("depth", ctypes.c_size_t), ("format", ctypes.c_uint), ("channels", ctypes.c_uint),
+                ("flags", ctypes.c_uint)]
+
+
+class Handle(ctypes.Structure):
+    """CUipcMemHandle, which is passed by value."""
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
 
 
 class NodeParameters(ctypes.Structure):
@@ -74,6 +90,16 @@ if many:
         pair_ns = (time.perf_counter_ns() - begin) / n
     with open(sys.argv[1], "w", encoding="ascii") as file:
         json.dump({"pairs": many, "pair_ns": pair_ns}, file)
+    raise SystemExit(0)
+
+
+opens = next((bytes.fromhex(a.split("=")[1]) for a in sys.argv if a.startswith("--open=")), None)
+if opens:
+    base, length = u64(), size(0)
+    call("cuIpcOpenMemHandle_v2", ctypes.byref(p), Handle((ctypes.c_ubyte * 64)(*opens)), 1)
+    call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(length), p)
+    call("cuIpcCloseMemHandle", p)
+    print(length.value)
     raise SystemExit(0)
 
 
@@ -141,6 +167,25 @@ def arrays():
     call("cuArrayCreate_v2", ctypes.byref(array), ctypes.byref(descriptor))
     took("cuda:0", "cuArrayCreate", 64 * 16 * 16)
     call("cuArrayDestroy", array)
+    deep = Descriptor3D(64, 32, 0, 0x20, 4, 0)
+    call("cuMipmappedArrayCreate", ctypes.byref(array), ctypes.byref(deep), 4)
+    took("cuda:0", "cuMipmappedArrayCreate", (64 * 32 + 32 * 16 + 16 * 8 + 8 * 4) * 16)
+    call("cuMipmappedArrayDestroy", array)
+
+
+def of_another_process():
+    """A process of its own opens memory of this one: nobody may open one's own."""
+    shared = Handle()
+    call("cuMemAlloc_v2", ctypes.byref(p), size(6 * MIB))
+    took("cuda:0", "cuMemAlloc", 6 * MIB)
+    try:
+        call("cuIpcGetMemHandle", ctypes.byref(shared), p)
+        other = subprocess.run([sys.executable, __file__, "-", "--open=" + bytes(shared.bytes).hex()], capture_output=True, text=True, timeout=60)
+        if other.returncode:
+            raise Failed(f"opening memory of another process: {other.stderr.strip().splitlines()[-1:]}")
+        took("cuda-ipc:0", "cuIpcOpenMemHandle", int(other.stdout))
+    finally:
+        call("cuMemFree_v2", p)
 
 
 def in_graphs():
@@ -182,13 +227,13 @@ def with_a_context():
 
 properties = Properties()
 properties.words[0], properties.words[2] = 1, 1
-for part in (on_device, managed, on_host, in_pools, mapped, arrays, in_graphs, captured, with_a_context):
+for part in (on_device, managed, on_host, in_pools, mapped, arrays, in_graphs, captured, of_another_process, with_a_context):
     before = len(blocks)
     try:
         part()
-    except NotSupported as which:
-        missing.append(str(which))
+    except (NotSupported, Failed) as which:
+        (missing if isinstance(which, NotSupported) else failed).append(f"{part.__name__}: {which}")
         del blocks[before:]
 call("cuMemAlloc_v2", ctypes.byref(p), size(1 << 50), fails=True)
 with open(sys.argv[1], "w", encoding="ascii") as file:
-    json.dump({"blocks": blocks, "refused": 1, "missing": missing}, file, indent=1)
+    json.dump({"blocks": blocks, "refused": 1, "missing": missing, "failed": failed}, file, indent=1)

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""make check-gpu: what only a machine with a device can show. Uses Python's standard library, the PyTorch that is there, and the tools of a kit.
+"""make check-gpu: what only a machine with a device can show. Uses Python's standard library, the PyTorch that is there, and the tools of a kit. Without PyTorch the parts
+calls and cost run; without a device nothing does, and it says so.
 
     check_gpu.py TOOLS [--out=DIRECTORY] [--python=PYTHON] [--only=PART]... [--rounds=N] [--pairs=N] [--minutes=N]
 
 TOOLS is a directory with bin/tidemark, bin/tidemark-record, lib/libtidemark.so and tidemark.py: build/gpu-kit (make gpu-kit, on a machine with the libraries)
-or a build. One line for each claim: PASS or FAIL, and why; and one for each thing that only a real device can tell: ANSWER. What is fit to be kept as fixtures/gpu-real/NAME.tmk and NAME.json is put into DIRECTORY/gpu-real.
-All lines are in DIRECTORY/report.txt, too. All parts take a few minutes; --only runs some: training, expandable, calls, cost, overhead, profiler; none begins
+or a build. One line for each claim: PASS or FAIL, and why; and one for each thing that only a real device can tell: ANSWER. What is fit to be kept as fixtures/gpu-real/NAME.tmk
+and NAME.json is put into DIRECTORY/gpu-real: the program is recorded a second time for it, with few of the blocks of host memory (those of devices and of PyTorch are all
+there), and must say the same. All lines are in DIRECTORY/report.txt, too. All parts take a few minutes; --only runs some: training, expandable, calls, cost, overhead, profiler; none begins
 after --minutes (8). The last line says how many claims failed.
 """
 import argparse
 import json
 import os
 import shutil
-import sqlite3
 import statistics
 import subprocess
 import sys
@@ -21,6 +22,11 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import real_figures  # noqa: E402
+
+try:
+    import sqlite3
+except ImportError:
+    sys.exit("this Python was built without its module sqlite3: run it with another, and name the one with PyTorch by --python")
 
 SMALL_ENOUGH = 4 << 20  # to be kept as a fixture
 STEP_OVERHEAD_MAX, PAIR_NS_MAX = 0.03, 2000
@@ -94,6 +100,8 @@ class Checks:
             self.say(not wrong, f"{name}: {claim}", "; ".join(wrong[:3]) + (f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""))
         for question, answer in real_figures.answers(db).items():
             self.print(f"ANSWER {name}: {question}: {answer}")
+        wrong = figures.get("failed", [])
+        self.say(not wrong, f"{name}: every call of the driver does what it is asked", "; ".join(wrong))
         for function in figures.get("missing", []):
             self.print(f"ANSWER {name}: the driver does not have, or support: {function}")
         lost = [f"{count} of {reason}" for reason, count in db.execute("select kind || ': ' || reason, count from loss")]
@@ -102,12 +110,24 @@ class Checks:
         self.say(not notes, f"{name}: CUPTI was used", "; ".join(notes))
         with open(recorded[1], "w", encoding="ascii") as file:
             json.dump(figures, file, indent=1)
-        size = os.path.getsize(recorded[0])
-        self.say(size <= SMALL_ENOUGH, f"{name}: the trace is small enough to be kept", f"{size} bytes")
         if self.failed == before:
-            os.makedirs(os.path.join(self.out, "gpu-real"), exist_ok=True)
-            for path in recorded:
-                shutil.copy(path, os.path.join(self.out, "gpu-real"))
+            self.keep(name, kind, program, env)
+
+    def keep(self, name, kind, program, env):
+        recorded = self.record(name + "-small", program, "--sample=1MiB", env=env)
+        db = self.imported(recorded[0]) if recorded else None
+        if not db:
+            return
+        figures, size = {**self.figures(recorded[1]), "kind": kind}, os.path.getsize(recorded[0])
+        wrong = real_figures.differences(kind, db, figures)
+        self.say(not wrong, f"{name}: a recording to be kept says the same", "; ".join(wrong[:3]))
+        self.say(size <= SMALL_ENOUGH, f"{name}: it is small enough to be kept", f"{size} bytes")
+        if wrong or size > SMALL_ENOUGH:
+            return
+        os.makedirs(os.path.join(self.out, "gpu-real"), exist_ok=True)
+        shutil.copy(recorded[0], os.path.join(self.out, "gpu-real", name + ".tmk"))
+        with open(os.path.join(self.out, "gpu-real", name + ".json"), "w", encoding="ascii") as file:
+            json.dump(figures, file, indent=1)
 
     def training(self):
         self.compare("training", "training", "train.py")
@@ -162,6 +182,18 @@ class Checks:
 
 
 PARTS = ("training", "expandable", "calls", "cost", "overhead", "profiler")
+WITHOUT_TORCH = ("calls", "cost")
+DEVICES = """import ctypes
+cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+answer = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
+raise SystemExit(f"cuInit or cuDeviceGetCount answers {answer}" if answer else 0 if count.value else "there is no device")
+"""
+
+
+def why_not(python, program):
+    """Nothing, or the last thing that it said."""
+    done = subprocess.run([python, "-c", program], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return "" if done.returncode == 0 else ((done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"])[-1]
 
 
 def main():
@@ -175,16 +207,22 @@ def main():
     parser.add_argument("--minutes", type=int, default=8)
     options = parser.parse_args()
     os.makedirs(options.out, exist_ok=True)
-    ask = subprocess.run([options.python, "-c", "import torch; print(torch.cuda.is_available() and torch.cuda.get_device_name(0), torch.__version__,"
-                          " torch.version.cuda)"], capture_output=True, text=True)
-    if ask.returncode or ask.stdout.startswith("False"):
-        print(f"skipped: {options.python} has no PyTorch that sees a CUDA device ({(ask.stderr or ask.stdout).strip().splitlines()[-1:]})")
+    without = why_not(options.python, DEVICES)
+    if without:
+        print(f"skipped: no CUDA device can be used here ({without})")
         return 77
+    open(os.path.join(options.out, "report.txt"), "w", encoding="utf-8").close()
     checks = Checks(os.path.abspath(options.tools), options)
-    checks.print(ask.stdout.strip())
+    torch = subprocess.run([options.python, "-c", "import torch; print(torch.cuda.is_available() and torch.cuda.get_device_name(0), torch.__version__,"
+                            " torch.version.cuda)"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    lacking = torch.returncode != 0 or torch.stdout.startswith("False")
+    checks.print(torch.stdout.strip() if not lacking else f"{options.python} has no PyTorch that sees a CUDA device"
+                 f" ({((torch.stderr or torch.stdout).strip().splitlines() or ['it says nothing'])[-1]})")
     begin = time.monotonic()
     for part in options.only or PARTS:
-        if time.monotonic() - begin < 60 * options.minutes:
+        if lacking and part not in WITHOUT_TORCH:
+            checks.print(f"skipped: {part}, which needs PyTorch")
+        elif time.monotonic() - begin < 60 * options.minutes:
             getattr(checks, part)()
         else:
             checks.say(False, part, f"not begun after {options.minutes} minutes: --only={part} runs it")

@@ -40,7 +40,8 @@ static void every_way(void) {
 	uint64_t handles[2], again;
 	void *host, *host2, *pool, *own, *array;
 	size_t pitch;
-	static char registered[8192], ipc[64], node[136];
+	static char registered[8192], node[136];
+	static struct fake_ipc ipc;
 	struct { size_t width, height; int format; unsigned channels; } descriptor = { 64, 16, 0x20, 4 };
 	for (int device = 0; device < 2; device++) {
 		use_device(device);
@@ -150,7 +151,7 @@ static void work(void) {
 
 /* Opened twice by one process, closed twice; the second close ends it, a third one is nobody's. */
 static void ipc(void) {
-	static char handle[64];
+	struct fake_ipc handle = { { 0 } };
 	CUdeviceptr p, q;
 	cuIpcOpenMemHandle_v2(&p, handle, 0);
 	cuIpcOpenMemHandle_v2(&q, handle, 0);

@@ -23,6 +23,8 @@ typedef int CUresult, CUdevice;
 typedef struct fake_context *CUcontext;
 #define FAKE_CAPTURING ((void *)0x1234) /* a stream whose work goes into a graph */
 
+struct fake_ipc { char bytes[64]; }; /* CUipcMemHandle: passed by value */
+
 struct fake_call { /* CUpti_CallbackData */
 	int site;
 	const char *function;
@@ -96,7 +98,7 @@ CUresult cuMemPoolSetAttribute(void *pool, int attribute, void *value);
 CUresult cuDeviceGetDefaultMemPool(void **pool, CUdevice device);
 CUresult cuArrayCreate_v2(void **array, const void *descriptor);
 CUresult cuArrayDestroy(void *array);
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, const void *handle, unsigned flags);
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct fake_ipc handle, unsigned flags);
 CUresult cuIpcCloseMemHandle(CUdeviceptr address);
 CUresult cuGraphAddNode(void **node, void *graph, const void *dependencies, size_t count, void *parameters);
 CUresult cuGraphAddNode_v2(void **node, void *graph, const void *dependencies, const void *edges, size_t count, void *parameters);

@@ -681,15 +681,16 @@ CUresult cuArrayDestroy(void *array) {
 
 /* One address for one handle, however often it is opened. */
 static int times_open;
+static uint64_t ipc_bytes; /* in these handles: how long the other process' memory is */
 
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, const void *handle, unsigned flags) {
-	struct { CUdeviceptr *address; char handle[64]; unsigned flags; } p = { .address = address, .flags = flags };
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct fake_ipc handle, unsigned flags) {
+	struct { CUdeviceptr *address; struct fake_ipc handle; unsigned flags; } p = { address, handle, flags };
 	struct around a;
-	memcpy(p.handle, handle, sizeof p.handle);
+	memcpy(&ipc_bytes, handle.bytes + 8, sizeof ipc_bytes);
 	enter(&a, 567, "cuIpcOpenMemHandle_v2", &p);
 	*address = 0x7e0000000000;
 	if (!times_open++)
-		say("alloc %s %llx 0 cuIpcOpenMemHandle\n", heap_name("cuda-ipc:", context()->device), (unsigned long long)*address);
+		say("alloc %s %llx %llu cuIpcOpenMemHandle\n", heap_name("cuda-ipc:", context()->device), (unsigned long long)*address, (unsigned long long)ipc_bytes);
 	return leave(&a, 0);
 }
 

@@ -133,8 +133,8 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *address, void *memory, con
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
 	const struct block *b = find(address, 0);
 	*base = address;
-	*bytes = b ? b->bytes : 0;
-	return b ? 0 : INVALID;
+	*bytes = b ? b->bytes : times_open && address == 0x7e0000000000 ? ipc_bytes : 0;
+	return *bytes ? 0 : INVALID;
 }
 #endif
 
@@ -168,7 +168,9 @@ CUresult cuMipmappedArrayDestroy(void *array) {
 
 /* Of a process that others may open: nothing is kept. */
 CUresult cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
+	const struct block *b = find(address, 0);
 	memset(handle, 0, 64);
 	memcpy(handle, &address, sizeof address);
-	return find(address, 0) ? 0 : INVALID;
+	if (b) memcpy((char *)handle + 8, &b->bytes, sizeof b->bytes);
+	return b ? 0 : INVALID;
 }

@@ -264,7 +264,7 @@ def the_check_for_real_devices(t):
     lines = [line for line in done.text.splitlines() if line.startswith(("PASS", "FAIL"))]
     failed = [line for line in lines if line.startswith("FAIL") and not line.startswith(("FAIL  overhead", "FAIL  cost"))]
     t.equal(failed, [], f"claims\n{done.text}{done.errors}")
-    t.equal(len(lines), 2 * 13 + 5 + 3 + 1 + 3, f"claims\n{done.text}")
+    t.equal(len(lines), 2 * 15 + 7 + 3 + 1 + 3, f"claims\n{done.text}")
     answers = [line for line in done.text.splitlines() if line.startswith("ANSWER")]
     t.equal(len(answers), 3 * len(real_figures.answers(sqlite3.connect(t.path("results/training.db")))), f"answers\n{done.text}")
     for answer in ("calls: mapped memory (cuMemMap), and of it with a record of CUPTI's: (1, 0)", "calls: lost: none", "calls: work without a launch: 0"):
