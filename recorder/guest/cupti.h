@@ -69,7 +69,7 @@ struct tm_cupti {
 	uint32_t version; /* of the interface; 0 unknown */
 	struct {
 		uintptr_t low, high;
-	} code[4]; /* of CUPTI and the driver: frames in it are none of the program's */
+	} code[2]; /* of CUPTI and the driver: frames in it are none of the program's */
 };
 extern struct tm_cupti tm_cupti TM_HIDDEN;
 
