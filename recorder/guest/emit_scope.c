@@ -6,17 +6,16 @@
 #include "heaps.h"
 #include "scope.h"
 
-/* Whoever cuts a text is inside of a hook, or will be. */
-TM_COLD static void note_cut(void) {
-	static _Atomic uint32_t noted;
-	static const char kind[] = "cut-texts", text[] = "names longer than 4,096 bytes were cut there";
-	if (!tm_tls.inside) tm_note_limit(&noted, kind, text);
-	else if (tm_tls.thread && !atomic_exchange(&noted, 1)) tm_emit_note(tm_tls.thread, kind, text);
+TM_COLD void tm_note_cut(bool wide) {
+	static _Atomic uint32_t noted[2];
+	static const char *const texts[2] = { "names longer than 4,096 bytes were cut there", "wide names of more than 1,020 bytes in UTF-8 were cut there" };
+	if (!tm_tls.inside) tm_note_limit(&noted[wide], "cut-texts", texts[wide]);
+	else if (tm_tls.thread && !atomic_exchange(&noted[wide], 1)) tm_emit_note(tm_tls.thread, "cut-texts", texts[wide]);
 }
 
 size_t tm_text_cut(const char *text, size_t n, size_t max) {
 	if (n <= max) return n;
-	note_cut();
+	tm_note_cut(false);
 	for (n = max; n > max - 4 && ((uint8_t)text[n] & 0xC0) == 0x80;) n--;
 	return ((uint8_t)text[n] & 0xC0) == 0x80 ? max : n; /* no UTF-8: cut anywhere */
 }

@@ -6,6 +6,7 @@
 #include "injection.h"
 
 #include "process.h"
+#include "scope.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -52,6 +53,7 @@ size_t tm_text_of_wide(char to[TM_WIDE_MAX], const wchar_t *from) {
 		to[n++] = (char)((0xff00u >> (more + 1) & 0xff) | c >> 6 * more);
 		while (more--) to[n++] = (char)(0x80 | (c >> 6 * more & 0x3f));
 	}
+	if (*from) tm_note_cut(true);
 	return n;
 }
 

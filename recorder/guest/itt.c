@@ -260,7 +260,8 @@ static void heap_free_begin(const void *handle, void *addr) {
 	tm_leave(t);
 }
 
-/* The old block is still there while the call runs, but its address may be another's when we hear of its end: so it goes now. */
+/* The old block is still there while the call runs, but its address may be another's when we hear of its end: so it goes now. One that fails is seen
+ * to go all the same: nobody says how large it was. */
 static void heap_reallocate_begin(const void *handle, void *addr, size_t size, int initialized) {
 	(void)size, (void)initialized;
 	heap_free_begin(handle, addr);

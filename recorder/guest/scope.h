@@ -17,6 +17,8 @@
 
 /* At most max bytes of the text, and no part of a UTF-8 character at the cut; that one was cut is noted. */
 size_t tm_text_cut(const char *text, size_t n, size_t max);
+/* Notes it, once; inside of a hook or not. `wide`: of wide characters. */
+void tm_note_cut(bool wide);
 
 /* As memcpy, and zeros up to the end of the last word. Most names are this short, and a call costs more than their copy. */
 static inline __attribute__((always_inline)) void tm_put_name(uint64_t *to, const char *name, size_t n, unsigned words) {
