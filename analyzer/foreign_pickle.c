@@ -179,7 +179,7 @@ static bool gather(struct tm_pickle *p, enum tm_pickle_type type, size_t n) {
 		return fail(p, "the stack is empty");
 	if (type == TM_PICKLE_DICT && n % 2) return fail(p, "a key without a value");
 	struct tm_pickle_list *list = new_list(p);
-	if (!list || !add(p, list, p->stack.items + p->stack.count - n, n)) return false;
+	if (!list || (n && !add(p, list, p->stack.items + p->stack.count - n, n))) return false;
 	p->stack.count -= n;
 	return push(p, (struct tm_pickle_value){ .type = type, .list = list });
 }

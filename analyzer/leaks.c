@@ -170,6 +170,7 @@ static bool starts(const char *p, const char *end, const char *word) {
 
 /* The C++ library's own, behind a return type or not. */
 static bool is_library_function(struct tm_text function) {
+	if (!function.size) return false;
 	const char *end = function.data + function.size;
 	int depth = 0;
 	for (const char *s = function.data; s < end && *s != '('; s++) {

@@ -56,9 +56,9 @@ static const char *begins_with(const char *at, const char *end, const char *part
 /* Each part between stars is taken where it comes first and never tried again further on, so that le$ does not match le_le: lists that were
  * made for LeakSanitizer hide here what they hide there. */
 bool tm_suppression_pattern_matches(const char *pattern, struct tm_text text) {
+	if (!text.size) return false;
 	const char *at = text.data, *end = text.data + text.size;
 	bool anchored = *pattern == '^', after_star = false;
-	if (!text.size) return false;
 	if (anchored) pattern++;
 	while (*pattern) {
 		if (*pattern == '$') return at == end || after_star;

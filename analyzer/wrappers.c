@@ -58,6 +58,7 @@ static bool in_list(const char *const *list, size_t n, const char *p, const char
 }
 
 static bool found(const char *const *list, size_t n, struct tm_text function) {
+	if (!function.size) return false;
 	const char *end = function.data + function.size;
 	int depth = 0;
 	for (const char *p = function.data; p < end; p++) {

@@ -71,7 +71,7 @@ struct tm_text { /* bytes inside somebody else's buffer; not terminated */
 };
 
 static inline struct tm_cursor tm_cursor_over(const void *data, size_t n) {
-	return (struct tm_cursor){ (const uint8_t *)data, (const uint8_t *)data + n, false };
+	return (struct tm_cursor){ (const uint8_t *)data, n ? (const uint8_t *)data + n : (const uint8_t *)data, false };
 }
 
 uint64_t tm_get_varint_slow(struct tm_cursor *c);
