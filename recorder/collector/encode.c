@@ -212,31 +212,31 @@ static struct tm_group *queue_pop(struct tm_group **queue) {
 	return g;
 }
 
+/* Under the lock, but for the work itself. */
+static void write_first(struct tm_encoder_thread *e) {
+	struct tm_group *g = queue_pop(&e->waiting);
+	pthread_mutex_unlock(&e->lock);
+	tm_encoder_write_now(e, g);
+	tm_group_clear(g);
+	pthread_mutex_lock(&e->lock);
+	e->waiting_count--;
+	g->next = e->empty;
+	e->empty = g;
+	pthread_cond_broadcast(&e->changed);
+}
+
 static void *run(void *argument) {
 	struct tm_encoder_thread *e = argument;
 	pthread_mutex_lock(&e->lock);
-	for (;;) {
-		struct tm_group *g = queue_pop(&e->waiting);
-		if (!g && e->stopping) break;
-		if (!g) {
-			pthread_cond_wait(&e->changed, &e->lock);
-			continue;
-		}
-		pthread_mutex_unlock(&e->lock);
-		tm_encoder_write_now(e, g);
-		tm_group_clear(g);
-		pthread_mutex_lock(&e->lock);
-		e->waiting_count--;
-		g->next = e->empty;
-		e->empty = g;
-		pthread_cond_broadcast(&e->changed);
+	while (e->waiting || !e->stopping) {
+		if (e->waiting) write_first(e);
+		else pthread_cond_wait(&e->changed, &e->lock);
 	}
 	pthread_mutex_unlock(&e->lock);
 	return NULL;
 }
 
-int tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer) {
-	sigset_t every, old;
+void tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer) {
 	pthread_condattr_t attributes;
 	memset(e, 0, sizeof *e);
 	e->writer = writer;
@@ -245,12 +245,14 @@ int tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer) {
 	pthread_mutex_init(&e->lock, NULL);
 	pthread_cond_init(&e->changed, &attributes);
 	pthread_condattr_destroy(&attributes);
+}
+
+static void make_thread(struct tm_encoder_thread *e) {
+	sigset_t every, old;
 	sigfillset(&every);
 	pthread_sigmask(SIG_SETMASK, &every, &old);
-	int result = pthread_create(&e->thread, NULL, run, e);
+	e->running = pthread_create(&e->thread, NULL, run, e) == 0;
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	e->running = result == 0;
-	return result == 0 ? 0 : -1;
 }
 
 struct tm_group *tm_encoder_take(struct tm_encoder_thread *e) {
@@ -281,6 +283,12 @@ bool tm_encoder_wait_for_room(struct tm_encoder_thread *e, uint64_t timeout_ns) 
 	return has;
 }
 
+static void write_all(struct tm_encoder_thread *e) {
+	pthread_mutex_lock(&e->lock);
+	while (e->waiting) write_first(e);
+	pthread_mutex_unlock(&e->lock);
+}
+
 void tm_encoder_submit(struct tm_encoder_thread *e, struct tm_group *g) {
 	pthread_mutex_lock(&e->lock);
 	struct tm_group **end = &e->waiting;
@@ -290,16 +298,25 @@ void tm_encoder_submit(struct tm_encoder_thread *e, struct tm_group *g) {
 	e->waiting_count++;
 	pthread_cond_broadcast(&e->changed);
 	pthread_mutex_unlock(&e->lock);
+	if (e->running || (e->expects_end && e->waiting_count == 1)) return;
+	make_thread(e);
+	if (!e->running) write_all(e);
+}
+
+void tm_encoder_expect_end(struct tm_encoder_thread *e) {
+	e->expects_end = true;
 }
 
 void tm_encoder_stop(struct tm_encoder_thread *e) {
-	if (!e->running) return;
-	pthread_mutex_lock(&e->lock);
-	e->stopping = true;
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
-	pthread_join(e->thread, NULL);
-	e->running = false;
+	if (e->running) {
+		pthread_mutex_lock(&e->lock);
+		e->stopping = true;
+		pthread_cond_broadcast(&e->changed);
+		pthread_mutex_unlock(&e->lock);
+		pthread_join(e->thread, NULL);
+		e->running = false;
+	}
+	if (e->waiting) write_all(e);
 }
 
 void tm_encoder_release(struct tm_encoder_thread *e) {

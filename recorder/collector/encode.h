@@ -3,7 +3,8 @@
  * Flow:     drain.c fills a group -> tm_encoder_submit() -> here -> writer.c
  * Idea:     draining must go on while chunks are compressed and written, which may take long where the disk is slow. At most two groups wait; with
  *           three, the drainer waits, and the guests' rings fill.
- * Threads:  submit, take and stop are the drainer's. The writer is the encoder's until it is stopped.
+ *           The thread is made for the first group; a recording so short that its first is its last needs none.
+ * Threads:  submit, take, expect_end and stop are the drainer's. The writer is the encoder's until it is stopped.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_ENCODE_H
 #define TIDEMARK_RECORDER_COLLECTOR_ENCODE_H
@@ -30,21 +31,23 @@ struct tm_encoder_thread {
 	struct tm_group *waiting, *empty; /* queues; under the lock */
 	unsigned waiting_count;
 	bool stopping, running;
+	bool expects_end; /* the drainer's: no thread is made any more for one group */
 	uint32_t last_serial;
 	_Atomic uint64_t end_ns; /* of the last event written */
 	_Atomic uint64_t events; /* written */
 };
 
-/* 0 or -1: no thread could be made. */
-int tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer);
+void tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer);
 /* An empty group. */
 struct tm_group *tm_encoder_take(struct tm_encoder_thread *e);
 /* Waits up to timeout_ns for room. */
 bool tm_encoder_wait_for_room(struct tm_encoder_thread *e, uint64_t timeout_ns);
-/* Hands over a group. */
+/* Hands over a group. Where no thread can be made, the drainer writes it itself. */
 void tm_encoder_submit(struct tm_encoder_thread *e, struct tm_group *g);
 /* Encodes and writes a group on the calling thread; only while the thread does not run. */
 void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g);
+/* The next group is most likely the last one: if there is no thread yet, tm_encoder_stop() writes it. */
+void tm_encoder_expect_end(struct tm_encoder_thread *e);
 /* Writes what waits and ends the thread. */
 void tm_encoder_stop(struct tm_encoder_thread *e);
 void tm_encoder_release(struct tm_encoder_thread *e);

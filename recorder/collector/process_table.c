@@ -157,7 +157,7 @@ static void write_row(struct tm_collector *c, struct tm_process *p) {
 }
 
 static void tell_sampler(struct tm_collector *c, struct tm_process *p) {
-	if (!p->number || p->sampled || p->dead || !p->system_pid) return;
+	if (!p->number || p->sampled || p->dead || p->gone || !p->system_pid) return;
 	p->sampled = true;
 	tm_sampler_add(&c->sampler, p->system_pid, p->id);
 }

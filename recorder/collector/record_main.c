@@ -209,22 +209,21 @@ static void record(struct tm_collector *c) {
 	for (;;) {
 		/* Read first: what rings the bell from here on ends the sleep below at once. */
 		uint32_t doorbell = atomic_load(&c->session.shm->doorbell);
-		bool had_ended = ended_ns != 0;
-		enum tm_drained drained = c->stopped ? TM_DRAINED_NOTHING : tm_drain_pass(c);
-		check_limits(c);
 		reap_command();
-		tm_signals_forward(command_status >= 0 ? 0 : command.pid);
 		if (command_status >= 0 && !ended_ns) {
 			ended_ns = tm_monotonic_ns();
 			tm_process_root_ended(c, (uint32_t)command.pid, command_status);
 		}
+		enum tm_drained drained = c->stopped ? TM_DRAINED_NOTHING : tm_drain_pass(c);
+		check_limits(c);
+		tm_signals_forward(command_status >= 0 ? 0 : command.pid);
 		tm_processes_check(c, false);
 		tm_drain_housekeeping(c);
 		tm_dumps_turn(c);
 		tm_drain_close_group(c, false);
 		tm_names_ahead_look(c);
-		if (is_over(c, ended_ns, had_ended && drained != TM_DRAINED_MUCH)) return;
-		if (drained == TM_DRAINED_MUCH || (ended_ns && !had_ended)) continue;
+		if (is_over(c, ended_ns, drained != TM_DRAINED_MUCH)) return;
+		if (drained == TM_DRAINED_MUCH) continue;
 		sleep_ns = drained != TM_DRAINED_NOTHING || ended_ns ? SLEEP_NS : sleep_ns * 2 < SLEEP_MAX_NS ? sleep_ns * 2 : SLEEP_MAX_NS;
 		sleep_a_while(c, doorbell, tm_processes_unsettled(c) || tm_stats_pending(c) ? SETTLE_NS : sleep_ns);
 	}
@@ -232,6 +231,7 @@ static void record(struct tm_collector *c) {
 
 static void finish(struct tm_collector *c) {
 	tm_signals_dismiss_witness();
+	tm_encoder_expect_end(&c->encoder);
 	if (!c->stopped) tm_drain_finish(c);
 	tm_session_close_to_guests(&c->session);
 	tm_processes_finish(c);
@@ -276,7 +276,7 @@ static int fail_ring(struct tm_collector *c) {
 
 static int start_threads(struct tm_collector *c, uint32_t root_pid) {
 	if (c->options.ring_file && !(c->flight = tm_flight_new(&c->writer, c->options.max_size_bytes))) return fail_ring(c);
-	if (tm_encoder_start(&c->encoder, &c->writer) != 0) return fail(c, "cannot start a thread");
+	tm_encoder_start(&c->encoder, &c->writer);
 	c->encoder.flight = c->flight;
 	c->encoder.limit_bytes = c->options.ring_file ? 0 : c->options.max_size_bytes;
 	c->encoder.dumps = &c->dumps;

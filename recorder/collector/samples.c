@@ -321,9 +321,7 @@ static void *run(void *argument) {
 	return NULL;
 }
 
-int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, const char *session_file,
-		     uint32_t pid) {
-	sigset_t every, old;
+void tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, const char *session_file, uint32_t pid) {
 	pthread_condattr_t attributes;
 	memset(s, 0, sizeof *s);
 	s->timebase = timebase;
@@ -339,15 +337,21 @@ int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, u
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, &attributes);
 	pthread_condattr_destroy(&attributes);
+}
+
+static bool make_thread(struct tm_sampler *s) {
+	sigset_t every, old;
+	if (s->tried || !s->lines) return s->running;
+	s->tried = true;
 	sigfillset(&every);
 	pthread_sigmask(SIG_SETMASK, &every, &old);
 	s->running = pthread_create(&s->thread, NULL, run, s) == 0;
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return s->running ? 0 : -1;
+	return s->running;
 }
 
 void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id) {
-	if (!s->running) return;
+	if (!make_thread(s)) return;
 	pthread_mutex_lock(&s->lock);
 	s->processes = tm_memory_grow(s->processes, &s->capacity, s->count + 1, sizeof s->processes[0]);
 	s->processes[s->count++] = (struct tm_sampled_process){ .pid = pid, .id = id, .wanted = s->interval_ns != 0 };

@@ -10,7 +10,7 @@
  * PSS:      a sum over all mappings, for each of which the kernel leaves out what is less than a KiB.
  * Kinds:    the same look adds up what is resident by kind (rss_heap, rss_arenas, ...); these are given only with the reading they were made with.
  *           glibc's arenas begin at a multiple of 64 MiB and go on as reserved memory; a thread's stack lies behind its guard.
- * Threads:  all functions are the drainer's; the lists are shared with the sampler's thread under its lock.
+ * Threads:  all functions are the drainer's; the lists are shared with the sampler's thread under its lock. It is made for the first process.
  * Fails:    what cannot be read is left out: a process may end between two readings.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_SAMPLES_H
@@ -62,6 +62,7 @@ struct tm_sampler {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool running, stopping, asked;
+	bool tried; /* to make the thread */
 	char cgroup_path[4096];               /* file that holds the cgroup's bytes; "" unknown */
 	int cgroup, statm;                    /* it, and our own; -1 unknown */
 	struct tm_sampled_process *processes; /* under the lock */
@@ -80,9 +81,8 @@ struct tm_sampler {
 	char *lines; /* the thread's own: of a file that is read line by line */
 };
 
-/* `pid`: whose cgroup is read. `interval_ms` 0: reads only when asked. 0 or -1: no thread could be made (nothing is sampled then). */
-int tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, const char *session_file,
-		     uint32_t pid);
+/* `pid`: whose cgroup is read. `interval_ms` 0: reads only when asked. Where no thread can be made, nothing is sampled. */
+void tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, uint64_t interval_ms, const char *session_file, uint32_t pid);
 void tm_sampler_add(struct tm_sampler *s, uint32_t pid, uint32_t id);
 void tm_sampler_remove(struct tm_sampler *s, uint32_t id);
 /* Reads this process, and the cgroup, soon, whatever the interval. Calls that come before that reading begins share it. */

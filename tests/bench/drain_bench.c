@@ -65,7 +65,7 @@ static void start_collector(const char *path) {
 	if (tm_session_open(&c.session, &c.options, &c.timebase, error, sizeof error) != 0 ||
 	    tm_writer_open(&c.writer, strdup(path), true) != 0)
 		exit(1);
-	if (tm_encoder_start(&c.encoder, &c.writer) != 0) exit(1);
+	tm_encoder_start(&c.encoder, &c.writer);
 	tm_stack_tree_init(&c.stacks);
 	if (tm_drain_start(&c) != 0) exit(1);
 }

@@ -188,7 +188,7 @@ static void append(struct tm_ring *ring, const struct piece *p, const uint8_t *d
 static void start_collector(const char *path, int level) {
 	if (tm_writer_open(&c.writer, strdup(path), true) != 0) fail(path);
 	if (level) tm_packer_release(&c.writer.packer), tm_packer_init(&c.writer.packer, level);
-	if (tm_encoder_start(&c.encoder, &c.writer) != 0) exit(1);
+	tm_encoder_start(&c.encoder, &c.writer);
 	tm_stack_tree_init(&c.stacks);
 	if (tm_drain_start(&c) != 0) exit(1);
 }

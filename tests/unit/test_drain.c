@@ -33,7 +33,7 @@ static void world_start(struct world *w) {
 	CHECK(tm_session_open(&w->c.session, &w->c.options, &w->c.timebase, error, sizeof error) == 0);
 	CHECK(tm_writer_open(&w->c.writer, strdup(w->path), true) == 0);
 	CHECK(tm_writer_flush(&w->c.writer) == 0);
-	CHECK(tm_encoder_start(&w->c.encoder, &w->c.writer) == 0);
+	tm_encoder_start(&w->c.encoder, &w->c.writer);
 	tm_stack_tree_init(&w->c.stacks);
 	CHECK(tm_drain_start(&w->c) == 0);
 }
