@@ -270,12 +270,18 @@ enum tm_info_key { TM_INFO_EXE = 1, TM_INFO_COMMAND = 2 /* arguments joined by N
 
 /* What an exec target is, as the guest sees it before the call. */
 enum tm_exec_class {
-	TM_EXEC_NATIVE = 0,   /* dynamic, our word size and libc: it will be recorded */
-	TM_EXEC_STATIC = 1,   /* no interpreter: cannot be preloaded */
-	TM_EXEC_FOREIGN = 2,  /* another word size or machine (a 32-bit child) */
-	TM_EXEC_MUSL = 3,     /* another libc's loader */
-	TM_EXEC_SETUID = 4,   /* the loader ignores preloads there */
-	TM_EXEC_UNKNOWN = 5,  /* could not be read */
+	TM_EXEC_NATIVE = 0,    /* dynamic, our word size and libc: it will be recorded */
+	TM_EXEC_STATIC = 1,    /* no interpreter: cannot be preloaded */
+	TM_EXEC_FOREIGN = 2,   /* another word size or machine (a 32-bit child) */
+	TM_EXEC_MUSL = 3,      /* another libc's loader */
+	TM_EXEC_SETUID = 4,    /* the loader ignores preloads there */
+	TM_EXEC_UNKNOWN = 5,   /* could not be read */
+	TM_EXEC_SANITIZED = 6, /* needs a library that bears none before it (sanitizer.h) */
 };
+
+/* Into these nothing is preloaded: the loader would complain, or the program would not start. */
+static inline _Bool tm_exec_bears_no_preload(enum tm_exec_class class) {
+	return class == TM_EXEC_FOREIGN || class == TM_EXEC_MUSL || class == TM_EXEC_SANITIZED;
+}
 
 #endif

@@ -1,5 +1,6 @@
 /* executable.c - reads the few bytes of an ELF file that decide whether and how it can be recorded: see executable.h. */
 #include "executable.h"
+#include "../sanitizer.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -71,6 +72,10 @@ static void read_program_headers(int fd, const Elf64_Ehdr *header, struct tm_exe
 	if (!interpreter && (header->e_type == ET_EXEC || dynamic)) out->class = TM_EXEC_STATIC;
 }
 
+static long read_at(int fd, void *to, size_t bytes, uint64_t offset) {
+	return pread(fd, to, bytes, (off_t)offset);
+}
+
 static void classify(int fd, struct tm_executable *out) {
 	Elf64_Ehdr header;
 	struct stat file;
@@ -83,6 +88,7 @@ static void classify(int fd, struct tm_executable *out) {
 	read_program_headers(fd, &header, out);
 	bool privileged = fstat(fd, &file) == 0 && (file.st_mode & (S_ISUID | S_ISGID)) && geteuid() != 0;
 	if (out->class == TM_EXEC_NATIVE && privileged) out->class = TM_EXEC_SETUID;
+	if (out->class == TM_EXEC_NATIVE && tm_needs_sanitizer(fd, &header, read_at)) out->class = TM_EXEC_SANITIZED;
 }
 
 void tm_executable_read(const char *path, struct tm_executable *out) {
@@ -136,6 +142,7 @@ const char *tm_exec_class_reason(enum tm_exec_class class) {
 	case TM_EXEC_FOREIGN: return "it is built for another word size or machine";
 	case TM_EXEC_MUSL: return "it uses another C library (musl)";
 	case TM_EXEC_SETUID: return "it runs with raised privileges, for which the loader preloads nothing";
+	case TM_EXEC_SANITIZED: return "it is built with a sanitizer, which has a malloc of its own and bears no other";
 	case TM_EXEC_UNKNOWN: return "it could not be read";
 	case TM_EXEC_NATIVE: break;
 	}

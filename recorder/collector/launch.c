@@ -84,8 +84,7 @@ int tm_launch_prepare(struct tm_launch *l, const struct tm_session *session, cha
 	if (tm_executable_find(command[0], l->path, sizeof l->path) != 0) l->path[0] = 0;
 	tm_executable_read_command(l->path, &file);
 	l->class = file.class;
-	/* A program of another word size would print the loader's complaint, one of another libc would not start. */
-	if (file.class != TM_EXEC_FOREIGN && file.class != TM_EXEC_MUSL) set_preload(library);
+	if (!tm_exec_bears_no_preload(file.class)) set_preload(library);
 	setenv(TM_SESSION_ENV, session->path, 1);
 	if (pipe2(go, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0 || (l->pid = fork()) < 0) {
 		snprintf(error, error_bytes, "cannot start a process: %s", strerror(errno));

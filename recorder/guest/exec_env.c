@@ -81,7 +81,7 @@ static bool can_be_preloaded(void) {
 static void wish_for(struct tm_exec_env *plan, enum tm_exec_class target, bool session_is_ours) {
 	bool follow = !tm_guest.shm || tm_guest.shm->follow;
 
-	if (target == TM_EXEC_FOREIGN || target == TM_EXEC_MUSL || !can_be_preloaded()) plan->remove_preload = true;
+	if (tm_exec_bears_no_preload(target) || !can_be_preloaded()) plan->remove_preload = true;
 	if (!session_is_ours) return;
 	if (!follow) {
 		plan->remove_preload = plan->remove_session = true;

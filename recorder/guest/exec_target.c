@@ -8,6 +8,7 @@
  *                                 -> ELF  ? -> class, machine -> PT_INTERP -> which loader
  */
 #include "exec_target.h"
+#include "../sanitizer.h"
 
 #include <elf.h>
 #include <link.h>
@@ -127,7 +128,9 @@ static enum tm_exec_class class_of_elf(int fd, const struct tm_exec_target *targ
 		if (p.p_type != PT_INTERP) continue;
 		n = tm_raw_pread(fd, loader, p.p_filesz < sizeof loader ? p.p_filesz : sizeof loader - 1, p.p_offset);
 		loader[n > 0 ? n : 0] = 0;
-		return class_of_loader(loader) == TM_EXEC_NATIVE && gives_privileges(fd, s) ? TM_EXEC_SETUID : class_of_loader(loader);
+		if (class_of_loader(loader) != TM_EXEC_NATIVE) return class_of_loader(loader);
+		if (gives_privileges(fd, s)) return TM_EXEC_SETUID;
+		return tm_needs_sanitizer(fd, head, tm_raw_pread) ? TM_EXEC_SANITIZED : TM_EXEC_NATIVE;
 	}
 	return class_without_loader(target->path);
 }

@@ -106,7 +106,8 @@ def ways_to_start_a_child(t):
 
 @test
 def children_that_cannot_be_recorded(t):
-    kinds = {"prog_child_static": ("gcc", ["-static"]), "prog_child_32": ("gcc", ["-m32"]), "prog_child_musl": ("musl-gcc", [])}
+    kinds = {"prog_child_static": ("gcc", ["-static"]), "prog_child_32": ("gcc", ["-m32"]), "prog_child_musl": ("musl-gcc", []),
+             "prog_child_asan": ("gcc", ["-fsanitize=address"]), "prog_child_tsan": ("gcc", ["-fsanitize=thread"])}
     tried = 0
     for name, (compiler, flags) in kinds.items():
         probe = t.run([compiler, *flags, "-x", "c", "-o", t.path("probe"), "-"], input=b"#include <stdlib.h>\nint main(void) { return 0; }") \
