@@ -167,6 +167,9 @@ static void print_lost(const struct tm_collector *c) {
 	char count[TM_UNIT_TEXT_MAX];
 	if (c->lost_events) fprintf(stderr, "tidemark-record: lost         %s events\n", tm_format_count(c->lost_events, count));
 	else fprintf(stderr, "tidemark-record: lost         nothing\n");
+	if (!c->unrecorded) return;
+	fprintf(stderr, "tidemark-record: unrecorded   %s %s: `tidemark info` says why\n", tm_format_count(c->unrecorded, count),
+		plural(c->unrecorded, "program", "programs"));
 }
 
 static void print_file(const struct tm_collector *c) {

@@ -225,6 +225,7 @@ static void note_unrecorded(struct tm_collector *c, struct tm_process *p, enum t
 	snprintf(text, sizeof text, "'%s' is not recorded: %s", p->exe ? p->exe : "?", tm_exec_class_reason(class));
 	tm_process_need_row(c, p);
 	tm_group_add_note(c->group, p->id, p->start_ticks, "not-recordable", text);
+	c->unrecorded++;
 }
 
 /* --- exec --- */

@@ -116,6 +116,7 @@ def children_that_cannot_be_recorded(t):
             continue
         tried += 1
         child = t.program("prog_child.c", *flags, cc=compiler, name=name)
+        t.check("unrecorded   1 program:" in t.record([child], status=4).errors, f"the summary says that {name} was not recorded")
         for how in ("fork", "vfork", "spawn", "system"):
             recording = t.same_as_bare([t.program("prog_run.c"), how, child])
             t.equal((recording.out, recording.err, recording.status), (b"child\n", b"", 4), f"{how} {name}")
