@@ -148,6 +148,13 @@ static void heap_unregister(const void *domain, const void *handle) {
 
 /* --- regions --- */
 
+/* Inside of a hook. A lock that could not be had says the same: so rarely that it is no reason for two notes. */
+TM_COLD static void note_left_out(struct tm_thread *t) {
+	static _Atomic uint32_t noted;
+	if (!atomic_exchange(&noted, 1))
+		tm_emit_note(t, "too-many-regions", "more NVTX regions are registered at once than are followed (1,048,576): the others are not in this trace");
+}
+
 static void regions_register(const void *domain, const struct register_batch *d) {
 	struct tm_thread *t = d && d->size >= sizeof *d && d->type == TYPE_VIRTUAL_ADDRESS ? tm_enter() : NULL;
 	const void *frame = TM_FRAME;
@@ -160,7 +167,8 @@ static void regions_register(const void *domain, const struct register_batch *d)
 	for (size_t i = 0; heap && d->elements && d->element_size >= sizeof(struct range) && i < d->count; i++) {
 		const struct range *r = (const struct range *)((const char *)d->elements + i * d->element_size);
 		if (d->handles) d->handles[i] = r->addr;
-		if (tm_region_remember(r->addr, heap, r->size)) tm_emit_heap_alloc(t, TM_OP_NVTX_ALLOC, heap, r->addr, r->size, frame);
+		if (!tm_region_remember(r->addr, heap, r->size)) note_left_out(t);
+		else tm_emit_heap_alloc(t, TM_OP_NVTX_ALLOC, heap, r->addr, r->size, frame);
 	}
 	tm_leave(t);
 }

@@ -358,6 +358,14 @@ def nvtx_domains_and_heaps_by_address(t):
 
 
 @test
+def more_regions_than_are_followed(t):
+    db = t.imported(t.record([t.program("annotated.c", "-ldl"), "regions"], "--stacks=off"))
+    t.equal(db.row("select count(*), sum(free_ns is null) from allocation a join heap h on h.id = a.heap_id where h.name = 'nvtx'"), ((1 << 20) + 10, 10), "regions")
+    t.equal(losses(db), {}, "losses")
+    t.check("too-many-regions" in t.ask("info", db.path).text, "info says so")
+
+
+@test
 def itt(t):
     program = t.program("annotated.c", "-ldl")
     db = t.imported(t.record([program, "itt"]))
