@@ -7,7 +7,7 @@
 #define WORD_BITS 64
 #define SET_BYTES_MAX ((int64_t)1 << 30)
 #define GAP_ROWS 8 /* passing over so many rows costs less than finding another place */
-#define LARGE_ROWS 200000
+#define LARGE_ROWS 20000
 
 static bool prepare(sqlite3 *db, const char *sql, sqlite3_stmt **out) {
 	*out = NULL;
@@ -72,7 +72,8 @@ static void end_of_rows(sqlite3_context *context) {
 bool tm_block_scan_open(struct tm_block_scan *s, sqlite3 *db, enum tm_block_rows which) {
 	*s = (struct tm_block_scan){ .db = db, .in_transaction = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL) == SQLITE_OK };
 	if (sqlite3_create_function_v2(db, "tm_in_set", 1, SQLITE_UTF8 | SQLITE_DIRECTONLY, s, is_in_set, NULL, NULL, NULL) != SQLITE_OK ||
-	    sqlite3_create_function_v2(db, "tm_hand_on", 8, SQLITE_UTF8 | SQLITE_DIRECTONLY, s, NULL, hand_on, end_of_rows, NULL) != SQLITE_OK)
+	    sqlite3_create_function_v2(db, "tm_hand_on", 8, SQLITE_UTF8 | SQLITE_DIRECTONLY, s, NULL, hand_on, end_of_rows, NULL) !=
+		    SQLITE_OK)
 		return false;
 	static const char *const sql[] = {
 #define ROWS \
@@ -239,7 +240,8 @@ static void *scan_half(void *argument) {
 	return NULL;
 }
 
-bool tm_block_scan_halves(struct tm_block_scan *const scans[2], const struct tm_row_set *set, tm_block_visit *visit, void *const contexts[2]) {
+bool tm_block_scan_halves(struct tm_block_scan *const scans[2], const struct tm_row_set *set, tm_block_visit *visit,
+			  void *const contexts[2]) {
 	size_t wanted = rows_of(set) / 2, word = 0, end = set->words * WORD_BITS;
 	for (size_t rows = 0; word < set->words && rows < wanted; word++) rows += (size_t)__builtin_popcountll(set->bits[word]);
 	struct half first = { scans[0], set, 0, word * WORD_BITS, visit, contexts[0], false };

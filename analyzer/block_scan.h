@@ -64,7 +64,8 @@ bool tm_row_set_add_query(struct tm_row_set *set, sqlite3 *db, const char *sql);
 /* Calls visit for all rows of the set; it returns false to give up. */
 bool tm_block_scan_set(struct tm_block_scan *s, const struct tm_row_set *set, tm_block_visit *visit, void *context);
 /* The same by two threads, each with a part of the set, a scan and a context of its own. */
-bool tm_block_scan_halves(struct tm_block_scan *const scans[2], const struct tm_row_set *set, tm_block_visit *visit, void *const contexts[2]);
+bool tm_block_scan_halves(struct tm_block_scan *const scans[2], const struct tm_row_set *set, tm_block_visit *visit,
+			  void *const contexts[2]);
 /* Is it worth two threads? */
 bool tm_row_set_is_large(const struct tm_row_set *set);
 

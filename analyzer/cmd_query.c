@@ -190,8 +190,9 @@ static bool run_dot(const struct tm_database *d, struct tm_options *o, char *lin
 
 /* What may stand in a query: tables, views, their columns, the names of queries, and a few words of SQL. */
 static char **words_of(const struct tm_database *d) {
-	static const char *const more[] = { "SELECT ",  "FROM ",  "WHERE ",  "GROUP BY ", "ORDER BY ", "LIMIT ", "JOIN ", "HAVING ", "count(*)", "sum(",
-					    "max(",	"DESC",	  ".views",  ".tables",	  ".schema ",  ".queries", ".format ", ".help", ".quit" };
+	static const char *const more[] = { "SELECT ",  "FROM ",    "WHERE ",   "GROUP BY ", "ORDER BY ", "LIMIT ", "JOIN ",
+					    "HAVING ",  "count(*)", "sum(",     "max(",      "DESC",      ".views", ".tables",
+					    ".schema ", ".queries", ".format ", ".help",     ".quit" };
 	char **words = calloc(WORDS_MAX + 1, sizeof *words);
 	sqlite3_stmt *statement = NULL;
 	struct tm_named_query q;

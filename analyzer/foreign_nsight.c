@@ -229,8 +229,8 @@ static void put_memory(struct reader *r, sqlite3_str *sql) {
 	sqlite3_str_appendf(sql, " FROM main.%s AS e LEFT JOIN temp.call AS k ON k.rowid = ", memory_table);
 	if (calls) {
 		/* A number that several calls have: the one with a stack is the program's, the others are what it called. */
-		sqlite3_str_appendall(sql, "(SELECT x.rowid FROM temp.call AS x WHERE x.correlation = " NUMBER(
-						   "e.correlationId") " AND x.process = ");
+		sqlite3_str_appendall(
+			sql, "(SELECT x.rowid FROM temp.call AS x WHERE x.correlation = " NUMBER("e.correlationId") " AND x.process = ");
 		put_process_of(r, sql, memory_table);
 		sqlite3_str_appendall(sql, " ORDER BY x.chain IS NULL OR x.chain <= 0, x.rowid LIMIT 1)");
 	} else {

@@ -20,7 +20,7 @@
 #define LOOP_NEEDED 0.5 /* the same where survivors are few among other allocations */
 #define LOOP_RANGE 0.2
 #define LOOP_EVIDENCE 20.0 /* and few survivors of such a loop may as well be all that there are to be */
-#define DENSE 0.2 /* survivors in an allocation: more of them are a table that is built */
+#define DENSE 0.2          /* survivors in an allocation: more of them are a table that is built */
 #define DENSE_RANGE 0.1
 #define RESULT_BEGIN 0.9 /* what is made from here on, and so densely, is a result */
 #define RESULT_DENSE 0.8

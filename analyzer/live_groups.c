@@ -25,9 +25,9 @@ struct grouping {
 	struct tm_block_scan *scan;
 	TM_ARRAY(struct moment) moments;
 	TM_ARRAY(struct group) groups;
-	struct tm_id_map ids; /* heap, key -> index + 1 */
+	struct tm_id_map ids;        /* heap, key -> index + 1 */
 	TM_ARRAY(uint32_t) named_as; /* by scope: the first one of its name and category */
-	int64_t checkpoint;   /* the one whose rows are read */
+	int64_t checkpoint;          /* the one whose rows are read */
 };
 
 int64_t tm_size_class(int64_t size_bytes) {
@@ -144,7 +144,8 @@ static bool scan_large(struct grouping *g, const struct tm_row_set *set) {
 	other.named_as.items = g->named_as.items;
 	other.named_as.count = g->named_as.count;
 	bool done = tm_block_scan_again(&again, g->scan, TM_BLOCKS_ALL)
-			    ? tm_block_scan_halves((struct tm_block_scan *[2]){ g->scan, &again }, set, add_row, (void *[2]){ g, &other }) &&
+			    ? tm_block_scan_halves((struct tm_block_scan *[2]){ g->scan, &again }, set, add_row,
+						   (void *[2]){ g, &other }) &&
 				      add_groups(g, &other)
 			    : tm_block_scan_set(g->scan, set, add_row, g);
 	tm_block_scan_release(&again);
@@ -190,13 +191,14 @@ static bool read_all(struct grouping *g) {
 
 /* --- scopes --- */
 
-/* Scopes of one name and category are added up, and named, as the first one of them: SQL would have to do that with a row for each scope. Where
- * there are very many, each remains itself, and SQL does it. */
+/* Scopes of one name and category are added up, and named, as the first one of them: SQL would have to do that with a row for each scope.
+ * Where there are very many, each remains itself, and SQL does it. */
 static bool read_scopes(struct grouping *g) {
 	struct tm_id_map names = { 0 };
 	sqlite3_stmt *row = NULL;
 	int step = SQLITE_ERROR;
-	if (sqlite3_prepare_v2(g->scan->db, "SELECT id, name_id, category_id FROM main.scope_packed WHERE (SELECT max(id) FROM main.scope_packed) < ?",
+	if (sqlite3_prepare_v2(g->scan->db,
+			       "SELECT id, name_id, category_id FROM main.scope_packed WHERE (SELECT max(id) FROM main.scope_packed) < ?",
 			       -1, &row, NULL) != SQLITE_OK)
 		return false;
 	sqlite3_bind_int64(row, 1, SCOPES_MAX);

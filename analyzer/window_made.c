@@ -28,14 +28,16 @@ static bool read_windows(struct made *m, const char *with, const struct tm_optio
 	sqlite3_stmt *row = NULL;
 	int step = SQLITE_ERROR;
 	bool from = o->from.kind != TM_TIME_UNSET, to = o->to.kind != TM_TIME_UNSET;
-	char *sql = sqlite3_mprintf("WITH %s no_more AS (SELECT 1)\nSELECT i.process_id, i.heap_id, %s, %s FROM instant AS i ORDER BY i.heap_id",
-				    with, from ? "i.from_ns" : "0", to ? "i.to_ns" : "0");
+	char *sql = sqlite3_mprintf(
+		"WITH %s no_more AS (SELECT 1)\nSELECT i.process_id, i.heap_id, %s, %s FROM instant AS i ORDER BY i.heap_id", with,
+		from ? "i.from_ns" : "0", to ? "i.to_ns" : "0");
 	if (sql && sqlite3_prepare_v2(m->scan.db, sql, -1, &row, NULL) == SQLITE_OK)
 		while ((step = sqlite3_step(row)) == SQLITE_ROW) {
 			struct heap_window *w = tm_array_push(&m->windows);
 			if (!w) break;
 			*w = (struct heap_window){ sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
-						   from ? number_or(row, 2, INT64_MAX) : INT64_MIN, to ? number_or(row, 3, INT64_MIN) : INT64_MAX };
+						   from ? number_or(row, 2, INT64_MAX) : INT64_MIN,
+						   to ? number_or(row, 3, INT64_MIN) : INT64_MAX };
 		}
 	sqlite3_finalize(row);
 	sqlite3_free(sql);
@@ -48,7 +50,8 @@ static bool read_windows(struct made *m, const char *with, const struct tm_optio
 static bool add_row(void *context, const struct tm_block_row *row) {
 	struct made *m = context;
 	size_t window = row->origin->number;
-	if (!window || row->alloc_ns < m->windows.items[window - 1].from_ns || row->alloc_ns > m->windows.items[window - 1].to_ns) return true;
+	if (!window || row->alloc_ns < m->windows.items[window - 1].from_ns || row->alloc_ns > m->windows.items[window - 1].to_ns)
+		return true;
 	uint64_t *id = tm_id_map_put(&m->ids, window, (uint64_t)row->stack);
 	struct sum *sum = id && *id ? &m->sums.items[*id - 1] : id ? tm_array_push(&m->sums) : NULL;
 	if (!sum) return false;
@@ -64,10 +67,11 @@ static bool add_row(void *context, const struct tm_block_row *row) {
 static bool read_rows(struct made *m, const char *with) {
 	struct tm_row_set set = { 0 };
 	char *ended = sqlite3_mprintf("WITH %s no_more AS (SELECT 1)\nSELECT first_id, last_id FROM span", with);
-	char *outlived = sqlite3_mprintf("WITH %s no_more AS (SELECT 1)\nSELECT r.first_id, r.first_id + r.more FROM span AS w\n"
-					 "  CROSS JOIN checkpoint AS e ON e.trace_id = w.trace_id AND e.id > w.first_checkpoint AND e.id <= w.last_checkpoint\n"
-					 "  CROSS JOIN checkpoint_live AS r ON r.checkpoint_id = e.id AND r.first_id > w.last_id",
-					 with);
+	char *outlived = sqlite3_mprintf(
+		"WITH %s no_more AS (SELECT 1)\nSELECT r.first_id, r.first_id + r.more FROM span AS w\n"
+		"  CROSS JOIN checkpoint AS e ON e.trace_id = w.trace_id AND e.id > w.first_checkpoint AND e.id <= w.last_checkpoint\n"
+		"  CROSS JOIN checkpoint_live AS r ON r.checkpoint_id = e.id AND r.first_id > w.last_id",
+		with);
 	bool done = ended && outlived && tm_row_set_open(&set, m->scan.db, 0) && tm_row_set_add_query(&set, m->scan.db, ended) &&
 		    tm_row_set_add_query(&set, m->scan.db, outlived) && tm_block_scan_set(&m->scan, &set, add_row, m);
 	tm_row_set_release(&set);
@@ -100,8 +104,8 @@ static bool make_table(const struct made *m) {
 
 bool tm_window_made(const struct tm_database *d, const char *with, const struct tm_options *o) {
 	struct made m = { 0 };
-	bool done = tm_block_scan_open(&m.scan, d->handle, TM_BLOCKS_TEMPORARY) && with && read_windows(&m, with, o) && read_rows(&m, with) &&
-		    make_table(&m);
+	bool done = tm_block_scan_open(&m.scan, d->handle, TM_BLOCKS_TEMPORARY) && with && read_windows(&m, with, o) &&
+		    read_rows(&m, with) && make_table(&m);
 	tm_block_scan_release(&m.scan);
 	tm_array_release(&m.windows);
 	tm_array_release(&m.sums);
