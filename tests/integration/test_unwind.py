@@ -160,7 +160,7 @@ BREAKS_BY_FRAME_POINTERS = {
     "pairs: a whole stack is the same wherever it ends": ("unwind.c", "return *valid == t->depth && t->sps[*valid - 1] == slot ? 0", "return *valid == t->depth ? 0"),
     "pairs are remembered of whole stacks only": ("unwind.c", "if (t->remembered) remember_pairs(t, met == NO_FRAME ? 0 : met + 1);",
                                                   "if (t->remembered && met == NO_FRAME) remember_pairs(t, 0);"),
-    "pairs: frames of ours are not looked at again": ("unwind.c", "check_word(&w, pair + 8, WORD(pair + 8));", ""),
+    "pairs: frames of ours are not looked at again": ("unwind.c", "check_word(&w, pair + 8, WORD(pair + 8));\n\t\t\tif (tm_unwind_is_main", "if (tm_unwind_is_main"),
     "pairs: a stack is cut again where it meets one that was not": ("unwind.c", "if (met != NO_FRAME) w.cut = false;", ""),
     "pairs: no stack is cut": ("unwind.c", "w.cut = true; /* wherever", "/* wherever"),
 }
