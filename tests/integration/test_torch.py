@@ -245,6 +245,45 @@ def what_callbacks_need_is_not_the_programs(t):
         t.check(made["off"] <= made["auto"] < made["off"] + 600, f"torch {version}: blocks of 100 nodes: {made}")
 
 
+THROWS = """#include <cstdlib>
+#include <new>
+void *volatile kept[8];
+namespace at {
+struct RecordFunctionTLS { int how; };
+__attribute__((noinline, visibility("default"))) void set_record_function_tls_(RecordFunctionTLS const &tls) {
+	kept[0] = malloc(70000 + tls.how);
+	if (tls.how == 1) throw std::bad_alloc();
+	if (tls.how == 2) return free(kept[0]);
+}
+}
+extern "C" __attribute__((visibility("default"))) void run(int how) {
+	at::RecordFunctionTLS tls = { how };
+	try { at::set_record_function_tls_(tls); } catch (std::bad_alloc &) { kept[1] = malloc(80000 + how); }
+	kept[2] = malloc(90000 + how);
+}
+"""
+LOADS = """#include <dlfcn.h>
+int main(int argc, char **argv) {
+	void *library = dlopen(argv[1], RTLD_NOW);
+	void (*run)(int) = library ? (void (*)(int))dlsym(library, "run") : 0;
+	for (int i = 0; run && i < 9; i++) run(i % 3);
+	return !run || argc < 2;
+}
+"""
+
+
+@test
+def callbacks_that_are_left_by_an_exception(t):
+    """Blocks that are asked for while PyTorch takes over a thread's state are not the program's; what comes after is, however that was left."""
+    for name, text, flags in (("throws.cc", THROWS, ["g++", "-O2", "-fno-builtin", "-shared", "-fPIC", "-o", "throws.so"]), ("loads.c", LOADS, ["gcc", "-o", "loads"])):
+        with open(t.path(name), "w", encoding="ascii") as file:
+            file.write(text)
+        t.run([*flags, name, "-ldl"], status=0)
+    db = t.imported(t.record([t.path("loads"), t.path("throws.so")]))
+    rows = db.rows("select size_bytes, count(*) from allocation where size_bytes between 70000 and 90002 and size_bytes % 10000 < 3 group by 1 order by 1")
+    t.equal(rows, [(80001, 3), (90000, 3), (90001, 3), (90002, 3)], "blocks")
+
+
 @test
 def workers_and_death(t):
     for python, version in torches(t):
