@@ -114,6 +114,7 @@ struct tm_guest {
 	uint32_t slab_first;      /* index of its first ring */
 	char session_path[256];
 	_Atomic uint32_t *epoch;  /* in a MADV_WIPEONFORK page: the process number, or with TM_EPOCH_STOPPED; 0 in a fork's child; TM_EPOCH_QUIET */
+	bool epoch_stays;         /* this kernel does not wipe pages on fork: fork() clears the word in the child (process_hooks.c) */
 	uint32_t process;         /* process number */
 	uint32_t parent_process;  /* of the process that forked us, 0 if exec'd or first */
 	_Atomic uint32_t next_thread;

@@ -237,6 +237,10 @@ __attribute__((constructor)) static void construct(void) {
 	if (atomic_load(&started) == 0 && !start_process(true)) return;
 	t = tm_hook_enter(); /* the process gets its row also if it never allocates */
 	if (!t) return;
+	if (tm_guest.epoch_stays)
+		tm_emit_note(t, "fork",
+			     "this kernel does not wipe pages on fork (MADV_WIPEONFORK): a child that is made by clone(), not by fork(), is taken"
+			     " for its parent");
 	tm_injection_start(t);
 	tm_hook_leave(t);
 }

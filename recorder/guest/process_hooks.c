@@ -180,11 +180,30 @@ TM_EXPORT int __libc_start_main(program_main_function *program, int argc, char *
 
 /* --- fork --- */
 
+/* Where no page is wiped the child would take itself for its parent: we tell it. Meanwhile, in the handlers of pthread_atfork, it is as if inside of a hook. */
+static struct tm_thread *before_fork(void) {
+	tm_gate_close();
+	return tm_guest.epoch_stays ? tm_hook_enter() : NULL;
+}
+
+static void after_fork(struct tm_thread *t, bool in_child) {
+	if (!t) return;
+	if (!in_child) {
+		tm_hook_leave(t);
+		return;
+	}
+	t->nested_count = 0;
+	t->at_leave = false;
+	tm_tls.inside = 0;
+	atomic_store(tm_guest.epoch, 0);
+}
+
 /* The child finds out by itself, at its first event (hook.c). */
-static pid_t forked(pid_t child) {
+static pid_t forked(pid_t child, struct tm_thread *before) {
 	uint64_t words[1] = { (uint64_t)child };
 	struct tm_thread *t;
 
+	after_fork(before, child == 0);
 	tm_gate_open(child == 0);
 	if (child == 0) tm_inherited_locks_free(true);
 	t = child > 0 ? tm_hook_enter() : NULL;
@@ -196,14 +215,14 @@ static pid_t forked(pid_t child) {
 
 TM_EXPORT pid_t fork(void) {
 	FIND_REAL();
-	tm_gate_close();
-	return forked(real.fork());
+	struct tm_thread *t = before_fork();
+	return forked(real.fork(), t);
 }
 
 TM_EXPORT pid_t _Fork(void) {
 	FIND_REAL();
-	tm_gate_close();
-	return forked(real.bare_fork ? real.bare_fork() : real.fork());
+	struct tm_thread *t = before_fork();
+	return forked(real.bare_fork ? real.bare_fork() : real.fork(), t);
 }
 
 /* --- wait --- */
