@@ -335,9 +335,16 @@ static inline uint64_t shape_of(unsigned flags, unsigned words, size_t keep) {
 	return tm_ring_word(0, flags, words, (unsigned)keep, 0) & SHAPE_MASK;
 }
 
-/* The shape of an allocation from the stack of the one before. */
-static inline uint64_t same_shape(const struct tm_ring_view *r) {
-	return r->stack && r->path_known && r->depth ? shape_of(0, TM_RING_ALLOC_WORDS, r->depth) : SHAPE_NONE;
+/* The shape of an allocation from the stack of the one before, and that stack. */
+struct again {
+	uint64_t shape;
+	uint32_t stack;
+};
+
+static inline struct again again_of(const struct tm_ring_view *r) {
+	if (!r->path_known || !r->depth) return (struct again){ SHAPE_NONE, 0 };
+	if (r->python.merged) return (struct again){ shape_of(TM_RING_PYTHON, TM_RING_ALLOC_WORDS, r->depth), r->python.merged };
+	return (struct again){ r->stack ? shape_of(0, TM_RING_ALLOC_WORDS, r->depth) : SHAPE_NONE, r->stack };
 }
 
 /* Plain allocations and frees are nearly all there is: they are taken without detours, while nothing new has to be said about their thread.
@@ -346,7 +353,8 @@ static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r
 	struct tm_group *g = c->group;
 	if (!r->process || !r->thread || r->group_serial != g->serial || !(r->process->heaps & TM_HEAP_MALLOC)) return w;
 	struct tm_segment_buffer *s = &g->segments[r->segment];
-	uint64_t same = same_shape(r), ticks = 0;
+	struct again same = again_of(r);
+	uint64_t ticks = 0;
 	size_t count = s->count, taken = 0;
 	while (end - w >= (ptrdiff_t)TM_RING_FREE_WORDS && w[2] < TM_ADDRESS_LIMIT) {
 		uint64_t word = w[0], shape = word & SHAPE_MASK;
@@ -364,13 +372,13 @@ static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r
 		} else {
 			size_t n = word >> 16 & 0xffff;
 			if (op >= TM_OP_HEAP_ALLOC || n < TM_RING_ALLOC_WORDS || n > (size_t)(end - w) || !size_is_sound(w[3])) break;
-			if (shape == same) {
-				e->stack = r->stack;
+			if (shape == same.shape) {
+				e->stack = same.stack;
 			} else {
 				unsigned flags = (unsigned)(word >> 8 & 0xff);
-				if (flags & ~TM_RING_NO_STACK) break;
+				if (flags & ~(TM_RING_NO_STACK | TM_RING_PYTHON)) break;
 				if (!tm_ring_stack_take(c, r, flags, word >> 32 & 0xffff, w + TM_RING_ALLOC_WORDS, n - TM_RING_ALLOC_WORDS, &e->stack)) break;
-				same = same_shape(r);
+				same = again_of(r);
 			}
 			e->addr = w[2];
 			e->size = w[3];

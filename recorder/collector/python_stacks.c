@@ -76,6 +76,7 @@ bool tm_python_take_stack(struct tm_ring_view *r, size_t keep, const uint64_t *w
 	if (!p->known) return true;
 	if (keep > p->depth || keep + n > DEPTH_MAX) return false;
 	size_t depth = keep + n;
+	p->merged = 0;
 	p->frames = tm_memory_grow(p->frames, &p->frame_capacity, depth, sizeof p->frames[0]);
 	p->nodes = tm_memory_grow(p->nodes, &p->node_capacity, depth, sizeof p->nodes[0]);
 	p->groups = tm_memory_grow(p->groups, &p->group_capacity, depth, sizeof p->groups[0]);
@@ -119,12 +120,6 @@ static uint32_t python_frame(struct tm_collector *c, const struct tm_ring_view *
 	return id;
 }
 
-static bool runs_python(const struct tm_python_ring *p, uint64_t pc) {
-	for (unsigned i = 0; i < p->run_count; i++)
-		if (pc - 1 >= p->runs[i].low && pc - 1 < p->runs[i].high) return true;
-	return false;
-}
-
 /* The interpreter as a program of its own consists of its library and a main() that calls it. */
 static bool is_python_program(const struct tm_module *m) {
 	const char *slash = m->path ? strrchr(m->path, '/') : NULL;
@@ -152,6 +147,7 @@ static bool is_interpreter(const struct tm_python_ring *p, uint64_t pc) {
 }
 
 void tm_python_native_changed(struct tm_python_ring *p, size_t keep) {
+	p->merged = 0;
 	if (p->scanned > keep) p->scanned = keep;
 	if (p->tail_valid > keep) p->tail_valid = keep;
 	while (p->eval_count && p->evals[p->eval_count - 1] >= keep) {
@@ -171,7 +167,7 @@ static void scan(struct tm_collector *c, struct tm_ring_view *r) {
 	}
 	p->evals = tm_memory_grow(p->evals, &p->eval_capacity, r->depth, sizeof p->evals[0]);
 	for (size_t at = p->scanned < p->startup ? p->startup : p->scanned; at < r->depth; at++)
-		if (runs_python(p, r->pcs[at])) p->evals[p->eval_count++] = (uint32_t)at;
+		if (tm_python_is_eval(p, r->pcs[at])) p->evals[p->eval_count++] = (uint32_t)at;
 	p->scanned = r->depth;
 }
 
@@ -207,7 +203,7 @@ static uint32_t put_tail(struct tm_collector *c, struct tm_ring_view *r) {
 	struct tm_python_ring *p = &r->python;
 	uint32_t parent = p->nodes[p->depth - 1];
 	size_t first = p->eval_count ? p->evals[p->eval_count - 1] + 1 : p->startup;
-	if (first >= r->depth) return parent;
+	if (first >= r->depth) return parent; /* there is no tail to go on from */
 	if (first != p->tail_first || parent != p->tail_parent || p->tail_valid < first) p->tail_valid = first;
 	p->tail_first = first;
 	p->tail_parent = parent;
@@ -215,12 +211,13 @@ static uint32_t put_tail(struct tm_collector *c, struct tm_ring_view *r) {
 	if (p->tail_valid > first) parent = p->tail[p->tail_valid - 1];
 	if (p->tail_valid < r->depth) tm_stack_descend(c, r->process, parent, r->pcs + p->tail_valid, r->depth - p->tail_valid, p->tail + p->tail_valid);
 	p->tail_valid = r->depth;
-	return p->tail[r->depth - 1];
+	return p->merged = p->tail[r->depth - 1];
 }
 
 uint32_t tm_python_merged_stack(struct tm_collector *c, struct tm_ring_view *r) {
 	struct tm_python_ring *p = &r->python;
 	if (!p->known || !p->depth) return 0;
+	if (p->merged) return p->merged;
 	scan(c, r);
 	int64_t shift = (int64_t)p->group_count - (int64_t)p->eval_count;
 	if (shift != p->shift) p->valid = 0;

@@ -67,6 +67,7 @@ struct tm_python_ring { /* what a ring told of Python; part of its view */
 	uint32_t *tail;     /* nodes of the native frames inside of the innermost EVAL, by their index in the native path */
 	size_t tail_first, tail_valid, tail_capacity; /* those from tail_first to tail_valid are right */
 	uint32_t tail_parent;
+	uint32_t merged;    /* the stack of the last event that had a merged one, while nothing of what it consists of changed; 0: not known */
 	struct tm_python_range runs[TM_PYTHON_RUNS]; /* an address in them is an EVAL */
 	unsigned run_count;
 	struct tm_python_range interpreter[2]; /* its library, and the program that is nothing but a call of it */
@@ -79,6 +80,13 @@ void tm_python_take_code(struct tm_collector *c, struct tm_ring_view *r, uint64_
 bool tm_python_take_stack(struct tm_ring_view *r, size_t keep, const uint64_t *words, size_t n);
 /* The stack of an event: the ring's native path, merged with its Python path. 0: none is known. */
 uint32_t tm_python_merged_stack(struct tm_collector *c, struct tm_ring_view *r);
+
+/* A native frame that runs a Python function. */
+static inline bool tm_python_is_eval(const struct tm_python_ring *p, uint64_t pc) {
+	for (unsigned i = 0; i < p->run_count; i++)
+		if (pc - 1 >= p->runs[i].low && pc - 1 < p->runs[i].high) return true;
+	return false;
+}
 
 void tm_python_native_changed(struct tm_python_ring *p, size_t keep); /* so many of its outermost frames are the same */
 void tm_python_ring_forget(struct tm_python_ring *p);  /* another thread's ring from now on; keeps memory */

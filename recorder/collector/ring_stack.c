@@ -80,10 +80,47 @@ static void resize_stack(struct tm_ring_view *r, size_t depth) {
 	r->stack = 0;
 }
 
+/* The stacks' usual way: some of the innermost frames gave way to others, all inside of the frames of the thread's start-up, or of the innermost Python
+ * function. Their nodes are found below that of the frames that stay, and nothing else has to be looked at. 0: it is not so. */
+static inline uint32_t turn(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh) {
+	struct tm_python_ring *p = &r->python;
+	bool python = flags & TM_RING_PYTHON;
+	size_t depth = keep + fresh;
+	uint32_t parent, *path;
+	if (flags & ~TM_RING_PYTHON || !r->path_known || keep > r->depth || depth > r->pc_capacity || !fresh) return 0;
+	if (python) {
+		if (!p->merged || keep < p->tail_first || depth > p->tail_capacity) return 0;
+		parent = keep > p->tail_first ? p->tail[keep - 1] : p->tail_parent;
+		path = p->tail;
+	} else {
+		if (keep < TM_OUTER_FRAMES || keep > r->path_valid || depth > r->path_capacity || p->merged) return 0;
+		parent = r->path[keep - 1];
+		path = r->path;
+	}
+	uint64_t bits = 0, *to = r->pcs + depth;
+	for (size_t i = 0; i < fresh; i++) {
+		if (python && tm_python_is_eval(p, pcs[i])) return 0;
+		bits |= *--to = pcs[i];
+	}
+	if (bits >= TM_ADDRESS_LIMIT) return 0;
+	tm_stack_descend(c, r->process, parent, to, fresh, path + keep);
+	r->depth = depth;
+	if (python) {
+		if (r->path_valid > keep) r->path_valid = keep;
+		p->scanned = p->tail_valid = depth;
+		r->stack = 0;
+		return p->merged = path[depth - 1];
+	}
+	if (p->scanned | p->tail_valid | p->eval_count) tm_python_native_changed(p, keep);
+	r->path_valid = depth;
+	return r->stack = path[depth - 1];
+}
+
 /* After a corrupt stretch the frames that a record keeps are not known; its event has no stack until a whole one comes. */
 bool tm_ring_stack_take(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh,
 		       uint32_t *stack) {
-	*stack = 0;
+	*stack = turn(c, r, flags, keep, pcs, fresh);
+	if (*stack) return true;
 	if (flags & TM_RING_NO_STACK) return fresh == 0;
 	if (keep == 0) r->path_known = true;
 	if (!r->path_known) return true;

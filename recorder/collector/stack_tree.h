@@ -37,12 +37,12 @@ struct tm_frame_cache_entry {
 	uint32_t epoch, frame; /* of the process's modules; 0: empty */
 };
 
-#define TM_CHAIN_FRAMES 8u
+#define TM_CHAIN_FRAMES 4u
 
-struct tm_chain { /* frames that were seen one inside the other below a node, outermost first, and their nodes */
+struct tm_chain { /* frames that were seen one inside the other below a node, outermost first, and their nodes; a cache line */
 	uint64_t addresses[TM_CHAIN_FRAMES];
 	uint32_t nodes[TM_CHAIN_FRAMES];
-	uint32_t parent, epoch, count;
+	uint32_t parent, epoch, count, padding;
 };
 
 struct tm_stack_tree {

@@ -1,7 +1,8 @@
 /* replay_bench.c - what the collector costs an event, on the rings of a real program, again and again the same.
  *
  *     replay_bench --capture FILE COMMAND [ARG...]    runs the command and keeps what it wrote into its rings, instead of reading it
- *     replay_bench --replay FILE [LEVEL]              feeds that to the collector, as fast as it goes; LEVEL: of zstd
+ *     replay_bench --replay FILE [LEVEL [TRACE]]      feeds that to the collector, as fast as it goes; LEVEL: of zstd, 0: the usual one; the trace goes to
+ *                                                     TRACE, or is removed
  *
  * Method: the clock of the collector is replaced by one that shows, for each piece, when it was captured. So groups close where they closed then, and
  *         the trace is that of the captured run. Shown are processor times of the draining thread and of the whole process, which other load
@@ -211,14 +212,15 @@ static void print_kinds(const char *path, double events) {
 	fclose(in);
 }
 
-static int replay(const char *path, int level) {
-	char trace[] = "/tmp/replay_bench.XXXXXX";
+static int replay(const char *path, int level, const char *kept) {
+	char made[] = "/tmp/replay_bench.XXXXXX";
+	const char *trace = kept ? kept : made;
 	FILE *in = fopen(path, "rb");
 	uint64_t start_ns;
 	struct piece p;
 	uint8_t *data = malloc(64u << 20);
 	double drained = 0, filling = 0;
-	if (!in || fread(&start_ns, 8, 1, in) != 1 || mkstemp(trace) < 0) fail(path);
+	if (!in || fread(&start_ns, 8, 1, in) != 1 || (!kept && mkstemp(made) < 0)) fail(path);
 	replayed_ns = start_ns;
 	open_session();
 	start_collector(trace, level);
@@ -247,13 +249,13 @@ static int replay(const char *path, int level) {
 	       c.stacks.node_count, c.stacks.frame_count, all / events * 1e9, drained / events * 1e9, (all - drained) / events * 1e9,
 	       (double)c.writer.bytes / events, (double)usage.ru_maxrss * 1024 / megabyte);
 	print_kinds(trace, events);
-	unlink(trace);
+	if (!kept) unlink(made);
 	return c.lost_events != 0;
 }
 
 int main(int argc, char **argv) {
 	if (argc > 3 && !strcmp(argv[1], "--capture")) return capture(argv[2], argv + 3);
-	if (argc > 2 && !strcmp(argv[1], "--replay")) return replay(argv[2], argc > 3 ? atoi(argv[3]) : 0);
-	fprintf(stderr, "usage: replay_bench --capture FILE COMMAND [ARG...] | --replay FILE [LEVEL]\n");
+	if (argc > 2 && !strcmp(argv[1], "--replay")) return replay(argv[2], argc > 3 ? atoi(argv[3]) : 0, argc > 4 ? argv[4] : NULL);
+	fprintf(stderr, "usage: replay_bench --capture FILE COMMAND [ARG...] | --replay FILE [LEVEL [TRACE]]\n");
 	return 2;
 }
