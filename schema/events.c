@@ -62,8 +62,6 @@ uint64_t tm_usable_default(uint64_t size) {
 #define TOUCHED_MAX 512
 #define FREE_STACK_DEPTH 8
 #define SIZE_CLASS_NONE 0
-#define SIZE_CLASS_MIN 2
-#define SIZE_CLASS_MAX 65
 
 /* The indexes of a table's entries that are not 0; past the limit, clearing the whole table is as cheap. */
 struct touched {
@@ -76,13 +74,18 @@ struct free_stack {
 	uint8_t next, count;
 };
 
+/* What changes with every event. The encoder works on a copy, which no pointer to bytes can change behind the compiler's back. */
+struct latest {
+	uint64_t time, addr, old;
+	uint32_t stack, stack_before;
+};
+
 struct model {
-	uint64_t time, last_addr, last_old;
-	uint32_t last_stack, last_but_one_stack;
+	struct latest latest;
 	uint64_t size_of_stack[TABLE_SIZE];      /* P */
 	uint32_t stack_that_follows[TABLE_SIZE]; /* Q */
 	struct touched touched_sizes, touched_stacks;
-	struct free_stack free_stacks[SIZE_CLASS_MAX + 1];
+	struct free_stack free_stacks[TM_SIZE_CLASS_MAX + 1];
 };
 
 static void touch(struct touched *t, unsigned index) {
@@ -98,16 +101,8 @@ static void model_reset(struct model *m, uint64_t base_ns) {
 	else
 		for (uint32_t i = 0; i < m->touched_stacks.count; i++) m->stack_that_follows[m->touched_stacks.index[i]] = 0;
 	m->touched_sizes.count = m->touched_stacks.count = 0;
-	for (unsigned c = 0; c <= SIZE_CLASS_MAX; c++) m->free_stacks[c].count = 0;
-	m->time = base_ns;
-	m->last_addr = m->last_old = 0;
-	m->last_stack = m->last_but_one_stack = 0;
-}
-
-static inline unsigned size_class(uint64_t size) {
-	uint64_t c = (size + 23) / 16;
-	if (c > SIZE_CLASS_MAX) return SIZE_CLASS_NONE;
-	return c < SIZE_CLASS_MIN ? SIZE_CLASS_MIN : (unsigned)c;
+	for (unsigned c = 0; c <= TM_SIZE_CLASS_MAX; c++) m->free_stacks[c].count = 0;
+	m->latest = (struct latest){ .time = base_ns };
 }
 
 static inline void push_free(struct model *m, unsigned class, uint64_t address) {
@@ -130,17 +125,17 @@ static inline void pop_free(struct model *m, unsigned class) {
 	f->count--;
 }
 
-static inline unsigned follower_index(const struct model *m) {
-	return ((m->last_stack * 0x9E3779B1u) ^ (m->last_but_one_stack * 0x85EBCA77u)) >> 20;
+static inline unsigned follower_index(const struct latest *l) {
+	return ((l->stack * 0x9E3779B1u) ^ (l->stack_before * 0x85EBCA77u)) >> 20;
 }
 
-static inline void learn_stack(struct model *m, unsigned index, uint32_t stack, bool foretold) {
+static inline void learn_stack(struct model *m, struct latest *l, unsigned index, uint32_t stack, bool foretold) {
 	if (!foretold) {
 		m->stack_that_follows[index] = stack;
 		touch(&m->touched_stacks, index);
 	}
-	m->last_but_one_stack = m->last_stack;
-	m->last_stack = stack;
+	l->stack_before = l->stack;
+	l->stack = stack;
 }
 
 static inline void learn_size(struct model *m, uint32_t stack, uint64_t size, bool foretold) {
@@ -180,7 +175,6 @@ struct slot {
 struct tm_encoder {
 	struct model model;
 	struct tm_bytes columns[COLUMN_COUNT];
-	uint8_t *at[COLUMN_COUNT]; /* where the columns end; their sizes are set after each batch */
 	struct slot *slots;        /* open addressing, linear probing */
 	size_t capacity;           /* slots allocated, a power of two */
 	size_t mask;               /* slots used by this segment, less one */
@@ -275,53 +269,67 @@ static inline bool remember_block(struct tm_encoder *e, uint64_t block, size_t h
 	return true;
 }
 
-static inline void put_code(struct tm_encoder *e, enum column column, uint64_t code) {
-	e->at[column] = tm_varint_write(e->at[column], code);
+/* A batch in work. */
+struct batch {
+	uint8_t *at[COLUMN_COUNT]; /* where the columns end; their sizes are set after it */
+	struct latest latest;
+};
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+static ALWAYS_INLINE void put_code(struct batch *b, enum column column, uint64_t code) {
+	b->at[column] = tm_varint_write(b->at[column], code);
 }
 
-static inline void encode_stack(struct tm_encoder *e, uint32_t stack) {
+static ALWAYS_INLINE void encode_stack(struct tm_encoder *e, struct batch *b, uint32_t stack) {
 	struct model *m = &e->model;
-	unsigned index = follower_index(m);
+	unsigned index = follower_index(&b->latest);
 	bool foretold = m->stack_that_follows[index] == stack;
-	put_code(e, COLUMN_STACK, foretold ? 0 : (uint64_t)stack + 1);
-	learn_stack(m, index, stack, foretold);
+	put_code(b, COLUMN_STACK, foretold ? 0 : (uint64_t)stack + 1);
+	learn_stack(m, &b->latest, index, stack, foretold);
 }
 
-static inline void encode_size(struct tm_encoder *e, uint32_t stack, uint64_t size) {
+static ALWAYS_INLINE void encode_size(struct tm_encoder *e, struct batch *b, uint32_t stack, uint64_t size) {
 	struct model *m = &e->model;
 	bool foretold = m->size_of_stack[stack % TABLE_SIZE] == size;
-	put_code(e, COLUMN_SIZE, foretold ? 0 : size + 1);
+	put_code(b, COLUMN_SIZE, foretold ? 0 : size + 1);
 	learn_size(m, stack, size, foretold);
 }
 
-/* Returns the size class of the block given back if this segment allocated it, so that its address may come again. */
-static inline unsigned encode_old(struct tm_encoder *e, unsigned class, uint64_t old, uint32_t heap, size_t hash) {
-	struct model *m = &e->model;
-	unsigned block_class = SIZE_CLASS_NONE;
-	struct slot *s = class == TM_CLASS_FREE || class == TM_CLASS_REALLOC ? slot_find(e, block_of(old, heap), hash) : NULL;
-	if (s && s->generation == e->generation && s->ordinal != GIVEN_BACK) {
-		put_code(e, COLUMN_OLD, (uint64_t)(e->ordinals - 1 - s->ordinal) + 1);
-		s->ordinal = GIVEN_BACK;
-		block_class = s->size_class;
-	} else {
-		if (s) put_code(e, COLUMN_OLD, 0);
-		put_code(e, COLUMN_OLD, address_code(m->last_old, old));
-	}
-	m->last_old = old;
-	return block_class;
+/* What tm_given_back() makes of the block's allocation in this segment, or 0. */
+static ALWAYS_INLINE uint64_t look_up(struct tm_encoder *e, unsigned class, uint64_t old, uint32_t heap, size_t hash) {
+	if (class != TM_CLASS_FREE && class != TM_CLASS_REALLOC) return 0;
+	struct slot *s = slot_find(e, block_of(old, heap), hash);
+	if (s->generation != e->generation || s->ordinal == GIVEN_BACK) return 0;
+	uint64_t back = e->ordinals - s->ordinal;
+	s->ordinal = GIVEN_BACK;
+	return back << 7 | s->size_class;
 }
 
-static inline void encode_addr(struct tm_encoder *e, unsigned class, const struct tm_event *v) {
+/* Returns the size class of the block given back if this segment allocated it, so that its address may come again. */
+static ALWAYS_INLINE unsigned encode_old(struct batch *b, unsigned class, uint64_t old, uint64_t given_back) {
+	uint64_t reference = b->latest.old;
+	b->latest.old = old;
+	if (given_back) {
+		put_code(b, COLUMN_OLD, given_back >> 7);
+		return given_back & 0x7f;
+	}
+	if (class == TM_CLASS_FREE || class == TM_CLASS_REALLOC) put_code(b, COLUMN_OLD, 0);
+	put_code(b, COLUMN_OLD, address_code(reference, old));
+	return SIZE_CLASS_NONE;
+}
+
+static ALWAYS_INLINE void encode_addr(struct tm_encoder *e, struct batch *b, unsigned class, const struct tm_event *v) {
 	struct model *m = &e->model;
-	unsigned block_class = size_class(v->size);
-	uint64_t top, reference = class == TM_CLASS_REALLOC || class == TM_CLASS_REMAP ? v->old : m->last_addr;
+	unsigned block_class = tm_size_class(v->size);
+	uint64_t top, reference = class == TM_CLASS_REALLOC || class == TM_CLASS_REMAP ? v->old : b->latest.addr;
+	b->latest.addr = v->addr;
 	if (class == TM_CLASS_ALLOC && top_free(m, block_class, &top) && top == v->addr) {
-		put_code(e, COLUMN_ADDR, 0);
+		put_code(b, COLUMN_ADDR, 0);
 		pop_free(m, block_class);
 	} else {
-		put_code(e, COLUMN_ADDR, address_code(reference, v->addr) + 1);
+		put_code(b, COLUMN_ADDR, address_code(reference, v->addr) + 1);
 	}
-	m->last_addr = v->addr;
 }
 
 static inline uint64_t usable_code(uint64_t size, uint64_t usable) {
@@ -332,35 +340,39 @@ static inline uint64_t usable_code(uint64_t size, uint64_t usable) {
 	return code ? code : 1;
 }
 
-static inline void encode_text(struct tm_encoder *e, const struct tm_event *v) {
-	put_code(e, COLUMN_TEXT, v->text);
+static inline void encode_text(struct batch *b, const struct tm_event *v) {
+	put_code(b, COLUMN_TEXT, v->text);
 	if (!TM_OP_IS_SCOPE(v->op)) return;
-	put_code(e, COLUMN_TEXT, v->addr);
-	put_code(e, COLUMN_TEXT, v->old);
-	put_code(e, COLUMN_TEXT, v->heap);
+	put_code(b, COLUMN_TEXT, v->addr);
+	put_code(b, COLUMN_TEXT, v->old);
+	put_code(b, COLUMN_TEXT, v->heap);
 }
 
-/* The order of the columns is that of format.md's last line. `class` is a constant where that matters; hash: of the old block, or of the
- * new one if there is no old one. */
-static inline __attribute__((always_inline)) bool encode_event(struct tm_encoder *e, const struct tm_event *v, unsigned class,
-							       size_t hash) {
+/* The order of the columns is that of format.md's last line. `class` and `is_told` are constants where that matters; hash: of the old block, or of the
+ * new one if there is no old one; not used where the caller tells what is given back. */
+static ALWAYS_INLINE bool encode_event(struct tm_encoder *e, struct batch *b, const struct tm_event *v, unsigned class, bool is_told, size_t hash) {
 	struct model *m = &e->model;
 	unsigned uses = columns_of_class[class], old_class = SIZE_CLASS_NONE;
-	put_code(e, COLUMN_TIME, v->time_ns - m->time);
-	m->time = v->time_ns;
-	if (uses & BIT(COLUMN_BEGIN)) put_code(e, COLUMN_BEGIN, v->time_ns - v->begin_ns);
-	if (uses & BIT(COLUMN_HEAP)) put_code(e, COLUMN_HEAP, v->heap);
-	if (uses & BIT(COLUMN_STACK)) encode_stack(e, v->stack);
-	if (uses & BIT(COLUMN_SIZE)) encode_size(e, v->stack, v->size);
-	if (uses & BIT(COLUMN_OLD)) old_class = encode_old(e, class, v->old, v->heap, hash);
-	if (uses & BIT(COLUMN_ADDR)) encode_addr(e, class, v);
-	if (class == TM_CLASS_FREE || v->addr != v->old) push_free(m, old_class, v->old);
-	if (uses & BIT(COLUMN_OLD_SIZE)) put_code(e, COLUMN_OLD_SIZE, v->old_size);
-	if (uses & BIT(COLUMN_USABLE)) put_code(e, COLUMN_USABLE, usable_code(v->size, v->usable));
-	if (uses & BIT(COLUMN_TEXT)) encode_text(e, v);
-	if (!is_tracked(class)) return true;
+	bool gives_back = class == TM_CLASS_FREE || class == TM_CLASS_REALLOC;
+	*b->at[COLUMN_OP]++ = v->op;
+	put_code(b, COLUMN_TIME, v->time_ns - b->latest.time);
+	b->latest.time = v->time_ns;
+	if (uses & BIT(COLUMN_BEGIN)) put_code(b, COLUMN_BEGIN, v->time_ns - v->begin_ns);
+	if (uses & BIT(COLUMN_HEAP)) put_code(b, COLUMN_HEAP, v->heap);
+	if (uses & BIT(COLUMN_STACK)) encode_stack(e, b, v->stack);
+	if (uses & BIT(COLUMN_SIZE)) encode_size(e, b, v->stack, v->size);
+	if (uses & BIT(COLUMN_OLD)) {
+		uint64_t given_back = !is_told ? look_up(e, class, v->old, v->heap, hash) : gives_back ? v->old_size : 0;
+		old_class = encode_old(b, class, v->old, given_back);
+	}
+	if (uses & BIT(COLUMN_ADDR)) encode_addr(e, b, class, v);
+	if (gives_back && (class == TM_CLASS_FREE || v->addr != v->old)) push_free(m, old_class, v->old);
+	if (uses & BIT(COLUMN_OLD_SIZE)) put_code(b, COLUMN_OLD_SIZE, v->old_size);
+	if (uses & BIT(COLUMN_USABLE)) put_code(b, COLUMN_USABLE, usable_code(v->size, v->usable));
+	if (uses & BIT(COLUMN_TEXT)) encode_text(b, v);
+	if (!is_tracked(class) || is_told) return true;
 	uint64_t block = block_of(v->addr, v->heap);
-	return remember_block(e, block, class == TM_CLASS_ALLOC ? hash : slot_hash(e, block), size_class(v->size));
+	return remember_block(e, block, class == TM_CLASS_ALLOC ? hash : slot_hash(e, block), tm_size_class(v->size));
 }
 
 /* Room is made for a batch at a time, so that the codes themselves are written without a check. */
@@ -369,7 +381,6 @@ static bool columns_reserve(struct tm_encoder *e) {
 	for (int i = 0; i < COLUMN_COUNT; i++) {
 		struct tm_bytes *c = &e->columns[i];
 		if (c->capacity - c->size < BATCH_CODE_BYTES) ok &= tm_bytes_reserve(c, BATCH_CODE_BYTES);
-		e->at[i] = c->data + c->size;
 	}
 	return ok;
 }
@@ -381,22 +392,32 @@ static inline size_t fetch_slot(const struct tm_encoder *e, const struct tm_even
 	return hash;
 }
 
-static bool encode_batch(struct tm_encoder *e, const struct tm_event *events, size_t n) {
-	size_t hashes[BATCH_EVENTS];
-	if (!columns_reserve(e)) return false;
-	for (size_t i = 0; i < n; i++) hashes[i] = fetch_slot(e, &events[i]);
-	for (size_t i = 0; i < n; i++) {
+static ALWAYS_INLINE bool encode_batch(struct tm_encoder *e, const struct tm_event *events, size_t n, bool is_told) {
+	size_t hashes[BATCH_EVENTS] = { 0 };
+	struct batch b;
+	bool ok = columns_reserve(e);
+	if (!ok) return false;
+	b.latest = e->model.latest;
+	for (int i = 0; i < COLUMN_COUNT; i++) b.at[i] = e->columns[i].data + e->columns[i].size;
+	for (size_t i = 0; i < n && !is_told; i++) hashes[i] = fetch_slot(e, &events[i]);
+	for (size_t i = 0; i < n && ok; i++) {
 		const struct tm_event *v = &events[i];
 		unsigned class = TM_OP_CLASS(v->op);
-		bool ok = true;
-		*e->at[COLUMN_OP]++ = v->op;
-		if (class == TM_CLASS_ALLOC) ok = encode_event(e, v, TM_CLASS_ALLOC, hashes[i]);
-		else if (class == TM_CLASS_FREE) ok = encode_event(e, v, TM_CLASS_FREE, hashes[i]);
-		else ok = encode_event(e, v, class, hashes[i]);
-		if (!ok) return false;
+		if (class == TM_CLASS_ALLOC) ok = encode_event(e, &b, v, TM_CLASS_ALLOC, is_told, hashes[i]);
+		else if (class == TM_CLASS_FREE) ok = encode_event(e, &b, v, TM_CLASS_FREE, is_told, hashes[i]);
+		else ok = encode_event(e, &b, v, class, is_told, hashes[i]);
 	}
-	for (int i = 0; i < COLUMN_COUNT; i++) e->columns[i].size = (size_t)(e->at[i] - e->columns[i].data);
-	return true;
+	e->model.latest = b.latest;
+	for (int i = 0; i < COLUMN_COUNT; i++) e->columns[i].size = (size_t)(b.at[i] - e->columns[i].data);
+	return ok;
+}
+
+static __attribute__((noinline)) bool encode_batch_told(struct tm_encoder *e, const struct tm_event *events, size_t n) {
+	return encode_batch(e, events, n, true);
+}
+
+static __attribute__((noinline)) bool encode_batch_looked_up(struct tm_encoder *e, const struct tm_event *events, size_t n) {
+	return encode_batch(e, events, n, false);
 }
 
 void tm_encoder_begin(struct tm_encoder *e, uint64_t base_ns) {
@@ -409,13 +430,21 @@ void tm_encoder_begin(struct tm_encoder *e, uint64_t base_ns) {
 	for (int i = 0; i < COLUMN_COUNT; i++) tm_bytes_clear(&e->columns[i]);
 }
 
-void tm_encoder_add(struct tm_encoder *e, const struct tm_event *events, size_t n) {
+static void add(struct tm_encoder *e, const struct tm_event *events, size_t n, bool (*encode)(struct tm_encoder *, const struct tm_event *, size_t)) {
 	if (n > TM_SEGMENT_EVENTS_MAX - e->count) e->failed = true;
 	for (size_t done = 0, batch; done < n && !e->failed; done += batch) {
 		batch = n - done < BATCH_EVENTS ? n - done : BATCH_EVENTS;
-		e->failed = !encode_batch(e, events + done, batch);
+		e->failed = !encode(e, events + done, batch);
 		e->count += batch;
 	}
+}
+
+void tm_encoder_add(struct tm_encoder *e, const struct tm_event *events, size_t n) {
+	add(e, events, n, encode_batch_looked_up);
+}
+
+void tm_encoder_add_told(struct tm_encoder *e, const struct tm_event *events, size_t n) {
+	add(e, events, n, encode_batch_told);
 }
 
 /* All codes are 0 where all bytes are. */
@@ -512,11 +541,11 @@ static inline uint32_t get_id(struct tm_decoder *d, enum column column) {
 
 static inline uint32_t decode_stack(struct tm_decoder *d) {
 	struct model *m = &d->model;
-	unsigned index = follower_index(m);
+	unsigned index = follower_index(&m->latest);
 	uint64_t code = get_code(d, COLUMN_STACK);
 	if (code > (uint64_t)UINT32_MAX + 1) d->damaged = true;
 	uint32_t stack = code ? (uint32_t)(code - 1) : m->stack_that_follows[index];
-	learn_stack(m, index, stack, !code);
+	learn_stack(m, &m->latest, index, stack, !code);
 	return stack;
 }
 
@@ -541,18 +570,18 @@ static inline uint64_t give_back(struct tm_decoder *d, uint64_t back, unsigned *
 }
 
 static inline uint64_t decode_old(struct tm_decoder *d, unsigned class, unsigned *block_class) {
-	struct model *m = &d->model;
+	struct latest *l = &d->model.latest;
 	uint64_t code = class == TM_CLASS_FREE || class == TM_CLASS_REALLOC ? get_code(d, COLUMN_OLD) : 0;
-	if (code) m->last_old = give_back(d, code - 1, block_class);
-	else m->last_old = address_step(m->last_old, get_code(d, COLUMN_OLD));
-	if (m->last_old >= TM_ADDRESS_LIMIT) d->damaged = true;
-	return m->last_old;
+	if (code) l->old = give_back(d, code - 1, block_class);
+	else l->old = address_step(l->old, get_code(d, COLUMN_OLD));
+	if (l->old >= TM_ADDRESS_LIMIT) d->damaged = true;
+	return l->old;
 }
 
 static inline uint64_t decode_addr(struct tm_decoder *d, unsigned class, const struct tm_event *v) {
 	struct model *m = &d->model;
-	unsigned block_class = size_class(v->size);
-	uint64_t reference = class == TM_CLASS_REALLOC || class == TM_CLASS_REMAP ? v->old : m->last_addr;
+	unsigned block_class = tm_size_class(v->size);
+	uint64_t reference = class == TM_CLASS_REALLOC || class == TM_CLASS_REMAP ? v->old : m->latest.addr;
 	uint64_t code = get_code(d, COLUMN_ADDR), address;
 	if (code) {
 		address = address_step(reference, code - 1);
@@ -563,7 +592,7 @@ static inline uint64_t decode_addr(struct tm_decoder *d, unsigned class, const s
 		address = 0;
 	}
 	if (address >= TM_ADDRESS_LIMIT) d->damaged = true;
-	return m->last_addr = address;
+	return m->latest.addr = address;
 }
 
 static inline uint64_t decode_usable(struct tm_decoder *d, uint64_t size) {
@@ -573,16 +602,17 @@ static inline uint64_t decode_usable(struct tm_decoder *d, uint64_t size) {
 }
 
 static inline uint64_t decode_time(struct tm_decoder *d) {
-	uint64_t before = d->model.time;
-	d->model.time += get_code(d, COLUMN_TIME);
-	if (d->model.time < before) d->damaged = true;
-	return d->model.time;
+	uint64_t *time = &d->model.latest.time, before = *time;
+	*time += get_code(d, COLUMN_TIME);
+	if (*time < before) d->damaged = true;
+	return *time;
 }
 
 static inline uint64_t decode_begin(struct tm_decoder *d) {
 	uint64_t ago = get_code(d, COLUMN_BEGIN);
-	if (ago > d->model.time) d->damaged = true;
-	return d->model.time - ago;
+	uint64_t time = d->model.latest.time;
+	if (ago > time) d->damaged = true;
+	return time - ago;
 }
 
 static inline void decode_text(struct tm_decoder *d, struct tm_event *v) {
@@ -610,7 +640,7 @@ static inline void decode_event(struct tm_decoder *d, uint8_t op, struct tm_even
 	if (uses & BIT(COLUMN_OLD_SIZE)) v->old_size = get_code(d, COLUMN_OLD_SIZE);
 	if (uses & BIT(COLUMN_USABLE)) v->usable = decode_usable(d, v->size);
 	if (uses & BIT(COLUMN_TEXT)) decode_text(d, v);
-	if (is_tracked(class)) d->blocks[d->block_count++] = (struct block){ v->addr, (uint8_t)size_class(v->size), true };
+	if (is_tracked(class)) d->blocks[d->block_count++] = (struct block){ v->addr, (uint8_t)tm_size_class(v->size), true };
 }
 
 static bool reserve_blocks(struct tm_decoder *d, size_t n) {

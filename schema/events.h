@@ -32,6 +32,21 @@ struct tm_event {
 /* What glibc gives for a request of this size, below the mmap threshold: the codec's default for `usable`. */
 uint64_t tm_usable_default(uint64_t size);
 
+#define TM_SIZE_CLASS_MIN 2u
+#define TM_SIZE_CLASS_MAX 65u
+
+/* The c of format.md; 0: there is no class. */
+static inline unsigned tm_size_class(uint64_t size) {
+	uint64_t c = (size + 23) / 16;
+	if (c > TM_SIZE_CLASS_MAX) return 0;
+	return c < TM_SIZE_CLASS_MIN ? TM_SIZE_CLASS_MIN : (unsigned)c;
+}
+
+/* A block of this size, which was given by the alloc or realloc that many back: 1 is the last one before the event. */
+static inline uint64_t tm_given_back(uint64_t back, uint64_t size) {
+	return back << 7 | tm_size_class(size);
+}
+
 struct tm_encoder;
 struct tm_encoder *tm_encoder_new(void); /* NULL: out of memory */
 void tm_encoder_free(struct tm_encoder *e);
@@ -43,6 +58,9 @@ void tm_encode_segment(struct tm_encoder *e, struct tm_bytes *out, uint64_t thre
 /* The same a few events at a time: begin, add as often as needed, finish. What fails is remembered until then. */
 void tm_encoder_begin(struct tm_encoder *e, uint64_t base_ns);
 void tm_encoder_add(struct tm_encoder *e, const struct tm_event *events, size_t n);
+/* In place of it, for a whole segment, by a caller who follows the live blocks anyway: the old_size of a free or realloc says which alloc or realloc of the
+ * segment gave the block (tm_given_back(); each may be said once), or is 0. */
+void tm_encoder_add_told(struct tm_encoder *e, const struct tm_event *events, size_t n);
 void tm_encoder_finish(struct tm_encoder *e, struct tm_bytes *out, uint64_t thread);
 
 /* An EVENTS payload: header, then segments. */

@@ -37,6 +37,9 @@ size_t tm_columns_segment(struct tm_collector *c, uint32_t thread, uint32_t proc
 	if (known->group_serial != c->group->serial) {
 		known->segment = (uint32_t)tm_group_add_segment(c->group, thread, process);
 		known->group_serial = c->group->serial;
+		struct tm_segment_buffer *s = &c->group->segments[known->segment];
+		s->allocations = (struct tm_tally_segment){ .next = ++c->columns.segments << TM_TALLY_SEGMENT_BITS };
+		s->told = true;
 	}
 	return known->segment;
 }
@@ -63,19 +66,27 @@ static inline uint64_t ns_at(const struct tm_time_map *map, struct stretch *s, u
 	return tm_time_map_ns(map, ticks);
 }
 
+/* Allocations and frees have one time only. */
+static inline bool has_begin(uint8_t op) {
+	return TM_OP_CLASS(op) > TM_CLASS_FREE;
+}
+
+static void set_begin(struct tm_event *e, const struct tm_time_map *map, uint64_t ticks, uint64_t floor) {
+	uint64_t begin = e->begin_ns == ticks ? e->time_ns : tm_time_map_ns(map, e->begin_ns);
+	if (begin < floor) begin = floor;
+	e->begin_ns = begin < e->time_ns ? begin : e->time_ns;
+}
+
 static void convert(struct tm_collector *c, const struct tm_segment_buffer *s) {
 	const struct tm_time_map *map = &c->timebase.map;
 	struct stretch stretch = { .ticks = 0 };
 	struct tm_column_thread *thread = thread_of(&c->columns, s->thread);
 	uint64_t floor = c->columns.promised_ns, previous = thread->last_ns > floor ? thread->last_ns : floor;
 	for (struct tm_event *e = s->events + s->settled, *end = s->events + s->count; e < end; e++) {
-		uint64_t same = e->begin_ns == e->time_ns, ns = ns_at(map, &stretch, e->time_ns);
+		uint64_t ns = ns_at(map, &stretch, e->time_ns), ticks = e->time_ns;
 		if (ns < previous) ns = previous;
-		previous = ns;
-		uint64_t begin = same ? ns : tm_time_map_ns(map, e->begin_ns);
-		if (begin < floor) begin = floor;
-		e->begin_ns = begin < ns ? begin : ns;
-		e->time_ns = ns;
+		e->time_ns = previous = ns;
+		if (has_begin(e->op)) set_begin(e, map, ticks, floor);
 	}
 	thread->last_ns = previous;
 	if (previous > c->group->end_ns) c->group->end_ns = previous;
@@ -85,7 +96,7 @@ static void settle(struct tm_collector *c, struct tm_segment_buffer *s) {
 	if (s->settled == s->count) return;
 	tm_timebase_extend(&c->timebase);
 	convert(c, s);
-	tm_tally_add(c->tally, s->process, s->thread, s->events + s->settled, s->count - s->settled);
+	tm_tally_add(c->tally, s->process, s->thread, s->events + s->settled, s->count - s->settled, s->told ? &s->allocations : NULL);
 	s->settled = s->count;
 }
 
@@ -103,7 +114,8 @@ static struct tm_encoder *take_encoder(struct tm_columns *t) {
 }
 
 static void encode(struct tm_segment_buffer *s) {
-	tm_encoder_add(s->encoder, s->events, s->count);
+	if (s->told) tm_encoder_add_told(s->encoder, s->events, s->count);
+	else tm_encoder_add(s->encoder, s->events, s->count);
 	s->count = s->settled = 0;
 }
 
@@ -112,6 +124,7 @@ void tm_columns_make_room(struct tm_collector *c, struct tm_segment_buffer *s) {
 		bool first = !s->encoder;
 		settle(c, s);
 		if (first) s->encoder = take_encoder(&c->columns);
+		if (first) s->told = s->told && s->encoder && !s->allocations.waited;
 		if (first && s->encoder) tm_encoder_begin(s->encoder, s->events[0].time_ns);
 		if (s->encoder) {
 			encode(s);

@@ -2,7 +2,8 @@
  *
  * Flow:     drain.c fills a segment's batch -> here: nanoseconds, tally.c, columns -> an EVENTS payload in the group
  * Idea:     a batch is small enough to stay in the processor's cache from the ring's record to the column. A segment that fills a batch gets an
- *           encoder of its own until the group closes; one that does not is encoded in one piece at the close.
+ *           encoder of its own until the group closes; one that does not is encoded in one piece at the close. Where a thread is the only one that does
+ *           anything, which is usual, the tally has replayed a batch before it is encoded, and spares the encoder to look up what the frees end.
  * Owns:     the encoders. When all are taken, a segment's batch grows instead.
  * Times:    never decrease within a thread, and never fall below what the last group has promised.
  * Threads:  the drainer's.
@@ -32,6 +33,7 @@ struct tm_columns {
 	struct tm_encoder *spare; /* for segments in one piece */
 	struct tm_column_thread *threads; /* by id */
 	size_t thread_count, thread_capacity;
+	uint64_t segments;    /* ever */
 	uint64_t promised_ns; /* watermark of the last group */
 };
 

@@ -347,7 +347,8 @@ static inline struct again again_of(const struct tm_ring_view *r) {
 	return (struct again){ r->stack ? shape_of(0, TM_RING_ALLOC_WORDS, r->depth) : SHAPE_NONE, r->stack };
 }
 
-/* Plain allocations and frees are nearly all there is: they are taken without detours, while nothing new has to be said about their thread.
+/* Plain allocations and frees are nearly all there is: they are taken without detours, while nothing new has to be said about their thread. What their
+ * classes do not use of an event is not written.
  * Returns the first record that is something else, or no good. */
 static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, const uint64_t *end) {
 	struct tm_group *g = c->group;
@@ -367,7 +368,7 @@ static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r
 		struct tm_event *e = &s->events[count];
 		if (shape == shape_of(TM_RING_NO_STACK, TM_RING_FREE_WORDS, 0) && op - TM_OP_FREE < TM_OP_HEAP_FREE - TM_OP_FREE) {
 			e->old = w[2];
-			e->time_ns = e->begin_ns = ticks = w[1];
+			e->time_ns = ticks = w[1];
 			w += TM_RING_FREE_WORDS;
 		} else {
 			size_t n = word >> 16 & 0xffff;
@@ -383,7 +384,7 @@ static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r
 			e->addr = w[2];
 			e->size = w[3];
 			e->usable = y != TM_RING_USABLE_UNKNOWN ? w[3] + y : TM_USABLE_UNKNOWN;
-			e->time_ns = e->begin_ns = ticks = w[1];
+			e->time_ns = ticks = w[1];
 			w += n;
 		}
 		e->op = (uint8_t)op;
@@ -590,7 +591,8 @@ static void read_rings(struct tm_collector *c, uint64_t now_ticks, uint32_t used
 	size_t block_bytes = c->order.count > MANY_RINGS ? BLOCK_WORDS * 2 : BLOCK_WORDS * 8, since = 0;
 	struct tm_ring_view *r = tm_ring_order_first(&c->order);
 	uint64_t alone = c->order.count == 1 ? watermark_without(c, r, now_ticks, used) : 0;
-	tm_tally_alone_until(c->tally, alone ? tm_time_map_ns(&c->timebase.map, alone) : 0);
+	if (alone) tm_tally_alone_until(c->tally, r->thread, tm_time_map_ns(&c->timebase.map, r->next_ticks), tm_time_map_ns(&c->timebase.map, alone));
+	else tm_tally_alone_until(c->tally, 0, 0, 0);
 	while ((r = tm_ring_order_first(&c->order))) {
 		uint64_t before = r->tail;
 		r->readable = r->readable || may_read(c, r, r->head);

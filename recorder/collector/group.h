@@ -11,6 +11,7 @@
 #include "../../schema/activity.h"
 #include "../../schema/events.h"
 #include "../../schema/records.h"
+#include "tally.h"
 #include "timebase.h"
 
 #define TM_GROUP_EVENTS (256u << 10) /* a group with as many is closed */
@@ -83,6 +84,8 @@ struct tm_segment_buffer {
 	size_t count, capacity;
 	size_t settled;             /* of them have their times in nanoseconds, and the tally has seen them */
 	struct tm_encoder *encoder; /* has those before them; NULL: there are none (columns.c) */
+	struct tm_tally_segment allocations;
+	bool told; /* the tally says which allocations the frees end */
 };
 
 struct tm_group_activity {

@@ -11,8 +11,9 @@
 #define SPARE_MAX 8u             /* rooms for items that are kept for the next thread that has some */
 #define SPARE_ITEMS (64u << 10) /* larger ones are given back */
 
-struct entry {
+struct entry { /* two of them in a cache line */
 	uint64_t addr, bytes, alloc_ns; /* addr 0: empty */
+	uint64_t number;                /* of its allocation, 0: nobody wants to know it, or it was told */
 };
 
 struct table { /* open addressing, at most half full */
@@ -50,6 +51,7 @@ enum step { STEP_ALLOCATED, STEP_FREED, STEP_MAPPED, STEP_UNMAPPED, STEP_BASELIN
 
 struct item { /* a step of an event: a realloc has two at the same time */
 	uint64_t ns, addr, size; /* STEP_FREED: size is the time before the call */
+	uint64_t number;         /* STEP_ALLOCATED: as in struct entry */
 	uint32_t heap;           /* id of an explicit one, 0: malloc; STEP_MAPPED: 1 for mmap-file; STEP_RESET_PEAK: enum tm_tally_default in addr, too */
 	enum step step;
 };
@@ -196,19 +198,33 @@ static struct place place_of(struct process *p, uint32_t heap) {
 	return (struct place){ &own->figures, &own->blocks, own->is_root };
 }
 
-/* A block at that address which is younger took the place of the one that is meant, in the time that a realloc took. */
-static inline __attribute__((always_inline)) void freed_at(struct process *p, struct place at, uint64_t addr, uint64_t begin_ns) {
-	if (!at.blocks->count) return;
-	struct entry *e = table_find(at.blocks, addr);
-	if (!e->addr || e->alloc_ns > begin_ns) return;
-	gave_back(at.figures, e->bytes);
-	at.figures->frees++;
-	p->result.live_bytes -= at.is_root ? e->bytes : 0;
-	p->result.live_blocks -= at.is_root;
-	table_remove(at.blocks, e);
+/* Who frees the block is told of its allocation, if that is of the same segment; once only. */
+static inline uint64_t told(struct tm_tally_segment *segment, struct entry *e) {
+	uint64_t number = e->number;
+	if (!segment || (number ^ segment->next) >> TM_TALLY_SEGMENT_BITS) return 0;
+	e->number = 0;
+	return tm_given_back(segment->next - number, e->bytes);
 }
 
-static inline __attribute__((always_inline)) void allocated_at(struct process *p, struct place at, uint64_t addr, uint64_t bytes, uint64_t ns) {
+/* A block at that address which is younger took the place of the one that is meant, in the time that a realloc took. Returns what was told. */
+static inline __attribute__((always_inline)) uint64_t freed_at(struct process *p, struct place at, uint64_t addr, uint64_t begin_ns,
+							       struct tm_tally_segment *segment) {
+	if (!at.blocks->count) return 0;
+	struct entry *e = table_find(at.blocks, addr);
+	if (!e->addr || e->alloc_ns > begin_ns) return 0;
+	uint64_t bytes = e->bytes, given_back = told(segment, e);
+	gave_back(at.figures, bytes);
+	at.figures->frees++;
+	if (at.is_root) {
+		p->result.live_bytes -= bytes;
+		p->result.live_blocks--;
+	}
+	table_remove(at.blocks, e);
+	return given_back;
+}
+
+static inline __attribute__((always_inline)) void allocated_at(struct process *p, struct place at, uint64_t addr, uint64_t bytes, uint64_t ns,
+							       uint64_t number) {
 	if (!addr) return;
 	if (at.blocks->count * 2 >= at.blocks->mask) table_grow(at.blocks);
 	struct entry *e = table_find(at.blocks, addr);
@@ -219,7 +235,7 @@ static inline __attribute__((always_inline)) void allocated_at(struct process *p
 		at.blocks->count++;
 		p->result.live_blocks += at.is_root;
 	}
-	*e = (struct entry){ addr, bytes, ns };
+	*e = (struct entry){ addr, bytes, ns, number };
 	at.figures->allocations++;
 	gained(at.figures, bytes);
 	if (at.is_root) {
@@ -229,22 +245,29 @@ static inline __attribute__((always_inline)) void allocated_at(struct process *p
 	if (at.blocks->count > TM_TALLY_BLOCKS_MAX && !p->watch_count) give_up(p);
 }
 
-static __attribute__((noinline)) void own_block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns) {
-	freed_at(p, place_of(p, heap), addr, begin_ns);
+static __attribute__((noinline)) uint64_t own_block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
+	return freed_at(p, place_of(p, heap), addr, begin_ns, segment);
 }
 
-static __attribute__((noinline)) void own_block_allocated(struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns) {
-	allocated_at(p, place_of(p, heap), addr, size, ns);
+static __attribute__((noinline)) void own_block_allocated(struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns, uint64_t number) {
+	allocated_at(p, place_of(p, heap), addr, size, ns, number);
 }
 
-static inline void block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns) {
-	if (!heap) freed_at(p, (struct place){ &p->malloc, &p->blocks, true }, addr, begin_ns);
-	else own_block_freed(p, heap, addr, begin_ns);
+static inline uint64_t block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
+	if (heap) return own_block_freed(p, heap, addr, begin_ns, segment);
+	return freed_at(p, (struct place){ &p->malloc, &p->blocks, true }, addr, begin_ns, segment);
 }
 
-static inline void block_allocated(const struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns) {
-	if (heap) own_block_allocated(p, heap, addr, size, ns);
-	else allocated_at(p, (struct place){ &p->malloc, &p->blocks, true }, addr, t->sample_bytes <= 0 ? size : scaled(t, size), ns);
+static inline void block_allocated(const struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns, uint64_t number) {
+	if (heap) own_block_allocated(p, heap, addr, size, ns, number);
+	else allocated_at(p, (struct place){ &p->malloc, &p->blocks, true }, addr, t->sample_bytes <= 0 ? size : scaled(t, size), ns, number);
+}
+
+/* What the free of a block will be told, before its turn comes: of an allocation whose turn has come. */
+static uint64_t told_early(struct process *p, uint32_t heap, uint64_t addr, struct tm_tally_segment *segment) {
+	const struct table *blocks = heap ? &own_heap(p, heap)->blocks : &p->blocks;
+	struct entry *e = blocks->count ? table_find(blocks, addr) : NULL;
+	return e && e->addr ? told(segment, e) : 0;
 }
 
 /* --- mappings --- */
@@ -320,8 +343,8 @@ static void reset_peak(struct process *p, const struct item *i) {
 
 static inline void replay(const struct tm_tally *t, struct process *p, const struct item *i) {
 	switch (i->step) {
-	case STEP_ALLOCATED: block_allocated(t, p, i->heap, i->addr, i->size, i->ns); break;
-	case STEP_FREED: block_freed(p, i->heap, i->addr, i->size); break;
+	case STEP_ALLOCATED: block_allocated(t, p, i->heap, i->addr, i->size, i->ns, i->number); break;
+	case STEP_FREED: block_freed(p, i->heap, i->addr, i->size, NULL); break;
 	case STEP_MAPPED: mapped(p, i->addr, i->size, i->heap, i->ns); break;
 	case STEP_UNMAPPED: unmapped(p, i->addr, i->size); break;
 	case STEP_BASELINE: baseline(p); break;
@@ -350,17 +373,20 @@ static struct source *source_of(struct tm_tally *t, uint32_t thread) {
 	return &t->sources[thread];
 }
 
+/* An allocation takes the segment's next number. */
+static inline uint64_t numbered(struct tm_tally_segment *segment) {
+	return segment ? segment->next++ : 0;
+}
+
 /* The steps of the rarer classes; returns the end. */
 static struct item *put_steps(struct item *to, const struct tm_event *e) {
 	unsigned class = TM_OP_CLASS(e->op);
-	if (class == TM_CLASS_REALLOC) *to++ = (struct item){ e->time_ns, e->old, e->begin_ns, e->heap, STEP_FREED };
-	if (class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP) *to++ = (struct item){ e->time_ns, e->old, e->old_size, 0, STEP_UNMAPPED };
-	if (class == TM_CLASS_REALLOC) *to++ = (struct item){ e->time_ns, e->addr, e->size, e->heap, STEP_ALLOCATED };
+	if (class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP) *to++ = (struct item){ e->time_ns, e->old, e->old_size, 0, 0, STEP_UNMAPPED };
 	if (class == TM_CLASS_MAP || class == TM_CLASS_REMAP)
-		*to++ = (struct item){ e->time_ns, e->addr, e->size, e->op == TM_OP_MMAP_FILE, STEP_MAPPED };
+		*to++ = (struct item){ e->time_ns, e->addr, e->size, 0, e->op == TM_OP_MMAP_FILE, STEP_MAPPED };
 	if (e->op == TM_OP_BASELINE) *to++ = (struct item){ .ns = e->time_ns, .step = STEP_BASELINE };
 	if (e->op == TM_OP_STOP) *to++ = (struct item){ .ns = e->time_ns, .step = STEP_STOPPED };
-	if (e->op == TM_OP_RESET_PEAK) *to++ = (struct item){ e->time_ns, e->addr, 0, e->heap, STEP_RESET_PEAK };
+	if (e->op == TM_OP_RESET_PEAK) *to++ = (struct item){ e->time_ns, e->addr, 0, 0, e->heap, STEP_RESET_PEAK };
 	return to;
 }
 
@@ -387,39 +413,76 @@ static inline void fetch_entry(const struct process *p, uint64_t addr) {
 }
 
 /* Nothing waits, and these come first: they need not wait for others. Returns the first that must. */
-static const struct tm_event *replay_at_once(struct tm_tally *t, struct process *p, const struct tm_event *e, const struct tm_event *end) {
+static struct tm_event *replay_at_once(struct tm_tally *t, struct process *p, struct tm_event *e, struct tm_event *end, struct tm_tally_segment *segment) {
 	size_t of_class[8] = { 0 };
 	struct item steps[2];
 	if (p->watch_count || p->ended || e->time_ns < p->last_ns) return e;
-	for (; e < end && e->time_ns < t->alone_ns; e++) {
+	const struct tm_event *first = e;
+	for (; e < end && e->time_ns < t->alone_ns && !p->result.given_up; e++) {
 		unsigned class = TM_OP_CLASS(e->op);
 		of_class[class]++;
-		p->last_ns = e->time_ns;
-		if (p->result.given_up) continue;
 		if (e + FETCH_AHEAD < end) fetch_entry(p, e[FETCH_AHEAD].op == TM_OP_FREE ? e[FETCH_AHEAD].old : e[FETCH_AHEAD].addr);
 		if (class == TM_CLASS_ALLOC) {
-			block_allocated(t, p, e->heap, e->addr, e->size, e->time_ns);
+			block_allocated(t, p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
 		} else if (class == TM_CLASS_FREE) {
-			block_freed(p, e->heap, e->old, e->begin_ns);
+			e->old_size = block_freed(p, e->heap, e->old, e->time_ns, segment);
+		} else if (class == TM_CLASS_REALLOC) {
+			e->old_size = block_freed(p, e->heap, e->old, e->begin_ns, segment);
+			block_allocated(t, p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
 		} else {
 			const struct item *last = put_steps(steps, e);
 			for (const struct item *i = steps; i < last; i++) replay(t, p, i);
 		}
 	}
+	if (e > first) p->last_ns = e[-1].time_ns;
 	count_events(t, of_class);
 	return e;
 }
 
-void tm_tally_alone_until(struct tm_tally *t, uint64_t ns) {
-	t->alone_ns = ns;
+/* They wait for the events of other threads. */
+static struct item *put_waiting(struct process *p, struct item *to, struct tm_event *e, const struct tm_event *end, struct tm_tally_segment *segment, size_t of_class[8]) {
+	for (; e < end; e++) {
+		unsigned class = TM_OP_CLASS(e->op);
+		of_class[class]++;
+		if (class == TM_CLASS_FREE || class == TM_CLASS_REALLOC) {
+			uint64_t begin_ns = class == TM_CLASS_FREE ? e->time_ns : e->begin_ns;
+			e->old_size = segment ? told_early(p, e->heap, e->old, segment) : 0;
+			*to++ = (struct item){ e->time_ns, e->old, begin_ns, 0, e->heap, STEP_FREED };
+		}
+		if (class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC)
+			*to++ = (struct item){ e->time_ns, e->addr, e->size, numbered(segment), e->heap, STEP_ALLOCATED };
+		else if (class != TM_CLASS_FREE) to = put_steps(to, e);
+	}
+	return to;
 }
 
-void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const struct tm_event *events, size_t n) {
-	const struct tm_event *end = events + n;
+/* Nothing of the process is replayed any more. */
+static void leave_out(struct tm_tally *t, struct tm_event *e, const struct tm_event *end, struct tm_tally_segment *segment) {
+	size_t of_class[8] = { 0 };
+	for (; e < end; e++) {
+		unsigned class = TM_OP_CLASS(e->op);
+		of_class[class]++;
+		if (class == TM_CLASS_FREE || class == TM_CLASS_REALLOC) e->old_size = 0;
+		if (class == TM_CLASS_ALLOC || class == TM_CLASS_REALLOC) numbered(segment);
+	}
+	count_events(t, of_class);
+}
+
+void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, struct tm_event *events, size_t n, struct tm_tally_segment *segment) {
+	struct tm_event *end = events + n;
 	size_t of_class[8] = { 0 };
 	struct process *p = process_of(t, process);
-	if (!t->active_count && n && t->alone_ns) events = replay_at_once(t, p, events, end);
+	if (segment && t->sample_bytes > 0) { /* the sizes of blocks are not those of their events */
+		segment->waited = true;
+		segment = NULL;
+	}
+	if (!t->active_count && n && t->alone_ns) events = replay_at_once(t, p, events, end, segment);
 	if (events == end) return;
+	if (segment) segment->waited = true;
+	if (p->result.given_up && !t->active_count) {
+		leave_out(t, events, end, segment);
+		return;
+	}
 	struct source *s = source_of(t, thread);
 	size_t before = s->count;
 	s->process = process;
@@ -428,16 +491,8 @@ void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const s
 		s->capacity = t->spare[t->spare_count].capacity;
 	}
 	s->items = tm_memory_grow(s->items, &s->capacity, s->count + 2 * (size_t)(end - events), sizeof s->items[0]);
-	struct item *to = s->items + s->count;
-	for (const struct tm_event *e = events; e < end; e++) {
-		unsigned class = TM_OP_CLASS(e->op);
-		of_class[class]++;
-		if (class == TM_CLASS_ALLOC) *to++ = (struct item){ e->time_ns, e->addr, e->size, e->heap, STEP_ALLOCATED };
-		else if (class == TM_CLASS_FREE) *to++ = (struct item){ e->time_ns, e->old, e->begin_ns, e->heap, STEP_FREED };
-		else to = put_steps(to, e);
-	}
+	s->count = (size_t)(put_waiting(p, s->items + s->count, events, end, segment, of_class) - s->items);
 	count_events(t, of_class);
-	s->count = (size_t)(to - s->items);
 	t->waiting += s->count - before;
 	if (!s->count) give_room_back(t, s);
 	if (before || !s->count) return;
@@ -564,6 +619,13 @@ void tm_tally_advance(struct tm_tally *t, uint64_t watermark_ns) {
 		keep_rest(t);
 	}
 	if (t->ended_count) forget_ended(t);
+}
+
+/* What waits of the thread itself is no later than what it adds; of another it may be. */
+void tm_tally_alone_until(struct tm_tally *t, uint32_t thread, uint64_t from_ns, uint64_t until_ns) {
+	bool own = t->active_count == 1 && t->active[0] == thread;
+	t->alone_ns = until_ns;
+	if (t->active_count && until_ns) tm_tally_advance(t, own || until_ns < from_ns ? until_ns : from_ns);
 }
 
 void tm_tally_finish(struct tm_tally *t) {

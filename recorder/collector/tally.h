@@ -3,7 +3,8 @@
  * Flow:     columns.c, after the times are nanoseconds -> here -> closing.c, stats.c
  * Owns:     one table of live blocks and one list of mapped ranges a living process; what waits of each thread.
  * Idea:     events are replayed in the order of their times, over all threads, as far as the watermark promises that none is missing; those
- *           beyond it wait for the next pass. So the figures are the same as an analyzer's.
+ *           beyond it wait for the next pass. So the figures are the same as an analyzer's. Who frees a block is told which allocation of
+ *           the same segment it ends, so that the encoder needs no table of its own.
  * When full: with more than TM_TALLY_BLOCKS_MAX live blocks a process is not followed any further, as the summary is not worth the
  *           memory; with more than TM_TALLY_WAITING_MAX waiting events (a thread was stopped in the middle of one) they are replayed
  *           early, and the peak is approximate.
@@ -31,6 +32,14 @@ struct tm_tally_heap { /* of one heap, since its process or the baseline began; 
 	uint64_t live_bytes, live_count, peak_bytes, peak_since_reset_bytes, allocations, frees;
 };
 
+/* The events of a thread that are encoded together: their allocations have numbers, which stay with the blocks. */
+struct tm_tally_segment {
+	uint64_t next; /* number of the next allocation; the segment's own number, never 0, in the bits from TM_TALLY_SEGMENT_BITS on */
+	bool waited;   /* some events had to wait for those of other threads; a free that waits is not told of an allocation that does */
+};
+
+#define TM_TALLY_SEGMENT_BITS 24
+
 struct tm_tally;
 
 struct tm_tally_watch { /* a threshold of a process' live bytes, or of one heap's */
@@ -46,12 +55,14 @@ typedef void tm_tally_crossed(void *context, uint32_t process, unsigned rule, ui
 
 struct tm_tally *tm_tally_new(uint64_t sample_bytes);
 void tm_tally_free(struct tm_tally *t);
-/* The next events of a thread, whose times are nanoseconds; process and thread are ids of the trace. */
-void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, const struct tm_event *events, size_t n);
+/* The next events of a thread, whose times are nanoseconds; process and thread are ids of the trace. Those that give a block back get what
+ * tm_encoder_add_told() wants to know, if `segment` is not NULL: it is the same for all events that are encoded together. */
+void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, struct tm_event *events, size_t n, struct tm_tally_segment *segment);
 /* Tells when that threshold of the process is crossed; it is followed then, however many blocks it has. */
 void tm_tally_watch(struct tm_tally *t, uint32_t process, struct tm_tally_watch watch, tm_tally_crossed *crossed, void *context);
-/* Until told otherwise only one thread adds events, and no other has any below this time: they are replayed at once where nothing else waits. 0: none is. */
-void tm_tally_alone_until(struct tm_tally *t, uint64_t ns);
+/* Until told otherwise only this thread adds events, none below from_ns, and no other has any below until_ns: they are replayed at once, behind what waits.
+ * 0: none is. */
+void tm_tally_alone_until(struct tm_tally *t, uint32_t thread, uint64_t from_ns, uint64_t until_ns);
 /* Replays what is below the watermark. */
 void tm_tally_advance(struct tm_tally *t, uint64_t watermark_ns);
 /* Replays what waits: nothing more will come. */
