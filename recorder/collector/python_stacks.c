@@ -17,10 +17,22 @@
 
 /* --- code objects --- */
 
-void tm_python_take_run(struct tm_ring_view *r, uint64_t low, uint64_t high) {
+/* The number of a set with one range more. */
+static uint32_t run_set(struct tm_python_stacks *s, uint32_t before, struct tm_python_range added) {
+	for (size_t i = 0; i < s->run_set_count; i++) {
+		const struct tm_python_run_set *known = &s->run_sets[i];
+		if (known->before == before && known->added.low == added.low && known->added.high == added.high) return (uint32_t)i + 1;
+	}
+	s->run_sets = tm_memory_grow(s->run_sets, &s->run_set_capacity, s->run_set_count + 1, sizeof s->run_sets[0]);
+	s->run_sets[s->run_set_count++] = (struct tm_python_run_set){ before, added };
+	return (uint32_t)s->run_set_count;
+}
+
+void tm_python_take_run(struct tm_collector *c, struct tm_ring_view *r, uint64_t low, uint64_t high) {
 	struct tm_python_ring *p = &r->python;
 	if (p->run_count == TM_PYTHON_RUNS) return;
 	p->runs[p->run_count++] = (struct tm_python_range){ low, high };
+	p->run_set = run_set(&c->python, p->run_set, p->runs[p->run_count - 1]);
 	p->interpreter_epoch = 0;
 	tm_python_native_changed(p, 0);
 }
@@ -207,7 +219,7 @@ static uint32_t put_tail(struct tm_collector *c, struct tm_ring_view *r) {
 	if (first != p->tail_first || parent != p->tail_parent || p->tail_valid < first) p->tail_valid = first;
 	p->tail_first = first;
 	p->tail_parent = parent;
-	p->tail = tm_memory_grow(p->tail, &p->tail_capacity, r->depth, sizeof p->tail[0]);
+	p->tail = tm_memory_grow(p->tail, &p->tail_capacity, r->depth + TM_CHAIN_FRAMES, sizeof p->tail[0]);
 	if (p->tail_valid > first) parent = p->tail[p->tail_valid - 1];
 	if (p->tail_valid < r->depth) tm_stack_descend(c, r->process, parent, r->pcs + p->tail_valid, r->depth - p->tail_valid, p->tail + p->tail_valid);
 	p->tail_valid = r->depth;
@@ -233,7 +245,7 @@ void tm_python_ring_forget(struct tm_python_ring *p) {
 	tm_python_native_changed(p, 0);
 	p->depth = p->valid = 0;
 	p->group_count = 0;
-	p->run_count = 0;
+	p->run_count = p->run_set = 0;
 	p->interpreter_epoch = 0;
 	p->known = true;
 }
@@ -251,6 +263,7 @@ void tm_python_ring_release(struct tm_python_ring *p) {
 void tm_python_stacks_release(struct tm_python_stacks *s) {
 	for (size_t i = 0; i < s->code_count; i++) free(s->codes[i].table);
 	free(s->codes);
+	free(s->run_sets);
 	tm_pair_map_release(&s->code_ids);
 	tm_pair_map_release(&s->frames);
 	tm_pair_map_release(&s->frame_of_word);

@@ -30,6 +30,15 @@ struct tm_ring_view;
 
 #define TM_PYTHON_RUNS 4u
 
+struct tm_python_range {
+	uint64_t low, high;
+};
+
+struct tm_python_run_set { /* rings that know of the same interpreters */
+	uint32_t before; /* number of the set to which the range was added, 0: the empty one */
+	struct tm_python_range added;
+};
+
 struct tm_python_stacks {
 	struct tm_python_code_row {
 		uint64_t hash;
@@ -42,11 +51,9 @@ struct tm_python_stacks {
 	struct tm_pair_map code_ids;      /* hash of all of it, size -> id */
 	struct tm_pair_map frames;        /* process and line, function and file -> frame id */
 	struct tm_pair_map frame_of_word; /* code and offset, process -> frame id: the line table is read once */
+	struct tm_python_run_set *run_sets; /* run_sets[number - 1] */
+	size_t run_set_count, run_set_capacity;
 	uint64_t last_address;            /* of a Python frame: only a number */
-};
-
-struct tm_python_range {
-	uint64_t low, high;
 };
 
 struct tm_python_ring { /* what a ring told of Python; part of its view */
@@ -70,11 +77,12 @@ struct tm_python_ring { /* what a ring told of Python; part of its view */
 	uint32_t merged;    /* the stack of the last event that had a merged one, while nothing of what it consists of changed; 0: not known */
 	struct tm_python_range runs[TM_PYTHON_RUNS]; /* an address in them is an EVAL */
 	unsigned run_count;
+	uint32_t run_set; /* which they are: the same number for the same ranges, 0 for none */
 	struct tm_python_range interpreter[2]; /* its library, and the program that is nothing but a call of it */
 	uint32_t interpreter_epoch;            /* of the modules, when these two were found */
 };
 
-void tm_python_take_run(struct tm_ring_view *r, uint64_t low, uint64_t high);
+void tm_python_take_run(struct tm_collector *c, struct tm_ring_view *r, uint64_t low, uint64_t high);
 void tm_python_take_code(struct tm_collector *c, struct tm_ring_view *r, uint64_t number, uint64_t lines, size_t file_bytes, const char *text, size_t n);
 /* false: it makes no sense. `words` are the frames behind the ticks. */
 bool tm_python_take_stack(struct tm_ring_view *r, size_t keep, const uint64_t *words, size_t n);

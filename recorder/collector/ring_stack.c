@@ -5,6 +5,8 @@
 #include "drain.h"
 #include "memory.h"
 
+#include <string.h>
+
 #define DEPTH_MAX 8192u
 
 /* Frames that every thread has and nobody wrote: the loader's entry into the executable and libc's part right inside of it; and on other
@@ -55,7 +57,7 @@ static bool change_stack(struct tm_ring_view *r, size_t keep, const uint64_t *pc
 static uint32_t native_stack(struct tm_collector *c, struct tm_ring_view *r) {
 	size_t depth = r->depth;
 	if (r->stack || !depth) return r->stack;
-	if (depth > r->path_capacity) r->path = tm_memory_grow(r->path, &r->path_capacity, depth, sizeof r->path[0]);
+	r->path = tm_memory_grow(r->path, &r->path_capacity, depth + TM_CHAIN_FRAMES, sizeof r->path[0]);
 	size_t at = r->path_valid;
 	for (; at < depth && at < TM_OUTER_FRAMES; at++) step_in(c, r, at);
 	if (at < depth) tm_stack_descend(c, r->process, at ? r->path[at - 1] : 0, r->pcs + at, depth - at, r->path + at);
@@ -80,40 +82,81 @@ static void resize_stack(struct tm_ring_view *r, size_t depth) {
 	r->stack = 0;
 }
 
+/* What is known of a turn: whose frames the new ones lie inside of, and where their nodes go. */
+struct turn {
+	bool python;
+	uint32_t parent, *path;
+	size_t path_capacity;
+};
+
+static bool is_sound(const struct tm_ring_view *r, const struct turn *t, const uint64_t *pcs, size_t fresh) {
+	uint64_t bits = 0;
+	for (size_t i = 0; i < fresh; i++) {
+		bits |= pcs[i];
+		if (t->python && tm_python_is_eval(&r->python, pcs[i])) return false;
+	}
+	return bits < TM_ADDRESS_LIMIT;
+}
+
+/* A few frames, which are mostly those of an earlier turn. */
+static inline bool turn_few(struct tm_collector *c, struct tm_ring_view *r, const struct turn *t, size_t keep, const uint64_t *pcs, size_t fresh) {
+	struct tm_chain wanted = { .parent = t->parent, .epoch = r->process->modules.epoch, .count = (uint32_t)fresh };
+	uint64_t *a = wanted.addresses, *to = r->pcs + keep + fresh;
+	wanted.checked = t->python ? r->python.run_set : 0;
+	a[0] = pcs[0];
+	if (fresh > 1) a[1] = pcs[1];
+	if (fresh > 2) a[2] = pcs[2];
+	if (fresh > 3) a[3] = pcs[3];
+	struct tm_chain *chain = tm_stack_chain_place(&c->stacks, &wanted);
+	if (!tm_stack_chain_is(chain, &wanted)) {
+		if (!is_sound(r, t, pcs, fresh)) return false;
+		tm_stack_set_chain(c, r->process, chain, &wanted);
+	}
+	to[-1] = a[0];
+	if (fresh > 1) to[-2] = a[1];
+	if (fresh > 2) to[-3] = a[2];
+	if (fresh > 3) to[-4] = a[3];
+	memcpy(t->path + keep, chain->nodes, sizeof chain->nodes);
+	return true;
+}
+
+static bool turn_many(struct tm_collector *c, struct tm_ring_view *r, const struct turn *t, size_t keep, const uint64_t *pcs, size_t fresh) {
+	if (!is_sound(r, t, pcs, fresh)) return false;
+	for (uint64_t *to = r->pcs + keep + fresh, *last = r->pcs + keep; to > last;) *--to = *pcs++;
+	tm_stack_descend(c, r->process, t->parent, r->pcs + keep, fresh, t->path + keep);
+	return true;
+}
+
 /* The stacks' usual way: some of the innermost frames gave way to others, all inside of the frames of the thread's start-up, or of the innermost Python
  * function. Their nodes are found below that of the frames that stay, and nothing else has to be looked at. 0: it is not so. */
 static inline uint32_t turn(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh) {
 	struct tm_python_ring *p = &r->python;
-	bool python = flags & TM_RING_PYTHON;
+	struct turn t = { .python = flags == TM_RING_PYTHON };
 	size_t depth = keep + fresh;
-	uint32_t parent, *path;
 	if (flags & ~TM_RING_PYTHON || !r->path_known || keep > r->depth || depth > r->pc_capacity || !fresh) return 0;
-	if (python) {
-		if (!p->merged || keep < p->tail_first || depth > p->tail_capacity) return 0;
-		parent = keep > p->tail_first ? p->tail[keep - 1] : p->tail_parent;
-		path = p->tail;
+	if (t.python) {
+		if (!p->merged || keep < p->tail_first) return 0;
+		t.parent = keep > p->tail_first ? p->tail[keep - 1] : p->tail_parent;
+		t.path = p->tail;
+		t.path_capacity = p->tail_capacity;
 	} else {
-		if (keep < TM_OUTER_FRAMES || keep > r->path_valid || depth > r->path_capacity || p->merged) return 0;
-		parent = r->path[keep - 1];
-		path = r->path;
+		if (keep < TM_OUTER_FRAMES || keep > r->path_valid || p->merged) return 0;
+		t.parent = r->path[keep - 1];
+		t.path = r->path;
+		t.path_capacity = r->path_capacity;
 	}
-	uint64_t bits = 0, *to = r->pcs + depth;
-	for (size_t i = 0; i < fresh; i++) {
-		if (python && tm_python_is_eval(p, pcs[i])) return 0;
-		bits |= *--to = pcs[i];
-	}
-	if (bits >= TM_ADDRESS_LIMIT) return 0;
-	tm_stack_descend(c, r->process, parent, to, fresh, path + keep);
+	if (keep + TM_CHAIN_FRAMES > t.path_capacity || depth > t.path_capacity) return 0;
+	if (!(fresh <= TM_CHAIN_FRAMES ? turn_few(c, r, &t, keep, pcs, fresh) : turn_many(c, r, &t, keep, pcs, fresh))) return 0;
 	r->depth = depth;
-	if (python) {
+	if (t.python) {
 		if (r->path_valid > keep) r->path_valid = keep;
 		p->scanned = p->tail_valid = depth;
 		r->stack = 0;
-		return p->merged = path[depth - 1];
+		return p->merged = t.path[depth - 1];
 	}
 	if (p->scanned | p->tail_valid | p->eval_count) tm_python_native_changed(p, keep);
 	r->path_valid = depth;
-	return r->stack = path[depth - 1];
+	return r->stack = t.path[depth - 1];
 }
 
 /* After a corrupt stretch the frames that a record keeps are not known; its event has no stack until a whole one comes. */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define CACHE_ENTRIES (16u << 10)
-#define CHAIN_ENTRIES (4u << 10)
+#define CACHE_LINE 64u
 #define ID_MASK 0xffffffffu
 
 static uint64_t mix(uint64_t a, uint64_t b) {
@@ -52,7 +52,8 @@ static void slot_add(struct tm_slot_table *t, uint64_t hash, uint32_t id) {
 void tm_stack_tree_init(struct tm_stack_tree *t) {
 	memset(t, 0, sizeof *t);
 	t->cache = tm_memory_new(CACHE_ENTRIES, sizeof t->cache[0]);
-	t->chains = tm_memory_new(CHAIN_ENTRIES, sizeof t->chains[0]);
+	t->chain_memory = tm_memory_new((1u << TM_CHAIN_BITS) + 1, sizeof t->chains[0]);
+	t->chains = (struct tm_chain *)(((uintptr_t)t->chain_memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
 	slots_reserve(&t->frame_table);
 	slots_reserve(&t->node_table);
 }
@@ -63,7 +64,7 @@ void tm_stack_tree_release(struct tm_stack_tree *t) {
 	free(t->frame_table.slots);
 	free(t->node_table.slots);
 	free(t->cache);
-	free(t->chains);
+	free(t->chain_memory);
 	free(t->unknown);
 	memset(t, 0, sizeof *t);
 }
@@ -173,43 +174,24 @@ uint32_t tm_stack_child(struct tm_collector *c, const struct tm_process *p, uint
 	return child_of(c, parent, frame_at(c, p, address));
 }
 
-static inline struct tm_chain *chain_of(const struct tm_stack_tree *t, uint32_t epoch, uint32_t parent, const uint64_t *addresses, size_t n) {
-	uint64_t hash = (uint64_t)parent << 32 | epoch;
-	for (size_t i = 0; i < n; i++) hash = (hash ^ addresses[i]) * 0x9E3779B97F4A7C15u;
-	return &t->chains[hash >> 40 & (CHAIN_ENTRIES - 1)];
-}
+_Static_assert(sizeof(struct tm_chain) == CACHE_LINE, "a chain is a cache line");
 
-static inline bool is_chain(const struct tm_chain *chain, uint32_t epoch, uint32_t parent, const uint64_t *addresses, size_t n) {
-	bool same = chain->count == n && chain->parent == parent && chain->epoch == epoch;
-	for (size_t i = 0; i < n && same; i++) same = chain->addresses[i] == addresses[i];
-	return same;
-}
-
-/* At most TM_CHAIN_FRAMES. Returns the innermost. */
-static inline uint32_t descend_chain(struct tm_collector *c, const struct tm_process *p, uint32_t parent, const uint64_t *addresses, size_t n,
-				     uint32_t *path) {
-	uint32_t epoch = p->modules.epoch;
-	struct tm_chain *chain = chain_of(&c->stacks, epoch, parent, addresses, n);
-	if (!is_chain(chain, epoch, parent, addresses, n)) {
-		chain->parent = parent;
-		chain->epoch = epoch;
-		chain->count = (uint32_t)n;
-		for (size_t i = 0; i < n; i++) {
-			chain->addresses[i] = addresses[i];
-			chain->nodes[i] = parent = child_of(c, parent, frame_at(c, p, addresses[i]));
-		}
-	}
-	for (size_t i = 0; i < n; i++) path[i] = chain->nodes[i];
-	return path[n - 1];
+void tm_stack_set_chain(struct tm_collector *c, const struct tm_process *p, struct tm_chain *chain, const struct tm_chain *wanted) {
+	uint32_t node = wanted->parent;
+	*chain = *wanted;
+	for (size_t i = 0; i < wanted->count; i++)
+		chain->nodes[i] = node = child_of(c, node, frame_at(c, p, wanted->addresses[wanted->count - 1 - i]));
 }
 
 void tm_stack_descend(struct tm_collector *c, const struct tm_process *p, uint32_t parent, const uint64_t *addresses, size_t n, uint32_t *path) {
-	while (n) {
-		size_t part = n < TM_CHAIN_FRAMES ? n : TM_CHAIN_FRAMES;
-		parent = descend_chain(c, p, parent, addresses, part, path);
-		addresses += part;
-		path += part;
-		n -= part;
+	for (size_t part; n; n -= part, addresses += part, path += part) {
+		part = n < TM_CHAIN_FRAMES ? n : TM_CHAIN_FRAMES;
+		struct tm_chain wanted = { .parent = parent, .epoch = p->modules.epoch, .count = (uint32_t)part };
+		for (size_t i = 0; i < part; i++) wanted.addresses[part - 1 - i] = addresses[i];
+		struct tm_chain *chain = tm_stack_chain_place(&c->stacks, &wanted);
+		if (!tm_stack_chain_is(chain, &wanted)) tm_stack_set_chain(c, p, chain, &wanted);
+		for (size_t i = 0; i < part; i++) path[i] = chain->nodes[i];
+		parent = path[part - 1];
 	}
 }
 

@@ -38,11 +38,13 @@ struct tm_frame_cache_entry {
 };
 
 #define TM_CHAIN_FRAMES 4u
+#define TM_CHAIN_BITS 12
 
-struct tm_chain { /* frames that were seen one inside the other below a node, outermost first, and their nodes; a cache line */
-	uint64_t addresses[TM_CHAIN_FRAMES];
-	uint32_t nodes[TM_CHAIN_FRAMES];
-	uint32_t parent, epoch, count, padding;
+struct tm_chain { /* frames that were seen one inside the other below a node, and their nodes: a cache line */
+	uint64_t addresses[TM_CHAIN_FRAMES]; /* innermost first, as a ring has them; 0 behind the last */
+	uint32_t nodes[TM_CHAIN_FRAMES];     /* outermost first, as a path has them */
+	uint32_t parent, epoch, count;
+	uint32_t checked; /* what the caller has found out about these addresses; 0: nothing */
 };
 
 struct tm_stack_tree {
@@ -52,7 +54,8 @@ struct tm_stack_tree {
 	size_t node_count, node_capacity;
 	struct tm_slot_table frame_table, node_table; /* nodes: those that are not the first child */
 	struct tm_frame_cache_entry *cache;
-	struct tm_chain *chains; /* a lossy cache of whole turns of a stack */
+	struct tm_chain *chains; /* a lossy cache of whole turns of a stack, 1 << TM_CHAIN_BITS */
+	void *chain_memory;
 	uint32_t first_root;
 	uint32_t *unknown; /* frames without a module */
 	size_t unknown_count, unknown_capacity;
@@ -70,9 +73,26 @@ uint32_t tm_stack_child_frame(struct tm_collector *c, uint32_t parent, uint32_t 
 uint32_t tm_stack_add_python_frame(struct tm_collector *c, const struct tm_process *p, uint64_t number);
 /* The same for several addresses, outermost first, each inside the one before; path gets their nodes. */
 void tm_stack_descend(struct tm_collector *c, const struct tm_process *p, uint32_t parent, const uint64_t *addresses, size_t n, uint32_t *path);
+/* The frames at most TM_CHAIN_FRAMES of which stand in `wanted`, all but its nodes: makes it the chain in that place. */
+void tm_stack_set_chain(struct tm_collector *c, const struct tm_process *p, struct tm_chain *chain, const struct tm_chain *wanted);
 /* A module came to be known: frames of the process in its range get it. */
 void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module);
 /* True if the process has frames without a module. */
 bool tm_stack_tree_has_unknown(const struct tm_stack_tree *t, uint32_t process);
+
+/* Where the chain stands, if it is known. */
+static inline struct tm_chain *tm_stack_chain_place(const struct tm_stack_tree *t, const struct tm_chain *wanted) {
+	const uint64_t *a = wanted->addresses;
+	uint64_t hash = a[0] * 0x9E3779B97F4A7C15u + a[1] * 0xBF58476D1CE4E5B9u + a[2] * 0x94D049BB133111EBu + a[3] * 0xD6E8FEB86659FD93u;
+	hash = (hash ^ hash >> 32 ^ wanted->parent) * 0x9E3779B97F4A7C15u;
+	return &t->chains[hash >> (64 - TM_CHAIN_BITS)];
+}
+
+static inline bool tm_stack_chain_is(const struct tm_chain *chain, const struct tm_chain *wanted) {
+	const uint64_t *a = chain->addresses, *b = wanted->addresses;
+	uint64_t differ = (a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]);
+	uint32_t differ_too = (chain->parent ^ wanted->parent) | (chain->epoch ^ wanted->epoch) | (chain->count ^ wanted->count);
+	return !(differ | differ_too | (chain->checked ^ wanted->checked));
+}
 
 #endif

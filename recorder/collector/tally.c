@@ -34,7 +34,7 @@ struct own_heap { /* an explicit one */
 };
 
 struct process {
-	struct tm_tally_process result;
+	struct tm_tally_process result; /* live bytes and blocks without those of the heap malloc, whose figures have them */
 	struct tm_tally_heap malloc, maps[2]; /* mmap, mmap-file */
 	struct own_heap *own;
 	size_t own_count, own_capacity, own_last; /* own_last: asked for last */
@@ -106,9 +106,12 @@ static void table_grow(struct table *t) {
 
 /* The entry of addr, or the empty one where it belongs. */
 static inline struct entry *table_find(const struct table *t, uint64_t addr) {
-	size_t slot = slot_of(t, addr);
-	while (t->entries[slot].addr && t->entries[slot].addr != addr) slot = (slot + 1) & t->mask;
-	return &t->entries[slot];
+	struct entry *e = &t->entries[slot_of(t, addr)];
+	if (e->addr == addr || !e->addr) return e;
+	const struct entry *end = t->entries + t->mask;
+	do e = e == end ? t->entries : e + 1;
+	while (e->addr && e->addr != addr);
+	return e;
 }
 
 /* Moves later entries of the same run forward, so that no gap hides them. */
@@ -159,17 +162,23 @@ static void give_up(struct process *p) {
 	p->result.given_up = true;
 }
 
+static inline uint64_t live_bytes(const struct process *p) {
+	return p->result.live_bytes + p->malloc.live_bytes;
+}
+
 static inline void raise_peak(struct process *p, uint64_t ns) {
-	if (p->result.live_bytes <= p->result.peak_bytes) return;
-	p->result.peak_bytes = p->result.live_bytes;
+	uint64_t live = live_bytes(p);
+	if (live <= p->result.peak_bytes) return;
+	p->result.peak_bytes = live;
 	p->result.peak_ns = ns;
 }
 
 static inline void gained(struct tm_tally_heap *h, uint64_t bytes) {
-	h->live_bytes += bytes;
+	uint64_t live = h->live_bytes += bytes;
 	h->live_count++;
-	if (h->live_bytes > h->peak_bytes) h->peak_bytes = h->live_bytes;
-	if (h->live_bytes > h->peak_since_reset_bytes) h->peak_since_reset_bytes = h->live_bytes;
+	if (live <= h->peak_since_reset_bytes) return;
+	h->peak_since_reset_bytes = live;
+	if (live > h->peak_bytes) h->peak_bytes = live;
 }
 
 static inline void gave_back(struct tm_tally_heap *h, uint64_t bytes) {
@@ -186,16 +195,16 @@ static struct own_heap *own_heap(struct process *p, uint32_t id) {
 	return &p->own[p->own_last = p->own_count++];
 }
 
-/* Where a block lies: the heap's figures, its table, and whether the process' own figures count it, too. */
+/* Where a block lies: the heap's figures, its table, and whether it counts in the process' own figures, and needs to be added there. */
 struct place {
 	struct tm_tally_heap *figures;
 	struct table *blocks;
-	bool is_root;
+	bool is_root, is_added;
 };
 
 static struct place place_of(struct process *p, uint32_t heap) {
 	struct own_heap *own = own_heap(p, heap);
-	return (struct place){ &own->figures, &own->blocks, own->is_root };
+	return (struct place){ &own->figures, &own->blocks, own->is_root, own->is_root };
 }
 
 /* Who frees the block is told of its allocation, if that is of the same segment; once only. */
@@ -215,7 +224,7 @@ static inline __attribute__((always_inline)) uint64_t freed_at(struct process *p
 	uint64_t bytes = e->bytes, given_back = told(segment, e);
 	gave_back(at.figures, bytes);
 	at.figures->frees++;
-	if (at.is_root) {
+	if (at.is_added) {
 		p->result.live_bytes -= bytes;
 		p->result.live_blocks--;
 	}
@@ -230,18 +239,16 @@ static inline __attribute__((always_inline)) void allocated_at(struct process *p
 	struct entry *e = table_find(at.blocks, addr);
 	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
 		gave_back(at.figures, e->bytes);
-		p->result.live_bytes -= at.is_root ? e->bytes : 0;
+		p->result.live_bytes -= at.is_added ? e->bytes : 0;
 	} else {
 		at.blocks->count++;
-		p->result.live_blocks += at.is_root;
+		p->result.live_blocks += at.is_added;
 	}
 	*e = (struct entry){ addr, bytes, ns, number };
 	at.figures->allocations++;
 	gained(at.figures, bytes);
-	if (at.is_root) {
-		p->result.live_bytes += bytes;
-		raise_peak(p, ns);
-	}
+	p->result.live_bytes += at.is_added ? bytes : 0;
+	if (at.is_root) raise_peak(p, ns);
 	if (at.blocks->count > TM_TALLY_BLOCKS_MAX && !p->watch_count) give_up(p);
 }
 
@@ -253,14 +260,14 @@ static __attribute__((noinline)) void own_block_allocated(struct process *p, uin
 	allocated_at(p, place_of(p, heap), addr, size, ns, number);
 }
 
-static inline uint64_t block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
+static inline __attribute__((always_inline)) uint64_t block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
 	if (heap) return own_block_freed(p, heap, addr, begin_ns, segment);
-	return freed_at(p, (struct place){ &p->malloc, &p->blocks, true }, addr, begin_ns, segment);
+	return freed_at(p, (struct place){ &p->malloc, &p->blocks, true, false }, addr, begin_ns, segment);
 }
 
-static inline void block_allocated(const struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns, uint64_t number) {
+static inline __attribute__((always_inline)) void block_allocated(const struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns, uint64_t number) {
 	if (heap) own_block_allocated(p, heap, addr, size, ns, number);
-	else allocated_at(p, (struct place){ &p->malloc, &p->blocks, true }, addr, t->sample_bytes <= 0 ? size : scaled(t, size), ns, number);
+	else allocated_at(p, (struct place){ &p->malloc, &p->blocks, true, false }, addr, t->sample_bytes <= 0 ? size : scaled(t, size), ns, number);
 }
 
 /* What the free of a block will be told, before its turn comes: of an allocation whose turn has come. */
@@ -530,7 +537,7 @@ static void gather(struct tm_tally *t) {
 static void look_at_watches(struct tm_tally *t, struct process *p, uint64_t ns) {
 	for (size_t i = 0; i < p->watch_count; i++) {
 		struct tm_tally_watch *w = &p->watches[i];
-		uint64_t value = w->of_process ? p->result.live_bytes : figures_of(p, w->heap, w->id)->live_bytes;
+		uint64_t value = w->of_process ? live_bytes(p) : figures_of(p, w->heap, w->id)->live_bytes;
 		if (tm_threshold_crossed(&w->threshold, value)) t->crossed(t->crossed_context, (uint32_t)(p - t->processes), w->rule, ns, value);
 	}
 }
@@ -673,7 +680,12 @@ struct tm_tally_heap tm_tally_heap_of(struct tm_tally *t, uint32_t process, enum
 }
 
 struct tm_tally_process tm_tally_of(const struct tm_tally *t, uint32_t process) {
-	return process < t->process_count ? t->processes[process].result : (struct tm_tally_process){ 0 };
+	if (process >= t->process_count) return (struct tm_tally_process){ 0 };
+	const struct process *p = &t->processes[process];
+	struct tm_tally_process result = p->result;
+	result.live_bytes += p->malloc.live_bytes;
+	result.live_blocks += p->malloc.live_count;
+	return result;
 }
 
 uint32_t tm_tally_process_count(const struct tm_tally *t) {
