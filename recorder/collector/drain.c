@@ -25,8 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define BLOCK_WORDS 8192u /* of a ring are copied and read at once */
-#define MANY_RINGS 32u    /* blocks are a quarter of that then, so that less waits for the events of other threads */
+#define BLOCK_WORDS 2048u /* of a ring are copied and read at once: they and what they become stay in the nearest cache */
 #define ADVANCE_BYTES (4u << 20) /* in the middle of a long pass, as often as that */
 #define RECORD_WORDS_MAX 65535u
 #define SCOPE_WORDS 4u /* word, ticks, key, link */
@@ -378,8 +377,12 @@ static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r
 			} else {
 				unsigned flags = (unsigned)(word >> 8 & 0xff);
 				if (flags & ~(TM_RING_NO_STACK | TM_RING_PYTHON)) break;
-				if (!tm_ring_stack_take(c, r, flags, word >> 32 & 0xffff, w + TM_RING_ALLOC_WORDS, n - TM_RING_ALLOC_WORDS, &e->stack)) break;
-				same = again_of(r);
+				e->stack = tm_ring_stack_turn(c, r, word, w + TM_RING_ALLOC_WORDS);
+				same = (struct again){ shape_of(flags, TM_RING_ALLOC_WORDS, r->depth), e->stack };
+				if (!e->stack) {
+					if (!tm_ring_stack_take(c, r, flags, word >> 32 & 0xffff, w + TM_RING_ALLOC_WORDS, n - TM_RING_ALLOC_WORDS, &e->stack)) break;
+					same = again_of(r);
+				}
 			}
 			e->addr = w[2];
 			e->size = w[3];
@@ -442,7 +445,7 @@ static void copy_out(struct tm_collector *c, const struct tm_ring_view *r, size_
 	const uint8_t *data = tm_session_ring_data(&c->session, index_of(c, r));
 	uint64_t size = tm_session_ring_bytes(&c->session, index_of(c, r)), at = r->tail & (size - 1), to_end = size - at;
 	size_t first = bytes < to_end ? bytes : (size_t)to_end;
-	c->block = tm_memory_grow(c->block, &c->block_words, bytes / 8, sizeof c->block[0]);
+	c->block = tm_memory_grow(c->block, &c->block_words, bytes / 8 + TM_RING_TURN_WORDS, sizeof c->block[0]);
 	memcpy(c->block, data + at, first);
 	memcpy((uint8_t *)c->block + first, data, bytes - first);
 }
@@ -470,9 +473,9 @@ static void skip_corrupt(struct tm_collector *c, struct tm_ring_view *r, struct 
 }
 
 /* Reads a block of a ring, no further than `head`. */
-static void read_block(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, size_t block_bytes) {
+static void read_block(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring) {
 	uint64_t left = r->head - r->tail;
-	size_t limit = block_bytes, taken;
+	size_t limit = BLOCK_WORDS * 8, taken;
 	bool bad;
 	if (left > tm_session_ring_bytes(&c->session, index_of(c, r)) || left % 8) {
 		r->head &= ~7ull;
@@ -588,7 +591,7 @@ static void advance(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
 
 /* Reads all rings up to their heads, the oldest event first. The guests see a heartbeat with each block: who waits for room knows that its turn comes. */
 static void read_rings(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
-	size_t block_bytes = c->order.count > MANY_RINGS ? BLOCK_WORDS * 2 : BLOCK_WORDS * 8, since = 0;
+	size_t since = 0;
 	struct tm_ring_view *r = tm_ring_order_first(&c->order);
 	uint64_t alone = c->order.count == 1 ? watermark_without(c, r, now_ticks, used) : 0;
 	if (alone) tm_tally_alone_until(c->tally, r->thread, tm_time_map_ns(&c->timebase.map, r->next_ticks), tm_time_map_ns(&c->timebase.map, alone));
@@ -596,7 +599,7 @@ static void read_rings(struct tm_collector *c, uint64_t now_ticks, uint32_t used
 	while ((r = tm_ring_order_first(&c->order))) {
 		uint64_t before = r->tail;
 		r->readable = r->readable || may_read(c, r, r->head);
-		if (r->readable) read_block(c, r, tm_session_ring(&c->session, index_of(c, r)), block_bytes);
+		if (r->readable) read_block(c, r, tm_session_ring(&c->session, index_of(c, r)));
 		if (!r->readable || r->tail == r->head) {
 			tm_ring_order_drop_first(&c->order);
 		} else {

@@ -10,6 +10,7 @@
 #define TIDEMARK_RECORDER_COLLECTOR_DRAIN_H
 
 #include "python_stacks.h"
+#include "ring_stack.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,6 +41,7 @@ struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	bool path_known; /* false after a corrupt stretch, until a whole stack comes */
 	bool entry_left_out;
 	uint32_t stack;                  /* node of the current path */
+	struct tm_turns turns;
 	struct tm_python_ring python;
 	uint64_t safe_ticks;
 	uint64_t last_ticks; /* no event that comes was begun earlier */

@@ -219,7 +219,7 @@ static uint32_t put_tail(struct tm_collector *c, struct tm_ring_view *r) {
 	if (first != p->tail_first || parent != p->tail_parent || p->tail_valid < first) p->tail_valid = first;
 	p->tail_first = first;
 	p->tail_parent = parent;
-	p->tail = tm_memory_grow(p->tail, &p->tail_capacity, r->depth + TM_CHAIN_FRAMES, sizeof p->tail[0]);
+	p->tail = tm_memory_grow(p->tail, &p->tail_capacity, r->depth + 2 * TM_RING_TURN_WORDS, sizeof p->tail[0]);
 	if (p->tail_valid > first) parent = p->tail[p->tail_valid - 1];
 	if (p->tail_valid < r->depth) tm_stack_descend(c, r->process, parent, r->pcs + p->tail_valid, r->depth - p->tail_valid, p->tail + p->tail_valid);
 	p->tail_valid = r->depth;

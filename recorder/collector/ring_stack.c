@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define DEPTH_MAX 8192u
+#define ROOM_FOR_TURNS 8u /* a stack that becomes a little deeper is a turn still */
 
 /* Frames that every thread has and nobody wrote: the loader's entry into the executable and libc's part right inside of it; and on other
  * threads, and in a child that one of them forked, libc's start of a thread. */
@@ -39,7 +40,7 @@ static void step_in(struct tm_collector *c, struct tm_ring_view *r, size_t at) {
 static bool change_stack(struct tm_ring_view *r, size_t keep, const uint64_t *pcs, size_t fresh) {
 	if (keep > r->depth || keep + fresh > DEPTH_MAX) return false;
 	size_t depth = keep + fresh;
-	if (depth > r->pc_capacity) r->pcs = tm_memory_grow(r->pcs, &r->pc_capacity, depth, sizeof r->pcs[0]);
+	r->pcs = tm_memory_grow(r->pcs, &r->pc_capacity, depth + ROOM_FOR_TURNS, sizeof r->pcs[0]);
 	uint64_t bits = 0;
 	for (uint64_t *to = r->pcs + depth, *last = r->pcs + keep; to > last;) {
 		bits |= *pcs;
@@ -57,7 +58,7 @@ static bool change_stack(struct tm_ring_view *r, size_t keep, const uint64_t *pc
 static uint32_t native_stack(struct tm_collector *c, struct tm_ring_view *r) {
 	size_t depth = r->depth;
 	if (r->stack || !depth) return r->stack;
-	r->path = tm_memory_grow(r->path, &r->path_capacity, depth + TM_CHAIN_FRAMES, sizeof r->path[0]);
+	r->path = tm_memory_grow(r->path, &r->path_capacity, depth + ROOM_FOR_TURNS, sizeof r->path[0]);
 	size_t at = r->path_valid;
 	for (; at < depth && at < TM_OUTER_FRAMES; at++) step_in(c, r, at);
 	if (at < depth) tm_stack_descend(c, r->process, at ? r->path[at - 1] : 0, r->pcs + at, depth - at, r->path + at);
@@ -82,94 +83,76 @@ static void resize_stack(struct tm_ring_view *r, size_t depth) {
 	r->stack = 0;
 }
 
-/* What is known of a turn: whose frames the new ones lie inside of, and where their nodes go. */
-struct turn {
-	bool python;
-	uint32_t parent, *path;
-	size_t path_capacity;
-};
+_Static_assert(TM_RING_TURN_WORDS == TM_CHAIN_FRAMES, "a turn is a chain");
 
-static bool is_sound(const struct tm_ring_view *r, const struct turn *t, const uint64_t *pcs, size_t fresh) {
+static bool is_sound(const struct tm_ring_view *r, const uint64_t *pcs, size_t fresh) {
 	uint64_t bits = 0;
 	for (size_t i = 0; i < fresh; i++) {
 		bits |= pcs[i];
-		if (t->python && tm_python_is_eval(&r->python, pcs[i])) return false;
+		if (tm_python_is_eval(&r->python, pcs[i])) return false;
 	}
 	return bits < TM_ADDRESS_LIMIT;
 }
 
-/* A few frames, which are mostly those of an earlier turn. */
-static inline bool turn_few(struct tm_collector *c, struct tm_ring_view *r, const struct turn *t, size_t keep, const uint64_t *pcs, size_t fresh) {
-	struct tm_chain wanted = { .parent = t->parent, .epoch = r->process->modules.epoch, .count = (uint32_t)fresh };
-	uint64_t *a = wanted.addresses, *to = r->pcs + keep + fresh;
-	wanted.checked = t->python ? r->python.run_set : 0;
+/* The nodes of the new frames are found below that of the frames that stay, mostly by an earlier turn of the same kind, and nothing else has to be
+ * looked at. What r->turns says holds until the stack changes in another way. */
+uint32_t tm_ring_stack_turn(struct tm_collector *c, struct tm_ring_view *r, uint64_t word, const uint64_t *pcs) {
+	const struct tm_turns *t = &r->turns;
+	size_t keep = word >> 32 & 0xffff, fresh = (word >> 16 & 0xffff) - TM_RING_ALLOC_WORDS, depth = keep + fresh;
+	if ((word & 0xff00) != t->flags || fresh - 1 >= TM_CHAIN_FRAMES || keep - t->first > r->depth - t->first) return 0;
+	if (keep >= t->limit || !*t->stack) return 0;
+	struct tm_chain wanted = { .parent = t->path[keep - 1], .epoch = r->process->modules.epoch, .count = (uint32_t)fresh, .checked = r->python.run_set };
+	uint64_t *a = wanted.addresses, *to = r->pcs + depth;
 	a[0] = pcs[0];
-	if (fresh > 1) a[1] = pcs[1];
-	if (fresh > 2) a[2] = pcs[2];
-	if (fresh > 3) a[3] = pcs[3];
+	a[1] = fresh > 1 ? pcs[1] : 0;
+	a[2] = fresh > 2 ? pcs[2] : 0;
+	a[3] = fresh > 3 ? pcs[3] : 0;
 	struct tm_chain *chain = tm_stack_chain_place(&c->stacks, &wanted);
 	if (!tm_stack_chain_is(chain, &wanted)) {
-		if (!is_sound(r, t, pcs, fresh)) return false;
+		if (!is_sound(r, pcs, fresh)) return 0;
 		tm_stack_set_chain(c, r->process, chain, &wanted);
 	}
+	memcpy(t->path + keep, chain->nodes, sizeof chain->nodes);
 	to[-1] = a[0];
 	if (fresh > 1) to[-2] = a[1];
 	if (fresh > 2) to[-3] = a[2];
 	if (fresh > 3) to[-4] = a[3];
-	memcpy(t->path + keep, chain->nodes, sizeof chain->nodes);
-	return true;
-}
-
-static bool turn_many(struct tm_collector *c, struct tm_ring_view *r, const struct turn *t, size_t keep, const uint64_t *pcs, size_t fresh) {
-	if (!is_sound(r, t, pcs, fresh)) return false;
-	for (uint64_t *to = r->pcs + keep + fresh, *last = r->pcs + keep; to > last;) *--to = *pcs++;
-	tm_stack_descend(c, r->process, t->parent, r->pcs + keep, fresh, t->path + keep);
-	return true;
-}
-
-/* The stacks' usual way: some of the innermost frames gave way to others, all inside of the frames of the thread's start-up, or of the innermost Python
- * function. Their nodes are found below that of the frames that stay, and nothing else has to be looked at. 0: it is not so. */
-static inline uint32_t turn(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh) {
-	struct tm_python_ring *p = &r->python;
-	struct turn t = { .python = flags == TM_RING_PYTHON };
-	size_t depth = keep + fresh;
-	if (flags & ~TM_RING_PYTHON || !r->path_known || keep > r->depth || depth > r->pc_capacity || !fresh) return 0;
-	if (t.python) {
-		if (!p->merged || keep < p->tail_first) return 0;
-		t.parent = keep > p->tail_first ? p->tail[keep - 1] : p->tail_parent;
-		t.path = p->tail;
-		t.path_capacity = p->tail_capacity;
-	} else {
-		if (keep < TM_OUTER_FRAMES || keep > r->path_valid || p->merged) return 0;
-		t.parent = r->path[keep - 1];
-		t.path = r->path;
-		t.path_capacity = r->path_capacity;
-	}
-	if (keep + TM_CHAIN_FRAMES > t.path_capacity || depth > t.path_capacity) return 0;
-	if (!(fresh <= TM_CHAIN_FRAMES ? turn_few(c, r, &t, keep, pcs, fresh) : turn_many(c, r, &t, keep, pcs, fresh))) return 0;
 	r->depth = depth;
-	if (t.python) {
+	*t->valid = depth;
+	if (t->flags) {
 		if (r->path_valid > keep) r->path_valid = keep;
-		p->scanned = p->tail_valid = depth;
-		r->stack = 0;
-		return p->merged = t.path[depth - 1];
+		r->python.scanned = depth;
 	}
-	if (p->scanned | p->tail_valid | p->eval_count) tm_python_native_changed(p, keep);
-	r->path_valid = depth;
-	return r->stack = t.path[depth - 1];
+	return *t->stack = chain->nodes[fresh - 1];
+}
+
+/* What the next records may turn, now that the stack of one is known. */
+static void set_turns(struct tm_ring_view *r) {
+	struct tm_python_ring *p = &r->python;
+	struct tm_turns *t = &r->turns;
+	*t = (struct tm_turns){ 0 };
+	if (p->merged && p->tail_first) {
+		p->tail[p->tail_first - 1] = p->tail_parent;
+		r->stack = 0;
+		*t = (struct tm_turns){ TM_RING_PYTHON << 8, p->tail, &p->tail_valid, &p->merged, p->tail_first, p->tail_capacity };
+	} else if (r->stack && !(p->scanned | p->tail_valid | p->eval_count) && r->depth >= TM_OUTER_FRAMES) {
+		*t = (struct tm_turns){ 0, r->path, &r->path_valid, &r->stack, TM_OUTER_FRAMES, r->path_capacity };
+	}
+	if (t->limit > r->pc_capacity) t->limit = r->pc_capacity;
+	t->limit = t->limit > TM_RING_TURN_WORDS ? t->limit - TM_RING_TURN_WORDS : 0;
 }
 
 /* After a corrupt stretch the frames that a record keeps are not known; its event has no stack until a whole one comes. */
 bool tm_ring_stack_take(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh,
 		       uint32_t *stack) {
-	*stack = turn(c, r, flags, keep, pcs, fresh);
-	if (*stack) return true;
+	*stack = 0;
 	if (flags & TM_RING_NO_STACK) return fresh == 0;
 	if (keep == 0) r->path_known = true;
 	if (!r->path_known) return true;
 	if (flags & TM_RING_CUT) r->process->cut_stacks++;
 	if ((fresh || keep != r->depth) && !change_stack(r, keep, pcs, fresh)) return false;
 	*stack = stack_of(c, r, flags);
+	set_turns(r);
 	return true;
 }
 

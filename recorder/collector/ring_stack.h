@@ -15,6 +15,19 @@
 struct tm_collector;
 struct tm_ring_view;
 
+struct tm_turns { /* the stacks that are found with one look, as long as *stack is not 0; all zero: none */
+	uint64_t flags;  /* where the record's first word has them */
+	uint32_t *path;  /* nodes of the frames, from first - 1 on */
+	size_t *valid;   /* so many are right */
+	uint32_t *stack; /* of the last event */
+	size_t first, limit; /* frames that stay: at least, and less than that */
+};
+
+/* The same as tm_ring_stack_take() for the usual allocation, whose first word is `word`, and 0 where it is another or its stack not of the usual kind: some of
+ * the innermost frames gave way to a few others, all inside of the frames of the thread's start-up, or of the innermost Python function. TM_RING_TURN_WORDS
+ * from pcs on can be read, whatever they are. */
+#define TM_RING_TURN_WORDS 4u
+uint32_t tm_ring_stack_turn(struct tm_collector *c, struct tm_ring_view *r, uint64_t word, const uint64_t *pcs);
 /* The node of the stack that is `keep` outer frames of the last and `fresh` new ones, innermost first in pcs; flags are the record's. */
 bool tm_ring_stack_take(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh, uint32_t *stack);
 /* The same of a call whose innermost frames are a driver's: the program's call is outside of them. */

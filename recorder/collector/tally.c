@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define FETCH_AHEAD 12u
+#define LARGE_ENTRIES 2048u
 #define SPARE_MAX 8u             /* rooms for items that are kept for the next thread that has some */
 #define SPARE_ITEMS (64u << 10) /* larger ones are given back */
 
@@ -162,6 +163,16 @@ static void give_up(struct process *p) {
 	p->result.given_up = true;
 }
 
+/* For another block. False: they are too many. */
+static bool make_room(struct process *p, struct table *blocks) {
+	if (blocks->count >= TM_TALLY_BLOCKS_MAX && !p->watch_count) {
+		give_up(p);
+		return false;
+	}
+	table_grow(blocks);
+	return true;
+}
+
 static inline uint64_t live_bytes(const struct process *p) {
 	return p->result.live_bytes + p->malloc.live_bytes;
 }
@@ -218,7 +229,7 @@ static inline uint64_t told(struct tm_tally_segment *segment, struct entry *e) {
 /* A block at that address which is younger took the place of the one that is meant, in the time that a realloc took. Returns what was told. */
 static inline __attribute__((always_inline)) uint64_t freed_at(struct process *p, struct place at, uint64_t addr, uint64_t begin_ns,
 							       struct tm_tally_segment *segment) {
-	if (!at.blocks->count) return 0;
+	if (!at.blocks->entries) return 0;
 	struct entry *e = table_find(at.blocks, addr);
 	if (!e->addr || e->alloc_ns > begin_ns) return 0;
 	uint64_t bytes = e->bytes, given_back = told(segment, e);
@@ -234,8 +245,7 @@ static inline __attribute__((always_inline)) uint64_t freed_at(struct process *p
 
 static inline __attribute__((always_inline)) void allocated_at(struct process *p, struct place at, uint64_t addr, uint64_t bytes, uint64_t ns,
 							       uint64_t number) {
-	if (!addr) return;
-	if (at.blocks->count * 2 >= at.blocks->mask) table_grow(at.blocks);
+	if (!addr || (at.blocks->count * 2 >= at.blocks->mask && !make_room(p, at.blocks))) return;
 	struct entry *e = table_find(at.blocks, addr);
 	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
 		gave_back(at.figures, e->bytes);
@@ -249,7 +259,6 @@ static inline __attribute__((always_inline)) void allocated_at(struct process *p
 	gained(at.figures, bytes);
 	p->result.live_bytes += at.is_added ? bytes : 0;
 	if (at.is_root) raise_peak(p, ns);
-	if (at.blocks->count > TM_TALLY_BLOCKS_MAX && !p->watch_count) give_up(p);
 }
 
 static __attribute__((noinline)) uint64_t own_block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
@@ -414,34 +423,54 @@ static void count_events(struct tm_tally *t, const size_t of_class[8]) {
 	t->frees += of_class[TM_CLASS_FREE] + of_class[TM_CLASS_UNMAP] + both;
 }
 
-/* The table is larger than the processor's caches: what the items to come will look for is fetched meanwhile. */
-static inline void fetch_entry(const struct process *p, uint64_t addr) {
-	if (p->blocks.entries) __builtin_prefetch(&p->blocks.entries[slot_of(&p->blocks, addr)], 1);
+/* A table that is larger than the processor's near caches: what the items to come will look for is fetched meanwhile. */
+static inline bool is_large(const struct table *t) {
+	return t->mask >= LARGE_ENTRIES;
+}
+
+static inline void fetch_entry(const struct table *t, uint64_t addr) {
+	__builtin_prefetch(&t->entries[slot_of(t, addr)], 1);
+}
+
+/* The first event that is not below ns. */
+static struct tm_event *first_from(struct tm_event *e, struct tm_event *end, uint64_t ns) {
+	if (end[-1].time_ns < ns) return end;
+	while (e < end && e->time_ns < ns) e++;
+	return e;
 }
 
 /* Nothing waits, and these come first: they need not wait for others. Returns the first that must. */
 static struct tm_event *replay_at_once(struct tm_tally *t, struct process *p, struct tm_event *e, struct tm_event *end, struct tm_tally_segment *segment) {
-	size_t of_class[8] = { 0 };
+	size_t of_class[8] = { 0 }, allocations = 0, frees = 0;
 	struct item steps[2];
 	if (p->watch_count || p->ended || e->time_ns < p->last_ns) return e;
-	const struct tm_event *first = e;
-	for (; e < end && e->time_ns < t->alone_ns && !p->result.given_up; e++) {
+	const struct tm_event *first = e, *limit = first_from(e, end, t->alone_ns);
+	bool fetches = is_large(&p->blocks);
+	for (; e < limit && !p->result.given_up; e++) {
 		unsigned class = TM_OP_CLASS(e->op);
-		of_class[class]++;
-		if (e + FETCH_AHEAD < end) fetch_entry(p, e[FETCH_AHEAD].op == TM_OP_FREE ? e[FETCH_AHEAD].old : e[FETCH_AHEAD].addr);
+		const struct tm_event *ahead = e + FETCH_AHEAD;
+		if (fetches && ahead < limit) fetch_entry(&p->blocks, ahead->op == TM_OP_FREE ? ahead->old : ahead->addr);
 		if (class == TM_CLASS_ALLOC) {
+			allocations++;
 			block_allocated(t, p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
-		} else if (class == TM_CLASS_FREE) {
+			continue;
+		}
+		if (class == TM_CLASS_FREE) {
+			frees++;
 			e->old_size = block_freed(p, e->heap, e->old, e->time_ns, segment);
-		} else if (class == TM_CLASS_REALLOC) {
+			continue;
+		}
+		of_class[class]++;
+		if (class == TM_CLASS_REALLOC) {
 			e->old_size = block_freed(p, e->heap, e->old, e->begin_ns, segment);
 			block_allocated(t, p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
-		} else {
-			const struct item *last = put_steps(steps, e);
-			for (const struct item *i = steps; i < last; i++) replay(t, p, i);
 		}
+		const struct item *last = put_steps(steps, e);
+		for (const struct item *i = steps; i < last; i++) replay(t, p, i);
 	}
 	if (e > first) p->last_ns = e[-1].time_ns;
+	of_class[TM_CLASS_ALLOC] = allocations;
+	of_class[TM_CLASS_FREE] = frees;
 	count_events(t, of_class);
 	return e;
 }
@@ -551,9 +580,10 @@ static inline bool is_half(const struct source *s, size_t at) {
 static void replay_run(struct tm_tally *t, struct source *s, uint64_t until) {
 	struct process *p = &t->processes[s->process];
 	size_t at = s->at;
+	bool fetches = is_large(&p->blocks);
 	if (s->items[at].ns < p->last_ns || p->ended) p->result.approximate = true;
 	do {
-		if (at + FETCH_AHEAD < s->count) fetch_entry(p, s->items[at + FETCH_AHEAD].addr);
+		if (fetches && at + FETCH_AHEAD < s->count) fetch_entry(&p->blocks, s->items[at + FETCH_AHEAD].addr);
 		if (!p->result.given_up) replay(t, p, &s->items[at]);
 		if (p->watch_count && !is_half(s, at)) look_at_watches(t, p, s->items[at].ns);
 		at++;
