@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define FETCH_AHEAD 12u
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline))
 #define LARGE_ENTRIES 2048u
 #define SPARE_MAX 8u             /* rooms for items that are kept for the next thread that has some */
 #define SPARE_ITEMS (64u << 10) /* larger ones are given back */
@@ -227,8 +229,7 @@ static inline uint64_t told(struct tm_tally_segment *segment, struct entry *e) {
 }
 
 /* A block at that address which is younger took the place of the one that is meant, in the time that a realloc took. Returns what was told. */
-static inline __attribute__((always_inline)) uint64_t freed_at(struct process *p, struct place at, uint64_t addr, uint64_t begin_ns,
-							       struct tm_tally_segment *segment) {
+static ALWAYS_INLINE uint64_t freed_at(struct process *p, struct place at, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
 	if (!at.blocks->entries) return 0;
 	struct entry *e = table_find(at.blocks, addr);
 	if (!e->addr || e->alloc_ns > begin_ns) return 0;
@@ -243,8 +244,7 @@ static inline __attribute__((always_inline)) uint64_t freed_at(struct process *p
 	return given_back;
 }
 
-static inline __attribute__((always_inline)) void allocated_at(struct process *p, struct place at, uint64_t addr, uint64_t bytes, uint64_t ns,
-							       uint64_t number) {
+static ALWAYS_INLINE void allocated_at(struct process *p, struct place at, uint64_t addr, uint64_t bytes, uint64_t ns, uint64_t number) {
 	if (!addr || (at.blocks->count * 2 >= at.blocks->mask && !make_room(p, at.blocks))) return;
 	struct entry *e = table_find(at.blocks, addr);
 	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
@@ -261,22 +261,24 @@ static inline __attribute__((always_inline)) void allocated_at(struct process *p
 	if (at.is_root) raise_peak(p, ns);
 }
 
-static __attribute__((noinline)) uint64_t own_block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
+static NOINLINE uint64_t own_block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
 	return freed_at(p, place_of(p, heap), addr, begin_ns, segment);
 }
 
-static __attribute__((noinline)) void own_block_allocated(struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns, uint64_t number) {
+static NOINLINE void own_block_allocated(struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns, uint64_t number) {
 	allocated_at(p, place_of(p, heap), addr, size, ns, number);
 }
 
-static inline __attribute__((always_inline)) uint64_t block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
+static ALWAYS_INLINE uint64_t block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
 	if (heap) return own_block_freed(p, heap, addr, begin_ns, segment);
 	return freed_at(p, (struct place){ &p->malloc, &p->blocks, true, false }, addr, begin_ns, segment);
 }
 
-static inline __attribute__((always_inline)) void block_allocated(const struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns, uint64_t number) {
-	if (heap) own_block_allocated(p, heap, addr, size, ns, number);
-	else allocated_at(p, (struct place){ &p->malloc, &p->blocks, true, false }, addr, t->sample_bytes <= 0 ? size : scaled(t, size), ns, number);
+static ALWAYS_INLINE void block_allocated(const struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns,
+					 uint64_t number) {
+	uint64_t bytes = t->sample_bytes <= 0 || heap ? size : scaled(t, size);
+	if (heap) own_block_allocated(p, heap, addr, bytes, ns, number);
+	else allocated_at(p, (struct place){ &p->malloc, &p->blocks, true, false }, addr, bytes, ns, number);
 }
 
 /* What the free of a block will be told, before its turn comes: of an allocation whose turn has come. */
@@ -440,7 +442,8 @@ static struct tm_event *first_from(struct tm_event *e, struct tm_event *end, uin
 }
 
 /* Nothing waits, and these come first: they need not wait for others. Returns the first that must. */
-static struct tm_event *replay_at_once(struct tm_tally *t, struct process *p, struct tm_event *e, struct tm_event *end, struct tm_tally_segment *segment) {
+static struct tm_event *replay_at_once(struct tm_tally *t, struct process *p, struct tm_event *e, struct tm_event *end,
+				       struct tm_tally_segment *segment) {
 	size_t of_class[8] = { 0 }, allocations = 0, frees = 0;
 	struct item steps[2];
 	if (p->watch_count || p->ended || e->time_ns < p->last_ns) return e;
@@ -476,7 +479,8 @@ static struct tm_event *replay_at_once(struct tm_tally *t, struct process *p, st
 }
 
 /* They wait for the events of other threads. */
-static struct item *put_waiting(struct process *p, struct item *to, struct tm_event *e, const struct tm_event *end, struct tm_tally_segment *segment, size_t of_class[8]) {
+static struct item *put_waiting(struct process *p, struct item *to, struct tm_event *e, const struct tm_event *end,
+				struct tm_tally_segment *segment, size_t of_class[8]) {
 	for (; e < end; e++) {
 		unsigned class = TM_OP_CLASS(e->op);
 		of_class[class]++;
