@@ -204,9 +204,8 @@ bool tm_record_next(struct tm_cursor *payload, uint64_t *tag, struct tm_cursor *
 	return !payload->bad;
 }
 
-void tm_put_stacks(struct tm_bytes *b, uint64_t first_frame, const struct tm_frame *frames, size_t frame_count, uint64_t first_node,
-		   const struct tm_node *nodes, size_t node_count) {
-	uint64_t previous_address = 0, previous_frame = 0;
+static void put_frames(struct tm_bytes *b, uint64_t first_frame, const struct tm_frame *frames, size_t frame_count) {
+	uint64_t previous_address = 0;
 	tm_put_varint(b, first_frame);
 	tm_put_varint(b, frame_count);
 	for (size_t i = 0; i < frame_count; i++) {
@@ -216,13 +215,25 @@ void tm_put_stacks(struct tm_bytes *b, uint64_t first_frame, const struct tm_fra
 		tm_put_zigzag(b, (int64_t)(frames[i].address - previous_address));
 		previous_address = frames[i].address;
 	}
+}
+
+void tm_put_stacks_by_column(struct tm_bytes *b, uint64_t first_frame, const struct tm_frame *frames, size_t frame_count,
+			     uint64_t first_node, const struct tm_node_columns *nodes) {
+	put_frames(b, first_frame, frames, frame_count);
 	tm_put_varint(b, first_node);
-	tm_put_varint(b, node_count);
-	for (size_t i = 0; i < node_count; i++) tm_put_varint(b, first_node + i - nodes[i].parent);
-	for (size_t i = 0; i < node_count; i++) {
-		tm_put_zigzag(b, (int64_t)(nodes[i].frame - previous_frame));
-		previous_frame = nodes[i].frame;
-	}
+	tm_put_varint(b, nodes->count);
+	tm_put_raw(b, nodes->parents.data, nodes->parents.size);
+	tm_put_raw(b, nodes->frames.data, nodes->frames.size);
+	b->failed = b->failed || nodes->parents.failed || nodes->frames.failed;
+}
+
+void tm_put_stacks(struct tm_bytes *b, uint64_t first_frame, const struct tm_frame *frames, size_t frame_count, uint64_t first_node,
+		   const struct tm_node *nodes, size_t node_count) {
+	struct tm_node_columns columns = { .count = 0 };
+	for (size_t i = 0; i < node_count; i++) tm_put_node(&columns, first_node + i, nodes[i].parent, nodes[i].frame);
+	tm_put_stacks_by_column(b, first_frame, frames, frame_count, first_node, &columns);
+	tm_bytes_release(&columns.parents);
+	tm_bytes_release(&columns.frames);
 }
 
 /* A count is believed only as far as the bytes that are left could hold that many entries; ids start at 1 and do not wrap. */

@@ -104,6 +104,21 @@ struct tm_node { uint64_t parent, frame; };
 void tm_put_stacks(struct tm_bytes *b, uint64_t first_frame, const struct tm_frame *frames, size_t frame_count,
 		   uint64_t first_node, const struct tm_node *nodes, size_t node_count);
 
+/* The same for a writer who makes the columns of the nodes as they come: they hold all nodes from first_node on. */
+struct tm_node_columns {
+	struct tm_bytes parents, frames;
+	uint64_t last_frame;
+	size_t count;
+};
+static inline void tm_put_node(struct tm_node_columns *c, uint64_t id, uint64_t parent, uint64_t frame) {
+	tm_put_varint(&c->parents, id - parent);
+	tm_put_zigzag(&c->frames, (int64_t)(frame - c->last_frame));
+	c->last_frame = frame;
+	c->count++;
+}
+void tm_put_stacks_by_column(struct tm_bytes *b, uint64_t first_frame, const struct tm_frame *frames, size_t frame_count,
+			     uint64_t first_node, const struct tm_node_columns *nodes);
+
 struct tm_stacks {
 	uint64_t first_frame, first_node;
 	struct tm_frame *frames; /* owned; frame_count of them */

@@ -99,7 +99,7 @@ static void wait_for_encoder(struct tm_collector *c) {
 }
 
 static bool group_is_empty(const struct tm_group *g) {
-	return !g->meta_count && !g->event_count && !g->activity_count && !g->frame_count && !g->node_count;
+	return !g->meta_count && !g->event_count && !g->activity_count && !g->frame_count && !g->nodes.count;
 }
 
 /* Also where the file is bounded and small: a group is written whole or not at all. */
@@ -380,7 +380,8 @@ static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r
 				e->stack = tm_ring_stack_turn(c, r, word, w + TM_RING_ALLOC_WORDS);
 				same = (struct again){ shape_of(flags, TM_RING_ALLOC_WORDS, r->depth), e->stack };
 				if (!e->stack) {
-					if (!tm_ring_stack_take(c, r, flags, word >> 32 & 0xffff, w + TM_RING_ALLOC_WORDS, n - TM_RING_ALLOC_WORDS, &e->stack)) break;
+					size_t keep = word >> 32 & 0xffff, fresh = n - TM_RING_ALLOC_WORDS;
+					if (!tm_ring_stack_take(c, r, flags, keep, w + TM_RING_ALLOC_WORDS, fresh, &e->stack)) break;
 					same = again_of(r);
 				}
 			}

@@ -142,10 +142,10 @@ static void write_meta(struct tm_encoder_thread *e, struct tm_group *g, bool lat
 /* --- STACKS --- */
 
 static void write_stacks(struct tm_encoder_thread *e, const struct tm_group *g) {
-	if (!g->frame_count && !g->node_count) return;
+	if (!g->frame_count && !g->nodes.count) return;
 	/* first ids of an empty array do not matter, but 1 keeps them in range */
-	tm_put_stacks(&e->payload, g->frame_count ? g->first_frame : 1, g->frames, g->frame_count, g->node_count ? g->first_node : 1,
-		      g->nodes, g->node_count);
+	tm_put_stacks_by_column(&e->payload, g->frame_count ? g->first_frame : 1, g->frames, g->frame_count, g->nodes.count ? g->first_node : 1,
+				&g->nodes);
 	add_chunk(e, TM_CHUNK_STACKS);
 }
 

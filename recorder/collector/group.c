@@ -32,7 +32,8 @@ void tm_group_release(struct tm_group *g) {
 	free(g->meta);
 	free(g->activities);
 	free(g->frames);
-	free(g->nodes);
+	tm_bytes_release(&g->nodes.parents);
+	tm_bytes_release(&g->nodes.frames);
 	free_texts(g);
 	tm_bytes_release(&g->payload);
 	free(g);
@@ -56,7 +57,10 @@ void tm_group_clear(struct tm_group *g) {
 	free_texts(g);
 	shrink_segments(g);
 	g->meta_count = g->meta_bytes = 0;
-	g->frame_count = g->node_count = 0;
+	g->frame_count = g->nodes.count = 0;
+	g->nodes.last_frame = 0;
+	tm_bytes_clear(&g->nodes.parents);
+	tm_bytes_clear(&g->nodes.frames);
 	g->segment_count = g->event_count = g->activity_count = 0;
 	g->opened_ns = g->end_ns = 0;
 	g->dump = false;

@@ -103,8 +103,7 @@ struct tm_group {
 	uint64_t first_frame, first_node;
 	struct tm_frame *frames;
 	size_t frame_count, frame_capacity;
-	struct tm_node *nodes;
-	size_t node_count, node_capacity;
+	struct tm_node_columns nodes;
 	struct tm_segment_buffer *segments; /* segment_count in use; those behind keep their memory */
 	size_t segment_count, segment_capacity;
 	size_t event_count;
@@ -136,7 +135,7 @@ void tm_group_add_note(struct tm_group *g, uint64_t process, uint64_t ticks, con
 
 static inline bool tm_group_is_full(const struct tm_group *g) {
 	if (g->activity_count >= TM_GROUP_EVENTS) return true;
-	return g->event_count >= TM_GROUP_EVENTS || g->node_count >= TM_GROUP_NODES || g->meta_bytes >= TM_GROUP_META_BYTES;
+	return g->event_count >= TM_GROUP_EVENTS || g->nodes.count >= TM_GROUP_NODES || g->meta_bytes >= TM_GROUP_META_BYTES;
 }
 
 #endif

@@ -49,26 +49,6 @@ static void slot_add(struct tm_slot_table *t, uint64_t hash, uint32_t id) {
 	t->count++;
 }
 
-void tm_stack_tree_init(struct tm_stack_tree *t) {
-	memset(t, 0, sizeof *t);
-	t->cache = tm_memory_new(CACHE_ENTRIES, sizeof t->cache[0]);
-	t->chain_memory = tm_memory_new((1u << TM_CHAIN_BITS) + 1, sizeof t->chains[0]);
-	t->chains = (struct tm_chain *)(((uintptr_t)t->chain_memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
-	slots_reserve(&t->frame_table);
-	slots_reserve(&t->node_table);
-}
-
-void tm_stack_tree_release(struct tm_stack_tree *t) {
-	free(t->frames);
-	free(t->nodes);
-	free(t->frame_table.slots);
-	free(t->node_table.slots);
-	free(t->cache);
-	free(t->chain_memory);
-	free(t->unknown);
-	memset(t, 0, sizeof *t);
-}
-
 static void write_frame(struct tm_group *g, uint32_t id, enum tm_frame_kind kind, const struct tm_frame_row *row) {
 	if (!g->frame_count) g->first_frame = id;
 	g->frames = tm_memory_grow(g->frames, &g->frame_capacity, g->frame_count + 1, sizeof g->frames[0]);
@@ -134,23 +114,68 @@ static uint32_t add_node(struct tm_collector *c, uint32_t parent, uint32_t frame
 	struct tm_group *g = c->group;
 	t->nodes = tm_memory_grow(t->nodes, &t->node_capacity, t->node_count + 1, sizeof t->nodes[0]);
 	t->nodes[t->node_count++] = (struct tm_node_row){ parent, frame, 0 };
-	if (!g->node_count) g->first_node = t->node_count;
-	g->nodes = tm_memory_grow(g->nodes, &g->node_capacity, g->node_count + 1, sizeof g->nodes[0]);
-	g->nodes[g->node_count++] = (struct tm_node){ parent, frame };
+	if (!g->nodes.count) g->first_node = t->node_count;
+	tm_put_node(&g->nodes, t->node_count, parent, frame);
 	return (uint32_t)t->node_count;
 }
 
-static uint32_t further_child(struct tm_collector *c, uint32_t parent, uint32_t frame) {
-	struct tm_stack_tree *t = &c->stacks;
-	uint64_t hash = mix(parent, frame + 0x51ed2701ull);
-	for (size_t at = (size_t)(hash >> 32) & t->node_table.mask; t->node_table.slots[at]; at = (at + 1) & t->node_table.mask) {
-		uint64_t slot = t->node_table.slots[at];
+/* --- children that are not the first: most of those that are looked for are new --- */
+
+static uint64_t *seen_word(const struct tm_node_table *n, uint64_t hash) {
+	return &n->seen[(hash >> 38) & ((n->table.mask * TM_SEEN_BITS + TM_SEEN_BITS - 1) >> 6)];
+}
+
+static uint64_t seen_bit(uint64_t hash) {
+	return (uint64_t)1 << (hash >> 32 & 63);
+}
+
+static void put_waiting(struct tm_node_table *n) {
+	while (n->waiting_count) slot_put(&n->table, n->waiting[--n->waiting_count]);
+}
+
+static void node_table_reserve(struct tm_node_table *n) {
+	size_t before = n->table.mask;
+	if (before && n->table.count * 2 < before) return;
+	put_waiting(n);
+	slots_reserve(&n->table);
+	free(n->seen);
+	n->seen = tm_memory_new((n->table.mask + 1) / 64, TM_SEEN_BITS * sizeof n->seen[0]);
+	for (size_t i = 0; i <= n->table.mask; i++)
+		if (n->table.slots[i]) *seen_word(n, n->table.slots[i]) |= seen_bit(n->table.slots[i]);
+}
+
+/* A new slot is fetched now and written a little later. */
+static void node_table_add(struct tm_node_table *n, uint64_t hash, uint32_t id) {
+	if (n->waiting_count == TM_SLOTS_WAITING) put_waiting(n);
+	node_table_reserve(n);
+	*seen_word(n, hash) |= seen_bit(hash);
+	__builtin_prefetch(&n->table.slots[hash >> 32 & n->table.mask], 1);
+	n->waiting[n->waiting_count++] = slot_value(hash, id);
+	n->table.count++;
+}
+
+static uint32_t node_table_find(const struct tm_stack_tree *t, uint64_t hash, uint32_t parent, uint32_t frame) {
+	const struct tm_slot_table *table = &t->node_table.table;
+	for (size_t at = (size_t)(hash >> 32) & table->mask; table->slots[at]; at = (at + 1) & table->mask) {
+		uint64_t slot = table->slots[at];
 		if ((slot ^ hash) & ~(uint64_t)ID_MASK) continue;
 		const struct tm_node_row *known = &t->nodes[(slot & ID_MASK) - 1];
 		if (known->parent == parent && known->frame == frame) return (uint32_t)slot;
 	}
-	uint32_t id = add_node(c, parent, frame);
-	slot_add(&t->node_table, hash, id);
+	return 0;
+}
+
+static uint32_t further_child(struct tm_collector *c, uint32_t parent, uint32_t frame) {
+	struct tm_node_table *n = &c->stacks.node_table;
+	uint64_t hash = mix(parent, frame + 0x51ed2701ull);
+	uint32_t id = 0;
+	if (*seen_word(n, hash) & seen_bit(hash)) {
+		put_waiting(n);
+		id = node_table_find(&c->stacks, hash, parent, frame);
+	}
+	if (id) return id;
+	id = add_node(c, parent, frame);
+	node_table_add(n, hash, id);
 	return id;
 }
 
@@ -193,6 +218,27 @@ void tm_stack_descend(struct tm_collector *c, const struct tm_process *p, uint32
 		for (size_t i = 0; i < part; i++) path[i] = chain->nodes[i];
 		parent = path[part - 1];
 	}
+}
+
+void tm_stack_tree_init(struct tm_stack_tree *t) {
+	memset(t, 0, sizeof *t);
+	t->cache = tm_memory_new(CACHE_ENTRIES, sizeof t->cache[0]);
+	t->chain_memory = tm_memory_new((1u << TM_CHAIN_BITS) + 1, sizeof t->chains[0]);
+	t->chains = (struct tm_chain *)(((uintptr_t)t->chain_memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
+	slots_reserve(&t->frame_table);
+	node_table_reserve(&t->node_table);
+}
+
+void tm_stack_tree_release(struct tm_stack_tree *t) {
+	free(t->frames);
+	free(t->nodes);
+	free(t->frame_table.slots);
+	free(t->node_table.table.slots);
+	free(t->node_table.seen);
+	free(t->cache);
+	free(t->chain_memory);
+	free(t->unknown);
+	memset(t, 0, sizeof *t);
 }
 
 void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module) {

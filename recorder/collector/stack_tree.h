@@ -32,6 +32,16 @@ struct tm_slot_table { /* open addressing: upper half of the hash, id */
 	size_t count, mask;
 };
 
+#define TM_SEEN_BITS 4u /* a slot */
+#define TM_SLOTS_WAITING 16u
+
+struct tm_node_table { /* children that are not the first of their parent */
+	struct tm_slot_table table;
+	uint64_t *seen; /* bits: those of all slots' hashes are set, so that one whose bit is not set need not be looked for */
+	uint64_t waiting[TM_SLOTS_WAITING]; /* not in the table yet */
+	unsigned waiting_count;
+};
+
 struct tm_frame_cache_entry {
 	uint64_t address;
 	uint32_t epoch, frame; /* of the process's modules; 0: empty */
@@ -52,7 +62,8 @@ struct tm_stack_tree {
 	size_t frame_count, frame_capacity;
 	struct tm_node_row *nodes; /* nodes[id - 1] */
 	size_t node_count, node_capacity;
-	struct tm_slot_table frame_table, node_table; /* nodes: those that are not the first child */
+	struct tm_slot_table frame_table;
+	struct tm_node_table node_table;
 	struct tm_frame_cache_entry *cache;
 	struct tm_chain *chains; /* a lossy cache of whole turns of a stack, 1 << TM_CHAIN_BITS */
 	void *chain_memory;
