@@ -1,0 +1,207 @@
+/* test_tally.c - the live set that is kept while recording, and what it tells the encoder.
+ *
+ * Goal:    whatever threads do, and in whatever pieces their events come: the figures are those of a plain replay in order of time, and a segment that was
+ *          encoded with what the tally tells decodes to the events that went in.
+ * Method:  random events of a few threads on few addresses (blocks freed by another thread, freed twice, allocated over a live one, moved) in two heaps; they
+ *          are added in random pieces, some while no other thread has anything earlier. The oracle is an array of the blocks. The seed is printed.
+ */
+#include "../../recorder/collector/tally.h"
+#include "check.h"
+
+#include <stdlib.h>
+
+#define THREADS 4u
+#define EVENTS 4000u
+#define ADDRESSES 48u
+#define OWN_HEAP 5u
+
+struct block {
+	bool live;
+	uint64_t size;
+};
+
+struct oracle {
+	struct block blocks[2][ADDRESSES]; /* of malloc, of the heap of its own */
+	struct tm_tally_heap heap[2];
+	uint64_t live_bytes, peak_bytes; /* of the process: malloc, and the other where it is a root */
+	bool own_is_root;
+};
+
+struct thread {
+	struct tm_event events[EVENTS]; /* as they happened */
+	size_t count, added, first;     /* first: of the segment that is open */
+	struct tm_encoder *encoder;
+	struct tm_tally_segment segment;
+};
+
+static struct thread threads[THREADS];
+static uint64_t segments;
+
+static uint64_t address_of(size_t i) {
+	return 0x10000 + i * 48;
+}
+
+static void oracle_free(struct oracle *o, size_t heap, size_t i) {
+	struct block *b = &o->blocks[heap][i];
+	if (!b->live) return;
+	b->live = false;
+	o->heap[heap].live_bytes -= b->size;
+	o->heap[heap].live_count--;
+	o->heap[heap].frees++;
+	if (!heap || o->own_is_root) o->live_bytes -= b->size;
+}
+
+static void oracle_allocate(struct oracle *o, size_t heap, size_t i, uint64_t size) {
+	struct tm_tally_heap *h = &o->heap[heap];
+	uint64_t frees = h->frees;
+	oracle_free(o, heap, i); /* whose free was lost is not counted as freed */
+	h->frees = frees;
+	o->blocks[heap][i] = (struct block){ true, size };
+	h->live_bytes += size;
+	h->live_count++;
+	h->allocations++;
+	if (h->live_bytes > h->peak_bytes) h->peak_bytes = h->live_bytes;
+	if (!heap || o->own_is_root) o->live_bytes += size;
+	if (o->live_bytes > o->peak_bytes) o->peak_bytes = o->live_bytes;
+}
+
+static void make_event(struct check_random *r, struct oracle *o, struct tm_event *e, uint64_t ns) {
+	size_t heap = check_random_below(r, 4) == 0, i = check_random_below(r, ADDRESSES), to = check_random_below(r, ADDRESSES);
+	uint64_t size = check_random_below(r, 1200), kind = check_random_below(r, 10);
+	*e = (struct tm_event){ .time_ns = ns, .begin_ns = ns, .usable = TM_USABLE_UNKNOWN, .heap = heap ? OWN_HEAP : 0, .op = TM_OP_FREE };
+	if (kind < 4) {
+		e->op = heap ? TM_OP_HEAP_FREE : TM_OP_FREE;
+		e->old = address_of(i);
+		oracle_free(o, heap, i);
+		return;
+	}
+	e->addr = address_of(kind < 9 ? i : to);
+	e->size = size;
+	e->stack = (uint32_t)check_random_below(r, 9);
+	e->usable = tm_usable_default(size);
+	e->op = heap ? TM_OP_HEAP_ALLOC : TM_OP_MALLOC;
+	if (kind == 9) {
+		e->op = heap ? TM_OP_PYTHON_REALLOC : TM_OP_REALLOC;
+		e->begin_ns = ns - 1;
+		e->old = address_of(i);
+		oracle_free(o, heap, i);
+	}
+	oracle_allocate(o, heap, kind < 9 ? i : to, size);
+}
+
+static void begin_segment(struct thread *t, size_t first) {
+	t->first = first;
+	t->segment = (struct tm_tally_segment){ .next = ++segments << TM_TALLY_SEGMENT_BITS };
+	tm_encoder_begin(t->encoder, t->events[first].time_ns);
+}
+
+static bool same(const struct tm_event *a, const struct tm_event *b) {
+	return a->op == b->op && a->time_ns == b->time_ns && a->begin_ns == b->begin_ns && a->addr == b->addr && a->old == b->old && a->size == b->size &&
+	       a->usable == b->usable && a->stack == b->stack && a->heap == b->heap;
+}
+
+static void end_segment(struct thread *t, struct tm_decoder *decoder) {
+	struct tm_bytes out = TM_BYTES_INIT;
+	struct tm_segment decoded;
+	if (t->first == t->added) return;
+	tm_encoder_finish(t->encoder, &out, 1);
+	struct tm_cursor c = tm_cursor_over(out.data, out.size);
+	if (CHECK(!out.failed && tm_decode_segment(decoder, &c, &decoded) == 0) && CHECK(decoded.count == t->added - t->first)) {
+		size_t i = 0;
+		while (i < decoded.count && same(&decoded.events[i], &t->events[t->first + i])) i++;
+		CHECK(i == decoded.count);
+	}
+	tm_bytes_release(&out);
+	if (t->added < t->count) begin_segment(t, t->added);
+}
+
+static uint64_t next_ns(const struct thread *t) {
+	return t->added < t->count ? t->events[t->added].time_ns : UINT64_MAX;
+}
+
+/* No thread but `one` has anything earlier. */
+static uint64_t watermark_without(size_t one) {
+	uint64_t ns = UINT64_MAX;
+	for (size_t i = 0; i < THREADS; i++)
+		if (i != one && next_ns(&threads[i]) < ns) ns = next_ns(&threads[i]);
+	return ns;
+}
+
+static void add_piece(struct check_random *r, struct tm_tally *tally, size_t thread) {
+	static struct tm_event piece[EVENTS];
+	struct thread *t = &threads[thread];
+	size_t n = 1 + check_random_below(r, check_random_below(r, 4) ? 40 : 400), left = t->count - t->added;
+	if (n > left) n = left;
+	if (!n) return;
+	memcpy(piece, t->events + t->added, n * sizeof piece[0]);
+	if (check_random_below(r, 3)) tm_tally_alone_until(tally, (uint32_t)thread + 1, next_ns(t), watermark_without(thread));
+	else tm_tally_alone_until(tally, 0, 0, 0);
+	tm_tally_add(tally, 1, (uint32_t)thread + 1, piece, n, &t->segment);
+	tm_encoder_add_told(t->encoder, piece, n);
+	t->added += n;
+	if (check_random_below(r, 2)) tm_tally_advance(tally, watermark_without(THREADS));
+}
+
+static void check_heap(const struct tm_tally_heap *a, const struct tm_tally_heap *b) {
+	CHECK(a->live_bytes == b->live_bytes && a->live_count == b->live_count && a->peak_bytes == b->peak_bytes);
+	CHECK(a->allocations == b->allocations && a->frees == b->frees);
+}
+
+static void test_random_threads(struct check_random *r, struct tm_decoder *decoder) {
+	struct oracle o = { .own_is_root = check_random_below(r, 2) };
+	struct tm_tally *tally = tm_tally_new(0);
+	uint64_t ns = 1000, busy = check_random_below(r, 2) ? THREADS : 1; /* one thread does most */
+	if (o.own_is_root) tm_tally_heap_is_root(tally, 1, OWN_HEAP);
+	for (size_t i = 0; i < THREADS; i++) threads[i].count = threads[i].added = 0;
+	for (size_t i = 0; i < EVENTS; i++) {
+		struct thread *t = &threads[check_random_below(r, 20) ? check_random_below(r, busy) : check_random_below(r, THREADS)];
+		make_event(r, &o, &t->events[t->count++], ns += 2 + check_random_below(r, 50));
+	}
+	for (size_t i = 0; i < THREADS; i++)
+		if (threads[i].count) begin_segment(&threads[i], 0);
+	for (size_t i; watermark_without(THREADS) != UINT64_MAX;) {
+		i = check_random_below(r, THREADS);
+		add_piece(r, tally, i);
+		if (!check_random_below(r, 12)) end_segment(&threads[i], decoder);
+	}
+	tm_tally_finish(tally);
+	for (size_t i = 0; i < THREADS; i++) end_segment(&threads[i], decoder);
+	struct tm_tally_process p = tm_tally_of(tally, 1);
+	CHECK(p.live_bytes == o.live_bytes && p.peak_bytes == o.peak_bytes && !p.approximate);
+	CHECK(p.live_blocks == o.heap[0].live_count + (o.own_is_root ? o.heap[1].live_count : 0));
+	struct tm_tally_heap malloc_heap = tm_tally_heap_of(tally, 1, TM_TALLY_MALLOC, 0), own = tm_tally_heap_of(tally, 1, TM_TALLY_OWN, OWN_HEAP);
+	check_heap(&malloc_heap, &o.heap[0]);
+	check_heap(&own, &o.heap[1]);
+	tm_tally_free(tally);
+}
+
+/* What one thread allocates and frees alone is told in full: not one of its frees needs an address. */
+static void test_all_is_told_alone(void) {
+	struct tm_tally *tally = tm_tally_new(0);
+	struct tm_tally_segment segment = { .next = 1ull << TM_TALLY_SEGMENT_BITS };
+	struct tm_event events[] = {
+		{ .op = TM_OP_MALLOC, .time_ns = 10, .addr = 0x1000, .size = 24 },
+		{ .op = TM_OP_MALLOC, .time_ns = 20, .addr = 0x2000, .size = 2000 },
+		{ .op = TM_OP_FREE, .time_ns = 30, .old = 0x1000 },
+		{ .op = TM_OP_REALLOC, .time_ns = 40, .begin_ns = 35, .old = 0x2000, .addr = 0x1000, .size = 30 },
+		{ .op = TM_OP_FREE, .time_ns = 50, .old = 0x1000 },
+		{ .op = TM_OP_FREE, .time_ns = 60, .old = 0x1000 },
+	};
+	tm_tally_alone_until(tally, 1, 10, 1000);
+	tm_tally_add(tally, 1, 1, events, 6, &segment);
+	CHECK(!segment.waited);
+	CHECK(events[2].old_size == tm_given_back(2, 24) && events[3].old_size == tm_given_back(1, 2000));
+	CHECK(events[4].old_size == tm_given_back(1, 30) && events[5].old_size == 0);
+	tm_tally_free(tally);
+}
+
+int main(void) {
+	struct check_random r = check_random_start("tally");
+	struct tm_decoder *decoder = tm_decoder_new();
+	for (size_t i = 0; i < THREADS; i++) threads[i].encoder = tm_encoder_new();
+	test_all_is_told_alone();
+	for (int i = 0; i < 150; i++) test_random_threads(&r, decoder);
+	for (size_t i = 0; i < THREADS; i++) tm_encoder_free(threads[i].encoder);
+	tm_decoder_free(decoder);
+	return check_report("tally");
+}
