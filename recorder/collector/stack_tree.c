@@ -209,15 +209,7 @@ void tm_stack_set_chain(struct tm_collector *c, const struct tm_process *p, stru
 }
 
 void tm_stack_descend(struct tm_collector *c, const struct tm_process *p, uint32_t parent, const uint64_t *addresses, size_t n, uint32_t *path) {
-	for (size_t part; n; n -= part, addresses += part, path += part) {
-		part = n < TM_CHAIN_FRAMES ? n : TM_CHAIN_FRAMES;
-		struct tm_chain wanted = { .parent = parent, .epoch = p->modules.epoch, .count = (uint32_t)part };
-		for (size_t i = 0; i < part; i++) wanted.addresses[part - 1 - i] = addresses[i];
-		struct tm_chain *chain = tm_stack_chain_place(&c->stacks, &wanted);
-		if (!tm_stack_chain_is(chain, &wanted)) tm_stack_set_chain(c, p, chain, &wanted);
-		for (size_t i = 0; i < part; i++) path[i] = chain->nodes[i];
-		parent = path[part - 1];
-	}
+	for (size_t i = 0; i < n; i++) path[i] = parent = child_of(c, parent, frame_at(c, p, addresses[i]));
 }
 
 void tm_stack_tree_init(struct tm_stack_tree *t) {

@@ -4,7 +4,7 @@
  * Idea:     a stack is a path in one tree. The ring's reader keeps the nodes along its current path, so only new frames are looked up: the frame by
  *           its address, in a small lossy cache and then by its identity (process, module, address); then the node among its parent's
  *           children. Most nodes have one child, which the parent knows; it mostly has the next id and so the same cache line. Only
- *           further children stand in a table.
+ *           further children stand in a table. Programs come back to the same few frames below the same node: such chains are found as a whole.
  * Owns:     frames and nodes of the whole trace, each known by its id.
  * Threads:  the drainer's.
  */
@@ -84,7 +84,7 @@ uint32_t tm_stack_child_frame(struct tm_collector *c, uint32_t parent, uint32_t 
 uint32_t tm_stack_add_python_frame(struct tm_collector *c, const struct tm_process *p, uint64_t number);
 /* The same for several addresses, outermost first, each inside the one before; path gets their nodes. */
 void tm_stack_descend(struct tm_collector *c, const struct tm_process *p, uint32_t parent, const uint64_t *addresses, size_t n, uint32_t *path);
-/* The frames at most TM_CHAIN_FRAMES of which stand in `wanted`, all but its nodes: makes it the chain in that place. */
+/* `wanted` has all but its nodes, which are found or made: it is the chain in that place from now on. */
 void tm_stack_set_chain(struct tm_collector *c, const struct tm_process *p, struct tm_chain *chain, const struct tm_chain *wanted);
 /* A module came to be known: frames of the process in its range get it. */
 void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module);

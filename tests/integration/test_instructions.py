@@ -6,6 +6,7 @@ reached, so that whoever makes the hot path dearer sees it here.
 """
 import os
 import re
+import sys
 
 from tidemark_test import ROOT, main, test
 
@@ -14,7 +15,7 @@ ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 200, 25, 500, 1100
 ONE_BY_CLANG = 520 # the others hold for both compilers
 FRAMED_ONE, FRAMED_RANDOM = 530, 1250 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
-COLLECTOR_ONE, COLLECTOR_RANDOM = 420, 1150 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
+COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 350, 1150, 565 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
 def instructions(t, pairs, program, stacks, options):
@@ -99,6 +100,20 @@ def collector(t, pairs, stacks):
     return int(re.search(r"Collected : (\d+)", done.errors)[1])
 
 
+JSON = """import json, sys
+d = [{"id": i, "name": "x" * (i % 50), "list": list(range(i % 20))} for i in range(300)]
+for _ in range(int(sys.argv[1])): json.loads(json.dumps(d))"""
+
+
+def of_python(t, rounds):
+    """The recorder's instructions and its events, of a program whose native and Python stacks both change all the time."""
+    done = t.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", t.recorder, "--force", "--names=none", "--interval=0",
+                  "-o", t.path("json.tmk"), "--", sys.executable, "-c", JSON, str(rounds)], status=0, env={"PYTHONMALLOC": "malloc"})
+    t.check("lost         nothing" in done.errors, f"the recording lost something:\n{done.errors}")
+    events = int(re.search(r"events +([\d,]+)", done.errors)[1].replace(",", ""))
+    return int(re.search(r"Collected : (\d+)", done.errors)[1]), events
+
+
 def an_event(t, limit, stacks):
     t.need("valgrind")
     if t.sanitized:
@@ -116,6 +131,17 @@ def recorder_of_one_stack(t):
 @test
 def recorder_of_random_stacks(t):
     an_event(t, COLLECTOR_RANDOM, "random")
+
+
+@test
+def recorder_of_python(t):
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+    few, many = of_python(t, 4), of_python(t, 16)
+    cost = (many[0] - few[0]) / (many[1] - few[1])
+    print(f"{cost:.1f} instructions an event, at most {COLLECTOR_PYTHON}")
+    t.check(50 < cost <= COLLECTOR_PYTHON, f"the recorder takes {cost:.1f} instructions an event; at most {COLLECTOR_PYTHON} are allowed")
 
 
 main()
