@@ -62,6 +62,7 @@ static void world_release(struct world *w) {
 	tm_processes_release(&c->processes);
 	tm_modules_release(&c->modules);
 	tm_stack_tree_release(&c->stacks);
+	tm_python_stacks_release(&c->python);
 	tm_interned_release(c);
 	tm_session_release(&c->session);
 	free(c->writer.path);
@@ -301,7 +302,6 @@ static void test_events_of_every_class(void) {
 	struct tm_tally *tally = w.c.tally;
 	world_finish(&w);
 	tm_tally_finish(tally);
-	tm_tally_finish(w.c.tally);
 	struct tm_tally_process p = tm_tally_of(tally, 1);
 	CHECK(p.peak_bytes == 16384 && p.live_bytes == 12288 && p.live_blocks == 1);
 	CHECK(tm_tally_allocations(tally) == 4 && tm_tally_frees(tally) == 4);
