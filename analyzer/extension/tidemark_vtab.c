@@ -8,7 +8,7 @@
  * Idea:     one row for each event, in the order of the file: chunk by chunk, thread by thread within a chunk. Nothing is paired or added up; what
  *           the database of an import says is not asked of this table. Ids are the trace's own, times count from its start.
  * Threads:  SQLite calls a connection from one thread at a time; each cursor has its own reader.
- * Fails:    through SQLite, with a sentence. A trace that is cut ends where it is sound, as with an import.
+ * Fails:    through SQLite, with a sentence. A trace that is cut ends where it is sound, as with an import, with a line on standard error.
  */
 #include <sqlite3ext.h>
 SQLITE_EXTENSION_INIT1
@@ -78,6 +78,14 @@ static char *unquoted(const char *text) {
 	return path;
 }
 
+/* Of a trace that is not whole, as an import says it. SQLite has no way to say it that anybody would see. */
+static void warn_of_end(const struct table *t, const char *damage) {
+	const char *why = damage ? damage : t->catalog.stopped ? t->catalog.stopped : t->catalog.closed ? NULL : "it was not closed";
+	if (!why) return;
+	fprintf(stderr, "tidemark: warning: '%s' ends at offset %llu: %s; what comes before it is read\n", t->path,
+		(unsigned long long)t->catalog.sound_bytes, why);
+}
+
 static int read_catalog(struct table *t, char **error) {
 	struct tm_reader reader;
 	char why[256] = "out of memory";
@@ -88,10 +96,14 @@ static int read_catalog(struct table *t, char **error) {
 			     ? TM_CATALOG_SINK
 			     : tm_catalog_read(&t->catalog, &reader, limit, &damaged, take_sample, take_pool, take_activity, NULL);
 		tm_reader_release(&reader);
-		if (rc == TM_CATALOG_DAMAGED) tm_catalog_release(&t->catalog);
+		if (rc != TM_CATALOG_DAMAGED) continue;
+		tm_catalog_release(&t->catalog);
 		limit = damaged;
 	}
-	if (rc == TM_CATALOG_OK) return SQLITE_OK;
+	if (rc == TM_CATALOG_OK) {
+		warn_of_end(t, limit == UINT64_MAX ? NULL : "a chunk's content is damaged");
+		return SQLITE_OK;
+	}
 	*error = sqlite3_mprintf("cannot read '%s': %s", t->path, why);
 	return SQLITE_ERROR;
 }

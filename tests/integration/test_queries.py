@@ -158,6 +158,12 @@ def a_trace_is_a_table(t):
     t.equal(loaded(t, f"'{path}'", "SELECT sum(size_bytes), count(usable_bytes), count(DISTINCT process_id) FROM event"), [(str(allocated), "4", "1")], "sums")
     t.equal(loaded(t, f"'{path}'", "SELECT count(*) FROM event a JOIN event b ON b.ts_ns = a.ts_ns AND b.thread_id = a.thread_id WHERE a.class <> 'text'"), [("6",)],
             "two cursors")
+    with open(path, "rb") as file:
+        data = file.read()
+    with open(t.path("cut.tmk"), "wb") as file:
+        file.write(data[:len(data) - 40])
+    said = loaded(t, f"'{t.path('cut.tmk')}'", "SELECT count(*) FROM event")
+    t.check("cut.tmk' ends at offset" in str(said) and "what comes before it is read" in str(said), said)
     for bad, what in (("'/nothing/here.tmk'", "cannot read '/nothing/here.tmk'"), (f"'{db}'", "cannot read"), ("", "one argument")):
         t.check(what in str(loaded(t, bad, "SELECT 1")), f"{bad}: {loaded(t, bad, 'SELECT 1')}")
 
