@@ -184,6 +184,7 @@ static void grow(void) {
 }
 
 void tm_rule_keep(uintptr_t ip, uint32_t rule) {
+	if (tm_rule_in(tm_rules(), ip) == rule) return;
 	uint32_t count = atomic_load_explicit(&kept, memory_order_relaxed);
 	atomic_store_explicit(&kept, count + 1, memory_order_relaxed);
 	if (TM_UNLIKELY(count == 0 || count >= atomic_load_explicit(&fills, memory_order_relaxed)) && !tm_is_sandboxed()) {
