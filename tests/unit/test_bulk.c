@@ -1,8 +1,8 @@
 /* test_bulk.c - tables that bulk.c writes, as SQLite sees them.
  *
  * Method: random rows (the seed is printed), some with texts that one page does not hold, go into one table through bulk.c and into another through
- *         SQLite, whose own statements then say whether both hold the same, and whose integrity check says whether the pages are sound: also with rows that SQLite puts in, before,
- *         between and after, and across the page that SQLite never uses.
+ *         SQLite, whose own statements then say whether both hold the same, and whose integrity check says whether the pages are sound: also with rows
+ *         that SQLite puts in, before, between and after, and across the page that SQLite never uses.
  */
 #include "../../analyzer/bulk.h"
 #include "check.h"
