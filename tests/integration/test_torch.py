@@ -5,6 +5,8 @@ Interpreters: pythons.py finds them.
 Oracles: figures added up by hand (the opening comments of fixtures/torch/*.py and of fixtures/programs/torch_like.c), and torch.profiler's own records of the
 same run. What the trace says is read here once more from its events alone (class Trace), with the rules of schema/format.md.
 """
+import bisect
+import itertools
 import json
 import os
 import subprocess
@@ -129,10 +131,21 @@ def off(t):
         t.equal((len(trace.scopes), [h["name"] for h in trace.heaps.values() if "torch" in h["name"]]), (0, []), "scopes and heaps with --torch=off")
 
 
-def bounds(start, duration, memory):
-    """What torch.profiler's rule gives a scope for certain, and the records that fall onto the very tick of its ends."""
-    inside = sum(size for time, size in memory if start < time < start + duration)
-    return inside, [size for time, size in memory if time in (start, start + duration)]
+class Memory:
+    """torch.profiler's records of memory, (time, size)."""
+
+    def __init__(self, records):
+        records = sorted(map(tuple, records))
+        self.times, self.sizes = [time for time, _ in records], [size for _, size in records]
+        self.sums = [0, *itertools.accumulate(self.sizes)]
+
+    def at(self, time):
+        return self.sizes[bisect.bisect_left(self.times, time):bisect.bisect_right(self.times, time)]
+
+    def bounds(self, start, duration):
+        """What the profiler's rule gives a scope for certain, and the records that fall onto the very tick of its ends."""
+        first, last = bisect.bisect_right(self.times, start), bisect.bisect_left(self.times, start + duration)
+        return self.sums[max(first, last)] - self.sums[first], self.at(start) + (self.at(start + duration) if duration else [])
 
 
 def sums_of(values):
@@ -150,12 +163,12 @@ def random_programs_as_torch_profiler_counts(t):
         for seed in range(20 if t.long else 2):
             recording = t.record([python, script(t, "nested.py"), str(seed)], "--stacks=off", "--names=none")
             told = json.loads(recording.text)
-            trace = Trace(t, recording)
+            trace, memory = Trace(t, recording), Memory(told["memory"])
             for name, start, duration in told["scopes"]:
                 if not name.startswith("scope "):
                     continue
                 total = trace.one(t, name).total
-                inside, ties = bounds(start, duration, told["memory"])
+                inside, ties = memory.bounds(start, duration)
                 compared += 1
                 if ties:
                     tied += 1
@@ -164,15 +177,15 @@ def random_programs_as_torch_profiler_counts(t):
                     t.equal(total, inside, f"seed {seed}, torch {version}: bytes of {name}")
                     t.equal(total, told["totals"][name], f"seed {seed}, torch {version}: bytes of {name} in key_averages()")
             if told["nanoseconds"]:
-                operators_agree(t, trace, told, f"seed {seed}, torch {version}")
+                operators_agree(t, trace, told, memory, f"seed {seed}, torch {version}")
         t.check(compared > 20 and tied < compared, f"{compared} scopes were compared, {tied} of them with ties")
 
 
-def operators_agree(t, trace, told, what):
+def operators_agree(t, trace, told, memory, what):
     """The same for operators, name by name, since their instances have no names of their own."""
     wanted, got = {}, {}
     for name, start, duration in told["scopes"]:
-        inside, ties = bounds(start, duration, told["memory"])
+        inside, ties = memory.bounds(start, duration)
         wanted.setdefault(name, []).append((inside, bool(ties)))
     begin = min(start for _, start, _ in told["scopes"])
     first = min(scope.start for scope in trace.scopes if scope.name == "scope 0")
