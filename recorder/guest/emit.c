@@ -167,29 +167,25 @@ static inline void know_modules(struct tm_thread *t, unsigned fresh) {
 }
 
 /* What else belongs to a stack: the interpreter's, and that after a loss all is new. */
-static __attribute__((noinline)) struct tm_taken complete_stack(struct tm_thread *t, struct tm_stack s) {
-	if (TM_UNLIKELY(s.unlisted)) know_modules(t, s.fresh);
-	unsigned python = TM_UNLIKELY(atomic_load_explicit(&tm_python_finalizing, memory_order_relaxed) != NULL) ? tm_python_take(t) : 0;
-	if (TM_UNLIKELY(t->after_loss)) { /* the refresh may have lost a record */
-		s.fresh += s.keep;
-		s.keep = 0;
-	}
-	t->after_loss = false;
-	return (struct tm_taken){ s.keep, s.fresh, (s.cut ? TM_RING_CUT : 0) | python };
+static inline tm_taken complete_stack(struct tm_thread *t, tm_taken s) {
+	unsigned flags = tm_taken_flags(s);
+	if (atomic_load_explicit(&tm_python_finalizing, memory_order_relaxed)) flags |= tm_python_take(t);
+	if (TM_LIKELY(!t->after_loss)) return s | tm_taken_make(flags, 0, 0);
+	t->after_loss = false; /* also a refresh of the modules may have lost a record */
+	return tm_taken_make(flags, t->depth, 0);
 }
 
-static __attribute__((noinline)) struct tm_taken take_changed_stack(struct tm_thread *t, const void *frame, uint32_t valid) {
-	return complete_stack(t, tm_stack_take(t, frame, valid));
+static __attribute__((noinline)) tm_taken take_changed_stack(struct tm_thread *t, const void *frame, uint32_t valid) {
+	struct tm_stack s = tm_stack_take(t, frame, valid);
+	if (TM_UNLIKELY(s.unlisted)) know_modules(t, s.fresh);
+	return complete_stack(t, tm_taken_make(s.cut ? TM_RING_CUT : 0, s.fresh, s.keep));
 }
 
 /* Takes the stack into t->pcs; the record carries its innermost frames, t->pcs[depth - 1] to t->pcs[keep]. */
-struct tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
+tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
 	uint32_t valid, fresh = tm_unwind_usually(t, frame, &valid);
 	if (TM_UNLIKELY(fresh == TM_UNWIND_NOT_QUICK)) return take_changed_stack(t, frame, valid);
-	bool cut = t->cut_frame != UINT32_MAX;
-	if (TM_UNLIKELY(t->after_loss || atomic_load_explicit(&tm_python_finalizing, memory_order_relaxed)))
-		return complete_stack(t, (struct tm_stack){ t->depth - fresh, fresh, cut, false });
-	return (struct tm_taken){ t->depth - fresh, fresh, cut ? TM_RING_CUT : 0 };
+	return complete_stack(t, tm_taken_make(t->cut_frame == UINT32_MAX ? 0 : TM_RING_CUT, fresh, t->depth - fresh));
 }
 
 void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {
@@ -237,19 +233,19 @@ void tm_emit_free(struct tm_thread *t, enum tm_op op, const void *addr, uint64_t
 
 void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *old, uint64_t begin, const void *frame) {
 	tm_python_poll(t);
-	struct tm_taken s = tm_take(t, frame);
+	tm_taken s = tm_take(t, frame);
 	tm_set_busy(t);
-	unsigned words = TM_RING_REALLOC_WORDS + s.fresh;
+	unsigned fresh = tm_taken_fresh(s), words = TM_RING_REALLOC_WORDS + fresh;
 	uint64_t *r;
 	if (!tm_reserve(t, words, size, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
-	r[0] = tm_ring_word(op, s.flags, words, s.keep, tm_slack_of(addr, size));
+	r[0] = tm_taken_word(s, op, 0, TM_RING_REALLOC_WORDS, tm_slack_of(addr, size));
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
 	r[3] = size;
 	r[4] = begin < ticks ? begin : ticks;
 	r[5] = (uintptr_t)old;
-	tm_put_frames(r + 6, t, s.fresh);
+	tm_put_frames(r + 6, t, fresh);
 	tm_publish_begun(t, words);
 }
 
@@ -265,20 +261,20 @@ void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const voi
 		emit_replaced(t, addr, size);
 		return;
 	}
-	struct tm_taken s = tm_take(t, frame);
+	tm_taken s = tm_take(t, frame);
 	tm_set_busy(t);
-	unsigned words = TM_RING_REMAP_WORDS + s.fresh;
+	unsigned fresh = tm_taken_fresh(s), words = TM_RING_REMAP_WORDS + fresh;
 	uint64_t *r;
 	if (!tm_reserve(t, words, size, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
-	r[0] = tm_ring_word(TM_OP_MREMAP, s.flags, words, s.keep, TM_RING_USABLE_UNKNOWN);
+	r[0] = tm_taken_word(s, TM_OP_MREMAP, 0, TM_RING_REMAP_WORDS, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
 	r[3] = size;
 	r[4] = begin < ticks ? begin : ticks;
 	r[5] = (uintptr_t)old;
 	r[6] = old_size;
-	tm_put_frames(r + 7, t, s.fresh);
+	tm_put_frames(r + 7, t, fresh);
 	tm_publish_begun(t, words);
 }
 

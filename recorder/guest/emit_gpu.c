@@ -10,11 +10,11 @@
 #include "hot.h"
 
 /* `drivers`: so many of the innermost frames are the driver's or CUPTI's. */
-static struct tm_taken take_past_driver(struct tm_thread *t, const void *frame, unsigned *drivers) {
+static tm_taken take_past_driver(struct tm_thread *t, const void *frame, unsigned *drivers) {
 	tm_python_poll(t);
-	struct tm_taken s = tm_take(t, frame);
+	tm_taken s = tm_take(t, frame);
 	*drivers = 0;
-	if (s.flags & TM_RING_NO_STACK) return s;
+	if (tm_taken_flags(s) & TM_RING_NO_STACK) return s;
 	while (*drivers + 1 < t->depth && tm_cupti_is_code(t->pcs[t->depth - 1 - *drivers])) ++*drivers;
 	return s;
 }
@@ -23,17 +23,17 @@ void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64
 	uint64_t *r;
 	if (!address || t->stopped || !tm_heap_tell(t, heap)) return;
 	unsigned drivers;
-	struct tm_taken s = take_past_driver(t, frame, &drivers);
-	unsigned words = TM_RING_ALLOC_WORDS + 1 + s.fresh;
+	tm_taken s = take_past_driver(t, frame, &drivers);
+	unsigned fresh = tm_taken_fresh(s), words = TM_RING_ALLOC_WORDS + 1 + fresh;
 	tm_set_busy(t);
 	if (tm_reserve(t, words, size, &r)) {
 		uint64_t ticks = tm_in_order(t, tm_now());
-		r[0] = tm_ring_word(op, s.flags | TM_RING_HEAP, words, s.keep, drivers);
+		r[0] = tm_taken_word(s, op, TM_RING_HEAP, TM_RING_ALLOC_WORDS + 1, drivers);
 		r[1] = ticks;
 		r[2] = address;
 		r[3] = size;
 		r[4] = heap;
-		if (s.fresh) tm_put_frames(r + 5, t, s.fresh);
+		tm_put_frames(r + 5, t, fresh);
 		tm_publish(t, words);
 	}
 }
@@ -42,19 +42,19 @@ void tm_emit_gpu_refusal(struct tm_thread *t, const struct tm_gpu_refusal *refus
 	uint64_t *r;
 	if (refusal->heap && !tm_heap_tell(t, refusal->heap)) return;
 	unsigned drivers;
-	struct tm_taken s = take_past_driver(t, frame, &drivers);
-	unsigned words = TM_RING_OOM_WORDS + s.fresh;
+	tm_taken s = take_past_driver(t, frame, &drivers);
+	unsigned fresh = tm_taken_fresh(s), words = TM_RING_OOM_WORDS + fresh;
 	tm_set_busy(t);
 	if (tm_reserve(t, words, 0, &r)) {
 		uint64_t ticks = tm_in_order(t, tm_now());
-		r[0] = tm_ring_word(TM_OP_OOM, s.flags, words, s.keep, refusal->function);
+		r[0] = tm_taken_word(s, TM_OP_OOM, 0, TM_RING_OOM_WORDS, refusal->function);
 		r[1] = ticks;
 		r[2] = refusal->heap;
 		r[3] = refusal->size_bytes;
 		r[4] = (uint32_t)refusal->result | (uint64_t)drivers << 32;
 		r[5] = refusal->free_bytes;
 		r[6] = refusal->total_bytes;
-		if (s.fresh) tm_put_frames(r + TM_RING_OOM_WORDS, t, s.fresh);
+		tm_put_frames(r + TM_RING_OOM_WORDS, t, fresh);
 		tm_publish(t, words);
 	}
 }

@@ -9,29 +9,30 @@
 #include "heaps.h"
 #include "hot.h"
 
-static inline struct tm_taken the_last_stack(const struct tm_thread *t) {
-	return (struct tm_taken){ t->aligned_flags & TM_RING_NO_STACK ? 0 : t->depth, 0, t->aligned_flags };
+static inline tm_taken the_last_stack(const struct tm_thread *t) {
+	return tm_taken_make(t->aligned_flags, 0, t->aligned_flags & TM_RING_NO_STACK ? 0 : t->depth);
 }
 
 void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *frame) {
-	struct tm_taken s;
-	unsigned words;
+	tm_taken s;
+	unsigned fresh, words;
 	uint64_t *r;
 	bool same = op == TM_OP_TORCH_ALLOC && addr == t->aligned && t->pos == t->aligned_pos;
 
 	if (!addr || t->stopped || !tm_heap_tell(t, heap)) return;
 	tm_python_poll(t);
 	s = TM_LIKELY(same && !t->after_loss) ? the_last_stack(t) : tm_take(t, frame);
-	words = TM_RING_ALLOC_WORDS + 1 + s.fresh;
+	fresh = tm_taken_fresh(s);
+	words = TM_RING_ALLOC_WORDS + 1 + fresh;
 	tm_set_busy(t);
 	if (!tm_reserve(t, words, size, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
-	r[0] = tm_ring_word(op, s.flags | TM_RING_HEAP, words, s.keep, TM_RING_USABLE_UNKNOWN);
+	r[0] = tm_taken_word(s, op, TM_RING_HEAP, TM_RING_ALLOC_WORDS + 1, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
 	r[3] = size;
 	r[4] = heap;
-	if (s.fresh) tm_put_frames(r + 5, t, s.fresh);
+	tm_put_frames(r + 5, t, fresh);
 	tm_publish(t, words);
 }
 
@@ -51,8 +52,8 @@ void tm_emit_heap_free(struct tm_thread *t, enum tm_op op, uint32_t heap, const 
 
 void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *old, uint64_t begin,
 			  const void *frame) {
-	struct tm_taken s;
-	unsigned words;
+	tm_taken s;
+	unsigned fresh, words;
 	uint64_t *r;
 
 	if (!addr || !old || !tm_heap_tell(t, heap)) {
@@ -65,18 +66,19 @@ void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, con
 	}
 	tm_python_poll(t);
 	s = tm_take(t, frame);
-	words = TM_RING_REALLOC_WORDS + 1 + s.fresh;
+	fresh = tm_taken_fresh(s);
+	words = TM_RING_REALLOC_WORDS + 1 + fresh;
 	tm_set_busy(t);
 	if (!tm_reserve(t, words, size, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
-	r[0] = tm_ring_word(op, s.flags | TM_RING_HEAP, words, s.keep, TM_RING_USABLE_UNKNOWN);
+	r[0] = tm_taken_word(s, op, TM_RING_HEAP, TM_RING_REALLOC_WORDS + 1, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
 	r[3] = size;
 	r[4] = begin < ticks ? begin : ticks;
 	r[5] = (uintptr_t)old;
 	r[6] = heap;
-	if (s.fresh) tm_put_frames(r + 7, t, s.fresh);
+	tm_put_frames(r + 7, t, fresh);
 	tm_publish_begun(t, words);
 }
 

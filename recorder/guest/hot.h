@@ -101,17 +101,33 @@ static inline void tm_publish_begun(struct tm_thread *t, unsigned words) {
 
 /* --- events --- */
 
-/* A stack as a record has it: frames kept, frames new, flags of the record. */
-struct tm_taken {
-	uint32_t keep, fresh, flags;
-};
+/* A stack as its record's first word tells it: flags, frames kept, new frames as words of the record. In a register: a struct would be returned through memory,
+ * written in pieces and read as one, for which the processor waits. */
+typedef uint64_t tm_taken;
+
+static inline tm_taken tm_taken_make(unsigned flags, unsigned fresh, unsigned keep) {
+	return tm_ring_word(0, flags, fresh, keep, 0);
+}
+
+static inline unsigned tm_taken_fresh(tm_taken s) {
+	return (uint16_t)(s >> 16);
+}
+
+static inline unsigned tm_taken_flags(tm_taken s) {
+	return (uint8_t)(s >> 8);
+}
+
+/* The whole word of a record that has `words` words besides the new frames. */
+static inline uint64_t tm_taken_word(tm_taken s, enum tm_op op, unsigned flags, unsigned words, unsigned y) {
+	return s + tm_ring_word(op, flags, words, 0, y);
+}
 
 /* Takes the stack; the new frames are then in the thread's state, where tm_put_frames() finds them. */
-struct tm_taken tm_take_stack(struct tm_thread *t, const void *frame);
+tm_taken tm_take_stack(struct tm_thread *t, const void *frame);
 void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh);
 
-static inline struct tm_taken tm_take(struct tm_thread *t, const void *frame) {
-	if (!t->takes_stacks) return (struct tm_taken){ 0, 0, TM_RING_NO_STACK };
+static inline tm_taken tm_take(struct tm_thread *t, const void *frame) {
+	if (!t->takes_stacks) return tm_taken_make(TM_RING_NO_STACK, 0, 0);
 	return tm_take_stack(t, frame);
 }
 
@@ -126,23 +142,24 @@ static inline unsigned tm_slack_of(const void *addr, size_t size) {
  * -1: it was lost. */
 static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, unsigned y,
 							       const void *frame) {
-	struct tm_taken s;
-	unsigned words;
+	tm_taken s;
+	unsigned fresh, words;
 	uint64_t *r;
 
 	tm_python_poll(t);
 	s = tm_take(t, frame);
-	words = TM_RING_ALLOC_WORDS + s.fresh;
+	fresh = tm_taken_fresh(s);
+	words = TM_RING_ALLOC_WORDS + fresh;
 	tm_set_busy(t);
 	if (!tm_reserve(t, words, size, &r)) return -1;
 	uint64_t ticks = tm_in_order(t, tm_now());
-	r[0] = tm_ring_word(op, s.flags, words, s.keep, y);
+	r[0] = tm_taken_word(s, op, 0, TM_RING_ALLOC_WORDS, y);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
 	r[3] = size;
-	if (s.fresh) tm_put_frames(r + TM_RING_ALLOC_WORDS, t, s.fresh);
+	if (fresh) tm_put_frames(r + TM_RING_ALLOC_WORDS, t, fresh);
 	tm_publish(t, words);
-	return (int)s.flags;
+	return (int)tm_taken_flags(s);
 }
 
 static inline __attribute__((always_inline)) void tm_record_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size,

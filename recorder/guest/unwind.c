@@ -748,13 +748,17 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 		next = WORD(pair);
 		uintptr_t pc = WORD(pair + 8) & PC_MASK;
 		w.cut = true; /* wherever it ends but at main: code without frame pointers uses the register for anything */
-		if (pc < TM_MEMORY_PAGE || pc >> 56) break;
+		if (pc < TM_MEMORY_PAGE || pc >> 56) {
+			check_word(&w, pair + 8, WORD(pair + 8));
+			break;
+		}
 		if (tm_unwind_is_ours(pc)) {
 			check_word(&w, pair + 8, WORD(pair + 8));
 			if (tm_unwind_is_main_wrapper(pc)) {
 				w.cut = false;
 				break;
 			}
+			check_word(&w, pair, next);
 		} else if (w.fresh == limit) {
 			w.truncated = true;
 			break;
