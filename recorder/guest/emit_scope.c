@@ -8,7 +8,8 @@
 
 TM_COLD void tm_note_cut(bool wide) {
 	static _Atomic uint32_t noted[2];
-	static const char *const texts[2] = { "names longer than 4,096 bytes were cut there", "wide names of more than 1,020 bytes in UTF-8 were cut there" };
+	static const char *const texts[2] = { "names longer than 4,096 bytes were cut there",
+					      "wide names of more than 1,020 bytes in UTF-8 were cut there" };
 	if (!tm_tls.inside) tm_note_limit(&noted[wide], "cut-texts", texts[wide]);
 	else if (tm_tls.thread && !atomic_exchange(&noted[wide], 1)) tm_emit_note(tm_tls.thread, "cut-texts", texts[wide]);
 }

@@ -161,12 +161,14 @@ static void task_end(const void *domain) {
 }
 
 /* The same at a time of a clock of the program's own: they count for now. */
-static void task_begin_ex(const void *domain, const void *clock, unsigned long long time, struct id task, struct id parent, const void *name) {
+static void task_begin_ex(const void *domain, const void *clock, unsigned long long time, struct id task, struct id parent,
+			  const void *name) {
 	(void)clock, (void)time;
 	task_begin(domain, task, parent, name);
 }
 
-static void task_begin_fn_ex(const void *domain, const void *clock, unsigned long long time, struct id task, struct id parent, const void *function) {
+static void task_begin_fn_ex(const void *domain, const void *clock, unsigned long long time, struct id task, struct id parent,
+			     const void *function) {
 	(void)clock, (void)time;
 	task_begin_fn(domain, task, parent, function);
 }

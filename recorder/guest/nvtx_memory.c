@@ -107,7 +107,8 @@ static void reset(struct tm_thread *t, const void *handle) {
 	uint64_t bytes;
 	uint32_t heap = heap_of(handle, &low, &bytes);
 	size_t at = 0;
-	for (const void *addr; heap && (addr = tm_region_forget_next(heap, low, bytes, &at));) tm_emit_heap_free(t, TM_OP_NVTX_FREE, heap, addr);
+	for (const void *addr; heap && (addr = tm_region_forget_next(heap, low, bytes, &at));)
+		tm_emit_heap_free(t, TM_OP_NVTX_FREE, heap, addr);
 }
 
 static const void *heap_register(const void *domain, const struct heap_description *d) {
@@ -152,7 +153,8 @@ static void heap_unregister(const void *domain, const void *handle) {
 TM_COLD static void note_left_out(struct tm_thread *t) {
 	static _Atomic uint32_t noted;
 	if (!atomic_exchange(&noted, 1))
-		tm_emit_note(t, "too-many-regions", "more NVTX regions are registered at once than are followed (1,048,576): the others are not in this trace");
+		tm_emit_note(t, "too-many-regions",
+			     "more NVTX regions are registered at once than are followed (1,048,576): the others are not in this trace");
 }
 
 static void regions_register(const void *domain, const struct register_batch *d) {
