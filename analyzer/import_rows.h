@@ -21,12 +21,14 @@ struct tm_snapshot_row {
 };
 
 struct tm_function_work;
+struct tm_tree_work;
 
 struct tm_import_rows {
 	struct tm_store *store;
 	struct tm_replay *replay;
 	TM_ARRAY(struct tm_snapshot_row) snapshots; /* in the order of their ids; set by tm_write_site_rows() */
 	struct tm_function_work *functions;         /* set by tm_functions_start() */
+	struct tm_tree_work *tree;                  /* set by tm_tree_start() */
 	uint64_t trace_id;
 	const char *path;       /* of the trace */
 	const struct tm_foreign *foreign; /* where it is another tool's; NULL */
@@ -37,6 +39,10 @@ struct tm_import_rows {
 /* When the replay has ended: a thread adds up what functions allocated, until tm_write_total_rows() or tm_functions_end(). */
 void tm_functions_start(struct tm_import_rows *w);
 void tm_functions_end(struct tm_import_rows *w);
+
+/* Likewise a thread finds the stacks and frames that will have rows, until tm_write_stack_rows() or tm_tree_end(). */
+void tm_tree_start(struct tm_import_rows *w);
+void tm_tree_end(struct tm_import_rows *w);
 
 /* First, into the bulk tables. stack: those that a call site needs, and their ancestors; frame: those of the stacks. */
 void tm_write_stack_rows(struct tm_import_rows *w);

@@ -4,6 +4,7 @@
 #include "accounts.h"
 
 #define FIRST_LOOK_STRIDE 8u
+#define SITES_AT_ONCE 1024u
 #define LOOKS_LEAST 12u /* however many entries they have */
 
 void tm_leak_watch_init(struct tm_leak_watch *w) {
@@ -22,6 +23,11 @@ void tm_leak_watch_release(struct tm_leak_watch *w) {
 	tm_array_release(&w->steps);
 }
 
+void tm_leak_watch_end(struct tm_leak_watch *w) {
+	tm_leak_watch_release(w);
+	w->next_tick = UINT64_MAX;
+}
+
 /* Every second look goes; the latest one stays. */
 static void thin_looks(struct tm_leak_watch *w) {
 	size_t kept = 0;
@@ -33,36 +39,39 @@ static void thin_looks(struct tm_leak_watch *w) {
 	w->look_stride *= 2;
 }
 
-static bool note_level(struct tm_leak_look *look, size_t *room, const struct tm_leak_level *level) {
-	if (look->count == *room) {
-		size_t more = *room ? *room * 2 : 64;
-		struct tm_leak_level *grown = realloc(look->levels, more * sizeof *grown);
-		if (!grown) return false;
-		look->levels = grown;
-		*room = more;
-	}
-	look->levels[look->count++] = *level;
+static bool make_room(struct tm_leak_look *look, size_t *room, size_t more) {
+	if (look->count + more <= *room) return true;
+	size_t wanted = 2 * *room > look->count + more ? 2 * *room : look->count + more;
+	struct tm_leak_level *grown = realloc(look->levels, wanted * sizeof *grown);
+	if (!grown) return false;
+	look->levels = grown;
+	*room = wanted;
 	return true;
 }
 
-static struct tm_leak_level level_of(uint32_t site, uint64_t bytes) {
-	unsigned digits = bytes ? 64 - (unsigned)__builtin_clzll(bytes) : 0, exponent = digits > 26 ? digits - 26 : 0;
-	return (struct tm_leak_level){ site, bytes >> exponent & 0x3FFFFFF, exponent & 63 };
+/* Each site's level is written, and kept if it is one. */
+static bool look_at_sites(struct tm_leak_look *look, size_t *room, const uint32_t *levels, size_t count) {
+	for (size_t first = 0, n; first < count; first += n) {
+		n = count - first < SITES_AT_ONCE ? count - first : SITES_AT_ONCE;
+		if (!make_room(look, room, n)) return false;
+		struct tm_leak_level *out = look->levels + look->count;
+		for (size_t i = first; i < first + n; i++) {
+			*out = (struct tm_leak_level){ (uint32_t)i, levels[i] };
+			out += levels[i] != 0;
+		}
+		look->count = (size_t)(out - look->levels);
+	}
+	return true;
 }
 
 static bool take_look(const struct tm_ledger *l, struct tm_leak_look *look) {
-	size_t last = l->watch.looks.count ? l->watch.looks.items[l->watch.looks.count - 1].count : 0, room = last + last / 4;
-	if (room && !(look->levels = malloc(room * sizeof *look->levels))) return false;
+	size_t last = l->watch.looks.count ? l->watch.looks.items[l->watch.looks.count - 1].count : 0, room = 0;
+	if (!make_room(look, &room, last + SITES_AT_ONCE)) return false;
 	for (size_t i = 0; i < l->accounts.count; i++) {
-		const struct tm_account *a = l->accounts.items[i];
-		struct tm_leak_level level = level_of(TM_LEAK_ACCOUNT, i);
-		if (!note_level(look, &room, &level)) return false;
-		for (uint32_t k = 0; k < a->sites.heads.count; k++) {
-			struct tm_amount live = tm_site_amount(&a->sites, k, TM_SITE_LIVE);
-			if (!live.count && !live.bytes) continue;
-			level = level_of(k, live.bytes);
-			if (!note_level(look, &room, &level)) return false;
-		}
+		const struct tm_sites *sites = &l->accounts.items[i]->sites;
+		if (!make_room(look, &room, 1)) return false;
+		look->levels[look->count++] = (struct tm_leak_level){ TM_LEAK_ACCOUNT, (uint32_t)i };
+		if (!look_at_sites(look, &room, sites->levels.items, sites->levels.count)) return false;
 	}
 	return true;
 }
@@ -119,6 +128,7 @@ bool tm_leak_watch_tick(struct tm_ledger *l, uint64_t ns) {
 /* What was seen before the first step is its warm-up, and goes. */
 bool tm_leak_watch_step(struct tm_ledger *l, uint64_t ns) {
 	struct tm_leak_watch *w = &l->watch;
+	if (w->next_tick == UINT64_MAX) return true;
 	if (!w->steps.count) {
 		for (size_t i = 0; i < w->looks.count; i++) drop_look(w, i);
 		w->looks.count = 0;

@@ -24,13 +24,9 @@ struct tm_ledger;
 
 /* What a call stack had live, in eight bytes, as there are many; or whose stacks follow. */
 struct tm_leak_level {
-	uint32_t site;                       /* index; TM_LEAK_ACCOUNT: mantissa is an account's index */
-	uint32_t mantissa : 26, exponent : 6; /* bytes, as in accounts.h: exact up to 64 MiB, beyond to one part in 2^25 */
+	uint32_t site;  /* index; TM_LEAK_ACCOUNT: level is an account's index */
+	uint32_t level; /* tm_site_level() of its bytes, not 0 */
 };
-
-static inline uint64_t tm_leak_level_bytes(struct tm_leak_level level) {
-	return (uint64_t)level.mantissa << level.exponent;
-}
 
 struct tm_leak_look {
 	uint64_t ns;
@@ -50,6 +46,9 @@ struct tm_leak_watch {
 
 void tm_leak_watch_init(struct tm_leak_watch *w);
 void tm_leak_watch_release(struct tm_leak_watch *w);
+
+/* The process has left: what was seen is let go, and nothing is looked at any more. */
+void tm_leak_watch_end(struct tm_leak_watch *w);
 
 /* ticks has reached next_tick. */
 bool tm_leak_watch_tick(struct tm_ledger *l, uint64_t ns);

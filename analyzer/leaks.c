@@ -605,7 +605,7 @@ static void note_levels(struct finder *x, size_t first, size_t count) {
 		for (size_t k = 0; k < look->count; k++) {
 			struct tm_leak_level level = look->levels[k];
 			if (level.site == TM_LEAK_ACCOUNT) {
-				group_of = x->group_of[tm_leak_level_bytes(level)];
+				group_of = x->group_of[level.level];
 				continue;
 			}
 			size_t number = group_of ? group_of[level.site] : 0; /* index + 1 */
@@ -613,7 +613,7 @@ static void note_levels(struct finder *x, size_t first, size_t count) {
 			const struct group *g = &x->groups.items[number - 1];
 			struct tm_leak_levels *levels = &x->levels[number - 1 - first];
 			if (look->ns < g->begin_ns || !levels->count) continue;
-			levels->bytes[levels->count - 1] += (double)tm_scaled_bytes(g->account, tm_leak_level_bytes(level));
+			levels->bytes[levels->count - 1] += (double)tm_scaled_bytes(g->account, tm_site_level_bytes(level.level));
 		}
 	}
 }
@@ -843,14 +843,15 @@ static bool make_tables(struct tm_leaks *leaks, const struct tm_stack_ids *stack
 	return leaks->flags && leaks->outward && leaks->functions && leaks->files && leaks->modules && leaks->hashes;
 }
 
-static void release_tables(struct tm_leaks *leaks) {
+void tm_leaks_end(struct tm_leaks *leaks) {
 	free(leaks->flags);
 	free(leaks->outward);
 	free(leaks->functions);
 	free(leaks->files);
 	free(leaks->modules);
 	free(leaks->hashes);
-	leaks->flags = NULL;
+	leaks->flags = leaks->outward = leaks->functions = leaks->files = leaks->modules = NULL;
+	leaks->hashes = NULL;
 }
 
 /* What frames say stays known while the list is the same. Of a list that has a wrong line, what stands before it counts. */
@@ -862,7 +863,7 @@ static bool take_list(struct finder *x, struct tm_leaks *leaks) {
 	if (list)
 		tm_suppressions_add(&x->program, c->notes.items[list - 1].text.data, c->notes.items[list - 1].text.size, error,
 				    sizeof error);
-	if (leaks->flags) release_tables(leaks);
+	tm_leaks_end(leaks);
 	leaks->list = list;
 	return make_tables(leaks, x->stacks) && judge_frames(x);
 }
@@ -889,5 +890,5 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 void tm_leaks_release(struct tm_leaks *leaks) {
 	for (size_t i = 0; i < leaks->rows.count; i++) free(leaks->rows.items[i].reason);
 	tm_array_release(&leaks->rows);
-	release_tables(leaks);
+	tm_leaks_end(leaks);
 }

@@ -43,6 +43,8 @@ struct tm_leaks {
 
 /* The process leaves now. */
 bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns);
+/* No other process will leave: only the rows stay. */
+void tm_leaks_end(struct tm_leaks *leaks);
 void tm_leaks_release(struct tm_leaks *leaks);
 
 #endif

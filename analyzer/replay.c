@@ -1,11 +1,11 @@
 /* replay.c - plays a trace's events against the processes' accounts; see replay.h. */
 #include "replay.h"
 
-#define FAR_STEPS 16 /* so many steps ahead what a step needs is asked of memory */
-#define BLOCK_STEPS 12
-#define MIDDLE_STEPS 8
-#define NEAR_STEPS 4
-#define STEPS_AHEAD 48               /* the steps themselves lie in the cache of the processor that decoded them */
+#define FAR_STEPS 32 /* so many steps ahead what a step needs is asked of memory */
+#define BLOCK_STEPS 20
+#define MIDDLE_STEPS 12
+#define NEAR_STEPS 6
+#define STEPS_AHEAD 64               /* the steps themselves lie in the cache of the processor that decoded them */
 #define MANY_SITES 32768u            /* fewer stay in the cache by themselves */
 #define MARK_SITES_TO_SCAN 50000000u /* snapshots at marks keep their stacks until they have cost this much ... */
 #define MARK_SITES_TO_KEEP 1000000u  /* ... or this many rows */
@@ -426,6 +426,7 @@ static void pass_mark(struct tm_replay *r, uint64_t ns, uint32_t process, uint32
 static void leave_process(struct tm_replay *r, struct tm_ledger *l, uint64_t ns) {
 	tm_ledger_exit(l);
 	if (!l->failed && !tm_leaks_find(&r->leaks, l, r, ns)) r->failed = true;
+	tm_leak_watch_end(&l->watch);
 }
 
 static void look_at_device(const struct tm_replay *r, struct tm_device_gap *g) {
@@ -576,9 +577,13 @@ static uint32_t site_of_step(const struct tm_replay *r, const struct tm_account 
 	return block ? block->site : UINT32_MAX;
 }
 
+static struct tm_ahead_site *ahead_site(struct tm_replay *r, const struct tm_step *s) {
+	return &r->ahead_sites[(uintptr_t)s / sizeof *s % (sizeof r->ahead_sites / sizeof *r->ahead_sites)];
+}
+
 /* The next steps of the same thread are mostly of the same heap. Far ahead the slots that will be looked at are asked for; when they have come,
  * nearer, the block and the site that they lead to, and then what its head leads to. */
-static void look_ahead(const struct tm_replay *r, const struct tm_turn *turn, const struct tm_actor *actor) {
+static void look_ahead(struct tm_replay *r, const struct tm_turn *turn, const struct tm_actor *actor) {
 	const struct tm_account *a = actor->ledger->malloc_account;
 	if (turn->end - turn->step <= FAR_STEPS || !a) return;
 	__builtin_prefetch(&turn->step[STEPS_AHEAD]);
@@ -587,9 +592,11 @@ static void look_ahead(const struct tm_replay *r, const struct tm_turn *turn, co
 	if (turn->step[BLOCK_STEPS].kind == TM_STEP_FREE) tm_blocks_prefetch_block(&a->pairing.blocks, turn->step[BLOCK_STEPS].address);
 	if (a->sites.heads.count < MANY_SITES) return;
 	if (far->kind == TM_STEP_ALLOC) tm_sites_prefetch_slot(&a->sites, r->stacks->stack_of[far->stack]);
-	uint32_t middle = site_of_step(r, a, &turn->step[MIDDLE_STEPS]), near = site_of_step(r, a, &turn->step[NEAR_STEPS]);
+	uint32_t middle = site_of_step(r, a, &turn->step[MIDDLE_STEPS]);
 	if (middle != UINT32_MAX) tm_sites_prefetch_site(&a->sites, middle);
-	if (near != UINT32_MAX) tm_sites_prefetch_rest(&a->sites, near);
+	*ahead_site(r, &turn->step[MIDDLE_STEPS]) = (struct tm_ahead_site){ &turn->step[MIDDLE_STEPS], middle };
+	const struct tm_ahead_site *near = ahead_site(r, &turn->step[NEAR_STEPS]);
+	if (near->step == &turn->step[NEAR_STEPS] && near->site < a->sites.heads.count) tm_sites_prefetch_rest(&a->sites, near->site);
 }
 
 void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
@@ -674,6 +681,7 @@ void tm_replay_end(struct tm_replay *r) {
 		}
 		tm_ranges_each(&l->ranges, write_live_range, r);
 	}
+	tm_leaks_end(&r->leaks);
 	tm_peak_periods_end(&r->periods);
 	tm_scopes_finish(&r->scopes);
 	if (r->scopes.failed || r->checkpoints.error || r->watch.failed || r->periods.failed) r->failed = true;

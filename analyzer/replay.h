@@ -115,6 +115,10 @@ struct tm_replay {
 	uint64_t sites_to_scan; /* what marks may still cost */
 	TM_ARRAY(struct tm_gap) gaps;
 	TM_ARRAY(struct tm_device_gap) device_gaps;
+	struct tm_ahead_site {
+		const struct tm_step *step;
+		uint32_t site;
+	} ahead_sites[8];        /* what look_ahead() found for steps that come soon; a guess, only used to ask memory for them */
 	unsigned released_chain; /* of the block that ended last: how often realloc had moved it */
 	bool failed;
 };

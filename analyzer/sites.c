@@ -12,6 +12,7 @@ _Static_assert(sizeof(struct tm_site_head) == 40 && sizeof(struct tm_site_few) =
 
 void tm_sites_release(struct tm_sites *s) {
 	tm_array_release(&s->heads);
+	tm_array_release(&s->levels);
 	tm_array_release(&s->few);
 	tm_array_release(&s->wholes);
 	free(s->slots);
@@ -68,6 +69,10 @@ uint32_t tm_sites_make(struct tm_sites *s, uint32_t stack) {
 	if (*place) return *place - 1;
 	struct tm_site_head *head = s->heads.count < UINT32_MAX - 1 ? tm_array_push(&s->heads) : NULL;
 	if (!head) return UINT32_MAX;
+	if (!tm_array_push(&s->levels)) {
+		s->heads.count--;
+		return UINT32_MAX;
+	}
 	head->stack = stack;
 	*place = (uint32_t)s->heads.count;
 	return *place - 1;

@@ -67,12 +67,23 @@ struct tm_site_few {
 	uint32_t bytes[TM_SITE_AMOUNTS];
 };
 
+/* Bytes in 32 bits: digits << exponent; exact up to 64 MiB, beyond to one part in 2^25. */
+#define TM_LEVEL_DIGITS 26u
+static inline uint32_t tm_site_level(uint64_t bytes) {
+	unsigned digits = bytes ? 64 - (unsigned)__builtin_clzll(bytes) : 0, exponent = digits > TM_LEVEL_DIGITS ? digits - TM_LEVEL_DIGITS : 0;
+	return (uint32_t)(bytes >> exponent) | exponent << TM_LEVEL_DIGITS;
+}
+static inline uint64_t tm_site_level_bytes(uint32_t level) {
+	return (uint64_t)(level & ((1u << TM_LEVEL_DIGITS) - 1)) << (level >> TM_LEVEL_DIGITS);
+}
+
 struct tm_site_slot {
 	uint32_t stack, site; /* site: index + 1, 0 free */
 };
 
 struct tm_sites {
 	TM_ARRAY(struct tm_site_head) heads;
+	TM_ARRAY(uint32_t) levels; /* of each, for leak_watch.c, which looks at all of them: its live bytes as a tm_site_level */
 	TM_ARRAY(struct tm_site_few) few;
 	TM_ARRAY(struct tm_site) wholes;
 	uint32_t free_few;          /* index + 1 of one whose site has outgrown it, its last_ns the next such; 0 none */
@@ -104,6 +115,7 @@ static inline struct tm_site *tm_site_open(struct tm_sites *s, uint32_t site, st
 	return room;
 }
 static inline bool tm_site_close(struct tm_sites *s, uint32_t site, const struct tm_site *changed) {
+	s->levels.items[site] = tm_site_level(changed->amounts[TM_SITE_LIVE].bytes);
 	return s->heads.items[site].tier == SITE_WHOLE || tm_site_pack(s, site, changed);
 }
 /* The same for whoever only reads. */

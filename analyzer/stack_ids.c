@@ -28,16 +28,30 @@ static void flag_functions(struct tm_stack_ids *t) {
 	}
 }
 
-static bool is_flagged(const struct tm_stack_ids *t, uint32_t node, uint32_t function, unsigned flags) {
-	return t->string_flags[tm_frame_function_name(t->catalog, frame_of(t->catalog, node), function)] & flags;
+static bool is_flagged(const struct tm_stack_ids *t, const struct tm_catalog_frame *f, uint32_t function, unsigned flags) {
+	return t->string_flags[tm_frame_function_name(t->catalog, f, function)] & flags;
 }
 
-/* Where a compiled operator new has something inlined into it, the whole frame is the operator's. */
-static uint32_t as_stack(const struct tm_stack_ids *t, uint32_t node) {
-	uint32_t count = tm_frame_functions(frame_of(t->catalog, node)), function = 0;
-	if (is_flagged(t, node, count - 1, TM_FUNCTION_OPERATOR_NEW)) return t->stack_of[t->catalog->nodes.items[node - 1].parent];
-	while (function + 1 < count && is_flagged(t, node, function, TM_FUNCTION_OPERATOR_NEW | TM_FUNCTION_INLINED_ALLOCATOR)) function++;
-	return t->node_first[node - 1] + count - 1 - function;
+/* How many functions of a frame are left out where it is the innermost of a stack; all: it is operator new. Where a compiled operator new has
+ * something inlined into it, the whole frame is the operator's. */
+static uint32_t left_out(const struct tm_stack_ids *t, const struct tm_catalog_frame *f) {
+	uint32_t count = tm_frame_functions(f), function = 0;
+	if (is_flagged(t, f, count - 1, TM_FUNCTION_OPERATOR_NEW)) return count;
+	while (function + 1 < count && is_flagged(t, f, function, TM_FUNCTION_OPERATOR_NEW | TM_FUNCTION_INLINED_ALLOCATOR)) function++;
+	return function;
+}
+
+/* Few frames stand for many nodes. */
+static bool number_stacks(struct tm_stack_ids *t) {
+	const struct tm_catalog *c = t->catalog;
+	uint32_t *less = calloc(c->frames.count + 1, sizeof *less);
+	for (size_t i = 0; less && i < c->frames.count; i++) less[i] = left_out(t, &c->frames.items[i]);
+	for (size_t i = 0; less && i < c->nodes.count; i++) {
+		uint32_t last = t->node_first[i + 1] - 1, frame = c->nodes.items[i].frame - 1;
+		t->stack_of[i + 1] = last - less[frame] >= t->node_first[i] ? last - less[frame] : t->stack_of[c->nodes.items[i].parent];
+	}
+	free(less);
+	return less != NULL;
 }
 
 static bool number_rows(struct tm_stack_ids *t) {
@@ -52,7 +66,7 @@ static bool number_rows(struct tm_stack_ids *t) {
 	next = 1;
 	for (size_t i = 0; i < c->nodes.count; i++) {
 		t->node_first[i] = (uint32_t)next;
-		next += tm_frame_functions(frame_of(c, (uint32_t)i + 1));
+		next += t->frame_first[c->nodes.items[i].frame] - t->frame_first[c->nodes.items[i].frame - 1];
 		if (next > UINT32_MAX) return false;
 	}
 	t->node_first[c->nodes.count] = (uint32_t)next;
@@ -80,8 +94,7 @@ int tm_stack_ids_init(struct tm_stack_ids *t, const struct tm_catalog *catalog) 
 	t->string_flags = calloc(catalog->strings.count + 1, 1);
 	if (!t->frame_first || !t->node_first || !t->stack_of || !t->string_flags || !number_rows(t) || !index_rows(t)) return -1;
 	flag_functions(t);
-	for (uint32_t node = 1; node <= catalog->nodes.count; node++) t->stack_of[node] = as_stack(t, node);
-	return 0;
+	return number_stacks(t) ? 0 : -1;
 }
 
 void tm_stack_ids_release(struct tm_stack_ids *t) {

@@ -1,6 +1,8 @@
 /* tree_rows.c - the frames and the stack tree as rows; see import_rows.h and stack_ids.h for what becomes a row. */
 #include "import_rows.h"
 
+#include <pthread.h>
+
 /* What is known of a node's innermost row once it is written; its children begin from there. */
 struct node_state {
 	uint32_t depth : 31, used : 1;
@@ -119,9 +121,49 @@ static void write_node(struct tree_writer *x, struct tm_bulk_table *table, uint3
 	x->nodes[node] = state;
 }
 
-static void write_all(struct tree_writer *x) {
+struct tm_tree_work {
+	struct tree_writer x;
+	pthread_t thread;
+	bool runs;
+};
+
+static void *prepare(void *argument) {
+	struct tree_writer *x = argument;
 	mark_used(x);
 	note_kinds(x);
+	return NULL;
+}
+
+void tm_tree_start(struct tm_import_rows *w) {
+	const struct tm_catalog *c = w->replay->catalog;
+	const struct tm_stack_ids *t = w->replay->stacks;
+	struct tm_tree_work *work = w->tree = calloc(1, sizeof *work);
+	if (!work) return;
+	work->x = (struct tree_writer){ .w = w, .c = c, .t = t };
+	work->x.nodes = tm_table_new(c->nodes.count + 1, sizeof *work->x.nodes);
+	work->x.frame_used = calloc(c->frames.count + 1, 1);
+	work->x.kinds = calloc(t->frame_first[c->frames.count] + 1, 1);
+	if (!work->x.nodes || !work->x.frame_used || !work->x.kinds) return tm_tree_end(w);
+	work->runs = pthread_create(&work->thread, NULL, prepare, &work->x) == 0;
+	if (!work->runs) prepare(&work->x);
+}
+
+static void wait_for_tree(struct tm_tree_work *work) {
+	if (work->runs) pthread_join(work->thread, NULL);
+	work->runs = false;
+}
+
+void tm_tree_end(struct tm_import_rows *w) {
+	if (!w->tree) return;
+	wait_for_tree(w->tree);
+	free(w->tree->x.nodes);
+	free(w->tree->x.frame_used);
+	free(w->tree->x.kinds);
+	free(w->tree);
+	w->tree = NULL;
+}
+
+static void write_all(struct tree_writer *x) {
 	x->nodes[0] = (struct node_state){ 0 };
 	for (uint32_t node = 1; node <= x->c->nodes.count; node++)
 		if (x->nodes[node].used) write_node(x, &x->w->store->tables[TM_TABLE_STACK], node);
@@ -130,15 +172,8 @@ static void write_all(struct tree_writer *x) {
 }
 
 void tm_write_stack_rows(struct tm_import_rows *w) {
-	const struct tm_catalog *c = w->replay->catalog;
-	const struct tm_stack_ids *t = w->replay->stacks;
-	struct tree_writer x = { .w = w, .c = c, .t = t };
-	x.nodes = tm_table_new(c->nodes.count + 1, sizeof *x.nodes);
-	x.frame_used = calloc(c->frames.count + 1, 1);
-	x.kinds = calloc(t->frame_first[c->frames.count] + 1, 1);
-	if (x.nodes && x.frame_used && x.kinds) write_all(&x);
-	else tm_store_fail(w->store, "out of memory");
-	free(x.nodes);
-	free(x.frame_used);
-	free(x.kinds);
+	if (!w->tree) return tm_store_fail(w->store, "out of memory");
+	wait_for_tree(w->tree);
+	write_all(&w->tree->x);
+	tm_tree_end(w);
 }
