@@ -1,6 +1,7 @@
 /* bulk.h - rows into a table of an SQLite file in the order of their keys, faster than SQLite takes them: as finished pages.
  *
- * Flow:     feed.c (allocations), tree_rows.c (stacks), site_rows.c (call sites, snapshots) -> here -> pages of run.db
+ * Flow:     feed.c (allocations), tree_rows.c (stacks, frames), site_rows.c (call sites, snapshots), leak_rows.c, function_rows.c and others
+ *           -> here -> pages of run.db
  * Idea:     rows that come in the order of their keys need no search, no statement and no cache: each is encoded once into the page that is
  *           being filled, full pages go out one after the other, and the pages above them are made on the way.
  * Why:      by its fastest way (INSERT ... SELECT, no journal) SQLite takes 2.1 million rows of allocations a second of processor time, by prepared

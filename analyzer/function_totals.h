@@ -1,6 +1,6 @@
 /* function_totals.h - what each function allocated, itself and with everything it called.
  *
- * Flow:     accounts.c (sites) and stack_ids.c -> here -> table function_aggregate
+ * Flow:     accounts.c (sites) and stack_ids.c -> here -> function_rows.c
  * Idea:     one walk down and up the part of the tree that a heap's sites hang on: amounts add up on the way back, and a function takes what
  *           lies under it where it is not already open further out. So the cost follows the tree and not sites times depth.
  * Owns:     one counter a distinct function name of the trace, some bytes a node and a row of the tree.

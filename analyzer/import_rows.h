@@ -36,7 +36,7 @@ struct tm_import_rows {
 	uint64_t sound_bytes;
 };
 
-/* When the replay has ended: a thread adds up what functions allocated, until tm_write_total_rows() or tm_functions_end(). */
+/* When the replay has ended: a thread adds up what functions allocated, until tm_write_function_rows() or tm_functions_end(). */
 void tm_functions_start(struct tm_import_rows *w);
 void tm_functions_end(struct tm_import_rows *w);
 
@@ -53,12 +53,14 @@ void tm_write_leak_rows(const struct tm_import_rows *w, const struct tm_account 
 /* scope_packed, scope_instance_aggregate, scope_snapshot_packed. */
 void tm_write_scope_bulk_rows(struct tm_import_rows *w);
 
+/* function_aggregate. */
+void tm_write_function_rows(struct tm_import_rows *w);
 /* checkpoint_live, checkpoint_stack. */
 void tm_write_checkpoint_ranges(struct tm_import_rows *w);
 
 /* Then the others. trace, trace_info, process, thread, heap, module, allocation_origin, mark, note, loss, alert. */
 void tm_write_catalog_rows(const struct tm_import_rows *w);
-/* heap_total, function_aggregate, timeline, gap, snapshot. */
+/* heap_total, timeline, gap, snapshot. */
 void tm_write_total_rows(const struct tm_import_rows *w);
 /* scope_name, scope_aggregate, step, step_aggregate, and notes about them. */
 void tm_write_scope_rows(const struct tm_import_rows *w);

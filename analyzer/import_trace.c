@@ -212,6 +212,7 @@ static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
 	tm_functions_start(rows);
 	tm_write_site_rows(rows);
 	tm_write_stack_rows(rows);
+	tm_write_function_rows(rows);
 	tm_write_scope_bulk_rows(rows);
 	tm_write_checkpoint_ranges(rows);
 	tm_store_end_bulk(x->store);

@@ -5,10 +5,10 @@
  *           eight. All of a site's figures take 200 bytes; of one that allocated once they follow from one size, one time and some bits, and of one
  *           that allocated a few times they are small numbers. So a site has a head, and grows:
  *
- *               SITE_NONE    head        nothing so far                   40 bytes
+ *               SITE_NONE    head        nothing so far                   44 bytes, its level among `levels`
  *               SITE_ONE     head        one block
- *               SITE_FEW     + few       at most 15 blocks                88 bytes
- *               SITE_WHOLE   + struct    anything                         240 bytes
+ *               SITE_FEW     + few       at most 15 blocks                92 bytes
+ *               SITE_WHOLE   + struct    anything                         244 bytes
  *
  *           To change one, open it, change the struct, close it: closing packs it again, or moves it up where it no longer fits. Packing loses nothing.
  * Lookup:   by stack: a hash while they are few among the stacks, else an item for each stack, which takes less, and needs no sorting.

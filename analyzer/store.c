@@ -76,6 +76,7 @@ static const struct {
 	[TM_TABLE_SNAPSHOT_STACK] = { "snapshot_stack", true },
 	[TM_TABLE_LEAK_SCORE] = { "leak_score", true },
 	[TM_TABLE_LEAK_STACK] = { "leak_stack", true },
+	[TM_TABLE_FUNCTION] = { "function_aggregate", false },
 	[TM_TABLE_SCOPE] = { "scope_packed", false },
 	[TM_TABLE_SCOPE_INSTANCE] = { "scope_instance_aggregate", true },
 	[TM_TABLE_SCOPE_SNAPSHOT] = { "scope_snapshot_packed", true },

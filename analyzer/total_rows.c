@@ -1,30 +1,13 @@
-/* total_rows.c - what import added up, as rows: totals of heaps, functions, timelines, gaps, snapshots; see import_rows.h. */
-#include "function_totals.h"
+/* total_rows.c - what import added up, as rows: totals of heaps, timelines, gaps, snapshots; see import_rows.h. */
 #include "import_rows.h"
 
-#include <pthread.h>
 #include <stdio.h>
 
 struct total_writer {
 	const struct tm_import_rows *w;
 	const struct tm_replay *r;
 	struct tm_store *store;
-	sqlite3_stmt *heap_total, *function, *timeline, *snapshot;
-	size_t next_function; /* of the rows that are added up */
-};
-
-/* What a function allocated in a heap. */
-struct function_row {
-	const struct tm_account *account;
-	uint32_t function;
-	struct tm_amount self, total;
-};
-
-struct tm_function_work {
-	const struct tm_replay *replay;
-	pthread_t thread;
-	bool runs, failed;                /* failed: out of memory */
-	TM_ARRAY(struct function_row) rows; /* in the order of accounts */
+	sqlite3_stmt *heap_total, *timeline, *snapshot;
 };
 
 static void prepare_totals(struct total_writer *x) {
@@ -32,9 +15,6 @@ static void prepare_totals(struct total_writer *x) {
 		x->store, "INSERT INTO heap_total(process_id, heap_id, allocations, allocated_bytes, frees, freed_bytes, temporary,"
 			  "temporary_bytes, peak_ns, peak_bytes, peak_count, live_at_exit_bytes, live_at_exit_count, live_at_end_bytes,"
 			  "live_at_end_count) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
-	x->function = tm_store_prepare(
-		x->store, "INSERT INTO function_aggregate(process_id, heap_id, function, self_bytes, total_bytes, self_count, total_count)"
-			  "VALUES(?,?,?,?,?,?,?)");
 	x->timeline = tm_store_prepare(x->store,
 				       "INSERT INTO timeline(process_id, heap_id, ts_ns, live_bytes, live_count) VALUES(?,?,?,?,?)");
 	x->snapshot = tm_store_prepare(x->store,
@@ -43,7 +23,7 @@ static void prepare_totals(struct total_writer *x) {
 }
 
 static void finalize_totals(struct total_writer *x) {
-	sqlite3_stmt *const all[] = { x->heap_total, x->function, x->timeline, x->snapshot };
+	sqlite3_stmt *const all[] = { x->heap_total, x->timeline, x->snapshot };
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) sqlite3_finalize(all[i]);
 }
 
@@ -64,64 +44,6 @@ static void write_heap_total(struct total_writer *x, const struct tm_account *a)
 	tm_store_row(x->store, x->heap_total, "nnnnnnnnnnnnnnn", process_id(x, a->ledger), a->id, allocated.count, allocated.bytes,
 		     gone.count, gone.bytes, temporary.count, temporary.bytes, shifted(x, a->level.peak_ns), peak.bytes, peak.count,
 		     at_exit.bytes, at_exit.count, live.bytes, live.count);
-}
-
-static void write_functions(struct total_writer *x, const struct tm_account *a) {
-	const struct tm_function_work *work = x->w->functions;
-	for (; x->next_function < work->rows.count && work->rows.items[x->next_function].account == a; x->next_function++) {
-		const struct function_row *f = &work->rows.items[x->next_function];
-		struct tm_amount self = tm_whole_amount(a, f->self), total = tm_whole_amount(a, f->total);
-		struct tm_text name = f->function ? x->r->catalog->strings.items[f->function - 1] : (struct tm_text){ "", 0 };
-		tm_store_row(x->store, x->function, "nnTnnnn", process_id(x, a->ledger), a->id, name, self.bytes, total.bytes, self.count,
-			     total.count);
-	}
-}
-
-/* --- functions: added up by a thread while others write rows --- */
-
-static bool add_up_account(struct tm_function_work *work, struct tm_function_totals *f, const struct tm_account *a) {
-	if (!tm_function_totals_count(f, a)) return false;
-	for (size_t i = 0; i < f->used.count; i++) {
-		const struct tm_function_total *total = &f->totals[f->used.items[i]];
-		struct function_row *row = total->total.count ? tm_array_push(&work->rows) : NULL;
-		if (row) *row = (struct function_row){ a, f->used.items[i], total->self, total->total };
-		else if (total->total.count) return false;
-	}
-	return true;
-}
-
-static void *add_up_functions(void *argument) {
-	struct tm_function_work *work = argument;
-	struct tm_function_totals f;
-	work->failed = tm_function_totals_init(&f, work->replay->stacks) < 0;
-	for (size_t i = 0; i < work->replay->catalog->processes.count; i++) {
-		const struct tm_ledger *l = &work->replay->ledgers[i];
-		for (size_t k = 0; k < l->accounts.count && !work->failed; k++)
-			if (l->accounts.items[k]->allocated.count) work->failed = !add_up_account(work, &f, l->accounts.items[k]);
-	}
-	tm_function_totals_release(&f);
-	return NULL;
-}
-
-void tm_functions_start(struct tm_import_rows *w) {
-	struct tm_function_work *work = w->functions = calloc(1, sizeof *work);
-	if (!work) return;
-	work->replay = w->replay;
-	work->runs = pthread_create(&work->thread, NULL, add_up_functions, work) == 0;
-	if (!work->runs) add_up_functions(work);
-}
-
-static void wait_for_functions(struct tm_function_work *work) {
-	if (work->runs) pthread_join(work->thread, NULL);
-	work->runs = false;
-}
-
-void tm_functions_end(struct tm_import_rows *w) {
-	if (!w->functions) return;
-	wait_for_functions(w->functions);
-	tm_array_release(&w->functions->rows);
-	free(w->functions);
-	w->functions = NULL;
 }
 
 /* --- snapshots --- */
@@ -198,7 +120,6 @@ static void write_gaps(struct total_writer *x) {
 static void write_account(struct total_writer *x, const struct tm_account *a) {
 	if (!a->allocated.count) return; /* a heap that was never used */
 	write_heap_total(x, a);
-	write_functions(x, a);
 	write_timeline(x, a->ledger, a->id, &a->level);
 }
 
@@ -228,8 +149,6 @@ static void write_process(struct total_writer *x, const struct tm_ledger *l) {
 void tm_write_total_rows(const struct tm_import_rows *w) {
 	struct total_writer x = { .w = w, .r = w->replay, .store = w->store };
 	prepare_totals(&x);
-	if (w->functions) wait_for_functions(w->functions);
-	if (!w->functions || w->functions->failed) tm_store_fail(x.store, "out of memory");
 	for (size_t i = 0; i < x.r->catalog->processes.count && !x.store->failed; i++) {
 		const struct tm_ledger *l = &x.r->ledgers[i];
 		if (!x.r->catalog->processes.items[i].defined) continue;
