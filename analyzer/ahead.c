@@ -154,7 +154,8 @@ static struct tm_step *put_steps(struct tm_step *out, const struct tm_event *e) 
 
 /* Decodes a segment's events into steps, up to about so many or to its end (*ended); a few at a time, so that the events themselves never leave
  * the cache. There is room for twice as many steps as it has events, or for `most` and a few. */
-static int append_steps(const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_batch *b, uint32_t process, size_t most, bool *ended) {
+static int append_steps(const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_batch *b, uint32_t process, size_t most,
+			bool *ended) {
 	struct tm_step *end = b->steps.items + b->steps.count;
 	struct tm_segment some = { 0 };
 	int rc = 0;

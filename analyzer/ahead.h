@@ -63,7 +63,7 @@ struct tm_ahead;
 /* NULL: out of memory, or no thread could be made. The catalog must outlive it. The reader is the thread's until tm_ahead_stop(). */
 struct tm_ahead *tm_ahead_start(const struct tm_catalog *catalog, struct tm_reader *reader);
 int tm_ahead_next(struct tm_ahead *a, struct tm_batch **out, uint64_t *damaged_offset);
-void tm_ahead_stop(struct tm_ahead *a); /* at any time, when all batches were given back; NULL is allowed */
+void tm_ahead_stop(struct tm_ahead *a);      /* at any time, when all batches were given back; NULL is allowed */
 void tm_batch_give_back(struct tm_batch *b); /* one without a home is freed */
 
 /* The payload of one EVENTS chunk into an empty batch: TM_AHEAD_BATCH, _DAMAGED or _NO_MEMORY. For whoever follows a trace that is still written

@@ -14,7 +14,7 @@
 #define TM_SLACK_UNKNOWN UINT32_MAX
 
 struct tm_block {
-	uint64_t address;    /* below 2^60 */
+	uint64_t address;                     /* below 2^60 */
 	uint64_t size_bytes : 48, chain : 16; /* as requested; chain: how often realloc has moved or resized it, at most 65,535 */
 	uint64_t alloc_ns;
 	uint64_t realloc_of;                  /* row id of the block it was, 0 none */
@@ -31,10 +31,10 @@ struct tm_block_slot {
 
 struct tm_blocks {
 	struct tm_block_slot *slots;
-	size_t count, mask;         /* mask + 1 slots, or none */
-	unsigned shift;             /* of a tag: what is left is a slot */
+	size_t count, mask;            /* mask + 1 slots, or none */
+	unsigned shift;                /* of a tag: what is left is a slot */
 	TM_ARRAY(struct tm_block) all; /* those that are `used` are live */
-	uint32_t unused;            /* index + 1 of one that is not, its `site` the next such; 0 none */
+	uint32_t unused;               /* index + 1 of one that is not, its `site` the next such; 0 none */
 };
 
 void tm_blocks_release(struct tm_blocks *b);

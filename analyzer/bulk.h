@@ -99,8 +99,9 @@ static inline void tm_bulk_raw(struct tm_bulk_table *t, uint8_t type, uint64_t v
 
 /* By a number's binary digits: how many bytes hold it, none for 0 and 1. */
 #define TM_BULK_8(x) x, x, x, x, x, x, x, x
-static const uint8_t tm_bulk_bytes[65] = { 0, 0, 1, 1, 1, 1, 1, 1, TM_BULK_8(2), TM_BULK_8(3), TM_BULK_8(4), TM_BULK_8(6), TM_BULK_8(6),
-					   TM_BULK_8(8), TM_BULK_8(8), 8 };
+static const uint8_t tm_bulk_bytes[65] = {
+	0, 0, 1, 1, 1, 1, 1, 1, TM_BULK_8(2), TM_BULK_8(3), TM_BULK_8(4), TM_BULK_8(6), TM_BULK_8(6), TM_BULK_8(8), TM_BULK_8(8), 8
+};
 static const uint8_t tm_bulk_types[9] = { 0, 1, 2, 3, 4, 0, 5, 0, 6 }; /* by bytes */
 
 /* Numbers above what SQLite can hold become the largest it can. Without branches: what comes next can seldom be guessed. */

@@ -216,7 +216,8 @@ static void take_pool_state(struct walk *w, struct tm_cursor *body) {
 
 static void take_oom(struct walk *w, struct tm_cursor *body) {
 	struct tm_oom r = tm_get_oom(body);
-	if (!KNOWN(&w->c->processes, r.process) || (r.heap && !KNOWN(&w->c->heaps, r.heap)) || r.id != w->c->ooms.count + 1) body->bad = true;
+	if (!KNOWN(&w->c->processes, r.process) || (r.heap && !KNOWN(&w->c->heaps, r.heap)) || r.id != w->c->ooms.count + 1)
+		body->bad = true;
 	if (!body->bad)
 		KEEP(w, &w->c->ooms,
 		     { (uint32_t)r.process, (uint32_t)r.heap, r.size_bytes, r.free_bytes, r.total_bytes, keep_text(w, r.result) });
@@ -337,13 +338,15 @@ static bool take_stacks(struct walk *w, struct tm_cursor *payload) {
 		     (!s.node_count || s.first_node == c->nodes.count + 1) && frames < UINT32_MAX && nodes < UINT32_MAX;
 	for (size_t i = 0; sound && i < s.frame_count; i++) sound = s.frames[i].module <= c->modules.count;
 	for (size_t i = 0; sound && i < s.node_count; i++) sound = s.nodes[i].frame && s.nodes[i].frame <= frames;
-	for (size_t i = 0; sound && !w->failed && i < s.frame_count; i++)
-		KEEP(w, &c->frames,
-		     { .kind = (uint8_t)(s.frames[i].kind > TM_FRAME_KERNEL ? TM_FRAME_UNKNOWN : s.frames[i].kind),
-		       .module = (uint32_t)s.frames[i].module,
-		       .address = s.frames[i].address });
-	for (size_t i = 0; sound && !w->failed && i < s.node_count; i++)
-		KEEP(w, &c->nodes, { (uint32_t)s.nodes[i].parent, (uint32_t)s.nodes[i].frame });
+	if (sound && (!tm_array_reserve(&c->frames, frames) || !tm_array_reserve(&c->nodes, nodes))) sound = no_memory(w);
+	for (size_t i = 0; sound && i < s.frame_count; i++)
+		c->frames.items[c->frames.count++] = (struct tm_catalog_frame){
+			.kind = (uint8_t)(s.frames[i].kind > TM_FRAME_KERNEL ? TM_FRAME_UNKNOWN : s.frames[i].kind),
+			.module = (uint32_t)s.frames[i].module,
+			.address = s.frames[i].address
+		};
+	for (size_t i = 0; sound && i < s.node_count; i++)
+		c->nodes.items[c->nodes.count++] = (struct tm_catalog_node){ (uint32_t)s.nodes[i].parent, (uint32_t)s.nodes[i].frame };
 	tm_stacks_release(&s);
 	if (rc == -2) no_memory(w);
 	return sound || rc == -2;

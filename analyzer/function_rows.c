@@ -19,8 +19,8 @@ struct function_row {
 struct tm_function_work {
 	const struct tm_replay *replay;
 	pthread_t thread;
-	bool runs, failed;                  /* failed: out of memory */
-	size_t process, account;            /* indexes of the next one to add up */
+	bool runs, failed;       /* failed: out of memory */
+	size_t process, account; /* indexes of the next one to add up */
 	struct tm_function_totals totals;
 	TM_ARRAY(struct function_row) rows; /* in the order of accounts */
 };

@@ -30,9 +30,9 @@ struct tm_import_rows {
 	struct tm_function_work *functions;         /* set by tm_functions_start() */
 	struct tm_tree_work *tree;                  /* set by tm_tree_start() */
 	uint64_t trace_id;
-	const char *path;       /* of the trace */
+	const char *path;                 /* of the trace */
 	const struct tm_foreign *foreign; /* where it is another tool's; NULL */
-	const char *cut_reason; /* NULL: the trace was closed and read to its end */
+	const char *cut_reason;           /* NULL: the trace was closed and read to its end */
 	uint64_t sound_bytes;
 };
 

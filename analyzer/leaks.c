@@ -34,8 +34,8 @@ struct group {
 	struct tm_amount live, allocated;
 	uint64_t first_alloc_ns, begin_ns; /* begin_ns: of the window */
 	uint64_t first_ns, last_ns;        /* oldest and youngest survivor */
-	size_t survivors, first_survivor; /* of the finder's */
-	double begin;                     /* of the window, on the line */
+	size_t survivors, first_survivor;  /* of the finder's */
+	double begin;                      /* of the window, on the line */
 	bool is_module, is_arena, is_file;
 	bool suppressed, by_program;                   /* the program's own list says so */
 	bool spawns;                                   /* allocated by pthread_create() */
@@ -160,7 +160,8 @@ static uint64_t mix_number(uint64_t key, uint64_t number) {
 static uint64_t mix_row(uint64_t key, const struct finder *x, const struct tm_stack_row *at) {
 	const struct place place = place_at(x->stacks, at), *p = &place;
 	if (!p->text.function.size) return mix_number(mix_number(key, p->frame->module), p->frame->address);
-	return mix_number(mix_number(mix_number(key, hash_of_string(x, p->named->name)), hash_of_string(x, p->named->file)), p->named->line);
+	return mix_number(mix_number(mix_number(key, hash_of_string(x, p->named->name)), hash_of_string(x, p->named->file)),
+			  p->named->line);
 }
 
 static bool starts(const char *p, const char *end, const char *word) {
@@ -254,7 +255,8 @@ static bool judge_frames(const struct finder *x) {
 	uint16_t *all = calloc(c->frames.count + 1, sizeof *all); /* of a frame's functions */
 	for (uint32_t frame = 1; all && frame <= c->frames.count; frame++) {
 		uint16_t *first = &x->leaks->flags[x->stacks->frame_first[frame - 1]];
-		for (uint32_t i = 0; i < tm_frame_functions(&c->frames.items[frame - 1]); i++) all[frame] |= first[i] = judge_frame(x, frame, i);
+		for (uint32_t i = 0; i < tm_frame_functions(&c->frames.items[frame - 1]); i++)
+			all[frame] |= first[i] = judge_frame(x, frame, i);
 	}
 	for (uint32_t node = 1; all && node <= c->nodes.count; node++)
 		x->leaks->outward[node] = x->leaks->outward[c->nodes.items[node - 1].parent] | all[c->nodes.items[node - 1].frame];
@@ -326,7 +328,8 @@ static struct site_view view_of(const struct finder *x, uint32_t stack) {
 	view.key = mix_row(view.key, x, site);
 	if (site == &s.native && s.own.node) view.key = mix_row(view.key, x, &s.own);
 	view.caller_key = s.caller.node ? mix_row(view.key, x, &s.caller) : view.key;
-	if (site == &s.native && (flags_of(x, &s.native) & FRAME_LIBRARY) && s.own.node) view.own = place_at(x->stacks, &s.own).text.function;
+	if (site == &s.native && (flags_of(x, &s.native) & FRAME_LIBRARY) && s.own.node)
+		view.own = place_at(x->stacks, &s.own).text.function;
 	if (s.caller.node) view.caller = place_at(x->stacks, &s.caller).text.function;
 	view.key += view.suppressed + 2u * view.is_module + 4u * view.is_arena + 8u * view.by_program;
 	return view;
@@ -872,8 +875,8 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 	struct finder x = { .leaks = leaks, .l = l, .r = r, .stacks = r->stacks, .exit_ns = exit_ns };
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
 	choose_line(&x);
-	bool done = x.group_of && measure_silences(&x) && take_list(&x, leaks) &&
-		    (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) && group_all(&x);
+	bool done = x.group_of && measure_silences(&x) && take_list(&x, leaks) && (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) &&
+		    group_all(&x);
 	done = done && judge_new(&x) && find_hidden(&x) && keep_all(&x, leaks);
 	free(x.levels);
 	for (size_t i = 0; x.group_of && i < l->accounts.count; i++) free(x.group_of[i]);

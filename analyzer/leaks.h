@@ -34,11 +34,11 @@ struct tm_leak {
 /* Which rows stand for the stacks is known by call site: accounts.h, leak_rows. */
 struct tm_leaks {
 	TM_ARRAY(struct tm_leak) rows;
-	uint16_t *flags;                         /* what is known of each row of the frames ... */
-	uint16_t *outward;                       /* ... and by node, of all rows from there outward ... */
-	uint16_t *functions, *files, *modules;   /* ... and of texts by id ... */
-	uint64_t *hashes;                        /* ... and of strings by id; 0 not yet */
-	size_t list;                             /* ... with the suppressions of this note, 1 the first; 0 none */
+	uint16_t *flags;                       /* what is known of each row of the frames ... */
+	uint16_t *outward;                     /* ... and by node, of all rows from there outward ... */
+	uint16_t *functions, *files, *modules; /* ... and of texts by id ... */
+	uint64_t *hashes;                      /* ... and of strings by id; 0 not yet */
+	size_t list;                           /* ... with the suppressions of this note, 1 the first; 0 none */
 };
 
 /* The process leaves now. */

@@ -603,8 +603,7 @@ void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
 	const struct tm_step *s = turn->step;
 	struct tm_actor *actor = &r->actors[turn->thread - 1];
 	look_ahead(r, turn, actor);
-	if (r->next_instant < r->instants.count && r->instants.items[r->next_instant].ns < turn->ns)
-		pass_instants(r, turn->ns);
+	if (r->next_instant < r->instants.count && r->instants.items[r->next_instant].ns < turn->ns) pass_instants(r, turn->ns);
 	/* Between two instants, so that every event lies on one side by its time. */
 	if (r->events >= r->next_look_events && turn->ns > r->now_ns) look_for_checkpoint(r);
 	r->now_ns = turn->ns;

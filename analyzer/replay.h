@@ -87,7 +87,7 @@ struct tm_replay {
 	const struct tm_stack_ids *stacks;
 	struct tm_feed *feed;
 	struct tm_bases bases;
-	bool hides_addresses; /* they only tell blocks apart, and no row shows them */
+	bool hides_addresses;                          /* they only tell blocks apart, and no row shows them */
 	uint64_t clock_offset_ns, next_row, next_heap; /* next_*: the id given last */
 	uint64_t now_ns;                               /* time of the step being played */
 	uint64_t events;                               /* steps played: a realloc is two */

@@ -70,7 +70,8 @@ struct tm_site_few {
 /* Bytes in 32 bits: digits << exponent; exact up to 64 MiB, beyond to one part in 2^25. */
 #define TM_LEVEL_DIGITS 26u
 static inline uint32_t tm_site_level(uint64_t bytes) {
-	unsigned digits = bytes ? 64 - (unsigned)__builtin_clzll(bytes) : 0, exponent = digits > TM_LEVEL_DIGITS ? digits - TM_LEVEL_DIGITS : 0;
+	unsigned digits = bytes ? 64 - (unsigned)__builtin_clzll(bytes) : 0,
+		 exponent = digits > TM_LEVEL_DIGITS ? digits - TM_LEVEL_DIGITS : 0;
 	return (uint32_t)(bytes >> exponent) | exponent << TM_LEVEL_DIGITS;
 }
 static inline uint64_t tm_site_level_bytes(uint32_t level) {
