@@ -110,6 +110,7 @@ int tm_writer_close(struct tm_writer *w) {
 }
 
 void tm_writer_discard(struct tm_writer *w) {
-	if (w->fd >= 0) unlink(w->path);
+	struct stat file;
+	if (w->fd >= 0 && fstat(w->fd, &file) == 0 && S_ISREG(file.st_mode)) unlink(w->path); /* never a device or a pipe that was named */
 	tm_writer_close(w);
 }

@@ -3,6 +3,7 @@ import glob
 import os
 import resource
 import signal
+import stat
 import time
 
 from tidemark_test import main, test
@@ -156,6 +157,20 @@ def files_may_not_grow_at_all(t):
         t.equal(done.out, b"", "the command does not run")
     else:
         t.equal((done.status, done.out), (0, b"hello\n"), "status and output")
+
+
+@test
+def a_device_is_left_alone(t):
+    """A device that is named as the trace is written to, never removed: on a full one the recorder says so and does not start the command."""
+    device = t.path("full")
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 7))
+    except PermissionError:
+        t.skip("cannot make a device here")
+    done = t.run([t.recorder, "-o", device, "--force", "--", t.program("hello.c")], status=125)
+    t.check(f"cannot write '{device}': No space left on device" in done.errors, f"the failure is said: {done.errors}")
+    t.equal(done.out, b"", "the command does not run")
+    t.check(stat.S_ISCHR(os.stat(device).st_mode), "the device is still there")
 
 
 @test
