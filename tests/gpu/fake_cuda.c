@@ -690,7 +690,8 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct fake_ipc handle, uns
 	enter(&a, 567, "cuIpcOpenMemHandle_v2", &p);
 	*address = 0x7e0000000000;
 	if (!times_open++)
-		say("alloc %s %llx %llu cuIpcOpenMemHandle\n", heap_name("cuda-ipc:", context()->device), (unsigned long long)*address, (unsigned long long)ipc_bytes);
+		say("alloc %s %llx %llu cuIpcOpenMemHandle\n", heap_name("cuda-ipc:", context()->device), (unsigned long long)*address,
+		    (unsigned long long)ipc_bytes);
 	return leave(&a, 0);
 }
 

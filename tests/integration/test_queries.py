@@ -98,11 +98,13 @@ def prompt_completes(t):
         os.execv(os.path.join(t.build, "bin/tidemark"), ["tidemark", "query", db])
     said = b""
 
-    def until(what, seconds=20):
+    def until(what, seconds=20, again=None):
         nonlocal said
         end = time.monotonic() + seconds
         while what not in said and time.monotonic() < end:
-            if select.select([terminal], [], [], 0.2)[0]:
+            if not select.select([terminal], [], [], 0.5)[0] and again:
+                os.write(terminal, again)
+            elif select.select([terminal], [], [], 0.2)[0]:
                 try:
                     said += os.read(terminal, 4096)
                 except OSError:
@@ -121,7 +123,7 @@ def prompt_completes(t):
         os.write(terminal, typed)
         until(b"...> " if typed.endswith(b"\n") else b"nowhere")
         os.write(terminal, b"\x03")
-        until(b"tidemark> ")
+        until(b"tidemark> ", again=b"\x03")  # a signal between two of the editor's reads waits for the next key
     if has_editor:
         os.write(terminal, b"SELECT 'it is ' || max(p.live_byt\t) IS NOT NULL AS it FROM peak AS p;\n")
         until(b"\n1")
