@@ -12,7 +12,7 @@ import time
 
 JSON = """import json
 d = [{"id": i, "name": "x" * (i % 50), "list": list(range(i % 20))} for i in range(300)]
-for _ in range(120): json.loads(json.dumps(d))"""
+for _ in range(800): json.loads(json.dumps(d))"""
 
 SQL = """create table t(a, b);
 with recursive n(i) as (select 1 union all select i + 1 from n where i < 1000000) insert into t select i, hex(randomblob(20)) from n;
@@ -73,12 +73,12 @@ def compiler(driver, *names):
 
 
 def history(work):
-    """A git repository of 4,000 commits, made by fast-import."""
+    """A git repository of 20,000 commits, made by fast-import."""
     repository = f"{work}/history"
     if os.path.isdir(repository):
         return repository
     stream = []
-    for i in range(4000):
+    for i in range(20000):
         text = "".join(f"line {k} of {i % 37} {(i * k) % 101}\n" for k in range(60))
         stream.append(f"commit refs/heads/main\ncommitter A B <a@example.org> {1600000000 + i} +0000\ndata 8\ncommit {i % 10}\n"
                       f"M 100644 inline file{i % 40}.txt\ndata {len(text)}\n{text}\n")
@@ -100,7 +100,7 @@ def redis_client(port):
                 if s.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.02)
-        subprocess.run(["redis-benchmark", "-h", "127.0.0.1", "-p", str(port), "-q", "-n", "200000", "-P", "16", "-t", "set,get,lpush,hset"],
+        subprocess.run(["redis-benchmark", "-h", "127.0.0.1", "-p", str(port), "-q", "-n", "400000", "-P", "16", "-t", "set,get,lpush,hset"],
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
         subprocess.run(["redis-cli", "-h", "127.0.0.1", "-p", str(port), "shutdown", "nosave"], stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL, check=False)
