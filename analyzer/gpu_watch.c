@@ -264,7 +264,7 @@ static void keep_sites(struct tm_gpu_watch *w, struct tm_gpu_refusal *r, const s
 
 /* The heaps that share the memory that was asked for: of the same device, or else the heap itself. */
 static bool is_of(const struct tm_account *a, uint64_t id, int64_t device) {
-	return a->gpu && !kind_is(a, "address-space") && (device >= 0 ? a->device == device : a->id == id);
+	return device >= 0 ? a->gpu && !kind_is(a, "address-space") && a->device == device : a->id == id;
 }
 
 static void refuse(struct tm_gpu_watch *w, const struct tm_ledger *l, const struct tm_account *asked) {
@@ -276,9 +276,10 @@ static void refuse(struct tm_gpu_watch *w, const struct tm_ledger *l, const stru
 	}
 	*r = (struct tm_gpu_refusal){ w->oom_sites.count, 0, TM_NEVER, TM_NEVER, TM_NEVER, false };
 	if (!asked) return;
-	for (size_t i = 0; i < l->accounts.count; i++)
-		if (is_of(l->accounts.items[i], asked->id, asked->device))
-			looks += l->accounts.items[i]->sites.heads.count + l->accounts.items[i]->gpu->blocks.all.count;
+	for (size_t i = 0; i < l->accounts.count; i++) {
+		const struct tm_account *a = l->accounts.items[i];
+		if (is_of(a, asked->id, asked->device)) looks += a->sites.heads.count + (a->gpu ? a->gpu->blocks.all.count : 0);
+	}
 	r->explained = looks <= w->looks_left && w->oom_sites.count < SITES_TO_KEEP;
 	if (!r->explained) return;
 	w->looks_left -= looks;

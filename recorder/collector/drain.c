@@ -210,16 +210,19 @@ static bool take_scope(struct tm_collector *c, struct tm_ring_view *r, const uin
 	return true;
 }
 
-/* A refusal has a record of its own, written before the event that says when and where. */
+/* A refusal has a record of its own, written before the event that says when and where. No heap: malloc's, of its functions; a device's is not known. */
 static bool take_refusal(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n, unsigned flags, unsigned keep, unsigned who) {
 	uint32_t stack, text = who & TM_RING_FUNCTION ? tm_gpu_function_text(c, who & ~TM_RING_FUNCTION) : tm_gpu_op_text(c, who);
+	bool is_host = !w[2] && TM_OP_CLASS(who) < TM_CLASS_MAP && !TM_OP_IS_DRIVERS(who);
 	char result[64] = "CUDA_ERROR_OUT_OF_MEMORY";
 	const struct tm_own_heap *heap = NULL;
 	if (n < TM_RING_OOM_WORDS || !text || (w[2] && !(heap = tm_heap_of_number(c, r->process, w[2])))) return false;
 	if (!tm_ring_stack_take_past(c, r, flags, keep, w + TM_RING_OOM_WORDS, n - TM_RING_OOM_WORDS, w[4] >> 32, &stack)) return false;
-	if ((uint32_t)w[4] != 2) snprintf(result, sizeof result, "CUDA error %u", (unsigned)w[4]);
+	if (is_host) snprintf(result, sizeof result, "ENOMEM");
+	else if ((uint32_t)w[4] != 2) snprintf(result, sizeof result, "CUDA error %u", (unsigned)w[4]);
+	uint32_t heap_id = is_host ? tm_process_default_heap(c, r->process, TM_HEAP_MALLOC) : heap ? heap->id : 0;
 	struct tm_meta *m = tm_group_add(c->group, TM_RECORD_OOM);
-	m->oom = (struct tm_oom){ .id = ++c->refusals, .process = r->process->id, .heap = heap ? heap->id : 0, .size_bytes = w[3] };
+	m->oom = (struct tm_oom){ .id = ++c->refusals, .process = r->process->id, .heap = heap_id, .size_bytes = w[3] };
 	m->oom.free_bytes = w[5] <= INT64_MAX ? (int64_t)w[5] : -1;
 	m->oom.total_bytes = w[6] <= INT64_MAX ? (int64_t)w[6] : -1;
 	m->oom.result = tm_group_text(c->group, result, strlen(result));
@@ -227,7 +230,7 @@ static bool take_refusal(struct tm_collector *c, struct tm_ring_view *r, const u
 	e->text = text;
 	e->addr = c->refusals;
 	e->old = stack;
-	tm_dumps_ask(c, "a device refused memory", true);
+	tm_dumps_ask(c, is_host ? "memory was refused" : "a device refused memory", true);
 	return true;
 }
 

@@ -10,6 +10,7 @@
 #include "cuda_blocks.h"
 #include "cuda_calls.h"
 #include "cupti.h"
+#include "emit.h"
 #include "heaps.h"
 #include "hot.h"
 
@@ -383,12 +384,12 @@ static void given(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *
 /* is_current: the device is that of the thread's context, of which alone the driver says what is free. */
 static void refused(struct tm_thread *t, unsigned function, uint32_t heap, uint64_t size_bytes, bool is_current, const void *frame) {
 	size_t free_bytes, total_bytes;
-	struct tm_gpu_refusal refusal = { function, heap, size_bytes, TM_CUDA_OUT_OF_MEMORY, UINT64_MAX, UINT64_MAX };
+	struct tm_refusal refusal = { function, heap, size_bytes, TM_CUDA_OUT_OF_MEMORY, UINT64_MAX, UINT64_MAX };
 	if (is_current && tm_cupti.cuMemGetInfo_v2 && tm_cupti.cuMemGetInfo_v2(&free_bytes, &total_bytes) == 0) {
 		refusal.free_bytes = free_bytes;
 		refusal.total_bytes = total_bytes;
 	}
-	tm_emit_gpu_refusal(t, &refusal, frame);
+	tm_emit_refusal(t, &refusal, frame);
 }
 
 /* Other results are a wrong argument, or what the device cannot do, and no lack of memory. */

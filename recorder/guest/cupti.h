@@ -200,15 +200,7 @@ void tm_cuda_activity_start(void);
 void tm_cuda_activity_stop(void);
 
 /* --- emit_gpu.c: between enter and leave. `frame` is TM_FRAME; the driver's frames are left out --- */
-struct tm_gpu_refusal {
-	unsigned function;   /* an op, or TM_RING_FUNCTION | the driver's number */
-	uint32_t heap;       /* 0 unknown */
-	uint64_t size_bytes; /* 0 unknown: what the function takes for itself */
-	int result;
-	uint64_t free_bytes, total_bytes; /* ~0 unknown */
-};
 void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64_t address, uint64_t size, const void *frame);
-void tm_emit_gpu_refusal(struct tm_thread *t, const struct tm_gpu_refusal *r, const void *frame);
 void tm_emit_launch(struct tm_thread *t, unsigned work_id, uint32_t correlation);
 void tm_emit_use(struct tm_thread *t, uint64_t address, uint32_t correlation);
 

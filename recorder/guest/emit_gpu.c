@@ -38,7 +38,7 @@ void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64
 	}
 }
 
-void tm_emit_gpu_refusal(struct tm_thread *t, const struct tm_gpu_refusal *refusal, const void *frame) {
+void tm_emit_refusal(struct tm_thread *t, const struct tm_refusal *refusal, const void *frame) {
 	uint64_t *r;
 	if (refusal->heap && !tm_heap_tell(t, refusal->heap)) return;
 	unsigned drivers;

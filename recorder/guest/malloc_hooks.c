@@ -41,8 +41,15 @@ TM_EXPORT size_t malloc_usable_size(void *p);
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* The allocator said no: who asked, for how much. */
+TM_COLD static void record_refusal(struct tm_thread *t, enum tm_op op, size_t size, const void *frame) {
+	struct tm_refusal refusal = { op, 0, size < INT64_MAX ? size : INT64_MAX, ENOMEM, UINT64_MAX, UINT64_MAX };
+	if (size && !t->stopped) tm_emit_refusal(t, &refusal, frame); /* of nothing, NULL is an answer */
+}
+
 INLINE void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t size, const void *frame, bool sampling) {
-	if (TM_LIKELY(p != NULL) && (!sampling || tm_sample_take(t, p, size))) tm_record_alloc(t, op, p, size, frame);
+	if (TM_UNLIKELY(!p)) record_refusal(t, op, size, frame);
+	else if (!sampling || tm_sample_take(t, p, size)) tm_record_alloc(t, op, p, size, frame);
 	tm_leave(t);
 }
 
@@ -76,7 +83,9 @@ INLINE void *calloc_through(size_t count, size_t size, const void *frame, bool s
 	struct tm_thread *t = tm_enter();
 	if (TM_UNLIKELY(!t)) return calloc_unrecorded(count, size);
 	void *p = tm_real.calloc(count, size);
-	record_alloc(t, TM_OP_CALLOC, p, count * size, frame, sampling); /* it did not overflow, else p is NULL */
+	size_t bytes;
+	if (__builtin_mul_overflow(count, size, &bytes)) bytes = SIZE_MAX; /* then p is NULL */
+	record_alloc(t, TM_OP_CALLOC, p, bytes, frame, sampling);
 	return p;
 }
 
@@ -171,6 +180,7 @@ INLINE void *resize(enum tm_op op, void *old, size_t size, const void *frame, bo
 	if (errno == 0) errno = error_before;
 	if (TM_UNLIKELY(!p)) {
 		if (held) record_no_resize(t, old, freed, begin);
+		if (!freed && size) record_refusal(t, op, size, frame);
 	} else if (sampling) {
 		record_sampled_resize(t, op, p, size, old, held, begin, frame);
 	} else {
@@ -328,13 +338,18 @@ void *reallocarray(void *old, size_t count, size_t size) {
 	return resize(TM_OP_REALLOCARRAY, old, bytes, TM_FRAME, is_sampling());
 }
 
-static void record_aligned(struct tm_thread *t, enum tm_op op, void *p, size_t size, const void *frame) {
+/* error: why p is NULL; another one than ENOMEM is a wrong alignment. */
+static void record_aligned(struct tm_thread *t, enum tm_op op, void *p, int error, size_t size, const void *frame) {
 	int flags = -1;
 	if (TM_UNLIKELY(!t)) {
 		if (p) tm_nested_add(op, p, size);
 		return;
 	}
-	if (TM_LIKELY(p != NULL) && (!t->samples || tm_sample_take(t, p, size))) flags = tm_record_new(t, op, p, size, tm_slack_of(p, size), frame);
+	if (TM_UNLIKELY(!p)) {
+		if (error == ENOMEM) record_refusal(t, op, size, frame);
+	} else if (!t->samples || tm_sample_take(t, p, size)) {
+		flags = tm_record_new(t, op, p, size, tm_slack_of(p, size), frame);
+	}
 	t->aligned = flags < 0 ? NULL : p;
 	t->aligned_pos = t->pos;
 	t->aligned_flags = (uint32_t)flags;
@@ -349,7 +364,7 @@ int posix_memalign(void **out, size_t alignment, size_t size) {
 		return own ? 0 : ENOMEM;
 	}
 	int error = tm_real.posix_memalign(out, alignment, size);
-	record_aligned(t, TM_OP_POSIX_MEMALIGN, error ? NULL : *out, size, TM_FRAME);
+	record_aligned(t, TM_OP_POSIX_MEMALIGN, error ? NULL : *out, error, size, TM_FRAME);
 	return error;
 }
 
@@ -358,7 +373,7 @@ int posix_memalign(void **out, size_t alignment, size_t size) {
 		struct tm_thread *t = tm_enter();                                         \
 		if (TM_UNLIKELY(!t) && is_own()) return tm_own_alloc(alignment, size);    \
 		void *p = tm_real.name(alignment, size);                                  \
-		record_aligned(t, op, p, size, TM_FRAME);                                 \
+		record_aligned(t, op, p, errno, size, TM_FRAME);                               \
 		return p;                                                                 \
 	}
 ALIGNED_HOOK(aligned_alloc, TM_OP_ALIGNED_ALLOC)
@@ -369,7 +384,7 @@ ALIGNED_HOOK(memalign, TM_OP_MEMALIGN)
 		struct tm_thread *t = tm_enter();                                       \
 		if (TM_UNLIKELY(!t) && is_own()) return tm_own_alloc(TM_SHM_PAGE, size); \
 		void *p = tm_real.name(size);                                           \
-		record_aligned(t, op, p, size, TM_FRAME);                               \
+		record_aligned(t, op, p, errno, size, TM_FRAME);                             \
 		return p;                                                               \
 	}
 PAGE_HOOK(valloc, TM_OP_VALLOC)

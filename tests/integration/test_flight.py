@@ -237,6 +237,63 @@ def dumps_have_a_bound(t):
     t.equal(dumps_of(t, trace), [], "dumps without a ring")
 
 
+REFUSED = """#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define HUGE ((size_t)1 << 60)
+__attribute__((noinline)) void *held(void) { return malloc(777777); }
+__attribute__((noinline)) int refused(void *volatile kept) {
+	void *out, *volatile p;
+	volatile size_t n = HUGE;
+	int said = 0;
+	errno = 0;
+	said += !(p = malloc(n)) && errno == ENOMEM;
+	said += !(p = calloc(n, n));
+	said += !(p = realloc(kept, n));
+	said += !(p = realloc(NULL, n));
+	said += posix_memalign(&out, 64, n) == ENOMEM;
+	said += !(p = malloc((size_t)-1));
+	said += posix_memalign(&out, 3, 64) == EINVAL; /* no want of memory */
+	return said;
+}
+int main(int argc, char **argv) {
+	void *p = held();
+	printf("%d\\n", refused(p));
+	if (argc > 1) usleep(atoi(argv[1]) * 1000);
+	free(p);
+	return 0;
+}
+"""
+
+
+@test
+def what_malloc_refuses(t):
+    """Each refusal is a row with what was live then, and is a reason for a dump; a wrong argument is neither."""
+    with open(t.path("refused.c"), "w", encoding="ascii") as file:
+        file.write(REFUSED)
+    program = t.program(t.path("refused.c"))
+    huge = 1 << 60
+    rows = [("malloc", huge), ("calloc", 2**63 - 1), ("realloc", huge), ("realloc", huge), ("posix_memalign", huge), ("malloc", 2**63 - 1)]
+    for options in ([], ["--sample=512KiB"]):
+        recording = t.record([program], "--quiet", "--force", *options)
+        t.equal(recording.out, b"7\n", "what the program sees")
+        db = t.imported(recording)
+        t.equal(db.rows("select o.api, o.size_bytes from oom o join heap h on h.id = o.heap_id where h.name = 'malloc' and o.result = 'ENOMEM'"
+                        " and o.device_free_bytes is null order by o.ts_ns, o.id"), rows, f"what was refused {options}")
+    db = t.imported(t.record([program], "--quiet", "--force"))
+    t.equal(db.rows("select distinct function, heap, why from gpu_oom where api = 'realloc'"),
+            [("refused", "malloc", "asked for 1048576.0 TiB; this process held 759.5 KiB")], "where, and why")
+    t.equal(db.rows("select distinct live_bytes, live_count from gpu_oom_site where function = 'held'"), [(777777, 1)], "what was live")
+    t.check("refused" in t.run([t.tidemark, "gpu", "--oom", db.path], status=0).text, "tidemark gpu --oom")
+    trace = t.path("poor.tmk")
+    t.run([t.recorder, "-o", trace, "--quiet", "--max-size=1MiB,ring", "--dumps=1", "--", program, "1500"], status=0)
+    t.equal(dumps_of(t, trace), ["poor.dump1.tmk"], "dumps")
+    db = t.imported(t.path("poor.dump1.tmk"))
+    t.equal(db.rows("select text from note where kind = 'dump'"), [("a dump was written here: memory was refused",)], "note")
+    t.equal(db.value("select sum(live_bytes) from live_at_end where function = 'held'"), 777777, "what was live")
+
+
 @test
 def dump_of_a_child_that_crashes(t):
     source = t.path("crash.c")
