@@ -199,7 +199,7 @@ uint32_t tm_cuda_device_heap(int device);
 void tm_cuda_activity_start(void);
 void tm_cuda_activity_stop(void);
 
-/* --- emit_gpu.c: between enter and leave. `frame` is TM_FRAME; the driver's frames are left out --- */
+/* --- emit_gpu.c (refusals: emit.h): between enter and leave. `frame` is TM_FRAME; the driver's frames are left out --- */
 void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64_t address, uint64_t size, const void *frame);
 void tm_emit_launch(struct tm_thread *t, unsigned work_id, uint32_t correlation);
 void tm_emit_use(struct tm_thread *t, uint64_t address, uint32_t correlation);

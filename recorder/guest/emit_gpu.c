@@ -1,6 +1,6 @@
-/* emit_gpu.c - what happens on devices, as records.
+/* emit_gpu.c - what happens on devices, as records, and requests for memory that were refused, the program's own too.
  *
- * Flow:     cuda_calls.c, cuda_activity.c -> here -> ring
+ * Flow:     cuda_calls.c, cuda_activity.c; malloc_hooks.c, of refusals -> here -> ring
  * Stacks:   between the program and us lie the driver and CUPTI. Their frames are told, since the next stack is taken from where it differs from this
  *           one, and how many they are: the collector leaves them out, so the innermost one is the program's call.
  */
