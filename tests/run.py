@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs the tests: unit, cli, integration, fuzz corpus and layers; `make check` calls it.
 
-Every test gives one line with its time; the output of a failed one is shown and kept under BUILD/test-logs. The last line is
-`N passed, N failed, N skipped`, and the exit status is 1 if any failed. Only Python's standard library is used.
+Every test gives one line with its time; the output of a failed one is shown and kept under BUILD/test-logs. At the end every failed
+test is named once more with the last lines of its output. The last line is `N passed, N failed, N skipped`, and the exit status is 1
+if any failed. Only Python's standard library is used.
 
   unit:         BUILD/tests/unit/test_*; exit status 0 passed, 77 skipped (the last line says why), else failed
   cli:          tests/cli/*/cmd, see tests/cli/README.md
@@ -31,6 +32,7 @@ class Outcomes:
 
     def __init__(self, logs):
         self.count = {"passed": 0, "failed": 0, "skipped": 0}
+        self.failures = []
         self.logs = logs
         self.lock = threading.Lock()
 
@@ -43,6 +45,7 @@ class Outcomes:
                 line += f" (skipped: {detail.strip()})"
             print(line)
             if outcome == "failed":
+                self.failures.append((name, detail))
                 path = os.path.join(self.logs, re.sub(r"[^\w.-]", "_", name) + ".log")
                 with open(path, "w", encoding="utf-8", errors="replace") as log:
                     log.write(detail)
@@ -211,6 +214,9 @@ def main():
         for done in [pool.submit(job) for job in collect(arguments, outcomes)]:
             done.result()
     count = outcomes.count
+    for name, detail in outcomes.failures:  # once more, where whoever sees but the end of the output finds them
+        reason = [line for line in detail.rstrip().splitlines() if line.strip()][-3:] or ["no output"]
+        print(f"failed: {name}: " + " | ".join(line.strip()[:140] for line in reason))
     print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
     return 1 if count["failed"] else 0
 

@@ -133,11 +133,11 @@ class Test:
     # --- commands
 
     def environment(self, changes):
-        """The tools in front of PATH, nothing of ours or of make's inherited."""
+        """The tools in front of PATH, nothing of ours or of make's inherited; a change to None removes a variable."""
         full = {k: v for k, v in os.environ.items() if not k.startswith("TIDEMARK_") and k not in ("LD_PRELOAD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
         full["PATH"] = os.path.join(self.build, "bin") + os.pathsep + full["PATH"]
         full.update(changes or {})
-        return full
+        return {name: value for name, value in full.items() if value is not None}
 
     def run(self, command, *, env=None, cwd=None, stdin=subprocess.DEVNULL, input=None, status=None, kind=Outcome, preexec=None, timeout=None):
         """Runs a command to its end; `status` is what it must end with, if given."""
