@@ -3,8 +3,10 @@
 
     torch_bench.py BUILD [--python PYTHON] [--rounds N] [--steps N] [--instructions]
 
-Training: the loop's own wall and processor time, without the import, bare and under each tool, interleaved: tidemark with all it does by default and without
-its PyTorch part, torch.profiler with memory and stacks, memray with native stacks off. Ratios of medians to the bare runs of the same rounds.
+Training: the loop's own wall and processor time, without the import, on one thread, bare and under each tool, interleaved: tidemark with all it does by default
+and without its PyTorch part, PyTorch's machinery for callbacks alone (with some that do nothing), torch.profiler with memory and stacks, memray with native
+stacks off. Ratios of medians to the bare runs of the same rounds. Two models: "quickstart", that of PyTorch's first tutorial (784-512-512-10, a batch of 64, SGD),
+a small model as people train them; and "tiny" (64-256-256-10, a batch of 128, Adam), where most of a step is not arithmetic: the worst case.
 
 Operator: thread processor time of `x.add_(y)` on one element, in one process at a time. PyTorch's machinery for callbacks costs by itself: it is measured with
 callbacks that do nothing. Our own part is (recorded - recorded with --torch=off) - (with empty callbacks - bare); and, alone and so with less noise, what
@@ -25,21 +27,22 @@ import tempfile
 
 TRAINING = '''
 import sys, time, torch
-steps, profiled = int(sys.argv[1]), "profiled" in sys.argv[2:]
+steps, kind, profiled = int(sys.argv[1]), sys.argv[2], "profiled" in sys.argv[3:]
 torch.manual_seed(0)
 torch.set_num_threads(1)
-model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
-optimizer = torch.optim.Adam(model.parameters())
-data, target = torch.rand(128, 64), torch.randint(0, 10, (128,))
+inputs, hidden, batch = (784, 512, 64) if kind == "quickstart" else (64, 256, 128)
+model = torch.nn.Sequential(torch.nn.Linear(inputs, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3) if kind == "quickstart" else torch.optim.Adam(model.parameters())
+data, target = torch.rand(batch, inputs), torch.randint(0, 10, (batch,))
 def step():
     optimizer.zero_grad()
     torch.nn.functional.cross_entropy(model(data), target).backward()
     optimizer.step()
 for _ in range(20):
     step()
-if "counted" in sys.argv[2:]:
+if "counted" in sys.argv[3:]:
     import ctypes
-    valgrind = ctypes.CDLL(sys.argv[3])
+    valgrind = ctypes.CDLL(sys.argv[4])
     valgrind.begin()
     for _ in range(steps):
         step()
@@ -120,13 +123,11 @@ def medians(cases, rounds):
 
 def count(training, recorded, work, steps):
     """Instructions of a step, case by case."""
-    counter, nothing, out = (os.path.join(work, name) for name in ("counter.so", "nothing.so", "callgrind.out"))
-    with open(os.path.join(work, "empty.py"), "w", encoding="utf-8") as file:
-        file.write(f"{EMPTY}\nadd_nothing({nothing!r}, 0, 1, 2, 7)\n{TRAINING}")
+    counter, out = (os.path.join(work, name) for name in ("counter.so", "callgrind.out"))
     grind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
     python, script = training[:2]
-    plain = [*grind, python, script, str(steps), "counted", counter]
-    cases = {"bare": plain, "empty callbacks": [*grind, python, os.path.join(work, "empty.py"), str(steps), "counted", counter],
+    plain = [*grind, python, script, str(steps), "tiny", "counted", counter]
+    cases = {"bare": plain, "empty callbacks": [*grind, python, os.path.join(work, "empty.py"), *plain[len(grind) + 2:]],
              "tidemark --torch=off": [*recorded, "--torch=off", *plain], "tidemark --python=off": [*recorded, "--python=off", *plain], "tidemark": [*recorded, *plain]}
     bare = None
     for name, command in cases.items():
@@ -154,7 +155,8 @@ def main():
         def path(name):
             return os.path.join(work, name)
 
-        for name, text in (("training.py", TRAINING), ("one_operator.py", OPERATOR), ("nothing.c", NOTHING), ("deep.py", DEEP)):
+        empty = f"{EMPTY}\nadd_nothing({path('nothing.so')!r}, 0, 1, 2, 7)\n{TRAINING}"
+        for name, text in (("training.py", TRAINING), ("empty.py", empty), ("one_operator.py", OPERATOR), ("nothing.c", NOTHING), ("deep.py", DEEP)):
             with open(path(name), "w", encoding="utf-8") as file:
                 file.write(text)
         programs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../fixtures/programs")
@@ -169,14 +171,17 @@ def main():
             subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", path("counter.so"), path("counter.c")], check=True)
             count(training, recorded, work, min(options.steps, 10))
             return
-        cases = {"bare": training, "tidemark": [*recorded, *training], "tidemark --torch=off": [*recorded, "--torch=off", *training],
-                 "torch.profiler": [*training, "profiled"]}
-        if subprocess.run([options.python, "-c", "import memray"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
-            cases["memray"] = [options.python, "-m", "memray", "run", "-q", "-f", "-o", path("memray.bin"), *training[1:]]
-        found = medians(cases, options.rounds)
-        print(f"training step, median of {options.rounds} rounds of {options.steps} steps")
-        for name, (wall, cpu) in found.items():
-            print(f"  {name:<24} {wall:9.1f} us   x{wall / found['bare'][0]:.3f}   cpu x{cpu / found['bare'][1]:.3f}", flush=True)
+        has_memray = subprocess.run([options.python, "-c", "import memray"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+        for model in ("quickstart", "tiny"):
+            loop = [*training, model]
+            cases = {"bare": loop, "tidemark": [*recorded, *loop], "tidemark --torch=off": [*recorded, "--torch=off", *loop],
+                     "empty callbacks": [options.python, path("empty.py"), *loop[2:]], "torch.profiler": [*loop, "profiled"]}
+            if has_memray:
+                cases["memray"] = [options.python, "-m", "memray", "run", "-q", "-f", "-o", path("memray.bin"), *loop[1:]]
+            found = medians(cases, options.rounds)
+            print(f"training step of the {model} model, median of {options.rounds} rounds of {options.steps} steps")
+            for name, (wall, cpu) in found.items():
+                print(f"  {name:<24} {wall:9.1f} us   x{wall / found['bare'][0]:.3f}   cpu x{cpu / found['bare'][1]:.3f}", flush=True)
         operator = [options.python, path("one_operator.py")]
         found = medians({"bare": operator, "empty": [*operator, path("nothing.so")], "off": [*recorded, "--torch=off", *operator], "on": [*recorded, *operator]},
                         options.rounds)
