@@ -3,7 +3,7 @@
 The sections of run.py hand in their figures; what was not measured is shown as such.
 """
 PROGRAMS = [("sqlite3, 1M rows", 1.12), ("clang++ -O2", 1.20), ("cc1plus -O2", 1.18), ("PyTorch CPU training", 1.15), ("python3 json, malloc", 1.80),
-            ("redis, server CPU", 1.15), ("compute (hardly allocates)", 1.01)]
+            ("redis, server CPU", 1.15), ("redis, pipelined, server CPU", 1.15), ("compute (hardly allocates)", 1.01)]
 SAMPLED, BYTES_OF_EVENT, PROCESS_KIB, THREAD_KIB = 1.03, 3.5, 4096, 256
 TRUES, OWN_TRUE, SMALL_FILES = "1,000 runs of true in one recording", "true, each in a recording of its own", "make of 100 small C files"
 START_MS, IMPORT_RATE = 3.0, 4.0
