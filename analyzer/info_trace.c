@@ -231,7 +231,7 @@ static void add_end(struct facts *f, const struct tm_reader *reader, bool sound)
 	}
 	add_number(f, "trace", "file_bytes", reader->file_bytes);
 	add_number(f, "trace", "sound_bytes", sound_bytes);
-	add_word(f, "trace", "complete", closed ? "yes" : "no");
+	add_word(f, "trace", "complete", closed && !f->records[TM_RECORD_LOSS] ? "yes" : "no"); /* what was lost is listed by itself */
 	if (closed) return;
 	add_word(f, "trace", "cut_reason",
 		 !sound            ? "a chunk's content is damaged"

@@ -223,6 +223,21 @@ def missing_events(t):
 
 
 @test
+def lost_events_are_incomplete(t):
+    """What the recorder lost makes a trace incomplete, whoever is asked: the trace itself and its database."""
+    for lost in (0, 7):
+        trace = simple()
+        trace.events(1, [malloc(1_000_000, 0x1000, 7, trace.stack("main"))])
+        if lost:
+            trace.loss(1, 1, 1_500_000, "ring-full", lost, 0, "the buffer of a thread was full")
+        path = finish(trace, t, exit=9_500_000, end=10_000_000)
+        db = database(t, path)
+        said = [dict((r["name"], r["value"]) for r in json.loads(t.run([t.tidemark, "info", asked, "--format=json"], status=0).out) if r["topic"].startswith("trace"))["complete"]
+                for asked in (path, db.path)]
+        t.equal((db.value("select complete from trace"), said), (0 if lost else 1, ["no" if lost else "yes"] * 2), f"with {lost} lost")
+
+
+@test
 def fork_and_exec(t):
     """The child frees two inherited blocks and has one of its own at the same address; the parent execs with one block live."""
     trace = simple()
