@@ -29,6 +29,7 @@
 #define PAYLOAD_BYTES (1u << 20)
 #define READ_BYTES (1u << 16)
 #define STARVED_MS 100
+#define PATIENT_MS 30000
 
 struct progress {
 	bool wanted, terminal, shown;
@@ -187,9 +188,11 @@ struct file_work {
 	size_t at, end;                  /* in naming.work: what is still to answer */
 	bool answered;                   /* the reader has said whether it could open the file */
 	bool opened;
-	bool told; /* and it is written */
+	bool told;    /* and it is written */
 	bool starved; /* the reader that was started ahead */
-	pid_t ahead;                     /* a reader that was started ahead and has been asked, or -1 */
+	bool patient; /* no other reader can open its file: it is waited for, up to a point */
+	bool instead; /* this is the other reader, while that one is there still */
+	pid_t ahead;  /* a reader that was started ahead and has been asked, or -1 */
 	int ahead_fd;
 	bool again; /* the second reader of this file, after the first one died */
 };
@@ -206,7 +209,7 @@ static void take_opening(struct naming *n, struct file_work *file, struct tm_cur
 	struct tm_text why = tm_get_string(&message);
 	file->answered = true;
 	file->opened = !error;
-	if (file->again || file->told || (error && file->ahead >= 0)) return; /* of the last another reader will say it */
+	if (file->again || file->told || (error && (file->ahead >= 0 || file->instead))) return; /* another reader will say it */
 	file->told = true;
 	if (!error) n->out->modules_read++;
 	else n->out->modules_refused += why.size != 0;
@@ -245,21 +248,20 @@ static uint64_t cpu_ns(clockid_t process) {
 }
 
 /* Waits for an answer of a reader that gives way to everything else that runs. True: it hardly gets a processor. */
-static bool is_starved(pid_t reader, int fd) {
+static bool is_starved(pid_t reader, int fd, int wait_ms) {
 	struct pollfd answer = { .fd = fd, .events = POLLIN };
 	clockid_t clock;
 	if (clock_getcpuclockid(reader, &clock) != 0) return false;
 	for (;;) {
 		uint64_t before = cpu_ns(clock);
-		if (poll(&answer, 1, STARVED_MS) != 0) return false;
-		if (cpu_ns(clock) - before < STARVED_MS * 1000000ull / 4) return true;
+		if (poll(&answer, 1, wait_ms) != 0) return false;
+		if (cpu_ns(clock) - before < (uint64_t)wait_ms * 1000000 / 4) return true;
 	}
 }
 
 static void receive(struct naming *n, struct file_work *file, int fd) {
-	tm_bytes_clear(&n->received);
 	while (!n->error) {
-		file->starved = file->ahead >= 0 && is_starved(file->ahead, fd);
+		file->starved = file->ahead >= 0 && is_starved(file->ahead, fd, file->patient ? PATIENT_MS : STARVED_MS);
 		if (file->starved) return;
 		if (!tm_bytes_reserve(&n->received, READ_BYTES)) {
 			n->error = TM_NAMES_NO_MEMORY;
@@ -326,6 +328,23 @@ static void end_reader(pid_t child, int fd) {
 	how_it_ended(child, ending);
 }
 
+static bool read_file(struct naming *n, struct file_work *file);
+
+/* Has a file read anew, as its reader hardly gets a processor; *done is what read_file() says. false: the file is gone or was replaced since. */
+static bool read_instead(struct naming *n, struct file_work *file, bool *done) {
+	struct tm_bytes received = n->received;
+	struct file_work other = *file;
+	other.ahead = -1;
+	other.instead = true;
+	n->received = (struct tm_bytes)TM_BYTES_INIT;
+	*done = read_file(n, &other);
+	tm_bytes_release(&n->received);
+	n->received = received;
+	if (!other.opened && !n->error) return false;
+	*file = other;
+	return true;
+}
+
 /* Runs one reader. true: it got to the end of the file's work, or the file cannot be opened. */
 static bool read_file(struct naming *n, struct file_work *file) {
 	char ending[64], text[512];
@@ -340,7 +359,15 @@ static bool read_file(struct naming *n, struct file_work *file) {
 		put_note(n, module, text);
 		return true;
 	}
+	tm_bytes_clear(&n->received);
 	receive(n, file, fd);
+	bool done;
+	if (file->starved && read_instead(n, file, &done)) {
+		end_reader(child, fd);
+		return done;
+	}
+	file->patient = file->starved;
+	if (file->patient) receive(n, file, fd);
 	if (n->error || file->starved) kill(child, SIGKILL);
 	close(fd);
 	how_it_ended(child, ending);
@@ -376,7 +403,8 @@ static struct file_work *list_files(struct naming *n, size_t *count) {
 		for (end = at + 1; end < n->work_count && n->work[end].file == n->work[at].file;) end++;
 		*file = (struct file_work){ .first_module = n->work[at].file, .at = at, .end = end };
 		file->module_end = file->first_module + 1;
-		while (file->module_end < n->in->module_count && !compare_files(n->modules[file->first_module], n->modules[file->module_end]))
+		while (file->module_end < n->in->module_count &&
+		       !compare_files(n->modules[file->first_module], n->modules[file->module_end]))
 			file->module_end++;
 		ask_ahead(n, file);
 	}

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 
-from tidemark_test import main, test
+from tidemark_test import Database, main, test
 
 
 def alerts(db):
@@ -41,7 +41,10 @@ def read_from_outside(t):
     child = t.start([t.recorder, "-o", trace, "--quiet", "--interval=10", "--alert=rss > 4MB", "--alert=rss>1000GiB", "--alert=rss > 0.0001%", "--",
                      t.program("levels.c"), "pause"])
     victim = t.command_of(child)
-    time.sleep(0.5)
+    for _ in range(600):  # until it has read what the program holds, and a little longer: a rule is told once
+        time.sleep(0.1)
+        if t.ask("import", trace, "--force", "-o", t.path("so_far.db"), status=None).status == 0 and len(alerts(Database(t.path("so_far.db")))) >= 2:
+            break
     os.kill(victim, signal.SIGKILL)
     t.equal(child.wait(60), 128 + signal.SIGKILL, "status")
     db = t.imported(trace)

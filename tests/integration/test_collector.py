@@ -4,7 +4,7 @@ import signal
 import subprocess
 import time
 
-from tidemark_test import ROOT, main, test
+from tidemark_test import ROOT, main, state_of, test
 
 
 def source(t, name, text):
@@ -170,15 +170,6 @@ def another_pid_namespace(t):
         t.equal(db.value("select count(*) from process where end_code = 7 and end_kind = 'exit' and pid > 1"), 1, "end of its child")
         t.check(db.value("select max(value) from sample join process on process.id = process_id where name = 'rss' and process.pid = 1") < 8 << 20,
                 "its memory was read, not that of the system's first process")
-
-
-def state_of(pid):
-    """As ps shows it; None: there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    except OSError:
-        return None
 
 
 @test

@@ -13,13 +13,12 @@ import re
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import zlib
 
 import tmkread
-from tidemark_test import ROOT, main, test
+from tidemark_test import ROOT, free_port, main, test
 
 PROGRAMS = os.path.join(ROOT, "fixtures/programs")
 BUILDS = [  # compiler, flags
@@ -327,12 +326,6 @@ def separate_debug_files(t):
     done = name_trace(t, trace, "--debug-dir", directory)
     t.check("build-id differs" in done.errors, f"the refusal is told: {done.errors}")
     t.equal(read_names(trace)[0], {}, "names from a file with another build-id")
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @test

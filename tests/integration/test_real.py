@@ -5,7 +5,6 @@ was allocated, and together the traces must take at most four bytes an event. A 
 """
 import glob
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -13,7 +12,7 @@ import sys
 import time
 
 import tmkread
-from tidemark_test import ROOT, main, test
+from tidemark_test import ROOT, free_port, main, test
 
 sizes = {}  # name -> (trace bytes, events), for the last test
 
@@ -128,11 +127,11 @@ def redis(t):
     if not server:
         t.skip("redis-server is not installed")
     os.symlink(os.path.realpath(server), t.path("redis-server"))
-    port = str(random.randrange(20000, 30000))
+    port = str(free_port())
     trace = t.path("redis.tmk")
     child = t.start([t.recorder, "-o", trace, "--quiet", "--", t.path("redis-server"), "--port", port, "--save", "", "--bind", "127.0.0.1", "--daemonize", "no"],
                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for _ in range(300):
+    for _ in range(1200):
         if b"PONG" in t.run(["redis-cli", "-p", port, "ping"]).out:
             break
         time.sleep(0.05)
@@ -151,7 +150,7 @@ def redis(t):
 @test
 def nginx(t):
     t.need("nginx", "python3")
-    port = random.randrange(30000, 40000)
+    port = free_port()
     os.mkdir(t.path("www"))
     with open(t.path("www/index.html"), "w", encoding="ascii") as file:
         file.write("tidemark" * 100)

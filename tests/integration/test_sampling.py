@@ -3,7 +3,7 @@
 Method: fixtures/programs/sizes.c (20000 x 100, 2000 x 1500, 50 x 100000 bytes; 10 MB in all) is recorded R times with a mean of M = 4096 bytes. A block of s
 bytes is kept with probability p = 1 - exp(-s / M) and counts 1 / p, so an estimate over n blocks of s bytes has the expectation n (or n s), and the
 variance n (1 - p) / p blocks. The mean over R runs must lie within z = 4 standard errors of the exact figure: a sound sampler fails one such
-comparison in 16,000; there are six.
+comparison in 16,000; there are six, and only who fails twice is called unsound.
 """
 import math
 
@@ -17,9 +17,7 @@ def probability(size):
     return 1 - math.exp(-size / MEAN)
 
 
-@test
-def estimates_are_unbiased(t):
-    runs = 40 if t.long else 10
+def are_unbiased(t, runs):
     program = t.program("sizes.c")
     estimates = {function: [] for function in FIGURES}
     for i in range(runs):
@@ -34,15 +32,25 @@ def estimates_are_unbiased(t):
             listed = db.row("select coalesce(sum(allocations), 0), coalesce(sum(allocated_bytes), 0) from site where function = ?", function)
             t.check(abs(listed[0] - count) <= 1 and abs(listed[1] - total) <= size, f"{function}: the view says {listed}, its rows {count, total}")
             estimates[function].append((count, total))
+    far = []
     for function, (n, size) in FIGURES.items():
         p = probability(size)
         error = math.sqrt(n * (1 - p) / p / runs)
         for which, exact, width in ((0, n, error), (1, n * size, error * size)):
             mean = sum(e[which] for e in estimates[function]) / runs
             print(f"{function}: {'count' if which == 0 else 'bytes'} {mean:.1f}, exactly {exact}, 4 standard errors {4 * width:.1f}, {runs} runs")
-            t.check(abs(mean - exact) <= 4 * width + exact * 1e-9, f"{function}: the mean of {runs} estimates is {mean}, more than 4 standard errors ({4 * width}) from {exact}")
+            if abs(mean - exact) > 4 * width + exact * 1e-9:
+                far.append(f"{function}: the mean of {runs} estimates is {mean}, more than 4 standard errors ({4 * width}) from {exact}")
     spread = [e[0] for e in estimates["small"]]
     t.check(len(set(spread)) > 1, "every run gave the same estimate: the generator is not random")
+    return far
+
+
+@test
+def estimates_are_unbiased(t):
+    runs = 40 if t.long else 10
+    far = are_unbiased(t, runs) and are_unbiased(t, runs)
+    t.equal(far, [], "estimates")
 
 
 @test

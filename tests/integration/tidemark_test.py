@@ -17,11 +17,13 @@ Each test has a directory of its own, kept only with --keep or on failure. Only 
 run as a user runs them.
 """
 import argparse
+import fcntl
 import glob
 import os
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -51,6 +53,22 @@ def test(function=None, *, long=False):
         TESTS.append((f, long))
         return f
     return register(function) if function else register
+
+
+def free_port():
+    """A TCP port of this machine that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def state_of(pid):
+    """As ps shows it; None: there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return None
 
 
 class Outcome:
@@ -167,7 +185,7 @@ class Test:
 
     def command_of(self, recorder):
         """The pid of the program (one of build/programs) that a started recorder runs; the recorder has helpers of its own beside it."""
-        for _ in range(1000):
+        for _ in range(6000):
             try:
                 with open(f"/proc/{recorder.pid}/task/{recorder.pid}/children", encoding="ascii") as file:
                     for child in file.read().split():
@@ -196,14 +214,17 @@ class Test:
         out = os.path.join(self.build, "programs", name or os.path.splitext(os.path.basename(path))[0] + tag)
         os.makedirs(os.path.dirname(out), exist_ok=True)
         header = os.path.join(ROOT, "recorder/tidemark.h")
-        if not os.path.exists(out) or os.path.getmtime(out) < max(os.path.getmtime(path), os.path.getmtime(header)):
-            part = f"{out}.{os.getpid()}"
-            # -O0 keeps every call that the figures in the opening comments count; -fno-builtin for flags that optimise.
-            command = [cc, "-g", "-O0", "-w", "-fno-builtin", "-I", os.path.join(ROOT, "recorder"), "-o", part, path, *flags, "-pthread"]
-            done = self.run(command)
-            if done.status != 0:
-                raise Failed(f"cannot compile {path}:\n{done.errors}")
-            os.rename(part, out)
+        # Scripts that run at the same time want the same programs: none replaces one that another is running.
+        with open(out + ".lock", "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(out) or os.path.getmtime(out) < max(os.path.getmtime(path), os.path.getmtime(header)):
+                part = f"{out}.{os.getpid()}"
+                # -O0 keeps every call that the figures in the opening comments count; -fno-builtin for flags that optimise.
+                command = [cc, "-g", "-O0", "-w", "-fno-builtin", "-I", os.path.join(ROOT, "recorder"), "-o", part, path, *flags, "-pthread"]
+                done = self.run(command)
+                if done.status != 0:
+                    raise Failed(f"cannot compile {path}:\n{done.errors}")
+                os.rename(part, out)
         return out
 
     # --- the tools
