@@ -5,17 +5,15 @@ import collections
 import os
 import subprocess
 
-from tidemark_test import ROOT
+from tidemark_test import ROOT, one_at_a_time
 
 SOURCES = os.path.join(ROOT, "tests/gpu")
 
 
-def build(t, *flags):
-    """Directory with libcuda.so.1, libcupti.so.12 (with these flags) and the program `driver`."""
-    out = os.path.join(t.build, "gpu", "".join(f.removeprefix("-DWITHOUT_") + "_" for f in flags) or "all")
+def make(t, out, flags):
     newest = max(os.path.getmtime(os.path.join(SOURCES, name)) for name in os.listdir(SOURCES))
     if os.path.exists(os.path.join(out, "ready")) and os.path.getmtime(os.path.join(out, "ready")) > newest:
-        return out
+        return
     part = f"{out}.{os.getpid()}"
     os.makedirs(part, exist_ok=True)
     cc = ["gcc", "-g", "-O0", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable"]
@@ -32,6 +30,13 @@ def build(t, *flags):
     if os.path.exists(out):
         subprocess.run(["rm", "-r", out], check=True)
     os.rename(part, out)
+
+
+def build(t, *flags):
+    """Directory with libcuda.so.1, libcupti.so.12 (with these flags) and the program `driver`."""
+    out = os.path.join(t.build, "gpu", "".join(f.removeprefix("-DWITHOUT_") + "_" for f in flags) or "all")
+    with one_at_a_time(out):
+        make(t, out, flags)
     return out
 
 

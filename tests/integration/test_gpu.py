@@ -163,7 +163,7 @@ def devices_from_outside(t):
     where = build(t)
     pid_file = t.path("pid")
     env = {**doubles(where), "FAKE_NVML_PID_FILE": pid_file}
-    recording = t.record(["sh", "-c", f"echo $$ > {pid_file}; exec {where}/driver wait"], "--quiet", env=env)
+    recording = t.record(["sh", "-c", f"echo $$ > '{pid_file}'; exec '{where}/driver' wait"], "--quiet", env=env)
     db = t.imported(recording, options=("--quiet",))
     mib = 1 << 20
     t.equal(db.rows("select distinct s.name, s.value from sample as s where s.name like 'device%' and s.process_id is not null and s.name not like"

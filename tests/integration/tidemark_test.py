@@ -17,6 +17,7 @@ Each test has a directory of its own, kept only with --keep or on failure. Only 
 run as a user runs them.
 """
 import argparse
+import contextlib
 import fcntl
 import glob
 import os
@@ -60,6 +61,15 @@ def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def one_at_a_time(path):
+    """Scripts that run at the same time want the same programs: none replaces what another has built and runs."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path + ".lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def state_of(pid):
@@ -212,11 +222,8 @@ class Test:
         self.need(cc)
         tag = re.sub(r"[^\w]+", "_", " ".join((cc if cc != "gcc" else "",) + flags))[:60]
         out = os.path.join(self.build, "programs", name or os.path.splitext(os.path.basename(path))[0] + tag)
-        os.makedirs(os.path.dirname(out), exist_ok=True)
         header = os.path.join(ROOT, "recorder/tidemark.h")
-        # Scripts that run at the same time want the same programs: none replaces one that another is running.
-        with open(out + ".lock", "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with one_at_a_time(out):
             if not os.path.exists(out) or os.path.getmtime(out) < max(os.path.getmtime(path), os.path.getmtime(header)):
                 part = f"{out}.{os.getpid()}"
                 # -O0 keeps every call that the figures in the opening comments count; -fno-builtin for flags that optimise.
