@@ -38,8 +38,9 @@ class Browser:
             os.dup2(far[0], 3)
             os.dup2(far[1], 4)
 
-        self.child = subprocess.Popen(["chromium", *FLAGS, f"--user-data-dir={os.path.join(directory, 'profile')}", "about:blank"], stdin=subprocess.DEVNULL,
-                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(3, 4), preexec_fn=place, start_new_session=True)
+        command = ["chromium", *FLAGS, f"--user-data-dir={os.path.join(directory, 'profile')}", "about:blank"]
+        self.child = subprocess.Popen(command, env={**os.environ, "HOME": directory}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL, pass_fds=(3, 4), preexec_fn=place, start_new_session=True)
         for fd in (to_browser, from_browser, *far):
             os.close(fd)
 

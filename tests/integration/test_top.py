@@ -171,7 +171,7 @@ def on_terminal(t, keys, size, env=None):
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     before = termios.tcgetattr(slave)
     watcher = t.start([t.tidemark, "top", t.path("live.tmk"), "--interval=100ms"], stdin=slave, stdout=slave, stderr=slave,
-                      env={"TERM": "xterm", "LANG": "C.UTF-8", **(env or {})})
+                      env={"TERM": "xterm", "LC_ALL": "C.UTF-8", "NO_COLOR": "", "COLUMNS": None, "LINES": None, **(env or {})})
     out, seen = b"", 0
     while watcher.poll() is None:
         if select.select([master], [], [], 0.1)[0]:
