@@ -204,8 +204,12 @@ def main():
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="how many at a time")
     arguments = parser.parse_args()
     arguments.build = os.path.abspath(arguments.build)
-    # Started in a shell's background, SIGINT is ignored; the tests' programs must not inherit that.
+    # Started in a shell's background, by nohup or by a build server, some signals are ignored or blocked; the tests' programs must not inherit that.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # of these two Python sees to itself
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
     logs = os.path.join(arguments.build, "test-logs")
     shutil.rmtree(logs, ignore_errors=True)
     os.makedirs(logs)
