@@ -78,16 +78,34 @@ double tm_theil_sen(const double *x, const double *y, size_t n) {
 	return count % 2 ? slopes[count / 2] : (slopes[count / 2 - 1] + slopes[count / 2]) / 2;
 }
 
+/* Values that are equal one after the other: a level stays for a while, so there are few runs. */
+struct run {
+	double value, length;
+};
+
+static size_t find_runs(const double *y, size_t n, struct run *runs) {
+	size_t count = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (count && runs[count - 1].value == y[i]) runs[count - 1].length++;
+		else runs[count++] = (struct run){ y[i], 1 };
+	}
+	return count;
+}
+
 double tm_mann_kendall(const double *y, size_t n) {
+	struct run runs[TM_LEAK_LEVELS];
 	double s = 0, ties = 0;
 	if (n < 4) return 1;
-	for (size_t i = 0; i < n; i++) {
-		double equal = 1; /* of a group of equal values, counted at its last one */
+	size_t count = find_runs(y, n, runs);
+	for (size_t i = 0; i < count; i++) {
+		double equal = runs[i].length; /* of all runs of this value, counted at its last one */
 		bool is_last = true;
-		for (size_t k = 0; k < n; k++) {
-			if (k > i) s += (y[k] > y[i]) - (y[k] < y[i]);
-			if (k != i && y[k] == y[i]) equal++;
-			if (k > i && y[k] == y[i]) is_last = false;
+		for (size_t k = 0; k < i; k++)
+			if (runs[k].value == runs[i].value) equal += runs[k].length;
+		for (size_t k = i + 1; k < count; k++) {
+			double pairs = runs[i].length * runs[k].length;
+			s += runs[k].value > runs[i].value ? pairs : runs[k].value < runs[i].value ? -pairs : 0;
+			if (runs[k].value == runs[i].value) is_last = false;
 		}
 		if (is_last) ties += equal * (equal - 1) * (2 * equal + 5);
 	}

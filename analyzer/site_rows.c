@@ -11,8 +11,18 @@ struct site_writer {
 	const struct tm_replay *r;
 	struct tm_bulk_table *site_total, *snapshot_stack;
 	uint32_t *sites; /* of the account being written, by stack */
+	uint8_t *kept;   /* of each of these: a bit for each kept snapshot in which it has something live, as most have nothing */
 	size_t site_count;
 };
+
+/* Sites lie in the order in which they came up, and are written in that of their stacks: so many ahead their heads are asked for, and then what is behind. */
+#define HEAD_AHEAD 24u
+#define REST_AHEAD 12u
+
+static void look_ahead(const struct tm_account *a, const uint32_t *sites, size_t count, size_t at) {
+	if (at + HEAD_AHEAD < count) tm_sites_prefetch_site(&a->sites, sites[at + HEAD_AHEAD]);
+	if (at + REST_AHEAD < count) tm_sites_prefetch_rest(&a->sites, sites[at + REST_AHEAD]);
+}
 
 struct tm_amount tm_freed_amount(const struct tm_account *a, struct tm_amount allocated, struct tm_amount live, uint64_t splits) {
 	struct tm_amount all = tm_whole_amount(a, (struct tm_amount){ allocated.bytes, allocated.count + splits }),
@@ -25,12 +35,17 @@ static uint64_t stack_id(const struct site_writer *x, uint32_t stack) {
 }
 
 static bool sort_sites(struct site_writer *x, const struct tm_account *a) {
+	size_t count = a->sites.heads.count;
 	free(x->sites);
+	free(x->kept);
 	x->sites = tm_sites_by_stack(&a->sites);
+	x->kept = malloc(count + 1);
 	x->site_count = 0;
-	if (!x->sites) return false;
-	for (size_t i = 0; i < a->sites.heads.count; i++)
+	if (!x->sites || !x->kept) return false;
+	for (size_t i = 0; i < count; i++) {
+		look_ahead(a, x->sites, count, i);
 		if (tm_site_amount(&a->sites, x->sites[i], TM_SITE_ALLOCATED).count) x->sites[x->site_count++] = x->sites[i];
+	}
 	return true;
 }
 
@@ -55,29 +70,7 @@ static void put_churn(struct tm_bulk_table *t, const struct tm_account *a, const
 	tm_bulk_number_or_null(t, tm_churn_mean_life_ns(s));
 }
 
-static void write_site_totals(struct site_writer *x, const struct tm_account *a) {
-	struct tm_bulk_table *t = x->site_total;
-	for (size_t i = 0; i < x->site_count; i++) {
-		struct tm_site room;
-		const struct tm_site *s = tm_site_look(&a->sites, x->sites[i], &room);
-		const struct tm_amount *amounts = s->amounts;
-		tm_bulk_number(t, x->r->bases.process + a->ledger->process);
-		tm_bulk_number(t, a->id);
-		tm_bulk_number(t, stack_id(x, s->stack));
-		put_happened(t, tm_whole_amount(a, amounts[TM_SITE_ALLOCATED]));
-		put_happened(t, tm_freed_amount(a, amounts[TM_SITE_ALLOCATED], amounts[TM_SITE_LIVE], s->splits));
-		put_happened(t, tm_whole_amount(a, amounts[TM_SITE_TEMPORARY]));
-		put_live(t, a, tm_site_at_peak(a, x->sites[i]));
-		put_live(t, a, tm_site_at_process_peak(a, x->sites[i]));
-		put_live(t, a, amounts[TM_SITE_AT_EXIT]);
-		put_live(t, a, amounts[TM_SITE_LIVE]);
-		put_churn(t, a, s);
-		tm_bulk_row(t, 0);
-	}
-}
-
-/* --- snapshots --- */
-
+/* What a site had live at the kept instants. */
 typedef struct tm_amount site_value(const struct tm_account *a, uint32_t site);
 
 static struct tm_amount value_now(const struct tm_account *a, uint32_t site) {
@@ -87,6 +80,39 @@ static struct tm_amount value_now(const struct tm_account *a, uint32_t site) {
 static struct tm_amount value_at_exit(const struct tm_account *a, uint32_t site) {
 	return tm_site_amount(&a->sites, site, TM_SITE_AT_EXIT);
 }
+
+enum kept { KEPT_PEAK, KEPT_PROCESS_PEAK, KEPT_EXIT, KEPT_END, KEPT_COUNT };
+static site_value *const values[KEPT_COUNT] = { tm_site_at_peak, tm_site_at_process_peak, value_at_exit, value_now };
+
+static uint8_t kept_of(const struct tm_amount live[KEPT_COUNT]) {
+	unsigned bits = 0;
+	for (unsigned i = 0; i < KEPT_COUNT; i++) bits |= (unsigned)(live[i].bytes || live[i].count) << i;
+	return (uint8_t)bits;
+}
+
+static void write_site_totals(struct site_writer *x, const struct tm_account *a) {
+	struct tm_bulk_table *t = x->site_total;
+	for (size_t i = 0; i < x->site_count; i++) {
+		look_ahead(a, x->sites, x->site_count, i);
+		struct tm_site room;
+		const struct tm_site *s = tm_site_look(&a->sites, x->sites[i], &room);
+		const struct tm_amount *amounts = s->amounts;
+		struct tm_amount live[KEPT_COUNT];
+		for (unsigned k = 0; k < KEPT_COUNT; k++) live[k] = values[k](a, x->sites[i]);
+		x->kept[i] = kept_of(live);
+		tm_bulk_number(t, x->r->bases.process + a->ledger->process);
+		tm_bulk_number(t, a->id);
+		tm_bulk_number(t, stack_id(x, s->stack));
+		put_happened(t, tm_whole_amount(a, amounts[TM_SITE_ALLOCATED]));
+		put_happened(t, tm_freed_amount(a, amounts[TM_SITE_ALLOCATED], amounts[TM_SITE_LIVE], s->splits));
+		put_happened(t, tm_whole_amount(a, amounts[TM_SITE_TEMPORARY]));
+		for (unsigned k = 0; k < KEPT_COUNT; k++) put_live(t, a, live[k]);
+		put_churn(t, a, s);
+		tm_bulk_row(t, 0);
+	}
+}
+
+/* --- snapshots --- */
 
 static struct tm_snapshot_row *add_snapshot(struct site_writer *x) {
 	struct tm_snapshot_row *row = tm_array_push(&x->w->snapshots);
@@ -104,13 +130,14 @@ static void write_snapshot_stack(struct site_writer *x, const struct tm_account 
 	tm_bulk_row(t, 0);
 }
 
-/* value NULL: nothing was live. */
-static void write_kept_snapshot(struct site_writer *x, const struct tm_account *a, const char *label, uint64_t ns, site_value *value) {
+/* which KEPT_COUNT: nothing was live. */
+static void write_kept_snapshot(struct site_writer *x, const struct tm_account *a, const char *label, uint64_t ns, enum kept which) {
 	struct tm_snapshot_row *row = add_snapshot(x);
 	if (!row) return;
 	*row = (struct tm_snapshot_row){ .account = a, .label = label, .ns = ns, .detailed = true };
-	for (size_t i = 0; value && i < x->site_count; i++) {
-		struct tm_amount live = value(a, x->sites[i]);
+	for (size_t i = 0; which < KEPT_COUNT && i < x->site_count; i++) {
+		if (!(x->kept[i] >> which & 1)) continue;
+		struct tm_amount live = values[which](a, x->sites[i]);
 		row->live.bytes += live.bytes;
 		row->live.count += live.count;
 		write_snapshot_stack(x, a, a->sites.heads.items[x->sites[i]].stack, live);
@@ -119,11 +146,11 @@ static void write_kept_snapshot(struct site_writer *x, const struct tm_account *
 
 static void write_kept_snapshots(struct site_writer *x, const struct tm_account *a) {
 	uint32_t process = a->ledger->process;
-	write_kept_snapshot(x, a, "start", x->r->catalog->processes.items[process - 1].start_ns, NULL);
-	write_kept_snapshot(x, a, "peak", a->level.peak_ns, tm_site_at_peak);
-	if (a->is_root) write_kept_snapshot(x, a, "process-peak", a->ledger->level.peak_ns, tm_site_at_process_peak);
-	if (a->ledger->exited) write_kept_snapshot(x, a, "exit", tm_process_exit_ns(x->r, process), value_at_exit);
-	write_kept_snapshot(x, a, "end", tm_process_end_ns(x->r, process), value_now);
+	write_kept_snapshot(x, a, "start", x->r->catalog->processes.items[process - 1].start_ns, KEPT_COUNT);
+	write_kept_snapshot(x, a, "peak", a->level.peak_ns, KEPT_PEAK);
+	if (a->is_root) write_kept_snapshot(x, a, "process-peak", a->ledger->level.peak_ns, KEPT_PROCESS_PEAK);
+	if (a->ledger->exited) write_kept_snapshot(x, a, "exit", tm_process_exit_ns(x->r, process), KEPT_EXIT);
+	write_kept_snapshot(x, a, "end", tm_process_end_ns(x->r, process), KEPT_END);
 }
 
 static int compare_snapshot_sites(const void *a, const void *b) {
@@ -166,6 +193,7 @@ void tm_write_site_rows(struct tm_import_rows *w) {
 	}
 	for (size_t i = 0; i < x.r->mark_snapshots.count && !w->store->failed; i++) write_mark_snapshot(&x, &x.r->mark_snapshots.items[i]);
 	free(x.sites);
+	free(x.kept);
 }
 
 void tm_import_rows_release(struct tm_import_rows *w) {
