@@ -1,8 +1,6 @@
 /* accounts.c - what was allocated, freed and live; see accounts.h. */
 #include "accounts.h"
 
-#include "churn.h"
-
 #include <math.h>
 
 #define SAMPLED_BYTES_SHIFT 8u
@@ -50,6 +48,7 @@ static bool lies_elsewhere(struct tm_text kind) {
 
 struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, struct tm_text name, struct tm_text kind, int64_t device,
 					  uint64_t parent_id) {
+	tm_ledger_settle(l); /* looks go through all heaps */
 	struct tm_account **place = tm_array_push(&l->accounts), *a = place ? calloc(1, sizeof *a) : NULL;
 	struct tm_histograms *histograms = a ? calloc(1, sizeof *histograms) : NULL;
 	if (!histograms) {
@@ -71,13 +70,6 @@ struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, stru
 				  .level = { .peak_ns = l->start_ns } };
 	tm_timeline_init(&a->level.timeline, l->start_ns);
 	return a;
-}
-
-uint32_t tm_account_site(struct tm_account *a, uint32_t stack) {
-	uint32_t site = tm_sites_take(&a->sites, stack);
-	if (site != UINT32_MAX) return site;
-	a->ledger->failed = true;
-	return 0;
 }
 
 double tm_sample_weight(const struct tm_scale *scale, uint64_t size_bytes) {
@@ -102,20 +94,10 @@ static void take(struct tm_amount *a, struct tm_amount b) {
 	a->count -= b.count;
 }
 
-/* The site is about to change: keeps what it had at the latest peaks. */
-static void save_peaks(struct tm_account *a, struct tm_site *s) {
-	if (s->peak_epoch != a->level.epoch) {
-		s->peak_epoch = a->level.epoch;
-		s->amounts[TM_SITE_AT_PEAK] = s->amounts[TM_SITE_LIVE];
-	}
-	if (a->is_root && s->process_peak_epoch != a->ledger->level.epoch) {
-		s->process_peak_epoch = a->ledger->level.epoch;
-		s->amounts[TM_SITE_AT_PROCESS_PEAK] = s->amounts[TM_SITE_LIVE];
-	}
-}
-
-static void close_site(struct tm_account *a, uint32_t site, const struct tm_site *changed) {
-	if (!tm_site_close(&a->sites, site, changed)) a->ledger->failed = true;
+/* The sites are told, or changed at once. */
+static void change_site(struct tm_ledger *l, const struct tm_site_change *change) {
+	if (l->changes) *(struct tm_site_change *)tm_belt_next(&l->changes->belt) = *change;
+	else if (!tm_site_change_make(change)) l->failed = true;
 }
 
 static void note_level(struct tm_level *l, uint64_t ns) {
@@ -128,42 +110,46 @@ static void note_level(struct tm_level *l, uint64_t ns) {
 }
 
 void tm_account_allocated(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns) {
-	struct tm_site room, *s;
-	if (a->ledger->failed) return;
-	s = tm_site_open(&a->sites, b->site, &room);
-	save_peaks(a, s);
-	tm_churn_allocated(a, s, b, amount);
-	if (!s->amounts[TM_SITE_ALLOCATED].count) s->first_ns = ns;
-	s->last_ns = ns;
-	add(&s->amounts[TM_SITE_LIVE], amount);
-	add(&s->amounts[TM_SITE_ALLOCATED], amount);
-	close_site(a, b->site, s);
+	struct tm_ledger *l = a->ledger;
+	if (l->failed) return;
+	change_site(l, &(struct tm_site_change){ .account = a,
+						 .amount = amount,
+						 .ns = ns,
+						 .size_bytes = b->size_bytes,
+						 .stack = b->stack,
+						 .slack = b->slack,
+						 .peak_epoch = a->level.epoch,
+						 .process_peak_epoch = l->level.epoch,
+						 .chain = b->chain,
+						 .kind = TM_SITE_ALLOCATION });
 	add(&a->allocated, amount);
 	add(&a->level.live, amount);
 	note_level(&a->level, ns);
-	if (a->is_root) {
-		add(&a->ledger->level.live, amount);
-		note_level(&a->ledger->level, ns);
-	}
-	if (++a->ledger->watch.ticks == a->ledger->watch.next_tick && !tm_leak_watch_tick(a->ledger, ns)) a->ledger->failed = true;
+	if (!a->is_root) return;
+	add(&l->level.live, amount);
+	note_level(&l->level, ns);
 }
 
 void tm_account_released(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns, uint64_t lifetime_ns,
 			 bool temporary) {
-	struct tm_site room, *s;
-	if (a->ledger->failed) return;
-	s = tm_site_open(&a->sites, b->site, &room);
-	save_peaks(a, s);
-	tm_churn_released(a, s, amount, lifetime_ns);
-	take(&s->amounts[TM_SITE_LIVE], amount);
-	if (temporary) add(&s->amounts[TM_SITE_TEMPORARY], amount);
-	close_site(a, b->site, s);
+	struct tm_ledger *l = a->ledger;
+	if (l->failed) return;
+	change_site(l, &(struct tm_site_change){ .account = a,
+						 .amount = amount,
+						 .ns = ns,
+						 .size_bytes = b->size_bytes,
+						 .lifetime_ns = lifetime_ns,
+						 .stack = b->stack,
+						 .peak_epoch = a->level.epoch,
+						 .process_peak_epoch = l->level.epoch,
+						 .kind = TM_SITE_RELEASE,
+						 .temporary = temporary });
 	if (temporary) add(&a->temporary, amount);
 	take(&a->level.live, amount);
 	note_level(&a->level, ns);
 	if (!a->is_root) return;
-	take(&a->ledger->level.live, amount);
-	note_level(&a->ledger->level, ns);
+	take(&l->level.live, amount);
+	note_level(&l->level, ns);
 }
 
 void tm_high_rises(struct tm_high *h, struct tm_amount amount, uint64_t ns) {
@@ -178,20 +164,32 @@ void tm_high_falls(struct tm_high *h, struct tm_amount amount) {
 	take(&h->live, amount);
 }
 
-void tm_account_split(struct tm_account *a, uint32_t site, unsigned survivors) {
+void tm_account_split(struct tm_account *a, uint32_t stack, unsigned survivors) {
 	struct tm_amount more = { 0, (uint64_t)survivors << a->ledger->scale.count_shift };
 	if (a->ledger->failed || !survivors) return;
-	struct tm_site room, *s = tm_site_open(&a->sites, site, &room);
-	save_peaks(a, s);
-	add(&s->amounts[TM_SITE_LIVE], more);
-	s->splits += more.count;
-	close_site(a, site, s);
+	change_site(a->ledger, &(struct tm_site_change){ .account = a,
+							 .amount = more,
+							 .stack = stack,
+							 .peak_epoch = a->level.epoch,
+							 .process_peak_epoch = a->ledger->level.epoch,
+							 .kind = TM_SITE_SPLIT });
 	a->splits += more.count;
 	add(&a->level.live, more);
 	if (a->is_root) add(&a->ledger->level.live, more);
 }
 
+void tm_ledger_step(struct tm_ledger *l, uint64_t ns) {
+	change_site(l, &(struct tm_site_change){ .ledger = l, .ns = ns, .kind = TM_SITE_STEP });
+}
+
+void tm_ledger_settle(struct tm_ledger *l) {
+	if (!l->changes) return;
+	tm_site_changes_settle(l->changes);
+	if (l->changes->failed) l->failed = true;
+}
+
 void tm_ledger_exit(struct tm_ledger *l) {
+	tm_ledger_settle(l);
 	l->exited = true;
 	for (size_t i = 0; i < l->accounts.count; i++) {
 		struct tm_account *a = l->accounts.items[i];

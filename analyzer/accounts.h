@@ -1,6 +1,6 @@
 /* accounts.h - what was allocated, freed and live: by heap, by stack, by process, exact at every event.
  *
- * Flow:     replay.c -> here -> import_rows.c
+ * Flow:     replay.c -> here (levels), site_changes.c (sites) -> import_rows.c
  *
  *     struct tm_ledger (a process)
  *       level: live, peak, timeline over its root heaps
@@ -22,6 +22,7 @@
 #include "leak_watch.h"
 #include "pairing.h"
 #include "ranges.h"
+#include "site_changes.h"
 #include "sites.h"
 #include "timeline.h"
 
@@ -94,6 +95,7 @@ struct tm_ledger {
 	struct tm_account *malloc_account, *mmap_account, *file_account; /* the default heaps, NULL until used */
 	struct tm_ranges ranges;
 	struct tm_leak_watch watch;
+	struct tm_site_changes *changes; /* makes the changes of the sites; NULL: they are made at once */
 	uint64_t start_ns, last_ns;      /* last_ns: of its latest event, 0 none */
 	struct tm_scope_process *scopes; /* scopes.h; NULL: it has had no scope and no step so far */
 	bool exited;                     /* at_exit is set */
@@ -110,9 +112,11 @@ struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, stru
 					  uint64_t parent_id);
 /* Remembers what is live now as live at exit. */
 void tm_ledger_exit(struct tm_ledger *l);
+/* A step of the process begins. */
+void tm_ledger_step(struct tm_ledger *l, uint64_t ns);
+/* Until the next event the sites, the histograms and the watch may be read. */
+void tm_ledger_settle(struct tm_ledger *l);
 
-/* Index of the stack's site, made if it is new. */
-uint32_t tm_account_site(struct tm_account *a, uint32_t stack);
 /* What a block of this size counts. */
 struct tm_amount tm_account_amount(const struct tm_account *a, uint64_t size_bytes);
 double tm_sample_weight(const struct tm_scale *scale, uint64_t size_bytes);
@@ -124,7 +128,7 @@ void tm_account_released(struct tm_account *a, const struct tm_block *b, struct 
 void tm_high_rises(struct tm_high *h, struct tm_amount amount, uint64_t ns);
 void tm_high_falls(struct tm_high *h, struct tm_amount amount);
 /* `survivors` parts take the place of the one counted so far, besides the part that is released next. */
-void tm_account_split(struct tm_account *a, uint32_t site, unsigned survivors);
+void tm_account_split(struct tm_account *a, uint32_t stack, unsigned survivors);
 
 /* Values at the peaks, whatever has happened since. */
 static inline struct tm_amount tm_site_at_peak(const struct tm_account *a, uint32_t site) {

@@ -71,7 +71,7 @@ static bool grow(struct tm_blocks *b) {
 static uint32_t take_room(struct tm_blocks *b) {
 	uint32_t number = b->unused;
 	if (number) {
-		b->unused = b->all.items[number - 1].site;
+		b->unused = b->all.items[number - 1].stack;
 		return number;
 	}
 	if (b->all.count >= UINT32_MAX || !tm_array_push(&b->all)) return 0;
@@ -108,7 +108,7 @@ void tm_blocks_remove(struct tm_blocks *b, struct tm_block *found) {
 	}
 	b->slots[hole].number = 0;
 	found->used = false;
-	found->site = b->unused;
+	found->stack = b->unused;
 	b->unused = number;
 	b->count--;
 }

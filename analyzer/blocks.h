@@ -18,7 +18,7 @@ struct tm_block {
 	uint64_t size_bytes : 48, chain : 16; /* as requested; chain: how often realloc has moved or resized it, at most 65,535 */
 	uint64_t alloc_ns;
 	uint64_t realloc_of;                  /* row id of the block it was, 0 none */
-	uint32_t site;                        /* index into its account's sites */
+	uint32_t stack;                       /* row of the stack tree */
 	uint32_t origin : 31, used : 1;       /* index of the (process, heap, thread, api) it comes from; used: it is live */
 	uint32_t slack;                       /* usable - requested bytes, TM_SLACK_UNKNOWN */
 	uint32_t scope : 31, step_is_odd : 1; /* scopes.h: the slot of its scope, 0 none; of what frees, that of the free */
@@ -34,7 +34,7 @@ struct tm_blocks {
 	size_t count, mask;            /* mask + 1 slots, or none */
 	unsigned shift;                /* of a tag: what is left is a slot */
 	TM_ARRAY(struct tm_block) all; /* those that are `used` are live */
-	uint32_t unused;               /* index + 1 of one that is not, its `site` the next such; 0 none */
+	uint32_t unused;               /* index + 1 of one that is not, its `stack` the next such; 0 none */
 };
 
 void tm_blocks_release(struct tm_blocks *b);

@@ -11,24 +11,24 @@ static void add(struct tm_amount *to, struct tm_amount amount) {
 	to->count += amount.count;
 }
 
-void tm_churn_allocated(struct tm_account *a, struct tm_site *s, const struct tm_block *b, struct tm_amount amount) {
-	if (b->chain) {
-		add(&s->amounts[TM_SITE_REALLOCATED], amount);
-		if (b->chain > s->longest_chain) s->longest_chain = b->chain;
+void tm_churn_allocated(const struct tm_site_change *c, struct tm_site *s) {
+	if (c->chain) {
+		add(&s->amounts[TM_SITE_REALLOCATED], c->amount);
+		if (c->chain > s->longest_chain) s->longest_chain = c->chain;
 	}
-	if (s->amounts[TM_SITE_ALLOCATED].count && s->last_size_bytes == b->size_bytes) s->same_size += amount.count;
-	s->last_size_bytes = b->size_bytes;
-	if (b->slack != TM_SLACK_UNKNOWN) {
-		s->slack_bytes += b->slack * amount.count;
+	if (s->amounts[TM_SITE_ALLOCATED].count && s->last_size_bytes == c->size_bytes) s->same_size += c->amount.count;
+	s->last_size_bytes = c->size_bytes;
+	if (c->slack != TM_SLACK_UNKNOWN) {
+		s->slack_bytes += c->slack * c->amount.count;
 		s->knows_slack = true;
 	}
-	add(&a->histograms->sizes[bucket_of(b->size_bytes)], amount);
+	add(&c->account->histograms->sizes[bucket_of(c->size_bytes)], c->amount);
 }
 
-void tm_churn_released(struct tm_account *a, struct tm_site *s, struct tm_amount amount, uint64_t lifetime_ns) {
-	if (lifetime_ns < TM_SHORT_LIFE_NS) add(&s->amounts[TM_SITE_SHORT_LIVED], amount);
-	s->lifetimes += (double)lifetime_ns * (double)amount.count;
-	add(&a->histograms->lifetimes[bucket_of(lifetime_ns)], amount);
+void tm_churn_released(const struct tm_site_change *c, struct tm_site *s) {
+	if (c->lifetime_ns < TM_SHORT_LIFE_NS) add(&s->amounts[TM_SITE_SHORT_LIVED], c->amount);
+	s->lifetimes += (double)c->lifetime_ns * (double)c->amount.count;
+	add(&c->account->histograms->lifetimes[bucket_of(c->lifetime_ns)], c->amount);
 }
 
 uint64_t tm_churn_mean_life_ns(const struct tm_site *s) {

@@ -1,6 +1,6 @@
 /* churn.h - how a heap's blocks come and go: how large, how long, how often again; by call site and as histograms.
  *
- * Flow:     accounts.c -> here -> site_rows.c (the last columns of site_total), level_rows.c (tables size_bucket, lifetime_bucket)
+ * Flow:     site_changes.c -> here -> site_rows.c (the last columns of site_total), level_rows.c (tables size_bucket, lifetime_bucket)
  * Owns:     nothing: it adds to the site and the histograms of the account.
  * Units:    amounts are scaled as accounts.h says.
  */
@@ -11,9 +11,9 @@
 
 #define TM_SHORT_LIFE_NS 1000000u /* shorter ones are short-lived */
 
-/* What tm_account_allocated() and tm_account_released() do first, with the site open. */
-void tm_churn_allocated(struct tm_account *a, struct tm_site *s, const struct tm_block *b, struct tm_amount amount);
-void tm_churn_released(struct tm_account *a, struct tm_site *s, struct tm_amount amount, uint64_t lifetime_ns);
+/* What an allocation and a release do first, with the site open. */
+void tm_churn_allocated(const struct tm_site_change *c, struct tm_site *s);
+void tm_churn_released(const struct tm_site_change *c, struct tm_site *s);
 
 /* The mean lifetime of the site's blocks that were freed; UINT64_MAX if none was. */
 uint64_t tm_churn_mean_life_ns(const struct tm_site *s);

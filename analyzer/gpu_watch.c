@@ -106,7 +106,7 @@ void tm_gpu_block_ends(struct tm_gpu_watch *w, struct tm_account *a, const struc
 					.launches_at_end = w->processes[a->ledger->process - 1].launches,
 					.process = a->ledger->process,
 					.thread = thread,
-					.stack = a->sites.heads.items[b->site].stack,
+					.stack = b->stack,
 					.tells_uses = is_known && a->gpu->tells_uses && b->address < NO_POINTER };
 }
 
@@ -267,7 +267,7 @@ static bool is_of(const struct tm_account *a, uint64_t id, int64_t device) {
 	return device >= 0 ? a->gpu && !kind_is(a, "address-space") && a->device == device : a->id == id;
 }
 
-static void refuse(struct tm_gpu_watch *w, const struct tm_ledger *l, const struct tm_account *asked) {
+static void refuse(struct tm_gpu_watch *w, struct tm_ledger *l, const struct tm_account *asked) {
 	struct tm_gpu_refusal *r = tm_array_push(&w->refusals);
 	uint64_t looks = 0;
 	if (!r) {
@@ -276,6 +276,7 @@ static void refuse(struct tm_gpu_watch *w, const struct tm_ledger *l, const stru
 	}
 	*r = (struct tm_gpu_refusal){ w->oom_sites.count, 0, TM_NEVER, TM_NEVER, TM_NEVER, false };
 	if (!asked) return;
+	tm_ledger_settle(l);
 	for (size_t i = 0; i < l->accounts.count; i++) {
 		const struct tm_account *a = l->accounts.items[i];
 		if (is_of(a, asked->id, asked->device)) looks += a->sites.heads.count + (a->gpu ? a->gpu->blocks.all.count : 0);
@@ -299,7 +300,7 @@ static const struct tm_account *heap_that_refused(const struct tm_gpu_watch *w, 
 	return NULL;
 }
 
-void tm_gpu_watch_step(struct tm_gpu_watch *w, const struct tm_ledger *l, const struct tm_step *s, uint32_t thread) {
+void tm_gpu_watch_step(struct tm_gpu_watch *w, struct tm_ledger *l, const struct tm_step *s, uint32_t thread) {
 	struct tm_gpu_process *p = &w->processes[l->process - 1];
 	if (s->op == TM_OP_LAUNCH) launch(w, p, s, &w->threads[thread - 1]);
 	else if (s->op == TM_OP_USE) use(p, s, &w->threads[thread - 1]);

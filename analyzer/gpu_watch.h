@@ -84,7 +84,7 @@ void tm_gpu_block_ends(struct tm_gpu_watch *w, struct tm_account *a, const struc
 		       uint64_t row);
 
 /* A launch, use or refusal of a thread of this process. */
-void tm_gpu_watch_step(struct tm_gpu_watch *w, const struct tm_ledger *l, const struct tm_step *s, uint32_t thread);
+void tm_gpu_watch_step(struct tm_gpu_watch *w, struct tm_ledger *l, const struct tm_step *s, uint32_t thread);
 
 /* Can the process tell which blocks work has used? A process that put work on a device without ever saying what it uses cannot, nor
  * one whose work said that it does not tell all, that launched graphs (each use of theirs is told once, when they are captured) or whose

@@ -231,9 +231,10 @@ static int take_source(struct sources *all, const char *path, bool was_found, co
 }
 
 /* Large tables grow where they are, by moving pages, and go back to the system when they are given up. Left to itself malloc() would take
- * to copying tables of up to 32 MiB, and keep the holes. */
+ * to copying tables of up to 32 MiB, and keep the holes. What one thread gave up the next one takes: they allocate too seldom to be in each other's way. */
 static void keep_memory_small(void) {
 	mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+	mallopt(M_ARENA_MAX, 1);
 }
 
 int tm_import(const char *const *paths, size_t n, const char *database, const struct tm_import_options *options) {

@@ -522,7 +522,7 @@ static void note_birth(struct tm_leak_births *b, double at, uint64_t size_bytes)
 
 /* The group that the block is a survivor of, if that is to be judged. */
 static struct group *new_group_of(struct finder *x, size_t account, const struct tm_block *b) {
-	uint32_t number = x->group_of[account][b->site];
+	uint32_t number = x->group_of[account][tm_sites_find(&x->l->accounts.items[account]->sites, b->stack)];
 	return number > x->done ? &x->groups.items[number - 1] : NULL;
 }
 

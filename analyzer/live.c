@@ -57,7 +57,7 @@ static const struct tm_pairing_sink pairing_sink = { block_allocated, block_rele
 static uint64_t part_released(void *context, const struct tm_range *part, unsigned survivors) {
 	struct tm_account **first = context, *a = part->account;
 	struct tm_live_scope *s = scope_of(live_of(a), &part->block);
-	tm_account_split(a, part->block.site, survivors);
+	tm_account_split(a, part->block.stack, survivors);
 	/* The parts that live on are blocks of their own; they are no allocations. */
 	if (s) s->live.count += (uint64_t)survivors << a->ledger->scale.count_shift;
 	release(a, &part->block);
@@ -160,7 +160,7 @@ static struct tm_block block_of(struct tm_live *l, const struct tm_step *s, stru
 		.address = s->address,
 		.size_bytes = s->size_bytes,
 		.alloc_ns = s->ns,
-		.site = tm_account_site(a, s->stack),
+		.stack = s->stack,
 		.slack = TM_SLACK_UNKNOWN,
 		.scope = tm_live_scope_now(l, a, t) & INT32_MAX,
 	};

@@ -3,10 +3,7 @@
 
 #define FAR_STEPS 32 /* so many steps ahead what a step needs is asked of memory */
 #define BLOCK_STEPS 20
-#define MIDDLE_STEPS 12
-#define NEAR_STEPS 6
 #define STEPS_AHEAD 64               /* the steps themselves lie in the cache of the processor that decoded them */
-#define MANY_SITES 32768u            /* fewer stay in the cache by themselves */
 #define MARK_SITES_TO_SCAN 50000000u /* snapshots at marks keep their stacks until they have cost this much ... */
 #define MARK_SITES_TO_KEEP 1000000u  /* ... or this many rows */
 #define CHAIN_MAX 65535u
@@ -39,7 +36,6 @@ const char *tm_api_name(uint8_t op) {
 /* lifetime_ns TM_FEED_NULL: it is live at the end. Returns the row's id. */
 static uint64_t write_row(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, uint64_t lifetime_ns,
 			  uint64_t free_thread, uint32_t free_scope) {
-	uint32_t stack = a->sites.heads.items[b->site].stack;
 	*tm_feed_next(r->feed) = (struct tm_feed_row){
 		.address = r->hides_addresses ? TM_FEED_NULL : b->address,
 		.size_bytes = b->size_bytes,
@@ -49,7 +45,7 @@ static uint64_t write_row(struct tm_replay *r, const struct tm_account *a, const
 		.free_thread = free_thread,
 		.realloc_of_id = b->realloc_of ? b->realloc_of : TM_FEED_NULL,
 		.origin_id = r->bases.origin + b->origin + 1,
-		.stack_id = stack ? r->bases.stack + stack : 0,
+		.stack_id = b->stack ? r->bases.stack + b->stack : 0,
 		.scope_id = b->scope ? tm_scope_row(&r->scopes, b->scope) : TM_FEED_NULL,
 		.free_scope_id = free_scope ? tm_scope_row(&r->scopes, free_scope) : TM_FEED_NULL,
 		.weight = a->sampled ? tm_sample_weight(&a->ledger->scale, b->size_bytes) : 0,
@@ -155,7 +151,7 @@ static uint64_t part_released(void *context, const struct tm_range *part, unsign
 	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
 	uint32_t scope = a->ledger->scopes ? tm_scope_free(&c->r->scopes, c->thread, a) : 0;
 	tm_checkpoints_late(&c->r->checkpoints, c->ns);
-	tm_account_split(a, b->site, survivors);
+	tm_account_split(a, b->stack, survivors);
 	tm_scope_hold(&c->r->scopes, b->scope, survivors);
 	if (a->ledger->scopes) tm_scope_level_falls(a, amount, b, scope, c->r->now_ns);
 	uint64_t free_ns = c->ns > b->alloc_ns ? c->ns : b->alloc_ns;
@@ -302,7 +298,7 @@ static struct tm_block block_of(struct tm_replay *r, const struct tm_turn *turn,
 		.alloc_ns = s->ns,
 		.realloc_of = s->follows ? actor->moved_row : 0,
 		.chain = s->follows && actor->moved_row ? actor->moved_chain + (actor->moved_chain < CHAIN_MAX) : 0,
-		.site = tm_account_site(a, r->stacks->stack_of[s->stack]),
+		.stack = r->stacks->stack_of[s->stack],
 		.origin = origin_of(r, actor, a, turn->thread, s->op),
 		.slack = s->slack,
 	};
@@ -406,7 +402,8 @@ static void pass_mark(struct tm_replay *r, uint64_t ns, uint32_t process, uint32
 		return;
 	}
 	*mark = (struct tm_mark_row){ ns, process, thread, op, name };
-	const struct tm_ledger *l = &r->ledgers[process - 1];
+	struct tm_ledger *l = &r->ledgers[process - 1];
+	tm_ledger_settle(l);
 	for (size_t i = 0; i < l->accounts.count; i++) {
 		const struct tm_account *a = l->accounts.items[i];
 		struct tm_mark_snapshot *s = tm_array_push(&r->mark_snapshots);
@@ -528,9 +525,15 @@ static bool is_settled(struct tm_replay *r, const struct tm_account *a) {
 	return !tm_pairing_waits(&a->pairing);
 }
 
+static void settle(struct tm_replay *r) {
+	tm_site_changes_settle(&r->changes);
+	if (r->changes.failed) r->failed = true;
+}
+
 /* Stacks are kept where they can be counted back to the checkpoint before from whole blocks. */
 static void take_checkpoint(struct tm_replay *r, uint64_t ns) {
 	uint64_t splits = r->checkpoint_splits;
+	settle(r);
 	r->checkpoint_sites = r->checkpoint_splits = 0;
 	bool keeps = each_account(r, is_settled) && r->checkpoint_sites <= CHECKPOINT_SITES_MAX && r->checkpoint_splits == splits &&
 		     !r->catalog->sample_bytes;
@@ -570,33 +573,15 @@ static void play_mark(struct tm_replay *r, const struct tm_turn *turn, struct tm
 		pass_mark(r, s->ns, actor->ledger->process, turn->thread, s->op, name);
 }
 
-/* UINT32_MAX: not known yet. */
-static uint32_t site_of_step(const struct tm_replay *r, const struct tm_account *a, const struct tm_step *s) {
-	if (s->kind == TM_STEP_ALLOC) return tm_sites_find(&a->sites, r->stacks->stack_of[s->stack]);
-	const struct tm_block *block = s->kind == TM_STEP_FREE ? tm_blocks_find(&a->pairing.blocks, s->address) : NULL;
-	return block ? block->site : UINT32_MAX;
-}
-
-static struct tm_ahead_site *ahead_site(struct tm_replay *r, const struct tm_step *s) {
-	return &r->ahead_sites[(uintptr_t)s / sizeof *s % (sizeof r->ahead_sites / sizeof *r->ahead_sites)];
-}
-
-/* The next steps of the same thread are mostly of the same heap. Far ahead the slots that will be looked at are asked for; when they have come,
- * nearer, the block and the site that they lead to, and then what its head leads to. */
+/* The next steps of the same thread are mostly of the same heap. Far ahead the slot that will be looked at is asked for, and nearer the block. */
 static void look_ahead(struct tm_replay *r, const struct tm_turn *turn, const struct tm_actor *actor) {
 	const struct tm_account *a = actor->ledger->malloc_account;
 	if (turn->end - turn->step <= FAR_STEPS || !a) return;
 	__builtin_prefetch(&turn->step[STEPS_AHEAD]);
 	const struct tm_step *far = &turn->step[FAR_STEPS];
 	tm_blocks_prefetch_slot(&a->pairing.blocks, far->address);
+	if (far->kind == TM_STEP_ALLOC) __builtin_prefetch(&r->stacks->stack_of[far->stack]);
 	if (turn->step[BLOCK_STEPS].kind == TM_STEP_FREE) tm_blocks_prefetch_block(&a->pairing.blocks, turn->step[BLOCK_STEPS].address);
-	if (a->sites.heads.count < MANY_SITES) return;
-	if (far->kind == TM_STEP_ALLOC) tm_sites_prefetch_slot(&a->sites, r->stacks->stack_of[far->stack]);
-	uint32_t middle = site_of_step(r, a, &turn->step[MIDDLE_STEPS]);
-	if (middle != UINT32_MAX) tm_sites_prefetch_site(&a->sites, middle);
-	*ahead_site(r, &turn->step[MIDDLE_STEPS]) = (struct tm_ahead_site){ &turn->step[MIDDLE_STEPS], middle };
-	const struct tm_ahead_site *near = ahead_site(r, &turn->step[NEAR_STEPS]);
-	if (near->step == &turn->step[NEAR_STEPS] && near->site < a->sites.heads.count) tm_sites_prefetch_rest(&a->sites, near->site);
 }
 
 void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
@@ -663,6 +648,11 @@ static void take_last_checkpoint(struct tm_replay *r) {
 	take_checkpoint(r, end_ns + 1);
 }
 
+static void end_changes(struct tm_replay *r) {
+	tm_site_changes_finish(&r->changes);
+	for (size_t i = 0; r->ledgers && i < r->catalog->processes.count; i++) r->ledgers[i].changes = NULL;
+}
+
 void tm_replay_end(struct tm_replay *r) {
 	look_at_waiting(r, UINT64_MAX);
 	pass_instants(r, UINT64_MAX);
@@ -680,6 +670,8 @@ void tm_replay_end(struct tm_replay *r) {
 		}
 		tm_ranges_each(&l->ranges, write_live_range, r);
 	}
+	settle(r);
+	end_changes(r);
 	tm_leaks_end(&r->leaks);
 	tm_peak_periods_end(&r->periods);
 	tm_scopes_finish(&r->scopes);
@@ -708,6 +700,7 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 	r->thread_highs = calloc(catalog->threads.count + 1, sizeof *r->thread_highs);
 	tm_checkpoints_init(&r->checkpoints, beside);
 	if (!r->ledgers || !r->actors || !r->heap_accounts || !r->thread_highs || !list_instants(r)) return -1;
+	if (tm_site_changes_start(&r->changes) < 0) return -1;
 	tm_checkpoints_take(&r->checkpoints, 0, r->next_row);
 	struct tm_scale scale = { .mean_bytes = (double)catalog->sample_bytes };
 	tm_gpu_rows_init(&r->gpu, beside);
@@ -716,6 +709,7 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 	for (size_t i = 0; i < catalog->processes.count; i++) {
 		tm_ledger_init(&r->ledgers[i], (uint32_t)i + 1, catalog->processes.items[i].start_ns, scale);
 		r->ledgers[i].owner = r;
+		r->ledgers[i].changes = &r->changes;
 		if (catalog->processes.items[i].defined && catalog->processes.items[i].rank >= 0)
 			r->ledgers[i].rank_high = shared_high(r, false, catalog->processes.items[i].rank, tm_text_of(""));
 	}
@@ -730,6 +724,7 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 }
 
 void tm_replay_release(struct tm_replay *r) {
+	end_changes(r);
 	tm_scopes_release(&r->scopes);
 	tm_gpu_rows_release(&r->gpu);
 	tm_peak_periods_release(&r->periods);

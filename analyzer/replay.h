@@ -95,6 +95,7 @@ struct tm_replay {
 	struct tm_actor *actors;                       /* one a thread of the catalog */
 	struct tm_account **heap_accounts;             /* one a heap of the catalog */
 	struct tm_high *thread_highs;                  /* one a thread: live blocks of root heaps that it allocated */
+	struct tm_site_changes changes;
 	TM_ARRAY(struct tm_shared_high) shared_highs;
 	struct tm_checkpoints checkpoints;
 	uint64_t next_look_events;                    /* when the next one is due */
@@ -115,10 +116,6 @@ struct tm_replay {
 	uint64_t sites_to_scan; /* what marks may still cost */
 	TM_ARRAY(struct tm_gap) gaps;
 	TM_ARRAY(struct tm_device_gap) device_gaps;
-	struct tm_ahead_site {
-		const struct tm_step *step;
-		uint32_t site;
-	} ahead_sites[8];        /* what look_ahead() found for steps that come soon; a guess, only used to ask memory for them */
 	unsigned released_chain; /* of the block that ended last: how often realloc had moved it */
 	bool failed;
 };

@@ -49,7 +49,7 @@ void tm_scope_step_falls(struct tm_account *a, struct tm_amount amount, const st
 
 void tm_scope_step_begin(struct tm_scopes *x, struct tm_scope_process *p, int64_t n, uint64_t ns) {
 	tm_scope_step_end(x, p, ns);
-	if (!tm_leak_watch_step(p->ledger, ns)) x->failed = true;
+	tm_ledger_step(p->ledger, ns);
 	p->in_step = true;
 	p->step_n = n;
 	p->step_number++;

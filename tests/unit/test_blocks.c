@@ -25,7 +25,7 @@ static void change(struct tm_blocks *b, size_t i) {
 		tm_blocks_remove(b, found);
 	} else {
 		sizes[i] = 1 + check_random_below(&r, 1000000);
-		struct tm_block block = { .address = address_of(i), .size_bytes = sizes[i], .site = (uint32_t)i };
+		struct tm_block block = { .address = address_of(i), .size_bytes = sizes[i], .stack = (uint32_t)i };
 		CHECK(tm_blocks_insert(b, &block));
 	}
 }
@@ -38,7 +38,7 @@ static void compare(const struct tm_blocks *b) {
 		tm_blocks_prefetch_block(b, address_of(i));
 		live += sizes[i] != 0;
 		if (!found != !sizes[i]) wrong++;
-		else if (found && (found->size_bytes != sizes[i] || found->site != i || !found->used)) wrong++;
+		else if (found && (found->size_bytes != sizes[i] || found->stack != i || !found->used)) wrong++;
 	}
 	for (size_t i = 0; i < b->all.count; i++) used += b->all.items[i].used;
 	CHECK(!wrong && b->count == live && used == live);

@@ -39,7 +39,7 @@ static void compare_range(void *context, const struct tm_range *r) {
 	uint64_t requested = 0;
 	for (uint64_t at = r->block.address; at < r->end; at += UNIT) {
 		const struct unit *u = &w->units[at / UNIT];
-		if (u->mapping != r->block.site || u->time_ns != r->block.alloc_ns) w->mismatch = true;
+		if (u->mapping != r->block.stack || u->time_ns != r->block.alloc_ns) w->mismatch = true;
 		requested += u->requested;
 		w->seen_units++;
 	}
@@ -83,7 +83,7 @@ static void step(struct world *w, struct check_random *r, uint64_t now) {
 	}
 	uint64_t requested = pages * PAGE_UNITS - check_random_next(r) % PAGE_UNITS;
 	struct tm_range range = {
-		.block = { .address = first * UNIT, .size_bytes = requested * UNIT, .alloc_ns = now, .site = (uint32_t)now },
+		.block = { .address = first * UNIT, .size_bytes = requested * UNIT, .alloc_ns = now, .stack = (uint32_t)now },
 		.end = end * UNIT
 	};
 	cut(w, first, end, UINT64_MAX);
@@ -93,7 +93,7 @@ static void step(struct world *w, struct check_random *r, uint64_t now) {
 
 static void test_parts_name_their_row(void) {
 	struct world w = { 0 };
-	struct tm_range range = { .block = { .address = 0, .size_bytes = 10000, .alloc_ns = 1, .site = 1 }, .end = 12288 };
+	struct tm_range range = { .block = { .address = 0, .size_bytes = 10000, .alloc_ns = 1, .stack = 1 }, .end = 12288 };
 	tm_ranges_insert(&w.ranges, &range);
 	tm_ranges_cut(&w.ranges, 4096, 8192, UINT64_MAX, given_back, &w);
 	CHECK(w.given_back_bytes == 4096 && w.survivors == 2 && w.rows == 1);

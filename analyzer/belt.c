@@ -1,0 +1,101 @@
+/* belt.c - items from one thread to another, in batches; see belt.h. */
+#include "belt.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#define BATCHES 4u
+
+struct tm_belt_work {
+	tm_belt_taker *take;
+	void *context;
+	size_t batch_bytes, item_bytes;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	unsigned first, filled; /* of batches: the oldest filled one, and how many are */
+	bool ended;             /* no more will come */
+	size_t counts[BATCHES];
+	uint8_t *batches;
+};
+
+/* The oldest filled batch, once there is one; false: there will be none. */
+static bool wait_for_batch(struct tm_belt_work *w) {
+	pthread_mutex_lock(&w->lock);
+	while (!w->filled && !w->ended) pthread_cond_wait(&w->changed, &w->lock);
+	bool is_there = w->filled;
+	pthread_mutex_unlock(&w->lock);
+	return is_there;
+}
+
+static void give_batch_back(struct tm_belt_work *w) {
+	pthread_mutex_lock(&w->lock);
+	w->first = (w->first + 1) % BATCHES;
+	w->filled--;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void *take_all(void *argument) {
+	struct tm_belt_work *w = argument;
+	for (; wait_for_batch(w); give_batch_back(w)) w->take(w->context, w->batches + w->first * w->batch_bytes, w->counts[w->first]);
+	return NULL;
+}
+
+static void free_work(struct tm_belt_work *w) {
+	pthread_mutex_destroy(&w->lock);
+	pthread_cond_destroy(&w->changed);
+	free(w->batches);
+	free(w);
+}
+
+int tm_belt_start(struct tm_belt *r, size_t item_bytes, size_t batch_items, tm_belt_taker *take, void *context) {
+	struct tm_belt_work *w = calloc(1, sizeof *w);
+	*r = (struct tm_belt){ 0 };
+	if (!w) return -1;
+	*w = (struct tm_belt_work){ .take = take, .context = context, .item_bytes = item_bytes, .batch_bytes = item_bytes * batch_items };
+	w->batches = malloc(BATCHES * w->batch_bytes);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->changed, NULL);
+	if (!w->batches || pthread_create(&w->thread, NULL, take_all, w) != 0) return free_work(w), -1;
+	*r = (struct tm_belt){ .at = w->batches, .end = w->batches + w->batch_bytes, .item_bytes = item_bytes, .work = w };
+	return 0;
+}
+
+/* Hands over what is in the batch that is being filled, and finds the next one once no more than `most` wait. */
+static void pass_on(struct tm_belt *r, unsigned most) {
+	struct tm_belt_work *w = r->work;
+	pthread_mutex_lock(&w->lock);
+	unsigned filling = (w->first + w->filled) % BATCHES;
+	w->counts[filling] = (size_t)(r->at - (w->batches + filling * w->batch_bytes)) / w->item_bytes;
+	if (w->counts[filling]) {
+		w->filled++;
+		pthread_cond_broadcast(&w->changed);
+	}
+	while (w->filled > most) pthread_cond_wait(&w->changed, &w->lock);
+	r->at = w->batches + (w->first + w->filled) % BATCHES * w->batch_bytes;
+	r->end = r->at + w->batch_bytes;
+	pthread_mutex_unlock(&w->lock);
+}
+
+void tm_belt_hand_over(struct tm_belt *r) {
+	pass_on(r, BATCHES - 1);
+}
+
+void tm_belt_settle(struct tm_belt *r) {
+	if (r->work) pass_on(r, 0);
+}
+
+void tm_belt_finish(struct tm_belt *r) {
+	struct tm_belt_work *w = r->work;
+	if (!w) return;
+	pass_on(r, BATCHES - 1);
+	pthread_mutex_lock(&w->lock);
+	w->ended = true;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+	pthread_join(w->thread, NULL);
+	free_work(w);
+	*r = (struct tm_belt){ 0 };
+}

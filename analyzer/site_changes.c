@@ -1,0 +1,106 @@
+/* site_changes.c - what happens at call sites; see site_changes.h. */
+#include "site_changes.h"
+
+#include "churn.h"
+
+#define BATCH_CHANGES 1024u
+#define SLOT_AHEAD 32u /* so many changes ahead what one needs is asked of memory */
+#define HEAD_AHEAD 20u
+#define REST_AHEAD 10u
+#define MANY_SITES 32768u /* fewer stay in the cache by themselves */
+
+static void add(struct tm_amount *a, struct tm_amount b) {
+	a->bytes += b.bytes;
+	a->count += b.count;
+}
+
+static void take(struct tm_amount *a, struct tm_amount b) {
+	a->bytes -= b.bytes;
+	a->count -= b.count;
+}
+
+/* The site is about to change: keeps what it had at the latest peaks. */
+static void save_peaks(const struct tm_site_change *c, struct tm_site *s) {
+	if (s->peak_epoch != c->peak_epoch) {
+		s->peak_epoch = c->peak_epoch;
+		s->amounts[TM_SITE_AT_PEAK] = s->amounts[TM_SITE_LIVE];
+	}
+	if (c->account->is_root && s->process_peak_epoch != c->process_peak_epoch) {
+		s->process_peak_epoch = c->process_peak_epoch;
+		s->amounts[TM_SITE_AT_PROCESS_PEAK] = s->amounts[TM_SITE_LIVE];
+	}
+}
+
+static void allocate(const struct tm_site_change *c, struct tm_site *s) {
+	tm_churn_allocated(c, s);
+	if (!s->amounts[TM_SITE_ALLOCATED].count) s->first_ns = c->ns;
+	s->last_ns = c->ns;
+	add(&s->amounts[TM_SITE_LIVE], c->amount);
+	add(&s->amounts[TM_SITE_ALLOCATED], c->amount);
+}
+
+static void release(const struct tm_site_change *c, struct tm_site *s) {
+	tm_churn_released(c, s);
+	take(&s->amounts[TM_SITE_LIVE], c->amount);
+	if (c->temporary) add(&s->amounts[TM_SITE_TEMPORARY], c->amount);
+}
+
+static void split(const struct tm_site_change *c, struct tm_site *s) {
+	add(&s->amounts[TM_SITE_LIVE], c->amount);
+	s->splits += c->amount.count;
+}
+
+bool tm_site_change_make(const struct tm_site_change *c) {
+	if (c->kind == TM_SITE_STEP) return tm_leak_watch_step(c->ledger, c->ns);
+	struct tm_sites *sites = &c->account->sites;
+	uint32_t site = tm_sites_take(sites, c->stack);
+	if (site == UINT32_MAX) return false;
+	struct tm_site room, *s = tm_site_open(sites, site, &room);
+	save_peaks(c, s);
+	if (c->kind == TM_SITE_ALLOCATION) allocate(c, s);
+	else if (c->kind == TM_SITE_RELEASE) release(c, s);
+	else split(c, s);
+	if (!tm_site_close(sites, site, s)) return false;
+	if (c->kind != TM_SITE_ALLOCATION) return true;
+	struct tm_leak_watch *watch = &c->account->ledger->watch;
+	return ++watch->ticks != watch->next_tick || tm_leak_watch_tick(c->account->ledger, c->ns);
+}
+
+/* --- the thread --- */
+
+static const struct tm_sites *large_sites(const struct tm_site_change *c) {
+	return c->kind != TM_SITE_STEP && c->account->sites.heads.count >= MANY_SITES ? &c->account->sites : NULL;
+}
+
+/* Far ahead the slots that will be looked at are asked for; when they have come, nearer, the heads that they lead to, and then what these lead to. */
+static void look_ahead(const struct tm_site_change *c, size_t left) {
+	const struct tm_sites *sites;
+	uint32_t site;
+	if (left > SLOT_AHEAD && (sites = large_sites(c + SLOT_AHEAD))) tm_sites_prefetch_slot(sites, c[SLOT_AHEAD].stack);
+	if (left > HEAD_AHEAD && (sites = large_sites(c + HEAD_AHEAD)) && (site = tm_sites_find(sites, c[HEAD_AHEAD].stack)) != UINT32_MAX)
+		tm_sites_prefetch_site(sites, site);
+	if (left > REST_AHEAD && (sites = large_sites(c + REST_AHEAD)) && (site = tm_sites_find(sites, c[REST_AHEAD].stack)) != UINT32_MAX)
+		tm_sites_prefetch_rest(sites, site);
+}
+
+static void make_changes(void *context, const void *changes, size_t count) {
+	struct tm_site_changes *all = context;
+	const struct tm_site_change *c = changes;
+	for (size_t i = 0; i < count && !all->failed; i++) {
+		look_ahead(&c[i], count - i);
+		if (!tm_site_change_make(&c[i])) all->failed = true;
+	}
+}
+
+int tm_site_changes_start(struct tm_site_changes *c) {
+	c->failed = false;
+	return tm_belt_start(&c->belt, sizeof(struct tm_site_change), BATCH_CHANGES, make_changes, c);
+}
+
+void tm_site_changes_settle(struct tm_site_changes *c) {
+	tm_belt_settle(&c->belt);
+}
+
+void tm_site_changes_finish(struct tm_site_changes *c) {
+	tm_belt_finish(&c->belt);
+}
