@@ -2,7 +2,8 @@
  *
  * Flow:     accounts.c (sites) and stack_ids.c -> here -> function_rows.c
  * Idea:     one walk down and up the part of the tree that a heap's sites hang on: amounts add up on the way back, and a function takes what
- *           lies under it where it is not already open further out. So the cost follows the tree and not sites times depth.
+ *           lies under it where it is not already open further out. So the cost follows the tree and not sites times depth. The order of the walk
+ *           is known before it begins, so that memory can be asked for what comes soon.
  * Owns:     one counter a distinct function name of the trace, some bytes a node and a row of the tree.
  * Rule:     a function counts once a stack, however often it recurs. Frames without a name, and empty stacks, are one function.
  */
@@ -20,7 +21,7 @@ struct tm_function_total {
 
 /* A row of the stack tree on the path. */
 struct tm_function_step {
-	uint32_t function;
+	uint32_t node, function;
 	bool outermost; /* of its function */
 	struct tm_amount sum;
 };
@@ -30,8 +31,10 @@ struct tm_function_totals {
 	uint32_t *function_of;                /* of each string id: the first string id with the same bytes; 0 stays 0 */
 	struct tm_function_total *totals;     /* by that id */
 	TM_ARRAY(uint32_t) used;              /* the ids that have a total, ascending */
-	uint32_t *first_child, *next_sibling; /* by node, of the part being walked; 0 none */
-	bool *linked;                         /* by node: its parent's children include it */
+	uint32_t *place;                      /* by node: when a walk through the whole tree comes there, from 0 on */
+	uint32_t *order;                      /* by place: the node */
+	uint8_t *linked;                      /* by node: the walk comes there */
+	TM_ARRAY(uint32_t) places;            /* of the linked nodes, where they are few */
 	TM_ARRAY(struct tm_function_step) path;
 };
 
