@@ -71,7 +71,7 @@ def run(command, timeout, **options):
 def environment(build):
     asked = ("TIDEMARK_TORCH_PYTHON", "TIDEMARK_TEST_")  # interpreters that the tests shall look at, too
     env = {k: v for k, v in os.environ.items() if (k.startswith(asked) or not k.startswith("TIDEMARK_")) and
-           k not in ("LD_PRELOAD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+           k not in ("LD_PRELOAD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "NO_COLOR")}
     env.update(BUILD=build, FIXTURES=os.path.join(ROOT, "fixtures"), SCHEMA=os.path.join(ROOT, "schema"),
                PATH=os.path.join(build, "bin") + os.pathsep + env["PATH"], LC_ALL="C.UTF-8", COLUMNS="160",
                # For `make asan` and its kin; without a sanitizer nobody reads them.

@@ -30,7 +30,7 @@ def score(t, *options):
 
 @test
 def corpus_in_part(t):
-    score(t, "--quick", "--without=torch")
+    score(t, "--quick", "--without=torch", "--tries=3")
 
 
 @test(long=True)
