@@ -322,7 +322,7 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--keep", action="store_true", help="keep the directories of the tests")
-    parser.add_argument("--timeout", type=int, default=180)
+    parser.add_argument("--timeout", type=int, default=600)
     arguments = parser.parse_args()
     build = os.path.abspath(arguments.build)
     base = os.path.basename(sys.argv[0])[len("test_"):-len(".py")]
@@ -332,5 +332,5 @@ def main():
             continue
         if long and not arguments.long:
             continue
-        sound &= run_one(function, build, arguments.long, arguments.timeout * (10 if long else 1), arguments.keep)
+        sound &= run_one(function, build, arguments.long, arguments.timeout * (3 if arguments.long else 1), arguments.keep)
     sys.exit(0 if sound else 1)
