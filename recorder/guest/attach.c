@@ -23,8 +23,6 @@
 
 #define SLAB_RINGS 16u
 
-struct tm_guest tm_guest;
-
 static long map_file(int fd, size_t size_bytes, uint64_t offset) {
 	return tm_syscall(SYS_mmap, 0, (long)size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (long)offset);
 }

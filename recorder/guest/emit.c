@@ -169,7 +169,7 @@ static inline void know_modules(struct tm_thread *t, unsigned fresh) {
 /* What else belongs to a stack: the interpreter's, and that after a loss all is new. */
 static inline tm_taken complete_stack(struct tm_thread *t, tm_taken s) {
 	unsigned flags = tm_taken_flags(s);
-	if (atomic_load_explicit(&tm_python_finalizing, memory_order_relaxed)) flags |= tm_python_take(t);
+	if (atomic_load_explicit(&tm_guest.python_finalizing, memory_order_relaxed)) flags |= tm_python_take(t);
 	if (TM_LIKELY(!t->after_loss)) return s | tm_taken_make(flags, 0, 0);
 	t->after_loss = false; /* also a refresh of the modules may have lost a record */
 	return tm_taken_make(flags, t->depth, 0);
@@ -182,13 +182,13 @@ static __attribute__((noinline)) tm_taken take_changed_stack(struct tm_thread *t
 }
 
 /* Takes the stack into t->pcs; the record carries its innermost frames, t->pcs[depth - 1] to t->pcs[keep]. */
-tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
+TM_HOT tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
 	uint32_t valid, fresh = tm_unwind_usually(t, frame, &valid);
 	if (TM_UNLIKELY(fresh == TM_UNWIND_NOT_QUICK)) return take_changed_stack(t, frame, valid);
 	return complete_stack(t, tm_taken_make(t->cut_frame == UINT32_MAX ? 0 : TM_RING_CUT, fresh, t->depth - fresh));
 }
 
-void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {
+TM_HOT void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {
 	const uintptr_t *from = t->pcs + t->depth, *end = from - fresh;
 	if (fresh % 2) *to++ = *--from;
 	for (; from != end; from -= 2, to += 2) {
@@ -200,7 +200,7 @@ void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {
 /* --- events --- */
 
 void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *frame) {
-	tm_record_new(t, op, addr, size, tm_slack_of(addr, size), frame);
+	tm_record_alloc(t, op, addr, size, frame);
 }
 
 /* While recording is stopped: what is mapped now is not recorded, but what lay there before is gone. */
@@ -213,7 +213,7 @@ void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t si
 		if (op == TM_OP_MMAP || op == TM_OP_MMAP_FILE) emit_replaced(t, addr, size);
 		return;
 	}
-	tm_record_new(t, op, addr, size, TM_RING_USABLE_UNKNOWN, frame);
+	tm_record_new(t, op, addr, size, false, frame);
 }
 
 /* A record of fixed words behind word and ticks. */

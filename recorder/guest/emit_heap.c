@@ -13,7 +13,7 @@ static inline tm_taken the_last_stack(const struct tm_thread *t) {
 	return tm_taken_make(t->aligned_flags, 0, t->aligned_flags & TM_RING_NO_STACK ? 0 : t->depth);
 }
 
-void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *frame) {
+TM_HOT void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *frame) {
 	tm_taken s;
 	unsigned fresh, words;
 	uint64_t *r;
@@ -36,7 +36,7 @@ void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const
 	tm_publish(t, words);
 }
 
-void tm_emit_heap_free(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr) {
+TM_HOT void tm_emit_heap_free(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr) {
 	uint64_t *r;
 
 	if (!addr || !tm_heap_tell(t, heap)) return;

@@ -33,6 +33,8 @@
 #define TM_EXPORT __attribute__((visibility("default")))
 #define TM_HIDDEN __attribute__((visibility("hidden"))) /* of a variable's declaration: it is reached without the global offset table */
 #define TM_COLD __attribute__((cold, noinline))
+#define TM_HOT __attribute__((hot)) /* what nearly every event runs through: it lies together, apart from the rest */
+#define TM_LINE_BYTES 64u
 #define TM_LIKELY(x) __builtin_expect(!!(x), 1)
 #define TM_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
@@ -53,7 +55,8 @@ struct tm_nested {
 	uint8_t op;
 };
 
-/* A thread's private state. Made at its first event, unmapped when it ends. What every event touches is its first cache line (hot.h). */
+/* A thread's private state. Made at its first event, unmapped when it ends. It begins a page; what every event touches is its first cache line (hot.h), what
+ * every stack touches the next one. */
 struct tm_thread {
 	struct tm_ring *ring;
 	uint8_t *data;      /* the ring's bytes */
@@ -68,6 +71,26 @@ struct tm_thread {
 	bool takes_stacks;  /* not --stacks=off */
 	bool after_loss;    /* the next record carries its whole stack */
 
+	_Alignas(TM_LINE_BYTES) uintptr_t stack_low, stack_high; /* the thread's own stack; 0 until known */
+	uintptr_t *pcs;     /* the last stack taken, outermost first: to keep its k outer frames is to keep a prefix */
+	uintptr_t *sps;     /* unwind.c's: where in memory each of them lies */
+	struct tm_check *checks;
+	uint32_t check_count;
+	uint32_t depth;     /* of the last stack taken */
+	uint32_t remembered;  /* unwind.c's: frames that the next stack can be compared with, all or none */
+	uint32_t rules_version;
+	uint32_t cut_frame;   /* beyond it frames are missing or guessed; UINT32_MAX: nowhere */
+	uint32_t framed_low;
+
+	uint8_t *framed;       /* unwind.h */
+	struct tm_pair *pairs; /* what lies at and below where `sps` point: --stacks=fp all, else from framed_low inward */
+	struct tm_route *routes; /* unwind.c's: ways that were gone */
+	struct tm_python_thread *python; /* python.h: NULL until the thread is seen in Python */
+	uint32_t capacity;  /* frames `pcs` and `sps` can hold */
+	uint8_t truncated;    /* deeper than the depth limit; or TM_INTERRUPTED (unwind.h): not to be gone over quickly */
+	bool by_frame_pointers; /* --stacks=fp */
+	bool routes_learned;     /* there are any */
+
 	bool named;         /* the program has said what the thread is called */
 	bool begun;         /* the event on its way is stamped already: tm_begin() */
 	bool stopped;       /* tidemark_stop(): no allocation is recorded */
@@ -78,42 +101,35 @@ struct tm_thread {
 	bool ended;          /* the last round is over: this state serves one hook and is closed */
 	uint32_t nested_count;
 	struct tm_nested nested[TM_NESTED_MAX];
-	uintptr_t stack_low, stack_high; /* the thread's own stack; 0 until known */
 	uintptr_t other_low, other_high; /* memory of some other stack that it was seen on, so that nobody looks twice */
 	uint64_t random;    /* --sample: state of the generator */
-	uint32_t depth;     /* of the last stack taken */
-	uint32_t capacity;  /* frames `pcs` and `sps` can hold */
-	uintptr_t *pcs;     /* the last stack taken, outermost first: to keep its k outer frames is to keep a prefix */
-	uintptr_t *sps;     /* unwind.c's: where in memory each of them lies */
-	uint32_t remembered;  /* unwind.c's: frames that the next stack can be compared with, all or none */
-	uint32_t check_count;
-	struct tm_check *checks;
-	uint32_t rules_version;
-	uint32_t cut_frame;   /* beyond it frames are missing or guessed; UINT32_MAX: nowhere */
-	uint8_t truncated;    /* deeper than the depth limit; or TM_INTERRUPTED (unwind.h): not to be gone over quickly */
-	bool by_frame_pointers; /* --stacks=fp */
-	struct tm_pair *pairs; /* what lies at and below where `sps` point: --stacks=fp all, else from framed_low inward */
-	uint8_t *framed;       /* unwind.h */
-	uint32_t framed_low;
-	struct tm_route *routes; /* unwind.c's: ways that were gone */
-	bool routes_learned;     /* there are any */
 	uint64_t heaps_told[TM_HEAPS_MAX / 64], categories_told[TM_CATEGORIES_MAX / 64]; /* bits: this ring says what the number means (heaps.c) */
 	const void *aligned;   /* the block of the last aligned allocation, where the ring stood after its record, and the flags of that (emit_heap.c) */
 	uint64_t aligned_pos;
 	uint32_t aligned_flags;
-	struct tm_python_thread *python; /* python.h: NULL until the thread is seen in Python */
 	/* the arrays follow */
 };
 
 /* The process. Zero means: not attached, every hook goes straight to the real function. */
 struct tm_guest {
-	struct tm_shm *shm;       /* header and ring headers, mapped shared */
+	/* What every event reads is the first cache line. */
+	_Alignas(TM_LINE_BYTES) struct {
+		void *(*malloc)(size_t);
+		void *(*calloc)(size_t, size_t);
+		void *(*realloc)(void *, size_t);
+		void (*free)(void *);
+	} hook;                   /* malloc_hooks.c */
+	_Atomic uint32_t *epoch;  /* in a MADV_WIPEONFORK page: the process number, or with TM_EPOCH_STOPPED; 0 in a fork's child; TM_EPOCH_QUIET */
+	_Atomic(int (*)(void)) python_finalizing; /* process.h */
+	uint8_t *_Atomic own_base; /* own_memory.h; NULL until the first need */
 	uint32_t clock;           /* enum tm_clock_kind */
+	_Atomic bool reads_chunks; /* what the allocator gave stands in front of a block (real.c) */
+
+	struct tm_shm *shm;       /* header and ring headers, mapped shared */
 	uint64_t mapped_bytes;    /* of shm */
 	uint8_t *slab;            /* a few rings' data, mapped from the start (attach.c); NULL: none */
 	uint32_t slab_first;      /* index of its first ring */
 	char session_path[256];
-	_Atomic uint32_t *epoch;  /* in a MADV_WIPEONFORK page: the process number, or with TM_EPOCH_STOPPED; 0 in a fork's child; TM_EPOCH_QUIET */
 	bool epoch_stays;         /* this kernel does not wipe pages on fork: fork() clears the word in the child (process_hooks.c) */
 	uint32_t process;         /* process number */
 	uint32_t parent_process;  /* of the process that forked us, 0 if exec'd or first */
@@ -135,7 +151,7 @@ static inline bool tm_is_sandboxed(void) {
 
 /* A thread's own variables. Zero is a valid start: hooks run before any constructor. */
 struct tm_tls {
-	struct tm_thread *thread;
+	_Alignas(TM_LINE_BYTES) struct tm_thread *thread;
 	uintptr_t inside; /* the frame of the hook that the thread is in, 0: none */
 	uint64_t sample_spare; /* --sample: bytes that may be allocated in between before the one that is a sample comes; 0 without --sample */
 	uint32_t ours;    /* depth of tm_ours_begin() */
@@ -250,18 +266,20 @@ struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame, uint32_t v
 /* --- real.c: the functions behind the hooks --- */
 struct tm_real {
 #define TM_REAL_FUNCTIONS(X) \
-	X(void *, malloc, (size_t)) X(void, free, (void *)) X(void *, calloc, (size_t, size_t)) \
+	X(void *, malloc, (size_t)) X(void, free, (void *)) X(size_t, malloc_usable_size, (void *)) X(void *, calloc, (size_t, size_t)) \
 	X(void *, realloc, (void *, size_t)) X(int, posix_memalign, (void **, size_t, size_t)) \
 	X(void *, aligned_alloc, (size_t, size_t)) X(void *, memalign, (size_t, size_t)) X(void *, valloc, (size_t)) \
-	X(void *, pvalloc, (size_t)) X(size_t, malloc_usable_size, (void *))
+	X(void *, pvalloc, (size_t))
 #define X(result, name, arguments) result(*name) arguments;
 	TM_REAL_FUNCTIONS(X)
 #undef X
 };
-extern struct tm_real tm_real TM_HIDDEN;
+extern _Alignas(TM_LINE_BYTES) struct tm_real tm_real TM_HIDDEN;
 bool tm_real_find(void);                 /* idempotent; false: it is under way, further out in this very call */
 bool tm_real_ready(void);                /* every function of tm_real is known */
 bool tm_real_is_libc(void);              /* the allocator is libc's own. Takes the loader's lock. */
+void tm_real_attached(void);             /* once, when the process is attached */
+size_t tm_real_usable(const void *addr); /* the bytes of a block that it has just given: asks it */
 void *tm_next_symbol(const char *name);  /* dlsym(RTLD_NEXT), marked as ours; NULL if there is none */
 
 /* --- syscalls that libc could be asked for by a hook of ours: go straight to the kernel, errno untouched --- */

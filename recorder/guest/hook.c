@@ -225,6 +225,7 @@ TM_COLD static bool start_process(bool constructing) {
 	if (joined) {
 		if (pthread_key_create(&end_key, thread_ends) == 0) atomic_store(&end_key_made, 1);
 		tm_stack_start();
+		tm_real_attached();
 		if (tm_guest.shm->sample_bytes) tm_malloc_hooks_sample();
 	}
 	tm_ours_end();
@@ -278,7 +279,7 @@ TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame) {
 	return t;
 }
 
-struct tm_thread *tm_hook_enter(void) {
+TM_HOT struct tm_thread *tm_hook_enter(void) {
 	return tm_enter();
 }
 
@@ -289,7 +290,7 @@ TM_COLD void tm_leave_slow(struct tm_thread *t) {
 	tm_tls.inside = 0;
 }
 
-void tm_hook_leave(struct tm_thread *t) {
+TM_HOT void tm_hook_leave(struct tm_thread *t) {
 	tm_leave(t);
 }
 

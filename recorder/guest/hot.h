@@ -4,7 +4,9 @@
  * Owns:     nothing of its own: the thread's variables (tm_tls, hook.c) and its struct tm_thread.
  * Threads:  the calling thread's state only. Nothing that another thread writes is written here; what is read besides (tm_guest, tm_real) is written once.
  * When full: tm_make_room() in emit.c, out of line like everything that is not usual.
- * Cost:     tests/integration/test_instructions.py counts the instructions; add to the usual path only what every event needs.
+ * Cost:     tests/integration/test_instructions.py counts the instructions; add to the usual path only what every event needs. Where rdtsc waits for all loads
+ *           in front of it and holds back those behind it, as on Intel's servers, a stamp is a fence: computing in front of it hides behind what the program
+ *           has on its way; a look at memory that nobody has touched belongs behind it, where the program goes on meanwhile.
  */
 #ifndef TIDEMARK_GUEST_HOT_H
 #define TIDEMARK_GUEST_HOT_H
@@ -72,6 +74,17 @@ static inline void tm_clear_busy(struct tm_thread *t) {
  * There is room before the stamp is taken, where the event has none yet: who waits is not busy then, and holds nobody's watermark back. */
 uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes);
 
+/* A ring is written once around before a line of it is written again: by then the line is far away, and the collector has read it. So it is asked for some
+ * records before it is needed. What lies behind the ring's end is asked for as well, which is of no consequence. */
+#define TM_AHEAD_BYTES 512u
+static inline void tm_fetch_ahead(const void *record) {
+#if defined(__x86_64__)
+	__asm__("prefetchw %0" : : "m"(*((const char *)record + TM_AHEAD_BYTES)));
+#else
+	__builtin_prefetch((const char *)record + TM_AHEAD_BYTES, 1);
+#endif
+}
+
 /* Room for a record of `words` words, in one piece, at *record; false: the event is lost, and no longer busy. `limit` never lies beyond the ring's end, so one
  * comparison is enough. */
 static inline __attribute__((always_inline)) bool tm_reserve(struct tm_thread *t, unsigned words, uint64_t lost_bytes, uint64_t **record) {
@@ -80,6 +93,7 @@ static inline __attribute__((always_inline)) bool tm_reserve(struct tm_thread *t
 		return *record != NULL;
 	}
 	*record = (uint64_t *)(t->data + (t->pos & t->mask));
+	tm_fetch_ahead(*record);
 	return true;
 }
 
@@ -131,16 +145,26 @@ static inline tm_taken tm_take(struct tm_thread *t, const void *frame) {
 	return tm_take_stack(t, frame);
 }
 
+/* A block of glibc's: the word in front of it is the size of all that it takes, and flags (real.c). */
+static inline bool tm_chunk_is_mapping(const void *addr) {
+	return ((const size_t *)addr)[-1] & 2;
+}
+
+static inline size_t tm_chunk_usable(const void *addr) {
+	return (((const size_t *)addr)[-1] & ~(size_t)7) - sizeof(size_t);
+}
+
 /* What the allocator gave beyond what was asked for. */
 static inline unsigned tm_slack_of(const void *addr, size_t size) {
-	size_t slack = tm_real.malloc_usable_size((void *)addr) - size;
+	bool reads = TM_LIKELY(atomic_load_explicit(&tm_guest.reads_chunks, memory_order_relaxed)) && TM_LIKELY(!tm_chunk_is_mapping(addr));
+	size_t slack = (reads ? tm_chunk_usable(addr) : tm_real_usable(addr)) - size;
 
 	return slack < TM_RING_USABLE_UNKNOWN ? (unsigned)slack : TM_RING_USABLE_UNKNOWN;
 }
 
-/* A record that is stamped after the call; the stack is taken before the stamp is, so that the time between is not the program's. Returns the record's flags,
- * -1: it was lost. */
-static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, unsigned y,
+/* A record that is stamped after the call; the stack is taken before the stamp is, so that the time between is not the program's. `asks`: how much the
+ * allocator gave is to be said. Returns the record's flags, -1: it was lost. */
+static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks,
 							       const void *frame) {
 	tm_taken s;
 	unsigned fresh, words;
@@ -153,7 +177,7 @@ static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread 
 	tm_set_busy(t);
 	if (!tm_reserve(t, words, size, &r)) return -1;
 	uint64_t ticks = tm_in_order(t, tm_now());
-	r[0] = tm_taken_word(s, op, 0, TM_RING_ALLOC_WORDS, y);
+	r[0] = tm_taken_word(s, op, 0, TM_RING_ALLOC_WORDS, asks ? tm_slack_of(addr, size) : TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
 	r[3] = size;
@@ -164,7 +188,7 @@ static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread 
 
 static inline __attribute__((always_inline)) void tm_record_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size,
 								  const void *frame) {
-	tm_record_new(t, op, addr, size, tm_slack_of(addr, size), frame);
+	tm_record_new(t, op, addr, size, true, frame);
 }
 
 static inline __attribute__((always_inline)) void tm_record_free(struct tm_thread *t, enum tm_op op, const void *addr) {

@@ -214,23 +214,23 @@ INLINE void *realloc_through(void *old, size_t size, const void *frame, bool sam
 
 /* --- the three sets --- */
 
-static void *every_malloc(size_t size) {
+TM_HOT static void *every_malloc(size_t size) {
 	return malloc_through(size, TM_FRAME, false);
 }
 
-static void *every_calloc(size_t count, size_t size) {
+TM_HOT static void *every_calloc(size_t count, size_t size) {
 	return calloc_through(count, size, TM_FRAME, false);
 }
 
-static void *every_realloc(void *old, size_t size) {
+TM_HOT static void *every_realloc(void *old, size_t size) {
 	return realloc_through(old, size, TM_FRAME, false);
 }
 
-static void every_free(void *p) {
+TM_HOT static void every_free(void *p) {
 	free_through(TM_OP_FREE, p, false);
 }
 
-static void *some_malloc(size_t size) {
+TM_HOT static void *some_malloc(size_t size) {
 	return malloc_through(size, TM_FRAME, true);
 }
 
@@ -242,67 +242,62 @@ static void *some_realloc(void *old, size_t size) {
 	return realloc_through(old, size, TM_FRAME, true);
 }
 
-static void some_free(void *p) {
+TM_HOT static void some_free(void *p) {
 	free_through(TM_OP_FREE, p, true);
 }
 
-static void *few_malloc(size_t size) {
+TM_HOT static void *few_malloc(size_t size) {
 	return TM_LIKELY(tm_sample_passes(size)) ? tm_real.malloc(size) : some_malloc(size);
 }
 
-static void *few_calloc(size_t count, size_t size) {
+TM_HOT static void *few_calloc(size_t count, size_t size) {
 	size_t bytes;
 	if (TM_LIKELY(!__builtin_mul_overflow(count, size, &bytes) && tm_sample_passes(bytes))) return tm_real.calloc(count, size);
 	return some_calloc(count, size);
 }
 
-static void *few_realloc(void *old, size_t size) {
+TM_HOT static void *few_realloc(void *old, size_t size) {
 	return TM_LIKELY(!tm_sample_may_hold(old) && tm_sample_passes(size)) ? tm_real.realloc(old, size) : some_realloc(old, size);
 }
 
-static void few_free(void *p) {
+TM_HOT static void few_free(void *p) {
 	if (TM_LIKELY(!tm_sample_may_hold(p))) tm_real.free(p);
 	else some_free(p);
 }
 
-static struct {
-	void *(*malloc)(size_t);
-	void *(*calloc)(size_t, size_t);
-	void *(*realloc)(void *, size_t);
-	void (*free)(void *);
-} hook = { every_malloc, every_calloc, every_realloc, every_free };
+struct tm_guest tm_guest = { .hook = { every_malloc, every_calloc, every_realloc, every_free } };
 
 /* Goes straight to an allocator only if that calls nothing that is hooked. Blocks of ours are kept from it: their pages look as if they held samples. */
 void tm_malloc_hooks_sample(void) {
 	bool straight = tm_real_is_libc() && tm_own_is_never_passed();
-	hook.free = straight ? few_free : some_free;
-	hook.malloc = straight ? few_malloc : some_malloc;
-	hook.calloc = straight ? few_calloc : some_calloc;
-	hook.realloc = straight ? few_realloc : some_realloc;
+	tm_guest.hook.free = straight ? few_free : some_free;
+	tm_guest.hook.malloc = straight ? few_malloc : some_malloc;
+	tm_guest.hook.calloc = straight ? few_calloc : some_calloc;
+	tm_guest.hook.realloc = straight ? few_realloc : some_realloc;
 }
 
 /* tidemark_stop(): no allocation is taken, every free is. With --sample the sets are right for that already. */
 void tm_malloc_hooks_stop(bool stop) {
 	if (tm_guest.shm->sample_bytes) return;
-	hook.malloc = stop ? some_malloc : every_malloc;
-	hook.calloc = stop ? some_calloc : every_calloc;
-	hook.realloc = stop ? some_realloc : every_realloc;
+	tm_guest.hook.malloc = stop ? some_malloc : every_malloc;
+	tm_guest.hook.calloc = stop ? some_calloc : every_calloc;
+	tm_guest.hook.realloc = stop ? some_realloc : every_realloc;
 }
 
-void *malloc(size_t size) {
-	return hook.malloc(size);
+TM_HOT void *malloc(size_t size) {
+	return tm_guest.hook.malloc(size);
 }
 
-void *calloc(size_t count, size_t size) {
-	return hook.calloc(count, size);
+TM_HOT void *calloc(size_t count, size_t size) {
+	return tm_guest.hook.calloc(count, size);
 }
 
-void *realloc(void *old, size_t size) {
-	return hook.realloc(old, size);
+TM_HOT void *realloc(void *old, size_t size) {
+	return tm_guest.hook.realloc(old, size);
 }
 
-void free(void *p) {
-	hook.free(p);
+TM_HOT void free(void *p) {
+	tm_guest.hook.free(p);
 }
 
 /* --- the rest of the family, which is called seldom --- */
@@ -348,7 +343,7 @@ static void record_aligned(struct tm_thread *t, enum tm_op op, void *p, int erro
 	if (TM_UNLIKELY(!p)) {
 		if (error == ENOMEM) record_refusal(t, op, size, frame);
 	} else if (!t->samples || tm_sample_take(t, p, size)) {
-		flags = tm_record_new(t, op, p, size, tm_slack_of(p, size), frame);
+		flags = tm_record_new(t, op, p, size, true, frame);
 	}
 	t->aligned = flags < 0 ? NULL : p;
 	t->aligned_pos = t->pos;

@@ -65,7 +65,6 @@ static _Atomic bool refreshing;
 static bool inherited;                          /* `emitted` is right, but by another process: we are a fork's child */
 static unsigned long long adds_seen, subs_seen; /* the loader's counts at the last refresh */
 
-tm_python_check *_Atomic tm_python_finalizing;
 static uintptr_t python_check;   /* where the last look found it; 0: nowhere */
 static _Atomic uint32_t closing; /* dlclose calls under way */
 
@@ -373,7 +372,7 @@ uint64_t tm_modules_key(uintptr_t pc) {
 
 /* Python's check as the last look found it comes into use, but for the time of a dlclose. */
 static void use_python_check(void) {
-	atomic_store(&tm_python_finalizing, atomic_load(&closing) ? NULL : (tm_python_check *)python_check);
+	atomic_store(&tm_guest.python_finalizing, atomic_load(&closing) ? NULL : (tm_python_check *)python_check);
 }
 
 static void refresh(struct tm_thread *t) {
@@ -447,7 +446,7 @@ TM_EXPORT int dlclose(void *handle) {
 	}
 	refresh_now();
 	atomic_fetch_add(&closing, 1);
-	atomic_store(&tm_python_finalizing, NULL);
+	atomic_store(&tm_guest.python_finalizing, NULL);
 	tm_rules_close_begin();
 	inside = tm_gate_enter_closing();
 	result = call(handle);

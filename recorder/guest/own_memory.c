@@ -21,16 +21,15 @@ struct header { /* right in front of the block's bytes */
 };
 _Static_assert(sizeof(struct header) == HEADER_BYTES, "keeps blocks aligned to 16");
 
-uint8_t *_Atomic tm_own_base;
 static _Atomic uint32_t used_bytes;
 static _Atomic uint64_t free_pieces[CLASSES]; /* count << 32 | offset + 1 of the first free piece; 0 is none */
 
 static uint8_t *the_base(void) {
-	uint8_t *base = atomic_load_explicit(&tm_own_base, memory_order_acquire), *expected = NULL;
+	uint8_t *base = atomic_load_explicit(&tm_guest.own_base, memory_order_acquire), *expected = NULL;
 	if (base) return base;
 	long memory = tm_syscall(SYS_mmap, 0, TM_OWN_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory < 0) return NULL;
-	if (atomic_compare_exchange_strong(&tm_own_base, &expected, (uint8_t *)memory)) return (uint8_t *)memory;
+	if (atomic_compare_exchange_strong(&tm_guest.own_base, &expected, (uint8_t *)memory)) return (uint8_t *)memory;
 	tm_syscall(SYS_munmap, memory, TM_OWN_BYTES, 0, 0, 0, 0);
 	return expected;
 }
@@ -78,7 +77,7 @@ static unsigned shift_for(size_t bytes) {
 	return shift;
 }
 
-void *tm_own_alloc(size_t alignment, size_t size) {
+TM_HOT void *tm_own_alloc(size_t alignment, size_t size) {
 	uint8_t *base = the_base();
 	uint32_t offset;
 	if (alignment < 16) alignment = 16;
@@ -91,9 +90,9 @@ void *tm_own_alloc(size_t alignment, size_t size) {
 	return memset((void *)block, 0, size);
 }
 
-void tm_own_free(void *p) {
+TM_HOT void tm_own_free(void *p) {
 	struct header h = ((struct header *)p)[-1];
-	push_piece(atomic_load(&tm_own_base), h.shift - SMALLEST_SHIFT, h.start);
+	push_piece(atomic_load(&tm_guest.own_base), h.shift - SMALLEST_SHIFT, h.start);
 }
 
 size_t tm_own_size(const void *p) {

@@ -8,9 +8,7 @@
 #ifndef TIDEMARK_GUEST_OWN_MEMORY_H
 #define TIDEMARK_GUEST_OWN_MEMORY_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "guest.h"
 
 #define TM_OWN_BYTES (16u << 20)
 
@@ -20,10 +18,8 @@ void tm_own_free(void *p);                         /* of a block of ours */
 size_t tm_own_size(const void *p);
 bool tm_own_is_never_passed(void); /* with --sample: marks its pages as if they held samples; false: there is no such memory */
 
-extern uint8_t *_Atomic tm_own_base __attribute__((visibility("hidden"))); /* NULL until the first need */
-
 static inline bool tm_own_holds(const void *p) {
-	uintptr_t base = (uintptr_t)__atomic_load_n((uint8_t *const *)(const void *)&tm_own_base, __ATOMIC_RELAXED);
+	uintptr_t base = (uintptr_t)atomic_load_explicit(&tm_guest.own_base, memory_order_relaxed);
 	return (uintptr_t)p - base < TM_OWN_BYTES && base;
 }
 

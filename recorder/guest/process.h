@@ -17,12 +17,11 @@ void tm_exit_begin_on(struct tm_thread *t);
 void tm_exit_begin_of_python(struct tm_thread *t);
 
 /* --- Python's finalizing flag (modules.c finds the function among the loaded modules, without the loader's help) --- */
-typedef int tm_python_check(void);
-extern tm_python_check *_Atomic tm_python_finalizing TM_HIDDEN; /* NULL: there is no Python in this process, or it may be unloaded at this moment */
+typedef int tm_python_check(void); /* tm_guest.python_finalizing; NULL: there is no Python in this process, or it may be unloaded at this moment */
 
 /* Once an event, between enter and leave, before the event is stamped. The interpreter sets its flag without telling anybody, so we ask. */
 static inline void tm_python_poll(struct tm_thread *t) {
-	tm_python_check *check = atomic_load_explicit(&tm_python_finalizing, memory_order_relaxed);
+	tm_python_check *check = atomic_load_explicit(&tm_guest.python_finalizing, memory_order_relaxed);
 
 	if (TM_UNLIKELY(check != NULL) && check()) tm_exit_begin_of_python(t);
 }

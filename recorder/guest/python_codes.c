@@ -178,7 +178,7 @@ TM_COLD static bool emit_code(struct tm_thread *t, const struct tm_python_code *
 	return !t->after_loss;
 }
 
-uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code) {
+TM_HOT uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code) {
 	struct tm_python_thread *s = t->python;
 	struct tm_python_code values = values_of(code), *slot;
 

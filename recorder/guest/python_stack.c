@@ -106,7 +106,7 @@ static inline __attribute__((always_inline)) bool goes_on(const struct tm_python
 	return (tm_python_plausible(frame) ? frame : 0) == 0 ? !s->cut : s->cut;
 }
 
-static bool is_unchanged_from(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame, uint32_t i) {
+TM_HOT static bool is_unchanged_from(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame, uint32_t i) {
 	if (p->kind == TM_PYTHON_OBJECTS) return goes_on(p, s, frame, i, TM_PYTHON_OBJECTS);
 	if (p->kind == TM_PYTHON_INNER_311) return goes_on(p, s, frame, i, TM_PYTHON_INNER_311);
 	return goes_on(p, s, frame, i, TM_PYTHON_INNER);
@@ -148,7 +148,7 @@ static uint32_t place_of(const struct tm_python_thread *s, uint32_t from, uintpt
 
 /* Most often few frames are new, or a frame has gone on to its next call. Takes these into s->next and, behind them, the rest of the last stack once the chain
  * is seen to go on as that does. Returns the depth, and in *keep how much of it was sent already; 0: it is not so simple. */
-static uint32_t take_new(struct chain c, struct tm_python_thread *s, uint32_t capacity, uint32_t *keep) {
+TM_HOT static uint32_t take_new(struct chain c, struct tm_python_thread *s, uint32_t capacity, uint32_t *keep) {
 	struct tm_python_frame *f = s->next;
 	uint32_t from = 0;
 
@@ -210,7 +210,7 @@ static void announce(struct tm_thread *t) {
 }
 
 /* Writes the stack in s->next, of which `keep` outer frames are the last one's. false: it could not be. */
-static bool send(struct tm_thread *t, struct tm_python_thread *s, uint32_t depth, uint32_t keep) {
+TM_HOT static bool send(struct tm_thread *t, struct tm_python_thread *s, uint32_t depth, uint32_t keep) {
 	uint32_t fresh = depth - keep;
 	uint64_t *r;
 
@@ -268,7 +268,7 @@ void tm_python_free_thread(struct tm_thread *t) {
 
 /* --- the stack --- */
 
-static unsigned take(struct tm_thread *t, const struct tm_python *p) {
+TM_HOT static unsigned take(struct tm_thread *t, const struct tm_python *p) {
 	struct tm_python_thread *s = t->python;
 	const void *state = p->this_thread();
 	struct chain c = { p, 0 };
@@ -300,7 +300,7 @@ static unsigned take(struct tm_thread *t, const struct tm_python *p) {
 	return TM_RING_PYTHON | (cut ? TM_RING_CUT : 0);
 }
 
-unsigned tm_python_take(struct tm_thread *t) {
+TM_HOT unsigned tm_python_take(struct tm_thread *t) {
 	const struct tm_python *p = &tm_python;
 	unsigned flags = 0;
 

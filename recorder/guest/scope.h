@@ -121,4 +121,23 @@ static inline bool tm_record_scope_quickly(enum tm_op op, unsigned category, uin
 }
 #endif
 
+#define TM_LATE_NAME_BYTES 256u
+#define TM_LATE_NAME_WORDS (TM_RING_SCOPE_WORDS + TM_LATE_NAME_BYTES / 8)
+
+/* A name into a record with room for TM_LATE_NAME_WORDS; its length, and more than TM_LATE_NAME_BYTES is not written. */
+static inline __attribute__((always_inline)) size_t tm_put_late_name(uint64_t *to, const char *name) {
+	size_t n;
+#if defined(__x86_64__)
+	struct tm_quick_name q;
+	if (TM_LIKELY(tm_quick_name(name, &q))) {
+		_mm_storeu_si128((__m128i *)to, q.first);
+		if (q.n >= 16) _mm_storeu_si128((__m128i *)(to + 2), q.last);
+		return q.n;
+	}
+#endif
+	n = strlen(name);
+	if (n <= TM_LATE_NAME_BYTES) tm_put_name(to, name, n, (unsigned)((n + 7) / 8));
+	return n;
+}
+
 #endif

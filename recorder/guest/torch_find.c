@@ -66,7 +66,7 @@ static void search(void) {
 	atomic_store(&searched, s.adds);
 }
 
-void *tm_torch_find(enum tm_torch_function which) {
+TM_HOT void *tm_torch_find(enum tm_torch_function which) {
 	void *function = atomic_load_explicit(&found[which], memory_order_acquire);
 
 	if (TM_LIKELY(function != NULL)) return function;

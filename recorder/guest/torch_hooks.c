@@ -72,7 +72,7 @@ static inline struct tm_thread *enter(void) {
 	return tm_torch_is_wanted() ? tm_hook_enter() : NULL;
 }
 
-void _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm(void *reporter, void *block, size_t size) {
+TM_HOT void _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm(void *reporter, void *block, size_t size) {
 	tm_torch_reporter_new *original = TM_TORCH(reporter_new);
 	struct tm_thread *t;
 
@@ -87,7 +87,7 @@ void _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm(void *reporter, void *block, siz
 	reporting_cpu = false;
 }
 
-void _ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv(void *reporter, void *block) {
+TM_HOT void _ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv(void *reporter, void *block) {
 	tm_torch_reporter_delete *original = TM_TORCH(reporter_delete);
 	struct tm_thread *t = block ? enter() : NULL;
 
@@ -101,7 +101,7 @@ void _ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv(void *reporter, void *block) {
 }
 
 /* A positive size is a block given out, a negative one a block taken back. */
-static void report(void *block, int64_t size, uint64_t allocated, uint64_t reserved, struct tm_torch_device device, const void *frame) {
+TM_HOT static void report(void *block, int64_t size, uint64_t allocated, uint64_t reserved, struct tm_torch_device device, const void *frame) {
 	struct tm_thread *t;
 	uint32_t heap;
 
@@ -126,7 +126,7 @@ void _ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE(void *block, int64_t 
 }
 
 /* From 2.0 on */
-void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *block, int64_t size, size_t allocated, size_t reserved,
+TM_HOT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *block, int64_t size, size_t allocated, size_t reserved,
 							   struct tm_torch_device device) {
 	tm_torch_report_2 *original = TM_TORCH(report_2);
 

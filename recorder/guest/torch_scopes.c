@@ -46,19 +46,40 @@ static inline uint64_t link_of(const void *function, bool backward) {
 	return thread == 0 || thread >> THREAD_BITS ? 0 : number << THREAD_BITS | thread;
 }
 
+TM_COLD static void record_long_name(struct tm_thread *t, enum tm_scope_category category, const void *function, uint64_t link, const char *name, size_t n) {
+	tm_record_scope(t, TM_OP_SCOPE_RANGE, category, (uintptr_t)function, link, name, tm_text_cut(name, n, TM_RING_TEXT_MAX));
+}
+
+/* The way to the name leads through several objects of PyTorch's, so it is gone behind the stamp (hot.h). */
+static inline __attribute__((always_inline)) void record_open(struct tm_thread *t, const void *function, enum tm_scope_category category) {
+	uint64_t *r, link = 0;
+	const char *name;
+	size_t n;
+
+	tm_set_busy(t);
+	if (!tm_reserve(t, TM_LATE_NAME_WORDS, 0, &r)) return;
+	r[1] = tm_in_order(t, tm_now());
+	if (category == TM_SCOPE_TORCH_OP || category == TM_SCOPE_TORCH_BACKWARD) link = link_of(function, category == TM_SCOPE_TORCH_BACKWARD);
+	name = torch.name(function);
+	if (!name) name = "";
+	n = tm_put_late_name(r + TM_RING_SCOPE_WORDS, name);
+	if (TM_UNLIKELY(n > TM_LATE_NAME_BYTES)) {
+		record_long_name(t, category, function, link, name, n);
+		return;
+	}
+	unsigned words = TM_RING_SCOPE_WORDS + (unsigned)((n + 7) / 8);
+	r[0] = tm_ring_word(TM_OP_SCOPE_RANGE, TM_RING_NO_STACK, words, category, (unsigned)n);
+	r[2] = (uintptr_t)function;
+	r[3] = link;
+	tm_publish(t, words);
+}
+
 static inline __attribute__((always_inline)) void *open_scope(void **context, const void *function, enum tm_scope_category category) {
 	struct tm_thread *t = tm_enter();
-	const char *name;
 
 	*context = NULL;
 	if (!t) return context;
-	name = torch.name(function);
-	if (!name) name = "";
-	tm_record_scope(t, TM_OP_SCOPE_RANGE, category, (uintptr_t)function,
-			category == TM_SCOPE_TORCH_OP || category == TM_SCOPE_TORCH_BACKWARD
-				? link_of(function, category == TM_SCOPE_TORCH_BACKWARD)
-				: 0,
-			name, tm_text_cut(name, strlen(name), TM_RING_TEXT_MAX));
+	record_open(t, function, category);
 	tm_leave(t);
 	return context;
 }
@@ -77,10 +98,10 @@ static inline __attribute__((always_inline)) void close_scope(const void *functi
 	X(KIND_BACKWARD, TM_SCOPE_TORCH_BACKWARD) X(KIND_SCRIPT, TM_SCOPE_TORCH_SCRIPT) X(KIND_USER, TM_SCOPE_TORCH_USER)
 
 #define X(kind, category) \
-	static void *start_##kind(void **context, const void *function) { \
+	TM_HOT static void *start_##kind(void **context, const void *function) { \
 		return open_scope(context, function, category); \
 	} \
-	static void end_##kind(const void *function, void *context) { \
+	TM_HOT static void end_##kind(const void *function, void *context) { \
 		(void)context; \
 		close_scope(function, category); \
 	}
@@ -135,7 +156,7 @@ static void note(const char *text) {
 }
 
 /* A fork's child has its parent's callbacks. */
-void tm_torch_attach(bool complete) {
+TM_HOT void tm_torch_attach(bool complete) {
 	static _Atomic uint32_t attached; /* 0 no, 1 under way or done */
 	uint32_t expected = 0;
 	const char *problem;

@@ -255,7 +255,7 @@ static inline bool is_interrupted(const struct tm_thread *t, uint32_t i) {
 	return false;
 }
 
-uint32_t tm_unwind_valid_framed(const struct tm_thread *t, uint32_t n) {
+TM_HOT uint32_t tm_unwind_valid_framed(const struct tm_thread *t, uint32_t n) {
 	uint32_t low = t->framed_low, outer = low ? tm_unwind_unchanged(t->sps, t->pcs, low) : 0;
 	if (outer == low) outer += tm_unwind_unchanged_pairs(t->sps + low, t->pairs + low, n - low);
 	return tm_unwind_checked(t, outer);
@@ -493,7 +493,7 @@ static inline uintptr_t follow_framed(struct tm_thread *t, uint64_t rules, uint3
 }
 
 /* As tm_unwind_quickly(), with frame pointers. */
-static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
+TM_HOT static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
 	const uint32_t framed = tm_rule_make(TM_RULE_FP, 2, 16), least = t->capacity + valid;
 	uintptr_t met = t->sps[valid - 1], *pcs = t->pcs, *slots = t->sps;
 	uint8_t *marks = t->framed;
@@ -617,7 +617,7 @@ static inline void accept_plain(struct tm_thread *t, uint32_t keep, uint32_t fre
 }
 
 /* Without what has to be remembered about frame pointers, a frame is a look into the table, and its caller's lies where its rule says. */
-uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
+TM_HOT uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
 	const uint64_t not_plain = ~0ull << TM_RULE_BITS | TM_RULE_FP | TM_RULE_SIGNAL; /* TM_RULE_SP has none of these bits, other kinds do */
 	uintptr_t met = t->sps[valid - 1], at = slot, in = pc;
 	uint32_t checks = t->check_count;

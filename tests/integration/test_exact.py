@@ -55,6 +55,16 @@ def family(t):
 
 
 @test
+def usable_bytes(t):
+    """What the allocator gave, by its own word: of its first blocks, of later ones, and of those that have a mapping of their own."""
+    recording = t.record([t.program("usable.c")])
+    said = dict(tuple(map(int, line.split())) for line in recording.out.decode().splitlines())
+    t.equal(len(said), 320, "blocks")
+    db = t.imported(recording)
+    t.equal({size: db.rows("select usable_bytes from allocation where size_bytes = ?", size) for size in said}, {size: [(n,)] for size, n in said.items()}, "usable bytes")
+
+
+@test
 def family_without_stacks(t):
     db = recorded(t, "family.c", status=7, options=["--stacks=off"])
     t.equal(len(db.rows("select 1 from allocation where size_bytes between 1001 and 1009 or size_bytes in (2001, 2002)")), 11, "rows")
