@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FETCH_AHEAD 12u
+#define FETCH_AHEAD 20u
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #define NOINLINE __attribute__((noinline))
 #define LARGE_ENTRIES 2048u
@@ -15,8 +15,9 @@
 #define SPARE_ITEMS (64u << 10) /* larger ones are given back */
 
 struct entry { /* two of them in a cache line */
-	uint64_t addr, bytes, alloc_ns; /* addr 0: empty */
-	uint64_t number;                /* of its allocation, 0: nobody wants to know it, or it was told */
+	uint64_t addr, bytes; /* addr 0: empty */
+	uint64_t stamp;       /* when it was allocated << 1 | 1 if another entry that belongs here had to go on from here */
+	uint64_t number;      /* of its allocation, 0: nobody wants to know it, or it was told */
 };
 
 struct table { /* open addressing, at most half full */
@@ -91,45 +92,82 @@ struct tm_tally {
 
 /* Neighbours in memory, which often come and go together, are neighbours here: eight entries for 256 bytes. */
 static inline size_t slot_of(const struct table *t, uint64_t addr) {
-	return (((size_t)((addr >> 8) * 0x9E3779B97F4A7C15u >> 20) << 3) + (addr >> 5 & 7)) & t->mask;
+	size_t hash = (size_t)((addr >> 8) * 0x9E3779B97F4A7C15u);
+	return ((hash >> 20 << 3) + ((addr >> 5 ^ hash >> 61) & 7)) & t->mask;
+}
+
+/* Who finds a place taken goes on to the next eight entries, and one further among them: those that belong there and their neighbours all find one near. */
+#define STEP 9u
+#define STEP_INVERSE 0x8E38E38E38E38E39u /* modulo 2^64 */
+
+static inline struct entry *next_entry(const struct table *t, const struct entry *e) {
+	return &t->entries[((size_t)(e - t->entries) + STEP) & t->mask];
+}
+
+static inline size_t steps_between(const struct table *t, size_t from, size_t to) {
+	return (to - from) * STEP_INVERSE & t->mask;
+}
+
+static NOINLINE struct entry *find_further(const struct table *t, struct entry *e, uint64_t addr) {
+	do e = next_entry(t, e);
+	while (e->addr && e->addr != addr);
+	return e;
+}
+
+/* The entry of addr, or the empty one where it would be. */
+static inline struct entry *table_find(const struct table *t, uint64_t addr) {
+	struct entry *e = &t->entries[slot_of(t, addr)];
+	return e->addr == addr || !e->addr ? e : find_further(t, e, addr);
+}
+
+static NOINLINE struct entry *place_further(struct table *t, struct entry *e, uint64_t addr) {
+	do {
+		e->stamp |= 1;
+		e = next_entry(t, e);
+	} while (e->addr && e->addr != addr);
+	if (!e->addr) e->stamp = 0;
+	return e;
+}
+
+/* The same for somebody who puts it there; the stamp of an empty one is 0. */
+static inline struct entry *table_place(struct table *t, uint64_t addr) {
+	struct entry *e = &t->entries[slot_of(t, addr)];
+	if (e->addr && e->addr != addr) return place_further(t, e, addr);
+	if (!e->addr) e->stamp = 0;
+	return e;
 }
 
 static void table_grow(struct table *t) {
 	struct table grown = { .mask = t->mask ? t->mask * 2 + 1 : 1023, .count = t->count };
 	grown.entries = tm_memory_new_table(grown.mask + 1, sizeof grown.entries[0]);
 	for (size_t i = 0; t->entries && i <= t->mask; i++) {
-		if (!t->entries[i].addr) continue;
-		size_t slot = slot_of(&grown, t->entries[i].addr);
-		while (grown.entries[slot].addr) slot = (slot + 1) & grown.mask;
-		grown.entries[slot] = t->entries[i];
+		const struct entry *old = &t->entries[i];
+		if (!old->addr) continue;
+		*table_place(&grown, old->addr) = (struct entry){ old->addr, old->bytes, old->stamp & ~(uint64_t)1, old->number };
 	}
 	free(t->entries);
 	*t = grown;
 }
 
-/* The entry of addr, or the empty one where it belongs. */
-static inline struct entry *table_find(const struct table *t, uint64_t addr) {
-	struct entry *e = &t->entries[slot_of(t, addr)];
-	if (e->addr == addr || !e->addr) return e;
-	const struct entry *end = t->entries + t->mask;
-	do e = e == end ? t->entries : e + 1;
-	while (e->addr && e->addr != addr);
-	return e;
+/* Moves later entries that went on from here back, so that no gap hides them. */
+static NOINLINE void close_gap(struct table *t, struct entry *gap) {
+	const struct entry *at = gap;
+	do {
+		at = next_entry(t, at);
+		if (!at->addr) break;
+		size_t here = (size_t)(at - t->entries), home = slot_of(t, at->addr);
+		if (steps_between(t, home, here) < steps_between(t, (size_t)(gap - t->entries), here)) continue;
+		*gap = *at;
+		gap->stamp |= 1;
+		gap = &t->entries[here];
+	} while (at->stamp & 1);
+	gap->addr = 0;
 }
 
-/* Moves later entries of the same run forward, so that no gap hides them. */
 static inline void table_remove(struct table *t, struct entry *e) {
-	size_t gap = (size_t)(e - t->entries), at = gap;
 	t->count--;
-	for (;;) {
-		at = (at + 1) & t->mask;
-		if (!t->entries[at].addr) break;
-		size_t home = slot_of(t, t->entries[at].addr);
-		if (((at - home) & t->mask) < ((at - gap) & t->mask)) continue;
-		t->entries[gap] = t->entries[at];
-		gap = at;
-	}
-	t->entries[gap].addr = 0;
+	if (e->stamp & 1) close_gap(t, e);
+	else e->addr = 0;
 }
 
 /* exp(-x) as (1 - x/2^20)^(2^20): good to six digits, and no mathematics library for one line of a summary. */
@@ -232,7 +270,7 @@ static inline uint64_t told(struct tm_tally_segment *segment, struct entry *e) {
 static ALWAYS_INLINE uint64_t freed_at(struct process *p, struct place at, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
 	if (!at.blocks->entries) return 0;
 	struct entry *e = table_find(at.blocks, addr);
-	if (!e->addr || e->alloc_ns > begin_ns) return 0;
+	if (!e->addr || e->stamp >> 1 > begin_ns) return 0;
 	uint64_t bytes = e->bytes, given_back = told(segment, e);
 	gave_back(at.figures, bytes);
 	at.figures->frees++;
@@ -246,7 +284,7 @@ static ALWAYS_INLINE uint64_t freed_at(struct process *p, struct place at, uint6
 
 static ALWAYS_INLINE void allocated_at(struct process *p, struct place at, uint64_t addr, uint64_t bytes, uint64_t ns, uint64_t number) {
 	if (!addr || (at.blocks->count * 2 >= at.blocks->mask && !make_room(p, at.blocks))) return;
-	struct entry *e = table_find(at.blocks, addr);
+	struct entry *e = table_place(at.blocks, addr);
 	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
 		gave_back(at.figures, e->bytes);
 		p->result.live_bytes -= at.is_added ? e->bytes : 0;
@@ -254,7 +292,7 @@ static ALWAYS_INLINE void allocated_at(struct process *p, struct place at, uint6
 		at.blocks->count++;
 		p->result.live_blocks += at.is_added;
 	}
-	*e = (struct entry){ addr, bytes, ns, number };
+	*e = (struct entry){ addr, bytes, ns << 1 | (e->stamp & 1), number };
 	at.figures->allocations++;
 	gained(at.figures, bytes);
 	p->result.live_bytes += at.is_added ? bytes : 0;
