@@ -91,7 +91,7 @@ static void grow(struct tm_flight_set *s) {
 		const struct block *b = &s->blocks[i];
 		if (b->address) *find(&grown, b->address, b->process, b->heap) = *b;
 	}
-	free(s->blocks);
+	tm_memory_free_table(s->blocks, s->mask + 1, sizeof s->blocks[0]);
 	s->blocks = grown.blocks;
 	s->mask = grown.mask;
 }
@@ -345,7 +345,7 @@ static void forget_blocks(struct tm_flight_set *s, uint32_t process) {
 			*find(&kept, b->address, b->process, b->heap) = *b;
 		}
 	}
-	free(s->blocks);
+	tm_memory_free_table(s->blocks, s->mask + 1, sizeof s->blocks[0]);
 	s->blocks = kept.blocks;
 }
 
@@ -434,7 +434,7 @@ void tm_flight_set_free(struct tm_flight_set *s) {
 	tm_flight_scopes_release(&s->scopes);
 	free(s->processes);
 	free(s->threads);
-	free(s->blocks);
+	tm_memory_free_table(s->blocks, s->mask + 1, sizeof s->blocks[0]);
 	free(s->aside);
 	free(s->active);
 	free(s->queue);

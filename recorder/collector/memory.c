@@ -27,15 +27,28 @@ void *tm_memory_new(size_t count, size_t item_bytes) {
 	return p;
 }
 
-/* Beyond HUGE_BYTES from a mapping, in whole huge pages where the system has them for who asks: a table is looked at here and there, and what a
- * lookup waits for is mostly the translation of its address. */
+static size_t table_bytes(size_t count, size_t item_bytes) {
+	return (count * item_bytes + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1);
+}
+
+/* From HUGE_BYTES on from a mapping, in whole huge pages where the system has them for who asks: a table is looked at here and there, and what a
+ * lookup waits for is mostly the translation of its address. A mapping is zero, and gone when it is given back. */
 void *tm_memory_new_table(size_t count, size_t item_bytes) {
-	size_t bytes = count * item_bytes;
-	void *p;
-	if (bytes < HUGE_BYTES) return tm_memory_new(count, item_bytes);
-	if (count > SIZE_MAX / 2 / item_bytes || posix_memalign(&p, HUGE_BYTES, bytes) != 0) exhausted();
-	if (madvise(p, bytes, MADV_HUGEPAGE) != 0) errno = 0;
-	return memset(p, 0, bytes);
+	if (count < HUGE_BYTES / item_bytes) return tm_memory_new(count, item_bytes);
+	if (count > SIZE_MAX / 2 / item_bytes) exhausted();
+	size_t bytes = table_bytes(count, item_bytes);
+	uint8_t *all = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (all == MAP_FAILED) exhausted();
+	size_t before = -(uintptr_t)all % HUGE_BYTES;
+	if (before) munmap(all, before);
+	munmap(all + before + bytes, HUGE_BYTES - before);
+	if (madvise(all + before, bytes, MADV_HUGEPAGE) != 0) errno = 0;
+	return all + before;
+}
+
+void tm_memory_free_table(void *p, size_t count, size_t item_bytes) {
+	if (count < HUGE_BYTES / item_bytes) free(p);
+	else if (p) munmap(p, table_bytes(count, item_bytes));
 }
 
 void *tm_memory_resize(void *p, size_t count, size_t item_bytes) {

@@ -15,6 +15,7 @@ void tm_memory_on_exhausted(void (*last_stand)(void));
 
 void *tm_memory_new(size_t count, size_t item_bytes);             /* zeroed */
 void *tm_memory_new_table(size_t count, size_t item_bytes);       /* zeroed; for a hash table that may become large */
+void tm_memory_free_table(void *p, size_t count, size_t item_bytes); /* what it gave, or NULL */
 void *tm_memory_resize(void *p, size_t count, size_t item_bytes); /* realloc; new bytes are not zeroed */
 char *tm_memory_copy_text(const char *text, size_t n);            /* terminated with a zero byte */
 

@@ -8,23 +8,22 @@
  */
 #include "python_lines.h"
 
-static uint32_t lnotab_line(uint32_t line, const uint8_t *table, size_t n, uint32_t offset) {
-	uint64_t code = 0;
-	for (size_t i = 0; i + 1 < n; i += 2) {
-		code += table[i];
-		if (code > offset) break;
-		line += (uint32_t)(int32_t)(int8_t)table[i + 1];
+static uint32_t lnotab_line(uint32_t first_line, const uint8_t *table, size_t n, uint32_t offset, struct tm_python_place *p) {
+	for (; p->at + 1 < n; p->at += 2) {
+		if (p->code + table[p->at] > offset) break;
+		p->code += table[p->at];
+		p->lines += (int8_t)table[p->at + 1];
 	}
-	return line;
+	return first_line + (uint32_t)p->lines;
 }
 
-static uint32_t line_of_310(uint32_t line, const uint8_t *table, size_t n, uint32_t offset) {
-	uint64_t code = 0;
-	for (size_t i = 0; i + 1 < n; i += 2) {
-		bool none = table[i + 1] == 0x80;
-		if (!none) line += (uint32_t)(int32_t)(int8_t)table[i + 1];
-		code += table[i];
-		if (code > offset) return none ? 0 : line;
+static uint32_t line_of_310(uint32_t first_line, const uint8_t *table, size_t n, uint32_t offset, struct tm_python_place *p) {
+	for (; p->at + 1 < n; p->at += 2) {
+		bool none = table[p->at + 1] == 0x80;
+		int64_t lines = p->lines + (none ? 0 : (int8_t)table[p->at + 1]);
+		if (p->code + table[p->at] > offset) return none ? 0 : first_line + (uint32_t)lines;
+		p->code += table[p->at];
+		p->lines = lines;
 	}
 	return 0;
 }
@@ -38,28 +37,29 @@ static int64_t signed_varint(const uint8_t *at, const uint8_t *end) {
 	return value & 1 ? -(int64_t)(value >> 1) : (int64_t)(value >> 1);
 }
 
-static uint32_t location_line(uint32_t first_line, const uint8_t *table, size_t n, uint32_t offset) {
-	const uint8_t *at = table, *end = table + n;
-	int64_t line = first_line;
-	uint64_t code = 0;
-	while (at < end) {
+static uint32_t location_line(uint32_t first_line, const uint8_t *table, size_t n, uint32_t offset, struct tm_python_place *p) {
+	while (p->at < n) {
+		const uint8_t *at = table + p->at, *end = table + n;
 		unsigned kind = *at >> 3 & 15, bytes = ((*at & 7u) + 1) * 2;
+		int64_t lines = p->lines;
 		at++;
-		if (kind == 13 || kind == 14) line += signed_varint(at, end);
-		else if (kind >= 10 && kind <= 12) line += kind - 10;
-		code += bytes;
-		if (code > offset) return kind == 15 || line < 0 || line > INT32_MAX ? 0 : (uint32_t)line;
+		if (kind == 13 || kind == 14) lines = (int64_t)((uint64_t)lines + (uint64_t)signed_varint(at, end));
+		else if (kind >= 10 && kind <= 12) lines += kind - 10;
+		int64_t line = (int64_t)((uint64_t)lines + first_line);
+		if (p->code + bytes > offset) return kind == 15 || line < 0 || line > INT32_MAX ? 0 : (uint32_t)line;
 		while (at < end && !(*at & 0x80)) at++;
+		*p = (struct tm_python_place){ (size_t)(at - table), p->code + bytes, lines };
 	}
 	return 0;
 }
 
-uint32_t tm_python_line(enum tm_python_lines kind, uint32_t first_line, const uint8_t *table, size_t n, uint32_t offset) {
+uint32_t tm_python_line(enum tm_python_lines kind, uint32_t first_line, const uint8_t *table, size_t n, uint32_t offset, struct tm_python_place *place) {
 	if (offset == TM_PYTHON_BEFORE || n == 0) return first_line;
+	if (place->code > offset) *place = (struct tm_python_place){ 0 };
 	switch (kind) {
-	case TM_PYTHON_LNOTAB: return lnotab_line(first_line, table, n, offset);
-	case TM_PYTHON_LINES_310: return line_of_310(first_line, table, n, offset);
-	case TM_PYTHON_LOCATIONS: return location_line(first_line, table, n, offset);
+	case TM_PYTHON_LNOTAB: return lnotab_line(first_line, table, n, offset, place);
+	case TM_PYTHON_LINES_310: return line_of_310(first_line, table, n, offset, place);
+	case TM_PYTHON_LOCATIONS: return location_line(first_line, table, n, offset, place);
 	}
 	return 0;
 }

@@ -110,7 +110,7 @@ static uint32_t new_python_frame(struct tm_collector *c, const struct tm_ring_vi
 	struct tm_python_stacks *s = &c->python;
 	uint32_t code = (uint32_t)word, offset = (uint32_t)(word >> 32), line = 0;
 	struct tm_python_code_row none = { 0 }, *row = code ? &s->codes[code - 1] : &none;
-	if (code) line = tm_python_line((enum tm_python_lines)row->kind, row->first_line, row->table, row->table_bytes, offset);
+	if (code) line = tm_python_line((enum tm_python_lines)row->kind, row->first_line, row->table, row->table_bytes, offset, &row->place);
 	uint64_t a = (uint64_t)r->process->id << 32 | line, b = (uint64_t)row->function << 32 | row->file;
 	uint32_t id = tm_pair_map_get(&s->frames, a, b);
 	if (id) return id;

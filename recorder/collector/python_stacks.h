@@ -20,6 +20,7 @@
 #define TIDEMARK_RECORDER_COLLECTOR_PYTHON_STACKS_H
 
 #include "pair_map.h"
+#include "python_lines.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,6 +47,7 @@ struct tm_python_stacks {
 		uint32_t first_line, kind;
 		uint8_t *table; /* owned */
 		size_t table_bytes;
+		struct tm_python_place place;
 	} * codes; /* codes[id - 1] */
 	size_t code_count, code_capacity;
 	struct tm_pair_map code_ids;      /* hash of all of it, size -> id */

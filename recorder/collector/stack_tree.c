@@ -33,13 +33,17 @@ static void slot_put(struct tm_slot_table *t, uint64_t value) {
 	t->slots[at] = value;
 }
 
+static void free_slots(struct tm_slot_table *t) {
+	tm_memory_free_table(t->slots, t->mask + 1, sizeof t->slots[0]);
+}
+
 static void slots_reserve(struct tm_slot_table *t) {
 	if (t->count * 2 < t->mask) return;
 	struct tm_slot_table grown = { .mask = t->mask ? t->mask * 2 + 1 : 4095, .count = t->count };
 	grown.slots = tm_memory_new_table(grown.mask + 1, sizeof grown.slots[0]);
 	for (size_t i = 0; t->slots && i <= t->mask; i++)
 		if (t->slots[i]) slot_put(&grown, t->slots[i]);
-	free(t->slots);
+	free_slots(t);
 	*t = grown;
 }
 
@@ -121,8 +125,12 @@ static uint32_t add_node(struct tm_collector *c, uint32_t parent, uint32_t frame
 
 /* --- children that are not the first: most of those that are looked for are new --- */
 
+static uint64_t node_hash(uint32_t parent, uint32_t frame) {
+	return mix(parent, frame + 0x51ed2701ull);
+}
+
 static uint64_t *seen_word(const struct tm_node_table *n, uint64_t hash) {
-	return &n->seen[(hash >> 38) & ((n->table.mask * TM_SEEN_BITS + TM_SEEN_BITS - 1) >> 6)];
+	return &n->seen[(hash >> 38) & ((n->mask * TM_SEEN_BITS + TM_SEEN_BITS - 1) >> 6)];
 }
 
 static uint64_t seen_bit(uint64_t hash) {
@@ -130,50 +138,61 @@ static uint64_t seen_bit(uint64_t hash) {
 }
 
 static void put_waiting(struct tm_node_table *n) {
-	while (n->waiting_count) slot_put(&n->table, n->waiting[--n->waiting_count]);
-}
-
-static void node_table_reserve(struct tm_node_table *n) {
-	size_t before = n->table.mask;
-	if (before && n->table.count * 2 < before) return;
-	put_waiting(n);
-	slots_reserve(&n->table);
-	free(n->seen);
-	n->seen = tm_memory_new((n->table.mask + 1) / 64, TM_SEEN_BITS * sizeof n->seen[0]);
-	for (size_t i = 0; i <= n->table.mask; i++)
-		if (n->table.slots[i]) *seen_word(n, n->table.slots[i]) |= seen_bit(n->table.slots[i]);
+	while (n->waiting_count) {
+		uint64_t value = n->waiting[--n->waiting_count];
+		size_t at = (size_t)(value >> 32) & n->mask;
+		while (n->slots[at]) at = (at + 1) & n->mask;
+		n->slots[at] = (uint32_t)value;
+	}
 }
 
 /* A new slot is fetched now and written a little later. */
 static void node_table_add(struct tm_node_table *n, uint64_t hash, uint32_t id) {
 	if (n->waiting_count == TM_SLOTS_WAITING) put_waiting(n);
-	node_table_reserve(n);
 	*seen_word(n, hash) |= seen_bit(hash);
-	__builtin_prefetch(&n->table.slots[hash >> 32 & n->table.mask], 1);
+	__builtin_prefetch(&n->slots[hash >> 32 & n->mask], 1);
 	n->waiting[n->waiting_count++] = slot_value(hash, id);
-	n->table.count++;
+	n->count++;
+}
+
+static bool is_first_child(const struct tm_stack_tree *t, uint32_t id) {
+	uint32_t parent = t->nodes[id - 1].parent;
+	return (parent ? t->nodes[parent - 1].first_child : t->first_root) == id;
+}
+
+/* Room for one more. What the table holds is in the nodes: the old one is given back before there is a larger one. */
+static void node_table_reserve(struct tm_stack_tree *t) {
+	struct tm_node_table *n = &t->node_table;
+	size_t before = n->mask;
+	if (before && n->count * 2 < before) return;
+	tm_memory_free_table(n->slots, before + 1, sizeof n->slots[0]);
+	free(n->seen);
+	*n = (struct tm_node_table){ .mask = before ? before * 2 + 1 : 4095 };
+	n->slots = tm_memory_new_table(n->mask + 1, sizeof n->slots[0]);
+	n->seen = tm_memory_new((n->mask + 1) / 64, TM_SEEN_BITS * sizeof n->seen[0]);
+	for (uint32_t id = 1; id <= t->node_count; id++)
+		if (!is_first_child(t, id)) node_table_add(n, node_hash(t->nodes[id - 1].parent, t->nodes[id - 1].frame), id);
 }
 
 static uint32_t node_table_find(const struct tm_stack_tree *t, uint64_t hash, uint32_t parent, uint32_t frame) {
-	const struct tm_slot_table *table = &t->node_table.table;
-	for (size_t at = (size_t)(hash >> 32) & table->mask; table->slots[at]; at = (at + 1) & table->mask) {
-		uint64_t slot = table->slots[at];
-		if ((slot ^ hash) & ~(uint64_t)ID_MASK) continue;
-		const struct tm_node_row *known = &t->nodes[(slot & ID_MASK) - 1];
-		if (known->parent == parent && known->frame == frame) return (uint32_t)slot;
+	const struct tm_node_table *n = &t->node_table;
+	for (size_t at = (size_t)(hash >> 32) & n->mask; n->slots[at]; at = (at + 1) & n->mask) {
+		const struct tm_node_row *known = &t->nodes[n->slots[at] - 1];
+		if (known->parent == parent && known->frame == frame) return n->slots[at];
 	}
 	return 0;
 }
 
 static uint32_t further_child(struct tm_collector *c, uint32_t parent, uint32_t frame) {
 	struct tm_node_table *n = &c->stacks.node_table;
-	uint64_t hash = mix(parent, frame + 0x51ed2701ull);
+	uint64_t hash = node_hash(parent, frame);
 	uint32_t id = 0;
 	if (*seen_word(n, hash) & seen_bit(hash)) {
 		put_waiting(n);
 		id = node_table_find(&c->stacks, hash, parent, frame);
 	}
 	if (id) return id;
+	node_table_reserve(&c->stacks);
 	id = add_node(c, parent, frame);
 	node_table_add(n, hash, id);
 	return id;
@@ -218,14 +237,14 @@ void tm_stack_tree_init(struct tm_stack_tree *t) {
 	t->chain_memory = tm_memory_new((1u << TM_CHAIN_BITS) + 1, sizeof t->chains[0]);
 	t->chains = (struct tm_chain *)(((uintptr_t)t->chain_memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
 	slots_reserve(&t->frame_table);
-	node_table_reserve(&t->node_table);
+	node_table_reserve(t);
 }
 
 void tm_stack_tree_release(struct tm_stack_tree *t) {
 	free(t->frames);
 	free(t->nodes);
-	free(t->frame_table.slots);
-	free(t->node_table.table.slots);
+	free_slots(&t->frame_table);
+	tm_memory_free_table(t->node_table.slots, t->node_table.mask + 1, sizeof t->node_table.slots[0]);
 	free(t->node_table.seen);
 	free(t->cache);
 	free(t->chain_memory);

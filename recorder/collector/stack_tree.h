@@ -36,9 +36,10 @@ struct tm_slot_table { /* open addressing: upper half of the hash, id */
 #define TM_SLOTS_WAITING 16u
 
 struct tm_node_table { /* children that are not the first of their parent */
-	struct tm_slot_table table;
+	uint32_t *slots; /* open addressing, at most half full: ids; 0: empty */
+	size_t count, mask;
 	uint64_t *seen; /* bits: those of all slots' hashes are set, so that one whose bit is not set need not be looked for */
-	uint64_t waiting[TM_SLOTS_WAITING]; /* not in the table yet */
+	uint64_t waiting[TM_SLOTS_WAITING]; /* not in the table yet: upper half of the hash, id */
 	unsigned waiting_count;
 };
 

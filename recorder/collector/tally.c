@@ -20,7 +20,7 @@ struct entry { /* two of them in a cache line */
 	uint64_t number;      /* of its allocation, 0: nobody wants to know it, or it was told */
 };
 
-struct table { /* open addressing, at most half full */
+struct table { /* open addressing, at most five eighths full */
 	struct entry *entries;
 	size_t count, mask;
 };
@@ -137,6 +137,11 @@ static inline struct entry *table_place(struct table *t, uint64_t addr) {
 	return e;
 }
 
+static void table_free(struct table *t) {
+	tm_memory_free_table(t->entries, t->mask + 1, sizeof t->entries[0]);
+	*t = (struct table){ 0 };
+}
+
 static void table_grow(struct table *t) {
 	struct table grown = { .mask = t->mask ? t->mask * 2 + 1 : 1023, .count = t->count };
 	grown.entries = tm_memory_new_table(grown.mask + 1, sizeof grown.entries[0]);
@@ -145,7 +150,7 @@ static void table_grow(struct table *t) {
 		if (!old->addr) continue;
 		*table_place(&grown, old->addr) = (struct entry){ old->addr, old->bytes, old->stamp & ~(uint64_t)1, old->number };
 	}
-	free(t->entries);
+	table_free(t);
 	*t = grown;
 }
 
@@ -187,12 +192,8 @@ static uint64_t scaled(const struct tm_tally *t, uint64_t size) {
 /* --- heaps and their blocks --- */
 
 static void forget_blocks(struct process *p) {
-	free(p->blocks.entries);
-	p->blocks = (struct table){ 0 };
-	for (size_t i = 0; i < p->own_count; i++) {
-		free(p->own[i].blocks.entries);
-		p->own[i].blocks = (struct table){ 0 };
-	}
+	table_free(&p->blocks);
+	for (size_t i = 0; i < p->own_count; i++) table_free(&p->own[i].blocks);
 	free(p->ranges);
 	p->ranges = NULL;
 	p->range_count = p->range_capacity = 0;
@@ -283,7 +284,7 @@ static ALWAYS_INLINE uint64_t freed_at(struct process *p, struct place at, uint6
 }
 
 static ALWAYS_INLINE void allocated_at(struct process *p, struct place at, uint64_t addr, uint64_t bytes, uint64_t ns, uint64_t number) {
-	if (!addr || (at.blocks->count * 2 >= at.blocks->mask && !make_room(p, at.blocks))) return;
+	if (!addr || (at.blocks->count * 8 >= at.blocks->mask * 5 && !make_room(p, at.blocks))) return;
 	struct entry *e = table_place(at.blocks, addr);
 	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
 		gave_back(at.figures, e->bytes);
@@ -719,9 +720,7 @@ struct tm_tally *tm_tally_new(uint64_t sample_bytes) {
 
 void tm_tally_free(struct tm_tally *t) {
 	for (size_t i = 0; i < t->process_count; i++) {
-		free(t->processes[i].blocks.entries);
-		free(t->processes[i].ranges);
-		for (size_t k = 0; k < t->processes[i].own_count; k++) free(t->processes[i].own[k].blocks.entries);
+		forget_blocks(&t->processes[i]);
 		free(t->processes[i].own);
 		free(t->processes[i].watches);
 	}

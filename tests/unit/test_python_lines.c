@@ -1,0 +1,45 @@
+/* test_python_lines.c - lines of Python instructions, asked for in any order.
+ *
+ * Goal:    where a line table was left when it was last read (struct tm_python_place) changes no answer.
+ * Method:  tables of random bytes, of each kind and of any first line, are asked for random offsets and for runs of growing ones: with one place for all
+ *          questions, and with a new one for each. The seed is printed. And a small table that was decoded by hand.
+ */
+#include "../../recorder/collector/python_lines.h"
+#include "check.h"
+
+#define TABLE_MAX 300u
+
+static uint32_t fresh(enum tm_python_lines kind, uint32_t first, const uint8_t *table, size_t n, uint32_t offset) {
+	struct tm_python_place place = { 0 };
+	return tm_python_line(kind, first, table, n, offset, &place);
+}
+
+static void any_order(struct check_random *r, enum tm_python_lines kind) {
+	uint8_t table[TABLE_MAX];
+	struct tm_python_place place = { 0 };
+	size_t n = check_random_below(r, TABLE_MAX);
+	uint32_t first = (uint32_t)check_random_any(r), offset = 0;
+	for (size_t i = 0; i < n; i++) table[i] = (uint8_t)(check_random_below(r, 3) ? check_random_next(r) : check_random_below(r, 8));
+	for (int i = 0; i < 200; i++) {
+		offset = (uint32_t)(check_random_below(r, 3) ? offset + check_random_below(r, 20) : check_random_below(r, 3000));
+		uint32_t wanted = fresh(kind, first, table, n, offset);
+		CHECK(tm_python_line(kind, first, table, n, offset, &place) == wanted);
+	}
+}
+
+/* Line 10: two units, no lines further; line 12: one unit, by a signed varint of 2; no line: one unit; line 11: eight units, one line back. */
+static void by_hand(void) {
+	static const uint8_t table[] = { 0x80 | 10 << 3 | 1, 0, 0, 0x80 | 13 << 3, 4, 0x80 | 15 << 3, 0x80 | 13 << 3 | 7, 3 };
+	static const uint32_t lines[] = { 10, 10, 12, 0, 11 };
+	for (uint32_t unit = 0; unit < 5; unit++) CHECK(fresh(TM_PYTHON_LOCATIONS, 10, table, sizeof table, unit * 2) == lines[unit]);
+	CHECK(fresh(TM_PYTHON_LOCATIONS, 10, table, sizeof table, 22) == 11);
+	CHECK(fresh(TM_PYTHON_LOCATIONS, 10, table, sizeof table, 24) == 0);
+	CHECK(fresh(TM_PYTHON_LOCATIONS, 10, table, sizeof table, TM_PYTHON_BEFORE) == 10);
+}
+
+int main(void) {
+	struct check_random r = check_random_start("test_python_lines");
+	by_hand();
+	for (int i = 0; i < 600; i++) any_order(&r, (enum tm_python_lines)(i % 3));
+	return check_report("test_python_lines");
+}
