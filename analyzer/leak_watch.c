@@ -4,7 +4,6 @@
 #include "accounts.h"
 
 #define FIRST_LOOK_STRIDE 8u
-#define SITES_AT_ONCE 1024u
 #define LOOKS_LEAST 12u /* however many entries they have */
 
 void tm_leak_watch_init(struct tm_leak_watch *w) {
@@ -39,39 +38,31 @@ static void thin_looks(struct tm_leak_watch *w) {
 	w->look_stride *= 2;
 }
 
-static bool make_room(struct tm_leak_look *look, size_t *room, size_t more) {
-	if (look->count + more <= *room) return true;
-	size_t wanted = 2 * *room > look->count + more ? 2 * *room : look->count + more;
-	struct tm_leak_level *grown = realloc(look->levels, wanted * sizeof *grown);
-	if (!grown) return false;
-	look->levels = grown;
-	*room = wanted;
-	return true;
+static size_t count_levels(const struct tm_sites *sites) {
+	size_t n = 0;
+	for (size_t i = 0; i < sites->levels.count; i++) n += sites->levels.items[i] != 0;
+	return n;
 }
 
-/* Each site's level is written, and kept if it is one. */
-static bool look_at_sites(struct tm_leak_look *look, size_t *room, const uint32_t *levels, size_t count) {
-	for (size_t first = 0, n; first < count; first += n) {
-		n = count - first < SITES_AT_ONCE ? count - first : SITES_AT_ONCE;
-		if (!make_room(look, room, n)) return false;
-		struct tm_leak_level *out = look->levels + look->count;
-		for (size_t i = first; i < first + n; i++) {
-			*out = (struct tm_leak_level){ (uint32_t)i, levels[i] };
-			out += levels[i] != 0;
-		}
-		look->count = (size_t)(out - look->levels);
+/* Each site's level is written, and kept if it is one: behind the last one there is room for one more. */
+static void look_at_sites(struct tm_leak_look *look, const struct tm_sites *sites) {
+	struct tm_leak_level *out = look->levels + look->count;
+	for (size_t i = 0; i < sites->levels.count; i++) {
+		*out = (struct tm_leak_level){ (uint32_t)i, sites->levels.items[i] };
+		out += sites->levels.items[i] != 0;
 	}
-	return true;
+	look->count = (size_t)(out - look->levels);
 }
 
+/* Counted first: growing would copy it again and again. */
 static bool take_look(const struct tm_ledger *l, struct tm_leak_look *look) {
-	size_t last = l->watch.looks.count ? l->watch.looks.items[l->watch.looks.count - 1].count : 0, room = 0;
-	if (!make_room(look, &room, last + SITES_AT_ONCE)) return false;
+	size_t room = 1;
+	for (size_t i = 0; i < l->accounts.count; i++) room += 1 + count_levels(&l->accounts.items[i]->sites);
+	look->levels = malloc(room * sizeof *look->levels);
+	if (!look->levels) return false;
 	for (size_t i = 0; i < l->accounts.count; i++) {
-		const struct tm_sites *sites = &l->accounts.items[i]->sites;
-		if (!make_room(look, &room, 1)) return false;
 		look->levels[look->count++] = (struct tm_leak_level){ TM_LEAK_ACCOUNT, (uint32_t)i };
-		if (!look_at_sites(look, &room, sites->levels.items, sites->levels.count)) return false;
+		look_at_sites(look, &l->accounts.items[i]->sites);
 	}
 	return true;
 }
@@ -82,18 +73,11 @@ static bool look_around(struct tm_ledger *l, uint64_t ns) {
 	if (++w->looks_passed < w->look_stride) return true;
 	w->looks_passed = 0;
 	struct tm_leak_look look = { .ns = ns };
-	if (!take_look(l, &look)) {
-		free(look.levels);
-		return false;
-	}
+	if (!take_look(l, &look)) return false;
 	struct tm_leak_look *kept = tm_array_push(&w->looks);
 	if (!kept) {
 		free(look.levels);
 		return false;
-	}
-	if (look.count) { /* what it did not need */
-		struct tm_leak_level *fitting = realloc(look.levels, look.count * sizeof *fitting);
-		if (fitting) look.levels = fitting;
 	}
 	*kept = look;
 	w->entries += look.count;
