@@ -28,13 +28,13 @@ struct tm_function_step {
 
 struct tm_function_totals {
 	const struct tm_stack_ids *tree;
-	uint32_t *function_of;                /* of each string id: the first string id with the same bytes; 0 stays 0 */
-	struct tm_function_total *totals;     /* by that id */
-	TM_ARRAY(uint32_t) used;              /* the ids that have a total, ascending */
-	uint32_t *place;                      /* by node: when a walk through the whole tree comes there, from 0 on */
-	uint32_t *order;                      /* by place: the node */
-	uint8_t *linked;                      /* by node: the walk comes there */
-	TM_ARRAY(uint32_t) places;            /* of the linked nodes, where they are few */
+	uint32_t *function_of;            /* of each string id: the first string id with the same bytes; 0 stays 0 */
+	struct tm_function_total *totals; /* by that id */
+	TM_ARRAY(uint32_t) used;          /* the ids that have a total, ascending */
+	uint32_t *place;                  /* by node: when a walk through the whole tree comes there, from 0 on */
+	uint32_t *order;                  /* by place: the node */
+	uint8_t *linked;                  /* by node: the walk comes there */
+	TM_ARRAY(uint32_t) places;        /* of the linked nodes, where they are few */
 	TM_ARRAY(struct tm_function_step) path;
 };
 

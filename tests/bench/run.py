@@ -430,7 +430,7 @@ def reading(report, build, work, options):
             if program.name.startswith("PyTorch") and keep_trace(build, work, program):
                 yield import_speed.names_row(build, program.name, f"{work}/events.tmk", report.targets)
     report.table("Import", import_speed.COLUMNS, rows(), "An event is an allocation or a free. The bound on memory: 64 MiB, 200 bytes a block live at the peak, 64 "
-                 "bytes a node of the stack tree.")
+                 "bytes a node of the stack tree. `SQLite alone`: million events a second of processor time, if SQLite only copied the finished rows.")
     report.table("Names", import_speed.NAMES_COLUMNS, named(), "All addresses of a trace looked up again; the peak is that of the largest process.")
 
 
