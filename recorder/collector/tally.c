@@ -163,7 +163,6 @@ static NOINLINE void close_gap(struct table *t, struct entry *gap) {
 		size_t here = (size_t)(at - t->entries), home = slot_of(t, at->addr);
 		if (steps_between(t, home, here) < steps_between(t, (size_t)(gap - t->entries), here)) continue;
 		*gap = *at;
-		gap->stamp |= 1;
 		gap = &t->entries[here];
 	} while (at->stamp & 1);
 	gap->addr = 0;

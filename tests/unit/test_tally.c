@@ -3,7 +3,8 @@
  * Goal:    whatever threads do, and in whatever pieces their events come: the figures are those of a plain replay in order of time, and a segment that was
  *          encoded with what the tally tells decodes to the events that went in.
  * Method:  random events of a few threads on few addresses (blocks freed by another thread, freed twice, allocated over a live one, moved) in two heaps; they
- *          are added in random pieces, some while no other thread has anything earlier. The oracle is an array of the blocks. The seed is printed.
+ *          are added in random pieces, some while no other thread has anything earlier. The oracle is an array of the blocks. And so many blocks that their
+ *          table is crowded, come and gone at random. The seed is printed.
  */
 #include "../../recorder/collector/tally.h"
 #include "check.h"
@@ -14,6 +15,7 @@
 #define EVENTS 4000u
 #define ADDRESSES 48u
 #define OWN_HEAP 5u
+#define MANY 4000u /* blocks of one table */
 
 struct block {
 	bool live;
@@ -195,11 +197,52 @@ static void test_all_is_told_alone(void) {
 	tm_tally_free(tally);
 }
 
+/* So many that their places in the table are often taken, in patterns as allocators have them. */
+static uint64_t one_of_many(size_t i) {
+	switch (i % 4) {
+	case 0: return 0x100000 + i * 12; /* 48 apart */
+	case 1: return 0x40000000 + i * 1024; /* pages */
+	case 2: return 0x7f0000000000 + i * 8; /* 32 apart */
+	default: return (i * 0x9E3779B97F4A7C15u >> 17) | 8;
+	}
+}
+
+static void test_many_blocks(struct check_random *r) {
+	static struct block blocks[MANY];
+	struct tm_tally *t = tm_tally_new(0);
+	uint64_t live_bytes = 0, live_count = 0, ns = 0, crowd = 100 + check_random_below(r, MANY - 100);
+	memset(blocks, 0, sizeof blocks);
+	tm_tally_alone_until(t, 1, 0, UINT64_MAX);
+	for (size_t step = 0; step < 60000; step++) {
+		size_t i = check_random_below(r, MANY);
+		struct block *b = &blocks[i];
+		bool frees = b->live && (live_count > crowd || check_random_below(r, 2));
+		struct tm_event e = { .time_ns = ++ns, .begin_ns = ns, .op = frees ? TM_OP_FREE : TM_OP_MALLOC };
+		live_bytes -= b->live ? b->size : 0;
+		live_count += !frees && !b->live;
+		live_count -= frees;
+		*b = (struct block){ !frees, check_random_below(r, 1000) };
+		if (frees) e.old = one_of_many(i);
+		if (!frees) live_bytes += e.size = b->size, e.addr = one_of_many(i);
+		tm_tally_add(t, 1, 1, &e, 1, NULL);
+		if (step % 64) continue;
+		struct tm_tally_process now = tm_tally_of(t, 1);
+		CHECK(now.live_bytes == live_bytes && now.live_blocks == live_count);
+	}
+	for (size_t i = 0; i < MANY; i++) {
+		struct tm_event e = { .time_ns = ++ns, .begin_ns = ns, .op = TM_OP_FREE, .old = one_of_many(i) };
+		tm_tally_add(t, 1, 1, &e, 1, NULL);
+	}
+	CHECK(tm_tally_of(t, 1).live_bytes == 0 && tm_tally_of(t, 1).live_blocks == 0);
+	tm_tally_free(t);
+}
+
 int main(void) {
 	struct check_random r = check_random_start("tally");
 	struct tm_decoder *decoder = tm_decoder_new();
 	for (size_t i = 0; i < THREADS; i++) threads[i].encoder = tm_encoder_new();
 	test_all_is_told_alone();
+	for (int i = 0; i < 12; i++) test_many_blocks(&r);
 	for (int i = 0; i < 150; i++) test_random_threads(&r, decoder);
 	for (size_t i = 0; i < THREADS; i++) tm_encoder_free(threads[i].encoder);
 	tm_decoder_free(decoder);
