@@ -16,7 +16,7 @@ ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 200, 25, 500, 1100
 ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG = 520, 930, 485, 1430
 FRAMED_ONE, FRAMED_RANDOM = 530, 1250 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
-COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1150, 565 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
+COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1150, 550 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
 def instructions(t, pairs, program, stacks, options):
