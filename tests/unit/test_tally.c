@@ -217,7 +217,7 @@ static void test_many_blocks(struct check_random *r) {
 		size_t i = check_random_below(r, MANY);
 		struct block *b = &blocks[i];
 		bool frees = b->live && (live_count > crowd || check_random_below(r, 2));
-		struct tm_event e = { .time_ns = ++ns, .begin_ns = ns, .op = frees ? TM_OP_FREE : TM_OP_MALLOC };
+		struct tm_event e = { .time_ns = ++ns, .op = frees ? TM_OP_FREE : TM_OP_MALLOC };
 		live_bytes -= b->live ? b->size : 0;
 		live_count += !frees && !b->live;
 		live_count -= frees;
@@ -230,7 +230,7 @@ static void test_many_blocks(struct check_random *r) {
 		CHECK(now.live_bytes == live_bytes && now.live_blocks == live_count);
 	}
 	for (size_t i = 0; i < MANY; i++) {
-		struct tm_event e = { .time_ns = ++ns, .begin_ns = ns, .op = TM_OP_FREE, .old = one_of_many(i) };
+		struct tm_event e = { .time_ns = ++ns, .op = TM_OP_FREE, .old = one_of_many(i) };
 		tm_tally_add(t, 1, 1, &e, 1, NULL);
 	}
 	CHECK(tm_tally_of(t, 1).live_bytes == 0 && tm_tally_of(t, 1).live_blocks == 0);
