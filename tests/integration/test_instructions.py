@@ -11,7 +11,7 @@ import sys
 from tidemark_test import ROOT, main, settled, test
 
 PAIRS = 20000
-ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 200, 25, 500, 1100
+ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 185, 21, 500, 1100
 # What clang makes is dearer there; the others hold for both compilers.
 ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG = 520, 930, 485, 1430
 FRAMED_ONE, FRAMED_RANDOM = 530, 1250 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
