@@ -114,7 +114,7 @@ uint32_t tm_gpu_rows_node(const struct tm_gpu_rows *g, uint64_t i) {
 /* --- rows, after the replay --- */
 
 static uint64_t stack_row(const struct tm_replay *r, uint64_t node) {
-	uint32_t stack = node <= r->catalog->nodes.count ? r->stacks->stack_of[node] : 0;
+	uint32_t stack = node <= r->catalog->nodes.count ? tm_stack_of(r->stacks, node) : 0;
 	return stack ? r->bases.stack + stack : 0;
 }
 

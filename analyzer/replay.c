@@ -298,7 +298,7 @@ static struct tm_block block_of(struct tm_replay *r, const struct tm_turn *turn,
 		.alloc_ns = s->ns,
 		.realloc_of = s->follows ? actor->moved_row : 0,
 		.chain = s->follows && actor->moved_row ? actor->moved_chain + (actor->moved_chain < CHAIN_MAX) : 0,
-		.stack = r->stacks->stack_of[s->stack],
+		.stack = tm_stack_of(r->stacks, s->stack),
 		.origin = origin_of(r, actor, a, turn->thread, s->op),
 		.slack = s->slack,
 	};
@@ -580,7 +580,10 @@ static void look_ahead(struct tm_replay *r, const struct tm_turn *turn, const st
 	__builtin_prefetch(&turn->step[STEPS_AHEAD]);
 	const struct tm_step *far = &turn->step[FAR_STEPS];
 	tm_blocks_prefetch_slot(&a->pairing.blocks, far->address);
-	if (far->kind == TM_STEP_ALLOC) __builtin_prefetch(&r->stacks->stack_of[far->stack]);
+	if (far->kind == TM_STEP_ALLOC && far->stack) {
+		__builtin_prefetch(&r->catalog->nodes.items[far->stack - 1]);
+		__builtin_prefetch(&r->stacks->node_first[far->stack]);
+	}
 	if (turn->step[BLOCK_STEPS].kind == TM_STEP_FREE) tm_blocks_prefetch_block(&a->pairing.blocks, turn->step[BLOCK_STEPS].address);
 }
 

@@ -41,17 +41,9 @@ static uint32_t left_out(const struct tm_stack_ids *t, const struct tm_catalog_f
 	return function;
 }
 
-/* Few frames stand for many nodes. */
-static bool number_stacks(struct tm_stack_ids *t) {
+static void note_left_out(struct tm_stack_ids *t) {
 	const struct tm_catalog *c = t->catalog;
-	uint32_t *less = calloc(c->frames.count + 1, sizeof *less);
-	for (size_t i = 0; less && i < c->frames.count; i++) less[i] = left_out(t, &c->frames.items[i]);
-	for (size_t i = 0; less && i < c->nodes.count; i++) {
-		uint32_t last = t->node_first[i + 1] - 1, frame = c->nodes.items[i].frame - 1;
-		t->stack_of[i + 1] = last - less[frame] >= t->node_first[i] ? last - less[frame] : t->stack_of[c->nodes.items[i].parent];
-	}
-	free(less);
-	return less != NULL;
+	for (size_t i = 0; i < c->frames.count; i++) t->left_out[i] = left_out(t, &c->frames.items[i]);
 }
 
 static bool number_rows(struct tm_stack_ids *t) {
@@ -90,17 +82,18 @@ int tm_stack_ids_init(struct tm_stack_ids *t, const struct tm_catalog *catalog) 
 	*t = (struct tm_stack_ids){ .catalog = catalog };
 	t->frame_first = tm_table_new(catalog->frames.count + 1, sizeof *t->frame_first);
 	t->node_first = tm_table_new(catalog->nodes.count + 1, sizeof *t->node_first);
-	t->stack_of = tm_table_new(catalog->nodes.count + 1, sizeof *t->stack_of);
+	t->left_out = tm_table_new(catalog->frames.count + 1, sizeof *t->left_out);
 	t->string_flags = calloc(catalog->strings.count + 1, 1);
-	if (!t->frame_first || !t->node_first || !t->stack_of || !t->string_flags || !number_rows(t) || !index_rows(t)) return -1;
+	if (!t->frame_first || !t->node_first || !t->left_out || !t->string_flags || !number_rows(t) || !index_rows(t)) return -1;
 	flag_functions(t);
-	return number_stacks(t) ? 0 : -1;
+	note_left_out(t);
+	return 0;
 }
 
 void tm_stack_ids_release(struct tm_stack_ids *t) {
 	free(t->frame_first);
 	free(t->node_first);
-	free(t->stack_of);
+	free(t->left_out);
 	free(t->node_near);
 	free(t->string_flags);
 	*t = (struct tm_stack_ids){ 0 };

@@ -19,7 +19,7 @@ struct tm_stack_ids {
 	const struct tm_catalog *catalog;
 	uint32_t *frame_first; /* of each frame: row of its innermost function; one more item than frames */
 	uint32_t *node_first;  /* of each node: its outermost row; one more item than nodes */
-	uint32_t *stack_of;    /* of each node, and of 0: the row that stands for it as a stack */
+	uint32_t *left_out;    /* of each frame: how many of its rows are none of a stack whose innermost frame it is */
 	uint32_t *node_near;   /* of every TM_STACK_NEAR rows: the node of the first one */
 	uint8_t *string_flags; /* of each string: enum tm_function_flag, for those that name functions */
 };
@@ -29,6 +29,16 @@ enum tm_function_flag { TM_FUNCTION_WRAPPER = 1, TM_FUNCTION_OPERATOR_NEW = 2, T
 /* 0, or -1: out of memory (or more rows than 32 bits count). Release after either. */
 int tm_stack_ids_init(struct tm_stack_ids *t, const struct tm_catalog *catalog);
 void tm_stack_ids_release(struct tm_stack_ids *t);
+
+/* The row that stands for a node as a stack; 0 stays 0. */
+static inline uint32_t tm_stack_of(const struct tm_stack_ids *t, uint32_t node) {
+	const struct tm_catalog_node *nodes = t->catalog->nodes.items;
+	for (; node; node = nodes[node - 1].parent) {
+		uint32_t end = t->node_first[node], rows = end - t->node_first[node - 1], less = t->left_out[nodes[node - 1].frame - 1];
+		if (less < rows) return end - 1 - less;
+	}
+	return 0;
+}
 
 /* One row of a stack: walk with tm_stack_outward() until it says false. */
 struct tm_stack_row {

@@ -30,7 +30,7 @@ static void mark_used(struct tree_writer *x) {
 			}
 	}
 	for (uint64_t i = 0; i < x->w->replay->gpu.events.count; i++) {
-		uint32_t stack = x->t->stack_of[tm_gpu_rows_node(&x->w->replay->gpu, i)];
+		uint32_t stack = tm_stack_of(x->t, tm_gpu_rows_node(&x->w->replay->gpu, i));
 		if (stack) x->nodes[tm_stack_find(x->t, stack).node].used = true;
 	}
 	for (size_t node = x->c->nodes.count; node > 0; node--) {
