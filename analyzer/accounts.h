@@ -63,6 +63,9 @@ struct tm_leak_rows {
 	uint32_t sites;   /* so many: later ones had nothing live then */
 };
 
+/* What two threads write lies so far apart that neither takes the other's lines of cache. */
+#define TM_APART_BYTES 128u
+
 struct tm_account {
 	struct tm_ledger *ledger;
 	uint64_t id; /* row id in table heap */
@@ -70,12 +73,15 @@ struct tm_account {
 	int64_t device; /* -1 none */
 	uint64_t parent_id;
 	bool is_root, sampled, is_waiting;
+	uint8_t apart[TM_APART_BYTES];
 	struct tm_level level;
 	struct tm_amount allocated, temporary, at_exit;
 	uint64_t splits;
-	struct tm_sites sites;
-	struct tm_pairing pairing;
+	uint8_t apart_from_levels[TM_APART_BYTES];
+	struct tm_sites sites; /* this and the histograms: site_changes.c */
 	struct tm_histograms *histograms;
+	uint8_t apart_from_sites[TM_APART_BYTES];
+	struct tm_pairing pairing;
 	uint32_t device_high;             /* replay.h: number + 1 of what it counts for, 0 none */
 	struct tm_gpu_heap *gpu;          /* gpu_watch.h; NULL: its blocks are no device's */
 	struct tm_peak_period *period;    /* peak_periods.h; NULL: its peak was never reset */
@@ -94,7 +100,9 @@ struct tm_ledger {
 	TM_ARRAY(struct tm_account *) accounts;
 	struct tm_account *malloc_account, *mmap_account, *file_account; /* the default heaps, NULL until used */
 	struct tm_ranges ranges;
-	struct tm_leak_watch watch;
+	uint8_t apart[TM_APART_BYTES];
+	struct tm_leak_watch watch; /* site_changes.c */
+	uint8_t apart_from_watch[TM_APART_BYTES];
 	struct tm_site_changes *changes; /* makes the changes of the sites; NULL: they are made at once */
 	uint64_t start_ns, last_ns;      /* last_ns: of its latest event, 0 none */
 	struct tm_scope_process *scopes; /* scopes.h; NULL: it has had no scope and no step so far */
