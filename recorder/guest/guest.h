@@ -84,12 +84,13 @@ struct tm_thread {
 
 	uint8_t *framed;       /* unwind.h */
 	struct tm_pair *pairs; /* what lies at and below where `sps` point: --stacks=fp all, else from framed_low inward */
-	struct tm_route *routes; /* unwind.c's: ways that were gone */
+	struct tm_routes *routes; /* unwind_route.h's: ways that were gone */
 	struct tm_python_thread *python; /* python.h: NULL until the thread is seen in Python */
 	uint32_t capacity;  /* frames `pcs` and `sps` can hold */
 	uint8_t truncated;    /* deeper than the depth limit; or TM_INTERRUPTED (unwind.h): not to be gone over quickly */
 	bool by_frame_pointers; /* --stacks=fp */
 	bool routes_learned;     /* there are any */
+	uint8_t routes_wait, routes_wait_left; /* so many misses go by before the next one is learned */
 
 	bool named;         /* the program has said what the thread is called */
 	bool begun;         /* the event on its way is stamped already: tm_begin() */

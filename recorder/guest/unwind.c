@@ -4,6 +4,9 @@
  * has met a frame of the last stack they are moved behind that. Numbers of frames are counted from the innermost until then.
  */
 #include "unwind.h"
+#if defined(__x86_64__)
+#include "unwind_route.h"
+#endif
 #include "unwind_rule.h"
 
 #include <string.h>
@@ -13,23 +16,26 @@
 
 #define SLACK 4u /* frames are moved two at a time, those of a route four */
 #if defined(__x86_64__)
-#define ROUTES 256u
+#define ROUTES_BYTES sizeof(struct tm_routes)
+#define ROUTES_ALIGNED _Alignof(struct tm_routes)
 #else
-#define ROUTES 0u
+#define ROUTES_BYTES 0u
+#define ROUTES_ALIGNED 1u
 #endif
 
 size_t tm_unwind_bytes(uint32_t capacity) {
 	return 2 * (size_t)capacity * (2 * sizeof(uintptr_t) + sizeof(struct tm_check) + 1) + (2 * SLACK + 2) * sizeof(uintptr_t) +
-	       capacity * sizeof(struct tm_pair) + ROUTES * sizeof(struct tm_route);
+	       capacity * sizeof(struct tm_pair) + ROUTES_BYTES + ROUTES_ALIGNED - 1;
 }
 
+/* The routes come last: what is not learned is never touched. */
 void tm_unwind_prepare(struct tm_thread *t, void *memory) {
-	t->routes = memory;
-	t->checks = (struct tm_check *)(t->routes + ROUTES);
+	t->checks = memory;
 	t->pcs = (uintptr_t *)(t->checks + 2 * t->capacity);
 	t->sps = t->pcs + 2 * t->capacity + SLACK;
 	t->pairs = (struct tm_pair *)(((uintptr_t)(t->sps + 2 * t->capacity + SLACK) + 15) & ~(uintptr_t)15);
 	t->framed = (uint8_t *)(t->pairs + t->capacity);
+	t->routes = (struct tm_routes *)(((uintptr_t)(t->framed + 2 * t->capacity) + ROUTES_ALIGNED - 1) & ~(uintptr_t)(ROUTES_ALIGNED - 1));
 }
 
 /* --- a walk --- */
@@ -492,13 +498,33 @@ static inline uintptr_t follow_framed(struct tm_thread *t, uint64_t rules, uint3
 	return slot;
 }
 
+/* The new frames end at the innermost of the `valid` ones with this frame pointer: is that one met? Then what it needs is noted, and nothing changed yet. */
+static inline bool meets(const struct tm_thread *t, struct quick_fp *fp, uint32_t valid, bool *met_is_framed) {
+	uint32_t until = NO_FRAME;
+	fp->value = WORD(fp->at);
+	if (!is_met(t, valid - 1, fp->value, &until)) return false;
+	*met_is_framed = until == valid - 1 && fp->at == t->sps[valid - 1] - 8;
+	if (until != NO_FRAME && !*met_is_framed && !remember_fp(fp, until + NUMBER_MAX)) return false;
+	return count_kept_checks(t, valid) + fp->count <= t->capacity;
+}
+
+/* Frames were put behind the `keep` outer ones, and which are framed at the far end. */
+static inline void accept_with_fp(struct tm_thread *t, const struct quick_fp *fp, uint32_t keep, uint32_t fresh, bool met_is_framed) {
+	t->check_count = count_kept_checks(t, keep);
+	add_quick_checks(t, fp, keep, fresh);
+	if (t->cut_frame >= keep) t->cut_frame = NO_FRAME;
+	t->depth = t->remembered = keep + fresh;
+	take_framed(t, keep, met_is_framed);
+}
+
 /* As tm_unwind_quickly(), with frame pointers. */
-TM_HOT static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
+TM_HOT static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_thread *t, uint32_t valid, uintptr_t slot, struct tm_route *routes) {
 	const uint32_t framed = tm_rule_make(TM_RULE_FP, 2, 16), least = t->capacity + valid;
 	uintptr_t met = t->sps[valid - 1], *pcs = t->pcs, *slots = t->sps;
 	uint8_t *marks = t->framed;
 	uint64_t rules = tm_rules();
-	uint32_t at = 2 * t->capacity, fresh, until = NO_FRAME, checks;
+	uint32_t at = 2 * t->capacity, fresh;
+	bool met_is_framed;
 	struct quick_fp fp;
 	fp.at = slot - 8;
 	fp.source = TM_CHECK_TOP;
@@ -537,113 +563,55 @@ TM_HOT static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct t
 		slot = outer;
 	}
 	if (TM_UNLIKELY(at < least)) return TM_UNWIND_NOT_QUICK;
-	fp.value = WORD(fp.at);
 	fresh = 2 * t->capacity - at;
-	if (!is_met(t, valid - 1, fp.value, &until)) return TM_UNWIND_NOT_QUICK;
-	bool met_is_framed = until == valid - 1 && fp.at == met - 8;
-	if (until != NO_FRAME && !met_is_framed && !remember_fp(&fp, until + NUMBER_MAX)) return TM_UNWIND_NOT_QUICK;
-	checks = count_kept_checks(t, valid);
-	if (TM_UNLIKELY(checks + fp.count > t->capacity)) return TM_UNWIND_NOT_QUICK;
-	t->check_count = checks;
-	add_quick_checks(t, &fp, valid, fresh);
+	uint32_t decided = fp.count;
+	if (!meets(t, &fp, valid, &met_is_framed)) return TM_UNWIND_NOT_QUICK;
 	move_frames(t, valid, fresh);
-	if (t->cut_frame >= valid) t->cut_frame = NO_FRAME;
-	t->depth = t->remembered = valid + fresh;
-	take_framed(t, valid, met_is_framed);
+	if (!decided && fresh) tm_route_learn(t, routes, valid, fresh, met);
+	accept_with_fp(t, &fp, valid, fresh, met_is_framed);
 	return fresh;
 }
 
 /* The new frames have no frame pointers: none is marked. */
-static void take_unframed(struct tm_thread *t, uint32_t keep) {
-	if (t->framed_low >= keep) {
-		t->framed_low = NO_FRAME;
-		return;
-	}
+static __attribute__((noinline)) void take_unframed(struct tm_thread *t, uint32_t keep) {
 	memset(t->framed + keep, 0, t->depth - keep);
 	remember_pairs(t, keep);
 }
 
-/* --- routes --- */
-
-#define ROUTE_PATIENCE 16u
-
-static inline struct tm_route *route_from(const struct tm_thread *t, uintptr_t pc, uintptr_t span) {
-	return &t->routes[((pc ^ span << 24) * 0x9E3779B97F4A7C15u) >> 56];
-}
-
-_Static_assert(ROUTES == 1u << (64 - 56), "route_from()");
-
-/* Does it lead where it led, from this place? */
-static inline bool route_holds(const struct tm_route *r, uintptr_t slot) {
-#define CHANGED(i) (WORD(slot + r->offsets[i]) ^ r->pcs[i])
-	if ((CHANGED(0) | CHANGED(1)) | (CHANGED(2) | CHANGED(3))) return false;
-	return r->count <= 4 || !((CHANGED(4) | CHANGED(5)) | (CHANGED(6) | CHANGED(7)));
-#undef CHANGED
-}
-
-/* Behind the frames that are kept. */
-static inline void go_route(const struct tm_thread *t, const struct tm_route *r, uint32_t keep, uintptr_t slot) {
-	uintptr_t *pcs = t->pcs + keep, *slots = t->sps + keep;
-	memcpy(pcs, r->pcs, 4 * sizeof *pcs);
-	for (unsigned i = 0; i < 4; i++) slots[i] = slot + r->offsets[i];
-	if (r->count <= 4) return;
-	memcpy(pcs + 4, r->pcs + 4, 4 * sizeof *pcs);
-	for (unsigned i = 4; i < 8; i++) slots[i] = slot + r->offsets[i];
-}
-
-/* The frames from `keep` on are to be found again. A signal handler that never comes back may leave it half done: it is nobody's until the end. */
-static __attribute__((noinline)) void learn_route(struct tm_thread *t, struct tm_route *r, uintptr_t span, uint32_t keep, uint32_t count) {
-	r->span = 0;
-	if (count > TM_ROUTE_FRAMES || t->sps[keep] - t->sps[keep + count - 1] > UINT32_MAX / 2) return;
-	atomic_signal_fence(memory_order_seq_cst);
-	for (uint32_t i = 0; i < TM_ROUTE_FRAMES; i++) {
-		uint32_t from = keep + (i < count ? i : count - 1);
-		r->pcs[i] = t->pcs[from];
-		r->offsets[i] = (uint32_t)(t->sps[from] - t->sps[keep + count - 1]);
-	}
-	t->routes_learned = true;
-	r->count = count;
-	r->patience = ROUTE_PATIENCE;
-	atomic_signal_fence(memory_order_seq_cst);
-	r->span = span;
-}
-
-/* Frames were put behind the `keep` outer ones. */
-static inline void accept_plain(struct tm_thread *t, uint32_t keep, uint32_t fresh, uint32_t checks) {
+/* Frames were put behind the `keep` outer ones. Returns how many. */
+static inline uint32_t accept_plain(struct tm_thread *t, uint32_t keep, uint32_t fresh, uint32_t checks) {
 	if (t->cut_frame >= keep) t->cut_frame = NO_FRAME;
 	t->check_count = checks;
 	t->depth = t->remembered = keep + fresh;
-	take_unframed(t, keep);
+	if (t->framed_low >= keep) t->framed_low = NO_FRAME;
+	else take_unframed(t, keep);
+	return fresh;
+}
+
+/* Is the innermost of the `valid` frames met with one frame pointer alone? *checks: how many are about frames that are kept. */
+static inline bool needs_fp(const struct tm_thread *t, uint32_t valid, uint32_t *checks) {
+	if (valid > t->framed_low && t->framed[valid - 1]) return true;
+	for (*checks = t->check_count; *checks && t->checks[*checks - 1].frame >= valid; --*checks)
+		if (t->checks[*checks - 1].until < valid) return true;
+	return false;
 }
 
 /* Without what has to be remembered about frame pointers, a frame is a look into the table, and its caller's lies where its rule says. */
-TM_HOT uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
+TM_HOT static __attribute__((noinline)) uint32_t unwind_plain_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc, uint32_t checks,
+								      struct tm_route *routes) {
 	const uint64_t not_plain = ~0ull << TM_RULE_BITS | TM_RULE_FP | TM_RULE_SIGNAL; /* TM_RULE_SP has none of these bits, other kinds do */
 	uintptr_t met = t->sps[valid - 1], at = slot, in = pc;
-	uint32_t checks = t->check_count;
-	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
-	if (valid > t->framed_low && t->framed[valid - 1]) return unwind_quickly_with_fp(t, valid, slot);
-	for (; checks && t->checks[checks - 1].frame >= valid; checks--)
-		if (t->checks[checks - 1].until < valid) return unwind_quickly_with_fp(t, valid, slot);
-	uintptr_t span = met - slot;
-	struct tm_route *route = route_from(t, pc, span);
-	if (route->span == span && t->capacity - valid >= TM_ROUTE_FRAMES && route_holds(route, slot)) {
-		uint32_t count = route->count;
-		go_route(t, route, valid, slot);
-		accept_plain(t, valid, count, checks);
-		return count;
-	}
 	uintptr_t *pcs = t->pcs, *slots = t->sps;
-	size_t first = 2 * t->capacity, to = first, last = t->capacity + valid;
+	size_t first = 2 * t->capacity, to = first;
 	uint64_t rules = tm_rules();
+	if (TM_UNLIKELY((met - slot) / 8 > t->capacity - valid)) return unwind_quickly_with_fp(t, valid, slot, routes); /* which counts them */
 	for (;;) {
-		if (TM_UNLIKELY(to == last)) return TM_UNWIND_NOT_QUICK;
 		uint64_t hash = tm_rule_hash(in - 1);
 		const _Atomic uint64_t *set = tm_rule_set(rules, hash);
 		uint64_t rule = atomic_load_explicit(&set[0], memory_order_relaxed) ^ tm_rule_tag(hash);
 		if (TM_UNLIKELY(rule & not_plain)) {
 			rule = atomic_load_explicit(&set[1], memory_order_relaxed) ^ tm_rule_tag(hash);
-			if (rule & not_plain) return unwind_quickly_with_fp(t, valid, slot);
+			if (rule & not_plain) return unwind_quickly_with_fp(t, valid, slot, routes);
 		}
 		to--;
 		pcs[to] = in;
@@ -655,13 +623,71 @@ TM_HOT uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t
 	if (TM_UNLIKELY(at != met)) return TM_UNWIND_NOT_QUICK;
 	uint32_t fresh = (uint32_t)(first - to);
 	move_frames(t, valid, fresh);
-	if (route->patience) route->patience--;
-	else learn_route(t, route, span, valid, fresh);
-	accept_plain(t, valid, fresh, checks);
+	tm_route_learn(t, routes, valid, fresh, met);
+	return accept_plain(t, valid, fresh, checks);
+}
+
+static inline uint32_t unwind_by_rules(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc, struct tm_route *routes) {
+	uint32_t checks;
+	return needs_fp(t, valid, &checks) ? unwind_quickly_with_fp(t, valid, slot, routes) : unwind_plain_quickly(t, valid, slot, pc, checks, routes);
+}
+
+/* A route that fits, with frame pointers. 0: it does not hold, or leads to another frame. */
+static inline uint32_t go_route_with_fp(struct tm_thread *t, const struct tm_route *r, uint32_t valid, uintptr_t slot) {
+	struct quick_fp fp;
+	uint32_t count = r->count;
+	uint8_t *marks = t->framed + 2 * t->capacity - count;
+	bool met_is_framed;
+	fp.at = slot - 8 + 8 * (uintptr_t)r->fp_at;
+	fp.source = r->fp_source == TM_ROUTE_FP_TOP ? TM_CHECK_TOP : r->fp_source;
+	fp.count = 0;
+	if (!meets(t, &fp, valid, &met_is_framed)) return 0;
+	tm_route_go(t, r, valid, slot);
+	for (uint32_t i = 0; i < count; i++) marks[i] = r->framed >> i & 1;
+	accept_with_fp(t, &fp, valid, count, met_is_framed);
+	return count;
+}
+
+/* As tm_unwind_quickly(), of a route that fits as far as its own line tells, but is long or has to do with frame pointers. */
+TM_HOT static __attribute__((noinline)) uint32_t go_odd_route(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc, struct tm_route *routes,
+							      struct tm_route *r) {
+	uint32_t checks, fresh = r->count;
+	if (!tm_route_holds(t->routes, r, slot) || t->capacity - valid < TM_ROUTE_FRAMES) return unwind_by_rules(t, valid, slot, pc, routes);
+	if (r->framed || needs_fp(t, valid, &checks)) {
+		fresh = go_route_with_fp(t, r, valid, slot);
+		if (!fresh) return unwind_by_rules(t, valid, slot, pc, routes);
+	} else {
+		tm_route_go(t, r, valid, slot);
+		accept_plain(t, valid, fresh, checks);
+	}
+	tm_route_note_use(r);
 	return fresh;
 }
 
+static inline void forget_routes(struct tm_thread *t) {
+	if (t->routes_learned) tm_routes_forget(t);
+}
+
+TM_HOT uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
+	uintptr_t span = t->sps[valid - 1] - slot;
+	uint32_t checks;
+	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
+	struct tm_route *routes = tm_route_set(t->routes, slot, pc, span), *r = routes;
+	if (!tm_route_fits(r, slot, pc, span) && !tm_route_fits(++r, slot, pc, span)) return unwind_by_rules(t, valid, slot, pc, routes);
+	if (r->framed || !tm_route_is_short(r) || t->capacity - valid < TM_ROUTE_FRAMES || needs_fp(t, valid, &checks))
+		return go_odd_route(t, valid, slot, pc, routes, r);
+	tm_route_note_use(r);
+	tm_route_put_four(t, r->pcs, r->offsets, valid, slot);
+	t->pcs[valid + r->count - 1] = pc;
+	t->sps[valid + r->count - 1] = slot;
+	return accept_plain(t, valid, r->count, checks);
+}
+
 #else
+
+static void forget_routes(struct tm_thread *t) {
+	(void)t;
+}
 
 uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
 	(void)t;
@@ -679,8 +705,7 @@ enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_
 	if (TM_UNLIKELY(version != t->rules_version)) {
 		t->remembered = valid = 0;
 		t->rules_version = version;
-		if (t->routes_learned) memset(t->routes, 0, ROUTES * sizeof t->routes[0]);
-		t->routes_learned = false;
+		forget_routes(t);
 	}
 	struct walk w = walk_from(t, top, limit, remember, version);
 	w.known = valid;

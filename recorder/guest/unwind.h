@@ -15,9 +15,7 @@
  *           such a frame is marked in framed[], and from the outermost one inward (framed_low) both words of every frame are compared at once, as a
  *           struct tm_pair. Where the lower word means nothing it is compared all the same: if it changed, some frames are unwound in vain.
  *
- * Routes:   which frames follow the hook's caller, up to one of that prefix, is decided by the words where they lie as long as every rule on the way is
- *           about the stack pointer alone. So ways that were gone are kept (struct tm_route), found by where they begin and how far they lead, and
- *           gone again when every word on them is what it was: without a look at the rules.
+ * Routes:   ways that were gone are kept, and gone again without a look at the rules when every word on them is what it was (unwind_route.h).
  *
  * Owns:     the arrays behind struct tm_thread, made by tm_unwind_prepare().
  * Threads:  a thread's own; the rules are shared.
@@ -45,17 +43,6 @@ enum { TM_TRUNCATED = 1, TM_INTERRUPTED = 2 }; /* in a thread's `truncated` */
 /* What lies 8 below a frame's slot, and there. By frame pointers that is what one points to. */
 struct tm_pair {
 	uintptr_t next, pc;
-};
-
-/* Frames outermost first, as they are in a stack; those behind `count` repeat the innermost, so that four can be looked at together. */
-#define TM_ROUTE_FRAMES 8u
-struct tm_route {
-	uintptr_t span;    /* how far it leads; 0: none */
-	uint32_t count;
-	uint32_t patience; /* so often it may be the wrong one before another takes its place */
-	uintptr_t pcs[TM_ROUTE_FRAMES];
-	uint32_t offsets[TM_ROUTE_FRAMES]; /* of their places, from where the route begins */
-	uint64_t reserved[2];
 };
 
 /* Where a walk begins: in the caller of the hook. */

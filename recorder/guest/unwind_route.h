@@ -1,0 +1,240 @@
+/* unwind_route.h - ways that were gone, to be gone again without a look at the rules: the part of unwind.c that remembers them.
+ *
+ * Flow:     unwind.c, for a changed stack: the set, and the route in it that fits -> at a miss the walk by rules -> tm_route_learn()
+ * Idea:     the frames that follow the hook's caller, up to one of those that are kept, are decided by their rules, and so by the words that those look at.
+ *           Where every return address on the way is what it was, relative to where the way begins, and every frame pointer that a rule was about points to
+ *           where it did, the way is the same. All these words are looked at at once; each rule would be known only after the one before.
+ *           What is learned are frames about the stack pointer alone, and "framed" ones (unwind.h), whose frame pointer lies below their return address. Which
+ *           frame pointer comes out at the end, and what it has to do with the kept ones, is left to who asks.
+ * Found by: where the route begins, how far it leads, and the second frame's return address. Where that lies is guessed, by the innermost one: a
+ *           wrong guess finds the wrong route, which does not hold.
+ * Owns:     struct tm_routes, part of the thread's memory: 192 KiB at most, of which only what was learned is ever written.
+ * Threads:  a thread's own. A signal handler that never comes back may leave a route half learned: it is nobody's until its last store.
+ * When full: two routes share a set; the one that is worth less gives way when it has been of no use for some time. A long one's rest lies in a place
+ *           that it shares with others, and is lost when it is taken.
+ */
+#ifndef TIDEMARK_GUEST_UNWIND_ROUTE_H
+#define TIDEMARK_GUEST_UNWIND_ROUTE_H
+
+#include "unwind.h"
+
+#include <string.h>
+
+/* Frames are outermost first, as they are in a stack; the innermost has a place of its own. Those beyond `count` repeat it, so that four can be looked at
+ * together. Offsets are from where the route begins, in words. */
+#define TM_ROUTE_FIRST 4u
+#define TM_ROUTE_REST 12u
+#define TM_ROUTE_FRAMES (TM_ROUTE_FIRST + TM_ROUTE_REST + 1)
+
+struct tm_route {
+	uintptr_t pc; /* the innermost frame's */
+	uintptr_t pcs[TM_ROUTE_FIRST];
+	uint16_t offsets[TM_ROUTE_FIRST];
+	uint32_t span;   /* how far it leads, in bytes; 0: nowhere, there is none */
+	uint32_t framed; /* bits: frames that are */
+	uint16_t fp_at;  /* where the frame pointer at its end lies, in words from the one below where it begins */
+	uint8_t fp_source; /* which frame saved it there, from the innermost; TM_ROUTE_FP_TOP: none, it is the hook's caller's */
+	uint8_t count;
+	uint8_t worth;   /* so often it may be the wrong one before another takes its place */
+	uint8_t used;    /* it was gone again */
+};
+#define TM_ROUTE_FP_TOP 0xffu
+
+struct tm_route_rest {
+	uintptr_t pcs[TM_ROUTE_REST];
+	uint16_t offsets[TM_ROUTE_REST];
+	uint16_t owner; /* number of the route from 1 on; 0: nobody's */
+};
+
+#define TM_ROUTE_SETS_BITS 10u
+#define TM_ROUTE_WAYS 2u
+#define TM_ROUTES (TM_ROUTE_WAYS << TM_ROUTE_SETS_BITS)
+#define TM_ROUTE_RESTS (TM_ROUTES / 4)
+#define TM_ROUTE_SECONDS_BITS 8u
+
+struct tm_routes {
+	_Alignas(128) struct tm_route routes[TM_ROUTES];
+	struct tm_route_rest rests[TM_ROUTE_RESTS];
+	uint16_t seconds[1u << TM_ROUTE_SECONDS_BITS]; /* by the innermost address: where the second lies, in words */
+};
+
+_Static_assert(sizeof(struct tm_route) == 64, "a cache line");
+
+/* --- finding one --- */
+
+#define TM_ROUTE_FACTOR 0x9E3779B97F4A7C15u
+
+static inline uint16_t *tm_route_second(struct tm_routes *all, uintptr_t pc) {
+	return &all->seconds[pc * TM_ROUTE_FACTOR >> (64 - TM_ROUTE_SECONDS_BITS)];
+}
+
+/* The set of those that begin and lead there. Between `slot` and `span` bytes further all can be read. */
+static inline struct tm_route *tm_route_set(struct tm_routes *all, uintptr_t slot, uintptr_t pc, uintptr_t span) {
+	uintptr_t second = 8 * (uintptr_t)*tm_route_second(all, pc);
+	uint64_t key = pc * TM_ROUTE_FACTOR ^ span << 24 ^ TM_UNWIND_WORD(slot + (second < span ? second : 0)) << 12;
+	return &all->routes[TM_ROUTE_WAYS * (key * TM_ROUTE_FACTOR >> (64 - TM_ROUTE_SETS_BITS))];
+}
+
+static inline struct tm_route_rest *tm_route_rest(struct tm_routes *all, const struct tm_route *r) {
+	return &all->rests[(size_t)(r - all->routes) % TM_ROUTE_RESTS];
+}
+
+static inline uint16_t tm_route_number(const struct tm_routes *all, const struct tm_route *r) {
+	return (uint16_t)(r - all->routes + 1);
+}
+
+/* Are four frames where they were? */
+static inline bool tm_route_holds_four(const uintptr_t *pcs, const uint16_t *offsets, uintptr_t slot) {
+#define TM_CHANGED(i) (TM_UNWIND_WORD(slot + 8 * (uintptr_t)offsets[i]) ^ pcs[i])
+	return !(TM_CHANGED(0) | TM_CHANGED(1)) && !(TM_CHANGED(2) | TM_CHANGED(3));
+#undef TM_CHANGED
+}
+
+/* Does it lead where it led, from this place, as far as its own line tells? `slot` holds pc. */
+static inline bool tm_route_fits(const struct tm_route *r, uintptr_t slot, uintptr_t pc, uintptr_t span) {
+	return r->span == span && r->pc == pc && tm_route_holds_four(r->pcs, r->offsets, slot);
+}
+
+static inline bool tm_route_is_short(const struct tm_route *r) {
+	return r->count <= TM_ROUTE_FIRST + 1;
+}
+
+static inline bool tm_route_rest_holds(struct tm_routes *all, const struct tm_route *r, uintptr_t slot) {
+	const struct tm_route_rest *rest = tm_route_rest(all, r);
+	if (rest->owner != tm_route_number(all, r)) return false;
+	for (uint32_t i = 0; i + TM_ROUTE_FIRST + 1 < r->count; i += 4)
+		if (!tm_route_holds_four(rest->pcs + i, rest->offsets + i, slot)) return false;
+	return true;
+}
+
+/* Where frame i from the outermost lies. */
+static inline uintptr_t tm_route_place(struct tm_routes *all, const struct tm_route *r, uint32_t i, uintptr_t slot) {
+	if (i + 1 == r->count) return slot;
+	return slot + 8 * (uintptr_t)(i < TM_ROUTE_FIRST ? r->offsets[i] : tm_route_rest(all, r)->offsets[i - TM_ROUTE_FIRST]);
+}
+
+static inline bool tm_route_framed_hold(struct tm_routes *all, const struct tm_route *r, uintptr_t slot) {
+	uintptr_t outer = slot + r->span;
+	for (uint32_t i = 0; i < r->count; i++) {
+		uintptr_t place = tm_route_place(all, r, i, slot);
+		if (r->framed >> i & 1 && TM_UNWIND_WORD(place - 8) != outer - 8) return false;
+		outer = place;
+	}
+	return true;
+}
+
+/* The rest of one that fits. */
+static inline bool tm_route_holds(struct tm_routes *all, const struct tm_route *r, uintptr_t slot) {
+	if (!tm_route_is_short(r) && !tm_route_rest_holds(all, r, slot)) return false;
+	return !r->framed || tm_route_framed_hold(all, r, slot);
+}
+
+#define TM_ROUTE_WORTH 8u
+#define TM_ROUTE_WORTH_FIRST 4u
+#define TM_ROUTE_WAIT_MAX 64u
+
+static inline void tm_route_note_use(struct tm_route *r) {
+	if (TM_LIKELY(r->worth == TM_ROUTE_WORTH)) return;
+	r->worth = TM_ROUTE_WORTH;
+	r->used = 1;
+}
+
+/* --- going it --- */
+
+static inline void tm_route_put_four(const struct tm_thread *t, const uintptr_t *pcs, const uint16_t *offsets, uint32_t at, uintptr_t slot) {
+	uintptr_t *slots = t->sps + at;
+	memcpy(t->pcs + at, pcs, 4 * sizeof *pcs);
+	for (unsigned i = 0; i < 4; i++) slots[i] = slot + 8 * (uintptr_t)offsets[i];
+}
+
+/* Behind the frames that are kept, where there is room for TM_ROUTE_FRAMES. */
+static inline void tm_route_go(const struct tm_thread *t, const struct tm_route *r, uint32_t keep, uintptr_t slot) {
+	tm_route_put_four(t, r->pcs, r->offsets, keep, slot);
+	if (r->count <= TM_ROUTE_FIRST) return;
+	const struct tm_route_rest *rest = tm_route_rest(t->routes, r);
+	for (uint32_t i = 0; i + TM_ROUTE_FIRST + 1 < r->count; i += 4) tm_route_put_four(t, rest->pcs + i, rest->offsets + i, keep + TM_ROUTE_FIRST + i, slot);
+	t->pcs[keep + r->count - 1] = r->pc;
+	t->sps[keep + r->count - 1] = slot;
+}
+
+/* --- learning one --- */
+
+static void tm_route_learn_some(const struct tm_thread *t, uintptr_t *pcs, uint16_t *offsets, uint32_t n, uint32_t from, uint32_t last) {
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t at = from + i < last ? from + i : last;
+		pcs[i] = t->pcs[at];
+		offsets[i] = (uint16_t)((t->sps[at] - t->sps[last]) / 8);
+	}
+}
+
+/* What becomes of the frame pointer on the way: as the walk did it, once more. False: there is a frame that is neither about the stack pointer nor framed. */
+static bool tm_route_follow_fp(const struct tm_thread *t, struct tm_route *r, uint32_t keep, uintptr_t slot, uintptr_t met) {
+	const uint32_t framed_rule = tm_rule_make(TM_RULE_FP, 2, 16);
+	uint64_t rules = tm_rules();
+	uintptr_t at = slot - 8;
+	r->framed = 0;
+	r->fp_source = TM_ROUTE_FP_TOP;
+	for (uint32_t i = r->count; i-- > 0;) {
+		uintptr_t place = t->sps[keep + i], outer = i ? t->sps[keep + i - 1] : met;
+		uint32_t rule = tm_rule_in(rules, t->pcs[keep + i] - 1);
+		if (rule == framed_rule && at == place - 8) r->framed |= 1u << i;
+		else if (tm_rule_kind(rule) != TM_RULE_SP) return false;
+		if (!TM_RULE_FP_SLOT(rule)) continue;
+		at = outer + 8 - 8 * (uintptr_t)TM_RULE_FP_SLOT(rule);
+		if (at <= place) return false;
+		r->fp_source = (uint8_t)(r->count - 1 - i);
+	}
+	r->fp_at = (uint16_t)((at - (slot - 8)) / 8);
+	return true;
+}
+
+/* The `count` frames from `keep` on are to be found again, in a set where none was found. */
+static __attribute__((noinline)) void tm_route_learn_now(struct tm_thread *t, struct tm_route *r, uint32_t keep, uint32_t count, uintptr_t met) {
+	struct tm_routes *all = t->routes;
+	uint32_t last = keep + count - 1;
+	uintptr_t slot = t->sps[last], pc = t->pcs[last];
+	if (count - 1 >= TM_ROUTE_FRAMES || met - slot > 8 * UINT16_MAX) return;
+	if (r->span && !r->used) t->routes_wait += t->routes_wait < TM_ROUTE_WAIT_MAX;
+	else if (r->used) t->routes_wait /= 2;
+	t->routes_wait_left = t->routes_wait;
+	r->span = 0;
+	r->used = 0;
+	atomic_signal_fence(memory_order_seq_cst);
+	r->pc = pc;
+	r->count = (uint8_t)count;
+	if (!tm_route_follow_fp(t, r, keep, slot, met)) return;
+	tm_route_learn_some(t, r->pcs, r->offsets, TM_ROUTE_FIRST, keep, last);
+	if (count > TM_ROUTE_FIRST + 1) {
+		struct tm_route_rest *rest = tm_route_rest(all, r);
+		rest->owner = 0;
+		atomic_signal_fence(memory_order_seq_cst);
+		tm_route_learn_some(t, rest->pcs, rest->offsets, TM_ROUTE_REST, keep + TM_ROUTE_FIRST, last);
+		atomic_signal_fence(memory_order_seq_cst);
+		rest->owner = tm_route_number(all, r);
+	}
+	if (count > 1) *tm_route_second(all, pc) = (uint16_t)((t->sps[last - 1] - slot) / 8);
+	t->routes_learned = true;
+	r->worth = TM_ROUTE_WORTH_FIRST;
+	atomic_signal_fence(memory_order_seq_cst);
+	r->span = (uint32_t)(met - slot);
+}
+
+/* Where each stack is another, routes are learned in vain: the more were, the more misses go by before the next one is. */
+static inline void tm_route_learn(struct tm_thread *t, struct tm_route *set, uint32_t keep, uint32_t count, uintptr_t met) {
+	if (t->routes_wait_left) {
+		t->routes_wait_left--;
+		return;
+	}
+	struct tm_route *r = set[1].worth < set[0].worth ? set + 1 : set;
+	if (r->worth) r->worth--;
+	else tm_route_learn_now(t, r, keep, count, met);
+}
+
+/* Only what was written is written: the rest stays memory that was never touched. */
+TM_COLD static void tm_routes_forget(struct tm_thread *t) {
+	for (struct tm_route *r = t->routes->routes, *end = r + TM_ROUTES; r < end; r++)
+		if (r->span) r->span = r->worth = 0;
+	t->routes_learned = false;
+}
+
+#endif
