@@ -84,16 +84,6 @@ struct tm_amount tm_account_amount(const struct tm_account *a, uint64_t size_byt
 				   (uint64_t)llround(ldexp(weight, (int)scale->count_shift)) };
 }
 
-static void add(struct tm_amount *a, struct tm_amount b) {
-	a->bytes += b.bytes;
-	a->count += b.count;
-}
-
-static void take(struct tm_amount *a, struct tm_amount b) {
-	a->bytes -= b.bytes;
-	a->count -= b.count;
-}
-
 /* The sites are told, or changed at once. */
 static void change_site(struct tm_ledger *l, const struct tm_site_change *change) {
 	if (l->changes) *(struct tm_site_change *)tm_belt_next(&l->changes->belt) = *change;
@@ -122,11 +112,11 @@ void tm_account_allocated(struct tm_account *a, const struct tm_block *b, struct
 						 .process_peak_epoch = l->level.epoch,
 						 .chain = b->chain,
 						 .kind = TM_SITE_ALLOCATION });
-	add(&a->allocated, amount);
-	add(&a->level.live, amount);
+	tm_amount_add(&a->allocated, amount);
+	tm_amount_add(&a->level.live, amount);
 	note_level(&a->level, ns);
 	if (!a->is_root) return;
-	add(&l->level.live, amount);
+	tm_amount_add(&l->level.live, amount);
 	note_level(&l->level, ns);
 }
 
@@ -144,24 +134,24 @@ void tm_account_released(struct tm_account *a, const struct tm_block *b, struct 
 						 .process_peak_epoch = l->level.epoch,
 						 .kind = TM_SITE_RELEASE,
 						 .temporary = temporary });
-	if (temporary) add(&a->temporary, amount);
-	take(&a->level.live, amount);
+	if (temporary) tm_amount_add(&a->temporary, amount);
+	tm_amount_take(&a->level.live, amount);
 	note_level(&a->level, ns);
 	if (!a->is_root) return;
-	take(&l->level.live, amount);
+	tm_amount_take(&l->level.live, amount);
 	note_level(&l->level, ns);
 }
 
 void tm_high_rises(struct tm_high *h, struct tm_amount amount, uint64_t ns) {
-	add(&h->live, amount);
-	add(&h->allocated, amount);
+	tm_amount_add(&h->live, amount);
+	tm_amount_add(&h->allocated, amount);
 	if (h->live.bytes <= h->peak.bytes) return;
 	h->peak = h->live;
 	h->peak_ns = ns;
 }
 
 void tm_high_falls(struct tm_high *h, struct tm_amount amount) {
-	take(&h->live, amount);
+	tm_amount_take(&h->live, amount);
 }
 
 void tm_account_split(struct tm_account *a, uint32_t stack, unsigned survivors) {
@@ -174,8 +164,8 @@ void tm_account_split(struct tm_account *a, uint32_t stack, unsigned survivors) 
 							 .process_peak_epoch = a->ledger->level.epoch,
 							 .kind = TM_SITE_SPLIT });
 	a->splits += more.count;
-	add(&a->level.live, more);
-	if (a->is_root) add(&a->ledger->level.live, more);
+	tm_amount_add(&a->level.live, more);
+	if (a->is_root) tm_amount_add(&a->ledger->level.live, more);
 }
 
 void tm_ledger_step(struct tm_ledger *l, uint64_t ns) {

@@ -6,14 +6,9 @@ static unsigned bucket_of(uint64_t value) {
 	return value ? 64 - (unsigned)__builtin_clzll(value) : 0;
 }
 
-static void add(struct tm_amount *to, struct tm_amount amount) {
-	to->bytes += amount.bytes;
-	to->count += amount.count;
-}
-
 void tm_churn_allocated(const struct tm_site_change *c, struct tm_site *s) {
 	if (c->chain) {
-		add(&s->amounts[TM_SITE_REALLOCATED], c->amount);
+		tm_amount_add(&s->amounts[TM_SITE_REALLOCATED], c->amount);
 		if (c->chain > s->longest_chain) s->longest_chain = c->chain;
 	}
 	if (s->amounts[TM_SITE_ALLOCATED].count && s->last_size_bytes == c->size_bytes) s->same_size += c->amount.count;
@@ -22,13 +17,13 @@ void tm_churn_allocated(const struct tm_site_change *c, struct tm_site *s) {
 		s->slack_bytes += c->slack * c->amount.count;
 		s->knows_slack = true;
 	}
-	add(&c->account->histograms->sizes[bucket_of(c->size_bytes)], c->amount);
+	tm_amount_add(&c->account->histograms->sizes[bucket_of(c->size_bytes)], c->amount);
 }
 
 void tm_churn_released(const struct tm_site_change *c, struct tm_site *s) {
-	if (c->lifetime_ns < TM_SHORT_LIFE_NS) add(&s->amounts[TM_SITE_SHORT_LIVED], c->amount);
+	if (c->lifetime_ns < TM_SHORT_LIFE_NS) tm_amount_add(&s->amounts[TM_SITE_SHORT_LIVED], c->amount);
 	s->lifetimes += (double)c->lifetime_ns * (double)c->amount.count;
-	add(&c->account->histograms->lifetimes[bucket_of(c->lifetime_ns)], c->amount);
+	tm_amount_add(&c->account->histograms->lifetimes[bucket_of(c->lifetime_ns)], c->amount);
 }
 
 uint64_t tm_churn_mean_life_ns(const struct tm_site *s) {

@@ -75,11 +75,6 @@ void tm_function_totals_release(struct tm_function_totals *f) {
 	*f = (struct tm_function_totals){ 0 };
 }
 
-static void add(struct tm_amount *a, struct tm_amount b) {
-	a->bytes += b.bytes;
-	a->count += b.count;
-}
-
 /* NULL: out of memory. */
 static struct tm_function_total *use_total(struct tm_function_totals *f, uint32_t function) {
 	struct tm_function_total *total = &f->totals[function];
@@ -133,7 +128,7 @@ static bool enter(struct tm_function_totals *f, const struct tm_account *a, uint
 		step->outermost = total->open++ == 0;
 		if (site == UINT32_MAX) continue;
 		step->sum = tm_site_amount(&a->sites, site, TM_SITE_ALLOCATED);
-		add(&total->self, step->sum);
+		tm_amount_add(&total->self, step->sum);
 	}
 	return true;
 }
@@ -144,8 +139,8 @@ static void leave(struct tm_function_totals *f, uint32_t node) {
 		struct tm_function_step *step = &f->path.items[--f->path.count];
 		struct tm_function_total *total = &f->totals[step->function];
 		total->open--;
-		if (step->outermost) add(&total->total, step->sum);
-		if (f->path.count) add(&step[-1].sum, step->sum);
+		if (step->outermost) tm_amount_add(&total->total, step->sum);
+		if (f->path.count) tm_amount_add(&step[-1].sum, step->sum);
 	}
 	f->linked[node] = 0;
 }
@@ -198,8 +193,8 @@ bool tm_function_totals_count(struct tm_function_totals *f, const struct tm_acco
 		}
 		struct tm_function_total *nameless = use_total(f, 0);
 		if (!nameless) return false;
-		add(&nameless->self, allocated);
-		add(&nameless->total, allocated);
+		tm_amount_add(&nameless->self, allocated);
+		tm_amount_add(&nameless->total, allocated);
 	}
 	if (!few) link_ancestors(f);
 	if (f->places.count) qsort(f->places.items, f->places.count, sizeof *f->places.items, compare_ids);

@@ -446,11 +446,6 @@ static uint32_t group_with(struct finder *x, const struct tm_account *a, const s
 	return x->slots[k] = (uint32_t)x->groups.count;
 }
 
-static void add(struct tm_amount *a, struct tm_amount b) {
-	a->bytes += b.bytes;
-	a->count += b.count;
-}
-
 static void begin_account(struct finder *x) {
 	free(x->slots);
 	x->slots = NULL;
@@ -460,8 +455,8 @@ static void begin_account(struct finder *x) {
 static void join(struct group *g, const struct tm_site *s) {
 	g->stacks++;
 	struct tm_amount live = s->amounts[TM_SITE_LIVE];
-	add(&g->live, live);
-	add(&g->allocated, s->amounts[TM_SITE_ALLOCATED]);
+	tm_amount_add(&g->live, live);
+	tm_amount_add(&g->allocated, s->amounts[TM_SITE_ALLOCATED]);
 	g->allocated.count += s->splits;
 	if (s->first_ns < g->first_alloc_ns) g->first_alloc_ns = s->first_ns;
 	if (g->stacks > 1 && live.bytes <= g->stack_bytes) return;

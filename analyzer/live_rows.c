@@ -41,11 +41,6 @@ struct taking {
 	bool failed;
 };
 
-static void add(struct tm_amount *a, struct tm_amount b) {
-	a->bytes += b.bytes;
-	a->count += b.count;
-}
-
 static struct tm_amount less(struct tm_amount a, struct tm_amount b) {
 	return (struct tm_amount){ a.bytes - b.bytes, a.count - b.count };
 }
@@ -111,9 +106,9 @@ static void put_process(struct taking *t, const struct tm_ledger *ledger) {
 		const struct tm_live_heap *h = &t->l->heaps.items[i];
 		if (h->account->ledger != ledger || !h->account->is_root) continue;
 		any = h->account;
-		add(&allocated, h->account->allocated);
+		tm_amount_add(&allocated, h->account->allocated);
 		struct tm_amount more = less(h->account->allocated, h->allocated_before);
-		add(&fresh, more);
+		tm_amount_add(&fresh, more);
 	}
 	if (!any) return;
 	bind_number(t->heap, 1, t->l->now_ns);
@@ -169,10 +164,10 @@ static void add_sites(struct taking *t, size_t heap) {
 		f->account = a;
 		f->frame = frame;
 		f->name = name;
-		add(&f->live, tm_site_amount(&a->sites, i, TM_SITE_LIVE));
-		add(&f->peak, tm_site_at_peak(a, i));
-		add(&f->allocated, allocated);
-		add(&f->fresh, fresh);
+		tm_amount_add(&f->live, tm_site_amount(&a->sites, i, TM_SITE_LIVE));
+		tm_amount_add(&f->peak, tm_site_at_peak(a, i));
+		tm_amount_add(&f->allocated, allocated);
+		tm_amount_add(&f->fresh, fresh);
 	}
 }
 

@@ -1,11 +1,6 @@
 /* scope_steps.c - the steps of a process, side by side: what was allocated, freed, live and left over in each; see scopes.h. */
 #include "scopes.h"
 
-static void add(struct tm_amount *a, struct tm_amount b) {
-	a->bytes += b.bytes;
-	a->count += b.count;
-}
-
 /* The heap's sums, of the step that is open. */
 static struct tm_scope_heap *heap_in_step(struct tm_account *a) {
 	const struct tm_scope_process *p = a->ledger->scopes;
@@ -27,8 +22,8 @@ static void track_process(struct tm_scope_process *p, struct tm_amount after) {
 
 void tm_scope_step_rises(struct tm_account *a, struct tm_amount amount) {
 	struct tm_amount after = a->ledger->level.live;
-	add(&heap_in_step(a)->step_allocated, amount);
-	add(&after, amount);
+	tm_amount_add(&heap_in_step(a)->step_allocated, amount);
+	tm_amount_add(&after, amount);
 	if (a->is_root) track_process(a->ledger->scopes, after);
 }
 
@@ -40,8 +35,8 @@ static bool is_of_step(const struct tm_scope_process *p, const struct tm_block *
 void tm_scope_step_falls(struct tm_account *a, struct tm_amount amount, const struct tm_block *b) {
 	struct tm_scope_heap *h = heap_in_step(a);
 	struct tm_amount after = a->ledger->level.live;
-	add(&h->step_freed, amount);
-	if (is_of_step(a->ledger->scopes, b)) add(&h->step_own_freed, amount);
+	tm_amount_add(&h->step_freed, amount);
+	if (is_of_step(a->ledger->scopes, b)) tm_amount_add(&h->step_own_freed, amount);
 	after.bytes -= amount.bytes;
 	after.count -= amount.count;
 	if (a->is_root) track_process(a->ledger->scopes, after);
@@ -102,9 +97,9 @@ void tm_scope_step_end(struct tm_scopes *x, struct tm_scope_process *p, uint64_t
 		use.step = all.step;
 		if (use.allocated.count || use.freed.count || use.begin.count || use.end.count) keep_use(x, &use);
 		if (!a->is_root) continue;
-		add(&all.allocated, use.allocated);
-		add(&all.freed, use.freed);
-		add(&all.own_freed, use.own_freed);
+		tm_amount_add(&all.allocated, use.allocated);
+		tm_amount_add(&all.freed, use.freed);
+		tm_amount_add(&all.own_freed, use.own_freed);
 	}
 	keep_use(x, &all);
 	p->in_step = false;

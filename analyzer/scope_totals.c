@@ -21,14 +21,9 @@ struct tm_use_slab {
 	struct tm_scope_use uses[USES_PER_SLAB];
 };
 
-static void add(struct tm_amount *a, struct tm_amount b) {
-	a->bytes += b.bytes;
-	a->count += b.count;
-}
-
 static void add_sums(struct tm_scope_sums *a, const struct tm_scope_sums *b) {
-	add(&a->allocated, b->allocated);
-	add(&a->freed, b->freed);
+	tm_amount_add(&a->allocated, b->allocated);
+	tm_amount_add(&a->freed, b->freed);
 	a->own_freed += b->own_freed;
 }
 
@@ -281,8 +276,8 @@ uint32_t tm_scope_allocate(struct tm_scopes *x, uint32_t thread, struct tm_accou
 	struct tm_scope_heap *h = tm_scope_heap_of(a);
 	struct tm_scope_use *u = slot && h ? touch(x, tm_scope_at(x, slot), a) : NULL;
 	if (!u) return 0;
-	add(&u->self.allocated, amount);
-	add(&h->scoped.allocated, amount);
+	tm_amount_add(&u->self.allocated, amount);
+	tm_amount_add(&h->scoped.allocated, amount);
 	lane_allocates(u->lane, amount.bytes);
 	tm_scope_at(x, slot)->refs++;
 	return slot;
@@ -322,8 +317,8 @@ void tm_scope_level_falls(struct tm_account *a, struct tm_amount amount, const s
 	if (a->ledger->scopes->in_step) tm_scope_step_falls(a, amount, b);
 	struct tm_scope_use *u = freeing ? find_use(tm_scope_at(x, freeing), a) : NULL;
 	if (u) {
-		add(&u->self.freed, amount);
-		add(&h->scoped.freed, amount);
+		tm_amount_add(&u->self.freed, amount);
+		tm_amount_add(&h->scoped.freed, amount);
 	}
 	if (!b->scope) {
 		h->unscoped_bytes -= amount.bytes;

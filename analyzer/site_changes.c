@@ -9,16 +9,6 @@
 #define REST_AHEAD 10u
 #define MANY_SITES 32768u /* fewer stay in the cache by themselves */
 
-static void add(struct tm_amount *a, struct tm_amount b) {
-	a->bytes += b.bytes;
-	a->count += b.count;
-}
-
-static void take(struct tm_amount *a, struct tm_amount b) {
-	a->bytes -= b.bytes;
-	a->count -= b.count;
-}
-
 /* The site is about to change: keeps what it had at the latest peaks. */
 static void save_peaks(const struct tm_site_change *c, struct tm_site *s) {
 	if (s->peak_epoch != c->peak_epoch) {
@@ -35,18 +25,18 @@ static void allocate(const struct tm_site_change *c, struct tm_site *s) {
 	tm_churn_allocated(c, s);
 	if (!s->amounts[TM_SITE_ALLOCATED].count) s->first_ns = c->ns;
 	s->last_ns = c->ns;
-	add(&s->amounts[TM_SITE_LIVE], c->amount);
-	add(&s->amounts[TM_SITE_ALLOCATED], c->amount);
+	tm_amount_add(&s->amounts[TM_SITE_LIVE], c->amount);
+	tm_amount_add(&s->amounts[TM_SITE_ALLOCATED], c->amount);
 }
 
 static void release(const struct tm_site_change *c, struct tm_site *s) {
 	tm_churn_released(c, s);
-	take(&s->amounts[TM_SITE_LIVE], c->amount);
-	if (c->temporary) add(&s->amounts[TM_SITE_TEMPORARY], c->amount);
+	tm_amount_take(&s->amounts[TM_SITE_LIVE], c->amount);
+	if (c->temporary) tm_amount_add(&s->amounts[TM_SITE_TEMPORARY], c->amount);
 }
 
 static void split(const struct tm_site_change *c, struct tm_site *s) {
-	add(&s->amounts[TM_SITE_LIVE], c->amount);
+	tm_amount_add(&s->amounts[TM_SITE_LIVE], c->amount);
 	s->splits += c->amount.count;
 }
 

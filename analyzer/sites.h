@@ -24,6 +24,16 @@ struct tm_amount {
 	uint64_t bytes, count;
 };
 
+static inline void tm_amount_add(struct tm_amount *a, struct tm_amount b) {
+	a->bytes += b.bytes;
+	a->count += b.count;
+}
+
+static inline void tm_amount_take(struct tm_amount *a, struct tm_amount b) {
+	a->bytes -= b.bytes;
+	a->count -= b.count;
+}
+
 enum tm_site_amount {
 	TM_SITE_LIVE,
 	TM_SITE_ALLOCATED,
