@@ -84,6 +84,16 @@ struct tm_amount tm_account_amount(const struct tm_account *a, uint64_t size_byt
 				   (uint64_t)llround(ldexp(weight, (int)scale->count_shift)) };
 }
 
+/* What all changes of a heap's site carry. */
+static struct tm_site_change change_of(struct tm_account *a, enum tm_site_change_kind kind, uint32_t stack, struct tm_amount amount) {
+	return (struct tm_site_change){ .account = a,
+					.amount = amount,
+					.stack = stack,
+					.peak_epoch = a->level.epoch,
+					.process_peak_epoch = a->ledger->level.epoch,
+					.kind = (uint8_t)kind };
+}
+
 /* The sites are told, or changed at once. */
 static void change_site(struct tm_ledger *l, const struct tm_site_change *change) {
 	if (l->changes) *(struct tm_site_change *)tm_belt_next(&l->changes->belt) = *change;
@@ -102,16 +112,12 @@ static void note_level(struct tm_level *l, uint64_t ns) {
 void tm_account_allocated(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns) {
 	struct tm_ledger *l = a->ledger;
 	if (l->failed) return;
-	change_site(l, &(struct tm_site_change){ .account = a,
-						 .amount = amount,
-						 .ns = ns,
-						 .size_bytes = b->size_bytes,
-						 .stack = b->stack,
-						 .slack = b->slack,
-						 .peak_epoch = a->level.epoch,
-						 .process_peak_epoch = l->level.epoch,
-						 .chain = b->chain,
-						 .kind = TM_SITE_ALLOCATION });
+	struct tm_site_change change = change_of(a, TM_SITE_ALLOCATION, b->stack, amount);
+	change.ns = ns;
+	change.size_bytes = b->size_bytes;
+	change.slack = b->slack;
+	change.chain = b->chain;
+	change_site(l, &change);
 	tm_amount_add(&a->allocated, amount);
 	tm_amount_add(&a->level.live, amount);
 	note_level(&a->level, ns);
@@ -124,16 +130,12 @@ void tm_account_released(struct tm_account *a, const struct tm_block *b, struct 
 			 bool temporary) {
 	struct tm_ledger *l = a->ledger;
 	if (l->failed) return;
-	change_site(l, &(struct tm_site_change){ .account = a,
-						 .amount = amount,
-						 .ns = ns,
-						 .size_bytes = b->size_bytes,
-						 .lifetime_ns = lifetime_ns,
-						 .stack = b->stack,
-						 .peak_epoch = a->level.epoch,
-						 .process_peak_epoch = l->level.epoch,
-						 .kind = TM_SITE_RELEASE,
-						 .temporary = temporary });
+	struct tm_site_change change = change_of(a, TM_SITE_RELEASE, b->stack, amount);
+	change.ns = ns;
+	change.size_bytes = b->size_bytes;
+	change.lifetime_ns = lifetime_ns;
+	change.temporary = temporary;
+	change_site(l, &change);
 	if (temporary) tm_amount_add(&a->temporary, amount);
 	tm_amount_take(&a->level.live, amount);
 	note_level(&a->level, ns);
@@ -157,12 +159,8 @@ void tm_high_falls(struct tm_high *h, struct tm_amount amount) {
 void tm_account_split(struct tm_account *a, uint32_t stack, unsigned survivors) {
 	struct tm_amount more = { 0, (uint64_t)survivors << a->ledger->scale.count_shift };
 	if (a->ledger->failed || !survivors) return;
-	change_site(a->ledger, &(struct tm_site_change){ .account = a,
-							 .amount = more,
-							 .stack = stack,
-							 .peak_epoch = a->level.epoch,
-							 .process_peak_epoch = a->ledger->level.epoch,
-							 .kind = TM_SITE_SPLIT });
+	struct tm_site_change change = change_of(a, TM_SITE_SPLIT, stack, more);
+	change_site(a->ledger, &change);
 	a->splits += more.count;
 	tm_amount_add(&a->level.live, more);
 	if (a->is_root) tm_amount_add(&a->ledger->level.live, more);

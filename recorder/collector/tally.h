@@ -29,7 +29,7 @@ struct tm_tally_process {
 enum tm_tally_default { TM_TALLY_OWN = 0, TM_TALLY_MALLOC = 1, TM_TALLY_MMAP = 2, TM_TALLY_MMAP_FILE = 3 };
 
 struct tm_tally_heap { /* of one heap, since its process or the baseline began; counts are of blocks that are known */
-	uint64_t live_bytes, peak_since_reset_bytes, live_count, peak_bytes, allocations, frees;
+	uint64_t live_bytes, live_count, peak_bytes, peak_since_reset_bytes, allocations, frees;
 };
 
 /* The events of a thread that are encoded together: their allocations have numbers, which stay with the blocks. */
