@@ -5,8 +5,8 @@
  * Threads:  the calling thread's state only. Nothing that another thread writes is written here; what is read besides (tm_guest, tm_real) is written once.
  * When full: tm_make_room() in emit.c, out of line like everything that is not usual.
  * Cost:     tests/integration/test_instructions.py counts the instructions; add to the usual path only what every event needs. Where rdtsc waits for all loads
- *           in front of it and holds back those behind it, as tests/bench/stamp_bench.c shows, a stamp is a fence: computing before it hides behind what the program
- *           has on its way; a look at memory that nobody has touched belongs behind it, where the program goes on meanwhile.
+ *           in front of it and holds back those behind it (tests/bench/stamp_bench.c shows it), a stamp is a fence: computing in front of it hides behind
+ *           what the program has on its way; a look at memory that nobody has touched belongs behind it, where the program goes on meanwhile.
  */
 #ifndef TIDEMARK_GUEST_HOT_H
 #define TIDEMARK_GUEST_HOT_H
