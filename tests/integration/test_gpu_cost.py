@@ -114,25 +114,27 @@ def nothing_at_all_without_cuda(t):
     for line in seen["auto"]:
         t.check(line.startswith(("LD_LIBRARY_PATH", "TIDEMARK", "CUDA_INJ")) or not re.search("libcuda|cupti|nvidia", line), f"it is there: {line}")
     t.need("strace")
-    calls, lived = {}, {}
-    for how in ("auto", "off"):
-        # Whether names are looked up while the program runs, by processes of their own, is a matter of time.
-        command = ["strace", "-f", "-o", t.path(how), "-e", "trace=%file,clone,clone3,fork,vfork", t.tidemark, "record", "--quiet", "--names=none", f"--gpu={how}",
-                   "-o", t.path("traced.tmk"), "--force", "--", program]
-        if t.run(command, env=doubles(where)).status:
-            t.skip("no program can be traced here")
-        with open(t.path(how), encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
-        # A call may be interrupted and begin again: who lived is counted by their numbers, not by the calls that made them.
-        lived[how] = len({line.split()[0] for line in lines})
-        calls[how] = [re.sub(r"^\d+ +", "", line) for line in lines if " resumed>" not in line] # the rest of a call, when others came between
-        for line in calls[how]:
-            t.check(line.startswith("exec") or not re.search(r"libcuda\.|libcupti|nvidia", line.replace(where, "")), f"somebody looked for it: {line}")
-    t.equal(lived["auto"], lived["off"], "threads and processes")
-    t.check(lived["auto"] >= 3, "tidemark, its collector and the program were not all seen")
+    lived, files = {"auto": [], "off": []}, {}
+    # The recorder's thread that compresses starts when there is something to do in time: one more now and then. The fewest are what is compared.
+    while not files or (min(lived["auto"]) != min(lived["off"]) and len(lived["auto"]) < 12):
+        for how in ("auto", "off"):
+            # Whether names are looked up while the program runs, by processes of their own, is a matter of time.
+            command = ["strace", "-f", "-o", t.path(how), "-e", "trace=%file,clone,clone3,fork,vfork", t.tidemark, "record", "--quiet", "--names=none", f"--gpu={how}",
+                       "-o", t.path("traced.tmk"), "--force", "--", program]
+            if t.run(command, env=doubles(where)).status:
+                t.skip("no program can be traced here")
+            with open(t.path(how), encoding="utf-8", errors="replace") as file:
+                lines = file.read().splitlines()
+            # A call may be interrupted and begin again: who lived is counted by their numbers, not by the calls that made them.
+            lived[how].append(len({line.split()[0] for line in lines}))
+            calls = [re.sub(r"^\d+ +", "", line) for line in lines if " resumed>" not in line] # the rest of a call, when others came between
+            for line in calls:
+                t.check(line.startswith("exec") or not re.search(r"libcuda\.|libcupti|nvidia", line.replace(where, "")), f"somebody looked for it: {line}")
+            files[how] = {re.sub(r"\d+", "#", found[1]) for found in (re.search('"(/[^"]*)"', line) for line in calls) if found}
+    t.equal(min(lived["auto"]), min(lived["off"]), "threads and processes")
+    t.check(min(lived["auto"]) >= 3, "tidemark, its recorder and the program were not all seen")
     # How often /proc is read depends on the time.
-    files = [{re.sub(r"\d+", "#", found[1]) for found in (re.search('"(/[^"]*)"', line) for line in calls[how]) if found} for how in ("auto", "off")]
-    t.equal(sorted(f for f in files[0] ^ files[1] if not f.startswith(("/proc/", "/sys/"))), [], "files that only one of them asks for")
+    t.equal(sorted(f for f in files["auto"] ^ files["off"] if not f.startswith(("/proc/", "/sys/"))), [], "files that only one of them asks for")
 
 
 main()
