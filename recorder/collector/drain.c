@@ -454,12 +454,15 @@ static void copy_out(struct tm_collector *c, const struct tm_ring_view *r, size_
 	memcpy((uint8_t *)c->block + first, data, bytes - first);
 }
 
-static void set_tail(struct tm_ring_view *r, struct tm_ring *ring, uint64_t tail) {
+/* Who waits for room is woken when half of its ring is free: for a block at a time it would sleep and wake more than it works. It looks by itself now and then. */
+static void set_tail(const struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t tail) {
 	r->used_bytes += tail - r->tail;
 	r->tail = tail;
 	atomic_store_explicit(&ring->tail, tail, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst); /* a producer sets waiting, then looks at tail; we the other way round */
-	if (atomic_load_explicit(&ring->waiting, memory_order_relaxed) && atomic_exchange(&ring->waiting, 0)) tm_futex_wake(&ring->waiting);
+	if (!atomic_load_explicit(&ring->waiting, memory_order_relaxed)) return;
+	if (atomic_load_explicit(&ring->head, memory_order_relaxed) - tail > tm_session_ring_bytes(&c->session, index_of(c, r)) / 2) return;
+	if (atomic_exchange(&ring->waiting, 0)) tm_futex_wake(&ring->waiting);
 }
 
 static void skip_corrupt(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t head) {
@@ -473,7 +476,7 @@ static void skip_corrupt(struct tm_collector *c, struct tm_ring_view *r, struct 
 	tm_python_native_changed(&r->python, 0);
 	r->stack = 0;
 	r->text_bytes = 0;
-	set_tail(r, ring, head);
+	set_tail(c, r, ring, head);
 }
 
 /* Reads a block of a ring, no further than `head`. */
@@ -492,7 +495,7 @@ static void read_block(struct tm_collector *c, struct tm_ring_view *r, struct tm
 		taken = take_records(c, r, bytes / 8, &bad);
 		if (taken || bad || bytes == left || limit > BLOCK_WORDS * 8) break;
 	}
-	set_tail(r, ring, r->tail + taken * 8);
+	set_tail(c, r, ring, r->tail + taken * 8);
 	if (group_is_large(c)) tm_drain_close_group(c, true);
 	if (bad || !taken) skip_corrupt(c, r, ring, r->head);
 }
