@@ -7,7 +7,7 @@
  * Hostile:  the host program can scribble over all of it: the collector copies a number before it checks it and never trusts a length.
  *
  *     0                 rules_offset              ring_headers_offset            ring_data_offset
- *     | struct tm_shm   | struct tm_shared_rules  | struct tm_ring [ring_count]  | ring_bytes data | ring_bytes data | ...
+ *     | struct tm_shm   | struct tm_shared_rules  | struct tm_ring [ring_count]  | data of the first ring | of the second | ...
  */
 #ifndef TIDEMARK_RECORDER_SHM_H
 #define TIDEMARK_RECORDER_SHM_H
@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d64697400000006ull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d64697400000007ull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
 #define TM_SHM_PAGE 4096u
@@ -34,15 +34,29 @@ enum tm_gpu_mode { TM_GPU_OFF = 0, TM_GPU_AUTO = 1, TM_GPU_CUPTI = 2 };
  * seconds by a compare-and-swap from ASKED to GIVEN_UP, which the collector turns into FREE. */
 enum tm_stats_state { TM_STATS_FREE = 0, TM_STATS_ASKED = 1, TM_STATS_ANSWERED = 2, TM_STATS_UNKNOWN = 3, TM_STATS_GIVEN_UP = 4 };
 
-/* Bytes of a ring by its index: a program of very many threads has smaller ones, so that all of them together stay within bounds (400 MiB with the
- * usual 1 MiB for the first, for 4,096 threads). Their data lies ring_bytes apart all the same. */
-#define TM_RINGS_WHOLE 64u   /* from here on a quarter */
-#define TM_RINGS_QUARTER 512u /* from here on a sixteenth */
+/* Bytes of a ring by its index: a program of very many threads has smaller ones, so that all of them together stay within bounds (412 MiB with the usual
+ * 4 MiB for the first, for 4,096 threads). The first are as large as two cores' nearest caches, so that what is written lies in neither of them any more:
+ * a line that the collector has just read costs the thread more than one that is far away. */
+#define TM_RINGS_WHOLE 4u      /* from here on a quarter */
+#define TM_RINGS_QUARTER 64u   /* from here on a sixteenth */
+#define TM_RINGS_SIXTEENTH 512u /* from here on a sixty-fourth */
 #define TM_RING_BYTES_LEAST 65536u
 static inline uint64_t tm_ring_bytes_at(uint64_t ring_bytes, uint32_t index) {
-	uint64_t bytes = index < TM_RINGS_WHOLE ? ring_bytes : ring_bytes / (index < TM_RINGS_QUARTER ? 4 : 16);
+	unsigned part = index < TM_RINGS_WHOLE ? 1 : index < TM_RINGS_QUARTER ? 4 : index < TM_RINGS_SIXTEENTH ? 16 : 64;
+	uint64_t bytes = ring_bytes / part;
 	if (bytes >= TM_RING_BYTES_LEAST) return bytes;
 	return ring_bytes < TM_RING_BYTES_LEAST ? ring_bytes : TM_RING_BYTES_LEAST;
+}
+
+/* Bytes of all rings in front of one: where its data begins, from ring_data_offset on. */
+static inline uint64_t tm_ring_bytes_before(uint64_t ring_bytes, uint32_t index) {
+	const uint32_t first[] = { 0, TM_RINGS_WHOLE, TM_RINGS_QUARTER, TM_RINGS_SIXTEENTH, UINT32_MAX };
+	uint64_t bytes = 0;
+	for (unsigned i = 0; i < 4 && index > first[i]; i++) {
+		uint32_t count = (index < first[i + 1] ? index : first[i + 1]) - first[i];
+		bytes += count * tm_ring_bytes_at(ring_bytes, first[i]);
+	}
+	return bytes;
 }
 
 struct tm_stats_slot {

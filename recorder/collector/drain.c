@@ -454,7 +454,8 @@ static void copy_out(struct tm_collector *c, const struct tm_ring_view *r, size_
 	memcpy((uint8_t *)c->block + first, data, bytes - first);
 }
 
-/* Who waits for room is woken when half of its ring is free: for a block at a time it would sleep and wake more than it works. It looks by itself now and then. */
+/* Who waits for room is woken when half of its ring is free: for a block at a time it would sleep and wake more than it works. It looks by itself, too, now
+ * and then. */
 static void set_tail(const struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t tail) {
 	r->used_bytes += tail - r->tail;
 	r->tail = tail;

@@ -65,7 +65,7 @@ static void lay_out(struct tm_session *s) {
 	uint64_t headers = round_up((uint64_t)s->ring_count * sizeof(struct tm_ring), TM_SHM_PAGE);
 	s->ring_headers_offset = round_up(sizeof(struct tm_shm), TM_SHM_PAGE) + round_up(sizeof(struct tm_shared_rules), TM_SHM_PAGE);
 	s->ring_data_offset = s->ring_headers_offset + headers;
-	s->total_bytes = s->ring_data_offset + s->ring_count * s->ring_bytes;
+	s->total_bytes = s->ring_data_offset + tm_ring_bytes_before(s->ring_bytes, s->ring_count);
 }
 
 /* A limit on the size of files (ulimit -f) also counts for memory files. Lifts it as far as we may; true: restore `old` afterwards. */
@@ -94,7 +94,7 @@ static int size_and_map(struct tm_session *s, uint64_t wanted_bytes) {
 	int result = -ENOMEM;
 	for (uint64_t bytes = wanted_bytes; bytes >= RING_BYTES_MIN; bytes /= 2)
 		for (uint32_t count = RING_COUNT_MAX; count >= RING_COUNT_MIN; count /= 2) {
-			if (count > RING_COUNT_MIN && count * bytes > SESSION_BYTES_MAX) continue;
+			if (count > RING_COUNT_MIN && tm_ring_bytes_before(bytes, count) > SESSION_BYTES_MAX) continue;
 			result = try_size(s, count, bytes);
 			if (result == 0) return 0;
 		}
@@ -171,7 +171,7 @@ struct tm_ring *tm_session_ring(const struct tm_session *s, uint32_t index) {
 }
 
 const uint8_t *tm_session_ring_data(const struct tm_session *s, uint32_t index) {
-	return (const uint8_t *)s->shm + s->ring_data_offset + index * s->ring_bytes;
+	return (const uint8_t *)s->shm + s->ring_data_offset + tm_ring_bytes_before(s->ring_bytes, index);
 }
 
 uint64_t tm_session_ring_bytes(const struct tm_session *s, uint32_t index) {
@@ -179,8 +179,8 @@ uint64_t tm_session_ring_bytes(const struct tm_session *s, uint32_t index) {
 }
 
 void tm_session_ring_forget(const struct tm_session *s, uint32_t index) {
-	fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(s->ring_data_offset + index * s->ring_bytes),
-		  (off_t)s->ring_bytes);
+	fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(s->ring_data_offset + tm_ring_bytes_before(s->ring_bytes, index)),
+		  (off_t)tm_ring_bytes_at(s->ring_bytes, index));
 }
 
 void tm_session_close_to_guests(const struct tm_session *s) {

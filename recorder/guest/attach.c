@@ -42,7 +42,7 @@ static struct tm_ring *ring_at(struct tm_shm *shm, uint32_t index) {
 }
 
 static uint64_t ring_offset(const struct tm_shm *shm, uint32_t index) {
-	return shm->ring_data_offset + index * shm->ring_bytes;
+	return shm->ring_data_offset + tm_ring_bytes_before(shm->ring_bytes, index);
 }
 
 /* Maps the group of rings that the first free one belongs to. Other processes may use rings of it too. */
@@ -51,10 +51,12 @@ static void map_slab(struct tm_shm *shm, int fd) {
 	while (first < shm->ring_count && atomic_load_explicit(&ring_at(shm, first)->state, memory_order_relaxed) != TM_RING_FREE) first++;
 	first -= first % SLAB_RINGS;
 	if (address_space_is_limited() || first + SLAB_RINGS > shm->ring_count) return;
-	long slab = map_file(fd, SLAB_RINGS * shm->ring_bytes, ring_offset(shm, first));
+	uint64_t bytes = ring_offset(shm, first + SLAB_RINGS) - ring_offset(shm, first);
+	long slab = map_file(fd, bytes, ring_offset(shm, first));
 	if (slab < 0) return;
-	tm_syscall(SYS_madvise, slab, (long)(SLAB_RINGS * shm->ring_bytes), MADV_DONTDUMP, 0, 0, 0);
+	tm_syscall(SYS_madvise, slab, (long)bytes, MADV_DONTDUMP, 0, 0, 0);
 	tm_guest.slab = (uint8_t *)slab;
+	tm_guest.slab_bytes = bytes;
 	tm_guest.slab_first = first;
 }
 
@@ -64,7 +66,7 @@ static bool session_is_sound(const struct tm_shm *shm, uint64_t file_bytes) {
 	       shm->ring_bytes >= TM_SHM_PAGE && (shm->ring_bytes & (shm->ring_bytes - 1)) == 0 &&
 	       shm->rules_offset + sizeof(struct tm_shared_rules) <= shm->ring_headers_offset &&
 	       shm->ring_headers_offset + (uint64_t)shm->ring_count * sizeof(struct tm_ring) <= shm->ring_data_offset &&
-	       shm->ring_data_offset + shm->ring_count * shm->ring_bytes <= file_bytes && shm->max_depth <= TM_DEPTH_LIMIT;
+	       ring_offset(shm, shm->ring_count) <= file_bytes && shm->max_depth <= TM_DEPTH_LIMIT;
 }
 
 static struct tm_shm *map_session(void) {
@@ -171,7 +173,7 @@ static uint64_t ring_bytes(uint32_t index) {
 
 static uint8_t *map_ring(uint32_t index) {
 	uint64_t offset = ring_offset(tm_guest.shm, index);
-	if (in_slab(index)) return tm_guest.slab + (index - tm_guest.slab_first) * tm_guest.shm->ring_bytes;
+	if (in_slab(index)) return tm_guest.slab + (offset - ring_offset(tm_guest.shm, tm_guest.slab_first));
 	long fd = open_session();
 	if (fd < 0) return NULL;
 	uint64_t bytes = ring_bytes(index);
@@ -221,7 +223,7 @@ bool tm_ring_claim(struct tm_thread *t) {
 
 void tm_ring_close(struct tm_thread *t) {
 	atomic_store_explicit(&t->ring->state, TM_RING_CLOSED, memory_order_release);
-	if (t->data < tm_guest.slab || t->data >= tm_guest.slab + SLAB_RINGS * tm_guest.shm->ring_bytes)
+	if (t->data < tm_guest.slab || t->data >= tm_guest.slab + tm_guest.slab_bytes)
 		tm_syscall(SYS_munmap, (long)t->data, (long)(t->mask + 1), 0, 0, 0, 0);
 	t->ring = NULL;
 }

@@ -129,6 +129,7 @@ struct tm_guest {
 	struct tm_shm *shm;       /* header and ring headers, mapped shared */
 	uint64_t mapped_bytes;    /* of shm */
 	uint8_t *slab;            /* a few rings' data, mapped from the start (attach.c); NULL: none */
+	uint64_t slab_bytes;
 	uint32_t slab_first;      /* index of its first ring */
 	char session_path[256];
 	bool epoch_stays;         /* this kernel does not wipe pages on fork: fork() clears the word in the child (process_hooks.c) */
