@@ -567,7 +567,7 @@ TM_HOT static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct t
 	uint32_t decided = fp.count;
 	if (!meets(t, &fp, valid, &met_is_framed)) return TM_UNWIND_NOT_QUICK;
 	move_frames(t, valid, fresh);
-	if (!decided && fresh) tm_route_learn(t, routes, valid, fresh, met);
+	if (decided <= TM_ROUTE_USES_MAX && fresh) tm_route_learn(t, routes, valid, fresh, met);
 	accept_with_fp(t, &fp, valid, fresh, met_is_framed);
 	return fresh;
 }
@@ -632,6 +632,19 @@ static inline uint32_t unwind_by_rules(struct tm_thread *t, uint32_t valid, uint
 	return needs_fp(t, valid, &checks) ? unwind_quickly_with_fp(t, valid, slot, routes) : unwind_plain_quickly(t, valid, slot, pc, checks, routes);
 }
 
+static inline uint32_t source_of_route(uint8_t source) {
+	return source == TM_ROUTE_FP_TOP ? TM_CHECK_TOP : source;
+}
+
+/* What the walk would have remembered on the way. */
+static inline void take_uses(struct quick_fp *fp, const struct tm_route_uses *u, uintptr_t slot) {
+	for (fp->count = 0; fp->count < u->count; fp->count++) {
+		const struct tm_route_use *use = &u->uses[fp->count];
+		uintptr_t value = slot + 8 * (uintptr_t)use->value;
+		fp->checks[fp->count] = (struct tm_check){ tm_route_use_at(use, slot), value, source_of_route(use->source), use->user };
+	}
+}
+
 /* A route that fits, with frame pointers. 0: it does not hold, or leads to another frame. */
 static inline uint32_t go_route_with_fp(struct tm_thread *t, const struct tm_route *r, uint32_t valid, uintptr_t slot) {
 	struct quick_fp fp;
@@ -639,8 +652,9 @@ static inline uint32_t go_route_with_fp(struct tm_thread *t, const struct tm_rou
 	uint8_t *marks = t->framed + 2 * t->capacity - count;
 	bool met_is_framed;
 	fp.at = slot - 8 + 8 * (uintptr_t)r->fp_at;
-	fp.source = r->fp_source == TM_ROUTE_FP_TOP ? TM_CHECK_TOP : r->fp_source;
+	fp.source = source_of_route(r->fp_source);
 	fp.count = 0;
+	if (r->framed & TM_ROUTE_USES) take_uses(&fp, tm_route_uses(t->routes, r), slot);
 	if (!meets(t, &fp, valid, &met_is_framed)) return 0;
 	tm_route_go(t, r, valid, slot);
 	for (uint32_t i = 0; i < count; i++) marks[i] = r->framed >> i & 1;
@@ -661,6 +675,7 @@ TM_HOT static __attribute__((noinline)) uint32_t go_odd_route(struct tm_thread *
 		accept_plain(t, valid, fresh, checks);
 	}
 	tm_route_note_use(r);
+	tm_route_fetch_next(t, r);
 	return fresh;
 }
 
@@ -680,6 +695,7 @@ TM_HOT uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t
 	tm_route_put_four(t, r->pcs, r->offsets, valid, slot);
 	t->pcs[valid + r->count - 1] = pc;
 	t->sps[valid + r->count - 1] = slot;
+	tm_route_fetch_next(t, r);
 	return accept_plain(t, valid, r->count, checks);
 }
 

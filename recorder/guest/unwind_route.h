@@ -4,11 +4,11 @@
  * Idea:     the frames that follow the hook's caller, up to one of those that are kept, are decided by their rules, and so by the words that those look at.
  *           Where every return address on the way is what it was, relative to where the way begins, and every frame pointer that a rule was about points to
  *           where it did, the way is the same. All these words are looked at at once; each rule would be known only after the one before.
- *           What is learned are frames about the stack pointer alone, and "framed" ones (unwind.h), whose frame pointer lies below their return address. Which
- *           frame pointer comes out at the end, and what it has to do with the kept ones, is left to who asks.
+ *           What is learned are frames about the stack pointer, "framed" ones (unwind.h), whose frame pointer lies below their return address, and a few
+ *           whose frame pointer lies elsewhere. Which one comes out at the end, and what it has to do with the kept ones, is left to who asks.
  * Found by: where the route begins, how far it leads, and the second frame's return address. Where that lies is guessed, by the innermost one: a
  *           wrong guess finds the wrong route, which does not hold.
- * Owns:     struct tm_routes, part of the thread's memory: 192 KiB at most, of which only what was learned is ever written.
+ * Owns:     struct tm_routes, part of the thread's memory: 224 KiB at most, of which only what was learned is ever written.
  * Threads:  a thread's own. A signal handler that never comes back may leave a route half learned: it is nobody's until its last store.
  * When full: two routes share a set; the one that is worth less gives way when it has been of no use for some time. A long one's rest lies in a place
  *           that it shares with others, and is lost when it is taken.
@@ -23,7 +23,7 @@
 /* Frames are outermost first, as they are in a stack; the innermost has a place of its own. Those beyond `count` repeat it, so that four can be looked at
  * together. Offsets are from where the route begins, in words. */
 #define TM_ROUTE_FIRST 4u
-#define TM_ROUTE_REST 12u
+#define TM_ROUTE_REST 24u
 #define TM_ROUTE_FRAMES (TM_ROUTE_FIRST + TM_ROUTE_REST + 1)
 
 struct tm_route {
@@ -31,34 +31,55 @@ struct tm_route {
 	uintptr_t pcs[TM_ROUTE_FIRST];
 	uint16_t offsets[TM_ROUTE_FIRST];
 	uint32_t span;   /* how far it leads, in bytes; 0: nowhere, there is none */
-	uint32_t framed; /* bits: frames that are */
+	uint32_t framed; /* bits: frames that are; and TM_ROUTE_USES */
 	uint16_t fp_at;  /* where the frame pointer at its end lies, in words from the one below where it begins */
 	uint8_t fp_source; /* which frame saved it there, from the innermost; TM_ROUTE_FP_TOP: none, it is the hook's caller's */
 	uint8_t count;
 	uint8_t worth;   /* so often it may be the wrong one before another takes its place */
 	uint8_t used;    /* it was gone again */
+	uint16_t next;   /* which was gone after it: number, TM_ROUTE_NEXT_... */
 };
 #define TM_ROUTE_FP_TOP 0xffu
+#define TM_ROUTE_USES 0x80000000u
+#define TM_ROUTE_NEXT_HAS_REST 0x4000u
+#define TM_ROUTE_NEXT_HAS_USES 0x8000u
 
 struct tm_route_rest {
-	uintptr_t pcs[TM_ROUTE_REST];
+	_Alignas(64) uint16_t owner; /* number of the route from 1 on; 0: nobody's */
 	uint16_t offsets[TM_ROUTE_REST];
-	uint16_t owner; /* number of the route from 1 on; 0: nobody's */
+	uintptr_t pcs[TM_ROUTE_REST];
+};
+
+/* Frames that were found by a frame pointer which does not lie right below their return address, innermost first. */
+#define TM_ROUTE_USES_MAX 4u
+struct tm_route_use {
+	uint16_t at;    /* where the frame pointer lies, as fp_at */
+	int16_t value;  /* where it points to, in words from where the route begins */
+	uint8_t source; /* as fp_source */
+	uint8_t user;   /* number of the frame, from the innermost */
+};
+
+struct tm_route_uses {
+	_Alignas(32) uint16_t owner; /* as a rest's */
+	uint8_t count;
+	struct tm_route_use uses[TM_ROUTE_USES_MAX];
 };
 
 #define TM_ROUTE_SETS_BITS 10u
 #define TM_ROUTE_WAYS 2u
 #define TM_ROUTES (TM_ROUTE_WAYS << TM_ROUTE_SETS_BITS)
 #define TM_ROUTE_RESTS (TM_ROUTES / 4)
+#define TM_ROUTE_USERS (TM_ROUTES / 2)
 #define TM_ROUTE_SECONDS_BITS 8u
 
 struct tm_routes {
 	_Alignas(128) struct tm_route routes[TM_ROUTES];
 	struct tm_route_rest rests[TM_ROUTE_RESTS];
+	struct tm_route_uses uses[TM_ROUTE_USERS];
 	uint16_t seconds[1u << TM_ROUTE_SECONDS_BITS]; /* by the innermost address: where the second lies, in words */
 };
 
-_Static_assert(sizeof(struct tm_route) == 64, "a cache line");
+_Static_assert(sizeof(struct tm_route) == 64 && TM_ROUTES <= TM_ROUTE_NEXT_HAS_REST, "a cache line, and a number beside two bits");
 
 /* --- finding one --- */
 
@@ -81,6 +102,10 @@ static inline struct tm_route_rest *tm_route_rest(struct tm_routes *all, const s
 
 static inline uint16_t tm_route_number(const struct tm_routes *all, const struct tm_route *r) {
 	return (uint16_t)(r - all->routes + 1);
+}
+
+static inline struct tm_route_uses *tm_route_uses(struct tm_routes *all, const struct tm_route *r) {
+	return &all->uses[(size_t)(r - all->routes) % TM_ROUTE_USERS];
 }
 
 /* Are four frames where they were? */
@@ -123,10 +148,23 @@ static inline bool tm_route_framed_hold(struct tm_routes *all, const struct tm_r
 	return true;
 }
 
+static inline uintptr_t tm_route_use_at(const struct tm_route_use *use, uintptr_t slot) {
+	return slot - 8 + 8 * (uintptr_t)use->at;
+}
+
+static inline bool tm_route_uses_hold(struct tm_routes *all, const struct tm_route *r, uintptr_t slot) {
+	const struct tm_route_uses *u = tm_route_uses(all, r);
+	if (u->owner != tm_route_number(all, r)) return false;
+	for (uint32_t i = 0; i < u->count; i++)
+		if (TM_UNWIND_WORD(tm_route_use_at(&u->uses[i], slot)) != slot + 8 * (uintptr_t)u->uses[i].value) return false;
+	return true;
+}
+
 /* The rest of one that fits. */
 static inline bool tm_route_holds(struct tm_routes *all, const struct tm_route *r, uintptr_t slot) {
 	if (!tm_route_is_short(r) && !tm_route_rest_holds(all, r, slot)) return false;
-	return !r->framed || tm_route_framed_hold(all, r, slot);
+	if (r->framed & TM_ROUTE_USES && !tm_route_uses_hold(all, r, slot)) return false;
+	return !(r->framed & ~TM_ROUTE_USES) || tm_route_framed_hold(all, r, slot);
 }
 
 #define TM_ROUTE_WORTH 8u
@@ -137,6 +175,26 @@ static inline void tm_route_note_use(struct tm_route *r) {
 	if (TM_LIKELY(r->worth == TM_ROUTE_WORTH)) return;
 	r->worth = TM_ROUTE_WORTH;
 	r->used = 1;
+}
+
+/* --- which comes next --- */
+
+/* What is done over and over goes the same routes one after the other, and what the program computes meanwhile drives them out of the caches. So each says
+ * which came after it the last time, and that one is fetched when it has been gone. */
+static inline void tm_route_fetch_next(struct tm_thread *t, struct tm_route *r) {
+	struct tm_routes *all = t->routes;
+	unsigned me = (unsigned)(r - all->routes), next = r->next, at = next % TM_ROUTES;
+	if (!tm_route_is_short(r)) me |= TM_ROUTE_NEXT_HAS_REST;
+	if (r->framed & TM_ROUTE_USES) me |= TM_ROUTE_NEXT_HAS_USES;
+	if (t->route_before && t->route_before->next != me) t->route_before->next = (uint16_t)me;
+	t->route_before = r;
+	__builtin_prefetch(&all->routes[at]);
+	if (next & TM_ROUTE_NEXT_HAS_REST) {
+		const struct tm_route_rest *rest = &all->rests[at % TM_ROUTE_RESTS];
+		__builtin_prefetch(&rest->owner);
+		__builtin_prefetch(&rest->pcs[1]);
+	}
+	if (next & TM_ROUTE_NEXT_HAS_USES) __builtin_prefetch(&all->uses[at % TM_ROUTE_USERS]);
 }
 
 /* --- going it --- */
@@ -167,8 +225,15 @@ static void tm_route_learn_some(const struct tm_thread *t, uintptr_t *pcs, uint1
 	}
 }
 
-/* What becomes of the frame pointer on the way: as the walk did it, once more. False: there is a frame that is neither about the stack pointer nor framed. */
-static bool tm_route_follow_fp(const struct tm_thread *t, struct tm_route *r, uint32_t keep, uintptr_t slot, uintptr_t met) {
+/* The frame pointer that lies `at` leads the frame `user` to its caller, past `outer`. False: there is no room, or it is too far. */
+static bool tm_route_learn_use(struct tm_route_uses *u, uintptr_t at, uintptr_t slot, intptr_t value, uint8_t source, uint32_t user) {
+	if (u->count == TM_ROUTE_USES_MAX || value % 8 || value / 8 != (int16_t)(value / 8)) return false;
+	u->uses[u->count++] = (struct tm_route_use){ (uint16_t)((at - (slot - 8)) / 8), (int16_t)(value / 8), source, (uint8_t)user };
+	return true;
+}
+
+/* What becomes of the frame pointer on the way: as the walk did it, once more. False: the way has too many turns. */
+static bool tm_route_follow_fp(const struct tm_thread *t, struct tm_route *r, struct tm_route_uses *uses, uint32_t keep, uintptr_t slot, uintptr_t met) {
 	const uint32_t framed_rule = tm_rule_make(TM_RULE_FP, 2, 16);
 	uint64_t rules = tm_rules();
 	uintptr_t at = slot - 8;
@@ -177,8 +242,15 @@ static bool tm_route_follow_fp(const struct tm_thread *t, struct tm_route *r, ui
 	for (uint32_t i = r->count; i-- > 0;) {
 		uintptr_t place = t->sps[keep + i], outer = i ? t->sps[keep + i - 1] : met;
 		uint32_t rule = tm_rule_in(rules, t->pcs[keep + i] - 1);
-		if (rule == framed_rule && at == place - 8) r->framed |= 1u << i;
-		else if (tm_rule_kind(rule) != TM_RULE_SP) return false;
+		if (rule == framed_rule && at == place - 8) {
+			r->framed |= 1u << i;
+		} else if (tm_rule_kind(rule) == TM_RULE_FP) {
+			intptr_t value = (intptr_t)(outer + 8 - slot) - (intptr_t)tm_rule_offset(rule);
+			if (!tm_route_learn_use(uses, at, slot, value, r->fp_source, r->count - 1 - i)) return false;
+			r->framed |= TM_ROUTE_USES;
+		} else if (tm_rule_kind(rule) != TM_RULE_SP) {
+			return false;
+		}
 		if (!TM_RULE_FP_SLOT(rule)) continue;
 		at = outer + 8 - 8 * (uintptr_t)TM_RULE_FP_SLOT(rule);
 		if (at <= place) return false;
@@ -186,6 +258,16 @@ static bool tm_route_follow_fp(const struct tm_thread *t, struct tm_route *r, ui
 	}
 	r->fp_at = (uint16_t)((at - (slot - 8)) / 8);
 	return true;
+}
+
+static void tm_route_keep_uses(struct tm_routes *all, const struct tm_route *r, const struct tm_route_uses *uses) {
+	struct tm_route_uses *to = tm_route_uses(all, r);
+	to->owner = 0;
+	atomic_signal_fence(memory_order_seq_cst);
+	to->count = uses->count;
+	memcpy(to->uses, uses->uses, sizeof to->uses);
+	atomic_signal_fence(memory_order_seq_cst);
+	to->owner = tm_route_number(all, r);
 }
 
 /* The `count` frames from `keep` on are to be found again, in a set where none was found. */
@@ -202,7 +284,9 @@ static __attribute__((noinline)) void tm_route_learn_now(struct tm_thread *t, st
 	atomic_signal_fence(memory_order_seq_cst);
 	r->pc = pc;
 	r->count = (uint8_t)count;
-	if (!tm_route_follow_fp(t, r, keep, slot, met)) return;
+	struct tm_route_uses uses = { .owner = 0 };
+	if (!tm_route_follow_fp(t, r, &uses, keep, slot, met)) return;
+	if (uses.count) tm_route_keep_uses(all, r, &uses);
 	tm_route_learn_some(t, r->pcs, r->offsets, TM_ROUTE_FIRST, keep, last);
 	if (count > TM_ROUTE_FIRST + 1) {
 		struct tm_route_rest *rest = tm_route_rest(all, r);
