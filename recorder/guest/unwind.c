@@ -36,6 +36,7 @@ void tm_unwind_prepare(struct tm_thread *t, void *memory) {
 	t->pairs = (struct tm_pair *)(((uintptr_t)(t->sps + 2 * t->capacity + SLACK) + 15) & ~(uintptr_t)15);
 	t->framed = (uint8_t *)(t->pairs + t->capacity);
 	t->routes = (struct tm_routes *)(((uintptr_t)(t->framed + 2 * t->capacity) + ROUTES_ALIGNED - 1) & ~(uintptr_t)(ROUTES_ALIGNED - 1));
+	t->route_before = NULL;
 }
 
 /* --- a walk --- */

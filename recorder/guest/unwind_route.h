@@ -50,7 +50,8 @@ struct tm_route_rest {
 	uintptr_t pcs[TM_ROUTE_REST];
 };
 
-/* Frames that were found by a frame pointer which does not lie right below their return address, innermost first. */
+/* What is known of frames that were found by a frame pointer which does not lie right below their return address, innermost first. It is lost when another
+ * route takes the place. */
 #define TM_ROUTE_USES_MAX 4u
 struct tm_route_use {
 	uint16_t at;    /* where the frame pointer lies, as fp_at */
@@ -68,7 +69,7 @@ struct tm_route_uses {
 #define TM_ROUTE_SETS_BITS 10u
 #define TM_ROUTE_WAYS 2u
 #define TM_ROUTES (TM_ROUTE_WAYS << TM_ROUTE_SETS_BITS)
-#define TM_ROUTE_RESTS (TM_ROUTES / 4)
+#define TM_ROUTE_RESTS (TM_ROUTES / 8)
 #define TM_ROUTE_USERS (TM_ROUTES / 2)
 #define TM_ROUTE_SECONDS_BITS 8u
 
@@ -225,7 +226,8 @@ static void tm_route_learn_some(const struct tm_thread *t, uintptr_t *pcs, uint1
 	}
 }
 
-/* The frame pointer that lies `at` leads the frame `user` to its caller, past `outer`. False: there is no room, or it is too far. */
+/* The frame pointer that lies `at`, and is `value` bytes beyond where the route begins, leads the frame `user` to its caller. False: there is no room, or it
+ * is too far. */
 static bool tm_route_learn_use(struct tm_route_uses *u, uintptr_t at, uintptr_t slot, intptr_t value, uint8_t source, uint32_t user) {
 	if (u->count == TM_ROUTE_USES_MAX || value % 8 || value / 8 != (int16_t)(value / 8)) return false;
 	u->uses[u->count++] = (struct tm_route_use){ (uint16_t)((at - (slot - 8)) / 8), (int16_t)(value / 8), source, (uint8_t)user };
