@@ -6,7 +6,8 @@
 Training: the loop's own wall and processor time, without the import, on one thread, bare and under each tool, interleaved: tidemark with all it does by default
 and without its PyTorch part, PyTorch's machinery for callbacks alone (with some that do nothing), torch.profiler with memory and stacks, memray with native
 stacks off. Ratios of medians to the bare runs of the same rounds. Two models: "quickstart", that of PyTorch's first tutorial (784-512-512-10, a batch of 64, SGD),
-a small model as people train them; and "tiny" (64-256-256-10, a batch of 128, Adam), where most of a step is not arithmetic: the worst case.
+a small model as people train them; and "tiny" (64-256-256-10, a batch of 128, Adam), where most of a step is not arithmetic: the worst case. glibc is told to keep
+what is freed: otherwise it gives memory back and gets it again at each step or not, by chance, and bare runs differ by a tenth among themselves.
 
 Operator: thread processor time of `x.add_(y)` on one element, in one process at a time. PyTorch's machinery for callbacks costs by itself: it is measured with
 callbacks that do nothing. Our own part is (recorded - recorded with --torch=off) - (with empty callbacks - bare); and, alone and so with less noise, what
@@ -150,6 +151,7 @@ def main():
     options = parser.parse_args()
     if subprocess.run([options.python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
         sys.exit(f"torch_bench: {options.python} cannot import torch")
+    os.environ.update(MALLOC_TRIM_THRESHOLD_=str(256 << 20), MALLOC_MMAP_THRESHOLD_=str(32 << 20))
     recorder = os.path.join(os.path.abspath(options.build), "bin/tidemark-record")
     with tempfile.TemporaryDirectory() as work:
         def path(name):
