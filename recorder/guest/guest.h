@@ -92,6 +92,7 @@ struct tm_thread {
 	bool by_frame_pointers; /* --stacks=fp */
 	bool routes_learned;     /* there are any */
 	uint8_t routes_wait, routes_wait_left; /* so many misses go by before the next one is learned */
+	uint8_t routes_refused;                /* counts routes that were to be learned */
 
 	bool named;         /* the program has said what the thread is called */
 	bool begun;         /* the event on its way is stamped already: tm_begin() */

@@ -72,9 +72,8 @@ static bool cut_piece(uint32_t bytes, uint32_t *offset) {
 }
 
 static unsigned shift_for(size_t bytes) {
-	unsigned shift = SMALLEST_SHIFT;
-	while (shift < SMALLEST_SHIFT + CLASSES && ((size_t)1 << shift) < bytes) shift++;
-	return shift;
+	unsigned shift = 64 - (unsigned)__builtin_clzll(bytes - 1); /* bytes are more than a header's */
+	return shift < SMALLEST_SHIFT ? SMALLEST_SHIFT : shift;
 }
 
 TM_HOT void *tm_own_alloc(size_t alignment, size_t size) {

@@ -519,7 +519,7 @@ static inline void accept_with_fp(struct tm_thread *t, const struct quick_fp *fp
 }
 
 /* As tm_unwind_quickly(), with frame pointers. */
-TM_HOT static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_thread *t, uint32_t valid, uintptr_t slot, struct tm_route *routes) {
+TM_HOT static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct tm_thread *t, uint32_t valid, uintptr_t slot, uint64_t route) {
 	const uint32_t framed = tm_rule_make(TM_RULE_FP, 2, 16), least = t->capacity + valid;
 	uintptr_t met = t->sps[valid - 1], *pcs = t->pcs, *slots = t->sps;
 	uint8_t *marks = t->framed;
@@ -568,7 +568,7 @@ TM_HOT static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct t
 	uint32_t decided = fp.count;
 	if (!meets(t, &fp, valid, &met_is_framed)) return TM_UNWIND_NOT_QUICK;
 	move_frames(t, valid, fresh);
-	if (decided <= TM_ROUTE_USES_MAX && fresh) tm_route_learn(t, routes, valid, fresh, met);
+	if (decided <= TM_ROUTE_USES_MAX && fresh) tm_route_learn(t, route, valid, fresh, met);
 	accept_with_fp(t, &fp, valid, fresh, met_is_framed);
 	return fresh;
 }
@@ -599,20 +599,20 @@ static inline bool needs_fp(const struct tm_thread *t, uint32_t valid, uint32_t 
 
 /* Without what has to be remembered about frame pointers, a frame is a look into the table, and its caller's lies where its rule says. */
 TM_HOT static __attribute__((noinline)) uint32_t unwind_plain_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc, uint32_t checks,
-								      struct tm_route *routes) {
+								      uint64_t route) {
 	const uint64_t not_plain = ~0ull << TM_RULE_BITS | TM_RULE_FP | TM_RULE_SIGNAL; /* TM_RULE_SP has none of these bits, other kinds do */
 	uintptr_t met = t->sps[valid - 1], at = slot, in = pc;
 	uintptr_t *pcs = t->pcs, *slots = t->sps;
 	size_t first = 2 * t->capacity, to = first;
 	uint64_t rules = tm_rules();
-	if (TM_UNLIKELY((met - slot) / 8 > t->capacity - valid)) return unwind_quickly_with_fp(t, valid, slot, routes); /* which counts them */
+	if (TM_UNLIKELY((met - slot) / 8 > t->capacity - valid)) return unwind_quickly_with_fp(t, valid, slot, route); /* which counts them */
 	for (;;) {
 		uint64_t hash = tm_rule_hash(in - 1);
 		const _Atomic uint64_t *set = tm_rule_set(rules, hash);
 		uint64_t rule = atomic_load_explicit(&set[0], memory_order_relaxed) ^ tm_rule_tag(hash);
 		if (TM_UNLIKELY(rule & not_plain)) {
 			rule = atomic_load_explicit(&set[1], memory_order_relaxed) ^ tm_rule_tag(hash);
-			if (rule & not_plain) return unwind_quickly_with_fp(t, valid, slot, routes);
+			if (rule & not_plain) return unwind_quickly_with_fp(t, valid, slot, route);
 		}
 		to--;
 		pcs[to] = in;
@@ -624,13 +624,13 @@ TM_HOT static __attribute__((noinline)) uint32_t unwind_plain_quickly(struct tm_
 	if (TM_UNLIKELY(at != met)) return TM_UNWIND_NOT_QUICK;
 	uint32_t fresh = (uint32_t)(first - to);
 	move_frames(t, valid, fresh);
-	tm_route_learn(t, routes, valid, fresh, met);
+	tm_route_learn(t, route, valid, fresh, met);
 	return accept_plain(t, valid, fresh, checks);
 }
 
-static inline uint32_t unwind_by_rules(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc, struct tm_route *routes) {
+static inline uint32_t unwind_by_rules(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc, uint64_t route) {
 	uint32_t checks;
-	return needs_fp(t, valid, &checks) ? unwind_quickly_with_fp(t, valid, slot, routes) : unwind_plain_quickly(t, valid, slot, pc, checks, routes);
+	return needs_fp(t, valid, &checks) ? unwind_quickly_with_fp(t, valid, slot, route) : unwind_plain_quickly(t, valid, slot, pc, checks, route);
 }
 
 static inline uint32_t source_of_route(uint8_t source) {
@@ -664,13 +664,13 @@ static inline uint32_t go_route_with_fp(struct tm_thread *t, const struct tm_rou
 }
 
 /* As tm_unwind_quickly(), of a route that fits as far as its own line tells, but is long or has to do with frame pointers. */
-TM_HOT static __attribute__((noinline)) uint32_t go_odd_route(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc, struct tm_route *routes,
+TM_HOT static __attribute__((noinline)) uint32_t go_odd_route(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc, uint64_t route,
 							      struct tm_route *r) {
 	uint32_t checks, fresh = r->count;
-	if (!tm_route_holds(t->routes, r, slot) || t->capacity - valid < TM_ROUTE_FRAMES) return unwind_by_rules(t, valid, slot, pc, routes);
+	if (!tm_route_holds(t->routes, r, slot) || t->capacity - valid < TM_ROUTE_FRAMES) return unwind_by_rules(t, valid, slot, pc, route);
 	if (r->framed || needs_fp(t, valid, &checks)) {
 		fresh = go_route_with_fp(t, r, valid, slot);
-		if (!fresh) return unwind_by_rules(t, valid, slot, pc, routes);
+		if (!fresh) return unwind_by_rules(t, valid, slot, pc, route);
 	} else {
 		tm_route_go(t, r, valid, slot);
 		accept_plain(t, valid, fresh, checks);
@@ -688,10 +688,14 @@ TM_HOT uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t
 	uintptr_t span = t->sps[valid - 1] - slot;
 	uint32_t checks;
 	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
-	struct tm_route *routes = tm_route_set(t->routes, slot, pc, span), *r = routes;
-	if (!tm_route_fits(r, slot, pc, span) && !tm_route_fits(++r, slot, pc, span)) return unwind_by_rules(t, valid, slot, pc, routes);
+	uint64_t route = tm_route_hash(t->routes, slot, pc, span);
+	struct tm_route *r = tm_route_place_one(t->routes, route);
+	if (!tm_route_fits(r, slot, pc, span)) {
+		r = tm_route_place_two(t->routes, route);
+		if (!tm_route_fits(r, slot, pc, span)) return unwind_by_rules(t, valid, slot, pc, route);
+	}
 	if (r->framed || !tm_route_is_short(r) || t->capacity - valid < TM_ROUTE_FRAMES || needs_fp(t, valid, &checks))
-		return go_odd_route(t, valid, slot, pc, routes, r);
+		return go_odd_route(t, valid, slot, pc, route, r);
 	tm_route_note_use(r);
 	tm_route_put_four(t, r->pcs, r->offsets, valid, slot);
 	t->pcs[valid + r->count - 1] = pc;

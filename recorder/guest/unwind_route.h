@@ -1,6 +1,6 @@
 /* unwind_route.h - ways that were gone, to be gone again without a look at the rules: the part of unwind.c that remembers them.
  *
- * Flow:     unwind.c, for a changed stack: the set, and the route in it that fits -> at a miss the walk by rules -> tm_route_learn()
+ * Flow:     unwind.c, for a changed stack: the route that fits, at one of its two places -> at a miss the walk by rules -> tm_route_learn()
  * Idea:     the frames that follow the hook's caller, up to one of those that are kept, are decided by their rules, and so by the words that those look at.
  *           Where every return address on the way is what it was, relative to where the way begins, and every frame pointer that a rule was about points to
  *           where it did, the way is the same. All these words are looked at at once; each rule would be known only after the one before.
@@ -8,10 +8,11 @@
  *           whose frame pointer lies elsewhere. Which one comes out at the end, and what it has to do with the kept ones, is left to who asks.
  * Found by: where the route begins, how far it leads, and the second frame's return address. Where that lies is guessed, by the innermost one: a
  *           wrong guess finds the wrong route, which does not hold.
- * Owns:     struct tm_routes, part of the thread's memory: 224 KiB at most, of which only what was learned is ever written.
+ * Owns:     struct tm_routes, part of the thread's memory: 228 KiB at most, of which only what was learned is ever written.
  * Threads:  a thread's own. A signal handler that never comes back may leave a route half learned: it is nobody's until its last store.
- * When full: two routes share a set; the one that is worth less gives way when it has been of no use for some time. A long one's rest lies in a place
- *           that it shares with others, and is lost when it is taken.
+ * When full: a route has two places, far from each other. Where both are taken the route that is worth less gives way when it has been of no use for some
+ *           time, and now and then whatever it is worth: it may find its other place free, so that in the end nearly all have one. A long one's rest lies
+ *           in a place that it shares with others, and is lost when it is taken.
  */
 #ifndef TIDEMARK_GUEST_UNWIND_ROUTE_H
 #define TIDEMARK_GUEST_UNWIND_ROUTE_H
@@ -66,12 +67,11 @@ struct tm_route_uses {
 	struct tm_route_use uses[TM_ROUTE_USES_MAX];
 };
 
-#define TM_ROUTE_SETS_BITS 10u
-#define TM_ROUTE_WAYS 2u
-#define TM_ROUTES (TM_ROUTE_WAYS << TM_ROUTE_SETS_BITS)
+#define TM_ROUTES_BITS 11u
+#define TM_ROUTES (1u << TM_ROUTES_BITS)
 #define TM_ROUTE_RESTS (TM_ROUTES / 8)
 #define TM_ROUTE_USERS (TM_ROUTES / 2)
-#define TM_ROUTE_SECONDS_BITS 8u
+#define TM_ROUTE_SECONDS_BITS 10u
 
 struct tm_routes {
 	_Alignas(128) struct tm_route routes[TM_ROUTES];
@@ -90,11 +90,20 @@ static inline uint16_t *tm_route_second(struct tm_routes *all, uintptr_t pc) {
 	return &all->seconds[pc * TM_ROUTE_FACTOR >> (64 - TM_ROUTE_SECONDS_BITS)];
 }
 
-/* The set of those that begin and lead there. Between `slot` and `span` bytes further all can be read. */
-static inline struct tm_route *tm_route_set(struct tm_routes *all, uintptr_t slot, uintptr_t pc, uintptr_t span) {
+/* Of those that begin and lead there. Between `slot` and `span` bytes further all can be read. */
+static inline uint64_t tm_route_hash(struct tm_routes *all, uintptr_t slot, uintptr_t pc, uintptr_t span) {
 	uintptr_t second = 8 * (uintptr_t)*tm_route_second(all, pc);
 	uint64_t key = pc * TM_ROUTE_FACTOR ^ span << 24 ^ TM_UNWIND_WORD(slot + (second < span ? second : 0)) << 12;
-	return &all->routes[TM_ROUTE_WAYS * (key * TM_ROUTE_FACTOR >> (64 - TM_ROUTE_SETS_BITS))];
+	return key * TM_ROUTE_FACTOR;
+}
+
+/* A route has two places. Two that share one rarely share the other, so that nearly all places can be used. */
+static inline struct tm_route *tm_route_place_one(struct tm_routes *all, uint64_t hash) {
+	return &all->routes[hash >> (64 - TM_ROUTES_BITS)];
+}
+
+static inline struct tm_route *tm_route_place_two(struct tm_routes *all, uint64_t hash) {
+	return &all->routes[hash >> (64 - 2 * TM_ROUTES_BITS) & (TM_ROUTES - 1)];
 }
 
 static inline struct tm_route_rest *tm_route_rest(struct tm_routes *all, const struct tm_route *r) {
@@ -171,6 +180,7 @@ static inline bool tm_route_holds(struct tm_routes *all, const struct tm_route *
 #define TM_ROUTE_WORTH 8u
 #define TM_ROUTE_WORTH_FIRST 4u
 #define TM_ROUTE_WAIT_MAX 64u
+#define TM_ROUTE_YIELD 8u /* of so many that find no place, one takes another's */
 
 static inline void tm_route_note_use(struct tm_route *r) {
 	if (TM_LIKELY(r->worth == TM_ROUTE_WORTH)) return;
@@ -272,7 +282,7 @@ static void tm_route_keep_uses(struct tm_routes *all, const struct tm_route *r, 
 	to->owner = tm_route_number(all, r);
 }
 
-/* The `count` frames from `keep` on are to be found again, in a set where none was found. */
+/* The `count` frames from `keep` on are to be found again, at this place. */
 static __attribute__((noinline)) void tm_route_learn_now(struct tm_thread *t, struct tm_route *r, uint32_t keep, uint32_t count, uintptr_t met) {
 	struct tm_routes *all = t->routes;
 	uint32_t last = keep + count - 1;
@@ -306,13 +316,15 @@ static __attribute__((noinline)) void tm_route_learn_now(struct tm_thread *t, st
 }
 
 /* Where each stack is another, routes are learned in vain: the more were, the more misses go by before the next one is. */
-static inline void tm_route_learn(struct tm_thread *t, struct tm_route *set, uint32_t keep, uint32_t count, uintptr_t met) {
+static inline void tm_route_learn(struct tm_thread *t, uint64_t hash, uint32_t keep, uint32_t count, uintptr_t met) {
 	if (t->routes_wait_left) {
 		t->routes_wait_left--;
 		return;
 	}
-	struct tm_route *r = set[1].worth < set[0].worth ? set + 1 : set;
-	if (r->worth) r->worth--;
+	struct tm_route *r = tm_route_place_one(t->routes, hash), *two = tm_route_place_two(t->routes, hash);
+	unsigned refused = ++t->routes_refused;
+	if (two->worth < r->worth || (two->worth == r->worth && refused & TM_ROUTE_YIELD)) r = two;
+	if (r->worth && (t->routes_wait || refused % TM_ROUTE_YIELD)) r->worth--;
 	else tm_route_learn_now(t, r, keep, count, met);
 }
 
