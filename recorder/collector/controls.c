@@ -24,9 +24,12 @@ struct control {
 	size_t text_bytes;
 };
 
+/* A ring that says twice whose it is, as a damaged one may, has a thread of the second process from then on. */
 static void take_process(const struct control *t) {
+	const struct tm_process *before = t->r->process;
 	t->r->process = tm_process_attached(t->c, t->r->number, t->r->pid, (uint32_t)t->numbers[1], (uint32_t)t->numbers[2], t->ticks);
 	t->r->announces = true;
+	if (before && before != t->r->process) t->r->thread = t->r->group_serial = 0;
 	tm_process_is_seen_as(t->c, t->r->process, (uint32_t)t->numbers[0], (uint32_t)(t->numbers[3] >> 32));
 }
 
