@@ -36,6 +36,13 @@ struct progress {
 	uint64_t start_ns, last_ns;
 };
 
+/* What a reader has said so far. */
+struct heard {
+	struct tm_bytes received; /* not taken yet */
+	uint64_t *texts;          /* string ids of its texts, in the order of their coming */
+	size_t text_count, text_capacity;
+};
+
 struct naming {
 	const struct tm_names_input *in;
 	struct tm_names_output *out;
@@ -43,7 +50,10 @@ struct naming {
 	struct tm_names_work *work;             /* sorted */
 	size_t work_count;
 	struct tm_string_table strings;
-	struct tm_bytes payload, received;
+	struct heard heard;
+	pid_t *done; /* readers that have said all, and are on their way out */
+	size_t done_count, done_capacity;
+	struct tm_bytes payload;
 	struct progress progress;
 	int error;
 };
@@ -60,13 +70,6 @@ static int compare_modules(const void *left, const void *right) {
 	const struct tm_names_module *a = *(const struct tm_names_module *const *)left, *b = *(const struct tm_names_module *const *)right;
 	int order = compare_files(a, b);
 	return order ? order : a->id < b->id ? -1 : a->id > b->id;
-}
-
-static int compare_work(const void *left, const void *right) {
-	const struct tm_names_work *a = left, *b = right;
-	if (a->file != b->file) return a->file < b->file ? -1 : 1;
-	if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
-	return a->frame < b->frame ? -1 : a->frame > b->frame;
 }
 
 struct module_place { /* from a module's id to its file */
@@ -96,20 +99,56 @@ static struct module_place *place_modules(struct naming *n) {
 	return places;
 }
 
+#define DIGIT_BITS 11u
+#define DIGITS (1u << DIGIT_BITS)
+#define OFFSET_DIGITS ((64 + DIGIT_BITS - 1) / DIGIT_BITS)
+#define FILE_DIGITS ((32 + DIGIT_BITS - 1) / DIGIT_BITS)
+
+static uint64_t digits_from(const struct tm_names_work *work, unsigned digit) {
+	return digit < OFFSET_DIGITS ? work->offset >> digit * DIGIT_BITS : (uint64_t)work->file >> (digit - OFFSET_DIGITS) * DIGIT_BITS;
+}
+
+/* By file and offset, what is equal as it came: digit by digit from the lowest one, without those that are the same everywhere. The program's user
+ * waits for it, and qsort() takes ten times as long. */
+static int sort_work(struct naming *n) {
+	struct tm_names_work *from = n->work, *to = malloc((n->work_count + 1) * sizeof *to), *swap;
+	size_t *starts = malloc(DIGITS * sizeof *starts);
+	if (!to || !starts) return free(to), free(starts), TM_NAMES_NO_MEMORY;
+	for (unsigned digit = 0; digit < OFFSET_DIGITS + FILE_DIGITS; digit++) {
+		size_t start = 0;
+		memset(starts, 0, DIGITS * sizeof *starts);
+		for (size_t i = 0; i < n->work_count; i++) starts[digits_from(&from[i], digit) % DIGITS]++;
+		if (starts[digits_from(&from[0], digit) % DIGITS] == n->work_count) continue;
+		for (size_t d = 0; d < DIGITS; d++) {
+			size_t count = starts[d];
+			starts[d] = start;
+			start += count;
+		}
+		for (size_t i = 0; i < n->work_count; i++) to[starts[digits_from(&from[i], digit) % DIGITS]++] = from[i];
+		swap = from;
+		from = to;
+		to = swap;
+	}
+	n->work = from;
+	free(to);
+	free(starts);
+	return 0;
+}
+
 static int plan(struct naming *n) {
 	struct module_place *places = place_modules(n);
-	n->work = calloc(n->in->frame_count + 1, sizeof *n->work);
+	const struct module_place *place = NULL;
+	n->work = malloc((n->in->frame_count + 1) * sizeof *n->work);
 	if (!places || !n->work) return free(places), TM_NAMES_NO_MEMORY;
 	for (size_t i = 0; i < n->in->frame_count; i++) {
 		const struct tm_names_frame *frame = &n->in->frames[i];
 		struct module_place wanted = { .id = frame->module };
-		const struct module_place *place = bsearch(&wanted, places, n->in->module_count, sizeof *places, compare_places);
-		if (!place || !frame->module) continue;
-		n->work[n->work_count++] = (struct tm_names_work){ place->file, frame->address - place->bias - 1, frame->id };
+		if (!frame->module) continue;
+		if (!place || place->id != frame->module) place = bsearch(&wanted, places, n->in->module_count, sizeof *places, compare_places);
+		if (place) n->work[n->work_count++] = (struct tm_names_work){ place->file, frame->address - place->bias - 1, frame->id };
 	}
 	free(places);
-	qsort(n->work, n->work_count, sizeof *n->work, compare_work);
-	return 0;
+	return n->work_count ? sort_work(n) : 0;
 }
 
 /* ---- what goes into the trace */
@@ -137,14 +176,35 @@ static void put_note(struct naming *n, const struct tm_names_module *module, con
 	else tm_put_note(&n->payload, &note);
 }
 
+/* A text that the reader will name by its number from now on. */
+static void take_text(struct naming *n, struct tm_text text) {
+	struct heard *h = &n->heard;
+	if (h->text_count == h->text_capacity) {
+		size_t capacity = h->text_capacity ? 2 * h->text_capacity : 1024;
+		uint64_t *grown = reallocarray(h->texts, capacity, sizeof *grown);
+		if (!grown) {
+			n->error = TM_NAMES_NO_MEMORY;
+			return;
+		}
+		h->texts = grown;
+		h->text_capacity = capacity;
+	}
+	h->texts[h->text_count++] = string_id(n, text);
+}
+
+/* Of the text with this number; a reader that a damaged file has led astray may name others. */
+static uint64_t text_id(const struct naming *n, uint64_t number) {
+	return number && number <= n->heard.text_count ? n->heard.texts[number - 1] : 0;
+}
+
 /* One answer of the reader: the functions of one address, for every frame that has it. */
 static void take_answer(struct naming *n, size_t first, size_t end, struct tm_cursor answer) {
 	struct tm_function functions[TM_DEBUGINFO_MAX_CHAIN];
 	size_t count = 0;
+	for (uint64_t texts = tm_get_varint(&answer); texts && !answer.bad && !n->error; texts--) take_text(n, tm_get_string(&answer));
 	while (answer.p < answer.end && count < TM_DEBUGINFO_MAX_CHAIN) {
-		struct tm_text function = tm_get_string(&answer), file = tm_get_string(&answer);
-		uint64_t line = tm_get_varint(&answer);
-		functions[count++] = (struct tm_function){ string_id(n, function), string_id(n, file), line };
+		uint64_t function = text_id(n, tm_get_varint(&answer)), file = text_id(n, tm_get_varint(&answer)), line = tm_get_varint(&answer);
+		functions[count++] = (struct tm_function){ function, file, line };
 	}
 	if (!count) return;
 	for (size_t i = first; i < end; i++) tm_put_name(&n->payload, n->work[i].frame, functions, count);
@@ -183,6 +243,11 @@ static void end_progress(struct naming *n) {
 
 /* ---- one file */
 
+static void forget(struct heard *h) {
+	tm_bytes_release(&h->received);
+	free(h->texts);
+}
+
 struct file_work {
 	size_t first_module, module_end; /* in naming.modules */
 	size_t at, end;                  /* in naming.work: what is still to answer */
@@ -220,7 +285,7 @@ static void take_opening(struct naming *n, struct file_work *file, struct tm_cur
 }
 
 static void take_messages(struct naming *n, struct file_work *file) {
-	struct tm_cursor all = tm_cursor_over(n->received.data, n->received.size);
+	struct tm_cursor all = tm_cursor_over(n->heard.received.data, n->heard.received.size);
 	const uint8_t *taken = all.p;
 	while (all.p < all.end && !n->error) {
 		struct tm_cursor message = tm_get_block(&all);
@@ -234,11 +299,11 @@ static void take_messages(struct naming *n, struct file_work *file) {
 		size_t next = same_offset_end(n, file->at, file->end);
 		take_answer(n, file->at, next, message);
 		file->at = next;
-		n->error = flush(n, PAYLOAD_BYTES);
+		if (!n->error) n->error = flush(n, PAYLOAD_BYTES);
 	}
-	size_t rest = n->received.size - (size_t)(taken - n->received.data);
-	memmove(n->received.data, taken, rest);
-	n->received.size = rest;
+	size_t rest = n->heard.received.size - (size_t)(taken - n->heard.received.data);
+	if (rest && taken != n->heard.received.data) memmove(n->heard.received.data, taken, rest);
+	n->heard.received.size = rest;
 }
 
 static uint64_t cpu_ns(clockid_t process) {
@@ -263,14 +328,14 @@ static void receive(struct naming *n, struct file_work *file, int fd) {
 	while (!n->error) {
 		file->starved = file->ahead >= 0 && is_starved(file->ahead, fd, file->patient ? PATIENT_MS : STARVED_MS);
 		if (file->starved) return;
-		if (!tm_bytes_reserve(&n->received, READ_BYTES)) {
+		if (!tm_bytes_reserve(&n->heard.received, READ_BYTES)) {
 			n->error = TM_NAMES_NO_MEMORY;
 			return;
 		}
-		ssize_t got = read(fd, n->received.data + n->received.size, READ_BYTES);
+		ssize_t got = read(fd, n->heard.received.data + n->heard.received.size, READ_BYTES);
 		if (got < 0 && errno == EINTR) continue;
 		if (got <= 0) return;
-		n->received.size += (size_t)got;
+		n->heard.received.size += (size_t)got;
 		take_messages(n, file);
 		show_progress(n, file->at, n->modules[file->first_module]);
 	}
@@ -320,6 +385,27 @@ static void ask_ahead(struct naming *n, struct file_work *file) {
 	free(offsets);
 }
 
+/* Giving back its memory takes a reader a while, in which the next one can be listened to. */
+static void leave_to_end(struct naming *n, pid_t child) {
+	char ending[64];
+	if (n->done_count == n->done_capacity) {
+		size_t capacity = n->done_capacity ? 2 * n->done_capacity : 64;
+		pid_t *grown = reallocarray(n->done, capacity, sizeof *grown);
+		if (!grown) {
+			how_it_ended(child, ending);
+			return;
+		}
+		n->done = grown;
+		n->done_capacity = capacity;
+	}
+	n->done[n->done_count++] = child;
+}
+
+static void wait_for_all(struct naming *n) {
+	char ending[64];
+	for (size_t i = 0; i < n->done_count; i++) how_it_ended(n->done[i], ending);
+}
+
 /* Of no use any more. */
 static void end_reader(pid_t child, int fd) {
 	char ending[64];
@@ -332,14 +418,14 @@ static bool read_file(struct naming *n, struct file_work *file);
 
 /* Has a file read anew, as its reader hardly gets a processor; *done is what read_file() says. false: the file is gone or was replaced since. */
 static bool read_instead(struct naming *n, struct file_work *file, bool *done) {
-	struct tm_bytes received = n->received;
+	struct heard heard = n->heard;
 	struct file_work other = *file;
 	other.ahead = -1;
 	other.instead = true;
-	n->received = (struct tm_bytes)TM_BYTES_INIT;
+	n->heard = (struct heard){ .received = TM_BYTES_INIT };
 	*done = read_file(n, &other);
-	tm_bytes_release(&n->received);
-	n->received = received;
+	forget(&n->heard);
+	n->heard = heard;
 	if (!other.opened && !n->error) return false;
 	*file = other;
 	return true;
@@ -359,7 +445,8 @@ static bool read_file(struct naming *n, struct file_work *file) {
 		put_note(n, module, text);
 		return true;
 	}
-	tm_bytes_clear(&n->received);
+	tm_bytes_clear(&n->heard.received);
+	n->heard.text_count = 0;
 	receive(n, file, fd);
 	bool done;
 	if (file->starved && read_instead(n, file, &done)) {
@@ -370,8 +457,11 @@ static bool read_file(struct naming *n, struct file_work *file) {
 	if (file->patient) receive(n, file, fd);
 	if (n->error || file->starved) kill(child, SIGKILL);
 	close(fd);
+	if (n->error || file->at == file->end) {
+		leave_to_end(n, child);
+		return true;
+	}
 	how_it_ended(child, ending);
-	if (n->error || file->at == file->end) return true;
 	if (file->ahead >= 0 && (!file->opened || file->starved)) { /* killed, or the file is in another place: as if it had not been */
 		file->ahead = -1;
 		return read_file(n, file);
@@ -430,12 +520,14 @@ int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out)
 	start_progress(&n);
 	if (!n.error) n.error = name_files(&n);
 	end_progress(&n);
+	wait_for_all(&n);
 	if (!n.error) n.error = flush(&n, 0);
 	if (!n.error && n.strings.failed) n.error = TM_NAMES_NO_MEMORY;
 	tm_string_table_release(&n.strings);
 	tm_bytes_release(&n.payload);
-	tm_bytes_release(&n.received);
+	forget(&n.heard);
 	free(n.modules);
 	free(n.work);
+	free(n.done);
 	return n.error;
 }

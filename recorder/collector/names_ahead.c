@@ -64,8 +64,9 @@ static void put_word(struct tm_bytes *b, uint64_t word) {
 	tm_put_raw(b, &word, sizeof word);
 }
 
-static void put_opening(struct tm_ahead_reader *r) {
+static void put_opening(struct tm_ahead_reader *r, uint64_t loaded_unix_ns) {
 	struct tm_bytes text = TM_BYTES_INIT;
+	tm_put_varint(&text, loaded_unix_ns);
 	tm_put_string(&text, r->build_id, r->build_id_size);
 	tm_put_string(&text, r->path, strlen(r->path));
 	while (text.size % 8) tm_put_u8(&text, 0);
@@ -99,19 +100,28 @@ static bool send_out(struct tm_ahead_reader *r, bool wait) {
 
 /* --- readers --- */
 
-static bool is_of(const struct tm_ahead_reader *r, const uint8_t *build_id, size_t n) {
-	return r->build_id_size == n && !memcmp(r->build_id, build_id, n);
+static bool is_of(const struct tm_ahead_reader *r, const char *path, const uint8_t *build_id, size_t n) {
+	return r->build_id_size == n && (n ? !memcmp(r->build_id, build_id, n) : !strcmp(r->path, path));
 }
 
-static struct tm_ahead_reader *find(const struct tm_names_ahead *a, const uint8_t *build_id, size_t n) {
+static struct tm_ahead_reader *find(const struct tm_names_ahead *a, const char *path, const uint8_t *build_id, size_t n) {
 	for (size_t i = 0; i < a->count; i++)
-		if (is_of(&a->readers[i], build_id, n)) return &a->readers[i];
+		if (is_of(&a->readers[i], path, build_id, n)) return &a->readers[i];
 	return NULL;
 }
 
-/* Only a build-id says for certain, later, which file this was. */
-static struct tm_ahead_reader *start(struct tm_names_ahead *a, const struct tm_module *m) {
+/* A build-id says for certain, later, which file it was; a path only while nothing else has taken its place. */
+static bool is_same_file(const struct stat *a, const char *path) {
+	struct stat b;
+	return stat(path, &b) == 0 && a->st_dev == b.st_dev && a->st_ino == b.st_ino && a->st_size == b.st_size && a->st_mtim.tv_sec == b.st_mtim.tv_sec &&
+	       a->st_mtim.tv_nsec == b.st_mtim.tv_nsec;
+}
+
+static struct tm_ahead_reader *start(struct tm_collector *c, const struct tm_module *m) {
+	struct tm_names_ahead *a = &c->ahead;
+	struct stat file = { 0 };
 	int ends[2];
+	if (!m->build_id_size && stat(m->path, &file) != 0) return NULL;
 	if (a->count == TM_AHEAD_READERS_MAX || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return NULL;
 	pid_t pid = start_process(ends[1]);
 	close(ends[1]);
@@ -121,11 +131,11 @@ static struct tm_ahead_reader *start(struct tm_names_ahead *a, const struct tm_m
 	}
 	a->readers = tm_memory_grow(a->readers, &a->capacity, a->count + 1, sizeof a->readers[0]);
 	struct tm_ahead_reader *r = &a->readers[a->count++];
-	*r = (struct tm_ahead_reader){ .pid = pid, .fd = ends[0], .build_id_size = m->build_id_size };
+	*r = (struct tm_ahead_reader){ .pid = pid, .fd = ends[0], .build_id_size = m->build_id_size, .file = file };
 	r->path = tm_memory_copy_text(m->path, strlen(m->path));
 	r->build_id = tm_memory_new(m->build_id_size, 1);
 	memcpy(r->build_id, m->build_id, m->build_id_size);
-	put_opening(r);
+	put_opening(r, c->timebase.start_unix_ns + tm_time_map_ns(&c->timebase.map, m->load_ticks));
 	return r;
 }
 
@@ -139,8 +149,8 @@ static struct tm_ahead_reader *reader_of(struct tm_collector *c, uint32_t module
 	}
 	uint32_t *known = &a->of_module[module - 1];
 	if (!*known) {
-		struct tm_ahead_reader *r = m->build_id_size && m->path ? find(a, m->build_id, m->build_id_size) : NULL;
-		if (!r && m->build_id_size && m->path && *m->path == '/') r = start(a, m);
+		struct tm_ahead_reader *r = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
+		if (!r && m->path && *m->path == '/') r = start(c, m);
 		*known = r ? (uint32_t)(r - a->readers) + 1 : NOBODY;
 	}
 	return *known == NOBODY ? NULL : &a->readers[*known - 1];
@@ -191,8 +201,12 @@ void tm_names_ahead_look(struct tm_collector *c) {
 }
 
 pid_t tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module *m, const uint64_t *offsets, size_t n, int *fd) {
-	struct tm_ahead_reader *r = m->build_id_size ? find(a, m->build_id, m->build_id_size) : NULL;
+	struct tm_ahead_reader *r = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
 	if (!r || r->fd < 0) return -1;
+	if (!r->build_id_size && !is_same_file(&r->file, r->path)) {
+		stop(r);
+		return -1;
+	}
 	put_request(r, TM_AHEAD_ANSWER, offsets, n);
 	if (!send_out(r, true)) {
 		stop(r);

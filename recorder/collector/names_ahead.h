@@ -16,6 +16,7 @@
 #include "recorder/collector/names.h"
 #include "schema/wire.h"
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #define TM_AHEAD_READERS_MAX 64u
@@ -25,7 +26,7 @@
 struct tm_collector;
 
 /* Requests to a reader are words in the machine's own order, as both ends are one program: a kind, a count, and so many offsets. The first message is the
- * opening: build-id and path, each with its length before it (v), in `count` bytes padded to a word. */
+ * opening: when it was loaded, in wall clock nanoseconds (v), build-id and path, each with its length before it (v), in `count` bytes padded to a word. */
 enum tm_ahead_request { TM_AHEAD_OPEN = 1, TM_AHEAD_LEARN = 2, TM_AHEAD_ANSWER = 3 };
 
 struct tm_ahead_reader {
@@ -33,7 +34,8 @@ struct tm_ahead_reader {
 	int fd; /* -1: it has ended, or was taken */
 	char *path;
 	uint8_t *build_id;
-	size_t build_id_size;
+	size_t build_id_size; /* 0: there is none, the path tells who it is as long as the same file is there */
+	struct stat file;     /* then */
 	struct tm_bytes out; /* not sent yet */
 	uint64_t *offsets;   /* of the look that is going on */
 	size_t offset_count, offset_capacity;

@@ -16,7 +16,8 @@
 #include <unistd.h>
 
 #include "recorder/collector/names_ahead.h"
-#include "schema/wire.h"
+#include "recorder/collector/string_table.h"
+#include "schema/records.h"
 
 #define READER_CPU_SECONDS 300
 #define SEND_BYTES (1u << 16)
@@ -129,69 +130,100 @@ static bool is_our_header(const char *function) {
 	return function && !strncmp(function, name, sizeof name - 1) && (!function[sizeof name - 1] || function[sizeof name - 1] == '(');
 }
 
-/* The answer about one address. */
-static void put_address(struct tm_bytes *out, struct tm_symbols *symbols, uint64_t offset) {
+/* What is known of one address. */
+static size_t find_functions(struct tm_symbols *symbols, uint64_t offset, const struct tm_debuginfo_function **functions) {
+	size_t count = tm_symbols_find(symbols, offset, functions), first = count > 1 && is_our_header((*functions)[0].name);
+	*functions += first;
+	return count - first;
+}
+
+/* --- answers --- */
+
+struct texts { /* of names and files, each once */
+	struct tm_string_table numbers; /* from 1 on */
+	struct tm_bytes unsent;         /* those with a number beyond `sent` */
+	uint64_t sent;
+};
+
+struct answer { /* so many of known.functions */
+	size_t first, count;
+};
+
+struct function {
+	uint64_t name, file, line; /* numbers of texts; 0: not known */
+};
+
+struct known { /* what was looked up */
+	struct tm_string_table places; /* by offset: in answers, from 1 on */
+	struct answer *answers;
+	struct function *functions;
+	size_t count, capacity, function_count, function_capacity;
+	struct texts texts;
+};
+
+static void *grow(void *items, size_t *capacity, size_t needed, size_t item_bytes) {
+	if (needed <= *capacity) return items;
+	size_t wanted = *capacity ? 2 * *capacity : 1024;
+	items = reallocarray(items, wanted < needed ? needed : wanted, item_bytes);
+	if (!items) _exit(2);
+	*capacity = wanted < needed ? needed : wanted;
+	return items;
+}
+
+static uint64_t text_number(struct texts *t, const char *text) {
+	if (!text || !*text) return 0;
+	uint64_t next = t->numbers.count + 1, number = tm_string_table_id(&t->numbers, tm_text_of(text), next);
+	if (t->numbers.failed) _exit(2);
+	if (number == next) put_text(&t->unsent, text);
+	return number;
+}
+
+static const struct answer *look_up(struct known *k, struct tm_symbols *symbols, uint64_t offset) {
+	uint64_t next = k->count + 1, place = tm_string_table_id(&k->places, (struct tm_text){ (const char *)&offset, sizeof offset }, next);
+	if (k->places.failed) _exit(2);
+	if (place != next) return &k->answers[place - 1];
 	const struct tm_debuginfo_function *functions;
-	size_t count = tm_symbols_find(symbols, offset, &functions), first = count > 1 && is_our_header(functions[0].name);
-	for (size_t i = first; i < count; i++) {
-		put_text(out, functions[i].name);
-		put_text(out, functions[i].file);
-		tm_put_varint(out, functions[i].line);
+	size_t count = find_functions(symbols, offset, &functions);
+	k->answers = grow(k->answers, &k->capacity, k->count + 1, sizeof *k->answers);
+	k->functions = grow(k->functions, &k->function_capacity, k->function_count + count, sizeof *k->functions);
+	k->answers[k->count++] = (struct answer){ k->function_count, count };
+	for (size_t i = 0; i < count; i++)
+		k->functions[k->function_count++] = (struct function){ text_number(&k->texts, functions[i].name), text_number(&k->texts, functions[i].file),
+								       functions[i].line };
+	return &k->answers[k->count - 1];
+}
+
+/* With all texts that were not sent yet. */
+static void put_answer(struct sender *s, struct known *k, const struct answer *a) {
+	struct texts *t = &k->texts;
+	tm_put_varint(&s->message, t->numbers.count - t->sent);
+	tm_put_raw(&s->message, t->unsent.data, t->unsent.size);
+	if (t->unsent.failed) _exit(2);
+	tm_bytes_clear(&t->unsent);
+	t->sent = t->numbers.count;
+	for (size_t i = 0; i < a->count; i++) {
+		const struct function *f = &k->functions[a->first + i];
+		tm_put_varint(&s->message, f->name);
+		tm_put_varint(&s->message, f->file);
+		tm_put_varint(&s->message, f->line);
 	}
+	end_message(s);
 }
 
 /* --- started ahead --- */
-
-struct answer { /* bytes of a message without its length, in known.texts */
-	uint64_t offset;
-	size_t at, size;
-};
-
-struct known { /* what was learned */
-	struct answer *answers; /* in the order of the requests, sorted before the end */
-	size_t count, capacity;
-	struct tm_bytes texts;
-};
-
-static int compare_answers(const void *left, const void *right) {
-	const struct answer *a = left, *b = right;
-	return a->offset < b->offset ? -1 : a->offset > b->offset;
-}
 
 static int compare_offsets(const void *left, const void *right) {
 	const uint64_t *a = left, *b = right;
 	return *a < *b ? -1 : *a > *b;
 }
 
-/* What cannot be remembered is looked up again. */
 static void learn(struct known *k, struct tm_symbols *symbols, uint64_t *offsets, size_t n) {
 	qsort(offsets, n, sizeof offsets[0], compare_offsets); /* debuginfo.h wants them so */
-	for (size_t i = 0; i < n; i++) {
-		if (k->count == k->capacity) {
-			size_t capacity = k->capacity ? k->capacity * 2 : 1024;
-			struct answer *answers = reallocarray(k->answers, capacity, sizeof *answers);
-			if (!answers) return;
-			k->answers = answers;
-			k->capacity = capacity;
-		}
-		size_t at = k->texts.size;
-		put_address(&k->texts, symbols, offsets[i]);
-		if (k->texts.failed) _exit(2);
-		k->answers[k->count++] = (struct answer){ offsets[i], at, k->texts.size - at };
-	}
+	for (size_t i = 0; i < n; i++) look_up(k, symbols, offsets[i]);
 }
 
-/* Both are sorted. */
 static void answer(struct sender *s, struct known *k, struct tm_symbols *symbols, const uint64_t *offsets, size_t n) {
-	size_t at = 0;
-	if (k->count) qsort(k->answers, k->count, sizeof k->answers[0], compare_answers);
-	for (size_t i = 0; i < n; i++) {
-		while (at < k->count && k->answers[at].offset < offsets[i]) at++;
-		if (at < k->count && k->answers[at].offset == offsets[i])
-			tm_put_raw(&s->message, k->texts.data + k->answers[at].at, k->answers[at].size);
-		else put_address(&s->message, symbols, offsets[i]);
-		end_message(s);
-	}
+	for (size_t i = 0; i < n; i++) put_answer(s, k, look_up(k, symbols, offsets[i]));
 	send_all(s);
 }
 
@@ -219,11 +251,12 @@ static bool receive_words(int fd, uint64_t **offsets, size_t *capacity, size_t n
 
 static struct tm_symbols *open_ahead(struct sender *s, void *request, size_t n) {
 	struct tm_cursor c = tm_cursor_over(request, n);
+	uint64_t loaded_unix_ns = tm_get_varint(&c);
 	struct tm_text build_id = tm_get_string(&c), path = tm_get_string(&c);
 	char *file = strndup(path.data ? path.data : "", path.size), text[1024] = "";
 	struct tm_names_module module = { .path = file, .build_id = (const uint8_t *)build_id.data, .build_id_size = build_id.size };
 	const struct tm_names_module *modules[] = { &module };
-	struct tm_names_input in = { .module_count = 1 };
+	struct tm_names_input in = { .module_count = 1, .start_unix_ns = loaded_unix_ns };
 	struct tm_names_job job = { .in = &in, .modules = modules, .module_count = 1, .lines = true };
 	struct tm_symbols *symbols = NULL;
 	int error = file ? open_file(&job, &symbols, text, sizeof text) : TM_SYMBOLS_NO_MEMORY;
@@ -255,6 +288,12 @@ _Noreturn void tm_names_reader_serve(int fd) {
 }
 
 /* --- asked while the program runs --- */
+
+static void put_function(struct tm_bytes *out, const struct tm_debuginfo_function *f) {
+	put_text(out, f->name);
+	put_text(out, f->file);
+	tm_put_varint(out, f->line);
+}
 
 struct opened { /* a file that was asked about */
 	char *path;
@@ -300,7 +339,9 @@ _Noreturn void tm_names_reader_look_up(int fd) {
 		uint64_t offset = tm_get_varint(&c);
 		char *path = c.bad ? NULL : strndup(text.data, text.size);
 		struct tm_symbols *symbols = path ? symbols_of(all, &count, path, build_id) : NULL;
-		if (symbols) put_address(&sender.message, symbols, offset);
+		const struct tm_debuginfo_function *functions;
+		size_t functions_found = symbols ? find_functions(symbols, offset, &functions) : 0;
+		for (size_t i = 0; i < functions_found; i++) put_function(&sender.message, &functions[i]);
 		free(path);
 		uint32_t answered = (uint32_t)sender.message.size;
 		tm_put_raw(&sender.out, &answered, sizeof answered);
@@ -313,6 +354,7 @@ _Noreturn void tm_names_reader_look_up(int fd) {
 
 _Noreturn void tm_names_reader_run(const struct tm_names_job *job, pid_t parent) {
 	struct sender sender = { .fd = job->fd };
+	struct known known = { .count = 0 };
 	struct tm_symbols *symbols;
 	char text[1024];
 	settle(parent);
@@ -320,8 +362,7 @@ _Noreturn void tm_names_reader_run(const struct tm_names_job *job, pid_t parent)
 	put_opening(&sender, error, text);
 	for (size_t i = 0; i < job->work_count && !error; i++) {
 		if (i && job->work[i].offset == job->work[i - 1].offset) continue;
-		put_address(&sender.message, symbols, job->work[i].offset);
-		end_message(&sender);
+		put_answer(&sender, &known, look_up(&known, symbols, job->work[i].offset));
 	}
 	send_all(&sender);
 	_exit(0);

@@ -183,4 +183,24 @@ def a_library_that_is_replaced_on_a_busy_machine(t):
     t.check({"inner", "made", "early", "late"} <= functions(t.path("ahead.tmk")), "names, those of the library that is gone among them")
 
 
+@test
+def a_library_without_build_id(t):
+    """The path tells whose names they are, as long as nothing else lies there: then there are none, rather than those of the other file."""
+    program, library = programs(t)
+    plain = compiled(t, "libplain.so", LIBRARY, "-shared", "-fPIC", "-Wl,--build-id=none")
+    other = compiled(t, "libother.so", LIBRARY.replace("inner", "wrong").replace("*made", "*odd"), "-shared", "-fPIC", "-Wl,--build-id=none")
+    record_until_readers(t, program, plain, t.path("ahead.tmk"), lambda pids: None, held=plain)
+    t.equal(functions(t.path("ahead.tmk")), named_afterwards(t, program, plain), "names found ahead")
+    t.check({"inner", "made"} <= functions(t.path("ahead.tmk")), "those of the library")
+    with open(other, "rb") as file:
+        bytes_of_other = file.read()
+
+    def replace(_):
+        os.remove(plain)
+        with open(plain, "wb") as file:
+            file.write(bytes_of_other)
+    record_until_readers(t, program, plain, t.path("replaced.tmk"), replace, held=plain)
+    t.equal(functions(t.path("replaced.tmk")) & {"inner", "made", "wrong", "odd"}, set(), "names of a library that is another one now")
+
+
 main()
