@@ -91,9 +91,12 @@ static inline __attribute__((always_inline)) bool goes_on(const struct tm_python
 	const struct tm_python_frame *f = s->last + i, *end = s->last + s->depth;
 
 	for (; f < end; f++) {
-		uintptr_t instr;
+		uintptr_t instr, same = f->frame;
 
-		if (frame != f->frame || (tm_python_word(frame, code) & ~(uintptr_t)7) != f->code) return false;
+		__asm__("" : "+r"(same)); /* the compiler is not to see that it is: it is known sooner, so that all frames are fetched at once */
+		if (frame != f->frame) return false;
+		frame = same;
+		if ((tm_python_word(frame, code) & ~(uintptr_t)7) != f->code) return false;
 		if (kind == TM_PYTHON_OBJECTS) instr = (uintptr_t)(uint32_t) * (const int32_t *)(frame + at_instr) << 1 | 1;
 		else if (kind == TM_PYTHON_INNER_311) instr = tm_python_word(frame, at_instr) | (*(const uint8_t *)(frame + entry) != 0);
 		else instr = tm_python_word(frame, at_instr) | (f->instr & 1);

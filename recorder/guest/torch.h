@@ -38,6 +38,8 @@ struct tm_torch_callback {
 	  "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE") \
 	X(init_num_threads, void, (void), "_ZN2at16init_num_threadsEv") \
 	X(set_record_function_tls, void, (const void *), "_ZN2at24set_record_function_tls_ERKNS_17RecordFunctionTLSE") \
+	X(get_record_function_tls, const void *, (void), "_ZN2at24get_record_function_tls_Ev") \
+	X(enable_record_function, void, (bool), "_ZN2at20enableRecordFunctionEb") \
 	X(add_global_callback, uint64_t, (struct tm_torch_callback), "_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE") \
 	X(function_name, const char *, (const void *), "_ZNK2at14RecordFunction4nameEv") \
 	X(function_construct, void, (void *, uint8_t), "_ZN2at14RecordFunctionC1ENS_11RecordScopeE") \
@@ -68,6 +70,9 @@ void tm_torch_note_unseen(struct tm_thread *t);
 
 /* Once a process, from a call of PyTorch's outside of everything of ours: has its operators reported. `complete`: libtorch_cpu is there for certain. */
 void tm_torch_attach(bool complete);
+
+/* The calling thread's callbacks and switch (at::RecordFunctionTLS) are what `state` says: to set them so changes nothing. */
+bool tm_torch_is_set_already(const void *state);
 
 static inline bool tm_torch_is_wanted(void) {
 	return tm_guest.shm && tm_guest.shm->torch;

@@ -3,9 +3,11 @@
  * Flow:     libc10 -> here (record) -> the original (torch_find.c);  at the first call -> tm_torch_attach()
  * CPU:      ProfiledCPUMemoryReporter::New and Delete are called for every tensor: heap `torch.cpu`, which lies inside of `malloc`.
  * Devices:  the caching allocators report each block with its allocator's totals: heaps `torch.cuda:0` and so on, and their pool states.
- * Ours:     a thread that takes over another's state has PyTorch rebuild its lists of callbacks, twice a node of the backward pass. Without
- *           callbacks that needs no memory, with ours it does: so these blocks are not the program's, and are not recorded.
- * Rule:     the original is called with the same arguments, whatever happens to us. Where it cannot be found the call ends here: each of them only reports.
+ * Ours:     a thread that takes over another's state has PyTorch rebuild its lists of callbacks, twice a node of the backward pass, even where that state
+ *           is the thread's own. Without callbacks that is done soon; with ours it takes memory and several times as long, which is not the program's. So
+ *           what changes nothing is left out, and blocks that are asked for otherwise are not recorded.
+ * Rule:     the original is called with the same arguments, whatever happens to us, but for that. Where it cannot be found the call ends here: each of them
+ *           only reports.
  * Harmless: nobody but PyTorch calls these names. Arguments are plain numbers and pointers, and the names say their types, so a build with other types has
  *           other names, and does not come by here.
  */
@@ -147,6 +149,7 @@ void _ZN2at16init_num_threadsEv(void) {
 void _ZN2at24set_record_function_tls_ERKNS_17RecordFunctionTLSE(const void *state) {
 	tm_torch_set_record_function_tls *original = TM_TORCH(set_record_function_tls);
 
+	if (tm_torch_is_set_already(state)) return;
 	tm_causes_begin();
 	if (original) original(state);
 	tm_causes_end();

@@ -9,6 +9,9 @@
  *           is the same for both, and 0 is none. Several operators may carry the number before a node takes it: the last of them made the node.
  * Layout:   number and thread of an at::RecordFunction are read from the object, since only inlined code of PyTorch's own reads them. Where they lie
  *           is found by having one made (look_at_layout), and if that shows anything unexpected nothing is linked.
+ * State:    what a thread has of its own, an at::RecordFunctionTLS, is a vector of callbacks and whether any callback is called at all. A thread that is given
+ *           what it has would rebuild its lists of callbacks all the same (torch_hooks.c). That the lists are up to date is looked at by PyTorch at every
+ *           operator, by their version, and need not be seen to then.
  * Errors:   an operator that throws ends its scope on the way, as PyTorch's destructors run.
  */
 #include "torch.h"
@@ -25,6 +28,7 @@ static struct {
 	tm_torch_function_name *name;
 	tm_torch_thread_id *thread_id;
 	unsigned number_at, forward_thread_at; /* offsets in an at::RecordFunction; 0: not known */
+	tm_torch_get_record_function_tls *_Atomic state; /* the thread's; NULL: not known to be as struct thread_state */
 } torch;
 
 /* --- the callbacks --- */
@@ -130,7 +134,35 @@ static void look_at_layout(tm_torch_function_construct *construct, tm_torch_func
 	torch.forward_thread_at = (minus[1] - 3) * 8;
 }
 
+struct thread_state { /* at::RecordFunctionTLS */
+	uintptr_t callbacks, callbacks_end, room_end;
+	bool enabled;
+};
+
+/* In a thread that has no callbacks of its own, yet, all is zero but the switch, which turns when it is turned. */
+static bool is_as_expected(tm_torch_get_record_function_tls *get, tm_torch_enable_record_function *enable) {
+	const struct thread_state *now = get();
+	bool sound = !now->callbacks && !now->callbacks_end && !now->room_end && *(const uint8_t *)&now->enabled == 1;
+
+	if (!sound) return false;
+	enable(false);
+	sound = !now->callbacks && !now->callbacks_end && !now->room_end && *(const uint8_t *)&now->enabled == 0;
+	enable(true);
+	return sound && get() == now && !now->callbacks && *(const uint8_t *)&now->enabled == 1;
+}
+
+TM_HOT bool tm_torch_is_set_already(const void *state) {
+	tm_torch_get_record_function_tls *get = atomic_load_explicit(&torch.state, memory_order_acquire);
+	const struct thread_state *asked = state, *now;
+
+	if (!get || asked->callbacks != asked->callbacks_end) return false;
+	now = get();
+	return now->callbacks == now->callbacks_end && now->enabled == asked->enabled;
+}
+
 static const char *hook_operators(bool complete) {
+	tm_torch_get_record_function_tls *get = TM_TORCH(get_record_function_tls);
+	tm_torch_enable_record_function *enable = TM_TORCH(enable_record_function);
 	tm_torch_add_global_callback *add = TM_TORCH(add_global_callback);
 	tm_torch_function_construct *construct = TM_TORCH(function_construct);
 	tm_torch_function_destroy *destroy = TM_TORCH(function_destroy);
@@ -143,6 +175,7 @@ static const char *hook_operators(bool complete) {
 	add((struct tm_torch_callback){ .start = start_##kind, .end = end_##kind, .probability = 1, .scopes = { [kind] = 1 } });
 	KINDS(X)
 #undef X
+	if (get && enable && is_as_expected(get, enable)) atomic_store_explicit(&torch.state, get, memory_order_release);
 	return torch.number_at ? NULL
 			       : "this PyTorch's operators are of an unknown layout: backward operators are not linked to forward ones";
 }

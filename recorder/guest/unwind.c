@@ -368,16 +368,14 @@ static inline void remember_pairs(struct tm_thread *t, uint32_t from) {
 
 #define FEW_FRAMES 4u /* are compared with the others rather than by themselves: those outside of main */
 
-/* The new frames have been put behind the kept ones: which are framed? */
-static void take_framed(struct tm_thread *t, uint32_t keep, bool met_is_framed) {
+/* The new frames have been put behind the kept ones, and marked; `first` is the outermost of them that is framed, NO_FRAME: none is. */
+static inline void note_framed(struct tm_thread *t, uint32_t keep, bool met_is_framed, uint32_t first) {
 	uint32_t from = keep;
-	memcpy(t->framed + keep, t->framed + 2 * t->capacity - (t->depth - keep), t->depth - keep);
 	if (t->framed_low < keep || met_is_framed) t->framed[keep - 1] = met_is_framed;
 	if (met_is_framed && t->framed_low >= keep) {
 		t->framed_low = from = keep - 1;
 	} else if (t->framed_low >= keep) {
-		const uint8_t *first = memchr(t->framed + keep, 1, t->depth - keep);
-		from = first ? (uint32_t)(first - t->framed) : NO_FRAME;
+		from = first;
 		if (from < FEW_FRAMES) {
 			memset(t->framed, 0, from);
 			from = 0;
@@ -385,6 +383,13 @@ static void take_framed(struct tm_thread *t, uint32_t keep, bool met_is_framed) 
 		t->framed_low = from;
 	}
 	remember_pairs(t, from);
+}
+
+/* The same, where the marks are still where a walk put them. */
+static void take_framed(struct tm_thread *t, uint32_t keep, bool met_is_framed) {
+	memcpy(t->framed + keep, t->framed + 2 * t->capacity - (t->depth - keep), t->depth - keep);
+	const uint8_t *first = t->framed_low >= keep && !met_is_framed ? memchr(t->framed + keep, 1, t->depth - keep) : NULL;
+	note_framed(t, keep, met_is_framed, first ? (uint32_t)(first - t->framed) : NO_FRAME);
 }
 
 /* Frames that are the same by their value alone: enough for what is sent, not for what is remembered. */
@@ -455,6 +460,7 @@ static inline struct walk walk_from(struct tm_thread *t, const struct tm_top *to
 struct quick_fp {
 	uintptr_t at, value;
 	uint32_t source; /* number of the frame that restored it, TM_CHECK_TOP: it is the register */
+	uint32_t kept;   /* so many checks are about frames that are kept */
 	uint32_t count;
 	struct tm_check checks[QUICK_CHECKS_MAX];
 };
@@ -506,16 +512,16 @@ static inline bool meets(const struct tm_thread *t, struct quick_fp *fp, uint32_
 	if (!is_met(t, valid - 1, fp->value, &until)) return false;
 	*met_is_framed = until == valid - 1 && fp->at == t->sps[valid - 1] - 8;
 	if (until != NO_FRAME && !*met_is_framed && !remember_fp(fp, until + NUMBER_MAX)) return false;
-	return count_kept_checks(t, valid) + fp->count <= t->capacity;
+	fp->kept = count_kept_checks(t, valid);
+	return fp->kept + fp->count <= t->capacity;
 }
 
-/* Frames were put behind the `keep` outer ones, and which are framed at the far end. */
-static inline void accept_with_fp(struct tm_thread *t, const struct quick_fp *fp, uint32_t keep, uint32_t fresh, bool met_is_framed) {
-	t->check_count = count_kept_checks(t, keep);
+/* Frames were put behind the `keep` outer ones; which are framed is still to be noted. */
+static inline void accept_with_fp(struct tm_thread *t, const struct quick_fp *fp, uint32_t keep, uint32_t fresh) {
+	t->check_count = fp->kept;
 	add_quick_checks(t, fp, keep, fresh);
 	if (t->cut_frame >= keep) t->cut_frame = NO_FRAME;
 	t->depth = t->remembered = keep + fresh;
-	take_framed(t, keep, met_is_framed);
 }
 
 /* As tm_unwind_quickly(), with frame pointers. */
@@ -569,7 +575,8 @@ TM_HOT static __attribute__((noinline)) uint32_t unwind_quickly_with_fp(struct t
 	if (!meets(t, &fp, valid, &met_is_framed)) return TM_UNWIND_NOT_QUICK;
 	move_frames(t, valid, fresh);
 	if (decided <= TM_ROUTE_USES_MAX && fresh) tm_route_learn(t, route, valid, fresh, met);
-	accept_with_fp(t, &fp, valid, fresh, met_is_framed);
+	accept_with_fp(t, &fp, valid, fresh);
+	take_framed(t, valid, met_is_framed);
 	return fresh;
 }
 
@@ -649,8 +656,7 @@ static inline void take_uses(struct quick_fp *fp, const struct tm_route_uses *u,
 /* A route that fits, with frame pointers. 0: it does not hold, or leads to another frame. */
 static inline uint32_t go_route_with_fp(struct tm_thread *t, const struct tm_route *r, uint32_t valid, uintptr_t slot) {
 	struct quick_fp fp;
-	uint32_t count = r->count;
-	uint8_t *marks = t->framed + 2 * t->capacity - count;
+	uint32_t count = r->count, framed = r->framed & ~TM_ROUTE_USES;
 	bool met_is_framed;
 	fp.at = slot - 8 + 8 * (uintptr_t)r->fp_at;
 	fp.source = source_of_route(r->fp_source);
@@ -658,8 +664,9 @@ static inline uint32_t go_route_with_fp(struct tm_thread *t, const struct tm_rou
 	if (r->framed & TM_ROUTE_USES) take_uses(&fp, tm_route_uses(t->routes, r), slot);
 	if (!meets(t, &fp, valid, &met_is_framed)) return 0;
 	tm_route_go(t, r, valid, slot);
-	for (uint32_t i = 0; i < count; i++) marks[i] = r->framed >> i & 1;
-	accept_with_fp(t, &fp, valid, count, met_is_framed);
+	tm_route_put_marks(t->framed + valid, r);
+	accept_with_fp(t, &fp, valid, count);
+	note_framed(t, valid, met_is_framed, framed ? valid + (uint32_t)__builtin_ctz(framed) : NO_FRAME);
 	return count;
 }
 

@@ -148,14 +148,28 @@ static inline uintptr_t tm_route_place(struct tm_routes *all, const struct tm_ro
 	return slot + 8 * (uintptr_t)(i < TM_ROUTE_FIRST ? r->offsets[i] : tm_route_rest(all, r)->offsets[i - TM_ROUTE_FIRST]);
 }
 
+/* Few frames have one, most often. */
 static inline bool tm_route_framed_hold(struct tm_routes *all, const struct tm_route *r, uintptr_t slot) {
-	uintptr_t outer = slot + r->span;
-	for (uint32_t i = 0; i < r->count; i++) {
-		uintptr_t place = tm_route_place(all, r, i, slot);
-		if (r->framed >> i & 1 && TM_UNWIND_WORD(place - 8) != outer - 8) return false;
-		outer = place;
+	uint32_t left = r->framed & ~TM_ROUTE_USES, before = TM_ROUTE_FRAMES;
+	uintptr_t place = 0;
+	for (; left; left &= left - 1) {
+		uint32_t i = (uint32_t)__builtin_ctz(left);
+		uintptr_t outer = !i ? slot + r->span : before + 1 == i ? place : tm_route_place(all, r, i - 1, slot);
+		place = tm_route_place(all, r, i, slot);
+		if (TM_UNWIND_WORD(place - 8) != outer - 8) return false;
+		before = i;
 	}
 	return true;
+}
+
+/* The marks of the frames from the outermost: a bit becomes a byte. Writes up to seven bytes beyond. */
+static inline void tm_route_put_marks(uint8_t *marks, const struct tm_route *r) {
+	for (uint32_t i = 0; i < r->count; i += 8) {
+		uint64_t bits = r->framed >> i & 0xff;
+		bits = bits * 0x0101010101010101u & 0x8040201008040201u; /* byte k has bit k, or nothing */
+		bits = (bits + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
+		memcpy(marks + i, &bits, sizeof bits);
+	}
 }
 
 static inline uintptr_t tm_route_use_at(const struct tm_route_use *use, uintptr_t slot) {

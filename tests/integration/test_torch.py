@@ -297,6 +297,58 @@ def callbacks_that_are_left_by_an_exception(t):
     t.equal(rows, [(80001, 3), (90000, 3), (90001, 3), (90002, 3)], "blocks")
 
 
+STATES = """#include <cstdio>
+#include <cstdlib>
+#include <vector>
+#define SEEN __attribute__((noinline, visibility("default")))
+static int sets;
+namespace at {
+struct RecordFunctionCallback { void *start, *end; double probability; char scopes[64]; };
+struct RecordFunction { SEEN const char *name() const; };
+const char *RecordFunction::name() const { return "none"; }
+SEEN unsigned long addGlobalCallback(RecordFunctionCallback c) { return c.start != nullptr; }
+SEEN void init_num_threads() { asm volatile(""); }
+struct RecordFunctionTLS { LAYOUT };
+static thread_local RecordFunctionTLS state;
+SEEN const RecordFunctionTLS &get_record_function_tls_() { return state; }
+SEEN void enableRecordFunction(bool enabled) { state.enabled = enabled; }
+SEEN void set_record_function_tls_(const RecordFunctionTLS &asked) { sets++; state = asked; }
+}
+static void set(int callbacks, bool enabled) {
+	at::RecordFunctionTLS asked;
+	asked.callbacks.assign(callbacks, 7);
+	asked.enabled = enabled;
+	at::set_record_function_tls_(asked);
+	printf("%zu %d, ", at::get_record_function_tls_().callbacks.size(), at::get_record_function_tls_().enabled);
+}
+extern "C" SEEN int run() {
+	at::init_num_threads();
+	printf("%d: ", at::get_record_function_tls_().enabled);
+	set(0, true), set(0, true), set(0, false), set(0, false), set(0, true), set(2, true), set(2, true), set(0, true), set(0, true);
+	fprintf(stderr, "%d sets\\n", sets);
+	return 0;
+}
+"""
+
+
+@test
+def a_state_that_a_thread_has_already(t):
+    """It is not set again; one that differs is, and so is every one where the state is not laid out as we know it."""
+    host = t.program("torch_host.c")
+    layouts = {"known": ("std::vector<int> callbacks; bool enabled = true;", 5), "moved": ("int before = 0; std::vector<int> callbacks; bool enabled = true;", 9),
+               "inverted": ("std::vector<int> callbacks; bool other = true; bool enabled = true;", 9)}
+    for name, (members, wanted) in layouts.items():
+        with open(t.path(f"{name}.cc"), "w", encoding="ascii") as file:
+            file.write(STATES.replace("LAYOUT", members))
+        library = t.path(f"{name}.so")
+        t.run(["g++", "-O2", "-shared", "-fPIC", "-o", library, t.path(f"{name}.cc")], status=0)
+        bare = t.run([host, library], status=0)
+        t.equal(bare.errors.strip(), "9 sets", "without us")
+        recorded = t.run([os.path.join(t.build, "bin/tidemark-record"), "--quiet", "-o", t.path(f"{name}.tmk"), "--", host, library], status=0)
+        t.equal(recorded.errors.strip(), f"{wanted} sets", f"sets that came through, layout {name}")
+        t.equal(recorded.text, bare.text, f"states, layout {name}")
+
+
 @test
 def workers_and_death(t):
     for python, version in torches(t):
