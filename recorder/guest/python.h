@@ -115,10 +115,12 @@ struct tm_python_thread {
 		uint32_t number;
 	} *codes;                            /* open addressing */
 	uint32_t code_count, code_capacity, last_number;
+	char *text;                          /* python_codes.c: room for the record of one */
 };
 
 /* python_codes.c: the number of a code object in the thread's ring; written there if it is new. 0: it could not be. */
 uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code);
+void tm_python_codes_free(struct tm_python_thread *s); /* what it holds for the thread */
 
 static inline uintptr_t tm_python_word(uintptr_t object, unsigned offset) {
 	return *(const uintptr_t *)(object + offset);

@@ -16,6 +16,7 @@
 #define NAME_MAX_BYTES 4000u
 #define TABLE_END_BYTES 64u
 #define TABLE_MAX_BYTES (3u << 20) /* the collector takes 4 MiB of one record */
+#define TEXT_KEPT_BYTES 32768u /* most code objects fit, of which a program's start shows thousands */
 
 /* --- texts --- */
 
@@ -160,6 +161,19 @@ static enum tm_python_lines lines_kind(void) {
 	return tm_python.version == 0x030a ? TM_PYTHON_LINES_310 : TM_PYTHON_LNOTAB;
 }
 
+/* At least `bytes`: the thread's own, or to be unmapped. NULL: none. */
+static char *text_room(struct tm_python_thread *s, size_t bytes) {
+	if (tm_is_sandboxed()) return bytes <= TEXT_KEPT_BYTES ? s->text : NULL;
+	if (bytes > TEXT_KEPT_BYTES) return tm_raw_map(bytes);
+	if (!s->text) s->text = tm_raw_map(TEXT_KEPT_BYTES);
+	return s->text;
+}
+
+void tm_python_codes_free(struct tm_python_thread *s) {
+	if (s->codes) tm_raw_unmap(s->codes, s->code_capacity * sizeof *s->codes);
+	if (s->text) tm_raw_unmap(s->text, TEXT_KEPT_BYTES);
+}
+
 TM_COLD static bool emit_code(struct tm_thread *t, const struct tm_python_code *c, uint32_t number) {
 	size_t size = table_size(c->table), file_bytes, n, room;
 	uint64_t words[2] = { number, (c->numbers & 0xffffffffu) | (uint64_t)lines_kind() << 32 };
@@ -167,14 +181,14 @@ TM_COLD static bool emit_code(struct tm_thread *t, const struct tm_python_code *
 
 	if (size > TABLE_MAX_BYTES) size = 0;
 	room = 2 * NAME_MAX_BYTES + 16 + size;
-	text = tm_is_sandboxed() ? NULL : tm_raw_map(room);
+	text = text_room(t->python, room);
 	if (!text) return false;
 	n = file_bytes = put_text(text, c->filename);
 	n += put_text(text + n, c->name);
 	text[n++] = 0;
 	if (size) memcpy(text + n, (const char *)c->table + tm_python.bytes_data, size);
 	tm_emit_control(t, TM_CTL_PYTHON_CODE, 0, (unsigned)file_bytes, words, 2, text, n + size);
-	tm_raw_unmap(text, room);
+	if (text != t->python->text) tm_raw_unmap(text, room);
 	return !t->after_loss;
 }
 

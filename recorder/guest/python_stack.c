@@ -264,7 +264,7 @@ void tm_python_free_thread(struct tm_thread *t) {
 	struct tm_python_thread *s = t->python;
 
 	if (!s) return;
-	if (s->codes) tm_raw_unmap(s->codes, s->code_capacity * sizeof *s->codes);
+	tm_python_codes_free(s);
 	tm_raw_unmap(s, state_bytes(t));
 	t->python = NULL;
 }
