@@ -112,9 +112,14 @@ static uint64_t end_of_ring(const struct tm_thread *t) {
 	return (t->pos | t->mask) + 1;
 }
 
-/* The ring's pages are read before they are written, one of each 16: the kernel maps all of those then, as far as they exist; a write would fault for each. */
+/* The ring's pages are read before they are written, one of each aligned 16: the kernel maps all of those then, as far as they exist; a write would fault
+ * for each. */
 static uint64_t touch_ahead(struct tm_thread *t, uint64_t until) {
-	for (; t->touched <= t->mask && t->touched < until; t->touched += TOUCH_BYTES) (void)*(volatile uint8_t *)(t->data + t->touched);
+	while (t->touched <= t->mask && t->touched < until) {
+		uint8_t *at = t->data + t->touched;
+		(void)*(volatile uint8_t *)at;
+		t->touched += TOUCH_BYTES - (uintptr_t)at % TOUCH_BYTES;
+	}
 	return t->touched <= t->mask ? t->touched : UINT64_MAX;
 }
 
