@@ -135,16 +135,20 @@ static int sort_work(struct naming *n) {
 	return 0;
 }
 
+/* NULL: there is no such module. Ids are mostly numbers from 1 on. */
+static const struct module_place *find_place(const struct module_place *places, size_t count, uint64_t id) {
+	struct module_place wanted = { .id = id };
+	if (id - 1 < count && places[id - 1].id == id) return &places[id - 1];
+	return bsearch(&wanted, places, count, sizeof *places, compare_places);
+}
+
 static int plan(struct naming *n) {
 	struct module_place *places = place_modules(n);
-	const struct module_place *place = NULL;
 	n->work = malloc((n->in->frame_count + 1) * sizeof *n->work);
 	if (!places || !n->work) return free(places), TM_NAMES_NO_MEMORY;
 	for (size_t i = 0; i < n->in->frame_count; i++) {
 		const struct tm_names_frame *frame = &n->in->frames[i];
-		struct module_place wanted = { .id = frame->module };
-		if (!frame->module) continue;
-		if (!place || place->id != frame->module) place = bsearch(&wanted, places, n->in->module_count, sizeof *places, compare_places);
+		const struct module_place *place = frame->module ? find_place(places, n->in->module_count, frame->module) : NULL;
 		if (place) n->work[n->work_count++] = (struct tm_names_work){ place->file, frame->address - place->bias - 1, frame->id };
 	}
 	free(places);

@@ -164,8 +164,9 @@ static inline bool tm_route_framed_hold(struct tm_routes *all, const struct tm_r
 
 /* The marks of the frames from the outermost: a bit becomes a byte. Writes up to seven bytes beyond. */
 static inline void tm_route_put_marks(uint8_t *marks, const struct tm_route *r) {
+	uint32_t framed = r->framed & ~TM_ROUTE_USES;
 	for (uint32_t i = 0; i < r->count; i += 8) {
-		uint64_t bits = r->framed >> i & 0xff;
+		uint64_t bits = framed >> i & 0xff;
 		bits = bits * 0x0101010101010101u & 0x8040201008040201u; /* byte k has bit k, or nothing */
 		bits = (bits + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
 		memcpy(marks + i, &bits, sizeof bits);

@@ -246,7 +246,7 @@ with tidemark.scope("backward pass"):
 
 @test
 def what_callbacks_need_is_not_the_programs(t):
-    """PyTorch rebuilds its lists of callbacks twice a node of the backward pass, five blocks each: not recorded. It makes names for its nodes: about 3 blocks each."""
+    """PyTorch would rebuild its lists of callbacks twice a node of the backward pass, five blocks each. It makes names for its nodes: about 3 blocks each."""
     with open(t.path("chain.py"), "w", encoding="utf-8") as file:
         file.write(CHAIN)
     for python, version in torches(t):

@@ -149,7 +149,7 @@ BREAKS = {
     "a route leads anywhere": ("unwind_route.h", "return r->span == span && ", "return r->span && ", "unwind_route.h", "TM_ROUTE_FACTOR ^ span << 24", "TM_ROUTE_FACTOR"),
     "a route: frame pointers are not looked at": ("unwind_route.h", "if (TM_UNWIND_WORD(place - 8) != outer - 8) return false;", ""),
     "a route: the frame pointer at its end comes from nowhere": ("unwind.c", "fp.source = source_of_route(r->fp_source);", "fp.source = TM_CHECK_TOP;"),
-    "a route: frames are not framed": ("unwind_route.h", "uint64_t bits = r->framed >> i & 0xff;", "uint64_t bits = 0;"),
+    "a route: frames are not framed": ("unwind_route.h", "uint64_t bits = framed >> i & 0xff;", "uint64_t bits = 0 * framed;"),
     "a route: whoever learned it knew of all frame pointers": ("unwind_route.h", "\t\t\tr->framed |= TM_ROUTE_USES;\n", ""),
     "a route: frame pointers that lie elsewhere are not looked at": ("unwind_route.h", "if (TM_UNWIND_WORD(tm_route_use_at(&u->uses[i], slot)) != slot + ",
                                                                      "if (u->uses[i].at == 0xffff && TM_UNWIND_WORD(tm_route_use_at(&u->uses[i], slot)) != slot + "),
