@@ -51,8 +51,6 @@ struct naming {
 	size_t work_count;
 	struct tm_string_table strings;
 	struct heard heard;
-	pid_t *done; /* readers that have said all, and are on their way out */
-	size_t done_count, done_capacity;
 	struct tm_bytes payload;
 	struct progress progress;
 	int error;
@@ -389,27 +387,6 @@ static void ask_ahead(struct naming *n, struct file_work *file) {
 	free(offsets);
 }
 
-/* Giving back its memory takes a reader a while, in which the next one can be listened to. */
-static void leave_to_end(struct naming *n, pid_t child) {
-	char ending[64];
-	if (n->done_count == n->done_capacity) {
-		size_t capacity = n->done_capacity ? 2 * n->done_capacity : 64;
-		pid_t *grown = reallocarray(n->done, capacity, sizeof *grown);
-		if (!grown) {
-			how_it_ended(child, ending);
-			return;
-		}
-		n->done = grown;
-		n->done_capacity = capacity;
-	}
-	n->done[n->done_count++] = child;
-}
-
-static void wait_for_all(struct naming *n) {
-	char ending[64];
-	for (size_t i = 0; i < n->done_count; i++) how_it_ended(n->done[i], ending);
-}
-
 /* Of no use any more. */
 static void end_reader(pid_t child, int fd) {
 	char ending[64];
@@ -461,11 +438,8 @@ static bool read_file(struct naming *n, struct file_work *file) {
 	if (file->patient) receive(n, file, fd);
 	if (n->error || file->starved) kill(child, SIGKILL);
 	close(fd);
-	if (n->error || file->at == file->end) {
-		leave_to_end(n, child);
-		return true;
-	}
 	how_it_ended(child, ending);
+	if (n->error || file->at == file->end) return true;
 	if (file->ahead >= 0 && (!file->opened || file->starved)) { /* killed, or the file is in another place: as if it had not been */
 		file->ahead = -1;
 		return read_file(n, file);
@@ -524,7 +498,6 @@ int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out)
 	start_progress(&n);
 	if (!n.error) n.error = name_files(&n);
 	end_progress(&n);
-	wait_for_all(&n);
 	if (!n.error) n.error = flush(&n, 0);
 	if (!n.error && n.strings.failed) n.error = TM_NAMES_NO_MEMORY;
 	tm_string_table_release(&n.strings);
@@ -532,6 +505,5 @@ int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out)
 	forget(&n.heard);
 	free(n.modules);
 	free(n.work);
-	free(n.done);
 	return n.error;
 }

@@ -110,15 +110,17 @@ static struct tm_ahead_reader *find(const struct tm_names_ahead *a, const char *
 	return NULL;
 }
 
-/* A build-id says for certain, later, which file it was; a path only while nothing else has taken its place. */
+/* A build-id says for certain, later, which file it was; a path only while nothing else has taken its place, and only for what was loaded since the file
+ * was put there: the first module of the path has to be the one whose load that was compared with. */
 static bool is_same_file(const struct stat *a, const char *path) {
 	struct stat b;
 	return stat(path, &b) == 0 && a->st_dev == b.st_dev && a->st_ino == b.st_ino && a->st_size == b.st_size && a->st_mtim.tv_sec == b.st_mtim.tv_sec &&
 	       a->st_mtim.tv_nsec == b.st_mtim.tv_nsec;
 }
 
-static struct tm_ahead_reader *start(struct tm_collector *c, const struct tm_module *m) {
+static struct tm_ahead_reader *start(struct tm_collector *c, uint32_t module) {
 	struct tm_names_ahead *a = &c->ahead;
+	const struct tm_module *m = &c->modules.all[module - 1];
 	struct stat file = { 0 };
 	int ends[2];
 	if (!m->build_id_size && stat(m->path, &file) != 0) return NULL;
@@ -131,7 +133,7 @@ static struct tm_ahead_reader *start(struct tm_collector *c, const struct tm_mod
 	}
 	a->readers = tm_memory_grow(a->readers, &a->capacity, a->count + 1, sizeof a->readers[0]);
 	struct tm_ahead_reader *r = &a->readers[a->count++];
-	*r = (struct tm_ahead_reader){ .pid = pid, .fd = ends[0], .build_id_size = m->build_id_size, .file = file };
+	*r = (struct tm_ahead_reader){ .pid = pid, .fd = ends[0], .build_id_size = m->build_id_size, .module = module, .file = file };
 	r->path = tm_memory_copy_text(m->path, strlen(m->path));
 	r->build_id = tm_memory_new(m->build_id_size, 1);
 	memcpy(r->build_id, m->build_id, m->build_id_size);
@@ -150,7 +152,7 @@ static struct tm_ahead_reader *reader_of(struct tm_collector *c, uint32_t module
 	uint32_t *known = &a->of_module[module - 1];
 	if (!*known) {
 		struct tm_ahead_reader *r = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
-		if (!r && m->path && *m->path == '/') r = start(c, m);
+		if (!r && m->path && *m->path == '/') r = start(c, module);
 		*known = r ? (uint32_t)(r - a->readers) + 1 : NOBODY;
 	}
 	return *known == NOBODY ? NULL : &a->readers[*known - 1];
@@ -203,7 +205,8 @@ void tm_names_ahead_look(struct tm_collector *c) {
 pid_t tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module *m, const uint64_t *offsets, size_t n, int *fd) {
 	struct tm_ahead_reader *r = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
 	if (!r || r->fd < 0) return -1;
-	if (!r->build_id_size && !is_same_file(&r->file, r->path)) {
+	if (!r->build_id_size && (r->module != m->id || !is_same_file(&r->file, r->path))) {
+		kill(r->pid, SIGKILL); /* it may be at work, or get no processor */
 		stop(r);
 		return -1;
 	}

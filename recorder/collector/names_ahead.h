@@ -34,7 +34,8 @@ struct tm_ahead_reader {
 	int fd; /* -1: it has ended, or was taken */
 	char *path;
 	uint8_t *build_id;
-	size_t build_id_size; /* 0: there is none, the path tells who it is as long as the same file is there */
+	size_t build_id_size; /* 0: there is none; the path tells who it is as long as the same file is there */
+	uint32_t module;      /* then: the id of the one that it was started for, with whose load it compared the file's time */
 	struct stat file;     /* then */
 	struct tm_bytes out; /* not sent yet */
 	uint64_t *offsets;   /* of the look that is going on */
@@ -57,7 +58,8 @@ void tm_names_ahead_look(struct tm_collector *c);
 /* Ends all that were not taken. */
 void tm_names_ahead_release(struct tm_names_ahead *a);
 
-/* The reader of the module's file, asked for these offsets: its answers come from *fd as those of names_reader.h. -1: there is none. */
+/* The reader of the module's file, asked for these offsets: its answers come from *fd as those of names_reader.h. -1: there is none. The module is the first
+ * of those with that file. */
 pid_t tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module *m, const uint64_t *offsets, size_t n, int *fd);
 
 #endif

@@ -34,7 +34,7 @@ static void give_way(void) {
 
 struct sender {
 	int fd;
-	struct tm_bytes out, message;
+	struct tm_bytes out, message, texts; /* texts: of the message that is made */
 };
 
 /* Dies with the parent, and by its first fault, without a core file. Whether a signal from outside ends the naming is the parent's to decide. */
@@ -139,10 +139,17 @@ static size_t find_functions(struct tm_symbols *symbols, uint64_t offset, const 
 
 /* --- answers --- */
 
+struct text {
+	size_t at, size; /* with its length before it, in texts.bytes */
+	uint64_t sent;   /* its number there, in the order of being sent; 0: not yet */
+};
+
 struct texts { /* of names and files, each once */
 	struct tm_string_table numbers; /* from 1 on */
-	struct tm_bytes unsent;         /* those with a number beyond `sent` */
-	uint64_t sent;
+	struct tm_bytes bytes;
+	struct text *all; /* by number - 1 */
+	size_t capacity;
+	uint64_t sent_count;
 };
 
 struct answer { /* so many of known.functions */
@@ -174,8 +181,26 @@ static uint64_t text_number(struct texts *t, const char *text) {
 	if (!text || !*text) return 0;
 	uint64_t next = t->numbers.count + 1, number = tm_string_table_id(&t->numbers, tm_text_of(text), next);
 	if (t->numbers.failed) _exit(2);
-	if (number == next) put_text(&t->unsent, text);
+	if (number != next) return number;
+	t->all = grow(t->all, &t->capacity, number, sizeof *t->all);
+	size_t at = t->bytes.size;
+	put_text(&t->bytes, text);
+	if (t->bytes.failed) _exit(2);
+	t->all[number - 1] = (struct text){ at, t->bytes.size - at, 0 };
 	return number;
+}
+
+/* Says the text with the answer that needs it first. How many were said: 0 or 1. */
+static unsigned put_new_text(struct tm_bytes *out, struct texts *t, uint64_t number) {
+	if (!number || t->all[number - 1].sent) return 0;
+	struct text *text = &t->all[number - 1];
+	text->sent = ++t->sent_count;
+	tm_put_raw(out, t->bytes.data + text->at, text->size);
+	return 1;
+}
+
+static uint64_t sent_number(const struct texts *t, uint64_t number) {
+	return number ? t->all[number - 1].sent : 0;
 }
 
 static const struct answer *look_up(struct known *k, struct tm_symbols *symbols, uint64_t offset) {
@@ -193,19 +218,19 @@ static const struct answer *look_up(struct known *k, struct tm_symbols *symbols,
 	return &k->answers[k->count - 1];
 }
 
-/* With all texts that were not sent yet. */
 static void put_answer(struct sender *s, struct known *k, const struct answer *a) {
-	struct texts *t = &k->texts;
-	tm_put_varint(&s->message, t->numbers.count - t->sent);
-	tm_put_raw(&s->message, t->unsent.data, t->unsent.size);
-	if (t->unsent.failed) _exit(2);
-	tm_bytes_clear(&t->unsent);
-	t->sent = t->numbers.count;
+	const struct function *functions = &k->functions[a->first];
+	unsigned new_texts = 0;
+	for (size_t i = 0; i < a->count; i++)
+		new_texts += put_new_text(&s->texts, &k->texts, functions[i].name) + put_new_text(&s->texts, &k->texts, functions[i].file);
+	tm_put_varint(&s->message, new_texts);
+	tm_put_raw(&s->message, s->texts.data, s->texts.size);
+	if (s->texts.failed) _exit(2);
+	tm_bytes_clear(&s->texts);
 	for (size_t i = 0; i < a->count; i++) {
-		const struct function *f = &k->functions[a->first + i];
-		tm_put_varint(&s->message, f->name);
-		tm_put_varint(&s->message, f->file);
-		tm_put_varint(&s->message, f->line);
+		tm_put_varint(&s->message, sent_number(&k->texts, functions[i].name));
+		tm_put_varint(&s->message, sent_number(&k->texts, functions[i].file));
+		tm_put_varint(&s->message, functions[i].line);
 	}
 	end_message(s);
 }

@@ -5,8 +5,8 @@
  * Bounded:  READER_CPU_SECONDS of processor time; the kernel ends it then.
  *
  * Messages, each with its length before it (v): first the opening (v error, 0 or the positive number of a tm_symbols_error; s remark), then one
- * answer for each different offset of the work, in order: v how many texts, those texts (s), which are numbered from 1 on through all answers, and for each
- * function, innermost first, v name and v file, each the number of a text or 0, v line. No function: nothing is known.
+ * answer for each different offset of the work, in order: v how many texts, those texts (s), which are numbered from 1 on through all answers and come with the
+ * first that needs them, and for each function, innermost first, v name and v file, each the number of a text or 0, v line. No function: nothing is known.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_NAMES_READER_H
 #define TIDEMARK_RECORDER_COLLECTOR_NAMES_READER_H

@@ -149,8 +149,7 @@ void _ZN2at16init_num_threadsEv(void) {
 void _ZN2at24set_record_function_tls_ERKNS_17RecordFunctionTLSE(const void *state) {
 	tm_torch_set_record_function_tls *original = TM_TORCH(set_record_function_tls);
 
-	if (tm_torch_is_set_already(state)) return;
 	tm_causes_begin();
-	if (original) original(state);
+	if (original && !tm_torch_is_set_already(state)) original(state);
 	tm_causes_end();
 }
