@@ -37,10 +37,12 @@ static const struct tm_usage usage = {
 };
 
 static sqlite3 *volatile interruptible; /* what Ctrl-C stops */
+static volatile sig_atomic_t was_interrupted;
 
 static void on_interrupt(int signal_number) {
 	(void)signal_number;
 	sqlite3 *handle = interruptible;
+	was_interrupted = true;
 	if (handle) sqlite3_interrupt(handle);
 }
 
@@ -269,6 +271,8 @@ static int converse(const struct tm_database *d, const struct tm_options *given)
 			text = NULL;
 		}
 		free(line);
+		if (was_interrupted) tm_forgive_interrupted_output();
+		was_interrupted = false;
 	}
 	tm_line_editor_stop();
 	putchar('\n');

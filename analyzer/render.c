@@ -35,6 +35,12 @@ int tm_finish_output(int status) {
 	return tm_fail("cannot write standard output: %s", strerror(output_error));
 }
 
+void tm_forgive_interrupted_output(void) {
+	if (output_error && output_error != EINTR) return;
+	output_error = 0;
+	clearerr(stdout);
+}
+
 size_t tm_terminal_width(void) {
 	const char *columns = getenv("COLUMNS");
 	long width = columns ? strtol(columns, NULL, 10) : 0;

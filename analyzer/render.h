@@ -75,5 +75,7 @@ const char *tm_plain(void);
 
 /* Flushes standard output: status, or TM_EXIT_FAILED (said) if something could not be written. */
 int tm_finish_output(int status);
+/* After Ctrl-C at a prompt: what was being written then was given up with the line or the statement, and that the rest of it is missing is no failure. */
+void tm_forgive_interrupted_output(void);
 
 #endif
