@@ -14,7 +14,8 @@
 
 #define FIRST_LOOK_NS 50000000u /* a program that has ended by then has few names */
 #define LOOK_NS 100000000u
-#define LIBC_FRAMES 32u /* a program with fewer hardly allocates: opening libc may be more work than all the rest of its recording */
+#define LIBC_FRAMES 32u /* a program with fewer hardly allocates: opening libc may be more work than all the rest of its recording, */
+#define LIBC_NS 300000000u /* unless the program runs much longer than that takes */
 #define OUT_MAX (1u << 20) /* bytes that wait for a reader; more is not said before the end */
 #define NOBODY UINT32_MAX
 
@@ -170,9 +171,9 @@ static void note_frames(struct tm_collector *c) {
 }
 
 /* Frames of the C library are in the trace of almost every program that allocates here and there, and often come with the last line that it prints. */
-static void open_libc(struct tm_collector *c) {
+static void open_libc(struct tm_collector *c, uint64_t ran_ns) {
 	struct tm_names_ahead *a = &c->ahead;
-	if (c->stacks.frame_count < LIBC_FRAMES) return;
+	if (c->stacks.frame_count < LIBC_FRAMES && ran_ns < LIBC_NS) return;
 	for (; a->modules_seen < c->modules.count; a->modules_seen++) {
 		const char *path = c->modules.all[a->modules_seen].path, *name = path ? strrchr(path, '/') : NULL;
 		if (name && !strncmp(name, "/libc.so.", 9)) reader_of(c, (uint32_t)a->modules_seen + 1);
@@ -191,7 +192,7 @@ void tm_names_ahead_look(struct tm_collector *c) {
 		a->next_ns = UINT64_MAX;
 		return;
 	}
-	open_libc(c);
+	open_libc(c, now - a->begin_ns);
 	note_frames(c);
 	for (size_t i = 0; i < a->count; i++) {
 		struct tm_ahead_reader *r = &a->readers[i];
