@@ -69,3 +69,27 @@ void *tm_symbols_function(const struct tm_symbols *s, const char *name) {
 
 	return symbol && (symbol->st_info & 0xf) == STT_FUNC ? (void *)(s->bias + symbol->st_value) : NULL;
 }
+
+struct module_search {
+	uintptr_t address;
+	struct dl_phdr_info *found;
+};
+
+static int holds_address(struct dl_phdr_info *info, size_t size, void *context) {
+	struct module_search *search = context;
+	(void)size;
+
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+
+		if (segment->p_type != PT_LOAD || search->address - (info->dlpi_addr + segment->p_vaddr) >= segment->p_memsz) continue;
+		*search->found = *info;
+		return 1;
+	}
+	return 0;
+}
+
+bool tm_symbols_module(const void *address, struct dl_phdr_info *found) {
+	struct module_search search = { (uintptr_t)address, found };
+	return dl_iterate_phdr(holds_address, &search) != 0;
+}

@@ -90,7 +90,7 @@ struct tm_thread {
 	uint32_t capacity;  /* frames `pcs` and `sps` can hold */
 	uint8_t truncated;    /* deeper than the depth limit; or TM_INTERRUPTED (unwind.h): not to be gone over quickly */
 	bool by_frame_pointers; /* --stacks=fp */
-	bool routes_learned;     /* there are any */
+	uint8_t routes_learned;  /* how many, so far as that matters; 0: none */
 	uint8_t routes_wait, routes_wait_left; /* so many misses go by before the next one is learned */
 	uint8_t routes_refused;                /* counts routes that were to be learned */
 
@@ -127,6 +127,7 @@ struct tm_guest {
 	uint8_t *_Atomic own_base; /* own_memory.h; NULL until the first need */
 	uint32_t clock;           /* enum tm_clock_kind */
 	_Atomic bool reads_chunks; /* what the allocator gave stands in front of a block (real.c) */
+	bool samples_straight;    /* --sample, and what is no sample is libc's alone (malloc_hooks.c) */
 
 	struct tm_shm *shm;       /* header and ring headers, mapped shared */
 	uint64_t mapped_bytes;    /* of shm */

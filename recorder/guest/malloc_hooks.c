@@ -3,11 +3,12 @@
  * Flow:   program -> here -> the real function (real.c), and emit.c
  * Stamps: an allocation after the real call, a free before it, a realloc both: then a block that another thread gets or gives never seems to
  *         overlap itself. A failed realloc keeps the old block; realloc(p, 0) may free it.
- * Shape:  malloc, calloc, realloc and free jump to one of three sets of functions:
+ * Shape:  malloc, calloc, realloc and free jump to one of two sets of functions:
  *           every_*   records every call. The usual case is inlined (hot.h) and calls nothing but the real function and the unwinder; what happens before
  *                     we are ready, inside of another hook or on our own behalf is out of line.
  *           some_*    with --sample: the same, for the calls that are samples; and while recording is stopped.
- *           few_*     in front of some_* where the allocator is libc's: a call that is no sample goes straight to it, after one comparison.
+ *         With --sample, where the allocator is libc's, a call that is no sample goes straight to it instead, after one comparison: it is over so soon
+ *         that a jump more is felt.
  *         A jump leaves the stack as it was, so each of them has the caller's frame next to its own.
  * Rule:   each hook is the real function plus a record; size 0, NULL, errno and alignment errors are the real function's business.
  */
@@ -212,7 +213,7 @@ INLINE void *realloc_through(void *old, size_t size, const void *frame, bool sam
 	return resize(TM_OP_REALLOC, old, size, frame, sampling);
 }
 
-/* --- the three sets --- */
+/* --- the two sets --- */
 
 TM_HOT static void *every_malloc(size_t size) {
 	return malloc_through(size, TM_FRAME, false);
@@ -246,34 +247,15 @@ TM_HOT static void some_free(void *p) {
 	free_through(TM_OP_FREE, p, true);
 }
 
-TM_HOT static void *few_malloc(size_t size) {
-	return TM_LIKELY(tm_sample_passes(size)) ? tm_real.malloc(size) : some_malloc(size);
-}
-
-TM_HOT static void *few_calloc(size_t count, size_t size) {
-	size_t bytes;
-	if (TM_LIKELY(!__builtin_mul_overflow(count, size, &bytes) && tm_sample_passes(bytes))) return tm_real.calloc(count, size);
-	return some_calloc(count, size);
-}
-
-TM_HOT static void *few_realloc(void *old, size_t size) {
-	return TM_LIKELY(!tm_sample_may_hold(old) && tm_sample_passes(size)) ? tm_real.realloc(old, size) : some_realloc(old, size);
-}
-
-TM_HOT static void few_free(void *p) {
-	if (TM_LIKELY(!tm_sample_may_hold(p))) tm_real.free(p);
-	else some_free(p);
-}
-
 struct tm_guest tm_guest = { .hook = { every_malloc, every_calloc, every_realloc, every_free } };
 
 /* Goes straight to an allocator only if that calls nothing that is hooked. Blocks of ours are kept from it: their pages look as if they held samples. */
 void tm_malloc_hooks_sample(void) {
-	bool straight = tm_real_is_libc() && tm_own_is_never_passed();
-	tm_guest.hook.free = straight ? few_free : some_free;
-	tm_guest.hook.malloc = straight ? few_malloc : some_malloc;
-	tm_guest.hook.calloc = straight ? few_calloc : some_calloc;
-	tm_guest.hook.realloc = straight ? few_realloc : some_realloc;
+	tm_guest.hook.malloc = some_malloc;
+	tm_guest.hook.calloc = some_calloc;
+	tm_guest.hook.realloc = some_realloc;
+	tm_guest.hook.free = some_free;
+	tm_guest.samples_straight = tm_real_is_libc() && tm_own_is_never_passed();
 }
 
 /* tidemark_stop(): no allocation is taken, every free is. With --sample the sets are right for that already. */
@@ -285,19 +267,25 @@ void tm_malloc_hooks_stop(bool stop) {
 }
 
 TM_HOT void *malloc(size_t size) {
+	if (tm_guest.samples_straight && TM_LIKELY(tm_sample_passes(size))) return tm_real.malloc(size);
 	return tm_guest.hook.malloc(size);
 }
 
 TM_HOT void *calloc(size_t count, size_t size) {
+	size_t bytes;
+	if (tm_guest.samples_straight && TM_LIKELY(!__builtin_mul_overflow(count, size, &bytes) && tm_sample_passes(bytes)))
+		return tm_real.calloc(count, size);
 	return tm_guest.hook.calloc(count, size);
 }
 
 TM_HOT void *realloc(void *old, size_t size) {
+	if (tm_guest.samples_straight && TM_LIKELY(!tm_sample_may_hold(old) && tm_sample_passes(size))) return tm_real.realloc(old, size);
 	return tm_guest.hook.realloc(old, size);
 }
 
 TM_HOT void free(void *p) {
-	tm_guest.hook.free(p);
+	if (tm_guest.samples_straight && TM_LIKELY(!tm_sample_may_hold(p))) tm_real.free(p);
+	else tm_guest.hook.free(p);
 }
 
 /* --- the rest of the family, which is called seldom --- */

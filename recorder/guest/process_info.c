@@ -170,14 +170,14 @@ static char own_path[TM_PATH_MAX];
 static _Atomic bool own_path_known;
 
 const char *tm_own_path(void) {
-	Dl_info info;
+	struct dl_phdr_info info;
 	size_t n;
 
 	if (atomic_load_explicit(&own_path_known, memory_order_acquire)) return own_path;
 	tm_ours_begin();
-	if (dladdr((void *)(uintptr_t)tm_own_path, &info) && info.dli_fname) {
-		n = strnlen(info.dli_fname, sizeof own_path);
-		if (info.dli_fname[0] == '/' && n < sizeof own_path) memcpy(own_path, info.dli_fname, n + 1);
+	if (tm_symbols_module((void *)(uintptr_t)tm_own_path, &info) && info.dlpi_name) {
+		n = strnlen(info.dlpi_name, sizeof own_path);
+		if (info.dlpi_name[0] == '/' && n < sizeof own_path) memcpy(own_path, info.dlpi_name, n + 1);
 		else if (!tm_mapped_path((uintptr_t)tm_own_path, own_path, sizeof own_path)) own_path[0] = 0;
 	}
 	tm_ours_end();

@@ -4,6 +4,7 @@
  * The trap: dlsym may allocate, and so calls the hook that is just looking for malloc. Such blocks come from own_memory.c.
  * Threads:  the program has one thread when the first hook runs.
  */
+#include "elf_symbols.h"
 #include "hot.h"
 
 #include <dlfcn.h>
@@ -25,10 +26,10 @@ bool tm_real_ready(void) {
 }
 
 bool tm_real_is_libc(void) {
-	Dl_info allocator, libc;
+	struct dl_phdr_info allocator, libc;
 	tm_ours_begin();
-	bool is_libc = dladdr((void *)(uintptr_t)tm_real.malloc, &allocator) && dladdr((void *)(uintptr_t)gnu_get_libc_version, &libc) &&
-		       allocator.dli_fbase == libc.dli_fbase;
+	bool is_libc = tm_symbols_module((void *)(uintptr_t)tm_real.malloc, &allocator) &&
+		       tm_symbols_module((void *)(uintptr_t)gnu_get_libc_version, &libc) && allocator.dlpi_phdr == libc.dlpi_phdr;
 	tm_ours_end();
 	return is_libc;
 }

@@ -13,6 +13,7 @@
 #include "unwind.h"
 
 #include <link.h>
+#include <sys/auxv.h>
 
 /* The executable segment of a library that begins at `base`. */
 static void find_code(const void *base, uintptr_t *low, uintptr_t *high) {
@@ -100,6 +101,23 @@ static uintptr_t end_of_own_stack(bool *grows) {
 	return *grows ? (uintptr_t)__libc_stack_end : (uintptr_t)__builtin_thread_pointer();
 }
 
+#define NEAR_PAGES 16u
+
+/* The main thread's stack as most programs use it first, near its end, asked for without reading all mappings: where every page from `address` up to the last
+ * one, with the name of the executable in it, can be read, it is one mapping. Nothing else is put in the kernel's gap below it. The question is one that a
+ * filter of system calls which was there before us lets pass if it lets anything. */
+static bool is_near_end(uintptr_t address, uintptr_t end, uintptr_t *low, uintptr_t *high) {
+	int kept = errno;
+	const uintptr_t name = getauxval(AT_EXECFN), page = ~(uintptr_t)(TM_MEMORY_PAGE - 1);
+	errno = kept;
+	*low = address & page;
+	*high = (name & page) + TM_MEMORY_PAGE;
+	if (end <= address || name < end || *high - *low > NEAR_PAGES * TM_MEMORY_PAGE) return false;
+	for (uintptr_t at = *low; at < *high; at += TM_MEMORY_PAGE)
+		if (!tm_raw_is_readable((const void *)at)) return false;
+	return true;
+}
+
 /* Is `address` on the thread's own stack? It was not when that was looked up; the stack may have grown. */
 TM_COLD static bool look_for_own_stack(struct tm_thread *t, uintptr_t address) {
 	uintptr_t low, high;
@@ -110,7 +128,7 @@ TM_COLD static bool look_for_own_stack(struct tm_thread *t, uintptr_t address) {
 		t->stack_low = address & ~(uintptr_t)(TM_MEMORY_PAGE - 1);
 		return true;
 	}
-	if (!tm_memory_around(address, &low, &high)) return false;
+	if (!(grows && is_near_end(address, end, &low, &high)) && !tm_memory_around(address, &low, &high)) return false;
 	if (end > address && end <= high) {
 		t->stack_low = low;
 		t->stack_high = grows ? high : end & ~(uintptr_t)7;

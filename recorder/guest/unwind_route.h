@@ -8,7 +8,7 @@
  *           whose frame pointer lies elsewhere. Which one comes out at the end, and what it has to do with the kept ones, is left to who asks.
  * Found by: where the route begins, how far it leads, and the second frame's return address. Where that lies is guessed, by the innermost one: a
  *           wrong guess finds the wrong route, which does not hold.
- * Owns:     struct tm_routes, part of the thread's memory: 228 KiB at most, of which only what was learned is ever written.
+ * Owns:     struct tm_routes, part of the thread's memory: 228 KiB at most, of which only what was learned is written, but by a main thread.
  * Threads:  a thread's own. A signal handler that never comes back may leave a route half learned: it is nobody's until its last store.
  * When full: a route has two places, far from each other. Where both are taken the route that is worth less gives way when it has been of no use for some
  *           time, and now and then whatever it is worth: it may find its other place free, so that in the end nearly all have one. A long one's rest lies
@@ -17,6 +17,7 @@
 #ifndef TIDEMARK_GUEST_UNWIND_ROUTE_H
 #define TIDEMARK_GUEST_UNWIND_ROUTE_H
 
+#include "raw.h"
 #include "unwind.h"
 
 #include <string.h>
@@ -72,6 +73,7 @@ struct tm_route_uses {
 #define TM_ROUTE_RESTS (TM_ROUTES / 8)
 #define TM_ROUTE_USERS (TM_ROUTES / 2)
 #define TM_ROUTE_SECONDS_BITS 10u
+#define TM_ROUTES_FEW 4u /* a main thread that learned as many will learn more, each on a page of its own at first: it gets all pages at once */
 
 struct tm_routes {
 	_Alignas(128) struct tm_route routes[TM_ROUTES];
@@ -297,6 +299,11 @@ static void tm_route_keep_uses(struct tm_routes *all, const struct tm_route *r, 
 	to->owner = tm_route_number(all, r);
 }
 
+/* Of hundreds of threads most learn little. */
+TM_COLD static void tm_routes_fetch(struct tm_routes *all) {
+	if (!tm_is_sandboxed() && tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0) == tm_raw_getpid()) tm_raw_populate(all, sizeof *all);
+}
+
 /* The `count` frames from `keep` on are to be found again, at this place. */
 static __attribute__((noinline)) void tm_route_learn_now(struct tm_thread *t, struct tm_route *r, uint32_t keep, uint32_t count, uintptr_t met) {
 	struct tm_routes *all = t->routes;
@@ -324,7 +331,7 @@ static __attribute__((noinline)) void tm_route_learn_now(struct tm_thread *t, st
 		rest->owner = tm_route_number(all, r);
 	}
 	if (count > 1) *tm_route_second(all, pc) = (uint16_t)((t->sps[last - 1] - slot) / 8);
-	t->routes_learned = true;
+	if (t->routes_learned < TM_ROUTES_FEW && ++t->routes_learned == TM_ROUTES_FEW) tm_routes_fetch(all);
 	r->worth = TM_ROUTE_WORTH_FIRST;
 	atomic_signal_fence(memory_order_seq_cst);
 	r->span = (uint32_t)(met - slot);
@@ -343,11 +350,11 @@ static inline void tm_route_learn(struct tm_thread *t, uint64_t hash, uint32_t k
 	else tm_route_learn_now(t, r, keep, count, met);
 }
 
-/* Only what was written is written: the rest stays memory that was never touched. */
+/* Only what was written is written: of a thread that learned few the rest stays memory that was never touched. */
 TM_COLD static void tm_routes_forget(struct tm_thread *t) {
 	for (struct tm_route *r = t->routes->routes, *end = r + TM_ROUTES; r < end; r++)
 		if (r->span) r->span = r->worth = 0;
-	t->routes_learned = false;
+	t->routes_learned = 0;
 }
 
 #endif

@@ -129,7 +129,6 @@ static uint32_t rule_from(const struct tm_cfi *cfi, const struct tm_cfi_row *row
 #define TABLE_BYTES(bits) ((size_t)16 << (bits))
 #define FILLS(bits) (3u << ((bits)-2)) /* three quarters as many as it has pairs: 6 % had to give way by then */
 #define VERSION 48u                    /* place of the version in the table's word */
-#define POPULATE_WRITE 23              /* MADV_POPULATE_WRITE, from Linux 5.14 on */
 
 static _Atomic uint32_t kept, fills = FILLS(TM_RULE_SETS_BITS_LEAST);
 static _Atomic bool growing;
@@ -189,7 +188,7 @@ void tm_rule_keep(uintptr_t ip, uint32_t rule) {
 	atomic_store_explicit(&kept, count + 1, memory_order_relaxed);
 	if (TM_UNLIKELY(count == 0 || count >= atomic_load_explicit(&fills, memory_order_relaxed)) && !tm_is_sandboxed()) {
 		/* Whoever keeps one keeps a hundred: all pages at once cost less than a fault for each. */
-		if (count == 0) tm_syscall(SYS_madvise, (long)first_table, sizeof first_table, POPULATE_WRITE, 0, 0, 0);
+		if (count == 0) tm_raw_populate(first_table, sizeof first_table);
 		else if (!atomic_exchange(&growing, true)) {
 			grow();
 			atomic_store(&growing, false);

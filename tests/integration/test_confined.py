@@ -35,6 +35,14 @@ def system_call_filter_by_system_call(t):
 
 
 @test
+def inherited_filter(t):
+    """A filter that was there before the program makes no call of ours deadly: we make everyday ones."""
+    db = t.imported(confined(t, "inherited"))
+    t.equal(db.value("select count(*) from allocation where size_bytes = 100 and free_ns is not null"), 1000, "blocks of 100 bytes")
+    t.equal(db.value("select count(*) from loss"), 0, "losses")
+
+
+@test
 def full_ring_behind_a_filter(t):
     """A ring that is full several times over is waited for without a system call."""
     db = t.imported(confined(t, "filter", "--ring=16KiB"))
