@@ -142,11 +142,13 @@ static void watch_waiting(struct tm_live *l, struct tm_account *a) {
 	a->is_waiting = true;
 	a->next_waiting = l->waiting;
 	l->waiting = a;
+	if (l->look_ns > l->now_ns + TM_SKEW_NS) l->look_ns = l->now_ns + TM_SKEW_NS;
 }
 
 static void look_at_waiting(struct tm_live *l, uint64_t now_ns) {
 	struct tm_account *a = l->waiting;
 	l->waiting = NULL;
+	l->look_ns = UINT64_MAX;
 	for (struct tm_account *next; a; a = next) {
 		next = a->next_waiting;
 		a->is_waiting = false;
@@ -208,8 +210,8 @@ static void play(struct tm_live *l, const struct tm_turn *turn) {
 		l->failed = true;
 		return;
 	}
-	if (l->waiting && turn->ns > l->now_ns + TM_SKEW_NS) look_at_waiting(l, turn->ns);
 	l->now_ns = turn->ns;
+	if (l->look_ns < turn->ns) look_at_waiting(l, turn->ns);
 	t->ledger->last_ns = turn->ns;
 	l->events += s->kind < TM_STEP_MARK;
 	switch (s->kind) {
@@ -311,7 +313,7 @@ int tm_live_poll(struct tm_live *l, unsigned milliseconds) {
 }
 
 int tm_live_open(struct tm_live *l, const char *path, char *error, size_t error_bytes) {
-	*l = (struct tm_live){ .reader.fd = -1 };
+	*l = (struct tm_live){ .reader.fd = -1, .look_ns = UINT64_MAX };
 	if (tm_reader_open(&l->reader, path, error, error_bytes) < 0) return -1;
 	l->catalog = (struct tm_catalog){ .major = l->reader.major, .minor = l->reader.minor, .page_bytes = 4096 };
 	l->decoder = tm_decoder_new();

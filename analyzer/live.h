@@ -59,6 +59,7 @@ struct tm_live {
 	struct tm_id_map scope_ids; /* (heap or process, category), name -> index + 1 */
 	struct tm_id_map texts;     /* of scopes: hash of a text and its probe -> string id */
 	struct tm_account *waiting;
+	uint64_t look_ns;  /* when to look whether it has waited enough; UINT64_MAX: nothing waits */
 	uint64_t now_ns;   /* everything before it has been played */
 	uint64_t rates_ns; /* when the rates were taken last */
 	uint64_t events;

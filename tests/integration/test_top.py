@@ -15,6 +15,7 @@ import time
 import termios
 
 from tidemark_test import Failed, main, test
+from trace_writer import Trace, free, malloc
 
 STAGES = r"""
 #include <stdio.h>
@@ -81,6 +82,25 @@ def golden_traces_end_as_imported(t):
 def recorded_programs_end_as_imported(t):
     for source in ("threads.c", "passing.c", "scopes.c", "prog_maps.c", "family.c", "recursion.c"):
         compare(t, t.record([t.program(source)], status=None).trace)
+
+
+@test
+def what_waits_is_not_waited_for_in_vain(t):
+    """A block's free was lost, and another thread gets its address: where its end is waited for, the wait ends after a millisecond also in a program that does
+    something every microsecond. Live then are 10 bytes, not 100, and at most 1,010."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.thread(2, process=1)
+    f = trace.stack("main")
+    busy = [e for ns in range(1_200_000, 2_500_000, 1000) for e in (malloc(ns, 0x2000, 5, f), free(ns + 500, 0x2000))]
+    trace.segments([(1, [malloc(1_000_000, 0x1000, 100, f), *busy, malloc(2_500_000, 0x3000, 1000, f), free(2_500_500, 0x3000)]),
+                    (2, [malloc(1_100_000, 0x1000, 10, f)])])
+    trace.exit(1, 2_900_000)
+    trace.end(1, 3_000_000)
+    path = trace.save(t.path("waits.tmk"))
+    t.equal([(r["heap"], r["live_bytes"], r["peak_bytes"]) for r in rows(t, path, "--by=heap") if r["heap"] == "malloc"], [("malloc", 10, 1010)], "by heap")
+    compare(t, path)
 
 
 @test
