@@ -9,15 +9,16 @@
 #ifndef TIDEMARK_ANALYZER_ARRAY_H
 #define TIDEMARK_ANALYZER_ARRAY_H
 
+#include <malloc.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-#define TM_HUGE_PAGE_BYTES ((size_t)2 << 20)
-#define TM_LARGE_BYTES ((size_t)8 << 20)
+#define TM_LARGE_BYTES ((size_t)4 << 20)
 
 #define TM_ARRAY(type) \
 	struct { \
@@ -25,10 +26,11 @@
 		size_t count, capacity; \
 	}
 
+/* For the whole mapping behind a large table: for a part of it the kernel would make two mappings of one, which realloc() could then only copy. */
 static inline void tm_prefer_huge_pages(void *p, size_t bytes) {
-	uintptr_t begin = ((uintptr_t)p + TM_HUGE_PAGE_BYTES - 1) & ~(uintptr_t)(TM_HUGE_PAGE_BYTES - 1);
-	uintptr_t end = ((uintptr_t)p + bytes) & ~(uintptr_t)(TM_HUGE_PAGE_BYTES - 1);
-	if (bytes >= TM_LARGE_BYTES && begin < end) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+	if (bytes < TM_LARGE_BYTES) return;
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)p & ~(page - 1);
+	madvise((void *)begin, (uintptr_t)p + malloc_usable_size(p) - begin, MADV_HUGEPAGE);
 }
 
 /* As calloc(), for tables that will be used from end to end. */

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -57,9 +58,9 @@ static uint8_t *put_varint(uint8_t *p, uint64_t n) {
 }
 
 static void fail(struct tm_bulk *b, int error) {
-	if (b->failed) return;
+	int none = 0;
+	atomic_compare_exchange_strong(&b->error, &none, error);
 	b->failed = true;
-	b->error = error;
 }
 
 /* --- the file --- */
@@ -142,8 +143,7 @@ static void stop_thread(struct tm_bulk *b) {
 	b->has_thread = false;
 }
 
-/* Puts the page on its way; returns its number. */
-static uint32_t append_page(struct tm_bulk *b, const uint8_t *data) {
+static uint32_t append_in_turn(struct tm_bulk *b, const uint8_t *data) {
 	if (b->failed) return 0;
 	if (b->page_count >= UINT32_MAX - 2) {
 		fail(b, EFBIG);
@@ -160,6 +160,14 @@ static uint32_t append_page(struct tm_bulk *b, const uint8_t *data) {
 	return number;
 }
 
+/* Puts the page on its way; returns its number. */
+static uint32_t append_page(struct tm_bulk *b, const uint8_t *data) {
+	pthread_mutex_lock(&b->turn);
+	uint32_t number = append_in_turn(b, data);
+	pthread_mutex_unlock(&b->turn);
+	return number;
+}
+
 static bool read_at(struct tm_bulk *b, void *data, size_t n, uint64_t offset) {
 	ssize_t got = b->failed ? -1 : pread(b->fd, data, n, (off_t)offset);
 	if (got < 0) fail(b, errno);
@@ -170,6 +178,7 @@ static bool read_at(struct tm_bulk *b, void *data, size_t n, uint64_t offset) {
 int tm_bulk_open(struct tm_bulk *b, const char *path) {
 	*b = (struct tm_bulk){ .fd = open(path, O_RDWR | O_CLOEXEC) };
 	if (b->fd < 0) fail(b, errno);
+	pthread_mutex_init(&b->turn, NULL);
 	pthread_mutex_init(&b->lock, NULL);
 	pthread_cond_init(&b->changed, NULL);
 	b->out = malloc((size_t)OUT_PAGES * TM_BULK_PAGE_BYTES);
@@ -183,6 +192,7 @@ void tm_bulk_release(struct tm_bulk *b) {
 	if (b->fd > 0) close(b->fd);
 	free(b->out);
 	free(b->sent);
+	pthread_mutex_destroy(&b->turn);
 	pthread_mutex_destroy(&b->lock);
 	pthread_cond_destroy(&b->changed);
 	*b = (struct tm_bulk){ .fd = -1 };
@@ -323,6 +333,10 @@ void tm_bulk_table_release(struct tm_bulk_table *t) {
 	if (t->body) free(t->body - COPY_BYTES);
 	t->body = NULL;
 	t->levels = 0;
+}
+
+void tm_bulk_no_memory(struct tm_bulk_table *t) {
+	fail(t->bulk, ENOMEM);
 }
 
 void tm_bulk_text(struct tm_bulk_table *t, const char *data, size_t n) {

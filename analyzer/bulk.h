@@ -14,7 +14,8 @@
  * Texts:    a row that is longer than a page goes on in pages of its own, as SQLite has it.
  * Owns:     one page a level and table, two buffers of pages on their way to the file, and between tm_bulk_begin() and tm_bulk_end() a thread that
  *           writes one of them while the other is filled.
- * Threads:  one at a time.
+ * Threads:  one at a time a table. Tables that are written side by side take turns in the file by the page: in which page a row lies may differ from one
+ *           import of a trace to the next, the rows do not.
  * Fails:    out of memory and failed writes are remembered in `failed` and `error` (an errno); what follows does nothing.
  */
 #ifndef TIDEMARK_ANALYZER_BULK_H
@@ -32,12 +33,13 @@
 
 struct tm_bulk {
 	int fd;
+	pthread_mutex_t turn; /* of whoever appends a page: what follows, up to `sent` */
 	uint32_t page_count; /* pages given a number, SQLite's included */
 	uint32_t first;      /* number of the first page in `out` */
 	unsigned waiting;    /* pages in `out` */
 	uint8_t *out, *sent; /* sent: the pages that the thread is writing */
-	bool failed;
-	int error;
+	_Atomic bool failed;
+	_Atomic int error; /* the first errno */
 	bool has_thread;
 	pthread_t thread;
 	pthread_mutex_t lock; /* of what follows */
@@ -126,6 +128,8 @@ static inline void tm_bulk_number_or_null(struct tm_bulk_table *t, uint64_t valu
 
 /* Valid UTF-8 without a NUL, shorter than 1 GiB. */
 void tm_bulk_text(struct tm_bulk_table *t, const char *data, size_t n);
+/* A value could not be made: fails as the table itself does. */
+void tm_bulk_no_memory(struct tm_bulk_table *t);
 
 static inline void tm_bulk_real(struct tm_bulk_table *t, double value) {
 	uint64_t bits;

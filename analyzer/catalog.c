@@ -20,7 +20,8 @@ struct walk {
 	tm_pool_sink *pools;
 	tm_activity_taker *activities;
 	void *context;
-	int failed; /* enum tm_catalog_result, 0 so far */
+	struct tm_stacks stacks; /* of the chunk that is read; its memory serves all of them */
+	int failed;              /* enum tm_catalog_result, 0 so far */
 };
 
 static bool no_memory(struct walk *w) {
@@ -331,8 +332,8 @@ static bool take_records(struct walk *w, struct tm_cursor *payload) {
 /* Frames and nodes go on where the earlier ones ended. */
 static bool take_stacks(struct walk *w, struct tm_cursor *payload) {
 	struct tm_catalog *c = w->c;
-	struct tm_stacks s = { 0 };
-	int rc = tm_get_stacks(payload, &s);
+	int rc = tm_get_stacks(payload, &w->stacks);
+	const struct tm_stacks s = w->stacks;
 	size_t frames = c->frames.count + s.frame_count, nodes = c->nodes.count + s.node_count;
 	bool sound = rc == 0 && (!s.frame_count || s.first_frame == c->frames.count + 1) &&
 		     (!s.node_count || s.first_node == c->nodes.count + 1) && frames < UINT32_MAX && nodes < UINT32_MAX;
@@ -347,7 +348,6 @@ static bool take_stacks(struct walk *w, struct tm_cursor *payload) {
 		};
 	for (size_t i = 0; sound && i < s.node_count; i++)
 		c->nodes.items[c->nodes.count++] = (struct tm_catalog_node){ (uint32_t)s.nodes[i].parent, (uint32_t)s.nodes[i].frame };
-	tm_stacks_release(&s);
 	if (rc == -2) no_memory(w);
 	return sound || rc == -2;
 }
@@ -404,16 +404,18 @@ static void take_info_numbers(struct tm_catalog *c) {
 int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink,
 		    tm_pool_sink *pools, tm_activity_taker *activities, void *context) {
 	*c = (struct tm_catalog){ .major = r->major, .minor = r->minor, .file_bytes = r->file_bytes };
-	struct walk w = { c, sink, pools, activities, context, 0 };
+	struct walk w = { .c = c, .sink = sink, .pools = pools, .activities = activities, .context = context };
 	struct tm_chunk_header h = { 0 };
-	while (r->offset < limit && tm_reader_next(r, &h)) {
-		bool sound = take_chunk(&w, r, &h);
-		if (w.failed) return w.failed;
-		if (!sound) {
-			*damaged_offset = r->chunk_offset;
-			return TM_CATALOG_DAMAGED;
-		}
+	bool sound = true;
+	while (sound && !w.failed && r->offset < limit && tm_reader_next(r, &h)) {
+		sound = take_chunk(&w, r, &h);
 		c->closed = h.kind == TM_CHUNK_END;
+	}
+	tm_stacks_release(&w.stacks);
+	if (w.failed) return w.failed;
+	if (!sound) {
+		*damaged_offset = r->chunk_offset;
+		return TM_CATALOG_DAMAGED;
 	}
 	if (r->stopped || r->offset >= limit) c->closed = false;
 	c->stopped = r->stopped;
@@ -423,8 +425,9 @@ int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, u
 }
 
 int tm_catalog_take(struct tm_catalog *c, struct tm_reader *r, const struct tm_chunk_header *h, tm_sample_sink *sink, void *context) {
-	struct walk w = { c, sink, NULL, NULL, context, 0 };
+	struct walk w = { .c = c, .sink = sink, .context = context };
 	bool sound = take_chunk(&w, r, h);
+	tm_stacks_release(&w.stacks);
 	if (w.failed) return w.failed;
 	if (h->kind == TM_CHUNK_META) take_info_numbers(c);
 	c->closed = h->kind == TM_CHUNK_END;

@@ -94,7 +94,7 @@ static void write_row(struct tm_import_rows *w, const struct function_row *f) {
 	struct tm_text name = f->function ? w->replay->catalog->strings.items[f->function - 1] : tm_text_of("");
 	tm_bulk_number(t, w->replay->bases.process + f->account->ledger->process);
 	tm_bulk_number(t, f->account->id);
-	if (name.size) tm_store_put_text(w->store, t, name);
+	if (name.size) tm_store_put_text(t, name);
 	else tm_bulk_null(t);
 	tm_bulk_number(t, self.bytes);
 	tm_bulk_number(t, total.bytes);

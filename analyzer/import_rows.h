@@ -40,12 +40,11 @@ struct tm_import_rows {
 void tm_functions_start(struct tm_import_rows *w);
 void tm_functions_end(struct tm_import_rows *w);
 
-/* Likewise a thread finds the stacks and frames that will have rows, until tm_write_stack_rows() or tm_tree_end(). */
+/* Likewise a thread writes, into the bulk tables, stack: those that a call site needs, and their ancestors; and frame: those of the stacks. */
 void tm_tree_start(struct tm_import_rows *w);
-void tm_tree_end(struct tm_import_rows *w);
+void tm_tree_finish(struct tm_import_rows *w);
 
-/* First, into the bulk tables. stack: those that a call site needs, and their ancestors; frame: those of the stacks. */
-void tm_write_stack_rows(struct tm_import_rows *w);
+/* Meanwhile, into others of the bulk tables. */
 /* site_total, snapshot_stack, leak_score, leak_stack. */
 void tm_write_site_rows(struct tm_import_rows *w);
 /* The last two of one heap; sites: in the order of their stacks. */

@@ -211,10 +211,10 @@ static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
 	tm_tree_start(rows);
 	tm_functions_start(rows);
 	tm_write_site_rows(rows);
-	tm_write_stack_rows(rows);
 	tm_write_function_rows(rows);
 	tm_write_scope_bulk_rows(rows);
 	tm_write_checkpoint_ranges(rows);
+	tm_tree_finish(rows);
 	tm_store_end_bulk(x->store);
 	return x->store->failed ? TM_IMPORT_FAILED : TM_IMPORT_DONE;
 }

@@ -133,7 +133,7 @@ static bool read_records(struct facts *f, struct tm_cursor *payload) {
 }
 
 static bool read_stacks(struct facts *f, struct tm_cursor *payload) {
-	struct tm_stacks stacks;
+	struct tm_stacks stacks = { 0 };
 	bool sound = tm_get_stacks(payload, &stacks) == 0;
 	if (sound) {
 		f->frames += stacks.frame_count;

@@ -37,7 +37,7 @@ static void write_score(const struct tm_import_rows *w, const struct tm_leak *le
 	tm_bulk_number(t, leak->first_ns + w->replay->clock_offset_ns);
 	tm_bulk_number(t, leak->last_ns + w->replay->clock_offset_ns);
 	put_real(t, leak->score);
-	tm_store_put_text(w->store, t, tm_text_of(leak->reason));
+	tm_store_put_text(t, tm_text_of(leak->reason));
 	tm_bulk_number(t, leak->suppressed);
 	tm_bulk_row(t, 0);
 }

@@ -198,6 +198,6 @@ void tm_write_site_rows(struct tm_import_rows *w) {
 
 void tm_import_rows_release(struct tm_import_rows *w) {
 	tm_functions_end(w);
-	tm_tree_end(w);
+	tm_tree_finish(w);
 	tm_array_release(&w->snapshots);
 }

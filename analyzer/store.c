@@ -320,12 +320,12 @@ static int bind_text(sqlite3_stmt *statement, int index, struct tm_text t) {
 	return copy ? sqlite3_bind_text64(statement, index, copy, n, free, SQLITE_UTF8) : SQLITE_NOMEM;
 }
 
-void tm_store_put_text(struct tm_store *s, struct tm_bulk_table *t, struct tm_text text) {
+void tm_store_put_text(struct tm_bulk_table *t, struct tm_text text) {
 	if (is_clean(text)) return tm_bulk_text(t, text.data, text.size);
 	size_t n = 0;
 	char *copy = cleaned(text, &n);
 	if (copy) tm_bulk_text(t, copy, n);
-	else tm_store_fail(s, "out of memory");
+	else tm_bulk_no_memory(t);
 	free(copy);
 }
 

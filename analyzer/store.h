@@ -69,7 +69,7 @@ void tm_store_release(struct tm_store *s);
 void tm_store_begin_bulk(struct tm_store *s);
 void tm_store_end_bulk(struct tm_store *s);
 /* A text as a value of a bulk table's row, cleaned as below. */
-void tm_store_put_text(struct tm_store *s, struct tm_bulk_table *t, struct tm_text text);
+void tm_store_put_text(struct tm_bulk_table *t, struct tm_text text);
 /* The highest id in the table, written or not yet finished. */
 uint64_t tm_store_last_id(struct tm_store *s, enum tm_store_table table);
 

@@ -66,7 +66,7 @@ static uint64_t module_offset(const struct tm_catalog *c, const struct tm_catalo
 
 static void put_text_or_null(const struct tree_writer *x, struct tm_bulk_table *table, uint32_t string) {
 	struct tm_text text = string_of(x->c, string);
-	if (text.size) tm_store_put_text(x->w->store, table, text);
+	if (text.size) tm_store_put_text(table, text);
 	else tm_bulk_null(table);
 }
 
@@ -77,7 +77,7 @@ static void write_frame(const struct tree_writer *x, struct tm_bulk_table *table
 	for (uint32_t i = 0; i < tm_frame_functions(f); i++) {
 		const struct tm_catalog_function *named = i < f->function_count ? &x->c->functions.items[f->functions + i] : &unknown;
 		tm_bulk_null(table); /* id */
-		tm_store_put_text(x->w->store, table, tm_text_of(kind_text(f, i)));
+		tm_store_put_text(table, tm_text_of(kind_text(f, i)));
 		put_text_or_null(x, table, named->name);
 		put_text_or_null(x, table, named->file);
 		tm_bulk_number_or_null(table, named->line ? (uint64_t)named->line : UINT64_MAX);
@@ -121,48 +121,6 @@ static void write_node(struct tree_writer *x, struct tm_bulk_table *table, uint3
 	x->nodes[node] = state;
 }
 
-struct tm_tree_work {
-	struct tree_writer x;
-	pthread_t thread;
-	bool runs;
-};
-
-static void *prepare(void *argument) {
-	struct tree_writer *x = argument;
-	mark_used(x);
-	note_kinds(x);
-	return NULL;
-}
-
-void tm_tree_start(struct tm_import_rows *w) {
-	const struct tm_catalog *c = w->replay->catalog;
-	const struct tm_stack_ids *t = w->replay->stacks;
-	struct tm_tree_work *work = w->tree = calloc(1, sizeof *work);
-	if (!work) return;
-	work->x = (struct tree_writer){ .w = w, .c = c, .t = t };
-	work->x.nodes = tm_table_new(c->nodes.count + 1, sizeof *work->x.nodes);
-	work->x.frame_used = calloc(c->frames.count + 1, 1);
-	work->x.kinds = calloc(t->frame_first[c->frames.count] + 1, 1);
-	if (!work->x.nodes || !work->x.frame_used || !work->x.kinds) return tm_tree_end(w);
-	work->runs = pthread_create(&work->thread, NULL, prepare, &work->x) == 0;
-	if (!work->runs) prepare(&work->x);
-}
-
-static void wait_for_tree(struct tm_tree_work *work) {
-	if (work->runs) pthread_join(work->thread, NULL);
-	work->runs = false;
-}
-
-void tm_tree_end(struct tm_import_rows *w) {
-	if (!w->tree) return;
-	wait_for_tree(w->tree);
-	free(w->tree->x.nodes);
-	free(w->tree->x.frame_used);
-	free(w->tree->x.kinds);
-	free(w->tree);
-	w->tree = NULL;
-}
-
 static void write_all(struct tree_writer *x) {
 	x->nodes[0] = (struct node_state){ 0 };
 	for (uint32_t node = 1; node <= x->c->nodes.count; node++)
@@ -171,9 +129,48 @@ static void write_all(struct tree_writer *x) {
 		if (x->frame_used[frame]) write_frame(x, &x->w->store->tables[TM_TABLE_FRAME], frame);
 }
 
-void tm_write_stack_rows(struct tm_import_rows *w) {
-	if (!w->tree) return tm_store_fail(w->store, "out of memory");
-	wait_for_tree(w->tree);
-	write_all(&w->tree->x);
-	tm_tree_end(w);
+struct tm_tree_work {
+	struct tree_writer x;
+	pthread_t thread;
+	bool runs;
+};
+
+static void *write_tree(void *argument) {
+	struct tree_writer *x = argument;
+	mark_used(x);
+	note_kinds(x);
+	write_all(x);
+	return NULL;
+}
+
+static bool begin(struct tm_tree_work *work, struct tm_import_rows *w) {
+	const struct tm_catalog *c = w->replay->catalog;
+	const struct tm_stack_ids *t = w->replay->stacks;
+	struct tree_writer *x = &work->x;
+	*x = (struct tree_writer){ .w = w, .c = c, .t = t };
+	x->nodes = tm_table_new(c->nodes.count + 1, sizeof *x->nodes);
+	x->frame_used = calloc(c->frames.count + 1, 1);
+	x->kinds = calloc(t->frame_first[c->frames.count] + 1, 1);
+	if (!x->nodes || !x->frame_used || !x->kinds) return false;
+	work->runs = pthread_create(&work->thread, NULL, write_tree, x) == 0;
+	if (!work->runs) write_tree(x);
+	return true;
+}
+
+void tm_tree_start(struct tm_import_rows *w) {
+	w->tree = calloc(1, sizeof *w->tree);
+	if (w->tree && begin(w->tree, w)) return;
+	tm_tree_finish(w);
+	tm_store_fail(w->store, "out of memory");
+}
+
+void tm_tree_finish(struct tm_import_rows *w) {
+	struct tm_tree_work *work = w->tree;
+	if (!work) return;
+	if (work->runs) pthread_join(work->thread, NULL);
+	free(work->x.nodes);
+	free(work->x.frame_used);
+	free(work->x.kinds);
+	free(work);
+	w->tree = NULL;
 }

@@ -271,15 +271,22 @@ static bool get_nodes(struct tm_cursor *c, uint64_t first, struct tm_node *nodes
 #define FRAME_BYTES_MIN 4 /* one byte for each of kind, process, module, address */
 #define NODE_BYTES_MIN 2  /* parent, frame */
 
+/* Room for `count` items at `items`, what was there is lost; false: out of memory, and there is none. */
+static bool take_room(void **items, size_t *capacity, size_t count, size_t item_bytes) {
+	if (*items && *capacity >= count) return true;
+	free(*items);
+	*items = calloc(count + 1, item_bytes);
+	*capacity = *items ? count : 0;
+	return *items != NULL;
+}
+
 int tm_get_stacks(struct tm_cursor *payload, struct tm_stacks *out) {
-	*out = (struct tm_stacks){ 0 };
+	out->frame_count = out->node_count = 0;
 	if (!get_range(payload, FRAME_BYTES_MIN, &out->first_frame, &out->frame_count)) goto malformed;
-	out->frames = calloc(out->frame_count + 1, sizeof *out->frames);
-	if (!out->frames) return -2;
+	if (!take_room((void **)(void *)&out->frames, &out->frame_capacity, out->frame_count, sizeof *out->frames)) return -2;
 	if (!get_frames(payload, out->frames, out->frame_count)) goto malformed;
 	if (!get_range(payload, NODE_BYTES_MIN, &out->first_node, &out->node_count)) goto malformed;
-	out->nodes = calloc(out->node_count + 1, sizeof *out->nodes);
-	if (!out->nodes) return -2;
+	if (!take_room((void **)(void *)&out->nodes, &out->node_capacity, out->node_count, sizeof *out->nodes)) return -2;
 	if (!get_nodes(payload, out->first_node, out->nodes, out->node_count)) goto malformed;
 	if (payload->p == payload->end) return 0;
 malformed:

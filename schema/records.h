@@ -123,10 +123,11 @@ struct tm_stacks {
 	uint64_t first_frame, first_node;
 	struct tm_frame *frames; /* owned; frame_count of them */
 	struct tm_node *nodes;   /* owned; node_count of them */
-	size_t frame_count, node_count;
+	size_t frame_count, node_count, frame_capacity, node_capacity;
 };
 
-/* 0; -1 malformed (a parent not below its node included); -2 out of memory. Release after either. */
+/* 0; -1 malformed (a parent not below its node included); -2 out of memory. { 0 } before the first call; a further one takes the memory over.
+ * Release at last, after whatever it was. */
 int tm_get_stacks(struct tm_cursor *payload, struct tm_stacks *out);
 void tm_stacks_release(struct tm_stacks *s);
 

@@ -34,7 +34,7 @@ static int add_frame(struct tm_names_trace *t, uint64_t id, const struct tm_fram
 }
 
 static int take_stacks(struct tm_names_trace *t, struct tm_cursor *payload) {
-	struct tm_stacks stacks;
+	struct tm_stacks stacks = { 0 };
 	int error = tm_get_stacks(payload, &stacks);
 	if (error) error = error == -2 ? TM_CHUNK_NO_MEMORY : TM_CHUNK_BAD_PAYLOAD;
 	for (size_t i = 0; i < stacks.frame_count && !error; i++) error = add_frame(t, stacks.first_frame + i, &stacks.frames[i]);

@@ -68,7 +68,7 @@ static void decode_records(struct tm_cursor payload) {
 }
 
 static void decode_stacks(struct tm_cursor payload) {
-	struct tm_stacks s;
+	struct tm_stacks s = { 0 };
 	if (tm_get_stacks(&payload, &s) == 0)
 		for (size_t i = 0; i < s.node_count; i++) promise(s.nodes[i].parent < s.first_node + i);
 	tm_stacks_release(&s);

@@ -230,7 +230,7 @@ static bool print_records(FILE *out, struct tm_cursor *payload) {
 }
 
 static bool print_stacks(FILE *out, struct tm_cursor *payload) {
-	struct tm_stacks s;
+	struct tm_stacks s = { 0 };
 	bool sound = tm_get_stacks(payload, &s) == 0;
 	for (size_t i = 0; sound && i < s.frame_count; i++) {
 		const struct tm_frame *f = &s.frames[i];

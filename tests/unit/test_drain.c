@@ -187,7 +187,7 @@ static void read_record(struct trace *t, uint64_t tag, struct tm_cursor *body) {
 }
 
 static void read_stacks(struct trace *t, struct tm_cursor *payload) {
-	struct tm_stacks s;
+	struct tm_stacks s = { 0 };
 	CHECK(tm_get_stacks(payload, &s) == 0);
 	CHECK(!s.frame_count || s.first_frame == t->frames + 1);
 	CHECK(!s.node_count || s.first_node == t->nodes + 1);

@@ -413,7 +413,7 @@ static void test_stacks_by_hand(void) {
 	CHECK_BYTES(payload.data, payload.size, stacks_by_hand, sizeof stacks_by_hand);
 	tm_bytes_clear(&payload);
 	struct tm_cursor c = tm_cursor_over(stacks_by_hand, sizeof stacks_by_hand);
-	struct tm_stacks s;
+	struct tm_stacks s = { 0 };
 	CHECK(tm_get_stacks(&c, &s) == 0 && !c.bad && c.p == c.end);
 	CHECK(s.first_frame == 10 && s.frame_count == 2 && s.first_node == 20 && s.node_count == 3);
 	CHECK_BYTES(s.frames, sizeof frames, frames, sizeof frames);
@@ -426,7 +426,7 @@ static int parse_stacks(const void *bytes, size_t n) {
 	uint8_t *copy = malloc(n + 1);
 	memcpy(copy, bytes, n);
 	struct tm_cursor c = tm_cursor_over(copy, n);
-	struct tm_stacks s;
+	struct tm_stacks s = { 0 };
 	int status = tm_get_stacks(&c, &s);
 	CHECK(c.bad == (status == -1));
 	tm_stacks_release(&s);
@@ -472,7 +472,7 @@ static void test_stacks_at_random(void) {
 		tm_bytes_clear(&payload);
 		tm_put_stacks(&payload, first_frame, frames, frame_count, first_node, nodes, node_count);
 		struct tm_cursor c = tm_cursor_over(payload.data, payload.size);
-		struct tm_stacks s;
+		struct tm_stacks s = { 0 };
 		CHECK(tm_get_stacks(&c, &s) == 0);
 		CHECK(s.first_frame == first_frame && s.first_node == first_node);
 		CHECK_BYTES(s.frames, s.frame_count * sizeof *frames, frames, frame_count * sizeof *frames);
@@ -491,7 +491,7 @@ static void test_out_of_memory(void) {
 #if FAIL_ALLOC_WORKS
 	for (unsigned long n = 1; n <= 2; n++) {
 		struct tm_cursor c = tm_cursor_over(stacks_by_hand, sizeof stacks_by_hand);
-		struct tm_stacks s;
+		struct tm_stacks s = { 0 };
 		fail_alloc_at(n);
 		int status = tm_get_stacks(&c, &s);
 		fail_alloc_at(0);
