@@ -220,7 +220,7 @@ def main():
     count = outcomes.count
     for name, detail in outcomes.failures:  # once more, where whoever sees but the end of the output finds them
         reason = [line for line in detail.rstrip().splitlines() if line.strip()][-3:] or ["no output"]
-        print(f"failed: {name}: " + " | ".join(line.strip()[:140] for line in reason))
+        print(f"failed: {name}: " + " | ".join(line.strip()[:1000] for line in reason))
     print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
     return 1 if count["failed"] else 0
 

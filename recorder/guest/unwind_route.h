@@ -29,10 +29,10 @@
 #define TM_ROUTE_FRAMES (TM_ROUTE_FIRST + TM_ROUTE_REST + 1)
 
 struct tm_route {
-	uintptr_t pc; /* the innermost frame's */
+	uintptr_t pc; /* the innermost frame's; 0: there is no route, whatever else is left here */
 	uintptr_t pcs[TM_ROUTE_FIRST];
 	uint16_t offsets[TM_ROUTE_FIRST];
-	uint32_t span;   /* how far it leads, in bytes; 0: nowhere, there is none */
+	uint32_t span;   /* how far it leads, in bytes; never 0, which is asked for when the stack ends at a frame that is kept */
 	uint32_t framed; /* bits: frames that are; and TM_ROUTE_USES */
 	uint16_t fp_at;  /* where the frame pointer at its end lies, in words from the one below where it begins */
 	uint8_t fp_source; /* which frame saved it there, from the innermost; TM_ROUTE_FP_TOP: none, it is the hook's caller's */
@@ -310,13 +310,12 @@ static __attribute__((noinline)) void tm_route_learn_now(struct tm_thread *t, st
 	uint32_t last = keep + count - 1;
 	uintptr_t slot = t->sps[last], pc = t->pcs[last];
 	if (count - 1 >= TM_ROUTE_FRAMES || met - slot > 8 * UINT16_MAX) return;
-	if (r->span && !r->used) t->routes_wait += t->routes_wait < TM_ROUTE_WAIT_MAX;
+	if (r->pc && !r->used) t->routes_wait += t->routes_wait < TM_ROUTE_WAIT_MAX;
 	else if (r->used) t->routes_wait /= 2;
 	t->routes_wait_left = t->routes_wait;
-	r->span = 0;
+	r->pc = 0;
 	r->used = 0;
 	atomic_signal_fence(memory_order_seq_cst);
-	r->pc = pc;
 	r->count = (uint8_t)count;
 	struct tm_route_uses uses = { .owner = 0 };
 	if (!tm_route_follow_fp(t, r, &uses, keep, slot, met)) return;
@@ -333,8 +332,9 @@ static __attribute__((noinline)) void tm_route_learn_now(struct tm_thread *t, st
 	if (count > 1) *tm_route_second(all, pc) = (uint16_t)((t->sps[last - 1] - slot) / 8);
 	if (t->routes_learned < TM_ROUTES_FEW && ++t->routes_learned == TM_ROUTES_FEW) tm_routes_fetch(all);
 	r->worth = TM_ROUTE_WORTH_FIRST;
-	atomic_signal_fence(memory_order_seq_cst);
 	r->span = (uint32_t)(met - slot);
+	atomic_signal_fence(memory_order_seq_cst);
+	r->pc = pc;
 }
 
 /* Where each stack is another, routes are learned in vain: the more were, the more misses go by before the next one is. */
@@ -353,7 +353,7 @@ static inline void tm_route_learn(struct tm_thread *t, uint64_t hash, uint32_t k
 /* Only what was written is written: of a thread that learned few the rest stays memory that was never touched. */
 TM_COLD static void tm_routes_forget(struct tm_thread *t) {
 	for (struct tm_route *r = t->routes->routes, *end = r + TM_ROUTES; r < end; r++)
-		if (r->span) r->span = r->worth = 0;
+		if (r->pc) r->pc = r->worth = 0;
 	t->routes_learned = 0;
 }
 

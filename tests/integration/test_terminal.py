@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import termios
 import unicodedata
@@ -63,18 +64,22 @@ def size(n):
 
 
 def on_terminal(t, command, columns, **changes):
-    """What a command writes to a terminal of that width, its colours taken out; and whether there were any."""
+    """What a command writes to a terminal of that width, its colours taken out; and whether there were any.
+
+    Our end of it stays open until the command has ended and all was read: a terminal that everybody has closed may be over before a reader has seen what is in it.
+    """
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     environment = {"TERM": "xterm", "LC_ALL": "C.UTF-8", "NO_COLOR": "", "COLUMNS": "", **changes}
     child = t.start(command, stdout=slave, env=environment)
-    os.close(slave)
     out = b""
-    try:
-        while data := os.read(master, 65536):
-            out += data
-    except OSError:
-        pass  # all ends of the terminal are closed
+    while True:
+        ended = child.poll() is not None
+        while select.select([master], [], [], 0 if ended else 0.01)[0]:
+            out += os.read(master, 65536)
+        if ended:
+            break
+    os.close(slave)
     os.close(master)
     t.equal(child.wait(), 0, f"status of {command}")
     text = out.decode().replace("\r\n", "\n")
@@ -137,7 +142,7 @@ def bars_say_how_much(t):
     for locale, letter in (("C.UTF-8", "\u2588"), ("C", "#")):
         page, _ = on_terminal(t, [t.tidemark, "peak", db.path, "--sites"], 200, LC_ALL=locale)
         bars = [line.count(letter) for line in page.splitlines() if line.startswith("malloc")]
-        t.check(8 <= bars[0] <= 40, f"the longest bar: {bars}")
+        t.check(bars and 8 <= bars[0] <= 40, f"{locale}: the longest bar: {bars} in {page!r}")
         for n, wanted in zip(bars, sites):
             t.check(abs(n - wanted / sites[0] * bars[0]) <= 1, f"{locale}: bars {bars} of {sites}")
     page, _ = on_terminal(t, [t.tidemark, "peak", db.path, "--sites"], 60)
