@@ -9,6 +9,7 @@
 
 #define FIRST_WAITING 64u
 #define FIRST_SEEN 1024u
+#define RECENT_BITS 10u /* pairs of addresses */
 
 void tm_pairing_init(struct tm_pairing *p, const struct tm_pairing_sink *sink, void *context) {
 	*p = (struct tm_pairing){ .sink = sink, .context = context, .head = 1, .tail = 1 };
@@ -18,6 +19,8 @@ void tm_pairing_release(struct tm_pairing *p) {
 	tm_blocks_release(&p->blocks);
 	free(p->seen.slots);
 	p->seen = (struct tm_address_set){ 0 };
+	free(p->recent);
+	p->recent = NULL;
 	free(p->queue);
 	free(p->chains);
 	p->queue = NULL;
@@ -90,6 +93,29 @@ static void begin_block(struct tm_pairing *p, const struct tm_block *block, uint
 	else p->sink->allocated(p->context, &b);
 }
 
+/* Two addresses may lie at one place: the later one comes first. */
+static struct tm_recent_free *recent_at(const struct tm_pairing *p, uint64_t address) {
+	return &p->recent[2 * (address * 0x9E3779B97F4A7C15ull >> (64 - RECENT_BITS))];
+}
+
+/* NULL: it was long ago. */
+static struct tm_recent_free *recent_of(const struct tm_pairing *p, uint64_t address) {
+	struct tm_recent_free *r = p->recent ? recent_at(p, address) : NULL;
+	if (r && r->address != address) r++;
+	return r && r->address == address ? r : NULL;
+}
+
+static void note_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t turn) {
+	if (p->alone) return;
+	if (!p->recent && !(p->recent = calloc((size_t)2 << RECENT_BITS, sizeof *p->recent))) {
+		p->failed = true;
+		return;
+	}
+	struct tm_recent_free *r = recent_at(p, address);
+	if (r->address != address) r[1] = r[0];
+	*r = (struct tm_recent_free){ address, ns, turn };
+}
+
 static uint64_t end_block(struct tm_pairing *p, struct tm_block *found, uint64_t *ns, uint32_t thread, uint32_t scope, bool lost) {
 	struct tm_block block = *found;
 	tm_blocks_remove(&p->blocks, found);
@@ -102,8 +128,12 @@ static bool apply(struct tm_pairing *p, const struct tm_waiting *event, uint64_t
 	struct tm_block *live = tm_blocks_find(&p->blocks, event->block.address);
 	if (event->is_free != (live != NULL)) return false;
 	*ns = later(*ns, event->ns);
-	if (event->is_free) *row = end_block(p, live, ns, event->thread, event->block.scope, false);
-	else begin_block(p, &event->block, ns);
+	if (!event->is_free) {
+		begin_block(p, &event->block, ns);
+		return true;
+	}
+	note_free(p, event->block.address, event->ns, event->turn);
+	*row = end_block(p, live, ns, event->thread, event->block.scope, false);
 	return true;
 }
 
@@ -123,8 +153,24 @@ static uint64_t next_waiting(const struct tm_pairing *p, uint64_t number) {
 /* True if an event of the same thread waits for this address before number `end` (0: at all). */
 static bool thread_waits(const struct tm_pairing *p, uint64_t address, uint32_t thread, uint64_t end) {
 	for (uint64_t n = first_waiting(p, address); n && n != end; n = next_waiting(p, n))
-		if (at(p, n)->thread == thread) return true;
+		if (at(p, n)->turn == thread) return true;
 	return false;
+}
+
+/* A thread whose free waits allocates that address again, so that its free was done: the one that was taken for it, another thread's of about that time,
+ * is still to come. They change places. */
+static void let_go_on(struct tm_pairing *p, const struct tm_waiting *event) {
+	uint64_t address = event->block.address, mine = 0;
+	struct tm_recent_free *taken = recent_of(p, address);
+	if (!taken || taken->turn == event->thread || tm_blocks_find(&p->blocks, address)) return;
+	for (uint64_t n = first_waiting(p, address); n; n = next_waiting(p, n)) {
+		const struct tm_waiting *other = at(p, n);
+		if (other->turn == taken->turn || (other->turn == event->thread && (mine || !other->is_free))) return;
+		if (other->turn == event->thread) mine = n;
+	}
+	if (!mine || later(at(p, mine)->ns, taken->ns) > taken->ns + TM_SKEW_NS) return;
+	at(p, mine)->turn = taken->turn;
+	taken->turn = event->thread;
 }
 
 /* Applies what has waited for this address and whose turn has come now, not before `ns`. */
@@ -132,7 +178,7 @@ static void drain(struct tm_pairing *p, uint64_t address, uint64_t ns) {
 	for (uint64_t n = first_waiting(p, address); n;) {
 		struct tm_waiting event = *at(p, n);
 		uint64_t row, next = next_waiting(p, n);
-		if (!thread_waits(p, address, event.thread, n) && apply(p, &event, &ns, &row)) {
+		if (!thread_waits(p, address, event.turn, n) && apply(p, &event, &ns, &row)) {
 			unlink_waiting(p, n);
 			next = first_waiting(p, address);
 		}
@@ -162,6 +208,7 @@ static void settle(struct tm_pairing *p, uint64_t address, uint64_t ns) {
 static uint64_t offer(struct tm_pairing *p, const struct tm_waiting *event) {
 	uint64_t row = 0, ns = 0, address = event->block.address;
 	settle(p, address, event->ns);
+	if (!event->is_free) let_go_on(p, event);
 	if (!thread_waits(p, address, event->thread, 0) && apply(p, event, &ns, &row)) drain(p, address, ns);
 	else wait_for_turn(p, event);
 	if (p->alone) tm_pairing_expire(p, UINT64_MAX);
@@ -209,15 +256,18 @@ void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32
 		begin_block(p, block, &ns);
 		return;
 	}
-	struct tm_waiting event = { .block = *block, .ns = block->alloc_ns, .thread = thread };
+	struct tm_waiting event = { .block = *block, .ns = block->alloc_ns, .thread = thread, .turn = thread };
 	offer(p, &event);
 }
 
 uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t thread, uint32_t scope) {
 	struct tm_block *live = tm_pairing_waits(p) ? NULL : tm_blocks_find(&p->blocks, address);
-	if (live) return end_block(p, live, &ns, thread, scope, false);
+	if (live) {
+		note_free(p, address, ns, thread);
+		return end_block(p, live, &ns, thread, scope, false);
+	}
 	if (is_first_event(p, address)) return p->sink->unmatched(p->context, address, thread, scope), 0;
-	struct tm_waiting event = { .block = { .address = address, .scope = scope }, .ns = ns, .thread = thread, .is_free = true };
+	struct tm_waiting event = { .block = { .address = address, .scope = scope }, .ns = ns, .thread = thread, .turn = thread, .is_free = true };
 	return offer(p, &event);
 }
 

@@ -1,11 +1,12 @@
 /* pairing.h - which free ends which block: on every address allocations and frees alternate.
  *
  * Flow:     replay.c, in the order of time stamps -> here -> the sink, in an order that makes sense
- * Idea:     a free is stamped before it happens, an allocation after, so stamps alone order them rightly but for clocks that disagree
- *           a little between cores, ties, and an event of a slow call that comes late. So order on one address is decided by state: an
- *           allocation of an address that is live waits for the free that must have come first, a free of one that is not live for its
- *           allocation. Events of one thread are never reordered. What waits is applied as soon as its turn has come, at a time not before
- *           what it waited for.
+ * Idea:     a free is stamped before it happens, an allocation after, so stamps alone order them rightly but for ties, for an event of a slow call that
+ *           comes late, and for stamps that are read too early: a processor reads its clock while it still waits for the word in which another thread
+ *           hands over the block. So order on one address is decided by state: an allocation of an address that is live waits for the free that must
+ *           have come first, a free of one that is not live for its allocation. Events of one thread are never reordered: where a thread goes on though
+ *           its free waits, another one's was taken for it, and they change places. What waits is applied as soon as its turn has come, at a time not
+ *           before what it waited for.
  * Gives up: a free on its allocation after TM_SKEW_NS, an allocation on the free before it where an event stamped that much later comes, or
  *           after TM_WAIT_NS (a release can be read late). Then the old block's free was lost, or the free's allocation.
  *           Where only one thread runs there is nothing to wait for.
@@ -13,7 +14,8 @@
  *           matches: waiting would hold up whatever the thread does with that address next, and a clock that is wrong by a whole
  *           hand-over of a new block between threads is far less likely.
  * Owns:     the live blocks of one heap and what waits.
- * Memory:   follows the live blocks and what waits; in a forked process with several threads also the addresses it ever used.
+ * Memory:   follows the live blocks and what waits; with several threads 48 KiB for each heap of a process; in a forked process with several
+ *           threads also the addresses it ever used.
  * Fails:    out of memory is remembered in `failed`.
  */
 #ifndef TIDEMARK_ANALYZER_PAIRING_H
@@ -21,7 +23,7 @@
 
 #include "blocks.h"
 
-#define TM_SKEW_NS 5000u    /* clocks of two cores disagree by less */
+#define TM_SKEW_NS 100000u  /* stamps of two cores are out of order by less; 17 us were seen where eight threads fight for one word */
 #define TM_WAIT_NS 1000000u /* a slow call's release is read at most this late */
 
 struct tm_pairing_sink {
@@ -35,8 +37,15 @@ struct tm_waiting {
 	struct tm_block block; /* of a free only the address and the scope count */
 	uint64_t ns;
 	uint32_t thread;
+	uint32_t turn; /* the thread in whose order it stands: its own, or the one with whose free it changed places */
 	bool is_free, done;
 	uint64_t next; /* sequence number of the next one in its chain, 0 none */
+};
+
+/* Of an address the last one that ended a block, until others come to lie there. */
+struct tm_recent_free {
+	uint64_t address, ns;
+	uint32_t turn; /* as that of struct tm_waiting */
 };
 
 /* Addresses, none of them 0. */
@@ -52,6 +61,7 @@ struct tm_pairing {
 	uint64_t *chains;         /* by address: first sequence number, 0 none */
 	uint64_t head, tail;      /* numbers from 1; head == tail: nothing waits */
 	uint64_t mask;
+	struct tm_recent_free *recent; /* by address; NULL before the first free beside other threads */
 	struct tm_address_set seen; /* where `inherits`: every address that had an event */
 	bool alone;                 /* one thread does everything: its order is the truth */
 	bool inherits;              /* it began with blocks of its parent's */

@@ -5,10 +5,11 @@
  * the collector turns them into nanoseconds.
  *
  * The stamp is a plain rdtsc, inlined into the hooks (hot.h). Before a free that is in order: the free's stores become visible only after the rdtsc
- * has retired. After an allocation the processor may read the counter while malloc's last loads are still under way, some hundred
- * instructions early at most. Then, rarely, a block seems to begin before another thread's free that made room for it has been stamped. rdtscp
- * would wait, for half as much again as the whole stamp costs; instead the reader lets allocations and frees of one address alternate,
- * which it must do anyway where clocks of two cores disagree.
+ * has retired. But a processor may read the counter while loads in front of it are still under way, some hundred instructions early, which is microseconds
+ * where one of these loads waits for a word that other threads write, too (17 of them were seen). So a block may seem to begin before another
+ * thread's free made room for it, and to be freed before the thread that handed it over had it. A fence would make every stamp wait for the
+ * program's loads, at up to ten times the cost (tests/bench/stamp_bench.c); instead the reader lets allocations and frees of one address alternate
+ * (pairing.h of the analyzer, flight_set.c of the collector).
  */
 #include "hot.h"
 
