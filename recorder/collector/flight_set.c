@@ -1,7 +1,9 @@
 /* flight_set.c - replays dropped events and keeps what is live: see flight_set.h.
  *
- * Addresses. A free is stamped before it happens and an allocation after, but clocks of two cores may disagree a little, and the free of a realloc
- * is read when the call is over. So an allocation of an address that is live puts the older block aside; the free that was meant for it comes soon.
+ * Addresses. A free is stamped before it happens and an allocation after, but a stamp may be read too early (guest/clock.c), and the free of a realloc
+ * is read when the call is over. So an allocation of an address that is live puts the older block aside: the free that was meant for it comes soon. And
+ * a free of what is not live is kept for a moment, for an allocation by another thread; for one by the same thread only if shortly before yet another
+ * thread's free ended the block that was this one's, as pairing.h of the analyzer tells.
  */
 #include "flight_set.h"
 
@@ -12,8 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SKEW_NS 5000u           /* clocks of two cores disagree by less */
+#define SKEW_NS 100000u         /* stamps are out of order by less */
 #define ASIDE_NS 10000000000ull /* a block put aside whose free has not come by then has none */
+#define RECENT 1024u            /* a power of two */
+#define EARLY_MAX 4096u         /* frees that may wait for their allocation */
 #define NUMBERS 4u              /* of one event: what it closes, and what it opens */
 
 struct block {
@@ -27,6 +31,11 @@ struct block {
 struct aside {
 	struct block block;
 	uint64_t since_ns;
+};
+
+struct early { /* a free */
+	uint64_t address, ns;
+	uint32_t process, heap, thread;
 };
 
 struct range { /* what is left of a mapping; begins as spans.h wants it */
@@ -55,6 +64,9 @@ struct thread {
 struct tm_flight_set {
 	struct block *blocks; /* open addressing, at most half full */
 	size_t block_count, mask;
+	struct early *early; /* frees that found nothing, the oldest first */
+	size_t early_count, early_capacity;
+	struct early *recent; /* by address, those that ended a block: RECENT of them */
 	struct aside *aside;
 	size_t aside_count, aside_capacity;
 	struct process *processes; /* by id */
@@ -140,23 +152,72 @@ static struct block block_of(struct tm_flight_set *s, uint32_t process, uint32_t
 	return (struct block){ e->addr, e->size, e->usable, e->time_ns, s->last_number, process, e->heap, thread, e->stack, scope, e->op };
 }
 
+static struct early *recent_at(struct tm_flight_set *s, uint64_t address) {
+	return &s->recent[(address * 0x9E3779B97F4A7C15u >> 32) & (RECENT - 1)];
+}
+
+static bool same_place(const struct early *a, const struct early *b) {
+	return a->address == b->address && a->process == b->process && a->heap == b->heap;
+}
+
+static void drop_early(struct tm_flight_set *s, size_t first, size_t n) {
+	s->early_count -= n;
+	memmove(s->early + first, s->early + first + n, (s->early_count - first) * sizeof s->early[0]);
+}
+
+static void forget_old_early(struct tm_flight_set *s, uint64_t now_ns) {
+	size_t old = 0;
+	while (old < s->early_count && s->early[old].ns + SKEW_NS < now_ns) old++;
+	if (old) drop_early(s, 0, old);
+}
+
+static void keep_early(struct tm_flight_set *s, const struct early *found_nothing) {
+	if (s->early_count % 64 == 63) forget_old_early(s, found_nothing->ns);
+	if (s->early_count == EARLY_MAX) drop_early(s, 0, EARLY_MAX / 2);
+	s->early = tm_memory_grow(s->early, &s->early_capacity, s->early_count + 1, sizeof s->early[0]);
+	s->early[s->early_count++] = *found_nothing;
+}
+
+/* A realloc's free of a block that is younger than the call was meant for another one. */
+static void freed(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
+	struct early this_one = { e->old, e->begin_ns, process, e->heap, thread };
+	if (!e->old) return;
+	if (!s->aside_count || !freed_aside(s, process, e->heap, e->old, e->begin_ns)) {
+		struct block *b = s->block_count ? find(s, e->old, process, e->heap) : NULL;
+		if (!b || !b->address || b->ns > e->begin_ns + SKEW_NS) {
+			keep_early(s, &this_one);
+			return;
+		}
+		tm_flight_scope_let_go(&s->scopes, b->scope);
+		remove_block(s, b);
+	}
+	*recent_at(s, e->old) = this_one;
+}
+
+/* True: the block was freed already. */
+static bool freed_early(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
+	forget_old_early(s, e->time_ns);
+	for (size_t i = 0; i < s->early_count; i++) {
+		struct early free_ = s->early[i], *recent = recent_at(s, e->addr);
+		if (free_.address != e->addr || free_.process != process || free_.heap != e->heap) continue;
+		bool taken = same_place(recent, &free_) && recent->thread != thread && recent->ns <= free_.ns && free_.ns - recent->ns <= SKEW_NS;
+		drop_early(s, i, 1);
+		if (free_.thread == thread && !taken) return false;
+		if (free_.thread == thread) free_.thread = recent->thread;
+		*recent = free_;
+		return true;
+	}
+	return false;
+}
+
 static void allocated(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
 	if (!e->addr) return;
 	if (s->block_count * 2 >= s->mask) grow(s);
 	struct block *b = find(s, e->addr, process, e->heap);
+	if (s->early_count && !b->address && freed_early(s, process, thread, e)) return;
 	if (b->address) put_aside(s, b, e->time_ns);
 	else s->block_count++;
 	*b = block_of(s, process, thread, e);
-}
-
-/* A realloc's free of a block that is younger than the call was meant for another one. */
-static void freed(struct tm_flight_set *s, uint32_t process, const struct tm_event *e) {
-	if (s->aside_count && freed_aside(s, process, e->heap, e->old, e->begin_ns)) return;
-	if (!s->block_count) return;
-	struct block *b = find(s, e->old, process, e->heap);
-	if (!b->address || b->ns > e->begin_ns + SKEW_NS) return;
-	tm_flight_scope_let_go(&s->scopes, b->scope);
-	remove_block(s, b);
 }
 
 static void forget_old_asides(struct tm_flight_set *s, uint64_t now_ns) {
@@ -227,9 +288,9 @@ static void play(struct tm_flight_set *s, uint32_t process, uint32_t thread, con
 	s->last_number += NUMBERS;
 	switch (TM_OP_CLASS(e->op)) {
 	case TM_CLASS_ALLOC: allocated(s, process, thread, e); break;
-	case TM_CLASS_FREE: freed(s, process, e); break;
+	case TM_CLASS_FREE: freed(s, process, thread, e); break;
 	case TM_CLASS_REALLOC:
-		freed(s, process, e);
+		freed(s, process, thread, e);
 		allocated(s, process, thread, e);
 		break;
 	case TM_CLASS_MAP: mapped(s, process, thread, e); break;
@@ -424,7 +485,9 @@ void tm_flight_set_list(const struct tm_flight_set *s, struct tm_flight_list *li
 }
 
 struct tm_flight_set *tm_flight_set_new(void) {
-	return tm_memory_new(1, sizeof(struct tm_flight_set));
+	struct tm_flight_set *s = tm_memory_new(1, sizeof *s);
+	s->recent = tm_memory_new(RECENT, sizeof s->recent[0]);
+	return s;
 }
 
 void tm_flight_set_free(struct tm_flight_set *s) {
@@ -436,6 +499,8 @@ void tm_flight_set_free(struct tm_flight_set *s) {
 	free(s->threads);
 	tm_memory_free_table(s->blocks, s->mask + 1, sizeof s->blocks[0]);
 	free(s->aside);
+	free(s->early);
+	free(s->recent);
 	free(s->active);
 	free(s->queue);
 	free(s);

@@ -103,8 +103,8 @@ static void test_handed_over(void) {
 	release(s, 2, 90000, 0x100);
 	tm_flight_set_advance(s, 100000);
 	STAYS("2 400 02 200 7");
-	alloc(s, 1, 200000, 0x200, 9); /* the free of 0x200 was lost: a later one is of the new block */
-	release(s, 1, 300000, 0x200);
+	alloc(s, 1, 2000000, 0x200, 9); /* the free of 0x200 was lost: a later one is of the new block */
+	release(s, 1, 3000000, 0x200);
 	tm_flight_set_advance(s, 30000000000);
 	STAYS("");
 	tm_flight_set_free(s);
@@ -191,9 +191,32 @@ static void test_left_blocks(void) {
 	tm_flight_set_free(s);
 }
 
+/* Frees that are stamped before the block that they end was handed over; a free of what was never seen ends nothing. */
+static void test_early_frees(void) {
+	struct tm_flight_set *s = tm_flight_set_new();
+	release(s, 2, 1000, 0x100);
+	alloc(s, 1, 1300, 0x100, 5);
+	release(s, 2, 1400, 0x200);
+	alloc(s, 2, 1500, 0x200, 6);
+	release(s, 2, 2000, 0x300);
+	alloc(s, 1, 200000, 0x300, 7);
+	tm_flight_set_advance(s, 300000);
+	STAYS("1 200000 00 300 7, 2 1500 00 200 6");
+	alloc(s, 1, 400000, 0x400, 8); /* thread 2 gets the last one of 0x400 */
+	release(s, 2, 400100, 0x400);
+	for (uint64_t ns = 400200; ns < 400600; ns += 100) {
+		release(s, 1, ns, 0x400);
+		alloc(s, 1, ns + 50, 0x400, 9);
+	}
+	tm_flight_set_advance(s, 900000);
+	STAYS("1 200000 00 300 7, 2 1500 00 200 6");
+	tm_flight_set_free(s);
+}
+
 int main(void) {
 	test_blocks();
 	test_handed_over();
+	test_early_frees();
 	test_mappings();
 	test_scopes();
 	test_pushes_apart();

@@ -160,7 +160,8 @@ static void test_early_frees(struct check_random *r, struct event *events, struc
 		struct event *e = &events[i];
 		if (check_random_next(r) % 16 == 0) a = check_random_next(r) % ADDRESSES; /* one thread is busy, while the others wait for a word */
 		now += 1 + check_random_next(r) % 100;
-		*e = (struct event){ .true_ns = now, .stamp_ns = now, .address = address_of(a), .is_free = live[a] != 0, .size = live[a] ? live[a] : i + 1, .thread = owner[a] };
+		*e = (struct event){ .true_ns = now, .stamp_ns = now, .address = address_of(a), .is_free = live[a] != 0, .thread = owner[a] };
+		e->size = e->is_free ? live[a] : i + 1;
 		live[a] = e->is_free ? 0 : e->size;
 		if (e->is_free && check_random_next(r) % 4 == 0) {
 			e->thread = owner[a] = 1 + (uint32_t)(check_random_next(r) % THREADS_MAX);
