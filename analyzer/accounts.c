@@ -46,6 +46,11 @@ static bool lies_elsewhere(struct tm_text kind) {
 	return false;
 }
 
+void tm_ledger_stop(struct tm_ledger *l) {
+	l->stopped = true;
+	for (size_t i = 0; i < l->accounts.count; i++) l->accounts.items[i]->pairing.has_gaps = true;
+}
+
 struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, struct tm_text name, struct tm_text kind, int64_t device,
 					  uint64_t parent_id) {
 	tm_ledger_settle(l); /* looks go through all heaps */

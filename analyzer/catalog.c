@@ -458,6 +458,12 @@ void tm_catalog_release(struct tm_catalog *c) {
 	}
 }
 
+bool tm_catalog_has_losses(const struct tm_catalog *c, uint32_t process) {
+	for (size_t i = 0; i < c->losses.count; i++)
+		if (c->losses.items[i].process == process) return true;
+	return false;
+}
+
 struct tm_text tm_catalog_info(const struct tm_catalog *c, const char *key) {
 	for (size_t i = c->infos.count; i-- > 0;) {
 		struct tm_text k = c->infos.items[i].key;

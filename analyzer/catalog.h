@@ -162,6 +162,8 @@ struct tm_trace_identity {
 struct tm_trace_identity tm_catalog_peek(const char *path);
 
 /* Value of an info key, empty if there is none. */
+/* Were events of this process lost? */
+bool tm_catalog_has_losses(const struct tm_catalog *c, uint32_t process);
 struct tm_text tm_catalog_info(const struct tm_catalog *c, const char *key);
 
 #endif

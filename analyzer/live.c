@@ -101,6 +101,7 @@ static struct tm_account *open_account(struct tm_live *l, struct tm_ledger *ledg
 	tm_pairing_init(&a->pairing, &pairing_sink, a);
 	a->pairing.alone = ledger->threads < 2;
 	a->pairing.inherits = l->catalog.processes.items[ledger->process - 1].flags & TM_PROCESS_FORKED;
+	a->pairing.has_gaps = ledger->stopped || tm_catalog_has_losses(&l->catalog, ledger->process);
 	return a;
 }
 
@@ -223,6 +224,9 @@ static void play(struct tm_live *l, const struct tm_turn *turn) {
 		tm_ranges_cut(&t->ledger->ranges, s->address, end_of(l, s), s->ns, part_released, &t->moved_account);
 		break;
 	case TM_STEP_SCOPE: tm_live_scope_play(l, t->ledger->process, t, s); break;
+	case TM_STEP_MARK:
+		if (s->op == TM_OP_STOP) tm_ledger_stop(t->ledger);
+		break;
 	default: break;
 	}
 	if (t->ledger->failed || t->ledger->ranges.failed) l->failed = true;

@@ -1,6 +1,7 @@
 /* pairing.c - which free ends which block; see pairing.h.
  *
- * What waits stands in a ring in order of arrival and, by its address, in a hash chain in the same order.
+ * What waits stands in a ring in order of arrival and, by its address, in a hash chain in the same order. p->chains holds the chains' first numbers,
+ * then their last ones.
  */
 #include "pairing.h"
 
@@ -9,7 +10,7 @@
 
 #define FIRST_WAITING 64u
 #define FIRST_SEEN 1024u
-#define RECENT_BITS 10u /* pairs of addresses */
+#define RECENT_BITS 9u /* pairs of addresses */
 
 void tm_pairing_init(struct tm_pairing *p, const struct tm_pairing_sink *sink, void *context) {
 	*p = (struct tm_pairing){ .sink = sink, .context = context, .head = 1, .tail = 1 };
@@ -36,17 +37,25 @@ static uint64_t *chain_of(const struct tm_pairing *p, uint64_t address) {
 	return &p->chains[(address >> 4 ^ address) * 0x9E3779B97F4A7C15ull >> 32 & p->mask];
 }
 
+static uint64_t *end_of_chain(const struct tm_pairing *p, const uint64_t *chain) {
+	return p->chains + p->mask + 1 + (chain - p->chains);
+}
+
 static void link_waiting(struct tm_pairing *p, uint64_t number) {
-	uint64_t *link = chain_of(p, at(p, number)->block.address);
-	while (*link) link = &at(p, *link)->next;
-	*link = number;
+	uint64_t *chain = chain_of(p, at(p, number)->block.address), *last = end_of_chain(p, chain);
 	at(p, number)->next = 0;
+	*(*chain ? &at(p, *last)->next : chain) = number;
+	*last = number;
 }
 
 static void unlink_waiting(struct tm_pairing *p, uint64_t number) {
-	uint64_t *link = chain_of(p, at(p, number)->block.address);
-	while (*link != number) link = &at(p, *link)->next;
+	uint64_t *chain = chain_of(p, at(p, number)->block.address), *link = chain, *last = end_of_chain(p, chain), before = 0;
+	while (*link != number) {
+		before = *link;
+		link = &at(p, before)->next;
+	}
 	*link = at(p, number)->next;
+	if (*last == number) *last = before;
 	at(p, number)->done = true;
 	while (p->head < p->tail && at(p, p->head)->done) p->head++;
 }
@@ -55,7 +64,7 @@ static bool grow(struct tm_pairing *p) {
 	uint64_t slots = p->queue ? (p->mask + 1) * 2 : FIRST_WAITING;
 	struct tm_pairing bigger = *p;
 	bigger.queue = calloc(slots, sizeof *p->queue);
-	bigger.chains = calloc(slots, sizeof *p->chains);
+	bigger.chains = calloc(2 * slots, sizeof *p->chains);
 	bigger.mask = slots - 1;
 	if (!bigger.queue || !bigger.chains) {
 		free(bigger.queue);
@@ -72,7 +81,7 @@ static bool grow(struct tm_pairing *p) {
 	return true;
 }
 
-static void wait_for_turn(struct tm_pairing *p, const struct tm_waiting *event) {
+static void put_last(struct tm_pairing *p, const struct tm_waiting *event) {
 	if ((!p->queue || p->tail - p->head > p->mask) && !grow(p)) {
 		p->failed = true;
 		return;
@@ -94,26 +103,47 @@ static void begin_block(struct tm_pairing *p, const struct tm_block *block, uint
 }
 
 /* Two addresses may lie at one place: the later one comes first. */
-static struct tm_recent_free *recent_at(const struct tm_pairing *p, uint64_t address) {
+static struct tm_recent *recent_at(const struct tm_pairing *p, uint64_t address) {
 	return &p->recent[2 * (address * 0x9E3779B97F4A7C15ull >> (64 - RECENT_BITS))];
 }
 
 /* NULL: it was long ago. */
-static struct tm_recent_free *recent_of(const struct tm_pairing *p, uint64_t address) {
-	struct tm_recent_free *r = p->recent ? recent_at(p, address) : NULL;
+static struct tm_recent *recent_of(const struct tm_pairing *p, uint64_t address) {
+	struct tm_recent *r = p->recent ? recent_at(p, address) : NULL;
 	if (r && r->address != address) r++;
 	return r && r->address == address ? r : NULL;
 }
 
-static void note_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t turn) {
+static void note_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t turn, uint64_t since_ns) {
 	if (p->alone) return;
 	if (!p->recent && !(p->recent = calloc((size_t)2 << RECENT_BITS, sizeof *p->recent))) {
 		p->failed = true;
 		return;
 	}
-	struct tm_recent_free *r = recent_at(p, address);
-	if (r->address != address) r[1] = r[0];
-	*r = (struct tm_recent_free){ address, ns, turn };
+	struct tm_recent *first = recent_at(p, address), *r = recent_of(p, address);
+	if (!r) {
+		first[1] = first[0];
+		*(r = first) = (struct tm_recent){ .address = address };
+	}
+	r->free_ns = ns;
+	r->free_since_ns = since_ns;
+	r->turn = turn;
+}
+
+static void note_allocation(struct tm_pairing *p, uint64_t address, uint64_t ns, uint64_t since_ns) {
+	struct tm_recent *r = recent_of(p, address);
+	if (!r) return;
+	r->alloc_ns = ns;
+	r->alloc_since_ns = since_ns;
+	if (since_ns) p->waited_ns = ns;
+}
+
+/* Since when events of this address have been out of order, where this one has to wait: since it came, or one before it waited, if all have. */
+static uint64_t out_of_order_since(const struct tm_pairing *p, const struct tm_waiting *event) {
+	const struct tm_recent *r = recent_of(p, event->block.address);
+	if (!r) return event->ns;
+	if (event->is_free) return r->free_since_ns ? r->free_since_ns : event->ns;
+	return r->alloc_since_ns && event->ns <= r->alloc_ns + TM_SKEW_NS ? r->alloc_since_ns : event->ns;
 }
 
 static uint64_t end_block(struct tm_pairing *p, struct tm_block *found, uint64_t *ns, uint32_t thread, uint32_t scope, bool lost) {
@@ -129,10 +159,11 @@ static bool apply(struct tm_pairing *p, const struct tm_waiting *event, uint64_t
 	if (event->is_free != (live != NULL)) return false;
 	*ns = later(*ns, event->ns);
 	if (!event->is_free) {
+		note_allocation(p, event->block.address, event->ns, event->since_ns);
 		begin_block(p, &event->block, ns);
 		return true;
 	}
-	note_free(p, event->block.address, event->ns, event->turn);
+	note_free(p, event->block.address, event->ns, event->turn, event->since_ns);
 	*row = end_block(p, live, ns, event->thread, event->block.scope, false);
 	return true;
 }
@@ -161,14 +192,14 @@ static bool thread_waits(const struct tm_pairing *p, uint64_t address, uint32_t 
  * is still to come. They change places. */
 static void let_go_on(struct tm_pairing *p, const struct tm_waiting *event) {
 	uint64_t address = event->block.address, mine = 0;
-	struct tm_recent_free *taken = recent_of(p, address);
+	struct tm_recent *taken = recent_of(p, address);
 	if (!taken || taken->turn == event->thread || tm_blocks_find(&p->blocks, address)) return;
 	for (uint64_t n = first_waiting(p, address); n; n = next_waiting(p, n)) {
 		const struct tm_waiting *other = at(p, n);
 		if (other->turn == taken->turn || (other->turn == event->thread && (mine || !other->is_free))) return;
 		if (other->turn == event->thread) mine = n;
 	}
-	if (!mine || later(at(p, mine)->ns, taken->ns) > taken->ns + TM_SKEW_NS) return;
+	if (!mine || at(p, mine)->ns > taken->free_ns + TM_SKEW_NS) return;
 	at(p, mine)->turn = taken->turn;
 	taken->turn = event->thread;
 }
@@ -186,12 +217,14 @@ static void drain(struct tm_pairing *p, uint64_t address, uint64_t ns) {
 	}
 }
 
-/* What it waited for will not come. */
+/* What it waited for will not come: what follows is in order again. */
 static void force(struct tm_pairing *p, uint64_t number) {
 	struct tm_waiting event = *at(p, number);
+	struct tm_recent *r = recent_of(p, event.block.address);
 	struct tm_block *live = tm_blocks_find(&p->blocks, event.block.address);
 	uint64_t ns = event.ns;
 	unlink_waiting(p, number);
+	if (r) r->free_since_ns = r->alloc_since_ns = 0;
 	if (event.is_free && !live) p->sink->unmatched(p->context, event.block.address, event.thread, event.block.scope);
 	else if (live && event.is_free) end_block(p, live, &ns, event.thread, event.block.scope, false);
 	else if (live) end_block(p, live, &ns, 0, 0, true);
@@ -199,13 +232,22 @@ static void force(struct tm_pairing *p, uint64_t number) {
 	drain(p, event.block.address, ns);
 }
 
+static bool has_waited(const struct tm_pairing *p, const struct tm_waiting *event, uint64_t limit_ns, uint64_t now_ns) {
+	return event->ns + limit_ns < now_ns || event->since_ns + (p->has_gaps ? TM_GAP_NS : TM_SHIFT_NS) < now_ns;
+}
+
 /* An event stamped so much later cannot be the one that these wait for. */
 static void settle(struct tm_pairing *p, uint64_t address, uint64_t ns) {
 	uint64_t n;
-	while ((n = first_waiting(p, address)) && at(p, n)->ns + TM_SKEW_NS < ns) force(p, n);
+	while ((n = first_waiting(p, address)) && has_waited(p, at(p, n), TM_SKEW_NS, ns)) force(p, n);
 }
 
-static uint64_t offer(struct tm_pairing *p, const struct tm_waiting *event) {
+static void wait_for_turn(struct tm_pairing *p, struct tm_waiting *event) {
+	event->since_ns = first_waiting(p, event->block.address) ? event->ns : out_of_order_since(p, event);
+	put_last(p, event);
+}
+
+static uint64_t offer(struct tm_pairing *p, struct tm_waiting *event) {
 	uint64_t row = 0, ns = 0, address = event->block.address;
 	settle(p, address, event->ns);
 	if (!event->is_free) let_go_on(p, event);
@@ -253,6 +295,7 @@ void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32
 	is_first_event(p, block->address);
 	if (!tm_pairing_waits(p) && !tm_blocks_find(&p->blocks, block->address)) {
 		uint64_t ns = 0;
+		if (block->alloc_ns <= p->waited_ns + TM_SKEW_NS) note_allocation(p, block->address, block->alloc_ns, 0);
 		begin_block(p, block, &ns);
 		return;
 	}
@@ -263,7 +306,7 @@ void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32
 uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t thread, uint32_t scope) {
 	struct tm_block *live = tm_pairing_waits(p) ? NULL : tm_blocks_find(&p->blocks, address);
 	if (live) {
-		note_free(p, address, ns, thread);
+		note_free(p, address, ns, thread, 0);
 		return end_block(p, live, &ns, thread, scope, false);
 	}
 	if (is_first_event(p, address)) return p->sink->unmatched(p->context, address, thread, scope), 0;
@@ -271,10 +314,10 @@ uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, ui
 	return offer(p, &event);
 }
 
-static bool has_waited_enough(const struct tm_waiting *event, uint64_t now_ns) {
-	return now_ns == UINT64_MAX || event->ns + (event->is_free ? TM_SKEW_NS : TM_WAIT_NS) < now_ns;
+static bool has_waited_enough(const struct tm_pairing *p, const struct tm_waiting *event, uint64_t now_ns) {
+	return now_ns == UINT64_MAX || has_waited(p, event, event->is_free ? TM_SKEW_NS : TM_WAIT_NS, now_ns);
 }
 
 void tm_pairing_expire(struct tm_pairing *p, uint64_t now_ns) {
-	while (tm_pairing_waits(p) && has_waited_enough(at(p, p->head), now_ns)) force(p, p->head);
+	while (tm_pairing_waits(p) && has_waited_enough(p, at(p, p->head), now_ns)) force(p, p->head);
 }

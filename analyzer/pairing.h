@@ -8,7 +8,9 @@
  *           its free waits, another one's was taken for it, and they change places. What waits is applied as soon as its turn has come, at a time not
  *           before what it waited for.
  * Gives up: a free on its allocation after TM_SKEW_NS, an allocation on the free before it where an event stamped that much later comes, or
- *           after TM_WAIT_NS (a release can be read late). Then the old block's free was lost, or the free's allocation.
+ *           after TM_WAIT_NS (a release can be read late). Then the old block's free was lost, or the free's allocation. Where one event after the other
+ *           of an address has to wait, all are given up TM_SHIFT_NS after the first, or TM_GAP_NS: else one that
+ *           is missing would shift the rest for ever.
  *           Where only one thread runs there is nothing to wait for.
  * Forked:   the first event on an address is a free where the block was inherited. It takes effect at once, as one that nothing here
  *           matches: waiting would hold up whatever the thread does with that address next, and a clock that is wrong by a whole
@@ -23,8 +25,11 @@
 
 #include "blocks.h"
 
-#define TM_SKEW_NS 100000u  /* stamps of two cores are out of order by less; 17 us were seen where eight threads fight for one word */
-#define TM_WAIT_NS 1000000u /* a slow call's release is read at most this late */
+/* Where eight threads fight for one word stamps were 17 us early, and events of one address out of order for up to 3 ms on end, rarely for more than 1. */
+#define TM_SKEW_NS 30000u    /* stamps are out of order by less */
+#define TM_SHIFT_NS 3000000u /* of one address all have to wait for no longer */
+#define TM_GAP_NS 100000u    /* the same where an event may be missing */
+#define TM_WAIT_NS 1000000u  /* a slow call's release is read at most this late */
 
 struct tm_pairing_sink {
 	void (*allocated)(void *context, const struct tm_block *block);
@@ -35,17 +40,19 @@ struct tm_pairing_sink {
 
 struct tm_waiting {
 	struct tm_block block; /* of a free only the address and the scope count */
-	uint64_t ns;
+	uint64_t ns, since_ns; /* since_ns: when what is out of order at this address began; 0: it did not wait */
 	uint32_t thread;
 	uint32_t turn; /* the thread in whose order it stands: its own, or the one with whose free it changed places */
 	bool is_free, done;
 	uint64_t next; /* sequence number of the next one in its chain, 0 none */
 };
 
-/* Of an address the last one that ended a block, until others come to lie there. */
-struct tm_recent_free {
-	uint64_t address, ns;
-	uint32_t turn; /* as that of struct tm_waiting */
+/* What was last at an address, until others come to lie here. */
+struct tm_recent {
+	uint64_t address, free_ns;
+	uint64_t free_since_ns;            /* the free waited, since then; 0: it did not */
+	uint64_t alloc_ns, alloc_since_ns; /* the same of an allocation, where one waited a moment ago */
+	uint32_t turn;                     /* as that of struct tm_waiting */
 };
 
 /* Addresses, none of them 0. */
@@ -58,13 +65,15 @@ struct tm_pairing {
 	const struct tm_pairing_sink *sink;
 	void *context;
 	struct tm_waiting *queue; /* ring: number s is queue[s & mask] */
-	uint64_t *chains;         /* by address: first sequence number, 0 none */
+	uint64_t *chains;         /* by address: first sequence number, 0 none; then the last one of each */
 	uint64_t head, tail;      /* numbers from 1; head == tail: nothing waits */
 	uint64_t mask;
-	struct tm_recent_free *recent; /* by address; NULL before the first free beside other threads */
+	struct tm_recent *recent;   /* by address; NULL before the first free beside other threads */
+	uint64_t waited_ns;         /* when an allocation that waited was stamped last */
 	struct tm_address_set seen; /* where `inherits`: every address that had an event */
 	bool alone;                 /* one thread does everything: its order is the truth */
 	bool inherits;              /* it began with blocks of its parent's */
+	bool has_gaps;              /* not every event is there: recording was off for a while, or some were lost */
 	bool failed;
 };
 

@@ -220,6 +220,7 @@ static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l,
 	tm_pairing_init(&a->pairing, &pairing_sink, a);
 	a->pairing.alone = l->threads < 2;
 	a->pairing.inherits = r->catalog->processes.items[l->process - 1].flags & TM_PROCESS_FORKED;
+	a->pairing.has_gaps = l->stopped || tm_catalog_has_losses(r->catalog, l->process);
 	return a;
 }
 
@@ -563,7 +564,7 @@ static void reset_peak(struct tm_replay *r, struct tm_ledger *l, struct tm_text 
 static void play_mark(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
 	const struct tm_step *s = turn->step;
 	struct tm_text name = s->address ? r->catalog->strings.items[s->address - 1] : tm_text_of("");
-	if (s->op == TM_OP_STOP) actor->ledger->stopped = true;
+	if (s->op == TM_OP_STOP) tm_ledger_stop(actor->ledger);
 	if (s->op == TM_OP_RESET_PEAK) reset_peak(r, actor->ledger, name, s->ns);
 	if (s->op == TM_OP_BASELINE) {
 		tm_scopes_baseline(&r->scopes, actor->ledger, s->ns);

@@ -3,7 +3,8 @@
  * Addresses. A free is stamped before it happens and an allocation after, but a stamp may be read too early (guest/clock.c), and the free of a realloc
  * is read when the call is over. So an allocation of an address that is live puts the older block aside: the free that was meant for it comes soon. And
  * a free of what is not live is kept for a moment, for an allocation by another thread; for one by the same thread only if shortly before yet another
- * thread's free ended the block that was this one's, as pairing.h of the analyzer tells.
+ * thread's free ended the block that was this one's, as pairing.h of the analyzer tells. A free that was of nothing at all would shift all that follow at a
+ * busy address: after a while the next one that waits is forgotten.
  */
 #include "flight_set.h"
 
@@ -14,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SKEW_NS 100000u         /* stamps are out of order by less */
+#define SKEW_NS 30000u          /* stamps are out of order by less */
+#define SHIFT_NS 100000u        /* at one address all frees have to wait for no longer */
 #define ASIDE_NS 10000000000ull /* a block put aside whose free has not come by then has none */
-#define RECENT 1024u            /* a power of two */
-#define EARLY_MAX 4096u         /* frees that may wait for their allocation */
+#define FREES 1024u             /* addresses whose last frees are known, a power of two */
 #define NUMBERS 4u              /* of one event: what it closes, and what it opens */
 
 struct block {
@@ -33,9 +34,12 @@ struct aside {
 	uint64_t since_ns;
 };
 
-struct early { /* a free */
-	uint64_t address, ns;
-	uint32_t process, heap, thread;
+struct frees { /* of one address, until another one needs the place */
+	uint64_t address;
+	uint64_t free_ns;  /* of the last one that ended a block; 0: none */
+	uint64_t early_ns; /* of one that found nothing; 0: none waits */
+	uint64_t since_ns; /* all that came since then had to wait; 0: the last did not */
+	uint32_t process, heap, free_thread, early_thread;
 };
 
 struct range { /* what is left of a mapping; begins as spans.h wants it */
@@ -64,9 +68,7 @@ struct thread {
 struct tm_flight_set {
 	struct block *blocks; /* open addressing, at most half full */
 	size_t block_count, mask;
-	struct early *early; /* frees that found nothing, the oldest first */
-	size_t early_count, early_capacity;
-	struct early *recent; /* by address, those that ended a block: RECENT of them */
+	struct frees *frees; /* FREES of them, by address */
 	struct aside *aside;
 	size_t aside_count, aside_capacity;
 	struct process *processes; /* by id */
@@ -83,9 +85,13 @@ struct tm_flight_set {
 
 /* --- blocks --- */
 
-static size_t slot_of(const struct tm_flight_set *s, uint64_t address, uint32_t process, uint32_t heap) {
+static size_t hash_of(uint64_t address, uint32_t process, uint32_t heap) {
 	uint64_t key = address ^ (uint64_t)heap << 40 ^ (uint64_t)process << 52;
-	return (size_t)((key ^ key >> 32) * 0x9E3779B97F4A7C15u >> 24) & s->mask;
+	return (size_t)((key ^ key >> 32) * 0x9E3779B97F4A7C15u >> 24);
+}
+
+static size_t slot_of(const struct tm_flight_set *s, uint64_t address, uint32_t process, uint32_t heap) {
+	return hash_of(address, process, heap) & s->mask;
 }
 
 static struct block *find(const struct tm_flight_set *s, uint64_t address, uint32_t process, uint32_t heap) {
@@ -135,11 +141,13 @@ static void drop_aside(struct tm_flight_set *s, size_t i) {
 }
 
 /* True: the free was meant for a block that was put aside. */
-static bool freed_aside(struct tm_flight_set *s, uint32_t process, uint32_t heap, uint64_t address, uint64_t begin_ns) {
+static bool freed_aside(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
+	const struct block *live = s->block_count ? find(s, e->old, process, e->heap) : NULL;
+	if (live && live->address && live->thread == thread && live->ns <= e->begin_ns) return false; /* it had that block in hand */
 	for (size_t i = 0; i < s->aside_count; i++) {
 		const struct aside *a = &s->aside[i];
-		if (a->block.address != address || a->block.process != process || a->block.heap != heap) continue;
-		if (begin_ns > a->since_ns + SKEW_NS || begin_ns < a->block.ns) continue;
+		if (a->block.address != e->old || a->block.process != process || a->block.heap != e->heap) continue;
+		if (e->begin_ns > a->since_ns + SKEW_NS || e->begin_ns < a->block.ns) continue;
 		drop_aside(s, i);
 		return true;
 	}
@@ -152,69 +160,54 @@ static struct block block_of(struct tm_flight_set *s, uint32_t process, uint32_t
 	return (struct block){ e->addr, e->size, e->usable, e->time_ns, s->last_number, process, e->heap, thread, e->stack, scope, e->op };
 }
 
-static struct early *recent_at(struct tm_flight_set *s, uint64_t address) {
-	return &s->recent[(address * 0x9E3779B97F4A7C15u >> 32) & (RECENT - 1)];
-}
-
-static bool same_place(const struct early *a, const struct early *b) {
-	return a->address == b->address && a->process == b->process && a->heap == b->heap;
-}
-
-static void drop_early(struct tm_flight_set *s, size_t first, size_t n) {
-	s->early_count -= n;
-	memmove(s->early + first, s->early + first + n, (s->early_count - first) * sizeof s->early[0]);
-}
-
-static void forget_old_early(struct tm_flight_set *s, uint64_t now_ns) {
-	size_t old = 0;
-	while (old < s->early_count && s->early[old].ns + SKEW_NS < now_ns) old++;
-	if (old) drop_early(s, 0, old);
-}
-
-static void keep_early(struct tm_flight_set *s, const struct early *found_nothing) {
-	if (s->early_count % 64 == 63) forget_old_early(s, found_nothing->ns);
-	if (s->early_count == EARLY_MAX) drop_early(s, 0, EARLY_MAX / 2);
-	s->early = tm_memory_grow(s->early, &s->early_capacity, s->early_count + 1, sizeof s->early[0]);
-	s->early[s->early_count++] = *found_nothing;
+static struct frees *frees_of(struct tm_flight_set *s, uint64_t address, uint32_t process, uint32_t heap) {
+	struct frees *f = &s->frees[hash_of(address, process, heap) & (FREES - 1)];
+	if (f->address != address || f->process != process || f->heap != heap)
+		*f = (struct frees){ .address = address, .process = process, .heap = heap };
+	return f;
 }
 
 /* A realloc's free of a block that is younger than the call was meant for another one. */
 static void freed(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
-	struct early this_one = { e->old, e->begin_ns, process, e->heap, thread };
 	if (!e->old) return;
-	if (!s->aside_count || !freed_aside(s, process, e->heap, e->old, e->begin_ns)) {
+	struct frees *f = frees_of(s, e->old, process, e->heap);
+	if (!s->aside_count || !freed_aside(s, process, thread, e)) {
 		struct block *b = s->block_count ? find(s, e->old, process, e->heap) : NULL;
 		if (!b || !b->address || b->ns > e->begin_ns + SKEW_NS) {
-			keep_early(s, &this_one);
+			if (!f->since_ns) f->since_ns = e->begin_ns;
+			f->early_ns = e->begin_ns;
+			f->early_thread = thread;
 			return;
 		}
 		tm_flight_scope_let_go(&s->scopes, b->scope);
 		remove_block(s, b);
 	}
-	*recent_at(s, e->old) = this_one;
+	f->free_ns = e->begin_ns;
+	f->free_thread = thread;
+	f->since_ns = 0;
 }
 
 /* True: the block was freed already. */
 static bool freed_early(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
-	forget_old_early(s, e->time_ns);
-	for (size_t i = 0; i < s->early_count; i++) {
-		struct early free_ = s->early[i], *recent = recent_at(s, e->addr);
-		if (free_.address != e->addr || free_.process != process || free_.heap != e->heap) continue;
-		bool taken = same_place(recent, &free_) && recent->thread != thread && recent->ns <= free_.ns && free_.ns - recent->ns <= SKEW_NS;
-		drop_early(s, i, 1);
-		if (free_.thread == thread && !taken) return false;
-		if (free_.thread == thread) free_.thread = recent->thread;
-		*recent = free_;
-		return true;
+	struct frees *f = frees_of(s, e->addr, process, e->heap);
+	if (!f->early_ns) return false;
+	bool own = f->early_thread == thread, fits = e->time_ns <= f->early_ns + SKEW_NS && e->time_ns <= f->since_ns + SHIFT_NS;
+	bool was_taken = f->free_ns && f->free_thread != thread && f->early_ns <= f->free_ns + SKEW_NS;
+	if (!fits || (own && !was_taken)) {
+		f->early_ns = f->since_ns = 0;
+		return false;
 	}
-	return false;
+	if (!own) f->free_thread = f->early_thread;
+	f->free_ns = f->early_ns;
+	f->early_ns = 0;
+	return true;
 }
 
 static void allocated(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
 	if (!e->addr) return;
 	if (s->block_count * 2 >= s->mask) grow(s);
 	struct block *b = find(s, e->addr, process, e->heap);
-	if (s->early_count && !b->address && freed_early(s, process, thread, e)) return;
+	if (!b->address && freed_early(s, process, thread, e)) return;
 	if (b->address) put_aside(s, b, e->time_ns);
 	else s->block_count++;
 	*b = block_of(s, process, thread, e);
@@ -486,7 +479,7 @@ void tm_flight_set_list(const struct tm_flight_set *s, struct tm_flight_list *li
 
 struct tm_flight_set *tm_flight_set_new(void) {
 	struct tm_flight_set *s = tm_memory_new(1, sizeof *s);
-	s->recent = tm_memory_new(RECENT, sizeof s->recent[0]);
+	s->frees = tm_memory_new(FREES, sizeof s->frees[0]);
 	return s;
 }
 
@@ -499,8 +492,7 @@ void tm_flight_set_free(struct tm_flight_set *s) {
 	free(s->threads);
 	tm_memory_free_table(s->blocks, s->mask + 1, sizeof s->blocks[0]);
 	free(s->aside);
-	free(s->early);
-	free(s->recent);
+	free(s->frees);
 	free(s->active);
 	free(s->queue);
 	free(s);

@@ -210,6 +210,24 @@ static void test_early_frees(void) {
 	}
 	tm_flight_set_advance(s, 900000);
 	STAYS("1 200000 00 300 7, 2 1500 00 200 6");
+	release(s, 2, 1000000, 0x500); /* of nothing: it does not shift what follows for long */
+	for (uint64_t ns = 1010000; ns < 2000000; ns += 10000) {
+		alloc(s, 1, ns, 0x500, 10);
+		release(s, 1, ns + 5000, 0x500);
+	}
+	alloc(s, 1, 2000000, 0x500, 11);
+	tm_flight_set_advance(s, 3000000);
+	STAYS("1 200000 00 300 7, 1 2000000 00 500 11, 2 1500 00 200 6");
+	release(s, 2, 3000000, 0x500);
+	alloc(s, 1, 4000000, 0x600, 12); /* its free was lost; who allocates the address next frees it */
+	alloc(s, 2, 4010000, 0x600, 13);
+	release(s, 2, 4015000, 0x600);
+	tm_flight_set_advance(s, 5000000);
+	STAYS("1 200000 00 300 7, 1 4000000 00 600 12, 2 1500 00 200 6");
+	tm_flight_set_advance(s, 30000000000);
+	alloc(s, 1, 30000000001, 0x700, 14);
+	tm_flight_set_advance(s, 30000000002);
+	STAYS("1 200000 00 300 7, 1 30000000001 00 700 14, 2 1500 00 200 6");
 	tm_flight_set_free(s);
 }
 

@@ -21,6 +21,7 @@ struct event {
 
 struct outcome {
 	uint64_t freed_by[EVENTS + 1]; /* by size: thread, 0 live */
+	uint64_t freed_ns[EVENTS + 1]; /* by size */
 	uint64_t last_free_ns[ADDRESSES];
 	uint64_t allocated, released, lost, unmatched, overlaps, backwards;
 	uint64_t rows;
@@ -42,6 +43,7 @@ static uint64_t on_released(void *context, const struct tm_block *b, uint64_t fr
 	o->released++;
 	o->lost += lost;
 	o->freed_by[b->size_bytes] = lost ? UINT64_MAX : thread;
+	o->freed_ns[b->size_bytes] = free_ns;
 	if (free_ns < b->alloc_ns) o->backwards++;
 	o->last_free_ns[(b->address - address_of(0)) / 16] = free_ns;
 	return ++o->rows;
@@ -83,10 +85,13 @@ static size_t make_history(struct check_random *r, struct event *events, unsigne
 	return EVENTS;
 }
 
+static bool with_gaps;
+
 static void replay(struct event *events, size_t n, struct outcome *o) {
 	struct tm_pairing p;
 	*o = (struct outcome){ 0 };
 	tm_pairing_init(&p, &sink, o);
+	p.has_gaps = with_gaps;
 	qsort(events, n, sizeof *events, by_stamp);
 	for (size_t i = 0; i < n; i++) {
 		const struct event *e = &events[i];
@@ -178,6 +183,21 @@ static void test_early_frees(struct check_random *r, struct event *events, struc
 	for (size_t i = 0; i < EVENTS; i++)
 		if (events[i].is_free) frees[o->freed_by[events[i].size] % (THREADS_MAX + 1)]--;
 	for (unsigned t = 1; t <= THREADS_MAX; t++) CHECK(frees[t] == 0);
+}
+
+/* One event is missing at an address that is in use all the time: what follows is wrong for a while, and then right again. */
+static void test_shift_ends(struct event *events, struct outcome *o, bool is_free, uint32_t freeing) {
+	const size_t settled = (with_gaps ? TM_GAP_NS : TM_SHIFT_NS) / 5000 + 20;
+	events[0] = (struct event){ .stamp_ns = 1000, .address = address_of(0), .is_free = is_free, .size = EVENTS, .thread = 3 };
+	for (size_t i = 1; i < EVENTS; i++) {
+		bool frees = i % 2 == 0;
+		events[i] = (struct event){ .stamp_ns = i * 5000, .address = address_of(0), .is_free = frees, .size = i - frees, .thread = 1 };
+		if (frees) events[i].thread = freeing;
+	}
+	replay(events, EVENTS - 1, o); /* the last one is a free */
+	CHECK(o->lost + o->unmatched == 1 && o->allocated - o->released == 0);
+	for (size_t i = settled; i < EVENTS - 1; i++)
+		if (events[i].is_free) CHECK(o->freed_by[events[i].size] == freeing && o->freed_ns[events[i].size] == events[i].stamp_ns);
 }
 
 /* All stamps of a moment are equal, as a coarse clock gives them. */
@@ -311,6 +331,11 @@ int main(void) {
 		test_ties(&r, events, &outcome);
 		test_losses(&r, events, &outcome);
 	}
+	for (int i = 0; i < 8; i++) {
+		with_gaps = i >= 4;
+		test_shift_ends(events, &outcome, i & 1, 1 + (uint32_t)i / 2 % 2);
+	}
+	with_gaps = false;
 	test_unknown_then_reused(&outcome);
 	test_late_release(&outcome);
 	test_many_waiting(&outcome);
