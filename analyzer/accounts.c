@@ -114,7 +114,7 @@ static void note_level(struct tm_level *l, uint64_t ns) {
 	tm_timeline_put(&l->timeline, ns, l->live.bytes, l->live.count);
 }
 
-void tm_account_allocated(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns) {
+void tm_account_allocated(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns, bool passing) {
 	struct tm_ledger *l = a->ledger;
 	if (l->failed) return;
 	struct tm_site_change change = change_of(a, TM_SITE_ALLOCATION, b->stack, amount);
@@ -125,10 +125,10 @@ void tm_account_allocated(struct tm_account *a, const struct tm_block *b, struct
 	change_site(l, &change);
 	tm_amount_add(&a->allocated, amount);
 	tm_amount_add(&a->level.live, amount);
+	if (a->is_root) tm_amount_add(&l->level.live, amount);
+	if (passing) return;
 	note_level(&a->level, ns);
-	if (!a->is_root) return;
-	tm_amount_add(&l->level.live, amount);
-	note_level(&l->level, ns);
+	if (a->is_root) note_level(&l->level, ns);
 }
 
 void tm_account_released(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns, uint64_t lifetime_ns,
@@ -149,10 +149,10 @@ void tm_account_released(struct tm_account *a, const struct tm_block *b, struct 
 	note_level(&l->level, ns);
 }
 
-void tm_high_rises(struct tm_high *h, struct tm_amount amount, uint64_t ns) {
+void tm_high_rises(struct tm_high *h, struct tm_amount amount, uint64_t ns, bool passing) {
 	tm_amount_add(&h->live, amount);
 	tm_amount_add(&h->allocated, amount);
-	if (h->live.bytes <= h->peak.bytes) return;
+	if (passing || h->live.bytes <= h->peak.bytes) return;
 	h->peak = h->live;
 	h->peak_ns = ns;
 }

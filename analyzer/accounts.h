@@ -131,11 +131,12 @@ void tm_ledger_settle(struct tm_ledger *l);
 struct tm_amount tm_account_amount(const struct tm_account *a, uint64_t size_bytes);
 double tm_sample_weight(const struct tm_scale *scale, uint64_t size_bytes);
 
-void tm_account_allocated(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns);
+/* passing: it is released at the same instant, so that no level ever was as high. */
+void tm_account_allocated(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns, bool passing);
 /* lifetime_ns: of the block, by its own stamps. */
 void tm_account_released(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns, uint64_t lifetime_ns,
 			 bool temporary);
-void tm_high_rises(struct tm_high *h, struct tm_amount amount, uint64_t ns);
+void tm_high_rises(struct tm_high *h, struct tm_amount amount, uint64_t ns, bool passing);
 void tm_high_falls(struct tm_high *h, struct tm_amount amount);
 /* `survivors` parts take the place of the one counted so far, besides the part that is released next. */
 void tm_account_split(struct tm_account *a, uint32_t stack, unsigned survivors);

@@ -13,12 +13,12 @@ static struct tm_live_scope *scope_of(struct tm_live *l, const struct tm_block *
 	return b->scope ? &l->scopes.items[b->scope - 1] : NULL;
 }
 
-static void block_allocated(void *context, const struct tm_block *b) {
+static void block_allocated(void *context, const struct tm_block *b, bool passing) {
 	struct tm_account *a = context;
 	struct tm_live *l = live_of(a);
 	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
 	struct tm_live_scope *s = scope_of(l, b);
-	tm_account_allocated(a, b, amount, l->now_ns);
+	tm_account_allocated(a, b, amount, l->now_ns, passing);
 	if (!s) return;
 	s->live.bytes += amount.bytes;
 	s->live.count += amount.count;
@@ -183,7 +183,7 @@ static void play_map(struct tm_live *l, const struct tm_step *s, struct tm_live_
 	if (!a || end == s->address) return;
 	tm_ranges_cut(&t->ledger->ranges, s->address, end, UINT64_MAX, part_released, &ignored);
 	struct tm_range range = { .block = block_of(l, s, a, t), .end = end, .account = a };
-	block_allocated(a, &range.block);
+	block_allocated(a, &range.block, false);
 	tm_ranges_insert(&t->ledger->ranges, &range);
 }
 

@@ -94,12 +94,39 @@ static uint64_t later(uint64_t a, uint64_t b) {
 	return a > b ? a : b;
 }
 
+/* Number of the first event that waits for this address, 0 none. */
+static uint64_t first_waiting(const struct tm_pairing *p, uint64_t address) {
+	uint64_t n = p->chains ? *chain_of(p, address) : 0;
+	while (n && at(p, n)->block.address != address) n = at(p, n)->next;
+	return n;
+}
+
+static uint64_t next_waiting(const struct tm_pairing *p, uint64_t number) {
+	uint64_t address = at(p, number)->block.address, n = at(p, number)->next;
+	while (n && at(p, n)->block.address != address) n = at(p, n)->next;
+	return n;
+}
+
+/* True if an event of the same thread waits for this address before number `end` (0: at all). */
+static bool thread_waits(const struct tm_pairing *p, uint64_t address, uint32_t thread, uint64_t end) {
+	for (uint64_t n = first_waiting(p, address); n && n != end; n = next_waiting(p, n))
+		if (at(p, n)->turn == thread) return true;
+	return false;
+}
+
+/* A free that ends at once what begins at this address and time. */
+static bool free_waits(const struct tm_pairing *p, uint64_t address, uint64_t ns) {
+	for (uint64_t n = first_waiting(p, address); n; n = next_waiting(p, n))
+		if (at(p, n)->is_free && at(p, n)->ns <= ns && !thread_waits(p, address, at(p, n)->turn, n)) return true;
+	return false;
+}
+
 /* Both move *ns, where they must, to the time at which it really takes effect. */
 static void begin_block(struct tm_pairing *p, const struct tm_block *block, uint64_t *ns) {
 	struct tm_block b = *block;
 	b.alloc_ns = *ns = later(b.alloc_ns, *ns);
 	if (!tm_blocks_insert(&p->blocks, &b)) p->failed = true;
-	else p->sink->allocated(p->context, &b);
+	else p->sink->allocated(p->context, &b, tm_pairing_waits(p) && free_waits(p, b.address, *ns));
 }
 
 /* Two addresses may lie at one place: the later one comes first. */
@@ -153,39 +180,23 @@ static uint64_t end_block(struct tm_pairing *p, struct tm_block *found, uint64_t
 	return p->sink->released(p->context, &block, *ns, thread, scope, lost);
 }
 
-/* Applies it if its turn has come, not before *ns; *ns becomes the time at which it takes effect. */
-static bool apply(struct tm_pairing *p, const struct tm_waiting *event, uint64_t *ns, uint64_t *row) {
-	struct tm_block *live = tm_blocks_find(&p->blocks, event->block.address);
-	if (event->is_free != (live != NULL)) return false;
+/* No event of its own thread waits for this address before number `end`. Is it one that the address is ready for? */
+static bool is_turn(const struct tm_pairing *p, const struct tm_waiting *event, uint64_t end) {
+	uint64_t address = event->block.address;
+	return !thread_waits(p, address, event->turn, end) && event->is_free == (tm_blocks_find(&p->blocks, address) != NULL);
+}
+
+/* Its turn has come, not before *ns; *ns becomes the time at which it takes effect. */
+static uint64_t apply(struct tm_pairing *p, const struct tm_waiting *event, uint64_t *ns) {
+	uint64_t address = event->block.address;
 	*ns = later(*ns, event->ns);
-	if (!event->is_free) {
-		note_allocation(p, event->block.address, event->ns, event->since_ns);
-		begin_block(p, &event->block, ns);
-		return true;
+	if (event->is_free) {
+		note_free(p, address, event->ns, event->turn, event->since_ns);
+		return end_block(p, tm_blocks_find(&p->blocks, address), ns, event->thread, event->block.scope, false);
 	}
-	note_free(p, event->block.address, event->ns, event->turn, event->since_ns);
-	*row = end_block(p, live, ns, event->thread, event->block.scope, false);
-	return true;
-}
-
-/* Number of the first event that waits for this address, 0 none. */
-static uint64_t first_waiting(const struct tm_pairing *p, uint64_t address) {
-	uint64_t n = p->chains ? *chain_of(p, address) : 0;
-	while (n && at(p, n)->block.address != address) n = at(p, n)->next;
-	return n;
-}
-
-static uint64_t next_waiting(const struct tm_pairing *p, uint64_t number) {
-	uint64_t address = at(p, number)->block.address, n = at(p, number)->next;
-	while (n && at(p, n)->block.address != address) n = at(p, n)->next;
-	return n;
-}
-
-/* True if an event of the same thread waits for this address before number `end` (0: at all). */
-static bool thread_waits(const struct tm_pairing *p, uint64_t address, uint32_t thread, uint64_t end) {
-	for (uint64_t n = first_waiting(p, address); n && n != end; n = next_waiting(p, n))
-		if (at(p, n)->turn == thread) return true;
-	return false;
+	note_allocation(p, address, event->ns, event->since_ns);
+	begin_block(p, &event->block, ns);
+	return 0;
 }
 
 /* A thread whose free waits allocates that address again, so that its free was done: the one that was taken for it, another thread's of about that time,
@@ -208,9 +219,10 @@ static void let_go_on(struct tm_pairing *p, const struct tm_waiting *event) {
 static void drain(struct tm_pairing *p, uint64_t address, uint64_t ns) {
 	for (uint64_t n = first_waiting(p, address); n;) {
 		struct tm_waiting event = *at(p, n);
-		uint64_t row, next = next_waiting(p, n);
-		if (!thread_waits(p, address, event.turn, n) && apply(p, &event, &ns, &row)) {
+		uint64_t next = next_waiting(p, n);
+		if (is_turn(p, &event, n)) {
 			unlink_waiting(p, n);
+			apply(p, &event, &ns);
 			next = first_waiting(p, address);
 		}
 		n = next;
@@ -251,8 +263,12 @@ static uint64_t offer(struct tm_pairing *p, struct tm_waiting *event) {
 	uint64_t row = 0, ns = 0, address = event->block.address;
 	settle(p, address, event->ns);
 	if (!event->is_free) let_go_on(p, event);
-	if (!thread_waits(p, address, event->thread, 0) && apply(p, event, &ns, &row)) drain(p, address, ns);
-	else wait_for_turn(p, event);
+	if (is_turn(p, event, 0)) {
+		row = apply(p, event, &ns);
+		drain(p, address, ns);
+	} else {
+		wait_for_turn(p, event);
+	}
 	if (p->alone) tm_pairing_expire(p, UINT64_MAX);
 	return row;
 }

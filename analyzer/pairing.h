@@ -32,7 +32,8 @@
 #define TM_WAIT_NS 1000000u  /* a slow call's release is read at most this late */
 
 struct tm_pairing_sink {
-	void (*allocated)(void *context, const struct tm_block *block);
+	/* passing: it is freed at the same instant, with no other event between: live at no time. */
+	void (*allocated)(void *context, const struct tm_block *block, bool passing);
 	/* thread, scope: who freed it; lost: its free is missing, it ends because its address was allocated again. Returns its row id. */
 	uint64_t (*released)(void *context, const struct tm_block *block, uint64_t free_ns, uint32_t thread, uint32_t scope, bool lost);
 	void (*unmatched)(void *context, uint64_t address, uint32_t thread, uint32_t scope); /* a free of what was not live */

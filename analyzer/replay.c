@@ -68,11 +68,11 @@ static struct tm_replay *replay_of(const struct tm_account *a) {
 }
 
 /* The levels that more than one heap adds to. */
-static void raise_highs(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, struct tm_amount amount) {
-	if (a->device_high) tm_high_rises(&r->shared_highs.items[a->device_high - 1].high, amount, r->now_ns);
+static void raise_highs(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, struct tm_amount amount, bool passing) {
+	if (a->device_high) tm_high_rises(&r->shared_highs.items[a->device_high - 1].high, amount, r->now_ns, passing);
 	if (!a->is_root) return;
-	tm_high_rises(&r->thread_highs[r->origins.items[b->origin].thread - 1], amount, r->now_ns);
-	if (a->ledger->rank_high) tm_high_rises(&r->shared_highs.items[a->ledger->rank_high - 1].high, amount, r->now_ns);
+	tm_high_rises(&r->thread_highs[r->origins.items[b->origin].thread - 1], amount, r->now_ns, passing);
+	if (a->ledger->rank_high) tm_high_rises(&r->shared_highs.items[a->ledger->rank_high - 1].high, amount, r->now_ns, passing);
 }
 
 static void lower_highs(struct tm_replay *r, const struct tm_account *a, const struct tm_block *b, struct tm_amount amount) {
@@ -91,15 +91,15 @@ static bool ends_temporary(struct tm_replay *r, const struct tm_account *a, cons
 	return true;
 }
 
-static void block_allocated(void *context, const struct tm_block *b) {
+static void block_allocated(void *context, const struct tm_block *b, bool passing) {
 	struct tm_account *a = context;
 	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
 	tm_checkpoints_late(&replay_of(a)->checkpoints, b->alloc_ns);
-	if (a->ledger->scopes) tm_scope_level_rises(a, amount, b->scope, replay_of(a)->now_ns);
-	tm_account_allocated(a, b, amount, replay_of(a)->now_ns);
-	if (a->period) tm_peak_period_rises(a->period, &a->level.live, replay_of(a)->now_ns);
+	if (a->ledger->scopes) tm_scope_level_rises(a, amount, b->scope, replay_of(a)->now_ns, passing);
+	tm_account_allocated(a, b, amount, replay_of(a)->now_ns, passing);
+	if (a->period && !passing) tm_peak_period_rises(a->period, &a->level.live, replay_of(a)->now_ns);
 	if (a->gpu) tm_gpu_block_begins(&replay_of(a)->watch, a, b);
-	raise_highs(replay_of(a), a, b, amount);
+	raise_highs(replay_of(a), a, b, amount, passing);
 }
 
 static uint64_t block_released(void *context, const struct tm_block *b, uint64_t free_ns, uint32_t thread, uint32_t scope, bool lost) {
@@ -367,7 +367,7 @@ static void play_map(struct tm_replay *r, const struct tm_turn *turn, struct tm_
 	range.block.slack = TM_SLACK_UNKNOWN;
 	remember_allocation(actor, a, s->address);
 	if (a->ledger->scopes) put_in_scope(r, turn, a, &range.block);
-	block_allocated(a, &range.block);
+	block_allocated(a, &range.block, false);
 	tm_ranges_insert(&actor->ledger->ranges, &range);
 	if (actor->ledger->ranges.failed) r->failed = true;
 }

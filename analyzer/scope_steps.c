@@ -20,10 +20,10 @@ static void track_process(struct tm_scope_process *p, struct tm_amount after) {
 	if (tm_level_track_is_long(&p->track, 1)) tm_level_track_prune(&p->track, &p->step_epoch, 1);
 }
 
-void tm_scope_step_rises(struct tm_account *a, struct tm_amount amount) {
+void tm_scope_step_rises(struct tm_account *a, struct tm_amount amount, bool passing) {
 	struct tm_amount after = a->ledger->level.live;
 	tm_amount_add(&heap_in_step(a)->step_allocated, amount);
-	tm_amount_add(&after, amount);
+	if (!passing) tm_amount_add(&after, amount);
 	if (a->is_root) track_process(a->ledger->scopes, after);
 }
 

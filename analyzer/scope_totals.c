@@ -90,18 +90,20 @@ static void track(struct tm_account *a, struct tm_scope_heap *h, const struct tm
 	if (tm_level_track_is_long(&h->track, p->open_count)) prune(p->scopes, p, &h->track);
 }
 
-void tm_scope_level_rises(struct tm_account *a, struct tm_amount amount, uint32_t scope, uint64_t ns) {
+void tm_scope_level_rises(struct tm_account *a, struct tm_amount amount, uint32_t scope, uint64_t ns, bool passing) {
 	struct tm_scope_heap *h = tm_scope_heap_of(a);
 	if (!h) return;
 	struct tm_level_point after = tm_level_now(a, ns);
-	after.live_bytes += amount.bytes;
-	after.live_count += amount.count;
+	if (!passing) {
+		after.live_bytes += amount.bytes;
+		after.live_count += amount.count;
+	}
 	after.made += amount.count;
 	track(a, h, &after, ns);
-	if (a->ledger->scopes->in_step) tm_scope_step_rises(a, amount);
+	if (a->ledger->scopes->in_step) tm_scope_step_rises(a, amount, passing);
 	if (scope) return;
 	h->unscoped_bytes += amount.bytes;
-	if (h->unscoped_bytes > h->unscoped_peak) h->unscoped_peak = h->unscoped_bytes;
+	if (!passing && h->unscoped_bytes > h->unscoped_peak) h->unscoped_peak = h->unscoped_bytes;
 }
 
 /* --- uses --- */

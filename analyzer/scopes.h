@@ -239,8 +239,8 @@ uint32_t tm_scope_free(struct tm_scopes *x, uint32_t thread, struct tm_account *
 void tm_scope_hold(struct tm_scopes *x, uint32_t slot, unsigned more);
 /* A block, or what waits, holds it no longer. */
 void tm_scope_let_go(struct tm_scopes *x, uint32_t slot);
-/* The account's level is about to rise, and to fall. scope: the block's, freeing: of the thread that frees. */
-void tm_scope_level_rises(struct tm_account *a, struct tm_amount amount, uint32_t scope, uint64_t ns);
+/* The account's level is about to rise, and to fall. scope: the block's, freeing: of the thread that frees; passing: it falls at the same instant. */
+void tm_scope_level_rises(struct tm_account *a, struct tm_amount amount, uint32_t scope, uint64_t ns, bool passing);
 void tm_scope_level_falls(struct tm_account *a, struct tm_amount amount, const struct tm_block *b, uint32_t freeing, uint64_t ns);
 
 /* For scopes.c: */
@@ -267,7 +267,7 @@ struct tm_text tm_scope_text(const struct tm_scopes *x, uint32_t string);
 void tm_scope_step_begin(struct tm_scopes *x, struct tm_scope_process *p, int64_t n, uint64_t ns);
 void tm_scope_step_end(struct tm_scopes *x, struct tm_scope_process *p, uint64_t ns);
 /* The sums of the open step in this heap. */
-void tm_scope_step_rises(struct tm_account *a, struct tm_amount amount);
+void tm_scope_step_rises(struct tm_account *a, struct tm_amount amount, bool passing);
 void tm_scope_step_falls(struct tm_account *a, struct tm_amount amount, const struct tm_block *b);
 
 #endif

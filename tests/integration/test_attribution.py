@@ -312,6 +312,27 @@ def stopped_and_started(t):
 
 
 @test
+def stamped_too_early(t):
+    """A free that was stamped 10 ns before the allocation of its block, and a block that waits at its address: 80 bytes are live at no time."""
+    def events(trace):
+        name, main = trace.string("s"), trace.stack("main")
+        return [(1, [step(500, 1), malloc(1000, 0x1000, 100, main), scope("scope_push", 1500, name), malloc(2000, 0x2000, 80, main),
+                     malloc(3000, 0x3000, 20, main), scope("scope_end", 3500), step(4000, 2)]),
+                (2, [free(1990, 0x2000), malloc(1995, 0x2000, 10, main)])]
+    db = simple(t, events, threads=2)
+    t.equal(db.rows("select size_bytes, alloc_ns, free_ns from allocation order by size_bytes"),
+            [(10, 2000, None), (20, 3000, None), (80, 2000, 2000), (100, 1000, None)], "blocks")
+    t.equal(db.rows("select heap, ts_ns, live_bytes, live_count from peak"), [(None, 3000, 130, 3), ("malloc", 3000, 130, 3)], "peak")
+    t.equal(db.rows("select peak_bytes, peak_growth_bytes, total_allocated_bytes from scope_instance where heap = 'malloc' and scope_id > 0"), [(130, 30, 100)], "scope")
+    t.equal(db.rows("select heap, peak_bytes from step_total where n = 1 order by heap"), [(None, 130), ("malloc", 130)], "step")
+    t.equal(db.value("select peak_bytes from scope_total where heap = 'malloc' and name = '[unscoped]'"), 130, "outside")
+    for command in ("peak", "peak --sites"):
+        answers = [json.loads(t.ask(*command.split()[:1], db.path, *command.split()[1:], *window, "--format=json").text) for window in ((), ("--from=0s",))]
+        t.equal([[row["live_bytes"] for row in rows if row["heap"]] for rows in answers], [[130], [130]], command)
+    t.equal(db.value("select max(live_bytes) from memory_timeline where heap = 'malloc'"), 130, "timeline")
+
+
+@test
 def pool_states(t):
     """What a pool says of itself stands beside what is exact."""
     def events(trace):

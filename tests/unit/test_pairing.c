@@ -24,6 +24,7 @@ struct outcome {
 	uint64_t freed_ns[EVENTS + 1]; /* by size */
 	uint64_t last_free_ns[ADDRESSES];
 	uint64_t allocated, released, lost, unmatched, overlaps, backwards;
+	uint64_t passing, passing_size, instants; /* passing_size: of the block that must end next, 0 none; instants: blocks of no lifetime */
 	uint64_t rows;
 };
 
@@ -31,8 +32,11 @@ static uint64_t address_of(uint64_t i) {
 	return 0x10000 + i * 16;
 }
 
-static void on_allocated(void *context, const struct tm_block *b) {
+static void on_allocated(void *context, const struct tm_block *b, bool passing) {
 	struct outcome *o = context;
+	CHECK(!o->passing_size);
+	if (passing) o->passing_size = b->size_bytes;
+	o->passing += passing;
 	o->allocated++;
 	if (b->alloc_ns < o->last_free_ns[(b->address - address_of(0)) / 16]) o->overlaps++;
 }
@@ -40,6 +44,9 @@ static void on_allocated(void *context, const struct tm_block *b) {
 static uint64_t on_released(void *context, const struct tm_block *b, uint64_t free_ns, uint32_t thread, uint32_t scope, bool lost) {
 	(void)scope;
 	struct outcome *o = context;
+	CHECK(!o->passing_size || (o->passing_size == b->size_bytes && free_ns == b->alloc_ns));
+	o->passing_size = 0;
+	o->instants += free_ns == b->alloc_ns;
 	o->released++;
 	o->lost += lost;
 	o->freed_by[b->size_bytes] = lost ? UINT64_MAX : thread;
@@ -105,6 +112,7 @@ static void replay(struct event *events, size_t n, struct outcome *o) {
 	CHECK(!p.failed);
 	CHECK(!tm_pairing_waits(&p));
 	CHECK(o->allocated - o->released == p.blocks.count);
+	CHECK(!o->passing_size);
 	tm_pairing_release(&p);
 }
 
@@ -164,15 +172,15 @@ static void test_early_frees(struct check_random *r, struct event *events, struc
 	for (size_t i = 0; i < EVENTS; i++) {
 		struct event *e = &events[i];
 		if (check_random_next(r) % 16 == 0) a = check_random_next(r) % ADDRESSES; /* one thread is busy, while the others wait for a word */
-		now += 1 + check_random_next(r) % 100;
+		now += 2 + 2 * (check_random_next(r) % 50); /* even; early stamps are odd, so that none is an allocation's by chance */
 		*e = (struct event){ .true_ns = now, .stamp_ns = now, .address = address_of(a), .is_free = live[a] != 0, .thread = owner[a] };
 		e->size = e->is_free ? live[a] : i + 1;
 		live[a] = e->is_free ? 0 : e->size;
 		if (e->is_free && check_random_next(r) % 4 == 0) {
 			e->thread = owner[a] = 1 + (uint32_t)(check_random_next(r) % THREADS_MAX);
 			soonest = now - TM_SKEW_NS / 16 > last[e->thread] ? now - TM_SKEW_NS / 16 : last[e->thread] + 1;
-			if (soonest < now) e->stamp_ns = now - check_random_next(r) % (now - soonest);
-			early += now - e->stamp_ns > 500;
+			if (soonest < now) e->stamp_ns = (now - check_random_next(r) % (now - soonest)) | 1;
+			early += now > e->stamp_ns + 500;
 		}
 		last[e->thread] = now;
 		frees[e->thread] += e->is_free;
@@ -183,6 +191,8 @@ static void test_early_frees(struct check_random *r, struct event *events, struc
 	for (size_t i = 0; i < EVENTS; i++)
 		if (events[i].is_free) frees[o->freed_by[events[i].size] % (THREADS_MAX + 1)]--;
 	for (unsigned t = 1; t <= THREADS_MAX; t++) CHECK(frees[t] == 0);
+	CHECK(o->passing > EVENTS / 100);
+	CHECK(o->instants == o->passing);
 }
 
 /* One event is missing at an address that is in use all the time: what follows is wrong for a while, and then right again. */
