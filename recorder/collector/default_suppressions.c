@@ -184,17 +184,49 @@ static char *text_at(const struct file *f, uint64_t address) {
 	return NULL;
 }
 
-void tm_default_suppressions_read(const char *path, struct tm_default_suppressions *out) {
-	struct file f = { .fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) };
+static void read_file(struct file *f, struct tm_default_suppressions *out) {
 	Elf64_Sym function;
-	*out = (struct tm_default_suppressions){ 0 };
-	if (f.fd < 0) return;
-	if (read_headers(&f) && find_function(&f, &function)) {
-		uint8_t code[CODE_BYTES];
-		uint64_t n = read_memory(&f, function.st_value, code, function.st_size < CODE_BYTES ? function.st_size : CODE_BYTES);
-		out->found = true;
-		out->text = text_at(&f, tm_constant_result(f.header.e_machine, code, (unsigned)n, function.st_value));
+	if (!read_headers(f) || !find_function(f, &function)) return;
+	uint8_t code[CODE_BYTES];
+	uint64_t n = read_memory(f, function.st_value, code, function.st_size < CODE_BYTES ? function.st_size : CODE_BYTES);
+	out->found = true;
+	out->text = text_at(f, tm_constant_result(f->header.e_machine, code, (unsigned)n, function.st_value));
+}
+
+/* --- what is kept --- */
+
+static bool same_time(const struct timespec *a, const struct timespec *b) {
+	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+static bool is_unchanged(const struct stat *then, const struct stat *now) {
+	return then->st_ino == now->st_ino && then->st_dev == now->st_dev && then->st_size == now->st_size && same_time(&then->st_mtim, &now->st_mtim) &&
+	       same_time(&then->st_ctim, &now->st_ctim);
+}
+
+const struct tm_default_suppressions *tm_default_suppressions_of(struct tm_default_suppressions_table *t, const char *path) {
+	static const struct tm_default_suppressions nothing;
+	struct file f = { .fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) };
+	struct tm_default_suppressions *known = NULL;
+	struct stat now;
+	if (f.fd < 0) return &nothing;
+	bool is_file = fstat(f.fd, &now) == 0 && S_ISREG(now.st_mode);
+	for (unsigned i = 0; is_file && !known && i < TM_DEFAULT_SUPPRESSIONS_KEPT; i++)
+		if (is_unchanged(&t->kept[i].file, &now)) known = &t->kept[i].known;
+	if (is_file && !known) {
+		known = &t->kept[t->next].known;
+		free(known->text);
+		*known = nothing;
+		t->kept[t->next].file = now;
+		t->next = (t->next + 1) % TM_DEFAULT_SUPPRESSIONS_KEPT;
+		read_file(&f, known);
+		free(f.sections);
 	}
-	free(f.sections);
 	close(f.fd);
+	return known ? known : &nothing;
+}
+
+void tm_default_suppressions_release(struct tm_default_suppressions_table *t) {
+	for (unsigned i = 0; i < TM_DEFAULT_SUPPRESSIONS_KEPT; i++) free(t->kept[i].known.text);
+	*t = (struct tm_default_suppressions_table){ 0 };
 }

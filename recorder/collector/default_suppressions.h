@@ -3,7 +3,9 @@
  * Flow:     module_table.c, for the executable of a process -> here -> a note in the trace -> analyzer/leaks.c
  * Idea:     a program says with `const char *__lsan_default_suppressions(void)` what it knows about. That function cannot be called from another
  *           process, but nearly all return a constant, which takes an instruction or three; these are read. Anything else is said to be there.
- * Threads:  any. Reads with pread, so a file that shrinks meanwhile harms nobody.
+ *           A build runs the same few programs over and over: what the last files said is kept, and a file is read again only if it has changed.
+ * Owns:     what is kept, in a table of its caller's.
+ * Threads:  any, one at a time for a table. Reads with pread, so a file that shrinks meanwhile harms nobody.
  * Fails:    no such file, no symbols, symbol tables above 256 MiB, out of memory: as if there were none.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_DEFAULT_SUPPRESSIONS_H
@@ -11,15 +13,27 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #define TM_DEFAULT_SUPPRESSIONS_MAX 65536u
+#define TM_DEFAULT_SUPPRESSIONS_KEPT 16u /* files */
 
 struct tm_default_suppressions {
 	bool found; /* the program has the function */
-	char *text; /* what it returns, to be freed; NULL: it cannot be read without calling it */
+	char *text; /* what it returns; NULL: it cannot be read without calling it */
 };
 
-void tm_default_suppressions_read(const char *path, struct tm_default_suppressions *out);
+struct tm_default_suppressions_table { /* all zero: empty */
+	struct {
+		struct stat file; /* as it was when it was read; st_ino 0: none was */
+		struct tm_default_suppressions known;
+	} kept[TM_DEFAULT_SUPPRESSIONS_KEPT];
+	unsigned next; /* is replaced next */
+};
+
+/* What the file says; valid until the next call. */
+const struct tm_default_suppressions *tm_default_suppressions_of(struct tm_default_suppressions_table *t, const char *path);
+void tm_default_suppressions_release(struct tm_default_suppressions_table *t);
 
 /* The constant that a function returns, from its first bytes and the ELF virtual address of these: machine is EM_X86_64 or EM_AARCH64.
  * 0: it does something else. */

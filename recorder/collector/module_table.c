@@ -2,7 +2,6 @@
 #include "module_table.h"
 
 #include "collector.h"
-#include "default_suppressions.h"
 #include "executable.h"
 #include "memory.h"
 
@@ -60,18 +59,16 @@ static bool names_libc(const char *path) {
 
 /* Leaks that the program knows about. */
 static void note_suppressions(struct tm_collector *c, const struct tm_process *p, const struct tm_module *m) {
-	struct tm_default_suppressions known;
+	const struct tm_default_suppressions *known = tm_default_suppressions_of(&c->modules.suppressions, m->path);
 	char text[1024];
-	tm_default_suppressions_read(m->path, &known);
-	if (known.text) tm_group_add_note(c->group, p->id, m->load_ticks, "suppressions", known.text);
-	else if (known.found) {
+	if (known->text) tm_group_add_note(c->group, p->id, m->load_ticks, "suppressions", known->text);
+	else if (known->found) {
 		snprintf(
 			text, sizeof text,
 			"what __lsan_default_suppressions of '%s' returns is no constant, so it is not known; a file for --suppressions is needed",
 			m->path);
 		tm_group_add_note(c->group, p->id, m->load_ticks, "suppressions-unread", text);
 	}
-	free(known.text);
 }
 
 static void describe(struct tm_collector *c, struct tm_process *p, struct tm_module *m) {
@@ -158,5 +155,6 @@ void tm_modules_release(struct tm_module_table *t) {
 		free(t->all[i].build_id);
 	}
 	free(t->all);
+	tm_default_suppressions_release(&t->suppressions);
 	*t = (struct tm_module_table){ 0 };
 }

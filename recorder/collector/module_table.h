@@ -7,6 +7,8 @@
 #ifndef TIDEMARK_RECORDER_COLLECTOR_MODULE_TABLE_H
 #define TIDEMARK_RECORDER_COLLECTOR_MODULE_TABLE_H
 
+#include "default_suppressions.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,6 +31,7 @@ struct tm_module_table {
 	struct tm_module *all; /* all[id - 1] */
 	size_t count, capacity;
 	uint32_t last_epoch;
+	struct tm_default_suppressions_table suppressions;
 };
 
 struct tm_loaded_modules { /* of one process */

@@ -1,5 +1,12 @@
-/* test_default_suppressions.c - constants that functions return, from machine code as compilers write it, and from what they do not. */
+/* test_default_suppressions.c - constants that functions return, from machine code as compilers write it, and from what they do not; and what is kept of
+ * files: this program has such a list itself, and copies of it get others.
+ */
 #include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -56,10 +63,82 @@ static void arm_others(void) {
 	CHECK(tm_constant_result(EM_386, (const uint8_t *)"\xc3", 1, 0) == 0);
 }
 
+/* --- files --- */
+
+#define BEFORE_NUMBER "leak:^written_by_the_test_"
+
+const char *__lsan_default_suppressions(void);
+__attribute__((used, no_sanitize("thread"), no_sanitize("address"), no_sanitize("undefined"))) const char *__lsan_default_suppressions(void) {
+	return BEFORE_NUMBER "0$";
+}
+
+static char *read_self(size_t *size) {
+	FILE *file = fopen("/proc/self/exe", "rb");
+	struct stat about;
+	if (!file || fstat(fileno(file), &about) < 0) abort();
+	char *bytes = malloc((size_t)about.st_size);
+	*size = bytes ? fread(bytes, 1, (size_t)about.st_size, file) : 0;
+	fclose(file);
+	return bytes;
+}
+
+/* A copy of this program whose list has this number. */
+static void write_copy(const char *path, char *bytes, size_t size, char number) {
+	FILE *file = fopen(path, "wb");
+	const size_t n = sizeof BEFORE_NUMBER - 1;
+	for (char *at = bytes; (at = memmem(at, size - (size_t)(at - bytes), BEFORE_NUMBER, n)); at += n) at[n] = number;
+	if (!file || fwrite(bytes, 1, size, file) != size) abort();
+	fclose(file);
+}
+
+static bool says(const struct tm_default_suppressions *known, char number) {
+	const size_t n = sizeof BEFORE_NUMBER - 1;
+	return known->found && known->text && !strncmp(known->text, BEFORE_NUMBER, n) && known->text[n] == number;
+}
+
+/* `next` counts the files that were read. */
+static void files(void) {
+	static struct tm_default_suppressions_table table;
+	char text[] = "no program", folder[] = "/tmp/tidemark-test-XXXXXX", one[64], other[64], name[64];
+	size_t size;
+	char *bytes = read_self(&size);
+	if (!mkdtemp(folder)) abort();
+	snprintf(one, sizeof one, "%s/one", folder);
+	snprintf(other, sizeof other, "%s/other", folder);
+	write_copy(one, bytes, size, '1');
+	write_copy(other, bytes, size, '2');
+	for (int i = 0; i < 3; i++) {
+		CHECK(says(tm_default_suppressions_of(&table, one), '1'));
+		CHECK(says(tm_default_suppressions_of(&table, other), '2'));
+		CHECK(table.next == 2);
+	}
+	write_copy(one, bytes, size, '3');
+	CHECK(says(tm_default_suppressions_of(&table, one), '3'));
+	CHECK(says(tm_default_suppressions_of(&table, other), '2'));
+	CHECK(table.next == 3);
+	for (unsigned i = 0; i < TM_DEFAULT_SUPPRESSIONS_KEPT; i++) {
+		snprintf(name, sizeof name, "%s/%u", folder, i);
+		write_copy(name, text, sizeof text, '0');
+		CHECK(!tm_default_suppressions_of(&table, name)->found);
+		unlink(name);
+	}
+	CHECK(table.next == 3);
+	CHECK(says(tm_default_suppressions_of(&table, one), '3'));
+	CHECK(table.next == 4);
+	CHECK(!tm_default_suppressions_of(&table, folder)->found);
+	unlink(one);
+	CHECK(!tm_default_suppressions_of(&table, one)->found);
+	tm_default_suppressions_release(&table);
+	unlink(other);
+	rmdir(folder);
+	free(bytes);
+}
+
 int main(void) {
 	x86_constants();
 	x86_others();
 	arm_constants();
 	arm_others();
+	files();
 	return check_report("default_suppressions");
 }
