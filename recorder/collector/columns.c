@@ -53,8 +53,7 @@ struct stretch {
 };
 
 static struct stretch stretch_at(const struct tm_time_map *map, uint64_t ticks) {
-	uint32_t i = map->count - 1;
-	while (i > 0 && ticks < map->knots[i].ticks) i--;
+	uint32_t i = tm_time_map_knot(map, ticks);
 	uint64_t end = i + 1 < map->count ? map->knots[i + 1].ticks : map->end_ticks;
 	if (ticks < map->knots[i].ticks || ticks >= end) return (struct stretch){ .ticks = 0 };
 	return (struct stretch){ map->knots[i], end - map->knots[i].ticks };

@@ -114,7 +114,7 @@ void tm_drain_close_group(struct tm_collector *c, bool now) {
 	if (!now && !old && !group_is_large(c)) return;
 	tm_alerts_collect(c);
 	if (group_is_empty(g)) return;
-	tm_timebase_add_knot(&c->timebase);
+	tm_timebase_follow(&c->timebase);
 	g->time_map = c->timebase.map;
 	tm_columns_finish(c, g);
 	wait_for_encoder(c);

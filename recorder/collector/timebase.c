@@ -82,7 +82,7 @@ void tm_timebase_start(struct tm_timebase *t) {
 	t->start = (struct tm_knot){ now.ticks, 0, 0 };
 	t->map.knots[0] = t->start;
 	t->map.count = 1;
-	t->map.end_ticks = now.ticks;
+	t->map.start_ticks = t->map.end_ticks = now.ticks;
 }
 
 uint64_t tm_timebase_ticks_before_now(const struct tm_timebase *t, uint64_t span_ns) {

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define TM_KNOTS_MAX 64u /* older times than the oldest knot's are on its line, prolonged */
+#define TM_KNOTS_MAX 1024u /* some seconds. Older times than the oldest knot's are on the line from the start to that knot: what is off there is what it was off then */
 
 #define TM_RATE_BITS 40
 
@@ -23,6 +23,7 @@ struct tm_knot {
 struct tm_time_map {
 	struct tm_knot knots[TM_KNOTS_MAX];
 	uint32_t count;
+	uint64_t start_ticks; /* of the recording, at which 0 ns were */
 	uint64_t end_ticks; /* now, or a little earlier: a stamp beyond it is not believed and counts as this one */
 };
 
@@ -40,7 +41,7 @@ uint64_t tm_timebase_ticks(const struct tm_timebase *t);
 /* A stamp that is span_ns before now, or the start if that is later. */
 uint64_t tm_timebase_ticks_before_now(const struct tm_timebase *t, uint64_t span_ns);
 void tm_timebase_add_knot(struct tm_timebase *t);
-/* Adds one if the last is a few milliseconds old; before stamps are converted. */
+/* Adds one if the last is a few milliseconds old; before stamps are converted. Knots are few, and a reader that has fallen behind needs old ones. */
 void tm_timebase_follow(struct tm_timebase *t);
 /* Moves the map's end to now. */
 void tm_timebase_extend(struct tm_timebase *t);
@@ -50,6 +51,17 @@ uint64_t tm_time_map_ns(const struct tm_time_map *map, uint64_t ticks);
 
 static inline uint64_t tm_knot_ns(const struct tm_knot *k, uint64_t ticks) {
 	return k->ns + (uint64_t)((unsigned __int128)(ticks - k->ticks) * k->rate >> TM_RATE_BITS);
+}
+
+/* Index of the last knot that is not later; 0 where all are. */
+static inline uint32_t tm_time_map_knot(const struct tm_time_map *map, uint64_t ticks) {
+	uint32_t low = 0, high = map->count;
+	while (high - low > 1) {
+		uint32_t middle = low + (high - low) / 2;
+		if (ticks < map->knots[middle].ticks) high = middle;
+		else low = middle;
+	}
+	return low;
 }
 
 /* The same as tm_time_map_ns(), faster for stamps after the last knot. */
