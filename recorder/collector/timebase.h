@@ -11,7 +11,8 @@
 
 #include <stdint.h>
 
-#define TM_KNOTS_MAX 1024u /* some seconds. Older times than the oldest knot's are on the line from the start to that knot: what is off there is what it was off then */
+/* Some seconds. Older times than the oldest knot's are on the line from the start to that knot. */
+#define TM_KNOTS_MAX 1024u
 
 #define TM_RATE_BITS 40
 
