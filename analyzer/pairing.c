@@ -114,10 +114,10 @@ static bool thread_waits(const struct tm_pairing *p, uint64_t address, uint32_t 
 	return false;
 }
 
-/* A free that ends at once what begins at this address and time. */
+/* A free will end at once what begins at this address and time: the first one whose turn it is then, as drain() finds it. */
 static bool free_waits(const struct tm_pairing *p, uint64_t address, uint64_t ns) {
 	for (uint64_t n = first_waiting(p, address); n; n = next_waiting(p, n))
-		if (at(p, n)->is_free && at(p, n)->ns <= ns && !thread_waits(p, address, at(p, n)->turn, n)) return true;
+		if (at(p, n)->is_free && !thread_waits(p, address, at(p, n)->turn, n)) return at(p, n)->ns <= ns;
 	return false;
 }
 

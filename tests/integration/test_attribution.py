@@ -198,10 +198,10 @@ def random_long_stories(t):
 
 # --- worked out by hand
 
-def simple(t, events, *, name="run.tmk", exit=9000, end=10000, prepare=None, threads=1):
+def simple(t, events, *, name="run.tmk", exit=9000, end=10000, prepare=None, threads=1, rank=None):
     """events: [(thread, events of that thread)], strings given by `prepare(trace)` before."""
     trace = Trace()
-    trace.process(1, pid=100)
+    trace.process(1, pid=100, rank=rank)
     for id in range(1, threads + 1):
         trace.thread(id, process=1)
     trace.heap(1, 1, "malloc", "host")
@@ -315,11 +315,11 @@ def stopped_and_started(t):
 def stamped_too_early(t):
     """A free that was stamped 10 ns before the allocation of its block, and a block that waits at its address: 80 bytes are live at no time."""
     def events(trace):
-        name, main = trace.string("s"), trace.stack("main")
-        return [(1, [step(500, 1), malloc(1000, 0x1000, 100, main), scope("scope_push", 1500, name), malloc(2000, 0x2000, 80, main),
+        name, main, heap = trace.string("s"), trace.stack("main"), trace.string("malloc")
+        return [(1, [step(500, 1), text("reset_peak", 900, heap), malloc(1000, 0x1000, 100, main), scope("scope_push", 1500, name), malloc(2000, 0x2000, 80, main),
                      malloc(3000, 0x3000, 20, main), scope("scope_end", 3500), step(4000, 2)]),
                 (2, [free(1990, 0x2000), malloc(1995, 0x2000, 10, main)])]
-    db = simple(t, events, threads=2)
+    db = simple(t, events, threads=2, rank=3)
     t.equal(db.rows("select size_bytes, alloc_ns, free_ns from allocation order by size_bytes"),
             [(10, 2000, None), (20, 3000, None), (80, 2000, 2000), (100, 1000, None)], "blocks")
     t.equal(db.rows("select heap, ts_ns, live_bytes, live_count from peak"), [(None, 3000, 130, 3), ("malloc", 3000, 130, 3)], "peak")
@@ -330,6 +330,10 @@ def stamped_too_early(t):
         answers = [json.loads(t.ask(*command.split()[:1], db.path, *command.split()[1:], *window, "--format=json").text) for window in ((), ("--from=0s",))]
         t.equal([[row["live_bytes"] for row in rows if row["heap"]] for rows in answers], [[130], [130]], command)
     t.equal(db.value("select max(live_bytes) from memory_timeline where heap = 'malloc'"), 130, "timeline")
+    t.equal(db.rows("select ts_ns, live_bytes, live_count from thread_peak order by thread_id"), [(3000, 120, 2), (2000, 10, 1)], "threads' own blocks")
+    t.equal(db.rows("select rank, ts_ns, live_bytes from rank_peak"), [(3, 3000, 130)], "rank")
+    t.equal(db.rows("select n, peak_ns, peak_bytes from peak_period order by n"), [(0, 0, 0), (1, 3000, 130)], "since reset_peak")
+    t.equal([row["peak_bytes"] for row in json.loads(t.ask("top", t.path("run.tmk"), "--by=heap", "--format=json").text)], [130, 130], "top")
 
 
 @test
