@@ -5,12 +5,14 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SYMBOL "__lsan_default_suppressions"
 #define TABLE_MAX ((uint64_t)256 << 20) /* larger ones take long to read while events wait */
 #define HEADERS_MAX 64u
 #define CODE_BYTES 64u
+#define TICK_NS 20000000 /* of the kernel's clock for files, and more */
 
 struct file {
 	int fd;
@@ -19,6 +21,7 @@ struct file {
 	unsigned segment_count;
 	Elf64_Shdr *sections;
 	unsigned section_count;
+	bool failed; /* something could not be read, or there was no memory for it */
 };
 
 static bool read_at(int fd, void *to, uint64_t n, uint64_t offset) {
@@ -125,6 +128,7 @@ static bool read_headers(struct file *f) {
 	f->section_count = h->e_shnum;
 	if (!read_at(f->fd, f->segments, f->segment_count * sizeof f->segments[0], h->e_phoff)) return false;
 	f->sections = calloc((size_t)f->section_count + 1, sizeof f->sections[0]);
+	f->failed = !f->sections;
 	return f->sections && read_at(f->fd, f->sections, f->section_count * sizeof f->sections[0], h->e_shoff);
 }
 
@@ -140,15 +144,16 @@ static uint64_t read_memory(const struct file *f, uint64_t address, void *to, ui
 	return 0;
 }
 
-static void *load(const struct file *f, const Elf64_Shdr *section) {
+static void *load(struct file *f, const Elf64_Shdr *section) {
 	if (!section->sh_size || section->sh_size > TABLE_MAX) return NULL;
 	char *bytes = malloc(section->sh_size);
 	if (bytes && read_at(f->fd, bytes, section->sh_size, section->sh_offset)) return bytes;
+	f->failed = true;
 	free(bytes);
 	return NULL;
 }
 
-static bool find_symbol(const struct file *f, const Elf64_Shdr *table, const char *names, uint64_t size, Elf64_Sym *found) {
+static bool find_symbol(struct file *f, const Elf64_Shdr *table, const char *names, uint64_t size, Elf64_Sym *found) {
 	/* Most programs have no such name; then their symbols need not be read. */
 	if (!memmem(names, size, SYMBOL, sizeof SYMBOL)) return false;
 	Elf64_Sym *symbols = load(f, table);
@@ -164,7 +169,7 @@ static bool find_symbol(const struct file *f, const Elf64_Shdr *table, const cha
 	return is_found;
 }
 
-static bool find_function(const struct file *f, Elf64_Sym *found) {
+static bool find_function(struct file *f, Elf64_Sym *found) {
 	bool is_found = false;
 	for (unsigned i = 0; i < f->section_count && !is_found; i++) {
 		const Elf64_Shdr *table = &f->sections[i];
@@ -176,12 +181,13 @@ static bool find_function(const struct file *f, Elf64_Sym *found) {
 	return is_found;
 }
 
-static char *text_at(const struct file *f, uint64_t address) {
-	char *text = address ? malloc(TM_DEFAULT_SUPPRESSIONS_MAX) : NULL;
-	uint64_t n = text ? read_memory(f, address, text, TM_DEFAULT_SUPPRESSIONS_MAX) : 0;
-	if (n && memchr(text, 0, n)) return text;
-	free(text);
-	return NULL;
+static char *text_at(struct file *f, uint64_t address) {
+	char *bytes = address ? malloc(TM_DEFAULT_SUPPRESSIONS_MAX) : NULL, *text = NULL;
+	uint64_t n = bytes ? read_memory(f, address, bytes, TM_DEFAULT_SUPPRESSIONS_MAX) : 0;
+	if (n && memchr(bytes, 0, n)) text = strdup(bytes);
+	f->failed |= address && !(bytes && n && (text || !memchr(bytes, 0, n)));
+	free(bytes);
+	return text;
 }
 
 static void read_file(struct file *f, struct tm_default_suppressions *out) {
@@ -204,26 +210,45 @@ static bool is_unchanged(const struct stat *then, const struct stat *now) {
 	       same_time(&then->st_ctim, &now->st_ctim);
 }
 
+/* A file that was written to just now may be written to again without a change of its times, which are those of the kernel's last tick. */
+static bool is_settled(const struct stat *file) {
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	int64_t age_ns = (now.tv_sec - file->st_ctim.tv_sec) * 1000000000 + (now.tv_nsec - file->st_ctim.tv_nsec);
+	return age_ns > TICK_NS || age_ns < -TICK_NS;
+}
+
+static unsigned place_of(const struct tm_default_suppressions_table *t, const struct stat *file) {
+	unsigned oldest = 0;
+	for (unsigned i = 0; i < TM_DEFAULT_SUPPRESSIONS_KEPT; i++) {
+		if (is_unchanged(&t->kept[i].file, file)) return i;
+		if (t->kept[i].asked < t->kept[oldest].asked) oldest = i;
+	}
+	return oldest;
+}
+
 const struct tm_default_suppressions *tm_default_suppressions_of(struct tm_default_suppressions_table *t, const char *path) {
 	static const struct tm_default_suppressions nothing;
 	struct file f = { .fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) };
-	struct tm_default_suppressions *known = NULL;
 	struct stat now;
 	if (f.fd < 0) return &nothing;
-	bool is_file = fstat(f.fd, &now) == 0 && S_ISREG(now.st_mode);
-	for (unsigned i = 0; is_file && !known && i < TM_DEFAULT_SUPPRESSIONS_KEPT; i++)
-		if (is_unchanged(&t->kept[i].file, &now)) known = &t->kept[i].known;
-	if (is_file && !known) {
-		known = &t->kept[t->next].known;
+	if (fstat(f.fd, &now) != 0 || !S_ISREG(now.st_mode)) {
+		close(f.fd);
+		return &nothing;
+	}
+	unsigned place = place_of(t, &now);
+	struct tm_default_suppressions *known = &t->kept[place].known;
+	t->kept[place].asked = ++t->calls;
+	if (!is_unchanged(&t->kept[place].file, &now)) {
 		free(known->text);
 		*known = nothing;
-		t->kept[t->next].file = now;
-		t->next = (t->next + 1) % TM_DEFAULT_SUPPRESSIONS_KEPT;
 		read_file(&f, known);
 		free(f.sections);
+		t->reads++;
+		t->kept[place].file = f.failed || !is_settled(&now) ? (struct stat){ 0 } : now;
 	}
 	close(f.fd);
-	return known ? known : &nothing;
+	return known;
 }
 
 void tm_default_suppressions_release(struct tm_default_suppressions_table *t) {

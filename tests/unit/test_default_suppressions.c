@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -96,7 +97,11 @@ static bool says(const struct tm_default_suppressions *known, char number) {
 	return known->found && known->text && !strncmp(known->text, BEFORE_NUMBER, n) && known->text[n] == number;
 }
 
-/* `next` counts the files that were read. */
+static void let_settle(void) {
+	nanosleep(&(struct timespec){ 0, 100000000 }, NULL);
+}
+
+/* `reads` counts the files that were read. */
 static void files(void) {
 	static struct tm_default_suppressions_table table;
 	char text[] = "no program", folder[] = "/tmp/tidemark-test-XXXXXX", one[64], other[64], name[64];
@@ -107,24 +112,36 @@ static void files(void) {
 	snprintf(other, sizeof other, "%s/other", folder);
 	write_copy(one, bytes, size, '1');
 	write_copy(other, bytes, size, '2');
+	let_settle();
 	for (int i = 0; i < 3; i++) {
 		CHECK(says(tm_default_suppressions_of(&table, one), '1'));
 		CHECK(says(tm_default_suppressions_of(&table, other), '2'));
-		CHECK(table.next == 2);
+		CHECK(table.reads == 2);
 	}
-	write_copy(one, bytes, size, '3');
+	write_copy(one, bytes, size, '3'); /* just now: it is not kept yet */
 	CHECK(says(tm_default_suppressions_of(&table, one), '3'));
+	write_copy(one, bytes, size, '4');
+	CHECK(says(tm_default_suppressions_of(&table, one), '4'));
 	CHECK(says(tm_default_suppressions_of(&table, other), '2'));
-	CHECK(table.next == 3);
-	for (unsigned i = 0; i < TM_DEFAULT_SUPPRESSIONS_KEPT; i++) {
+	let_settle();
+	uint64_t before = table.reads;
+	CHECK(says(tm_default_suppressions_of(&table, one), '4') && says(tm_default_suppressions_of(&table, one), '4'));
+	CHECK(table.reads == before + 1);
+	/* One that is asked for now and then stays while many others come and go. */
+	for (unsigned i = 0; i < 2 * TM_DEFAULT_SUPPRESSIONS_KEPT; i++) {
 		snprintf(name, sizeof name, "%s/%u", folder, i);
 		write_copy(name, text, sizeof text, '0');
+	}
+	let_settle();
+	for (unsigned i = 0; i < 2 * TM_DEFAULT_SUPPRESSIONS_KEPT; i++) {
+		snprintf(name, sizeof name, "%s/%u", folder, i);
 		CHECK(!tm_default_suppressions_of(&table, name)->found);
+		if (i % 100 == 0) CHECK(says(tm_default_suppressions_of(&table, one), '4'));
 		unlink(name);
 	}
-	CHECK(table.next == 3);
-	CHECK(says(tm_default_suppressions_of(&table, one), '3'));
-	CHECK(table.next == 4);
+	CHECK(table.reads == before + 1 + 2 * TM_DEFAULT_SUPPRESSIONS_KEPT);
+	CHECK(says(tm_default_suppressions_of(&table, other), '2'));
+	CHECK(table.reads == before + 2 + 2 * TM_DEFAULT_SUPPRESSIONS_KEPT);
 	CHECK(!tm_default_suppressions_of(&table, folder)->found);
 	unlink(one);
 	CHECK(!tm_default_suppressions_of(&table, one)->found);
