@@ -169,7 +169,7 @@ static void note_allocation(struct tm_pairing *p, uint64_t address, uint64_t ns,
 static uint64_t out_of_order_since(const struct tm_pairing *p, const struct tm_waiting *event) {
 	const struct tm_recent *r = recent_of(p, event->block.address);
 	if (!r) return event->ns;
-	if (event->is_free) return r->free_since_ns ? r->free_since_ns : event->ns;
+	if (event->is_free) return r->free_since_ns && event->ns <= r->free_ns + TM_CALM_NS ? r->free_since_ns : event->ns;
 	return r->alloc_since_ns && event->ns <= r->alloc_ns + TM_SKEW_NS ? r->alloc_since_ns : event->ns;
 }
 

@@ -29,6 +29,7 @@
 #define TM_SKEW_NS 30000u    /* stamps are out of order by less */
 #define TM_SHIFT_NS 3000000u /* of one address all have to wait for no longer */
 #define TM_GAP_NS 100000u    /* the same where an event may be missing */
+#define TM_CALM_NS 300000u   /* an address without a free for so long is in order again */
 #define TM_WAIT_NS 1000000u  /* a slow call's release is read at most this late */
 
 struct tm_pairing_sink {

@@ -17,6 +17,7 @@
 
 #define SKEW_NS 30000u          /* stamps are out of order by less */
 #define SHIFT_NS 100000u        /* at one address all frees have to wait for no longer */
+#define CALM_NS 300000u         /* an address without a free for so long is in order again */
 #define ASIDE_NS 10000000000ull /* a block put aside whose free has not come by then has none */
 #define FREES 1024u             /* addresses whose last frees are known, a power of two */
 #define NUMBERS 4u              /* of one event: what it closes, and what it opens */
@@ -174,7 +175,7 @@ static void freed(struct tm_flight_set *s, uint32_t process, uint32_t thread, co
 	if (!s->aside_count || !freed_aside(s, process, thread, e)) {
 		struct block *b = s->block_count ? find(s, e->old, process, e->heap) : NULL;
 		if (!b || !b->address || b->ns > e->begin_ns + SKEW_NS) {
-			if (!f->since_ns) f->since_ns = e->begin_ns;
+			if (!f->since_ns || e->begin_ns > f->free_ns + CALM_NS) f->since_ns = e->begin_ns;
 			f->early_ns = e->begin_ns;
 			f->early_thread = thread;
 			return;

@@ -228,6 +228,12 @@ static void test_early_frees(void) {
 	alloc(s, 1, 30000000001, 0x700, 14);
 	tm_flight_set_advance(s, 30000000002);
 	STAYS("1 200000 00 300 7, 1 30000000001 00 700 14, 2 1500 00 200 6");
+	for (uint64_t ns = 40000000000; ns < 40100000000; ns += 6000000) { /* early now and then, which has nothing to do with the time before */
+		release(s, 2, ns, 0x800);
+		alloc(s, 1, ns + 40, 0x800, 15);
+	}
+	tm_flight_set_advance(s, 50000000000);
+	STAYS("1 200000 00 300 7, 1 30000000001 00 700 14, 2 1500 00 200 6");
 	tm_flight_set_free(s);
 }
 

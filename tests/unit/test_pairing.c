@@ -197,6 +197,17 @@ static void test_early_frees(struct check_random *r, struct event *events, struc
 	CHECK(o->instants == o->passing);
 }
 
+/* Frees that were early long ago say nothing of one that is early now. */
+static void test_early_again(struct outcome *o) {
+	struct event events[8];
+	for (size_t i = 0; i < 8; i++) {
+		uint64_t ns = 1000000 + i / 2 * 2 * TM_SHIFT_NS;
+		events[i] = (struct event){ .stamp_ns = i % 2 ? ns - 40 : ns, .address = address_of(0), .size = i / 2 + 1, .thread = 1 + i % 2, .is_free = i % 2 };
+	}
+	replay(events, 8, o);
+	CHECK(!o->lost && !o->unmatched && o->released == 4 && o->passing == 4);
+}
+
 /* Threads fight for one address, their clocks are early and some of their calls slow: what is said to pass is released at that instant (on_released() looks),
  * whoever freed what. */
 static void test_late_frees(struct check_random *r, struct event *events, struct outcome *o) {
@@ -372,6 +383,7 @@ int main(void) {
 	with_gaps = false;
 	test_unknown_then_reused(&outcome);
 	test_late_release(&outcome);
+	test_early_again(&outcome);
 	test_many_waiting(&outcome);
 	test_inherited(&outcome);
 	test_alone(&outcome);
