@@ -161,9 +161,9 @@ struct tm_trace_identity {
 /* From the trace's first chunks alone. */
 struct tm_trace_identity tm_catalog_peek(const char *path);
 
-/* Value of an info key, empty if there is none. */
 /* Were events of this process lost? */
 bool tm_catalog_has_losses(const struct tm_catalog *c, uint32_t process);
+/* Value of an info key, empty if there is none. */
 struct tm_text tm_catalog_info(const struct tm_catalog *c, const char *key);
 
 #endif

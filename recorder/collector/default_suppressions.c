@@ -182,12 +182,14 @@ static bool find_function(struct file *f, Elf64_Sym *found) {
 }
 
 static char *text_at(struct file *f, uint64_t address) {
-	char *bytes = address ? malloc(TM_DEFAULT_SUPPRESSIONS_MAX) : NULL, *text = NULL;
-	uint64_t n = bytes ? read_memory(f, address, bytes, TM_DEFAULT_SUPPRESSIONS_MAX) : 0;
-	if (n && memchr(bytes, 0, n)) text = strdup(bytes);
-	f->failed |= address && !(bytes && n && (text || !memchr(bytes, 0, n)));
-	free(bytes);
-	return text;
+	char *text = malloc(TM_DEFAULT_SUPPRESSIONS_MAX);
+	uint64_t n = text && address ? read_memory(f, address, text, TM_DEFAULT_SUPPRESSIONS_MAX) : 0;
+	const char *end = n ? memchr(text, 0, n) : NULL;
+	char *kept = end ? realloc(text, (size_t)(end - text) + 1) : NULL;
+	if (kept) return kept;
+	f->failed |= !text || end;
+	free(text);
+	return NULL;
 }
 
 static void read_file(struct file *f, struct tm_default_suppressions *out) {

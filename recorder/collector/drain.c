@@ -766,7 +766,7 @@ void tm_drain_housekeeping(struct tm_collector *c) {
 int tm_drain_start(struct tm_collector *c) {
 	c->rings = tm_memory_new(c->session.ring_count, sizeof c->rings[0]); /* zero pages until a ring is used: not touched here */
 	c->group = tm_encoder_take(&c->encoder);
-	c->watermark_ticks = c->timebase.start.ticks;
+	c->watermark_ticks = c->timebase.map.start_ticks;
 	c->tally = tm_tally_new(c->options.sample_bytes);
 	tm_alerts_start(c);
 	return tm_columns_init(&c->columns);

@@ -114,7 +114,7 @@ struct tm_process *tm_process_of_ring(struct tm_collector *c, uint32_t number, u
 }
 
 struct tm_process *tm_process_add_root(struct tm_collector *c, uint32_t pid, const char *exe, char **command, enum tm_exec_class class) {
-	struct tm_process *p = new_process(c, pid, NULL, c->timebase.start.ticks);
+	struct tm_process *p = new_process(c, pid, NULL, c->timebase.map.start_ticks);
 	p->is_root = true;
 	p->root_class = class;
 	p->exe = copy_text(exe);

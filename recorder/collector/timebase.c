@@ -79,16 +79,15 @@ void tm_timebase_start(struct tm_timebase *t) {
 	clock_gettime(CLOCK_REALTIME, &wall);
 	t->start_unix_ns = (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec;
 	t->start_monotonic_ns = now.ns;
-	t->start = (struct tm_knot){ now.ticks, 0, 0 };
-	t->map.knots[0] = t->start;
+	t->map.knots[0] = (struct tm_knot){ now.ticks, 0, 0 };
 	t->map.count = 1;
 	t->map.start_ticks = t->map.end_ticks = now.ticks;
 }
 
 uint64_t tm_timebase_ticks_before_now(const struct tm_timebase *t, uint64_t span_ns) {
 	uint64_t ticks = tm_timebase_ticks(t), ns = tm_monotonic_ns() - t->start_monotonic_ns;
-	if (ns <= span_ns || ticks <= t->start.ticks) return t->start.ticks;
-	uint64_t span = (uint64_t)((unsigned __int128)span_ns * (ticks - t->start.ticks) / ns);
+	if (ns <= span_ns || ticks <= t->map.start_ticks) return t->map.start_ticks;
+	uint64_t span = (uint64_t)((unsigned __int128)span_ns * (ticks - t->map.start_ticks) / ns);
 	return ticks - span;
 }
 
@@ -98,7 +97,7 @@ static uint64_t ratio(uint64_t ns, uint64_t ticks) {
 
 /* The slope since the start, less or more by what the line is off, at most by half. */
 static uint64_t rate_towards(const struct tm_timebase *t, struct pair now, uint64_t line_ns) {
-	uint64_t rate = ratio(now.ns, now.ticks - t->start.ticks);
+	uint64_t rate = ratio(now.ns, now.ticks - t->map.start_ticks);
 	uint64_t off_ns = now.ns > line_ns ? now.ns - line_ns : line_ns - now.ns;
 	uint64_t change = off_ns < RETURN_NS / 2 ? rate / RETURN_NS * off_ns : rate / 2;
 	return now.ns > line_ns ? rate + change : rate - change;

@@ -31,7 +31,6 @@ struct tm_time_map {
 struct tm_timebase {
 	uint32_t clock; /* enum tm_clock_kind */
 	uint64_t start_monotonic_ns, start_unix_ns;
-	struct tm_knot start;
 	struct tm_time_map map;
 };
 

@@ -50,14 +50,14 @@ void tm_timebase_start(struct tm_timebase *t) {
 	memset(t, 0, sizeof *t);
 	t->clock = TM_CLOCK_MONOTONIC;
 	t->start_monotonic_ns = tm_monotonic_ns();
-	t->start = (struct tm_knot){ t->start_monotonic_ns, 0, 1ull << TM_RATE_BITS };
-	t->map.knots[0] = t->start;
+	t->map.start_ticks = t->start_monotonic_ns;
+	t->map.knots[0] = (struct tm_knot){ t->start_monotonic_ns, 0, 1ull << TM_RATE_BITS };
 	t->map.count = 1;
 }
 
 uint64_t tm_timebase_ticks_before_now(const struct tm_timebase *t, uint64_t span_ns) {
 	uint64_t now = tm_timebase_ticks(t);
-	return now < t->start.ticks + span_ns ? t->start.ticks : now - span_ns;
+	return now < t->map.start_ticks + span_ns ? t->map.start_ticks : now - span_ns;
 }
 
 void tm_timebase_extend(struct tm_timebase *t) {

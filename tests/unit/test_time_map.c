@@ -50,7 +50,7 @@ static void the_right_knot(void) {
 static void knots_come_and_go(void) {
 	struct tm_timebase t;
 	tm_timebase_start(&t);
-	uint64_t first_ticks = t.start.ticks;
+	uint64_t first_ticks = t.map.start_ticks;
 	for (int i = 0; i < 1000; i++) tm_timebase_follow(&t);
 	CHECK(t.map.count < 500); /* by far not one for each look */
 	for (uint32_t i = 0; i < 3 * TM_KNOTS_MAX; i++) tm_timebase_add_knot(&t);
