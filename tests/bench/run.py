@@ -183,7 +183,7 @@ def real_programs(report, build, work, every_tool, options):
             if program.missing:
                 yield (program.name, f"skipped: {program.missing}", *["-"] * 8)
                 continue
-            chosen = [tool for tool in every_tool if tool.programs and (not tool.python_only or program.is_python and tools.has_memray(program.command[0]))]
+            chosen = [tool for tool in every_tool if tool.programs and tools.runs(tool, program)]
             yield from program_rows(report, build, work, program, chosen, options.rounds)
     report.table("Real programs", columns, rows(),
                  "Redis is judged by the processor time of its server while redis-benchmark drives it, all others by wall time. RSS is the program's own, "
@@ -274,7 +274,7 @@ def instructions_of_pair(program, tool, stacks, work):
 
 
 def counts(report, build, work, every_tool, _options):
-    chosen = [tool for tool in every_tool if tool.name == "bare" or tool.has_parent] # heaptrack's library disarms itself in valgrind's launcher
+    chosen = [tool for tool in every_tool if tool.name in ("bare", tools.FLOOR) or tool.has_parent and not tool.python_only] # heaptrack's library disarms itself in valgrind's launcher
 
     def rows():
         if not shutil.which("valgrind"):
@@ -421,7 +421,7 @@ def reading(report, build, work, options):
 
     def rows():
         for row in import_speed.rows(build, work, traces()):
-            report.targets.imported(row[0], int(row[1].replace(",", "")), float(row[2]), int(row[4]) / int(row[5]))
+            report.targets.imported(row[0], int(row[1].replace(",", "")), float(row[2]), int(row[4]) / int(row[5]), float(row[8]))
             yield row
         yield import_speed.sqlite_row(work)
 
@@ -478,8 +478,8 @@ def main():
     options = parser.parse_args()
     options.torch = find_torch(options.torch)
     build, report = os.path.abspath(options.build), Report()
-    every_tool = list(tools.installed(build))
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as work:
+        every_tool = list(tools.installed(build, work))
         versions(report, build, every_tool)
         report.text(f"Rounds: {options.rounds}, interleaved; medians." + ("" if options.torch else " PyTorch: skipped, no Python here imports torch."))
         wanted = lambda section: re.search(options.only, section) or section == "programs" and options.only.startswith("programs ")

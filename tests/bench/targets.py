@@ -2,6 +2,8 @@
 
 The sections of run.py hand in their figures; what was not measured is shown as such.
 """
+from tools import FLOOR
+
 PROGRAMS = [("sqlite3, 1M rows", 1.12), ("clang++ -O2", 1.20), ("cc1plus -O2", 1.18), ("PyTorch CPU training", 1.15), ("python3 json, malloc", 1.80),
             ("redis, server CPU", 1.15), ("redis, pipelined, server CPU", 1.15), ("compute (hardly allocates)", 1.01)]
 SAMPLED, BYTES_OF_EVENT, PROCESS_KIB, THREAD_KIB = 1.03, 3.5, 4096, 256
@@ -34,8 +36,9 @@ class Targets:
     def start(self, name, ratio, ms_each):
         self.starts[name] = (ratio, ms_each)
 
-    def imported(self, name, events, rate, memory_share):
-        self.rates[name] = (events, rate)
+    def imported(self, name, events, rate, memory_share, sqlite_rate):
+        """Rates in million events a second; SQLite's is of processor time."""
+        self.rates[name] = (events, rate, sqlite_rate)
         self.shares[name] = memory_share
 
     def named(self, nodes, wall_s, peak_mib):
@@ -84,8 +87,9 @@ class Targets:
             yield (f"{name.removesuffix(', server CPU')}, {'server CPU' if 'server' in name else 'wall'} over bare", f"<= {limit:.2f}", None if value is None else f"{value:.2f}", value is not None and value <= limit)
         sampled = {name: value for (name, tool), value in self.wall.items() if tool == "tidemark sampled"}
         worst = max(sampled, key=sampled.get, default=None)
-        yield ("sampling at 512 KiB, the worst of the programs", f"<= {SAMPLED:.2f}", f"{sampled[worst]:.2f} ({worst})" if worst else None,
-               worst and sampled[worst] <= SAMPLED)
+        floor = self.wall.get((worst, FLOOR))
+        yield ("sampling at 512 KiB, the worst of the programs", f"<= {SAMPLED:.2f}",
+               f"{sampled[worst]:.2f} ({worst}{f'; {FLOOR}: {floor:.2f}' if floor else ''})" if worst else None, worst and sampled[worst] <= SAMPLED)
         mean = sum(self.bytes.values()) / len(self.bytes) if self.bytes else None
         yield ("bytes an event, mean of the programs", f"<= {BYTES_OF_EVENT}", f"{mean:.2f}" if mean else None, mean and mean <= BYTES_OF_EVENT)
 
@@ -98,10 +102,11 @@ class Targets:
             yield (f"start-up, {name}", f"<= {START_MS:.0f} ms each", None if ms is None else f"{ms:.2f} ms", ms is not None and ms <= START_MS)
         ratio = self.starts.get(SMALL_FILES, (None, None))[0]
         yield (SMALL_FILES + ", wall over bare", "<= 1.30", None if ratio is None else f"{ratio:.2f}", ratio is not None and ratio <= 1.3)
-        large = {name: rate for name, (events, rate) in self.rates.items() if events >= 1_000_000}
+        large = {name: rates for name, (events, *rates) in self.rates.items() if events >= 1_000_000}
         slowest = min(large, key=large.get, default=None)
-        yield ("import, traces of a million events and more, the slowest", f">= {IMPORT_RATE:.0f} M events/s", f"{large[slowest]:.2f} ({slowest})" if slowest else None,
-               slowest and large[slowest] >= IMPORT_RATE)
+        rate, alone = large.get(slowest, (0, 0))
+        yield ("import, traces of a million events and more, the slowest", f">= {IMPORT_RATE:.0f} M events/s",
+               f"{rate:.2f} ({slowest}; SQLite alone, copying the rows: {alone:.2f})" if slowest else None, slowest and rate >= IMPORT_RATE)
         fullest = max(self.shares, key=self.shares.get, default=None)
         yield ("import, peak memory over its bound, the worst", "<= 1.00", f"{self.shares[fullest]:.2f} ({fullest})" if fullest else None,
                fullest and self.shares[fullest] <= 1)

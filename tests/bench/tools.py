@@ -8,8 +8,11 @@ import shutil
 import subprocess
 
 
+FLOOR = "hooks that do nothing"
+
+
 class Tool:
-    """has_parent: it runs the program as its child, so that its own cost is outside of the program's."""
+    """has_parent: it runs the program as its child, so that its own cost is outside of the program's; python_only: for a program in Python."""
 
     def __init__(self, name, wrap, version="", python_only=False, micro=True, programs=True, has_parent=False):
         self.name, self.wrap, self.version = name, wrap, version
@@ -52,11 +55,22 @@ def library(*patterns):
     return found[0] if found else None
 
 
-def installed(build):
+def floor(work):
+    """The library that hands all calls on, built; None: there is no gcc."""
+    source, built = os.path.join(os.path.dirname(os.path.abspath(__file__)), "floor", "hooks.c"), f"{work}/hooks.so"
+    done = shutil.which("gcc") and subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", built, source], check=False)
+    return built if done and done.returncode == 0 else None
+
+
+def installed(build, work):
     """Every tool that this machine has; bare is the first."""
     yield Tool("bare", lambda command, env, work: (command, env, None))
+    hooks = floor(work)
+    if hooks:
+        yield Tool(FLOOR, preloaded(hooks))
     version = first_line(f"{build}/bin/tidemark-record", "--version")
     yield Tool("tidemark", recorded(build), version, has_parent=True)
+    yield Tool("tidemark, native frames alone", recorded(build, "--python=off"), version, python_only=True, micro=False, has_parent=True)
     yield Tool("tidemark fp", recorded(build, "--stacks=fp"), version, has_parent=True)
     yield Tool("tidemark sampled", recorded(build, "--sample=512KiB"), version, has_parent=True)
     yield Tool("tidemark no stacks", recorded(build, "--stacks=off"), version, has_parent=True)
@@ -88,6 +102,13 @@ def missing():
         yield "gperftools", "it is not installed (libgoogle-perftools4)"
     if not library("/usr/lib/*/libjemalloc.so.2"):
         yield "jemalloc", "it is not installed (libjemalloc2)"
+
+
+def runs(tool, program):
+    """Can it record that one of the real programs?"""
+    if not tool.python_only:
+        return True
+    return program.is_python and (not tool.name.startswith("memray") or has_memray(program.command[0]))
 
 
 def has_memray(python):
