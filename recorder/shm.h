@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d64697400000007ull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d64697400000008ull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
 #define TM_SHM_PAGE 4096u
@@ -154,12 +154,12 @@ struct tm_ring {
 
 	_Alignas(64) _Atomic uint64_t head; /* bytes ever written; the producer's */
 	_Atomic uint32_t busy;              /* 1: an event is being stamped or written, its time is not known yet */
-	uint32_t padding4;
+	_Atomic uint32_t modules_begun;     /* so often MODULE and UNLOAD records were about to be written here: the collector looks for them */
 	_Atomic uint64_t lost_events;       /* of this claim: ring full and nobody drained */
 	_Atomic uint64_t lost_bytes;        /* bytes those events allocated */
 	_Atomic uint64_t nested_lost;       /* events of signal handlers that interrupted us and did not fit the side buffer */
 	_Atomic uint32_t walking;           /* 1: the thread reads the Python interpreter's memory (guest/python.h) */
-	uint32_t padding3;
+	_Atomic uint32_t modules_ended;     /* and so often they had been: as modules_begun when none are under way */
 
 	_Alignas(64) _Atomic uint64_t tail; /* bytes ever read; the collector's */
 	_Atomic uint32_t waiting;           /* futex: 1 while the producer waits for room; the collector sets 0 and wakes */

@@ -351,15 +351,15 @@ static inline struct again again_of(const struct tm_ring_view *r) {
 
 /* Plain allocations and frees are nearly all there is: they are taken without detours, while nothing new has to be said about their thread. What their
  * classes do not use of an event is not written.
- * Returns the first record that is something else, or no good. */
-static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, const uint64_t *end) {
+ * Returns the first record that is something else, later than `last`, or no good. */
+static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, const uint64_t *end, uint64_t last) {
 	struct tm_group *g = c->group;
 	if (!r->process || !r->thread || r->group_serial != g->serial || !(r->process->heaps & TM_HEAP_MALLOC)) return w;
 	struct tm_segment_buffer *s = &g->segments[r->segment];
 	struct again same = again_of(r);
 	uint64_t ticks = 0;
 	size_t count = s->count, taken = 0;
-	while (end - w >= (ptrdiff_t)TM_RING_FREE_WORDS && w[2] < TM_ADDRESS_LIMIT) {
+	while (end - w >= (ptrdiff_t)TM_RING_FREE_WORDS && w[2] < TM_ADDRESS_LIMIT && w[1] <= last) {
 		uint64_t word = w[0], shape = word & SHAPE_MASK;
 		unsigned op = (uint8_t)word, y = (unsigned)(word >> 48);
 		if (count == s->capacity) {
@@ -406,16 +406,20 @@ static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r
 	return w;
 }
 
-/* Reads records out of the block. Returns how many words were taken; *bad: the record behind them makes no sense. */
-static size_t take_records(struct tm_collector *c, struct tm_ring_view *r, size_t words, bool *bad) {
+enum stop { STOP_END, STOP_BAD, STOP_LATER };
+
+/* Reads records out of the block. Returns how many words were taken, and what is behind them: the block's end, maybe in the middle of a record, one that
+ * makes no sense, or one that is later than `last`. */
+static size_t take_records(struct tm_collector *c, struct tm_ring_view *r, size_t words, uint64_t last, enum stop *stop) {
 	const uint64_t *w = c->block, *end = w + words;
-	*bad = false;
-	while ((w = take_usual(c, r, w, end)) < end) {
+	*stop = STOP_END;
+	tm_module_order_check_stack(r);
+	while ((w = take_usual(c, r, w, end, last)) < end) {
 		uint8_t op = (uint8_t)w[0];
 		size_t n = w[0] >> 16 & 0xffff;
 		bool control = TM_OP_CLASS(op) == TM_CLASS_RESERVED, sound;
 		if (n == 0 || (op != TM_CTL_PAD && n < 2)) {
-			*bad = true;
+			*stop = STOP_BAD;
 			break;
 		}
 		if (n > (size_t)(end - w)) break;
@@ -423,15 +427,20 @@ static size_t take_records(struct tm_collector *c, struct tm_ring_view *r, size_
 			w += n;
 			continue;
 		}
+		if (w[1] > last) {
+			*stop = STOP_LATER;
+			break;
+		}
 		if (control) {
 			sound = tm_control_take(c, r, w, n);
+			tm_module_order_check_stack(r);
 		} else {
 			sound = known_ops[op] && r->process;
 			if (sound) prepare_for_events(c, r);
 			sound = sound && take_event(c, r, w, n);
 		}
 		if (!sound) {
-			*bad = true;
+			*stop = STOP_BAD;
 			break;
 		}
 		w += n;
@@ -480,12 +489,12 @@ static void skip_corrupt(struct tm_collector *c, struct tm_ring_view *r, struct 
 	set_tail(c, r, ring, head);
 }
 
-/* Reads a block of a ring, no further than `head`. */
-static void read_block(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring) {
-	uint64_t left = r->head - r->tail;
+/* Reads a block of a ring, no further than `end`, and no event that is later than `last`. */
+static void read_block(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t end, uint64_t last) {
+	uint64_t left = end - r->tail;
 	size_t limit = BLOCK_WORDS * 8, taken;
-	bool bad;
-	if (left > tm_session_ring_bytes(&c->session, index_of(c, r)) || left % 8) {
+	enum stop stop;
+	if (r->head - r->tail > tm_session_ring_bytes(&c->session, index_of(c, r)) || left % 8) {
 		r->head &= ~7ull;
 		skip_corrupt(c, r, ring, r->head);
 		return;
@@ -493,12 +502,12 @@ static void read_block(struct tm_collector *c, struct tm_ring_view *r, struct tm
 	for (;; limit = RECORD_WORDS_MAX * 8) { /* one record longer than a block */
 		size_t bytes = left < limit ? (size_t)left : limit;
 		copy_out(c, r, bytes);
-		taken = take_records(c, r, bytes / 8, &bad);
-		if (taken || bad || bytes == left || limit > BLOCK_WORDS * 8) break;
+		taken = take_records(c, r, bytes / 8, last, &stop);
+		if (taken || stop != STOP_END || bytes == left || limit > BLOCK_WORDS * 8) break;
 	}
 	set_tail(c, r, ring, r->tail + taken * 8);
 	if (group_is_large(c)) tm_drain_close_group(c, true);
-	if (bad || !taken) skip_corrupt(c, r, ring, r->head);
+	if (stop == STOP_BAD || (stop == STOP_END && !taken)) skip_corrupt(c, r, ring, r->head);
 }
 
 static void begin_claim(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring) {
@@ -561,16 +570,18 @@ static void look_at_ring(struct tm_collector *c, struct tm_ring_view *r, struct 
 	/* Read before head: what a dead thread or a closed ring holds does not grow any more. */
 	r->over = state == TM_RING_CLOSED || r->vanished || (r->process && r->process->gone);
 	r->busy = atomic_load_explicit(&ring->busy, memory_order_acquire) != 0 && !r->over;
+	uint32_t modules_ended = atomic_load_explicit(&ring->modules_ended, memory_order_acquire);
 	r->head = atomic_load_explicit(&ring->head, memory_order_acquire);
 	r->readable = may_read(c, r, r->head);
 	if (r->head == r->tail) return;
 	r->quiet_since_ns = tm_monotonic_ns();
-	r->next_ticks = tm_ring_next_ticks(&c->session, index_of(c, r), r->tail, r->head);
+	r->next_ticks = r->order_ticks = tm_ring_next_ticks(&c->session, index_of(c, r), r->tail, r->head);
+	tm_module_order_look(c, r, ring, modules_ended);
 	tm_ring_order_add(&c->order, r);
 }
 
 /* No event that is not read was stamped before. */
-static uint64_t safe_until(const struct tm_ring_view *r, uint64_t now_ticks) {
+uint64_t tm_drain_safe_until(const struct tm_ring_view *r, uint64_t now_ticks) {
 	uint64_t safe = r->safe_ticks;
 	if (r->tail != r->head && r->next_ticks > safe) safe = r->next_ticks;
 	else if (r->tail == r->head && r->busy && r->last_ticks > safe) safe = r->last_ticks;
@@ -583,7 +594,7 @@ static uint64_t watermark_without(const struct tm_collector *c, const struct tm_
 	uint64_t watermark = now_ticks;
 	for (uint32_t i = 0; i < used; i++) {
 		const struct tm_ring_view *r = &c->rings[i];
-		uint64_t safe = r->claimed && r != one ? safe_until(r, now_ticks) : now_ticks;
+		uint64_t safe = r->claimed && r != one ? tm_drain_safe_until(r, now_ticks) : now_ticks;
 		if (safe < watermark) watermark = safe;
 	}
 	return watermark;
@@ -597,6 +608,29 @@ static void advance(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
 	tm_tally_advance(c->tally, tm_time_map_ns(&c->timebase.map, c->watermark_ticks));
 }
 
+/* Reads a block of the first ring in the order, which finds its new place there, or leaves it where nothing more is to be read in this pass. */
+static void read_first(struct tm_collector *c, struct tm_ring_view *r, uint64_t now_ticks) {
+	uint64_t before = r->tail, end, last;
+	r->readable = r->readable || may_read(c, r, r->head);
+	if (!r->readable || !tm_module_order_may_read(c, r, now_ticks, &end, &last)) {
+		tm_ring_order_drop_first(&c->order);
+		return;
+	}
+	read_block(c, r, tm_session_ring(&c->session, index_of(c, r)), end, last);
+	bool waits_again = r->tail == before && r->modules.blocked;
+	if (r->tail != before) tm_module_order_went_on(c, r);
+	if (r->tail == r->head || waits_again) {
+		tm_ring_order_drop_first(&c->order);
+		return;
+	}
+	r->next_ticks = r->order_ticks = tm_ring_next_ticks(&c->session, index_of(c, r), r->tail, r->head);
+	if (r->tail == before) {
+		r->modules.blocked = true;
+		r->order_ticks = last + 2; /* behind the record that it waits for */
+	}
+	tm_ring_order_sink_first(&c->order);
+}
+
 /* Reads all rings up to their heads, the oldest event first. The guests see a heartbeat with each block: who waits for room knows that its turn comes. */
 static void read_rings(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
 	size_t since = 0;
@@ -606,14 +640,7 @@ static void read_rings(struct tm_collector *c, uint64_t now_ticks, uint32_t used
 	else tm_tally_alone_until(c->tally, 0, 0, 0);
 	while ((r = tm_ring_order_first(&c->order))) {
 		uint64_t before = r->tail;
-		r->readable = r->readable || may_read(c, r, r->head);
-		if (r->readable) read_block(c, r, tm_session_ring(&c->session, index_of(c, r)));
-		if (!r->readable || r->tail == r->head) {
-			tm_ring_order_drop_first(&c->order);
-		} else {
-			r->next_ticks = tm_ring_next_ticks(&c->session, index_of(c, r), r->tail, r->head);
-			tm_ring_order_sink_first(&c->order);
-		}
+		read_first(c, r, now_ticks);
 		atomic_fetch_add_explicit(&c->session.shm->heartbeat, 1, memory_order_relaxed);
 		since += r->tail - before;
 		if (since < ADVANCE_BYTES) continue;
@@ -626,7 +653,7 @@ static void read_rings(struct tm_collector *c, uint64_t now_ticks, uint32_t used
 static void conclude(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t now_ticks) {
 	if (r->tail != r->head || !(r->readable || may_read(c, r, r->head))) return;
 	r->readable = true;
-	uint64_t safe = safe_until(r, now_ticks);
+	uint64_t safe = tm_drain_safe_until(r, now_ticks);
 	if (safe > r->safe_ticks) r->safe_ticks = safe;
 	take_losses(c, r, ring, false);
 	if (r->over) end_claim(c, r, ring);
@@ -674,6 +701,7 @@ enum tm_drained tm_drain_pass(struct tm_collector *c) {
 	uint64_t now_ticks = tm_timebase_ticks_before_now(&c->timebase, SLACK_NS);
 	uint32_t used = rings_used(c);
 	enum tm_drained drained = TM_DRAINED_NOTHING;
+	c->modules_wait = false;
 	/* Known rings first: a thread that got a second ring has stamped nothing more in its first. */
 	for (uint32_t i = 0; i < used; i++)
 		if (c->rings[i].claimed) look_at_ring(c, &c->rings[i], tm_session_ring(&c->session, i));

@@ -9,6 +9,7 @@
 #ifndef TIDEMARK_RECORDER_COLLECTOR_DRAIN_H
 #define TIDEMARK_RECORDER_COLLECTOR_DRAIN_H
 
+#include "module_order.h"
 #include "python_stacks.h"
 #include "ring_stack.h"
 
@@ -33,6 +34,8 @@ struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	uint64_t start_ticks, tail;
 	uint64_t head;       /* of a pass: it is read up to here */
 	uint64_t next_ticks; /* of the oldest event that is not read, or a little before */
+	uint64_t order_ticks; /* its turn among the rings: the same, but for a ring that has to let another go first */
+	struct tm_module_turn modules;
 	bool busy, over, readable; /* of a pass: as the ring was when it began; its process is known */
 	uint64_t *pcs;  /* the last native stack, outermost first */
 	uint32_t *path; /* its nodes; 0: a frame of the thread's start-up, left out */
@@ -74,6 +77,8 @@ bool tm_drain_is_pressing(const struct tm_collector *c);
 /* Every now and then: threads that vanished, pages to give back, addresses that stayed unknown. */
 void tm_drain_housekeeping(struct tm_collector *c);
 
+/* No event of the ring that is not read was stamped before. */
+uint64_t tm_drain_safe_until(const struct tm_ring_view *r, uint64_t now_ticks);
 /* Counts what is missing from the trace. */
 void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes,
 		       const char *reason);

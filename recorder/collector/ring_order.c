@@ -15,7 +15,7 @@ void tm_ring_order_release(struct tm_ring_order *o) {
 void tm_ring_order_add(struct tm_ring_order *o, struct tm_ring_view *r) {
 	o->rings = tm_memory_grow(o->rings, &o->capacity, o->count + 1, sizeof o->rings[0]);
 	size_t at = o->count++;
-	for (; at && o->rings[(at - 1) / 2]->next_ticks > r->next_ticks; at = (at - 1) / 2) o->rings[at] = o->rings[(at - 1) / 2];
+	for (; at && o->rings[(at - 1) / 2]->order_ticks > r->order_ticks; at = (at - 1) / 2) o->rings[at] = o->rings[(at - 1) / 2];
 	o->rings[at] = r;
 }
 
@@ -27,8 +27,8 @@ void tm_ring_order_sink_first(struct tm_ring_order *o) {
 	struct tm_ring_view *moved = o->rings[0];
 	size_t at = 0;
 	for (size_t child; (child = 2 * at + 1) < o->count; at = child) {
-		if (child + 1 < o->count && o->rings[child + 1]->next_ticks < o->rings[child]->next_ticks) child++;
-		if (o->rings[child]->next_ticks >= moved->next_ticks) break;
+		if (child + 1 < o->count && o->rings[child + 1]->order_ticks < o->rings[child]->order_ticks) child++;
+		if (o->rings[child]->order_ticks >= moved->order_ticks) break;
 		o->rings[at] = o->rings[child];
 	}
 	o->rings[at] = moved;

@@ -18,7 +18,7 @@
 struct tm_ring_view;
 
 struct tm_ring_order {
-	struct tm_ring_view **rings; /* a heap by next_ticks, the least on top */
+	struct tm_ring_view **rings; /* a heap by order_ticks, the least on top */
 	size_t count, capacity;
 };
 
@@ -27,7 +27,7 @@ void tm_ring_order_add(struct tm_ring_order *o, struct tm_ring_view *r);
 /* NULL: none is left. */
 struct tm_ring_view *tm_ring_order_first(const struct tm_ring_order *o);
 void tm_ring_order_drop_first(struct tm_ring_order *o);
-/* Its next_ticks have grown. */
+/* Its order_ticks have grown. */
 void tm_ring_order_sink_first(struct tm_ring_order *o);
 
 /* When the first event of a ring between tail and head was begun, as far as it can be told; 0: it cannot. */

@@ -275,11 +275,17 @@ static void emit_module(struct tm_thread *t, const struct list *list, const stru
 	tm_emit_control(t, TM_CTL_MODULE, 0, m->build_id_size, words, 3, text, m->build_id_size + n);
 }
 
-static void emit_changes(struct tm_thread *t, const struct list *now) {
-	for (size_t i = 0; i < emitted.count; i++)
-		if (!list_has(now, &modules_of(&emitted)[i])) emit_unload(t, &modules_of(&emitted)[i]);
+/* What `now` has and `before` has not, and the other way round. The collector is told that there are such records before it can see one: events of other
+ * threads are put in order with them. */
+static void emit_changes(struct tm_thread *t, const struct list *before, const struct list *now) {
+	uint32_t begun = atomic_load_explicit(&t->ring->modules_begun, memory_order_relaxed) + 1;
+
+	atomic_store_explicit(&t->ring->modules_begun, begun, memory_order_relaxed); /* `head` is released after it */
+	for (size_t i = 0; i < before->count; i++)
+		if (!list_has(now, &modules_of(before)[i])) emit_unload(t, &modules_of(before)[i]);
 	for (size_t i = 0; i < now->count; i++)
-		if (!list_has(&emitted, &modules_of(now)[i])) emit_module(t, now, &modules_of(now)[i]);
+		if (!list_has(before, &modules_of(now)[i])) emit_module(t, now, &modules_of(now)[i]);
+	atomic_store_explicit(&t->ring->modules_ended, begun, memory_order_release);
 }
 
 /* --- what readers see --- */
@@ -380,7 +386,7 @@ static void refresh(struct tm_thread *t) {
 
 	if (inherited) {
 		inherited = false;
-		for (size_t i = 0; i < emitted.count; i++) emit_module(t, &emitted, &modules_of(&emitted)[i]);
+		emit_changes(t, &(struct list){ 0 }, &emitted);
 		return;
 	}
 	if (!tm_gate_enter()) return;
@@ -391,7 +397,7 @@ static void refresh(struct tm_thread *t) {
 	if (v.incomplete) list_release(&v.list);
 	if (!v.begun || v.unchanged || v.incomplete) return;
 	list_sort(&v.list);
-	emit_changes(t, &v.list);
+	emit_changes(t, &emitted, &v.list);
 	if (publish(&v.list)) {
 		adds_seen = v.adds;
 		subs_seen = v.subs;

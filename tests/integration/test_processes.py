@@ -190,6 +190,18 @@ def closed_module_and_its_address(t):
 
 
 @test
+def modules_that_take_turns_among_threads(t):
+    one = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
+    two = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_two", "-DSIZE=4002", name="plugin_two.so")
+    for options in ([], ["--stacks=fp"], ["--sample=1"]):
+        db = t.imported(t.same_as_bare([t.program("prog_dlclose_threads.c"), one, two], *options))
+        no_loss(t, db)
+        rows = db.rows("select size_bytes, function, count(*) from allocation a join stack s on s.id = a.stack_id join frame f on f.id = s.site_frame_id"
+                       " where size_bytes in (4001, 4002) group by 1, 2 order by 1, 2")
+        t.equal(rows, [(4001, "allocate_one", 20 * 1002), (4002, "allocate_two", 20 * 1002)], f"blocks of the plugins with {options}")
+
+
+@test
 def library_that_passes_the_hooks_by(t):
     plugin = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
     for options, seen, notes in (([], 10, 0), (["deep"], 0, 1)):
