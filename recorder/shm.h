@@ -220,7 +220,7 @@ static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words,
  *   INFO          text                      x = enum tm_info_key; follows PROCESS
  *   MODULE        bias low size text        text = build-id bytes (x = how many) then path
  *   UNLOAD        low size
- *   FORK          child_pid                 in the parent, after fork returned
+ *   FORK          child_pid                 in the parent, after fork returned; x = TM_EXEC_CONFINED: the child cannot record itself, else 0
  *   EXEC          pid, text                 about to exec; x = enum tm_exec_class, text = resolved path. In a vfork child this comes in the parent's ring
  *   EXEC_FAILED   pid                       and it did not happen
  *   SPAWN         child_pid                 posix_spawn returned it
@@ -291,6 +291,7 @@ enum tm_exec_class {
 	TM_EXEC_SETUID = 4,    /* the loader ignores preloads there */
 	TM_EXEC_UNKNOWN = 5,   /* could not be read */
 	TM_EXEC_SANITIZED = 6, /* needs a library that bears none before it (sanitizer.h) */
+	TM_EXEC_CONFINED = 7,  /* no image: forked behind a filter of system calls, it cannot have a ring */
 };
 
 /* Into these nothing is preloaded: the loader would complain, or the program would not start. */

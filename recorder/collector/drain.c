@@ -85,7 +85,7 @@ static void take_unringed(struct tm_collector *c, bool closing) {
 	if (events <= c->unringed_events || (!closing && now - c->unringed_written_ns < LOSS_INTERVAL_NS)) return;
 	c->unringed_written_ns = now;
 	tm_drain_add_loss(c, NULL, "no-ring", events - c->unringed_events, bytes > c->unringed_bytes ? bytes - c->unringed_bytes : 0,
-			  "more threads than buffers");
+			  "threads without a buffer: more of them than buffers, or begun behind a filter of system calls (seccomp)");
 	c->unringed_events = events;
 	c->unringed_bytes = bytes;
 }

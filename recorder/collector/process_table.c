@@ -367,6 +367,10 @@ static void forked(struct tm_collector *c, const struct tm_life_event *e) {
 	child->flags = e->kind == TM_LIFE_SPAWN ? TM_PROCESS_EXECED : TM_PROCESS_FORKED;
 	child->fork_seen = true;
 	watch(child);
+	if (e->class != TM_EXEC_CONFINED) return;
+	child->flags |= TM_PROCESS_UNRECORDED;
+	if (e->process->exe) child->exe = tm_memory_copy_text(e->process->exe, strlen(e->process->exe));
+	note_unrecorded(c, child, e->class);
 }
 
 /* --- ends --- */

@@ -140,7 +140,7 @@ struct tm_guest {
 	uint32_t parent_process;  /* of the process that forked us, 0 if exec'd or first */
 	_Atomic uint32_t next_thread;
 	_Atomic uint32_t stopped;   /* 1: tidemark_stop(); a fork's child inherits it */
-	_Atomic uint32_t sandboxed; /* 1: the program restricted its system calls, so we make none (sandbox_hooks.c) */
+	_Atomic uint32_t sandboxed; /* not 0: the program restricted its system calls, so we make none (sandbox_hooks.c) */
 	uint32_t pid;
 	uintptr_t text_low, text_high;   /* our own code: never a frame */
 	uintptr_t main_low, main_high;   /* code of the wrapper around main: it and what lies outside it are never frames */

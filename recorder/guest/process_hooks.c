@@ -208,7 +208,7 @@ static pid_t forked(pid_t child, struct tm_thread *before) {
 	if (child == 0) tm_inherited_locks_free(true);
 	t = child > 0 ? tm_hook_enter() : NULL;
 	if (!t) return child;
-	tm_emit_control(t, TM_CTL_FORK, 0, 0, words, 1, NULL, 0);
+	tm_emit_control(t, TM_CTL_FORK, 0, tm_is_sandboxed() ? TM_EXEC_CONFINED : TM_EXEC_NATIVE, words, 1, NULL, 0);
 	tm_hook_leave(t);
 	return child;
 }

@@ -5,6 +5,7 @@
  * Idea:     behind a filter, a call that the program did not foresee may be answered by killing it. From the moment that a filter is asked for
  *           we make none: the collector is not woken (it looks by itself), a full ring is waited for by looking, stacks on memory that is
  *           no thread's own stack end where the kernel would have to be asked about it, threads that have no ring yet are not recorded but counted.
+ * Refused:  what the kernel did not do changes nothing: many ask only whether it could. So the note is written behind the call.
  * No clock: strict mode, and prctl(PR_SET_TSC), also take the time stamp counter away, and with it every stamp: the recording of the process ends.
  * Syscall:  libc's function for every call that has none of its own is written again in assembly, since what it may be asked for (vfork) bears no frame.
  * Limits:   a filter that is installed by an instruction of the program's own is not seen.
@@ -19,15 +20,34 @@
 #include <sys/syscall.h>
 
 static const char sandboxed_text[] =
-	"the program restricted its system calls (seccomp): from here on stacks that lie on no thread's own stack may be cut, and new threads are not recorded";
+	"the program restricted its system calls (seccomp): from here on stacks that lie on no thread's own stack may be cut, and new threads and children that "
+	"it forks are not recorded";
 
 static const char clockless_text[] = "the program gave up the time stamp counter (prctl): nothing after this was recorded in this process";
 
+/* A filter is asked for: the thread gets its ring while it still can, and from here on no call is made. */
 static void enter_sandbox(void) {
 	struct tm_thread *t = tm_hook_enter();
-	if (!t) return;
-	if (!atomic_exchange(&tm_guest.sandboxed, 1)) tm_emit_note(t, "sandbox", sandboxed_text);
+	atomic_fetch_add(&tm_guest.sandboxed, 1);
+	if (t) tm_hook_leave(t);
+}
+
+/* What became of it. */
+static void entered_sandbox(bool is_filtered) {
+	static _Atomic uint32_t noted; /* process number that the note was written for */
+	struct tm_thread *t;
+	if (!is_filtered) {
+		atomic_fetch_sub(&tm_guest.sandboxed, 1);
+		return;
+	}
+	if (!(t = tm_hook_enter())) return;
+	if (atomic_exchange(&noted, tm_guest.process) != tm_guest.process) tm_emit_note(t, "sandbox", sandboxed_text);
 	tm_hook_leave(t);
+}
+
+/* Strict mode: refused where a filter is already, of ours to know or from before. */
+static bool may_be_strict(void) {
+	return !tm_is_sandboxed() && tm_syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0, 0) == SECCOMP_MODE_DISABLED;
 }
 
 static void lose_clock(void) {
@@ -51,10 +71,13 @@ TM_EXPORT int prctl(int option, ...) {
 	va_start(list, option);
 	for (int i = 0; i < 4; i++) arguments[i] = va_arg(list, unsigned long);
 	va_end(list);
-	bool no_clock = option == PR_SET_SECCOMP ? arguments[0] == SECCOMP_MODE_STRICT : option == PR_SET_TSC && arguments[0] == PR_TSC_SIGSEGV;
-	if (no_clock) lose_clock(); /* before the call: afterwards it is too late for a record */
-	else if (option == PR_SET_SECCOMP) enter_sandbox();
-	return (int)answer(tm_syscall(SYS_prctl, option, (long)arguments[0], (long)arguments[1], (long)arguments[2], (long)arguments[3], 0));
+	bool filter = option == PR_SET_SECCOMP && arguments[0] == SECCOMP_MODE_FILTER;
+	bool strict = option == PR_SET_SECCOMP && arguments[0] == SECCOMP_MODE_STRICT && may_be_strict();
+	if (strict || (option == PR_SET_TSC && arguments[0] == PR_TSC_SIGSEGV)) lose_clock(); /* before the call: afterwards it is too late for a record */
+	if (filter) enter_sandbox();
+	long result = tm_syscall(SYS_prctl, option, (long)arguments[0], (long)arguments[1], (long)arguments[2], (long)arguments[3], 0);
+	if (filter) entered_sandbox(result == 0);
+	return (int)answer(result);
 }
 
 long tm_called_seccomp(long number, unsigned long operation, unsigned long flags, const void *what);
@@ -62,9 +85,13 @@ long tm_syscall_refused(long result);
 
 /* With no filter it is asked what the kernel can do. */
 TM_HIDDEN __attribute__((used)) long tm_called_seccomp(long number, unsigned long operation, unsigned long flags, const void *what) {
-	if (operation == SECCOMP_SET_MODE_STRICT && !flags && !what) lose_clock();
-	else if (operation == SECCOMP_SET_MODE_FILTER && what) enter_sandbox();
-	return answer(tm_syscall(number, (long)operation, (long)flags, (long)what, 0, 0, 0));
+	bool filter = operation == SECCOMP_SET_MODE_FILTER && what;
+	if (operation == SECCOMP_SET_MODE_STRICT && !flags && !what && may_be_strict()) lose_clock();
+	if (filter) enter_sandbox();
+	long result = tm_syscall(number, (long)operation, (long)flags, (long)what, 0, 0, 0);
+	/* Beside 0, the thread that could not be put behind it (TSYNC), or a descriptor of the new filter's listener, which is there. */
+	if (filter) entered_sandbox(flags & SECCOMP_FILTER_FLAG_NEW_LISTENER ? result >= 0 : result == 0);
+	return answer(result);
 }
 
 TM_HIDDEN __attribute__((used)) long tm_syscall_refused(long result) {

@@ -43,6 +43,25 @@ def inherited_filter(t):
 
 
 @test
+def filters_that_are_refused(t):
+    """Many programs ask only whether the kernel has filters: nothing has changed then, and threads and children are recorded as ever."""
+    db = t.imported(confined(t, "refused"))
+    rows = db.rows("select size_bytes, process_id = 1, thread_id from allocation where size_bytes between 3333 and 3334 order by 1")
+    t.equal([row[:2] for row in rows], [(3333, 1), (3334, 0)], "blocks of a thread and of a child")
+    t.equal(db.value("select count(*) from loss") + db.value("select count(*) from note where kind in ('sandbox', 'not-recordable')"), 0, "losses and notes")
+
+
+@test
+def children_behind_a_filter(t):
+    """A child that is forked behind a filter cannot be recorded, and is not said to be; a strict mode that is refused ends nothing."""
+    db = t.imported(confined(t, "forked"))
+    t.equal(db.rows("select size_bytes from allocation where size_bytes between 3335 and 3336"), [(3335,)], "blocks")
+    t.equal(db.rows("select forked, recorded, end_kind, end_code from process order by id"), [(0, 1, "exit", 0), (1, 0, "exit", 0)], "processes")
+    t.equal(db.rows("select process_id, kind from note where kind in ('sandbox', 'not-recordable') order by 1"), [(1, "sandbox"), (2, "not-recordable")],
+            "notes")
+
+
+@test
 def full_ring_behind_a_filter(t):
     """A ring that is full several times over is waited for without a system call."""
     db = t.imported(confined(t, "filter", "--ring=16KiB"))
