@@ -1,12 +1,15 @@
-/* bypassed.c - notes which libraries call another malloc than ours.
+/* bypassed.c - notes which libraries call another malloc than ours, and an operator new that calls none.
  *
  * Flow:     the process begins to leave (process_hooks.c) -> tm_note_bypassed() -> NOTE
  * Why:      a library loaded with RTLD_DEEPBIND finds its functions among its own dependencies first, so libc's malloc before our hook. dlopen is
  *           not hooked (that would change whose search path applies), but what a library's import of malloc points to can be looked at
- *           when the process leaves: by then it is bound, if it was ever called.
+ *           when the process leaves: by then it is bound, if it was ever called. An allocator that is a library (jemalloc, tcmalloc, mimalloc) has operators
+ *           of C++ that do not come by malloc. No hook is in their place: where libstdc++ came with a plugin, nobody but the loader could say
+ *           whose operator such a hook has to call.
  * Limits:   libraries that were closed before, and namespaces of their own (dlmopen), which the loader does not list.
  */
 #include "elf_imports.h"
+#include "elf_symbols.h"
 #include "fork_gate.h"
 #include "process.h"
 
@@ -14,9 +17,17 @@
 
 #define NOTES_MAX 8u
 
+static const char *const operators_new[] = { "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t" };
+
 struct look {
+	struct dl_phdr_info program; /* the first of the list */
+	bool program_imports;        /* its malloc is another module's */
 	unsigned count;
 	char names[NOTES_MAX][256]; /* written down inside of the loader's callback, told after it */
+	/* The first module with an operator new of C++, which the others' calls come to unless they are the program's own. */
+	bool new_found, new_is_called;
+	struct dl_phdr_info allocator; /* that module, where it has a malloc, too */
+	char allocator_name[256];      /* empty: it has not */
 };
 
 static bool holds(const struct dl_phdr_info *info, uintptr_t address) {
@@ -27,38 +38,82 @@ static bool holds(const struct dl_phdr_info *info, uintptr_t address) {
 	return false;
 }
 
-static void note_bypassed(struct tm_thread *t, const char *library) {
-	static const char after[] = " calls a malloc that is not tidemark's (loaded with RTLD_DEEPBIND?): its allocations are not in this trace";
+static bool is_ours(uintptr_t address) {
+	return address - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
+}
+
+static void note(struct tm_thread *t, const char *library, const char *after) {
 	char text[512];
-	size_t n = strnlen(library, sizeof text - sizeof after);
+	size_t n = strnlen(library, sizeof text / 2), more = strnlen(after, sizeof text - 1 - n);
 	memcpy(text, library, n);
-	memcpy(text + n, after, sizeof after);
+	memcpy(text + n, after, more);
+	text[n + more] = 0;
 	tm_emit_note(t, "bypassed", text);
 }
 
-/* One that the loader has not bound yet points back into its own module; so does libc's own. */
+static void copy_name(char to[256], const char *name) {
+	size_t n = strnlen(name, 255);
+	memcpy(to, name, n);
+	to[n] = 0;
+}
+
+/* An allocator's operator new calls no malloc that could be seen from outside; libstdc++ has none of its own, and calls one. */
+static void look_for_new(struct look *look, const struct dl_phdr_info *info) {
+	struct tm_symbols symbols;
+	if (look->new_found || !tm_symbols_open(&symbols, info) || !tm_symbols_find(&symbols, operators_new[0])) return;
+	look->new_found = true;
+	if (!info->dlpi_name[0] || !tm_symbols_find(&symbols, "malloc")) return;
+	look->allocator = *info;
+	copy_name(look->allocator_name, info->dlpi_name);
+}
+
+/* One that the loader has not bound yet points back into its own module; so does libc's own. Where a program that lies at a fixed address takes malloc's
+ * address, that is a stub of the program's for all, and the stub leads here. */
 static int look_at(struct dl_phdr_info *info, size_t size, void *context) {
 	struct look *look = context;
 	struct tm_imports imports;
+	bool first = !look->program.dlpi_phdr;
 	(void)size;
-	if (!info->dlpi_name || !info->dlpi_name[0] || !tm_imports_find(&imports, (const void *)info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum))
-		return 0;
+	if (!info->dlpi_name) return 0;
+	if (first) look->program = *info;
+	look_for_new(look, info);
+	if ((!info->dlpi_name[0] && !first) || !tm_imports_find(&imports, (const void *)info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum)) return 0;
 	void **slot = tm_import_slot(&imports, "malloc");
 	uintptr_t bound = slot ? (uintptr_t)*slot : 0;
-	if (!bound || bound - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low || holds(info, bound)) return 0;
-	size_t n = strnlen(info->dlpi_name, sizeof look->names[0] - 1);
-	memcpy(look->names[look->count], info->dlpi_name, n);
-	look->names[look->count][n] = 0;
+	if (first) look->program_imports = slot != NULL;
+	if (first || !bound || is_ours(bound) || holds(info, bound) || (look->program_imports && holds(&look->program, bound))) return 0;
+	copy_name(look->names[look->count], info->dlpi_name);
 	return ++look->count == NOTES_MAX;
+}
+
+/* Did a module come to such an operator of that allocator's? */
+static int look_for_calls(struct dl_phdr_info *info, size_t size, void *context) {
+	struct look *look = context;
+	struct tm_imports imports;
+	(void)size;
+	if (!tm_imports_find(&imports, (const void *)info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum)) return 0;
+	if (holds(&look->allocator, (uintptr_t)imports.symbols)) return 0;
+	for (size_t i = 0; i < sizeof operators_new / sizeof operators_new[0] && !look->new_is_called; i++) {
+		void **slot = tm_import_slot(&imports, operators_new[i]);
+		look->new_is_called = slot && holds(&look->allocator, (uintptr_t)*slot);
+	}
+	return look->new_is_called;
 }
 
 void tm_note_bypassed(struct tm_thread *t) {
 	struct look look;
 	look.count = 0;
+	look.program = (struct dl_phdr_info){ 0 };
+	look.program_imports = look.new_found = look.new_is_called = false;
+	look.allocator_name[0] = 0;
 	if (tm_other_allocator() || tm_is_sandboxed() || !tm_gate_enter()) return;
 	tm_ours_begin();
 	dl_iterate_phdr(look_at, &look);
+	if (look.allocator_name[0]) dl_iterate_phdr(look_for_calls, &look);
 	tm_ours_end();
 	tm_gate_leave();
-	for (unsigned i = 0; i < look.count; i++) note_bypassed(t, look.names[i]);
+	for (unsigned i = 0; i < look.count; i++)
+		note(t, look.names[i], " calls a malloc that is not tidemark's (loaded with RTLD_DEEPBIND?): its allocations are not in this trace");
+	if (look.new_is_called)
+		note(t, look.allocator_name, " has an operator new of its own that calls no malloc: what C++ code allocates by new is not in this trace");
 }

@@ -20,8 +20,8 @@
 #include <sys/syscall.h>
 
 static const char sandboxed_text[] =
-	"the program restricted its system calls (seccomp): from here on stacks that lie on no thread's own stack may be cut, and new threads and children that "
-	"it forks are not recorded";
+	"the program restricted its system calls (seccomp): from here on stacks that lie on no thread's own stack may be cut, and new threads and "
+	"children that it forks are not recorded";
 
 static const char clockless_text[] = "the program gave up the time stamp counter (prctl): nothing after this was recorded in this process";
 

@@ -211,6 +211,25 @@ def library_that_passes_the_hooks_by(t):
 
 
 @test
+def operator_new_of_an_allocator(t):
+    library = t.program("own_new.c", "-shared", "-fPIC", name="libown_new.so")
+    program = t.program("own_new.c", "-DPROGRAM", "-Wl,-rpath," + os.path.dirname(library), "-Wl,--no-as-needed", library, cc="g++")
+    plain = t.program("own_new.c", "-DPROGRAM", cc="g++")
+    for command, by_new, notes in ((program, 0, 1), (plain, 10, 0)):
+        db = t.imported(t.same_as_bare([command]))
+        t.equal(db.rows("select count(*), count(free_ns) from allocation where size_bytes = 5002"), [(10, 10)], "blocks by malloc")
+        t.equal(db.value("select count(*) from allocation where size_bytes = 5001"), by_new, "blocks by new")
+        t.equal(db.value("select count(*) from note where kind = 'bypassed' and text like '%libown_new.so has an operator new%'"), notes, "notes")
+
+
+@test
+def address_of_malloc_in_the_program(t):
+    db = t.imported(t.same_as_bare([t.program("malloc_address.c", "-no-pie", "-fno-pic")]))
+    t.equal(db.rows("select size_bytes, free_ns is not null from allocation where size_bytes in (1234, 777) order by 1"), [(777, 1), (1234, 1)], "blocks")
+    t.equal(db.value("select count(*) from note where kind = 'bypassed'"), 0, "notes")
+
+
+@test
 def forks_among_busy_threads(t):
     """No child finds a lock of the unwinder or the loader held by a thread that it does not have. A hang ends as this test's time limit."""
     one = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
