@@ -159,7 +159,7 @@ static void write_events(struct tm_encoder_thread *e, const struct tm_group *g) 
 		e->is_full = true;
 	}
 	if (e->is_full) {
-		e->left_out_events += g->event_count;
+		e->left_out_events += g->event_count + g->double_count;
 		return;
 	}
 	e->events += g->event_count;

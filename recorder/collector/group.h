@@ -107,6 +107,7 @@ struct tm_group {
 	struct tm_segment_buffer *segments; /* segment_count in use; those behind keep their memory */
 	size_t segment_count, segment_capacity;
 	size_t event_count;
+	size_t double_count; /* of them, those that the user counts twice: an allocation and a free */
 	struct tm_group_activity *activities;
 	size_t activity_count, activity_capacity;
 	struct tm_bytes payload; /* of the EVENTS chunk, once the group is closed; empty: there is none */

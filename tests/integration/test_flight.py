@@ -4,6 +4,7 @@ Oracle: fixtures/programs/flight.c churns memory in the same way each time and p
 whole. The ring is so small that the file is written anew many times.
 """
 import os
+import re
 import signal
 import time
 
@@ -141,6 +142,12 @@ def stops_at_the_bound(t):
         t.equal(db.rows("select kind from note where kind = 'max-size'"), [("max-size",)], "the note")
         t.equal([kind for kind, in db.rows("select distinct kind from loss")], ["max-size"], "what was read and did not fit")
         t.equal(db.value("select cut_reason from trace"), None, "closed in order")
+    done = t.run([t.recorder, "-o", t.path("resized.tmk"), "--max-size=300KiB", "--", t.program("realloc_loop.c")], status=0)
+    read = int(re.search(r"events +([\d,]+) \(", done.errors)[1].replace(",", ""))
+    db = t.imported(t.path("resized.tmk"))
+    kept, lost = db.value("select sum(events) from trace"), db.value("select sum(count) from loss")
+    t.check(read > 100_000 and lost > 0, f"{read} events were read, {lost} did not fit")
+    t.equal(kept + lost, read, "events in the trace and those left out, a realloc both allocation and free")
 
 
 def start_and_wait(t, trace, rounds):
