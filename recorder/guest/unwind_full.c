@@ -3,7 +3,10 @@
 #include "raw.h"
 #include "unwind_rule.h"
 
+#include <errno.h>
+#include <link.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 /* --- memory --- */
 
@@ -117,9 +120,18 @@ static enum tm_step step_over_signal(struct tm_cursor *c) {
 	return pc ? TM_STEP_DONE : TM_STEP_END;
 }
 
+#define LOADER_START_BYTES 64u
+
+static bool is_in_loader_start(uintptr_t pc) {
+	int kept = errno;
+	uintptr_t base = getauxval(AT_BASE);
+	errno = kept;
+	return base && pc - base - ((const ElfW(Ehdr) *)base)->e_entry < LOADER_START_BYTES;
+}
+
 bool tm_is_made_up_caller(uintptr_t pc) {
 	struct tm_cfi cfi;
-	return tm_cfi_find(pc, &cfi) && cfi.low == pc;
+	return (tm_cfi_find(pc, &cfi) && cfi.low == pc) || is_in_loader_start(pc);
 }
 
 static enum tm_step step_without(struct tm_cursor *c) {

@@ -52,7 +52,8 @@ struct tm_guess {
 bool tm_guess_caller(struct tm_memory *m, uintptr_t sp, uintptr_t fp, struct tm_guess *caller);
 
 /* A return address in front of which nothing is described, and that is the very beginning of a function: nobody called from there, somebody made the stack
- * so that the function is returned to (makecontext does). There the stack ends, whole. */
+ * so that the function is returned to (makecontext does). There the stack ends, whole; and so does that of a constructor which runs before main, in the first
+ * instructions of the loader. */
 bool tm_is_made_up_caller(uintptr_t pc);
 
 /* The registers that a caller's may depend on, as they are here. */

@@ -220,6 +220,7 @@ def operator_new_of_an_allocator(t):
         t.equal(db.rows("select count(*), count(free_ns) from allocation where size_bytes = 5002"), [(10, 10)], "blocks by malloc")
         t.equal(db.value("select count(*) from allocation where size_bytes = 5001"), by_new, "blocks by new")
         t.equal(db.value("select count(*) from note where kind = 'bypassed' and text like '%libown_new.so has an operator new%'"), notes, "notes")
+        t.equal(db.value("select count(*) from note where kind = 'cut-stacks'"), 0, "notes of stacks: that of libstdc++'s constructor is whole")
 
 
 @test
