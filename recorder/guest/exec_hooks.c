@@ -1,4 +1,4 @@
-/* exec_hooks.c - the exec family and posix_spawn.
+/* exec_hooks.c - the exec family and posix_spawn; and a word about what system() and popen() start.
  *
  * Flow:     the program's exec call -> here (exec_target.c: what is it? exec_env.c: what must its environment say?) -> EXEC record -> the
  *           real call
@@ -14,6 +14,8 @@
 #include <errno.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,6 +28,8 @@ static struct {
 			   char *const[]);
 	int (*posix_spawnp)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[],
 			    char *const[]);
+	int (*system)(const char *);
+	FILE *(*popen)(const char *, const char *);
 	_Atomic bool found;
 } real;
 
@@ -38,6 +42,8 @@ __attribute__((constructor)) static void find_real(void) {
 	*(void **)&real.execveat = tm_next_symbol("execveat");
 	*(void **)&real.posix_spawn = tm_next_symbol("posix_spawn");
 	*(void **)&real.posix_spawnp = tm_next_symbol("posix_spawnp");
+	*(void **)&real.system = tm_next_symbol("system");
+	*(void **)&real.popen = tm_next_symbol("popen");
 	tm_own_path();
 	atomic_store_explicit(&real.found, true, memory_order_release);
 }
@@ -316,4 +322,33 @@ TM_EXPORT int posix_spawnp(pid_t *child, const char *name, const posix_spawn_fil
 					 .child = child,
 					 .actions = actions,
 					 .attributes = attributes });
+}
+
+/* --- system and popen --- */
+
+/* libc starts the shell by itself, with the program's environment as it is: a program that has cleaned it has children that nobody hears of. Said once. */
+static void note_children_of_libc(void) {
+	static const char text[] = "system() or popen() ran a command when the program had removed LD_PRELOAD or " TM_SESSION_ENV
+				   " from its environment: what such commands do is not in this trace";
+	static _Atomic uint32_t noted; /* process number that it was said for */
+	struct tm_thread *t;
+	struct tm_exec_env plan;
+
+	if (tm_is_sandboxed() || atomic_load(&noted) == tm_guest.process) return;
+	plan = tm_exec_env_plan(TM_EXEC_NATIVE, environ);
+	if ((!plan.add_preload && !plan.add_session) || !(t = tm_hook_enter())) return;
+	if (atomic_exchange(&noted, tm_guest.process) != tm_guest.process) tm_emit_note(t, "not-followed", text);
+	tm_hook_leave(t);
+}
+
+TM_EXPORT int system(const char *command) {
+	FIND_REAL();
+	if (command) note_children_of_libc();
+	return real.system(command);
+}
+
+TM_EXPORT FILE *popen(const char *command, const char *type) {
+	FIND_REAL();
+	note_children_of_libc();
+	return real.popen(command, type);
 }

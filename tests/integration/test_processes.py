@@ -231,6 +231,16 @@ def address_of_malloc_in_the_program(t):
 
 
 @test
+def commands_of_a_program_that_cleaned_its_environment(t):
+    for arguments, processes, notes in (([], 1, 1), (["keep"], 3, 0)):
+        recording = t.same_as_bare([t.program("cleaned.c"), *arguments])
+        t.equal(recording.out, b"3 4\n", "what it prints")
+        db = t.imported(recording)
+        t.equal(db.value("select count(*) from process"), processes, f"processes with {arguments}")
+        t.equal(db.value("select count(*) from note where kind = 'not-followed' and text like '%system() or popen()%'"), notes, f"notes with {arguments}")
+
+
+@test
 def forks_among_busy_threads(t):
     """No child finds a lock of the unwinder or the loader held by a thread that it does not have. A hang ends as this test's time limit."""
     one = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
