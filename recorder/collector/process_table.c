@@ -64,6 +64,20 @@ static void know_by_system_pid(struct tm_collector *c, struct tm_process *p) {
 	if (p->foreign && p->system_pid) tm_id_map_set(&c->processes.by_pid, p->system_pid, p);
 }
 
+static struct tm_process *newest(struct tm_collector *c, uint32_t pid) {
+	return tm_id_map_get(&c->processes.by_pid, pid);
+}
+
+/* Its parent's word of it was taken for that of another process, of which nothing has been written: they are one. */
+static void is_the_forked_one(struct tm_process *p, struct tm_process *q) {
+	if (!q || q == p || q->number || q->id || q->dead || !q->fork_seen || q->parent != p->parent) return;
+	p->fork_seen = true;
+	if (!p->id && q->start_ticks < p->start_ticks) p->start_ticks = q->start_ticks;
+	if (q->pidfd >= 0) close(q->pidfd);
+	q->pidfd = -1;
+	q->gone = q->dead = q->end_written = true;
+}
+
 void tm_process_is_seen_as(struct tm_collector *c, struct tm_process *p, uint32_t pid_in_proc, uint32_t pid_namespace) {
 	char process[16];
 	uint32_t ours = namespace_of("self");
@@ -74,6 +88,7 @@ void tm_process_is_seen_as(struct tm_collector *c, struct tm_process *p, uint32_
 	p->system_pid = pid_in_proc && pid_namespace && namespace_of(process) == pid_namespace ? pid_in_proc : 0; /* else that /proc is not ours */
 	if (p->pidfd >= 0) close(p->pidfd);
 	p->pidfd = -1;
+	if (p->system_pid) is_the_forked_one(p, newest(c, p->system_pid));
 	know_by_system_pid(c, p);
 	watch(p);
 }
@@ -98,10 +113,6 @@ static bool proc_says_dead(uint32_t pid, int *status) {
 
 static bool runs(const struct tm_process *p) {
 	return p && !p->dead;
-}
-
-static struct tm_process *newest(struct tm_collector *c, uint32_t pid) {
-	return tm_id_map_get(&c->processes.by_pid, pid);
 }
 
 static struct tm_process *of_number(struct tm_collector *c, uint32_t number) {
@@ -351,6 +362,27 @@ struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, 
 	return p;
 }
 
+/* A child in a pid namespace of its own attached by the pid that it has there, and was over before /proc could tell which pid its parent means, or has another
+ * /proc than we. It is the first such child of whose fork nothing was heard. */
+static bool is_fork_into_namespace(struct tm_collector *c, const struct tm_life_event *e) {
+	struct tm_process_table *t = &c->processes;
+	struct tm_process *q = NULL;
+	if (!t->foreign_seen || e->process->foreign) return false;
+	for (size_t i = 0; i < t->count; i++) {
+		q = t->all[i];
+		if (q->parent == e->process && q->number && q->foreign && !q->system_pid && !q->fork_seen) break;
+		q = NULL;
+	}
+	if (!q) return false;
+	q->fork_seen = true;
+	struct tm_process *image = newest(c, q->pid); /* that which it has become meanwhile */
+	if (image->parent != q->parent || !image->foreign) image = q;
+	image->system_pid = e->pid;
+	know_by_system_pid(c, image);
+	if (!image->gone) watch(image);
+	return true;
+}
+
 static void forked(struct tm_collector *c, const struct tm_life_event *e) {
 	if (!e->pid) return;
 	if (!c->options.follow) {
@@ -363,6 +395,7 @@ static void forked(struct tm_collector *c, const struct tm_life_event *e) {
 		if (!q->id && e->ticks < q->start_ticks) q->start_ticks = e->ticks;
 		return;
 	}
+	if (is_fork_into_namespace(c, e)) return;
 	struct tm_process *child = new_process(c, e->pid, e->process, e->ticks);
 	child->flags = e->kind == TM_LIFE_SPAWN ? TM_PROCESS_EXECED : TM_PROCESS_FORKED;
 	child->fork_seen = true;

@@ -173,6 +173,20 @@ def another_pid_namespace(t):
 
 
 @test
+def short_process_in_another_pid_namespace(t):
+    """Its parent knows it by another pid than itself; it is one process, also where it is over before anybody could ask."""
+    program = source(t, "short.c", "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 1000; i++) free(malloc(100)); return 5; }")
+    for mount in ((), ("--mount-proc",), (), ("--mount-proc",)):
+        unshare = ["unshare", "-pf", *mount]
+        t.need("unshare")
+        if t.run([*unshare, "true"]).status:
+            t.skip("a pid namespace cannot be made here")
+        db = t.imported(t.same_as_bare([*unshare, program]))
+        t.equal(db.rows("select forked, execed, end_kind, end_code from process order by id"), [(0, 0, "exit", 5), (1, 0, "exec", None), (0, 1, "exit", 5)],
+                f"unshare, its child, and what that became, with {mount}")
+
+
+@test
 def nothing_of_a_killed_recorder_stays(t):
     recorder = t.start([t.recorder, "-o", t.path("killed.tmk"), "--quiet", "--", t.program("forever.c")], stdout=subprocess.DEVNULL)
     command = t.command_of(recorder)
