@@ -240,7 +240,7 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_listing listing = {
 		.source = "verdict",
-		.order = "verdict DESC, budget, process_id",
+		.order = "verdict = 'ok', budget, process_id",
 		.nothing = "nothing was checked",
 		.estimated = { "measured_bytes", "measured_count" },
 	};

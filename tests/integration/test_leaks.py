@@ -373,6 +373,28 @@ def check_and_junit(t):
 
 
 @test
+def check_lists_what_is_exceeded_first(t):
+    """30 processes, of which the last two hold 5,000 bytes: a table, which ends after 20 rows, shows them."""
+    trace = Trace()
+    for n in range(1, 31):
+        trace.process(n, pid=100 + n)
+        trace.thread(n, process=n)
+    for n in range(1, 31):
+        trace.events(n, [malloc(10 * n, 0x1000 * n, 5000 if n > 28 else 100, trace.stack("main"))], watermark=10 * n)
+    for n in range(1, 31):
+        trace.exit(n, 400)
+        trace.end(n, 500)
+    db = t.imported(trace.save(t.path("many.tmk")))
+    budgets = ("--max-peak=1000", "--max-allocations=1")
+    table = t.ask("check", db.path, *budgets, status=3)
+    t.equal(table.text.count("exceeded"), 2, f"exceeded budgets in {table.text}")
+    found = json.loads(t.ask("check", db.path, *budgets, "--format=json", status=3).text)
+    rows = [(r["verdict"], r["budget"], r["process_id"]) for r in found]
+    ok = [("ok", budget, n) for budget, last in (("max-allocations", 30), ("max-peak", 28)) for n in range(1, last + 1)]
+    t.equal(rows, [("exceeded", "max-peak", 29), ("exceeded", "max-peak", 30)] + ok, "rows")
+
+
+@test
 def check_without_steps(t):
     def events(trace):
         return [malloc(10 * n + 1, 0x1000 * (n + 1), 8, trace.stack("main")) for n in range(7)]
