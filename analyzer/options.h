@@ -77,7 +77,7 @@ enum tm_option_bit {
 	TM_OPTION_GPU = 1u << 31,  /* --lines, --libraries, --pools, --activity, --oom, --inefficiencies, --gap */
 };
 
-#define TM_OPTION_TOP (1ull << 32) /* --pid, --interval, --count */
+#define TM_OPTION_TOP (1ull << 32) /* --pid, --interval, --count, --by */
 
 /* What every command that lists takes. */
 #define TM_OPTIONS_LISTING \
