@@ -57,19 +57,33 @@ static void put_peak(sqlite3_str *sql, const struct tm_options *o) {
 	put_heap(sql, o, "heap");
 }
 
-static void put_leak(sqlite3_str *sql, const struct tm_options *o, const char *suppressed) {
-	begin_budget(sql);
-	sqlite3_str_appendf(
-		sql,
-		"  SELECT 'max-leak', k.process_id, coalesce((SELECT sum(%s.live_bytes) FROM leak_score AS l JOIN heap AS h ON h.id = l.heap_id\n"
-		"%s    WHERE l.process_id = k.process_id AND NOT l.suppressed",
-		*suppressed ? "s" : "l",
-		*suppressed
-			? "    JOIN leak_stack AS s ON s.process_id = l.process_id AND s.heap_id = l.heap_id AND s.row_stack_id = l.stack_id\n"
-			: "");
-	if (*suppressed) sqlite3_str_appendf(sql, " AND s.stack_id NOT IN (%s)", suppressed);
+/* The condition that heap h is the chosen one, or one that makes up the whole process. */
+static void put_and_heaps(sqlite3_str *sql, const struct tm_options *o) {
 	if (o->heap) sqlite3_str_appendf(sql, " AND h.name = %Q", o->heap);
 	else sqlite3_str_appendall(sql, " AND h.is_root");
+}
+
+/* Where figures of leaks are: in the rows, or, where a file names some of their stacks, in the stacks that it leaves. */
+static const char *leak_rows(const char *suppressed) {
+	return *suppressed ? "s" : "l";
+}
+
+/* "FROM ... WHERE ...": the leaks l of `process`, an expression, that count, and their heaps h. */
+static void put_leaks(sqlite3_str *sql, const struct tm_options *o, const char *suppressed, const char *process) {
+	sqlite3_str_appendf(
+		sql, "FROM leak_score AS l JOIN heap AS h ON h.id = l.heap_id\n%s    WHERE l.process_id = %s AND NOT l.suppressed",
+		*suppressed
+			? "    JOIN leak_stack AS s ON s.process_id = l.process_id AND s.heap_id = l.heap_id AND s.row_stack_id = l.stack_id\n"
+			: "",
+		process);
+	if (*suppressed) sqlite3_str_appendf(sql, " AND s.stack_id NOT IN (%s)", suppressed);
+	put_and_heaps(sql, o);
+}
+
+static void put_leak(sqlite3_str *sql, const struct tm_options *o, const char *suppressed) {
+	begin_budget(sql);
+	sqlite3_str_appendf(sql, "  SELECT 'max-leak', k.process_id, coalesce((SELECT sum(%s.live_bytes) ", leak_rows(suppressed));
+	put_leaks(sql, o, suppressed, "k.process_id");
 	sqlite3_str_appendf(sql, "), 0), %lld, NULL, NULL FROM heap_summary AS k WHERE ", o->budgets.leak_bytes);
 	put_heap(sql, o, "k.heap");
 }
@@ -145,21 +159,51 @@ static void put_xml(FILE *file, const char *text) {
 	}
 }
 
+/* What a figure is the sum of: rows (heap_id, stack_id, bytes, blocks); of growth, which is a median, what sites grew by.
+ * false: of a count. */
+static bool put_parts(sqlite3_str *sql, const struct tm_options *o, const char *suppressed, const char *budget, const char *process) {
+	if (strcmp(budget, "max-peak") == 0) {
+		const char *peak = o->heap ? "peak" : "process_peak";
+		sqlite3_str_appendf(sql,
+				    "SELECT t.heap_id, t.stack_id, t.%s_bytes, t.%s_count FROM site_total AS t\n"
+				    "    JOIN heap AS h ON h.id = t.heap_id WHERE t.process_id = %s",
+				    peak, peak, process);
+		put_and_heaps(sql, o);
+	} else if (strcmp(budget, "max-leak") == 0) {
+		const char *rows = leak_rows(suppressed);
+		sqlite3_str_appendf(sql, "SELECT l.heap_id, l.stack_id, sum(%s.live_bytes), sum(%s.live_count) ", rows, rows);
+		put_leaks(sql, o, suppressed, process);
+		sqlite3_str_appendall(sql, " GROUP BY l.heap_id, l.stack_id");
+	} else if (strcmp(budget, "max-growth") == 0) {
+		sqlite3_str_appendf(sql,
+				    "SELECT l.heap_id, l.stack_id, CAST(round(l.growth_bytes_per_step) AS INTEGER), l.live_count\n"
+				    "    FROM leak_score AS l JOIN heap AS h ON h.id = l.heap_id WHERE l.process_id = %s",
+				    process);
+		put_and_heaps(sql, o);
+	} else {
+		return false;
+	}
+	return true;
+}
+
 /* The call sites behind a figure, largest first. */
-static void put_sites(FILE *file, const struct tm_database *d, const char *budget, int64_t process) {
-	const char *view = strcmp(budget, "max-peak") == 0 ? "peak_site" : strcmp(budget, "max-allocations") == 0 ? NULL : "leak_candidate";
+static void put_sites(FILE *file, const struct tm_database *d, const struct tm_options *o, const char *suppressed, sqlite3_stmt *verdict) {
+	const char *budget = (const char *)sqlite3_column_text(verdict, 0), *process = (const char *)sqlite3_column_text(verdict, 1);
 	sqlite3_stmt *rows = NULL;
-	char *sql =
-		view ? sqlite3_mprintf(
-			       "SELECT heap, live_bytes, live_count, coalesce(function, '?'), coalesce(file, '?'), coalesce(line, 0) FROM %s"
-			       " WHERE process_id = %lld%s ORDER BY live_bytes DESC, stack_id LIMIT 10",
-			       view, process, strcmp(view, "leak_candidate") == 0 ? " AND NOT suppressed" : "")
-		     : NULL;
-	if (sql && !tm_database_prepare(d, sql, &rows)) {
+	sqlite3_str *text = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(text, "WITH part(heap_id, stack_id, bytes, blocks) AS (\n  ");
+	bool has_parts = put_parts(text, o, suppressed, budget, process);
+	sqlite3_str_appendall(text,
+			      ")\nSELECT h.name, p.bytes, p.blocks, coalesce(f.function, '?'), coalesce(f.file, '?'), coalesce(f.line, 0)\n"
+			      "FROM part AS p JOIN heap AS h ON h.id = p.heap_id LEFT JOIN stack AS s ON s.id = p.stack_id\n"
+			      "LEFT JOIN frame AS f ON f.id = s.site_frame_id WHERE p.bytes > 0\n"
+			      "ORDER BY p.bytes DESC, p.heap_id, p.stack_id LIMIT 10");
+	char *sql = sqlite3_str_finish(text);
+	if (has_parts && sql && !tm_database_prepare(d, sql, &rows)) {
 		while (sqlite3_step(rows) == SQLITE_ROW) {
 			char size[TM_UNIT_TEXT_MAX];
-			fprintf(file, "%s in %lld blocks of heap ", tm_format_size((uint64_t)sqlite3_column_int64(rows, 1), size),
-				(long long)sqlite3_column_int64(rows, 2));
+			fprintf(file, "%s%s in %lld blocks of heap ", tm_format_size((uint64_t)sqlite3_column_int64(rows, 1), size),
+				strcmp(budget, "max-growth") == 0 ? " a step" : "", (long long)sqlite3_column_int64(rows, 2));
 			put_xml(file, (const char *)sqlite3_column_text(rows, 0));
 			fputs(": ", file);
 			put_xml(file, (const char *)sqlite3_column_text(rows, 3));
@@ -172,7 +216,7 @@ static void put_sites(FILE *file, const struct tm_database *d, const char *budge
 	sqlite3_free(sql);
 }
 
-static void put_case(FILE *file, const struct tm_database *d, sqlite3_stmt *row) {
+static void put_case(FILE *file, const struct tm_database *d, const struct tm_options *o, const char *suppressed, sqlite3_stmt *row) {
 	const char *budget = (const char *)sqlite3_column_text(row, 0);
 	bool in_bytes = sqlite3_column_type(row, 4) != SQLITE_NULL;
 	fprintf(file, "  <testcase classname=\"tidemark.%s\" name=\"process %lld: ", budget, (long long)sqlite3_column_int64(row, 1));
@@ -184,12 +228,14 @@ static void put_case(FILE *file, const struct tm_database *d, sqlite3_stmt *row)
 	long long measured = sqlite3_column_int64(row, in_bytes ? 4 : 6), allowed = sqlite3_column_int64(row, in_bytes ? 5 : 7);
 	fprintf(file, "\">\n    <failure type=\"%s\" message=\"%lld %s, %lld allowed\">", budget, measured,
 		in_bytes ? "bytes" : "allocations", allowed);
-	put_sites(file, d, budget, sqlite3_column_int64(row, 1));
+	put_sites(file, d, o, suppressed, row);
 	fputs("</failure>\n  </testcase>\n", file);
 }
 
 /* A report takes the place of an older one, never of a recording. */
-static int write_junit(const struct tm_database *d, const char *path, const char *query, int64_t count, int64_t exceeded) {
+static int write_junit(const struct tm_database *d, const struct tm_options *o, const char *suppressed, const char *query, int64_t count,
+		       int64_t exceeded) {
+	const char *path = o->junit;
 	sqlite3_stmt *rows = NULL;
 	if (tm_is_same_file(path, d->path) || tm_is_tidemark_database(path)) return tm_fail("cannot write '%s': it is a database", path);
 	if (tm_database_prepare(d, query, &rows)) return TM_EXIT_FAILED;
@@ -198,7 +244,7 @@ static int write_junit(const struct tm_database *d, const char *path, const char
 		fprintf(file,
 			"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"tidemark check\" tests=\"%lld\" failures=\"%lld\" errors=\"0\">\n",
 			(long long)count, (long long)exceeded);
-		while (sqlite3_step(rows) == SQLITE_ROW) put_case(file, d, rows);
+		while (sqlite3_step(rows) == SQLITE_ROW) put_case(file, d, o, suppressed, rows);
 		fputs("</testsuite>\n", file);
 	}
 	sqlite3_finalize(rows);
@@ -209,7 +255,7 @@ static int write_junit(const struct tm_database *d, const char *path, const char
 
 /* --- the whole --- */
 
-static int judge(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *listing) {
+static int judge(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *listing, const char *suppressed) {
 	struct tm_options every = *o;
 	int status;
 	every.sort = NULL;
@@ -223,7 +269,7 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 	if (o->budgets.growth_bytes >= 0 && !tm_database_integer(d, grown, 0))
 		status = tm_fail("cannot check --max-growth: no process of '%s' has 4 steps (tidemark_step() marks them)", d->path);
 	else if (!count) status = tm_fail("cannot check '%s': nothing was recorded that a budget applies to", d->path);
-	if (!status && o->junit) status = write_junit(d, o->junit, query, count, exceeded);
+	if (!status && o->junit) status = write_junit(d, o, suppressed, query, count, exceeded);
 	if (!status) status = tm_listing_run(d, o, listing);
 	if (!status && exceeded) {
 		fflush(stdout);
@@ -240,7 +286,7 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_listing listing = {
 		.source = "verdict",
-		.order = "verdict DESC, budget, process_id",
+		.order = "verdict = 'ok', budget, process_id",
 		.nothing = "nothing was checked",
 		.estimated = { "measured_bytes", "measured_count" },
 	};
@@ -254,7 +300,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (!suppressed) return TM_EXIT_FAILED;
 	char *with = verdicts(d, o, suppressed);
 	listing.with = with;
-	status = o->sql ? tm_listing_run(d, o, &listing) : judge(d, o, &listing);
+	status = o->sql ? tm_listing_run(d, o, &listing) : judge(d, o, &listing, suppressed);
 	sqlite3_free(with);
 	sqlite3_free(suppressed);
 	return status;

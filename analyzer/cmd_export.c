@@ -41,12 +41,34 @@ static const struct tm_usage usage = {
 static const struct {
 	const char *name;
 	int (*write)(const struct tm_database *d, const struct tm_options *o, struct tm_output *out);
-	bool gzip; /* always compressed: its readers expect that */
+	bool gzip;        /* always compressed: its readers expect that */
+	uint64_t options; /* of those that mean nothing to some formats, the ones that it takes */
 } forms[] = {
-	{ "chrome", tm_export_chrome, false },         { "folded", tm_export_folded, false }, { "pprof", tm_export_pprof, true },
-	{ "speedscope", tm_export_speedscope, false }, { "csv", tm_export_csv, false },       { "heaptrack", tm_export_heaptrack, false },
+	{ "chrome", tm_export_chrome, false, TM_OPTION_MAX_EVENTS | TM_OPTION_LIFETIMES },
+	{ "folded", tm_export_folded, false, TM_OPTION_VALUE },
+	{ "pprof", tm_export_pprof, true, TM_OPTION_VALUE },
+	{ "speedscope", tm_export_speedscope, false, TM_OPTION_VALUE },
+	{ "csv", tm_export_csv, false, TM_OPTION_VIEW },
+	{ "heaptrack", tm_export_heaptrack, false, 0 },
 };
 #define FORM_COUNT (sizeof(forms) / sizeof(forms[0]))
+
+/* An option that the format would not look at is refused. TM_OPTIONS_GO: there is none. */
+static int check_options(const struct tm_options *o, uint64_t taken) {
+	const struct {
+		bool given;
+		uint64_t bit;
+		const char *name, *formats;
+	} some[] = {
+		{ o->value_given, TM_OPTION_VALUE, "--value", "folded, pprof and speedscope" },
+		{ o->max_events_given, TM_OPTION_MAX_EVENTS, "--max-events", "chrome" },
+		{ o->lifetimes_given, TM_OPTION_LIFETIMES, "--lifetimes", "chrome" },
+		{ o->view != NULL, TM_OPTION_VIEW, "--view", "csv" },
+	};
+	for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+		if (some[i].given && !(taken & some[i].bit)) return tm_misuse("export", "%s is for %s", some[i].name, some[i].formats);
+	return TM_OPTIONS_GO;
+}
 
 static bool ends_in_gz(const char *path) {
 	size_t n = strlen(path);
@@ -74,8 +96,7 @@ int tm_cmd_export(int argc, char **argv) {
 	if (form == FORM_COUNT)
 		return tm_misuse("export", "unknown format '%s', there are chrome, folded, pprof, speedscope, heaptrack and csv",
 				 o.operands[0]);
-	if (o.lifetimes_given && forms[form].write != tm_export_chrome) return tm_misuse("export", "--lifetimes is for chrome");
-	if (o.view && forms[form].write != tm_export_csv) return tm_misuse("export", "--view is for csv");
+	if ((status = check_options(&o, forms[form].options)) != TM_OPTIONS_GO) return status;
 	if (!o.output) return tm_misuse("export", "-o FILE says where to write; - is standard output");
 	status = tm_database_open(&d, o.operands[1]);
 	if (!status) status = tm_listing_check(&d, &o);

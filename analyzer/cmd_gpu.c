@@ -289,6 +289,9 @@ int tm_cmd_gpu(int argc, char **argv) {
 	struct tm_options o;
 	int status = tm_options_parse(&o, &usage, argc, argv);
 	if (status != TM_OPTIONS_GO) return status;
+	if (o.gpu_lists & (o.gpu_lists - 1))
+		return tm_misuse("gpu", "--lines, --libraries, --pools, --activity, --oom, --inefficiencies and --gap are different lists: "
+					"one at a time");
 	if (o.stack && !has_stacks(o.gpu)) return tm_misuse("gpu", "--stack is for rows that are stacks: with --oom or --inefficiencies");
 	if (tm_has_window(&o) && o.gpu == TM_GPU_DEVICES)
 		return tm_misuse(

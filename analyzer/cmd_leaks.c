@@ -148,5 +148,9 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 }
 
 int tm_cmd_leaks(int argc, char **argv) {
+	struct tm_options o;
+	int status = tm_options_parse(&o, &usage, argc, argv);
+	if (status != TM_OPTIONS_GO) return status;
+	if (o.all && o.min_score >= 0) return tm_misuse("leaks", "--all lists every score: not with --min-score");
 	return tm_answer(&usage, argc, argv, answer);
 }

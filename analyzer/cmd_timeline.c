@@ -124,6 +124,7 @@ int tm_cmd_timeline(int argc, char **argv) {
 	struct tm_options o;
 	int status = tm_options_parse(&o, &usage, argc, argv);
 	if (status != TM_OPTIONS_GO) return status;
+	if (o.gap && o.jumps) return tm_misuse("timeline", "--gap and --jumps are different lists: one at a time");
 	if ((o.gap || o.jumps) && (tm_has_window(&o) || o.heap || o.buckets != TM_LIMIT_UNSET))
 		return tm_misuse("timeline",
 				 "--gap and --jumps are of whole processes and runs: not with --heap, --from, --to or --buckets");

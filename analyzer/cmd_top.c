@@ -36,7 +36,7 @@ static const struct tm_usage usage = {
 	.examples = "tidemark top run.tmk\n"
 		    "tidemark top --pid=4242 --sort=bytes_per_second\n"
 		    "tidemark top run.tmk --by=site --format=csv --interval=5s --count=12\n",
-	.options = TM_OPTION_FORMAT | TM_OPTION_LIMIT | TM_OPTION_SORT | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_BY | TM_OPTION_TOP,
+	.options = TM_OPTION_FORMAT | TM_OPTION_LIMIT | TM_OPTION_SORT | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_TOP,
 	.operands_min = 0,
 	.operands_max = 1,
 };

@@ -52,7 +52,7 @@ static bool take_value(struct tm_options *o, const char *value) {
 	int word;
 	if (!take_word(value, (const char *const[]){ "peak", "live", "allocated", "leaked", "temporary", NULL }, &word)) return false;
 	o->value = (enum tm_export_value)word;
-	return true;
+	return o->value_given = true;
 }
 
 static bool take_process(struct tm_options *o, const char *value) {
@@ -132,7 +132,7 @@ static bool take_buckets(struct tm_options *o, const char *value) {
 	return take_count(value, &o->buckets) && o->buckets <= 1000000;
 }
 static bool take_max_events(struct tm_options *o, const char *value) {
-	return take_count(value, &o->max_events);
+	return o->max_events_given = take_count(value, &o->max_events);
 }
 static bool take_sql(struct tm_options *o, const char *value) {
 	(void)value;
@@ -186,40 +186,38 @@ static bool take_jumps(struct tm_options *o, const char *value) {
 	(void)value;
 	return o->jumps = true;
 }
+static bool take_gpu_list(struct tm_options *o, enum tm_gpu_list list) {
+	o->gpu = list;
+	o->gpu_lists |= 1u << list;
+	return true;
+}
 static bool take_gpu_lines(struct tm_options *o, const char *value) {
 	(void)value;
-	o->gpu = TM_GPU_BY_LINE;
-	return true;
+	return take_gpu_list(o, TM_GPU_BY_LINE);
 }
 static bool take_gpu_libraries(struct tm_options *o, const char *value) {
 	(void)value;
-	o->gpu = TM_GPU_BY_LIBRARY;
-	return true;
+	return take_gpu_list(o, TM_GPU_BY_LIBRARY);
 }
 static bool take_gpu_pools(struct tm_options *o, const char *value) {
 	(void)value;
-	o->gpu = TM_GPU_POOLS;
-	return true;
+	return take_gpu_list(o, TM_GPU_POOLS);
 }
 static bool take_gpu_activity(struct tm_options *o, const char *value) {
 	(void)value;
-	o->gpu = TM_GPU_ACTIVITY;
-	return true;
+	return take_gpu_list(o, TM_GPU_ACTIVITY);
 }
 static bool take_gpu_oom(struct tm_options *o, const char *value) {
 	(void)value;
-	o->gpu = TM_GPU_OOM;
-	return true;
+	return take_gpu_list(o, TM_GPU_OOM);
 }
 static bool take_gpu_inefficiencies(struct tm_options *o, const char *value) {
 	(void)value;
-	o->gpu = TM_GPU_INEFFICIENCIES;
-	return true;
+	return take_gpu_list(o, TM_GPU_INEFFICIENCIES);
 }
 static bool take_gpu_gap(struct tm_options *o, const char *value) {
 	(void)value;
-	o->gpu = TM_GPU_GAP;
-	return true;
+	return take_gpu_list(o, TM_GPU_GAP);
 }
 static bool take_category(struct tm_options *o, const char *value) {
 	o->category = value;
@@ -287,6 +285,7 @@ static const struct option_row option_rows[] = {
 	{ "against", "T", TM_OPTION_AGAINST, take_against, "the difference to what was live at this instant, largest change first" },
 	{ "by", "WHAT", TM_OPTION_BY, take_by,
 	  "group by stack (default), site, function, file, library, scope, thread, heap, size or age" },
+	{ "by", "WHAT", TM_OPTION_TOP, take_by, "list only heap (default of json and csv), site or scope; the refreshed screen has all" },
 	{ "format", "FORMAT", TM_OPTION_FORMAT, take_format, "table (default), json or csv" },
 	{ "limit", "N", TM_OPTION_LIMIT, take_limit, "at most N rows; 0 is all of them (tables default to 20, json and csv to all)" },
 	{ "sort", "COLUMN", TM_OPTION_SORT, take_sort,
@@ -335,12 +334,12 @@ static const struct option_row option_rows[] = {
 	{ "sql", NULL, TM_OPTION_SQL, take_sql, "print the query that would run instead of running it" },
 	{ "output", "FILE", TM_OPTION_OUTPUT, take_output, "where to write; - is standard output. Also -o FILE" },
 	{ "value", "WHAT", TM_OPTION_VALUE, take_value,
-	  "bytes by stack: peak (default), live or leaked (both at exit), allocated, temporary (both over the whole run)" },
+	  "folded: peak (default), live or leaked (at exit), allocated, temporary (whole run); pprof, speedscope: which is shown first" },
 	{ "lifetimes", "SIZE", TM_OPTION_LIFETIMES, take_lifetimes,
 	  "chrome: show the blocks of at least this size (default 1MiB, 0: all)" },
 	{ "view", "NAME", TM_OPTION_VIEW, take_view, "csv: which view or table (default site)" },
 	{ "gzip", NULL, TM_OPTION_GZIP, take_gzip, "compress; implied by a name that ends in .gz" },
-	{ "max-events", "N", TM_OPTION_MAX_EVENTS, take_max_events, "about this many events at most, 0 all (default 1000000)" },
+	{ "max-events", "N", TM_OPTION_MAX_EVENTS, take_max_events, "chrome: about this many events at most, 0 all (default 1000000)" },
 	{ "force", NULL, TM_OPTION_FORCE, take_force, "overwrite FILE if it exists, unless it holds a recording" },
 };
 #define OPTION_COUNT (sizeof(option_rows) / sizeof(option_rows[0]))

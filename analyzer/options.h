@@ -77,7 +77,7 @@ enum tm_option_bit {
 	TM_OPTION_GPU = 1u << 31,  /* --lines, --libraries, --pools, --activity, --oom, --inefficiencies, --gap */
 };
 
-#define TM_OPTION_TOP (1ull << 32) /* --pid, --interval, --count */
+#define TM_OPTION_TOP (1ull << 32) /* --pid, --interval, --count, --by */
 
 /* What every command that lists takes. */
 #define TM_OPTIONS_LISTING \
@@ -121,9 +121,11 @@ struct tm_options {
 	enum tm_by by;
 	bool by_given, churn, reallocs, oversized, gap, jumps;
 	enum tm_gpu_list gpu;
+	unsigned gpu_lists;    /* of those that were asked for, 1 << enum tm_gpu_list each */
 	const char *histogram; /* size or lifetime; NULL: not asked for */
 	int64_t buckets; /* TM_LIMIT_UNSET: not given */
 	const char *output;
+	bool value_given, max_events_given;
 	enum tm_export_value value;
 	int64_t max_events;
 	struct tm_budgets budgets;

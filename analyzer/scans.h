@@ -26,8 +26,8 @@ bool tm_has_window(const struct tm_options *o);
 /* " AND first >= i.from_ns AND last <= i.to_ns", as far as --from and --to were given; `i` names the instants. */
 void tm_sql_window(sqlite3_str *sql, const struct tm_options *o, const char *first, const char *last);
 
-/* Common table expression `live`: the blocks that were live at the at_ns of the table `instants` (heap_id, end_ns, at_ns), by stack, with
- * the site's columns as the views have them; with a window (else NULL) only those allocated in it. Where the trace was sampled,
+/* Common table expression `live`: the blocks that were live at the at_ns of the table `instants` (process_id, heap_id, end_ns, at_ns), by
+ * stack, with the site's columns as the views have them; with a window (else NULL) only those allocated in it. Where the trace was sampled,
  * relative_error is the standard error of live_bytes, as a share of it. */
 void tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window);
 

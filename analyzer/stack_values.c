@@ -27,7 +27,7 @@ static void put_window_peak(sqlite3_str *sql, const struct tm_database *d, const
 	tm_sql_highest(sql, d, o);
 	sqlite3_str_appendf(
 		sql,
-		",\ntop AS MATERIALIZED (\n  SELECT h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
+		",\ntop AS MATERIALIZED (\n  SELECT p.id AS process_id, h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
 		"  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN highest AS k ON k.process_id = p.id AND k.heap IS %Q),\n",
 		o->heap);
 	tm_sql_live(sql, d, "top", NULL);

@@ -237,6 +237,70 @@ def speedscope_is_what_sql_says(t):
     check_speedscope(t, odd_database(t))
 
 
+# --- windows of time
+
+def at_the_peak(rows, begin, end):
+    """What was live when most was, from `begin` to `end`: {stack_id: bytes}. rows: (alloc_ns, free_ns or None, bytes, stack_id)."""
+    changes = sorted([(max(row[0], begin), row[2]) for row in rows] +
+                     [(max(row[1], begin), -row[2]) for row in rows if row[1] is not None])
+    level = best = 0
+    instant = None
+    for ns, size in changes:  # what ends at an instant comes before what begins
+        if ns > end:
+            break
+        level += size
+        if level > best:
+            best, instant = level, ns
+    by_stack = collections.Counter()
+    for alloc_ns, free_ns, size, stack in rows:
+        if instant is not None and alloc_ns <= instant and (free_ns is None or free_ns > instant):
+            by_stack[stack] += size
+    assert sum(by_stack.values()) == best
+    return by_stack
+
+
+def read_folded(data):
+    return {stack: int(size) for stack, _, size in (line.rpartition(" ") for line in data.decode().splitlines())}
+
+
+@test
+def windows_are_what_peak_says(t):
+    """A shell and three programs, two at once: the peak of a window is what `tidemark peak` says, and what `allocation` adds up to."""
+    program = t.program("leak.c")
+    path = t.imported(t.record(["sh", "-c", f"{program}; {program} & {program}; wait"])).path
+    db = sqlite3.connect(path)
+    t.check(db.execute("select count(*) from checkpoint").fetchone()[0] > 0, "an imported trace has checkpoints")
+    texts = dict(db.execute("select stack_id, text from stack_text"))
+    processes = db.execute("select id, pid, start_ns, end_ns from process").fetchall()
+    t.check(len(processes) >= 4, f"processes: {processes}")
+    first, last = db.execute("select min(alloc_ns), max(alloc_ns) from allocation").fetchone()
+    big = db.execute("select alloc_ns, free_ns from allocation where size_bytes = 1048576 order by alloc_ns limit 1").fetchone()
+    for heap, begin, end in ((None, 0, last), ("malloc", first, big[0] - 1), (None, big[0] + 1, big[1] - 1),
+                             ("malloc", sum(big) // 2, last)):
+        options = (f"--from={begin}ns", f"--to={end}ns", *([f"--heap={heap}"] if heap else []))
+        peaks = json.loads(t.ask("peak", path, *options, "--format=json").text)
+        said = {row["process_id"]: row["live_bytes"] for row in peaks if row["heap"] == heap}
+        whole, by_pid = collections.Counter(), collections.Counter()
+        for process, pid, start, over in processes:
+            rows = db.execute("select alloc_ns, free_ns, size_bytes, stack_id from allocation a join heap h on h.id = a.heap_id "
+                              "where a.process_id = ? and (h.name = ? or (? is null and h.is_root))", (process, heap, heap)).fetchall()
+            wanted = collections.Counter()
+            for stack, size in at_the_peak(rows, max(begin, start), min(end, over)).items():
+                wanted[texts[stack] or "[no stack]"] += size
+            t.equal(said.get(process, 0), sum(wanted.values()), f"peak of process {process}, {options}")
+            folded = read_folded(export(t, "folded", path, *options, f"--process={process}"))
+            t.equal(folded, dict(wanted), f"folded, process {process}, {options}")
+            whole.update(wanted)
+            by_pid[f"pid {pid}"] += sum(wanted.values())
+        t.equal(read_folded(export(t, "folded", path, *options)), dict(whole), f"folded, {options}")
+        of_pprof = collections.Counter()
+        for (label, *_), values in read_pprof(export(t, "pprof", path, *options))[0].items():
+            of_pprof[label] += values["peak_space"]
+        t.equal(+of_pprof, +by_pid, f"pprof, {options}")
+        profile = json.loads(export(t, "speedscope", path, *options))["profiles"][0]
+        t.equal((profile["name"], profile["endValue"]), ("live at the peak", sum(whole.values())), f"speedscope, {options}")
+
+
 # --- heaptrack
 
 def replay_heaptrack(data):

@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ElementTree
 
 from pythons import all_torches
 from tidemark_test import main, test
-from trace_writer import Trace, free, malloc, realloc, step
+from trace_writer import Trace, free, malloc, mmap, munmap, realloc, step
 
 SCORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../fixtures/leaks/score.py")
 
@@ -370,6 +370,91 @@ def check_and_junit(t):
     before = open(db.path, "rb").read()
     t.ask("check", db.path, "--max-leak=0", f"--junit={db.path}", status=1)
     t.check(open(db.path, "rb").read() == before, "the database is as it was")
+
+
+@test
+def check_lists_what_is_exceeded_first(t):
+    """30 processes, of which the last two hold 5,000 bytes: a table, which ends after 20 rows, shows them."""
+    trace = Trace()
+    for n in range(1, 31):
+        trace.process(n, pid=100 + n)
+        trace.thread(n, process=n)
+    for n in range(1, 31):
+        trace.events(n, [malloc(10 * n, 0x1000 * n, 5000 if n > 28 else 100, trace.stack("main"))], watermark=10 * n)
+    for n in range(1, 31):
+        trace.exit(n, 400)
+        trace.end(n, 500)
+    db = t.imported(trace.save(t.path("many.tmk")))
+    budgets = ("--max-peak=1000", "--max-allocations=1")
+    table = t.ask("check", db.path, *budgets, status=3)
+    t.equal(table.text.count("exceeded"), 2, f"exceeded budgets in {table.text}")
+    found = json.loads(t.ask("check", db.path, *budgets, "--format=json", status=3).text)
+    rows = [(r["verdict"], r["budget"], r["process_id"]) for r in found]
+    ok = [("ok", budget, n) for budget, last in (("max-allocations", 30), ("max-peak", 28)) for n in range(1, last + 1)]
+    t.equal(rows, [("exceeded", "max-peak", 29), ("exceeded", "max-peak", 30)] + ok, "rows")
+
+
+def junit_sites(t, db, *options):
+    """{budget: (measured bytes, {(heap, function): (bytes, blocks)})} of the failures."""
+    t.ask("check", db.path, *options, f"--junit={t.path('sites.xml')}", status=3)
+    out = {}
+    for failure in ElementTree.parse(t.path("sites.xml")).getroot().iter("failure"):
+        sites = {}
+        for line in failure.text.splitlines():
+            size, unit, per, blocks, heap, function = re.fullmatch(
+                r"([\d.]+) (B|KiB)( a step)? in (\d+) blocks of heap (\w+): (\w+) at \S+:\d+", line).groups()
+            t.check((heap, function) not in sites, f"a line for each site: {line}")
+            t.equal(bool(per), failure.get("type") == "max-growth", line)
+            sites[heap, function] = (int(float(size) * {"B": 1, "KiB": 1024}[unit]), int(blocks))
+        out[failure.get("type")] = (int(failure.get("message").split(" ")[0]), sites)
+    return out
+
+
+@test
+def junit_sites_are_what_was_measured(t):
+    """Live bytes of malloc: 5120 at 10, 0 at 20, 512 at 40, 768 at 60; of mmap: 8192 from 30 to 50, 4096 at 70; of a pool in malloc: 128.
+    The process has its peak at 40: 8192 + 512."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.heap(1, 1, "malloc", "host")
+    trace.heap(2, 1, "pool", "pool", parent=1)
+    early, load, keep, file, stay, inner = (trace.stack("main", name) for name in ("early", "load", "keep", "file", "stay", "inner"))
+    trace.events(1, [malloc(10, 0x1000, 5120, early), free(20, 0x1000), mmap(30, 0x100000, 8192, file), malloc(40, 0x3000, 512, load),
+                     munmap(49, 50, 0x100000, 8192), malloc(60, 0x4000, 256, keep),
+                     malloc(65, 0x4010, 128, inner, usable="unknown", op="heap_alloc", heap=2), mmap(70, 0x200000, 4096, stay)],
+                 watermark=70)
+    trace.exit(1, 80)
+    trace.end(1, 90)
+    db = t.imported(trace.save(t.path("sites.tmk")))
+    at_process_peak = {("mmap", "file"): (8192, 1), ("malloc", "load"): (512, 1)}
+    loaded, kept, stayed = ({(heap, function): (size, 1)} for heap, function, size in
+                            (("malloc", "load", 512), ("malloc", "keep", 256), ("mmap", "stay", 4096)))
+    both = ("--max-peak=0", "--max-leak=0")
+    for options, peak, leak in (((), (8704, at_process_peak), (4864, loaded | kept | stayed)),
+                                (("--heap=malloc",), (5120, {("malloc", "early"): (5120, 1)}), (768, loaded | kept)),
+                                (("--heap=mmap",), (8192, {("mmap", "file"): (8192, 1)}), (4096, stayed)),
+                                (("--heap=pool",), (128, {("pool", "inner"): (128, 1)}), (128, {("pool", "inner"): (128, 1)})),
+                                ((hush(t, "keep"),), (8704, at_process_peak), (4608, loaded | stayed)),
+                                ((hush(t, "keep"), "--heap=malloc"), (5120, {("malloc", "early"): (5120, 1)}), (512, loaded))):
+        t.equal(junit_sites(t, db, *both, *options), {"max-peak": peak, "max-leak": leak}, f"failures with {options}")
+    db = t.imported(trace_of(t, "steps", stepped, exit_ns=21_000_000))
+    for options in ((), (hush(t, "keep"),), ("--heap=malloc",)):  # growth is of everything that is live, known or not
+        found = junit_sites(t, db, "--max-growth=1", *options)
+        t.equal(found, {"max-growth": (100, {("malloc", "keep"): (100, 20)})}, f"growth with {options}")
+
+
+@test
+def junit_sites_of_a_row_that_is_hidden_in_part(t):
+    """A line forgets 100, 200 and 300 bytes in 10 blocks each, called in three ways: with the third suppressed it has lost 300 in 20."""
+    def events(trace):
+        site = trace.frame([("forget", "f.c", 7)], address=0x7000)
+        ways = [trace.stack("main", way, site) for way in ("a_way", "b_way", "c_way")]
+        return [malloc(1000 * n + 1, 0x1000 + 0x100 * n, 10 * (n % 3 + 1), ways[n % 3]) for n in range(30)]
+    db = t.imported(trace_of(t, "ways", events))
+    for patterns, left in (((), (600, 30)), (("c_way",), (300, 20)), (("a_way", "b_way"), (300, 10))):
+        found = junit_sites(t, db, "--max-leak=0", hush(t, *patterns))
+        t.equal(found, {"max-leak": (left[0], {("malloc", "forget"): left})}, f"with {patterns}")
 
 
 @test
