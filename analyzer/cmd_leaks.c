@@ -130,7 +130,12 @@ static int list_candidates(const struct tm_database *d, const struct tm_options 
 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	bool is_scored = tm_database_integer(d, "SELECT 1 FROM leak_candidate WHERE score IS NOT NULL LIMIT 1", 0);
-	if (tm_has_window(o) || d->estimated || !is_scored) return list_live(d, o);
+	if (tm_has_window(o) || d->estimated || !is_scored) {
+		if (o->suppressions || o->min_score >= 0)
+			tm_say("'%s' has no scores of leaks%s: all that was live is listed, whatever --min-score and --suppressions say", d->path,
+				d->estimated ? ", as it was sampled" : "");
+		return list_live(d, o);
+	}
 	char *suppressed = sqlite3_mprintf("");
 	int status = 0;
 	if (o->suppressions) {
@@ -152,5 +157,7 @@ int tm_cmd_leaks(int argc, char **argv) {
 	int status = tm_options_parse(&o, &usage, argc, argv);
 	if (status != TM_OPTIONS_GO) return status;
 	if (o.all && o.min_score >= 0) return tm_misuse("leaks", "--all lists every score: not with --min-score");
+	if (tm_has_window(&o) && (o.min_score >= 0 || o.suppressions))
+		return tm_misuse("leaks", "--min-score and --suppressions are of leaks, not of what was live in a window: not with --from and --to");
 	return tm_answer(&usage, argc, argv, answer);
 }
