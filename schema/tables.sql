@@ -699,7 +699,7 @@ CREATE TABLE step_aggregate (
 	end_count       INTEGER NOT NULL,
 	peak_bytes      INTEGER NOT NULL, -- most live bytes at any instant of it
 	survived_bytes  INTEGER NOT NULL, -- allocated in it and still live when it ended
-	survived_count  INTEGER NOT NULL,
+	survived_count  INTEGER NOT NULL, -- blocks, and parts of mappings that were cut
 	PRIMARY KEY (step_id, heap_id)
 ) WITHOUT ROWID;
 
