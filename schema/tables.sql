@@ -713,7 +713,7 @@ CREATE TABLE leak_score (
 	stacks                INTEGER NOT NULL, -- how many stacks this row stands for
 	live_bytes            INTEGER NOT NULL, -- live at exit
 	live_count            INTEGER NOT NULL,
-	allocations           INTEGER NOT NULL, -- made by these stacks, freed or not
+	allocations           INTEGER NOT NULL, -- made by these stacks, freed or not; a mapping that was cut is one, and its live parts count in live_count
 	growth_bytes_per_step REAL,             -- of their live bytes, after the warm-up steps (Theil-Sen); NULL: no steps, or fewer than 4
 	growth_p              REAL,             -- probability of such a trend upward where there is none (Mann-Kendall, one-sided); NULL: too few looks
 	first_ns              INTEGER NOT NULL, -- oldest survivor

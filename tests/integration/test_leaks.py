@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ElementTree
 
 from pythons import all_torches
 from tidemark_test import main, test
-from trace_writer import Trace, free, malloc, realloc, step
+from trace_writer import Trace, free, malloc, mmap, munmap, realloc, step
 
 SCORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../fixtures/leaks/score.py")
 
@@ -95,6 +95,25 @@ def one_row_for_a_call_site(t):
     db = t.imported(trace_of(t, "ways", events))
     rows = db.rows("SELECT c.line, c.live_bytes, c.live_count, c.stacks, s.text FROM leak_candidate c JOIN stack_text s USING (stack_id) ORDER BY 1")
     t.equal(rows, [(7, 600, 30, 3, "main;c;forget"), (9, 5, 1, 1, "main;a;forget")], "candidates; the stack is the one of most bytes")
+
+
+@test
+def parts_are_no_allocations(t):
+    """A mapping loses its second page: two of its three parts live on. Three mappings lose their last page. One of 16 pages is trimmed page by page at its end:
+    its one live part is no owner that was replaced again and again."""
+    def events(trace):
+        cut, trim, peel = trace.stack("main", "cut"), trace.stack("main", "trim"), trace.stack("main", "peel")
+        made = [mmap(1000, 0x100000, 0x10000, cut), munmap(1900, 2000, 0x101000, 4096)]
+        for k in range(3):
+            made += [mmap(3000 + 100 * k, 0x200000 + 0x10000 * k, 8192, trim), munmap(3040 + 100 * k, 3050 + 100 * k, 0x201000 + 0x10000 * k, 4096)]
+        made.append(mmap(4000, 0x300000, 0x10000, peel))
+        return made + [munmap(4000 + 10 * k, 4005 + 10 * k, 0x310000 - 4096 * k, 4096) for k in range(1, 5)]
+    db = t.imported(trace_of(t, "parts", events))
+    rows = db.rows("SELECT function, allocations, live_count, live_bytes, reason FROM leak_candidate ORDER BY function")
+    t.equal([row[:4] for row in rows], [("cut", 1, 2, 15 * 4096), ("peel", 1, 1, 12 * 4096), ("trim", 3, 3, 3 * 4096)], "candidates")
+    t.equal(db.rows("SELECT function, allocations, live_count FROM site ORDER BY function"), [("cut", 1, 2), ("peel", 1, 1), ("trim", 3, 3)], "sites")
+    for (function, *_, reason), share in zip(rows, ("2 of 3 parts of 1 block ", "1 of 5 parts of 1 block ", "3 of 6 parts of 3 blocks ")):
+        t.check(share in reason, f"{function}: {reason}")
 
 
 @test
