@@ -161,8 +161,12 @@ void tm_high_falls(struct tm_high *h, struct tm_amount amount) {
 	tm_amount_take(&h->live, amount);
 }
 
+struct tm_amount tm_account_parts(const struct tm_account *a, unsigned survivors) {
+	return (struct tm_amount){ 0, (uint64_t)survivors << a->ledger->scale.count_shift };
+}
+
 void tm_account_split(struct tm_account *a, uint32_t stack, unsigned survivors) {
-	struct tm_amount more = { 0, (uint64_t)survivors << a->ledger->scale.count_shift };
+	struct tm_amount more = tm_account_parts(a, survivors);
 	if (a->ledger->failed || !survivors) return;
 	struct tm_site_change change = change_of(a, TM_SITE_SPLIT, stack, more);
 	change_site(a->ledger, &change);

@@ -138,7 +138,8 @@ void tm_account_released(struct tm_account *a, const struct tm_block *b, struct 
 			 bool temporary);
 void tm_high_rises(struct tm_high *h, struct tm_amount amount, uint64_t ns, bool passing);
 void tm_high_falls(struct tm_high *h, struct tm_amount amount);
-/* `survivors` parts take the place of the one counted so far, besides the part that is released next. */
+/* `survivors` parts take the place of the one counted so far, besides the part that is released next: so many counts more, without bytes. */
+struct tm_amount tm_account_parts(const struct tm_account *a, unsigned survivors);
 void tm_account_split(struct tm_account *a, uint32_t stack, unsigned survivors);
 
 /* Values at the peaks, whatever has happened since. */

@@ -1,9 +1,11 @@
 /* cmd_timeline.c - `tidemark timeline`: live bytes over time.
  *
  * The view memory_timeline keeps the lowest, highest and last value of some thousand stretches, at their true times. A table shows fewer
- * and wider stretches of the same rows, each by its highest value; a window begins with the value that held when it opened.
+ * and wider stretches of the same rows, each by its highest value. A window begins with what was live when it opened, which the row before
+ * need not say: it may stand for a stretch that goes on until then. So that is counted from the allocations around it (live_sets.h).
  */
 #include "listing.h"
+#include "live_sets.h"
 #include "scans.h"
 #include "talk.h"
 #include "verbs.h"
@@ -28,22 +30,42 @@ static const struct tm_usage usage = {
 	.operands_max = 1,
 };
 
-/* Common table expression `piece`: the rows of the timeline that hold somewhere in the window, none before its start. */
-static void put_pieces(sqlite3_str *sql, const struct tm_options *o) {
-	sqlite3_str_appendall(sql, "bound AS (\n  SELECT p.id, ");
+/* Common table expressions ... `opened`: process_id, heap (NULL: the root heaps) and what was live when the window of `bound` opened. */
+static void put_opened(sqlite3_str *sql, const struct tm_database *d) {
+	sqlite3_str_appendall(sql, "opening AS MATERIALIZED (\n  SELECT b.id AS process_id, h.id AS heap_id, b.end_ns, b.from_ns AS at_ns\n"
+				   "  FROM bound AS b JOIN heap AS h ON h.process_id = b.id),\n");
+	tm_sql_block_stacks(sql, d, "opening", NULL, "");
+	sqlite3_str_appendall(
+		sql,
+		",\nopened AS MATERIALIZED (\n  SELECT k.process_id, CASE x.whole WHEN 0 THEN h.name END AS heap, sum(k.live_bytes) AS live_bytes,\n"
+		"         sum(k.live_count) AS live_count\n"
+		"  FROM block AS k JOIN heap AS h ON h.id = k.heap_id CROSS JOIN (SELECT 0 AS whole UNION ALL SELECT 1) AS x\n"
+		"  WHERE h.is_root OR NOT x.whole GROUP BY 1, 2),\n");
+}
+
+/* Common table expression `piece`: the levels that hold somewhere in the window, none before its start. */
+static void put_pieces(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	bool from = o->from.kind != TM_TIME_UNSET;
+	sqlite3_str_appendall(sql, "bound AS MATERIALIZED (\n  SELECT p.id, ");
 	if (o->from.kind == TM_TIME_UNSET) sqlite3_str_appendall(sql, "p.start_ns");
 	else tm_time_point_sql(sql, &o->from, "p.id", o->heap);
 	sqlite3_str_appendall(sql, " AS from_ns, ");
 	if (o->to.kind == TM_TIME_UNSET) sqlite3_str_appendall(sql, "p.end_ns");
 	else tm_time_point_sql(sql, &o->to, "p.id", o->heap);
-	sqlite3_str_appendall(
+	sqlite3_str_appendall(sql, " AS to_ns, p.end_ns\n  FROM process AS p),\n");
+	if (from) put_opened(sql, d);
+	const char *level = from ? "CASE WHEN t.ts_ns > b.from_ns THEN t.%s ELSE coalesce(q.%s, 0) END AS %s" : "t.%s";
+	char bytes[128], count[128];
+	sqlite3_snprintf(sizeof bytes, bytes, level, "live_bytes", "live_bytes", "live_bytes");
+	sqlite3_snprintf(sizeof count, count, level, "live_count", "live_count", "live_count");
+	sqlite3_str_appendf(
 		sql,
-		" AS to_ns, p.end_ns\n  FROM process AS p),\n"
 		"held AS (\n  SELECT *, lead(ts_ns) OVER (PARTITION BY process_id, heap ORDER BY ts_ns) AS next_ns FROM memory_timeline),\n"
-		"piece AS (\n  SELECT t.process_id, t.heap, max(t.ts_ns, b.from_ns) AS ts_ns, t.live_bytes, t.live_count, t.estimated\n"
-		"  FROM held AS t JOIN bound AS b ON b.id = t.process_id\n"
+		"piece AS (\n  SELECT t.process_id, t.heap, max(t.ts_ns, b.from_ns) AS ts_ns,\n         %s,\n         %s, t.estimated\n"
+		"  FROM held AS t JOIN bound AS b ON b.id = t.process_id%s\n"
 		"  WHERE t.ts_ns <= b.to_ns AND (t.next_ns > b.from_ns OR t.next_ns IS NULL)\n"
-		"  AND b.from_ns <= min(b.to_ns, b.end_ns))");
+		"  AND b.from_ns <= min(b.to_ns, b.end_ns))",
+		bytes, count, from ? "\n  LEFT JOIN opened AS q ON q.process_id = t.process_id AND q.heap IS t.heap" : "");
 }
 
 /* Common table expression `stretch`: the highest row of each of n equal parts of the time that the source covers. */
@@ -95,7 +117,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	const char *source = "memory_timeline";
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	if (tm_has_window(o)) {
-		put_pieces(sql, o);
+		put_pieces(sql, d, o);
 		source = "piece";
 	}
 	if (o->buckets > 0) {

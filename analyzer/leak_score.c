@@ -166,8 +166,15 @@ static double evidence(double n, double needed) {
 
 struct words {
 	char live[TM_UNIT_TEXT_MAX], allocations[TM_UNIT_TEXT_MAX], bytes[TM_UNIT_TEXT_MAX];
+	char blocks[3 * TM_UNIT_TEXT_MAX]; /* that ever were: "3 blocks", or "3 parts of 1 block" */
+	const char *noun;                  /* of those that are live */
 	char growth[120]; /* ", 1.5 KiB a step ..." or "" */
 };
+
+/* All that ever were, parts of mappings that were cut counted each. */
+static uint64_t blocks_of(const struct tm_leak_facts *f) {
+	return f->allocations + f->splits;
+}
 
 static double judge_one(struct tm_leak_verdict *v, const struct words *w) {
 	snprintf(v->reason, sizeof v->reason, "one block, allocated once and kept (%s)", w->bytes);
@@ -175,8 +182,8 @@ static double judge_one(struct tm_leak_verdict *v, const struct words *w) {
 }
 
 static double judge_warm_up(const struct tm_leak_facts *f, struct tm_leak_verdict *v, const struct words *w) {
-	snprintf(v->reason, sizeof v->reason, "allocated before step %llu, as warm-up, and nothing was added since: %s in %s blocks",
-		 (unsigned long long)f->warm_up_steps + 1, w->bytes, w->live);
+	snprintf(v->reason, sizeof v->reason, "allocated before step %llu, as warm-up, and nothing was added since: %s in %s %s",
+		 (unsigned long long)f->warm_up_steps + 1, w->bytes, w->live, w->noun);
 	return ONE_BLOCK / 2;
 }
 
@@ -253,7 +260,7 @@ static double steady_growth(const struct tm_leak_facts *f, const struct tm_leak_
 	double most = highest(f), end = (double)f->live_bytes, half = level_until(f, 0.5);
 	if (f->shares_threads || isnan(v->growth_p) || isnan(p) || v->growth_p > GROWTH_P || p > TREND_P || end < GROWTH_TOP * most)
 		return 0;
-	double share = (double)f->live_count / (double)f->allocations;
+	double share = (double)f->live_count / (double)blocks_of(f);
 	return unit(((end - half) / end - GROWTH_LATE) / GROWTH_RANGE) * unit((share - GROWTH_SHARE) / GROWTH_SHARE_RANGE);
 }
 
@@ -289,24 +296,23 @@ static double judge_partly_freed(const struct tm_leak_facts *f, struct tm_leak_v
 		snprintf(trend, sizeof trend, ", and their level still rises (Mann-Kendall, p %s)", p < 0.001 ? "< 0.001" : "< 0.05");
 	if (grows > score)
 		snprintf(v->reason, sizeof v->reason,
-			 "%s of %s blocks (%s) are live, and while others are freed there are ever more of them%s%s", w->live,
-			 w->allocations, w->bytes, trend, w->growth);
+			 "%s of %s (%s) are live, and while others are freed there are ever more of them%s%s", w->live, w->blocks, w->bytes, trend, w->growth);
 	else if (!n || spread < 0.5)
-		snprintf(v->reason, sizeof v->reason, "in use: %s of %s blocks are live, and these are recent ones%s", w->live,
-			 w->allocations, trend);
+		snprintf(v->reason, sizeof v->reason, "in use: %s of %s are live, and these are recent ones%s", w->live, w->blocks,
+			 trend);
 	else if (pace < 0.5)
-		snprintf(v->reason, sizeof v->reason, "%s of %s blocks were kept early on and few since: filled once%s", w->live,
-			 w->allocations, trend);
+		snprintf(v->reason, sizeof v->reason, "%s of %s were kept early on and few since: filled once%s", w->live, w->blocks,
+			 trend);
 	else
 		snprintf(v->reason, sizeof v->reason,
-			 "%s of %s blocks (%s) were not freed as the others were, old ones from %u of %u parts of the time%s%s", w->live,
-			 w->allocations, w->bytes, s.parts, OLD_PARTS, trend, w->growth);
+			 "%s of %s (%s) were not freed as the others were, old ones from %u of %u parts of the time%s%s", w->live,
+			 w->blocks, w->bytes, s.parts, OLD_PARTS, trend, w->growth);
 	return fmax(score, grows);
 }
 
 /* The survivors are the latest of blocks that replaced each other, each larger than the one before. */
 static bool is_owner(const struct tm_leak_facts *f) {
-	uint64_t frees = f->allocations - f->live_count, freed_bytes = f->allocated_bytes - f->live_bytes;
+	uint64_t frees = blocks_of(f) - f->live_count, freed_bytes = f->allocated_bytes - f->live_bytes;
 	if (f->allocations <= f->live_count || f->allocations < 3 * f->live_count || f->allocated_bytes <= f->live_bytes) return false;
 	return (double)f->live_bytes / (double)f->live_count >= OWNER_RATIO * (double)freed_bytes / (double)frees;
 }
@@ -327,10 +333,15 @@ static double judge_owner(const struct tm_leak_facts *f, struct tm_leak_verdict 
 /* --- the whole --- */
 
 static void put_words(const struct tm_leak_facts *f, const struct tm_leak_verdict *v, struct words *w) {
-	char size[TM_UNIT_TEXT_MAX];
+	char size[TM_UNIT_TEXT_MAX], count[TM_UNIT_TEXT_MAX];
 	tm_format_count(f->live_count, w->live);
 	tm_format_count(f->allocations, w->allocations);
 	tm_format_size(f->live_bytes, w->bytes);
+	tm_format_count(blocks_of(f), count);
+	w->noun = f->splits ? "parts of blocks" : "blocks";
+	if (f->splits)
+		snprintf(w->blocks, sizeof w->blocks, "%s parts of %s block%s", count, w->allocations, f->allocations == 1 ? "" : "s");
+	else snprintf(w->blocks, sizeof w->blocks, "%s blocks", count);
 	w->growth[0] = '\0';
 	if (isnan(v->growth_bytes_per_step) || v->growth_bytes_per_step < 1) return;
 	snprintf(w->growth, sizeof w->growth, "; %s a step%s", tm_format_size((uint64_t)llround(v->growth_bytes_per_step), size),
@@ -353,9 +364,9 @@ void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
 	double score;
 	measure_growth(f, v);
 	put_words(f, v, &w);
-	if (f->live_count == 1 && f->allocations == 1) score = judge_one(v, &w);
+	if (f->live_count == 1 && blocks_of(f) == 1) score = judge_one(v, &w);
 	else if (!f->events.count) score = judge_warm_up(f, v, &w);
-	else if (f->allocations <= f->live_count) score = judge_never_freed(f, v, &w);
+	else if (blocks_of(f) <= f->live_count) score = judge_never_freed(f, v, &w);
 	else if (is_owner(f)) score = judge_owner(f, v, &w);
 	else score = judge_partly_freed(f, v, &w);
 	size_t n = strlen(v->reason), room = sizeof v->reason - n;
@@ -372,11 +383,12 @@ void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
 	}
 	if (f->one_a_thread && f->shares_threads) {
 		score *= THREAD_FACTOR;
-		snprintf(v->reason, sizeof v->reason, "%s blocks (%s), one for each of so many threads that still run", w.live, w.bytes);
-	} else if (f->one_a_thread && f->allocations > f->live_count && f->live_count < THREADS_FEW) {
+		snprintf(v->reason, sizeof v->reason, "%s %s (%s), one for each of so many threads that still run", w.live, w.noun,
+			 w.bytes);
+	} else if (f->one_a_thread && blocks_of(f) > f->live_count && f->live_count < THREADS_FEW) {
 		score *= THREAD_FACTOR;
-		snprintf(v->reason, sizeof v->reason, "%s blocks (%s) of %s, one for each of so many threads, whose others were freed",
-			 w.live, w.bytes, w.allocations);
+		snprintf(v->reason, sizeof v->reason, "%s of %s (%s), one for each of so many threads, whose others were freed", w.live,
+			 w.blocks, w.bytes);
 	}
 	n = strlen(v->reason);
 	if (f->live_bytes < LITTLE_BYTES && f->live_bytes * LITTLE_SHARE < f->process_bytes) {

@@ -48,6 +48,7 @@ struct tm_leak_levels {
 
 struct tm_leak_facts {
 	uint64_t allocations, allocated_bytes; /* by the stacks that have survivors */
+	uint64_t splits;                       /* parts of mappings that cuts of these added; parts are blocks, but no allocations */
 	uint64_t live_count, live_bytes;
 	uint64_t window_bytes;              /* of the survivors born in the window */
 	struct tm_leak_births events, time; /* by the program's own progress, and by the clock */

@@ -32,6 +32,7 @@ struct group {
 	uint32_t stack, stacks;
 	uint64_t stack_bytes; /* live in `stack` */
 	struct tm_amount live, allocated;
+	uint64_t splits; /* parts of mappings that cuts added, in the units of counts */
 	uint64_t first_alloc_ns, begin_ns; /* begin_ns: of the window */
 	uint64_t first_ns, last_ns;        /* oldest and youngest survivor */
 	size_t survivors, first_survivor;  /* of the finder's */
@@ -457,7 +458,7 @@ static void join(struct group *g, const struct tm_site *s) {
 	struct tm_amount live = s->amounts[TM_SITE_LIVE];
 	tm_amount_add(&g->live, live);
 	tm_amount_add(&g->allocated, s->amounts[TM_SITE_ALLOCATED]);
-	g->allocated.count += s->splits;
+	g->splits += s->splits;
 	if (s->first_ns < g->first_alloc_ns) g->first_alloc_ns = s->first_ns;
 	if (g->stacks > 1 && live.bytes <= g->stack_bytes) return;
 	g->stack = s->stack;
@@ -632,7 +633,8 @@ static void complete_facts(const struct finder *x, const struct group *g, const 
 	f->live_count = tm_scaled_count(g->account, g->live.count);
 	f->allocations = tm_scaled_count(g->account, g->allocated.count);
 	f->allocated_bytes = tm_scaled_bytes(g->account, g->allocated.bytes);
-	if (f->allocations < f->live_count) f->allocations = f->live_count;
+	f->splits = tm_scaled_count(g->account, g->splits);
+	if (f->allocations + f->splits < f->live_count) f->allocations = f->live_count - f->splits;
 	f->warm_up_steps = x->warm_up_steps;
 	f->is_module = g->is_module;
 	f->is_arena = g->is_arena;

@@ -59,7 +59,7 @@ static uint64_t part_released(void *context, const struct tm_range *part, unsign
 	struct tm_live_scope *s = scope_of(live_of(a), &part->block);
 	tm_account_split(a, part->block.stack, survivors);
 	/* The parts that live on are blocks of their own; they are no allocations. */
-	if (s) s->live.count += (uint64_t)survivors << a->ledger->scale.count_shift;
+	if (s) tm_amount_add(&s->live, tm_account_parts(a, survivors));
 	release(a, &part->block);
 	if (!*first) *first = a;
 	return 0;

@@ -151,11 +151,16 @@ static uint64_t part_released(void *context, const struct tm_range *part, unsign
 	struct tm_amount amount = tm_account_amount(a, b->size_bytes);
 	uint32_t scope = a->ledger->scopes ? tm_scope_free(&c->r->scopes, c->thread, a) : 0;
 	tm_checkpoints_late(&c->r->checkpoints, c->ns);
+	if (a->ledger->scopes) {
+		/* Before the account knows of the parts: what opened last began with the mapping whole. */
+		tm_scope_split(a, b, survivors);
+		tm_scope_level_falls(a, amount, b, scope, c->r->now_ns);
+	}
 	tm_account_split(a, b->stack, survivors);
-	tm_scope_hold(&c->r->scopes, b->scope, survivors);
-	if (a->ledger->scopes) tm_scope_level_falls(a, amount, b, scope, c->r->now_ns);
 	uint64_t free_ns = c->ns > b->alloc_ns ? c->ns : b->alloc_ns;
 	tm_account_released(a, b, amount, c->r->now_ns, free_ns - b->alloc_ns, temporary);
+	/* They are not told of the split apart; the count wraps where two parts take the place of one. */
+	amount.count -= tm_account_parts(a, survivors).count;
 	lower_highs(c->r, a, b, amount);
 	uint64_t row = write_row(c->r, a, b, free_ns - b->alloc_ns, free_thread_value(c->r, b, c->thread, temporary), scope);
 	tm_scope_let_go(&c->r->scopes, b->scope);

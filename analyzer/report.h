@@ -103,6 +103,11 @@ struct tm_report_heap *tm_report_heap(const struct tm_report *r, int64_t id);
 /* The key that the bytes of this call stack belong to. */
 uint32_t tm_report_key_of(const struct tm_report *r, uint32_t heap, uint32_t stack);
 
+/* The instant that all times of the page count from: when the first process shown started. */
+static inline int64_t tm_report_origin(const struct tm_report *r) {
+	return r->grid.items[0];
+}
+
 /* The first point of the grid that is not before this time. */
 size_t tm_report_point(const struct tm_report *r, int64_t ns);
 

@@ -114,6 +114,7 @@ static const struct {
 	{ "sizes", tm_report_sizes },     { "lifetimes", tm_report_lifetimes },
 	{ "heaps", tm_report_heaps },     { "ooms", tm_report_ooms },
 	{ "lost", tm_report_lost },       { "points", put_followed },
+	{ "times", tm_report_times },
 };
 
 static int put_part(struct tm_report *r, struct tm_bytes *out, const char *name, size_t n, const char *nonce) {

@@ -262,9 +262,9 @@ static int take_heap(struct tm_report *r, sqlite3_stmt *s, void *context) {
 int tm_report_heaps(struct tm_report *r, struct tm_bytes *out) {
 	struct table t = { .out = out };
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendall(
-		sql, "SELECT process_id, heap, allocations, allocated_bytes, temporary, peak_bytes, peak_ns, live_at_exit_bytes, estimated"
-		     " FROM heap_summary WHERE true");
+	sqlite3_str_appendf(
+		sql, "SELECT process_id, heap, allocations, allocated_bytes, temporary, peak_bytes, peak_ns - %lld, live_at_exit_bytes, estimated"
+		     " FROM heap_summary WHERE true", (long long)tm_report_origin(r));
 	tm_report_filter(sql, r, "process_id", "heap");
 	sqlite3_str_appendf(sql, " ORDER BY process_id, heap IS NOT NULL, peak_bytes DESC, heap LIMIT %d", ROWS_MAX);
 	tm_html(out, "<div class=\"wide\"><table id=\"heap-table\" class=\"sortable\"><thead><tr><th scope=\"col\">process</th><th "
@@ -305,10 +305,11 @@ static int take_oom(struct tm_report *r, sqlite3_stmt *s, void *context) {
 int tm_report_ooms(struct tm_report *r, struct tm_bytes *out) {
 	struct table t = { .out = out };
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendall(
+	sqlite3_str_appendf(
 		sql,
-		"SELECT o.ts_ns, h.name, o.size_bytes, o.api, o.result, o.device_free_bytes, o.device_total_bytes, s.name FROM oom AS o"
-		" LEFT JOIN heap AS h ON h.id = o.heap_id LEFT JOIN scope AS s ON s.id = o.scope_id AND s.id > 0 WHERE true");
+		"SELECT o.ts_ns - %lld, h.name, o.size_bytes, o.api, o.result, o.device_free_bytes, o.device_total_bytes, s.name FROM oom AS o"
+		" LEFT JOIN heap AS h ON h.id = o.heap_id LEFT JOIN scope AS s ON s.id = o.scope_id AND s.id > 0 WHERE true",
+		(long long)tm_report_origin(r));
 	tm_report_filter(sql, r, "o.process_id", "h.name");
 	sqlite3_str_appendf(sql, " ORDER BY o.ts_ns LIMIT %d", ROWS_MAX);
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_oom, &t);

@@ -12,6 +12,7 @@
 int tm_report_title(struct tm_report *r, struct tm_bytes *out);
 int tm_report_head(struct tm_report *r, struct tm_bytes *out);
 int tm_report_verdict(struct tm_report *r, struct tm_bytes *out);
+int tm_report_times(struct tm_report *r, struct tm_bytes *out); /* which instant they count from */
 /* report_scopes.c */
 int tm_report_scopes(struct tm_report *r, struct tm_bytes *out);
 /* report_tables.c */

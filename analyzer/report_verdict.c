@@ -78,6 +78,17 @@ int tm_report_head(struct tm_report *r, struct tm_bytes *out) {
 	return status;
 }
 
+int tm_report_times(struct tm_report *r, struct tm_bytes *out) {
+	if (!tm_report_origin(r)) {
+		tm_html(out, "Times count from the start of the earliest recording.");
+		return 0;
+	}
+	tm_html(out, "Times count from the start of the first process shown, ");
+	tm_html_time(out, tm_report_origin(r));
+	tm_html(out, " after that of the earliest recording, from which other commands count.");
+	return 0;
+}
+
 /* --- the tiles --- */
 
 struct sums {
@@ -204,7 +215,7 @@ static int tell_peak(struct tm_report *r, struct tm_bytes *out) {
 	}
 	tm_html_size(out, p->peak_bytes, r->d->estimated);
 	tm_html(out, " at once, ");
-	tm_html_time(out, p->peak_ns - r->grid.items[0]);
+	tm_html_time(out, p->peak_ns - tm_report_origin(r));
 	tm_html(out, " after the start.");
 	int status = tell_heaps_and_sites(r, out, p);
 	tm_html(out, "</p>");
@@ -251,20 +262,30 @@ static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct su
 
 static int take_gap(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	struct telling *t = context;
+	int64_t rss = sqlite3_column_int64(s, 0), gap = sqlite3_column_int64(s, 1), live = sqlite3_column_int64(s, 3);
 	tm_html(t->out, t->told++ ? "" : "<p id=\"verdict-gap\"><strong>Gap.</strong> Resident memory was at most ");
-	tm_html_size(t->out, sqlite3_column_int64(s, 0), false);
+	tm_html_size(t->out, rss, false);
 	tm_html(t->out, ", ");
-	tm_html_time(t->out, sqlite3_column_int64(s, 2) - r->grid.items[0]);
-	tm_html(t->out, " after the start; live blocks explain all of it but ");
-	tm_html_size(t->out, sqlite3_column_int64(s, 1), false);
-	tm_html(t->out, ": code, stacks, what the allocator keeps for itself, and memory that nobody recorded.</p>");
+	tm_html_time(t->out, sqlite3_column_int64(s, 2) - tm_report_origin(r));
+	tm_html(t->out, " after the start; live blocks");
+	if (gap > 0) {
+		tm_html(t->out, " explain all of it but ");
+		tm_html_size(t->out, gap, false);
+		tm_html(t->out, ": code, stacks, what the allocator keeps for itself, and memory that nobody recorded.</p>");
+	} else if (live >= rss) {
+		tm_html(t->out, ", ");
+		tm_html_size(t->out, live, r->d->estimated);
+		tm_html(t->out, " then, explain all of it: what a program never touches is not resident.</p>");
+	} else {
+		tm_html(t->out, " and tidemark's own memory explain all of it.</p>");
+	}
 	return 0;
 }
 
 static int tell_gap(struct tm_report *r, struct tm_bytes *out) {
 	struct telling t = { .out = out };
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendall(sql, "SELECT rss_bytes, gap_bytes, ts_ns FROM memory_gap WHERE true");
+	sqlite3_str_appendall(sql, "SELECT rss_bytes, gap_bytes, ts_ns, live_bytes FROM memory_gap WHERE true");
 	tm_report_filter(sql, r, "process_id", NULL);
 	sqlite3_str_appendall(sql, " ORDER BY rss_bytes DESC, ts_ns LIMIT 1");
 	return tm_report_rows(r, sqlite3_str_finish(sql), take_gap, &t);
@@ -288,7 +309,7 @@ static int take_device(struct tm_report *r, sqlite3_stmt *s, void *context) {
 		tm_html(t->out, " held at most ");
 		tm_html_size(t->out, sqlite3_column_int64(s, 3), false);
 		tm_html(t->out, ", ");
-		tm_html_time(t->out, sqlite3_column_int64(s, 4) - r->grid.items[0]);
+		tm_html_time(t->out, sqlite3_column_int64(s, 4) - tm_report_origin(r));
 		tm_html(t->out, " after the start");
 	}
 	if (has_pool) {

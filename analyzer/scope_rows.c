@@ -206,7 +206,7 @@ static void write_step_use(struct scope_writer *c, sqlite3_stmt *row, uint64_t s
 			 begin = tm_whole_amount(a, u->begin), end = tm_whole_amount(a, u->end), own = tm_whole_amount(a, u->own_freed);
 	tm_store_row(c->store, row, "nnnnnnnnnnnnn", step_row, u->account ? a->id : 0, allocated.bytes, allocated.count, freed.bytes,
 		     freed.count, begin.bytes, begin.count, end.bytes, end.count, tm_scaled_bytes(a, u->peak),
-		     difference(allocated.bytes, own.bytes), difference(allocated.count, own.count));
+		     difference(allocated.bytes, own.bytes), difference(allocated.count + tm_scaled_count(a, u->own_parts), own.count));
 }
 
 static void write_steps(struct scope_writer *c) {

@@ -8,6 +8,7 @@ static struct tm_scope_heap *heap_in_step(struct tm_account *a) {
 	if (h->step == p->step_number) return h;
 	h->step = p->step_number;
 	h->step_allocated = h->step_freed = h->step_own_freed = (struct tm_amount){ 0, 0 };
+	h->step_own_parts = 0;
 	return h;
 }
 
@@ -42,6 +43,10 @@ void tm_scope_step_falls(struct tm_account *a, struct tm_amount amount, const st
 	if (a->is_root) track_process(a->ledger->scopes, after);
 }
 
+void tm_scope_step_splits(struct tm_account *a, uint64_t more, const struct tm_block *b) {
+	if (is_of_step(a->ledger->scopes, b)) heap_in_step(a)->step_own_parts += more;
+}
+
 void tm_scope_step_begin(struct tm_scopes *x, struct tm_scope_process *p, int64_t n, uint64_t ns) {
 	tm_scope_step_end(x, p, ns);
 	tm_ledger_step(p->ledger, ns);
@@ -71,6 +76,7 @@ static struct tm_scope_step_use use_of(struct tm_scope_process *p, struct tm_acc
 		use.allocated = h->step_allocated;
 		use.freed = h->step_freed;
 		use.own_freed = h->step_own_freed;
+		use.own_parts = h->step_own_parts;
 	}
 	use.begin = (struct tm_amount){ begin.live_bytes, begin.live_count };
 	return use;
@@ -100,6 +106,7 @@ void tm_scope_step_end(struct tm_scopes *x, struct tm_scope_process *p, uint64_t
 		tm_amount_add(&all.allocated, use.allocated);
 		tm_amount_add(&all.freed, use.freed);
 		tm_amount_add(&all.own_freed, use.own_freed);
+		all.own_parts += use.own_parts;
 	}
 	keep_use(x, &all);
 	p->in_step = false;

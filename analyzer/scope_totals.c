@@ -292,8 +292,10 @@ uint32_t tm_scope_free(struct tm_scopes *x, uint32_t thread, struct tm_account *
 	return slot;
 }
 
-void tm_scope_hold(struct tm_scopes *x, uint32_t slot, unsigned more) {
-	if (slot) tm_scope_at(x, slot)->refs += more;
+void tm_scope_split(struct tm_account *a, const struct tm_block *b, unsigned survivors) {
+	struct tm_scope_process *p = a->ledger->scopes;
+	if (b->scope) tm_scope_at(p->scopes, b->scope)->refs += survivors;
+	if (p->in_step && tm_scope_heap_of(a)) tm_scope_step_splits(a, tm_account_parts(a, survivors).count, b);
 }
 
 void tm_scope_let_go(struct tm_scopes *x, uint32_t slot) {

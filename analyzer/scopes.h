@@ -105,6 +105,7 @@ struct tm_scope_step_use {
 	const struct tm_account *account;  /* NULL: the process over its root heaps */
 	struct tm_amount allocated, freed; /* freed: whatever was */
 	struct tm_amount own_freed;        /* of what was allocated in this step */
+	uint64_t own_parts;                /* that cuts of such mappings added, in the units of counts */
 	struct tm_amount begin, end;
 	uint64_t peak;
 };
@@ -120,8 +121,9 @@ struct tm_scope_heap {
 	struct tm_scope_sums scoped; /* of all scopes' own */
 	uint64_t unscoped_bytes;     /* live, allocated outside of scopes */
 	uint64_t unscoped_peak;
-	uint64_t step; /* number of the step that the next three are of */
+	uint64_t step; /* number of the step that the next four are of */
 	struct tm_amount step_allocated, step_freed, step_own_freed;
+	uint64_t step_own_parts;
 	struct tm_level_point baseline; /* how it stood at the latest baseline */
 };
 
@@ -235,8 +237,8 @@ static inline uint64_t tm_scope_row(const struct tm_scopes *x, uint32_t slot) {
 uint32_t tm_scope_allocate(struct tm_scopes *x, uint32_t thread, struct tm_account *a, struct tm_amount amount);
 /* The thread frees something in this heap now: returns its scope's slot, held. */
 uint32_t tm_scope_free(struct tm_scopes *x, uint32_t thread, struct tm_account *a);
-/* A mapping of this scope is cut in parts: `more` hold it, too. */
-void tm_scope_hold(struct tm_scopes *x, uint32_t slot, unsigned more);
+/* A mapping is cut: besides the part that is given back, `survivors` parts hold its scope. */
+void tm_scope_split(struct tm_account *a, const struct tm_block *b, unsigned survivors);
 /* A block, or what waits, holds it no longer. */
 void tm_scope_let_go(struct tm_scopes *x, uint32_t slot);
 /* The account's level is about to rise, and to fall. scope: the block's, freeing: of the thread that frees; passing: it falls at the same instant. */
@@ -269,5 +271,6 @@ void tm_scope_step_end(struct tm_scopes *x, struct tm_scope_process *p, uint64_t
 /* The sums of the open step in this heap. */
 void tm_scope_step_rises(struct tm_account *a, struct tm_amount amount, bool passing);
 void tm_scope_step_falls(struct tm_account *a, struct tm_amount amount, const struct tm_block *b);
+void tm_scope_step_splits(struct tm_account *a, uint64_t more, const struct tm_block *b);
 
 #endif

@@ -23,11 +23,12 @@ static const struct {
 		 { "scope:", TM_TIME_SCOPE, false },
 		 { "scope-end:", TM_TIME_SCOPE_END, false } };
 
-static bool take_number(const char *text, uint64_t *out) {
+static bool take_number(const char *text, int64_t *out) {
+	const char *digits = text + (*text == '-');
 	char *end;
 	errno = 0;
-	*out = strtoull(text, &end, 10);
-	return *text >= '0' && *text <= '9' && !*end && !errno && *out <= INT64_MAX;
+	*out = strtoll(text, &end, 10);
+	return *digits >= '0' && *digits <= '9' && !*end && !errno;
 }
 
 /* The process's own, else the first of any. */
@@ -35,7 +36,7 @@ static void put_step(sqlite3_str *sql, const struct tm_time_point *point, const 
 	const char *column = point->kind == TM_TIME_STEP ? "start_ns" : "end_ns";
 	sqlite3_str_appendf(
 		sql, "coalesce((SELECT min(%s) FROM step WHERE n = %lld AND process_id = %s), (SELECT min(%s) FROM step WHERE n = %lld))",
-		column, (sqlite3_int64)point->ns, process, column, (sqlite3_int64)point->ns);
+		column, (sqlite3_int64)point->step, process, column, (sqlite3_int64)point->step);
 }
 
 static void put_scope(sqlite3_str *sql, const struct tm_time_point *point, const char *process) {
@@ -57,7 +58,7 @@ bool tm_time_point_parse(const char *text, struct tm_time_point *out) {
 		size_t n = strlen(prefixes[i].word);
 		if (strncmp(text, prefixes[i].word, n) != 0) continue;
 		*out = (struct tm_time_point){ .kind = prefixes[i].kind, .mark = text + n };
-		return prefixes[i].is_number ? take_number(text + n, &out->ns) : text[n] != '\0';
+		return prefixes[i].is_number ? take_number(text + n, &out->step) : text[n] != '\0';
 	}
 	/* Times are signed 64-bit numbers in SQL. */
 	if (!tm_parse_time(text, &out->ns) || out->ns > INT64_MAX) return false;

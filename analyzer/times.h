@@ -26,7 +26,8 @@ enum tm_time_kind {
 
 struct tm_time_point {
 	enum tm_time_kind kind;
-	uint64_t ns;      /* TM_TIME_NS; of steps: the step's number */
+	uint64_t ns;      /* TM_TIME_NS */
+	int64_t step;     /* of steps: the number that the program gave it */
 	const char *mark; /* TM_TIME_MARK and scopes: the name, looks into the text that was parsed */
 };
 

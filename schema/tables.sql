@@ -699,7 +699,7 @@ CREATE TABLE step_aggregate (
 	end_count       INTEGER NOT NULL,
 	peak_bytes      INTEGER NOT NULL, -- most live bytes at any instant of it
 	survived_bytes  INTEGER NOT NULL, -- allocated in it and still live when it ended
-	survived_count  INTEGER NOT NULL,
+	survived_count  INTEGER NOT NULL, -- blocks, and parts of mappings that were cut
 	PRIMARY KEY (step_id, heap_id)
 ) WITHOUT ROWID;
 
@@ -713,7 +713,7 @@ CREATE TABLE leak_score (
 	stacks                INTEGER NOT NULL, -- how many stacks this row stands for
 	live_bytes            INTEGER NOT NULL, -- live at exit
 	live_count            INTEGER NOT NULL,
-	allocations           INTEGER NOT NULL, -- made by these stacks, freed or not
+	allocations           INTEGER NOT NULL, -- made by these stacks, freed or not; a mapping that was cut is one, and its live parts count in live_count
 	growth_bytes_per_step REAL,             -- of their live bytes, after the warm-up steps (Theil-Sen); NULL: no steps, or fewer than 4
 	growth_p              REAL,             -- probability of such a trend upward where there is none (Mann-Kendall, one-sided); NULL: too few looks
 	first_ns              INTEGER NOT NULL, -- oldest survivor

@@ -443,7 +443,8 @@ FROM (SELECT s.process_id, s.device, s.ts_ns, s.used_bytes,
              (SELECT m.value FROM sample m WHERE m.process_id = s.process_id AND m.name = 'device_total:' || s.device AND m.ts_ns = s.ts_ns) AS total_bytes
       FROM gpu_gap_sample s);
 
--- Requests for memory that were refused, explained. live_bytes: blocks of the driver on that device that the process had then. allocated, reserved, active, inactive: of
+-- Requests for memory that were refused, explained. live_bytes: blocks of the driver on that device that the process had then, and of the heap that refused where
+-- it lies in none of these. allocated, reserved, active, inactive: of
 -- the framework's allocator there (heap of kind tensor); allocated is exact, the others are what it said last. cached_bytes: reserved and not allocated, so held and
 -- of no use to others. pool_idle_bytes: the same of the driver's pools and graphs, as they said last. largest_free_bytes: the longest piece of cached_bytes, known
 -- where the driver's blocks were recorded. gap_bytes, other_bytes: as in gpu_gap, at the last sample before. why: the same in words.
@@ -458,7 +459,10 @@ said AS (
 	FROM oom o LEFT JOIN heap h ON h.id = o.heap_id),
 known AS (
 	SELECT o.*, CASE WHEN o.explained THEN coalesce((SELECT sum(x.live_bytes) FROM oom_site x JOIN heap k ON k.id = x.heap_id
-	                                                 WHERE x.oom_id = o.id AND (k.kind IN ('device', 'device-pool') OR k.id = o.heap_id)), 0) END AS live_bytes,
+	                                                 WHERE x.oom_id = o.id AND (k.kind IN ('device', 'device-pool') OR k.id = o.heap_id AND NOT EXISTS (
+	                                                       SELECT 1 FROM oom_site y JOIN heap p ON p.id = y.heap_id
+	                                                       WHERE y.oom_id = o.id AND p.id = k.parent_id AND p.kind IN ('device', 'device-pool')))), 0) END
+	       AS live_bytes,
 	       CASE WHEN o.tensor_id IS NULL THEN NULL
 	            WHEN o.explained THEN coalesce((SELECT sum(x.live_bytes) FROM oom_site x WHERE x.oom_id = o.id AND x.heap_id = o.tensor_id), 0)
 	            ELSE (SELECT q.allocated_bytes FROM pool_state q WHERE q.heap_id = o.tensor_id AND q.ts_ns <= o.ts_ns ORDER BY q.ts_ns DESC LIMIT 1) END

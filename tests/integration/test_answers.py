@@ -86,6 +86,33 @@ def instants_are_exact(t):
     t.equal(compare(t, one, other, "peak", "--from=start", "--to=end")[0]["live_bytes"], db.execute("select max(live_bytes) from peak").fetchone()[0], "the peak")
 
 
+@test
+def a_timeline_begins_with_what_was_live(t):
+    """All events but one of 2.85 s lie in one stretch of 2^21 ns of which the timeline keeps the lowest, the highest and the last level: malloc 1000, 6000, 1000, 1700, 1730,
+    1739; mmap 16384, 12288 in 2 parts, 8192 in one. A window that opens in it begins with what was live then, as a snapshot says."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    f, us = trace.stack("main"), 1000
+    trace.events(1, [malloc(209_800 * us, 0x1000, 1000, f), mmap(209_900 * us, 0x100000, 4 * 4096, f), malloc(210_000 * us, 0x2000, 5000, f),
+                     free(210_100 * us, 0x2000), munmap(210_120 * us, 210_121 * us, 0x101000, 4096), malloc(210_200 * us, 0x2000, 700, f),
+                     malloc(210_300 * us, 0x3000, 30, f), malloc(210_400 * us, 0x4000, 9, f), munmap(210_500 * us, 210_501 * us, 0x100000, 4096),
+                     malloc(2_850_000 * us, 0x5000, 1, f)], watermark=2_850_001 * us)
+    trace.exit(1, 2_900_000 * us)
+    trace.end(1, 3_000_000 * us)
+    one, other = two_databases(t, trace.save(t.path("run.tmk")))
+    for at, blocks, mapped in ((210_150, (1000, 1), (12288, 2)), (210_250, (1700, 2), (12288, 2)), (210_350, (1730, 3), (12288, 2)), (209_850, (1000, 1), (0, 0)),
+                               (210_500, (1739, 4), (8192, 1))):
+        rows = compare(t, one, other, "timeline", f"--from={at}us", "--to=2s")
+        first = {row["heap"]: (row["live_bytes"], row["live_count"]) for row in rows if row["ts_ns"] == at * us}
+        wanted = {None: (blocks[0] + mapped[0], blocks[1] + mapped[1]), "malloc": blocks, "mmap": mapped}
+        t.equal(first, wanted, f"at {at} us")
+        live = {row["heap"]: (row["live_bytes"], row["live_count"]) for row in ask(t, one, "snapshot", "--at", f"{at}us", "--by=heap")}
+        t.equal(live, {heap: level for heap, level in wanted.items() if heap and level != (0, 0)}, f"the snapshot at {at} us")
+        if at == 210_150:
+            t.equal([(row["ts_ns"], row["live_bytes"]) for row in rows if row["heap"] == "malloc"], [(210_150 * us, 1000), (210_400 * us, 1739)], "what follows")
+
+
 def mixed_trace(t, seed, batch=4096, batches=70):
     """Blocks, reallocations and mappings that are given back in parts, on two threads: 287,000 events and more."""
     dice, trace, ns = random.Random(seed), Trace(), 1000

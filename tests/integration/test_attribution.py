@@ -337,6 +337,30 @@ def stamped_too_early(t):
 
 
 @test
+def parts_of_mappings(t):
+    """Of 16 pages the second goes in step 1 (2 parts live on), the fifth in step 2 (3 live on), where 3 more pages come and lose their first: parts are
+    blocks for what survives, begins and is created, and a scope or step that opens before a cut begins without its parts."""
+    page = 4096
+
+    def events(trace):
+        name, main = trace.string("s"), trace.stack("main")
+        return [(1, [step(1000, 1), mmap(1500, 0x100000, 16 * page, main), munmap(1600, 1700, 0x101000, page), malloc(1800, 0x1000, 10, main),
+                     step(3000, 2), scope("scope_push", 3500, name), munmap(3900, 4000, 0x104000, page), mmap(4100, 0x200000, 3 * page, main),
+                     munmap(4150, 4200, 0x200000, page), scope("scope_end", 4500)])]
+    db = simple(t, events)
+    t.equal(db.rows("select n, heap, survived_bytes, survived_count, allocations, frees from step_total order by n, heap"),
+            [(1, None, 15 * page + 10, 3, 2, 1), (1, "malloc", 10, 1, 1, 0), (1, "mmap", 15 * page, 2, 1, 1),
+             (2, None, 2 * page, 1, 1, 2), (2, "malloc", 0, 0, 0, 0), (2, "mmap", 2 * page, 1, 1, 2)], "steps")
+    t.equal(db.rows("select s.n, a.begin_count, a.end_count from step s join step_aggregate a on a.step_id = s.id left join heap h on h.id = a.heap_id "
+                    "where h.name = 'mmap' order by s.n"), [(1, 0, 2), (2, 2, 4)], "live at their ends")
+    t.equal(db.rows("select s.n, a.begin_count, a.end_count from step s join step_aggregate a on a.step_id = s.id where a.heap_id = 0 order by s.n"),
+            [(1, 0, 3), (2, 3, 5)], "live at their ends, all heaps")
+    t.equal(db.rows("select s.phase, s.live_bytes, s.live_count, s.created, s.deleted from scope_snapshot s join heap h on h.id = s.heap_id "
+                    "where h.name = 'mmap' order by s.ts_ns"),
+            [("baseline", 0, 0, None, None), ("before", 15 * page, 2, 3, 1), ("peak", 17 * page, 4, 3, 1), ("after", 16 * page, 4, 1, 1)], "scope")
+
+
+@test
 def pool_states(t):
     """What a pool says of itself stands beside what is exact."""
     def events(trace):

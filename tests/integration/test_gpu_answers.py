@@ -289,6 +289,17 @@ def refusals_that_say_little(t):
 
 
 @test
+def a_tensor_refused(t):
+    """PyTorch's heap refuses: its 6 MiB lie in the driver's 8 and count once; where no block of the driver was recorded they are all that is known."""
+    for segments, wanted in (([alloc(500, A, 8 * MIB)], 8 * MIB), ([], 6 * MIB)):
+        trace = new_trace()
+        refused = trace.oom(1, 3, 100)
+        trace.events(1, segments + [alloc(600, A, 6 * MIB, 0, 3), oom(1000, trace.string("malloc"), refused)])
+        db = finish(t, trace, 9000, name=f"{wanted}.tmk")
+        t.equal(db.rows("select heap, live_bytes, allocated_bytes from gpu_oom"), [("torch.cuda:0", wanted, 6 * MIB)], "held")
+
+
+@test
 def pools_and_resets(t):
     """torch.cuda:0: 100 live from 1000, 300 from 2000, 50 from 3000; reset at 3500; 80 from 4000. Reserved 1000 at 1500, 600 at 3200, 700 at 5000; what is active
     is told once."""

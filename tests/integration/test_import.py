@@ -103,6 +103,27 @@ def partial_unmap(t):
 
 
 @test
+def parts_count_for_threads_and_ranks(t):
+    """16 pages of the first thread lose their second page (parts of 1 and 14 pages live on), then the first, then the rest; of the second
+    thread's 2 pages one stays. Levels of threads and ranks count the parts as the heap's does; at their peaks: the second's part, and what came last."""
+    trace = Trace()
+    trace.process(1, pid=100, rank=0)
+    trace.thread(1, process=1)
+    trace.thread(2, process=1)
+    f, page = trace.stack("main"), 4096
+    trace.segments([(1, [mmap(1000, 0x100000, 16 * page, f), munmap(1900, 2000, 0x101000, page), malloc(2500, 0x1000, page, f),
+                         munmap(2900, 3000, 0x100000, page), munmap(3900, 4000, 0x102000, 14 * page), malloc(6000, 0x2000, 99 * page, f)]),
+                    (2, [mmap(1100, 0x200000, 2 * page, f), munmap(4900, 5000, 0x200000, page)])], watermark=7000)
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select thread_id, ts_ns, live_bytes, live_count from thread_peak order by thread_id"), [(1, 6000, 100 * page, 2), (2, 1100, 2 * page, 1)],
+            "threads")
+    t.equal(db.rows("select rank, ts_ns, live_bytes, live_count from rank_peak"), [(0, 6000, 101 * page, 3)], "rank")
+    t.equal(db.row("select ts_ns, live_bytes, live_count from peak where heap is null"), (6000, 101 * page, 3), "process")
+    t.equal(db.rows("select kind, number, live_at_end_bytes, live_at_end_count from level_total order by kind, number"),
+            [("rank", 0, 101 * page, 3), ("thread", 1, 100 * page, 2), ("thread", 2, page, 1)], "at the end")
+
+
+@test
 def map_fixed_and_unmap_of_several(t):
     """A mapping over the end of one and the start of another; then one munmap takes all, and a hole between."""
     trace = simple()

@@ -98,6 +98,25 @@ def one_row_for_a_call_site(t):
 
 
 @test
+def parts_are_no_allocations(t):
+    """A mapping loses its second page: two of its three parts live on. Three mappings lose their last page. One of 16 pages is trimmed page by page at its end:
+    its one live part is no owner that was replaced again and again."""
+    def events(trace):
+        cut, trim, peel = trace.stack("main", "cut"), trace.stack("main", "trim"), trace.stack("main", "peel")
+        made = [mmap(1000, 0x100000, 0x10000, cut), munmap(1900, 2000, 0x101000, 4096)]
+        for k in range(3):
+            made += [mmap(3000 + 100 * k, 0x200000 + 0x10000 * k, 8192, trim), munmap(3040 + 100 * k, 3050 + 100 * k, 0x201000 + 0x10000 * k, 4096)]
+        made.append(mmap(4000, 0x300000, 0x10000, peel))
+        return made + [munmap(4000 + 10 * k, 4005 + 10 * k, 0x310000 - 4096 * k, 4096) for k in range(1, 5)]
+    db = t.imported(trace_of(t, "parts", events))
+    rows = db.rows("SELECT function, allocations, live_count, live_bytes, reason FROM leak_candidate ORDER BY function")
+    t.equal([row[:4] for row in rows], [("cut", 1, 2, 15 * 4096), ("peel", 1, 1, 12 * 4096), ("trim", 3, 3, 3 * 4096)], "candidates")
+    t.equal(db.rows("SELECT function, allocations, live_count FROM site ORDER BY function"), [("cut", 1, 2), ("peel", 1, 1), ("trim", 3, 3)], "sites")
+    for (function, *_, reason), share in zip(rows, ("2 of 3 parts of 1 block ", "1 of 5 parts of 1 block ", "3 of 6 parts of 3 blocks ")):
+        t.check(share in reason, f"{function}: {reason}")
+
+
+@test
 def nothing_after_exec_and_nothing_after_exit(t):
     def events(trace):
         return [malloc(10, 0x1000, 64, trace.stack("main"))]
