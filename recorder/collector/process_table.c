@@ -291,13 +291,18 @@ static struct tm_process *child_for(struct tm_collector *c, struct tm_process *p
 	return child;
 }
 
+/* The image that a vfork child became, where it has attached before its parent's word of that is read. seen: and whether that was. */
+static struct tm_process *image_of_child(struct tm_collector *c, const struct tm_process *parent, uint32_t pid, bool seen) {
+	for (struct tm_process *q = newest(c, pid); q; q = q->same_pid)
+		if (q->parent == parent && q->number && q->exec_seen == seen && q->flags & TM_PROCESS_EXECED) return q;
+	return NULL;
+}
+
 /* An exec of a vfork child, told by its parent, whose new image has attached before we read of it. */
 static bool exec_is_known(struct tm_collector *c, const struct tm_process *parent, uint32_t pid) {
-	for (struct tm_process *q = newest(c, pid); q; q = q->same_pid) {
-		if (q->parent != parent || !q->number || q->exec_seen || !(q->flags & TM_PROCESS_EXECED)) continue;
-		return q->exec_seen = true;
-	}
-	return false;
+	struct tm_process *image = image_of_child(c, parent, pid, false);
+	if (image) image->exec_seen = true;
+	return image != NULL;
 }
 
 /* A child of which one or more things are told: its fork or spawn, its execs. */
@@ -319,9 +324,12 @@ static void execs(struct tm_collector *c, struct tm_life_event *e) {
 	e->path = NULL;
 }
 
+/* Who looks for a program along PATH announces one exec after the other, of which the last succeeds: the image is that one's. */
 static void exec_failed(struct tm_collector *c, const struct tm_life_event *e) {
-	struct tm_process *target = e->pid == 0 || e->pid == e->process->pid ? e->process : newest(c, e->pid);
+	bool own = e->pid == 0 || e->pid == e->process->pid;
+	struct tm_process *target = own ? e->process : newest(c, e->pid), *image = own ? NULL : image_of_child(c, e->process, e->pid, true);
 	if (target) forget_exec(target);
+	if (image) image->exec_seen = false;
 }
 
 /* --- beginnings --- */

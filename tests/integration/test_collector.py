@@ -172,6 +172,44 @@ def another_pid_namespace(t):
                 "its memory was read, not that of the system's first process")
 
 
+SEARCHING = r"""
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern char **environ;
+int main(int argc, char **argv) {
+	char *arguments[] = { argv[1], 0 };
+	int wrong = 0;
+	for (int i = 0; i < 20; i++) {
+		int status = 0;
+		pid_t child = vfork();
+		if (!child) {
+			execve("/nowhere/program", arguments, environ);
+			execve("/nowhere/else/program", arguments, environ);
+			execve(argv[1], arguments, environ);
+			_exit(9);
+		}
+		waitpid(child, &status, 0);
+		wrong += WEXITSTATUS(status) != 5;
+	}
+	return wrong;
+}
+"""
+
+
+@test
+def children_that_look_for_their_program(t):
+    """As Python's subprocess does along PATH: an exec that fails is none, and what comes of the last one is one process, with its end."""
+    child = source(t, "found.c", "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 100; i++) free(malloc(77)); return 5; }")
+    program = source(t, "searching.c", SEARCHING)
+    for _ in range(3):
+        db = t.imported(t.same_as_bare([program, child]))
+        t.equal(db.rows("select execed, end_kind, end_code, recorded, count(*) from process where parent_id is not null group by 1, 2, 3, 4"),
+                [(1, "exit", 5, 1, 20)], "children")
+        t.equal(db.value("select count(*) from allocation where size_bytes = 77"), 2000, "their blocks")
+        t.equal(db.value("select count(*) from note where kind = 'not-recordable'"), 0, "notes")
+
+
 @test
 def short_process_in_another_pid_namespace(t):
     """Its parent knows it by another pid than itself; it is one process, also where it is over before anybody could ask."""
