@@ -617,8 +617,10 @@ static void read_first(struct tm_collector *c, struct tm_ring_view *r, uint64_t 
 		tm_ring_order_drop_first(&c->order);
 		return;
 	}
+	bool waits_again = r->modules.blocked;
+	if (waits_again && c->finishing) last = UINT64_MAX;
 	read_block(c, r, tm_session_ring(&c->session, index_of(c, r)), end, last);
-	bool waits_again = r->tail == before && r->modules.blocked;
+	waits_again = waits_again && r->tail == before;
 	if (r->tail != before) tm_module_order_went_on(c, r);
 	if (r->tail == r->head || waits_again) {
 		tm_ring_order_drop_first(&c->order);
@@ -768,7 +770,7 @@ static void look_up_unknown_addresses(struct tm_collector *c) {
 	c->unknown_looked_up = c->stacks.unknown_added;
 	for (size_t i = 0; i < c->processes.open_count; i++) {
 		struct tm_process *p = c->processes.open[i];
-		if (p->id && !p->dead && tm_stack_tree_has_unknown(&c->stacks, p->id)) tm_module_look_up_maps(c, p);
+		if (p->id && !p->dead && tm_stack_tree_has_unknown(&c->stacks, p->id) && !tm_module_order_is_told(c, p)) tm_module_look_up_maps(c, p);
 	}
 }
 

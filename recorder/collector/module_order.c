@@ -48,18 +48,28 @@ void tm_module_order_went_on(struct tm_collector *c, struct tm_ring_view *r) {
 	find(c, r);
 }
 
+static bool may_still_tell(const struct tm_ring_view *other, uint64_t ticks, uint64_t now_ticks) {
+	return !other->modules.blocked && other->modules.given_up != other->head + 1 && tm_drain_safe_until(other, now_ticks) < ticks;
+}
+
 /* Can no event come from another of the process's rings that was before the record? Rings that are not admitted yet begin later than now_ticks. */
-static bool may_take(const struct tm_collector *c, struct tm_ring_view *r, uint64_t now_ticks) {
+static bool may_take(struct tm_collector *c, struct tm_ring_view *r, uint64_t now_ticks) {
 	bool may = r->modules.ticks <= now_ticks;
-	for (uint32_t i = 0; i < c->rings_known && may; i++) {
-		const struct tm_ring_view *other = &c->rings[i];
-		if (!is_beside(other, r)) continue;
-		may = other->modules.blocked || tm_drain_safe_until(other, now_ticks) >= r->modules.ticks;
-	}
+	for (uint32_t i = 0; i < c->rings_known && may; i++)
+		may = !is_beside(&c->rings[i], r) || !may_still_tell(&c->rings[i], r->modules.ticks, now_ticks);
 	if (may || c->finishing) return true;
 	uint64_t now = tm_monotonic_ns();
 	if (!r->modules.held_ns) r->modules.held_ns = now;
-	return now - r->modules.held_ns > TM_MODULE_HOLD_NS;
+	if (now - r->modules.held_ns <= TM_MODULE_HOLD_NS) return false;
+	for (uint32_t i = 0; i < c->rings_known; i++) {
+		struct tm_ring_view *other = &c->rings[i];
+		if (is_beside(other, r) && may_still_tell(other, r->modules.ticks, now_ticks)) other->modules.given_up = other->head + 1;
+	}
+	return true;
+}
+
+static bool is_earlier(const struct tm_ring_view *a, const struct tm_ring_view *b) {
+	return a->modules.ticks != b->modules.ticks ? a->modules.ticks < b->modules.ticks : a < b;
 }
 
 bool tm_module_order_may_read(struct tm_collector *c, struct tm_ring_view *r, uint64_t now_ticks, uint64_t *end, uint64_t *last) {
@@ -68,7 +78,7 @@ bool tm_module_order_may_read(struct tm_collector *c, struct tm_ring_view *r, ui
 	if (!c->modules_wait) return true;
 	for (uint32_t i = 0; i < c->rings_known; i++) {
 		const struct tm_ring_view *other = &c->rings[i];
-		if (!is_beside(other, r) || !waits(other)) continue;
+		if (!is_beside(other, r) || !waits(other) || (waits(r) && is_earlier(r, other))) continue;
 		uint64_t before = other->modules.ticks ? other->modules.ticks - 1 : 0;
 		if (before < *last) *last = before;
 	}
@@ -77,6 +87,15 @@ bool tm_module_order_may_read(struct tm_collector *c, struct tm_ring_view *r, ui
 	if (r->tail != r->modules.at) return true;
 	*end = r->modules.end;
 	return may_take(c, r, now_ticks);
+}
+
+bool tm_module_order_is_told(const struct tm_collector *c, const struct tm_process *p) {
+	for (uint32_t i = 0; i < c->rings_known; i++) {
+		const struct tm_ring_view *r = &c->rings[i];
+		if (!r->claimed || r->process != p) continue;
+		if (atomic_load_explicit(&tm_session_ring(&c->session, i)->modules_begun, memory_order_acquire) != r->modules.read) return true;
+	}
+	return false;
 }
 
 void tm_module_order_check_stack(struct tm_ring_view *r) {

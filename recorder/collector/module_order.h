@@ -5,7 +5,8 @@
  *           events before and after. Rings are read by blocks, so a block might lead far beyond. Where a ring holds such a record, which its guest says
  *           beforehand (modules_begun of shm.h), the record's time bounds how far the process's other rings are read; and it is read itself when
  *           nothing older can come from them. That is rare and short: all other reading goes on as if this were not here.
- * Bounded:  a thread that is stopped in the middle of an event holds such a record back for TM_MODULE_HOLD_NS, no longer.
+ * Bounded:  a thread that is stopped in the middle of an event holds such records back for TM_MODULE_HOLD_NS, once until it goes on. The earliest of the
+ *           process's waiting records waits for no other one, so that rings never wait for each other, and the last pass leaves nothing unread.
  * Hostile:  times and lengths are the traced program's. What they can do is to hold the program's own rings back, for so long.
  * Threads:  the drainer's.
  */
@@ -16,10 +17,11 @@
 #include <stdint.h>
 
 struct tm_collector;
+struct tm_process;
 struct tm_ring;
 struct tm_ring_view;
 
-#define TM_MODULE_HOLD_NS 200000000u
+#define TM_MODULE_HOLD_NS 50000000u
 
 struct tm_module_turn { /* of one ring */
 	uint64_t at, end, ticks; /* the first such record that is not read: where it lies in the ring, and its time; at == end: there is none */
@@ -27,6 +29,7 @@ struct tm_module_turn { /* of one ring */
 	uint32_t read;           /* modules_begun when none was left */
 	uint32_t epoch;          /* of the process's modules, when the ring's nodes were found */
 	bool blocked;            /* the ring's next event waits for another ring's record */
+	uint64_t given_up;       /* where the ring stood, and 1, when a record had waited for it for too long: nothing waits for it until it has moved */
 };
 
 /* A pass begins for the ring; modules_ended was read before its head. */
@@ -35,6 +38,8 @@ void tm_module_order_look(struct tm_collector *c, struct tm_ring_view *r, const 
 bool tm_module_order_may_read(struct tm_collector *c, struct tm_ring_view *r, uint64_t now_ticks, uint64_t *end, uint64_t *last);
 /* It was read further: what is the next such record? */
 void tm_module_order_went_on(struct tm_collector *c, struct tm_ring_view *r);
+/* Records of modules of the process are on their way: what /proc says now may be about other events than those that were read. */
+bool tm_module_order_is_told(const struct tm_collector *c, const struct tm_process *p);
 /* The nodes that are known of the ring's stack are forgotten where an address may mean another module since. */
 void tm_module_order_check_stack(struct tm_ring_view *r);
 

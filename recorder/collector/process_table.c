@@ -68,10 +68,23 @@ static struct tm_process *newest(struct tm_collector *c, uint32_t pid) {
 	return tm_id_map_get(&c->processes.by_pid, pid);
 }
 
+/* Of the children that its parent forked and that have not said a word, if there is one alone. */
+static struct tm_process *only_silent_child(struct tm_collector *c, const struct tm_process *p) {
+	struct tm_process *found = NULL;
+	for (size_t i = 0; i < c->processes.open_count; i++) {
+		struct tm_process *q = c->processes.open[i];
+		if (q->parent != p->parent || !q->parent || q->parent->foreign || q == p || q->number || q->id || q->dead || !q->fork_seen) continue;
+		if (found) return NULL;
+		found = q;
+	}
+	return found;
+}
+
 /* Its parent's word of it was taken for that of another process, of which nothing has been written: they are one. */
 static void is_the_forked_one(struct tm_process *p, struct tm_process *q) {
 	if (!q || q == p || q->number || q->id || q->dead || !q->fork_seen || q->parent != p->parent) return;
 	p->fork_seen = true;
+	p->system_pid = q->pid; /* its parent is in our namespace */
 	if (!p->id && q->start_ticks < p->start_ticks) p->start_ticks = q->start_ticks;
 	if (q->pidfd >= 0) close(q->pidfd);
 	q->pidfd = -1;
@@ -88,7 +101,7 @@ void tm_process_is_seen_as(struct tm_collector *c, struct tm_process *p, uint32_
 	p->system_pid = pid_in_proc && pid_namespace && namespace_of(process) == pid_namespace ? pid_in_proc : 0; /* else that /proc is not ours */
 	if (p->pidfd >= 0) close(p->pidfd);
 	p->pidfd = -1;
-	if (p->system_pid) is_the_forked_one(p, newest(c, p->system_pid));
+	is_the_forked_one(p, p->system_pid ? newest(c, p->system_pid) : only_silent_child(c, p));
 	know_by_system_pid(c, p);
 	watch(p);
 }
@@ -340,6 +353,8 @@ static struct tm_process *attach_known(struct tm_collector *c, struct tm_process
 		p->start_ticks = p->exec.ticks;
 		p->exec_seen = true;
 		forget_exec(p);
+	} else if (!parent_number && p->parent) {
+		p->flags = TM_PROCESS_EXECED; /* an image begins by itself, whose exec is still to be read of; a fork's child says whose it is */
 	}
 	if (ticks < p->start_ticks) p->start_ticks = ticks;
 	if (parent_number) p->flags = TM_PROCESS_FORKED;
@@ -371,20 +386,21 @@ struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, 
 }
 
 /* A child in a pid namespace of its own attached by the pid that it has there, and was over before /proc could tell which pid its parent means, or has another
- * /proc than we. It is the first such child of whose fork nothing was heard. */
-static bool is_fork_into_namespace(struct tm_collector *c, const struct tm_life_event *e) {
+ * /proc than we. Where there is one such child alone, of whose beginning its parent has not spoken, this is it. */
+static bool is_in_namespace(struct tm_collector *c, const struct tm_life_event *e) {
 	struct tm_process_table *t = &c->processes;
-	struct tm_process *q = NULL;
+	struct tm_process *found = NULL;
 	if (!t->foreign_seen || e->process->foreign) return false;
 	for (size_t i = 0; i < t->count; i++) {
-		q = t->all[i];
-		if (q->parent == e->process && q->number && q->foreign && !q->system_pid && !q->fork_seen) break;
-		q = NULL;
+		struct tm_process *q = t->all[i];
+		if (q->parent != e->process || !q->number || !q->foreign || q->system_pid || q->fork_seen) continue;
+		if (found) return false;
+		found = q;
 	}
-	if (!q) return false;
-	q->fork_seen = true;
-	struct tm_process *image = newest(c, q->pid); /* that which it has become meanwhile */
-	if (image->parent != q->parent || !image->foreign) image = q;
+	if (!found) return false;
+	found->fork_seen = true;
+	struct tm_process *image = newest(c, found->pid); /* that which it has become meanwhile */
+	if (image->parent != found->parent || !image->foreign) image = found;
 	image->system_pid = e->pid;
 	know_by_system_pid(c, image);
 	if (!image->gone) watch(image);
@@ -403,7 +419,7 @@ static void forked(struct tm_collector *c, const struct tm_life_event *e) {
 		if (!q->id && e->ticks < q->start_ticks) q->start_ticks = e->ticks;
 		return;
 	}
-	if (is_fork_into_namespace(c, e)) return;
+	if (is_in_namespace(c, e)) return;
 	struct tm_process *child = new_process(c, e->pid, e->process, e->ticks);
 	child->flags = e->kind == TM_LIFE_SPAWN ? TM_PROCESS_EXECED : TM_PROCESS_FORKED;
 	child->fork_seen = true;
@@ -458,6 +474,7 @@ static void waited(struct tm_collector *c, const struct tm_life_event *e) {
 	}
 	struct tm_process *child = not_waited(c, e->pid, e->process);
 	if (!child) child = not_waited(c, e->pid, NULL);
+	if (!child && is_in_namespace(c, e)) child = not_waited(c, e->pid, e->process);
 	if (!child) {
 		if (newest(c, e->pid)) return; /* waited for twice (WNOWAIT), or its end is written */
 		child = new_process(c, e->pid, e->process, e->ticks);

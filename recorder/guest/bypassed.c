@@ -115,5 +115,5 @@ void tm_note_bypassed(struct tm_thread *t) {
 	for (unsigned i = 0; i < look.count; i++)
 		note(t, look.names[i], " calls a malloc that is not tidemark's (loaded with RTLD_DEEPBIND?): its allocations are not in this trace");
 	if (look.new_is_called)
-		note(t, look.allocator_name, " has an operator new of its own that calls no malloc: what C++ code allocates by new is not in this trace");
+		note(t, look.allocator_name, " has an operator new of its own: if that does not come by malloc, as most do not, what C++ code allocates by new is not in this trace");
 }

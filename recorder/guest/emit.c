@@ -171,9 +171,16 @@ static inline void know_modules(struct tm_thread *t, unsigned fresh) {
 	}
 }
 
+/* Modules came or went since the thread's last stack: frames that stayed may be another one's. */
+TM_COLD static void know_modules_anew(struct tm_thread *t) {
+	t->modules_version = atomic_load_explicit(&tm_modules_version, memory_order_relaxed);
+	know_modules(t, t->depth);
+}
+
 /* What else belongs to a stack: the interpreter's, and that after a loss all is new. */
 static inline tm_taken complete_stack(struct tm_thread *t, tm_taken s) {
 	unsigned flags = tm_taken_flags(s);
+	if (TM_UNLIKELY(atomic_load_explicit(&tm_modules_version, memory_order_relaxed) != t->modules_version)) know_modules_anew(t);
 	if (atomic_load_explicit(&tm_guest.python_finalizing, memory_order_relaxed)) flags |= tm_python_take(t);
 	if (TM_LIKELY(!t->after_loss)) return s | tm_taken_make(flags, 0, 0);
 	t->after_loss = false; /* also a refresh of the modules may have lost a record */

@@ -70,6 +70,7 @@ struct tm_thread {
 	bool samples;       /* some allocations are not recorded: --sample, or none is for now */
 	bool takes_stacks;  /* not --stacks=off */
 	bool after_loss;    /* the next record carries its whole stack */
+	uint32_t modules_version; /* tm_modules_version at its last stack */
 
 	_Alignas(TM_LINE_BYTES) uintptr_t stack_low, stack_high; /* the thread's own stack; 0 until known */
 	uintptr_t *pcs;     /* the last stack taken, outermost first: to keep its k outer frames is to keep a prefix */

@@ -409,11 +409,22 @@ static void refresh(struct tm_thread *t) {
 	if (v.has_python) tm_python_found(t, &v.python);
 }
 
+#define TURNS_MAX 4u
+
+/* Who comes while another thread refreshes leaves it to that one, which may have asked the loader before: it asks again. */
 void tm_modules_refresh(struct tm_thread *t) {
-	if (atomic_exchange_explicit(&refreshing, true, memory_order_acquire)) return;
-	refresh(t);
-	use_python_check();
-	atomic_store_explicit(&refreshing, false, memory_order_release);
+	static _Atomic uint32_t asked;
+
+	atomic_fetch_add(&asked, 1);
+	for (unsigned turn = 0; turn < TURNS_MAX; turn++) {
+		if (atomic_exchange(&refreshing, true)) return;
+		uint32_t answers = atomic_load(&asked);
+
+		refresh(t);
+		use_python_check();
+		atomic_store(&refreshing, false);
+		if (atomic_load(&asked) == answers) return;
+	}
 }
 
 void tm_modules_forget(void) {
