@@ -442,10 +442,14 @@ void tm_modules_forget(void) {
 	atomic_store(&refreshing, false);
 }
 
+#define YIELDS_MAX 1000u
+
+/* Before and after a close it matters that the list is new when this returns: another thread's look is waited for, unless it takes long. */
 static void refresh_now(void) {
 	struct tm_thread *t = tm_hook_enter();
 
 	if (!t) return;
+	for (unsigned i = 0; i < YIELDS_MAX && atomic_load(&refreshing) && !tm_is_sandboxed(); i++) tm_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
 	tm_modules_refresh(t);
 	tm_hook_leave(t);
 }
