@@ -1,4 +1,4 @@
-/* bypassed.c - notes which libraries call another malloc than ours, and an operator new that calls none.
+/* bypassed.c - notes which libraries call another malloc than ours, and an operator new that may call none.
  *
  * Flow:     the process begins to leave (process_hooks.c) -> tm_note_bypassed() -> NOTE
  * Why:      a library loaded with RTLD_DEEPBIND finds its functions among its own dependencies first, so libc's malloc before our hook. dlopen is
@@ -115,5 +115,6 @@ void tm_note_bypassed(struct tm_thread *t) {
 	for (unsigned i = 0; i < look.count; i++)
 		note(t, look.names[i], " calls a malloc that is not tidemark's (loaded with RTLD_DEEPBIND?): its allocations are not in this trace");
 	if (look.new_is_called)
-		note(t, look.allocator_name, " has an operator new of its own: if that does not come by malloc, as most do not, what C++ code allocates by new is not in this trace");
+		note(t, look.allocator_name,
+		     " has an operator new of its own: if that does not come by malloc, as most do not, what C++ code allocates by new is not in this trace");
 }
