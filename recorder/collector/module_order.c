@@ -78,7 +78,7 @@ bool tm_module_order_may_read(struct tm_collector *c, struct tm_ring_view *r, ui
 	if (!c->modules_wait) return true;
 	for (uint32_t i = 0; i < c->rings_known; i++) {
 		const struct tm_ring_view *other = &c->rings[i];
-		if (!is_beside(other, r) || !waits(other) || (waits(r) && is_earlier(r, other))) continue;
+		if (!is_beside(other, r) || !waits(other) || !other->readable || (waits(r) && is_earlier(r, other))) continue;
 		uint64_t before = other->modules.ticks ? other->modules.ticks - 1 : 0;
 		if (before < *last) *last = before;
 	}
