@@ -68,21 +68,27 @@ static struct tm_process *newest(struct tm_collector *c, uint32_t pid) {
 	return tm_id_map_get(&c->processes.by_pid, pid);
 }
 
-/* Of the children that its parent forked and that have not said a word, if there is one alone. */
+/* Forked by that parent, and it has not said a word, nor has anything been written of it. */
+static bool is_silent_child(const struct tm_process *q, const struct tm_process *parent) {
+	return q->parent == parent && q->fork_seen && !q->number && !q->id && !q->dead;
+}
+
+/* The silent child of its parent, if there is one alone. */
 static struct tm_process *only_silent_child(struct tm_collector *c, const struct tm_process *p) {
 	struct tm_process *found = NULL;
+	if (!p->parent || p->parent->foreign) return NULL;
 	for (size_t i = 0; i < c->processes.open_count; i++) {
 		struct tm_process *q = c->processes.open[i];
-		if (q->parent != p->parent || !q->parent || q->parent->foreign || q == p || q->number || q->id || q->dead || !q->fork_seen) continue;
+		if (!is_silent_child(q, p->parent)) continue;
 		if (found) return NULL;
 		found = q;
 	}
 	return found;
 }
 
-/* Its parent's word of it was taken for that of another process, of which nothing has been written: they are one. */
+/* Its parent's word of it was taken for that of another process: they are one. An image whose fork was heard of has no such double. */
 static void is_the_forked_one(struct tm_process *p, struct tm_process *q) {
-	if (!q || q == p || q->number || q->id || q->dead || !q->fork_seen || q->parent != p->parent) return;
+	if (p->fork_seen || !q || !is_silent_child(q, p->parent)) return;
 	p->fork_seen = true;
 	p->system_pid = q->pid; /* its parent is in our namespace */
 	if (!p->id && q->start_ticks < p->start_ticks) p->start_ticks = q->start_ticks;

@@ -57,7 +57,7 @@ static void copy_name(char to[256], const char *name) {
 	to[n] = 0;
 }
 
-/* An allocator's operator new calls no malloc that could be seen from outside; libstdc++ has none of its own, and calls one. */
+/* That of an allocator may come by no malloc that could be seen from outside; libstdc++ has no malloc of its own, and calls one. */
 static void look_for_new(struct look *look, const struct dl_phdr_info *info) {
 	struct tm_symbols symbols;
 	if (look->new_found || !tm_symbols_open(&symbols, info) || !tm_symbols_find(&symbols, operators_new[0])) return;
@@ -68,7 +68,7 @@ static void look_for_new(struct look *look, const struct dl_phdr_info *info) {
 }
 
 /* One that the loader has not bound yet points back into its own module; so does libc's own. Where a program that lies at a fixed address takes malloc's
- * address, that is a stub of the program's for all, and the stub leads here. */
+ * address, that is the program's PLT entry for all, which leads here. */
 static int look_at(struct dl_phdr_info *info, size_t size, void *context) {
 	struct look *look = context;
 	struct tm_imports imports;
@@ -116,5 +116,6 @@ void tm_note_bypassed(struct tm_thread *t) {
 		note(t, look.names[i], " calls a malloc that is not tidemark's (loaded with RTLD_DEEPBIND?): its allocations are not in this trace");
 	if (look.new_is_called)
 		note(t, look.allocator_name,
-		     " has an operator new of its own: if that does not come by malloc, as most do not, what C++ code allocates by new is not in this trace");
+		     " has an operator new of its own: if that does not come by malloc, as jemalloc's and tcmalloc's do not, what C++ code allocates by new is "
+		     "not in this trace");
 }

@@ -176,14 +176,17 @@ def hush(t, *patterns, end="\n", before=b""):
     return f"--suppressions={t.path('hush')}"
 
 
+def three_ways(trace):
+    """Events: one line forgets 10 blocks each of 10, 20 and 30 bytes, by three stacks."""
+    site = trace.frame([("forget", "f.c", 7)], address=0x7000)
+    ways = [trace.stack("main", way, site) for way in ("a_way", "b_way", "c_way")]
+    return [malloc(1000 * n + 1, 0x1000 + 0x100 * n, 10 * (n % 3 + 1), ways[n % 3]) for n in range(30)]
+
+
 @test
 def a_row_is_hidden_where_all_its_stacks_are(t):
     """Three ways to one line that forgets 600 bytes: what hides some of them takes these from the budget, but the row stays."""
-    def events(trace):
-        site = trace.frame([("forget", "f.c", 7)], address=0x7000)
-        ways = [trace.stack("main", way, site) for way in ("a_way", "b_way", "c_way")]
-        return [malloc(1000 * n + 1, 0x1000 + 0x100 * n, 10 * (n % 3 + 1), ways[n % 3]) for n in range(30)]
-    db = t.imported(trace_of(t, "ways", events))
+    db = t.imported(trace_of(t, "ways", three_ways))
     listed = lambda *patterns: len(json.loads(t.ask("leaks", db.path, "--format=json", hush(t, *patterns)).text))
     for patterns, rows, left in ((["c_way"], 1, 300), (["a_way", "b_way"], 1, 300), (["a_way", "c_way", "^b_*y$"], 0, 0), (["main"], 0, 0), (["d_way"], 1, 600)):
         t.equal(listed(*patterns), rows, f"rows with {patterns}")
@@ -466,11 +469,7 @@ def junit_sites_are_what_was_measured(t):
 @test
 def junit_sites_of_a_row_that_is_hidden_in_part(t):
     """A line forgets 100, 200 and 300 bytes in 10 blocks each, called in three ways: with the third suppressed it has lost 300 in 20."""
-    def events(trace):
-        site = trace.frame([("forget", "f.c", 7)], address=0x7000)
-        ways = [trace.stack("main", way, site) for way in ("a_way", "b_way", "c_way")]
-        return [malloc(1000 * n + 1, 0x1000 + 0x100 * n, 10 * (n % 3 + 1), ways[n % 3]) for n in range(30)]
-    db = t.imported(trace_of(t, "ways", events))
+    db = t.imported(trace_of(t, "ways", three_ways))
     for patterns, left in (((), (600, 30)), (("c_way",), (300, 20)), (("a_way", "b_way"), (300, 10))):
         found = junit_sites(t, db, "--max-leak=0", hush(t, *patterns))
         t.equal(found, {"max-leak": (left[0], {("malloc", "forget"): left})}, f"with {patterns}")
