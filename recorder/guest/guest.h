@@ -66,7 +66,7 @@ struct tm_thread {
 	uint64_t last_ticks;
 	uint32_t process;   /* the process number this state was made for */
 	uint32_t epoch;     /* the epoch page's word as this thread knows it */
-	bool at_leave;      /* something is to be done when the hook leaves: nested events, or the thread has ended */
+	bool at_leave;      /* something is to be done when the hook leaves: nested events, the thread has ended, Python begins */
 	bool samples;       /* some allocations are not recorded: --sample, or none is for now */
 	bool takes_stacks;  /* not --stacks=off */
 	bool after_loss;    /* the next record carries its whole stack */

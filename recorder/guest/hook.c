@@ -112,7 +112,8 @@ static void start_thread_state(struct tm_thread *t) {
 	t->nested_count = 0;
 	t->end_rounds = 0;
 	t->aligned = NULL;
-	t->ended = t->at_leave = tm_tls.ended;
+	t->ended = tm_tls.ended;
+	t->at_leave = t->ended || atomic_load(&tm_python.heap_begins);
 	follow_epoch(t, atomic_load(tm_guest.epoch));
 	t->takes_stacks = tm_guest.shm->stacks != TM_STACKS_OFF;
 	tm_stack_start_thread(t);
@@ -285,7 +286,7 @@ TM_HOT struct tm_thread *tm_hook_enter(void) {
 
 TM_COLD void tm_leave_slow(struct tm_thread *t) {
 	if (t->nested_count) tm_emit_nested(t);
-	t->at_leave = false;
+	t->at_leave = tm_python_heap_at_leave(t);
 	if (t->ended) close_thread(t);
 	tm_tls.inside = 0;
 }

@@ -52,6 +52,7 @@ enum tm_python_frames { TM_PYTHON_NONE, TM_PYTHON_OBJECTS, TM_PYTHON_INNER_311, 
 
 struct tm_python {
 	_Atomic bool ready;        /* what follows is filled in, and Python stacks are wanted */
+	_Atomic bool heap_begins;  /* python_heap.c looks as each hook is left: the interpreter begins, and may set another allocator */
 	_Atomic bool heap_pending; /* python_heap.c waits for a moment at which the GIL is held */
 	_Atomic bool leaving;      /* the interpreter finalizes: no walks */
 	enum tm_python_frames kind;
@@ -87,6 +88,8 @@ void tm_python_leaves(const struct tm_thread *t);
 /* python_heap.c: the interpreter was found; a stack is being taken while heap_pending is set. */
 void tm_python_heap_found(struct tm_thread *t);
 void tm_python_heap_poll(struct tm_thread *t);
+/* A hook is left while heap_begins is set. False: it needs no more looks. */
+bool tm_python_heap_at_leave(struct tm_thread *t);
 
 /* --- a thread --- */
 

@@ -5,7 +5,11 @@
  *           pymalloc in turn asks of malloc or mmap is recorded as ever, in those heaps: this one shows the same memory by its use, and is no root.
  * When:     at the best before the interpreter begins, when the process has one thread: then every block is seen. Else at the first stack that is taken by
  *           a thread that holds the GIL, under which these allocators are called; blocks from before are then unknown, and their frees count as unmatched.
- *           PYTHONMALLOC sets the allocators anew while the interpreter begins; that shows in calls that do not come, and ours is set once more.
+ * Again:    PYTHONMALLOC and the development mode set the allocators anew while the interpreter begins, without telling anybody: before
+ *           it has blocks, as those would come back to an allocator that does not know them. Between the two it reads its configuration
+ *           into blocks of malloc. So until it has begun each hook looks, as it leaves, whether ours is still called, and sets it again.
+ * Layers:   what was set over ours may call it in turn (tracemalloc, debug hooks), and may be taken off again. So a layer that was set
+ *           stays, with what it calls, and of those that a call goes through the outermost records: its blocks are the program's.
  * Threads:  as the interpreter's allocators; each call uses its thread's own state.
  * Failure:  no Python heap. The interpreter's allocator gets every call, whatever happens to us.
  */
@@ -14,7 +18,7 @@
 #include "python.h"
 
 enum { DOMAIN_MEM = 1, DOMAIN_OBJ = 2, DOMAINS = 2 };
-#define CALLS_OF_A_START 1000u /* an interpreter that has begun has made many more */
+#define LAYERS_MAX 4u
 
 struct allocator { /* PyMemAllocatorEx */
 	void *context;
@@ -24,15 +28,17 @@ struct allocator { /* PyMemAllocatorEx */
 	void (*free)(void *context, void *p);
 };
 
-static struct allocator before[2][DOMAINS]; /* set the first time, and after PYTHONMALLOC */
-static _Atomic unsigned settings;           /* how often ours was set */
-static _Atomic uint32_t calls;              /* counted up to CALLS_OF_A_START */
+static struct allocator below[LAYERS_MAX][DOMAINS]; /* what a layer calls */
+static _Atomic unsigned layers;                     /* how often ours was set */
 static uint32_t heap;
+static bool samples_go_straight;                    /* when it has begun: as malloc_hooks.c wanted it */
+
+/* Layers that the thread is inside of. */
+static __thread unsigned inside __attribute__((tls_model("initial-exec")));
 
 static void record_alloc(void *p, size_t size, const void *frame) {
-	struct tm_thread *t = p ? tm_hook_enter() : NULL;
+	struct tm_thread *t = p && !inside ? tm_hook_enter() : NULL;
 
-	if (atomic_load_explicit(&calls, memory_order_relaxed) < CALLS_OF_A_START) atomic_fetch_add(&calls, 1);
 	if (!t) return;
 	tm_emit_heap_alloc(t, TM_OP_PYTHON_ALLOC, heap, p, size, frame);
 	tm_hook_leave(t);
@@ -40,34 +46,48 @@ static void record_alloc(void *p, size_t size, const void *frame) {
 
 static void *python_malloc(void *context, size_t size) {
 	const struct allocator *a = context;
-	void *p = a->malloc(a->context, size);
+	void *p;
 
+	inside++;
+	p = a->malloc(a->context, size);
+	inside--;
 	record_alloc(p, size, TM_FRAME);
 	return p;
 }
 
 static void *python_calloc(void *context, size_t count, size_t size) {
 	const struct allocator *a = context;
-	void *p = a->calloc(a->context, count, size);
+	void *p;
 
+	inside++;
+	p = a->calloc(a->context, count, size);
+	inside--;
 	record_alloc(p, count * size, TM_FRAME); /* it did not overflow, else p is NULL */
+	return p;
+}
+
+static void *realloc_below(const struct allocator *a, void *old, size_t size) {
+	void *p;
+
+	inside++;
+	p = a->realloc(a->context, old, size);
+	inside--;
 	return p;
 }
 
 /* The hook is left while the interpreter's realloc runs: what that asks of malloc is to be recorded. */
 static void *python_realloc(void *context, void *old, size_t size) {
-	const struct allocator *a = context;
-	struct tm_thread *t = old ? tm_hook_enter() : NULL;
+	struct tm_thread *t = old && !inside ? tm_hook_enter() : NULL;
 	uint64_t begin = t ? tm_begin(t) : 0;
 	void *p;
 
 	if (t) tm_hook_leave(t);
-	p = a->realloc(a->context, old, size);
+	p = realloc_below(context, old, size);
 	if (!old) {
 		record_alloc(p, size, TM_FRAME);
 		return p;
 	}
-	t = tm_hook_enter();
+	t = inside ? NULL : tm_hook_enter();
 	if (!t) return p;
 	if (p && begin) tm_emit_heap_realloc(t, TM_OP_PYTHON_REALLOC, heap, p, size, old, begin, TM_FRAME);
 	else tm_cancel(t);
@@ -77,30 +97,43 @@ static void *python_realloc(void *context, void *old, size_t size) {
 
 static void python_free(void *context, void *p) {
 	const struct allocator *a = context;
-	struct tm_thread *t = p ? tm_hook_enter() : NULL;
+	struct tm_thread *t = p && !inside ? tm_hook_enter() : NULL;
 
 	if (t) {
 		tm_emit_heap_free(t, TM_OP_PYTHON_FREE, heap, p);
 		tm_hook_leave(t);
 	}
+	inside++;
 	a->free(a->context, p);
+	inside--;
 }
 
-static void set(struct tm_thread *t, unsigned setting) {
-	const struct tm_python_module *m = &tm_python.module;
-	void (*get_allocator)(int, struct allocator *) = (void (*)(int, struct allocator *))m->symbols[TM_PYTHON_GET_ALLOCATOR];
-	void (*set_allocator)(int, struct allocator *) = (void (*)(int, struct allocator *))m->symbols[TM_PYTHON_SET_ALLOCATOR];
+static int domain_of(unsigned i) {
+	return i == 0 ? DOMAIN_MEM : DOMAIN_OBJ;
+}
 
-	heap = tm_heap_number("python", 6, "python", 0, -1);
-	if (!heap || !tm_heap_tell(t, heap)) return;
-	for (unsigned i = 0; i < DOMAINS; i++) {
-		struct allocator ours = { &before[setting][i], python_malloc, python_calloc, python_realloc, python_free };
-		int domain = i == 0 ? DOMAIN_MEM : DOMAIN_OBJ;
+static void allocator_of(unsigned i, struct allocator *out) {
+	((void (*)(int, struct allocator *))tm_python.module.symbols[TM_PYTHON_GET_ALLOCATOR])(domain_of(i), out);
+}
 
-		get_allocator(domain, &before[setting][i]);
-		set_allocator(domain, &ours);
+/* Sets ours where another one is called. */
+static void set(struct tm_thread *t) {
+	const uintptr_t symbol = tm_python.module.symbols[TM_PYTHON_SET_ALLOCATOR];
+	void (*set_allocator)(int, struct allocator *) = (void (*)(int, struct allocator *))symbol;
+	unsigned layer = atomic_load(&layers);
+	bool is_set = false;
+
+	for (unsigned i = 0; i < DOMAINS && layer < LAYERS_MAX; i++) {
+		struct allocator ours = { &below[layer][i], python_malloc, python_calloc, python_realloc, python_free };
+
+		allocator_of(i, &below[layer][i]);
+		if (below[layer][i].malloc == python_malloc) continue;
+		if (!heap) heap = tm_heap_number("python", 6, "python", 0, -1);
+		if (!heap || !tm_heap_tell(t, heap)) return;
+		set_allocator(domain_of(i), &ours);
+		is_set = true;
 	}
-	atomic_store(&settings, setting + 1);
+	if (is_set) atomic_store(&layers, layer + 1);
 }
 
 static bool is_initialized(void) {
@@ -109,12 +142,41 @@ static bool is_initialized(void) {
 	return ask && ask();
 }
 
+/* --- an interpreter that has not begun --- */
+
+static bool has_one_thread(void) {
+	return atomic_load(&tm_guest.next_thread) == 1;
+}
+
+static void begin(struct tm_thread *t) {
+	set(t);
+	samples_go_straight = tm_guest.samples_straight;
+	tm_guest.samples_straight = false; /* what goes straight to malloc does not come by here */
+	atomic_store(&tm_python.heap_begins, true);
+	t->at_leave = true;
+}
+
+bool tm_python_heap_at_leave(struct tm_thread *t) {
+	bool begins = true;
+
+	if (!atomic_load_explicit(&tm_python.heap_begins, memory_order_relaxed)) return false;
+	if (!is_initialized() && has_one_thread()) {
+		set(t);
+		return true;
+	}
+	if (atomic_compare_exchange_strong(&tm_python.heap_begins, &begins, false))
+		tm_guest.samples_straight = samples_go_straight;
+	return false;
+}
+
+/* --- coming in --- */
+
 void tm_python_heap_found(struct tm_thread *t) {
 	const struct tm_python_module *m = &tm_python.module;
 
-	if (!tm_guest.shm->python_heap || atomic_load(&settings)) return;
+	if (!tm_guest.shm->python_heap || atomic_load(&layers)) return;
 	if (!m->symbols[TM_PYTHON_GET_ALLOCATOR] || !m->symbols[TM_PYTHON_SET_ALLOCATOR] || !m->symbols[TM_PYTHON_THIS_THREAD]) return;
-	if (!is_initialized() && atomic_load(&tm_guest.next_thread) == 1) set(t, 0);
+	if (!is_initialized() && has_one_thread()) begin(t);
 	atomic_store(&tm_python.heap_pending, true);
 }
 
@@ -123,14 +185,10 @@ void tm_python_heap_poll(struct tm_thread *t) {
 	void *(*this_thread)(void) = (void *(*)(void))m->symbols[TM_PYTHON_THIS_THREAD];
 	const void *state = this_thread();
 	bool pending = true;
-	unsigned times = atomic_load(&settings);
 
 	if (!state || !tm_python.current_thread || tm_python.current_thread() != state || !is_initialized()) return;
 	if (!atomic_compare_exchange_strong(&tm_python.heap_pending, &pending, false)) return;
-	if (times == 0) {
+	if (!atomic_load(&layers))
 		tm_emit_note(t, "python-heap", "the heap python is recorded from here on: blocks that were there before are not in it");
-		set(t, 0);
-	} else if (atomic_load(&calls) < CALLS_OF_A_START) {
-		set(t, 1);
-	}
+	set(t);
 }

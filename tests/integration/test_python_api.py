@@ -350,17 +350,69 @@ def live_by_line(db, begin, at, file):
 
 @test
 def python_heap_set_late_and_again(t):
-    """PYTHONMALLOC sets the allocators anew while the interpreter begins; ours is there all the same."""
-    text = "x = [bytes(700 + i) for i in range(500)]\n"
-    for python in each(t):
-        for value in ("pymalloc", "debug", "malloc"):
-            with open(t.path("api.py"), "w", encoding="utf-8") as file:
-                file.write(text)
-            recording = t.record([python.path, t.path("api.py")], "--python-heap=on", env={"PYTHONMALLOC": value})
-            db = t.imported(recording)
-            count = db.value("""SELECT count(*) FROM allocation a JOIN heap h ON h.id = a.heap_id AND h.name = 'python' JOIN stack s ON s.id = a.stack_id
-                                JOIN frame f ON f.id = s.site_frame_id WHERE f.file = ? AND a.size_bytes >= 733""", t.path("api.py"))
-            t.check(count >= 500, f"{python}, PYTHONMALLOC={value}: {count} objects")
+    """PYTHONMALLOC and -X dev set the allocators anew while the interpreter begins: ours has the same blocks, and each free finds its own."""
+    text = """import os, sys
+x = [bytes(700 + i) for i in range(500)]
+os.write(1, b"%d" % sys.getallocatedblocks())
+os._exit(0)
+"""
+    pythons = each(t)
+    every, some = ("default", "debug", "malloc", "malloc_debug", "pymalloc", "pymalloc_debug"), ("debug", "malloc", "pymalloc")
+    for python in pythons:
+        plain = python_blocks(t, python, text)
+        for settings in ({"PYTHONMALLOC": value} for value in (every if python is pythons[-1] else some)):
+            count, live, counted = python_blocks(t, python, text, settings)
+            t.check(apart(live, plain[1]) <= 200, f"{python}, {settings}: live at the end, as without but for what hangs on addresses")
+            t.check(plain[0] <= count <= plain[0] + 200, f"{python}, {settings}: {count} blocks, {plain[0]} without")
+            t.check(counted is None or abs(counted) <= 10, f"{python}, {settings}: {counted} blocks more than Python counts itself")
+        for settings, flags in (({}, ["-X", "dev"]), ({"PYTHONDEVMODE": "1", "PYTHONMALLOC": "malloc"}, [])):
+            count, live, _ = python_blocks(t, python, text, settings, flags)
+            t.check(count >= plain[0], f"{python}, {settings} {flags}: {count} blocks, {plain[0]} without")
+
+
+def apart(a, b):
+    """How many blocks one has and the other has not, by their size."""
+    a, b = dict(a), dict(b)
+    return sum(abs(a.get(size, 0) - b.get(size, 0)) for size in {*a, *b})
+
+
+def python_blocks(t, python, text, settings=(), flags=(), options=()):
+    """How many were recorded; size -> number of what was never freed; how many more than the program counted last."""
+    with open(t.path("api.py"), "w", encoding="utf-8") as file:
+        file.write(text)
+    recording = t.record([python.path, *flags, t.path("api.py")], "--python-heap=on", *options,
+                         env={"PYTHONPATH": os.path.join(ROOT, "recorder"), "PYTHONHASHSEED": "0", **dict(settings)})
+    db = t.imported(recording)
+    heap = "a.heap_id = (SELECT id FROM heap WHERE name = 'python')"
+    t.equal(db.value("SELECT count(*) FROM loss"), 0, f"{python}, {settings} {flags}: losses, frees that match nothing included")
+    own = db.value(f"SELECT count(*) FROM allocation a WHERE {heap} AND size_bytes BETWEEN 733 AND 1232")
+    t.check(own >= 500, f"{python}, {settings} {flags}: the script's own")
+    live = db.rows(f"SELECT size_bytes, count(*) FROM allocation a WHERE {heap} AND free_ns IS NULL GROUP BY 1")
+    said = int(recording.text or "0")  # without pymalloc it counts none
+    more = sum(count for _, count in live) - said if said else None
+    return db.value(f"SELECT count(*) FROM allocation a WHERE {heap}"), live, more
+
+
+@test
+def python_heap_and_tracemalloc(t):
+    """tracemalloc lies over ours or under it, and is taken off again: each block is recorded once, whatever calls whom."""
+    text = """import tracemalloc
+a = [bytes(700 + i) for i in range(100)]
+tracemalloc.start()
+b = [bytes(700 + i) for i in range(200)]
+tracemalloc.stop()
+c = [bytes(700 + i) for i in range(400)]
+del a, b, c
+d = [bytes(900 + i) for i in range(500)]
+"""
+    pythons = each(t)
+    for python in pythons:
+        plain = python_blocks(t, python, text)
+        for settings in ({"PYTHONTRACEMALLOC": "3"}, {"PYTHONTRACEMALLOC": "3", "PYTHONMALLOC": "debug"}):
+            for options in ((), ("--stacks=off",), ("--sample=64k",)) if python is pythons[-1] else ((),):
+                count, live, _ = python_blocks(t, python, text, settings, options=options)
+                t.check(apart(live, plain[1]) <= 200, f"{python}, {settings} {options}: what is live at the end")
+                t.check(plain[0] <= count <= plain[0] + 200, f"{python}, {settings} {options}: {count} blocks, {plain[0]} without")
 
 
 main()
