@@ -24,8 +24,11 @@ a scope is an empty `with`, profile() returns the function as it is, and stats()
     stats(heap)         live_bytes, live_count, peak_bytes, peak_since_reset_bytes, allocations, frees, exact: as of now.
     reset_peak(heap)    peak_since_reset_bytes begins anew.
 
-A heap is named as in tidemark's tables: "malloc", "mmap", "torch.cpu", "torch.cuda:0", a pool of the program's. A number, a device object, or None for the
-current device means torch.cuda:N. A device or heap that is not there is a ValueError that says which are.
+A heap is named as in tidemark's tables: "malloc", "mmap", "torch.cpu", "torch.cuda:0", a pool of the program's. A number, a device object, or
+None for the current device means torch.cuda:N. A device or heap that is not there is a ValueError that says which are; what is there only
+the recorder knows. All other errors of arguments are the same without it.
+
+Names may be any text. What has no UTF-8 is written as backslashreplace does ("\\udcff", of bytes "\\xff"), and a zero byte as "\\x00".
 
 Tasks. A scope belongs to the thread that opened it, and an event to the scope opened last on its thread. Where one thread runs several tasks, a scope is
 therefore closed while its task is suspended, and opened again when it goes on: each stretch is an instance of its own, and other tasks see nothing of it.
@@ -75,12 +78,15 @@ _api = _functions()
 
 
 def _text(name):
-    raw = name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogateescape" if isinstance(name, str) and _is_escaped(name) else "replace")
-    return raw.split(b"\0", 1)[0]
-
-
-def _is_escaped(name):
-    return any("\udc80" <= c <= "\udcff" for c in name)
+    """The name as the recorder takes it: UTF-8 without a zero byte, and never an error."""
+    if not isinstance(name, (str, bytes)):
+        try:
+            name = str(name)
+        except Exception:  # pylint: disable=broad-except  # the program's own __str__
+            name = "<unprintable %s object>" % type(name).__name__
+    if isinstance(name, bytes):
+        name = bytes.decode(name, "utf-8", "backslashreplace")
+    return str.encode(name, "utf-8", "backslashreplace").replace(b"\0", b"\\x00")
 
 
 # --- scopes ---
@@ -149,10 +155,11 @@ class _Nothing:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, _value, _traceback):
         return False
 
 
+_Nothing.__name__, _Nothing.__exit__.__qualname__ = _Scope.__name__, _Scope.__exit__.__qualname__  # in messages
 _nothing = _Nothing()
 
 
@@ -365,9 +372,12 @@ def _tell_pools():
 
 def step(n):
     """Step n begins; the step before ends."""
+    n = int(n)
+    if not -1 << 63 <= n < 1 << 63:
+        raise OverflowError("a step is a number of 64 bits, not %d" % n)
     if _api:
         _tell_pools()
-        _api["step"](int(n))
+        _api["step"](n)
 
 
 def mark(name):
@@ -405,7 +415,7 @@ def stop():
 
 def _ask(heap):
     raw = _RawStats()
-    status = _api["stats"](heap.encode("utf-8", "replace"), ctypes.byref(raw), ctypes.sizeof(raw))
+    status = _api["stats"](_text(heap), ctypes.byref(raw), ctypes.sizeof(raw))
     return status, Stats(*raw.figures, bool(raw.exact))
 
 
@@ -437,22 +447,28 @@ def _current_device():
     return torch.cuda.current_device()
 
 
+def _check_heap(heap):
+    """What could name a heap; whether there is one of that name is another question."""
+    if heap is None or isinstance(heap, str) or isinstance(heap, int) and not isinstance(heap, bool):
+        return
+    index = getattr(heap, "index", None)
+    if not isinstance(getattr(heap, "type", None), str) or isinstance(index, bool) or not isinstance(index, (int, type(None))):
+        raise TypeError("a heap is a name, a device number, a device or None, not %r" % (heap,))
+
+
 def _heap_name(heap):
     """The heap's name, and whether it stands for a device."""
     if isinstance(heap, str):
         return heap, False
     if heap is None:
         return "torch.cuda:%d" % _current_device(), True
-    if isinstance(heap, int) and not isinstance(heap, bool):
+    if isinstance(heap, int):
         return "torch.cuda:%d" % heap, True
-    kind, index = getattr(heap, "type", None), getattr(heap, "index", None)
-    if not isinstance(kind, str):
-        raise TypeError("a heap is a name, a device number, a device or None, not %r" % (heap,))
-    if kind == "cpu":
+    if heap.type == "cpu":
         return "torch.cpu", False
-    if kind != "cuda":
+    if heap.type != "cuda":
         _no_device(str(heap))
-    return "torch.cuda:%d" % (_current_device() if index is None else index), True
+    return "torch.cuda:%d" % (_current_device() if heap.index is None else heap.index), True
 
 
 def _checked(heap):
@@ -472,13 +488,16 @@ def _checked(heap):
 
 def stats(heap=None):
     """What is live in the heap, and was at most; zeros if nothing is recorded, or nothing was ever allocated there."""
+    _check_heap(heap)
     return _checked(heap)[1] if _api else Stats(0, 0, 0, 0, 0, 0, False)
 
 
 def reset_peak(heap=None):
     """peak_since_reset_bytes of the heap begins anew, at what is live."""
+    _check_heap(heap)
     if _api:
-        _api["reset_peak"](_checked(heap)[0].encode("utf-8", "replace"))
+        _api["reset_peak"](_text(_checked(heap)[0]))
 
 
-_watch_asyncio()
+if _api:
+    _watch_asyncio()
