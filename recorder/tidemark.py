@@ -30,17 +30,24 @@ the recorder knows. All other errors of arguments are the same without it.
 
 Names may be any text. What has no UTF-8 is written as backslashreplace does ("\\udcff", of bytes "\\xff"), and a zero byte as "\\x00".
 
-Tasks. A scope belongs to the thread that opened it, and an event to the scope opened last on its thread. Where one thread runs several tasks, a scope is
-therefore closed while its task is suspended, and opened again when it goes on: each stretch is an instance of its own, and other tasks see nothing of it.
-This holds for asyncio's own loop, and on any loop for scopes inside of what @profile decorates. In a generator without @profile a scope stays open over
-`yield`, and what the caller does until then counts in it.
+Tasks. A scope belongs to the thread that opened it, and an event to the scope opened last on its thread. Where one thread runs several
+tasks, a scope is therefore closed while its task is suspended, and opened again when it goes on: each stretch is an instance of its own,
+and other tasks see nothing of it, whatever contexts they share. This holds for asyncio's own loops, and on any loop for scopes inside of
+what @profile decorates. A task that begins eagerly (eager_task_factory) is a call of its creator until it is first suspended. In a
+generator without @profile a scope stays open over `yield`, and what the caller does until then counts in it.
+
+@profile returns what it was given: a function, a coroutine function, a staticmethod, a partial, a bound method stay what they are, as far
+as isinstance() and inspect can tell, and so do callable objects (a functools.lru_cache keeps its cache_info()). A class is a TypeError: it
+is its methods that run.
 """
-import contextvars
+import copy
 import ctypes
 import functools
 import inspect
 import sys
 import threading
+import types
+import weakref
 from collections import namedtuple
 
 __all__ = ["scope", "profile", "step", "mark", "snapshot", "baseline", "start", "stop", "stats", "reset_peak", "Stats"]
@@ -94,21 +101,23 @@ def _text(name):
 class _Thread(threading.local):
     def __init__(self):
         self.open = []      # scopes, outermost first
-        self.stray = None   # asyncio: (context, how many scopes were open before its task opened one)
+        self.stray = None   # asyncio: (what runs unwatched, how many scopes were open when it was found)
 
 
 _thread = _Thread()
 
 
 class _Scope:
-    """One `with`. `id` is that of the open instance; `more`: those of who entered it meanwhile, by recursion, on another thread or in another task."""
+    """One `with`. `id` is that of its last instance, None where nobody is inside; `among` are the open scopes that it is one of, None while
+    it is suspended; `more`: those of who entered it meanwhile, by recursion, on another thread or in another task."""
     __slots__ = ("name", "id", "among", "entered", "more")
 
     def __init__(self, name):
         self.name, self.id, self.among, self.entered, self.more = name, None, None, False, []
 
     def __enter__(self):
-        _watch_asyncio()
+        if not _watched and "asyncio.events" in sys.modules:
+            _watch_asyncio()
         one = self
         if self.entered:
             one = _Scope(self.name)
@@ -124,6 +133,7 @@ class _Scope:
         else:
             self.more.remove(one)
         one.end(kind is not None and not issubclass(kind, GeneratorExit))
+        one.id = None
         return False
 
     def innermost(self):
@@ -179,165 +189,385 @@ def _suspend(base):
 
 def _resume(suspended):
     for one in suspended:
-        one.begin(_thread.open)
+        if one.id is not None:  # else it was left meanwhile, by another task
+            one.begin(_thread.open)
 
 
 # --- asyncio: scopes of a task are closed between its steps ---
 
-_suspended = contextvars.ContextVar("tidemark_suspended", default=(None, ()))
+_kept = {}  # id of a task, or of the handle of another callback -> (a weak reference to it, its suspended scopes)
 _watched = False
+_STEPS = ("__step", "__wakeup", "_step", "_wakeup", "task_wakeup", "TaskStepMethWrapper", "TaskWakeupMethWrapper")
 
 
 def _watch_asyncio():
-    """Once asyncio is there: its handles run every step of a task, in a context that is the task's own."""
+    """Once asyncio is there: its handles run every step of a task, but for the first one of a task that begins eagerly, in create_task()."""
     global _watched
-    events = sys.modules.get("asyncio.events")
-    if _watched or not events or not hasattr(events, "Handle"):
+    handle = getattr(sys.modules.get("asyncio.events"), "Handle", None)
+    loop = getattr(sys.modules.get("asyncio.base_events"), "BaseEventLoop", None)
+    if _watched or not handle or not loop:
         return
     _watched = True
-    handle_run = events.Handle._run
+    handle_run, create_task = handle._run, loop.create_task
 
     @functools.wraps(handle_run)
     def run(self):
-        among, context = _thread.open, self._context
-        if _thread.stray:
-            _keep(*_thread.stray)
+        among, stray = _thread.open, _thread.stray
+        if stray:
             _thread.stray = None
+            _keep(*stray)
         base = len(among)
-        owner, scopes = context.get(_suspended, (None, ()))
-        if scopes and owner is context:
-            context.run(_suspended.set, (None, ()))
-            _resume(scopes)
+        if _kept:
+            _resume(_scopes_of(_owner(self)))
         try:
             return handle_run(self)
         finally:
             if len(among) > base:
-                _keep(context, base)
+                _keep(_owner(self), base)
 
-    events.Handle._run = run
-    frame = sys._getframe()
+    @functools.wraps(create_task)
+    def create(self, *args, **kwargs):
+        among = _thread.open
+        base = len(among)
+        task = create_task(self, *args, **kwargs)
+        if len(among) > base:
+            _keep(task, base)
+        made = getattr(task, "_source_traceback", None)  # of debug mode: without us
+        if made and made[-1][0] == __file__:
+            del made[-1]
+        return task
+
+    handle._run = run
+    if sys.version_info >= (3, 12):
+        loop.create_task = create
+    frame, creates = sys._getframe(), False
     while frame and frame.f_code is not handle_run.__code__:
+        creates = creates or frame.f_code is create_task.__code__
         frame = frame.f_back
     if frame:  # this very step began before we watched
-        _thread.stray = (frame.f_locals["self"]._context, len(_thread.open))
+        current = sys.modules["asyncio.tasks"].current_task() if creates else None
+        _thread.stray = (current or _owner(frame.f_locals["self"]), len(_thread.open))
 
 
-def _keep(context, base):
-    suspended = _suspend(base)
-    if suspended:
-        context.run(_suspended.set, (context, suspended))
+def _owner(handle):
+    """The task whose step the handle runs, or the handle itself: a callback's scopes are its own, also where it runs again."""
+    callback = handle._callback
+    task = getattr(callback, "__self__", None)
+    if task is None:
+        return handle
+    name = getattr(callback, "__name__", type(callback).__name__)
+    return task if name in _STEPS else handle
+
+
+def _keep(owner, base):
+    suspended, key = _suspend(base), id(owner)
+    if not suspended:
+        return
+    try:
+        reference = weakref.ref(owner, lambda _: _kept.pop(key, None))
+    except TypeError:  # a task of somebody's own
+        def reference():
+            return owner
+    _kept[key] = (reference, suspended)
+
+
+def _scopes_of(owner):
+    reference, scopes = _kept.pop(id(owner), (None, ()))
+    return scopes if reference and reference() is owner else ()
+
+
+# --- what is suspended in between: the scope is open only while the body runs ---
+
+class _Stretches:
+    """Runs one stretch of a body after another, each inside of the scope; scopes that the body has open are closed and opened with it. What
+    is sent or thrown into the body is held here only until it goes on, as the body itself would."""
+    __slots__ = ("inner", "body", "scopes", "value", "error", "ended")
+
+    def __init__(self, name):
+        own = _Scope(name)
+        own.id = 0
+        self.inner, self.body, self.scopes = None, None, [own]
+        self.value, self.error, self.ended = None, None, False
+
+    def __del__(self):
+        """Of a coroutine that was never begun the one around it warns."""
+        inner = self.inner
+        if isinstance(inner, types.CoroutineType) and inspect.getcoroutinestate(inner) == inspect.CORO_CREATED:
+            inner.close()
+
+    def step(self):
+        base, own = len(_thread.open), self.scopes[0]
+        value, error, self.value, self.error = self.value, self.error, None, None
+        _resume(self.scopes)
+        try:
+            result = self.body.send(value) if error is None else self.body.throw(error)
+        except BaseException as raised:
+            if self.body is not self.inner and isinstance(raised, StopIteration):
+                self.scopes = _suspend(base)  # an async generator has come to a `yield`
+            else:
+                for one in _thread.open[:base:-1]:
+                    one.end()
+                own.end(not isinstance(raised, (StopIteration, StopAsyncIteration, GeneratorExit)))
+                self.scopes = [own]
+            self.ended = True
+            raise
+        finally:
+            value = error = None  # else a traceback would hold the error that holds it
+        self.scopes = _suspend(base)
+        return result
+
+
+def _drive(stretches):
+    """A generator that does as the body does, in stretches."""
+    while True:
+        try:
+            stretches.value = yield stretches.step()
+        except BaseException as error:
+            if not stretches.ended:  # it was thrown into us
+                stretches.error = error
+            elif isinstance(error, StopIteration):
+                return error.value
+            else:
+                raise
+
+
+_drive_awaited = types.coroutine(lambda stretches: (yield from _drive(stretches)))
+
+
+@types.coroutine
+def _iterable_coroutine(stretches):
+    return (yield from _drive(stretches))
+
+
+async def _coroutine(stretches):
+    return await _drive_awaited(stretches)
+
+
+async def _async_generator(stretches):
+    while True:
+        try:
+            stretches.value = yield await _async_step(stretches)
+        except StopAsyncIteration:
+            if not stretches.ended:
+                raise
+            return
+        except BaseException as error:
+            if stretches.ended:
+                raise
+            stretches.error = error
+
+
+async def _async_step(stretches):
+    """One step of an async generator: its awaitable has send, throw and close, as a generator has. The event loop hears of ours alone."""
+    value, error, stretches.value, stretches.error = stretches.value, stretches.error, None, None
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, None)
+    try:
+        step = stretches.inner.asend(value) if error is None else stretches.inner.athrow(error)
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+        value = error = None
+    stretches.body = step.__await__()
+    result = await _drive_awaited(stretches)
+    stretches.ended = False
+    return result
+
+
+def _in_stretches(name, flags, make, args, kwargs):
+    """What stands for what make() returns: a generator, a coroutine or an async generator, as the flags of its code say. Ours is made first,
+    so that the collector, where it finds both, closes it first."""
+    stretches = _Stretches(name)
+    if flags & inspect.CO_COROUTINE:
+        outer = _coroutine(stretches)
+    elif flags & inspect.CO_ASYNC_GENERATOR:
+        outer = _async_generator(stretches)
+    else:
+        outer = _iterable_coroutine(stretches) if flags & inspect.CO_ITERABLE_COROUTINE else _drive(stretches)
+    try:
+        inner = make(*args, **kwargs)
+    except BaseException:
+        if flags & inspect.CO_COROUTINE:
+            outer.close()  # else it warns that nobody awaited it
+        raise
+    stretches.inner = stretches.body = inner
+    outer.__name__, outer.__qualname__ = inner.__name__, inner.__qualname__
+    return outer
+
+
+def _followed(name, result):
+    """What a call returned, if that runs later."""
+    for kind, code in ((types.CoroutineType, "cr_code"), (types.GeneratorType, "gi_code"), (types.AsyncGeneratorType, "ag_code")):
+        if isinstance(result, kind):
+            return _in_stretches(name, getattr(result, code).co_flags, lambda: result, (), {})
+    return result
 
 
 # --- functions ---
 
-class _Stretches:
-    """Runs one stretch of a body after another, each inside of the scope; scopes that the body has open are closed and opened with it."""
-    __slots__ = ("inner", "scopes")
+class _Proxy:
+    """Stands for a callable that is no plain function: it is called inside of the scope, and all else is the callable's own."""
+    __slots__ = ("__wrapped__", "_tidemark_name", "_tidemark_suspends", "__weakref__")
 
-    def __init__(self, name, inner):
-        self.inner, self.scopes = inner, [_Scope(name)]
+    def __init__(self, function, name, suspends):
+        object.__setattr__(self, "__wrapped__", function)
+        object.__setattr__(self, "_tidemark_name", name)
+        object.__setattr__(self, "_tidemark_suspends", suspends)
 
-    def run(self, function, *arguments):
-        base, own = len(_thread.open), self.scopes[0]
-        _resume(self.scopes)
-        try:
-            result = function(*arguments)
-        except BaseException as error:
-            for one in _thread.open[:base:-1]:
-                one.end()
-            own.end(not isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit)))
-            self.scopes = [own]
-            raise
-        self.scopes = _suspend(base)
-        return result
+    def __call__(self, *args, **kwargs):
+        with _Scope(self._tidemark_name):
+            result = self.__wrapped__(*args, **kwargs)
+        return _followed(self._tidemark_name, result) if self._tidemark_suspends else result
 
-    def __iter__(self):
+    def __getattr__(self, name):
+        return getattr(self.__wrapped__, name)
+
+    def __setattr__(self, name, value):
+        setattr(self.__wrapped__, name, value)
+
+    def __delattr__(self, name):
+        delattr(self.__wrapped__, name)
+
+    def __dir__(self):
+        return dir(self.__wrapped__)
+
+    def __repr__(self):
+        return repr(self.__wrapped__)
+
+    def __reduce_ex__(self, protocol):
+        """By its name, as functions are; an object with what profile() was given."""
+        function = self.__wrapped__
+        named = isinstance(function, (types.FunctionType, types.BuiltinFunctionType)) or isinstance(function.__reduce_ex__(protocol), str)
+        return function.__qualname__ if named else (profile, (function, self._tidemark_name))
+
+    def __copy__(self):
+        return self._tidemark_again(copy.copy(self.__wrapped__))
+
+    def __deepcopy__(self, memo):
+        return self._tidemark_again(copy.deepcopy(self.__wrapped__, memo))
+
+    def _tidemark_again(self, function):
+        return self if function is self.__wrapped__ else type(self)(function, self._tidemark_name, self._tidemark_suspends)
+
+    __class__ = property(lambda self: self.__wrapped__.__class__)
+    __doc__ = property(lambda self: self.__wrapped__.__doc__)
+    __module__ = property(lambda self: self.__wrapped__.__module__)
+
+
+# Of a generator function, a coroutine function, an async generator function: what a call returns runs, not the call.
+class _Function(_Proxy):
+    __slots__ = ()
+    __doc__, __module__ = _Proxy.__doc__, _Proxy.__module__
+
+    def __call__(self, *args, **kwargs):
+        function = self.__wrapped__
+        return _in_stretches(self._tidemark_name, function.__code__.co_flags, function, args, kwargs)
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else types.MethodType(self, instance)
+
+
+def _bind(self, instance, owner=None):
+    bound = type(self.__wrapped__).__get__(self.__wrapped__, instance, owner)
+    if bound is self.__wrapped__:
         return self
-
-    def __next__(self):
-        return self.run(self.inner.send, None)
-
-    def send(self, value):
-        return self.run(self.inner.send, value)
-
-    def throw(self, *error):
-        return self.run(self.inner.throw, *error)
-
-    def close(self):
-        return self.run(self.inner.close)
+    if isinstance(bound, types.MethodType) and bound.__func__ is self.__wrapped__:
+        return types.MethodType(self, bound.__self__)
+    return _proxy(bound, self._tidemark_name, self._tidemark_suspends)
 
 
-def _drive(stretches):
-    """A generator or coroutine that does as the inner one does, in stretches."""
-    value, error = None, None
-    while True:
-        try:
-            out = stretches.send(value) if error is None else stretches.throw(error)
-        except StopIteration as end:
-            return end.value
-        try:
-            value, error = (yield out), None
-        except GeneratorExit:
-            stretches.close()
-            raise
-        except BaseException as thrown:
-            value, error = None, thrown
+def _forwarding(name):
+    def method(self, *args, **kwargs):
+        return getattr(type(self.__wrapped__), name)(self.__wrapped__, *args, **kwargs)
+    return method
 
 
-class _Await:
-    __slots__ = ("stretches",)
+@functools.lru_cache(maxsize=256)
+def _proxy_class(kind):
+    """Python looks for special methods in the class: those that the callable's class has, this one has."""
+    own = {"__init__", "__new__", "__del__", "__getattribute__", "__init_subclass__", "__class_getitem__", "__reduce__", "__getstate__",
+           "__setstate__"}
+    members = {"__slots__": (), "__doc__": _Proxy.__doc__, "__module__": _Proxy.__module__}
+    for name in dir(kind):
+        if name[:2] == name[-2:] == "__" and name not in own and name not in _Proxy.__dict__:
+            value = getattr(kind, name)
+            if callable(value) and not isinstance(value, type) and value is not getattr(object, name, None):
+                members[name] = _forwarding(name)
+    if hasattr(kind, "__get__"):
+        members["__get__"] = _bind
+    return type(kind.__name__, (_Proxy,), members)
 
-    def __init__(self, stretches):
-        self.stretches = stretches
 
-    def __await__(self):
-        return (yield from _drive(self.stretches))
+def _proxy(function, name, suspends):
+    return _proxy_class(type(function))(function, name, suspends)
+
+
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def _suspends(function):
+    """A call of it returns what runs later, in stretches."""
+    return isinstance(function, types.FunctionType) and bool(function.__code__.co_flags & _SUSPENDED)
 
 
 def _wrapped(function, name):
-    if inspect.isasyncgenfunction(function):
-        @functools.wraps(function)
-        async def run_async_generator(*args, **kwargs):
-            inner = function(*args, **kwargs)
-            step_of = functools.partial(_async_step, _Stretches(name, None))
-            value, error = None, None
-            try:
-                while True:
-                    try:
-                        out = await step_of(inner.asend(value) if error is None else inner.athrow(error))
-                    except StopAsyncIteration:
-                        return
-                    try:
-                        value, error = (yield out), None
-                    except GeneratorExit:
-                        raise
-                    except BaseException as thrown:
-                        value, error = None, thrown
-            finally:
-                await step_of(inner.aclose())
-        return run_async_generator
-    if inspect.iscoroutinefunction(function):
-        @functools.wraps(function)
-        async def run_coroutine(*args, **kwargs):
-            return await _Await(_Stretches(name, function(*args, **kwargs)))
-        return run_coroutine
-    if inspect.isgeneratorfunction(function):
-        @functools.wraps(function)
-        def run_generator(*args, **kwargs):
-            return (yield from _drive(_Stretches(name, function(*args, **kwargs))))
-        return run_generator
+    if _suspends(function):
+        return _Function(function, name, True)
+    marked = inspect.iscoroutinefunction(function)  # inspect.markcoroutinefunction(); it returns an awaitable, perhaps a coroutine
+    if not isinstance(function, types.FunctionType) or issubclass(type(function), _Proxy):
+        return _proxy(function, name, marked or _suspends(getattr(type(function), "__call__", None)))
 
     @functools.wraps(function)
     def run(*args, **kwargs):
         with _Scope(name):
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+        return _followed(name, result) if marked else result
     return run
 
 
-async def _async_step(stretches, awaitable):
-    """One step of an async generator: its awaitable has send, throw and close, as a generator has."""
-    stretches.inner = awaitable.__await__()
-    return await _Await(stretches)
+def _name_of(function):
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def _property(original, name):
+    made = [f and profile(f, name) for f in (original.fget, original.fset, original.fdel)]
+    inherited = original.__doc__ == getattr(original.fget, "__doc__", None)
+    return type(original)(*made, None if inherited else original.__doc__)
+
+
+# What holds functions -> those that it holds, and the like of it with others in their place.
+_HOLDERS = (
+    (staticmethod, lambda h: [h.__func__], lambda h, name: type(h)(profile(h.__func__, name))),
+    (classmethod, lambda h: [h.__func__], lambda h, name: type(h)(profile(h.__func__, name))),
+    (property, lambda h: filter(None, (h.fget, h.fset, h.fdel)), _property),
+    (types.MethodType, lambda h: [h.__func__], lambda h, name: types.MethodType(profile(h.__func__, name), h.__self__)),
+    (functools.partialmethod, lambda h: [h.func], lambda h, name: type(h)(profile(h.func, name), *h.args, **h.keywords)),
+    (functools.partial, lambda h: [h.func], lambda h, name: _partial(h, name)),
+    (getattr(functools, "cached_property", None), lambda h: [h.func], lambda h, name: type(h)(profile(h.func, name))),
+)
+
+
+def _partial(original, name):
+    made = type(original)(profile(original.func, name), *original.args, **original.keywords)
+    made.__dict__.update(original.__dict__)
+    return made
+
+
+def _holder(function):
+    kinds = (staticmethod, classmethod) if isinstance(function, (staticmethod, classmethod)) else (type(function),)
+    return next((row for row in _HOLDERS if row[0] in kinds and isinstance(function, row[0])), None)
+
+
+def _check_function(function):
+    holder = _holder(function)
+    if holder:
+        for held in holder[1](function):
+            _check_function(held)
+    elif isinstance(function, type):
+        raise TypeError("profile() takes a function, not the class %r: decorate its methods" % function.__qualname__)
+    elif not callable(function):
+        raise TypeError("profile() takes a function, not %r" % (function,))
 
 
 def profile(function=None, name=None):
@@ -346,11 +576,11 @@ def profile(function=None, name=None):
         function, name = None, function
     if function is None:
         return functools.partial(profile, name=name)
-    if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(profile(function.__func__, name))
+    _check_function(function)
     if not _api:
         return function
-    return _wrapped(function, _text(name or getattr(function, "__qualname__", None) or repr(function)))
+    holder = _holder(function)
+    return holder[2](function, name) if holder else _wrapped(function, _text(name or _name_of(function)))
 
 
 # --- instants ---
