@@ -1,7 +1,8 @@
 """What @tidemark.profile makes of all that can be called, names of all kinds, and wrong arguments, on every CPython of this machine.
 
-Method: without a recorder profile() returns what it was given, so the same script is its own oracle: it prints what callers and `inspect` see, results and
-exceptions, and must print the same when it is recorded. Where the memory belongs is said by blocks of sizes of their own.
+Method: without a recorder profile() returns what it was given, so the same script is its own oracle: it prints what callers and
+`inspect` see, results and exceptions, and must print the same when it is recorded. Where the memory belongs is said by blocks of sizes
+of their own.
 """
 import os
 
@@ -93,8 +94,9 @@ class Odd:
     def cached(self, a): return a
     part = profile(functools.partialmethod(method, 5))
     builtin = profile(len)
-kinds = {"plain": plain, "co": co, "gen": gen, "agen": agen, "iterable": iterable, "cached": cached, "callable": Callable(), "len": len, "partial": functools.partial(plain, 1, d=5),
-         "async partial": functools.partial(co, 1), "method": Callable().method, "upper": str.upper, "lambda": lambda: 1, "static": Odd.__dict__["st"], "prop": Odd.__dict__["prop"],
+kinds = {"plain": plain, "co": co, "gen": gen, "agen": agen, "iterable": iterable, "cached": cached, "callable": Callable(), "len": len,
+         "partial": functools.partial(plain, 1, d=5), "async partial": functools.partial(co, 1), "method": Callable().method,
+         "upper": str.upper, "lambda": lambda: 1, "static": Odd.__dict__["st"], "prop": Odd.__dict__["prop"],
          "classmethod": Odd.__dict__["cl"], "partialmethod": Odd.__dict__["part"]}
 predicates = [n for n in dir(inspect) if n.startswith("is") and n not in ("iskeyword", "isabstract")]
 originals = dict(kinds)
@@ -102,21 +104,28 @@ for name, f in kinds.items():
     p = profile(f)
     globals()["p_" + name] = p
     print(name, [n for n in predicates if getattr(inspect, n)(p)], asyncio.iscoroutinefunction(p), callable(p), isinstance(p, type(f)))
-    print(name, tried(inspect.signature, p) if callable(f) else None, getattr(p, "__doc__", 0), getattr(p, "__name__", 0), getattr(p, "__qualname__", 0), getattr(p, "__module__", 0))
+    print(name, tried(inspect.signature, p) if callable(f) else None, getattr(p, "__doc__", 0), getattr(p, "__name__", 0), getattr(p,
+          "__qualname__", 0), getattr(p, "__module__", 0))
     print(name, getattr(p, "__annotations__", 0), getattr(p, "__defaults__", 0) if name != "plain" else 0, getattr(p, "mark", 0))
-    print(name, len(repr(p)) > 0, bool(p), inspect.unwrap(p) is inspect.unwrap(f) if not isinstance(f, (functools.partial, types.MethodType)) and callable(f) else None)
+    print(name, len(repr(p)) > 0, bool(p), inspect.unwrap(p) is inspect.unwrap(f) if not isinstance(f, (functools.partial,
+          types.MethodType)) and callable(f) else None)
 p = profile(Callable())
 print(p(1), p(1, b=5), len(p), p[4], list(p), p == 5, bool(p), p.x, p.method(), isinstance(p, Callable), repr(p)[:20])
-p.x = 8; p.y = 9; print(p.x, p.y, "y" in vars(p), p.method()); del p.y; print(hasattr(p, "y"), copy.copy(p).x, copy.deepcopy(p).x, pickle.loads(pickle.dumps(p)).x)
+p.x = 8; p.y = 9; print(p.x, p.y, "y" in vars(p), p.method()); del p.y; print(hasattr(p, "y"), copy.copy(p).x, copy.deepcopy(p).x,
+      pickle.loads(pickle.dumps(p)).x)
 q = copy.copy(p); q.x = 10; print(p.x, q.x, isinstance(q, Callable), q(1))
 c = profile(cached); c(1); c(1); c(2)
-print(c.cache_info(), tried(c, []), c.__wrapped__(7), isinstance(c, type(cached))); c.cache_clear(); print(c.cache_info(), hasattr(c, "cache_parameters"))
+print(c.cache_info(), tried(c, []), c.__wrapped__(7), isinstance(c, type(cached))); c.cache_clear(); print(c.cache_info(), hasattr(c,
+      "cache_parameters"))
 co, gen, agen, cached, iterable = map(profile, (co, gen, agen, cached, iterable))
 for f in (co, gen, agen, cached, iterable): print(copy.copy(f) is f, copy.deepcopy(f) is f, pickle.loads(pickle.dumps(f)) is f, f.__name__)
 o = Odd()
-print(o.method(1), tried(o.co(2).send, None), list(o.gen(3)), o.st(4), Odd.st(4), o.cl(5), Odd.cl(5), o.prop, o.cached(6), o.cached(6), Odd.cached.cache_info(), o.part(), o.builtin([1, 2]))
-o.prop = 3; print(o.set, Odd.prop.__doc__, o.plain(1) is o, tried(setattr, o, "nothing", 1), inspect.ismethod(o.co), inspect.iscoroutinefunction(o.co), o.co == o.co, o.co.__self__ is o)
-print(profile(functools.partial(plain, 1, d=5)).args, profile(functools.partial(plain, 1, d=5)).keywords, profile(str.upper)("a"), profile(o.method)(3), profile(lambda: 1)())
+print(o.method(1), tried(o.co(2).send, None), list(o.gen(3)), o.st(4), Odd.st(4), o.cl(5), Odd.cl(5), o.prop, o.cached(6), o.cached(6),
+      Odd.cached.cache_info(), o.part(), o.builtin([1, 2]))
+o.prop = 3; print(o.set, Odd.prop.__doc__, o.plain(1) is o, tried(setattr, o, "nothing", 1), inspect.ismethod(o.co),
+      inspect.iscoroutinefunction(o.co), o.co == o.co, o.co.__self__ is o)
+print(profile(functools.partial(plain, 1, d=5)).args, profile(functools.partial(plain, 1, d=5)).keywords, profile(str.upper)("a"),
+      profile(o.method)(3), profile(lambda: 1)())
 if hasattr(functools, "cached_property"):
     class Late:
         @profile
@@ -140,7 +149,7 @@ for bad in (5, object, Odd, [], staticmethod(5), types.SimpleNamespace(), proper
 
 @test
 def what_suspended_bodies_see(t):
-    """Generators, coroutines and async generators, driven in all the ways there are: send, throw, close, errors of arguments, what is held and what is let go."""
+    """Generators, coroutines and async generators: send, throw, close, errors of arguments, what is held and what is let go."""
     text = """
 class Wait:
     def __await__(self):
@@ -181,7 +190,8 @@ for make in (stubborn, returns, echo, nested):
 print(tried(stubborn, 1), tried(lambda: echo(1)), g.__name__, g.__qualname__, type(g).__name__)
 class Thing: pass
 class Error(Exception): pass
-g = echo(); next(g); thing = Thing(); gone = weakref.ref(thing); g.send(thing); del thing; g.send(None); print("sent is let go", gone() is None)
+g = echo(); next(g); thing = Thing(); gone = weakref.ref(thing); g.send(thing); del thing; g.send(None); print("sent is let go",
+      gone() is None)
 @profile
 def yields_new():
     yield Thing()
@@ -199,7 +209,8 @@ def takes():
     while True:
         try: yield 1
         except Error: pass
-g = takes(); next(g); error = Error("k"); gone = weakref.ref(error); g.throw(error); del error; next(g); print("thrown is let go", gone() is None)
+g = takes(); next(g); error = Error("k"); gone = weakref.ref(error); g.throw(error); del error; next(g); print("thrown is let go",
+      gone() is None)
 g = echo(); next(g); error = Error("k"); gone = weakref.ref(error)
 try: g.throw(error)
 except Error: pass
@@ -220,7 +231,8 @@ def iterable(a):
     x = yield a
     return x
 async def awaits(): return await iterable(4)
-c = co(1); print(c.__name__, c.__qualname__, inspect.iscoroutine(c), inspect.getcoroutinestate(c), c.send(None), c.send(5), tried(c.send, 6), inspect.getcoroutinestate(c), tried(c.send, 6))
+c = co(1); print(c.__name__, c.__qualname__, inspect.iscoroutine(c), inspect.getcoroutinestate(c), c.send(None), c.send(5), tried(c.send,
+      6), inspect.getcoroutinestate(c), tried(c.send, 6))
 c = co(1); c.send(None); print(tried(c.throw, KeyError("k")), tried(c.close))
 c = co(1); c.send(None); print(c.close(), tried(c.send, None))
 c = co(1); print(tried(c.throw, KeyError("t")), tried(c.send, None)); c = co(1); print(c.close())
@@ -245,7 +257,8 @@ async def ag(n):
             raise
         if x: yield ("sent", x)
 for n in (2, 7):
-    a = ag(n); print(a.__name__, type(a).__name__, inspect.isasyncgen(a), asked(a.asend(1)), asked(a.asend(None)), asked(a.asend("x")), asked(a.athrow(KeyError("k"))), asked(a.athrow(ValueError("v"))),
+    a = ag(n); print(a.__name__, type(a).__name__, inspect.isasyncgen(a), asked(a.asend(1)), asked(a.asend(None)), asked(a.asend("x")),
+          asked(a.athrow(KeyError("k"))), asked(a.athrow(ValueError("v"))),
                      asked(a.__anext__()), asked(a.aclose()))
     a = ag(n); print(asked(a.__anext__()), asked(a.aclose()), asked(a.aclose()), asked(a.__anext__()))
     a = ag(n); print(asked(a.__anext__()), asked(a.athrow(GeneratorExit())), asked(a.__anext__()))
@@ -269,7 +282,7 @@ print(loop.run_until_complete(run())); loop.run_until_complete(loop.shutdown_asy
 
 @test
 def where_the_memory_belongs(t):
-    """In each kind the body's blocks are in its scope, the caller's are not; scopes that a body has open go with it over each suspension."""
+    """In each kind the body's blocks are in its scope, the caller's are not; scopes that a body has open go with it over suspensions."""
     text = """
 @profile
 @types.coroutine
@@ -321,9 +334,12 @@ if hasattr(inspect, "markcoroutinefunction"):
     c = marked(); c.send(None); m(500173); tried(c.send, None)
 print("as it is with no recorder")
 """
-    wanted = {500100: "iterable", 500101: "in iterable", 500102: "in iterable", 500103: "iterable", 500109: None, 500110: "ag", 500111: "in ag", 500112: "in ag",
-              500113: "in ag", 500114: "ag", 500115: None, 500116: None, 500117: None, 500118: None, 500120: "g", 500121: "g", 500122: None, 500130: "cached", 500131: None,
-              500140: "Called", 500141: "AsyncCalled", 500142: "AsyncCalled", 500143: None, 500150: "Called.__call__", 500151: "given", 500160: "C.prop", 500161: "C.cl"}
+    wanted = {500100: "iterable", 500101: "in iterable", 500102: "in iterable", 500103: "iterable", 500109: None, 500110: "ag",
+          500111: "in ag", 500112: "in ag",
+              500113: "in ag", 500114: "ag", 500115: None, 500116: None, 500117: None, 500118: None,
+              500120: "g", 500121: "g", 500122: None, 500130: "cached", 500131: None,
+              500140: "Called", 500141: "AsyncCalled", 500142: "AsyncCalled", 500143: None,
+              500150: "Called.__call__", 500151: "given", 500160: "C.prop", 500161: "C.cl"}
     marked = {500170: "marked", 500171: "marked", 500172: "marked", 500173: None}
     for python in each(t):
         db = both(t, python, text)
@@ -340,7 +356,8 @@ class Bad:
 class Text(str):
     def encode(self, *_): raise RuntimeError("no")
     def __str__(self): raise RuntimeError("no")
-names = ["\\udcff", "\\ud800", "a\\udc80\\ud800b", "\\xe9\\U0001f600", "n\\0ul", b"\\xff\\xfe", b"b\\xc3\\xa9", Bad(), Text("sub"), 7, None, "", "\\\\"]
+names = ["\\udcff", "\\ud800", "a\\udc80\\ud800b", "\\xe9\\U0001f600", "n\\0ul", b"\\xff\\xfe", b"b\\xc3\\xa9", Bad(), Text("sub"), 7,
+      None, "", "\\\\"]
 for n, name in enumerate(names):
     with tidemark.scope(name): m(500100 + n)
     profile(name=name)(lambda: m(500200 + n))()
@@ -348,7 +365,8 @@ for n, name in enumerate(names):
 for heap in ("\\ud800", "malloc\\0x", "x" * 5000): tried(tidemark.stats, heap); tried(tidemark.reset_peak, heap)
 print("no error")
 """
-    wanted = ["\\udcff", "\\ud800", "a\\udc80\\ud800b", "\xe9\U0001f600", "n\\x00ul", "\\xff\\xfe", "b\xe9", "<unprintable Bad object>", "sub", "7", "None", "", "\\"]
+    wanted = ["\\udcff", "\\ud800", "a\\udc80\\ud800b", "\xe9\U0001f600", "n\\x00ul", "\\xff\\xfe", "b\xe9", "<unprintable Bad object>",
+          "sub", "7", "None", "", "\\"]
     for python in each(t):
         db = both(t, python, text)
         t.equal(scopes_of(db, 500100, 500120), {500100 + n: name for n, name in enumerate(wanted)}, f"{python}: names of scopes")
@@ -369,17 +387,21 @@ class Number:
     def __int__(self): return self.n
 class BadNumber:
     def __int__(self): raise LookupError("no number")
-for n in ("x", "5", 1.5, float("nan"), float("inf"), None, [], True, 1 << 63, -1 << 63, (1 << 63) - 1, 1 << 200, Number(3), BadNumber(), b"7", "\\ud800"):
+for n in ("x", "5", 1.5, float("nan"), float("inf"), None, [], True, 1 << 63, -1 << 63, (1 << 63) - 1, 1 << 200, Number(3), BadNumber(),
+      b"7", "\\ud800"):
     print("step", tried(tidemark.step, n))
-for heap in (1.5, True, [], b"malloc", Device(3), Device("cuda", "x"), Device("cuda", True), Device("cpu"), object(), "malloc", "python", "torch.cpu", Device):
+for heap in (1.5, True, [], b"malloc", Device(3), Device("cuda", "x"), Device("cuda", True), Device("cpu"), object(), "malloc", "python",
+      "torch.cpu", Device):
     for f in (tidemark.stats, tidemark.reset_peak):
         got = tried(f, heap)
         print(f.__name__, got.split(" at 0x")[0] if isinstance(got, str) else type(got).__name__)
 for f in (tidemark.scope, tidemark.mark, tidemark.snapshot, tidemark.step, tidemark.baseline, tidemark.start, tidemark.stop):
-    print(f.__name__, tried(f, 1, 2, 3), tried(f, nothing=1), tried(f) if f not in (tidemark.start, tidemark.stop, tidemark.baseline) else 0)
+    print(f.__name__, tried(f, 1, 2, 3), tried(f, nothing=1), tried(f) if f not in (tidemark.start, tidemark.stop,
+          tidemark.baseline) else 0)
 print(tried(tidemark.stats, 1, 2), tried(tidemark.profile, 1, 2, 3))
 s = tidemark.scope("s")
-print(tried(s), tried(s.__exit__), tried(s.__exit__, None, None, None), s.__enter__() is s, tried(s.__exit__, None, None, None), tried(s.__exit__, None, None, None))
+print(tried(s), tried(s.__exit__), tried(s.__exit__, None, None, None), s.__enter__() is s, tried(s.__exit__, None, None, None),
+      tried(s.__exit__, None, None, None))
 async def with_async():
     async with s: pass
 print(tried(with_async().send, None))
