@@ -17,7 +17,7 @@ static const struct tm_usage usage = {
 		"Shows what happened in each scope (tidemark.h, Python, NVTX, ITT, PyTorch's operators), a row for each name and heap\n"
 		"(view scope_total); [unscoped] is what happened outside of all scopes.\n"
 		"  self     in the scope itself; the selves of all rows of a heap add up to the heap\n"
-		"  total    with the scopes inside it; a name inside itself counts once\n"
+		"  total    with the scopes inside it; what several of one name did, inside each other or overlapping, counts once\n"
 		"  net      allocated less freed; freed counts in the scope that frees\n"
 		"  retained what the scope allocated and was live when it closed\n"
 		"  growth   the heap's peak while the scope was open, less what was live when it opened; the largest of its calls\n"
@@ -120,7 +120,8 @@ static int list_instances(const struct tm_database *d, const struct tm_options *
 
 /* --- as a tree --- */
 
-/* Scopes whose names agree all the way outward are one line. Of a line's children the one that allocated most comes first. */
+/* Scopes whose names agree all the way outward are one line. Of a line's children the one that allocated most comes first. What two of a
+ * line that overlap have in common counts once. */
 static const char tree[] =
 	"path AS MATERIALIZED (\n"
 	"  WITH RECURSIVE down(id, process_id, around, path, name, category, depth, duration_ns) AS (\n"
@@ -133,12 +134,14 @@ static const char tree[] =
 	"line AS MATERIALIZED (\n"
 	"  SELECT p.process_id, h.name AS heap, p.around, p.path, p.name, min(p.category) AS category, p.depth, t.calls, t.duration_ns,\n"
 	"         coalesce(sum(a.self_allocated_bytes), 0) AS self_allocated_bytes,\n"
-	"         coalesce(sum(a.total_allocated_bytes), 0) AS total_allocated_bytes,\n"
-	"         coalesce(sum(a.total_allocated_bytes - a.total_freed_bytes), 0) AS total_net_bytes,\n"
-	"         coalesce(sum(a.retained_bytes), 0) AS retained_bytes, max(a.peak_growth_bytes) AS peak_growth_bytes,\n"
+	"         coalesce(sum(a.total_allocated_bytes - coalesce(o.allocated_bytes, 0)), 0) AS total_allocated_bytes,\n"
+	"         coalesce(sum(a.total_allocated_bytes - a.total_freed_bytes - coalesce(o.allocated_bytes - o.freed_bytes, 0)), 0)"
+	" AS total_net_bytes,\n"
+	"         coalesce(sum(a.retained_bytes - coalesce(o.retained_bytes, 0)), 0) AS retained_bytes,\n"
+	"         max(a.peak_growth_bytes) AS peak_growth_bytes,\n"
 	"         max(a.peak_own_bytes) AS peak_own_bytes\n"
 	"  FROM path AS p JOIN spent AS t ON t.path = p.path LEFT JOIN scope_instance_aggregate AS a ON a.scope_id = p.id\n"
-	"  LEFT JOIN heap AS h ON h.id = a.heap_id\n"
+	"  LEFT JOIN scope_overlap AS o ON o.scope_id = a.scope_id AND o.heap_id = a.heap_id LEFT JOIN heap AS h ON h.id = a.heap_id\n"
 	"  WHERE h.name IS NOT NULL OR NOT EXISTS (SELECT 1 FROM path AS q JOIN scope_instance_aggregate AS b ON b.scope_id = q.id"
 	" WHERE q.path = p.path)\n"
 	"  GROUP BY p.path, h.name),\n"

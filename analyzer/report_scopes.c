@@ -1,8 +1,9 @@
 /* report_scopes.c - the tree of scopes, as a table.
  *
  * Scopes whose names agree all the way outward are one line, whatever process or thread opened them. Instances come in the order of
- * opening, so that the line of the scope around one is known before its own. Bytes are sums over instances and root heaps; the peak is
- * the highest of one instance in one heap, because peaks of different instants do not add up.
+ * opening, so that the line of the scope around one is known before its own. Bytes are sums over instances and root heaps, what
+ * two of a name that overlap did counts once; the peak is the highest of one instance in one heap, because peaks of different instants
+ * do not add up.
  */
 #include "report_text.h"
 
@@ -195,8 +196,10 @@ static int fill_tree(struct tm_report *r, struct tree *t) {
 		status = tm_report_rows(
 			r,
 			sqlite3_mprintf(
-				"SELECT scope_id, heap_id, self_allocated_bytes, total_allocated_bytes, retained_bytes, peak_own_bytes"
-				" FROM scope_instance_aggregate"),
+				"SELECT a.scope_id, a.heap_id, a.self_allocated_bytes,"
+				" a.total_allocated_bytes - coalesce(o.allocated_bytes, 0),"
+				" a.retained_bytes - coalesce(o.retained_bytes, 0), a.peak_own_bytes FROM scope_instance_aggregate AS a"
+				" LEFT JOIN scope_overlap AS o ON o.scope_id = a.scope_id AND o.heap_id = a.heap_id"),
 			take_bytes, t);
 	if (!status) status = link_children(r, t);
 	for (uint32_t i = 1; i < t->lines.count; i++) {

@@ -118,6 +118,8 @@ void tm_write_scope_bulk_rows(struct tm_import_rows *w) {
 		write_scope(&c, row, s);
 		if (!collect_uses(&c, s)) tm_store_fail(w->store, "out of memory");
 		for (size_t k = 0; k < c.uses.count; k++) {
+			/* One that was overlapped has records of heaps, too, in which it did nothing. */
+			if (tm_scope_sums_are_zero(&c.uses.items[k]->total)) continue;
 			write_use(&c, row, c.uses.items[k]);
 			if (c.uses.items[k]->phases) write_phases(&c, row, c.uses.items[k]);
 		}
@@ -143,10 +145,11 @@ static void write_names(struct scope_writer *c) {
 static sqlite3_stmt *prepare_aggregate(struct scope_writer *c) {
 	return tm_store_prepare(
 		c->store,
-		"INSERT INTO scope_aggregate(process_id, heap_id, name, category, calls, outermost_calls, duration_ns, self_allocated_bytes,"
-		" total_allocated_bytes, self_freed_bytes, total_freed_bytes, self_allocations, total_allocations, self_frees, total_frees,"
-		" own_freed_bytes, retained_bytes, peak_bytes, peak_growth_bytes, peak_own_bytes, instances, growth_sum_bytes)"
-		" VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+		"INSERT INTO scope_aggregate(process_id, heap_id, name, category, calls, outermost_calls, duration_ns, calls_ns,"
+		" self_allocated_bytes, total_allocated_bytes, self_freed_bytes, total_freed_bytes, self_allocations,"
+		" total_allocations, self_frees, total_frees, own_freed_bytes,"
+		" retained_bytes, peak_bytes, peak_growth_bytes, peak_own_bytes, instances, growth_sum_bytes)"
+		" VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
 }
 
 static void write_group(struct scope_writer *c, sqlite3_stmt *row, const struct tm_scope_group *g) {
@@ -154,13 +157,13 @@ static void write_group(struct scope_writer *c, sqlite3_stmt *row, const struct 
 	struct tm_text name = tm_scope_text(c->x, g->name), category = tm_scope_text(c->x, g->category);
 	uint64_t none = 0;
 	if (!g->heaps)
-		tm_store_row(c->store, row, "n0tTnnnnnnnnnnnnn000nn", process, name, category, g->calls, g->outermost_calls, g->duration_ns,
-			     none, none, none, none, none, none, none, none, none, none, none, none);
+		tm_store_row(c->store, row, "n0tTnnnnnnnnnnnnnn000nn", process, name, category, g->calls, g->outermost_calls,
+			     g->duration_ns, g->calls_ns, none, none, none, none, none, none, none, none, none, none, none, none);
 	for (const struct tm_scope_group_heap *h = g->heaps; h; h = h->next) {
 		const struct tm_account *a = h->account;
 		const struct tm_scope_sums *s = &h->self, *t = &h->total;
-		tm_store_row(c->store, row, "nntTnnnnnnnnnnnnnnnnnn", process, a->id, name, category, g->calls, g->outermost_calls,
-			     g->duration_ns, tm_scaled_bytes(a, s->allocated.bytes), tm_scaled_bytes(a, t->allocated.bytes),
+		tm_store_row(c->store, row, "nntTnnnnnnnnnnnnnnnnnnn", process, a->id, name, category, g->calls, g->outermost_calls,
+			     g->duration_ns, g->calls_ns, tm_scaled_bytes(a, s->allocated.bytes), tm_scaled_bytes(a, t->allocated.bytes),
 			     tm_scaled_bytes(a, s->freed.bytes), tm_scaled_bytes(a, t->freed.bytes), tm_scaled_count(a, s->allocated.count),
 			     tm_scaled_count(a, t->allocated.count), tm_scaled_count(a, s->freed.count), tm_scaled_count(a, t->freed.count),
 			     tm_scaled_bytes(a, t->own_freed), tm_scaled_bytes(a, h->retained), tm_scaled_bytes(a, h->peak),
@@ -180,7 +183,7 @@ static void write_unscoped(struct scope_writer *c, sqlite3_stmt *row, const stru
 	uint64_t own_peak = h ? tm_scaled_bytes(a, h->unscoped_peak) : peak;
 	uint64_t bytes = allocated.bytes - in_scopes.bytes, freed_bytes = freed.bytes - freed_in_scopes.bytes;
 	uint64_t count = allocated.count - in_scopes.count, frees = freed.count - freed_in_scopes.count;
-	tm_store_row(c->store, row, "nnt0000nnnnnnnnnnnnn00", c->r->bases.process + a->ledger->process, a->id, tm_text_of("[unscoped]"),
+	tm_store_row(c->store, row, "nnt00000nnnnnnnnnnnnn00", c->r->bases.process + a->ledger->process, a->id, tm_text_of("[unscoped]"),
 		     bytes, bytes, freed_bytes, freed_bytes, count, count, frees, frees, difference(bytes, live), live, peak, peak,
 		     own_peak);
 }
@@ -194,6 +197,25 @@ static void write_aggregates(struct scope_writer *c) {
 	}
 	for (size_t i = 0; i < c->x->groups.count && !c->store->failed; i++)
 		if (c->x->groups.items[i].calls) write_group(c, row, &c->x->groups.items[i]);
+	sqlite3_finalize(row);
+}
+
+/* --- by two of a name --- */
+
+static void write_overlaps(struct scope_writer *c) {
+	sqlite3_stmt *row = tm_store_prepare(c->store, "INSERT INTO scope_overlap(scope_id, heap_id, allocated_bytes, freed_bytes,"
+						       " retained_bytes) VALUES(?,?,?,?,?)");
+	for (uint64_t i = 0; i < c->x->spans.count && !c->store->failed; i++) {
+		const struct tm_scope_span *span = tm_spill_at(&c->x->spans, i);
+		for (uint64_t uses = span->uses; uses;) {
+			const struct tm_scope_use_record *u = tm_spill_at(&c->x->use_records, uses - 1);
+			const struct tm_account *a = u->account;
+			uses = u->before;
+			if (tm_scope_sums_are_zero(&u->total)) continue;
+			tm_store_row(c->store, row, "nnnnn", span->scope, a->id, tm_scaled_bytes(a, u->total.allocated.bytes),
+				     tm_scaled_bytes(a, u->total.freed.bytes), tm_scaled_bytes(a, u->retained));
+		}
+	}
 	sqlite3_finalize(row);
 }
 
@@ -300,6 +322,7 @@ void tm_write_scope_rows(const struct tm_import_rows *w) {
 	struct scope_writer c = { .r = w->replay, .x = &w->replay->scopes, .store = w->store };
 	write_names(&c);
 	write_aggregates(&c);
+	write_overlaps(&c);
 	write_steps(&c);
 	count_names(&c);
 	write_notes(&c);

@@ -21,10 +21,14 @@ struct tm_use_slab {
 	struct tm_scope_use uses[USES_PER_SLAB];
 };
 
-static void add_sums(struct tm_scope_sums *a, const struct tm_scope_sums *b) {
+void tm_scope_add_sums(struct tm_scope_sums *a, const struct tm_scope_sums *b) {
 	tm_amount_add(&a->allocated, b->allocated);
 	tm_amount_add(&a->freed, b->freed);
 	a->own_freed += b->own_freed;
+}
+
+bool tm_scope_sums_are_zero(const struct tm_scope_sums *s) {
+	return !s->allocated.count && !s->freed.count && !s->own_freed;
 }
 
 /* --- heaps --- */
@@ -137,9 +141,14 @@ static struct tm_scope_use *new_use(struct tm_scopes *x, struct tm_scope *s, str
 	return s->uses = u;
 }
 
+struct tm_scope_use *tm_scope_use_of(struct tm_scopes *x, struct tm_scope *s, struct tm_account *a) {
+	struct tm_scope_use *u = find_use(s, a);
+	return u ? u : new_use(x, s, a);
+}
+
 /* --- lanes --- */
 
-static struct tm_scope_lane *find_lane(const struct tm_scopes *x, uint32_t thread, const struct tm_account *a) {
+struct tm_scope_lane *tm_scope_find_lane(const struct tm_scopes *x, uint32_t thread, const struct tm_account *a) {
 	struct tm_scope_lane *lane = x->threads[thread - 1].lanes;
 	while (lane && lane->account != a) lane = lane->next;
 	return lane;
@@ -160,8 +169,8 @@ static struct tm_scope_lane *lane_of(struct tm_scopes *x, uint32_t thread, struc
 	return t->lanes = lane;
 }
 
-static void put_on_lane(struct tm_scope_lane *lane, struct tm_scope_use *u, uint32_t place) {
-	u->place = place;
+static void put_on_lane(struct tm_scope_lane *lane, struct tm_scope_use *u, uint64_t epoch) {
+	u->epoch = epoch;
 	u->lane = lane;
 	u->below = lane->top;
 	if (lane->top) lane->top->above = u;
@@ -177,7 +186,7 @@ static struct tm_scope_use *touch(struct tm_scopes *x, struct tm_scope *s, struc
 	if (u) return u;
 	struct tm_scope_lane *lane = lane_of(x, s->thread, a);
 	u = lane ? new_use(x, s, a) : NULL;
-	if (u) put_on_lane(lane, u, s->place);
+	if (u) put_on_lane(lane, u, s->epoch);
 	return u;
 }
 
@@ -205,7 +214,7 @@ static void lane_allocates(struct tm_scope_lane *lane, uint64_t bytes) {
 static void list_gap(struct tm_scope_lane *lane, struct tm_scope_use *u) {
 	struct tm_scope_use **link = &lane->gaps;
 	if (u->has_gap) return;
-	while (*link && (*link)->place > u->place) link = &(*link)->gap_below;
+	while (*link && (*link)->epoch > u->epoch) link = &(*link)->gap_below;
 	u->gap_below = *link;
 	u->has_gap = true;
 	*link = u;
@@ -217,13 +226,12 @@ static void lane_frees(struct tm_scope_use *u, uint64_t bytes) {
 	u->gap += bytes;
 }
 
-/* Own bytes of the scope at this place of the stack: the most so far, and those live now. Has it no use in the lane, those of the next one
- * inside it are its own. */
-static void measure_lane(const struct tm_scope_lane *lane, uint32_t place, uint64_t *peak, uint64_t *live) {
+/* Has it no use in the lane, those of the next one inside it are its own. */
+void tm_scope_measure(const struct tm_scope_lane *lane, uint64_t epoch, uint64_t *peak, uint64_t *live) {
 	int64_t risen = lane ? lane->risen : 0;
 	uint64_t below = 0;
 	*peak = *live = 0;
-	for (const struct tm_scope_use *u = lane ? lane->top : NULL; u && u->place >= place; u = u->below) {
+	for (const struct tm_scope_use *u = lane ? lane->top : NULL; u && u->epoch >= epoch; u = u->below) {
 		below += u->gap;
 		*peak = (uint64_t)risen;
 		*live = *peak - below;
@@ -231,33 +239,43 @@ static void measure_lane(const struct tm_scope_lane *lane, uint32_t place, uint6
 	}
 }
 
-/* The top of the lane gives its place to the use of the scope around it. */
-static void inherit_place(struct tm_scope_use *u, struct tm_scope_use *heir) {
+/* What stands for u among the uses with gaps. */
+static struct tm_scope_use **gap_link(struct tm_scope_use *u) {
+	struct tm_scope_use **link = &u->lane->gaps;
+	while (*link != u) link = &(*link)->gap_below;
+	return link;
+}
+
+/* Gives its place to the use of the scope around it. */
+static void inherit_place(struct tm_scope_use *u, struct tm_scope_use *heir, uint64_t epoch) {
 	struct tm_scope_lane *lane = u->lane;
+	heir->epoch = epoch;
 	heir->lane = lane;
 	heir->below = u->below;
-	heir->above = NULL;
+	heir->above = u->above;
 	heir->gap = u->gap;
 	heir->rise = u->rise;
 	heir->has_gap = u->has_gap;
 	heir->gap_below = u->gap_below;
+	if (u->has_gap) *gap_link(u) = heir;
 	if (u->below) u->below->above = heir;
 	else lane->bottom = heir;
-	if (u->has_gap) lane->gaps = heir;
-	lane->top = heir;
+	if (u->above) u->above->below = heir;
+	else lane->top = heir;
 }
 
-/* The top of the lane goes; the use of the scope around it, next below, takes its gap. */
+/* The next below, of the scope around it, takes its gap; the peaks of those above stay what they are. */
 static void leave_lane(struct tm_scope_use *u) {
 	struct tm_scope_lane *lane = u->lane;
-	struct tm_scope_use *next = u->below;
-	lane->risen -= u->rise;
-	lane->top = next;
-	if (next) next->above = NULL;
-	else *lane = (struct tm_scope_lane){ .account = lane->account, .next = lane->next };
-	if (!u->has_gap) return;
-	lane->gaps = next ? u->gap_below : NULL;
-	lane_frees(next, u->gap);
+	if (u->has_gap) *gap_link(u) = u->gap_below;
+	if (u->above) u->above->rise += u->rise;
+	else lane->risen -= u->rise;
+	if (u->above) u->above->below = u->below;
+	else lane->top = u->below;
+	if (u->below) u->below->above = u->above;
+	else lane->bottom = u->above;
+	if (!lane->top) lane->risen = 0;
+	else if (u->has_gap) lane_frees(u->below, u->gap);
 }
 
 /* --- events --- */
@@ -273,21 +291,37 @@ static uint32_t nearest_on_stack(struct tm_scopes *x, uint32_t slot) {
 	return nearest;
 }
 
+/* Whether the thread was cut since the scope was opened. */
+static bool is_cut(const struct tm_scopes *x, uint32_t slot) {
+	const struct tm_scope *s = tm_scope_at(x, slot);
+	return s->cuts != x->threads[s->thread - 1].cuts;
+}
+
+/* The use of the scope's part that does things now, which takes the scope's place. */
+static struct tm_scope_use *use_of_part(struct tm_scopes *x, uint32_t *slot, struct tm_account *a) {
+	struct tm_scope *part = tm_scope_part(x, tm_scope_at(x, *slot));
+	*slot = part ? part->slot : 0;
+	return part ? tm_scope_use_of(x, part, a) : NULL;
+}
+
 uint32_t tm_scope_allocate(struct tm_scopes *x, uint32_t thread, struct tm_account *a, struct tm_amount amount) {
 	uint32_t slot = tm_scopes_top(x, thread);
 	struct tm_scope_heap *h = tm_scope_heap_of(a);
-	struct tm_scope_use *u = slot && h ? touch(x, tm_scope_at(x, slot), a) : NULL;
+	struct tm_scope_use *stacked = slot && h ? touch(x, tm_scope_at(x, slot), a) : NULL, *u = stacked;
+	if (u && is_cut(x, slot)) u = use_of_part(x, &slot, a);
 	if (!u) return 0;
 	tm_amount_add(&u->self.allocated, amount);
 	tm_amount_add(&h->scoped.allocated, amount);
-	lane_allocates(u->lane, amount.bytes);
+	lane_allocates(stacked->lane, amount.bytes);
 	tm_scope_at(x, slot)->refs++;
 	return slot;
 }
 
 uint32_t tm_scope_free(struct tm_scopes *x, uint32_t thread, struct tm_account *a) {
 	uint32_t slot = tm_scopes_top(x, thread);
-	if (!slot || !touch(x, tm_scope_at(x, slot), a)) return 0;
+	struct tm_scope_use *u = slot ? touch(x, tm_scope_at(x, slot), a) : NULL;
+	if (u && is_cut(x, slot)) u = use_of_part(x, &slot, a);
+	if (!u) return 0;
 	tm_scope_at(x, slot)->refs++;
 	return slot;
 }
@@ -353,10 +387,9 @@ static void settle_use(struct tm_scopes *x, const struct tm_scope *s, struct tm_
 	if (h) before = tm_level_track_at(&h->track, s->epoch, &now);
 	before.ns = peak.ns = s->start_ns;
 	if (h) peak = tm_level_track_peak(&h->track, s->epoch, s->start_ns, &now);
-	measure_lane(find_lane(x, s->thread, u->account), s->place, &u->own_peak, &u->retained);
+	tm_scope_measure(tm_scope_find_lane(x, s->thread, u->account), s->epoch, &u->own_peak, &u->retained);
 	u->peak = peak.live_bytes;
 	u->growth = peak.live_bytes - before.live_bytes;
-	u->is_settled = true;
 	if (peak.ns < s->start_ns) peak.ns = s->start_ns;
 	if (peak.ns > end_ns) peak.ns = end_ns;
 	if (snapshots) u->phases = keep_phases(x, s, h, &before, &peak, &now);
@@ -365,7 +398,7 @@ static void settle_use(struct tm_scopes *x, const struct tm_scope *s, struct tm_
 void tm_scope_settle(struct tm_scopes *x, struct tm_scope *s, uint64_t end_ns, bool snapshots) {
 	struct tm_ledger *l = &x->ledgers[s->process - 1];
 	for (struct tm_scope_use *u = s->uses; u; u = u->next) settle_use(x, s, u, end_ns, snapshots);
-	if (s->place + 1 == x->threads[s->thread - 1].stack.count) return;
+	if (tm_scopes_top(x, s->thread) == s->slot) return;
 	/* What is still open inside may touch further heaps: how they stood can be told only now. */
 	for (size_t i = 0; i < l->accounts.count; i++) {
 		struct tm_account *a = l->accounts.items[i];
@@ -378,14 +411,9 @@ void tm_scope_unstack(struct tm_scopes *x, struct tm_scope *s) {
 	struct tm_scope *parent = s->parent ? tm_scope_at(x, s->parent) : NULL;
 	for (struct tm_scope_use *u = s->uses; u; u = u->next) {
 		if (!u->lane) continue;
-		struct tm_scope_use *heir = parent ? find_use(parent, u->account) : NULL;
-		if (parent && !heir && (heir = new_use(x, parent, u->account))) heir->is_settled = !parent->is_open;
-		if (heir && !heir->lane) {
-			heir->place = parent->place;
-			inherit_place(u, heir);
-		} else {
-			leave_lane(u);
-		}
+		struct tm_scope_use *heir = parent ? tm_scope_use_of(x, parent, u->account) : NULL;
+		if (heir && !heir->lane) inherit_place(u, heir, parent->epoch);
+		else leave_lane(u);
 		u->lane = NULL;
 	}
 	s->is_stacked = false;
@@ -394,7 +422,8 @@ void tm_scope_unstack(struct tm_scopes *x, struct tm_scope *s) {
 
 /* --- finished --- */
 
-static struct tm_scope_group_heap *group_heap(struct tm_scopes *x, struct tm_scope_group *g, const struct tm_account *a) {
+struct tm_scope_group_heap *tm_scope_group_heap_of(struct tm_scopes *x, uint32_t group, const struct tm_account *a) {
+	struct tm_scope_group *g = &x->groups.items[group];
 	struct tm_scope_group_heap *h = g->heaps;
 	while (h && h->account != a) h = h->next;
 	if (h || !(h = calloc(1, sizeof *h))) {
@@ -409,44 +438,48 @@ static uint64_t more(uint64_t a, uint64_t b) {
 	return a > b ? a : b;
 }
 
-static void add_to_group(struct tm_scopes *x, const struct tm_scope *s, const struct tm_scope_use *u, const struct tm_scope_sums *total) {
-	struct tm_scope_group_heap *h = group_heap(x, &x->groups.items[s->group], u->account);
-	if (!h) return;
-	add_sums(&h->self, &u->self);
+void tm_scope_add_to_group(struct tm_scope_group_heap *h, bool is_outermost, const struct tm_scope_use_record *u) {
 	h->instances++;
 	h->growth_sum += u->growth;
 	h->peak = more(h->peak, u->peak);
 	h->growth = more(h->growth, u->growth);
 	h->own_peak = more(h->own_peak, u->own_peak);
-	if (!s->is_outermost) return;
-	add_sums(&h->total, total);
+	if (!is_outermost) return;
+	tm_scope_add_sums(&h->total, &u->total);
 	h->retained += u->retained;
+}
+
+/* What an overlapped scope did in all is not known yet. */
+static void record_use(struct tm_scopes *x, const struct tm_scope *s, const struct tm_scope_use *u, const struct tm_scope_sums *total) {
+	struct tm_scope_use_record *record = tm_spill_push(&x->use_records);
+	struct tm_scope_record *of = tm_spill_at(&x->records, s->row - x->base_row - 1);
+	bool is_unknown = s->is_overlapped && tm_scope_sums_are_zero(total);
+	struct tm_scope_group_heap *h = is_unknown ? NULL : tm_scope_group_heap_of(x, s->group, u->account);
+	if (h) tm_scope_add_sums(&h->self, &u->self);
+	if (!record) return;
+	*record = (struct tm_scope_use_record){ of->uses,  u->account,  u->self,     *total,   u->peak,
+						u->growth, u->own_peak, u->retained, u->phases };
+	of->uses = x->use_records.count;
+	if (s->is_overlapped) record->total = (struct tm_scope_sums){ 0 };
+	else if (h) tm_scope_add_to_group(h, s->is_outermost, record);
 }
 
 static void finish_use(struct tm_scopes *x, const struct tm_scope *s, const struct tm_scope_use *u) {
 	struct tm_scope_sums total = u->children;
-	add_sums(&total, &u->self);
+	tm_scope_add_sums(&total, &u->self);
 	/* An event that meant nothing, or a heap that was looked at only in case. */
-	if (!total.allocated.count && !total.freed.count && !total.own_freed) return;
-	add_to_group(x, s, u, &total);
-	struct tm_scope_use_record *record = tm_spill_push(&x->use_records);
-	struct tm_scope_record *of = tm_spill_at(&x->records, s->row - x->base_row - 1);
-	if (record) {
-		*record = (struct tm_scope_use_record){ of->uses,  u->account,  u->self,     total,    u->peak,
-							u->growth, u->own_peak, u->retained, u->phases };
-		of->uses = x->use_records.count;
-	}
-	if (!s->parent) return;
-	struct tm_scope *parent = tm_scope_at(x, s->parent);
-	struct tm_scope_use *around = find_use(parent, u->account);
-	if (!around) around = new_use(x, parent, u->account);
-	if (around) add_sums(&around->children, &total);
+	bool is_nothing = tm_scope_sums_are_zero(&total);
+	if (!is_nothing || s->is_overlapped) record_use(x, s, u, &total);
+	if (is_nothing || !s->parent) return;
+	struct tm_scope_use *around = tm_scope_use_of(x, tm_scope_at(x, s->parent), u->account);
+	if (around) tm_scope_add_sums(&around->children, &total);
 }
 
 void tm_scope_finish(struct tm_scopes *x, struct tm_scope *s) {
+	if (s->is_part) tm_scope_finish_part(x, s);
 	for (struct tm_scope_use *u = s->uses, *next; u; u = next) {
 		next = u->next;
-		finish_use(x, s, u);
+		if (!s->is_part) finish_use(x, s, u);
 		u->next = x->free_use;
 		x->free_use = u;
 	}

@@ -53,13 +53,18 @@ int tm_scopes_init(struct tm_scopes *x, const struct tm_catalog *catalog, struct
 	tm_spill_init(&x->records, beside, sizeof(struct tm_scope_record));
 	tm_spill_init(&x->use_records, beside, sizeof(struct tm_scope_use_record));
 	tm_spill_init(&x->phase_records, beside, sizeof(struct tm_scope_phases_record));
+	tm_spill_init(&x->part_records, beside, sizeof(struct tm_scope_part_record));
+	tm_spill_init(&x->spans, beside, sizeof(struct tm_scope_span));
 	x->threads = calloc(catalog->threads.count + 1, sizeof *x->threads);
 	x->canonical = calloc(catalog->strings.count + 1, sizeof *x->canonical);
 	return x->threads && x->canonical && list_ends(x) ? 0 : -1;
 }
 
 int tm_scopes_error(const struct tm_scopes *x) {
-	return x->records.error ? x->records.error : x->use_records.error ? x->use_records.error : x->phase_records.error;
+	const struct tm_spill *const spills[] = { &x->records, &x->use_records, &x->phase_records, &x->part_records, &x->spans };
+	for (size_t i = 0; i < sizeof spills / sizeof *spills; i++)
+		if (spills[i]->error) return spills[i]->error;
+	return 0;
 }
 
 static void release_groups(struct tm_scopes *x) {
@@ -95,6 +100,8 @@ void tm_scopes_release(struct tm_scopes *x) {
 	tm_spill_release(&x->records);
 	tm_spill_release(&x->use_records);
 	tm_spill_release(&x->phase_records);
+	tm_spill_release(&x->part_records);
+	tm_spill_release(&x->spans);
 	*x = (struct tm_scopes){ 0 };
 }
 
@@ -124,7 +131,7 @@ static bool more_slots(struct tm_scopes *x) {
 	return true;
 }
 
-static struct tm_scope *new_scope(struct tm_scopes *x) {
+struct tm_scope *tm_scope_new(struct tm_scopes *x) {
 	if (!x->free_slot && !more_slots(x)) {
 		x->failed = true;
 		return NULL;
@@ -208,17 +215,42 @@ static void forget_open(struct tm_scopes *x, struct tm_scope_process *p, struct 
 	p->open_count--;
 }
 
-/* Takes what is closed off the top of the stack. */
-static void pop_closed(struct tm_scopes *x, uint32_t thread) {
-	struct tm_scope_thread *t = &x->threads[thread - 1];
-	while (t->stack.count) {
-		struct tm_scope *s = tm_scope_at(x, t->stack.items[t->stack.count - 1]);
-		if (s->is_open) return;
-		tm_scope_unstack(x, s);
-		leave_group(x, thread, s->group);
-		t->stack.count--;
-		tm_scope_let_go(x, s->slot);
+static bool is_on_top(const struct tm_scopes *x, const struct tm_scope *s) {
+	return tm_scopes_top(x, s->thread) == s->slot;
+}
+
+size_t tm_scope_place(const struct tm_scopes *x, const struct tm_scope *s) {
+	const struct tm_scope_thread *t = &x->threads[s->thread - 1];
+	size_t low = 0, high = t->stack.count - 1;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (tm_scope_at(x, t->stack.items[middle])->epoch < s->epoch) low = middle + 1;
+		else high = middle;
 	}
+	return low;
+}
+
+/* The scope inside it stays open: it lies in the one around it then. */
+static void leave_to_parent(struct tm_scopes *x, const struct tm_scope *s, struct tm_scope *inner) {
+	struct tm_scope_record *record = tm_spill_at(&x->records, inner->row - x->base_row - 1);
+	inner->parent = s->parent;
+	if (s->parent) tm_scope_at(x, s->parent)->refs++;
+	record->parent = tm_scope_row(x, s->parent);
+	tm_scope_let_go(x, s->slot);
+}
+
+static void take_off_stack(struct tm_scopes *x, struct tm_scope *s) {
+	struct tm_scope_thread *t = &x->threads[s->thread - 1];
+	tm_scope_unstack(x, s);
+	if (s->part) tm_scope_let_go(x, s->part);
+	if (!is_on_top(x, s)) {
+		size_t place = tm_scope_place(x, s);
+		uint32_t *at = &t->stack.items[place];
+		leave_to_parent(x, s, tm_scope_at(x, at[1]));
+		memmove(at, at + 1, (t->stack.count - place - 1) * sizeof *at);
+	}
+	t->stack.count--;
+	tm_scope_let_go(x, s->slot);
 }
 
 static void forget_block(struct tm_scopes *x, const struct tm_scope *s) {
@@ -234,13 +266,13 @@ static void close_scope(struct tm_scopes *x, struct tm_scope *s, uint64_t ns, en
 	struct tm_scope_group *g = &x->groups.items[s->group];
 	struct tm_scope_record *record = tm_spill_at(&x->records, s->row - x->base_row - 1);
 	if (ns < s->start_ns) ns = s->start_ns;
-	s->is_open = false;
 	record->end_ns = ns;
 	record->end_kind = kind;
 	g->calls++;
 	if (s->is_outermost) {
 		g->outermost_calls++;
 		g->duration_ns += ns - s->start_ns;
+		g->calls_ns += ns - s->start_ns;
 	}
 	if (s->key) tm_id_map_remove(&x->keys, s->process, s->key);
 	if (s->op == TM_OP_SCOPE_PUSH) count(x, on_thread(s->thread, category_of(x, s)), COUNT_PUSHES, -1);
@@ -250,24 +282,24 @@ static void close_scope(struct tm_scopes *x, struct tm_scope *s, uint64_t ns, en
 	else x->ledgers[s->process - 1].scopes->snapshots_left_out++;
 	tm_scope_settle(x, s, ns, snapshots);
 	forget_open(x, x->ledgers[s->process - 1].scopes, s);
-	pop_closed(x, s->thread);
+	leave_group(x, s->thread, s->group);
+	if (!is_on_top(x, s)) tm_scope_overlap(x, s, ns);
+	take_off_stack(x, s);
 }
 
 /* The pushed scopes and blocks that were opened inside this one, innermost first; ranges stay, and of pushes apart the others apart. */
 static void abandon_inner(struct tm_scopes *x, const struct tm_scope *s, uint64_t ns) {
 	struct tm_scope_thread *t = &x->threads[s->thread - 1];
-	for (size_t i = t->stack.count; i-- > s->place + (size_t)1;) {
-		if (i >= t->stack.count) continue;
+	for (size_t i = t->stack.count, place = tm_scope_place(x, s); i-- > place + 1;) {
 		struct tm_scope *inner = tm_scope_at(x, t->stack.items[i]);
 		bool stays = inner->op == TM_OP_SCOPE_RANGE || (s->is_apart && inner->is_apart);
-		if (inner->is_open && !stays) close_scope(x, inner, ns, TM_SCOPE_ABANDONED);
+		if (!stays) close_scope(x, inner, ns, TM_SCOPE_ABANDONED);
 	}
 }
 
 static void end_scope(struct tm_scopes *x, struct tm_scope *s, uint64_t ns, enum tm_scope_end kind) {
-	struct tm_scope_thread *t = &x->threads[s->thread - 1];
-	if (s->op != TM_OP_SCOPE_RANGE) abandon_inner(x, s, ns);
-	if (t->stack.items[t->stack.count - 1] != s->slot) x->ledgers[s->process - 1].scopes->odd.overlapping++;
+	if (s->op != TM_OP_SCOPE_RANGE && !is_on_top(x, s)) abandon_inner(x, s, ns);
+	if (!is_on_top(x, s)) x->ledgers[s->process - 1].scopes->odd.overlapping++;
 	close_scope(x, s, ns, kind);
 }
 
@@ -283,7 +315,7 @@ static struct tm_scope *pushed_scope(struct tm_scopes *x, uint32_t thread, uint3
 	if (!is_counted(x, on_thread(thread, category), COUNT_PUSHES)) return NULL;
 	for (size_t i = t->stack.count; i-- > 0;) {
 		struct tm_scope *s = tm_scope_at(x, t->stack.items[i]);
-		if (s->is_open && s->op == TM_OP_SCOPE_PUSH && category_of(x, s) == category) return s;
+		if (s->op == TM_OP_SCOPE_PUSH && category_of(x, s) == category) return s;
 	}
 	return NULL;
 }
@@ -346,7 +378,7 @@ static void record_open(struct tm_scopes *x, struct tm_scope_process *p, struct 
 					    .thread = s->thread,
 					    .name = g->name,
 					    .category = g->category,
-					    .depth = s->place };
+					    .depth = (uint32_t)x->threads[s->thread - 1].stack.count };
 	if (link && g->is_forward) remember_link(x, s->process, link, s->row);
 	if (link && g->is_backward) record->forward = forward_of(x, p, s->process, link);
 }
@@ -357,20 +389,20 @@ static void open_scope(struct tm_scopes *x, struct tm_scope_process *p, const st
 	struct tm_scope *earlier = key ? scope_with_key(x, process, key) : NULL;
 	if (s->op == TM_OP_SCOPE_BLOCK) abandon_left_blocks(x, thread, link, s->ns);
 	/* Its end was lost: the key names something else now. */
-	if (earlier && earlier->is_open && (earlier = scope_with_key(x, process, key))) end_scope(x, earlier, s->ns, TM_SCOPE_ABANDONED);
+	if (earlier && (earlier = scope_with_key(x, process, key))) end_scope(x, earlier, s->ns, TM_SCOPE_ABANDONED);
 	size_t group = tm_scope_group_of(x, process, s->stack, s->heap);
-	struct tm_scope *scope = group == SIZE_MAX ? NULL : new_scope(x);
+	struct tm_scope *scope = group == SIZE_MAX ? NULL : tm_scope_new(x);
 	if (!scope) return;
 	scope->parent = tm_scopes_top(x, thread);
 	scope->thread = thread;
 	scope->process = process;
 	scope->group = (uint32_t)group;
-	scope->place = (uint32_t)x->threads[thread - 1].stack.count;
-	if (scope->place >= p->odd.deepest) p->odd.deepest = scope->place + 1;
+	scope->cuts = x->threads[thread - 1].cuts;
+	if (x->threads[thread - 1].stack.count >= p->odd.deepest) p->odd.deepest = x->threads[thread - 1].stack.count + 1;
 	scope->op = s->op;
 	scope->refs = 1; /* the stack's */
 	scope->start_ns = s->ns;
-	scope->is_open = scope->is_stacked = true;
+	scope->is_stacked = true;
 	scope->is_apart = s->op == TM_OP_SCOPE_PUSH && link == TM_PUSH_APART;
 	if (s->op == TM_OP_SCOPE_BLOCK) {
 		scope->frame_address = link & TM_BLOCK_FRAME_MASK;
@@ -411,9 +443,9 @@ void tm_scopes_play(struct tm_scopes *x, const struct tm_step *s, uint32_t threa
 static void close_all(struct tm_scopes *x, uint32_t thread, uint64_t ns, enum tm_scope_end kind) {
 	struct tm_scope_thread *t = &x->threads[thread - 1];
 	for (size_t i = t->stack.count; i-- > 0 && !x->failed;) {
-		struct tm_scope *s = i < t->stack.count ? tm_scope_at(x, t->stack.items[i]) : NULL;
-		bool stays = kind == TM_SCOPE_THREAD && s && s->op == TM_OP_SCOPE_RANGE; /* another thread may end it */
-		if (s && s->is_open && !stays) close_scope(x, s, ns, kind);
+		struct tm_scope *s = tm_scope_at(x, t->stack.items[i]);
+		bool stays = kind == TM_SCOPE_THREAD && s->op == TM_OP_SCOPE_RANGE; /* another thread may end it */
+		if (!stays) close_scope(x, s, ns, kind);
 	}
 }
 
@@ -438,11 +470,12 @@ void tm_scopes_end(struct tm_scopes *x, struct tm_ledger *l, uint64_t exit_ns, u
 }
 
 static int compare_rows(const void *a, const void *b) {
-	uint64_t x = (*(struct tm_scope *const *)a)->row, y = (*(struct tm_scope *const *)b)->row;
-	return (x < y) - (x > y);
+	const struct tm_scope *x = *(struct tm_scope *const *)a, *y = *(struct tm_scope *const *)b;
+	if (x->row != y->row) return x->row < y->row ? 1 : -1;
+	return y->is_part - x->is_part;
 }
 
-/* What live blocks still hold: children were opened after their parents. */
+/* What live blocks still hold: children were opened after their parents, and parts are added to their scope. */
 void tm_scopes_finish(struct tm_scopes *x) {
 	TM_ARRAY(struct tm_scope *) held = { 0 };
 	for (uint32_t slot = 1; slot < x->slot_count && !x->failed; slot++) {
@@ -454,6 +487,7 @@ void tm_scopes_finish(struct tm_scopes *x) {
 	if (held.count) qsort(held.items, held.count, sizeof *held.items, compare_rows);
 	for (size_t i = 0; i < held.count && !x->failed; i++) tm_scope_finish(x, held.items[i]);
 	tm_array_release(&held);
+	if (x->spans.count && !x->failed) tm_scope_settle_overlaps(x);
 	if (tm_scopes_error(x)) x->failed = true;
 }
 

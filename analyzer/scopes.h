@@ -1,6 +1,7 @@
 /* scopes.h - whose memory it is: the scopes that are open on each thread, the steps of each process, and what happened in them.
  *
- * Flow:     replay.c (events, and the texts that open and close scopes) -> scopes.c -> scope_totals.c, scope_steps.c -> scope_rows.c
+ * Flow:     replay.c (events, and the texts that open and close scopes) -> scopes.c -> scope_totals.c, scope_overlaps.c, scope_steps.c
+ *           -> scope_rows.c
  *
  *     struct tm_scope_process (a process): epochs, open scopes in the order of opening, the open step
  *     struct tm_scope_thread (a thread): the stack of its scopes, and for each heap a lane
@@ -11,8 +12,9 @@
  *
  * Idea:     nothing is added up along the stack. A scope's sums go into its parent's when it is finished: closed, and none of the blocks of it or
  *           of its descendants is live any more. Until then it is kept, because a later free still counts in `own_freed`.
- * Stack:    a scope that closes while others that were opened inside it go on (ranges do) stays on the stack, closed, until they are gone: they
- *           are still its descendants. So the stack is always the ancestry of its top.
+ * Stack:    what is open on a thread, in the order of opening. A scope that closes while others that were opened inside it go on
+ *           (ranges do) leaves them to the scope around it: in the end the parent of each is the innermost one that was open all the
+ *           while it was. What they did until then still counts for the one that closed: scope_overlaps.c.
  * Cost:     a test of a pointer for an event in a process without scopes; else constant but for what scope_totals.c says.
  * Memory:   follows open scopes, live blocks and distinct names; finished instances lie in files (spill.h).
  * Fails:    out of memory is remembered in `failed`, a file's errno in its spill.
@@ -47,10 +49,10 @@ struct tm_scope_use {
 	/* The lane: see scope_totals.c. */
 	struct tm_scope_lane *lane; /* NULL: not in it, or no more */
 	struct tm_scope_use *below, *above, *gap_below;
-	uint32_t place; /* of its scope on the stack */
+	uint64_t epoch; /* of its scope */
 	uint64_t gap;
 	int64_t rise;
-	bool has_gap, is_settled; /* is_settled: the scope is closed, what follows is final */
+	bool has_gap;
 	uint64_t peak, growth, own_peak, retained;
 	uint64_t phases; /* record of the snapshots, 0 none */
 	struct tm_scope_sums self, children;
@@ -58,13 +60,15 @@ struct tm_scope_use {
 
 struct tm_scope {
 	uint32_t slot, parent;                        /* slots, 0 none; of a free one parent is the next free one */
-	uint32_t above;                               /* nearest ancestor on the stack, once it has left the stack; may lag behind */
-	uint32_t thread, process, group, refs, place; /* place: on its thread's stack */
-	uint32_t opened_before, opened_after;         /* among the open scopes of its process */
+	uint32_t above;                       /* nearest ancestor on the stack, once it has left the stack; may lag behind */
+	uint32_t thread, process, group, refs;
+	uint32_t opened_before, opened_after; /* among the open scopes of its process */
+	uint32_t cuts, part;                  /* its thread's when it was opened; slot of the part that it does things in since, 0 none */
 	uint8_t op;
-	bool is_open, is_stacked, is_outermost, is_apart;
-	uint16_t frame_call;                          /* of a block: tells calls apart that have one frame address */
-	uint64_t row, epoch, start_ns, key;
+	bool is_stacked, is_outermost, is_apart, is_overlapped;
+	bool is_part;                         /* of the scope that is its parent, since the latest cut of their thread; row is that one's */
+	uint16_t frame_call;                  /* of a block: tells calls apart that have one frame address */
+	uint64_t row, epoch, start_ns, key;   /* key of a part: index of its record */
 	uint64_t frame_address, least_address; /* of a block; least_address: of it and the blocks around it */
 	struct tm_scope_use *uses;
 };
@@ -75,12 +79,14 @@ struct tm_scope_lane {
 	struct tm_scope_lane *next;
 	struct tm_scope_use *top, *bottom, *gaps; /* gaps: the topmost that has one */
 	int64_t risen;                            /* the sum of all rises */
+	struct tm_scope_sums passed;              /* scope_overlaps.c: of what has been passed, in the order in which it was done */
 };
 
 struct tm_scope_thread {
-	TM_ARRAY(uint32_t) stack;  /* slots; the last one is open */
+	TM_ARRAY(uint32_t) stack;  /* slots; epochs rise */
 	TM_ARRAY(uint32_t) blocks; /* of these, the open ones of op scope_block */
 	struct tm_scope_lane *lanes;
+	uint32_t cuts;             /* how often a scope was closed while one that was opened inside it stayed open */
 };
 
 struct tm_scope_group_heap {
@@ -97,6 +103,7 @@ struct tm_scope_group {
 	bool is_forward, is_backward, is_shared;
 	uint32_t thread, on_stack; /* how often it is on the stack of the first thread that had it; others count in `counters` */
 	uint64_t calls, outermost_calls, duration_ns, snapshots;
+	uint64_t calls_ns; /* of the outermost calls, added up also where they overlap */
 	struct tm_scope_group_heap *heaps;
 };
 
@@ -154,6 +161,7 @@ struct tm_scope_process {
 /* In the files. Ids are the trace's, rows the database's. */
 struct tm_scope_record {
 	uint64_t parent, start_ns, end_ns, forward, uses; /* parent, forward: rows, 0 none; uses: record + 1 of the last one */
+	uint64_t spans;                                   /* record + 1 of the last one that begins here */
 	uint32_t process, thread, name, category, depth, end_kind;
 };
 struct tm_scope_use_record {
@@ -161,6 +169,20 @@ struct tm_scope_use_record {
 	const struct tm_account *account;
 	struct tm_scope_sums self, total;
 	uint64_t peak, growth, own_peak, retained, phases; /* phases: record + 1, 0 none */
+};
+/* What a scope did from a cut of its thread to the next. */
+struct tm_scope_part_record {
+	uint64_t scopes, scope, uses; /* scopes: so many had been opened before; scope: row; uses: record + 1 of the last one */
+	uint32_t thread, group;
+};
+/* What a thread did from the opening of a scope to an instant at which others inside it stayed open. */
+struct tm_scope_span {
+	uint64_t scopes, parts; /* so many had been opened and made until then */
+	uint64_t scope, uses;   /* scope: row of the one that closed; uses: record + 1 of the last one, where they are not the scope's */
+	uint64_t next;          /* span + 1 that begins with the same scope, 0 none */
+	uint32_t thread, group;
+	bool is_outermost;      /* the one that closed */
+	bool is_shared;         /* it begins with the next one of the name, and what is in it both have done */
 };
 enum tm_scope_phase { TM_PHASE_BASELINE, TM_PHASE_BEFORE, TM_PHASE_PEAK, TM_PHASE_AFTER, TM_PHASE_COUNT };
 struct tm_scope_phases_record {
@@ -192,7 +214,7 @@ struct tm_scopes {
 	struct tm_id_map counters;           /* (thread, group), 0 and (thread, category), 1: how many on the stack, or open pushes; + 1 */
 	struct tm_id_map keys;               /* process, key -> slot */
 	struct tm_id_map links, older_links; /* process, link -> row of the latest forward operator */
-	struct tm_spill records, use_records, phase_records;
+	struct tm_spill records, use_records, phase_records, part_records, spans;
 	TM_ARRAY(struct tm_scope_step) steps;
 	TM_ARRAY(struct tm_scope_step_use) step_uses;
 	bool failed;
@@ -245,16 +267,43 @@ void tm_scope_let_go(struct tm_scopes *x, uint32_t slot);
 void tm_scope_level_rises(struct tm_account *a, struct tm_amount amount, uint32_t scope, uint64_t ns, bool passing);
 void tm_scope_level_falls(struct tm_account *a, struct tm_amount amount, const struct tm_block *b, uint32_t freeing, uint64_t ns);
 
-/* For scopes.c: */
+/* For scopes.c and scope_overlaps.c: */
 struct tm_scope_heap *tm_scope_heap_of(struct tm_account *a); /* NULL: out of memory */
 struct tm_level_point tm_level_now(const struct tm_account *a, uint64_t ns);
 /* The scope closes: what is measured while it is open is settled. snapshots: they are kept. */
 void tm_scope_settle(struct tm_scopes *x, struct tm_scope *s, uint64_t end_ns, bool snapshots);
-/* The scope, on top of its stack, leaves it. */
+/* The scope leaves its thread's stack. */
 void tm_scope_unstack(struct tm_scopes *x, struct tm_scope *s);
+struct tm_scope_lane *tm_scope_find_lane(const struct tm_scopes *x, uint32_t thread, const struct tm_account *a);
+/* Own bytes of a scope that opened in this epoch: the most so far, and those live now. lane: may be NULL. */
+void tm_scope_measure(const struct tm_scope_lane *lane, uint64_t epoch, uint64_t *peak, uint64_t *live);
+/* Of the scope, made if it has none; NULL: out of memory. */
+struct tm_scope_use *tm_scope_use_of(struct tm_scopes *x, struct tm_scope *s, struct tm_account *a);
+void tm_scope_add_sums(struct tm_scope_sums *a, const struct tm_scope_sums *b);
+bool tm_scope_sums_are_zero(const struct tm_scope_sums *s);
+struct tm_scope_group_heap *tm_scope_group_heap_of(struct tm_scopes *x, uint32_t group, const struct tm_account *a);
+/* All but self, which the parts of an instance add one by one. */
+void tm_scope_add_to_group(struct tm_scope_group_heap *h, bool is_outermost, const struct tm_scope_use_record *u);
 void tm_scope_finish(struct tm_scopes *x, struct tm_scope *s);
 void tm_scope_thread_release(struct tm_scope_thread *t);
 void tm_scope_heaps_release(struct tm_scopes *x);
+
+/* --- scopes.c: for scope_overlaps.c --- */
+
+/* NULL: out of memory. */
+struct tm_scope *tm_scope_new(struct tm_scopes *x);
+/* Where it lies on its thread's stack. */
+size_t tm_scope_place(const struct tm_scopes *x, const struct tm_scope *s);
+
+/* --- scope_overlaps.c --- */
+
+/* The scope, no longer counted by its group, closes while others that were opened inside it stay open. */
+void tm_scope_overlap(struct tm_scopes *x, struct tm_scope *s, uint64_t ns);
+/* The part of the scope, on top of its stack, that belongs to now, where its thread was cut since it opened. NULL: out of memory. */
+struct tm_scope *tm_scope_part(struct tm_scopes *x, struct tm_scope *s);
+void tm_scope_finish_part(struct tm_scopes *x, struct tm_scope *part);
+/* Everything has become records: what overlapped gets its totals, and what lay in it its depth. */
+void tm_scope_settle_overlaps(struct tm_scopes *x);
 
 /* --- scope_names.c --- */
 

@@ -138,7 +138,7 @@ CREATE TABLE scope_name (
 -- [unscoped], with NULL for everything but its name and depth.
 CREATE TABLE scope_packed (
 	id               INTEGER PRIMARY KEY,
-	parent_id        INTEGER,          -- scope.id of the innermost scope that was open on its thread when it was opened; NULL: none
+	parent_id        INTEGER,          -- scope.id of the innermost one of its thread that was open all the while it was; NULL: none
 	process_id       INTEGER,          -- process.id
 	thread_id        INTEGER,          -- thread.id of the thread that opened it
 	name_id          INTEGER NOT NULL, -- scope_name.id
@@ -647,7 +647,8 @@ CREATE TABLE scope_aggregate (
 	category              TEXT,
 	calls                 INTEGER,          -- instances, whatever they touched; NULL for [unscoped]
 	outermost_calls       INTEGER,          -- of these, not inside another one of the same name and category
-	duration_ns           INTEGER,          -- of outermost instances; NULL for [unscoped]
+	duration_ns           INTEGER,          -- in which at least one was open, all threads together; NULL for [unscoped]
+	calls_ns              INTEGER,          -- of outermost instances, added up, which counts twice where two overlap
 	self_allocated_bytes  INTEGER NOT NULL,
 	total_allocated_bytes INTEGER NOT NULL,
 	self_freed_bytes      INTEGER NOT NULL,
@@ -682,6 +683,17 @@ CREATE TABLE scope_instance_aggregate (
 	peak_bytes            INTEGER NOT NULL,
 	peak_growth_bytes     INTEGER NOT NULL,
 	peak_own_bytes        INTEGER NOT NULL,
+	PRIMARY KEY (scope_id, heap_id)
+) WITHOUT ROWID;
+
+-- Where a scope closed while another one of its name that was opened inside it stayed open: what that one had done in a heap until then,
+-- which counts in both instances, and in their name once.
+CREATE TABLE scope_overlap (
+	scope_id        INTEGER NOT NULL, -- scope.id of the one that closed
+	heap_id         INTEGER NOT NULL, -- heap.id
+	allocated_bytes INTEGER NOT NULL,
+	freed_bytes     INTEGER NOT NULL,
+	retained_bytes  INTEGER NOT NULL, -- of allocated_bytes, live when it closed
 	PRIMARY KEY (scope_id, heap_id)
 ) WITHOUT ROWID;
 

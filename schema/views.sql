@@ -119,23 +119,30 @@ FROM (SELECT process_id, ts_ns, rss_bytes, min(tool_bytes, rss_bytes) AS tool_by
              min(live_bytes, rss_bytes - min(coalesce(tool_bytes, 0), rss_bytes)) AS explained_bytes
       FROM gap);
 
--- Scopes, one row for each time that one was opened. parent_id: the scope around it. forward_scope_id: of an operator of the backward pass
--- (torch.backward), the forward operator that asked for it. end_kind: closed; exception (it was left by one); abandoned (a scope around it was closed
--- first, longjmp left its block, or its key was used again); thread (it was still open at the end of its thread); process (at the end of its
--- process). category: user, python, nvtx, nvtx:DOMAIN, itt, torch.op, torch.backward, torch.script, torch.user, ...; NULL: none was said.
+-- Scopes, one row for each time that one was opened. parent_id: the scope around it, the innermost one of its thread that was open from
+-- its opening to its end; one that closed first (ranges end in any order) is not around it, and neither counts in its depth.
+-- forward_scope_id: of an operator of the backward pass (torch.backward), the forward operator that asked for it. end_kind: closed;
+-- exception (it was left by one); abandoned (a scope around it was closed first, longjmp left its block, or its key was used again);
+-- thread (it was still open at the end of its thread); process (at the end of its process). category: user, python, nvtx, nvtx:DOMAIN,
+-- itt, torch.op, torch.backward, torch.script, torch.user, ...; NULL: none was said.
 CREATE VIEW scope AS
 SELECT s.id, s.parent_id, s.process_id, s.thread_id, n.text AS name, c.text AS category, s.start_ns, s.end_ns,
        CASE s.end_kind WHEN 0 THEN 'closed' WHEN 1 THEN 'exception' WHEN 2 THEN 'abandoned' WHEN 3 THEN 'thread' WHEN 4 THEN 'process' END AS end_kind,
        s.depth, s.forward_scope_id
 FROM scope_packed s JOIN scope_name n ON n.id = s.name_id LEFT JOIN scope_name c ON c.id = s.category_id;
 
--- Scopes by name and category. calls, counts and bytes are sums over instances; total_*, duration_ns and retained_bytes count only the outermost
--- instance of a name inside itself; peak_* is the maximum over instances. calls and duration_ns are of all instances, in each of its rows.
--- self: in the scope itself, total: with its descendants; freed counts in the scope that frees, own_freed_bytes frees of what the scope (or its
--- descendants) allocated, wherever and whenever. peak_bytes: most live bytes of the heap while it was open; peak_growth_bytes: that less what was live when
--- it opened (other threads included); peak_own_bytes: most live bytes of what it and its descendants allocated; retained_bytes: of these, live when
--- it closed. heap NULL: no instance touched a heap. [unscoped]: what happened outside of all scopes; the self_* of all rows of a heap add up to
--- the heap's totals.
+-- Scopes by name and category. calls and self_* are sums over instances, peak_* the maximum over instances. total_*, own_freed_bytes,
+-- retained_bytes and duration_ns count once what was done while at least one of the name was open on the thread, be they inside each other
+-- or overlapping: they are sums over the instances that lie in no other one of the name, less what two of these that overlap have in
+-- common (table scope_overlap). calls and duration_ns are of all instances, in each of its rows.
+-- self: in the scope itself, while it was the innermost open one of its thread; total: what its thread did from its opening to its end, in
+-- it and in the scopes that were opened inside it. Where one of these stays open longer, what it does from then on counts for those that
+-- are still open. freed counts in the scope that frees; own_freed_bytes counts frees of what was allocated in the scope (or in those
+-- inside it), wherever and whenever. peak_bytes: most live bytes of the heap while it was open; peak_growth_bytes: that less what was live
+-- when it opened (other threads included); peak_own_bytes: most live bytes of what was allocated in it and those inside it;
+-- retained_bytes: of these, live when it closed; what two that overlap have allocated counts in their name with the one that closes last.
+-- heap NULL: no instance touched a heap. [unscoped]: what happened outside of all scopes; the self_* of all rows of a heap add up to the
+-- heap's totals.
 CREATE VIEW scope_total AS
 SELECT a.process_id, h.name AS heap, a.name, a.category, a.calls, a.duration_ns, a.self_allocated_bytes, a.total_allocated_bytes, a.self_freed_bytes,
        a.total_freed_bytes, a.self_allocated_bytes - a.self_freed_bytes AS self_net_bytes, a.total_allocated_bytes - a.total_freed_bytes AS total_net_bytes,
@@ -157,11 +164,12 @@ FROM scope_packed s JOIN scope_name n ON n.id = s.name_id LEFT JOIN scope_name c
 LEFT JOIN scope_instance_aggregate a ON a.scope_id = s.id LEFT JOIN heap h ON h.id = a.heap_id
 WHERE s.id > 0;
 
--- What a function or a phase costs on average: means over the calls that are not inside another one of the same name (time, allocated bytes), and
--- over the calls that touched the heap (growth). net_bytes: allocated less freed in all of them.
+-- What a function or a phase costs on average: means over the calls that are not inside another one of the same name (time, allocated
+-- bytes), and over the calls that touched the heap (growth). The time is how long a call takes; bytes that calls which overlap have in
+-- common count once. net_bytes: allocated less freed in all of them.
 CREATE VIEW scope_summary AS
 SELECT a.process_id, h.name AS heap, a.name, a.category, a.calls, a.duration_ns AS total_duration_ns,
-       a.duration_ns / a.outermost_calls AS mean_duration_ns, a.total_allocated_bytes / a.outermost_calls AS mean_allocated_bytes,
+       a.calls_ns / a.outermost_calls AS mean_duration_ns, a.total_allocated_bytes / a.outermost_calls AS mean_allocated_bytes,
        a.growth_sum_bytes / nullif(a.instances, 0) AS mean_peak_growth_bytes, a.peak_growth_bytes, a.peak_bytes,
        a.total_allocated_bytes - a.total_freed_bytes AS net_bytes, a.retained_bytes, coalesce(h.estimated, 0) AS estimated
 FROM scope_aggregate a LEFT JOIN heap h ON h.id = a.heap_id

@@ -7,6 +7,9 @@ A story is what happened, in order of time (no two events at the same time):
 
 with the ops push, block, range (name, category, key, link), end, exception (key, category), step (n), alloc (heap, address, size), free (heap,
 address), realloc (begin, heap, old, address, size), baseline. Nothing here is shared with the analyzer or aware of how it works.
+
+To a scope belongs, in all, what its thread does while it is open, and to a name, once, what a thread does while one of its scopes is open
+there.
 """
 
 
@@ -14,12 +17,14 @@ class Scope:
     def __init__(self, id, parent, thread, op, name, category, key, frame, start):
         self.id, self.parent, self.thread, self.op, self.name, self.category = id, parent, thread, op, name, category
         self.key, self.frame, self.start, self.end, self.kind, self.forward = key, frame, start, None, None, None
-        self.depth = parent.depth + 1 if parent else 0
         self.uses = {}        # heap -> Use: what it did itself
+        self.totals = {}      # heap -> Use: with the scopes inside it
+        self.shared = {}      # heap -> (allocated, freed, retained) that the next one of its name had done when this one closed
         self.live_before = {}  # heap -> (bytes, made, gone) when it opened
         self.peak = {}        # heap -> (bytes, ns, made, gone)
         self.own, self.own_peak, self.retained = {}, {}, {}
         self.after, self.baseline = {}, {}
+        self.is_outermost = False  # of its name: none that was opened before it on its thread is open when it closes
 
     def ancestry(self):
         scope = self
@@ -28,12 +33,16 @@ class Scope:
             scope = scope.parent
 
     @property
-    def is_apart(self):
-        return self.op == "push" and self.frame == 1
+    def depth(self):
+        return len(list(self.ancestry())) - 1
 
     @property
-    def is_outermost(self):
-        return not any(s.name == self.name and s.category == self.category for s in self.ancestry() if s is not self)
+    def group(self):
+        return self.name, self.category
+
+    @property
+    def is_apart(self):
+        return self.op == "push" and self.frame == 1
 
 
 class Use:
@@ -52,14 +61,27 @@ class Heap:
         self.use = Use()  # outside of scopes
 
 
+class Block:
+    def __init__(self, heap, size, owners, step, made_ns):
+        self.heap, self.size, self.owners, self.step, self.made_ns = heap, size, owners, step, made_ns
+
+    @property
+    def owner_id(self):
+        return self.owners[-1].id if self.owners else 0
+
+
 class Process:
     def __init__(self, about):
         self.about, self.open, self.keys, self.heaps, self.blocks, self.links = about, [], {}, {}, {}, {}
         self.overlaps = self.across = 0
+        self.groups = {}  # (name, category) -> heap -> [Use, retained]
         self.step, self.steps, self.unmatched_ends, self.baseline, self.baseline_ns = None, [], 0, {}, about["start"]
 
     def heap(self, name):
         return self.heaps.setdefault(name, Heap())
+
+    def of_group(self, group, name):
+        return self.groups.setdefault(group, {}).setdefault(name, [Use(), 0])
 
 
 class Story:
@@ -78,7 +100,17 @@ class Story:
         process = self.process_of(scope.thread)
         scope.end, scope.kind = max(ns, scope.start), kind
         self.closed.append(scope)
-        self.stacks[scope.thread].remove(scope)
+        stack = self.stacks[scope.thread]
+        inner = stack[stack.index(scope) + 1:]
+        for other in [s for s in inner if s.group == scope.group][:1]:
+            scope.shared = {name: (use.allocated, use.freed, other.own.get(name, 0)) for name, use in other.totals.items() if use.allocations or use.frees}
+        scope.is_outermost = not any(s.group == scope.group for s in stack[:stack.index(scope)])
+        stack.remove(scope)
+        for block in process.blocks.values():
+            if scope in block.owners and not any(s.end is None and s.group == scope.group for s in block.owners):
+                process.of_group(scope.group, block.heap)[1] += block.size
+        for child in inner:
+            child.parent = scope.parent if child.parent is scope else child.parent
         process.open.remove(scope)
         if scope.key:
             del process.keys[scope.key]
@@ -162,19 +194,24 @@ class Story:
     def root_live(process):
         return sum(heap.live for name, heap in process.heaps.items() if name in ("malloc", "mmap"))
 
+    def counted(self, scopes, heap, name):
+        """Everything that an event of a thread with these open scopes counts in."""
+        process = self.process_of(scopes[-1].thread) if scopes else None
+        inner = scopes[-1].uses.setdefault(name, Use()) if scopes else heap.use
+        return [inner, *(s.totals.setdefault(name, Use()) for s in scopes), *(process.of_group(group, name)[0] for group in {s.group for s in scopes})]
+
     def allocate(self, ns, thread, name, address, size):
         process = self.process_of(thread)
         heap = process.heap(name)
-        scope = self.stacks[thread][-1] if self.stacks[thread] else None
-        process.blocks[name, address] = (size, scope, process.step, ns)
+        scopes = list(self.stacks[thread])
+        process.blocks[name, address] = Block(name, size, scopes, process.step, ns)
         heap.live, heap.made = heap.live + size, heap.made + 1
-        use = scope.uses.setdefault(name, Use()) if scope else heap.use
-        use.allocated, use.allocations = use.allocated + size, use.allocations + 1
-        for s in scope.ancestry() if scope else ():
+        for use in self.counted(scopes, heap, name):
+            use.allocated, use.allocations = use.allocated + size, use.allocations + 1
+        for s in scopes:
             s.own[name] = s.own.get(name, 0) + size
-            if s.end is None:
-                s.own_peak[name] = max(s.own_peak.get(name, 0), s.own[name])
-        if not scope:
+            s.own_peak[name] = max(s.own_peak.get(name, 0), s.own[name])
+        if not scopes:
             heap.unscoped += size
         if process.step:
             u = process.step["uses"].setdefault(name, Use())
@@ -183,24 +220,23 @@ class Story:
 
     def release(self, ns, thread, name, address):
         process = self.process_of(thread)
-        size, owner, step, made_ns = process.blocks.pop((name, address))
-        heap = process.heaps[name]
-        scope = self.stacks[thread][-1] if self.stacks[thread] else None
-        self.allocations.append((made_ns, owner.id if owner else 0, ns, scope.id if scope else 0))
+        block = process.blocks.pop((name, address))
+        heap, size = process.heaps[name], block.size
+        scopes = list(self.stacks[thread])
+        self.allocations.append((block.made_ns, block.owner_id, ns, scopes[-1].id if scopes else 0))
         heap.live, heap.gone = heap.live - size, heap.gone + 1
-        use = scope.uses.setdefault(name, Use()) if scope else heap.use
-        use.freed, use.frees = use.freed + size, use.frees + 1
-        if owner:
-            owner.uses[name].own_freed += size
-        else:
-            heap.use.own_freed += size
+        for use in self.counted(scopes, heap, name):
+            use.freed, use.frees = use.freed + size, use.frees + 1
+        for use in self.counted(block.owners, heap, name):
+            use.own_freed += size
+        if not block.owners:
             heap.unscoped -= size
-        for s in owner.ancestry() if owner else ():
+        for s in block.owners:
             s.own[name] -= size
         if process.step:
             u = process.step["uses"].setdefault(name, Use())
             u.freed, u.frees = u.freed + size, u.frees + 1
-            if step is process.step:
+            if block.step is process.step:
                 process.step["own_freed"][name] = process.step["own_freed"].get(name, 0) + size
                 process.step["own_frees"][name] = process.step["own_frees"].get(name, 0) + 1
         self.changed(process, name, ns)
@@ -265,20 +301,10 @@ class Story:
             while process.open:
                 for scope in list(reversed(self.stacks[process.open[-1].thread])):
                     self.close(scope, about["end"], "process")
-            for (_, _), (_, owner, _, made_ns) in process.blocks.items():
-                self.allocations.append((made_ns, owner.id if owner else 0, None, None))
+            for block in process.blocks.values():
+                self.allocations.append((block.made_ns, block.owner_id, None, None))
 
     # --- what the views should say
-
-    def totals(self, scope):
-        total = {name: Use() for name in scope.uses}
-        for name, use in scope.uses.items():
-            total[name].add(use)
-        for child in self.scopes:
-            if child.parent is scope:
-                for name, use in self.totals(child).items():
-                    total.setdefault(name, Use()).add(use)
-        return total
 
     def scope_rows(self):
         return [(s.id, s.parent.id if s.parent else None, self.threads[s.thread]["process"], s.thread, s.name, s.category, s.start, s.end, s.kind, s.depth,
@@ -288,36 +314,54 @@ class Story:
         """(scope, heap, self and total of: allocated, freed, allocations, frees; own freed, retained, peak, growth, own peak)."""
         rows = []
         for s in self.scopes:
-            for name, total in self.totals(s).items():
+            for name, total in s.totals.items():
                 own = s.uses.get(name, Use())
                 peak = s.peak.get(name, (0,))[0]
                 rows.append((s.id, name, own.allocated, total.allocated, own.freed, total.freed, own.allocations, total.allocations, own.frees, total.frees,
                              total.own_freed, s.retained.get(name, 0), peak, peak - s.live_before.get(name, (0,))[0], s.own_peak.get(name, 0)))
         return sorted(rows)
 
-    def total_rows(self):
-        groups = {}
-        instances = {}
-        for row in self.instance_rows():
-            instances.setdefault(row[0], []).append(row)
+    def overlap_rows(self):
+        return sorted((s.id, name, *sums) for s in self.scopes for name, sums in s.shared.items())
+
+    def spent(self, process, group):
+        """When at least one scope of the name was open on a thread, all threads together."""
+        total = 0
+        for thread in self.threads:
+            end = -1
+            for s in self.scopes:  # in the order of opening
+                if s.thread == thread and s.group == group and self.threads[thread]["process"] == process:
+                    total += max(0, s.end - max(end, s.start))
+                    end = max(end, s.end)
+        return total
+
+    def call_rows(self):
+        """(process, name, category, calls, outermost calls, their durations added up)."""
+        rows = {}
         for s in self.scopes:
-            key = (self.threads[s.thread]["process"], s.name, s.category)
-            group = groups.setdefault(key, dict(calls=0, duration=0, heaps={}))
-            group["calls"] += 1
-            group["duration"] += s.end - s.start if s.is_outermost else 0
-            for row in instances.get(s.id, ()):
-                sums = group["heaps"].setdefault(row[1], [0] * 13)
-                for i, value in enumerate(row[2:]):
-                    if i >= 10:
-                        sums[i] = max(sums[i], value)
-                    elif i in (0, 2, 4, 6) or s.is_outermost:
-                        sums[i] += value
-        rows = []
-        for (process, name, category), group in groups.items():
-            for heap, sums in group["heaps"].items():
-                rows.append((process, heap, name, category, group["calls"], group["duration"], *sums))
-            if not group["heaps"]:
-                rows.append((process, None, name, category, group["calls"], group["duration"], *[0] * 10, None, None, None))
+            row = rows.setdefault((self.threads[s.thread]["process"], *s.group), [0, 0, 0])
+            row[0] += 1
+            row[1] += s.is_outermost
+            row[2] += s.end - s.start if s.is_outermost else 0
+        return sorted(((*key, *row) for key, row in rows.items()), key=str)
+
+    def total_rows(self):
+        """Peaks are the highest of the instances, what they did themselves is added up; the rest was counted by name."""
+        instances, rows = {}, []
+        for row in self.instance_rows():
+            s = self.scopes[row[0] - 1]
+            key = (self.threads[s.thread]["process"], *s.group, row[1])
+            selves, peaks = instances.setdefault(key, ([0] * 4, [0] * 3))
+            instances[key] = ([a + b for a, b in zip(selves, row[2:10:2])], [max(a, b) for a, b in zip(peaks, row[12:])])
+        for process, name, category, calls, _, _ in self.call_rows():
+            spent = self.spent(process, (name, category))
+            heaps = self.processes[process].groups.get((name, category), {})
+            for heap, (u, retained) in heaps.items():
+                (allocated, freed, allocations, frees), peaks = instances[process, name, category, heap]
+                rows.append((process, heap, name, category, calls, spent, allocated, u.allocated, freed, u.freed, allocations, u.allocations, frees, u.frees,
+                             u.own_freed, retained, *peaks))
+            if not heaps:
+                rows.append((process, None, name, category, calls, spent, *[0] * 10, None, None, None))
         for id, process in self.processes.items():
             for name, heap in process.heaps.items():
                 u = heap.use

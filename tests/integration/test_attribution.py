@@ -100,6 +100,10 @@ def compare(t, db, story, what):
                     "order by id"), story.scope_rows(), f"scopes, {what}")
     equal(db.rows(f"select {INSTANCE} from scope_instance where heap is not null order by scope_id, heap"), story.instance_rows(), f"instances, {what}")
     equal(sorted(db.rows(f"select {TOTAL} from scope_total"), key=str), story.total_rows(), f"totals, {what}")
+    equal(db.rows("select o.scope_id, h.name, o.allocated_bytes, o.freed_bytes, o.retained_bytes from scope_overlap o join heap h on h.id = o.heap_id order by 1, 2"),
+            story.overlap_rows(), f"what two of a name did, {what}")
+    equal(sorted(db.rows("select distinct process_id, name, category, calls, outermost_calls, calls_ns from scope_aggregate where calls > 0"), key=str),
+            story.call_rows(), f"calls, {what}")
     equal(sorted(db.rows("select alloc_ns, scope_id, free_ns, free_scope_id from allocation"), key=str), sorted(story.allocations, key=str),
             f"allocations, {what}")
     equal(sorted(db.rows("select process_id, n, start_ns, end_ns, heap, allocated_bytes, allocations, freed_bytes, frees, survived_bytes, survived_count, "
@@ -131,6 +135,9 @@ def random_story(seed, length):
     live, keys, next_key, next_address, n = {p: [] for p in processes}, {p: [] for p in processes}, 1, 0x10000, 0
     deep = r.random() < 0.3
     ranges = r.random() < 0.5
+    first = r.random() < 0.4  # mostly the oldest ends
+    if first:
+        names = names[:3]
     alive = set(threads)
     ns = 100
     for _ in range(length):
@@ -139,7 +146,7 @@ def random_story(seed, length):
         p = threads[thread]["process"]
         dice = r.random()
         if dice < (0.3 if deep else 0.18):
-            op = r.choice(("push", "push", "block", "range" if ranges else "push"))
+            op = "range" if first and ranges and r.random() < 0.8 else r.choice(("push", "push", "block", "range" if ranges else "push"))
             key = link = 0
             if op != "push":
                 key, next_key = (next_key, next_key + 1) if r.random() < 0.95 or not keys[p] else (r.choice(keys[p]), next_key)
@@ -153,8 +160,8 @@ def random_story(seed, length):
                 link = 1
             story.events.append((ns, thread, op, (r.choice(names), category, key, link)))
         elif dice < 0.36:
-            use_key = keys[p] and r.random() < 0.5
-            key = keys[p].pop(-1 if r.random() < 0.7 else r.randrange(len(keys[p]))) if use_key else 0
+            use_key = keys[p] and r.random() < (0.9 if first else 0.5)
+            key = keys[p].pop((0 if first else -1) if r.random() < 0.7 else r.randrange(len(keys[p]))) if use_key else 0
             story.events.append((ns, thread, r.choice(("end", "end", "end", "exception")), (key, None if key else r.choice(categories))))
         elif dice < 0.40:
             n += r.choice((1, 1, 1, -3))
@@ -252,6 +259,68 @@ def recursion_counts_once(t):
 
 
 @test
+def frames_one_after_the_other(t):
+    """Each begins before the last one ends: 1000 bytes and a millisecond or so of each, side by side in run, none inside another."""
+    def events(trace):
+        run, frame, main, out = trace.string("run"), trace.string("frame"), trace.stack("main"), [scope("scope_push", 500, trace.string("run"))]
+        for i in range(3):
+            at = 1000 * (i + 1)
+            out += [scope("scope_range", at, frame, 0, i + 1), *([scope("scope_end", at + 10, key=i)] if i else []), malloc(at + 100, at << 8, 1000, main)]
+        del run
+        return [(1, out + [scope("scope_end", 4000, key=3), scope("scope_end", 5000)])]
+    db = simple(t, events)
+    t.equal(db.rows("select id, parent_id, depth, end_ns - start_ns from scope where id > 0 order by id"), [(1, None, 0, 4500), (2, 1, 1, 1010), (3, 1, 1, 1010),
+                                                                                                           (4, 1, 1, 1000)], "scopes")
+    t.equal(db.rows("select self_allocated_bytes, total_allocated_bytes, retained_bytes, peak_own_bytes from scope_instance order by scope_id"),
+            [(0, 3000, 3000, 3000)] + [(1000, 1000, 1000, 1000)] * 3, "instances")
+    t.equal(db.row("select calls, duration_ns, total_allocated_bytes, retained_bytes, peak_own_bytes from scope_total where name = 'frame'"),
+            (3, 3000, 3000, 3000, 1000), "by name")
+    t.equal(db.row("select mean_duration_ns, mean_allocated_bytes from scope_summary where name = 'frame'"), (3020 // 3, 1000), "means")
+    t.equal(db.rows("select * from scope_overlap"), [], "what two of them did")
+    tree = json.loads(t.run([t.tidemark, "scopes", db.path, "--tree", "--format=json"], status=0).out)
+    t.equal([(r["name"], r["depth"], r["calls"], r["total_allocated_bytes"], r["retained_bytes"]) for r in tree if r["name"] != "[unscoped]"],
+            [("run", 0, 1, 3000, 3000), ("frame", 1, 3, 3000, 3000)], "tree")
+
+
+@test
+def overlapping_and_of_one_name(t):
+    """1 is open from 1000 to 3000, 2 from 2000 to 4000, 3 from 3500 to 5000: 20 and 3 bytes belong to 1 and to 2, and to their name once."""
+    def events(trace):
+        a, inner, main = trace.string("a"), trace.string("in"), trace.stack("main")
+        return [(1, [scope("scope_range", 1000, a, 0, 1), malloc(1100, 0x1000, 100, main), scope("scope_range", 2000, a, 0, 2), malloc(2100, 0x2000, 20, main),
+                     scope("scope_push", 2200, inner), malloc(2250, 0x3000, 3, main), scope("scope_end", 2300), scope("scope_end", 3000, key=1),
+                     malloc(3100, 0x4000, 400, main), free(3200, 0x2000), scope("scope_range", 3500, a, 0, 3), scope("scope_end", 4000, key=2),
+                     malloc(4100, 0x5000, 5000, main), free(4500, 0x4000), scope("scope_end", 5000, key=3), free(6000, 0x3000)])]
+    db = simple(t, events)
+    t.equal(db.rows("select id, parent_id, depth from scope where id > 0 order by id"), [(1, None, 0), (2, None, 0), (3, 2, 1), (4, None, 0)], "scopes")
+    columns = "self_allocated_bytes, total_allocated_bytes, self_freed_bytes, total_freed_bytes, own_freed_bytes, retained_bytes, peak_own_bytes"
+    t.equal(db.rows(f"select {columns} from scope_instance order by scope_id"),
+            [(100, 123, 0, 0, 23, 123, 123), (420, 423, 20, 20, 423, 403, 423), (3, 3, 0, 0, 3, 3, 3), (5000, 5000, 400, 400, 0, 5000, 5000)], "instances")
+    t.equal(db.row(f"select calls, duration_ns, {columns} from scope_total where name = 'a'"), (3, 4000, 5520, 5523, 420, 420, 423, 5503, 5000), "by name")
+    t.equal(db.rows("select scope_id, allocated_bytes, freed_bytes, retained_bytes from scope_overlap"), [(1, 23, 0, 23)], "what 1 and 2 did")
+    t.equal(db.value("select mean_duration_ns from scope_summary where name = 'a'"), 5500 // 3, "how long one takes")
+    t.equal(db.value("select total_allocated_bytes from scope_total where name = '[unscoped]'"), 0, "outside")
+    tree = json.loads(t.run([t.tidemark, "scopes", db.path, "--tree", "--format=json"], status=0).out)
+    t.equal([(r["name"], r["calls"], r["total_allocated_bytes"], r["total_net_bytes"], r["retained_bytes"]) for r in tree if r["name"] != "[unscoped]"],
+            [("a", 3, 5523, 5103, 5503), ("in", 1, 3, 3, 3)], "tree")
+
+
+@test
+def a_range_that_outlives_its_phase(t):
+    """session begins in phase and goes on after it: what it and inner do until then belongs to phase, what comes later does not, nor whose it is."""
+    def events(trace):
+        phase, session, inner, main = trace.string("phase"), trace.string("session"), trace.string("inner"), trace.stack("main")
+        return [(1, [scope("scope_push", 1000, phase), malloc(1100, 0x1000, 1, main), scope("scope_range", 1200, session, 0, 1), malloc(1300, 0x2000, 10, main),
+                     scope("scope_push", 1400, inner), malloc(1500, 0x3000, 100, main), scope("scope_end", 1600), scope("scope_end", 2000),
+                     malloc(2100, 0x4000, 1000, main), free(2200, 0x2000), scope("scope_end", 3000, key=1), free(4000, 0x3000)])]
+    db = simple(t, events)
+    t.equal(db.rows("select name, parent_id, depth from scope where id > 0 order by id"), [("phase", None, 0), ("session", None, 0), ("inner", 2, 1)], "scopes")
+    t.equal(db.rows("select self_allocated_bytes, total_allocated_bytes, total_freed_bytes, own_freed_bytes, retained_bytes, peak_own_bytes from scope_instance "
+                    "order by scope_id"), [(1, 111, 0, 110, 111, 111), (1010, 1110, 10, 110, 1100, 1110), (100, 100, 0, 100, 100, 100)], "instances")
+    t.equal(db.rows("select scope_id, free_scope_id from allocation order by alloc_ns"), [(1, None), (2, 2), (3, 0), (2, None)], "scopes of the blocks")
+
+
+@test
 def ways_to_end(t):
     """A push abandoned by its parent's end, one left by an exception, one by its thread, a block by longjmp, a range by another thread, one by the process."""
     def events(trace):
@@ -278,7 +347,7 @@ def ranges_of_two_domains(t):
     db = t.imported(os.path.join(t.root, "fixtures/golden/v1.3-domains.tmk"), options=("--quiet", "--force"))
     t.equal(db.rows("select s.name, s.category, s.start_ns, s.end_ns, s.end_kind, self_allocated_bytes, total_allocated_bytes from scope s join scope_instance i "
                     "on i.scope_id = s.id where s.id > 0 order by s.id"),
-            [("a", "nvtx", 1000, 1300, "closed", 10, 60), ("b", "nvtx:domain", 1100, 1500, "closed", 50, 50), ("b", "nvtx:domain", 1550, 1700, "closed", 0, 40),
+            [("a", "nvtx", 1000, 1300, "closed", 10, 30), ("b", "nvtx:domain", 1100, 1500, "closed", 50, 50), ("b", "nvtx:domain", 1550, 1700, "closed", 0, 40),
              ("own", "user", 1600, 1700, "abandoned", 40, 40)], "scopes")
     t.equal(db.rows("select * from loss"), [], "losses")
 

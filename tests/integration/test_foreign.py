@@ -385,7 +385,7 @@ def nsight_story(t):
     t.equal(db.row("select pid, exe from process"), (77, "/opt/app"), "the process")
     t.equal(blocks(db), NSIGHT_BLOCKS, "blocks, their heaps, scopes, threads and stacks")
     t.equal(db.rows("select s.name, s.category, p.name, s.start_ns, s.end_ns, s.end_kind from scope s left join scope p on p.id = s.parent_id where s.id > 0 order by s.start_ns"),
-            [("train", "nvtx", None, 0, 8000, "closed"), ("load", "nvtx:data", "train", 500, 2000, "closed"), ("step", "nvtx", "load", 1000, 4000, "closed")], "ranges")
+            [("train", "nvtx", None, 0, 8000, "closed"), ("load", "nvtx:data", "train", 500, 2000, "closed"), ("step", "nvtx", "train", 1000, 4000, "closed")], "ranges")
     t.equal(db.rows("select g.kind, g.direction, g.name, g.stream, g.start_ns, g.end_ns, g.size_bytes, s.name, g.correlation_id from gpu_activity g left join scope s"
                     " on s.id = g.scope_id order by g.start_ns"),
             [("kernel", None, "void sgemm<float>(int)", 7, 2000, 2500, None, "step", 10), ("memcpy", "h2d", None, 7, 2600, 2700, 4000, None, 11),

@@ -51,7 +51,22 @@ def recursion(t):
 @test
 def ranges_that_overlap(t):
     tells(t, """int main(void) { uint64_t a = tidemark_range_begin("a"), b = tidemark_range_begin("b"); keep(10); tidemark_range_end(a); keep(20);
-                tidemark_range_end(b); keep(30); return 0; }""", ("a", 1, 0, ANY, 0, 0, ANY, ANY), ("b", 1, 30, 30, 0, 0, 30, 30))
+                tidemark_range_end(b); keep(30); return 0; }""", ("a", 1, 0, 10, 0, 0, 10, 10), ("b", 1, 30, 30, 0, 0, 30, 30))
+
+
+@test
+def frames_that_overlap(t):
+    """A hundred frames of 1 ms and 1000 bytes, each begun before the last one ends."""
+    program = """#include <unistd.h>
+        int main(void) { uint64_t last = 0; for (int i = 0; i < 100; i++) { uint64_t r = tidemark_range_begin("frame"); if (last) tidemark_range_end(last); last = r;
+        k[i % 64] = malloc(1000); usleep(1000); } tidemark_range_end(last); return 0; }"""
+    tells(t, program, ("frame", 100, 100000, 100000, 0, 0, 100000, 1000))
+    db = recorded(t, program, "-O2")
+    t.equal(db.row("select count(*), max(depth), count(parent_id) from scope where id <> 0"), (100, 0, 0), "frames side by side")
+    spent, length, calls = db.row("select max(t.duration_ns), (select max(end_ns) - min(start_ns) from scope where name = 'frame'), max(s.mean_duration_ns) "
+                                  "from scope_total t, scope_summary s where t.name = 'frame' and s.name = 'frame'")
+    t.equal(spent, length, "their time is that from the first to the last")
+    t.check(100000000 <= spent and spent / 100 <= calls < spent / 50, f"{spent} ns in all, {calls} ns each")
 
 
 @test
