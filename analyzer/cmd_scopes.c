@@ -26,8 +26,8 @@ static const struct tm_usage usage = {
 		"--tree shows which scope lies in which, --means what a call costs on average (view scope_summary), --steps compares\n"
 		"the steps (view step_total). With --from or --to the single scopes that were opened in that window are listed\n"
 		"(view scope_instance). --torch-compat counts as torch.profiler does: to a scope goes all that any thread did from its\n"
-		"start to its end, self is that less its direct children, calls of one name are added up even inside each other;\n"
-		"without --heap for PyTorch's heaps, without --category for its scopes.\n",
+		"start to its end, self is that less its direct children, calls of one name are added up even inside each other, but one\n"
+		"that alone lies in another of its name is that one; without --heap for PyTorch's heaps, without --category for its scopes.\n",
 	.examples = "tidemark scopes run.db\n"
 		    "tidemark scopes run.db --heap=torch.cpu --sort=retained_bytes --limit=10\n"
 		    "tidemark scopes run.db --tree --category=user\n"
@@ -182,16 +182,40 @@ static int list_tree(const struct tm_database *d, const struct tm_options *o, co
 
 /* --- as torch.profiler counts --- */
 
-/* One list of openings, events and closings in the order of time, with a running sum: what happened between a scope's start and end is a
- * difference of two of its values. */
+/* What it sees: PyTorch's own scopes, but for operators that it leaves out (_filter_name() in torch/autograd/profiler_util.py). */
+static const char torch_seen[] =
+	"s.category LIKE 'torch.%' AND s.name NOT IN ('profiler::_record_function_enter', 'profiler::_record_function_enter_new',\n"
+	"    'profiler::_record_function_exit', 'aten::is_leaf', 'aten::output_nr', 'aten::_version')";
+
+/* Which scope lies in which, as its EventList has it: what it does not see is not there, and one that alone lies in another of its name
+ * (_remove_dup_nodes(): an operator that dispatches to itself) is that one. Then one list of openings, events and closings in the order
+ * of time, with a running sum: what happened between a scope's start and end is a difference of two of its values. */
 static const char torch[] =
-	"event AS (\n"
-	"  SELECT a.process_id, a.heap_id, a.alloc_ns AS ts_ns, 1 AS rank, a.size_bytes AS bytes, NULL AS scope_id FROM allocation AS a\n"
-	"  UNION ALL SELECT a.process_id, a.heap_id, a.free_ns, 1, -a.size_bytes, NULL FROM allocation AS a WHERE a.free_ns IS NOT NULL\n"
-	"  UNION ALL SELECT s.process_id, h.id, s.start_ns, 0, 0, s.id FROM scope AS s JOIN heap AS h ON h.process_id = s.process_id\n"
-	"  WHERE %s\n"
-	"  UNION ALL SELECT s.process_id, h.id, s.end_ns, 2, 0, s.id FROM scope AS s JOIN heap AS h ON h.process_id = s.process_id\n"
+	"seen AS MATERIALIZED (\n"
+	"  SELECT s.id, s.parent_id, s.process_id, s.name, s.category, s.start_ns, s.end_ns FROM scope AS s\n"
 	"  WHERE %s),\n"
+	"child AS MATERIALIZED (\n"
+	"  WITH RECURSIVE up(id, around) AS (\n"
+	"    SELECT id, parent_id FROM seen\n"
+	"    UNION ALL SELECT u.id, s.parent_id FROM up AS u JOIN scope AS s ON s.id = u.around WHERE u.around NOT IN (SELECT id FROM seen))\n"
+	"  SELECT id, around FROM up WHERE around IS NULL OR around IN (SELECT id FROM seen)),\n"
+	"alone AS MATERIALIZED (\n"
+	"  SELECT min(id) AS id, around FROM child WHERE around IS NOT NULL GROUP BY around HAVING count(*) = 1),\n"
+	"again AS MATERIALIZED (\n"
+	"  SELECT a.id, a.around FROM alone AS a JOIN seen AS s ON s.id = a.id JOIN seen AS p ON p.id = a.around WHERE p.name = s.name),\n"
+	"lies AS MATERIALIZED (\n"
+	"  WITH RECURSIVE up(id, around) AS (\n"
+	"    SELECT id, around FROM child WHERE id NOT IN (SELECT id FROM again)\n"
+	"    UNION ALL SELECT u.id, a.around FROM up AS u JOIN again AS a ON a.id = u.around)\n"
+	"  SELECT s.*, u.around FROM up AS u JOIN seen AS s ON s.id = u.id WHERE u.around IS NULL OR u.around NOT IN (SELECT id FROM again)),\n"
+	"wanted AS MATERIALIZED (SELECT id, process_id FROM heap WHERE name %s),\n"
+	"event AS (\n"
+	"  SELECT a.heap_id, a.alloc_ns AS ts_ns, 1 AS rank, a.size_bytes AS bytes, NULL AS scope_id FROM allocation AS a\n"
+	"  WHERE a.heap_id IN (SELECT id FROM wanted)\n"
+	"  UNION ALL SELECT a.heap_id, a.free_ns, 1, -a.size_bytes, NULL FROM allocation AS a\n"
+	"  WHERE a.free_ns IS NOT NULL AND a.heap_id IN (SELECT id FROM wanted)\n"
+	"  UNION ALL SELECT h.id, s.start_ns, 0, 0, s.id FROM lies AS s JOIN wanted AS h ON h.process_id = s.process_id\n"
+	"  UNION ALL SELECT h.id, s.end_ns, 2, 0, s.id FROM lies AS s JOIN wanted AS h ON h.process_id = s.process_id),\n"
 	"running AS (\n"
 	"  SELECT scope_id, heap_id, rank, sum(bytes) OVER (PARTITION BY heap_id ORDER BY ts_ns, rank RANGE UNBOUNDED PRECEDING) AS bytes\n"
 	"  FROM event),\n"
@@ -199,28 +223,31 @@ static const char torch[] =
 	"  SELECT scope_id, heap_id, sum(CASE rank WHEN 2 THEN bytes ELSE -bytes END) AS bytes FROM running WHERE scope_id IS NOT NULL\n"
 	"  GROUP BY scope_id, heap_id),\n"
 	"inside AS MATERIALIZED (\n"
-	"  SELECT s.parent_id, u.heap_id, sum(u.bytes) AS bytes FROM used AS u JOIN scope AS s ON s.id = u.scope_id GROUP BY s.parent_id, u.heap_id),\n"
+	"  SELECT s.around, u.heap_id, sum(u.bytes) AS bytes FROM used AS u JOIN lies AS s ON s.id = u.scope_id GROUP BY s.around, u.heap_id),\n"
 	"torch AS (\n"
 	"  SELECT s.process_id, h.name AS heap, s.name, s.category, count(*) AS calls,\n"
 	"         sum(u.bytes - coalesce(i.bytes, 0)) AS self_net_bytes, sum(u.bytes) AS total_net_bytes\n"
-	"  FROM used AS u JOIN scope AS s ON s.id = u.scope_id JOIN heap AS h ON h.id = u.heap_id\n"
-	"  LEFT JOIN inside AS i ON i.parent_id = u.scope_id AND i.heap_id = u.heap_id\n"
+	"  FROM used AS u JOIN lies AS s ON s.id = u.scope_id JOIN heap AS h ON h.id = u.heap_id\n"
+	"  LEFT JOIN inside AS i ON i.around = u.scope_id AND i.heap_id = u.heap_id\n"
 	"  GROUP BY s.process_id, h.name, s.name, s.category)";
 
-static int list_torch(const struct tm_database *d, const struct tm_options *o) {
-	char *chosen = o->category ? sqlite3_mprintf("s.category = %Q", o->category) : sqlite3_mprintf("s.category LIKE 'torch.%%'");
-	char *with = chosen ? sqlite3_mprintf(torch, chosen, chosen) : NULL;
+static int list_torch(const struct tm_database *d, const struct tm_options *o, const char *where) {
+	bool is_torch = !o->category || strncmp(o->category, "torch.", 6) == 0;
+	char *seen = is_torch ? sqlite3_mprintf("%s", torch_seen) : sqlite3_mprintf("s.category = %Q", o->category);
+	char *heaps = o->heap ? sqlite3_mprintf("= %Q", o->heap) : sqlite3_mprintf("LIKE 'torch.%%'");
+	char *with = seen && heaps ? sqlite3_mprintf(torch, seen, heaps) : NULL;
 	struct tm_listing listing = {
 		.with = with,
 		.source = "torch",
-		.where = o->heap ? NULL : "heap LIKE 'torch.%'",
+		.where = where,
 		.order = "total_net_bytes DESC, process_id, heap, name, category",
 		.has_heap = true,
 		.nothing = "no scopes of PyTorch were recorded; --category chooses others",
 	};
 	int status = with ? tm_listing_run(d, o, &listing) : tm_fail("cannot read '%s': out of memory", d->path);
 	sqlite3_free(with);
-	sqlite3_free(chosen);
+	sqlite3_free(seen);
+	sqlite3_free(heaps);
 	return status;
 }
 
@@ -246,7 +273,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (status) return status;
 	char *where = o->category ? sqlite3_mprintf("category = %Q", o->category) : NULL;
 	if (o->steps) status = list_steps(d, o);
-	else if (o->torch_compat) status = list_torch(d, o);
+	else if (o->torch_compat) status = list_torch(d, o, where);
 	else if (o->tree) status = list_tree(d, o, where);
 	else if (o->means) status = list_means(d, o, where);
 	else if (tm_has_window(o)) status = list_instances(d, o, where);

@@ -527,19 +527,60 @@ def many_names(t):
 
 @test
 def torch_profiler_rule(t):
-    """Another thread's 50 bytes count for whoever is open; recursion counts twice; self is less the direct children."""
+    """Another thread's 50 bytes count for whoever is open; recursion counts twice where something lies beside; self is less the direct children."""
     def events(trace):
-        f, g, op, main = trace.string("f"), trace.string("g"), trace.string("torch.op"), trace.stack("main")
+        f, g, h, op, main = trace.string("f"), trace.string("g"), trace.string("h"), trace.string("torch.op"), trace.stack("main")
         tensor = dict(op="torch_alloc", heap=2)
         return [(1, [scope("scope_range", 1000, f, op, 1), malloc(1100, 0x1000, 10, main, **tensor), scope("scope_range", 1200, f, op, 2),
                      malloc(1300, 0x2000, 20, main, **tensor), scope("scope_range", 1350, g, op, 3), free(1360, 0x1000, op="torch_free", heap=2),
-                     scope("scope_end", 1370, key=3), scope("scope_end", 1400, key=2), scope("scope_end", 1500, key=1)]),
+                     scope("scope_end", 1370, key=3), scope("scope_end", 1400, key=2), scope("scope_range", 1410, h, op, 4), scope("scope_end", 1420, key=4),
+                     scope("scope_end", 1500, key=1)]),
                 (2, [malloc(1310, 0x3000, 50, main, **tensor)])]
     db = simple(t, events, threads=2)
     rows = json.loads(t.run([t.tidemark, "scopes", db.path, "--torch-compat", "--format=json"], status=0).out)
     t.equal([(r["name"], r["calls"], r["self_net_bytes"], r["total_net_bytes"]) for r in rows],
-            [("f", 2, 70 - 60 + 60 + 10, 70 + 60), ("g", 1, -10, -10)], "as torch.profiler counts")
-    t.equal(db.rows("select name, self_net_bytes, total_net_bytes from scope_total where calls > 0 order by name"), [("f", 30, 20), ("g", -10, -10)], "as we do")
+            [("f", 2, 70 - 60 + 60 + 10, 70 + 60), ("h", 1, 0, 0), ("g", 1, -10, -10)], "as torch.profiler counts")
+    t.equal(db.rows("select name, self_net_bytes, total_net_bytes from scope_total where calls > 0 order by name"), [("f", 30, 20), ("g", -10, -10), ("h", 0, 0)],
+            "as we do")
+
+
+@test
+def torch_profiler_knows_no_copies(t):
+    """One that alone lies in another of its name is that one, however often, and whatever torch.profiler does not see lies between or beside; one with
+    another beside it is a second one. What lies in a copy lies in the one that it is of."""
+    def events(trace):
+        op, user, main, out, at, keys = trace.string("torch.op"), trace.string("user"), trace.stack("main"), [], [1000], []
+
+        def opens(name, category=op):
+            at[0] += 10
+            keys.append(at[0])
+            out.append(scope("scope_range", at[0], trace.string(name), category, at[0]))
+
+        def closes(count=1):
+            for _ in range(count):
+                at[0] += 10
+                out.append(scope("scope_end", at[0], key=keys.pop()))
+
+        def makes(size):
+            at[0] += 10
+            out.append(malloc(at[0], at[0] << 8, size, main, op="torch_alloc", heap=2))
+        opens("sort"), makes(1), opens("sort"), makes(20), opens("empty"), makes(300), closes(3)
+        opens("thrice"), opens("thrice"), opens("thrice"), makes(4000), closes(3)
+        opens("beside"), opens("beside"), makes(1), closes(), opens("empty"), makes(2), closes(2)
+        opens("hidden"), opens("aten::is_leaf"), closes(), opens("hidden"), makes(7), closes(2)
+        opens("between"), opens("mine", user), opens("between"), makes(50), closes(3)
+        opens("a"), opens("b"), opens("a"), makes(6), closes(3)
+        return [(1, out)]
+    db = simple(t, events)
+
+    def told(*options):
+        rows = json.loads(t.run([t.tidemark, "scopes", db.path, "--torch-compat", "--format=json", *options], status=0).out)
+        return sorted((r["name"], r["calls"], r["self_net_bytes"], r["total_net_bytes"]) for r in rows)
+    wanted = [("a", 2, 6, 12), ("b", 1, 0, 6), ("beside", 2, 1, 4), ("between", 1, 50, 50), ("empty", 2, 302, 302), ("hidden", 1, 7, 7), ("sort", 1, 21, 321),
+              ("thrice", 1, 4000, 4000)]
+    t.equal(told(), wanted, "PyTorch's scopes")
+    t.equal(told("--category=torch.op"), wanted, "by their category")
+    t.equal(told("--category=user", "--heap=torch.cpu"), [("mine", 1, 50, 50)], "a scope of the program's own")
 
 
 @test

@@ -211,6 +211,22 @@ def threads_keep_their_own(t):
 
 
 @test
+def operators_that_dispatch_to_themselves(t):
+    """`scopes --torch-compat` has each name as torch.profiler's list has it."""
+    for python, version in torches(t):
+        program = script(t, "redispatch.py")
+        told = [tuple(row) for row in json.loads(t.run([python, program, "profile"], status=0).out)]
+        db = t.imported(t.record([python, program], "--stacks=off", "--names=none"))
+        answer = t.ask("scopes", db.path, "--torch-compat", "--heap=torch.cpu", "--format=json").text
+        rows = sorted((r["name"], r["calls"], r["self_net_bytes"], r["total_net_bytes"]) for r in json.loads(answer))
+        t.check({("aten::sort", 1), ("beside", 2)} <= {row[:2] for row in rows} & {row[:2] for row in told}, f"calls, torch {version}: {rows}, {told}")
+        if version >= (2, 0):  # before, the block that asks for it has an operator of its own in it
+            t.check({("alone", 1, 0, 4000000), ("beside", 2, 0, 12000000)} <= set(rows), f"blocks, torch {version}: {rows}")
+        if version >= (2, 5):  # whose profiler counts nanoseconds, so that no two events fall onto one tick
+            t.equal(rows, told, f"torch {version}")
+
+
+@test
 def backward_is_linked(t):
     for python, version in torches(t):
         trace = Trace(t, t.record([python, script(t, "autograd.py")], "--stacks=off", "--names=none"))
