@@ -4,7 +4,8 @@
  * their thread, parents first; memory shows as counters, since the newer viewer ignores memory dumps; process ids are rank + 1, the real
  * ones stand in the labels; and a browser takes about a million events. A larger database is thinned: counters keep the highest and
  * lowest of every few values, scopes and device work the longest, blocks the largest, and the file and standard error say what was left out.
- * Blocks from a size on are asynchronous pairs, for their lifetimes overlap. Device work has a track for each stream, and an arrow to it from
+ * Blocks from a size on are asynchronous pairs, for their lifetimes overlap, and so are scopes that do not lie within the ones around
+ * them. Device work has a track for each stream, and an arrow to it from
  * the scope that launched it.
  */
 #include "export.h"
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "id_map.h"
 #include "json_text.h"
 #include "listing.h"
 #include "schema/units.h"
@@ -154,12 +156,16 @@ struct open_scopes {
 	int64_t thread;
 };
 
-/* The end that a scope may have at most, so that it lies in the one around it; opens it. */
-static int64_t nest(struct open_scopes *open, int64_t thread, int64_t start, int64_t end) {
+static bool fits(struct open_scopes *open, int64_t thread, int64_t start, int64_t end) {
 	if (thread != open->thread) open->count = 0;
 	open->thread = thread;
 	while (open->count && open->ends[open->count - 1] <= start) open->count--;
-	if (open->count && end > open->ends[open->count - 1]) end = open->ends[open->count - 1];
+	return !open->count || end <= open->ends[open->count - 1];
+}
+
+/* The end that a scope may have at most, so that it lies in the one around it; opens it. */
+static int64_t nest(struct open_scopes *open, int64_t thread, int64_t start, int64_t end) {
+	if (!fits(open, thread, start, end)) end = open->ends[open->count - 1];
 	if (open->count == open->room) {
 		size_t room = open->room ? open->room * 2 : 64;
 		int64_t *ends = realloc(open->ends, room * sizeof(*ends));
@@ -175,8 +181,38 @@ static int64_t nest(struct open_scopes *open, int64_t thread, int64_t start, int
 	"FROM scope AS s JOIN pids AS k ON k.id = s.process_id LEFT JOIN tids AS n ON n.id = s.thread_id\n" \
 	"WHERE s.start_ns IS NOT NULL AND s.start_ns <= k.to_ns AND coalesce(s.end_ns, k.end_ns) >= k.from_ns\n"
 
+/* Whether a scope of this name on this thread has overlapped another one: then the next ones are on the same track as it. */
+static bool overlaps(struct tm_id_map *names, sqlite3_stmt *scope, bool does) {
+	const unsigned char *name = sqlite3_column_text(scope, 4);
+	uint64_t hash = 0xcbf29ce484222325u, thread = (uint64_t)sqlite3_column_int64(scope, 7);
+	for (int i = sqlite3_column_bytes(scope, 4); i-- > 0;) hash = (hash ^ name[i]) * 0x100000001b3u;
+	if (!does) return tm_id_map_find(names, thread, hash) != NULL;
+	uint64_t *known = tm_id_map_put(names, thread, hash);
+	if (known) *known = 1;
+	return true;
+}
+
+static void write_end_kind(struct chrome *c, sqlite3_stmt *scope) {
+	const char *kind = (const char *)sqlite3_column_text(scope, 6);
+	tm_put_raw(&c->event, ",\"args\":{\"end\":", 15);
+	tm_json_string(&c->event, kind ? kind : "", kind ? strlen(kind) : 0);
+	tm_put_raw(&c->event, "}", 1);
+}
+
+static void write_overlapping(struct chrome *c, sqlite3_stmt *scope) {
+	for (int is_end = 0; is_end < 2; is_end++) {
+		begin_event(c, is_end ? "e" : "b", sqlite3_column_int64(scope, 0), sqlite3_column_int64(scope, 1));
+		put_ns(c, "ts", sqlite3_column_int64(scope, 2 + is_end));
+		put_column(c, "name", scope, 4);
+		tm_put_format(&c->event, ",\"cat\":\"scope\",\"id\":\"%lld\"", (long long)sqlite3_column_int64(scope, 8));
+		if (is_end) write_end_kind(c, scope);
+		end_event(c);
+	}
+}
+
 static void write_scopes(struct chrome *c) {
 	struct open_scopes open = { 0 };
+	struct tm_id_map names = { 0 };
 	char *longest = c->scopes_max
 				? sqlite3_mprintf("AND s.id IN (SELECT s.id " SCOPES_FROM
 						  "ORDER BY coalesce(s.end_ns, k.end_ns) - s.start_ns DESC, s.depth, s.id LIMIT %lld)\n",
@@ -185,23 +221,26 @@ static void write_scopes(struct chrome *c) {
 	char *query = sqlite3_mprintf(
 		"SELECT k.pid, coalesce(n.tid, 0), s.start_ns, max(s.start_ns, coalesce(s.end_ns, k.end_ns)) AS last_ns,\n"
 		"  s.name, s.category, "
-		"s.end_kind, s.thread_id\n" SCOPES_FROM "%sORDER BY s.thread_id, s.start_ns, last_ns DESC, s.depth, s.id",
+		"s.end_kind, s.thread_id, s.id\n" SCOPES_FROM "%sORDER BY s.thread_id, s.start_ns, last_ns DESC, s.depth, s.id",
 		longest ? longest : "");
 	sqlite3_stmt *statement = query ? ask(c, query) : NULL;
 	while (step(c, statement)) {
-		int64_t start = sqlite3_column_int64(statement, 2);
-		int64_t end = nest(&open, sqlite3_column_int64(statement, 7), start, sqlite3_column_int64(statement, 3));
+		int64_t thread = sqlite3_column_int64(statement, 7), start = sqlite3_column_int64(statement, 2),
+			end = sqlite3_column_int64(statement, 3);
+		if (overlaps(&names, statement, !fits(&open, thread, start, end))) {
+			write_overlapping(c, statement);
+			continue;
+		}
+		nest(&open, thread, start, end);
 		begin_event(c, "X", sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1));
 		put_ns(c, "ts", start);
 		put_ns(c, "dur", end - start);
 		put_column(c, "name", statement, 4);
 		put_column(c, "cat", statement, 5);
-		tm_put_raw(&c->event, ",\"args\":{\"end\":", 15);
-		const char *kind = (const char *)sqlite3_column_text(statement, 6);
-		tm_json_string(&c->event, kind ? kind : "", kind ? strlen(kind) : 0);
-		tm_put_raw(&c->event, "}", 1);
+		write_end_kind(c, statement);
 		end_event(c);
 	}
+	tm_id_map_release(&names);
 	sqlite3_finalize(statement);
 	sqlite3_free(query);
 	sqlite3_free(longest);

@@ -2,6 +2,8 @@
 import csv
 import io
 import json
+import os
+import sys
 
 from tidemark_test import main, test
 
@@ -54,6 +56,41 @@ def chrome(t):
     peak = db.value("select max(live_bytes) from peak where heap = 'malloc'")
     values = [value for event in events if event["ph"] == "C" for value in event.get("args", {}).values() if isinstance(value, (int, float))]
     t.check(peak in values, "the peak is among the counters' values")
+
+
+FRAMES = """#include "tidemark.h"
+int main(void) {
+	uint64_t last = 0;
+	for (int i = 0; i < 4; i++) {
+		uint64_t frame = tidemark_range_begin("frame");
+		tidemark_scope_push("inner");
+		tidemark_scope_pop();
+		if (last) tidemark_range_end(last);
+		last = frame;
+	}
+	return 0;
+}
+"""
+
+
+@test
+def chrome_scopes_that_overlap(t):
+    """Each frame begins before the last one ends: none is cut short. The first one nests, those after it have a track of their own."""
+    with open(t.path("frames.c"), "w", encoding="ascii") as file:
+        file.write(FRAMES)
+    t.run(["gcc", "-I", os.path.join(t.root, "recorder"), "-o", t.path("frames"), t.path("frames.c")], status=0)
+    db, events, _ = events_of(t, t.path("frames"))
+    shown = {event["id"]: [event["name"], event["ts"]] for event in events if event["ph"] == "b" and event["cat"] == "scope"}
+    for event in events:
+        if event["ph"] == "e" and event["cat"] == "scope":
+            shown[event["id"]] += [event["ts"], event["args"]["end"]]
+    rows = [[name, round(start / 1000, 3), round(end / 1000, 3), kind]
+            for name, start, end, kind in db.rows("select name, start_ns, end_ns, end_kind from scope where name = 'frame' order by id")]
+    t.equal(sorted(shown.values()), rows[1:], "frames in pairs")
+    whole = [(event["name"], event["ts"], round(event["ts"] + event["dur"], 3)) for event in events if event["ph"] == "X"]
+    t.equal([tuple(row[:3]) for row in rows[:1]], [row for row in whole if row[0] == "frame"], "the first one")
+    t.equal(len([row for row in whole if row[0] == "inner"]), 4, "what does nest")
+    t.run([sys.executable, os.path.join(t.root, "tests/integration/check_chrome.py"), t.path("trace.json")], status=0)
 
 
 @test
