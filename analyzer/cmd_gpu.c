@@ -15,7 +15,8 @@ static const struct tm_usage usage = {
 		"Shows what the program did with devices: for each its peak and, of PyTorch's allocator, the peaks of what was allocated,\n"
 		"reserved, active, inactive and cached; who held the memory at the peak, by line and by library; the work; requests that\n"
 		"were refused, with what was live and what was cached then; and memory that was held in vain. JSON and CSV have one row for\n"
-		"each device (view gpu_summary); the options below choose one list, in any format. What is not known is null.\n",
+		"each device (view gpu_summary); the options below choose one list, in any format. What is not known is null.\n"
+		"Of devices, their work and their gap, --heap=NAME chooses the devices that the heap lies on.\n",
 	.examples = "tidemark gpu run.db\n"
 		    "tidemark gpu run.db --lines --heap=torch.cuda:0\n"
 		    "tidemark gpu run.db --oom --format=json\n"
@@ -31,6 +32,7 @@ static const struct tm_usage usage = {
 static const struct tm_listing devices = {
 	.source = "gpu_summary",
 	.order = "process_id, device",
+	.has_device = true,
 	.title = "devices",
 	.nothing = "no device was used",
 	.hidden = { "uuid", "peak_ns", "allocated_peak_ns", "reserved_peak_ns", "fragmentation", "kernel_duration_ns", "copy_bytes",
@@ -75,6 +77,7 @@ static const struct tm_listing pool_states = {
 static const struct tm_listing work = {
 	.source = "gpu_work",
 	.order = "total_duration_ns DESC, process_id, device, kind, direction, name",
+	.has_device = true,
 	.title = "work, and what driver and profiling interface took (all: --activity)",
 	.nothing = "no work was recorded",
 	.hidden = { "first_ns", "last_ns" },
@@ -111,6 +114,7 @@ static const struct tm_listing findings = {
 static const struct tm_listing gaps = {
 	.source = "gpu_gap",
 	.order = "ts_ns, process_id, device",
+	.has_device = true,
 	.title = "what the process occupies, and what of it was recorded",
 	.nothing = "nobody asked the devices (the recorder does where NVIDIA's management library is installed)",
 };

@@ -122,6 +122,8 @@ static void put_select(sqlite3_str *sql, const struct tm_options *o, const struc
 		word = "AND";
 	}
 	if (o->heap && l->has_heap) sqlite3_str_appendf(sql, "\n%s heap = %Q", word, o->heap);
+	if (o->heap && l->has_device)
+		sqlite3_str_appendf(sql, "\n%s (process_id, device) IN (SELECT process_id, device FROM heap WHERE name = %Q)", word, o->heap);
 }
 
 /* The names of the columns, in *names as "a, b, c"; true if `wanted` is one of them. */
@@ -248,7 +250,8 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 	sqlite3_finalize(statement);
 	sqlite3_free(condensed);
 	if (!status && is_table && rows && explain && d->estimated && l->estimated[0]) status = print_estimate_note(d, with_errors);
-	if (!status && is_table && !rows) status = tm_print_words(l->nothing);
+	if (!status && is_table && !rows)
+		status = tm_print_words(o->heap && l->has_device ? "nothing, of the devices that this heap lies on" : l->nothing);
 	if (!status && plan.rows_max && rows > plan.rows_max) {
 		fflush(stdout);
 		tm_say("%llu of %llu rows shown, --limit=0 shows all", (unsigned long long)plan.rows_max, (unsigned long long)rows);

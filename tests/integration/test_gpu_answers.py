@@ -490,6 +490,28 @@ def other_commands_on_heaps_of_devices(t):
 
 
 @test
+def lists_of_devices_by_heap(t):
+    """--heap chooses the device that the heap lies on, of every list whose rows are devices; a heap that lies on none has none."""
+    trace = new_trace()
+    trace.heap(7, 1, "cuda:1", "device", device=1)
+    for device, name in ((0, "first"), (1, "second")):
+        trace.activities(1, [dict(kind=1, name=trace.string(name), start=2000, end=2100, device=device, stream=1, correlation=1 + device)])
+    for ns in (1500, 2500):
+        trace.sample(1, ns, **{"device_used:0": 5000, "device_used:1": 700})
+    trace.events(1, [alloc(1000, A, 1000), alloc(1100, B, 100, 0, 3), alloc(1200, C, 10, 0, 7), malloc(1300, 1 << 20, 5)])
+    db = finish(t, trace, 9000)
+
+    def devices(*arguments):
+        return [row["device"] for row in json.loads(t.run([t.tidemark, "gpu", db.path, *arguments, "--format=json"], status=0).out)]
+    for option, rows in (((), 1), (("--gap",), 2), (("--activity",), 1), (("--gap", "--from=2000ns"), 1), (("--activity", "--from=1ns"), 1)):
+        t.equal(devices(*option), [0, 1] * rows, f"{option}")
+        for heap, wanted in (("cuda:0", [0] * rows), ("torch.cuda:0", [0] * rows), ("cuda:1", [1] * rows), ("malloc", [])):
+            t.equal(devices(*option, f"--heap={heap}"), wanted, f"{option} of {heap}")
+    page = t.run([t.tidemark, "gpu", db.path, "--gap", "--heap=malloc"], status=0).text
+    t.equal(page.splitlines()[-1], "nothing, of the devices that this heap lies on", "what is said of none")
+
+
+@test
 def lists(t):
     """Every list, in every form and with --sql; odd requests are said so."""
     trace = new_trace()
