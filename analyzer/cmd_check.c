@@ -11,6 +11,7 @@
 #include "display_text.h"
 #include "listing.h"
 #include "overwrite.h"
+#include "stack_values.h"
 #include "suppressions.h"
 #include "talk.h"
 #include "verbs.h"
@@ -255,9 +256,20 @@ static int write_junit(const struct tm_database *d, const struct tm_options *o, 
 
 /* --- the whole --- */
 
+/* Without --heap figures are of host memory: where none was recorded, a verdict would be one on nothing. */
+static int check_heaps(const struct tm_database *d, const struct tm_options *o) {
+	if (!tm_has_only_heaps_apart(d, o)) return 0;
+	char *names = tm_heaps_apart(d, o);
+	int status = tm_fail("cannot check '%s': no host memory was recorded, --heap=NAME checks one of %s", d->path,
+			     names ? names : "others");
+	sqlite3_free(names);
+	return status;
+}
+
 static int judge(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *listing, const char *suppressed) {
 	struct tm_options every = *o;
-	int status;
+	int status = check_heaps(d, o);
+	if (status) return status;
 	every.sort = NULL;
 	every.limit = TM_LIMIT_UNSET;
 	char *query = tm_listing_sql(d, &every, listing, &status);

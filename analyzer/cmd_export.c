@@ -6,6 +6,7 @@
 #include "listing.h"
 #include "overwrite.h"
 #include "reader.h"
+#include "stack_values.h"
 #include "talk.h"
 #include "verbs.h"
 
@@ -22,8 +23,9 @@ static const struct tm_usage usage = {
 		"speedscope  for speedscope.app: live at the peak, live at exit, allocated, temporary\n"
 		"heaptrack   for heaptrack_print and heaptrack_gui: every allocation and free\n"
 		"csv         a view or table with all its columns, and the stack as text: --view=site, --view=allocation, ...\n"
-		"All of them take the root heaps unless --heap names one. A value `peak` is what was live at the peak of each process, with\n"
-		"--heap at the peak of that heap. With --from and --to a chrome trace has what lies in that window; the others count the blocks\n"
+		"folded, pprof, speedscope and heaptrack take the root heaps unless --heap names one; where there are none, those of\n"
+		"devices, and say so. A value `peak` is what was live at the peak of each process, with --heap and of devices at the\n"
+		"peak of that heap. With --from and --to a chrome trace has what lies in that window; the others count the blocks\n"
 		"allocated in it, and for peak what was live at the highest level within it.\n",
 	.examples = "tidemark export folded run.db -o run.folded && flamegraph.pl run.folded > run.svg\n"
 		    "tidemark export folded run.db --value=leaked --heap=malloc -o -\n"
@@ -42,14 +44,15 @@ static const struct {
 	const char *name;
 	int (*write)(const struct tm_database *d, const struct tm_options *o, struct tm_output *out);
 	bool gzip;        /* always compressed: its readers expect that */
+	bool by_heap;     /* adds up heaps, so that it takes only some unless one is chosen */
 	uint64_t options; /* of those that mean nothing to some formats, the ones that it takes */
 } forms[] = {
-	{ "chrome", tm_export_chrome, false, TM_OPTION_MAX_EVENTS | TM_OPTION_LIFETIMES },
-	{ "folded", tm_export_folded, false, TM_OPTION_VALUE },
-	{ "pprof", tm_export_pprof, true, TM_OPTION_VALUE },
-	{ "speedscope", tm_export_speedscope, false, TM_OPTION_VALUE },
-	{ "csv", tm_export_csv, false, TM_OPTION_VIEW },
-	{ "heaptrack", tm_export_heaptrack, false, 0 },
+	{ "chrome", tm_export_chrome, false, false, TM_OPTION_MAX_EVENTS | TM_OPTION_LIFETIMES },
+	{ "folded", tm_export_folded, false, true, TM_OPTION_VALUE },
+	{ "pprof", tm_export_pprof, true, true, TM_OPTION_VALUE },
+	{ "speedscope", tm_export_speedscope, false, true, TM_OPTION_VALUE },
+	{ "csv", tm_export_csv, false, false, TM_OPTION_VIEW },
+	{ "heaptrack", tm_export_heaptrack, false, true, 0 },
 };
 #define FORM_COUNT (sizeof(forms) / sizeof(forms[0]))
 
@@ -68,6 +71,15 @@ static int check_options(const struct tm_options *o, uint64_t taken) {
 	for (size_t i = 0; i < sizeof some / sizeof *some; i++)
 		if (some[i].given && !(taken & some[i].bit)) return tm_misuse("export", "%s is for %s", some[i].name, some[i].formats);
 	return TM_OPTIONS_GO;
+}
+
+/* What the heaps are that went into the file, where that is not the processes' own memory, or not all that was recorded. */
+static void say_heaps(const struct tm_database *d, const struct tm_options *o) {
+	char *names = o->heap ? NULL : tm_heaps_apart(d, o);
+	if (names && tm_has_only_heaps_apart(d, o))
+		tm_say("no host memory was recorded: exported is what lies in %s, peaks being each heap's own", names);
+	else if (names) tm_say("not in it are heaps %s: --heap=NAME exports one", names);
+	sqlite3_free(names);
 }
 
 static bool ends_in_gz(const char *path) {
@@ -103,6 +115,7 @@ int tm_cmd_export(int argc, char **argv) {
 	if (!status) status = check_output(&d, &o);
 	if (!status) status = tm_output_open(&out, o.output, o.gzip || forms[form].gzip || ends_in_gz(o.output), o.force);
 	if (!status) status = tm_output_close(&out, forms[form].write(&d, &o, &out));
+	if (!status && forms[form].by_heap) say_heaps(&d, &o);
 	tm_database_close(&d);
 	return status;
 }

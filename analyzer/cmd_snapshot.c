@@ -6,6 +6,7 @@
 #include "listing.h"
 #include "live_sets.h"
 #include "scans.h"
+#include "stack_values.h"
 #include "talk.h"
 #include "verbs.h"
 
@@ -91,6 +92,13 @@ static int answer_scope(const struct tm_database *d, const struct tm_options *o)
 
 #define NO_MEMORY(d) tm_fail("cannot read '%s': out of memory", (d)->path)
 
+static const char *nothing_of(const struct tm_database *d, const struct tm_options *o, bool is_change) {
+	if (is_change) return "nothing changed between the two";
+	if (o->at.kind == TM_TIME_PEAK && tm_has_only_heaps_apart(d, o))
+		return "no host memory was recorded; --heap=NAME shows what was live at the peak of a device's heap";
+	return "nothing was live then";
+}
+
 static int list_live(const struct tm_database *d, const struct tm_options *o, char *with, const char *order, bool is_change) {
 	struct tm_listing listing = {
 		.with = with,
@@ -99,7 +107,7 @@ static int list_live(const struct tm_database *d, const struct tm_options *o, ch
 		.where = o->at.kind == TM_TIME_PEAK && !o->heap ? IN_ROOT_HEAP : NULL,
 		.order = order,
 		.has_heap = true,
-		.nothing = is_change ? "nothing changed between the two" : "nothing was live then",
+		.nothing = nothing_of(d, o, is_change),
 		.estimated = { "live_bytes", "live_count", "against_bytes", "against_count", "change_bytes", "change_count" },
 	};
 	int status = with ? tm_listing_run(d, o, &listing) : NO_MEMORY(d);

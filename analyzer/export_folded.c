@@ -36,17 +36,23 @@ static void put_frames(struct tm_bytes *line, const char *text) {
 	}
 }
 
+/* By enum tm_export_value. */
+static const char *const of_what[] = { "live at the peak", "live at exit", "allocated", "live at exit", "temporary" };
+
 int tm_export_folded(const struct tm_database *d, const struct tm_options *o, struct tm_output *out) {
 	struct tm_bytes line = TM_BYTES_INIT;
 	sqlite3_stmt *statement;
 	char *sql = compose(d, o);
 	int step = SQLITE_DONE, status = tm_database_prepare(d, sql, &statement);
+	bool nothing = true;
 	while (!status && !out->failed && (step = sqlite3_step(statement)) == SQLITE_ROW) {
+		nothing = false;
 		put_frames(&line, (const char *)sqlite3_column_text(statement, 0));
 		tm_put_format(&line, " %lld\n", (long long)sqlite3_column_int64(statement, 1));
 		tm_output_flush(out, &line);
 	}
 	if (!status && !out->failed && step != SQLITE_DONE) status = tm_fail("cannot read '%s': %s", d->path, sqlite3_errmsg(d->handle));
+	if (!status && !out->failed && nothing) tm_say("nothing was %s", of_what[o->value]);
 	sqlite3_finalize(statement);
 	sqlite3_free(sql);
 	tm_bytes_release(&line);

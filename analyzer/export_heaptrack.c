@@ -17,6 +17,7 @@
 #include "json_text.h"
 #include "scans.h"
 #include "stack_frames.h"
+#include "stack_values.h"
 #include "talk.h"
 
 #define FILE_VERSION 3
@@ -161,7 +162,7 @@ static char *compose_events(const struct tm_database *d, const struct tm_options
 			    ",\nchosen AS MATERIALIZED (\n  SELECT a.alloc_ns, a.free_ns, %s AS bytes, a.stack_id FROM allocation AS a\n"
 			    "  JOIN instant AS i ON i.heap_id = a.heap_id JOIN heap AS h ON h.id = a.heap_id JOIN process AS p ON p.id = h.process_id\n"
 			    "  WHERE %s%s",
-			    bytes, o->heap ? "true" : "h.is_root", process);
+			    bytes, o->heap ? "true" : tm_sql_default_heaps(d, o), process);
 	if (o->heap) sqlite3_str_appendf(sql, " AND h.name = %Q", o->heap);
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
 	sqlite3_str_appendf(sql,

@@ -10,7 +10,49 @@ struct value_source {
 	const char *view, *bytes, *blocks;
 };
 
-static struct value_source choose_view(const struct tm_options *o, enum tm_export_value value) {
+/* Heap h lies in no other one and holds memory, but not the process' own: on a device, or pinned for one. */
+#define LIES_APART "NOT h.is_root AND h.parent_id IS NULL AND h.kind NOT IN ('address-space', 'file', 'python')"
+
+static void put_and_process(sqlite3_str *sql, const struct tm_options *o, const char *table) {
+	if (o->process_given && o->process_is_rank) {
+		sqlite3_str_appendf(sql, " AND %s.process_id IN (SELECT id FROM process WHERE rank = %lld)", table, o->process);
+	} else if (o->process_given) {
+		sqlite3_str_appendf(sql, " AND %s.process_id = %lld", table, o->process);
+	}
+}
+
+char *tm_heaps_apart(const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "SELECT DISTINCT h.name FROM heap AS h JOIN heap_total AS t ON t.heap_id = h.id\n"
+				   "WHERE t.allocations > 0 AND " LIES_APART);
+	put_and_process(sql, o, "h");
+	sqlite3_str_appendall(sql, " ORDER BY h.name");
+	char *query = sqlite3_str_finish(sql), *names = query ? tm_database_words(d, query) : NULL;
+	sqlite3_free(query);
+	return names;
+}
+
+bool tm_has_only_heaps_apart(const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	for (int own = 1; own >= 0; own--) {
+		sqlite3_str_appendf(sql,
+				    "%s EXISTS (SELECT 1 FROM heap AS h JOIN heap_total AS t ON t.heap_id = h.id\n"
+				    "WHERE t.allocations > 0 AND %s",
+				    own ? "SELECT NOT" : " AND", own ? "h.is_root" : LIES_APART);
+		put_and_process(sql, o, "h");
+		sqlite3_str_appendall(sql, ")");
+	}
+	char *query = sqlite3_str_finish(sql);
+	bool only = !o->heap && query && tm_database_integer(d, query, 0);
+	sqlite3_free(query);
+	return only;
+}
+
+const char *tm_sql_default_heaps(const struct tm_database *d, const struct tm_options *o) {
+	return tm_has_only_heaps_apart(d, o) ? LIES_APART : "h.is_root";
+}
+
+static struct value_source choose_view(enum tm_export_value value, bool by_heap) {
 	switch (value) {
 	case TM_VALUE_LIVE:
 	case TM_VALUE_LEAKED: return (struct value_source){ "site", "live_at_exit_bytes", "live_at_exit_count" };
@@ -18,26 +60,27 @@ static struct value_source choose_view(const struct tm_options *o, enum tm_expor
 	case TM_VALUE_TEMPORARY: return (struct value_source){ "site", "temporary_bytes", "temporary" };
 	default: break;
 	}
-	return o->heap ? (struct value_source){ "site", "peak_bytes", "peak_count" }
+	return by_heap ? (struct value_source){ "site", "peak_bytes", "peak_count" }
 		       : (struct value_source){ "site", "process_peak_bytes", "process_peak_count" };
 }
 
-/* The process peak within a window, and what was live then, over the root heaps or in one. */
-static void put_window_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+/* The process peak within a window, and what was live then, over the root heaps; or that of the chosen heap, or of each. */
+static void put_window_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, bool by_heap) {
 	tm_sql_highest(sql, d, o);
 	sqlite3_str_appendf(
 		sql,
 		",\ntop AS MATERIALIZED (\n  SELECT p.id AS process_id, h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
-		"  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN highest AS k ON k.process_id = p.id AND k.heap IS %Q),\n",
-		o->heap);
+		"  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN highest AS k ON k.process_id = p.id AND k.heap IS %s),\n",
+		by_heap ? "h.name" : "NULL");
 	tm_sql_live(sql, d, "top", NULL);
 }
 
 /* Appends what scans for a window; returns what to read of it. */
-static struct value_source put_window(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, enum tm_export_value value) {
+static struct value_source put_window(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, enum tm_export_value value,
+				      bool by_heap) {
 	static const struct tm_time_point at_exit = { .kind = TM_TIME_EXIT };
 	switch (value) {
-	case TM_VALUE_PEAK: put_window_peak(sql, d, o); break;
+	case TM_VALUE_PEAK: put_window_peak(sql, d, o, by_heap); break;
 	case TM_VALUE_TEMPORARY: tm_sql_made(sql, d, o); return (struct value_source){ "made", "bytes", "count" };
 	case TM_VALUE_ALLOCATED:
 		tm_sql_instants(sql, o, NULL);
@@ -57,10 +100,11 @@ static struct value_source put_window(sqlite3_str *sql, const struct tm_database
 }
 
 void tm_sql_stack_values(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, enum tm_export_value value) {
-	struct value_source source = choose_view(o, value);
+	bool by_heap = o->heap || tm_has_only_heaps_apart(d, o);
+	struct value_source source = choose_view(value, by_heap);
 	sqlite3_str_appendall(sql, "WITH ");
 	if (tm_has_window(o)) {
-		source = put_window(sql, d, o, value);
+		source = put_window(sql, d, o, value, by_heap);
 		sqlite3_str_appendall(sql, ",\n");
 	}
 	sqlite3_str_appendf(sql,
@@ -68,12 +112,8 @@ void tm_sql_stack_values(sqlite3_str *sql, const struct tm_database *d, const st
 			    "  JOIN heap AS h ON h.process_id = v.process_id AND h.name = v.heap WHERE (v.%s > 0 OR v.%s > 0)",
 			    source.bytes, source.blocks, source.view, source.bytes, source.blocks);
 	if (o->heap) sqlite3_str_appendf(sql, " AND v.heap = %Q", o->heap);
-	else sqlite3_str_appendall(sql, " AND h.is_root");
-	if (o->process_given && o->process_is_rank) {
-		sqlite3_str_appendf(sql, " AND v.process_id IN (SELECT id FROM process WHERE rank = %lld)", o->process);
-	} else if (o->process_given) {
-		sqlite3_str_appendf(sql, " AND v.process_id = %lld", o->process);
-	}
+	else sqlite3_str_appendf(sql, " AND %s", tm_sql_default_heaps(d, o));
+	put_and_process(sql, o, "v");
 	sqlite3_str_appendall(sql, ")\n");
 }
 

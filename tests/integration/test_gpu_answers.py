@@ -512,6 +512,41 @@ def lists_of_devices_by_heap(t):
 
 
 @test
+def exports_of_devices_alone(t):
+    """Where nothing but memory of devices was recorded, exports by heap take that, each heap at its own peak, and say so; budgets are not met by what is not there.
+    cuda:0: 1000 and 200 at its peak (2200 ns), of which torch.cuda:0 has 100; cuda:1: 7 bytes; cuda-va:0 holds no memory."""
+    def write(name, *more):
+        trace = new_trace()
+        trace.heap(7, 1, "cuda:1", "device", device=1)
+        kept, gone = trace.stack("main", "kept"), trace.stack("main", "gone")
+        trace.events(1, [*more, alloc(1000, A, 1000, kept), alloc(1100, A, 100, kept, 3), alloc(1200, 1 << 40, 1 << 30, kept, 6), alloc(2200, B, 200, gone),
+                         release(3000, B), alloc(4000, C, 7, gone, 7), alloc(5000, B, 20, gone), release(6000, B)])
+        return finish(t, trace, 9000, name=name).path
+
+    def folded(db, *options):
+        done = t.run([t.tidemark, "export", "folded", db, "-o", "-", *options], status=0)
+        return done.text.splitlines(), done.errors
+    alone, mixed = write("alone.tmk"), write("mixed.tmk", malloc(900, 1 << 20, 5))
+    said = "tidemark: no host memory was recorded: exported is what lies in cuda:0, cuda:1, peaks being each heap's own\n"
+    for options, wanted in (((), ["main;gone 207", "main;kept 1000"]), (("--value=allocated",), ["main;gone 227", "main;kept 1000"]),
+                            (("--value=leaked",), ["main;gone 7", "main;kept 1000"]), (("--from=2500ns",), ["main;gone 207", "main;kept 1000"]),
+                            (("--from=3001ns",), ["main;gone 27", "main;kept 1000"]), (("--from=4500ns", "--value=allocated"), ["main;gone 20"])):
+        t.equal(folded(alone, *options), (wanted, said), f"folded, {options}")
+    t.equal(folded(alone, "--heap=cuda:1"), (["main;gone 7"], ""), "one heap")
+    t.equal(folded(alone, "--heap=cuda:1", "--value=temporary"), ([], "tidemark: nothing was temporary\n"), "nothing at all")
+    t.equal(folded(mixed), (["[no stack] 5"], "tidemark: not in it are heaps cuda:0, cuda:1: --heap=NAME exports one\n"), "host memory, too")
+    profiles = json.loads(t.run([t.tidemark, "export", "speedscope", alone, "-o", "-"], status=0).out)["profiles"]
+    t.equal([p["endValue"] for p in profiles], [1207, 1007, 1227, 220], "speedscope")
+    events = [line[0] for line in t.run([t.tidemark, "export", "heaptrack", alone, "-o", "-"], status=0).text.splitlines()]
+    t.equal((events.count("+"), events.count("-")), (4, 2), "heaptrack's events")
+    refused = t.run([t.tidemark, "check", alone, "--max-peak=1"], status=1).errors
+    t.check("no host memory was recorded, --heap=NAME checks one of cuda:0, cuda:1" in refused, f"check: {refused}")
+    t.run([t.tidemark, "check", alone, "--max-peak=1", "--heap=cuda:0"], status=3)
+    t.run([t.tidemark, "check", mixed, "--max-peak=5"], status=0)
+    t.check(t.run([t.tidemark, "snapshot", alone, "--at", "peak"], status=0).text.startswith("no host memory was recorded"), "snapshot at the peak")
+
+
+@test
 def lists(t):
     """Every list, in every form and with --sql; odd requests are said so."""
     trace = new_trace()
