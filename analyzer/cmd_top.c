@@ -7,8 +7,10 @@
  */
 #include "display_text.h"
 #include "listing.h"
+#include "live_sets.h"
 #include "live_rows.h"
 #include "live_source.h"
+#include "scans.h"
 #include "screen.h"
 #include "talk.h"
 #include "verbs.h"
@@ -83,7 +85,7 @@ static const struct tm_listing *listing_of(enum tm_by by) {
 	return by == TM_BY_SCOPE ? &scopes : by == TM_BY_SITE ? &sites : &heaps;
 }
 
-/* The same columns of a database, as its run ended. */
+/* The same columns of a database, as its run ended; `live` is what was live then by scope. */
 static const char end_tables[] =
 	"run AS (SELECT id, max(end_ns - start_ns, 1) / 1e9 AS seconds, end_ns FROM process),\n"
 	"live_heap AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.live_at_end_bytes AS live_bytes, s.live_at_end_count AS live_count,\n"
@@ -98,11 +100,23 @@ static const char end_tables[] =
 	"  FROM site AS s JOIN run AS r ON r.id = s.process_id\n"
 	"  GROUP BY s.process_id, s.heap, s.function, s.file, s.line, iif(s.function IS NULL, s.module, 0),\n"
 	"  iif(s.function IS NULL, s.module_offset, 0)),\n"
-	"live_scope AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.name, s.category, s.calls,\n"
-	"  s.self_allocated_bytes - s.own_freed_bytes AS live_bytes, CAST(round(s.self_allocations / r.seconds) AS INTEGER) AS"
-	" allocations_per_second,\n  CAST(round(s.self_allocated_bytes / r.seconds) AS INTEGER) AS bytes_per_second,\n"
+	"live_scope AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.name, s.category, s.calls, coalesce(l.live_bytes, 0) AS live_bytes,\n"
+	"  coalesce(l.live_count, 0) AS live_count, CAST(round(s.self_allocations / r.seconds) AS INTEGER) AS allocations_per_second,\n  CAST(round(s.self_allocated_bytes / r.seconds) AS INTEGER) AS bytes_per_second,\n"
 	"  s.self_allocations AS allocations, s.self_allocated_bytes AS allocated_bytes\n"
-	"  FROM scope_total AS s JOIN run AS r ON r.id = s.process_id)";
+	"  FROM scope_total AS s JOIN run AS r ON r.id = s.process_id LEFT JOIN live AS l ON l.process_id = s.process_id AND l.heap = s.heap\n"
+	"  AND l.name = s.name AND l.category IS s.category)";
+
+/* To be freed with sqlite3_free(); NULL: out of memory. */
+static char *compose_end_tables(const struct tm_database *d) {
+	static const struct tm_time_point at_end = { .kind = TM_TIME_END };
+	struct tm_options by_scope = { .by = TM_BY_SCOPE };
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	tm_sql_instants(sql, &by_scope, &at_end);
+	sqlite3_str_appendall(sql, ",\n");
+	tm_sql_live_by(sql, d, "instant", &by_scope, "");
+	sqlite3_str_appendf(sql, ",\n%s", end_tables);
+	return sqlite3_str_finish(sql);
+}
 
 /* --sort names a column of one of the tables; another one keeps its usual order. */
 static bool has_column(const struct tm_listing *l, const char *sort) {
@@ -167,7 +181,10 @@ static int top_database(const struct tm_options *o) {
 	struct tm_database d;
 	int status = tm_database_open(&d, o->operands[0]);
 	if (!status) status = tm_listing_check(&d, o);
-	if (!status) status = is_one_table(o) ? list_one(&d, o, listing_of(o->by), end_tables, -1) : list_tables(&d, o, end_tables);
+	char *tables = status ? NULL : compose_end_tables(&d);
+	if (!status && !tables) status = tm_fail("cannot read '%s': out of memory", d.path);
+	if (!status) status = is_one_table(o) ? list_one(&d, o, listing_of(o->by), tables, -1) : list_tables(&d, o, tables);
+	sqlite3_free(tables);
 	tm_database_close(&d);
 	return status;
 }

@@ -39,6 +39,25 @@ int main(void) {
 """
 
 
+INSIDE = """
+#include "tidemark.h"
+#include <stdlib.h>
+int main(void) {
+	TIDEMARK_SCOPE("outer");
+	void *volatile gone = malloc(1000), *volatile kept = malloc(70);
+	(void)kept;
+	{
+		TIDEMARK_SCOPE("inner");
+		void *volatile first = malloc(300), *volatile stays = malloc(20);
+		(void)stays;
+		free(first);
+	}
+	free(gone);
+	return 0;
+}
+"""
+
+
 def rows(t, *arguments):
     return json.loads(t.ask("top", *arguments, "--format=json").out)
 
@@ -105,13 +124,21 @@ def what_waits_is_not_waited_for_in_vain(t):
 
 @test
 def a_database_says_the_same(t):
-    trace = t.record([t.program("scopes.c")], status=None).trace
-    db = t.imported(trace)
-    for by in ("heap", "site"):
-        mine, its = ([{k: v for k, v in r.items() if not k.endswith(("_per_second", "ts_ns", "rss_bytes", "module", "module_offset"))} for r in rows(t, x, f"--by={by}")]
-                     for x in (trace, db.path))
-        its = [r for r in its if r["allocations"]]
-        t.equal(sorted(mine, key=repr), sorted(its, key=repr), f"by {by}, of the trace and of the database")
+    """What scopes have live is what they allocated themselves: what a scope inside frees of its own is not missing from the outer one."""
+    with open(t.path("inside.c"), "w", encoding="ascii") as file:
+        file.write(INSIDE)
+    for program in ([t.program(t.path("inside.c"), name="inside")], [t.program("scopes.c", "-ldl"), "nested"], [t.program("scopes.c", "-ldl"), "pools"]):
+        trace = t.record(program).trace
+        db = t.imported(trace)
+        for by in ("heap", "site", "scope"):
+            mine, its = ([{k: v for k, v in r.items() if not k.endswith(("_per_second", "ts_ns", "rss_bytes", "module", "module_offset"))}
+                          for r in rows(t, x, f"--by={by}")] for x in (trace, db.path))
+            its = [r for r in its if r["allocations"]]
+            t.check(its, f"nothing by {by}")
+            t.equal(sorted(mine, key=repr), sorted(its, key=repr), f"by {by}, of the trace and of the database")
+        if program[-1].endswith("inside"):
+            t.equal({r["name"]: (r["live_bytes"], r["live_count"]) for r in rows(t, db.path, "--by=scope") if r["category"]}, {"outer": (70, 1), "inner": (20, 1)},
+                    "live of each scope")
 
 
 def staged(t):
