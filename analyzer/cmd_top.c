@@ -140,7 +140,7 @@ static int list_one(const struct tm_database *d, const struct tm_options *o, con
 	struct tm_options options = *o;
 	struct tm_listing l = *which;
 	l.with = with;
-	if (limit >= 0) options.limit = limit;
+	if (limit >= 0 && (options.limit <= 0 || options.limit > limit)) options.limit = limit;
 	if (o->sort && !has_column(which, o->sort)) options.sort = NULL;
 	/* What a table is not sorted by makes room for names. */
 	bool totals = options.sort && strstr(options.sort, "allocat") && !strstr(options.sort, "per_second");
@@ -278,15 +278,13 @@ static int put_look(struct top *t) {
 }
 
 /* As much as fits: heaps first, then call sites (alone where lines are few); scopes where there are any take a third of what is left. */
-static int put_screen(struct top *t) {
-	int64_t lines = (int64_t)tm_screen_begin(&t->screen);
+static int put_parts(struct top *t, int64_t lines) {
 	bool has_scopes = tm_database_integer(&t->d, "SELECT 1 FROM live_scope WHERE name <> '[unscoped]' LIMIT 1", 0);
 	int64_t heap_rows = tm_database_integer(&t->d, "SELECT count(*) FROM live_heap", 0), left;
 	if (heap_rows > lines / 3) heap_rows = lines / 3;
 	left = lines - heap_rows - 9;
 	if (left < 2) left = 2;
 	int64_t scope_rows = has_scopes && left > 9 ? (left - 4) / 3 : 0, site_rows = left - (scope_rows ? scope_rows + 4 : 0);
-	put_heading(t);
 	int status = 0;
 	if (lines >= SHORT_SCREEN) {
 		status = list_one(&t->d, &t->o, &heaps, NULL, heap_rows ? heap_rows : 1);
@@ -295,6 +293,13 @@ static int put_screen(struct top *t) {
 	if (!status) status = list_one(&t->d, &t->o, &sites, NULL, lines >= SHORT_SCREEN ? site_rows : lines);
 	if (!status && scope_rows) printf("\n");
 	if (!status && scope_rows) status = list_one(&t->d, &t->o, &scopes, NULL, scope_rows);
+	return status;
+}
+
+static int put_screen(struct top *t) {
+	int64_t lines = (int64_t)tm_screen_begin(&t->screen);
+	put_heading(t);
+	int status = t->o.by_given ? list_one(&t->d, &t->o, listing_of(t->o.by), NULL, lines) : put_parts(t, lines);
 	tm_screen_end(&t->screen, "q quit  sort: l live  p peak  n blocks  a allocations/s  b bytes/s  t total");
 	return status;
 }
@@ -347,7 +352,7 @@ static int top_trace(struct top *t) {
 	tm_live_names_init(&t->names, &t->live);
 	if (tm_live_rows_open(&t->d, t->source.shown) < 0) return tm_fail("cannot follow '%s': out of memory", t->source.shown);
 	t->running = tm_live_source_is_written(&t->source, t->live.reader.fd);
-	tm_screen_open(&t->screen, t->running && t->o.format == TM_FORMAT_TABLE && !t->o.by_given);
+	tm_screen_open(&t->screen, t->running && t->o.format == TM_FORMAT_TABLE);
 	if (t->o.format == TM_FORMAT_JSON && tm_write_output("[", 1)) return TM_EXIT_FAILED;
 	int status = look(t);
 	bool was_on = t->screen.is_on;

@@ -285,7 +285,7 @@ static const struct option_row option_rows[] = {
 	{ "against", "T", TM_OPTION_AGAINST, take_against, "the difference to what was live at this instant, largest change first" },
 	{ "by", "WHAT", TM_OPTION_BY, take_by,
 	  "group by stack (default), site, function, file, library, scope, thread, heap, size or age" },
-	{ "by", "WHAT", TM_OPTION_TOP, take_by, "list only heap (default of json and csv), site or scope; the refreshed screen has all" },
+	{ "by", "WHAT", TM_OPTION_TOP, take_by, "list only heap (default of json and csv), site or scope; without it a table has all" },
 	{ "format", "FORMAT", TM_OPTION_FORMAT, take_format, "table (default), json or csv" },
 	{ "limit", "N", TM_OPTION_LIMIT, take_limit, "at most N rows; 0 is all of them (tables default to 20, json and csv to all)" },
 	{ "sort", "COLUMN", TM_OPTION_SORT, take_sort,

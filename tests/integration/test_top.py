@@ -212,12 +212,12 @@ def what_cannot_be_followed(t):
         t.check(words in done.errors and done.errors.count("\n") == 1, f"{arguments}: {done.errors}")
 
 
-def on_terminal(t, keys, size, env=None):
+def on_terminal(t, keys, size, env=None, options=()):
     """Runs top on a terminal of this size, pressing a key at each new picture: (status, all that was written)."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     before = termios.tcgetattr(slave)
-    watcher = t.start([t.tidemark, "top", t.path("live.tmk"), "--interval=100ms"], stdin=slave, stdout=slave, stderr=slave,
+    watcher = t.start([t.tidemark, "top", t.path("live.tmk"), "--interval=100ms", *options], stdin=slave, stdout=slave, stderr=slave,
                       env={"TERM": "xterm", "LC_ALL": "C.UTF-8", "NO_COLOR": "", "COLUMNS": None, "LINES": None, **(env or {})})
     out, seen = b"", 0
     while watcher.poll() is None:
@@ -251,6 +251,13 @@ def a_terminal(t):
             t.check(max(map(len, plain)) <= columns, f"a line is too wide for {columns}: {max(plain, key=len)}")
         t.check("fill" in pictures[-1] and "recording" in pictures[-1], f"what a picture shows: {pictures[-1]}")
         t.check("\x1b[1m" in pictures[-1], "headings are not bold")
+    # One list, and as many of its rows as were asked for.
+    for by, shown in (("heap", "heaps"), ("site", "call sites"), ("scope", "scopes")):
+        status, out = on_terminal(t, b"pq", (24, 80), options=(f"--by={by}", "--limit=1"))
+        picture = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", re.findall(r"\x1b\[H(.*?)\x1b\[J", out, re.S)[-1]).replace("\r", "").split("\n")
+        titles = [line for line in picture if re.match("heaps|call sites|scopes", line)]
+        t.equal((status, [title.startswith(shown) for title in titles]), (0, [True]), f"titles of a screen by {by}: {titles}")
+        t.equal(len([line for line in picture if "malloc" in line]) <= 1 and sum(map(bool, picture[2:-1])) <= 5, True, f"one row by {by}: {picture}")
     status, out = on_terminal(t, b"q", (24, 80), {"NO_COLOR": "1"})
     t.check("\x1b[1m" not in out and "fill" in out, "NO_COLOR is not heeded")
 
