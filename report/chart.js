@@ -66,7 +66,7 @@ function scales(width, height, from, to, highest) {
   return {
     x: ns => MARGIN.left + (ns - from) / length * inner, y: bytes => MARGIN.top + tall - bytes / top * tall,
     time: x => from + Math.min(1, Math.max(0, (x - MARGIN.left) / inner)) * length,
-    left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom, highest: top,
+    from, to, left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom, highest: top,
   };
 }
 
@@ -135,19 +135,46 @@ function drawLevels(c, s, times, values, from, to) {
   c.stroke();
 }
 
-function drawMark(c, s, ns, label, name) {
-  const x = Math.round(s.x(ns)) + 0.5;
-  c.strokeStyle = c.fillStyle = colour(name);
+const LABEL_HEIGHT = 14, LABEL_ROWS = 4;
+
+// Where the label of a line at x finds room beside those that lie already: to the right of the line or to its left, as near to the top as can be.
+function placeLabel(s, x, width, placed) {
+  for (let row = 0; row < LABEL_ROWS; row++) {
+    for (const left of [x + 4, x - 4 - width]) {
+      const free = placed.every(other => other.row !== row || left > other.left + other.width + 6 || left + width + 6 < other.left);
+      if (free && left >= s.left && left + width <= s.right) return {left, width, row};
+    }
+  }
+  return null;
+}
+
+// Dotted lines at instants, [ns, label, colour]; a label that would lie on another one is left out. What comes first has the first choice.
+function drawMarks(c, s, marks) {
+  const placed = [], at = ns => Math.round(s.x(ns)) + 0.5;
   c.lineWidth = 1;
   c.setLineDash([3, 3]);
-  c.beginPath();
-  c.moveTo(x, s.top);
-  c.lineTo(x, s.bottom);
-  c.stroke();
+  for (const [ns, , name] of marks) {
+    c.strokeStyle = colour(name);
+    c.beginPath();
+    c.moveTo(at(ns), s.top);
+    c.lineTo(at(ns), s.bottom);
+    c.stroke();
+  }
   c.setLineDash([]);
   c.textBaseline = 'top';
-  c.textAlign = x > s.right - 90 ? 'right' : 'left';
-  c.fillText(label.length > 24 ? label.slice(0, 23) + '…' : label, x + (c.textAlign === 'left' ? 4 : -4), s.top);
+  c.textAlign = 'left';
+  for (const [ns, label, name] of marks) {
+    const text = label.length > 24 ? label.slice(0, 23) + '…' : label;
+    const place = ns >= s.from && ns <= s.to && placeLabel(s, at(ns), c.measureText(text).width, placed);
+    if (!place) continue;
+    placed.push(place);
+    c.globalAlpha = 0.6;
+    c.fillStyle = colour('card');
+    c.fillRect(place.left - 1, s.top + place.row * LABEL_HEIGHT, place.width + 2, LABEL_HEIGHT);
+    c.globalAlpha = 1;
+    c.fillStyle = colour(name);
+    c.fillText(text, place.left, s.top + place.row * LABEL_HEIGHT + 1);
+  }
 }
 
 // --- the timeline: what is shown, selected and pointed at ---
@@ -207,8 +234,8 @@ class Timeline {
       c.strokeStyle = colour('total');
       c.lineWidth = 1;
       drawLevels(c, s, report.total.t, report.total.v, view.from, view.to);
-      for (const [ns, name] of report.marks.slice(0, 40)) drawMark(c, s, ns, name, 'soft');
-      for (const [ns, heap] of report.ooms) drawMark(c, s, ns, 'out of memory' + (heap ? ': ' + heap : ''), 'warn');
+      const refused = report.ooms.map(([ns, heap]) => [ns, 'out of memory' + (heap ? ': ' + heap : ''), 'warn']);
+      drawMarks(c, s, [...refused, ...report.marks.map(([ns, name]) => [ns, name, 'soft'])]);
     });
     drawTimeAxis(c, s, view.from, view.to);
     if (view.onPaper) this.drawBrush(c);
@@ -368,7 +395,7 @@ function drawSeries(c, width, height, series, options) {
         c.setLineDash([]);
       }
     }
-    for (const [ns, label] of marks || []) drawMark(c, s, ns, label, 'warn');
+    drawMarks(c, s, (marks || []).map(([ns, label]) => [ns, label, 'warn']));
   });
   drawTimeAxis(c, s, report.start, report.end);
 }
@@ -390,7 +417,8 @@ function drawSteps(c, width, height, steps) {
   c.textBaseline = 'top';
   c.textAlign = 'center';
   c.fillStyle = colour('soft');
-  const every = Math.ceil(steps.length / ((s.right - s.left) / 44));
+  const widest = Math.max(...steps.map(step => c.measureText(step[1]).width));
+  const every = Math.ceil(steps.length * Math.max(44, widest + 10) / (s.right - s.left));
   steps.forEach((step, i) => i % every || c.fillText(step[1], s.x(i + 0.5), s.bottom + 7));
 }
 

@@ -411,6 +411,45 @@ def parts_are_drawn(t):
             p.close()
 
 
+# What a chart writes: [text, left, top, right, bottom].
+WRITTEN = """(id => {
+  const boxes = [], kind = CanvasRenderingContext2D.prototype, real = kind.fillText;
+  kind.fillText = function(text, x, y) {
+    const width = this.measureText(text).width, left = x - width * {right: 1, center: 0.5, left: 0}[this.textAlign], top = y - (this.textBaseline === 'middle' ? 6 : 0);
+    boxes.push([String(text), left, top, left + width, top + 12]);
+    return real.call(this, text, x, y);
+  };
+  Plot.all.filter(plot => plot.box.id === id)[0].render();
+  kind.fillText = real;
+  return boxes;
+})"""
+
+
+@test
+def labels_lie_apart(t):
+    """Marks close together, at the ends, and of one instant, and steps of long numbers: no text of a chart lies on another one."""
+    marks = [(f"mark number {i}", at) for i, at in enumerate([1, 1, 2, 3_999_000_000, 4_000_000_000, 9_999_000_000, 10_000_000_000])]
+    marks += [(f"dense {i}", 5_000_000_000 + i * 10_000_000) for i in range(60)]
+    steps = 40
+    db = make_db(t, "labels.db", "".join(f"INSERT INTO mark VALUES ({i + 10}, 1, NULL, '{name}', {at});" for i, (name, at) in enumerate(marks))
+                 + "".join(f"INSERT INTO step VALUES ({i + 1}, 1, {10**9 + i}, {i * 10**8}, {(i + 1) * 10**8});"
+                           f"INSERT INTO step_aggregate VALUES ({i + 1}, 0, 5596, 3, 1000, 1, 0, 0, 4596, 2, 5596, 4596, 2);" for i in range(steps)))
+    path = report(t, db)[0]
+    with browser(t) as b:
+        for width in (390, 900, 1280):
+            p = b.page(f"file://{path}", width)
+            p.settle()
+            for chart in ("timeline", "steps-chart"):
+                boxes = p.value(f"{WRITTEN}('{chart}')")
+                over = [(one[0], other[0]) for i, one in enumerate(boxes) for other in boxes[:i]
+                        if one[1] < other[3] and other[1] < one[3] and one[2] < other[4] and other[2] < one[4]]
+                t.equal(over, [], f"texts of {chart} that lie on each other, {width} wide")
+                words = [box[0] for box in boxes]
+                t.check(len(words) > 4 and (chart != "timeline" or sum(word.startswith("mark") for word in words) >= 3), f"{chart} has labels: {words}")
+            p.screenshot(os.path.join(shots(t), f"labels-{width}.png"), 1200)
+        t.equal(p.errors, [], "errors in the page")
+
+
 @test
 def many_stacks(t):
     """More call stacks than can be followed: the page stays small, and what is cut still adds up."""
