@@ -267,6 +267,22 @@ static const struct option_row *find_letter(char letter) {
 	return NULL;
 }
 
+/* What a value has to keep to besides its form, for who gave another one. */
+static const char *limits_of(const char *option) {
+	static const char *const limits[][2] = {
+		{ "max-depth", ", 1 to 4096" },
+		{ "ring", ", at most 1GiB" },
+		{ "max-size", ", at least 256KiB with ring" },
+		{ "alert", ", such as 'rss > 8GiB' or 'live(malloc) > 90%'" },
+		{ "interval", ", at most 86400000" },
+		{ "dumps", ", at most 10000" },
+	};
+	_Static_assert(DEPTH_MAX == 4096 && RING_BYTES_MAX == 1u << 30 && TM_FLIGHT_BYTES_MIN == 256u << 10, "these words");
+	for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+		if (strcmp(limits[i][0], option) == 0) return limits[i][1];
+	return "";
+}
+
 /* Takes argv[i], and argv[i + 1] where the value stands apart. Returns how many were taken, or TM_OPTIONS_BAD. */
 static int take_one(struct tm_options *options, int argc, char **argv, int i) {
 	const char *arg = argv[i], *value = NULL;
@@ -284,8 +300,8 @@ static int take_one(struct tm_options *options, int argc, char **argv, int i) {
 		taken = 2;
 	}
 	if (row->take(options, value)) return taken;
-	fprintf(stderr, "tidemark-record: bad value '%s' for --%s: expected %s (see tidemark-record --help)\n", value, row->name,
-		row->value);
+	fprintf(stderr, "tidemark-record: bad value '%s' for --%s: expected %s%s (see tidemark-record --help)\n", value, row->name,
+		row->value, limits_of(row->name));
 	return TM_OPTIONS_BAD;
 }
 

@@ -34,7 +34,7 @@
 	X(ring, "ring", 0, "SIZE", "4MiB", "buffer for each thread, a power of two; a quarter beyond the fourth thread") \
 	X(max_size, "max-size", 0, "SIZE[,stop|ring]", NULL, \
 	  "stop recording when the trace has grown to SIZE, the program\nruns on; ring: drop the oldest events instead, and keep the\n" \
-	  "newest and what is live") \
+	  "newest and what is live (SIZE at least 256KiB)") \
 	X(dumps, "dumps", 0, "N", "4", \
 	  "with ring: make at most N copies of the trace by itself, at\nalerts, refused device memory and fatal signals") \
 	X(alert, "alert", 0, "EXPR", NULL, \

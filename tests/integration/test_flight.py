@@ -335,7 +335,11 @@ int main(void) {
 def bad_bounds(t):
     for value in ("1MiB,round", "64KiB,ring", ",ring", "1MiB,"):
         done = t.run([t.recorder, f"--max-size={value}", "true"], status=125)
-        t.check("expected SIZE[,stop|ring]" in done.errors, done.errors)
+        t.check("expected SIZE[,stop|ring], at least 256KiB with ring" in done.errors, done.errors)
+    for option, value, words in (("max-depth", "4097", "N, 1 to 4096"), ("ring", "8GiB", "SIZE, at most 1GiB"), ("alert", "cpu > 1", "EXPR, such as 'rss > 8GiB' or"),
+                                 ("interval", "x", "MS, at most 86400000"), ("dumps", "-1", "N, at most 10000")):
+        done = t.run([t.recorder, f"--{option}={value}", "true"], status=125)
+        t.check(f"expected {words}" in done.errors, done.errors)
 
 
 main()
