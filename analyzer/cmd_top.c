@@ -100,11 +100,13 @@ static const char end_tables[] =
 	"  FROM site AS s JOIN run AS r ON r.id = s.process_id\n"
 	"  GROUP BY s.process_id, s.heap, s.function, s.file, s.line, iif(s.function IS NULL, s.module, 0),\n"
 	"  iif(s.function IS NULL, s.module_offset, 0)),\n"
-	"live_scope AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.name, s.category, s.calls, coalesce(l.live_bytes, 0) AS live_bytes,\n"
-	"  coalesce(l.live_count, 0) AS live_count, CAST(round(s.self_allocations / r.seconds) AS INTEGER) AS allocations_per_second,\n  CAST(round(s.self_allocated_bytes / r.seconds) AS INTEGER) AS bytes_per_second,\n"
+	"live_scope AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.name, s.category, s.calls,\n"
+	"  coalesce(l.live_bytes, 0) AS live_bytes,\n"
+	"  coalesce(l.live_count, 0) AS live_count, CAST(round(s.self_allocations / r.seconds) AS INTEGER) AS allocations_per_second,\n"
+	"  CAST(round(s.self_allocated_bytes / r.seconds) AS INTEGER) AS bytes_per_second,\n"
 	"  s.self_allocations AS allocations, s.self_allocated_bytes AS allocated_bytes\n"
-	"  FROM scope_total AS s JOIN run AS r ON r.id = s.process_id LEFT JOIN live AS l ON l.process_id = s.process_id AND l.heap = s.heap\n"
-	"  AND l.name = s.name AND l.category IS s.category)";
+	"  FROM scope_total AS s JOIN run AS r ON r.id = s.process_id LEFT JOIN live AS l ON l.process_id = s.process_id\n"
+	"  AND l.heap = s.heap AND l.name = s.name AND l.category IS s.category)";
 
 /* To be freed with sqlite3_free(); NULL: out of memory. */
 static char *compose_end_tables(const struct tm_database *d) {

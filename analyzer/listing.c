@@ -201,10 +201,11 @@ static bool has_errors(sqlite3_stmt *statement) {
 }
 
 static int print_estimate_note(const struct tm_database *d, bool with_errors) {
-	char mean[TM_UNIT_TEXT_MAX], text[256];
+	char mean[TM_UNIT_TEXT_MAX], text[384];
 	const char *errors = with_errors ? "errors are standard errors" : "their errors are not worked out here";
 	snprintf(text, sizeof(text),
-		 "~ estimated: the trace holds a Poisson sample, one in %s on average; %s, sampled peaks are biased upward",
+		 "~ estimated: the trace holds a Poisson sample, one in %s on average; %s, sampled peaks are biased upward, "
+		 "and so are temporary blocks (the next allocation is the next of the sample)",
 		 tm_format_size((uint64_t)d->sample_bytes, mean), errors);
 	return tm_print_words(text);
 }

@@ -94,7 +94,8 @@ CREATE VIEW live_at_end AS
 SELECT process_id, heap, stack_id, live_bytes, live_count, function, file, line, module, module_offset, estimated
 FROM site WHERE live_count > 0 OR live_bytes > 0;
 
--- Blocks freed by the same thread before its next allocation (a realloc gives its old block back before it allocates).
+-- Blocks freed by the same thread before its next allocation (a realloc gives its old block back before it allocates). Of a sample, before the next
+-- allocation that was drawn: an estimate that is too high, the more so the fewer were drawn.
 CREATE VIEW temporary AS
 SELECT process_id, heap, stack_id, temporary AS count, temporary_bytes AS bytes, function, file, line, module, module_offset, allocations, estimated
 FROM site WHERE temporary > 0;
