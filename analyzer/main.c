@@ -41,6 +41,7 @@ static const struct verb verbs[] = {
 	{ "query", tm_cmd_query, "ask the database in SQL, read-only" },
 	{ "export", tm_cmd_export, "write a Chrome trace, or collapsed stacks for a flame graph" },
 	{ "report", tm_cmd_report, "write one HTML file that explains a run" },
+	{ "doctor", tm_cmd_doctor, "what this machine offers to a recording, and whether one works" },
 };
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 

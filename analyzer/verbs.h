@@ -25,5 +25,6 @@ int tm_cmd_top(int argc, char **argv);
 int tm_cmd_query(int argc, char **argv);
 int tm_cmd_export(int argc, char **argv);
 int tm_cmd_report(int argc, char **argv);
+int tm_cmd_doctor(int argc, char **argv);
 
 #endif
