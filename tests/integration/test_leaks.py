@@ -486,6 +486,21 @@ def check_without_steps(t):
 
 
 @test
+def check_of_what_is_not_whole(t):
+    """A budget that is kept by the part of a run that was recorded is no promise: it is said each time, also of a database."""
+    def events(trace):
+        return [malloc(10 * n + 1, 0x1000 * (n + 1), 8, trace.stack("main")) for n in range(7)]
+    path = trace_of(t, "whole", events)
+    t.equal(t.ask("check", path, "--max-peak=56").errors.count("not complete"), 0, "of a whole trace")
+    with open(path, "rb") as whole, open(t.path("cut.tmk"), "wb") as cut:
+        cut.write(whole.read()[:-1])
+    t.run([t.tidemark, "import", "-q", t.path("cut.tmk"), "-o", t.path("cut.db")], status=0)
+    for status, limit in ((0, 56), (3, 55)):
+        said = t.ask("check", t.path("cut.db"), f"--max-peak={limit}", status=status).errors
+        t.check("is not complete (tidemark info says why)" in said, f"of a cut trace, at most {limit}: {said}")
+
+
+@test
 def junit_of_names_that_break_xml(t):
     trace = Trace()
     trace.process(1, pid=100, command=b"<a & \"b\">\x01\xff]]>\0x")
