@@ -86,19 +86,23 @@ static int open_target(struct tm_exec_target *target, int dir, const char *name,
 
 /* --- what lies there --- */
 
-static bool gives_privileges(int fd, const struct stat *s) {
-	struct statfs mounted;
+static bool has_file_capabilities(int fd) {
 	char link[32];
-	bool by_user, by_group;
 
-	if (tm_syscall(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0) == 1) return false;
-	if (tm_syscall(SYS_fstatfs, fd, (long)&mounted, 0, 0, 0, 0) == 0 && (mounted.f_flags & ST_NOSUID)) return false;
-	by_user = (s->st_mode & S_ISUID) && s->st_uid != (uid_t)tm_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0);
-	by_group = (s->st_mode & S_ISGID) && (s->st_mode & S_IXGRP) && s->st_gid != (gid_t)tm_syscall(SYS_getgid, 0, 0, 0, 0, 0, 0);
-	if (by_user || by_group) return true;
 	fd_link(link, fd);
 	return tm_syscall(SYS_geteuid, 0, 0, 0, 0, 0, 0) != 0 &&
 	       tm_syscall(SYS_getxattr, (long)link, (long)"security.capability", 0, 0, 0, 0) > 0;
+}
+
+/* prctl is asked last: a filter of system calls from before the program may kill for it. */
+static bool gives_privileges(int fd, const struct stat *s) {
+	struct statfs mounted;
+	bool by_user = (s->st_mode & S_ISUID) && s->st_uid != (uid_t)tm_syscall(SYS_getuid, 0, 0, 0, 0, 0, 0);
+	bool by_group = (s->st_mode & S_ISGID) && (s->st_mode & S_IXGRP) && s->st_gid != (gid_t)tm_syscall(SYS_getgid, 0, 0, 0, 0, 0, 0);
+
+	if (!by_user && !by_group && !has_file_capabilities(fd)) return false;
+	if (tm_syscall(SYS_fstatfs, fd, (long)&mounted, 0, 0, 0, 0) == 0 && (mounted.f_flags & ST_NOSUID)) return false;
+	return tm_syscall(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0) != 1;
 }
 
 /* The loader that a PT_INTERP names decides, in `name`. */

@@ -11,13 +11,13 @@
 #include "hot.h"
 #include "injection.h"
 #include "python.h"
+#include "raw.h"
 
 #include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -149,10 +149,9 @@ static void thread_ends(void *value) {
 		tm_hook_leave(t);
 		return;
 	}
-	char name[16] = "";
+	char name[16];
 	if (t->nested_count) tm_emit_nested(t);
-	if (!t->named) tm_syscall(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
-	tm_emit_control(t, TM_CTL_THREAD_END, 0, 0, NULL, 0, name, strnlen(name, sizeof name));
+	tm_emit_control(t, TM_CTL_THREAD_END, 0, 0, NULL, 0, name, t->named ? 0 : tm_raw_thread_name(name));
 	tm_tls.ended = true;
 	close_thread(t);
 	tm_ours_end();

@@ -19,7 +19,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -87,11 +86,11 @@ void tm_exit_begin_of_python(struct tm_thread *t) {
 
 /* A thread that ends by itself says its name then (hook.c); the one that ends the process never comes there. */
 static void say_thread_name(struct tm_thread *t) {
-	char name[16] = "";
+	char name[16];
 
 	if (tm_is_sandboxed() || t->named) return;
-	tm_syscall(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
-	tm_emit_control(t, TM_CTL_THREAD_NAME, 0, 0, NULL, 0, name, strnlen(name, sizeof name));
+	size_t n = tm_raw_thread_name(name);
+	if (n) tm_emit_control(t, TM_CTL_THREAD_NAME, 0, 0, NULL, 0, name, n);
 }
 
 static void leave(int status, bool orderly) {

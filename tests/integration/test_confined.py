@@ -36,8 +36,10 @@ def system_call_filter_by_system_call(t):
 
 @test
 def inherited_filter(t):
-    """A filter that was there before the program makes no call of ours deadly: we make everyday ones."""
+    """A filter that was there before the program makes no call of ours deadly: we make everyday ones. Threads that end have their names all the same."""
     db = t.imported(confined(t, "inherited"))
+    t.equal(db.rows("select name, count(*) from thread where process_id > 1 and name is not null group by 1"), [("confined", 2)], "names of threads")
+    t.equal(db.value("select count(*) from allocation where size_bytes = 33"), 1, "blocks of the thread")
     t.equal(db.value("select count(*) from allocation where size_bytes = 100 and free_ns is not null"), 1000, "blocks of 100 bytes")
     t.equal(db.value("select count(*) from loss"), 0, "losses")
 
