@@ -45,6 +45,7 @@
 #define TM_DEPTH_LIMIT 4096u /* no --max-depth goes beyond this */
 #define TM_EPOCH_QUIET 0xffffffffu   /* record nothing any more: the collector is gone or has closed the session */
 #define TM_EPOCH_ADOPTING 0xfffffffeu /* a fork's child is becoming a process of its own */
+#define TM_EPOCH_NEVER 0xfffffffdu    /* of a thread, never of a process: each event goes the slow way in */
 #define TM_EPOCH_STOPPED 0x40000000u  /* flag beside the process number: tidemark_stop() */
 #define TM_HEAPS_MAX 512u     /* explicit heaps of a process, and scope categories of its own (heaps.h) */
 #define TM_CATEGORIES_MAX 256u
@@ -141,17 +142,13 @@ struct tm_guest {
 	uint32_t parent_process;  /* of the process that forked us, 0 if exec'd or first */
 	_Atomic uint32_t next_thread;
 	_Atomic uint32_t stopped;   /* 1: tidemark_stop(); a fork's child inherits it */
-	_Atomic uint32_t sandboxed; /* not 0: the program restricted its system calls, so we make none (sandbox_hooks.c) */
+	_Atomic uint32_t sandboxed; /* filters of system calls that the program set or asks for at this moment: we make no call then (sandbox_hooks.c) */
 	uint32_t pid;
 	uintptr_t text_low, text_high;   /* our own code: never a frame */
 	uintptr_t main_low, main_high;   /* code of the wrapper around main: it and what lies outside it are never frames */
 };
 
 extern struct tm_guest tm_guest TM_HIDDEN;
-
-static inline bool tm_is_sandboxed(void) {
-	return TM_UNLIKELY(atomic_load_explicit(&tm_guest.sandboxed, memory_order_relaxed) != 0);
-}
 
 /* --- hook.c: state of the calling thread --- */
 
@@ -165,7 +162,11 @@ struct tm_tls {
 	uint32_t number;  /* of the thread in process `process` */
 	uint32_t process;
 	bool ended;       /* the last round of key destructors is over, but libc still frees what it kept for the thread */
+	bool saying;      /* what it is about to record is no event: tm_hook_enter_to_say() */
+	bool exec_is_open; /* it said that the process execs, and may have been a vfork child that could not ask for its own pid (exec_hooks.c) */
+	_Atomic uint32_t confined_child; /* the pid of a vfork child that runs on this thread's stack and restricted itself; TM_NO_CLOCK (sandbox_hooks.c) */
 };
+#define TM_NO_CLOCK (1u << 31)
 
 extern __thread struct tm_tls tm_tls TM_HIDDEN __attribute__((tls_model("initial-exec")));
 
@@ -173,11 +174,20 @@ extern __thread struct tm_tls tm_tls TM_HIDDEN __attribute__((tls_model("initial
  * nested inside another hook). Makes the thread's ring at its first event and notices that it runs in a fork's child. */
 struct tm_thread *tm_hook_enter(void);
 void tm_hook_leave(struct tm_thread *t);
+/* The same for a record that is no event of the program's memory: nothing is lost where there is no ring for it. */
+struct tm_thread *tm_hook_enter_to_say(void);
 /* Marks the thread as doing work of ours that may call malloc, mmap, fork ... through the hooks: they pass straight through, and memory comes
  * from own_memory.h. Nests. Never around code of the program's, but for tm_causes_begin(). */
 void tm_ours_begin(void);
 void tm_ours_end(void);
 bool tm_is_ours(void);
+
+/* No system call may be made: the process or the vfork child that runs here has restricted its own (sandbox_hooks.c). */
+static inline bool tm_is_sandboxed(void) {
+	return TM_UNLIKELY(atomic_load_explicit(&tm_guest.sandboxed, memory_order_relaxed) != 0) ||
+	       TM_UNLIKELY(atomic_load_explicit(&tm_tls.confined_child, memory_order_relaxed) != 0);
+}
+
 /* The same around code of the program's that needs memory because of us: what it frees may have been allocated before, so those frees are recorded. */
 void tm_causes_begin(void);
 void tm_causes_end(void);

@@ -165,7 +165,7 @@ TM_COLD static struct tm_thread *start_thread(void) {
 	if (!t && !tm_is_sandboxed()) t = make_thread();
 	if (t) start_thread_state(t);
 	if (!t || tm_is_sandboxed() || !tm_ring_claim(t)) {
-		atomic_fetch_add(&tm_guest.shm->unringed_events, 1);
+		if (!tm_tls.saying) atomic_fetch_add(&tm_guest.shm->unringed_events, 1);
 		if (t && !stale) free_thread(t);
 		return NULL;
 	}
@@ -250,6 +250,7 @@ __attribute__((constructor)) static void construct(void) {
 
 TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame) {
 	if (tm_tls.ours && !causes_were_left(frame)) return NULL;
+	if (TM_UNLIKELY(atomic_load_explicit(&tm_tls.confined_child, memory_order_relaxed) & TM_NO_CLOCK)) return NULL;
 	if (tm_tls.inside) {
 		if (!inside_is_stale()) return NULL;
 		tm_tls.inside = 0;
@@ -281,6 +282,18 @@ TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame) {
 
 TM_HOT struct tm_thread *tm_hook_enter(void) {
 	return tm_enter();
+}
+
+struct tm_thread *tm_hook_enter_to_say(void) {
+	tm_tls.saying = true;
+	struct tm_thread *t = tm_hook_enter();
+	tm_tls.saying = false;
+	if (t && tm_tls.exec_is_open) {
+		uint64_t pid = tm_guest.pid;
+		tm_tls.exec_is_open = false;
+		tm_emit_control(t, TM_CTL_EXEC_FAILED, 0, 0, &pid, 1, NULL, 0);
+	}
+	return t;
 }
 
 TM_COLD void tm_leave_slow(struct tm_thread *t) {

@@ -13,6 +13,7 @@
 #include "process.h"
 #include "python.h"
 #include "raw.h"
+#include "sandbox.h"
 #include "torch.h"
 
 #include <errno.h>
@@ -68,6 +69,7 @@ __attribute__((constructor)) static void find_real(void) {
 /* --- leaving --- */
 
 static bool in_vfork_child(void) {
+	if (tm_tls.confined_child) return true;
 	return !tm_is_sandboxed() && tm_raw_getpid() != (int)tm_guest.pid;
 }
 
@@ -94,10 +96,11 @@ static void say_thread_name(struct tm_thread *t) {
 }
 
 static void leave(int status, bool orderly) {
-	struct tm_thread *t = tm_hook_enter();
+	struct tm_thread *t = tm_hook_enter_to_say();
 	uint64_t words[1] = { (uint64_t)(status & EXIT_STATUS_MASK) };
 
 	if (!t) return;
+	tm_sandbox_note(t);
 	if (orderly && atomic_load(&exit_begun) != tm_guest.process) {
 		say_thread_name(t);
 		tm_note_bypassed(t);
@@ -205,7 +208,7 @@ static pid_t forked(pid_t child, struct tm_thread *before) {
 	after_fork(before, child == 0);
 	tm_gate_open(child == 0);
 	if (child == 0) tm_inherited_locks_free(true);
-	t = child > 0 ? tm_hook_enter() : NULL;
+	t = child > 0 ? tm_hook_enter_to_say() : NULL;
 	if (!t) return child;
 	tm_emit_control(t, TM_CTL_FORK, 0, tm_is_sandboxed() ? TM_EXEC_CONFINED : TM_EXEC_NATIVE, words, 1, NULL, 0);
 	tm_hook_leave(t);
@@ -232,7 +235,8 @@ static void reaped(pid_t child, int status) {
 	struct tm_thread *t;
 
 	if (child <= 0 || (!WIFEXITED(status) && !WIFSIGNALED(status))) return;
-	t = tm_hook_enter();
+	tm_sandbox_reaped((uint32_t)child);
+	t = tm_hook_enter_to_say();
 	if (!t) return;
 	tm_emit_control(t, TM_CTL_WAIT, 0, 0, words, 2, NULL, 0);
 	tm_hook_leave(t);

@@ -5,13 +5,19 @@
  * Idea:     behind a filter, a call that the program did not foresee may be answered by killing it. From the moment that a filter is asked for
  *           we make none: the collector is not woken (it looks by itself), a full ring is waited for by looking, stacks on memory that is
  *           no thread's own stack end where the kernel would have to be asked about it, threads that have no ring yet are not recorded but counted.
- * Refused:  what the kernel did not do changes nothing: many ask only whether it could. So the note is written behind the call.
+ * Refused:  what the kernel did not do changes nothing: many ask only whether it could. So the note is written behind the call; by the
+ *           thread that made it or, where that has no ring, by whoever ends the process. No fork falls between a call and its answer
+ *           (fork_gate.h): the child could not know it.
+ * vfork:    what a vfork child does to itself ends with it, while its memory is its parent's. Its pid stands in the thread's own variables
+ *           until then: the kernel clears that word at its exec or its end, as it does for whoever joins a thread (set_tid_address).
  * No clock: strict mode, and prctl(PR_SET_TSC), also take the time stamp counter away, and with it every stamp: the recording of the process ends.
  * Syscall:  libc's function for every call that has none of its own is written again in assembly, since what it may be asked for (vfork) bears no frame.
  * Limits:   a filter that is installed by an instruction of the program's own is not seen.
  */
 #include "attach.h"
-#include "guest.h"
+#include "fork_gate.h"
+#include "raw.h"
+#include "sandbox.h"
 
 #include <errno.h>
 #include <linux/seccomp.h>
@@ -25,23 +31,74 @@ static const char sandboxed_text[] =
 
 static const char clockless_text[] = "the program gave up the time stamp counter (prctl): nothing after this was recorded in this process";
 
+/* The process number that the note is due for, and was written for. */
+static _Atomic uint32_t note_due, noted;
+
+void tm_sandbox_note(struct tm_thread *t) {
+	uint32_t own = tm_guest.process;
+	if (atomic_load(&note_due) == own && atomic_exchange(&noted, own) != own) tm_emit_note(t, "sandbox", sandboxed_text);
+}
+
+uint32_t tm_sandbox_pid(void) {
+	uint32_t child = atomic_load(&tm_tls.confined_child) & ~TM_NO_CLOCK;
+	if (child) return child;
+	return tm_is_sandboxed() ? tm_guest.pid : (uint32_t)tm_raw_getpid();
+}
+
+/* Where the kernel has not cleared the word. */
+void tm_sandbox_reaped(uint32_t child) {
+	if ((atomic_load(&tm_tls.confined_child) & ~TM_NO_CLOCK) == child) atomic_store(&tm_tls.confined_child, 0);
+}
+
+/* Asked for before there is a filter, and by who knows by then whether it is a fork's child: that has a pid of its own, too. */
+static bool in_vfork_child(void) {
+	uint32_t epoch = tm_guest.epoch ? atomic_load(tm_guest.epoch) : 0;
+	if (!epoch || epoch >= TM_EPOCH_NEVER || tm_is_sandboxed()) return false;
+	return tm_raw_getpid() != (int)tm_guest.pid;
+}
+
+static void set_confined_child(uint32_t value) {
+	atomic_store(&tm_tls.confined_child, value);
+	tm_syscall(SYS_set_tid_address, value ? (long)&tm_tls.confined_child : 0, 0, 0, 0, 0, 0);
+}
+
+/* What was asked for, for whom. */
+struct request {
+	bool confines_child; /* the vfork child's first */
+	bool counts;         /* the process's */
+	bool passed_gate;
+};
+
 /* A filter is asked for: the thread gets its ring while it still can, and from here on no call is made. */
-static void enter_sandbox(void) {
-	struct tm_thread *t = tm_hook_enter();
-	atomic_fetch_add(&tm_guest.sandboxed, 1);
+static struct request enter_sandbox(void) {
+	struct request r = { false, false, false };
+	struct tm_thread *t;
+	if (tm_tls.confined_child) return r;
+	t = tm_hook_enter_to_say();
+	if (in_vfork_child()) {
+		r.confines_child = true;
+		set_confined_child((uint32_t)tm_raw_getpid());
+	} else {
+		r.counts = true;
+		r.passed_gate = tm_gate_enter();
+		atomic_fetch_add(&tm_guest.sandboxed, 1);
+	}
 	if (t) tm_hook_leave(t);
+	return r;
 }
 
 /* What became of it. */
-static void entered_sandbox(bool is_filtered) {
-	static _Atomic uint32_t noted; /* process number that the note was written for */
+static void entered_sandbox(struct request r, bool is_filtered) {
 	struct tm_thread *t;
-	if (!is_filtered) {
-		atomic_fetch_sub(&tm_guest.sandboxed, 1);
-		return;
-	}
-	if (!(t = tm_hook_enter())) return;
-	if (atomic_exchange(&noted, tm_guest.process) != tm_guest.process) tm_emit_note(t, "sandbox", sandboxed_text);
+	if (r.confines_child && !is_filtered) set_confined_child(0);
+	if (!r.counts) return;
+	if (!is_filtered) atomic_fetch_sub(&tm_guest.sandboxed, 1);
+	if (r.passed_gate) tm_gate_leave();
+	if (!is_filtered) return;
+	t = tm_hook_enter_to_say();
+	atomic_store(&note_due, tm_guest.process);
+	if (!t) return;
+	tm_sandbox_note(t);
 	tm_hook_leave(t);
 }
 
@@ -51,11 +108,15 @@ static bool may_be_strict(void) {
 }
 
 static void lose_clock(void) {
-	struct tm_thread *t = tm_hook_enter();
+	struct tm_thread *t = tm_hook_enter_to_say();
+	bool is_process = !tm_tls.confined_child && !in_vfork_child();
+	if (tm_tls.confined_child) atomic_fetch_or(&tm_tls.confined_child, TM_NO_CLOCK);
+	else if (!is_process) set_confined_child((uint32_t)tm_raw_getpid() | TM_NO_CLOCK);
+	if (!is_process && t) t->epoch = TM_EPOCH_NEVER;
 	if (!t) return;
-	tm_emit_note(t, "sandbox", clockless_text);
+	if (is_process) tm_emit_note(t, "sandbox", clockless_text);
 	tm_hook_leave(t);
-	tm_go_quiet();
+	if (is_process) tm_go_quiet();
 }
 
 /* What libc makes of the kernel's answer. */
@@ -74,9 +135,9 @@ TM_EXPORT int prctl(int option, ...) {
 	bool filter = option == PR_SET_SECCOMP && arguments[0] == SECCOMP_MODE_FILTER;
 	bool strict = option == PR_SET_SECCOMP && arguments[0] == SECCOMP_MODE_STRICT && may_be_strict();
 	if (strict || (option == PR_SET_TSC && arguments[0] == PR_TSC_SIGSEGV)) lose_clock(); /* before the call: afterwards it is too late for a record */
-	if (filter) enter_sandbox();
+	struct request request = filter ? enter_sandbox() : (struct request){ false, false, false };
 	long result = tm_syscall(SYS_prctl, option, (long)arguments[0], (long)arguments[1], (long)arguments[2], (long)arguments[3], 0);
-	if (filter) entered_sandbox(result == 0);
+	if (filter) entered_sandbox(request, result == 0);
 	return (int)answer(result);
 }
 
@@ -87,10 +148,10 @@ long tm_syscall_refused(long result);
 TM_HIDDEN __attribute__((used)) long tm_called_seccomp(long number, unsigned long operation, unsigned long flags, const void *what) {
 	bool filter = operation == SECCOMP_SET_MODE_FILTER && what;
 	if (operation == SECCOMP_SET_MODE_STRICT && !flags && !what && may_be_strict()) lose_clock();
-	if (filter) enter_sandbox();
+	struct request request = filter ? enter_sandbox() : (struct request){ false, false, false };
 	long result = tm_syscall(number, (long)operation, (long)flags, (long)what, 0, 0, 0);
 	/* Beside 0, the thread that could not be put behind it (TSYNC), or a descriptor of the new filter's listener, which is there. */
-	if (filter) entered_sandbox(flags & SECCOMP_FILTER_FLAG_NEW_LISTENER ? result >= 0 : result == 0);
+	if (filter) entered_sandbox(request, flags & SECCOMP_FILTER_FLAG_NEW_LISTENER ? result >= 0 : result == 0);
 	return answer(result);
 }
 

@@ -5,6 +5,7 @@ The figures are in the opening comment of fixtures/programs/confined.c.
 """
 import os
 import resource
+import signal
 import sqlite3
 
 from tidemark_test import main, test
@@ -61,6 +62,42 @@ def children_behind_a_filter(t):
     t.equal(db.rows("select forked, recorded, end_kind, end_code from process order by id"), [(0, 1, "exit", 0), (1, 0, "exit", 0)], "processes")
     t.equal(db.rows("select process_id, kind from note where kind in ('sandbox', 'not-recordable') order by 1"), [(1, "sandbox"), (2, "not-recordable")],
             "notes")
+
+
+@test
+def filters_of_vfork_children(t):
+    """What a vfork child does to itself is not done to its parent, whose memory it shares; and no call of ours kills it in front of its exec."""
+    db = t.imported(confined(t, "vfork"))
+    t.equal(db.rows("select size_bytes, process_id = 1 from allocation where size_bytes between 3337 and 3338 order by 1"), [(3337, 1), (3338, 0)], "blocks")
+    t.equal(db.value("select count(*) from loss") + db.value("select count(*) from note where kind in ('sandbox', 'not-recordable')"), 0, "losses and notes")
+    t.equal(db.rows("select end_kind, end_code, count(*) from process group by 1, 2 order by 2"), [("exit", 0, 3), ("exit", 7, 1), ("exit", 8, 1)], "ends")
+    t.equal(db.value("select count(*) from allocation where size_bytes = 100 and process_id > 1"), 1000, "blocks of the program that a child became")
+
+
+@test
+def exec_behind_a_filter(t):
+    """Neither a filter that allows hardly more than exec, nor what follows, kills for a call of ours."""
+    recording = t.same_as_bare([t.program("confined.c"), "exec"])
+    t.equal(recording.status, 128 + signal.SIGSYS, "exit status: as the filter kills the loader")
+    db = t.imported(recording)
+    t.equal(db.rows("select end_kind, end_code from process order by id"), [("exec", None), ("exit", 7), ("signal", signal.SIGSYS)], "ends")
+
+
+@test
+def children_while_filters_are_refused(t):
+    """A child that is forked while a thread asks for a filter, in vain, is recorded."""
+    db = t.imported(confined(t, "asking"))
+    t.equal(db.value("select count(distinct process_id) from allocation where size_bytes = 3339"), 100, "children with a block")
+    t.equal(db.value("select count(*) from loss") + db.value("select count(*) from note where kind in ('sandbox', 'not-recordable')"), 0, "losses and notes")
+
+
+@test
+def filters_of_threads_without_a_ring(t):
+    """The note of it is not lost with the thread that could not write it; threads that allocate nothing lose nothing."""
+    db = t.imported(confined(t, "unringed"))
+    t.equal(db.value("select count(*) from allocation where size_bytes = 3340"), 1, "blocks")
+    t.equal(db.value("select count(*) from note where kind = 'sandbox' and text like '%seccomp%'"), 1, "notes of the filter")
+    t.equal(db.rows("select kind, count from loss"), [], "losses")
 
 
 @test

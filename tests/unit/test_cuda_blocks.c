@@ -3,7 +3,7 @@
  * Method: random puts, finds, takes and counts on few keys of all kinds, next to each other and far apart, against an array that is searched from end to end.
  *         Threads that each use keys of their own, while the table doubles. A lock that was held by the process that this
  *         one was forked from. Ends of contexts.
- *         The guest's file is compiled in here, with the two things that it needs of the library.
+ *         The guest's file is compiled in here, with the three things that it needs of the library.
  */
 #include "recorder/guest/cuda_blocks.c"
 
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 struct tm_guest tm_guest;
+__thread struct tm_tls tm_tls;
 
 long tm_syscall(long number, long a, long b, long c, long d, long e, long f) {
 	return syscall(number, a, b, c, d, e, f);

@@ -6,6 +6,7 @@
 #include "../../recorder/guest/guest.h"
 
 struct tm_guest tm_guest;
+__thread struct tm_tls tm_tls;
 _Atomic uint32_t tm_modules_version;
 _Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES];
 
