@@ -6,9 +6,9 @@
  * Fails:    quietly. A process that cannot join runs unrecorded.
  *
  * The session is a file that only the collector holds open; we open it by name, map it and close it again, so that the program never sees
- * a descriptor of ours. A few rings that lie together are mapped at the start: they serve the first threads, and a program that changes its
- * root or its user, when the session cannot be opened any more. Any other ring is mapped by its thread, by name. More is not mapped, since
- * programs limit their address space (RLIMIT_AS) or lock it (mlockall).
+ * a descriptor of ours. A few rings that lie together are mapped at the start: they serve the first threads. Any other ring is mapped by its
+ * thread, by name; where the program has changed its root or its user, or has no descriptor left, as a longer copy of what is mapped
+ * already. More is not mapped, since programs limit their address space (RLIMIT_AS) or lock it (mlockall).
  */
 #include "attach.h"
 #include "guest.h"
@@ -171,14 +171,23 @@ static uint64_t ring_bytes(uint32_t index) {
 	return tm_ring_bytes_at(tm_guest.shm->ring_bytes, index);
 }
 
+/* Without the file: an mremap of nothing maps the same file once more from there on, and may go beyond what was mapped. What lies in front is given back. */
+static long map_behind_mapped(uint64_t offset, size_t size_bytes) {
+	uint64_t slab_offset = ring_offset(tm_guest.shm, tm_guest.slab_first);
+	bool has_slab = tm_guest.slab && offset >= slab_offset;
+	long from = has_slab ? (long)tm_guest.slab : (long)tm_guest.shm;
+	if (has_slab) offset -= slab_offset;
+	long at = tm_syscall(SYS_mremap, from, 0, (long)(offset + size_bytes), MREMAP_MAYMOVE, 0, 0);
+	if (at < 0) return at;
+	if (offset) tm_syscall(SYS_munmap, at, (long)offset, 0, 0, 0, 0);
+	return at + (long)offset;
+}
+
 static uint8_t *map_ring(uint32_t index) {
-	uint64_t offset = ring_offset(tm_guest.shm, index);
+	uint64_t offset = ring_offset(tm_guest.shm, index), bytes = ring_bytes(index);
 	if (in_slab(index)) return tm_guest.slab + (offset - ring_offset(tm_guest.shm, tm_guest.slab_first));
-	long fd = open_session();
-	if (fd < 0) return NULL;
-	uint64_t bytes = ring_bytes(index);
-	long data = map_file((int)fd, bytes, offset);
-	tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
+	long fd = open_session(), data = fd < 0 ? map_behind_mapped(offset, bytes) : map_file((int)fd, bytes, offset);
+	if (fd >= 0) tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
 	if (data < 0) return NULL;
 	tm_syscall(SYS_madvise, data, (long)bytes, MADV_DONTDUMP, 0, 0, 0);
 	return (uint8_t *)data;

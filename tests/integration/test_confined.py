@@ -124,6 +124,28 @@ def limited_address_space(t):
 
 
 @test
+def no_descriptors_left(t):
+    """Threads beyond the first are recorded also where nothing can be opened."""
+    db = t.imported(confined(t, "files"))
+    t.equal(db.value("select count(distinct thread_id) from allocation where size_bytes = 33"), 40, "threads with a block")
+    t.equal(db.rows("select kind, count from loss"), [], "losses")
+
+
+@test
+def another_root_and_user(t):
+    """The same behind chroot and setuid, from where the recording cannot be opened."""
+    if os.geteuid() != 0:
+        t.skip("only root may change its root")
+    os.mkdir(t.path("empty"))
+    os.chmod(t.dir, 0o755)
+    recording = t.same_as_bare([t.program("confined.c"), "root", t.path("empty")])
+    t.equal(recording.status, 0, "exit status")
+    db = t.imported(recording)
+    t.equal(db.rows("select process_id, count(distinct thread_id) from allocation where size_bytes = 33 group by 1"), [(1, 40), (2, 40)], "threads with a block")
+    t.equal(db.rows("select kind, count from loss"), [], "losses")
+
+
+@test
 def locked_memory(t):
     """The rings are not locked in by the gigabyte."""
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
