@@ -21,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -225,6 +227,44 @@ TM_EXPORT pid_t _Fork(void) {
 	FIND_REAL();
 	struct tm_thread *t = before_fork();
 	return forked(real.bare_fork ? real.bare_fork() : real.fork(), t);
+}
+
+/* libc's forks by itself, where nobody sees it, and the parent is gone at once: the recording would end with it. So this is libc's written again. */
+static bool is_null_device(int fd) {
+	struct stat s;
+
+	return fstat(fd, &s) == 0 && S_ISCHR(s.st_mode) && s.st_rdev == makedev(1, 3);
+}
+
+static int onto_null_device(void) {
+	int fd = (int)tm_syscall(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDWR, 0, 0, 0);
+
+	if (fd < 0) {
+		errno = -fd;
+		return -1;
+	}
+	if (!is_null_device(fd)) {
+		tm_raw_close(fd);
+		errno = ENODEV;
+		return -1;
+	}
+	for (int i = 0; i < 3; i++) dup2(fd, i);
+	if (fd > 2) tm_raw_close(fd);
+	return 0;
+}
+
+TM_EXPORT int daemon(int keeps_directory, int keeps_files) {
+	FIND_REAL();
+	struct tm_thread *t = before_fork();
+	pid_t child = forked(real.fork(), t);
+
+	if (child > 0) {
+		leave(0, false);
+		real.bare_exit(0);
+	}
+	if (child < 0 || setsid() == -1) return -1;
+	if (!keeps_directory) (void)!chdir("/"); /* libc does not ask what became of it either */
+	return keeps_files ? 0 : onto_null_device();
 }
 
 /* --- wait --- */

@@ -2,6 +2,7 @@
 import os
 import shutil
 import signal
+import time
 
 from tidemark_test import main, test
 
@@ -126,6 +127,30 @@ def children_that_cannot_be_recorded(t):
             t.equal(db.rows("select end_kind, end_code from process where exe = ?", os.path.realpath(child)), [("exit", 4)], f"{how} {name}: its row")
     if not tried:
         t.skip("no program can be built here that cannot be recorded")
+
+
+@test
+def into_the_background(t):
+    """The recording goes on after the command, whose child nobody has heard of yet."""
+    program, texts = t.program("prog_daemon.c"), []
+    for name in ("bare", "recorded"):
+        path = t.path(name)
+        if name == "bare":
+            t.run([program, path], status=0)
+        else:
+            recording = t.record([program, path], "--quiet")
+        for _ in range(500):
+            if os.path.exists(path) and os.path.getsize(path):
+                break
+            time.sleep(0.01)
+        with open(path, encoding="ascii") as file:
+            texts.append(file.read())
+    t.equal(texts, ["/ 111 1\n"] * 2, "what the one in the background says")
+    db = t.imported(recording)
+    no_loss(t, db)
+    t.equal(db.rows("select size_bytes, process_id, free_ns from allocation where size_bytes in (5001, 5002) order by 1"), [(5001, 1, None), (5002, 2, None)],
+            "blocks")
+    t.equal(db.rows("select parent_id, end_kind, end_code from process order by id"), [(None, "exit", 0), (1, "exit", 6)], "processes")
 
 
 @test
