@@ -63,14 +63,28 @@ static void reap_command(void) {
 	command_status = status;
 }
 
+static void cry(const char *text) {
+	if (write(2, text, strlen(text)) < 0) errno = 0;
+}
+
+/* The command waits for the word to begin, which it will never get. */
+static _Noreturn void fall_before_the_start(void) {
+	cry("tidemark-record: cannot start: out of memory\n");
+	if (command.pid > 0) tm_launch_cancel(&command);
+	if (collector.writer.path) tm_writer_discard(&collector.writer);
+	tm_signals_stop_witness();
+	_exit(EXIT_OURS);
+}
+
 /* No memory is left: the recording ends here, the program does not. */
 static void last_stand(void) {
-	static const char text[] = "tidemark-record: out of memory; the trace ends here, the program runs on\n";
 	int status;
+	bool attached = collector.options.attach_pid > 0;
+	if (!attached && (command.pid <= 0 || command.go_fd >= 0)) fall_before_the_start();
 	if (collector.session.shm) tm_session_close_to_guests(&collector.session);
-	if (may_talk(&collector) && write(2, text, sizeof text - 1) < 0) errno = 0;
+	if (may_talk(&collector)) cry("tidemark-record: out of memory; the trace ends here, the program runs on\n");
 	tm_signals_stop_witness();
-	if (command.pid <= 0) _exit(EXIT_OURS);
+	if (attached) _exit(EXIT_OURS);
 	if (command_status < 0) {
 		while (waitpid(command.pid, &status, 0) < 0 && errno == EINTR) tm_signals_forward(command.pid);
 		command_status = status;

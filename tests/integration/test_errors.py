@@ -146,6 +146,26 @@ def disk_full(t):
 
 
 @test
+def little_address_space(t):
+    """Where the recorder finds no memory before the command has begun, it says so in one line and starts nothing; and it does not wait for itself."""
+    seen = set()
+    for limit in range(20 << 20, 620 << 20, 40 << 20):
+        def small(limit=limit):
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+        trace = t.path("small.tmk")
+        done = t.run([t.recorder, "--quiet", "-o", trace, "--", t.program("hello.c")], preexec=small, timeout=20)
+        seen.add(done.status)
+        if done.status == 125:
+            one_line(t, done)
+        t.equal(done.out, b"hello\n" if done.status == 0 else b"", "what the command says")
+        t.equal(os.path.exists(trace), done.status == 0, "whether there is a trace")
+        if done.status == 0:
+            os.remove(trace)
+    t.check(seen <= {0, 125, 127} and 125 in seen, f"exit statuses: {seen}")
+
+
+@test
 def files_may_not_grow_at_all(t):
     """Under a small `ulimit -f` the recorder may be unable to work: then it says so and does not start the command."""
     def small_files():
