@@ -255,6 +255,7 @@ TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame) {
 		if (!inside_is_stale()) return NULL;
 		tm_tls.inside = 0;
 		if (tm_tls.thread) { /* it may have been in the middle of a stack or a record */
+			tm_cancel(tm_tls.thread);
 			tm_stack_forget(tm_tls.thread);
 			tm_tls.thread->after_loss = true;
 		}
@@ -273,9 +274,11 @@ TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame) {
 		follow_epoch(t, epoch);
 		return t;
 	}
+	uint64_t signals = tm_raw_hold_signals();
 	tm_tls.ours++;
 	t = start_thread();
 	tm_tls.ours--;
+	tm_raw_let_signals(signals);
 	if (!t) tm_tls.inside = 0;
 	return t;
 }

@@ -25,6 +25,12 @@ static bool is_own(void) {
 	return tm_is_ours() || (!tm_real_ready() && !tm_real_find());
 }
 
+/* An answer of own_memory.c is final. What that has no room for is the allocator's if there is one: a thread that left work of ours by longjmp counts as
+ * ours. */
+static bool is_final(const void *own) {
+	return own || !tm_real_ready();
+}
+
 TM_EXPORT void *malloc(size_t size);
 TM_EXPORT void *calloc(size_t count, size_t size);
 TM_EXPORT void *realloc(void *old, size_t size);
@@ -57,7 +63,7 @@ INLINE void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t siz
 TM_COLD static void *malloc_unrecorded(size_t size) {
 	if (is_own()) {
 		void *own = tm_own_alloc(16, size);
-		if (own || !tm_tls.frees_are_told) return own;
+		if (is_final(own)) return own;
 	}
 	void *p = tm_real.malloc(size);
 	if (p) tm_nested_add(TM_OP_MALLOC, p, size);
@@ -74,7 +80,10 @@ INLINE void *malloc_through(size_t size, const void *frame, bool sampling) {
 
 TM_COLD static void *calloc_unrecorded(size_t count, size_t size) {
 	size_t bytes;
-	if (is_own()) return __builtin_mul_overflow(count, size, &bytes) ? NULL : tm_own_alloc(16, bytes);
+	if (is_own()) {
+		void *own = __builtin_mul_overflow(count, size, &bytes) ? NULL : tm_own_alloc(16, bytes);
+		if (is_final(own)) return own;
+	}
 	void *p = tm_real.calloc(count, size);
 	if (p) tm_nested_add(TM_OP_CALLOC, p, count * size);
 	return p;
@@ -193,7 +202,10 @@ INLINE void *resize(enum tm_op op, void *old, size_t size, const void *frame, bo
 
 /* realloc and reallocarray of nothing. */
 TM_COLD static void *resize_nothing_unrecorded(enum tm_op op, size_t size) {
-	if (is_own()) return tm_own_alloc(16, size);
+	if (is_own()) {
+		void *own = tm_own_alloc(16, size);
+		if (is_final(own)) return own;
+	}
 	void *p = tm_real.realloc(NULL, size);
 	if (p) tm_nested_add(op, p, size);
 	return p;
@@ -344,7 +356,7 @@ int posix_memalign(void **out, size_t alignment, size_t size) {
 	if (TM_UNLIKELY(!t) && is_own()) {
 		void *own = tm_own_alloc(alignment, size);
 		if (own) *out = own;
-		return own ? 0 : ENOMEM;
+		if (is_final(own)) return own ? 0 : ENOMEM;
 	}
 	int error = tm_real.posix_memalign(out, alignment, size);
 	record_aligned(t, TM_OP_POSIX_MEMALIGN, error ? NULL : *out, error, size, TM_FRAME);
@@ -354,7 +366,10 @@ int posix_memalign(void **out, size_t alignment, size_t size) {
 #define ALIGNED_HOOK(name, op)                                                            \
 	void *name(size_t alignment, size_t size) {                                       \
 		struct tm_thread *t = tm_enter();                                         \
-		if (TM_UNLIKELY(!t) && is_own()) return tm_own_alloc(alignment, size);    \
+		if (TM_UNLIKELY(!t) && is_own()) {                                        \
+			void *own = tm_own_alloc(alignment, size);                        \
+			if (is_final(own)) return own;                                    \
+		}                                                                         \
 		void *p = tm_real.name(alignment, size);                                  \
 		record_aligned(t, op, p, errno, size, TM_FRAME);                               \
 		return p;                                                                 \
@@ -365,7 +380,10 @@ ALIGNED_HOOK(memalign, TM_OP_MEMALIGN)
 #define PAGE_HOOK(name, op)                                                             \
 	void *name(size_t size) {                                                       \
 		struct tm_thread *t = tm_enter();                                       \
-		if (TM_UNLIKELY(!t) && is_own()) return tm_own_alloc(TM_SHM_PAGE, size); \
+		if (TM_UNLIKELY(!t) && is_own()) {                                      \
+			void *own = tm_own_alloc(TM_SHM_PAGE, size);                    \
+			if (is_final(own)) return own;                                  \
+		}                                                                       \
 		void *p = tm_real.name(size);                                           \
 		record_aligned(t, op, p, errno, size, TM_FRAME);                             \
 		return p;                                                               \

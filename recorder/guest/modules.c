@@ -412,7 +412,7 @@ static void refresh(struct tm_thread *t) {
 #define TURNS_MAX 4u
 
 /* Who comes while another thread refreshes leaves it to that one, which may have asked the loader before: it asks again. */
-void tm_modules_refresh(struct tm_thread *t) {
+static void refresh_in_turn(struct tm_thread *t) {
 	static _Atomic uint32_t asked;
 
 	atomic_fetch_add(&asked, 1);
@@ -425,6 +425,14 @@ void tm_modules_refresh(struct tm_thread *t) {
 		atomic_store(&refreshing, false);
 		if (atomic_load(&asked) == answers) return;
 	}
+}
+
+/* The loader's lock is held on the way: a handler that leaped out would leave it so. */
+void tm_modules_refresh(struct tm_thread *t) {
+	uint64_t signals = tm_raw_hold_signals();
+
+	refresh_in_turn(t);
+	tm_raw_let_signals(signals);
 }
 
 void tm_modules_forget(void) {

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -48,6 +49,21 @@ static inline bool tm_raw_is_readable(const void *address) {
 
 	if (!word) return false; /* a NULL there is no address to read */
 	return tm_syscall(SYS_rt_sigprocmask, -1, word, 0, 8, 0, 0) != -EFAULT;
+}
+
+/* Work that must not be left in the middle, as a handler of the program's does by longjmp: its signals come behind it, but those that say what went wrong. None
+ * are held where no system call may be made. */
+static inline uint64_t tm_raw_hold_signals(void) {
+	uint64_t all = ~(uint64_t)0, before = 0;
+	static const int faults[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT };
+
+	for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) all &= ~((uint64_t)1 << (faults[i] - 1));
+	if (!tm_is_sandboxed()) tm_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof before, 0, 0);
+	return before;
+}
+
+static inline void tm_raw_let_signals(uint64_t before) {
+	if (!tm_is_sandboxed()) tm_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof before, 0, 0);
 }
 
 /* The target of a symbolic link as a string in to[size]; its length, or -errno (then to[0] is 0). */

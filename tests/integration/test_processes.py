@@ -154,6 +154,17 @@ def into_the_background(t):
 
 
 @test
+def handlers_that_leap_out(t):
+    """What a handler leaves by longjmp may be work of ours, at a plugin's first block, say: no lock stays held, and the thread's memory and record go on."""
+    plugin = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=100", name="plugin_small.so")
+    command = [t.program("prog_leaps.c"), plugin, "1500"]
+    for options in ([], ["--stacks=off"]):
+        recording = t.record(command, "--quiet", *options, timeout=60)
+        t.equal(recording.out, b"ok\n", "what the program says")
+        t.equal(t.imported(recording).value("select count(*) from allocation where size_bytes = 7001"), 1, "blocks at the end")
+
+
+@test
 def mappings(t):
     db = t.imported(t.same_as_bare([t.program("prog_maps.c")]))
     no_loss(t, db)
