@@ -38,7 +38,8 @@ generator without @profile a scope stays open over `yield`, and what the caller 
 
 @profile returns what it was given: a function, a coroutine function, a staticmethod, a partial, a bound method stay what they are, as far
 as isinstance() and inspect can tell, and so do callable objects (a functools.lru_cache keeps its cache_info()). A class is a TypeError: it
-is its methods that run.
+is its methods that run. A wrapper is in between all the same, while recorded: a call takes two to seven times as much of the recursion
+limit, stacklevel=2 of a warning is the wrapper, and inspect.getfullargspec() of a plain function has no arguments (signature() has them).
 """
 import copy
 import ctypes
@@ -59,22 +60,28 @@ _DEVICES_ASKED = 16
 _NO_SUCH_HEAP = -2
 
 
+class _Instance(ctypes.c_uint64):
+    """Of a scope, as the recorder numbers it: a class of its own is handed on as it is."""
+    __slots__ = ()
+
+
 class _RawStats(ctypes.Structure):
     _fields_ = [("figures", ctypes.c_uint64 * 6), ("exact", ctypes.c_int)]
 
 
 def _functions():
-    """The recorder's functions by name, as the library in this process exports them; {} if it is not there."""
+    """The recorder's functions by name, as the library in this process exports them; {} if it is not there. Those of scopes have no
+    argument types: to check them takes calls, and a scope that could be opened where the stack is nearly used up must close there, too."""
     text, number, size, pointer = ctypes.c_char_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.POINTER(_RawStats)
     known = {"mark": (None, text), "snapshot": (None, text), "baseline": (None,), "step": (None, ctypes.c_int64), "start": (None,), "stop": (None,),
-             "range_begin": (number, text, text), "range_end": (None, number, ctypes.c_int), "stats": (ctypes.c_int, text, pointer, size),
+             "range_begin": (_Instance,), "range_end": (None,), "stats": (ctypes.c_int, text, pointer, size),
              "reset_peak": (None, text), "pool_state": (None, text, number, number, number, number)}
     found = {}
     try:
         quick, slow = ctypes.PyDLL(None), ctypes.CDLL(None)  # only what waits gives other threads the time
         for name, (result, *arguments) in known.items():
             function = getattr(slow if name == "stats" else quick, "tidemark_api_%s_v1" % name)
-            function.restype, function.argtypes = result, arguments
+            function.restype, function.argtypes = result, arguments or None
             found[name] = function
     except (OSError, AttributeError):
         return {}
@@ -116,8 +123,11 @@ class _Scope:
         self.name, self.id, self.among, self.entered, self.more = name, None, None, False, []
 
     def __enter__(self):
-        if not _watched and "asyncio.events" in sys.modules:
-            _watch_asyncio()
+        if not _watched:
+            if not _api:  # the interpreter ends, and has cleared this module: from here on nothing is a scope
+                return self
+            if "asyncio.events" in sys.modules:
+                _watch_asyncio()
         one = self
         if self.entered:
             one = _Scope(self.name)
@@ -127,6 +137,8 @@ class _Scope:
         return self
 
     def __exit__(self, kind, _value, _traceback):
+        if not _api:
+            return False
         one = self.innermost() if self.more else self
         if one is self:
             self.entered = False
@@ -144,9 +156,9 @@ class _Scope:
         return self.more[-1]
 
     def begin(self, among):
+        self.id = _api["range_begin"](b"python", self.name)
         self.among = among
         among.append(self)
-        self.id = _api["range_begin"](b"python", self.name)
 
     def end(self, exception=False):
         among, self.among = self.among, None
@@ -224,6 +236,7 @@ def _watch_asyncio():
         finally:
             if len(among) > base:
                 _keep(_owner(self), base)
+            self = None  # an error that the task keeps has our frame in its traceback's
 
     @functools.wraps(create_task)
     def create(self, *args, **kwargs):
@@ -281,25 +294,24 @@ def _scopes_of(owner):
 class _Stretches:
     """Runs one stretch of a body after another, each inside of the scope; scopes that the body has open are closed and opened with it. What
     is sent or thrown into the body is held here only until it goes on, as the body itself would."""
-    __slots__ = ("inner", "body", "scopes", "value", "error", "ended")
+    __slots__ = ("inner", "body", "scopes", "value", "error", "runs")
 
     def __init__(self, name):
+        self.inner = self.body = self.value = self.error = None
+        self.runs = None  # a step is on its way: what is raised is the body's, and was not thrown in by the caller
         own = _Scope(name)
         own.id = 0
-        self.inner, self.body, self.scopes = None, None, [own]
-        self.value, self.error, self.ended = None, None, False
-
-    def __del__(self):
-        """Of a coroutine that was never begun the one around it warns."""
-        inner = self.inner
-        if isinstance(inner, types.CoroutineType) and inspect.getcoroutinestate(inner) == inspect.CORO_CREATED:
-            inner.close()
+        self.scopes = [own]
 
     def step(self):
-        base, own = len(_thread.open), self.scopes[0]
         value, error, self.value, self.error = self.value, self.error, None, None
-        _resume(self.scopes)
+        if not _api:
+            result = self.body.send(value) if error is None else self.body.throw(error)
+            self.runs = False
+            return result
+        base, own = len(_thread.open), self.scopes[0]
         try:
+            _resume(self.scopes)
             result = self.body.send(value) if error is None else self.body.throw(error)
         except BaseException as raised:
             if self.body is not self.inner and isinstance(raised, StopIteration):
@@ -309,21 +321,31 @@ class _Stretches:
                     one.end()
                 own.end(not isinstance(raised, (StopIteration, StopAsyncIteration, GeneratorExit)))
                 self.scopes = [own]
-            self.ended = True
             raise
         finally:
             value = error = None  # else a traceback would hold the error that holds it
         self.scopes = _suspend(base)
+        self.runs = False
         return result
+
+
+class _OfCoroutine(_Stretches):
+    __slots__ = ()
+
+    def __del__(self):
+        """Of a coroutine that was never begun the one around it warns."""
+        if self.runs is None and getattr(self.inner, "cr_await", self) is None:
+            self.inner.close()
 
 
 def _drive(stretches):
     """A generator that does as the body does, in stretches."""
     while True:
+        stretches.runs = True
         try:
             stretches.value = yield stretches.step()
         except BaseException as error:
-            if not stretches.ended:  # it was thrown into us
+            if not stretches.runs:
                 stretches.error = error
             elif isinstance(error, StopIteration):
                 return error.value
@@ -345,21 +367,25 @@ async def _coroutine(stretches):
 
 async def _async_generator(stretches):
     while True:
+        stretches.runs = True
         try:
             stretches.value = yield await _async_step(stretches)
-        except StopAsyncIteration:
-            if not stretches.ended:
-                raise
-            return
         except BaseException as error:
-            if stretches.ended:
+            if not stretches.runs:
+                stretches.error = error
+            elif isinstance(error, StopAsyncIteration):
+                return
+            else:
                 raise
-            stretches.error = error
 
 
 async def _async_step(stretches):
     """One step of an async generator: its awaitable has send, throw and close, as a generator has. The event loop hears of ours alone."""
     value, error, stretches.value, stretches.error = stretches.value, stretches.error, None, None
+    if not _api:
+        result = await (stretches.inner.asend(value) if error is None else stretches.inner.athrow(error))
+        stretches.runs = False
+        return result
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(None, None)
     try:
@@ -369,7 +395,7 @@ async def _async_step(stretches):
         value = error = None
     stretches.body = step.__await__()
     result = await _drive_awaited(stretches)
-    stretches.ended = False
+    stretches.runs = False
     return result
 
 
@@ -390,6 +416,8 @@ def _in_stretches(name, flags, make, args, kwargs):
             outer.close()  # else it warns that nobody awaited it
         raise
     stretches.inner = stretches.body = inner
+    if isinstance(inner, types.CoroutineType):
+        stretches.__class__ = _OfCoroutine  # not before: __del__ may find the stack used up
     outer.__name__, outer.__qualname__ = inner.__name__, inner.__qualname__
     return outer
 
@@ -460,6 +488,8 @@ class _Function(_Proxy):
 
     def __call__(self, *args, **kwargs):
         function = self.__wrapped__
+        if not _api:
+            return function(*args, **kwargs)
         return _in_stretches(self._tidemark_name, function.__code__.co_flags, function, args, kwargs)
 
     def __get__(self, instance, owner=None):
@@ -516,12 +546,16 @@ def _wrapped(function, name):
     if not isinstance(function, types.FunctionType) or issubclass(type(function), _Proxy):
         return _proxy(function, name, marked or _suspends(getattr(type(function), "__call__", None)))
 
-    @functools.wraps(function)
+    opened, followed = _Scope, _followed
+
     def run(*args, **kwargs):
-        with _Scope(name):
+        with opened(name):
             result = function(*args, **kwargs)
-        return _followed(name, result) if marked else result
-    return run
+        return followed(name, result) if marked else result
+    # Who reads annotations or source looks for names in the function's globals.
+    made = types.FunctionType(run.__code__, function.__globals__, run.__name__, function.__defaults__, run.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return functools.wraps(function)(made)
 
 
 def _name_of(function):

@@ -217,4 +217,27 @@ run(main)
             t.equal(own, (60, 0), f"{python} {arguments}: main")
 
 
+@test
+def tasks_end(t):
+    """A task that was cancelled inside of a scope is freed with its last reference, without the collector."""
+    text = """
+import gc, weakref
+gc.disable()
+async def hangs():
+    with tidemark.scope("hangs"): await asyncio.get_running_loop().create_future()
+async def main():
+    task = asyncio.ensure_future(hangs())
+    reference = weakref.ref(task)
+    for i in range(2): await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    del task
+    await asyncio.sleep(0)
+    m(500000 if reference() is None else 500001)
+run(main)
+"""
+    for python in each(t):
+        t.equal(scopes_of(t, python, text), {500000: [None]}, f"{python}: freed")
+
+
 main()

@@ -410,4 +410,82 @@ print(tried(with_async().send, None))
         both(t, python, text)
 
 
+@test
+def the_interpreter_ends(t):
+    """What is suspended when the interpreter clears its modules is closed as it is without us, and ends."""
+    text = """
+def generator(name):
+    try:
+        with tidemark.scope("inside"): yield m(1)
+    except GeneratorExit: print(name, "closed")
+    finally: print(name, "left")
+async def asynchronous(name):
+    try: yield m(1)
+    finally: print(name, "left")
+async def coroutine(name):
+    try: await asyncio.sleep(0)
+    finally: print(name, "left")
+class Late:
+    def __init__(self, f): self.f = f
+    def __del__(self): self.f()
+late = profile(lambda: None)
+sys.kept = [profile(generator)("of sys"), profile(coroutine)("coroutine"), profile(coroutine)("never begun"), Late(late)]
+next(sys.kept[0]); sys.kept[1].send(None)
+threading = __import__("threading"); threading.kept = profile(generator)("of threading"); next(threading.kept)
+sys.modules["kept"] = profile(generator)("of modules"); next(sys.modules["kept"])
+sys.later = profile(asynchronous)("asynchronous")
+try: sys.later.asend(None).send(None)
+except StopIteration: pass
+for i in range(5): print(i)
+"""
+    for python in each(t):
+        both(t, python, text)
+
+
+@test
+def the_stack_is_used_up(t):
+    """A RecursionError is the program's as ever, also out of what suspends, and no scope stays open: what comes then has its own."""
+    text = """
+def ends(f):
+    try: return f()
+    except RecursionError: return "RecursionError"
+def call(): return call()
+def generator(): yield from generator()
+async def coroutine(): await coroutine()
+def inside():
+    with tidemark.scope("inside"): return inside()
+call, generator, coroutine = profile(call), profile(generator), profile(coroutine)
+warnings.simplefilter("ignore")
+for i in range(3):
+    print(ends(call), ends(lambda: list(generator())), ends(lambda: coroutine().send(None)), ends(inside))
+    m(520000 + i)
+"""
+    for python in each(t):
+        db = both(t, python, text)
+        t.equal(scopes_of(db, 520000, 520009), {520000: None, 520001: None, 520002: None}, f"{python}: scopes afterwards")
+        left = db.rows("SELECT name, end_kind FROM scope WHERE category = 'python' AND end_kind NOT IN ('closed', 'exception')")
+        t.equal(left, [], f"{python}: left open")
+
+
+@test
+def who_reads_functions(t):
+    """The function's own names are found where annotations or source are read (torch.jit.script); all that is thrown in arrives."""
+    text = """
+@profile
+def plain(a, b=2, *, c=3): return a
+print(plain.__globals__ is globals(), plain.__defaults__, plain.__kwdefaults__, plain(1), tried(plain))
+async def asynchronous():
+    try: yield 1
+    except StopAsyncIteration: yield "caught"
+async def main():
+    body = profile(asynchronous)()
+    await body.__anext__()
+    print(await body.athrow(StopAsyncIteration))
+asyncio.run(main())
+for i in range(5): print(i)
+"""
+    for python in each(t):
+        both(t, python, text)
+
+
 main()
