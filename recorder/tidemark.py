@@ -116,11 +116,12 @@ _thread = _Thread()
 
 class _Scope:
     """One `with`. `id` is that of its last instance, None where nobody is inside; `among` are the open scopes that it is one of, None while
-    it is suspended; `more`: those of who entered it meanwhile, by recursion, on another thread or in another task."""
-    __slots__ = ("name", "id", "among", "entered", "more")
+    it is suspended; `more`: those of who entered it meanwhile, by recursion, on another thread or in another task. Who takes what is in
+    `free`, in one instruction, is inside of this one itself."""
+    __slots__ = ("name", "id", "among", "free", "more")
 
     def __init__(self, name):
-        self.name, self.id, self.among, self.entered, self.more = name, None, None, False, []
+        self.name, self.id, self.among, self.free, self.more = name, None, None, [True], []
 
     def __enter__(self):
         if not _watched:
@@ -128,11 +129,12 @@ class _Scope:
                 return self
             if "asyncio.events" in sys.modules:
                 _watch_asyncio()
-        one = self
-        if self.entered:
+        try:
+            self.free.pop()
+            one = self
+        except IndexError:
             one = _Scope(self.name)
             self.more.append(one)
-        self.entered = True
         one.begin(_thread.open)
         return self
 
@@ -140,12 +142,12 @@ class _Scope:
         if not _api:
             return False
         one = self.innermost() if self.more else self
-        if one is self:
-            self.entered = False
-        else:
-            self.more.remove(one)
         one.end(kind is not None and not issubclass(kind, GeneratorExit))
         one.id = None
+        if one is self:
+            self.free[:] = (True,)
+        else:
+            self.more.remove(one)
         return False
 
     def innermost(self):
@@ -153,7 +155,8 @@ class _Scope:
         for one in reversed(_thread.open):
             if one is self or one in self.more:
                 return one
-        return self.more[-1]
+        last = self.more[-1:]
+        return last[0] if last else self
 
     def begin(self, among):
         self.id = _api["range_begin"](b"python", self.name)

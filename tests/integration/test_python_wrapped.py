@@ -488,4 +488,27 @@ for i in range(5): print(i)
         both(t, python, text)
 
 
+@test
+def one_scope_of_many_threads(t):
+    """Threads that enter one scope at the same moment are each inside of an instance of their own, and all of them are closed."""
+    text = """
+import threading
+sys.setswitchinterval(1e-6)
+shared = tidemark.scope("shared")
+def enters():
+    for i in range(1500):
+        with shared:
+            with shared: pass
+threads = [threading.Thread(target=enters) for i in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+m(530000)
+for i in range(8): print(i)
+"""
+    for python in each(t):
+        db = both(t, python, text)
+        t.equal(db.rows("SELECT DISTINCT end_kind, count(*) FROM scope WHERE name = 'shared' GROUP BY 1"), [("closed", 12000)], f"{python}: instances")
+        t.equal(scopes_of(db, 530000, 530000), {530000: None}, f"{python}: afterwards")
+
+
 main()
