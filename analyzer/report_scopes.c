@@ -30,6 +30,7 @@ struct tree {
 	TM_ARRAY(struct line) lines;
 	uint32_t *of_scope;
 	int64_t scopes;
+	int64_t overlapped, overlapped_in; /* the scope and the heap that were counted once last */
 	struct tm_bytes *out;
 	sqlite3_stmt *names;
 	int64_t whole;
@@ -84,6 +85,21 @@ static int take_bytes(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	line->total += sqlite3_column_int64(s, 3);
 	line->retained += sqlite3_column_int64(s, 4);
 	if (sqlite3_column_int64(s, 5) > line->peak) line->peak = sqlite3_column_int64(s, 5);
+	return 0;
+}
+
+/* What a scope and the first later one on its line have both done. */
+static int take_overlap(struct tm_report *r, sqlite3_stmt *s, void *context) {
+	struct tree *t = context;
+	int64_t id = sqlite3_column_int64(s, 0), later = sqlite3_column_int64(s, 1), heap = sqlite3_column_int64(s, 2);
+	const struct tm_report_heap *known = tm_report_heap(r, heap);
+	if (id <= 0 || id >= t->scopes || later <= 0 || later >= t->scopes || !known || !known->is_counted) return 0;
+	if (!t->of_scope[id] || t->of_scope[id] != t->of_scope[later] || (t->overlapped == id && t->overlapped_in == heap)) return 0;
+	struct line *line = &t->lines.items[t->of_scope[id]];
+	line->total -= sqlite3_column_int64(s, 3);
+	line->retained -= sqlite3_column_int64(s, 4);
+	t->overlapped = id;
+	t->overlapped_in = heap;
 	return 0;
 }
 
@@ -196,11 +212,15 @@ static int fill_tree(struct tm_report *r, struct tree *t) {
 		status = tm_report_rows(
 			r,
 			sqlite3_mprintf(
-				"SELECT a.scope_id, a.heap_id, a.self_allocated_bytes,"
-				" a.total_allocated_bytes - coalesce(o.allocated_bytes, 0),"
-				" a.retained_bytes - coalesce(o.retained_bytes, 0), a.peak_own_bytes FROM scope_instance_aggregate AS a"
-				" LEFT JOIN scope_overlap AS o ON o.scope_id = a.scope_id AND o.heap_id = a.heap_id"),
+				"SELECT scope_id, heap_id, self_allocated_bytes, total_allocated_bytes, retained_bytes, peak_own_bytes"
+				" FROM scope_instance_aggregate"),
 			take_bytes, t);
+	if (!status)
+		status = tm_report_rows(
+			r,
+			sqlite3_mprintf("SELECT scope_id, later_scope_id, heap_id, allocated_bytes, retained_bytes FROM scope_overlap"
+					" ORDER BY scope_id, heap_id, later_scope_id"),
+			take_overlap, t);
 	if (!status) status = link_children(r, t);
 	for (uint32_t i = 1; i < t->lines.count; i++) {
 		if (!t->lines.items[i].parent) t->whole += t->lines.items[i].total;

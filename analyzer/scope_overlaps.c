@@ -10,8 +10,13 @@
  *
  * A name counts nothing twice: where the outermost one of a name is overlapped by another of that name, that is the outermost one from
  * then on. What it has done so far both have done: a span of its own, which is taken off the sums of the name.
+ *
+ * Nor does a line of a tree, where all have the same names around them. Which of the later ones of its name is on its line is known when
+ * those around have closed, too: of the first few there are such spans to choose from.
  */
 #include "scopes.h"
+
+#define SHARED_MAX 4u /* later ones of its name, of any category, whose part in what a scope did is kept */
 
 /* --- parts --- */
 
@@ -70,6 +75,7 @@ static struct tm_scope_span *push_span(struct tm_scopes *x, const struct tm_scop
 	*span = (struct tm_scope_span){ .scopes = x->records.count,
 					.parts = x->part_records.count,
 					.scope = closed->row,
+					.first = first->row,
 					.next = record->spans,
 					.thread = closed->thread,
 					.group = closed->group,
@@ -79,38 +85,48 @@ static struct tm_scope_span *push_span(struct tm_scopes *x, const struct tm_scop
 	return span;
 }
 
-/* What was retained by both is retained by the one that closes last. */
-static void share(struct tm_scopes *x, const struct tm_scope *closed, const struct tm_scope *next) {
-	const struct tm_ledger *l = &x->ledgers[closed->process - 1];
-	struct tm_scope_span *span = push_span(x, closed, next);
-	for (size_t i = 0; i < l->accounts.count && span; i++) {
-		const struct tm_account *a = l->accounts.items[i];
-		const struct tm_scope_lane *lane = tm_scope_find_lane(x, closed->thread, a);
-		uint64_t peak;
-		if (!lane || !lane->top || lane->top->epoch < next->epoch) continue;
-		struct tm_scope_use_record *u = push_use(x, &span->uses, a);
-		if (u) tm_scope_measure(lane, next->epoch, &peak, &u->retained);
+/* What was retained by both is retained by the one that closes last. later: n of them, in the order of opening. */
+static void share(struct tm_scopes *x, const struct tm_scope *closed, struct tm_scope *const *later, size_t n,
+		  const struct tm_scope *next) {
+	uint64_t first = x->spans.count, epochs[SHARED_MAX + 1], live[SHARED_MAX + 1];
+	for (size_t i = 0; i < n; i++) {
+		struct tm_scope_span *span = push_span(x, closed, later[i]);
+		if (!span) return;
+		span->is_outermost = later[i] == next && closed->is_outermost;
+		epochs[i] = later[i]->epoch;
+	}
+	for (const struct tm_scope_lane *lane = x->threads[closed->thread - 1].lanes; lane; lane = lane->next) {
+		tm_scope_measure_live(lane, epochs, n, live);
+		for (size_t i = 0; i < n && lane->top && lane->top->epoch >= epochs[i]; i++) {
+			struct tm_scope_span *span = tm_spill_at(&x->spans, first + i);
+			struct tm_scope_use_record *u = push_use(x, &span->uses, lane->account);
+			if (u) u->retained = live[i];
+		}
 	}
 }
 
-/* The outermost scope of this one's name inside of it. */
-static struct tm_scope *next_of_name(const struct tm_scopes *x, const struct tm_scope *s) {
+/* Returns the first of those inside of it that have its name and category. */
+static struct tm_scope *share_with_name(struct tm_scopes *x, const struct tm_scope *s) {
 	const struct tm_scope_thread *t = &x->threads[s->thread - 1];
-	for (size_t i = tm_scope_place(x, s) + 1; i < t->stack.count; i++) {
+	struct tm_scope *later[SHARED_MAX + 1], *next = NULL;
+	size_t n = 0;
+	for (size_t i = tm_scope_place(x, s) + 1; i < t->stack.count && (!next || n < SHARED_MAX); i++) {
 		struct tm_scope *inner = tm_scope_at(x, t->stack.items[i]);
-		if (inner->group == s->group) return inner;
+		if (x->groups.items[inner->group].name != x->groups.items[s->group].name) continue;
+		bool is_next = !next && inner->group == s->group;
+		if (is_next) next = inner;
+		if (is_next || n < SHARED_MAX) later[n++] = inner;
 	}
-	return NULL;
+	if (n) share(x, s, later, n, next);
+	return next;
 }
 
 void tm_scope_overlap(struct tm_scopes *x, struct tm_scope *s, uint64_t ns) {
-	struct tm_scope *next = next_of_name(x, s);
 	x->threads[s->thread - 1].cuts++;
 	s->is_overlapped = true;
 	push_span(x, s, s);
-	if (!next) return;
-	share(x, s, next);
-	if (!s->is_outermost) return;
+	struct tm_scope *next = share_with_name(x, s);
+	if (!next || !s->is_outermost) return;
 	next->is_outermost = true;
 	if (ns > next->start_ns) x->groups.items[s->group].duration_ns -= ns - next->start_ns;
 }

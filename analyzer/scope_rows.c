@@ -203,8 +203,8 @@ static void write_aggregates(struct scope_writer *c) {
 /* --- by two of a name --- */
 
 static void write_overlaps(struct scope_writer *c) {
-	sqlite3_stmt *row = tm_store_prepare(c->store, "INSERT INTO scope_overlap(scope_id, heap_id, allocated_bytes, freed_bytes,"
-						       " retained_bytes) VALUES(?,?,?,?,?)");
+	sqlite3_stmt *row = tm_store_prepare(c->store, "INSERT INTO scope_overlap(scope_id, heap_id, later_scope_id, allocated_bytes,"
+						       " freed_bytes, retained_bytes) VALUES(?,?,?,?,?,?)");
 	for (uint64_t i = 0; i < c->x->spans.count && !c->store->failed; i++) {
 		const struct tm_scope_span *span = tm_spill_at(&c->x->spans, i);
 		for (uint64_t uses = span->uses; uses;) {
@@ -212,7 +212,7 @@ static void write_overlaps(struct scope_writer *c) {
 			const struct tm_account *a = u->account;
 			uses = u->before;
 			if (tm_scope_sums_are_zero(&u->total)) continue;
-			tm_store_row(c->store, row, "nnnnn", span->scope, a->id, tm_scaled_bytes(a, u->total.allocated.bytes),
+			tm_store_row(c->store, row, "nnnnnn", span->scope, a->id, span->first, tm_scaled_bytes(a, u->total.allocated.bytes),
 				     tm_scaled_bytes(a, u->total.freed.bytes), tm_scaled_bytes(a, u->retained));
 		}
 	}

@@ -239,6 +239,20 @@ void tm_scope_measure(const struct tm_scope_lane *lane, uint64_t epoch, uint64_t
 	}
 }
 
+void tm_scope_measure_live(const struct tm_scope_lane *lane, const uint64_t *epochs, size_t n, uint64_t *live) {
+	const struct tm_scope_use *u = lane->top;
+	int64_t risen = lane->risen;
+	uint64_t below = 0;
+	for (size_t i = n; i-- > 0;) {
+		live[i] = i + 1 < n ? live[i + 1] : 0;
+		for (; u && u->epoch >= epochs[i]; u = u->below) {
+			below += u->gap;
+			live[i] = (uint64_t)risen - below;
+			risen -= u->rise;
+		}
+	}
+}
+
 /* What stands for u among the uses with gaps. */
 static struct tm_scope_use **gap_link(struct tm_scope_use *u) {
 	struct tm_scope_use **link = &u->lane->gaps;
@@ -396,13 +410,12 @@ static void settle_use(struct tm_scopes *x, const struct tm_scope *s, struct tm_
 }
 
 void tm_scope_settle(struct tm_scopes *x, struct tm_scope *s, uint64_t end_ns, bool snapshots) {
-	struct tm_ledger *l = &x->ledgers[s->process - 1];
 	for (struct tm_scope_use *u = s->uses; u; u = u->next) settle_use(x, s, u, end_ns, snapshots);
 	if (tm_scopes_top(x, s->thread) == s->slot) return;
-	/* What is still open inside may touch further heaps: how they stood can be told only now. */
-	for (size_t i = 0; i < l->accounts.count; i++) {
-		struct tm_account *a = l->accounts.items[i];
-		struct tm_scope_use *u = find_use(s, a) ? NULL : new_use(x, s, a);
+	/* Further heaps that what is still open inside has touched: how they stand can be told only now. */
+	for (struct tm_scope_lane *lane = x->threads[s->thread - 1].lanes; lane; lane = lane->next) {
+		if (!lane->top || lane->top->epoch <= s->epoch || find_use(s, lane->account)) continue;
+		struct tm_scope_use *u = new_use(x, s, lane->account);
 		if (u) settle_use(x, s, u, end_ns, snapshots);
 	}
 }

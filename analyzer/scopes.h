@@ -178,11 +178,12 @@ struct tm_scope_part_record {
 /* What a thread did from the opening of a scope to an instant at which others inside it stayed open. */
 struct tm_scope_span {
 	uint64_t scopes, parts; /* so many had been opened and made until then */
-	uint64_t scope, uses;   /* scope: row of the one that closed; uses: record + 1 of the last one, where they are not the scope's */
+	uint64_t scope, first;  /* rows of the one that closed, and of the one that it begins with */
+	uint64_t uses;          /* record + 1 of the last one, where they are not the scope's */
 	uint64_t next;          /* span + 1 that begins with the same scope, 0 none */
 	uint32_t thread, group;
-	bool is_outermost;      /* the one that closed */
-	bool is_shared;         /* it begins with the next one of the name, and what is in it both have done */
+	bool is_outermost;      /* the one that closed was that of its name; a shared one: and what is in it is taken off the name's sums */
+	bool is_shared;         /* it begins with a later one of the name, and what is in it both have done */
 };
 enum tm_scope_phase { TM_PHASE_BASELINE, TM_PHASE_BEFORE, TM_PHASE_PEAK, TM_PHASE_AFTER, TM_PHASE_COUNT };
 struct tm_scope_phases_record {
@@ -277,6 +278,8 @@ void tm_scope_unstack(struct tm_scopes *x, struct tm_scope *s);
 struct tm_scope_lane *tm_scope_find_lane(const struct tm_scopes *x, uint32_t thread, const struct tm_account *a);
 /* Own bytes of a scope that opened in this epoch: the most so far, and those live now. lane: may be NULL. */
 void tm_scope_measure(const struct tm_scope_lane *lane, uint64_t epoch, uint64_t *peak, uint64_t *live);
+/* The same of n scopes, in the order of opening, for those live now. */
+void tm_scope_measure_live(const struct tm_scope_lane *lane, const uint64_t *epochs, size_t n, uint64_t *live);
 /* Of the scope, made if it has none; NULL: out of memory. */
 struct tm_scope_use *tm_scope_use_of(struct tm_scopes *x, struct tm_scope *s, struct tm_account *a);
 void tm_scope_add_sums(struct tm_scope_sums *a, const struct tm_scope_sums *b);

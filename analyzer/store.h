@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 /* 1: without checkpoints, scores of leaks, churn, scopes' figures, devices' work and alerts; 2: free_thread does not tell temporary blocks */
-#define TM_SCHEMA_VERSION 5
+#define TM_SCHEMA_VERSION 6
 
 enum tm_store_mode {
 	TM_STORE_CREATE, /* refuses an existing file */

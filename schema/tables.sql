@@ -686,15 +686,17 @@ CREATE TABLE scope_instance_aggregate (
 	PRIMARY KEY (scope_id, heap_id)
 ) WITHOUT ROWID;
 
--- Where a scope closed while another one of its name that was opened inside it stayed open: what that one had done in a heap until then,
--- which counts in both instances, and in their name once.
+-- Where a scope closed while others of its name (whatever their category) that were opened inside it stayed open: what such a later one had
+-- done in a heap until then, which counts in both instances, and in their name, or on their line of a tree, once. Kept of the first four
+-- of them and of the first with the same category; a heap in which one had done nothing has no row.
 CREATE TABLE scope_overlap (
 	scope_id        INTEGER NOT NULL, -- scope.id of the one that closed
 	heap_id         INTEGER NOT NULL, -- heap.id
+	later_scope_id  INTEGER NOT NULL, -- scope.id
 	allocated_bytes INTEGER NOT NULL,
 	freed_bytes     INTEGER NOT NULL,
 	retained_bytes  INTEGER NOT NULL, -- of allocated_bytes, live when it closed
-	PRIMARY KEY (scope_id, heap_id)
+	PRIMARY KEY (scope_id, heap_id, later_scope_id)
 ) WITHOUT ROWID;
 
 -- A step and a heap that did or held something in it, and with heap_id 0 its process over the root heaps.

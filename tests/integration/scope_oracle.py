@@ -19,7 +19,7 @@ class Scope:
         self.key, self.frame, self.start, self.end, self.kind, self.forward = key, frame, start, None, None, None
         self.uses = {}        # heap -> Use: what it did itself
         self.totals = {}      # heap -> Use: with the scopes inside it
-        self.shared = {}      # heap -> (allocated, freed, retained) that the next one of its name had done when this one closed
+        self.shared = {}      # (scope, heap) -> (allocated, freed, retained) that a later one of its name had done when this one closed
         self.live_before = {}  # heap -> (bytes, made, gone) when it opened
         self.peak = {}        # heap -> (bytes, ns, made, gone)
         self.own, self.own_peak, self.retained = {}, {}, {}
@@ -102,8 +102,11 @@ class Story:
         self.closed.append(scope)
         stack = self.stacks[scope.thread]
         inner = stack[stack.index(scope) + 1:]
-        for other in [s for s in inner if s.group == scope.group][:1]:
-            scope.shared = {name: (use.allocated, use.freed, other.own.get(name, 0)) for name, use in other.totals.items() if use.allocations or use.frees}
+        of_name = [s for s in inner if s.name == scope.name]
+        for other in {*of_name[:4], *[s for s in of_name if s.group == scope.group][:1]}:
+            for name, use in other.totals.items():
+                if use.allocations or use.frees:
+                    scope.shared[other.id, name] = (use.allocated, use.freed, other.own.get(name, 0))
         scope.is_outermost = not any(s.group == scope.group for s in stack[:stack.index(scope)])
         stack.remove(scope)
         for block in process.blocks.values():
@@ -322,7 +325,7 @@ class Story:
         return sorted(rows)
 
     def overlap_rows(self):
-        return sorted((s.id, name, *sums) for s in self.scopes for name, sums in s.shared.items())
+        return sorted((s.id, *key, *sums) for s in self.scopes for key, sums in s.shared.items())
 
     def spent(self, process, group):
         """When at least one scope of the name was open on a thread, all threads together."""

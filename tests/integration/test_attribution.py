@@ -5,6 +5,7 @@ Method: trace_writer.py writes the events, `tidemark import` makes the database,
 import json
 import os
 import random
+import re
 
 from scope_oracle import Story
 from tidemark_test import main, test
@@ -100,7 +101,8 @@ def compare(t, db, story, what):
                     "order by id"), story.scope_rows(), f"scopes, {what}")
     equal(db.rows(f"select {INSTANCE} from scope_instance where heap is not null order by scope_id, heap"), story.instance_rows(), f"instances, {what}")
     equal(sorted(db.rows(f"select {TOTAL} from scope_total"), key=str), story.total_rows(), f"totals, {what}")
-    equal(db.rows("select o.scope_id, h.name, o.allocated_bytes, o.freed_bytes, o.retained_bytes from scope_overlap o join heap h on h.id = o.heap_id order by 1, 2"),
+    equal(db.rows("select o.scope_id, o.later_scope_id, h.name, o.allocated_bytes, o.freed_bytes, o.retained_bytes from scope_overlap o "
+                  "join heap h on h.id = o.heap_id order by 1, 2, 3"),
             story.overlap_rows(), f"what two of a name did, {what}")
     equal(sorted(db.rows("select distinct process_id, name, category, calls, outermost_calls, calls_ns from scope_aggregate where calls > 0"), key=str),
             story.call_rows(), f"calls, {what}")
@@ -297,12 +299,42 @@ def overlapping_and_of_one_name(t):
     t.equal(db.rows(f"select {columns} from scope_instance order by scope_id"),
             [(100, 123, 0, 0, 23, 123, 123), (420, 423, 20, 20, 423, 403, 423), (3, 3, 0, 0, 3, 3, 3), (5000, 5000, 400, 400, 0, 5000, 5000)], "instances")
     t.equal(db.row(f"select calls, duration_ns, {columns} from scope_total where name = 'a'"), (3, 4000, 5520, 5523, 420, 420, 423, 5503, 5000), "by name")
-    t.equal(db.rows("select scope_id, allocated_bytes, freed_bytes, retained_bytes from scope_overlap"), [(1, 23, 0, 23)], "what 1 and 2 did")
+    t.equal(db.rows("select scope_id, later_scope_id, allocated_bytes, freed_bytes, retained_bytes from scope_overlap"), [(1, 2, 23, 0, 23)], "what 1 and 2 did")
     t.equal(db.value("select mean_duration_ns from scope_summary where name = 'a'"), 5500 // 3, "how long one takes")
     t.equal(db.value("select total_allocated_bytes from scope_total where name = '[unscoped]'"), 0, "outside")
     tree = json.loads(t.run([t.tidemark, "scopes", db.path, "--tree", "--format=json"], status=0).out)
     t.equal([(r["name"], r["calls"], r["total_allocated_bytes"], r["total_net_bytes"], r["retained_bytes"]) for r in tree if r["name"] != "[unscoped]"],
             [("a", 3, 5523, 5103, 5503), ("in", 1, 3, 3, 3)], "tree")
+
+
+def lines_of_report(t, db):
+    """(name, depth, self, total, retained) of the lines of its tree, as they are written."""
+    t.run([t.tidemark, "report", db.path, "-o", t.path("overlap.html"), "--force"], status=0)
+    with open(t.path("overlap.html")) as file:
+        page = file.read()
+    table = page[page.index('id="scope-table"'):]
+    lines = re.findall(r'<tr data-depth="(\d+)"(?! class)(.*?)</tr>', table[:table.index("</table>")], re.S)
+    return sorted((re.sub("<.*?>", "", cells[0]), int(depth), cells[3], cells[4], cells[6])
+                  for depth, cells in ((depth, re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)) for depth, row in lines))
+
+
+@test
+def overlapping_on_different_lines(t):
+    """In a tree what two of a name did counts once where they are on one line; whether they are is known when what they lie in has closed."""
+    def events(trace):
+        a, x, main = trace.string("a"), trace.string("x"), trace.stack("main")
+        return [(1, [scope("scope_range", 1000, a, 0, 1), scope("scope_range", 1100, x, 0, 2), scope("scope_range", 1200, a, 0, 3),
+                     malloc(1250, 0x1000, 10, main), *([scope("scope_range", 1300, a, trace.string("user"), 4), malloc(1350, 0x2000, 300, main)] * third),
+                     scope("scope_end", 2000, key=1), *([free(2050, 0x2000)] * third), malloc(2100, 0x3000, 5, main), scope("scope_end", 2200, key=3),
+                     scope("scope_end", 3000, key=2), *([scope("scope_end", 3100, key=4)] * third)])]
+    for third, lines in ((False, [("a", 0, 0, 10, 10, 10), ("a", 1, 15, 15, 15, 15), ("x", 0, 0, 15, 15, 15)]),
+                         (True, [("a", 0, 305, 315, 15, 15), ("a", 1, 10, 315, 15, 15), ("x", 0, 0, 315, 15, 15)])):
+        db = simple(t, events)
+        tree = json.loads(t.run([t.tidemark, "scopes", db.path, "--tree", "--format=json"], status=0).out)
+        t.equal(sorted((r["name"], r["depth"], r["self_allocated_bytes"], r["total_allocated_bytes"], r["total_net_bytes"], r["retained_bytes"])
+                       for r in tree), lines, f"tree, with a third one: {third}")
+        t.equal(lines_of_report(t, db), [(name, depth, f"{self} B", f"{total} B", f"{retained} B") for name, depth, self, total, _, retained in lines],
+                f"report, with a third one: {third}")
 
 
 @test
