@@ -274,7 +274,7 @@ TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame) {
 		follow_epoch(t, epoch);
 		return t;
 	}
-	uint64_t signals = tm_raw_hold_signals();
+	struct tm_raw_signals signals = tm_raw_hold_signals();
 	tm_tls.ours++;
 	t = start_thread();
 	tm_tls.ours--;

@@ -429,7 +429,7 @@ static void refresh_in_turn(struct tm_thread *t) {
 
 /* The loader's lock is held on the way: a handler that leaped out would leave it so. */
 void tm_modules_refresh(struct tm_thread *t) {
-	uint64_t signals = tm_raw_hold_signals();
+	struct tm_raw_signals signals = tm_raw_hold_signals();
 
 	refresh_in_turn(t);
 	tm_raw_let_signals(signals);

@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 
 #define TM_PATH_MAX 4096u
+#define TM_SIGNAL_OF_SETUID 33 /* glibc's SIGSETXID, the second of those that lie below SIGRTMIN */
 
 static inline int tm_raw_getpid(void) {
 	return (int)tm_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0);
@@ -51,19 +52,27 @@ static inline bool tm_raw_is_readable(const void *address) {
 	return tm_syscall(SYS_rt_sigprocmask, -1, word, 0, 8, 0, 0) != -EFAULT;
 }
 
-/* Work that must not be left in the middle, as a handler of the program's does by longjmp: its signals come behind it, but those that say what went wrong. None
- * are held where no system call may be made. */
-static inline uint64_t tm_raw_hold_signals(void) {
-	uint64_t all = ~(uint64_t)0, before = 0;
-	static const int faults[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT };
+/* Work that must not be left in the middle, as a handler of the program's does by longjmp: its signals come behind it. Not held are those that say what went
+ * wrong, and the one by which libc has each thread set its user (setuid), as who sets it waits for all of them. None are where no system call may be made; but
+ * what is held is let in any case: another thread may have asked for a filter meanwhile, in vain mostly. */
+struct tm_raw_signals {
+	uint64_t before;
+	bool held;
+};
 
-	for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) all &= ~((uint64_t)1 << (faults[i] - 1));
-	if (!tm_is_sandboxed()) tm_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof before, 0, 0);
-	return before;
+static inline struct tm_raw_signals tm_raw_hold_signals(void) {
+	static const int others[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT, TM_SIGNAL_OF_SETUID };
+	struct tm_raw_signals signals = { 0, false };
+	uint64_t held = ~(uint64_t)0;
+
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++) held &= ~((uint64_t)1 << (others[i] - 1));
+	if (tm_is_sandboxed()) return signals;
+	signals.held = tm_syscall(SYS_rt_sigprocmask, SIG_BLOCK, (long)&held, (long)&signals.before, sizeof held, 0, 0) == 0;
+	return signals;
 }
 
-static inline void tm_raw_let_signals(uint64_t before) {
-	if (!tm_is_sandboxed()) tm_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof before, 0, 0);
+static inline void tm_raw_let_signals(struct tm_raw_signals signals) {
+	if (signals.held) tm_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&signals.before, 0, sizeof signals.before, 0, 0);
 }
 
 /* The target of a symbolic link as a string in to[size]; its length, or -errno (then to[0] is 0). */

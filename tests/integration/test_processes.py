@@ -165,6 +165,15 @@ def handlers_that_leap_out(t):
 
 
 @test
+def masks_of_signals(t):
+    """Work of ours that signals wait for lets none out that the program blocks, ends with the mask that it found, and keeps nobody waiting."""
+    plugin = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=100", name="plugin_small.so")
+    for mode in ("pending", "asking", "user"):
+        recording = t.same_as_bare([t.program("prog_masks.c"), mode, plugin])
+        t.equal((recording.status, recording.out), (0, b"ok\n"), mode)
+
+
+@test
 def mappings(t):
     db = t.imported(t.same_as_bare([t.program("prog_maps.c")]))
     no_loss(t, db)
