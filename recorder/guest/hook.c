@@ -12,6 +12,7 @@
 #include "injection.h"
 #include "python.h"
 #include "raw.h"
+#include "thread_name.h"
 
 #include <link.h>
 #include <pthread.h>
@@ -149,9 +150,9 @@ static void thread_ends(void *value) {
 		tm_hook_leave(t);
 		return;
 	}
-	char name[16];
+	char name[TM_THREAD_NAME_BYTES];
 	if (t->nested_count) tm_emit_nested(t);
-	tm_emit_control(t, TM_CTL_THREAD_END, 0, 0, NULL, 0, name, t->named ? 0 : tm_raw_thread_name(name));
+	tm_emit_control(t, TM_CTL_THREAD_END, 0, 0, NULL, 0, name, t->named ? 0 : tm_thread_name_at_end(name));
 	tm_tls.ended = true;
 	close_thread(t);
 	tm_ours_end();

@@ -14,6 +14,7 @@
 #include "python.h"
 #include "raw.h"
 #include "sandbox.h"
+#include "thread_name.h"
 #include "torch.h"
 
 #include <errno.h>
@@ -90,10 +91,10 @@ void tm_exit_begin_of_python(struct tm_thread *t) {
 
 /* A thread that ends by itself says its name then (hook.c); the one that ends the process never comes there. */
 static void say_thread_name(struct tm_thread *t) {
-	char name[16];
+	char name[TM_THREAD_NAME_BYTES];
 
 	if (tm_is_sandboxed() || t->named) return;
-	size_t n = tm_raw_thread_name(name);
+	size_t n = tm_thread_name_at_exit(name);
 	if (n) tm_emit_control(t, TM_CTL_THREAD_NAME, 0, 0, NULL, 0, name, n);
 }
 

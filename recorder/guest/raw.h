@@ -89,16 +89,6 @@ static inline void *tm_raw_map(size_t size) {
 	return at < 0 && at > -4096 ? NULL : (void *)at;
 }
 
-/* The calling thread's name, and its length; 0: not to be had. prctl(2) would say it, but a filter of system calls from before the program may kill for that,
- * while a program can hardly do without opening files. */
-static inline size_t tm_raw_thread_name(char name[16]) {
-	int fd = tm_raw_open("/proc/thread-self/comm", O_RDONLY);
-	long n = fd < 0 ? 0 : tm_raw_read(fd, name, 16);
-
-	if (fd >= 0) tm_raw_close(fd);
-	return n > 0 ? (size_t)n - (name[n - 1] == '\n') : 0;
-}
-
 #define TM_RAW_POPULATE_WRITE 23 /* MADV_POPULATE_WRITE, from Linux 5.14 on; an older kernel refuses, and each page is faulted in when it is touched */
 
 /* Pages that are about to be written, all at once: a fault for each costs several times as much. */

@@ -133,7 +133,7 @@ def no_descriptors_left(t):
 
 @test
 def another_root_and_user(t):
-    """The same behind chroot and setuid, from where the recording cannot be opened."""
+    """The same behind chroot and setuid, from where neither the recording nor /proc can be opened: threads keep their names all the same."""
     if os.geteuid() != 0:
         t.skip("only root may change its root")
     os.mkdir(t.path("empty"))
@@ -142,6 +142,7 @@ def another_root_and_user(t):
     t.equal(recording.status, 0, "exit status")
     db = t.imported(recording)
     t.equal(db.rows("select process_id, count(distinct thread_id) from allocation where size_bytes = 33 group by 1"), [(1, 40), (2, 40)], "threads with a block")
+    t.equal(db.rows("select process_id, count(*) from thread where name = 'confined' group by 1"), [(1, 42), (2, 40)], "threads that have a name")
     t.equal(db.rows("select kind, count from loss"), [], "losses")
 
 
