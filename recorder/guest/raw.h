@@ -52,9 +52,10 @@ static inline bool tm_raw_is_readable(const void *address) {
 	return tm_syscall(SYS_rt_sigprocmask, -1, word, 0, 8, 0, 0) != -EFAULT;
 }
 
-/* Work that must not be left in the middle, as a handler of the program's does by longjmp: its signals come behind it. Not held are those that say what went
- * wrong, and the one by which libc has each thread set its user (setuid), as who sets it waits for all of them. None are where no system call may be made; but
- * what is held is let in any case: another thread may have asked for a filter meanwhile, in vain mostly. */
+/* Work that must not be left in the middle, as a handler of the program's does by longjmp: its signals come behind it. Not held are
+ * those that say what went wrong, and the one by which libc has each thread set its user (setuid), as who sets it waits for all of
+ * them. None are where no system call may be made; but what is held is let in any case: another thread may have asked for a filter
+ * meanwhile, in vain mostly. */
 struct tm_raw_signals {
 	uint64_t before;
 	bool held;

@@ -1,9 +1,9 @@
 /* thread_name.c - see thread_name.h.
  *
- * Idea:     prctl(2) says it in no time, but a filter of system calls from before the program may kill for that, while a program can hardly do without
- *           opening files. /proc has the name in a file that the kernel makes for each thread anew, and drops with it: that takes half as long as
- *           the thread's whole start and end. So the first thread that ends asks there whether there is such a filter, and then the next ones know.
- *           Filters that the program itself sets are sandbox_hooks.c's.
+ * Idea:     prctl(2) says it in no time, but a filter of system calls from before the program may kill for that, while a program
+ *           can hardly do without opening files. /proc has the name in a file that the kernel makes for each thread anew, and drops
+ *           with it: that takes half as long as the thread's whole start and end. So the first thread that ends asks there whether
+ *           there is such a filter, and then the next ones know. Filters that the program itself sets are sandbox_hooks.c's.
  */
 #include "thread_name.h"
 #include "raw.h"
