@@ -52,7 +52,7 @@ def big_trace(t, name, *numbers):
 
 @test
 def instants_are_exact(t):
-    one, other = two_databases(t, big_trace(t, "a.tmk", 800_000, 6_000, 300, 3, 100, 50))
+    one, other = two_databases(t, big_trace(t, "a.tmk", 600_000, 6_000, 300, 3, 100, 50))
     db = sqlite3.connect(one)
     checkpoints = db.execute("select ts_ns, has_stacks from checkpoint order by id").fetchall()
     t.check(len(checkpoints) >= 4 and any(kept for _, kept in checkpoints), f"checkpoints: {checkpoints}")

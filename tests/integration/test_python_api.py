@@ -357,10 +357,10 @@ os.write(1, b"%d" % sys.getallocatedblocks())
 os._exit(0)
 """
     pythons = each(t)
-    every, some = ("default", "debug", "malloc", "malloc_debug", "pymalloc", "pymalloc_debug"), ("debug", "malloc", "pymalloc")
+    every, some = ("default", "debug", "malloc", "malloc_debug", "pymalloc", "pymalloc_debug"), ("debug", "pymalloc")
     for python in pythons:
         plain = python_blocks(t, python, text)
-        for settings in ({"PYTHONMALLOC": value} for value in (every if python is pythons[-1] else some)):
+        for settings in ({"PYTHONMALLOC": value} for value in (every if python is pythons[-1] or t.long else some)):
             count, live, counted = python_blocks(t, python, text, settings)
             t.check(apart(live, plain[1]) <= 200, f"{python}, {settings}: live at the end, as without but for what hangs on addresses")
             t.check(plain[0] <= count <= plain[0] + 200, f"{python}, {settings}: {count} blocks, {plain[0]} without")
@@ -380,7 +380,7 @@ def python_blocks(t, python, text, settings=(), flags=(), options=()):
     """How many were recorded; size -> number of what was never freed; how many more than the program counted last."""
     with open(t.path("api.py"), "w", encoding="utf-8") as file:
         file.write(text)
-    recording = t.record([python.path, *flags, t.path("api.py")], "--python-heap=on", *options,
+    recording = t.record([python.path, *flags, t.path("api.py")], "--python-heap=on", "--names=none", *options,
                          env={"PYTHONPATH": os.path.join(ROOT, "recorder"), "PYTHONHASHSEED": "0", **dict(settings)})
     db = t.imported(recording)
     heap = "a.heap_id = (SELECT id FROM heap WHERE name = 'python')"
