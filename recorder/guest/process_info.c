@@ -47,24 +47,12 @@ static void announce_exe(struct tm_thread *t) {
 	if (n > 0) emit_info(t, TM_INFO_EXE, path, (size_t)n);
 }
 
-/* Reads up to size bytes of a file of /proc, which comes in pieces. */
-static size_t read_whole(const char *path, char *to, size_t size) {
-	int fd = tm_raw_open(path, O_RDONLY);
-	size_t used = 0;
-	long n;
-
-	if (fd < 0) return 0;
-	while (used < size && (n = tm_raw_read(fd, to + used, size - used)) > 0) used += (size_t)n;
-	tm_raw_close(fd);
-	return used;
-}
-
 static void announce_command(struct tm_thread *t) {
 	size_t room = COMMAND_MAX + sizeof COMMAND_CUT, n;
 	char *command = tm_raw_map(room);
 
 	if (!command) return;
-	n = read_whole("/proc/self/cmdline", command, COMMAND_MAX + 1);
+	n = tm_raw_read_whole("/proc/self/cmdline", command, COMMAND_MAX + 1);
 	if (!tm_guest.shm->args) {
 		n = strnlen(command, n);
 	} else if (n > COMMAND_MAX) {

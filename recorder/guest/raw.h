@@ -76,6 +76,18 @@ static inline void tm_raw_let_signals(struct tm_raw_signals signals) {
 	if (signals.held) tm_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&signals.before, 0, sizeof signals.before, 0, 0);
 }
 
+/* Reads up to size bytes of a file of /proc, which comes in pieces; 0: it could not be read. */
+static inline size_t tm_raw_read_whole(const char *path, char *to, size_t size) {
+	int fd = tm_raw_open(path, O_RDONLY);
+	size_t used = 0;
+	long n;
+
+	if (fd < 0) return 0;
+	while (used < size && (n = tm_raw_read(fd, to + used, size - used)) > 0) used += (size_t)n;
+	tm_raw_close(fd);
+	return used;
+}
+
 /* The target of a symbolic link as a string in to[size]; its length, or -errno (then to[0] is 0). */
 static inline long tm_raw_readlink(const char *path, char *to, size_t size) {
 	long n = tm_syscall(SYS_readlinkat, AT_FDCWD, (long)path, (long)to, (long)(size - 1), 0, 0);

@@ -17,16 +17,8 @@ static size_t by_prctl(char name[TM_THREAD_NAME_BYTES]) {
 	return tm_syscall(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0) == 0 ? strnlen(name, TM_THREAD_NAME_BYTES) : 0;
 }
 
-static size_t read_file(const char *path, char *to, size_t size) {
-	int fd = tm_raw_open(path, O_RDONLY);
-	long n = fd < 0 ? 0 : tm_raw_read(fd, to, size);
-
-	if (fd >= 0) tm_raw_close(fd);
-	return n > 0 ? (size_t)n : 0;
-}
-
 static size_t by_file(char name[TM_THREAD_NAME_BYTES]) {
-	size_t n = read_file("/proc/thread-self/comm", name, TM_THREAD_NAME_BYTES);
+	size_t n = tm_raw_read_whole("/proc/thread-self/comm", name, TM_THREAD_NAME_BYTES);
 
 	return n > 0 ? n - (name[n - 1] == '\n') : 0;
 }
@@ -34,7 +26,7 @@ static size_t by_file(char name[TM_THREAD_NAME_BYTES]) {
 /* One who is in so many groups that the line lies further behind goes on by the file. */
 static bool has_no_filter(void) {
 	char status[2048];
-	size_t n = read_file("/proc/thread-self/status", status, sizeof status - 1);
+	size_t n = tm_raw_read_whole("/proc/thread-self/status", status, sizeof status - 1);
 
 	status[n] = 0;
 	return strstr(status, "\nSeccomp:\t0\n") != NULL;
