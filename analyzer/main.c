@@ -99,9 +99,14 @@ static int dispatch(int argc, char **argv) {
 	return unknown_verb(argv[1]);
 }
 
-int main(int argc, char **argv) {
-	tm_display_init();
+static void set_signals(void) {
 	/* Whoever started us may ignore it; `tidemark ... | head` has to end when head does. */
 	signal(SIGPIPE, SIG_DFL);
+}
+
+int main(int argc, char **argv) {
+	tm_display_init();
+	/* A recorded program gets its signals as we got them. */
+	if (argc < 2 || strcmp(argv[1], "record") != 0) set_signals();
 	return tm_finish_output(dispatch(argc, argv));
 }

@@ -52,6 +52,20 @@ def ends_by_signal(t):
 
 
 @test
+def ignored_signals(t):
+    """What was ignored around a recording is ignored in the program, and nothing else: services and CI runners start theirs without SIGPIPE."""
+    show = ["grep", "^Sig[IB]", "/proc/self/status"]
+    for numbers in ([], [signal.SIGPIPE, signal.SIGXFSZ], [signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP]):
+        def ignore():
+            for number in numbers:
+                signal.signal(number, signal.SIG_IGN)
+        bare = t.run(show, status=0, preexec=ignore).out
+        for tool in ([t.tidemark, "record"], [t.recorder]):
+            done = t.run([*tool, "--force", "-o", t.path("run.tmk"), "--", *show], status=0, preexec=ignore)
+            t.equal(done.out, bare, f"signals of a program recorded by {os.path.basename(tool[0])}, {numbers} ignored around it")
+
+
+@test
 def output_exists(t):
     program = t.program("hello.c")
     first = t.record([program])
