@@ -13,8 +13,17 @@
 #include <unistd.h>
 
 #include "talk.h"
+#include "unfinished.h"
 
 #define BUFFER_BYTES (256 * 1024)
+
+static void release_temporary(struct tm_output *out) {
+	if (!out->temporary) return;
+	unlink(out->temporary);
+	tm_unfinished_end();
+	free(out->temporary);
+	out->temporary = NULL;
+}
 
 static int open_temporary(struct tm_output *out) {
 	if (asprintf(&out->temporary, "%s.XXXXXX", out->path) < 0) {
@@ -27,6 +36,7 @@ static int open_temporary(struct tm_output *out) {
 		out->temporary = NULL;
 		return -1;
 	}
+	tm_unfinished_begin(out->temporary);
 	/* A temporary file is private; the result is as readable as any other new file. */
 	mode_t mask = umask(0);
 	umask(mask);
@@ -60,9 +70,7 @@ int tm_output_open(struct tm_output *out, const char *path, bool gzip, bool forc
 	}
 	int code = tm_fail("cannot write '%s': %s", out->path, strerror(errno));
 	if (fd >= 0) close(fd);
-	if (out->temporary) unlink(out->temporary);
-	free(out->temporary);
-	out->temporary = NULL;
+	release_temporary(out);
 	return code;
 }
 
@@ -94,7 +102,6 @@ int tm_output_close(struct tm_output *out, int status) {
 	/* Somebody may have made the file meanwhile: link() refuses to replace it, where links are to be had. */
 	if (whole && out->temporary && !out->force && link(out->temporary, out->path) && errno == EEXIST) fail(out, strerror(errno));
 	else if (whole && out->temporary && rename(out->temporary, out->path)) fail(out, strerror(errno));
-	if (out->temporary) unlink(out->temporary);
-	free(out->temporary);
+	release_temporary(out);
 	return status ? status : out->failed ? TM_EXIT_FAILED : TM_EXIT_DONE;
 }

@@ -102,6 +102,8 @@ static int dispatch(int argc, char **argv) {
 static void set_signals(void) {
 	/* Whoever started us may ignore it; `tidemark ... | head` has to end when head does. */
 	signal(SIGPIPE, SIG_DFL);
+	/* A write beyond the limit of a file's size fails then, and says so. */
+	signal(SIGXFSZ, SIG_IGN);
 }
 
 int main(int argc, char **argv) {

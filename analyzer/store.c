@@ -2,30 +2,14 @@
 #include "store.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "unfinished.h"
+
 extern const char tm_tables_sql[], tm_views_sql[]; /* schema/tables.sql, schema/views.sql: compiled in by the build */
-
-/* The unfinished file, for the signal handler. */
-static char *volatile unfinished_file;
-
-static void remove_unfinished(int number) {
-	if (unfinished_file) unlink(unfinished_file);
-	signal(number, SIG_DFL);
-	raise(number);
-}
-
-static void watch_signals(void) {
-	static const int numbers[] = { SIGHUP, SIGINT, SIGTERM };
-	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-		struct sigaction now;
-		if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL) signal(numbers[i], remove_unfinished);
-	}
-}
 
 void tm_store_fail(struct tm_store *s, const char *format, ...) {
 	if (s->failed) return;
@@ -93,8 +77,7 @@ static bool name_unfinished(struct tm_store *s) {
 	}
 	snprintf(s->unfinished, n, "%s.%ld.tmp", s->path, (long)getpid());
 	unlink(s->unfinished);
-	unfinished_file = s->unfinished;
-	watch_signals();
+	tm_unfinished_begin(s->unfinished);
 	return true;
 }
 
@@ -244,7 +227,7 @@ int tm_store_commit(struct tm_store *s) {
 		tm_store_fail(s, "%s", strerror(errno));
 		return -1;
 	}
-	unfinished_file = NULL;
+	tm_unfinished_end();
 	free(s->unfinished);
 	s->unfinished = NULL;
 	return 0;
@@ -256,7 +239,7 @@ void tm_store_release(struct tm_store *s) {
 	if (s->has_tables) tm_bulk_release(&s->bulk);
 	if (s->unfinished) {
 		unlink(s->unfinished);
-		unfinished_file = NULL;
+		tm_unfinished_end();
 	}
 	free(s->unfinished);
 	free(s->path);

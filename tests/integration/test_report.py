@@ -486,8 +486,7 @@ def output(t):
     out = t.ask("report", db.path, "-o", "-")
     t.check(out.text.startswith("<!DOCTYPE html>") and out.text.rstrip().endswith("</html>"), "standard output")
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-    # Ignoring the signal, a write beyond the limit fails as on a full disk.
-    done = t.run(["sh", "-c", 'trap "" XFSZ; exec "$@"', "sh", t.tidemark, "report", db.path, "-o", t.path("full.html")], preexec=limit)
+    done = t.run([t.tidemark, "report", db.path, "-o", t.path("full.html")], preexec=limit)
     t.check(done.status == 1 and "cannot write" in done.errors, f"a full disk: {done.status} {done.errors}")
     t.equal([name for name in os.listdir(t.dir) if name.startswith("full")], [], "files left by it")
     shutil.copy(os.path.join(ROOT, "fixtures/golden/v1-tiny.tmk"), t.path("tiny.tmk"))
