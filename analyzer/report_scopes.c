@@ -1,6 +1,7 @@
 /* report_scopes.c - the tree of scopes, as a table.
  *
- * Scopes whose names agree all the way outward are one line, whatever process or thread opened them. Instances come in the order of
+ * Scopes whose names agree all the way outward are one line, whatever process or thread opened them; each trace of a database brings
+ * names of its own, so that one text has several numbers. Instances come in the order of
  * opening, so that the line of the scope around one is known before its own. Bytes are sums over instances and root heaps, what
  * two of a name that overlap did counts once; the peak is the highest of one instance in one heap, because peaks of different instants
  * do not add up.
@@ -205,8 +206,9 @@ static int fill_tree(struct tm_report *r, struct tree *t) {
 	if (!t->of_scope || !tm_array_push(&t->lines)) return no_memory(r);
 	int status = tm_report_rows(
 		r,
-		sqlite3_mprintf("SELECT id, parent_id, name_id, process_id, coalesce(end_ns - start_ns, 0) FROM scope_packed WHERE id > 0 "
-				"ORDER BY id"),
+		sqlite3_mprintf("WITH named AS MATERIALIZED (SELECT id, min(id) OVER (PARTITION BY text) AS name_id FROM scope_name)\n"
+				"SELECT s.id, s.parent_id, n.name_id, s.process_id, coalesce(s.end_ns - s.start_ns, 0)\n"
+				"FROM scope_packed AS s JOIN named AS n ON n.id = s.name_id WHERE s.id > 0 ORDER BY s.id"),
 		take_scope, t);
 	if (!status)
 		status = tm_report_rows(

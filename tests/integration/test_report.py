@@ -159,6 +159,11 @@ def text_is_there(t):
     t.equal([row[0][0] for row in tree[1:]], ["outer", "inner", "[unscoped]"], "scopes, largest inside their own")
     t.equal(numbers(tree[1]), [1, 8000000000, 500, 1800, 700, 800], "outer: calls, time, self, total, retained, peak")
     t.equal(numbers(tree[2]), [2, 2000000000, 1300, 1300, 1000, 1000], "inner: sums of both calls, the higher peak")
+    ranks = make_db(t, "ranks.db", """INSERT INTO scope_name VALUES (1, 'outer'), (2, 'inner'), (3, 'inner'), (4, 'outer');
+        INSERT INTO scope_packed VALUES (1, NULL, 1, 1, 1, NULL, 1000, 5000, 0, 0, NULL), (2, 1, 1, 1, 2, NULL, 2000, 3000, 0, 1, NULL),
+          (3, NULL, 2, 3, 4, NULL, 1000, 8000, 0, 0, NULL), (4, 3, 2, 3, 3, NULL, 2000, 4000, 0, 1, NULL);""")
+    t.equal([(row[0][0], *numbers(row)[:2]) for row in Outline(report(t, ranks)[1]).tables["scope-table"][1:3]], [("outer", 2, 11000), ("inner", 2, 3000)],
+            "scopes of two traces, whose names have numbers of their own, are one line")
     leaks = {row[0][0].split("\n")[0]: numbers(row) for row in tables["leak-table"][1:]}
     t.equal(sorted(v[:2] for v in leaks.values()), sorted([b, n] for b, n in db.rows("select live_bytes, live_count from live_at_exit")), "leaks: bytes and blocks")
     real = t.imported(t.record([t.program("leak.c")], "--quiet"))
