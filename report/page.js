@@ -261,6 +261,7 @@ async function start() {
     byId('readout').textContent = 'The charts need a newer browser (' + error.message + '); the text of this report is complete without them.';
     return;
   }
+  document.title = document.querySelector('h1').textContent + ' - tidemark';
   startTimeline();
   startFlame();
   startGap();

@@ -243,7 +243,7 @@ def names_are_names(t):
         shown.settle()
         t.equal(shown.errors, [], "errors in the page")
         t.equal([url for url in shown.requests if not url.startswith("file:")], [], "requests")
-        t.equal(shown.value("document.title"), "tidemark report", "title")
+        t.equal(shown.value("document.title"), NASTY[0] + " - tidemark", "title, by which tabs are told apart")
         t.check(NASTY[0] in shown.value("report.frames.text"), "the name is in the data as it is")
         t.equal(shown.value("document.querySelectorAll('b img, iframe, img').length"), 0, "elements made of names")
 
