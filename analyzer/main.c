@@ -39,7 +39,7 @@ static const struct verb verbs[] = {
 	{ "gpu", tm_cmd_gpu, "devices: memory, pools, work, refused requests, what was held in vain" },
 	{ "top", tm_cmd_top, "a recording while it runs: heaps, call sites and scopes, with rates" },
 	{ "query", tm_cmd_query, "ask the database in SQL, read-only" },
-	{ "export", tm_cmd_export, "write a Chrome trace, or collapsed stacks for a flame graph" },
+	{ "export", tm_cmd_export, "for other tools: Chrome trace, flame graph, pprof, speedscope, heaptrack, CSV" },
 	{ "report", tm_cmd_report, "write one HTML file that explains a run" },
 	{ "doctor", tm_cmd_doctor, "what this machine offers to a recording, and whether one works" },
 };

@@ -283,10 +283,9 @@ static const struct option_row option_rows[] = {
 	{ "at", "T", TM_OPTION_AT, take_at,
 	  "the instant: 12.5s, 300ms, start, peak, exit, end, mark:NAME, step:N, step-end:N, scope:NAME, scope-end:NAME" },
 	{ "against", "T", TM_OPTION_AGAINST, take_against, "the difference to what was live at this instant, largest change first" },
-	{ "by", "WHAT", TM_OPTION_BY, take_by,
-	  "group by stack (default), site, function, file, library, scope, thread, heap, size or age" },
-	{ "by", "WHAT", TM_OPTION_TOP, take_by, "list only heap (default of json and csv), site or scope; without it a table has all" },
-	{ "format", "FORMAT", TM_OPTION_FORMAT, take_format, "table (default), json or csv" },
+	{ "by", "stack|site|function|file|library|scope|thread|heap|size|age", TM_OPTION_BY, take_by, "group by this (default stack)" },
+	{ "by", "heap|site|scope", TM_OPTION_TOP, take_by, "list only these (json and csv: default heap); without it a table has all" },
+	{ "format", "table|json|csv", TM_OPTION_FORMAT, take_format, "default table" },
 	{ "limit", "N", TM_OPTION_LIMIT, take_limit, "at most N rows; 0 is all of them (tables default to 20, json and csv to all)" },
 	{ "sort", "COLUMN", TM_OPTION_SORT, take_sort,
 	  "bytes, counts, scores and durations go downward, all else upward; +COLUMN upward, -COLUMN downward" },
@@ -308,7 +307,7 @@ static const struct option_row option_rows[] = {
 	{ "churn", NULL, TM_OPTION_CHURN, take_churn, "blocks that live under 1 ms, and allocations of the same size again and again" },
 	{ "reallocs", NULL, TM_OPTION_CHURN, take_reallocs, "blocks that were made by reallocating another one, and how often in a row" },
 	{ "oversized", NULL, TM_OPTION_CHURN, take_oversized, "what the allocator gave beyond what was asked for" },
-	{ "histogram", "WHAT", TM_OPTION_CHURN, take_histogram, "how many blocks of which size or lifetime: size or lifetime" },
+	{ "histogram", "size|lifetime", TM_OPTION_CHURN, take_histogram, "how many blocks of which size or lifetime" },
 	{ "gap", NULL, TM_OPTION_GAP, take_gap, "resident memory against live bytes, and what lies between them (view memory_gap_part)" },
 	{ "jumps", NULL, TM_OPTION_GAP, take_jumps,
 	  "where that gap grew or shrank most, and what the program did then (view memory_gap_jump)" },
@@ -333,7 +332,7 @@ static const struct option_row option_rows[] = {
 	{ "gap", NULL, TM_OPTION_GPU, take_gpu_gap, "what the process occupies on devices against what was recorded (view gpu_gap)" },
 	{ "sql", NULL, TM_OPTION_SQL, take_sql, "print the query that would run instead of running it" },
 	{ "output", "FILE", TM_OPTION_OUTPUT, take_output, "where to write; - is standard output. Also -o FILE" },
-	{ "value", "WHAT", TM_OPTION_VALUE, take_value,
+	{ "value", "peak|live|leaked|allocated|temporary", TM_OPTION_VALUE, take_value,
 	  "folded: peak (default), live or leaked (at exit), allocated, temporary (whole run); pprof, speedscope: which is shown first" },
 	{ "lifetimes", "SIZE", TM_OPTION_LIFETIMES, take_lifetimes,
 	  "chrome: show the blocks of at least this size (default 1MiB, 0: all)" },
@@ -388,15 +387,19 @@ static int unknown_option(const struct tm_usage *usage, const char *argument, co
 	return tm_misuse(usage->verb, "unknown option '%s'", argument);
 }
 
+#define HELP_COLUMN 23 /* where options end */
+
 static void print_help(const struct tm_usage *usage) {
-	printf("usage: tidemark %s %s%s\n\n%s", usage->verb, usage->operands, usage->options ? " [OPTION...]" : "", usage->description);
+	printf("usage: tidemark %s%s%s%s\n\n%s", usage->verb, *usage->operands ? " " : "", usage->operands, usage->options ? " [OPTION...]" : "",
+	       usage->description);
 	if (usage->options) printf("\noptions:\n");
 	for (size_t i = 0; i < OPTION_COUNT; i++) {
 		const struct option_row *row = &option_rows[i];
-		char left[32];
+		char left[80];
 		if (!(usage->options & row->bit)) continue;
 		snprintf(left, sizeof(left), "--%s%s%s", row->name, row->value ? "=" : "", row->value ? row->value : "");
-		printf("  %-18s %s\n", left, row->help);
+		if (strlen(left) > HELP_COLUMN) printf("  %s\n  %-*s %s\n", left, HELP_COLUMN, "", row->help);
+		else printf("  %-*s %s\n", HELP_COLUMN, left, row->help);
 	}
 	printf("\nexamples:\n");
 	for (const char *line = usage->examples; *line;) {
@@ -431,6 +434,7 @@ static int take_option(struct tm_options *o, int argc, char **argv, int *i) {
 			value = argv[++*i];
 		}
 		if (row->take(o, value)) return TM_OPTIONS_GO;
+		if (strchr(row->value, '|')) return tm_misuse(usage->verb, "invalid value '%s' for --%s=%s", value, name, row->value);
 		return tm_misuse(usage->verb, "invalid value '%s' for --%s", value, name);
 	}
 	return unknown_option(usage, argument, name);

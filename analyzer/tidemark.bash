@@ -1,13 +1,17 @@
 # bash completion for tidemark and tidemark-record. The words come from the tools' own help, so that this file lists none of them.
 
 _tidemark_options() { # the long options that a help shows
-	"$@" --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]*' | sort -u
+	"$@" --help 2>/dev/null | sed -nE 's/^ +(-[A-Za-z], )?(--[a-z][a-z-]*).*/\2/p' | sort -u
 }
 
 _tidemark_values() { # the values that a help shows for an option, as in --stacks=unwind|fp|off
 	local option=$1
 	shift
 	"$@" --help 2>/dev/null | grep -oE -- "$option=[a-z]+(\|[a-z]+)+" | head -n 1 | cut -d= -f2 | tr '|' '\n'
+}
+
+_tidemark_words() { # the words that a help explains at the beginning of a line, as the formats of export
+	"$@" --help 2>/dev/null | sed -nE 's/^([a-z]+) {2,}.*/\1/p'
 }
 
 _tidemark() {
@@ -17,6 +21,8 @@ _tidemark() {
 			mapfile -t COMPREPLY < <(compgen -W "$("${command[0]}" --help 2>/dev/null | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^tidemark$') --help --version" -- "$current")
 			return
 		fi
+		command+=("${COMP_WORDS[1]}")
+	elif ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == @(names|dump) ]]; then
 		command+=("${COMP_WORDS[1]}")
 	fi
 	# Behind the recorded command's name, its own completion would be right; files are the best we know.
@@ -34,7 +40,9 @@ _tidemark() {
 	elif [[ ${command[*]} == *record ]]; then
 		mapfile -t COMPREPLY < <(compgen -c -f -- "$current")
 	else
-		mapfile -t COMPREPLY < <(compgen -f -- "$current")
+		local words=()
+		((COMP_CWORD == 2)) && mapfile -t words < <(compgen -W "$(_tidemark_words "${command[@]}")" -- "$current")
+		mapfile -t COMPREPLY < <(((${#words[@]})) && printf '%s\n' "${words[@]}" || compgen -f -- "$current")
 	fi
 }
 

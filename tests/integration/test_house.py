@@ -71,9 +71,13 @@ def completion(t):
     t.need("bash")
     script = f"""source {ROOT}/analyzer/tidemark.bash
 try() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _tidemark; echo "${{COMPREPLY[@]}}"; }}
-try tidemark lea; try tidemark-record --sta; try tidemark leaks --lim; try tidemark record --stacks = f"""
+try tidemark lea; try tidemark-record --sta; try tidemark leaks --lim; try tidemark record --stacks = f
+try tidemark leaks run.db --format = j; try tidemark snapshot run.db --by = fu; try tidemark top --by = s; try tidemark export sp
+try tidemark-record names --d; try tidemark-record --port; try tidemark export {t.dir}/ru"""
+    with open(t.path("run.db"), "wb"):
+        pass
     lines = t.run(["bash", "-c", script], status=0).text.splitlines()
-    t.equal(lines, ["leaks", "--stacks", "--limit", "fp"], "completions")
+    t.equal(lines, ["leaks", "--stacks", "--limit", "fp", "json", "function", "site scope", "speedscope", "--debug-dir --debuginfod", "", t.path("run.db")], "completions")
 
 
 @test
