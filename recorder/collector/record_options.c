@@ -315,7 +315,7 @@ static int check_together(struct tm_options *options) {
 		fprintf(stderr, "tidemark-record: --attach and --session-fd need each other\n");
 		return TM_OPTIONS_BAD;
 	}
-	if (options->command[0]) return complain("a command cannot be given with --attach:", options->command[0]);
+	if (options->command[0]) return complain(TM_OPTIONS_ENV " holds options only, with blanks between them:", options->command[0]);
 	options->command = NULL;
 	return TM_OPTIONS_OK;
 }

@@ -69,6 +69,22 @@ def plain_preload_under_mpirun(t):
 
 
 @test
+def preload_that_cannot_record(t):
+    """The program runs on without a word; with TIDEMARK_VERBOSE its recorder says why. Words that are no options are named as what they are."""
+    program, taken = t.program("hello.c"), t.path("taken.tmk")
+    with open(taken, "wb"):
+        pass
+    env = {"LD_PRELOAD": t.library, "TIDEMARK_OPTIONS": f"-o {taken}"}
+    done = t.run([program], env=env, status=0)
+    t.equal((done.out, done.err), (b"hello\n", b""), "what it writes")
+    done = t.run([program], env={**env, "TIDEMARK_VERBOSE": "1"}, status=0)
+    t.equal(done.errors.splitlines()[0], f"tidemark-record: cannot create '{taken}': File exists (--force overwrites it)", "why")
+    t.equal(os.path.getsize(taken), 0, "size of the file that was there")
+    done = t.run([program], env={**env, "TIDEMARK_OPTIONS": "-o 'two words.tmk'"}, status=0)
+    t.check("TIDEMARK_OPTIONS holds options only, with blanks between them: 'words.tmk''" in done.errors, done.errors)
+
+
+@test
 def slurm_variables(t):
     traces = []
     for r in range(4):
