@@ -24,6 +24,7 @@
 #define SLICE_MS 100u
 #define SHORT_SCREEN 18 /* lines; a shorter one has room for call sites alone */
 #define NAMES_MS 3000u  /* the first look waits so long for names */
+#define SILENCE_MS 1500 /* the recorder writes at least once a second */
 
 static const struct tm_usage usage = {
 	.verb = "top",
@@ -33,8 +34,9 @@ static const struct tm_usage usage = {
 		"It follows the trace, which is written at least once a second; the program does not notice. On a terminal it refreshes\n"
 		"itself: q quits, l p a b sort by live bytes, peak, allocations a second, bytes a second, n by blocks, t by all bytes so\n"
 		"far. Elsewhere each look is a table, or rows of --by=heap (default), site or scope as JSON or CSV, ts_ns saying of when.\n"
-		"The whole process is heap null. Rates are since the look before, at first since the start. peak_bytes of a call site is\n"
-		"its part of its heap's peak. A trace that is complete shows its end, once, and so does a database.\n",
+		"The whole process is heap null. Rates are since the look before, at first since the start; looks that come faster than the\n"
+		"trace is written repeat them. peak_bytes of a call site is its part of its heap's peak. A trace that is complete shows its\n"
+		"end, once, and so does a database.\n",
 	.examples = "tidemark top run.tmk\n"
 		    "tidemark top --pid=4242 --sort=bytes_per_second\n"
 		    "tidemark top run.tmk --by=site --format=csv --interval=5s --count=12\n",
@@ -203,6 +205,7 @@ struct top {
 	int64_t looks;
 	uint64_t rows; /* of JSON and CSV so far */
 	bool running;  /* somebody writes the trace */
+	uint64_t heard_ns, heard_ms; /* until when the trace told of something, and when it was read */
 };
 
 static uint64_t now_ms(void) {
@@ -234,9 +237,18 @@ static void wait_for_names(struct top *t) {
 	while (tm_live_names_waiting(&t->names) && now_ms() < until && tm_screen_wait(&t->screen, 10)) tm_live_names_talk(&t->names);
 }
 
-static int take_rows(struct top *t, bool rates) {
-	if (tm_live_rows_take(&t->d, &t->live, &t->names, rates) == 0) return 0;
+static int take_rows(struct top *t) {
+	if (tm_live_rows_take(&t->d, &t->live, &t->names) == 0) return 0;
 	return tm_fail("cannot follow '%s': out of memory", t->source.shown);
+}
+
+/* The trace is written about once a second: looks in between show the rates of what it told last. Where it is silent for longer, nothing
+ * was done. */
+static void mind_silence(struct top *t) {
+	uint64_t now = now_ms();
+	if (t->live.now_ns != t->heard_ns) t->heard_ms = now;
+	else if (t->live.interval_over && now - t->heard_ms > SILENCE_MS) tm_live_begin_interval(&t->live);
+	t->heard_ns = t->live.now_ns;
 }
 
 static int put_rows(struct top *t) {
@@ -332,14 +344,15 @@ static int look(struct top *t) {
 		if (t->screen.key_pressed && sort_of(t->screen.key_pressed)) t->o.sort = sort_of(t->screen.key_pressed);
 		t->screen.key_pressed = 0;
 		t->running = !t->live.ended && !t->live.stopped && tm_live_source_is_written(&t->source, t->live.reader.fd);
-		if ((status = take_rows(t, false))) return status;
+		mind_silence(t);
+		if ((status = take_rows(t))) return status;
 		if (!t->looks) {
 			wait_for_names(t);
-			if ((status = take_rows(t, false))) return status;
+			if ((status = take_rows(t))) return status;
 		}
 		status = t->screen.is_on ? put_screen(t) : put_look(t);
 		if (due) {
-			if (!status) status = take_rows(t, true);
+			t->live.interval_over = true;
 			t->looks++;
 			next = now_ms() + interval_ms;
 		}

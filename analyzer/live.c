@@ -245,11 +245,32 @@ static bool take_sample(void *context, uint64_t process, uint64_t ns, const stru
 	return true;
 }
 
+void tm_live_begin_interval(struct tm_live *l) {
+	for (size_t i = 0; i < l->heaps.count; i++) {
+		struct tm_live_heap *h = &l->heaps.items[i];
+		h->allocated_before = h->account->allocated;
+		for (uint32_t k = 0; k < h->before.count; k++)
+			h->before.items[k] = tm_site_amount(&h->account->sites, k, TM_SITE_ALLOCATED);
+	}
+	for (size_t i = 0; i < l->scopes.count; i++) l->scopes.items[i].allocated_before = l->scopes.items[i].allocated;
+	l->rates_ns = l->now_ns;
+	l->interval_over = false;
+}
+
+/* Nothing more was done until then. */
+static void settle(struct tm_live *l, uint64_t ns) {
+	if (ns <= l->now_ns) return;
+	if (l->interval_over) tm_live_begin_interval(l);
+	l->now_ns = ns;
+}
+
 static void play_all(struct tm_live *l) {
 	struct tm_turn turn;
-	while (!l->failed && tm_merge_next(&l->merge, &turn)) play(l, &turn);
-	uint64_t settled = l->merge.watermark_ns;
-	if (settled != UINT64_MAX && settled > l->now_ns) l->now_ns = settled;
+	while (!l->failed && tm_merge_next(&l->merge, &turn)) {
+		if (l->interval_over) tm_live_begin_interval(l);
+		play(l, &turn);
+	}
+	if (l->merge.watermark_ns != UINT64_MAX) settle(l, l->merge.watermark_ns);
 }
 
 /* The events of the chunk read last, and watermarks between such chunks. */
@@ -294,7 +315,7 @@ static void finish(struct tm_live *l) {
 	tm_merge_end(&l->merge);
 	play_all(l);
 	look_at_waiting(l, UINT64_MAX);
-	if (l->catalog.end_ns > l->now_ns) l->now_ns = l->catalog.end_ns;
+	settle(l, l->catalog.end_ns);
 }
 
 static uint64_t wall_ms(void) {

@@ -17,7 +17,7 @@
 #include "id_map.h"
 #include "merge.h"
 
-/* A heap, and what it had when the rates were taken last. */
+/* A heap, and what it had when the interval began that rates are of. */
 struct tm_live_heap {
 	struct tm_account *account;
 	struct tm_amount allocated_before;
@@ -61,10 +61,11 @@ struct tm_live {
 	struct tm_account *waiting;
 	uint64_t look_ns;  /* when to look whether it has waited enough; UINT64_MAX: nothing waits */
 	uint64_t now_ns;   /* everything before it has been played */
-	uint64_t rates_ns; /* when the rates were taken last */
+	uint64_t rates_ns; /* when the interval began that rates are of */
 	uint64_t events;
 	const char *stopped; /* a chunk is damaged; what came before counts */
 	bool ended;          /* the trace was closed: nothing more will come */
+	bool interval_over;  /* the next one begins as soon as there is something new */
 	bool failed;
 };
 
@@ -74,6 +75,9 @@ void tm_live_release(struct tm_live *l);
 
 /* Plays what is new, for at most `milliseconds` (0: all of it). 1: there is more; 0: that was all for now; -1: out of memory. */
 int tm_live_poll(struct tm_live *l, unsigned milliseconds);
+
+/* The interval that rates are of begins now. */
+void tm_live_begin_interval(struct tm_live *l);
 
 /* --- live_scopes.c --- */
 

@@ -220,17 +220,6 @@ static void put_scope(struct taking *t, const struct tm_live_scope *s) {
 
 /* --- all --- */
 
-static void begin_interval(struct tm_live *l) {
-	for (size_t i = 0; i < l->heaps.count; i++) {
-		struct tm_live_heap *h = &l->heaps.items[i];
-		h->allocated_before = h->account->allocated;
-		for (uint32_t k = 0; k < h->before.count; k++)
-			h->before.items[k] = tm_site_amount(&h->account->sites, k, TM_SITE_ALLOCATED);
-	}
-	for (size_t i = 0; i < l->scopes.count; i++) l->scopes.items[i].allocated_before = l->scopes.items[i].allocated;
-	l->rates_ns = l->now_ns;
-}
-
 static sqlite3_stmt *prepare(struct taking *t, const char *sql) {
 	sqlite3_stmt *s = NULL;
 	if (sqlite3_prepare_v2(t->d->handle, sql, -1, &s, NULL) != SQLITE_OK) t->failed = true;
@@ -252,7 +241,7 @@ static void put_all(struct taking *t) {
 		if (is_shown(t, t->l->scopes.items[i].process)) put_scope(t, &t->l->scopes.items[i]);
 }
 
-int tm_live_rows_take(struct tm_database *d, struct tm_live *l, struct tm_live_names *names, bool rates) {
+int tm_live_rows_take(struct tm_database *d, struct tm_live *l, struct tm_live_names *names) {
 	struct taking t = { .d = d, .l = l, .names = names };
 	d->processes = 0;
 	d->estimated = l->catalog.sample_bytes != 0;
@@ -263,7 +252,6 @@ int tm_live_rows_take(struct tm_database *d, struct tm_live *l, struct tm_live_n
 	sqlite3_finalize(t.scope);
 	sqlite3_finalize(t.process);
 	if (sqlite3_exec(d->handle, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) t.failed = true;
-	if (rates) begin_interval(l);
 	tm_array_release(&t.levels);
 	tm_id_map_release(&t.level_ids);
 	return t.failed ? -1 : 0;

@@ -2,7 +2,7 @@
  *
  * Flow:     live.c, live_names.c -> here -> listing.c
  * Tables:   live_heap, live_site, live_scope, and process as far as listing.c needs it.
- * Rates:    since the rows were taken last; the first time since the recording began.
+ * Rates:    of the interval that live.h tells of; the first one begins with the recording.
  * Owns:     the database.
  */
 #ifndef TIDEMARK_ANALYZER_LIVE_ROWS_H
@@ -13,7 +13,7 @@
 
 /* 0 or -1: out of memory. Release after either, with tm_database_close(). */
 int tm_live_rows_open(struct tm_database *d, const char *path);
-/* Replaces the rows. 0 or -1: out of memory. rates: begin a new interval. */
-int tm_live_rows_take(struct tm_database *d, struct tm_live *l, struct tm_live_names *names, bool rates);
+/* Replaces the rows. 0 or -1: out of memory. */
+int tm_live_rows_take(struct tm_database *d, struct tm_live *l, struct tm_live_names *names);
 
 #endif

@@ -17,6 +17,16 @@ import termios
 from tidemark_test import Failed, main, test
 from trace_writer import Trace, free, malloc
 
+STEADY = r"""
+#include <poll.h>
+#include <stdlib.h>
+int main(void) {
+	struct pollfd in = { .fd = 0, .events = POLLIN };
+	while (poll(&in, 1, 1) == 0) free(malloc(1000));
+	for (;;) poll(NULL, 0, -1);
+}
+"""
+
 STAGES = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,6 +201,31 @@ def a_running_program(t):
     t.equal([(r["heap"], r["calls"], r["allocations"], r["live_bytes"]) for r in last], [("malloc", "1", "50", "50000")], "the scope, at the end")
     times = [int(r["ts_ns"]) for r in read]
     t.equal(times, sorted(times), "times of the looks")
+
+
+@test
+def rates_between_two_writes(t):
+    """Looks come twenty times a second, and the trace grows about once: they repeat the rates of what it told last, until it has been silent for longer."""
+    with open(t.path("steady.c"), "w", encoding="ascii") as file:
+        file.write(STEADY)
+    recorder = t.start([t.tidemark, "record", "--quiet", "-o", t.path("live.tmk"), t.program(t.path("steady.c"), name="steady")], stdin=subprocess.PIPE)
+    until(t, "the heap", lambda: rows(t, t.path("live.tmk"), "--count=1") if os.path.exists(t.path("live.tmk")) else [], bool)
+    watcher = t.start([t.tidemark, "top", t.path("live.tmk"), "--heap=malloc", "--format=csv", "--interval=50ms"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    looks = csv.DictReader(io.TextIOWrapper(watcher.stdout))
+    seen, told = next(looks), []
+    while len(told) < 3:
+        look = next(looks)
+        if look["ts_ns"] == seen["ts_ns"] and look["ts_ns"] not in told:
+            told.append(look["ts_ns"])
+            t.equal(look, seen, "a look right after another one, at which the trace said nothing new")
+            t.check(int(look["allocations_per_second"]) > 0, f"the program goes on: {look}")
+        seen = look
+    recorder.stdin.write(b"x")
+    recorder.stdin.flush()
+    for look in looks:
+        if look["allocations_per_second"] == "0":
+            break
+    t.equal((look["bytes_per_second"], int(look["allocations"]) > 0), ("0", True), "in the end nothing is done any more")
 
 
 @test
