@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "json_text.h"
+#include "leak_score.h"
 #include "report_html.h"
 #include "schema/units.h"
 #include "talk.h"
@@ -246,17 +247,23 @@ static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct su
 	tm_html(out, " still live when the program began to leave; not all of that need be a leak.");
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	bool has_candidates = tm_database_integer(r->d, "SELECT 1 FROM leak_candidate WHERE NOT suppressed LIMIT 1", 0);
+	/* A heap may lie in another one, whose bytes are then the same: of each site the heap is told of in which it looks most like a
+	 * leak. */
 	sqlite3_str_appendf(sql,
-			    "SELECT coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') || printf('+0x%%x', "
-			    "module_offset)),"
-			    " file, line, sum(live_bytes) FROM %s WHERE live_bytes > 0",
-			    has_candidates ? "leak_candidate" : "live_at_exit");
-	if (has_candidates) sqlite3_str_appendall(sql, " AND NOT suppressed");
+			    "SELECT function, file, line, bytes FROM (SELECT *, row_number() OVER (PARTITION BY function, file, line\n"
+			    "  ORDER BY score DESC NULLS LAST, bytes DESC, heap) AS place FROM (\n"
+			    "  SELECT coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '') ||\n"
+			    "    printf('+0x%%x', module_offset)) AS function, file, line, heap, sum(live_bytes) AS bytes, %s AS score\n"
+			    "  FROM %s WHERE live_bytes > 0",
+			    has_candidates ? "max(score)" : "NULL", has_candidates ? "leak_candidate" : "live_at_exit");
+	if (has_candidates) sqlite3_str_appendf(sql, " AND NOT suppressed AND coalesce(score, 1) >= %g", TM_LEAK_SCORE_LIKELY);
 	tm_report_filter(sql, r, "process_id", "heap");
-	sqlite3_str_appendf(sql, " GROUP BY 1, 2, 3 ORDER BY %s sum(live_bytes) DESC, 1 LIMIT %d",
-			    has_candidates ? "max(score) DESC NULLS LAST," : "", NAMED);
+	sqlite3_str_appendf(sql,
+			    " GROUP BY 1, 2, 3, 4)) WHERE place = 1 ORDER BY score DESC NULLS LAST, bytes DESC, function LIMIT %d",
+			    NAMED);
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_leak, &t);
-	tm_html(out, t.told ? ". <a href=\"#leaks\">The evidence</a></p>" : "</p>");
+	if (!status && !t.told && has_candidates) tm_html(out, " No call site looks like one");
+	tm_html(out, t.told || has_candidates ? ". <a href=\"#leaks\">The evidence</a></p>" : "</p>");
 	return status;
 }
 

@@ -191,6 +191,28 @@ def words_of(page, part):
 
 
 @test
+def leaks_in_words(t):
+    """Only what is likely a leak is named, and of a site that has blocks in a heap and in one inside of it, the bytes of one of them."""
+    leaking, sound = (t.imported(t.record([t.program(source)], "--quiet")) for source in ("leak.c", "viewed.c"))
+    words = words_of(report(t, leaking)[1], 'id="verdict-leaks">')
+    t.check("Look first at remember leak.c:26 (50.0 KiB). The evidence" in words, words)
+    connection = sqlite3.connect(leaking.path)
+    connection.executescript("""INSERT INTO heap SELECT 99, process_id, 'tensors', 'tensor', NULL, id, 0, 0 FROM heap WHERE name = 'malloc';""")
+    for table in ("leak_score", "site_total"):
+        columns = [name for _, name, *_ in connection.execute(f"pragma table_info({table})")]
+        chosen = ", ".join("99" if name == "heap_id" else name for name in columns)
+        connection.execute(f"INSERT INTO {table}({', '.join(columns)}) SELECT {chosen} FROM {table} WHERE heap_id = (SELECT id FROM heap WHERE name = 'malloc')")
+    connection.commit()
+    t.equal(connection.execute("select count(*) from leak_candidate where function = 'remember'").fetchone()[0], 2, "candidates of one site")
+    connection.close()
+    words = words_of(report(t, leaking)[1], 'id="verdict-leaks">')
+    t.check("Look first at remember leak.c:26 (50.0 KiB). The evidence" in words, f"in two heaps, one inside of the other: {words}")
+    t.check((sound.value("select max(score) from leak_candidate where not suppressed") or 0) < 0.5, "no candidate is a likely leak")
+    words = words_of(report(t, sound)[1], 'id="verdict-leaks">')
+    t.check("Look first" not in words, f"of what is no likely leak: {words}")
+
+
+@test
 def one_origin_of_time(t):
     """Process 2 starts at 6.5 s, has its peak at 7 s, and is refused 10 bytes at 7.25 s: all that a page shows of it counts from its own start, and says so."""
     db = make_db(t, "small.db", "INSERT INTO oom(id, process_id, ts_ns, heap_id, api, size_bytes, result, stack_id, explained) VALUES (1, 2, 7250000000, 3, 'malloc', 10,"
