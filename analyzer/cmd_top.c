@@ -34,9 +34,9 @@ static const struct tm_usage usage = {
 		"It follows the trace, which is written at least once a second; the program does not notice. On a terminal it refreshes\n"
 		"itself: q quits, l p a b sort by live bytes, peak, allocations a second, bytes a second, n by blocks, t by all bytes so\n"
 		"far. Elsewhere each look is a table, or rows of --by=heap (default), site or scope as JSON or CSV, ts_ns saying of when.\n"
-		"The whole process is heap null. Rates are since the look before, at first since the start; looks that come faster than the\n"
-		"trace is written repeat them. peak_bytes of a call site is its part of its heap's peak. A trace that is complete shows its\n"
-		"end, once, and so does a database.\n",
+		"The whole process is heap null. Rates are since the look before, at first since the start; looks that come faster than\n"
+		"the trace is written repeat them. peak_bytes of a call site is its part of its heap's peak. A trace that is complete\n"
+		"shows its end, once, and so does a database.\n",
 	.examples = "tidemark top run.tmk\n"
 		    "tidemark top --pid=4242 --sort=bytes_per_second\n"
 		    "tidemark top run.tmk --by=site --format=csv --interval=5s --count=12\n",
@@ -203,8 +203,8 @@ struct top {
 	struct tm_live_source source;
 	struct tm_screen screen;
 	int64_t looks;
-	uint64_t rows; /* of JSON and CSV so far */
-	bool running;  /* somebody writes the trace */
+	uint64_t rows;               /* of JSON and CSV so far */
+	bool running;                /* somebody writes the trace */
 	uint64_t heard_ns, heard_ms; /* until when the trace told of something, and when it was read */
 };
 

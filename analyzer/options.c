@@ -390,8 +390,8 @@ static int unknown_option(const struct tm_usage *usage, const char *argument, co
 #define HELP_COLUMN 23 /* where options end */
 
 static void print_help(const struct tm_usage *usage) {
-	printf("usage: tidemark %s%s%s%s\n\n%s", usage->verb, *usage->operands ? " " : "", usage->operands, usage->options ? " [OPTION...]" : "",
-	       usage->description);
+	printf("usage: tidemark %s%s%s%s\n\n%s", usage->verb, *usage->operands ? " " : "", usage->operands,
+	       usage->options ? " [OPTION...]" : "", usage->description);
 	if (usage->options) printf("\noptions:\n");
 	for (size_t i = 0; i < OPTION_COUNT; i++) {
 		const struct option_row *row = &option_rows[i];

@@ -258,8 +258,7 @@ static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct su
 			    has_candidates ? "max(score)" : "NULL", has_candidates ? "leak_candidate" : "live_at_exit");
 	if (has_candidates) sqlite3_str_appendf(sql, " AND NOT suppressed AND coalesce(score, 1) >= %g", TM_LEAK_SCORE_LIKELY);
 	tm_report_filter(sql, r, "process_id", "heap");
-	sqlite3_str_appendf(sql,
-			    " GROUP BY 1, 2, 3, 4)) WHERE place = 1 ORDER BY score DESC NULLS LAST, bytes DESC, function LIMIT %d",
+	sqlite3_str_appendf(sql, " GROUP BY 1, 2, 3, 4)) WHERE place = 1 ORDER BY score DESC NULLS LAST, bytes DESC, function LIMIT %d",
 			    NAMED);
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_leak, &t);
 	if (!status && !t.told && has_candidates) tm_html(out, " No call site looks like one");
