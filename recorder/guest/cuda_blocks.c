@@ -106,6 +106,17 @@ bool tm_cuda_block_take(enum tm_cuda_key kind, uint64_t key, struct tm_cuda_bloc
 	return look_up(kind, key, true, out);
 }
 
+bool tm_cuda_block_around(enum tm_cuda_key kind, uint64_t address, struct tm_cuda_block *out) {
+	bool found = false;
+	lock();
+	for (uint64_t i = 0; i < place_count && !found; i++) {
+		found = places[i].kind == kind && address - places[i].key < places[i].size_bytes;
+		if (found) *out = places[i];
+	}
+	unlock();
+	return found;
+}
+
 bool tm_cuda_block_add(enum tm_cuda_key kind, uint64_t key, int handles, int mappings, struct tm_cuda_block *out) {
 	lock();
 	struct tm_cuda_block *place = known_place(kind, key);

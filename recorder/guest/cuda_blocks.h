@@ -43,6 +43,8 @@ struct tm_cuda_block {
 bool tm_cuda_block_put(const struct tm_cuda_block *b);
 bool tm_cuda_block_find(enum tm_cuda_key kind, uint64_t key, struct tm_cuda_block *out);
 bool tm_cuda_block_take(enum tm_cuda_key kind, uint64_t key, struct tm_cuda_block *out); /* and removes it */
+/* That in which an address lies; their keys are addresses. Looks at all. */
+bool tm_cuda_block_around(enum tm_cuda_key kind, uint64_t address, struct tm_cuda_block *out);
 /* Adds to handles and mappings; *out is what it is then. Nothing left of both: it is removed. false: there is none. */
 bool tm_cuda_block_add(enum tm_cuda_key kind, uint64_t key, int handles, int mappings, struct tm_cuda_block *out);
 

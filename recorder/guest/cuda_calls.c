@@ -505,9 +505,10 @@ static void released(struct tm_thread *t, uint64_t handle) {
 	if (tm_cuda_block_add(TM_KEY_HANDLE, handle, -1, 0, &b)) release_physical(t, b.physical, 1, 0);
 }
 
+/* Any address of a mapping will do. */
 static void retained(const struct tm_cu_retain *r) {
 	struct tm_cuda_block b, handle;
-	if (!r->handle || !tm_cuda_block_find(TM_KEY_MAPPED, r->address, &b) || !b.physical) return;
+	if (!r->handle || !tm_cuda_block_around(TM_KEY_MAPPED, r->address, &b) || !b.physical) return;
 	tm_cuda_block_add(TM_KEY_PHYSICAL, b.physical, 1, 0, &handle);
 	if (tm_cuda_block_add(TM_KEY_HANDLE, *r->handle, 1, 0, &handle)) return;
 	handle = b;

@@ -568,7 +568,8 @@ CUresult cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
 	struct around a;
 	enter(&a, 565, "cuMemRetainAllocationHandle", &p);
 	pthread_mutex_lock(&lock);
-	*handle = find((uintptr_t)address, 6)->physical;
+	for (int i = 0; i < block_count; i++) /* any address of the mapping */
+		if (blocks[i].kind == 6 && (uintptr_t)address - blocks[i].address < blocks[i].bytes) *handle = blocks[i].physical;
 	physical_changes(*handle, 1, 0);
 	pthread_mutex_unlock(&lock);
 	return leave(&a, 0);

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+static void (*mark)(const char *);
+
 static CUdeviceptr block(size_t bytes) {
 	CUdeviceptr p = 0;
 	cuMemAlloc_v2(&p, bytes);
@@ -153,8 +155,29 @@ static void gone(void) {
 	cuCtxDestroy_v2(first); /* a second time */
 }
 
+/* A handle is retained by an address inside of its mapping: its memory lives until that is released, too. */
+static void inside(void) {
+	int properties[22] = { 1, 0, 1, 0 };
+	uint64_t handles[2], again;
+	CUdeviceptr at;
+	cuMemAddressReserve(&at, 6u << 20, 0, 0, 0);
+	cuMemCreate(&handles[0], 2u << 20, properties, 0);
+	cuMemCreate(&handles[1], 4u << 20, properties, 0);
+	cuMemMap(at, 2u << 20, 0, handles[0], 0);
+	cuMemMap(at + (2u << 20), 4u << 20, 0, handles[1], 0);
+	cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(at + (5u << 20)));
+	cuMemRelease(handles[0]);
+	cuMemRelease(handles[1]);
+	cuMemUnmap(at, 6u << 20);
+	if (mark) mark("unmapped");
+	cuMemRelease(again);
+	cuMemAddressFree(at, 6u << 20);
+}
+
 int main(int argc, char **argv) {
 	const char *what = argc > 1 ? argv[1] : "", *how = argc > 2 ? argv[2] : "";
+	void *function = dlsym(RTLD_DEFAULT, "tidemark_api_mark_v1");
+	memcpy(&mark, &function, sizeof mark);
 	if (cuInit(0)) return 1;
 	if (!strcmp(what, "uses")) uses();
 	else if (!strcmp(what, "untold")) untold(how);
@@ -162,6 +185,7 @@ int main(int argc, char **argv) {
 	else if (!strcmp(what, "imports")) imports();
 	else if (!strcmp(what, "crowd")) crowd(how);
 	else if (!strcmp(what, "gone")) gone();
+	else if (!strcmp(what, "inside")) inside();
 	else return 1;
 	puts("done");
 	return 0;

@@ -68,6 +68,13 @@ def contexts_that_are_gone(t):
 
 
 @test
+def a_handle_retained_by_an_address_inside(t):
+    run = Run(t, "inside", command=("places", "inside"))
+    whole(t, run)
+    t.equal(run.db.rows("select a.size_bytes, a.free_ns > (select ts_ns from mark) " + ON + " = 'cuda:0' order by 1"), [(2 << 20, 0), (4 << 20, 1)], "which lives on")
+
+
+@test
 def threads_that_call_while_the_process_leaves(t):
     for how, status in (("exit", 7), ("_exit", 8), ("abort", 134), ("term", 143)):
         run = Run(t, f"crowd-{how}", command=("places", "crowd", how), status=status)
