@@ -136,16 +136,18 @@ static bool is_of(const struct tm_cuda_block *b, uint64_t context, int device) {
 	return b->device == device && !place_of(TM_KEY_CONTEXT, b->context)->kind;
 }
 
-bool tm_cuda_block_take_of(struct tm_cuda_walk *walk, uint64_t context, int device, struct tm_cuda_block *out) {
-	bool found = false;
+bool tm_cuda_block_take_of(uint64_t *at, uint64_t context, int device, struct tm_cuda_block *out) {
+	struct tm_cuda_block *found = NULL;
 	lock();
-	if (walk->place_count != place_count) *walk = (struct tm_cuda_walk){ 0, place_count };
-	for (; walk->at < place_count && !found; walk->at += !found) {
-		found = is_of(&places[walk->at], context, device);
-		if (!found) continue;
-		*out = places[walk->at];
-		remove_place(&places[walk->at]); /* another may have moved here: it is looked at next */
+	for (uint64_t i = 0; i < place_count && !found; i++) {
+		struct tm_cuda_block *b = &places[(*at + i) & (place_count - 1)];
+		if (is_of(b, context, device)) found = b;
+	}
+	if (found) {
+		*out = *found;
+		*at = (uint64_t)(found - places); /* another may move here: it is looked at next */
+		remove_place(found);
 	}
 	unlock();
-	return found;
+	return found != NULL;
 }

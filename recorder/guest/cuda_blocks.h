@@ -49,9 +49,7 @@ bool tm_cuda_block_around(enum tm_cuda_key kind, uint64_t address, struct tm_cud
 bool tm_cuda_block_add(enum tm_cuda_key kind, uint64_t key, int handles, int mappings, struct tm_cuda_block *out);
 
 /* Takes the next block of these contexts: of `context`, or with 0 of whatever context of the device cuCtxCreate did not make.
- * Begin with *at = {0}; false: no more.
- * Blocks that come meanwhile may be met or not. */
-struct tm_cuda_walk { uint64_t at, place_count; };
-bool tm_cuda_block_take_of(struct tm_cuda_walk *walk, uint64_t context, int device, struct tm_cuda_block *out);
+ * Begin with *at = 0; false: no more, wherever others that came or went meanwhile have moved them. Blocks that come meanwhile may be met or not. */
+bool tm_cuda_block_take_of(uint64_t *at, uint64_t context, int device, struct tm_cuda_block *out);
 
 #endif

@@ -522,9 +522,9 @@ static void retained(const struct tm_cu_retain *r) {
 /* --- contexts --- */
 
 static void context_ends(struct tm_thread *t, enum tm_op op, uint64_t context, int device) {
-	struct tm_cuda_walk walk = { 0, 0 };
+	uint64_t at = 0;
 	struct tm_cuda_block b;
-	while (tm_cuda_block_take_of(&walk, context, device, &b)) tm_emit_heap_free(t, op, b.heap, (const void *)(uintptr_t)b.address);
+	while (tm_cuda_block_take_of(&at, context, device, &b)) tm_emit_heap_free(t, op, b.heap, (const void *)(uintptr_t)b.address);
 }
 
 /* A context takes its memory along. Its end is recorded before the driver begins with it; only whether a release was the last one is known afterwards. */

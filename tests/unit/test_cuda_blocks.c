@@ -114,20 +114,37 @@ static void test_threads(void) {
 static void test_ends_of_contexts(void) {
 	static const uint64_t contexts[] = { 1, 1, 2, 3, 1, 2, 0, 3, 1, 2 };
 	struct tm_cuda_block made = { .kind = TM_KEY_CONTEXT, .key = 2 }, out;
-	struct tm_cuda_walk walk = { 0, 0 };
+	uint64_t at = 0;
 	unsigned of_one = 0, of_device = 0;
 	for (uint64_t i = 0; i < 10; i++) {
 		struct tm_cuda_block b = { .kind = TM_KEY_ARRAY, .key = 7000 + i, .context = contexts[i], .device = 5 };
 		CHECK(tm_cuda_block_put(&b));
 	}
 	CHECK(tm_cuda_block_put(&made));
-	while (tm_cuda_block_take_of(&walk, 1, -1, &out)) of_one += out.context == 1;
+	while (tm_cuda_block_take_of(&at, 1, -1, &out)) of_one += out.context == 1;
 	CHECK(of_one == 4);
-	walk = (struct tm_cuda_walk){ 0, 0 };
-	while (tm_cuda_block_take_of(&walk, 0, 5, &out)) of_device += out.context == 3;
+	at = 0;
+	while (tm_cuda_block_take_of(&at, 0, 5, &out)) of_device += out.context == 3;
 	CHECK(of_device == 2);
 	for (uint64_t i = 0; i < 10; i++) CHECK(tm_cuda_block_take(TM_KEY_ARRAY, 7000 + i, &out) == (contexts[i] == 2 || !contexts[i]));
 	CHECK(tm_cuda_block_take(TM_KEY_CONTEXT, 2, &out));
+}
+
+/* While a context ends, another thread frees the second of four blocks that belong at one place: the fourth moves to where the walk has been. */
+static void test_end_beside_others(void) {
+	static const uint64_t contexts[] = { 1, 2, 1, 1 };
+	struct tm_cuda_block blocks[4], out;
+	uint64_t at = 0, key = 1, before = used;
+	for (unsigned i = 0; i < 4; i++, key++) {
+		while (first_place(TM_KEY_POINTER, key) != 7) key++;
+		blocks[i] = (struct tm_cuda_block){ .kind = TM_KEY_POINTER, .key = key, .context = contexts[i] };
+		CHECK(tm_cuda_block_put(&blocks[i]));
+	}
+	CHECK(tm_cuda_block_take_of(&at, 1, -1, &out) && same(&out, &blocks[0]));
+	CHECK(tm_cuda_block_take_of(&at, 1, -1, &out) && same(&out, &blocks[2]));
+	CHECK(tm_cuda_block_take(TM_KEY_POINTER, blocks[1].key, &out));
+	CHECK(tm_cuda_block_take_of(&at, 1, -1, &out) && same(&out, &blocks[3]));
+	CHECK(!tm_cuda_block_take_of(&at, 1, -1, &out) && used == before);
 }
 
 /* A thread of the parent held it at the fork, and is not in the child. What it was doing may be half done, so the child begins anew. */
@@ -147,6 +164,7 @@ int main(void) {
 	test_against_a_list();
 	test_threads();
 	test_ends_of_contexts();
+	test_end_beside_others();
 	test_lock_of_the_parent();
 	return check_report("cuda_blocks");
 }
