@@ -22,10 +22,8 @@
 
 enum row_kind { ROW_SCOPE, ROW_MEMORY, ROW_LAUNCH, ROW_ACTIVITY };
 
-/* X(field, key): numbers of an event and its args. */
+/* X(field, key): numbers of an event's args. */
 #define NUMBERS(X) \
-	X(pid, "pid") \
-	X(tid, "tid") \
 	X(address, "Addr") \
 	X(bytes, "Bytes") X(device_type, "Device Type") X(device_id, "Device Id") X(allocated, "Total Allocated") \
 		X(reserved, "Total Reserved") X(correlation, "correlation") X(device, "device") X(stream, "stream") X(copied, "bytes")
@@ -36,7 +34,7 @@ struct text {
 };
 
 struct event {
-	int64_t ts_ns, duration_ns;
+	int64_t ts_ns, duration_ns, pid, tid;
 	bool has_ts, has_tid;
 	char phase;
 	struct text name, category;
@@ -133,12 +131,18 @@ static bool read_thousandths(const char *data, size_t n, int64_t *out) {
 	return true;
 }
 
+/* What writes JSON anew may put whole numbers as 4.096e3. */
 static bool read_whole(const char *data, size_t n, int64_t *out) {
 	char text[32], *end;
 	if (!n || n >= sizeof text) return false;
 	memcpy(text, data, n);
 	text[n] = 0;
 	*out = strtoll(text, &end, 10);
+	if (text[strcspn(text, "eE")]) {
+		double real = strtod(text, &end);
+		if (!(real > -9e18 && real < 9e18)) return false;
+		*out = (int64_t)real;
+	}
 	return *end == 0 || *end == '.';
 }
 
@@ -150,11 +154,13 @@ static void take_event_number(struct reader *r, const char *data, size_t n) {
 	} else if (r->depth == r->event_depth && key_is(r, "dur")) {
 		if (!read_thousandths(data, n, &e->duration_ns)) e->duration_ns = 0;
 	} else if (read_whole(data, n, &value)) {
+		bool own = r->depth == r->event_depth;
+		if (own && key_is(r, "pid")) e->pid = value;
+		if (own && key_is(r, "tid")) e->tid = value, e->has_tid = true;
 #define X(field, word) \
 	if (key_is(r, word)) e->field = value;
 		NUMBERS(X)
 #undef X
-		e->has_tid |= key_is(r, "tid");
 	}
 }
 
@@ -290,6 +296,12 @@ static int parse_failed(struct reader *r, yajl_handle parser, const uint8_t *pie
 	return -1;
 }
 
+/* Some versions of PyTorch write names of several lines as they are. Between values, such bytes are blanks anyway. */
+static void blank_control_bytes(uint8_t *data, size_t n) {
+	for (size_t i = 0; i < n; i++)
+		if (data[i] < ' ') data[i] = ' ';
+}
+
 static int parse(struct reader *r) {
 	static uint8_t piece[PIECE_BYTES];
 	yajl_handle parser = yajl_alloc(&callbacks, NULL, r);
@@ -297,6 +309,7 @@ static int parse(struct reader *r) {
 	int rc = parser ? 0 : no_memory(r);
 	if (parser) yajl_config(parser, yajl_dont_validate_strings, 1);
 	while (!rc && (n = tm_input_read(&r->input, piece, sizeof piece))) {
+		blank_control_bytes(piece, n);
 		if (yajl_parse(parser, piece, n) != yajl_status_ok) rc = parse_failed(r, parser, piece, n);
 		r->given += n;
 		if (!rc && r->given - r->last_given > VALUE_BYTES_MAX)

@@ -323,6 +323,18 @@ def kineto_devices(t):
 
 
 @test
+def kineto_as_others_write_it(t):
+    """Whole numbers with exponents, as JSON allows; a name of two lines that are not escaped, as PyTorch 2.0 wrote them; and args that have a pid and tid of their own."""
+    text = json.dumps({"traceEvents": [kineto_event("X", "a\tb (1): <module>", 1, dur=9, cat="cpu_op", args={"pid": 70, "tid": "90"}), memory_event(2, 4096, 1000, 1000, 2048)]})
+    with open(t.path("trace"), "w", encoding="utf-8") as file:
+        file.write(text.replace("\\t", "\n").replace('"Addr": 4096, "Bytes": 1000', '"Addr": 4.096e3, "Bytes": 1E+3').replace('"Total Reserved": 2048', '"Total Reserved": 2048.0'))
+    db = imported(t, t.path("trace"))
+    t.equal(db.rows("select a.address, a.size_bytes, s.name, t.tid, p.pid from allocation a join scope s on s.id = a.scope_id join thread t on t.id = a.thread_id join process p on"
+                    " p.id = a.process_id"), [(4096, 1000, "a b (1): <module>", 9, 7)], "the block and its scope")
+    t.equal(db.value("select reserved_bytes from pool_state"), 2048, "the pool")
+
+
+@test
 def kineto_malformed(t):
     sound = json.dumps({"traceEvents": [kineto_event("X", "a", 1, dur=1, cat="cpu_op")] * 50})
     refused(t, sound.replace('{"ph"', '@{"ph"').encode(), r"lexical error: .* at byte \d+")
