@@ -19,6 +19,7 @@ struct tm_device_block {
 	uint32_t tenants;                             /* blocks of an allocator's heap that have begun inside of it */
 	uint32_t left, right;                         /* number of a block, 0 none */
 	uint32_t priority;
+	bool joins; /* with those of its kind that lie side by side with it */
 };
 
 struct tm_device_blocks {

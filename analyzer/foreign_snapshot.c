@@ -35,10 +35,12 @@ struct entry {
 	uint64_t address, size, us, order, device_free;
 	uint32_t device, node;
 	enum action action;
+	bool is_piece; /* of a segment that can be extended */
 };
 
 struct span {
 	uint64_t begin, end;
+	bool is_piece;
 };
 
 /* A block that is live at the end, or the latest known of an address in the history. */
@@ -145,9 +147,9 @@ static int take_block(struct reader *r, uint32_t device, struct tm_pickle_value 
 	return 0;
 }
 
-static int add_span(struct reader *r, struct device *d, uint64_t begin, uint64_t end) {
+static int add_span(struct reader *r, struct device *d, uint64_t begin, uint64_t end, bool is_piece) {
 	struct span *s = tm_array_push(&d->spans);
-	if (s) *s = (struct span){ begin, end };
+	if (s) *s = (struct span){ begin, end, is_piece };
 	return s ? 0 : no_memory(r);
 }
 
@@ -164,7 +166,8 @@ static int take_segment(struct reader *r, struct tm_pickle_value v) {
 	d->reserved += bytes;
 	d->allocated += tm_pickle_number(tm_pickle_get(&r->p, v, "allocated_size"), 0);
 	d->active += tm_pickle_number(tm_pickle_get(&r->p, v, "active_size"), 0);
-	int rc = bytes ? add_span(r, d, at, at + bytes) : 0;
+	bool is_piece = tm_pickle_number(tm_pickle_get(&r->p, v, "is_expandable"), 0);
+	int rc = bytes ? add_span(r, d, at, at + bytes, is_piece) : 0;
 	for (uint32_t i = 0; i < blocks->count && !rc; i++) {
 		struct tm_pickle_value block = blocks->items[i];
 		uint64_t size = tm_pickle_number(tm_pickle_get(&r->p, block, "size"), 0);
@@ -208,7 +211,8 @@ static enum action action_of(struct tm_text text) {
 }
 
 static int take_entry(struct reader *r, uint32_t device, struct tm_pickle_value v) {
-	enum action action = action_of(tm_pickle_text(tm_pickle_get(&r->p, v, "action")));
+	struct tm_text word = tm_pickle_text(tm_pickle_get(&r->p, v, "action"));
+	enum action action = action_of(word);
 	if (v.type != TM_PICKLE_DICT) return tm_foreign_fail(r->f, "an entry of a device's history that is no dictionary");
 	if (action == ACTION_NONE) return 0;
 	struct tm_pickle_value time = tm_pickle_get(&r->p, v, "time_us");
@@ -221,7 +225,8 @@ static int take_entry(struct reader *r, uint32_t device, struct tm_pickle_value 
 			     .device_free = tm_pickle_number(tm_pickle_get(&r->p, v, "device_free"), UINT64_MAX),
 			     .device = device,
 			     .node = stack_of(r, tm_pickle_get(&r->p, v, "frames")),
-			     .action = action };
+			     .action = action,
+			     .is_piece = text_is(word, "segment_map") || text_is(word, "segment_unmap") };
 	if (e->size > INT64_MAX || e->address > INT64_MAX)
 		return tm_foreign_fail(r->f, "an entry of a device's history with a size or address out of range");
 	r->has_times &= time.type == TM_PICKLE_INT;
@@ -313,10 +318,14 @@ static int cut_span(struct reader *r, struct device *d, uint64_t begin, uint64_t
 			continue;
 		}
 		d->spans.items[i] = d->spans.items[--d->spans.count];
-		if (s.begin < begin) rc = add_span(r, d, s.begin, begin);
-		if (!rc && end < s.end) rc = add_span(r, d, end, s.end);
+		if (s.begin < begin) rc = add_span(r, d, s.begin, begin, s.is_piece);
+		if (!rc && end < s.end) rc = add_span(r, d, end, s.end, s.is_piece);
 	}
 	return rc;
+}
+
+static uint8_t map_op(bool is_piece) {
+	return is_piece ? TM_FOREIGN_MAP_PIECE : TM_FOREIGN_MAP;
 }
 
 /* What the driver had given before the history, by going back. */
@@ -327,13 +336,13 @@ static int tell_older_segments(struct reader *r) {
 		if (e->action != ACTION_MAP && e->action != ACTION_UNMAP) continue;
 		struct device *d = device_of(r, e->device);
 		rc = cut_span(r, d, e->address, e->address + e->size);
-		if (!rc && e->action == ACTION_UNMAP && e->size) rc = add_span(r, d, e->address, e->address + e->size);
+		if (!rc && e->action == ACTION_UNMAP && e->size) rc = add_span(r, d, e->address, e->address + e->size, e->is_piece);
 	}
 	for (size_t n = 0; n < r->devices.count && !rc; n++) {
 		struct device *d = &r->devices.items[n];
 		for (size_t i = 0; i < d->spans.count; i++) {
 			const struct span *s = &d->spans.items[i];
-			tm_foreign_allocation(r->t, r->thread, TM_FOREIGN_MAP, 0, d->heap, s->begin, s->end - s->begin, 0);
+			tm_foreign_allocation(r->t, r->thread, map_op(s->is_piece), 0, d->heap, s->begin, s->end - s->begin, 0);
 			d->now_reserved += s->end - s->begin;
 		}
 	}
@@ -363,7 +372,7 @@ static void tell_alloc(struct reader *r, const struct entry *e) {
 
 static void tell_map(struct reader *r, const struct entry *e, struct device *d) {
 	if (e->action == ACTION_MAP) {
-		tm_foreign_allocation(r->t, r->thread, TM_FOREIGN_MAP, r->ns, d->heap, e->address, e->size, e->node);
+		tm_foreign_allocation(r->t, r->thread, map_op(e->is_piece), r->ns, d->heap, e->address, e->size, e->node);
 		d->now_reserved += e->size;
 	} else {
 		struct tm_event event = {

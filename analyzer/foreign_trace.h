@@ -23,6 +23,7 @@
 #define TM_FOREIGN_ALLOC 0x1Fu
 #define TM_FOREIGN_FREE 0x3Fu
 #define TM_FOREIGN_MAP 0x7Fu
+#define TM_FOREIGN_MAP_PIECE 0x7Eu /* what lies beside it is one with it */
 #define TM_FOREIGN_UNMAP 0x9Fu
 
 struct tm_foreign_text {

@@ -85,6 +85,7 @@ void tm_gpu_block_begins(struct tm_gpu_watch *w, struct tm_account *a, const str
 	}
 	d->alloc_ns = b->alloc_ns;
 	d->launches = w->processes[a->ledger->process - 1].launches;
+	d->joins = a->gpu->is_mapped;
 	struct tm_device_block *segment = a->gpu->is_tensor ? segment_of(w, a, b->address) : NULL;
 	if (segment && segment->tenants < UINT32_MAX) segment->tenants++;
 }
@@ -108,6 +109,31 @@ void tm_gpu_block_ends(struct tm_gpu_watch *w, struct tm_account *a, const struc
 					.thread = thread,
 					.stack = b->stack,
 					.tells_uses = is_known && a->gpu->tells_uses && b->address < NO_POINTER };
+}
+
+void tm_gpu_segment_begins(struct tm_account *a, uint64_t address, bool joins) {
+	struct tm_device_block *d = tm_device_blocks_find(&a->gpu->blocks, address);
+	if (!d) return; /* there was no memory for it */
+	d->tenants = 1; /* or will have, or had before the recording */
+	d->joins = joins;
+}
+
+static void keep_part(struct tm_gpu_watch *w, struct tm_account *a, const struct tm_device_block *whole, uint64_t start, uint64_t end) {
+	struct tm_device_block *d = end > start ? tm_device_blocks_insert(&a->gpu->blocks, start, end - start) : NULL;
+	if (d) {
+		d->alloc_ns = whole->alloc_ns;
+		d->tenants = whole->tenants;
+		d->joins = whole->joins;
+	} else if (end > start) {
+		w->failed = true;
+	}
+}
+
+void tm_gpu_part_ends(struct tm_gpu_watch *w, struct tm_account *a, const struct tm_block *part) {
+	struct tm_device_block whole, *d = tm_device_blocks_find(&a->gpu->blocks, part->address);
+	if (!d || !tm_device_blocks_take(&a->gpu->blocks, d->address, &whole)) return;
+	keep_part(w, a, &whole, whole.address, part->address);
+	keep_part(w, a, &whole, part->address + part->size_bytes, whole.end);
 }
 
 /* --- work --- */
@@ -180,10 +206,10 @@ bool tm_gpu_process_tells_uses(const struct tm_gpu_process *p, const struct tm_l
 
 struct extent {
 	uint64_t start, end, tenants;
+	bool joins;
 };
 struct extents {
 	TM_ARRAY(struct extent) all;
-	bool joins; /* those that lie side by side are one */
 	bool failed;
 };
 
@@ -191,13 +217,13 @@ static void gather(void *context, const struct tm_device_block *b) {
 	struct extents *x = context;
 	if (b->address == b->end) return;
 	struct extent *last = x->all.count ? &x->all.items[x->all.count - 1] : NULL;
-	if (last && x->joins && last->end == b->address) {
+	if (last && last->joins && b->joins && last->end == b->address) {
 		last->end = b->end;
 		last->tenants += b->tenants;
 		return;
 	}
 	struct extent *e = tm_array_push(&x->all);
-	if (e) *e = (struct extent){ b->address, b->end, b->tenants };
+	if (e) *e = (struct extent){ b->address, b->end, b->tenants, b->joins };
 	else x->failed = true;
 }
 
@@ -235,7 +261,6 @@ static void find_segments(struct tm_gpu_watch *w, const struct tm_gpu_process *p
 	for (size_t i = 0; i < p->heaps.count; i++) {
 		const struct tm_gpu_heap *h = p->heaps.items[i];
 		if (h->account->device != device) continue;
-		segments.joins = h->is_mapped;
 		if (h->is_segments) tm_device_blocks_each(&h->blocks, gather, &segments);
 		if (h->is_tensor) tm_device_blocks_each(&h->blocks, gather, &tensors);
 	}

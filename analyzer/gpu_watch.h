@@ -33,7 +33,7 @@ struct tm_gpu_heap {
 	struct tm_device_blocks blocks;
 	bool is_tensor;   /* blocks of an allocator that lie inside of the driver's */
 	bool is_segments; /* the driver's, in which they may lie */
-	bool is_mapped;   /* parts that lie side by side are one */
+	bool is_mapped;   /* blocks that lie side by side are one */
 	bool tells_uses;  /* its addresses are those that work names */
 };
 
@@ -82,6 +82,11 @@ void tm_gpu_watch_heap(struct tm_gpu_watch *w, struct tm_account *a);
 void tm_gpu_block_begins(struct tm_gpu_watch *w, struct tm_account *a, const struct tm_block *b);
 void tm_gpu_block_ends(struct tm_gpu_watch *w, struct tm_account *a, const struct tm_block *b, uint32_t thread, uint64_t free_ns,
 		       uint64_t row);
+
+/* A mapping on a device has begun at this address: only an allocator's own account of its segments tells of such (foreign_snapshot.c).
+ * They end in parts. */
+void tm_gpu_segment_begins(struct tm_account *a, uint64_t address, bool joins);
+void tm_gpu_part_ends(struct tm_gpu_watch *w, struct tm_account *a, const struct tm_block *part);
 
 /* A launch, use or refusal of a thread of this process. */
 void tm_gpu_watch_step(struct tm_gpu_watch *w, struct tm_ledger *l, const struct tm_step *s, uint32_t thread);

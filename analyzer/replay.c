@@ -1,6 +1,8 @@
 /* replay.c - plays a trace's events against the processes' accounts; see replay.h. */
 #include "replay.h"
 
+#include "foreign_trace.h"
+
 #define FAR_STEPS 32 /* so many steps ahead what a step needs is asked of memory */
 #define BLOCK_STEPS 20
 #define STEPS_AHEAD 64               /* the steps themselves lie in the cache of the processor that decoded them */
@@ -162,6 +164,7 @@ static uint64_t part_released(void *context, const struct tm_range *part, unsign
 	/* They are not told of the split apart; the count wraps where two parts take the place of one. */
 	amount.count -= tm_account_parts(a, survivors).count;
 	lower_highs(c->r, a, b, amount);
+	if (a->gpu) tm_gpu_part_ends(&c->r->watch, a, b);
 	uint64_t row = write_row(c->r, a, b, free_ns - b->alloc_ns, free_thread_value(c->r, b, c->thread, temporary), scope);
 	tm_scope_let_go(&c->r->scopes, b->scope);
 	tm_scope_let_go(&c->r->scopes, scope);
@@ -373,6 +376,7 @@ static void play_map(struct tm_replay *r, const struct tm_turn *turn, struct tm_
 	remember_allocation(actor, a, s->address);
 	if (a->ledger->scopes) put_in_scope(r, turn, a, &range.block);
 	block_allocated(a, &range.block, false);
+	if (a->gpu) tm_gpu_segment_begins(a, s->address, s->op == TM_FOREIGN_MAP_PIECE);
 	tm_ranges_insert(&actor->ledger->ranges, &range);
 	if (actor->ledger->ranges.failed) r->failed = true;
 }

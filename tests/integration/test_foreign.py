@@ -195,6 +195,35 @@ def snapshot_disagrees(t):
     t.equal(db.value("select sum(live_bytes) from live_at_end where heap = 'torch.cuda:0'"), 2_000_100, "live at the end")
 
 
+def entry(action, mib, size_mib, us):
+    return {"action": action, "addr": BASE + mib * MIB, "size": size_mib * MIB, "stream": 0, "frames": [], "time_us": us}
+
+
+def refusal(us):
+    return {"action": "oom", "size": 100 * MIB, "device_free": 5 * MIB, "stream": 0, "frames": [], "time_us": us}
+
+
+def pieces_cached(t, history, segments):
+    """[(reserved and not allocated, the longest piece of it)] at each refusal, in MiB."""
+    with open(t.path("history"), "wb") as file:
+        pickle.dump({"device_traces": [history], "segments": [
+            {"device": 0, "address": BASE + mib * MIB, "total_size": size * MIB, "allocated_size": 0, "active_size": 0, "is_expandable": expandable,
+             "blocks": [{"size": size * MIB, "state": "inactive"}]} for mib, size, expandable in segments]}, file)
+    return [(cached // MIB, largest // MIB) for cached, largest in imported(t, t.path("history")).rows("select cached_bytes, largest_free_bytes from gpu_oom order by ts_ns")]
+
+
+@test
+def snapshot_pieces_that_are_cached(t):
+    """A segment of 20 MiB that was given back is none any more, one of 10 is older than the history, one of 2 beside it is another: nobody can have 12 of both."""
+    history = [entry("segment_alloc", 0, 20, 1), entry("alloc", 0, 5, 2), entry("free_completed", 0, 5, 3), refusal(4), entry("segment_free", 0, 20, 5), entry("segment_alloc", 64, 2, 6), refusal(7)]
+    t.equal(pieces_cached(t, history, [(54, 10, False), (64, 2, False)]), [(30, 20), (12, 10)], "segments")
+    # Three pieces that are mapped side by side are one segment of 60; 30 in the middle of it are unmapped at 8.
+    history = [entry("segment_map", 0, 20, 1), entry("segment_map", 20, 40, 2), entry("alloc", 0, 50, 3), refusal(4), entry("free_completed", 0, 50, 5), refusal(6),
+               entry("segment_unmap", 10, 30, 8), refusal(9)]
+    t.equal(pieces_cached(t, history, [(0, 10, True), (40, 20, True)]), [(10, 10), (60, 60), (30, 20)], "a segment that grows and is given back in part")
+    t.equal(pieces_cached(t, [entry("segment_map", 20, 20, 1), refusal(2)], [(0, 40, True)]), [(40, 40)], "a segment that is older than the history in part")
+
+
 class Runs:
     """Its pickle makes a file when Python loads it."""
 
