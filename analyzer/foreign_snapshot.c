@@ -177,8 +177,8 @@ static int take_segment(struct reader *r, struct tm_pickle_value v) {
 		else if (text_is(state, "inactive")) inactive += size;
 		at = address + size;
 	}
-	/* Memory that is whole can be given back; what is split off cannot. */
-	if (blocks->count > 1) d->inactive += inactive;
+	/* Memory that is whole can be given back, and so can what is free in a segment of pieces; what is split off cannot. */
+	if (blocks->count > 1 && !is_piece) d->inactive += inactive;
 	return rc;
 }
 

@@ -178,6 +178,13 @@ def snapshot_variants(t):
     db = imported(t, fixture(t, "snapshot-instant.pickle"))
     t.equal(db.rows("select heap, live_bytes from live_at_end where heap like 'torch%' order by 2"), [("torch.cuda:0", 100), ("torch.cuda:1", 4096), ("torch.cuda:0", 2_000_000)],
             "one instant")
+    data = pickle.load(open(fixture(t, "snapshot.pickle"), "rb"))
+    for segment in data["segments"]:
+        segment["is_expandable"] = True
+    with open(t.path("expandable"), "wb") as file:
+        pickle.dump(data, file)
+    t.equal(imported(t, t.path("expandable")).rows("select allocated_bytes, inactive_bytes, fragmentation from pool where heap = 'torch.cuda:0' order by ts_ns desc limit 1"),
+            [(2_000_896, 0, 0.0)], "free memory of expandable segments can be given back, as PyTorch counts it")
 
 
 @test
