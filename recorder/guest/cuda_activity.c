@@ -7,7 +7,8 @@
  * Times:    CUPTI stamps with our clock where it can be told so (11.6); else with its own, and two readings of both clocks turn one into the other.
  * Names:    of kernels come again and again: each is told once in a ring, with the number of a slot, which then stands for it. One thread at a time uses the
  *           slots; another that comes meanwhile tells its names in full.
- * Losses:   records that CUPTI dropped for want of buffers are counted by it, and told; so is a buffer that cannot be read to its end.
+ * Losses:   records that CUPTI dropped for want of buffers are counted by it, and told; so is work that it could not time, and a buffer that cannot be
+ *           read to its end.
  */
 #include "cuda_calls.h"
 #include "heaps.h"
@@ -113,6 +114,7 @@ struct reading {
 	struct tm_thread *t;
 	struct clocks now;
 	const uint8_t *record, *end;
+	uint64_t untimed; /* work without times */
 	bool has_slots;
 };
 
@@ -135,12 +137,14 @@ static struct tm_gpu_activity ran(const struct reading *r, enum tm_activity_kind
 					 .size_bytes = UINT64_MAX, .stream = UINT32_MAX, .device = UINT32_MAX };
 }
 
-/* A record of work that CUPTI could not time has a start of 0: it says nothing. */
-static bool is_timed(const struct reading *r) {
-	return u64(r, 16) != 0 && u64(r, 24) >= u64(r, 16);
+/* A record of work that CUPTI could not time has a start of 0. */
+static bool is_timed(struct reading *r) {
+	bool is = u64(r, 16) != 0 && u64(r, 24) >= u64(r, 16);
+	r->untimed += !is && r->end - r->record >= 32;
+	return is;
 }
 
-static void take_kernel(const struct reading *r) {
+static void take_kernel(struct reading *r) {
 	struct tm_gpu_activity a = ran(r, TM_ACTIVITY_KERNEL);
 	if (!is_timed(r)) return;
 	a.device = u32(r, 40);
@@ -149,7 +153,7 @@ static void take_kernel(const struct reading *r) {
 	emit_named(r->t, &a, (const char *)(uintptr_t)u64(r, 104), r->has_slots);
 }
 
-static void take_copy(const struct reading *r, size_t correlation_at) {
+static void take_copy(struct reading *r, size_t correlation_at) {
 	struct tm_gpu_activity a = ran(r, TM_ACTIVITY_MEMCPY);
 	if (!is_timed(r)) return;
 	a.direction = correlation_at == 60 ? TM_DIRECTION_P2P : tm_direction_of_copy(number_at(r, 4, 1));
@@ -160,7 +164,7 @@ static void take_copy(const struct reading *r, size_t correlation_at) {
 	tm_emit_activity(r->t, &a);
 }
 
-static void take_set(const struct reading *r) {
+static void take_set(struct reading *r) {
 	struct tm_gpu_activity a = ran(r, TM_ACTIVITY_MEMSET);
 	if (!is_timed(r)) return;
 	a.size_bytes = u64(r, 8);
@@ -205,7 +209,7 @@ static void take_pool(const struct reading *r) {
 }
 
 /* false: the buffer ends within it. */
-static bool take_record(const struct reading *r) {
+static bool take_record(struct reading *r) {
 	size_t room = (size_t)(r->end - r->record);
 	switch (u32(r, 0)) {
 	case TM_CUPTI_KERNEL:
@@ -226,7 +230,7 @@ static void tell_lost(struct tm_thread *t, uint64_t count, const char *text, siz
 
 static void take_buffer(struct tm_thread *t, void *context, uint32_t stream, uint8_t *buffer, size_t valid) {
 	static const char cut_text[] = "gpu-records\0a buffer of CUPTI's could not be read to its end: one, or more";
-	static const char dropped_text[] = "gpu-records\0CUPTI had no buffer for them";
+	static const char dropped_text[] = "gpu-records\0CUPTI had no buffer for them", untimed_text[] = "gpu-records\0CUPTI could not time them";
 	struct reading r = { .t = t, .end = buffer + valid };
 	size_t dropped = 0, cut = 0;
 	int answer = TM_CUPTI_NO_MORE_RECORDS;
@@ -241,6 +245,7 @@ static void take_buffer(struct tm_thread *t, void *context, uint32_t stream, uin
 	if (answer != TM_CUPTI_NO_MORE_RECORDS) cut = 1;
 	if (r.has_slots) atomic_store_explicit(&slots.busy, 0, memory_order_release);
 	if (cut) tell_lost(t, cut, cut_text, sizeof cut_text - 1);
+	if (r.untimed) tell_lost(t, r.untimed, untimed_text, sizeof untimed_text - 1);
 	if (tm_cupti.cuptiActivityGetNumDroppedRecords && tm_cupti.cuptiActivityGetNumDroppedRecords(context, stream, &dropped) == TM_CUPTI_OK && dropped)
 		tell_lost(t, dropped, dropped_text, sizeof dropped_text - 1);
 }

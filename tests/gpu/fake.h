@@ -9,7 +9,8 @@
  *           then after the subscriber's own handlers), FAKE_CUDA_CORRELATION (the number before the first call), FAKE_CUDA_BROKEN (1: what is freed stays),
  *           FAKE_CUPTI_REFUSES (names of its functions, each of which answers 7), FAKE_CUPTI_REFUSES_KIND and _ID (a kind of records, a function of the
  *           driver that it does not know), FAKE_CUPTI_CUT (1: the last record of a buffer is cut, 2: no record has an end), FAKE_CUPTI_EMPTY (1: gives
- *           buffers back without a record, and some that are none), FAKE_NVML_MIG (1: the devices are parts of others). CUDA_VISIBLE_DEVICES=1,0 gives the
+ *           buffers back without a record, and some that are none), FAKE_CUPTI_UNTIMED and _REVERSED (a kind of work: of it the records have no start, or end
+ *           before it), FAKE_NVML_MIG (1: the devices are parts of others). CUDA_VISIBLE_DEVICES=1,0 gives the
  *           devices other numbers, as NVIDIA's does.
  */
 #ifndef TESTS_GPU_FAKE_H

@@ -146,8 +146,8 @@ static void on_work(const struct fake_work *w) {
 	uint8_t *r = new_record(w->kind);
 	uint64_t start = now(), end = start + 1000;
 	if (r) {
-		put(r, 16, start, 8);
-		put(r, 24, end, 8);
+		put(r, 16, setting("FAKE_CUPTI_UNTIMED") == w->kind ? 0 : start, 8);
+		put(r, 24, setting("FAKE_CUPTI_REVERSED") == w->kind ? start - 1 : end, 8);
 	}
 	if (r && w->kind == 10) {
 		put(r, 40, (uint64_t)w->device, 4);

@@ -190,4 +190,14 @@ def buffers_that_are_odd(t):
     t.equal(run.db.value("select count(*) from gpu_activity"), 0, "no records")
 
 
+@test
+def work_without_times(t):
+    """CUPTI's records of four kernels have no start, or an end before it: they are none of ours, and are counted; copies and sets are there."""
+    for setting in ("FAKE_CUPTI_UNTIMED", "FAKE_CUPTI_REVERSED"):
+        run = Run(t, "work", **{setting: 10})
+        run.compare(t)
+        t.equal(run.db.rows("select kind, count, reason from loss"), [("gpu-records", 4, "CUPTI could not time them")], f"{setting}: losses")
+        t.equal(run.db.rows("select kind, count(*) from gpu_activity group by 1"), [("memcpy", 4), ("memset", 1)], f"{setting}: what is there")
+
+
 main()
