@@ -247,7 +247,7 @@ static int on_map(void *context) {
 	r->last_given = r->given;
 	r->depth++;
 	if (r->in_events && r->depth == r->event_depth)
-		r->event = (struct event){ .device_id = -1, .device = -1, .stream = -1, .copied = -1 };
+		r->event = (struct event){ .device_id = -1, .allocated = -1, .reserved = -1, .device = -1, .stream = -1, .copied = -1 };
 	return 1;
 }
 
@@ -427,7 +427,7 @@ static void tell_memory(struct reader *r, const struct lane *lane, sqlite3_stmt 
 	if (bytes > 0) tm_foreign_allocation(r->t, lane->thread, TM_OP_TORCH_ALLOC, ns, heap, address, (uint64_t)bytes, 0);
 	else tm_foreign_release_of(r->t, lane->thread, TM_OP_TORCH_FREE, ns, heap, address);
 	struct tm_pool_state state = { heap, ns, sqlite3_column_int64(row, 9), reserved, -1, -1 };
-	if (type && heap) tm_foreign_pool_state(r->t, &state);
+	if (type && heap && (state.allocated >= 0 || state.reserved >= 0)) tm_foreign_pool_state(r->t, &state); /* before PyTorch 1.10: neither */
 }
 
 static void tell_activity(struct reader *r, sqlite3_stmt *row, uint64_t ns) {

@@ -359,6 +359,18 @@ def kineto_devices(t):
 
 
 @test
+def kineto_of_old_versions(t):
+    """Before 1.10 PyTorch did not say what its allocator held: nobody knows, and it is not 0."""
+    event = memory_event(2, 4096, 1000, 0, 0)
+    del event["args"]["Total Allocated"], event["args"]["Total Reserved"]
+    with open(t.path("trace"), "w", encoding="utf-8") as file:
+        json.dump({"traceEvents": [event]}, file)
+    db = imported(t, t.path("trace"))
+    t.equal(db.rows("select * from pool_state"), [], "states of the pool")
+    t.equal(db.rows("select allocated_bytes, reserved_bytes, idle_bytes from pool_peak"), [(1000, None, None)], "its peaks")
+
+
+@test
 def kineto_as_others_write_it(t):
     """Whole numbers with exponents, as JSON allows; a name of two lines that are not escaped, as PyTorch 2.0 wrote them; and args that have a pid and tid of their own."""
     text = json.dumps({"traceEvents": [kineto_event("X", "a\tb (1): <module>", 1, dur=9, cat="cpu_op", args={"pid": 70, "tid": "90"}), memory_event(2, 4096, 1000, 1000, 2048)]})
