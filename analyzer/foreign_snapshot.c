@@ -159,13 +159,11 @@ static int take_segment(struct reader *r, struct tm_pickle_value v) {
 	uint64_t at = tm_pickle_number(tm_pickle_get(&r->p, v, "address"), 0),
 		 bytes = tm_pickle_number(tm_pickle_get(&r->p, v, "total_size"), 0);
 	const struct tm_pickle_list *blocks = tm_pickle_elements(tm_pickle_get(&r->p, v, "blocks"));
-	uint64_t inactive = 0;
+	uint64_t allocated = 0, active = 0, inactive = 0;
 	if (v.type != TM_PICKLE_DICT || !d || bytes > INT64_MAX || at > INT64_MAX)
 		return tm_foreign_fail(r->f, "a segment that makes no sense");
 	if (!tm_pickle_pay(&r->p, blocks->count + 1)) return -1;
 	d->reserved += bytes;
-	d->allocated += tm_pickle_number(tm_pickle_get(&r->p, v, "allocated_size"), 0);
-	d->active += tm_pickle_number(tm_pickle_get(&r->p, v, "active_size"), 0);
 	bool is_piece = tm_pickle_number(tm_pickle_get(&r->p, v, "is_expandable"), 0);
 	int rc = bytes ? add_span(r, d, at, at + bytes, is_piece) : 0;
 	for (uint32_t i = 0; i < blocks->count && !rc; i++) {
@@ -174,9 +172,14 @@ static int take_segment(struct reader *r, struct tm_pickle_value v) {
 		uint64_t address = tm_pickle_number(tm_pickle_get(&r->p, block, "address"), at);
 		struct tm_text state = tm_pickle_text(tm_pickle_get(&r->p, block, "state"));
 		if (text_is(state, "active_allocated")) rc = take_block(r, (uint32_t)number, block, address, size);
-		else if (text_is(state, "inactive")) inactive += size;
+		if (text_is(state, "active_allocated")) allocated += size;
+		if (text_is(state, "inactive")) inactive += size;
+		else active += size;
 		at = address + size;
 	}
+	/* Those that torch.profiler's memory timeline makes do not give the sums. */
+	d->allocated += tm_pickle_number(tm_pickle_get(&r->p, v, "allocated_size"), allocated);
+	d->active += tm_pickle_number(tm_pickle_get(&r->p, v, "active_size"), active);
 	/* Memory that is whole can be given back, and so can what is free in a segment of pieces; what is split off cannot. */
 	if (blocks->count > 1 && !is_piece) d->inactive += inactive;
 	return rc;
