@@ -120,13 +120,18 @@ static void widen(uint64_t address, uint64_t size) {
 	while (address + size > high && !atomic_compare_exchange_weak(&tm_cuda_high, &high, address + size)) continue;
 }
 
+/* Of one channel. */
 static unsigned format_bytes(uint32_t format) {
 	switch (format) {
 	case 0x01:
-	case 0x08: return 1;
+	case 0x08:
+	case 0xc0 ... 0xc2: /* normalized, of 1, 2 and 4 channels */
+	case 0xc6 ... 0xc8: return 1;
 	case 0x02:
 	case 0x09:
-	case 0x10: return 2;
+	case 0x10:
+	case 0xc3 ... 0xc5:
+	case 0xc9 ... 0xcb: return 2;
 	case 0x03:
 	case 0x0a:
 	case 0x20: return 4;
@@ -134,15 +139,18 @@ static unsigned format_bytes(uint32_t format) {
 	}
 }
 
+/* A level of a mipmapped array has half of the sides of the one before; layers and faces of cubes, which are told as its depth, are as many. */
 static uint64_t array_bytes(const uint8_t *descriptor, bool deep, unsigned levels) {
 	size_t side[3] = { 0, 0, 0 };
-	uint32_t format[2];
+	uint32_t format[3] = { 0, 0, 0 }; /* then channels and flags */
 	uint64_t all = 0;
 	memcpy(side, descriptor, (deep ? 3 : 2) * sizeof side[0]);
-	memcpy(format, descriptor + (deep ? TM_CU_ARRAY_3D_FORMAT : TM_CU_ARRAY_FORMAT), sizeof format);
+	memcpy(format, descriptor + (deep ? TM_CU_ARRAY_3D_FORMAT : TM_CU_ARRAY_FORMAT), (deep ? 3 : 2) * sizeof format[0]);
+	unsigned halved = format[2] & (TM_CU_ARRAY_LAYERED | TM_CU_ARRAY_CUBE) ? 2 : 3;
 	for (unsigned level = 0; level < levels && level < 32; level++) {
 		uint64_t elements = 1;
-		for (unsigned i = 0; i < 3; i++) elements *= side[i] >> level ? side[i] >> level : 1;
+		for (unsigned i = 0; i < halved; i++) elements *= side[i] >> level ? side[i] >> level : 1;
+		if (halved < 3) elements *= side[2];
 		all += elements * format_bytes(format[0]) * format[1];
 	}
 	return all;

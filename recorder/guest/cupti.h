@@ -156,6 +156,7 @@ enum {
 #define TM_CU_LAUNCH_END ((void *)0) /* names in the list of extra parameters */
 #define TM_CU_LAUNCH_BUFFER ((void *)1)
 #define TM_CU_LAUNCH_BUFFER_SIZE ((void *)2)
+enum { TM_CU_ARRAY_LAYERED = 1, TM_CU_ARRAY_CUBE = 4 }; /* flags of CUDA_ARRAY3D_DESCRIPTOR */
 enum { TM_CU_MEMORY_HOST = 1, TM_CU_MEMORY_ARRAY = 3, TM_CU_OPERAND_POINTER = 1 };
 enum { TM_CU_WAIT_32 = 1, TM_CU_WRITE_32 = 2, TM_CU_WAIT_64 = 4, TM_CU_WRITE_64 = 5, TM_CU_REDUCE = 8 };
 /* Kinds of places and of allocations. Kinds that are not named here lie on a device. */

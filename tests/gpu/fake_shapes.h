@@ -138,7 +138,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr a
 }
 #endif
 
-/* --- mipmapped arrays: each level has half of the sides of the one before, at least 1; elements of 4 bytes --- */
+/* --- mipmapped arrays: each level has half of the sides of the one before, at least 1, but for layers; 4 bytes a channel, normalized 1 or 2 --- */
 
 CUresult cuMipmappedArrayCreate(void **array, const void *descriptor, unsigned levels) {
 	struct { void **array; const void *descriptor; unsigned levels; } p = { array, descriptor, levels };
@@ -149,8 +149,8 @@ CUresult cuMipmappedArrayCreate(void **array, const void *descriptor, unsigned l
 	enter(&a, 347, "cuMipmappedArrayCreate", &p);
 	for (unsigned i = 0; i < levels; i++) {
 		unsigned long long elements = 1;
-		for (int k = 0; k < 3; k++) elements *= sides[k] >> i > 1 ? sides[k] >> i : 1;
-		bytes += elements * 4 * format[1];
+		for (int k = 0; k < (format[2] ? 2 : 3); k++) elements *= sides[k] >> i > 1 ? sides[k] >> i : 1;
+		bytes += elements * (format[0] < 0xc0 ? 4 : (format[0] - 0xc0) / 3 % 2 + 1) * format[1] * (format[2] ? sides[2] : 1);
 	}
 	*array = malloc(16);
 	say("alloc %s a%llx %llu cuMipmappedArrayCreate\n", heap_name("cuda:", context()->device), (unsigned long long)(uintptr_t)*array, bytes);

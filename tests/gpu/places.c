@@ -121,6 +121,17 @@ static void imports(void) {
 	cuMipmappedArrayDestroy(array);
 }
 
+/* Mipmapped arrays of normalized formats: of 5 layers, of 6 faces, and a deep one. */
+static void arrays(void) {
+	struct { size_t sides[3]; int format; unsigned channels, flags; } descriptor = { { 64, 32, 5 }, 0xc2, 4, 1 };
+	void *array;
+	cuMipmappedArrayCreate(&array, &descriptor, 3);
+	descriptor.sides[2] = 6, descriptor.format = 0xc9, descriptor.channels = 1, descriptor.flags = 4;
+	cuMipmappedArrayCreate(&array, &descriptor, 2);
+	descriptor.sides[2] = 4, descriptor.format = 0xc7, descriptor.channels = 2, descriptor.flags = 0;
+	cuMipmappedArrayCreate(&array, &descriptor, 2);
+}
+
 static void *busy(void *nothing) {
 	void *parameters[] = { &nothing };
 	for (;;) {
@@ -186,6 +197,7 @@ int main(int argc, char **argv) {
 	else if (!strcmp(what, "crowd")) crowd(how);
 	else if (!strcmp(what, "gone")) gone();
 	else if (!strcmp(what, "inside")) inside();
+	else if (!strcmp(what, "arrays")) arrays();
 	else return 1;
 	puts("done");
 	return 0;

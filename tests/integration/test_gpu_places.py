@@ -61,6 +61,14 @@ def memory_of_others(t):
 
 
 @test
+def arrays_of_layers_and_of_normalized_formats(t):
+    run = Run(t, "arrays", command=("places", "arrays"))
+    whole(t, run)
+    t.equal(run.db.rows("select a.size_bytes " + ON + " = 'cuda:0' order by a.alloc_ns"),
+            [((64 * 32 + 32 * 16 + 16 * 8) * 5 * 4,), ((64 * 32 + 32 * 16) * 6 * 2,), ((64 * 32 * 4 + 32 * 16 * 2) * 2,)], "arrays")
+
+
+@test
 def contexts_that_are_gone(t):
     run = Run(t, "gone", command=("places", "gone"))
     t.equal(run.db.rows("select a.size_bytes, a.free_ns is not null " + ON + " like 'cuda:%' order by 1"), [(1000, 1), (2000, 1)], "blocks")
