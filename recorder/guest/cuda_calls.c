@@ -546,8 +546,9 @@ static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti
 	int active = 1;
 	if (id == TM_CALL_cuDevicePrimaryCtxRetain) return;
 	if (id == TM_CALL_cuCtxDestroy_v2) {
-		if (enters && *context) context_ends(t, TM_OP_CUDA_CONTEXT_DESTROY, *context, -1);
-		if (done) tm_cuda_block_take(TM_KEY_CONTEXT, *context, &b);
+		if (!enters || !*context) return;
+		context_ends(t, TM_OP_CUDA_CONTEXT_DESTROY, *context, -1);
+		tm_cuda_block_take(TM_KEY_CONTEXT, *context, &b); /* the next one may have its handle */
 	} else if (id == TM_CALL_cuDevicePrimaryCtxReset || id == TM_CALL_cuDevicePrimaryCtxReset_v2) {
 		if (enters) context_ends(t, TM_OP_CUDA_CONTEXT_RESET, 0, *device);
 	} else if (id == TM_CALL_cuDevicePrimaryCtxRelease || id == TM_CALL_cuDevicePrimaryCtxRelease_v2) {
@@ -592,12 +593,19 @@ static void set_pool(int device, void *pool) {
 	if (device >= 0 && device < DEVICES_MAX) atomic_store(&current_pool[device], heap_of_pool(pool, device));
 }
 
-/* A device whose pool it was has its own one again. */
-static void pool_ends(void *pool) {
-	struct tm_cuda_block b;
-	if (!tm_cuda_block_take(TM_KEY_POOL, (uintptr_t)pool, &b) || b.device < 0) return;
-	for (unsigned i = 0; i < DEVICES_MAX; i++)
-		if (atomic_load(&current_pool[i]) == b.heap) atomic_store(&current_pool[i], 0);
+/* Its handle, too, may be the next one's at once. A device whose pool it was has its own one again. */
+static void pool_ends(const struct tm_cupti_call *call) {
+	void *const *pool = call->parameters;
+	if (call->site == TM_CUPTI_ENTER) {
+		leaving.kind = TM_KEY_NONE;
+		tm_cuda_block_take(TM_KEY_POOL, (uintptr_t)*pool, &leaving);
+		return;
+	}
+	bool done = call->result && *call->result == 0;
+	if (leaving.kind && !done) tm_cuda_block_put(&leaving);
+	for (unsigned i = 0; leaving.kind && done && leaving.device >= 0 && i < DEVICES_MAX; i++)
+		if (atomic_load(&current_pool[i]) == leaving.heap) atomic_store(&current_pool[i], 0);
+	leaving.kind = TM_KEY_NONE;
 }
 
 /* What the graphs of a device hold, which outlives their launches. */
@@ -634,7 +642,6 @@ static void pool_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_ca
 		set_pool(set_of->location[1], set_of->pool);
 		break;
 	case TM_CALL_cuDeviceSetMemPool: set_pool(set->device, set->pool); break;
-	case TM_CALL_cuMemPoolDestroy: pool_ends(*first); break;
 	default: tell_pool(t, *first, heap_of_pool(*first, device)); break; /* trimmed, or told how much to keep */
 	}
 }
@@ -733,6 +740,7 @@ void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_cal
 	else if (role == ROLE_CONTEXT) context_call(t, id, call);
 	else if (role == ROLE_MEMORY && call->site == TM_CUPTI_ENTER) entered(t, id, call);
 	else if (role == ROLE_MEMORY) returned(t, id, call, TM_FRAME);
+	else if (id == TM_CALL_cuMemPoolDestroy) pool_ends(call);
 	else if (role == ROLE_POOL && call->site == TM_CUPTI_EXIT && call->result && *call->result == 0) pool_call(t, id, call);
 	tm_hook_leave(t);
 }

@@ -7,6 +7,7 @@
  *           to be dropped), FAKE_CUPTI_ODD (1: kinds that nobody knows between the others), FAKE_CUPTI_CLOCK (refuses the timestamp callback; realtime: stamps
  *           with that clock; drift: with one of another year that runs three times as fast), FAKE_CUPTI_LATE (1: gives no buffer back before exit(), and
  *           then after the subscriber's own handlers), FAKE_CUDA_CORRELATION (the number before the first call), FAKE_CUDA_BROKEN (1: what is freed stays),
+ *           FAKE_CUDA_AGAIN (1: a pool or context that is destroyed waits until another thread has made one with its handle),
  *           FAKE_CUPTI_REFUSES (names of its functions, each of which answers 7), FAKE_CUPTI_REFUSES_KIND and _ID (a kind of records, a function of the
  *           driver that it does not know), FAKE_CUPTI_CUT (1: the last record of a buffer is cut, 2: no record has an end), FAKE_CUPTI_EMPTY (1: gives
  *           buffers back without a record, and some that are none), FAKE_CUPTI_UNTIMED and _REVERSED (a kind of work: of it the records have no start, or end
@@ -59,6 +60,7 @@ struct fake_hooks {
 };
 void fake_cuda_hook(const struct fake_hooks *hooks);
 int fake_cuda_device(CUcontext context);
+int fake_cuda_gives_up(void); /* a handle, which the next pool or context has */
 
 CUresult cuInit(unsigned flags);
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);

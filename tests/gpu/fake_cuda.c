@@ -287,8 +287,22 @@ CUresult cuDeviceGet(CUdevice *device, int number) {
 	return number < device_count ? 0 : 101;
 }
 
+/* A handle that is given up may be the next one's, before the call that gave it up has returned. */
+static void *_Atomic again;
+
+static void give_up(void *handle) {
+	if (!getenv("FAKE_CUDA_AGAIN")) return;
+	again = handle;
+	while (again) usleep(1000);
+}
+
+int fake_cuda_gives_up(void) {
+	return again != NULL;
+}
+
 static CUcontext new_context(CUdevice device) {
-	CUcontext c = calloc(1, sizeof *c);
+	CUcontext c = __atomic_exchange_n(&again, NULL, __ATOMIC_SEQ_CST);
+	if (!c) c = calloc(1, sizeof *c);
 	c->device = device;
 	c->uid = __atomic_add_fetch(&last_context, 1, __ATOMIC_RELAXED);
 	return c;
@@ -325,6 +339,7 @@ CUresult cuCtxDestroy_v2(CUcontext c) {
 	struct around a;
 	enter(&a, 322, "cuCtxDestroy_v2", &p);
 	end_blocks_of(c, "cuCtxDestroy");
+	give_up(c);
 	return leave(&a, 0);
 }
 
@@ -622,6 +637,7 @@ CUresult cuMemPoolDestroy(void *pool) {
 	enter(&a, 608, "cuMemPoolDestroy", &p);
 	for (int i = 0; i < device_count; i++)
 		if (current_pools[i] == pool) current_pools[i] = &pools[i];
+	give_up(pool);
 	return leave(&a, 0);
 }
 

@@ -185,6 +185,43 @@ static void inside(void) {
 	cuMemAddressFree(at, 6u << 20);
 }
 
+static void *destroy_pool(void *pool) {
+	cuMemPoolDestroy(pool);
+	return NULL;
+}
+
+static void *destroy_context(void *context) {
+	cuCtxDestroy_v2(context);
+	return NULL;
+}
+
+/* A pool and a context that get the handles of others, whose ends have not been told yet. */
+static void again(void) {
+	int first[22] = { 1, 0, 1, 0 }, second[22] = { 1, 0, 1, 1 };
+	CUcontext own, one, two, primary;
+	CUdeviceptr p;
+	pthread_t thread;
+	void *pool;
+	cuMemPoolCreate(&pool, first);
+	pthread_create(&thread, NULL, destroy_pool, pool);
+	while (!fake_cuda_gives_up()) usleep(1000);
+	cuMemPoolCreate(&pool, second);
+	pthread_join(thread, NULL);
+	cuMemAllocFromPoolAsync(&p, 1000, pool, NULL);
+	cuCtxCreate_v2(&own, 0, 0);
+	cuCtxCreate_v2(&one, 0, 0);
+	block(2000);
+	cuCtxSetCurrent(own);
+	pthread_create(&thread, NULL, destroy_context, one);
+	while (!fake_cuda_gives_up()) usleep(1000);
+	cuCtxCreate_v2(&two, 0, 0);
+	pthread_join(thread, NULL);
+	block(3000);
+	cuDevicePrimaryCtxRetain(&primary, 0);
+	cuDevicePrimaryCtxReset_v2(0);
+	if (pool == NULL || one != two) abort();
+}
+
 int main(int argc, char **argv) {
 	const char *what = argc > 1 ? argv[1] : "", *how = argc > 2 ? argv[2] : "";
 	void *function = dlsym(RTLD_DEFAULT, "tidemark_api_mark_v1");
@@ -198,6 +235,7 @@ int main(int argc, char **argv) {
 	else if (!strcmp(what, "gone")) gone();
 	else if (!strcmp(what, "inside")) inside();
 	else if (!strcmp(what, "arrays")) arrays();
+	else if (!strcmp(what, "again")) again();
 	else return 1;
 	puts("done");
 	return 0;

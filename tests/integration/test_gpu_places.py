@@ -61,6 +61,15 @@ def memory_of_others(t):
 
 
 @test
+def handles_that_come_again_at_once(t):
+    """A thread makes a pool, then a context, with the handle of one whose destruction has not returned on another thread."""
+    run = Run(t, "again", command=("places", "again"), FAKE_CUDA_AGAIN=1)
+    whole(t, run)
+    t.equal(run.db.rows("select a.size_bytes, h.name, a.free_ns is null " + ON + " like 'cuda%' order by 1"),
+            [(1000, "cuda-pool:1#2", 1), (2000, "cuda:0", 0), (3000, "cuda:0", 1)], "blocks of the pool, of the first context and of the second")
+
+
+@test
 def arrays_of_layers_and_of_normalized_formats(t):
     run = Run(t, "arrays", command=("places", "arrays"))
     whole(t, run)
