@@ -237,7 +237,9 @@ static int list_refusals(const struct tm_database *d, const struct tm_options *o
 static int list_findings(const struct tm_database *d, const struct tm_options *o) {
 	int status = list_in_window(d, o, &findings, "first_ns", "last_ns", tm_listing_run);
 	if (status || !tm_database_integer(d, "SELECT 1 FROM gpu_process WHERE uses_known = 0 AND launches > 0 LIMIT 1", 0)) return status;
-	return tm_listing_also(d, o, &unknown_uses);
+	struct tm_options processes = *o; /* which have no stacks */
+	processes.stack = false;
+	return tm_listing_also(d, &processes, &unknown_uses);
 }
 
 static int list_one(const struct tm_database *d, const struct tm_options *o) {

@@ -572,6 +572,9 @@ def lists(t):
             t.run([t.tidemark, "gpu", db.path, *option, *window, "--format=csv"], status=0)
     rows = json.loads(t.run([t.tidemark, "gpu", db.path, "--oom", "--stack", "--format=json"], status=0).out)
     t.equal([r["stack"] for r in rows], ["main;train;at::empty_cuda"], "a stack")
+    for option, word in (("--oom", "live when it was refused"), ("--inefficiencies", "not judged by uses")):
+        text = t.run([t.tidemark, "gpu", db.path, option, "--stack"], status=0).text
+        t.check(word in text and "at::empty_cuda" in text, f"stacks, and the list beside them: {text}")
     t.run([t.tidemark, "gpu", db.path, "--lines", "--stack"], status=2)
     info = t.run([t.tidemark, "info", db.path], status=0).text
     t.check("gpu-records" in info and "CUPTI is in use by another tool" in info, f"info: {info}")
