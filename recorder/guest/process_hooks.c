@@ -203,7 +203,8 @@ static void after_fork(struct tm_thread *t, bool in_child) {
 	atomic_store(tm_guest.epoch, 0);
 }
 
-/* The child finds out by itself, at its first event (hook.c). */
+/* The way into the hook makes the child a process of its own (hook.c), which announces itself before it has children: to these and to a vfork child in its
+ * memory it would be its parent else. One that clone() makes does so at its first event. */
 static pid_t forked(pid_t child, struct tm_thread *before) {
 	uint64_t words[1] = { (uint64_t)child };
 	struct tm_thread *t;
@@ -211,9 +212,9 @@ static pid_t forked(pid_t child, struct tm_thread *before) {
 	after_fork(before, child == 0);
 	tm_gate_open(child == 0);
 	if (child == 0) tm_inherited_locks_free(true);
-	t = child > 0 ? tm_hook_enter_to_say() : NULL;
+	t = child < 0 ? NULL : child ? tm_hook_enter_to_say() : tm_hook_enter();
 	if (!t) return child;
-	tm_emit_control(t, TM_CTL_FORK, 0, tm_is_sandboxed() ? TM_EXEC_CONFINED : TM_EXEC_NATIVE, words, 1, NULL, 0);
+	if (child) tm_emit_control(t, TM_CTL_FORK, 0, tm_is_sandboxed() ? TM_EXEC_CONFINED : TM_EXEC_NATIVE, words, 1, NULL, 0);
 	tm_hook_leave(t);
 	return child;
 }
