@@ -1,12 +1,14 @@
 /* bypassed.c - notes which libraries call another malloc than ours, and an operator new that may call none.
  *
  * Flow:     the process begins to leave (process_hooks.c) -> tm_note_bypassed() -> NOTE
+ *           a library is closed (modules.c) -> tm_note_bypassed_by() -> NOTE
  * Why:      a library loaded with RTLD_DEEPBIND finds its functions among its own dependencies first, so libc's malloc before our hook. dlopen is
  *           not hooked (that would change whose search path applies), but what a library's import of malloc points to can be looked at
- *           when the process leaves: by then it is bound, if it was ever called. An allocator that is a library (jemalloc, tcmalloc, mimalloc) has operators
+ *           when the process leaves or closes it (PHP closes all its extensions before): by then it is bound, if it was ever called. One that imports
+ *           free alone frees blocks that stay live in the trace. An allocator that is a library (jemalloc, tcmalloc, mimalloc) has operators
  *           of C++ that do not come by malloc. No hook is in their place: where libstdc++ came with a plugin, nobody but the loader could say
  *           whose operator such a hook has to call.
- * Limits:   libraries that were closed before, and namespaces of their own (dlmopen), which the loader does not list.
+ * Limits:   what another library took along when it was closed, and namespaces of their own (dlmopen), which the loader does not list.
  */
 #include "elf_imports.h"
 #include "elf_symbols.h"
@@ -19,9 +21,13 @@
 
 static const char *const operators_new[] = { "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t" };
 
+#define FAMILY 4u
+static const char *const family[FAMILY] = { "malloc", "calloc", "realloc", "free" };
+
 struct look {
+	const void *only;            /* the dynamic section of the library to look at; NULL: all */
 	struct dl_phdr_info program; /* the first of the list */
-	bool program_imports;        /* its malloc is another module's */
+	bool program_imports[FAMILY];
 	unsigned count;
 	char names[NOTES_MAX][256]; /* written down inside of the loader's callback, told after it */
 	/* The first module with an operator new of C++, which the others' calls come to unless they are the program's own. */
@@ -42,8 +48,22 @@ static bool is_ours(uintptr_t address) {
 	return address - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
 }
 
+/* A plugin may be closed many times, and be there at the end. */
+static bool is_new(const char *library) {
+	static _Atomic uint64_t noted[NOTES_MAX];
+	uint64_t hash = 0xcbf29ce484222325u ^ tm_guest.process;
+	for (const char *c = library; *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+	for (unsigned i = 0; i < NOTES_MAX; i++) {
+		uint64_t there = 0;
+		if (atomic_compare_exchange_strong(&noted[i], &there, hash | 1)) return true;
+		if (there == (hash | 1)) return false;
+	}
+	return false;
+}
+
 static void note(struct tm_thread *t, const char *library, const char *after) {
 	char text[512];
+	if (!is_new(library)) return;
 	size_t n = strnlen(library, sizeof text / 2), more = strnlen(after, sizeof text - 1 - n);
 	memcpy(text, library, n);
 	memcpy(text + n, after, more);
@@ -69,19 +89,28 @@ static void look_for_new(struct look *look, const struct dl_phdr_info *info) {
 
 /* One that the loader has not bound yet points back into its own module; so does libc's own. Where a program that lies at a fixed address takes malloc's
  * address, that is the program's PLT entry for all, which leads here. */
+static bool passes_by(const struct look *look, const struct dl_phdr_info *info, void **const slots[FAMILY]) {
+	for (unsigned i = 0; i < FAMILY; i++) {
+		uintptr_t bound = slots[i] ? (uintptr_t)*slots[i] : 0;
+		if (bound && !is_ours(bound) && !holds(info, bound) && !(look->program_imports[i] && holds(&look->program, bound))) return true;
+	}
+	return false;
+}
+
 static int look_at(struct dl_phdr_info *info, size_t size, void *context) {
 	struct look *look = context;
 	struct tm_imports imports;
+	void **slots[FAMILY];
 	bool first = !look->program.dlpi_phdr;
 	(void)size;
 	if (!info->dlpi_name) return 0;
 	if (first) look->program = *info;
-	look_for_new(look, info);
+	if (!look->only) look_for_new(look, info);
+	else if (!first && !holds(info, (uintptr_t)look->only)) return 0;
 	if ((!info->dlpi_name[0] && !first) || !tm_imports_find(&imports, (const void *)info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum)) return 0;
-	void **slot = tm_import_slot(&imports, "malloc");
-	uintptr_t bound = slot ? (uintptr_t)*slot : 0;
-	if (first) look->program_imports = slot != NULL;
-	if (first || !bound || is_ours(bound) || holds(info, bound) || (look->program_imports && holds(&look->program, bound))) return 0;
+	tm_import_slots(&imports, family, FAMILY, slots);
+	for (unsigned i = 0; first && i < FAMILY; i++) look->program_imports[i] = slots[i] != NULL;
+	if (first || !passes_by(look, info, slots)) return 0;
 	copy_name(look->names[look->count], info->dlpi_name);
 	return ++look->count == NOTES_MAX;
 }
@@ -100,12 +129,10 @@ static int look_for_calls(struct dl_phdr_info *info, size_t size, void *context)
 	return look->new_is_called;
 }
 
-void tm_note_bypassed(struct tm_thread *t) {
+static void look_and_note(struct tm_thread *t, const void *only) {
 	struct look look;
-	look.count = 0;
-	look.program = (struct dl_phdr_info){ 0 };
-	look.program_imports = look.new_found = look.new_is_called = false;
-	look.allocator_name[0] = 0;
+	memset(&look, 0, sizeof look);
+	look.only = only;
 	if (tm_other_allocator() || tm_is_sandboxed() || !tm_gate_enter()) return;
 	tm_ours_begin();
 	dl_iterate_phdr(look_at, &look);
@@ -113,9 +140,18 @@ void tm_note_bypassed(struct tm_thread *t) {
 	tm_ours_end();
 	tm_gate_leave();
 	for (unsigned i = 0; i < look.count; i++)
-		note(t, look.names[i], " calls a malloc that is not tidemark's (loaded with RTLD_DEEPBIND?): its allocations are not in this trace");
+		note(t, look.names[i],
+		     " calls a malloc or free that is not tidemark's (loaded with RTLD_DEEPBIND?): its allocations and frees are not in this trace");
 	if (look.new_is_called)
 		note(t, look.allocator_name,
 		     " has an operator new of its own: if that does not come by malloc, as jemalloc's and tcmalloc's do not, what C++ code allocates by new is "
 		     "not in this trace");
+}
+
+void tm_note_bypassed(struct tm_thread *t) {
+	look_and_note(t, NULL);
+}
+
+void tm_note_bypassed_by(struct tm_thread *t, const void *handle) {
+	look_and_note(t, ((const struct link_map *)handle)->l_ld);
 }

@@ -40,14 +40,24 @@ bool tm_imports_find(struct tm_imports *found, const void *bias, const ElfW(Phdr
 	return found->symbols && found->names;
 }
 
-void **tm_import_slot(const struct tm_imports *imports, const char *name) {
+static void fill_slot(const struct tm_imports *imports, const ElfW(Rela) * r, const char *const *names, size_t count, void ***slots) {
+	const char *name = imports->names + imports->symbols[ELF64_R_SYM(r->r_info)].st_name;
+	for (size_t i = 0; i < count; i++)
+		if (!slots[i] && !strcmp(name, names[i])) slots[i] = (void **)(imports->bias + r->r_offset);
+}
+
+void tm_import_slots(const struct tm_imports *imports, const char *const *names, size_t count, void ***slots) {
+	memset(slots, 0, count * sizeof *slots);
 	for (unsigned k = 0; k < 2; k++) {
 		for (size_t i = 0; imports->tables[k] && i < imports->bytes[k] / sizeof(ElfW(Rela)); i++) {
 			const ElfW(Rela) *r = &imports->tables[k][i];
-			if (!IS_IMPORT(ELF64_R_TYPE(r->r_info))) continue;
-			if (strcmp(imports->names + imports->symbols[ELF64_R_SYM(r->r_info)].st_name, name)) continue;
-			return (void **)(imports->bias + r->r_offset);
+			if (IS_IMPORT(ELF64_R_TYPE(r->r_info))) fill_slot(imports, r, names, count, slots);
 		}
 	}
-	return NULL;
+}
+
+void **tm_import_slot(const struct tm_imports *imports, const char *name) {
+	void **slot;
+	tm_import_slots(imports, &name, 1, &slot);
+	return slot;
 }

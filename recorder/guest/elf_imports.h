@@ -24,5 +24,7 @@ struct tm_imports {
 bool tm_imports_find(struct tm_imports *found, const void *bias, const ElfW(Phdr) * headers, size_t count);
 /* The slot that the loader fills in; until the first call it may point back into the module. */
 void **tm_import_slot(const struct tm_imports *imports, const char *name);
+/* The slots of count names in one look, NULL for those that are not imported. */
+void tm_import_slots(const struct tm_imports *imports, const char *const *names, size_t count, void ***slots);
 
 #endif

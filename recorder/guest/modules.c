@@ -453,10 +453,11 @@ void tm_modules_forget(void) {
 #define YIELDS_MAX 1000u
 
 /* Before and after a close it matters that the list is new when this returns: another thread's look is waited for, unless it takes long. */
-static void refresh_now(void) {
+static void refresh_now(const void *to_close) {
 	struct tm_thread *t = tm_hook_enter();
 
 	if (!t) return;
+	if (to_close) tm_note_bypassed_by(t, to_close);
 	for (unsigned i = 0; i < YIELDS_MAX && atomic_load(&refreshing) && !tm_is_sandboxed(); i++) tm_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
 	tm_modules_refresh(t);
 	tm_hook_leave(t);
@@ -473,7 +474,7 @@ TM_EXPORT int dlclose(void *handle) {
 		*(void **)&call = tm_next_symbol("dlclose");
 		atomic_store(&real, call);
 	}
-	refresh_now();
+	refresh_now(handle);
 	atomic_fetch_add(&closing, 1);
 	atomic_store(&tm_guest.python_finalizing, NULL);
 	tm_rules_close_begin();
@@ -482,7 +483,7 @@ TM_EXPORT int dlclose(void *handle) {
 	if (inside) tm_gate_leave_closing();
 	tm_rules_close_end();
 	atomic_fetch_sub(&closing, 1);
-	refresh_now();
+	refresh_now(NULL);
 	tm_torch_forget();
 	return result;
 }

@@ -34,6 +34,8 @@ const char *tm_other_allocator(void); /* the object whose malloc the program cal
 
 /* Notes the libraries that call another malloc than ours, at the process's exit (bypassed.c). Takes the loader's lock. */
 void tm_note_bypassed(struct tm_thread *t);
+/* The same of one library, before it is closed; handle: as dlopen gives it, not NULL. */
+void tm_note_bypassed_by(struct tm_thread *t, const void *handle);
 
 /* --- our library's own file (process_info.c) --- */
 const char *tm_own_path(void); /* absolute; "" if it could not be found. Takes the loader's lock at its first call. */

@@ -265,10 +265,13 @@ def modules_that_take_turns_among_threads(t):
 @test
 def library_that_passes_the_hooks_by(t):
     plugin = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
-    for options, seen, notes in (([], 10, 0), (["deep"], 0, 1)):
-        db = t.imported(t.same_as_bare([t.program("prog_deepbind.c"), plugin, *options]))
-        t.equal(db.value("select count(*) from allocation where size_bytes = 4001"), seen, f"blocks with {options}")
-        t.equal(db.value("select count(*) from note where kind = 'bypassed' and instr(text, 'plugin_one.so')"), notes, f"notes with {options}")
+    frees = t.program("prog_plugin.c", "-shared", "-fPIC", "-DRELEASES", name="plugin_frees.so")
+    for options, seen, notes in (([], 10, 0), (["deep"], 0, 1), (["deep", "close"], 0, 1)):
+        for library in (plugin, frees):
+            name = os.path.basename(library)
+            db = t.imported(t.same_as_bare([t.program("prog_deepbind.c"), library, *options]))
+            t.equal(db.value("select count(*) from allocation where size_bytes = 4001"), seen if library == plugin else 0, f"{name}: blocks with {options}")
+            t.equal(db.value("select count(*) from note where kind = 'bypassed' and instr(text, ?)", name), notes, f"{name}: notes with {options}")
 
 
 @test
