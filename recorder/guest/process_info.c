@@ -8,7 +8,6 @@
 #include "process.h"
 #include "raw.h"
 
-#include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -96,15 +95,18 @@ static int find_first_malloc(struct dl_phdr_info *info, size_t size, void *first
 /* Once an image: its forked children know the answer, and must not ask the loader, whose lock another thread may have held when they
  * were born. */
 const char *tm_other_allocator(void) {
+	static char program[TM_PATH_MAX]; /* which the loader calls by its first argument, and a program may write anything there */
 	void *first = NULL;
-	Dl_info info;
+	struct dl_phdr_info info;
 
 	if (looked_for_allocator) return other_allocator;
 	looked_for_allocator = true;
 	tm_ours_begin();
 	dl_iterate_phdr(find_first_malloc, &first);
-	if (first && (uintptr_t)first - tm_guest.text_low >= tm_guest.text_high - tm_guest.text_low)
-		other_allocator = dladdr(first, &info) && info.dli_fname ? info.dli_fname : "another object";
+	if (first && (uintptr_t)first - tm_guest.text_low >= tm_guest.text_high - tm_guest.text_low) {
+		other_allocator = tm_symbols_module(first, &info) ? info.dlpi_name : "another object";
+		if (!other_allocator[0]) other_allocator = tm_raw_readlink("/proc/self/exe", program, sizeof program) > 0 ? program : "the program";
+	}
 	tm_ours_end();
 	return other_allocator;
 }
