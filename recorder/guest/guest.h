@@ -138,6 +138,7 @@ struct tm_guest {
 	uint32_t slab_first;      /* index of its first ring */
 	char session_path[256];
 	bool epoch_stays;         /* this kernel does not wipe pages on fork: fork() clears the word in the child (process_hooks.c) */
+	bool is_inspected;        /* by a tool that reports what we read as the program's errors: nothing is recorded (hook.c) */
 	uint32_t process;         /* process number */
 	uint32_t parent_process;  /* of the process that forked us, 0 if exec'd or first */
 	_Atomic uint32_t next_thread;

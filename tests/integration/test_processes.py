@@ -146,6 +146,20 @@ def children_that_cannot_be_recorded(t):
 
 
 @test
+def program_that_valgrind_inspects(t):
+    """What the hooks would read in its memory is reported by no tool: it runs as it is; a child that is not inspected is recorded."""
+    t.need("valgrind")
+    command = [t.program("prog_run.c"), "fork", t.program("prog_child.c")]
+    for options in (["--tool=memcheck"], ["--tool=helgrind"], ["--tool=memcheck", "--trace-children=yes"]):
+        recording = t.same_as_bare(["valgrind", "-q", "--error-exitcode=9", *options, *command])
+        t.equal((recording.out, recording.err, recording.status), (b"child\n", b"", 4), f"{options}: output and status")
+        db = t.imported(recording)
+        no_loss(t, db)
+        t.equal(db.value("select count(*) from allocation where size_bytes in (777, 1234)"), 0 if "--trace-children=yes" in options else 1, f"{options}: blocks")
+        t.check(db.value("select count(*) from note where kind = 'not-recordable' and text like '%valgrind%'") > 0, f"{options}: a note says so")
+
+
+@test
 def into_the_background(t):
     """The recording goes on after the command, whose child nobody has heard of yet."""
     program, texts = t.program("prog_daemon.c"), []
