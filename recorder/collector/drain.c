@@ -64,7 +64,7 @@ static void take_losses(struct tm_collector *c, struct tm_ring_view *r, struct t
 	uint64_t events = atomic_load_explicit(&ring->lost_events, memory_order_relaxed);
 	uint64_t bytes = atomic_load_explicit(&ring->lost_bytes, memory_order_relaxed);
 	uint64_t nested = atomic_load_explicit(&ring->nested_lost, memory_order_relaxed);
-	if (events == r->lost_events && nested == r->nested_lost) return;
+	if (events == r->lost_events && nested == r->nested_lost && !r->impossible_events) return;
 	uint64_t now = tm_monotonic_ns();
 	if (!closing && now - r->loss_written_ns < LOSS_INTERVAL_NS) return;
 	r->loss_written_ns = now;
@@ -74,6 +74,10 @@ static void take_losses(struct tm_collector *c, struct tm_ring_view *r, struct t
 	if (nested > r->nested_lost)
 		tm_drain_add_loss(c, r, "nested", nested - r->nested_lost, 0,
 				  "a signal handler made more calls inside one call than are kept");
+	if (r->impossible_events)
+		tm_drain_add_loss(c, r, "impossible", r->impossible_events, 0,
+				  "an address or a size that no block can have, from an allocator or a call of tidemark.h");
+	r->impossible_events = 0;
 	r->lost_events = events;
 	r->lost_bytes = bytes;
 	r->nested_lost = nested;
@@ -260,6 +264,14 @@ static inline bool take_heap(struct tm_collector *c, struct tm_ring_view *r, uin
 	return true;
 }
 
+/* What the program says of its pools, and an allocator that rounds a size up beyond all there is, may have any value: that costs one event, and its stack is
+ * what the next one's goes on from. */
+static inline bool is_impossible(struct tm_ring_view *r, uint64_t addr, uint64_t old, uint64_t size) {
+	if (addr < TM_ADDRESS_LIMIT && old < TM_ADDRESS_LIMIT && size_is_sound(size)) return false;
+	r->impossible_events++;
+	return true;
+}
+
 /* One event; w is a copy of n words. false: it makes no sense. */
 static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n) {
 	uint8_t op = (uint8_t)w[0];
@@ -272,26 +284,27 @@ static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, co
 	case TM_CLASS_ALLOC:
 	case TM_CLASS_MAP:
 		fixed = TM_RING_ALLOC_WORDS + own;
-		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3])) return false;
-		if (!take_heap(c, r, op, flags, w[fixed - 1], &heap)) return false;
+		if (n < fixed || !take_heap(c, r, op, flags, w[fixed - 1], &heap)) return false;
 		if (!(TM_OP_IS_DRIVERS(op) ? tm_ring_stack_take_past(c, r, flags, keep, w + fixed, n - fixed, y, &stack)
 					   : tm_ring_stack_take(c, r, flags, keep, w + fixed, n - fixed, &stack)))
 			return false;
+		if (is_impossible(r, w[2], 0, w[3])) return true;
 		if (TM_OP_IS_DRIVERS(op)) y = TM_RING_USABLE_UNKNOWN;
 		e = stamped(c, r, op, w[1], w[1]);
 		break;
 	case TM_CLASS_FREE:
 		fixed = TM_RING_FREE_WORDS + own;
-		if (n != fixed || w[2] >= TM_ADDRESS_LIMIT || !take_heap(c, r, op, flags, w[fixed - 1], &heap)) return false;
+		if (n != fixed || !take_heap(c, r, op, flags, w[fixed - 1], &heap)) return false;
+		if (is_impossible(r, 0, w[2], 0)) return true;
 		e = stamped(c, r, op, w[1], w[1]);
 		e->old = w[2];
 		e->heap = heap;
 		return true;
 	case TM_CLASS_REALLOC:
 		fixed = TM_RING_REALLOC_WORDS + own;
-		if (n < fixed || w[2] >= TM_ADDRESS_LIMIT || w[5] >= TM_ADDRESS_LIMIT || !size_is_sound(w[3])) return false;
-		if (!take_heap(c, r, op, flags, w[fixed - 1], &heap)) return false;
+		if (n < fixed || !take_heap(c, r, op, flags, w[fixed - 1], &heap)) return false;
 		if (!tm_ring_stack_take(c, r, flags, keep, w + fixed, n - fixed, &stack)) return false;
+		if (is_impossible(r, w[2], w[5], w[3])) return true;
 		e = stamped(c, r, op, w[1], w[4]);
 		e->old = w[5];
 		break;

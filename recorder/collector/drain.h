@@ -50,6 +50,7 @@ struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	uint64_t last_ticks; /* no event that comes was begun earlier */
 	uint64_t end_ticks;  /* of the last event */
 	uint64_t lost_events, lost_bytes, nested_lost; /* as last seen */
+	uint64_t impossible_events;                    /* with an address or a size that no block has; not written yet */
 	uint64_t loss_written_ns, quiet_since_ns, claimed_ns, freed_ns;
 	uint64_t used_bytes;   /* since its pages were last given back */
 	uint32_t group_serial; /* of the group that `segment` is in */

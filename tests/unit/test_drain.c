@@ -412,8 +412,6 @@ static void test_impossible_content(void) {
 	uint32_t pid = (uint32_t)getpid();
 	const uint64_t bad[][4] = {
 		{ tm_ring_word(TM_OP_MALLOC, 0, 4, 5, 0), 1, 0x5000, 1 },                          /* keeps more frames than there were */
-		{ tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 0), 1, TM_ADDRESS_LIMIT, 1 }, /* an address that cannot be coded */
-		{ tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 0), 1, 0x5000, UINT64_MAX },  /* a size that nothing has */
 		{ tm_ring_word(TM_CTL_MODULE, 0, 4, 0, 0), 1, 0x5000, 1 },                         /* a number is missing */
 		{ tm_ring_word(TM_CTL_NOTE, 0, 4, 0, 4000), 1, 0x6b, 0x6b },                       /* less text than it says */
 		{ tm_ring_word(TM_OP_SCOPE_PUSH, 0, 4, 1, 4), 1, 0, 0 },                           /* no room for its name */
@@ -433,6 +431,29 @@ static void test_impossible_content(void) {
 		put(&w, 0, bad[i], 4);
 		finish_and_read(&w, &t);
 		CHECK(t.count == 1 && t.losses == 1 && !strcmp(t.last_loss, "corrupt-ring"));
+		trace_release(&t);
+	}
+}
+
+/* What a program may say of its own blocks: such an event is lost alone. */
+static void test_impossible_blocks(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	const uint64_t bad[][4] = {
+		{ tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 0), 1, TM_ADDRESS_LIMIT, 1 }, /* an address that cannot be coded */
+		{ tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 0), 1, 0x5000, UINT64_MAX },  /* a size that nothing has */
+		{ tm_ring_word(TM_OP_FREE, TM_RING_NO_STACK, 3, 0, 0), 1, UINT64_MAX },
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		world_start(&w);
+		claim(&w, 0, 1, pid, 1);
+		announce(&w, 0, pid, 0);
+		allocate(&w, 0, 0x1000, 1);
+		for (unsigned k = 0; k < 3; k++) put(&w, 0, bad[i], bad[i][0] >> 16 & 0xffff);
+		allocate(&w, 0, 0x2000, 1);
+		finish_and_read(&w, &t);
+		CHECK(t.count == 2 && t.losses == 1 && t.lost == 3 && !strcmp(t.last_loss, "impossible"));
 		trace_release(&t);
 	}
 }
@@ -617,6 +638,7 @@ int main(void) {
 	test_silent_children();
 	test_corrupt_stretch();
 	test_impossible_content();
+	test_impossible_blocks();
 	test_lost_free_in_summary();
 	test_stack_after_corruption();
 	test_impossible_positions();
