@@ -146,6 +146,7 @@ struct tm_guest {
 	_Atomic uint32_t sandboxed; /* filters of system calls that the program set or asks for at this moment: we make no call then (sandbox_hooks.c) */
 	uint32_t pid;
 	uintptr_t text_low, text_high;   /* our own code: never a frame */
+	uintptr_t allocator_low, allocator_high; /* code of the allocator behind us, where that is not libc's (real.c) */
 	uintptr_t main_low, main_high;   /* code of the wrapper around main: it and what lies outside it are never frames */
 };
 
@@ -296,7 +297,7 @@ bool tm_real_find(void);                 /* idempotent; false: it is under way, 
 bool tm_real_ready(void);                /* every function of tm_real is known */
 bool tm_real_is_libc(void);              /* the allocator is libc's own. Takes the loader's lock. */
 void tm_real_attached(void);             /* once, when the process is attached */
-size_t tm_real_usable(const void *addr); /* the bytes of a block that it has just given: asks it */
+size_t tm_real_usable(const void *addr); /* the bytes of a block that it has just given: asks it; SIZE_MAX: it cannot say */
 void *tm_next_symbol(const char *name);  /* dlsym(RTLD_NEXT), marked as ours; NULL if there is none */
 
 /* --- syscalls that libc could be asked for by a hook of ours: go straight to the kernel, errno untouched --- */

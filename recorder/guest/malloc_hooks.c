@@ -60,38 +60,48 @@ INLINE void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t siz
 	tm_leave(t);
 }
 
-TM_COLD static void *malloc_unrecorded(size_t size) {
+/* A call inside of another one, from `caller`: a signal handler's, unless it is the allocator's own, whose calloc calls its malloc. */
+static void nested_add(enum tm_op op, const void *addr, size_t size, const void *caller) {
+	if ((uintptr_t)caller - tm_guest.allocator_low < tm_guest.allocator_high - tm_guest.allocator_low) return;
+	tm_nested_add(op, addr, size);
+}
+
+static const void *caller_of(const void *frame) {
+	return ((const void *const *)frame)[1];
+}
+
+TM_COLD static void *malloc_unrecorded(size_t size, const void *frame) {
 	if (is_own()) {
 		void *own = tm_own_alloc(16, size);
 		if (is_final(own)) return own;
 	}
 	void *p = tm_real.malloc(size);
-	if (p) tm_nested_add(TM_OP_MALLOC, p, size);
+	if (p) nested_add(TM_OP_MALLOC, p, size, caller_of(frame));
 	return p;
 }
 
 INLINE void *malloc_through(size_t size, const void *frame, bool sampling) {
 	struct tm_thread *t = tm_enter();
-	if (TM_UNLIKELY(!t)) return malloc_unrecorded(size);
+	if (TM_UNLIKELY(!t)) return malloc_unrecorded(size, frame);
 	void *p = tm_real.malloc(size);
 	record_alloc(t, TM_OP_MALLOC, p, size, frame, sampling);
 	return p;
 }
 
-TM_COLD static void *calloc_unrecorded(size_t count, size_t size) {
+TM_COLD static void *calloc_unrecorded(size_t count, size_t size, const void *frame) {
 	size_t bytes;
 	if (is_own()) {
 		void *own = __builtin_mul_overflow(count, size, &bytes) ? NULL : tm_own_alloc(16, bytes);
 		if (is_final(own)) return own;
 	}
 	void *p = tm_real.calloc(count, size);
-	if (p) tm_nested_add(TM_OP_CALLOC, p, count * size);
+	if (p) nested_add(TM_OP_CALLOC, p, count * size, caller_of(frame));
 	return p;
 }
 
 INLINE void *calloc_through(size_t count, size_t size, const void *frame, bool sampling) {
 	struct tm_thread *t = tm_enter();
-	if (TM_UNLIKELY(!t)) return calloc_unrecorded(count, size);
+	if (TM_UNLIKELY(!t)) return calloc_unrecorded(count, size, frame);
 	void *p = tm_real.calloc(count, size);
 	size_t bytes;
 	if (__builtin_mul_overflow(count, size, &bytes)) bytes = SIZE_MAX; /* then p is NULL */
@@ -115,7 +125,7 @@ static void free_on_our_account(enum tm_op op, void *p) {
 }
 
 /* Also blocks of ours, which libc may free whenever it likes. */
-TM_COLD static void free_unrecorded(enum tm_op op, void *p) {
+TM_COLD static void free_unrecorded(enum tm_op op, void *p, const void *caller) {
 	if (!p) return;
 	if (tm_own_holds(p)) {
 		tm_own_free(p);
@@ -126,7 +136,7 @@ TM_COLD static void free_unrecorded(enum tm_op op, void *p) {
 		free_on_our_account(op, p);
 		return;
 	}
-	tm_nested_add(op, p, 0);
+	nested_add(op, p, 0, caller);
 	tm_real.free(p);
 }
 
@@ -138,7 +148,7 @@ TM_COLD static void free_of_ours(struct tm_thread *t, void *p) {
 INLINE void free_through(enum tm_op op, void *p, bool sampling) {
 	struct tm_thread *t = p ? tm_enter() : NULL;
 	if (TM_UNLIKELY(!t)) {
-		free_unrecorded(op, p);
+		free_unrecorded(op, p, __builtin_return_address(0));
 		return;
 	}
 	if (TM_UNLIKELY(tm_own_holds(p))) {
@@ -150,11 +160,11 @@ INLINE void free_through(enum tm_op op, void *p, bool sampling) {
 	tm_leave(t);
 }
 
-TM_COLD static void *resize_unrecorded(enum tm_op op, void *old, size_t size) {
+TM_COLD static void *resize_unrecorded(enum tm_op op, void *old, size_t size, const void *frame) {
 	if (!tm_real_ready()) tm_real_find();
 	void *moved = tm_real.realloc(old, size);
-	if (moved || size == 0) tm_nested_add(TM_OP_REALLOC_FREE, old, 0);
-	if (moved) tm_nested_add(op == TM_OP_REALLOC ? TM_OP_REALLOC_NEW : TM_OP_REALLOCARRAY_NEW, moved, size);
+	if (moved || size == 0) nested_add(TM_OP_REALLOC_FREE, old, 0, caller_of(frame));
+	if (moved) nested_add(op == TM_OP_REALLOC ? TM_OP_REALLOC_NEW : TM_OP_REALLOCARRAY_NEW, moved, size, caller_of(frame));
 	return moved;
 }
 
@@ -180,7 +190,7 @@ static void record_no_resize(struct tm_thread *t, void *old, bool freed, uint64_
 /* realloc and reallocarray of a block that exists. */
 INLINE void *resize(enum tm_op op, void *old, size_t size, const void *frame, bool sampling) {
 	struct tm_thread *t = tm_enter();
-	if (TM_UNLIKELY(!t)) return resize_unrecorded(op, old, size);
+	if (TM_UNLIKELY(!t)) return resize_unrecorded(op, old, size, frame);
 	bool held = !sampling || tm_sample_forget(old);
 	uint64_t begin = held ? tm_begin(t) : 0;
 	int error_before = errno;
@@ -201,19 +211,19 @@ INLINE void *resize(enum tm_op op, void *old, size_t size, const void *frame, bo
 }
 
 /* realloc and reallocarray of nothing. */
-TM_COLD static void *resize_nothing_unrecorded(enum tm_op op, size_t size) {
+TM_COLD static void *resize_nothing_unrecorded(enum tm_op op, size_t size, const void *frame) {
 	if (is_own()) {
 		void *own = tm_own_alloc(16, size);
 		if (is_final(own)) return own;
 	}
 	void *p = tm_real.realloc(NULL, size);
-	if (p) tm_nested_add(op, p, size);
+	if (p) nested_add(op, p, size, caller_of(frame));
 	return p;
 }
 
 INLINE void *resize_nothing(enum tm_op op, size_t size, const void *frame, bool sampling) {
 	struct tm_thread *t = tm_enter();
-	if (TM_UNLIKELY(!t)) return resize_nothing_unrecorded(op, size);
+	if (TM_UNLIKELY(!t)) return resize_nothing_unrecorded(op, size, frame);
 	void *p = tm_real.realloc(NULL, size);
 	record_alloc(t, op, p, size, frame, sampling);
 	return p;
@@ -337,7 +347,7 @@ void *reallocarray(void *old, size_t count, size_t size) {
 static void record_aligned(struct tm_thread *t, enum tm_op op, void *p, int error, size_t size, const void *frame) {
 	int flags = -1;
 	if (TM_UNLIKELY(!t)) {
-		if (p) tm_nested_add(op, p, size);
+		if (p) nested_add(op, p, size, caller_of(frame));
 		return;
 	}
 	if (TM_UNLIKELY(!p)) {

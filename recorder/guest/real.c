@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
+#include <string.h>
 
 _Alignas(TM_LINE_BYTES) struct tm_real tm_real;
 
@@ -25,13 +26,17 @@ bool tm_real_ready(void) {
 	return atomic_load_explicit(&finding, memory_order_acquire) == 2;
 }
 
-bool tm_real_is_libc(void) {
-	struct dl_phdr_info allocator, libc;
+static bool is_allocators(uintptr_t function) {
+	struct dl_phdr_info allocator, other;
 	tm_ours_begin();
-	bool is_libc = tm_symbols_module((void *)(uintptr_t)tm_real.malloc, &allocator) &&
-		       tm_symbols_module((void *)(uintptr_t)gnu_get_libc_version, &libc) && allocator.dlpi_phdr == libc.dlpi_phdr;
+	bool is = tm_symbols_module((void *)(uintptr_t)tm_real.malloc, &allocator) && tm_symbols_module((void *)function, &other) &&
+		  allocator.dlpi_phdr == other.dlpi_phdr;
 	tm_ours_end();
-	return is_libc;
+	return is;
+}
+
+bool tm_real_is_libc(void) {
+	return is_allocators((uintptr_t)gnu_get_libc_version);
 }
 
 /* --- how large is a block? ---
@@ -39,17 +44,36 @@ bool tm_real_is_libc(void) {
  * Every allocation asks. glibc's malloc_usable_size looks also at what lies behind the block, which nobody else is about to touch: of a program whose memory
  * is not in the nearest cache it is the dearest part of an event. What it says stands in front of the block as well, in the chunk's size, whose three lowest
  * bits are flags: so it has been since 1996. Where the allocator is libc's, its answer is compared with that word for the first blocks; if it was the same
- * each time, the word is read from then on (hot.h). Blocks that have a mapping of their own are always asked for. */
+ * each time, the word is read from then on (hot.h). Blocks that have a mapping of their own are always asked for. An allocator in front of libc's that has no
+ * such function (Electric Fence, libmemusage) is not asked: libc's would look in front of a block that is none of its own. */
 
 #define BLOCKS_COMPARED 64u
 
 static _Atomic unsigned to_compare; /* 0: no more */
+static bool answers;                /* the allocator itself says how large a block is */
+
+static void find_allocators_code(void) {
+	struct dl_phdr_info info;
+	tm_ours_begin();
+	bool found = tm_symbols_module((void *)(uintptr_t)tm_real.malloc, &info);
+	tm_ours_end();
+	for (unsigned i = 0; found && i < info.dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info.dlpi_phdr[i];
+		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X)) continue;
+		tm_guest.allocator_low = info.dlpi_addr + p->p_vaddr;
+		tm_guest.allocator_high = tm_guest.allocator_low + p->p_memsz;
+	}
+}
 
 void tm_real_attached(void) {
-	if (tm_real_is_libc()) atomic_store(&to_compare, BLOCKS_COMPARED);
+	bool is_libc = tm_real_is_libc();
+	if (!is_libc) find_allocators_code();
+	if (is_libc) atomic_store(&to_compare, BLOCKS_COMPARED);
+	answers = is_libc || is_allocators((uintptr_t)tm_real.malloc_usable_size);
 }
 
 size_t tm_real_usable(const void *addr) {
+	if (TM_UNLIKELY(!answers)) return SIZE_MAX;
 	size_t usable = tm_real.malloc_usable_size((void *)addr);
 	unsigned left = atomic_load_explicit(&to_compare, memory_order_relaxed);
 
@@ -59,6 +83,30 @@ size_t tm_real_usable(const void *addr) {
 	return usable;
 }
 
+/* As a program that is linked with libc finds it. NULL: nobody has it by this version. */
+static void *next_of_version(const char *name) {
+#if defined(__x86_64__)
+	const char *version = strcmp(name, "aligned_alloc") ? "GLIBC_2.2.5" : "GLIBC_2.16";
+#elif defined(__aarch64__)
+	const char *version = "GLIBC_2.17";
+#endif
+	tm_ours_begin();
+	void *found = dlvsym(RTLD_NEXT, name, version);
+	tm_ours_end();
+	return found;
+}
+
+/* dlsym passes by what is there by an older version alone, as glibc's own allocator for MALLOC_CHECK_ and mtrace (libc_malloc_debug.so); dlvsym passes by one
+ * without versions. */
+static void find_versions(void) {
+	void *found = next_of_version("malloc");
+	if (!found || found == (void *)(uintptr_t)tm_real.malloc || !tm_real_is_libc()) return;
+#define X(result, name, arguments) \
+	if ((found = next_of_version(#name))) tm_real.name = (result(*) arguments)found;
+	TM_REAL_FUNCTIONS(X)
+#undef X
+}
+
 bool tm_real_find(void) {
 	unsigned expected = 0;
 	if (tm_real_ready()) return true;
@@ -66,6 +114,7 @@ bool tm_real_find(void) {
 #define X(result, name, arguments) tm_real.name = (result(*) arguments)tm_next_symbol(#name);
 	TM_REAL_FUNCTIONS(X)
 #undef X
+	find_versions();
 	atomic_store_explicit(&finding, 2, memory_order_release);
 	return true;
 }

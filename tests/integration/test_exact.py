@@ -3,6 +3,7 @@
 Rows are chosen by the function that called the allocator, or by sizes that nothing else uses: the C library's own allocations are recorded too.
 """
 import os
+import signal
 
 from tidemark_test import main, test
 
@@ -64,6 +65,29 @@ def usable_bytes(t):
     t.equal(len(said), 320, "blocks")
     db = t.imported(recording)
     t.equal({size: db.rows("select usable_bytes from allocation where size_bytes = ?", size) for size in said}, {size: [(n,)] for size, n in said.items()}, "usable bytes")
+
+
+@test
+def allocator_in_front_of_libcs(t):
+    """One that is preloaded, calls itself, and cannot say how large a block is."""
+    library = t.program("front_allocator.c", "-shared", "-fPIC", name="libfront_allocator.so")
+    program = t.program("front_allocator.c", "-DPROGRAM")
+    for options in ([], ["--stacks=off"], ["--sample=1"]):
+        db = t.imported(t.same_as_bare(["env", f"LD_PRELOAD={library}", program], *options))
+        rows = db.rows("""select case when size_bytes between 2000 and 2009 then 2000 else size_bytes end, api, count(*), count(free_ns), count(usable_bytes)
+                          from allocation where size_bytes in (999, 1234) or size_bytes between 2000 and 2009 group by 1, 2 order by 1""")
+        t.equal(rows, [(999, "calloc", 10, 10, 0), (1234, "malloc", 1, 0, 0), (2000, "realloc", 10, 10, 0)], f"blocks with {options}")
+        t.equal(db.rows("select kind, count, reason from loss"), [], f"losses with {options}")
+
+
+@test
+def debugging_allocator_of_libc(t):
+    """It is there for old programs alone, by a version that dlsym() does not see, and stays in use: a byte behind a block is noticed."""
+    command = ["env", "LD_PRELOAD=libc_malloc_debug.so.0", "MALLOC_CHECK_=3", t.program("behind.c")]
+    aborted = 128 + signal.SIGABRT
+    if t.run(command).status != aborted:
+        t.skip("this C library has no libc_malloc_debug.so")
+    t.equal(t.record(command, status=aborted).out, b"malloc_usable_size 20\n", "output")
 
 
 @test
