@@ -62,6 +62,12 @@ TM_COLD static bool inside_is_stale(void) {
 	return !tm_stack_holds_hook(tm_tls.thread);
 }
 
+/* Another allocator than libc's may call its own malloc as the last thing it does: that returns to our hook, and there is no frame between the two. */
+static bool returns_to_hook(uintptr_t frame) {
+	uintptr_t caller = ((const uintptr_t *)frame)[1];
+	return tm_guest.allocator_high && caller - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
+}
+
 /* An exception may have gone past tm_causes_end(): then who calls stands further out. This is asked for each block that PyTorch wants in between, so the
  * stack is not walked; where it goes deeper at once, what the thread does is not recorded until it comes out again. (A cleanup of the compiler's on its way
  * would need libgcc_s, with which every program takes a tenth of a millisecond longer to start where processor identification is trapped.) */
@@ -260,11 +266,11 @@ __attribute__((constructor)) static void construct(void) {
 
 /* --- the way in and out --- */
 
-TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame) {
+TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame, bool is_hooks) {
 	if (tm_tls.ours && !causes_were_left(frame)) return NULL;
 	if (TM_UNLIKELY(atomic_load_explicit(&tm_tls.confined_child, memory_order_relaxed) & TM_NO_CLOCK)) return NULL;
 	if (tm_tls.inside) {
-		if (!inside_is_stale()) return NULL;
+		if ((is_hooks && returns_to_hook(frame)) || !inside_is_stale()) return NULL;
 		tm_tls.inside = 0;
 		if (tm_tls.thread) { /* it may have been in the middle of a stack or a record */
 			tm_cancel(tm_tls.thread);
@@ -296,7 +302,7 @@ TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame) {
 }
 
 TM_HOT struct tm_thread *tm_hook_enter(void) {
-	return tm_enter();
+	return tm_enter_by(false);
 }
 
 struct tm_thread *tm_hook_enter_to_say(void) {

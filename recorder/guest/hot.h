@@ -21,11 +21,11 @@
 
 /* --- in and out --- */
 
-struct tm_thread *tm_enter_slow(uintptr_t frame);
+struct tm_thread *tm_enter_slow(uintptr_t frame, bool is_hooks);
 void tm_leave_slow(struct tm_thread *t);
 
-/* As tm_hook_enter(), which is this, out of line. */
-static inline __attribute__((always_inline)) struct tm_thread *tm_enter(void) {
+/* is_hooks: the frame is that of the hook itself, which returns to whoever called it. */
+static inline __attribute__((always_inline)) struct tm_thread *tm_enter_by(bool is_hooks) {
 	uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
 	struct tm_thread *t = tm_tls.thread;
 
@@ -33,7 +33,12 @@ static inline __attribute__((always_inline)) struct tm_thread *tm_enter(void) {
 		tm_tls.inside = frame;
 		return t;
 	}
-	return tm_enter_slow(frame);
+	return tm_enter_slow(frame, is_hooks);
+}
+
+/* As tm_hook_enter(), which is this, out of line. */
+static inline __attribute__((always_inline)) struct tm_thread *tm_enter(void) {
+	return tm_enter_by(true);
 }
 
 static inline __attribute__((always_inline)) void tm_leave(struct tm_thread *t) {

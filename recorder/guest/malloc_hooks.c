@@ -60,10 +60,13 @@ INLINE void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t siz
 	tm_leave(t);
 }
 
-/* A call inside of another one, from `caller`: a signal handler's, unless it is the allocator's own, whose calloc calls its malloc. */
+/* A call inside of another one, from `caller`: a signal handler's, unless it is the allocator's own, whose calloc calls its malloc. Where that is the last
+ * thing it does, the call returns to us. */
 static void nested_add(enum tm_op op, const void *addr, size_t size, const void *caller) {
-	if ((uintptr_t)caller - tm_guest.allocator_low < tm_guest.allocator_high - tm_guest.allocator_low) return;
-	tm_nested_add(op, addr, size);
+	uintptr_t from = (uintptr_t)caller;
+	bool allocators = from - tm_guest.allocator_low < tm_guest.allocator_high - tm_guest.allocator_low;
+	bool returns_to_us = from - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
+	if (!allocators && !returns_to_us) tm_nested_add(op, addr, size);
 }
 
 static const void *caller_of(const void *frame) {
