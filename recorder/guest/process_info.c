@@ -46,15 +46,22 @@ static void announce_exe(struct tm_thread *t) {
 	if (n > 0) emit_info(t, TM_INFO_EXE, path, (size_t)n);
 }
 
+/* --args=drop. What the image was started as: a child that it forks later may have been given a title, which holds arguments as well. */
+static void announce_first_argument(struct tm_thread *t) {
+	static char first[TM_PATH_MAX];
+
+	if (!first[0]) tm_raw_read_whole("/proc/self/cmdline", first, sizeof first);
+	first[sizeof first - 1] = 0;
+	if (first[0]) emit_info(t, TM_INFO_COMMAND, first, strlen(first));
+}
+
 static void announce_command(struct tm_thread *t) {
 	size_t room = COMMAND_MAX + sizeof COMMAND_CUT, n;
 	char *command = tm_raw_map(room);
 
 	if (!command) return;
 	n = tm_raw_read_whole("/proc/self/cmdline", command, COMMAND_MAX + 1);
-	if (!tm_guest.shm->args) {
-		n = strnlen(command, n);
-	} else if (n > COMMAND_MAX) {
+	if (n > COMMAND_MAX) {
 		memcpy(command + COMMAND_MAX - sizeof COMMAND_CUT, "\0" COMMAND_CUT, sizeof COMMAND_CUT);
 		n = COMMAND_MAX;
 	} else if (n > 0 && command[n - 1] == 0) {
@@ -149,7 +156,8 @@ void tm_process_announce(struct tm_thread *t) {
 
 	tm_emit_control(t, TM_CTL_PROCESS, 0, 0, words, 4, NULL, 0);
 	announce_exe(t);
-	announce_command(t);
+	if (tm_guest.shm->args) announce_command(t);
+	else announce_first_argument(t);
 	announce_ranks(t);
 	note_other_allocator(t);
 }
