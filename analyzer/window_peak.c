@@ -86,7 +86,7 @@ static void put_changes(sqlite3_str *sql) {
 			    1, 1, 2, 2);
 }
 
-/* The levels of the stretches, with an expression `step`. */
+/* The levels of the stretches, with an expression `reached`: no name of a table, which the window's ends may ask for. */
 static void put_stretches(sqlite3_str *sql, const struct tm_database *d) {
 	put_base(sql, d, 1);
 	put_base(sql, d, 2);
@@ -94,7 +94,7 @@ static void put_stretches(sqlite3_str *sql, const struct tm_database *d) {
 	/* At equal times what is freed goes first, so that no level is reached that never was. A level lasts until the next one. */
 	sqlite3_str_appendall(
 		sql,
-		"step AS (\n"
+		"reached AS (\n"
 		"  SELECT process_id, heap_id, ts_ns, sum(bytes) OVER w AS live_bytes, sum(blocks) OVER w AS live_count, lead(ts_ns) OVER w AS next_ns\n"
 		"  FROM (SELECT c.process_id, CASE x.whole WHEN 0 THEN c.heap_id END AS heap_id, c.first_ns, c.ts_ns, c.bytes, c.blocks\n"
 		"        FROM change AS c JOIN heap AS h ON h.id = c.heap_id CROSS JOIN (SELECT 0 AS whole UNION ALL SELECT 1) AS x\n"
@@ -102,7 +102,7 @@ static void put_stretches(sqlite3_str *sql, const struct tm_database *d) {
 		"  WINDOW w AS (PARTITION BY process_id, first_ns, heap_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING)),\n"
 		"level AS MATERIALIZED (\n"
 		"  SELECT s.process_id, s.heap_id, max(s.ts_ns, b.from_ns) AS ts_ns, s.live_bytes, s.live_count\n"
-		"  FROM step AS s JOIN bound AS b ON b.process_id = s.process_id\n"
+		"  FROM reached AS s JOIN bound AS b ON b.process_id = s.process_id\n"
 		"  WHERE s.ts_ns <= b.to_ns AND (s.next_ns IS NULL OR s.next_ns > b.from_ns OR s.ts_ns >= b.from_ns)\n");
 }
 

@@ -14,7 +14,7 @@ import subprocess
 import time
 
 from tidemark_test import main, test
-from trace_writer import Trace, free, malloc, mmap, munmap, realloc
+from trace_writer import Trace, free, malloc, mmap, munmap, realloc, step
 
 GROUPS = ("stack", "site", "function", "file", "library", "scope", "thread", "heap", "size", "age")
 
@@ -302,6 +302,29 @@ def windows_in_which_nothing_happens(t):
     for first, last, wanted in ((5000, 6000, 100), (1201, 1300, 100), (1150, 1300, 1000), (19000, 19999, 100), (21000, 22000, 0), (30500, 30600, 7)):
         rows = ask(t, db, "peak", f"--from={first}ns", f"--to={last}ns", "--heap=malloc")
         t.equal(sum(r["live_bytes"] for r in rows), wanted, f"the peak from {first} to {last}")
+
+
+@test
+def windows_between_steps(t):
+    """Steps bound a window as times do, also one whose level has to be put together by SQL (--sql), and the query that is printed runs: 100 live in the
+    first step, 100 + 900 in the second, 7 in the third."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    a = trace.stack("main", "a")
+    trace.events(1, [step(500, 1), malloc(1000, 0x1000, 100, a), step(2000, 2), malloc(3000, 0x2000, 900, a), free(4000, 0x1000), free(4100, 0x2000), step(5000, 3),
+                     malloc(6000, 0x3000, 7, a)], watermark=7000)
+    trace.exit(1, 8000)
+    trace.end(1, 9000)
+    path, db = t.path("steps.tmk"), t.path("steps.db")
+    trace.save(path)
+    t.run([os.path.join(t.build, "bin/tidemark"), "import", "-q", path, "-o", db], status=0)
+    for n, wanted in ((1, 100), (2, 1000), (3, 7)):
+        window = ("peak", "--heap=malloc", f"--from=step:{n}", f"--to=step-end:{n}")
+        rows = ask(t, db, *window)
+        t.equal([row["live_bytes"] for row in rows], [wanted], f"the peak of step {n}")
+        printed = t.ask(window[0], db, *window[1:], "--sql").text
+        t.equal(json.loads(t.run([t.tidemark, "query", db, "-", "--format=json"], input=printed.encode(), status=0).text), rows, "what --sql prints")
 
 
 main()
