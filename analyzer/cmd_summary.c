@@ -74,7 +74,6 @@ static const struct tm_listing devices = {
 	.source = "gpu_summary",
 	.order = "process_id, device",
 	.title = "devices (more: tidemark gpu)",
-	.nothing = "none",
 };
 
 static const struct tm_listing peak_sites = {
@@ -108,7 +107,6 @@ static const struct tm_listing scopes = {
 	.has_heap = true,
 	.title = "scopes (more: tidemark scopes)",
 	.share_column = "total_allocated_bytes",
-	.nothing = "nothing",
 	.estimated = { "self_allocated_bytes", "total_allocated_bytes", "retained_bytes", "peak_growth_bytes" },
 };
 
@@ -120,7 +118,6 @@ static const struct tm_listing steps = {
 	.order = "survived_bytes DESC, process_id, start_ns",
 	.title = "steps, those that left most behind first (more: tidemark scopes --steps)",
 	.share_column = "survived_bytes",
-	.nothing = "nothing",
 	.estimated = { "allocated_bytes", "net_bytes", "peak_bytes", "survived_bytes" },
 	.null_heap = "(all)",
 };
@@ -170,19 +167,30 @@ static int list_sites(const struct tm_database *d, const struct tm_options *o, c
 	return status;
 }
 
+/* Only where there is something, of the process and heap that were chosen. */
+static int list_any(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *listing) {
+	int status;
+	char *sql = tm_listing_sql(d, o, listing, &status), *any = sql ? sqlite3_mprintf("SELECT 1 FROM (%s) LIMIT 1", sql) : NULL;
+	bool is_listed = any && tm_database_integer(d, any, 0);
+	sqlite3_free(sql);
+	sqlite3_free(any);
+	return is_listed ? tm_listing_also(d, o, listing) : status;
+}
+
 static int list_page(const struct tm_database *d, const struct tm_options *o) {
-	struct tm_options few = *o;
+	struct tm_options every = *o, few;
+	every.sort = NULL; /* names a column of the heaps */
+	few = every;
 	if (o->limit == TM_LIMIT_UNSET) few.limit = SITES_SHOWN;
 	int status = d->processes > 1 ? tm_listing_also(d, &few, &processes) : 0;
-	if (!status && tm_database_integer(d, "SELECT 1 FROM gpu_summary LIMIT 1", 0)) status = tm_listing_also(d, &few, &devices);
+	if (!status) status = list_any(d, &few, &devices);
 	if (!status) status = list_sites(d, &few, &peak_sites, true);
 	if (!status) status = list_sites(d, &few, &leaks, false);
-	if (!status && tm_database_integer(d, "SELECT 1 FROM scope_aggregate WHERE calls > 0 LIMIT 1", 0))
-		status = tm_listing_also(d, &few, &scopes);
-	if (!status && tm_database_integer(d, "SELECT 1 FROM step LIMIT 1", 0)) status = tm_listing_also(d, &few, &steps);
-	if (!status && tm_database_integer(d, "SELECT 1 FROM loss LIMIT 1", 0)) status = tm_listing_also(d, o, &losses);
-	if (!status && tm_database_integer(d, "SELECT 1 FROM alert LIMIT 1", 0)) status = tm_listing_also(d, o, &alerts);
-	if (!status && tm_database_integer(d, "SELECT 1 FROM note LIMIT 1", 0)) status = tm_listing_also(d, o, &notes);
+	if (!status) status = list_any(d, &few, &scopes);
+	if (!status) status = list_any(d, &few, &steps);
+	if (!status) status = list_any(d, &every, &losses);
+	if (!status) status = list_any(d, &every, &alerts);
+	if (!status) status = list_any(d, &every, &notes);
 	return status;
 }
 
@@ -197,12 +205,16 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	bool is_page = o->format == TM_FORMAT_TABLE && !o->sql;
 	struct tm_options unsorted = *o;
 	unsorted.sort = NULL;
-	int status = is_page ? tm_listing_run(d, &unsorted, &recordings) : 0;
+	int status;
+	/* A column that cannot be sorted by is refused before the page begins. */
+	char *sql = tm_listing_sql(d, o, &listing, &status);
+	sqlite3_free(sql);
+	if (!status && is_page) status = tm_listing_run(d, &unsorted, &recordings);
 	if (!status && is_page && tm_write_output("\n", 1)) status = TM_EXIT_FAILED;
 	if (!status) status = tm_listing_run(d, o, &listing);
 	if (!status && o->sql) status = tm_listing_also(d, o, &recordings);
 	sqlite3_free(columns);
-	return status ? status : list_page(d, o);
+	return status || o->format != TM_FORMAT_TABLE ? status : list_page(d, o);
 }
 
 int tm_cmd_summary(int argc, char **argv) {

@@ -22,7 +22,7 @@ struct tm_listing {
 	bool has_heap;            /* it has a column heap */
 	bool has_device;          /* it has a column device instead: --heap chooses those that the heap lies on */
 	const char *title;        /* above a table, or NULL */
-	const char *nothing;      /* what a table says instead of no rows */
+	const char *nothing;      /* what a table says instead of no rows; NULL: it has some */
 	const char *bar_column;   /* as in struct tm_render_plan */
 	const char *share_column; /* as there, unless --sort asks for another quantity */
 	const char *hidden[16];   /* more columns that its table leaves out */

@@ -327,4 +327,24 @@ def windows_between_steps(t):
         t.equal(json.loads(t.run([t.tidemark, "query", db, "-", "--format=json"], input=printed.encode(), status=0).text), rows, "what --sql prints")
 
 
+@test
+def a_page_about_one_process(t):
+    """What another process lost, noted and marked as a step has no place on it, and no page begins where its order is refused."""
+    trace = Trace()
+    for n in (1, 2):
+        trace.process(n, pid=10 + n)
+        trace.thread(n, process=n)
+    a = trace.stack("main", "a")
+    trace.segments([(1, [step(500, 1), malloc(1000, 0x1000, 100, a), free(2000, 0x9000)]), (2, [malloc(1000, 0x1000, 20, a)])], watermark=3000)
+    trace.note(1, 2500, "strange", "a note of the first")
+    for n in (1, 2):
+        trace.exit(n, 8000)
+        trace.end(n, 9000)
+    db = t.imported(trace.save(t.path("two.tmk")))
+    pages = [t.ask("summary", db.path, f"--process={n}").text for n in (1, 2)]
+    for part in ("lost: ", "unmatched-free", "a note of the first", "steps, those"):
+        t.equal([part in page for page in pages], [True, False], part)
+    t.equal(t.ask("summary", db.path, "--sort=nonsense", status=2).out, b"", "a page that is refused")
+
+
 main()
