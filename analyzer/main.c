@@ -1,9 +1,10 @@
 /* main.c - `tidemark`: finds the verb and runs it.
  *
- * One table lists the verbs; dispatch, help and suggestions are made from it. What all verbs have in common is here: the locale, a closed
- * pipe ends the program quietly, and standard output that could not be written makes it fail.
+ * One table lists the verbs; dispatch, help and suggestions are made from it. What all verbs have in common is here: the locale, names of
+ * files are names to SQLite, too, a closed pipe ends the program quietly, and standard output that could not be written makes it fail.
  */
 #include <signal.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -108,6 +109,8 @@ static void set_signals(void) {
 
 int main(int argc, char **argv) {
 	tm_display_init();
+	/* A file that is called file:x.db is no URI. */
+	sqlite3_config(SQLITE_CONFIG_URI, 0);
 	/* A recorded program gets its signals as we got them. */
 	if (argc < 2 || strcmp(argv[1], "record") != 0) set_signals();
 	return tm_finish_output(dispatch(argc, argv));

@@ -495,6 +495,22 @@ def directory_and_refusals(t):
 
 
 @test
+def names_that_are_no_uris(t):
+    """SQLite would take these for URIs; here they are names of files, for a trace, its database, and one beside another."""
+    for name in ("file:run", "file:a?mode=memory&cache=shared", "file:///b", "-c 'd\" %41"):
+        trace = simple()
+        trace.events(1, [malloc(1000, 0x1000, 10, trace.stack("main"))])
+        folder = t.path("in." + str(len(name)))
+        os.makedirs(os.path.dirname(os.path.join(folder, name)))
+        finish(trace, t, name=os.path.join(folder, name + ".tmk"))
+        ask = lambda *arguments: t.run([t.tidemark, *arguments], cwd=folder, status=0)
+        t.equal([row["live_bytes"] for row in json.loads(ask("peak", "--format=json", "--", name + ".tmk").text)], [10, 10], f"the peak of '{name}'")
+        t.equal([row["change_live_bytes"] for row in json.loads(ask("diff", "--format=json", "--", name + ".db", name + ".db").text)], [0], f"'{name}' against itself")
+        inside = os.path.dirname(os.path.join(folder, name))
+        t.equal(sorted(os.listdir(inside)), [os.path.basename(name) + suffix for suffix in (".db", ".tmk")], "nothing is left over")
+
+
+@test
 def copies_count_once(t):
     """One recording under two names is refused, and left out where nobody named it; the same start on another host or pid is another recording."""
     def saved(name, **changes):
