@@ -309,7 +309,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (b->peak_bytes < 0 && b->leak_bytes < 0 && b->growth_bytes < 0 && b->allocations < 0)
 		return tm_misuse("check", "a budget is missing: --max-peak, --max-leak, --max-growth or --max-allocations");
 	int status = o->suppressions ? tm_suppressions_read(&list, o->suppressions) : 0;
-	char *suppressed = status ? NULL : tm_suppressed_leaks(d->handle, false, &list, d->path);
+	char *suppressed = status ? NULL : tm_suppressed_leaks(d->handle, &list, d->path);
 	tm_suppressions_release(&list);
 	if (!suppressed) return TM_EXIT_FAILED;
 	char *with = verdicts(d, o, suppressed);

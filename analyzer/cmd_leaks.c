@@ -63,21 +63,29 @@ static double least_score(const struct tm_options *o) {
 	return o->format == TM_FORMAT_TABLE ? TM_LEAK_SCORE_LIKELY : 0;
 }
 
-/* Says how much was live at exit that is not listed. */
-static void count_rest(const struct tm_database *d, const struct tm_options *o, const char *suppressed) {
+/* The condition that a row is suppressed, to be freed with sqlite3_free(): known, or all of its stacks are among those that a file names. */
+static char *hushed_rows(const char *stacks) {
+	if (!*stacks) return sqlite3_mprintf("suppressed");
+	return sqlite3_mprintf("(suppressed OR (process_id, heap, stack_id) IN (\n"
+			       "    SELECT s.process_id, h.name, s.row_stack_id FROM leak_stack AS s JOIN heap AS h ON h.id = s.heap_id\n"
+			       "    GROUP BY s.process_id, s.heap_id, s.row_stack_id HAVING min(s.stack_id IN (%s))))",
+			       stacks);
+}
+
+/* Says how much was live at exit that is not listed. is_hushed: the condition above. */
+static void count_rest(const struct tm_database *d, const struct tm_options *o, const char *is_hushed) {
 	sqlite3_stmt *sums;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	sqlite3_str_appendf(
 		sql,
 		"SELECT total(NOT hushed), total(iif(hushed, 0, live_bytes)), total(hushed), total(iif(hushed, live_bytes, 0)) FROM"
-		" (SELECT live_bytes, suppressed OR stack_id IN (%s) AS hushed FROM leak_candidate"
-		" WHERE (score < %g OR suppressed OR stack_id IN (%s))",
-		suppressed, least_score(o), suppressed);
+		" (SELECT score, live_bytes, %s AS hushed FROM leak_candidate WHERE true",
+		is_hushed);
 	if (o->heap) sqlite3_str_appendf(sql, " AND heap = %Q", o->heap);
 	if (o->process_given && o->process_is_rank)
 		sqlite3_str_appendf(sql, " AND process_id IN (SELECT id FROM process WHERE rank = %lld)", o->process);
 	else if (o->process_given) sqlite3_str_appendf(sql, " AND process_id = %lld", o->process);
-	sqlite3_str_appendall(sql, ")");
+	sqlite3_str_appendf(sql, ") WHERE score < %g OR hushed", least_score(o));
 	char *text = sqlite3_str_finish(sql);
 	if (!tm_database_prepare(d, text, &sums) && sqlite3_step(sums) == SQLITE_ROW) {
 		char low[TM_UNIT_TEXT_MAX], hushed[TM_UNIT_TEXT_MAX], low_bytes[TM_UNIT_TEXT_MAX], hushed_bytes[TM_UNIT_TEXT_MAX];
@@ -94,7 +102,7 @@ static void count_rest(const struct tm_database *d, const struct tm_options *o, 
 	sqlite3_free(text);
 }
 
-static int list_candidates(const struct tm_database *d, const struct tm_options *o, const char *suppressed) {
+static int list_candidates(const struct tm_database *d, const struct tm_options *o, const char *stacks) {
 	struct tm_listing listing = {
 		.source = "leak_candidate",
 		.order = "score DESC, live_bytes DESC, process_id, heap, stack_id",
@@ -103,19 +111,18 @@ static int list_candidates(const struct tm_database *d, const struct tm_options 
 		.hidden = { "allocations", "growth_bytes_per_step", "growth_p", "first_ns", "last_ns", "stacks",
 			    o->all ? NULL : "suppressed" },
 	};
-	char *columns = NULL, *where = NULL;
-	if (*suppressed) {
+	char *columns = NULL, *where = NULL, *hushed = hushed_rows(stacks);
+	if (*stacks) {
 		columns = sqlite3_mprintf(
 			"process_id, heap, stack_id, live_bytes, live_count, allocations, growth_bytes_per_step, first_ns, last_ns, score, reason,\n"
-			"  suppressed OR stack_id IN (%s) AS suppressed, function, file, line, module, module_offset, stacks, growth_p, estimated",
-			suppressed);
+			"  %s AS suppressed, function, file, line, module, module_offset, stacks, growth_p, estimated",
+			hushed);
 		listing.columns = columns;
 	}
 	if (!o->all) {
 		char score[40] = "";
 		if (least_score(o) > 0) snprintf(score, sizeof score, "score >= %g AND ", least_score(o));
-		where = sqlite3_mprintf("%sNOT suppressed%s%s%s", score, *suppressed ? " AND stack_id NOT IN (" : "", suppressed,
-					*suppressed ? ")" : "");
+		where = sqlite3_mprintf("%sNOT %s", score, hushed);
 		listing.where = where;
 	}
 	int status = tm_listing_run(d, o, &listing);
@@ -123,8 +130,9 @@ static int list_candidates(const struct tm_database *d, const struct tm_options 
 	sqlite3_free(where);
 	if (!status && !o->all && !o->sql) {
 		fflush(stdout);
-		count_rest(d, o, suppressed);
+		count_rest(d, o, hushed);
 	}
+	sqlite3_free(hushed);
 	return status;
 }
 
@@ -136,19 +144,19 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 				d->estimated ? ", as it was sampled" : "");
 		return list_live(d, o);
 	}
-	char *suppressed = sqlite3_mprintf("");
+	char *stacks = sqlite3_mprintf("");
 	int status = 0;
 	if (o->suppressions) {
 		struct tm_suppressions list = { 0 };
-		sqlite3_free(suppressed);
-		suppressed = NULL;
+		sqlite3_free(stacks);
+		stacks = NULL;
 		status = tm_suppressions_read(&list, o->suppressions);
-		if (!status) suppressed = tm_suppressed_leaks(d->handle, true, &list, d->path);
-		if (!status && !suppressed) status = TM_EXIT_FAILED;
+		if (!status) stacks = tm_suppressed_leaks(d->handle, &list, d->path);
+		if (!status && !stacks) status = TM_EXIT_FAILED;
 		tm_suppressions_release(&list);
 	}
-	if (!status) status = list_candidates(d, o, suppressed);
-	sqlite3_free(suppressed);
+	if (!status) status = list_candidates(d, o, stacks);
+	sqlite3_free(stacks);
 	return status;
 }
 

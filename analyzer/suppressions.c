@@ -259,37 +259,24 @@ static void end_walk(struct walk *w) {
 	tm_array_release(&w->path);
 }
 
-/* A row is hidden where all of its stacks are, so its stacks come together. */
-static int collect(sqlite3_stmt *list, struct walk *w, bool rows, sqlite3_str *out) {
+static int collect(sqlite3_stmt *list, struct walk *w, sqlite3_str *out) {
 	int rc;
-	int64_t row = -1;
-	bool all = false;
-	unsigned n = 0;
 	while ((rc = sqlite3_step(list)) == SQLITE_ROW) {
-		uint8_t found = judge_stack(w, sqlite3_column_int64(list, 1));
+		int64_t stack = sqlite3_column_int64(list, 0);
+		uint8_t found = judge_stack(w, stack);
 		if (found == UNKNOWN) return SQLITE_NOMEM;
-		if (!rows || sqlite3_column_int64(list, 0) != row) {
-			if (all) sqlite3_str_appendf(out, "%s%lld", n++ ? ", " : "", row);
-			all = true;
-		}
-		row = sqlite3_column_int64(list, rows ? 0 : 1);
-		all = all && found == YES;
+		if (found == YES) sqlite3_str_appendf(out, "%s%lld", sqlite3_str_length(out) ? ", " : "", stack);
 	}
-	if (all) sqlite3_str_appendf(out, "%s%lld", n++ ? ", " : "", row);
 	return rc;
 }
 
-char *tm_suppressed_leaks(sqlite3 *db, bool rows, const struct tm_suppressions *s, const char *path) {
+char *tm_suppressed_leaks(sqlite3 *db, const struct tm_suppressions *s, const char *path) {
 	struct walk w = { .list = s };
 	sqlite3_stmt *list = NULL;
 	sqlite3_str *out = sqlite3_str_new(db);
 	int rc = begin_walk(&w, db);
-	if (rc == SQLITE_OK)
-		rc = sqlite3_prepare_v2(db,
-					rows ? "SELECT row_stack_id, stack_id FROM leak_stack ORDER BY row_stack_id"
-					     : "SELECT DISTINCT 0, stack_id FROM leak_stack",
-					-1, &list, NULL);
-	if (rc == SQLITE_OK) rc = collect(list, &w, rows, out);
+	if (rc == SQLITE_OK) rc = sqlite3_prepare_v2(db, "SELECT DISTINCT stack_id FROM leak_stack", -1, &list, NULL);
+	if (rc == SQLITE_OK) rc = collect(list, &w, out);
 	if (rc != SQLITE_DONE) tm_fail("cannot read '%s': %s", path, rc == SQLITE_NOMEM ? "out of memory" : sqlite3_errmsg(db));
 	sqlite3_finalize(list);
 	end_walk(&w);

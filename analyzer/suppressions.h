@@ -40,8 +40,7 @@ bool tm_suppression_pattern_matches(const char *pattern, struct tm_text text);
 /* Reads a file of suppressions: 0, or an exit status after saying what is wrong. */
 int tm_suppressions_read(struct tm_suppressions *s, const char *path);
 
-/* The ids of suppressed stacks of table leak_stack, as "1, 2, 3" ("" for none), to be freed with sqlite3_free(); NULL after a failure (said).
- * rows: instead those stacks that stand for rows of leak_score, of which all stacks are suppressed. */
-char *tm_suppressed_leaks(sqlite3 *db, bool rows, const struct tm_suppressions *s, const char *path);
+/* The ids of suppressed stacks of table leak_stack, as "1, 2, 3" ("" for none), to be freed with sqlite3_free(); NULL after a failure (said). */
+char *tm_suppressed_leaks(sqlite3 *db, const struct tm_suppressions *s, const char *path);
 
 #endif

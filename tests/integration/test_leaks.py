@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ElementTree
 
 from pythons import all_torches
 from tidemark_test import main, test
-from trace_writer import Trace, free, malloc, mmap, munmap, realloc, step
+from trace_writer import FORKED, Trace, free, malloc, mmap, munmap, realloc, step
 
 SCORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../fixtures/leaks/score.py")
 
@@ -193,6 +193,34 @@ def a_row_is_hidden_where_all_its_stacks_are(t):
         t.ask("check", db.path, f"--max-leak={left}", hush(t, *patterns))
         if left:
             t.ask("check", db.path, f"--max-leak={left - 1}", hush(t, *patterns), status=3)
+
+
+@test
+def rows_of_one_stack_are_hidden_apart(t):
+    """Stacks are a trace's: the first process forgets by two ways in malloc and by one in a pool, its child by that one. What hides that way hides the rows
+    of pool and child, whatever else the row of the same stack in the first process' malloc stands for."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.process(2, pid=101, parent=1, flags=FORKED)
+    for n in (1, 2):
+        trace.thread(n, process=n)
+    trace.heap(1, 1, "malloc", "host")
+    trace.heap(2, 1, "pool", "pool", parent=1)
+    site = trace.frame([("forget", "f.c", 7)], address=0x7000)
+    known, other = (trace.stack("main", way, site) for way in ("known_way", "other_way"))
+    trace.segments([(1, [malloc(1000, 0x1000, 300, known), malloc(2000, 0x2000, 200, other), malloc(3000, 0x1000, 30, known, op="heap_alloc", heap=2)]),
+                    (2, [malloc(4000, 0x5000, 50, known)])], watermark=5000)
+    for n in (1, 2):
+        trace.exit(n, 8000)
+        trace.end(n, 9000)
+    db = t.imported(trace.save(t.path("two.tmk")))
+    listed = lambda *options: [(r["process_id"], r["heap"], r["live_bytes"], r["suppressed"])
+                               for r in json.loads(t.ask("leaks", db.path, "--format=json", "--sort=-live_bytes", *options).text)]
+    every = [(1, "malloc", 500), (2, "malloc", 50), (1, "pool", 30)]
+    t.equal(listed(), [(*row, 0) for row in every], "all of them")
+    t.equal(listed(hush(t, "known_way")), [(*every[0], 0)], "the row that has another way, too")
+    t.equal(listed(hush(t, "known_way"), "--all"), [(*row, int(row != every[0])) for row in every], "what each is")
+    t.check("2 suppressed (80 B)" in t.ask("leaks", db.path, "--min-score=0", hush(t, "known_way")).errors, "how many are not listed")
 
 
 @test
