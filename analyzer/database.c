@@ -16,6 +16,7 @@
 #include "schema/kinds.h"
 #include "foreign.h"
 #include "import.h"
+#include "journal.h"
 #include "talk.h"
 
 #define SQLITE_MAGIC "SQLite format 3"
@@ -95,7 +96,7 @@ static enum beside examine(const char *database, const char *trace, const struct
 	bool is_newer = stat(database, &status) == 0 &&
 			(status.st_mtim.tv_sec != trace_status->st_mtim.tv_sec ? status.st_mtim.tv_sec > trace_status->st_mtim.tv_sec
 									       : status.st_mtim.tv_nsec >= trace_status->st_mtim.tv_nsec);
-	if (sqlite3_open_v2(database, &d.handle, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK) {
+	if (tm_journal_open(database, &d.handle, 0) == SQLITE_OK) {
 		int64_t version = tm_database_integer(&d, "SELECT value FROM meta WHERE key = 'schema_version'", -1);
 		int64_t size = tm_database_integer(&d, "SELECT file_bytes FROM trace", -1);
 		char *path = tm_database_words(&d, "SELECT path FROM trace");
@@ -136,6 +137,9 @@ static int check_version(const struct tm_database *d) {
 	int64_t version = tm_database_integer(d, "SELECT value FROM meta WHERE key = 'schema_version'", -1);
 	int error = sqlite3_errcode(d->handle);
 	if (version == TM_SCHEMA_VERSION) return 0;
+	if (sqlite3_extended_errcode(d->handle) == SQLITE_READONLY_ROLLBACK)
+		return tm_fail("cannot open '%s': an import into it was interrupted, and what '%s-journal' keeps of before cannot be put back:"
+			       " it may not be written", d->path, d->path);
 	if (error != SQLITE_OK && error != SQLITE_DONE && error != SQLITE_ROW && error != SQLITE_ERROR)
 		return tm_fail("cannot open '%s': %s", d->path, sqlite3_errmsg(d->handle));
 	if (version < 0) return tm_fail("cannot open '%s': it is a database, but not one of tidemark's", d->path);
@@ -156,7 +160,7 @@ int tm_database_open(struct tm_database *d, const char *path) {
 	}
 	if (!d->path) return tm_fail("cannot open '%s': out of memory", path);
 	/* One thread asks: no lock for each column of each row. */
-	if (sqlite3_open_v2(d->path, &d->handle, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
+	if (tm_journal_open(d->path, &d->handle, SQLITE_OPEN_NOMUTEX) != SQLITE_OK)
 		return tm_fail("cannot open '%s': %s", d->path, d->handle ? sqlite3_errmsg(d->handle) : "out of memory");
 	sqlite3_db_config(d->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(d->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);

@@ -4,6 +4,7 @@
 #include "catalog.h"
 #include "foreign.h"
 #include "import_trace.h"
+#include "journal.h"
 #include "overwrite.h"
 #include "talk.h"
 
@@ -167,7 +168,7 @@ static char *path_in_database(const char *database, const struct tm_import_sourc
 	sqlite3 *handle = NULL;
 	sqlite3_stmt *statement = NULL;
 	char *path = NULL;
-	if (sqlite3_open_v2(database, &handle, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+	if (tm_journal_open(database, &handle, 0) == SQLITE_OK &&
 	    sqlite3_prepare_v2(handle,
 			       "SELECT path FROM trace AS t WHERE CASE WHEN ?4 IS NULL THEN start_unix_ns = ?1 AND coalesce(host, '') = ?2"
 			       " AND coalesce((SELECT pid FROM process WHERE trace_id = t.id ORDER BY id LIMIT 1), 0) = ?3"

@@ -1,9 +1,10 @@
 /* overwrite.c - what an output may take the place of; see overwrite.h. */
 #include "overwrite.h"
 
-#include <sqlite3.h>
 #include <stddef.h>
 #include <sys/stat.h>
+
+#include "journal.h"
 
 bool tm_is_same_file(const char *a, const char *b) {
 	struct stat x, y;
@@ -21,7 +22,7 @@ bool tm_is_tidemark_database(const char *path) {
 	sqlite3_stmt *statement = NULL;
 	if (stat(path, &status) || !S_ISREG(status.st_mode)) return false; /* SQLite would wait for a pipe's writer */
 	const char *query = "SELECT value FROM meta WHERE key = 'schema_version'";
-	bool is_ours = sqlite3_open_v2(path, &handle, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+	bool is_ours = tm_journal_open(path, &handle, 0) == SQLITE_OK &&
 		       sqlite3_prepare_v2(handle, query, -1, &statement, NULL) == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW;
 	sqlite3_finalize(statement);
 	sqlite3_close(handle);

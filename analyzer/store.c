@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "journal.h"
 #include "unfinished.h"
 
 extern const char tm_tables_sql[], tm_views_sql[]; /* schema/tables.sql, schema/views.sql: compiled in by the build */
@@ -223,6 +224,7 @@ int tm_store_commit(struct tm_store *s) {
 	if (!s->failed) close_database(s);
 	if (s->failed) return -1;
 	if (s->appends) return 0; /* the scratch file goes with the release */
+	tm_journal_forget(s->path);
 	if (rename(s->unfinished, s->path) < 0) {
 		tm_store_fail(s, "%s", strerror(errno));
 		return -1;

@@ -8,6 +8,7 @@ import math
 import os
 import random
 import sqlite3
+import sys
 
 from tidemark_test import main, test
 from trace_writer import (EXECED, FORKED, PYTHON, UNRECORDED, Trace, free, malloc, mark, mmap, mremap, munmap, realloc)
@@ -508,6 +509,59 @@ def names_that_are_no_uris(t):
         t.equal([row["change_live_bytes"] for row in json.loads(ask("diff", "--format=json", "--", name + ".db", name + ".db").text)], [0], f"'{name}' against itself")
         inside = os.path.dirname(os.path.join(folder, name))
         t.equal(sorted(os.listdir(inside)), [os.path.basename(name) + suffix for suffix in (".db", ".tmk")], "nothing is left over")
+
+
+KILLED = """
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.executescript("pragma cache_size = 2; begin immediate; update process set pid = 0; create table more(x);")
+db.execute("with n(i) as (select 1 union all select i + 1 from n where i < 200) insert into more select randomblob(4000) from n")
+os._exit(0)
+"""
+
+
+@test
+def killed_while_it_added(t):
+    """An import that is killed while it writes into a database leaves it half written, and beside it a journal of what stood there: that is what every
+    command answers from, no journal stays, and none gets into a new database that takes the name."""
+    paths = []
+    for n in (1, 2):
+        trace = simple(start_unix_ns=10 ** 18 + n)
+        trace.events(1, [malloc(1000, 0x1000, 10 * n, trace.stack("main"))])
+        paths.append(finish(trace, t, name=f"{n}.tmk"))
+    db = t.path("1.db")
+
+    def interrupted():
+        if os.path.exists(db):
+            os.unlink(db)
+        t.ask("import", "--quiet", paths[0], "-o", db)
+        t.run([sys.executable, "-c", KILLED, db], status=0)
+        t.check(os.path.getsize(db + "-journal") > 512, "a journal")
+
+    def holds(wanted, what):
+        t.equal([os.path.exists(db + "-journal"), [row["live_bytes"] for row in json.loads(t.ask("peak", "--heap=malloc", "--format=json", db).text)]],
+                [False, wanted], what)
+        t.equal(sqlite3.connect(db).execute("pragma integrity_check").fetchall(), [("ok",)], f"integrity: {what}")
+
+    interrupted()
+    t.equal([row["pid"] for row in json.loads(t.ask("processes", "--format=json", db).text)], [100], "what stood there")
+    holds([10], "asked")
+    interrupted()
+    t.equal([row["pid"] for row in json.loads(t.ask("processes", "--format=json", paths[0]).text)], [100], "asked by its trace")
+    holds([10], "asked by its trace")
+    interrupted()
+    t.check("is the same recording" in t.ask("import", paths[0], "--append", "-o", db, status=1).errors, "a trace counts once")
+    t.ask("import", "--quiet", paths[1], "--append", "-o", db)
+    holds([10, 20], "added to")
+    interrupted()
+    t.ask("import", "--quiet", paths[1], "--force", "-o", db)
+    holds([20], "replaced")
+    interrupted()
+    os.unlink(db)
+    t.ask("import", "--quiet", paths[1], "-o", db)
+    holds([20], "made anew")
+    interrupted()
+    t.check("holds a recording" in t.ask("export", "folded", paths[1], "--force", "-o", db, status=1).errors, "an export is no reason to lose it")
 
 
 @test
