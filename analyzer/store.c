@@ -10,6 +10,8 @@
 #include "journal.h"
 #include "unfinished.h"
 
+#define BUSY_MS 30000 /* who reads the database is waited for: it is written after all the work is done */
+
 extern const char tm_tables_sql[], tm_views_sql[]; /* schema/tables.sql, schema/views.sql: compiled in by the build */
 
 void tm_store_fail(struct tm_store *s, const char *format, ...) {
@@ -116,9 +118,12 @@ static int open_existing(struct tm_store *s) {
 	int rc = sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
 	if (tm_store_check(s, rc)) return -1;
 	tm_store_execute(s, "PRAGMA cache_size=-16384; PRAGMA temp_store=MEMORY; BEGIN IMMEDIATE");
+	sqlite3_busy_timeout(s->db, BUSY_MS);
 	int64_t version = tm_store_number(s, "SELECT value FROM meta WHERE key = 'schema_version'", 0);
 	if (s->failed) {
-		snprintf(s->error, sizeof s->error, "not a tidemark database");
+		/* Another one that adds to it, or a disk that fails, says so itself. */
+		int code = sqlite3_errcode(s->db);
+		if (code == SQLITE_NOTADB || code == SQLITE_ERROR) snprintf(s->error, sizeof s->error, "not a tidemark database");
 		return -1;
 	}
 	if (version == TM_SCHEMA_VERSION) return 0;

@@ -9,6 +9,7 @@ import os
 import random
 import sqlite3
 import sys
+import time
 
 from tidemark_test import main, test
 from trace_writer import (EXECED, FORKED, PYTHON, UNRECORDED, Trace, free, malloc, mark, mmap, mremap, munmap, realloc)
@@ -562,6 +563,34 @@ def killed_while_it_added(t):
     holds([20], "made anew")
     interrupted()
     t.check("holds a recording" in t.ask("export", "folded", paths[1], "--force", "-o", db, status=1).errors, "an export is no reason to lose it")
+
+
+@test
+def why_nothing_was_added(t):
+    """What keeps a trace out of a database: another import that adds to it, or that it is none of ours."""
+    trace = simple()
+    trace.events(1, [malloc(1000, 0x1000, 10, trace.stack("main"))])
+    path = finish(trace, t, name="one.tmk")
+    for name, statements in (("ours.db", None), ("other.db", "create table t(x)"), ("text.db", "")):
+        db = t.path(name)
+        if statements is None:
+            t.ask("import", "--quiet", finish(simple(start_unix_ns=1), t, name="ours.tmk"), "-o", db)
+            other = sqlite3.connect(db, isolation_level=None)
+            other.execute("begin immediate")
+        elif statements:
+            sqlite3.connect(db).execute(statements)
+        else:
+            with open(db, "w", encoding="ascii") as file:
+                file.write("no database, but more than the hundred bytes that one begins with\n" * 99)
+        said = t.ask("import", path, "--append", "-o", db, status=1).errors
+        t.check(("database is locked" if statements is None else "not a tidemark database") in said and said.count("\n") == 1, f"{name}: {said}")
+    other.execute("rollback")
+    reader = other.execute("select a.name from sqlite_schema as a, sqlite_schema as b")
+    reader.fetchone()
+    child = t.start([t.tidemark, "import", path, "--append", "-o", t.path("ours.db")])
+    time.sleep(1)
+    reader.close()
+    t.equal(child.wait(), 0, "one who reads is waited for")
 
 
 @test
