@@ -11,9 +11,15 @@ void tm_timeline_release(struct tm_timeline *t) {
 	tm_array_release(&t->buckets);
 }
 
+/* Of a bucket that time has left. */
+static struct tm_point lowest(const struct tm_bucket *b) {
+	return b->last.bytes < b->low.bytes ? b->last : b->low;
+}
+
 /* b follows a in time. */
 static struct tm_bucket joined(const struct tm_bucket *a, const struct tm_bucket *b) {
 	struct tm_bucket both = *a;
+	both.low = lowest(a);
 	if (b->low.bytes < both.low.bytes) both.low = b->low;
 	if (b->high.bytes > both.high.bytes) both.high = b->high;
 	both.last = b->last;
@@ -41,7 +47,7 @@ void tm_timeline_open_bucket(struct tm_timeline *t, struct tm_point p) {
 	while (since_start / t->width_ns >= TM_TIMELINE_BUCKETS) double_width(t);
 	uint64_t index = since_start / t->width_ns;
 	struct tm_bucket *last = t->buckets.count ? &t->buckets.items[t->buckets.count - 1] : NULL;
-	struct tm_bucket fresh = { index, p, p, p };
+	struct tm_bucket fresh = { index, { .bytes = UINT64_MAX }, p, p };
 	if (last && last->index == index) {
 		*last = joined(last, &fresh);
 	} else {
@@ -60,8 +66,8 @@ size_t tm_timeline_points(const struct tm_timeline *t, struct tm_point *out) {
 	size_t n = 0;
 	for (size_t i = 0; i < t->buckets.count; i++) {
 		const struct tm_bucket *b = &t->buckets.items[i];
-		const struct tm_point *first = b->low.ns <= b->high.ns ? &b->low : &b->high,
-				      *second = first == &b->low ? &b->high : &b->low;
+		const struct tm_point low = lowest(b), *first = low.ns <= b->high.ns ? &low : &b->high,
+				      *second = first == &low ? &b->high : &low;
 		const struct tm_point *three[] = { first, second, &b->last };
 		for (int k = 0; k < 3; k++) {
 			if (!n || out[n - 1].ns != three[k]->ns || out[n - 1].bytes != three[k]->bytes ||

@@ -231,6 +231,24 @@ def timeline_keeps_extremes(t):
 
 
 @test
+def no_dip_where_one_takes_the_place_of_another(t):
+    """A mapping over 64 pages of another, and a block that one thread frees while another allocates one: the level is the same before and after, and it was
+    at no time what it is between the two. So no row of the timeline says so, and the peak is one."""
+    trace, pages, page = simple(), 64, 4096
+    trace.thread(2, process=1)
+    f = trace.stack("main")
+    trace.segments([(1, [mmap(1000, 0x100000, pages * page, f), malloc(2000, 0x1000, 1000, f), mmap(500_000, 0x100000, pages * page, f), free(600_000, 0x1000),
+                         mmap(900_000, 0x900000, page, f)]), (2, [malloc(600_000, 0x2000, 1000, f)])], watermark=1_000_000)
+    db = database(t, finish(trace, t, exit=2_000_000, end=2_000_000))
+    t.equal(db.rows("select ts_ns, live_bytes from memory_timeline where heap = 'mmap' order by ts_ns"),
+            [(0, 0), (1000, pages * page), (500_000, pages * page), (900_000, 65 * page), (2_000_000, 65 * page)], "mappings over time")
+    t.equal(db.rows("select ts_ns, live_bytes from memory_timeline where heap = 'malloc' order by ts_ns"), [(0, 0), (2000, 1000), (600_000, 1000), (2_000_000, 1000)],
+            "blocks over time")
+    t.equal(db.rows("select heap, live_bytes, second_bytes from peak_shape order by heap"),
+            [(None, 65 * page + 1000, None), ("malloc", 1000, None), ("mmap", 65 * page, None)], "no other peak")
+
+
+@test
 def missing_events(t):
     """An address allocated twice, with no free in between; a free of something never allocated."""
     trace = simple()
