@@ -3,12 +3,13 @@
  * Every budget is a query with a row for each process: what was measured, what was allowed. One union of them is listed, written as JUnit
  * XML if that is wanted, and its verdicts make the exit status. A budget that cannot be judged is a failure and not a pass.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "schema/units.h"
 #include "display_text.h"
+#include "export_output.h"
+#include "json_text.h"
 #include "listing.h"
 #include "overwrite.h"
 #include "stack_values.h"
@@ -143,19 +144,19 @@ static char *verdicts(const struct tm_database *d, const struct tm_options *o, c
 /* --- JUnit --- */
 
 /* Text as XML has it: what it cannot hold becomes U+FFFD. */
-static void put_xml(FILE *file, const char *text) {
+static void put_xml(struct tm_bytes *out, const char *text) {
 	const char *end = text ? text + strlen(text) : NULL;
 	while (text && text < end) {
 		uint32_t code;
 		size_t n = tm_utf8_next(text, end, &code);
-		if (code == '&') fputs("&amp;", file);
-		else if (code == '<') fputs("&lt;", file);
-		else if (code == '>') fputs("&gt;", file);
-		else if (code == '"') fputs("&quot;", file);
-		else if (code == '\n' || code == '\t') fprintf(file, "&#%u;", (unsigned)code);
+		if (code == '&') tm_put_format(out, "&amp;");
+		else if (code == '<') tm_put_format(out, "&lt;");
+		else if (code == '>') tm_put_format(out, "&gt;");
+		else if (code == '"') tm_put_format(out, "&quot;");
+		else if (code == '\n' || code == '\t') tm_put_format(out, "&#%u;", (unsigned)code);
 		else if (code < 0x20 || code == 0xFFFD || code == 0xFFFE || code == 0xFFFF || (code >= 0x7F && code < 0xA0))
-			fputs("\xEF\xBF\xBD", file);
-		else fwrite(text, 1, n, file);
+			tm_put_format(out, "\xEF\xBF\xBD");
+		else tm_put_raw(out, text, n);
 		text += n;
 	}
 }
@@ -188,7 +189,8 @@ static bool put_parts(sqlite3_str *sql, const struct tm_options *o, const char *
 }
 
 /* The call sites behind a figure, largest first. */
-static void put_sites(FILE *file, const struct tm_database *d, const struct tm_options *o, const char *suppressed, sqlite3_stmt *verdict) {
+static void put_sites(struct tm_bytes *out, const struct tm_database *d, const struct tm_options *o, const char *suppressed,
+		      sqlite3_stmt *verdict) {
 	const char *budget = (const char *)sqlite3_column_text(verdict, 0), *process = (const char *)sqlite3_column_text(verdict, 1);
 	sqlite3_stmt *rows = NULL;
 	sqlite3_str *text = sqlite3_str_new(d->handle);
@@ -203,55 +205,62 @@ static void put_sites(FILE *file, const struct tm_database *d, const struct tm_o
 	if (has_parts && sql && !tm_database_prepare(d, sql, &rows)) {
 		while (sqlite3_step(rows) == SQLITE_ROW) {
 			char size[TM_UNIT_TEXT_MAX];
-			fprintf(file, "%s%s in %lld blocks of heap ", tm_format_size((uint64_t)sqlite3_column_int64(rows, 1), size),
-				strcmp(budget, "max-growth") == 0 ? " a step" : "", (long long)sqlite3_column_int64(rows, 2));
-			put_xml(file, (const char *)sqlite3_column_text(rows, 0));
-			fputs(": ", file);
-			put_xml(file, (const char *)sqlite3_column_text(rows, 3));
-			fputs(" at ", file);
-			put_xml(file, (const char *)sqlite3_column_text(rows, 4));
-			fprintf(file, ":%lld\n", (long long)sqlite3_column_int64(rows, 5));
+			tm_put_format(out, "%s%s in %lld blocks of heap ", tm_format_size((uint64_t)sqlite3_column_int64(rows, 1), size),
+				      strcmp(budget, "max-growth") == 0 ? " a step" : "", (long long)sqlite3_column_int64(rows, 2));
+			put_xml(out, (const char *)sqlite3_column_text(rows, 0));
+			tm_put_format(out, ": ");
+			put_xml(out, (const char *)sqlite3_column_text(rows, 3));
+			tm_put_format(out, " at ");
+			put_xml(out, (const char *)sqlite3_column_text(rows, 4));
+			tm_put_format(out, ":%lld\n", (long long)sqlite3_column_int64(rows, 5));
 		}
 	}
 	sqlite3_finalize(rows);
 	sqlite3_free(sql);
 }
 
-static void put_case(FILE *file, const struct tm_database *d, const struct tm_options *o, const char *suppressed, sqlite3_stmt *row) {
+static void put_case(struct tm_bytes *out, const struct tm_database *d, const struct tm_options *o, const char *suppressed,
+		     sqlite3_stmt *row) {
 	const char *budget = (const char *)sqlite3_column_text(row, 0);
 	bool in_bytes = sqlite3_column_type(row, 4) != SQLITE_NULL;
-	fprintf(file, "  <testcase classname=\"tidemark.%s\" name=\"process %lld: ", budget, (long long)sqlite3_column_int64(row, 1));
-	put_xml(file, (const char *)sqlite3_column_text(row, 3));
+	tm_put_format(out, "  <testcase classname=\"tidemark.%s\" name=\"process %lld: ", budget, (long long)sqlite3_column_int64(row, 1));
+	put_xml(out, (const char *)sqlite3_column_text(row, 3));
 	if (strcmp((const char *)sqlite3_column_text(row, 8), "ok") == 0) {
-		fputs("\"/>\n", file);
+		tm_put_format(out, "\"/>\n");
 		return;
 	}
 	long long measured = sqlite3_column_int64(row, in_bytes ? 4 : 6), allowed = sqlite3_column_int64(row, in_bytes ? 5 : 7);
-	fprintf(file, "\">\n    <failure type=\"%s\" message=\"%lld %s, %lld allowed\">", budget, measured,
-		in_bytes ? "bytes" : "allocations", allowed);
-	put_sites(file, d, o, suppressed, row);
-	fputs("</failure>\n  </testcase>\n", file);
+	tm_put_format(out, "\">\n    <failure type=\"%s\" message=\"%lld %s, %lld allowed\">", budget, measured,
+		      in_bytes ? "bytes" : "allocations", allowed);
+	put_sites(out, d, o, suppressed, row);
+	tm_put_format(out, "</failure>\n  </testcase>\n");
 }
 
 /* A report takes the place of an older one, never of a recording. */
 static int write_junit(const struct tm_database *d, const struct tm_options *o, const char *suppressed, const char *query, int64_t count,
 		       int64_t exceeded) {
-	const char *path = o->junit;
+	struct tm_output out;
+	struct tm_bytes text = TM_BYTES_INIT;
 	sqlite3_stmt *rows = NULL;
-	if (tm_is_same_file(path, d->path) || tm_is_tidemark_database(path)) return tm_fail("cannot write '%s': it is a database", path);
-	if (tm_database_prepare(d, query, &rows)) return TM_EXIT_FAILED;
-	FILE *file = fopen(path, "we");
-	if (file) {
-		fprintf(file,
-			"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"tidemark check\" tests=\"%lld\" failures=\"%lld\" errors=\"0\">\n",
-			(long long)count, (long long)exceeded);
-		while (sqlite3_step(rows) == SQLITE_ROW) put_case(file, d, o, suppressed, rows);
-		fputs("</testsuite>\n", file);
+	int status = tm_check_output(o->junit, o->operands[0], d->path, true);
+	if (!status) status = tm_database_prepare(d, query, &rows);
+	if (!status) status = tm_output_open(&out, o->junit, false, true);
+	if (!status) {
+		tm_put_format(&text,
+			      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+			      "<testsuite name=\"tidemark check\" tests=\"%lld\" failures=\"%lld\" errors=\"0\">\n",
+			      (long long)count, (long long)exceeded);
+		while (sqlite3_step(rows) == SQLITE_ROW) {
+			put_case(&text, d, o, suppressed, rows);
+			tm_output_flush(&out, &text);
+		}
+		tm_put_format(&text, "</testsuite>\n");
+		tm_output_flush(&out, &text);
+		status = tm_output_close(&out, 0);
 	}
+	tm_bytes_release(&text);
 	sqlite3_finalize(rows);
-	bool failed = !file || ferror(file);
-	if (file && fclose(file)) failed = true;
-	return failed ? tm_fail("cannot write '%s': %s", path, strerror(errno)) : 0;
+	return status;
 }
 
 /* --- the whole --- */
@@ -269,6 +278,9 @@ static int check_heaps(const struct tm_database *d, const struct tm_options *o) 
 static int judge(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *listing, const char *suppressed) {
 	struct tm_options every = *o;
 	int status = check_heaps(d, o);
+	if (status) return status;
+	/* An order that cannot be had is refused before anything is written. */
+	sqlite3_free(tm_listing_sql(d, o, listing, &status));
 	if (status) return status;
 	every.sort = NULL;
 	every.limit = TM_LIMIT_UNSET;

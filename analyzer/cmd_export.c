@@ -5,7 +5,6 @@
 #include "export.h"
 #include "listing.h"
 #include "overwrite.h"
-#include "reader.h"
 #include "stack_values.h"
 #include "talk.h"
 #include "verbs.h"
@@ -87,16 +86,6 @@ static bool ends_in_gz(const char *path) {
 	return n > 3 && strcmp(path + n - 3, ".gz") == 0;
 }
 
-/* --force is for ordinary files and older results; a recording cannot be made again. */
-static int check_output(const struct tm_database *d, const struct tm_options *o) {
-	if (strcmp(o->output, "-") == 0) return 0;
-	if (tm_is_same_file(o->output, o->operands[1]) || tm_is_same_file(o->output, d->path))
-		return tm_fail("cannot write '%s': the output is the input", o->output);
-	if (o->force && (tm_is_tidemark_database(o->output) || tm_reader_recognise(o->output) == 1))
-		return tm_fail("cannot write '%s': it holds a recording, which --force does not overwrite", o->output);
-	return 0;
-}
-
 int tm_cmd_export(int argc, char **argv) {
 	struct tm_options o;
 	struct tm_database d;
@@ -112,7 +101,7 @@ int tm_cmd_export(int argc, char **argv) {
 	if (!o.output) return tm_misuse("export", "-o FILE says where to write; - is standard output");
 	status = tm_database_open(&d, o.operands[1]);
 	if (!status) status = tm_listing_check(&d, &o);
-	if (!status) status = check_output(&d, &o);
+	if (!status) status = tm_check_output(o.output, o.operands[1], d.path, o.force);
 	if (!status) status = tm_output_open(&out, o.output, o.gzip || forms[form].gzip || ends_in_gz(o.output), o.force);
 	if (!status) status = tm_output_close(&out, forms[form].write(&d, &o, &out));
 	if (!status && forms[form].by_heap) say_heaps(&d, &o);

@@ -2,12 +2,9 @@
  *
  * The work is report.h's; here the input is opened, and the page gets its name once it is whole.
  */
-#include <string.h>
-
 #include "export_output.h"
 #include "listing.h"
 #include "overwrite.h"
-#include "reader.h"
 #include "report.h"
 #include "report_page.h"
 #include "talk.h"
@@ -31,16 +28,6 @@ static const struct tm_usage usage = {
 	.operands_max = 1,
 };
 
-/* --force is for ordinary files and older results; a recording cannot be made again. */
-static int check_output(const struct tm_database *d, const struct tm_options *o) {
-	if (strcmp(o->output, "-") == 0) return 0;
-	if (tm_is_same_file(o->output, o->operands[0]) || tm_is_same_file(o->output, d->path))
-		return tm_fail("cannot write '%s': the output is the input", o->output);
-	if (o->force && (tm_is_tidemark_database(o->output) || tm_reader_recognise(o->output) == 1))
-		return tm_fail("cannot write '%s': it holds a recording, which --force does not overwrite", o->output);
-	return 0;
-}
-
 static int make_page(const struct tm_database *d, const struct tm_options *o, struct tm_bytes *page) {
 	struct tm_report r = { .d = d, .o = o };
 	/* Pages that SQLite maps would count as our memory; the allocations are read once, from end to end. */
@@ -63,7 +50,7 @@ int tm_cmd_report(int argc, char **argv) {
 	if (!o.output) return tm_misuse("report", "-o FILE says where to write; - is standard output");
 	status = tm_database_open(&d, o.operands[0]);
 	if (!status) status = tm_listing_check(&d, &o);
-	if (!status) status = check_output(&d, &o);
+	if (!status) status = tm_check_output(o.output, o.operands[0], d.path, o.force);
 	if (!status) status = tm_output_open(&out, o.output, false, o.force);
 	if (!status) {
 		status = make_page(&d, &o, &page);

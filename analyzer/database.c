@@ -138,8 +138,10 @@ static int check_version(const struct tm_database *d) {
 	int error = sqlite3_errcode(d->handle);
 	if (version == TM_SCHEMA_VERSION) return 0;
 	if (sqlite3_extended_errcode(d->handle) == SQLITE_READONLY_ROLLBACK)
-		return tm_fail("cannot open '%s': an import into it was interrupted, and what '%s-journal' keeps of before cannot be put back:"
-			       " it may not be written", d->path, d->path);
+		return tm_fail(
+			"cannot open '%s': an import into it was interrupted, and what '%s-journal' keeps of before cannot be put back:"
+			" it may not be written",
+			d->path, d->path);
 	if (error != SQLITE_OK && error != SQLITE_DONE && error != SQLITE_ROW && error != SQLITE_ERROR)
 		return tm_fail("cannot open '%s': %s", d->path, sqlite3_errmsg(d->handle));
 	if (version < 0) return tm_fail("cannot open '%s': it is a database, but not one of tidemark's", d->path);

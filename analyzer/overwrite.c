@@ -2,9 +2,12 @@
 #include "overwrite.h"
 
 #include <stddef.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "journal.h"
+#include "reader.h"
+#include "talk.h"
 
 bool tm_is_same_file(const char *a, const char *b) {
 	struct stat x, y;
@@ -27,4 +30,13 @@ bool tm_is_tidemark_database(const char *path) {
 	sqlite3_finalize(statement);
 	sqlite3_close(handle);
 	return is_ours;
+}
+
+int tm_check_output(const char *output, const char *input, const char *database, bool replaces) {
+	if (strcmp(output, "-") == 0) return 0;
+	if (tm_is_same_file(output, input) || tm_is_same_file(output, database))
+		return tm_fail("cannot write '%s': the output is the input", output);
+	if (replaces && (tm_is_tidemark_database(output) || tm_reader_recognise(output) == 1))
+		return tm_fail("cannot write '%s': it holds a recording, which is not overwritten", output);
+	return 0;
 }

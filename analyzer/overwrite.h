@@ -1,6 +1,7 @@
 /* overwrite.h - what an output may take the place of.
  *
- * Used by:  import.c and cmd_export.c, before they write anything: --force is for an older result, never for the only copy of an input.
+ * Used by:  import.c, cmd_export.c, cmd_report.c and cmd_check.c, before they write anything: an older result may be replaced, never the only copy of
+ *           an input, nor a recording, which cannot be made again.
  * Fails:    a file that cannot be looked at is no database and no trace.
  */
 #ifndef TIDEMARK_ANALYZER_OVERWRITE_H
@@ -16,5 +17,8 @@ bool tm_is_empty_file(const char *path);
 
 /* A database that tidemark made, of any version. */
 bool tm_is_tidemark_database(const char *path);
+
+/* A result that was made from input and its database may go to `output`: 0, or TM_EXIT_FAILED after saying why. replaces: what is there would go. */
+int tm_check_output(const char *output, const char *input, const char *database, bool replaces);
 
 #endif

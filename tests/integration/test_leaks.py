@@ -6,7 +6,9 @@ figure here can be added up with a pencil. JUnit files are read by Python's own 
 import json
 import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -501,6 +503,30 @@ def junit_sites_of_a_row_that_is_hidden_in_part(t):
     for patterns, left in (((), (600, 30)), (("c_way",), (300, 20)), (("a_way", "b_way"), (300, 10))):
         found = junit_sites(t, db, "--max-leak=0", hush(t, *patterns))
         t.equal(found, {"max-leak": (left[0], {("malloc", "forget"): left})}, f"with {patterns}")
+
+
+@test
+def junit_takes_the_place_of_no_recording(t):
+    """Neither of the trace that is checked, nor of another, nor of a database; what is refused writes nothing, and an older report goes when the new one is whole."""
+    events = lambda trace: [malloc(1, 0x1000, 8, trace.stack("main"))]
+    path, other = trace_of(t, "one", events), trace_of(t, "two", events)
+    database, kept = t.imported(other).path, t.path("old.xml")
+    with open(kept, "w", encoding="ascii") as file:
+        file.write("older")
+    before = [open(p, "rb").read() for p in (path, other, database, kept)]
+    said = [t.ask("check", path, "--max-peak=1M", f"--junit={p}", status=1).errors for p in (path, t.path("one.db"), other, database)]
+    t.equal(["the output is the input" in s for s in said], [True, True, False, False], said)
+    t.equal(["it holds a recording" in s for s in said], [False, False, True, True], said)
+    t.ask("check", path, "--max-peak=1M", f"--junit={kept}", "--sort=nonsense", status=2)
+
+    def small():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50))
+    t.run([t.tidemark, "check", path, "--max-peak=1M", f"--junit={kept}"], status=1, preexec=small)
+    t.equal([open(p, "rb").read() for p in (path, other, database, kept)], before, "all are as they were")
+    t.ask("check", path, "--max-peak=1M", f"--junit={kept}")
+    t.equal(ElementTree.parse(kept).getroot().get("tests"), "1", "the new report")
+    t.equal([name for name in os.listdir(t.dir) if ".xml" in name], ["old.xml"], "nothing is left over")
 
 
 @test
