@@ -22,7 +22,7 @@ static const struct tm_usage usage = {
 	.operands = "DB|TRACE",
 	.description =
 		"Compares every process with budgets; exit status 3 if one is exceeded, 0 if none is. Without --heap the figures are\n"
-		"those of a process over its root heaps.\n"
+		"those of a process over its root heaps. What could not be recorded is warned of: no budget applies to it.\n"
 		"  --max-peak         the most bytes that were live at once\n"
 		"  --max-leak         live when the process began to leave, likely a leak or not, but for what runtimes keep by design\n"
 		"                     and what --suppressions=FILE names\n"
@@ -275,6 +275,19 @@ static int check_heaps(const struct tm_database *d, const struct tm_options *o) 
 	return status;
 }
 
+/* No budget applies to what is not known; a kept one is no promise for it. */
+static void warn_of_unrecorded(const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "SELECT count(*) FROM process WHERE NOT recorded");
+	if (o->process_given) sqlite3_str_appendf(sql, " AND %s = %lld", o->process_is_rank ? "rank" : "id", o->process);
+	char *query = sqlite3_str_finish(sql);
+	int64_t count = query ? tm_database_integer(d, query, 0) : 0;
+	if (count)
+		tm_say("warning: %lld process%s could not be recorded (tidemark info says why), so no budget applies to %s",
+		       (long long)count, count == 1 ? "" : "es", count == 1 ? "it" : "them");
+	sqlite3_free(query);
+}
+
 static int judge(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *listing, const char *suppressed) {
 	struct tm_options every = *o;
 	int status = check_heaps(d, o);
@@ -295,6 +308,7 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 	else if (!count) status = tm_fail("cannot check '%s': nothing was recorded that a budget applies to", d->path);
 	if (!status && tm_database_integer(d, "SELECT 1 FROM trace WHERE complete = 0 LIMIT 1", 0))
 		tm_say("warning: '%s' is not complete (tidemark info says why): the verdicts are on what was recorded", d->path);
+	if (!status) warn_of_unrecorded(d, o);
 	if (!status && o->junit) status = write_junit(d, o, suppressed, query, count, exceeded);
 	if (!status) status = tm_listing_run(d, o, listing);
 	if (!status && exceeded) {

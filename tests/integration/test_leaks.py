@@ -15,7 +15,7 @@ import xml.etree.ElementTree as ElementTree
 
 from pythons import all_torches
 from tidemark_test import main, test
-from trace_writer import FORKED, Trace, free, malloc, mmap, munmap, realloc, step
+from trace_writer import EXECED, FORKED, UNRECORDED, Trace, free, malloc, mmap, munmap, realloc, step
 
 SCORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../fixtures/leaks/score.py")
 
@@ -552,6 +552,23 @@ def check_of_what_is_not_whole(t):
     for status, limit in ((0, 56), (3, 55)):
         said = t.ask("check", t.path("cut.db"), f"--max-peak={limit}", status=status).errors
         t.check("is not complete (tidemark info says why)" in said, f"of a cut trace, at most {limit}: {said}")
+
+
+@test
+def check_of_what_was_not_recorded(t):
+    """A shell that starts a static program: the budgets are kept by the shell, which is no promise for the program."""
+    trace = Trace()
+    trace.process(1, pid=100, rank=0)
+    trace.thread(1, process=1)
+    trace.process(2, pid=101, parent=1, start=50, flags=EXECED | UNRECORDED, rank=1)
+    trace.events(1, [malloc(10, 0x1000, 8, trace.stack("main"))], watermark=20)
+    for n in (1, 2):
+        trace.exit(n, 80)
+        trace.end(n, 90)
+    db = t.imported(trace.save(t.path("static.tmk"))).path
+    for options, status, warned in (((), 0, 1), (("--process=1",), 0, 0), (("--process=rank:0",), 0, 0), (("--process=2",), 1, 0)):
+        said = t.ask("check", db, "--max-peak=8", *options, status=status).errors
+        t.equal(said.count("1 process could not be recorded"), warned, f"{options}: {said}")
 
 
 @test
