@@ -163,7 +163,7 @@ TM_COLD static struct tm_stack take_with_all_registers(struct tm_thread *t, cons
 		cut |= step == TM_STEP_LOST || (step == TM_STEP_DONE && c.guessed);
 		if (step != TM_STEP_DONE || tm_unwind_is_main_wrapper(c.pc)) break;
 		if (tm_unwind_is_ours(c.pc)) continue;
-		if (n == limit) {
+		if (n == limit || tm_unwind_is_no_code(c.pc)) {
 			cut = true;
 			break;
 		}

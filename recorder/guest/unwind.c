@@ -284,8 +284,9 @@ static uint32_t go_outward(struct walk *w, bool *odd) {
 				return known - 1;
 			}
 		}
-		if (TM_UNLIKELY(w->pc == 0)) {
+		if (TM_UNLIKELY(tm_unwind_is_no_code(w->pc))) {
 			check_word(w, w->slot, WORD(w->slot));
+			w->cut |= w->pc != 0;
 			return NO_FRAME;
 		}
 		if (TM_UNLIKELY(tm_unwind_is_ours(w->pc))) {
@@ -801,7 +802,7 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 		next = WORD(pair);
 		uintptr_t pc = WORD(pair + 8) & PC_MASK;
 		w.cut = true; /* wherever it ends but at main: code without frame pointers uses the register for anything */
-		if (pc < TM_MEMORY_PAGE || pc >> 56) {
+		if (pc < TM_MEMORY_PAGE || tm_unwind_is_no_code(pc)) {
 			check_word(&w, pair + 8, WORD(pair + 8));
 			break;
 		}

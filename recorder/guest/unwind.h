@@ -75,9 +75,16 @@ struct tm_stack tm_unwind_take_over(struct tm_thread *t, uint32_t n, bool cut);
 
 #if defined(__x86_64__)
 #define TM_UNWIND_PC_MASK (~(uintptr_t)0)
+#define TM_UNWIND_PC_BITS 47
 #else
 #define TM_UNWIND_PC_MASK (~(uintptr_t)0 >> 16) /* above: a signature of the address */
+#define TM_UNWIND_PC_BITS 48
 #endif
+
+/* 0, or an address that no program has: what a coroutine's first frame was given as its caller, or a stack that was overwritten. */
+static inline bool tm_unwind_is_no_code(uintptr_t pc) {
+	return (pc - 1) >> TM_UNWIND_PC_BITS;
+}
 
 #define TM_UNWIND_WORD(address) (*(const uintptr_t *)(address))
 

@@ -102,6 +102,59 @@ def stacks_that_were_cut(t):
         t.equal(db.rows("select text from note where kind = 'cut-stacks'"), [], f"note where nothing was cut, with --stacks={stacks}")
 
 
+# A coroutine whose first function returns to an address that no program has, as libraries of coroutines leave it there; by turns with
+# stacks that have a caller, and inside of a function whose frame is found by another register than the usual two.
+COROUTINE = """
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
+static ucontext_t outside, inside;
+static char stack[256 << 10];
+static void handler(int number) { *(char *volatile *)&(char *){ malloc(30) } = (char *)(uintptr_t)number; }
+static void allocate(size_t bytes) { for (int i = 0; i < 1000; i++) free(malloc(bytes)); }
+void odd(void function(size_t), size_t);
+__asm__("odd: .cfi_startproc; push %rbx; .cfi_def_cfa_offset 16; .cfi_offset 3, -16; mov %rsp, %rbx; .cfi_def_cfa_register 3; mov %rdi, %rax; mov %rsi, %rdi;"
+	"call *%rax; pop %rbx; .cfi_def_cfa 7, 8; ret; .cfi_endproc");
+static void work(void) {
+	for (;;) {
+		allocate(10);
+		odd(allocate, 40);
+		raise(SIGUSR1);
+		swapcontext(&inside, &outside);
+	}
+}
+int main(int count, char **words) {
+	signal(SIGUSR1, handler);
+	getcontext(&inside);
+	inside.uc_stack = (stack_t){ .ss_sp = stack, .ss_size = sizeof stack };
+	makecontext(&inside, work, 0);
+	*(uint64_t *)inside.uc_mcontext.gregs[REG_RSP] = strtoull(words[count - 1], NULL, 16);
+	for (int i = 0; i < 2; i++) {
+		allocate(20);
+		swapcontext(&outside, &inside);
+	}
+	return 0;
+}
+"""
+
+
+@test
+def coroutines_without_a_caller(t):
+    program = source(t, "coroutine.c", "#define _GNU_SOURCE" + COROUTINE)
+    for caller in ("deaddeaddeaddead", "ffffffffffffffff", "0f00000000000000", "0000800000001000", "0"):
+        for stacks in ("unwind", "fp"):
+            db = t.imported(t.record([program, caller], f"--stacks={stacks}", "--python=off"))
+            what = f"with {caller}, --stacks={stacks}"
+            t.equal(db.rows("select kind, count from loss"), [], f"losses {what}")
+            t.equal(db.rows("select size_bytes, count(*) from allocation where size_bytes between 10 and 40 group by 1"),
+                    [(10, 2000), (20, 2000), (30, 2), (40, 2000)],
+                    f"allocations {what}")
+            t.equal(db.rows("select distinct function from stack join frame on frame.id = frame_id where module_id is null and kind <> 'kernel'"), [],
+                    f"frames that are no code {what}")
+
+
 @test
 def children_that_are_not_followed(t):
     child = t.program("prog_child.c")

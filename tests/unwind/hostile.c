@@ -1,4 +1,5 @@
-/* hostile.c - stacks that are no stacks: the unwinder may say anything about them, but must come back, and touch nothing that is not there.
+/* hostile.c - stacks that are no stacks: the unwinder may say anything about them but what can be no code, and must come back, and touch nothing
+ * that is not there.
  *
  * Usage:   hostile STACKS [SEED]; status 0, or a signal. The unwinder's sources are linked in.
  * Method:  words at random (garbage, places in and around this stack, in a guard page, in unmapped memory, code of every library) are unwound as if hooks had
@@ -86,8 +87,10 @@ static struct tm_stack take(struct tm_thread *t, const void *frame) {
 	uint32_t valid, fresh = tm_unwind_usually(t, frame, &valid);
 	struct tm_stack s = { t->depth - fresh, fresh, false, false };
 	if (fresh == TM_UNWIND_NOT_QUICK) s = tm_stack_take(t, frame, valid);
-	if (s.keep + s.fresh == t->depth && t->depth != 0 && t->depth <= CAPACITY) return s;
-	fprintf(stderr, "%u frames kept, %u new, %u in all\n", s.keep, s.fresh, t->depth);
+	uint32_t odd = 0;
+	while (odd + 1 < t->depth && !tm_unwind_is_no_code(t->pcs[odd])) odd++; /* the innermost is whatever was said to have called */
+	if (s.keep + s.fresh == t->depth && odd + 1 == t->depth && t->depth <= CAPACITY) return s;
+	fprintf(stderr, "%u frames kept, %u new, %u in all, no code: %u\n", s.keep, s.fresh, t->depth, odd);
 	_exit(1);
 }
 
