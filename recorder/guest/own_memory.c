@@ -2,6 +2,7 @@
  *
  * A block is a power of two and starts with a header that says which; freed blocks of a size are a stack (Treiber's), whose head carries
  * a count in its upper bits, so that a head that was taken and put back meanwhile is noticed. Alignment beyond 16 wastes, it hardly occurs.
+ * What was never cut into pieces cannot be written yet: the kernel counts what can be among the program's data (RLIMIT_DATA).
  */
 #include "own_memory.h"
 #include "sample.h"
@@ -13,6 +14,7 @@
 #define HEADER_BYTES 16u
 #define SMALLEST_SHIFT 5u
 #define CLASSES 20u
+#define STEP_BYTES (1u << 20) /* so much more can be written at a time */
 
 struct header { /* right in front of the block's bytes */
 	uint32_t start; /* offset of the whole piece in the mapping */
@@ -22,12 +24,13 @@ struct header { /* right in front of the block's bytes */
 _Static_assert(sizeof(struct header) == HEADER_BYTES, "keeps blocks aligned to 16");
 
 static _Atomic uint32_t used_bytes;
+static _Atomic uint32_t ready_bytes; /* can be written */
 static _Atomic uint64_t free_pieces[CLASSES]; /* count << 32 | offset + 1 of the first free piece; 0 is none */
 
 static uint8_t *the_base(void) {
 	uint8_t *base = atomic_load_explicit(&tm_guest.own_base, memory_order_acquire), *expected = NULL;
 	if (base) return base;
-	long memory = tm_syscall(SYS_mmap, 0, TM_OWN_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	long memory = tm_syscall(SYS_mmap, 0, TM_OWN_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory < 0) return NULL;
 	if (atomic_compare_exchange_strong(&tm_guest.own_base, &expected, (uint8_t *)memory)) return (uint8_t *)memory;
 	tm_syscall(SYS_munmap, memory, TM_OWN_BYTES, 0, 0, 0, 0);
@@ -62,10 +65,18 @@ static void push_piece(uint8_t *base, unsigned class, uint32_t offset) {
 	} while (!atomic_compare_exchange_weak(&free_pieces[class], &head, changed));
 }
 
-static bool cut_piece(uint32_t bytes, uint32_t *offset) {
+static bool make_ready(uint8_t *base, uint32_t bytes) {
+	uint32_t ready = atomic_load(&ready_bytes), end = (bytes + STEP_BYTES - 1) & ~(STEP_BYTES - 1);
+	if (bytes <= ready) return true;
+	if (tm_is_sandboxed() || tm_syscall(SYS_mprotect, (long)base + ready, end - ready, PROT_READ | PROT_WRITE, 0, 0, 0) < 0) return false;
+	while (ready < end && !atomic_compare_exchange_weak(&ready_bytes, &ready, end)) continue;
+	return true;
+}
+
+static bool cut_piece(uint8_t *base, uint32_t bytes, uint32_t *offset) {
 	uint32_t used = atomic_load(&used_bytes);
 	do {
-		if (bytes > TM_OWN_BYTES - used) return false;
+		if (bytes > TM_OWN_BYTES - used || !make_ready(base, used + bytes)) return false;
 	} while (!atomic_compare_exchange_weak(&used_bytes, &used, used + bytes));
 	*offset = used;
 	return true;
@@ -83,7 +94,7 @@ TM_HOT void *tm_own_alloc(size_t alignment, size_t size) {
 	if (!base || size > TM_OWN_BYTES || alignment > TM_OWN_BYTES) return NULL;
 	unsigned shift = shift_for(size + HEADER_BYTES + (alignment > 16 ? alignment : 0)), class = shift - SMALLEST_SHIFT;
 	if (class >= CLASSES) return NULL;
-	if (!pop_piece(base, class, &offset) && !cut_piece(1u << shift, &offset)) return NULL;
+	if (!pop_piece(base, class, &offset) && !cut_piece(base, 1u << shift, &offset)) return NULL;
 	uintptr_t block = ((uintptr_t)base + offset + HEADER_BYTES + alignment - 1) & ~(uintptr_t)(alignment - 1);
 	((struct header *)block)[-1] = (struct header){ offset, shift, size };
 	return memset((void *)block, 0, size);

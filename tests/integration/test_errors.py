@@ -179,6 +179,33 @@ def little_address_space(t):
     t.check(seen <= {0, 125, 127} and 125 in seen, f"exit statuses: {seen}")
 
 
+LITTLE_DATA = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+int main(int count, char **words) {
+	struct rlimit limit = { 4 << 20, 4 << 20 };
+	if (count > 1) setrlimit(RLIMIT_DATA, &limit);
+	for (int i = 0; i < 1000; i++) free(malloc(77));
+	puts(malloc(1 << 20) ? "enough" : words[0]);
+	return 0;
+}
+"""
+
+
+@test
+def little_data(t):
+    """A program whose data is limited, by itself or before it began, has what it needs, and its events are all there."""
+    with open(t.path("data.c"), "w", encoding="ascii") as file:
+        file.write(LITTLE_DATA)
+    program = t.program(t.path("data.c"), name="errors_data")
+    for command in ([program, "limits"], ["sh", "-c", 'ulimit -d 4096; exec "$0"', program]):
+        t.equal(t.run(command).out, b"enough\n", "bare")
+        recording = t.record(command)
+        t.equal(recording.out, b"enough\n", "recorded")
+        t.equal(t.imported(recording).value("select count(*) from allocation where size_bytes = 77 and free_ns is not null"), 1000, "blocks")
+
+
 @test
 def files_may_not_grow_at_all(t):
     """Under a small `ulimit -f` the recorder may be unable to work: then it says so and does not start the command."""
