@@ -491,7 +491,9 @@ static void set_tail(const struct tm_collector *c, struct tm_ring_view *r, struc
 
 static void skip_corrupt(struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t head) {
 	char reason[160];
-	uint64_t bytes = head - r->tail, count = bytes / 32;
+	uint64_t bytes = head - r->tail, most = tm_session_ring_bytes(&c->session, index_of(c, r));
+	if (bytes > most) bytes = most; /* its position made no sense either */
+	uint64_t count = bytes / 32;
 	snprintf(reason, sizeof reason, "%llu bytes of the thread's buffer made no sense; the number of events is an estimate",
 		 (unsigned long long)bytes);
 	tm_drain_add_loss(c, r, "corrupt-ring", count ? count : 1, 0, reason);

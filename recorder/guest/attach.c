@@ -232,6 +232,14 @@ bool tm_ring_claim(struct tm_thread *t) {
 	return true;
 }
 
+void tm_ring_let_go(struct tm_thread *t) {
+	static struct tm_ring nobodys;
+	t->ring = &nobodys;
+	t->mask = t->limit = t->seen = 0;
+	t->aligned = NULL;
+	t->ended = false;
+}
+
 void tm_ring_close(struct tm_thread *t) {
 	atomic_store_explicit(&t->ring->state, TM_RING_CLOSED, memory_order_release);
 	if (t->data < tm_guest.slab || t->data >= tm_guest.slab + tm_guest.slab_bytes)

@@ -13,6 +13,7 @@ uint32_t tm_new_process_number(void);
 void tm_go_quiet(void); /* nothing is recorded in this process from now on */
 
 bool tm_ring_claim(struct tm_thread *t);  /* a ring for a thread that has none; false: none is free */
+void tm_ring_let_go(struct tm_thread *t); /* it is another process's; what is still written goes nowhere */
 void tm_ring_close(struct tm_thread *t);  /* its thread has ended; the collector frees it once it is read */
 
 #endif

@@ -178,6 +178,8 @@ struct tm_thread *tm_hook_enter(void);
 void tm_hook_leave(struct tm_thread *t);
 /* The same for a record that is no event of the program's memory: nothing is lost where there is no ring for it. */
 struct tm_thread *tm_hook_enter_to_say(void);
+/* In a fork's child, which a signal handler may have made in the middle of a hook: that goes on when the handler returns, and records nothing. */
+void tm_hook_abandon(void);
 /* Marks the thread as doing work of ours that may call malloc, mmap, fork ... through the hooks: they pass straight through, and memory comes
  * from own_memory.h. Nests. Never around code of the program's, but for tm_causes_begin(). */
 void tm_ours_begin(void);

@@ -174,6 +174,7 @@ TM_COLD static struct tm_thread *start_thread(void) {
 	if (!t || tm_is_sandboxed() || !tm_ring_claim(t)) {
 		if (!tm_tls.saying) atomic_fetch_add(&tm_guest.shm->unringed_events, 1);
 		if (t && !stale) free_thread(t);
+		tm_tls.thread = NULL; /* where it is stale it says by now whose it is to be, and has the ring of the other */
 		return NULL;
 	}
 	tm_tls.thread = t;
@@ -315,6 +316,15 @@ struct tm_thread *tm_hook_enter_to_say(void) {
 		tm_emit_control(t, TM_CTL_EXEC_FAILED, 0, 0, &pid, 1, NULL, 0);
 	}
 	return t;
+}
+
+/* The hook keeps the state it has; the child's events get another one. */
+void tm_hook_abandon(void) {
+	if (!tm_tls.inside) return;
+	if (tm_tls.thread) tm_ring_let_go(tm_tls.thread);
+	if (tm_tls.ours) return;
+	tm_tls.thread = NULL;
+	tm_tls.inside = 0;
 }
 
 TM_COLD void tm_leave_slow(struct tm_thread *t) {

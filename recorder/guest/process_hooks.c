@@ -192,15 +192,12 @@ static struct tm_thread *before_fork(void) {
 }
 
 static void after_fork(struct tm_thread *t, bool in_child) {
-	if (!t) return;
 	if (!in_child) {
-		tm_hook_leave(t);
+		if (t) tm_hook_leave(t);
 		return;
 	}
-	t->nested_count = 0;
-	t->at_leave = false;
-	tm_tls.inside = 0;
-	atomic_store(tm_guest.epoch, 0);
+	tm_hook_abandon();
+	if (t) atomic_store(tm_guest.epoch, 0);
 }
 
 /* The way into the hook makes the child a process of its own (hook.c), which announces itself before it has children: to these and to a vfork child in its

@@ -37,6 +37,23 @@ def two_hundred_children(t):
 
 
 @test
+def forks_inside_of_malloc(t):
+    library = t.program("prog_fork_inside.c", "-DLIBRARY", "-shared", "-fPIC", name="libprog_fork_inside.so")
+    program = t.program("prog_fork_inside.c")
+    for how in ("fork", "_Fork"):
+        recording = t.same_as_bare(["env", f"LD_PRELOAD={library}", program, how])
+        t.equal(recording.status, 5, f"exit status ({how})")
+        db = t.imported(recording)
+        no_loss(t, db)
+        t.equal(db.rows("""select p.end_kind, p.end_code, parent.end_code, size_bytes, count(size_bytes), count(free_ns)
+                           from process p left join process parent on parent.id = p.parent_id
+                           left join allocation on process_id = p.id and size_bytes in (500, 600, 777)
+                           where p.command <> '' and p.end_kind <> 'exec' group by p.id, size_bytes order by p.end_code desc, size_bytes"""),
+                [("exit", 5, None, 500, 1000, 1000), ("exit", 5, None, 777, 1, 0), ("exit", 4, 3, None, 0, 0), ("exit", 3, 5, 600, 300, 300)],
+                f"processes ({how})")
+
+
+@test
 def exec_chain(t):
     recording = t.same_as_bare([t.program("prog_exec_chain.c")])
     t.equal((recording.out, recording.status), (b"end\n", 9), "output and status")
