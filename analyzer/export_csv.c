@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "render.h"
+#include "stack_frames.h"
 #include "talk.h"
 
 #define DEFAULT_VIEW "site"
@@ -72,13 +73,15 @@ int tm_export_csv(const struct tm_database *d, const struct tm_options *o, struc
 		sqlite3_free(words);
 	}
 	sqlite3_free(known);
+	bool has_stack = has_column(d, view, "stack_id");
 	sqlite3_str_appendf(sql, "SELECT v.*%s\nFROM \"%w\" AS v",
-			    has_column(d, view, "stack_id") && strcmp(view, "stack_text") != 0
+			    has_stack && strcmp(view, "stack_text") != 0
 				    ? ", (SELECT text FROM stack_text AS t WHERE t.stack_id = v.stack_id) AS stack"
 				    : "",
 			    view);
 	if (!status && !put_conditions(sql, d, o, view)) status = TM_EXIT_FAILED;
 	char *query = sqlite3_str_finish(sql);
+	if (!status && has_stack) status = tm_stack_frames_examine(d);
 	if (!status) status = tm_database_prepare(d, query, &statement);
 	if (!status) status = write_rows(d, statement, out);
 	sqlite3_finalize(statement);

@@ -10,6 +10,7 @@
 
 #include "display_text.h"
 #include "json_text.h"
+#include "stack_frames.h"
 #include "stack_values.h"
 #include "talk.h"
 
@@ -44,6 +45,7 @@ int tm_export_folded(const struct tm_database *d, const struct tm_options *o, st
 	sqlite3_stmt *statement;
 	char *sql = compose(d, o);
 	int step = SQLITE_DONE, status = tm_database_prepare(d, sql, &statement);
+	if (!status) status = tm_stack_frames_examine(d);
 	bool nothing = true;
 	while (!status && !out->failed && (step = sqlite3_step(statement)) == SQLITE_ROW) {
 		nothing = false;

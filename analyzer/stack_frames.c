@@ -8,6 +8,16 @@
 
 #define ID_LIMIT (INT64_C(1) << 32)
 
+int tm_stack_frames_examine(const struct tm_database *d) {
+	sqlite3_stmt *statement;
+	int status = tm_database_prepare(d, "SELECT id, parent_id FROM stack WHERE id > 0 AND parent_id >= id LIMIT 1", &statement);
+	if (!status && sqlite3_step(statement) == SQLITE_ROW)
+		status = tm_fail("cannot read '%s': stack %lld is damaged (its parent is %lld)", d->path,
+				 (long long)sqlite3_column_int64(statement, 0), (long long)sqlite3_column_int64(statement, 1));
+	sqlite3_finalize(statement);
+	return status;
+}
+
 static int read_rows(struct tm_stack_frames *tree, const struct tm_database *d, sqlite3_stmt *statement) {
 	int step;
 	while ((step = sqlite3_step(statement)) == SQLITE_ROW) {

@@ -24,6 +24,9 @@ struct tm_stack_frames {
 int tm_stack_frames_load(struct tm_stack_frames *tree, const struct tm_database *d);
 void tm_stack_frames_release(struct tm_stack_frames *tree);
 
+/* For exports that read the view stack_text: 0, or TM_EXIT_FAILED after saying which stack leads back to itself. */
+int tm_stack_frames_examine(const struct tm_database *d);
+
 /* The stack, or 0 where the database has no such stack. */
 static inline uint32_t tm_stack_frames_check(const struct tm_stack_frames *tree, int64_t stack) {
 	return stack > 0 && stack < tree->stack_count && tree->frame[stack] ? (uint32_t)stack : 0;

@@ -41,13 +41,15 @@ SELECT f.id AS frame_id,
 FROM frame f LEFT JOIN module m ON m.id = f.module_id;
 
 -- A whole stack as text, outermost first: main;load;parse. Built for the rows that are read only: always say WHERE stack_id = ... or join.
+-- A parent has a lower id, so that every walk outward ends; where a damaged database says otherwise the text begins with [damaged].
 CREATE VIEW stack_text AS
 SELECT s.id AS stack_id,
-       coalesce((WITH RECURSIVE up(parent_id, frame_id, n) AS (
-                         SELECT s.parent_id, s.frame_id, 0
-                         UNION ALL SELECT p.parent_id, p.frame_id, up.n + 1 FROM up JOIN stack p ON p.id = up.parent_id)
+       coalesce((WITH RECURSIVE up(id, parent_id, frame_id, n) AS (
+                         SELECT s.id, s.parent_id, s.frame_id, 0
+                         UNION ALL SELECT p.id, p.parent_id, p.frame_id, up.n + 1 FROM up JOIN stack p ON p.id = up.parent_id AND p.id < up.id)
                  SELECT group_concat(text, ';')
-                 FROM (SELECT t.text FROM up JOIN frame_text t ON t.frame_id = up.frame_id ORDER BY up.n DESC)), '') AS text
+                 FROM (SELECT iif(up.parent_id >= up.id, '[damaged];', '') || t.text AS text
+                       FROM up JOIN frame_text t ON t.frame_id = up.frame_id ORDER BY up.n DESC)), '') AS text
 FROM stack s;
 
 -- The run of each heap and process in one row; columns as tables.sql describes them at heap_total. A process that could not be recorded

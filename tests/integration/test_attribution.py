@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import sqlite3
 
 from scope_oracle import Story
 from tidemark_test import main, test
@@ -574,6 +575,12 @@ def torch_profiler_rule(t):
             [("f", 2, 70 - 60 + 60 + 10, 70 + 60), ("h", 1, 0, 0), ("g", 1, -10, -10)], "as torch.profiler counts")
     t.equal(db.rows("select name, self_net_bytes, total_net_bytes from scope_total where calls > 0 order by name"), [("f", 30, 20), ("g", -10, -10), ("h", 0, 0)],
             "as we do")
+    # A damaged database: a scope that PyTorch does not see lies in itself, and the walk outward ends.
+    damaged = sqlite3.connect(db.path)
+    damaged.execute("update scope_packed set parent_id = id, category_id = null where id = (select parent_id from scope where name = 'g')")
+    damaged.commit()
+    damaged.close()
+    t.run([t.tidemark, "scopes", db.path, "--torch-compat"], timeout=60)
 
 
 @test

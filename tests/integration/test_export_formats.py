@@ -507,12 +507,14 @@ def what_cannot_be_exported(t):
         t.equal(outcome.errors.count("\n"), 1, "lines of the error")
     # A stack whose parent does not come before it could lead in a circle.
     db = sqlite3.connect(path)
-    db.execute("update stack set parent_id = id where id = (select max(id) from stack)")
+    db.execute("update stack set parent_id = id where id > 0")
     db.commit()
     db.close()
-    for form in ("pprof", "speedscope", "heaptrack"):
-        outcome = t.run([t.tidemark, "export", form, path, "-o", t.path("bad")], status=1)
+    for form in ("pprof", "speedscope", "heaptrack", "folded", "csv"):
+        outcome = t.run([t.tidemark, "export", form, path, "-o", t.path("bad")], status=1, timeout=60)
         t.check("is damaged" in outcome.errors and not os.path.exists(t.path("bad")), f"{form} of a damaged tree: {outcome.errors!r}")
+    shown = t.run([t.tidemark, "leaks", path, "--all", "--stack", "--format=json"], status=0, timeout=60)
+    t.equal({row["stack"] for row in json.loads(shown.out)}, {f"[damaged];{row['function']}" for row in json.loads(shown.out)}, "stacks of a damaged tree")
 
 
 main()
