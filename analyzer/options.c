@@ -363,8 +363,20 @@ static int edit_distance(const char *a, const char *b) {
 	return row[m];
 }
 
+/* The only one that begins so. */
+static const char *longer_word(const char *word, const char *const *list) {
+	const char *found = NULL;
+	for (; *list; list++) {
+		if (strncmp(*list, word, strlen(word)) != 0) continue;
+		if (found) return NULL;
+		found = *list;
+	}
+	return found;
+}
+
 const char *tm_closest_word(const char *word, const char *const *list) {
-	const char *closest = NULL;
+	const char *closest = longer_word(word, list);
+	if (closest) return closest;
 	int best = (int)strlen(word) <= 3 ? 2 : 3; /* two slips make a word; in a short one only one does */
 	for (; *list; list++) {
 		int distance = edit_distance(word, *list);
