@@ -334,6 +334,11 @@ static bool is_last(const struct top *t) {
 	return !t->running || (t->o.count && t->looks >= t->o.count) || t->screen.quit;
 }
 
+/* While it is written, a heap or process that is asked for may still come. */
+static int check_names(const struct top *t) {
+	return t->running ? 0 : tm_listing_check(&t->d, &t->o);
+}
+
 /* Looks until the end, the last asked for, or the user quits. */
 static int look(struct top *t) {
 	uint64_t interval_ms = t->o.interval_ns / 1000000, next = now_ms();
@@ -350,7 +355,8 @@ static int look(struct top *t) {
 			wait_for_names(t);
 			if ((status = take_rows(t))) return status;
 		}
-		status = t->screen.is_on ? put_screen(t) : put_look(t);
+		if (t->screen.is_on) status = put_screen(t);
+		else if (!(status = check_names(t))) status = put_look(t);
 		if (due) {
 			t->live.interval_over = true;
 			t->looks++;
@@ -372,6 +378,7 @@ static int top_trace(struct top *t) {
 	int status = look(t);
 	bool was_on = t->screen.is_on;
 	tm_screen_close(&t->screen);
+	if (!status && was_on && t->looks) status = check_names(t);
 	if (!status && was_on && t->looks) status = put_look(t);
 	if (t->o.format == TM_FORMAT_JSON && tm_render_json_end(t->rows)) status = TM_EXIT_FAILED;
 	if (!status && t->live.stopped)

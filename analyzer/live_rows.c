@@ -7,6 +7,7 @@ static const char schema[] =
 	"CREATE TABLE process(id INTEGER PRIMARY KEY, rank INTEGER);"
 	"CREATE TABLE live_heap(ts_ns, process_id, heap, live_bytes, live_count, peak_bytes, allocations_per_second, bytes_per_second,"
 	" allocations, allocated_bytes, rss_bytes);"
+	"CREATE VIEW heap AS SELECT DISTINCT heap AS name FROM live_heap WHERE heap IS NOT NULL;"
 	"CREATE TABLE frame_level(ts_ns, process_id, heap, live_bytes, live_count, peak_bytes, allocations_per_second, bytes_per_second,"
 	" allocations, allocated_bytes, function, file, line, module, module_offset);"
 	"CREATE VIEW live_site AS SELECT max(ts_ns) AS ts_ns, process_id, heap, sum(live_bytes) AS live_bytes, sum(live_count) AS live_count,"

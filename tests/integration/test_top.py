@@ -236,6 +236,9 @@ def a_killed_recording_is_shown_as_far_as_it_went(t):
     recorder.wait()
     done = t.ask("top", t.path("live.tmk"))
     t.check("cut off: nobody writes it" in done.text, f"it is not called cut off: {done.text[:200]}")
+    for option, words in (("--heap=nope", "no heap 'nope' in"), ("--heap=nope", "(heaps: malloc)"), ("--process=9", "no process with id 9 in")):
+        done = t.ask("top", t.path("live.tmk"), option, "--format=csv", status=1)
+        t.check(words in done.errors and not done.text, f"{option}: {done.errors!r}")
 
 
 @test
