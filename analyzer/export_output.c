@@ -12,12 +12,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "overwrite.h"
 #include "talk.h"
 #include "unfinished.h"
 
 #define BUFFER_BYTES (256 * 1024)
 
 static void release_temporary(struct tm_output *out) {
+	free(out->target);
+	out->target = NULL;
 	if (!out->temporary) return;
 	unlink(out->temporary);
 	tm_unfinished_end();
@@ -26,7 +29,9 @@ static void release_temporary(struct tm_output *out) {
 }
 
 static int open_temporary(struct tm_output *out) {
-	if (asprintf(&out->temporary, "%s.XXXXXX", out->path) < 0) {
+	out->target = tm_written_path(out->path);
+	if (!out->target) return -1;
+	if (asprintf(&out->temporary, "%s.XXXXXX", out->target) < 0) {
 		out->temporary = NULL;
 		return -1;
 	}
@@ -100,8 +105,8 @@ int tm_output_close(struct tm_output *out, int status) {
 	if (gzclose(out->file) != Z_OK) fail(out, errno ? strerror(errno) : "out of memory");
 	bool whole = !status && !out->failed;
 	/* Somebody may have made the file meanwhile: link() refuses to replace it, where links are to be had. */
-	if (whole && out->temporary && !out->force && link(out->temporary, out->path) && errno == EEXIST) fail(out, strerror(errno));
-	else if (whole && out->temporary && rename(out->temporary, out->path)) fail(out, strerror(errno));
+	if (whole && out->temporary && !out->force && link(out->temporary, out->target) && errno == EEXIST) fail(out, strerror(errno));
+	else if (whole && out->temporary && rename(out->temporary, out->target)) fail(out, strerror(errno));
 	release_temporary(out);
 	return status ? status : out->failed ? TM_EXIT_FAILED : TM_EXIT_DONE;
 }

@@ -16,7 +16,8 @@
 
 struct tm_output {
 	const char *path;
-	char *temporary; /* NULL: written directly */
+	char *target;    /* where path leads; NULL: written directly, as is temporary */
+	char *temporary;
 	gzFile file;     /* zlib writes plain bytes, too */
 	bool failed, force;
 };

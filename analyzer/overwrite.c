@@ -1,13 +1,19 @@
 /* overwrite.c - what an output may take the place of; see overwrite.h. */
 #include "overwrite.h"
 
-#include <stddef.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "journal.h"
 #include "reader.h"
 #include "talk.h"
+
+#define LINKS_MAX 40 /* as many as the kernel follows */
 
 bool tm_is_same_file(const char *a, const char *b) {
 	struct stat x, y;
@@ -30,6 +36,30 @@ bool tm_is_tidemark_database(const char *path) {
 	sqlite3_finalize(statement);
 	sqlite3_close(handle);
 	return is_ours;
+}
+
+/* What the link holds; a relative target lies beside the link. NULL: out of memory, or it is no link. */
+static char *target_of(const char *link) {
+	char target[PATH_MAX], *path;
+	ssize_t n = readlink(link, target, sizeof target);
+	const char *slash = strrchr(link, '/');
+	if (n < 0 || n == sizeof target) return NULL;
+	int directory = *target == '/' || !slash ? 0 : (int)(slash + 1 - link);
+	return asprintf(&path, "%.*s%.*s", directory, link, (int)n, target) < 0 ? NULL : path;
+}
+
+char *tm_written_path(const char *path) {
+	struct stat status;
+	char *now = strdup(path);
+	for (int links = 0; now && lstat(now, &status) == 0 && S_ISLNK(status.st_mode); links++) {
+		char *next = links < LINKS_MAX ? target_of(now) : NULL;
+		if (links == LINKS_MAX) errno = ELOOP;
+		int error = errno;
+		free(now);
+		errno = error;
+		now = next;
+	}
+	return now;
 }
 
 int tm_check_output(const char *output, const char *input, const char *database, bool replaces) {

@@ -1,7 +1,8 @@
 /* overwrite.h - what an output may take the place of.
  *
  * Used by:  import.c, cmd_export.c, cmd_report.c and cmd_check.c, before they write anything: an older result may be replaced, never the only copy of
- *           an input, nor a recording, which cannot be made again.
+ *           an input, nor a recording, which cannot be made again. store.c and export_output.c ask where a link leads: what is written under
+ *           another name first takes the place of the file that is meant, not of the link to it.
  * Fails:    a file that cannot be looked at is no database and no trace.
  */
 #ifndef TIDEMARK_ANALYZER_OVERWRITE_H
@@ -17,6 +18,9 @@ bool tm_is_empty_file(const char *path);
 
 /* A database that tidemark made, of any version. */
 bool tm_is_tidemark_database(const char *path);
+
+/* The path where a file that is written to `path` comes to lie: the end of its symbolic links, there or not. To be freed; NULL: errno says why. */
+char *tm_written_path(const char *path);
 
 /* A result that was made from input and its database may go to `output`: 0, or TM_EXIT_FAILED after saying why. replaces: what is there would go. */
 int tm_check_output(const char *output, const char *input, const char *database, bool replaces);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "journal.h"
+#include "overwrite.h"
 #include "unfinished.h"
 
 #define BUSY_MS 30000 /* who reads the database is waited for: it is written after all the work is done */
@@ -132,9 +133,9 @@ static int open_existing(struct tm_store *s) {
 }
 
 int tm_store_open(struct tm_store *s, const char *path, enum tm_store_mode mode) {
-	*s = (struct tm_store){ .path = strdup(path) };
-	if (!s->path) return tm_store_fail(s, "out of memory"), -1;
-	bool exists = access(path, F_OK) == 0;
+	*s = (struct tm_store){ .path = tm_written_path(path) };
+	if (!s->path) return tm_store_fail(s, "%s", strerror(errno)), -1;
+	bool exists = access(s->path, F_OK) == 0;
 	if (exists && mode == TM_STORE_CREATE) return tm_store_fail(s, "it exists; --append adds to it, --force replaces it"), -1;
 	return exists && mode == TM_STORE_APPEND ? open_existing(s) : create(s);
 }

@@ -495,6 +495,30 @@ def interrupted(t):
 
 
 @test
+def links_stay(t):
+    """What is written to a symbolic link goes where it leads, there already or not, as a shell's redirection does."""
+    path = recorded(t)
+    trace = glob.glob(t.path("*.tmk"))[0]
+    commands = (["export", "csv", path], ["report", path], ["import", trace])
+    os.symlink("circle", t.path("circle"))
+    for number, command in enumerate(commands):
+        os.mkdir(t.path(f"d{number}"))
+        os.symlink(f"middle{number}", t.path(f"link{number}"))
+        os.symlink(f"d{number}/real", t.path(f"middle{number}"))
+        for more in ([], ["--force"]):
+            t.run([t.tidemark, *command, "-o", t.path(f"link{number}"), *more], status=0)
+            t.equal((os.readlink(t.path(f"link{number}")), os.readlink(t.path(f"middle{number}"))), (f"middle{number}", f"d{number}/real"), f"links after {command[0]} {more}")
+            t.equal([(e.name, e.is_file(follow_symlinks=False)) for e in os.scandir(t.path(f"d{number}"))], [("real", True)], f"files after {command[0]} {more}")
+            if not more:
+                done = t.run([t.tidemark, *command, "-o", t.path(f"link{number}")], status=1)
+                t.check("exists" in done.errors, f"{command[0]} to what is there: {done.errors!r}")
+                os.truncate(t.path(f"d{number}/real"), 0)
+        t.check(os.path.getsize(t.path(f"d{number}/real")) > 0, f"{command[0]} --force wrote nothing")
+        done = t.run([t.tidemark, *command, "-o", t.path("circle"), "--force"], status=1)
+        t.check("Too many levels" in done.errors, f"{command[0]} to a circle: {done.errors!r}")
+
+
+@test
 def what_cannot_be_exported(t):
     path = recorded(t)
     for arguments, status, words in ((["csv", path, "--view=nothing", "-o", "-"], 1, "unknown view 'nothing', there are alert_site, allocation"),
