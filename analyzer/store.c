@@ -73,14 +73,11 @@ static const struct {
 };
 
 static bool name_unfinished(struct tm_store *s) {
-	size_t n = strlen(s->path) + 32;
-	s->unfinished = malloc(n);
+	s->unfinished = tm_unfinished_name(s->path);
 	if (!s->unfinished) {
 		tm_store_fail(s, "out of memory");
 		return false;
 	}
-	snprintf(s->unfinished, n, "%s.%ld.tmp", s->path, (long)getpid());
-	unlink(s->unfinished);
 	tm_unfinished_begin(s->unfinished);
 	return true;
 }

@@ -211,6 +211,34 @@ def imports_end_whole_or_not_at_all(t):
 
 
 @test
+def the_next_import_clears_up(t):
+    """What a killed import left goes with the next one into the same database; what a running one writes, or one of another machine, stays."""
+    trace, db = big_trace(t, "a.tmk", 900_000, 20_000, 30_000, 2), t.path("a.db")
+    command = [os.path.join(t.build, "bin/tidemark"), "import", trace, "--force", "-o", db]
+    left = lambda: sorted(name for name in os.listdir(t.dir) if name.endswith(".tmp"))
+    child = t.start(command, stdin=subprocess.DEVNULL)
+    while not left() and child.poll() is None:
+        time.sleep(0.001)
+    child.kill()
+    child.wait()
+    t.equal(len(left()), 1, "files after SIGKILL")
+    killed = left()[0]
+    machine, pid = killed.split(".")[2:4]
+    t.equal(pid, str(child.pid), f"the process in {killed}")
+    kept = [f"a.db.{machine}.{os.getpid()}.tmp", f"a.db.{machine[::-1]}.{pid}.tmp", f"a.db.{machine}.{pid}x.tmp", f"b.db.{machine}.{pid}.tmp"]
+    for name in kept:
+        with open(t.path(name), "wb"):
+            pass
+    for options in ([], ["--append"]):
+        with open(t.path(killed), "wb"):
+            pass
+        if options:
+            command = [*command[:2], os.path.join(t.root, "fixtures/golden/v1-tiny.tmk"), "--append", "-o", db]
+        t.run(command, status=0)
+        t.equal(left(), sorted(kept), f"files after the next import {options}")
+
+
+@test
 def churn_and_peaks_by_hand(t):
     """One process of rank 3, two threads, a device heap; every figure below is added up by hand."""
     trace = Trace()
