@@ -1,8 +1,8 @@
 /* cmd_leaks.c - `tidemark leaks`: what was live when the program began to leave, by call site.
  *
  * Leaks are judged at exit, before destructors and an interpreter's own clean-up. Call sites come by score, with the evidence in words. A table
- * shows those from the score on at which a leak is likely; what is left out is counted on standard error. A window of time and a
- * sampled trace are not scored: there the view live_at_exit is listed, largest first.
+ * shows those from the score on at which a leak is likely; what is left out is counted on standard error. A window of time is not scored:
+ * there what was live is listed, largest first. A sampled trace is: what it does not show is the sites that left few samples.
  */
 #include <stdio.h>
 
@@ -22,8 +22,9 @@ static const struct tm_usage usage = {
 		"leak_candidate). From a score of 0.5 on a leak is likely, and a table shows only these. A row stands for all stacks\n"
 		"of a call site that are called from the same line. `exit` is when main returned or exit() was called: what\n"
 		"destructors free later is still counted. Known allocations of runtimes are suppressed; so is what FILE names, in\n"
-		"the syntax of LeakSanitizer. Where there are no scores (sampled traces; --from or --to, which count only blocks\n"
-		"that were allocated in that window), what was live is listed by call stack, largest first.\n",
+		"the syntax of LeakSanitizer. With --from or --to, which count only blocks that were allocated in that window, there\n"
+		"are no scores: what was live is listed by call stack, largest first. A sampled trace is scored by its samples, and\n"
+		"what leaks little beside their mean distance has too few of them to be likely.\n",
 	.examples = "tidemark leaks run.db\n"
 		    "tidemark leaks run.db --stack --limit=5\n"
 		    "tidemark leaks run.db --all --heap=malloc --sort=live_bytes --format=json\n"
@@ -90,13 +91,15 @@ static void count_rest(const struct tm_database *d, const struct tm_options *o, 
 	if (!tm_database_prepare(d, text, &sums) && sqlite3_step(sums) == SQLITE_ROW) {
 		char low[TM_UNIT_TEXT_MAX], hushed[TM_UNIT_TEXT_MAX], low_bytes[TM_UNIT_TEXT_MAX], hushed_bytes[TM_UNIT_TEXT_MAX];
 		uint64_t n = (uint64_t)sqlite3_column_int64(sums, 0), m = (uint64_t)sqlite3_column_int64(sums, 2);
+		const char *about = d->estimated ? "~" : "";
 		tm_format_size((uint64_t)sqlite3_column_int64(sums, 1), low_bytes);
 		tm_format_size((uint64_t)sqlite3_column_int64(sums, 3), hushed_bytes);
 		if (n && m)
-			tm_say("also live at exit, listed by --all: %s unlikely (%s), %s suppressed (%s)", tm_format_count(n, low),
-			       low_bytes, tm_format_count(m, hushed), hushed_bytes);
-		else if (n) tm_say("also live at exit, listed by --all: %s unlikely (%s)", tm_format_count(n, low), low_bytes);
-		else if (m) tm_say("also live at exit, listed by --all: %s suppressed (%s)", tm_format_count(m, hushed), hushed_bytes);
+			tm_say("also live at exit, listed by --all: %s unlikely (%s%s), %s suppressed (%s%s)", tm_format_count(n, low), about,
+			       low_bytes, tm_format_count(m, hushed), about, hushed_bytes);
+		else if (n) tm_say("also live at exit, listed by --all: %s unlikely (%s%s)", tm_format_count(n, low), about, low_bytes);
+		else if (m)
+			tm_say("also live at exit, listed by --all: %s suppressed (%s%s)", tm_format_count(m, hushed), about, hushed_bytes);
 	}
 	sqlite3_finalize(sums);
 	sqlite3_free(text);
@@ -107,7 +110,10 @@ static int list_candidates(const struct tm_database *d, const struct tm_options 
 		.source = "leak_candidate",
 		.order = "score DESC, live_bytes DESC, process_id, heap, stack_id",
 		.has_heap = true,
-		.nothing = least_score(o) > 0 ? "nothing that was live at exit looks like a leak" : "nothing was live at exit",
+		.nothing = least_score(o) <= 0 ? "nothing was live at exit"
+			   : d->estimated      ? "nothing of the sample that was live at exit looks like a leak"
+					       : "nothing that was live at exit looks like a leak",
+		.estimated = { "live_bytes", "live_count", "allocations", "growth_bytes_per_step" },
 		.hidden = { "allocations", "growth_bytes_per_step", "growth_p", "first_ns", "last_ns", "stacks",
 			    o->all ? NULL : "suppressed" },
 	};
@@ -138,10 +144,9 @@ static int list_candidates(const struct tm_database *d, const struct tm_options 
 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	bool is_scored = tm_database_integer(d, "SELECT 1 FROM leak_candidate WHERE score IS NOT NULL LIMIT 1", 0);
-	if (tm_has_window(o) || d->estimated || !is_scored) {
+	if (tm_has_window(o) || !is_scored) {
 		if (o->suppressions || o->min_score >= 0)
-			tm_say("'%s' has no scores of leaks%s: all that was live is listed, whatever --min-score and --suppressions say", d->path,
-				d->estimated ? ", as it was sampled" : "");
+			tm_say("'%s' has no scores of leaks: all that was live is listed, whatever --min-score and --suppressions say", d->path);
 		return list_live(d, o);
 	}
 	char *stacks = sqlite3_mprintf("");
