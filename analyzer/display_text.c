@@ -61,6 +61,14 @@ void tm_display_text(struct tm_bytes *out, const char *text, size_t n) {
 	}
 }
 
+void tm_display_name(struct tm_bytes *out, const char *name, size_t n) {
+	size_t blanks = 0;
+	while (blanks < n && name[blanks] == ' ') blanks++;
+	if (blanks == n) tm_put_raw(out, "\"", 1);
+	tm_display_text(out, name, n);
+	if (blanks == n) tm_put_raw(out, "\"", 1);
+}
+
 static size_t char_width(uint32_t c) {
 	if (c < 0x80) return 1;
 	int width = wcwidth((wchar_t)c);

@@ -29,6 +29,9 @@ bool tm_is_deceptive(uint32_t code);
 /* Appends the text for display: control characters as \n or \x1b, direction marks as \u202e, bytes that are not UTF-8 as U+FFFD. */
 void tm_display_text(struct tm_bytes *out, const char *text, size_t n);
 
+/* The same of a name that stands alone: in quotes where nobody would see it. */
+void tm_display_name(struct tm_bytes *out, const char *name, size_t n);
+
 /* Columns that displayable text takes. */
 size_t tm_display_width(const char *text, size_t n);
 

@@ -57,6 +57,11 @@ static void bind_text(sqlite3_stmt *s, int column, const char *text, size_t n) {
 	else sqlite3_bind_null(s, column);
 }
 
+/* A heap's: NULL would be the whole process. */
+static void bind_heap(sqlite3_stmt *s, int column, struct tm_text name) {
+	sqlite3_bind_text64(s, column, name.size ? name.data : "", name.size, SQLITE_STATIC, SQLITE_UTF8);
+}
+
 static void bind_number(sqlite3_stmt *s, int column, uint64_t n) {
 	sqlite3_bind_int64(s, column, (sqlite3_int64)n);
 }
@@ -93,7 +98,7 @@ static void put_heap(struct taking *t, struct tm_live_heap *h) {
 	struct tm_amount fresh = less(a->allocated, h->allocated_before);
 	bind_number(t->heap, 1, t->l->now_ns);
 	bind_number(t->heap, 2, a->ledger->process);
-	bind_text(t->heap, 3, a->name.data, a->name.size);
+	bind_heap(t->heap, 3, a->name);
 	bind_amounts(t, t->heap, 4, a, &a->level.live, &a->level.peak, &a->allocated, &fresh);
 	step(t, t->heap);
 }
@@ -176,7 +181,7 @@ static void put_level(struct taking *t, const struct frame_level *f) {
 	const struct tm_catalog *c = &t->l->catalog;
 	bind_number(t->frame, 1, t->l->now_ns);
 	bind_number(t->frame, 2, f->account->ledger->process);
-	bind_text(t->frame, 3, f->account->name.data, f->account->name.size);
+	bind_heap(t->frame, 3, f->account->name);
 	bind_amounts(t, t->frame, 4, f->account, &f->live, &f->peak, &f->allocated, &f->fresh);
 	const struct tm_catalog_frame *frame = f->frame ? &c->frames.items[f->frame - 1] : NULL;
 	if (f->name && f->name->state == TM_NAME_KNOWN) {
@@ -207,7 +212,7 @@ static void put_scope(struct taking *t, const struct tm_live_scope *s) {
 	if (!s->account && s->has_heaps) return;
 	bind_number(row, 1, t->l->now_ns);
 	bind_number(row, 2, s->process);
-	if (s->account) bind_text(row, 3, s->account->name.data, s->account->name.size);
+	if (s->account) bind_heap(row, 3, s->account->name);
 	if (s->name) sqlite3_bind_text64(row, 4, strings[s->name - 1].data, strings[s->name - 1].size, SQLITE_STATIC, SQLITE_UTF8);
 	else bind_text(row, 4, "[unscoped]", 10);
 	if (s->category) bind_text(row, 5, strings[s->category - 1].data, strings[s->category - 1].size);

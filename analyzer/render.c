@@ -5,6 +5,7 @@
 #include "render.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,9 +194,9 @@ static void put_csv_value(struct tm_bytes *row, sqlite3_stmt *statement, int col
 	if (type == SQLITE_NULL) return;
 	if (type == SQLITE_BLOB) {
 		put_hex(row, sqlite3_column_blob(statement, column), (size_t)sqlite3_column_bytes(statement, column));
-	} else if (type == SQLITE_FLOAT) {
+	} else if (type == SQLITE_FLOAT && isfinite(sqlite3_column_double(statement, column))) {
 		tm_json_double(row, sqlite3_column_double(statement, column));
-	} else {
+	} else { /* SQLite's words for infinity are Inf and -Inf, which readers of CSV know */
 		const char *text = (const char *)sqlite3_column_text(statement, column);
 		put_csv_text(row, text, (size_t)sqlite3_column_bytes(statement, column));
 	}

@@ -108,7 +108,7 @@ void tm_render_value(struct tm_bytes *out, sqlite3_stmt *statement, int column, 
 	case SQLITE_BLOB: tm_put_format(out, "(%d bytes)", sqlite3_column_bytes(statement, column)); break;
 	default: {
 		const char *text = (const char *)sqlite3_column_text(statement, column);
-		tm_display_text(out, text, (size_t)sqlite3_column_bytes(statement, column));
+		tm_display_name(out, text, (size_t)sqlite3_column_bytes(statement, column));
 	}
 	}
 }

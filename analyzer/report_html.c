@@ -17,7 +17,7 @@ void tm_html(struct tm_bytes *out, const char *markup) {
 static void put_clean(struct tm_bytes *out, const char *name, size_t n, size_t limit) {
 	size_t kept = n > limit ? limit : n;
 	while (kept < n && kept && ((unsigned char)name[kept] & 0xC0) == 0x80) kept--;
-	tm_display_text(out, name, kept);
+	tm_display_name(out, name, kept);
 	if (kept < n) {
 		char count[TM_UNIT_TEXT_MAX];
 		tm_put_format(out, "\xE2\x80\xA6 (%s bytes)", tm_format_count(n, count));

@@ -3,9 +3,11 @@ import csv
 import io
 import json
 import os
+import re
 import sys
 
 from tidemark_test import main, test
+from trace_writer import Trace, malloc
 
 
 @test
@@ -117,9 +119,37 @@ def table_json_and_csv_agree(t):
 
 
 @test
+def names_that_nobody_would_see(t):
+    """Heaps that are called "" and " " stand in quotes where people read, and are themselves where programs do; neither is the whole process."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    for number, name in enumerate(("", " "), 2):
+        trace.heap(number, 1, name, "pool")
+    trace.events(1, [malloc(10 * n, 0x1000 * n, 100 * n, trace.stack("main"), op="heap_alloc", heap=n) for n in (2, 3)], watermark=99)
+    trace.exit(1, 100)
+    trace.end(1, 200)
+    path = trace.save(t.path("blank.tmk"))
+    db = t.imported(path)
+    for verb, source in (("peak", db.path), ("top", db.path), ("top", path)):
+        shown = t.ask(verb, source).text
+        for line in (r'"" +200 B', r'" " +300 B'):
+            t.check(re.search(f"^{line}|[ms] +{line}", shown, re.M), f"{verb}: {line} is not in\n{shown}")
+        rows = json.loads(t.ask(verb, source, "--format=json").text)
+        t.equal(sorted((row["heap"], row["live_bytes"]) for row in rows if row["heap"] is not None and row["live_bytes"]), [("", 200), (" ", 300)], f"{verb}: rows")
+    t.ask("report", db.path, "-o", t.path("r.html"))
+    with open(t.path("r.html"), encoding="utf-8") as file:
+        page = file.read()
+    t.check("<bdi>&quot; &quot;</bdi>" in page and "<bdi>&quot;&quot;</bdi>" in page, "names in the report")
+
+
+@test
 def query(t):
     db = t.imported(t.record([t.program("leak.c")]))
     t.equal(t.ask("query", db.path, "select 6 * 7 as answer", "--format=csv").text, "answer\n42\n", "a query")
+    infinite = "select 1e999 as a, -1e999 as b, null as c, '' as d"
+    t.equal(t.ask("query", db.path, infinite, "--format=csv").text, 'a,b,c,d\nInf,-Inf,,""\n', "infinity in CSV is no NULL")
+    t.equal(json.loads(t.ask("query", db.path, infinite, "--format=json").text), [{"a": None, "b": None, "c": None, "d": ""}], "JSON has none")
     with open(t.path("q.sql"), "w", encoding="ascii") as file:
         file.write("select count(*) as n from process;\n")
     t.equal(t.ask("query", db.path, t.path("q.sql"), "--format=csv").text, "n\n1\n", "a query from a file")
