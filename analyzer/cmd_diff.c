@@ -19,7 +19,7 @@ static const struct tm_usage usage = {
 		"that a rebuilt program compares. Processes are added up. Columns named before_ and after_ are NULL where a run has\n"
 		"no such site. A table leaves out sites that did not change and also lists totals by heap and, where there are\n"
 		"scopes, these. --heap chooses a heap; --sort=change_allocated_bytes finds what allocates more, change_peak_bytes what\n"
-		"made the peak grow.\n",
+		"made the peak grow. What --sql prints attaches BEFORE: sqlite3 runs it on AFTER, tidemark query does not.\n",
 	.examples = "tidemark diff yesterday.db today.db\n"
 		    "tidemark diff before.tmk after.tmk --heap=malloc --limit=5\n"
 		    "tidemark diff before.db after.db --sort=change_allocated_bytes --format=csv\n",
@@ -150,7 +150,7 @@ static int list_changes(const struct tm_database *d, const struct tm_options *o)
 /* A trace was imported when it was opened; its database is attached. */
 static int attach(const struct tm_database *d, const struct tm_database *before, const struct tm_options *o) {
 	char *sql = sqlite3_mprintf("ATTACH %Q AS before", before->path);
-	if (o->sql) printf("%s;\n", sql ? sql : "");
+	if (o->sql) printf("-- to be run on AFTER by sqlite3: tidemark query attaches no second database\n%s;\n", sql ? sql : "");
 	int rc = sql ? sqlite3_exec(d->handle, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
 	sqlite3_free(sql);
 	if (rc != SQLITE_OK) return tm_fail("cannot compare '%s' with '%s': %s", before->path, d->path, sqlite3_errmsg(d->handle));

@@ -619,8 +619,9 @@ def diff_by_hand(t):
     t.ask("diff", before, status=2)
     t.ask("diff", before, t.path("nothing.db"), status=1)
     t.ask("diff", before, after, "--heap=cuda:0", status=1)
-    t.need("sqlite3")
     sql = t.ask("diff", t.path("before.db"), t.path("after.db"), "--sql").text
+    t.check(sql.startswith("-- to be run on AFTER by sqlite3"), f"how it is to be run: {sql.splitlines()[0]}")
+    t.need("sqlite3")
     out = t.run(["sqlite3", t.path("after.db")], input=sql.encode(), status=0).text
     t.equal(len([line for line in out.splitlines() if line.startswith("malloc|")]), 5, "rows that sqlite3 gives for --sql")
 
