@@ -27,13 +27,17 @@ static void add_char(struct builder *b, char c) {
 	if (b->size + 1 < sizeof b->text) b->text[b->size++] = c;
 }
 
-static void add_variable(struct builder *b, const char *name, size_t n) {
-	char copy[256];
-	if (n >= sizeof copy) return;
-	memcpy(copy, name, n);
-	copy[n] = 0;
+/* A variable that is not set is most likely misspelt, or of another launcher: without it all ranks would take one name. */
+static int add_variable(struct builder *b, const char *name, size_t n, char *error, size_t error_bytes) {
+	char *copy = tm_memory_copy_text(name, n);
 	const char *value = getenv(copy);
-	add_value(b, value ? value : "");
+	if (value) {
+		add_value(b, value);
+	} else {
+		snprintf(error, error_bytes, "the variable of '%%q{%s}' in --output is not set", copy);
+	}
+	free(copy);
+	return value ? 0 : -ENOENT;
 }
 
 static void add_start_time(struct builder *b) {
@@ -74,7 +78,7 @@ char *tm_output_path_expand(const char *pattern, int pid, char *error, size_t er
 		} else if (*p && strchr("phrjs", *p)) {
 			add_code(&b, *p, pid, &launcher);
 		} else if (close) {
-			add_variable(&b, p + 2, (size_t)(close - p) - 2);
+			if (add_variable(&b, p + 2, (size_t)(close - p) - 2, error, error_bytes) != 0) return NULL;
 			p = close;
 		} else {
 			snprintf(error, error_bytes, "unknown pattern '%%%.1s' in --output (known: %%p %%h %%r %%j %%s %%t %%q{VAR} %%%%)",

@@ -3,6 +3,7 @@
  * Flow:  record_main.c -> here -> writer.c
  * %p pid of the command, %h host, %r rank, %j job, %s step, %t start time (20260131-235959), %q{VAR} an environment variable, %% percent.
  * Rank, job and step are those of the launcher's variables in our own environment; what is not known becomes "0" for the rank, else "none".
+ * A variable that is not set is an error.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_OUTPUT_PATH_H
 #define TIDEMARK_RECORDER_COLLECTOR_OUTPUT_PATH_H

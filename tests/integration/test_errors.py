@@ -99,6 +99,13 @@ def output_names(t):
     env = {"SLURM_JOB_ID": "77", "SLURM_PROCID": "3", "COLOUR": "blue"}
     t.run([t.tidemark, "record", "-o", t.path("j%j-r%r-%q{COLOUR}-%%.tmk"), "--", program], env=env, status=0)
     t.check(os.path.exists(t.path("j77-r3-blue-%.tmk")), f"{os.listdir(t.dir)}")
+    t.run([t.tidemark, "record", "-o", t.path("of%q{COLOUR}.tmk"), "--", program], env={"COLOUR": ""}, status=0)
+    t.check(os.path.exists(t.path("of.tmk")), f"a variable may be empty: {os.listdir(t.dir)}")
+    for name in ("COLOR", "", "C" * 300):
+        refused = t.run([t.tidemark, "record", "-o", t.path("made/of%q{" + name + "}.tmk"), "--", program], env=env, status=125)
+        t.equal(refused.text, "", "the command does not run")
+        t.equal(refused.errors, f"tidemark-record: the variable of '%q{{{name}}}' in --output is not set\n", "why")
+    t.check(not os.path.exists(t.path("made")), "no directory for a name that is none")
     t.run([t.tidemark, "record", "--", program], status=0)
     found = glob.glob(t.path("tidemark.*.tmk"))
     t.equal(len(found), 1, "the default name")
