@@ -51,6 +51,7 @@ TM_EXPORT size_t malloc_usable_size(void *p);
 /* The allocator said no: who asked, for how much. */
 TM_COLD static void record_refusal(struct tm_thread *t, enum tm_op op, size_t size, const void *frame) {
 	struct tm_refusal refusal = { op, 0, size < INT64_MAX ? size : INT64_MAX, ENOMEM, UINT64_MAX, UINT64_MAX };
+	tm_sample_pass_over();
 	if (size && !t->stopped) tm_emit_refusal(t, &refusal, frame); /* of nothing, NULL is an answer */
 }
 
@@ -74,6 +75,7 @@ static const void *caller_of(const void *frame) {
 }
 
 TM_COLD static void *malloc_unrecorded(size_t size, const void *frame) {
+	tm_sample_pass_over();
 	if (is_own()) {
 		void *own = tm_own_alloc(16, size);
 		if (is_final(own)) return own;
@@ -93,6 +95,7 @@ INLINE void *malloc_through(size_t size, const void *frame, bool sampling) {
 
 TM_COLD static void *calloc_unrecorded(size_t count, size_t size, const void *frame) {
 	size_t bytes;
+	tm_sample_pass_over();
 	if (is_own()) {
 		void *own = __builtin_mul_overflow(count, size, &bytes) ? NULL : tm_own_alloc(16, bytes);
 		if (is_final(own)) return own;
@@ -165,6 +168,7 @@ INLINE void free_through(enum tm_op op, void *p, bool sampling) {
 
 TM_COLD static void *resize_unrecorded(enum tm_op op, void *old, size_t size, const void *frame) {
 	if (!tm_real_ready()) tm_real_find();
+	tm_sample_pass_over();
 	void *moved = tm_real.realloc(old, size);
 	if (moved || size == 0) nested_add(TM_OP_REALLOC_FREE, old, 0, caller_of(frame));
 	if (moved) nested_add(op == TM_OP_REALLOC ? TM_OP_REALLOC_NEW : TM_OP_REALLOCARRAY_NEW, moved, size, caller_of(frame));
@@ -215,6 +219,7 @@ INLINE void *resize(enum tm_op op, void *old, size_t size, const void *frame, bo
 
 /* realloc and reallocarray of nothing. */
 TM_COLD static void *resize_nothing_unrecorded(enum tm_op op, size_t size, const void *frame) {
+	tm_sample_pass_over();
 	if (is_own()) {
 		void *own = tm_own_alloc(16, size);
 		if (is_final(own)) return own;

@@ -134,7 +134,10 @@ void tm_sample_start(struct tm_thread *t) {
 }
 
 bool tm_sample_taken(struct tm_thread *t, const void *addr, size_t size_bytes) {
-	if (t->stopped) return false;
 	tm_tls.sample_spare = draw(t) - 1; /* the process has no memory: the distance counts anew from this block's end */
-	return tm_sample_remember(t, addr, size_bytes);
+	return !t->stopped && tm_sample_remember(t, addr, size_bytes);
+}
+
+void tm_sample_pass_over(void) {
+	if (tm_tls.thread && tm_guest.shm->sample_bytes) tm_tls.sample_spare = draw(tm_tls.thread) - 1;
 }

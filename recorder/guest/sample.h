@@ -16,6 +16,9 @@ bool tm_sample_remember(struct tm_thread *t, const void *addr, size_t size_bytes
 bool tm_sample_taken(struct tm_thread *t, const void *addr, size_t size_bytes);
 bool tm_sample_found(const void *addr);
 
+/* The sample fell on a block that cannot be recorded: draws the next one. Else the block after it would most likely be taken in its place. */
+void tm_sample_pass_over(void);
+
 /* How many sampled blocks begin in a page, by the lower bits of its number: nearly all of the frees of other blocks are known by it. TM_SAMPLE_MANY: as many
  * or more, for ever. */
 #define TM_SAMPLE_PAGES 65536u

@@ -55,6 +55,27 @@ def estimates_are_unbiased(t):
     t.equal(far, [], "estimates")
 
 
+def drawn_behind_gaps(t, function, blocks, recordings):
+    """How far the number of samples is from the expected one, in standard deviations."""
+    program = t.program("gaps.c")
+    traces = [t.record([program, *(["first"] if function == "first" else [])], f"--sample={MEAN}", "--mappings=off").trace for _ in range(recordings)]
+    db = t.imported(*traces)
+    p, n = probability(100), blocks * recordings
+    drawn = db.value("select count(*) from allocation a join site s using (stack_id, process_id) where s.function = ?", function)
+    print(f"{function}: {drawn} of {n} were drawn, {n * p:.1f} expected")
+    return abs(drawn - n * p) / math.sqrt(n * p * (1 - p))
+
+
+@test
+def blocks_behind_unrecorded_ones(t):
+    """A sample that falls on what is not recorded (while recording is stopped; in our own calls as a process begins) is not moved to the next block."""
+    for function, blocks, recordings in (("resumed", 2000, 1), ("first", 1, 60)):
+        far = drawn_behind_gaps(t, function, blocks, recordings)
+        if far > 4:
+            far = drawn_behind_gaps(t, function, blocks, recordings)
+        t.check(far <= 4, f"{function}: {far:.1f} standard deviations from the expected number, twice")
+
+
 @test
 def estimates_are_marked(t):
     recording = t.record([t.program("sizes.c")], f"--sample={MEAN}")
