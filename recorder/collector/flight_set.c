@@ -247,11 +247,16 @@ static void insert_part(struct process *p, size_t at, const struct range *of, ui
 	insert_range(p, at, part);
 }
 
-static void unmapped(struct tm_flight_set *s, struct process *p, uint64_t low, uint64_t bytes) {
+/* By a call that began at begin_ns: what is younger was mapped by another thread before the call was over, where it had made room. */
+static void unmapped(struct tm_flight_set *s, struct process *p, uint64_t low, uint64_t bytes, uint64_t begin_ns) {
 	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes;
 	size_t at = range_at(p, low);
 	while (at < p->range_count && p->ranges[at].block.address < high) {
 		struct range old = p->ranges[at];
+		if (old.block.ns > begin_ns) {
+			at++;
+			continue;
+		}
 		p->range_count--;
 		memmove(p->ranges + at, p->ranges + at + 1, (p->range_count - at) * sizeof p->ranges[0]);
 		if (old.block.address < low) insert_part(p, at++, &old, old.block.address, low);
@@ -263,7 +268,7 @@ static void unmapped(struct tm_flight_set *s, struct process *p, uint64_t low, u
 static void mapped(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
 	struct process *p = process_of(s, process);
 	uint64_t high = e->addr + e->size < e->addr ? UINT64_MAX : e->addr + e->size;
-	unmapped(s, p, e->addr, e->size);
+	unmapped(s, p, e->addr, e->size, UINT64_MAX);
 	if (high > e->addr) insert_range(p, range_at(p, e->addr), (struct range){ high, block_of(s, process, thread, e) });
 }
 
@@ -288,9 +293,9 @@ static void play(struct tm_flight_set *s, uint32_t process, uint32_t thread, con
 		allocated(s, process, thread, e);
 		break;
 	case TM_CLASS_MAP: mapped(s, process, thread, e); break;
-	case TM_CLASS_UNMAP: unmapped(s, process_of(s, process), e->old, e->old_size); break;
+	case TM_CLASS_UNMAP: unmapped(s, process_of(s, process), e->old, e->old_size, e->begin_ns); break;
 	case TM_CLASS_REMAP:
-		unmapped(s, process_of(s, process), e->old, e->old_size);
+		unmapped(s, process_of(s, process), e->old, e->old_size, e->begin_ns);
 		mapped(s, process, thread, e);
 		break;
 	case TM_CLASS_TEXT: play_text(s, process, thread, e); break;
@@ -410,7 +415,7 @@ void tm_flight_set_end_process(struct tm_flight_set *s, uint32_t process) {
 	forget_blocks(s, process);
 	if (process < s->process_count) {
 		struct process *p = &s->processes[process];
-		unmapped(s, p, 0, UINT64_MAX);
+		unmapped(s, p, 0, UINT64_MAX, UINT64_MAX);
 		free(p->ranges);
 		*p = (struct process){ 0 };
 	}

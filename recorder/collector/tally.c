@@ -27,6 +27,7 @@ struct table { /* open addressing, at most five eighths full */
 
 struct range { /* begins as spans.h wants it */
 	uint64_t high, low;
+	uint64_t ns;  /* when it was mapped */
 	bool is_file; /* of the heap mmap-file */
 };
 
@@ -55,7 +56,7 @@ enum step { STEP_ALLOCATED, STEP_FREED, STEP_MAPPED, STEP_UNMAPPED, STEP_BASELIN
 
 struct item { /* a step of an event: a realloc has two at the same time */
 	uint64_t ns, addr, size; /* STEP_FREED: size is the time before the call */
-	uint64_t number;         /* STEP_ALLOCATED: as in struct entry */
+	uint64_t number;         /* STEP_ALLOCATED: as in struct entry; STEP_UNMAPPED: the time before the call */
 	uint32_t heap;           /* id of an explicit one, 0: malloc; STEP_MAPPED: 1 for mmap-file; STEP_RESET_PEAK: enum tm_tally_default in addr, too */
 	enum step step;
 };
@@ -348,22 +349,27 @@ static void range_remove(struct process *p, size_t at) {
 	memmove(p->ranges + at, p->ranges + at + 1, (p->range_count - at) * sizeof p->ranges[0]);
 }
 
-static void unmapped(struct process *p, uint64_t low, uint64_t bytes) {
+/* By a call that began at begin_ns: what is younger was mapped by another thread before the call was over, where it had made room. */
+static void unmapped(struct process *p, uint64_t low, uint64_t bytes, uint64_t begin_ns) {
 	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes;
 	size_t at = range_at(p, low);
 	while (at < p->range_count && p->ranges[at].low < high) {
 		struct range old = p->ranges[at];
+		if (old.ns > begin_ns) {
+			at++;
+			continue;
+		}
 		range_remove(p, at);
-		if (old.low < low) range_insert(p, at++, (struct range){ low, old.low, old.is_file });
-		if (old.high > high) range_insert(p, at++, (struct range){ old.high, high, old.is_file });
+		if (old.low < low) range_insert(p, at++, (struct range){ low, old.low, old.ns, old.is_file });
+		if (old.high > high) range_insert(p, at++, (struct range){ old.high, high, old.ns, old.is_file });
 		p->maps[old.is_file].frees += old.low >= low && old.high <= high;
 	}
 }
 
 static void mapped(struct process *p, uint64_t low, uint64_t bytes, bool is_file, uint64_t ns) {
 	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes;
-	unmapped(p, low, bytes);
-	if (high > low) range_insert(p, range_at(p, low), (struct range){ high, low, is_file });
+	unmapped(p, low, bytes, UINT64_MAX);
+	if (high > low) range_insert(p, range_at(p, low), (struct range){ high, low, ns, is_file });
 	p->maps[is_file].allocations++;
 	raise_peak(p, ns);
 }
@@ -402,7 +408,7 @@ static inline void replay(const struct tm_tally *t, struct process *p, const str
 	case STEP_ALLOCATED: block_allocated(t, p, i->heap, i->addr, i->size, i->ns, i->number); break;
 	case STEP_FREED: block_freed(p, i->heap, i->addr, i->size, NULL); break;
 	case STEP_MAPPED: mapped(p, i->addr, i->size, i->heap, i->ns); break;
-	case STEP_UNMAPPED: unmapped(p, i->addr, i->size); break;
+	case STEP_UNMAPPED: unmapped(p, i->addr, i->size, i->number); break;
 	case STEP_BASELINE: baseline(p); break;
 	case STEP_RESET_PEAK: reset_peak(p, i); break;
 	case STEP_STOPPED: p->result.was_stopped = true; break;
@@ -437,7 +443,7 @@ static inline uint64_t numbered(struct tm_tally_segment *segment) {
 /* The steps of the rarer classes; returns the end. */
 static struct item *put_steps(struct item *to, const struct tm_event *e) {
 	unsigned class = TM_OP_CLASS(e->op);
-	if (class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP) *to++ = (struct item){ e->time_ns, e->old, e->old_size, 0, 0, STEP_UNMAPPED };
+	if (class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP) *to++ = (struct item){ e->time_ns, e->old, e->old_size, e->begin_ns, 0, STEP_UNMAPPED };
 	if (class == TM_CLASS_MAP || class == TM_CLASS_REMAP)
 		*to++ = (struct item){ e->time_ns, e->addr, e->size, 0, e->op == TM_OP_MMAP_FILE, STEP_MAPPED };
 	if (e->op == TM_OP_BASELINE) *to++ = (struct item){ .ns = e->time_ns, .step = STEP_BASELINE };

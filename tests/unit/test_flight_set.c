@@ -124,6 +124,26 @@ static void test_mappings(void) {
 	tm_flight_set_free(s);
 }
 
+/* While a call that unmaps is on its way back, another thread maps where it has made room. */
+static void test_mapped_meanwhile(void) {
+	struct tm_flight_set *s = tm_flight_set_new();
+	struct tm_event unmap = event(TM_OP_MUNMAP, 120, 0, 0), moved = event(TM_OP_MREMAP, 220, 0x90000, 0x2000);
+	map(s, TM_OP_MMAP, 10, 0x10000, 0x4000, 0, 0);
+	unmap.begin_ns = 100;
+	put(s, 1, unmap, 0x10000, 0x4000);
+	put(s, 2, event(TM_OP_MMAP, 110, 0x11000, 0x1000), 0, 0);
+	tm_flight_set_advance(s, 115);
+	STAYS("1 10 60 10000 4096, 1 10 60 12000 8192, 1 120 80 0 0, 2 110 60 11000 4096");
+	moved.begin_ns = 200;
+	put(s, 2, moved, 0x11000, 0x1000);
+	put(s, 3, event(TM_OP_MMAP, 210, 0x11000, 0x2000), 0, 0);
+	tm_flight_set_advance(s, 200);
+	STAYS("2 110 60 11000 4096, 2 220 a0 90000 8192, 3 210 60 11000 8192");
+	tm_flight_set_advance(s, 300);
+	STAYS("2 220 a0 90000 8192, 3 210 60 11000 8192");
+	tm_flight_set_free(s);
+}
+
 static void test_scopes(void) {
 	struct tm_flight_set *s = tm_flight_set_new();
 	scope(s, 1, TM_OP_SCOPE_PUSH, 10, 0, 0);
@@ -242,6 +262,7 @@ int main(void) {
 	test_handed_over();
 	test_early_frees();
 	test_mappings();
+	test_mapped_meanwhile();
 	test_scopes();
 	test_pushes_apart();
 	test_left_blocks();

@@ -237,11 +237,33 @@ static void test_many_blocks(struct check_random *r) {
 	tm_tally_free(t);
 }
 
+/* While a call that unmaps is on its way back, another thread maps where it has made room. */
+static void test_mapped_meanwhile(void) {
+	struct tm_tally *t = tm_tally_new(0);
+	struct tm_event events[] = {
+		{ .time_ns = 10, .op = TM_OP_MMAP, .addr = 0x10000, .size = 0x4000 },
+		{ .time_ns = 120, .begin_ns = 100, .op = TM_OP_MUNMAP, .old = 0x10000, .old_size = 0x4000 },
+		{ .time_ns = 110, .op = TM_OP_MMAP, .addr = 0x11000, .size = 0x1000 },
+		{ .time_ns = 220, .begin_ns = 200, .op = TM_OP_MREMAP, .addr = 0x90000, .size = 0x2000, .old = 0x11000, .old_size = 0x1000 },
+		{ .time_ns = 210, .op = TM_OP_MMAP_FILE, .addr = 0x11000, .size = 0x3000 },
+	};
+	tm_tally_add(t, 1, 1, events, 2, NULL);
+	tm_tally_add(t, 1, 2, events + 2, 1, NULL);
+	tm_tally_advance(t, 150);
+	CHECK(tm_tally_of(t, 1).live_bytes == 0x1000 && tm_tally_of(t, 1).live_blocks == 1 && tm_tally_of(t, 1).peak_bytes == 0x4000);
+	tm_tally_add(t, 1, 2, events + 3, 1, NULL);
+	tm_tally_add(t, 1, 3, events + 4, 1, NULL);
+	tm_tally_advance(t, 300);
+	CHECK(tm_tally_heap_of(t, 1, TM_TALLY_MMAP, 0).live_bytes == 0x2000 && tm_tally_heap_of(t, 1, TM_TALLY_MMAP_FILE, 0).live_bytes == 0x3000);
+	tm_tally_free(t);
+}
+
 int main(void) {
 	struct check_random r = check_random_start("tally");
 	struct tm_decoder *decoder = tm_decoder_new();
 	for (size_t i = 0; i < THREADS; i++) threads[i].encoder = tm_encoder_new();
 	test_all_is_told_alone();
+	test_mapped_meanwhile();
 	for (int i = 0; i < 12; i++) test_many_blocks(&r);
 	for (int i = 0; i < 150; i++) test_random_threads(&r, decoder);
 	for (size_t i = 0; i < THREADS; i++) tm_encoder_free(threads[i].encoder);
