@@ -35,7 +35,10 @@ void tm_dumps_ask(struct tm_collector *c, const char *why, bool automatic) {
 
 void tm_dumps_turn(struct tm_collector *c) {
 	char text[320];
-	if (tm_signals_dump_asked()) tm_dumps_ask(c, "it was asked for", false);
+	if (tm_signals_dump_asked() && !c->stopped) {
+		tm_drain_pass(c); /* what was done until it was asked for belongs into it, and the last pass may have begun before */
+		tm_dumps_ask(c, "it was asked for", false);
+	}
 	if (!c->dumps.why[0] || c->stopped) return;
 	snprintf(text, sizeof text, "a dump was written here: %s", c->dumps.why);
 	tm_group_add_note(c->group, 0, tm_timebase_ticks(&c->timebase), "dump", text);

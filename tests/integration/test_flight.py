@@ -235,6 +235,46 @@ def dumps_by_alert_and_by_request(t):
 
 
 @test
+def dump_has_what_was_done_before(t):
+    """A program that allocates as fast as it can, four threads at once, asks for a dump each time they have come to a stop: each has all blocks made until then."""
+    source = t.path("asks.c")
+    with open(source, "w", encoding="ascii") as file:
+        file.write("""#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+void *volatile block;
+static void *run(void *unused) {
+	for (int i = 0; i < 30000; i++) {
+		void *mine = malloc(100);
+		block = mine;
+		free(mine);
+	}
+	block = malloc(7777);
+	return unused;
+}
+int main(int argc, char **argv) {
+	char path[4096];
+	for (int dump = 1; argc > 1 && dump <= 5; dump++) {
+		pthread_t threads[4];
+		for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, run, NULL);
+		for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+		kill(getppid(), SIGRTMIN + 5);
+		snprintf(path, sizeof path, "%s.dump%d.tmk", argv[1], dump);
+		while (access(path, F_OK) != 0) usleep(1000);
+	}
+	return 0;
+}
+""")
+    for options in ([], ["--max-size=256KiB,ring"]):
+        stem = t.path(f"asks{len(options)}")
+        t.run([t.recorder, "-o", stem + ".tmk", "--quiet", "--names=none", *options, "--", t.program(source), stem], status=0, timeout=120)
+        held = [t.imported(f"{stem}.dump{n}.tmk").value("select count(*) from allocation where size_bytes = 7777 and free_ns is null") for n in range(1, 6)]
+        t.equal(held, [4 * n for n in range(1, 6)], f"blocks in each dump, with {options}")
+
+
+@test
 def dumps_have_a_bound(t):
     """levels.c crosses 5 MB three times, but for hysteresis: with a threshold at 58 blocks each rise is a crossing."""
     trace = t.path("few.tmk")
