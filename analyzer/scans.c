@@ -117,11 +117,15 @@ static void put_levels(sqlite3_str *sql, const struct tm_database *d, const stru
 		     "  WINDOW w AS (PARTITION BY process_id, heap_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING))");
 }
 
-void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+void tm_sql_window_levels(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	tm_sql_instants(sql, o, NULL);
 	sqlite3_str_appendall(sql, ",\n");
 	if (d->has_checkpoints && !d->estimated) tm_sql_window_peaks(sql, d, o);
 	else put_levels(sql, d, o);
+}
+
+void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	tm_sql_window_levels(sql, d, o);
 	sqlite3_str_appendall(
 		sql, ",\n"
 		     "ranked AS (\n"

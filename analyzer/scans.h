@@ -34,6 +34,10 @@ void tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *inst
 /* Common table expressions `instant` ... `highest`: the peaks within the window, with the columns of the view peak. */
 void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
+/* The same, up to `level` (process_id, heap_id, ts_ns, live_bytes, live_count): levels of the window, at least the highest of each
+ * of the two buckets of the table timeline that its ends cut through, and what that table has in between. */
+void tm_sql_window_levels(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
+
 /* The same, up to `level` (process_id, heap_id, ts_ns, live_bytes, live_count), behind `instant`; where there are checkpoints (window_peak.c). */
 void tm_sql_window_peaks(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 

@@ -111,6 +111,14 @@ def a_timeline_begins_with_what_was_live(t):
         t.equal(live, {heap: level for heap, level in wanted.items() if heap and level != (0, 0)}, f"the snapshot at {at} us")
         if at == 210_150:
             t.equal([(row["ts_ns"], row["live_bytes"]) for row in rows if row["heap"] == "malloc"], [(210_150 * us, 1000), (210_400 * us, 1739)], "what follows")
+    # Both ends cut through that stretch, and nothing that it keeps lies between them but what the window opened with.
+    for last, highest in ((210_320, [(210_300, 1730)]), (210_250, [(210_200, 1700)]), (210_190, [])):
+        rows = compare(t, one, other, "timeline", "--from=210150us", f"--to={last}us", "--heap=malloc")
+        t.equal([(row["ts_ns"], row["live_bytes"]) for row in rows], [(at * us, level) for at, level in [(210_150, 1000), *highest]], f"until {last} us")
+    rows = compare(t, one, other, "timeline", "--to=210250us", "--heap=malloc")
+    t.equal(max(row["live_bytes"] for row in rows), 6000, "the highest of all before 210,250 us")
+    rows = compare(t, one, other, "timeline", "--to=209950us", "--heap=malloc")
+    t.equal(max(row["live_bytes"] for row in rows), 1000, "the highest of all before 209,950 us")
 
 
 def mixed_trace(t, seed, batch=4096, batches=70):
