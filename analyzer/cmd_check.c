@@ -250,13 +250,15 @@ static int write_junit(const struct tm_database *d, const struct tm_options *o, 
 			      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
 			      "<testsuite name=\"tidemark check\" tests=\"%lld\" failures=\"%lld\" errors=\"0\">\n",
 			      (long long)count, (long long)exceeded);
-		while (sqlite3_step(rows) == SQLITE_ROW) {
+		int step;
+		while ((step = sqlite3_step(rows)) == SQLITE_ROW) {
 			put_case(&text, d, o, suppressed, rows);
 			tm_output_flush(&out, &text);
 		}
+		if (step != SQLITE_DONE) status = tm_fail("cannot read '%s': %s", d->path, sqlite3_errmsg(d->handle));
 		tm_put_format(&text, "</testsuite>\n");
 		tm_output_flush(&out, &text);
-		status = tm_output_close(&out, 0);
+		status = tm_output_close(&out, status);
 	}
 	tm_bytes_release(&text);
 	sqlite3_finalize(rows);

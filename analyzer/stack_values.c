@@ -104,8 +104,11 @@ void tm_sql_stack_values(sqlite3_str *sql, const struct tm_database *d, const st
 	struct value_source source = choose_view(value, by_heap);
 	sqlite3_str_appendall(sql, "WITH ");
 	if (tm_has_window(o)) {
-		source = put_window(sql, d, o, value, by_heap);
-		sqlite3_str_appendall(sql, ",\n");
+		sqlite3_str *own = sqlite3_str_new(d->handle); /* tm_sql_highest() asks what was put so far, which WITH is no part of */
+		source = put_window(own, d, o, value, by_heap);
+		char *window = sqlite3_str_finish(own);
+		sqlite3_str_appendf(sql, "%s,\n", window ? window : "");
+		sqlite3_free(window);
 	}
 	sqlite3_str_appendf(sql,
 			    "by_stack AS MATERIALIZED (\n  SELECT v.process_id, v.heap, v.stack_id, v.%s AS bytes, v.%s AS blocks FROM %s AS v\n"
