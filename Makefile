@@ -10,7 +10,8 @@
 
 VERSION := 0.1.0
 BUILD ?= build
-override BUILD := $(or $(strip $(BUILD)),build)
+# One name for one place, or the dependencies that were written under the one are not found under the other.
+override BUILD := $(patsubst $(CURDIR)/%,%,$(abspath $(or $(strip $(BUILD)),build)))
 PREFIX ?= /usr/local
 CC ?= gcc
 CFLAGS ?= -O2 -g

@@ -149,23 +149,24 @@ def run_cli(outcomes, name, directory, build, timeout):
 
 
 def run_integration(outcomes, path, build, timeout, long, only):
-    """A script prints `@ outcome seconds name` behind the output of each test; what it printed before that belongs to the test."""
+    """A script prints `@ outcome seconds name` behind the output of each test; what it printed before that belongs to the test. It ends with 1 if one has
+    failed: where none did, it could not be run, as Python says of what it cannot read."""
     base = os.path.basename(path)[len("test_"):-len(".py")]
     command = [sys.executable, "-u", path, f"--build={build}", f"--timeout={timeout}"] + (["--long"] if long else []) + \
         ([f"--only={only}"] if only else [])
     start = time.monotonic()
     child = subprocess.Popen(command, env=environment(build), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, start_new_session=True)
-    text = []
+    text, failed = [], False
     for raw in child.stdout:
         line = raw.decode(errors="replace")
         found = re.match(r"@ (passed|failed|skipped) ([\d.]+) (.*)", line)
         if found:
             outcomes.add(found[1], f"integration:{base}:{found[3]}", float(found[2]), "".join(text))
-            text = []
+            text, failed = [], failed or found[1] == "failed"
         else:
             text.append(line)
-    if child.wait() not in (0, 1):
+    if child.wait() != failed:
         outcomes.add("failed", f"integration:{base}", time.monotonic() - start, "".join(text) + f"exit status {child.returncode}\n")
 
 

@@ -101,6 +101,16 @@ def installed_and_moved(t):
 
 
 @test
+def a_build_is_the_same_by_any_name(t):
+    """A changed header makes the same work, whether BUILD is given relative or absolute."""
+    t.need("make")
+    would = ["make", "-C", ROOT, "-n", "-W", "schema/kinds.h", "all"]
+    relative, absolute = (t.run([*would, f"BUILD={path}"], status=0).text for path in (os.path.relpath(t.build, ROOT), os.path.abspath(t.build)))
+    t.check(" -c " in relative, f"schema/kinds.h makes nothing anew: {relative}")
+    t.equal(absolute, relative, "the work")
+
+
+@test
 def nothing_missing_says_nothing(t):
     """deps with everything there: no word, no network (there is no apt-get to call)."""
     t.need("dpkg-query")
