@@ -227,11 +227,13 @@ class Test:
     # --- programs
 
     def program(self, source, *flags, cc="gcc", name=None):
-        """Compiles fixtures/programs/SOURCE (or an absolute path), once a build directory for the same flags; returns the program."""
+        """Compiles fixtures/programs/SOURCE (or an absolute path), once a build directory for the same flags; returns the program. What a test has written is its own,
+        whatever programs of that name there are."""
         path = source if os.path.isabs(source) else os.path.join(ROOT, "fixtures/programs", source)
         self.need(cc)
         tag = re.sub(r"[^\w]+", "_", " ".join((cc if cc != "gcc" else "",) + flags))[:60]
-        out = os.path.join(self.build, "programs", name or os.path.splitext(os.path.basename(path))[0] + tag)
+        directory = self.dir if path.startswith(self.dir + os.sep) else os.path.join(self.build, "programs")
+        out = os.path.join(directory, name or os.path.splitext(os.path.basename(path))[0] + tag)
         header = os.path.join(ROOT, "recorder/tidemark.h")
         with one_at_a_time(out):
             if not os.path.exists(out) or os.path.getmtime(out) < max(os.path.getmtime(path), os.path.getmtime(header)):
