@@ -204,12 +204,13 @@ class Test:
         return child
 
     def command_of(self, recorder):
-        """The pid of the program (one of build/programs) that a started recorder runs; the recorder has helpers of its own beside it."""
+        """The pid of the program (of program(), below) that a started recorder runs; the recorder has helpers of its own beside it."""
+        places = tuple(os.path.realpath(place) + os.sep for place in (os.path.join(self.build, "programs"), self.dir))
         for _ in range(6000):
             try:
                 with open(f"/proc/{recorder.pid}/task/{recorder.pid}/children", encoding="ascii") as file:
                     for child in file.read().split():
-                        if os.readlink(f"/proc/{child}/exe").startswith(os.path.join(self.build, "programs")):
+                        if os.readlink(f"/proc/{child}/exe").startswith(places):
                             return int(child)
             except OSError:
                 pass
