@@ -146,9 +146,9 @@ class Repeats(asyncio.Protocol):
     def connection_made(self, transport): self.scope.__enter__(); m(500060)
     def connection_lost(self, error): m(500061); self.scope.__exit__(None, None, None); m(500062)
 async def main():
-    one = tidemark.scope("held")
-    task = asyncio.ensure_future(holds(one)); await asyncio.sleep(0.0005)
-    one.__exit__(None, None, None); m(500070)
+    one, entered, left = tidemark.scope("held"), asyncio.Event(), asyncio.Event()
+    task = asyncio.ensure_future(holds(one, entered, left)); await entered.wait()
+    one.__exit__(None, None, None); m(500070); left.set()
     await task
     await asyncio.gather(both(0), both(1))
     a = agen(); await a.__anext__(); del a
@@ -162,8 +162,8 @@ async def main():
     transport, _ = await asyncio.get_event_loop().create_connection(Repeats, sock=here)
     m(500063); await asyncio.sleep(0.001); m(500064)
     transport.close(); await asyncio.sleep(0.001); m(500065); there.close()
-async def holds(one):
-    one.__enter__(); m(500071); await asyncio.sleep(0.002); m(500072)
+async def holds(one, entered, left):
+    one.__enter__(); m(500071); entered.set(); await left.wait(); m(500072)
 run(main)
 """
     wanted = {500010: ["shared"], 500011: ["shared"], 500020: ["shared"], 500021: ["shared"], 500030: [None], 500031: [None],

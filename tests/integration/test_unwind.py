@@ -279,7 +279,7 @@ def compare_real(t, times):
     threads = t.path("threads")
     t.run(["g++", "-O2", "-g", "-pthread", "-o", threads, os.path.join(ROOT, "tests/unwind/exceptions.cc")], status=0)
     total = 0
-    for command in (["sqlite3", ":memory:", SQL % (1000 * times)], ["git", "-C", ROOT, "log", "--stat", f"-{5 * times}"],
+    for command in (["sqlite3", ":memory:", SQL % (1000 * times)], ["git", "-C", ROOT, "log", "--stat", f"-{30 * times}"],
                     ["python3", "-c", JSON % (60 * times)], ["g++", "-fsyntax-only", source, source], [threads, str(40 * times)]):
         if not shutil.which(command[0]) or command[0] == "git" and not os.path.isdir(os.path.join(ROOT, ".git")):
             continue
