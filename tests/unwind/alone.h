@@ -1,9 +1,10 @@
-/* alone.h - what the unwinder needs of the guest library's other parts, for programs that hold the unwinder alone: no module is listed, and the rules of all
- * are kept. Included once in a program. */
+/* alone.h - what the unwinder needs of the guest library's other parts, for programs that hold the unwinder alone: no module is listed, and wherever code can
+ * be there is one, whose rules are kept. Included once in a program. */
 #ifndef TIDEMARK_TESTS_UNWIND_ALONE_H
 #define TIDEMARK_TESTS_UNWIND_ALONE_H
 
 #include "../../recorder/guest/guest.h"
+#include "../../recorder/guest/unwind.h"
 
 struct tm_guest tm_guest;
 __thread struct tm_tls tm_tls;
@@ -19,8 +20,7 @@ bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *h
 }
 
 bool tm_modules_look(uintptr_t pc) {
-	(void)pc;
-	return true;
+	return !tm_unwind_is_no_code(pc);
 }
 
 #endif
