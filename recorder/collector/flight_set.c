@@ -8,9 +8,9 @@
  */
 #include "flight_set.h"
 
+#include "disjoint.h"
 #include "flight_scopes.h"
 #include "memory.h"
-#include "spans.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ struct frees { /* of one address, until another one needs the place */
 	uint32_t process, heap, free_thread, early_thread;
 };
 
-struct range { /* what is left of a mapping; begins as spans.h wants it */
+struct range { /* what is left of a mapping; begins as disjoint.h wants it */
 	uint64_t high;
 	struct block block; /* its address is where this part begins */
 };
@@ -55,8 +55,7 @@ struct last {                  /* the last event of a kind in a process */
 };
 
 struct process {
-	struct range *ranges; /* sorted, disjoint */
-	size_t range_count, range_capacity;
+	struct tm_disjoint ranges;
 	struct last step, stop;
 };
 
@@ -230,37 +229,25 @@ static struct process *process_of(struct tm_flight_set *s, uint32_t id) {
 	return &s->processes[id];
 }
 
-static size_t range_at(const struct process *p, uint64_t addr) {
-	return tm_disjoint_above(p->ranges, p->range_count, sizeof p->ranges[0], addr);
-}
-
-static void insert_range(struct process *p, size_t at, struct range r) {
-	p->ranges = tm_disjoint_make_place(p->ranges, &p->range_count, &p->range_capacity, sizeof r, at);
-	p->ranges[at] = r;
-}
-
-static void insert_part(struct process *p, size_t at, const struct range *of, uint64_t low, uint64_t high) {
+static void insert_part(struct process *p, const struct range *of, uint64_t low, uint64_t high) {
 	struct range part = *of;
 	part.block.address = low;
 	part.high = high;
 	tm_flight_scope_hold(part.block.scope);
-	insert_range(p, at, part);
+	tm_disjoint_add(&p->ranges, sizeof part, &part);
 }
 
 /* By a call that began at begin_ns: what is younger was mapped by another thread before the call was over, where it had made room. */
 static void unmapped(struct tm_flight_set *s, struct process *p, uint64_t low, uint64_t bytes, uint64_t begin_ns) {
-	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes;
-	size_t at = range_at(p, low);
-	while (at < p->range_count && p->ranges[at].block.address < high) {
-		struct range old = p->ranges[at];
-		if (old.block.ns > begin_ns) {
-			at++;
-			continue;
-		}
-		p->range_count--;
-		memmove(p->ranges + at, p->ranges + at + 1, (p->range_count - at) * sizeof p->ranges[0]);
-		if (old.block.address < low) insert_part(p, at++, &old, old.block.address, low);
-		if (old.high > high) insert_part(p, at++, &old, high, old.high);
+	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes, from = low;
+	const struct range *found;
+	while ((found = tm_disjoint_above(&p->ranges, sizeof *found, from)) && found->block.address < high) {
+		struct range old = *found;
+		from = old.high;
+		if (old.block.ns > begin_ns) continue;
+		tm_disjoint_take_out(&p->ranges, sizeof old, old.high);
+		if (old.block.address < low) insert_part(p, &old, old.block.address, low);
+		if (old.high > high) insert_part(p, &old, high, old.high);
 		tm_flight_scope_let_go(&s->scopes, old.block.scope);
 	}
 }
@@ -269,7 +256,9 @@ static void mapped(struct tm_flight_set *s, uint32_t process, uint32_t thread, c
 	struct process *p = process_of(s, process);
 	uint64_t high = e->addr + e->size < e->addr ? UINT64_MAX : e->addr + e->size;
 	unmapped(s, p, e->addr, e->size, UINT64_MAX);
-	if (high > e->addr) insert_range(p, range_at(p, e->addr), (struct range){ high, block_of(s, process, thread, e) });
+	if (high <= e->addr) return;
+	struct range r = { high, block_of(s, process, thread, e) };
+	tm_disjoint_add(&p->ranges, sizeof r, &r);
 }
 
 /* --- the replay --- */
@@ -416,7 +405,7 @@ void tm_flight_set_end_process(struct tm_flight_set *s, uint32_t process) {
 	if (process < s->process_count) {
 		struct process *p = &s->processes[process];
 		unmapped(s, p, 0, UINT64_MAX, UINT64_MAX);
-		free(p->ranges);
+		tm_disjoint_release(&p->ranges);
 		*p = (struct process){ 0 };
 	}
 	for (uint32_t i = 0; i < s->scopes.thread_count; i++)
@@ -473,8 +462,8 @@ void tm_flight_set_list(const struct tm_flight_set *s, struct tm_flight_list *li
 	for (size_t i = 0; i < s->aside_count; i++) put_block(list, &s->aside[i].block, s->aside[i].block.size);
 	for (size_t i = 0; i < s->process_count; i++) {
 		const struct process *p = &s->processes[i];
-		for (size_t k = 0; k < p->range_count; k++)
-			put_block(list, &p->ranges[k].block, p->ranges[k].high - p->ranges[k].block.address);
+		const struct range *r = tm_disjoint_above(&p->ranges, sizeof *r, 0);
+		for (; r; r = tm_disjoint_above(&p->ranges, sizeof *r, r->high)) put_block(list, &r->block, r->high - r->block.address);
 		if (p->step.event.op) put(list, p->step.thread, p->step.number, &p->step.event);
 		if (p->stop.event.op) put(list, p->stop.thread, p->stop.number, &p->stop.event);
 	}
@@ -491,7 +480,7 @@ struct tm_flight_set *tm_flight_set_new(void) {
 
 void tm_flight_set_free(struct tm_flight_set *s) {
 	if (!s) return;
-	for (size_t i = 0; i < s->process_count; i++) free(s->processes[i].ranges);
+	for (size_t i = 0; i < s->process_count; i++) tm_disjoint_release(&s->processes[i].ranges);
 	for (size_t i = 0; i < s->thread_count; i++) free(s->threads[i].waiting);
 	tm_flight_scopes_release(&s->scopes);
 	free(s->processes);

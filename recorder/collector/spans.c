@@ -5,8 +5,6 @@
  */
 #include "recorder/collector/spans.h"
 
-#include "recorder/collector/memory.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,23 +61,4 @@ const struct tm_span *tm_spans_find(const struct tm_spans *s, uint64_t address) 
 	while (low-- > 0 && s->items[low].reach > address)
 		if (s->items[low].high > address) return &s->items[low];
 	return NULL;
-}
-
-size_t tm_disjoint_above(const void *ranges, size_t count, size_t item_bytes, uint64_t address) {
-	size_t low = 0, high = count;
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-		uint64_t end;
-		memcpy(&end, (const uint8_t *)ranges + middle * item_bytes, sizeof end);
-		if (end > address) high = middle;
-		else low = middle + 1;
-	}
-	return low;
-}
-
-void *tm_disjoint_make_place(void *ranges, size_t *count, size_t *capacity, size_t item_bytes, size_t at) {
-	uint8_t *grown = tm_memory_grow(ranges, capacity, *count + 1, item_bytes);
-	memmove(grown + (at + 1) * item_bytes, grown + at * item_bytes, (*count - at) * item_bytes);
-	++*count;
-	return grown;
 }

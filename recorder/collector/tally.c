@@ -1,8 +1,8 @@
 /* tally.c - replays events to know the peak when the program ends: see tally.h. */
 #include "tally.h"
 
+#include "disjoint.h"
 #include "memory.h"
-#include "spans.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ struct table { /* open addressing, at most five eighths full */
 	size_t count, mask;
 };
 
-struct range { /* begins as spans.h wants it */
+struct range { /* begins as disjoint.h wants it */
 	uint64_t high, low;
 	uint64_t ns;  /* when it was mapped */
 	bool is_file; /* of the heap mmap-file */
@@ -44,8 +44,7 @@ struct process {
 	struct own_heap *own;
 	size_t own_count, own_capacity, own_last; /* own_last: asked for last */
 	struct table blocks;
-	struct range *ranges; /* mapped, sorted, disjoint */
-	size_t range_count, range_capacity;
+	struct tm_disjoint ranges; /* mapped */
 	struct tm_tally_watch *watches;
 	size_t watch_count, watch_capacity;
 	uint64_t last_ns;
@@ -194,9 +193,7 @@ static uint64_t scaled(const struct tm_tally *t, uint64_t size) {
 static void forget_blocks(struct process *p) {
 	table_free(&p->blocks);
 	for (size_t i = 0; i < p->own_count; i++) table_free(&p->own[i].blocks);
-	free(p->ranges);
-	p->ranges = NULL;
-	p->range_count = p->range_capacity = 0;
+	tm_disjoint_release(&p->ranges);
 }
 
 static void give_up(struct process *p) {
@@ -329,39 +326,31 @@ static uint64_t told_early(struct process *p, uint32_t heap, uint64_t addr, stru
 
 /* --- mappings --- */
 
-static size_t range_at(const struct process *p, uint64_t addr) {
-	return tm_disjoint_above(p->ranges, p->range_count, sizeof p->ranges[0], addr);
-}
-
-static void range_insert(struct process *p, size_t at, struct range r) {
-	p->ranges = tm_disjoint_make_place(p->ranges, &p->range_count, &p->range_capacity, sizeof r, at);
-	p->ranges[at] = r;
+static void range_insert(struct process *p, struct range r) {
+	tm_disjoint_add(&p->ranges, sizeof r, &r);
 	p->result.live_bytes += r.high - r.low;
 	p->result.live_blocks++;
 	gained(&p->maps[r.is_file], r.high - r.low);
 }
 
-static void range_remove(struct process *p, size_t at) {
-	p->result.live_bytes -= p->ranges[at].high - p->ranges[at].low;
+static void range_remove(struct process *p, const struct range *r) {
+	tm_disjoint_take_out(&p->ranges, sizeof *r, r->high);
+	p->result.live_bytes -= r->high - r->low;
 	p->result.live_blocks--;
-	gave_back(&p->maps[p->ranges[at].is_file], p->ranges[at].high - p->ranges[at].low);
-	p->range_count--;
-	memmove(p->ranges + at, p->ranges + at + 1, (p->range_count - at) * sizeof p->ranges[0]);
+	gave_back(&p->maps[r->is_file], r->high - r->low);
 }
 
 /* By a call that began at begin_ns: what is younger was mapped by another thread before the call was over, where it had made room. */
 static void unmapped(struct process *p, uint64_t low, uint64_t bytes, uint64_t begin_ns) {
-	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes;
-	size_t at = range_at(p, low);
-	while (at < p->range_count && p->ranges[at].low < high) {
-		struct range old = p->ranges[at];
-		if (old.ns > begin_ns) {
-			at++;
-			continue;
-		}
-		range_remove(p, at);
-		if (old.low < low) range_insert(p, at++, (struct range){ low, old.low, old.ns, old.is_file });
-		if (old.high > high) range_insert(p, at++, (struct range){ old.high, high, old.ns, old.is_file });
+	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes, from = low;
+	const struct range *found;
+	while ((found = tm_disjoint_above(&p->ranges, sizeof *found, from)) && found->low < high) {
+		struct range old = *found;
+		from = old.high;
+		if (old.ns > begin_ns) continue;
+		range_remove(p, &old);
+		if (old.low < low) range_insert(p, (struct range){ low, old.low, old.ns, old.is_file });
+		if (old.high > high) range_insert(p, (struct range){ old.high, high, old.ns, old.is_file });
 		p->maps[old.is_file].frees += old.low >= low && old.high <= high;
 	}
 }
@@ -369,7 +358,7 @@ static void unmapped(struct process *p, uint64_t low, uint64_t bytes, uint64_t b
 static void mapped(struct process *p, uint64_t low, uint64_t bytes, bool is_file, uint64_t ns) {
 	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes;
 	unmapped(p, low, bytes, UINT64_MAX);
-	if (high > low) range_insert(p, range_at(p, low), (struct range){ high, low, ns, is_file });
+	if (high > low) range_insert(p, (struct range){ high, low, ns, is_file });
 	p->maps[is_file].allocations++;
 	raise_peak(p, ns);
 }

@@ -150,4 +150,39 @@ def recorder_of_python(t):
     t.check(50 < cost <= limit, f"the recorder takes {cost:.1f} instructions an event; at most {limit} are allowed")
 
 
+MAPPINGS = """#include <stdlib.h>
+#include <sys/mman.h>
+int main(int argc, char **argv) {
+	for (int i = 0; i < atoi(argv[argc - 1]); i++)
+		if (mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) return 1;
+	return 0;
+}
+"""
+
+
+@test
+def recorder_of_many_mappings(t):
+    """Each below the last: what there is already may not be moved for one more."""
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+    with open(t.path("mappings.c"), "w") as f:
+        f.write(MAPPINGS)
+    program = t.program(t.path("mappings.c"))
+
+    def of_mappings(n, *options):
+        done = t.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", t.recorder, "--force", "--names=none", "--interval=0",
+                      *options, "-o", t.path("mappings.tmk"), "--", program, str(n)], status=0)
+        t.check("lost         nothing" in done.errors, f"the recording lost something:\n{done.errors}")
+        return int(re.search(r"Collected : (\d+)", done.errors)[1])
+
+    for options, limit in (((), 4000), (("--max-size=16MiB,ring",), 20000)):
+        def a_mapping():
+            return (of_mappings(20000, *options) - of_mappings(10000, *options)) / 10000
+
+        cost = settled(a_mapping, lambda figure: 50 < figure <= limit)
+        print(f"{cost:.1f} instructions a mapping {' '.join(options)}, at most {limit}")
+        t.check(50 < cost <= limit, f"the recorder takes {cost:.1f} instructions for one of many mappings {options}; at most {limit} are allowed")
+
+
 main()
