@@ -106,7 +106,8 @@ struct tm_thread {
 	bool ended;          /* the last round is over: this state serves one hook and is closed */
 	uint32_t nested_count;
 	struct tm_nested nested[TM_NESTED_MAX];
-	uintptr_t other_low, other_high; /* memory of some other stack that it was seen on, so that nobody looks twice */
+	bool stack_grows;   /* downwards, as the main thread's does */
+	bool stack_is_whole; /* nothing more has to be found out about it */
 	uint64_t random;    /* --sample: state of the generator */
 	uint64_t heaps_told[TM_HEAPS_MAX / 64], categories_told[TM_CATEGORIES_MAX / 64]; /* bits: this ring says what the number means (heaps.c) */
 	const void *aligned;   /* the block of the last aligned allocation, where the ring stood after its record, and the flags of that (emit_heap.c) */

@@ -50,7 +50,8 @@ void tm_stack_start_thread(struct tm_thread *t) {
 	tm_stack_forget(t);
 	t->by_frame_pointers = tm_guest.shm->stacks == TM_STACKS_FP;
 	if (t->by_frame_pointers) t->rules_version = TM_RULES_NONE;
-	t->stack_low = t->stack_high = t->other_low = t->other_high = 0;
+	t->stack_low = t->stack_high = 0;
+	t->stack_is_whole = false;
 }
 
 /* --- which memory is the stack --- */
@@ -94,49 +95,67 @@ bool tm_memory_around(uintptr_t addr, uintptr_t *low, uintptr_t *high) {
 extern void *__libc_stack_end; /* of the loader: in the main thread's stack, near its end */
 
 #define STACK_GAP_BYTES (512u << 10) /* the kernel keeps more than this free below a stack that grows */
-
-/* The main thread's stack grows downwards as it is used. Another thread's ends at its descriptor (pthread_self()), and it is all there from the beginning. */
-static uintptr_t end_of_own_stack(bool *grows) {
-	*grows = tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0) == tm_raw_getpid();
-	return *grows ? (uintptr_t)__libc_stack_end : (uintptr_t)__builtin_thread_pointer();
-}
-
+#define STACK_FAR_BYTES (128u << 20) /* so far below the end of one that grows it maps other things; what grows so deep is read as another stack is */
 #define NEAR_PAGES 16u
 
-/* The main thread's stack as most programs use it first, near its end, asked for without reading all mappings: where every page from `address` up to the last
- * one, with the name of the executable in it, can be read, it is one mapping. Nothing else is put in the kernel's gap below it. The question is one that a
- * filter of system calls which was there before us lets pass if it lets anything. */
-static bool is_near_end(uintptr_t address, uintptr_t end, uintptr_t *low, uintptr_t *high) {
-	int kept = errno;
-	const uintptr_t name = getauxval(AT_EXECFN), page = ~(uintptr_t)(TM_MEMORY_PAGE - 1);
-	errno = kept;
-	*low = address & page;
-	*high = (name & page) + TM_MEMORY_PAGE;
-	if (end <= address || name < end || *high - *low > NEAR_PAGES * TM_MEMORY_PAGE) return false;
-	for (uintptr_t at = *low; at < *high; at += TM_MEMORY_PAGE)
+/* Another thread's stack ends at its descriptor (pthread_self()), and it is all there from the beginning. */
+static uintptr_t end_of_own_stack(const struct tm_thread *t) {
+	return t->stack_grows ? (uintptr_t)__libc_stack_end : (uintptr_t)__builtin_thread_pointer();
+}
+
+/* A few pages that can all be read are one stack's: there is a guard below each, and nothing else is put in the kernel's gap below the main
+ * thread's. The question is one that a filter of system calls which was there before us lets pass if it lets anything. Reading all mappings
+ * instead takes as long as there are many, and threads make them many. */
+static bool is_near(uintptr_t low, uintptr_t high) {
+	if (high - low > NEAR_PAGES * TM_MEMORY_PAGE) return false;
+	for (uintptr_t at = low; at < high; at += TM_MEMORY_PAGE)
 		if (!tm_raw_is_readable((const void *)at)) return false;
 	return true;
 }
 
-/* Is `address` on the thread's own stack? It was not when that was looked up; the stack may have grown. */
-TM_COLD static bool look_for_own_stack(struct tm_thread *t, uintptr_t address) {
+/* The last page of the main thread's stack has the name of the executable in it. */
+static uintptr_t last_page_end(uintptr_t end) {
+	int kept = errno;
+	uintptr_t name = getauxval(AT_EXECFN);
+	errno = kept;
+	return name < end ? 0 : (name & ~(uintptr_t)(TM_MEMORY_PAGE - 1)) + TM_MEMORY_PAGE;
+}
+
+/* By all mappings. */
+static void find_whole_stack(struct tm_thread *t, uintptr_t end) {
 	uintptr_t low, high;
-	bool grows;
-	if (address - t->other_low < t->other_high - t->other_low || tm_is_sandboxed()) return false;
-	uintptr_t end = end_of_own_stack(&grows);
-	if (grows && t->stack_high && address < t->stack_low && t->stack_low - address < STACK_GAP_BYTES) {
-		t->stack_low = address & ~(uintptr_t)(TM_MEMORY_PAGE - 1);
-		return true;
-	}
-	if (!(grows && is_near_end(address, end, &low, &high)) && !tm_memory_around(address, &low, &high)) return false;
-	if (end > address && end <= high) {
+	bool found = tm_memory_around(end - 1, &low, &high);
+	if (found) {
 		t->stack_low = low;
-		t->stack_high = grows ? high : end & ~(uintptr_t)7;
-		return true;
+		t->stack_high = t->stack_grows ? high : end & ~(uintptr_t)7;
 	}
-	t->other_low = low;
-	t->other_high = high;
-	return false;
+	t->stack_is_whole = !found || !t->stack_grows;
+}
+
+static void find_stack(struct tm_thread *t, uintptr_t address, uintptr_t page) {
+	t->stack_grows = tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0) == tm_raw_getpid();
+	uintptr_t end = end_of_own_stack(t), high = t->stack_grows ? last_page_end(end) : end & ~(uintptr_t)7;
+	if (address < end && page < high && is_near(page, high)) {
+		t->stack_low = page;
+		t->stack_high = high;
+	} else {
+		find_whole_stack(t, end);
+	}
+}
+
+/* Is `address` on the thread's own stack? It was not in what is known of it: the stack may have grown, or only its upper part is known. What the thread does on
+ * other stacks, as coroutines do, is no reason to look at mappings again. */
+TM_COLD static bool look_for_own_stack(struct tm_thread *t, uintptr_t address) {
+	uintptr_t page = address & ~(uintptr_t)(TM_MEMORY_PAGE - 1);
+	if (t->stack_is_whole || tm_is_sandboxed() || (t->stack_high && address >= t->stack_high)) return false;
+	if (!t->stack_high) {
+		find_stack(t, address, page);
+	} else if (t->stack_grows ? t->stack_low - page < STACK_GAP_BYTES : is_near(page, t->stack_low)) {
+		t->stack_low = page;
+	} else if (!t->stack_grows || t->stack_high - page < STACK_FAR_BYTES) {
+		find_whole_stack(t, end_of_own_stack(t));
+	}
+	return address - t->stack_low < t->stack_high - t->stack_low;
 }
 
 static inline bool on_own_stack(struct tm_thread *t, uintptr_t address) {

@@ -185,4 +185,103 @@ def recorder_of_many_mappings(t):
         t.check(50 < cost <= limit, f"the recorder takes {cost:.1f} instructions for one of many mappings {options}; at most {limit} are allowed")
 
 
+# Coroutines that take turns, on the main thread and on another one; then threads that are all there at once. There are a thousand mappings besides.
+STACKS = """#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#define COROUTINES 16
+#define BYTES 65536
+
+static __thread ucontext_t back, of[COROUTINES];
+static pthread_barrier_t all_there;
+static void *volatile sink;
+
+__attribute__((noinline)) static void work(void) {
+	sink = malloc(100);
+	free(sink);
+	__asm__ volatile("");
+}
+
+static void body(int number) {
+	for (;;) {
+		work();
+		swapcontext(&of[number], &back);
+	}
+}
+
+static void *take_turns(void *turns) {
+	for (int i = 0; i < COROUTINES; i++) {
+		char *stack = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (getcontext(&of[i]) || stack == MAP_FAILED || mprotect(stack, 4096, PROT_NONE)) exit(1);
+		of[i].uc_stack.ss_sp = stack;
+		of[i].uc_stack.ss_size = BYTES;
+		makecontext(&of[i], (void (*)(void))body, 1, i);
+	}
+	for (long i = 0; i < (long)turns; i++) swapcontext(&back, &of[i % COROUTINES]);
+	return NULL;
+}
+
+static void *be_there(void *unused) {
+	work();
+	pthread_barrier_wait(&all_there);
+	return unused;
+}
+
+int main(int argc, char **argv) {
+	long n = atol(argv[2]);
+	pthread_t threads[1000];
+	for (int i = 0; i < 1000; i++)
+		if (mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) return 1;
+	if (*argv[1] == 'm') {
+		take_turns((void *)n);
+	} else if (*argv[1] == 'o') {
+		if (pthread_create(threads, NULL, take_turns, (void *)n) || pthread_join(threads[0], NULL)) return 1;
+	} else {
+		pthread_barrier_init(&all_there, NULL, (unsigned)n);
+		for (long i = 0; i < n; i++)
+			if (pthread_create(&threads[i], NULL, be_there, NULL)) return 1;
+		for (long i = 0; i < n; i++) pthread_join(threads[i], NULL);
+	}
+	return argc != 3;
+}
+"""
+
+
+def on_stacks(t, what, few, many, limit):
+    """Where the program maps much, nobody may read all mappings again and again to know which of them is the stack."""
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+    with open(t.path("stacks.c"), "w") as f:
+        f.write(STACKS)
+    program = t.program(t.path("stacks.c"), "-O2", "-pthread")
+
+    def of(n, recorded):
+        command = ["valgrind", "--tool=callgrind", "--max-threads=300", f"--callgrind-out-file={t.path('callgrind.out')}", program, what, str(n)]
+        done = t.record(command, "--force", "--names=none", output=t.path("stacks.tmk")) if recorded else t.run(command, status=0)
+        return int(re.search(r"Collected : (\d+)", done.errors)[1])
+
+    cost = settled(lambda: (of(many, True) - of(few, True) - of(many, False) + of(few, False)) / (many - few), lambda figure: 50 < figure <= limit)
+    print(f"{what}: {cost:.1f} instructions, at most {limit}")
+    t.check(50 < cost <= limit, f"{what}: {cost:.1f} instructions; at most {limit} are allowed")
+
+
+@test
+def coroutines_of_the_main_thread(t):
+    on_stacks(t, "main", 2000, 6000, 5000)
+
+
+@test
+def coroutines_of_another_thread(t):
+    on_stacks(t, "other", 2000, 6000, 5000)
+
+
+@test
+def threads_at_once(t):
+    on_stacks(t, "threads", 50, 250, 20000)
+
+
 main()
