@@ -152,8 +152,9 @@ static const char tree[] =
 	"  GROUP BY p.path, h.name),\n"
 	"tree AS (\n"
 	"  WITH RECURSIVE sorted AS (\n"
-	"    SELECT l.*, printf('%020d', 1000000000000000000 - l.total_allocated_bytes) || l.path AS place FROM line AS l WHERE l.depth = 0\n"
-	"    UNION ALL SELECT l.*, s.place || printf('%020d', 1000000000000000000 - l.total_allocated_bytes) || l.path\n"
+	"    SELECT l.*, printf('%020d', 1000000000000000000 - l.total_allocated_bytes) || l.name || char(1) AS place\n"
+	"    FROM line AS l WHERE l.depth = 0\n"
+	"    UNION ALL SELECT l.*, s.place || printf('%020d', 1000000000000000000 - l.total_allocated_bytes) || l.name || char(1)\n"
 	"    FROM sorted AS s JOIN line AS l ON l.around = s.path AND l.heap IS s.heap)\n"
 	"  SELECT process_id, heap, %s AS name, category, depth, calls, duration_ns, self_allocated_bytes, total_allocated_bytes,\n"
 	"         total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes, place FROM sorted)";

@@ -4,6 +4,9 @@ Each is C behind a common beginning: keep(n) allocates n bytes that stay in k[],
 the heap malloc: self and total allocated, self freed, own freed, retained, peak of its own; ANY where the figure depends on how far the longjmp or the
 range reaches, which other tests say.
 """
+import os
+import subprocess
+
 from tidemark_test import main, test
 
 BEGIN = """#define _GNU_SOURCE
@@ -178,6 +181,34 @@ def every_thread_asks_of_its_pool(t):
     t.equal(t.run([program], status=0).text, "400 200\n", "answers while nothing records")
     for _ in range(3):
         t.equal(t.record([program], "--force", output=t.path("asks.tmk")).text, "0 0\n", "wrong answers")
+
+
+@test
+def lines_of_a_tree_that_begin_alike(t):
+    """Of those that allocated the same the name decides; what lies in one follows it, also where another's name goes on as its does."""
+    program = '''static void f(const char *name) { PUSH(name); PUSH("in"); keep(10); POP(); POP(); }
+                 int main(void) { f("a!"); f("a0"); f("a"); return 0; }'''
+    db = recorded(t, program, "-O0")
+    rows = t.run([t.tidemark, "scopes", db.path, "--tree", "--heap=malloc", "--format=csv"], status=0).text.splitlines()
+    t.equal([row.split(",")[2] for row in rows[1:]], ["a", "in", "a!", "in", "a0", "in"], "the names in order")
+
+
+@test
+def a_tree_of_many_levels(t):
+    """Where each line of the tree held the text of all those around it as often as there are levels between them, a thousand took 1.2 GiB."""
+    db = recorded(t, """#include <stdio.h>
+                int main(void) { for (int i = 0; i < 1000; i++) { char name[20]; sprintf(name, "level %d", i); PUSH(name); free(malloc(5)); } return 0; }""", "-O0")
+    with open(t.path("tree.csv"), "wb") as out:
+        child = subprocess.Popen([os.path.join(t.build, "bin/tidemark"), "scopes", db.path, "--tree", "--limit=0", "--format=csv"], stdout=out,
+                                 stdin=subprocess.DEVNULL)
+        _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    with open(t.path("tree.csv"), encoding="utf-8") as out:
+        names = [row.split(",")[2] for row in out.read().splitlines()[1:]]
+    t.equal((child.returncode, names), (0, [f"level {i}" for i in range(1000)]), "the exit status and the lines")
+    if t.sanitized:
+        t.skip("memory is not what it would be without the sanitizer")
+    t.check(used.ru_maxrss <= 300 << 10, f"{used.ru_maxrss >> 10} MiB for a tree of 1000 lines")
 
 
 main()
