@@ -16,10 +16,15 @@ static struct tm_point lowest(const struct tm_bucket *b) {
 	return b->last.bytes < b->low.bytes ? b->last : b->low;
 }
 
+static struct tm_point highest(const struct tm_bucket *b) {
+	return b->high.ns == UINT64_MAX || b->last.bytes > b->high.bytes ? b->last : b->high;
+}
+
 /* b follows a in time. */
 static struct tm_bucket joined(const struct tm_bucket *a, const struct tm_bucket *b) {
 	struct tm_bucket both = *a;
 	both.low = lowest(a);
+	both.high = highest(a);
 	if (b->low.bytes < both.low.bytes) both.low = b->low;
 	if (b->high.bytes > both.high.bytes) both.high = b->high;
 	both.last = b->last;
@@ -47,7 +52,8 @@ void tm_timeline_open_bucket(struct tm_timeline *t, struct tm_point p) {
 	while (since_start / t->width_ns >= TM_TIMELINE_BUCKETS) double_width(t);
 	uint64_t index = since_start / t->width_ns;
 	struct tm_bucket *last = t->buckets.count ? &t->buckets.items[t->buckets.count - 1] : NULL;
-	struct tm_bucket fresh = { index, { .bytes = UINT64_MAX }, p, p };
+	bool falls = last && p.bytes < last->last.bytes;
+	struct tm_bucket fresh = { index, { .bytes = UINT64_MAX }, falls ? (struct tm_point){ .ns = UINT64_MAX } : p, p };
 	if (last && last->index == index) {
 		*last = joined(last, &fresh);
 	} else {
@@ -66,8 +72,8 @@ size_t tm_timeline_points(const struct tm_timeline *t, struct tm_point *out) {
 	size_t n = 0;
 	for (size_t i = 0; i < t->buckets.count; i++) {
 		const struct tm_bucket *b = &t->buckets.items[i];
-		const struct tm_point low = lowest(b), *first = low.ns <= b->high.ns ? &low : &b->high,
-				      *second = first == &low ? &b->high : &low;
+		const struct tm_point low = lowest(b), high = highest(b), *first = low.ns <= high.ns ? &low : &high,
+				      *second = first == &low ? &high : &low;
 		const struct tm_point *three[] = { first, second, &b->last };
 		for (int k = 0; k < 3; k++) {
 			if (!n || out[n - 1].ns != three[k]->ns || out[n - 1].bytes != three[k]->bytes ||

@@ -16,8 +16,8 @@
 struct tm_point {
 	uint64_t ns, bytes, count;
 };
-/* A level that changes again at its own time was none: what takes the place of a mapping releases it first. So `low` does not count `last` before
- * time has gone on. */
+/* A level that changes again at its own time was none: what takes the place of a mapping releases it first, and one munmap ends several. So `low`
+ * does not count `last` before time has gone on, and `high` (ns UINT64_MAX: none yet) does at once only where the level rises. */
 struct tm_bucket {
 	uint64_t index;
 	struct tm_point low, high, last;
@@ -41,8 +41,11 @@ static inline void tm_timeline_put(struct tm_timeline *t, uint64_t ns, uint64_t 
 		return;
 	}
 	struct tm_bucket *b = &t->buckets.items[t->buckets.count - 1];
-	if (b->last.bytes < b->low.bytes && b->last.ns < ns) b->low = b->last;
-	if (bytes > b->high.bytes) b->high = p;
+	if (b->last.ns < ns) {
+		if (b->last.bytes < b->low.bytes) b->low = b->last;
+		if (b->last.bytes > b->high.bytes) b->high = b->last;
+	}
+	if (bytes > b->last.bytes && bytes > b->high.bytes) b->high = p;
 	b->last = p;
 }
 

@@ -249,6 +249,19 @@ def no_dip_where_one_takes_the_place_of_another(t):
 
 
 @test
+def no_level_between_the_mappings_of_one_munmap(t):
+    """Two mappings end by one munmap, in a stretch of time of its own: at no time was one of them live without the other."""
+    trace, page = simple(), 4096
+    f = trace.stack("main")
+    trace.events(1, [mmap(1000, 0x100000, 2 * page, f), mmap(2000, 0x102000, 3 * page, f), mmap(3000, 0x900000, page, f), munmap(500_000, 500_001, 0x100000, 5 * page)],
+                 watermark=1_000_000)
+    db = database(t, finish(trace, t, exit=2_000_000, end=2_000_000))
+    wanted = [(0, 0, 0), (1000, 2 * page, 1), (2000, 5 * page, 2), (3000, 6 * page, 3), (500_000, page, 1), (2_000_000, page, 1)]
+    for heap in ("heap = 'mmap'", "heap is null"):
+        t.equal(db.rows(f"select ts_ns, live_bytes, live_count from memory_timeline where {heap} order by ts_ns"), wanted, heap)
+
+
+@test
 def missing_events(t):
     """An address allocated twice, with no free in between; a free of something never allocated."""
     trace = simple()
