@@ -109,7 +109,7 @@ void tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const ch
 			"  UNION ALL\n  ",
 			suffix);
 	sqlite3_str_appendf(sql, "SELECT a.process_id, a.heap_id, a.stack_id, %s AS live_bytes, ", bytes);
-	tm_sql_put_live_count(sql, d);
+	tm_sql_put_count_at(sql, d, "i.at_ns");
 	sqlite3_str_appendf(sql, " AS live_count%s\n  FROM ", d->estimated ? ",\n         " TM_SQL_VARIANCE " AS variance" : "");
 	tm_sql_from_live(sql, d, instants, suffix);
 	if (window) tm_sql_window(sql, window, "a.alloc_ns", "a.alloc_ns");
@@ -126,10 +126,11 @@ void tm_sql_from_live(sqlite3_str *sql, const struct tm_database *d, const char 
 			      "\n  WHERE a.alloc_ns <= i.at_ns AND (a.free_ns IS NULL OR a.free_ns > i.at_ns) AND i.at_ns <= i.end_ns");
 }
 
-void tm_sql_put_live_count(sqlite3_str *sql, const struct tm_database *d) {
-	sqlite3_str_appendall(
-		sql, d->estimated ? "CAST(round(sum(CASE WHEN " TM_SQL_SPLIT_AFTER("i.at_ns") " THEN 0 ELSE a.weight END)) AS INTEGER)"
-				  : "sum(CASE WHEN " TM_SQL_SPLIT_AFTER("i.at_ns") " THEN 0 ELSE 1 END)");
+void tm_sql_put_count_at(sqlite3_str *sql, const struct tm_database *d, const char *ns) {
+	sqlite3_str_appendf(sql,
+			    d->estimated ? "CAST(round(sum(CASE WHEN " TM_SQL_SPLIT_AFTER("%s") " THEN 0 ELSE a.weight END)) AS INTEGER)"
+					 : "sum(CASE WHEN " TM_SQL_SPLIT_AFTER("%s") " THEN 0 ELSE 1 END)",
+			    ns);
 }
 
 /* --- groups --- */
@@ -199,7 +200,7 @@ static void put_blocks(sqlite3_str *sql, const struct tm_database *d, const char
 	if (g->key) sqlite3_str_appendall(sql, g->key);
 	else put_size_class(sql);
 	sqlite3_str_appendf(sql, " AS key,\n    %s AS live_bytes, ", tm_sql_sum_bytes(d));
-	tm_sql_put_live_count(sql, d);
+	tm_sql_put_count_at(sql, d, "i.at_ns");
 	sqlite3_str_appendall(sql, " AS live_count\n  FROM ");
 	tm_sql_from_live(sql, d, instants, suffix);
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");

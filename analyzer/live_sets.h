@@ -29,8 +29,8 @@ void tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const ch
 /* The columns that tell the rows of tm_sql_live_by() apart, besides process_id and heap: ", function, file", or "". */
 const char *tm_live_keys(enum tm_by by);
 
-/* What the blocks `a` count for, at the instants `i`. */
-void tm_sql_put_live_count(sqlite3_str *sql, const struct tm_database *d);
+/* What the blocks `a` count for at the time that the expression ns gives. */
+void tm_sql_put_count_at(sqlite3_str *sql, const struct tm_database *d, const char *ns);
 
 /* A mapping that is given back in parts has a row for each part from its beginning on. A part counts as a block of its own only once it
  * was parted from the one that it names in realloc_of_id; before, both are one mapping. */

@@ -51,7 +51,7 @@ const char *tm_sql_sum_bytes(const struct tm_database *d) {
 	return d->estimated ? "CAST(round(sum(a.size_bytes * a.weight)) AS INTEGER)" : "sum(a.size_bytes)";
 }
 
-const char *tm_sql_sum_count(const struct tm_database *d) {
+static const char *sum_count(const struct tm_database *d) {
 	return d->estimated ? "CAST(round(sum(a.weight)) AS INTEGER)" : "count(*)";
 }
 
@@ -210,7 +210,7 @@ static void put_short_lived(sqlite3_str *sql, const struct tm_database *d, const
 		"short_lived AS (\n  SELECT i.process_id, i.heap, a.stack_id, %s AS count, %s AS bytes%s\n"
 		"  FROM ended AS a CROSS JOIN allocation_origin AS o ON o.id = a.origin_id JOIN instant AS i ON i.heap_id = o.heap_id\n"
 		"  WHERE true",
-		tm_sql_sum_count(d), tm_sql_sum_bytes(d), d->estimated ? ", " TM_SQL_VARIANCE " AS variance" : "");
+		sum_count(d), tm_sql_sum_bytes(d), d->estimated ? ", " TM_SQL_VARIANCE " AS variance" : "");
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
 	sqlite3_str_appendall(sql, "\n  GROUP BY i.process_id, i.heap_id, a.stack_id)");
 }

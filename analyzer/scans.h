@@ -52,9 +52,8 @@ void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_
 enum tm_total { TM_TOTAL_ALLOCATED, TM_TOTAL_PEAK, TM_TOTAL_EXIT };
 void tm_sql_total_error(sqlite3_str *sql, enum tm_total total, const char *row, const char *bytes, const char *name);
 
-/* Sums of bytes and of blocks of the view allocation under the alias a: estimates where the trace was sampled. */
+/* The sum of bytes of the view allocation under the alias a: an estimate where the trace was sampled. */
 const char *tm_sql_sum_bytes(const struct tm_database *d);
-const char *tm_sql_sum_count(const struct tm_database *d);
 /* The variance of such a sum of bytes: each sampled block adds size^2 * (1 - p) / p^2, with p = 1 / weight. */
 #define TM_SQL_VARIANCE "sum(1.0 * a.size_bytes * a.size_bytes * a.weight * (a.weight - 1))"
 

@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 
+#include "live_sets.h"
 #include "scans.h"
 
 /* The source of rows (process_id, heap, stack_id) and its columns. */
@@ -85,9 +86,9 @@ static struct value_source put_window(sqlite3_str *sql, const struct tm_database
 	case TM_VALUE_ALLOCATED:
 		tm_sql_instants(sql, o, NULL);
 		sqlite3_str_appendf(sql,
-				    ",\nallocated AS (\n  SELECT a.process_id, i.heap, a.stack_id, %s AS bytes, %s AS count\n"
-				    "  FROM allocation AS a JOIN instant AS i ON i.heap_id = a.heap_id WHERE true",
-				    tm_sql_sum_bytes(d), tm_sql_sum_count(d));
+				    ",\nallocated AS (\n  SELECT a.process_id, i.heap, a.stack_id, %s AS bytes, ", tm_sql_sum_bytes(d));
+		tm_sql_put_count_at(sql, d, "a.alloc_ns"); /* the parts of a mapping that was cut are one allocation */
+		sqlite3_str_appendall(sql, " AS count\n  FROM allocation AS a JOIN instant AS i ON i.heap_id = a.heap_id WHERE true");
 		tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
 		sqlite3_str_appendall(sql, "\n  GROUP BY a.process_id, a.heap_id, a.stack_id)");
 		return (struct value_source){ "allocated", "bytes", "count" };

@@ -16,6 +16,7 @@ import subprocess
 import time
 
 from tidemark_test import main, test
+from trace_writer import Trace, mmap, munmap
 
 ODD_NAMES = ["quote\" and <b>&amp;", "new\nline", "semi;colon", "\u202Eright to left", "x" * 100_000, "tab\tand\rreturn"]
 
@@ -191,6 +192,21 @@ def check_pprof(t, path):
 def pprof_is_what_sql_says(t):
     check_pprof(t, recorded(t))
     check_pprof(t, odd_database(t))
+
+
+@test
+def a_mapping_that_was_cut_is_one_object(t):
+    """4 pages are mapped, the second is given back: three parts, one allocation, in a window as in the whole run; two objects are in use at exit."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    trace.events(1, [mmap(1000, 0x100000, 16384, trace.stack("main")), munmap(2000, 2001, 0x101000, 4096)], watermark=3000)
+    trace.exit(1, 4000)
+    trace.end(1, 5000)
+    path = t.imported(trace.save(t.path("run.tmk"))).path
+    whole, window = (list(read_pprof(export(t, "pprof", path, *options))[0].values()) for options in ((), ("--from=1us", "--to=3us")))
+    t.equal(whole, [dict(alloc_objects=1, alloc_space=16384, inuse_objects=2, inuse_space=12288, peak_space=16384)], "the whole run")
+    t.equal(window, whole, "a window that has all of it")
 
 
 @test
