@@ -52,8 +52,8 @@ void tm_timeline_open_bucket(struct tm_timeline *t, struct tm_point p) {
 	while (since_start / t->width_ns >= TM_TIMELINE_BUCKETS) double_width(t);
 	uint64_t index = since_start / t->width_ns;
 	struct tm_bucket *last = t->buckets.count ? &t->buckets.items[t->buckets.count - 1] : NULL;
-	bool falls = last && p.bytes < last->last.bytes;
-	struct tm_bucket fresh = { index, { .bytes = UINT64_MAX }, falls ? (struct tm_point){ .ns = UINT64_MAX } : p, p };
+	bool rises = !last || p.bytes > last->last.bytes;
+	struct tm_bucket fresh = { index, { .bytes = UINT64_MAX }, rises ? p : (struct tm_point){ .ns = UINT64_MAX }, p };
 	if (last && last->index == index) {
 		*last = joined(last, &fresh);
 	} else {

@@ -249,15 +249,18 @@ def no_dip_where_one_takes_the_place_of_another(t):
 
 
 @test
-def no_level_between_the_mappings_of_one_munmap(t):
-    """Two mappings end by one munmap, in a stretch of time of its own: at no time was one of them live without the other."""
+def no_level_between_changes_of_one_time(t):
+    """Two mappings end by one munmap, and a block of no bytes gets another of no bytes in its place, each in a stretch of time of its own: at no time was one
+    mapping live without the other, or no block."""
     trace, page = simple(), 4096
     f = trace.stack("main")
-    trace.events(1, [mmap(1000, 0x100000, 2 * page, f), mmap(2000, 0x102000, 3 * page, f), mmap(3000, 0x900000, page, f), munmap(500_000, 500_001, 0x100000, 5 * page)],
-                 watermark=1_000_000)
+    trace.events(1, [mmap(1000, 0x100000, 2 * page, f), mmap(2000, 0x102000, 3 * page, f), mmap(3000, 0x900000, page, f), munmap(500_000, 500_001, 0x100000, 5 * page),
+                     malloc(600_000, 0x1000, 0, f), realloc(700_000, 700_000, 0x1000, 0x1000, 0, f)], watermark=1_000_000)
     db = database(t, finish(trace, t, exit=2_000_000, end=2_000_000))
-    wanted = [(0, 0, 0), (1000, 2 * page, 1), (2000, 5 * page, 2), (3000, 6 * page, 3), (500_000, page, 1), (2_000_000, page, 1)]
-    for heap in ("heap = 'mmap'", "heap is null"):
+    mapped = [(0, 0, 0), (1000, 2 * page, 1), (2000, 5 * page, 2), (3000, 6 * page, 3), (500_000, page, 1)]
+    for heap, wanted in (("heap = 'mmap'", [*mapped, (2_000_000, page, 1)]),
+                         ("heap is null", [*mapped, (600_000, page, 2), (700_000, page, 2), (2_000_000, page, 2)]),
+                         ("heap = 'malloc'", [(0, 0, 0), (600_000, 0, 1), (700_000, 0, 1), (2_000_000, 0, 1)])):
         t.equal(db.rows(f"select ts_ns, live_bytes, live_count from memory_timeline where {heap} order by ts_ns"), wanted, heap)
 
 
