@@ -108,13 +108,13 @@ static void put_changes(sqlite3_str *sql, const struct tm_database *d, const str
 
 static void put_levels(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	put_changes(sql, d, o);
-	/* At equal times what is freed goes first, so that no level is reached that never was. */
+	/* A level is what all changes of its time have made. */
 	sqlite3_str_appendall(
 		sql, ",\nlevel AS MATERIALIZED (\n"
 		     "  SELECT process_id, heap_id, ts_ns, sum(bytes) OVER w AS live_bytes, sum(blocks) OVER w AS live_count\n"
 		     "  FROM (SELECT c.process_id, CASE x.whole WHEN 0 THEN c.heap_id END AS heap_id, c.ts_ns, c.bytes, c.blocks\n"
 		     "        FROM change AS c CROSS JOIN (SELECT 0 AS whole UNION ALL SELECT 1) AS x WHERE c.is_root OR NOT x.whole)\n"
-		     "  WINDOW w AS (PARTITION BY process_id, heap_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING))");
+		     "  WINDOW w AS (PARTITION BY process_id, heap_id ORDER BY ts_ns))");
 }
 
 void tm_sql_window_levels(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {

@@ -91,7 +91,7 @@ static void put_stretches(sqlite3_str *sql, const struct tm_database *d) {
 	put_base(sql, d, 1);
 	put_base(sql, d, 2);
 	put_changes(sql);
-	/* At equal times what is freed goes first, so that no level is reached that never was. A level lasts until the next one. */
+	/* A level is what all changes of its time have made, and lasts until the next one. */
 	sqlite3_str_appendall(
 		sql,
 		"reached AS (\n"
@@ -99,7 +99,7 @@ static void put_stretches(sqlite3_str *sql, const struct tm_database *d) {
 		"  FROM (SELECT c.process_id, CASE x.whole WHEN 0 THEN c.heap_id END AS heap_id, c.first_ns, c.ts_ns, c.bytes, c.blocks\n"
 		"        FROM change AS c JOIN heap AS h ON h.id = c.heap_id CROSS JOIN (SELECT 0 AS whole UNION ALL SELECT 1) AS x\n"
 		"        WHERE h.is_root OR NOT x.whole)\n"
-		"  WINDOW w AS (PARTITION BY process_id, first_ns, heap_id ORDER BY ts_ns, bytes ROWS UNBOUNDED PRECEDING)),\n"
+		"  WINDOW w AS (PARTITION BY process_id, first_ns, heap_id ORDER BY ts_ns)),\n"
 		"level AS MATERIALIZED (\n"
 		"  SELECT s.process_id, s.heap_id, max(s.ts_ns, b.from_ns) AS ts_ns, s.live_bytes, s.live_count\n"
 		"  FROM reached AS s JOIN bound AS b ON b.process_id = s.process_id\n"

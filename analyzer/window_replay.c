@@ -131,11 +131,9 @@ static bool read_blocks(struct replay *r) {
 
 /* --- levels --- */
 
-/* At equal times what is freed goes first, so that no level is reached that never was. */
 static int compare_changes(const void *a, const void *b) {
 	const struct change *x = a, *y = b;
-	if (x->ns != y->ns) return x->ns < y->ns ? -1 : 1;
-	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+	return (x->ns > y->ns) - (x->ns < y->ns);
 }
 
 /* The level lasted from since_ns until next_ns (INT64_MAX: to the end). */
@@ -149,8 +147,9 @@ static void judge(const struct replay *r, struct level *l, int64_t next_ns) {
 	l->best_ns = l->since_ns > s->from_ns ? l->since_ns : s->from_ns;
 }
 
+/* A level is what all changes of its time have made. */
 static void change_level(const struct replay *r, struct level *l, const struct change *c) {
-	if (l->touched) judge(r, l, c->ns);
+	if (l->touched && c->ns > l->since_ns) judge(r, l, c->ns);
 	l->bytes += c->bytes;
 	l->count += c->count;
 	l->since_ns = c->ns;

@@ -341,6 +341,32 @@ def windows_in_which_nothing_happens(t):
 
 
 @test
+def windows_that_open_with_several_changes(t):
+    """A window whose highest level is that at its first instant, at which the middle of a mapping is replaced, or a block of no bytes gets another in its place: the
+    peak has all the blocks and parts that are live then, replayed, by SQL, and without checkpoints. The timeline keeps no row of the second instant."""
+    page, f = 4096, 1
+    cases = [([mmap(1_000_000, 0x100000, 5 * page, f), malloc(1_600_000, 0x2000, 10, f), mmap(2_000_000, 0x102000, page, f, op="mmap_file")],
+              "2ms", {"mmap": (4 * page, 2), None: (4 * page + 10, 3)}),
+             ([malloc(1_500_000, 0x1000, 0, f), malloc(1_600_000, 0x2000, 10, f), malloc(2_999_500, 0x3000, 20, f), free(2_999_800, 0x3000),
+               realloc(3_000_000, 3_000_000, 0x1000, 0x1000, 0, f), malloc(3_000_200, 0x3000, 1, f)], "3ms", {"malloc": (10, 2), None: (10, 2)})]
+    for events, at, wanted in cases:
+        trace = Trace()
+        trace.process(1, pid=7)
+        trace.thread(1, process=1)
+        t.equal(trace.stack("main"), f, "the stack")
+        trace.events(1, events, watermark=4_000_000)
+        trace.exit(1, 5_000_000)
+        trace.end(1, 5_000_000)
+        for db in two_databases(t, trace.save(t.path(f"{at}.tmk"))):
+            options = ("peak", f"--from={at}", f"--to={at}")
+            sql = t.ask(options[0], db, *options[1:], "--format=json", "--sql").text
+            for said in (ask(t, db, *options), ask(t, db, "query", sql)):
+                peaks = {row["heap"]: (row["live_bytes"], row["live_count"]) for row in said}
+                t.equal({heap: peaks[heap] for heap in wanted}, wanted, f"at {at}")
+        os.remove(t.path("checkpoints.db"))
+
+
+@test
 def windows_between_steps(t):
     """Steps bound a window as times do, also one whose level has to be put together by SQL (--sql), and the query that is printed runs: 100 live in the
     first step, 100 + 900 in the second, 7 in the third."""
