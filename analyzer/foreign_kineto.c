@@ -131,13 +131,13 @@ static bool read_thousandths(const char *data, size_t n, int64_t *out) {
 	return true;
 }
 
-/* What writes JSON anew may put whole numbers as 4.096e3. */
+/* What writes JSON anew may put whole numbers as 4.096e3. Addresses of 2^63 and more come as they are or as negative numbers: both are the same 64 bits. */
 static bool read_whole(const char *data, size_t n, int64_t *out) {
 	char text[32], *end;
 	if (!n || n >= sizeof text) return false;
 	memcpy(text, data, n);
 	text[n] = 0;
-	*out = strtoll(text, &end, 10);
+	*out = text[0] == '-' ? strtoll(text, &end, 10) : (int64_t)strtoull(text, &end, 10);
 	if (text[strcspn(text, "eE")]) {
 		double real = strtod(text, &end);
 		if (!(real > -9e18 && real < 9e18)) return false;

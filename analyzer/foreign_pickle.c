@@ -4,6 +4,8 @@
  */
 #include "foreign_pickle.h"
 
+#include "../schema/kinds.h"
+
 #include <stdio.h>
 
 #define MEMORY_LEAST (64ull << 20)
@@ -132,14 +134,14 @@ static bool push_text(struct tm_pickle *p, uint64_t n) {
 static bool push_long(struct tm_pickle *p, uint64_t bytes) {
 	const uint8_t *at = take(p, bytes);
 	if (!at) return false;
-	bool negative = bytes && at[bytes - 1] & 0x80;
+	bool negative = bytes && at[bytes - 1] & 0x80, is_big = false;
 	uint64_t n = negative ? UINT64_MAX : 0;
 	for (uint64_t i = bytes; i-- > 0;) {
-		if (i >= 8 && at[i] != (negative ? 0xFF : 0)) return push_number(p, TM_PICKLE_BIG, 0);
-		if (i < 8) n = n << 8 | at[i];
+		if (i >= 8) is_big |= at[i] != (negative ? 0xFF : 0);
+		else n = n << 8 | at[i];
 	}
-	if (bytes > 8 && (n >> 63) != negative) return push_number(p, TM_PICKLE_BIG, 0);
-	return push_number(p, TM_PICKLE_INT, (int64_t)n);
+	is_big |= bytes > 8 && (n >> 63) != negative;
+	return push_number(p, is_big ? TM_PICKLE_BIG : TM_PICKLE_INT, (int64_t)n);
 }
 
 static bool push_float(struct tm_pickle *p) {
@@ -378,6 +380,10 @@ const struct tm_pickle_list *tm_pickle_elements(struct tm_pickle_value v) {
 uint64_t tm_pickle_number(struct tm_pickle_value v, uint64_t otherwise) {
 	if (v.type == TM_PICKLE_FLOAT && v.real >= 0 && v.real < 9e18) return (uint64_t)v.real;
 	return (v.type == TM_PICKLE_INT || v.type == TM_PICKLE_BOOL) && v.number >= 0 ? (uint64_t)v.number : otherwise;
+}
+
+uint64_t tm_pickle_address(struct tm_pickle_value v) {
+	return v.type == TM_PICKLE_INT || v.type == TM_PICKLE_BIG ? (uint64_t)v.number & (TM_ADDRESS_LIMIT - 1) : 0;
 }
 
 struct tm_text tm_pickle_text(struct tm_pickle_value v) {

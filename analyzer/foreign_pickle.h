@@ -25,7 +25,7 @@ enum tm_pickle_type {
 	TM_PICKLE_TEXT,
 	TM_PICKLE_LIST,
 	TM_PICKLE_DICT,
-	TM_PICKLE_BIG
+	TM_PICKLE_BIG /* a whole number that int64_t does not hold: `number` has its lowest 64 bits */
 };
 
 struct tm_pickle_value {
@@ -71,6 +71,8 @@ struct tm_pickle_value tm_pickle_get(struct tm_pickle *p, struct tm_pickle_value
 const struct tm_pickle_list *tm_pickle_elements(struct tm_pickle_value v);
 /* A number that is not negative, else `otherwise`. */
 uint64_t tm_pickle_number(struct tm_pickle_value v, uint64_t otherwise);
+/* A whole number of any sign and size, below TM_ADDRESS_LIMIT as addresses in traces are, of its lowest bits; 0 for other values. */
+uint64_t tm_pickle_address(struct tm_pickle_value v);
 struct tm_text tm_pickle_text(struct tm_pickle_value v); /* empty for other values */
 
 #endif

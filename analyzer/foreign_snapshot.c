@@ -156,11 +156,11 @@ static int add_span(struct reader *r, struct device *d, uint64_t begin, uint64_t
 static int take_segment(struct reader *r, struct tm_pickle_value v) {
 	uint64_t number = tm_pickle_number(tm_pickle_get(&r->p, v, "device"), 0);
 	struct device *d = device_of(r, number);
-	uint64_t at = tm_pickle_number(tm_pickle_get(&r->p, v, "address"), 0),
+	uint64_t at = tm_pickle_address(tm_pickle_get(&r->p, v, "address")),
 		 bytes = tm_pickle_number(tm_pickle_get(&r->p, v, "total_size"), 0);
 	const struct tm_pickle_list *blocks = tm_pickle_elements(tm_pickle_get(&r->p, v, "blocks"));
 	uint64_t allocated = 0, active = 0, inactive = 0;
-	if (v.type != TM_PICKLE_DICT || !d || bytes > INT64_MAX || at > INT64_MAX)
+	if (v.type != TM_PICKLE_DICT || !d || bytes > INT64_MAX)
 		return tm_foreign_fail(r->f, "a segment that makes no sense");
 	if (!tm_pickle_pay(&r->p, blocks->count + 1)) return -1;
 	d->reserved += bytes;
@@ -169,7 +169,8 @@ static int take_segment(struct reader *r, struct tm_pickle_value v) {
 	for (uint32_t i = 0; i < blocks->count && !rc; i++) {
 		struct tm_pickle_value block = blocks->items[i];
 		uint64_t size = tm_pickle_number(tm_pickle_get(&r->p, block, "size"), 0);
-		uint64_t address = tm_pickle_number(tm_pickle_get(&r->p, block, "address"), at);
+		struct tm_pickle_value told = tm_pickle_get(&r->p, block, "address");
+		uint64_t address = told.type == TM_PICKLE_NONE ? at : tm_pickle_address(told);
 		struct tm_text state = tm_pickle_text(tm_pickle_get(&r->p, block, "state"));
 		if (text_is(state, "active_allocated")) rc = take_block(r, (uint32_t)number, block, address, size);
 		if (text_is(state, "active_allocated")) allocated += size;
@@ -221,7 +222,7 @@ static int take_entry(struct reader *r, uint32_t device, struct tm_pickle_value 
 	struct tm_pickle_value time = tm_pickle_get(&r->p, v, "time_us");
 	struct entry *e = tm_array_push(&r->entries);
 	if (!e) return no_memory(r);
-	*e = (struct entry){ .address = tm_pickle_number(tm_pickle_get(&r->p, v, "addr"), 0),
+	*e = (struct entry){ .address = tm_pickle_address(tm_pickle_get(&r->p, v, "addr")),
 			     .size = tm_pickle_number(tm_pickle_get(&r->p, v, "size"), 0),
 			     .us = tm_pickle_number(time, 0),
 			     .order = r->entries.count,
@@ -230,8 +231,7 @@ static int take_entry(struct reader *r, uint32_t device, struct tm_pickle_value 
 			     .node = stack_of(r, tm_pickle_get(&r->p, v, "frames")),
 			     .action = action,
 			     .is_piece = text_is(word, "segment_map") || text_is(word, "segment_unmap") };
-	if (e->size > INT64_MAX || e->address > INT64_MAX)
-		return tm_foreign_fail(r->f, "an entry of a device's history with a size or address out of range");
+	if (e->size > INT64_MAX) return tm_foreign_fail(r->f, "an entry of a device's history with a size out of range");
 	r->has_times &= time.type == TM_PICKLE_INT;
 	return 0;
 }

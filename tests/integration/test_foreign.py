@@ -208,6 +208,25 @@ def snapshot_disagrees(t):
     t.equal(db.value("select sum(live_bytes) from live_at_end where heap = 'torch.cuda:0'"), 2_000_100, "live at the end")
 
 
+@test
+def snapshot_high_addresses(t):
+    """The same story where addresses are 2^63 and more, as Intel's devices have them; some versions write them as negative numbers. Below 2^60 as in all traces."""
+    plain = imported(t, fixture(t, "snapshot.pickle"))
+    high = 0xFF << 56
+    for told_as in (high, high - (1 << 64)):
+        data = pickle.load(open(fixture(t, "snapshot.pickle"), "rb"))
+        for holder, key in [(s, "address") for s in data["segments"]] + [(b, "address") for s in data["segments"] for b in s["blocks"]] + [
+                (e, "addr") for history in data["device_traces"] for e in history]:
+            if key in holder:
+                holder[key] += told_as
+        with open(t.path("high"), "wb") as file:
+            pickle.dump(data, file)
+        db = imported(t, t.path("high"))
+        blocks = "select heap_id, address - {}, size_bytes, usable_bytes, alloc_ns, free_ns from allocation order by 1, 5, 2"
+        t.equal(db.rows(blocks.format(0xF << 56)), plain.rows(blocks.format(0)), "blocks")
+        t.equal(db.rows("select kind, count(*) from loss"), [(None, 0)], "nothing is missing")
+
+
 def entry(action, mib, size_mib, us):
     return {"action": action, "addr": BASE + mib * MIB, "size": size_mib * MIB, "stream": 0, "frames": [], "time_us": us}
 
@@ -386,6 +405,17 @@ def kineto_as_others_write_it(t):
     t.equal(db.rows("select a.address, a.size_bytes, s.name, t.tid, p.pid from allocation a join scope s on s.id = a.scope_id join thread t on t.id = a.thread_id join process p on"
                     " p.id = a.process_id"), [(4096, 1000, "a b (1): <module>", 9, 7)], "the block and its scope")
     t.equal(db.value("select reserved_bytes from pool_state"), 2048, "the pool")
+
+
+@test
+def kineto_high_addresses(t):
+    """Two blocks at 2^63 and more, as Intel's devices have them, of which the first is freed: PyTorch writes such addresses as negative numbers, others as they are."""
+    for told_as in (0, 1 << 64):
+        first, second = told_as - (1 << 56), told_as - (1 << 56) + 512
+        with open(t.path("trace"), "w", encoding="utf-8") as file:
+            json.dump({"traceEvents": [memory_event(1, first, 512, 512, 4096), memory_event(2, second, 1024, 1536, 4096), memory_event(3, first, -512, 1024, 4096)]}, file)
+        t.equal(imported(t, t.path("trace")).rows("select address, size_bytes, free_ns from allocation order by alloc_ns"), [(0xF << 56, 512, 2000), ((0xF << 56) + 512, 1024, None)],
+                "the blocks")
 
 
 @test
