@@ -178,8 +178,8 @@ static int prepare_replay(struct import *x) {
 		return out_of_memory(x);
 	x->feed = tm_feed_start(&x->store->tables[TM_TABLE_ALLOCATION], x->bases.row);
 	if (!x->feed) return out_of_memory(x);
-	int rc = tm_replay_init(&x->replay, &x->catalog, &x->stacks, x->feed, &x->bases, x->clock_offset_ns, &x->readings, x->store->unfinished);
-	x->replay.hides_addresses = x->source->foreign && x->source->foreign->hides_addresses;
+	int rc = tm_replay_init(&x->replay, &x->catalog, &x->stacks, x->feed, &x->bases, x->clock_offset_ns, &x->readings, x->source->foreign,
+				x->store->unfinished);
 	if (rc < 0 || !(x->ahead = tm_ahead_start(&x->catalog, &x->reader))) return out_of_memory(x);
 	return TM_IMPORT_DONE;
 }

@@ -273,7 +273,7 @@ static uint64_t offer(struct tm_pairing *p, struct tm_waiting *event) {
 	return row;
 }
 
-/* --- blocks inherited over fork --- */
+/* --- blocks that are older --- */
 
 static uint64_t *slot_of(const struct tm_address_set *s, uint64_t address) {
 	uint64_t i = (address >> 4 ^ address) * 0x9E3779B97F4A7C15ull >> 32 & s->mask;

@@ -12,12 +12,12 @@
  *           of an address has to wait, all are given up TM_SHIFT_NS after the first, or TM_GAP_NS: else one that
  *           is missing would shift the rest for ever.
  *           Where only one thread runs there is nothing to wait for.
- * Forked:   the first event on an address is a free where the block was inherited. It takes effect at once, as one that nothing here
- *           matches: waiting would hold up whatever the thread does with that address next, and a clock that is wrong by a whole
- *           hand-over of a new block between threads is far less likely.
+ * Older:    the first event on an address is a free where the block was inherited over fork, or is older than a recording that another tool began in the
+ *           middle. It takes effect at once, as one that nothing here matches: waiting would hold up whatever the thread does with that address
+ *           next, and a clock that is wrong by a whole hand-over of a new block between threads is far less likely.
  * Owns:     the live blocks of one heap and what waits.
- * Memory:   follows the live blocks and what waits; with several threads 48 KiB for each heap of a process; in a forked process with several
- *           threads also the addresses it ever used.
+ * Memory:   follows the live blocks and what waits; with several threads 48 KiB for each heap of a process; where such a process inherits blocks
+ *           also the addresses it ever used.
  * Fails:    out of memory is remembered in `failed`.
  */
 #ifndef TIDEMARK_ANALYZER_PAIRING_H
@@ -74,7 +74,7 @@ struct tm_pairing {
 	uint64_t waited_ns;         /* when an allocation that waited was stamped last */
 	struct tm_address_set seen; /* where `inherits`: every address that had an event */
 	bool alone;                 /* one thread does everything: its order is the truth */
-	bool inherits;              /* it began with blocks of its parent's */
+	bool inherits;              /* it began with blocks that are not recorded here */
 	bool has_gaps;              /* not every event is there: recording was off for a while, or some were lost */
 	bool failed;
 };

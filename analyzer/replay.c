@@ -227,7 +227,7 @@ static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l,
 	a->sites.stacks = r->stacks->node_first[r->catalog->nodes.count];
 	tm_pairing_init(&a->pairing, &pairing_sink, a);
 	a->pairing.alone = l->threads < 2;
-	a->pairing.inherits = r->catalog->processes.items[l->process - 1].flags & TM_PROCESS_FORKED;
+	a->pairing.inherits = r->begins_midway || r->catalog->processes.items[l->process - 1].flags & TM_PROCESS_FORKED;
 	a->pairing.has_gaps = l->stopped || tm_catalog_has_losses(r->catalog, l->process);
 	return a;
 }
@@ -692,11 +692,14 @@ void tm_replay_end(struct tm_replay *r) {
 }
 
 int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_feed *feed,
-		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_readings *readings, const char *beside) {
+		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_readings *readings, const struct tm_foreign *foreign,
+		   const char *beside) {
 	*r = (struct tm_replay){ .catalog = catalog,
 				 .stacks = stacks,
 				 .feed = feed,
 				 .bases = *bases,
+				 .hides_addresses = foreign && foreign->hides_addresses,
+				 .begins_midway = foreign != NULL,
 				 .clock_offset_ns = clock_offset_ns,
 				 .next_row = bases->row,
 				 .next_heap = bases->heap,

@@ -11,6 +11,7 @@
 #include "accounts.h"
 #include "checkpoints.h"
 #include "feed.h"
+#include "foreign.h"
 #include "gpu_rows.h"
 #include "gpu_watch.h"
 #include "leaks.h"
@@ -88,6 +89,7 @@ struct tm_replay {
 	struct tm_feed *feed;
 	struct tm_bases bases;
 	bool hides_addresses;                          /* they only tell blocks apart, and no row shows them */
+	bool begins_midway;                            /* processes had blocks before it, whose frees it has */
 	uint64_t clock_offset_ns, next_row, next_heap; /* next_*: the id given last */
 	uint64_t now_ns;                               /* time of the step being played */
 	uint64_t events;                               /* steps played: a realloc is two */
@@ -126,9 +128,11 @@ struct tm_readings {
 	TM_ARRAY(struct tm_device_gap) device_gaps;
 };
 
-/* 0 or -1: out of memory. beside: a path in the directory where files may be made. Release after either. */
+/* 0 or -1: out of memory. foreign: what the trace was translated from; NULL: it is our own. beside: a path in the directory where files may be made.
+ * Release after either. */
 int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_feed *feed,
-		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_readings *readings, const char *beside);
+		   const struct tm_bases *bases, uint64_t clock_offset_ns, struct tm_readings *readings, const struct tm_foreign *foreign,
+		   const char *beside);
 void tm_replay_release(struct tm_replay *r);
 
 void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn);

@@ -419,6 +419,17 @@ def kineto_high_addresses(t):
 
 
 @test
+def kineto_older_blocks(t):
+    """A block that is older than the profile is freed, and 10 us later another thread has its address. That is a new block, which lives on."""
+    with open(t.path("trace"), "w", encoding="utf-8") as file:
+        json.dump({"traceEvents": [memory_event(1, 4096, -512, 0, 4096), memory_event(11, 4096, 256, 256, 4096, tid=11), memory_event(500, 4096, -256, 0, 4096, tid=11)]}, file)
+    db = imported(t, t.path("trace"))
+    t.equal(db.rows("select size_bytes, alloc_ns, free_ns from allocation"), [(256, 10000, 499000)], "the new block")
+    t.equal(db.rows("select kind, count from loss"), [("unmatched-free", 1)], "the older one's free")
+    t.equal(db.value("select max(live_bytes) from peak"), 256, "the peak")
+
+
+@test
 def kineto_malformed(t):
     sound = json.dumps({"traceEvents": [kineto_event("X", "a", 1, dur=1, cat="cpu_op")] * 50})
     refused(t, sound.replace('{"ph"', '@{"ph"').encode(), r"lexical error: .* at byte \d+")
