@@ -60,24 +60,18 @@ static size_t page_round(size_t size) {
 	return (size + TM_SHM_PAGE - 1) & ~(size_t)(TM_SHM_PAGE - 1);
 }
 
-static inline void *map(void *wish, size_t size, int protection, int flags, int fd, off_t offset, const void *frame) {
+TM_EXPORT void *mmap(void *wish, size_t size, int protection, int flags, int fd, off_t offset) {
 	struct tm_thread *t = enter();
 	void *at = real.mmap(wish, size, protection, flags, fd, offset);
 
 	if (!t) return at;
-	if (at != MAP_FAILED) tm_emit_map(t, flags & MAP_ANONYMOUS ? TM_OP_MMAP : TM_OP_MMAP_FILE, at, size, frame);
+	if (at != MAP_FAILED) tm_emit_map(t, flags & MAP_ANONYMOUS ? TM_OP_MMAP : TM_OP_MMAP_FILE, at, size, TM_FRAME);
 	tm_hook_leave(t);
 	return at;
 }
 
-TM_EXPORT void *mmap(void *wish, size_t size, int protection, int flags, int fd, off_t offset) {
-	return map(wish, size, protection, flags, fd, offset, TM_FRAME);
-}
-
-/* off_t and off64_t are the same wherever tidemark runs. */
-TM_EXPORT void *mmap64(void *wish, size_t size, int protection, int flags, int fd, off64_t offset) {
-	return map(wish, size, protection, flags, fd, offset, TM_FRAME);
-}
+/* off_t and off64_t are the same wherever tidemark runs. One function, as in libc: memray says so on standard error where the two are not. */
+TM_EXPORT void *mmap64(void *wish, size_t size, int protection, int flags, int fd, off64_t offset) __attribute__((alias("mmap")));
 
 TM_EXPORT int munmap(void *at, size_t size) {
 	struct tm_thread *t = enter();

@@ -250,4 +250,15 @@ m(500200)  # MAIN
         t.equal(lines(db, 500200), [("<module>", line_of(text, "MAIN"))], f"{python}: the main greenlet")
 
 
+@test
+def beside_memray(t):
+    """memray looks up what it replaces by several ways, and writes a warning where they differ: mmap and mmap64 are one function in libc, and here."""
+    text = """def address(name):
+    return ctypes.cast(getattr(libc, name), ctypes.c_void_p).value
+print(address("mmap") == address("mmap64"), address("mmap") == address("munmap"))
+"""
+    recording = record(t, each(t)[-1], text)
+    t.equal(recording.out.strip(), b"True False", "one function by two names")
+
+
 main()
