@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -43,13 +44,13 @@ static inline long tm_raw_pread(int fd, void *to, size_t size, uint64_t offset) 
 	return tm_syscall(SYS_pread64, fd, (long)to, (long)size, (long)offset, 0, 0);
 }
 
-/* Can the byte at `address` be read? Asks the kernel to look at it and do nothing else: rt_sigprocmask with a wrong first argument says EFAULT or EINVAL
- * (the method of Abseil's AddressIsReadable). */
+/* Can the byte at `address` be read? Asks the kernel to look at it and do nothing else: a futex from which no waiter is woken and none moved, if the word there
+ * is 0. Who stands between us and the kernel (valgrind) finds nothing in that to speak of, and any filter of system calls lets it pass. */
 static inline bool tm_raw_is_readable(const void *address) {
 	long word = (long)((uintptr_t)address & ~(uintptr_t)7);
 
 	if (!word) return false; /* a NULL there is no address to read */
-	return tm_syscall(SYS_rt_sigprocmask, -1, word, 0, 8, 0, 0) != -EFAULT;
+	return tm_syscall(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, word, 0) != -EFAULT;
 }
 
 /* Work that must not be left in the middle, as a handler of the program's does by longjmp: its signals come behind it. Not held are

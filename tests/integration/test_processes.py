@@ -177,6 +177,18 @@ def program_that_valgrind_inspects(t):
 
 
 @test
+def program_that_valgrind_runs(t):
+    """A tool that inspects no memory has nothing to say of what we ask the kernel, and the program under it is recorded."""
+    t.need("valgrind")
+    program = t.program("prog_run.c")
+    recording = t.same_as_bare(["valgrind", "-q", "--tool=none", "--trace-children=yes", program, "fork", t.program("prog_child.c")])
+    t.equal((recording.out, recording.err, recording.status), (b"child\n", b"", 4), "output and status")
+    db = t.imported(recording)
+    no_loss(t, db)
+    t.equal(db.value("select count(*) from allocation where size_bytes in (777, 1234)"), 2, "blocks of both programs")
+
+
+@test
 def into_the_background(t):
     """The recording goes on after the command, whose child nobody has heard of yet."""
     program, texts = t.program("prog_daemon.c"), []
