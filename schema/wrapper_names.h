@@ -41,7 +41,8 @@
 	X("zmalloc*") X("zcalloc*") X("zrealloc*") X("ztrymalloc*") \
 	X("ztrycalloc*") X("ztryrealloc*") X("ngx_alloc") X("ngx_calloc") X("ngx_memalign") \
 	X("ZSTD_customMalloc") X("ZSTD_customCalloc") X("CRYPTO_malloc") \
-	X("CRYPTO_zalloc") X("CRYPTO_realloc") X("CRYPTO_strdup") X("CRYPTO_memdup") \
+	X("CRYPTO_zalloc") X("CRYPTO_realloc") X("CRYPTO_strdup") X("CRYPTO_strndup") X("CRYPTO_memdup") \
+	X("av_malloc*") X("av_calloc") X("av_realloc*") X("av_strdup") X("av_strndup") X("av_memdup") \
 	/* GLib */ \
 	X("g_malloc*") X("g_realloc*") X("g_try_malloc*") \
 	X("g_try_realloc*") X("g_aligned_alloc*") X("g_slice_alloc*") X("g_slice_copy") \
@@ -59,6 +60,18 @@
 	X("_PyObject_AllocArena") X("_PyMem_ArenaAlloc") X("PyType_GenericAlloc") \
 	X("_PyType_AllocNoTrack") X("gc_alloc") X("pymalloc_*") \
 	X("new_arena") X("allocate_from_new_pool") X("_PyBytes_FromSize") \
+	/* other languages' runtimes: Perl, PHP, R, Guile, OCaml, GHC, Mono, HotSpot */ \
+	X("Perl_safesys*") X("Perl_savepv") X("Perl_savepvn") \
+	X("__zend_malloc") X("__zend_calloc") X("__zend_realloc") X("zend_strndup") \
+	X("_emalloc*") X("_ecalloc") X("_erealloc*") X("_safe_emalloc") X("_estrdup") X("_estrndup") \
+	X("R_chk_calloc") X("R_chk_realloc") X("Rstrdup") \
+	X("scm_malloc") X("scm_calloc") X("scm_realloc") X("scm_strdup") X("scm_strndup") X("scm_gc_malloc*") \
+	X("caml_stat_alloc*") X("caml_stat_calloc*") X("caml_stat_resize*") X("caml_stat_strdup*") \
+	X("stgMalloc*") X("stgCalloc*") X("stgRealloc*") X("stgStrndup") \
+	X("monoeg_malloc*") X("monoeg_try_malloc") X("monoeg_realloc") X("monoeg_try_realloc") X("monoeg_g_calloc") \
+	X("monoeg_g_strdup") X("monoeg_g_strndup") X("monoeg_g_memdup") \
+	X("os::malloc") X("os::realloc") X("os::strdup") X("os::strdup_check_oom") X("AllocateHeap") X("ReallocateHeap") \
+	X("NMTPreInitAllocation::do_*") \
 	/* C++ containers' and allocators' inner functions */ \
 	X("std::allocator<*") X("std::__new_allocator<*") \
 	X("std::allocator_traits<*") X("std::__allocate_guarded<*") X("std::__detail::_Hashtable_alloc<*") \
@@ -78,8 +91,9 @@
 	/* Rust */ \
 	X("__rust_alloc*") X("__rust_realloc*") X("__rdl_alloc*") \
 	X("__rdl_realloc*") X("__rg_alloc*") X("__rg_realloc*") X("alloc::alloc::*") \
-	X("alloc::raw_vec::*") X("<alloc::alloc::Global as *") \
-	X("<alloc::raw_vec::*") X("std::sys::*::alloc::*") X("<std::alloc::System as *")
+	X("alloc::raw_vec::*") X("<alloc::alloc::Global as *") X("<alloc::alloc::Global>::*") \
+	X("<alloc::raw_vec::*") X("std::sys::*::alloc::*") X("<std::alloc::System as *") X("<std::alloc::System>::*") \
+	X("alloc::boxed::box_new_uninit*") X("hashbrown::raw::alloc::*") X("hashbrown::alloc::*")
 
 /* clang-format on */
 

@@ -450,6 +450,28 @@ def stacks_sites_and_inlining(t):
 
 
 @test
+def sites_of_runtimes(t):
+    """The program's function, by the names that recorded programs of other languages gave to what lies between it and malloc."""
+    java = "MEMFLAGS, NativeCallStack const&)"
+    between = [("Perl_sv_grow", "Perl_safesysmalloc"), ("newSVpv", "Perl_savepvn", "Perl_safesyscalloc"), ("zend_register_functions", "__zend_malloc"),
+               ("R_registerRoutines", "Rstrdup"), ("scm_to_utf8_stringn", "scm_realloc"), ("caml_sys_getenv", "caml_stat_strdup", "caml_stat_alloc"),
+               ("newTask", "stgMallocBytes"), ("monoeg_g_list_prepend", "monoeg_g_calloc"), ("ossl_namemap_name2num", "CRYPTO_strndup"),
+               ("av_buffer_ref", "av_mallocz", "av_malloc"),
+               ("StringTable::do_intern(Handle)", "AllocateHeap(unsigned long, MEMFLAGS, AllocFailStrategy::AllocFailEnum)", f"os::malloc(unsigned long, {java}"),
+               ("Arguments::parse()", "os::strdup_check_oom(char const*, MEMFLAGS)", "os::strdup(char const*, MEMFLAGS)", f"os::malloc(unsigned long, {java}"),
+               ("r::keep", "<alloc::raw_vec::RawVec<u8>>::with_capacity_in", "<alloc::alloc::Global as core::alloc::Allocator>::allocate",
+                "<alloc::alloc::Global>::alloc_impl", "<alloc::alloc::Global>::alloc_impl_runtime"),
+               ("r::grow", "<alloc::raw_vec::RawVecInner>::finish_grow", "<alloc::alloc::Global>::grow_impl_runtime"),
+               ("std::thread::new", "<std::alloc::System>::alloc_impl"), ("alloc::boxed::Box<T>::new", "alloc::boxed::box_new_uninit"),
+               ("hashbrown::map::HashMap<K,V,S,A>::insert", "hashbrown::raw::alloc::inner::do_alloc"),
+               ("alloc::vec::Vec<T,A>::push",), ("os::init()",), ("Perl_newSVpv",), ("caml_state_init",)]
+    trace = simple()
+    trace.events(1, [malloc(1000 + i, 0x1000 * (i + 1), i + 1, trace.stack("main", *names)) for i, names in enumerate(between)])
+    db = database(t, finish(trace, t))
+    t.equal([function for (function,) in db.rows("select function from site order by allocated_bytes")], [names[0] for names in between], "sites")
+
+
+@test
 def heaps_inside_heaps(t):
     """A pool inside malloc, at the same addresses: each block in its own heap, the pool not added to the process."""
     trace = simple()
