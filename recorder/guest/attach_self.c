@@ -66,7 +66,7 @@ static bool is_launcher(void) {
 	char path[TM_PATH_MAX];
 	const char *name;
 
-	if (tm_raw_readlink("/proc/self/exe", path, sizeof path) <= 0) return false;
+	if (!tm_program_path(path, sizeof path)) return false;
 	name = strrchr(path, '/');
 	name = name ? name + 1 : path;
 	for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {

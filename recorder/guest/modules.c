@@ -253,12 +253,8 @@ static void emit_unload(struct tm_thread *t, const struct module *m) {
 /* The loader's name for a module, made one that still means the same file tomorrow: the main program has none, others may be relative. */
 static size_t full_path(char to[TM_PATH_MAX], const struct list *list, const struct module *m) {
 	size_t n = m->path_size < TM_PATH_MAX ? m->path_size : TM_PATH_MAX - 1;
-	long link;
 
-	if (n == 0) {
-		link = tm_raw_readlink("/proc/self/exe", to, TM_PATH_MAX);
-		return link > 0 ? (size_t)link : 0;
-	}
+	if (n == 0) return tm_program_path(to, TM_PATH_MAX);
 	memcpy(to, list->memory + m->path, n);
 	to[n] = 0;
 	if (to[0] != '/' && to[0] != '[' && tm_mapped_path(m->low, to, TM_PATH_MAX)) n = strlen(to);

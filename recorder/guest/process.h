@@ -41,6 +41,8 @@ void tm_note_bypassed_by(struct tm_thread *t, const void *handle);
 const char *tm_own_path(void); /* absolute; "" if it could not be found. Takes the loader's lock at its first call. */
 /* The file mapped at address, from /proc/self/maps; false: none, or /proc is hidden. */
 bool tm_mapped_path(uintptr_t address, char *to, size_t size);
+/* The main program's file, to which the loader gives no name; the path's length, 0: not known. */
+size_t tm_program_path(char *to, size_t size);
 
 /* --- preloaded without a collector (attach_self.c) --- */
 /* Starts a collector for this process and puts TM_SESSION_ENV into the environment. False: the process runs unrecorded. */

@@ -9,6 +9,7 @@
 #include "raw.h"
 
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #define COMMAND_MAX 65536u
@@ -41,9 +42,9 @@ static void emit_info(struct tm_thread *t, enum tm_info_key key, const char *tex
 
 static void announce_exe(struct tm_thread *t) {
 	static char path[TM_PATH_MAX]; /* once a process, maybe on a small alternate stack */
-	long n = tm_raw_readlink("/proc/self/exe", path, sizeof path);
+	size_t n = tm_program_path(path, sizeof path);
 
-	if (n > 0) emit_info(t, TM_INFO_EXE, path, (size_t)n);
+	if (n > 0) emit_info(t, TM_INFO_EXE, path, n);
 }
 
 /* --args=drop. What the image was started as: a child that it forks later may have been given a title, which holds arguments as well. */
@@ -112,7 +113,7 @@ const char *tm_other_allocator(void) {
 	dl_iterate_phdr(find_first_malloc, &first);
 	if (first && (uintptr_t)first - tm_guest.text_low >= tm_guest.text_high - tm_guest.text_low) {
 		other_allocator = tm_symbols_module(first, &info) ? info.dlpi_name : "another object";
-		if (!other_allocator[0]) other_allocator = tm_raw_readlink("/proc/self/exe", program, sizeof program) > 0 ? program : "the program";
+		if (!other_allocator[0]) other_allocator = tm_program_path(program, sizeof program) ? program : "the program";
 	}
 	tm_ours_end();
 	return other_allocator;
@@ -227,4 +228,13 @@ bool tm_mapped_path(uintptr_t address, char *to, size_t size) {
 	if (fd >= 0) tm_raw_close(fd);
 	if (text) tm_raw_unmap(text, room);
 	return found;
+}
+
+/* What the kernel was told to run is the loader where that is run by hand (ld.so PROGRAM): then no loader was mapped beside it. */
+size_t tm_program_path(char *to, size_t size) {
+	long n;
+
+	if (getauxval(AT_BASE) == 0 && tm_mapped_path(getauxval(AT_PHDR), to, size)) return strlen(to);
+	n = tm_raw_readlink("/proc/self/exe", to, size);
+	return n > 0 ? (size_t)n : 0;
 }

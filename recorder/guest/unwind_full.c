@@ -3,7 +3,6 @@
 #include "raw.h"
 #include "unwind_rule.h"
 
-#include <errno.h>
 #include <link.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -122,10 +121,9 @@ static enum tm_step step_over_signal(struct tm_cursor *c) {
 
 #define LOADER_START_BYTES 64u
 
+/* Also of one that is run by hand, which the kernel does not call a loader (AT_BASE). */
 static bool is_in_loader_start(uintptr_t pc) {
-	int kept = errno;
-	uintptr_t base = getauxval(AT_BASE);
-	errno = kept;
+	uintptr_t base = _r_debug.r_ldbase;
 	return base && pc - base - ((const ElfW(Ehdr) *)base)->e_entry < LOADER_START_BYTES;
 }
 

@@ -1,5 +1,6 @@
 """Children, exec, ways to end, mappings, modules and marks: the programs named prog_*.c say in their opening comments what is expected."""
 import os
+import re
 import shutil
 import signal
 import time
@@ -335,6 +336,22 @@ def address_of_malloc_in_the_program(t):
     db = t.imported(t.same_as_bare([t.program("malloc_address.c", "-no-pie", "-fno-pic")]))
     t.equal(db.rows("select size_bytes, free_ns is not null from allocation where size_bytes in (1234, 777) order by 1"), [(777, 1), (1234, 1)], "blocks")
     t.equal(db.value("select count(*) from note where kind = 'bypassed'"), 0, "notes")
+
+
+@test
+def loader_run_by_hand(t):
+    """The main program is the file that the loader was given, and its stacks are whole, from what the loader calls before main on."""
+    program, allocator = t.program("early.c"), t.program("own_malloc.c")
+    with open(program, "rb") as file:
+        loader = re.search(rb"/lib[^\0]*/ld-[^\0]*", file.read()).group().decode()
+    texts = "select size_bytes, text from allocation join stack_text using(stack_id) where size_bytes between 301 and 305 order by size_bytes"
+    plain, db = t.imported(t.same_as_bare([program])), t.imported(t.same_as_bare([loader, program]))
+    t.equal(len(plain.rows(texts)), 5, "blocks")
+    t.equal(db.rows(texts), plain.rows(texts), "stacks by name")
+    t.equal(db.rows("select kind, text from note"), plain.rows("select kind, text from note"), "notes")
+    t.equal(db.value("select count(*) from module where path = ?", os.path.realpath(program)), 1, "the program among the modules")
+    db = t.imported(t.same_as_bare([loader, allocator]))
+    t.check(os.path.realpath(allocator) in db.value("select text from note where kind = 'static-allocator'"), "the note names the program that has a malloc")
 
 
 @test
