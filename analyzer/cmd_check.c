@@ -314,7 +314,7 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 	if (!status && o->junit) status = write_junit(d, o, suppressed, query, count, exceeded);
 	if (!status) status = tm_listing_run(d, o, listing);
 	if (!status && exceeded) {
-		fflush(stdout);
+		tm_flush_output();
 		tm_say("%lld of %lld checks exceed their budgets", (long long)exceeded, (long long)count);
 		status = TM_EXIT_FOUND;
 	}

@@ -135,7 +135,7 @@ static int list_candidates(const struct tm_database *d, const struct tm_options 
 	sqlite3_free(columns);
 	sqlite3_free(where);
 	if (!status && !o->all && !o->sql) {
-		fflush(stdout);
+		tm_flush_output();
 		count_rest(d, o, hushed);
 	}
 	sqlite3_free(hushed);

@@ -260,7 +260,6 @@ static int put_rows(struct top *t) {
 	else if (!status) status = tm_render_csv_rows(statement, !t->looks, &t->rows) ? TM_EXIT_FAILED : 0;
 	sqlite3_finalize(statement);
 	sqlite3_free(sql);
-	fflush(stdout);
 	return status;
 }
 
@@ -282,13 +281,16 @@ static void put_heading(const struct top *t) {
 	tm_bytes_release(&line);
 }
 
-static int put_look(struct top *t) {
-	if (t->o.format != TM_FORMAT_TABLE) return put_rows(t);
+static int put_table(struct top *t) {
 	put_heading(t);
 	int status = list_tables(&t->d, &t->o, NULL);
 	if (!status && t->running && !t->screen.is_on) printf("\n");
-	fflush(stdout);
 	return status;
+}
+
+static int put_look(struct top *t) {
+	int status = t->o.format == TM_FORMAT_TABLE ? put_table(t) : put_rows(t);
+	return tm_flush_output() ? TM_EXIT_FAILED : status;
 }
 
 /* As much as fits: heaps first, then call sites (alone where lines are few); scopes where there are any take a third of what is left. */

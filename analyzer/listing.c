@@ -254,7 +254,7 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 	if (!status && is_table && !rows)
 		status = tm_print_words(o->heap && l->has_device ? "nothing, of the devices that this heap lies on" : l->nothing);
 	if (!status && plan.rows_max && rows > plan.rows_max) {
-		fflush(stdout);
+		tm_flush_output();
 		tm_say("%llu of %llu rows shown, --limit=0 shows all", (unsigned long long)plan.rows_max, (unsigned long long)rows);
 	}
 	return status;

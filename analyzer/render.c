@@ -28,9 +28,13 @@ int tm_write_output(const void *data, size_t n) {
 	return -1;
 }
 
-int tm_finish_output(int status) {
+int tm_flush_output(void) {
 	if (!output_error && (fflush(stdout) || ferror(stdout))) output_error = errno ? errno : EIO;
-	if (!output_error) return status;
+	return output_error ? -1 : 0;
+}
+
+int tm_finish_output(int status) {
+	if (tm_flush_output() == 0) return status;
 	/* A reader that went away has what it wanted. */
 	if (output_error == EPIPE) return status;
 	return tm_fail("cannot write standard output: %s", strerror(output_error));

@@ -73,6 +73,8 @@ int tm_print_words(const char *text);
 const char *tm_bold(void);
 const char *tm_plain(void);
 
+/* Flushes standard output, before something is said that follows it; -1 when a write failed, now or before: tm_finish_output() says why. */
+int tm_flush_output(void);
 /* Flushes standard output: status, or TM_EXIT_FAILED (said) if something could not be written. */
 int tm_finish_output(int status);
 /* After Ctrl-C at a prompt: what was being written then was given up with the line or the statement, and that the rest of it is missing is no failure. */

@@ -116,7 +116,7 @@ static int ask_and_wait(long pid, long recorder, const char *output) {
 	}
 	if (output && rename(path, output) != 0) return fail(pid, strerror(errno));
 	printf("%s\n", output ? output : path);
-	return fflush(stdout) == 0 ? DONE : FAILED;
+	return DONE;
 }
 
 int tm_dump_command(int argc, char **argv) {
@@ -130,7 +130,10 @@ int tm_dump_command(int argc, char **argv) {
 	for (int letter; (letter = getopt_long(argc, argv, "o:h", options, NULL)) >= 0;) {
 		if (letter == 'p') pid = strtol(optarg, &end, 10);
 		if (letter == 'o') output = optarg;
-		if (letter == 'h') return fputs(help, stdout) < 0 ? FAILED : DONE;
+		if (letter == 'h') {
+			fputs(help, stdout);
+			return DONE;
+		}
 		if (letter == '?') return USAGE;
 	}
 	if (pid <= 0 || !end || *end || optind < argc) {

@@ -348,15 +348,22 @@ static void know_ourselves(struct tm_collector *c) {
 	if (c->options.attach_pid > 0 && !c->options.verbose) c->options.quiet = true;
 }
 
+/* What was asked for and stands in standard output: `result`, or `unwritten`, and why. */
+static int finish_output(int result, int unwritten) {
+	if (fflush(stdout) == 0 && !ferror(stdout)) return result;
+	fprintf(stderr, "tidemark-record: cannot write standard output: %s\n", strerror(errno));
+	return unwritten;
+}
+
 int main(int argc, char **argv) {
 	struct tm_collector *c = &collector;
 	char error[512];
-	if (argc > 1 && !strcmp(argv[1], "names")) return tm_names_command(argc - 1, argv + 1);
-	if (argc > 1 && !strcmp(argv[1], "dump")) return tm_dump_command(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], "names")) return finish_output(tm_names_command(argc - 1, argv + 1), EXIT_FAILURE);
+	if (argc > 1 && !strcmp(argv[1], "dump")) return finish_output(tm_dump_command(argc - 1, argv + 1), EXIT_FAILURE);
 	if (argc == 2 && !strcmp(argv[1], TM_AHEAD_COMMAND)) tm_names_reader_serve(0);
 	if (argc == 2 && !strcmp(argv[1], TM_LOOKUP_COMMAND)) tm_names_reader_look_up(0);
 	if (tm_options_parse(&c->options, argc, argv) != TM_OPTIONS_OK) return EXIT_OURS;
-	if (c->options.done) return 0;
+	if (c->options.done) return finish_output(0, EXIT_OURS);
 	know_ourselves(c);
 	tm_signals_hold();
 	tm_timebase_start(&c->timebase);

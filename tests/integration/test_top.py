@@ -184,6 +184,11 @@ def a_running_program(t):
     trace, child = t.path("live.tmk"), t.command_of(recorder)
     row = until(t, "100 blocks", shows(t, trace), lambda r: r["live_count"] == 100)
     t.equal((row["live_bytes"], row["allocations"], os.path.basename(row["file"])), (100000, 100, "stages.c"), "the first stage")
+    for form in "table", "json", "csv":
+        with open("/dev/full", "wb") as full:
+            watcher = t.start([t.tidemark, "top", trace, f"--format={form}", "--interval=50ms"], stdout=full, stderr=subprocess.PIPE)
+            said = watcher.communicate()[1]  # while the program runs on
+        t.equal((watcher.returncode, said), (1, b"tidemark: cannot write standard output: No space left on device\n"), f"looks as {form} at a full disk")
     watcher = t.start([t.tidemark, "top", trace, "--by=scope", "--format=csv", "--interval=50ms"], stdout=subprocess.PIPE)
     recorder.stdin.write(b"x")
     recorder.stdin.flush()
