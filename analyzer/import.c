@@ -149,7 +149,10 @@ static int check_output(const char *const *paths, size_t n, const char *database
 	for (size_t i = 0; i < n; i++)
 		if (tm_is_same_file(paths[i], database))
 			return tm_fail("cannot import '%s' into '%s': the output is the input", paths[i], database);
-	if (mode != TM_STORE_FORCE || access(database, F_OK) || tm_is_empty_file(database) || tm_is_tidemark_database(database)) return 0;
+	if (mode != TM_STORE_FORCE || access(database, F_OK) || tm_is_empty_file(database)) return 0;
+	int is_ours = tm_is_tidemark_database(database);
+	if (is_ours > 0) return 0;
+	if (is_ours < 0) return tm_fail("cannot import into '%s': database is locked", database);
 	return tm_fail("cannot import into '%s': it exists and is no database of tidemark's, which is all that --force replaces", database);
 }
 

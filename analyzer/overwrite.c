@@ -25,14 +25,15 @@ bool tm_is_empty_file(const char *path) {
 	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && status.st_size == 0;
 }
 
-bool tm_is_tidemark_database(const char *path) {
+int tm_is_tidemark_database(const char *path) {
 	struct stat status;
 	sqlite3 *handle = NULL;
 	sqlite3_stmt *statement = NULL;
-	if (stat(path, &status) || !S_ISREG(status.st_mode)) return false; /* SQLite would wait for a pipe's writer */
+	if (stat(path, &status) || !S_ISREG(status.st_mode)) return 0; /* SQLite would wait for a pipe's writer */
 	const char *query = "SELECT value FROM meta WHERE key = 'schema_version'";
-	bool is_ours = tm_journal_open(path, &handle, 0) == SQLITE_OK &&
-		       sqlite3_prepare_v2(handle, query, -1, &statement, NULL) == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW;
+	int is_ours = tm_journal_open(path, &handle, 0) == SQLITE_OK &&
+		      sqlite3_prepare_v2(handle, query, -1, &statement, NULL) == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW;
+	if (!is_ours && sqlite3_errcode(handle) == SQLITE_BUSY) is_ours = -1;
 	sqlite3_finalize(statement);
 	sqlite3_close(handle);
 	return is_ours;
@@ -66,7 +67,9 @@ int tm_check_output(const char *output, const char *input, const char *database,
 	if (strcmp(output, "-") == 0) return 0;
 	if (tm_is_same_file(output, input) || tm_is_same_file(output, database))
 		return tm_fail("cannot write '%s': the output is the input", output);
-	if (replaces && (tm_is_tidemark_database(output) || tm_reader_recognise(output) == 1))
+	int is_database = replaces ? tm_is_tidemark_database(output) : 0;
+	if (is_database < 0) return tm_fail("cannot write '%s': database is locked", output);
+	if (replaces && (is_database || tm_reader_recognise(output) == 1))
 		return tm_fail("cannot write '%s': it holds a recording, which is not overwritten", output);
 	return 0;
 }

@@ -2,6 +2,7 @@
 #include "store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +92,10 @@ static void close_database(struct tm_store *s) {
 /* The file that nobody else sees yet. */
 static void open_unfinished(struct tm_store *s) {
 	if (s->failed) return;
+	/* SQLite would try to read what it may not make, and tell of that. */
+	int fd = open(s->unfinished, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd < 0) return tm_store_fail(s, "%s", strerror(errno));
+	close(fd);
 	int rc = sqlite3_open_v2(s->unfinished, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
 	if (tm_store_check(s, rc)) return;
 	char page_size[64];

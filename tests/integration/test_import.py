@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import shutil
 import sqlite3
 import sys
 import time
@@ -641,6 +642,19 @@ def why_nothing_was_added(t):
         said = t.ask("import", path, "--append", "-o", db, status=1).errors
         t.check(("database is locked" if statements is None else "not a tidemark database") in said and said.count("\n") == 1, f"{name}: {said}")
     other.execute("rollback")
+    other.execute("begin exclusive")
+    for arguments in (["import", path, "--force"], ["export", "folded", t.path("one.tmk"), "--force"], ["report", t.path("one.tmk"), "--force"]):
+        said = t.ask(*arguments, "-o", t.path("ours.db"), status=1).errors
+        t.check("'ours.db': database is locked" in said.replace(t.dir + "/", ""), f"what a locked file holds is not known, so nothing takes its place: {said}")
+    other.execute("rollback")
+    t.equal(other.execute("pragma quick_check").fetchall(), [("ok",)], "what was locked")
+    os.mkdir(t.path("closed"), mode=0o555)
+    drop = (lambda: os.setuid(65534)) if os.geteuid() == 0 else None
+    os.chmod(t.dir, 0o755)
+    os.chmod(path, 0o644)
+    tool = shutil.copy(t.tidemark, t.path("tool"))  # which nobody may reach where it is, perhaps
+    said = t.run([tool, "import", path, "-o", t.path("closed/x.db")], preexec=drop, status=1).errors
+    t.check("closed/x.db': Permission denied" in said and said.count("\n") == 1, f"a directory that may not be written: {said}")
     reader = other.execute("select a.name from sqlite_schema as a, sqlite_schema as b")
     reader.fetchone()
     child = t.start([t.tidemark, "import", path, "--append", "-o", t.path("ours.db")])
