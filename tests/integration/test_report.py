@@ -240,6 +240,14 @@ def no_gap(t):
         t.check(wanted in gap and " 0 B" not in gap, gap)
 
 
+# What sticks out of the window at its right, where nothing scrolls to it.
+BEYOND = """[...document.querySelectorAll('body *')].filter(e => {
+  if (e.getBoundingClientRect().right <= innerWidth + 1) return false;
+  for (let around = e; around !== document.body; around = around.parentElement) if (getComputedStyle(around).overflowX !== 'visible') return false;
+  return true;
+}).map(e => e.tagName + ' ' + e.textContent.slice(0, 40))"""
+
+
 @test
 def names_are_names(t):
     """Names that would be mark-up, end the data, or turn the line round."""
@@ -268,6 +276,13 @@ def names_are_names(t):
         t.equal(shown.value("document.title"), NASTY[0] + " - tidemark", "title, by which tabs are told apart")
         t.check(NASTY[0] in shown.value("report.frames.text"), "the name is in the data as it is")
         t.equal(shown.value("document.querySelectorAll('b img, iframe, img').length"), 0, "elements made of names")
+        long = make_db(t, "long.db", f"UPDATE frame SET function = function || '{'_Z' + 'x' * 300}'; UPDATE heap SET name = name || '{'x' * 300}' WHERE id > 1;")
+        for width in (320, 390, 1280):
+            shown = b.page(f"file://{report(t, long, name='long.html')[0]}", width)
+            for by in range(shown.value("document.querySelectorAll('#stack-by button').length")):
+                shown.value(f"document.querySelectorAll('#stack-by button')[{by}].click()")
+                shown.settle()
+                t.equal(shown.value(BEYOND), [], f"what nobody can see, {width} wide, stacked by {by}")
 
 
 @test
