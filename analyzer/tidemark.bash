@@ -31,10 +31,23 @@ _tidemark() {
 			[[ ${COMP_WORDS[i]} == -- ]] && { mapfile -t COMPREPLY < <(compgen -c -f -- "$current"); return; }
 		done
 	fi
-	if [[ $previous == = ]]; then
-		mapfile -t COMPREPLY < <(compgen -W "$(_tidemark_values "${COMP_WORDS[COMP_CWORD - 2]}" "${command[@]}")" -- "$current")
-	elif [[ $current == = ]]; then
-		mapfile -t COMPREPLY < <(_tidemark_values "$previous" "${command[@]}")
+	# What an option takes, behind a = or a blank: the values that it knows, else a file.
+	local option=$previous equals=
+	if [[ $current == = ]]; then
+		equals=1 current=
+	elif [[ $previous == = ]]; then
+		equals=1 option=${COMP_WORDS[COMP_CWORD - 2]}
+	fi
+	if [[ $option == --?* && $current != -* ]]; then
+		local values
+		values=$(_tidemark_values "$option" "${command[@]}")
+		if [[ $values ]]; then
+			mapfile -t COMPREPLY < <(compgen -W "$values" -- "$current")
+			return
+		fi
+	fi
+	if [[ $equals ]]; then
+		mapfile -t COMPREPLY < <(compgen -f -- "$current")
 	elif [[ $current == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$(_tidemark_options "${command[@]}")" -- "$current")
 	elif [[ ${command[*]} == *record ]]; then
