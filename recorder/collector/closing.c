@@ -4,6 +4,7 @@
 #include "../../schema/units.h"
 #include "collector.h"
 #include "drain.h"
+#include "flight_ring.h"
 #include "memory.h"
 #include "names.h"
 
@@ -167,6 +168,8 @@ static void print_lost(const struct tm_collector *c) {
 	char count[TM_UNIT_TEXT_MAX];
 	if (c->lost_events) fprintf(stderr, "tidemark-record: lost         %s events\n", tm_format_count(c->lost_events, count));
 	else fprintf(stderr, "tidemark-record: lost         nothing\n");
+	uint64_t dropped = c->flight ? tm_flight_dropped_events(c->flight) : 0;
+	if (dropped) fprintf(stderr, "tidemark-record: dropped      %s events, the oldest, for --max-size\n", tm_format_count(dropped, count));
 	if (!c->unrecorded) return;
 	fprintf(stderr, "tidemark-record: unrecorded   %s %s: `tidemark info` says why\n", tm_format_count(c->unrecorded, count),
 		plural(c->unrecorded, "program", "programs"));

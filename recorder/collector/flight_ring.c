@@ -31,6 +31,7 @@ struct tm_flight {
 	struct tm_bytes chunk, payload;
 	uint64_t watermark_ns;
 	uint64_t events, bytes; /* that were taken, and what they allocated */
+	uint64_t dropped_events; /* as the file says */
 };
 
 struct tm_flight *tm_flight_new(struct tm_writer *w, uint64_t limit_bytes) {
@@ -54,6 +55,10 @@ struct tm_flight *tm_flight_new(struct tm_writer *w, uint64_t limit_bytes) {
 	tm_flight_free(f);
 	errno = ENOMEM;
 	return NULL;
+}
+
+uint64_t tm_flight_dropped_events(const struct tm_flight *f) {
+	return f->dropped_events;
 }
 
 void tm_flight_free(struct tm_flight *f) {
@@ -172,6 +177,7 @@ static int write_story(struct tm_flight *f, struct tm_writer *next) {
 		bytes -= f->list.events[i].event.size;
 	}
 	put_story(f, &b, events, bytes);
+	f->dropped_events = events;
 	int result = b.failed ? TM_CHUNK_NO_MEMORY : tm_writer_add_chunk(next, TM_CHUNK_META, b.data, b.size);
 	tm_bytes_release(&b);
 	return result;

@@ -22,6 +22,8 @@ struct tm_flight;
 /* NULL: the file cannot be read back (errno), or is no regular one (0). */
 struct tm_flight *tm_flight_new(struct tm_writer *w, uint64_t limit_bytes);
 void tm_flight_free(struct tm_flight *f);
+/* How many the file says are gone, the oldest. */
+uint64_t tm_flight_dropped_events(const struct tm_flight *f);
 /* Before what is buffered is written. */
 void tm_flight_make_room(struct tm_flight *f);
 /* Everything that was buffered is in the file. */

@@ -47,6 +47,7 @@ def compare(t, size, *arguments):
     t.equal(db.value("select complete from trace"), 0, "complete")
     # Nothing is lost without being counted: what was dropped and what is there add up.
     dropped = db.value("select count from loss where kind = 'dropped'")
+    t.check(f"dropped      {dropped:,} events, the oldest" in ring.errors, f"the recorder's last words say that {dropped} were dropped: {ring.errors}")
     t.equal(db.value("select events from trace") + dropped, all_events.value("select events from trace"), "events, dropped ones and those that are there")
     return all_events, db
 
