@@ -21,6 +21,7 @@
 
 #define SQLITE_MAGIC "SQLite format 3"
 #define WORDS_MAX 20
+#define BUSY_MS 5000 /* a database is locked for a moment, when an import that added to it is done */
 
 enum tm_file_kind tm_file_recognise(const char *path) {
 	char head[16] = { 0 };
@@ -80,7 +81,7 @@ char *tm_database_words(const struct tm_database *d, const char *sql) {
 	return sqlite3_str_finish(words);
 }
 
-enum beside { BESIDE_FRESH, BESIDE_STALE, BESIDE_FOREIGN };
+enum beside { BESIDE_FRESH, BESIDE_STALE, BESIDE_FOREIGN, BESIDE_LOCKED };
 
 static const char *file_name(const char *path) {
 	const char *slash = strrchr(path, '/');
@@ -96,7 +97,11 @@ static enum beside examine(const char *database, const char *trace, const struct
 	bool is_newer = stat(database, &status) == 0 &&
 			(status.st_mtim.tv_sec != trace_status->st_mtim.tv_sec ? status.st_mtim.tv_sec > trace_status->st_mtim.tv_sec
 									       : status.st_mtim.tv_nsec >= trace_status->st_mtim.tv_nsec);
-	if (tm_journal_open(database, &d.handle, 0) == SQLITE_OK) {
+	bool is_open = tm_journal_open(database, &d.handle, 0) == SQLITE_OK;
+	sqlite3_busy_timeout(d.handle, BUSY_MS);
+	if (is_open && sqlite3_exec(d.handle, "BEGIN; SELECT 1 FROM sqlite_schema LIMIT 1", NULL, NULL, NULL) == SQLITE_BUSY) {
+		verdict = BESIDE_LOCKED;
+	} else if (is_open) {
 		int64_t version = tm_database_integer(&d, "SELECT value FROM meta WHERE key = 'schema_version'", -1);
 		int64_t size = tm_database_integer(&d, "SELECT file_bytes FROM trace", -1);
 		char *path = tm_database_words(&d, "SELECT path FROM trace");
@@ -123,6 +128,7 @@ static int import_trace(const char *trace, char **database) {
 	if (lstat(*database, &database_status) == 0) {
 		switch (examine(*database, trace, &trace_status)) {
 		case BESIDE_FRESH: tm_say("using '%s', imported from '%s' before", *database, trace); return 0;
+		case BESIDE_LOCKED: return tm_fail("cannot open '%s': database is locked", *database);
 		case BESIDE_FOREIGN:
 			return tm_fail("cannot import '%s': '%s' is there and holds something else ('tidemark import -o' makes another)",
 				       trace, *database);
@@ -166,7 +172,7 @@ int tm_database_open(struct tm_database *d, const char *path) {
 		return tm_fail("cannot open '%s': %s", d->path, d->handle ? sqlite3_errmsg(d->handle) : "out of memory");
 	sqlite3_db_config(d->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(d->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-	sqlite3_busy_timeout(d->handle, 5000);
+	sqlite3_busy_timeout(d->handle, BUSY_MS);
 	/* Most of the time goes into reading pages and sorting: both may have some memory. */
 	sqlite3_exec(d->handle, "PRAGMA mmap_size=17179869184; PRAGMA cache_size=-65536; PRAGMA temp_store=MEMORY", NULL, NULL, NULL);
 	int status = check_version(d);

@@ -646,7 +646,10 @@ def why_nothing_was_added(t):
     for arguments in (["import", path, "--force"], ["export", "folded", t.path("one.tmk"), "--force"], ["report", t.path("one.tmk"), "--force"]):
         said = t.ask(*arguments, "-o", t.path("ours.db"), status=1).errors
         t.check("'ours.db': database is locked" in said.replace(t.dir + "/", ""), f"what a locked file holds is not known, so nothing takes its place: {said}")
+    child = t.start([t.tidemark, "peak", t.path("ours.tmk")])
+    time.sleep(1)
     other.execute("rollback")
+    t.equal(child.wait(), 0, "a database beside its trace is waited for")
     t.equal(other.execute("pragma quick_check").fetchall(), [("ok",)], "what was locked")
     os.mkdir(t.path("closed"), mode=0o555)
     drop = (lambda: os.setuid(65534)) if os.geteuid() == 0 else None
