@@ -286,6 +286,25 @@ def names_are_names(t):
 
 
 @test
+def without_a_script(t):
+    """What only a script fills is not there without one: no empty chart, no button that does nothing, no word of devices but what is known."""
+    for name, db in ("plain", make_db(t, "plain.db")), ("gpu", device_db(t)):
+        path = report(t, db, name=f"{name}.html")[0]
+        with browser(t) as b:
+            page = b.page("about:blank", ready=None)
+            page.call("Emulation.setScriptExecutionDisabled", value=True)
+            page.call("Page.navigate", url=f"file://{path}")
+            page.wait("document.readyState === 'complete' && document.getElementById('lost') !== null")
+            shown = page.value("document.body.innerText")
+            for text in ("Without JavaScript", "Live at exit, and why", "What is missing"):
+                t.check(text in shown, f"{name}: '{text}' is shown")
+            for text in ("Loading", "No device memory", "Zoom in"):
+                t.check(text not in shown, f"{name}: '{text}' is shown")
+            t.equal(page.value("[...document.querySelectorAll('main canvas, main .chart, main button, main select, main input')]"
+                               ".filter(e => e.getClientRects().length).map(e => e.outerHTML.slice(0, 60))"), [], f"{name}: what does nothing")
+
+
+@test
 def odd_databases(t):
     """An empty recording, one event, no scopes, no process at all: pages without an error."""
     one = """INSERT INTO meta VALUES ('schema_version', '1'); INSERT INTO trace VALUES (1, 'a.tmk', NULL, NULL, '1.0', NULL, NULL, 0, 0, 1, NULL, NULL, 1, 1, NULL, %d, 0);
