@@ -127,7 +127,13 @@ extern int tidemark_api_stats_v1(tidemark_heap heap, struct tidemark_stats *stat
 extern void tidemark_api_reset_peak_v1(tidemark_heap heap) TIDEMARK_API_LINKAGE;
 
 /* Always inlined, also without optimisation: the program itself calls into the recorder, and the innermost frame of a stack is the program's. */
-#define TIDEMARK_API_INLINE static __inline__ __attribute__((always_inline, unused))
+#define TIDEMARK_API_INLINE static __inline__ __attribute__((always_inline))
+
+#if defined(__cplusplus) && __cplusplus >= 201103L
+#define TIDEMARK_API_NULL nullptr
+#else
+#define TIDEMARK_API_NULL NULL
+#endif
 
 /* Sets `call` to the recorder's function, or to null without a recorder. A linker that makes a position-dependent program settles a weak
  * function's plain address as null for good; through the global offset table the loader decides, whatever the program was linked as. */
@@ -181,7 +187,7 @@ TIDEMARK_API_INLINE uint64_t tidemark_range_begin(const char *name) {
 	uint64_t (*call)(const char *, const char *);
 
 	TIDEMARK_API_FIND(call, tidemark_api_range_begin_v1);
-	return call ? call(NULL, name) : 0;
+	return call ? call(TIDEMARK_API_NULL, name) : 0;
 }
 
 TIDEMARK_API_INLINE void tidemark_range_end(uint64_t id) {
@@ -192,7 +198,7 @@ TIDEMARK_API_INLINE tidemark_heap tidemark_heap_create(const char *name, tidemar
 	tidemark_heap (*call)(const char *, tidemark_heap);
 
 	TIDEMARK_API_FIND(call, tidemark_api_heap_create_v1);
-	return call ? call(name, parent) : NULL;
+	return call ? call(name, parent) : TIDEMARK_API_NULL;
 }
 
 TIDEMARK_API_INLINE void tidemark_heap_alloc(tidemark_heap heap, const void *block, size_t size) {
@@ -250,8 +256,8 @@ TIDEMARK_API_INLINE void tidemark_block_end(const struct tidemark_block *block) 
 
 #define TIDEMARK_SCOPE(name) \
 	struct tidemark_block TIDEMARK_JOIN(tidemark_block_, __LINE__) \
-		__attribute__((cleanup(tidemark_block_end), unused)) = tidemark_block_begin(&TIDEMARK_JOIN(tidemark_block_, __LINE__), \
-											    (name), __builtin_frame_address(0))
+		__attribute__((cleanup(tidemark_block_end))) = tidemark_block_begin(&TIDEMARK_JOIN(tidemark_block_, __LINE__), \
+										    (name), __builtin_frame_address(0))
 
 #else
 }

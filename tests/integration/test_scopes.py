@@ -447,11 +447,12 @@ def header_is_clean(t):
         t.need(cc)
         source = t.path("clean.cc" if "+" in cc else "clean.c")
         with open(source, "w", encoding="ascii") as file:
-            file.write('#include "tidemark.h"\nvoid f(int n);\nvoid f(int n) {\n\tstruct tidemark_stats s;\n\ttidemark_heap h = tidemark_heap_create("p", 0);\n'
+            file.write('#include "tidemark.h"\nvoid f(int n);\nvoid f(int n) {\n\tstruct tidemark_stats s;\n\ttidemark_heap h = tidemark_heap_create("p", "malloc");\n'
                        '\tTIDEMARK_SCOPE("f");\n\tif (n) {\n\t\tTIDEMARK_SCOPE("g");\n\t\ttidemark_step(n);\n\t}\n\ttidemark_heap_alloc(h, &s, 1);\n'
                        '\tif (tidemark_stats(h, &s)) tidemark_reset_peak(h);\n\ttidemark_range_end(tidemark_range_begin("r"));\n}\n')
+        strict = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion"] + ["-Wused-but-marked-unused", "-Wzero-as-null-pointer-constant"] * ("clang" in cc)
         for level in ("-O0", "-O2"):
-            done = t.run([cc, f"-std={standard}", level, "-Wall", "-Wextra", "-pedantic", "-Wshadow", "-Werror", "-I", os.path.join(t.root, "recorder"), "-c", source,
+            done = t.run([cc, f"-std={standard}", level, *strict, "-pedantic", "-Werror", "-I", os.path.join(t.root, "recorder"), "-c", source,
                           "-o", t.path("clean.o")])
             t.equal((done.status, done.errors), (0, ""), f"{cc} {standard} {level}")
 
