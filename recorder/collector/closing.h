@@ -15,7 +15,7 @@ void tm_closing_write_names(struct tm_collector *c);
 /* The last chunk. */
 void tm_closing_write_end(struct tm_collector *c);
 void tm_closing_print_summary(struct tm_collector *c);
-/* Says that the trace could not be written, if so. */
+/* Says that the trace could not be written, or that it was removed, if so. */
 void tm_closing_print_failure(struct tm_collector *c);
 
 #endif

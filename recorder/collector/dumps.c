@@ -79,8 +79,11 @@ static bool write_all(int fd, const uint8_t *data, size_t n) {
 	return true;
 }
 
+/* The file that is being written, whatever its name leads to by now. */
 static bool copy_trace(int to, const struct tm_writer *w) {
-	int from = open(w->path, O_RDONLY | O_CLOEXEC);
+	char link[64];
+	snprintf(link, sizeof link, "/proc/self/fd/%d", w->fd);
+	int from = open(link, O_RDONLY | O_CLOEXEC);
 	uint8_t *data = tm_memory_new(COPY_BYTES, 1);
 	uint64_t at = 0;
 	bool done = from >= 0;
@@ -154,6 +157,7 @@ static bool give_name(struct tm_dumps *d, const char *part, const char *path) {
 
 void tm_dumps_write(struct tm_dumps *d, struct tm_writer *w, uint64_t events, uint64_t end_ns) {
 	char path[PATH_MAX], part[PATH_MAX + 8];
+	tm_writer_follow(w);
 	int fd = make_part(w->path, path, part);
 	bool done = fd >= 0 && copy_trace(fd, w) && write_end(fd, w, events, end_ns);
 	int error = errno;

@@ -255,6 +255,7 @@ static int fill(struct tm_flight *f, struct tm_writer *next) {
 /* 0 or an errno. The old file stays where anything fails. */
 static int write_anew(struct tm_flight *f) {
 	struct tm_writer next;
+	tm_writer_follow(f->writer);
 	size_t n = strlen(f->writer->path);
 	char *path = tm_memory_new(n + sizeof ".ring", 1);
 	memcpy(path, f->writer->path, n);

@@ -160,8 +160,9 @@ static int open_trace(struct tm_collector *c, int pid) {
 	}
 	result = tm_writer_open(&c->writer, path, c->options.force);
 	if (result < 0) {
+		const char *why = result == -EBUSY ? "another recorder is writing it" : strerror(-result);
 		const char *hint = result == -EEXIST ? " (--force overwrites it)" : "";
-		snprintf(error, sizeof error, "cannot create '%s': %s%s", path, strerror(-result), hint);
+		snprintf(error, sizeof error, "cannot create '%s': %s%s", path, why, hint);
 		fail(c, error);
 		return -1;
 	}
@@ -259,6 +260,7 @@ static void finish(struct tm_collector *c) {
 	tm_closing_write_names(c);
 	tm_closing_write_end(c);
 	tm_signals_stop_witness();
+	tm_writer_follow(&c->writer);
 	tm_closing_print_summary(c);
 	tm_writer_close(&c->writer);
 	tm_closing_print_failure(c);

@@ -5,8 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,14 +20,28 @@ static void remember_end(struct tm_writer *w) {
 	w->chunk_ends[w->chunk_count++] = w->pending.size;
 }
 
+/* Makes a file that was there ours and empty, unless another recorder writes it; a device or a pipe that was named is as it is. */
+static int take_file(int fd) {
+	struct stat file;
+	if (fstat(fd, &file) != 0) return -errno;
+	if (!S_ISREG(file.st_mode)) return 0;
+	if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return -EBUSY; /* a file system without locks has none */
+	return file.st_size == 0 || ftruncate(fd, 0) == 0 ? 0 : -errno;
+}
+
 int tm_writer_open(struct tm_writer *w, char *path, bool force) {
 	uint8_t header[TM_FILE_HEADER_BYTES];
 	memset(w, 0, sizeof *w);
 	w->path = path;
 	w->fd = -1;
 	if (tm_packer_init(&w->packer, ZSTD_LEVEL) != 0) return -ENOMEM;
-	w->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | (force ? O_TRUNC : O_EXCL), 0600);
+	w->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | (force ? 0 : O_EXCL), 0600);
 	if (w->fd < 0) return -errno;
+	int result = take_file(w->fd);
+	if (result < 0) {
+		tm_writer_close(w);
+		return result;
+	}
 	tm_file_header_write(header);
 	tm_put_raw(&w->pending, header, sizeof header);
 	remember_end(w);
@@ -95,6 +112,25 @@ int tm_writer_flush(struct tm_writer *w) {
 	tm_bytes_clear(&w->pending);
 	w->chunk_count = 0;
 	return -w->error;
+}
+
+static bool leads_to(const char *path, const struct stat *file) {
+	struct stat found;
+	return stat(path, &found) == 0 && found.st_dev == file->st_dev && found.st_ino == file->st_ino;
+}
+
+void tm_writer_follow(struct tm_writer *w) {
+	char link[64], *path = tm_memory_new(PATH_MAX, 1);
+	struct stat file;
+	snprintf(link, sizeof link, "/proc/self/fd/%d", w->fd);
+	ssize_t n = w->fd >= 0 && fstat(w->fd, &file) == 0 && !leads_to(w->path, &file) ? readlink(link, path, PATH_MAX - 1) : -1;
+	w->is_gone = n >= 0 && !leads_to(path, &file);
+	if (n >= 0 && !w->is_gone) {
+		free(w->path);
+		w->path = path;
+	} else {
+		free(path);
+	}
 }
 
 int tm_writer_close(struct tm_writer *w) {

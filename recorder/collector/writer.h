@@ -17,7 +17,8 @@
 
 struct tm_writer {
 	int fd;
-	char *path; /* owned */
+	char *path;   /* owned */
+	bool is_gone; /* no name leads to the file any more */
 	struct tm_packer packer;
 	struct tm_bytes pending; /* whole chunks to be written */
 	size_t *chunk_ends;      /* offsets within pending */
@@ -26,7 +27,8 @@ struct tm_writer {
 	_Atomic int error;      /* errno of the write that failed, 0 */
 };
 
-/* Creates the file (not over an existing one unless `force`) and buffers its header. Takes `path` (malloc). 0 or -errno. */
+/* Creates the file (not over an existing one unless `force`, and never over one that another recorder writes: EBUSY) and buffers its
+ * header. Takes `path` (malloc). 0 or -errno. */
 int tm_writer_open(struct tm_writer *w, char *path, bool force);
 /* Packs a payload into a chunk and buffers it. 0 or a TM_CHUNK_ error. */
 int tm_writer_add_chunk(struct tm_writer *w, uint8_t kind, const void *payload, size_t n);
@@ -39,6 +41,8 @@ void tm_writer_take_over(struct tm_writer *w, struct tm_writer *next);
 void tm_writer_drop_last(struct tm_writer *w);
 /* Writes what is buffered. 0 or -errno. */
 int tm_writer_flush(struct tm_writer *w);
+/* Where the file was renamed, or a directory above it, `path` becomes the name that it has now; where it was removed, it is gone. */
+void tm_writer_follow(struct tm_writer *w);
 /* 0 or -errno: some file systems tell of a failed write only when the file is closed. */
 int tm_writer_close(struct tm_writer *w);
 /* Removes the file: nothing was recorded. */

@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import stat
+import subprocess
 import time
 
 from tidemark_test import main, test
@@ -91,6 +92,66 @@ def output_directory_cannot_be_made(t):
 def output_directory_is_made(t):
     recording = t.record([t.program("hello.c")], output=t.path("a/b/c/run.tmk"))
     t.check(os.path.exists(recording.trace), "the trace")
+
+
+def hold(t, trace, *options):
+    """A recording whose command has begun and goes on when it reads a line; then it makes 200,000 events."""
+    script = 'echo ready; read line; exec "$0" 100000'
+    child = t.start([t.recorder, *options, "-o", trace, "--", "sh", "-c", script, t.program("passing.c")], stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    t.equal(child.stdout.readline(), "ready\n", "the command")
+    return child
+
+
+@test
+def output_is_renamed(t):
+    """The closing lines, dumps and a ring go by the name that the trace has by then."""
+    for number, options in enumerate(((), ("--max-size=256KiB,ring",))):
+        before, after = t.path(f"before{number}"), t.path(f"after{number}")
+        os.mkdir(before)
+        child = hold(t, os.path.join(before, "run.tmk"), *options)
+        os.rename(before, after)
+        dump = t.run([t.tidemark, "dump", f"--pid={child.pid}"], status=0, timeout=30)
+        t.equal(dump.text, os.path.join(after, "run.dump1.tmk") + "\n", f"the dump, {options}")
+        _, errors = child.communicate("\n", 60)
+        t.equal(child.returncode, 0, f"exit status, {options}")
+        trace = os.path.join(after, "run.tmk")
+        t.check(f"file         {trace}, " in errors and "cannot" not in errors, f"the file is named: {errors}")
+        t.equal(sorted(os.listdir(after)), ["run.dump1.tmk", "run.tmk"], f"files, {options}")
+        t.check(not os.path.exists(before), f"the old name stays free, {options}")
+        lost = t.imported(trace).rows("select kind from loss")
+        t.equal(lost, [("dropped",)] if options else [], f"what is lost, {options}")
+
+
+@test
+def output_is_removed(t):
+    """Where no trace is left, that is said, also with --quiet, and no file is named as if it were there; the status is the program's."""
+    for options in ((), ("--quiet",)):
+        trace = t.path("gone.tmk")
+        child = hold(t, trace, *options)
+        os.remove(trace)
+        _, errors = child.communicate("\n", 60)
+        t.equal(child.returncode, 0, "exit status")
+        said = f"tidemark-record: cannot keep '{trace}': it was removed while it was written; nothing of the recording is left"
+        t.equal([line for line in errors.splitlines() if trace in line], [said], f"what is said of the file, {options}")
+
+
+@test
+def output_that_is_being_written(t):
+    """--force overwrites what was recorded, never what is being recorded; nor with a ring, whose file is made anew."""
+    for options in ((), ("--max-size=256KiB,ring",)):
+        trace = t.path("run.tmk")
+        child = hold(t, trace, "--force", *options)
+        refused = t.run([t.recorder, "--force", "-o", trace, "--", "echo", "no"], status=125)
+        t.equal((refused.text, refused.errors), ("", f"tidemark-record: cannot create '{trace}': another recorder is writing it\n"), "the second")
+        child.communicate("\n", 60)
+        t.equal(t.imported(trace).rows("select kind from loss"), [("dropped",)] if options else [], f"what is lost, {options}")
+        t.run([t.recorder, "--quiet", "--force", "-o", trace, "--", "true"], status=0)
+        t.equal(t.imported(trace).value("select command from process where parent_id is null"), "true", "overwritten afterwards")
+    child = hold(t, "/dev/null", "--force")
+    t.run([t.recorder, "--quiet", "--force", "-o", "/dev/null", "--", "true"], status=0)
+    child.communicate("\n", 60)
+    t.equal(child.returncode, 0, "a device takes any number")
 
 
 @test
