@@ -12,11 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define ANCESTORS_MAX 64
 #define ENVIRONMENT_MAX ((size_t)4 << 20) /* bytes; the kernel's own limit is about this */
 #define SESSION "TIDEMARK_SESSION=/proc/"
+#define SESSION_NAME "tidemark" /* is in the name of the memory that recorder and process share */
 
 void tm_live_source_of_file(struct tm_live_source *s, const char *path) {
 	snprintf(s->path, sizeof s->path, "%s", path);
@@ -69,13 +71,6 @@ static int parent_of(int pid) {
 	return parent;
 }
 
-static int recorder_of(int pid) {
-	int recorder = recorder_of_environment(pid);
-	for (int i = 0; i < ANCESTORS_MAX && !recorder && pid > 1; i++, pid = parent_of(pid))
-		if (is_recorder(pid)) recorder = pid;
-	return recorder;
-}
-
 /* Calls visit for each open file of a process, until it says true. */
 static bool each_file(int pid, bool (*visit)(const char *path, void *context), void *context) {
 	char folder[64], path[64 + 256];
@@ -89,6 +84,56 @@ static bool each_file(int pid, bool (*visit)(const char *path, void *context), v
 	}
 	if (d) closedir(d);
 	return found;
+}
+
+static bool is_same_file(const char *path, void *context) {
+	const struct stat *wanted = context;
+	struct stat st;
+	return stat(path, &st) == 0 && st.st_dev == wanted->st_dev && st.st_ino == wanted->st_ino;
+}
+
+/* The recorder that has that file open; 0: there is none. */
+static int recorder_with(struct stat *wanted) {
+	DIR *d = opendir("/proc");
+	int found = 0;
+	for (const struct dirent *e; d && !found && (e = readdir(d));) {
+		int pid = atoi(e->d_name);
+		if (pid > 0 && is_recorder(pid) && each_file(pid, is_same_file, wanted)) found = pid;
+	}
+	if (d) closedir(d);
+	return found;
+}
+
+/* The recorder whose shared memory the process has mapped, as any of its threads shows it: the first one may have ended. */
+static int recorder_of_memory(int pid) {
+	char folder[64], path[64 + 256 + 8], *line = NULL;
+	size_t capacity = 0;
+	int recorder = 0;
+	snprintf(folder, sizeof folder, "/proc/%d/task", pid);
+	DIR *d = opendir(folder);
+	for (const struct dirent *e; d && !recorder && (e = readdir(d));) {
+		snprintf(path, sizeof path, "%s/%s/maps", folder, e->d_name);
+		FILE *f = fopen(path, "re");
+		while (f && !recorder && getline(&line, &capacity, f) > 0) {
+			unsigned device[2];
+			unsigned long inode;
+			if (!strstr(line, " rw-s ") || !strstr(line, SESSION_NAME)) continue;
+			if (sscanf(line, "%*s %*s %*s %x:%x %lu", &device[0], &device[1], &inode) != 3) continue;
+			recorder = recorder_with(&(struct stat){ .st_dev = makedev(device[0], device[1]), .st_ino = inode });
+		}
+		if (f) fclose(f);
+	}
+	if (d) closedir(d);
+	free(line);
+	return recorder;
+}
+
+static int recorder_of(int pid) {
+	int recorder = is_recorder(pid) ? pid : recorder_of_memory(pid);
+	if (!recorder) recorder = recorder_of_environment(pid);
+	for (int i = 0; i < ANCESTORS_MAX && !recorder && pid > 1; i++, pid = parent_of(pid))
+		if (is_recorder(pid)) recorder = pid;
+	return recorder;
 }
 
 static bool take_trace(const char *path, void *context) {
@@ -110,21 +155,8 @@ int tm_live_source_of_process(struct tm_live_source *s, int pid) {
 	return tm_fail("cannot follow process %d: the trace of its recorder, process %d, cannot be opened", pid, recorder);
 }
 
-static bool is_same_file(const char *path, void *context) {
-	const struct stat *wanted = context;
-	struct stat st;
-	return stat(path, &st) == 0 && st.st_dev == wanted->st_dev && st.st_ino == wanted->st_ino;
-}
-
 bool tm_live_source_is_written(const struct tm_live_source *s, int fd) {
 	struct stat wanted;
 	(void)s;
-	DIR *d = fstat(fd, &wanted) == 0 ? opendir("/proc") : NULL;
-	bool found = false;
-	for (const struct dirent *e; d && !found && (e = readdir(d));) {
-		int pid = atoi(e->d_name);
-		found = pid > 0 && is_recorder(pid) && each_file(pid, is_same_file, &wanted);
-	}
-	if (d) closedir(d);
-	return found;
+	return fstat(fd, &wanted) == 0 && recorder_with(&wanted) != 0;
 }

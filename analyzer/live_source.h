@@ -1,8 +1,8 @@
 /* live_source.h - which trace is being written, and by whom.
  *
  * Flow:     a path, or a process' number -> here -> live.c opens `path`
- * Idea:     a recorder keeps its trace open, so /proc says which file it is, even if it was renamed. A process knows its recorder by the variable
- *           that names the session, else by its ancestors: the recorder starts the command.
+ * Idea:     a recorder keeps its trace open, so /proc says which file it is, even if it was renamed. The recorder of a process is who has open what the
+ *           process has mapped of the session, else whom its environment names, else an ancestor: the recorder starts the command.
  */
 #ifndef TIDEMARK_ANALYZER_LIVE_SOURCE_H
 #define TIDEMARK_ANALYZER_LIVE_SOURCE_H

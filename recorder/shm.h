@@ -19,6 +19,7 @@
 
 #define TM_SHM_MAGIC 0x6d64697400000008ull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
+#define TM_SESSION_NAME "tidemark"         /* is in the name of that memory, where /proc lists it */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
 #define TM_SHM_PAGE 4096u
 

@@ -1,7 +1,8 @@
 /* dump_command.c - `tidemark-record dump --pid=PID`: asks a running recorder for a dump, and waits until it is there.
  *
- * The recorder of a recorded program is the process that its environment names; a recorder's own pid will do as well. The recorder is asked by
- * a signal, and what it writes is known by its name (dumps.h): the first one that is not there yet.
+ * The recorder of a recorded program is the process that has open what the program has mapped, the session's memory; the program's environment
+ * may be another by now, and names no recorder that the program has started itself. Where nothing is mapped the environment tells. A recorder's
+ * own pid will do as well. The recorder is asked by a signal, and what it writes is known by its name (dumps.h): the first one that is not there yet.
  */
 #include "dumps.h"
 #include "signals.h"
@@ -18,6 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 
 #define NUMBERS 100000u
@@ -52,12 +55,68 @@ static bool is_recorder(long pid) {
 	return name && !strcmp(name, "/tidemark-record");
 }
 
+static bool has_open(long pid, dev_t device, ino_t inode) {
+	char directory[64], link[PATH_MAX];
+	struct stat file;
+	bool found = false;
+	snprintf(directory, sizeof directory, "/proc/%ld/fd", pid);
+	DIR *d = opendir(directory);
+	for (struct dirent *e; d && !found && (e = readdir(d));) {
+		snprintf(link, sizeof link, "%s/%s", directory, e->d_name);
+		found = stat(link, &file) == 0 && file.st_dev == device && file.st_ino == inode;
+	}
+	if (d) closedir(d);
+	return found;
+}
+
+static long recorder_with(dev_t device, ino_t inode) {
+	DIR *d = opendir("/proc");
+	long found = 0;
+	for (struct dirent *e; d && !found && (e = readdir(d));) {
+		long pid = strtol(e->d_name, NULL, 10);
+		if (pid > 0 && is_recorder(pid) && has_open(pid, device, inode)) found = pid;
+	}
+	if (d) closedir(d);
+	return found;
+}
+
+/* The recorder whose memory is among the mappings that the file lists; 0: none. */
+static long recorder_of_mappings(const char *maps) {
+	char *line = NULL;
+	size_t capacity = 0;
+	long recorder = 0;
+	FILE *f = fopen(maps, "re");
+	while (f && !recorder && getline(&line, &capacity, f) > 0) {
+		unsigned major_number, minor_number;
+		unsigned long inode;
+		if (!strstr(line, " rw-s ") || !strstr(line, TM_SESSION_NAME)) continue;
+		if (sscanf(line, "%*s %*s %*s %x:%x %lu", &major_number, &minor_number, &inode) != 3) continue;
+		recorder = recorder_with(makedev(major_number, minor_number), inode);
+	}
+	if (f) fclose(f);
+	free(line);
+	return recorder;
+}
+
+/* By any of its threads: where the first one has ended, /proc/PID shows no memory. */
+static long recorder_of_memory(long pid) {
+	char directory[64], maps[PATH_MAX];
+	long recorder = 0;
+	snprintf(directory, sizeof directory, "/proc/%ld/task", pid);
+	DIR *d = opendir(directory);
+	for (struct dirent *e; d && !recorder && (e = readdir(d));) {
+		snprintf(maps, sizeof maps, "%s/%s/maps", directory, e->d_name);
+		recorder = recorder_of_mappings(maps);
+	}
+	if (d) closedir(d);
+	return recorder;
+}
+
 /* From TIDEMARK_SESSION=/proc/PID/fd/N in its environment; 0: not there. */
-static long recorder_of(long pid) {
+static long recorder_of_environment(long pid) {
 	char path[64], *variable = NULL;
 	size_t capacity = 0;
 	long recorder = 0;
-	if (is_recorder(pid)) return pid;
 	snprintf(path, sizeof path, "/proc/%ld/environ", pid);
 	FILE *f = fopen(path, "re");
 	while (f && !recorder && getdelim(&variable, &capacity, 0, f) > 0)
@@ -65,6 +124,11 @@ static long recorder_of(long pid) {
 	if (f) fclose(f);
 	free(variable);
 	return recorder && is_recorder(recorder) ? recorder : 0;
+}
+
+static long recorder_of(long pid) {
+	long recorder = is_recorder(pid) ? pid : recorder_of_memory(pid);
+	return recorder ? recorder : recorder_of_environment(pid);
 }
 
 static bool is_trace(const char *path) {

@@ -35,7 +35,7 @@ static int open_named(struct tm_session *s) {
 	const char *directories[] = { "/dev/shm", getenv("TMPDIR"), "/tmp" };
 	for (size_t i = 0; i < sizeof directories / sizeof directories[0]; i++) {
 		if (!directories[i]) continue;
-		int n = snprintf(s->unlink_path, sizeof s->unlink_path, "%s/tidemark-XXXXXX", directories[i]);
+		int n = snprintf(s->unlink_path, sizeof s->unlink_path, "%s/" TM_SESSION_NAME "-XXXXXX", directories[i]);
 		if (n < 0 || (size_t)n >= sizeof s->unlink_path) continue;
 		int fd = mkostemp(s->unlink_path, O_CLOEXEC);
 		if (fd >= 0) {
@@ -48,7 +48,7 @@ static int open_named(struct tm_session *s) {
 }
 
 static int open_file(struct tm_session *s) {
-	int fd = (int)syscall(SYS_memfd_create, "tidemark", 1u /* MFD_CLOEXEC */);
+	int fd = (int)syscall(SYS_memfd_create, TM_SESSION_NAME, 1u /* MFD_CLOEXEC */);
 	if (fd >= 0) {
 		snprintf(s->path, sizeof s->path, "/proc/%d/fd/%d", (int)getpid(), fd);
 		if (access(s->path, R_OK | W_OK) == 0) return fd;
@@ -163,7 +163,7 @@ void tm_session_release(struct tm_session *s) {
 }
 
 const char *tm_session_mapped_name(const struct tm_session *s) {
-	return s->unlink_path[0] ? s->unlink_path : "/memfd:tidemark";
+	return s->unlink_path[0] ? s->unlink_path : "/memfd:" TM_SESSION_NAME;
 }
 
 struct tm_ring *tm_session_ring(const struct tm_session *s, uint32_t index) {

@@ -246,6 +246,80 @@ def a_killed_recording_is_shown_as_far_as_it_went(t):
         t.check(words in done.errors and not done.text, f"{option}: {done.errors!r}")
 
 
+KEPT = r"""
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+extern char **environ;
+static void *volatile kept;
+static void wait_for_the_end(void) {
+	char word;
+	printf("%d\n", (int)getpid());
+	fflush(stdout);
+	while (read(0, &word, 1) > 0) continue;
+	exit(0);
+}
+static void *when_alone(void *unused) {
+	char path[64], byte;
+	int fd;
+	snprintf(path, sizeof path, "/proc/%d/maps", (int)getpid());
+	while ((fd = open(path, O_RDONLY)) >= 0 && read(fd, &byte, 1) == 1) close(fd);
+	wait_for_the_end();
+	return unused;
+}
+int main(int count, char **words) {
+	pthread_t thread;
+	(void)count;
+	kept = malloc(4321);
+	if (!strcmp(words[1], "thread")) {
+		pthread_create(&thread, NULL, when_alone, NULL);
+		pthread_exit(NULL);
+	}
+	for (int i = 0; !strcmp(words[1], "title") && environ[i]; i++) memset(environ[i], 'x', strlen(environ[i]));
+	wait_for_the_end();
+}
+"""
+
+
+def running(program):
+    """Its number here, which is another one in a namespace of its own."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{name}/exe") == os.path.realpath(program):
+                return int(name)
+        except OSError:
+            pass
+    raise Failed(f"{program} does not run")
+
+
+@test
+def by_the_number_of_any_recorded_process(t):
+    """Of one that started its recorder itself, one that wrote its title over its environment, as servers do, one whose first thread has ended, and one
+    that is the first of a namespace of its own: top shows it, and dump gets its trace."""
+    with open(t.path("kept.c"), "w", encoding="ascii") as file:
+        file.write(KEPT)
+    program = t.program(t.path("kept.c"), name="kept")
+    record = [t.recorder, "--quiet", "-o", "%q{WAY}.tmk", "--", program]
+    ways = {"preloaded": [program, "alone"], "title": [*record, "title"], "thread": [*record, "thread"]}
+    if t.run(["unshare", "-pf", "--mount-proc", "true"]).status == 0:
+        ways["namespace"] = ["unshare", "-pf", "--mount-proc", *record, "alone"]
+    for way, command in ways.items():
+        env = {"WAY": way, **({"LD_PRELOAD": t.library, "TIDEMARK_OPTIONS": "-o preloaded.tmk"} if way == "preloaded" else {})}
+        child = t.start(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        pid = int(child.stdout.readline())
+        if way == "namespace":
+            pid = running(program)
+        kept = lambda pid=pid: [r["live_bytes"] for r in rows(t, f"--pid={pid}", "--by=site", "--count=1") if r["live_bytes"] == 4321]
+        until(t, f"what is kept ({way})", kept, bool)
+        dump = t.run([t.tidemark, "dump", f"--pid={pid}"], status=0, timeout=60).text.strip()
+        t.equal(dump, t.path(f"{way}.dump1.tmk"), f"what dump prints ({way})")
+        t.equal(t.imported(dump).value("select count(*) from allocation where size_bytes = 4321 and free_ns is null"), 1, f"of the dump ({way})")
+        child.communicate("", 60)
+
+
 @test
 def what_cannot_be_followed(t):
     for arguments, status, words in ((["--pid=1"], 1, "no recording"), (["--pid=999999999"], 1, "no such process"), ([], 2, "is needed"),
