@@ -198,8 +198,7 @@ void tm_closing_print_failure(struct tm_collector *c) {
 	char time[TM_UNIT_TEXT_MAX];
 	if (c->options.attach_pid > 0 && !c->options.verbose) return;
 	if (c->writer.is_gone)
-		fprintf(stderr, "tidemark-record: cannot keep '%s': it was removed while it was written; nothing of the recording is left\n",
-			c->writer.path);
+		fprintf(stderr, "tidemark-record: cannot keep '%s': it was removed while it was written\n", c->writer.path);
 	else if (c->writer.error)
 		fprintf(stderr, "tidemark-record: cannot write '%s': %s; the trace ends at %s\n", c->writer.path, strerror(c->writer.error),
 			tm_format_time(c->encoder.end_ns, time));

@@ -125,14 +125,14 @@ def output_is_renamed(t):
 
 @test
 def output_is_removed(t):
-    """Where no trace is left, that is said, also with --quiet, and no file is named as if it were there; the status is the program's."""
+    """Where the trace has no name any more, that is said, also with --quiet, and no file is named as if it were there; the status is the program's."""
     for options in ((), ("--quiet",)):
         trace = t.path("gone.tmk")
         child = hold(t, trace, *options)
         os.remove(trace)
         _, errors = child.communicate("\n", 60)
         t.equal(child.returncode, 0, "exit status")
-        said = f"tidemark-record: cannot keep '{trace}': it was removed while it was written; nothing of the recording is left"
+        said = f"tidemark-record: cannot keep '{trace}': it was removed while it was written"
         t.equal([line for line in errors.splitlines() if trace in line], [said], f"what is said of the file, {options}")
 
 
