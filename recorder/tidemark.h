@@ -24,6 +24,7 @@
  *     TIDEMARK_SCOPE("name");            A scope from here to the end of the enclosing block, whatever way it is left: return, break, goto, in C++
  *                                        an exception (the scope is marked so), longjmp (seen at the next block that opens where the one that
  *                                        was left cannot be around it: in the function jumped to, or called by it; else when an outer scope ends).
+ *                                        In a C++ coroutine it stays open while that is suspended, and is a range then, as below.
  *     tidemark_scope_push("name")        Opens a scope on this thread, until the tidemark_scope_pop() that belongs to it. Scopes that a function left
  *     tidemark_scope_pop()               open close with the block around them, with their thread, or with the process. A pop too many does nothing.
  *     id = tidemark_range_begin("name")  A scope of this thread that tidemark_range_end(id) closes, from any thread and in any order.

@@ -61,8 +61,13 @@ static inline uint64_t link_of(const void *frame) {
 	return ((uintptr_t)frame & TM_BLOCK_FRAME_MASK) | (uint64_t)((uint32_t)returns_to * 0x9E3779B1u >> 16) << TM_BLOCK_FRAME_BITS;
 }
 
-/* A block's key is where its variable lies: no two blocks that are alive have the same. */
+/* A block's key is where its variable lies: no two blocks that are alive have the same. A coroutine's variables lie in no frame of the stack, and the
+ * block outlives those that it ran in: it is a range. */
 TM_EXPORT void tidemark_api_block_begin_v1(const void *block, const char *name, const void *frame) {
+	if (TM_UNLIKELY(block < (const void *)__builtin_frame_address(0) || block >= frame)) {
+		if (name) scope(TM_OP_SCOPE_RANGE, (uintptr_t)block, 0, name);
+		return;
+	}
 	uint64_t link = name ? link_of(frame) : 0;
 	if (!name || tm_record_scope_quickly(TM_OP_SCOPE_BLOCK, TM_SCOPE_USER, (uintptr_t)block, link, name)) return;
 	scope(TM_OP_SCOPE_BLOCK, (uintptr_t)block, link, name);

@@ -511,6 +511,75 @@ def parts_of_a_program(t):
     t.equal(t.imported(recording).value("select count(*) from scope where id <> 0"), 0, "a static program is not recorded, and runs")
 
 
+COROUTINES = r"""
+#include "tidemark.h"
+#include <coroutine>
+#include <stdlib.h>
+#include <thread>
+struct generator {
+	struct promise_type {
+		generator get_return_object() { return { std::coroutine_handle<promise_type>::from_promise(*this) }; }
+		std::suspend_always initial_suspend() { return {}; }
+		std::suspend_always final_suspend() noexcept { return {}; }
+		std::suspend_always yield_value(int) { return {}; }
+		void unhandled_exception() {}
+		void return_void() {}
+	};
+	std::coroutine_handle<promise_type> handle;
+};
+static void *volatile kept;
+static void keep(size_t n) { kept = malloc(n); }
+static generator run(const char *name, size_t size) {
+	TIDEMARK_SCOPE(name);
+	for (int i = 0; i < 3; i++) {
+		keep(size);
+		co_yield i;
+	}
+}
+static void deeper(generator &g, int calls) {
+	if (calls) deeper(g, calls - 1);
+	else g.handle.resume();
+}
+static void plain() {
+	TIDEMARK_SCOPE("plain");
+	keep(7);
+}
+int main() {
+	generator a = run("a", 100), b = run("b", 1000), c = run("c", 10000);
+	deeper(a, 5), plain();
+	deeper(b, 1), plain();
+	b.handle.resume(), a.handle.resume();
+	{
+		TIDEMARK_SCOPE("around");
+		deeper(b, 3), deeper(b, 4), deeper(a, 9);
+	}
+	a.handle.resume(), plain();
+	std::thread([&] { c.handle.resume(); }).join();
+	c.handle.resume();
+	c.handle.destroy();
+	plain();
+	return 0;
+}
+"""
+
+
+@test
+def a_coroutine_that_is_suspended_in_a_block(t):
+    """Its block outlives the frames that it ran in: other blocks open above and below them meanwhile, it ends when its end comes, and what is allocated until then
+    is of the scope that began last."""
+    t.need("g++")
+    with open(t.path("coroutines.cc"), "w", encoding="ascii") as file:
+        file.write(COROUTINES)
+    db = t.imported(t.record([t.program(t.path("coroutines.cc"), "-std=c++20", cc="g++", name="coroutines")]))
+    t.equal(db.rows("select name, end_kind, count(*) from scope where id <> 0 group by name, end_kind"),
+            [("a", "closed", 1), ("around", "closed", 1), ("b", "closed", 1), ("c", "closed", 1), ("plain", "closed", 4)], "scopes")
+    t.equal(db.rows("select kind from loss"), [], "losses")
+    made = db.rows("select s.name, a.size_bytes, count(*) from allocation a join scope s on s.id = a.scope_id where a.size_bytes in (7, 100, 1000, 10000) "
+                   "group by s.name, a.size_bytes order by s.name, a.size_bytes")
+    t.equal(made, [("[unscoped]", 10000, 1), ("a", 100, 1), ("around", 100, 1), ("around", 1000, 1), ("b", 100, 1), ("b", 1000, 2), ("c", 10000, 1), ("plain", 7, 4)],
+            "blocks by scope")
+
+
 # --- cost
 
 SCOPES = """#include "tidemark.h"
