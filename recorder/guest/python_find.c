@@ -242,10 +242,12 @@ static void find_runs(struct tm_python *p) {
 static void note_unknown(struct tm_thread *t, uint32_t version) {
 	char text[] = "no Python stacks: tidemark does not know the structures of Python 3.00";
 	char *digits = text + sizeof text - 3;
+	uint32_t minor = version & 0xff;
 
 	if (!version) return;
-	digits[0] = (char)('0' + (version & 0xff) / 10 % 10);
-	digits[1] = (char)('0' + (version & 0xff) % 10);
+	if (minor >= 10) *digits++ = (char)('0' + minor / 10 % 10);
+	*digits++ = (char)('0' + minor % 10);
+	*digits = 0;
 	tm_emit_note(t, "python", text);
 }
 

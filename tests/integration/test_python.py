@@ -9,7 +9,7 @@ import os
 import re
 
 from python_programs import HEAD, KINDS, program
-from pythons import each
+from pythons import candidates, each
 from tidemark_test import Failed, main, test
 
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../fixtures/programs/probe.py")
@@ -324,6 +324,16 @@ probe()
             names = [name for _, _, name in python_frames(db, stacks[0][0])]
             t.check(not names or names[:2] == ["inside", "<module>"], f"{python}: in another interpreter: {names}")
             print(f"{python}: in another interpreter: {names}")
+
+
+@test
+def older_python(t):
+    """Of 3.7, which it does not know, a note says so by the version's usual name."""
+    found = [path for path in candidates() if path and os.access(path, os.X_OK) and t.run([path, "--version"], status=None).text.startswith("Python 3.7.")]
+    if not found:
+        t.skip("no CPython 3.7 is on this machine")
+    db = t.imported(t.record([found[0], "-c", "print(len(bytearray(100000)))"]))
+    t.equal(db.rows("SELECT text FROM note WHERE kind = 'python'"), [("no Python stacks: tidemark does not know the structures of Python 3.7",)], "the note")
 
 
 main()
