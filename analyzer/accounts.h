@@ -20,7 +20,7 @@
 
 #include "catalog.h"
 #include "leak_watch.h"
-#include "pairing.h"
+#include "../schema/pairing.h"
 #include "ranges.h"
 #include "site_changes.h"
 #include "sites.h"

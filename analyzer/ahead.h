@@ -9,7 +9,7 @@
 #ifndef TIDEMARK_ANALYZER_AHEAD_H
 #define TIDEMARK_ANALYZER_AHEAD_H
 
-#include "blocks.h"
+#include "../schema/blocks.h"
 #include "catalog.h"
 
 #include "../schema/events.h"

@@ -10,7 +10,7 @@
 #ifndef TIDEMARK_ANALYZER_BLOCK_SCAN_H
 #define TIDEMARK_ANALYZER_BLOCK_SCAN_H
 
-#include "array.h"
+#include "../schema/array.h"
 #include "database.h"
 #include "id_map.h"
 

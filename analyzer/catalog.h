@@ -10,7 +10,7 @@
 #ifndef TIDEMARK_ANALYZER_CATALOG_H
 #define TIDEMARK_ANALYZER_CATALOG_H
 
-#include "array.h"
+#include "../schema/array.h"
 #include "reader.h"
 
 #include "../schema/activity.h"

@@ -15,7 +15,7 @@
 #ifndef TIDEMARK_ANALYZER_CHECKPOINTS_H
 #define TIDEMARK_ANALYZER_CHECKPOINTS_H
 
-#include "array.h"
+#include "../schema/array.h"
 
 #include <stdbool.h>
 #include <stdint.h>

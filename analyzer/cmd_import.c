@@ -4,7 +4,7 @@
 #include "reader.h"
 #include "talk.h"
 
-#include "array.h"
+#include "../schema/array.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
 #ifndef TIDEMARK_ANALYZER_DEVICE_BLOCKS_H
 #define TIDEMARK_ANALYZER_DEVICE_BLOCKS_H
 
-#include "array.h"
+#include "../schema/array.h"
 
 struct tm_device_block {
 	uint64_t address, end, alloc_ns;

@@ -10,7 +10,7 @@
 #ifndef TIDEMARK_ANALYZER_FOREIGN_PICKLE_H
 #define TIDEMARK_ANALYZER_FOREIGN_PICKLE_H
 
-#include "array.h"
+#include "../schema/array.h"
 
 #include "../schema/wire.h"
 

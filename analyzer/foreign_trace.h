@@ -10,7 +10,7 @@
 #ifndef TIDEMARK_ANALYZER_FOREIGN_TRACE_H
 #define TIDEMARK_ANALYZER_FOREIGN_TRACE_H
 
-#include "array.h"
+#include "../schema/array.h"
 #include "id_map.h"
 
 #include "../schema/activity.h"

@@ -8,7 +8,7 @@
 #ifndef TIDEMARK_ANALYZER_GPU_WORK_H
 #define TIDEMARK_ANALYZER_GPU_WORK_H
 
-#include "array.h"
+#include "../schema/array.h"
 
 #include "../schema/activity.h"
 

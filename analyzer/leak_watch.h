@@ -12,7 +12,7 @@
 #ifndef TIDEMARK_ANALYZER_LEAK_WATCH_H
 #define TIDEMARK_ANALYZER_LEAK_WATCH_H
 
-#include "array.h"
+#include "../schema/array.h"
 
 #define TM_LEAK_LOOKS 64u
 #define TM_LEAK_TICKS 4096u

@@ -11,7 +11,7 @@
 #ifndef TIDEMARK_ANALYZER_LEVEL_TRACK_H
 #define TIDEMARK_ANALYZER_LEVEL_TRACK_H
 
-#include "array.h"
+#include "../schema/array.h"
 
 #include <stdint.h>
 

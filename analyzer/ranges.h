@@ -10,7 +10,7 @@
 #ifndef TIDEMARK_ANALYZER_RANGES_H
 #define TIDEMARK_ANALYZER_RANGES_H
 
-#include "blocks.h"
+#include "../schema/blocks.h"
 
 struct tm_account;
 

@@ -13,7 +13,7 @@
 #ifndef TIDEMARK_ANALYZER_REPORT_H
 #define TIDEMARK_ANALYZER_REPORT_H
 
-#include "array.h"
+#include "../schema/array.h"
 #include "database.h"
 #include "id_map.h"
 #include "options.h"

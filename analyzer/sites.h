@@ -18,7 +18,7 @@
 #ifndef TIDEMARK_ANALYZER_SITES_H
 #define TIDEMARK_ANALYZER_SITES_H
 
-#include "array.h"
+#include "../schema/array.h"
 
 struct tm_amount {
 	uint64_t bytes, count;

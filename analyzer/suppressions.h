@@ -13,7 +13,7 @@
 #include <sqlite3.h>
 
 #include "../schema/records.h"
-#include "array.h"
+#include "../schema/array.h"
 
 struct tm_suppressions {
 	TM_ARRAY(char *) patterns;

@@ -7,7 +7,7 @@
 #ifndef TIDEMARK_ANALYZER_TIMELINE_H
 #define TIDEMARK_ANALYZER_TIMELINE_H
 
-#include "array.h"
+#include "../schema/array.h"
 
 #include <stdint.h>
 

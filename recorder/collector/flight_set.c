@@ -1,13 +1,12 @@
 /* flight_set.c - replays dropped events and keeps what is live: see flight_set.h.
  *
- * Addresses. A free is stamped before it happens and an allocation after, but a stamp may be read too early (guest/clock.c), and the free of a realloc
- * is read when the call is over. So an allocation of an address that is live puts the older block aside: the free that was meant for it comes soon. And
- * a free of what is not live is kept for a moment, for an allocation by another thread; for one by the same thread only if shortly before yet another
- * thread's free ended the block that was this one's, as pairing.h of the analyzer tells. A free that was of nothing at all would shift all that follow at a
- * busy address: after a while the next one that waits is forgotten.
+ * Addresses. Which free ends which block is told as the analyzer does, by pairing.h of schema/: stamps may be read too early (guest/clock.c). A free is
+ * replayed at its own time, that of a realloc at the time when the call began. That one is read when the call is over: by then what it made room for
+ * may have been given its place already, and the free is nobody's.
  */
 #include "flight_set.h"
 
+#include "../../schema/pairing.h"
 #include "disjoint.h"
 #include "flight_scopes.h"
 #include "memory.h"
@@ -15,32 +14,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SKEW_NS 30000u          /* stamps are out of order by less */
-#define SHIFT_NS 100000u        /* at one address all frees have to wait for no longer */
-#define CALM_NS 300000u         /* an address without a free for so long is in order again */
-#define ASIDE_NS 10000000000ull /* a block put aside whose free has not come by then has none */
-#define FREES 1024u             /* addresses whose last frees are known, a power of two */
-#define NUMBERS 4u              /* of one event: what it closes, and what it opens */
+#define NUMBERS 4u      /* of one event: what it closes, and what it opens */
+#define BLOCKS_AHEAD 8u /* so many events before it is needed a block is fetched */
+#define SLOTS_AHEAD 16u /* and its place in the table */
 
-struct block {
-	uint64_t address; /* 0: an empty slot */
+struct block { /* or a free that waits for one: by its op */
+	uint64_t address;
 	uint64_t size, usable, ns, number;
 	uint32_t process, heap, thread, stack;
 	struct tm_flight_scope *scope;
+	uint32_t next; /* of those that are unused */
 	uint8_t op;
 };
 
-struct aside {
-	struct block block;
-	uint64_t since_ns;
-};
-
-struct frees { /* of one address, until another one needs the place */
-	uint64_t address;
-	uint64_t free_ns;  /* of the last one that ended a block; 0: none */
-	uint64_t early_ns; /* of one that found nothing; 0: none waits */
-	uint64_t since_ns; /* all that came since then had to wait; 0: the last did not */
-	uint32_t process, heap, free_thread, early_thread;
+struct heap {
+	struct tm_flight_set *set;
+	uint32_t id;               /* 0: the default one of its process */
+	struct tm_pairing pairing; /* realloc_of of a block and scope of a free: its index in set->blocks */
+	struct heap *next;         /* of its process */
+	bool is_watched;
+	struct heap *next_watched;
 };
 
 struct range { /* what is left of a mapping; begins as disjoint.h wants it */
@@ -56,21 +49,27 @@ struct last {                  /* the last event of a kind in a process */
 
 struct process {
 	struct tm_disjoint ranges;
+	struct heap *heaps, *default_heap;
+	size_t thread_count;
+	bool has_gaps; /* recording was off for a while */
 	struct last step, stop;
 };
 
 struct thread {
 	uint32_t process;
+	bool is_freed;            /* of the first event that waits: its free is replayed already */
 	struct tm_event *waiting; /* from `at` to `count` */
 	size_t at, count, capacity;
 };
 
 struct tm_flight_set {
-	struct block *blocks; /* open addressing, at most half full */
-	size_t block_count, mask;
-	struct frees *frees; /* FREES of them, by address */
-	struct aside *aside;
-	size_t aside_count, aside_capacity;
+	TM_ARRAY(struct block) blocks; /* the first is nobody's */
+	uint32_t unused;               /* of them, 0 none */
+	struct heap **heaps;           /* by id, which no two processes share */
+	size_t heap_count, heap_capacity;
+	struct heap *watched;      /* something waits in them */
+	uint64_t look_ns;          /* when they are looked at */
+	uint64_t watermark_ns;     /* of the last replay */
 	struct process *processes; /* by id */
 	size_t process_count, process_capacity;
 	struct thread *threads; /* by id */
@@ -83,142 +82,7 @@ struct tm_flight_set {
 	uint64_t last_number;
 };
 
-/* --- blocks --- */
-
-static size_t hash_of(uint64_t address, uint32_t process, uint32_t heap) {
-	uint64_t key = address ^ (uint64_t)heap << 40 ^ (uint64_t)process << 52;
-	return (size_t)((key ^ key >> 32) * 0x9E3779B97F4A7C15u >> 24);
-}
-
-static size_t slot_of(const struct tm_flight_set *s, uint64_t address, uint32_t process, uint32_t heap) {
-	return hash_of(address, process, heap) & s->mask;
-}
-
-static struct block *find(const struct tm_flight_set *s, uint64_t address, uint32_t process, uint32_t heap) {
-	size_t at = slot_of(s, address, process, heap);
-	for (;; at = (at + 1) & s->mask) {
-		struct block *b = &s->blocks[at];
-		if (!b->address || (b->address == address && b->heap == heap && b->process == process)) return b;
-	}
-}
-
-static void grow(struct tm_flight_set *s) {
-	struct tm_flight_set grown = { .mask = s->mask ? s->mask * 2 + 1 : 1023 };
-	grown.blocks = tm_memory_new_table(grown.mask + 1, sizeof grown.blocks[0]);
-	for (size_t i = 0; s->blocks && i <= s->mask; i++) {
-		const struct block *b = &s->blocks[i];
-		if (b->address) *find(&grown, b->address, b->process, b->heap) = *b;
-	}
-	tm_memory_free_table(s->blocks, s->mask + 1, sizeof s->blocks[0]);
-	s->blocks = grown.blocks;
-	s->mask = grown.mask;
-}
-
-/* Moves later entries of the same run forward, so that no gap hides them. */
-static void remove_block(struct tm_flight_set *s, struct block *b) {
-	size_t gap = (size_t)(b - s->blocks), at = gap;
-	s->block_count--;
-	for (;;) {
-		at = (at + 1) & s->mask;
-		const struct block *next = &s->blocks[at];
-		if (!next->address) break;
-		size_t home = slot_of(s, next->address, next->process, next->heap);
-		if (((at - home) & s->mask) < ((at - gap) & s->mask)) continue;
-		s->blocks[gap] = *next;
-		gap = at;
-	}
-	s->blocks[gap].address = 0;
-}
-
-static void put_aside(struct tm_flight_set *s, const struct block *b, uint64_t ns) {
-	s->aside = tm_memory_grow(s->aside, &s->aside_capacity, s->aside_count + 1, sizeof s->aside[0]);
-	s->aside[s->aside_count++] = (struct aside){ *b, ns };
-}
-
-static void drop_aside(struct tm_flight_set *s, size_t i) {
-	tm_flight_scope_let_go(&s->scopes, s->aside[i].block.scope);
-	s->aside[i] = s->aside[--s->aside_count];
-}
-
-/* True: the free was meant for a block that was put aside. */
-static bool freed_aside(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
-	const struct block *live = s->block_count ? find(s, e->old, process, e->heap) : NULL;
-	if (live && live->address && live->thread == thread && live->ns <= e->begin_ns) return false; /* it had that block in hand */
-	for (size_t i = 0; i < s->aside_count; i++) {
-		const struct aside *a = &s->aside[i];
-		if (a->block.address != e->old || a->block.process != process || a->block.heap != e->heap) continue;
-		if (e->begin_ns > a->since_ns + SKEW_NS || e->begin_ns < a->block.ns) continue;
-		drop_aside(s, i);
-		return true;
-	}
-	return false;
-}
-
-static struct block block_of(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
-	struct tm_flight_scope *scope = tm_flight_scopes_top(&s->scopes, thread);
-	tm_flight_scope_hold(scope);
-	return (struct block){ e->addr, e->size, e->usable, e->time_ns, s->last_number, process, e->heap, thread, e->stack, scope, e->op };
-}
-
-static struct frees *frees_of(struct tm_flight_set *s, uint64_t address, uint32_t process, uint32_t heap) {
-	struct frees *f = &s->frees[hash_of(address, process, heap) & (FREES - 1)];
-	if (f->address != address || f->process != process || f->heap != heap)
-		*f = (struct frees){ .address = address, .process = process, .heap = heap };
-	return f;
-}
-
-/* A realloc's free of a block that is younger than the call was meant for another one. */
-static void freed(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
-	if (!e->old) return;
-	struct frees *f = frees_of(s, e->old, process, e->heap);
-	if (!s->aside_count || !freed_aside(s, process, thread, e)) {
-		struct block *b = s->block_count ? find(s, e->old, process, e->heap) : NULL;
-		if (!b || !b->address || b->ns > e->begin_ns + SKEW_NS) {
-			if (!f->since_ns || e->begin_ns > f->free_ns + CALM_NS) f->since_ns = e->begin_ns;
-			f->early_ns = e->begin_ns;
-			f->early_thread = thread;
-			return;
-		}
-		tm_flight_scope_let_go(&s->scopes, b->scope);
-		remove_block(s, b);
-	}
-	f->free_ns = e->begin_ns;
-	f->free_thread = thread;
-	f->since_ns = 0;
-}
-
-/* True: the block was freed already. */
-static bool freed_early(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
-	struct frees *f = frees_of(s, e->addr, process, e->heap);
-	if (!f->early_ns) return false;
-	bool own = f->early_thread == thread, fits = e->time_ns <= f->early_ns + SKEW_NS && e->time_ns <= f->since_ns + SHIFT_NS;
-	bool was_taken = f->free_ns && f->free_thread != thread && f->early_ns <= f->free_ns + SKEW_NS;
-	if (!fits || (own && !was_taken)) {
-		f->early_ns = f->since_ns = 0;
-		return false;
-	}
-	if (!own) f->free_thread = f->early_thread;
-	f->free_ns = f->early_ns;
-	f->early_ns = 0;
-	return true;
-}
-
-static void allocated(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
-	if (!e->addr) return;
-	if (s->block_count * 2 >= s->mask) grow(s);
-	struct block *b = find(s, e->addr, process, e->heap);
-	if (!b->address && freed_early(s, process, thread, e)) return;
-	if (b->address) put_aside(s, b, e->time_ns);
-	else s->block_count++;
-	*b = block_of(s, process, thread, e);
-}
-
-static void forget_old_asides(struct tm_flight_set *s, uint64_t now_ns) {
-	for (size_t i = s->aside_count; i-- > 0;)
-		if (now_ns > s->aside[i].since_ns + ASIDE_NS) drop_aside(s, i);
-}
-
-/* --- mappings --- */
+/* --- processes and heaps --- */
 
 static struct process *process_of(struct tm_flight_set *s, uint32_t id) {
 	if (id >= s->process_count) {
@@ -228,6 +92,160 @@ static struct process *process_of(struct tm_flight_set *s, uint32_t id) {
 	}
 	return &s->processes[id];
 }
+
+static const struct tm_pairing_sink sink;
+
+static struct heap **place_of_heap(struct tm_flight_set *s, struct process *p, uint32_t id) {
+	if (!id) return &p->default_heap;
+	if (id >= s->heap_count) {
+		s->heaps = tm_memory_grow(s->heaps, &s->heap_capacity, id + 1u, sizeof(struct heap *));
+		memset(s->heaps + s->heap_count, 0, (id + 1u - s->heap_count) * sizeof(struct heap *));
+		s->heap_count = id + 1u;
+	}
+	return &s->heaps[id];
+}
+
+static struct heap *heap_of(struct tm_flight_set *s, uint32_t process, uint32_t id) {
+	struct process *p = process_of(s, process);
+	struct heap **place = place_of_heap(s, p, id), *h = *place;
+	if (h) return h;
+	*place = h = tm_memory_new(1, sizeof *h);
+	h->set = s;
+	h->id = id;
+	h->next = p->heaps;
+	p->heaps = h;
+	tm_pairing_init(&h->pairing, &sink, h);
+	h->pairing.alone = p->thread_count < 2;
+	h->pairing.has_gaps = p->has_gaps;
+	return h;
+}
+
+static void has_another_thread(struct process *p) {
+	p->thread_count++;
+	for (struct heap *h = p->heaps; h; h = h->next) h->pairing.alone = p->thread_count < 2;
+}
+
+static void has_gaps(struct process *p) {
+	p->has_gaps = true;
+	for (struct heap *h = p->heaps; h; h = h->next) h->pairing.has_gaps = true;
+}
+
+/* --- blocks --- */
+
+static uint32_t new_block(struct tm_flight_set *s) {
+	uint32_t index = s->unused;
+	if (index) {
+		s->unused = s->blocks.items[index].next;
+		return index;
+	}
+	if (s->blocks.count > INT32_MAX || !tm_array_push(&s->blocks)) tm_memory_exhausted();
+	return (uint32_t)s->blocks.count - 1;
+}
+
+static void forget_block(struct tm_flight_set *s, uint64_t index) {
+	if (!index) return;
+	tm_flight_scope_let_go(&s->scopes, s->blocks.items[index].scope);
+	s->blocks.items[index].next = s->unused;
+	s->unused = (uint32_t)index;
+}
+
+static void allocated(void *context, const struct tm_block *b, bool passing) {
+	(void)context;
+	(void)b;
+	(void)passing;
+}
+
+static uint64_t released(void *context, const struct tm_block *b, uint64_t free_ns, uint32_t thread, uint32_t scope, bool lost) {
+	struct heap *h = context;
+	(void)free_ns;
+	(void)thread;
+	(void)lost;
+	forget_block(h->set, b->realloc_of);
+	forget_block(h->set, scope);
+	return 0;
+}
+
+static void unmatched(void *context, uint64_t address, uint32_t thread, uint32_t scope) {
+	struct heap *h = context;
+	(void)address;
+	(void)thread;
+	forget_block(h->set, scope);
+}
+
+static const struct tm_pairing_sink sink = { allocated, released, unmatched };
+
+static void watch(struct tm_flight_set *s, struct heap *h, uint64_t now_ns) {
+	if (h->pairing.failed) tm_memory_exhausted();
+	if (h->is_watched || !tm_pairing_waits(&h->pairing)) return;
+	if (!s->watched) s->look_ns = now_ns + TM_SKEW_NS;
+	h->is_watched = true;
+	h->next_watched = s->watched;
+	s->watched = h;
+}
+
+/* Gives up on what has waited too long. */
+static void look_at_waiting(struct tm_flight_set *s, uint64_t now_ns) {
+	struct heap *h = s->watched;
+	s->watched = NULL;
+	for (struct heap *next; h; h = next) {
+		next = h->next_watched;
+		h->is_watched = false;
+		tm_pairing_expire(&h->pairing, now_ns);
+		watch(s, h, now_ns);
+	}
+}
+
+/* What a free is told as that waits for its block: the other half of a realloc stands for itself. */
+static uint8_t free_alone(uint8_t op) {
+	if (TM_OP_CLASS(op) == TM_CLASS_FREE) return op;
+	return op == TM_OP_PYTHON_REALLOC ? TM_OP_PYTHON_FREE : TM_OP_REALLOC_FREE;
+}
+
+static void freed(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
+	if (!e->old) return;
+	struct heap *h = heap_of(s, process, e->heap);
+	if (e->begin_ns < s->watermark_ns) {
+		const struct tm_block *live = tm_blocks_find(&h->pairing.blocks, e->old);
+		if (live && s->blocks.items[live->realloc_of].ns > e->begin_ns + TM_SKEW_NS) return;
+	}
+	uint32_t index = new_block(s);
+	s->blocks.items[index] = (struct block){ .address = e->old,
+						 .ns = e->begin_ns,
+						 .number = s->last_number,
+						 .process = process,
+						 .heap = e->heap,
+						 .thread = thread,
+						 .op = free_alone(e->op) };
+	tm_pairing_free(&h->pairing, e->old, e->begin_ns, thread, index);
+	watch(s, h, e->begin_ns);
+}
+
+static struct block block_of(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
+	struct tm_flight_scope *scope = tm_flight_scopes_top(&s->scopes, thread);
+	tm_flight_scope_hold(scope);
+	return (struct block){ .address = e->addr,
+			       .size = e->size,
+			       .usable = e->usable,
+			       .ns = e->time_ns,
+			       .number = s->last_number,
+			       .process = process,
+			       .heap = e->heap,
+			       .thread = thread,
+			       .stack = e->stack,
+			       .scope = scope,
+			       .op = e->op };
+}
+
+static void allocate(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
+	if (!e->addr) return;
+	struct heap *h = heap_of(s, process, e->heap);
+	uint32_t index = new_block(s);
+	s->blocks.items[index] = block_of(s, process, thread, e);
+	tm_pairing_alloc(&h->pairing, &(struct tm_block){ .address = e->addr, .alloc_ns = e->time_ns, .realloc_of = index }, thread);
+	watch(s, h, e->time_ns);
+}
+
+/* --- mappings --- */
 
 static void insert_part(struct process *p, const struct range *of, uint64_t low, uint64_t high) {
 	struct range part = *of;
@@ -268,18 +286,47 @@ static void play_text(struct tm_flight_set *s, uint32_t process, uint32_t thread
 	if (e->op == TM_OP_STEP) process_of(s, process)->step = last;
 	else if (TM_OP_IS_GPU(e->op)) return;
 	else if (TM_OP_IS_SCOPE(e->op)) tm_flight_scopes_play(&s->scopes, process, thread, e, s->last_number);
-	if (e->op == TM_OP_STOP) process_of(s, process)->stop = last;
+	if (e->op == TM_OP_STOP) {
+		process_of(s, process)->stop = last;
+		has_gaps(process_of(s, process));
+	}
 	if (e->op == TM_OP_START) process_of(s, process)->stop = (struct last){ 0 };
 }
 
-static void play(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
+/* When the first event that waits is played, or what is left of it. */
+static uint64_t next_ns(const struct thread *t) {
+	const struct tm_event *e = &t->waiting[t->at];
+	bool frees = TM_OP_CLASS(e->op) == TM_CLASS_FREE || (TM_OP_CLASS(e->op) == TM_CLASS_REALLOC && !t->is_freed);
+	return frees ? e->begin_ns : e->time_ns;
+}
+
+/* Asks the memory for what events further on in the same thread will look for. */
+static void look_ahead(struct tm_flight_set *s, const struct thread *t) {
+	for (size_t ahead = BLOCKS_AHEAD; ahead <= SLOTS_AHEAD; ahead += SLOTS_AHEAD - BLOCKS_AHEAD) {
+		const struct tm_event *e = t->at + ahead < t->count ? &t->waiting[t->at + ahead] : NULL;
+		if (!e || TM_OP_CLASS(e->op) > TM_CLASS_REALLOC) return;
+		const struct tm_blocks *blocks = &heap_of(s, t->process, e->heap)->pairing.blocks;
+		if (ahead == SLOTS_AHEAD) tm_blocks_prefetch_slot(blocks, e->old ? e->old : e->addr);
+		else if (e->old) tm_blocks_prefetch_block(blocks, e->old);
+	}
+}
+
+/* The first event that waits, or the free that it begins with. True: it is played to its end. */
+static bool play(struct tm_flight_set *s, struct thread *t, uint32_t thread) {
+	const struct tm_event *e = &t->waiting[t->at];
+	uint32_t process = t->process;
+	bool is_freed = t->is_freed;
+	if (s->watched && next_ns(t) > s->look_ns) look_at_waiting(s, next_ns(t));
+	look_ahead(s, t);
 	s->last_number += NUMBERS;
+	t->is_freed = false;
 	switch (TM_OP_CLASS(e->op)) {
-	case TM_CLASS_ALLOC: allocated(s, process, thread, e); break;
+	case TM_CLASS_ALLOC: allocate(s, process, thread, e); break;
 	case TM_CLASS_FREE: freed(s, process, thread, e); break;
 	case TM_CLASS_REALLOC:
-		freed(s, process, thread, e);
-		allocated(s, process, thread, e);
+		t->is_freed = !is_freed;
+		if (is_freed) allocate(s, process, thread, e);
+		else freed(s, process, thread, e);
 		break;
 	case TM_CLASS_MAP: mapped(s, process, thread, e); break;
 	case TM_CLASS_UNMAP: unmapped(s, process_of(s, process), e->old, e->old_size, e->begin_ns); break;
@@ -290,6 +337,7 @@ static void play(struct tm_flight_set *s, uint32_t process, uint32_t thread, con
 	case TM_CLASS_TEXT: play_text(s, process, thread, e); break;
 	default: break;
 	}
+	return !t->is_freed;
 }
 
 static struct thread *thread_of(struct tm_flight_set *s, uint32_t id) {
@@ -304,6 +352,7 @@ static struct thread *thread_of(struct tm_flight_set *s, uint32_t id) {
 void tm_flight_set_add(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *events, size_t n) {
 	struct thread *t = thread_of(s, thread);
 	if (!n) return;
+	if (!t->process) has_another_thread(process_of(s, process));
 	t->process = process;
 	if (!t->count) {
 		s->active = tm_memory_grow(s->active, &s->active_capacity, s->active_count + 1, sizeof s->active[0]);
@@ -314,13 +363,8 @@ void tm_flight_set_add(struct tm_flight_set *s, uint32_t process, uint32_t threa
 	t->count += n;
 }
 
-static uint64_t next_ns(const struct tm_flight_set *s, uint32_t thread) {
-	const struct thread *t = &s->threads[thread];
-	return t->waiting[t->at].time_ns;
-}
-
 static bool earlier(const struct tm_flight_set *s, uint32_t a, uint32_t b) {
-	uint64_t x = next_ns(s, a), y = next_ns(s, b);
+	uint64_t x = next_ns(&s->threads[a]), y = next_ns(&s->threads[b]);
 	return x != y ? x < y : a < b;
 }
 
@@ -353,21 +397,25 @@ static void keep_rest(struct tm_flight_set *s) {
 	s->active_count = active;
 }
 
-void tm_flight_set_advance(struct tm_flight_set *s, uint64_t watermark_ns) {
-	if (!s->active_count) return;
+static void replay(struct tm_flight_set *s, uint64_t watermark_ns) {
 	s->queue = tm_memory_grow(s->queue, &s->queue_capacity, s->active_count, sizeof s->queue[0]);
 	memcpy(s->queue, s->active, s->active_count * sizeof s->queue[0]);
 	s->queue_count = s->active_count;
 	for (size_t i = s->queue_count / 2; i-- > 0;) sift_down(s, i);
-	while (s->queue_count && next_ns(s, s->queue[0]) < watermark_ns) {
+	while (s->queue_count && next_ns(&s->threads[s->queue[0]]) < watermark_ns) {
 		uint32_t id = s->queue[0];
 		struct thread *t = &s->threads[id];
-		play(s, t->process, id, &t->waiting[t->at++]);
+		if (play(s, t, id)) t->at++;
 		if (t->at == t->count) s->queue[0] = s->queue[--s->queue_count];
 		if (s->queue_count) sift_down(s, 0);
 	}
 	keep_rest(s);
-	if (s->aside_count) forget_old_asides(s, watermark_ns);
+}
+
+void tm_flight_set_advance(struct tm_flight_set *s, uint64_t watermark_ns) {
+	if (s->active_count) replay(s, watermark_ns);
+	if (s->watched) look_at_waiting(s, watermark_ns);
+	if (watermark_ns > s->watermark_ns) s->watermark_ns = watermark_ns;
 }
 
 bool tm_flight_set_waits(const struct tm_flight_set *s, uint32_t thread) {
@@ -380,33 +428,46 @@ void tm_flight_set_end_thread(struct tm_flight_set *s, uint32_t thread) {
 	if (!tm_flight_set_waits(s, thread)) tm_flight_scopes_end_thread(&s->scopes, thread, false);
 }
 
-static void forget_blocks(struct tm_flight_set *s, uint32_t process) {
-	struct tm_flight_set kept = { .mask = s->mask };
-	if (!s->blocks) return;
-	kept.blocks = tm_memory_new_table(kept.mask + 1, sizeof kept.blocks[0]);
-	for (size_t i = 0; i <= s->mask; i++) {
-		const struct block *b = &s->blocks[i];
-		if (!b->address) continue;
-		if (b->process == process) {
-			tm_flight_scope_let_go(&s->scopes, b->scope);
-			s->block_count--;
-		} else {
-			*find(&kept, b->address, b->process, b->heap) = *b;
-		}
+static void unwatch(struct tm_flight_set *s, const struct heap *h) {
+	struct heap **link = &s->watched;
+	while (*link && *link != h) link = &(*link)->next_watched;
+	if (*link) *link = h->next_watched;
+}
+
+/* Calls `use` for every block of the heap that is live, and every event that waits for its turn. */
+static void for_each_block(const struct heap *h, void (*use)(void *context, uint64_t index), void *context) {
+	const struct tm_pairing *p = &h->pairing;
+	for (size_t i = 0; i < p->blocks.all.count; i++)
+		if (p->blocks.all.items[i].used) use(context, p->blocks.all.items[i].realloc_of);
+	for (uint64_t n = p->head; n < p->tail; n++) {
+		const struct tm_waiting *w = tm_pairing_waiting(p, n);
+		if (w) use(context, w->is_free ? w->block.scope : w->block.realloc_of);
 	}
-	tm_memory_free_table(s->blocks, s->mask + 1, sizeof s->blocks[0]);
-	s->blocks = kept.blocks;
+}
+
+static void forget(void *context, uint64_t index) {
+	forget_block(context, index);
+}
+
+static void release_heaps(struct tm_flight_set *s, struct process *p) {
+	for (struct heap *h = p->heaps, *next; h; h = next) {
+		next = h->next;
+		for_each_block(h, forget, s);
+		unwatch(s, h);
+		tm_pairing_release(&h->pairing);
+		*place_of_heap(s, p, h->id) = NULL;
+		free(h);
+	}
+	p->heaps = NULL;
 }
 
 void tm_flight_set_end_process(struct tm_flight_set *s, uint32_t process) {
-	for (size_t i = s->aside_count; i-- > 0;)
-		if (s->aside[i].block.process == process) drop_aside(s, i);
-	forget_blocks(s, process);
 	if (process < s->process_count) {
 		struct process *p = &s->processes[process];
 		unmapped(s, p, 0, UINT64_MAX, UINT64_MAX);
 		tm_disjoint_release(&p->ranges);
-		*p = (struct process){ 0 };
+		release_heaps(s, p);
+		*p = (struct process){ .thread_count = p->thread_count };
 	}
 	for (uint32_t i = 0; i < s->scopes.thread_count; i++)
 		if (s->scopes.threads[i].process == process) tm_flight_scopes_end_thread(&s->scopes, i, true);
@@ -436,6 +497,22 @@ static void put_block(struct tm_flight_list *list, const struct block *b, uint64
 	put(list, b->thread, b->number, &e);
 }
 
+struct listing {
+	const struct tm_flight_set *set;
+	struct tm_flight_list *list;
+};
+
+/* A block, or a free that waits. */
+static void put_heap_event(void *context, uint64_t index) {
+	const struct listing *l = context;
+	const struct block *b = &l->set->blocks.items[index];
+	struct tm_event e = { .time_ns = b->ns, .begin_ns = b->ns, .old = b->address, .usable = TM_USABLE_UNKNOWN };
+	e.heap = b->heap;
+	e.op = b->op;
+	if (TM_OP_CLASS(b->op) == TM_CLASS_FREE) put(l->list, b->thread, b->number, &e);
+	else put_block(l->list, b, b->size);
+}
+
 static void put_scope(struct tm_flight_list *list, const struct tm_flight_scope *s) {
 	put(list, s->thread, s->opened_number, &s->opened);
 	if (s->closed.op) put(list, s->closed_thread, s->closed_number, &s->closed);
@@ -451,18 +528,25 @@ static int by_thread_and_number(const void *a, const void *b) {
 static void put_waiting(const struct tm_flight_set *s, struct tm_flight_list *list) {
 	for (size_t i = 0; i < s->active_count; i++) {
 		const struct thread *t = &s->threads[s->active[i]];
-		for (size_t k = t->at; k < t->count; k++) put(list, s->active[i], s->last_number + NUMBERS + k, &t->waiting[k]);
+		for (size_t k = t->at; k < t->count; k++) {
+			struct tm_event e = t->waiting[k];
+			if (k == t->at && t->is_freed) {
+				e.op = op_alone(e.op);
+				e.begin_ns = e.time_ns;
+				e.old = 0;
+			}
+			put(list, s->active[i], s->last_number + NUMBERS + k, &e);
+		}
 	}
 }
 
 void tm_flight_set_list(const struct tm_flight_set *s, struct tm_flight_list *list) {
 	list->count = 0;
-	for (size_t i = 0; s->blocks && i <= s->mask; i++)
-		if (s->blocks[i].address) put_block(list, &s->blocks[i], s->blocks[i].size);
-	for (size_t i = 0; i < s->aside_count; i++) put_block(list, &s->aside[i].block, s->aside[i].block.size);
+	struct listing listing = { s, list };
 	for (size_t i = 0; i < s->process_count; i++) {
 		const struct process *p = &s->processes[i];
 		const struct range *r = tm_disjoint_above(&p->ranges, sizeof *r, 0);
+		for (const struct heap *h = p->heaps; h; h = h->next) for_each_block(h, put_heap_event, &listing);
 		for (; r; r = tm_disjoint_above(&p->ranges, sizeof *r, r->high)) put_block(list, &r->block, r->high - r->block.address);
 		if (p->step.event.op) put(list, p->step.thread, p->step.number, &p->step.event);
 		if (p->stop.event.op) put(list, p->stop.thread, p->stop.number, &p->stop.event);
@@ -474,20 +558,22 @@ void tm_flight_set_list(const struct tm_flight_set *s, struct tm_flight_list *li
 
 struct tm_flight_set *tm_flight_set_new(void) {
 	struct tm_flight_set *s = tm_memory_new(1, sizeof *s);
-	s->frees = tm_memory_new(FREES, sizeof s->frees[0]);
+	if (!tm_array_push(&s->blocks)) tm_memory_exhausted();
 	return s;
 }
 
 void tm_flight_set_free(struct tm_flight_set *s) {
 	if (!s) return;
-	for (size_t i = 0; i < s->process_count; i++) tm_disjoint_release(&s->processes[i].ranges);
+	for (size_t i = 0; i < s->process_count; i++) {
+		tm_disjoint_release(&s->processes[i].ranges);
+		release_heaps(s, &s->processes[i]);
+	}
 	for (size_t i = 0; i < s->thread_count; i++) free(s->threads[i].waiting);
 	tm_flight_scopes_release(&s->scopes);
 	free(s->processes);
 	free(s->threads);
-	tm_memory_free_table(s->blocks, s->mask + 1, sizeof s->blocks[0]);
-	free(s->aside);
-	free(s->frees);
+	free(s->heaps);
+	tm_array_release(&s->blocks);
 	free(s->active);
 	free(s->queue);
 	free(s);

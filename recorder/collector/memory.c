@@ -16,14 +16,14 @@ void tm_memory_on_exhausted(void (*function)(void)) {
 	last_stand = function;
 }
 
-static _Noreturn void exhausted(void) {
+void tm_memory_exhausted(void) {
 	if (last_stand) last_stand();
 	_exit(125);
 }
 
 void *tm_memory_new(size_t count, size_t item_bytes) {
 	void *p = calloc(count ? count : 1, item_bytes);
-	if (!p) exhausted();
+	if (!p) tm_memory_exhausted();
 	return p;
 }
 
@@ -35,10 +35,10 @@ static size_t table_bytes(size_t count, size_t item_bytes) {
  * lookup waits for is mostly the translation of its address. A mapping is zero, and gone when it is given back. */
 void *tm_memory_new_table(size_t count, size_t item_bytes) {
 	if (count < HUGE_BYTES / item_bytes) return tm_memory_new(count, item_bytes);
-	if (count > SIZE_MAX / 2 / item_bytes) exhausted();
+	if (count > SIZE_MAX / 2 / item_bytes) tm_memory_exhausted();
 	size_t bytes = table_bytes(count, item_bytes);
 	uint8_t *all = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (all == MAP_FAILED) exhausted();
+	if (all == MAP_FAILED) tm_memory_exhausted();
 	size_t before = -(uintptr_t)all % HUGE_BYTES;
 	if (before) munmap(all, before);
 	munmap(all + before + bytes, HUGE_BYTES - before);
@@ -52,10 +52,10 @@ void tm_memory_free_table(void *p, size_t count, size_t item_bytes) {
 }
 
 void *tm_memory_resize(void *p, size_t count, size_t item_bytes) {
-	if (item_bytes && count > SIZE_MAX / 2 / item_bytes) exhausted();
+	if (item_bytes && count > SIZE_MAX / 2 / item_bytes) tm_memory_exhausted();
 	size_t bytes = count * item_bytes;
 	void *resized = realloc(p, bytes ? bytes : 1);
-	if (!resized) exhausted();
+	if (!resized) tm_memory_exhausted();
 	return resized;
 }
 

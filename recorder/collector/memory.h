@@ -13,6 +13,8 @@
 /* Called when memory is exhausted; must not return. */
 void tm_memory_on_exhausted(void (*last_stand)(void));
 
+_Noreturn void tm_memory_exhausted(void); /* for what grows without this file's help */
+
 void *tm_memory_new(size_t count, size_t item_bytes);             /* zeroed */
 void *tm_memory_new_table(size_t count, size_t item_bytes);       /* zeroed; for a hash table that may become large */
 void tm_memory_free_table(void *p, size_t count, size_t item_bytes); /* what it gave, or NULL */

@@ -9,7 +9,7 @@
  * where one of these loads waits for a word that other threads write, too (17 of them were seen). So a block may seem to begin before another
  * thread's free made room for it, and to be freed before the thread that handed it over had it. A fence would make every stamp wait for the
  * program's loads, at up to ten times the cost (tests/bench/stamp_bench.c); instead the reader lets allocations and frees of one address alternate
- * (pairing.h of the analyzer, flight_set.c of the collector).
+ * (pairing.h of schema/).
  */
 #include "hot.h"
 

@@ -3,7 +3,7 @@
  * Method: random addresses (the seed is printed) come and go, many of them neighbours, as malloc() gives them, and so many that some share their tag; after
  *         each round every address is looked for, and what the blocks say of themselves is compared with what was put in.
  */
-#include "../../analyzer/blocks.h"
+#include "../../schema/blocks.h"
 
 #include "check.h"
 

@@ -5,7 +5,7 @@
  * choice (two threads both free and allocate one address within the clocks' error) only what must hold in any case is checked; where one
  * thread allocates and another frees, the outcome is determined and must be exact.
  */
-#include "../../analyzer/pairing.h"
+#include "../../schema/pairing.h"
 
 #include "check.h"
 

@@ -326,7 +326,9 @@ uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, ui
 		return end_block(p, live, &ns, thread, scope, false);
 	}
 	if (is_first_event(p, address)) return p->sink->unmatched(p->context, address, thread, scope), 0;
-	struct tm_waiting event = { .block = { .address = address, .scope = scope }, .ns = ns, .thread = thread, .turn = thread, .is_free = true };
+	struct tm_waiting event = {
+		.block = { .address = address, .scope = scope }, .ns = ns, .thread = thread, .turn = thread, .is_free = true
+	};
 	return offer(p, &event);
 }
 

@@ -6,8 +6,8 @@
  * Owns:     a table, 8 bytes a slot, 35 to 70 % full, and the blocks, 48 bytes each: what import's memory mostly consists of.
  * Pointers: a found block stays where it is until the next insertion or removal.
  */
-#ifndef TIDEMARK_ANALYZER_BLOCKS_H
-#define TIDEMARK_ANALYZER_BLOCKS_H
+#ifndef TIDEMARK_SCHEMA_BLOCKS_H
+#define TIDEMARK_SCHEMA_BLOCKS_H
 
 #include "array.h"
 

@@ -1,6 +1,6 @@
 /* pairing.h - which free ends which block: on every address allocations and frees alternate.
  *
- * Flow:     replay.c, in the order of time stamps -> here -> the sink, in an order that makes sense
+ * Flow:     replay.c of the analyzer, or flight_set.c of the collector, in the order of time stamps -> here -> the sink, in an order that makes sense
  * Idea:     a free is stamped before it happens, an allocation after, so stamps alone order them rightly but for ties, for an event of a slow call that
  *           comes late, and for stamps that are read too early: a processor reads its clock while it still waits for the word in which another thread
  *           hands over the block. So order on one address is decided by state: an allocation of an address that is live waits for the free that must
@@ -20,8 +20,8 @@
  *           also the addresses it ever used.
  * Fails:    out of memory is remembered in `failed`.
  */
-#ifndef TIDEMARK_ANALYZER_PAIRING_H
-#define TIDEMARK_ANALYZER_PAIRING_H
+#ifndef TIDEMARK_SCHEMA_PAIRING_H
+#define TIDEMARK_SCHEMA_PAIRING_H
 
 #include "blocks.h"
 
@@ -90,6 +90,12 @@ void tm_pairing_expire(struct tm_pairing *p, uint64_t now_ns);
 
 static inline bool tm_pairing_waits(const struct tm_pairing *p) {
 	return p->head != p->tail;
+}
+
+/* What waits has numbers from head to before tail. NULL: this one does not any more. */
+static inline const struct tm_waiting *tm_pairing_waiting(const struct tm_pairing *p, uint64_t number) {
+	const struct tm_waiting *w = &p->queue[number & p->mask];
+	return w->done ? NULL : w;
 }
 
 #endif

@@ -6,8 +6,8 @@
  * Owns:  its items, given back by tm_array_release(). New items are zeroed. A push may move the items.
  * Large: tables of some MiB ask for huge pages: thousands of page faults cost more than the work on what they bring.
  */
-#ifndef TIDEMARK_ANALYZER_ARRAY_H
-#define TIDEMARK_ANALYZER_ARRAY_H
+#ifndef TIDEMARK_SCHEMA_ARRAY_H
+#define TIDEMARK_SCHEMA_ARRAY_H
 
 #include <malloc.h>
 #include <stdbool.h>
