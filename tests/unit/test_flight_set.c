@@ -107,6 +107,13 @@ static void test_handed_over(void) {
 	release(s, 1, 3000000, 0x200);
 	tm_flight_set_advance(s, 30000000000);
 	STAYS("");
+	alloc(s, 1, 31000000000, 0x300, 5);
+	alloc(s, 2, 31005000000, 0x300, 6); /* what a realloc has freed whose end is read too late */
+	tm_flight_set_advance(s, 31010000000);
+	STAYS("2 31005000000 00 300 6");
+	move(s, 1, 31004900000, 31012000000, 0x300, 0x400, 7);
+	tm_flight_set_advance(s, 31020000000);
+	STAYS("1 31012000000 02 400 7, 2 31005000000 00 300 6");
 	tm_flight_set_free(s);
 }
 
