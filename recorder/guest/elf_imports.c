@@ -36,6 +36,7 @@ bool tm_imports_find(struct tm_imports *found, const void *bias, const ElfW(Phdr
 		if (d->d_tag == DT_PLTRELSZ) found->bytes[0] = d->d_un.d_val;
 		if (d->d_tag == DT_RELA) found->tables[1] = (const ElfW(Rela) *)pointer;
 		if (d->d_tag == DT_RELASZ) found->bytes[1] = d->d_un.d_val;
+		if (d->d_tag == DT_RELACOUNT) found->relative = d->d_un.d_val;
 	}
 	return found->symbols && found->names;
 }
@@ -43,13 +44,13 @@ bool tm_imports_find(struct tm_imports *found, const void *bias, const ElfW(Phdr
 static void fill_slot(const struct tm_imports *imports, const ElfW(Rela) * r, const char *const *names, size_t count, void ***slots) {
 	const char *name = imports->names + imports->symbols[ELF64_R_SYM(r->r_info)].st_name;
 	for (size_t i = 0; i < count; i++)
-		if (!slots[i] && !strcmp(name, names[i])) slots[i] = (void **)(imports->bias + r->r_offset);
+		if (name[0] == names[i][0] && !slots[i] && !strcmp(name, names[i])) slots[i] = (void **)(imports->bias + r->r_offset);
 }
 
 void tm_import_slots(const struct tm_imports *imports, const char *const *names, size_t count, void ***slots) {
 	memset(slots, 0, count * sizeof *slots);
 	for (unsigned k = 0; k < 2; k++) {
-		for (size_t i = 0; imports->tables[k] && i < imports->bytes[k] / sizeof(ElfW(Rela)); i++) {
+		for (size_t i = k ? imports->relative : 0; imports->tables[k] && i < imports->bytes[k] / sizeof(ElfW(Rela)); i++) {
 			const ElfW(Rela) *r = &imports->tables[k][i];
 			if (IS_IMPORT(ELF64_R_TYPE(r->r_info))) fill_slot(imports, r, names, count, slots);
 		}

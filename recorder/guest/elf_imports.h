@@ -18,6 +18,7 @@ struct tm_imports {
 	const char *names;
 	const ElfW(Rela) *tables[2]; /* functions called through stubs, and the rest */
 	size_t bytes[2];
+	size_t relative; /* so many of the rest come first that name no function */
 };
 
 /* Of the module whose program headers these are; NULL: those behind the ELF header at `bias`. */
