@@ -333,14 +333,15 @@ static void learn_handles(const struct api_global *global) {
 		"the program made more ITT domains and strings before its first task than are looked up (4,096): tasks of the others have no name");
 }
 
-/* What is not ours does nothing, and answers 0. */
+/* What is not ours becomes what it is without a tool, a null pointer mostly: its caller asks for that, and takes what a function answers at its word, as
+ * clang's OpenMP does with the id of a stack. */
 void __itt_api_init(struct api_global *global, int groups) {
 	bool wanted = tm_guest.epoch && tm_guest.shm->itt;
 	(void)groups;
-	if (!global || !wanted || !global->entries) return;
-	learn_handles(global);
+	if (!global || !global->entries) return;
+	if (wanted) learn_handles(global);
 	for (struct api_entry *e = global->entries; e->name; e++) {
-		void *function = function_of(e->name);
-		if (e->place && (function || e->null_function)) *e->place = function ? function : e->null_function;
+		void *function = wanted ? function_of(e->name) : NULL;
+		if (e->place) *e->place = function ? function : e->null_function;
 	}
 }

@@ -118,6 +118,40 @@ def clangxx(t):
     compile_cxx(t, "clang++")
 
 
+OPENMP = """#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+	long sum = 0;
+	#pragma omp parallel for schedule(dynamic) reduction(+:sum) num_threads(3)
+	for (int i = 0; i < 3000; i++) { long *p = malloc(sizeof *p * (1 + i % 100)); *p = i; sum += *p; free(p); }
+	printf("%ld\\n", sum);
+}
+"""
+
+
+def openmp(t, compiler):
+    """The runtime of clang looks for a tool by ITT, and believes what it finds."""
+    t.need(compiler)
+    with open(t.path("parallel.c"), "w", encoding="ascii") as file:
+        file.write(OPENMP)
+    if t.run([compiler, "-g", "-fopenmp", "parallel.c", "-o", "parallel"]).status:
+        t.skip(f"{compiler} has no OpenMP here")
+    db = sound(t, t.same_as_bare([t.path("parallel")]))
+    t.equal(db.row("select sum(allocations), sum(allocated_bytes), sum(live_bytes) from site where heap = 'malloc' and file like '%parallel.c'"),
+            (3000, 30 * 8 * 5050, 0), "blocks of the loop")
+
+
+@test
+def openmp_of_gcc(t):
+    openmp(t, "gcc")
+
+
+@test
+def openmp_of_clang(t):
+    openmp(t, "clang")
+
+
 @test
 def redis(t):
     """A server under load, stopped by a signal."""

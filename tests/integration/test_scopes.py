@@ -381,7 +381,7 @@ def itt(t):
     t.equal(db.rows("select a.size_bytes, a.free_ns is null from allocation a join heap h on h.id = a.heap_id where h.name = 'itt:pool' order by a.id"),
             [(500, 0), (700, 0), (50, 1)], "blocks")
     t.equal(db.value("select name from thread"), "itt thread", "the thread's name")
-    off = t.imported(t.record([program, "itt"], "--itt=off"))
+    off = t.imported(t.record([program, "itt"], "--itt=off", env={"INTEL_LIBITTNOTIFY64": t.library}))
     t.equal(off.value("select count(*) from scope where id <> 0"), 0, "--itt=off")
 
 
