@@ -123,9 +123,15 @@ static bool find_by_loader(uintptr_t ip, struct object *o) {
 }
 #endif
 
-static bool find_object(uintptr_t ip, struct object *o) {
-	if (!find_by_loader(ip, o) && !tm_modules_find(ip, &o->low, &o->high, &o->header)) return false;
+static bool holds_header(const struct object *o) {
 	return o->header >= o->low && o->header + 12 <= o->high;
+}
+
+/* Of a program whose segments do not touch each other, as many are linked (-z max-page-size=0x200000, once ld's default), the loader tells the one segment that
+ * has the code; the descriptions lie in another. */
+static bool find_object(uintptr_t ip, struct object *o) {
+	if (find_by_loader(ip, o) && holds_header(o)) return true;
+	return tm_modules_find(ip, &o->low, &o->high, &o->header) && holds_header(o);
 }
 
 /* --- CIE and FDE --- */

@@ -241,6 +241,17 @@ def planted_leak(t):
 
 
 @test
+def segments_that_lie_apart(t):
+    """A program's code and its unwinding tables, with nothing mapped between them: as ld linked for years, and official builds of Node still are."""
+    for kind in (["-no-pie", "-fno-pic"], ["-pie", "-fPIE"]):
+        program = t.program("leak.c", *kind, "-fomit-frame-pointer", "-Wl,-z,max-page-size=0x200000")
+        db = t.imported(t.record([program]))
+        t.equal(db.rows("select distinct t.text from live_at_exit l join stack_text t on t.stack_id = l.stack_id where l.function = 'remember'"),
+                [("main;serve;handle;remember",)], "stack")
+        t.equal(db.rows("select kind, text from note"), [], "notes")
+
+
+@test
 def own_allocator(t):
     """A note says that the program's own malloc is not seen, by the program's name and not by what it is called with."""
     program = t.program("own_malloc.c")
