@@ -34,13 +34,13 @@
 	X("xmallocarray") X("xzalloc") X("xnmalloc") X("xnrealloc") X("x2realloc") \
 	X("x2nrealloc") X("xpalloc") X("xmemdup") X("xmemdupz") X("xmemdup0") X("xstrdup") X("xstrndup") X("xasprintf") X("xvasprintf") \
 	X("xcharalloc") X("ximalloc") X("xicalloc") X("xirealloc") X("do_xmalloc") X("do_xmallocz") X("xmallocz") X("xmallocz_gently") \
-	X("emalloc") X("ecalloc") X("erealloc") X("estrdup") \
+	X("emalloc") X("ecalloc") X("erealloc") X("estrdup") X("my_malloc") X("my_realloc") X("my_strdup") \
 	X("safe_malloc") X("safe_calloc") X("safe_realloc") X("rpl_malloc") X("rpl_calloc") \
 	X("rpl_realloc") X("je_malloc*") X("je_calloc*") X("je_realloc*") \
 	X("mi_malloc*") X("mi_calloc*") X("mi_realloc*") X("tc_malloc*") \
 	X("zmalloc*") X("zcalloc*") X("zrealloc*") X("ztrymalloc*") \
 	X("ztrycalloc*") X("ztryrealloc*") X("ngx_alloc") X("ngx_calloc") X("ngx_memalign") \
-	X("ZSTD_customMalloc") X("ZSTD_customCalloc") X("CRYPTO_malloc") \
+	X("__gmp_default_allocate") X("__gmp_default_reallocate") X("ZSTD_customMalloc") X("ZSTD_customCalloc") X("CRYPTO_malloc") \
 	X("CRYPTO_zalloc") X("CRYPTO_realloc") X("CRYPTO_strdup") X("CRYPTO_strndup") X("CRYPTO_memdup") \
 	X("av_malloc*") X("av_calloc") X("av_realloc*") X("av_strdup") X("av_strndup") X("av_memdup") \
 	/* GLib */ \
@@ -60,12 +60,14 @@
 	X("_PyObject_AllocArena") X("_PyMem_ArenaAlloc") X("PyType_GenericAlloc") \
 	X("_PyType_AllocNoTrack") X("gc_alloc") X("pymalloc_*") \
 	X("new_arena") X("allocate_from_new_pool") X("_PyBytes_FromSize") \
-	/* other languages' runtimes: Perl, PHP, R, Guile, OCaml, GHC, Mono, HotSpot */ \
+	/* other languages' runtimes: Fortran, Perl, PHP, R, Guile, SWI-Prolog, OCaml, GHC, Mono, HotSpot */ \
+	X("_gfortrani_xmalloc*") X("_gfortrani_xcalloc") X("_gfortrani_xrealloc*") \
 	X("Perl_safesys*") X("Perl_savepv") X("Perl_savepvn") \
 	X("__zend_malloc") X("__zend_calloc") X("__zend_realloc") X("zend_strndup") \
 	X("_emalloc*") X("_ecalloc") X("_erealloc*") X("_safe_emalloc") X("_estrdup") X("_estrndup") \
 	X("R_chk_calloc") X("R_chk_realloc") X("Rstrdup") \
 	X("scm_malloc") X("scm_calloc") X("scm_realloc") X("scm_strdup") X("scm_strndup") X("scm_gc_malloc*") \
+	X("PL_malloc*") X("PL_realloc*") \
 	X("caml_stat_alloc*") X("caml_stat_calloc*") X("caml_stat_resize*") X("caml_stat_strdup*") \
 	X("stgMalloc*") X("stgCalloc*") X("stgRealloc*") X("stgStrndup") \
 	X("monoeg_malloc*") X("monoeg_try_malloc") X("monoeg_realloc") X("monoeg_try_realloc") X("monoeg_g_calloc") \
@@ -93,7 +95,8 @@
 	X("__rdl_realloc*") X("__rg_alloc*") X("__rg_realloc*") X("alloc::alloc::*") \
 	X("alloc::raw_vec::*") X("<alloc::alloc::Global as *") X("<alloc::alloc::Global>::*") \
 	X("<alloc::raw_vec::*") X("std::sys::*::alloc::*") X("<std::alloc::System as *") X("<std::alloc::System>::*") \
-	X("alloc::boxed::box_new_uninit*") X("hashbrown::raw::alloc::*") X("hashbrown::alloc::*")
+	X("alloc::boxed::box_new_uninit*") X("alloc::boxed::Box<*>::new*") X("<alloc::boxed::Box<*>>::new*") \
+	X("hashbrown::raw::alloc::*") X("hashbrown::alloc::*")
 
 /* clang-format on */
 

@@ -451,6 +451,18 @@ def stacks_sites_and_inlining(t):
 
 
 @test
+def wrappers_of_languages_and_libraries(t):
+    """The site lies outside of what a runtime or library has around malloc; what only bears such a name is a site."""
+    outside = {"__gmp_default_reallocate": "user", "my_malloc": "user", "_gfortrani_xmallocarray": "user", "PL_malloc_atomic": "user", "<alloc::boxed::Box<r::Node>>::new": "user",
+               "alloc::boxed::Box<T>::new_uninit": "user", "<alloc::boxed::Box<F> as core::ops::function::FnOnce<()>>::call_once": None,
+               "<alloc::boxed::Box<F>>::grow": None, "_gfortrani_init_units": None}
+    trace = simple()
+    trace.events(1, [malloc(1000 + i, 0x1000 * (i + 1), i + 1, trace.stack("main", "user", name)) for i, name in enumerate(outside)])
+    db = database(t, finish(trace, t))
+    t.equal([function for (function,) in db.rows("select function from site order by allocated_bytes")], [site or name for name, site in outside.items()], "sites")
+
+
+@test
 def sites_of_runtimes(t):
     """The program's function, by the names that recorded programs of other languages gave to what lies between it and malloc."""
     java = "MEMFLAGS, NativeCallStack const&)"
