@@ -88,31 +88,27 @@ static struct tm_scope_span *push_span(struct tm_scopes *x, const struct tm_scop
 /* What was retained by both is retained by the one that closes last. later: n of them, in the order of opening. */
 static void share(struct tm_scopes *x, const struct tm_scope *closed, struct tm_scope *const *later, size_t n,
 		  const struct tm_scope *next) {
-	uint64_t first = x->spans.count, epochs[SHARED_MAX + 1], live[SHARED_MAX + 1];
+	uint64_t first = x->spans.count, peak, live;
 	for (size_t i = 0; i < n; i++) {
 		struct tm_scope_span *span = push_span(x, closed, later[i]);
 		if (!span) return;
 		span->is_outermost = later[i] == next && closed->is_outermost;
-		epochs[i] = later[i]->epoch;
 	}
 	for (const struct tm_scope_lane *lane = x->threads[closed->thread - 1].lanes; lane; lane = lane->next) {
-		tm_scope_measure_live(lane, epochs, n, live);
-		for (size_t i = 0; i < n && lane->top && lane->top->epoch >= epochs[i]; i++) {
+		for (size_t i = 0; i < n && tm_scope_measure(lane, later[i]->epoch, &peak, &live); i++) {
 			struct tm_scope_span *span = tm_spill_at(&x->spans, first + i);
 			struct tm_scope_use_record *u = push_use(x, &span->uses, lane->account);
-			if (u) u->retained = live[i];
+			if (u) u->retained = live;
 		}
 	}
 }
 
 /* Returns the first of those inside of it that have its name and category. */
 static struct tm_scope *share_with_name(struct tm_scopes *x, const struct tm_scope *s) {
-	const struct tm_scope_thread *t = &x->threads[s->thread - 1];
 	struct tm_scope *later[SHARED_MAX + 1], *next = NULL;
 	size_t n = 0;
-	for (size_t i = tm_scope_place(x, s) + 1; i < t->stack.count && (!next || n < SHARED_MAX); i++) {
-		struct tm_scope *inner = tm_scope_at(x, t->stack.items[i]);
-		if (x->groups.items[inner->group].name != x->groups.items[s->group].name) continue;
+	for (uint32_t slot = s->named_after; slot && (!next || n < SHARED_MAX); slot = tm_scope_at(x, slot)->named_after) {
+		struct tm_scope *inner = tm_scope_at(x, slot);
 		bool is_next = !next && inner->group == s->group;
 		if (is_next) next = inner;
 		if (is_next || n < SHARED_MAX) later[n++] = inner;

@@ -1,20 +1,15 @@
 /* scope_totals.c - what happens in scopes, added up by instance and heap; see scopes.h.
  *
- * Peaks of the heap while a scope is open come from level_track.c. What the scope and its descendants themselves have live (own bytes) and its
- * highest value are kept in the lanes, one for each heap of a thread, as differences between neighbours:
- *
- *     own(k)   bytes live that scope k of the stack, or one inside it, allocated       peak(k)  the most that own(k) ever was
- *     below(k) = peak(k) - own(k) never grows from the outermost inward: a free counts for its scope and all around it, an allocation for all
- *     gap(k)   = below(k) - below(k + 1), so below(k) is the sum of the gaps from k inward
- *     rise(k)  = peak(k) - peak(k - 1), so peak(k) is the sum of the rises from the outermost to k
- *
- * A free adds its bytes to one gap. An allocation, always by the innermost scope, eats gaps from the innermost outward; what a gap swallows lifts
- * only the peaks inside it, what is left lifts all. Each gap that is eaten was made by a free, so an event costs amortised constant
- * time however deep the stack is.
+ * Peaks of the heap while a scope is open come from level_track.c, those of what the scope and its descendants themselves have live (own bytes)
+ * from scope_lanes.c. Which use of a heap is a scope's, which lane a thread's, and what a name has in a heap are looked up in a list, and where that is
+ * long in a map.
  */
 #include "scopes.h"
 
 #define USES_PER_SLAB 256u
+#define WALKED 16u          /* heaps of a list without a map */
+#define LANES (1ull << 32)  /* in `by_account`: with a thread; slots of scopes stand for themselves */
+#define GROUPS (2ull << 32) /* with the index of a group */
 
 struct tm_use_slab {
 	struct tm_use_slab *next;
@@ -112,7 +107,19 @@ void tm_scope_level_rises(struct tm_account *a, struct tm_amount amount, uint32_
 
 /* --- uses --- */
 
-static struct tm_scope_use *find_use(const struct tm_scope *s, const struct tm_account *a) {
+static void *find_far(const struct tm_scopes *x, uint64_t whose, const struct tm_account *a) {
+	const uint64_t *there = tm_id_map_find(&x->by_account, whose, (uintptr_t)a);
+	return there ? (void *)(uintptr_t)*there : NULL;
+}
+
+static void keep_far(struct tm_scopes *x, uint64_t whose, const struct tm_account *a, void *what) {
+	uint64_t *there = tm_id_map_put(&x->by_account, whose, (uintptr_t)a);
+	if (there) *there = (uintptr_t)what;
+	else x->failed = true;
+}
+
+static struct tm_scope_use *find_use(const struct tm_scopes *x, const struct tm_scope *s, const struct tm_account *a) {
+	if (s->use_count > WALKED) return find_far(x, s->slot, a);
 	struct tm_scope_use *u = s->uses;
 	while (u && u->account != a) u = u->next;
 	return u;
@@ -138,17 +145,22 @@ static struct tm_scope_use *new_use(struct tm_scopes *x, struct tm_scope *s, str
 	struct tm_scope_use *u = x->free_use;
 	x->free_use = u->next;
 	*u = (struct tm_scope_use){ .account = a, .next = s->uses };
-	return s->uses = u;
+	s->uses = u;
+	if (++s->use_count == WALKED + 1)
+		for (struct tm_scope_use *each = u; each; each = each->next) keep_far(x, s->slot, each->account, each);
+	else if (s->use_count > WALKED) keep_far(x, s->slot, a, u);
+	return u;
 }
 
 struct tm_scope_use *tm_scope_use_of(struct tm_scopes *x, struct tm_scope *s, struct tm_account *a) {
-	struct tm_scope_use *u = find_use(s, a);
+	struct tm_scope_use *u = find_use(x, s, a);
 	return u ? u : new_use(x, s, a);
 }
 
 /* --- lanes --- */
 
 struct tm_scope_lane *tm_scope_find_lane(const struct tm_scopes *x, uint32_t thread, const struct tm_account *a) {
+	if (x->threads[thread - 1].lane_count > WALKED) return find_far(x, LANES | thread, a);
 	struct tm_scope_lane *lane = x->threads[thread - 1].lanes;
 	while (lane && lane->account != a) lane = lane->next;
 	return lane;
@@ -156,140 +168,30 @@ struct tm_scope_lane *tm_scope_find_lane(const struct tm_scopes *x, uint32_t thr
 
 static struct tm_scope_lane *lane_of(struct tm_scopes *x, uint32_t thread, struct tm_account *a) {
 	struct tm_scope_thread *t = &x->threads[thread - 1];
-	struct tm_scope_lane **link = &t->lanes;
-	while (*link && (*link)->account != a) link = &(*link)->next;
-	struct tm_scope_lane *lane = *link ? *link : calloc(1, sizeof *lane);
-	if (!lane) {
+	struct tm_scope_lane *lane = tm_scope_find_lane(x, thread, a);
+	if (lane) return lane;
+	if (!(lane = calloc(1, sizeof *lane))) {
 		x->failed = true;
 		return NULL;
 	}
-	if (*link) *link = lane->next;
 	lane->account = a;
-	lane->next = t->lanes; /* the last used one is first */
-	return t->lanes = lane;
-}
-
-static void put_on_lane(struct tm_scope_lane *lane, struct tm_scope_use *u, uint64_t epoch) {
-	u->epoch = epoch;
-	u->lane = lane;
-	u->below = lane->top;
-	if (lane->top) lane->top->above = u;
-	else lane->bottom = u;
-	lane->top = u;
-	u->rise = -lane->risen;
-	lane->risen = 0;
+	lane->next = t->lanes;
+	t->lanes = lane;
+	if (++t->lane_count == WALKED + 1)
+		for (struct tm_scope_lane *each = lane; each; each = each->next) keep_far(x, LANES | thread, each->account, each);
+	else if (t->lane_count > WALKED) keep_far(x, LANES | thread, a, lane);
+	return lane;
 }
 
 /* The use of the scope on top of its thread's stack. */
 static struct tm_scope_use *touch(struct tm_scopes *x, struct tm_scope *s, struct tm_account *a) {
-	struct tm_scope_use *u = find_use(s, a);
+	struct tm_scope_use *u = find_use(x, s, a);
 	if (u) return u;
 	struct tm_scope_lane *lane = lane_of(x, s->thread, a);
 	u = lane ? new_use(x, s, a) : NULL;
-	if (u) put_on_lane(lane, u, s->epoch);
-	return u;
-}
-
-static void lift(struct tm_scope_lane *lane, struct tm_scope_use *from, uint64_t bytes) {
-	if (!from) return;
-	from->rise += (int64_t)bytes;
-	lane->risen += (int64_t)bytes;
-}
-
-static void lane_allocates(struct tm_scope_lane *lane, uint64_t bytes) {
-	while (bytes && lane->gaps) {
-		struct tm_scope_use *u = lane->gaps;
-		uint64_t eaten = bytes < u->gap ? bytes : u->gap;
-		u->gap -= eaten;
-		bytes -= eaten;
-		lift(lane, u->above, eaten);
-		if (u->gap) continue;
-		u->has_gap = false;
-		lane->gaps = u->gap_below;
-	}
-	lift(lane, lane->bottom, bytes);
-}
-
-/* Puts it among the uses with gaps, which go from the innermost outward. */
-static void list_gap(struct tm_scope_lane *lane, struct tm_scope_use *u) {
-	struct tm_scope_use **link = &lane->gaps;
-	if (u->has_gap) return;
-	while (*link && (*link)->epoch > u->epoch) link = &(*link)->gap_below;
-	u->gap_below = *link;
-	u->has_gap = true;
-	*link = u;
-}
-
-static void lane_frees(struct tm_scope_use *u, uint64_t bytes) {
-	if (!u || !u->lane || !bytes) return;
-	list_gap(u->lane, u);
-	u->gap += bytes;
-}
-
-/* Has it no use in the lane, those of the next one inside it are its own. */
-void tm_scope_measure(const struct tm_scope_lane *lane, uint64_t epoch, uint64_t *peak, uint64_t *live) {
-	int64_t risen = lane ? lane->risen : 0;
-	uint64_t below = 0;
-	*peak = *live = 0;
-	for (const struct tm_scope_use *u = lane ? lane->top : NULL; u && u->epoch >= epoch; u = u->below) {
-		below += u->gap;
-		*peak = (uint64_t)risen;
-		*live = *peak - below;
-		risen -= u->rise;
-	}
-}
-
-void tm_scope_measure_live(const struct tm_scope_lane *lane, const uint64_t *epochs, size_t n, uint64_t *live) {
-	const struct tm_scope_use *u = lane->top;
-	int64_t risen = lane->risen;
-	uint64_t below = 0;
-	for (size_t i = n; i-- > 0;) {
-		live[i] = i + 1 < n ? live[i + 1] : 0;
-		for (; u && u->epoch >= epochs[i]; u = u->below) {
-			below += u->gap;
-			live[i] = (uint64_t)risen - below;
-			risen -= u->rise;
-		}
-	}
-}
-
-/* What stands for u among the uses with gaps. */
-static struct tm_scope_use **gap_link(struct tm_scope_use *u) {
-	struct tm_scope_use **link = &u->lane->gaps;
-	while (*link != u) link = &(*link)->gap_below;
-	return link;
-}
-
-/* Gives its place to the use of the scope around it. */
-static void inherit_place(struct tm_scope_use *u, struct tm_scope_use *heir, uint64_t epoch) {
-	struct tm_scope_lane *lane = u->lane;
-	heir->epoch = epoch;
-	heir->lane = lane;
-	heir->below = u->below;
-	heir->above = u->above;
-	heir->gap = u->gap;
-	heir->rise = u->rise;
-	heir->has_gap = u->has_gap;
-	heir->gap_below = u->gap_below;
-	if (u->has_gap) *gap_link(u) = heir;
-	if (u->below) u->below->above = heir;
-	else lane->bottom = heir;
-	if (u->above) u->above->below = heir;
-	else lane->top = heir;
-}
-
-/* The next below, of the scope around it, takes its gap; the peaks of those above stay what they are. */
-static void leave_lane(struct tm_scope_use *u) {
-	struct tm_scope_lane *lane = u->lane;
-	if (u->has_gap) *gap_link(u) = u->gap_below;
-	if (u->above) u->above->rise += u->rise;
-	else lane->risen -= u->rise;
-	if (u->above) u->above->below = u->below;
-	else lane->top = u->below;
-	if (u->below) u->below->above = u->above;
-	else lane->bottom = u->above;
-	if (!lane->top) lane->risen = 0;
-	else if (u->has_gap) lane_frees(u->below, u->gap);
+	if (!u || tm_scope_lane_put(lane, u, s->epoch)) return u;
+	x->failed = true;
+	return NULL;
 }
 
 /* --- events --- */
@@ -326,7 +228,7 @@ uint32_t tm_scope_allocate(struct tm_scopes *x, uint32_t thread, struct tm_accou
 	if (!u) return 0;
 	tm_amount_add(&u->self.allocated, amount);
 	tm_amount_add(&h->scoped.allocated, amount);
-	lane_allocates(stacked->lane, amount.bytes);
+	tm_scope_lane_allocates(stacked->lane, amount.bytes);
 	tm_scope_at(x, slot)->refs++;
 	return slot;
 }
@@ -367,7 +269,7 @@ void tm_scope_level_falls(struct tm_account *a, struct tm_amount amount, const s
 	after.live_count -= amount.count;
 	track(a, h, &after, ns);
 	if (a->ledger->scopes->in_step) tm_scope_step_falls(a, amount, b);
-	struct tm_scope_use *u = freeing ? find_use(tm_scope_at(x, freeing), a) : NULL;
+	struct tm_scope_use *u = freeing ? find_use(x, tm_scope_at(x, freeing), a) : NULL;
 	if (u) {
 		tm_amount_add(&u->self.freed, amount);
 		tm_amount_add(&h->scoped.freed, amount);
@@ -377,9 +279,9 @@ void tm_scope_level_falls(struct tm_account *a, struct tm_amount amount, const s
 		return;
 	}
 	uint32_t stacked = nearest_on_stack(x, b->scope);
-	if ((u = find_use(tm_scope_at(x, b->scope), a))) u->self.own_freed += amount.bytes;
+	if ((u = find_use(x, tm_scope_at(x, b->scope), a))) u->self.own_freed += amount.bytes;
 	h->scoped.own_freed += amount.bytes;
-	if (stacked) lane_frees(find_use(tm_scope_at(x, stacked), a), amount.bytes);
+	if (stacked) tm_scope_lane_frees(find_use(x, tm_scope_at(x, stacked), a), amount.bytes);
 }
 
 /* --- the end of a scope --- */
@@ -401,7 +303,7 @@ static void settle_use(struct tm_scopes *x, const struct tm_scope *s, struct tm_
 	if (h) before = tm_level_track_at(&h->track, s->epoch, &now);
 	before.ns = peak.ns = s->start_ns;
 	if (h) peak = tm_level_track_peak(&h->track, s->epoch, s->start_ns, &now);
-	tm_scope_measure(tm_scope_find_lane(x, s->thread, u->account), s->epoch, &u->own_peak, &u->retained);
+	tm_scope_measure(u->lane ? u->lane : tm_scope_find_lane(x, s->thread, u->account), s->epoch, &u->own_peak, &u->retained);
 	u->peak = peak.live_bytes;
 	u->growth = peak.live_bytes - before.live_bytes;
 	if (peak.ns < s->start_ns) peak.ns = s->start_ns;
@@ -414,7 +316,7 @@ void tm_scope_settle(struct tm_scopes *x, struct tm_scope *s, uint64_t end_ns, b
 	if (tm_scopes_top(x, s->thread) == s->slot) return;
 	/* Further heaps that what is still open inside has touched: how they stand can be told only now. */
 	for (struct tm_scope_lane *lane = x->threads[s->thread - 1].lanes; lane; lane = lane->next) {
-		if (!lane->top || lane->top->epoch <= s->epoch || find_use(s, lane->account)) continue;
+		if (!lane->top || lane->epochs[lane->top->place] <= s->epoch || find_use(x, s, lane->account)) continue;
 		struct tm_scope_use *u = new_use(x, s, lane->account);
 		if (u) settle_use(x, s, u, end_ns, snapshots);
 	}
@@ -425,8 +327,8 @@ void tm_scope_unstack(struct tm_scopes *x, struct tm_scope *s) {
 	for (struct tm_scope_use *u = s->uses; u; u = u->next) {
 		if (!u->lane) continue;
 		struct tm_scope_use *heir = parent ? tm_scope_use_of(x, parent, u->account) : NULL;
-		if (heir && !heir->lane) inherit_place(u, heir, parent->epoch);
-		else leave_lane(u);
+		if (heir && !heir->lane) tm_scope_lane_inherit(u, heir, parent->epoch);
+		else tm_scope_lane_leave(u);
 		u->lane = NULL;
 	}
 	s->is_stacked = false;
@@ -437,14 +339,19 @@ void tm_scope_unstack(struct tm_scopes *x, struct tm_scope *s) {
 
 struct tm_scope_group_heap *tm_scope_group_heap_of(struct tm_scopes *x, uint32_t group, const struct tm_account *a) {
 	struct tm_scope_group *g = &x->groups.items[group];
-	struct tm_scope_group_heap *h = g->heaps;
-	while (h && h->account != a) h = h->next;
+	bool is_far = g->heap_count > WALKED;
+	struct tm_scope_group_heap *h = is_far ? find_far(x, GROUPS | group, a) : g->heaps;
+	while (!is_far && h && h->account != a) h = h->next;
 	if (h || !(h = calloc(1, sizeof *h))) {
 		if (!h) x->failed = true;
 		return h;
 	}
 	*h = (struct tm_scope_group_heap){ .account = a, .next = g->heaps };
-	return g->heaps = h;
+	g->heaps = h;
+	if (++g->heap_count == WALKED + 1)
+		for (struct tm_scope_group_heap *each = h; each; each = each->next) keep_far(x, GROUPS | group, each->account, each);
+	else if (is_far) keep_far(x, GROUPS | group, a, h);
+	return h;
 }
 
 static uint64_t more(uint64_t a, uint64_t b) {
@@ -493,15 +400,18 @@ void tm_scope_finish(struct tm_scopes *x, struct tm_scope *s) {
 	for (struct tm_scope_use *u = s->uses, *next; u; u = next) {
 		next = u->next;
 		if (!s->is_part) finish_use(x, s, u);
+		if (s->use_count > WALKED) tm_id_map_remove(&x->by_account, s->slot, (uintptr_t)u->account);
 		u->next = x->free_use;
 		x->free_use = u;
 	}
 	s->uses = NULL;
+	s->use_count = 0;
 }
 
 void tm_scope_thread_release(struct tm_scope_thread *t) {
 	for (struct tm_scope_lane *lane = t->lanes, *next; lane; lane = next) {
 		next = lane->next;
+		tm_scope_lane_release(lane);
 		free(lane);
 	}
 	tm_array_release(&t->stack);

@@ -2,8 +2,9 @@
 #include "scopes.h"
 
 #define SLAB 1024u
-#define COUNT_GROUP 0u  /* in `counters`: of a group on a thread's stack */
-#define COUNT_PUSHES 1u /* of a category's open pushes on a thread */
+#define COUNT_GROUP 0u  /* in `counters`: how many of a group are on a thread's stack, + 1 */
+#define COUNT_PUSHES 1u /* how many open pushes of a category a thread has, + 1 */
+#define LAST_NAMED 2u   /* slot of the last one of a name on a thread's stack */
 
 /* --- setting up --- */
 
@@ -95,7 +96,7 @@ void tm_scopes_release(struct tm_scopes *x) {
 	tm_array_release(&x->ends);
 	tm_array_release(&x->steps);
 	tm_array_release(&x->step_uses);
-	struct tm_id_map *const maps[] = { &x->texts, &x->group_ids, &x->counters, &x->keys, &x->links, &x->older_links };
+	struct tm_id_map *const maps[] = { &x->by_account, &x->texts, &x->group_ids, &x->counters, &x->keys, &x->links, &x->older_links };
 	for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) tm_id_map_release(maps[i]);
 	tm_spill_release(&x->records);
 	tm_spill_release(&x->use_records);
@@ -180,6 +181,25 @@ static void leave_group(struct tm_scopes *x, uint32_t thread, uint32_t group) {
 	else count(x, on_thread(thread, group), COUNT_GROUP, -1);
 }
 
+static void enter_name(struct tm_scopes *x, struct tm_scope *s) {
+	uint64_t *last = tm_id_map_put(&x->counters, on_thread(s->thread, x->groups.items[s->group].name), LAST_NAMED);
+	if (!last) {
+		x->failed = true;
+		return;
+	}
+	s->named_before = (uint32_t)*last;
+	if (*last) tm_scope_at(x, (uint32_t)*last)->named_after = s->slot;
+	*last = s->slot;
+}
+
+static void leave_name(struct tm_scopes *x, const struct tm_scope *s) {
+	uint64_t name = on_thread(s->thread, x->groups.items[s->group].name);
+	if (s->named_before) tm_scope_at(x, s->named_before)->named_after = s->named_after;
+	if (s->named_after) tm_scope_at(x, s->named_after)->named_before = s->named_before;
+	else if (s->named_before) *tm_id_map_find(&x->counters, name, LAST_NAMED) = s->named_before;
+	else tm_id_map_remove(&x->counters, name, LAST_NAMED);
+}
+
 static uint32_t category_of(const struct tm_scopes *x, const struct tm_scope *s) {
 	return x->groups.items[s->group].category;
 }
@@ -219,7 +239,8 @@ static bool is_on_top(const struct tm_scopes *x, const struct tm_scope *s) {
 	return tm_scopes_top(x, s->thread) == s->slot;
 }
 
-size_t tm_scope_place(const struct tm_scopes *x, const struct tm_scope *s) {
+/* Where it lies on its thread's stack. */
+static size_t place_of(const struct tm_scopes *x, const struct tm_scope *s) {
 	const struct tm_scope_thread *t = &x->threads[s->thread - 1];
 	size_t low = 0, high = t->stack.count - 1;
 	while (low < high) {
@@ -242,9 +263,10 @@ static void leave_to_parent(struct tm_scopes *x, const struct tm_scope *s, struc
 static void take_off_stack(struct tm_scopes *x, struct tm_scope *s) {
 	struct tm_scope_thread *t = &x->threads[s->thread - 1];
 	tm_scope_unstack(x, s);
+	leave_name(x, s);
 	if (s->part) tm_scope_let_go(x, s->part);
 	if (!is_on_top(x, s)) {
-		size_t place = tm_scope_place(x, s);
+		size_t place = place_of(x, s);
 		uint32_t *at = &t->stack.items[place];
 		leave_to_parent(x, s, tm_scope_at(x, at[1]));
 		memmove(at, at + 1, (t->stack.count - place - 1) * sizeof *at);
@@ -290,7 +312,7 @@ static void close_scope(struct tm_scopes *x, struct tm_scope *s, uint64_t ns, en
 /* The pushed scopes and blocks that were opened inside this one, innermost first; ranges stay, and of pushes apart the others apart. */
 static void abandon_inner(struct tm_scopes *x, const struct tm_scope *s, uint64_t ns) {
 	struct tm_scope_thread *t = &x->threads[s->thread - 1];
-	for (size_t i = t->stack.count, place = tm_scope_place(x, s); i-- > place + 1;) {
+	for (size_t i = t->stack.count, place = place_of(x, s); i-- > place + 1;) {
 		struct tm_scope *inner = tm_scope_at(x, t->stack.items[i]);
 		bool stays = inner->op == TM_OP_SCOPE_RANGE || (s->is_apart && inner->is_apart);
 		if (!stays) close_scope(x, inner, ns, TM_SCOPE_ABANDONED);
@@ -360,6 +382,7 @@ static void enter(struct tm_scopes *x, struct tm_scope *s, uint64_t key) {
 	s->least_address = outer && outer->least_address < s->frame_address ? outer->least_address : s->frame_address;
 	if (by_key) *by_key = s->slot;
 	s->is_outermost = enter_group(x, s->thread, s->group);
+	enter_name(x, s);
 	if (s->op == TM_OP_SCOPE_PUSH) count(x, on_thread(s->thread, category_of(x, s)), COUNT_PUSHES, 1);
 }
 

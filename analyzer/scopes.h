@@ -1,7 +1,7 @@
 /* scopes.h - whose memory it is: the scopes that are open on each thread, the steps of each process, and what happened in them.
  *
- * Flow:     replay.c (events, and the texts that open and close scopes) -> scopes.c -> scope_totals.c, scope_overlaps.c, scope_steps.c
- *           -> scope_rows.c
+ * Flow:     replay.c (events, and the texts that open and close scopes) -> scopes.c -> scope_totals.c (scope_lanes.c), scope_overlaps.c,
+ *           scope_steps.c -> scope_rows.c
  *
  *     struct tm_scope_process (a process): epochs, open scopes in the order of opening, the open step
  *     struct tm_scope_thread (a thread): the stack of its scopes, and for each heap a lane
@@ -46,13 +46,10 @@ struct tm_use_slab;
 struct tm_scope_use {
 	struct tm_account *account;
 	struct tm_scope_use *next; /* of the same instance; of a free one: the next free one */
-	/* The lane: see scope_totals.c. */
+	/* The lane: see scope_lanes.c. */
 	struct tm_scope_lane *lane; /* NULL: not in it, or no more */
-	struct tm_scope_use *below, *above, *gap_below;
-	uint64_t epoch; /* of its scope */
-	uint64_t gap;
-	int64_t rise;
-	bool has_gap;
+	struct tm_scope_use *below, *above;
+	uint32_t place;
 	uint64_t peak, growth, own_peak, retained;
 	uint64_t phases; /* record of the snapshots, 0 none */
 	struct tm_scope_sums self, children;
@@ -63,6 +60,7 @@ struct tm_scope {
 	uint32_t above;                       /* nearest ancestor on the stack, once it has left the stack; may lag behind */
 	uint32_t thread, process, group, refs;
 	uint32_t opened_before, opened_after; /* among the open scopes of its process */
+	uint32_t named_before, named_after;   /* among those of its name on its thread's stack, of any category */
 	uint32_t cuts, part;                  /* its thread's when it was opened; slot of the part that it does things in since, 0 none */
 	uint8_t op;
 	bool is_stacked, is_outermost, is_apart, is_overlapped;
@@ -71,21 +69,30 @@ struct tm_scope {
 	uint64_t row, epoch, start_ns, key;   /* key of a part: index of its record */
 	uint64_t frame_address, least_address; /* of a block; least_address: of it and the blocks around it */
 	struct tm_scope_use *uses;
+	uint32_t use_count;
+};
+
+struct tm_lane_sums {
+	uint64_t gap, fall;
 };
 
 /* One heap on one thread: the uses of it by the scopes on the stack, the innermost on top. */
 struct tm_scope_lane {
 	struct tm_account *account;
 	struct tm_scope_lane *next;
-	struct tm_scope_use *top, *bottom, *gaps; /* gaps: the topmost that has one */
-	int64_t risen;                            /* the sum of all rises */
-	struct tm_scope_sums passed;              /* scope_overlaps.c: of what has been passed, in the order in which it was done */
+	struct tm_scope_use *top, *bottom;
+	uint64_t risen;              /* the most that the topmost had live */
+	struct tm_lane_sums *sums;   /* of node i: of nodes 2 i and 2 i + 1; of place p: node places + p */
+	uint64_t *epochs;            /* of places, those that are empty now among them: they rise */
+	uint32_t places, used;       /* used: so many first ones were given out */
+	struct tm_scope_sums passed; /* scope_overlaps.c: of what has been passed, in the order in which it was done */
 };
 
 struct tm_scope_thread {
 	TM_ARRAY(uint32_t) stack;  /* slots; epochs rise */
 	TM_ARRAY(uint32_t) blocks; /* of these, the open ones of op scope_block */
 	struct tm_scope_lane *lanes;
+	uint32_t lane_count;
 	uint32_t cuts;             /* how often a scope was closed while one that was opened inside it stayed open */
 };
 
@@ -105,6 +112,7 @@ struct tm_scope_group {
 	uint64_t calls, outermost_calls, duration_ns, snapshots;
 	uint64_t calls_ns; /* of the outermost calls, added up also where they overlap */
 	struct tm_scope_group_heap *heaps;
+	uint32_t heap_count;
 };
 
 struct tm_scope_step_use {
@@ -208,11 +216,12 @@ struct tm_scopes {
 	uint32_t slot_count, free_slot;
 	struct tm_scope_use *free_use;
 	struct tm_use_slab *use_slabs; /* scope_totals.c */
+	struct tm_id_map by_account;   /* scope_totals.c: whose, account -> what of it there is, where that is much */
 	uint32_t *canonical;           /* by string id - 1: the first string with this text; 0 not looked up yet */
 	struct tm_id_map texts;        /* hash of a text and its probe -> string id */
 	struct tm_id_map group_ids;    /* (process, category), name -> index + 1 */
 	TM_ARRAY(struct tm_scope_group) groups;
-	struct tm_id_map counters;           /* (thread, group), 0 and (thread, category), 1: how many on the stack, or open pushes; + 1 */
+	struct tm_id_map counters;           /* scopes.c: of (thread, group), (thread, category) and (thread, name) */
 	struct tm_id_map keys;               /* process, key -> slot */
 	struct tm_id_map links, older_links; /* process, link -> row of the latest forward operator */
 	struct tm_spill records, use_records, phase_records, part_records, spans;
@@ -276,10 +285,6 @@ void tm_scope_settle(struct tm_scopes *x, struct tm_scope *s, uint64_t end_ns, b
 /* The scope leaves its thread's stack. */
 void tm_scope_unstack(struct tm_scopes *x, struct tm_scope *s);
 struct tm_scope_lane *tm_scope_find_lane(const struct tm_scopes *x, uint32_t thread, const struct tm_account *a);
-/* Own bytes of a scope that opened in this epoch: the most so far, and those live now. lane: may be NULL. */
-void tm_scope_measure(const struct tm_scope_lane *lane, uint64_t epoch, uint64_t *peak, uint64_t *live);
-/* The same of n scopes, in the order of opening, for those live now. */
-void tm_scope_measure_live(const struct tm_scope_lane *lane, const uint64_t *epochs, size_t n, uint64_t *live);
 /* Of the scope, made if it has none; NULL: out of memory. */
 struct tm_scope_use *tm_scope_use_of(struct tm_scopes *x, struct tm_scope *s, struct tm_account *a);
 void tm_scope_add_sums(struct tm_scope_sums *a, const struct tm_scope_sums *b);
@@ -291,12 +296,26 @@ void tm_scope_finish(struct tm_scopes *x, struct tm_scope *s);
 void tm_scope_thread_release(struct tm_scope_thread *t);
 void tm_scope_heaps_release(struct tm_scopes *x);
 
+/* --- scope_lanes.c --- */
+
+/* A use of the scope on top of its thread's stack, opened in this epoch, which has none in the lane. False: out of memory. */
+bool tm_scope_lane_put(struct tm_scope_lane *lane, struct tm_scope_use *u, uint64_t epoch);
+/* Its scope closes. heir: that of the scope around, if that has none in the lane; it opened in this epoch. */
+void tm_scope_lane_inherit(struct tm_scope_use *u, struct tm_scope_use *heir, uint64_t epoch);
+void tm_scope_lane_leave(struct tm_scope_use *u);
+/* The topmost allocates. */
+void tm_scope_lane_allocates(struct tm_scope_lane *lane, uint64_t bytes);
+/* A block is freed that this one allocated; NULL: nothing. */
+void tm_scope_lane_frees(struct tm_scope_use *u, uint64_t bytes);
+/* Own bytes of a scope that opened in this epoch: the most so far, and those live now. Has it no use in the lane, those of the next one inside it
+ * are its own. False: it has done nothing there. lane: may be NULL. */
+bool tm_scope_measure(const struct tm_scope_lane *lane, uint64_t epoch, uint64_t *peak, uint64_t *live);
+void tm_scope_lane_release(struct tm_scope_lane *lane);
+
 /* --- scopes.c: for scope_overlaps.c --- */
 
 /* NULL: out of memory. */
 struct tm_scope *tm_scope_new(struct tm_scopes *x);
-/* Where it lies on its thread's stack. */
-size_t tm_scope_place(const struct tm_scopes *x, const struct tm_scope *s);
 
 /* --- scope_overlaps.c --- */
 

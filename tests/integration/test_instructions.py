@@ -9,6 +9,7 @@ import re
 import sys
 
 from tidemark_test import ROOT, main, settled, test
+from trace_writer import Trace, free, malloc, scope
 
 PAIRS = 20000
 ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 185, 21, 500, 1100
@@ -282,6 +283,58 @@ def coroutines_of_another_thread(t):
 @test
 def threads_at_once(t):
     on_stacks(t, "threads", 50, 250, 20000)
+
+
+def grows_evenly(t, what, run, n):
+    """run(n) gives the instructions of n: from 2 n to 4 n it is twice as many more as from n to 2 n, where each costs the same, and four times where each costs as
+    much as there are."""
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+
+    def growth():
+        few, some, many = run(n), run(2 * n), run(4 * n)
+        print(f"{what}: {few} instructions of {n}, {some} of {2 * n}, {many} of {4 * n}")
+        return (many - some) / (some - few)
+
+    ratio = settled(growth, lambda figure: 1 < figure < 2.4)
+    t.check(1 < ratio < 2.4, f"{what}: instructions grow {ratio:.2f} times as much as they did one doubling before")
+
+
+def imported(t, trace):
+    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", t.tidemark, "import", "--force", trace, "-o", t.path("import.db")]
+    return int(re.search(r"Collected : (\d+)", t.run(command, status=0).errors)[1])
+
+
+def in_ranges(t, ranges, heaps, order):
+    """Ranges that are all open at once, in each of which each heap is touched, and freed when most have ended."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    for i in range(heaps):
+        trace.heap(10 + i, 1, f"pool-{i}", "program")
+    steps = []
+    for i in range(ranges):
+        steps.append(lambda ns, i=i: scope("scope_range", ns, trace.string(f"range-{i}"), key=i + 1))
+        steps += [lambda ns, i=i, k=k: malloc(ns, 0x10000 + 64 * (heaps * i + k), 64, op="heap_alloc", heap=10 + k) for k in range(heaps)]
+    for i in sorted(range(ranges), key=order):
+        steps += [lambda ns, i=i, k=k: free(ns, 0x10000 + 64 * (heaps * i + k), op="heap_free", heap=10 + k) for k in range(0, heaps, 2)]
+    for i in sorted(range(ranges), key=order):
+        steps.append(lambda ns, i=i: scope("scope_end", ns, key=i + 1))
+    trace.events(1, [step(1000 + i) for i, step in enumerate(steps)])
+    trace.exit(1, 1000 + len(steps))
+    trace.end(1, 1001 + len(steps))
+    return imported(t, trace.save(t.path("ranges.tmk")))
+
+
+@test
+def import_of_ranges_that_overlap(t):
+    grows_evenly(t, "ranges", lambda n: in_ranges(t, n, 1, lambda i: i * 7919 % 10007), 1500)
+
+
+@test
+def import_of_scopes_in_many_heaps(t):
+    grows_evenly(t, "heaps", lambda n: in_ranges(t, 4, n, lambda i: i), 500)
 
 
 main()
