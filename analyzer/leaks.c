@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "leak_names.h"
 #include "leak_score.h"
 #include "replay.h"
 
@@ -86,7 +87,7 @@ struct finder {
 	uint64_t exit_ns, warm_up_steps;
 	uint64_t work_ns; /* when the program's work was done */
 	double end;       /* the same, on the line */
-	uint64_t threads_left;
+	uint64_t threads_left, live_bytes; /* of the process */
 	uint64_t *silences;
 	TM_ARRAY(struct group) groups;
 	size_t account_first;          /* groups of the account being looked at begin here */
@@ -165,38 +166,13 @@ static uint64_t mix_row(uint64_t key, const struct finder *x, const struct tm_st
 			  p->named->line);
 }
 
-static bool starts(const char *p, const char *end, const char *word) {
-	size_t n = strlen(word);
-	return (size_t)(end - p) >= n && memcmp(p, word, n) == 0;
-}
-
-/* The C++ library's own, behind a return type or not. */
-static bool is_library_function(struct tm_text function) {
-	if (!function.size) return false;
-	const char *end = function.data + function.size;
-	int depth = 0;
-	for (const char *s = function.data; s < end && *s != '('; s++) {
-		bool begins = s == function.data || (s[-1] == ' ' && depth == 0);
-		if (begins && (starts(s, end, "std::") || starts(s, end, "__gnu_cxx::"))) return true;
-		depth += (*s == '<') - (*s == '>');
-	}
-	return false;
-}
-
-/* All of the C library and of libstdc++. */
-static bool is_library(struct tm_text module) {
-	const char *end = module.data + module.size;
-	for (const char *s = end; s > module.data; s--)
-		if (s[-1] == '/') return starts(s, end, "libstdc++") || starts(s, end, "libc.so") || starts(s, end, "libc-2");
-	return false;
-}
-
 static bool is_text(struct tm_text a, struct tm_text b) {
 	return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
 }
 
 static bool text_starts(struct tm_text t, const char *word) {
-	return t.size && starts(t.data, t.data + t.size, word);
+	size_t n = strlen(word);
+	return t.size && t.size >= n && memcmp(t.data, word, n) == 0;
 }
 
 static bool is_arena(struct tm_text function) {
@@ -217,7 +193,7 @@ static uint16_t flags_of_function(const struct finder *x, uint32_t id) {
 	uint16_t *flags = &x->leaks->functions[id];
 	if (*flags) return *flags;
 	*flags = judge_text(x, text);
-	if (is_library_function(text)) *flags |= FRAME_LIBRARY;
+	if (tm_is_library_function(text)) *flags |= FRAME_LIBRARY;
 	if (is_arena(text)) *flags |= FRAME_ARENA;
 	if (text_starts(text, "pthread_create") || text_starts(text, "__pthread_create")) *flags |= FRAME_SPAWNS;
 	return *flags;
@@ -231,7 +207,7 @@ static uint16_t flags_of_file(const struct finder *x, uint32_t id) {
 
 static uint16_t flags_of_module(const struct finder *x, uint32_t id, struct tm_text path) {
 	uint16_t *flags = &x->leaks->modules[id];
-	if (!*flags) *flags = judge_text(x, path) | (is_library(path) ? FRAME_LIBRARY : 0);
+	if (!*flags) *flags = judge_text(x, path) | (tm_is_library(path) ? FRAME_LIBRARY : 0);
 	return *flags;
 }
 
@@ -250,6 +226,15 @@ static uint16_t flags_of(const struct finder *x, const struct tm_stack_row *at) 
 	return x->leaks->flags[x->stacks->frame_first[frame - 1] + at->function];
 }
 
+/* Where one has called the other nothing more is to be seen. Unnamed functions are alike, too. */
+static bool are_alike(const struct finder *x, uint32_t a, uint32_t b) {
+	const struct tm_catalog_frame *f = x->stacks->catalog->frames.items;
+	if (a == b) return true;
+	if (tm_frame_functions(&f[a - 1]) > 1 || tm_frame_functions(&f[b - 1]) > 1) return false;
+	return place_of(x->stacks, a, 0).named->name == place_of(x->stacks, b, 0).named->name &&
+	       x->leaks->flags[x->stacks->frame_first[a - 1]] == x->leaks->flags[x->stacks->frame_first[b - 1]];
+}
+
 /* Of every row of the frames, and of every node with all that lies outward of it. false: out of memory. */
 static bool judge_frames(const struct finder *x) {
 	const struct tm_catalog *c = x->stacks->catalog;
@@ -259,8 +244,12 @@ static bool judge_frames(const struct finder *x) {
 		for (uint32_t i = 0; i < tm_frame_functions(&c->frames.items[frame - 1]); i++)
 			all[frame] |= first[i] = judge_frame(x, frame, i);
 	}
-	for (uint32_t node = 1; all && node <= c->nodes.count; node++)
-		x->leaks->outward[node] = x->leaks->outward[c->nodes.items[node - 1].parent] | all[c->nodes.items[node - 1].frame];
+	for (uint32_t node = 1; all && node <= c->nodes.count; node++) {
+		const struct tm_catalog_node *n = &c->nodes.items[node - 1];
+		bool goes_on = n->parent && are_alike(x, n->frame, c->nodes.items[n->parent - 1].frame);
+		x->leaks->outward[node] = x->leaks->outward[n->parent] | all[n->frame];
+		x->leaks->run[node] = goes_on ? x->leaks->run[n->parent] : node;
+	}
 	free(all);
 	return all != NULL;
 }
@@ -298,6 +287,14 @@ static uint16_t all_flags(const struct finder *x, const struct tm_stack_row *inn
 	return all;
 }
 
+/* The next row; of a function that called itself again and again, the outermost time is all that is left to look at. */
+static bool go_outward(const struct finder *x, struct tm_stack_row *at) {
+	uint32_t run = x->leaks->run[at->node], node = at->node;
+	if (!tm_stack_outward(x->stacks, at)) return false;
+	if (at->node != node && x->leaks->run[at->node] == run) at->node = run;
+	return true;
+}
+
 /* From the innermost frame outward: the site is the innermost Python frame, else the innermost that is no wrapper; the first native one of the
  * program's own joins it. */
 static struct site_view view_of(const struct finder *x, uint32_t stack) {
@@ -324,7 +321,7 @@ static struct site_view view_of(const struct finder *x, uint32_t stack) {
 		if (is_python || (flags & FRAME_WRAPPER)) continue;
 		if (!s.native.node) s.native = at;
 		if (!s.own.node && !(flags & FRAME_LIBRARY)) s.own = at;
-	} while (tm_stack_outward(x->stacks, &at) && seeks(x, &s, x->leaks->outward[at.node]));
+	} while (go_outward(x, &at) && seeks(x, &s, x->leaks->outward[at.node]));
 	const struct tm_stack_row *site = s.python.node ? &s.python : s.native.node ? &s.native : &innermost;
 	view.key = mix_row(view.key, x, site);
 	if (site == &s.native && s.own.node) view.key = mix_row(view.key, x, &s.own);
@@ -352,9 +349,9 @@ static bool is_python_work(const struct tm_stack_ids *t, uint32_t stack) {
 	       text_starts(outermost, "_bootstrap");
 }
 
-static bool has_python(const struct tm_catalog *c) {
-	for (size_t i = 0; i < c->frames.count; i++)
-		if (c->frames.items[i].kind == TM_FRAME_PYTHON) return true;
+static bool has_python(struct tm_leaks *leaks, const struct tm_catalog *c) {
+	for (; leaks->no_python < c->frames.count; leaks->no_python++)
+		if (c->frames.items[leaks->no_python].kind == TM_FRAME_PYTHON) return true;
 	return false;
 }
 
@@ -362,7 +359,7 @@ static bool has_python(const struct tm_catalog *c) {
  * latest allocation of the script is looked for, so only stacks that are later than the best so far. */
 static uint64_t end_of_work(const struct finder *x) {
 	uint64_t best_ns = 0;
-	if (!has_python(x->r->catalog)) return x->exit_ns;
+	if (!has_python(x->leaks, x->r->catalog)) return x->exit_ns;
 	for (size_t i = 0; i < x->l->accounts.count; i++) {
 		const struct tm_account *a = x->l->accounts.items[i];
 		for (uint32_t k = 0; k < a->sites.heads.count; k++) {
@@ -541,12 +538,15 @@ static void keep_survivor(struct finder *x, size_t account, const struct tm_bloc
 struct range_visit {
 	struct finder *x;
 	void (*f)(struct finder *x, size_t account, const struct tm_block *b);
+	size_t account; /* of the last one */
 };
 
 static void visit_range(void *context, const struct tm_range *range) {
 	struct range_visit *v = context;
-	for (size_t i = 0; i < v->x->l->accounts.count; i++)
-		if (v->x->l->accounts.items[i] == range->account) v->f(v->x, i, &range->block);
+	struct tm_account *const *accounts = v->x->l->accounts.items;
+	if (accounts[v->account] != range->account)
+		for (v->account = 0; accounts[v->account] != range->account;) v->account++;
+	v->f(v->x, v->account, &range->block);
 }
 
 /* Calls back with every block that is live and its account's index. */
@@ -556,7 +556,7 @@ static void each_survivor(struct finder *x, void (*f)(struct finder *x, size_t a
 		for (size_t k = 0; k < blocks->all.count; k++)
 			if (blocks->all.items[k].used) f(x, i, &blocks->all.items[k]);
 	}
-	tm_ranges_each(&x->l->ranges, visit_range, &(struct range_visit){ x, f });
+	tm_ranges_each(&x->l->ranges, visit_range, &(struct range_visit){ x, f, 0 });
 }
 
 /* Those of the groups that are new, group by group. */
@@ -651,8 +651,7 @@ static void complete_facts(const struct finder *x, const struct group *g, const 
 	double ticks = (position(&x->line, g->last_ns) - g->begin) * (double)x->l->watch.tick_stride;
 	f->density = x->by_steps || ticks < 1 ? 1 : (double)g->survivors / ticks;
 	f->begin = x->by_steps || x->end <= 0 ? 0 : unit(g->begin / x->end);
-	for (size_t i = 0; i < x->l->accounts.count; i++)
-		f->process_bytes += tm_scaled_bytes(x->l->accounts.items[i], x->l->accounts.items[i]->level.live.bytes);
+	f->process_bytes = x->live_bytes;
 	f->size_share = most_bytes > 1 ? log2(1 + (double)f->live_bytes) / log2(1 + (double)most_bytes) : 1;
 }
 
@@ -665,25 +664,14 @@ static uint64_t most_bytes(const struct finder *x) {
 	return most;
 }
 
-/* A function's name in a sentence: without its parameters, and not all of a long one. */
-static int name_length(struct tm_text name) {
-	size_t n = 0, depth = 0;
-	for (; n < name.size && n < 100; n++) {
-		if (name.data[n] == '(' && n && !depth && name.data[n - 1] != ':') break;
-		depth += name.data[n] == '<';
-		depth -= name.data[n] == '>' && depth;
-	}
-	return (int)n;
-}
-
 /* Of a part the sentence says which one it is, and of a likely leak in the C++ library who of the program called that. */
 static void tell_caller(const struct finder *x, const struct group *g, struct tm_leak_verdict *v) {
 	size_t n = strlen(v->reason), room = sizeof v->reason - n;
 	struct tm_text own = { "", 0 };
 	if (!g->whole && v->score >= TM_LEAK_SCORE_LIKELY) own = view_of(x, g->stack).own;
 	if (g->caller.size)
-		snprintf(v->reason + n, room, "; of those made for %.*s, not for others", name_length(g->caller), g->caller.data);
-	else if (own.size) snprintf(v->reason + n, room, "; called by %.*s", name_length(own), own.data);
+		snprintf(v->reason + n, room, "; of those made for %.*s, not for others", tm_name_length(g->caller), g->caller.data);
+	else if (own.size) snprintf(v->reason + n, room, "; called by %.*s", tm_name_length(own), own.data);
 }
 
 static bool judge(const struct finder *x, struct group *g, const struct tm_leak_levels *levels, uint64_t most) {
@@ -807,6 +795,7 @@ static bool keep_all(struct finder *x, struct tm_leaks *leaks) {
 static bool group_all(struct finder *x) {
 	for (size_t i = 0; i < x->l->accounts.count; i++) {
 		struct tm_text kind = x->l->accounts.items[i]->kind;
+		x->live_bytes += tm_scaled_bytes(x->l->accounts.items[i], x->l->accounts.items[i]->level.live.bytes);
 		if (kind.size == 6 && memcmp(kind.data, "python", 6) == 0) x->has_python_heap = true;
 	}
 	for (size_t i = 0; i < x->l->accounts.count; i++)
@@ -836,21 +825,24 @@ static bool make_tables(struct tm_leaks *leaks, const struct tm_stack_ids *stack
 	const struct tm_catalog *c = stacks->catalog;
 	leaks->flags = calloc(stacks->frame_first[c->frames.count] + 1, sizeof *leaks->flags);
 	leaks->outward = tm_table_new(c->nodes.count + 1, sizeof *leaks->outward);
+	leaks->run = tm_table_new(c->nodes.count + 1, sizeof *leaks->run);
 	leaks->functions = calloc(c->strings.count + 1, sizeof *leaks->functions);
 	leaks->files = calloc(c->strings.count + 1, sizeof *leaks->files);
 	leaks->modules = calloc(c->modules.count + 1, sizeof *leaks->modules);
 	leaks->hashes = calloc(c->strings.count + 1, sizeof *leaks->hashes);
-	return leaks->flags && leaks->outward && leaks->functions && leaks->files && leaks->modules && leaks->hashes;
+	return leaks->flags && leaks->outward && leaks->run && leaks->functions && leaks->files && leaks->modules && leaks->hashes;
 }
 
 void tm_leaks_end(struct tm_leaks *leaks) {
 	free(leaks->flags);
 	free(leaks->outward);
+	free(leaks->run);
 	free(leaks->functions);
 	free(leaks->files);
 	free(leaks->modules);
 	free(leaks->hashes);
 	leaks->flags = leaks->outward = leaks->functions = leaks->files = leaks->modules = NULL;
+	leaks->run = NULL;
 	leaks->hashes = NULL;
 }
 

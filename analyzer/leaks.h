@@ -36,8 +36,10 @@ struct tm_leaks {
 	TM_ARRAY(struct tm_leak) rows;
 	uint16_t *flags;                       /* what is known of each row of the frames ... */
 	uint16_t *outward;                     /* ... and by node, of all rows from there outward ... */
+	uint32_t *run;                         /* ... and the outermost of those in a row outward that are alike ... */
 	uint16_t *functions, *files, *modules; /* ... and of texts by id ... */
 	uint64_t *hashes;                      /* ... and of strings by id; 0 not yet */
+	size_t no_python;                      /* so many first frames are not Python's */
 	size_t list;                           /* ... with the suppressions of this note, 1 the first; 0 none */
 };
 

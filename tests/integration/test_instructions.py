@@ -337,4 +337,35 @@ def import_of_scopes_in_many_heaps(t):
     grows_evenly(t, "heaps", lambda n: in_ranges(t, 4, n, lambda i: i), 500)
 
 
+@test
+def import_of_recursion(t):
+    """Of each depth something is live."""
+    def recursion(n):
+        trace = Trace()
+        trace.process(1, pid=100)
+        trace.thread(1, process=1)
+        trace.events(1, [malloc(1000 + i, 0x10000 + 64 * i, 32, trace.stack(*["descend"] * (i + 1))) for i in range(n)])
+        trace.exit(1, 1000 + n)
+        trace.end(1, 1001 + n)
+        return imported(t, trace.save(t.path("recursion.tmk")))
+
+    grows_evenly(t, "depth", recursion, 500)
+
+
+@test
+def import_of_processes(t):
+    """Each with functions of its own."""
+    def processes(n):
+        trace = Trace()
+        for i in range(1, n + 1):
+            trace.process(i, pid=100 + i, parent=1 if i > 1 else 0)
+            trace.thread(i, process=i)
+            trace.events(i, [malloc(1000 + i, 0x10000, 32, trace.stack(*[trace.frame(None, address=256 * i + k) for k in range(100)]))])
+            trace.exit(i, 10000 + i)
+            trace.end(i, 20000 + i)
+        return imported(t, trace.save(t.path("processes.tmk")))
+
+    grows_evenly(t, "processes", processes, 250)
+
+
 main()
