@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "id_map.h"
 #include "talk.h"
 
 #define FILE_BYTES_MAX ((size_t)16 << 20)
@@ -163,13 +164,14 @@ int tm_suppressions_read(struct tm_suppressions *s, const char *path) {
 
 /* --- stacks of a database --- */
 
-/* What is known of stacks and frames, by id: each is looked at once, however many stacks share it. */
+/* What is known of stacks and frames, by id: each is looked at once, however many stacks share it. Kept for those that were met and no others: ids may
+ * have holes, and those of a damaged database are any numbers. */
 enum { UNKNOWN, NO, YES };
 
 struct walk {
 	const struct tm_suppressions *list;
 	sqlite3_stmt *stack, *frame;
-	TM_ARRAY(uint8_t) stacks, frames;
+	struct tm_id_map stacks, frames;
 	TM_ARRAY(struct step) path;
 };
 
@@ -182,10 +184,11 @@ static struct tm_text column_text(sqlite3_stmt *row, int column) {
 	return (struct tm_text){ text ? text : "", text ? (size_t)sqlite3_column_bytes(row, column) : 0 };
 }
 
-static bool frame_matches(struct walk *w, int64_t id) {
-	if (id <= 0 || (size_t)id >= w->frames.count) return false;
-	uint8_t *found = &w->frames.items[id];
-	if (*found) return *found == YES;
+/* YES, NO, or UNKNOWN: out of memory. */
+static uint64_t judge_frame(struct walk *w, int64_t id) {
+	uint64_t *found = tm_id_map_put(&w->frames, (uint64_t)id, 0);
+	if (!found) return UNKNOWN;
+	if (*found) return *found;
 	*found = NO;
 	sqlite3_bind_int64(w->frame, 1, id);
 	if (sqlite3_step(w->frame) == SQLITE_ROW) {
@@ -193,7 +196,7 @@ static bool frame_matches(struct walk *w, int64_t id) {
 		if (tm_suppressions_match(w->list, &frame)) *found = YES;
 	}
 	sqlite3_reset(w->frame);
-	return *found == YES;
+	return *found;
 }
 
 /* The next stack outward, and the frame of this one; 0 where there is none. A parent's id is below its child's. */
@@ -209,53 +212,42 @@ static int64_t outward(struct walk *w, struct step *step) {
 }
 
 /* YES, NO, or UNKNOWN: out of memory. */
-static uint8_t judge_stack(struct walk *w, int64_t id) {
-	uint8_t found = NO;
+static uint64_t judge_stack(struct walk *w, int64_t id) {
+	uint64_t found = NO, *seen;
 	w->path.count = 0;
-	while (id > 0 && (size_t)id < w->stacks.count) {
-		if (w->stacks.items[id]) {
-			found = w->stacks.items[id];
+	while (id > 0) {
+		if ((seen = tm_id_map_find(&w->stacks, (uint64_t)id, 0))) {
+			found = *seen;
 			break;
 		}
 		struct step *step = tm_array_push(&w->path);
 		if (!step) return UNKNOWN;
-		step->stack = id;
+		*step = (struct step){ .stack = id };
 		id = outward(w, step);
 	}
 	for (size_t i = w->path.count; i-- > 0;) {
-		if (found == NO && frame_matches(w, w->path.items[i].frame)) found = YES;
-		w->stacks.items[w->path.items[i].stack] = found;
+		if (found == NO) found = judge_frame(w, w->path.items[i].frame);
+		seen = found ? tm_id_map_put(&w->stacks, (uint64_t)w->path.items[i].stack, 0) : NULL;
+		if (!seen) return UNKNOWN;
+		*seen = found;
 	}
 	return found;
 }
 
-static int one_number(sqlite3 *db, const char *sql, int64_t *number) {
-	sqlite3_stmt *row = NULL;
-	int rc = sqlite3_prepare_v2(db, sql, -1, &row, NULL);
-	if (rc == SQLITE_OK && (rc = sqlite3_step(row)) == SQLITE_ROW) *number = sqlite3_column_int64(row, 0);
-	sqlite3_finalize(row);
-	return rc == SQLITE_ROW ? SQLITE_OK : rc;
-}
-
 static int begin_walk(struct walk *w, sqlite3 *db) {
-	int64_t stacks = 0, frames = 0;
-	int rc = one_number(db, "SELECT coalesce(max(id), 0) FROM stack", &stacks);
-	if (rc == SQLITE_OK) rc = one_number(db, "SELECT coalesce(max(id), 0) FROM frame", &frames);
-	if (rc == SQLITE_OK) rc = sqlite3_prepare_v2(db, "SELECT parent_id, frame_id FROM stack WHERE id = ?1", -1, &w->stack, NULL);
+	int rc = sqlite3_prepare_v2(db, "SELECT parent_id, frame_id FROM stack WHERE id = ?1", -1, &w->stack, NULL);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_prepare_v2(
 			db, "SELECT f.function, f.file, m.path FROM frame f LEFT JOIN module m ON m.id = f.module_id WHERE f.id = ?1", -1,
 			&w->frame, NULL);
-	if (rc == SQLITE_OK && (!tm_array_extend(&w->stacks, (size_t)stacks + 1) || !tm_array_extend(&w->frames, (size_t)frames + 1)))
-		rc = SQLITE_NOMEM;
 	return rc;
 }
 
 static void end_walk(struct walk *w) {
 	sqlite3_finalize(w->stack);
 	sqlite3_finalize(w->frame);
-	tm_array_release(&w->stacks);
-	tm_array_release(&w->frames);
+	tm_id_map_release(&w->stacks);
+	tm_id_map_release(&w->frames);
 	tm_array_release(&w->path);
 }
 
@@ -263,7 +255,7 @@ static int collect(sqlite3_stmt *list, struct walk *w, sqlite3_str *out) {
 	int rc;
 	while ((rc = sqlite3_step(list)) == SQLITE_ROW) {
 		int64_t stack = sqlite3_column_int64(list, 0);
-		uint8_t found = judge_stack(w, stack);
+		uint64_t found = judge_stack(w, stack);
 		if (found == UNKNOWN) return SQLITE_NOMEM;
 		if (found == YES) sqlite3_str_appendf(out, "%s%lld", sqlite3_str_length(out) ? ", " : "", stack);
 	}
