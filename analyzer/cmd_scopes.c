@@ -121,16 +121,21 @@ static int list_instances(const struct tm_database *d, const struct tm_options *
 
 /* --- as a tree --- */
 
-/* Scopes whose names agree all the way outward are one line. Of a line's children the one that allocated most comes first. What two of a
- * line that overlap have in common counts once. */
+/* Scopes whose names agree all the way outward are one line, known by the first of them. Of a line's children the one that allocated most comes
+ * first. What two of a line that overlap have in common counts once. A line has its scopes as a list, and not all the names around it as a
+ * text: levels may be thousands, and each scope is in one list. */
 static const char tree[] =
+	"opened AS MATERIALIZED (SELECT id, parent_id, process_id, name, category, end_ns - start_ns AS duration_ns FROM scope WHERE id > 0),\n"
 	"path AS MATERIALIZED (\n"
-	"  WITH RECURSIVE down(id, process_id, around, path, name, category, depth, duration_ns) AS (\n"
-	"    SELECT id, process_id, '', process_id || char(1) || name, name, category, 0, end_ns - start_ns\n"
-	"    FROM scope WHERE parent_id IS NULL AND id > 0\n"
-	"    UNION ALL SELECT s.id, s.process_id, p.path, p.path || char(1) || s.name, s.name, s.category, p.depth + 1, s.end_ns - s.start_ns\n"
-	"    FROM down AS p JOIN scope AS s ON s.parent_id = p.id)\n"
-	"  SELECT * FROM down),\n"
+	"  WITH RECURSIVE down(path, around, depth, ids) AS (\n"
+	"    SELECT min(id), 0, 0, json_group_array(id) FROM opened WHERE parent_id IS NULL GROUP BY process_id, name\n"
+	"    UNION ALL SELECT json_extract(c.value, '$[0]'), p.path, p.depth + 1, c.value\n"
+	"    FROM down AS p, json_each((\n"
+	"      SELECT json_group_array(json(ids)) FROM (\n"
+	"        SELECT json_group_array(s.id) AS ids FROM json_each(p.ids) AS i CROSS JOIN opened AS s ON s.parent_id = i.value\n"
+	"        GROUP BY s.name))) AS c)\n"
+	"  SELECT s.id, s.process_id, d.around, d.path, s.name, s.category, d.depth, s.duration_ns\n"
+	"  FROM down AS d CROSS JOIN json_each(d.ids) AS i CROSS JOIN opened AS s ON s.id = i.value),\n"
 	"spent AS MATERIALIZED (SELECT path, count(*) AS calls, sum(duration_ns) AS duration_ns FROM path GROUP BY path),\n"
 	"shared AS MATERIALIZED (\n"
 	"  SELECT o.scope_id, o.heap_id, min(o.later_scope_id), o.allocated_bytes, o.freed_bytes, o.retained_bytes\n"
@@ -150,12 +155,13 @@ static const char tree[] =
 	"  WHERE h.name IS NOT NULL OR NOT EXISTS (SELECT 1 FROM path AS q JOIN scope_instance_aggregate AS b ON b.scope_id = q.id"
 	" WHERE q.path = p.path)\n"
 	"  GROUP BY p.path, h.name),\n"
+	"sorted AS MATERIALIZED (\n"
+	"  WITH RECURSIVE inward AS (\n"
+	"    SELECT * FROM line WHERE depth = 0\n"
+	"    UNION ALL SELECT l.* FROM inward AS s JOIN line AS l ON l.around = s.path AND l.heap IS s.heap\n"
+	"    ORDER BY depth DESC, process_id, heap NULLS LAST, total_allocated_bytes DESC, name)\n"
+	"  SELECT *, row_number() OVER () AS place FROM inward),\n"
 	"tree AS (\n"
-	"  WITH RECURSIVE sorted AS (\n"
-	"    SELECT l.*, printf('%020d', 1000000000000000000 - l.total_allocated_bytes) || l.name || char(1) AS place\n"
-	"    FROM line AS l WHERE l.depth = 0\n"
-	"    UNION ALL SELECT l.*, s.place || printf('%020d', 1000000000000000000 - l.total_allocated_bytes) || l.name || char(1)\n"
-	"    FROM sorted AS s JOIN line AS l ON l.around = s.path AND l.heap IS s.heap)\n"
 	"  SELECT process_id, heap, %s AS name, category, depth, calls, duration_ns, self_allocated_bytes, total_allocated_bytes,\n"
 	"         total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes, place FROM sorted)";
 
@@ -173,7 +179,7 @@ static int list_tree(const struct tm_database *d, const struct tm_options *o, co
 			   "  total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes",
 		.source = "tree",
 		.where = where,
-		.order = "process_id, heap IS NULL, heap, place",
+		.order = "place",
 		.share_column = "total_allocated_bytes",
 		.has_heap = true,
 		.nothing = NOTHING,
