@@ -102,10 +102,11 @@ function nearestPoint(ns) {
 // --- numbers in words, as the tables of the page have them ---
 
 function formatSize(bytes, sign) {
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
-  let size = Math.abs(bytes), unit = 0;
-  while (size >= 1024 && unit < units.length - 1) { size /= 1024; unit++; }
-  const text = (unit ? size.toFixed(1) : Math.round(size)) + ' ' + units[unit];
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'];
+  let size = Math.round(Math.abs(bytes)), unit = 0;
+  // Rounding comes before the choice of the unit: 1,048,575 bytes are "1.0 MiB" and not "1024.0 KiB".
+  while ((unit ? Math.round(size * 10) / 10 : size) >= 1024 && unit < units.length - 1) { size /= 1024; unit++; }
+  const text = (unit ? (Math.round(size * 10) / 10).toFixed(1) : size) + ' ' + units[unit];
   return (bytes < 0 ? '−' : sign && bytes > 0 ? '+' : '') + text;
 }
 
@@ -116,13 +117,13 @@ function formatExact(bytes) {
 }
 
 function formatTime(ns) {
-  const s = ns / 1e9;
-  if (ns < 1e3) return ns + ' ns';
-  if (ns < 1e6) return (ns / 1e3).toPrecision(3) + ' us';
-  if (ns < 1e9) return (ns / 1e6).toPrecision(3) + ' ms';
-  if (s < 120) return s.toFixed(3) + ' s';
-  if (s < 7200) return Math.floor(s / 60) + ' min ' + String(Math.floor(s % 60)).padStart(2, '0') + ' s';
-  return Math.floor(s / 3600) + ' h ' + String(Math.floor(s / 60 % 60)).padStart(2, '0') + ' min';
+  const of = unit => Math.round(ns / unit), twoDigits = n => String(n).padStart(2, '0');
+  if (ns < 1e3) return Math.round(ns) + ' ns';
+  if (of(100) < 1e4) return (of(100) / 10).toFixed(1) + ' us';
+  if (of(1e4) < 1e5) return (of(1e4) / 100).toFixed(2) + ' ms';
+  if (of(1e6) < 6e4) return (of(1e6) / 1e3).toFixed(3) + ' s';
+  const seconds = of(1e9), minutes = of(60e9);
+  return seconds < 3600 ? `${Math.floor(seconds / 60)} min ${twoDigits(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${twoDigits(minutes % 60)} min`;
 }
 
 function formatShare(part, whole) {

@@ -512,6 +512,26 @@ def labels_lie_apart(t):
 
 
 @test
+def words_for_numbers(t):
+    """The script words a number as the page's text does: rounding comes before the choice of the unit."""
+    wanted = {"formatSize": {0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1048524: "1023.9 KiB", 1048575: "1.0 MiB", 2**60: "1.0 EiB"},
+              "formatTime": {999: "999 ns", 1000: "1.0 us", 999_940: "999.9 us", 999_950: "1.00 ms", 198_475_000: "198.48 ms", 999_600_000: "999.60 ms",
+                             999_995_000: "1.000 s", 61_400_000_000: "1 min 01 s", 3_599_600_000_000: "1 h 00 min", 86_400 * 10**9: "24 h 00 min"}}
+    db = make_db(t, "small.db", "".join(f"INSERT INTO oom(id, process_id, ts_ns, heap_id, api, size_bytes, result, stack_id, explained)"
+                                        f" VALUES ({i + 1}, 1, {10**18 + i}, 1, 'malloc', {size}, 'ENOMEM', 0, 0);" for i, size in enumerate(wanted["formatSize"]))
+                 + "".join(f"INSERT INTO note VALUES (1, {ns}, 'made', '');" for ns in wanted["formatTime"]))
+    path, page = report(t, db)
+    text = page.replace("\u00a0", " ")
+    told = {"formatSize": [row[2][0].replace("\u00a0", " ") for row in Outline(page).tables["oom-table"][1:]],
+            "formatTime": re.findall(r"<li><b[^>]*>([^<]*)</b> <em><bdi>made", text)}
+    with browser(t) as b:
+        p = b.page(f"file://{path}")
+        for function, numbers in wanted.items():
+            t.equal(p.value(f"{list(numbers)}.map(n => {function}(n))"), list(numbers.values()), f"{function} of the script")
+            t.equal(told[function], list(numbers.values()), f"{function}: the page's text")
+
+
+@test
 def many_stacks(t):
     """More call stacks than can be followed: the page stays small, and what is cut still adds up."""
     trace = t.path("big.tmk")
