@@ -48,13 +48,19 @@ function sizeTicks(highest, count) {
   return ticks;
 }
 
-function timeTicks(from, to, count) {
+const HALF_MINUTE = 30e9, HALF_MINUTES = [1, 2, 4, 10, 20, 30, 60, 120, 240, 360, 720, 1440];
+
+// How far ticks are apart: 1, 2 or 5 of a power of ten nanoseconds; from half a minute on what divides hours and days; then days.
+function timeStep(length, count) {
   let step = 1;
-  for (const factor of Array.from({length: 40}, (_, i) => [2, 2.5, 2][i % 3])) {
-    if ((to - from) / step <= count) break;
-    step *= factor;
-  }
-  const ticks = [];
+  for (let i = 0; length / step > count; i++) step *= [2, 2.5, 2][i % 3];
+  if (step <= HALF_MINUTE) return step;
+  const longer = HALF_MINUTES.find(n => length / (n * HALF_MINUTE) <= count), day = 2880 * HALF_MINUTE;
+  return longer ? longer * HALF_MINUTE : Math.ceil(length / count / day) * day;
+}
+
+function timeTicks(from, to, count) {
+  const step = timeStep(to - from, count), ticks = [];
   for (let tick = Math.ceil((from - report.start) / step) * step + report.start; tick <= to; tick += step) ticks.push(tick);
   return ticks;
 }
@@ -422,6 +428,17 @@ function drawSteps(c, width, height, steps) {
   steps.forEach((step, i) => i % every || c.fillText(step[1], s.x(i + 0.5), s.bottom + 7));
 }
 
+// A name without its middle, where there is no room for all of it: processes of one program differ in the number at the end.
+function fitted(c, name, room) {
+  const letters = Array.from(name);
+  let kept = letters.length, text = name;
+  while (kept > 2 && c.measureText(text).width > room) {
+    kept--;
+    text = letters.slice(0, kept >> 2).join('') + '…' + letters.slice((kept >> 2) - kept).join('');
+  }
+  return text;
+}
+
 // A row for each rank, darker where more is live. One hue, so that nobody needs to tell colours apart.
 function drawRanks(c, width, height, rows, highest) {
   const s = scales(width, height, report.start, report.end, highest), tall = (s.bottom - s.top) / rows.length;
@@ -439,7 +456,7 @@ function drawRanks(c, width, height, rows, highest) {
     c.textBaseline = 'middle';
     c.textAlign = 'right';
     c.fillStyle = colour('soft');
-    c.fillText(row.name.length > 10 ? row.name.slice(0, 9) + '…' : row.name, s.left - 8, y + tall / 2);
+    c.fillText(fitted(c, row.name, s.left - 8), s.left - 8, y + tall / 2);
   });
   drawTimeAxis(c, s, report.start, report.end);
   return s;

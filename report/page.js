@@ -37,8 +37,11 @@ function startTheme() {
   addEventListener('afterprint', () => {
     view.onPaper = false;
     if (before) setTheme(before);
-    else delete document.documentElement.dataset.theme;
-    Plot.renderAll();
+    else {
+      delete document.documentElement.dataset.theme;
+      byId('theme').textContent = isDark() ? 'Light' : 'Dark';
+      Plot.renderAll();
+    }
   });
 }
 

@@ -512,6 +512,22 @@ def labels_lie_apart(t):
 
 
 @test
+def rows_and_axes(t):
+    """Processes of one program in the heat map, each with a name of its own that is whole in the chart; axes of runs up to a year."""
+    db = make_db(t, "processes.db", "UPDATE process SET exe = '/usr/bin/worker-of-the-program';")
+    with browser(t) as b:
+        p = b.page(f"file://{report(t, db)[0]}", 390)
+        p.settle()
+        labels = [box for box in p.value(f"{WRITTEN}('ranks-chart')") if "\u2026" in box[0]]
+        t.equal(sorted(text[-4:] for text, *_ in labels), sorted(f"{pid})"[-4:] for pid, in db.rows("select pid from process")), f"processes: {labels}")
+        t.check(all(left >= 0 for _, left, *_ in labels), f"no name begins outside of the chart: {labels}")
+        for seconds in (1e-6, 0.5, 90, 400, 3600, 50 * 3600, 10 * 86400, 365 * 86400):
+            ticks = p.value(f"timeTicks(0, {seconds * 1e9}, 8)")
+            t.check(2 <= len(ticks) <= 9, f"ticks of {seconds} s: {ticks}")
+        t.equal(p.value("timeTicks(0, 36000e9, 8).slice(0, 3).map(formatTime)"), ["0 ns", "2 h 00 min", "4 h 00 min"], "ticks of ten hours")
+
+
+@test
 def words_for_numbers(t):
     """The script words a number as the page's text does: rounding comes before the choice of the unit."""
     wanted = {"formatSize": {0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1048524: "1023.9 KiB", 1048575: "1.0 MiB", 2**60: "1.0 EiB"},
