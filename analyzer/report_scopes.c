@@ -194,7 +194,8 @@ static int put_table(struct tm_report *r, struct tree *t) {
 	int status = put_unscoped(r, t);
 	tm_html(t->out, "</tbody></table></div>\n");
 	if (t->shown + 1 < t->lines.count)
-		tm_put_format(t->out, "<p class=\"note\">The first %s of %s lines; <code>tidemark scopes --tree</code> has all.</p>",
+		tm_put_format(t->out,
+			      "<p class=\"note\">The first %s of %s lines; <code>tidemark scopes --tree --limit=0</code> has all.</p>",
 			      tm_format_count(t->shown, shown), tm_format_count(t->lines.count - 1, all));
 	if (t->is_cut) tm_html(t->out, "<p class=\"note\">Scopes more than 200 deep are added to the line around them.</p>");
 	return status;

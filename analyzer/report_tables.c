@@ -116,7 +116,7 @@ int tm_report_leaks(struct tm_report *r, struct tm_bytes *out) {
 		tm_html(out, "<th scope=\"col\">evidence</th></tr></thead><tbody>\n");
 		tm_put_raw(out, rows.data, rows.size);
 		tm_html(out, "</tbody></table></div>\n");
-		put_more(&t, LEAKS_MAX, "leaks");
+		put_more(&t, LEAKS_MAX, "leaks --all --limit=0");
 	}
 	out->failed |= rows.failed;
 	tm_bytes_release(&rows);
@@ -167,7 +167,7 @@ int tm_report_steps(struct tm_report *r, struct tm_bytes *out) {
 		return status;
 	}
 	tm_html(out, "</tbody></table></div>");
-	put_more(&t, STEPS_MAX, "scopes --steps");
+	put_more(&t, STEPS_MAX, "scopes --steps --limit=0");
 	tm_html(out, "</details>");
 	return status;
 }
@@ -274,7 +274,7 @@ int tm_report_heaps(struct tm_report *r, struct tm_bytes *out) {
 		     "<th scope=\"col\">when</th><th scope=\"col\">live at exit</th></tr></thead><tbody>\n");
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_heap, &t);
 	tm_html(out, "</tbody></table></div>");
-	put_more(&t, ROWS_MAX, "summary");
+	put_more(&t, ROWS_MAX, "summary --limit=0");
 	return status;
 }
 
@@ -314,6 +314,7 @@ int tm_report_ooms(struct tm_report *r, struct tm_bytes *out) {
 	sqlite3_str_appendf(sql, " ORDER BY o.ts_ns LIMIT %d", ROWS_MAX);
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_oom, &t);
 	tm_html(out, t.rows ? "</tbody></table></div>" : "");
+	put_more(&t, ROWS_MAX, "gpu --oom --limit=0");
 	return status;
 }
 
@@ -349,6 +350,18 @@ static int take_note(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	return 0;
 }
 
+/* Of the processes shown, and of none: of those the recorder speaks for the whole recording. */
+static char *notes_query(struct tm_report *r) {
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendf(sql,
+			    "SELECT ts_ns - %lld, kind, text FROM (SELECT process_id, ts_ns, kind, text FROM note"
+			    " UNION ALL SELECT process_id, ts_ns, 'alert', rule FROM alert) WHERE process_id IS NULL OR (true",
+			    (long long)tm_report_origin(r));
+	tm_report_filter(sql, r, "process_id", NULL);
+	sqlite3_str_appendf(sql, ") ORDER BY 1 LIMIT %d", ROWS_MAX);
+	return sqlite3_str_finish(sql);
+}
+
 int tm_report_lost(struct tm_report *r, struct tm_bytes *out) {
 	struct table losses = { .out = out }, cuts = { .out = out }, notes = { .out = out };
 	int status = tm_report_rows(
@@ -358,20 +371,14 @@ int tm_report_lost(struct tm_report *r, struct tm_bytes *out) {
 		take_loss, &losses);
 	tm_html(out, losses.rows ? "</tbody></table></div>" : "<p>No event was lost.</p>");
 	if (!status)
-		status = tm_report_rows(
-			r,
-			sqlite3_mprintf("SELECT end_ns, 'the trace is cut: ', cut_reason FROM trace WHERE cut_reason IS NOT NULL ORDER BY "
-					"id LIMIT %d",
-					ROWS_MAX),
-			take_note, &cuts);
+		status = tm_report_rows(r,
+					sqlite3_mprintf("SELECT end_ns - %lld, 'the trace is cut: ', cut_reason FROM trace WHERE cut_reason"
+							" IS NOT NULL ORDER BY id LIMIT %d",
+							(long long)tm_report_origin(r), ROWS_MAX),
+					take_note, &cuts);
 	tm_html(out, cuts.rows ? "</ul>" : "");
-	if (!status)
-		status = tm_report_rows(
-			r,
-			sqlite3_mprintf(
-				"SELECT ts_ns, kind, text FROM note UNION ALL SELECT ts_ns, 'alert', rule FROM alert ORDER BY 1 LIMIT %d",
-				ROWS_MAX),
-			take_note, &notes);
+	if (!status) status = tm_report_rows(r, notes_query(r), take_note, &notes);
 	tm_html(out, notes.rows ? "</ul>" : "");
+	put_more(&notes, ROWS_MAX, "info");
 	return status;
 }

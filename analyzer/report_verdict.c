@@ -275,6 +275,7 @@ static int take_gap(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	tm_html_time(t->out, sqlite3_column_int64(s, 2) - tm_report_origin(r));
 	tm_html(t->out, " after the start; live blocks");
 	if (gap > 0) {
+		if (sqlite3_column_int64(s, 4) > 0) tm_html(t->out, " and tidemark's own memory");
 		tm_html(t->out, " explain all of it but ");
 		tm_html_size(t->out, gap, false);
 		tm_html(t->out, ": code, stacks, what the allocator keeps for itself, and memory that nobody recorded.</p>");
@@ -291,7 +292,7 @@ static int take_gap(struct tm_report *r, sqlite3_stmt *s, void *context) {
 static int tell_gap(struct tm_report *r, struct tm_bytes *out) {
 	struct telling t = { .out = out };
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendall(sql, "SELECT rss_bytes, gap_bytes, ts_ns, live_bytes FROM memory_gap WHERE true");
+	sqlite3_str_appendall(sql, "SELECT rss_bytes, gap_bytes, ts_ns, live_bytes, tool_bytes FROM memory_gap WHERE true");
 	tm_report_filter(sql, r, "process_id", NULL);
 	sqlite3_str_appendall(sql, " ORDER BY rss_bytes DESC, ts_ns LIMIT 1");
 	return tm_report_rows(r, sqlite3_str_finish(sql), take_gap, &t);

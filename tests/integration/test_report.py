@@ -216,7 +216,8 @@ def leaks_in_words(t):
 def one_origin_of_time(t):
     """Process 2 starts at 6.5 s, has its peak at 7 s, and is refused 10 bytes at 7.25 s: all that a page shows of it counts from its own start, and says so."""
     db = make_db(t, "small.db", "INSERT INTO oom(id, process_id, ts_ns, heap_id, api, size_bytes, result, stack_id, explained) VALUES (1, 2, 7250000000, 3, 'malloc', 10,"
-                 " 'ENOMEM', 0, 0); INSERT INTO gap VALUES (2, 7500000000, 10000, 64, 500);")
+                 " 'ENOMEM', 0, 0); INSERT INTO gap VALUES (2, 7500000000, 10000, 64, 500);"
+                 "INSERT INTO note VALUES (1, 1000000000, 'made', 'of the first'), (2, 8000000000, 'made', 'of the second'), (NULL, 9000000000, 'made', 'of all');")
     for options, origin, footer in (((), 0, "Times count from the start of the earliest recording."),
                                     (("--process=2",), 6_500_000_000, "Times count from the start of the first process shown, 6.500 s after that of the earliest recording,"
                                      " from which other commands count.")):
@@ -225,6 +226,8 @@ def one_origin_of_time(t):
         t.equal(data_of(page)["grid"][0], origin, "the chart's axis begins")
         t.equal([int(row[6][1]) for row in tables["heap-table"][1:] if row[1][0] == "malloc"][-1], 7_000_000_000 - origin, "heaps")
         t.equal(int(tables["oom-table"][1][0][1]), 7_250_000_000 - origin, "refused requests")
+        notes = re.findall(r'<li><b title="([^"]*)">[^<]*</b> <em><bdi>made</bdi></em> <bdi>([^<]*)', page)
+        t.equal(notes, [(f"{at - origin:,} ns", f"of {whose}") for whose, at in (("the first", 10**9), ("the second", 8 * 10**9), ("all", 9 * 10**9)) if at > origin], "notes")
         t.check(footer in words_of(page, "<footer><p>"), f"the footer: {words_of(page, '<footer><p>')}")
     for part, when in (("peak", "500.00 ms"), ("gap", "1.000 s")):
         t.check(f"{when} after the start" in words_of(page, f'id="verdict-{part}">'), f"{part}: {words_of(page, f'verdict-{part}')}")
@@ -233,11 +236,14 @@ def one_origin_of_time(t):
 @test
 def no_gap(t):
     """Of 10,000 resident bytes: 3,000 are live and 500 tidemark's; all are live, and more; 9,600 are live and the rest tidemark's."""
-    for live, wanted in ((3000, "live blocks explain all of it but 6.3 KiB: code,"), (20480, "live blocks, 20.0 KiB then, explain all of it: what a program never"),
+    for live, wanted in ((3000, "live blocks and tidemark's own memory explain all of it but 6.3 KiB: code,"), (20480, "live blocks, 20.0 KiB then, explain all of it: what a program never"),
                          (9600, "live blocks and tidemark's own memory explain all of it.")):
         db = make_db(t, f"{live}.db", f"INSERT INTO gap(process_id, ts_ns, rss_bytes, live_bytes, tool_bytes) VALUES (1, 1000000000, 10000, {live}, 500);")
         gap = words_of(report(t, db, name=f"{live}.html")[1], 'id="verdict-gap">')
         t.check(wanted in gap and " 0 B" not in gap, gap)
+    db = make_db(t, "unknown.db", "INSERT INTO gap(process_id, ts_ns, rss_bytes, live_bytes) VALUES (1, 1000000000, 10000, 3000);")
+    gap = words_of(report(t, db)[1], 'id="verdict-gap">')
+    t.check("live blocks explain all of it but 6.8 KiB: code," in gap, f"without what tidemark itself holds: {gap}")
 
 
 # What sticks out of the window at its right, where nothing scrolls to it.
@@ -558,6 +564,11 @@ def many_stacks(t):
     data = check_data(t, db, page, "many stacks")
     t.check(len(data["made"]) < 1500, f"{len(data['made'])} sums over time")
     t.check(os.path.getsize(path) < 3_000_000, f"{os.path.getsize(path)} bytes")
+    commands = re.findall(r"The first [^<]*<code>tidemark ([^<]*)</code>", page)
+    t.check(commands, "a table ends before all is listed, and names the command that lists it")
+    for verb, *options in map(str.split, commands):
+        rest = t.ask(verb, db.path, *options).errors
+        t.equal(rest, "", f"what `tidemark {verb}` with {options} leaves out")
 
 
 @test
