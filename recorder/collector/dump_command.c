@@ -158,6 +158,16 @@ static bool find_trace(long recorder, char trace[PATH_MAX]) {
 	return found;
 }
 
+static long parent_of(long pid) {
+	char path[64], stat[512] = "";
+	long parent = 0;
+	snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+	FILE *f = fopen(path, "re");
+	if (f && fread(stat, 1, sizeof stat - 1, f) > 0 && strrchr(stat, ')')) sscanf(strrchr(stat, ')'), ") %*c %ld", &parent);
+	if (f) fclose(f);
+	return parent;
+}
+
 static void next_dump(const char *trace, char path[PATH_MAX + 32]) {
 	size_t n = strlen(trace);
 	if (n > 4 && !strcmp(trace + n - 4, ".tmk")) n -= 4;
@@ -170,7 +180,11 @@ static void next_dump(const char *trace, char path[PATH_MAX + 32]) {
 static int ask_and_wait(long pid, long recorder, const char *output) {
 	char trace[PATH_MAX], path[PATH_MAX + 32];
 	const struct timespec nap = { 0, POLL_MS * 1000000l };
-	if (!find_trace(recorder, trace)) return fail(pid, "its recorder has no trace open");
+	while (!find_trace(recorder, trace)) {
+		/* Those that a recorder starts to help it have its name, and are found as easily. */
+		recorder = parent_of(recorder);
+		if (!is_recorder(recorder)) return fail(pid, "its recorder has no trace open");
+	}
 	if (output && access(output, F_OK) == 0) return fail(pid, "the output exists");
 	next_dump(trace, path);
 	if (kill((pid_t)recorder, TM_SIGNAL_DUMP) != 0) return fail(pid, strerror(errno));
