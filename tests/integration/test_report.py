@@ -530,6 +530,10 @@ def rows_and_axes(t):
         for seconds in (1e-6, 0.5, 90, 400, 3600, 50 * 3600, 10 * 86400, 365 * 86400):
             ticks = p.value(f"timeTicks(0, {seconds * 1e9}, 8)")
             t.check(2 <= len(ticks) <= 9, f"ticks of {seconds} s: {ticks}")
+        p.media("screen", True)
+        p.settle()
+        p.value("['beforeprint', 'afterprint'].forEach(name => dispatchEvent(new Event(name)))")
+        t.equal([p.text("#theme"), p.value("isDark()")], ["Light", True], "the theme, and what its button says, after printing where the system is dark")
         t.equal(p.value("timeTicks(0, 36000e9, 8).slice(0, 3).map(formatTime)"), ["0 ns", "2 h 00 min", "4 h 00 min"], "ticks of ten hours")
 
 
