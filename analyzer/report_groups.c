@@ -356,14 +356,17 @@ static int group_scopes(struct tm_report *r) {
 
 /* --- heaps and processes, as they come --- */
 
+/* A rank has one process, or several: what its program forks and execs is of it, too. */
 static int name_process(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	(void)context;
 	struct tm_report_process *p = tm_report_process(r, sqlite3_column_int64(s, 0));
 	char *name = NULL;
 	if (!p || r->by[TM_REPORT_PROCESS].names.count > TM_REPORT_RANKS) return 0;
 	const char *exe = (const char *)sqlite3_column_text(s, 1);
-	int n = p->rank >= 0 ? asprintf(&name, "rank %lld", (long long)p->rank)
-			     : asprintf(&name, "%s (pid %lld)", exe && *exe ? exe : "process", (long long)p->pid);
+	if (!exe || !*exe) exe = "process";
+	int n = p->rank < 0                     ? asprintf(&name, "%s (pid %lld)", exe, (long long)p->pid)
+		: sqlite3_column_int(s, 2) == 1 ? asprintf(&name, "rank %lld", (long long)p->rank)
+						: asprintf(&name, "rank %lld, %s (pid %lld)", (long long)p->rank, exe, (long long)p->pid);
 	if (n < 0) return no_memory(r);
 	p->group = (uint32_t)r->by[TM_REPORT_PROCESS].names.count;
 	int status = add_name(r, TM_REPORT_PROCESS, name);
@@ -378,8 +381,10 @@ static int group_others(struct tm_report *r) {
 	if (status) return status;
 	return tm_report_rows(
 		r,
-		sqlite3_mprintf("SELECT p.id, replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), '') FROM process AS p"
-				" LEFT JOIN heap_total AS k ON k.process_id = p.id AND k.heap_id = 0 ORDER BY k.peak_bytes DESC, p.id"),
+		sqlite3_mprintf(
+			"SELECT p.id, replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), ''), count(*) OVER (PARTITION BY p.rank)"
+			" FROM process AS p"
+			" LEFT JOIN heap_total AS k ON k.process_id = p.id AND k.heap_id = 0 ORDER BY k.peak_bytes DESC, p.id"),
 		name_process, NULL);
 }
 

@@ -66,13 +66,13 @@ function timeTicks(from, to, count) {
 }
 
 // Where times and bytes lie in a plot.
-function scales(width, height, from, to, highest) {
-  const inner = Math.max(1, width - MARGIN.left - MARGIN.right), tall = height - MARGIN.top - MARGIN.bottom;
+function scales(width, height, from, to, highest, left = MARGIN.left) {
+  const inner = Math.max(1, width - left - MARGIN.right), tall = height - MARGIN.top - MARGIN.bottom;
   const length = Math.max(1, to - from), top = Math.max(1, highest) * 1.04;
   return {
-    x: ns => MARGIN.left + (ns - from) / length * inner, y: bytes => MARGIN.top + tall - bytes / top * tall,
-    time: x => from + Math.min(1, Math.max(0, (x - MARGIN.left) / inner)) * length,
-    from, to, left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom, highest: top,
+    x: ns => left + (ns - from) / length * inner, y: bytes => MARGIN.top + tall - bytes / top * tall,
+    time: x => from + Math.min(1, Math.max(0, (x - left) / inner)) * length,
+    from, to, left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom, highest: top,
   };
 }
 
@@ -441,7 +441,8 @@ function fitted(c, name, room) {
 
 // A row for each rank, darker where more is live. One hue, so that nobody needs to tell colours apart.
 function drawRanks(c, width, height, rows, highest) {
-  const s = scales(width, height, report.start, report.end, highest), tall = (s.bottom - s.top) / rows.length;
+  const widest = Math.max(...rows.map(row => c.measureText(row.name).width)), left = Math.max(MARGIN.left, Math.min(widest + 12, width / 4));
+  const s = scales(width, height, report.start, report.end, highest, left), tall = (s.bottom - s.top) / rows.length;
   const dark = isDark();
   rows.forEach((row, index) => {
     const y = s.top + index * tall;

@@ -213,7 +213,7 @@ function startSteps() {
 
 function startRanks() {
   if (!report.ranks) return;
-  const ranked = report.processes.some(one => one.rank >= 0), number = name => Number(name.replace(/^rank /, ''));
+  const ranked = report.processes.some(one => one.rank >= 0), number = name => Number.parseInt(name.replace(/^rank /, ''), 10);
   let rows = report.ranks.names.map((name, i) => ({name, live: report.ranks.live[i]})).filter(row => row.name !== 'other' || Math.max(...row.live) > 0);
   if (ranked) rows = rows.sort((a, b) => number(a.name) - number(b.name) || a.name.localeCompare(b.name));
   const highest = Math.max(1, ...rows.map(row => Math.max(...row.live))), box = byId('ranks-chart');

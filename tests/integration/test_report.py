@@ -527,6 +527,10 @@ def rows_and_axes(t):
         labels = [box for box in p.value(f"{WRITTEN}('ranks-chart')") if "\u2026" in box[0]]
         t.equal(sorted(text[-4:] for text, *_ in labels), sorted(f"{pid})"[-4:] for pid, in db.rows("select pid from process")), f"processes: {labels}")
         t.check(all(left >= 0 for _, left, *_ in labels), f"no name begins outside of the chart: {labels}")
+        p.resize(1280, 900)
+        p.settle()
+        t.equal(sorted(box[0] for box in p.value(f"{WRITTEN}('ranks-chart')") if "pid" in box[0]),
+                sorted(f"worker-of-the-program (pid {pid})" for pid, in db.rows("select pid from process")), "where there is room, the names are whole")
         for seconds in (1e-6, 0.5, 90, 400, 3600, 50 * 3600, 10 * 86400, 365 * 86400):
             ticks = p.value(f"timeTicks(0, {seconds * 1e9}, 8)")
             t.check(2 <= len(ticks) <= 9, f"ticks of {seconds} s: {ticks}")
@@ -535,6 +539,17 @@ def rows_and_axes(t):
         p.value("['beforeprint', 'afterprint'].forEach(name => dispatchEvent(new Event(name)))")
         t.equal([p.text("#theme"), p.value("isDark()")], ["Light", True], "the theme, and what its button says, after printing where the system is dark")
         t.equal(p.value("timeTicks(0, 36000e9, 8).slice(0, 3).map(formatTime)"), ["0 ns", "2 h 00 min", "4 h 00 min"], "ticks of ten hours")
+
+
+@test
+def processes_of_one_rank(t):
+    """What a rank's program forks is of that rank, too: each process has a name of its own; a rank that has one process is named by its number."""
+    names = lambda db: sorted({row[0][0] for row in Outline(report(t, db)[1]).tables["heap-table"][1:]})
+    pids = lambda db: [pid for pid, in db.rows("select pid from process order by pid")]
+    shared = make_db(t, "shared.db", "UPDATE process SET rank = 10, exe = '/bin/worker';")
+    t.equal(names(shared), [f"rank 10, worker (pid {pid})" for pid in pids(shared)], "two processes of a rank")
+    alone = make_db(t, "alone.db", "UPDATE process SET rank = 10 + id;")
+    t.equal(names(alone), ["rank 11", "rank 12"], "a process each")
 
 
 @test
