@@ -462,7 +462,8 @@ FROM (SELECT s.process_id, s.device, s.ts_ns, s.used_bytes,
 CREATE VIEW gpu_oom AS
 WITH unit(low, scale, form) AS (
 	VALUES (0, 1.0, '%.0f bytes'), (1024, 1024.0, '%.1f KiB'), (1048576, 1048576.0, '%.1f MiB'), (10737418240, 1073741824.0, '%.1f GiB'),
-	       (10995116277760, 1099511627776.0, '%.1f TiB')),
+	       (10995116277760, 1099511627776.0, '%.1f TiB'), (11258999068426240, 1125899906842624.0, '%.1f PiB'),
+	       (1152921504606846976, 1152921504606846976.0, '%.1f EiB')),
 said AS (
 	SELECT o.*, h.name AS heap, h.device,
 	       (SELECT t.id FROM heap t WHERE t.process_id = o.process_id AND t.device = h.device AND t.kind = 'tensor' ORDER BY t.id LIMIT 1) AS tensor_id,

@@ -4,6 +4,7 @@
 Method: trace_writer.py writes the events; every figure is worked out by hand beside them.
 """
 import json
+import sqlite3
 from random import Random
 
 from tidemark_test import main, test
@@ -286,6 +287,11 @@ def refusals_that_say_little(t):
             [(100, "cuda:0", 0, 0, None, None, None, None, None, "asked for 100 bytes"), (200, None, None, None, None, None, None, None, None, "asked for 200 bytes"),
              (300, "cuda-host", 70, None, None, None, None, None, None, "asked for 300 bytes; this process held 70 bytes")], "refusals")
     t.equal(db.rows("select oom_id, heap, stack_id, live_bytes from gpu_oom_site"), [(3, "cuda-host", 0, 70)], "what was live")
+    with sqlite3.connect(db.path) as connection:  # lengths that went below zero, and what others come to
+        for size_bytes, words in ((2**63 - 1, "8.0 EiB"), (2**60, "1.0 EiB"), (2**59, "512.0 PiB"), (2**53, "8192.0 TiB")):
+            connection.execute("update oom set size_bytes = ? where size_bytes = (select max(size_bytes) from oom)", (size_bytes,))
+            why, = connection.execute("select why from gpu_oom where size_bytes = ?", (size_bytes,)).fetchone()
+            t.equal(why, f"asked for {words}; this process held 70 bytes", f"{size_bytes} bytes")
 
 
 @test
