@@ -170,9 +170,7 @@ static struct tm_block block_of(struct tm_live *l, const struct tm_step *s, stru
 }
 
 static uint64_t end_of(const struct tm_live *l, const struct tm_step *s) {
-	bool bytes = s->op == TM_OP_SBRK || s->op == TM_OP_BRK || s->op == TM_OP_SBRK_SHRINK || s->op == TM_OP_BRK_SHRINK;
-	uint64_t page = bytes ? 1 : l->catalog.page_bytes;
-	return s->address + ((s->size_bytes + page - 1) & ~(page - 1));
+	return s->address + s->size_bytes + tm_op_spare(s->op, s->size_bytes, l->catalog.page_bytes);
 }
 
 static void play_map(struct tm_live *l, const struct tm_step *s, struct tm_live_thread *t) {
@@ -185,6 +183,12 @@ static void play_map(struct tm_live *l, const struct tm_step *s, struct tm_live_
 	struct tm_range range = { .block = block_of(l, s, a, t), .end = end, .account = a };
 	block_allocated(a, &range.block, false);
 	tm_ranges_insert(&t->ledger->ranges, &range);
+}
+
+static void play_unmap(struct tm_live *l, const struct tm_step *s, struct tm_live_thread *t) {
+	const struct tm_range *stays = s->size_bytes ? NULL : tm_ranges_at(&t->ledger->ranges, s->address);
+	t->moved_account = stays ? stays->account : NULL;
+	tm_ranges_cut(&t->ledger->ranges, s->address, end_of(l, s), s->ns, part_released, &t->moved_account);
 }
 
 static void play_heap(struct tm_live *l, const struct tm_turn *turn, struct tm_live_thread *t) {
@@ -219,10 +223,7 @@ static void play(struct tm_live *l, const struct tm_turn *turn) {
 	case TM_STEP_ALLOC:
 	case TM_STEP_FREE: play_heap(l, turn, t); break;
 	case TM_STEP_MAP: play_map(l, s, t); break;
-	case TM_STEP_UNMAP:
-		t->moved_account = NULL;
-		tm_ranges_cut(&t->ledger->ranges, s->address, end_of(l, s), s->ns, part_released, &t->moved_account);
-		break;
+	case TM_STEP_UNMAP: play_unmap(l, s, t); break;
 	case TM_STEP_SCOPE: tm_live_scope_play(l, t->ledger->process, t, s); break;
 	case TM_STEP_MARK:
 		if (s->op == TM_OP_STOP) tm_ledger_stop(t->ledger);

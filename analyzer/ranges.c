@@ -131,6 +131,13 @@ void tm_ranges_cut(struct tm_ranges *r, uint64_t start, uint64_t end, uint64_t b
 	r->root = merge(merge(left, c.kept), right);
 }
 
+const struct tm_range *tm_ranges_at(const struct tm_ranges *r, uint64_t address) {
+	const struct tm_range_node *node = r->root;
+	while (node && (address < node->range.block.address || address >= node->range.end))
+		node = address < node->range.block.address ? node->left : node->right;
+	return node ? &node->range : NULL;
+}
+
 static void each(const struct tm_range_node *node, void (*visit)(void *, const struct tm_range *), void *context) {
 	if (!node) return;
 	each(node->left, visit, context);

@@ -37,6 +37,8 @@ void tm_ranges_release(struct tm_ranges *r);
 void tm_ranges_insert(struct tm_ranges *r, const struct tm_range *range);
 /* Gives back [start, end), but nothing that was mapped after `before_ns`: an unmap that comes late must not hit what took its place. */
 void tm_ranges_cut(struct tm_ranges *r, uint64_t start, uint64_t end, uint64_t before_ns, tm_range_sink *sink, void *context);
+/* The one that the address lies in, or NULL. */
+const struct tm_range *tm_ranges_at(const struct tm_ranges *r, uint64_t address);
 void tm_ranges_each(const struct tm_ranges *r, void (*visit)(void *context, const struct tm_range *range), void *context);
 
 #endif

@@ -346,11 +346,8 @@ static void play_alloc(struct tm_replay *r, const struct tm_turn *turn, struct t
 	watch_waiting(r, a);
 }
 
-/* brk moves by bytes, everything else maps whole pages. */
 static uint64_t end_of(const struct tm_replay *r, const struct tm_step *s) {
-	bool bytes = s->op == TM_OP_SBRK || s->op == TM_OP_BRK || s->op == TM_OP_SBRK_SHRINK || s->op == TM_OP_BRK_SHRINK;
-	uint64_t page = bytes ? 1 : r->catalog->page_bytes;
-	return s->address + ((s->size_bytes + page - 1) & ~(page - 1));
+	return s->address + s->size_bytes + tm_op_spare(s->op, s->size_bytes, r->catalog->page_bytes);
 }
 
 static void play_unmap(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
@@ -360,6 +357,9 @@ static void play_unmap(struct tm_replay *r, const struct tm_turn *turn, struct t
 	actor->moved_row = c.row;
 	actor->moved_chain = c.chain;
 	actor->moved_account = c.account;
+	if (s->size_bytes) return;
+	const struct tm_range *stays = tm_ranges_at(&actor->ledger->ranges, s->address); /* an mremap doubles it, or takes its pages */
+	actor->moved_account = stays ? stays->account : NULL;
 }
 
 static void play_map(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {

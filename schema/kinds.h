@@ -95,6 +95,12 @@ enum tm_op_class {
 };
 
 #define TM_OP_CLASS(op) ((unsigned)(op) >> 5)
+#define TM_OP_IS_BREAK(op) ((op) == TM_OP_SBRK || (op) == TM_OP_BRK || (op) == TM_OP_SBRK_SHRINK || (op) == TM_OP_BRK_SHRINK)
+
+/* How many bytes a mapping of `size` bytes covers beyond them: the break moves by bytes, everything else maps whole pages. */
+static inline uint64_t tm_op_spare(enum tm_op op, uint64_t size, uint64_t page_bytes) {
+	return TM_OP_IS_BREAK(op) ? 0 : -size & (page_bytes - 1);
+}
 
 /* The link of a scope_block: its function's frame address, and above that which call of a function it is. */
 #define TM_BLOCK_FRAME_BITS 48u

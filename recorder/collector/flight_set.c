@@ -7,6 +7,7 @@
 #include "flight_set.h"
 
 #include "../../schema/pairing.h"
+#include "../shm.h"
 #include "disjoint.h"
 #include "flight_scopes.h"
 #include "memory.h"
@@ -37,8 +38,9 @@ struct heap {
 };
 
 struct range { /* what is left of a mapping; begins as disjoint.h wants it */
-	uint64_t high;
-	struct block block; /* its address is where this part begins */
+	uint64_t high;      /* whole pages, but for the break */
+	struct block block; /* its address is where this part begins, its size that of the mapping before it was cut */
+	uint64_t end;       /* of what was asked for */
 };
 
 struct last {                  /* the last event of a kind in a process */
@@ -52,6 +54,7 @@ struct process {
 	struct heap *heaps, *default_heap;
 	size_t thread_count;
 	bool has_gaps; /* recording was off for a while */
+	bool took_file; /* what was unmapped last, or is moved by an mremap, begins with a mapped file */
 	struct last step, stop;
 };
 
@@ -258,11 +261,14 @@ static void insert_part(struct process *p, const struct range *of, uint64_t low,
 /* By a call that began at begin_ns: what is younger was mapped by another thread before the call was over, where it had made room. */
 static void unmapped(struct tm_flight_set *s, struct process *p, uint64_t low, uint64_t bytes, uint64_t begin_ns) {
 	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes, from = low;
-	const struct range *found;
-	while ((found = tm_disjoint_above(&p->ranges, sizeof *found, from)) && found->block.address < high) {
+	const struct range *found = tm_disjoint_above(&p->ranges, sizeof *found, from);
+	p->took_file = !bytes && found && found->block.address <= low && found->block.op == TM_OP_MMAP_FILE; /* left as it is by an mremap */
+	for (bool first = true; bytes && found && found->block.address < high; found = tm_disjoint_above(&p->ranges, sizeof *found, from)) {
 		struct range old = *found;
 		from = old.high;
 		if (old.block.ns > begin_ns) continue;
+		if (first) p->took_file = old.block.op == TM_OP_MMAP_FILE;
+		first = false;
 		tm_disjoint_take_out(&p->ranges, sizeof old, old.high);
 		if (old.block.address < low) insert_part(p, &old, old.block.address, low);
 		if (old.high > high) insert_part(p, &old, high, old.high);
@@ -272,10 +278,13 @@ static void unmapped(struct tm_flight_set *s, struct process *p, uint64_t low, u
 
 static void mapped(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
 	struct process *p = process_of(s, process);
-	uint64_t high = e->addr + e->size < e->addr ? UINT64_MAX : e->addr + e->size;
-	unmapped(s, p, e->addr, e->size, UINT64_MAX);
+	uint64_t bytes = e->size + tm_op_spare(e->op, e->size, TM_SHM_PAGE);
+	uint64_t high = e->addr + bytes < e->addr ? UINT64_MAX : e->addr + bytes;
+	bool moves_file = e->op == TM_OP_MREMAP && p->took_file;
+	unmapped(s, p, e->addr, bytes, UINT64_MAX);
 	if (high <= e->addr) return;
-	struct range r = { high, block_of(s, process, thread, e) };
+	struct range r = { high, block_of(s, process, thread, e), e->addr + e->size };
+	if (moves_file) r.block.op = TM_OP_MMAP_FILE; /* what it was moved from, which tells its heap, is gone */
 	tm_disjoint_add(&p->ranges, sizeof r, &r);
 }
 
@@ -547,7 +556,8 @@ void tm_flight_set_list(const struct tm_flight_set *s, struct tm_flight_list *li
 		const struct process *p = &s->processes[i];
 		const struct range *r = tm_disjoint_above(&p->ranges, sizeof *r, 0);
 		for (const struct heap *h = p->heaps; h; h = h->next) for_each_block(h, put_heap_event, &listing);
-		for (; r; r = tm_disjoint_above(&p->ranges, sizeof *r, r->high)) put_block(list, &r->block, r->high - r->block.address);
+		for (; r; r = tm_disjoint_above(&p->ranges, sizeof *r, r->high))
+			put_block(list, &r->block, (r->end < r->high ? r->end : r->high) - r->block.address);
 		if (p->step.event.op) put(list, p->step.thread, p->step.number, &p->step.event);
 		if (p->stop.event.op) put(list, p->stop.thread, p->stop.number, &p->stop.event);
 	}

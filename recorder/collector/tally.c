@@ -1,6 +1,7 @@
 /* tally.c - replays events to know the peak when the program ends: see tally.h. */
 #include "tally.h"
 
+#include "../shm.h"
 #include "disjoint.h"
 #include "memory.h"
 
@@ -26,9 +27,10 @@ struct table { /* open addressing, at most five eighths full */
 };
 
 struct range { /* begins as disjoint.h wants it */
-	uint64_t high, low;
-	uint64_t ns;  /* when it was mapped */
-	bool is_file; /* of the heap mmap-file */
+	uint64_t high, low; /* whole pages, but for the break */
+	uint64_t end;       /* of what was asked for: what lies beyond it counts for nothing */
+	uint64_t ns;        /* when it was mapped */
+	bool is_file;       /* of the heap mmap-file */
 };
 
 struct own_heap { /* an explicit one */
@@ -45,6 +47,7 @@ struct process {
 	size_t own_count, own_capacity, own_last; /* own_last: asked for last */
 	struct table blocks;
 	struct tm_disjoint ranges; /* mapped */
+	bool took_file;            /* what was unmapped last, or is moved by an mremap, begins with a mapped file */
 	struct tm_tally_watch *watches;
 	size_t watch_count, watch_capacity;
 	uint64_t last_ns;
@@ -56,7 +59,7 @@ enum step { STEP_ALLOCATED, STEP_FREED, STEP_MAPPED, STEP_UNMAPPED, STEP_BASELIN
 struct item { /* a step of an event: a realloc has two at the same time */
 	uint64_t ns, addr, size; /* STEP_FREED: size is the time before the call */
 	uint64_t number;         /* STEP_ALLOCATED: as in struct entry; STEP_UNMAPPED: the time before the call */
-	uint32_t heap;           /* id of an explicit one, 0: malloc; STEP_MAPPED: 1 for mmap-file; STEP_RESET_PEAK: enum tm_tally_default in addr, too */
+	uint32_t heap;           /* id of an explicit one, 0: malloc; STEP_MAPPED: enum tm_op; STEP_RESET_PEAK: enum tm_tally_default in addr, too */
 	enum step step;
 };
 
@@ -326,41 +329,59 @@ static uint64_t told_early(struct process *p, uint32_t heap, uint64_t addr, stru
 
 /* --- mappings --- */
 
+static uint64_t requested(const struct range *r) {
+	uint64_t end = r->end < r->high ? r->end : r->high;
+	return end > r->low ? end - r->low : 0;
+}
+
 static void range_insert(struct process *p, struct range r) {
 	tm_disjoint_add(&p->ranges, sizeof r, &r);
-	p->result.live_bytes += r.high - r.low;
+	gained(&p->maps[r.is_file], requested(&r));
+	if (r.is_file) return; /* its pages are the page cache's */
+	p->result.live_bytes += requested(&r);
 	p->result.live_blocks++;
-	gained(&p->maps[r.is_file], r.high - r.low);
+}
+
+static void range_insert_part(struct process *p, struct range r, uint64_t low, uint64_t high) {
+	r.low = low;
+	r.high = high;
+	range_insert(p, r);
 }
 
 static void range_remove(struct process *p, const struct range *r) {
 	tm_disjoint_take_out(&p->ranges, sizeof *r, r->high);
-	p->result.live_bytes -= r->high - r->low;
+	gave_back(&p->maps[r->is_file], requested(r));
+	if (r->is_file) return;
+	p->result.live_bytes -= requested(r);
 	p->result.live_blocks--;
-	gave_back(&p->maps[r->is_file], r->high - r->low);
 }
 
 /* By a call that began at begin_ns: what is younger was mapped by another thread before the call was over, where it had made room. */
 static void unmapped(struct process *p, uint64_t low, uint64_t bytes, uint64_t begin_ns) {
 	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes, from = low;
-	const struct range *found;
-	while ((found = tm_disjoint_above(&p->ranges, sizeof *found, from)) && found->low < high) {
+	const struct range *found = tm_disjoint_above(&p->ranges, sizeof *found, from);
+	p->took_file = !bytes && found && found->low <= low && found->is_file; /* left as it is by an mremap */
+	for (bool first = true; bytes && found && found->low < high; found = tm_disjoint_above(&p->ranges, sizeof *found, from)) {
 		struct range old = *found;
 		from = old.high;
 		if (old.ns > begin_ns) continue;
+		if (first) p->took_file = old.is_file;
+		first = false;
 		range_remove(p, &old);
-		if (old.low < low) range_insert(p, (struct range){ low, old.low, old.ns, old.is_file });
-		if (old.high > high) range_insert(p, (struct range){ old.high, high, old.ns, old.is_file });
-		p->maps[old.is_file].frees += old.low >= low && old.high <= high;
+		if (old.low < low) range_insert_part(p, old, old.low, low);
+		if (old.high > high) range_insert_part(p, old, high, old.high);
+		p->maps[old.is_file].frees++;
 	}
 }
 
-static void mapped(struct process *p, uint64_t low, uint64_t bytes, bool is_file, uint64_t ns) {
-	uint64_t high = low + bytes < low ? UINT64_MAX : low + bytes;
-	unmapped(p, low, bytes, UINT64_MAX);
-	if (high > low) range_insert(p, (struct range){ high, low, ns, is_file });
+static void mapped(struct process *p, const struct item *i) {
+	uint64_t bytes = i->size + tm_op_spare(i->heap, i->size, TM_SHM_PAGE);
+	uint64_t high = i->addr + bytes < i->addr ? UINT64_MAX : i->addr + bytes;
+	bool is_file = i->heap == TM_OP_MREMAP ? p->took_file : i->heap == TM_OP_MMAP_FILE;
+	unmapped(p, i->addr, bytes, UINT64_MAX);
+	if (high > i->addr) range_insert(p, (struct range){ high, i->addr, i->addr + i->size, i->ns, is_file });
 	p->maps[is_file].allocations++;
-	raise_peak(p, ns);
+	raise_peak(p, i->ns);
 }
 
 /* --- what the program says --- */
@@ -396,7 +417,7 @@ static inline void replay(const struct tm_tally *t, struct process *p, const str
 	switch (i->step) {
 	case STEP_ALLOCATED: block_allocated(t, p, i->heap, i->addr, i->size, i->ns, i->number); break;
 	case STEP_FREED: block_freed(p, i->heap, i->addr, i->size, NULL); break;
-	case STEP_MAPPED: mapped(p, i->addr, i->size, i->heap, i->ns); break;
+	case STEP_MAPPED: mapped(p, i); break;
 	case STEP_UNMAPPED: unmapped(p, i->addr, i->size, i->number); break;
 	case STEP_BASELINE: baseline(p); break;
 	case STEP_RESET_PEAK: reset_peak(p, i); break;
@@ -434,7 +455,7 @@ static struct item *put_steps(struct item *to, const struct tm_event *e) {
 	unsigned class = TM_OP_CLASS(e->op);
 	if (class == TM_CLASS_UNMAP || class == TM_CLASS_REMAP) *to++ = (struct item){ e->time_ns, e->old, e->old_size, e->begin_ns, 0, STEP_UNMAPPED };
 	if (class == TM_CLASS_MAP || class == TM_CLASS_REMAP)
-		*to++ = (struct item){ e->time_ns, e->addr, e->size, 0, e->op == TM_OP_MMAP_FILE, STEP_MAPPED };
+		*to++ = (struct item){ e->time_ns, e->addr, e->size, 0, e->op, STEP_MAPPED };
 	if (e->op == TM_OP_BASELINE) *to++ = (struct item){ .ns = e->time_ns, .step = STEP_BASELINE };
 	if (e->op == TM_OP_STOP) *to++ = (struct item){ .ns = e->time_ns, .step = STEP_STOPPED };
 	if (e->op == TM_OP_RESET_PEAK) *to++ = (struct item){ e->time_ns, e->addr, 0, 0, e->heap, STEP_RESET_PEAK };

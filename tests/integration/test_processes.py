@@ -1,5 +1,6 @@
 """Children, exec, ways to end, mappings, modules and marks: the programs named prog_*.c say in their opening comments what is expected."""
 import os
+import random
 import re
 import shutil
 import signal
@@ -241,6 +242,21 @@ def mappings(t):
     t.equal(db.value("select live_bytes from peak where heap = 'mmap-file'"), 5100, "peak of mmap-file")
     t.equal(db.value("select coalesce(sum(live_bytes), 0) from live_at_exit where heap = 'mmap'"), 0, "mmap at exit")
     t.equal(db.value("select coalesce(sum(live_bytes), 0) from live_at_exit where heap = 'mmap-file'"), 5000, "mmap-file at exit")
+
+
+@test
+def mappings_by_the_page(t):
+    """The program's own model, the recorder's answers and last lines, the database, and a window that begins when all that is mapped has been dropped."""
+    program, seed = t.program("mapped_pages.c"), str(random.randrange(1 << 30))
+    print("seed", seed)
+    for blocks, *options in (["0"], ["200000", "--max-size=256KiB,ring"]):
+        recording = t.record([program, seed, blocks], "--force", *options, output=t.path("pages.tmk"))
+        wrong, *wanted = map(int, recording.text.split())
+        t.equal(wrong, 0, f"wrong answers, {options}")
+        db = t.imported(recording)
+        live = dict((heap, (size, count)) for heap, size, count in db.rows("select heap, live_at_end_bytes, live_at_end_count from heap_summary"))
+        t.equal([*live.get("mmap", (0, 0)), *live.get("mmap-file", (0, 0))], wanted, f"live at the end, {options}")
+        t.check(f"in {live[None][1]:,} block" in recording.errors, f"blocks in the closing lines: {recording.errors}")
 
 
 @test

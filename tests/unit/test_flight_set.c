@@ -131,6 +131,20 @@ static void test_mappings(void) {
 	tm_flight_set_free(s);
 }
 
+/* What was asked for, of whole pages; what an mremap makes of a mapped file stays one. */
+static void test_pages(void) {
+	struct tm_flight_set *s = tm_flight_set_new();
+	map(s, TM_OP_MMAP, 10, 0x10000, 0x5800, 0, 0);
+	map(s, TM_OP_MMAP, 20, 0x12000, 0x1001, 0, 0);
+	map(s, TM_OP_MREMAP, 30, 0x80000, 0x1000, 0x12000, 0);
+	map(s, TM_OP_MMAP_FILE, 40, 0x90000, 0x1800, 0, 0);
+	map(s, TM_OP_MREMAP, 50, 0xA0000, 0x2800, 0x90000, 0x2000);
+	map(s, TM_OP_MREMAP, 60, 0xB0000, 0x1000, 0xA0000, 0);
+	tm_flight_set_advance(s, 100);
+	STAYS("1 10 60 10000 8192, 1 10 60 14000 6144, 1 20 60 12000 4097, 1 30 a0 80000 4096, 1 50 61 a0000 10240, 1 60 61 b0000 4096");
+	tm_flight_set_free(s);
+}
+
 /* While a call that unmaps is on its way back, another thread maps where it has made room. */
 static void test_mapped_meanwhile(void) {
 	struct tm_flight_set *s = tm_flight_set_new();
@@ -272,6 +286,7 @@ int main(void) {
 	test_early_frees();
 	test_mappings();
 	test_mapped_meanwhile();
+	test_pages();
 	test_scopes();
 	test_pushes_apart();
 	test_left_blocks();

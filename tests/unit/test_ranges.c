@@ -53,6 +53,8 @@ static void compare(struct world *w) {
 	w->mismatch = false;
 	tm_ranges_each(&w->ranges, compare_range, w);
 	for (int i = 0; i < UNITS; i++) {
+		const struct tm_range *at = tm_ranges_at(&w->ranges, (uint64_t)i * UNIT);
+		CHECK(w->units[i].mapping == (at ? at->block.stack : 0));
 		units += w->units[i].mapping != 0;
 		bytes += w->units[i].requested ? UNIT : 0;
 	}

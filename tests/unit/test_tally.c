@@ -258,12 +258,36 @@ static void test_mapped_meanwhile(void) {
 	tm_tally_free(t);
 }
 
+/* What was asked for counts, but whole pages are replaced and given back; what moves stays in its heap; mapped files are no part of the process' figures. */
+static void test_pages(void) {
+	struct tm_tally *t = tm_tally_new(0);
+	struct tm_event events[] = {
+		{ .time_ns = 10, .op = TM_OP_MMAP, .addr = 0x10000, .size = 0x3000 },
+		{ .time_ns = 20, .op = TM_OP_MMAP, .addr = 0x11000, .size = 0x1001 }, /* the third page goes, too */
+		{ .time_ns = 30, .begin_ns = 30, .op = TM_OP_MREMAP, .addr = 0x80000, .size = 0x1000, .old = 0x11000, .old_size = 0 },
+		{ .time_ns = 40, .op = TM_OP_MMAP_FILE, .addr = 0x90000, .size = 0x1800 },
+		{ .time_ns = 50, .begin_ns = 50, .op = TM_OP_MREMAP, .addr = 0xA0000, .size = 0x2800, .old = 0x90000, .old_size = 0x2000 },
+		{ .time_ns = 60, .begin_ns = 60, .op = TM_OP_MREMAP, .addr = 0xB0000, .size = 0x1000, .old = 0xA0000, .old_size = 0 },
+		{ .time_ns = 70, .op = TM_OP_SBRK, .addr = 0x20000, .size = 100 },
+		{ .time_ns = 80, .op = TM_OP_SBRK, .addr = 0x20064, .size = 100 },
+	};
+	tm_tally_add(t, 1, 1, events, sizeof events / sizeof events[0], NULL);
+	tm_tally_finish(t);
+	struct tm_tally_process p = tm_tally_of(t, 1);
+	struct tm_tally_heap map = tm_tally_heap_of(t, 1, TM_TALLY_MMAP, 0), file = tm_tally_heap_of(t, 1, TM_TALLY_MMAP_FILE, 0);
+	CHECK(map.live_bytes == 0x3001 + 200 && map.live_count == 5 && map.allocations == 5 && map.frees == 1);
+	CHECK(file.live_bytes == 0x3800 && file.live_count == 2 && file.allocations == 3 && file.frees == 1);
+	CHECK(p.live_bytes == map.live_bytes && p.live_blocks == 5 && p.peak_bytes == map.peak_bytes);
+	tm_tally_free(t);
+}
+
 int main(void) {
 	struct check_random r = check_random_start("tally");
 	struct tm_decoder *decoder = tm_decoder_new();
 	for (size_t i = 0; i < THREADS; i++) threads[i].encoder = tm_encoder_new();
 	test_all_is_told_alone();
 	test_mapped_meanwhile();
+	test_pages();
 	for (int i = 0; i < 12; i++) test_many_blocks(&r);
 	for (int i = 0; i < 150; i++) test_random_threads(&r, decoder);
 	for (size_t i = 0; i < THREADS; i++) tm_encoder_free(threads[i].encoder);
