@@ -357,7 +357,11 @@ static void play_unmap(struct tm_replay *r, const struct tm_turn *turn, struct t
 	actor->moved_row = c.row;
 	actor->moved_chain = c.chain;
 	actor->moved_account = c.account;
-	if (s->size_bytes) return;
+	if (s->size_bytes) {
+		bool forked = r->catalog->processes.items[actor->ledger->process - 1].flags & TM_PROCESS_FORKED;
+		actor->ledger->unmatched_frees += !c.account && forked && !actor->ledger->stopped;
+		return;
+	}
 	const struct tm_range *stays = tm_ranges_at(&actor->ledger->ranges, s->address); /* an mremap doubles it, or takes its pages */
 	actor->moved_account = stays ? stays->account : NULL;
 }

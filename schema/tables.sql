@@ -67,7 +67,7 @@ CREATE TABLE process (
 	forked          INTEGER NOT NULL, -- 1: made by fork; blocks inherited are not rows of it
 	execed          INTEGER NOT NULL, -- 1: made by exec
 	recorded        INTEGER NOT NULL, -- 0: it could not be recorded (static, 32-bit, ...); note says why
-	inherited_frees INTEGER NOT NULL, -- frees of blocks that it inherited over fork; in no other number
+	inherited_frees INTEGER NOT NULL, -- frees of blocks and mappings that it inherited over fork; in no other number
 	estimated       INTEGER NOT NULL  -- 1: its numbers are estimates from samples
 );
 

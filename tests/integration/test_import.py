@@ -297,14 +297,15 @@ def lost_events_are_incomplete(t):
 
 @test
 def fork_and_exec(t):
-    """The child frees two inherited blocks and has one of its own at the same address; the parent execs with one block live."""
+    """The child gives back two inherited blocks and a mapping, and has a block and a mapping of its own there; the parent execs with one block live."""
     trace = simple()
     trace.process(2, pid=101, parent=1, start=2000, flags=FORKED)
     trace.thread(2, process=2)
     trace.process(3, pid=100, parent=1, start=7000, flags=EXECED, exe="/bin/z")
     f = trace.stack("main")
-    trace.events(1, [malloc(1000, 0x1000, 10, f), malloc(1100, 0x2000, 20, f), free(5000, 0x1000)])
-    trace.events(2, [free(3000, 0x1000), free(3100, 0x2000), malloc(3200, 0x1000, 5, f)])
+    trace.events(1, [malloc(1000, 0x1000, 10, f), malloc(1100, 0x2000, 20, f), mmap(1200, 0x10000, 8192, f), free(5000, 0x1000)])
+    trace.events(2, [free(3000, 0x1000), free(3100, 0x2000), malloc(3200, 0x1000, 5, f), munmap(3300, 3400, 0x10000, 8192),
+                     mmap(3500, 0x10000, 4096, f), munmap(3600, 3700, 0x10000, 8192)])
     trace.exit(2, 4000)
     trace.end(2, 4500, kind=2, code=9)
     trace.end(1, 6000, kind=3)
@@ -312,13 +313,13 @@ def fork_and_exec(t):
     trace.end(3, 9000, code=3)
     db = database(t, trace.save(t.path("fork.tmk")))
     t.equal(db.rows("select id, pid, parent_id, start_ns, exit_ns, end_ns, end_kind, end_code, forked, execed, inherited_frees from process"),
-            [(1, 100, None, 0, 6000, 6000, "exec", None, 0, 0, 0), (2, 101, 1, 2000, 4000, 4500, "signal", 9, 1, 0, 2),
+            [(1, 100, None, 0, 6000, 6000, "exec", None, 0, 0, 0), (2, 101, 1, 2000, 4000, 4500, "signal", 9, 1, 0, 3),
              (3, 100, 1, 7000, 8000, 9000, "exit", 3, 0, 1, 0)], "processes")
-    t.equal(db.rows("select process_id, size_bytes, free_ns from allocation order by id"), [(1, 10, 5000), (1, 20, None), (2, 5, None)], "blocks")
+    t.equal(db.rows("select process_id, size_bytes, free_ns from allocation order by id"), [(2, 4096, 3600), (1, 10, 5000), (1, 20, None), (1, 8192, None), (2, 5, None)], "blocks")
     t.equal(db.rows("select process_id, live_bytes from live_at_exit"), [(2, 5)], "what is live at exec is no leak")
-    t.equal(db.rows("select process_id, live_bytes from live_at_end order by 1"), [(1, 20), (2, 5)], "live at end")
+    t.equal(db.rows("select process_id, live_bytes from live_at_end order by 1, 2"), [(1, 20), (1, 8192), (2, 5)], "live at end")
     t.equal(db.rows("select * from loss"), [], "losses")
-    t.equal(db.rows("select process_id, heap, live_bytes from peak order by 1, 2"), [(1, None, 30), (1, "malloc", 30), (2, None, 5), (2, "malloc", 5),
+    t.equal(db.rows("select process_id, heap, live_bytes from peak order by 1, 2"), [(1, None, 8222), (1, "malloc", 30), (1, "mmap", 8192), (2, None, 4101), (2, "malloc", 5), (2, "mmap", 4096),
                                                                                     (3, None, 0)], "peaks, also of the process that allocated nothing")
 
 
