@@ -339,13 +339,20 @@ void free_aligned_sized(void *p, size_t alignment, size_t size) {
 	free_through(TM_OP_FREE_ALIGNED_SIZED, p, is_sampling());
 }
 
+TM_COLD static void *array_too_large(enum tm_op op, const void *frame) {
+	struct tm_thread *t = tm_enter();
+	if (t) {
+		record_refusal(t, op, SIZE_MAX, frame);
+		tm_leave(t);
+	}
+	errno = ENOMEM;
+	return NULL;
+}
+
 /* Built on realloc, as every libc does it; so it exists also where libc has none. */
 void *reallocarray(void *old, size_t count, size_t size) {
 	size_t bytes;
-	if (__builtin_mul_overflow(count, size, &bytes)) {
-		errno = ENOMEM;
-		return NULL;
-	}
+	if (__builtin_mul_overflow(count, size, &bytes)) return array_too_large(old ? TM_OP_REALLOCARRAY : TM_OP_REALLOCARRAY_NEW, TM_FRAME);
 	if (!old) return resize_nothing(TM_OP_REALLOCARRAY_NEW, bytes, TM_FRAME, is_sampling());
 	if (TM_UNLIKELY(tm_own_holds(old))) return tm_own_realloc(old, bytes);
 	return resize(TM_OP_REALLOCARRAY, old, bytes, TM_FRAME, is_sampling());

@@ -301,7 +301,8 @@ def dumps_have_a_bound(t):
     t.equal(dumps_of(t, trace), [], "dumps without a ring")
 
 
-REFUSED = """#include <errno.h>
+REFUSED = """#define _GNU_SOURCE
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -318,6 +319,8 @@ __attribute__((noinline)) int refused(void *volatile kept) {
 	said += !(p = realloc(NULL, n));
 	said += posix_memalign(&out, 64, n) == ENOMEM;
 	said += !(p = malloc((size_t)-1));
+	said += !(p = reallocarray(kept, n, n)) && errno == ENOMEM;
+	said += !(p = reallocarray(NULL, n, n));
 	said += posix_memalign(&out, 3, 64) == EINVAL; /* no want of memory */
 	return said;
 }
@@ -338,10 +341,11 @@ def what_malloc_refuses(t):
         file.write(REFUSED)
     program = t.program(t.path("refused.c"))
     huge = 1 << 60
-    rows = [("malloc", huge), ("calloc", 2**63 - 1), ("realloc", huge), ("realloc", huge), ("posix_memalign", huge), ("malloc", 2**63 - 1)]
+    rows = [("malloc", huge), ("calloc", 2**63 - 1), ("realloc", huge), ("realloc", huge), ("posix_memalign", huge), ("malloc", 2**63 - 1),
+            *[("reallocarray", 2**63 - 1)] * 2]
     for options in ([], ["--sample=512KiB"]):
         recording = t.record([program], "--quiet", "--force", *options)
-        t.equal(recording.out, b"7\n", "what the program sees")
+        t.equal(recording.out, b"9\n", "what the program sees")
         db = t.imported(recording)
         t.equal(db.rows("select o.api, o.size_bytes from oom o join heap h on h.id = o.heap_id where h.name = 'malloc' and o.result = 'ENOMEM'"
                         " and o.device_free_bytes is null order by o.ts_ns, o.id"), rows, f"what was refused {options}")
