@@ -76,9 +76,15 @@ static long read_at(int fd, void *to, size_t bytes, uint64_t offset) {
 	return pread(fd, to, bytes, (off_t)offset);
 }
 
+/* As the command gets them; what it execs asks more closely (guest/exec_target.c). */
+static bool raises_privileges(int fd) {
+	struct stat s;
+	if (fstat(fd, &s) != 0) return false;
+	return ((s.st_mode & S_ISUID) && s.st_uid != getuid()) || ((s.st_mode & S_ISGID) && (s.st_mode & S_IXGRP) && s.st_gid != getgid());
+}
+
 static void classify(int fd, struct tm_executable *out) {
 	Elf64_Ehdr header;
-	struct stat file;
 	if (pread(fd, &header, sizeof header, 0) < (ssize_t)EI_NIDENT || memcmp(header.e_ident, ELFMAG, SELFMAG)) return;
 	if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB || header.e_machine != OUR_MACHINE) {
 		out->class = TM_EXEC_FOREIGN;
@@ -86,8 +92,7 @@ static void classify(int fd, struct tm_executable *out) {
 	}
 	out->entry = header.e_entry;
 	read_program_headers(fd, &header, out);
-	bool privileged = fstat(fd, &file) == 0 && (file.st_mode & (S_ISUID | S_ISGID)) && geteuid() != 0;
-	if (out->class == TM_EXEC_NATIVE && privileged) out->class = TM_EXEC_SETUID;
+	if (out->class == TM_EXEC_NATIVE && raises_privileges(fd)) out->class = TM_EXEC_SETUID;
 	if (out->class == TM_EXEC_NATIVE && tm_needs_sanitizer(fd, &header, read_at)) out->class = TM_EXEC_SANITIZED;
 }
 

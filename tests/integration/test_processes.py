@@ -165,6 +165,22 @@ def children_that_cannot_be_recorded(t):
 
 
 @test
+def programs_of_another_user(t):
+    """A set-uid program of another user, as the command and as a child: the reason is the same."""
+    if os.geteuid() != 0:
+        t.skip("to make one takes root")
+    program = t.program("prog_child.c", name="prog_child_setuid")
+    os.chown(program, 65534, 65534)
+    os.chmod(program, 0o4755)
+    if t.run([t.program("prog_run.c"), "fork", program]).status != 4 or os.statvfs(program).f_flag & os.ST_NOSUID:
+        t.skip("set-uid means nothing here")
+    for command in ([program], [t.program("prog_run.c"), "fork", program]):
+        db = t.imported(t.record(command, "--force", status=4, output=t.path("other.tmk")))
+        t.equal([text.split("not recorded: ")[1] for text, in db.rows("select text from note")],
+                ["it runs with raised privileges, for which the loader preloads nothing"], str(command))
+
+
+@test
 def program_that_valgrind_inspects(t):
     """What the hooks would read in its memory is reported by no tool: it runs as it is; a child that is not inspected is recorded."""
     t.need("valgrind")
