@@ -629,9 +629,12 @@ static void look_at_watches(struct tm_tally *t, struct process *p, uint64_t ns) 
 	}
 }
 
-/* The two steps of a realloc are one change. */
+/* The two steps of a realloc are one change, and so are those of an mremap. */
 static inline bool is_half(const struct source *s, size_t at) {
-	return at + 1 < s->count && s->items[at].step == STEP_FREED && s->items[at + 1].step == STEP_ALLOCATED && s->items[at].ns == s->items[at + 1].ns;
+	if (at + 1 >= s->count || s->items[at].ns != s->items[at + 1].ns) return false;
+	const struct item *first = &s->items[at], *second = first + 1;
+	return (first->step == STEP_FREED && second->step == STEP_ALLOCATED) ||
+	       (first->step == STEP_UNMAPPED && second->step == STEP_MAPPED && second->heap == TM_OP_MREMAP);
 }
 
 /* Replays the first source's items below `until`. */

@@ -36,6 +36,29 @@ def crossed_twice_with_hysteresis(t):
 
 
 @test
+def what_moves_is_not_gone_meanwhile(t):
+    """A block and a mapping that grow while the level is above the threshold cross nothing; mapped files are no part of a process' level."""
+    with open(t.path("grows.c"), "w", encoding="ascii") as file:
+        file.write("""#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+int main(void) {
+	char *p = malloc(1000000), *m = mmap(NULL, 1000000, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (mmap(NULL, 5000000, PROT_READ, MAP_PRIVATE, open("/proc/self/exe", O_RDONLY), 0) == MAP_FAILED) return 1;
+	for (size_t bytes = 1000000; bytes < 3000000; bytes += 100000) {
+		p = realloc(p, bytes + 100000);
+		m = mremap(m, bytes, bytes + 100000, MREMAP_MAYMOVE);
+	}
+	return !p || m == MAP_FAILED;
+}
+""")
+    rules = ["live > 2900000", "live(malloc) > 1450000", "live(mmap) > 1450000"]
+    db = t.imported(t.record([t.program(t.path("grows.c"))], *["--alert=" + rule for rule in rules]))
+    t.equal(alerts(db), [(rules[1], 1500000), (rules[0], 2900000 + 100000), (rules[2], 1500000)], "alerts")
+
+
+@test
 def read_from_outside(t):
     trace = t.path("rss.tmk")
     child = t.start([t.recorder, "-o", trace, "--quiet", "--interval=10", "--alert=rss > 4MB", "--alert=rss>1000GiB", "--alert=rss > 0.0001%", "--",
