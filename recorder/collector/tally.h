@@ -20,7 +20,7 @@
 #define TM_TALLY_BLOCKS_MAX (4u << 20)
 #define TM_TALLY_WAITING_MAX (1u << 20)
 
-struct tm_tally_process {
+struct tm_tally_process { /* over the root heaps: not mapped files, nor what lies in another heap */
 	uint64_t live_bytes, live_blocks, peak_bytes, peak_ns;
 	bool approximate;
 	bool given_up;
