@@ -127,7 +127,7 @@ int tm_suppressions_add(struct tm_suppressions *s, const char *text, size_t size
 		while (stop > text && is_blank(stop[-1])) stop--;
 		size_t n = (size_t)(stop - text);
 		if (n && *text != '#') {
-			if (n <= 5 || memcmp(text, "leak:", 5) != 0) {
+			if (n <= 5 || memcmp(text, "leak:", 5) != 0 || memchr(text, '\0', n)) {
 				snprintf(error, error_size, "line %u: '%.*s' is not leak:PATTERN", line, n > 60 ? 60 : (int)n, text);
 				return -1;
 			}

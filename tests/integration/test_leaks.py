@@ -170,6 +170,12 @@ def suppressions(t):
         file.write("leak:x\nthread:y\n")
     bad = t.ask("leaks", db.path, f"--suppressions={t.path('known')}", status=1)
     t.check("line 2: 'thread:y' is not leak:PATTERN" in bad.errors, bad.errors)
+    # What stands before a zero byte may be a part of the name, or nothing, which would match everything.
+    for line in ("leak:\0keep", "leak:k\0eep"):
+        with open(t.path("known"), "w", encoding="ascii") as file:
+            file.write(f"# known\n{line}\n")
+        bad = t.ask("leaks", db.path, f"--suppressions={t.path('known')}", status=1)
+        t.check("line 2: 'leak:" in bad.errors and "is not leak:PATTERN" in bad.errors, bad.errors)
     t.ask("leaks", db.path, "--suppressions=/nowhere", status=1)
     # The ids of a database are any numbers: they cost no memory, and what has them is found.
     strange = sqlite3.connect(db.path)
