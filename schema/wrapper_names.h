@@ -95,8 +95,7 @@
 	X("__rdl_realloc*") X("__rg_alloc*") X("__rg_realloc*") X("alloc::alloc::*") \
 	X("alloc::raw_vec::*") X("<alloc::alloc::Global as *") X("<alloc::alloc::Global>::*") \
 	X("<alloc::raw_vec::*") X("std::sys::*::alloc::*") X("<std::alloc::System as *") X("<std::alloc::System>::*") \
-	X("alloc::boxed::box_new_uninit*") X("alloc::boxed::Box<*>::new*") X("<alloc::boxed::Box<*>>::new*") \
-	X("hashbrown::raw::alloc::*") X("hashbrown::alloc::*")
+	X("alloc::boxed::box_new_uninit*") X("hashbrown::raw::alloc::*") X("hashbrown::alloc::*")
 
 /* clang-format on */
 

@@ -452,25 +452,14 @@ def stacks_sites_and_inlining(t):
 
 
 @test
-def wrappers_of_languages_and_libraries(t):
-    """The site lies outside of what a runtime or library has around malloc; what only bears such a name is a site."""
-    outside = {"__gmp_default_reallocate": "user", "my_malloc": "user", "_gfortrani_xmallocarray": "user", "PL_malloc_atomic": "user", "<alloc::boxed::Box<r::Node>>::new": "user",
-               "alloc::boxed::Box<T>::new_uninit": "user", "<alloc::boxed::Box<F> as core::ops::function::FnOnce<()>>::call_once": None,
-               "<alloc::boxed::Box<F>>::grow": None, "_gfortrani_init_units": None}
-    trace = simple()
-    trace.events(1, [malloc(1000 + i, 0x1000 * (i + 1), i + 1, trace.stack("main", "user", name)) for i, name in enumerate(outside)])
-    db = database(t, finish(trace, t))
-    t.equal([function for (function,) in db.rows("select function from site order by allocated_bytes")], [site or name for name, site in outside.items()], "sites")
-
-
-@test
 def sites_of_runtimes(t):
     """The program's function, by the names that recorded programs of other languages gave to what lies between it and malloc."""
     java = "MEMFLAGS, NativeCallStack const&)"
     between = [("Perl_sv_grow", "Perl_safesysmalloc"), ("newSVpv", "Perl_savepvn", "Perl_safesyscalloc"), ("zend_register_functions", "__zend_malloc"),
                ("R_registerRoutines", "Rstrdup"), ("scm_to_utf8_stringn", "scm_realloc"), ("caml_sys_getenv", "caml_stat_strdup", "caml_stat_alloc"),
                ("newTask", "stgMallocBytes"), ("monoeg_g_list_prepend", "monoeg_g_calloc"), ("ossl_namemap_name2num", "CRYPTO_strndup"),
-               ("av_buffer_ref", "av_mallocz", "av_malloc"),
+               ("av_buffer_ref", "av_mallocz", "av_malloc"), ("gfc_get_constant_expr", "__gmp_default_allocate"), ("bignum_add", "__gmp_default_reallocate"),
+               ("_gfortrani_init_units", "_gfortrani_xmallocarray"), ("pl_findall", "PL_malloc_atomic"), ("init_rpl", "my_malloc"),
                ("StringTable::do_intern(Handle)", "AllocateHeap(unsigned long, MEMFLAGS, AllocFailStrategy::AllocFailEnum)", f"os::malloc(unsigned long, {java}"),
                ("Arguments::parse()", "os::strdup_check_oom(char const*, MEMFLAGS)", "os::strdup(char const*, MEMFLAGS)", f"os::malloc(unsigned long, {java}"),
                ("r::keep", "<alloc::raw_vec::RawVec<u8>>::with_capacity_in", "<alloc::alloc::Global as core::alloc::Allocator>::allocate",
