@@ -226,12 +226,17 @@ static uint16_t flags_of(const struct finder *x, const struct tm_stack_row *at) 
 	return x->leaks->flags[x->stacks->frame_first[frame - 1] + at->function];
 }
 
+static uint32_t name_of(const struct tm_catalog *c, const struct tm_catalog_frame *f) {
+	return f->function_count ? c->functions.items[f->functions].name : 0;
+}
+
 /* Where one has called the other nothing more is to be seen. Unnamed functions are alike, too. */
 static bool are_alike(const struct finder *x, uint32_t a, uint32_t b) {
-	const struct tm_catalog_frame *f = x->stacks->catalog->frames.items;
+	const struct tm_catalog *c = x->stacks->catalog;
+	const struct tm_catalog_frame *f = &c->frames.items[a - 1], *g = &c->frames.items[b - 1];
 	if (a == b) return true;
-	if (tm_frame_functions(&f[a - 1]) > 1 || tm_frame_functions(&f[b - 1]) > 1) return false;
-	return place_of(x->stacks, a, 0).named->name == place_of(x->stacks, b, 0).named->name &&
+	if (tm_frame_functions(f) > 1 || tm_frame_functions(g) > 1) return false;
+	return name_of(c, f) == name_of(c, g) &&
 	       x->leaks->flags[x->stacks->frame_first[a - 1]] == x->leaks->flags[x->stacks->frame_first[b - 1]];
 }
 
