@@ -173,9 +173,11 @@ static uint32_t pool_heap_of(int device) {
 	return heap ? heap : device_heap(device, HEAP_POOL);
 }
 
-/* A capturing stream allocates nothing: it makes a node of a graph, as cuGraphAddMemAllocNode does. */
-static bool captures(void *stream) {
+/* A capturing stream allocates nothing: it makes a node of a graph, as cuGraphAddMemAllocNode does. To the functions of which each thread has a default
+ * stream of its own (_ptsz), no stream is that one, which goes by another name elsewhere. */
+static bool captures(uint32_t id, void *stream) {
 	int status = 0;
+	if (!stream && (id == TM_CALL_cuMemAllocAsync_ptsz || id == TM_CALL_cuMemAllocFromPoolAsync_ptsz)) stream = TM_CU_STREAM_PER_THREAD;
 	return tm_cupti.cuStreamIsCapturing && tm_cupti.cuStreamIsCapturing(stream, &status) == 0 && status == TM_CU_CAPTURES;
 }
 
@@ -242,7 +244,7 @@ static bool read_request(uint32_t id, const struct tm_cupti_call *call, bool don
 	case TM_CALL_cuMemAllocAsync_ptsz:
 		r->op = TM_OP_CUDA_ALLOC_ASYNC;
 		r->heap = pool_heap_of(device);
-		if (done && captures(a->stream)) of_graph(r);
+		if (done && captures(id, a->stream)) of_graph(r);
 		break;
 	case TM_CALL_cuMemAllocFromPoolAsync:
 	case TM_CALL_cuMemAllocFromPoolAsync_ptsz:
@@ -252,7 +254,7 @@ static bool read_request(uint32_t id, const struct tm_cupti_call *call, bool don
 			r->heap = pool.heap;
 			r->device = pool.device;
 		}
-		if (done && captures(from->stream)) of_graph(r);
+		if (done && captures(id, from->stream)) of_graph(r);
 		break;
 	case TM_CALL_cuMemAllocPitch_v2:
 		r->op = TM_OP_CUDA_ALLOC_PITCH;
@@ -677,7 +679,7 @@ static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_cal
 	if (read_request(id, call, result == 0, &r)) {
 		if (r.device >= 0) tell_device(t, r.device);
 		if (result == 0) given(t, id, call, &r, frame);
-		if (result == 0 && r.op == TM_OP_CUDA_ALLOC_FROM_POOL && r.device >= 0) tell_pool(t, from->pool, r.heap);
+		if (result == 0 && r.op == TM_OP_CUDA_ALLOC_FROM_POOL && r.kind == TM_KEY_POINTER && r.device >= 0) tell_pool(t, from->pool, r.heap);
 		else if (lacked_memory(call)) refused(t, r.op, r.heap, r.size_bytes, r.device < 0 || r.device == device_of(call), frame);
 		tell_call(t, r.op, call);
 	} else if (id == TM_CALL_cuMemRetainAllocationHandle) {

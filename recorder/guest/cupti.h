@@ -169,6 +169,7 @@ enum { TM_CU_TYPE_PINNED = 1, TM_CU_TYPE_MANAGED = 2 };
 #define TM_CU_GRAPH_USED 0 /* the same of what the graphs of a device hold */
 #define TM_CU_GRAPH_RESERVED 2
 #define TM_CU_CAPTURES 1 /* CU_STREAM_CAPTURE_STATUS_ACTIVE */
+#define TM_CU_STREAM_PER_THREAD ((void *)2)
 
 /* --- records: kinds, and places of their fields --- */
 enum tm_cupti_record {

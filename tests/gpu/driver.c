@@ -181,7 +181,8 @@ static void primary(void) {
 /* Nodes by each of three functions and by capture; launched twice; one given back by a node, one by cuMemFreeAsync, one by cuMemFree, one never. */
 static void graphs(void) {
 	static char parameters[136], node[256];
-	CUdeviceptr p[4], plain;
+	CUdeviceptr p[4], plain, other;
+	void *graph, *pool;
 	size_t bytes = 3 * MIB;
 	int kind = 10;
 	memcpy(parameters + 104, &bytes, sizeof bytes);
@@ -197,6 +198,13 @@ static void graphs(void) {
 	}
 	cuMemAllocAsync(&p[3], 5000, FAKE_CAPTURING);
 	cuMemAllocAsync(&plain, 6000, NULL);
+	cuStreamBeginCapture_v2(FAKE_PER_THREAD, 1);
+	cuMemAllocAsync_ptsz(&other, 7000, NULL);
+	cuStreamEndCapture(FAKE_PER_THREAD, &graph);
+	cuGraphDestroy(graph);
+	cuMemAllocAsync_ptsz(&other, 8000, NULL);
+	cuDeviceGetDefaultMemPool(&pool, 0);
+	cuMemAllocFromPoolAsync(&other, 9000, pool, FAKE_CAPTURING);
 	kind = 11;
 	memcpy(node, &kind, sizeof kind);
 	memcpy(node + 16, &p[0], sizeof p[0]);

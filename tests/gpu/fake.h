@@ -24,6 +24,7 @@ typedef uint64_t CUdeviceptr;
 typedef int CUresult, CUdevice;
 typedef struct fake_context *CUcontext;
 #define FAKE_CAPTURING ((void *)0x1234) /* a stream whose work goes into a graph */
+#define FAKE_PER_THREAD ((void *)2)    /* what NULL is to functions that end on _ptsz; here all threads have the same */
 
 struct fake_ipc { char bytes[64]; }; /* CUipcMemHandle: passed by value */
 
@@ -91,6 +92,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, uint64_t han
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes);
 CUresult cuMemRetainAllocationHandle(uint64_t *handle, void *address);
 CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, void *stream);
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, void *stream);
 CUresult cuMemFreeAsync(CUdeviceptr address, void *stream);
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, void *pool, void *stream);
 CUresult cuMemPoolCreate(void **pool, const void *properties);

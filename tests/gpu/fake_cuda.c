@@ -597,19 +597,30 @@ CUresult cuDeviceGetDefaultMemPool(void **pool, CUdevice device) {
 	return 0;
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, void *stream) {
+/* A node of the graph that is captured. */
+static CUresult capture_alloc(uint32_t id, const char *name, CUdeviceptr *address, size_t bytes, const void *call) {
+	struct around a;
+	char parameters[128] = { 0 };
+	memcpy(parameters + 104, &bytes, sizeof bytes);
+	enter(&a, id, name, call);
+	graph_alloc(parameters, name);
+	memcpy(address, parameters + 112, sizeof *address);
+	return leave(&a, 0);
+}
+
+static CUresult alloc_async(uint32_t id, CUdeviceptr *address, size_t bytes, void *stream) {
 	struct { CUdeviceptr *address; size_t bytes; void *stream; } p = { address, bytes, stream };
 	int device = context()->device;
-	if (stream == FAKE_CAPTURING) { /* a node of the graph that is captured */
-		struct around a;
-		char parameters[128] = { 0 };
-		memcpy(parameters + 104, &bytes, sizeof bytes);
-		enter(&a, 598, "cuMemAllocAsync", &p);
-		graph_alloc(parameters, "cuMemAllocAsync");
-		memcpy(address, parameters + 112, sizeof *address);
-		return leave(&a, 0);
-	}
-	return alloc(598, "cuMemAllocAsync", current_pools[device]->name, 4, address, bytes, &p, current_pools[device], device);
+	if (is_capturing(stream || id == 598 ? stream : FAKE_PER_THREAD)) return capture_alloc(id, "cuMemAllocAsync", address, bytes, &p);
+	return alloc(id, "cuMemAllocAsync", current_pools[device]->name, 4, address, bytes, &p, current_pools[device], device);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, void *stream) {
+	return alloc_async(598, address, bytes, stream);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, void *stream) {
+	return alloc_async(599, address, bytes, stream);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, void *stream) {
@@ -620,6 +631,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, void *stream) {
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, void *pool, void *stream) {
 	struct { CUdeviceptr *address; size_t bytes; void *pool, *stream; } p = { address, bytes, pool, stream };
 	struct fake_pool *x = pool;
+	if (is_capturing(stream)) return capture_alloc(611, "cuMemAllocFromPoolAsync", address, bytes, &p);
 	return alloc(611, "cuMemAllocFromPoolAsync", x->name, 4, address, bytes, &p, x, x->device < 0 ? 0 : x->device);
 }
 

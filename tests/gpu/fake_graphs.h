@@ -88,9 +88,15 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, void *valu
 }
 #endif
 
+static bool per_thread_captures;
+
+static bool is_capturing(const void *stream) {
+	return stream == FAKE_CAPTURING || (stream == FAKE_PER_THREAD && per_thread_captures);
+}
+
 #ifndef WITHOUT_cuStreamIsCapturing
 CUresult cuStreamIsCapturing(void *stream, int *status) {
-	*status = stream == FAKE_CAPTURING;
+	*status = is_capturing(stream);
 	return 0;
 }
 #endif
@@ -143,12 +149,15 @@ CUresult cuStreamCreate(void **stream, unsigned flags) {
 }
 
 CUresult cuStreamBeginCapture_v2(void *stream, int mode) {
-	return stream == FAKE_CAPTURING && mode < 3 ? 0 : INVALID;
+	per_thread_captures |= stream == FAKE_PER_THREAD;
+	return is_capturing(stream) && mode < 3 ? 0 : INVALID;
 }
 
 CUresult cuStreamEndCapture(void *stream, void **graph) {
+	bool captured = is_capturing(stream);
 	*graph = calloc(1, 16);
-	return stream == FAKE_CAPTURING ? 0 : INVALID;
+	if (stream == FAKE_PER_THREAD) per_thread_captures = false;
+	return captured ? 0 : INVALID;
 }
 
 CUresult cuStreamDestroy_v2(void *stream) {

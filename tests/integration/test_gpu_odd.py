@@ -46,10 +46,10 @@ def graphs(t):
     run = Run(t, "graphs")
     whole(t, run)
     t.equal(run.db.rows(f"select a.size_bytes, a.api, a.free_ns is null {ON} = 'cuda-graph:0' order by a.alloc_ns"),
-            [(3 * MIB, "cuGraphAddMemAllocNode", 0), (MIB, "cuGraphAddMemAllocNode", 0), (2 * MIB, "cuGraphAddMemAllocNode", 0), (5000, "cuMemAllocAsync", 1)],
-            "memory of nodes")
+            [(3 * MIB, "cuGraphAddMemAllocNode", 0), (MIB, "cuGraphAddMemAllocNode", 0), (2 * MIB, "cuGraphAddMemAllocNode", 0), (5000, "cuMemAllocAsync", 1),
+             (7000, "cuMemAllocAsync", 1), (9000, "cuMemAllocFromPoolAsync", 1)], "memory of nodes")
     t.equal(run.db.rows("select allocated_bytes, reserved_bytes from pool_state as p join heap as h on h.id = p.heap_id where h.name = 'cuda-graph:0' order by ts_ns"),
-            [(3 * MIB + 5000, 3 * MIB + 5000), (5000, 3 * MIB + 5000), (5000, 5000)], "what graphs hold: two launches, and the trim")
+            [(3 * MIB + 21000, 3 * MIB + 21000), (21000, 3 * MIB + 21000), (21000, 21000)], "what graphs hold: two launches, and the trim")
     work = run.db.rows("select a.kind, a.name, n.text from gpu_activity as a left join scope_packed as p on p.id = a.scope_id left join scope_name as n"
                        " on n.id = p.name_id order by a.correlation_id, a.start_ns, a.kind")
     one = [("kernel", "first_of_graph"), ("kernel", "second_of_graph"), ("memset", None)]
@@ -57,7 +57,7 @@ def graphs(t):
     t.equal(run.db.row("select graphs, uses_known from gpu_process"), (2, 0), "what graphs use is not known")
     without = Run(t, "graphs", flags=("-DWITHOUT_cuDeviceGetGraphMemAttribute", "-DWITHOUT_cuStreamIsCapturing"))
     t.equal(without.db.value("select count(*) from pool_state as p join heap as h on h.id = p.heap_id where h.name like 'cuda-graph%'"), 0, "no function, no states")
-    t.equal(without.db.rows(f"select a.size_bytes {ON} = 'cuda-pool:0' order by 1"), [(5000,), (6000,)], "a captured block is taken for one of the pool")
+    t.equal(without.db.rows(f"select a.size_bytes {ON} = 'cuda-pool:0' order by 1"), [(5000,), (6000,), (7000,), (8000,), (9000,)], "a captured block is taken for one of the pool")
 
 
 @test
