@@ -132,6 +132,12 @@ static uint32_t u32(const struct reading *r, size_t at) {
 	return (uint32_t)number_at(r, at, 4);
 }
 
+/* Of an allocation that is in no stream: ~0, and from 13.2 on 0, which is no stream's number in the versions before, either. */
+static uint32_t stream_at(const struct reading *r, size_t at) {
+	uint32_t stream = u32(r, at);
+	return stream ? stream : UINT32_MAX;
+}
+
 static struct tm_gpu_activity ran(const struct reading *r, enum tm_activity_kind kind) {
 	return (struct tm_gpu_activity){ .kind = kind, .start = ticks_of(&r->now, u64(r, 16)), .end = ticks_of(&r->now, u64(r, 24)),
 					 .size_bytes = UINT64_MAX, .stream = UINT32_MAX, .device = UINT32_MAX };
@@ -196,7 +202,7 @@ static void take_memory(const struct reading *r) {
 	static const char *const kinds[] = { NULL, "pageable", "pinned", "device", "array", "managed", "device static", "managed static" };
 	uint32_t operation = u32(r, 4), kind = u32(r, 8);
 	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_MEMORY, .direction = operation == 2 ? TM_DIRECTION_RELEASE : TM_DIRECTION_ALLOC, .address = u64(r, 16),
-				     .size_bytes = u64(r, 24), .device = u32(r, 52), .stream = u32(r, 60), .correlation = u32(r, 12) };
+				     .size_bytes = u64(r, 24), .device = u32(r, 52), .stream = stream_at(r, 60), .correlation = u32(r, 12) };
 	if (operation != 1 && operation != 2) return;
 	a.start = a.end = ticks_of(&r->now, u64(r, 32));
 	emit_named(r->t, &a, kind < sizeof kinds / sizeof kinds[0] ? kinds[kind] : NULL, r->has_slots);

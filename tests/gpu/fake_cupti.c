@@ -34,7 +34,7 @@ int cuptiSubscribe(void **handle, callback *function, void *user);
 int cuptiUnsubscribe(void *handle);
 int cuptiEnableCallback(uint32_t on, void *handle, int domain, uint32_t id);
 int cuptiEnableDomain(uint32_t on, void *handle, int domain);
-int cuptiGetVersion(uint32_t *version);
+int cuptiGetVersion(uint32_t *to);
 int cuptiGetDeviceId(void *context, uint32_t *device);
 int cuptiGetTimestamp(uint64_t *ns);
 int cuptiActivityRegisterCallbacks(void (*r)(uint8_t **, size_t *, size_t *), void (*c)(void *, uint32_t, uint8_t *, size_t, size_t));
@@ -49,6 +49,10 @@ int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *co
 static long setting(const char *name) {
 	const char *value = getenv(name);
 	return value ? atol(value) : 0;
+}
+
+static uint32_t version(void) {
+	return setting("FAKE_CUPTI_VERSION") ? (uint32_t)setting("FAKE_CUPTI_VERSION") : setting("FAKE_CUPTI_OLD") ? 15 : 130001;
 }
 
 static uint64_t realtime(void) {
@@ -182,6 +186,7 @@ static void on_memory(const struct fake_memory *m) {
 		put(r, 24, m->bytes, 8);
 		put(r, 32, now(), 8);
 		put(r, 52, (uint64_t)m->device, 4);
+		put(r, 60, m->in_pool ? 7 : version() >= 130200 ? 0 : UINT32_MAX, 4); /* CUPTI_INVALID_STREAM_ID */
 		if (m->in_pool) {
 			put(r, 80, 1, 4);
 			put(r, 104, m->pool_size, 8);
@@ -247,9 +252,9 @@ int cuptiEnableCallback(uint32_t on, void *handle, int domain, uint32_t id) {
 #endif
 
 #ifndef WITHOUT_cuptiGetVersion
-int cuptiGetVersion(uint32_t *version) {
+int cuptiGetVersion(uint32_t *to) {
 	if (refuses(__func__)) return 7;
-	*version = setting("FAKE_CUPTI_VERSION") ? (uint32_t)setting("FAKE_CUPTI_VERSION") : setting("FAKE_CUPTI_OLD") ? 15 : 130001;
+	*to = version();
 	return 0;
 }
 #endif

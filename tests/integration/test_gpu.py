@@ -158,6 +158,17 @@ def a_profiler_in_the_program(t):
 
 
 @test
+def streams_of_allocations(t):
+    """In no stream is ~0 in CUPTI's records, and 0 from 13.2 on."""
+    for version in (130001, 130500):
+        run = Run(t, "every-way", FAKE_CUPTI_VERSION=version)
+        t.equal(run.db.rows("select distinct m.memory_kind, m.stream from gpu_memory as m where operation = 'allocate' and stream is not null"), [("device", 7)],
+                f"{version}: streams")
+        t.equal(run.db.value("select count(*) from gpu_memory where operation = 'allocate' and stream is null and memory_kind = 'pinned'"), 4,
+                f"{version}: pinned memory is in no stream")
+
+
+@test
 def devices_from_outside(t):
     """What the management library says of each device that the process uses: its own share, all processes', the device's size."""
     where = build(t)
