@@ -1,6 +1,8 @@
 /* cuda_activity.c - CUPTI's records of what devices did: kernels, copies, sets, its own overhead, what it knows of allocations and pools.
  *
  * Flow:     CUPTI asks for a buffer, fills it, and gives it back on a thread of its own (or on that which flushes) -> records -> emit_gpu.c -> ring
+ * Sudden:   by itself, and by its own periodic flush, CUPTI gives only full buffers back: tens of thousands of kernels, which a sudden end of the process
+ *           would take along. So a thread that calls the driver anyway fetches what is complete, now and then.
  * Owns:     the buffers, in memory that no hook sees. A few are kept for the next time.
  * Records:  are read by the places of their fields, as far as they lie in the buffer. Kinds that we do not know are passed by. How long a record is
  *           only CUPTI knows.
@@ -20,7 +22,7 @@
 
 #define BUFFER_BYTES (4u << 20)
 #define BUFFERS_KEPT 4u
-#define FLUSH_PERIOD_MS 1000u /* bounds what the program's sudden end can lose */
+#define FETCH_TICKS (1u << 30) /* a second where a tick is a nanosecond, less where it is a processor's */
 
 /* --- buffers --- */
 
@@ -283,6 +285,8 @@ static const struct {
 };
 #define KINDS (sizeof wanted / sizeof wanted[0])
 
+static _Atomic uint64_t fetched; /* when, the last time */
+
 static bool register_buffers(void) {
 	static const char cost[] = "kernels, copies, sets and records of allocations are not in this trace";
 	int answer = 0;
@@ -314,13 +318,15 @@ void tm_cuda_activity_start(void) {
 	int answer = tm_cupti.version || !tm_cupti.cuptiGetVersion ? TM_CUPTI_OK : tm_cupti.cuptiGetVersion(&tm_cupti.version);
 	if (!tm_cupti.version) tm_cuda_lacks("cuptiGetVersion()", answer, "what pools hold is known only when they are trimmed");
 	if (!tm_cupti.cuptiActivityGetNumDroppedRecords) tm_cuda_lacks("cuptiActivityGetNumDroppedRecords()", 0, "records that it drops are not counted");
-	answer = tm_cupti.cuptiActivityFlushPeriod ? tm_cupti.cuptiActivityFlushPeriod(FLUSH_PERIOD_MS) : TM_CUPTI_OK;
-	if (!tm_cupti.cuptiActivityFlushPeriod || answer)
-		tm_cuda_lacks("cuptiActivityFlushPeriod()", answer, "the records since its last full buffer are lost where the program is killed");
+	atomic_store(&fetched, tm_now());
 }
 
 void tm_cuda_activity_stop(void) {
-	if (!tm_cupti.cuptiActivityDisable) return;
-	for (size_t i = 0; i < KINDS; i++) tm_cupti.cuptiActivityDisable(wanted[i].kind);
-	if (tm_cupti.cuptiActivityFlushPeriod) tm_cupti.cuptiActivityFlushPeriod(0);
+	for (size_t i = 0; tm_cupti.cuptiActivityDisable && i < KINDS; i++) tm_cupti.cuptiActivityDisable(wanted[i].kind);
+}
+
+void tm_cuda_activity_fetch(void) {
+	uint64_t now = tm_now(), last = atomic_load_explicit(&fetched, memory_order_relaxed);
+	if (TM_LIKELY(now - last < FETCH_TICKS) || !tm_cupti.cuptiActivityFlushAll || tm_is_sandboxed()) return;
+	if (atomic_compare_exchange_strong(&fetched, &last, now)) tm_cupti.cuptiActivityFlushAll(0); /* buffers of which all is complete */
 }

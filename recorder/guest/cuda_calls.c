@@ -745,4 +745,5 @@ void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_cal
 	else if (id == TM_CALL_cuMemPoolDestroy) pool_ends(call);
 	else if (role == ROLE_POOL && call->site == TM_CUPTI_EXIT && call->result && *call->result == 0) pool_call(t, id, call);
 	tm_hook_leave(t);
+	if (call->site == TM_CUPTI_EXIT) tm_cuda_activity_fetch();
 }

@@ -47,7 +47,7 @@ typedef void tm_cupti_callback(void *user, int domain, uint32_t id, const struct
 	X(cuptiActivityRegisterCallbacks, \
 	  (void (*)(uint8_t **, size_t *, size_t *), void (*)(void *, uint32_t, uint8_t *, size_t, size_t)), false) \
 	X(cuptiActivityRegisterTimestampCallback, (uint64_t(*)(void)), false) X(cuptiActivityEnable, (int), false) \
-	X(cuptiActivityDisable, (int), false) X(cuptiActivityFlushAll, (uint32_t), false) X(cuptiActivityFlushPeriod, (uint32_t), false) \
+	X(cuptiActivityDisable, (int), false) X(cuptiActivityFlushAll, (uint32_t), false) \
 	X(cuptiActivityGetNextRecord, (uint8_t *, size_t, uint8_t **), false) \
 	X(cuptiActivityGetNumDroppedRecords, (void *, uint32_t, size_t *), false)
 
@@ -200,6 +200,8 @@ uint32_t tm_cuda_device_heap(int device);
 /* --- cuda_activity.c --- */
 void tm_cuda_activity_start(void);
 void tm_cuda_activity_stop(void);
+/* After a call of the driver, outside of every hook: fetches what CUPTI holds, if that was long ago. */
+void tm_cuda_activity_fetch(void);
 
 /* --- emit_gpu.c (refusals: emit.h): between enter and leave. `frame` is TM_FRAME; the driver's frames are left out --- */
 void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64_t address, uint64_t size, const void *frame);

@@ -419,7 +419,8 @@ static int leave_by(const char *how) {
 	}
 	if (!strcmp(how, "abort")) abort();
 	if (!strcmp(how, "kill")) {
-		usleep(300000);
+		usleep(1200000);
+		load_weights(2000);
 		kill(getpid(), SIGKILL);
 	}
 	if (!strcmp(how, "exec")) execlp("true", "true", NULL);

@@ -42,7 +42,6 @@ int cuptiActivityRegisterTimestampCallback(uint64_t (*function)(void));
 int cuptiActivityEnable(int kind);
 int cuptiActivityDisable(int kind);
 int cuptiActivityFlushAll(uint32_t flag);
-int cuptiActivityFlushPeriod(uint32_t ms);
 int cuptiActivityGetNextRecord(uint8_t *data, size_t valid, uint8_t **record);
 int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count);
 
@@ -277,10 +276,26 @@ int cuptiGetTimestamp(uint64_t *ns) {
 #endif
 
 #ifndef WITHOUT_cuptiActivityRegisterCallbacks
+/* A thread of its own gives back the buffers that are full. */
+static void *give_full_ones(void *nothing) {
+	struct timespec t = { 0, 10000000 };
+	(void)nothing;
+	for (;;) {
+		nanosleep(&t, NULL);
+		pthread_mutex_lock(&lock);
+		if (buffer_used >= (size_t)setting("FAKE_CUPTI_FULL") && !setting("FAKE_CUPTI_LATE")) complete();
+		pthread_mutex_unlock(&lock);
+	}
+	return NULL;
+}
+
 int cuptiActivityRegisterCallbacks(void (*r)(uint8_t **, size_t *, size_t *), void (*c)(void *, uint32_t, uint8_t *, size_t, size_t)) {
+	static bool running;
+	pthread_t thread;
 	if (refuses(__func__)) return 7;
 	request = r;
 	completed = c;
+	if (setting("FAKE_CUPTI_FULL") && !running) running = pthread_create(&thread, NULL, give_full_ones, NULL) == 0;
 	return 0;
 }
 #endif
@@ -320,33 +335,6 @@ int cuptiActivityFlushAll(uint32_t flag) {
 	pthread_mutex_lock(&lock);
 	complete();
 	pthread_mutex_unlock(&lock);
-	return 0;
-}
-#endif
-
-#ifndef WITHOUT_cuptiActivityFlushPeriod
-static _Atomic uint32_t period_ms;
-
-static void *flush_now_and_then(void *nothing) {
-	(void)nothing;
-	for (;;) {
-		uint32_t ms = period_ms ? period_ms : 10;
-		struct timespec t = { ms / 1000, ms % 1000 * 1000000 };
-		nanosleep(&t, NULL);
-		pthread_mutex_lock(&lock);
-		if (period_ms && !setting("FAKE_CUPTI_LATE")) complete();
-		pthread_mutex_unlock(&lock);
-	}
-	return NULL;
-}
-
-int cuptiActivityFlushPeriod(uint32_t ms) {
-	if (refuses(__func__)) return 7;
-	static bool running;
-	pthread_t thread;
-	if (ms && setting("FAKE_CUPTI_PERIOD")) ms = (uint32_t)setting("FAKE_CUPTI_PERIOD");
-	period_ms = ms;
-	if (ms && !running) running = pthread_create(&thread, NULL, flush_now_and_then, NULL) == 0;
 	return 0;
 }
 #endif

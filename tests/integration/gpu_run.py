@@ -53,7 +53,7 @@ class Run:
             t.skip("a sanitizer wants to be the first of the preloaded libraries")
         self.where = build(t, *flags)
         self.log = t.path(f"log-{scenario}-{len(os.listdir(t.dir))}")
-        env = {**doubles(self.where), "FAKE_CUDA_LOG": self.log, "FAKE_CUPTI_PERIOD": "50", **{k: str(v) for k, v in settings.items()}}
+        env = {**doubles(self.where), "FAKE_CUDA_LOG": self.log, "FAKE_CUPTI_FULL": "1", **{k: str(v) for k, v in settings.items()}}
         program, *arguments = command or ("driver", scenario)
         self.recording = t.record([f"{self.where}/{program}", *arguments], "--quiet", *options, status=status, env=env)
         self.db = t.imported(self.recording, options=("--quiet",))

@@ -115,7 +115,6 @@ REFUSALS = {
     "cuptiActivityEnable": (["cuptiActivityEnable(CONCURRENT_KERNEL) answers 7", "cuptiActivityEnable(MEMSET) answers 7", "copies between devices"], True, False),
     "cuptiActivityDisable": ([], True, True),
     "cuptiActivityFlushAll": (["cuptiActivityFlushAll"], True, None),
-    "cuptiActivityFlushPeriod": (["cuptiActivityFlushPeriod() answers 7", "killed"], True, True),
     "cuptiActivityGetNextRecord": ([], True, False),  # a loss says so
     "cuptiActivityGetNumDroppedRecords": ([], True, True),
     "cuptiUnsubscribe": ([], True, True),
