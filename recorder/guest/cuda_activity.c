@@ -51,13 +51,16 @@ static struct clocks {
 	uint64_t theirs, ours;
 } first;
 
+/* What CUPTI stamps with where nobody has told it otherwise. */
+static uint64_t system_clock(void) {
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static struct clocks read_clocks(void) {
 	struct clocks c = { 0 };
-	struct timespec now;
-	if (!tm_cupti.cuptiGetTimestamp || tm_cupti.cuptiGetTimestamp(&c.theirs) != TM_CUPTI_OK) {
-		clock_gettime(CLOCK_REALTIME, &now);
-		c.theirs = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-	}
+	if (!tm_cupti.cuptiGetTimestamp || tm_cupti.cuptiGetTimestamp(&c.theirs) != TM_CUPTI_OK) c.theirs = system_clock();
 	c.ours = tm_now();
 	return c;
 }
@@ -321,8 +324,10 @@ void tm_cuda_activity_start(void) {
 	atomic_store(&fetched, tm_now());
 }
 
+/* Our clock may not stay: the next one takes CUPTI's times for the system's, unless it brings a clock, and CUPTI has no way back to its own. */
 void tm_cuda_activity_stop(void) {
 	for (size_t i = 0; tm_cupti.cuptiActivityDisable && i < KINDS; i++) tm_cupti.cuptiActivityDisable(wanted[i].kind);
+	if (is_our_clock) tm_cupti.cuptiActivityRegisterTimestampCallback(system_clock);
 }
 
 void tm_cuda_activity_fetch(void) {

@@ -3,8 +3,9 @@
  * Flow:     injection.c names us in CUDA_INJECTION64_PATH -> the driver loads us, in the first call of cuInit() -> InitializeInjection() -> cupti_find.c
  * Nothing:  where CUDA is never used, none of this runs.
  * Room:     CUPTI serves one tool a process. One that is there already (Nsight, compute-sanitizer) keeps it. One that comes later from inside of the program
- *           (torch.profiler) calls cuptiSubscribe or cuptiActivityRegisterCallbacks, which are our names, too: we leave first, then its call goes on. In both
- *           cases PyTorch's reporters (torch_hooks.c) go on telling its blocks, and a note says so once. With --gpu=cupti we stay.
+ *           (torch.profiler) calls one of the functions by which every tool begins, which are our names, too: we leave first, or do not come at all, then its
+ *           call goes on. In both cases PyTorch's reporters (torch_hooks.c) go on telling its blocks, and a note says so once. With --gpu=cupti we stay:
+ *           a subscription is refused by CUPTI; what would take our records, kinds or clock from us we refuse in CUPTI's place.
  * Lacking:  what CUPTI does not have, or refuses, costs what it is for; one note names all of it.
  * Leaving:  never cuptiFinalize(): the driver may call us in that moment. Callbacks are switched off and do nothing.
  */
@@ -20,6 +21,8 @@ TM_EXPORT int InitializeInjection(void);
 TM_EXPORT int cuptiSubscribe(void **subscriber, tm_cupti_callback *callback, void *user);
 TM_EXPORT int cuptiSubscribe_v2(void **subscriber, tm_cupti_callback *callback, void *user, void *parameters);
 TM_EXPORT int cuptiActivityRegisterCallbacks(void (*request)(uint8_t **, size_t *, size_t *), void (*completed)(void *, uint32_t, uint8_t *, size_t, size_t));
+TM_EXPORT int cuptiActivityRegisterTimestampCallback(uint64_t (*function)(void));
+TM_EXPORT int cuptiActivityEnable(int kind);
 
 #define NOT_INITIALIZED 15 /* CUPTI's word for it */
 
@@ -174,11 +177,20 @@ int InitializeInjection(void) {
 
 /* --- another tool comes --- */
 
-static void step_aside(void) {
-	uint32_t recording = STATE_RECORDING;
-	if (tm_is_ours() || !tm_guest.epoch || tm_guest.shm->gpu != TM_GPU_AUTO) return;
-	if (tm_is_sandboxed() || tm_raw_getpid() != subscribed_pid) return;
-	if (!atomic_compare_exchange_strong(&state, &recording, STATE_STARTING)) return;
+/* Leaves CUPTI to the program, for good. Before the driver has started us nothing is to be left, and we are not to come: what the program has said
+ * to CUPTI by then would not outlast it. false: we stay, and so the program's call must not reach CUPTI. */
+static bool step_aside(void) {
+	static const char text[] =
+		"CUPTI is used by the program itself from here on (torch.profiler?): of CUDA only what PyTorch reports is in this trace; --gpu=cupti keeps it";
+	uint32_t none = STATE_NONE, recording = STATE_RECORDING;
+	if (tm_is_ours() || !tm_guest.epoch || tm_guest.shm->gpu == TM_GPU_OFF) return true;
+	if (tm_guest.shm->gpu != TM_GPU_AUTO) return !tm_cuda_is_recorded();
+	if (atomic_compare_exchange_strong(&state, &none, STATE_ASIDE)) {
+		note(text);
+		return true;
+	}
+	if (tm_is_sandboxed() || tm_raw_getpid() != subscribed_pid) return true;
+	if (!atomic_compare_exchange_strong(&state, &recording, STATE_STARTING)) return true;
 	if (tm_cupti.cuptiActivityFlushAll) tm_cupti.cuptiActivityFlushAll(1);
 	tm_ours_begin();
 	tm_cuda_activity_stop();
@@ -187,29 +199,22 @@ static void step_aside(void) {
 	tm_ours_end();
 	atomic_store(&state, STATE_ASIDE);
 	if (!left) note("CUPTI cannot be left to the program (cuptiUnsubscribe), which may be refused what it asks of it: --gpu=off leaves CUPTI alone");
-	note("CUPTI is used by the program itself from here on (torch.profiler?): of CUDA only what PyTorch reports is in this trace; --gpu=cupti keeps it");
+	note(text);
+	return true;
 }
 
-int cuptiSubscribe(void **handle, tm_cupti_callback *callback, void *user) {
-	int (*original)(void **, tm_cupti_callback *, void *);
-	void *function = tm_cupti_original("cuptiSubscribe");
-	step_aside();
-	memcpy(&original, &function, sizeof original);
-	return original ? original(handle, callback, user) : NOT_INITIALIZED;
-}
-
-int cuptiSubscribe_v2(void **handle, tm_cupti_callback *callback, void *user, void *parameters) {
-	int (*original)(void **, tm_cupti_callback *, void *, void *);
-	void *function = tm_cupti_original("cuptiSubscribe_v2");
-	step_aside();
-	memcpy(&original, &function, sizeof original);
-	return original ? original(handle, callback, user, parameters) : NOT_INITIALIZED;
-}
-
-int cuptiActivityRegisterCallbacks(void (*request)(uint8_t **, size_t *, size_t *), void (*completed)(void *, uint32_t, uint8_t *, size_t, size_t)) {
-	int (*original)(void (*)(uint8_t **, size_t *, size_t *), void (*)(void *, uint32_t, uint8_t *, size_t, size_t));
-	void *function = tm_cupti_original("cuptiActivityRegisterCallbacks");
-	step_aside();
-	memcpy(&original, &function, sizeof original);
-	return original ? original(request, completed) : NOT_INITIALIZED;
-}
+/* Of two subscribers CUPTI itself refuses the second, where it takes but one. */
+#define HANDED_ON(name, is_refused, parameters, arguments) \
+	int name parameters { \
+		int(*original) parameters; \
+		void *function = tm_cupti_original(#name); \
+		if (!step_aside() && is_refused) return TM_CUPTI_MULTIPLE_SUBSCRIBERS; \
+		memcpy(&original, &function, sizeof original); \
+		return original ? original arguments : NOT_INITIALIZED; \
+	}
+HANDED_ON(cuptiSubscribe, false, (void **handle, tm_cupti_callback *callback, void *user), (handle, callback, user))
+HANDED_ON(cuptiSubscribe_v2, false, (void **handle, tm_cupti_callback *callback, void *user, void *parameters), (handle, callback, user, parameters))
+HANDED_ON(cuptiActivityRegisterCallbacks, true,
+	  (void (*request)(uint8_t **, size_t *, size_t *), void (*completed)(void *, uint32_t, uint8_t *, size_t, size_t)), (request, completed))
+HANDED_ON(cuptiActivityRegisterTimestampCallback, true, (uint64_t(*function_of_theirs)(void)), (function_of_theirs))
+HANDED_ON(cuptiActivityEnable, true, (int kind), (kind))

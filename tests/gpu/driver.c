@@ -5,10 +5,12 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MIB (1ull << 20)
@@ -381,6 +383,49 @@ static void profiler(void) {
 	load_weights(200);
 }
 
+static int traced;
+
+static void give_buffer(uint8_t **buffer, size_t *size, size_t *most) {
+	static uint8_t room[1 << 16] __attribute__((aligned(8)));
+	*buffer = room;
+	*size = sizeof room;
+	*most = 0;
+}
+
+static void take_buffer(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
+	(void)context, (void)stream, (void)buffer, (void)size;
+	traced += valid > 0;
+}
+
+/* A tool that never subscribes and only wants records, as NVIDIA's first example: kinds, then buffers. With `clock` it begins by bringing one. */
+static uint64_t clock_of_its_own(void) {
+	return 42;
+}
+
+static void begin_trace(bool clock) {
+	int (*enable)(int), (*buffers)(void (*)(uint8_t **, size_t *, size_t *), void (*)(void *, uint32_t, uint8_t *, size_t, size_t));
+	int (*stamps)(uint64_t (*)(void));
+	find(&enable, "cuptiActivityEnable");
+	find(&buffers, "cuptiActivityRegisterCallbacks");
+	find(&stamps, "cuptiActivityRegisterTimestampCallback");
+	int a = clock ? stamps(clock_of_its_own) : 0, b = enable(10), c = buffers(give_buffer, take_buffer);
+	printf("begin: %d %d %d\n", a, b, c);
+}
+
+static void end_trace(void) {
+	int (*flush)(uint32_t), (*stamp)(uint64_t *);
+	struct timespec now;
+	uint64_t ns = 0;
+	find(&flush, "cuptiActivityFlushAll");
+	find(&stamp, "cuptiGetTimestamp");
+	cuLaunchKernel((void *)"tick,8", 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){ &ns }, NULL);
+	flush(1);
+	stamp(&ns);
+	clock_gettime(CLOCK_REALTIME, &now);
+	printf("traced: %s, by %s clock\n", traced ? "kernels" : "nothing",
+	       ns == 42 ? "its own" : ns / 1000000000 + 1 - (uint64_t)now.tv_sec < 3 ? "the system's" : "some other");
+}
+
 /* Long enough to be looked at from outside. */
 static void wait_a_little(void) {
 	for (int device = 1; device >= 0; device--) {
@@ -441,8 +486,12 @@ int main(int argc, char **argv) {
 	find(&pop, "tidemark_api_scope_pop_v1");
 	int count = argc > 2 ? atoi(argv[2]) : 0;
 	if (!strcmp(what, "none")) return 0;
+	bool traces = !strncmp(what, "trace-", 6), brings_clock = strstr(what, "clock") != NULL;
+	if (traces && strstr(what, "early")) begin_trace(brings_clock);
 	if (cuInit(0)) return 1;
 	use_device(0);
+	if (traces) load_weights(100);
+	if (traces && !strstr(what, "early")) begin_trace(brings_clock);
 	if (!strcmp(what, "every-way")) every_way();
 	else if (!strcmp(what, "out-of-memory")) out_of_memory();
 	else if (!strcmp(what, "contexts")) contexts_end();
@@ -462,6 +511,7 @@ int main(int argc, char **argv) {
 	else if (!strcmp(what, "pairs")) deep_pairs(30, count);
 	else if (!strcmp(what, "launches")) launches(count);
 	else if (!strcmp(what, "profiler")) profiler();
+	else if (traces) end_trace();
 	else if (!strcmp(what, "wait")) wait_a_little();
 	else return leave_by(what);
 	if (mark) mark("done");

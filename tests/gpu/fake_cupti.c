@@ -293,8 +293,10 @@ int cuptiActivityRegisterCallbacks(void (*r)(uint8_t **, size_t *, size_t *), vo
 	static bool running;
 	pthread_t thread;
 	if (refuses(__func__)) return 7;
+	owner = getpid();
 	request = r;
 	completed = c;
+	fake_cuda_hook(&our_hooks);
 	if (setting("FAKE_CUPTI_FULL") && !running) running = pthread_create(&thread, NULL, give_full_ones, NULL) == 0;
 	return 0;
 }
@@ -304,6 +306,7 @@ int cuptiActivityRegisterCallbacks(void (*r)(uint8_t **, size_t *, size_t *), vo
 int cuptiActivityRegisterTimestampCallback(uint64_t (*function)(void)) {
 	if (refuses(__func__)) return 7;
 	if (getenv("FAKE_CUPTI_CLOCK")) return 27;
+	if (!function) return 1;
 	timestamp = function;
 	return 0;
 }

@@ -158,6 +158,25 @@ def a_profiler_in_the_program(t):
 
 
 @test
+def a_tracer_in_the_program(t):
+    """One that does not subscribe, and switches on kinds of records that are ours, too, before it gives buffers; after cuInit() or before it; with a clock of its own
+    or without. It gets what it gets without us, and by the same clock. With --gpu=cupti we stay, and it is told that another tool is there."""
+    where = build(t)
+    env = {"LD_PRELOAD": f"{where}/libcupti.so.12"}
+    for what in ("trace-late", "trace-clock", "trace-early", "trace-early-clock"):
+        run = Run(t, what, **env)
+        clock = "its own" if "clock" in what else "the system's"
+        t.equal(run.recording.text.splitlines()[:2], ["begin: 0 0 0", f"traced: kernels, by {clock} clock"], what)
+        t.equal([size for _, size, _, _ in run.recorded()], [] if "early" in what else [100], f"{what}: blocks")
+        t.check(len(run.notes()) == 1 and "--gpu=cupti" in run.notes()[0], f"{what}: notes {run.notes()}")
+    run = Run(t, "trace-clock", "--gpu=cupti", **env)
+    t.equal(run.recording.text.splitlines()[:1], ["begin: 39 39 39"], "with --gpu=cupti")
+    t.equal(run.db.value("select count(*) from gpu_activity where kind = 'kernel'"), 1, "our kernels with --gpu=cupti")
+    run = Run(t, "trace-clock", "--gpu=off", **env)
+    t.equal(run.recording.text.splitlines()[0], "begin: 0 0 0", "with --gpu=off")
+
+
+@test
 def streams_of_allocations(t):
     """In no stream is ~0 in CUPTI's records, and 0 from 13.2 on."""
     for version in (130001, 130500):
