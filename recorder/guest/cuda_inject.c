@@ -24,8 +24,6 @@ TM_EXPORT int cuptiActivityRegisterCallbacks(void (*request)(uint8_t **, size_t 
 TM_EXPORT int cuptiActivityRegisterTimestampCallback(uint64_t (*function)(void));
 TM_EXPORT int cuptiActivityEnable(int kind);
 
-#define NOT_INITIALIZED 15 /* CUPTI's word for it */
-
 enum state { STATE_NONE = 0, STATE_STARTING, STATE_RECORDING, STATE_ASIDE };
 static _Atomic uint32_t state;
 static void *_Atomic subscriber;
@@ -62,18 +60,21 @@ static void note_without(const char *why) {
 	note(text);
 }
 
-/* " answers N" */
+/* " answers N (NAME)" */
 static size_t append_answer(char *text, size_t n, size_t room, int answer) {
 	char digits[12];
+	const char *name = NULL;
 	size_t at = sizeof digits - 1;
 	unsigned value = answer < 0 ? 0 : (unsigned)answer;
 	digits[at] = 0;
 	do digits[--at] = (char)('0' + value % 10);
 	while (value /= 10);
-	return append(text, append(text, n, room, " answers "), room, digits + at);
+	n = append(text, append(text, n, room, " answers "), room, digits + at);
+	if (!tm_cupti.cuptiGetResultString || tm_cupti.cuptiGetResultString(answer, &name) != TM_CUPTI_OK || !name || strlen(name) > 80) return n;
+	return append(text, append(text, append(text, n, room, " ("), room, name), room, ")");
 }
 
-static char lacks[1200];
+static char lacks[2400];
 static size_t lacks_bytes;
 
 void tm_cuda_lacks(const char *function, int answer, const char *cost) {
@@ -126,14 +127,15 @@ void tm_cuda_flush(void) {
 
 /* NULL, or why we do not record. */
 static const char *subscribe(void) {
-	static char text[64];
+	static char text[200];
 	void *handle = NULL;
 	const char *why = tm_cupti_find();
 	if (why) return why;
 	int rc = tm_cupti.cuptiSubscribe(&handle, tm_cuda_call, NULL);
 	if (rc == TM_CUPTI_MULTIPLE_SUBSCRIBERS) return "another tool uses CUPTI";
 	if (rc != TM_CUPTI_OK) {
-		append_answer(text, append(text, 0, sizeof text, "cuptiSubscribe()"), sizeof text, rc);
+		size_t n = append_answer(text, append(text, 0, sizeof text, "cuptiSubscribe()"), sizeof text, rc);
+		if (rc == TM_CUPTI_NOT_INITIALIZED) append(text, n, sizeof text, ", as where the driver is older than it needs (TIDEMARK_CUPTI names another)");
 		return text;
 	}
 	atomic_store(&subscriber, handle);
@@ -210,7 +212,7 @@ static bool step_aside(void) {
 		void *function = tm_cupti_original(#name); \
 		if (!step_aside() && is_refused) return TM_CUPTI_MULTIPLE_SUBSCRIBERS; \
 		memcpy(&original, &function, sizeof original); \
-		return original ? original arguments : NOT_INITIALIZED; \
+		return original ? original arguments : TM_CUPTI_NOT_INITIALIZED; \
 	}
 HANDED_ON(cuptiSubscribe, false, (void **handle, tm_cupti_callback *callback, void *user), (handle, callback, user))
 HANDED_ON(cuptiSubscribe_v2, false, (void **handle, tm_cupti_callback *callback, void *user, void *parameters), (handle, callback, user, parameters))

@@ -12,6 +12,7 @@
 #include "guest.h"
 
 #define TM_CUPTI_OK 0
+#define TM_CUPTI_NOT_INITIALIZED 15
 #define TM_CUPTI_MULTIPLE_SUBSCRIBERS 39
 #define TM_CUPTI_DOMAIN_DRIVER 1
 #define TM_CUPTI_ENTER 0
@@ -42,7 +43,7 @@ typedef void tm_cupti_callback(void *user, int domain, uint32_t id, const struct
 #define TM_CUPTI_FUNCTIONS(X) \
 	X(cuptiSubscribe, (void **, tm_cupti_callback *, void *), true) X(cuptiUnsubscribe, (void *), false) \
 	X(cuptiEnableCallback, (uint32_t, void *, int, uint32_t), false) X(cuptiEnableDomain, (uint32_t, void *, int), false) \
-	X(cuptiGetVersion, (uint32_t *), false) \
+	X(cuptiGetVersion, (uint32_t *), false) X(cuptiGetResultString, (int, const char **), false) \
 	X(cuptiGetDeviceId, (void *, uint32_t *), false) X(cuptiGetTimestamp, (uint64_t *), false) \
 	X(cuptiActivityRegisterCallbacks, \
 	  (void (*)(uint8_t **, size_t *, size_t *), void (*)(void *, uint32_t, uint8_t *, size_t, size_t)), false) \

@@ -3,6 +3,7 @@
  * Flow:     a test program -> libcuda.so.1 (fake_cuda.c) -> the hook, if libcupti.so (fake_cupti.c) set one -> whoever subscribed
  * Truth:    libcuda writes what it really did, a line each, to FAKE_CUDA_LOG; the tests compare a recording with that.
  * Settings: FAKE_CUDA_DEVICES (2), FAKE_CUDA_BYTES (bytes of each, 1 GiB), FAKE_CUPTI_VERSION, FAKE_CUPTI_BUSY (1: another tool has subscribed),
+ *           FAKE_CUPTI_NEWER (1: than the driver, which it cannot use),
  *           FAKE_CUPTI_FULL (bytes with which a buffer counts as full, and is soon given back; 0: never, but at its end),
  *           FAKE_CUPTI_OLD (1: the shortest records of 11.2), FAKE_CUPTI_LONG (bytes that each record is longer than known), FAKE_CUPTI_DROPPED (records said
  *           to be dropped), FAKE_CUPTI_ODD (1: kinds that nobody knows between the others), FAKE_CUPTI_CLOCK (refuses the timestamp callback; realtime: stamps

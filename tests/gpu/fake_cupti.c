@@ -35,6 +35,7 @@ int cuptiUnsubscribe(void *handle);
 int cuptiEnableCallback(uint32_t on, void *handle, int domain, uint32_t id);
 int cuptiEnableDomain(uint32_t on, void *handle, int domain);
 int cuptiGetVersion(uint32_t *to);
+int cuptiGetResultString(int result, const char **name);
 int cuptiGetDeviceId(void *context, uint32_t *device);
 int cuptiGetTimestamp(uint64_t *ns);
 int cuptiActivityRegisterCallbacks(void (*r)(uint8_t **, size_t *, size_t *), void (*c)(void *, uint32_t, uint8_t *, size_t, size_t));
@@ -213,6 +214,7 @@ static const struct fake_hooks our_hooks = { on_call, on_work, on_memory, on_lef
 
 int cuptiSubscribe(void **handle, callback *function, void *user) {
 	if (refuses(__func__)) return 7;
+	if (setting("FAKE_CUPTI_NEWER")) return 15;
 	if (setting("FAKE_CUPTI_BUSY") || subscriber) return 39;
 	owner = getpid();
 	subscriber_data = user;
@@ -255,6 +257,13 @@ int cuptiGetVersion(uint32_t *to) {
 	if (refuses(__func__)) return 7;
 	*to = version();
 	return 0;
+}
+#endif
+
+#ifndef WITHOUT_cuptiGetResultString
+int cuptiGetResultString(int result, const char **name) {
+	*name = result == 7 ? "CUPTI_ERROR_INVALID_OPERATION" : result == 15 ? "CUPTI_ERROR_NOT_INITIALIZED" : NULL;
+	return *name ? 0 : 1;
 }
 #endif
 

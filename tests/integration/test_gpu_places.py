@@ -103,7 +103,7 @@ def threads_that_call_while_the_process_leaves(t):
 
 # What CUPTI refuses: words of the note, and what is lost: blocks, activities, uses.
 REFUSALS = {
-    "cuptiSubscribe": (["CUPTI cannot be used", "cuptiSubscribe() answers 7", "PyTorch"], False, False),
+    "cuptiSubscribe": (["CUPTI cannot be used", "cuptiSubscribe() answers 7 (CUPTI_ERROR_INVALID_OPERATION);", "PyTorch"], False, False),
     "cuptiEnableCallback": ([], True, True),  # then all functions of the driver are switched on together
     "cuptiEnableCallback,cuptiEnableDomain": (["cuptiEnableCallback() answers 7", "blocks and launches"], False, True),
     "cuptiGetVersion": (["cuptiGetVersion()", "pools"], True, True),
