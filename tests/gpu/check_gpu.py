@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """make check-gpu: what only a machine with a device can show. Uses Python's standard library, the PyTorch that is there, and the tools of a kit. Without PyTorch the parts
-calls and cost run; without a device nothing does, and it says so.
+calls, cost and killed run; without a device nothing does, and it says so.
 
     check_gpu.py TOOLS [--out=DIRECTORY] [--python=PYTHON] [--only=PART]... [--rounds=N] [--pairs=N] [--minutes=N]
 
 TOOLS is a directory with bin/tidemark, bin/tidemark-record, lib/libtidemark.so and tidemark.py: build/gpu-kit (make gpu-kit, on a machine with the libraries)
 or a build. One line for each claim: PASS or FAIL, and why; and one for each thing that only a real device can tell: ANSWER. What is fit to be kept as fixtures/gpu-real/NAME.tmk
 and NAME.json is put into DIRECTORY/gpu-real: the program is recorded a second time for it, with few of the blocks of host memory (those of devices and of PyTorch are all
-there), and must say the same. All lines are in DIRECTORY/report.txt, too. All parts take a few minutes; --only runs some: training, expandable, calls, cost, overhead, profiler; none begins
+there), and must say the same. All lines are in DIRECTORY/report.txt, too. All parts take a few minutes; --only runs some: training, expandable, calls, cost, overhead, profiler, killed; none begins
 after --minutes (8). The last line says how many claims failed.
 """
 import argparse
@@ -164,6 +164,18 @@ class Checks:
         lost = db.execute("select kind, reason, count from loss").fetchall()
         self.say(not lost, "nothing is lost of them", str(lost or ""))
 
+    def killed(self):
+        """A process that is killed keeps what its device had done a second before the last call of the driver: here all sets but the last."""
+        script, trace = os.path.join(self.out, "killed.py"), os.path.join(self.out, "killed.tmk")
+        with open(script, "w", encoding="ascii") as file:
+            file.write(KILLED)
+        command = [self.tidemark, "record", "--force", "--quiet", "-o", trace, "--", self.python, script]
+        self.run("a process that is killed", ["sh", "-c", '"$@"; test $? = 137', "sh", *command], self.environment())
+        db = self.imported(trace) if os.path.exists(trace) else None
+        if db:
+            sets = db.execute("select count(*) from gpu_activity where kind = 'memset'").fetchone()[0]
+            self.say(sets in (100, 101), "a process that is killed keeps its work of more than a second ago", f"{sets} of 101 sets")
+
     def profiler(self):
         """torch.profiler inside of the program gets its GPU events, and a note names CUPTI."""
         script, trace = os.path.join(self.out, "profiled.py"), os.path.join(self.out, "profiled.tmk")
@@ -181,8 +193,18 @@ class Checks:
         self.say(len(notes) == 1 and "CUPTI" in notes[0], "one note says that CUPTI was left to it", str(notes))
 
 
-PARTS = ("training", "expandable", "calls", "cost", "overhead", "profiler")
-WITHOUT_TORCH = ("calls", "cost")
+PARTS = ("training", "expandable", "calls", "cost", "overhead", "profiler", "killed")
+WITHOUT_TORCH = ("calls", "cost", "killed")
+KILLED = """import ctypes, os, time
+cuda, context, device, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_int(), ctypes.c_uint64()
+set_all = lambda: cuda.cuMemsetD8_v2(block, ctypes.c_ubyte(1), ctypes.c_size_t(1 << 20))
+wrong = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+wrong = wrong or cuda.cuCtxSetCurrent(context) or cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1 << 20)) or any(set_all() for _ in range(100))
+wrong = wrong or cuda.cuCtxSynchronize()
+time.sleep(1.5)
+wrong = wrong or set_all()
+os._exit(1) if wrong else os.kill(os.getpid(), 9)
+"""
 DEVICES = """import ctypes
 cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
 answer = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
