@@ -289,6 +289,7 @@ static const struct {
 #define KINDS (sizeof wanted / sizeof wanted[0])
 
 static _Atomic uint64_t fetched; /* when, the last time */
+static _Atomic bool has_ended;
 
 static bool register_buffers(void) {
 	static const char cost[] = "kernels, copies, sets and records of allocations are not in this trace";
@@ -332,6 +333,12 @@ void tm_cuda_activity_stop(void) {
 
 void tm_cuda_activity_fetch(void) {
 	uint64_t now = tm_now(), last = atomic_load_explicit(&fetched, memory_order_relaxed);
-	if (TM_LIKELY(now - last < FETCH_TICKS) || !tm_cupti.cuptiActivityFlushAll || tm_is_sandboxed()) return;
+	if (TM_LIKELY(now - last < FETCH_TICKS) || !tm_cupti.cuptiActivityFlushAll || tm_is_sandboxed() || atomic_load(&has_ended)) return;
 	if (atomic_compare_exchange_strong(&fetched, &last, now)) tm_cupti.cuptiActivityFlushAll(0); /* buffers of which all is complete */
+}
+
+/* CUPTI's own end comes after ours, and what still calls the driver then must not lead us back to it. */
+int tm_cuda_activity_fetch_last(void) {
+	atomic_store(&has_ended, true);
+	return tm_cupti.cuptiActivityFlushAll ? tm_cupti.cuptiActivityFlushAll(1) : TM_CUPTI_OK; /* also buffers of which not all is complete */
 }

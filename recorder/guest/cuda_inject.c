@@ -120,9 +120,8 @@ static void enable(void *handle, uint32_t on) {
 }
 
 void tm_cuda_flush(void) {
-	if (!tm_cuda_is_recorded() || tm_is_sandboxed() || tm_raw_getpid() != subscribed_pid || !tm_cupti.cuptiActivityFlushAll) return;
-	int answer = tm_cupti.cuptiActivityFlushAll(1); /* also buffers that are not full */
-	if (answer != TM_CUPTI_OK) note("CUPTI does not give its last records back (cuptiActivityFlushAll): they are not in this trace");
+	if (!tm_cuda_is_recorded() || tm_is_sandboxed() || tm_raw_getpid() != subscribed_pid) return;
+	if (tm_cuda_activity_fetch_last() != TM_CUPTI_OK) note("CUPTI does not give its last records back (cuptiActivityFlushAll): they are not in this trace");
 }
 
 /* NULL, or why we do not record. */

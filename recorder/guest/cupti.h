@@ -203,6 +203,8 @@ void tm_cuda_activity_start(void);
 void tm_cuda_activity_stop(void);
 /* After a call of the driver, outside of every hook: fetches what CUPTI holds, if that was long ago. */
 void tm_cuda_activity_fetch(void);
+/* The process leaves: all that CUPTI holds; CUPTI's answer. */
+int tm_cuda_activity_fetch_last(void);
 
 /* --- emit_gpu.c (refusals: emit.h): between enter and leave. `frame` is TM_FRAME; the driver's frames are left out --- */
 void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64_t address, uint64_t size, const void *frame);

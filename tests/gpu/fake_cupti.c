@@ -27,7 +27,7 @@ static void (*request)(uint8_t **, size_t *, size_t *);
 static void (*completed)(void *, uint32_t, uint8_t *, size_t, size_t);
 static uint8_t *buffer;
 static size_t buffer_size, buffer_used;
-static bool dropped_told;
+static bool dropped_told, has_ended;
 static pid_t owner;
 
 int cuptiSubscribe(void **handle, callback *function, void *user);
@@ -202,6 +202,7 @@ static void on_call(uint32_t id, struct fake_call *call) {
 
 /* exit() has begun, and the subscriber's handlers have run. */
 static void on_left(void) {
+	has_ended = true;
 	if (!setting("FAKE_CUPTI_LATE")) return;
 	pthread_mutex_lock(&lock);
 	complete();
@@ -342,7 +343,7 @@ int cuptiActivityDisable(int kind) {
 int cuptiActivityFlushAll(uint32_t flag) {
 	if (refuses(__func__)) return 7;
 	(void)flag;
-	if (getpid() != owner) abort(); /* the real one would wait for a thread that is not there */
+	if (getpid() != owner || has_ended) abort(); /* the real one would wait for a thread that is not there */
 	if (setting("FAKE_CUPTI_LATE")) return 0;
 	pthread_mutex_lock(&lock);
 	complete();

@@ -344,12 +344,12 @@ def threads_and_devices(t):
 @test
 def every_way_to_end(t):
     for how, status in (("exit", 0), ("_exit", 3), ("quick_exit", 4), ("thread", 5), ("abort", 134), ("term", 143), ("fault", 139),
-                        ("kill", 137), ("exec", 0), ("fork", 0)):
+                        ("kill", 137), ("exec", 0), ("fork", 0), ("late", 0)):
         run = Run(t, how, status=status, FAKE_CUPTI_FULL=0)
-        wanted = [1000, 2000] if how in ("fork", "kill") else [1000]
+        wanted = [1000, 2000] if how in ("fork", "kill") else [1000, 3000] if how == "late" else [1000]
         t.equal([size for _, size, _, _ in run.recorded()], wanted, f"{how}: blocks")
         t.equal(run.db.rows("select kind, count from loss"), [], f"{how}: losses")
-        if how in ("exit", "quick_exit", "thread", "kill"):  # killed, it had called the driver a second later
+        if how in ("exit", "quick_exit", "thread", "late", "kill"):  # killed, it had called the driver a second later
             t.check((1000,) in run.db.rows("select size_bytes from gpu_memory"), f"{how}: the record of the first block was not fetched")
 
 
