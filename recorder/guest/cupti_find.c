@@ -1,8 +1,9 @@
 /* cupti_find.c - where CUPTI and the CUDA driver are in this process, and which of their functions there are.
  *
- * Order:    TIDEMARK_CUPTI (a path), one that is loaded already, beside what is loaded, libcupti.so.13, .12, .11.x by the loader's search.
+ * Order:    TIDEMARK_CUPTI (a path), one that is loaded already, beside what is loaded, the toolkit of CUDA_HOME or CUDA_PATH,
+ *           libcupti.so.13, .12, .11.x by the loader's search, the toolkit in /usr/local/cuda.
  *           The toolkit and PyTorch's wheels keep it in a place of their own, which a loaded libcudart or libtorch leads to: that is the one
- *           that belongs to the program's CUDA.
+ *           that belongs to the program's CUDA. nvcc links libcudart.a unless told otherwise, and then nothing leads there.
  * Threads:  InitializeInjection() runs once, in the thread that first calls the driver.
  */
 #include "cupti.h"
@@ -92,13 +93,27 @@ static void *open_beside(void) {
 	return handle;
 }
 
+static void *open_toolkit(const char *root) {
+	static const char *const parts[] = { "/lib64", "/extras/CUPTI/lib64", "/lib" };
+	char path[4096];
+	void *handle = NULL;
+	size_t n = root ? strnlen(root, sizeof path) : 0;
+	if (!n || n == sizeof path) return NULL;
+	memcpy(path, root, n + 1);
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0] && !handle; i++) handle = open_in(path, sizeof path, parts[i]);
+	return handle;
+}
+
 static void *open_library(void) {
 	const char *given = tm_environment_value("TIDEMARK_CUPTI");
 	void *handle;
 	if (given && *given) return dlopen(given, RTLD_LAZY | RTLD_LOCAL);
 	handle = open_any(RTLD_NOLOAD);
 	if (!handle) handle = open_beside();
+	if (!handle) handle = open_toolkit(tm_environment_value("CUDA_HOME"));
+	if (!handle) handle = open_toolkit(tm_environment_value("CUDA_PATH"));
 	if (!handle) handle = open_any(0);
+	if (!handle) handle = open_toolkit("/usr/local/cuda");
 	return handle;
 }
 

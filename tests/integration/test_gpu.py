@@ -141,6 +141,23 @@ def cupti_beside_the_programs_cuda(t):
 
 
 @test
+def cupti_of_a_toolkit(t):
+    """As for programs that nvcc has linked with libcudart.a: nothing that is loaded leads to the toolkit, and the loader does not look there."""
+    where, driver = build(t), t.path("driver")
+    os.makedirs(driver)
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        os.symlink(f"{where}/{name}", f"{driver}/{name}")
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        for part in ("lib64", "extras/CUPTI/lib64", "lib"):
+            toolkit = t.path(f"{name}-{part.replace('/', '-')}")
+            os.makedirs(os.path.join(toolkit, part))
+            os.symlink(f"{where}/libcupti.so.12", os.path.join(toolkit, part, "libcupti.so.12"))
+            run = Run(t, "work", TIDEMARK_CUPTI="", LD_LIBRARY_PATH=driver, **{"CUDA_HOME": "", "CUDA_PATH": "", name: toolkit})
+            run.compare(t)
+            t.equal(run.notes(), [], f"{name}, {part}: notes")
+
+
+@test
 def memory_that_the_driver_does_not_take_back(t):
     """A broken context: cuMemFree fails, so the block is live again, from then on."""
     run = Run(t, "out-of-memory", FAKE_CUDA_BROKEN=1)
