@@ -102,8 +102,15 @@ static const char findings[] =
 	"driver AS (SELECT * FROM block WHERE heap_kind <> 'tensor'),\n"
 	/* A pair is an allocation that takes the place of an equal block which was given back, each of these once. Of the first n allocations
 	 * F(n) were given back before the n-th, so min over i of F(i) - i, plus n, are pairs. */
+	"often AS (\n"
+	"  SELECT process_id, heap_id, stack_id, size_bytes FROM driver GROUP BY process_id, heap_id, stack_id, size_bytes\n"
+	"  HAVING count(free_ns) >= " AGAIN "),\n"
+	"candidate AS MATERIALIZED (\n"
+	"  SELECT process_id, heap_id, stack_id, size_bytes, stream, allocation_id, alloc_ns, free_ns FROM driver\n"
+	"  WHERE (process_id, heap_id, stack_id, size_bytes) IN often),\n"
 	"event AS (\n"
-	"  SELECT *, alloc_ns AS ns, 1 AS is_alloc FROM driver UNION ALL SELECT *, free_ns, 0 FROM driver WHERE free_ns IS NOT NULL),\n"
+	"  SELECT process_id, heap_id, stack_id, size_bytes, stream, allocation_id, alloc_ns AS ns, 1 AS is_alloc FROM candidate UNION ALL\n"
+	"  SELECT process_id, heap_id, stack_id, size_bytes, stream, allocation_id, free_ns, 0 FROM candidate WHERE free_ns IS NOT NULL),\n"
 	"counted AS (\n"
 	"  SELECT *, sum(1 - 2 * is_alloc) OVER life AS spare, sum(is_alloc) OVER life AS allocs FROM event\n"
 	"  WINDOW life AS (PARTITION BY process_id, heap_id, stack_id, size_bytes, stream ORDER BY ns, is_alloc, allocation_id ROWS UNBOUNDED PRECEDING)),\n"
@@ -130,7 +137,7 @@ static const char findings[] =
 	"  FROM own WHERE idle_duration_ns >= " LONG_NS " AND idle_duration_ns * 4 >= ends_ns - alloc_ns AND launches_idle > 0\n"
 	"UNION ALL SELECT 'churn', process_id, heap_id, stack_id, allocation_id, size_bytes, alloc_ns, free_ns - alloc_ns, NULL\n"
 	"  FROM driver WHERE free_ns - alloc_ns < " LONG_NS "\n"
-	"UNION ALL SELECT 'redundant', process_id, heap_id, stack_id, allocation_id, size_bytes, alloc_ns, NULL, NULL\n"
+	"UNION ALL SELECT 'redundant', process_id, heap_id, stack_id, allocation_id, size_bytes, ns, NULL, NULL\n"
 	"  FROM again WHERE times >= " AGAIN ";\n"
 	/* One row a stack; of the block that waited longest, its wait and its id. */
 	"INSERT INTO gpu_inefficiency_total(process_id, heap_id, kind, stack_id, count, bytes, byte_seconds, longest_duration_ns, launches,\n"

@@ -9,7 +9,7 @@ import re
 import sys
 
 from tidemark_test import ROOT, main, settled, test
-from trace_writer import Trace, free, malloc, scope
+from trace_writer import Trace, free, launch, malloc, scope, use
 
 PAIRS = 20000
 ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 185, 21, 500, 1100
@@ -17,6 +17,7 @@ ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 185, 21, 500, 1100
 ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG, COLLECTOR_PYTHON_BY_CLANG = 520, 930, 400, 1345, 620
 FRAMED_ONE, FRAMED_RANDOM = 530, 1260 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
+DEVICE_BLOCK = 95000
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
@@ -301,9 +302,13 @@ def grows_evenly(t, what, run, n):
     t.check(1 < ratio < 2.4, f"{what}: instructions grow {ratio:.2f} times as much as they did one doubling before")
 
 
-def imported(t, trace):
-    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", t.tidemark, "import", "--force", trace, "-o", t.path("import.db")]
+def of_command(t, *arguments):
+    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", t.tidemark, *arguments]
     return int(re.search(r"Collected : (\d+)", t.run(command, status=0).errors)[1])
+
+
+def imported(t, trace):
+    return of_command(t, "import", "--force", trace, "-o", t.path("import.db"))
 
 
 def in_ranges(t, ranges, heaps, order):
@@ -366,6 +371,33 @@ def import_of_processes(t):
         return imported(t, trace.save(t.path("processes.tmk")))
 
     grows_evenly(t, "processes", processes, 250)
+
+
+@test
+def import_of_device_blocks(t):
+    """What each proves is asked in SQL, mostly of blocks that prove nothing."""
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+
+    def device_blocks(n):
+        trace = Trace()
+        trace.process(1, pid=100)
+        trace.thread(1, process=1)
+        trace.device(1, 0, 1 << 34, b"u" * 16, "H")
+        trace.heap(10, 1, "cuda:0", "cuda", device=0)
+        kernel = trace.string("kernel")
+        events = [malloc(1000 + i, 0x7f0000000000 + 512 * i, 512, op="cuda_alloc", heap=10) for i in range(n)]
+        for i in range(n):
+            events += [launch(1000 + n + i, kernel, i + 1), use(1000 + n + i, 0x7f0000000000 + 512 * i, i + 1)]
+        trace.events(1, events)
+        trace.exit(1, 1000 + 2 * n)
+        trace.end(1, 1001 + 2 * n)
+        return imported(t, trace.save(t.path("device.tmk")))
+
+    cost = settled(lambda: (device_blocks(1200) - device_blocks(300)) / 900, lambda figure: 5000 < figure <= DEVICE_BLOCK)
+    print(f"{cost:.1f} instructions a block, at most {DEVICE_BLOCK}")
+    t.check(5000 < cost <= DEVICE_BLOCK, f"the import takes {cost:.1f} instructions for a block of a device; at most {DEVICE_BLOCK} are allowed")
 
 
 main()
