@@ -84,10 +84,65 @@ static bool matches_frame(const char *pattern, const struct tm_suppression_frame
 	       tm_suppression_pattern_matches(pattern, f->module);
 }
 
-bool tm_suppressions_match(const struct tm_suppressions *s, const struct tm_suppression_frame *frame) {
-	for (size_t i = 0; i < s->patterns.count; i++)
-		if (matches_frame(s->patterns.items[i], frame)) return true;
+/* --- lists by a part that must stand in the text --- */
+
+/* The longest part between stars: what follows a $ is not looked at. */
+static struct tm_text needed_part(const char *pattern) {
+	struct tm_text longest = { pattern, 0 };
+	for (pattern += *pattern == '^';; pattern++) {
+		size_t n = strcspn(pattern, "*$");
+		if (n > longest.size) longest = (struct tm_text){ pattern, n };
+		pattern += n;
+		if (*pattern != '*') return longest;
+	}
+}
+
+static int compare_rules(const void *a, const void *b) {
+	const struct tm_suppression *x = a, *y = b;
+	int order = memcmp(x->part.data, y->part.data, x->part.size < y->part.size ? x->part.size : y->part.size);
+	return order ? order : (x->part.size > y->part.size) - (x->part.size < y->part.size);
+}
+
+static bool begins_with_part(struct tm_text text, const struct tm_suppression *r) {
+	return begins_with(text.data, text.data + text.size, r->part.data, r->part.size) != NULL;
+}
+
+static void put_in_order(struct tm_suppressions *s) {
+	if (s->rules.count) qsort(s->rules.items, s->rules.count, sizeof *s->rules.items, compare_rules);
+	for (size_t i = 0; i < s->rules.count; i++) {
+		struct tm_suppression *r = &s->rules.items[i];
+		size_t outer = i;
+		while (outer && !begins_with_part(r->part, &s->rules.items[outer - 1])) outer = s->rules.items[outer - 1].shorter;
+		r->shorter = outer;
+	}
+}
+
+/* How many rules have parts that are not behind this text in their order. */
+static size_t rules_up_to(const struct tm_suppressions *s, struct tm_text text) {
+	const struct tm_suppression wanted = { .part = text };
+	size_t low = 0, high = s->rules.count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (compare_rules(&s->rules.items[middle], &wanted) <= 0) low = middle + 1;
+		else high = middle;
+	}
+	return low;
+}
+
+/* The parts that stand at one place of a text begin with each other: of the last one that is not behind what is there, those before it. */
+static bool matches_text(const struct tm_suppressions *s, struct tm_text text) {
+	for (size_t at = 0; at < text.size; at++) {
+		struct tm_text rest = { text.data + at, text.size - at };
+		for (size_t i = rules_up_to(s, rest); i; i = s->rules.items[i - 1].shorter) {
+			const struct tm_suppression *r = &s->rules.items[i - 1];
+			if (begins_with_part(rest, r) && tm_suppression_pattern_matches(r->pattern, text)) return true;
+		}
+	}
 	return false;
+}
+
+bool tm_suppressions_match(const struct tm_suppressions *s, const struct tm_suppression_frame *frame) {
+	return matches_text(s, frame->function) || matches_text(s, frame->file) || matches_text(s, frame->module);
 }
 
 /* The C library's debug information names functions as it calls them itself: __GI_setlocale. */
@@ -106,17 +161,18 @@ bool tm_suppressions_known(const struct tm_suppression_frame *frame, bool innerm
 /* --- lists --- */
 
 static bool add_pattern(struct tm_suppressions *s, const char *text, size_t n) {
-	char *copy = strndup(text, n), **place = copy ? tm_array_push(&s->patterns) : NULL;
-	if (place) *place = copy;
+	char *copy = strndup(text, n);
+	struct tm_suppression *rule = copy ? tm_array_push(&s->rules) : NULL;
+	if (rule) *rule = (struct tm_suppression){ .pattern = copy, .part = needed_part(copy) };
 	else free(copy);
-	return place != NULL;
+	return rule != NULL;
 }
 
 static bool is_blank(char c) {
 	return c == ' ' || c == '\t' || c == '\r';
 }
 
-int tm_suppressions_add(struct tm_suppressions *s, const char *text, size_t size, char *error, size_t error_size) {
+static int add_lines(struct tm_suppressions *s, const char *text, size_t size, char *error, size_t error_size) {
 	static const char mark[] = "\xEF\xBB\xBF"; /* some editors begin a file with it */
 	const char *end = text + size;
 	if (size >= 3 && memcmp(text, mark, 3) == 0) text += 3;
@@ -141,9 +197,15 @@ int tm_suppressions_add(struct tm_suppressions *s, const char *text, size_t size
 	return 0;
 }
 
+int tm_suppressions_add(struct tm_suppressions *s, const char *text, size_t size, char *error, size_t error_size) {
+	int status = add_lines(s, text, size, error, error_size);
+	put_in_order(s);
+	return status;
+}
+
 void tm_suppressions_release(struct tm_suppressions *s) {
-	for (size_t i = 0; i < s->patterns.count; i++) free(s->patterns.items[i]);
-	tm_array_release(&s->patterns);
+	for (size_t i = 0; i < s->rules.count; i++) free(s->rules.items[i].pattern);
+	tm_array_release(&s->rules);
 }
 
 int tm_suppressions_read(struct tm_suppressions *s, const char *path) {

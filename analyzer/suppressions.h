@@ -15,8 +15,14 @@
 #include "../schema/records.h"
 #include "../schema/array.h"
 
+struct tm_suppression {
+	char *pattern;
+	struct tm_text part; /* of the pattern: what a text must have in it */
+	size_t shorter;      /* number of the last rule before it whose part this one's begins with, 0 none */
+};
+
 struct tm_suppressions {
-	TM_ARRAY(char *) patterns;
+	TM_ARRAY(struct tm_suppression) rules; /* in the order of their parts */
 };
 
 /* A frame as it is compared; empty texts are unknown. */

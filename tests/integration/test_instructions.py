@@ -400,4 +400,22 @@ def import_of_device_blocks(t):
     t.check(5000 < cost <= DEVICE_BLOCK, f"the import takes {cost:.1f} instructions for a block of a device; at most {DEVICE_BLOCK} are allowed")
 
 
+@test
+def leaks_against_many_suppressions(t):
+    """A rule for each of the functions that may leak, of which none is among them."""
+    def suppressed(n):
+        trace = Trace()
+        trace.process(1, pid=100)
+        trace.thread(1, process=1)
+        trace.events(1, [malloc(1000 + i, 0x10000 + 64 * i, 32, trace.stack("main", f"function_{i}")) for i in range(n)])
+        trace.exit(1, 1000 + n)
+        trace.end(1, 1001 + n)
+        with open(t.path("suppressions.txt"), "w") as f:
+            f.write("".join(f"leak:function_{i}*_too\n" for i in range(n)))
+        t.run([t.tidemark, "import", "--force", trace.save(t.path("leaks.tmk")), "-o", t.path("leaks.db")], status=0)
+        return of_command(t, "leaks", t.path("leaks.db"), f"--suppressions={t.path('suppressions.txt')}")
+
+    grows_evenly(t, "suppressions", suppressed, 300)
+
+
 main()

@@ -206,7 +206,7 @@ static void lists(void) {
 	struct tm_suppression_frame foo = { none, none, { "/lib/libfoo.so", 14 } }, init = { { "init_x", 6 }, none, none },
 				    other = { { "reinit_x", 8 }, none, none };
 	char error[200];
-	CHECK(tm_suppressions_add(&s, good, sizeof good - 1, error, sizeof error) == 0 && s.patterns.count == 2);
+	CHECK(tm_suppressions_add(&s, good, sizeof good - 1, error, sizeof error) == 0 && s.rules.count == 2);
 	CHECK(tm_suppressions_match(&s, &foo) && tm_suppressions_match(&s, &init) && !tm_suppressions_match(&s, &other));
 	CHECK(tm_suppressions_add(&s, bad, sizeof bad - 1, error, sizeof error) < 0 &&
 	      strcmp(error, "line 2: 'race:b' is not leak:PATTERN") == 0);
@@ -215,6 +215,42 @@ static void lists(void) {
 	struct tm_suppression_frame stdio = { { "__GI__IO_file_doallocate", 24 }, none, none },
 				    loader = { none, none, { "/lib64/ld-linux-x86-64.so.2", 27 } };
 	CHECK(tm_suppressions_known(&stdio, false) && tm_suppressions_known(&loader, true) && !tm_suppressions_known(&loader, false));
+}
+
+static struct tm_text random_text(struct check_random *random, const char *letters, char *out, size_t least, size_t most) {
+	size_t n = least + check_random_next(random) % (most - least + 1);
+	for (size_t i = 0; i < n; i++) out[i] = letters[check_random_next(random) % strlen(letters)];
+	out[n] = 0;
+	return (struct tm_text){ out, n };
+}
+
+/* Random lists, added in two goes, match what one of their patterns does. */
+static void lists_against_patterns(void) {
+	struct check_random random = check_random_start("suppressions");
+	unsigned matched = 0;
+	for (int round = 0; round < 2000; round++) {
+		struct tm_suppressions s = { 0 };
+		char texts[40][16], error[200], name[16];
+		int rules = 1 + (int)(check_random_next(&random) % 40);
+		for (int half = 0; half < 2; half++) {
+			char list[40 * 32] = "";
+			for (int i = half ? rules / 2 : 0; i < (half ? rules : rules / 2); i++) {
+				random_text(&random, round % 2 ? "abaabbaab*" : "ab*$^", texts[i], 1, round % 2 ? 9 : 5);
+				strcat(strcat(strcat(list, "leak:"), texts[i]), "\n");
+			}
+			CHECK(tm_suppressions_add(&s, list, strlen(list), error, sizeof error) == 0);
+		}
+		for (int k = 0; k < 20; k++) {
+			struct tm_text none = { "", 0 }, text = random_text(&random, "aab", name, 0, 12);
+			const struct tm_suppression_frame frames[] = { { text, none, none }, { none, text, none }, { none, none, text } };
+			bool expected = false;
+			for (int i = 0; i < rules; i++) expected = expected || tm_suppression_pattern_matches(texts[i], text);
+			CHECK(tm_suppressions_match(&s, &frames[k % 3]) == expected);
+			matched += expected;
+		}
+		tm_suppressions_release(&s);
+	}
+	CHECK(matched > 4000 && matched < 36000);
 }
 
 int main(void) {
@@ -226,5 +262,6 @@ int main(void) {
 	threads();
 	patterns();
 	lists();
+	lists_against_patterns();
 	return check_report("leak_score");
 }
