@@ -105,14 +105,12 @@ static void share(struct tm_scopes *x, const struct tm_scope *closed, struct tm_
 
 /* Returns the first of those inside of it that have its name and category. */
 static struct tm_scope *share_with_name(struct tm_scopes *x, const struct tm_scope *s) {
-	struct tm_scope *later[SHARED_MAX + 1], *next = NULL;
+	uint32_t same = s->chains[TM_CHAIN_GROUP].after;
+	struct tm_scope *later[SHARED_MAX + 1], *next = same ? tm_scope_at(x, same) : NULL;
 	size_t n = 0;
-	for (uint32_t slot = s->named_after; slot && (!next || n < SHARED_MAX); slot = tm_scope_at(x, slot)->named_after) {
-		struct tm_scope *inner = tm_scope_at(x, slot);
-		bool is_next = !next && inner->group == s->group;
-		if (is_next) next = inner;
-		if (is_next || n < SHARED_MAX) later[n++] = inner;
-	}
+	for (uint32_t slot = s->chains[TM_CHAIN_NAME].after; slot && n < SHARED_MAX; slot = later[n++]->chains[TM_CHAIN_NAME].after)
+		later[n] = tm_scope_at(x, slot);
+	if (next && later[n - 1]->epoch < next->epoch) later[n++] = next;
 	if (n) share(x, s, later, n, next);
 	return next;
 }

@@ -2,9 +2,6 @@
 #include "scopes.h"
 
 #define SLAB 1024u
-#define COUNT_GROUP 0u  /* in `counters`: how many of a group are on a thread's stack, + 1 */
-#define COUNT_PUSHES 1u /* how many open pushes of a category a thread has, + 1 */
-#define LAST_NAMED 2u   /* slot of the last one of a name on a thread's stack */
 
 /* --- setting up --- */
 
@@ -96,7 +93,7 @@ void tm_scopes_release(struct tm_scopes *x) {
 	tm_array_release(&x->ends);
 	tm_array_release(&x->steps);
 	tm_array_release(&x->step_uses);
-	struct tm_id_map *const maps[] = { &x->by_account, &x->texts, &x->group_ids, &x->counters, &x->keys, &x->links, &x->older_links };
+	struct tm_id_map *const maps[] = { &x->by_account, &x->texts, &x->group_ids, &x->last, &x->keys, &x->links, &x->older_links };
 	for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) tm_id_map_release(maps[i]);
 	tm_spill_release(&x->records);
 	tm_spill_release(&x->use_records);
@@ -144,64 +141,97 @@ struct tm_scope *tm_scope_new(struct tm_scopes *x) {
 	return s;
 }
 
-/* --- counters --- */
+/* --- chains --- */
 
-static void count(struct tm_scopes *x, uint64_t what, uint64_t kind, int by) {
-	uint64_t *n = tm_id_map_put(&x->counters, what, kind);
-	if (!n) {
-		x->failed = true;
-		return;
-	}
-	*n = (*n ? *n : 1) + (uint64_t)by;
-}
-
-static bool is_counted(const struct tm_scopes *x, uint64_t what, uint64_t kind) {
-	uint64_t *n = tm_id_map_find(&x->counters, what, kind);
-	return n && *n > 1;
+static bool is_in(const struct tm_scope *s, enum tm_scope_chain chain) {
+	if (chain == TM_CHAIN_CATEGORY) return s->op == TM_OP_SCOPE_PUSH;
+	return chain != TM_CHAIN_ENDS || s->op != TM_OP_SCOPE_RANGE;
 }
 
 static uint64_t on_thread(uint32_t thread, uint32_t what) {
 	return (uint64_t)thread << 32 | what;
 }
 
-/* Returns true if the group was not on the thread's stack. Mostly one thread has all scopes of a name, and needs no table. */
-static bool enter_group(struct tm_scopes *x, uint32_t thread, uint32_t group) {
-	struct tm_scope_group *g = &x->groups.items[group];
-	if (!g->on_stack && !g->is_shared) g->thread = thread;
-	if (g->thread == thread) return g->on_stack++ == 0;
-	g->is_shared = true;
-	bool was_there = is_counted(x, on_thread(thread, group), COUNT_GROUP);
-	count(x, on_thread(thread, group), COUNT_GROUP, 1);
-	return !was_there;
+static uint64_t whose(const struct tm_scopes *x, const struct tm_scope *s, enum tm_scope_chain chain) {
+	const struct tm_scope_group *g = &x->groups.items[s->group];
+	return on_thread(s->thread, chain == TM_CHAIN_GROUP ? s->group : chain == TM_CHAIN_NAME ? g->name : g->category);
 }
 
-static void leave_group(struct tm_scopes *x, uint32_t thread, uint32_t group) {
-	struct tm_scope_group *g = &x->groups.items[group];
-	if (g->thread == thread) g->on_stack--;
-	else count(x, on_thread(thread, group), COUNT_GROUP, -1);
+/* Where the slot of its last one stands; NULL: in the table. Mostly one thread has all scopes of a group, and needs none. */
+static uint64_t *outside_of_table(struct tm_scopes *x, const struct tm_scope *s, enum tm_scope_chain chain) {
+	struct tm_scope_group *g = &x->groups.items[s->group];
+	if (chain == TM_CHAIN_ENDS) return &x->threads[s->thread - 1].ends[s->is_apart];
+	return chain == TM_CHAIN_GROUP && g->thread == s->thread ? &g->last : NULL;
 }
 
-static void enter_name(struct tm_scopes *x, struct tm_scope *s) {
-	uint64_t *last = tm_id_map_put(&x->counters, on_thread(s->thread, x->groups.items[s->group].name), LAST_NAMED);
+static void enter_chain(struct tm_scopes *x, struct tm_scope *s, enum tm_scope_chain chain) {
+	uint64_t *last = outside_of_table(x, s, chain);
+	if (!last) last = tm_id_map_put(&x->last, whose(x, s, chain), chain);
 	if (!last) {
 		x->failed = true;
 		return;
 	}
-	s->named_before = (uint32_t)*last;
-	if (*last) tm_scope_at(x, (uint32_t)*last)->named_after = s->slot;
+	s->chains[chain].before = (uint32_t)*last;
+	if (*last) tm_scope_at(x, (uint32_t)*last)->chains[chain].after = s->slot;
 	*last = s->slot;
 }
 
-static void leave_name(struct tm_scopes *x, const struct tm_scope *s) {
-	uint64_t name = on_thread(s->thread, x->groups.items[s->group].name);
-	if (s->named_before) tm_scope_at(x, s->named_before)->named_after = s->named_after;
-	if (s->named_after) tm_scope_at(x, s->named_after)->named_before = s->named_before;
-	else if (s->named_before) *tm_id_map_find(&x->counters, name, LAST_NAMED) = s->named_before;
-	else tm_id_map_remove(&x->counters, name, LAST_NAMED);
+/* What stands beside it there it still knows. */
+static void leave_chain(struct tm_scopes *x, const struct tm_scope *s, enum tm_scope_chain chain) {
+	uint32_t before = s->chains[chain].before, after = s->chains[chain].after;
+	uint64_t *last = outside_of_table(x, s, chain);
+	if (before) tm_scope_at(x, before)->chains[chain].after = after;
+	if (after) tm_scope_at(x, after)->chains[chain].before = before;
+	else if (last) *last = before;
+	else if (before) *tm_id_map_find(&x->last, whose(x, s, chain), chain) = before;
+	else tm_id_map_remove(&x->last, whose(x, s, chain), chain);
 }
 
-static uint32_t category_of(const struct tm_scopes *x, const struct tm_scope *s) {
-	return x->groups.items[s->group].category;
+static void enter_chains(struct tm_scopes *x, struct tm_scope *s) {
+	struct tm_scope_group *g = &x->groups.items[s->group];
+	if (!g->last && !g->is_shared) g->thread = s->thread;
+	if (g->thread != s->thread) g->is_shared = true;
+	for (enum tm_scope_chain chain = 0; chain < TM_CHAIN_COUNT; chain++)
+		if (is_in(s, chain)) enter_chain(x, s, chain);
+}
+
+static void leave_chains(struct tm_scopes *x, const struct tm_scope *s) {
+	for (enum tm_scope_chain chain = 0; chain < TM_CHAIN_COUNT; chain++)
+		if (is_in(s, chain)) leave_chain(x, s, chain);
+}
+
+/* --- blocks --- */
+
+/* Number of blocks of the thread that stand before one with this frame and epoch. */
+static size_t block_place(const struct tm_scopes *x, const struct tm_scope_thread *t, uint64_t frame_address, uint64_t epoch) {
+	size_t low = 0, high = t->blocks.count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		const struct tm_scope *s = tm_scope_at(x, t->blocks.items[middle]);
+		bool is_before = s->frame_address != frame_address ? s->frame_address > frame_address : s->epoch < epoch;
+		if (is_before) low = middle + 1;
+		else high = middle;
+	}
+	return low;
+}
+
+static void enter_block(struct tm_scopes *x, const struct tm_scope *s) {
+	struct tm_scope_thread *t = &x->threads[s->thread - 1];
+	size_t place = block_place(x, t, s->frame_address, UINT64_MAX);
+	if (!tm_array_push(&t->blocks)) {
+		x->failed = true;
+		return;
+	}
+	uint32_t *at = &t->blocks.items[place];
+	memmove(at + 1, at, (t->blocks.count - 1 - place) * sizeof *at);
+	*at = s->slot;
+}
+
+static void leave_block(struct tm_scopes *x, const struct tm_scope *s) {
+	struct tm_scope_thread *t = &x->threads[s->thread - 1];
+	size_t place = block_place(x, t, s->frame_address, s->epoch);
+	uint32_t *at = &t->blocks.items[place];
+	memmove(at, at + 1, (--t->blocks.count - place) * sizeof *at);
 }
 
 /* --- links --- */
@@ -263,7 +293,6 @@ static void leave_to_parent(struct tm_scopes *x, const struct tm_scope *s, struc
 static void take_off_stack(struct tm_scopes *x, struct tm_scope *s) {
 	struct tm_scope_thread *t = &x->threads[s->thread - 1];
 	tm_scope_unstack(x, s);
-	leave_name(x, s);
 	if (s->part) tm_scope_let_go(x, s->part);
 	if (!is_on_top(x, s)) {
 		size_t place = place_of(x, s);
@@ -273,15 +302,6 @@ static void take_off_stack(struct tm_scopes *x, struct tm_scope *s) {
 	}
 	t->stack.count--;
 	tm_scope_let_go(x, s->slot);
-}
-
-static void forget_block(struct tm_scopes *x, const struct tm_scope *s) {
-	struct tm_scope_thread *t = &x->threads[s->thread - 1];
-	size_t i = t->blocks.count;
-	while (i && t->blocks.items[i - 1] != s->slot) i--;
-	if (!i) return;
-	memmove(&t->blocks.items[i - 1], &t->blocks.items[i], (t->blocks.count - i) * sizeof *t->blocks.items);
-	t->blocks.count--;
 }
 
 static void close_scope(struct tm_scopes *x, struct tm_scope *s, uint64_t ns, enum tm_scope_end kind) {
@@ -297,25 +317,28 @@ static void close_scope(struct tm_scopes *x, struct tm_scope *s, uint64_t ns, en
 		g->calls_ns += ns - s->start_ns;
 	}
 	if (s->key) tm_id_map_remove(&x->keys, s->process, s->key);
-	if (s->op == TM_OP_SCOPE_PUSH) count(x, on_thread(s->thread, category_of(x, s)), COUNT_PUSHES, -1);
-	if (s->op == TM_OP_SCOPE_BLOCK) forget_block(x, s);
+	if (s->op == TM_OP_SCOPE_BLOCK) leave_block(x, s);
 	bool snapshots = g->snapshots < TM_SCOPE_SNAPSHOTS;
 	if (snapshots) g->snapshots++;
 	else x->ledgers[s->process - 1].scopes->snapshots_left_out++;
 	tm_scope_settle(x, s, ns, snapshots);
 	forget_open(x, x->ledgers[s->process - 1].scopes, s);
-	leave_group(x, s->thread, s->group);
+	leave_chains(x, s);
 	if (!is_on_top(x, s)) tm_scope_overlap(x, s, ns);
 	take_off_stack(x, s);
 }
 
 /* The pushed scopes and blocks that were opened inside this one, innermost first; ranges stay, and of pushes apart the others apart. */
 static void abandon_inner(struct tm_scopes *x, const struct tm_scope *s, uint64_t ns) {
-	struct tm_scope_thread *t = &x->threads[s->thread - 1];
-	for (size_t i = t->stack.count, place = place_of(x, s); i-- > place + 1;) {
-		struct tm_scope *inner = tm_scope_at(x, t->stack.items[i]);
-		bool stays = inner->op == TM_OP_SCOPE_RANGE || (s->is_apart && inner->is_apart);
-		if (!stays) close_scope(x, inner, ns, TM_SCOPE_ABANDONED);
+	const uint64_t *last = x->threads[s->thread - 1].ends;
+	for (;;) {
+		const struct tm_scope *inner = s;
+		for (int apart = 0; apart < (s->is_apart ? 1 : 2); apart++) {
+			const struct tm_scope *each = last[apart] ? tm_scope_at(x, (uint32_t)last[apart]) : s;
+			if (each->epoch > inner->epoch) inner = each;
+		}
+		if (inner == s) return;
+		close_scope(x, tm_scope_at(x, inner->slot), ns, TM_SCOPE_ABANDONED);
 	}
 }
 
@@ -332,28 +355,22 @@ static struct tm_scope *scope_with_key(const struct tm_scopes *x, uint32_t proce
 
 /* The innermost open push of the thread with this category. */
 static struct tm_scope *pushed_scope(struct tm_scopes *x, uint32_t thread, uint32_t category) {
-	const struct tm_scope_thread *t = &x->threads[thread - 1];
-	category = tm_scope_canonical(x, category);
-	if (!is_counted(x, on_thread(thread, category), COUNT_PUSHES)) return NULL;
-	for (size_t i = t->stack.count; i-- > 0;) {
-		struct tm_scope *s = tm_scope_at(x, t->stack.items[i]);
-		if (s->op == TM_OP_SCOPE_PUSH && category_of(x, s) == category) return s;
-	}
-	return NULL;
+	const uint64_t *last = tm_id_map_find(&x->last, on_thread(thread, tm_scope_canonical(x, category)), TM_CHAIN_CATEGORY);
+	return last ? tm_scope_at(x, (uint32_t)*last) : NULL;
 }
 
-/* Blocks that longjmp has left: the stack is shorter now than where they lie, unless it is another stack; or another function is called there. */
+/* Blocks that longjmp has left: the stack is shorter now than where they lie, unless it is another stack; or another function is called there. Of those of
+ * one stack that are open the earlier ones lie higher, so that of the left ones the first in `blocks` is the outermost. */
 static void abandon_left_blocks(struct tm_scopes *x, uint32_t thread, uint64_t link, uint64_t ns) {
 	uint64_t frame_address = link & TM_BLOCK_FRAME_MASK;
 	const struct tm_scope_thread *t = &x->threads[thread - 1];
-	struct tm_scope *left = NULL;
-	for (size_t i = t->blocks.count; i-- > 0;) {
-		struct tm_scope *s = tm_scope_at(x, t->blocks.items[i]);
-		bool same_frame = s->frame_address == frame_address, same_call = s->frame_call == link >> TM_BLOCK_FRAME_BITS;
-		if (s->least_address > frame_address || (same_frame && same_call)) break;
-		if (same_frame || (s->frame_address < frame_address && frame_address - s->frame_address < TM_SCOPE_STACK_BYTES)) left = s;
-	}
-	if (left) end_scope(x, left, ns, TM_SCOPE_ABANDONED);
+	size_t i = block_place(x, t, frame_address, 0);
+	if (i < t->blocks.count && tm_scope_at(x, t->blocks.items[i])->frame_address == frame_address &&
+	    tm_scope_at(x, t->blocks.items[i])->frame_call == link >> TM_BLOCK_FRAME_BITS)
+		i = block_place(x, t, frame_address, UINT64_MAX);
+	if (i == t->blocks.count) return;
+	struct tm_scope *left = tm_scope_at(x, t->blocks.items[i]);
+	if (frame_address - left->frame_address < TM_SCOPE_STACK_BYTES) end_scope(x, left, ns, TM_SCOPE_ABANDONED);
 }
 
 /* --- opening --- */
@@ -370,20 +387,18 @@ static void list_open(struct tm_scopes *x, struct tm_scope_process *p, struct tm
 /* Its place in the maps and on the stack. */
 static void enter(struct tm_scopes *x, struct tm_scope *s, uint64_t key) {
 	struct tm_scope_thread *t = &x->threads[s->thread - 1];
-	const struct tm_scope *outer = t->blocks.count ? tm_scope_at(x, t->blocks.items[t->blocks.count - 1]) : NULL;
-	uint32_t *top = tm_array_push(&t->stack), *block = s->op == TM_OP_SCOPE_BLOCK ? tm_array_push(&t->blocks) : top;
+	uint32_t *top = tm_array_push(&t->stack);
 	uint64_t *by_key = key ? tm_id_map_put(&x->keys, s->process, key) : NULL;
-	if (!top || !block || (key && !by_key)) {
+	if (!top || (key && !by_key)) {
 		x->failed = true;
 		return;
 	}
-	*top = *block = s->slot;
+	*top = s->slot;
 	s->key = key;
-	s->least_address = outer && outer->least_address < s->frame_address ? outer->least_address : s->frame_address;
 	if (by_key) *by_key = s->slot;
-	s->is_outermost = enter_group(x, s->thread, s->group);
-	enter_name(x, s);
-	if (s->op == TM_OP_SCOPE_PUSH) count(x, on_thread(s->thread, category_of(x, s)), COUNT_PUSHES, 1);
+	enter_chains(x, s);
+	s->is_outermost = !s->chains[TM_CHAIN_GROUP].before;
+	if (s->op == TM_OP_SCOPE_BLOCK) enter_block(x, s);
 }
 
 static void record_open(struct tm_scopes *x, struct tm_scope_process *p, struct tm_scope *s, uint64_t link) {

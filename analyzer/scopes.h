@@ -15,7 +15,8 @@
  * Stack:    what is open on a thread, in the order of opening. A scope that closes while others that were opened inside it go on
  *           (ranges do) leaves them to the scope around it: in the end the parent of each is the innermost one that was open all the
  *           while it was. What they did until then still counts for the one that closed: scope_overlaps.c.
- * Cost:     a test of a pointer for an event in a process without scopes; else constant but for what scope_totals.c says.
+ * Cost:     a test of a pointer for an event in a process without scopes; else constant but for what scope_totals.c says, and for moving 4 bytes for each
+ *           scope that was opened later, where one ends out of order, or that is a block on a lower stack.
  * Memory:   follows open scopes, live blocks and distinct names; finished instances lie in files (spill.h).
  * Fails:    out of memory is remembered in `failed`, a file's errno in its spill.
  */
@@ -55,19 +56,32 @@ struct tm_scope_use {
 	struct tm_scope_sums self, children;
 };
 
+/* What is on a thread's stack, in the order of opening: */
+enum tm_scope_chain {
+	TM_CHAIN_NAME,     /* those of a name, of any category */
+	TM_CHAIN_GROUP,
+	TM_CHAIN_CATEGORY, /* the pushes of a category */
+	TM_CHAIN_ENDS,     /* what ends with a scope around it: pushes and blocks; pushes apart have one of their own */
+	TM_CHAIN_COUNT
+};
+
+struct tm_scope_place {
+	uint32_t before, after; /* slots, 0 none */
+};
+
 struct tm_scope {
 	uint32_t slot, parent;                        /* slots, 0 none; of a free one parent is the next free one */
 	uint32_t above;                       /* nearest ancestor on the stack, once it has left the stack; may lag behind */
 	uint32_t thread, process, group, refs;
 	uint32_t opened_before, opened_after; /* among the open scopes of its process */
-	uint32_t named_before, named_after;   /* among those of its name on its thread's stack, of any category */
+	struct tm_scope_place chains[TM_CHAIN_COUNT];
 	uint32_t cuts, part;                  /* its thread's when it was opened; slot of the part that it does things in since, 0 none */
 	uint8_t op;
 	bool is_stacked, is_outermost, is_apart, is_overlapped;
 	bool is_part;                         /* of the scope that is its parent, since the latest cut of their thread; row is that one's */
 	uint16_t frame_call;                  /* of a block: tells calls apart that have one frame address */
 	uint64_t row, epoch, start_ns, key;   /* key of a part: index of its record */
-	uint64_t frame_address, least_address; /* of a block; least_address: of it and the blocks around it */
+	uint64_t frame_address;               /* of a block */
 	struct tm_scope_use *uses;
 	uint32_t use_count;
 };
@@ -90,7 +104,8 @@ struct tm_scope_lane {
 
 struct tm_scope_thread {
 	TM_ARRAY(uint32_t) stack;  /* slots; epochs rise */
-	TM_ARRAY(uint32_t) blocks; /* of these, the open ones of op scope_block */
+	TM_ARRAY(uint32_t) blocks; /* of these, those of op scope_block: by frame, highest address first, then in the order of opening */
+	uint64_t ends[2];          /* slots of the last ones of TM_CHAIN_ENDS: not apart, and apart; 0 none */
 	struct tm_scope_lane *lanes;
 	uint32_t lane_count;
 	uint32_t cuts;             /* how often a scope was closed while one that was opened inside it stayed open */
@@ -108,7 +123,8 @@ struct tm_scope_group_heap {
 struct tm_scope_group {
 	uint32_t process, name, category; /* strings: canonical ids, 0 none */
 	bool is_forward, is_backward, is_shared;
-	uint32_t thread, on_stack; /* how often it is on the stack of the first thread that had it; others count in `counters` */
+	uint32_t thread; /* the first one that had it */
+	uint64_t last;   /* slot of the last one on that thread's stack, 0 none; those of others are in `last` of struct tm_scopes */
 	uint64_t calls, outermost_calls, duration_ns, snapshots;
 	uint64_t calls_ns; /* of the outermost calls, added up also where they overlap */
 	struct tm_scope_group_heap *heaps;
@@ -221,7 +237,7 @@ struct tm_scopes {
 	struct tm_id_map texts;        /* hash of a text and its probe -> string id */
 	struct tm_id_map group_ids;    /* (process, category), name -> index + 1 */
 	TM_ARRAY(struct tm_scope_group) groups;
-	struct tm_id_map counters;           /* scopes.c: of (thread, group), (thread, category) and (thread, name) */
+	struct tm_id_map last;               /* scopes.c: whose chain, which -> slot of the last one */
 	struct tm_id_map keys;               /* process, key -> slot */
 	struct tm_id_map links, older_links; /* process, link -> row of the latest forward operator */
 	struct tm_spill records, use_records, phase_records, part_records, spans;

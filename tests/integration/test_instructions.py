@@ -342,6 +342,42 @@ def import_of_scopes_in_many_heaps(t):
     grows_evenly(t, "heaps", lambda n: in_ranges(t, 4, n, lambda i: i), 500)
 
 
+def of_scopes(t, events):
+    """events: of a trace with these, what the one thread does in turn, but for the times."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    steps = events(trace)
+    trace.events(1, [dict(step, time=1000 + i) for i, step in enumerate(steps)])
+    trace.exit(1, 1000 + len(steps))
+    trace.end(1, 1001 + len(steps))
+    return imported(t, trace.save(t.path("scopes.tmk")))
+
+
+@test
+def import_of_scopes_on_many_stacks(t):
+    """Coroutines, each of which is in a block. The first one's stack is the lowest."""
+    def on_many_stacks(n):
+        stacks = [0] + list(range(n - 1, 0, -1))
+        return of_scopes(t, lambda trace: [scope("scope_block", 0, trace.string("wait"), key=i + 1, link=0x10000000000 + (at << 28)) for i, at in enumerate(stacks)])
+
+    grows_evenly(t, "stacks", on_many_stacks, 1200)
+
+
+@test
+def import_of_pushes_of_many_categories(t):
+    """Each is closed before those that were pushed after it."""
+    def in_turn(n):
+        def events(trace):
+            categories = [trace.string(f"domain-{i}") for i in range(n)]
+            return ([scope("scope_push", 0, trace.string("wait"), category, link=1) for category in categories] +
+                    [scope("scope_end", 0, 0, category) for category in categories])
+
+        return of_scopes(t, events)
+
+    grows_evenly(t, "categories", in_turn, 1000)
+
+
 @test
 def import_of_recursion(t):
     """Of each depth something is live."""
