@@ -243,8 +243,10 @@ static void write_steps(struct scope_writer *c) {
 	row = tm_store_prepare(c->store, "INSERT INTO step_aggregate(step_id, heap_id, allocated_bytes, allocations, freed_bytes, frees,"
 					 " begin_bytes, begin_count, end_bytes, end_count, peak_bytes, survived_bytes, survived_count)"
 					 " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)");
-	for (size_t i = 0; i < c->x->step_uses.count && !c->store->failed; i++)
-		write_step_use(c, row, base + c->x->step_uses.items[i].step + 1, &c->x->step_uses.items[i]);
+	for (size_t i = 0; i < c->x->step_uses.count && !c->store->failed; i++) {
+		const struct tm_scope_step_use *use = tm_spill_at(&c->x->step_uses, i);
+		write_step_use(c, row, base + use->step + 1, use);
+	}
 	sqlite3_finalize(row);
 }
 

@@ -59,7 +59,7 @@ void tm_scope_step_begin(struct tm_scopes *x, struct tm_scope_process *p, int64_
 }
 
 static void keep_use(struct tm_scopes *x, const struct tm_scope_step_use *use) {
-	struct tm_scope_step_use *kept = tm_array_push(&x->step_uses);
+	struct tm_scope_step_use *kept = tm_spill_push(&x->step_uses);
 	if (kept) *kept = *use;
 	else x->failed = true;
 }

@@ -53,13 +53,15 @@ int tm_scopes_init(struct tm_scopes *x, const struct tm_catalog *catalog, struct
 	tm_spill_init(&x->phase_records, beside, sizeof(struct tm_scope_phases_record));
 	tm_spill_init(&x->part_records, beside, sizeof(struct tm_scope_part_record));
 	tm_spill_init(&x->spans, beside, sizeof(struct tm_scope_span));
+	tm_spill_init(&x->step_uses, beside, sizeof(struct tm_scope_step_use));
 	x->threads = calloc(catalog->threads.count + 1, sizeof *x->threads);
 	x->canonical = calloc(catalog->strings.count + 1, sizeof *x->canonical);
 	return x->threads && x->canonical && list_ends(x) ? 0 : -1;
 }
 
 int tm_scopes_error(const struct tm_scopes *x) {
-	const struct tm_spill *const spills[] = { &x->records, &x->use_records, &x->phase_records, &x->part_records, &x->spans };
+	const struct tm_spill *const spills[] = { &x->records,      &x->use_records, &x->phase_records,
+						&x->part_records, &x->spans,       &x->step_uses };
 	for (size_t i = 0; i < sizeof spills / sizeof *spills; i++)
 		if (spills[i]->error) return spills[i]->error;
 	return 0;
@@ -92,7 +94,6 @@ void tm_scopes_release(struct tm_scopes *x) {
 	release_groups(x);
 	tm_array_release(&x->ends);
 	tm_array_release(&x->steps);
-	tm_array_release(&x->step_uses);
 	struct tm_id_map *const maps[] = { &x->by_account, &x->texts, &x->group_ids, &x->last, &x->keys, &x->links, &x->older_links };
 	for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) tm_id_map_release(maps[i]);
 	tm_spill_release(&x->records);
@@ -100,6 +101,7 @@ void tm_scopes_release(struct tm_scopes *x) {
 	tm_spill_release(&x->phase_records);
 	tm_spill_release(&x->part_records);
 	tm_spill_release(&x->spans);
+	tm_spill_release(&x->step_uses);
 	*x = (struct tm_scopes){ 0 };
 }
 

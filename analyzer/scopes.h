@@ -131,6 +131,7 @@ struct tm_scope_group {
 	uint32_t heap_count;
 };
 
+/* In a file, too. */
 struct tm_scope_step_use {
 	size_t step;                       /* index of the step */
 	const struct tm_account *account;  /* NULL: the process over its root heaps */
@@ -240,9 +241,8 @@ struct tm_scopes {
 	struct tm_id_map last;               /* scopes.c: whose chain, which -> slot of the last one */
 	struct tm_id_map keys;               /* process, key -> slot */
 	struct tm_id_map links, older_links; /* process, link -> row of the latest forward operator */
-	struct tm_spill records, use_records, phase_records, part_records, spans;
+	struct tm_spill records, use_records, phase_records, part_records, spans, step_uses;
 	TM_ARRAY(struct tm_scope_step) steps;
-	TM_ARRAY(struct tm_scope_step_use) step_uses;
 	bool failed;
 };
 

@@ -4,12 +4,14 @@ Method: big_trace.c writes the traces and says what is in them; the importer's p
 64 MiB plus 200 bytes a live block plus 64 bytes a node of the stack tree. Sanitizers hold memory of their own: there only the content is checked.
 """
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
 import time
 
 from tidemark_test import main, test
+from trace_writer import Trace, free, malloc, step
 
 
 def big_trace(t, name, events, live, nodes, threads, pid=100, site_every=3):
@@ -69,6 +71,28 @@ def memory_where_every_node_allocates(t):
             t.check(peak <= bound(1000, nodes), f"{nodes} nodes: {peak >> 10} KiB of {bound(1000, nodes) >> 10} KiB")
     if t.sanitized:
         t.skip("memory is not what it would be without the sanitizer")
+
+
+@test
+def steps_lie_in_a_file(t):
+    """What each step did is not kept in memory of the importer's own, which is limited here, until it is written."""
+    if t.sanitized:
+        t.skip("memory is not what it would be without the sanitizer")
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    steps = 100_000
+    for begin in range(0, steps, 20_000):
+        trace.events(1, [event for i in range(begin, begin + 20_000)
+                         for event in (step(1000 + 4 * i, i), malloc(1001 + 4 * i, 0x10000, 32), free(1002 + 4 * i, 0x10000))])
+    trace.exit(1, 1000 + 4 * steps)
+    trace.end(1, 1001 + 4 * steps)
+    t.run([t.tidemark, "import", trace.save(t.path("steps.tmk")), "-o", t.path("steps.db")], status=0,
+          preexec=lambda: resource.setrlimit(resource.RLIMIT_DATA, (80 << 20, 80 << 20)))
+    db = sqlite3.connect(t.path("steps.db"))
+    t.equal(db.execute("select count(*), sum(allocated_bytes), sum(freed_bytes) from step_aggregate where heap_id <> 0").fetchone(),
+            (steps, 32 * steps, 32 * steps), "steps")
+    db.close()
 
 
 @test
