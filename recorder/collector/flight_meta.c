@@ -55,9 +55,15 @@ static void take_process_end(struct tm_flight_meta *m, struct tm_cursor body) {
 	m->ended[m->ended_count++] = (struct tm_flight_ended){ (uint32_t)r.process, r.ns };
 }
 
-static void take_loss(struct tm_flight_meta *m, struct tm_cursor *body) {
+static void take_process_start(struct tm_flight_set *set, struct tm_cursor body) {
+	struct tm_process_start r = tm_get_process_start(&body);
+	if (!body.bad && r.id < UINT32_MAX && r.flags & TM_PROCESS_FORKED) tm_flight_set_inherits(set, (uint32_t)r.id);
+}
+
+static void take_loss(struct tm_flight_meta *m, struct tm_flight_set *set, struct tm_cursor *body) {
 	struct tm_loss r = tm_get_loss(body);
 	size_t i = 0;
+	if (!body->bad && r.process && r.process < UINT32_MAX) tm_flight_set_has_gaps(set, (uint32_t)r.process);
 	while (i < m->loss_count && (strlen(m->losses[i].kind) != r.kind.size || memcmp(m->losses[i].kind, r.kind.data, r.kind.size) != 0))
 		i++;
 	if (i == TM_FLIGHT_LOSS_KINDS) i--; /* counted, if under another kind */
@@ -85,17 +91,21 @@ static void take_talk(struct tm_flight_meta *m, uint64_t tag, const struct tm_cu
 	put_raw(&m->head, tag, body);
 }
 
-static void take_record(struct tm_flight_meta *m, uint64_t tag, struct tm_cursor *body) {
+static void take_record(struct tm_flight_meta *m, struct tm_flight_set *set, uint64_t tag, struct tm_cursor *body) {
 	struct tm_cursor whole = *body;
 	switch (tag) {
 	case TM_RECORD_THREAD_START: take_thread_start(m, body); break;
 	case TM_RECORD_THREAD_END: take_thread_end(m, body); break;
 	case TM_RECORD_THREAD_NAME: take_thread_name(m, body); break;
+	case TM_RECORD_PROCESS_START:
+		put_raw(&m->head, tag, &whole);
+		take_process_start(set, whole);
+		break;
 	case TM_RECORD_PROCESS_END:
 		put_raw(&m->head, tag, &whole);
 		take_process_end(m, whole);
 		break;
-	case TM_RECORD_LOSS: take_loss(m, body); break;
+	case TM_RECORD_LOSS: take_loss(m, set, body); break;
 	case TM_RECORD_FRAME_MODULE: take_frame_module(m, body); break;
 	case TM_RECORD_NOTE:
 	case TM_RECORD_ALERT: take_talk(m, tag, &whole); break;
@@ -109,11 +119,11 @@ static void take_record(struct tm_flight_meta *m, uint64_t tag, struct tm_cursor
 	}
 }
 
-int tm_flight_meta_records(struct tm_flight_meta *m, struct tm_cursor payload) {
+int tm_flight_meta_records(struct tm_flight_meta *m, struct tm_flight_set *set, struct tm_cursor payload) {
 	uint64_t tag;
 	struct tm_cursor body;
 	while (tm_record_next(&payload, &tag, &body)) {
-		take_record(m, tag, &body);
+		take_record(m, set, tag, &body);
 		if (body.bad) return -1;
 	}
 	return payload.bad ? -1 : 0;

@@ -49,8 +49,8 @@ struct tm_flight_meta {
 	size_t node_count, node_capacity;
 };
 
-/* Both: 0, or -1 where the payload makes no sense. */
-int tm_flight_meta_records(struct tm_flight_meta *m, struct tm_cursor payload);
+/* Both: 0, or -1 where the payload makes no sense. The set is told what its events do not say of their processes. */
+int tm_flight_meta_records(struct tm_flight_meta *m, struct tm_flight_set *set, struct tm_cursor payload);
 int tm_flight_meta_stacks(struct tm_flight_meta *m, struct tm_cursor payload);
 /* What has ended well before this time is forgotten, in the set too. */
 void tm_flight_meta_forget(struct tm_flight_meta *m, struct tm_flight_set *set, uint64_t watermark_ns);

@@ -130,7 +130,7 @@ static int take_events(struct tm_flight *f, struct tm_cursor payload) {
 static int take_payload(struct tm_flight *f, uint8_t kind, struct tm_cursor payload) {
 	switch (kind) {
 	case TM_CHUNK_META:
-	case TM_CHUNK_NAMES: return tm_flight_meta_records(&f->meta, payload);
+	case TM_CHUNK_NAMES: return tm_flight_meta_records(&f->meta, f->set, payload);
 	case TM_CHUNK_STACKS: return tm_flight_meta_stacks(&f->meta, payload);
 	case TM_CHUNK_EVENTS: return take_events(f, payload);
 	default: return 0;

@@ -18,6 +18,7 @@
 #define NUMBERS 4u      /* of one event: what it closes, and what it opens */
 #define BLOCKS_AHEAD 8u /* so many events before it is needed a block is fetched */
 #define SLOTS_AHEAD 16u /* and its place in the table */
+#define INHERITED_MAX (1u << 18) /* of addresses that a fork's child has used: then little that it inherited is left to be freed */
 
 struct block { /* or a free that waits for one: by its op */
 	uint64_t address;
@@ -53,7 +54,8 @@ struct process {
 	struct tm_disjoint ranges;
 	struct heap *heaps, *default_heap;
 	size_t thread_count;
-	bool has_gaps; /* recording was off for a while */
+	bool has_gaps;  /* recording was off for a while, or events were lost */
+	bool inherits;  /* blocks of its parent, over fork */
 	bool took_file; /* what was unmapped last, or is moved by an mremap, begins with a mapped file */
 	struct last step, stop;
 };
@@ -119,6 +121,7 @@ static struct heap *heap_of(struct tm_flight_set *s, uint32_t process, uint32_t 
 	p->heaps = h;
 	tm_pairing_init(&h->pairing, &sink, h);
 	h->pairing.alone = p->thread_count < 2;
+	h->pairing.inherits = p->inherits;
 	h->pairing.has_gaps = p->has_gaps;
 	return h;
 }
@@ -128,9 +131,14 @@ static void has_another_thread(struct process *p) {
 	for (struct heap *h = p->heaps; h; h = h->next) h->pairing.alone = p->thread_count < 2;
 }
 
-static void has_gaps(struct process *p) {
+void tm_flight_set_has_gaps(struct tm_flight_set *s, uint32_t process) {
+	struct process *p = process_of(s, process);
 	p->has_gaps = true;
 	for (struct heap *h = p->heaps; h; h = h->next) h->pairing.has_gaps = true;
+}
+
+void tm_flight_set_inherits(struct tm_flight_set *s, uint32_t process) {
+	process_of(s, process)->inherits = true;
 }
 
 /* --- blocks --- */
@@ -211,6 +219,7 @@ static void freed(struct tm_flight_set *s, uint32_t process, uint32_t thread, co
 		const struct tm_block *live = tm_blocks_find(&h->pairing.blocks, e->old);
 		if (live && s->blocks.items[live->realloc_of].ns > e->begin_ns + TM_SKEW_NS) return;
 	}
+	if (h->pairing.seen.count > INHERITED_MAX) h->pairing.inherits = false;
 	uint32_t index = new_block(s);
 	s->blocks.items[index] = (struct block){ .address = e->old,
 						 .ns = e->begin_ns,
@@ -292,14 +301,15 @@ static void mapped(struct tm_flight_set *s, uint32_t process, uint32_t thread, c
 
 static void play_text(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
 	struct last last = { *e, thread, s->last_number };
-	if (e->op == TM_OP_STEP) process_of(s, process)->step = last;
+	struct process *p = process_of(s, process);
+	if (e->op == TM_OP_STEP) p->step = last;
 	else if (TM_OP_IS_GPU(e->op)) return;
 	else if (TM_OP_IS_SCOPE(e->op)) tm_flight_scopes_play(&s->scopes, process, thread, e, s->last_number);
 	if (e->op == TM_OP_STOP) {
-		process_of(s, process)->stop = last;
-		has_gaps(process_of(s, process));
+		p->stop = last;
+		tm_flight_set_has_gaps(s, process);
 	}
-	if (e->op == TM_OP_START) process_of(s, process)->stop = (struct last){ 0 };
+	if (e->op == TM_OP_START) p->stop = (struct last){ 0 };
 }
 
 /* When the first event that waits is played, or what is left of it. */
@@ -476,7 +486,7 @@ void tm_flight_set_end_process(struct tm_flight_set *s, uint32_t process) {
 		unmapped(s, p, 0, UINT64_MAX, UINT64_MAX);
 		tm_disjoint_release(&p->ranges);
 		release_heaps(s, p);
-		*p = (struct process){ .thread_count = p->thread_count };
+		*p = (struct process){ .thread_count = p->thread_count, .inherits = p->inherits };
 	}
 	for (uint32_t i = 0; i < s->scopes.thread_count; i++)
 		if (s->scopes.threads[i].process == process) tm_flight_scopes_end_thread(&s->scopes, i, true);
@@ -534,6 +544,10 @@ static int by_thread_and_number(const void *a, const void *b) {
 	return (x->event.addr > y->event.addr) - (x->event.addr < y->event.addr); /* parts of one mapping */
 }
 
+static void put_last(struct tm_flight_list *list, const struct last *l) {
+	if (l->event.op) put(list, l->thread, l->number, &l->event);
+}
+
 static void put_waiting(const struct tm_flight_set *s, struct tm_flight_list *list) {
 	for (size_t i = 0; i < s->active_count; i++) {
 		const struct thread *t = &s->threads[s->active[i]];
@@ -558,8 +572,8 @@ void tm_flight_set_list(const struct tm_flight_set *s, struct tm_flight_list *li
 		for (const struct heap *h = p->heaps; h; h = h->next) for_each_block(h, put_heap_event, &listing);
 		for (; r; r = tm_disjoint_above(&p->ranges, sizeof *r, r->high))
 			put_block(list, &r->block, (r->end < r->high ? r->end : r->high) - r->block.address);
-		if (p->step.event.op) put(list, p->step.thread, p->step.number, &p->step.event);
-		if (p->stop.event.op) put(list, p->stop.thread, p->stop.number, &p->stop.event);
+		put_last(list, &p->step);
+		put_last(list, &p->stop);
 	}
 	for (const struct tm_flight_scope *x = s->scopes.first; x; x = x->after) put_scope(list, x);
 	put_waiting(s, list);

@@ -6,7 +6,7 @@
  *           allocation whose free has been seen is forgotten together with it, and so is a scope in which nothing that stays was allocated. What is
  *           left are ordinary events with their own times, so a reader needs to know nothing of it. Events beyond the watermark stay as they are.
  * Order:    every event that stays has a number in the order of the replay, which is also the order of its thread.
- * Owns:     all of it. Memory follows the live blocks and the scopes that they lie in.
+ * Owns:     all of it. Memory follows the live blocks and the scopes that they lie in; of a fork's child with threads also 4 MiB for each heap.
  * Threads:  one at a time: the encoder's.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_FLIGHT_SET_H
@@ -30,6 +30,10 @@ struct tm_flight_list {
 struct tm_flight_set *tm_flight_set_new(void);
 void tm_flight_set_free(struct tm_flight_set *s);
 
+/* A fork's child, told before its events: its parent's blocks are not here, and their frees end nothing. */
+void tm_flight_set_inherits(struct tm_flight_set *s, uint32_t process);
+/* From here on not every event is there. */
+void tm_flight_set_has_gaps(struct tm_flight_set *s, uint32_t process);
 /* The next events of a thread. */
 void tm_flight_set_add(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *events, size_t n);
 /* Replays what is below the watermark. */

@@ -280,10 +280,46 @@ static void test_early_frees(void) {
 	tm_flight_set_free(s);
 }
 
+/* A fork's child frees what it inherited; another of its threads is given the place at once, and keeps it. */
+static void test_inherited(void) {
+	for (unsigned inherits = 0; inherits < 2; inherits++) {
+		struct tm_flight_set *s = tm_flight_set_new();
+		if (inherits) tm_flight_set_inherits(s, 1);
+		alloc(s, 2, 500, 0x900, 4);
+		release(s, 1, 1000, 0x100);
+		alloc(s, 2, 1100, 0x100, 5);
+		release(s, 1, 200000, 0x100);
+		alloc(s, 2, 200100, 0x100, 6);
+		for (uint64_t i = 0; i < 1u << 20; i++) release(s, 1, 300000 + i, 0x10000 + 16 * i); /* what it remembers of this has a bound */
+		tm_flight_set_advance(s, 9000000);
+		STAYS(inherits ? "2 500 00 900 4, 2 200100 00 100 6" : "2 500 00 900 4");
+		tm_flight_set_free(s);
+	}
+}
+
+/* An event that is missing shifts what follows for 0.1 ms and no longer, where it is known that one may be. */
+static void test_gaps(void) {
+	for (unsigned gaps = 0; gaps < 2; gaps++) {
+		struct tm_flight_set *s = tm_flight_set_new();
+		if (gaps) tm_flight_set_has_gaps(s, 1);
+		alloc(s, 2, 100, 0x900, 4);
+		alloc(s, 1, 1000, 0x100, 5); /* its free was lost */
+		for (uint64_t ns = 2000; ns < 1000000; ns += 1000) {
+			alloc(s, 1, ns, 0x100, 6);
+			release(s, 2, ns + 500, 0x100);
+		}
+		tm_flight_set_advance(s, 1000000);
+		STAYS(gaps ? "2 100 00 900 4" : "1 999000 00 100 6, 2 100 00 900 4");
+		tm_flight_set_free(s);
+	}
+}
+
 int main(void) {
 	test_blocks();
 	test_handed_over();
 	test_early_frees();
+	test_inherited();
+	test_gaps();
 	test_mappings();
 	test_mapped_meanwhile();
 	test_pages();
