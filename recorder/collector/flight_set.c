@@ -57,7 +57,7 @@ struct process {
 	bool has_gaps;  /* recording was off for a while, or events were lost */
 	bool inherits;  /* blocks of its parent, over fork */
 	bool took_file; /* what was unmapped last, or is moved by an mremap, begins with a mapped file */
-	struct last step, stop;
+	struct last step, stop, start; /* start: after that stop */
 };
 
 struct thread {
@@ -307,9 +307,10 @@ static void play_text(struct tm_flight_set *s, uint32_t process, uint32_t thread
 	else if (TM_OP_IS_SCOPE(e->op)) tm_flight_scopes_play(&s->scopes, process, thread, e, s->last_number);
 	if (e->op == TM_OP_STOP) {
 		p->stop = last;
+		p->start = (struct last){ 0 };
 		tm_flight_set_has_gaps(s, process);
 	}
-	if (e->op == TM_OP_START) p->stop = (struct last){ 0 };
+	if (e->op == TM_OP_START && p->stop.event.op) p->start = last;
 }
 
 /* When the first event that waits is played, or what is left of it. */
@@ -574,6 +575,7 @@ void tm_flight_set_list(const struct tm_flight_set *s, struct tm_flight_list *li
 			put_block(list, &r->block, (r->end < r->high ? r->end : r->high) - r->block.address);
 		put_last(list, &p->step);
 		put_last(list, &p->stop);
+		put_last(list, &p->start);
 	}
 	for (const struct tm_flight_scope *x = s->scopes.first; x; x = x->after) put_scope(list, x);
 	put_waiting(s, list);

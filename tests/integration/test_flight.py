@@ -389,6 +389,39 @@ int main(void) {
     t.equal(db.rows("select live_bytes from live_at_end where function = 'lost'"), [(54321,)], "what the child held")
 
 
+STOPS = """#include <stdio.h>
+#include <stdlib.h>
+#include "tidemark.h"
+void *kept[500], *volatile block;
+__attribute__((noinline)) void *site_held(void) { return malloc(4321); }
+int main(void) {
+	static void *held[10];
+	tidemark_stop();
+	for (int i = 0; i < 500; i++) kept[i] = malloc(100);
+	tidemark_start();
+	for (int i = 0; i < 10; i++) held[i] = site_held();
+	for (int i = 0; i < 400000; i++) {
+		block = malloc((size_t)(i * 7919L % 3001) + 1);
+		free(block);
+	}
+	for (int i = 0; i < 500; i++) free(kept[i]);
+	return held[9] == NULL;
+}
+"""
+
+
+@test
+def stops_before_the_window(t):
+    """Frees of what was not recorded are no losses, also when the time for which recording was off is dropped."""
+    with open(t.path("stops.c"), "w", encoding="ascii") as file:
+        file.write(STOPS)
+    program = t.program(t.path("stops.c"))
+    for options in ([], ["--max-size=256KiB,ring"]):
+        db = t.imported(t.record([program], *options))
+        t.equal(db.rows("select kind from loss"), [("dropped",)] if options else [], f"losses with {options}")
+        t.equal(db.value("select sum(live_count) from live_at_exit where function = 'site_held'"), 10, "blocks that are held")
+
+
 @test
 def bad_bounds(t):
     for value in ("1MiB,round", "64KiB,ring", ",ring", "1MiB,"):

@@ -297,6 +297,22 @@ static void test_inherited(void) {
 	}
 }
 
+/* Recording was off for a while: a reader has to know that still when nothing of that time is there any more. */
+static void test_stops(void) {
+	struct tm_flight_set *s = tm_flight_set_new();
+	put(s, 1, event(TM_OP_START, 5, 0, 0), 0, 0);
+	for (uint64_t ns = 10; ns < 50; ns += 20) {
+		put(s, 1, event(TM_OP_STOP, ns, 0, 0), 0, 0);
+		put(s, 2, event(TM_OP_START, ns + 10, 0, 0), 0, 0);
+	}
+	tm_flight_set_advance(s, 45);
+	STAYS("1 30 c3 0 0, 2 40 c4 0 0");
+	put(s, 2, event(TM_OP_STOP, 50, 0, 0), 0, 0);
+	tm_flight_set_advance(s, 60);
+	STAYS("2 50 c3 0 0");
+	tm_flight_set_free(s);
+}
+
 /* An event that is missing shifts what follows for 0.1 ms and no longer, where it is known that one may be. */
 static void test_gaps(void) {
 	for (unsigned gaps = 0; gaps < 2; gaps++) {
@@ -319,6 +335,7 @@ int main(void) {
 	test_handed_over();
 	test_early_frees();
 	test_inherited();
+	test_stops();
 	test_gaps();
 	test_mappings();
 	test_mapped_meanwhile();
