@@ -6,7 +6,8 @@
  *           before.
  * vfork:    a vfork child shares its parent's memory: its calls are recorded in the parent's ring with the child's own pid, and nothing
  *           may be left behind in memory. New environments lie on the stack there.
- * Real:     execve, execvpe, fexecve, execveat: execl, execv and the like are these with other arguments, in libc too.
+ * Real:     execve, execvpe, fexecve, execveat: execl, execv and the like are these with other arguments, in libc too, and so is a syscall() of them.
+ * Limits:   an exec by an instruction of the program's own is not seen.
  */
 #include "exec_target.h"
 #include "process.h"
@@ -255,6 +256,28 @@ TM_EXPORT int execveat(int dir, const char *path, char *const arguments[], char 
 	FIND_REAL();
 	if (real.execveat) return run_exec(&c);
 	errno = ENOSYS;
+	return -1;
+}
+
+/* By libc's syscall(), which is ours (sandbox_hooks.c). */
+long tm_called_execve(long number, const char *path, char *const arguments[], char *const environment[]);
+long tm_called_execveat(long number, int dir, const char *path, char *const arguments[], char *const environment[], int flags);
+
+TM_HIDDEN __attribute__((used)) long tm_called_execve(long number, const char *path, char *const arguments[], char *const environment[]) {
+	(void)number;
+	return execve(path, arguments, environment);
+}
+
+/* A libc without a function for it has the call all the same. */
+TM_HIDDEN __attribute__((used)) long tm_called_execveat(long number, int dir, const char *path, char *const arguments[], char *const environment[],
+							int flags) {
+	long result;
+
+	FIND_REAL();
+	if (real.execveat) return execveat(dir, path, arguments, environment, flags);
+	result = tm_syscall(number, dir, (long)path, (long)arguments, (long)environment, flags, 0);
+	if (result >= 0) return result;
+	errno = (int)-result;
 	return -1;
 }
 

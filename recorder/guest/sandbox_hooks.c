@@ -162,13 +162,15 @@ TM_HIDDEN __attribute__((used)) long tm_syscall_refused(long result) {
 #define TEXT_OF(n) #n
 #define TEXT(n) TEXT_OF(n)
 
-/* syscall() of libc, but for seccomp. */
+/* syscall() of libc, but for seccomp and, where exec_hooks.c has them, execs. */
 #if defined(__x86_64__)
 __asm__(".text\n\t.globl syscall\n\t.type syscall, @function\nsyscall:\n\t.cfi_startproc\n\tcmp $" TEXT(__NR_seccomp) ", %rdi\n\tje tm_called_seccomp\n\t"
+	"cmp $" TEXT(__NR_execve) ", %rdi\n\tje tm_called_execve\n\tcmp $" TEXT(__NR_execveat) ", %rdi\n\tje tm_called_execveat\n\t"
 	"mov %rdi, %rax\n\tmov %rsi, %rdi\n\tmov %rdx, %rsi\n\tmov %rcx, %rdx\n\tmov %r8, %r10\n\tmov %r9, %r8\n\tmov 8(%rsp), %r9\n\tsyscall\n\t"
 	"cmp $-4095, %rax\n\tjae 1f\n\tret\n1:\tmov %rax, %rdi\n\tjmp tm_syscall_refused\n\t.cfi_endproc\n\t.size syscall, .-syscall\n");
 #else
 __asm__(".text\n\t.globl syscall\n\t.type syscall, %function\nsyscall:\n\t.cfi_startproc\n\tcmp x0, #" TEXT(__NR_seccomp) "\n\tb.eq tm_called_seccomp\n\t"
+	"cmp x0, #" TEXT(__NR_execve) "\n\tb.eq tm_called_execve\n\tcmp x0, #" TEXT(__NR_execveat) "\n\tb.eq tm_called_execveat\n\t"
 	"mov x8, x0\n\tmov x0, x1\n\tmov x1, x2\n\tmov x2, x3\n\tmov x3, x4\n\tmov x4, x5\n\tmov x5, x6\n\tsvc 0\n\t"
 	"cmn x0, #4095\n\tb.cs tm_syscall_refused\n\tret\n\t.cfi_endproc\n\t.size syscall, .-syscall\n");
 #endif

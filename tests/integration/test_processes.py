@@ -120,7 +120,7 @@ def recorded_child(t, how):
 
 @test
 def ways_to_start_a_child(t):
-    for how in ("fork", "vfork", "bare", "spawn", "spawnp", "system", "popen"):
+    for how in ("fork", "vfork", "bare", "syscall", "syscallat", "spawn", "spawnp", "system", "popen"):
         recorded_child(t, how)
 
 
