@@ -29,7 +29,10 @@
 #define PAYLOAD_BYTES (1u << 20)
 #define READ_BYTES (1u << 16)
 #define STARVED_MS 100
-#define PATIENT_MS 30000
+#define LOOK_MS 1000
+#define PATIENCE_S 30 /* so long a file may keep its reader waiting without any work: a disk that has to wake, a server that is slow */
+#define PATIENCE_WITH_DEBUGINFOD_S 120 /* its client has a limit of its own, of 90 s */
+#define PATIENCE_LEFT_S 1 /* when one was given up: others may lie in the same place */
 
 struct progress {
 	bool wanted, terminal, shown;
@@ -53,6 +56,7 @@ struct naming {
 	struct heard heard;
 	struct tm_bytes payload;
 	struct progress progress;
+	unsigned patience_s;
 	int error;
 };
 
@@ -258,6 +262,7 @@ struct file_work {
 	bool told;    /* and it is written */
 	bool starved; /* the reader that was started ahead */
 	bool patient; /* no other reader can open its file: it is waited for, up to a point */
+	bool stuck;   /* a reader of our own that neither answers nor works */
 	bool instead; /* this is the other reader, while that one is there still */
 	pid_t ahead;  /* a reader that was started ahead and has been asked, or -1 */
 	int ahead_fd;
@@ -326,10 +331,27 @@ static bool is_starved(pid_t reader, int fd, int wait_ms) {
 	}
 }
 
-static void receive(struct naming *n, struct file_work *file, int fd) {
+/* Waits for an answer of one that takes what processor it needs. True: none has come, nor has it worked, for as long as a file may keep it waiting. Looked at
+ * one by one: where we were stopped for a while, so was it. */
+static bool is_stuck(pid_t reader, int fd, unsigned patience_s) {
+	struct pollfd answer = { .fd = fd, .events = POLLIN };
+	clockid_t clock;
+	if (clock_getcpuclockid(reader, &clock) != 0) return false;
+	uint64_t worked_ns = cpu_ns(clock);
+	for (unsigned idle_s = 0; idle_s < patience_s; idle_s++) {
+		if (poll(&answer, 1, LOOK_MS) != 0) return false;
+		uint64_t now_ns = cpu_ns(clock);
+		if (now_ns != worked_ns) idle_s = 0;
+		worked_ns = now_ns;
+	}
+	return true;
+}
+
+static void receive(struct naming *n, struct file_work *file, pid_t reader, int fd) {
 	while (!n->error) {
-		file->starved = file->ahead >= 0 && is_starved(file->ahead, fd, file->patient ? PATIENT_MS : STARVED_MS);
-		if (file->starved) return;
+		file->starved = file->ahead >= 0 && is_starved(reader, fd, file->patient ? (int)n->patience_s * 1000 : STARVED_MS);
+		file->stuck = file->ahead < 0 && is_stuck(reader, fd, n->patience_s);
+		if (file->starved || file->stuck) return;
 		if (!tm_bytes_reserve(&n->heard.received, READ_BYTES)) {
 			n->error = TM_NAMES_NO_MEMORY;
 			return;
@@ -366,14 +388,13 @@ static pid_t start_reader(struct naming *n, const struct file_work *file, int *f
 	return child;
 }
 
-static const char *how_it_ended(pid_t child, char text[64]) {
+static void how_it_ended(pid_t child, char text[64]) {
 	int status = 0;
 	pid_t ended;
 	do ended = waitpid(child, &status, 0);
 	while (ended < 0 && errno == EINTR);
-	if (ended == child && WIFSIGNALED(status)) snprintf(text, 64, "signal %d", WTERMSIG(status));
-	else snprintf(text, 64, "status %d", ended == child ? WEXITSTATUS(status) : -1);
-	return text;
+	if (ended == child && WIFSIGNALED(status)) snprintf(text, 64, "ended with signal %d", WTERMSIG(status));
+	else snprintf(text, 64, "ended with status %d", ended == child ? WEXITSTATUS(status) : -1);
 }
 
 /* A reader that is asked now works while others are listened to. */
@@ -389,10 +410,20 @@ static void ask_ahead(struct naming *n, struct file_work *file) {
 
 /* Of no use any more. */
 static void end_reader(pid_t child, int fd) {
-	char ending[64];
-	kill(child, SIGKILL);
 	close(fd);
-	how_it_ended(child, ending);
+	tm_names_reader_kill(child);
+}
+
+/* It has said what it had to say, or is not listened to any more. */
+static void end_or_reap(struct naming *n, const struct file_work *file, pid_t child, int fd, char ending[64]) {
+	if (!n->error && !file->starved && !file->stuck) {
+		close(fd);
+		how_it_ended(child, ending);
+		return;
+	}
+	snprintf(ending, 64, "stood still for %u s", n->patience_s);
+	end_reader(child, fd);
+	if (file->stuck) n->patience_s = PATIENCE_LEFT_S;
 }
 
 static bool read_file(struct naming *n, struct file_work *file);
@@ -428,24 +459,22 @@ static bool read_file(struct naming *n, struct file_work *file) {
 	}
 	tm_bytes_clear(&n->heard.received);
 	n->heard.text_count = 0;
-	receive(n, file, fd);
+	receive(n, file, child, fd);
 	bool done;
 	if (file->starved && read_instead(n, file, &done)) {
 		end_reader(child, fd);
 		return done;
 	}
 	file->patient = file->starved;
-	if (file->patient) receive(n, file, fd);
-	if (n->error || file->starved) kill(child, SIGKILL);
-	close(fd);
-	how_it_ended(child, ending);
+	if (file->patient) receive(n, file, child, fd);
+	end_or_reap(n, file, child, fd, ending);
 	if (n->error || file->at == file->end) return true;
 	if (file->ahead >= 0 && (!file->opened || file->starved)) { /* killed, or the file is in another place: as if it had not been */
 		file->ahead = -1;
 		return read_file(n, file);
 	}
 	if (file->answered && !file->opened) return true;
-	snprintf(text, sizeof text, "reading %s of '%s' ended with %s: %s", file->again ? "symbols" : "debug information", module->path,
+	snprintf(text, sizeof text, "reading %s of '%s' %s: %s", file->again ? "symbols" : "debug information", module->path,
 		 ending, file->again ? "the rest has no names" : "the rest is named from its symbols");
 	put_note(n, module, text);
 	return false;
@@ -492,7 +521,8 @@ static int name_files(struct naming *n) {
 }
 
 int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out) {
-	struct naming n = { .in = in, .out = out };
+	struct naming n = { .in = in, .out = out, .patience_s = in->debuginfod ? PATIENCE_WITH_DEBUGINFOD_S : PATIENCE_S };
+	if (in->patience_s) n.patience_s = in->patience_s;
 	out->frames_named = out->modules_read = out->modules_refused = 0;
 	n.error = plan(&n);
 	start_progress(&n);

@@ -3,7 +3,8 @@
  * Flow:     the collector's frames and modules -> here -> symbols.c reads one module file at a time -> NAMES chunks.
  * Owns:     nothing of the caller's; modules and frames must stay as they are during the call.
  * Threads:  one call at a time. Each module file is read by a forked child, so that a damaged file, or one that is truncated while we
- *           read it, ends the child and not the recorder. The child is waited for by its own pid.
+ *           read it, ends the child and not the recorder. The child is waited for by its own pid. One that stands still, as on a file of a server that
+ *           does not answer, is given up; those after it sooner.
  * Fails:    a module that cannot be read keeps its addresses without names and is noted in the trace; only a failed write and
  *           exhausted memory fail the call.
  * Network:  never, unless `debuginfod` is set.
@@ -43,6 +44,7 @@ struct tm_names_input {
 	size_t debug_dir_count;
 	struct tm_names_ahead *ahead; /* files that are open already; NULL: none */
 	bool debuginfod; /* may ask the servers of DEBUGINFOD_URLS */
+	unsigned patience_s; /* a reader that neither answers nor works for so long is given up; 0: 30 */
 	bool progress;   /* a progress line on standard error when it takes longer than a second */
 };
 

@@ -3,13 +3,15 @@
 
 #include "recorder/collector/collector.h"
 #include "recorder/collector/memory.h"
+#include "recorder/collector/names_reader.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #define FIRST_LOOK_NS 50000000u /* a program that has ended by then has few names */
@@ -18,6 +20,7 @@
 #define LIBC_NS 300000000u /* unless the program runs much longer than that takes */
 #define OUT_MAX (1u << 20) /* bytes that wait for a reader; more is not said before the end */
 #define NOBODY UINT32_MAX
+#define SEND_WAIT_S 30 /* at the end, for one that is at work and does not listen */
 
 extern char **environ;
 
@@ -46,11 +49,12 @@ static pid_t start_process(int fd) {
 	return pid;
 }
 
+/* It may be at work, get no processor, or be kept waiting by its file. */
 static void stop(struct tm_ahead_reader *r) {
 	if (r->fd < 0) return;
-	close(r->fd); /* it reads the end of its requests */
+	close(r->fd);
 	r->fd = -1;
-	while (waitpid(r->pid, NULL, 0) < 0 && errno == EINTR) continue;
+	tm_names_reader_kill(r->pid);
 }
 
 static void end_all(struct tm_names_ahead *a) {
@@ -207,12 +211,12 @@ pid_t tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module 
 	struct tm_ahead_reader *r = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
 	if (!r || r->fd < 0) return -1;
 	if (!r->build_id_size && (r->module != m->id || !is_same_file(&r->file, r->path))) {
-		kill(r->pid, SIGKILL); /* it may be at work, or get no processor */
 		stop(r);
 		return -1;
 	}
+	struct timeval limit = { .tv_sec = SEND_WAIT_S };
 	put_request(r, TM_AHEAD_ANSWER, offsets, n);
-	if (!send_out(r, true)) {
+	if (setsockopt(r->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 || !send_out(r, true)) {
 		stop(r);
 		return -1;
 	}

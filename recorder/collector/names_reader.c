@@ -6,6 +6,7 @@
 #include "recorder/collector/names_reader.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "recorder/collector/names_ahead.h"
@@ -21,6 +23,8 @@
 
 #define READER_CPU_SECONDS 300
 #define SEND_BYTES (1u << 16)
+#define END_LOOK_US 100
+#define END_LOOKS 10000 /* then it is left */
 #define NICENESS 5        /* of a reader that somebody waits for while the program runs */
 #define NICENESS_AHEAD 19 /* of one whose answers are wanted at the end */
 
@@ -51,6 +55,13 @@ static void settle(pid_t parent) {
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	setrlimit(RLIMIT_CORE, &no_core);
 	setrlimit(RLIMIT_CPU, &cpu);
+}
+
+/* One that stands still for ever must not keep open what somebody reads to its end: `tidemark record ... | less`. */
+static void leave_streams(int fd) {
+	int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int stream = 0; nowhere >= 0 && stream <= 2; stream++)
+		if (stream != fd && stream != nowhere) dup2(nowhere, stream);
 }
 
 static void send_all(struct sender *s) {
@@ -298,6 +309,7 @@ _Noreturn void tm_names_reader_serve(int fd) {
 	uint64_t head[2], *words = NULL;
 	size_t capacity = 0;
 	settle(getppid());
+	leave_streams(fd);
 	give_way();
 	while (receive(fd, head, sizeof head)) {
 		size_t bytes = head[0] == TM_AHEAD_OPEN ? head[1] : head[1] * sizeof words[0];
@@ -383,6 +395,7 @@ _Noreturn void tm_names_reader_run(const struct tm_names_job *job, pid_t parent)
 	struct tm_symbols *symbols;
 	char text[1024];
 	settle(parent);
+	if (!job->in->debuginfod) leave_streams(job->fd); /* its client may show how far it is */
 	int error = open_file(job, &symbols, text, sizeof text);
 	put_opening(&sender, error, text);
 	for (size_t i = 0; i < job->work_count && !error; i++) {
@@ -391,4 +404,13 @@ _Noreturn void tm_names_reader_run(const struct tm_names_job *job, pid_t parent)
 	}
 	send_all(&sender);
 	_exit(0);
+}
+
+void tm_names_reader_kill(pid_t reader) {
+	kill(reader, SIGKILL);
+	for (unsigned looks = 0; looks < END_LOOKS; looks++) {
+		pid_t ended = waitpid(reader, NULL, WNOHANG);
+		if (ended == reader || (ended < 0 && errno != EINTR)) return;
+		usleep(END_LOOK_US);
+	}
 }

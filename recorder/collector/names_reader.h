@@ -46,4 +46,7 @@ _Noreturn void tm_names_reader_look_up(int fd);
 /* The life of the child. Never returns. */
 _Noreturn void tm_names_reader_run(const struct tm_names_job *job, pid_t parent);
 
+/* Ends a reader that is of no use any more. One that no signal ends, as it waits for a file system without an answer, is left to itself. */
+void tm_names_reader_kill(pid_t reader);
+
 #endif

@@ -15,7 +15,7 @@
 
 /* ---- symbols that do as they are told */
 
-static uint64_t fault_at, fault_at_again, loop_at, stall_us;
+static uint64_t fault_at, fault_at_again, loop_at, stall_us, hang_at = UINT64_MAX, hang_at_again = UINT64_MAX;
 static int open_error;
 
 struct tm_symbols {
@@ -40,6 +40,7 @@ size_t tm_symbols_find(struct tm_symbols *s, uint64_t address, const struct tm_d
 	static char name[64];
 	if (address == (s->lines ? fault_at : fault_at_again)) raise(SIGSEGV);
 	if (loop_at && address == loop_at) _exit(0);
+	while (address == (s->lines ? hang_at : hang_at_again)) pause();
 	if (stall_us) usleep((useconds_t)stall_us);
 	s->answers++;
 	*out = functions;
@@ -108,7 +109,7 @@ static struct tm_names_output out;
 static int write_names(const struct tm_names_module *modules, size_t module_count, const struct tm_names_frame *frames,
 		       size_t frame_count) {
 	struct tm_names_input in = {
-		.modules = modules, .module_count = module_count, .frames = frames, .frame_count = frame_count, .note_ns = 55
+		.modules = modules, .module_count = module_count, .frames = frames, .frame_count = frame_count, .note_ns = 55, .patience_s = 2
 	};
 	memset(strings, 0, (3 * FRAMES) * sizeof *strings);
 	memset(outer, 0, (FRAMES + 1) * sizeof *outer);
@@ -182,6 +183,27 @@ static void reader_dies(void) {
 	loop_at = 0;
 }
 
+/* A file that keeps its reader waiting for ever; the next one may lie beside it. One that works, if slowly, is waited for. */
+static void reader_hangs(void) {
+	static const struct tm_names_module two[] = {
+		{ .id = 1, .process = 3, .path = "/a", .build_id = id_one, .build_id_size = 3 },
+		{ .id = 2, .process = 3, .path = "/b", .build_id = id_two, .build_id_size = 3 },
+	};
+	const struct tm_names_frame frames[] = { { 1, 1, 0x21 }, { 2, 1, 0x31 }, { 3, 2, 0x31 }, { 4, 2, 0x41 } };
+	hang_at = 0x30;
+	CHECK(write_names(two, 2, frames, 4) == 0);
+	CHECK(!strcmp(notes, "reading debug information of '/a' stood still for 2 s: the rest is named from its symbols\n"
+			     "reading debug information of '/b' stood still for 1 s: the rest is named from its symbols\n"));
+	CHECK(!strcmp(name_of(2), "symbol30.2") && !strcmp(name_of(4), "symbol40.2") && out.frames_named == 4 && out.modules_read == 2);
+	hang_at_again = 0x40;
+	CHECK(write_names(two, 2, frames, 4) == 0 && out.frames_named == 2);
+	CHECK(strstr(notes, "reading symbols of '/b' stood still for 1 s: the rest has no names\n"));
+	hang_at = hang_at_again = UINT64_MAX;
+	stall_us = 300000;
+	CHECK(write_names(two, 1, many, 10) == 0 && out.frames_named == 10 && !*notes);
+	stall_us = 0;
+}
+
 static void refused_files(void) {
 	static const struct {
 		int error;
@@ -239,6 +261,7 @@ int main(void) {
 	shared_work();
 	many_frames();
 	reader_dies();
+	reader_hangs();
 	refused_files();
 	failing_writes();
 	progress();
