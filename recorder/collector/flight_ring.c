@@ -15,6 +15,7 @@
 #define EVENTS_PAYLOAD_MAX (8u << 20) /* then another EVENTS chunk begins */
 #define SEGMENT_EVENTS (1u << 18)
 #define COPIED_BYTES (1u << 20) /* are buffered */
+#define ATTEMPTS 100u /* to follow a directory that is moved again and again */
 
 struct tm_flight {
 	struct tm_writer *writer;
@@ -252,22 +253,43 @@ static int fill(struct tm_flight *f, struct tm_writer *next) {
 	return result ? result : copy_rest(f, next);
 }
 
+/* Both take up to ATTEMPTS to find their directory, and return 0 or -errno. */
+static int open_beside(struct tm_writer *w, struct tm_writer *next) {
+	int result = -ENOENT;
+	for (unsigned attempts = 0; result == -ENOENT && attempts < ATTEMPTS; attempts++) {
+		tm_writer_follow(w);
+		size_t n = strlen(w->path);
+		char *path = tm_memory_new(n + sizeof ".ring", 1);
+		memcpy(path, w->path, n);
+		memcpy(path + n, ".ring", sizeof ".ring");
+		result = tm_writer_open(next, path, true);
+		if (result < 0) {
+			tm_writer_close(next);
+			free(path);
+		}
+	}
+	return result;
+}
+
+/* The new file in the place of the old one, wherever their directory has been moved to meanwhile. *fd reads it. */
+static int put_in_place(struct tm_writer *w, struct tm_writer *next, int *fd) {
+	int result = -ENOENT;
+	for (unsigned attempts = 0; result == -ENOENT && attempts < ATTEMPTS; attempts++) {
+		tm_writer_follow(w);
+		tm_writer_follow(next);
+		if (*fd < 0) *fd = open(next->path, O_RDONLY | O_CLOEXEC);
+		result = *fd >= 0 && rename(next->path, w->path) == 0 ? 0 : -errno;
+	}
+	return result;
+}
+
 /* 0 or an errno. The old file stays where anything fails. */
 static int write_anew(struct tm_flight *f) {
 	struct tm_writer next;
-	tm_writer_follow(f->writer);
-	size_t n = strlen(f->writer->path);
-	char *path = tm_memory_new(n + sizeof ".ring", 1);
-	memcpy(path, f->writer->path, n);
-	memcpy(path + n, ".ring", sizeof ".ring");
-	int result = tm_writer_open(&next, path, true), fd = -1;
-	if (result < 0) {
-		free(path);
-		return -result;
-	}
+	int result = open_beside(f->writer, &next), fd = -1;
+	if (result < 0) return -result;
 	result = fill(f, &next);
-	if (!result && (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0) result = -errno;
-	if (!result && rename(path, f->writer->path) != 0) result = -errno;
+	if (!result) result = put_in_place(f->writer, &next, &fd);
 	if (!result) {
 		close(f->fd);
 		f->fd = fd;
@@ -275,9 +297,10 @@ static int write_anew(struct tm_flight *f) {
 		tm_writer_take_over(f->writer, &next);
 	} else {
 		if (fd >= 0) close(fd);
+		tm_writer_follow(&next);
 		tm_writer_discard(&next);
 	}
-	free(path);
+	free(next.path);
 	return result == TM_CHUNK_NO_MEMORY || result == TM_CHUNK_BAD_HEADER ? ENOMEM : -result;
 }
 

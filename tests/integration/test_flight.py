@@ -6,6 +6,7 @@ whole. The ring is so small that the file is written anew many times.
 import os
 import re
 import signal
+import subprocess
 import time
 
 from tidemark_test import main, test
@@ -206,6 +207,26 @@ def recorder_killed(t):
         db = t.imported(trace)
         t.check(db.value("select sum(live_count) from live_at_end where heap = 'malloc'") > 1000, "live set")
         t.equal(db.rows("select kind from loss where kind <> 'dropped'"), [], "losses")
+
+
+@test
+def directory_moved(t):
+    """Time and again, mostly while the file is written anew: it goes on in the place that the directory has then."""
+    os.mkdir(t.path("place0"))
+    child = t.start([t.recorder, "-o", t.path("place0/moved.tmk"), "--max-size=256KiB,ring", "--names=none", "--", t.program("flight.c"), "100000000", "5"], stderr=subprocess.PIPE)
+    victim = t.command_of(child)
+    for i in range(100):
+        time.sleep(0.01)
+        os.rename(t.path(f"place{i}"), t.path(f"place{i + 1}"))
+    t.equal(child.poll(), None, "the recorder runs")
+    os.kill(victim, signal.SIGKILL)
+    errors = child.communicate(timeout=60)[1].decode()
+    t.check("cannot" not in errors, errors)
+    t.equal(os.listdir(t.path("place100")), ["moved.tmk"], "files")
+    db = t.imported(t.path("place100/moved.tmk"))
+    t.equal(db.row("select end_kind, end_code from process"), ("signal", signal.SIGKILL), "end")
+    t.check(db.value("select sum(live_count) from live_at_end where heap = 'malloc'") > 1000, "live set")
+    t.equal(db.rows("select kind from loss where kind <> 'dropped'"), [], "losses")
 
 
 def dumps_of(t, trace):
