@@ -17,9 +17,10 @@
 static char *compose(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	tm_sql_stack_values(sql, d, o, o->value);
-	sqlite3_str_appendall(sql, "SELECT t.text, sum(b.bytes)\n"
-				   "FROM (SELECT stack_id, sum(bytes) AS bytes FROM by_stack WHERE bytes > 0 GROUP BY stack_id) AS b\n"
-				   "JOIN stack_text AS t ON t.stack_id = b.stack_id GROUP BY t.text ORDER BY t.text");
+	/* Not to be put together again for each use of it. */
+	sqlite3_str_appendall(sql, "SELECT text, sum(bytes) FROM (SELECT t.text, b.bytes\n"
+				   "  FROM (SELECT stack_id, sum(bytes) AS bytes FROM by_stack WHERE bytes > 0 GROUP BY stack_id) AS b\n"
+				   "  JOIN stack_text AS t ON t.stack_id = b.stack_id LIMIT -1) GROUP BY text ORDER BY text");
 	return sqlite3_str_finish(sql);
 }
 

@@ -17,7 +17,7 @@ ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 185, 21, 500, 1100
 ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG, COLLECTOR_PYTHON_BY_CLANG = 520, 930, 400, 1345, 620
 FRAMED_ONE, FRAMED_RANDOM = 530, 1260 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
-DEVICE_BLOCK = 95000
+DEVICE_BLOCK, FOLDED_FRAME = 95000, 13500
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
@@ -391,6 +391,28 @@ def import_of_recursion(t):
         return imported(t, trace.save(t.path("recursion.tmk")))
 
     grows_evenly(t, "depth", recursion, 500)
+
+
+@test
+def folded_stacks(t):
+    """Each call stack's text is put together once."""
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+
+    def folded(n):
+        trace = Trace()
+        trace.process(1, pid=100)
+        trace.thread(1, process=1)
+        trace.events(1, [malloc(1000 + i, 0x10000 + 64 * i, 32, trace.stack(*["descend"] * (i + 1))) for i in range(n)])
+        trace.exit(1, 1000 + n)
+        trace.end(1, 1001 + n)
+        t.run([t.tidemark, "import", "--force", trace.save(t.path("folded.tmk")), "-o", t.path("folded.db")], status=0)
+        return of_command(t, "export", "folded", t.path("folded.db"), "--force", "-o", t.path("folded.txt"))
+
+    cost = settled(lambda: (folded(150) - folded(50)) / (150 * 151 / 2 - 50 * 51 / 2), lambda figure: 500 < figure <= FOLDED_FRAME)
+    print(f"{cost:.1f} instructions a frame, at most {FOLDED_FRAME}")
+    t.check(500 < cost <= FOLDED_FRAME, f"folded stacks take {cost:.1f} instructions for a frame; at most {FOLDED_FRAME} are allowed")
 
 
 @test
