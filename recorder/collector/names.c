@@ -326,7 +326,9 @@ static bool is_starved(pid_t reader, int fd, int wait_ms) {
 	if (clock_getcpuclockid(reader, &clock) != 0) return false;
 	for (;;) {
 		uint64_t before = cpu_ns(clock);
-		if (poll(&answer, 1, wait_ms) != 0) return false;
+		int ready = poll(&answer, 1, wait_ms);
+		if (ready < 0 && errno == EINTR) continue;
+		if (ready != 0) return false;
 		if (cpu_ns(clock) - before < (uint64_t)wait_ms * 1000000 / 4) return true;
 	}
 }
@@ -338,10 +340,12 @@ static bool is_stuck(pid_t reader, int fd, unsigned patience_s) {
 	clockid_t clock;
 	if (clock_getcpuclockid(reader, &clock) != 0) return false;
 	uint64_t worked_ns = cpu_ns(clock);
-	for (unsigned idle_s = 0; idle_s < patience_s; idle_s++) {
-		if (poll(&answer, 1, LOOK_MS) != 0) return false;
+	for (unsigned idle_s = 0; idle_s < patience_s;) {
+		int ready = poll(&answer, 1, LOOK_MS);
+		if (ready < 0 && errno == EINTR) continue; /* to read now would be to wait without a limit */
+		if (ready != 0) return false;
 		uint64_t now_ns = cpu_ns(clock);
-		if (now_ns != worked_ns) idle_s = 0;
+		idle_s = now_ns != worked_ns ? 0 : idle_s + 1;
 		worked_ns = now_ns;
 	}
 	return true;

@@ -6,6 +6,7 @@
 #include "recorder/collector/names.h"
 
 #include <signal.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -183,6 +184,10 @@ static void reader_dies(void) {
 	loop_at = 0;
 }
 
+static void nothing(int number) {
+	(void)number;
+}
+
 /* A file that keeps its reader waiting for ever; the next one may lie beside it. One that works, if slowly, is waited for. */
 static void reader_hangs(void) {
 	static const struct tm_names_module two[] = {
@@ -191,7 +196,12 @@ static void reader_hangs(void) {
 	};
 	const struct tm_names_frame frames[] = { { 1, 1, 0x21 }, { 2, 1, 0x31 }, { 3, 2, 0x31 }, { 4, 2, 0x41 } };
 	hang_at = 0x30;
+	struct itimerval soon = { .it_value = { .tv_usec = 300000 } }, never = { .it_value = { 0 } };
+	struct sigaction interrupt = { .sa_handler = nothing };
+	sigaction(SIGALRM, &interrupt, NULL);
+	setitimer(ITIMER_REAL, &soon, NULL); /* a signal that comes meanwhile changes nothing */
 	CHECK(write_names(two, 2, frames, 4) == 0);
+	setitimer(ITIMER_REAL, &never, NULL);
 	CHECK(!strcmp(notes, "reading debug information of '/a' stood still for 2 s: the rest is named from its symbols\n"
 			     "reading debug information of '/b' stood still for 1 s: the rest is named from its symbols\n"));
 	CHECK(!strcmp(name_of(2), "symbol30.2") && !strcmp(name_of(4), "symbol40.2") && out.frames_named == 4 && out.modules_read == 2);
