@@ -176,11 +176,14 @@ static bool extent_of(const struct dl_phdr_info *info, struct module *m) {
 	return m->low < m->high;
 }
 
-static const char *build_id_in(const char *notes, size_t n, size_t alignment, uint32_t *size) {
+#define NOTE_BYTES(n) (((size_t)(n) + 3) & ~(size_t)3)
+
+/* Notes lie at multiples of four. A segment whose headers say eight has one for the processor's properties, which is of that size, in front of the others: mold
+ * puts all of them into one. */
+static const char *build_id_in(const char *notes, size_t n, uint32_t *size) {
 	while (n >= sizeof(ElfW(Nhdr))) {
 		const ElfW(Nhdr) *note = (const ElfW(Nhdr) *)notes;
-		size_t content = sizeof *note + ((note->n_namesz + alignment - 1) & ~(alignment - 1));
-		size_t whole = content + ((note->n_descsz + alignment - 1) & ~(alignment - 1));
+		size_t content = sizeof *note + NOTE_BYTES(note->n_namesz), whole = content + NOTE_BYTES(note->n_descsz);
 
 		if (content + note->n_descsz > n) return NULL;
 		if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && memcmp(note + 1, "GNU", 4) == 0) {
@@ -202,7 +205,7 @@ static const char *build_id_of(const struct dl_phdr_info *info, const struct mod
 		const char *found;
 
 		if (p->p_type != PT_NOTE || at < m->low || at + p->p_memsz > m->high) continue;
-		found = build_id_in((const char *)at, p->p_memsz, p->p_align == 8 ? 8 : 4, size);
+		found = build_id_in((const char *)at, p->p_memsz, size);
 		if (found) return found;
 	}
 	return "";

@@ -4,6 +4,7 @@ Rows are chosen by the function that called the allocator, or by sizes that noth
 """
 import os
 import signal
+import struct
 
 from tidemark_test import main, test
 
@@ -249,6 +250,26 @@ def segments_that_lie_apart(t):
         t.equal(db.rows("select distinct t.text from live_at_exit l join stack_text t on t.stack_id = l.stack_id where l.function = 'remember'"),
                 [("main;serve;handle;remember",)], "stack")
         t.equal(db.rows("select kind, text from note"), [], "notes")
+
+
+@test
+def notes_in_one_segment(t):
+    """The processor's properties, aligned to eight, and the build-id behind them in one segment of notes, as mold lays them out."""
+    program = t.program("leak.c")
+    with open(program, "rb") as file:
+        image = bytearray(file.read())
+    table, count = struct.unpack_from("<Q", image, 32)[0], struct.unpack_from("<H", image, 56)[0]
+    headers = [list(struct.unpack_from("<IIQQQQQQ", image, table + 56 * i)) for i in range(count)]
+    notes = sorted(header[2:6] + [i] for i, header in enumerate(headers) if header[0] == 4)
+    (offset, address, _, _, _), end = notes[0], notes[-1][0] + notes[-1][3]
+    for *_, i in notes:
+        struct.pack_into("<IIQQQQQQ", image, table + 56 * i, 4, 4, offset, address, address, end - offset, end - offset, 8)
+    with open(program, "wb") as file:
+        file.write(image)
+    db = t.imported(t.record([program]))
+    t.equal(db.rows("select distinct t.text from live_at_exit l join stack_text t on t.stack_id = l.stack_id where l.function = 'remember'"),
+            [("main;serve;handle;remember",)], "stack")
+    t.equal(db.rows("select kind, text from note"), [], "notes")
 
 
 @test
