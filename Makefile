@@ -22,7 +22,8 @@ WARNINGS := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing
 COMMON := $(if $(findstring clang,$(CC)),-gdwarf-4) -std=gnu11 -D_GNU_SOURCE= $(WARNINGS) -MMD -MP -I. -DTM_TOOL_VERSION='"$(VERSION)"'
 INSTRUMENT := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer $(if $(filter undefined,$(SANITIZE)),-fno-sanitize-recover=all))
 TRAPS := $(if $(filter undefined,$(SANITIZE)),-fsanitize=undefined -fsanitize-undefined-trap-on-error)
-GUEST := -fPIC -fvisibility=hidden -fexceptions -ftls-model=initial-exec -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc \
+# No PLT: an auditor (LD_AUDIT) that follows calls would stand between us and dlsym(RTLD_NEXT), which then looks behind the loader and not behind us.
+GUEST := -fPIC -fno-plt -fvisibility=hidden -fexceptions -ftls-model=initial-exec -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc \
 	-fno-builtin-free $(TRAPS)
 # Linked in: the recorder starts half a millisecond sooner, and goes to machines that have none of them.
 COLLECTOR_LIBS := -Wl,-Bstatic -ldw -lelf -lzstd -lz -lbz2 -llzma -liberty -Wl,-Bdynamic -lpthread -ldl

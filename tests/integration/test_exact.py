@@ -273,6 +273,17 @@ def notes_in_one_segment(t):
 
 
 @test
+def audited(t):
+    """An auditor that follows calls between libraries: the program runs as it does without us, and every call is seen, with its callers."""
+    auditor = t.program("audits.c", "-shared", "-fPIC", name="audits.so")
+    recording = t.record(["env", f"LD_AUDIT={auditor}", t.program("leak.c")])
+    t.equal(recording.out, b"served 1000 requests\n", "output")
+    db = t.imported(recording)
+    t.equal(db.rows("select function, total_bytes, total_count from function_total where heap = 'malloc' and function in ('parse', 'remember') order by 1"),
+            [("parse", 256000, 1000), ("remember", 51200, 100)], "what both allocated")
+
+
+@test
 def own_allocator(t):
     """A note says that the program's own malloc is not seen, by the program's name and not by what it is called with."""
     program = t.program("own_malloc.c")
