@@ -60,7 +60,8 @@
 	X("_PyObject_AllocArena") X("_PyMem_ArenaAlloc") X("PyType_GenericAlloc") \
 	X("_PyType_AllocNoTrack") X("gc_alloc") X("pymalloc_*") \
 	X("new_arena") X("allocate_from_new_pool") X("_PyBytes_FromSize") \
-	/* other languages' runtimes: Fortran, Perl, PHP, R, Guile, SWI-Prolog, OCaml, GHC, Mono, HotSpot */ \
+	X("PyDataMem_*") X("npy_alloc_cache*") X("default_malloc") X("default_calloc") X("default_realloc") \
+	/* other languages' runtimes: Fortran, Perl, PHP, R, Guile, SWI-Prolog, OCaml, GHC, Mono, HotSpot, Go */ \
 	X("_gfortrani_xmalloc*") X("_gfortrani_xcalloc") X("_gfortrani_xrealloc*") \
 	X("Perl_safesys*") X("Perl_savepv") X("Perl_savepvn") \
 	X("__zend_malloc") X("__zend_calloc") X("__zend_realloc") X("zend_strndup") \
@@ -69,18 +70,20 @@
 	X("scm_malloc") X("scm_calloc") X("scm_realloc") X("scm_strdup") X("scm_strndup") X("scm_gc_malloc*") \
 	X("PL_malloc*") X("PL_realloc*") \
 	X("caml_stat_alloc*") X("caml_stat_calloc*") X("caml_stat_resize*") X("caml_stat_strdup*") \
-	X("stgMalloc*") X("stgCalloc*") X("stgRealloc*") X("stgStrndup") \
+	X("stgMalloc*") X("stgCalloc*") X("stgRealloc*") X("stgStrndup") X("my_mmap") \
 	X("monoeg_malloc*") X("monoeg_try_malloc") X("monoeg_realloc") X("monoeg_try_realloc") X("monoeg_g_calloc") \
 	X("monoeg_g_strdup") X("monoeg_g_strndup") X("monoeg_g_memdup") \
 	X("os::malloc") X("os::realloc") X("os::strdup") X("os::strdup_check_oom") X("AllocateHeap") X("ReallocateHeap") \
 	X("NMTPreInitAllocation::do_*") \
+	X("x_cgo_mmap") X("runtime.callCgoMmap") X("runtime.mmap") X("runtime.sysAlloc*") X("runtime.sysReserve*") X("runtime.sysMap*") \
 	/* C++ containers' and allocators' inner functions */ \
 	X("std::allocator<*") X("std::__new_allocator<*") \
 	X("std::allocator_traits<*") X("std::__allocate_guarded<*") X("std::__detail::_Hashtable_alloc<*") \
 	X("__gnu_cxx::new_allocator<*") X("__gnu_cxx::__alloc_traits<*") \
 	X("__gnu_cxx::__aligned_buffer<*") X("__gnu_cxx::malloc_allocator<*") \
 	X("std::_Vector_base<*") X("std::_Deque_base<*") X("std::_Rb_tree<*>::_M_get_node*") X("std::__cxx11::_List_base<*") \
-	X("std::__cxx11::basic_string<*>::_M_create*") X("std::__1::allocator<*") \
+	X("std::__cxx11::basic_string<*>::_M_create*") X("std::string::_Rep::_S_create*") X("std::string::_Rep::_M_clone*") \
+	X("std::__1::allocator<*") \
 	X("std::__1::allocator_traits<*") X("std::__1::__libcpp_allocate*") \
 	X("std::__1::__allocate_at_least*") X("std::__1::__split_buffer<*") X("std::get_temporary_buffer<*") X("std::pmr::*") \
 	X("llvm::safe_malloc*") X("llvm::safe_calloc*") \
@@ -95,7 +98,10 @@
 	X("__rdl_realloc*") X("__rg_alloc*") X("__rg_realloc*") X("alloc::alloc::*") \
 	X("alloc::raw_vec::*") X("<alloc::alloc::Global as *") X("<alloc::alloc::Global>::*") \
 	X("<alloc::raw_vec::*") X("std::sys::*::alloc::*") X("<std::alloc::System as *") X("<std::alloc::System>::*") \
-	X("alloc::boxed::box_new_uninit*") X("hashbrown::raw::alloc::*") X("hashbrown::alloc::*")
+	X("alloc::boxed::box_new_uninit*") X("hashbrown::raw::alloc::*") X("hashbrown::alloc::*") \
+	X("hashbrown::raw::RawTable*") X("<hashbrown::raw::RawTable*") \
+	/* the loader's frame between caller and called function, where an auditor (LD_AUDIT) asks to be told when a call ends */ \
+	X("_dl_runtime_profile*")
 
 /* clang-format on */
 

@@ -467,6 +467,12 @@ def sites_of_runtimes(t):
                ("r::grow", "<alloc::raw_vec::RawVecInner>::finish_grow", "<alloc::alloc::Global>::grow_impl_runtime"),
                ("std::thread::new", "<std::alloc::System>::alloc_impl"), ("alloc::boxed::Box<T>::new", "alloc::boxed::box_new_uninit"),
                ("hashbrown::map::HashMap<K,V,S,A>::insert", "hashbrown::raw::alloc::inner::do_alloc"),
+               ("<hashbrown::map::HashMap<u8, u8>>::insert", "<hashbrown::raw::RawTable<(u8, u8)>>::reserve_rehash::<make_hasher>",
+                "<hashbrown::raw::RawTableInner>::fallible_with_capacity::<alloc::alloc::Global>"),
+               ("std::string::append(char const*, unsigned long)", "std::string::_Rep::_M_clone(std::allocator<char> const&, unsigned long)",
+                "std::string::_Rep::_S_create(unsigned long, unsigned long, std::allocator<char> const&)"),
+               ("array_empty", "PyDataMem_UserNEW", "default_malloc"), ("osReserveHeapMemory", "my_mmap"), ("lib_work(int)", "_dl_runtime_profile_avx"),
+               ("runtime.(*pageAlloc).sysGrow", "runtime.sysMap", "runtime.sysMapOS", "runtime.mmap", "runtime.mmap.func1", "runtime.callCgoMmap", "x_cgo_mmap"),
                ("alloc::vec::Vec<T,A>::push",), ("os::init()",), ("Perl_newSVpv",), ("caml_state_init",)]
     trace = simple()
     trace.events(1, [malloc(1000 + i, 0x1000 * (i + 1), i + 1, trace.stack("main", *names)) for i, names in enumerate(between)])
