@@ -23,7 +23,7 @@
 struct block { /* or a free that waits for one: by its op */
 	uint64_t address;
 	uint64_t size, usable, ns, number;
-	uint32_t process, heap, thread, stack;
+	uint32_t heap, thread, stack;
 	struct tm_flight_scope *scope;
 	uint32_t next; /* of those that are unused */
 	uint8_t op;
@@ -224,7 +224,6 @@ static void freed(struct tm_flight_set *s, uint32_t process, uint32_t thread, co
 	s->blocks.items[index] = (struct block){ .address = e->old,
 						 .ns = e->begin_ns,
 						 .number = s->last_number,
-						 .process = process,
 						 .heap = e->heap,
 						 .thread = thread,
 						 .op = free_alone(e->op) };
@@ -232,7 +231,7 @@ static void freed(struct tm_flight_set *s, uint32_t process, uint32_t thread, co
 	watch(s, h, e->begin_ns);
 }
 
-static struct block block_of(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
+static struct block block_of(struct tm_flight_set *s, uint32_t thread, const struct tm_event *e) {
 	struct tm_flight_scope *scope = tm_flight_scopes_top(&s->scopes, thread);
 	tm_flight_scope_hold(scope);
 	return (struct block){ .address = e->addr,
@@ -240,7 +239,6 @@ static struct block block_of(struct tm_flight_set *s, uint32_t process, uint32_t
 			       .usable = e->usable,
 			       .ns = e->time_ns,
 			       .number = s->last_number,
-			       .process = process,
 			       .heap = e->heap,
 			       .thread = thread,
 			       .stack = e->stack,
@@ -252,7 +250,7 @@ static void allocate(struct tm_flight_set *s, uint32_t process, uint32_t thread,
 	if (!e->addr) return;
 	struct heap *h = heap_of(s, process, e->heap);
 	uint32_t index = new_block(s);
-	s->blocks.items[index] = block_of(s, process, thread, e);
+	s->blocks.items[index] = block_of(s, thread, e);
 	tm_pairing_alloc(&h->pairing, &(struct tm_block){ .address = e->addr, .alloc_ns = e->time_ns, .realloc_of = index }, thread);
 	watch(s, h, e->time_ns);
 }
@@ -292,7 +290,7 @@ static void mapped(struct tm_flight_set *s, uint32_t process, uint32_t thread, c
 	bool moves_file = e->op == TM_OP_MREMAP && p->took_file;
 	unmapped(s, p, e->addr, bytes, UINT64_MAX);
 	if (high <= e->addr) return;
-	struct range r = { high, block_of(s, process, thread, e), e->addr + e->size };
+	struct range r = { high, block_of(s, thread, e), e->addr + e->size };
 	if (moves_file) r.block.op = TM_OP_MMAP_FILE; /* what it was moved from, which tells its heap, is gone */
 	tm_disjoint_add(&p->ranges, sizeof r, &r);
 }

@@ -378,19 +378,21 @@ def import_of_pushes_of_many_categories(t):
     grows_evenly(t, "categories", in_turn, 1000)
 
 
+def recursion(t, n):
+    """The file of a trace in which something is live at each depth of one function, down to n."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.events(1, [malloc(1000 + i, 0x10000 + 64 * i, 32, trace.stack(*["descend"] * (i + 1))) for i in range(n)])
+    trace.exit(1, 1000 + n)
+    trace.end(1, 1001 + n)
+    return trace.save(t.path("recursion.tmk"))
+
+
 @test
 def import_of_recursion(t):
     """Of each depth something is live."""
-    def recursion(n):
-        trace = Trace()
-        trace.process(1, pid=100)
-        trace.thread(1, process=1)
-        trace.events(1, [malloc(1000 + i, 0x10000 + 64 * i, 32, trace.stack(*["descend"] * (i + 1))) for i in range(n)])
-        trace.exit(1, 1000 + n)
-        trace.end(1, 1001 + n)
-        return imported(t, trace.save(t.path("recursion.tmk")))
-
-    grows_evenly(t, "depth", recursion, 500)
+    grows_evenly(t, "depth", lambda n: imported(t, recursion(t, n)), 500)
 
 
 @test
@@ -401,13 +403,7 @@ def folded_stacks(t):
         t.skip("this build has checks compiled in")
 
     def folded(n):
-        trace = Trace()
-        trace.process(1, pid=100)
-        trace.thread(1, process=1)
-        trace.events(1, [malloc(1000 + i, 0x10000 + 64 * i, 32, trace.stack(*["descend"] * (i + 1))) for i in range(n)])
-        trace.exit(1, 1000 + n)
-        trace.end(1, 1001 + n)
-        t.run([t.tidemark, "import", "--force", trace.save(t.path("folded.tmk")), "-o", t.path("folded.db")], status=0)
+        t.run([t.tidemark, "import", "--force", recursion(t, n), "-o", t.path("folded.db")], status=0)
         return of_command(t, "export", "folded", t.path("folded.db"), "--force", "-o", t.path("folded.txt"))
 
     cost = settled(lambda: (folded(150) - folded(50)) / (150 * 151 / 2 - 50 * 51 / 2), lambda figure: 500 < figure <= FOLDED_FRAME)
