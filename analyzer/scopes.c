@@ -233,6 +233,7 @@ static void leave_block(struct tm_scopes *x, const struct tm_scope *s) {
 	struct tm_scope_thread *t = &x->threads[s->thread - 1];
 	size_t place = block_place(x, t, s->frame_address, s->epoch);
 	uint32_t *at = &t->blocks.items[place];
+	if (place == t->blocks.count || *at != s->slot) return; /* there was no memory to put it in */
 	memmove(at, at + 1, (--t->blocks.count - place) * sizeof *at);
 }
 
