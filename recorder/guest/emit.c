@@ -135,6 +135,7 @@ TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t los
 		atomic_fetch_add_explicit(&t->ring->lost_events, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&t->ring->lost_bytes, lost_bytes, memory_order_relaxed);
 		t->after_loss = true;
+		tm_python_forget(t);
 		tm_clear_busy(t);
 		t->begun = false;
 		return NULL;

@@ -112,6 +112,7 @@ static void follow_epoch(struct tm_thread *t, uint32_t epoch) {
 	t->epoch = epoch;
 	t->stopped = (epoch & TM_EPOCH_STOPPED) != 0;
 	t->samples = t->stopped || tm_guest.shm->sample_bytes != 0;
+	tm_python_forget(t);
 }
 
 static void start_thread_state(struct tm_thread *t) {
@@ -276,6 +277,7 @@ TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame, bool is_hooks) {
 		if (tm_tls.thread) { /* it may have been in the middle of a stack or a record */
 			tm_cancel(tm_tls.thread);
 			tm_stack_forget(tm_tls.thread);
+			tm_python_forget(tm_tls.thread);
 			tm_tls.thread->after_loss = true;
 		}
 	}

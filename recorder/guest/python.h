@@ -115,11 +115,17 @@ struct tm_python_thread {
 		uintptr_t code;                  /* 0: empty */
 		uintptr_t filename, name, table; /* and what it held: code objects are freed, and others come to lie where they were */
 		uint64_t numbers, content;       /* first line and size of the table; some of its bytes */
+		uint64_t texts;                  /* what stands in both texts */
 		uint32_t number;
 	} *codes;                            /* open addressing */
 	uint32_t code_count, code_capacity, last_number;
 	char *text;                          /* python_codes.c: room for the record of one */
 };
+
+/* The next stack is not compared with the last one: that is not known to have been sent, or stacks were not taken for a while. */
+static inline void tm_python_forget(struct tm_thread *t) {
+	if (t->python) t->python->depth = 0;
+}
 
 /* python_codes.c: the number of a code object in the thread's ring; written there if it is new. 0: it could not be. */
 uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code);

@@ -1,9 +1,9 @@
 /* python_codes.c - code objects: each is written once into a thread's ring, and has a number there from then on.
  *
  * Flow:     python_stack.c, for a frame that is new in the chain -> here -> PYTHON_CODE records -> the collector, which decodes the lines
- * Idea:     a table by pointer. Code objects are freed, and another may come to lie where one was; so an entry also remembers what the object held: the
- *           addresses of its names and of its line table, the first line, and bytes of the table. Names are interned and tables are not shared, but a
- *           table may be freed and made anew at its place, with other bytes.
+ * Idea:     a table by pointer. Code objects are freed, and another may come to lie where one was, its texts and its line table where those of the old one
+ *           were: what is compiled in a loop does so each time. So an entry also remembers what the object held: the addresses of these, what stands in
+ *           them, and the first line.
  * Numbers are the ring's own: rings are read one after the other, and so what a ring refers to must stand in it.
  */
 #include "python.h"
@@ -67,6 +67,14 @@ static unsigned text_bits(uintptr_t text) {
 	return 0;
 }
 
+static uintptr_t text_data(uintptr_t text, unsigned bits) {
+	uintptr_t data = text + tm_python.text_ascii;
+
+	if (!(bits & 0x10))
+		data += tm_python.version >= 0x030c ? 16 : 24; /* a cached UTF-8 form's size and address; to 3.11 a third number */
+	return data;
+}
+
 /* A str as UTF-8, without NUL characters; cut at NAME_MAX_BYTES. */
 static size_t put_text(char *to, uintptr_t text) {
 	unsigned bits = tm_python_plausible(text) ? text_bits(text) : 0;
@@ -75,8 +83,7 @@ static size_t put_text(char *to, uintptr_t text) {
 
 	if (!bits) return put_utf8(to, '?');
 	length = tm_python_word(text, tm_python.text_length);
-	data = text + tm_python.text_ascii;
-	if (!(bits & 0x10)) data += tm_python.version >= 0x030c ? 16 : 24; /* a cached UTF-8 form's size and address; to 3.11 a third number */
+	data = text_data(text, bits);
 	for (size_t i = 0; i < length && n + 4 <= NAME_MAX_BYTES; i++) {
 		uint32_t c = character(data, bits & 7, i);
 
@@ -138,6 +145,19 @@ static inline uint64_t content_of(const uint8_t *bytes, size_t n) {
 	return sum ^ word << 1;
 }
 
+/* What stands in a str: Python's own hash of it, which names have and other texts may come to have; else its characters as content_of() has them. */
+static inline uint64_t content_of_text(uintptr_t text) {
+	uint64_t hash, length;
+	unsigned bits;
+
+	if (!tm_python_plausible(text)) return 0;
+	length = tm_python_word(text, tm_python.text_length);
+	hash = tm_python_word(text, tm_python.text_length + 8u); /* there in every version */
+	if (hash != UINT64_MAX) return hash;
+	bits = text_bits(text);
+	return bits ? content_of((const uint8_t *)text_data(text, bits), length * (bits & 7)) ^ length << 48 : 0;
+}
+
 static inline struct tm_python_code values_of(uintptr_t code) {
 	const struct tm_python *p = &tm_python;
 	struct tm_python_code c = { .code = code,
@@ -149,11 +169,13 @@ static inline struct tm_python_code values_of(uintptr_t code) {
 
 	c.numbers = *(const uint32_t *)(code + p->first_line) | (uint64_t)size << 32;
 	c.content = content_of(bytes, size);
+	c.texts = content_of_text(c.filename) * 3 ^ content_of_text(c.name); /* times 3: one text in both places is no nothing */
 	return c;
 }
 
 static bool same_values(const struct tm_python_code *a, const struct tm_python_code *b) {
-	return a->filename == b->filename && a->name == b->name && a->table == b->table && a->numbers == b->numbers && a->content == b->content;
+	return a->filename == b->filename && a->name == b->name && a->table == b->table && a->numbers == b->numbers &&
+	       a->content == b->content && a->texts == b->texts;
 }
 
 static enum tm_python_lines lines_kind(void) {

@@ -6,7 +6,7 @@
  *           chain goes on as before; where none is met soon, the whole chain is taken, and what both have in common from the outermost frame inward is kept.
  * Cost:     tests/integration/test_adaptor_cost.py counts the instructions of a stack that has not changed.
  * A frame and a code object are pointers, and others may lie there later. A frame that is new in the chain has its code object's values compared
- * (python_codes.c). One that is not has been seen to lie below all that was new ever since.
+ * (python_codes.c). One that is not has been seen to lie below all that was new ever since. With --sample most stacks are not seen, so all frames are new.
  * What may be read, and why it cannot fault: python.h.
  */
 #include "hot.h"
@@ -65,30 +65,33 @@ static inline bool same_frame(const struct tm_python_frame *a, const struct tm_p
 	return a->frame == b->frame && a->code == b->code && a->instr == b->instr;
 }
 
-static inline uintptr_t top_frame(const struct tm_python *p, uintptr_t state) {
+/* Where the chain begins; 0 or what could be no frame: nowhere. */
+static inline __attribute__((always_inline)) uintptr_t top_frame(const struct tm_python *p, uintptr_t state, enum tm_python_frames kind) {
 	uintptr_t at = tm_python_word(state, p->top);
 
-	if (p->cframe) at = tm_python_plausible(at) ? tm_python_word(at, p->cframe_top) : 0;
-	if (p->kind == TM_PYTHON_INNER && tm_python_plausible(at)) skip_entries(p, &at);
-	return tm_python_plausible(at) ? at : 0;
+	if (kind == TM_PYTHON_INNER_311 || (kind == TM_PYTHON_INNER && p->cframe))
+		at = tm_python_plausible(at) ? tm_python_word(at, p->cframe_top) : 0;
+	if (kind == TM_PYTHON_INNER && tm_python_plausible(at)) skip_entries(p, &at);
+	return at;
 }
 
 /* To 3.11 a thread knows its first state only, which is not the one that runs while it is in another interpreter. Whose state runs can be read
  * without holding the GIL, but not what it says: so where there are several interpreters, a thread has Python stacks only while it is in that first one. */
 static inline bool is_in_other_interpreter(const struct tm_python *p, const void *state) {
-	if (p->version >= 0x030c || !p->head || !p->main || p->head() == p->main()) return false;
-	return p->current_thread && p->current_thread() != state;
+	if (!p->current_thread || TM_LIKELY(p->current_thread() == state)) return false;
+	return p->head && p->main && p->head() != p->main();
 }
 
 /* --- comparing with the last one --- */
 
-/* True if the chain, which stands at `frame`, goes on as the stack that was sent last does from its frame `i` on. What is remembered was read before,
+/* True if the chain, which stands at `frame`, goes on as the stack that was sent last does from its frame `f` on. What is remembered was read before,
  * so an address that is the same can be read. The interpreter's entries lie on the C stack, where no frame of the program's does: only behind one
- * that native code called they have to be looked for. */
+ * that native code called they have to be looked for. `codes`: an instruction does not tell which code object it is of, which it does where it is an address
+ * within the object. */
 static inline __attribute__((always_inline)) bool goes_on(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame,
-							  uint32_t i, enum tm_python_frames kind) {
+							  const struct tm_python_frame *f, enum tm_python_frames kind, bool codes) {
 	const unsigned code = p->code, at_instr = p->instr, at_previous = p->previous, entry = p->entry;
-	const struct tm_python_frame *f = s->last + i, *end = s->last + s->depth;
+	const struct tm_python_frame *end = s->last + s->depth;
 
 	for (; f < end; f++) {
 		uintptr_t instr, same = f->frame;
@@ -96,9 +99,10 @@ static inline __attribute__((always_inline)) bool goes_on(const struct tm_python
 		__asm__("" : "+r"(same)); /* the compiler is not to see that it is: it is known sooner, so that all frames are fetched at once */
 		if (frame != f->frame) return false;
 		frame = same;
-		if ((tm_python_word(frame, code) & ~(uintptr_t)7) != f->code) return false;
+		if (codes && (tm_python_word(frame, code) & ~(uintptr_t)7) != f->code) return false;
 		if (kind == TM_PYTHON_OBJECTS) instr = (uintptr_t)(uint32_t) * (const int32_t *)(frame + at_instr) << 1 | 1;
-		else if (kind == TM_PYTHON_INNER_311) instr = tm_python_word(frame, at_instr) | (*(const uint8_t *)(frame + entry) != 0);
+		else if (kind == TM_PYTHON_INNER_311)
+			instr = tm_python_word(frame, at_instr) | *(const uint8_t *)(frame + entry); /* a bool */
 		else instr = tm_python_word(frame, at_instr) | (f->instr & 1);
 		if (instr != f->instr) return false;
 		frame = tm_python_word(frame, at_previous);
@@ -106,13 +110,13 @@ static inline __attribute__((always_inline)) bool goes_on(const struct tm_python
 		if (*(const uint8_t *)(frame + p->owner) < OWNED_BY_C) return false;
 		skip_entries(p, &frame);
 	}
-	return (tm_python_plausible(frame) ? frame : 0) == 0 ? !s->cut : s->cut;
+	return tm_python_plausible(frame) == s->cut;
 }
 
 TM_HOT static bool is_unchanged_from(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame, uint32_t i) {
-	if (p->kind == TM_PYTHON_OBJECTS) return goes_on(p, s, frame, i, TM_PYTHON_OBJECTS);
-	if (p->kind == TM_PYTHON_INNER_311) return goes_on(p, s, frame, i, TM_PYTHON_INNER_311);
-	return goes_on(p, s, frame, i, TM_PYTHON_INNER);
+	if (p->kind == TM_PYTHON_OBJECTS) return goes_on(p, s, frame, s->last + i, TM_PYTHON_OBJECTS, true);
+	if (p->kind == TM_PYTHON_INNER_311) return goes_on(p, s, frame, s->last + i, TM_PYTHON_INNER_311, false);
+	return goes_on(p, s, frame, s->last + i, TM_PYTHON_INNER, p->copies != 0);
 }
 
 /* --- taking it --- */
@@ -271,20 +275,20 @@ void tm_python_free_thread(struct tm_thread *t) {
 
 /* --- the stack --- */
 
-TM_HOT static unsigned take(struct tm_thread *t, const struct tm_python *p) {
+static inline unsigned flags_of(const struct tm_python_thread *s) {
+	return TM_RING_PYTHON | (s->cut ? TM_RING_CUT : 0);
+}
+
+/* Of a chain that begins at `top` and is not what was sent last. */
+TM_HOT static __attribute__((noinline)) unsigned take_changed(struct tm_thread *t, const struct tm_python *p, uintptr_t top) {
 	struct tm_python_thread *s = t->python;
-	const void *state = p->this_thread();
-	struct chain c = { p, 0 };
+	struct chain c = { p, top };
 	struct tm_python_frame *swap;
 	uint32_t depth, keep, capacity = t->capacity - TM_PYTHON_SLACK;
 	bool cut = false;
 
-	if (!state || is_in_other_interpreter(p, state)) return 0;
-	c.frame = top_frame(p, (uintptr_t)state);
-	if (!c.frame) return 0;
+	if (!tm_python_plausible(top)) return 0;
 	if (!s && !(s = make_state(t))) return 0;
-	if (TM_UNLIKELY(t->after_loss)) s->depth = 0;
-	if (s->depth && is_unchanged_from(p, s, c.frame, 0)) return TM_RING_PYTHON | (s->cut ? TM_RING_CUT : 0);
 	depth = s->depth ? take_new(c, s, capacity, &keep) : 0;
 	if (!depth) {
 		depth = take_all(c, s, capacity, &cut);
@@ -298,9 +302,21 @@ TM_HOT static unsigned take(struct tm_thread *t, const struct tm_python *p) {
 	swap = s->last;
 	s->last = s->next;
 	s->next = swap;
-	s->depth = depth;
+	s->depth = t->samples ? 0 : depth;
 	s->cut = cut;
-	return TM_RING_PYTHON | (cut ? TM_RING_CUT : 0);
+	return flags_of(s);
+}
+
+static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, const struct tm_python *p, enum tm_python_frames kind,
+							   bool codes) {
+	const struct tm_python_thread *s = t->python;
+	const void *state = p->this_thread();
+	uintptr_t top;
+
+	if (!state || (kind != TM_PYTHON_INNER && is_in_other_interpreter(p, state))) return 0;
+	top = top_frame(p, (uintptr_t)state, kind);
+	if (TM_LIKELY(s && s->depth && goes_on(p, s, top, s->last, kind, codes))) return flags_of(s);
+	return take_changed(t, p, top);
 }
 
 TM_HOT unsigned tm_python_take(struct tm_thread *t) {
@@ -309,13 +325,17 @@ TM_HOT unsigned tm_python_take(struct tm_thread *t) {
 
 	if (TM_UNLIKELY(atomic_load_explicit(&p->heap_pending, memory_order_relaxed))) tm_python_heap_poll(t);
 	if (!atomic_load_explicit(&p->ready, memory_order_acquire)) return 0;
-	if (atomic_load_explicit(&p->leaving, memory_order_relaxed)) {
+	if (TM_UNLIKELY(atomic_load_explicit(&p->leaving, memory_order_relaxed))) {
 		if (p->is_finalizing()) return 0;
 		atomic_store(&tm_python.leaving, false); /* it was initialized again */
 	}
 	atomic_store_explicit(&t->ring->walking, 1, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
-	if (TM_LIKELY(!atomic_load_explicit(&p->leaving, memory_order_relaxed))) flags = take(t, p);
+	if (TM_LIKELY(!atomic_load_explicit(&p->leaving, memory_order_relaxed))) {
+		if (p->kind == TM_PYTHON_OBJECTS) flags = take(t, p, TM_PYTHON_OBJECTS, true);
+		else if (p->kind == TM_PYTHON_INNER_311) flags = take(t, p, TM_PYTHON_INNER_311, false);
+		else flags = take(t, p, TM_PYTHON_INNER, p->copies != 0);
+	}
 	atomic_store_explicit(&t->ring->walking, 0, memory_order_release);
 	return flags;
 }

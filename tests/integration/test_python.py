@@ -10,7 +10,7 @@ import re
 
 from python_programs import HEAD, KINDS, program
 from pythons import candidates, each
-from tidemark_test import Failed, main, test
+from tidemark_test import ROOT, Failed, main, test
 
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../fixtures/programs/probe.py")
 PROBE_LINE = next(i for i, line in enumerate(open(PROBE, encoding="utf-8"), 1) if "the line of the probe" in line)
@@ -166,6 +166,26 @@ for i in range(200):
         for i in range(200):
             got = python_frames(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", 1000000 + i))
             t.equal(got, [["<same>", i % 7 + 2, "<module>"], [t.path("one.py"), 5, "<module>"]], f"{python}: block {i}")
+
+
+@test
+def reused_texts(t):
+    """What is compiled in a loop has its texts, too, where those of the freed one were. With --sample, and while recording is stopped, nothing is seen of the
+    compiler's own allocations in between."""
+    text = """import ctypes
+import tidemark
+malloc = ctypes.CDLL(None).malloc
+for i in range(200):
+    exec(compile("%s", "<cell %%03d>" %% i, "exec"))
+"""
+    for python in each(t):
+        for what, option, code in (("all", "--quiet", "malloc(1000000 + i)"), ("sampled", "--sample=4K", "malloc(1000000 + i)"),
+                                   ("stopped", "--quiet", "tidemark.start(); malloc(1000000 + i); tidemark.stop()")):
+            recording = t.record([python.path, write(t, "one.py", text % code)], option, env={"PYTHONPATH": os.path.join(ROOT, "recorder")})
+            db = t.imported(recording)
+            for i in range(200):
+                got = python_frames(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", 1000000 + i))
+                t.equal(got, [[f"<cell {i:03}>", 1, "<module>"], [t.path("one.py"), 5, "<module>"]], f"{python}, {what}: block {i}")
 
 
 @test
