@@ -87,7 +87,7 @@ struct tm_thread {
 	uint8_t *framed;       /* unwind.h */
 	struct tm_pair *pairs; /* what lies at and below where `sps` point: --stacks=fp all, else from framed_low inward */
 	struct tm_routes *routes; /* unwind_route.h's: ways that were gone */
-	struct tm_route *route_before; /* the last that was gone */
+	struct tm_route *route_before, *route_expected; /* the last that was gone; the one that was gone after it the last time */
 	struct tm_python_thread *python; /* python.h: NULL until the thread is seen in Python */
 	uint32_t capacity;  /* frames `pcs` and `sps` can hold */
 	uint8_t truncated;    /* deeper than the depth limit; or TM_INTERRUPTED (unwind.h): not to be gone over quickly */

@@ -37,6 +37,7 @@ void tm_unwind_prepare(struct tm_thread *t, void *memory) {
 	t->framed = (uint8_t *)(t->pairs + t->capacity);
 	t->routes = (struct tm_routes *)(((uintptr_t)(t->framed + 2 * t->capacity) + ROUTES_ALIGNED - 1) & ~(uintptr_t)(ROUTES_ALIGNED - 1));
 	t->route_before = NULL;
+	t->route_expected = t->routes->routes;
 }
 
 /* --- a walk --- */
@@ -672,13 +673,15 @@ static inline uint32_t go_route_with_fp(struct tm_thread *t, const struct tm_rou
 }
 
 /* As tm_unwind_quickly(), of a route that fits as far as its own line tells, but is long or has to do with frame pointers. */
-TM_HOT static __attribute__((noinline)) uint32_t go_odd_route(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc, uint64_t route,
+TM_HOT static __attribute__((noinline)) uint32_t go_odd_route(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc,
 							      struct tm_route *r) {
+	uintptr_t span = r->span;
 	uint32_t checks, fresh = r->count;
-	if (!tm_route_holds(t->routes, r, slot) || t->capacity - valid < TM_ROUTE_FRAMES) return unwind_by_rules(t, valid, slot, pc, route);
+	if (!tm_route_holds(t->routes, r, slot) || t->capacity - valid < TM_ROUTE_FRAMES)
+		return unwind_by_rules(t, valid, slot, pc, tm_route_hash(t->routes, slot, pc, span));
 	if (r->framed || needs_fp(t, valid, &checks)) {
 		fresh = go_route_with_fp(t, r, valid, slot);
-		if (!fresh) return unwind_by_rules(t, valid, slot, pc, route);
+		if (!fresh) return unwind_by_rules(t, valid, slot, pc, tm_route_hash(t->routes, slot, pc, span));
 	} else {
 		tm_route_go(t, r, valid, slot);
 		accept_plain(t, valid, fresh, checks);
@@ -696,14 +699,17 @@ TM_HOT uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t
 	uintptr_t span = t->sps[valid - 1] - slot;
 	uint32_t checks;
 	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
-	uint64_t route = tm_route_hash(t->routes, slot, pc, span);
-	struct tm_route *r = tm_route_place_one(t->routes, route);
+	struct tm_route *r = t->route_expected;
 	if (!tm_route_fits(r, slot, pc, span)) {
-		r = tm_route_place_two(t->routes, route);
-		if (!tm_route_fits(r, slot, pc, span)) return unwind_by_rules(t, valid, slot, pc, route);
+		uint64_t route = tm_route_hash(t->routes, slot, pc, span);
+		r = tm_route_place_one(t->routes, route);
+		if (!tm_route_fits(r, slot, pc, span)) {
+			r = tm_route_place_two(t->routes, route);
+			if (!tm_route_fits(r, slot, pc, span)) return unwind_by_rules(t, valid, slot, pc, route);
+		}
 	}
 	if (r->framed || !tm_route_is_short(r) || t->capacity - valid < TM_ROUTE_FRAMES || needs_fp(t, valid, &checks))
-		return go_odd_route(t, valid, slot, pc, route, r);
+		return go_odd_route(t, valid, slot, pc, r);
 	tm_route_note_use(r);
 	tm_route_put_four(t, r->pcs, r->offsets, valid, slot);
 	t->pcs[valid + r->count - 1] = pc;
