@@ -70,7 +70,7 @@ void tm_closing_write_names(struct tm_collector *c) {
 	free(frames);
 }
 
-/* --- what --max-size had no room for --- */
+/* --- what --max-size, or the disk, had no room for; of a file that cannot be written only the summary tells --- */
 
 void tm_closing_write_left_out(struct tm_collector *c) {
 	struct tm_group *g = c->group;
@@ -177,7 +177,7 @@ static void print_lost(const struct tm_collector *c) {
 
 static void print_file(const struct tm_collector *c) {
 	char size[TM_UNIT_TEXT_MAX];
-	uint64_t events = tm_tally_allocations(c->tally) + tm_tally_frees(c->tally);
+	uint64_t events = tm_tally_allocations(c->tally) + tm_tally_frees(c->tally) - c->encoder.left_out_events;
 	fprintf(stderr, "tidemark-record: file         %s, %s", c->writer.path, tm_format_size(c->writer.bytes, size));
 	if (events && !c->flight) fprintf(stderr, ", %.1f bytes an event", (double)c->writer.bytes / (double)events);
 	fprintf(stderr, "%s%s\n", c->stopped ? "; " : "", c->stopped ? c->stopped : "");

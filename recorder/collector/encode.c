@@ -158,7 +158,10 @@ static void write_events(struct tm_encoder_thread *e, const struct tm_group *g) 
 		tm_writer_drop_last(e->writer);
 		e->is_full = true;
 	}
-	if (e->is_full) {
+}
+
+static void count_events(struct tm_encoder_thread *e, const struct tm_group *g, bool written) {
+	if (!written) {
 		e->left_out_events += g->event_count + g->double_count;
 		return;
 	}
@@ -193,14 +196,17 @@ static void write_activities(struct tm_encoder_thread *e, struct tm_group *g) {
 }
 
 void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g) {
-	if (e->writer->error) return;
-	write_meta(e, g, false);
-	write_stacks(e, g);
-	write_meta(e, g, true);
-	write_activities(e, g);
-	write_events(e, g);
-	if (e->flight) tm_flight_make_room(e->flight);
-	if (tm_writer_flush(e->writer) == 0 && e->flight) tm_flight_turn(e->flight);
+	if (!e->writer->error) {
+		write_meta(e, g, false);
+		write_stacks(e, g);
+		write_meta(e, g, true);
+		write_activities(e, g);
+		write_events(e, g);
+		if (e->flight) tm_flight_make_room(e->flight);
+	}
+	bool written = tm_writer_flush(e->writer) == 0;
+	count_events(e, g, written && !e->is_full);
+	if (written && e->flight) tm_flight_turn(e->flight);
 	if (g->dump && e->dumps && !e->writer->error) tm_dumps_write(e->dumps, e->writer, e->events, e->end_ns);
 }
 

@@ -23,7 +23,7 @@ struct tm_encoder_thread {
 	uint64_t
 		limit_bytes; /* the file stays within it: events that do not fit are left out, and all behind them. 0: no limit. Likewise */
 	_Atomic bool is_full;     /* some were left out */
-	uint64_t left_out_events; /* to be read once it is stopped */
+	uint64_t left_out_events; /* by is_full, or as the file could not be written; to be read once it is stopped */
 	struct tm_bytes payload;
 	pthread_t thread;
 	pthread_mutex_t lock;

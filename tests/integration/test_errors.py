@@ -1,6 +1,7 @@
 """What can go wrong around a recording: each failure is one line that says what, on what and why, and the program never suffers from it."""
 import glob
 import os
+import re
 import resource
 import signal
 import stat
@@ -225,7 +226,14 @@ def disk_full(t):
         text = err.read()
     t.check(any(trace in line and "File too large" in line for line in text.splitlines()), f"the failure is said: {text}")
     t.check(0 < os.path.getsize(trace) <= limit, "size of the trace")
-    t.equal(t.imported(trace).value("select complete from trace"), 0, "complete")
+    db = t.imported(trace)
+    t.equal(db.value("select complete from trace"), 0, "complete")
+    written, end_ns = db.rows("select (select count(*) + sum(free_ns is not null) from allocation), max(end_ns) from process")[0]
+    read, lost = (int(re.search(pattern, text)[1].replace(",", "")) for pattern in (r"events +([\d,]+) \(", r"lost +([\d,]+) events"))
+    t.equal(read - lost, written, "what the closing lines say was read, less what they say was lost")
+    t.check(f", {os.path.getsize(trace) / written:.1f} bytes an event; cut off" in text, f"{written} events were written: {text}")
+    number, unit = re.search(r"the trace ends at ([\d.]+) (m?s)\n", text).groups()
+    t.check(abs(float(number) * {"s": 1e9, "ms": 1e6}[unit] - end_ns) < end_ns / 100, f"the trace ends at {end_ns} ns: {text}")
 
 
 @test

@@ -163,6 +163,7 @@ def stops_at_the_bound(t):
     db = t.imported(t.path("resized.tmk"))
     kept, lost = db.value("select sum(events) from trace"), db.value("select sum(count) from loss")
     t.check(read > 100_000 and lost > 0, f"{read} events were read, {lost} did not fit")
+    t.check(f", {os.path.getsize(t.path('resized.tmk')) / kept:.1f} bytes an event; stopped" in done.errors, f"of {kept} events: {done.errors}")
     t.equal(kept + lost, read, "events in the trace and those left out, a realloc both allocation and free")
 
 
