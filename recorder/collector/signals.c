@@ -9,19 +9,19 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define DECIDE_NS 100000000u /* a batch system that signals one process after the other needs some time */
 #define SIGNAL_MAX 65
 
-static const int passed_on[] = { SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2 };
 static const int ignored[] = { SIGPIPE, SIGXFSZ };
-#define PASSED_COUNT (sizeof passed_on / sizeof passed_on[0])
 #define IGNORED_COUNT (sizeof ignored / sizeof ignored[0])
 
 static sigset_t start_mask;
 static struct sigaction start_actions[SIGNAL_MAX];
+static struct itimerval start_timer;
 static _Atomic uint32_t *wake_word;
 static volatile sig_atomic_t arrived[SIGNAL_MAX];
 static uint64_t arrived_ns[SIGNAL_MAX]; /* when the main thread saw it */
@@ -31,6 +31,34 @@ static unsigned asked_to_end;
 static pid_t witness;
 static _Atomic uint32_t *witnessed;   /* by signal number; shared with the witness */
 static uint32_t answered[SIGNAL_MAX]; /* how many of the witness's were taken into account */
+
+/* All that may be meant for the command, but what stops and continues, what tells of our own faults, pipes and children, and what is libc's. */
+static bool is_passed_on(int number) {
+	switch (number) {
+	case SIGKILL:
+	case SIGSTOP:
+	case SIGTSTP:
+	case SIGTTIN:
+	case SIGTTOU:
+	case SIGCONT:
+	case SIGCHLD:
+	case SIGILL:
+	case SIGTRAP:
+	case SIGABRT:
+	case SIGBUS:
+	case SIGFPE:
+	case SIGSEGV:
+	case SIGSYS:
+	case SIGPIPE:
+	case SIGXFSZ: return false;
+	}
+	return number < 32 || (number >= SIGRTMIN && number != TM_SIGNAL_DUMP);
+}
+
+static bool asks_to_end(int number) {
+	if (start_actions[number].sa_handler == SIG_IGN) return false; /* nohup */
+	return number == SIGTERM || number == SIGHUP || number == SIGINT || number == SIGQUIT;
+}
 
 static void on_signal(int number, siginfo_t *info, void *context) {
 	(void)context;
@@ -51,7 +79,10 @@ static void on_dump(int number) {
 
 void tm_signals_hold(void) {
 	sigset_t every;
-	for (size_t i = 0; i < PASSED_COUNT; i++) sigaction(passed_on[i], NULL, &start_actions[passed_on[i]]);
+	static const struct itimerval none;
+	setitimer(ITIMER_REAL, &none, &start_timer);
+	for (int number = 1; number < SIGNAL_MAX; number++)
+		if (is_passed_on(number)) sigaction(number, NULL, &start_actions[number]);
 	for (size_t i = 0; i < IGNORED_COUNT; i++) sigaction(ignored[i], NULL, &start_actions[ignored[i]]);
 	sigaction(SIGCHLD, NULL, &start_actions[SIGCHLD]);
 	sigfillset(&every);
@@ -59,19 +90,21 @@ void tm_signals_hold(void) {
 }
 
 void tm_signals_restore(void) {
-	for (size_t i = 0; i < PASSED_COUNT; i++) sigaction(passed_on[i], &start_actions[passed_on[i]], NULL);
+	for (int number = 1; number < SIGNAL_MAX; number++)
+		if (is_passed_on(number)) sigaction(number, &start_actions[number], NULL);
 	for (size_t i = 0; i < IGNORED_COUNT; i++) sigaction(ignored[i], &start_actions[ignored[i]], NULL);
 	sigaction(SIGCHLD, &start_actions[SIGCHLD], NULL);
 	sigprocmask(SIG_SETMASK, &start_mask, NULL);
+	setitimer(ITIMER_REAL, &start_timer, NULL);
 }
 
-/* What was ignored when we were started (nohup) stays so. */
+/* Also what was ignored when we were started: the command then ignores it, unless it has asked for it since. */
 static void handle_one(int number, bool attached) {
 	struct sigaction action;
 	memset(&action, 0, sizeof action);
 	action.sa_sigaction = on_signal;
 	action.sa_flags = SA_SIGINFO | SA_RESTART;
-	if (attached || start_actions[number].sa_handler == SIG_IGN) {
+	if (attached) {
 		action.sa_flags = 0;
 		action.sa_handler = SIG_IGN;
 	}
@@ -82,7 +115,8 @@ void tm_signals_handle(_Atomic uint32_t *wake, bool attached) {
 	struct sigaction action;
 	sigset_t none;
 	wake_word = wake;
-	for (size_t i = 0; i < PASSED_COUNT; i++) handle_one(passed_on[i], attached);
+	for (int number = 1; number < SIGNAL_MAX; number++)
+		if (is_passed_on(number)) handle_one(number, attached);
 	for (size_t i = 0; i < IGNORED_COUNT; i++) signal(ignored[i], SIG_IGN);
 	memset(&action, 0, sizeof action);
 	action.sa_handler = on_child;
@@ -104,10 +138,11 @@ static _Noreturn void be_witness(pid_t parent) {
 	syscall(SYS_close_range, 0u, ~0u, 0u);
 	for (int fd = 0; fd < 3; fd++) close(fd);
 	sigemptyset(&set);
-	for (size_t i = 0; i < PASSED_COUNT; i++) sigaddset(&set, passed_on[i]);
+	for (int number = 1; number < SIGNAL_MAX; number++)
+		if (is_passed_on(number)) sigaddset(&set, number);
 	for (;;) {
 		int number = sigwaitinfo(&set, &info);
-		if (number > 0 && number < SIGNAL_MAX) atomic_fetch_add(&witnessed[number], 1);
+		if (number > 0 && number < SIGNAL_MAX && info.si_code <= 0) atomic_fetch_add(&witnessed[number], 1); /* as on_signal() */
 	}
 }
 
@@ -143,12 +178,11 @@ static bool witness_got(int number) {
 
 void tm_signals_forward(pid_t pid) {
 	uint64_t now = 0;
-	for (size_t i = 0; i < PASSED_COUNT; i++) {
-		int number = passed_on[i];
+	for (int number = 1; number < SIGNAL_MAX; number++) {
 		if (!arrived[number]) continue;
 		if (!now) now = tm_monotonic_ns();
 		if (!arrived_ns[number]) arrived_ns[number] = now;
-		if (pid <= 0 && number != SIGUSR1 && number != SIGUSR2) asked_to_end++;
+		if (pid <= 0 && asks_to_end(number)) asked_to_end++;
 		if (pid > 0 && now - arrived_ns[number] < DECIDE_NS) continue;
 		arrived[number] = 0;
 		arrived_ns[number] = 0;

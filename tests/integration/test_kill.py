@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import struct
+import subprocess
 import time
 
 from tidemark_test import Database, main, state_of, test
@@ -181,6 +182,36 @@ def signals_reach_the_program(t):
     done = int(open(t.path("out"), encoding="ascii").read().split()[-1])
     t.equal(db.value("select count(*) from allocation where size_bytes = 100"), done, "allocations")
     t.equal(db.value("select count(*) from allocation where size_bytes = 100 and free_ns is null"), 0, "left")
+
+
+@test
+def any_signal_reaches_the_program(t):
+    """Batch systems and timeouts send others than SIGTERM, and what is ignored around a script's background jobs a program may want all the same."""
+    for number in (signal.SIGXCPU, signal.SIGALRM, signal.SIGVTALRM, signal.SIGWINCH, signal.SIGRTMIN + 1):
+        script = f"trap 'echo got; exit 5' {int(number)}; echo ready; while :; do sleep 0.02; done"
+        child = t.start([t.recorder, "--force", "-o", t.path("any.tmk"), "--quiet", "--", "bash", "-c", script], stdout=subprocess.PIPE, text=True)
+        t.equal(child.stdout.readline(), "ready\n", "the program")
+        os.kill(child.pid, number)
+        t.equal((child.communicate(timeout=60)[0], child.returncode), ("got\n", 5), f"signal {number}")
+    child = t.start([t.recorder, "--force", "-o", t.path("any.tmk"), "--quiet", "--", t.program("forever.c")], stdout=subprocess.PIPE, text=True,
+                    preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN))
+    t.equal(child.stdout.readline(), "ready\n", "the program")
+    os.kill(child.pid, signal.SIGTERM)
+    child.communicate(timeout=60)
+    t.equal(child.returncode, 5, "a signal that was ignored around the recorder and is handled by the program")
+
+
+@test
+def alarm_ends_the_program(t):
+    """A timeout by alarm() and exec is the program's: the recorder outlives it."""
+    def soon():
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+
+    for tool in ([t.tidemark, "record"], [t.recorder]):
+        command = [*tool, "--force", "-o", t.path("alarm.tmk"), "--quiet", "--", t.program("forever.c")]
+        t.run(command, status=128 + signal.SIGALRM, preexec=soon, timeout=60)
+        t.equal(t.imported(t.path("alarm.tmk")).row("select end_kind, end_code from process"), ("signal", signal.SIGALRM), "end")
+        os.remove(t.path("alarm.tmk"))
 
 
 @test
