@@ -34,6 +34,7 @@ static const struct tm_listing crossings = {
 	.source = "largest",
 	.order = "ts_ns, rule, process_id",
 	.nothing = "no alerts",
+	.value_as = "bytes", /* of whatever quantity */
 };
 
 static const struct tm_listing sites = {
@@ -41,7 +42,7 @@ static const struct tm_listing sites = {
 	.order = "ts_ns, rule, live_bytes DESC, process_id, heap, stack_id",
 	.has_heap = true,
 	.nothing = "no alerts",
-	.bar_column = "live_bytes",
+	.share_column = "live_bytes",
 	.hidden = { "stack_id", "value", "is_root", "module", "module_offset" },
 };
 

@@ -158,7 +158,8 @@ static int put_order(sqlite3_str *sql, const struct tm_database *d, const struct
 		sqlite3_free(select);
 		sqlite3_free(list);
 		if (status) return status;
-		bool downward = *o->sort == '-' || (*o->sort != '+' && tm_column_is_quantity(column));
+		const char *meaning = l->value_as && strcmp(column, "value") == 0 ? l->value_as : column;
+		bool downward = *o->sort == '-' || (*o->sort != '+' && tm_column_is_quantity(meaning));
 		sqlite3_str_appendf(sql, "%s %s NULLS LAST, ", column, downward ? "DESC" : "ASC");
 	}
 	sqlite3_str_appendall(sql, l->order);
@@ -234,6 +235,7 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 		.hidden = hidden,
 		.bar_column = l->bar_column,
 		.share_column = share_column(o, l),
+		.value_as = l->value_as,
 		.null_heap = l->null_heap,
 	};
 	sqlite3_stmt *statement;

@@ -29,6 +29,7 @@ struct tm_render_plan {
 	const char *const *estimated; /* columns whose table cells are marked with ~, ends with NULL; may be NULL */
 	const char *null_heap;        /* what a table shows for heap NULL; NULL: "-" */
 	const char *named_by;         /* a table shows the column `value` as if it were named by this one; NULL: no */
+	const char *value_as;         /* ... as if it had this name; NULL: no */
 	uint64_t rows_max;            /* a table shows that many, and counts the rest; 0: all */
 };
 

@@ -224,6 +224,7 @@ static void fill_cell(struct table *t, const struct table_column *column, struct
 	bool is_estimate = column->estimated && (t->estimated_index < 0 || sqlite3_column_int(t->statement, t->estimated_index));
 	if (is_estimate && !is_null) tm_put_raw(cell, "~", 1);
 	const char *name = column->line_index < 0 ? column->name : "file";
+	if (t->plan->value_as && strcmp(name, "value") == 0) name = t->plan->value_as;
 	if (t->named_by_index >= 0 && strcmp(name, "value") == 0) name = (const char *)sqlite3_column_text(t->statement, t->named_by_index);
 	tm_render_value(cell, t->statement, column->index, name ? name : "");
 	if (column->line_index < 0 || is_null || sqlite3_column_type(t->statement, column->line_index) == SQLITE_NULL) return;

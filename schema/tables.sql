@@ -483,7 +483,7 @@ CREATE TABLE alert (
 	process_id INTEGER,          -- process.id; NULL: not of one process
 	ts_ns      INTEGER NOT NULL,
 	rule       TEXT NOT NULL,    -- as given to --alert
-	value      INTEGER NOT NULL  -- what was measured
+	value      INTEGER NOT NULL  -- what was measured, in bytes
 );
 
 -- Aggregates, filled by import, read through views.

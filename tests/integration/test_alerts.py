@@ -30,8 +30,11 @@ def crossed_twice_with_hysteresis(t):
     listed = json.loads(t.ask("alerts", db.path, "--format=json", status=0).out)
     t.equal([(row["rule"], row["value"], row["live_bytes"], row["largest_site"]) for row in listed],
             [(rule, value, value, "rise_to") for rule, value in alerts(db)], "tidemark alerts")
+    table = [line.split()[-6:-4] for line in t.ask("alerts", db.path, "--sort=value", status=0).text.splitlines()[1:]]
+    t.equal(table, [["4.9", "MiB"]] * 2 + [["4.8", "MiB"]] * 2 + [["4.2", "MiB"], ["3.8", "MiB"]], "values are bytes, and the highest comes first")
     sites = json.loads(t.ask("alerts", db.path, "--sites", "--heap=malloc", "--format=json", status=0).out)
     t.equal([row["live_bytes"] for row in sites], [value for _, value in alerts(db)], "tidemark alerts --sites")
+    t.check("\u2588" not in t.ask("alerts", db.path, "--sites", status=0).text, "bars in a pipe are of time lines and histograms")
     t.check("4.2 MiB" in t.ask("snapshot", db.path, "--at", "mark:alert: live( malloc ) < 4.5MB", status=0).text, "snapshot at the alert")
 
 
