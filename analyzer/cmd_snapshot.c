@@ -62,7 +62,7 @@ static int check_scope(const struct tm_database *d, const char *name) {
 	bool exists = sql && tm_database_integer(d, sql, 0);
 	sqlite3_free(sql);
 	if (exists) return 0;
-	char *names = tm_database_words(d, "SELECT DISTINCT name FROM scope_aggregate WHERE calls > 0 ORDER BY name LIMIT 20");
+	char *names = tm_database_words(d, "SELECT DISTINCT iif(name = '', '\"\"', name) FROM scope_aggregate WHERE calls > 0 ORDER BY name LIMIT 20");
 	int status = tm_fail("no scope '%s' in '%s' (scopes: %s)", name, d->path, names && *names ? names : "none");
 	sqlite3_free(names);
 	return status;

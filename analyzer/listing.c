@@ -56,10 +56,10 @@ static int check_named(const struct tm_database *d, const struct named *n, const
 
 static int check_mark(const struct tm_database *d, const struct tm_time_point *point) {
 	static const struct named mark = { "mark", "SELECT 1 FROM mark WHERE name = %Q",
-					   "SELECT name FROM mark GROUP BY name ORDER BY min(ts_ns)" };
+					   "SELECT iif(name = '', '\"\"', name) FROM mark GROUP BY name ORDER BY min(ts_ns)" };
 	static const struct named step = { "step", "SELECT 1 FROM step WHERE n = %s", "SELECT DISTINCT n FROM step ORDER BY n" };
 	static const struct named scope = { "scope", "SELECT 1 FROM scope_aggregate WHERE name = %Q AND calls > 0 LIMIT 1",
-					    "SELECT DISTINCT name FROM scope_aggregate WHERE calls > 0 ORDER BY name LIMIT 20" };
+					    "SELECT DISTINCT iif(name = '', '\"\"', name) FROM scope_aggregate WHERE calls > 0 ORDER BY name LIMIT 20" };
 	switch (point->kind) {
 	case TM_TIME_MARK: return check_named(d, &mark, point->mark);
 	case TM_TIME_STEP:

@@ -58,7 +58,7 @@ bool tm_time_point_parse(const char *text, struct tm_time_point *out) {
 		size_t n = strlen(prefixes[i].word);
 		if (strncmp(text, prefixes[i].word, n) != 0) continue;
 		*out = (struct tm_time_point){ .kind = prefixes[i].kind, .mark = text + n };
-		return prefixes[i].is_number ? take_number(text + n, &out->step) : text[n] != '\0';
+		return !prefixes[i].is_number || take_number(text + n, &out->step); /* a name may be empty */
 	}
 	/* Times are signed 64-bit numbers in SQL. */
 	if (!tm_parse_time(text, &out->ns) || out->ns > INT64_MAX) return false;
