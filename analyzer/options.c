@@ -286,7 +286,7 @@ static const struct option_row option_rows[] = {
 	{ "by", "stack|site|function|file|library|scope|thread|heap|size|age", TM_OPTION_BY, take_by, "group by this (default stack)" },
 	{ "by", "heap|site|scope", TM_OPTION_TOP, take_by, "list only these (json and csv: default heap); without it a table has all" },
 	{ "format", "table|json|csv", TM_OPTION_FORMAT, take_format, "default table" },
-	{ "limit", "N", TM_OPTION_LIMIT, take_limit, "at most N rows; 0 is all of them (tables default to 20, json and csv to all)" },
+	{ "limit", "N", TM_OPTION_LIMIT, take_limit, "at most N rows; 0 is all of them (default: tables 20, time lines and histograms all; json and csv all)" },
 	{ "sort", "COLUMN", TM_OPTION_SORT, take_sort,
 	  "bytes, counts, scores and durations go downward, all else upward; +COLUMN upward, -COLUMN downward" },
 	{ "heap", "NAME", TM_OPTION_HEAP, take_heap, "only this heap, such as malloc or mmap" },
