@@ -24,7 +24,8 @@ static const struct tm_usage usage = {
 		"destructors free later is still counted. Known allocations of runtimes are suppressed; so is what FILE names, in\n"
 		"the syntax of LeakSanitizer. With --from or --to, which count only blocks that were allocated in that window, there\n"
 		"are no scores: what was live is listed by call stack, largest first. A sampled trace is scored by its samples, and\n"
-		"what leaks little beside their mean distance has too few of them to be likely.\n",
+		"what leaks little beside their mean distance has too few of them to be likely. Where only one instant is known there is no\n"
+		"score, and all is listed.\n",
 	.examples = "tidemark leaks run.db\n"
 		    "tidemark leaks run.db --stack --limit=5\n"
 		    "tidemark leaks run.db --all --heap=malloc --sort=live_bytes --format=json\n"
@@ -126,8 +127,10 @@ static int list_candidates(const struct tm_database *d, const struct tm_options 
 		listing.columns = columns;
 	}
 	if (!o->all) {
-		char score[40] = "";
-		if (least_score(o) > 0) snprintf(score, sizeof score, "score >= %g AND ", least_score(o));
+		char score[60] = "";
+		bool has_unscored = tm_database_integer(d, "SELECT 1 FROM leak_candidate WHERE score IS NULL LIMIT 1", 0);
+		if (least_score(o) > 0)
+			snprintf(score, sizeof score, has_unscored ? "(score >= %g OR score IS NULL) AND " : "score >= %g AND ", least_score(o));
 		where = sqlite3_mprintf("%sNOT %s", score, hushed);
 		listing.where = where;
 	}
@@ -143,7 +146,7 @@ static int list_candidates(const struct tm_database *d, const struct tm_options 
 }
 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
-	bool is_scored = tm_database_integer(d, "SELECT 1 FROM leak_candidate WHERE score IS NOT NULL LIMIT 1", 0);
+	bool is_scored = tm_database_integer(d, "SELECT 1 FROM leak_candidate LIMIT 1", 0);
 	if (tm_has_window(o) || !is_scored) {
 		if (o->suppressions || o->min_score >= 0)
 			tm_say("'%s' has no scores of leaks: all that was live is listed, whatever --min-score and --suppressions say", d->path);

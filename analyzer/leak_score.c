@@ -364,6 +364,12 @@ void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
 	double score;
 	measure_growth(f, v);
 	put_words(f, v, &w);
+	if (f->is_instant) {
+		snprintf(v->reason, sizeof v->reason, "only one instant is known: nothing tells for how long %s (%s) %s kept",
+			 f->live_count == 1 ? "this block" : "these blocks", w.bytes, f->live_count == 1 ? "is" : "are");
+		v->score = NAN;
+		return;
+	}
 	if (f->live_count == 1 && blocks_of(f) == 1) score = judge_one(v, &w);
 	else if (!f->events.count) score = judge_warm_up(f, v, &w);
 	else if (blocks_of(f) <= f->live_count) score = judge_never_freed(f, v, &w);

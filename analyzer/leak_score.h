@@ -64,11 +64,12 @@ struct tm_leak_facts {
 	bool one_a_thread;     /* there is one survivor for each of several threads */
 	bool shares_threads;   /* several threads made survivors, and all of them still run ... */
 	unsigned thread_parts; /* ... in so many parts of the window the one that did so in most */
+	bool is_instant;       /* the process lasted no time: nothing is known of before and after */
 	bool is_unjoined;      /* what pthread_create() made for threads, many more of them than there are */
 };
 
 struct tm_leak_verdict {
-	double score;
+	double score;                           /* NAN: nothing tells */
 	double growth_bytes_per_step, growth_p; /* NAN unknown */
 	char reason[TM_LEAK_REASON_BYTES];
 };

@@ -650,6 +650,7 @@ static void complete_facts(const struct finder *x, const struct group *g, const 
 		unsigned parts = (unsigned)__builtin_popcount(t->parts[i]);
 		if (parts > f->thread_parts) f->thread_parts = parts;
 	}
+	f->is_instant = x->exit_ns <= x->r->catalog->processes.items[x->l->process - 1].start_ns + 1;
 	f->is_unjoined = g->spawns && g->survivors > 2 * x->threads_left + UNJOINED_LEAST;
 	if (x->by_steps) f->steps = x->end - g->begin;
 	else f->time_weight = SILENT_WEIGHT * unit(((double)silence_after(x, g->last_ns) - SILENT_NS) / SILENT_RANGE_NS);

@@ -732,7 +732,7 @@ CREATE TABLE leak_score (
 	growth_p              REAL,             -- probability of such a trend upward where there is none (Mann-Kendall, one-sided); NULL: too few looks
 	first_ns              INTEGER NOT NULL, -- oldest survivor
 	last_ns               INTEGER NOT NULL, -- youngest survivor
-	score                 REAL,             -- higher is more likely; NULL: not scored
+	score                 REAL,             -- higher is more likely; NULL: nothing tells, as only one instant is known
 	reason                TEXT,             -- in words
 	suppressed            INTEGER NOT NULL, -- 1: a suppression matches it
 	PRIMARY KEY (process_id, heap_id, stack_id)

@@ -205,7 +205,7 @@ SELECT s.id AS step_id, s.process_id, s.n, s.start_ns, s.end_ns, s.end_ns - s.st
        AS rss_end_bytes, coalesce(h.estimated, p.estimated) AS estimated
 FROM step s JOIN step_aggregate a ON a.step_id = s.id JOIN process p ON p.id = s.process_id LEFT JOIN heap h ON h.id = a.heap_id;
 
--- Call sites with blocks that were live at exit, scored by how much they look like leaks: 0.5 and more are likely ones, reason says why. A row stands
+-- Call sites with blocks that were live at exit, scored by how much they look like leaks: 0.5 and more are likely ones, NULL tells nothing, reason says why. A row stands
 -- for `stacks` stacks of the same call site, called from the same line of the program, or by the same caller where only some callers' blocks look like a
 -- leak (table leak_stack says which stacks); stack_id is the one of most live bytes, the other figures are sums. suppressed 1: a known allocation of a runtime, made once by design, or a suppression of the program's own.
 CREATE VIEW leak_candidate AS

@@ -110,6 +110,10 @@ static void sites(void) {
 	f = even(1, 1);
 	tm_leak_judge(&f, &v);
 	CHECK(near(v.score, 0.1));
+	/* The same, of a recording that shows one instant: once and kept, or made a moment before? */
+	f.is_instant = true;
+	tm_leak_judge(&f, &v);
+	CHECK(isnan(v.score) && strstr(v.reason, "only one instant is known"));
 	/* Steps: 20 levels that rise by 50 bytes a step, over 20 steps. */
 	f = even(20, 20);
 	f.steps = 20;
