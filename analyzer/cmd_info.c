@@ -72,7 +72,7 @@ static const char database_facts[] = "WITH fact(place, id, n, topic, name, value
 		"  UNION ALL SELECT 4, 0, 0, 'lost', kind, \n"
 		"      printf('%d events, %s bytes: %s', sum(count), coalesce(sum(bytes), 'unknown'), reason)\n"
 		"    FROM loss GROUP BY kind, reason\n"
-		"  UNION ALL SELECT 5, 0, ts_ns, 'alert', rule, value FROM alert\n"
+		"  UNION ALL SELECT 5, 0, ts_ns, 'alert', rule, value || ' bytes' FROM alert\n"
 		"  UNION ALL SELECT 6, 0, ts_ns, 'note', kind, text FROM note)\n"
 		"SELECT topic, name, value FROM fact WHERE value IS NOT NULL ORDER BY place, id, n, name";
 

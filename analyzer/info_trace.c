@@ -113,8 +113,8 @@ static bool read_record(struct facts *f, uint64_t tag, struct tm_cursor *body) {
 		if (!body->bad) add_text(f, "note", note.kind, note.text);
 	} else if (tag == TM_RECORD_ALERT) {
 		struct tm_alert alert = tm_get_alert(body);
-		char value[24];
-		snprintf(value, sizeof(value), "%llu", (unsigned long long)alert.value);
+		char value[32];
+		snprintf(value, sizeof(value), "%llu bytes", (unsigned long long)alert.value);
 		if (!body->bad) add_text(f, "alert", alert.rule, tm_text_of(value));
 	} else {
 		check_record(tag, body);

@@ -24,6 +24,9 @@ def crossed_twice_with_hysteresis(t):
     t.equal(alerts(db), [(first, 5000000), (second, 5100000), ("live( malloc ) < 4.5MB", 4400000), ("live(malloc) <= 4000000", 4000000),
                          (first, 5000000), (second, 5100000)], "alerts")
     t.equal(db.rows("select name from mark order by id"), [("alert: " + rule,) for rule, _ in alerts(db)], "marks")
+    for path in (done.trace, db.path):
+        told = [row["value"] for row in json.loads(t.ask("info", path, "--format=json", status=0).out) if row["topic"] == "alert"]
+        t.equal(told, [f"{value} bytes" for _, value in alerts(db)], f"tidemark info {path}")
     live = db.rows("select rule, sum(live_bytes), sum(live_count), min(function), count(distinct function) from alert_site where heap = 'malloc' "
                    "group by ts_ns, rule order by ts_ns, rule")
     t.equal(live, [(rule, value, value // 100000, "rise_to", 1) for rule, value in alerts(db)], "live sets of the alerts")
