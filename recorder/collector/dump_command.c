@@ -205,14 +205,19 @@ int tm_dump_command(int argc, char **argv) {
 	const char *output = NULL;
 	char *end = NULL;
 	long pid = 0;
-	for (int letter; (letter = getopt_long(argc, argv, "o:h", options, NULL)) >= 0;) {
+	opterr = 0;
+	for (int letter; (letter = getopt_long(argc, argv, ":o:h", options, NULL)) >= 0;) {
 		if (letter == 'p') pid = strtol(optarg, &end, 10);
 		if (letter == 'o') output = optarg;
 		if (letter == 'h') {
 			fputs(help, stdout);
 			return DONE;
 		}
-		if (letter == '?') return USAGE;
+		if (letter == '?' || letter == ':') {
+			fprintf(stderr, "tidemark-record: dump: %s '%s' (see tidemark-record dump --help)\n",
+				letter == ':' ? "option needs a value:" : "unknown option", argv[optind - 1]);
+			return USAGE;
+		}
 	}
 	if (pid <= 0 || !end || *end || optind < argc) {
 		fputs("tidemark-record: dump needs --pid=PID and nothing else (see tidemark-record dump --help)\n", stderr);

@@ -268,6 +268,8 @@ def dumps_by_alert_and_by_request(t):
     t.equal(dumps_of(t, trace), [f"dumped.dump{number}.tmk" for number in (1, 2, 3, 4)], "dumps")
     t.ask("dump", f"--pid={os.getpid()}", status=1)
     t.ask("dump", status=2)
+    t.equal(t.ask("dump", "--pit=1", status=2).errors, "tidemark-record: dump: unknown option '--pit=1' (see tidemark-record dump --help)\n", "who complains, and where help is")
+    t.equal(t.ask("dump", "--pid", status=2).errors, "tidemark-record: dump: option needs a value: '--pid' (see tidemark-record dump --help)\n", "the same of a value")
 
 
 @test
