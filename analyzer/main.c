@@ -79,7 +79,7 @@ static int unknown_verb(const char *word) {
 
 static int dispatch(int argc, char **argv) {
 	if (argc < 2) return tm_misuse(NULL, "a verb is missing");
-	if (strcmp(argv[1], "--version") == 0) {
+	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
 		printf("tidemark %s\n", TM_TOOL_VERSION);
 		return TM_EXIT_DONE;
 	}

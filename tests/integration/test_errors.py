@@ -192,6 +192,7 @@ def help_and_version(t):
         t.check(b"--" in done.out, "help")
         done = t.run([tool, "--version"], status=0)
         t.check(b"tidemark" in done.out, "version")
+        t.equal(t.run([tool, "-V"], status=0).out, done.out, "version, in short")
 
 
 @test
