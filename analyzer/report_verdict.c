@@ -233,18 +233,33 @@ static int take_leak(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	return 0;
 }
 
+/* Devices hold it, and the sums are of the host's heaps alone. */
+static bool devices_hold_some(const struct tm_report *r) {
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendall(sql, "SELECT 1 FROM live_at_exit WHERE live_count > 0 AND heap IN (SELECT name FROM heap WHERE device IS NOT NULL)");
+	tm_report_filter(sql, r, "process_id", "heap");
+	sqlite3_str_appendall(sql, " LIMIT 1");
+	char *text = sqlite3_str_finish(sql);
+	bool found = text && tm_database_integer(r->d, text, 0);
+	sqlite3_free(text);
+	return found;
+}
+
 static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct sums *sums) {
 	struct telling t = { .out = out };
 	tm_html(out, "<p id=\"verdict-leaks\"><strong>Leaks.</strong> ");
-	if (!sums->exit && !sums->exit_count) {
+	if (sums->exit || sums->exit_count) {
+		tm_html_size(out, sums->exit, r->d->estimated);
+		tm_html(out, " in ");
+		tm_html_count(out, sums->exit_count, r->d->estimated);
+		tm_html(out, sums->exit_count == 1 ? " block was" : " blocks were");
+		tm_html(out, " still live when the program began to leave; not all of that need be a leak.");
+	} else if (devices_hold_some(r)) {
+		tm_html(out, "No host memory was live when the program began to leave, but memory of devices was; not all of that need be a leak.");
+	} else {
 		tm_html(out, "Nothing was live when the program began to leave.</p>");
 		return 0;
 	}
-	tm_html_size(out, sums->exit, r->d->estimated);
-	tm_html(out, " in ");
-	tm_html_count(out, sums->exit_count, r->d->estimated);
-	tm_html(out, sums->exit_count == 1 ? " block was" : " blocks were");
-	tm_html(out, " still live when the program began to leave; not all of that need be a leak.");
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	bool has_candidates = tm_database_integer(r->d, "SELECT 1 FROM leak_candidate WHERE NOT suppressed LIMIT 1", 0);
 	/* A heap may lie in another one, whose bytes are then the same: of each site the heap is told of in which it looks most like a

@@ -180,6 +180,10 @@ def snapshot_variants(t):
             "one instant")
     t.equal(db.rows("select score, count(*), sum(reason like 'only one instant is known%') from leak_candidate group by 1"), [(None, 5, 5)], "what is a leak then is not known")
     listed = t.ask("leaks", db.path, status=0)
+    t.ask("report", db.path, "-o", t.path("instant.html"), status=0)
+    with open(t.path("instant.html"), encoding="utf-8") as file:
+        verdict = file.read().partition('id="verdict-leaks">')[2].partition("</p>")[0]
+    t.check("memory of devices was" in verdict and "train.py" in verdict, f"the report's verdict, where devices alone hold memory: {verdict}")
     t.check("init" in listed.text and "looks like a leak" not in listed.text and not listed.err, f"nor is anything called unlikely: {listed.text} {listed.errors}")
     data = pickle.load(open(fixture(t, "snapshot.pickle"), "rb"))
     for segment in data["segments"]:
