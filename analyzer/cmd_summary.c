@@ -143,6 +143,7 @@ static const struct tm_listing alerts = {
 	.source = "alert",
 	.order = "ts_ns, rule",
 	.title = "alerts",
+	.value_as = "bytes",
 };
 
 /* Where the trace was sampled the allocations are scanned, for the errors. */

@@ -35,6 +35,8 @@ def crossed_twice_with_hysteresis(t):
             [(rule, value, value, "rise_to") for rule, value in alerts(db)], "tidemark alerts")
     table = [line.split()[-6:-4] for line in t.ask("alerts", db.path, "--sort=value", status=0).text.splitlines()[1:]]
     t.equal(table, [["4.9", "MiB"]] * 2 + [["4.8", "MiB"]] * 2 + [["4.2", "MiB"], ["3.8", "MiB"]], "values are bytes, and the highest comes first")
+    summary = t.ask("summary", db.path, status=0).text.partition("\nalerts\n")[2].splitlines()[1:7]
+    t.equal([line.split()[-2:] for line in summary], [[f"{value / 1048576:.1f}", "MiB"] for _, value in alerts(db)], "the same in the summary")
     sites = json.loads(t.ask("alerts", db.path, "--sites", "--heap=malloc", "--format=json", status=0).out)
     t.equal([row["live_bytes"] for row in sites], [value for _, value in alerts(db)], "tidemark alerts --sites")
     t.check("\u2588" not in t.ask("alerts", db.path, "--sites", status=0).text, "bars in a pipe are of time lines and histograms")
