@@ -31,12 +31,12 @@
 	X(follow, "follow", 0, "on|off", "on", "record child processes too") \
 	X(interval, "interval", 0, "MS", "100", "milliseconds between readings of RSS, PSS, swap, cgroup;\n0: only at marks, where they are taken anyway") \
 	X(on_full, "on-full", 0, "wait|drop", "wait", "what a thread does when its buffer is full; losses are counted") \
-	X(ring, "ring", 0, "SIZE", "4MiB", "buffer for each thread, a power of two; a quarter beyond the fourth thread") \
+	X(ring, "ring", 0, "SIZE", "4MiB", "buffer for each thread, rounded up to a power of two; less beyond the fourth thread") \
 	X(max_size, "max-size", 0, "SIZE[,stop|ring]", NULL, \
 	  "stop recording when the trace has grown to SIZE, the program\nruns on; ring: drop the oldest events instead, and keep the\n" \
 	  "newest and what is live (SIZE at least 256KiB)") \
 	X(dumps, "dumps", 0, "N", "4", \
-	  "with ring: make at most N copies of the trace by itself, at\nalerts, refused device memory and fatal signals") \
+	  "with ring: make at most N copies of the trace by itself, at\nalerts, refused memory and fatal signals") \
 	X(alert, "alert", 0, "EXPR", NULL, \
 	  "mark the trace when a threshold is crossed: 'rss > 8GiB',\n'live(malloc) > 90%'; of rss, pss, swap, cgroup, device_used,\n" \
 	  "live, live(HEAP); several are possible") \
