@@ -54,6 +54,16 @@ static int check_named(const struct tm_database *d, const struct named *n, const
 	return status;
 }
 
+static int check_snapshot(const struct tm_database *d, const char *name) {
+	static const struct named snapshot = { "snapshot", "SELECT 1 FROM snapshot WHERE label = %Q LIMIT 1",
+					       "SELECT iif(label = '', '\"\"', label) FROM snapshot WHERE label NOT LIKE 'mark:%' AND label NOT IN"
+					       " ('start', 'exit', 'end', 'peak', 'process-peak', 'baseline') GROUP BY label ORDER BY min(ts_ns)" };
+	char *label = sqlite3_mprintf("%s%s", tm_label_prefix(name, strlen(name)), name);
+	int status = label ? check_named(d, &snapshot, label) : tm_fail("cannot read '%s': out of memory", d->path);
+	sqlite3_free(label);
+	return status;
+}
+
 static int check_mark(const struct tm_database *d, const struct tm_time_point *point) {
 	static const struct named mark = { "mark", "SELECT 1 FROM mark WHERE name = %Q",
 					   "SELECT iif(name = '', '\"\"', name) FROM mark GROUP BY name ORDER BY min(ts_ns)" };
@@ -66,6 +76,7 @@ static int check_mark(const struct tm_database *d, const struct tm_time_point *p
 	case TM_TIME_STEP_END: return check_named(d, &step, point->mark);
 	case TM_TIME_SCOPE:
 	case TM_TIME_SCOPE_END: return check_named(d, &scope, point->mark);
+	case TM_TIME_SNAPSHOT: return check_snapshot(d, point->mark);
 	default: return 0;
 	}
 }

@@ -281,7 +281,8 @@ static const struct option_row option_rows[] = {
 	{ "interval", "T", TM_OPTION_TOP, take_interval, "between two looks: 1s (default), 200ms, 1m" },
 	{ "count", "N", TM_OPTION_TOP, take_repeats, "end after N looks" },
 	{ "at", "T", TM_OPTION_AT, take_at,
-	  "the instant: 12.5s, 300ms, start, peak, exit, end, mark:NAME, step:N, step-end:N, scope:NAME, scope-end:NAME" },
+	  "the instant: 12.5s, 300ms, start, peak, exit, end, mark:NAME, step:N, step-end:N, scope:NAME, scope-end:NAME, "
+	  "snapshot:LABEL" },
 	{ "against", "T", TM_OPTION_AGAINST, take_against, "the difference to what was live at this instant, largest change first" },
 	{ "by", "stack|site|function|file|library|scope|thread|heap|size|age", TM_OPTION_BY, take_by, "group by this (default stack)" },
 	{ "by", "heap|site|scope", TM_OPTION_TOP, take_by, "list only these (json and csv: default heap); without it a table has all" },

@@ -21,7 +21,8 @@ static const struct {
 		 { "step:", TM_TIME_STEP, true },
 		 { "step-end:", TM_TIME_STEP_END, true },
 		 { "scope:", TM_TIME_SCOPE, false },
-		 { "scope-end:", TM_TIME_SCOPE_END, false } };
+		 { "scope-end:", TM_TIME_SCOPE_END, false },
+		 { "snapshot:", TM_TIME_SNAPSHOT, false } };
 
 static bool take_number(const char *text, int64_t *out) {
 	const char *digits = text + (*text == '-');
@@ -46,6 +47,23 @@ static void put_scope(sqlite3_str *sql, const struct tm_time_point *point, const
 			    "coalesce((SELECT %s FROM scope_packed WHERE process_id = %s AND name_id IN %s%Q) ORDER BY id LIMIT 1), "
 			    "(SELECT %s FROM scope_packed WHERE id > 0 AND name_id IN %s%Q) ORDER BY id LIMIT 1))",
 			    column, process, names, point->mark, column, names, point->mark);
+}
+
+const char *tm_label_prefix(const char *label, size_t n) {
+	static const char *const ours[] = { "start", "exit", "end", "peak", "process-peak", "baseline" };
+	bool is_ours = n >= 5 && memcmp(label, "mark:", 5) == 0;
+	for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+		is_ours = is_ours || (n == strlen(ours[i]) && memcmp(label, ours[i], n) == 0);
+	}
+	return is_ours ? "snapshot:" : "";
+}
+
+static void put_snapshot(sqlite3_str *sql, const struct tm_time_point *point, const char *process) {
+	const char *prefix = tm_label_prefix(point->mark, strlen(point->mark));
+	sqlite3_str_appendf(sql,
+			    "coalesce((SELECT min(ts_ns) FROM snapshot WHERE label = '%s%q' AND process_id = %s), "
+			    "(SELECT min(ts_ns) FROM snapshot WHERE label = '%s%q'))",
+			    prefix, point->mark, process, prefix, point->mark);
 }
 
 bool tm_time_point_parse(const char *text, struct tm_time_point *out) {
@@ -77,6 +95,7 @@ void tm_time_point_sql(sqlite3_str *sql, const struct tm_time_point *point, cons
 	case TM_TIME_STEP_END: put_step(sql, point, process); break;
 	case TM_TIME_SCOPE:
 	case TM_TIME_SCOPE_END: put_scope(sql, point, process); break;
+	case TM_TIME_SNAPSHOT: put_snapshot(sql, point, process); break;
 	case TM_TIME_PEAK:
 		sqlite3_str_appendf(sql, "(SELECT min(ts_ns) FROM peak WHERE process_id = %s AND heap IS %Q)", process, heap);
 		break;

@@ -1,5 +1,6 @@
 /* total_rows.c - what import added up, as rows: totals of heaps, timelines, gaps, snapshots; see import_rows.h. */
 #include "import_rows.h"
+#include "times.h"
 
 #include <stdio.h>
 
@@ -54,14 +55,10 @@ static void write_snapshot(struct total_writer *x, const struct tm_snapshot_row 
 		     live.bytes, live.count, (uint64_t)s->detailed);
 }
 
-/* A program's own label stands as it is, unless it could be taken for one of ours. */
+/* Of a mark's name, or of a snapshot's label; a baseline has its own. */
 static void put_prefix(struct tm_bytes *label, const struct tm_mark_row *mark) {
-	static const char *const ours[] = { "start", "exit", "end", "peak", "process-peak" };
-	bool is_taken = mark->name.size >= 5 && memcmp(mark->name.data, "mark:", 5) == 0;
-	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-		is_taken = is_taken || (mark->name.size == strlen(ours[i]) && memcmp(mark->name.data, ours[i], mark->name.size) == 0);
-	if (mark->op == TM_OP_MARK) tm_put_raw(label, "mark:", 5);
-	else if (is_taken) tm_put_raw(label, "snapshot:", 9);
+	const char *prefix = mark->op == TM_OP_MARK ? "mark:" : mark->op == TM_OP_SNAPSHOT ? tm_label_prefix(mark->name.data, mark->name.size) : "";
+	tm_put_raw(label, prefix, strlen(prefix));
 }
 
 static void write_snapshots(struct total_writer *x) {

@@ -40,7 +40,7 @@
  *     tidemark_mark("name")              An instant of the calling thread, with a name. It is shown in time lines, and `--from=mark:NAME` and
  *                                        `--to=mark:NAME` select what lies between two of them. The recorder reads the process' resident memory soon
  *                                        after it, from outside, while the program runs on: the reading has its own, later time.
- *     tidemark_snapshot("label")         Keeps what is live now, by stack, under this label.
+ *     tidemark_snapshot("label")         Keeps what is live now, by stack, under this label: `tidemark snapshot DB --at snapshot:LABEL`.
  *     tidemark_baseline()                Statistics begin anew here: peaks, and the counts of tidemark_stats().
  *
  * Recording on and off, for the whole process

@@ -18,7 +18,7 @@ a scope is an empty `with`, profile() returns the function as it is, and stats()
                         generators and async generators: there it is open only while the body runs, not while it is suspended.
     step(n)             Step n of the process begins, and the one before ends.
     mark("name")        An instant with a name.
-    snapshot("label")   Keeps what is live now.
+    snapshot("label")   Keeps what is live now: `tidemark snapshot DB --at snapshot:LABEL`.
     baseline()          Statistics begin anew here.
     stop()  start()     Recording off and on, for the whole process. Frees of recorded blocks are still seen.
     stats(heap)         live_bytes, live_count, peak_bytes, peak_since_reset_bytes, allocations, frees, exact: as of now.
