@@ -197,22 +197,23 @@ static void put_sites(struct tm_bytes *out, const struct tm_database *d, const s
 	sqlite3_str_appendall(text, "WITH part(heap_id, stack_id, bytes, blocks) AS (\n  ");
 	bool has_parts = put_parts(text, o, suppressed, budget, process);
 	sqlite3_str_appendall(text,
-			      ")\nSELECT h.name, p.bytes, p.blocks, coalesce(f.function, '?'), coalesce(f.file, '?'), coalesce(f.line, 0)\n"
+			      ")\nSELECT h.name, p.bytes, p.blocks,\n"
+			      "  coalesce(f.function, replace(m.path, rtrim(m.path, replace(m.path, '/', '')), '') || printf('+0x%x', f.module_offset), '?')\n"
+			      "    || coalesce(' at ' || f.file || coalesce(':' || f.line, ''), '')\n"
 			      "FROM part AS p JOIN heap AS h ON h.id = p.heap_id LEFT JOIN stack AS s ON s.id = p.stack_id\n"
-			      "LEFT JOIN frame AS f ON f.id = s.site_frame_id WHERE p.bytes > 0\n"
+			      "LEFT JOIN frame AS f ON f.id = s.site_frame_id LEFT JOIN module AS m ON m.id = f.module_id WHERE p.bytes > 0\n"
 			      "ORDER BY p.bytes DESC, p.heap_id, p.stack_id LIMIT 10");
 	char *sql = sqlite3_str_finish(text);
 	if (has_parts && sql && !tm_database_prepare(d, sql, &rows)) {
 		while (sqlite3_step(rows) == SQLITE_ROW) {
 			char size[TM_UNIT_TEXT_MAX];
-			tm_put_format(out, "%s%s in %lld blocks of heap ", tm_format_size((uint64_t)sqlite3_column_int64(rows, 1), size),
-				      strcmp(budget, "max-growth") == 0 ? " a step" : "", (long long)sqlite3_column_int64(rows, 2));
+			long long blocks = sqlite3_column_int64(rows, 2);
+			tm_put_format(out, "%s%s in %lld block%s of heap ", tm_format_size((uint64_t)sqlite3_column_int64(rows, 1), size),
+				      strcmp(budget, "max-growth") == 0 ? " a step" : "", blocks, blocks == 1 ? "" : "s");
 			put_xml(out, (const char *)sqlite3_column_text(rows, 0));
 			tm_put_format(out, ": ");
 			put_xml(out, (const char *)sqlite3_column_text(rows, 3));
-			tm_put_format(out, " at ");
-			put_xml(out, (const char *)sqlite3_column_text(rows, 4));
-			tm_put_format(out, ":%lld\n", (long long)sqlite3_column_int64(rows, 5));
+			tm_put_format(out, "\n");
 		}
 	}
 	sqlite3_finalize(rows);

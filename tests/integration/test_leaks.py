@@ -469,7 +469,7 @@ def junit_sites(t, db, *options):
         sites = {}
         for line in failure.text.splitlines():
             size, unit, per, blocks, heap, function = re.fullmatch(
-                r"([\d.]+) (B|KiB)( a step)? in (\d+) blocks of heap (\w+): (\w+) at \S+:\d+", line).groups()
+                r"([\d.]+) (B|KiB)( a step)? in (\d+) blocks? of heap (\w+): (\w+) at \S+:\d+", line).groups()
             t.check((heap, function) not in sites, f"a line for each site: {line}")
             t.equal(bool(per), failure.get("type") == "max-growth", line)
             sites[heap, function] = (int(float(size) * {"B": 1, "KiB": 1024}[unit]), int(blocks))
@@ -584,6 +584,19 @@ def check_of_what_was_not_recorded(t):
     for options, status, warned in (((), 0, 1), (("--process=1",), 0, 0), (("--process=rank:0",), 0, 0), (("--process=2",), 1, 0)):
         said = t.ask("check", db, "--max-peak=8", *options, status=status).errors
         t.equal(said.count("1 process could not be recorded"), warned, f"{options}: {said}")
+
+
+@test
+def junit_of_a_stripped_program(t):
+    """Where no name is known, there is the place in the file that addr2line takes, as tables have it."""
+    with open(t.path("bare.c"), "w", encoding="ascii") as file:
+        file.write("#include <stdlib.h>\nint main(void) { return malloc(64) == 0; }\n")
+    program = t.program(t.path("bare.c"), "-s", name="bare")
+    db = t.imported(t.record([program], "--quiet"))
+    offset = db.value("select module_offset from leak_candidate where function is null")
+    t.ask("check", db.path, "--max-leak=0", f"--junit={t.path('j.xml')}", status=3)
+    failure = ElementTree.parse(t.path("j.xml")).getroot().find("testcase/failure")
+    t.equal(failure.text, f"64 B in 1 block of heap malloc: bare+{offset:#x}\n", "the site")
 
 
 @test
