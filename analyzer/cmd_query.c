@@ -118,10 +118,20 @@ static int run_file(const struct tm_database *d, const struct tm_options *o, con
 	return status;
 }
 
+#define QUESTION_COLUMN 20
+
 static int list_named(void) {
 	struct tm_named_query q;
-	for (const char *at = NULL; tm_named_query_next(&at, &q);)
-		printf("@%-*.*s %.*s\n", 18, (int)q.name_bytes, q.name, (int)q.question_bytes, q.question);
+	struct tm_bytes line = TM_BYTES_INIT;
+	for (const char *at = NULL; tm_named_query_next(&at, &q);) {
+		char *question = strndup(q.question, q.question_bytes);
+		tm_bytes_clear(&line);
+		if (question && tm_must_fit()) tm_wrap_words(&line, question, QUESTION_COLUMN, QUESTION_COLUMN);
+		else if (question) tm_put_raw(&line, question, q.question_bytes);
+		printf("@%-*.*s %.*s\n", QUESTION_COLUMN - 2, (int)q.name_bytes, q.name, (int)line.size, line.size ? (const char *)line.data : "");
+		free(question);
+	}
+	tm_bytes_release(&line);
 	return TM_EXIT_DONE;
 }
 

@@ -73,6 +73,9 @@ def named_queries_answer(t):
     _, db = hand_trace(t)
     listed = t.run([os.path.join(t.build, "bin/tidemark"), "query", db, "@"], status=0).text
     names = re.findall(r"^@([a-z-]+) +\S", listed, re.M)
+    narrow = t.run(["env", "COLUMNS=50", os.path.join(t.build, "bin/tidemark"), "query", db, "@"], status=0).text
+    t.equal(narrow.split(), listed.split(), "the same words where lines must fit")
+    t.check(max(map(len, narrow.splitlines())) <= 50, f"lines that fit: {narrow}")
     with open(os.path.join(ROOT, "schema/queries.sql")) as f:
         t.equal(names, re.findall(r"^-- @([a-z-]+): ", f.read(), re.M), "names")
     t.check(len(names) >= 20, f"{len(names)} queries")
