@@ -47,10 +47,10 @@ static const char *kept_label(const struct tm_options *o) {
 static void put_kept(sqlite3_str *sql, const char *label) {
 	sqlite3_str_appendf(
 		sql,
-		"live AS (\n  SELECT n.process_id, h.name AS heap, k.stack_id, k.live_bytes, k.live_count, s.function, s.file, s.line,\n"
-		"         s.module, s.module_offset, h.estimated\n"
+		"live AS (\n  SELECT n.process_id, h.name AS heap, k.stack_id, k.live_bytes, k.live_count, f.function, f.file, f.line,\n"
+		"         m.path AS module, f.module_offset, h.estimated\n"
 		"  FROM snapshot AS n JOIN snapshot_stack AS k ON k.snapshot_id = n.id JOIN heap AS h ON h.id = n.heap_id\n"
-		"  LEFT JOIN site AS s ON s.process_id = n.process_id AND s.heap = h.name AND s.stack_id = k.stack_id\n"
+		TM_SQL_SITE_JOIN("k") "\n"
 		"  WHERE n.label = %Q)",
 		label);
 }

@@ -74,8 +74,8 @@ static bool read_moments(struct grouping *g, const char *with, const char *insta
 		"SELECT i.process_id, i.heap_id, i.at_ns, (SELECT min(c.id) FROM checkpoint AS c WHERE c.trace_id = p.trace_id AND"
 		" c.ts_ns > i.at_ns) AS checkpoint_id, p.trace_id, %s, %s\n"
 		"FROM %s AS i JOIN process AS p ON p.id = i.process_id WHERE i.at_ns <= i.end_ns AND checkpoint_id IS NOT NULL"
-		" ORDER BY i.heap_id",
-		with, from, to, instants);
+		" AND coalesce(%Q = (SELECT h.name FROM heap AS h WHERE h.id = i.heap_id), true) ORDER BY i.heap_id",
+		with, from, to, instants, g->o->heap);
 	if (sql && sqlite3_prepare_v2(g->scan->db, sql, -1, &row, NULL) == SQLITE_OK)
 		while ((step = sqlite3_step(row)) == SQLITE_ROW) {
 			int64_t heap = sqlite3_column_int64(row, 1);

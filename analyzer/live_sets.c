@@ -17,6 +17,18 @@ static bool make_blocks(sqlite3_str *sql, const struct tm_database *d, const cha
 	return true;
 }
 
+/* Has the checkpoint behind one of the instants no stacks? Its blocks are then read one by one. */
+static bool lacks_stacks(const struct tm_database *d, const char *with, const char *instants) {
+	char *sql = sqlite3_mprintf("WITH %s no_more AS (SELECT 1)\n"
+				    "SELECT EXISTS (SELECT 1 FROM %s AS i JOIN process AS p ON p.id = i.process_id JOIN checkpoint AS c\n"
+				    "  ON c.id = (SELECT min(n.id) FROM checkpoint AS n WHERE n.trace_id = p.trace_id AND n.ts_ns > i.at_ns)\n"
+				    "  WHERE i.at_ns <= i.end_ns AND NOT c.has_stacks)",
+				    with, instants);
+	bool lacks = sql && tm_database_integer(d, sql, 0);
+	sqlite3_free(sql);
+	return lacks;
+}
+
 /* The view `allocation` would do; it is written out so that its rows are judged before they are joined. */
 #define NEAR_ROWS \
 	"SELECT w.checkpoint_id, a.id, o.process_id, o.heap_id, o.thread_id, a.size_bytes, a.alloc_ns, a.stack_id,\n" \
@@ -93,7 +105,8 @@ void tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const ch
 			 const char *suffix) {
 	bool in_window = window && tm_has_window(window), counts = d->has_checkpoints && !d->estimated && !in_window;
 	const char *bytes = tm_sql_sum_bytes(d);
-	if (in_window && make_blocks(sql, d, instants, window, TM_BY_STACK, suffix, "stack_id")) return;
+	bool reads_blocks = in_window || (window && counts && lacks_stacks(d, sqlite3_str_value(sql), instants));
+	if (reads_blocks && make_blocks(sql, d, instants, window, TM_BY_STACK, suffix, "stack_id")) return;
 	if (d->has_checkpoints) {
 		put_moments(sql, instants, suffix);
 		put_near(sql, suffix, counts ? " AND NOT w.has_stacks" : "");
@@ -143,18 +156,16 @@ struct group {
 	const char *join;
 };
 
-#define SITE_JOIN \
-	"  LEFT JOIN stack AS s ON s.id = b.stack_id LEFT JOIN frame AS f ON f.id = s.site_frame_id LEFT JOIN module AS m ON m.id = f.module_id\n"
 #define UPPER_BYTES "CASE b.key WHEN 0 THEN 15 WHEN 1073741824 THEN NULL ELSE 2 * b.key - 1 END"
 
 static const struct group groups[] = {
 	[TM_BY_STACK] = { true, NULL, ", stack_id, function, file, line, module, module_offset",
-			  ", b.stack_id, f.function, f.file, f.line, m.path AS module, f.module_offset", SITE_JOIN },
+			  ", b.stack_id, f.function, f.file, f.line, m.path AS module, f.module_offset", TM_SQL_SITE_JOIN("b") "\n" },
 	[TM_BY_SITE] = { true, NULL, ", function, file, line, module, module_offset",
-			 ", f.function, f.file, f.line, m.path AS module, f.module_offset", SITE_JOIN },
-	[TM_BY_FUNCTION] = { true, NULL, ", function, module", ", f.function, m.path AS module", SITE_JOIN },
-	[TM_BY_FILE] = { true, NULL, ", file", ", f.file", SITE_JOIN },
-	[TM_BY_LIBRARY] = { true, NULL, ", path", ", m.path", SITE_JOIN },
+			 ", f.function, f.file, f.line, m.path AS module, f.module_offset", TM_SQL_SITE_JOIN("b") "\n" },
+	[TM_BY_FUNCTION] = { true, NULL, ", function, module", ", f.function, m.path AS module", TM_SQL_SITE_JOIN("b") "\n" },
+	[TM_BY_FILE] = { true, NULL, ", file", ", f.file", TM_SQL_SITE_JOIN("b") "\n" },
+	[TM_BY_LIBRARY] = { true, NULL, ", path", ", m.path", TM_SQL_SITE_JOIN("b") "\n" },
 	[TM_BY_SCOPE] = { false, "a.scope_id", ", name, category", ", n.text AS name, k.text AS category",
 			  "  LEFT JOIN scope_packed AS s ON s.id = b.key LEFT JOIN scope_name AS n ON n.id = s.name_id\n"
 			  "  LEFT JOIN scope_name AS k ON k.id = s.category_id\n" },

@@ -60,10 +60,9 @@ void tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *inst
 	sqlite3_str_appendf(
 		sql,
 		",\n"
-		"live AS (\n  SELECT b.process_id, h.name AS heap, b.stack_id, b.live_bytes, b.live_count, s.function, s.file, s.line,\n"
-		"         s.module, s.module_offset, h.estimated%s\n"
-		"  FROM block AS b JOIN heap AS h ON h.id = b.heap_id\n"
-		"  LEFT JOIN site AS s ON s.process_id = b.process_id AND s.heap = h.name AND s.stack_id = b.stack_id)",
+		"live AS (\n  SELECT b.process_id, h.name AS heap, b.stack_id, b.live_bytes, b.live_count, f.function, f.file, f.line,\n"
+		"         m.path AS module, f.module_offset, h.estimated%s\n"
+		"  FROM block AS b JOIN heap AS h ON h.id = b.heap_id\n" TM_SQL_SITE_JOIN("b") ")",
 		d->estimated ? ",\n         round(sqrt(b.variance) / b.live_bytes, 4) AS relative_error" : "");
 }
 
@@ -222,9 +221,9 @@ void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_
 	if (!make_short_lived(sql, d, o)) put_short_lived(sql, d, o);
 	sqlite3_str_appendf(
 		sql,
-		",\nmade AS (\n  SELECT t.process_id, t.heap, t.stack_id, t.count, t.bytes, s.function, s.file, s.line, s.module,\n"
-		"         s.module_offset, s.estimated%s\n"
-		"  FROM short_lived AS t LEFT JOIN site AS s\n"
-		"  ON s.process_id = t.process_id AND s.heap = t.heap AND s.stack_id = t.stack_id)",
+		",\nmade AS (\n  SELECT t.process_id, t.heap, t.stack_id, t.count, t.bytes, f.function, f.file, f.line,\n"
+		"         m.path AS module, f.module_offset,\n"
+		"         (SELECT max(h.estimated) FROM heap AS h WHERE h.process_id = t.process_id AND h.name = t.heap) AS estimated%s\n"
+		"  FROM short_lived AS t\n" TM_SQL_SITE_JOIN("t") ")",
 		d->estimated ? ",\n         round(sqrt(t.variance) / t.bytes, 4) AS relative_error" : "");
 }

@@ -48,6 +48,11 @@ void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const st
  * temporary that do not come from elsewhere; with relative_error of bytes where the trace was sampled. */
 void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
+/* Frame f and module m of the site of a row's stack. To join the view `site` would make a row for every stack of the run first. */
+#define TM_SQL_SITE_JOIN(row) \
+	"  LEFT JOIN stack AS s ON s.id = " row ".stack_id LEFT JOIN frame AS f ON f.id = s.site_frame_id\n" \
+	"  LEFT JOIN module AS m ON m.id = f.module_id"
+
 /* Appends ", ... AS name": the standard error of one of the totals of `row`, a row of heap_summary, as a share of its column `bytes`. */
 enum tm_total { TM_TOTAL_ALLOCATED, TM_TOTAL_PEAK, TM_TOTAL_EXIT };
 void tm_sql_total_error(sqlite3_str *sql, enum tm_total total, const char *row, const char *bytes, const char *name);

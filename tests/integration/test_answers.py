@@ -176,6 +176,27 @@ def mappings_in_parts_and_reallocations(t):
     for first, last in ((a, b), (a, a + 5000), (0, end)):
         compare(t, one, other, "peak", "--from", f"{first}ns", "--to", f"{last}ns")
         compare(t, one, other, "peak", "--sites", "--from", f"{first}ns", "--to", f"{last}ns")
+    # Checkpoints keep no stacks where there are very many.
+    base = sqlite3.connect(one)
+    base.execute("update checkpoint set has_stacks = 0")
+    base.commit()
+    for heap in ((), ("--heap=mmap",)):
+        t.check(compare(t, one, other, "snapshot", "--at", f"{a}ns", *heap), "something is live")
+        compare(t, one, other, "snapshot", "--at", f"{b}ns", "--against", f"{a}ns", *heap)
+
+
+@test
+def sites_are_looked_up_stack_by_stack(t):
+    """A query that joins the view `site` makes it whole first, which takes seconds where a program has a million call stacks."""
+    _, db = two_databases(t, big_trace(t, "a.tmk", 2_000, 100, 30, 2, 5, 5))
+    base = sqlite3.connect(db)
+
+    def gathers(sql):
+        return any(row[3] == "MATERIALIZE site" for row in base.execute("explain query plan " + sql.strip().rstrip(";")))
+    t.check(gathers("select * from snapshot_stack k left join site s on s.process_id = 1 and s.heap = 'malloc' and s.stack_id = k.stack_id"), "the plan tells")
+    for question in (["snapshot", "--at=1us"], ["snapshot", "--at=exit"], ["leaks", "--from=start"], ["peak", "--sites", "--from=start"], ["temporary", "--from=start"]):
+        sql = t.run([os.path.join(t.build, "bin/tidemark"), question[0], db, *question[1:], "--sql"], status=0).text
+        t.check(not gathers(sql), f"{' '.join(question)}: all sites are gathered")
 
 
 @test
