@@ -15,8 +15,8 @@ static const struct tm_usage usage = {
 		"(view peak); a table goes on with the call stacks that made up the peak of each heap (view peak_site), which --sites\n"
 		"lists alone, in any format. With --from or --to it is the highest level within that window.\n"
 		"Without, a table also says how close another peak came, for how long the level was near it (view peak_shape), and which\n"
-		"stacks would bring it down (view peak_lever). Of threads, ranks, devices and scopes: views thread_peak, rank_peak,\n"
-		"device_peak, scope_peak.\n",
+		"stacks would bring that of a process down (view peak_lever; stacks of root heaps). Of threads, ranks, devices and\n"
+		"scopes: views thread_peak, rank_peak, device_peak, scope_peak.\n",
 	.examples = "tidemark peak run.db\n"
 		    "tidemark peak run.db --sites --heap=malloc --format=json\n"
 		    "tidemark peak run.db --from=mark:loaded --to=exit\n",
@@ -118,6 +118,14 @@ static int list_levers(const struct tm_database *d, const struct tm_options *o) 
 	return tm_listing_also(d, &options, &listing);
 }
 
+/* The peak of a process is one over its root heaps: no stack of another heap could lower it, and none is said to hold nothing of it. */
+static bool is_of_processes(const struct tm_database *d, const char *heap) {
+	char *sql = sqlite3_mprintf("SELECT EXISTS (SELECT 1 FROM heap WHERE is_root AND coalesce(name = %Q, true))", heap);
+	bool exists = !sql || tm_database_integer(d, sql, 1);
+	sqlite3_free(sql);
+	return exists;
+}
+
 /* A window has its peaks and sites only: what import added up is about the whole run. */
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (o->sites) return list_sites(d, o, tm_listing_run);
@@ -125,7 +133,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (!status) status = list_sites(d, o, tm_listing_also);
 	if (status || tm_has_window(o)) return status;
 	status = list_shape(d, o);
-	return status ? status : list_levers(d, o);
+	return status || !is_of_processes(d, o->heap) ? status : list_levers(d, o);
 }
 
 int tm_cmd_peak(int argc, char **argv) {
