@@ -11,7 +11,11 @@
 VERSION := 0.1.0
 BUILD ?= build
 # One name for one place, or the dependencies that were written under the one are not found under the other.
-override BUILD := $(patsubst $(CURDIR)/%,%,$(abspath $(or $(strip $(BUILD)),build)))
+inside = $(patsubst =%,%,$(subst =$(CURDIR)/,=,=$(1)))
+override BUILD := $(call inside,$(abspath $(call inside,$(if $(strip $(BUILD)),$(BUILD),build))))
+ifneq ($(words $(BUILD)),1)
+$(error cannot build in '$(BUILD)': make takes a name with a space for several; the place of this tree may have spaces, what BUILD adds may not)
+endif
 PREFIX ?= /usr/local
 CC ?= gcc
 CFLAGS ?= -O2 -g
@@ -185,22 +189,23 @@ format-check: ## compare the C lines that differ from BASE=HEAD with .clang-form
 format: ## rewrite the C lines that differ from BASE=HEAD in the style of .clang-format
 	@git clang-format --force --extensions=c,h $(BASE)
 
-DESTINATION = $(DESTDIR)$(PREFIX)
+space := $(subst ,, )
+destination = $(patsubst %,$(subst $(space),\ ,$(DESTDIR)$(PREFIX))/%,$(1))
 INSTALLED := bin/tidemark bin/tidemark-record lib/libtidemark.so lib/tidemark_vtab.so include/tidemark.h share/tidemark/tidemark.py share/man/man1/tidemark.1 share/man/man1/tidemark-record.1 \
 	share/bash-completion/completions/tidemark share/bash-completion/completions/tidemark-record
 
 install: all ## install under PREFIX (/usr/local), below DESTDIR if given; the tree may be moved afterwards
-	install -d $(addprefix $(DESTINATION)/,$(sort $(dir $(INSTALLED))))
-	install -m 755 $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(DESTINATION)/bin
-	install -m 755 $(BUILD)/lib/libtidemark.so $(BUILD)/lib/tidemark_vtab.so $(DESTINATION)/lib
-	install -m 644 recorder/tidemark.h $(DESTINATION)/include
-	install -m 644 recorder/tidemark.py $(DESTINATION)/share/tidemark
-	install -m 644 analyzer/tidemark.1 recorder/tidemark-record.1 $(DESTINATION)/share/man/man1
-	install -m 644 analyzer/tidemark.bash $(DESTINATION)/share/bash-completion/completions/tidemark
-	ln -sf tidemark $(DESTINATION)/share/bash-completion/completions/tidemark-record
+	install -d $(call destination,$(sort $(dir $(INSTALLED))))
+	install -m 755 $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(call destination,bin)
+	install -m 755 $(BUILD)/lib/libtidemark.so $(BUILD)/lib/tidemark_vtab.so $(call destination,lib)
+	install -m 644 recorder/tidemark.h $(call destination,include)
+	install -m 644 recorder/tidemark.py $(call destination,share/tidemark)
+	install -m 644 analyzer/tidemark.1 recorder/tidemark-record.1 $(call destination,share/man/man1)
+	install -m 644 analyzer/tidemark.bash $(call destination,share/bash-completion/completions/tidemark)
+	ln -sf tidemark $(call destination,share/bash-completion/completions/tidemark-record)
 
 uninstall: ## remove what install put under PREFIX
-	rm -f $(addprefix $(DESTINATION)/,$(INSTALLED))
+	rm -f $(call destination,$(INSTALLED))
 
 clean: ## remove the build output
 	rm -rf $(BUILD)

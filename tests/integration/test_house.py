@@ -87,7 +87,7 @@ def installed_and_moved(t):
     t.need("make")
     if t.sanitized:
         t.skip("an installation with sanitizers is nobody's")
-    tree = t.path("tree")
+    tree = t.path("a tree")
     t.run(["make", "-C", ROOT, f"BUILD={t.build}", "install", "PREFIX=/opt/tidemark", f"DESTDIR={tree}"], status=0)
     moved = t.path("elsewhere")
     os.rename(os.path.join(tree, "opt/tidemark"), moved)
@@ -110,6 +110,25 @@ def a_build_is_the_same_by_any_name(t):
     relative, absolute = (t.run([*would, f"BUILD={path}"], status=0).text for path in (os.path.relpath(t.build, ROOT), os.path.abspath(t.build)))
     t.check(" -c " in relative, f"schema/kinds.h makes nothing anew: {relative}")
     t.equal(absolute, relative, "the work")
+
+
+@test
+def a_clone_whose_path_has_spaces(t):
+    """It is built as any other, and `make clean` removes nothing of what lies beside it; where make would take BUILD for several names, it says so."""
+    t.need("make")
+    clone = t.path("a b  c/tidemark")
+    os.makedirs(clone)
+    shutil.copy(os.path.join(ROOT, "Makefile"), clone)
+    for part in ("schema", "recorder", "analyzer", "report"):
+        os.symlink(os.path.join(ROOT, part), os.path.join(clone, part))
+    here, there = (t.run(["make", "-C", place, "-n", "BUILD=none", "all"], status=0).text.splitlines() for place in (ROOT, clone))
+    t.check(any(" -c " in line for line in here), f"nothing would be built: {here[:5]}")
+    t.equal(there[1:-1], here[1:-1], "what would be done")  # without make's lines about directories
+    for build in ("", "build", "./build/", f"{clone}/build"):
+        cleaned = t.run(["make", "-C", clone, "-n", "--no-print-directory", "clean"], env={"BUILD": build or None}, status=0)
+        t.equal(cleaned.text, "rm -rf build\n", f"make clean BUILD={build}")
+    refused = t.run(["make", "-C", clone, "-n", "clean", f"BUILD={t.path('a b')}"], status=2)
+    t.check("cannot build in '" in refused.errors and "rm" not in refused.text, f"{refused.text}{refused.errors}")
 
 
 @test
