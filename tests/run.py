@@ -210,6 +210,13 @@ def main():
     parser.add_argument("--jobs", type=int, default=min(3, os.cpu_count() or 1), help="how many at a time")
     arguments = parser.parse_args()
     arguments.build = os.path.abspath(arguments.build)
+    if re.search(r"[\s:]", arguments.build):
+        parser.error(f"cannot test '{arguments.build}': the loader preloads nothing whose path has a blank or a colon; build elsewhere, with make BUILD=DIR")
+    # Nor do TIDEMARK_OPTIONS, heaptrack and LeakSanitizer take such a path, and browsers make sockets there, whose paths are short.
+    if re.search(r"[\s:]", tempfile.gettempdir()) or len(tempfile.gettempdir()) > 60:
+        for name in ("TMPDIR", "TEMP", "TMP"):
+            os.environ.pop(name, None)
+        tempfile.tempdir = None
     # Started in a shell's background, by nohup or by a build server, some signals are ignored or blocked; the tests' programs must not inherit that.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGINT, signal.default_int_handler)
