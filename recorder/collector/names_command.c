@@ -84,12 +84,22 @@ static const struct option options[] = {
 	{ 0 },
 };
 
+static int take_trace(struct command *c, const char *path) {
+	if (c->trace) return misuse("one trace at a time, this is a second one:", path);
+	c->trace = path;
+	return 0;
+}
+
 /* 0; USAGE; or -1: help was asked for and shown. */
 static int parse(struct command *c, int argc, char **argv) {
 	optind = 0; /* start anew, whatever was parsed before */
 	opterr = 0;
-	for (int taken; (taken = getopt_long(argc, argv, ":o:q", options, NULL)) != -1;) {
+	/* The leading - gives operands as values of 1 where they stand: with POSIXLY_CORRECT nothing behind the first one would be an option. */
+	for (int taken; (taken = getopt_long(argc, argv, "-:o:q", options, NULL)) != -1;) {
 		switch (taken) {
+		case 1:
+			if (take_trace(c, optarg)) return USAGE;
+			break;
 		case 'o': c->output = optarg; break;
 		case 'q': c->quiet = true; break;
 		case OPTION_DEBUG_DIR: c->debug_dirs[c->debug_dir_count++] = optarg; break;
@@ -101,10 +111,9 @@ static int parse(struct command *c, int argc, char **argv) {
 		default: return misuse("unknown option", argv[optind - 1]);
 		}
 	}
-	if (optind == argc) return misuse("no trace to name", NULL);
-	if (optind + 1 < argc) return misuse("one trace at a time, this is a second one:", argv[optind + 1]);
-	c->trace = argv[optind];
-	return 0;
+	for (; optind < argc; optind++)
+		if (take_trace(c, argv[optind])) return USAGE;
+	return c->trace ? 0 : misuse("no trace to name", NULL);
 }
 
 /* ---- failures: one line each */

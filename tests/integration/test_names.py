@@ -530,6 +530,19 @@ def failures(t):
 
 
 @test
+def options_behind_the_trace(t):
+    """Also where POSIXLY_CORRECT lets getopt end at the first word that is no option; the recorder names its own dumps so."""
+    path = build(t, "g++", ["-O2", "-g"])
+    trace = write_trace(t, [Module(path, text_addresses(path))])
+    for arguments in ([trace, "-o", t.path("behind.tmk"), "--quiet"], ["-o", t.path("before.tmk"), "--quiet", trace], ["-o", t.path("last.tmk"), "-q", "--", trace]):
+        done = t.run([t.recorder, "names", *arguments], env={"POSIXLY_CORRECT": "1"}, status=0)
+        t.equal(done.errors, "", f"what {arguments} says")
+    for arguments in ([trace, "--", trace], ["--", trace, "-q"], ["--", trace, trace]):
+        done = t.run([t.recorder, "names", *arguments], env={"POSIXLY_CORRECT": "1"}, status=2)
+        t.check("names: one trace at a time" in done.errors, done.errors)
+
+
+@test
 def hostile_programs(t):
     """Damaged programs must neither end the recorder nor hang it; the trace gets the names that are to be had."""
     path = build(t, "g++", ["-O1", "-g"])
