@@ -68,10 +68,14 @@ def run(command, timeout, **options):
         return None, out, err
 
 
+# What changes what programs do with memory, what rank they are, or what Python, git and the shell do: figures are those of a plain environment.
+OTHERS = re.compile(r"MALLOC_|GLIBC_TUNABLES$|LD_PRELOAD$|MAKEFLAGS$|MAKELEVEL$|MFLAGS$|NO_COLOR$|PYTHON(?!PATH$)|GIT_|CDPATH$|ENV$|BASH_ENV$|"
+                    r"(SLURM|OMPI|PMIX|PMI|PALS|PBS|LSB)_|MPI_LOCALRANKID$|(LOCAL_)?RANK$|WORLD_SIZE$|JOB_ID$")
+
+
 def environment(build):
     asked = ("TIDEMARK_TORCH_PYTHON", "TIDEMARK_TEST_")  # interpreters that the tests shall look at, too
-    env = {k: v for k, v in os.environ.items() if (k.startswith(asked) or not k.startswith("TIDEMARK_")) and
-           k not in ("LD_PRELOAD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "NO_COLOR")}
+    env = {k: v for k, v in os.environ.items() if k.startswith(asked) or not (k.startswith("TIDEMARK_") or OTHERS.match(k))}
     env.update(BUILD=build, FIXTURES=os.path.join(ROOT, "fixtures"), SCHEMA=os.path.join(ROOT, "schema"),
                PATH=os.path.join(build, "bin") + os.pathsep + env["PATH"], LC_ALL="C.UTF-8", COLUMNS="160",
                # For `make asan` and its kin; without a sanitizer nobody reads them.
