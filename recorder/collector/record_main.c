@@ -20,6 +20,7 @@
 #include "signals.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -357,9 +358,17 @@ static int finish_output(int result, int unwritten) {
 	return unwritten;
 }
 
+/* Where a standard stream is closed, the session or the trace would be opened in its place, and our messages written into it. What holds the place can be
+ * neither read nor written, as what is closed, and the command finds it closed. */
+static void hold_closed_streams(void) {
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0) open("/", O_PATH | O_CLOEXEC);
+}
+
 int main(int argc, char **argv) {
 	struct tm_collector *c = &collector;
 	char error[512];
+	hold_closed_streams();
 	if (argc > 1 && !strcmp(argv[1], "names")) return finish_output(tm_names_command(argc - 1, argv + 1), EXIT_FAILURE);
 	if (argc > 1 && !strcmp(argv[1], "dump")) return finish_output(tm_dump_command(argc - 1, argv + 1), EXIT_FAILURE);
 	if (argc == 2 && !strcmp(argv[1], TM_AHEAD_COMMAND)) tm_names_reader_serve(0);

@@ -176,6 +176,24 @@ def output_names(t):
 
 
 @test
+def closed_standard_streams(t):
+    """Whichever are closed: no message lands in the session or the trace, and the command finds those descriptors that it would find anyway."""
+    show = ["sh", "-c", "for fd in 0 1 2 3 4 5; do test -e /proc/self/fd/$fd && echo $fd >&9; done 9>seen; true"]
+    for closed in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
+        def through(command, redirections=" ".join(f"{fd}>&-" for fd in closed)):
+            t.run(["sh", "-c", f'exec "$@" {redirections}', "sh", *command], status=0)
+        trace = t.path("without_" + "".join(map(str, closed)) + ".tmk")
+        through([t.recorder, "-o", trace, "--", t.program("leak.c")])
+        with open(trace, "rb") as file:
+            t.check(b"tidemark-record:" not in file.read(), f"without {closed}: a message is in the trace")
+        t.equal(t.imported(trace).row("select complete, cut_reason from trace"), (1, None), f"without {closed}: complete, cut")
+        for recorder in ([], [t.recorder, "--force", "-o", trace, "--"]):
+            through([*recorder, *show])
+            with open(t.path("seen"), encoding="ascii") as file:
+                t.equal(file.read().split(), [str(fd) for fd in range(3) if fd not in closed], f"without {closed}: the command's descriptors, {recorder}")
+
+
+@test
 def usage(t):
     for arguments in (["record"], ["record", "--no-such-option", "--", "true"], ["record", "--sample=many", "--", "true"], ["no-such-verb"],
                       ["record", "--stacks=some", "--", "true"]):
