@@ -20,6 +20,7 @@
 #define RING_COUNT_MAX 4096u
 #define RING_COUNT_MIN 16u
 #define RING_BYTES_MIN (64u << 10)
+#define OWN_ROOM_BYTES ((size_t)8 << 20)
 #define SESSION_BYTES_MAX (16ull << 30) /* of address space; memory is used only where rings are */
 
 void tm_futex_wake(_Atomic uint32_t *word) {
@@ -91,13 +92,15 @@ static int try_size(struct tm_session *s, uint32_t ring_count, uint64_t ring_byt
 
 /* A limit on file sizes or address space may not allow all that we would like: try with fewer and then smaller rings before giving up. */
 static int size_and_map(struct tm_session *s, uint64_t wanted_bytes) {
+	/* What is mapped must leave room for our own tables and for the files that names are read from. */
+	void *room = mmap(NULL, OWN_ROOM_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	int result = -ENOMEM;
-	for (uint64_t bytes = wanted_bytes; bytes >= RING_BYTES_MIN; bytes /= 2)
-		for (uint32_t count = RING_COUNT_MAX; count >= RING_COUNT_MIN; count /= 2) {
+	for (uint64_t bytes = wanted_bytes; result && bytes >= RING_BYTES_MIN; bytes /= 2)
+		for (uint32_t count = RING_COUNT_MAX; result && count >= RING_COUNT_MIN; count /= 2) {
 			if (count > RING_COUNT_MIN && tm_ring_bytes_before(bytes, count) > SESSION_BYTES_MAX) continue;
 			result = try_size(s, count, bytes);
-			if (result == 0) return 0;
 		}
+	if (room != MAP_FAILED) munmap(room, OWN_ROOM_BYTES);
 	return result;
 }
 
