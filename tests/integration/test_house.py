@@ -69,7 +69,7 @@ def manual_is_well_formed(t):
 @test
 def completion(t):
     t.need("bash")
-    script = f"""source {ROOT}/analyzer/tidemark.bash
+    script = f"""source '{ROOT}/analyzer/tidemark.bash'
 try() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _tidemark; echo "${{COMPREPLY[@]}}"; }}
 try tidemark lea; try tidemark-record --sta; try tidemark leaks --lim; try tidemark record --stacks = f
 try tidemark leaks run.db --format = j; try tidemark snapshot run.db --by = fu; try tidemark top --by = s; try tidemark export sp
