@@ -94,19 +94,21 @@ static inline __attribute__((always_inline)) bool goes_on(const struct tm_python
 	const struct tm_python_frame *end = s->last + s->depth;
 
 	for (; f < end; f++) {
-		uintptr_t instr, same = f->frame;
+		uintptr_t changed, same = f->frame;
 
 		__asm__("" : "+r"(same)); /* the compiler is not to see that it is: it is known sooner, so that all frames are fetched at once */
 		if (frame != f->frame) return false;
 		frame = same;
 		if (codes && (tm_python_word(frame, code) & ~(uintptr_t)7) != f->code) return false;
-		if (kind == TM_PYTHON_OBJECTS) instr = (uintptr_t)(uint32_t) * (const int32_t *)(frame + at_instr) << 1 | 1;
+		if (kind == TM_PYTHON_OBJECTS) changed = f->instr ^ ((uintptr_t)(uint32_t) * (const int32_t *)(frame + at_instr) << 1 | 1);
 		else if (kind == TM_PYTHON_INNER_311)
-			instr = tm_python_word(frame, at_instr) | *(const uint8_t *)(frame + entry); /* a bool */
-		else instr = tm_python_word(frame, at_instr) | (f->instr & 1);
-		if (instr != f->instr) return false;
+			changed = f->instr ^ (tm_python_word(frame, at_instr) | *(const uint8_t *)(frame + entry)); /* a bool */
+		else
+			changed = (f->instr ^ tm_python_word(frame, at_instr)) &
+				  ~(uintptr_t)1; /* whether it is called by native code is seen below */
+		if (changed) return false;
 		frame = tm_python_word(frame, at_previous);
-		if (kind != TM_PYTHON_INNER || !(instr & 1) || !tm_python_plausible(frame)) continue;
+		if (kind != TM_PYTHON_INNER || !(f->instr & 1) || !tm_python_plausible(frame)) continue;
 		if (*(const uint8_t *)(frame + p->owner) < OWNED_BY_C) return false;
 		skip_entries(p, &frame);
 	}
@@ -334,7 +336,8 @@ TM_HOT unsigned tm_python_take(struct tm_thread *t) {
 	if (TM_LIKELY(!atomic_load_explicit(&p->leaving, memory_order_relaxed))) {
 		if (p->kind == TM_PYTHON_OBJECTS) flags = take(t, p, TM_PYTHON_OBJECTS, true);
 		else if (p->kind == TM_PYTHON_INNER_311) flags = take(t, p, TM_PYTHON_INNER_311, false);
-		else flags = take(t, p, TM_PYTHON_INNER, p->copies != 0);
+		else if (p->copies) flags = take(t, p, TM_PYTHON_INNER, true);
+		else flags = take(t, p, TM_PYTHON_INNER, false);
 	}
 	atomic_store_explicit(&t->ring->walking, 0, memory_order_release);
 	return flags;
