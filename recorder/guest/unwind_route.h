@@ -209,12 +209,17 @@ static inline void tm_route_note_use(struct tm_route *r) {
 
 /* What is done over and over goes the same routes one after the other, and what the program computes meanwhile drives them out of the caches. So each says
  * which came after it the last time; that one is fetched when it has been gone, and looked at before all others. */
-static inline void tm_route_fetch_next(struct tm_thread *t, struct tm_route *r) {
-	struct tm_routes *all = t->routes;
-	unsigned me = (unsigned)(r - all->routes), next = r->next, at = next % TM_ROUTES;
+static inline void tm_route_expect(const struct tm_thread *t, const struct tm_route *r) {
+	unsigned me = (unsigned)(r - t->routes->routes);
 	if (!tm_route_is_short(r)) me |= TM_ROUTE_NEXT_HAS_REST;
 	if (r->framed & TM_ROUTE_USES) me |= TM_ROUTE_NEXT_HAS_USES;
-	if (t->route_before && t->route_before->next != me) t->route_before->next = (uint16_t)me;
+	if (t->route_before) t->route_before->next = (uint16_t)me;
+}
+
+static inline void tm_route_fetch_next(struct tm_thread *t, struct tm_route *r) {
+	struct tm_routes *all = t->routes;
+	unsigned next = r->next, at = next % TM_ROUTES;
+	if (r != t->route_expected) tm_route_expect(t, r);
 	t->route_before = r;
 	t->route_expected = &all->routes[at];
 	__builtin_prefetch(t->route_expected);
@@ -231,7 +236,10 @@ static inline void tm_route_fetch_next(struct tm_thread *t, struct tm_route *r) 
 static inline void tm_route_put_four(const struct tm_thread *t, const uintptr_t *pcs, const uint16_t *offsets, uint32_t at, uintptr_t slot) {
 	uintptr_t *slots = t->sps + at;
 	memcpy(t->pcs + at, pcs, 4 * sizeof *pcs);
-	for (unsigned i = 0; i < 4; i++) slots[i] = slot + 8 * (uintptr_t)offsets[i];
+	slots[0] = slot + 8 * (uintptr_t)offsets[0];
+	slots[1] = slot + 8 * (uintptr_t)offsets[1];
+	slots[2] = slot + 8 * (uintptr_t)offsets[2];
+	slots[3] = slot + 8 * (uintptr_t)offsets[3];
 }
 
 /* Behind the frames that are kept, where there is room for TM_ROUTE_FRAMES. */
