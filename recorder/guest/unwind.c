@@ -37,7 +37,7 @@ void tm_unwind_prepare(struct tm_thread *t, void *memory) {
 	t->framed = (uint8_t *)(t->pairs + t->capacity);
 	t->routes = (struct tm_routes *)(((uintptr_t)(t->framed + 2 * t->capacity) + ROUTES_ALIGNED - 1) & ~(uintptr_t)(ROUTES_ALIGNED - 1));
 	t->route_before = NULL;
-	t->route_expected = t->routes->routes;
+	t->route_expected = (struct tm_route *)t->routes; /* the first one; elsewhere there is none */
 }
 
 /* --- a walk --- */

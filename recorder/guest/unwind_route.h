@@ -76,7 +76,7 @@ struct tm_route_uses {
 #define TM_ROUTES_FEW 4u /* a main thread that learned as many will learn more, each on a page of its own at first: it gets all pages at once */
 
 struct tm_routes {
-	_Alignas(128) struct tm_route routes[TM_ROUTES];
+	_Alignas(128) struct tm_route routes[TM_ROUTES]; /* first: unwind.c */
 	struct tm_route_rest rests[TM_ROUTE_RESTS];
 	struct tm_route_uses uses[TM_ROUTE_USERS];
 	uint16_t seconds[1u << TM_ROUTE_SECONDS_BITS]; /* by the innermost address: where the second lies, in words */
