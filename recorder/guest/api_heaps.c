@@ -85,12 +85,10 @@ static struct tm_stats_slot *take_slot(void) {
 /* True: the question is in the ring. */
 static bool ask(const struct tm_stats_slot *slot, const char *heap) {
 	struct tm_thread *t = tm_enter();
-	uint64_t number = (uint64_t)(slot - tm_guest.shm->stats), before;
+	uint64_t number = (uint64_t)(slot - tm_guest.shm->stats);
 	bool said;
 	if (!t) return false;
-	before = t->pos;
-	tm_emit_control(t, TM_CTL_STATS, 0, 0, &number, 1, heap, strnlen(heap, TM_NAME_KEPT));
-	said = t->pos != before;
+	said = tm_emit_control(t, TM_CTL_STATS, 0, 0, &number, 1, heap, strnlen(heap, TM_NAME_KEPT));
 	tm_ring_for_attention();
 	tm_leave(t);
 	return said;

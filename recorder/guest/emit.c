@@ -324,14 +324,14 @@ static bool emit_control_piece(struct tm_thread *t, enum tm_control_op op, unsig
 	return true;
 }
 
-void tm_emit_control(struct tm_thread *t, enum tm_control_op op, unsigned flags, unsigned x, const uint64_t *words, unsigned word_count,
+bool tm_emit_control(struct tm_thread *t, enum tm_control_op op, unsigned flags, unsigned x, const uint64_t *words, unsigned word_count,
 		     const char *text, size_t n) {
 	while (n > TM_RING_TEXT_MAX) {
-		if (!emit_control_piece(t, op, flags | TM_RING_MORE, x, words, word_count, text, TM_RING_TEXT_MAX)) return;
+		if (!emit_control_piece(t, op, flags | TM_RING_MORE, x, words, word_count, text, TM_RING_TEXT_MAX)) return false;
 		text += TM_RING_TEXT_MAX;
 		n -= TM_RING_TEXT_MAX;
 	}
-	emit_control_piece(t, op, flags, x, words, word_count, text, n);
+	return emit_control_piece(t, op, flags, x, words, word_count, text, n);
 }
 
 void tm_emit_note(struct tm_thread *t, const char *kind, const char *text) {

@@ -221,8 +221,9 @@ void tm_emit_map(struct tm_thread *t, enum tm_op op, const void *addr, size_t si
 void tm_emit_unmap(struct tm_thread *t, enum tm_op op, const void *old, size_t old_size, uint64_t begin);
 void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const void *old, size_t old_size, uint64_t begin, const void *frame);
 void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n);
-/* A control record of shm.h: `words` behind the ticks, then text (cut into pieces of TM_RING_TEXT_MAX with TM_RING_MORE where it is long). */
-void tm_emit_control(struct tm_thread *t, enum tm_control_op op, unsigned flags, unsigned x, const uint64_t *words, unsigned word_count,
+/* A control record of shm.h: `words` behind the ticks, then text (cut into pieces of TM_RING_TEXT_MAX with TM_RING_MORE where it is long). False: it is
+ * lost. */
+bool tm_emit_control(struct tm_thread *t, enum tm_control_op op, unsigned flags, unsigned x, const uint64_t *words, unsigned word_count,
 		     const char *text, size_t n);
 void tm_emit_note(struct tm_thread *t, const char *kind, const char *text); /* a NOTE: kind, NUL, text */
 

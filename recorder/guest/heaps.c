@@ -139,9 +139,7 @@ static bool is_told(const uint64_t *told, uint32_t at) {
 /* False: there was no room for the record. */
 static bool tell(struct tm_thread *t, uint64_t *told, uint32_t at, enum tm_control_op op, unsigned x, const uint64_t *words, unsigned count,
 		 const char *text, size_t n) {
-	uint64_t before = t->pos;
-	tm_emit_control(t, op, 0, x, words, count, text, n);
-	if (t->pos == before) return false;
+	if (!tm_emit_control(t, op, 0, x, words, count, text, n)) return false;
 	told[at / 64] |= 1ull << at % 64;
 	return true;
 }

@@ -199,6 +199,7 @@ void tm_python_codes_free(struct tm_python_thread *s) {
 TM_COLD static bool emit_code(struct tm_thread *t, const struct tm_python_code *c, uint32_t number) {
 	size_t size = table_size(c->table), file_bytes, n, room;
 	uint64_t words[2] = { number, (c->numbers & 0xffffffffu) | (uint64_t)lines_kind() << 32 };
+	bool written;
 	char *text;
 
 	if (size > TABLE_MAX_BYTES) size = 0;
@@ -209,9 +210,9 @@ TM_COLD static bool emit_code(struct tm_thread *t, const struct tm_python_code *
 	n += put_text(text + n, c->name);
 	text[n++] = 0;
 	if (size) memcpy(text + n, (const char *)c->table + tm_python.bytes_data, size);
-	tm_emit_control(t, TM_CTL_PYTHON_CODE, 0, (unsigned)file_bytes, words, 2, text, n + size);
+	written = tm_emit_control(t, TM_CTL_PYTHON_CODE, 0, (unsigned)file_bytes, words, 2, text, n + size);
 	if (text != t->python->text) tm_raw_unmap(text, room);
-	return !t->after_loss;
+	return written;
 }
 
 TM_HOT uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code) {

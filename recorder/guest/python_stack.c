@@ -210,12 +210,13 @@ static uint64_t instruction_offset(const struct tm_python_frame *f) {
 	return offset >= 0 && offset < SENT_BEFORE ? (uint64_t)offset : SENT_BEFORE;
 }
 
-static void announce(struct tm_thread *t) {
+static bool announce(struct tm_thread *t) {
 	for (unsigned i = 0; i < tm_python.run_count; i++) {
 		uint64_t words[2] = { tm_python.runs[i].low, tm_python.runs[i].high };
 
-		tm_emit_control(t, TM_CTL_PYTHON_RUN, 0, 0, words, 2, NULL, 0);
+		if (!tm_emit_control(t, TM_CTL_PYTHON_RUN, 0, 0, words, 2, NULL, 0)) return false;
 	}
+	return true;
 }
 
 /* Writes the stack in s->next, of which `keep` outer frames are the last one's. false: it could not be. */
@@ -223,12 +224,13 @@ TM_HOT static bool send(struct tm_thread *t, struct tm_python_thread *s, uint32_
 	uint32_t fresh = depth - keep;
 	uint64_t *r;
 
-	if (!s->announced) announce(t);
+	if (!s->announced && !announce(t)) return false;
+	s->announced = true;
 	for (uint32_t i = 0; i < fresh; i++) {
 		struct tm_python_frame *f = &s->next[i];
 		uint32_t number = tm_python_code_number(t, f->code);
 
-		if (!number || t->after_loss) return false;
+		if (!number) return false;
 		s->words[i] = number | instruction_offset(f) << 32 | (f->instr & 1 ? SENT_NATIVE : 0);
 	}
 	if (!tm_reserve(t, 2 + fresh, 0, &r)) return false;
@@ -236,7 +238,6 @@ TM_HOT static bool send(struct tm_thread *t, struct tm_python_thread *s, uint32_
 	r[1] = tm_in_order(t, tm_now());
 	memcpy(r + 2, s->words, fresh * sizeof *r);
 	tm_advance(t, 2 + fresh);
-	s->announced = true;
 	return true;
 }
 

@@ -278,6 +278,31 @@ probe()
 
 
 @test
+def first_sample(t):
+    """The first block of a fork's child or a thread that is recorded, long after its start, has its lines as all others have."""
+    text = """import os, threading
+from probe import libc
+def first(): libc.free(libc.malloc(64 << 20))
+def second(): libc.free(libc.malloc(65 << 20))
+def work():
+    first()
+    second()
+work()
+pid = os.fork()
+if not pid:
+    work()
+    os._exit(0)
+os.waitpid(pid, 0)
+x = threading.Thread(target=work); x.start(); x.join()
+"""
+    for python in each(t):
+        db = t.imported(t.record([python.path, write(t, "first.py", text)], "--sample=1MiB"))
+        for name, size in (("first", 64 << 20), ("second", 65 << 20)):
+            stacks = db.rows("SELECT stack_id FROM allocation WHERE size_bytes = ?", size)
+            t.equal([[f[2] for f in python_frames(db, stack)[:2]] for (stack,) in stacks], [[name, "work"]] * 3, f"{python}: {name}")
+
+
+@test
 def finalization(t):
     """atexit functions have their stacks; what __del__ allocates while modules go is there, and nothing crashes, daemon threads in C code included."""
     text = """import atexit, ctypes, sys, threading
