@@ -135,8 +135,13 @@ static char *verdicts(const struct tm_database *d, const struct tm_options *o, c
 		",\nmeasured(budget, process_id, measured_bytes, allowed_bytes, measured_count, allowed_count) AS (\n%s),\n"
 		"verdict AS (\n  SELECT m.budget, m.process_id, p.rank, p.command, m.measured_bytes, m.allowed_bytes, m.measured_count,\n"
 		"    m.allowed_count, CASE WHEN coalesce(m.measured_bytes > m.allowed_bytes, m.measured_count > m.allowed_count) THEN 'exceeded'"
-		" ELSE 'ok' END AS verdict\n  FROM measured AS m JOIN process AS p ON p.id = m.process_id)",
+		" ELSE 'ok' END AS verdict,\n    ",
 		budgets);
+	/* A sampled trace has all blocks of other heaps than malloc's. */
+	if (o->heap)
+		sqlite3_str_appendf(all, "(SELECT max(h.estimated) FROM heap AS h WHERE h.process_id = p.id AND h.name = %Q)", o->heap);
+	else sqlite3_str_appendall(all, "p.estimated");
+	sqlite3_str_appendall(all, " AS estimated\n  FROM measured AS m JOIN process AS p ON p.id = m.process_id)");
 	sqlite3_free(budgets);
 	return sqlite3_str_finish(all);
 }
@@ -231,8 +236,8 @@ static void put_case(struct tm_bytes *out, const struct tm_database *d, const st
 		return;
 	}
 	long long measured = sqlite3_column_int64(row, in_bytes ? 4 : 6), allowed = sqlite3_column_int64(row, in_bytes ? 5 : 7);
-	tm_put_format(out, "\">\n    <failure type=\"%s\" message=\"%lld %s, %lld allowed\">", budget, measured,
-		      in_bytes ? "bytes" : "allocations", allowed);
+	tm_put_format(out, "\">\n    <failure type=\"%s\" message=\"%lld %s%s, %lld allowed\">", budget, measured,
+		      in_bytes ? "bytes" : "allocations", sqlite3_column_int(row, 9) ? " (estimated from a sample)" : "", allowed);
 	put_sites(out, d, o, suppressed, row);
 	tm_put_format(out, "</failure>\n  </testcase>\n");
 }

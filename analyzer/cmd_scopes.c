@@ -149,7 +149,7 @@ static const char tree[] =
 	" AS total_net_bytes,\n"
 	"         coalesce(sum(a.retained_bytes - coalesce(o.retained_bytes, 0)), 0) AS retained_bytes,\n"
 	"         max(a.peak_growth_bytes) AS peak_growth_bytes,\n"
-	"         max(a.peak_own_bytes) AS peak_own_bytes\n"
+	"         max(a.peak_own_bytes) AS peak_own_bytes, coalesce(h.estimated, 0) AS estimated\n"
 	"  FROM path AS p JOIN spent AS t ON t.path = p.path LEFT JOIN scope_instance_aggregate AS a ON a.scope_id = p.id\n"
 	"  LEFT JOIN shared AS o ON o.scope_id = a.scope_id AND o.heap_id = a.heap_id LEFT JOIN heap AS h ON h.id = a.heap_id\n"
 	"  WHERE h.name IS NOT NULL OR NOT EXISTS (SELECT 1 FROM path AS q JOIN scope_instance_aggregate AS b ON b.scope_id = q.id"
@@ -163,7 +163,7 @@ static const char tree[] =
 	"  SELECT *, row_number() OVER () AS place FROM inward),\n"
 	"tree AS (\n"
 	"  SELECT process_id, heap, %s AS name, category, depth, calls, duration_ns, self_allocated_bytes, total_allocated_bytes,\n"
-	"         total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes, place FROM sorted)";
+	"         total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes, estimated, place FROM sorted)";
 
 static int list_tree(const struct tm_database *d, const struct tm_options *o, const char *where) {
 	bool is_table = o->format == TM_FORMAT_TABLE;
@@ -176,7 +176,7 @@ static int list_tree(const struct tm_database *d, const struct tm_options *o, co
 	struct tm_listing listing = {
 		.with = with,
 		.columns = "process_id, heap, name, category, depth, calls, duration_ns, self_allocated_bytes, total_allocated_bytes,\n"
-			   "  total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes",
+			   "  total_net_bytes, retained_bytes, peak_growth_bytes, peak_own_bytes, estimated",
 		.source = "tree",
 		.where = where,
 		.order = "place",
@@ -224,9 +224,9 @@ static const char torch[] =
 	"  WHERE u.around IS NULL OR u.around NOT IN (SELECT id FROM again)),\n"
 	"wanted AS MATERIALIZED (SELECT id, process_id FROM heap WHERE name %s),\n"
 	"event AS (\n"
-	"  SELECT a.heap_id, a.alloc_ns AS ts_ns, 1 AS rank, a.size_bytes AS bytes, NULL AS scope_id FROM allocation AS a\n"
+	"  SELECT a.heap_id, a.alloc_ns AS ts_ns, 1 AS rank, %s AS bytes, NULL AS scope_id FROM allocation AS a\n"
 	"  WHERE a.heap_id IN (SELECT id FROM wanted)\n"
-	"  UNION ALL SELECT a.heap_id, a.free_ns, 1, -a.size_bytes, NULL FROM allocation AS a\n"
+	"  UNION ALL SELECT a.heap_id, a.free_ns, 1, -%s, NULL FROM allocation AS a\n"
 	"  WHERE a.free_ns IS NOT NULL AND a.heap_id IN (SELECT id FROM wanted)\n"
 	"  UNION ALL SELECT h.id, s.start_ns, 0, 0, s.id FROM lies AS s JOIN wanted AS h ON h.process_id = s.process_id\n"
 	"  UNION ALL SELECT h.id, s.end_ns, 2, 0, s.id FROM lies AS s JOIN wanted AS h ON h.process_id = s.process_id),\n"
@@ -241,7 +241,8 @@ static const char torch[] =
 	"  GROUP BY s.around, u.heap_id),\n"
 	"torch AS (\n"
 	"  SELECT s.process_id, h.name AS heap, s.name, s.category, count(*) AS calls,\n"
-	"         sum(u.bytes - coalesce(i.bytes, 0)) AS self_net_bytes, sum(u.bytes) AS total_net_bytes\n"
+	"         CAST(round(sum(u.bytes - coalesce(i.bytes, 0))) AS INTEGER) AS self_net_bytes,\n"
+	"         CAST(round(sum(u.bytes)) AS INTEGER) AS total_net_bytes, h.estimated\n"
 	"  FROM used AS u JOIN lies AS s ON s.id = u.scope_id JOIN heap AS h ON h.id = u.heap_id\n"
 	"  LEFT JOIN inside AS i ON i.around = u.scope_id AND i.heap_id = u.heap_id\n"
 	"  GROUP BY s.process_id, h.name, s.name, s.category)";
@@ -250,7 +251,8 @@ static int list_torch(const struct tm_database *d, const struct tm_options *o, c
 	bool is_torch = !o->category || strncmp(o->category, "torch.", 6) == 0;
 	char *seen = is_torch ? sqlite3_mprintf("%s", torch_seen) : sqlite3_mprintf("s.category = %Q", o->category);
 	char *heaps = o->heap ? sqlite3_mprintf("= %Q", o->heap) : sqlite3_mprintf("LIKE 'torch.%%'");
-	char *with = seen && heaps ? sqlite3_mprintf(torch, seen, heaps) : NULL;
+	const char *bytes = d->estimated ? "a.size_bytes * a.weight" : "a.size_bytes";
+	char *with = seen && heaps ? sqlite3_mprintf(torch, seen, heaps, bytes, bytes) : NULL;
 	struct tm_listing listing = {
 		.with = with,
 		.source = "torch",
@@ -258,6 +260,7 @@ static int list_torch(const struct tm_database *d, const struct tm_options *o, c
 		.order = "total_net_bytes DESC, process_id, heap, name, category",
 		.has_heap = true,
 		.nothing = "no scopes of PyTorch were recorded; --category chooses others",
+		.estimated = { "self_net_bytes", "total_net_bytes" },
 	};
 	int status = with ? tm_listing_run(d, o, &listing) : tm_fail("cannot read '%s': out of memory", d->path);
 	sqlite3_free(with);

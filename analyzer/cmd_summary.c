@@ -57,7 +57,8 @@ static const struct tm_listing recordings = {
 };
 
 static const struct tm_listing processes = {
-	.columns = "p.id, p.pid, p.rank, p.command, p.start_ns, p.end_ns, p.end_kind, p.end_code, k.peak_bytes, k.live_at_exit_bytes",
+	.columns = "p.id, p.pid, p.rank, p.command, p.start_ns, p.end_ns, p.end_kind, p.end_code, k.peak_bytes, k.live_at_exit_bytes,\n"
+		   "  p.estimated",
 	.source = "process AS p LEFT JOIN heap_summary AS k ON k.process_id = p.id AND k.heap IS NULL",
 	.order = "k.peak_bytes DESC, p.id",
 	.process = "p.id",
@@ -100,7 +101,8 @@ static const struct tm_listing leaks = {
 
 static const struct tm_listing scopes = {
 	.columns =
-		"process_id, heap, name, calls, duration_ns, self_allocated_bytes, total_allocated_bytes, retained_bytes, peak_growth_bytes",
+		"process_id, heap, name, calls, duration_ns, self_allocated_bytes, total_allocated_bytes, retained_bytes, peak_growth_bytes,\n"
+		"  estimated",
 	.source = "scope_total",
 	.where = "calls > 0",
 	.order = "total_allocated_bytes DESC, process_id, heap, name, category",
@@ -112,7 +114,8 @@ static const struct tm_listing scopes = {
 
 /* The first steps are seldom the ones to look at. */
 static const struct tm_listing steps = {
-	.columns = "process_id, n, start_ns, duration_ns, heap, allocated_bytes, net_bytes, peak_bytes, survived_bytes",
+	.columns = "process_id, n, start_ns, duration_ns, heap, allocated_bytes, net_bytes, peak_bytes, survived_bytes,\n"
+		   "  estimated",
 	.source = "step_total",
 	.where = "heap IS NULL",
 	.order = "survived_bytes DESC, process_id, start_ns",

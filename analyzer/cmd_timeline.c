@@ -130,12 +130,14 @@ static int answer_gap(const struct tm_database *d, const struct tm_options *o) {
 		.source = has_parts ? "memory_gap_part" : "memory_gap",
 		.order = "process_id, ts_ns",
 		.nothing = "resident memory was not sampled",
+		.estimated = { "live_bytes", "explained_bytes", "gap_bytes", "retained_bytes", "unknown_bytes" },
 	};
 	struct tm_listing jumps = {
 		.source = "memory_gap_jump",
 		.order = "abs(change_bytes) DESC, process_id, ts_ns",
 		.title = "where the gap changed most, and what the program did then",
 		.nothing = "the gap did not change",
+		.estimated = { "live_bytes", "gap_bytes", "change_bytes", "allocated_bytes" },
 	};
 	if (o->jumps) return tm_listing_run(d, o, &jumps);
 	int status = tm_listing_run(d, o, &gap);

@@ -117,10 +117,11 @@ FROM timeline t JOIN process p ON p.id = t.process_id LEFT JOIN heap h ON h.id =
 -- touched explains nothing); live_bytes: all of them. gap_bytes = rss_bytes - explained_bytes - tool_bytes, never negative; where tool_bytes is NULL
 -- (unknown) it includes tidemark's own resident pages.
 CREATE VIEW memory_gap AS
-SELECT process_id, ts_ns, rss_bytes, explained_bytes, tool_bytes, rss_bytes - coalesce(tool_bytes, 0) - explained_bytes AS gap_bytes, live_bytes
+SELECT g.process_id, g.ts_ns, g.rss_bytes, g.explained_bytes, g.tool_bytes, g.rss_bytes - coalesce(g.tool_bytes, 0) - g.explained_bytes AS gap_bytes,
+       g.live_bytes, p.estimated
 FROM (SELECT process_id, ts_ns, rss_bytes, min(tool_bytes, rss_bytes) AS tool_bytes, live_bytes,
              min(live_bytes, rss_bytes - min(coalesce(tool_bytes, 0), rss_bytes)) AS explained_bytes
-      FROM gap);
+      FROM gap) g JOIN process p ON p.id = g.process_id;
 
 -- Scopes, one row for each time that one was opened. parent_id: the scope around it, the innermost one of its thread that was open from
 -- its opening to its end; one that closed first (ranges end in any order) is not around it, and neither counts in its depth.
@@ -310,7 +311,7 @@ FROM lifetime_bucket b JOIN heap h ON h.id = b.heap_id;
 -- memory, glibc's arenas of threads (live blocks included). pss_bytes, cgroup_bytes: the latest readings; NULL: none.
 CREATE VIEW memory_gap_part AS
 WITH look AS (
-	SELECT g.process_id, g.ts_ns, g.rss_bytes, g.live_bytes, g.tool_bytes, g.gap_bytes, f.value AS file, s.value AS stack, c.value AS shared,
+	SELECT g.process_id, g.ts_ns, g.rss_bytes, g.live_bytes, g.tool_bytes, g.gap_bytes, g.estimated, f.value AS file, s.value AS stack, c.value AS shared,
 	       a.value + b.value + d.value AS anonymous, b.value AS arena
 	FROM sample f JOIN memory_gap g ON g.process_id = f.process_id AND g.ts_ns = f.ts_ns
 	JOIN sample s ON s.process_id = f.process_id AND s.name = 'rss_stacks' AND s.ts_ns = f.ts_ns
@@ -327,14 +328,15 @@ SELECT process_id, ts_ns, rss_bytes,
        (SELECT value FROM sample m WHERE m.process_id = four.process_id AND m.name = 'pss' AND m.ts_ns <= four.ts_ns ORDER BY m.ts_ns DESC LIMIT 1) AS pss_bytes,
        (SELECT value FROM sample m WHERE m.process_id IS NULL AND m.name = 'cgroup' AND m.ts_ns <= four.ts_ns ORDER BY m.ts_ns DESC LIMIT 1) AS cgroup_bytes,
        live_bytes, tool_bytes, gap_bytes, file_bytes, stack_bytes, shared_bytes, retained_bytes,
-       gap_bytes - file_bytes - stack_bytes - shared_bytes - retained_bytes AS unknown_bytes, arena AS arena_bytes
+       gap_bytes - file_bytes - stack_bytes - shared_bytes - retained_bytes AS unknown_bytes, arena AS arena_bytes, estimated
 FROM four;
 
 -- The twenty moments at which the gap changed most from one reading to the next, and what the program did between the two: its step, the scope that was
 -- opened last of those that were open, and the stack that allocated most bytes.
 CREATE VIEW memory_gap_jump AS
 WITH change AS (
-	SELECT process_id, lag(ts_ns) OVER w AS from_ns, ts_ns, gap_bytes - lag(gap_bytes) OVER w AS change_bytes, gap_bytes, rss_bytes, live_bytes
+	SELECT process_id, lag(ts_ns) OVER w AS from_ns, ts_ns, gap_bytes - lag(gap_bytes) OVER w AS change_bytes, gap_bytes, rss_bytes, live_bytes,
+	       estimated
 	FROM memory_gap WINDOW w AS (PARTITION BY process_id ORDER BY ts_ns)),
 jump AS MATERIALIZED (
 	SELECT j.*, p.trace_id FROM change j JOIN process p ON p.id = j.process_id WHERE change_bytes <> 0 ORDER BY abs(change_bytes) DESC, ts_ns LIMIT 20),
@@ -343,19 +345,19 @@ span AS MATERIALIZED (
 	       (SELECT min(c.id) FROM checkpoint c WHERE c.trace_id = j.trace_id AND c.ts_ns > j.ts_ns) AS last_checkpoint
 	FROM jump j),
 row AS (
-	SELECT s.process_id, s.ts_ns, a.stack_id, a.size_bytes, a.origin_id FROM span s
+	SELECT s.process_id, s.ts_ns, a.stack_id, a.size_bytes * coalesce(a.weight, 1.0) AS bytes, a.origin_id FROM span s
 	CROSS JOIN allocation_packed a ON a.id > (SELECT b.allocation_id FROM checkpoint b WHERE b.id = s.first_checkpoint - 1)
 	    AND a.id <= (SELECT b.allocation_id FROM checkpoint b WHERE b.id = s.last_checkpoint)
 	WHERE a.alloc_ns > s.from_ns AND a.alloc_ns <= s.ts_ns
 	UNION ALL
-	SELECT s.process_id, s.ts_ns, a.stack_id, a.size_bytes, a.origin_id FROM span s
+	SELECT s.process_id, s.ts_ns, a.stack_id, a.size_bytes * coalesce(a.weight, 1.0) AS bytes, a.origin_id FROM span s
 	CROSS JOIN checkpoint e ON e.id BETWEEN s.first_checkpoint AND s.last_checkpoint
 	CROSS JOIN checkpoint_live r ON r.checkpoint_id = e.id
 	    AND r.first_id > (SELECT b.allocation_id FROM checkpoint b WHERE b.id = s.last_checkpoint)
 	CROSS JOIN allocation_packed a ON a.id BETWEEN r.first_id AND r.first_id + r.more
 	WHERE a.alloc_ns > s.from_ns AND a.alloc_ns <= s.ts_ns AND a.alloc_ns < e.ts_ns AND a.alloc_ns >= (SELECT d.ts_ns FROM checkpoint d WHERE d.id = e.id - 1)),
 made AS (
-	SELECT r.process_id, r.ts_ns, r.stack_id, sum(r.size_bytes) AS bytes FROM row r JOIN allocation_origin o ON o.id = r.origin_id
+	SELECT r.process_id, r.ts_ns, r.stack_id, CAST(round(sum(r.bytes)) AS INTEGER) AS bytes FROM row r JOIN allocation_origin o ON o.id = r.origin_id
 	WHERE o.process_id = r.process_id GROUP BY r.process_id, r.ts_ns, r.stack_id),
 most AS MATERIALIZED (SELECT process_id, ts_ns, stack_id, max(bytes) AS bytes FROM made GROUP BY process_id, ts_ns)
 SELECT j.process_id, j.from_ns, j.ts_ns, j.change_bytes, j.gap_bytes, j.rss_bytes, j.live_bytes,
@@ -363,7 +365,7 @@ SELECT j.process_id, j.from_ns, j.ts_ns, j.change_bytes, j.gap_bytes, j.rss_byte
         ORDER BY s.start_ns DESC LIMIT 1) AS step_id,
        (SELECT n.text FROM scope_packed s JOIN scope_name n ON n.id = s.name_id WHERE s.process_id = j.process_id AND s.start_ns <= j.ts_ns
         AND s.end_ns > j.from_ns ORDER BY s.start_ns DESC, s.id DESC LIMIT 1) AS scope_name,
-       m.stack_id, m.bytes AS allocated_bytes, f.function, f.file, f.line
+       m.stack_id, m.bytes AS allocated_bytes, f.function, f.file, f.line, j.estimated
 FROM jump j LEFT JOIN most m ON m.process_id = j.process_id AND m.ts_ns = j.ts_ns LEFT JOIN stack s ON s.id = m.stack_id
 LEFT JOIN frame f ON f.id = s.site_frame_id;
 

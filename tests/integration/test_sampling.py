@@ -10,6 +10,7 @@ import math
 import re
 
 from tidemark_test import main, test
+from trace_writer import Trace, free, malloc, mark, scope, step
 
 MEAN = 4096
 FIGURES = {"small": (20000, 100), "medium": (2000, 1500), "large": (50, 100000)}
@@ -83,6 +84,50 @@ def estimates_are_marked(t):
         done = t.ask(verb, recording.trace)
         said = (done.text + done.errors).replace(t.dir, "").lower()
         t.check("estimate" in said or "sampl" in said, f"{verb} does not say that its figures are estimates")
+
+
+def by_hand(t, name, mean):
+    """One block of 1000 bytes, two of 100 that stay, one that does not, in a scope and a step; 64 KiB become resident meanwhile."""
+    trace = Trace(sample_bytes=mean, host=name)
+    trace.process(1, pid=7 + (mean > 0))
+    trace.thread(1, process=1)
+    few, many = trace.stack("main", "few"), trace.stack("main", "many")
+    trace.sample(1, 500, rss=65536, tool_rss=0)
+    work = trace.string("work")
+    trace.events(1, [step(600, 1), scope("scope_push", 700, name=work, category=trace.string("user")), malloc(1000, 0x1000, 1000, few),
+                     malloc(1100, 0x2000, 100, many), malloc(1200, 0x3000, 100, many), malloc(1300, 0x4000, 100, many), free(1400, 0x4000),
+                     scope("scope_end", 1500), mark(1600, trace.string("done"))], watermark=2500)
+    trace.sample(1, 2000, rss=131072, tool_rss=0)
+    trace.exit(1, 2500)
+    trace.end(1, 3000)
+    trace.save(t.path(name))
+    return t.path(name)
+
+
+@test
+def beside_an_exact_run(t):
+    """In one database what was sampled is weighted and marked, in every list, and what is exact is not. Of two blocks of 100 bytes and one of 1000, with a
+    mean of 4096, the two stand for more."""
+    db = t.imported(by_hand(t, "exact.tmk", 0), by_hand(t, "sampled.tmk", MEAN))
+    small, large = 100 / probability(100), 1000 / probability(1000)
+    live = round(2 * small + large)
+    t.equal(db.rows("select process_id, function, allocated_bytes, estimated from memory_gap_jump order by 1"),
+            [(1, "few", 1000, 0), (2, "many", round(3 * small), 1)], "what came before a jump")
+    rows = json.loads(t.ask("scopes", "--torch-compat", "--heap=malloc", "--category=user", db.path, "--format=json").out)
+    t.equal([(row["process_id"], row["total_net_bytes"]) for row in rows], [(2, live), (1, 1200)], "as torch.profiler counts")
+    budgets = ("--max-peak=1", "--max-leak=1", "--max-allocations=1")
+    for verb, *options in (("summary",), ("peak",), ("leaks", "--all"), ("snapshot", "--at=exit"), ("scopes",), ("scopes", "--tree"), ("scopes", "--means"),
+                           ("scopes", "--steps"), ("scopes", "--from=0s"), ("scopes", "--torch-compat", "--heap=malloc", "--category=user"), ("timeline",),
+                           ("timeline", "--gap"), ("timeline", "--jumps"), ("processes",), ("check", *budgets)):
+        for process, is_marked in ((1, False), (2, True)):
+            shown = t.ask(verb, *options, db.path, f"--process={process}", status=3 if verb == "check" else 0)
+            listed = re.sub(r"^~ estimated:.*?next of the\s+sample\)$", "", shown.text, flags=re.M | re.S)
+            t.equal("~" in listed, is_marked, f"{verb} {options} of process {process} has estimates: {shown.text}")
+    t.ask("check", *budgets, db.path, f"--junit={t.path('junit.xml')}", status=3)
+    with open(t.path("junit.xml"), encoding="utf-8") as file:
+        messages = re.findall(r'max-peak" message="(.*?)"', file.read())
+    t.equal(len(messages), 2, "peaks that are too high")
+    t.equal([" (estimated from a sample), " in message for message in messages], [False, True], f"marked: {messages}")
 
 
 LEAKING = r"""
