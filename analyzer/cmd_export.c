@@ -81,6 +81,14 @@ static void say_heaps(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_free(names);
 }
 
+/* Some formats have no room for it. */
+static void say_estimates(const struct tm_database *d, const struct tm_options *o) {
+	char *sql = sqlite3_mprintf("SELECT max(estimated) FROM heap WHERE %s name = %Q", o->heap ? "" : "true OR", o->heap ? o->heap : "");
+	if (d->estimated && sql && tm_database_integer(d, sql, 0))
+		tm_say("a trace was sampled: the figures are estimates, and a sampled peak is biased upward");
+	sqlite3_free(sql);
+}
+
 static bool ends_in_gz(const char *path) {
 	size_t n = strlen(path);
 	return n > 3 && strcmp(path + n - 3, ".gz") == 0;
@@ -105,6 +113,7 @@ int tm_cmd_export(int argc, char **argv) {
 	if (!status) status = tm_output_open(&out, o.output, o.gzip || forms[form].gzip || ends_in_gz(o.output), o.force);
 	if (!status) status = tm_output_close(&out, forms[form].write(&d, &o, &out));
 	if (!status && forms[form].by_heap) say_heaps(&d, &o);
+	if (!status && forms[form].by_heap) say_estimates(&d, &o);
 	tm_database_close(&d);
 	return status;
 }

@@ -165,7 +165,7 @@ static double evidence(double n, double needed) {
 /* --- kinds of sites --- */
 
 struct words {
-	char live[TM_UNIT_TEXT_MAX], allocations[TM_UNIT_TEXT_MAX], bytes[TM_UNIT_TEXT_MAX];
+	char live[TM_UNIT_TEXT_MAX + 1], allocations[TM_UNIT_TEXT_MAX + 1], bytes[TM_UNIT_TEXT_MAX + 1];
 	char blocks[3 * TM_UNIT_TEXT_MAX]; /* that ever were: "3 blocks", or "3 parts of 1 block" */
 	const char *noun;                  /* of those that are live */
 	char growth[120]; /* ", 1.5 KiB a step ..." or "" */
@@ -334,17 +334,18 @@ static double judge_owner(const struct tm_leak_facts *f, struct tm_leak_verdict 
 
 static void put_words(const struct tm_leak_facts *f, const struct tm_leak_verdict *v, struct words *w) {
 	char size[TM_UNIT_TEXT_MAX], count[TM_UNIT_TEXT_MAX];
-	tm_format_count(f->live_count, w->live);
-	tm_format_count(f->allocations, w->allocations);
-	tm_format_size(f->live_bytes, w->bytes);
+	const char *about = f->is_estimated ? "~" : "";
+	snprintf(w->live, sizeof w->live, "%s%s", about, tm_format_count(f->live_count, count));
+	snprintf(w->allocations, sizeof w->allocations, "%s%s", about, tm_format_count(f->allocations, count));
+	snprintf(w->bytes, sizeof w->bytes, "%s%s", about, tm_format_size(f->live_bytes, size));
 	tm_format_count(blocks_of(f), count);
 	w->noun = f->splits ? "parts of blocks" : "blocks";
 	if (f->splits)
-		snprintf(w->blocks, sizeof w->blocks, "%s parts of %s block%s", count, w->allocations, f->allocations == 1 ? "" : "s");
-	else snprintf(w->blocks, sizeof w->blocks, "%s blocks", count);
+		snprintf(w->blocks, sizeof w->blocks, "%s%s parts of %s block%s", about, count, w->allocations, f->allocations == 1 ? "" : "s");
+	else snprintf(w->blocks, sizeof w->blocks, "%s%s blocks", about, count);
 	w->growth[0] = '\0';
 	if (isnan(v->growth_bytes_per_step) || v->growth_bytes_per_step < 1) return;
-	snprintf(w->growth, sizeof w->growth, "; %s a step%s", tm_format_size((uint64_t)llround(v->growth_bytes_per_step), size),
+	snprintf(w->growth, sizeof w->growth, "; %s%s a step%s", about, tm_format_size((uint64_t)llround(v->growth_bytes_per_step), size),
 		 isnan(v->growth_p)       ? ""
 		 : v->growth_p < 0.001    ? " (p < 0.001)"
 		 : v->growth_p <= TREND_P ? " (p < 0.05)"

@@ -64,6 +64,7 @@ struct tm_leak_facts {
 	bool one_a_thread;     /* there is one survivor for each of several threads */
 	bool shares_threads;   /* several threads made survivors, and all of them still run ... */
 	unsigned thread_parts; /* ... in so many parts of the window the one that did so in most */
+	bool is_estimated;     /* the figures are, from samples */
 	bool is_instant;       /* the process lasted no time: nothing is known of before and after */
 	bool is_unjoined;      /* what pthread_create() made for threads, many more of them than there are */
 };

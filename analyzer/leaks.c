@@ -641,6 +641,7 @@ static void complete_facts(const struct finder *x, const struct group *g, const 
 	f->splits = tm_scaled_count(g->account, g->splits);
 	if (f->allocations + f->splits < f->live_count) f->allocations = f->live_count - f->splits;
 	f->warm_up_steps = x->warm_up_steps;
+	f->is_estimated = g->account->sampled;
 	f->is_module = g->is_module;
 	f->is_arena = g->is_arena;
 	f->is_file = g->is_file;

@@ -123,6 +123,14 @@ def beside_an_exact_run(t):
             shown = t.ask(verb, *options, db.path, f"--process={process}", status=3 if verb == "check" else 0)
             listed = re.sub(r"^~ estimated:.*?next of the\s+sample\)$", "", shown.text, flags=re.M | re.S)
             t.equal("~" in listed, is_marked, f"{verb} {options} of process {process} has estimates: {shown.text}")
+    reasons = dict(db.rows("select process_id, reason from leak_candidate where function = 'many'"))
+    sampled = f"~{round(2 / probability(100))} of ~{round(3 / probability(100))} blocks (~{2 * small / 1024:.1f} KiB) were not freed"
+    for process, begin in ((1, "2 of 3 blocks (200 B) were not freed"), (2, sampled)):
+        t.check(reasons[process].startswith(begin), f"{begin}: {reasons[process]}")
+    for form in ("folded", "pprof", "speedscope", "heaptrack"):
+        for process, said in ((1, False), (2, True)):
+            shown = t.ask("export", form, t.path("exact.tmk" if process == 1 else "sampled.tmk"), "-o", t.path(f"{form}{process}"))
+            t.equal("estimates" in shown.errors, said, f"export {form} says that figures are estimates: {shown.errors}")
     t.ask("check", *budgets, db.path, f"--junit={t.path('junit.xml')}", status=3)
     with open(t.path("junit.xml"), encoding="utf-8") as file:
         messages = re.findall(r'max-peak" message="(.*?)"', file.read())
