@@ -22,7 +22,8 @@ static const struct tm_usage usage = {
 
 static const struct tm_listing crossings = {
 	.with = "crossing AS (\n"
-		"  SELECT a.process_id, a.ts_ns, a.rule, a.value, sum(s.live_bytes) AS live_bytes, sum(s.live_count) AS live_count\n"
+		"  SELECT a.process_id, a.ts_ns, a.rule, a.value, sum(s.live_bytes) AS live_bytes, sum(s.live_count) AS live_count,\n"
+		"         max(s.estimated) AS estimated\n"
 		"  FROM alert AS a LEFT JOIN alert_site AS s ON s.rule = a.rule AND s.ts_ns = a.ts_ns AND s.is_root\n"
 		"       AND (a.process_id IS NULL OR s.process_id = a.process_id)\n"
 		"  GROUP BY a.rowid),\n"
@@ -35,6 +36,7 @@ static const struct tm_listing crossings = {
 	.order = "ts_ns, rule, process_id",
 	.nothing = "no alerts",
 	.value_as = "bytes", /* of whatever quantity */
+	.estimated = { "live_bytes", "live_count" },
 };
 
 static const struct tm_listing sites = {
@@ -44,6 +46,7 @@ static const struct tm_listing sites = {
 	.nothing = "no alerts",
 	.share_column = "live_bytes",
 	.hidden = { "stack_id", "value", "is_root", "module", "module_offset" },
+	.estimated = { "live_bytes", "live_count" },
 };
 
 static int answer(const struct tm_database *d, const struct tm_options *o) {

@@ -81,7 +81,7 @@ FROM site WHERE peak_count > 0 OR peak_bytes > 0;
 -- What was live when a threshold was crossed (alert), by stack. An alert of no process has the rows of all that ran.
 CREATE VIEW alert_site AS
 SELECT n.process_id, a.ts_ns, a.rule, a.value, h.name AS heap, k.stack_id, k.live_bytes, k.live_count, f.function, f.file, f.line, m.path AS module,
-       f.module_offset, h.is_root
+       f.module_offset, h.is_root, h.estimated
 FROM alert a JOIN snapshot n ON n.label = 'mark:alert: ' || a.rule AND n.ts_ns = a.ts_ns AND (a.process_id IS NULL OR n.process_id = a.process_id)
 JOIN snapshot_stack k ON k.snapshot_id = n.id JOIN heap h ON h.id = n.heap_id LEFT JOIN stack s ON s.id = k.stack_id
 LEFT JOIN frame f ON f.id = s.site_frame_id LEFT JOIN module m ON m.id = f.module_id;

@@ -79,9 +79,9 @@ def blocks_behind_unrecorded_ones(t):
 
 @test
 def estimates_are_marked(t):
-    recording = t.record([t.program("sizes.c")], f"--sample={MEAN}")
-    for verb in ("info", "summary", "peak", "leaks"):
-        done = t.ask(verb, recording.trace)
+    recording = t.record([t.program("sizes.c")], f"--sample={MEAN}", "--alert=live(malloc) > 50KiB")
+    for verb, *options in (("info",), ("summary",), ("peak",), ("leaks",), ("alerts",), ("alerts", "--sites")):
+        done = t.ask(verb, *options, recording.trace)
         said = (done.text + done.errors).replace(t.dir, "").lower()
         t.check("estimate" in said or "sampl" in said, f"{verb} does not say that its figures are estimates")
 
