@@ -112,7 +112,6 @@ static void follow_epoch(struct tm_thread *t, uint32_t epoch) {
 	t->epoch = epoch;
 	t->stopped = (epoch & TM_EPOCH_STOPPED) != 0;
 	t->samples = t->stopped || tm_guest.shm->sample_bytes != 0;
-	tm_python_forget(t);
 }
 
 static void start_thread_state(struct tm_thread *t) {

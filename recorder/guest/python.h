@@ -55,6 +55,8 @@ struct tm_python {
 	_Atomic bool heap_begins;  /* python_heap.c looks as each hook is left: the interpreter begins, and may set another allocator */
 	_Atomic bool heap_pending; /* python_heap.c waits for a moment at which the GIL is held */
 	_Atomic bool leaving;      /* the interpreter finalizes: no walks */
+	_Atomic uint32_t codes_freed; /* code objects, since they are counted: another may lie where one was */
+	_Atomic bool counts_codes;
 	enum tm_python_frames kind;
 	uint32_t version;          /* 0x030c for 3.12 */
 	bool cframe;               /* the thread state points to a struct that points to the frame */
@@ -109,6 +111,7 @@ struct tm_python_thread {
 	uint32_t depth;                      /* of the stack that was sent last */
 	bool cut;                            /* it goes on further out */
 	bool announced;                      /* PYTHON_RUN is in this ring */
+	uint32_t codes_freed;                /* when that stack was taken */
 	struct tm_python_frame *last, *next; /* that stack, innermost first; room for another */
 	uint64_t *words;                     /* room for its record */
 	struct tm_python_code {
@@ -122,7 +125,7 @@ struct tm_python_thread {
 	char *text;                          /* python_codes.c: room for the record of one */
 };
 
-/* The next stack is not compared with the last one: that is not known to have been sent, or stacks were not taken for a while. */
+/* The next stack is not compared with the last one: that is not known to have been sent. */
 static inline void tm_python_forget(struct tm_thread *t) {
 	if (t->python) t->python->depth = 0;
 }
@@ -130,6 +133,7 @@ static inline void tm_python_forget(struct tm_thread *t) {
 /* python_codes.c: the number of a code object in the thread's ring; written there if it is new. 0: it could not be. */
 uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code);
 void tm_python_codes_free(struct tm_python_thread *s); /* what it holds for the thread */
+void tm_python_count_codes(struct tm_python *p);       /* those that are freed from here on; counts_codes says whether it can be done */
 
 static inline uintptr_t tm_python_word(uintptr_t object, unsigned offset) {
 	return *(const uintptr_t *)(object + offset);

@@ -4,6 +4,7 @@
  * Idea:     a table by pointer. Code objects are freed, and another may come to lie where one was, its texts and its line table where those of the old one
  *           were: what is compiled in a loop does so each time. So an entry also remembers what the object held: the addresses of these, what stands in
  *           them, and the first line.
+ * Freed:    while none is freed, an address is the same code object. So they are counted, by a function in front of their type's own that frees them.
  * Numbers are the ring's own: rings are read one after the other, and so what a ring refers to must stand in it.
  */
 #include "python.h"
@@ -228,4 +229,26 @@ TM_HOT uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code) {
 	if (!slot->code) s->code_count++;
 	*slot = values;
 	return values.number;
+}
+
+/* --- those that are freed --- */
+
+static void (*dealloc)(void *code);
+static uintptr_t counted_type;
+
+static void count_dealloc(void *code) {
+	atomic_fetch_add_explicit(&tm_python.codes_freed, 1, memory_order_relaxed);
+	dealloc(code);
+}
+
+/* Of one interpreter in a process's life: which of two an object belongs to would have to be asked of it. */
+void tm_python_count_codes(struct tm_python *p) {
+	void (*_Atomic *slot)(void *) = (void (*_Atomic *)(void *))(p->code_type + p->type + 40u); /* its type, a size, tp_name, two more sizes; tp_dealloc */
+	void (*now)(void *) = atomic_load(slot);
+
+	p->counts_codes = now && (!counted_type || counted_type == p->code_type);
+	if (!p->counts_codes || now == count_dealloc) return;
+	counted_type = p->code_type;
+	dealloc = now;
+	atomic_store(slot, count_dealloc);
 }

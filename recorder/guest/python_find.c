@@ -254,7 +254,10 @@ static void note_unknown(struct tm_thread *t, uint32_t version) {
 void tm_python_found(struct tm_thread *t, const struct tm_python_module *module) {
 	struct tm_python *p = &tm_python;
 
-	if (memcmp(&p->module, module, sizeof *module) == 0) return;
+	if (memcmp(&p->module, module, sizeof *module) == 0) {
+		if (atomic_load(&p->ready)) tm_python_count_codes(p); /* it may be another at the same place */
+		return;
+	}
 	atomic_store(&p->ready, false);
 	p->module = *module;
 	p->current_thread =
@@ -272,6 +275,7 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 	p->main = (void *(*)(void))module->symbols[TM_PYTHON_MAIN];
 	p->is_finalizing = (int (*)(void))module->symbols[module->symbols[TM_PYTHON_IS_FINALIZING] ? TM_PYTHON_IS_FINALIZING : TM_PYTHON_IS_FINALIZING_OLD];
 	find_runs(p);
+	tm_python_count_codes(p);
 	atomic_store_explicit(&p->ready, true, memory_order_release);
 }
 

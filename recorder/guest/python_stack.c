@@ -5,8 +5,9 @@
  *           instruction are the same nothing is written, and where all are, nothing is sent. Else frames are taken until one is met from which on the
  *           chain goes on as before; where none is met soon, the whole chain is taken, and what both have in common from the outermost frame inward is kept.
  * Cost:     tests/integration/test_adaptor_cost.py counts the instructions of a stack that has not changed.
- * A frame and a code object are pointers, and others may lie there later. A frame that is new in the chain has its code object's values compared
- * (python_codes.c). One that is not has been seen to lie below all that was new ever since. With --sample most stacks are not seen, so all frames are new.
+ * A frame and a code object are pointers, and others may lie there later, also where no stack was taken in between: not all that a program does is an
+ * event. A frame that is new in the chain has its code object's values compared (python_codes.c). One that is not has the code object that it had, as
+ * long as none was freed; once one was, all frames are new.
  * What may be read, and why it cannot fault: python.h.
  */
 #include "hot.h"
@@ -288,10 +289,13 @@ TM_HOT static __attribute__((noinline)) unsigned take_changed(struct tm_thread *
 	struct chain c = { p, top };
 	struct tm_python_frame *swap;
 	uint32_t depth, keep, capacity = t->capacity - TM_PYTHON_SLACK;
+	uint32_t codes_freed = atomic_load_explicit(&p->codes_freed, memory_order_relaxed);
 	bool cut = false;
 
 	if (!tm_python_plausible(top)) return 0;
 	if (!s && !(s = make_state(t))) return 0;
+	if (s->codes_freed != codes_freed) s->depth = 0;
+	s->codes_freed = codes_freed;
 	depth = s->depth ? take_new(c, s, capacity, &keep) : 0;
 	if (!depth) {
 		depth = take_all(c, s, capacity, &cut);
@@ -305,7 +309,7 @@ TM_HOT static __attribute__((noinline)) unsigned take_changed(struct tm_thread *
 	swap = s->last;
 	s->last = s->next;
 	s->next = swap;
-	s->depth = t->samples ? 0 : depth;
+	s->depth = p->counts_codes ? depth : 0;
 	s->cut = cut;
 	return flags_of(s);
 }
@@ -318,7 +322,9 @@ static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, 
 
 	if (!state || (kind != TM_PYTHON_INNER && is_in_other_interpreter(p, state))) return 0;
 	top = top_frame(p, (uintptr_t)state, kind);
-	if (TM_LIKELY(s && s->depth && goes_on(p, s, top, s->last, kind, codes))) return flags_of(s);
+	if (TM_LIKELY(s && s->depth && s->codes_freed == atomic_load_explicit(&p->codes_freed, memory_order_relaxed) &&
+		      goes_on(p, s, top, s->last, kind, codes)))
+		return flags_of(s);
 	return take_changed(t, p, top);
 }
 

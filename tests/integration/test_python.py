@@ -189,6 +189,25 @@ for i in range(200):
 
 
 @test
+def codes_without_events(t):
+    """Code objects that are made and freed with no event in between, since Python's own allocator has the room: frames, instructions and addresses are the same."""
+    text = """import ctypes, gc
+malloc = ctypes.CDLL(None).malloc
+code = compile("malloc(n)", "", "exec")
+gc.disable()
+def run(i):
+    exec(code.replace(co_filename="cell%03d" % i), {"malloc": malloc, "n": 1000000 + i})
+for i in range(200):
+    run(i)
+"""
+    for python in each(t):
+        db = t.imported(t.record([python.path, write(t, "one.py", text)]))
+        for i in range(200):
+            got = python_frames(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", 1000000 + i))
+            t.equal(got, [[f"cell{i:03}", 1, "<module>"], [t.path("one.py"), 6, "run"], [t.path("one.py"), 8, "<module>"]], f"{python}: block {i}")
+
+
+@test
 def threads(t):
     """Eight threads at once, each with stacks of its own."""
     text = """import sys, threading
