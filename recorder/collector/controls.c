@@ -48,11 +48,14 @@ static void take_info(const struct control *t) {
 	if (t->x == TM_INFO_ENV) tm_launcher_take(&t->p->launcher, t->text, t->text_bytes);
 }
 
+/* The longest that a look at the loader's list takes, while which other threads go on without. */
+#define LOOK_NS 10000000u
+
 static void take_module(const struct control *t) {
 	size_t id_bytes = t->x < t->text_bytes ? t->x : t->text_bytes;
 	const char *path = t->text + id_bytes;
 	size_t path_bytes = t->text_bytes - id_bytes;
-	tm_module_loaded(t->c, t->p, t->ticks, t->numbers[0], t->numbers[1], t->numbers[2], path, path_bytes, t->text, id_bytes);
+	tm_module_loaded(t->c, t->p, t->ticks, LOOK_NS, t->numbers[0], t->numbers[1], t->numbers[2], path, path_bytes, t->text, id_bytes);
 }
 
 static void take_unload(const struct control *t) {

@@ -394,6 +394,7 @@ static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r
 			} else {
 				unsigned flags = (unsigned)(word >> 8 & 0xff);
 				if (flags & ~(TM_RING_NO_STACK | TM_RING_PYTHON)) break;
+				c->stacks.event_ticks = w[1];
 				e->stack = tm_ring_stack_turn(c, r, word, w + TM_RING_ALLOC_WORDS);
 				same = (struct again){ shape_of(flags, TM_RING_ALLOC_WORDS, r->depth), e->stack };
 				if (!e->stack) {
@@ -451,6 +452,7 @@ static size_t take_records(struct tm_collector *c, struct tm_ring_view *r, size_
 		} else {
 			sound = known_ops[op] && r->process;
 			if (sound) prepare_for_events(c, r);
+			c->stacks.event_ticks = w[1];
 			sound = sound && take_event(c, r, w, n);
 		}
 		if (!sound) {

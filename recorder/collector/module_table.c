@@ -44,7 +44,6 @@ static void unload_range(struct tm_collector *c, struct tm_process *p, uint64_t 
 	memmove(l->ids + at, l->ids + end, (l->count - end) * sizeof l->ids[0]);
 	l->count -= end - at;
 	new_epoch(c, p);
-	l->unload_epoch = l->epoch;
 }
 
 void tm_module_unloaded(struct tm_collector *c, struct tm_process *p, uint64_t ticks, uint64_t low, uint64_t size) {
@@ -95,7 +94,7 @@ static void write_module(struct tm_collector *c, uint32_t id) {
 	};
 }
 
-void tm_module_loaded(struct tm_collector *c, struct tm_process *p, uint64_t ticks, uint64_t bias, uint64_t low, uint64_t size,
+void tm_module_loaded(struct tm_collector *c, struct tm_process *p, uint64_t ticks, uint64_t before_ns, uint64_t bias, uint64_t low, uint64_t size,
 		      const char *path, size_t path_bytes, const void *build_id, size_t build_id_size) {
 	struct tm_module_table *t = &c->modules;
 	struct tm_loaded_modules *l = &p->modules;
@@ -116,7 +115,7 @@ void tm_module_loaded(struct tm_collector *c, struct tm_process *p, uint64_t tic
 	l->ids[at] = id;
 	l->count++;
 	write_module(c, id);
-	tm_stack_tree_module_known(c, p, id);
+	tm_stack_tree_module_known(c, p, id, before_ns);
 	/* A cached path may name a frame without a module that is not this one. */
 	new_epoch(c, p);
 }
@@ -130,13 +129,13 @@ static void take_maps_line(struct tm_collector *c, struct tm_process *p, const c
 	path[strcspn(path, "\n")] = 0;
 	bool wanted = false;
 	for (size_t i = 0; permissions[2] == 'x' && i < c->stacks.unknown_count && !wanted; i++) {
-		const struct tm_frame_row *row = &c->stacks.frames[c->stacks.unknown[i] - 1];
+		const struct tm_frame_row *row = &c->stacks.frames[c->stacks.unknown[i].id - 1];
 		wanted = row->process == p->id && row->address - 1 >= low && row->address - 1 < high;
 	}
 	if (!wanted || tm_module_at(c, p, low + 1)) return;
 	tm_executable_read(path, &file);
 	uint64_t bias = low - offset + file.first_offset - file.first_low;
-	tm_module_loaded(c, p, tm_timebase_ticks(&c->timebase), bias, low, high - low, path, strlen(path), file.build_id,
+	tm_module_loaded(c, p, tm_timebase_ticks(&c->timebase), UINT64_MAX, bias, low, high - low, path, strlen(path), file.build_id,
 			 file.build_id_size);
 }
 

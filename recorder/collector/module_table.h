@@ -38,11 +38,10 @@ struct tm_loaded_modules { /* of one process */
 	uint32_t *ids;
 	size_t count, capacity;
 	uint32_t epoch; /* changes when an address may mean another module than before; unique over all processes */
-	uint32_t unload_epoch; /* the same, but only when a module went: an address that meant nothing yet may have learned its module since */
 };
 
-/* A module appeared: any that it overlaps is gone. */
-void tm_module_loaded(struct tm_collector *c, struct tm_process *p, uint64_t ticks, uint64_t bias, uint64_t low, uint64_t size,
+/* A module appeared: any that it overlaps is gone. It may have been there for `before_ns`. */
+void tm_module_loaded(struct tm_collector *c, struct tm_process *p, uint64_t ticks, uint64_t before_ns, uint64_t bias, uint64_t low, uint64_t size,
 		      const char *path, size_t path_bytes, const void *build_id, size_t build_id_size);
 void tm_module_unloaded(struct tm_collector *c, struct tm_process *p, uint64_t ticks, uint64_t low, uint64_t size);
 /* Id of the module that holds the instruction before the return address pc; 0: none known. */

@@ -36,7 +36,7 @@ static struct tm_process *new_process(struct tm_collector *c, uint32_t pid, stru
 	p->foreign = parent && parent->foreign;
 	p->system_pid = p->foreign ? 0 : pid;
 	p->same_pid = tm_id_map_get(&t->by_pid, pid);
-	p->modules.epoch = p->modules.unload_epoch = ++c->modules.last_epoch;
+	p->modules.epoch = ++c->modules.last_epoch;
 	tm_launcher_init(&p->launcher);
 	tm_id_map_set(&t->by_pid, pid, p);
 	t->all = tm_memory_grow(t->all, &t->capacity, t->count + 1, sizeof t->all[0]);

@@ -68,7 +68,7 @@ static uint32_t add_frame(struct tm_collector *c, uint64_t hash, struct tm_frame
 	write_frame(c->group, id, TM_FRAME_NATIVE, &row);
 	if (!row.module) {
 		t->unknown = tm_memory_grow(t->unknown, &t->unknown_capacity, t->unknown_count + 1, sizeof t->unknown[0]);
-		t->unknown[t->unknown_count++] = id;
+		t->unknown[t->unknown_count++] = (struct tm_unknown_frame){ id, t->event_ticks };
 		t->unknown_added++;
 	}
 	return id;
@@ -252,26 +252,30 @@ void tm_stack_tree_release(struct tm_stack_tree *t) {
 	memset(t, 0, sizeof *t);
 }
 
-void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module) {
+void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module, uint64_t before_ns) {
 	struct tm_stack_tree *t = &c->stacks;
 	const struct tm_module *m = &c->modules.all[module - 1];
+	uint64_t load_ns = tm_time_map_ns(&c->timebase.map, m->load_ticks);
 	size_t kept = 0;
 	for (size_t i = 0; i < t->unknown_count; i++) {
-		struct tm_frame_row *row = &t->frames[t->unknown[i] - 1];
-		if (row->process != p->id || row->address - 1 < m->low || row->address - 1 >= m->high) {
-			t->unknown[kept++] = t->unknown[i];
+		struct tm_unknown_frame u = t->unknown[i];
+		struct tm_frame_row *row = &t->frames[u.id - 1];
+		bool within = row->process == p->id && row->address - 1 >= m->low && row->address - 1 < m->high;
+		uint64_t ns = within ? tm_time_map_ns(&c->timebase.map, u.ticks) : 0;
+		if (!within || (ns < load_ns && load_ns - ns > before_ns)) {
+			t->unknown[kept++] = u;
 			continue;
 		}
 		row->module = module;
-		slot_add(&t->frame_table, frame_hash(row), t->unknown[i]);
+		slot_add(&t->frame_table, frame_hash(row), u.id);
 		struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_FRAME_MODULE);
-		meta->frame_module = (struct tm_frame_module){ t->unknown[i], module };
+		meta->frame_module = (struct tm_frame_module){ u.id, module };
 	}
 	t->unknown_count = kept;
 }
 
 bool tm_stack_tree_has_unknown(const struct tm_stack_tree *t, uint32_t process) {
 	for (size_t i = 0; i < t->unknown_count; i++)
-		if (t->frames[t->unknown[i] - 1].process == process) return true;
+		if (t->frames[t->unknown[i].id - 1].process == process) return true;
 	return false;
 }

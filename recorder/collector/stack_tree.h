@@ -69,9 +69,13 @@ struct tm_stack_tree {
 	struct tm_chain *chains; /* a lossy cache of whole turns of a stack, 1 << TM_CHAIN_BITS */
 	void *chain_memory;
 	uint32_t first_root;
-	uint32_t *unknown; /* frames without a module */
+	struct tm_unknown_frame { /* without a module */
+		uint32_t id;
+		uint64_t ticks; /* of the event that it was new in */
+	} *unknown;
 	size_t unknown_count, unknown_capacity;
 	uint64_t unknown_added; /* ever */
+	uint64_t event_ticks; /* of the event whose stack is read */
 };
 
 void tm_stack_tree_init(struct tm_stack_tree *t);
@@ -87,8 +91,9 @@ uint32_t tm_stack_add_python_frame(struct tm_collector *c, const struct tm_proce
 void tm_stack_descend(struct tm_collector *c, const struct tm_process *p, uint32_t parent, const uint64_t *addresses, size_t n, uint32_t *path);
 /* `wanted` has all but its nodes, which are found or made: it is the chain in that place from now on. */
 void tm_stack_set_chain(struct tm_collector *c, const struct tm_process *p, struct tm_chain *chain, const struct tm_chain *wanted);
-/* A module came to be known: frames of the process in its range get it. */
-void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module);
+/* A module came to be known: frames of the process in its range get it that were new at most `before_ns` before it. What lay there earlier was
+ * something else, as code that a program has made. */
+void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module, uint64_t before_ns);
 /* True if the process has frames without a module. */
 bool tm_stack_tree_has_unknown(const struct tm_stack_tree *t, uint32_t process);
 

@@ -89,6 +89,27 @@ static void test_late_module(void) {
 	trace_release(&t);
 }
 
+/* What lay at a module's place long before it was told is code that the program had made there: it is no module's. */
+static void test_code_before_module(void) {
+	static struct world w;
+	static struct trace t;
+	uint32_t pid = (uint32_t)getpid();
+	world_start(&w);
+	claim(&w, 0, 1, pid, 1);
+	announce(&w, 0, pid, 0);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x1000, 1, 0x400010, 0x400020);
+	usleep(20000);
+	PUT(&w, 0, tm_ring_word(TM_CTL_MODULE, 0, 6, 0, 4), now(&w), 0x400000, 0x400000, 0x1000, 0x6f732e61);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x2000, 1, 0x400010, 0x400020);
+	pass(&w);
+	CHECK(w.c.stacks.frame_count == 4 && w.c.stacks.node_count == 4);
+	CHECK(w.c.stacks.frames[0].module == 0 && w.c.stacks.frames[1].module == 0);
+	CHECK(w.c.stacks.frames[2].module == 1 && w.c.stacks.frames[3].module == 1);
+	finish_and_read(&w, &t);
+	CHECK(t.count == 2 && t.modules == 1 && t.events[0].stack != t.events[1].stack);
+	trace_release(&t);
+}
+
 /* More than a ring holds, in pieces, with records that lie across its end. */
 static void test_around_the_ring(void) {
 	static struct world w;
@@ -625,6 +646,7 @@ int main(void) {
 	test_events_of_every_class();
 	test_stacks();
 	test_late_module();
+	test_code_before_module();
 	test_around_the_ring();
 	test_many_full_rings();
 	test_bytes_of_rings();
