@@ -547,6 +547,7 @@ static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti
 	unsigned flags;
 	int active = 1;
 	if (id == TM_CALL_cuDevicePrimaryCtxRetain) return;
+	if (enters) tm_cuda_work_forgets();
 	if (id == TM_CALL_cuCtxDestroy_v2) {
 		if (!enters || !*context) return;
 		context_ends(t, TM_OP_CUDA_CONTEXT_DESTROY, *context, -1);
@@ -699,7 +700,7 @@ static void work_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_ca
 }
 
 /* What is done about a function of the driver. Where CUPTI tells of all of them, most are none of ours. */
-enum role { ROLE_NONE, ROLE_MEMORY, ROLE_POOL, ROLE_CONTEXT };
+enum role { ROLE_NONE, ROLE_MEMORY, ROLE_POOL, ROLE_CONTEXT, ROLE_UNLOAD };
 
 static enum role role_of(uint32_t id) {
 	static const uint8_t roles[TM_CUDA_IDS] = {
@@ -711,6 +712,9 @@ static enum role role_of(uint32_t id) {
 #undef X
 #define X(name, number) [number] = ROLE_CONTEXT,
 				TM_CUDA_CONTEXT_CALLS(X)
+#undef X
+#define X(name, number) [number] = ROLE_UNLOAD,
+					TM_CUDA_UNLOAD_CALLS(X)
 #undef X
 	};
 	return (enum role)roles[id];
@@ -740,6 +744,7 @@ void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_cal
 	if (can_be_refused && lacked_memory(call)) function_refused(t, id, call, TM_FRAME); /* how much it wanted is not told */
 	if (is_work) work_call(t, id, call);
 	else if (role == ROLE_CONTEXT) context_call(t, id, call);
+	else if (role == ROLE_UNLOAD && call->site == TM_CUPTI_ENTER) tm_cuda_work_forgets();
 	else if (role == ROLE_MEMORY && call->site == TM_CUPTI_ENTER) entered(t, id, call);
 	else if (role == ROLE_MEMORY) returned(t, id, call, TM_FRAME);
 	else if (id == TM_CALL_cuMemPoolDestroy) pool_ends(call);

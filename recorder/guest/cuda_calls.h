@@ -14,5 +14,7 @@ bool tm_cuda_is_work(uint32_t id);
 bool tm_cuda_is_graph(uint32_t id); /* a graph's launch */
 /* A launch, copy or set begins: LAUNCH, and a USE for each block that it names. Between enter and leave. */
 void tm_cuda_work(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call);
+/* Kernels are about to go: others may get their handles. */
+void tm_cuda_work_forgets(void);
 
 #endif

@@ -3,6 +3,7 @@
  * Flow:     cuda_calls.c -> here -> emit_gpu.c -> ring
  * Kernels:  the driver knows how long each parameter of a kernel is (cuFuncGetParamInfo, from CUDA 12.4 on). Every aligned word of them that lies among the
  *           addresses that devices were given is a use. A word that only looks like one is found out at import, where it hits no block.
+ *           What it says is remembered by the kernel's handle until some kernel may be gone, as another may have its handle then.
  * Untold:   where work uses memory that we cannot learn of, one use of address 0 says so, once a process: import then judges no block by its uses.
  */
 #include "cuda_calls.h"
@@ -16,14 +17,19 @@
 #define SEEN 32u        /* addresses of one launch that are not told a second time */
 #define BATCH_MAX 4096u /* copies of one call; of more, what they use is not told */
 
-struct known { /* `state`: 0 empty, 1 being filled, 2 to be read */
-	_Atomic uint32_t state;
+struct known {
+	_Atomic uint32_t state; /* age * 2: to be read, of that age; odd: being filled */
 	uint32_t count; /* of parameters; UNKNOWN: the driver does not say */
 	void *function;
 	uint16_t words[PARAMETERS]; /* of each parameter */
 };
 #define UNKNOWN UINT32_MAX
 static struct known *_Atomic known;
+static _Atomic uint32_t age = 1; /* what is older is forgotten */
+
+void tm_cuda_work_forgets(void) {
+	atomic_fetch_add(&age, 1);
+}
 
 static const uint8_t kinds[TM_CUDA_IDS] = {
 #define X(name, number, kind) [number] = kind,
@@ -90,18 +96,26 @@ static struct known *table(void) {
 	return t;
 }
 
-/* What is known of the function; `other` is filled where it has no place in the table. */
-static const struct known *parameters_of(void *function, struct known *other) {
+static void copy(struct known *to, const struct known *from) {
+	to->count = from->count;
+	to->function = from->function;
+	memcpy(to->words, from->words, sizeof to->words);
+}
+
+/* What is known of the function, into *out: another thread may forget it, and learn of another one in its place. */
+static void parameters_of(void *function, struct known *out) {
 	struct known *t = table(), *k = t ? &t[(uintptr_t)function / 16 * 0x9E3779B1u % FUNCTIONS] : NULL;
-	uint32_t empty = 0;
-	if (k && atomic_load_explicit(&k->state, memory_order_acquire) == 2 && k->function == function) return k;
-	if (k && atomic_compare_exchange_strong(&k->state, &empty, 1)) {
-		ask(function, k);
-		atomic_store_explicit(&k->state, 2, memory_order_release);
-		return k;
+	uint32_t now = 2 * atomic_load(&age), before = k ? atomic_load_explicit(&k->state, memory_order_acquire) : now;
+	if (k && before == now) {
+		copy(out, k);
+		atomic_thread_fence(memory_order_acquire);
+		if (out->function == function && atomic_load_explicit(&k->state, memory_order_relaxed) == now) return;
 	}
-	ask(function, other);
-	return other;
+	ask(function, out);
+	if (before == now || before & 1 || !atomic_compare_exchange_strong(&k->state, &before, now | 1)) return;
+	atomic_thread_fence(memory_order_release);
+	copy(k, out);
+	atomic_store_explicit(&k->state, now, memory_order_release);
 }
 
 static void use_words(struct uses *u, const void *at, size_t words) {
@@ -113,20 +127,20 @@ static void use_words(struct uses *u, const void *at, size_t words) {
 }
 
 static void use_parameters(struct uses *u, void *function, void **values) {
-	struct known other;
+	struct known k;
 	size_t bytes;
 	if (!function) return;
 	if (!tm_cupti.cuFuncGetParamInfo) {
 		use_untold(u);
 		return;
 	}
-	const struct known *k = parameters_of(function, &other);
-	if (k->count == UNKNOWN) {
+	parameters_of(function, &k);
+	if (k.count == UNKNOWN) {
 		use_untold(u);
 		return;
 	}
-	for (uint32_t i = 0; i < k->count; i++) use_words(u, values[i], k->words[i]);
-	for (size_t i = PARAMETERS; k->count == PARAMETERS && parameter_of(function, i, &bytes) == 0; i++)
+	for (uint32_t i = 0; i < k.count; i++) use_words(u, values[i], k.words[i]);
+	for (size_t i = PARAMETERS; k.count == PARAMETERS && parameter_of(function, i, &bytes) == 0; i++)
 		if (bytes / 8 <= WORDS_MAX) use_words(u, values[i], bytes / 8);
 }
 

@@ -104,6 +104,8 @@ bool tm_cupti_is_code(uintptr_t pc);
 	X(cuCtxCreate_v2, 235) X(cuCtxCreate_v3, 645) X(cuCtxCreate_v4, 757) X(cuCtxDestroy_v2, 322) X(cuDevicePrimaryCtxRelease, 387) \
 	X(cuDevicePrimaryCtxRelease_v2, 544) X(cuDevicePrimaryCtxReset, 389) X(cuDevicePrimaryCtxReset_v2, 545) \
 	X(cuDevicePrimaryCtxRetain, 386)
+/* by which kernels go, as they do with their context */
+#define TM_CUDA_UNLOAD_CALLS(X) X(cuModuleUnload, 22) X(cuLibraryUnload, 680)
 
 enum tm_cuda_call {
 #define X(name, id) TM_CALL_##name = id,

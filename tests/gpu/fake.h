@@ -134,6 +134,7 @@ CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes);
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes);
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t bytes);
+CUresult cuModuleUnload(void *module);
 CUresult cuLaunchGrid(void *function, int width, int height);
 CUresult cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra);
 CUresult cuMemcpy2D_v2(const void *copy);

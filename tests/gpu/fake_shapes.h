@@ -51,6 +51,13 @@ CUresult cuStreamBatchMemOp_v2(void *stream, unsigned count, void *values, unsig
 	return plain_work(667, "cuStreamBatchMemOp_v2", &p, 0, 0, 0);
 }
 
+CUresult cuModuleUnload(void *module) {
+	struct { void *module; } p = { module };
+	struct around a;
+	enter(&a, 22, "cuModuleUnload", &p);
+	return leave(&a, 0);
+}
+
 CUresult cuLaunchGrid(void *function, int width, int height) {
 	struct { void *function; int width, height; } p = { function, width, height };
 	struct around a;

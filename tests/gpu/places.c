@@ -222,6 +222,17 @@ static void again(void) {
 	if (pool == NULL || one != two) abort();
 }
 
+/* A kernel with the handle of one whose module was unloaded. It has a parameter less: what stands behind its only one is not for it. */
+static void kernels(void) {
+	char handle[16] = "kernel,8,8";
+	CUdeviceptr p = block(1000), q = block(2000), r = block(3000);
+	void *two[] = { &p, &q }, *one[] = { &r, (void *)8 };
+	for (int i = 0; i < 2; i++) cuLaunchKernel(KERNEL(handle), 1, 1, 1, 1, 1, 1, 0, NULL, two, NULL);
+	cuModuleUnload(handle);
+	strcpy(handle, "kernel,8");
+	for (int i = 0; i < 2; i++) cuLaunchKernel(KERNEL(handle), 1, 1, 1, 1, 1, 1, 0, NULL, one, NULL);
+}
+
 int main(int argc, char **argv) {
 	const char *what = argc > 1 ? argv[1] : "", *how = argc > 2 ? argv[2] : "";
 	void *function = dlsym(RTLD_DEFAULT, "tidemark_api_mark_v1");
@@ -236,6 +247,7 @@ int main(int argc, char **argv) {
 	else if (!strcmp(what, "inside")) inside();
 	else if (!strcmp(what, "arrays")) arrays();
 	else if (!strcmp(what, "again")) again();
+	else if (!strcmp(what, "kernels")) kernels();
 	else return 1;
 	puts("done");
 	return 0;

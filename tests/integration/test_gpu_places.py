@@ -70,6 +70,14 @@ def handles_that_come_again_at_once(t):
 
 
 @test
+def kernels_whose_handles_come_again(t):
+    """Read as the parameters of the kernel before, those of the second one would be read beyond their end, which here ends the program."""
+    run = Run(t, "kernels", command=("places", "kernels"))
+    whole(t, run)
+    t.equal(run.db.rows("select size_bytes, uses from gpu_block order by 1"), [(1000, 2), (2000, 2), (3000, 2)], "uses")
+
+
+@test
 def arrays_of_layers_and_of_normalized_formats(t):
     run = Run(t, "arrays", command=("places", "arrays"))
     whole(t, run)
