@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d64697400000008ull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d64697400000009ull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_SESSION_NAME "tidemark"         /* is in the name of that memory, where /proc lists it */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
@@ -103,16 +103,16 @@ struct tm_shm {
 	_Alignas(64) struct tm_stats_slot stats[TM_STATS_SLOTS];
 };
 
-/* What a module is, the same in every process: its build-id, and how long and laid out what the loader mapped of it is. A guest takes a FREE slot by
+/* What a module is, the same in every process: its path and build-id, and how long and laid out what the loader mapped of it is. A guest takes a FREE slot by
  * compare-and-swap to WRITING, fills it in and makes it KNOWN for ever; a slot whose writer died stays WRITING and is passed over. */
 enum tm_shared_module_state { TM_SHARED_MODULE_FREE = 0, TM_SHARED_MODULE_WRITING = 1, TM_SHARED_MODULE_KNOWN = 2 };
 #define TM_SHARED_MODULES 1024u
-#define TM_SHARED_BUILD_ID_MAX 40u
+#define TM_SHARED_BUILD_ID_MAX 32u
 
 struct tm_shared_module {
 	_Atomic uint32_t state;
 	uint32_t build_id_bytes;
-	uint64_t span_bytes, frames_offset; /* frames_offset: of .eh_frame_hdr */
+	uint64_t identity, span_bytes, frames_offset; /* identity: hash of path and build-id; frames_offset: of .eh_frame_hdr */
 	uint8_t build_id[TM_SHARED_BUILD_ID_MAX];
 };
 

@@ -62,10 +62,16 @@ struct naming {
 
 /* ---- the order of work */
 
+const char *tm_names_file_name(const char *path) {
+	const char *slash = path ? strrchr(path, '/') : NULL;
+	return slash ? slash + 1 : path ? path : "";
+}
+
 static int compare_files(const struct tm_names_module *a, const struct tm_names_module *b) {
 	if (a->build_id_size != b->build_id_size) return a->build_id_size < b->build_id_size ? -1 : 1;
-	if (a->build_id_size) return memcmp(a->build_id, b->build_id, a->build_id_size);
-	return strcmp(a->path ? a->path : "", b->path ? b->path : "");
+	if (!a->build_id_size) return strcmp(a->path ? a->path : "", b->path ? b->path : "");
+	int order = memcmp(a->build_id, b->build_id, a->build_id_size);
+	return order ? order : strcmp(tm_names_file_name(a->path), tm_names_file_name(b->path));
 }
 
 static int compare_modules(const void *left, const void *right) {

@@ -27,6 +27,9 @@ struct tm_names_module {
 	uint64_t load_ns;        /* since the start of the trace */
 };
 
+/* The path's last part. A build-id that was chosen by hand may be that of all libraries of a project: only together with this one it says which file it is. */
+const char *tm_names_file_name(const char *path);
+
 struct tm_names_frame {
 	uint64_t id;      /* the frame's id in the trace */
 	uint64_t module;  /* its module's id; 0: none, the frame is skipped */

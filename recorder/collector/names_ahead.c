@@ -106,7 +106,8 @@ static bool send_out(struct tm_ahead_reader *r, bool wait) {
 /* --- readers --- */
 
 static bool is_of(const struct tm_ahead_reader *r, const char *path, const uint8_t *build_id, size_t n) {
-	return r->build_id_size == n && (n ? !memcmp(r->build_id, build_id, n) : !strcmp(r->path, path));
+	if (r->build_id_size != n) return false;
+	return n ? !memcmp(r->build_id, build_id, n) && !strcmp(tm_names_file_name(r->path), tm_names_file_name(path)) : !strcmp(r->path, path);
 }
 
 static struct tm_ahead_reader *find(const struct tm_names_ahead *a, const char *path, const uint8_t *build_id, size_t n) {

@@ -302,7 +302,7 @@ static struct table *table_for(size_t count) {
 
 static uint64_t shared_key(const struct list *list, const struct module *m) {
 	if (!m->frames_header) return 0;
-	return tm_shared_key(list->memory + m->build_id, m->build_id_size, m->high - m->low, m->frames_header - m->low);
+	return tm_shared_key(list->memory + m->build_id, m->build_id_size, m->identity, m->high - m->low, m->frames_header - m->low);
 }
 
 static bool publish(const struct list *list) {

@@ -15,6 +15,7 @@ static bool take(struct tm_shared_module *slot, const struct tm_shared_module *m
 	uint32_t expected = TM_SHARED_MODULE_FREE;
 	if (!atomic_compare_exchange_strong(&slot->state, &expected, TM_SHARED_MODULE_WRITING)) return false;
 	slot->build_id_bytes = module->build_id_bytes;
+	slot->identity = module->identity;
 	slot->span_bytes = module->span_bytes;
 	slot->frames_offset = module->frames_offset;
 	memcpy(slot->build_id, module->build_id, sizeof slot->build_id);
@@ -24,13 +25,13 @@ static bool take(struct tm_shared_module *slot, const struct tm_shared_module *m
 
 static bool is_of(const struct tm_shared_module *slot, const struct tm_shared_module *module) {
 	return atomic_load_explicit(&slot->state, memory_order_acquire) == TM_SHARED_MODULE_KNOWN && slot->build_id_bytes == module->build_id_bytes &&
-	       slot->span_bytes == module->span_bytes && slot->frames_offset == module->frames_offset &&
+	       slot->identity == module->identity && slot->span_bytes == module->span_bytes && slot->frames_offset == module->frames_offset &&
 	       memcmp(slot->build_id, module->build_id, sizeof slot->build_id) == 0;
 }
 
-uint64_t tm_shared_key(const void *build_id, uint32_t build_id_bytes, uint64_t span_bytes, uint64_t frames_offset) {
+uint64_t tm_shared_key(const void *build_id, uint32_t build_id_bytes, uint64_t identity, uint64_t span_bytes, uint64_t frames_offset) {
 	struct tm_shared_rules *shared = tm_shared_rules();
-	struct tm_shared_module module = { .build_id_bytes = build_id_bytes, .span_bytes = span_bytes, .frames_offset = frames_offset };
+	struct tm_shared_module module = { .build_id_bytes = build_id_bytes, .identity = identity, .span_bytes = span_bytes, .frames_offset = frames_offset };
 	uint32_t first;
 	if (!shared || build_id_bytes < BUILD_ID_MIN || build_id_bytes > sizeof module.build_id || span_bytes >> PLACE_BITS) return 0;
 	memcpy(module.build_id, build_id, build_id_bytes);

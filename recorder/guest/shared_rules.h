@@ -2,7 +2,7 @@
  *
  * Flow:     modules.c, when the list of modules changed -> tm_shared_key() -> unwind_rule.c, by tm_modules_key() -> tm_shared_find(), tm_shared_add()
  * Idea:     working out the rules of an address takes thousands of instructions where functions are long, as a compiler's are, and a build starts hundreds
- *           of compilers. An address is named by its module's number, which is the module's place in a table by build-id, and its place in the module.
+ *           of compilers. An address is named by its module's number, which is the module's place in a table by path and build-id, and its place in the module.
  *           At the first question about a module all that is known of it is taken over: to ask for each of a compiler's 2,000 rules by itself would
  *           take longer, as each lies in memory that this process has not touched.
  * Owns:     nothing; the table lies in the session's memory (struct tm_shared_rules in shm.h).
@@ -21,8 +21,9 @@ struct tm_shared_rules;
 struct tm_shared_rules *tm_shared_rules(void);
 
 /* What names a module's first byte in every process, to which the place in the module is added: below 2^48 also then. 0: nothing does, as without
- * a build-id. `span_bytes`: from the first to the last byte mapped; `frames_offset`: where .eh_frame_hdr lies from the first. */
-uint64_t tm_shared_key(const void *build_id, uint32_t build_id_bytes, uint64_t span_bytes, uint64_t frames_offset);
+ * a build-id. `identity`: of path and build-id, since one that was chosen by hand may be that of all libraries of a project. `span_bytes`: from the first
+ * to the last byte mapped; `frames_offset`: where .eh_frame_hdr lies from the first. */
+uint64_t tm_shared_key(const void *build_id, uint32_t build_id_bytes, uint64_t identity, uint64_t span_bytes, uint64_t frames_offset);
 
 /* The rule of the address `ip`, whose key this is (tm_modules_key(), not 0); 0: nobody has left it. Gives those of its module that were left since the last
  * call to tm_rule_keep() (unwind_rule.h). */

@@ -327,6 +327,24 @@ def closed_module_and_its_address(t):
 
 
 @test
+def one_build_id_for_two_libraries(t):
+    """Chosen by hand, as for all libraries of a project. The plugins are laid out alike, but for how much of the stack their functions take."""
+    plugins = []
+    with open(t.path("plugin.c"), "w", encoding="utf-8") as file:
+        file.write("#include <stdlib.h>\n"
+                   "void *allocate(void) __asm__(NAME);\n"
+                   "__attribute__((noinline)) void *allocate(void) { volatile char room[ROOM]; room[0] = 1; void *p = malloc(SIZE); room[1] = 2; return p; }\n"
+                   "void *run(void) { void *p = allocate(); __asm__ volatile(\"\"); return p; }\n")
+    for name, size in (("allocate_one", 4001), ("allocate_two", 4002)):
+        plugins.append(t.path(name + ".so"))
+        t.run(["cc", "-O1", "-fomit-frame-pointer", "-shared", "-fPIC", "-Wl,--build-id=0x00112233445566778899aabbccddeeff00112233", f'-DNAME="{name}"',
+               f"-DSIZE={size}", f"-DROOM={24 + (size - 4001) * 16}", t.path("plugin.c"), "-o", plugins[-1]])
+    db = t.imported(t.same_as_bare([t.program("prog_dlclose_reuse.c"), *plugins]))
+    t.equal(db.rows("select size_bytes, text, count(*) from allocation join stack_text using (stack_id) where size_bytes in (4001, 4002) group by 1, 2"),
+            [(4001, "main;use;run;allocate_one", 10), (4002, "main;use;run;allocate_two", 10)], "blocks of the plugins")
+
+
+@test
 def modules_that_take_turns_among_threads(t):
     one = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
     two = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_two", "-DSIZE=4002", name="plugin_two.so")

@@ -45,7 +45,7 @@ uint64_t tm_modules_key(uintptr_t pc) {
 		name[0] = (name[0] ^ (uint8_t)*at) * 0x100000001b3ull;
 		name[1] = (name[1] + (uint8_t)*at) * 0xff51afd7ed558ccdull;
 	}
-	uint64_t key = tm_shared_key(name, sizeof name, (uint64_t)((char *)found.dlfo_map_end - (char *)found.dlfo_map_start), 0);
+	uint64_t key = tm_shared_key(name, sizeof name, 0, (uint64_t)((char *)found.dlfo_map_end - (char *)found.dlfo_map_start), 0);
 	return key ? key + (pc - (uintptr_t)found.dlfo_map_start) : 0;
 #else
 	(void)pc;
