@@ -48,8 +48,8 @@ static void take_info(const struct control *t) {
 	if (t->x == TM_INFO_ENV) tm_launcher_take(&t->p->launcher, t->text, t->text_bytes);
 }
 
-/* The longest that a look at the loader's list takes, while which other threads go on without. */
-#define LOOK_NS 10000000u
+/* A look at the loader's list, while which other threads go on without, takes far less; but who looks may have to wait for a processor. */
+#define LOOK_NS 1000000000u
 
 static void take_module(const struct control *t) {
 	size_t id_bytes = t->x < t->text_bytes ? t->x : t->text_bytes;

@@ -98,6 +98,7 @@ static void test_code_before_module(void) {
 	claim(&w, 0, 1, pid, 1);
 	announce(&w, 0, pid, 0);
 	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x1000, 1, 0x400010, 0x400020);
+	sleep(1);
 	usleep(20000);
 	PUT(&w, 0, tm_ring_word(TM_CTL_MODULE, 0, 6, 0, 4), now(&w), 0x400000, 0x400000, 0x1000, 0x6f732e61);
 	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x2000, 1, 0x400010, 0x400020);
