@@ -1,5 +1,7 @@
-/* launcher_variables.c - the lists of variables, in order of precedence: see launcher_variables.h. */
+/* launcher_variables.c - what is taken of an environment: see launcher_variables.h. */
 #include "launcher_variables.h"
+
+#include "../launcher_names.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -7,13 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const rank_names[] = { "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK", "PALS_RANKID", NULL };
-static const char *const local_rank_names[] = {
-	"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK", "PALS_LOCAL_RANKID", NULL
-};
-static const char *const world_size_names[] = { "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "PMI_SIZE", "SLURM_NTASKS", "WORLD_SIZE", NULL };
-static const char *const job_names[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", NULL };
-static const char *const step_names[] = { "SLURM_STEP_ID", NULL };
+static const char *const rank_names[] = { TM_RANK_VARIABLES, NULL };
+static const char *const local_rank_names[] = { TM_LOCAL_RANK_VARIABLES, NULL };
+static const char *const world_size_names[] = { TM_WORLD_SIZE_VARIABLES, NULL };
+static const char *const job_names[] = { TM_JOB_VARIABLES, NULL };
+static const char *const step_names[] = { TM_STEP_VARIABLES, NULL };
 
 void tm_launcher_init(struct tm_launcher *l) {
 	*l = (struct tm_launcher){ .rank = -1, .local_rank = -1, .world_size = -1 };

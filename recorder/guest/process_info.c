@@ -4,6 +4,7 @@
  * Threads:  once a process (a fork's child again), from the thread with its first event.
  * Privacy:  of the environment only the variables by which launchers number their processes are read.
  */
+#include "../launcher_names.h"
 #include "elf_symbols.h"
 #include "process.h"
 #include "raw.h"
@@ -15,26 +16,8 @@
 #define COMMAND_MAX 65536u
 #define COMMAND_CUT "[arguments cut here]"
 
-/* Every launcher's names for rank, local rank, number of processes and job; which one counts is the collector's choice. */
-static const char *const rank_variables[] = {
-	"OMPI_COMM_WORLD_RANK",
-	"PMIX_RANK",
-	"PMI_RANK",
-	"SLURM_PROCID",
-	"RANK",
-	"PALS_RANKID",
-	"OMPI_COMM_WORLD_LOCAL_RANK",
-	"MPI_LOCALRANKID",
-	"SLURM_LOCALID",
-	"LOCAL_RANK",
-	"PALS_LOCAL_RANKID",
-	"OMPI_COMM_WORLD_SIZE",
-	"PMI_SIZE",
-	"SLURM_NTASKS",
-	"WORLD_SIZE",
-	"SLURM_JOB_ID",
-	"SLURM_STEP_ID",
-};
+/* Which one counts is the collector's choice. The job is the trace's, and not a process's. */
+static const char *const rank_variables[] = { TM_RANK_VARIABLES, TM_LOCAL_RANK_VARIABLES, TM_WORLD_SIZE_VARIABLES };
 
 static void emit_info(struct tm_thread *t, enum tm_info_key key, const char *text, size_t n) {
 	tm_emit_control(t, TM_CTL_INFO, 0, key, NULL, 0, text, n);

@@ -99,6 +99,22 @@ def slurm_variables(t):
 
 
 @test
+def variables_of_the_program(t):
+    """What a launcher tells the program alone, and not the recorder above it: the program passes all of them on."""
+    for rank, local_rank, size in (
+        ("PMIX_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_SIZE"),
+        ("OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "SLURM_LOCALID", "PMI_SIZE"),
+        ("SLURM_PROCID", "LOCAL_RANK", "SLURM_NTASKS"),
+        ("RANK", "PALS_LOCAL_RANKID", "WORLD_SIZE"),
+        ("PALS_RANKID", "LOCAL_RANK", "WORLD_SIZE"),
+    ):
+        db = t.imported(t.record(["env", f"{rank}=5", f"{local_rank}=1", f"{size}=7", t.program("hello.c")]))
+        found = db.rows("select rank, local_rank, world_size from process where exe like '%hello%'")
+        t.equal(found, [(5, 1, 7)], f"{rank}, {local_rank}, {size}")
+
+
+@test
 def import_appends_and_refuses(t):
     one, two = t.record([t.program("hello.c")]), t.record([t.program("hello.c")])
     db = t.path("grow.db")
