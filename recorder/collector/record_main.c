@@ -17,6 +17,7 @@
 #include "names.h"
 #include "names_reader.h"
 #include "output_path.h"
+#include "own_stack.h"
 #include "signals.h"
 
 #include <errno.h>
@@ -365,7 +366,7 @@ static void hold_closed_streams(void) {
 		if (fcntl(fd, F_GETFD) < 0) open("/", O_PATH | O_CLOEXEC);
 }
 
-int main(int argc, char **argv) {
+static int run(int argc, char **argv) {
 	struct tm_collector *c = &collector;
 	char error[512];
 	hold_closed_streams();
@@ -392,4 +393,8 @@ int main(int argc, char **argv) {
 	}
 	release(c);
 	return result;
+}
+
+int main(int argc, char **argv) {
+	return tm_own_stack_run(run, argc, argv);
 }

@@ -277,6 +277,28 @@ def little_address_space(t):
     t.check(set(seen) <= {0, 125, 127} and 125 in seen and not any(seen[seen.index(0):]), f"exit statuses: {seen}")
 
 
+@test
+def little_stack(t):
+    """What the command may use of its stack is not all that the recorder has: it records, and finds names, where the command can run at all."""
+    if t.sanitized:
+        t.skip("a sanitizer needs more stack")
+    program = t.program("leak.c")
+    for limit in (24 << 10, 32 << 10):
+        def small(limit=limit):
+            resource.setrlimit(resource.RLIMIT_STACK, (limit, limit))
+
+        bare = t.run([program], preexec=small)
+        for command, env in (([t.recorder, "-o", t.path("small.tmk"), "--", program], {}), ([program], {"LD_PRELOAD": t.library})):
+            if env:
+                env["TIDEMARK_OPTIONS"] = "-o " + t.path("small.tmk")
+            done = t.run(command, preexec=small, env=env)
+            t.equal((done.status, done.out), (bare.status, bare.out), f"{command} with {limit} bytes of stack")
+            if bare.status == 0:
+                db = t.imported(t.path("small.tmk"))
+                t.equal(db.value("select allocations from site where function = 'remember'"), 100, "blocks of a function")
+                os.remove(t.path("small.tmk"))
+
+
 LITTLE_DATA = """
 #include <stdio.h>
 #include <stdlib.h>
