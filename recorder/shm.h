@@ -60,6 +60,12 @@ static inline uint64_t tm_ring_bytes_before(uint64_t ring_bytes, uint32_t index)
 	return bytes;
 }
 
+/* Where address space is limited (RLIMIT_AS), the program must find as much of it as it needs: a guest whose session and first ring would be more than a
+ * quarter of what is left steps aside, and later maps nothing that is more than an eighth. The collector sizes rings by half of that, as programs are large. */
+#define TM_ROOM_PART_AT_FIRST 4u
+#define TM_ROOM_PART 8u
+#define TM_STEPPED_ASIDE 16u
+
 struct tm_stats_slot {
 	_Atomic uint32_t state;       /* futex */
 	uint32_t process;             /* process number of who asks */
@@ -101,7 +107,10 @@ struct tm_shm {
 	_Atomic uint64_t unringed_bytes;
 
 	_Alignas(64) struct tm_stats_slot stats[TM_STATS_SLOTS];
+	_Atomic uint32_t stepped_aside_count; /* programs that had too little address space; the pid of each is in the place of its number */
+	_Atomic uint32_t stepped_aside[TM_STEPPED_ASIDE];
 };
+_Static_assert(sizeof(struct tm_shm) <= TM_SHM_PAGE, "a guest looks at the first page before it maps more");
 
 /* What a module is, the same in every process: its path and build-id, and how long and laid out what the loader mapped of it is. A guest takes a FREE slot by
  * compare-and-swap to WRITING, fills it in and makes it KNOWN for ever; a slot whose writer died stays WRITING and is passed over. */

@@ -249,10 +249,18 @@ static void write_end_of_status(struct tm_collector *c, struct tm_process *p, in
 	else write_end(c, p, TM_END_EXIT, (uint64_t)WEXITSTATUS(status));
 }
 
+static bool stepped_aside(const struct tm_collector *c, uint32_t pid) {
+	for (uint32_t i = 0; i < TM_STEPPED_ASIDE; i++)
+		if (atomic_load(&c->session.shm->stepped_aside[i]) == pid) return true;
+	return false;
+}
+
 static void note_unrecorded(struct tm_collector *c, struct tm_process *p, enum tm_exec_class class) {
 	char text[1024];
 	if (c->stopped) return;
-	snprintf(text, sizeof text, "'%s' is not recorded: %s", p->exe ? p->exe : "?", tm_exec_class_reason(class));
+	const char *why = class == TM_EXEC_NATIVE && stepped_aside(c, p->pid) ? "a limit of its address space (ulimit -v) leaves the recorder too little"
+									      : tm_exec_class_reason(class);
+	snprintf(text, sizeof text, "'%s' is not recorded: %s", p->exe ? p->exe : "?", why);
 	tm_process_need_row(c, p);
 	tm_group_add_note(c->group, p->id, p->start_ticks, "not-recordable", text);
 	c->unrecorded++;

@@ -79,10 +79,7 @@ static bool lift_file_limit(struct rlimit *old) {
 }
 
 /* 0 or -errno. */
-static int try_size(struct tm_session *s, uint32_t ring_count, uint64_t ring_bytes) {
-	s->ring_count = ring_count;
-	s->ring_bytes = ring_bytes;
-	lay_out(s);
+static int map_file(struct tm_session *s) {
 	if (ftruncate(s->fd, (off_t)s->total_bytes) != 0) return -errno;
 	void *p = mmap(NULL, s->total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->fd, 0);
 	if (p == MAP_FAILED) return -errno;
@@ -90,17 +87,31 @@ static int try_size(struct tm_session *s, uint32_t ring_count, uint64_t ring_byt
 	return 0;
 }
 
-/* A limit on file sizes or address space may not allow all that we would like: try with fewer and then smaller rings before giving up. */
+/* Of address space, for what a program maps at first. */
+static uint64_t guest_bytes_max(void) {
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+	return limit.rlim_cur / TM_ROOM_PART_AT_FIRST / 2;
+}
+
+static bool fits(struct tm_session *s, uint32_t ring_count, uint64_t ring_bytes, uint64_t guest_max) {
+	s->ring_count = ring_count;
+	s->ring_bytes = ring_bytes;
+	lay_out(s);
+	return s->ring_data_offset + ring_bytes <= guest_max && (ring_count == RING_COUNT_MIN || s->total_bytes <= SESSION_BYTES_MAX);
+}
+
+/* A limit on file sizes or address space may not allow all that we would like: try with fewer and then smaller rings before giving up. What is mapped must
+ * leave room for our own tables and for the files that names are read from. */
 static int size_and_map(struct tm_session *s, uint64_t wanted_bytes) {
-	/* What is mapped must leave room for our own tables and for the files that names are read from. */
+	uint64_t guest_max = guest_bytes_max();
 	void *room = mmap(NULL, OWN_ROOM_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	int result = -ENOMEM;
+	if (room == MAP_FAILED) return result;
 	for (uint64_t bytes = wanted_bytes; result && bytes >= RING_BYTES_MIN; bytes /= 2)
-		for (uint32_t count = RING_COUNT_MAX; result && count >= RING_COUNT_MIN; count /= 2) {
-			if (count > RING_COUNT_MIN && tm_ring_bytes_before(bytes, count) > SESSION_BYTES_MAX) continue;
-			result = try_size(s, count, bytes);
-		}
-	if (room != MAP_FAILED) munmap(room, OWN_ROOM_BYTES);
+		for (uint32_t count = RING_COUNT_MAX; result && count >= RING_COUNT_MIN; count /= 2)
+			if (fits(s, count, bytes, guest_max)) result = map_file(s);
+	munmap(room, OWN_ROOM_BYTES);
 	return result;
 }
 
@@ -147,9 +158,8 @@ int tm_session_open(struct tm_session *s, const struct tm_options *options, cons
 	int result = size_and_map(s, options->ring_bytes);
 	if (lifted) setrlimit(RLIMIT_FSIZE, &file_limit);
 	if (result < 0) {
-		const char *hint = result == -EFBIG ? " (ulimit -f)" : result == -ENOMEM ? " (ulimit -v)" : "";
-		snprintf(error, error_bytes, "cannot get %llu bytes of shared memory: %s%s", (unsigned long long)s->total_bytes,
-			 strerror(-result), hint);
+		const char *hint = result == -EFBIG ? " (ulimit -f)" : result == -ENOMEM ? " (ulimit -v leaves too little address space)" : "";
+		snprintf(error, error_bytes, "cannot get shared memory: %s%s", strerror(-result), hint);
 		tm_session_release(s);
 		return -1;
 	}

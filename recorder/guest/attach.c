@@ -8,10 +8,12 @@
  * The session is a file that only the collector holds open; we open it by name, map it and close it again, so that the program never sees
  * a descriptor of ours. A few rings that lie together are mapped at the start: they serve the first threads. Any other ring is mapped by its
  * thread, by name; where the program has changed its root or its user, or has no descriptor left, as a longer copy of what is mapped
- * already. More is not mapped, since programs limit their address space (RLIMIT_AS) or lock it (mlockall).
+ * already. More is not mapped, since programs limit their address space (RLIMIT_AS) or lock it (mlockall); where it is limited from the start, nothing
+ * that would be much of it.
  */
 #include "attach.h"
 #include "guest.h"
+#include "raw.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -31,10 +33,21 @@ static long open_session(void) {
 	return tm_syscall(SYS_openat, AT_FDCWD, (long)tm_guest.session_path, O_RDWR | O_CLOEXEC, 0, 0, 0);
 }
 
-static bool address_space_is_limited(void) {
+/* Of a limited address space; UINT64_MAX where it has no limit. */
+static uint64_t address_space_left(void) {
 	struct rlimit limit = { 0, 0 };
+	char text[32];
+	uint64_t used = 0;
 	long rc = tm_syscall(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit, 0, 0);
-	return rc < 0 || limit.rlim_cur != RLIM_INFINITY;
+	if (rc >= 0 && limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+	size_t n = tm_raw_read_whole("/proc/self/statm", text, sizeof text); /* begins with the number of its pages */
+	for (size_t i = 0; i < n && text[i] >= '0' && text[i] <= '9'; i++) used = used * 10 + (uint64_t)(text[i] - '0');
+	used *= TM_SHM_PAGE;
+	return used < limit.rlim_cur ? limit.rlim_cur - used : 0;
+}
+
+bool tm_has_room(uint64_t bytes) {
+	return bytes <= address_space_left() / TM_ROOM_PART;
 }
 
 static struct tm_ring *ring_at(struct tm_shm *shm, uint32_t index) {
@@ -50,7 +63,7 @@ static void map_slab(struct tm_shm *shm, int fd) {
 	uint32_t first = 0;
 	while (first < shm->ring_count && atomic_load_explicit(&ring_at(shm, first)->state, memory_order_relaxed) != TM_RING_FREE) first++;
 	first -= first % SLAB_RINGS;
-	if (address_space_is_limited() || first + SLAB_RINGS > shm->ring_count) return;
+	if (address_space_left() != UINT64_MAX || first + SLAB_RINGS > shm->ring_count) return;
 	uint64_t bytes = ring_offset(shm, first + SLAB_RINGS) - ring_offset(shm, first);
 	long slab = map_file(fd, bytes, ring_offset(shm, first));
 	if (slab < 0) return;
@@ -69,6 +82,13 @@ static bool session_is_sound(const struct tm_shm *shm, uint64_t file_bytes) {
 	       ring_offset(shm, shm->ring_count) <= file_bytes && shm->max_depth <= TM_DEPTH_LIMIT;
 }
 
+static bool has_room_at_first(struct tm_shm *shm) {
+	if (shm->ring_data_offset + shm->ring_bytes <= address_space_left() / TM_ROOM_PART_AT_FIRST) return true;
+	uint32_t place = atomic_fetch_add(&shm->stepped_aside_count, 1) % TM_STEPPED_ASIDE;
+	atomic_store(&shm->stepped_aside[place], (uint32_t)tm_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0));
+	return false;
+}
+
 static struct tm_shm *map_session(void) {
 	struct tm_shm *shm = NULL;
 	struct stat file;
@@ -78,7 +98,7 @@ static struct tm_shm *map_session(void) {
 		long header = map_file((int)fd, TM_SHM_PAGE, 0);
 		if (header > 0) {
 			struct tm_shm *probe = (struct tm_shm *)header;
-			if (session_is_sound(probe, (uint64_t)file.st_size)) {
+			if (session_is_sound(probe, (uint64_t)file.st_size) && has_room_at_first(probe)) {
 				tm_guest.mapped_bytes = probe->ring_data_offset;
 				long all = map_file((int)fd, tm_guest.mapped_bytes, 0);
 				if (all > 0) shm = (struct tm_shm *)all;
@@ -183,9 +203,10 @@ static long map_behind_mapped(uint64_t offset, size_t size_bytes) {
 	return at + (long)offset;
 }
 
-static uint8_t *map_ring(uint32_t index) {
+static uint8_t *map_ring(uint32_t index, bool is_first) {
 	uint64_t offset = ring_offset(tm_guest.shm, index), bytes = ring_bytes(index);
 	if (in_slab(index)) return tm_guest.slab + (offset - ring_offset(tm_guest.shm, tm_guest.slab_first));
+	if (!is_first && !tm_has_room(bytes)) return NULL;
 	long fd = open_session(), data = fd < 0 ? map_behind_mapped(offset, bytes) : map_file((int)fd, bytes, offset);
 	if (fd >= 0) tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
 	if (data < 0) return NULL;
@@ -199,7 +220,7 @@ bool tm_ring_claim(struct tm_thread *t) {
 	if (index == slab_end) index = claim_among(0, count);
 	if (index == count) return false;
 	struct tm_ring *ring = ring_at(tm_guest.shm, index);
-	uint8_t *data = map_ring(index);
+	uint8_t *data = map_ring(index, t->number == 1);
 	if (!data) {
 		atomic_store(&ring->state, TM_RING_FREE);
 		return false;

@@ -1,4 +1,4 @@
-/* attach.h - joining a session and claiming rings (attach.c); used by hook.c alone.
+/* attach.h - joining a session and claiming rings (attach.c); used by hook.c, and by who maps much.
  *
  * Fails:    every call returns false and leaves the program as it was.
  */
@@ -10,6 +10,7 @@
 /* Maps the session and takes a process number. Once a process; a fork's child keeps the mapping and takes a new number. */
 bool tm_attach(const char *session_path);
 uint32_t tm_new_process_number(void);
+bool tm_has_room(uint64_t bytes); /* of address space, where that is limited: what we map must leave the program most of it */
 void tm_go_quiet(void); /* nothing is recorded in this process from now on */
 
 bool tm_ring_claim(struct tm_thread *t);  /* a ring for a thread that has none; false: none is free */

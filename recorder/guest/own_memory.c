@@ -5,6 +5,8 @@
  * What was never cut into pieces cannot be written yet: the kernel counts what can be among the program's data (RLIMIT_DATA).
  */
 #include "own_memory.h"
+
+#include "attach.h"
 #include "sample.h"
 
 #include <string.h>
@@ -29,7 +31,7 @@ static _Atomic uint64_t free_pieces[CLASSES]; /* count << 32 | offset + 1 of the
 
 static uint8_t *the_base(void) {
 	uint8_t *base = atomic_load_explicit(&tm_guest.own_base, memory_order_acquire), *expected = NULL;
-	if (base) return base;
+	if (base || !tm_has_room(TM_OWN_BYTES)) return base;
 	long memory = tm_syscall(SYS_mmap, 0, TM_OWN_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory < 0) return NULL;
 	if (atomic_compare_exchange_strong(&tm_guest.own_base, &expected, (uint8_t *)memory)) return (uint8_t *)memory;

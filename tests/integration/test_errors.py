@@ -277,6 +277,52 @@ def little_address_space(t):
     t.check(set(seen) <= {0, 125, 127} and 125 in seen and not any(seen[seen.index(0):]), f"exit statuses: {seen}")
 
 
+FILLS = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+int main(int count, char **words) {
+	size_t part = strtoul(words[1], NULL, 10) / 8;
+	struct rlimit limit = { 8 * part, 8 * part };
+	if (count > 2) {
+		setrlimit(RLIMIT_AS, &limit);
+		execl(words[0], words[0], words[1], NULL);
+	}
+	for (int i = 0; i < 5; i++) memset(malloc(part), 1, part);
+	puts("filled");
+	return 0;
+}
+"""
+
+
+@test
+def much_of_little_address_space(t):
+    """A program that needs five eighths of its limit has them, whether it is recorded or has too little for that, of which a note tells."""
+    if t.sanitized:
+        t.skip("a sanitizer reserves address space of its own")
+    with open(t.path("fills.c"), "w", encoding="ascii") as file:
+        file.write(FILLS)
+    program = t.program(t.path("fills.c"), name="errors_fills")
+    recorded = []
+    for limit in range(12 << 20, 200 << 20, 9 << 20):
+        def small(limit=limit):
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+        t.equal(t.run([program, str(limit)], preexec=small).out, b"filled\n", "bare")
+        done = t.run([t.recorder, "--quiet", "--force", "-o", t.path("outer.tmk"), "--", program, str(limit)], preexec=small)
+        t.check(done.out == b"filled\n" if done.status == 0 else done.status == 125, f"{done.status}, {done.out} under {limit}")
+        inner = t.record([program, str(limit), "limits"], "--quiet", "--force")
+        t.equal(inner.out, b"filled\n", f"with {limit} of its own")
+        db = t.imported(inner)
+        blocks = db.value("select count(*) from allocation where size_bytes = ?", limit // 8)
+        notes = [text for (text,) in db.rows("select text from note where kind = 'not-recordable'")]
+        t.check(blocks == 5 and not notes or blocks == 0 and len(notes) == 1 and "ulimit -v" in notes[0], f"{limit}: {blocks} blocks, {notes}")
+        recorded.append(blocks == 5)
+    t.check(recorded == sorted(recorded) and recorded[-1] and not recorded[0], f"which are recorded: {recorded}")
+
+
 @test
 def little_stack(t):
     """What the command may use of its stack is not all that the recorder has: it records, and finds names, where the command can run at all."""
