@@ -135,8 +135,9 @@ static void say_what_was_done(const struct sources *all, const char *database, b
 		const struct tm_import_source *s = &all->items[i];
 		events += s->events;
 		if (s->cut_reason)
-			tm_say("warning: '%s' ends at offset %llu: %s; what comes before it was imported", s->path,
-			       (unsigned long long)s->sound_bytes, s->cut_reason);
+			tm_say("warning: '%s' ends at offset %llu: %s; what comes before it was imported%s", s->path,
+			       (unsigned long long)s->sound_bytes, s->cut_reason,
+			       s->is_nameless ? "; it has few names or none: `tidemark names` looks them up" : "");
 	}
 	if (quiet) return;
 	tm_format_count(events, text);

@@ -192,6 +192,14 @@ static const char *cut_reason(const struct import *x) {
 	return x->catalog.closed ? NULL : "it was not closed";
 }
 
+/* The recorder looks names up last: who ended it before may have them yet. */
+static bool is_nameless(const struct tm_catalog *c) {
+	size_t named = 0, unnamed = 0;
+	for (size_t i = 0; i < c->frames.count; i++)
+		if (c->frames.items[i].module) *(c->frames.items[i].function_count ? &named : &unnamed) += 1;
+	return unnamed > named;
+}
+
 /* Before what they add up to takes memory of its own. */
 static void let_events_go(struct import *x) {
 	tm_merge_release(&x->merge); /* gives its batches back */
@@ -225,6 +233,7 @@ static int write_rows(struct import *x) {
 	if (rc == TM_IMPORT_DONE) {
 		rows.sound_bytes = x->source->sound_bytes = rows.foreign ? rows.foreign->sound_bytes : x->catalog.sound_bytes;
 		rows.cut_reason = x->source->cut_reason = cut_reason(x);
+		x->source->is_nameless = !x->source->foreign && is_nameless(&x->catalog);
 		rows.trace_id = (uint64_t)tm_store_number(x->store, "SELECT max(id) FROM trace", 0) + 1;
 		x->source->events = x->replay.events;
 		tm_write_catalog_rows(&rows);

@@ -122,9 +122,12 @@ def kill_recorder(t, number):
     with open(t.path("out"), "rb") as out:
         text = out.read().decode()
     t.check(text.startswith("ready\ndone "), f"the program did not come to its normal end: {text}")
-    imported = t.run([t.tidemark, "import", trace, "--force", "-o", t.path("o.db")], status=0)
-    warnings = [line for line in imported.errors.splitlines() if not line.startswith("tidemark: imported ")]
-    t.check(len(warnings) == 1 and "offset" in warnings[0], f"one warning that says where the trace ends: {imported.errors}")
+    for cure in ("; it has few names or none: `tidemark names` looks them up", ""):
+        imported = t.run([t.tidemark, "import", trace, "--force", "-o", t.path("o.db")], status=0)
+        warnings = [line for line in imported.errors.splitlines() if not line.startswith("tidemark: imported ")]
+        t.check(len(warnings) == 1 and "offset" in warnings[0], f"one warning that says where the trace ends: {imported.errors}")
+        t.check(warnings[0].endswith("what comes before it was imported" + cure), f"and what can be done: {warnings[0]}")
+        t.ask("names", trace)
     db = Database(t.path("o.db"))
     t.equal(db.value("select complete from trace"), 0, "complete")
     last, start = db.value("select max(alloc_ns) from allocation where size_bytes = 100"), db.value("select start_unix_ns from trace")
