@@ -55,11 +55,29 @@ void tm_causes_end(void) {
 	if (tm_tls.ours) tm_tls.ours--;
 }
 
+#define LOOK_EVERY_LOST 16u
+
 /* A handler that left by longjmp leaves `inside` set. It is stale if no hook of ours is on the stack any more, further out than this one
- * (through the handler's frame, and from another stack). */
-TM_COLD static bool inside_is_stale(void) {
-	if (tm_tls.thread && tm_tls.thread->nested_count) return false; /* looked already, since that hook began */
+ * (through the handler's frame, and from another stack). Who is further out than the hook was has hardly come from a handler in it, and is looked at each time;
+ * else what the handler did already says when: it may have left since. */
+TM_COLD static bool inside_is_stale(uintptr_t frame) {
+	const struct tm_thread *t = tm_tls.thread;
+	uint32_t n = t ? t->nested_count : 0;
+	if (n == TM_NESTED_MAX && atomic_load_explicit(&t->ring->nested_lost, memory_order_relaxed) % LOOK_EVERY_LOST) n--;
+	if (n & (n - 1) && (frame <= tm_tls.inside || frame >= t->stack_high)) return false;
 	return !tm_stack_holds_hook(tm_tls.thread);
+}
+
+/* It may have been in the middle of a stack or a record. What a handler did before it left is written in front of what comes now. */
+static void forget_inside(struct tm_thread *t, uintptr_t frame) {
+	tm_cancel(t);
+	tm_stack_forget(t);
+	tm_python_forget(t);
+	t->after_loss = true;
+	if (!t->nested_count) return;
+	tm_tls.inside = frame;
+	if (atomic_load(tm_guest.epoch) == t->epoch) tm_emit_nested(t);
+	t->nested_count = 0;
 }
 
 /* Another allocator than libc's may call its own malloc as the last thing it does: that returns to our hook, and there is no frame between the two. */
@@ -271,14 +289,9 @@ TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame, bool is_hooks) {
 	if (tm_tls.ours && !causes_were_left(frame)) return NULL;
 	if (TM_UNLIKELY(atomic_load_explicit(&tm_tls.confined_child, memory_order_relaxed) & TM_NO_CLOCK)) return NULL;
 	if (tm_tls.inside) {
-		if ((is_hooks && returns_to_hook(frame)) || !inside_is_stale()) return NULL;
+		if ((is_hooks && returns_to_hook(frame)) || !inside_is_stale(frame)) return NULL;
+		if (tm_tls.thread) forget_inside(tm_tls.thread, frame);
 		tm_tls.inside = 0;
-		if (tm_tls.thread) { /* it may have been in the middle of a stack or a record */
-			tm_cancel(tm_tls.thread);
-			tm_stack_forget(tm_tls.thread);
-			tm_python_forget(tm_tls.thread);
-			tm_tls.thread->after_loss = true;
-		}
 	}
 	if (atomic_load(&started) != 2 && !start_process(false)) return NULL;
 	if (!tm_guest.epoch) return NULL;

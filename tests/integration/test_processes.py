@@ -241,6 +241,58 @@ def handlers_that_leap_out(t):
         t.equal(t.imported(recording).value("select count(*) from allocation where size_bytes = 7001"), 1, "blocks at the end")
 
 
+OVERFLOWS = """
+#include <alloca.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+static sigjmp_buf before;
+static unsigned long count, handled;
+static void leap(int number) {
+	free(malloc(500));
+	handled++;
+	siglongjmp(before, number);
+}
+static void deep(size_t step) {
+	volatile char *room = alloca(step);
+	room[0] = 1;
+	malloc(10) ? count++ : 0;
+	deep(step);
+	room[0] = 2;
+}
+int main(void) {
+	static char stack[65536];
+	stack_t alternate = { .ss_sp = stack, .ss_size = sizeof stack };
+	struct sigaction action = { .sa_handler = leap, .sa_flags = SA_ONSTACK };
+	struct rlimit limit = { 1 << 20, 1 << 20 };
+	if (setrlimit(RLIMIT_STACK, &limit) || sigaltstack(&alternate, NULL) || sigaction(SIGSEGV, &action, NULL)) return 1;
+	for (volatile size_t round = 0; round < 60; round++)
+		if (!sigsetjmp(before, 1)) deep(1000 + 16 * round);
+	for (int i = 0; i < 1000; i++) free(malloc(20));
+	printf("%lu %lu\\n", count, handled);
+	return 0;
+}
+"""
+
+
+@test
+def stacks_that_overflow(t):
+    """A handler on another stack that allocates and leaps out, of a hook where the stack has ended in that: what it did and what comes after it is recorded."""
+    with open(t.path("overflows.c"), "w", encoding="ascii") as file:
+        file.write(OVERFLOWS)
+    recording = t.record([t.program(t.path("overflows.c"), "-O0", "-fno-builtin", name="processes_overflows")], "--quiet")
+    count, handled = (int(word) for word in recording.text.split())
+    t.equal(handled, 60, "overflows")
+    db = t.imported(recording)
+    no_loss(t, db)
+    blocks = dict((size, (n, freed)) for size, n, freed in db.rows("select size_bytes, count(*), count(free_ns) from allocation group by 1"))
+    t.equal((blocks[500], blocks[20]), ((handled, handled), (1000, 1000)), "blocks of the handler, and those behind it")
+    t.check(0 <= blocks[10][0] - count <= handled, f"{count} were given, and up to {handled} more were on their way: {blocks[10]}")
+
+
 @test
 def masks_of_signals(t):
     """Work of ours that signals wait for lets none out that the program blocks, ends with the mask that it found, and keeps nobody waiting."""
