@@ -20,7 +20,6 @@
 #define RING_COUNT_MAX 4096u
 #define RING_COUNT_MIN 16u
 #define RING_BYTES_MIN (64u << 10)
-#define OWN_ROOM_BYTES ((size_t)8 << 20)
 #define SESSION_BYTES_MAX (16ull << 30) /* of address space; memory is used only where rings are */
 
 void tm_futex_wake(_Atomic uint32_t *word) {
@@ -87,11 +86,11 @@ static int map_file(struct tm_session *s) {
 	return 0;
 }
 
-/* Of address space, for what a program maps at first. */
-static uint64_t guest_bytes_max(void) {
+/* UINT64_MAX: it has no limit. */
+static uint64_t address_space_limit(void) {
 	struct rlimit limit;
 	if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
-	return limit.rlim_cur / TM_ROOM_PART_AT_FIRST / 2;
+	return limit.rlim_cur;
 }
 
 static bool fits(struct tm_session *s, uint32_t ring_count, uint64_t ring_bytes, uint64_t guest_max) {
@@ -101,17 +100,18 @@ static bool fits(struct tm_session *s, uint32_t ring_count, uint64_t ring_bytes,
 	return s->ring_data_offset + ring_bytes <= guest_max && (ring_count == RING_COUNT_MIN || s->total_bytes <= SESSION_BYTES_MAX);
 }
 
-/* A limit on file sizes or address space may not allow all that we would like: try with fewer and then smaller rings before giving up. What is mapped must
- * leave room for our own tables and for the files that names are read from. */
+/* A limit on file sizes or address space may not allow all that we would like: try with fewer and then smaller rings before giving up. Half of a
+ * limited address space is left for our own tables, which grow with what is recorded, and for the files that names are read from. */
 static int size_and_map(struct tm_session *s, uint64_t wanted_bytes) {
-	uint64_t guest_max = guest_bytes_max();
-	void *room = mmap(NULL, OWN_ROOM_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint64_t limit = address_space_limit(), guest_max = limit / TM_ROOM_PART_AT_FIRST / 2;
+	size_t room_bytes = limit == UINT64_MAX ? TM_SHM_PAGE : limit / 2;
+	void *room = mmap(NULL, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	int result = -ENOMEM;
 	if (room == MAP_FAILED) return result;
 	for (uint64_t bytes = wanted_bytes; result && bytes >= RING_BYTES_MIN; bytes /= 2)
 		for (uint32_t count = RING_COUNT_MAX; result && count >= RING_COUNT_MIN; count /= 2)
 			if (fits(s, count, bytes, guest_max)) result = map_file(s);
-	munmap(room, OWN_ROOM_BYTES);
+	munmap(room, room_bytes);
 	return result;
 }
 

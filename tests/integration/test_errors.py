@@ -277,6 +277,22 @@ def little_address_space(t):
     t.check(set(seen) <= {0, 125, 127} and 125 in seen and not any(seen[seen.index(0):]), f"exit statuses: {seen}")
 
 
+@test
+def many_processes_in_little_address_space(t):
+    """The recorder's own tables, which grow with the processes, have room wherever they had it under a smaller limit."""
+    if t.sanitized:
+        t.skip("a sanitizer reserves address space of its own")
+    script = f'for i in $(seq 80); do "{t.program("leak.c")}"; done'
+    for limit in range(72 << 20, 144 << 20, 12 << 20):
+        def small(limit=limit):
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+        recording = t.record(["sh", "-c", script], "--force", preexec=small)
+        t.equal(recording.out, b"served 1000 requests\n" * 80, "what the command says")
+        t.check("out of memory" not in recording.errors, f"{limit}: {recording.errors}")
+        t.equal(t.imported(recording).value("select count(*) from process where exe like '%/leak'"), 80, f"processes under {limit}")
+
+
 FILLS = """
 #include <stdio.h>
 #include <stdlib.h>
