@@ -254,11 +254,15 @@ bool tm_block_scan_halves(struct tm_block_scan *const scans[2], const struct tm_
 	return first.done && second.done;
 }
 
-bool tm_block_split_after(struct tm_block_scan *s, const struct tm_block_row *row, int64_t ns) {
-	if (!row->realloc_of || !row->origin->is_mapping) return false;
+int64_t tm_block_parted_ns(struct tm_block_scan *s, const struct tm_block_row *row) {
+	if (!row->realloc_of || !row->origin->is_mapping) return INT64_MIN;
 	sqlite3_bind_int64(s->freed, 1, row->realloc_of);
-	bool after = sqlite3_step(s->freed) == SQLITE_ROW && sqlite3_column_type(s->freed, 0) != SQLITE_NULL &&
-		     sqlite3_column_int64(s->freed, 0) > ns;
+	bool freed = sqlite3_step(s->freed) == SQLITE_ROW && sqlite3_column_type(s->freed, 0) != SQLITE_NULL;
+	int64_t ns = freed ? sqlite3_column_int64(s->freed, 0) : INT64_MIN;
 	sqlite3_reset(s->freed);
-	return after;
+	return ns;
+}
+
+bool tm_block_split_after(struct tm_block_scan *s, const struct tm_block_row *row, int64_t ns) {
+	return tm_block_parted_ns(s, row) > ns;
 }

@@ -69,7 +69,9 @@ bool tm_block_scan_halves(struct tm_block_scan *const scans[2], const struct tm_
 /* Is it worth two threads? */
 bool tm_row_set_is_large(const struct tm_row_set *set);
 
-/* Is it a part of a mapping that was parted from the rest only after `ns`? (TM_SQL_SPLIT_AFTER in live_sets.h) */
+/* When a part of a mapping was parted from the rest, which may be later than its beginning; INT64_MIN: it is none, or the rest is still there. */
+int64_t tm_block_parted_ns(struct tm_block_scan *s, const struct tm_block_row *row);
+/* Was it parted from the rest only after `ns`? (TM_SQL_SPLIT_AFTER in live_sets.h) */
 bool tm_block_split_after(struct tm_block_scan *s, const struct tm_block_row *row, int64_t ns);
 
 #endif

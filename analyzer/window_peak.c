@@ -12,7 +12,8 @@
 
 #include <stddef.h>
 
-/* The two stretches of time, of each process, and where their rows lie. `simple`: no mapping was split in it. */
+/* The two stretches of time, of each process, and where their rows lie. `simple`: their checkpoints keep stacks, so
+ * no mapping was split in it. */
 static void put_edges(sqlite3_str *sql, const struct tm_options *o) {
 	const char *from = o->from.kind == TM_TIME_UNSET ? "i.start_ns" : "max(i.from_ns, i.start_ns)";
 	const char *to = o->to.kind == TM_TIME_UNSET ? "i.end_ns" : "min(i.to_ns, i.end_ns)";

@@ -183,6 +183,68 @@ def mappings_in_parts_and_reallocations(t):
     for heap in ((), ("--heap=mmap",)):
         t.check(compare(t, one, other, "snapshot", "--at", f"{a}ns", *heap), "something is live")
         compare(t, one, other, "snapshot", "--at", f"{b}ns", "--against", f"{a}ns", *heap)
+    compare(t, one, other, "peak", "--from", f"{a}ns", "--to", f"{a + 5000}ns")
+    compare(t, one, other, "peak", "--sites", "--from", f"{a}ns", "--to", f"{b}ns")
+    compare(t, one, other, "timeline", "--from", f"{a}ns", "--to", f"{b}ns")
+
+
+@test
+def windows_of_processes(t):
+    """Their blocks lie between each other, and their windows open and close at times of their own. What a brute-force replay of `allocation` says holds with
+    checkpoints that keep stacks and with those that do not."""
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    dice, trace, ns, processes = random.Random(seed), Trace(), 1000, range(1, 6)
+    for n in processes:
+        trace.process(n, pid=100 + n, parent=1 if n > 1 else 0, start=0 if n == 1 else 40 * n)
+        trace.thread(n, process=n)
+    stacks, live = [trace.stack("main", f"f{n}") for n in range(9)], set()
+    for batch in range(30):
+        events = {n: [] for n in processes}
+        for _ in range(10_000):
+            ns += dice.randrange(1, 40)
+            process, address = dice.choice(processes), 0x10000 + 64 * dice.randrange(2000)
+            if batch % 7 == 3 and dice.random() < 0.001:
+                events[process].append(step(ns, batch * 10 + process))
+            elif (process, address) in live:
+                live.remove((process, address))
+                events[process].append(free(ns, address))
+            else:
+                live.add((process, address))
+                events[process].append(malloc(ns, address, dice.randrange(1, 5000), dice.choice(stacks)))
+        trace.segments(list(events.items()), watermark=ns)
+    for n in processes:
+        trace.exit(n, ns + 10 * n)
+        trace.end(n, ns + 1000 * n)
+    db = t.path("run.db")
+    t.run([t.tidemark, "import", "-q", trace.save(t.path("run.tmk")), "-o", db], status=0)
+    base = sqlite3.connect(db)
+    t.check(base.execute("select count(*) from checkpoint").fetchone()[0] > 1, "checkpoints lie between")
+    blocks = base.execute("select process_id, size_bytes, alloc_ns, free_ns from allocation").fetchall()
+
+    def highest(process, first, last):
+        changes = {first: [0, 0]}
+        for of, size, begun, ended in blocks:
+            for at, change in ((begun, 1), (ended, -1)) if of == process and (ended is None or ended > first) else ():
+                if at is not None and at <= last:
+                    level = changes.setdefault(max(at, first), [0, 0])
+                    level[0] += change * size
+                    level[1] += change
+        best, level = None, [0, 0]
+        for at in sorted(changes):
+            level = [level[0] + changes[at][0], level[1] + changes[at][1]]
+            if best is None or level[0] > best[1]:
+                best = (at, *level)
+        return best
+
+    a, b = sorted(dice.randrange(ns) for _ in range(2))
+    for has_stacks in (1, 0):
+        base.execute("update checkpoint set has_stacks = ? where has_stacks", (has_stacks,))
+        base.commit()
+        for first, last in ((a, b), (b, b + 3000)):
+            rows = ask(t, db, "peak", "--from", f"{first}ns", "--to", f"{last}ns", "--heap=malloc")
+            t.equal([(r["process_id"], r["ts_ns"], r["live_bytes"], r["live_count"]) for r in rows],
+                    [(n, *highest(n, first, last)) for n in processes], f"from {first} to {last}, stacks {has_stacks}")
 
 
 @test

@@ -6,6 +6,7 @@ reached, so that whoever makes the hot path dearer sees it here.
 """
 import os
 import re
+import sqlite3
 import sys
 
 from tidemark_test import ROOT, main, settled, test
@@ -17,7 +18,7 @@ ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 185, 21, 500, 1100
 ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG, COLLECTOR_PYTHON_BY_CLANG = 520, 930, 400, 1345, 620
 FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
-DEVICE_BLOCK, FOLDED_FRAME = 95000, 13500
+DEVICE_BLOCK, FOLDED_FRAME, LISTED_BLOCK = 95000, 13500, 4500
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
@@ -452,6 +453,43 @@ def import_of_device_blocks(t):
     cost = settled(lambda: (device_blocks(1200) - device_blocks(300)) / 900, lambda figure: 5000 < figure <= DEVICE_BLOCK)
     print(f"{cost:.1f} instructions a block, at most {DEVICE_BLOCK}")
     t.check(5000 < cost <= DEVICE_BLOCK, f"the import takes {cost:.1f} instructions for a block of a device; at most {DEVICE_BLOCK} are allowed")
+
+
+@test
+def windows_of_processes(t):
+    """Their stretches of time are read together: each of their blocks once, not once for each process."""
+    def windowed(n):
+        trace = Trace()
+        for i in range(1, n + 1):
+            trace.process(i, pid=100 + i, parent=1 if i > 1 else 0)
+            trace.thread(i, process=i)
+            trace.events(i, [malloc(1000 + 10 * i + k, 0x10000 + 64 * k, 32, trace.stack("main")) for k in range(10)])
+        for i in range(1, n + 1):
+            trace.exit(i, 100000 + i)
+            trace.end(i, 200000 + i)
+        t.run([t.tidemark, "import", "--force", trace.save(t.path("windows.tmk")), "-o", t.path("windows.db")], status=0)
+        return of_command(t, "peak", t.path("windows.db"), "--from=1500ns", "--to=90us", "--limit=1", "--format=csv")
+
+    grows_evenly(t, "windows", windowed, 60)
+
+
+@test
+def windows_without_kept_stacks(t):
+    """A checkpoint before which very many stacks were used keeps none: what was live behind it is added up from the blocks that it lists, by a hash."""
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+    db = t.path("listed.db")
+    t.run([os.path.join(t.build, "tests/integration/big_trace"), t.path("listed.tmk"), "600000", "100000", "30000", "3"], status=0)
+    t.run([t.tidemark, "import", t.path("listed.tmk"), "-o", db], status=0)
+    base = sqlite3.connect(db)
+    blocks = base.execute("SELECT max(id) FROM allocation_packed").fetchone()[0]
+    base.execute("UPDATE checkpoint SET has_stacks = 0")
+    base.commit()
+    base.close()
+    cost = of_command(t, "peak", db, "--from=10ms", "--to=12ms", "--format=csv") / blocks
+    print(f"{cost:.1f} instructions a block, at most {LISTED_BLOCK}")
+    t.check(500 < cost <= LISTED_BLOCK, f"a window takes {cost:.1f} instructions a block; at most {LISTED_BLOCK} are allowed")
 
 
 @test
