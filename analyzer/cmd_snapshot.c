@@ -127,8 +127,7 @@ static int answer_groups(const struct tm_database *d, const struct tm_options *o
 static int answer_against(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	const char *keys = tm_live_keys(o->by);
-	struct tm_options one = *o;
-	one.from.kind = one.to.kind = TM_TIME_UNSET;
+	struct tm_options one = tm_without_window(o);
 	tm_sql_instants(sql, &one, &o->at);
 	sqlite3_str_appendall(sql, ",\n");
 	tm_sql_live_by(sql, d, "instant", &one, "_at");

@@ -32,10 +32,11 @@ static const struct tm_usage usage = {
 };
 
 /* Common table expressions ... `opened`: process_id, heap (NULL: the root heaps) and what was live when the window of `bound` opened. */
-static void put_opened(sqlite3_str *sql, const struct tm_database *d) {
+static void put_opened(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	struct tm_options whole = tm_without_window(o);
 	sqlite3_str_appendall(sql, "opening AS MATERIALIZED (\n  SELECT b.id AS process_id, h.id AS heap_id, b.end_ns, b.from_ns AS at_ns\n"
 				   "  FROM bound AS b JOIN heap AS h ON h.process_id = b.id),\n");
-	tm_sql_block_stacks(sql, d, "opening", NULL, "");
+	tm_sql_block_stacks(sql, d, "opening", &whole, "");
 	sqlite3_str_appendall(
 		sql,
 		",\nopened AS MATERIALIZED (\n  SELECT k.process_id, CASE x.whole WHEN 0 THEN h.name END AS heap, sum(k.live_bytes) AS live_bytes,\n"
@@ -77,7 +78,7 @@ static void put_pieces(sqlite3_str *sql, const struct tm_database *d, const stru
 	if (o->to.kind == TM_TIME_UNSET) sqlite3_str_appendall(sql, "p.end_ns");
 	else tm_time_point_sql(sql, &o->to, "p.id", o->heap);
 	sqlite3_str_appendall(sql, " AS to_ns, p.end_ns\n  FROM process AS p),\n");
-	if (from) put_opened(sql, d);
+	if (from) put_opened(sql, d, o);
 	put_cut(sql, d, o);
 	const char *level = from ? "CASE WHEN t.ts_ns > b.from_ns THEN t.%s ELSE coalesce(q.%s, 0) END AS %s" : "t.%s";
 	char bytes[128], count[128];

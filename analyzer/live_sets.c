@@ -9,11 +9,11 @@
 /* The expression block`suffix` as a table, made now; false: it has to be SQL. */
 static bool make_blocks(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *o, enum tm_by by,
 			const char *suffix, const char *key) {
-	char table[32];
+	char table[64]; /* of these instants alone: another query that is being read may have blocks at others */
 	if (!d->has_checkpoints || d->estimated || o->sql) return false;
-	sqlite3_snprintf(sizeof table, table, "block%s", suffix);
+	sqlite3_snprintf(sizeof table, table, "block%s_at_%s", suffix, instants);
 	if (!tm_live_groups_make(d, sqlite3_str_value(sql), instants, o, by, table, key)) return false;
-	sqlite3_str_appendf(sql, "%s AS (SELECT * FROM temp.%s)", table, table);
+	sqlite3_str_appendf(sql, "block%s AS (SELECT * FROM temp.%s)", suffix, table);
 	return true;
 }
 

@@ -17,6 +17,12 @@ bool tm_has_window(const struct tm_options *o) {
 	return o->from.kind != TM_TIME_UNSET || o->to.kind != TM_TIME_UNSET;
 }
 
+struct tm_options tm_without_window(const struct tm_options *o) {
+	struct tm_options whole = *o;
+	whole.from.kind = whole.to.kind = TM_TIME_UNSET;
+	return whole;
+}
+
 static void put_instant(sqlite3_str *sql, const struct tm_options *o, const struct tm_time_point *point, const char *name) {
 	if (!point || point->kind == TM_TIME_UNSET) return;
 	sqlite3_str_appendall(sql, ",\n         ");
@@ -136,6 +142,7 @@ void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct 
 }
 
 void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	struct tm_options whole = tm_without_window(o);
 	if (tm_has_window(o)) {
 		tm_sql_highest(sql, d, o);
 		sqlite3_str_appendall(sql, ",\n");
@@ -145,7 +152,7 @@ void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const st
 		"top AS MATERIALIZED (\n  SELECT p.id AS process_id, h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
 		"  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN %s AS k ON k.process_id = p.id AND k.heap = h.name),\n",
 		tm_has_window(o) ? "highest" : "peak");
-	tm_sql_live(sql, d, "top", NULL);
+	tm_sql_live(sql, d, "top", &whole);
 }
 
 #define LIVE_AT(ns) "a.alloc_ns <= " ns " AND (a.free_ns IS NULL OR a.free_ns > " ns ")"

@@ -22,6 +22,8 @@ void tm_sql_instants_as(sqlite3_str *sql, const struct tm_options *o, const stru
 
 /* Were --from or --to given? */
 bool tm_has_window(const struct tm_options *o);
+/* The same options without them: for blocks of all the time before an instant. */
+struct tm_options tm_without_window(const struct tm_options *o);
 
 /* " AND first >= i.from_ns AND last <= i.to_ns", as far as --from and --to were given; `i` names the instants. */
 void tm_sql_window(sqlite3_str *sql, const struct tm_options *o, const char *first, const char *last);

@@ -67,13 +67,14 @@ static struct value_source choose_view(enum tm_export_value value, bool by_heap)
 
 /* The process peak within a window, and what was live then, over the root heaps; or that of the chosen heap, or of each. */
 static void put_window_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, bool by_heap) {
+	struct tm_options whole = tm_without_window(o);
 	tm_sql_highest(sql, d, o);
 	sqlite3_str_appendf(
 		sql,
 		",\ntop AS MATERIALIZED (\n  SELECT p.id AS process_id, h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
 		"  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN highest AS k ON k.process_id = p.id AND k.heap IS %s),\n",
 		by_heap ? "h.name" : "NULL");
-	tm_sql_live(sql, d, "top", NULL);
+	tm_sql_live(sql, d, "top", &whole);
 }
 
 /* Appends what scans for a window; returns what to read of it. */
