@@ -28,15 +28,20 @@ static const struct tm_usage usage = {
 	.operands_max = 2,
 };
 
-/* One side: its sites by what they are matched by; place: module and offset where there is no function. */
+/* One side: its sites by what they are matched by; place: module and offset where there is no function. The call stacks, of which there may be
+ * millions, are first added up by the numbers of their heaps and frames. */
 #define SITES(name, schema) \
 	name " AS (\n" \
-	     "  SELECT heap, coalesce(function, replace(module, rtrim(module, replace(module, '/', '')), '')\n" \
-	     "      || printf('+0x%x', module_offset)) AS function,\n" \
-	     "    replace(file, rtrim(file, replace(file, '/', '')), '') AS base, max(file) AS file, line, sum(live_at_exit_bytes) AS live_bytes,\n" \
-	     "    sum(live_at_exit_count) AS live_count, sum(allocations) AS allocations, sum(allocated_bytes) AS allocated_bytes,\n" \
-	     "    sum(peak_bytes) AS peak_bytes\n" \
-	     "  FROM " schema ".site GROUP BY 1, 2, 3, 5)"
+	     "  SELECT h.name AS heap, coalesce(f.function, replace(m.path, rtrim(m.path, replace(m.path, '/', '')), '')\n" \
+	     "      || printf('+0x%x', f.module_offset)) AS function,\n" \
+	     "    replace(f.file, rtrim(f.file, replace(f.file, '/', '')), '') AS base, max(f.file) AS file, f.line AS line,\n" \
+	     "    sum(g.live_bytes) AS live_bytes, sum(g.live_count) AS live_count, sum(g.allocations) AS allocations,\n" \
+	     "    sum(g.allocated_bytes) AS allocated_bytes, sum(g.peak_bytes) AS peak_bytes\n" \
+	     "  FROM (SELECT t.heap_id, s.site_frame_id, sum(t.live_at_exit_bytes) AS live_bytes, sum(t.live_at_exit_count) AS live_count,\n" \
+	     "          sum(t.allocations) AS allocations, sum(t.allocated_bytes) AS allocated_bytes, sum(t.peak_bytes) AS peak_bytes\n" \
+	     "        FROM " schema ".site_total AS t LEFT JOIN " schema ".stack AS s ON s.id = t.stack_id GROUP BY t.heap_id, s.site_frame_id) AS g\n" \
+	     "  JOIN " schema ".heap AS h ON h.id = g.heap_id LEFT JOIN " schema ".frame AS f ON f.id = g.site_frame_id\n" \
+	     "  LEFT JOIN " schema ".module AS m ON m.id = f.module_id GROUP BY 1, 2, 3, 5)"
 
 /* What the other side has no such line of, numbered within its function and file. */
 #define LEFT_OVER(name, mine, other) \
