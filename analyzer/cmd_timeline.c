@@ -34,6 +34,7 @@ static const struct tm_usage usage = {
 /* Common table expressions ... `opened`: process_id, heap (NULL: the root heaps) and what was live when the window of `bound` opened. */
 static void put_opened(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	struct tm_options whole = tm_without_window(o);
+	whole.by = TM_BY_HEAP;
 	sqlite3_str_appendall(sql, "opening AS MATERIALIZED (\n  SELECT b.id AS process_id, h.id AS heap_id, b.end_ns, b.from_ns AS at_ns\n"
 				   "  FROM bound AS b JOIN heap AS h ON h.process_id = b.id),\n");
 	tm_sql_block_stacks(sql, d, "opening", &whole, "");

@@ -47,6 +47,7 @@ static int64_t key_of(const struct grouping *g, const struct tm_block_row *row, 
 	case TM_BY_SCOPE: return (size_t)row->scope < g->named_as.count ? g->named_as.items[row->scope] : row->scope;
 	case TM_BY_THREAD: return row->origin->thread;
 	case TM_BY_SIZE: return tm_size_class(row->size_bytes);
+	case TM_BY_HEAP: return 0;
 	case TM_BY_AGE: return tm_age_class(m->at_ns - row->alloc_ns);
 	default: return row->stack;
 	}

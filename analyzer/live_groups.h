@@ -11,7 +11,7 @@
 
 /* Makes the table `table` (process_id, heap_id, `key`, live_bytes, live_count) of blocks live at the at_ns of `instants`; with: the expressions up to
  * that, each followed by a comma; with o's window only blocks that were allocated in it, and of o's heap only, if it names one. by: as o->by, stacks
- * for every group made of them. false: it could not; there is no such table then. */
+ * for every group made of them but heaps, which need no key (0). false: it could not; there is no such table then. */
 bool tm_live_groups_make(const struct tm_database *d, const char *with, const char *instants, const struct tm_options *o, enum tm_by by,
 			 const char *table, const char *key);
 

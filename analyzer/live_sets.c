@@ -106,7 +106,8 @@ void tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const ch
 	bool in_window = window && tm_has_window(window), counts = d->has_checkpoints && !d->estimated && !in_window;
 	const char *bytes = tm_sql_sum_bytes(d);
 	bool reads_blocks = in_window || (window && counts && lacks_stacks(d, sqlite3_str_value(sql), instants));
-	if (reads_blocks && make_blocks(sql, d, instants, window, TM_BY_STACK, suffix, "stack_id")) return;
+	enum tm_by by = window && window->by == TM_BY_HEAP ? TM_BY_HEAP : TM_BY_STACK;
+	if (reads_blocks && make_blocks(sql, d, instants, window, by, suffix, "stack_id")) return;
 	if (d->has_checkpoints) {
 		put_moments(sql, instants, suffix);
 		put_near(sql, suffix, counts ? " AND NOT w.has_stacks" : "");
