@@ -42,7 +42,8 @@ struct own_heap { /* an explicit one */
 
 struct process {
 	struct tm_tally_process result; /* live bytes and blocks without those of the heap malloc, whose figures have them */
-	struct tm_tally_heap malloc, maps[2]; /* mmap, mmap-file */
+	double sample_bytes;            /* of the heap malloc alone; 0: every allocation */
+	struct tm_tally_heap malloc, maps[2]; /* counts of sampled blocks in parts of one; mmap, mmap-file */
 	struct own_heap *own;
 	size_t own_count, own_capacity, own_last; /* own_last: asked for last */
 	struct table blocks;
@@ -185,10 +186,28 @@ static double exp_minus(double x) {
 	return r;
 }
 
-/* A sampled block stands for all those of its size that were not drawn. */
-static uint64_t scaled(const struct tm_tally *t, uint64_t size) {
-	if (size == 0) return size;
-	return (uint64_t)((double)size / (1.0 - exp_minus((double)size / t->sample_bytes)));
+/* What a block counts for: itself, or where they are sampled all those of its size that were not drawn. These are counted in parts of a block. */
+struct worth {
+	uint64_t bytes, count;
+};
+#define SAMPLED_PARTS 4096u
+
+static NOINLINE struct worth worth_of_sample(uint64_t size, double sample_bytes) {
+	double weight = size ? 1.0 / (1.0 - exp_minus((double)size / sample_bytes)) : 1.0;
+	return (struct worth){ (uint64_t)((double)size * weight), (uint64_t)(weight * SAMPLED_PARTS + 0.5) };
+}
+
+static inline struct worth worth_of(uint64_t size, double sample_bytes) {
+	if (sample_bytes > 0) return worth_of_sample(size, sample_bytes);
+	return (struct worth){ size, 1 };
+}
+
+static struct tm_tally_heap in_blocks(struct tm_tally_heap h, double sample_bytes) {
+	if (sample_bytes <= 0) return h;
+	h.live_count = (h.live_count + SAMPLED_PARTS / 2) / SAMPLED_PARTS;
+	h.allocations = (h.allocations + SAMPLED_PARTS / 2) / SAMPLED_PARTS;
+	h.frees = (h.frees + SAMPLED_PARTS / 2) / SAMPLED_PARTS;
+	return h;
 }
 
 /* --- heaps and their blocks --- */
@@ -225,17 +244,17 @@ static inline void raise_peak(struct process *p, uint64_t ns) {
 	p->result.peak_ns = ns;
 }
 
-static inline void gained(struct tm_tally_heap *h, uint64_t bytes) {
-	uint64_t live = h->live_bytes += bytes;
-	h->live_count++;
+static inline void gained(struct tm_tally_heap *h, struct worth w) {
+	uint64_t live = h->live_bytes += w.bytes;
+	h->live_count += w.count;
 	if (live <= h->peak_since_reset_bytes) return;
 	h->peak_since_reset_bytes = live;
 	if (live > h->peak_bytes) h->peak_bytes = live;
 }
 
-static inline void gave_back(struct tm_tally_heap *h, uint64_t bytes) {
-	h->live_bytes -= bytes;
-	h->live_count--;
+static inline void gave_back(struct tm_tally_heap *h, struct worth w) {
+	h->live_bytes -= w.bytes;
+	h->live_count -= w.count;
 }
 
 static struct own_heap *own_heap(struct process *p, uint32_t id) {
@@ -252,11 +271,16 @@ struct place {
 	struct tm_tally_heap *figures;
 	struct table *blocks;
 	bool is_root, is_added;
+	double sample_bytes; /* 0: each block counts for itself */
 };
 
 static struct place place_of(struct process *p, uint32_t heap) {
 	struct own_heap *own = own_heap(p, heap);
-	return (struct place){ &own->figures, &own->blocks, own->is_root, own->is_root };
+	return (struct place){ &own->figures, &own->blocks, own->is_root, own->is_root, 0 };
+}
+
+static inline struct place place_of_malloc(struct process *p) {
+	return (struct place){ &p->malloc, &p->blocks, true, false, p->sample_bytes };
 }
 
 /* Who frees the block is told of its allocation, if that is of the same segment; once only. */
@@ -272,11 +296,12 @@ static ALWAYS_INLINE uint64_t freed_at(struct process *p, struct place at, uint6
 	if (!at.blocks->entries) return 0;
 	struct entry *e = table_find(at.blocks, addr);
 	if (!e->addr || e->stamp >> 1 > begin_ns) return 0;
-	uint64_t bytes = e->bytes, given_back = told(segment, e);
-	gave_back(at.figures, bytes);
-	at.figures->frees++;
+	struct worth w = worth_of(e->bytes, at.sample_bytes);
+	uint64_t given_back = told(segment, e);
+	gave_back(at.figures, w);
+	at.figures->frees += w.count;
 	if (at.is_added) {
-		p->result.live_bytes -= bytes;
+		p->result.live_bytes -= w.bytes;
 		p->result.live_blocks--;
 	}
 	table_remove(at.blocks, e);
@@ -287,15 +312,16 @@ static ALWAYS_INLINE void allocated_at(struct process *p, struct place at, uint6
 	if (!addr || (at.blocks->count * 8 >= at.blocks->mask * 5 && !make_room(p, at.blocks))) return;
 	struct entry *e = table_place(at.blocks, addr);
 	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
-		gave_back(at.figures, e->bytes);
+		gave_back(at.figures, worth_of(e->bytes, at.sample_bytes));
 		p->result.live_bytes -= at.is_added ? e->bytes : 0;
 	} else {
 		at.blocks->count++;
 		p->result.live_blocks += at.is_added;
 	}
 	*e = (struct entry){ addr, bytes, ns << 1 | (e->stamp & 1), number };
-	at.figures->allocations++;
-	gained(at.figures, bytes);
+	struct worth w = worth_of(bytes, at.sample_bytes);
+	at.figures->allocations += w.count;
+	gained(at.figures, w);
 	p->result.live_bytes += at.is_added ? bytes : 0;
 	if (at.is_root) raise_peak(p, ns);
 }
@@ -310,14 +336,12 @@ static NOINLINE void own_block_allocated(struct process *p, uint32_t heap, uint6
 
 static ALWAYS_INLINE uint64_t block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
 	if (heap) return own_block_freed(p, heap, addr, begin_ns, segment);
-	return freed_at(p, (struct place){ &p->malloc, &p->blocks, true, false }, addr, begin_ns, segment);
+	return freed_at(p, place_of_malloc(p), addr, begin_ns, segment);
 }
 
-static ALWAYS_INLINE void block_allocated(const struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns,
-					 uint64_t number) {
-	uint64_t bytes = t->sample_bytes <= 0 || heap ? size : scaled(t, size);
-	if (heap) own_block_allocated(p, heap, addr, bytes, ns, number);
-	else allocated_at(p, (struct place){ &p->malloc, &p->blocks, true, false }, addr, bytes, ns, number);
+static ALWAYS_INLINE void block_allocated(struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns, uint64_t number) {
+	if (heap) own_block_allocated(p, heap, addr, size, ns, number);
+	else allocated_at(p, place_of_malloc(p), addr, size, ns, number);
 }
 
 /* What the free of a block will be told, before its turn comes: of an allocation whose turn has come. */
@@ -336,7 +360,7 @@ static uint64_t requested(const struct range *r) {
 
 static void range_insert(struct process *p, struct range r) {
 	tm_disjoint_add(&p->ranges, sizeof r, &r);
-	gained(&p->maps[r.is_file], requested(&r));
+	gained(&p->maps[r.is_file], (struct worth){ requested(&r), 1 });
 	if (r.is_file) return; /* its pages are the page cache's */
 	p->result.live_bytes += requested(&r);
 	p->result.live_blocks++;
@@ -350,7 +374,7 @@ static void range_insert_part(struct process *p, struct range r, uint64_t low, u
 
 static void range_remove(struct process *p, const struct range *r) {
 	tm_disjoint_take_out(&p->ranges, sizeof *r, r->high);
-	gave_back(&p->maps[r->is_file], requested(r));
+	gave_back(&p->maps[r->is_file], (struct worth){ requested(r), 1 });
 	if (r->is_file) return;
 	p->result.live_bytes -= requested(r);
 	p->result.live_blocks--;
@@ -413,9 +437,9 @@ static void reset_peak(struct process *p, const struct item *i) {
 	h->peak_since_reset_bytes = h->live_bytes;
 }
 
-static inline void replay(const struct tm_tally *t, struct process *p, const struct item *i) {
+static inline void replay(struct process *p, const struct item *i) {
 	switch (i->step) {
-	case STEP_ALLOCATED: block_allocated(t, p, i->heap, i->addr, i->size, i->ns, i->number); break;
+	case STEP_ALLOCATED: block_allocated(p, i->heap, i->addr, i->size, i->ns, i->number); break;
 	case STEP_FREED: block_freed(p, i->heap, i->addr, i->size, NULL); break;
 	case STEP_MAPPED: mapped(p, i); break;
 	case STEP_UNMAPPED: unmapped(p, i->addr, i->size, i->number); break;
@@ -429,7 +453,7 @@ static struct process *process_of(struct tm_tally *t, uint32_t id) {
 	if (id >= t->process_count) {
 		t->processes = tm_memory_grow(t->processes, &t->process_capacity, id + 1u, sizeof t->processes[0]);
 		memset(t->processes + t->process_count, 0, (id + 1u - t->process_count) * sizeof t->processes[0]);
-		t->process_count = id + 1u;
+		for (; t->process_count <= id; t->process_count++) t->processes[t->process_count].sample_bytes = t->sample_bytes;
 	}
 	return &t->processes[id];
 }
@@ -509,7 +533,7 @@ static struct tm_event *replay_at_once(struct tm_tally *t, struct process *p, st
 		if (fetches && ahead < limit) fetch_entry(&p->blocks, ahead->op == TM_OP_FREE ? ahead->old : ahead->addr);
 		if (class == TM_CLASS_ALLOC) {
 			allocations++;
-			block_allocated(t, p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
+			block_allocated(p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
 			continue;
 		}
 		if (class == TM_CLASS_FREE) {
@@ -520,10 +544,10 @@ static struct tm_event *replay_at_once(struct tm_tally *t, struct process *p, st
 		of_class[class]++;
 		if (class == TM_CLASS_REALLOC) {
 			e->old_size = block_freed(p, e->heap, e->old, e->begin_ns, segment);
-			block_allocated(t, p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
+			block_allocated(p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
 		}
 		const struct item *last = put_steps(steps, e);
-		for (const struct item *i = steps; i < last; i++) replay(t, p, i);
+		for (const struct item *i = steps; i < last; i++) replay(p, i);
 	}
 	if (e > first) p->last_ns = e[-1].time_ns;
 	of_class[TM_CLASS_ALLOC] = allocations;
@@ -566,10 +590,6 @@ void tm_tally_add(struct tm_tally *t, uint32_t process, uint32_t thread, struct 
 	struct tm_event *end = events + n;
 	size_t of_class[8] = { 0 };
 	struct process *p = process_of(t, process);
-	if (segment && t->sample_bytes > 0) { /* the sizes of blocks are not those of their events */
-		segment->waited = true;
-		segment = NULL;
-	}
 	if (!t->active_count && n && t->alone_ns) events = replay_at_once(t, p, events, end, segment);
 	if (events == end) return;
 	if (segment) segment->waited = true;
@@ -645,7 +665,7 @@ static void replay_run(struct tm_tally *t, struct source *s, uint64_t until) {
 	if (s->items[at].ns < p->last_ns || p->ended) p->result.approximate = true;
 	do {
 		if (fetches && at + FETCH_AHEAD < s->count) fetch_entry(&p->blocks, s->items[at + FETCH_AHEAD].addr);
-		if (!p->result.given_up) replay(t, p, &s->items[at]);
+		if (!p->result.given_up) replay(p, &s->items[at]);
 		if (p->watch_count && !is_half(s, at)) look_at_watches(t, p, s->items[at].ns);
 		at++;
 	} while (at < s->count && s->items[at].ns < until);
@@ -765,7 +785,9 @@ void tm_tally_heap_is_root(struct tm_tally *t, uint32_t process, uint32_t heap) 
 }
 
 struct tm_tally_heap tm_tally_heap_of(struct tm_tally *t, uint32_t process, enum tm_tally_default heap, uint32_t id) {
-	return *figures_of(process_of(t, process), heap, id);
+	struct process *p = process_of(t, process);
+	const struct tm_tally_heap *h = figures_of(p, heap, id);
+	return in_blocks(*h, h == &p->malloc ? p->sample_bytes : 0);
 }
 
 struct tm_tally_process tm_tally_of(const struct tm_tally *t, uint32_t process) {
@@ -773,7 +795,7 @@ struct tm_tally_process tm_tally_of(const struct tm_tally *t, uint32_t process) 
 	const struct process *p = &t->processes[process];
 	struct tm_tally_process result = p->result;
 	result.live_bytes += p->malloc.live_bytes;
-	result.live_blocks += p->malloc.live_count;
+	result.live_blocks += in_blocks(p->malloc, p->sample_bytes).live_count;
 	return result;
 }
 

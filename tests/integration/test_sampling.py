@@ -7,6 +7,7 @@ comparison in 16,000; there are six, and only who fails twice is called unsound.
 """
 import json
 import math
+import os
 import re
 
 from tidemark_test import main, test
@@ -184,6 +185,48 @@ def exact_without_sampling(t):
     for function, (n, size) in FIGURES.items():
         t.equal(db.row("select sum(allocations), sum(allocated_bytes) from site where function = ?", function), (n, n * size), function)
     t.equal(db.value("select count(*) from allocation where weight <> 1"), 0, "rows with a weight")
+
+
+ASKS = """#include "tidemark.h"
+#include <stdio.h>
+#include <stdlib.h>
+static void *blocks[20000];
+static void ask(void) {
+	struct tidemark_stats s = { 0 };
+	if (tidemark_stats("malloc", &s)) exit(9);
+	printf("%llu %llu %llu %llu %d\\n", (unsigned long long)s.live_bytes, (unsigned long long)s.live_count, (unsigned long long)s.allocations,
+	       (unsigned long long)s.frees, s.exact);
+}
+int main(void) {
+	static char out[4096];
+	setvbuf(stdout, out, _IOFBF, sizeof out);
+	for (int i = 0; i < 20000; i++) blocks[i] = malloc(100);
+	ask();
+	for (int i = 0; i < 15000; i++) free(blocks[i]);
+	for (int i = 0; i < 1000; i++) blocks[i] = realloc(malloc(1500), 3000);
+	ask();
+	return 0;
+}
+"""
+
+
+@test
+def what_the_program_is_told(t):
+    """tidemark_stats() weighs counts as it weighs bytes: all its figures are what the trace's blocks stand for."""
+    with open(t.path("asks.c"), "w", encoding="ascii") as file:
+        file.write(ASKS)
+    t.run(["gcc", "-fno-builtin", "-I", os.path.join(t.root, "recorder"), "-o", t.path("asks"), t.path("asks.c")], status=0)
+    recording = t.record([t.path("asks")], f"--sample={MEAN}")
+    db = t.imported(recording)
+    first, last = ([int(word) for word in line.split()] for line in recording.out.splitlines())
+    kinds = dict(db.rows("select size_bytes, sum(weight) from allocation where api in ('malloc', 'realloc') group by 1"))
+    t.check(12000 < kinds[100] < 28000 and kinds.keys() == {100, 1500, 3000}, f"{kinds}: what was recorded")
+    t.check(abs(first[1] - kinds[100]) <= 1 and abs(first[2] - kinds[100]) <= 1 and first[3] == 0, f"{first}: {kinds}")
+    live = db.row("select sum(weight * size_bytes), sum(weight) from allocation where free_ns is null")
+    t.check(abs(last[0] - live[0]) <= 20000 and abs(last[1] - live[1]) <= 1, f"{last}: {live}")
+    t.check(abs(last[2] - sum(kinds.values())) <= 1, f"{last}: {kinds}")
+    t.check(abs(last[3] - db.value("select sum(weight) from allocation where free_ns is not null")) <= 1, f"{last}: frees")
+    t.equal((first[4], last[4]), (0, 0), "exact")
 
 
 main()
