@@ -60,9 +60,14 @@ static bool asks_to_end(int number) {
 	return number == SIGTERM || number == SIGHUP || number == SIGINT || number == SIGQUIT;
 }
 
+/* What a process sent. The kernel's own come to the command too, but for a terminal's end, of which only the session's leader is told. */
+static bool may_be_for_us_alone(int number, const siginfo_t *info) {
+	return info->si_code <= 0 || (number == SIGHUP && getsid(0) == getpid());
+}
+
 static void on_signal(int number, siginfo_t *info, void *context) {
 	(void)context;
-	if (info->si_code <= 0) arrived[number] = 1; /* a process sent it; the kernel's own come to the command too */
+	if (may_be_for_us_alone(number, info)) arrived[number] = 1;
 	atomic_fetch_add(wake_word, 1);
 }
 
@@ -142,7 +147,7 @@ static _Noreturn void be_witness(pid_t parent) {
 		if (is_passed_on(number)) sigaddset(&set, number);
 	for (;;) {
 		int number = sigwaitinfo(&set, &info);
-		if (number > 0 && number < SIGNAL_MAX && info.si_code <= 0) atomic_fetch_add(&witnessed[number], 1); /* as on_signal() */
+		if (number > 0 && number < SIGNAL_MAX && may_be_for_us_alone(number, &info)) atomic_fetch_add(&witnessed[number], 1);
 	}
 }
 

@@ -1,8 +1,9 @@
 /* signals.h - signals that reach the recorder while the command runs.
  *
- * What the terminal sends (Ctrl-C, Ctrl-\, hang-up) reaches the command by itself: we ignore it. What a process sends is passed on to
- * the command once, if it was meant for us alone. A batch system signals a whole process group, or every process of a job, and must not
- * be echoed. The kernel does not tell which it was; so a witness, a tiny process in our process group, sees whether it gets it too.
+ * What the terminal sends (Ctrl-C, Ctrl-\, hang-up) reaches the command by itself: we ignore it; but where we lead the session, hang-up is
+ * told to us alone, and passed on. What a process sends is passed on to the command once, if it was meant for us alone. A batch system
+ * signals a whole process group, or every process of a job, and must not be echoed. The kernel does not tell which it was; so a witness, a
+ * tiny process in our process group, sees whether it gets it too.
  *
  * Threads: handlers only set flags; everything else is the main thread's.
  */

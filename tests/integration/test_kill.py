@@ -4,6 +4,7 @@ Method: fixtures/programs/victim.c writes every completed call to shared memory;
 database, thread by thread and call by call. Random moments come from a seed that is printed.
 """
 import os
+import pty
 import random
 import re
 import signal
@@ -202,6 +203,21 @@ def any_signal_reaches_the_program(t):
     os.kill(child.pid, signal.SIGTERM)
     child.communicate(timeout=60)
     t.equal(child.returncode, 5, "a signal that was ignored around the recorder and is handled by the program")
+
+
+@test
+def terminal_that_goes_away(t):
+    """Where the recorder leads its session, as in a window that was opened for it, the kernel tells it alone that the terminal is gone: the program gets SIGHUP."""
+    for script, end in (("trap 'exit 5' HUP;", ("exit", 5)), ("", ("signal", signal.SIGHUP))):
+        terminal, other = pty.openpty()
+        name = os.ttyname(other)
+        child = t.start([t.recorder, "--force", "-o", t.path("hup.tmk"), "--quiet", "--", "bash", "-c", f"{script} echo ready; while :; do sleep 0.02; done"],
+                        stdout=subprocess.PIPE, text=True, preexec_fn=lambda name=name: os.close(os.open(name, os.O_RDWR)))
+        t.equal(child.stdout.readline(), "ready\n", "the program")
+        os.close(other)
+        os.close(terminal)
+        t.equal(child.wait(60), end[1] + (128 if end[0] == "signal" else 0), "exit status")
+        t.equal(t.imported(t.path("hup.tmk")).row("select end_kind, end_code from process where parent_id is null"), end, "end")
 
 
 @test
