@@ -21,7 +21,7 @@ static const int ignored[] = { SIGPIPE, SIGXFSZ };
 
 static sigset_t start_mask;
 static struct sigaction start_actions[SIGNAL_MAX];
-static struct itimerval start_timer;
+static struct itimerval start_timers[3]; /* by ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF */
 static _Atomic uint32_t *wake_word;
 static volatile sig_atomic_t arrived[SIGNAL_MAX];
 static uint64_t arrived_ns[SIGNAL_MAX]; /* when the main thread saw it */
@@ -85,7 +85,7 @@ static void on_dump(int number) {
 void tm_signals_hold(void) {
 	sigset_t every;
 	static const struct itimerval none;
-	setitimer(ITIMER_REAL, &none, &start_timer);
+	for (int timer = 0; timer < 3; timer++) setitimer(timer, &none, &start_timers[timer]);
 	for (int number = 1; number < SIGNAL_MAX; number++)
 		if (is_passed_on(number)) sigaction(number, NULL, &start_actions[number]);
 	for (size_t i = 0; i < IGNORED_COUNT; i++) sigaction(ignored[i], NULL, &start_actions[ignored[i]]);
@@ -100,7 +100,7 @@ void tm_signals_restore(void) {
 	for (size_t i = 0; i < IGNORED_COUNT; i++) sigaction(ignored[i], &start_actions[ignored[i]], NULL);
 	sigaction(SIGCHLD, &start_actions[SIGCHLD], NULL);
 	sigprocmask(SIG_SETMASK, &start_mask, NULL);
-	setitimer(ITIMER_REAL, &start_timer, NULL);
+	for (int timer = 0; timer < 3; timer++) setitimer(timer, &start_timers[timer], NULL);
 }
 
 /* Also what was ignored when we were started: the command then ignores it, unless it has asked for it since. */

@@ -18,9 +18,10 @@
 
 #define TM_SIGNAL_DUMP (SIGRTMIN + 5) /* asks for a dump (dumps.h); never passed on */
 
-/* Remembers what we were started with, and blocks what would be handled, until tm_signals_handle(). Our alarm() is from now on the command's. */
+/* Remembers what we were started with, and blocks what would be handled, until tm_signals_handle(). Our alarm() and timers are then
+ * the command's. */
 void tm_signals_hold(void);
-/* In the command's process before exec: signal mask, dispositions and alarm() as we were started with. */
+/* In the command's process before exec: signal mask, dispositions and timers as we were started with. */
 void tm_signals_restore(void);
 /* Handles signals from now on; each one also changes *wake, so that a sleep on it ends. `attached`: ignores all. */
 void tm_signals_handle(_Atomic uint32_t *wake, bool attached);

@@ -222,15 +222,13 @@ def terminal_that_goes_away(t):
 
 @test
 def alarm_ends_the_program(t):
-    """A timeout by alarm() and exec is the program's: the recorder outlives it."""
-    def soon():
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-
+    """A timeout by alarm() and exec is the program's, and so are those by processor time: the recorder outlives it."""
     for tool in ([t.tidemark, "record"], [t.recorder]):
-        command = [*tool, "--force", "-o", t.path("alarm.tmk"), "--quiet", "--", t.program("forever.c")]
-        t.run(command, status=128 + signal.SIGALRM, preexec=soon, timeout=60)
-        t.equal(t.imported(t.path("alarm.tmk")).row("select end_kind, end_code from process"), ("signal", signal.SIGALRM), "end")
-        os.remove(t.path("alarm.tmk"))
+        for timer, number in ((signal.ITIMER_REAL, signal.SIGALRM), (signal.ITIMER_VIRTUAL, signal.SIGVTALRM), (signal.ITIMER_PROF, signal.SIGPROF)):
+            command = [*tool, "--force", "-o", t.path("alarm.tmk"), "--quiet", "--", "sh", "-c", "while :; do :; done"]
+            t.run(command, status=128 + number, preexec=lambda timer=timer: signal.setitimer(timer, 0.3), timeout=60)
+            t.equal(t.imported(t.path("alarm.tmk")).row("select end_kind, end_code from process"), ("signal", number), "end")
+            os.remove(t.path("alarm.tmk"))
 
 
 @test
