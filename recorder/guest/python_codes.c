@@ -241,13 +241,15 @@ static void count_dealloc(void *code) {
 	dealloc(code);
 }
 
-/* Of one interpreter in a process's life: which of two an object belongs to would have to be asked of it. */
+/* Of one interpreter in a process's life: which of two an object belongs to would have to be asked of it. Only in front of its own function: one of the
+ * program's that stands there by now may call ours, and ours would call it again. */
 void tm_python_count_codes(struct tm_python *p) {
 	void (*_Atomic *slot)(void *) = (void (*_Atomic *)(void *))(p->code_type + p->type + 40u); /* its type, a size, tp_name, two more sizes; tp_dealloc */
 	void (*now)(void *) = atomic_load(slot);
+	bool is_ours = now == count_dealloc, is_its_own = (uintptr_t)now >= p->module.text_low && (uintptr_t)now < p->module.text_high;
 
-	p->counts_codes = now && (!counted_type || counted_type == p->code_type);
-	if (!p->counts_codes || now == count_dealloc) return;
+	p->counts_codes = (is_ours || is_its_own) && (!counted_type || counted_type == p->code_type);
+	if (!p->counts_codes || is_ours) return;
 	counted_type = p->code_type;
 	dealloc = now;
 	atomic_store(slot, count_dealloc);

@@ -40,8 +40,8 @@ bool tm_python_look_in(const struct dl_phdr_info *info, struct tm_python_module 
 
 		if (p->p_type == PT_GNU_EH_FRAME) out->unwind_table = s.bias + p->p_vaddr;
 		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X)) continue;
-		out->text_low = s.bias + p->p_vaddr;
-		out->text_high = out->text_low + p->p_memsz;
+		if (!out->text_low) out->text_low = s.bias + p->p_vaddr;
+		out->text_high = s.bias + p->p_vaddr + p->p_memsz; /* headers stand in the order of their addresses */
 	}
 	return true;
 }

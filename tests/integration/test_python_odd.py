@@ -49,6 +49,11 @@ def lines(db, size):
                       SELECT f.function, f.line FROM up JOIN frame f ON f.id = up.frame WHERE f.kind = 'python' AND f.file LIKE '%/odd.py' ORDER BY up.depth DESC""", size)
 
 
+def innermost(db, size):
+    """The innermost Python function of a block's stack."""
+    return db.value("SELECT s.function FROM site s JOIN allocation a USING (process_id, stack_id) WHERE a.api = 'malloc' AND a.size_bytes = ?", size)
+
+
 @test
 def event_loop_and_threads(t):
     """A task hands work to threads while its scope is open: what the threads allocate is in their own scopes, or in none."""
@@ -248,6 +253,37 @@ m(500200)  # MAIN
             outer = [("first", line_of(text, "FIRST"))] if n % 2 == 0 else [("deeper", line_of(text, "DEEPER")), ("second", line_of(text, "SECOND"))]
             t.equal(lines(db, 500100 + n), [("leaf", line_of(text, "LEAF")), *outer], f"{python}: block {n}")
         t.equal(lines(db, 500200), [("<module>", line_of(text, "MAIN"))], f"{python}: the main greenlet")
+
+
+@test
+def beside_another_that_counts_codes(t):
+    """A program puts a function of its own where code objects' type says how they are freed, in front of ours; extension modules are loaded after that."""
+    text = """slot = ctypes.c_void_p.from_address(id(type((lambda: 0).__code__)) + ctypes.sizeof(ctypes.c_void_p) * SLOT)
+kind = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+first = slot.value
+before = kind(first)
+freed = 0
+def count(code):
+    global freed
+    freed += 1
+    before(code)
+counter = kind(count)
+slot.value = ctypes.cast(counter, ctypes.c_void_p).value
+import _lzma, _sqlite3, zlib, _decimal
+code = compile("m(n)", "", "exec")
+def run(i):
+    exec(code.replace(co_name="code%03d" % i, **{"co_qualname": "code%03d" % i} if sys.version_info >= (3, 11) else {}), {"m": m, "n": 600000 + i})
+for i in range(200):
+    run(i)
+slot.value = first
+print(freed)
+"""
+    for python in each(t):
+        script = text.replace("SLOT", "8" if python.free_threaded else "6")
+        recording = record(t, python, script)
+        t.check(int(recording.out) >= 200, f"{python}: its function was called {recording.out} times")
+        db = t.imported(recording)
+        t.equal([innermost(db, 600000 + i) for i in range(200)], [f"code{i:03}" for i in range(200)], f"{python}: the innermost functions")
 
 
 @test
