@@ -23,15 +23,25 @@ static const char *const names[] = {
 #undef X
 };
 
+/* A program that embeds the interpreter and asks what is a code object has the type in its own data (a copy relocation), and the library uses that one. */
+static void look_for_copy(const struct tm_symbols *program, struct tm_python_module *out) {
+	const ElfW(Sym) *symbol = tm_symbols_find(program, names[TM_PYTHON_CODE_TYPE]);
+
+	if (symbol) out->symbols[TM_PYTHON_CODE_TYPE] = program->bias + symbol->st_value;
+}
+
 bool tm_python_look_in(const struct dl_phdr_info *info, struct tm_python_module *out) {
 	struct tm_symbols s;
 
 	if (!tm_symbols_open(&s, info)) return false;
-	if (!tm_symbols_find(&s, names[TM_PYTHON_IS_FINALIZING]) && !tm_symbols_find(&s, names[TM_PYTHON_IS_FINALIZING_OLD])) return false;
+	if (!tm_symbols_find(&s, names[TM_PYTHON_IS_FINALIZING]) && !tm_symbols_find(&s, names[TM_PYTHON_IS_FINALIZING_OLD])) {
+		if (!info->dlpi_name[0]) look_for_copy(&s, out);
+		return false;
+	}
 	for (unsigned i = 0; i < TM_PYTHON_SYMBOL_COUNT; i++) {
 		const ElfW(Sym) *symbol = tm_symbols_find(&s, names[i]);
 
-		if (!symbol) continue;
+		if (!symbol || out->symbols[i]) continue;
 		out->symbols[i] = s.bias + symbol->st_value;
 		if (i == TM_PYTHON_EVAL) out->eval_bytes = symbol->st_size;
 	}

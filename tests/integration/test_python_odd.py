@@ -256,6 +256,38 @@ m(500200)  # MAIN
 
 
 @test
+def embedded_in_a_program_that_knows_code_objects(t):
+    """A program that is linked with the interpreter's library and asks what is a code object holds the type itself: the linker copies it there."""
+    with open(t.path("embed.c"), "w", encoding="utf-8") as file:
+        file.write("""#include <stdio.h>
+extern char PyCode_Type[];
+void Py_Initialize(void), Py_Finalize(void);
+int PyRun_SimpleString(const char *text);
+int main(int argc, char **argv) {
+	Py_Initialize();
+	if (!PyCode_Type[0] || PyRun_SimpleString("import ctypes\\ndef inner(n):\\n ctypes.CDLL(None).malloc(n)\\ninner(770000)\\n")) return 1;
+	Py_Finalize();
+	return 0;
+}
+""")
+    ask = "import sysconfig as s; print(s.get_config_var('LIBDIR') + '/' + (s.get_config_var('MULTIARCH') or '') + '/' + s.get_config_var('LDLIBRARY')); " \
+          "print(s.get_config_var('LIBDIR') + '/' + s.get_config_var('LDLIBRARY')); import sys; print(sys.base_prefix)"
+    tried = 0
+    for python in each(t):
+        *libraries, home = t.run([python.path, "-c", ask], status=0).text.split("\n")[:3]
+        library = next((path for path in libraries if path.endswith(".so") and os.path.exists(path)), None)
+        if not library:
+            continue
+        program = t.program(t.path("embed.c"), library, "-Wl,-rpath," + os.path.dirname(library), name=f"embed{tried}")
+        db = t.imported(t.record([program], env={"PYTHONHOME": home}))
+        t.equal(db.rows("SELECT s.function FROM site s JOIN allocation a USING (process_id, stack_id) WHERE a.api = 'malloc' AND a.size_bytes = 770000"),
+                [("inner",)], f"{python}: the innermost functions")
+        tried += 1
+    if not tried:
+        t.skip("no CPython here has a library to link with")
+
+
+@test
 def beside_another_that_counts_codes(t):
     """A program puts a function of its own where code objects' type says how they are freed, in front of ours; extension modules are loaded after that."""
     text = """slot = ctypes.c_void_p.from_address(id(type((lambda: 0).__code__)) + ctypes.sizeof(ctypes.c_void_p) * SLOT)
