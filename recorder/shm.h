@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d64697400000009ull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d6469740000000aull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_SESSION_NAME "tidemark"         /* is in the name of that memory, where /proc lists it */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
@@ -64,7 +64,7 @@ static inline uint64_t tm_ring_bytes_before(uint64_t ring_bytes, uint32_t index)
  * quarter of what is left steps aside, and later maps nothing that is more than an eighth. The collector sizes rings by half of that, as programs are large. */
 #define TM_ROOM_PART_AT_FIRST 4u
 #define TM_ROOM_PART 8u
-#define TM_STEPPED_ASIDE 16u
+#define TM_STEPPED_ASIDE 512u
 
 struct tm_stats_slot {
 	_Atomic uint32_t state;       /* futex */

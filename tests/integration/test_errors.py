@@ -340,6 +340,17 @@ def much_of_little_address_space(t):
 
 
 @test
+def many_at_once_with_little_address_space(t):
+    """Of each of many programs that live at the same time, and have too little address space, the note says why it is not recorded."""
+    if t.sanitized:
+        t.skip("a sanitizer reserves address space of its own")
+    script = 'for i in $(seq 100); do (ulimit -v 12000; exec sleep 1) & done; wait'
+    db = t.imported(t.record(["sh", "-c", script]))
+    notes = db.rows("select text, count(*) from note where kind = 'not-recordable' group by text")
+    t.check(len(notes) == 1 and notes[0][1] == 100 and "ulimit -v" in notes[0][0], f"notes: {notes}")
+
+
+@test
 def little_stack(t):
     """What the command may use of its stack is not all that the recorder has: it records, and finds names, where the command can run at all."""
     if t.sanitized:
