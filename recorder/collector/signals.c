@@ -15,6 +15,7 @@
 
 #define DECIDE_NS 100000000u /* a batch system that signals one process after the other needs some time */
 #define SIGNAL_MAX 65
+#define QUEUED 2
 
 static const int ignored[] = { SIGPIPE, SIGXFSZ };
 #define IGNORED_COUNT (sizeof ignored / sizeof ignored[0])
@@ -23,7 +24,8 @@ static sigset_t start_mask;
 static struct sigaction start_actions[SIGNAL_MAX];
 static struct itimerval start_timers[3]; /* by ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF */
 static _Atomic uint32_t *wake_word;
-static volatile sig_atomic_t arrived[SIGNAL_MAX];
+static volatile sig_atomic_t arrived[SIGNAL_MAX]; /* or QUEUED: with a value, the last one's */
+static void *volatile values[SIGNAL_MAX];
 static uint64_t arrived_ns[SIGNAL_MAX]; /* when the main thread saw it */
 static volatile sig_atomic_t dump_asked;
 static unsigned asked_to_end;
@@ -67,7 +69,8 @@ static bool may_be_for_us_alone(int number, const siginfo_t *info) {
 
 static void on_signal(int number, siginfo_t *info, void *context) {
 	(void)context;
-	if (may_be_for_us_alone(number, info)) arrived[number] = 1;
+	if (info->si_code == SI_QUEUE) values[number] = info->si_value.sival_ptr;
+	if (may_be_for_us_alone(number, info)) arrived[number] = info->si_code == SI_QUEUE ? QUEUED : 1;
 	atomic_fetch_add(wake_word, 1);
 }
 
@@ -189,9 +192,12 @@ void tm_signals_forward(pid_t pid) {
 		if (!arrived_ns[number]) arrived_ns[number] = now;
 		if (pid <= 0 && asks_to_end(number)) asked_to_end++;
 		if (pid > 0 && now - arrived_ns[number] < DECIDE_NS) continue;
+		bool queued = arrived[number] == QUEUED;
 		arrived[number] = 0;
 		arrived_ns[number] = 0;
-		if (!witness_got(number) && pid > 0) kill(pid, number);
+		if (witness_got(number) || pid <= 0) continue;
+		if (queued) sigqueue(pid, number, (union sigval){ .sival_ptr = values[number] });
+		else kill(pid, number);
 	}
 }
 

@@ -3,6 +3,7 @@
 Method: fixtures/programs/victim.c writes every completed call to shared memory; it is killed at a random moment, and its log is compared with the
 database, thread by thread and call by call. Random moments come from a seed that is printed.
 """
+import ctypes
 import os
 import pty
 import random
@@ -203,6 +204,43 @@ def any_signal_reaches_the_program(t):
     os.kill(child.pid, signal.SIGTERM)
     child.communicate(timeout=60)
     t.equal(child.returncode, 5, "a signal that was ignored around the recorder and is handled by the program")
+
+
+WAITS = """
+#include <signal.h>
+#include <stdio.h>
+int main(void) {
+	sigset_t set;
+	siginfo_t info;
+	sigemptyset(&set);
+	sigaddset(&set, SIGRTMIN + 2);
+	sigaddset(&set, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	for (int i = 0; i < 3; i++) {
+		puts("ready");
+		fflush(stdout);
+		sigwaitinfo(&set, &info);
+		printf("%s %d\\n", info.si_code == SI_QUEUE ? "queued" : "sent", info.si_code == SI_QUEUE ? info.si_value.sival_int : 0);
+	}
+	return 0;
+}
+"""
+
+
+@test
+def values_of_signals_reach_the_program(t):
+    """What sigqueue() gives a signal along comes with it; what kill() sends has none, also after that."""
+    with open(t.path("waits.c"), "w", encoding="ascii") as file:
+        file.write(WAITS)
+    child = t.start([t.recorder, "-o", t.path("values.tmk"), "--quiet", "--", t.program(t.path("waits.c"))], stdout=subprocess.PIPE, text=True)
+    for number, value, got in ((signal.SIGRTMIN + 2, 4711, "queued 4711\n"), (signal.SIGRTMIN + 2, None, "sent 0\n"), (signal.SIGUSR1, 815, "queued 815\n")):
+        t.equal(child.stdout.readline(), "ready\n", "the program")
+        if value is None:
+            os.kill(child.pid, number)
+        else:
+            t.equal(ctypes.CDLL(None).sigqueue(child.pid, number, ctypes.c_void_p(value)), 0, "sigqueue")
+        t.equal(child.stdout.readline(), got, "what came")
+    t.equal(child.wait(60), 0, "exit status")
 
 
 @test
