@@ -19,6 +19,13 @@ struct group {
 	int64_t process, heap, key, bytes, count;
 };
 
+/* Which frame is the site of a stack: looked up once for each stack that is met. */
+struct site_finder {
+	sqlite3_stmt *look_up;
+	uint32_t *frames; /* by stack: 1 + its site, 1 where it has none, 0 not looked up yet */
+	int64_t stack_count;
+};
+
 struct grouping {
 	const struct tm_options *o;
 	enum tm_by by;
@@ -28,6 +35,7 @@ struct grouping {
 	struct tm_id_map ids;        /* heap, key -> index + 1 */
 	TM_ARRAY(uint32_t) named_as; /* by scope: the first one of its name and category */
 	int64_t checkpoint;          /* the one whose rows are read */
+	struct site_finder sites;    /* by site */
 };
 
 int64_t tm_size_class(int64_t size_bytes) {
@@ -42,12 +50,40 @@ int64_t tm_age_class(int64_t age_ns) {
 	return n;
 }
 
-static int64_t key_of(const struct grouping *g, const struct tm_block_row *row, const struct moment *m) {
+static bool open_sites(struct site_finder *f, sqlite3 *db) {
+	sqlite3_stmt *row = NULL;
+	if (sqlite3_prepare_v2(db, "SELECT site_frame_id FROM main.stack WHERE id = ?", -1, &f->look_up, NULL) != SQLITE_OK) return false;
+	if (sqlite3_prepare_v2(db, "SELECT max(id) + 1 FROM main.stack", -1, &row, NULL) == SQLITE_OK && sqlite3_step(row) == SQLITE_ROW)
+		f->stack_count = sqlite3_column_int64(row, 0);
+	sqlite3_finalize(row);
+	if (f->stack_count > 0 && f->stack_count <= UINT32_MAX) f->frames = calloc((size_t)f->stack_count, sizeof(*f->frames));
+	return f->frames != NULL;
+}
+
+static void close_sites(struct site_finder *f) {
+	sqlite3_finalize(f->look_up);
+	free(f->frames);
+}
+
+/* 0: there is none. */
+static int64_t site_of(struct site_finder *f, int64_t stack) {
+	if (stack < 0 || stack >= f->stack_count) return 0;
+	uint32_t *frame = &f->frames[stack];
+	if (!*frame) {
+		sqlite3_bind_int64(f->look_up, 1, stack);
+		*frame = 1 + (sqlite3_step(f->look_up) == SQLITE_ROW ? (uint32_t)sqlite3_column_int64(f->look_up, 0) : 0);
+		sqlite3_reset(f->look_up);
+	}
+	return *frame - 1;
+}
+
+static int64_t key_of(struct grouping *g, const struct tm_block_row *row, const struct moment *m) {
 	switch (g->by) {
 	case TM_BY_SCOPE: return (size_t)row->scope < g->named_as.count ? g->named_as.items[row->scope] : row->scope;
 	case TM_BY_THREAD: return row->origin->thread;
 	case TM_BY_SIZE: return tm_size_class(row->size_bytes);
 	case TM_BY_HEAP: return 0;
+	case TM_BY_SITE: return site_of(&g->sites, row->stack);
 	case TM_BY_AGE: return tm_age_class(m->at_ns - row->alloc_ns);
 	default: return row->stack;
 	}
@@ -144,11 +180,12 @@ static bool scan_large(struct grouping *g, const struct tm_row_set *set) {
 	other.moments.count = g->moments.count;
 	other.named_as.items = g->named_as.items;
 	other.named_as.count = g->named_as.count;
-	bool done = tm_block_scan_again(&again, g->scan, TM_BLOCKS_ALL)
+	bool done = tm_block_scan_again(&again, g->scan, TM_BLOCKS_ALL) && (g->by != TM_BY_SITE || open_sites(&other.sites, again.db))
 			    ? tm_block_scan_halves((struct tm_block_scan *[2]){ g->scan, &again }, set, add_row,
 						   (void *[2]){ g, &other }) &&
 				      add_groups(g, &other)
 			    : tm_block_scan_set(g->scan, set, add_row, g);
+	close_sites(&other.sites);
 	tm_block_scan_release(&again);
 	tm_array_release(&other.groups);
 	tm_id_map_release(&other.ids);
@@ -253,8 +290,10 @@ bool tm_live_groups_make(const struct tm_database *d, const char *with, const ch
 	bool done = tm_block_scan_open(&scan, d->handle, TM_BLOCKS_ALL) && with && read_moments(&g, with, instants);
 	if (done) {
 		number_origins(&g);
-		done = (by != TM_BY_SCOPE || read_scopes(&g)) && read_all(&g) && make_table(&g, table, key);
+		done = (by != TM_BY_SCOPE || read_scopes(&g)) && (by != TM_BY_SITE || open_sites(&g.sites, d->handle)) && read_all(&g) &&
+		       make_table(&g, table, key);
 	}
+	close_sites(&g.sites);
 	tm_block_scan_release(&scan);
 	tm_array_release(&g.moments);
 	tm_array_release(&g.named_as);

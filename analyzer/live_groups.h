@@ -10,8 +10,9 @@
 #include "options.h"
 
 /* Makes the table `table` (process_id, heap_id, `key`, live_bytes, live_count) of blocks live at the at_ns of `instants`; with: the expressions up to
- * that, each followed by a comma; with o's window only blocks that were allocated in it, and of o's heap only, if it names one. by: as o->by, stacks
- * for every group made of them but heaps, which need no key (0). false: it could not; there is no such table then. */
+ * that, each followed by a comma; with o's window only blocks that were allocated in it, and of o's heap only, if it names one. by: as o->by, but of
+ * groups made of stacks: heaps, which need no key (0), sites (site_frame_id, 0 where there is none) for all that follows from them, or stacks.
+ * false: it could not; there is no such table then. */
 bool tm_live_groups_make(const struct tm_database *d, const char *with, const char *instants, const struct tm_options *o, enum tm_by by,
 			 const char *table, const char *key);
 

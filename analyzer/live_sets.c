@@ -101,13 +101,18 @@ static void put_counted(sqlite3_str *sql, const char *suffix) {
 			    suffix, suffix);
 }
 
+/* Are the blocks live at the instants read one by one? */
+static bool reads_blocks(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window) {
+	if (!window) return false;
+	return tm_has_window(window) || (d->has_checkpoints && !d->estimated && lacks_stacks(d, sqlite3_str_value(sql), instants));
+}
+
 void tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window,
 			 const char *suffix) {
 	bool in_window = window && tm_has_window(window), counts = d->has_checkpoints && !d->estimated && !in_window;
 	const char *bytes = tm_sql_sum_bytes(d);
-	bool reads_blocks = in_window || (window && counts && lacks_stacks(d, sqlite3_str_value(sql), instants));
 	enum tm_by by = window && window->by == TM_BY_HEAP ? TM_BY_HEAP : TM_BY_STACK;
-	if (reads_blocks && make_blocks(sql, d, instants, window, by, suffix, "stack_id")) return;
+	if (reads_blocks(sql, d, instants, window) && make_blocks(sql, d, instants, window, by, suffix, "stack_id")) return;
 	if (d->has_checkpoints) {
 		put_moments(sql, instants, suffix);
 		put_near(sql, suffix, counts ? " AND NOT w.has_stacks" : "");
@@ -157,16 +162,17 @@ struct group {
 	const char *join;
 };
 
+#define FRAME_JOIN "  LEFT JOIN frame AS f ON f.id = b.site_frame_id LEFT JOIN module AS m ON m.id = f.module_id\n"
 #define UPPER_BYTES "CASE b.key WHEN 0 THEN 15 WHEN 1073741824 THEN NULL ELSE 2 * b.key - 1 END"
 
 static const struct group groups[] = {
 	[TM_BY_STACK] = { true, NULL, ", stack_id, function, file, line, module, module_offset",
 			  ", b.stack_id, f.function, f.file, f.line, m.path AS module, f.module_offset", TM_SQL_SITE_JOIN("b") "\n" },
 	[TM_BY_SITE] = { true, NULL, ", function, file, line, module, module_offset",
-			 ", f.function, f.file, f.line, m.path AS module, f.module_offset", TM_SQL_SITE_JOIN("b") "\n" },
-	[TM_BY_FUNCTION] = { true, NULL, ", function, module", ", f.function, m.path AS module", TM_SQL_SITE_JOIN("b") "\n" },
-	[TM_BY_FILE] = { true, NULL, ", file", ", f.file", TM_SQL_SITE_JOIN("b") "\n" },
-	[TM_BY_LIBRARY] = { true, NULL, ", path", ", m.path", TM_SQL_SITE_JOIN("b") "\n" },
+			 ", f.function, f.file, f.line, m.path AS module, f.module_offset", FRAME_JOIN },
+	[TM_BY_FUNCTION] = { true, NULL, ", function, module", ", f.function, m.path AS module", FRAME_JOIN },
+	[TM_BY_FILE] = { true, NULL, ", file", ", f.file", FRAME_JOIN },
+	[TM_BY_LIBRARY] = { true, NULL, ", path", ", m.path", FRAME_JOIN },
 	[TM_BY_SCOPE] = { false, "a.scope_id", ", name, category", ", n.text AS name, k.text AS category",
 			  "  LEFT JOIN scope_packed AS s ON s.id = b.key LEFT JOIN scope_name AS n ON n.id = s.name_id\n"
 			  "  LEFT JOIN scope_name AS k ON k.id = s.category_id\n" },
@@ -219,14 +225,32 @@ static void put_blocks(sqlite3_str *sql, const struct tm_database *d, const char
 	sqlite3_str_appendall(sql, "\n  GROUP BY 3, 2)");
 }
 
+/* `place`: process_id, heap_id, site_frame_id and what it had live. Of stacks there may be millions: they are added up by the number of their site
+ * before any text is looked up. */
+static void put_places(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *o,
+		       const char *suffix) {
+	if (reads_blocks(sql, d, instants, o) && make_blocks(sql, d, instants, o, TM_BY_SITE, suffix, "site_frame_id")) {
+		sqlite3_str_appendf(sql, ",\nplace%s AS (SELECT * FROM block%s)", suffix, suffix);
+		return;
+	}
+	tm_sql_block_stacks(sql, d, instants, o, suffix);
+	sqlite3_str_appendf(sql,
+			    ",\nplace%s AS (\n  SELECT k.process_id, k.heap_id, s.site_frame_id, sum(k.live_bytes) AS live_bytes,\n"
+			    "         sum(k.live_count) AS live_count\n"
+			    "  FROM block%s AS k LEFT JOIN stack AS s ON s.id = k.stack_id GROUP BY k.heap_id, s.site_frame_id)",
+			    suffix, suffix);
+}
+
 void tm_sql_live_by(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *o, const char *suffix) {
 	const struct group *g = &groups[o->by];
-	if (g->of_stacks) tm_sql_block_stacks(sql, d, instants, o, suffix);
+	bool of_sites = g->of_stacks && o->by != TM_BY_STACK && o->by != TM_BY_HEAP;
+	if (of_sites) put_places(sql, d, instants, o, suffix);
+	else if (g->of_stacks) tm_sql_block_stacks(sql, d, instants, o, suffix);
 	else put_blocks(sql, d, instants, o, suffix);
 	sqlite3_str_appendf(sql,
 			    ",\nnamed%s AS (\n  SELECT b.process_id, h.name AS heap%s, b.live_bytes, b.live_count, h.estimated\n"
-			    "  FROM block%s AS b JOIN heap AS h ON h.id = b.heap_id\n%s),\n",
-			    suffix, g->columns, suffix, g->join);
+			    "  FROM %s%s AS b JOIN heap AS h ON h.id = b.heap_id\n%s),\n",
+			    suffix, g->columns, of_sites ? "place" : "block", suffix, g->join);
 	sqlite3_str_appendf(
 		sql,
 		"live%s AS (\n  SELECT process_id, heap%s, sum(live_bytes) AS live_bytes, sum(live_count) AS live_count, estimated\n"

@@ -274,6 +274,18 @@ def a_comparison_adds_up_by_number_first(t):
 
 
 @test
+def live_stacks_are_added_up_by_number_first(t):
+    """As in a comparison, where the groups are of what follows from the site of a stack."""
+    db, _ = two_databases(t, big_trace(t, "a.tmk", 2_000, 100, 30, 2, 5, 5))
+    base = sqlite3.connect(db)
+    for by in ("site", "function", "file", "library"):
+        sql = t.run([t.tidemark, "snapshot", db, "--at=20us", f"--by={by}", "--sql"], status=0).text
+        plan = [row[3] for row in base.execute("explain query plan " + sql.strip().rstrip(";"))]
+        at = plan.index("SCAN k")
+        t.equal((plan[at + 1].split()[:2], plan[at + 2]), (["SEARCH", "s"], "USE TEMP B-TREE FOR GROUP BY"), f"what follows the live stacks by {by} in {plan}")
+
+
+@test
 def several_traces_keep_their_checkpoints(t):
     """Ids go on, and instants are each trace's own."""
     traces = [big_trace(t, f"{n}.tmk", 600_000 + n, 3_000, 100, 2, 100 + n) for n in range(2)]

@@ -18,7 +18,7 @@ ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 185, 21, 500, 1100
 ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG, COLLECTOR_PYTHON_BY_CLANG = 520, 930, 400, 1345, 620
 FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
-DEVICE_BLOCK, FOLDED_FRAME, LISTED_BLOCK = 95000, 13500, 4000
+DEVICE_BLOCK, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK = 95000, 13500, 4000, 7500
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
@@ -491,6 +491,25 @@ def windows_without_kept_stacks(t):
         cost = of_command(t, verb, db, "--from=10ms", "--to=12ms", "--format=csv") / blocks
         print(f"{verb}: {cost:.1f} instructions a block, at most {LISTED_BLOCK}")
         t.check(500 < cost <= LISTED_BLOCK, f"{verb} of a window takes {cost:.1f} instructions a block; at most {LISTED_BLOCK} are allowed")
+
+
+@test
+def live_blocks_by_function(t):
+    """They are added up by the numbers of their sites, by a hash: neither their stacks nor any text are sorted."""
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+    db = t.path("live.db")
+    t.run([os.path.join(t.build, "tests/integration/big_trace"), t.path("live.tmk"), "120000", "100000", "60000", "3"], status=0)
+    t.run([t.tidemark, "import", t.path("live.tmk"), "-o", db], status=0)
+    base = sqlite3.connect(db)
+    base.execute("UPDATE checkpoint SET has_stacks = 0")
+    base.commit()
+    blocks = base.execute("SELECT live_at_end_count FROM heap_total WHERE heap_id = 0").fetchone()[0]
+    base.close()
+    cost = of_command(t, "snapshot", db, "--at=end", "--by=function", "--format=csv") / blocks
+    print(f"{cost:.1f} instructions a block, at most {GROUPED_BLOCK}")
+    t.check(500 < cost <= GROUPED_BLOCK, f"live blocks by function take {cost:.1f} instructions a block; at most {GROUPED_BLOCK} are allowed")
 
 
 @test
