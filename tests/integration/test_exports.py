@@ -3,6 +3,7 @@ import csv
 import io
 import json
 import os
+import random
 import re
 import sys
 
@@ -26,6 +27,31 @@ def folded(t):
                 stacks[stack] = int(count)
         for stack, size in wanted.items():
             t.equal(stacks.get(stack), size, f"{value} of {stack}")
+
+
+@test
+def folded_lines_are_merged_and_sorted(t):
+    """Random stacks of names that begin alike, in two processes, against texts that SQL puts together: equal ones are one line, in the order of their bytes."""
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    dice = random.Random(seed)
+    trace = Trace()
+    for process in (1, 2):
+        trace.process(process, pid=100 + process, parent=process - 1)
+        trace.thread(process, process=process)
+        stacks = [[trace.frame(dice.choice(("a", "a b", "a:b", "a<int>", "ab", "az", "A", "\u00e9")), address=dice.randrange(4096)) for _ in range(dice.randrange(6))]
+                  for _ in range(300)]
+        trace.events(process, [malloc(1000 + i, 0x10000 + 64 * i, dice.randrange(1, 64), trace.stack(*stack) if stack else 0) for i, stack in enumerate(stacks)])
+    for process in (1, 2):
+        trace.exit(process, 5000 + process)
+        trace.end(process, 6000 + process)
+    db = t.imported(trace.save(t.path("random.tmk")))
+    out = t.path("random.folded")
+    t.ask("export", "folded", db.path, "-o", out, "--value=allocated")
+    expected = db.rows("select iif(text = '', '[no stack]', text), sum(allocated_bytes) from site join stack_text using (stack_id) group by text order by text")
+    t.check(len(expected) > 100 and expected[0][0] == "[no stack]", f"{len(expected)} lines, the first one of no stack")
+    with open(out, encoding="utf-8") as file:
+        t.equal(file.read().split("\n"), [f"{text} {size}" for text, size in expected] + [""], "lines")
 
 
 def events_of(t, *programs, **how):
