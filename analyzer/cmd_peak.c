@@ -72,6 +72,7 @@ static int list_sites(const struct tm_database *d, const struct tm_options *o, l
 		.where = with ? NULL : "(live_count > 0 OR live_bytes > 0)",
 		.order = "live_bytes DESC, process_id, heap, stack_id",
 		.has_heap = true,
+		.may_be_millions = !with,
 		.title = "what was live at the peak of each heap, by call stack",
 		.share_column = "live_bytes",
 		.nothing = "nothing",

@@ -99,7 +99,8 @@ static const char *nothing_of(const struct tm_database *d, const struct tm_optio
 	return "nothing was live then";
 }
 
-static int list_live(const struct tm_database *d, const struct tm_options *o, char *with, const char *order, bool is_change) {
+static int list_live(const struct tm_database *d, const struct tm_options *o, char *with, const char *order, bool is_change,
+		     bool may_be_millions) {
 	struct tm_listing listing = {
 		.with = with,
 		.source = "live",
@@ -107,6 +108,7 @@ static int list_live(const struct tm_database *d, const struct tm_options *o, ch
 		.where = o->at.kind == TM_TIME_PEAK && !o->heap ? IN_ROOT_HEAP : NULL,
 		.order = order,
 		.has_heap = true,
+		.may_be_millions = may_be_millions,
 		.nothing = nothing_of(d, o, is_change),
 		.estimated = { "live_bytes", "live_count", "against_bytes", "against_count", "change_bytes", "change_count" },
 	};
@@ -120,7 +122,7 @@ static int answer_groups(const struct tm_database *d, const struct tm_options *o
 	tm_sql_instants(sql, o, &o->at);
 	sqlite3_str_appendall(sql, ",\n");
 	tm_sql_live_by(sql, d, "instant", o, "");
-	return list_live(d, o, sqlite3_str_finish(sql), "live_bytes DESC, live_count DESC, process_id, heap", false);
+	return list_live(d, o, sqlite3_str_finish(sql), "live_bytes DESC, live_count DESC, process_id, heap", false, false);
 }
 
 /* Two live sets, told apart by a sign. */
@@ -145,7 +147,7 @@ static int answer_against(const struct tm_database *d, const struct tm_options *
 		"  HAVING sum(live_bytes * (at - against)) <> 0 OR sum(live_count * (at - against)) <> 0)",
 		keys, keys);
 	return list_live(d, o, sqlite3_str_finish(sql), "abs(change_bytes) DESC, abs(change_count) DESC, process_id, heap, live_bytes DESC",
-			 true);
+			 true, false);
 }
 
 /* Of a trace that was kept within a bound, what was live before its window is not known. The instants that import kept lie in it. */
@@ -174,15 +176,16 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (o->by != TM_BY_STACK) return answer_groups(d, o);
 
 	const char *label = tm_has_window(o) || d->estimated ? NULL : kept_label(o);
+	bool is_made = label;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	if (label) {
 		put_kept(sql, label);
 	} else {
 		tm_sql_instants(sql, o, &o->at);
 		sqlite3_str_appendall(sql, ",\n");
-		tm_sql_live(sql, d, "instant", o);
+		is_made = tm_sql_live(sql, d, "instant", o);
 	}
-	return list_live(d, o, sqlite3_str_finish(sql), "live_bytes DESC, process_id, heap, stack_id", false);
+	return list_live(d, o, sqlite3_str_finish(sql), "live_bytes DESC, process_id, heap, stack_id", false, is_made);
 }
 
 int tm_cmd_snapshot(int argc, char **argv) {

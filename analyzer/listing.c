@@ -1,7 +1,8 @@
 /* listing.c - composes options into one query and shows its rows.
  *
  * A verb's listing names a source; filters, order and limit are added here, the same way for all of them. A query has no LIMIT unless the
- * user gave one: a table simply stops after its first rows, so that the same query stands behind every format.
+ * user gave one: a table simply stops after its first rows, so that the same query stands behind every format. Where there may be millions of rows a
+ * table asks for those that it shows, and counts them all.
  */
 #include "listing.h"
 
@@ -177,12 +178,12 @@ static int put_order(sqlite3_str *sql, const struct tm_database *d, const struct
 	return 0;
 }
 
-char *tm_listing_sql(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, int *status) {
+static char *compose(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, int64_t limit, int *status) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	put_with(sql, l, o->stack ? "page AS MATERIALIZED (\n" : NULL);
 	put_select(sql, o, l);
 	*status = put_order(sql, d, o, l);
-	if (o->limit > 0) sqlite3_str_appendf(sql, "\nLIMIT %lld", o->limit);
+	if (limit > 0) sqlite3_str_appendf(sql, "\nLIMIT %lld", limit);
 	/* The text of a stack is built for the rows of the page only. */
 	if (o->stack) {
 		sqlite3_str_appendall(
@@ -193,6 +194,27 @@ char *tm_listing_sql(const struct tm_database *d, const struct tm_options *o, co
 	if (!*status) return text;
 	sqlite3_free(text);
 	return NULL;
+}
+
+char *tm_listing_sql(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, int *status) {
+	return compose(d, o, l, o->limit, status);
+}
+
+/* Are only the rows that its table shows put in order, and the others counted? */
+static bool counts_rest(const struct tm_options *o, const struct tm_listing *l) {
+	return l->may_be_millions && o->format == TM_FORMAT_TABLE && o->limit == TM_LIMIT_UNSET && !o->sql;
+}
+
+static uint64_t count_all(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l) {
+	struct tm_listing bare = *l;
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	bare.columns = "count(*)";
+	put_with(sql, l, NULL);
+	put_select(sql, o, &bare);
+	char *query = sqlite3_str_finish(sql);
+	int64_t count = query ? tm_database_integer(d, query, 0) : 0;
+	sqlite3_free(query);
+	return count > 0 ? (uint64_t)count : 0;
 }
 
 /* Columns that a table leaves out: they are for programs, or the same in every row. */
@@ -263,6 +285,7 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 	bool with_errors = statement && has_errors(statement);
 	sqlite3_finalize(statement);
 	sqlite3_free(condensed);
+	if (!status && counts_rest(o, l) && rows == TABLE_ROWS) rows = count_all(d, o, l);
 	if (!status && is_table && rows && explain && d->estimated && l->estimated[0]) status = print_estimate_note(d, with_errors);
 	if (!status && is_table && !rows)
 		status = tm_print_words(o->heap && l->has_device ? "nothing, of the devices that this heap lies on" : l->nothing);
@@ -275,7 +298,7 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 
 int tm_listing_run(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l) {
 	int status;
-	char *sql = tm_listing_sql(d, o, l, &status);
+	char *sql = compose(d, o, l, counts_rest(o, l) ? TABLE_ROWS : o->limit, &status);
 	if (!status && o->sql) printf("%s;\n", sql);
 	else if (!status) status = show(d, o, l, sql, true);
 	sqlite3_free(sql);
@@ -297,7 +320,7 @@ int tm_listing_also(const struct tm_database *d, const struct tm_options *o, con
 	/* --sort names a column of the report's main list. */
 	struct tm_options options = *o;
 	options.sort = NULL;
-	char *sql = tm_listing_sql(d, &options, l, &status);
+	char *sql = compose(d, &options, l, counts_rest(o, l) ? TABLE_ROWS : o->limit, &status);
 	if (!status && o->sql) print_comment(l, sql);
 	if (!status && !o->sql) {
 		status = tm_write_output("\n", 1) ? TM_EXIT_FAILED : 0;

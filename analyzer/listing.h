@@ -20,6 +20,7 @@ struct tm_listing {
 	const char *order;        /* the usual order, complete: ties included */
 	const char *process;      /* the column that --process compares; NULL: process_id; "": none */
 	bool has_heap;            /* it has a column heap */
+	bool may_be_millions;     /* of rows, which cost less to count than to put in order: a table does so with those that it does not show */
 	bool has_device;          /* it has a column device instead: --heap chooses those that the heap lies on */
 	const char *title;        /* above a table, or NULL */
 	const char *nothing;      /* what a table says instead of no rows; NULL: it has some */

@@ -107,12 +107,12 @@ static bool reads_blocks(sqlite3_str *sql, const struct tm_database *d, const ch
 	return tm_has_window(window) || (d->has_checkpoints && !d->estimated && lacks_stacks(d, sqlite3_str_value(sql), instants));
 }
 
-void tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window,
+bool tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window,
 			 const char *suffix) {
 	bool in_window = window && tm_has_window(window), counts = d->has_checkpoints && !d->estimated && !in_window;
 	const char *bytes = tm_sql_sum_bytes(d);
 	enum tm_by by = window && window->by == TM_BY_HEAP ? TM_BY_HEAP : TM_BY_STACK;
-	if (reads_blocks(sql, d, instants, window) && make_blocks(sql, d, instants, window, by, suffix, "stack_id")) return;
+	if (reads_blocks(sql, d, instants, window) && make_blocks(sql, d, instants, window, by, suffix, "stack_id")) return true;
 	if (d->has_checkpoints) {
 		put_moments(sql, instants, suffix);
 		put_near(sql, suffix, counts ? " AND NOT w.has_stacks" : "");
@@ -133,6 +133,7 @@ void tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const ch
 	tm_sql_from_live(sql, d, instants, suffix);
 	if (window) tm_sql_window(sql, window, "a.alloc_ns", "a.alloc_ns");
 	sqlite3_str_appendall(sql, "\n  GROUP BY a.process_id, a.heap_id, a.stack_id)");
+	return false;
 }
 
 void tm_sql_from_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const char *suffix) {

@@ -61,8 +61,8 @@ static const char *sum_count(const struct tm_database *d) {
 	return d->estimated ? "CAST(round(sum(a.weight)) AS INTEGER)" : "count(*)";
 }
 
-void tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window) {
-	tm_sql_block_stacks(sql, d, instants, window, "");
+bool tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window) {
+	bool is_made = tm_sql_block_stacks(sql, d, instants, window, "");
 	sqlite3_str_appendf(
 		sql,
 		",\n"
@@ -70,6 +70,7 @@ void tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *inst
 		"         m.path AS module, f.module_offset, h.estimated%s\n"
 		"  FROM block AS b JOIN heap AS h ON h.id = b.heap_id\n" TM_SQL_SITE_JOIN("b") ")",
 		d->estimated ? ",\n         round(sqrt(b.variance) / b.live_bytes, 4) AS relative_error" : "");
+	return is_made;
 }
 
 /* What one event does to the level of a heap. */

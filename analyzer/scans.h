@@ -30,8 +30,8 @@ void tm_sql_window(sqlite3_str *sql, const struct tm_options *o, const char *fir
 
 /* Common table expression `live`: the blocks that were live at the at_ns of the table `instants` (process_id, heap_id, end_ns, at_ns), by
  * stack, with the site's columns as the views have them; with a window (else NULL) only those allocated in it. Where the trace was sampled,
- * relative_error is the standard error of live_bytes, as a share of it. */
-void tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window);
+ * relative_error is the standard error of live_bytes, as a share of it. true: as of tm_sql_block_stacks(). */
+bool tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window);
 
 /* Common table expressions `instant` ... `highest`: the peaks within the window, with the columns of the view peak. */
 void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);

@@ -18,7 +18,7 @@ ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 450, 850, 185, 21, 500, 1100
 ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG, COLLECTOR_PYTHON_BY_CLANG = 520, 930, 400, 1345, 620
 FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
-DEVICE_BLOCK, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK = 95000, 150, 4000, 7500
+DEVICE_BLOCK, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK, LISTED_ROW = 95000, 150, 4000, 7500, 60000
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
@@ -510,6 +510,24 @@ def live_blocks_by_function(t):
     cost = of_command(t, "snapshot", db, "--at=end", "--by=function", "--format=csv") / blocks
     print(f"{cost:.1f} instructions a block, at most {GROUPED_BLOCK}")
     t.check(500 < cost <= GROUPED_BLOCK, f"live blocks by function take {cost:.1f} instructions a block; at most {GROUPED_BLOCK} are allowed")
+
+
+@test
+def tables_of_live_stacks(t):
+    """A table puts the rows that it shows in order, and no text together for the others."""
+    t.need("valgrind")
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+    db = t.path("table.db")
+    t.run([os.path.join(t.build, "tests/integration/big_trace"), t.path("table.tmk"), "20000", "10000", "6000", "3"], status=0)
+    t.run([t.tidemark, "import", t.path("table.tmk"), "-o", db], status=0)
+    for question in (("peak", db, "--sites", "--stack"), ("snapshot", db, "--at=exit", "--stack")):
+        shown = t.run([t.tidemark, *question], status=0)
+        rows = len(t.run([t.tidemark, *question, "--format=csv"], status=0).text.splitlines()) - 1
+        t.check(rows > 1000 and f"20 of {rows} rows shown" in shown.errors, f"{question}: {rows} rows, and {shown.errors}")
+        cost = of_command(t, *question) / rows
+        print(f"{question[0]}: {cost:.1f} instructions a row, at most {LISTED_ROW}")
+        t.check(100 < cost <= LISTED_ROW, f"{question} takes {cost:.1f} instructions a row; at most {LISTED_ROW} are allowed")
 
 
 @test
