@@ -33,13 +33,13 @@ static long open_session(void) {
 	return tm_syscall(SYS_openat, AT_FDCWD, (long)tm_guest.session_path, O_RDWR | O_CLOEXEC, 0, 0, 0);
 }
 
-/* Of a limited address space; UINT64_MAX where it has no limit. */
+/* Of a limited address space; UINT64_MAX where it has no limit, or nobody tells it: a sandbox may refuse the question. */
 static uint64_t address_space_left(void) {
 	struct rlimit limit = { 0, 0 };
 	char text[32];
 	uint64_t used = 0;
 	long rc = tm_syscall(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit, 0, 0);
-	if (rc >= 0 && limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+	if (rc < 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
 	size_t n = tm_raw_read_whole("/proc/self/statm", text, sizeof text); /* begins with the number of its pages */
 	for (size_t i = 0; i < n && text[i] >= '0' && text[i] <= '9'; i++) used = used * 10 + (uint64_t)(text[i] - '0');
 	used *= TM_SHM_PAGE;

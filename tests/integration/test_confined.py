@@ -171,7 +171,7 @@ def wrong_pointers(t):
     confined(t, "pointers")
 
 
-WITHOUT_WIPE = """/* Runs a command on a kernel whose madvise() does not know MADV_WIPEONFORK. */
+FILTERED = """/* Runs a command on a kernel where the system call NUMBER fails with ERROR, where its third argument is ARGUMENT or that is -1. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -183,10 +183,10 @@ WITHOUT_WIPE = """/* Runs a command on a kernel whose madvise() does not know MA
 int main(int count, char **arguments) {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NUMBER, 0, 3),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_WIPEONFORK, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARGUMENT, 0, ARGUMENT == -1 ? 0 : 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ERROR),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog program = { sizeof code / sizeof code[0], code };
@@ -197,14 +197,30 @@ int main(int count, char **arguments) {
 """
 
 
+def wrapper_of(t, number, argument, error):
+    """The program that runs a command where that call fails; skips the test where no call can be made to fail."""
+    with open(t.path("wrapper.c"), "w", encoding="ascii") as file:
+        file.write(FILTERED)
+    wrapper = t.program(t.path("wrapper.c"), f"-DNUMBER={number}", f"-DARGUMENT={argument}", f"-DERROR={error}")
+    if t.run([wrapper, "/bin/true"]).status:
+        t.skip("no system call can be filtered here")
+    return wrapper
+
+
+@test
+def a_kernel_that_tells_no_limit(t):
+    """As some sandboxes do, which refuse prlimit(): a program is recorded as where its address space has no limit."""
+    wrapper = wrapper_of(t, "SYS_prlimit64", -1, "EPERM")
+    recording = t.record([wrapper, t.program("prog_fork200.c")], "--quiet", status=6)
+    db = t.imported(recording)
+    t.equal(db.value("select count(*) from allocation where size_bytes between 3000 and 3199"), 100, "blocks of the children")
+    t.equal(db.value("select count(*) from process where recorded = 0"), 0, "processes that are not recorded")
+
+
 @test
 def a_kernel_that_wipes_no_pages(t):
     """As some containers' kernels are: fork() itself tells the child whose it is. The processes and what they allocate are those of another kernel's recording."""
-    with open(t.path("wrapper.c"), "w", encoding="ascii") as file:
-        file.write(WITHOUT_WIPE)
-    wrapper = t.program(t.path("wrapper.c"))
-    if t.run([wrapper, "/bin/true"]).status:
-        t.skip("no system call can be filtered here")
+    wrapper = wrapper_of(t, "SYS_madvise", "MADV_WIPEONFORK", "EINVAL")
     program, seen = t.program("prog_fork200.c"), []
     for before in ((), (wrapper,)):
         trace = t.path(f"{len(before)}.tmk")
