@@ -20,8 +20,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* 1: without checkpoints, scores of leaks, churn, scopes' figures, devices' work and alerts; 2: free_thread does not tell temporary blocks */
-#define TM_SCHEMA_VERSION 6
+/* 1: without checkpoints, scores of leaks, churn, scopes' figures, devices' work and alerts; 2: free_thread does not tell temporary blocks;
+ * 6: fewer columns in views */
+#define TM_SCHEMA_VERSION 7
 
 enum tm_store_mode {
 	TM_STORE_CREATE, /* refuses an existing file */

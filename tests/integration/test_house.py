@@ -1,8 +1,10 @@
 """What a newcomer meets: the README tells the truth, the manual lists every option, an installed tree works where it is moved to."""
 import glob
+import hashlib
 import os
 import re
 import shutil
+import sqlite3
 
 from tidemark_test import ROOT, main, test
 
@@ -143,6 +145,22 @@ def nothing_missing_says_nothing(t):
     t.equal(done.out + done.err, b"", "output")
     done = t.run(["sh", os.path.join(ROOT, ".ci/install-packages"), "no-such-package-x", ""], env={"PATH": bin_directory})
     t.check(done.status == 1 and "no-such-package-x" in done.errors, f"what cannot be had is named: {done.errors}")
+
+
+# The names of the columns of tables and views, as a number, of that version of the schema.
+COLUMNS_OF = (7, "331d2ff9800fc604")
+
+
+@test
+def a_schema_version_stands_for_its_columns(t):
+    """A database that another tidemark made is refused by its version: whoever changes a column raises TM_SCHEMA_VERSION, and this pair."""
+    version = int(re.search(r"#define TM_SCHEMA_VERSION (\d+)", text_of("analyzer/store.h"))[1])
+    db = sqlite3.connect(":memory:")
+    db.executescript(text_of("schema/tables.sql") + text_of("schema/views.sql"))
+    names = db.execute("SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY name").fetchall()
+    columns = [(kind, name, [row[1] for row in db.execute(f"PRAGMA table_info('{name}')")]) for kind, name in names]
+    t.check(len(columns) > 60 and all(of for _, _, of in columns), f"too little was found: {names}")
+    t.equal((version, hashlib.sha256(repr(columns).encode()).hexdigest()[:16]), COLUMNS_OF, "version and columns")
 
 
 @test
