@@ -55,10 +55,14 @@ static int check_named(const struct tm_database *d, const struct named *n, const
 	return status;
 }
 
+#define TM_QUOTED(label) ", '" label "'"
+
 static int check_snapshot(const struct tm_database *d, const char *name) {
-	static const struct named snapshot = { "snapshot", "SELECT 1 FROM snapshot WHERE label = %Q LIMIT 1",
-					       "SELECT iif(label = '', '\"\"', label) FROM snapshot WHERE label NOT LIKE 'mark:%' AND label NOT IN"
-					       " ('start', 'exit', 'end', 'peak', 'process-peak', 'baseline') GROUP BY label ORDER BY min(ts_ns)" };
+	static const struct named snapshot = {
+		"snapshot", "SELECT 1 FROM snapshot WHERE label = %Q LIMIT 1",
+		"SELECT iif(label = '', '\"\"', label) FROM snapshot WHERE label NOT LIKE 'mark:%' AND label NOT IN"
+		" ('mark:'" TM_OWN_LABELS(TM_QUOTED) ") GROUP BY label ORDER BY min(ts_ns)"
+	};
 	char *label = sqlite3_mprintf("%s%s", tm_label_prefix(name, strlen(name)), name);
 	int status = label ? check_named(d, &snapshot, label) : tm_fail("cannot read '%s': out of memory", d->path);
 	sqlite3_free(label);

@@ -50,7 +50,9 @@ static void put_scope(sqlite3_str *sql, const struct tm_time_point *point, const
 }
 
 const char *tm_label_prefix(const char *label, size_t n) {
-	static const char *const ours[] = { "start", "exit", "end", "peak", "process-peak", "baseline" };
+#define TM_LABEL(label) label,
+	static const char *const ours[] = { TM_OWN_LABELS(TM_LABEL) };
+#undef TM_LABEL
 	bool is_ours = n >= 5 && memcmp(label, "mark:", 5) == 0;
 	for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
 		is_ours = is_ours || (n == strlen(ours[i]) && memcmp(label, ours[i], n) == 0);

@@ -36,6 +36,9 @@ struct tm_time_point {
 /* false: not a point in time. */
 bool tm_time_point_parse(const char *text, struct tm_time_point *out);
 
+/* The labels of snapshots that are the tool's own, but for those of marks. */
+#define TM_OWN_LABELS(X) X("start") X("exit") X("end") X("peak") X("process-peak") X("baseline")
+
 /* What the table snapshot has before a label of the program's: "snapshot:" where it could be taken for one of ours, else "". */
 const char *tm_label_prefix(const char *label, size_t n);
 

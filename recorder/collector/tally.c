@@ -41,8 +41,7 @@ struct own_heap { /* an explicit one */
 };
 
 struct process {
-	struct tm_tally_process result; /* live bytes and blocks without those of the heap malloc, whose figures have them */
-	double sample_bytes;            /* of the heap malloc alone; 0: every allocation */
+	struct tm_tally_process result;       /* live bytes and blocks without those of the heap malloc, whose figures have them */
 	struct tm_tally_heap malloc, maps[2]; /* counts of sampled blocks in parts of one; mmap, mmap-file */
 	struct own_heap *own;
 	size_t own_count, own_capacity, own_last; /* own_last: asked for last */
@@ -76,7 +75,7 @@ struct tm_tally {
 	tm_tally_crossed *crossed; /* who is told, of all that are watched */
 	void *crossed_context;
 	uint64_t allocations, frees;
-	double sample_bytes; /* 0: every allocation */
+	double sample_bytes;    /* of the heap malloc alone; 0: every allocation */
 	struct source *sources; /* by thread id; room is only with those that have items, as a recording may have many threads, one after the other */
 	size_t source_count, source_capacity;
 	struct {
@@ -279,8 +278,8 @@ static struct place place_of(struct process *p, uint32_t heap) {
 	return (struct place){ &own->figures, &own->blocks, own->is_root, own->is_root, 0 };
 }
 
-static inline struct place place_of_malloc(struct process *p) {
-	return (struct place){ &p->malloc, &p->blocks, true, false, p->sample_bytes };
+static inline struct place place_of_malloc(const struct tm_tally *t, struct process *p) {
+	return (struct place){ &p->malloc, &p->blocks, true, false, t->sample_bytes };
 }
 
 /* Who frees the block is told of its allocation, if that is of the same segment; once only. */
@@ -312,8 +311,9 @@ static ALWAYS_INLINE void allocated_at(struct process *p, struct place at, uint6
 	if (!addr || (at.blocks->count * 8 >= at.blocks->mask * 5 && !make_room(p, at.blocks))) return;
 	struct entry *e = table_place(at.blocks, addr);
 	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
-		gave_back(at.figures, worth_of(e->bytes, at.sample_bytes));
-		p->result.live_bytes -= at.is_added ? e->bytes : 0;
+		struct worth w = worth_of(e->bytes, at.sample_bytes);
+		gave_back(at.figures, w);
+		p->result.live_bytes -= at.is_added ? w.bytes : 0;
 	} else {
 		at.blocks->count++;
 		p->result.live_blocks += at.is_added;
@@ -322,7 +322,7 @@ static ALWAYS_INLINE void allocated_at(struct process *p, struct place at, uint6
 	struct worth w = worth_of(bytes, at.sample_bytes);
 	at.figures->allocations += w.count;
 	gained(at.figures, w);
-	p->result.live_bytes += at.is_added ? bytes : 0;
+	p->result.live_bytes += at.is_added ? w.bytes : 0;
 	if (at.is_root) raise_peak(p, ns);
 }
 
@@ -334,14 +334,16 @@ static NOINLINE void own_block_allocated(struct process *p, uint32_t heap, uint6
 	allocated_at(p, place_of(p, heap), addr, size, ns, number);
 }
 
-static ALWAYS_INLINE uint64_t block_freed(struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns, struct tm_tally_segment *segment) {
+static ALWAYS_INLINE uint64_t block_freed(const struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t begin_ns,
+					  struct tm_tally_segment *segment) {
 	if (heap) return own_block_freed(p, heap, addr, begin_ns, segment);
-	return freed_at(p, place_of_malloc(p), addr, begin_ns, segment);
+	return freed_at(p, place_of_malloc(t, p), addr, begin_ns, segment);
 }
 
-static ALWAYS_INLINE void block_allocated(struct process *p, uint32_t heap, uint64_t addr, uint64_t size, uint64_t ns, uint64_t number) {
+static ALWAYS_INLINE void block_allocated(const struct tm_tally *t, struct process *p, uint32_t heap, uint64_t addr, uint64_t size,
+					  uint64_t ns, uint64_t number) {
 	if (heap) own_block_allocated(p, heap, addr, size, ns, number);
-	else allocated_at(p, place_of_malloc(p), addr, size, ns, number);
+	else allocated_at(p, place_of_malloc(t, p), addr, size, ns, number);
 }
 
 /* What the free of a block will be told, before its turn comes: of an allocation whose turn has come. */
@@ -437,10 +439,10 @@ static void reset_peak(struct process *p, const struct item *i) {
 	h->peak_since_reset_bytes = h->live_bytes;
 }
 
-static inline void replay(struct process *p, const struct item *i) {
+static inline void replay(const struct tm_tally *t, struct process *p, const struct item *i) {
 	switch (i->step) {
-	case STEP_ALLOCATED: block_allocated(p, i->heap, i->addr, i->size, i->ns, i->number); break;
-	case STEP_FREED: block_freed(p, i->heap, i->addr, i->size, NULL); break;
+	case STEP_ALLOCATED: block_allocated(t, p, i->heap, i->addr, i->size, i->ns, i->number); break;
+	case STEP_FREED: block_freed(t, p, i->heap, i->addr, i->size, NULL); break;
 	case STEP_MAPPED: mapped(p, i); break;
 	case STEP_UNMAPPED: unmapped(p, i->addr, i->size, i->number); break;
 	case STEP_BASELINE: baseline(p); break;
@@ -453,7 +455,7 @@ static struct process *process_of(struct tm_tally *t, uint32_t id) {
 	if (id >= t->process_count) {
 		t->processes = tm_memory_grow(t->processes, &t->process_capacity, id + 1u, sizeof t->processes[0]);
 		memset(t->processes + t->process_count, 0, (id + 1u - t->process_count) * sizeof t->processes[0]);
-		for (; t->process_count <= id; t->process_count++) t->processes[t->process_count].sample_bytes = t->sample_bytes;
+		t->process_count = id + 1u;
 	}
 	return &t->processes[id];
 }
@@ -533,21 +535,21 @@ static struct tm_event *replay_at_once(struct tm_tally *t, struct process *p, st
 		if (fetches && ahead < limit) fetch_entry(&p->blocks, ahead->op == TM_OP_FREE ? ahead->old : ahead->addr);
 		if (class == TM_CLASS_ALLOC) {
 			allocations++;
-			block_allocated(p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
+			block_allocated(t, p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
 			continue;
 		}
 		if (class == TM_CLASS_FREE) {
 			frees++;
-			e->old_size = block_freed(p, e->heap, e->old, e->time_ns, segment);
+			e->old_size = block_freed(t, p, e->heap, e->old, e->time_ns, segment);
 			continue;
 		}
 		of_class[class]++;
 		if (class == TM_CLASS_REALLOC) {
-			e->old_size = block_freed(p, e->heap, e->old, e->begin_ns, segment);
-			block_allocated(p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
+			e->old_size = block_freed(t, p, e->heap, e->old, e->begin_ns, segment);
+			block_allocated(t, p, e->heap, e->addr, e->size, e->time_ns, numbered(segment));
 		}
 		const struct item *last = put_steps(steps, e);
-		for (const struct item *i = steps; i < last; i++) replay(p, i);
+		for (const struct item *i = steps; i < last; i++) replay(t, p, i);
 	}
 	if (e > first) p->last_ns = e[-1].time_ns;
 	of_class[TM_CLASS_ALLOC] = allocations;
@@ -665,7 +667,7 @@ static void replay_run(struct tm_tally *t, struct source *s, uint64_t until) {
 	if (s->items[at].ns < p->last_ns || p->ended) p->result.approximate = true;
 	do {
 		if (fetches && at + FETCH_AHEAD < s->count) fetch_entry(&p->blocks, s->items[at + FETCH_AHEAD].addr);
-		if (!p->result.given_up) replay(p, &s->items[at]);
+		if (!p->result.given_up) replay(t, p, &s->items[at]);
 		if (p->watch_count && !is_half(s, at)) look_at_watches(t, p, s->items[at].ns);
 		at++;
 	} while (at < s->count && s->items[at].ns < until);
@@ -787,7 +789,7 @@ void tm_tally_heap_is_root(struct tm_tally *t, uint32_t process, uint32_t heap) 
 struct tm_tally_heap tm_tally_heap_of(struct tm_tally *t, uint32_t process, enum tm_tally_default heap, uint32_t id) {
 	struct process *p = process_of(t, process);
 	const struct tm_tally_heap *h = figures_of(p, heap, id);
-	return in_blocks(*h, h == &p->malloc ? p->sample_bytes : 0);
+	return in_blocks(*h, h == &p->malloc ? t->sample_bytes : 0);
 }
 
 struct tm_tally_process tm_tally_of(const struct tm_tally *t, uint32_t process) {
@@ -795,7 +797,7 @@ struct tm_tally_process tm_tally_of(const struct tm_tally *t, uint32_t process) 
 	const struct process *p = &t->processes[process];
 	struct tm_tally_process result = p->result;
 	result.live_bytes += p->malloc.live_bytes;
-	result.live_blocks += in_blocks(p->malloc, p->sample_bytes).live_count;
+	result.live_blocks += in_blocks(p->malloc, t->sample_bytes).live_count;
 	return result;
 }
 

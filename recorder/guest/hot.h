@@ -102,16 +102,16 @@ static inline __attribute__((always_inline)) bool tm_reserve(struct tm_thread *t
 	return true;
 }
 
-static inline void tm_advance(struct tm_thread *t, unsigned words) {
+/* Returns the ring, which is read once: the compiler cannot know that the stores do not change which it is. */
+static inline struct tm_ring *tm_advance(struct tm_thread *t, unsigned words) {
+	struct tm_ring *ring = t->ring;
 	t->pos += (uint64_t)words * 8;
-	atomic_store_explicit(&t->ring->head, t->pos, memory_order_release);
+	atomic_store_explicit(&ring->head, t->pos, memory_order_release);
+	return ring;
 }
 
 static inline void tm_publish(struct tm_thread *t, unsigned words) {
-	struct tm_ring *ring = t->ring; /* once: it cannot be known that the stores do not change it */
-	t->pos += (uint64_t)words * 8;
-	atomic_store_explicit(&ring->head, t->pos, memory_order_release);
-	atomic_store_explicit(&ring->busy, 0, memory_order_release);
+	atomic_store_explicit(&tm_advance(t, words)->busy, 0, memory_order_release);
 }
 
 /* Of an event that tm_begin() stamped. */

@@ -87,10 +87,10 @@ static inline bool is_in_other_interpreter(const struct tm_python *p, const void
 
 /* True if the chain, which stands at `frame`, goes on as the stack that was sent last does from its frame `f` on. What is remembered was read before,
  * so an address that is the same can be read. The interpreter's entries lie on the C stack, where no frame of the program's does: only behind one
- * that native code called they have to be looked for. `codes`: an instruction does not tell which code object it is of, which it does where it is an address
- * within the object. */
+ * that native code called they have to be looked for. Where an instruction is an address it lies within its code object, and as none was freed, it tells
+ * which that is; in the older interpreters it is a number. */
 static inline __attribute__((always_inline)) bool goes_on(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame,
-							  const struct tm_python_frame *f, enum tm_python_frames kind, bool codes) {
+							  const struct tm_python_frame *f, enum tm_python_frames kind) {
 	const unsigned code = p->code, at_instr = p->instr, at_previous = p->previous, entry = p->entry;
 	const struct tm_python_frame *end = s->last + s->depth;
 
@@ -100,7 +100,7 @@ static inline __attribute__((always_inline)) bool goes_on(const struct tm_python
 		__asm__("" : "+r"(same)); /* the compiler is not to see that it is: it is known sooner, so that all frames are fetched at once */
 		if (frame != f->frame) return false;
 		frame = same;
-		if (codes && (tm_python_word(frame, code) & ~(uintptr_t)7) != f->code) return false;
+		if (kind == TM_PYTHON_OBJECTS && (tm_python_word(frame, code) & ~(uintptr_t)7) != f->code) return false;
 		if (kind == TM_PYTHON_OBJECTS) changed = f->instr ^ ((uintptr_t)(uint32_t) * (const int32_t *)(frame + at_instr) << 1 | 1);
 		else if (kind == TM_PYTHON_INNER_311)
 			changed = f->instr ^ (tm_python_word(frame, at_instr) | *(const uint8_t *)(frame + entry)); /* a bool */
@@ -117,9 +117,9 @@ static inline __attribute__((always_inline)) bool goes_on(const struct tm_python
 }
 
 TM_HOT static bool is_unchanged_from(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame, uint32_t i) {
-	if (p->kind == TM_PYTHON_OBJECTS) return goes_on(p, s, frame, s->last + i, TM_PYTHON_OBJECTS, true);
-	if (p->kind == TM_PYTHON_INNER_311) return goes_on(p, s, frame, s->last + i, TM_PYTHON_INNER_311, false);
-	return goes_on(p, s, frame, s->last + i, TM_PYTHON_INNER, p->copies != 0);
+	if (p->kind == TM_PYTHON_OBJECTS) return goes_on(p, s, frame, s->last + i, TM_PYTHON_OBJECTS);
+	if (p->kind == TM_PYTHON_INNER_311) return goes_on(p, s, frame, s->last + i, TM_PYTHON_INNER_311);
+	return goes_on(p, s, frame, s->last + i, TM_PYTHON_INNER);
 }
 
 /* --- taking it --- */
@@ -314,8 +314,7 @@ TM_HOT static __attribute__((noinline)) unsigned take_changed(struct tm_thread *
 	return flags_of(s);
 }
 
-static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, const struct tm_python *p, enum tm_python_frames kind,
-							   bool codes) {
+static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, const struct tm_python *p, enum tm_python_frames kind) {
 	const struct tm_python_thread *s = t->python;
 	const void *state = p->this_thread();
 	uintptr_t top;
@@ -323,7 +322,7 @@ static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, 
 	if (!state || (kind != TM_PYTHON_INNER && is_in_other_interpreter(p, state))) return 0;
 	top = top_frame(p, (uintptr_t)state, kind);
 	if (TM_LIKELY(s && s->depth && s->codes_freed == atomic_load_explicit(&p->codes_freed, memory_order_relaxed) &&
-		      goes_on(p, s, top, s->last, kind, codes)))
+		      goes_on(p, s, top, s->last, kind)))
 		return flags_of(s);
 	return take_changed(t, p, top);
 }
@@ -341,10 +340,9 @@ TM_HOT unsigned tm_python_take(struct tm_thread *t) {
 	atomic_store_explicit(&t->ring->walking, 1, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
 	if (TM_LIKELY(!atomic_load_explicit(&p->leaving, memory_order_relaxed))) {
-		if (p->kind == TM_PYTHON_OBJECTS) flags = take(t, p, TM_PYTHON_OBJECTS, true);
-		else if (p->kind == TM_PYTHON_INNER_311) flags = take(t, p, TM_PYTHON_INNER_311, false);
-		else if (p->copies) flags = take(t, p, TM_PYTHON_INNER, true);
-		else flags = take(t, p, TM_PYTHON_INNER, false);
+		if (p->kind == TM_PYTHON_OBJECTS) flags = take(t, p, TM_PYTHON_OBJECTS);
+		else if (p->kind == TM_PYTHON_INNER_311) flags = take(t, p, TM_PYTHON_INNER_311);
+		else flags = take(t, p, TM_PYTHON_INNER);
 	}
 	atomic_store_explicit(&t->ring->walking, 0, memory_order_release);
 	return flags;

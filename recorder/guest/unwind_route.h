@@ -6,8 +6,8 @@
  *           where it did, the way is the same. All these words are looked at at once; each rule would be known only after the one before.
  *           What is learned are frames about the stack pointer, "framed" ones (unwind.h), whose frame pointer lies below their return address, and a few
  *           whose frame pointer lies elsewhere. Which one comes out at the end, and what it has to do with the kept ones, is left to who asks.
- * Found by: the one that was gone before; else where the route begins, how far it leads, and the second frame's return address. Where that lies is guessed,
- *           by the innermost one: a wrong guess finds the wrong route, which does not hold.
+ * Found by: the one that was gone next the last time; else where the route begins, how far it leads, and the second frame's return address. Where that lies
+ *           is guessed, by the innermost one: a wrong guess finds the wrong route, which does not hold.
  * Owns:     struct tm_routes, part of the thread's memory: 228 KiB at most, of which only what was learned is written, but by a main thread.
  * Threads:  a thread's own. A signal handler that never comes back may leave a route half learned: it is nobody's until its last store.
  * When full: a route has two places, far from each other. Where both are taken the route that is worth less gives way when it has been of no use for some
@@ -209,6 +209,7 @@ static inline void tm_route_note_use(struct tm_route *r) {
 
 /* What is done over and over goes the same routes one after the other, and what the program computes meanwhile drives them out of the caches. So each says
  * which came after it the last time; that one is fetched when it has been gone, and looked at before all others. */
+/* Tells the route before this one that this one came next. */
 static inline void tm_route_expect(const struct tm_thread *t, const struct tm_route *r) {
 	unsigned me = (unsigned)(r - t->routes->routes);
 	if (!tm_route_is_short(r)) me |= TM_ROUTE_NEXT_HAS_REST;

@@ -473,15 +473,21 @@ def windows_of_processes(t):
     grows_evenly(t, "windows", windowed, 60)
 
 
-@test
-def windows_without_kept_stacks(t):
-    """A checkpoint before which very many stacks were used keeps none: what was live behind it is added up from the blocks that it lists, by a hash."""
+def big_database(t, *shape):
+    """The path of a database of a trace of that shape: events, blocks that live at once, nodes of the tree of stacks, threads."""
     t.need("valgrind")
     if t.sanitized:
         t.skip("this build has checks compiled in")
-    db = t.path("listed.db")
-    t.run([os.path.join(t.build, "tests/integration/big_trace"), t.path("listed.tmk"), "600000", "100000", "30000", "3"], status=0)
-    t.run([t.tidemark, "import", t.path("listed.tmk"), "-o", db], status=0)
+    db = t.path("big.db")
+    t.run([os.path.join(t.build, "tests/integration/big_trace"), t.path("big.tmk"), *map(str, shape)], status=0)
+    t.run([t.tidemark, "import", t.path("big.tmk"), "-o", db], status=0)
+    return db
+
+
+@test
+def windows_without_kept_stacks(t):
+    """A checkpoint before which very many stacks were used keeps none: what was live behind it is added up from the blocks that it lists, by a hash."""
+    db = big_database(t, 600000, 100000, 30000, 3)
     base = sqlite3.connect(db)
     blocks = base.execute("SELECT max(id) FROM allocation_packed").fetchone()[0]
     base.execute("UPDATE checkpoint SET has_stacks = 0")
@@ -496,12 +502,7 @@ def windows_without_kept_stacks(t):
 @test
 def live_blocks_by_function(t):
     """They are added up by the numbers of their sites, by a hash: neither their stacks nor any text are sorted."""
-    t.need("valgrind")
-    if t.sanitized:
-        t.skip("this build has checks compiled in")
-    db = t.path("live.db")
-    t.run([os.path.join(t.build, "tests/integration/big_trace"), t.path("live.tmk"), "120000", "100000", "60000", "3"], status=0)
-    t.run([t.tidemark, "import", t.path("live.tmk"), "-o", db], status=0)
+    db = big_database(t, 120000, 100000, 60000, 3)
     base = sqlite3.connect(db)
     base.execute("UPDATE checkpoint SET has_stacks = 0")
     base.commit()
@@ -515,12 +516,7 @@ def live_blocks_by_function(t):
 @test
 def tables_of_live_stacks(t):
     """A table puts the rows that it shows in order, and no text together for the others."""
-    t.need("valgrind")
-    if t.sanitized:
-        t.skip("this build has checks compiled in")
-    db = t.path("table.db")
-    t.run([os.path.join(t.build, "tests/integration/big_trace"), t.path("table.tmk"), "20000", "10000", "6000", "3"], status=0)
-    t.run([t.tidemark, "import", t.path("table.tmk"), "-o", db], status=0)
+    db = big_database(t, 20000, 10000, 6000, 3)
     for question in (("peak", db, "--sites", "--stack"), ("snapshot", db, "--at=exit", "--stack")):
         shown = t.run([t.tidemark, *question], status=0)
         rows = len(t.run([t.tidemark, *question, "--format=csv"], status=0).text.splitlines()) - 1
