@@ -2,7 +2,7 @@
 
 The sections of run.py hand in their figures; what was not measured is shown as such.
 """
-from tools import FLOOR
+from tools import FLOOR, STAMPS
 
 PROGRAMS = [("sqlite3, 1M rows", 1.12), ("clang++ -O2", 1.20), ("cc1plus -O2", 1.18), ("PyTorch CPU training", 1.15), ("python3 json, malloc", 1.80),
             ("redis, server CPU", 1.15), ("redis, pipelined, server CPU", 1.15), ("compute (hardly allocates)", 1.01)]
@@ -81,15 +81,20 @@ class Targets:
         for case in ("depth 30, one stack, frame pointers", "depth 30, random, frame pointers"):
             yield self.ratio(f"--stacks=fp over --stacks=unwind, added CPU of a pair, {case}", self.added, (case, "tidemark fp"), (case, "tidemark"), 0.5)
 
+    def floor(self, program, tool):
+        """What no recorder can be below there."""
+        ratio = self.wall.get((program, tool))
+        return f" ({tool}: {ratio:.2f})" if ratio else ""
+
     def program_rows(self):
         for name, limit in PROGRAMS:
             value = self.wall.get((name, "tidemark"))
-            yield (f"{name.removesuffix(', server CPU')}, {'server CPU' if 'server' in name else 'wall'} over bare", f"<= {limit:.2f}", None if value is None else f"{value:.2f}", value is not None and value <= limit)
+            yield (f"{name.removesuffix(', server CPU')}, {'server CPU' if 'server' in name else 'wall'} over bare", f"<= {limit:.2f}",
+                   None if value is None else f"{value:.2f}{self.floor(name, STAMPS)}", value is not None and value <= limit)
         sampled = {name: value for (name, tool), value in self.wall.items() if tool == "tidemark sampled"}
         worst = max(sampled, key=sampled.get, default=None)
-        floor = self.wall.get((worst, FLOOR))
         yield ("sampling at 512 KiB, the worst of the programs", f"<= {SAMPLED:.2f}",
-               f"{sampled[worst]:.2f} ({worst}{f'; {FLOOR}: {floor:.2f}' if floor else ''})" if worst else None, worst and sampled[worst] <= SAMPLED)
+               f"{sampled[worst]:.2f}, {worst}{self.floor(worst, FLOOR)}" if worst else None, worst and sampled[worst] <= SAMPLED)
         mean = sum(self.bytes.values()) / len(self.bytes) if self.bytes else None
         yield ("bytes an event, mean of the programs", f"<= {BYTES_OF_EVENT}", f"{mean:.2f}" if mean else None, mean and mean <= BYTES_OF_EVENT)
 

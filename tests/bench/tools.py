@@ -8,7 +8,7 @@ import shutil
 import subprocess
 
 
-FLOOR = "hooks that do nothing"
+FLOOR, STAMPS = "hooks that do nothing", "hooks that read the clock"
 
 
 class Tool:
@@ -55,19 +55,19 @@ def library(*patterns):
     return found[0] if found else None
 
 
-def floor(work):
+def floor(work, name, *flags):
     """The library that hands all calls on, built; None: there is no gcc."""
-    source, built = os.path.join(os.path.dirname(os.path.abspath(__file__)), "floor", "hooks.c"), f"{work}/hooks.so"
-    done = shutil.which("gcc") and subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", built, source], check=False)
+    source, built = os.path.join(os.path.dirname(os.path.abspath(__file__)), "floor", "hooks.c"), f"{work}/{name}.so"
+    done = shutil.which("gcc") and subprocess.run(["gcc", "-O2", "-shared", "-fPIC", *flags, "-o", built, source], check=False)
     return built if done and done.returncode == 0 else None
 
 
 def installed(build, work):
     """Every tool that this machine has; bare is the first."""
     yield Tool("bare", lambda command, env, work: (command, env, None))
-    hooks = floor(work)
-    if hooks:
-        yield Tool(FLOOR, preloaded(hooks))
+    for name, hooks in ((FLOOR, floor(work, "hooks")), (STAMPS, floor(work, "stamps", "-DSTAMPS"))):
+        if hooks:
+            yield Tool(name, preloaded(hooks))
     version = first_line(f"{build}/bin/tidemark-record", "--version")
     yield Tool("tidemark", recorded(build), version, has_parent=True)
     yield Tool("tidemark, native frames alone", recorded(build, "--python=off"), version, python_only=True, micro=False, has_parent=True)
