@@ -3,7 +3,7 @@
  * Flow:     hook.c at start, emit.c at a frame outside of all known modules, dlclose -> tm_modules_refresh() -> MODULE, UNLOAD records
  * Idea:     the loader counts what it adds and removes. While the counts stand, nothing is to be done; when they moved, the whole list is
  *           taken again and compared with what was emitted. dlopen needs no hook for that (and a hook of it would change whose RUNPATH
- *           applies).
+ *           applies). While none was removed, those that were listed are what they were: only new ones are looked into, as programs may load thousands.
  *
  *     dl_iterate_phdr -> struct list (fresh)  --compare--  struct list `emitted`  -> records
  *                                                          struct table `known`   -> tm_modules_know(), lock-free
@@ -36,6 +36,7 @@
 struct module {
 	uintptr_t bias, low, high;
 	uint64_t identity;        /* of path and build-id */
+	uint64_t key;             /* of `low` (shared_rules.h) */
 	uint32_t path, path_size; /* in the list's texts: build-id, then path */
 	uint32_t build_id, build_id_size;
 	uintptr_t frames_header; /* .eh_frame_hdr, 0: none */
@@ -65,6 +66,8 @@ static _Atomic bool refreshing;
 static bool inherited;                          /* `emitted` is right, but by another process: we are a fork's child */
 static unsigned long long adds_seen, subs_seen; /* the loader's counts at the last refresh */
 
+static struct tm_python_module python_seen; /* of the modules in `emitted`; its symbols are of Python only where has_python */
+static bool has_python;
 static uintptr_t python_check;   /* where the last look found it; 0: nowhere */
 static _Atomic uint32_t closing; /* dlclose calls under way */
 
@@ -114,46 +117,49 @@ static uint64_t hash_bytes(uint64_t hash, const char *bytes, size_t n) {
 	return hash;
 }
 
-static bool list_add(struct list *list, struct module m, const char *path, const char *build_id, uint32_t build_id_size) {
-	size_t path_size = strnlen(path, TM_PATH_MAX);
-
-	if (!list_reserve(list, path_size + build_id_size)) return false;
-	m.identity = hash_bytes(hash_bytes(0xcbf29ce484222325ull, path, path_size), build_id, build_id_size);
-	m.path_size = (uint32_t)path_size;
-	m.path = list_put_text(list, path, path_size);
-	m.build_id_size = build_id_size;
-	m.build_id = list_put_text(list, build_id, build_id_size); /* right in front of the path */
+/* The sizes of its texts are in m. */
+static bool list_add(struct list *list, struct module m, const char *path, const char *build_id) {
+	if (!list_reserve(list, m.path_size + m.build_id_size)) return false;
+	m.path = list_put_text(list, path, m.path_size);
+	m.build_id = list_put_text(list, build_id, m.build_id_size); /* right in front of the path */
 	modules_of(list)[list->count++] = m;
 	return true;
 }
 
-/* Shell's sort by address: the loader's order is often the reverse of it, and libc's qsort may call malloc. */
-static void list_sort(struct list *list) {
+/* By address; those before `from` are sorted. By insertion, since these are few but for the first time, and libc's qsort may call malloc. */
+static void list_sort(struct list *list, size_t from) {
 	struct module *m = modules_of(list);
 
-	for (size_t gap = list->count / 2; gap > 0; gap /= 2)
-		for (size_t i = gap; i < list->count; i++) {
-			struct module moved = m[i];
-			size_t j = i;
+	for (size_t i = from; i < list->count; i++) {
+		struct module moved = m[i];
+		size_t j = i;
 
-			for (; j >= gap && m[j - gap].low > moved.low; j -= gap) m[j] = m[j - gap];
-			m[j] = moved;
-		}
+		for (; j > 0 && m[j - 1].low > moved.low; j--) m[j] = m[j - 1];
+		m[j] = moved;
+	}
 }
 
-/* Is the very same module in the sorted list? */
-static bool list_has(const struct list *list, const struct module *wanted) {
-	size_t low = 0, high = list->count;
+/* Does a module with that bias begin there, among the first `count`, which are sorted? */
+static bool list_has(const struct list *list, size_t count, uintptr_t begin, uintptr_t bias) {
+	size_t low = 0, high = count;
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 		const struct module *m = &modules_of(list)[middle];
 
-		if (m->low == wanted->low) return m->bias == wanted->bias && m->identity == wanted->identity;
-		if (m->low > wanted->low) high = middle;
+		if (m->low == begin) return m->bias == bias;
+		if (m->low > begin) high = middle;
 		else low = middle + 1;
 	}
 	return false;
+}
+
+/* Is the very same module in the sorted list? Those that are wanted come by rising address; *at: how far the list was gone through for them. */
+static bool list_has_same(const struct list *list, size_t *at, const struct module *wanted) {
+	const struct module *m = modules_of(list);
+
+	while (*at < list->count && m[*at].low < wanted->low) ++*at;
+	return *at < list->count && m[*at].low == wanted->low && m[*at].bias == wanted->bias && m[*at].identity == wanted->identity;
 }
 
 /* --- one module, seen from inside the loader's callback --- */
@@ -215,6 +221,7 @@ static const char *build_id_of(const struct dl_phdr_info *info, const struct mod
 
 struct visit {
 	struct list list;
+	size_t listed; /* modules at its begin that were listed before: none was removed since */
 	bool begun, unchanged, incomplete;
 	unsigned long long adds, subs;
 	uintptr_t vdso;
@@ -222,11 +229,37 @@ struct visit {
 	bool has_python;
 };
 
+static uint64_t shared_key(const struct module *m, const char *build_id) {
+	if (!m->frames_header) return 0;
+	return tm_shared_key(build_id, m->build_id_size, m->identity, m->high - m->low, m->frames_header - m->low);
+}
+
+static bool add_new(struct visit *v, const struct dl_phdr_info *info, struct module m) {
+	const char *build_id = build_id_of(info, &m, &m.build_id_size), *path = info->dlpi_name ? info->dlpi_name : "";
+
+	if (v->vdso >= m.low && v->vdso < m.high) path = "[vdso]";
+	else if (!v->has_python) v->has_python = tm_python_look_in(info, &v->python);
+	m.path_size = (uint32_t)strnlen(path, TM_PATH_MAX);
+	m.identity = hash_bytes(hash_bytes(0xcbf29ce484222325ull, path, m.path_size), build_id, m.build_id_size);
+	m.key = shared_key(&m, build_id);
+	return list_add(&v->list, m, path, build_id);
+}
+
+/* The list that was emitted is taken over where it only has to become longer; a new one is made where modules may be gone from it. */
+static void begin_list(struct visit *v) {
+	if (emitted.count == 0 || v->subs != subs_seen) {
+		v->incomplete = !list_make(&v->list);
+		return;
+	}
+	v->list = emitted;
+	v->listed = emitted.count;
+	v->python = python_seen;
+	v->has_python = has_python;
+}
+
 static int visit_module(struct dl_phdr_info *info, size_t size, void *context) {
 	struct visit *v = context;
 	struct module m = { 0 };
-	const char *build_id, *path = info->dlpi_name ? info->dlpi_name : "";
-	uint32_t build_id_size;
 	(void)size;
 
 	if (!v->begun) {
@@ -234,14 +267,13 @@ static int visit_module(struct dl_phdr_info *info, size_t size, void *context) {
 		v->adds = info->dlpi_adds;
 		v->subs = info->dlpi_subs;
 		v->unchanged = v->adds == adds_seen && v->subs == subs_seen;
-		v->incomplete = !v->unchanged && !list_make(&v->list);
-		if (v->unchanged || v->incomplete) return 1;
+		if (v->unchanged) return 1;
+		begin_list(v);
+		if (v->incomplete) return 1;
 	}
-	if (!extent_of(info, &m)) return 0;
-	if (v->vdso >= m.low && v->vdso < m.high) path = "[vdso]";
-	else if (!v->has_python) v->has_python = tm_python_look_in(info, &v->python);
-	build_id = build_id_of(info, &m, &build_id_size);
-	v->incomplete = !list_add(&v->list, m, path, build_id, build_id_size);
+	if (list_has(&v->list, v->listed, info->dlpi_addr, info->dlpi_addr)) return 0; /* most files' first byte lies at 0 */
+	if (!extent_of(info, &m) || list_has(&v->list, v->listed, m.low, m.bias)) return 0;
+	v->incomplete = !add_new(v, info, m);
 	return v->incomplete;
 }
 
@@ -274,17 +306,35 @@ static void emit_module(struct tm_thread *t, const struct list *list, const stru
 	tm_emit_control(t, TM_CTL_MODULE, 0, m->build_id_size, words, 3, text, m->build_id_size + n);
 }
 
-/* What `now` has and `before` has not, and the other way round. The collector is told that there are such records before it can see one: events of other
- * threads are put in order with them. */
-static void emit_changes(struct tm_thread *t, const struct list *before, const struct list *now) {
+/* The collector is told that there are records of modules before it can see one: events of other threads are put in order with them. */
+static uint32_t begin_records(struct tm_thread *t) {
 	uint32_t begun = atomic_load_explicit(&t->ring->modules_begun, memory_order_relaxed) + 1;
 
 	atomic_store_explicit(&t->ring->modules_begun, begun, memory_order_relaxed); /* `head` is released after it */
-	for (size_t i = 0; i < before->count; i++)
-		if (!list_has(now, &modules_of(before)[i])) emit_unload(t, &modules_of(before)[i]);
-	for (size_t i = 0; i < now->count; i++)
-		if (!list_has(before, &modules_of(now)[i])) emit_module(t, now, &modules_of(now)[i]);
+	return begun;
+}
+
+static void end_records(struct tm_thread *t, uint32_t begun) {
 	atomic_store_explicit(&t->ring->modules_ended, begun, memory_order_release);
+}
+
+static void emit_new(struct tm_thread *t, const struct list *now, size_t from) {
+	uint32_t begun = begin_records(t);
+
+	for (size_t i = from; i < now->count; i++) emit_module(t, now, &modules_of(now)[i]);
+	end_records(t, begun);
+}
+
+/* What `now` has and `before` has not, and the other way round. */
+static void emit_changes(struct tm_thread *t, const struct list *before, const struct list *now) {
+	uint32_t begun = begin_records(t);
+	size_t of_now = 0, of_before = 0;
+
+	for (size_t i = 0; i < before->count; i++)
+		if (!list_has_same(now, &of_now, &modules_of(before)[i])) emit_unload(t, &modules_of(before)[i]);
+	for (size_t i = 0; i < now->count; i++)
+		if (!list_has_same(before, &of_before, &modules_of(now)[i])) emit_module(t, now, &modules_of(now)[i]);
+	end_records(t, begun);
 }
 
 /* --- what readers see --- */
@@ -300,11 +350,6 @@ static struct table *table_for(size_t count) {
 	return table;
 }
 
-static uint64_t shared_key(const struct list *list, const struct module *m) {
-	if (!m->frames_header) return 0;
-	return tm_shared_key(list->memory + m->build_id, m->build_id_size, m->identity, m->high - m->low, m->frames_header - m->low);
-}
-
 static bool publish(const struct list *list) {
 	struct table *table = table_for(list->count);
 
@@ -315,7 +360,7 @@ static bool publish(const struct list *list) {
 		atomic_store_explicit(&table->ranges[i].low, modules_of(list)[i].low, memory_order_relaxed);
 		atomic_store_explicit(&table->ranges[i].high, modules_of(list)[i].high, memory_order_relaxed);
 		atomic_store_explicit(&table->ranges[i].frames_header, modules_of(list)[i].frames_header, memory_order_relaxed);
-		atomic_store_explicit(&table->ranges[i].key, shared_key(list, &modules_of(list)[i]), memory_order_relaxed);
+		atomic_store_explicit(&table->ranges[i].key, modules_of(list)[i].key, memory_order_relaxed);
 	}
 	atomic_store_explicit(&table->count, (uint32_t)list->count, memory_order_relaxed);
 	atomic_store_explicit(&known, table, memory_order_release);
@@ -380,12 +425,22 @@ static void use_python_check(void) {
 	atomic_store(&tm_guest.python_finalizing, atomic_load(&closing) ? NULL : (tm_python_check *)python_check);
 }
 
+/* There is no memory for a longer list: the next look tries again. */
+static void forget_new(struct visit *v) {
+	if (!v->listed) {
+		list_release(&v->list);
+		return;
+	}
+	emitted = v->list; /* it may have moved */
+	emitted.count = v->listed;
+}
+
 static void refresh(struct tm_thread *t) {
 	struct visit v = { .vdso = getauxval(AT_SYSINFO_EHDR) };
 
 	if (inherited) {
 		inherited = false;
-		emit_changes(t, &(struct list){ 0 }, &emitted);
+		emit_new(t, &emitted, 0);
 		return;
 	}
 	if (!tm_gate_enter()) return;
@@ -393,16 +448,24 @@ static void refresh(struct tm_thread *t) {
 	dl_iterate_phdr(visit_module, &v);
 	tm_ours_end();
 	tm_gate_leave();
-	if (v.incomplete) list_release(&v.list);
-	if (!v.begun || v.unchanged || v.incomplete) return;
-	list_sort(&v.list);
-	emit_changes(t, &emitted, &v.list);
-	if (publish(&v.list)) {
+	if (!v.begun || v.unchanged) return;
+	if (v.incomplete) {
+		forget_new(&v);
+		return;
+	}
+	if (v.listed) emit_new(t, &v.list, v.listed);
+	list_sort(&v.list, v.listed);
+	if (!v.listed) {
+		emit_changes(t, &emitted, &v.list);
+		list_release(&emitted);
+	}
+	emitted = v.list;
+	if (publish(&emitted)) {
 		adds_seen = v.adds;
 		subs_seen = v.subs;
 	}
-	list_release(&emitted);
-	emitted = v.list;
+	python_seen = v.python;
+	has_python = v.has_python;
 	python_check = v.python.symbols[TM_PYTHON_IS_FINALIZING];
 	if (!python_check) python_check = v.python.symbols[TM_PYTHON_IS_FINALIZING_OLD];
 	if (v.has_python) tm_python_found(t, &v.python);
