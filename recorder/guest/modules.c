@@ -126,36 +126,38 @@ static bool list_add(struct list *list, struct module m, const char *path, const
 	return true;
 }
 
-/* By address; those before `from` are sorted. By insertion, since these are few but for the first time, and libc's qsort may call malloc. */
+/* By address: Shell's sort, since the loader's order is often the reverse of it, and libc's qsort may call malloc. Those before `from` are sorted already, and
+ * the others, then, few: they are put in their places one by one. */
 static void list_sort(struct list *list, size_t from) {
 	struct module *m = modules_of(list);
 
-	for (size_t i = from; i < list->count; i++) {
-		struct module moved = m[i];
-		size_t j = i;
+	for (size_t gap = from ? 1 : list->count / 2; gap > 0; gap /= 2)
+		for (size_t i = from ? from : gap; i < list->count; i++) {
+			struct module moved = m[i];
+			size_t j = i;
 
-		for (; j > 0 && m[j - 1].low > moved.low; j--) m[j] = m[j - 1];
-		m[j] = moved;
-	}
+			for (; j >= gap && m[j - gap].low > moved.low; j -= gap) m[j] = m[j - gap];
+			m[j] = moved;
+		}
 }
 
-/* Does a module with that bias begin there, among the first `count`, which are sorted? */
-static bool list_has(const struct list *list, size_t count, uintptr_t begin, uintptr_t bias) {
+/* The module with that bias that begins there, among the first `count`, which are sorted; NULL: none. */
+static const struct module *list_find(const struct list *list, size_t count, uintptr_t begin, uintptr_t bias) {
 	size_t low = 0, high = count;
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 		const struct module *m = &modules_of(list)[middle];
 
-		if (m->low == begin) return m->bias == bias;
+		if (m->low == begin) return m->bias == bias ? m : NULL;
 		if (m->low > begin) high = middle;
 		else low = middle + 1;
 	}
-	return false;
+	return NULL;
 }
 
 /* Is the very same module in the sorted list? Those that are wanted come by rising address; *at: how far the list was gone through for them. */
-static bool list_has_same(const struct list *list, size_t *at, const struct module *wanted) {
+static bool list_has(const struct list *list, size_t *at, const struct module *wanted) {
 	const struct module *m = modules_of(list);
 
 	while (*at < list->count && m[*at].low < wanted->low) ++*at;
@@ -229,7 +231,12 @@ struct visit {
 	bool has_python;
 };
 
-static uint64_t shared_key(const struct module *m, const char *build_id) {
+/* One that was listed keeps what it had: where all numbers are given away it takes long to see that there is none. */
+static uint64_t shared_key(const struct visit *v, const struct module *m, const char *build_id) {
+	const struct module *before = v->listed ? NULL : list_find(&emitted, emitted.count, m->low, m->bias);
+
+	if (before && before->identity == m->identity && before->high == m->high && before->frames_header == m->frames_header)
+		return before->key;
 	if (!m->frames_header) return 0;
 	return tm_shared_key(build_id, m->build_id_size, m->identity, m->high - m->low, m->frames_header - m->low);
 }
@@ -241,7 +248,7 @@ static bool add_new(struct visit *v, const struct dl_phdr_info *info, struct mod
 	else if (!v->has_python) v->has_python = tm_python_look_in(info, &v->python);
 	m.path_size = (uint32_t)strnlen(path, TM_PATH_MAX);
 	m.identity = hash_bytes(hash_bytes(0xcbf29ce484222325ull, path, m.path_size), build_id, m.build_id_size);
-	m.key = shared_key(&m, build_id);
+	m.key = shared_key(v, &m, build_id);
 	return list_add(&v->list, m, path, build_id);
 }
 
@@ -271,8 +278,8 @@ static int visit_module(struct dl_phdr_info *info, size_t size, void *context) {
 		begin_list(v);
 		if (v->incomplete) return 1;
 	}
-	if (list_has(&v->list, v->listed, info->dlpi_addr, info->dlpi_addr)) return 0; /* most files' first byte lies at 0 */
-	if (!extent_of(info, &m) || list_has(&v->list, v->listed, m.low, m.bias)) return 0;
+	if (list_find(&v->list, v->listed, info->dlpi_addr, info->dlpi_addr)) return 0; /* most files' first byte lies at 0 */
+	if (!extent_of(info, &m) || list_find(&v->list, v->listed, m.low, m.bias)) return 0;
 	v->incomplete = !add_new(v, info, m);
 	return v->incomplete;
 }
@@ -331,9 +338,9 @@ static void emit_changes(struct tm_thread *t, const struct list *before, const s
 	size_t of_now = 0, of_before = 0;
 
 	for (size_t i = 0; i < before->count; i++)
-		if (!list_has_same(now, &of_now, &modules_of(before)[i])) emit_unload(t, &modules_of(before)[i]);
+		if (!list_has(now, &of_now, &modules_of(before)[i])) emit_unload(t, &modules_of(before)[i]);
 	for (size_t i = 0; i < now->count; i++)
-		if (!list_has_same(before, &of_before, &modules_of(now)[i])) emit_module(t, now, &modules_of(now)[i]);
+		if (!list_has(before, &of_before, &modules_of(now)[i])) emit_module(t, now, &modules_of(now)[i]);
 	end_records(t, begun);
 }
 
