@@ -105,8 +105,13 @@ static void change_site(struct tm_ledger *l, const struct tm_site_change *change
 	else if (!tm_site_change_make(change)) l->failed = true;
 }
 
+/* Blocks of no bytes, too, count in a peak of their own time. */
+static bool is_peak(const struct tm_amount *live, const struct tm_amount *peak, uint64_t peak_ns, uint64_t ns) {
+	return live->bytes > peak->bytes || (ns == peak_ns && live->bytes == peak->bytes && live->count != peak->count);
+}
+
 static void note_level(struct tm_level *l, uint64_t ns) {
-	if (l->live.bytes > l->peak.bytes) {
+	if (is_peak(&l->live, &l->peak, l->peak_ns, ns)) {
 		l->peak = l->live;
 		l->peak_ns = ns;
 		l->epoch++;
@@ -152,7 +157,7 @@ void tm_account_released(struct tm_account *a, const struct tm_block *b, struct 
 void tm_high_rises(struct tm_high *h, struct tm_amount amount, uint64_t ns, bool passing) {
 	tm_amount_add(&h->live, amount);
 	tm_amount_add(&h->allocated, amount);
-	if (passing || h->live.bytes <= h->peak.bytes) return;
+	if (passing || !is_peak(&h->live, &h->peak, h->peak_ns, ns)) return;
 	h->peak = h->live;
 	h->peak_ns = ns;
 }

@@ -45,7 +45,7 @@ static inline void tm_timeline_put(struct tm_timeline *t, uint64_t ns, uint64_t 
 		if (b->last.bytes < b->low.bytes) b->low = b->last;
 		if (b->last.bytes > b->high.bytes) b->high = b->last;
 	}
-	if (bytes > b->last.bytes && bytes > b->high.bytes) b->high = p;
+	if (bytes == b->high.bytes ? ns == b->high.ns : bytes > b->last.bytes && bytes > b->high.bytes) b->high = p;
 	b->last = p;
 }
 

@@ -211,6 +211,26 @@ def equal_stamps(t):
 
 
 @test
+def blocks_of_no_bytes_at_the_peak(t):
+    """Three threads allocate in one nanosecond, in different stacks: nothing, 100 bytes, nothing. All three blocks are live then, at the peak and in every row
+    of the timeline; so are they when a window is asked for, which counts them anew."""
+    trace = Trace()
+    trace.process(1, pid=100, rank=0)
+    stacks = [trace.stack("main", name) for name in "abc"]
+    for thread in (1, 2, 3):
+        trace.thread(thread, process=1)
+    trace.segments([(1, [malloc(2000, 0x1000, 0, stacks[0])]), (2, [malloc(2000, 0x2000, 100, stacks[1])]), (3, [malloc(2000, 0x3000, 0, stacks[2])])])
+    db = database(t, finish(trace, t))
+    t.equal(db.rows("select ts_ns, live_bytes, live_count from peak"), [(2000, 100, 3)] * 2, "peaks")
+    t.equal(db.rows("select function, live_bytes, live_count, process_peak_count from peak_site order by 1"), [("a", 0, 1, 1), ("b", 100, 1, 1), ("c", 0, 1, 1)], "by stack")
+    t.equal(db.rows("select ts_ns, live_bytes, live_count from rank_peak"), [(2000, 100, 3)], "of the rank")
+    t.equal(db.rows("select ts_ns, live_bytes, live_count from memory_timeline where heap = 'malloc' order by ts_ns"),
+            [(0, 0, 0), (2000, 100, 3), (10000, 100, 3)], "over time")
+    asked = json.loads(t.ask("peak", db.path, "--from=0s", "--format=json").out)
+    t.equal([(row["ts_ns"], row["live_bytes"], row["live_count"]) for row in asked], [(2000, 100, 3)] * 2, "in a window")
+
+
+@test
 def timeline_keeps_extremes(t):
     """Spikes and dips of 1 us each in 100 s: buckets are about 50 ms wide, but all are still there at their true times."""
     trace = simple()
