@@ -93,11 +93,21 @@ static int list_steps(const struct tm_database *d, const struct tm_options *o) {
 
 /* --- in a window --- */
 
+static void put_bound(sqlite3_str *sql, const struct tm_options *o, const struct tm_time_point *point, const char *name) {
+	if (point->kind == TM_TIME_UNSET) return;
+	sqlite3_str_appendall(sql, ", ");
+	tm_time_point_sql(sql, point, "p.id", o->heap);
+	sqlite3_str_appendf(sql, " AS %s", name);
+}
+
+/* Also of a process that has no heap. */
 static int list_instances(const struct tm_database *d, const struct tm_options *o, const char *where) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	tm_sql_instants(sql, o, NULL);
-	sqlite3_str_appendall(sql, ",\nopened AS (\n  SELECT s.* FROM scope_instance AS s\n  WHERE EXISTS (SELECT 1 FROM instant AS i WHERE"
-				   " i.process_id = s.process_id");
+	sqlite3_str_appendall(sql, "bound AS MATERIALIZED (\n  SELECT p.id AS process_id");
+	put_bound(sql, o, &o->from, "from_ns");
+	put_bound(sql, o, &o->to, "to_ns");
+	sqlite3_str_appendall(sql, "\n  FROM process AS p),\nopened AS (\n  SELECT s.* FROM scope_instance AS s\n"
+				   "  WHERE EXISTS (SELECT 1 FROM bound AS i WHERE i.process_id = s.process_id");
 	tm_sql_window(sql, o, "s.start_ns", "s.start_ns");
 	sqlite3_str_appendall(sql, "))");
 	char *with = sqlite3_str_finish(sql);

@@ -14,7 +14,7 @@ import subprocess
 import time
 
 from tidemark_test import main, test
-from trace_writer import Trace, free, malloc, mmap, munmap, realloc, step
+from trace_writer import Trace, free, malloc, mmap, munmap, realloc, scope, step
 
 GROUPS = ("stack", "site", "function", "file", "library", "scope", "thread", "heap", "size", "age")
 
@@ -494,6 +494,25 @@ def windows_between_steps(t):
         t.equal([row["live_bytes"] for row in rows], [wanted], f"the peak of step {n}")
         printed = t.ask(window[0], db, *window[1:], "--sql").text
         t.equal(json.loads(t.run([t.tidemark, "query", db, "-", "--format=json"], input=printed.encode(), status=0).text), rows, "what --sql prints")
+
+
+@test
+def scopes_of_a_process_without_heaps(t):
+    """The second process opens two scopes and never allocates. A window lists those opened in it, its edges included; so do windows open to one side."""
+    trace = Trace()
+    for n in (1, 2):
+        trace.process(n, pid=10 + n)
+        trace.thread(n, process=n)
+    a, name = trace.stack("main", "a"), trace.string("idle")
+    trace.segments([(1, [scope("scope_push", 1000, name), malloc(1500, 0x1000, 100, a), scope("scope_end", 2000)]),
+                    (2, [scope("scope_push", 3000, name), scope("scope_end", 4000), scope("scope_push", 5000, name), scope("scope_end", 6000)])], watermark=7000)
+    for n in (1, 2):
+        trace.exit(n, 8000)
+        trace.end(n, 9000)
+    db = t.imported(trace.save(t.path("idle.tmk"))).path
+    for window, wanted in (("--from=1us --to=3us", [(1, 1000), (2, 3000)]), ("--from=3001ns --to=5us", [(2, 5000)]), ("--from=2us", [(2, 3000), (2, 5000)]),
+                           ("--to=4us", [(1, 1000), (2, 3000)])):
+        t.equal([(row["process_id"], row["start_ns"]) for row in ask(t, db, "scopes", *window.split())], wanted, window)
 
 
 @test
