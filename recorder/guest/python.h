@@ -87,7 +87,7 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 /* The interpreter's finalizing flag is set: no walk begins any more, and none is under way when this returns. Cheap once done. */
 void tm_python_leaves(const struct tm_thread *t);
 
-/* python_heap.c: the interpreter was found; a stack is being taken while heap_pending is set. */
+/* python_heap.c: the interpreter was found, or is initialized again; a stack is being taken while heap_pending is set. */
 void tm_python_heap_found(struct tm_thread *t);
 void tm_python_heap_poll(struct tm_thread *t);
 /* A hook is left while heap_begins is set. False: it needs no more looks. */

@@ -8,8 +8,11 @@
  * Again:    PYTHONMALLOC and the development mode set the allocators anew while the interpreter begins, without telling anybody: before
  *           it has blocks, as those would come back to an allocator that does not know them. Between the two it reads its configuration
  *           into blocks of malloc. So until it has begun each hook looks, as it leaves, whether ours is still called, and sets it again.
+ *           The same where it was finalized and is initialized again, or its library loaded again: it may have its own allocators back.
  * Layers:   what was set over ours may call it in turn (tracemalloc, debug hooks), and may be taken off again. So a layer that was set
  *           stays, with what it calls, and of those that a call goes through the outermost records: its blocks are the program's.
+ * Debug:    PyMem_SetupDebugHooks() puts the interpreter's only debug hooks over what is called, unless they are that. Where ours lies over them
+ *           it does not see them, and they come to call what calls them. The first call that comes round so puts things back.
  * Threads:  as the interpreter's allocators; each call uses its thread's own state.
  * Failure:  no Python heap. The interpreter's allocator gets every call, whatever happens to us.
  */
@@ -17,8 +20,10 @@
 #include "process.h"
 #include "python.h"
 
+#include <string.h>
+
 enum { DOMAIN_MEM = 1, DOMAIN_OBJ = 2, DOMAINS = 2 };
-#define LAYERS_MAX 4u
+#define LAYERS_MAX 8u
 
 struct allocator { /* PyMemAllocatorEx */
 	void *context;
@@ -28,10 +33,14 @@ struct allocator { /* PyMemAllocatorEx */
 	void (*free)(void *context, void *p);
 };
 
-static struct allocator below[LAYERS_MAX][DOMAINS]; /* what a layer calls */
-static _Atomic unsigned layers;                     /* how often ours was set */
+static struct layer {
+	struct allocator below;  /* what it calls; all zero: not in use */
+	struct allocator *hooks; /* if that is the debug hooks: what they call */
+	struct allocator past;   /* and what they called when ours was set */
+} layers[LAYERS_MAX][DOMAINS];
 static uint32_t heap;
-static bool samples_go_straight;                    /* when it has begun: as malloc_hooks.c wanted it */
+static bool samples_go_straight; /* when it has begun: as malloc_hooks.c wanted it */
+static bool is_from_the_start;   /* ours was set before the interpreter began */
 
 /* Layers that the thread is inside of. */
 static __thread unsigned inside __attribute__((tls_model("initial-exec")));
@@ -44,8 +53,21 @@ static void record_alloc(void *p, size_t size, const void *frame) {
 	tm_hook_leave(t);
 }
 
+static void call_from(struct layer *l, unsigned i);
+
+/* The debug hooks call this layer, which calls them: they get back what they called, and this layer is called first again. Under the GIL, as each call. */
+TM_COLD static const struct allocator *put_back(struct layer *l) {
+	*l->hooks = l->past;
+	call_from(l, (unsigned)(l - &layers[0][0]) % DOMAINS);
+	return &l->past;
+}
+
+static inline const struct allocator *next_of(struct layer *l) {
+	return TM_UNLIKELY(l->hooks && l->hooks->context == l) ? put_back(l) : &l->below;
+}
+
 static void *python_malloc(void *context, size_t size) {
-	const struct allocator *a = context;
+	const struct allocator *a = next_of(context);
 	void *p;
 
 	inside++;
@@ -56,7 +78,7 @@ static void *python_malloc(void *context, size_t size) {
 }
 
 static void *python_calloc(void *context, size_t count, size_t size) {
-	const struct allocator *a = context;
+	const struct allocator *a = next_of(context);
 	void *p;
 
 	inside++;
@@ -82,7 +104,7 @@ static void *python_realloc(void *context, void *old, size_t size) {
 	void *p;
 
 	if (t) tm_hook_leave(t);
-	p = realloc_below(context, old, size);
+	p = realloc_below(next_of(context), old, size);
 	if (!old) {
 		record_alloc(p, size, TM_FRAME);
 		return p;
@@ -96,7 +118,7 @@ static void *python_realloc(void *context, void *old, size_t size) {
 }
 
 static void python_free(void *context, void *p) {
-	const struct allocator *a = context;
+	const struct allocator *a = next_of(context);
 	struct tm_thread *t = p && !inside ? tm_hook_enter() : NULL;
 
 	if (t) {
@@ -116,24 +138,50 @@ static void allocator_of(unsigned i, struct allocator *out) {
 	((void (*)(int, struct allocator *))tm_python.module.symbols[TM_PYTHON_GET_ALLOCATOR])(domain_of(i), out);
 }
 
-/* Sets ours where another one is called. */
-static void set(struct tm_thread *t) {
-	const uintptr_t symbol = tm_python.module.symbols[TM_PYTHON_SET_ALLOCATOR];
-	void (*set_allocator)(int, struct allocator *) = (void (*)(int, struct allocator *))symbol;
-	unsigned layer = atomic_load(&layers);
+static void call_from(struct layer *l, unsigned i) {
+	struct allocator ours = { l, python_malloc, python_calloc, python_realloc, python_free };
+
+	((void (*)(int, struct allocator *))tm_python.module.symbols[TM_PYTHON_SET_ALLOCATOR])(domain_of(i), &ours);
+}
+
+/* What the debug hooks call, if these are they: a word of the domain's letter stands before it, where other allocators of the interpreter's have an address. */
+static struct allocator *hooks_of(const struct allocator *a, unsigned i) {
+	uintptr_t code = (uintptr_t)a->malloc;
+
+	if (!a->context || code < tm_python.module.text_low || code >= tm_python.module.text_high) return NULL;
+	return tm_python_word((uintptr_t)a->context, 0) == (uintptr_t) "mo"[i] ? (struct allocator *)((uintptr_t *)a->context + 1) : NULL;
+}
+
+/* The layer that calls `now`: one that does so already, else a new one; NULL: there are too many. */
+static struct layer *layer_for(const struct allocator *now, unsigned i) {
+	for (unsigned n = 0; n < LAYERS_MAX; n++) {
+		struct layer *l = &layers[n][i];
+
+		if (l->below.malloc && memcmp(&l->below, now, sizeof *now) != 0) continue;
+		l->below = *now;
+		l->hooks = hooks_of(now, i);
+		if (l->hooks && l->hooks->context != l) l->past = *l->hooks;
+		return l;
+	}
+	return NULL;
+}
+
+/* Sets ours where another one is called. True if it had to be. */
+static bool set(struct tm_thread *t) {
 	bool is_set = false;
 
-	for (unsigned i = 0; i < DOMAINS && layer < LAYERS_MAX; i++) {
-		struct allocator ours = { &below[layer][i], python_malloc, python_calloc, python_realloc, python_free };
+	for (unsigned i = 0; i < DOMAINS; i++) {
+		struct allocator now;
+		struct layer *l;
 
-		allocator_of(i, &below[layer][i]);
-		if (below[layer][i].malloc == python_malloc) continue;
+		allocator_of(i, &now);
+		if (now.malloc == python_malloc) continue;
 		if (!heap) heap = tm_heap_number("python", 6, "python", 0, -1);
-		if (!heap || !tm_heap_tell(t, heap)) return;
-		set_allocator(domain_of(i), &ours);
+		if (!heap || !tm_heap_tell(t, heap) || !(l = layer_for(&now, i))) return is_set;
+		call_from(l, i);
 		is_set = true;
 	}
-	if (is_set) atomic_store(&layers, layer + 1);
+	return is_set;
 }
 
 static bool is_initialized(void) {
@@ -150,6 +198,7 @@ static bool has_one_thread(void) {
 
 static void begin(struct tm_thread *t) {
 	set(t);
+	if (atomic_load(&tm_python.heap_begins)) return;
 	samples_go_straight = tm_guest.samples_straight;
 	tm_guest.samples_straight = false; /* what goes straight to malloc does not come by here */
 	atomic_store(&tm_python.heap_begins, true);
@@ -160,6 +209,7 @@ bool tm_python_heap_at_leave(struct tm_thread *t) {
 	bool begins = true;
 
 	if (!atomic_load_explicit(&tm_python.heap_begins, memory_order_relaxed)) return false;
+	if (!atomic_load(&tm_guest.python_finalizing)) return true; /* its library is being closed, or gone; it may come again */
 	if (!is_initialized() && has_one_thread()) {
 		set(t);
 		return true;
@@ -174,9 +224,10 @@ bool tm_python_heap_at_leave(struct tm_thread *t) {
 void tm_python_heap_found(struct tm_thread *t) {
 	const struct tm_python_module *m = &tm_python.module;
 
-	if (!tm_guest.shm->python_heap || atomic_load(&layers)) return;
+	if (!tm_guest.shm->python_heap) return;
 	if (!m->symbols[TM_PYTHON_GET_ALLOCATOR] || !m->symbols[TM_PYTHON_SET_ALLOCATOR] || !m->symbols[TM_PYTHON_THIS_THREAD]) return;
-	if (!is_initialized() && has_one_thread()) begin(t);
+	is_from_the_start = !is_initialized() && has_one_thread();
+	if (is_from_the_start) begin(t);
 	atomic_store(&tm_python.heap_pending, true);
 }
 
@@ -188,7 +239,6 @@ void tm_python_heap_poll(struct tm_thread *t) {
 
 	if (!state || !tm_python.current_thread || tm_python.current_thread() != state || !is_initialized()) return;
 	if (!atomic_compare_exchange_strong(&tm_python.heap_pending, &pending, false)) return;
-	if (!atomic_load(&layers))
+	if (set(t) && !is_from_the_start)
 		tm_emit_note(t, "python-heap", "the heap python is recorded from here on: blocks that were there before are not in it");
-	set(t);
 }

@@ -336,6 +336,7 @@ TM_HOT unsigned tm_python_take(struct tm_thread *t) {
 	if (TM_UNLIKELY(atomic_load_explicit(&p->leaving, memory_order_relaxed))) {
 		if (p->is_finalizing()) return 0;
 		atomic_store(&tm_python.leaving, false); /* it was initialized again */
+		tm_python_heap_found(t);
 	}
 	atomic_store_explicit(&t->ring->walking, 1, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);

@@ -1,6 +1,7 @@
 """The CPythons of this machine, for tests that run on each of them, and the PyTorches.
 
     for python in each(t): ...        every interpreter from 3.8 on; prints "skipped: ..." for the versions that are not here
+    library_of(t, python)            the library that a program can be linked with
     for python, version in torches(t): ...    an interpreter for each PyTorch, the oldest first; skips the test if there is none
 
 They are found where a user has them: python3.N on PATH, the versions of pyenv, /usr/bin, and what TIDEMARK_TEST_PYTHONS lists (separated by colons).
@@ -70,6 +71,16 @@ def each(t):
     if not pythons:
         t.skip("no CPython from 3.8 on is on this machine")
     return pythons
+
+
+ASK_LIBRARY = "import sysconfig as s; print(s.get_config_var('LIBDIR') + '/' + (s.get_config_var('MULTIARCH') or '') + '/' + s.get_config_var('LDLIBRARY')); " \
+              "print(s.get_config_var('LIBDIR') + '/' + s.get_config_var('LDLIBRARY')); import sys; print(sys.base_prefix)"
+
+
+def library_of(t, python):
+    """The interpreter as a library, None if there is none, and its PYTHONHOME."""
+    *libraries, home = t.run([python.path, "-c", ASK_LIBRARY], status=0).text.split("\n")[:3]
+    return next((path for path in libraries if path.endswith(".so") and os.path.exists(path)), None), home
 
 
 @functools.lru_cache(maxsize=None)

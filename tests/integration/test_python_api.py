@@ -6,7 +6,7 @@ heap python is compared with tracemalloc, which counts in the program itself, li
 import json
 import os
 
-from pythons import each
+from pythons import each, library_of
 from tidemark_test import ROOT, main, test
 
 HEAD = """import asyncio, ctypes, sys, threading
@@ -391,6 +391,72 @@ def python_blocks(t, python, text, settings=(), flags=(), options=()):
     said = int(recording.text or "0")  # without pymalloc it counts none
     more = sum(count for _, count in live) - said if said else None
     return db.value(f"SELECT count(*) FROM allocation a WHERE {heap}"), live, more
+
+
+@test
+def python_heap_under_debug_hooks_again(t):
+    """PyMem_SetupDebugHooks() does nothing where the debug hooks are there already: so it is with ours over them, and each block is still recorded."""
+    text = """import ctypes, os
+x = [bytes(60000 + i) for i in range(10)]
+ctypes.pythonapi.PyMem_SetupDebugHooks()
+y = [bytes(70000 + i) for i in range(10)]
+del x
+ctypes.pythonapi.PyMem_SetupDebugHooks()
+z = [bytes(80000 + i) for i in range(10)]
+os.write(1, b"whole")
+os._exit(0)
+"""
+    for python in each(t):
+        head = int(t.run([python.path, "-c", "import sys; print(sys.getsizeof(b''))"], status=0).text)
+        with open(t.path("hooks.py"), "w", encoding="utf-8") as file:
+            file.write(text)
+        recording = t.record([python.path, t.path("hooks.py")], "--python-heap=on", env={"PYTHONMALLOC": "debug"})
+        t.equal(recording.text, "whole", f"{python}: output")
+        rows = t.imported(recording).rows("SELECT size_bytes, free_ns IS NULL FROM allocation WHERE heap_id = (SELECT id FROM heap WHERE name = 'python') "
+                                          "AND size_bytes BETWEEN 60000 AND 90000 AND size_bytes % 10000 < 100 ORDER BY size_bytes")
+        t.equal(rows, [(first + i + head, first != 60000) for first in (60000, 70000, 80000) for i in range(10)], f"{python}: sizes, and what is still live")
+
+
+@test
+def python_heap_of_interpreters_that_begin_again(t):
+    """A program loads the interpreter's library, closes it unused, and then has it begin and end three times, with and without loading it anew."""
+    with open(t.path("again.c"), "w", encoding="utf-8") as file:
+        file.write("""#include <dlfcn.h>
+#include <stdlib.h>
+static void *library;
+static void begin(void) { ((void (*)(int))dlsym(library, "Py_InitializeEx"))(0); }
+static int run(const char *text) { return ((int (*)(const char *))dlsym(library, "PyRun_SimpleString"))(text); }
+static int end(void) { return ((int (*)(void))dlsym(library, "Py_FinalizeEx"))(); }
+int main(int argc, char **argv) {
+	int anew = atoi(argv[2]), failed = 0;
+	void *volatile kept;
+	dlclose(dlopen(argv[1], RTLD_NOW));
+	kept = malloc(770000);
+	free(kept);
+	library = dlopen(argv[1], RTLD_NOW);
+	for (int i = 0; i < 3; i++) {
+		begin();
+		failed |= run("x = bytes(123456)") | end();
+		if (anew) dlclose(library), library = dlopen(argv[1], RTLD_NOW);
+	}
+	return failed;
+}
+""")
+    program, tried = t.program(t.path("again.c"), "-ldl"), 0
+    for python in each(t):
+        library, home = library_of(t, python)
+        if not library:
+            continue
+        head = int(t.run([python.path, "-c", "import sys; print(sys.getsizeof(b''))"], status=0).text)
+        for settings in ({}, {"PYTHONMALLOC": "debug"}):
+            for anew in ("0", "1"):
+                db = t.imported(t.record([program, library, anew], "--python-heap=on", "--names=none", env={"PYTHONHOME": home, **settings}))
+                t.equal(db.rows("SELECT count(*), count(free_ns) FROM allocation a JOIN heap h ON h.id = a.heap_id AND h.name = 'python' WHERE size_bytes = ?",
+                                123456 + head), [(3, 3)], f"{python}, {settings}, loaded anew {anew}: blocks, and those that were freed")
+                t.equal(db.value("SELECT count(*) FROM loss"), 0, f"{python}, {settings}, loaded anew {anew}: losses, frees that match nothing included")
+        tried += 1
+    if not tried:
+        t.skip("no CPython here has a library to load")
 
 
 @test

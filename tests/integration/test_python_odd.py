@@ -5,7 +5,7 @@ script by its `# LINE` comment, so that the figures stand beside what they are a
 """
 import os
 
-from pythons import each
+from pythons import each, library_of
 from tidemark_test import ROOT, main, test
 
 HEAD = """import ctypes, os, sys, threading
@@ -270,12 +270,9 @@ int main(int argc, char **argv) {
 	return 0;
 }
 """)
-    ask = "import sysconfig as s; print(s.get_config_var('LIBDIR') + '/' + (s.get_config_var('MULTIARCH') or '') + '/' + s.get_config_var('LDLIBRARY')); " \
-          "print(s.get_config_var('LIBDIR') + '/' + s.get_config_var('LDLIBRARY')); import sys; print(sys.base_prefix)"
     tried = 0
     for python in each(t):
-        *libraries, home = t.run([python.path, "-c", ask], status=0).text.split("\n")[:3]
-        library = next((path for path in libraries if path.endswith(".so") and os.path.exists(path)), None)
+        library, home = library_of(t, python)
         if not library:
             continue
         program = t.program(t.path("embed.c"), library, "-Wl,-rpath," + os.path.dirname(library), name=f"embed{tried}")
