@@ -1,4 +1,4 @@
-/* cmd_import.c - `tidemark import`: traces, or a directory of them, into one database. */
+/* cmd_import.c - `tidemark import`: traces, or directories of them, into one database. */
 #include "foreign.h"
 #include "import.h"
 #include "reader.h"
@@ -15,12 +15,12 @@
 static const char help[] =
 	"Usage: tidemark import [options] TRACE...|DIR\n"
 	"\n"
-	"Reads traces and writes the SQLite database that all other commands answer from. Many traces make one database; of a directory,\n"
-	"every file that holds a trace is taken, whatever its name, but no copy of another. A damaged or cut-off trace is imported as\n"
-	"far as it is sound. Recordings of heaptrack, PyTorch's memory snapshots, torch.profiler's JSON and SQLite exports of\n"
-	"Nsight Systems, recognised by their content, go into the same tables.\n"
+	"Reads traces and writes the SQLite database that all other commands answer from. Many traces make one database; of a directory\n"
+	"and of those below it (links to directories are not followed), every file that holds a trace is taken, whatever its name, but no\n"
+	"copy of another. A damaged or cut-off trace is imported as far as it is sound. Recordings of heaptrack, PyTorch's memory\n"
+	"snapshots, torch.profiler's JSON and SQLite exports of Nsight Systems, recognised by their content, go into the same tables.\n"
 	"\n"
-	"  -o, --output DB   where to write; default: the trace's name with the suffix .db, or tidemark.db beside several traces\n"
+	"  -o, --output DB   where to write; default: the trace's name with the suffix .db, tidemark.db beside several traces or in DIR\n"
 	"      --append      add to an existing database\n"
 	"      --force       replace an existing database, but no other file\n"
 	"  -q, --quiet       say nothing but warnings and errors\n"
@@ -104,21 +104,42 @@ static int compare_paths(const void *a, const void *b) {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Every file of the directory that is a trace by its content, in the order of names. */
-static int add_directory(struct request *q, const char *path) {
+static int look_at(struct request *q, const char *path);
+
+/* All that lies in the directory. One that cannot be opened is an error where it was asked for, else a warning. */
+static int look_into(struct request *q, const char *path, bool was_found) {
 	DIR *directory = opendir(path);
+	if (!directory && was_found) return tm_say("warning: '%s' is left out: %s", path, strerror(errno)), 0;
 	if (!directory) return tm_fail("cannot import '%s': %s", path, strerror(errno));
-	size_t before = q->traces.count, n = strlen(path);
+	size_t n = strlen(path);
 	struct dirent *entry;
 	int rc = 0;
 	while (!rc && (entry = readdir(directory))) {
-		char *file;
+		char *file = NULL;
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
 		if (asprintf(&file, "%s%s%s", path, n && path[n - 1] == '/' ? "" : "/", entry->d_name) < 0) file = NULL;
-		if (file && tm_reader_recognise(file) != 1 && tm_foreign_recognise(file) == TM_FOREIGN_NONE) free(file);
-		else if (!add_trace(q, file, true)) rc = tm_fail("cannot import '%s': out of memory", path);
+		rc = file ? look_at(q, file) : tm_fail("cannot import '%s': out of memory", path);
+		free(file);
 	}
 	closedir(directory);
-	if (!rc && q->traces.count == before) rc = tm_fail("cannot import '%s': no trace in this directory", path);
+	return rc;
+}
+
+/* Takes a file that is a trace by its content. A link to a directory is not followed: it may lead back, or out. */
+static int look_at(struct request *q, const char *path) {
+	struct stat st;
+	if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) return look_into(q, path, true);
+	int rc = tm_reader_recognise(path);
+	if (rc < 0 && errno == EACCES) return tm_say("warning: '%s' is left out: %s", path, strerror(errno)), 0;
+	if (rc != 1 && tm_foreign_recognise(path) == TM_FOREIGN_NONE) return 0;
+	return add_trace(q, strdup(path), true) ? 0 : tm_fail("cannot import '%s': out of memory", path);
+}
+
+/* Every trace in the directory and below, in the order of paths. */
+static int add_directory(struct request *q, const char *path) {
+	size_t before = q->traces.count;
+	int rc = look_into(q, path, false);
+	if (!rc && q->traces.count == before) rc = tm_fail("cannot import '%s': no trace in this directory or below", path);
 	if (!rc) qsort(q->traces.items + before, q->traces.count - before, sizeof *q->traces.items, compare_paths);
 	return rc;
 }
@@ -141,12 +162,14 @@ static char *default_output(const struct request *q) {
 	size_t n = strlen(first);
 	char *output;
 	struct stat st;
-	if (q->operands.count == 1 && !(stat(first, &st) == 0 && S_ISDIR(st.st_mode))) {
+	bool is_directory = stat(first, &st) == 0 && S_ISDIR(st.st_mode);
+	if (q->operands.count == 1 && !is_directory) {
 		if (n > 4 && strcmp(first + n - 4, ".tmk") == 0) n -= 4;
 		return asprintf(&output, "%.*s.db", (int)n, first) < 0 ? NULL : output;
 	}
-	const char *trace = q->traces.items[0], *slash = strrchr(trace, '/');
-	return asprintf(&output, "%.*stidemark.db", slash ? (int)(slash + 1 - trace) : 0, trace) < 0 ? NULL : output;
+	if (is_directory) return asprintf(&output, "%s%stidemark.db", first, n && first[n - 1] == '/' ? "" : "/") < 0 ? NULL : output;
+	const char *slash = strrchr(first, '/');
+	return asprintf(&output, "%.*stidemark.db", slash ? (int)(slash + 1 - first) : 0, first) < 0 ? NULL : output;
 }
 
 static int run(struct request *q) {

@@ -224,6 +224,9 @@ static void release_source(struct tm_import_source *s) {
 static int take_source(struct sources *all, const char *path, bool was_found, const char *database, enum tm_store_mode mode) {
 	struct tm_import_source s = { .path = path, .limit = UINT64_MAX };
 	int rc = open_source(&s, database);
+	/* JSON of all kinds lies about; that it is somebody's recording is no more than a guess from its first bytes. */
+	if (rc < 0 && was_found && s.foreign)
+		return tm_say("warning: '%s' is left out: %s", path, s.error), release_source(&s), TM_IMPORT_DONE;
 	if (rc < 0) return tm_fail("cannot import '%s': %s", path, s.error), release_source(&s), TM_EXIT_FAILED;
 	s.identity = tm_catalog_peek(s.foreign ? s.foreign->path : path);
 	char *original = original_of(all, &s, database, mode);
@@ -250,6 +253,8 @@ int tm_import(const char *const *paths, size_t n, const char *database, const st
 	int rc = TM_IMPORT_DONE;
 	for (size_t i = 0; i < n && rc == TM_IMPORT_DONE; i++)
 		rc = take_source(&all, paths[i], options->was_found && options->was_found[i], database, options->mode);
+	if (rc == TM_IMPORT_DONE && !all.count && options->mode != TM_STORE_APPEND)
+		rc = tm_fail("cannot import into '%s': nothing that was found can be read", database);
 	/* Each further attempt has a lower limit for one trace, so they end. */
 	if (rc == TM_IMPORT_DONE && all.count) do
 			rc = attempt(&all, database, options);

@@ -582,6 +582,47 @@ def directory_and_refusals(t):
 
 
 @test
+def directories_below(t):
+    """Ranks that write into a directory for each node: all are found, in the order of their paths, and the database lies in the directory that was named.
+    A link to a directory is not followed, one that leads back least of all; a copy in another directory counts once; what may not be read is said."""
+    for start, name in enumerate(("node1/rank1.tmk", "node0/job.7/rank0.tmk", "rank2.tmk", "closed/rank3.tmk", "outside/rank4.tmk"), 10 ** 18):
+        trace = simple(start_unix_ns=start)
+        trace.events(1, [malloc(1000, 0x1000, 10, trace.stack("main"))])
+        place = t.path(name if name.startswith("outside") else "job/" + name)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        finish(trace, t, name=place)
+    shutil.copy(t.path("job/rank2.tmk"), t.path("job/node1/same.tmk"))
+    os.symlink("../..", t.path("job/node0/back"))
+    os.symlink(t.path("outside"), t.path("job/link"))
+    os.mkfifo(t.path("job/node0/pipe"))
+    os.chmod(t.path("job/closed"), 0o755)
+    os.chmod(t.path("job/closed/rank3.tmk"), 0)
+    os.mkdir(t.path("job/shut"), mode=0)
+    os.chmod(t.path("job"), 0o777)
+    os.chmod(t.dir, 0o755)
+    tool = shutil.copy(t.tidemark, t.path("tool"))
+    drop = (lambda: os.setuid(65534)) if os.geteuid() == 0 else None
+    said = t.run([tool, "import", "job"], cwd=t.dir, preexec=drop, status=0).errors
+    db = sqlite3.connect(t.path("job/tidemark.db"))
+    t.equal([path for (path,) in db.execute("select path from trace order by id")], ["job/node0/job.7/rank0.tmk", "job/node1/rank1.tmk", "job/node1/same.tmk"],
+            "traces")
+    t.equal(sorted(line for line in said.splitlines() if "warning" in line),
+            ["tidemark: warning: 'job/closed/rank3.tmk' is left out: Permission denied",
+             "tidemark: warning: 'job/rank2.tmk' is left out: 'job/node1/same.tmk' is the same recording",
+             "tidemark: warning: 'job/shut' is left out: Permission denied"], "what is left out")
+    os.chmod(t.path("job/shut"), 0o755)
+    said = t.ask("import", t.path("job/shut"), status=1).errors
+    t.check("no trace in this directory or below" in said, said)
+    with open(t.path("job/shut/settings.json"), "w", encoding="ascii") as file:
+        file.write('{"ph": 7, "t": 25}\n')
+    said = t.ask("import", t.path("job"), "-o", t.path("all.db")).errors
+    t.check("warning: '" + t.path("job/shut/settings.json") + "' is left out: it is JSON, but" in said, said)
+    t.equal(sqlite3.connect(t.path("all.db")).execute("select count(*) from trace").fetchone(), (4,), "traces beside a file that looks like a recording")
+    said = t.ask("import", t.path("job/shut"), "-o", t.path("none.db"), status=1).errors
+    t.check(said.splitlines()[-1].endswith("nothing that was found can be read") and not os.path.exists(t.path("none.db")), said)
+
+
+@test
 def names_that_are_no_uris(t):
     """SQLite would take these for URIs; here they are names of files, for a trace, its database, and one beside another."""
     for name in ("file:run", "file:a?mode=memory&cache=shared", "file:///b", "-c 'd\" %41"):
