@@ -124,6 +124,7 @@ static _Noreturn void name_it(const char *part, const char *path, char **environ
 	sigemptyset(&none);
 	syscall(SYS_close_range, 3u, ~0u, 0u);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGTSTP, SIG_IGN); /* the program may do so, too */
 	pid_t pid = fork();
 	if (pid == 0) {
 		execve(self, arguments, environment);

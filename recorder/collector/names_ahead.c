@@ -36,15 +36,20 @@ char **tm_names_environment(void) {
 	return list;
 }
 
+/* All signals are blocked in it until it has said which it ignores: Ctrl-Z in between would stop it, and us, who wait for its exec. */
 static pid_t start_process(int fd) {
 	char *arguments[] = { (char *)"tidemark-record", (char *)TM_AHEAD_COMMAND, NULL }, **variables = tm_names_environment();
 	posix_spawn_file_actions_t actions;
 	pid_t pid = -1;
+	sigset_t every, old;
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &old);
 	if (posix_spawn_file_actions_init(&actions) == 0) {
 		bool ready = posix_spawn_file_actions_adddup2(&actions, fd, 0) == 0;
 		if (!ready || posix_spawn(&pid, "/proc/self/exe", &actions, NULL, arguments, variables) != 0) pid = -1;
 		posix_spawn_file_actions_destroy(&actions);
 	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	free(variables);
 	return pid;
 }

@@ -41,10 +41,10 @@ struct sender {
 	struct tm_bytes out, message, texts; /* texts: of the message that is made */
 };
 
-/* Dies with the parent, and by its first fault, without a core file. Whether a signal from outside ends the naming is the parent's to decide. */
+/* Dies with the parent, and by its first fault, without a core file. Whether a signal from outside ends or stops the naming is the parent's to decide. */
 static void settle(pid_t parent) {
 	static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGPIPE };
-	static const int requests[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM };
+	static const int requests[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU };
 	struct rlimit no_core = { 0, 0 }, cpu = { READER_CPU_SECONDS, READER_CPU_SECONDS };
 	sigset_t none;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -34,6 +34,7 @@
 #define EXIT_NOT_INVOKED 126
 #define EXIT_NOT_FOUND 127
 #define SLEEP_NS 5000000u      /* after a pass that found little */
+#define STOP_SETTLES_NS 20000000u /* of all that are continued at once, we may be first */
 #define SETTLE_NS 200000u      /* while something about processes waits for the next pass */
 #define SLEEP_MAX_NS 90000000u /* after many that found nothing */
 
@@ -64,6 +65,22 @@ static void reap_command(void) {
 	if (waitpid(command.pid, &status, WNOHANG) != command.pid) return;
 	if (!WIFEXITED(status) && !WIFSIGNALED(status)) return;
 	command_status = status;
+	tm_signals_command_ended();
+}
+
+/* Stops as the command did, once all is read that it has left. True: it seems to be stopped, and we look again soon. */
+static bool follow_stop(enum tm_drained drained) {
+	static uint64_t since_ns;
+	siginfo_t info = { 0 };
+	if (command.pid <= 0 || command_status >= 0) return false;
+	bool stopped = waitid(P_PID, (id_t)command.pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == command.pid;
+	uint64_t now_ns = stopped ? tm_monotonic_ns() : 0;
+	if (!stopped || !since_ns) since_ns = now_ns;
+	if (!stopped || drained == TM_DRAINED_MUCH || now_ns - since_ns < STOP_SETTLES_NS) return stopped;
+	waitid(P_PID, (id_t)command.pid, &info, WSTOPPED | WNOHANG);
+	since_ns = 0;
+	tm_signals_stop_like(command.pid, info.si_status);
+	return false;
 }
 
 static void cry(const char *text) {
@@ -235,6 +252,7 @@ static void record(struct tm_collector *c) {
 		enum tm_drained drained = c->stopped ? TM_DRAINED_NOTHING : tm_drain_pass(c);
 		check_limits(c);
 		tm_signals_forward(command_status >= 0 ? 0 : command.pid);
+		bool is_stopping = follow_stop(drained);
 		tm_processes_check(c, false);
 		tm_drain_housekeeping(c);
 		tm_dumps_turn(c);
@@ -243,7 +261,8 @@ static void record(struct tm_collector *c) {
 		if (is_over(c, ended_ns, drained != TM_DRAINED_MUCH)) return;
 		if (drained == TM_DRAINED_MUCH) continue;
 		sleep_ns = drained != TM_DRAINED_NOTHING || ended_ns ? SLEEP_NS : sleep_ns * 2 < SLEEP_MAX_NS ? sleep_ns * 2 : SLEEP_MAX_NS;
-		sleep_a_while(c, doorbell, tm_processes_unsettled(c) || tm_stats_pending(c) ? SETTLE_NS : sleep_ns);
+		uint64_t pause_ns = is_stopping ? SLEEP_NS : sleep_ns;
+		sleep_a_while(c, doorbell, tm_processes_unsettled(c) || tm_stats_pending(c) ? SETTLE_NS : pause_ns);
 	}
 }
 

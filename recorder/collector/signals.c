@@ -4,7 +4,9 @@
 #include "timebase.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -16,8 +18,10 @@
 #define DECIDE_NS 100000000u /* a batch system that signals one process after the other needs some time */
 #define SIGNAL_MAX 65
 #define QUEUED 2
+#define LOOK_SIGNAL SIGCHLD /* tells the witness to begin */
+#define LOOK_NS 20000000    /* while we are stopped: whether the command still is */
 
-static const int ignored[] = { SIGPIPE, SIGXFSZ };
+static const int ignored[] = { SIGPIPE, SIGXFSZ, SIGTTIN, SIGTTOU };
 #define IGNORED_COUNT (sizeof ignored / sizeof ignored[0])
 
 static sigset_t start_mask;
@@ -31,18 +35,19 @@ static volatile sig_atomic_t dump_asked;
 static unsigned asked_to_end;
 
 static pid_t witness;
-static _Atomic uint32_t *witnessed;   /* by signal number; shared with the witness */
+static struct {
+	_Atomic uint32_t got[SIGNAL_MAX]; /* by signal number */
+	_Atomic pid_t stopped;            /* the command that we are stopped for, 0: we are not */
+} * witnessed;                            /* shared with the witness */
 static uint32_t answered[SIGNAL_MAX]; /* how many of the witness's were taken into account */
 
-/* All that may be meant for the command, but what stops and continues, what tells of our own faults, pipes and children, and what is libc's. */
+/* All that may be meant for the command, but what tells of our own faults, terminal, pipes and children, and what is libc's. */
 static bool is_passed_on(int number) {
 	switch (number) {
 	case SIGKILL:
 	case SIGSTOP:
-	case SIGTSTP:
 	case SIGTTIN:
 	case SIGTTOU:
-	case SIGCONT:
 	case SIGCHLD:
 	case SIGILL:
 	case SIGTRAP:
@@ -64,6 +69,7 @@ static bool asks_to_end(int number) {
 
 /* What a process sent. The kernel's own come to the command too, but for a terminal's end, of which only the session's leader is told. */
 static bool may_be_for_us_alone(int number, const siginfo_t *info) {
+	if (witness > 0 && info->si_pid == witness) return false;
 	return info->si_code <= 0 || (number == SIGHUP && getsid(0) == getpid());
 }
 
@@ -128,7 +134,7 @@ void tm_signals_handle(_Atomic uint32_t *wake, bool attached) {
 	for (size_t i = 0; i < IGNORED_COUNT; i++) signal(ignored[i], SIG_IGN);
 	memset(&action, 0, sizeof action);
 	action.sa_handler = on_child;
-	action.sa_flags = SA_NOCLDSTOP | SA_RESTART;
+	action.sa_flags = SA_RESTART;
 	sigaction(SIGCHLD, &action, NULL);
 	action.sa_handler = on_dump;
 	sigaction(TM_SIGNAL_DUMP, &action, NULL);
@@ -136,8 +142,22 @@ void tm_signals_handle(_Atomic uint32_t *wake, bool attached) {
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* Without /proc it is believed to be. */
+static bool is_stopped(pid_t pid) {
+	char name[32], text[512];
+	snprintf(name, sizeof name, "/proc/%d/stat", (int)pid);
+	int fd = open(name, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+	if (fd >= 0) close(fd);
+	if (n <= 0) return true;
+	text[n] = 0;
+	const char *end = strrchr(text, ')'); /* the name before it may hold anything */
+	return !end || end[1] != ' ' || end[2] == 'T' || end[2] == 't';
+}
+
 /* All signals are blocked here since before the fork; they are taken one by one. The witness ends with us. */
 static _Noreturn void be_witness(pid_t parent) {
+	static const struct timespec look = { .tv_nsec = LOOK_NS };
 	sigset_t set;
 	siginfo_t info;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -148,15 +168,19 @@ static _Noreturn void be_witness(pid_t parent) {
 	sigemptyset(&set);
 	for (int number = 1; number < SIGNAL_MAX; number++)
 		if (is_passed_on(number)) sigaddset(&set, number);
+	sigaddset(&set, LOOK_SIGNAL);
 	for (;;) {
-		int number = sigwaitinfo(&set, &info);
-		if (number > 0 && number < SIGNAL_MAX && may_be_for_us_alone(number, &info)) atomic_fetch_add(&witnessed[number], 1);
+		pid_t stopped = atomic_load(&witnessed->stopped);
+		int number = stopped ? sigtimedwait(&set, &info, &look) : sigwaitinfo(&set, &info);
+		if (number <= 0 && stopped && !is_stopped(stopped)) kill(parent, SIGCONT);
+		if (number <= 0 || number >= SIGNAL_MAX || number == LOOK_SIGNAL) continue;
+		if (may_be_for_us_alone(number, &info)) atomic_fetch_add(&witnessed->got[number], 1);
 	}
 }
 
 void tm_signals_start_witness(void) {
 	pid_t parent = getpid();
-	witnessed = mmap(NULL, SIGNAL_MAX * sizeof witnessed[0], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	witnessed = mmap(NULL, sizeof *witnessed, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (witnessed == MAP_FAILED) {
 		witnessed = NULL;
 		return;
@@ -176,12 +200,32 @@ void tm_signals_stop_witness(void) {
 	witness = 0;
 }
 
+void tm_signals_command_ended(void) {
+	static const int stops[] = { SIGTSTP, SIGTTIN, SIGTTOU };
+	for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) sigaction(stops[i], &start_actions[stops[i]], NULL);
+}
+
 /* True if the witness got a signal of this number that has not been counted yet. */
 static bool witness_got(int number) {
-	uint32_t count = witnessed ? atomic_load(&witnessed[number]) : 0;
+	uint32_t count = witnessed ? atomic_load(&witnessed->got[number]) : 0;
 	if (count == answered[number]) return false;
 	answered[number] = count;
 	return true;
+}
+
+/* What continued us before has been overtaken, as the kernel has it, too: who continues us now is looked at anew. */
+void tm_signals_stop_like(pid_t pid, int number) {
+	struct sigaction ours = { 0 }, theirs = { .sa_handler = SIG_DFL };
+	if (witness <= 0) return;
+	arrived[SIGCONT] = 0;
+	arrived_ns[SIGCONT] = 0;
+	witness_got(SIGCONT);
+	atomic_store(&witnessed->stopped, pid);
+	kill(witness, LOOK_SIGNAL);
+	sigaction(number, &theirs, &ours);
+	raise(number);
+	sigaction(number, &ours, NULL);
+	atomic_store(&witnessed->stopped, 0);
 }
 
 void tm_signals_forward(pid_t pid) {
@@ -195,7 +239,10 @@ void tm_signals_forward(pid_t pid) {
 		bool queued = arrived[number] == QUEUED;
 		arrived[number] = 0;
 		arrived_ns[number] = 0;
-		if (witness_got(number) || pid <= 0) continue;
+		bool shared = witness_got(number);
+		if (number == SIGCONT && pid > 0 && getpgid(pid) != getpgrp())
+			shared = false; /* our group's, and the command has its own */
+		if (shared || pid <= 0) continue;
 		if (queued) sigqueue(pid, number, (union sigval){ .sival_ptr = values[number] });
 		else kill(pid, number);
 	}

@@ -5,6 +5,10 @@
  * signals a whole process group, or every process of a job, and must not be echoed. The kernel does not tell which it was; so a witness, a
  * tiny process in our process group, sees whether it gets it too.
  *
+ * Job control: Ctrl-Z is the command's to obey or not; where it has stopped, we stop as it did, so that our shell is told. The shell continues our
+ * process group, the command with it. Where only we are continued the signal is passed on as any other; where only the command is, the witness
+ * sees that, and continues us.
+ *
  * Threads: handlers only set flags; everything else is the main thread's.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_SIGNALS_H
@@ -30,6 +34,11 @@ void tm_signals_handle(_Atomic uint32_t *wake, bool attached);
 void tm_signals_start_witness(void);
 void tm_signals_dismiss_witness(void); /* no signal is passed on any more; it need not end at once */
 void tm_signals_stop_witness(void);
+
+/* Stops us as this signal has stopped the command; returns when we are continued. */
+void tm_signals_stop_like(pid_t pid, int number);
+/* The command has ended: from here on we stop for ourselves. */
+void tm_signals_command_ended(void);
 
 /* Passes on what is due. `pid` <= 0: the command has ended; what comes is only counted. */
 void tm_signals_forward(pid_t pid);

@@ -20,6 +20,7 @@
 
 #define STALL_LIMIT_NS 2000000000u
 #define WAIT_SLICE_NS 10000000u
+#define STOPPED_NS (50 * WAIT_SLICE_NS) /* a slice that took so long: we were stopped (Ctrl-Z), and perhaps the collector with us */
 #define TOUCH_BYTES 65536u
 #define AHEAD_BYTES 4096u /* what an event that is stamped early is likely to need */
 
@@ -86,7 +87,9 @@ TM_COLD static bool wait_for_room(struct tm_thread *t, uint64_t bytes) {
 		}
 		atomic_store(&t->ring->waiting, 1);
 		if (look_for_room(t, bytes)) break;
+		uint64_t before = now_ns();
 		if (!tm_is_sandboxed()) tm_syscall(SYS_futex, (long)&t->ring->waiting, FUTEX_WAIT, 1, (long)&slice, 0, 0);
+		if (now_ns() - before > STOPPED_NS) since = now_ns();
 	}
 	atomic_store(&t->ring->waiting, 0);
 	return true;
