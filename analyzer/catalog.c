@@ -401,6 +401,29 @@ static void take_info_numbers(struct tm_catalog *c) {
 	if (!c->page_bytes || c->page_bytes & (c->page_bytes - 1) || c->page_bytes > 1u << 21) c->page_bytes = 4096;
 }
 
+/* Where the launcher has no name for it: what its ranks have in common is the process above them that is no rank. A wrapper
+ * between them that could not be recorded tells no rank, and may have one. */
+static void find_world(struct walk *w, struct tm_catalog_process *p) {
+	struct tm_catalog_process *all = w->c->processes.items, *above = p->parent_id ? &all[p->parent_id - 1] : NULL;
+	char text[32];
+	if (!p->defined || p->rank < 0 || p->world.size) return;
+	for (size_t i = 0; above && above->rank < 0 && above->flags & TM_PROCESS_UNRECORDED && i < w->c->processes.count; i++)
+		above = above->parent_id ? &all[above->parent_id - 1] : NULL;
+	if (!above || !above->defined) return;
+	snprintf(text, sizeof text, "pid %llu", (unsigned long long)above->pid);
+	p->world = above->rank >= 0 ? above->world : keep_text(w, tm_text_of(text));
+}
+
+/* Parents have been defined before their children, but for damage. */
+static void find_worlds(struct walk *w) {
+	struct tm_catalog *c = w->c;
+	for (size_t i = 0; i < c->notes.count; i++) {
+		const struct tm_catalog_note *n = &c->notes.items[i];
+		if (n->process && tm_is_world_note(n->kind)) c->processes.items[n->process - 1].world = n->text;
+	}
+	for (size_t i = 0; i < c->processes.count; i++) find_world(w, &c->processes.items[i]);
+}
+
 int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, uint64_t *damaged_offset, tm_sample_sink *sink,
 		    tm_pool_sink *pools, tm_activity_taker *activities, void *context) {
 	*c = (struct tm_catalog){ .major = r->major, .minor = r->minor, .file_bytes = r->file_bytes };
@@ -412,6 +435,7 @@ int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, u
 		c->closed = h.kind == TM_CHUNK_END;
 	}
 	tm_stacks_release(&w.stacks);
+	if (sound && !w.failed) find_worlds(&w);
 	if (w.failed) return w.failed;
 	if (!sound) {
 		*damaged_offset = r->chunk_offset;

@@ -23,6 +23,7 @@ struct tm_catalog_process {
 	uint64_t pid, parent_id, start_ns, flags, exit_ns, end_ns, end_kind, end_code; /* exit_ns, end_ns: TM_NEVER unknown */
 	int64_t rank, local_rank, world_size;                                          /* -1 unknown */
 	struct tm_text exe, command, host;                                             /* empty: unknown */
+	struct tm_text world;                                                          /* of its rank; empty: unknown */
 };
 
 struct tm_catalog_thread {

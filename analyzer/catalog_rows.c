@@ -61,20 +61,20 @@ static void write_processes(const struct tm_import_rows *w) {
 	const struct tm_bases *bases = &w->replay->bases;
 	sqlite3_stmt *row = tm_store_prepare(
 		w->store, "INSERT INTO process(id, trace_id, pid, parent_id, rank, local_rank, world_size, host, exe, command,"
-			  "start_ns, exit_ns, end_ns, end_kind, end_code, forked, execed, recorded, inherited_frees, estimated)"
-			  "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+			  "start_ns, exit_ns, end_ns, end_kind, end_code, forked, execed, recorded, inherited_frees, estimated, world)"
+			  "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
 	for (uint32_t id = 1; id <= c->processes.count; id++) {
 		const struct tm_catalog_process *p = &c->processes.items[id - 1];
 		const struct tm_ledger *l = &w->replay->ledgers[id - 1];
 		bool forked = p->flags & TM_PROCESS_FORKED,
 		     has_code = p->ended && (p->end_kind == TM_END_EXIT || p->end_kind == TM_END_SIGNAL);
 		if (!p->defined) continue;
-		tm_store_row(w->store, row, "nnNNiiiTTTnnnzNnnnnn", bases->process + id, w->trace_id, id_or_null(0, p->pid),
+		tm_store_row(w->store, row, "nnNNiiiTTTnnnzNnnnnnT", bases->process + id, w->trace_id, id_or_null(0, p->pid),
 			     id_or_null(bases->process, p->parent_id), p->rank, p->local_rank, p->world_size, p->host, p->exe, p->command,
 			     shifted(w, p->start_ns), shifted(w, tm_process_exit_ns(w->replay, id)),
 			     shifted(w, tm_process_end_ns(w->replay, id)), end_kind_text(p), has_code ? p->end_code : UINT64_MAX,
 			     (uint64_t)forked, (uint64_t) !!(p->flags & TM_PROCESS_EXECED), (uint64_t) !(p->flags & TM_PROCESS_UNRECORDED),
-			     forked ? l->unmatched_frees : (uint64_t)0, (uint64_t)(c->sample_bytes > 0));
+			     forked ? l->unmatched_frees : (uint64_t)0, (uint64_t)(c->sample_bytes > 0), p->world);
 	}
 	sqlite3_finalize(row);
 }
@@ -158,6 +158,7 @@ static void write_notes_and_alerts(const struct tm_import_rows *w) {
 	sqlite3_stmt *row = tm_store_prepare(w->store, "INSERT INTO note(process_id, ts_ns, kind, text) VALUES(?,?,?,?)");
 	for (size_t i = 0; i < c->notes.count; i++) {
 		const struct tm_catalog_note *n = &c->notes.items[i];
+		if (tm_is_world_note(n->kind)) continue; /* process.world has it */
 		tm_store_row(w->store, row, "Nntt", id_or_null(base, n->process), shifted(w, n->ns), n->kind, n->text);
 	}
 	sqlite3_finalize(row);

@@ -47,7 +47,7 @@ static const struct tm_usage usage = {
 #define COUNTS(X) \
 	X(1, "processes", "(SELECT count(*) FROM process)") \
 	X(2, "threads", "(SELECT count(*) FROM thread)") \
-	X(3, "ranks", "(SELECT count(DISTINCT rank) FROM process)") \
+	X(3, "ranks", "(SELECT count(*) FROM (SELECT DISTINCT world, rank FROM process WHERE rank IS NOT NULL))") \
 	X(4, "heaps", "(SELECT count(*) FROM heap)") \
 	X(5, "modules", "(SELECT count(*) FROM module)") \
 	X(6, "frames", "(SELECT count(*) FROM frame)") \

@@ -110,7 +110,7 @@ static bool read_record(struct facts *f, uint64_t tag, struct tm_cursor *body) {
 		if (!body->bad) add_text(f, "info", info.key, info.value);
 	} else if (tag == TM_RECORD_NOTE) {
 		struct tm_note note = tm_get_note(body);
-		if (!body->bad) add_text(f, "note", note.kind, note.text);
+		if (!body->bad && !tm_is_world_note(note.kind)) add_text(f, "note", note.kind, note.text);
 	} else if (tag == TM_RECORD_ALERT) {
 		struct tm_alert alert = tm_get_alert(body);
 		char value[32];

@@ -26,11 +26,21 @@ static int check_heap(const struct tm_database *d, const char *heap) {
 	return status;
 }
 
+static void warn_of_worlds(const struct tm_database *d, const struct tm_options *o) {
+	char sql[96];
+	if (!o->process_is_rank || d->worlds < 2) return;
+	snprintf(sql, sizeof(sql), "SELECT count(DISTINCT coalesce(world, '')) FROM process WHERE rank = %lld", (long long)o->process);
+	int64_t worlds = tm_database_integer(d, sql, 1);
+	if (worlds > 1)
+		tm_say("warning: %lld worlds have a rank %lld, and all are shown: --process=ID takes one (`tidemark processes`)",
+		       (long long)worlds, (long long)o->process);
+}
+
 static int check_process(const struct tm_database *d, const struct tm_options *o) {
 	char sql[96];
 	const char *column = o->process_is_rank ? "rank" : "id";
 	snprintf(sql, sizeof(sql), "SELECT 1 FROM process WHERE %s = %lld", column, (long long)o->process);
-	if (tm_database_integer(d, sql, 0)) return 0;
+	if (tm_database_integer(d, sql, 0)) return warn_of_worlds(d, o), 0;
 	snprintf(sql, sizeof(sql), "SELECT DISTINCT %s FROM process WHERE %s IS NOT NULL ORDER BY 1", column, column);
 	char *known = tm_database_words(d, sql);
 	int status = tm_fail("no process with %s %lld in '%s' (%ss: %s)", column, (long long)o->process, d->path, column,
@@ -228,6 +238,7 @@ static void choose_hidden(const struct tm_database *d, const struct tm_listing *
 	for (size_t i = 0; for_programs[i]; i++) hidden[n++] = for_programs[i];
 	if (d->processes < 2) hidden[n++] = "process_id";
 	if (!d->has_ranks) hidden[n++] = "rank";
+	if (d->worlds < 2) hidden[n++] = "world";
 	for (size_t i = 0; l->hidden[i] && n + 1 < room; i++) hidden[n++] = l->hidden[i];
 	hidden[n] = NULL;
 }

@@ -179,11 +179,12 @@ static uint64_t part_released(void *context, const struct tm_range *part, unsign
 /* --- heaps, call sites and origins --- */
 
 /* Number + 1 of the level of a rank or device, made if it is new; 0: out of memory. */
-static uint32_t shared_high(struct tm_replay *r, bool is_device, int64_t number, struct tm_text uuid) {
+static uint32_t shared_high(struct tm_replay *r, bool is_device, int64_t number, struct tm_text identity) {
 	for (size_t i = 0; i < r->shared_highs.count; i++) {
 		const struct tm_shared_high *s = &r->shared_highs.items[i];
-		if (s->is_device != is_device || s->uuid.size != uuid.size) continue;
-		if (uuid.size ? memcmp(s->uuid.data, uuid.data, uuid.size) == 0 : s->number == number) return (uint32_t)i + 1;
+		if (s->is_device != is_device || s->identity.size != identity.size) continue;
+		if (identity.size && memcmp(s->identity.data, identity.data, identity.size) != 0) continue;
+		if (s->number == number || (is_device && identity.size)) return (uint32_t)i + 1;
 	}
 	struct tm_shared_high *s = tm_array_push(&r->shared_highs);
 	if (!s) {
@@ -192,7 +193,7 @@ static uint32_t shared_high(struct tm_replay *r, bool is_device, int64_t number,
 	}
 	s->is_device = is_device;
 	s->number = number;
-	s->uuid = uuid;
+	s->identity = identity;
 	return (uint32_t)r->shared_highs.count;
 }
 
@@ -731,7 +732,8 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 		r->ledgers[i].owner = r;
 		r->ledgers[i].changes = &r->changes;
 		if (catalog->processes.items[i].defined && catalog->processes.items[i].rank >= 0)
-			r->ledgers[i].rank_high = shared_high(r, false, catalog->processes.items[i].rank, tm_text_of(""));
+			r->ledgers[i].rank_high = shared_high(r, false, catalog->processes.items[i].rank,
+							      catalog->processes.items[i].world);
 	}
 	for (size_t i = 0; i < catalog->threads.count; i++) {
 		if (!catalog->threads.items[i].defined) continue;

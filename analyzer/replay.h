@@ -77,7 +77,7 @@ struct tm_instant {
 struct tm_shared_high {
 	bool is_device;
 	int64_t number;
-	struct tm_text uuid; /* of a device, empty unknown: processes may see different ones under one number */
+	struct tm_text identity; /* of a device its uuid, of a rank its world, empty unknown: there may be several of one number */
 	struct tm_high high;
 };
 

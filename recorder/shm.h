@@ -290,7 +290,11 @@ enum tm_heap_number { TM_HEAP_NUMBER_MALLOC = 1, TM_HEAP_NUMBER_MMAP = 2, TM_HEA
 /* How a code object's line table is written: co_lnotab (to 3.9), co_linetable of 3.10, co_linetable from 3.11 on. */
 enum tm_python_lines { TM_PYTHON_LNOTAB = 0, TM_PYTHON_LINES_310 = 1, TM_PYTHON_LOCATIONS = 2 };
 
-enum tm_info_key { TM_INFO_EXE = 1, TM_INFO_COMMAND = 2 /* arguments joined by NUL */, TM_INFO_ENV = 3 /* NAME=VALUE, rank variables only */ };
+enum tm_info_key {
+	TM_INFO_EXE = 1,
+	TM_INFO_COMMAND = 2 /* arguments joined by NUL */,
+	TM_INFO_ENV = 3 /* NAME=VALUE, variables of ranks and worlds only */
+};
 
 /* What an exec target is, as the guest sees it before the call. */
 enum tm_exec_class {

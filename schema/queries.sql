@@ -14,7 +14,7 @@ FROM peak_site GROUP BY process_id, heap, function ORDER BY live_bytes DESC LIMI
 SELECT * FROM peak_shape ORDER BY process_id, heap IS NOT NULL, live_bytes DESC;
 
 -- @peak-ranks: which rank needed most memory, and how far are the others from it?
-SELECT rank, ts_ns, live_bytes, round(1.0 * live_bytes / max(live_bytes) OVER (), 4) AS highest_share FROM rank_peak ORDER BY live_bytes DESC;
+SELECT world, rank, ts_ns, live_bytes, round(1.0 * live_bytes / max(live_bytes) OVER (), 4) AS highest_share FROM rank_peak ORDER BY live_bytes DESC;
 
 -- @peak-threads: whose allocations, by thread, were highest at any time?
 SELECT process_id, thread_id, tid, name, ts_ns, live_bytes, live_count FROM thread_peak ORDER BY live_bytes DESC LIMIT 20;

@@ -68,7 +68,9 @@ CREATE TABLE process (
 	execed          INTEGER NOT NULL, -- 1: made by exec
 	recorded        INTEGER NOT NULL, -- 0: it could not be recorded (static, 32-bit, ...); note says why
 	inherited_frees INTEGER NOT NULL, -- frees of blocks and mappings that it inherited over fork; in no other number
-	estimated       INTEGER NOT NULL  -- 1: its numbers are estimates from samples
+	estimated       INTEGER NOT NULL, -- 1: its numbers are estimates from samples
+	world           TEXT              -- what its rank counts in, by the launcher's name of it, or the pid of the process above all its ranks; NULL unknown,
+	                                  -- or no rank
 );
 
 CREATE TABLE thread (
@@ -568,7 +570,8 @@ CREATE TABLE level_total (
 	trace_id          INTEGER NOT NULL, -- trace.id
 	kind              TEXT NOT NULL,
 	number            INTEGER NOT NULL,
-	uuid              TEXT NOT NULL, -- of a device, as gpu_device has it: processes may see different ones under one number; '' unknown, or no device
+	identity          TEXT NOT NULL, -- of a device its uuid, as gpu_device has it: processes may see different ones under one number; of a rank its
+	                                 -- world, as process has it; '' unknown, or a thread
 	allocations       INTEGER NOT NULL,
 	allocated_bytes   INTEGER NOT NULL,
 	peak_ns           INTEGER NOT NULL, -- the first instant at which live bytes were highest
@@ -576,7 +579,7 @@ CREATE TABLE level_total (
 	peak_count        INTEGER NOT NULL,
 	live_at_end_bytes INTEGER NOT NULL,
 	live_at_end_count INTEGER NOT NULL,
-	PRIMARY KEY (trace_id, kind, number, uuid)
+	PRIMARY KEY (trace_id, kind, number, identity)
 ) WITHOUT ROWID;
 
 -- Instants at which allocation_packed can be entered without reading it from the start: rows of the trace up to allocation_id had ended by ts_ns. The

@@ -223,11 +223,11 @@ SELECT t.process_id, l.number AS thread_id, t.tid, t.name, l.peak_ns AS ts_ns, l
 FROM level_total l JOIN thread t ON t.id = l.number JOIN process p ON p.id = t.process_id WHERE l.kind = 'thread';
 
 CREATE VIEW rank_peak AS
-SELECT trace_id, number AS rank, peak_ns AS ts_ns, peak_bytes AS live_bytes, peak_count AS live_count, allocations, allocated_bytes, live_at_end_bytes
+SELECT trace_id, number AS rank, nullif(identity, '') AS world, peak_ns AS ts_ns, peak_bytes AS live_bytes, peak_count AS live_count, allocations, allocated_bytes, live_at_end_bytes
 FROM level_total WHERE kind = 'rank';
 
 CREATE VIEW device_peak AS
-SELECT trace_id, number AS device, nullif(uuid, '') AS uuid, peak_ns AS ts_ns, peak_bytes AS live_bytes, peak_count AS live_count, allocations, allocated_bytes, live_at_end_bytes
+SELECT trace_id, number AS device, nullif(identity, '') AS uuid, peak_ns AS ts_ns, peak_bytes AS live_bytes, peak_count AS live_count, allocations, allocated_bytes, live_at_end_bytes
 FROM level_total WHERE kind = 'device';
 
 -- Of each scope instance and heap; ts_ns is known of those that scope_snapshot keeps.

@@ -12,6 +12,7 @@
 static const char *const rank_names[] = { TM_RANK_VARIABLES, NULL };
 static const char *const local_rank_names[] = { TM_LOCAL_RANK_VARIABLES, NULL };
 static const char *const world_size_names[] = { TM_WORLD_SIZE_VARIABLES, NULL };
+static const char *const world_names[] = { TM_WORLD_VARIABLES, NULL };
 static const char *const job_names[] = { TM_JOB_VARIABLES, NULL };
 static const char *const step_names[] = { TM_STEP_VARIABLES, NULL };
 
@@ -36,15 +37,16 @@ static void take_number(const char *const *names, const char *name, size_t name_
 	*place = better;
 }
 
-static void take_text(const char *const *names, const char *name, size_t name_bytes, const char *value, char out[64], uint8_t *place) {
+static void take_text(const char *const *names, const char *name, size_t name_bytes, const char *value, char *out, size_t out_bytes,
+		      uint8_t *place) {
 	uint8_t better = better_place(names, name, name_bytes, *place);
-	if (!better || !*value) return;
-	snprintf(out, 64, "%s", value);
+	if (!better || !*value || strlen(value) >= out_bytes) return;
+	strcpy(out, value);
 	*place = better;
 }
 
 void tm_launcher_take(struct tm_launcher *l, const char *assignment, size_t n) {
-	char value[64];
+	char value[TM_WORLD_NAME_MAX];
 	const char *equals = memchr(assignment, '=', n);
 	if (!equals) return;
 	size_t name_bytes = (size_t)(equals - assignment), value_bytes = n - name_bytes - 1;
@@ -54,8 +56,9 @@ void tm_launcher_take(struct tm_launcher *l, const char *assignment, size_t n) {
 	take_number(rank_names, assignment, name_bytes, value, &l->rank, &l->rank_place);
 	take_number(local_rank_names, assignment, name_bytes, value, &l->local_rank, &l->local_rank_place);
 	take_number(world_size_names, assignment, name_bytes, value, &l->world_size, &l->world_size_place);
-	take_text(job_names, assignment, name_bytes, value, l->job, &l->job_place);
-	take_text(step_names, assignment, name_bytes, value, l->step, &l->step_place);
+	take_text(job_names, assignment, name_bytes, value, l->job, sizeof l->job, &l->job_place);
+	take_text(step_names, assignment, name_bytes, value, l->step, sizeof l->step, &l->step_place);
+	take_text(world_names, assignment, name_bytes, value, l->world, sizeof l->world, &l->world_place);
 }
 
 void tm_launcher_of_environment(struct tm_launcher *l) {

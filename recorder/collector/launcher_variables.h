@@ -9,10 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define TM_WORLD_NAME_MAX 256
+
 struct tm_launcher {
 	int64_t rank, local_rank, world_size;                                          /* -1 unknown */
-	char job[64], step[64];                                                        /* "" unknown */
-	uint8_t rank_place, local_rank_place, world_size_place, job_place, step_place; /* place in the list of what won, + 1 */
+	char job[64], step[64], world[TM_WORLD_NAME_MAX];                              /* "" unknown; world: what its ranks count in */
+	uint8_t rank_place, local_rank_place, world_size_place, job_place, step_place, world_place; /* place in the list of what won, + 1 */
 };
 
 void tm_launcher_init(struct tm_launcher *l);

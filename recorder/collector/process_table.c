@@ -166,10 +166,14 @@ static struct tm_text text_of(struct tm_group *g, const char *data, size_t n) {
 	return data ? tm_group_text(g, data, n) : (struct tm_text){ "", 0 };
 }
 
+static const struct tm_launcher *launcher_of(const struct tm_process *p) {
+	return p->number || p->is_root || !p->parent ? &p->launcher : &p->parent->launcher;
+}
+
 static void write_row(struct tm_collector *c, struct tm_process *p) {
 	/* A fork's child that never attached runs what its parent runs. */
 	const struct tm_process *like = p->exe || !p->parent ? p : p->parent;
-	const struct tm_process *ranked = p->number || p->is_root || !p->parent ? p : p->parent;
+	const struct tm_launcher *launcher = launcher_of(p);
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_PROCESS_START);
 	meta->process_start = (struct tm_process_start){
 		.id = p->id,
@@ -177,13 +181,23 @@ static void write_row(struct tm_collector *c, struct tm_process *p) {
 		.parent_id = p->parent ? p->parent->id : 0,
 		.start_ns = p->start_ticks,
 		.flags = p->flags,
-		.rank = ranked->launcher.rank,
-		.local_rank = ranked->launcher.local_rank,
-		.world_size = ranked->launcher.world_size,
+		.rank = launcher->rank,
+		.local_rank = launcher->local_rank,
+		.world_size = launcher->world_size,
 		.exe = text_of(c->group, like->exe, like->exe ? strlen(like->exe) : 0),
 		.command = text_of(c->group, like->command, like->command_bytes),
 		.host = tm_group_text(c->group, c->host, strlen(c->host)),
 	};
+}
+
+/* Which ranks count together: said where it is not the parent's world. */
+static void note_world(struct tm_collector *c, struct tm_process *p) {
+	const struct tm_launcher *l = launcher_of(p), *above = p->parent ? launcher_of(p->parent) : NULL;
+	char step[sizeof l->job + sizeof l->step + 1]; /* the job and step are the trace's */
+	if (l->rank < 0 || (above && above->rank >= 0 && !strcmp(above->world, l->world))) return;
+	snprintf(step, sizeof step, "%s.%s", c->launcher.job, c->launcher.step);
+	if (l->world[0] || c->launcher.step[0])
+		tm_group_add_note(c->group, p->id, p->start_ticks, TM_NOTE_WORLD, l->world[0] ? l->world : step);
 }
 
 static void tell_sampler(struct tm_collector *c, struct tm_process *p) {
@@ -198,6 +212,7 @@ void tm_process_need_row(struct tm_collector *c, struct tm_process *p) {
 		if (p->parent) tm_process_need_row(c, p->parent);
 		p->id = ++c->processes.last_id;
 		write_row(c, p);
+		note_world(c, p);
 		tm_alerts_process(c, p);
 	}
 	tell_sampler(c, p);
@@ -395,6 +410,7 @@ struct tm_process *tm_process_attached(struct tm_collector *c, uint32_t number, 
 	else p = attach_new(c, pid, ppid, parent_number, ticks);
 	p->number = number;
 	p->announcing = true;
+	tm_launcher_init(&p->launcher); /* it tells all that is in its environment, which may be another than that of what it was before */
 	tm_id_map_set(&c->processes.by_number, number, p);
 	return p;
 }

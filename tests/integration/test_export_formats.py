@@ -36,7 +36,7 @@ def odd_database(t):
     db.execute("insert into meta values ('schema_version', ?)", (t.imported(t.record(["true"])).value("select value from meta where key = 'schema_version'"),))
     db.execute("insert into trace values (1, 'x.tmk', 'h', NULL, '1.0', 1700000000000000000, 'monotonic', 0, 0, 1, 'a b', NULL, 1, 1, NULL, 0, 9000000)")
     for process, rank in ((1, None), (2, 7)):
-        db.execute("insert into process values (?, 1, ?, NULL, ?, NULL, NULL, 'h', '/bin/x', 'x', 0, 8000000, 9000000, 'exit', 0, 0, 0, 1, 0, 0)",
+        db.execute("insert into process values (?, 1, ?, NULL, ?, NULL, NULL, 'h', '/bin/x', 'x', 0, 8000000, 9000000, 'exit', 0, 0, 0, 1, 0, 0, NULL)",
                    (process, 100 + process, rank))
         db.execute("insert into thread values (?, ?, ?, NULL, NULL, NULL)", (process, process, 100 + process))
     db.executemany("insert into heap values (?, ?, ?, ?, NULL, ?, ?, 0)",

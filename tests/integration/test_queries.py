@@ -45,7 +45,7 @@ ANSWERS = {
     "peak-makers": ("function, live_bytes", [("b", 350), ("a", 100)]),
     "peak-functions": ("function, live_bytes, live_count", [("b", 350, 2), ("a", 100, 1)]),
     "peak-shape": ("heap, live_bytes, second_bytes", [(None, 450, None), ("malloc", 450, None)]),
-    "peak-ranks": ("rank, ts_ns, live_bytes, highest_share", [(2, 4000, 450, 1.0)]),
+    "peak-ranks": ("world, rank, ts_ns, live_bytes, highest_share", [(None, 2, 4000, 450, 1.0)]),
     "peak-threads": ("tid, live_bytes, live_count", [(71, 400, 2), (72, 50, 1)]),
     "peak-devices": ("device", []),
     "leaks-by-library": ("path, live_bytes, live_count", [(None, 100, 1)]),

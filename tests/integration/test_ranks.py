@@ -114,6 +114,65 @@ def variables_of_the_program(t):
         t.equal(found, [(5, 1, 7)], f"{rank}, {local_rank}, {size}")
 
 
+WORLDS = """select p.world, p.rank, sum(l.live_bytes) from live_at_exit l join process p on p.id = l.process_id where l.function = 'compute'
+            group by p.world, p.rank, l.process_id order by min(p.start_ns), 2"""
+
+
+def check_worlds(t, db, worlds):
+    """Two ranks each, which share their numbers: each has its own peak, and is not added to the other of its number."""
+    rows = db.rows("select world, rank, live_bytes from rank_peak where world is not null order by world, rank")
+    t.equal([(rank, size >= 10000 * (rank + 1)) for _, rank, size in rows], [(0, True), (1, True)] * worlds, f"peaks of ranks: {rows}")
+    t.equal(len({world for world, _, _ in rows}), worlds, f"worlds: {rows}")
+    t.equal([(rank, size) for _, rank, size in db.rows(WORLDS)].count((1, 20000)), worlds, "what compute() holds at exit on rank 1")
+    table = t.ask("processes", db.path).text
+    t.check(all(world in table for world, _, _ in rows), f"the worlds are shown: {table}")
+    said = t.ask("leaks", db.path, "--process=rank:1").errors
+    t.check(f"warning: {worlds} worlds have a rank 1" in said, said)
+
+
+@test
+def worlds_by_name(t):
+    """Ranks of two jobs, a trace each, and of two in one trace, told apart by the name that the launcher gives; children are of their parent's."""
+    variables = {"OMPI_COMM_WORLD_SIZE": "2"}
+    for name, value in (("PMIX_NAMESPACE", "prterun-node-%s@1"), ("PMI_JOBID", "%s"), ("PALS_APID", "%s"), ("TORCHELASTIC_RUN_ID", "%s"), ("SLURM_STEP_ID", "%s")):
+        traces = []
+        for world in ("17", "29"):
+            for rank in ("0", "1"):
+                env = {**variables, "OMPI_COMM_WORLD_RANK": rank, name: value % world, "SLURM_JOB_ID": "4711"}
+                traces.append(t.path(f"{name}.{world}.{rank}"))
+                t.run([t.tidemark, "record", "--quiet", "-o", traces[-1], "--", "env", "A=1", t.program("ranked.c")], env=env, status=0)
+        db = t.imported(*traces)
+        wanted = [("4711." if name == "SLURM_STEP_ID" else "") + value % world for world in ("17", "29")]
+        t.equal(db.rows("select distinct world from process order by 1"), [(world,) for world in wanted], f"worlds by {name}")
+        check_worlds(t, db, 2)
+        t.equal(db.rows("select * from note where kind = 'world'"), [], "notes")
+    script = "".join(f"OMPI_COMM_WORLD_RANK={rank} PMIX_NAMESPACE=space{world} {t.program('ranked.c')};" for world in (1, 2) for rank in (0, 1))
+    db = t.imported(t.record(["bash", "-c", script]))
+    t.equal(db.rows("select distinct world, rank from process where rank is not null order by 1, 2"), [(f"space{world}", rank) for world in (1, 2) for rank in (0, 1)], "in one trace")
+    check_worlds(t, db, 2)
+
+
+@test
+def worlds_of_launchers(t):
+    """mpirun twice, one after the other, in one trace: by the name that OpenMPI gives; by the process above the ranks where MPICH gives none."""
+    need_mpirun(t)
+    for launcher in (MPIRUN[:-1], ["mpiexec.hydra", "-n"]):
+        if not shutil.which(launcher[0]):
+            t.skip(f"{launcher[0]} is not here")
+        command = " ".join([*launcher, "2", "sh", "-c", f"'OMPI_COMM_WORLD_RANK=${{PMI_RANK:-$OMPI_COMM_WORLD_RANK}} {t.program('ranked.c')}'"])
+        db = t.imported(t.record(["bash", "-c", f"{command}; {command}"], "--quiet", env=MPI_ENV, timeout=120))
+        t.equal([rank for rank, in db.rows("select rank from process where exe like '%ranked%' order by rank")], [0, 0, 1, 1], "ranks")
+        check_worlds(t, db, 2)
+
+
+@test
+def rank_that_is_given_anew(t):
+    """An exec with another rank in the environment: the image has that one, also where the variable is the same."""
+    env = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "9"}
+    db = t.imported(t.record(["env", "OMPI_COMM_WORLD_RANK=3", "env", "-u", "OMPI_COMM_WORLD_RANK", "PMI_RANK=4", "SLURM_PROCID=1", t.program("hello.c")], env=env))
+    t.equal(db.rows("select rank, world_size from process order by id"), [(1, 9), (3, 9), (4, 9)], "ranks")
+
+
 @test
 def import_appends_and_refuses(t):
     one, two = t.record([t.program("hello.c")]), t.record([t.program("hello.c")])

@@ -314,7 +314,7 @@ def without_a_script(t):
 def odd_databases(t):
     """An empty recording, one event, no scopes, no process at all: pages without an error."""
     one = """INSERT INTO meta VALUES ('schema_version', '1'); INSERT INTO trace VALUES (1, 'a.tmk', NULL, NULL, '1.0', NULL, NULL, 0, 0, 1, NULL, NULL, 1, 1, NULL, %d, 0);
-        INSERT INTO process VALUES (1, 1, 7, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 'exit', 0, 0, 0, 1, 0, 0);"""
+        INSERT INTO process VALUES (1, 1, 7, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 'exit', 0, 0, 0, 1, 0, 0, NULL);"""
     event = """INSERT INTO heap VALUES (1, 1, 'malloc', 'host', NULL, NULL, 1, 0); INSERT INTO thread VALUES (1, 1, 7, NULL, 0, NULL);
         INSERT INTO allocation_origin VALUES (1, 1, 1, 1, 'malloc');
         INSERT INTO allocation_packed(id, origin_id, address, size_bytes, alloc_ns, stack_id) VALUES (1, 1, 16, 42, 0, 0);
