@@ -44,6 +44,8 @@ static const struct {
 static const enum tm_export_value merged_values[] = { TM_VALUE_ALLOCATED, TM_VALUE_LIVE, TM_VALUE_PEAK };
 #define QUERY_COUNT 3
 
+#define FLUSH_BYTES 65536 /* gathered before they are handed on */
+
 struct pprof {
 	const struct tm_database *d;
 	const struct tm_options *o;
@@ -53,7 +55,8 @@ struct pprof {
 	struct tm_bytes message, inner; /* being put together */
 	uint64_t strings;               /* written */
 	uint64_t key_heap, key_process; /* strings */
-	char *heap;                     /* the last one, and its string */
+	char *heap;                     /* the last one, its number and its string */
+	int64_t heap_id;
 	uint64_t heap_string;
 	int64_t process; /* likewise */
 	uint64_t process_string;
@@ -161,20 +164,30 @@ static void put_label(struct pprof *p, uint64_t key, uint64_t string) {
 	put_message(&p->message, SAMPLE_LABEL, &p->inner);
 }
 
-/* One of the merged queries: rows (process_id, heap, stack_id, blocks, bytes) in that order. */
+/* One of the merged queries, in the order of process_id, heap, heap_id and stack_id, and the row that it has come to. */
 struct source {
 	sqlite3_stmt *statement;
 	bool has_row;
+	int64_t process, heap_id, stack, blocks, bytes;
 };
 
-static int compare_rows(sqlite3_stmt *a, sqlite3_stmt *b) {
-	int64_t x = sqlite3_column_int64(a, 0), y = sqlite3_column_int64(b, 0);
-	if (x != y) return x < y ? -1 : 1;
-	int heaps = strcmp(column_text(a, 1), column_text(b, 1));
-	if (heaps) return heaps;
-	x = sqlite3_column_int64(a, 2);
-	y = sqlite3_column_int64(b, 2);
-	return x < y ? -1 : x > y;
+static void advance(struct pprof *p, struct source *s) {
+	s->has_row = step(p, s->statement);
+	if (!s->has_row) return;
+	s->process = sqlite3_column_int64(s->statement, 0);
+	s->heap_id = sqlite3_column_int64(s->statement, 2);
+	s->stack = sqlite3_column_int64(s->statement, 3);
+	s->blocks = sqlite3_column_int64(s->statement, 4);
+	s->bytes = sqlite3_column_int64(s->statement, 5);
+}
+
+static int compare_sources(const struct source *a, const struct source *b) {
+	if (a->process != b->process) return a->process < b->process ? -1 : 1;
+	if (a->heap_id != b->heap_id) {
+		int names = strcmp(column_text(a->statement, 1), column_text(b->statement, 1));
+		return names ? names : a->heap_id < b->heap_id ? -1 : 1;
+	}
+	return a->stack < b->stack ? -1 : a->stack > b->stack;
 }
 
 /* How people call a process: by its rank, else by its number in the system. */
@@ -189,18 +202,26 @@ static uint64_t add_process(struct pprof *p, int64_t id) {
 	return add_string(p, text);
 }
 
-static void write_sample(struct pprof *p, sqlite3_stmt *row, const int64_t values[TYPE_COUNT]) {
-	const char *heap = column_text(row, 1);
-	if (!p->heap || strcmp(heap, p->heap) != 0) {
-		sqlite3_free(p->heap);
-		p->heap = sqlite3_mprintf("%s", heap);
-		p->heap_string = add_string(p, heap);
+/* The strings of its labels: new ones where they are not those of the sample before. */
+static void name_labels(struct pprof *p, const struct source *row) {
+	if (!p->heap_string || row->heap_id != p->heap_id) {
+		p->heap_id = row->heap_id;
+		const char *heap = column_text(row->statement, 1);
+		if (!p->heap || strcmp(heap, p->heap) != 0) {
+			sqlite3_free(p->heap);
+			p->heap = sqlite3_mprintf("%s", heap);
+			p->heap_string = add_string(p, heap);
+		}
 	}
-	if (!p->process_string || p->process != sqlite3_column_int64(row, 0)) {
-		p->process = sqlite3_column_int64(row, 0);
+	if (!p->process_string || p->process != row->process) {
+		p->process = row->process;
 		p->process_string = add_process(p, p->process);
 	}
-	for (uint32_t id = tm_stack_frames_check(&p->frames, sqlite3_column_int64(row, 2)); id; id = p->frames.parent[id]) {
+}
+
+static void write_sample(struct pprof *p, const struct source *row, const int64_t values[TYPE_COUNT]) {
+	name_labels(p, row);
+	for (uint32_t id = tm_stack_frames_check(&p->frames, row->stack); id; id = p->frames.parent[id]) {
 		p->frames.is_used[p->frames.frame[id]] = 1;
 		tm_put_varint(&p->inner, p->frames.frame[id]);
 	}
@@ -210,7 +231,7 @@ static void write_sample(struct pprof *p, sqlite3_stmt *row, const int64_t value
 	put_label(p, p->key_heap, p->heap_string);
 	put_label(p, p->key_process, p->process_string);
 	put_message(&p->stream, PROFILE_SAMPLE, &p->message);
-	tm_output_flush(p->out, &p->stream);
+	if (p->stream.size >= FLUSH_BYTES || p->stream.failed) tm_output_flush(p->out, &p->stream);
 }
 
 /* The source whose row is the lowest, or NULL at the end of all. */
@@ -218,27 +239,27 @@ static struct source *lowest(struct source sources[QUERY_COUNT]) {
 	struct source *least = NULL;
 	for (int i = 0; i < QUERY_COUNT; i++) {
 		if (!sources[i].has_row) continue;
-		if (!least || compare_rows(sources[i].statement, least->statement) < 0) least = &sources[i];
+		if (!least || compare_sources(&sources[i], least) < 0) least = &sources[i];
 	}
 	return least;
 }
 
 static void merge_samples(struct pprof *p, struct source sources[QUERY_COUNT]) {
 	struct source *least;
-	for (int i = 0; i < QUERY_COUNT; i++) sources[i].has_row = step(p, sources[i].statement);
+	for (int i = 0; i < QUERY_COUNT; i++) advance(p, &sources[i]);
 	while (!p->status && !p->out->failed && (least = lowest(sources)) != NULL) {
 		int64_t values[TYPE_COUNT + 1] = { 0 };
 		bool taken[QUERY_COUNT];
 		for (int i = 0; i < QUERY_COUNT; i++) {
-			taken[i] = sources[i].has_row && compare_rows(sources[i].statement, least->statement) == 0;
+			taken[i] = sources[i].has_row && compare_sources(&sources[i], least) == 0;
 			if (!taken[i]) continue;
-			values[2 * i] = sqlite3_column_int64(sources[i].statement, 3);
-			values[2 * i + 1] = sqlite3_column_int64(sources[i].statement, 4);
+			values[2 * i] = sources[i].blocks;
+			values[2 * i + 1] = sources[i].bytes;
 		}
 		values[4] = values[5]; /* of the peak, the bytes only */
-		write_sample(p, least->statement, values);
+		write_sample(p, least, values);
 		for (int i = 0; i < QUERY_COUNT; i++) {
-			if (taken[i]) sources[i].has_row = step(p, sources[i].statement);
+			if (taken[i]) advance(p, &sources[i]);
 		}
 	}
 }
@@ -248,7 +269,8 @@ static void write_samples(struct pprof *p) {
 	for (int i = 0; i < QUERY_COUNT; i++) {
 		sqlite3_str *sql = sqlite3_str_new(p->d->handle);
 		tm_sql_stack_values(sql, p->d, p->o, merged_values[i]);
-		sqlite3_str_appendall(sql, "SELECT process_id, heap, stack_id, blocks, bytes FROM by_stack ORDER BY process_id, heap, stack_id");
+		sqlite3_str_appendall(sql, "SELECT process_id, heap, heap_id, stack_id, blocks, bytes FROM by_stack\n"
+					   "ORDER BY process_id, heap, heap_id, stack_id");
 		sources[i].statement = ask(p, sqlite3_str_finish(sql));
 	}
 	merge_samples(p, sources);

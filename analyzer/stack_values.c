@@ -1,4 +1,4 @@
-/* stack_values.c - composes the sums by stack: from the view site, or from a scan where a window is asked for. */
+/* stack_values.c - composes the sums by stack: from the table site_total, or from a scan where a window is asked for. */
 #include "stack_values.h"
 
 #include <stddef.h>
@@ -6,10 +6,15 @@
 #include "live_sets.h"
 #include "scans.h"
 
-/* The source of rows (process_id, heap, stack_id) and its columns. */
+/* The source v of rows (stack_id and these columns) of heap h, and how they are joined. */
 struct value_source {
-	const char *view, *bytes, *blocks;
+	const char *from, *bytes, *blocks;
 };
+
+/* Heap by heap, as their index and that of the table have the rows: in the order of process, heap and stack nothing is sorted, and no name of a frame is
+ * looked up. */
+#define TOTALS "heap AS h CROSS JOIN site_total AS v ON v.process_id = h.process_id AND v.heap_id = h.id"
+#define OF_SCAN(name) name " AS v JOIN heap AS h ON h.process_id = v.process_id AND h.name = v.heap"
 
 /* Heap h lies in no other one and holds memory, but not the process' own: on a device, or pinned for one. */
 #define LIES_APART "NOT h.is_root AND h.parent_id IS NULL AND h.kind NOT IN ('address-space', 'file', 'python')"
@@ -53,16 +58,16 @@ const char *tm_sql_default_heaps(const struct tm_database *d, const struct tm_op
 	return tm_has_only_heaps_apart(d, o) ? LIES_APART : "h.is_root";
 }
 
-static struct value_source choose_view(enum tm_export_value value, bool by_heap) {
+static struct value_source choose_totals(enum tm_export_value value, bool by_heap) {
 	switch (value) {
 	case TM_VALUE_LIVE:
-	case TM_VALUE_LEAKED: return (struct value_source){ "site", "live_at_exit_bytes", "live_at_exit_count" };
-	case TM_VALUE_ALLOCATED: return (struct value_source){ "site", "allocated_bytes", "allocations" };
-	case TM_VALUE_TEMPORARY: return (struct value_source){ "site", "temporary_bytes", "temporary" };
+	case TM_VALUE_LEAKED: return (struct value_source){ TOTALS, "live_at_exit_bytes", "live_at_exit_count" };
+	case TM_VALUE_ALLOCATED: return (struct value_source){ TOTALS, "allocated_bytes", "allocations" };
+	case TM_VALUE_TEMPORARY: return (struct value_source){ TOTALS, "temporary_bytes", "temporary" };
 	default: break;
 	}
-	return by_heap ? (struct value_source){ "site", "peak_bytes", "peak_count" }
-		       : (struct value_source){ "site", "process_peak_bytes", "process_peak_count" };
+	return by_heap ? (struct value_source){ TOTALS, "peak_bytes", "peak_count" }
+		       : (struct value_source){ TOTALS, "process_peak_bytes", "process_peak_count" };
 }
 
 /* The process peak within a window, and what was live then, over the root heaps; or that of the chosen heap, or of each. */
@@ -83,7 +88,7 @@ static struct value_source put_window(sqlite3_str *sql, const struct tm_database
 	static const struct tm_time_point at_exit = { .kind = TM_TIME_EXIT };
 	switch (value) {
 	case TM_VALUE_PEAK: put_window_peak(sql, d, o, by_heap); break;
-	case TM_VALUE_TEMPORARY: tm_sql_made(sql, d, o); return (struct value_source){ "made", "bytes", "count" };
+	case TM_VALUE_TEMPORARY: tm_sql_made(sql, d, o); return (struct value_source){ OF_SCAN("made"), "bytes", "count" };
 	case TM_VALUE_ALLOCATED:
 		tm_sql_instants(sql, o, NULL);
 		sqlite3_str_appendf(sql,
@@ -92,18 +97,18 @@ static struct value_source put_window(sqlite3_str *sql, const struct tm_database
 		sqlite3_str_appendall(sql, " AS count\n  FROM allocation AS a JOIN instant AS i ON i.heap_id = a.heap_id WHERE true");
 		tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
 		sqlite3_str_appendall(sql, "\n  GROUP BY a.process_id, a.heap_id, a.stack_id)");
-		return (struct value_source){ "allocated", "bytes", "count" };
+		return (struct value_source){ OF_SCAN("allocated"), "bytes", "count" };
 	default:
 		tm_sql_instants(sql, o, &at_exit);
 		sqlite3_str_appendall(sql, ",\n");
 		tm_sql_live(sql, d, "instant", o);
 	}
-	return (struct value_source){ "live", "live_bytes", "live_count" };
+	return (struct value_source){ OF_SCAN("live"), "live_bytes", "live_count" };
 }
 
 void tm_sql_stack_values(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, enum tm_export_value value) {
 	bool by_heap = o->heap || tm_has_only_heaps_apart(d, o);
-	struct value_source source = choose_view(value, by_heap);
+	struct value_source source = choose_totals(value, by_heap);
 	sqlite3_str_appendall(sql, "WITH ");
 	if (tm_has_window(o)) {
 		sqlite3_str *own = sqlite3_str_new(d->handle); /* tm_sql_highest() asks what was put so far, which WITH is no part of */
@@ -112,13 +117,14 @@ void tm_sql_stack_values(sqlite3_str *sql, const struct tm_database *d, const st
 		sqlite3_str_appendf(sql, "%s,\n", window ? window : "");
 		sqlite3_free(window);
 	}
-	sqlite3_str_appendf(sql,
-			    "by_stack AS MATERIALIZED (\n  SELECT v.process_id, v.heap, v.stack_id, v.%s AS bytes, v.%s AS blocks FROM %s AS v\n"
-			    "  JOIN heap AS h ON h.process_id = v.process_id AND h.name = v.heap WHERE (v.%s > 0 OR v.%s > 0)",
-			    source.bytes, source.blocks, source.view, source.bytes, source.blocks);
-	if (o->heap) sqlite3_str_appendf(sql, " AND v.heap = %Q", o->heap);
+	sqlite3_str_appendf(
+		sql,
+		"by_stack AS (\n  SELECT h.process_id, h.name AS heap, h.id AS heap_id, v.stack_id, v.%s AS bytes, v.%s AS blocks\n"
+		"  FROM %s\n  WHERE (v.%s > 0 OR v.%s > 0)",
+		source.bytes, source.blocks, source.from, source.bytes, source.blocks);
+	if (o->heap) sqlite3_str_appendf(sql, " AND h.name = %Q", o->heap);
 	else sqlite3_str_appendf(sql, " AND %s", tm_sql_default_heaps(d, o));
-	put_and_process(sql, o, "v");
+	put_and_process(sql, o, "h");
 	sqlite3_str_appendall(sql, ")\n");
 }
 

@@ -1,6 +1,6 @@
 /* stack_values.h - what a call stack is worth: the bytes and blocks that exports by stack add up.
  *
- * Flow:  export_folded.c, export_pprof.c, export_speedscope.c -> here: SQL over the view site, or over scans.h where a window is asked for
+ * Flow:  export_folded.c, export_pprof.c, export_speedscope.c -> here: SQL over the table site_total, or over scans.h where a window is asked for
  */
 #ifndef TIDEMARK_ANALYZER_STACK_VALUES_H
 #define TIDEMARK_ANALYZER_STACK_VALUES_H
@@ -10,8 +10,8 @@
 #include "database.h"
 #include "options.h"
 
-/* Appends "WITH ... by_stack AS (...)": one row for each process_id, heap (its name) and stack_id that has something of `value`, with its bytes
- * and its blocks. Root heaps only, unless o->heap names one; of o->process only, if that is given. Where no root heap was ever used
+/* Appends "WITH ... by_stack AS (...)": one row for each process_id, heap (its name; heap_id) and stack_id that has something of `value`, with its
+ * bytes and its blocks. Root heaps only, unless o->heap names one; of o->process only, if that is given. Where no root heap was ever used
  * (tm_has_only_heaps_apart), the heaps that lie apart.
  * TM_VALUE_PEAK is what was live at the peak of each process, with o->heap and of heaps apart at the peak of that heap. */
 void tm_sql_stack_values(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, enum tm_export_value value);

@@ -20,6 +20,7 @@ ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG
 FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
 DEVICE_BLOCK, LOADED, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK, LISTED_ROW = 95000, 150000, 150, 4000, 7500, 60000
+PPROF_SAMPLE = 27000
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
@@ -525,8 +526,28 @@ def big_database(t, *shape):
         t.skip("this build has checks compiled in")
     db = t.path("big.db")
     t.run([os.path.join(t.build, "tests/integration/big_trace"), t.path("big.tmk"), *map(str, shape)], status=0)
-    t.run([t.tidemark, "import", t.path("big.tmk"), "-o", db], status=0)
+    t.run([t.tidemark, "import", "--force", t.path("big.tmk"), "-o", db], status=0)
     return db
+
+
+def a_site(t, limit, *question):
+    """What each call stack that allocated makes the answer dearer."""
+    def of(*shape):
+        base = sqlite3.connect(big_database(t, *shape))
+        sites = base.execute("SELECT count(*) FROM site_total").fetchone()[0]
+        base.close()
+        return of_command(t, *question, t.path("big.db")), sites
+
+    few, many = of(6000, 3000, 3000, 3), of(60000, 30000, 30000, 3)
+    cost = (many[0] - few[0]) / (many[1] - few[1])
+    print(f"{question[0]}: {cost:.1f} instructions a stack, at most {limit}")
+    t.check(100 < cost <= limit, f"{question} takes {cost:.1f} instructions for a call stack; at most {limit} are allowed")
+
+
+@test
+def pprof_samples(t):
+    """The totals come in the order of the samples: nothing is sorted, and no name looked up but those of frames, once each."""
+    a_site(t, PPROF_SAMPLE, "export", "pprof", "--force", "-o", t.path("big.pb"))
 
 
 @test
