@@ -67,6 +67,37 @@ int tm_database_prepare(const struct tm_database *d, const char *sql, sqlite3_st
 	return tm_fail("cannot read '%s': %s", d->path, sqlite3_errmsg(d->handle));
 }
 
+struct each {
+	int (*take)(void *context, sqlite3_value **row);
+	void *context;
+	int status;
+};
+
+static void take_row(sqlite3_context *context, int count, sqlite3_value **row) {
+	struct each *each = sqlite3_user_data(context);
+	(void)count;
+	if (!each->status) each->status = each->take(each->context, row);
+	if (each->status) sqlite3_result_error(context, "the rows were given up", -1);
+}
+
+static void end_of_rows(sqlite3_context *context) {
+	sqlite3_result_null(context);
+}
+
+int tm_database_each(const struct tm_database *d, const char *query, int (*take)(void *context, sqlite3_value **row), void *context) {
+	struct each each = { take, context, 0 };
+	sqlite3_stmt *statement = NULL;
+	int flags = SQLITE_UTF8 | SQLITE_DIRECTONLY, step = SQLITE_OK;
+	if (sqlite3_create_function_v2(d->handle, "tm_row", -1, flags, &each, NULL, take_row, end_of_rows, NULL) != SQLITE_OK)
+		return tm_fail("cannot read '%s': %s", d->path, sqlite3_errmsg(d->handle));
+	int status = tm_database_prepare(d, query, &statement);
+	if (!status) step = sqlite3_step(statement);
+	if (!status && each.status) status = each.status;
+	else if (!status && step != SQLITE_ROW) status = tm_fail("cannot read '%s': %s", d->path, sqlite3_errmsg(d->handle));
+	sqlite3_finalize(statement);
+	return status;
+}
+
 char *tm_database_words(const struct tm_database *d, const char *sql) {
 	sqlite3_stmt *statement = NULL;
 	sqlite3_str *words = sqlite3_str_new(d->handle);

@@ -39,6 +39,11 @@ int64_t tm_database_integer(const struct tm_database *d, const char *sql, int64_
 /* 0, or TM_EXIT_FAILED after saying why. Finalize *out after either. */
 int tm_database_prepare(const struct tm_database *d, const char *sql, sqlite3_stmt **out);
 
+/* Calls take for each row of "SELECT tm_row(...) FROM ...", in one step of the statement: fetching each column of each of
+ * millions of rows costs as much again. take returns 0, or an exit status after saying why, which ends it. The order of the rows
+ * is SQLite's. 0, or an exit status. */
+int tm_database_each(const struct tm_database *d, const char *query, int (*take)(void *context, sqlite3_value **row), void *context);
+
 /* The first column of all rows as "a, b, c" (at most 20 of them), to be freed with sqlite3_free(); NULL when there are none. */
 char *tm_database_words(const struct tm_database *d, const char *sql);
 

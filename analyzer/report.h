@@ -7,7 +7,7 @@
  *           once and added up between the instants of a grid, for the call stacks that matter most; of all others, for the outer
  *           part that they share. At an instant of the grid, and between two of them, every sum is exact.
  * Owns:     all of its arrays; tm_report_release() gives them back.
- * Memory:   a few MiB for the sums, 28 bytes a call stack, 2 bytes a scope, 10 a frame, 112 a row of site_total.
+ * Memory:   a few MiB for the sums, 36 bytes a call stack, 2 bytes a scope, 20 a frame and its name, 40 a row of site_total.
  * Fails:    with one line on standard error and an exit status.
  */
 #ifndef TIDEMARK_ANALYZER_REPORT_H
@@ -52,8 +52,13 @@ struct tm_report_key {
 	uint32_t heap; /* index */
 	uint32_t stack;
 	int64_t peak_bytes, exit_bytes, allocated_bytes;
-	double weight; /* the larger, the sooner it is shown */
 	bool is_rest;
+};
+
+/* Where the blocks of a call stack are counted. */
+struct tm_report_stack {
+	uint32_t heap, key;         /* of the heap (1 + index) that it was last met in; 0: not met yet */
+	uint16_t function, library; /* groups */
 };
 
 /* Bytes that begin to be live, or cease to be, between a point of the grid and the one before. */
@@ -79,8 +84,9 @@ struct tm_report {
 	struct tm_id_map process_index, heap_index, key_index;
 	struct tm_stack_frames stacks;
 	struct tm_report_dimension by[TM_REPORT_DIMENSIONS];
-	uint32_t *site_of_stack, *rest_of_stack;        /* frame; outer part that stands for it where it is not followed */
-	uint16_t *function_of_stack, *library_of_stack; /* groups */
+	struct tm_report_stack *by_stack;
+	uint32_t *site_of_stack, *rest_of_stack; /* frame; outer part that stands for it where it is not followed */
+	int64_t *peak_of_site;                   /* by frame: live at the peak of the first process in heaps that are counted */
 	uint16_t *group_of_scope;
 	int64_t scope_count;
 	double *made, *freed, *kept; /* points * keys, those of a point together: bytes allocated, given back, allocated and live at exit */

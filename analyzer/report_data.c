@@ -43,8 +43,15 @@ static void put_number(struct data *p, double number, bool first) {
 	tm_put_format(p->out, first ? "%.0f" : ",%.0f", number);
 }
 
+/* A page is made of some hundred thousand numbers. */
 static void put_integer(struct data *p, int64_t number, bool first) {
-	tm_put_format(p->out, first ? "%lld" : ",%lld", (long long)number);
+	char text[24], *end = text + sizeof(text), *at = end;
+	uint64_t rest = number < 0 ? (uint64_t)0 - (uint64_t)number : (uint64_t)number;
+	do *--at = (char)('0' + rest % 10);
+	while (rest /= 10);
+	if (number < 0) *--at = '-';
+	if (!first) *--at = ',';
+	tm_put_raw(p->out, at, (size_t)(end - at));
 }
 
 static void put_column_name(struct data *p, sqlite3_stmt *s, int column) {
@@ -64,7 +71,8 @@ static void put_sums(struct data *p, const double *sums, size_t stride) {
 		double sum = sums[i * stride];
 		if (sum > -0.5 && sum < 0.5) continue;
 		put_integer(p, (int64_t)(i - last), first);
-		put_number(p, sum, false);
+		if (sum > -1e15 && sum < 1e15 && sum == (double)(int64_t)sum) put_integer(p, (int64_t)sum, false);
+		else put_number(p, sum, false);
 		last = i;
 		first = false;
 	}

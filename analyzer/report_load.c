@@ -266,8 +266,8 @@ void tm_report_release(struct tm_report *r) {
 	tm_stack_frames_release(&r->stacks);
 	free(r->site_of_stack);
 	free(r->rest_of_stack);
-	free(r->function_of_stack);
-	free(r->library_of_stack);
+	free(r->peak_of_site);
+	free(r->by_stack);
 	free(r->group_of_scope);
 	free(r->made);
 	free(r->freed);

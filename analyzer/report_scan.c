@@ -14,8 +14,21 @@
 
 #define ROWS_BETWEEN_LOOKS 65536
 
+struct block {
+	const struct tm_report_heap *heap;
+	uint32_t stack;
+	uint16_t scope_group;
+	bool is_freed;
+	double bytes;
+	int64_t alloc_ns, free_ns; /* free_ns: if it is_freed */
+};
+
+#define BLOCKS_AHEAD 16
+
 struct scan {
 	struct tm_report *r;
+	struct block ahead[BLOCKS_AHEAD]; /* read and not counted yet */
+	size_t blocks;                    /* read, of heaps that are not left out */
 	size_t points;
 	struct tm_id_map origins; /* heap's index + 2; 1: a heap that is left out */
 	uint64_t last_origin, last_heap;
@@ -52,32 +65,58 @@ static void change(struct scan *scan, enum tm_report_by by, size_t group, size_t
 	if (to < scan->points) dimension->change[to * dimension->names.count + group] -= bytes;
 }
 
-static int take_block(struct tm_report *r, sqlite3_stmt *s, void *context) {
+static void count_block(struct scan *scan, const struct block *b) {
+	struct tm_report *r = scan->r;
+	struct tm_report_stack *stack = &r->by_stack[b->stack];
+	uint32_t heap_number = (uint32_t)(b->heap - r->heaps.items);
+	/* Most are of the heap that the stack was last met in. */
+	if (stack->heap != heap_number + 1) {
+		stack->heap = heap_number + 1;
+		stack->key = tm_report_key_of(r, heap_number, tm_stack_frames_check(&r->stacks, b->stack));
+	}
+	const struct tm_report_process *process = &r->processes.items[b->heap->process];
+	size_t from = tm_report_point(r, b->alloc_ns), to = b->is_freed ? tm_report_point(r, b->free_ns) : process->end_point;
+	r->made[from * r->keys.count + stack->key] += b->bytes;
+	if (b->is_freed) r->freed[to * r->keys.count + stack->key] += b->bytes;
+	if (process->has_exit && b->alloc_ns <= process->exit_ns && (!b->is_freed || b->free_ns > process->exit_ns))
+		r->kept[from * r->keys.count + stack->key] += b->bytes;
+	if (!b->heap->is_counted) return;
+	change(scan, TM_REPORT_HEAP, b->heap->name + 1, from, to, b->bytes);
+	change(scan, TM_REPORT_PROCESS, process->group, from, to, b->bytes);
+	change(scan, TM_REPORT_FUNCTION, stack->function, from, to, b->bytes);
+	change(scan, TM_REPORT_LIBRARY, stack->library, from, to, b->bytes);
+	change(scan, TM_REPORT_SCOPE, b->scope_group, from, to, b->bytes);
+}
+
+enum { ORIGIN, STACK, SIZE, ALLOC_NS, LIFETIME_NS, WEIGHT, SCOPE };
+
+/* What is known of the stack of each comes from memory while later rows are read. */
+static int take_block(void *context, sqlite3_value **row) {
 	struct scan *scan = context;
-	const struct tm_report_heap *heap = heap_of(scan, (uint64_t)sqlite3_column_int64(s, 0));
+	struct tm_report *r = scan->r;
+	const struct tm_report_heap *heap = heap_of(scan, (uint64_t)sqlite3_value_int64(row[ORIGIN]));
 	r->allocations++;
 	if (r->allocations % ROWS_BETWEEN_LOOKS == 0)
 		tm_progress_update(&scan->progress, (uint64_t)r->allocations, scan->rows_total, (uint64_t)r->allocations);
 	if (!heap) return 0;
-	const struct tm_report_process *process = &r->processes.items[heap->process];
-	uint32_t stack = tm_stack_frames_check(&r->stacks, sqlite3_column_int64(s, 1));
-	double bytes = (double)sqlite3_column_int64(s, 2);
-	int64_t alloc_ns = sqlite3_column_int64(s, 3), lifetime_ns = sqlite3_column_int64(s, 4), scope = sqlite3_column_int64(s, 6);
-	bool is_freed = sqlite3_column_type(s, 4) != SQLITE_NULL;
-	if (sqlite3_column_type(s, 5) != SQLITE_NULL) bytes *= sqlite3_column_double(s, 5);
-	size_t from = tm_report_point(r, alloc_ns), to = is_freed ? tm_report_point(r, alloc_ns + lifetime_ns) : process->end_point;
-	size_t key = tm_report_key_of(r, (uint32_t)(heap - r->heaps.items), stack);
-	r->made[from * r->keys.count + key] += bytes;
-	if (is_freed) r->freed[to * r->keys.count + key] += bytes;
-	if (process->has_exit && alloc_ns <= process->exit_ns && (!is_freed || alloc_ns + lifetime_ns > process->exit_ns))
-		r->kept[from * r->keys.count + key] += bytes;
-	if (!heap->is_counted) return 0;
-	change(scan, TM_REPORT_HEAP, heap->name + 1, from, to, bytes);
-	change(scan, TM_REPORT_PROCESS, process->group, from, to, bytes);
-	change(scan, TM_REPORT_FUNCTION, r->function_of_stack[stack], from, to, bytes);
-	change(scan, TM_REPORT_LIBRARY, r->library_of_stack[stack], from, to, bytes);
-	change(scan, TM_REPORT_SCOPE, scope >= 0 && scope < r->scope_count ? r->group_of_scope[scope] : 0, from, to, bytes);
+	struct block *b = &scan->ahead[scan->blocks % BLOCKS_AHEAD];
+	if (scan->blocks++ >= BLOCKS_AHEAD) count_block(scan, b);
+	int64_t stack = sqlite3_value_int64(row[STACK]), scope = sqlite3_value_int64(row[SCOPE]);
+	*b = (struct block){ .heap = heap,
+			     .stack = stack > 0 && stack < r->stacks.stack_count ? (uint32_t)stack : 0,
+			     .bytes = (double)sqlite3_value_int64(row[SIZE]),
+			     .alloc_ns = sqlite3_value_int64(row[ALLOC_NS]),
+			     .is_freed = sqlite3_value_type(row[LIFETIME_NS]) != SQLITE_NULL,
+			     .scope_group = scope >= 0 && scope < r->scope_count ? r->group_of_scope[scope] : 0 };
+	b->free_ns = b->alloc_ns + sqlite3_value_int64(row[LIFETIME_NS]);
+	if (sqlite3_value_type(row[WEIGHT]) != SQLITE_NULL) b->bytes *= sqlite3_value_double(row[WEIGHT]);
+	__builtin_prefetch(&r->by_stack[b->stack]);
 	return 0;
+}
+
+static void count_last_blocks(struct scan *scan) {
+	size_t first = scan->blocks > BLOCKS_AHEAD ? scan->blocks - BLOCKS_AHEAD : 0;
+	for (size_t i = first; i < scan->blocks; i++) count_block(scan, &scan->ahead[i % BLOCKS_AHEAD]);
 }
 
 static bool make_room(struct tm_report *r, size_t points) {
@@ -99,11 +138,11 @@ int tm_report_scan(struct tm_report *r) {
 	int status = tm_report_rows(r, sqlite3_mprintf("SELECT id, heap_id FROM allocation_origin"), take_origin, &scan);
 	tm_progress_start(&scan.progress, what);
 	if (!status)
-		status = tm_report_rows(
-			r,
-			sqlite3_mprintf(
-				"SELECT origin_id, stack_id, size_bytes, alloc_ns, lifetime_ns, weight, scope_id FROM allocation_packed"),
+		status = tm_database_each(
+			r->d,
+			"SELECT tm_row(origin_id, stack_id, size_bytes, alloc_ns, lifetime_ns, weight, scope_id) FROM allocation_packed",
 			take_block, &scan);
+	if (!status) count_last_blocks(&scan);
 	tm_progress_end(&scan.progress);
 	tm_id_map_release(&scan.origins);
 	free(what);

@@ -84,21 +84,32 @@ int tm_report_leaks(struct tm_report *r, struct tm_bytes *out) {
 			   .has_scores = has_scores };
 	struct tm_bytes rows = TM_BYTES_INIT;
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	const char *order = has_scores ? "suppressed, score DESC NULLS LAST, live_bytes DESC, process_id, heap, stack_id"
-				       : "live_bytes DESC, process_id, heap, stack_id";
+	const char *table = has_scores ? "leak_score" : "site_total";
 	sqlite3_str_appendf(sql, "SELECT v.process_id, " UNNAMED("v") ", v.file, v.line, v.heap, v.live_bytes, v.live_count,");
 	sqlite3_str_appendf(
 		sql, has_scores ? " p.exit_ns - v.first_ns, p.exit_ns - v.last_ns, round(v.growth_bytes_per_step), v.score, v.reason, "
 				  "v.suppressed, v.estimated,"
 				: " NULL, NULL, NULL, NULL, NULL, 0, v.estimated,");
-	/* The rows are picked first, so that only theirs are joined with whole call stacks. */
+	/* The rows are picked first, so that only theirs are joined with names and whole call stacks. */
 	sqlite3_str_appendf(
 		sql,
-		" (SELECT text FROM stack_text AS x WHERE x.stack_id = v.stack_id) FROM (SELECT * FROM %s WHERE (live_bytes > 0 "
-		"OR live_count > 0)",
-		has_scores ? "leak_candidate" : "live_at_exit");
-	tm_report_filter(sql, r, "process_id", "heap");
-	sqlite3_str_appendf(sql, " ORDER BY %s LIMIT %d) AS v JOIN process AS p ON p.id = v.process_id ORDER BY ", order, LEAKS_MAX);
+		" (SELECT text FROM stack_text AS x WHERE x.stack_id = v.stack_id) FROM (\n"
+		"SELECT l.process_id, h.name AS heap, l.stack_id, %s, f.function, f.file, f.line, m.path AS module, f.module_offset, h.estimated\n"
+		"FROM (SELECT l.process_id, l.heap_id, l.stack_id FROM %s AS l JOIN heap AS h ON h.id = l.heap_id\n  WHERE ",
+		has_scores ? "l.live_bytes, l.live_count, l.first_ns, l.last_ns, l.growth_bytes_per_step, l.score, l.reason, l.suppressed"
+			   : "l.live_at_exit_bytes AS live_bytes, l.live_at_exit_count AS live_count",
+		table);
+	sqlite3_str_appendall(sql, has_scores ? "(l.live_bytes > 0 OR l.live_count > 0)"
+					      : "(l.live_at_exit_bytes > 0 OR l.live_at_exit_count > 0)");
+	tm_report_filter(sql, r, "l.process_id", "h.name");
+	sqlite3_str_appendf(sql, " ORDER BY %s DESC, l.process_id, h.name, l.stack_id LIMIT %d) AS k\n",
+			    has_scores ? "l.suppressed, l.score DESC NULLS LAST, l.live_bytes" : "l.live_at_exit_bytes", LEAKS_MAX);
+	sqlite3_str_appendf(
+		sql,
+		"CROSS JOIN %s AS l ON l.process_id = k.process_id AND l.heap_id = k.heap_id AND l.stack_id = k.stack_id\n"
+		"JOIN heap AS h ON h.id = l.heap_id LEFT JOIN stack AS s ON s.id = l.stack_id LEFT JOIN frame AS f ON f.id = s.site_frame_id\n"
+		"LEFT JOIN module AS m ON m.id = f.module_id) AS v JOIN process AS p ON p.id = v.process_id ORDER BY ",
+		table);
 	sqlite3_str_appendf(sql, has_scores ? "v.suppressed, v.score DESC NULLS LAST, v.live_bytes DESC, v.process_id, v.heap, v.stack_id"
 					    : "v.live_bytes DESC, v.process_id, v.heap, v.stack_id");
 	t.out = &rows;

@@ -164,7 +164,14 @@ static int take_site(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	return take_share(r, s, context);
 }
 
-/* Only what was live then is joined with names. */
+static void peak_of_site(sqlite3_context *context, int count, sqlite3_value **values) {
+	const struct tm_report *r = sqlite3_user_data(context);
+	int64_t frame = sqlite3_value_int64(values[0]);
+	(void)count;
+	sqlite3_result_int64(context, frame >= 0 && frame < r->stacks.frame_count ? r->peak_of_site[frame] : 0);
+}
+
+/* The call stacks were added up by their sites when they were chosen. Only what was live then has its name looked up. */
 static int tell_heaps_and_sites(struct tm_report *r, struct tm_bytes *out, const struct tm_report_process *p) {
 	struct telling t = { .out = out, .whole = p->peak_bytes };
 	const char *column = r->o->heap ? "peak_bytes" : "process_peak_bytes";
@@ -179,21 +186,15 @@ static int tell_heaps_and_sites(struct tm_report *r, struct tm_bytes *out, const
 	int status = tm_report_rows(r, sqlite3_str_finish(sql), take_share, &t);
 	if (status) return status;
 	t.told = 0;
-	sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendf(
-		sql,
-		"WITH held AS (SELECT s.site_frame_id AS frame_id, sum(v.%s) AS bytes FROM site_total AS v JOIN heap AS h ON h.id "
-		"= v.heap_id"
-		" LEFT JOIN stack AS s ON s.id = v.stack_id WHERE v.process_id = %lld AND v.%s > 0",
-		column, p->id, column);
-	tm_report_filter(sql, r, "v.process_id", "h.name");
-	sqlite3_str_appendf(
-		sql,
-		" GROUP BY 1) SELECT sum(v.bytes), t.text, f.file, f.line FROM held AS v LEFT JOIN frame AS f ON f.id = v.frame_id"
-		" LEFT JOIN frame_text AS t ON t.frame_id = f.id GROUP BY t.text, f.file, f.line HAVING sum(v.bytes) * 1000 >= %lld"
-		" ORDER BY 1 DESC, 2 LIMIT %d",
-		p->peak_bytes, NAMED);
-	status = tm_report_rows(r, sqlite3_str_finish(sql), take_site, &t);
+	if (sqlite3_create_function_v2(r->d->handle, "tm_peak_of_site", 1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, peak_of_site, NULL, NULL,
+				       NULL))
+		return tm_fail("cannot report on '%s': %s", r->d->path, sqlite3_errmsg(r->d->handle));
+	char *query = sqlite3_mprintf(
+		"SELECT sum(bytes), text, file, line FROM (SELECT tm_peak_of_site(f.id) AS bytes, t.text, f.file, f.line"
+		" FROM frame AS f JOIN frame_text AS t ON t.frame_id = f.id UNION ALL SELECT tm_peak_of_site(0), NULL, NULL, NULL)"
+		" WHERE bytes > 0 GROUP BY text, file, line HAVING sum(bytes) * 1000 >= %lld ORDER BY 1 DESC, 2 LIMIT %d",
+		(long long)p->peak_bytes, NAMED);
+	status = tm_report_rows(r, query, take_site, &t);
 	tm_html(out, ".");
 	return status;
 }

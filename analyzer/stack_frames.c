@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "../schema/array.h"
 #include "talk.h"
 
 #define ID_LIMIT (INT64_C(1) << 32)
@@ -18,36 +19,36 @@ int tm_stack_frames_examine(const struct tm_database *d) {
 	return status;
 }
 
-static int read_rows(struct tm_stack_frames *tree, const struct tm_database *d, sqlite3_stmt *statement) {
-	int step;
-	while ((step = sqlite3_step(statement)) == SQLITE_ROW) {
-		int64_t id = sqlite3_column_int64(statement, 0), parent = sqlite3_column_int64(statement, 1);
-		int64_t frame = sqlite3_column_int64(statement, 2);
-		if (id <= 0 || id >= tree->stack_count || parent < 0 || parent >= id || frame <= 0 || frame >= tree->frame_count)
-			return tm_fail("cannot read '%s': stack %lld is damaged (its parent is %lld, its frame %lld)", d->path,
-				       (long long)id, (long long)parent, (long long)frame);
-		tree->parent[id] = (uint32_t)parent;
-		tree->frame[id] = (uint32_t)frame;
-	}
-	return step == SQLITE_DONE ? 0 : tm_fail("cannot read '%s': %s", d->path, sqlite3_errmsg(d->handle));
+struct reading {
+	struct tm_stack_frames *tree;
+	const struct tm_database *d;
+};
+
+static int take_stack(void *context, sqlite3_value **row) {
+	struct reading *r = context;
+	struct tm_stack_frames *tree = r->tree;
+	int64_t id = sqlite3_value_int64(row[0]), parent = sqlite3_value_int64(row[1]), frame = sqlite3_value_int64(row[2]);
+	if (id <= 0 || id >= tree->stack_count || parent < 0 || parent >= id || frame <= 0 || frame >= tree->frame_count)
+		return tm_fail("cannot read '%s': stack %lld is damaged (its parent is %lld, its frame %lld)", r->d->path, (long long)id,
+			       (long long)parent, (long long)frame);
+	tree->parent[id] = (uint32_t)parent;
+	tree->frame[id] = (uint32_t)frame;
+	return 0;
 }
 
 int tm_stack_frames_load(struct tm_stack_frames *tree, const struct tm_database *d) {
-	sqlite3_stmt *statement;
+	struct reading r = { tree, d };
 	*tree = (struct tm_stack_frames){ 0 };
 	tree->stack_count = tm_database_integer(d, "SELECT max(id) + 1 FROM stack", 1);
 	tree->frame_count = tm_database_integer(d, "SELECT max(id) + 1 FROM frame", 1);
 	if (tree->stack_count < 1 || tree->stack_count > ID_LIMIT || tree->frame_count < 1 || tree->frame_count > ID_LIMIT)
 		return tm_fail("cannot read '%s': its stacks are damaged", d->path);
-	tree->parent = calloc((size_t)tree->stack_count, sizeof(*tree->parent));
-	tree->frame = calloc((size_t)tree->stack_count, sizeof(*tree->frame));
+	tree->parent = tm_table_new((size_t)tree->stack_count, sizeof(*tree->parent));
+	tree->frame = tm_table_new((size_t)tree->stack_count, sizeof(*tree->frame));
 	tree->is_used = calloc((size_t)tree->frame_count, sizeof(*tree->is_used));
 	if (!tree->parent || !tree->frame || !tree->is_used)
 		return tm_fail("cannot read '%s': out of memory for %lld stacks", d->path, (long long)tree->stack_count);
-	int status = tm_database_prepare(d, "SELECT id, parent_id, frame_id FROM stack WHERE id > 0", &statement);
-	if (!status) status = read_rows(tree, d, statement);
-	sqlite3_finalize(statement);
-	return status;
+	return tm_database_each(d, "SELECT tm_row(id, parent_id, frame_id) FROM stack WHERE id > 0", take_stack, &r);
 }
 
 int tm_stack_frames_path(struct tm_stack_frames *tree, uint32_t stack, size_t *n) {

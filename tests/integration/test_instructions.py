@@ -21,6 +21,7 @@ FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as F
 FRAMED = ("-fno-omit-frame-pointer",)
 DEVICE_BLOCK, LOADED, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK, LISTED_ROW = 95000, 150000, 150, 4000, 7500, 60000
 PPROF_SAMPLE = 27000
+PPROF_SAMPLE, REPORT_STACK = 24000, 44000
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
@@ -538,7 +539,7 @@ def a_site(t, limit, *question):
         base.close()
         return of_command(t, *question, t.path("big.db")), sites
 
-    few, many = of(6000, 3000, 3000, 3), of(60000, 30000, 30000, 3)
+    few, many = of(20000, 10000, 10000, 3), of(100000, 50000, 50000, 3)
     cost = (many[0] - few[0]) / (many[1] - few[1])
     print(f"{question[0]}: {cost:.1f} instructions a stack, at most {limit}")
     t.check(100 < cost <= limit, f"{question} takes {cost:.1f} instructions for a call stack; at most {limit} are allowed")
@@ -563,6 +564,12 @@ def windows_without_kept_stacks(t):
         cost = of_command(t, verb, db, "--from=10ms", "--to=12ms", "--format=csv") / blocks
         print(f"{verb}: {cost:.1f} instructions a block, at most {LISTED_BLOCK}")
         t.check(500 < cost <= LISTED_BLOCK, f"{verb} of a window takes {cost:.1f} instructions a block; at most {LISTED_BLOCK} are allowed")
+
+
+@test
+def report_of_stacks(t):
+    """They are added up by the numbers of their sites, and only the heaviest of them are put in order."""
+    a_site(t, REPORT_STACK, "report", "--force", "-o", t.path("big.html"))
 
 
 @test
