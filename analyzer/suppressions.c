@@ -325,6 +325,7 @@ static int collect(sqlite3_stmt *list, struct walk *w, sqlite3_str *out) {
 }
 
 char *tm_suppressed_leaks(sqlite3 *db, const struct tm_suppressions *s, const char *path) {
+	if (!s->rules.count) return sqlite3_mprintf("");
 	struct walk w = { .list = s };
 	sqlite3_stmt *list = NULL;
 	sqlite3_str *out = sqlite3_str_new(db);

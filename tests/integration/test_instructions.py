@@ -22,6 +22,7 @@ FRAMED = ("-fno-omit-frame-pointer",)
 DEVICE_BLOCK, LOADED, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK, LISTED_ROW = 95000, 150000, 150, 4000, 7500, 60000
 PPROF_SAMPLE = 27000
 PPROF_SAMPLE, REPORT_STACK = 24000, 44000
+PPROF_SAMPLE, REPORT_STACK, CHECKED_STACK = 24000, 44000, 6500
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
@@ -350,9 +351,9 @@ def grows_evenly(t, what, run, n):
     t.check(1 < ratio < 2.4, f"{what}: instructions grow {ratio:.2f} times as much as they did one doubling before")
 
 
-def of_command(t, *arguments):
+def of_command(t, *arguments, status=0):
     command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", t.tidemark, *arguments]
-    return int(re.search(r"Collected : (\d+)", t.run(command, status=0).errors)[1])
+    return int(re.search(r"Collected : (\d+)", t.run(command, status=status).errors)[1])
 
 
 def imported(t, trace):
@@ -531,13 +532,13 @@ def big_database(t, *shape):
     return db
 
 
-def a_site(t, limit, *question):
+def a_site(t, limit, *question, status=0):
     """What each call stack that allocated makes the answer dearer."""
     def of(*shape):
         base = sqlite3.connect(big_database(t, *shape))
         sites = base.execute("SELECT count(*) FROM site_total").fetchone()[0]
         base.close()
-        return of_command(t, *question, t.path("big.db")), sites
+        return of_command(t, *question, t.path("big.db"), status=status), sites
 
     few, many = of(20000, 10000, 10000, 3), of(100000, 50000, 50000, 3)
     cost = (many[0] - few[0]) / (many[1] - few[1])
@@ -564,6 +565,12 @@ def windows_without_kept_stacks(t):
         cost = of_command(t, verb, db, "--from=10ms", "--to=12ms", "--format=csv") / blocks
         print(f"{verb}: {cost:.1f} instructions a block, at most {LISTED_BLOCK}")
         t.check(500 < cost <= LISTED_BLOCK, f"{verb} of a window takes {cost:.1f} instructions a block; at most {LISTED_BLOCK} are allowed")
+
+
+@test
+def budgets_over_stacks(t):
+    """Without suppressions nobody looks at the frames of what leaks, and names are looked up for the sites that are told of."""
+    a_site(t, CHECKED_STACK, "check", "--max-leak=1", "--max-peak=1", "--junit=" + t.path("big.xml"), status=3)
 
 
 @test
