@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "listing.h"
+#include "site_sums.h"
 #include "talk.h"
 #include "verbs.h"
 
@@ -28,18 +29,24 @@ static const struct tm_usage usage = {
 	.operands_max = 2,
 };
 
-/* One side: its sites by what they are matched by; place: module and offset where there is no function. The call stacks, of which there may be
- * millions, are first added up by the numbers of their heaps and frames. */
-#define SITES(name, schema) \
+/* The call stacks of one side, of which there may be millions, added up by the numbers of their heaps and frames: in SQL, or by site_sums.h. */
+#define SUMS(schema) \
+	"(SELECT t.heap_id, s.site_frame_id, sum(t.live_at_exit_bytes) AS live_bytes, sum(t.live_at_exit_count) AS live_count,\n" \
+	"          sum(t.allocations) AS allocations, sum(t.allocated_bytes) AS allocated_bytes, sum(t.peak_bytes) AS peak_bytes\n" \
+	"        FROM " schema ".site_total AS t LEFT JOIN " schema \
+	".stack AS s ON s.id = t.stack_id GROUP BY t.heap_id, s.site_frame_id)"
+#define SUMS_BEFORE "sites_before"
+#define SUMS_AFTER "sites_after"
+
+/* One side: its sites by what they are matched by; place: module and offset where there is no function. */
+#define SITES(name, schema, sums) \
 	name " AS (\n" \
 	     "  SELECT h.name AS heap, coalesce(f.function, replace(m.path, rtrim(m.path, replace(m.path, '/', '')), '')\n" \
 	     "      || printf('+0x%x', f.module_offset)) AS function,\n" \
 	     "    replace(f.file, rtrim(f.file, replace(f.file, '/', '')), '') AS base, max(f.file) AS file, f.line AS line,\n" \
 	     "    sum(g.live_bytes) AS live_bytes, sum(g.live_count) AS live_count, sum(g.allocations) AS allocations,\n" \
 	     "    sum(g.allocated_bytes) AS allocated_bytes, sum(g.peak_bytes) AS peak_bytes\n" \
-	     "  FROM (SELECT t.heap_id, s.site_frame_id, sum(t.live_at_exit_bytes) AS live_bytes, sum(t.live_at_exit_count) AS live_count,\n" \
-	     "          sum(t.allocations) AS allocations, sum(t.allocated_bytes) AS allocated_bytes, sum(t.peak_bytes) AS peak_bytes\n" \
-	     "        FROM " schema ".site_total AS t LEFT JOIN " schema ".stack AS s ON s.id = t.stack_id GROUP BY t.heap_id, s.site_frame_id) AS g\n" \
+	     "  FROM " sums " AS g\n" \
 	     "  JOIN " schema ".heap AS h ON h.id = g.heap_id LEFT JOIN " schema ".frame AS f ON f.id = g.site_frame_id\n" \
 	     "  LEFT JOIN " schema ".module AS m ON m.id = f.module_id GROUP BY 1, 2, 3, 5)"
 
@@ -64,7 +71,7 @@ static const struct tm_usage usage = {
 						    "  FROM " a " AS a " on " " b \
 						    " AS b ON b.heap = a.heap AND b.function IS a.function AND b.base IS a.base AND "
 
-static const char with_sites[] = SITES("old", "before") ",\n" SITES("new", "main") ",\n" LEFT_OVER("old_left", "old", "new") ",\n" LEFT_OVER(
+static const char matched[] = LEFT_OVER("old_left", "old", "new") ",\n" LEFT_OVER(
 	"new_left", "new",
 	"old") ",\n"
 	       "change AS (\n" PAIR("new", "old", "JOIN") "b.line IS a.line\n  UNION ALL\n" PAIR(
@@ -78,8 +85,11 @@ static const char with_sites[] = SITES("old", "before") ",\n" SITES("new", "main
 				    "    ON a.heap = b.heap AND a.function IS b.function AND a.base IS b.base AND a.n = b.n\n"
 				    "  WHERE a.heap IS NULL)";
 
+/* "WITH ...": both sides, and how they match. */
+static const char in_sql[] = SITES("old", "before", SUMS("before")) ",\n" SITES("new", "main", SUMS("main"));
+static const char in_tables[] = SITES("old", "before", "temp." SUMS_BEFORE) ",\n" SITES("new", "main", "temp." SUMS_AFTER);
+
 static const struct tm_listing sites = {
-	.with = with_sites,
 	.source = "change",
 	.order = "abs(change_live_bytes) DESC, abs(change_allocated_bytes) DESC, heap, function, file, line, before_line",
 	.process = "",
@@ -137,12 +147,19 @@ static const struct tm_listing scopes = {
 
 static int list_changes(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_listing listing = sites;
+	int status = o->sql ? TM_SUMS_IN_SQL : tm_site_sums_make(d, "before", SUMS_BEFORE);
+	if (!status) status = tm_site_sums_make(d, "main", SUMS_AFTER);
+	if (status > 0) return status;
+	char *with = sqlite3_mprintf("%s,\n%s", status ? in_sql : in_tables, matched);
+	if (!with) return tm_fail("cannot read '%s': out of memory", d->path);
+	listing.with = with;
 	/* With --sort any column may be what somebody looks for. */
 	if (o->format == TM_FORMAT_TABLE)
 		listing.where =
 			"(change_live_bytes != 0 OR change_live_count != 0 OR change_allocations != 0 OR change_allocated_bytes != 0"
 			" OR change_peak_bytes != 0)";
-	int status = tm_listing_run(d, o, &listing);
+	status = tm_listing_run(d, o, &listing);
+	sqlite3_free(with);
 	if (!status) status = tm_listing_also(d, o, &heaps);
 	if (!status && tm_database_integer(d,
 					   "SELECT 1 FROM main.scope_aggregate WHERE calls > 0 UNION SELECT 1 FROM before.scope_aggregate"

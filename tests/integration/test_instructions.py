@@ -20,9 +20,7 @@ ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG
 FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
 DEVICE_BLOCK, LOADED, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK, LISTED_ROW = 95000, 150000, 150, 4000, 7500, 60000
-PPROF_SAMPLE = 27000
-PPROF_SAMPLE, REPORT_STACK = 24000, 44000
-PPROF_SAMPLE, REPORT_STACK, CHECKED_STACK = 24000, 44000, 6500
+PPROF_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK = 24000, 44000, 6500, 30000
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
@@ -565,6 +563,12 @@ def windows_without_kept_stacks(t):
         cost = of_command(t, verb, db, "--from=10ms", "--to=12ms", "--format=csv") / blocks
         print(f"{verb}: {cost:.1f} instructions a block, at most {LISTED_BLOCK}")
         t.check(500 < cost <= LISTED_BLOCK, f"{verb} of a window takes {cost:.1f} instructions a block; at most {LISTED_BLOCK} are allowed")
+
+
+@test
+def changes_of_stacks(t):
+    """The stacks of each side are added up by the numbers of their sites, by a hash."""
+    a_site(t, COMPARED_STACK, "diff", t.path("big.db"))
 
 
 @test

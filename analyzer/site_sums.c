@@ -1,0 +1,78 @@
+/* site_sums.c - what call stacks sum up to at their sites, by a hash; see site_sums.h. */
+#include "site_sums.h"
+
+#include "../schema/array.h"
+#include "id_map.h"
+
+enum { HEAP, SITE, FIRST_SUM, COLUMNS = FIRST_SUM + 5 };
+
+struct sums {
+	int64_t heap, site; /* site 0: none */
+	int64_t values[COLUMNS - FIRST_SUM];
+};
+
+struct summing {
+	TM_ARRAY(struct sums) sites;
+	struct tm_id_map ids; /* heap, site -> index + 1 */
+};
+
+/* TM_SUMS_IN_SQL: out of memory, or a sum is too large. */
+static int take_stack(void *context, sqlite3_value **row) {
+	struct summing *s = context;
+	int64_t heap = sqlite3_value_int64(row[HEAP]), site = sqlite3_value_int64(row[SITE]);
+	uint64_t *index = tm_id_map_put(&s->ids, (uint64_t)heap, (uint64_t)site);
+	if (!index) return TM_SUMS_IN_SQL;
+	if (!*index) {
+		struct sums *added = tm_array_push(&s->sites);
+		*index = s->sites.count + !added; /* a value of 0 may not stay */
+		if (!added) return TM_SUMS_IN_SQL;
+		added->heap = heap;
+		added->site = site;
+	}
+	int64_t *values = s->sites.items[*index - 1].values;
+	for (int i = FIRST_SUM; i < COLUMNS; i++)
+		if (__builtin_add_overflow(values[i - FIRST_SUM], sqlite3_value_int64(row[i]), &values[i - FIRST_SUM]))
+			return TM_SUMS_IN_SQL;
+	return 0;
+}
+
+static bool fill(const struct summing *s, sqlite3_stmt *insert) {
+	for (size_t i = 0; i < s->sites.count; i++) {
+		const struct sums *site = &s->sites.items[i];
+		sqlite3_bind_int64(insert, 1 + HEAP, site->heap);
+		if (site->site) sqlite3_bind_int64(insert, 1 + SITE, site->site);
+		else sqlite3_bind_null(insert, 1 + SITE);
+		for (int k = FIRST_SUM; k < COLUMNS; k++) sqlite3_bind_int64(insert, 1 + k, site->values[k - FIRST_SUM]);
+		if (sqlite3_step(insert) != SQLITE_DONE) return false;
+		sqlite3_reset(insert);
+	}
+	return true;
+}
+
+static bool make_table(const struct summing *s, sqlite3 *db, const char *table) {
+	sqlite3_stmt *insert = NULL;
+	char *create = sqlite3_mprintf("CREATE TEMP TABLE %s(" TM_SITE_SUMS ")", table);
+	char *row = sqlite3_mprintf("INSERT INTO temp.%s VALUES(?,?,?,?,?,?,?)", table);
+	bool made = create && row && sqlite3_exec(db, create, NULL, NULL, NULL) == SQLITE_OK &&
+		    sqlite3_exec(db, "BEGIN", NULL, NULL, NULL) == SQLITE_OK;
+	bool filled = made && sqlite3_prepare_v2(db, row, -1, &insert, NULL) == SQLITE_OK && fill(s, insert);
+	sqlite3_finalize(insert);
+	if (made) sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+	sqlite3_free(create);
+	sqlite3_free(row);
+	return filled;
+}
+
+int tm_site_sums_make(const struct tm_database *d, const char *schema, const char *table) {
+	struct summing s = { 0 };
+	char *query = sqlite3_mprintf(
+		"SELECT tm_row(t.heap_id, s.site_frame_id, t.live_at_exit_bytes, t.live_at_exit_count, t.allocations,"
+		" t.allocated_bytes, t.peak_bytes) FROM %s.site_total AS t LEFT JOIN %s.stack AS s ON s.id = t.stack_id",
+		schema, schema);
+	int status = query ? tm_database_each(d, query, take_stack, &s) : TM_SUMS_IN_SQL;
+	if (!status && !make_table(&s, d->handle, table)) status = TM_SUMS_IN_SQL;
+	sqlite3_free(query);
+	tm_array_release(&s.sites);
+	tm_id_map_release(&s.ids);
+	return status;
+}
