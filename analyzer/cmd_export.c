@@ -111,6 +111,8 @@ int tm_cmd_export(int argc, char **argv) {
 	if (!status) status = tm_listing_check(&d, &o);
 	if (!status) status = tm_check_output(o.output, o.operands[1], d.path, o.force);
 	if (!status) status = tm_output_open(&out, o.output, o.gzip || forms[form].gzip || ends_in_gz(o.output), o.force);
+	/* One transaction for all that is asked: the file is locked and looked at once, not for each of a million names. */
+	if (!status) sqlite3_exec(d.handle, "BEGIN", NULL, NULL, NULL);
 	if (!status) status = tm_output_close(&out, forms[form].write(&d, &o, &out));
 	if (!status && forms[form].by_heap) say_heaps(&d, &o);
 	if (!status && forms[form].by_heap) say_estimates(&d, &o);

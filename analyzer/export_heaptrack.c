@@ -4,6 +4,8 @@
  * tree (instruction, node around it), `a` a kind of allocation (size and node), `+` and `-` an allocation and a free of such a kind, `c`
  * milliseconds, `R` resident pages. What a line refers to stands before it and is numbered in the order of the file, `a` from 0, the rest
  * from 1; 0 is none. heaptrack merges by the numbers of strings, so equal strings have one.
+ * Blocks are stored in the order in which they ended. What happened to them is put in order in memory, at 12 bytes an event: an event names what it
+ * allocates or frees, a size and a stack, of which there are few.
  * It knows one heap: ours are the root heaps, or the one that --heap names. Of a sampled trace, each block has the bytes that it stands for.
  */
 #include "export.h"
@@ -13,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "id_map.h"
+#include "../schema/array.h"
 #include "json_text.h"
 #include "scans.h"
 #include "stack_frames.h"
@@ -23,6 +25,10 @@
 #define FILE_VERSION 3
 #define HEAPTRACK_VERSION 0x010400 /* the first whose reader knows that version */
 #define PAGE_BYTES 4096
+#define FLUSH_BYTES 65536
+#define DIGIT_BITS 11
+#define FIRST_PLACES 1024u
+#define AHEAD 16 /* events whose values are fetched early */
 
 /* Where equal strings are known by: their place in the order of all. */
 struct string_numbers {
@@ -33,6 +39,25 @@ struct string_numbers {
 
 enum { NAMES, FILES, PATHS, STRING_KINDS };
 
+enum { FREE, ALLOCATION, SHORTEST_FREE, RSS, EVENT_KINDS }; /* in this order at equal times; the third: of a block of no lifetime */
+
+struct __attribute__((packed)) event {
+	int64_t ns;
+	uint32_t value; /* index */
+};
+
+/* What events allocate or free, or have resident. */
+struct value {
+	uint64_t bytes; /* or pages */
+	uint32_t stack;
+	uint32_t number; /* of its `a` line, 1 more; 0: not written yet */
+};
+
+struct events {
+	TM_ARRAY(struct event) list;
+	size_t next;
+};
+
 struct heaptrack {
 	const struct tm_database *d;
 	const struct tm_options *o;
@@ -40,9 +65,12 @@ struct heaptrack {
 	struct tm_stack_frames frames;
 	struct string_numbers strings[STRING_KINDS]; /* names and files by frame id, paths by module id */
 	uint32_t *nodes, *instructions;              /* by stack id, by frame id: numbers in the file, 0: not written yet */
-	uint32_t node_count, instruction_count, string_count;
-	struct tm_id_map kinds; /* (size, node) -> 1 + number */
-	uint64_t kind_count;
+	uint32_t node_count, instruction_count, string_count, kind_count;
+	TM_ARRAY(uint32_t) unnumbered; /* stacks, from the innermost outward */
+	struct events events[EVENT_KINDS];
+	TM_ARRAY(struct value) values;
+	uint32_t *places; /* 1 + index of a value, by a hash of it; 0: none. Power of two, NULL once all is read */
+	size_t place_mask;
 	sqlite3_stmt *frame_query;
 	struct tm_bytes line;
 	int64_t last_ms;
@@ -92,6 +120,15 @@ static int load(struct heaptrack *h) {
 		       &h->frame_query);
 }
 
+static void put_line(struct heaptrack *h, char kind, const uint64_t *numbers, size_t count) {
+	tm_put_raw(&h->line, &kind, 1);
+	for (size_t i = 0; i < count; i++) {
+		tm_put_raw(&h->line, " ", 1);
+		tm_put_hexadecimal(&h->line, numbers[i]);
+	}
+	tm_put_raw(&h->line, "\n", 1);
+}
+
 /* The number of the text in a column of frame_query; a line cannot hold an end of line, which becomes a space. */
 static uint32_t number_string(struct heaptrack *h, int kind, int64_t id, int column) {
 	struct string_numbers *s = &h->strings[kind];
@@ -112,8 +149,10 @@ static uint32_t number_instruction(struct heaptrack *h, uint32_t frame) {
 	if (sqlite3_step(h->frame_query) == SQLITE_ROW) {
 		uint32_t path = number_string(h, PATHS, sqlite3_column_int64(h->frame_query, 4), 2);
 		uint32_t name = number_string(h, NAMES, frame, 0), file = number_string(h, FILES, frame, 1);
-		tm_put_format(&h->line, "i %" PRIx64 " %x %x %x %x\n", (uint64_t)sqlite3_column_int64(h->frame_query, 5), path, name, file,
-			      (unsigned)sqlite3_column_int64(h->frame_query, 3));
+		put_line(h, 'i',
+			 (const uint64_t[]){ (uint64_t)sqlite3_column_int64(h->frame_query, 5), path, name, file,
+					     (unsigned)sqlite3_column_int64(h->frame_query, 3) },
+			 5);
 	} else {
 		tm_put_format(&h->line, "i 0 0\n");
 	}
@@ -122,90 +161,203 @@ static uint32_t number_instruction(struct heaptrack *h, uint32_t frame) {
 }
 
 static uint32_t number_node(struct heaptrack *h, uint32_t stack) {
-	size_t n = 0;
-	if (!stack || h->nodes[stack]) return stack ? h->nodes[stack] : 0;
-	h->status = tm_stack_frames_path(&h->frames, stack, &n);
-	while (!h->status && n--) {
-		uint32_t at = h->frames.path[n];
-		if (h->nodes[at]) continue;
-		uint32_t instruction = number_instruction(h, h->frames.frame[at]);
-		tm_put_format(&h->line, "t %x %x\n", instruction, h->nodes[h->frames.parent[at]]);
+	h->unnumbered.count = 0;
+	for (uint32_t at = stack; at && !h->nodes[at]; at = h->frames.parent[at]) {
+		uint32_t *place = tm_array_push(&h->unnumbered);
+		if (!place) return out_of_memory(h), 0;
+		*place = at;
+	}
+	for (size_t i = h->unnumbered.count; i-- > 0;) {
+		uint32_t at = h->unnumbered.items[i], instruction = number_instruction(h, h->frames.frame[at]);
+		put_line(h, 't', (const uint64_t[]){ instruction, h->nodes[h->frames.parent[at]] }, 2);
 		h->nodes[at] = ++h->node_count;
 	}
 	return h->nodes[stack];
 }
 
-static uint64_t number_kind(struct heaptrack *h, uint64_t size, uint32_t node) {
-	uint64_t *number = tm_id_map_put(&h->kinds, size, node);
-	if (!number) {
-		out_of_memory(h);
-		return 0;
+/* --- events in the order of time --- */
+
+/* Where the value stands, or where it belongs. */
+static uint32_t *place_of(const struct heaptrack *h, uint64_t bytes, uint32_t stack) {
+	uint64_t hash = (bytes ^ stack * 0xD6E8FEB86659FD93u) * 0x9E3779B97F4A7C15u;
+	for (size_t i = hash >> 32 ^ hash;; i++) {
+		uint32_t *place = &h->places[i & h->place_mask];
+		if (!*place) return place;
+		const struct value *value = &h->values.items[*place - 1];
+		if (value->bytes == bytes && value->stack == stack) return place;
 	}
-	if (*number) return *number - 1;
-	tm_put_format(&h->line, "a %" PRIx64 " %x\n", size, node);
-	*number = ++h->kind_count;
-	return *number - 1;
 }
 
-enum { EVENT_FREE, EVENT_ALLOCATION, EVENT_SHORTEST_FREE, EVENT_RSS }; /* in this order at equal times; the third: of a block of no lifetime */
+/* At most half of the places are taken. */
+static bool make_places(struct heaptrack *h) {
+	size_t count = h->places ? 2 * (h->place_mask + 1) : FIRST_PLACES;
+	free(h->places);
+	h->places = tm_table_new(count, sizeof(*h->places));
+	h->place_mask = count - 1;
+	if (!h->places) return false;
+	for (size_t i = 0; i < h->values.count; i++) *place_of(h, h->values.items[i].bytes, h->values.items[i].stack) = (uint32_t)i + 1;
+	return true;
+}
 
-/* Rows (ts_ns, event, bytes or pages, stack_id) in the order of time. */
-static char *compose_events(const struct tm_database *d, const struct tm_options *o) {
-	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	char process[80] = "";
-	const char *bytes = d->estimated ? "CAST(round(a.size_bytes * a.weight) AS INTEGER)" : "a.size_bytes";
-	if (o->process_given && o->process_is_rank) snprintf(process, sizeof(process), " AND p.rank = %" PRId64, o->process);
-	else if (o->process_given) snprintf(process, sizeof(process), " AND p.id = %" PRId64, o->process);
+/* 1 + the value's index, or 0: out of memory. */
+static uint32_t add_value(struct heaptrack *h, uint64_t bytes, uint32_t stack) {
+	if (2 * h->values.count >= h->place_mask && !make_places(h)) return 0;
+	uint32_t *place = place_of(h, bytes, stack);
+	if (*place) return *place;
+	struct value *value = h->values.count < UINT32_MAX ? tm_array_push(&h->values) : NULL;
+	if (!value) return 0;
+	*value = (struct value){ bytes, stack, 0 };
+	return *place = (uint32_t)h->values.count;
+}
+
+static bool push_event(struct heaptrack *h, int kind, int64_t ns, uint32_t value) {
+	struct event *event = value ? tm_array_push(&h->events[kind].list) : NULL;
+	if (event) *event = (struct event){ ns, value - 1 };
+	return event != NULL;
+}
+
+/* A block: when it was made and freed, its bytes and its stack. */
+static bool take_block(struct heaptrack *h, sqlite3_stmt *row) {
+	int64_t alloc_ns = sqlite3_column_int64(row, 0), free_ns = sqlite3_column_int64(row, 1);
+	uint32_t stack = tm_stack_frames_check(&h->frames, sqlite3_column_int64(row, 3));
+	uint32_t value = add_value(h, (uint64_t)sqlite3_column_int64(row, 2), stack);
+	if (!push_event(h, ALLOCATION, alloc_ns, value)) return false;
+	if (sqlite3_column_type(row, 1) == SQLITE_NULL) return true;
+	return push_event(h, free_ns == alloc_ns ? SHORTEST_FREE : FREE, free_ns, value);
+}
+
+/* A sample: when, and how many pages were resident. */
+static bool take_sample(struct heaptrack *h, sqlite3_stmt *row) {
+	return push_event(h, RSS, sqlite3_column_int64(row, 0), add_value(h, (uint64_t)sqlite3_column_int64(row, 1), 0));
+}
+
+/* Calls take for each row; frees sql. */
+static void read_rows(struct heaptrack *h, char *sql, bool (*take)(struct heaptrack *h, sqlite3_stmt *row)) {
+	sqlite3_stmt *row = NULL;
+	int step = SQLITE_DONE;
+	if (!h->status) h->status = sql ? tm_database_prepare(h->d, sql, &row) : out_of_memory(h);
+	while (!h->status && (step = sqlite3_step(row)) == SQLITE_ROW)
+		if (!take(h, row)) out_of_memory(h);
+	if (!h->status && step != SQLITE_DONE) h->status = tm_fail("cannot read '%s': %s", h->d->path, sqlite3_errmsg(h->d->handle));
+	sqlite3_finalize(row);
+	sqlite3_free(sql);
+}
+
+static char *compose_blocks(const struct heaptrack *h, const char *process) {
+	const struct tm_options *o = h->o;
+	sqlite3_str *sql = sqlite3_str_new(h->d->handle);
 	sqlite3_str_appendall(sql, "WITH ");
 	tm_sql_instants(sql, o, NULL);
 	sqlite3_str_appendf(sql,
-			    ",\nchosen AS MATERIALIZED (\n  SELECT a.alloc_ns, a.free_ns, %s AS bytes, a.stack_id FROM allocation AS a\n"
-			    "  JOIN instant AS i ON i.heap_id = a.heap_id JOIN heap AS h ON h.id = a.heap_id JOIN process AS p ON p.id = h.process_id\n"
-			    "  WHERE %s%s",
-			    bytes, o->heap ? "true" : tm_sql_default_heaps(d, o), process);
+			    ",\nchosen AS MATERIALIZED (\n  SELECT i.* FROM instant AS i JOIN heap AS h ON h.id = i.heap_id\n"
+			    "  JOIN process AS p ON p.id = i.process_id WHERE %s%s",
+			    o->heap ? "true" : tm_sql_default_heaps(h->d, o), process);
 	if (o->heap) sqlite3_str_appendf(sql, " AND h.name = %Q", o->heap);
+	sqlite3_str_appendf(
+		sql,
+		")\nSELECT a.alloc_ns, a.free_ns, %s, a.stack_id\nFROM allocation AS a CROSS JOIN chosen AS i ON i.heap_id = a.heap_id WHERE true",
+		h->d->estimated ? "CAST(round(a.size_bytes * a.weight) AS INTEGER)" : "a.size_bytes");
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
-	sqlite3_str_appendf(sql,
-			    ")\nSELECT alloc_ns AS ts_ns, %d AS event, bytes, stack_id FROM chosen\nUNION ALL\n"
-			    "SELECT free_ns, CASE free_ns WHEN alloc_ns THEN %d ELSE %d END, bytes, stack_id FROM chosen WHERE free_ns IS NOT NULL\n"
-			    "UNION ALL\nSELECT s.ts_ns, %d, s.value / %d, 0 FROM sample AS s JOIN process AS p ON p.id = s.process_id\n"
-			    "WHERE s.name = 'rss'%s AND s.process_id = (SELECT process_id FROM sample WHERE name = 'rss' GROUP BY process_id\n"
-			    "  ORDER BY max(value) DESC LIMIT 1)\n"
-			    "ORDER BY ts_ns, event",
-			    EVENT_ALLOCATION, EVENT_SHORTEST_FREE, EVENT_FREE, EVENT_RSS, PAGE_BYTES, process);
 	return sqlite3_str_finish(sql);
+}
+
+static char *compose_samples(const char *process) {
+	return sqlite3_mprintf(
+		"SELECT s.ts_ns, s.value / %d FROM sample AS s JOIN process AS p ON p.id = s.process_id\n"
+		"WHERE s.name = 'rss'%s AND s.process_id = (SELECT process_id FROM sample WHERE name = 'rss' GROUP BY process_id\n"
+		"  ORDER BY max(value) DESC LIMIT 1) ORDER BY s.ts_ns",
+		PAGE_BYTES, process);
+}
+
+static void read_events(struct heaptrack *h) {
+	char process[80] = "";
+	if (h->o->process_given && h->o->process_is_rank) snprintf(process, sizeof(process), " AND p.rank = %" PRId64, h->o->process);
+	else if (h->o->process_given) snprintf(process, sizeof(process), " AND p.id = %" PRId64, h->o->process);
+	read_rows(h, compose_blocks(h, process), take_block);
+	read_rows(h, compose_samples(process), take_sample);
+	free(h->places);
+	h->places = NULL;
+}
+
+/* By time, those of one time in the order in which they were read: digit by digit, from the lowest one on. */
+static bool sort_events(struct events *events) {
+	size_t n = events->list.count;
+	bool is_sorted = true;
+	int64_t lowest = INT64_MAX, highest = INT64_MIN;
+	for (size_t i = 0; i < n; i++) {
+		int64_t ns = events->list.items[i].ns;
+		if (ns < highest) is_sorted = false;
+		if (ns > highest) highest = ns;
+		if (ns < lowest) lowest = ns;
+	}
+	struct event *other = is_sorted ? NULL : malloc(n * sizeof(*other));
+	if (!other) return is_sorted;
+	uint64_t span = (uint64_t)highest - (uint64_t)lowest;
+	for (unsigned shift = 0; shift < 64 && span >> shift; shift += DIGIT_BITS) {
+		size_t starts[1 << DIGIT_BITS] = { 0 }, start = 0;
+		struct event *items = events->list.items;
+#define DIGIT(event) (((uint64_t)(event).ns - (uint64_t)lowest) >> shift & ((1 << DIGIT_BITS) - 1))
+		for (size_t i = 0; i < n; i++) starts[DIGIT(items[i])]++;
+		for (size_t i = 0; i < 1 << DIGIT_BITS; i++) {
+			size_t count = starts[i];
+			starts[i] = start;
+			start += count;
+		}
+		for (size_t i = 0; i < n; i++) other[starts[DIGIT(items[i])]++] = items[i];
+#undef DIGIT
+		events->list.items = other;
+		events->list.capacity = n;
+		other = items;
+	}
+	free(other);
+	return true;
+}
+
+/* The kind of the event that comes next, or EVENT_KINDS: there is none. */
+static int next_kind(const struct heaptrack *h) {
+	int next = EVENT_KINDS;
+	int64_t ns = 0;
+	for (int kind = 0; kind < EVENT_KINDS; kind++) {
+		const struct events *e = &h->events[kind];
+		if (e->next == e->list.count || (next < EVENT_KINDS && e->list.items[e->next].ns >= ns)) continue;
+		next = kind;
+		ns = e->list.items[e->next].ns;
+	}
+	return next;
+}
+
+/* --- lines --- */
+
+static uint32_t number_value(struct heaptrack *h, struct value *value) {
+	if (value->number) return value->number - 1;
+	uint32_t node = number_node(h, value->stack);
+	put_line(h, 'a', (const uint64_t[]){ value->bytes, node }, 2);
+	value->number = ++h->kind_count;
+	return value->number - 1;
 }
 
 static void put_time(struct heaptrack *h, int64_t ns) {
 	if (ns / 1000000 == h->last_ms) return;
 	h->last_ms = ns / 1000000;
-	tm_put_format(&h->line, "c %" PRIx64 "\n", (uint64_t)h->last_ms);
+	put_line(h, 'c', (const uint64_t[]){ (uint64_t)h->last_ms }, 1);
 }
 
 static void write_events(struct heaptrack *h) {
-	sqlite3_stmt *statement = NULL;
-	int step = SQLITE_DONE;
-	char *query = compose_events(h->d, h->o);
-	h->status = query ? tm_database_prepare(h->d, query, &statement) : out_of_memory(h);
-	while (!h->status && !h->out->failed && (step = sqlite3_step(statement)) == SQLITE_ROW) {
-		int event = sqlite3_column_int(statement, 1);
-		uint64_t value = (uint64_t)sqlite3_column_int64(statement, 2);
-		put_time(h, sqlite3_column_int64(statement, 0));
-		if (event == EVENT_RSS) {
-			tm_put_format(&h->line, "R %" PRIx64 "\n", value);
-		} else {
-			uint32_t node = number_node(h, tm_stack_frames_check(&h->frames, sqlite3_column_int64(statement, 3)));
-			uint64_t kind = number_kind(h, value, node);
-			tm_put_format(&h->line, "%c %" PRIx64 "\n", event == EVENT_ALLOCATION ? '+' : '-', kind);
-		}
-		tm_output_flush(h->out, &h->line);
+	int kind;
+	for (kind = 0; kind < EVENT_KINDS && !h->status; kind++)
+		if (!sort_events(&h->events[kind])) out_of_memory(h);
+	while (!h->status && !h->out->failed && (kind = next_kind(h)) < EVENT_KINDS) {
+		struct events *e = &h->events[kind];
+		struct event event = e->list.items[e->next++];
+		if (e->next + AHEAD < e->list.count) __builtin_prefetch(&h->values.items[e->list.items[e->next + AHEAD].value]);
+		struct value *value = &h->values.items[event.value];
+		put_time(h, event.ns);
+		if (kind == RSS) put_line(h, 'R', &value->bytes, 1);
+		else put_line(h, kind == ALLOCATION ? '+' : '-', (const uint64_t[]){ number_value(h, value) }, 1);
+		if (h->line.size >= FLUSH_BYTES) tm_output_flush(h->out, &h->line);
 	}
-	if (!h->status && !h->out->failed && step != SQLITE_DONE)
-		h->status = tm_fail("cannot read '%s': %s", h->d->path, sqlite3_errmsg(h->d->handle));
 	put_time(h, tm_database_integer(h->d, "SELECT max(end_ns) FROM process", 0));
 	tm_output_flush(h->out, &h->line);
-	sqlite3_finalize(statement);
-	sqlite3_free(query);
 }
 
 static void write_header(struct heaptrack *h) {
@@ -221,6 +373,7 @@ int tm_export_heaptrack(const struct tm_database *d, const struct tm_options *o,
 	struct heaptrack h = { .d = d, .o = o, .out = out };
 	if (!load(&h)) {
 		write_header(&h);
+		read_events(&h);
 		write_events(&h);
 	}
 	sqlite3_finalize(h.frame_query);
@@ -230,7 +383,10 @@ int tm_export_heaptrack(const struct tm_database *d, const struct tm_options *o,
 	}
 	free(h.nodes);
 	free(h.instructions);
-	tm_id_map_release(&h.kinds);
+	for (int kind = 0; kind < EVENT_KINDS; kind++) tm_array_release(&h.events[kind].list);
+	tm_array_release(&h.values);
+	tm_array_release(&h.unnumbered);
+	free(h.places);
 	tm_bytes_release(&h.line);
 	tm_stack_frames_release(&h.frames);
 	return h.status;

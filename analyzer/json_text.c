@@ -17,6 +17,25 @@ void tm_put_format(struct tm_bytes *out, const char *format, ...) {
 	if (n > 0) tm_put_raw(out, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
 }
 
+static void put_digits(struct tm_bytes *out, uint64_t number, unsigned base, bool negative) {
+	char digits[21], *end = digits + sizeof digits, *first = end;
+	if (base == 10)
+		for (; number >= 10; number /= 10) *--first = (char)('0' + number % 10);
+	else
+		for (; number >= 16; number /= 16) *--first = "0123456789abcdef"[number % 16];
+	*--first = "0123456789abcdef"[number];
+	if (negative) *--first = '-';
+	tm_put_raw(out, first, (size_t)(end - first));
+}
+
+void tm_put_integer(struct tm_bytes *out, int64_t number) {
+	put_digits(out, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, 10, number < 0);
+}
+
+void tm_put_hexadecimal(struct tm_bytes *out, uint64_t number) {
+	put_digits(out, number, 16, false);
+}
+
 static const char *short_escape(uint32_t c) {
 	switch (c) {
 	case '"': return "\\\"";

@@ -8,7 +8,7 @@ import re
 import sys
 
 from tidemark_test import main, test
-from trace_writer import Trace, malloc
+from trace_writer import Trace, free, malloc
 
 
 @test
@@ -52,6 +52,55 @@ def folded_lines_are_merged_and_sorted(t):
     t.check(len(expected) > 100 and expected[0][0] == "[no stack]", f"{len(expected)} lines, the first one of no stack")
     with open(out, encoding="utf-8") as file:
         t.equal(file.read().split("\n"), [f"{text} {size}" for text, size in expected] + [""], "lines")
+
+
+@test
+def heaptrack_events_are_in_the_order_of_time(t):
+    """Two processes at once, in whose traces blocks end in an order of their own, many at one instant: what ends goes first, then what is made, then what lives for no
+    time; of one kind the block comes first that the database has first."""
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    dice = random.Random(seed)
+    trace = Trace()
+    for process in (1, 2):
+        trace.process(process, pid=100 + process, parent=process - 1)
+        trace.thread(process, process=process)
+        events, live, ns = [], [], 0
+        for i in range(1500):
+            ns += dice.choice((0, 0, 0, 1, 1000, 700_000))
+            if live and dice.random() < 0.45:
+                events.append(free(ns, live.pop(dice.randrange(len(live)))))
+            else:
+                live.append(0x10000 + 64 * i)
+                events.append(malloc(ns, live[-1], dice.randrange(1, 9), trace.stack("main", dice.choice("abc"))))
+        trace.events(process, events)
+    for process in (1, 2):
+        trace.exit(process, 10 ** 10 + process)
+        trace.end(process, 2 * 10 ** 10 + process)
+    db = t.imported(trace.save(t.path("random.tmk")))
+    t.ask("export", "heaptrack", db.path, "-o", t.path("random.heaptrack"))
+    kinds, nodes, instructions, strings, got, ms = [], [None], [None], [None], [], 0
+    with open(t.path("random.heaptrack"), encoding="utf-8") as file:
+        for letter, _, rest in (line.rstrip("\n").partition(" ") for line in file):
+            numbers = [int(word, 16) for word in rest.split()] if letter in "tia+-c" else []
+            if letter == "s":
+                strings.append(rest.split(" ", 1)[1])
+            elif letter == "i":
+                instructions.append(strings[numbers[2]])
+            elif letter == "t":
+                nodes.append(instructions[numbers[0]])
+            elif letter == "a":
+                kinds.append((numbers[0], nodes[numbers[1]]))
+            elif letter == "c":
+                ms = numbers[0]
+            elif letter in "+-":
+                got.append((ms, letter, *kinds[numbers[0]]))
+    blocks = db.rows("select a.id, alloc_ns, free_ns, size_bytes, function from allocation as a join stack as s on s.id = stack_id join frame as f on f.id = frame_id")
+    expected = [(ns, 1, number, "+", size, name) for number, ns, _, size, name in blocks]
+    expected += [(end, 2 * (end == ns), number, "-", size, name) for number, ns, end, size, name in blocks if end is not None]
+    expected.sort()
+    t.check(len(expected) > 2500 and len({event[:2] for event in expected}) < len(expected) - 500, "too few events at one instant")
+    t.equal(got, [(ns // 1_000_000, *event) for ns, _, _, *event in expected], "events")
 
 
 def events_of(t, *programs, **how):

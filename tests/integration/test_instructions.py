@@ -21,6 +21,7 @@ FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as F
 FRAMED = ("-fno-omit-frame-pointer",)
 DEVICE_BLOCK, LOADED, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK, LISTED_ROW = 95000, 150000, 150, 4000, 7500, 60000
 PPROF_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK = 24000, 44000, 6500, 30000
+EXPORTED_STACK = {"heaptrack": 25000}
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
 
@@ -608,6 +609,20 @@ def tables_of_live_stacks(t):
         cost = of_command(t, *question) / rows
         print(f"{question[0]}: {cost:.1f} instructions a row, at most {LISTED_ROW}")
         t.check(100 < cost <= LISTED_ROW, f"{question} takes {cost:.1f} instructions a row; at most {LISTED_ROW} are allowed")
+
+
+@test
+def exports_of_many_stacks(t):
+    """Nothing is sorted that is stored in order, and events are sorted as numbers."""
+    db = big_database(t, 60000, 20000, 60000, 3)
+    base = sqlite3.connect(db)
+    stacks = base.execute("SELECT count(*) FROM site_total").fetchone()[0]
+    base.close()
+    t.check(stacks > 10000, f"{stacks} stacks")
+    for form, limit in EXPORTED_STACK.items():
+        cost = of_command(t, "export", form, db, "-o", t.path(form)) / stacks
+        print(f"{form}: {cost:.1f} instructions a stack, at most {limit}")
+        t.check(500 < cost <= limit, f"export {form} takes {cost:.1f} instructions a stack; at most {limit} are allowed")
 
 
 @test
