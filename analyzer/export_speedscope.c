@@ -34,56 +34,83 @@ struct speedscope {
 	uint32_t *numbers; /* of frames in the file, 1 more; 0: not met yet. By frame id */
 	uint32_t *met;     /* frame ids, by number */
 	uint32_t frame_count;
-	struct tm_bytes text, weights;
+	int64_t *bytes;             /* of the profile that is being written, by stack id */
+	struct tm_bytes text, list; /* list: the numbers of the last stack's frames, each with a comma */
 	int status;
 };
 
+static int fail(const struct speedscope *s, const char *why) {
+	return tm_fail("cannot read '%s': %s", s->d->path, why);
+}
+
+/* Adds the bytes of a profile up by stack; *total: of all. */
+static int read_values(struct speedscope *s, enum tm_export_value value, int64_t *total) {
+	sqlite3_str *sql = sqlite3_str_new(s->d->handle);
+	sqlite3_stmt *row = NULL;
+	int step = SQLITE_DONE;
+	memset(s->bytes, 0, (size_t)s->frames.stack_count * sizeof(*s->bytes));
+	tm_sql_stack_values(sql, s->d, s->o, value);
+	sqlite3_str_appendall(sql, "SELECT stack_id, bytes FROM by_stack WHERE bytes > 0");
+	char *query = sqlite3_str_finish(sql);
+	int status = tm_database_prepare(s->d, query, &row);
+	while (!status && (step = sqlite3_step(row)) == SQLITE_ROW) {
+		int64_t *sum = &s->bytes[tm_stack_frames_check(&s->frames, sqlite3_column_int64(row, 0))],
+			bytes = sqlite3_column_int64(row, 1);
+		if (__builtin_add_overflow(*total, bytes, total)) status = fail(s, "integer overflow");
+		else *sum += bytes;
+	}
+	if (!status && step != SQLITE_DONE) status = fail(s, sqlite3_errmsg(s->d->handle));
+	sqlite3_finalize(row);
+	sqlite3_free(query);
+	return status;
+}
+
 /* Writes the stack as a list of frames, which it numbers as they are met. */
 static void put_sample(struct speedscope *s, uint32_t stack) {
-	size_t n = 0;
-	s->status = tm_stack_frames_path(&s->frames, stack, &n);
-	tm_put_raw(&s->text, "[", 1);
-	while (n--) {
-		uint32_t frame = s->frames.frame[s->frames.path[n]];
+	struct tm_bytes *list = &s->list;
+	size_t kept = 0;
+	s->status = tm_stack_frames_enter(&s->frames, stack, &kept);
+	if (s->status) return;
+	list->size = tm_stack_frames_text_end(&s->frames, kept);
+	for (size_t i = kept; i < s->frames.path.count; i++) {
+		uint32_t frame = s->frames.frame[s->frames.path.items[i].stack];
 		if (!s->numbers[frame]) {
 			s->met[s->frame_count] = frame;
 			s->numbers[frame] = ++s->frame_count;
 		}
-		tm_put_format(&s->text, "%u%s", s->numbers[frame] - 1, n ? "," : "");
+		tm_put_integer(list, s->numbers[frame] - 1);
+		tm_put_raw(list, ",", 1);
+		s->frames.path.items[i].text_end = list->size;
 	}
+	tm_put_raw(&s->text, "[", 1);
+	tm_put_raw(&s->text, list->data, list->size ? list->size - 1 : 0);
 	tm_put_raw(&s->text, "]", 1);
+	s->text.failed |= list->failed;
+}
+
+/* The stacks, or what each of them is worth. */
+static void write_list(struct speedscope *s, bool is_weights) {
+	bool first = true;
+	for (int64_t stack = 0; !s->status && !s->out->failed && stack < s->frames.stack_count; stack++) {
+		if (!s->bytes[stack]) continue;
+		if (!first) tm_put_raw(&s->text, ",", 1);
+		first = false;
+		if (is_weights) tm_put_integer(&s->text, s->bytes[stack]);
+		else put_sample(s, (uint32_t)stack);
+		tm_output_flush(s->out, &s->text);
+	}
 }
 
 static void write_profile(struct speedscope *s, size_t index) {
-	sqlite3_str *sql = sqlite3_str_new(s->d->handle);
-	sqlite3_stmt *statement = NULL;
 	int64_t total = 0;
-	int step = SQLITE_DONE;
-	bool first = true;
-	tm_sql_stack_values(sql, s->d, s->o, profiles[index].value);
-	sqlite3_str_appendall(sql, "SELECT stack_id, sum(bytes) FROM by_stack WHERE bytes > 0 GROUP BY stack_id");
-	char *query = sqlite3_str_finish(sql);
-	s->status = tm_database_prepare(s->d, query, &statement);
-	tm_put_format(&s->text, "%s\n{\"type\":\"sampled\",\"name\":\"%s%s\",\"unit\":\"bytes\",\"startValue\":0,\"samples\":[", index ? "," : "",
-		      profiles[index].title, s->d->estimated ? " (estimated)" : "");
-	tm_bytes_clear(&s->weights);
-	while (!s->status && !s->out->failed && (step = sqlite3_step(statement)) == SQLITE_ROW) {
-		if (!first) tm_put_raw(&s->text, ",", 1);
-		put_sample(s, tm_stack_frames_check(&s->frames, sqlite3_column_int64(statement, 0)));
-		total += sqlite3_column_int64(statement, 1);
-		tm_put_format(&s->weights, "%s%lld", first ? "" : ",", (long long)sqlite3_column_int64(statement, 1));
-		tm_output_flush(s->out, &s->text);
-		first = false;
-	}
-	if (!s->status && !s->out->failed && step != SQLITE_DONE)
-		s->status = tm_fail("cannot read '%s': %s", s->d->path, sqlite3_errmsg(s->d->handle));
+	s->status = read_values(s, profiles[index].value, &total);
+	tm_put_format(&s->text, "%s\n{\"type\":\"sampled\",\"name\":\"%s%s\",\"unit\":\"bytes\",\"startValue\":0,\"samples\":[",
+		      index ? "," : "", profiles[index].title, s->d->estimated ? " (estimated)" : "");
+	write_list(s, false);
 	tm_put_format(&s->text, "],\"weights\":[");
-	tm_output_flush(s->out, &s->text);
-	tm_output_flush(s->out, &s->weights);
+	write_list(s, true);
 	tm_put_format(&s->text, "],\"endValue\":%lld}", (long long)total);
 	tm_output_flush(s->out, &s->text);
-	sqlite3_finalize(statement);
-	sqlite3_free(query);
 }
 
 static void write_frames(struct speedscope *s) {
@@ -135,13 +162,15 @@ int tm_export_speedscope(const struct tm_database *d, const struct tm_options *o
 	if (!s.status) {
 		s.numbers = calloc((size_t)s.frames.frame_count, sizeof(*s.numbers));
 		s.met = calloc((size_t)s.frames.frame_count, sizeof(*s.met));
-		if (!s.numbers || !s.met) s.status = tm_fail("cannot export '%s': out of memory", d->path);
+		s.bytes = calloc((size_t)s.frames.stack_count, sizeof(*s.bytes));
+		if (!s.numbers || !s.met || !s.bytes) s.status = tm_fail("cannot export '%s': out of memory", d->path);
 		else write_all(&s);
 	}
 	free(s.numbers);
 	free(s.met);
+	free(s.bytes);
 	tm_bytes_release(&s.text);
-	tm_bytes_release(&s.weights);
+	tm_bytes_release(&s.list);
 	tm_stack_frames_release(&s.frames);
 	return s.status;
 }

@@ -127,7 +127,7 @@ static void put_hex(struct tm_bytes *out, const unsigned char *data, size_t n) {
 
 static void put_json_value(struct tm_bytes *row, sqlite3_stmt *statement, int column) {
 	switch (sqlite3_column_type(statement, column)) {
-	case SQLITE_INTEGER: tm_put_format(row, "%lld", (long long)sqlite3_column_int64(statement, column)); break;
+	case SQLITE_INTEGER: tm_put_integer(row, sqlite3_column_int64(statement, column)); break;
 	case SQLITE_FLOAT: tm_json_double(row, sqlite3_column_double(statement, column)); break;
 	case SQLITE_TEXT: {
 		const char *text = (const char *)sqlite3_column_text(statement, column);
@@ -177,11 +177,14 @@ int tm_render_json(sqlite3_stmt *statement, uint64_t *rows) {
 }
 
 /* A field of RFC 4180. CSV has no escapes: control characters that are no white space become U+FFFD, as bad bytes do. */
-static void put_csv_text(struct tm_bytes *row, const char *text, size_t n) {
+bool tm_csv_text(struct tm_bytes *row, const char *text, size_t n) {
 	const char *end = text + n;
-	bool quoted = n == 0 || memchr(text, '"', n) || memchr(text, ',', n) || memchr(text, '\n', n) || memchr(text, '\r', n);
-	if (quoted) tm_put_raw(row, "\"", 1);
+	bool quoted = n && (memchr(text, '"', n) || memchr(text, ',', n) || memchr(text, '\n', n) || memchr(text, '\r', n));
 	while (text < end) {
+		const char *plain = text;
+		while (text < end && *text >= 0x20 && *text < 0x7F && *text != '"') text++;
+		tm_put_raw(row, plain, (size_t)(text - plain));
+		if (text == end) break;
 		uint32_t c;
 		size_t length = tm_utf8_next(text, end, &c);
 		bool is_control = (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || (c >= 0x7F && c < 0xA0);
@@ -190,7 +193,19 @@ static void put_csv_text(struct tm_bytes *row, const char *text, size_t n) {
 		else tm_put_raw(row, text, length);
 		text += length;
 	}
-	if (quoted) tm_put_raw(row, "\"", 1);
+	return quoted;
+}
+
+/* An empty text has quotation marks, as it is no NULL. They stand before what needs them is known, and are taken back. */
+static void put_csv_text(struct tm_bytes *row, const char *text, size_t n) {
+	size_t start = row->size;
+	tm_put_raw(row, "\"", 1);
+	if (tm_csv_text(row, text, n) || !n) {
+		tm_put_raw(row, "\"", 1);
+	} else if (!row->failed) {
+		row->size--;
+		memmove(row->data + start, row->data + start + 1, row->size - start);
+	}
 }
 
 static void put_csv_value(struct tm_bytes *row, sqlite3_stmt *statement, int column) {
@@ -198,6 +213,8 @@ static void put_csv_value(struct tm_bytes *row, sqlite3_stmt *statement, int col
 	if (type == SQLITE_NULL) return;
 	if (type == SQLITE_BLOB) {
 		put_hex(row, sqlite3_column_blob(statement, column), (size_t)sqlite3_column_bytes(statement, column));
+	} else if (type == SQLITE_INTEGER) {
+		tm_put_integer(row, sqlite3_column_int64(statement, column));
 	} else if (type == SQLITE_FLOAT && isfinite(sqlite3_column_double(statement, column))) {
 		tm_json_double(row, sqlite3_column_double(statement, column));
 	} else { /* SQLite's words for infinity are Inf and -Inf, which readers of CSV know */
@@ -216,22 +233,21 @@ void tm_csv_header(struct tm_bytes *row, sqlite3_stmt *statement) {
 	tm_put_raw(row, "\n", 1);
 }
 
-void tm_csv_row(struct tm_bytes *row, sqlite3_stmt *statement) {
-	int columns = sqlite3_column_count(statement);
+void tm_csv_values(struct tm_bytes *row, sqlite3_stmt *statement, int columns) {
 	for (int i = 0; i < columns; i++) {
 		if (i) tm_put_raw(row, ",", 1);
 		put_csv_value(row, statement, i);
 	}
-	tm_put_raw(row, "\n", 1);
 }
 
 int tm_render_csv_rows(sqlite3_stmt *statement, bool with_header, uint64_t *rows) {
 	struct tm_bytes row = TM_BYTES_INIT;
-	int step = SQLITE_DONE;
+	int step = SQLITE_DONE, columns = sqlite3_column_count(statement);
 	if (with_header) tm_csv_header(&row, statement);
 	int rc = flush_row(&row);
 	for (; !rc && (step = sqlite3_step(statement)) == SQLITE_ROW; ++*rows) {
-		tm_csv_row(&row, statement);
+		tm_csv_values(&row, statement, columns);
+		tm_put_raw(&row, "\n", 1);
 		rc = flush_row(&row);
 	}
 	tm_bytes_release(&row);

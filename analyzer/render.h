@@ -46,9 +46,11 @@ int tm_render_json_rows(sqlite3_stmt *statement, uint64_t *rows);
 int tm_render_json_end(uint64_t rows);
 int tm_render_csv_rows(sqlite3_stmt *statement, bool with_header, uint64_t *rows);
 
-/* Appends the line of names, or the current row, as CSV. */
+/* Appends the line of names, or the first values of the current row, as CSV. */
 void tm_csv_header(struct tm_bytes *row, sqlite3_stmt *statement);
-void tm_csv_row(struct tm_bytes *row, sqlite3_stmt *statement);
+void tm_csv_values(struct tm_bytes *row, sqlite3_stmt *statement, int columns);
+/* Appends what stands between the quotation marks of a field; true: it needs them. */
+bool tm_csv_text(struct tm_bytes *row, const char *text, size_t n);
 
 /* Appends a value of a column of this name as tables show it: with units, made harmless for the terminal. */
 void tm_render_value(struct tm_bytes *out, sqlite3_stmt *statement, int column, const char *name);

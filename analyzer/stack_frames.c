@@ -9,16 +9,6 @@
 
 #define ID_LIMIT (INT64_C(1) << 32)
 
-int tm_stack_frames_examine(const struct tm_database *d) {
-	sqlite3_stmt *statement;
-	int status = tm_database_prepare(d, "SELECT id, parent_id FROM stack WHERE id > 0 AND parent_id >= id LIMIT 1", &statement);
-	if (!status && sqlite3_step(statement) == SQLITE_ROW)
-		status = tm_fail("cannot read '%s': stack %lld is damaged (its parent is %lld)", d->path,
-				 (long long)sqlite3_column_int64(statement, 0), (long long)sqlite3_column_int64(statement, 1));
-	sqlite3_finalize(statement);
-	return status;
-}
-
 struct reading {
 	struct tm_stack_frames *tree;
 	const struct tm_database *d;
@@ -51,16 +41,25 @@ int tm_stack_frames_load(struct tm_stack_frames *tree, const struct tm_database 
 	return tm_database_each(d, "SELECT tm_row(id, parent_id, frame_id) FROM stack WHERE id > 0", take_stack, &r);
 }
 
-int tm_stack_frames_path(struct tm_stack_frames *tree, uint32_t stack, size_t *n) {
-	for (*n = 0; stack; stack = tree->parent[stack]) {
-		if (*n == tree->path_room) {
-			size_t room = tree->path_room ? 2 * tree->path_room : 256;
-			uint32_t *path = realloc(tree->path, room * sizeof(*path));
-			if (!path) return tm_fail("cannot export: out of memory for a stack of %zu frames", *n);
-			tree->path = path;
-			tree->path_room = room;
-		}
-		tree->path[(*n)++] = stack;
+static int no_memory(size_t steps) {
+	return tm_fail("cannot export: out of memory for a stack of %zu frames", steps);
+}
+
+int tm_stack_frames_enter(struct tm_stack_frames *tree, uint32_t stack, size_t *kept) {
+	size_t steps = 0;
+	uint32_t common = stack;
+	if (!tree->place) tree->place = calloc((size_t)tree->stack_count, sizeof(*tree->place));
+	if (!tree->place) return no_memory(0);
+	while (common && (tree->place[common] >= tree->path.count || tree->path.items[tree->place[common]].stack != common)) {
+		common = tree->parent[common];
+		steps++;
+	}
+	*kept = common ? tree->place[common] + (size_t)1 : 0;
+	for (tree->path.count = *kept; tree->path.count < *kept + steps;)
+		if (!tm_array_push(&tree->path)) return no_memory(*kept + steps);
+	for (size_t i = *kept + steps; i-- > *kept; stack = tree->parent[stack]) {
+		tree->path.items[i] = (struct tm_stack_step){ stack, 0 };
+		tree->place[stack] = (uint32_t)i;
 	}
 	return 0;
 }
@@ -69,6 +68,7 @@ void tm_stack_frames_release(struct tm_stack_frames *tree) {
 	free(tree->parent);
 	free(tree->frame);
 	free(tree->is_used);
-	free(tree->path);
+	free(tree->place);
+	tm_array_release(&tree->path);
 	*tree = (struct tm_stack_frames){ 0 };
 }

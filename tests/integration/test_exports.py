@@ -55,6 +55,33 @@ def folded_lines_are_merged_and_sorted(t):
 
 
 @test
+def stacks_of_csv_share_their_beginnings(t):
+    """Random stacks, most of which begin as another one, of names that need quotation marks and that need none, against the texts that SQL puts together."""
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    dice = random.Random(seed)
+    trace = Trace()
+    trace.process(1, pid=101)
+    trace.thread(1, process=1)
+    stacks = [[]]
+    for _ in range(300):
+        outer = dice.choice(stacks)
+        stacks.append(outer[:dice.randrange(len(outer) + 1)] + [dice.choice(("a", "b,c", 'd"e', "f\ng", "h i", "\u00e9", "x;y")) for _ in range(dice.randrange(4))])
+    dice.shuffle(stacks)
+    trace.events(1, [malloc(1000 + i, 0x10000 + 64 * i, 8, trace.stack(*stack) if stack else 0) for i, stack in enumerate(stacks)])
+    trace.exit(1, 5000)
+    trace.end(1, 6000)
+    db = t.imported(trace.save(t.path("random.tmk")))
+    for view, key in (("allocation", "id"), ("site", "stack_id"), ("stack_text", "stack_id")):
+        t.ask("export", "csv", db.path, "-o", t.path("random.csv"), "--force", f"--view={view}")
+        with open(t.path("random.csv"), encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        expected = db.rows(f"select v.{key}, t.text from {view} as v join stack_text as t using (stack_id) order by 1")
+        t.check(len(expected) > 50, f"{view} has {len(expected)} rows")
+        t.equal(sorted((int(row[key]), row.get("stack", row.get("text"))) for row in rows), expected, view)
+
+
+@test
 def heaptrack_events_are_in_the_order_of_time(t):
     """Two processes at once, in whose traces blocks end in an order of their own, many at one instant: what ends goes first, then what is made, then what lives for no
     time; of one kind the block comes first that the database has first."""
