@@ -89,7 +89,7 @@ static int run_text(const struct tm_database *d, const struct tm_options *o, con
 		if (!statement) continue; /* white space or a comment */
 		status = tm_render(statement, &plan, &rows);
 		sqlite3_finalize(statement);
-		if (!status && o->format == TM_FORMAT_TABLE && !rows) printf("no rows\n");
+		if (!status && o->format == TM_FORMAT_TABLE && !rows) tm_write_output("no rows\n", 8);
 	}
 	return status;
 }

@@ -17,6 +17,7 @@
 #include "foreign.h"
 #include "import.h"
 #include "journal.h"
+#include "progress.h"
 #include "talk.h"
 
 #define SQLITE_MAGIC "SQLite format 3"
@@ -206,6 +207,7 @@ int tm_database_open(struct tm_database *d, const char *path) {
 	sqlite3_busy_timeout(d->handle, BUSY_MS);
 	/* Most of the time goes into reading pages and sorting: both may have some memory. */
 	sqlite3_exec(d->handle, "PRAGMA mmap_size=17179869184; PRAGMA cache_size=-65536; PRAGMA temp_store=MEMORY", NULL, NULL, NULL);
+	tm_progress_of_queries(d->handle);
 	int status = check_version(d);
 	if (status) return status;
 	d->processes = tm_database_integer(d, "SELECT count(*) FROM process", 0);
@@ -218,6 +220,7 @@ int tm_database_open(struct tm_database *d, const char *path) {
 }
 
 void tm_database_close(struct tm_database *d) {
+	tm_progress_wipe();
 	sqlite3_close(d->handle);
 	free(d->path);
 	*d = (struct tm_database){ 0 };

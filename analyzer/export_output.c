@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "overwrite.h"
+#include "progress.h"
 #include "talk.h"
 #include "unfinished.h"
 
@@ -86,6 +87,7 @@ static void fail(struct tm_output *out, const char *why) {
 
 void tm_output_write(struct tm_output *out, const void *data, size_t n) {
 	const char *p = data;
+	if (!out->target) tm_progress_wipe();
 	while (!out->failed && n) {
 		unsigned chunk = n < BUFFER_BYTES ? (unsigned)n : BUFFER_BYTES;
 		if (gzwrite(out->file, p, chunk) <= 0) fail(out, strerror(errno));

@@ -14,6 +14,7 @@
 
 #include "display_text.h"
 #include "json_text.h"
+#include "progress.h"
 #include "talk.h"
 
 #define DEFAULT_WIDTH 100
@@ -23,6 +24,7 @@ static int output_error; /* errno of the first write to standard output that fai
 
 int tm_write_output(const void *data, size_t n) {
 	if (output_error) return -1;
+	tm_progress_wipe();
 	if (!n || fwrite(data, 1, n, stdout) == n) return 0; /* of nothing, data may be NULL */
 	output_error = errno ? errno : EIO;
 	return -1;

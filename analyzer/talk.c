@@ -11,6 +11,7 @@
 
 #include "schema/wire.h"
 #include "display_text.h"
+#include "progress.h"
 
 #define MESSAGE_MAX 4096
 
@@ -27,6 +28,7 @@ static void say_line(const char *format, va_list arguments, const char *verb, in
 		tm_put_raw(&line, pointer, (size_t)m < sizeof(pointer) ? (size_t)m : sizeof(pointer) - 1);
 	}
 	tm_put_raw(&line, "\n", 1);
+	tm_progress_wipe();
 	/* Nothing is left to be done when standard error itself cannot be written. */
 	if (!line.failed && write(STDERR_FILENO, line.data, line.size) < 0) line.failed = true;
 	tm_bytes_release(&line);

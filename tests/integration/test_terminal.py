@@ -9,6 +9,7 @@ import pty
 import re
 import select
 import struct
+import subprocess
 import termios
 import unicodedata
 
@@ -63,6 +64,20 @@ def size(n):
     return f"{n} B" if units[0] == "B" else f"{n:.1f} {units[0]}"
 
 
+def on_terminal_errors(t, command, wanted):
+    """What a command writes to standard error where that is a terminal; standard output is no terminal, and holds what is wanted."""
+    master, slave = pty.openpty()
+    child = t.start(command, stdout=subprocess.PIPE, stderr=slave)
+    text = child.communicate()[0].decode()
+    out = b""
+    while select.select([master], [], [], 0)[0]:
+        out += os.read(master, 65536)
+    os.close(slave)
+    os.close(master)
+    t.equal((child.returncode, text), (0, wanted), f"status and output of {command}")
+    return out
+
+
 def on_terminal(t, command, columns, **changes):
     """What a command writes to a terminal of that width, its colours taken out; and whether there were any.
 
@@ -84,6 +99,16 @@ def on_terminal(t, command, columns, **changes):
     t.equal(child.wait(), 0, f"status of {command}")
     text = out.decode().replace("\r\n", "\n")
     return re.sub(r"\x1b\[\d*m", "", text), "\x1b[" in text
+
+
+@test
+def questions_that_take_long(t):
+    """While a question takes longer than a second a terminal says so, in a line that is gone when there is an answer; of a short one it says nothing."""
+    db = made(t)
+    for rows, wanted in ((1000, rb""), (25_000_000, rb"(\r\x1b\[Ktidemark: asking the database: \d+ s)+\r\x1b\[K")):
+        query = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows}) SELECT count(*) AS rows FROM n"
+        text = on_terminal_errors(t, [t.tidemark, "query", db.path, query, "--format=csv"], f"rows\n{rows}\n")
+        t.check(re.fullmatch(wanted, text), f"{rows} rows: {text}")
 
 
 def check_widths(t, text, columns, what):
