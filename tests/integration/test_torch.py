@@ -134,8 +134,9 @@ def off(t):
 class Memory:
     """torch.profiler's records of memory, (time, size)."""
 
-    def __init__(self, records):
+    def __init__(self, records, nanoseconds):
         records = sorted(map(tuple, records))
+        self.end_ticks = 1 if nanoseconds else 2 # microseconds: start and duration are cut off each on its own, so that an end may lie a tick later
         self.times, self.sizes = [time for time, _ in records], [size for _, size in records]
         self.sums = [0, *itertools.accumulate(self.sizes)]
 
@@ -145,7 +146,8 @@ class Memory:
     def bounds(self, start, duration):
         """What the profiler's rule gives a scope for certain, and the records that fall onto the very tick of its ends."""
         first, last = bisect.bisect_right(self.times, start), bisect.bisect_left(self.times, start + duration)
-        return self.sums[max(first, last)] - self.sums[first], self.at(start) + (self.at(start + duration) if duration else [])
+        ends = [start + duration + i for i in range(self.end_ticks)]
+        return self.sums[max(first, last)] - self.sums[first], self.at(start) + [size for end in ends if end > start for size in self.at(end)]
 
 
 def sums_of(values):
@@ -163,7 +165,7 @@ def random_programs_as_torch_profiler_counts(t):
         for seed in range(20 if t.long else 2):
             recording = t.record([python, script(t, "nested.py"), str(seed)], "--stacks=off", "--names=none")
             told = json.loads(recording.text)
-            trace, memory = Trace(t, recording), Memory(told["memory"])
+            trace, memory = Trace(t, recording), Memory(told["memory"], told["nanoseconds"])
             for name, start, duration in told["scopes"]:
                 if not name.startswith("scope "):
                     continue
