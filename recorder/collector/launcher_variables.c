@@ -40,7 +40,8 @@ static void take_number(const char *const *names, const char *name, size_t name_
 static void take_text(const char *const *names, const char *name, size_t name_bytes, const char *value, char *out, size_t out_bytes,
 		      uint8_t *place) {
 	uint8_t better = better_place(names, name, name_bytes, *place);
-	if (!better || !*value || strcmp(value, "none") == 0 || strlen(value) >= out_bytes) return; /* "none": torchrun's for each run that got no name */
+	if (!better || !*value || strlen(value) >= out_bytes) return;
+	if (strcmp(value, "none") == 0) return; /* torchrun's word for each run that got no name */
 	strcpy(out, value);
 	*place = better;
 }

@@ -208,8 +208,8 @@ static inline void tm_route_note_use(struct tm_route *r) {
 /* --- which comes next --- */
 
 /* What is done over and over goes the same routes one after the other, and what the program computes meanwhile drives them out of the caches. So each says
- * which came after it the last time; that one is fetched when it has been gone, and looked at before all others. */
-/* Tells the route before this one that this one came next. */
+ * which came after it the last time; that one is fetched when it has been gone, and looked at before all others. This tells the one before `r` that `r` came
+ * next. */
 static inline void tm_route_expect(const struct tm_thread *t, const struct tm_route *r) {
 	unsigned me = (unsigned)(r - t->routes->routes);
 	if (!tm_route_is_short(r)) me |= TM_ROUTE_NEXT_HAS_REST;

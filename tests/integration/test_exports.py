@@ -11,6 +11,13 @@ from tidemark_test import main, test
 from trace_writer import Trace, free, malloc
 
 
+def seeded():
+    """Random numbers whose seed is printed, so that a failure can be made again."""
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    return random.Random(seed)
+
+
 @test
 def folded(t):
     recording = t.record([t.program("leak.c")])
@@ -32,9 +39,7 @@ def folded(t):
 @test
 def folded_lines_are_merged_and_sorted(t):
     """Random stacks of names that begin alike, in two processes, against texts that SQL puts together: equal ones are one line, in the order of their bytes."""
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    dice = random.Random(seed)
+    dice = seeded()
     trace = Trace()
     for process in (1, 2):
         trace.process(process, pid=100 + process, parent=process - 1)
@@ -57,9 +62,7 @@ def folded_lines_are_merged_and_sorted(t):
 @test
 def stacks_of_csv_share_their_beginnings(t):
     """Random stacks, most of which begin as another one, of names that need quotation marks and that need none, against the texts that SQL puts together."""
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    dice = random.Random(seed)
+    dice = seeded()
     trace = Trace()
     trace.process(1, pid=101)
     trace.thread(1, process=1)
@@ -85,9 +88,7 @@ def stacks_of_csv_share_their_beginnings(t):
 def heaptrack_events_are_in_the_order_of_time(t):
     """Two processes at once, in whose traces blocks end in an order of their own, many at one instant: what ends goes first, then what is made, then what lives for no
     time; of one kind the block comes first that the database has first."""
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    dice = random.Random(seed)
+    dice = seeded()
     trace = Trace()
     for process in (1, 2):
         trace.process(process, pid=100 + process, parent=process - 1)

@@ -256,6 +256,13 @@ int main(int argc, char **argv) {
 """
 
 
+def of_program(t, recorded, *command):
+    """Instructions of a program, bare or recorded."""
+    counted = ["valgrind", "--tool=callgrind", "--max-threads=300", f"--callgrind-out-file={t.path('callgrind.out')}", *command]
+    done = t.record(counted, "--force", "--names=none", output=t.path("counted.tmk")) if recorded else t.run(counted, status=0)
+    return int(re.search(r"Collected : (\d+)", done.errors)[1])
+
+
 def on_stacks(t, what, few, many, limit):
     """Where the program maps much, nobody may read all mappings again and again to know which of them is the stack."""
     t.need("valgrind")
@@ -266,9 +273,7 @@ def on_stacks(t, what, few, many, limit):
     program = t.program(t.path("stacks.c"), "-O2", "-pthread")
 
     def of(n, recorded):
-        command = ["valgrind", "--tool=callgrind", "--max-threads=300", f"--callgrind-out-file={t.path('callgrind.out')}", program, what, str(n)]
-        done = t.record(command, "--force", "--names=none", output=t.path("stacks.tmk")) if recorded else t.run(command, status=0)
-        return int(re.search(r"Collected : (\d+)", done.errors)[1])
+        return of_program(t, recorded, program, what, str(n))
 
     cost = settled(lambda: (of(many, True) - of(few, True) - of(many, False) + of(few, False)) / (many - few), lambda figure: 50 < figure <= limit)
     print(f"{what}: {cost:.1f} instructions, at most {limit}")
@@ -325,9 +330,7 @@ def libraries_one_after_the_other(t):
         shutil.copy(library, t.path(f"libraries/{i}.so"))
 
     def of(n, recorded):
-        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", program, t.path("libraries"), str(n)]
-        done = t.record(command, "--force", "--names=none", output=t.path("loads.tmk")) if recorded else t.run(command, status=0)
-        return int(re.search(r"Collected : (\d+)", done.errors)[1])
+        return of_program(t, recorded, program, t.path("libraries"), str(n))
 
     cost = settled(lambda: (of(600, True) - of(300, True) - of(600, False) + of(300, False)) / 300, lambda figure: 1000 < figure <= LOADED)
     print(f"{cost:.1f} instructions a library, at most {LOADED}")
