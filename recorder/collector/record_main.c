@@ -299,6 +299,7 @@ static void release(struct tm_collector *c) {
 	tm_stack_tree_release(&c->stacks);
 	tm_python_stacks_release(&c->python);
 	tm_interned_release(c);
+	tm_signals_wake_nobody();
 	tm_session_release(&c->session);
 	free(c->writer.path);
 }

@@ -27,7 +27,8 @@ static const int ignored[] = { SIGPIPE, SIGXFSZ, SIGTTIN, SIGTTOU };
 static sigset_t start_mask;
 static struct sigaction start_actions[SIGNAL_MAX];
 static struct itimerval start_timers[3]; /* by ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF */
-static _Atomic uint32_t *wake_word;
+static _Atomic uint32_t nobody; /* sleeps on it */
+static _Atomic uint32_t *_Atomic wake_word = &nobody;
 static volatile sig_atomic_t arrived[SIGNAL_MAX]; /* or QUEUED: with a value, the last one's */
 static void *volatile values[SIGNAL_MAX];
 static uint64_t arrived_ns[SIGNAL_MAX]; /* when the main thread saw it */
@@ -198,6 +199,10 @@ void tm_signals_stop_witness(void) {
 	tm_signals_dismiss_witness();
 	while (waitpid(witness, NULL, 0) < 0 && errno == EINTR) continue;
 	witness = 0;
+}
+
+void tm_signals_wake_nobody(void) {
+	wake_word = &nobody;
 }
 
 void tm_signals_command_ended(void) {

@@ -37,6 +37,8 @@ void tm_signals_stop_witness(void);
 
 /* Stops us as this signal has stopped the command; returns when we are continued. */
 void tm_signals_stop_like(pid_t pid, int number);
+/* Before the word that tm_signals_handle() was given is unmapped: signals come until the very end. */
+void tm_signals_wake_nobody(void);
 /* The command has ended: from here on we stop for ourselves. */
 void tm_signals_command_ended(void);
 
