@@ -97,7 +97,7 @@ def output_directory_is_made(t):
 
 def hold(t, trace, *options):
     """A recording whose command has begun and goes on when it reads a line; then it makes 200,000 events."""
-    script = 'echo ready; read line; exec "$0" 100000'
+    script = 'echo ready; read line; exec "$0" 300000'
     child = t.start([t.recorder, *options, "-o", trace, "--", "sh", "-c", script, t.program("passing.c")], stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     t.equal(child.stdout.readline(), "ready\n", "the command")
