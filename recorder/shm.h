@@ -197,7 +197,7 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
  * alloc by the CUDA driver: y = how many of the innermost frames are the driver's and CUPTI's. They are no part of the block's stack, and what the
  * next record keeps may hold them.
  *
- * Stack: the x outermost frames of the thread's previous stack in this ring, then `pcs` new ones inside them, innermost first. Return addresses. A
+ * Stack: the x outermost frames of the thread's previous stack in this ring, then `pcs` new ones inside them, outermost first. Return addresses. A
  * record with TM_RING_NO_STACK has none and leaves the previous stack as it was. The first record of a ring has x = 0, and so has the first after a loss.
  */
 #define TM_RING_USABLE_UNKNOWN 0xffffu

@@ -36,16 +36,13 @@ static void step_in(struct tm_collector *c, struct tm_ring_view *r, size_t at) {
 	r->path[at] = leave_out ? 0 : tm_stack_child(c, r->process, parent, r->pcs[at]);
 }
 
-/* The stack becomes its `keep` outermost frames and then `fresh` new ones, innermost first in pcs. false: it cannot be so. */
+/* The stack becomes its `keep` outermost frames and then `fresh` new ones, outermost first in pcs. false: it cannot be so. */
 static bool change_stack(struct tm_ring_view *r, size_t keep, const uint64_t *pcs, size_t fresh) {
 	if (keep > r->depth || keep + fresh > DEPTH_MAX) return false;
 	size_t depth = keep + fresh;
 	r->pcs = tm_memory_grow(r->pcs, &r->pc_capacity, depth + ROOM_FOR_TURNS, sizeof r->pcs[0]);
 	uint64_t bits = 0;
-	for (uint64_t *to = r->pcs + depth, *last = r->pcs + keep; to > last;) {
-		bits |= *pcs;
-		*--to = *pcs++;
-	}
+	for (size_t i = 0; i < fresh; i++) bits |= r->pcs[keep + i] = pcs[i];
 	if (bits >= TM_ADDRESS_LIMIT) return false;
 	r->depth = depth;
 	if (r->path_valid > keep) r->path_valid = keep;
@@ -94,6 +91,8 @@ static bool is_sound(const struct tm_ring_view *r, const uint64_t *pcs, size_t f
 	return bits < TM_ADDRESS_LIMIT;
 }
 
+static const uint64_t first_words[TM_CHAIN_FRAMES + 1][TM_CHAIN_FRAMES] = { { 0 }, { ~0ull }, { ~0ull, ~0ull }, { ~0ull, ~0ull, ~0ull }, { ~0ull, ~0ull, ~0ull, ~0ull } };
+
 /* The nodes of the new frames are found below that of the frames that stay, mostly by an earlier turn of the same kind, and nothing else has to be
  * looked at. What r->turns says holds until the stack changes in another way. */
 uint32_t tm_ring_stack_turn(struct tm_collector *c, struct tm_ring_view *r, uint64_t word, const uint64_t *pcs) {
@@ -102,21 +101,14 @@ uint32_t tm_ring_stack_turn(struct tm_collector *c, struct tm_ring_view *r, uint
 	if ((word & 0xff00) != t->flags || fresh - 1 >= TM_CHAIN_FRAMES || keep - t->first > r->depth - t->first) return 0;
 	if (keep >= t->limit || !*t->stack) return 0;
 	struct tm_chain wanted = { .parent = t->path[keep - 1], .epoch = r->process->modules.epoch, .count = (uint32_t)fresh, .checked = r->python.run_set };
-	uint64_t *a = wanted.addresses, *to = r->pcs + depth;
-	a[0] = pcs[0];
-	a[1] = fresh > 1 ? pcs[1] : 0;
-	a[2] = fresh > 2 ? pcs[2] : 0;
-	a[3] = fresh > 3 ? pcs[3] : 0;
+	for (size_t i = 0; i < TM_CHAIN_FRAMES; i++) wanted.addresses[i] = pcs[i] & first_words[fresh][i];
 	struct tm_chain *chain = tm_stack_chain_place(&c->stacks, &wanted);
 	if (!tm_stack_chain_is(chain, &wanted)) {
 		if (!is_sound(r, pcs, fresh)) return 0;
 		tm_stack_set_chain(c, r->process, chain, &wanted);
 	}
 	memcpy(t->path + keep, chain->nodes, sizeof chain->nodes);
-	to[-1] = a[0];
-	if (fresh > 1) to[-2] = a[1];
-	if (fresh > 2) to[-3] = a[2];
-	if (fresh > 3) to[-4] = a[3];
+	memcpy(r->pcs + keep, wanted.addresses, sizeof wanted.addresses);
 	r->depth = depth;
 	*t->valid = depth;
 	if (t->flags) {

@@ -28,7 +28,7 @@ struct tm_turns { /* the stacks that are found with one look, as long as *stack 
  * from pcs on can be read, whatever they are. */
 #define TM_RING_TURN_WORDS 4u
 uint32_t tm_ring_stack_turn(struct tm_collector *c, struct tm_ring_view *r, uint64_t word, const uint64_t *pcs);
-/* The node of the stack that is `keep` outer frames of the last and `fresh` new ones, innermost first in pcs; flags are the record's. */
+/* The node of the stack that is `keep` outer frames of the last and `fresh` new ones, outermost first in pcs; flags are the record's. */
 bool tm_ring_stack_take(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh, uint32_t *stack);
 /* The same of a call whose innermost frames are a driver's: the program's call is outside of them. */
 bool tm_ring_stack_take_past(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh, size_t drivers,

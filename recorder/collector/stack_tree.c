@@ -224,7 +224,7 @@ void tm_stack_set_chain(struct tm_collector *c, const struct tm_process *p, stru
 	uint32_t node = wanted->parent;
 	*chain = *wanted;
 	for (size_t i = 0; i < wanted->count; i++)
-		chain->nodes[i] = node = child_of(c, node, frame_at(c, p, wanted->addresses[wanted->count - 1 - i]));
+		chain->nodes[i] = node = child_of(c, node, frame_at(c, p, wanted->addresses[i]));
 }
 
 void tm_stack_descend(struct tm_collector *c, const struct tm_process *p, uint32_t parent, const uint64_t *addresses, size_t n, uint32_t *path) {

@@ -52,8 +52,8 @@ struct tm_frame_cache_entry {
 #define TM_CHAIN_BITS 12
 
 struct tm_chain { /* frames that were seen one inside the other below a node, and their nodes: a cache line */
-	uint64_t addresses[TM_CHAIN_FRAMES]; /* innermost first, as a ring has them; 0 behind the last */
-	uint32_t nodes[TM_CHAIN_FRAMES];     /* outermost first, as a path has them */
+	uint64_t addresses[TM_CHAIN_FRAMES]; /* outermost first; 0 behind the last */
+	uint32_t nodes[TM_CHAIN_FRAMES];
 	uint32_t parent, epoch, count;
 	uint32_t checked; /* what the caller has found out about these addresses; 0: nothing */
 };

@@ -132,7 +132,7 @@ static uint64_t least(uint64_t a, uint64_t b, uint64_t c) {
 }
 
 TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes) {
-	uint64_t bytes = (uint64_t)words * 8, to_end = end_of_ring(t) - t->pos;
+	uint64_t bytes = ((uint64_t)words + TM_SPARE_WORDS) * 8, to_end = end_of_ring(t) - t->pos;
 	uint64_t padding = to_end < bytes ? to_end : 0, all = padding + bytes;
 	if (t->pos + all > t->seen && !find_room(t, all)) {
 		atomic_fetch_add_explicit(&t->ring->lost_events, 1, memory_order_relaxed);
@@ -201,15 +201,6 @@ TM_HOT tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
 	uint32_t valid, fresh = tm_unwind_usually(t, frame, &valid);
 	if (TM_UNLIKELY(fresh == TM_UNWIND_NOT_QUICK)) return take_changed_stack(t, frame, valid);
 	return complete_stack(t, tm_taken_make(t->cut_frame == UINT32_MAX ? 0 : TM_RING_CUT, fresh, t->depth - fresh));
-}
-
-TM_HOT void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {
-	const uintptr_t *from = t->pcs + t->depth, *end = from - fresh;
-	if (fresh % 2) *to++ = *--from;
-	for (; from != end; from -= 2, to += 2) {
-		to[0] = from[-1];
-		to[1] = from[-2];
-	}
 }
 
 /* --- events --- */

@@ -15,6 +15,8 @@
 #include "process.h"
 #include "sample.h"
 
+#include <string.h>
+
 #if defined(__x86_64__)
 #include <x86intrin.h>
 #endif
@@ -93,10 +95,13 @@ static inline void tm_fetch_ahead(const void *record) {
 #endif
 }
 
+/* Behind a record lie so many words that the next one has not taken yet, nor the collector to read: tm_put_frames() may write there. */
+#define TM_SPARE_WORDS 3u
+
 /* Room for a record of `words` words, in one piece, at *record; false: the event is lost, and no longer busy. `limit` never lies beyond the ring's end, so one
  * comparison is enough. */
 static inline __attribute__((always_inline)) bool tm_reserve(struct tm_thread *t, unsigned words, uint64_t lost_bytes, uint64_t **record) {
-	if (TM_UNLIKELY(t->pos + (uint64_t)words * 8 > t->limit)) {
+	if (TM_UNLIKELY(t->pos + ((uint64_t)words + TM_SPARE_WORDS) * 8 > t->limit)) {
 		*record = tm_make_room(t, words, lost_bytes);
 		return *record != NULL;
 	}
@@ -148,7 +153,12 @@ static inline uint64_t tm_taken_word(tm_taken s, enum tm_op op, unsigned flags, 
 
 /* Takes the stack; the new frames are then in the thread's state, where tm_put_frames() finds them. */
 tm_taken tm_take_stack(struct tm_thread *t, const void *frame);
-void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh);
+
+/* Four at a time: for what that writes beyond the record there is room. */
+static inline void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {
+	const uintptr_t *from = t->pcs + t->depth - fresh;
+	for (unsigned i = 0; i < fresh; i += TM_SPARE_WORDS + 1) memcpy(to + i, from + i, (TM_SPARE_WORDS + 1) * sizeof *to);
+}
 
 static inline tm_taken tm_take(struct tm_thread *t, const void *frame) {
 	if (!t->takes_stacks) return tm_taken_make(TM_RING_NO_STACK, 0, 0);

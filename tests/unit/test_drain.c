@@ -55,11 +55,11 @@ static void test_stacks(void) {
 	world_start(&w);
 	claim(&w, 0, 1, pid, 1);
 	announce(&w, 0, pid, 0);
-	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 7, 0, 0), now(&w), 0x1000, 1, 0xC, 0xB, 0xA);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 7, 0, 0), now(&w), 0x1000, 1, 0xA, 0xB, 0xC);
 	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 4, 2, 0), now(&w), 0x2000, 1);
 	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 5, 2, 0), now(&w), 0x3000, 1, 0xD);
 	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 4, 3, 0), now(&w), 0x4000, 1);
-	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x5000, 1, 0xB, 0xA);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x5000, 1, 0xA, 0xB);
 	finish_and_read(&w, &t);
 	if (!CHECK(t.count == 5 && t.nodes == 4 && t.frames == 4)) return;
 	uint32_t abc = t.events[0].stack, ab = t.events[1].stack, abd = t.events[2].stack;
@@ -78,9 +78,9 @@ static void test_late_module(void) {
 	world_start(&w);
 	claim(&w, 0, 1, pid, 1);
 	announce(&w, 0, pid, 0);
-	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x1000, 1, 0x400010, 0x400020);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x1000, 1, 0x400020, 0x400010);
 	PUT(&w, 0, tm_ring_word(TM_CTL_MODULE, 0, 6, 0, 4), now(&w), 0x400000, 0x400000, 0x1000, 0x6f732e61); /* "a.so" */
-	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x2000, 1, 0x400010, 0x400020);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x2000, 1, 0x400020, 0x400010);
 	pass(&w);
 	CHECK(w.c.stacks.unknown_count == 0 && w.c.stacks.frame_count == 2 && w.c.stacks.node_count == 2);
 	CHECK(w.c.stacks.frames[0].module == 1 && w.c.stacks.frames[1].module == 1);
@@ -97,11 +97,11 @@ static void test_code_before_module(void) {
 	world_start(&w);
 	claim(&w, 0, 1, pid, 1);
 	announce(&w, 0, pid, 0);
-	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x1000, 1, 0x400010, 0x400020);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x1000, 1, 0x400020, 0x400010);
 	sleep(1);
 	usleep(20000);
 	PUT(&w, 0, tm_ring_word(TM_CTL_MODULE, 0, 6, 0, 4), now(&w), 0x400000, 0x400000, 0x1000, 0x6f732e61);
-	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x2000, 1, 0x400010, 0x400020);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x2000, 1, 0x400020, 0x400010);
 	pass(&w);
 	CHECK(w.c.stacks.frame_count == 4 && w.c.stacks.node_count == 4);
 	CHECK(w.c.stacks.frames[0].module == 0 && w.c.stacks.frames[1].module == 0);
@@ -266,7 +266,7 @@ static void test_heaps(void) {
 	announce(&w, 0, pid, 0);
 	for (int i = 0; i < 2; i++) PUT(&w, 0, tm_ring_word(TM_CTL_HEAP, 0, 6, 4, 8), now(&w), 16, TM_HEAP_NUMBER_MALLOC, 0, name);
 	PUT(&w, 0, tm_ring_word(TM_CTL_HEAP, 0, 6, 4, 8), now(&w), 30, 16, 3, inner);
-	PUT(&w, 0, tm_ring_word(TM_OP_HEAP_ALLOC, TM_RING_HEAP, 7, 0, 0xffff), now(&w), 0x1000, 40, 30, 0xB, 0xA);
+	PUT(&w, 0, tm_ring_word(TM_OP_HEAP_ALLOC, TM_RING_HEAP, 7, 0, 0xffff), now(&w), 0x1000, 40, 30, 0xA, 0xB);
 	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 5, 2, 8), now(&w), 0x1000, 48, 0xC);
 	PUT(&w, 0, tm_ring_word(TM_OP_PYTHON_REALLOC, TM_RING_HEAP, 7, 2, 0xffff), now(&w), 0x2000, 50, 5, 0x1000, 30);
 	PUT(&w, 0, tm_ring_word(TM_OP_HEAP_FREE, TM_RING_HEAP | TM_RING_NO_STACK, 4, 0, 0), now(&w), 0x2000, 16);
@@ -508,7 +508,7 @@ static void test_stack_after_corruption(void) {
 	world_start(&w);
 	claim(&w, 0, 1, pid, 1);
 	announce(&w, 0, pid, 0);
-	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x1000, 1, 0xB, 0xA);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 6, 0, 0), now(&w), 0x1000, 1, 0xA, 0xB);
 	PUT(&w, 0, 0, 0);
 	pass(&w);
 	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 5, 2, 0), now(&w), 0x2000, 1, 0xC);

@@ -64,8 +64,7 @@ static uint32_t take_whole(struct pair *p, unsigned flags) {
 	uint32_t stack = 0;
 	for (size_t i = 0; i < p->python_depth; i++) words[i] = p->python[p->python_depth - 1 - i];
 	if (p->python_depth) CHECK(tm_python_take_stack(&p->whole, 0, words, p->python_depth));
-	for (size_t i = 0; i < p->depth; i++) words[i] = p->pcs[p->depth - 1 - i];
-	CHECK(tm_ring_stack_take(&c, &p->whole, flags, 0, words, p->depth, &stack));
+	CHECK(tm_ring_stack_take(&c, &p->whole, flags, 0, p->pcs, p->depth, &stack));
 	return stack;
 }
 
@@ -92,7 +91,7 @@ static void take(struct check_random *r, struct pair *p) {
 		lose_both(p);
 		return;
 	}
-	for (size_t i = 0; i < fresh; i++) p->pcs[keep + fresh - 1 - i] = pcs[i];
+	for (size_t i = 0; i < fresh; i++) p->pcs[keep + i] = pcs[i];
 	p->depth = keep + fresh;
 	if (!python) check_native(p, quick);
 	CHECK(take_whole(p, flags) == quick);
