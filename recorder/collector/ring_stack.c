@@ -91,7 +91,9 @@ static bool is_sound(const struct tm_ring_view *r, const uint64_t *pcs, size_t f
 	return bits < TM_ADDRESS_LIMIT;
 }
 
-static const uint64_t first_words[TM_CHAIN_FRAMES + 1][TM_CHAIN_FRAMES] = { { 0 }, { ~0ull }, { ~0ull, ~0ull }, { ~0ull, ~0ull, ~0ull }, { ~0ull, ~0ull, ~0ull, ~0ull } };
+static const uint64_t first_words[TM_CHAIN_FRAMES + 1][TM_CHAIN_FRAMES] = {
+	{ 0 }, { ~0ull }, { ~0ull, ~0ull }, { ~0ull, ~0ull, ~0ull }, { ~0ull, ~0ull, ~0ull, ~0ull }
+};
 
 /* The nodes of the new frames are found below that of the frames that stay, mostly by an earlier turn of the same kind, and nothing else has to be
  * looked at. What r->turns says holds until the stack changes in another way. */

@@ -223,8 +223,7 @@ _Static_assert(sizeof(struct tm_chain) == CACHE_LINE, "a chain is a cache line")
 void tm_stack_set_chain(struct tm_collector *c, const struct tm_process *p, struct tm_chain *chain, const struct tm_chain *wanted) {
 	uint32_t node = wanted->parent;
 	*chain = *wanted;
-	for (size_t i = 0; i < wanted->count; i++)
-		chain->nodes[i] = node = child_of(c, node, frame_at(c, p, wanted->addresses[i]));
+	for (size_t i = 0; i < wanted->count; i++) chain->nodes[i] = node = child_of(c, node, frame_at(c, p, wanted->addresses[i]));
 }
 
 void tm_stack_descend(struct tm_collector *c, const struct tm_process *p, uint32_t parent, const uint64_t *addresses, size_t n, uint32_t *path) {

@@ -10,8 +10,8 @@
 #include "attach.h"
 #include "hot.h"
 #include "python.h"
-#include "unwind.h"
 #include "unwind_rule.h"
+#include "unwind_usual.h"
 
 #include <linux/futex.h>
 #include <string.h>
@@ -184,7 +184,7 @@ TM_COLD static void know_modules_anew(struct tm_thread *t) {
 /* What else belongs to a stack: the interpreter's, and that after a loss all is new. */
 static inline tm_taken complete_stack(struct tm_thread *t, tm_taken s) {
 	if (TM_UNLIKELY(atomic_load_explicit(&tm_modules_version, memory_order_relaxed) != t->modules_version)) know_modules_anew(t);
-	if (atomic_load_explicit(&tm_guest.python_finalizing, memory_order_relaxed)) s |= tm_taken_make(tm_python_take(t), 0, 0);
+	if (atomic_load_explicit(&tm_guest.python_finalizing, memory_order_relaxed)) s |= tm_python_take(t);
 	if (TM_LIKELY(!t->after_loss)) return s;
 	t->after_loss = false; /* also a refresh of the modules may have lost a record */
 	return tm_taken_make(tm_taken_flags(s), t->depth, 0);
@@ -196,11 +196,23 @@ static __attribute__((noinline)) tm_taken take_changed_stack(struct tm_thread *t
 	return complete_stack(t, tm_taken_make(s.cut ? TM_RING_CUT : 0, s.fresh, s.keep));
 }
 
-/* Takes the stack into t->pcs; the record carries its innermost frames, t->pcs[depth - 1] to t->pcs[keep]. */
-TM_HOT tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
-	uint32_t valid, fresh = tm_unwind_usually(t, frame, &valid);
+static inline tm_taken take_fresh(struct tm_thread *t, uint32_t keep, uint32_t fresh) {
+	tm_taken s = tm_taken_make(0, fresh, keep);
+	if (TM_UNLIKELY(t->cut_frame != UINT32_MAX)) s |= tm_taken_make(TM_RING_CUT, 0, 0);
+	return complete_stack(t, s);
+}
+
+static inline __attribute__((always_inline)) tm_taken take_next(struct tm_thread *t, const void *frame, uint32_t valid) {
+	uint32_t fresh = tm_unwind_next(t, frame, &valid);
 	if (TM_UNLIKELY(fresh == TM_UNWIND_NOT_QUICK)) return take_changed_stack(t, frame, valid);
-	return complete_stack(t, tm_taken_make(t->cut_frame == UINT32_MAX ? 0 : TM_RING_CUT, fresh, t->depth - fresh));
+	return take_fresh(t, valid, fresh);
+}
+
+/* Takes the stack into t->pcs; the record carries its innermost frames, t->pcs[keep] to t->pcs[depth - 1]. */
+TM_HOT tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
+	uint32_t valid, fresh = tm_unwind_simply(t, frame, &valid);
+	if (TM_UNLIKELY(fresh == TM_UNWIND_NOT_QUICK)) return take_next(t, frame, valid);
+	return take_fresh(t, valid, fresh);
 }
 
 /* --- events --- */

@@ -75,7 +75,7 @@ struct tm_thread {
 
 	_Alignas(TM_LINE_BYTES) uintptr_t stack_low, stack_high; /* the thread's own stack; 0 until known */
 	uintptr_t *pcs;     /* the last stack taken, outermost first: to keep its k outer frames is to keep a prefix */
-	uintptr_t *sps;     /* unwind.c's: where in memory each of them lies */
+	uintptr_t *sps;     /* unwind.c's: where in memory each of them lies; [-1] is the end of memory */
 	struct tm_check *checks;
 	uint32_t check_count;
 	uint32_t depth;     /* of the last stack taken */
@@ -87,7 +87,9 @@ struct tm_thread {
 	uint8_t *framed;       /* unwind.h */
 	struct tm_pair *pairs; /* what lies at and below where `sps` point: --stacks=fp all, else from framed_low inward */
 	struct tm_routes *routes; /* unwind_route.h's: ways that were gone */
-	struct tm_route *route_before, *route_expected; /* the last that was gone; the one that was gone after it the last time */
+	struct tm_route *route_expected, *route_second; /* which came last after the two that were gone last, and which before that */
+	uint32_t *route_next;                           /* where that is noted */
+	uint32_t route_last;                            /* which was gone last: its part of that place */
 	struct tm_python_thread *python; /* python.h: NULL until the thread is seen in Python */
 	uint32_t capacity;  /* frames `pcs` and `sps` can hold */
 	uint8_t truncated;    /* deeper than the depth limit; or TM_INTERRUPTED (unwind.h): not to be gone over quickly */

@@ -50,11 +50,13 @@ struct tm_python_module { /* all zero: there is none */
 /* How frames are chained: objects (to 3.10), inner frames behind a struct on the C stack (3.11, 3.12), inner frames (from 3.13 on). */
 enum tm_python_frames { TM_PYTHON_NONE, TM_PYTHON_OBJECTS, TM_PYTHON_INNER_311, TM_PYTHON_INNER };
 
+#define TM_PYTHON_READY 1u        /* what follows is filled in, and Python stacks are wanted */
+#define TM_PYTHON_LEAVING 2u      /* the interpreter finalizes: no walks */
+#define TM_PYTHON_HEAP_PENDING 4u /* python_heap.c waits for a moment at which the GIL is held */
+
 struct tm_python {
-	_Atomic bool ready;        /* what follows is filled in, and Python stacks are wanted */
-	_Atomic bool heap_begins;  /* python_heap.c looks as each hook is left: the interpreter begins, and may set another allocator */
-	_Atomic bool heap_pending; /* python_heap.c waits for a moment at which the GIL is held */
-	_Atomic bool leaving;      /* the interpreter finalizes: no walks */
+	_Atomic uint32_t state;       /* TM_PYTHON_READY and so on; in one word, since every stack asks */
+	_Atomic bool heap_begins;     /* python_heap.c looks as each hook is left: the interpreter begins, and may set another allocator */
 	_Atomic uint32_t codes_freed; /* code objects, since they are counted: another may lie where one was */
 	_Atomic bool counts_codes;
 	enum tm_python_frames kind;
@@ -87,7 +89,7 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 /* The interpreter's finalizing flag is set: no walk begins any more, and none is under way when this returns. Cheap once done. */
 void tm_python_leaves(const struct tm_thread *t);
 
-/* python_heap.c: the interpreter was found, or is initialized again; a stack is being taken while heap_pending is set. */
+/* python_heap.c: the interpreter was found, or is initialized again; a stack is being taken while TM_PYTHON_HEAP_PENDING is set. */
 void tm_python_heap_found(struct tm_thread *t);
 void tm_python_heap_poll(struct tm_thread *t);
 /* A hook is left while heap_begins is set. False: it needs no more looks. */
@@ -95,8 +97,9 @@ bool tm_python_heap_at_leave(struct tm_thread *t);
 
 /* --- a thread --- */
 
-/* Takes the calling thread's Python stack and writes what changed since the last one. TM_RING_PYTHON, perhaps with TM_RING_CUT; 0: there is none. */
-unsigned tm_python_take(struct tm_thread *t);
+/* Takes the calling thread's Python stack and writes what changed since the last one. TM_RING_PYTHON, perhaps with TM_RING_CUT, where a record's first word
+ * has its flags; 0: there is none. */
+uint64_t tm_python_take(struct tm_thread *t);
 void tm_python_start_thread(struct tm_thread *t); /* the ring is new: nothing of what was sent is known there */
 void tm_python_free_thread(struct tm_thread *t);
 

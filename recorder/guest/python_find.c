@@ -265,10 +265,10 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 	struct tm_python *p = &tm_python;
 
 	if (memcmp(&p->module, module, sizeof *module) == 0) {
-		if (atomic_load(&p->ready)) tm_python_count_codes(p); /* it may be another at the same place */
+		if (atomic_load(&p->state) & TM_PYTHON_READY) tm_python_count_codes(p); /* it may be another at the same place */
 		return;
 	}
-	atomic_store(&p->ready, false);
+	atomic_fetch_and(&p->state, ~TM_PYTHON_READY);
 	p->module = *module;
 	p->current_thread =
 		(void *(*)(void))module->symbols[module->symbols[TM_PYTHON_CURRENT_THREAD] ? TM_PYTHON_CURRENT_THREAD : TM_PYTHON_CURRENT_THREAD_313];
@@ -286,10 +286,10 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 	p->is_finalizing = (int (*)(void))module->symbols[module->symbols[TM_PYTHON_IS_FINALIZING] ? TM_PYTHON_IS_FINALIZING : TM_PYTHON_IS_FINALIZING_OLD];
 	find_runs(p);
 	tm_python_count_codes(p);
-	atomic_store_explicit(&p->ready, true, memory_order_release);
+	atomic_fetch_or(&p->state, TM_PYTHON_READY);
 }
 
-/* Walks check `leaving` after they have said that they walk; the barrier makes one of the two see the other. */
+/* Walks look for TM_PYTHON_LEAVING after they have said that they walk; the barrier makes one of the two see the other. */
 static void barrier_for_all_threads(void) {
 	enum { PRIVATE_EXPEDITED = 8, REGISTER_PRIVATE_EXPEDITED = 16 };
 
@@ -303,8 +303,7 @@ void tm_python_leaves(const struct tm_thread *t) {
 	struct tm_ring *rings = (struct tm_ring *)((uint8_t *)tm_guest.shm + shm->ring_headers_offset);
 	uint32_t used = atomic_load(&shm->rings_used);
 
-	if (atomic_load_explicit(&tm_python.leaving, memory_order_relaxed)) return;
-	atomic_store(&tm_python.leaving, true);
+	if (atomic_fetch_or(&tm_python.state, TM_PYTHON_LEAVING) & TM_PYTHON_LEAVING) return;
 	barrier_for_all_threads();
 	for (uint32_t i = 0; i < used && i < shm->ring_count; i++) {
 		struct tm_ring *r = &rings[i];

@@ -228,17 +228,16 @@ void tm_python_heap_found(struct tm_thread *t) {
 	if (!m->symbols[TM_PYTHON_GET_ALLOCATOR] || !m->symbols[TM_PYTHON_SET_ALLOCATOR] || !m->symbols[TM_PYTHON_THIS_THREAD]) return;
 	is_from_the_start = !is_initialized() && has_one_thread();
 	if (is_from_the_start) begin(t);
-	atomic_store(&tm_python.heap_pending, true);
+	atomic_fetch_or(&tm_python.state, TM_PYTHON_HEAP_PENDING);
 }
 
 void tm_python_heap_poll(struct tm_thread *t) {
 	const struct tm_python_module *m = &tm_python.module;
 	void *(*this_thread)(void) = (void *(*)(void))m->symbols[TM_PYTHON_THIS_THREAD];
 	const void *state = this_thread();
-	bool pending = true;
 
 	if (!state || !tm_python.current_thread || tm_python.current_thread() != state || !is_initialized()) return;
-	if (!atomic_compare_exchange_strong(&tm_python.heap_pending, &pending, false)) return;
+	if (!(atomic_fetch_and(&tm_python.state, ~TM_PYTHON_HEAP_PENDING) & TM_PYTHON_HEAP_PENDING)) return;
 	if (set(t) && !is_from_the_start)
 		tm_emit_note(t, "python-heap", "the heap python is recorded from here on: blocks that were there before are not in it");
 }

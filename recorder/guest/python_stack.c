@@ -327,24 +327,31 @@ static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, 
 	return take_changed(t, p, top);
 }
 
-TM_HOT unsigned tm_python_take(struct tm_thread *t) {
+/* Something is to be done first. False: no walk. */
+TM_COLD static bool make_ready(struct tm_thread *t) {
+	struct tm_python *p = &tm_python;
+	if (atomic_load(&p->state) & TM_PYTHON_HEAP_PENDING) tm_python_heap_poll(t);
+	uint32_t state = atomic_load(&p->state);
+	if (!(state & TM_PYTHON_READY)) return false;
+	if (!(state & TM_PYTHON_LEAVING)) return true;
+	if (p->is_finalizing()) return false;
+	atomic_fetch_and(&p->state, ~TM_PYTHON_LEAVING); /* it was initialized again */
+	tm_python_heap_found(t);
+	return true;
+}
+
+TM_HOT uint64_t tm_python_take(struct tm_thread *t) {
 	const struct tm_python *p = &tm_python;
 	unsigned flags = 0;
 
-	if (TM_UNLIKELY(atomic_load_explicit(&p->heap_pending, memory_order_relaxed))) tm_python_heap_poll(t);
-	if (!atomic_load_explicit(&p->ready, memory_order_acquire)) return 0;
-	if (TM_UNLIKELY(atomic_load_explicit(&p->leaving, memory_order_relaxed))) {
-		if (p->is_finalizing()) return 0;
-		atomic_store(&tm_python.leaving, false); /* it was initialized again */
-		tm_python_heap_found(t);
-	}
+	if (TM_UNLIKELY(atomic_load_explicit(&p->state, memory_order_acquire) != TM_PYTHON_READY) && !make_ready(t)) return 0;
 	atomic_store_explicit(&t->ring->walking, 1, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
-	if (TM_LIKELY(!atomic_load_explicit(&p->leaving, memory_order_relaxed))) {
+	if (TM_LIKELY(!(atomic_load_explicit(&p->state, memory_order_relaxed) & TM_PYTHON_LEAVING))) {
 		if (p->kind == TM_PYTHON_OBJECTS) flags = take(t, p, TM_PYTHON_OBJECTS);
 		else if (p->kind == TM_PYTHON_INNER_311) flags = take(t, p, TM_PYTHON_INNER_311);
 		else flags = take(t, p, TM_PYTHON_INNER);
 	}
 	atomic_store_explicit(&t->ring->walking, 0, memory_order_release);
-	return flags;
+	return tm_ring_word(0, flags, 0, 0, 0);
 }

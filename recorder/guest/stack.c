@@ -41,7 +41,8 @@ void tm_stack_prepare(struct tm_thread *t, void *memory) {
 }
 
 void tm_stack_forget(struct tm_thread *t) {
-	t->depth = t->remembered = t->check_count = 0;
+	t->depth = t->remembered = 0;
+	tm_unwind_set_check_count(t, 0);
 	t->cut_frame = t->framed_low = UINT32_MAX;
 	t->truncated = 0;
 }

@@ -5,6 +5,7 @@
  */
 #include "unwind.h"
 #if defined(__x86_64__)
+#include "unwind_learn.h"
 #include "unwind_route.h"
 #endif
 #include "unwind_rule.h"
@@ -14,7 +15,8 @@
 #define PC_MASK TM_UNWIND_PC_MASK
 #define WORD(address) TM_UNWIND_WORD(address)
 
-#define SLACK 4u /* frames are moved two at a time, those of a route four */
+#define SLACK 4u /* so many frames are moved at a time */
+#define CHECKS_ROOM(capacity) (2 * (size_t)(capacity) + 1)
 #if defined(__x86_64__)
 #define ROUTES_BYTES sizeof(struct tm_routes)
 #define ROUTES_ALIGNED _Alignof(struct tm_routes)
@@ -24,20 +26,23 @@
 #endif
 
 size_t tm_unwind_bytes(uint32_t capacity) {
-	return 2 * (size_t)capacity * (2 * sizeof(uintptr_t) + sizeof(struct tm_check) + 1) + (2 * SLACK + 2) * sizeof(uintptr_t) +
-	       capacity * sizeof(struct tm_pair) + ROUTES_BYTES + ROUTES_ALIGNED - 1;
+	return 2 * (size_t)capacity * (2 * sizeof(uintptr_t) + 1) + CHECKS_ROOM(capacity) * sizeof(struct tm_check) +
+	       (2 * SLACK + 3) * sizeof(uintptr_t) + capacity * sizeof(struct tm_pair) + ROUTES_BYTES + ROUTES_ALIGNED - 1;
 }
 
 /* The routes come last: what is not learned is never touched. */
 void tm_unwind_prepare(struct tm_thread *t, void *memory) {
 	t->checks = memory;
-	t->pcs = (uintptr_t *)(t->checks + 2 * t->capacity);
-	t->sps = t->pcs + 2 * t->capacity + SLACK;
+	t->pcs = (uintptr_t *)(t->checks + CHECKS_ROOM(t->capacity));
+	t->sps = t->pcs + 2 * t->capacity + SLACK + 1;
+	t->sps[-1] = UINTPTR_MAX;
 	t->pairs = (struct tm_pair *)(((uintptr_t)(t->sps + 2 * t->capacity + SLACK) + 15) & ~(uintptr_t)15);
 	t->framed = (uint8_t *)(t->pairs + t->capacity);
 	t->routes = (struct tm_routes *)(((uintptr_t)(t->framed + 2 * t->capacity) + ROUTES_ALIGNED - 1) & ~(uintptr_t)(ROUTES_ALIGNED - 1));
-	t->route_before = NULL;
-	t->route_expected = (struct tm_route *)t->routes; /* the first one; elsewhere there is none */
+#if defined(__x86_64__)
+	t->route_expected = t->route_second = t->routes->routes;
+	t->route_next = t->routes->nexts;
+#endif
 }
 
 /* --- a walk --- */
@@ -71,7 +76,7 @@ static void put_check(struct walk *w, struct tm_check check) {
 		w->forget = true;
 		return;
 	}
-	w->t->checks[2 * w->t->capacity - ++w->new_checks] = check;
+	w->t->checks[CHECKS_ROOM(w->t->capacity) - ++w->new_checks] = check;
 }
 
 static void check_word(struct walk *w, uintptr_t slot, uintptr_t value) {
@@ -266,7 +271,8 @@ static inline bool is_interrupted(const struct tm_thread *t, uint32_t i) {
 TM_HOT uint32_t tm_unwind_valid_framed(const struct tm_thread *t, uint32_t n) {
 	uint32_t low = t->framed_low, outer = low ? tm_unwind_unchanged(t->sps, t->pcs, low) : 0;
 	if (outer == low) outer += tm_unwind_unchanged_pairs(t->sps + low, t->pairs + low, n - low);
-	return tm_unwind_checked(t, outer);
+	const struct tm_check *beyond;
+	return tm_unwind_checked(t, outer, &beyond);
 }
 
 #define STEPS_MAX (4 * TM_DEPTH_LIMIT)
@@ -342,23 +348,23 @@ static void take_checks(struct walk *w, uint32_t keep) {
 	struct tm_thread *t = w->t;
 	uint32_t n = count_kept_checks(t, keep);
 	if (n + w->new_checks > t->capacity) w->forget = true;
-	t->check_count = n;
+	tm_unwind_set_check_count(t, n);
 	if (w->forget) return;
 	for (uint32_t i = w->new_checks; i-- > 0;) { /* the last was the outermost */
-		struct tm_check c = t->checks[2 * t->capacity - 1 - i];
+		struct tm_check c = t->checks[CHECKS_ROOM(t->capacity) - 1 - i];
 		c.frame = final_number(c.frame, keep, w->fresh);
 		c.until = final_number(c.until, keep, w->fresh);
 		t->checks[n++] = c;
 	}
-	t->check_count = n;
+	tm_unwind_set_check_count(t, n);
 }
 
 static inline void move_frames(struct tm_thread *t, uint32_t keep, uint32_t fresh) {
 	const uintptr_t *pcs = t->pcs + 2 * t->capacity - fresh, *slots = t->sps + 2 * t->capacity - fresh, *end = pcs + fresh;
 	uintptr_t *to_pcs = t->pcs + keep, *to_slots = t->sps + keep;
-	for (; pcs < end; pcs += 2, slots += 2, to_pcs += 2, to_slots += 2) {
-		memcpy(to_pcs, pcs, 2 * sizeof *pcs);
-		memcpy(to_slots, slots, 2 * sizeof *slots);
+	for (; pcs < end; pcs += SLACK, slots += SLACK, to_pcs += SLACK, to_slots += SLACK) {
+		memcpy(to_pcs, pcs, SLACK * sizeof *pcs);
+		memcpy(to_slots, slots, SLACK * sizeof *slots);
 	}
 }
 
@@ -480,6 +486,7 @@ static void add_quick_checks(struct tm_thread *t, const struct quick_fp *fp, uin
 		c.until = final_number(c.until, keep, fresh);
 		t->checks[t->check_count++] = c;
 	}
+	tm_unwind_set_check_count(t, t->check_count);
 }
 
 /* Frames of code with frame pointers, one upon the other: "push fp; fp = sp". Fills the arrays downwards from *at; says where the last one's return address
@@ -591,7 +598,7 @@ static __attribute__((noinline)) void take_unframed(struct tm_thread *t, uint32_
 /* Frames were put behind the `keep` outer ones. Returns how many. */
 static inline uint32_t accept_plain(struct tm_thread *t, uint32_t keep, uint32_t fresh, uint32_t checks) {
 	if (t->cut_frame >= keep) t->cut_frame = NO_FRAME;
-	t->check_count = checks;
+	if (TM_UNLIKELY(t->check_count != checks)) tm_unwind_set_check_count(t, checks);
 	t->depth = t->remembered = keep + fresh;
 	if (t->framed_low >= keep) t->framed_low = NO_FRAME;
 	else take_unframed(t, keep);
@@ -691,6 +698,12 @@ TM_HOT static __attribute__((noinline)) uint32_t go_odd_route(struct tm_thread *
 	return fresh;
 }
 
+TM_HOT uint32_t tm_unwind_go_long_route(struct tm_thread *t, struct tm_route *r, uint32_t keep, uintptr_t slot) {
+	if (!tm_route_rest_holds(t->routes, r, slot)) return 0;
+	tm_route_go(t, r, keep, slot);
+	return tm_route_gone(t, r, keep);
+}
+
 static inline void forget_routes(struct tm_thread *t) {
 	if (t->routes_learned) tm_routes_forget(t);
 }
@@ -700,6 +713,7 @@ TM_HOT uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t
 	uint32_t checks;
 	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
 	struct tm_route *r = t->route_expected;
+	if (!tm_route_fits(r, slot, pc, span)) r = t->route_second;
 	if (!tm_route_fits(r, slot, pc, span)) {
 		uint64_t route = tm_route_hash(t->routes, slot, pc, span);
 		r = tm_route_place_one(t->routes, route);
@@ -774,7 +788,7 @@ static inline uint32_t follow_frame_pointers(struct tm_thread *t, uint32_t valid
 		if (next == met) break;
 	}
 	uint32_t fresh = t->capacity - valid - left + 1;
-	t->check_count = count_kept_checks(t, valid);
+	tm_unwind_set_check_count(t, count_kept_checks(t, valid));
 	move_frames(t, valid, fresh);
 	if (t->cut_frame >= valid) t->cut_frame = NO_FRAME;
 	t->depth = t->remembered = valid + fresh;

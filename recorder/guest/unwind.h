@@ -34,6 +34,7 @@ struct tm_check {
 	uint32_t until;        /* the outermost frame whose rule uses this frame pointer; `frame` itself: none does, the word is checked only */
 };
 #define TM_CHECK_TOP UINT32_MAX
+#define TM_CHECK_END (UINT32_MAX - 2) /* behind the last check */
 /* `until` of a check about the stack pointer of a frame that a signal interrupted: alone of all, that does not follow from the frame's place. Such a frame is
  * not met by one that made a call. */
 #define TM_CHECK_INTERRUPTED (UINT32_MAX - 1)
@@ -58,7 +59,7 @@ enum tm_unwound {
 
 size_t tm_unwind_bytes(uint32_t capacity);
 void tm_unwind_prepare(struct tm_thread *t, void *memory);
-/* At most `limit` frames, the innermost. `remember`: the stack lies on memory that is safe to look at again. `valid` is tm_unwind_valid()'s. */
+/* At most `limit` frames, the innermost. `remember`: the stack lies on memory that is safe to look at again. `valid` is tm_unwind_next()'s. */
 enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t valid, struct tm_stack *result);
 enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result);
 /* The same for what happens most: the new frames are plain ones, and then comes the innermost of the `valid` ones (more than none). The number of new
@@ -118,16 +119,23 @@ static inline uint32_t tm_unwind_unchanged(const uintptr_t *slots, const uintptr
 	return (uint32_t)(slot - slots);
 }
 
-static inline uint32_t tm_unwind_checked(const struct tm_thread *t, uint32_t n) {
-	for (const struct tm_check *c = t->checks, *end = c + t->check_count; c < end && c->frame < n; c++) {
-		if (TM_UNWIND_WORD(c->slot) != c->value) return c->frame;
-	}
-	return n;
+/* *beyond: the first check that is not about frames that stay, or does not hold; that of TM_CHECK_END: there is none. */
+static inline uint32_t tm_unwind_checked(const struct tm_thread *t, uint32_t n, const struct tm_check **beyond) {
+	const struct tm_check *c = t->checks;
+	while (c->frame < n && TM_UNWIND_WORD(c->slot) == c->value) c++;
+	*beyond = c;
+	return c->frame < n ? c->frame : n;
 }
 
-/* The frames of the last stack that are not inside of the one at innermost_slot. */
+static inline void tm_unwind_set_check_count(struct tm_thread *t, uint32_t n) {
+	t->check_count = n;
+	t->checks[n].frame = TM_CHECK_END;
+}
+
+/* The frames of the last stack that are not inside of the one at innermost_slot. Mostly all: outside of the outermost lies the end of memory. */
 static inline uint32_t tm_unwind_reached(const struct tm_thread *t, uintptr_t innermost_slot) {
 	uint32_t n = t->remembered;
+	if (TM_LIKELY(t->sps[(intptr_t)n - 1] >= innermost_slot)) return n;
 	while (n >= 4 && t->sps[n - 4] < innermost_slot) n -= 4;
 	while (n && t->sps[n - 1] < innermost_slot) n--;
 	return n;
@@ -157,16 +165,10 @@ static inline uint32_t tm_unwind_unchanged_pairs(const uintptr_t *slots, const s
 
 uint32_t tm_unwind_valid_framed(const struct tm_thread *t, uint32_t n); /* of n, some of which are to be compared as pairs */
 
-/* The outer frames of the last stack that are what they were, as far as they are not inside of the frame at innermost_slot. */
-static inline uint32_t tm_unwind_valid(const struct tm_thread *t, uintptr_t innermost_slot) {
-	uint32_t n = tm_unwind_reached(t, innermost_slot);
-	if (TM_LIKELY(n <= t->framed_low)) return tm_unwind_checked(t, tm_unwind_unchanged(t->sps, t->pcs, n));
-	return tm_unwind_valid_framed(t, n);
-}
-
-/* The same by frame pointers. */
+/* The outer frames of the last stack that are what they were, as far as they are not inside of the frame at innermost_slot, by frame pointers. */
 static inline uint32_t tm_unwind_valid_pairs(const struct tm_thread *t, uintptr_t innermost_slot) {
-	return tm_unwind_checked(t, tm_unwind_unchanged_pairs(t->sps, t->pairs, tm_unwind_reached(t, innermost_slot)));
+	const struct tm_check *beyond;
+	return tm_unwind_checked(t, tm_unwind_unchanged_pairs(t->sps, t->pairs, tm_unwind_reached(t, innermost_slot)), &beyond);
 }
 
 /* Unwinding came to the place of frame i, with this frame pointer. *until: the outermost frame that uses it, if any does and it is not framed. */
@@ -185,22 +187,6 @@ static inline bool tm_unwind_is_met(const struct tm_thread *t, uint32_t i, uintp
 static inline bool tm_unwind_is_same(const struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t fp) {
 	uint32_t until;
 	return valid == t->depth && t->sps[valid - 1] == slot && tm_unwind_is_met(t, valid - 1, fp, &until);
-}
-
-/* --- the usual way --- */
-
-/* What a hook does first, and mostly all that it does. The number of new frames in t->pcs; TM_UNWIND_NOT_QUICK: nothing was changed, the stack is to be
- * taken by tm_stack_take() with *valid. */
-static inline uint32_t tm_unwind_usually(struct tm_thread *t, const void *frame, uint32_t *valid) {
-	uintptr_t slot = (uintptr_t)frame + 8;
-	*valid = 0;
-	if (TM_UNLIKELY(slot - t->stack_low >= t->stack_high - t->stack_low)) return TM_UNWIND_NOT_QUICK;
-	if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version))
-		return t->by_frame_pointers ? tm_unwind_by_frame_pointers_quickly(t, slot, valid) : TM_UNWIND_NOT_QUICK;
-	*valid = tm_unwind_valid(t, slot);
-	if (TM_UNLIKELY(!*valid)) return TM_UNWIND_NOT_QUICK;
-	if (tm_unwind_is_same(t, *valid, slot, TM_UNWIND_WORD(frame))) return 0;
-	return tm_unwind_quickly(t, *valid, slot, TM_UNWIND_WORD(slot) & TM_UNWIND_PC_MASK);
 }
 
 /* --- what is whose --- */

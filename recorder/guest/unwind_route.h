@@ -1,15 +1,16 @@
-/* unwind_route.h - ways that were gone, to be gone again without a look at the rules: the part of unwind.c that remembers them.
+/* unwind_route.h - ways that were gone, to be gone again without a look at the rules: how they are found and gone.
  *
- * Flow:     unwind.c, for a changed stack: the route that fits, at one of its two places -> at a miss the walk by rules -> tm_route_learn()
+ * Flow:     for a changed stack: the routes that are expected (unwind_usual.h) -> the one that fits, at one of its two places (unwind.c) -> at a miss the walk
+ *           by rules, and unwind_learn.h
  * Idea:     the frames that follow the hook's caller, up to one of those that are kept, are decided by their rules, and so by the words that those look at.
  *           Where every return address on the way is what it was, relative to where the way begins, and every frame pointer that a rule was about points to
  *           where it did, the way is the same. All these words are looked at at once; each rule would be known only after the one before.
  *           What is learned are frames about the stack pointer, "framed" ones (unwind.h), whose frame pointer lies below their return address, and a few
  *           whose frame pointer lies elsewhere. Which one comes out at the end, and what it has to do with the kept ones, is left to who asks.
- * Found by: the one that was gone next the last time; else where the route begins, how far it leads, and the second frame's return address. Where that lies
+ * Found by: those that came the last two times; else where the route begins, how far it leads, and the second frame's return address. Where that lies
  *           is guessed, by the innermost one: a wrong guess finds the wrong route, which does not hold.
- * Owns:     struct tm_routes, part of the thread's memory: 228 KiB at most, of which only what was learned is written, but by a main thread.
- * Threads:  a thread's own. A signal handler that never comes back may leave a route half learned: it is nobody's until its last store.
+ * Owns:     struct tm_routes, part of the thread's memory: 244 KiB at most, of which only what was learned is written, but by a main thread.
+ * Threads:  a thread's own.
  * When full: a route has two places, far from each other. Where both are taken the route that is worth less gives way when it has been of no use for some
  *           time, and now and then whatever it is worth: it may find its other place free, so that in the end nearly all have one. A long one's rest lies
  *           in a place that it shares with others, and is lost when it is taken.
@@ -17,7 +18,6 @@
 #ifndef TIDEMARK_GUEST_UNWIND_ROUTE_H
 #define TIDEMARK_GUEST_UNWIND_ROUTE_H
 
-#include "raw.h"
 #include "unwind.h"
 
 #include <string.h>
@@ -39,12 +39,9 @@ struct tm_route {
 	uint8_t count;
 	uint8_t worth;   /* so often it may be the wrong one before another takes its place */
 	uint8_t used;    /* it was gone again */
-	uint16_t next;   /* which was gone after it: number, TM_ROUTE_NEXT_... */
 };
 #define TM_ROUTE_FP_TOP 0xffu
 #define TM_ROUTE_USES 0x80000000u
-#define TM_ROUTE_NEXT_HAS_REST 0x4000u
-#define TM_ROUTE_NEXT_HAS_USES 0x8000u
 
 struct tm_route_rest {
 	_Alignas(64) uint16_t owner; /* number of the route from 1 on; 0: nobody's */
@@ -73,6 +70,7 @@ struct tm_route_uses {
 #define TM_ROUTE_RESTS (TM_ROUTES / 8)
 #define TM_ROUTE_USERS (TM_ROUTES / 2)
 #define TM_ROUTE_SECONDS_BITS 10u
+#define TM_ROUTE_NEXTS_BITS 12u
 #define TM_ROUTES_FEW 4u /* a main thread that learned as many will learn more, each on a page of its own at first: it gets all pages at once */
 
 struct tm_routes {
@@ -80,9 +78,17 @@ struct tm_routes {
 	struct tm_route_rest rests[TM_ROUTE_RESTS];
 	struct tm_route_uses uses[TM_ROUTE_USERS];
 	uint16_t seconds[1u << TM_ROUTE_SECONDS_BITS]; /* by the innermost address: where the second lies, in words */
+	uint32_t nexts
+		[1u
+		 << TM_ROUTE_NEXTS_BITS]; /* by the two that were gone last: which came then, the last time and, in the upper half, before; TM_ROUTE_NEXT_... */
 };
+#define TM_ROUTE_NEXT_HAS_REST 1u
+#define TM_ROUTE_NEXT_HAS_USES 2u
+#define TM_ROUTE_NEXT_PLACE 0xffe0u /* half of its offset in struct tm_routes */
 
-_Static_assert(sizeof(struct tm_route) == 64 && TM_ROUTES <= TM_ROUTE_NEXT_HAS_REST, "a cache line, and a number beside two bits");
+_Static_assert(sizeof(struct tm_route) == 64 && offsetof(struct tm_routes, routes) == 0, "a cache line");
+_Static_assert(sizeof(struct tm_route) * TM_ROUTES <= 2 << 16, "16 bits are enough for half of an offset");
+_Static_assert(sizeof(struct tm_route) * TM_ROUTES / 8 <= sizeof(uint32_t) << TM_ROUTE_NEXTS_BITS, "an eighth is a place among `nexts`");
 
 /* --- finding one --- */
 
@@ -207,29 +213,51 @@ static inline void tm_route_note_use(struct tm_route *r) {
 
 /* --- which comes next --- */
 
-/* What is done over and over goes the same routes one after the other, and what the program computes meanwhile drives them out of the caches. So each says
- * which came after it the last time; that one is fetched when it has been gone, and looked at before all others. This tells the one before `r` that `r` came
- * next. */
-static inline void tm_route_expect(const struct tm_thread *t, const struct tm_route *r) {
-	unsigned me = (unsigned)(r - t->routes->routes);
-	if (!tm_route_is_short(r)) me |= TM_ROUTE_NEXT_HAS_REST;
-	if (r->framed & TM_ROUTE_USES) me |= TM_ROUTE_NEXT_HAS_USES;
-	if (t->route_before) t->route_before->next = (uint16_t)me;
+/* What is done over and over goes the same routes one after the other, and what the program computes meanwhile drives them out of the caches. So of each two
+ * that followed each other it is known which came then, the last two times that it was another. These two are fetched, and looked at before all others. */
+
+static inline uint32_t tm_route_offset(const struct tm_routes *all, const struct tm_route *r) {
+	return (uint32_t)((uintptr_t)r - (uintptr_t)all->routes);
 }
 
-static inline void tm_route_fetch_next(struct tm_thread *t, struct tm_route *r) {
-	struct tm_routes *all = t->routes;
-	unsigned next = r->next, at = next % TM_ROUTES;
-	if (r != t->route_expected) tm_route_expect(t, r);
-	t->route_before = r;
-	t->route_expected = &all->routes[at];
-	__builtin_prefetch(t->route_expected);
+static inline struct tm_route *tm_route_of(struct tm_routes *all, uint32_t next) {
+	return (struct tm_route *)((uint8_t *)all + 2 * (size_t)(next & TM_ROUTE_NEXT_PLACE));
+}
+
+/* None of these, or the second, is gone now. */
+static inline void tm_route_expect(const struct tm_thread *t, const struct tm_route *r) {
+	uint32_t me = tm_route_offset(t->routes, r) / 2;
+	if (!tm_route_is_short(r)) me |= TM_ROUTE_NEXT_HAS_REST;
+	if (r->framed & TM_ROUTE_USES) me |= TM_ROUTE_NEXT_HAS_USES;
+	*t->route_next = *t->route_next << 16 | me;
+}
+
+static inline void tm_route_fetch(struct tm_routes *all, uint32_t next) {
+	const struct tm_route *r = tm_route_of(all, next);
 	if (next & TM_ROUTE_NEXT_HAS_REST) {
-		const struct tm_route_rest *rest = &all->rests[at % TM_ROUTE_RESTS];
+		const struct tm_route_rest *rest = tm_route_rest(all, r);
 		__builtin_prefetch(&rest->owner);
 		__builtin_prefetch(&rest->pcs[1]);
 	}
-	if (next & TM_ROUTE_NEXT_HAS_USES) __builtin_prefetch(&all->uses[at % TM_ROUTE_USERS]);
+	if (next & TM_ROUTE_NEXT_HAS_USES) __builtin_prefetch(tm_route_uses(all, r));
+}
+
+/* It was gone. */
+static inline void tm_route_go_on(struct tm_thread *t, struct tm_route *r) {
+	struct tm_routes *all = t->routes;
+	uint32_t me = tm_route_offset(all, r), *place = (uint32_t *)((uint8_t *)all->nexts + (me / 16 ^ t->route_last)), next = *place;
+	t->route_last = me / 8;
+	t->route_next = place;
+	t->route_expected = tm_route_of(all, next);
+	t->route_second = tm_route_of(all, next >> 16);
+	__builtin_prefetch(t->route_expected);
+	__builtin_prefetch(t->route_second);
+	if (TM_UNLIKELY(next & (TM_ROUTE_NEXT_HAS_REST | TM_ROUTE_NEXT_HAS_USES))) tm_route_fetch(all, next);
+}
+
+static inline void tm_route_fetch_next(struct tm_thread *t, struct tm_route *r) {
+	if (r != t->route_expected) tm_route_expect(t, r);
+	tm_route_go_on(t, r);
 }
 
 /* --- going it --- */
@@ -243,7 +271,7 @@ static inline void tm_route_put_four(const struct tm_thread *t, const uintptr_t 
 	slots[3] = slot + 8 * (uintptr_t)offsets[3];
 }
 
-/* Behind the frames that are kept, where there is room for TM_ROUTE_FRAMES. */
+/* Behind the frames that are kept. Writes up to three beyond its own. */
 static inline void tm_route_go(const struct tm_thread *t, const struct tm_route *r, uint32_t keep, uintptr_t slot) {
 	tm_route_put_four(t, r->pcs, r->offsets, keep, slot);
 	if (r->count <= TM_ROUTE_FIRST) return;
@@ -253,118 +281,18 @@ static inline void tm_route_go(const struct tm_thread *t, const struct tm_route 
 	t->sps[keep + r->count - 1] = slot;
 }
 
-/* --- learning one --- */
-
-static void tm_route_learn_some(const struct tm_thread *t, uintptr_t *pcs, uint16_t *offsets, uint32_t n, uint32_t from, uint32_t last) {
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t at = from + i < last ? from + i : last;
-		pcs[i] = t->pcs[at];
-		offsets[i] = (uint16_t)((t->sps[at] - t->sps[last]) / 8);
-	}
+/* It was gone, and all frames that are new are about the stack pointer. How many they are. */
+static inline uint32_t tm_route_gone(struct tm_thread *t, struct tm_route *r, uint32_t keep) {
+	uint32_t fresh = r->count;
+	tm_route_note_use(r);
+	tm_route_fetch_next(t, r);
+	t->depth = t->remembered = keep + fresh;
+	if (t->cut_frame >= keep) t->cut_frame = UINT32_MAX;
+	t->framed_low = UINT32_MAX;
+	return fresh;
 }
 
-/* The frame pointer that lies `at`, and is `value` bytes beyond where the route begins, leads the frame `user` to its caller. False: there is no room, or it
- * is too far. */
-static bool tm_route_learn_use(struct tm_route_uses *u, uintptr_t at, uintptr_t slot, intptr_t value, uint8_t source, uint32_t user) {
-	if (u->count == TM_ROUTE_USES_MAX || value % 8 || value / 8 != (int16_t)(value / 8)) return false;
-	u->uses[u->count++] = (struct tm_route_use){ (uint16_t)((at - (slot - 8)) / 8), (int16_t)(value / 8), source, (uint8_t)user };
-	return true;
-}
-
-/* What becomes of the frame pointer on the way: as the walk did it, once more. False: the way has too many turns. */
-static bool tm_route_follow_fp(const struct tm_thread *t, struct tm_route *r, struct tm_route_uses *uses, uint32_t keep, uintptr_t slot, uintptr_t met) {
-	const uint32_t framed_rule = tm_rule_make(TM_RULE_FP, 2, 16);
-	uint64_t rules = tm_rules();
-	uintptr_t at = slot - 8;
-	r->framed = 0;
-	r->fp_source = TM_ROUTE_FP_TOP;
-	for (uint32_t i = r->count; i-- > 0;) {
-		uintptr_t place = t->sps[keep + i], outer = i ? t->sps[keep + i - 1] : met;
-		uint32_t rule = tm_rule_in(rules, t->pcs[keep + i] - 1);
-		if (rule == framed_rule && at == place - 8) {
-			r->framed |= 1u << i;
-		} else if (tm_rule_kind(rule) == TM_RULE_FP) {
-			intptr_t value = (intptr_t)(outer + 8 - slot) - (intptr_t)tm_rule_offset(rule);
-			if (!tm_route_learn_use(uses, at, slot, value, r->fp_source, r->count - 1 - i)) return false;
-			r->framed |= TM_ROUTE_USES;
-		} else if (tm_rule_kind(rule) != TM_RULE_SP) {
-			return false;
-		}
-		if (!TM_RULE_FP_SLOT(rule)) continue;
-		at = outer + 8 - 8 * (uintptr_t)TM_RULE_FP_SLOT(rule);
-		if (at <= place) return false;
-		r->fp_source = (uint8_t)(r->count - 1 - i);
-	}
-	r->fp_at = (uint16_t)((at - (slot - 8)) / 8);
-	return true;
-}
-
-static void tm_route_keep_uses(struct tm_routes *all, const struct tm_route *r, const struct tm_route_uses *uses) {
-	struct tm_route_uses *to = tm_route_uses(all, r);
-	to->owner = 0;
-	atomic_signal_fence(memory_order_seq_cst);
-	to->count = uses->count;
-	memcpy(to->uses, uses->uses, sizeof to->uses);
-	atomic_signal_fence(memory_order_seq_cst);
-	to->owner = tm_route_number(all, r);
-}
-
-/* Of hundreds of threads most learn little. */
-TM_COLD static void tm_routes_fetch(struct tm_routes *all) {
-	if (!tm_is_sandboxed() && tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0) == tm_raw_getpid()) tm_raw_populate(all, sizeof *all);
-}
-
-/* The `count` frames from `keep` on are to be found again, at this place. */
-static __attribute__((noinline)) void tm_route_learn_now(struct tm_thread *t, struct tm_route *r, uint32_t keep, uint32_t count, uintptr_t met) {
-	struct tm_routes *all = t->routes;
-	uint32_t last = keep + count - 1;
-	uintptr_t slot = t->sps[last], pc = t->pcs[last];
-	if (count - 1 >= TM_ROUTE_FRAMES || met - slot > 8 * UINT16_MAX) return;
-	if (r->pc && !r->used) t->routes_wait += t->routes_wait < TM_ROUTE_WAIT_MAX;
-	else if (r->used) t->routes_wait /= 2;
-	t->routes_wait_left = t->routes_wait;
-	r->pc = 0;
-	r->used = 0;
-	atomic_signal_fence(memory_order_seq_cst);
-	r->count = (uint8_t)count;
-	struct tm_route_uses uses = { .owner = 0 };
-	if (!tm_route_follow_fp(t, r, &uses, keep, slot, met)) return;
-	if (uses.count) tm_route_keep_uses(all, r, &uses);
-	tm_route_learn_some(t, r->pcs, r->offsets, TM_ROUTE_FIRST, keep, last);
-	if (count > TM_ROUTE_FIRST + 1) {
-		struct tm_route_rest *rest = tm_route_rest(all, r);
-		rest->owner = 0;
-		atomic_signal_fence(memory_order_seq_cst);
-		tm_route_learn_some(t, rest->pcs, rest->offsets, TM_ROUTE_REST, keep + TM_ROUTE_FIRST, last);
-		atomic_signal_fence(memory_order_seq_cst);
-		rest->owner = tm_route_number(all, r);
-	}
-	if (count > 1) *tm_route_second(all, pc) = (uint16_t)((t->sps[last - 1] - slot) / 8);
-	if (t->routes_learned < TM_ROUTES_FEW && ++t->routes_learned == TM_ROUTES_FEW) tm_routes_fetch(all);
-	r->worth = TM_ROUTE_WORTH_FIRST;
-	r->span = (uint32_t)(met - slot);
-	atomic_signal_fence(memory_order_seq_cst);
-	r->pc = pc;
-}
-
-/* Where each stack is another, routes are learned in vain: the more were, the more misses go by before the next one is. */
-static inline void tm_route_learn(struct tm_thread *t, uint64_t hash, uint32_t keep, uint32_t count, uintptr_t met) {
-	if (t->routes_wait_left) {
-		t->routes_wait_left--;
-		return;
-	}
-	struct tm_route *r = tm_route_place_one(t->routes, hash), *two = tm_route_place_two(t->routes, hash);
-	unsigned refused = ++t->routes_refused;
-	if (two->worth < r->worth || (two->worth == r->worth && refused & TM_ROUTE_YIELD)) r = two;
-	if (r->worth && (t->routes_wait || refused % TM_ROUTE_YIELD)) r->worth--;
-	else tm_route_learn_now(t, r, keep, count, met);
-}
-
-/* Only what was written is written: of a thread that learned few the rest stays memory that was never touched. */
-TM_COLD static void tm_routes_forget(struct tm_thread *t) {
-	for (struct tm_route *r = t->routes->routes, *end = r + TM_ROUTES; r < end; r++)
-		if (r->pc) r->pc = r->worth = 0;
-	t->routes_learned = 0;
-}
+/* unwind.c: the same of one that fits, but is not short, with all that is to be done before. 0: the rest does not hold. */
+uint32_t tm_unwind_go_long_route(struct tm_thread *t, struct tm_route *r, uint32_t keep, uintptr_t slot);
 
 #endif

@@ -10,7 +10,7 @@
  */
 #include "../../recorder/guest/emit.h"
 #include "../../recorder/guest/raw.h"
-#include "../../recorder/guest/unwind.h"
+#include "../../recorder/guest/unwind_usual.h"
 #include "alone.h"
 #include "trap.h"
 
@@ -84,7 +84,8 @@ static uintptr_t any_word(const uintptr_t *words) {
 }
 
 static struct tm_stack take(struct tm_thread *t, const void *frame) {
-	uint32_t valid, fresh = tm_unwind_usually(t, frame, &valid);
+	uint32_t valid, fresh = tm_unwind_simply(t, frame, &valid);
+	if (fresh == TM_UNWIND_NOT_QUICK) fresh = tm_unwind_next(t, frame, &valid);
 	struct tm_stack s = { t->depth - fresh, fresh, false, false };
 	if (fresh == TM_UNWIND_NOT_QUICK) s = tm_stack_take(t, frame, valid);
 	uint32_t odd = 0;

@@ -15,7 +15,7 @@
 #include "../../recorder/guest/emit.h"
 #include "../../recorder/guest/raw.h"
 #include "../../recorder/guest/shared_rules.h"
-#include "../../recorder/guest/unwind.h"
+#include "../../recorder/guest/unwind_usual.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -351,7 +351,8 @@ static void compare_by_frame_pointers(const struct tm_stack *s, unsigned oracle_
 }
 
 static struct tm_stack take_by_unwinder(struct tm_thread *t, const void *frame) {
-	uint32_t valid, fresh = tm_unwind_usually(t, frame, &valid);
+	uint32_t valid, fresh = tm_unwind_simply(t, frame, &valid);
+	if (fresh == TM_UNWIND_NOT_QUICK) fresh = tm_unwind_next(t, frame, &valid);
 	if (fresh == TM_UNWIND_NOT_QUICK) return tm_stack_take(t, frame, valid);
 	COUNT(quick, 1);
 	return (struct tm_stack){ t->depth - fresh, fresh, t->cut_frame != UINT32_MAX, false };
