@@ -13,11 +13,12 @@ static const char *const rank_names[] = { TM_RANK_VARIABLES, NULL };
 static const char *const local_rank_names[] = { TM_LOCAL_RANK_VARIABLES, NULL };
 static const char *const world_size_names[] = { TM_WORLD_SIZE_VARIABLES, NULL };
 static const char *const world_names[] = { TM_WORLD_VARIABLES, NULL };
+static const char *const torchrun_names[] = { TM_TORCHRUN_VARIABLE, "RANK", "LOCAL_RANK", "WORLD_SIZE", NULL };
 static const char *const job_names[] = { TM_JOB_VARIABLES, NULL };
 static const char *const step_names[] = { TM_STEP_VARIABLES, NULL };
 
 void tm_launcher_init(struct tm_launcher *l) {
-	*l = (struct tm_launcher){ .rank = -1, .local_rank = -1, .world_size = -1 };
+	*l = (struct tm_launcher){ .rank = -1, .local_rank = -1, .world_size = -1, .torchrun = { -1, -1, -1, "" } };
 }
 
 /* The place of the name in the list, from 1; 0: not in it, or an earlier one has been seen. */
@@ -41,9 +42,25 @@ static void take_text(const char *const *names, const char *name, size_t name_by
 		      uint8_t *place) {
 	uint8_t better = better_place(names, name, name_bytes, *place);
 	if (!better || !*value || strlen(value) >= out_bytes) return;
-	if (strcmp(value, "none") == 0) return; /* torchrun's word for each run that got no name */
 	strcpy(out, value);
 	*place = better;
+}
+
+static void prefer(int64_t known, int64_t *out, uint8_t *place) {
+	if (known < 0) return;
+	*out = known;
+	*place = 1;
+}
+
+static void take_torchrun(struct tm_launcher *l, const char *name, size_t name_bytes, const char *value) {
+	int64_t *const numbers[] = { &l->torchrun.rank, &l->torchrun.local_rank, &l->torchrun.world_size };
+	uint8_t none = 0, place = better_place(torchrun_names, name, name_bytes, 0);
+	if (place == 1) take_text(torchrun_names, name, name_bytes, value, l->torchrun.run, sizeof l->torchrun.run, &none);
+	else if (place) take_number(torchrun_names, name, name_bytes, value, numbers[place - 2], &none);
+	if (!place || !l->torchrun.run[0]) return;
+	prefer(l->torchrun.rank, &l->rank, &l->rank_place);
+	prefer(l->torchrun.local_rank, &l->local_rank, &l->local_rank_place);
+	prefer(l->torchrun.world_size, &l->world_size, &l->world_size_place);
 }
 
 void tm_launcher_take(struct tm_launcher *l, const char *assignment, size_t n) {
@@ -60,6 +77,17 @@ void tm_launcher_take(struct tm_launcher *l, const char *assignment, size_t n) {
 	take_text(job_names, assignment, name_bytes, value, l->job, sizeof l->job, &l->job_place);
 	take_text(step_names, assignment, name_bytes, value, l->step, sizeof l->step, &l->step_place);
 	take_text(world_names, assignment, name_bytes, value, l->world, sizeof l->world, &l->world_place);
+	take_torchrun(l, assignment, name_bytes, value);
+}
+
+void tm_launcher_world(const struct tm_launcher *l, const struct tm_launcher *trace, char *out) {
+	bool is_worker = l->torchrun.run[0], has_name = is_worker && strcmp(l->torchrun.run, "none") != 0;
+	*out = 0;
+	if (has_name) strcpy(out, l->torchrun.run);
+	else if (l->world[0]) strcpy(out, l->world);
+	else if (trace->step[0]) sprintf(out, "%s.%s", trace->job, trace->step);
+	if (*out && is_worker && !has_name)
+		strcat(out, "/torchrun"); /* the launcher counts the torchruns themselves in a world of that name */
 }
 
 void tm_launcher_of_environment(struct tm_launcher *l) {

@@ -193,11 +193,11 @@ static void write_row(struct tm_collector *c, struct tm_process *p) {
 /* Which ranks count together: said where it is not the parent's world. */
 static void note_world(struct tm_collector *c, struct tm_process *p) {
 	const struct tm_launcher *l = launcher_of(p), *above = p->parent ? launcher_of(p->parent) : NULL;
-	char step[sizeof l->job + sizeof l->step + 1]; /* the job and step are the trace's */
-	if (l->rank < 0 || (above && above->rank >= 0 && !strcmp(above->world, l->world))) return;
-	snprintf(step, sizeof step, "%s.%s", c->launcher.job, c->launcher.step);
-	if (l->world[0] || c->launcher.step[0])
-		tm_group_add_note(c->group, p->id, p->start_ticks, TM_NOTE_WORLD, l->world[0] ? l->world : step);
+	char world[TM_WORLD_TEXT_MAX], around[TM_WORLD_TEXT_MAX] = "";
+	if (l->rank < 0) return;
+	tm_launcher_world(l, &c->launcher, world);
+	if (above && above->rank >= 0) tm_launcher_world(above, &c->launcher, around);
+	if (*world && strcmp(world, around) != 0) tm_group_add_note(c->group, p->id, p->start_ticks, TM_NOTE_WORLD, world);
 }
 
 static void tell_sampler(struct tm_collector *c, struct tm_process *p) {

@@ -156,6 +156,28 @@ def worlds_by_name(t):
 
 
 @test
+def torchrun_under_another_launcher(t):
+    """srun and mpirun start a torchrun on each node and number those: a worker's rank, and what it counts in, are what torchrun says, in whatever order it stands."""
+    outer = {"SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "PMI_RANK": "1", "PMI_SIZE": "2",
+             "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+    for space, run, world in (({}, "none", "4711.0/torchrun"), ({}, "run7", "run7"), ({"PMIX_NAMESPACE": "slurm.4711.0"}, "none", "slurm.4711.0/torchrun")):
+        traces = []
+        for rank in (2, 3):
+            inner = {"RANK": str(rank), "LOCAL_RANK": str(rank - 2), "WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": run}
+            env = {**outer, **space, **inner} if rank == 2 else dict(reversed({**outer, **space, **inner}.items()))
+            t.run([t.tidemark, "record", "--quiet", "-o", t.path(f"{world.replace('/', '_')}.%r"), "--", t.program("ranked.c")], env=env, status=0)
+            traces.append(t.path(f"{world.replace('/', '_')}.{rank}"))
+        db = t.imported(*traces)
+        t.equal(db.rows("select world, rank, local_rank, world_size from process order by rank"), [(world, rank, rank - 2, 4) for rank in (2, 3)], "of traces of workers")
+        workers = "".join(f"RANK={rank} LOCAL_RANK={rank} WORLD_SIZE=4 TORCHELASTIC_RUN_ID={run} {t.program('ranked.c')};" for rank in (0, 1))
+        db = t.imported(t.record(["bash", "-c", workers + "true"], "--quiet", env={**outer, **space}))
+        t.equal(db.rows("select world, rank, world_size from process where exe like '%ranked%' order by rank"), [(world, rank, 4) for rank in (0, 1)], "of a node's")
+        torchrun = (space.get("PMIX_NAMESPACE", "4711.0"), 1, 2)
+        t.equal(db.rows("select world, rank, world_size from process where parent_id is null"), [torchrun], "torchrun's own")
+        t.equal(db.rows("select world, rank from rank_peak order by 1, 2"), sorted([torchrun[:2], (world, 0), (world, 1)]), "peaks")
+
+
+@test
 def worlds_of_launchers(t):
     """mpirun twice, one after the other, in one trace: by the name that OpenMPI gives; by the process above the ranks where MPICH gives none."""
     need_mpirun(t)
