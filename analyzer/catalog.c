@@ -516,3 +516,15 @@ struct tm_trace_identity tm_catalog_peek(const char *path) {
 	tm_catalog_release(&c);
 	return identity;
 }
+
+struct tm_trace_reach tm_catalog_reach(const char *path) {
+	struct tm_reader r;
+	struct tm_catalog c = { 0 };
+	char error[256];
+	uint64_t damaged = UINT64_MAX;
+	if (tm_reader_open(&r, path, error, sizeof error) == 0) tm_catalog_read(&c, &r, UINT64_MAX, &damaged, NULL, NULL, NULL, NULL);
+	struct tm_trace_reach reach = { c.end_ns, c.closed, c.sound_bytes };
+	tm_reader_release(&r);
+	tm_catalog_release(&c);
+	return reach;
+}

@@ -162,6 +162,16 @@ struct tm_trace_identity {
 /* From the trace's first chunks alone. */
 struct tm_trace_identity tm_catalog_peek(const char *path);
 
+/* How much of its recording a trace holds: one of its copies may be cut off, or was made while the program still ran. */
+struct tm_trace_reach {
+	uint64_t end_ns; /* the latest time in any record */
+	bool closed;
+	uint64_t sound_bytes;
+};
+
+/* From the whole trace, but its events. */
+struct tm_trace_reach tm_catalog_reach(const char *path);
+
 /* Were events of this process lost? */
 bool tm_catalog_has_losses(const struct tm_catalog *c, uint32_t process);
 /* Value of an info key, empty if there is none. */

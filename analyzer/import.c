@@ -193,10 +193,30 @@ static char *path_in_database(const char *database, const struct tm_import_sourc
 	return path;
 }
 
-/* What a trace is a copy of: one taken before it, or one in the database that is appended to. To be freed; NULL: of none. */
-static char *original_of(const struct sources *all, const struct tm_import_source *s, const char *database, enum tm_store_mode mode) {
+/* One taken before it that it is a copy of; NULL: there is none. */
+static struct tm_import_source *taken_copy(const struct sources *all, const struct tm_import_source *s) {
 	for (size_t i = 0; i < all->count; i++)
-		if (is_copy(&all->items[i], s)) return sqlite3_mprintf("%s", all->items[i].path);
+		if (is_copy(&all->items[i], s)) return &all->items[i];
+	return NULL;
+}
+
+static bool goes_further(const struct tm_import_source *s, const struct tm_import_source *taken) {
+	if (s->foreign) return false;
+	struct tm_trace_reach a = tm_catalog_reach(s->path), b = tm_catalog_reach(taken->path);
+	if (a.end_ns != b.end_ns) return a.end_ns > b.end_ns;
+	return a.closed != b.closed ? a.closed : a.sound_bytes > b.sound_bytes;
+}
+
+/* What a trace is a copy of: one taken before it, or one in the database that is appended to. To be freed; NULL: of none. Of two that were
+ * found the one that holds more is kept, and *s becomes the other one. */
+static char *original_of(const struct sources *all, struct tm_import_source *s, const char *database, enum tm_store_mode mode) {
+	struct tm_import_source *taken = taken_copy(all, s);
+	if (taken && taken->was_found && s->was_found && goes_further(s, taken)) {
+		struct tm_import_source shorter = *taken;
+		*taken = *s;
+		*s = shorter;
+	}
+	if (taken) return sqlite3_mprintf("%s", taken->path);
 	return mode == TM_STORE_APPEND && access(database, F_OK) == 0 ? path_in_database(database, s) : NULL;
 }
 
@@ -222,15 +242,14 @@ static void release_source(struct tm_import_source *s) {
 
 /* Adds a trace to those that will be imported, unless its recording is there already. */
 static int take_source(struct sources *all, const char *path, bool was_found, const char *database, enum tm_store_mode mode) {
-	struct tm_import_source s = { .path = path, .limit = UINT64_MAX };
+	struct tm_import_source s = { .path = path, .was_found = was_found, .limit = UINT64_MAX };
 	int rc = open_source(&s, database);
-	/* JSON of all kinds lies about; that it is somebody's recording is no more than a guess from its first bytes. */
-	if (rc < 0 && was_found && s.foreign)
-		return tm_say("warning: '%s' is left out: %s", path, s.error), release_source(&s), TM_IMPORT_DONE;
+	/* That what lies about is a recording is no more than a guess from its first bytes, and one of another version must not cost all others. */
+	if (rc < 0 && was_found) return tm_say("warning: '%s' is left out: %s", path, s.error), release_source(&s), TM_IMPORT_DONE;
 	if (rc < 0) return tm_fail("cannot import '%s': %s", path, s.error), release_source(&s), TM_EXIT_FAILED;
 	s.identity = tm_catalog_peek(s.foreign ? s.foreign->path : path);
 	char *original = original_of(all, &s, database, mode);
-	if (original && was_found) tm_say("warning: '%s' is left out: '%s' is the same recording", path, original);
+	if (original && was_found) tm_say("warning: '%s' is left out: '%s' is the same recording", s.path, original);
 	else if (original) rc = tm_fail("cannot import '%s': '%s' is the same recording, which would count twice", path, original);
 	else all->items[all->count++] = s;
 	if (original) release_source(&s);

@@ -14,6 +14,7 @@
 
 struct tm_import_source {
 	const char *path;
+	bool was_found;               /* nobody named it: it lay in a directory */
 	struct tm_foreign *foreign;   /* what was made of another tool's recording, to be read in the place of `path`; NULL: it is a trace */
 	uint64_t limit;           /* chunks at and behind this offset are not used; UINT64_MAX: all are */
 	const char *limit_reason; /* why; NULL without a limit */
