@@ -33,7 +33,7 @@ static const struct tm_usage usage = {
 	X(5, "format_version", "format_version") \
 	X(6, "tool_version", "tool_version") \
 	X(7, "started", "datetime(start_unix_ns / 1000000000, 'unixepoch') || ' UTC'") \
-	X(8, "duration_ns", "end_ns") \
+	X(8, "duration_ns", "end_ns - clock_offset_ns") \
 	X(9, "clock", "clock") \
 	X(10, "clock_offset_ns", "clock_offset_ns") \
 	X(11, "sample_bytes", "sample_bytes") \

@@ -47,8 +47,9 @@ static char *columns_with_errors(const struct tm_database *d) {
 }
 
 static const struct tm_listing recordings = {
-	.columns = "command, host, job, events, file_bytes, end_ns AS duration_ns, nullif(sample_bytes, 0) AS sample_bytes,\n"
-		   "  CASE complete WHEN 1 THEN 'yes' ELSE 'no' END AS complete, cut_reason AS why",
+	.columns =
+		"command, host, job, events, file_bytes, end_ns - clock_offset_ns AS duration_ns, nullif(sample_bytes, 0) AS sample_bytes,\n"
+		"  CASE complete WHEN 1 THEN 'yes' ELSE 'no' END AS complete, cut_reason AS why",
 	.source = "trace",
 	.order = "id",
 	.process = "",

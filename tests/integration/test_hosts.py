@@ -42,6 +42,17 @@ def listed(t, *arguments):
 
 
 @test
+def durations_of_later_traces(t):
+    """A trace that begins 7 s after the earliest one, by its host's clock, lasts as long as it lasts."""
+    db = t.imported(a_rank(t, "a.tmk", 0), a_rank(t, "b.tmk", 1, start=START + 7 * S, host="node1"))
+    facts = {(row["topic"], row["name"]): row["value"] for row in listed(t, "info", db.path)}
+    t.equal([facts[f"trace {n}", "duration_ns"] for n in (1, 2)], [5 * S, 5 * S], "durations of info")
+    table = t.ask("summary", db.path).text.split("\n\n")[0]
+    t.equal([table.count(text) for text in ("5.000 s", "12.000 s")], [2, 0], f"durations of summary: {table}")
+    t.equal(db.rows("select rank, ts_ns, live_bytes from rank_peak order by rank"), [(0, 2 * S, 3000), (1, 9 * S, 3000)], "peaks")
+
+
+@test
 def copies_in_a_directory(t):
     """Of a whole trace, a part of it and a copy that was made while it was written, the whole one is taken, whatever the names; named ones are refused."""
     for whole, dump, part in (("c", "a", "b"), ("a", "b", "c"), ("b", "c", "a")):
