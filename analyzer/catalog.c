@@ -405,12 +405,14 @@ static void take_info_numbers(struct tm_catalog *c) {
  * between them that could not be recorded tells no rank, and may have one. */
 static void find_world(struct walk *w, struct tm_catalog_process *p) {
 	struct tm_catalog_process *all = w->c->processes.items, *above = p->parent_id ? &all[p->parent_id - 1] : NULL;
-	char text[32];
+	char text[288];
 	if (!p->defined || p->rank < 0 || p->world.size) return;
 	for (size_t i = 0; above && above->rank < 0 && above->flags & TM_PROCESS_UNRECORDED && i < w->c->processes.count; i++)
 		above = above->parent_id ? &all[above->parent_id - 1] : NULL;
 	if (!above || !above->defined) return;
-	snprintf(text, sizeof text, "pid %llu", (unsigned long long)above->pid);
+	/* The host, for in one database there may be traces of many. */
+	snprintf(text, sizeof text, "%.*s:%llu", (int)(above->host.size < 256 ? above->host.size : 256), above->host.data,
+		 (unsigned long long)above->pid);
 	p->world = above->rank >= 0 ? above->world : keep_text(w, tm_text_of(text));
 }
 
@@ -453,7 +455,7 @@ int tm_catalog_take(struct tm_catalog *c, struct tm_reader *r, const struct tm_c
 	bool sound = take_chunk(&w, r, h);
 	tm_stacks_release(&w.stacks);
 	if (w.failed) return w.failed;
-	if (h->kind == TM_CHUNK_META) take_info_numbers(c);
+	if (h->kind == TM_CHUNK_META) take_info_numbers(c), find_worlds(&w);
 	c->closed = h->kind == TM_CHUNK_END;
 	return sound ? TM_CATALOG_OK : TM_CATALOG_DAMAGED;
 }

@@ -12,6 +12,7 @@
 #include "json_text.h"
 #include "listing.h"
 #include "overwrite.h"
+#include "scans.h"
 #include "stack_values.h"
 #include "suppressions.h"
 #include "talk.h"
@@ -289,7 +290,7 @@ static int check_heaps(const struct tm_database *d, const struct tm_options *o) 
 static void warn_of_unrecorded(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	sqlite3_str_appendall(sql, "SELECT count(*) FROM process WHERE NOT recorded");
-	if (o->process_given) sqlite3_str_appendf(sql, " AND %s = %lld", o->process_is_rank ? "rank" : "id", o->process);
+	tm_sql_process(sql, o, " AND", "id");
 	char *query = sqlite3_str_finish(sql);
 	int64_t count = query ? tm_database_integer(d, query, 0) : 0;
 	if (count)

@@ -84,9 +84,7 @@ static void count_rest(const struct tm_database *d, const struct tm_options *o, 
 		" (SELECT score, live_bytes, %s AS hushed FROM leak_candidate WHERE true",
 		is_hushed);
 	if (o->heap) sqlite3_str_appendf(sql, " AND heap = %Q", o->heap);
-	if (o->process_given && o->process_is_rank)
-		sqlite3_str_appendf(sql, " AND process_id IN (SELECT id FROM process WHERE rank = %lld)", o->process);
-	else if (o->process_given) sqlite3_str_appendf(sql, " AND process_id = %lld", o->process);
+	tm_sql_process(sql, o, " AND", "process_id");
 	sqlite3_str_appendf(sql, ") WHERE score < %g OR hushed", least_score(o));
 	char *text = sqlite3_str_finish(sql);
 	if (!tm_database_prepare(d, text, &sums) && sqlite3_step(sums) == SQLITE_ROW) {

@@ -212,7 +212,7 @@ int tm_database_open(struct tm_database *d, const char *path) {
 	if (status) return status;
 	d->processes = tm_database_integer(d, "SELECT count(*) FROM process", 0);
 	d->has_ranks = tm_database_integer(d, "SELECT count(rank) FROM process", 0) > 0;
-	d->worlds = tm_database_integer(d, "SELECT count(DISTINCT world) FROM process", 0);
+	d->worlds = tm_database_integer(d, "SELECT count(DISTINCT coalesce(world, '')) FROM process WHERE rank IS NOT NULL", 0);
 	d->has_checkpoints = tm_database_integer(d, "SELECT 1 FROM checkpoint LIMIT 1", 0) > 0;
 	d->estimated = tm_database_integer(d, "SELECT max(estimated) FROM heap", 0) > 0;
 	d->sample_bytes = tm_database_integer(d, "SELECT max(sample_bytes) FROM trace", 0);

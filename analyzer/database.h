@@ -23,7 +23,7 @@ struct tm_database {
 	char *path;           /* of the database, not of the trace */
 	int64_t processes;    /* how many it holds */
 	bool has_ranks;       /* some process has a rank */
-	int64_t worlds;       /* that ranks count in, as far as they are known by name */
+	int64_t worlds;       /* that ranks count in; those without a name are one */
 	bool has_checkpoints; /* instants need not read every allocation */
 	bool estimated;       /* some heap's numbers are estimates from samples */
 	int64_t sample_bytes; /* the largest mean of the sampling, 0 for none */

@@ -18,6 +18,7 @@
 #include "id_map.h"
 #include "json_text.h"
 #include "listing.h"
+#include "scans.h"
 #include "schema/units.h"
 #include "talk.h"
 
@@ -51,7 +52,7 @@ static char *compose_pids(const struct tm_database *d, const struct tm_options *
 	if (o->to.kind == TM_TIME_UNSET) sqlite3_str_appendall(sql, "9223372036854775807");
 	else tm_time_point_sql(sql, &o->to, "p.id", o->heap);
 	sqlite3_str_appendall(sql, " AS to_ns, p.end_ns\n  FROM process AS p");
-	if (o->process_given) sqlite3_str_appendf(sql, " WHERE p.%s = %lld", o->process_is_rank ? "rank" : "id", o->process);
+	tm_sql_process(sql, o, " WHERE", "p.id");
 	/* The system uses a thread's number again; only its first thread keeps it here, for scopes of two must not share a track. */
 	sqlite3_str_appendf(sql,
 			    "),\ntids AS MATERIALIZED (\n  SELECT id, CASE row_number() OVER (PARTITION BY process_id, tid ORDER BY id)\n"
@@ -135,7 +136,8 @@ static void write_all_metadata(struct chrome *c) {
 		"  coalesce(nullif(replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), ''), ''), p.command, 'process ' || p.id)\n"
 		"FROM pids AS k JOIN process AS p ON p.id = k.id ORDER BY k.pid");
 	write_metadata(c, "process_labels", "labels",
-		       "SELECT k.pid, 0, 'pid ' || p.pid || coalesce(', host ' || p.host, '') || coalesce(', rank ' || p.rank, '')\n"
+		       "SELECT k.pid, 0, 'pid ' || p.pid || coalesce(', host ' || p.host, '') || coalesce(', rank ' || p.rank, '') ||\n"
+		       "  iif((SELECT count(DISTINCT world) FROM process) > 1, coalesce(', world ' || p.world, ''), '')\n"
 		       "FROM pids AS k JOIN process AS p ON p.id = k.id ORDER BY k.pid");
 	write_metadata(c, "process_sort_index", "sort_index", "SELECT pid, 0, pid FROM pids ORDER BY pid");
 	write_metadata(c, "process_name", "name",

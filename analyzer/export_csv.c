@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "render.h"
+#include "scans.h"
 #include "stack_frames.h"
 #include "talk.h"
 
@@ -31,9 +32,7 @@ static bool put_conditions(sqlite3_str *sql, const struct tm_database *d, const 
 	else if (o->heap) return tm_fail("cannot choose by --heap: '%s' has no such column", view), false;
 	if (o->process_given && !has_column(d, view, "process_id"))
 		return tm_fail("cannot choose by --process: '%s' has no column process_id", view), false;
-	if (o->process_given && o->process_is_rank)
-		sqlite3_str_appendf(sql, " AND v.process_id IN (SELECT id FROM process WHERE rank = %lld)", o->process);
-	else if (o->process_given) sqlite3_str_appendf(sql, " AND v.process_id = %lld", o->process);
+	tm_sql_process(sql, o, " AND", "v.process_id");
 	const struct {
 		const struct tm_time_point *point;
 		const char *compare;

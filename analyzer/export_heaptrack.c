@@ -10,7 +10,6 @@
  */
 #include "export.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,15 +242,16 @@ static void read_rows(struct heaptrack *h, char *sql, bool (*take)(struct heaptr
 	sqlite3_free(sql);
 }
 
-static char *compose_blocks(const struct heaptrack *h, const char *process) {
+static char *compose_blocks(const struct heaptrack *h) {
 	const struct tm_options *o = h->o;
 	sqlite3_str *sql = sqlite3_str_new(h->d->handle);
 	sqlite3_str_appendall(sql, "WITH ");
 	tm_sql_instants(sql, o, NULL);
 	sqlite3_str_appendf(sql,
 			    ",\nchosen AS MATERIALIZED (\n  SELECT i.* FROM instant AS i JOIN heap AS h ON h.id = i.heap_id\n"
-			    "  JOIN process AS p ON p.id = i.process_id WHERE %s%s",
-			    o->heap ? "true" : tm_sql_default_heaps(h->d, o), process);
+			    "  WHERE %s",
+			    o->heap ? "true" : tm_sql_default_heaps(h->d, o));
+	tm_sql_process(sql, o, " AND", "i.process_id");
 	if (o->heap) sqlite3_str_appendf(sql, " AND h.name = %Q", o->heap);
 	sqlite3_str_appendf(
 		sql,
@@ -261,20 +261,21 @@ static char *compose_blocks(const struct heaptrack *h, const char *process) {
 	return sqlite3_str_finish(sql);
 }
 
-static char *compose_samples(const char *process) {
-	return sqlite3_mprintf(
-		"SELECT s.ts_ns, s.value / %d FROM sample AS s JOIN process AS p ON p.id = s.process_id\n"
-		"WHERE s.name = 'rss'%s AND s.process_id = (SELECT process_id FROM sample WHERE name = 'rss' GROUP BY process_id\n"
-		"  ORDER BY max(value) DESC LIMIT 1) ORDER BY s.ts_ns",
-		PAGE_BYTES, process);
+/* The format has one resident memory: of the process that had the most. */
+static char *compose_samples(const struct heaptrack *h) {
+	sqlite3_str *sql = sqlite3_str_new(h->d->handle);
+	sqlite3_str_appendf(sql,
+			    "SELECT ts_ns, value / %d FROM sample\n"
+			    "WHERE name = 'rss' AND process_id = (SELECT process_id FROM sample WHERE name = 'rss'",
+			    PAGE_BYTES);
+	tm_sql_process(sql, h->o, " AND", "process_id");
+	sqlite3_str_appendall(sql, " GROUP BY process_id\n  ORDER BY max(value) DESC LIMIT 1) ORDER BY ts_ns");
+	return sqlite3_str_finish(sql);
 }
 
 static void read_events(struct heaptrack *h) {
-	char process[80] = "";
-	if (h->o->process_given && h->o->process_is_rank) snprintf(process, sizeof(process), " AND p.rank = %" PRId64, h->o->process);
-	else if (h->o->process_given) snprintf(process, sizeof(process), " AND p.id = %" PRId64, h->o->process);
-	read_rows(h, compose_blocks(h, process), take_block);
-	read_rows(h, compose_samples(process), take_sample);
+	read_rows(h, compose_blocks(h), take_block);
+	read_rows(h, compose_samples(h), take_sample);
 	free(h->places);
 	h->places = NULL;
 }

@@ -190,16 +190,15 @@ static int compare_sources(const struct source *a, const struct source *b) {
 	return a->stack < b->stack ? -1 : a->stack > b->stack;
 }
 
-/* How people call a process: by its rank, else by its number in the system. */
+/* How people call a process: by its rank, as --process takes it, else by its number in the system. */
 static uint64_t add_process(struct pprof *p, int64_t id) {
-	char text[40] = "unknown";
-	sqlite3_stmt *statement = ask(p, sqlite3_mprintf("SELECT rank, pid FROM process WHERE id = %lld", id));
-	if (step(p, statement)) {
-		bool ranked = sqlite3_column_type(statement, 0) != SQLITE_NULL;
-		snprintf(text, sizeof(text), "%s %lld", ranked ? "rank" : "pid", (long long)sqlite3_column_int64(statement, ranked ? 0 : 1));
-	}
+	sqlite3_stmt *statement = ask(
+		p, sqlite3_mprintf("SELECT iif(rank IS NULL, 'pid ' || pid, 'rank ' || rank || iif(%d, coalesce('@' || world, ''), ''))"
+				   " FROM process WHERE id = %lld",
+				   p->d->worlds > 1, id));
+	uint64_t string = add_string(p, step(p, statement) ? column_text(statement, 0) : "unknown");
 	sqlite3_finalize(statement);
-	return add_string(p, text);
+	return string;
 }
 
 /* The strings of its labels: new ones where they are not those of the sample before. */

@@ -11,6 +11,7 @@
 
 #include "schema/units.h"
 #include "columns.h"
+#include "scans.h"
 #include "talk.h"
 
 #define TABLE_ROWS 20
@@ -28,19 +29,34 @@ static int check_heap(const struct tm_database *d, const char *heap) {
 
 static void warn_of_worlds(const struct tm_database *d, const struct tm_options *o) {
 	char sql[96];
-	if (!o->process_is_rank || d->worlds < 2) return;
+	if (!o->process_is_rank || o->world || d->worlds < 2) return;
 	snprintf(sql, sizeof(sql), "SELECT count(DISTINCT coalesce(world, '')) FROM process WHERE rank = %lld", (long long)o->process);
 	int64_t worlds = tm_database_integer(d, sql, 1);
 	if (worlds > 1)
-		tm_say("warning: %lld worlds have a rank %lld, and all are shown: --process=ID takes one (`tidemark processes`)",
-		       (long long)worlds, (long long)o->process);
+		tm_say("warning: %lld worlds have a rank %lld, and all are shown: --process=rank:%lld@WORLD takes one (`tidemark processes`)",
+		       (long long)worlds, (long long)o->process, (long long)o->process);
+}
+
+static int check_world(const struct tm_database *d, const struct tm_options *o) {
+	char *sql = sqlite3_mprintf("SELECT 1 FROM process WHERE rank = %lld AND world = %Q", (long long)o->process, o->world);
+	bool exists = sql && tm_database_integer(d, sql, 0);
+	sqlite3_free(sql);
+	if (exists) return 0;
+	sql = sqlite3_mprintf("SELECT DISTINCT world FROM process WHERE rank = %lld AND world IS NOT NULL ORDER BY 1",
+			      (long long)o->process);
+	char *known = sql ? tm_database_words(d, sql) : NULL;
+	int status = tm_fail("no rank %lld in a world '%s' in '%s' (worlds that have one: %s)", (long long)o->process, o->world, d->path,
+			     known && *known ? known : "none");
+	sqlite3_free(known);
+	sqlite3_free(sql);
+	return status;
 }
 
 static int check_process(const struct tm_database *d, const struct tm_options *o) {
 	char sql[96];
 	const char *column = o->process_is_rank ? "rank" : "id";
 	snprintf(sql, sizeof(sql), "SELECT 1 FROM process WHERE %s = %lld", column, (long long)o->process);
-	if (tm_database_integer(d, sql, 0)) return warn_of_worlds(d, o), 0;
+	if (tm_database_integer(d, sql, 0)) return o->world ? check_world(d, o) : (warn_of_worlds(d, o), 0);
 	snprintf(sql, sizeof(sql), "SELECT DISTINCT %s FROM process WHERE %s IS NOT NULL ORDER BY 1", column, column);
 	char *known = tm_database_words(d, sql);
 	int status = tm_fail("no process with %s %lld in '%s' (%ss: %s)", column, (long long)o->process, d->path, column,
@@ -105,7 +121,7 @@ static int check_window(const struct tm_database *d, const struct tm_options *o)
 	sqlite3_str_appendall(sql, " <= ");
 	tm_time_point_sql(sql, &o->to, "p.id", o->heap);
 	sqlite3_str_appendall(sql, ") FROM process AS p");
-	if (o->process_given) sqlite3_str_appendf(sql, " WHERE p.%s = %lld", o->process_is_rank ? "rank" : "id", (long long)o->process);
+	tm_sql_process(sql, o, " WHERE", "p.id");
 	char *query = sqlite3_str_finish(sql);
 	bool is_empty = query && !tm_database_integer(d, query, 1);
 	sqlite3_free(query);
@@ -140,11 +156,9 @@ static void put_select(sqlite3_str *sql, const struct tm_options *o, const struc
 	}
 	if (o->process_given && !*process) {
 		/* It lists things that belong to no process. */
-	} else if (o->process_given && o->process_is_rank) {
-		sqlite3_str_appendf(sql, "\n%s %s IN (SELECT id FROM process WHERE rank = %lld)", word, process, o->process);
-		word = "AND";
 	} else if (o->process_given) {
-		sqlite3_str_appendf(sql, "\n%s %s = %lld", word, process, o->process);
+		sqlite3_str_appendall(sql, "\n");
+		tm_sql_process(sql, o, word, process);
 		word = "AND";
 	}
 	if (o->heap && l->has_heap) sqlite3_str_appendf(sql, "\n%s heap = %Q", word, o->heap);

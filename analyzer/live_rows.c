@@ -4,7 +4,7 @@
 #include <string.h>
 
 static const char schema[] =
-	"CREATE TABLE process(id INTEGER PRIMARY KEY, rank INTEGER);"
+	"CREATE TABLE process(id INTEGER PRIMARY KEY, rank INTEGER, world TEXT);"
 	"CREATE TABLE live_heap(ts_ns, process_id, heap, live_bytes, live_count, peak_bytes, allocations_per_second, bytes_per_second,"
 	" allocations, allocated_bytes, rss_bytes);"
 	"CREATE VIEW heap AS SELECT DISTINCT heap AS name FROM live_heap WHERE heap IS NOT NULL;"
@@ -133,7 +133,9 @@ static void put_heaps(struct taking *t) {
 		t->d->processes++;
 		t->d->has_ranks = t->d->has_ranks || rank >= 0;
 		bind_number(t->process, 1, ledger->process);
+		struct tm_text world = t->l->catalog.processes.items[i].world;
 		if (rank >= 0) sqlite3_bind_int64(t->process, 2, rank);
+		if (world.size) sqlite3_bind_text(t->process, 3, world.data, (int)world.size, SQLITE_STATIC);
 		step(t, t->process);
 		put_process(t, ledger);
 	}
@@ -239,7 +241,7 @@ static void put_all(struct taking *t) {
 	t->heap = prepare(t, "INSERT INTO live_heap VALUES(?,?,?,?,?,?,?,?,?,?,?)");
 	t->frame = prepare(t, "INSERT INTO frame_level VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
 	t->scope = prepare(t, "INSERT INTO live_scope VALUES(?,?,?,?,?,?,?,?,?,?,?,?)");
-	t->process = prepare(t, "INSERT INTO process VALUES(?,?)");
+	t->process = prepare(t, "INSERT INTO process VALUES(?,?,?)");
 	if (t->failed) return;
 	put_heaps(t);
 	put_sites(t);

@@ -58,7 +58,14 @@ static bool take_value(struct tm_options *o, const char *value) {
 static bool take_process(struct tm_options *o, const char *value) {
 	o->process_given = true;
 	o->process_is_rank = strncmp(value, "rank:", 5) == 0;
-	return take_count(o->process_is_rank ? value + 5 : value, &o->process);
+	o->world = NULL;
+	if (!o->process_is_rank) return take_count(value, &o->process);
+	const char *digits = value + 5, *end = digits + strspn(digits, "0123456789");
+	char number[24];
+	if (*end == '@') o->world = end + 1; /* which may have more of these */
+	else if (*end) return false;
+	return snprintf(number, sizeof(number), "%.*s", (int)(end - digits), digits) < (int)sizeof(number) &&
+	       take_count(number, &o->process) && (!o->world || *o->world);
 }
 
 static bool take_from(struct tm_options *o, const char *value) {
@@ -287,11 +294,12 @@ static const struct option_row option_rows[] = {
 	{ "by", "stack|site|function|file|library|scope|thread|heap|size|age", TM_OPTION_BY, take_by, "group by this (default stack)" },
 	{ "by", "heap|site|scope", TM_OPTION_TOP, take_by, "list only these (json and csv: default heap); without it a table has all" },
 	{ "format", "table|json|csv", TM_OPTION_FORMAT, take_format, "default table" },
-	{ "limit", "N", TM_OPTION_LIMIT, take_limit, "at most N rows; 0 is all of them (default: tables 20, time lines and histograms all; json and csv all)" },
+	{ "limit", "N", TM_OPTION_LIMIT, take_limit,
+	  "at most N rows; 0 is all of them (default: tables 20, time lines and histograms all; json and csv all)" },
 	{ "sort", "COLUMN", TM_OPTION_SORT, take_sort,
 	  "bytes, counts, scores and durations go downward, all else upward; +COLUMN upward, -COLUMN downward" },
 	{ "heap", "NAME", TM_OPTION_HEAP, take_heap, "only this heap, such as malloc or mmap" },
-	{ "process", "ID", TM_OPTION_PROCESS, take_process, "only this process: its id in the database, or rank:N" },
+	{ "process", "ID", TM_OPTION_PROCESS, take_process, "only this process: its id in the database, rank:N, or rank:N@WORLD" },
 	{ "from", "T", TM_OPTION_FROM, take_from, "only from this instant on: 12.5s, 300ms, start, peak, exit, end, mark:NAME" },
 	{ "to", "T", TM_OPTION_TO, take_to, "only up to this instant, itself included" },
 	{ "sites", NULL, TM_OPTION_SITES, take_sites, "list the call sites that made it up (views peak_site, alert_site)" },
@@ -322,14 +330,17 @@ static const struct option_row option_rows[] = {
 	{ "max-allocations", "N", TM_OPTION_CHECK, take_max_allocations,
 	  "at most so many allocations in a step; without steps, in the whole run" },
 	{ "junit", "FILE", TM_OPTION_CHECK, take_junit, "write the verdicts to FILE as JUnit XML, too" },
-	{ "lines", NULL, TM_OPTION_GPU, take_gpu_lines, "what was live at the peak of each heap, by the place in the program (view gpu_peak_line)" },
-	{ "libraries", NULL, TM_OPTION_GPU, take_gpu_libraries, "the same by the library that asked: NCCL, cuBLAS, cuDNN, ... (view gpu_peak_library)" },
+	{ "lines", NULL, TM_OPTION_GPU, take_gpu_lines,
+	  "what was live at the peak of each heap, by the place in the program (view gpu_peak_line)" },
+	{ "libraries", NULL, TM_OPTION_GPU, take_gpu_libraries,
+	  "the same by the library that asked: NCCL, cuBLAS, cuDNN, ... (view gpu_peak_library)" },
 	{ "pools", NULL, TM_OPTION_GPU, take_gpu_pools,
 	  "allocated, reserved, active, inactive and idle peaks (view pool_peak); in a window what was told then (view pool)" },
 	{ "activity", NULL, TM_OPTION_GPU, take_gpu_activity, "kernels, copies, sets, calls and overhead, by name (view gpu_work)" },
 	{ "oom", NULL, TM_OPTION_GPU, take_gpu_oom,
 	  "requests that were refused, explained (view gpu_oom); a table adds what was live then (view gpu_oom_site)" },
-	{ "inefficiencies", NULL, TM_OPTION_GPU, take_gpu_inefficiencies, "what the lives of blocks prove, with evidence (view gpu_inefficiency)" },
+	{ "inefficiencies", NULL, TM_OPTION_GPU, take_gpu_inefficiencies,
+	  "what the lives of blocks prove, with evidence (view gpu_inefficiency)" },
 	{ "gap", NULL, TM_OPTION_GPU, take_gpu_gap, "what the process occupies on devices against what was recorded (view gpu_gap)" },
 	{ "sql", NULL, TM_OPTION_SQL, take_sql, "print the query that would run instead of running it" },
 	{ "output", "FILE", TM_OPTION_OUTPUT, take_output, "where to write; - is standard output. Also -o FILE" },

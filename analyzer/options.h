@@ -110,7 +110,8 @@ struct tm_options {
 	const char *sort;
 	const char *heap;
 	bool process_given, process_is_rank;
-	int64_t process; /* id, or rank */
+	int64_t process;   /* id, or rank */
+	const char *world; /* of the rank; NULL: all that have it */
 	struct tm_time_point from, to, at, against;
 	const char *from_text, *to_text, *at_text, *against_text;
 	bool sql, stack, sites, gzip, force, tree, means, steps, torch_compat, all;

@@ -474,10 +474,13 @@ static int name_process(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	char *name = NULL;
 	if (!p || r->by[TM_REPORT_PROCESS].names.count > TM_REPORT_RANKS) return 0;
 	const char *exe = (const char *)sqlite3_column_text(s, 1);
+	const char *world = (const char *)sqlite3_column_text(s, 3); /* "@WORLD" where there are two of them */
 	if (!exe || !*exe) exe = "process";
-	int n = p->rank < 0                     ? asprintf(&name, "%s (pid %lld)", exe, (long long)p->pid)
-		: sqlite3_column_int(s, 2) == 1 ? asprintf(&name, "rank %lld", (long long)p->rank)
-						: asprintf(&name, "rank %lld, %s (pid %lld)", (long long)p->rank, exe, (long long)p->pid);
+	if (!world) world = "";
+	int n = p->rank < 0 ? asprintf(&name, "%s (pid %lld)", exe, (long long)p->pid)
+		: sqlite3_column_int(s, 2) == 1
+			? asprintf(&name, "rank %lld%s", (long long)p->rank, world)
+			: asprintf(&name, "rank %lld%s, %s (pid %lld)", (long long)p->rank, world, exe, (long long)p->pid);
 	if (n < 0) return no_memory(r);
 	p->group = (uint32_t)r->by[TM_REPORT_PROCESS].names.count;
 	int status = add_name(r, TM_REPORT_PROCESS, name);
@@ -493,9 +496,10 @@ static int group_others(struct tm_report *r) {
 	return tm_report_rows(
 		r,
 		sqlite3_mprintf(
-			"SELECT p.id, replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), ''), count(*) OVER (PARTITION BY p.rank)"
-			" FROM process AS p"
-			" LEFT JOIN heap_total AS k ON k.process_id = p.id AND k.heap_id = 0 ORDER BY k.peak_bytes DESC, p.id"),
+			"SELECT p.id, replace(p.exe, rtrim(p.exe, replace(p.exe, '/', '')), ''), count(*) OVER (PARTITION BY p.rank, p.world),"
+			" iif(%d, '@' || p.world, '') FROM process AS p"
+			" LEFT JOIN heap_total AS k ON k.process_id = p.id AND k.heap_id = 0 ORDER BY k.peak_bytes DESC, p.id",
+			r->d->worlds > 1),
 		name_process, NULL);
 }
 

@@ -4,6 +4,7 @@
  * requests. So the page can show exactly what was live then.
  */
 #include "report.h"
+#include "scans.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +32,7 @@ int tm_report_rows(struct tm_report *r, char *query, int (*row)(struct tm_report
 
 void tm_report_filter(sqlite3_str *sql, const struct tm_report *r, const char *process, const char *heap) {
 	const struct tm_options *o = r->o;
-	if (o->process_given && o->process_is_rank)
-		sqlite3_str_appendf(sql, " AND %s IN (SELECT id FROM process WHERE rank = %lld)", process, o->process);
-	else if (o->process_given) sqlite3_str_appendf(sql, " AND %s = %lld", process, o->process);
+	tm_sql_process(sql, o, " AND", process);
 	if (o->heap && heap) sqlite3_str_appendf(sql, " AND %s = %Q", heap, o->heap);
 }
 

@@ -74,7 +74,12 @@ int tm_report_head(struct tm_report *r, struct tm_bytes *out) {
 		tm_html(out, "</span>");
 	}
 	if (r->o->process_given)
-		tm_put_format(out, "<span>only %s %lld</span>", r->o->process_is_rank ? "rank" : "process", (long long)r->o->process);
+		tm_put_format(out, "<span>only %s %lld", r->o->process_is_rank ? "rank" : "process", (long long)r->o->process);
+	if (r->o->world) {
+		tm_html(out, " of world ");
+		tm_html_name(out, r->o->world, strlen(r->o->world), TM_HTML_NAME_BYTES);
+	}
+	if (r->o->process_given) tm_html(out, "</span>");
 	tm_put_format(out, "<span>tidemark %s</span>", TM_TOOL_VERSION);
 	return status;
 }

@@ -28,6 +28,9 @@ struct tm_options tm_without_window(const struct tm_options *o);
 /* " AND first >= i.from_ns AND last <= i.to_ns", as far as --from and --to were given; `i` names the instants. */
 void tm_sql_window(sqlite3_str *sql, const struct tm_options *o, const char *first, const char *last);
 
+/* `word` and "column = ID", as far as --process was given: `column` is the id of a process, `word` " AND" or " WHERE". */
+void tm_sql_process(sqlite3_str *sql, const struct tm_options *o, const char *word, const char *column);
+
 /* Common table expression `live`: the blocks that were live at the at_ns of the table `instants` (process_id, heap_id, end_ns, at_ns), by
  * stack, with the site's columns as the views have them; with a window (else NULL) only those allocated in it. Where the trace was sampled,
  * relative_error is the standard error of live_bytes, as a share of it. true: as of tm_sql_block_stacks(). */

@@ -19,19 +19,11 @@ struct value_source {
 /* Heap h lies in no other one and holds memory, but not the process' own: on a device, or pinned for one. */
 #define LIES_APART "NOT h.is_root AND h.parent_id IS NULL AND h.kind NOT IN ('address-space', 'file', 'python')"
 
-static void put_and_process(sqlite3_str *sql, const struct tm_options *o, const char *table) {
-	if (o->process_given && o->process_is_rank) {
-		sqlite3_str_appendf(sql, " AND %s.process_id IN (SELECT id FROM process WHERE rank = %lld)", table, o->process);
-	} else if (o->process_given) {
-		sqlite3_str_appendf(sql, " AND %s.process_id = %lld", table, o->process);
-	}
-}
-
 char *tm_heaps_apart(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	sqlite3_str_appendall(sql, "SELECT DISTINCT h.name FROM heap AS h JOIN heap_total AS t ON t.heap_id = h.id\n"
 				   "WHERE t.allocations > 0 AND " LIES_APART);
-	put_and_process(sql, o, "h");
+	tm_sql_process(sql, o, " AND", "h.process_id");
 	sqlite3_str_appendall(sql, " ORDER BY h.name");
 	char *query = sqlite3_str_finish(sql), *names = query ? tm_database_words(d, query) : NULL;
 	sqlite3_free(query);
@@ -45,7 +37,7 @@ bool tm_has_only_heaps_apart(const struct tm_database *d, const struct tm_option
 				    "%s EXISTS (SELECT 1 FROM heap AS h JOIN heap_total AS t ON t.heap_id = h.id\n"
 				    "WHERE t.allocations > 0 AND %s",
 				    own ? "SELECT NOT" : " AND", own ? "h.is_root" : LIES_APART);
-		put_and_process(sql, o, "h");
+		tm_sql_process(sql, o, " AND", "h.process_id");
 		sqlite3_str_appendall(sql, ")");
 	}
 	char *query = sqlite3_str_finish(sql);
@@ -124,7 +116,7 @@ void tm_sql_stack_values(sqlite3_str *sql, const struct tm_database *d, const st
 		source.bytes, source.blocks, source.from, source.bytes, source.blocks);
 	if (o->heap) sqlite3_str_appendf(sql, " AND h.name = %Q", o->heap);
 	else sqlite3_str_appendf(sql, " AND %s", tm_sql_default_heaps(d, o));
-	put_and_process(sql, o, "h");
+	tm_sql_process(sql, o, " AND", "h.process_id");
 	sqlite3_str_appendall(sql, ")\n");
 }
 

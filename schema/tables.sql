@@ -69,7 +69,7 @@ CREATE TABLE process (
 	recorded        INTEGER NOT NULL, -- 0: it could not be recorded (static, 32-bit, ...); note says why
 	inherited_frees INTEGER NOT NULL, -- frees of blocks and mappings that it inherited over fork; in no other number
 	estimated       INTEGER NOT NULL, -- 1: its numbers are estimates from samples
-	world           TEXT              -- what its rank counts in, by the launcher's name of it, or the pid of the process above all its ranks; NULL unknown,
+	world           TEXT              -- what its rank counts in, by the launcher's name of it, or HOST:PID of the process above all its ranks; NULL unknown,
 	                                  -- or no rank
 );
 

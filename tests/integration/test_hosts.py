@@ -2,8 +2,11 @@
 
 Method: traces written from Python (trace_writer.py), so that every figure is known: rank r of world w holds one block of `size` bytes from 1 s to 3 s of its own clock.
 """
+import gzip
+import html
 import json
 import os
+import re
 
 from tidemark_test import main, test
 from trace_writer import Trace, free, malloc
@@ -35,6 +38,13 @@ def a_rank(t, name, rank, size=1000, start=START, pid=100, host="node0", world=N
     with open(path, "wb") as file:
         file.write(data[:len(data) - cut])
     return path
+
+
+def two_worlds(t, by_pid):
+    """Ranks 0 and 1 of two jobs whose launchers have one pid on two hosts, or whose names hold what separates a rank from its world: world w, rank r has 1000 w + r."""
+    named = [None, "node0:50", "node1:50"] if by_pid else [None, "prterun-node0@1", "it's"]
+    return named, t.imported(*(a_rank(t, f"{'pid' if by_pid else 'name'}{w}{r}.tmk", r, size=1000 * w + r, start=START + 10 * w + r, pid=100 + r, host=f"node{w - 1}",
+                                      launcher=50 if by_pid else 0, world=None if by_pid else named[w]) for w in (1, 2) for r in (0, 1)))
 
 
 def listed(t, *arguments):
@@ -78,6 +88,96 @@ def strangers_in_a_directory(t):
     t.equal([row["rank"] for row in listed(t, "processes", t.path("job/tidemark.db"))], [0, 2], "ranks")
     t.ask("import", new, t.path("job/0.tmk"), "-o", t.path("x.db"), status=1)
     t.check(not os.path.exists(t.path("x.db")), "nothing was imported")
+
+
+@test
+def worlds_of_one_launcher_pid(t):
+    """Two launchers without a name for their world, of one pid on two hosts: two worlds."""
+    named, db = two_worlds(t, by_pid=True)
+    t.equal(db.rows("select world, rank, live_bytes from rank_peak order by 1, 2"), [(named[w], r, 3 * (1000 * w + r)) for w in (1, 2) for r in (0, 1)], "peaks of ranks")
+    said = t.ask("leaks", db.path, "--process=rank:1").errors
+    t.check("warning: 2 worlds have a rank 1, and all are shown: --process=rank:1@WORLD takes one" in said, said)
+    unnamed = t.imported(a_rank(t, "x.tmk", 1), a_rank(t, "y.tmk", 1, start=START + S, world="w"))
+    said = t.ask("leaks", unnamed.path, "--process=rank:1").errors
+    t.check("warning: 2 worlds have a rank 1" in said, f"one of them without a name: {said}")
+
+
+@test
+def rank_of_one_world(t):
+    """--process=rank:N@WORLD: every verb that takes --process shows that process and no other."""
+    for by_pid in (True, False):
+        named, db = two_worlds(t, by_pid)
+        for w in (1, 2):
+            chosen, size = f"--process=rank:1@{named[w]}", 1000 * w + 1
+            id = db.value("select id from process where rank = 1 and world = ?", named[w])
+            for verb in ("leaks --all", "peak", "processes", "snapshot --at=peak", "temporary", "timeline", "scopes", "summary", "gpu"):
+                for form in ("csv", "table"):
+                    by_rank = t.ask(*verb.split(), db.path, chosen, f"--format={form}")
+                    by_id = t.ask(*verb.split(), db.path, f"--process={id}", f"--format={form}")
+                    t.equal((by_rank.text, by_rank.errors), (by_id.text, by_id.errors), f"{verb} {chosen}")
+            t.equal([row["peak_bytes"] for row in listed(t, "processes", db.path, chosen)], [3 * size], f"peak of {chosen}")
+            t.ask("check", db.path, chosen, f"--max-peak={3 * size}")
+            t.ask("check", db.path, chosen, f"--max-peak={3 * size - 1}", status=3)
+            for form in ("chrome", "folded", "pprof", "speedscope", "csv", "heaptrack"):
+                outs = []
+                for n, process in enumerate((chosen, f"--process={id}")):
+                    outs.append(t.path(f"out{by_pid}{w}{n}.{form}"))
+                    t.ask("export", form, db.path, process, "-o", outs[-1])
+                with open(outs[0], "rb") as one, open(outs[1], "rb") as two:
+                    t.check(one.read() == two.read(), f"export {form} {chosen}")
+            t.ask("report", db.path, chosen, "-o", t.path(f"{by_pid}{w}.html"))
+            with open(t.path(f"{by_pid}{w}.html"), encoding="utf-8") as file:
+                page = file.read()
+            t.check(f"only rank 1 of world <bdi>{html.escape(named[w]).replace('&#x27;', '&#39;')}</bdi>" in page, "what the report says")
+            live = t.ask("top", t.path(f"{'pid' if by_pid else 'name'}{w}1.tmk"), chosen, "--count=1", "--by=heap", "--format=json")
+            t.check(str(size) in live.text, f"top {chosen}: {live.text}{live.errors}")
+        said = t.ask("leaks", db.path, "--process=rank:1@no", status=1).errors
+        t.check("no rank 1 in a world 'no'" in said and all(name in said for name in named[1:]), said)
+        t.check("ranks: 0, 1" in t.ask("leaks", db.path, "--process=rank:2@no", status=1).errors, "a rank that there is not")
+    for wrong in ("rank:1@", "rank:@x", "rank:x", "rank:-1", "rank:1 @x", "rank:", "rank:99999999999999999999@x"):
+        t.ask("leaks", db.path, f"--process={wrong}", status=2)
+
+
+@test
+def names_of_ranks_in_two_worlds(t):
+    """Labels of exports and of the report tell a rank of one world from that of another; with one world they say the rank alone."""
+    named, db = two_worlds(t, by_pid=False)
+    one = t.imported(a_rank(t, "single.tmk", 1, world="w"), a_rank(t, "other.tmk", 0, start=START + S, world="w"))
+    for path, wanted in ((db.path, {f"rank {r}@{named[w]}" for w in (1, 2) for r in (0, 1)}), (one.path, {"rank 0", "rank 1"})):
+        t.ask("export", "pprof", path, "-o", path + ".pprof")
+        with open(path + ".pprof", "rb") as file:
+            data = gzip.decompress(file.read())
+        strings = {data[found.end(1):found.end(1) + found[1][0]].decode() for found in re.finditer(rb"\x32(.)(?=rank )", data, re.DOTALL)}  # tag 6, length, text
+        t.equal(strings, wanted, "labels of pprof")
+        t.ask("report", path, "-o", path + ".html")
+        with open(path + ".html", encoding="utf-8") as file:
+            page = file.read()
+        for name in wanted:
+            t.check(f"<bdi>{html.escape(name).replace('&#x27;', '&#39;')}</bdi>" in page, f"the report has no {name}")
+        t.ask("export", "chrome", path, "-o", path + ".json")
+        with open(path + ".json", encoding="utf-8") as file:
+            labels = [event["args"]["labels"] for event in json.load(file)["traceEvents"] if event["name"] == "process_labels"]
+        t.equal(["world" in label for label in labels], [path == db.path] * len(labels), f"labels of chrome: {labels}")
+
+
+@test
+def heaptrack_has_the_memory_of_the_rank(t):
+    """Resident memory in an export of one rank is that rank's, also where another one had more."""
+    traces = []
+    for rank, pages in ((0, 1000), (1, 30)):
+        trace = Trace(start_unix_ns=START + rank)
+        trace.process(1, 100, rank=rank, world_size=2)
+        trace.thread(1, process=1)
+        trace.events(1, [malloc(1 * S, 0x1000, 10, trace.stack("main"))], watermark=1 * S)
+        trace.sample(1, 2 * S, rss=4096 * pages)
+        trace.end(1, 3 * S)
+        traces.append(trace.save(t.path(f"{rank}.tmk")))
+    db = t.imported(*traces)
+    for chosen, pages in ((["--process=rank:1"], [30]), (["--process=1"], [1000]), ([], [1000])):
+        out = t.path(f"{len(chosen)}{pages[0]}.heaptrack")
+        t.ask("export", "heaptrack", db.path, *chosen, "-o", out)
+        with open(out, encoding="utf-8") as file:
+            t.equal([int(line.split()[1], 16) for line in file if line.startswith("R ")], pages, f"pages of {chosen}")
 
 
 main()
