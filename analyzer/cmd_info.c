@@ -43,11 +43,17 @@ static const struct tm_usage usage = {
 	X(15, "complete", "CASE complete WHEN 1 THEN 'yes' ELSE 'no' END") \
 	X(16, "cut_reason", "cut_reason")
 
+/* Of the worlds that say how many ranks they have. */
+#define RANKS_MISSING \
+	"(SELECT sum(max(0, missing)) FROM (SELECT max(world_size) - count(DISTINCT rank) AS missing FROM process\n" \
+	"    WHERE rank IS NOT NULL GROUP BY world))"
+
 /* X(order, name, number) */
 #define COUNTS(X) \
 	X(1, "processes", "(SELECT count(*) FROM process)") \
 	X(2, "threads", "(SELECT count(*) FROM thread)") \
 	X(3, "ranks", "(SELECT count(*) FROM (SELECT DISTINCT world, rank FROM process WHERE rank IS NOT NULL))") \
+	X(3, "ranks missing", RANKS_MISSING) \
 	X(4, "heaps", "(SELECT count(*) FROM heap)") \
 	X(5, "modules", "(SELECT count(*) FROM module)") \
 	X(6, "frames", "(SELECT count(*) FROM frame)") \

@@ -91,6 +91,18 @@ def strangers_in_a_directory(t):
 
 
 @test
+def ranks_that_are_missing(t):
+    """info says how many ranks are in no trace, of the worlds that tell how many they have (here 2 each); one that is there twice counts once."""
+    for ranks, missing in ((((0, "a"), (1, "a"), (0, "b")), 1), (((0, None), (1, None)), 0), (((1, "a"), (1, "a")), 1)):
+        place = f"{len(ranks)}{missing}{ranks[0][0]}"
+        db = t.imported(*(a_rank(t, f"{place}/{n}.tmk", rank, start=START + n, world=world) for n, (rank, world) in enumerate(ranks)))
+        facts = {row["name"]: row["value"] for row in listed(t, "info", db.path) if row["topic"] == "holds"}
+        t.equal((facts["ranks"], facts["ranks missing"]), (len(set(ranks)), missing), f"ranks of {ranks}")
+    db = t.imported(t.record([t.program("hello.c")]))
+    t.check("ranks missing" not in t.ask("info", db.path).text, "nothing is said of ranks where there are none")
+
+
+@test
 def worlds_of_one_launcher_pid(t):
     """Two launchers without a name for their world, of one pid on two hosts: two worlds."""
     named, db = two_worlds(t, by_pid=True)
