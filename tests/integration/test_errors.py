@@ -435,7 +435,7 @@ def disk_full_for_real(t):
     if os.geteuid() != 0 or t.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", mount]).status != 0:
         t.skip("cannot mount a small file system here")
     try:
-        recording = t.record([t.program("passing.c"), "100000"], output=os.path.join(mount, "full.tmk"))
+        recording = t.record([t.program("passing.c"), "400000"], output=os.path.join(mount, "full.tmk"))
         t.check("space" in recording.errors, f"the failure is said: {recording.errors}")
         t.equal(t.imported(recording).value("select complete from trace"), 0, "complete")
     finally:
