@@ -1,7 +1,8 @@
 /* map_hooks.c - the hooks of the mmap family and of the break.
  *
- * Flow:     the program's mmap, munmap, mremap, brk, sbrk -> here -> emit.c -> ring. What libc itself maps (malloc's arenas, thread
- *           stacks, the loader) does not pass here, and what an allocator maps inside of a hooked malloc is nested and not recorded.
+ * Flow:     the program's mmap, munmap, mremap, brk, sbrk, and the first three by libc's syscall() (sandbox_hooks.c) -> here -> emit.c -> ring. What
+ *           libc itself maps (malloc's arenas, thread stacks, the loader) does not pass here, and what an allocator maps inside of a hooked malloc
+ *           is nested and not recorded.
  *
  * What a record says. The kernel maps and unmaps whole pages, people ask for bytes:
  *
@@ -15,6 +16,7 @@
  * its old_size is 0.
  */
 #include "process.h"
+#include "raw.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -60,13 +62,37 @@ static size_t page_round(size_t size) {
 	return (size + TM_SHM_PAGE - 1) & ~(size_t)(TM_SHM_PAGE - 1);
 }
 
+#define INLINE static inline __attribute__((always_inline))
+
+/* What a call answered, to whom entered before it. `frame` is TM_FRAME. */
+INLINE void mapped(struct tm_thread *t, void *at, size_t size, int flags, const void *frame) {
+	if (!t) return;
+	if (at != MAP_FAILED) tm_emit_map(t, flags & MAP_ANONYMOUS ? TM_OP_MMAP : TM_OP_MMAP_FILE, at, size, frame);
+	tm_hook_leave(t);
+}
+
+INLINE void unmapped(struct tm_thread *t, bool is_done, void *at, size_t size, uint64_t begin) {
+	if (!t) return;
+	if (is_done) tm_emit_unmap(t, TM_OP_MUNMAP, at, page_round(size), begin);
+	else tm_cancel(t);
+	tm_hook_leave(t);
+}
+
+/* MREMAP_DONTUNMAP is younger than some C libraries' headers. */
+#define KEEPS_OLD_RANGE 4
+
+INLINE void remapped(struct tm_thread *t, void *at, size_t size, void *old, size_t old_size, int flags, uint64_t begin, const void *frame) {
+	if (!t) return;
+	if (at != MAP_FAILED) tm_emit_remap(t, at, size, old, flags & KEEPS_OLD_RANGE ? 0 : page_round(old_size), begin, frame);
+	else tm_cancel(t);
+	tm_hook_leave(t);
+}
+
 TM_EXPORT void *mmap(void *wish, size_t size, int protection, int flags, int fd, off_t offset) {
 	struct tm_thread *t = enter();
 	void *at = real.mmap(wish, size, protection, flags, fd, offset);
 
-	if (!t) return at;
-	if (at != MAP_FAILED) tm_emit_map(t, flags & MAP_ANONYMOUS ? TM_OP_MMAP : TM_OP_MMAP_FILE, at, size, TM_FRAME);
-	tm_hook_leave(t);
+	mapped(t, at, size, flags, TM_FRAME);
 	return at;
 }
 
@@ -78,15 +104,9 @@ TM_EXPORT int munmap(void *at, size_t size) {
 	uint64_t begin = t ? tm_begin(t) : 0;
 	int result = real.munmap(at, size);
 
-	if (!t) return result;
-	if (result == 0) tm_emit_unmap(t, TM_OP_MUNMAP, at, page_round(size), begin);
-	else tm_cancel(t);
-	tm_hook_leave(t);
+	unmapped(t, result == 0, at, size, begin);
 	return result;
 }
-
-/* MREMAP_DONTUNMAP is younger than some C libraries' headers. */
-#define KEEPS_OLD_RANGE 4
 
 TM_EXPORT void *mremap(void *old, size_t old_size, size_t size, int flags, ...) {
 	struct tm_thread *t = enter();
@@ -101,11 +121,40 @@ TM_EXPORT void *mremap(void *old, size_t old_size, size_t size, int flags, ...) 
 		va_end(arguments);
 	}
 	at = real.mremap(old, old_size, size, flags, wish);
-	if (!t) return at;
-	if (at != MAP_FAILED) tm_emit_remap(t, at, size, old, flags & KEEPS_OLD_RANGE ? 0 : page_round(old_size), begin, TM_FRAME);
-	else tm_cancel(t);
-	tm_hook_leave(t);
+	remapped(t, at, size, old, old_size, flags, begin, TM_FRAME);
 	return at;
+}
+
+/* By libc's syscall(), which is ours (sandbox_hooks.c). Straight to the kernel, as it was asked: a mmap that stands behind ours may itself make this call. */
+long tm_called_mmap(long number, void *wish, size_t size, long protection, long flags, long fd, long offset);
+long tm_called_munmap(long number, void *at, size_t size);
+long tm_called_mremap(long number, void *old, size_t old_size, size_t size, long flags, void *wish);
+
+TM_HIDDEN __attribute__((used)) long tm_called_mmap(long number, void *wish, size_t size, long protection, long flags, long fd,
+						    long offset) {
+	struct tm_thread *t = enter();
+	long result = tm_syscall_answer(tm_syscall(number, (long)wish, (long)size, protection, flags, fd, offset));
+
+	mapped(t, (void *)result, size, (int)flags, TM_FRAME);
+	return result;
+}
+
+TM_HIDDEN __attribute__((used)) long tm_called_munmap(long number, void *at, size_t size) {
+	struct tm_thread *t = enter();
+	uint64_t begin = t ? tm_begin(t) : 0;
+	long result = tm_syscall_answer(tm_syscall(number, (long)at, (long)size, 0, 0, 0, 0));
+
+	unmapped(t, result == 0, at, size, begin);
+	return result;
+}
+
+TM_HIDDEN __attribute__((used)) long tm_called_mremap(long number, void *old, size_t old_size, size_t size, long flags, void *wish) {
+	struct tm_thread *t = enter();
+	uint64_t begin = t ? tm_begin(t) : 0;
+	long result = tm_syscall_answer(tm_syscall(number, (long)old, (long)old_size, (long)size, flags, (long)wish, 0));
+
+	remapped(t, (void *)result, size, old, old_size, (int)flags, begin, TM_FRAME);
+	return result;
 }
 
 /* What a successful move of the break from `old` to `new` was. `begin` is the stamp taken before the call. */

@@ -3,7 +3,7 @@
  * Flow:     process_hooks.c, exec_*.c, process_info.c, modules.c, attach_self.c -> here -> tm_syscall()
  * Owns:     nothing.
  * Threads:  any, also a vfork child and a signal handler: no lock, no libc state, errno untouched.
- * Failure:  every call returns the kernel's -errno; tm_raw_map() returns NULL.
+ * Failure:  every tm_raw call returns the kernel's -errno; tm_raw_map() returns NULL.
  */
 #ifndef TIDEMARK_GUEST_RAW_H
 #define TIDEMARK_GUEST_RAW_H
@@ -19,6 +19,9 @@
 
 #define TM_PATH_MAX 4096u
 #define TM_SIGNAL_OF_SETUID 33 /* glibc's SIGSETXID, the second of those that lie below SIGRTMIN */
+
+/* What libc makes of the kernel's answer to a call that the program made: -1 and errno where it failed (sandbox_hooks.c). */
+long tm_syscall_answer(long result);
 
 static inline int tm_raw_getpid(void) {
 	return (int)tm_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0);

@@ -119,8 +119,7 @@ static void lose_clock(void) {
 	if (is_process) tm_go_quiet();
 }
 
-/* What libc makes of the kernel's answer. */
-static long answer(long result) {
+TM_HIDDEN __attribute__((used)) long tm_syscall_answer(long result) {
 	if (result >= 0 || result < -4095) return result;
 	errno = (int)-result;
 	return -1;
@@ -138,11 +137,10 @@ TM_EXPORT int prctl(int option, ...) {
 	struct request request = filter ? enter_sandbox() : (struct request){ false, false, false };
 	long result = tm_syscall(SYS_prctl, option, (long)arguments[0], (long)arguments[1], (long)arguments[2], (long)arguments[3], 0);
 	if (filter) entered_sandbox(request, result == 0);
-	return (int)answer(result);
+	return (int)tm_syscall_answer(result);
 }
 
 long tm_called_seccomp(long number, unsigned long operation, unsigned long flags, const void *what);
-long tm_syscall_refused(long result);
 
 /* With no filter it is asked what the kernel can do. */
 TM_HIDDEN __attribute__((used)) long tm_called_seccomp(long number, unsigned long operation, unsigned long flags, const void *what) {
@@ -152,25 +150,27 @@ TM_HIDDEN __attribute__((used)) long tm_called_seccomp(long number, unsigned lon
 	long result = tm_syscall(number, (long)operation, (long)flags, (long)what, 0, 0, 0);
 	/* Beside 0, the thread that could not be put behind it (TSYNC), or a descriptor of the new filter's listener, which is there. */
 	if (filter) entered_sandbox(request, flags & SECCOMP_FILTER_FLAG_NEW_LISTENER ? result >= 0 : result == 0);
-	return answer(result);
-}
-
-TM_HIDDEN __attribute__((used)) long tm_syscall_refused(long result) {
-	return answer(result);
+	return tm_syscall_answer(result);
 }
 
 #define TEXT_OF(n) #n
 #define TEXT(n) TEXT_OF(n)
 
-/* syscall() of libc, but for seccomp and, where exec_hooks.c has them, execs. */
+/* syscall() of libc, but for seccomp, execs (exec_hooks.c) and mappings (map_hooks.c). */
+/* clang-format off */
 #if defined(__x86_64__)
 __asm__(".text\n\t.globl syscall\n\t.type syscall, @function\nsyscall:\n\t.cfi_startproc\n\tcmp $" TEXT(__NR_seccomp) ", %rdi\n\tje tm_called_seccomp\n\t"
 	"cmp $" TEXT(__NR_execve) ", %rdi\n\tje tm_called_execve\n\tcmp $" TEXT(__NR_execveat) ", %rdi\n\tje tm_called_execveat\n\t"
+	"cmp $" TEXT(__NR_mmap) ", %rdi\n\tje tm_called_mmap\n\tcmp $" TEXT(__NR_munmap) ", %rdi\n\tje tm_called_munmap\n\t"
+	"cmp $" TEXT(__NR_mremap) ", %rdi\n\tje tm_called_mremap\n\t"
 	"mov %rdi, %rax\n\tmov %rsi, %rdi\n\tmov %rdx, %rsi\n\tmov %rcx, %rdx\n\tmov %r8, %r10\n\tmov %r9, %r8\n\tmov 8(%rsp), %r9\n\tsyscall\n\t"
-	"cmp $-4095, %rax\n\tjae 1f\n\tret\n1:\tmov %rax, %rdi\n\tjmp tm_syscall_refused\n\t.cfi_endproc\n\t.size syscall, .-syscall\n");
+	"cmp $-4095, %rax\n\tjae 1f\n\tret\n1:\tmov %rax, %rdi\n\tjmp tm_syscall_answer\n\t.cfi_endproc\n\t.size syscall, .-syscall\n");
 #else
 __asm__(".text\n\t.globl syscall\n\t.type syscall, %function\nsyscall:\n\t.cfi_startproc\n\tcmp x0, #" TEXT(__NR_seccomp) "\n\tb.eq tm_called_seccomp\n\t"
 	"cmp x0, #" TEXT(__NR_execve) "\n\tb.eq tm_called_execve\n\tcmp x0, #" TEXT(__NR_execveat) "\n\tb.eq tm_called_execveat\n\t"
+	"cmp x0, #" TEXT(__NR_mmap) "\n\tb.eq tm_called_mmap\n\tcmp x0, #" TEXT(__NR_munmap) "\n\tb.eq tm_called_munmap\n\t"
+	"cmp x0, #" TEXT(__NR_mremap) "\n\tb.eq tm_called_mremap\n\t"
 	"mov x8, x0\n\tmov x0, x1\n\tmov x1, x2\n\tmov x2, x3\n\tmov x3, x4\n\tmov x4, x5\n\tmov x5, x6\n\tsvc 0\n\t"
-	"cmn x0, #4095\n\tb.cs tm_syscall_refused\n\tret\n\t.cfi_endproc\n\t.size syscall, .-syscall\n");
+	"cmn x0, #4095\n\tb.cs tm_syscall_answer\n\tret\n\t.cfi_endproc\n\t.size syscall, .-syscall\n");
 #endif
+/* clang-format on */

@@ -304,12 +304,17 @@ def masks_of_signals(t):
 
 @test
 def mappings(t):
-    db = t.imported(t.same_as_bare([t.program("prog_maps.c")]))
-    no_loss(t, db)
-    t.equal(db.value("select live_bytes from peak where heap = 'mmap'"), 106596, "peak of mmap")
-    t.equal(db.value("select live_bytes from peak where heap = 'mmap-file'"), 5100, "peak of mmap-file")
-    t.equal(db.value("select coalesce(sum(live_bytes), 0) from live_at_exit where heap = 'mmap'"), 0, "mmap at exit")
-    t.equal(db.value("select coalesce(sum(live_bytes), 0) from live_at_exit where heap = 'mmap-file'"), 5000, "mmap-file at exit")
+    """By their functions and by syscall()."""
+    for program in (t.program("prog_maps.c"), t.program("prog_maps.c", "-DBY_SYSCALL", name="prog_maps_by_syscall")):
+        recording = t.same_as_bare([program])
+        t.equal(recording.status, 0, "the program's own checks")
+        db = t.imported(recording)
+        no_loss(t, db)
+        t.equal(db.value("select live_bytes from peak where heap = 'mmap'"), 106596, f"peak of mmap, {program}")
+        t.equal(db.value("select live_bytes from peak where heap = 'mmap-file'"), 5100, f"peak of mmap-file, {program}")
+        t.equal(db.value("select coalesce(sum(live_bytes), 0) from live_at_exit where heap = 'mmap'"), 0, f"mmap at exit, {program}")
+        t.equal(db.value("select coalesce(sum(live_bytes), 0) from live_at_exit where heap = 'mmap-file'"), 5000, f"mmap-file at exit, {program}")
+        t.equal(db.rows("select distinct text from site join stack_text using (stack_id)"), [("main",)], f"stacks, {program}")
 
 
 @test
