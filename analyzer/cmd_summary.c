@@ -13,7 +13,7 @@ static const struct tm_usage usage = {
 	.operands = "DB|TRACE",
 	.description =
 		"Shows one page: what was recorded, its processes, each heap's allocations, peak and what was live at exit, the call\n"
-		"stacks behind these, and what was lost or noted. JSON and CSV have one row for each heap and, with heap null, each\n"
+		"stacks behind these, what was refused, lost or noted. JSON and CSV have one row for each heap and, with heap null, each\n"
 		"process (view heap_summary).\n",
 	.examples = "tidemark summary run.tmk\n"
 		    "tidemark summary run.db --process=rank:0\n"
@@ -126,6 +126,20 @@ static const struct tm_listing steps = {
 	.null_heap = "(all)",
 };
 
+/* By where it was asked: a program that falls back to less may ask often. */
+static const struct tm_listing refusals = {
+	.with = "refused AS (\n"
+		"  SELECT o.process_id, h.name AS heap, o.api, count(*) AS refused_count, max(o.size_bytes) AS largest_bytes,\n"
+		"    min(o.ts_ns) AS first_ns, o.stack_id, f.function, f.file, f.line\n"
+		"  FROM oom AS o LEFT JOIN heap AS h ON h.id = o.heap_id LEFT JOIN stack AS s ON s.id = o.stack_id\n"
+		"    LEFT JOIN frame AS f ON f.id = s.site_frame_id\n"
+		"  GROUP BY o.process_id, o.heap_id, o.api, o.stack_id)",
+	.source = "refused",
+	.order = "refused_count DESC, process_id, first_ns",
+	.has_heap = true,
+	.title = "requests for memory that were refused (more: tidemark gpu --oom)",
+};
+
 static const struct tm_listing losses = {
 	.with = "lost AS (\n  SELECT process_id, kind, reason, sum(count) AS count, sum(bytes) AS bytes FROM loss\n"
 		"  GROUP BY process_id, kind, reason)",
@@ -193,6 +207,7 @@ static int list_page(const struct tm_database *d, const struct tm_options *o) {
 	if (!status) status = list_sites(d, &few, &leaks, false);
 	if (!status) status = list_any(d, &few, &scopes);
 	if (!status) status = list_any(d, &few, &steps);
+	if (!status) status = list_any(d, &few, &refusals);
 	if (!status) status = list_any(d, &every, &losses);
 	if (!status) status = list_any(d, &every, &alerts);
 	if (!status) status = list_any(d, &every, &notes);

@@ -378,6 +378,10 @@ def what_malloc_refuses(t):
             [("refused", "malloc", "asked for 1.0 EiB; this process held 759.5 KiB")], "where, and why")
     t.equal(db.rows("select distinct live_bytes, live_count from gpu_oom_site where function = 'held'"), [(777777, 1)], "what was live")
     t.check("refused" in t.run([t.tidemark, "gpu", "--oom", db.path], status=0).text, "tidemark gpu --oom")
+    page = [line.split() for line in t.run([t.tidemark, "summary", db.path, "--limit=0"], status=0).text.splitlines()]
+    t.equal(sorted((row[1], int(row[2])) for row in page if len(row) == 9 and row[7] == "refused"),
+            [("calloc", 1), ("malloc", 1), ("malloc", 1), ("posix_memalign", 1), ("realloc", 1), ("realloc", 1), ("reallocarray", 1), ("reallocarray", 1)],
+            "tidemark summary, by where it was asked")
     trace = t.path("poor.tmk")
     t.run([t.recorder, "-o", trace, "--quiet", "--max-size=1MiB,ring", "--dumps=1", "--", program, "1500"], status=0)
     t.equal(dumps_of(t, trace), ["poor.dump1.tmk"], "dumps")
