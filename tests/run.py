@@ -239,6 +239,9 @@ def main():
         reason = [line for line in detail.rstrip().splitlines() if line.strip()][-3:] or ["no output"]
         print(f"failed: {name}: " + " | ".join(line.strip()[:1000] for line in reason))
     print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
+    if not any(count.values()):
+        print(f"no test's name matches '{arguments.only}': they are unit:FILE, fuzz:FILE, cli:DIRECTORY, integration:FILE:TEST (FILE without test_), layers")
+        return 1
     return 1 if count["failed"] else 0
 
 

@@ -175,4 +175,11 @@ def sources_keep_to_the_style(t):
             t.check(not re.search(r"\b(TODO|FIXME|XXX)\b", text), f"{path} has a placeholder")
 
 
+@test
+def a_pattern_that_matches_no_test_fails(t):
+    """Else who mistypes it, in CI as well, is told that nothing failed."""
+    page = t.run(["python3", os.path.join(ROOT, "tests/run.py"), f"--build={t.path('empty')}", "--only=no_such_test"], status=1).text
+    t.check("no test's name matches 'no_such_test'" in page, page)
+
+
 main()
