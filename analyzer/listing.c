@@ -129,6 +129,28 @@ static int check_window(const struct tm_database *d, const struct tm_options *o)
 	return tm_misuse(o->usage->verb, "the window is empty: --from=%s comes after --to=%s", o->from_text, o->to_text);
 }
 
+/* Nothing is live then, which is no answer to who thinks that the program still ran. */
+static void warn_of_end(const struct tm_database *d, const struct tm_options *o) {
+	const struct {
+		const struct tm_time_point *point;
+		const char *option, *text;
+	} begins[] = { { &o->from, "--from", o->from_text },
+		       { &o->at, "--at", o->at_text },
+		       { &o->against, "--against", o->against_text } };
+	char end[TM_UNIT_TEXT_MAX];
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "SELECT max(p.end_ns) FROM process AS p");
+	tm_sql_process(sql, o, " WHERE", "p.id");
+	char *query = sqlite3_str_finish(sql);
+	int64_t end_ns = query ? tm_database_integer(d, query, INT64_MAX) : INT64_MAX;
+	sqlite3_free(query);
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++) {
+		if (begins[i].point->kind != TM_TIME_NS || begins[i].point->ns <= (uint64_t)end_ns) continue;
+		tm_say("warning: %s=%s comes after the end of %s at %s", begins[i].option, begins[i].text,
+		       o->process_given ? "the process" : "the recording", tm_format_time((uint64_t)end_ns, end));
+	}
+}
+
 int tm_listing_check(const struct tm_database *d, const struct tm_options *o) {
 	int status = o->heap ? check_heap(d, o->heap) : 0;
 	if (!status && o->process_given) status = check_process(d, o);
@@ -137,6 +159,7 @@ int tm_listing_check(const struct tm_database *d, const struct tm_options *o) {
 	if (!status) status = check_mark(d, &o->at);
 	if (!status) status = check_mark(d, &o->against);
 	if (!status) status = check_window(d, o);
+	if (!status) warn_of_end(d, o);
 	return status;
 }
 
