@@ -170,9 +170,15 @@ static const struct tm_launcher *launcher_of(const struct tm_process *p) {
 	return p->number || p->is_root || !p->parent ? &p->launcher : &p->parent->launcher;
 }
 
+/* Whose command line is a process' own. A fork's child may have no descriptor left to read it by. */
+static const struct tm_process *with_command(const struct tm_process *p) {
+	while (!p->command && p->flags & TM_PROCESS_FORKED && p->parent) p = p->parent;
+	return p;
+}
+
 static void write_row(struct tm_collector *c, struct tm_process *p) {
 	/* A fork's child that never attached runs what its parent runs. */
-	const struct tm_process *like = p->exe || !p->parent ? p : p->parent;
+	const struct tm_process *like = p->exe || !p->parent ? p : p->parent, *called = with_command(like);
 	const struct tm_launcher *launcher = launcher_of(p);
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_PROCESS_START);
 	meta->process_start = (struct tm_process_start){
@@ -185,7 +191,7 @@ static void write_row(struct tm_collector *c, struct tm_process *p) {
 		.local_rank = launcher->local_rank,
 		.world_size = launcher->world_size,
 		.exe = text_of(c->group, like->exe, like->exe ? strlen(like->exe) : 0),
-		.command = text_of(c->group, like->command, like->command_bytes),
+		.command = text_of(c->group, called->command, called->command_bytes),
 		.host = tm_group_text(c->group, c->host, strlen(c->host)),
 	};
 }

@@ -302,6 +302,37 @@ def masks_of_signals(t):
         t.equal((recording.status, recording.out), (0, b"ok\n"), mode)
 
 
+NO_DESCRIPTORS = """
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void *volatile kept;
+int main(void) {
+	struct rlimit none = { 3, 3 };
+	if (setrlimit(RLIMIT_NOFILE, &none)) return 1;
+	for (int depth = 1; depth < 4; depth++) {
+		int status;
+		if (fork()) return wait(&status) < 0 || status;
+		kept = malloc(100 * depth);
+	}
+	return 0;
+}
+"""
+
+
+@test
+def children_without_descriptors(t):
+    """A child that cannot open a file is called what its parent is."""
+    with open(t.path("no_descriptors.c"), "w", encoding="ascii") as file:
+        file.write(NO_DESCRIPTORS)
+    program = t.program(t.path("no_descriptors.c"))
+    recording = t.same_as_bare([program, "its argument"])
+    t.equal(recording.status, 0, "the program's own checks")
+    t.equal(t.imported(recording).rows("select command, sum(size_bytes) from process p left join allocation a on a.process_id = p.id group by p.id"
+                                       " order by 2"), [(f"{program} its argument", size) for size in (None, 100, 200, 300)], "commands")
+
+
 @test
 def mappings(t):
     """By their functions and by syscall()."""
