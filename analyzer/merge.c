@@ -3,7 +3,9 @@
 
 #define KEY_NONE UINT64_MAX
 
-enum { RANK_RELEASE = 0, RANK_OTHER = 2 };
+/* At equal times: what ends, what begins, then the instants that look at what is live. */
+static const uint8_t ranks[] = { [TM_STEP_ALLOC] = 1, [TM_STEP_FREE] = 0,  [TM_STEP_MAP] = 1, [TM_STEP_UNMAP] = 0,
+				 [TM_STEP_MARK] = 2,  [TM_STEP_SCOPE] = 2, [TM_STEP_GPU] = 2 };
 
 struct tm_stream {
 	struct tm_batch_segment *segment, *last; /* the one being read, and the newest */
@@ -50,7 +52,7 @@ void tm_merge_release(struct tm_merge *m) {
 }
 
 static uint64_t key_of(const struct tm_step *s) {
-	return s->ns * 4 + (tm_step_releases(s) ? RANK_RELEASE : RANK_OTHER);
+	return s->ns * 4 + ranks[s->kind];
 }
 
 static void open_segment(struct tm_stream *s, struct tm_batch_segment *segment) {

@@ -1,9 +1,10 @@
 /* merge.h - the events of all threads in the order of time.
  *
  * Flow:     ahead.c (batches of per-thread segments) -> here -> replay.c, one step at a time
- * Idea:     steps of one thread keep their order; those of different threads come by time, at equal times releases first: a block is live from
- *           alloc_ns on and no longer at free_ns, for levels and peaks as for whoever asks the rows. pairing.h waits for the allocation
- *           where a block went from one thread to another within the nanosecond. What lies below the watermark is handed out, the rest waits for more batches.
+ * Idea:     steps of one thread keep their order; those of different threads come by time, at equal times releases first, then allocations, then marks,
+ *           steps, scopes and the like: a block is live from alloc_ns on and no longer at free_ns, for levels, peaks and kept instants as for whoever
+ *           asks the rows. pairing.h waits for the allocation where a block went from one thread to another within the nanosecond. What lies below the
+ *           watermark is handed out, the rest waits for more batches.
  * Owns:     the batches given to it, until their last event is out.
  * Memory:   the events between the slowest thread's watermark and the newest chunk.
  * Fails:    only tm_merge_init() and tm_merge_grow() can.
@@ -19,10 +20,6 @@ struct tm_turn {
 	uint64_t ns;                /* never decreases; later than step->ns where that came late */
 	uint32_t thread;            /* id in the trace */
 };
-
-static inline bool tm_step_releases(const struct tm_step *s) {
-	return s->kind == TM_STEP_FREE || s->kind == TM_STEP_UNMAP;
-}
 
 struct tm_stream;
 

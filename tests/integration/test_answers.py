@@ -14,7 +14,7 @@ import subprocess
 import time
 
 from tidemark_test import main, test
-from trace_writer import Trace, free, malloc, mmap, munmap, realloc, scope, step
+from trace_writer import Trace, free, malloc, mark, mmap, munmap, realloc, scope, step, text
 
 GROUPS = ("stack", "site", "function", "file", "library", "scope", "thread", "heap", "size", "age")
 
@@ -474,6 +474,34 @@ def windows_that_open_with_several_changes(t):
 
 
 @test
+def kept_instants_of_equal_times(t):
+    """What a mark, a snapshot, a step or a scope keeps at an instant is what the rows say of it, where another thread allocates or frees in that nanosecond:
+    alloc_ns <= ns < free_ns, whichever thread's number is lower."""
+    for first in (1, 2):
+        trace = Trace()
+        trace.process(1, pid=7)
+        for thread in (1, 2):
+            trace.thread(thread, process=1)
+        a, name = trace.stack("main"), trace.string("here")
+        looks = [mark(1000, name), text("snapshot", 2000, name), step(3000, 1), step(4000, 2), scope("scope_push", 5000, name), malloc(5500, 0xA000, 3, a),
+                 scope("scope_end", 6000)]
+        blocks = [malloc(500, 0x9000, 7, a), free(1000, 0x9000)] + [malloc(ns, 0x1000 * n, 10 ** n, a) for n, ns in enumerate(range(2000, 7000, 1000))]
+        blocks.insert(2, malloc(1001, 0x8000, 5, a))
+        trace.segments([(first, looks), (3 - first, blocks)])
+        trace.exit(1, 8000)
+        trace.end(1, 9000)
+        db = t.imported(trace.save(t.path("equal.tmk")), options=("--quiet", "--force"))
+
+        def live(ns):
+            return db.value("select coalesce(sum(size_bytes), 0) from allocation where alloc_ns <= ? and (free_ns is null or free_ns > ?)", ns, ns)
+        t.equal([live(ns) for ns in range(1000, 7000, 1000)], [0, 6, 16, 116, 1116, 11119], "what is live")
+        for label, ns in (("mark:here", 1000), ("here", 2000)):
+            t.equal(db.rows("select ts_ns, live_bytes from snapshot where label = ?", label), [(ns, live(ns))], f"{label}, looking: thread {first}")
+        t.equal(db.rows("select live_begin_bytes, live_end_bytes from step_total where heap is null and n = 1"), [(live(3000), live(4000))], "a step")
+        t.equal(dict(db.rows("select phase, live_bytes from scope_snapshot where phase in ('before', 'after')")), {"before": live(5000), "after": live(6000)}, "a scope")
+
+
+@test
 def windows_between_steps(t):
     """Steps bound a window as times do, also one whose level has to be put together by SQL (--sql), and the query that is printed runs: 100 live in the
     first step, 100 + 900 in the second, 7 in the third."""
@@ -505,7 +533,8 @@ def scopes_of_a_process_without_heaps(t):
         trace.thread(n, process=n)
     a, name = trace.stack("main", "a"), trace.string("idle")
     trace.segments([(1, [scope("scope_push", 1000, name), malloc(1500, 0x1000, 100, a), scope("scope_end", 2000)]),
-                    (2, [scope("scope_push", 3000, name), scope("scope_end", 4000), scope("scope_push", 5000, name), scope("scope_end", 6000)])], watermark=7000)
+                    (2, [scope("scope_push", 3000, name), scope("scope_end", 4000), scope("scope_push", 5000, name), malloc(5500, 0xA000, 3, a),
+                 scope("scope_end", 6000)])], watermark=7000)
     for n in (1, 2):
         trace.exit(n, 8000)
         trace.end(n, 9000)
