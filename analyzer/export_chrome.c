@@ -93,7 +93,9 @@ static void begin_event(struct chrome *c, const char *phase, int64_t pid, int64_
 		      (long long)tid);
 }
 
+/* Only a damaged database has times below 0; "-1.-05" would be no number. */
 static void put_ns(struct chrome *c, const char *key, int64_t ns) {
+	if (ns < 0) ns = 0;
 	tm_put_format(&c->event, ",\"%s\":%lld.%03lld", key, (long long)(ns / 1000), (long long)(ns % 1000));
 }
 

@@ -5,10 +5,11 @@ import json
 import os
 import random
 import re
+import sqlite3
 import sys
 
 from tidemark_test import main, test
-from trace_writer import Trace, free, malloc
+from trace_writer import Trace, free, malloc, step
 
 
 def seeded():
@@ -203,6 +204,25 @@ def chrome_marks(t):
     _, events, _ = events_of(t, t.program("prog_marks.c"))
     instants = [event["name"] for event in events if event["ph"] in "iIR"]
     t.equal([name for name in instants if name.startswith("step")], [f"step {i}" for i in range(5)], "marks")
+
+
+@test
+def chrome_of_times_below_zero(t):
+    """No import writes them; a database that was damaged may have them, and its export is JSON nevertheless."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    trace.events(1, [step(1000, 1), malloc(2000, 0x1000, 5, trace.stack("main"))])
+    trace.exit(1, 8000)
+    trace.end(1, 9000)
+    db = t.imported(trace.save(t.path("run.tmk")))
+    base = sqlite3.connect(db.path)
+    base.execute("update step set start_ns = -1001")
+    base.execute("update timeline set ts_ns = -1 where ts_ns < 2000")
+    base.commit()
+    base.close()
+    for text in re.findall(r'"(?:ts|dur)":([^,}]*)', t.ask("export", "chrome", db.path, "-o", "-").text):
+        t.check(re.fullmatch(r"\d+\.\d{3}", text), f"a time: {text}")
 
 
 @test
