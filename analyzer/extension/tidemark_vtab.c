@@ -223,8 +223,9 @@ static int is_at_end(sqlite3_vtab_cursor *base) {
 	return ((struct cursor *)base)->at_end;
 }
 
+/* What SQLite has no integer for (a damaged trace may say anything) is unknown: it would be negative. */
 static void put_number(sqlite3_context *out, bool known, uint64_t value) {
-	if (known) sqlite3_result_int64(out, (sqlite3_int64)value);
+	if (known && value <= INT64_MAX) sqlite3_result_int64(out, (sqlite3_int64)value);
 }
 
 static void put_text(sqlite3_context *out, const struct tm_catalog *c, uint32_t id) {

@@ -163,6 +163,11 @@ def a_trace_is_a_table(t):
     t.equal(loaded(t, f"'{path}'", "SELECT sum(size_bytes), count(usable_bytes), count(DISTINCT process_id) FROM event"), [(str(allocated), "4", "1")], "sums")
     t.equal(loaded(t, f"'{path}'", "SELECT count(*) FROM event a JOIN event b ON b.ts_ns = a.ts_ns AND b.thread_id = a.thread_id WHERE a.class <> 'text'"), [("6",)],
             "two cursors")
+    huge = Trace()
+    huge.process(1, pid=7)
+    huge.thread(1, process=1)
+    huge.events(1, [malloc(10, 0x1000, (1 << 63) - 1, 0), malloc(11, 0x2000, (1 << 64) - 2, 0, usable="unknown")])
+    t.equal(loaded(t, f"'{huge.save(t.path('huge.tmk'))}'", "SELECT size_bytes FROM event"), [(str((1 << 63) - 1),), ("-",)], "sizes that are no integers of SQLite's")
     with open(path, "rb") as file:
         data = file.read()
     with open(t.path("cut.tmk"), "wb") as file:
