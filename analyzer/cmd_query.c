@@ -77,20 +77,25 @@ static int refuse(sqlite3 *handle) {
 	return tm_fail("cannot run the query: %s", sqlite3_errmsg(handle));
 }
 
-/* Runs every statement of the text, and stops at the first that fails. */
+/* Runs every statement of the text, and stops at the first that fails. In JSON the rows of all are one array. */
 static int run_text(const struct tm_database *d, const struct tm_options *o, const char *text) {
-	struct tm_render_plan plan = { .format = o->format, .path = d->path };
+	struct tm_render_plan plan = { .format = o->format, .path = d->path, .in_array = true };
 	const char *rest = text;
+	uint64_t rows = 0;
+	bool is_json = o->format == TM_FORMAT_JSON, is_open = false;
 	int status = 0;
 	while (!status && *rest) {
 		sqlite3_stmt *statement;
-		uint64_t rows;
 		if (sqlite3_prepare_v2(d->handle, rest, -1, &statement, &rest) != SQLITE_OK) return refuse(d->handle);
 		if (!statement) continue; /* white space or a comment */
+		if (is_json && !is_open) tm_write_output("[", 1);
+		is_open = true;
 		status = tm_render(statement, &plan, &rows);
 		sqlite3_finalize(statement);
 		if (!status && o->format == TM_FORMAT_TABLE && !rows) tm_write_output("no rows\n", 8);
 	}
+	if (!status && is_json && !is_open) tm_write_output("[", 1);
+	if (!status && is_json) tm_render_json_end(rows);
 	return status;
 }
 

@@ -265,7 +265,8 @@ int tm_render(sqlite3_stmt *statement, const struct tm_render_plan *plan, uint64
 	uint64_t ignored;
 	int rc;
 	if (!rows) rows = &ignored;
-	if (plan->format == TM_FORMAT_JSON) rc = tm_render_json(statement, rows);
+	if (plan->format == TM_FORMAT_JSON && plan->in_array) rc = tm_render_json_rows(statement, rows);
+	else if (plan->format == TM_FORMAT_JSON) rc = tm_render_json(statement, rows);
 	else if (plan->format == TM_FORMAT_CSV) rc = tm_render_csv(statement, rows);
 	else rc = tm_render_table(statement, plan, rows);
 	if (!rc) return TM_EXIT_DONE;

@@ -31,6 +31,7 @@ struct tm_render_plan {
 	const char *named_by;         /* a table shows the column `value` as if it were named by this one; NULL: no */
 	const char *value_as;         /* ... as if it had this name; NULL: no */
 	uint64_t rows_max;            /* a table shows that many, and counts the rest; 0: all */
+	bool in_array;                /* JSON: as tm_render_json_rows() */
 };
 
 /* Steps the statement to its end. *rows: how many there were; may be NULL. */
