@@ -110,6 +110,11 @@ static char *read_all(FILE *file, const char *name) {
 		free(text);
 		return NULL;
 	}
+	if (n > 0 && !text[n - 1]) {
+		tm_fail("cannot read '%s': a byte 0 at offset %zd, so it is not SQL", name, n - 1);
+		free(text);
+		return NULL;
+	}
 	return n < 0 ? (free(text), strdup("")) : text;
 }
 
@@ -155,11 +160,22 @@ static int run_named(const struct tm_database *d, const struct tm_options *o, co
 	return status;
 }
 
-/* Shows what a query of names and texts finds. */
+/* Shows what a query of names and texts finds. A stranger's database may have anything in them. */
 static int run_words(const struct tm_database *d, const char *sql) {
 	sqlite3_stmt *statement;
+	struct tm_bytes shown = TM_BYTES_INIT;
 	int status = tm_database_prepare(d, sql, &statement);
-	while (!status && sqlite3_step(statement) == SQLITE_ROW) printf("%s\n", sqlite3_column_text(statement, 0));
+	while (!status && sqlite3_step(statement) == SQLITE_ROW) {
+		const char *text = (const char *)sqlite3_column_text(statement, 0);
+		for (size_t n; text && *text; text += n) {
+			n = strcspn(text, "\t\n");
+			tm_display_text(&shown, text, n);
+			if (text[n]) tm_put_raw(&shown, text + n++, 1);
+		}
+		tm_put_raw(&shown, "\n", 1);
+	}
+	tm_write_output(shown.data, shown.size);
+	tm_bytes_release(&shown);
 	sqlite3_finalize(statement);
 	return status;
 }
