@@ -49,10 +49,11 @@ static int list_live(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	tm_sql_instants(sql, o, &at_exit);
 	sqlite3_str_appendall(sql, ",\n");
-	tm_sql_live(sql, d, "instant", o);
+	listing.may_be_millions = tm_sql_live(sql, d, "instant", o);
 	char *with = sqlite3_str_finish(sql);
 	listing.with = with;
 	listing.source = "live";
+	listing.unnamed = "unnamed";
 	int status = tm_listing_run(d, o, &listing);
 	sqlite3_free(with);
 	return status;

@@ -62,8 +62,9 @@ static int list_peaks(const struct tm_database *d, const struct tm_options *o) {
 typedef int lister(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l);
 
 static int list_sites(const struct tm_database *d, const struct tm_options *o, lister *list) {
+	bool is_made = true; /* by import, or just now */
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	if (tm_has_window(o) || d->estimated) tm_sql_live_at_peak(sql, d, o);
+	if (tm_has_window(o) || d->estimated) is_made = tm_sql_live_at_peak(sql, d, o);
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
 		.with = with,
@@ -72,7 +73,8 @@ static int list_sites(const struct tm_database *d, const struct tm_options *o, l
 		.where = with ? NULL : "(live_count > 0 OR live_bytes > 0)",
 		.order = "live_bytes DESC, process_id, heap, stack_id",
 		.has_heap = true,
-		.may_be_millions = !with,
+		.unnamed = with ? "unnamed" : TM_UNNAMED_PEAK_SITES,
+		.may_be_millions = is_made,
 		.title = "what was live at the peak of each heap, by call stack",
 		.share_column = "live_bytes",
 		.nothing = "nothing",

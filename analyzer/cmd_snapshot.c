@@ -45,14 +45,11 @@ static const char *kept_label(const struct tm_options *o) {
 }
 
 static void put_kept(sqlite3_str *sql, const char *label) {
-	sqlite3_str_appendf(
-		sql,
-		"live AS (\n  SELECT n.process_id, h.name AS heap, k.stack_id, k.live_bytes, k.live_count, f.function, f.file, f.line,\n"
-		"         m.path AS module, f.module_offset, h.estimated\n"
-		"  FROM snapshot AS n JOIN snapshot_stack AS k ON k.snapshot_id = n.id JOIN heap AS h ON h.id = n.heap_id\n"
-		TM_SQL_SITE_JOIN("k") "\n"
-		"  WHERE n.label = %Q)",
-		label);
+	sqlite3_str_appendf(sql,
+			    "unnamed AS (\n  SELECT n.process_id, h.name AS heap, k.stack_id, k.live_bytes, k.live_count, h.estimated\n"
+			    "  FROM snapshot AS n JOIN snapshot_stack AS k ON k.snapshot_id = n.id JOIN heap AS h ON h.id = n.heap_id\n"
+			    "  WHERE n.label = %Q),\n" TM_SQL_LIVE_NAMED(""),
+			    label);
 }
 
 #define IN_ROOT_HEAP "EXISTS (SELECT 1 FROM heap AS h WHERE h.process_id = live.process_id AND h.name = live.heap AND h.is_root)"
@@ -108,6 +105,7 @@ static int list_live(const struct tm_database *d, const struct tm_options *o, ch
 		.where = o->at.kind == TM_TIME_PEAK && !o->heap ? IN_ROOT_HEAP : NULL,
 		.order = order,
 		.has_heap = true,
+		.unnamed = o->by == TM_BY_STACK && !is_change ? "unnamed AS live" : NULL,
 		.may_be_millions = may_be_millions,
 		.nothing = nothing_of(d, o, is_change),
 		.estimated = { "live_bytes", "live_count", "against_bytes", "against_count", "change_bytes", "change_count" },

@@ -80,6 +80,7 @@ static const struct tm_listing devices = {
 
 static const struct tm_listing peak_sites = {
 	.source = "peak_site",
+	.unnamed = TM_UNNAMED_PEAK_SITES,
 	.where = "(live_count > 0 OR live_bytes > 0)",
 	.order = "live_bytes DESC, process_id, heap, stack_id",
 	.has_heap = true,
@@ -92,6 +93,8 @@ static const struct tm_listing peak_sites = {
 
 static const struct tm_listing leaks = {
 	.source = "live_at_exit",
+	.unnamed = TM_UNNAMED_SITES("t.live_at_exit_bytes AS live_bytes, t.live_at_exit_count AS live_count"),
+	.where = "(live_count > 0 OR live_bytes > 0)",
 	.order = "live_bytes DESC, process_id, heap, stack_id",
 	.has_heap = true,
 	.title = "live at exit, by call stack",
@@ -180,6 +183,7 @@ static int list_sites(const struct tm_database *d, const struct tm_options *o, c
 	char *with = sqlite3_str_finish(sql);
 	listing.with = with;
 	listing.source = "live";
+	listing.unnamed = "unnamed";
 	listing.where = NULL;
 	int status = tm_listing_also(d, o, &listing);
 	sqlite3_free(with);

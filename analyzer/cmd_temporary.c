@@ -30,6 +30,11 @@ static const struct tm_usage usage = {
 /* Views beside `temporary`, and in which order they are read. */
 static const struct tm_listing churn = {
 	.source = "churn",
+	.unnamed = TM_UNNAMED_SITES(
+		"t.allocations, t.short_lived AS short_lived_count, t.short_lived_bytes, t.same_size AS same_size_count,\n"
+		"  t.mean_lifetime_ns AS mean_life_duration_ns"),
+	.where = "(short_lived_count > 0 OR same_size_count > 0)",
+	.may_be_millions = true,
 	.order = "short_lived_count DESC, same_size_count DESC, process_id, heap, stack_id",
 	.has_heap = true,
 	.nothing = "no block was short-lived",
@@ -37,6 +42,10 @@ static const struct tm_listing churn = {
 };
 static const struct tm_listing reallocs = {
 	.source = "realloc_site",
+	.unnamed = TM_UNNAMED_SITES(
+		"t.reallocations AS realloc_count, t.reallocated_bytes, t.longest_chain AS longest_chain_count, t.allocations"),
+	.where = "realloc_count > 0",
+	.may_be_millions = true,
 	.order = "reallocated_bytes DESC, realloc_count DESC, process_id, heap, stack_id",
 	.has_heap = true,
 	.nothing = "nothing was reallocated",
@@ -44,6 +53,10 @@ static const struct tm_listing reallocs = {
 };
 static const struct tm_listing oversized = {
 	.source = "oversized_site",
+	.unnamed = TM_UNNAMED_SITES("t.slack_bytes, t.allocated_bytes, round(1.0 * t.slack_bytes / t.allocated_bytes, 4) AS slack_share,\n"
+				    "  t.allocations"),
+	.where = "slack_bytes > 0",
+	.may_be_millions = true,
 	.order = "slack_bytes DESC, process_id, heap, stack_id",
 	.has_heap = true,
 	.nothing = "no block was larger than what was asked for, as far as is known",
@@ -76,11 +89,14 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	const struct tm_listing *other = other_view(o);
 	if (other) return tm_listing_run(d, o, other);
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	if (tm_has_window(o) || d->estimated) tm_sql_made(sql, d, o);
+	bool is_made = !(tm_has_window(o) || d->estimated) || tm_sql_made(sql, d, o);
 	char *with = sqlite3_str_finish(sql);
 	struct tm_listing listing = {
 		.with = with,
 		.source = with ? "made" : "temporary",
+		.unnamed = with ? "unnamed" : TM_UNNAMED_SITES("t.temporary AS count, t.temporary_bytes AS bytes, t.allocations"),
+		.where = with ? NULL : "count > 0",
+		.may_be_millions = is_made,
 		.order = "count DESC, bytes DESC, process_id, heap, stack_id",
 		.has_heap = true,
 		.nothing = "no block was temporary",

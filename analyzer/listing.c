@@ -189,6 +189,14 @@ static void put_select(sqlite3_str *sql, const struct tm_options *o, const struc
 		sqlite3_str_appendf(sql, "\n%s (process_id, device) IN (SELECT process_id, device FROM heap WHERE name = %Q)", word, o->heap);
 }
 
+/* What a listing selects, without an order. */
+static char *plain_select(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	put_with(sql, l, NULL);
+	put_select(sql, o, l);
+	return sqlite3_str_finish(sql);
+}
+
 /* The names of the columns, in *names as "a, b, c"; true if `wanted` is one of them. */
 static bool find_column(const struct tm_database *d, const char *select, const char *wanted, size_t n, sqlite3_str *names, int *status) {
 	sqlite3_stmt *statement;
@@ -203,17 +211,18 @@ static bool find_column(const struct tm_database *d, const char *select, const c
 	return found;
 }
 
+static const char *sort_column(const struct tm_options *o) {
+	return o->sort + (*o->sort == '+' || *o->sort == '-');
+}
+
 /* Appends the order: the chosen column first, then the usual one, so that ties are never left to chance. */
 static int put_order(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l) {
 	sqlite3_str_appendall(sql, "\nORDER BY ");
 	if (o->sort) {
 		int status;
-		const char *column = o->sort + (*o->sort == '+' || *o->sort == '-');
+		const char *column = sort_column(o);
 		sqlite3_str *names = sqlite3_str_new(d->handle);
-		sqlite3_str *plain = sqlite3_str_new(d->handle);
-		put_with(plain, l, NULL);
-		put_select(plain, o, l);
-		char *select = sqlite3_str_finish(plain);
+		char *select = plain_select(d, o, l);
 		bool found = find_column(d, select, column, strlen(column), names, &status);
 		char *list = sqlite3_str_finish(names);
 		if (!status && !found)
@@ -229,17 +238,71 @@ static int put_order(sqlite3_str *sql, const struct tm_database *d, const struct
 	return 0;
 }
 
+/* --- the page: the rows that are listed, chosen and in order, before more is looked up for each --- */
+
+/* Where a column of a stack's site comes from, with the page joined as TM_SQL_SITE_JOIN says; NULL: it is no such column. */
+static const char *site_column(const char *name) {
+	static const char *const columns[][2] = { { "function", "f.function" },
+						  { "file", "f.file" },
+						  { "line", "f.line" },
+						  { "module", "m.path AS module" },
+						  { "module_offset", "f.module_offset" } };
+	for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++)
+		if (strcmp(columns[i][0], name) == 0) return columns[i][1];
+	return NULL;
+}
+
+/* The columns that choose the rows and put them in order, and those that are shown. */
+struct page {
+	char *chosen, *shown;
+	bool joins_sites;
+};
+
+static void release_page(struct page *p) {
+	sqlite3_free(p->chosen);
+	sqlite3_free(p->shown);
+}
+
+static int lay_out_page(struct page *p, const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l) {
+	*p = (struct page){ .joins_sites = l->unnamed && !(o->sort && site_column(sort_column(o))) };
+	if (!p->joins_sites) return 0;
+	sqlite3_str *chosen = sqlite3_str_new(d->handle), *shown = sqlite3_str_new(d->handle);
+	char *select = plain_select(d, o, l);
+	sqlite3_stmt *statement = NULL;
+	int status = select ? tm_database_prepare(d, select, &statement) : 0;
+	for (int i = 0; i < sqlite3_column_count(statement); i++) {
+		const char *name = sqlite3_column_name(statement, i), *joined = site_column(name);
+		if (i) sqlite3_str_appendall(shown, ", ");
+		if (joined) sqlite3_str_appendall(shown, joined);
+		else sqlite3_str_appendf(shown, "page.%s", name);
+		if (!joined) sqlite3_str_appendf(chosen, "%s%s", sqlite3_str_length(chosen) ? ", " : "", name);
+	}
+	sqlite3_finalize(statement);
+	sqlite3_free(select);
+	p->chosen = sqlite3_str_finish(chosen);
+	p->shown = sqlite3_str_finish(shown);
+	return status;
+}
+
 static char *compose(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, int64_t limit, int *status) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	put_with(sql, l, o->stack ? "page AS MATERIALIZED (\n" : NULL);
-	put_select(sql, o, l);
-	*status = put_order(sql, d, o, l);
-	if (limit > 0) sqlite3_str_appendf(sql, "\nLIMIT %lld", limit);
-	/* The text of a stack is built for the rows of the page only. */
-	if (o->stack) {
-		sqlite3_str_appendall(
-			sql, ")\nSELECT page.*, (SELECT text FROM stack_text AS t WHERE t.stack_id = page.stack_id) AS stack\nFROM page");
+	struct tm_listing chosen = *l;
+	struct page page;
+	*status = lay_out_page(&page, d, o, l);
+	bool is_paged = o->stack || page.joins_sites;
+	if (page.joins_sites) {
+		chosen.source = l->unnamed;
+		chosen.columns = page.chosen;
 	}
+	put_with(sql, l, is_paged ? "page AS MATERIALIZED (\n" : NULL);
+	put_select(sql, o, &chosen);
+	if (!*status) *status = put_order(sql, d, o, l);
+	if (limit > 0) sqlite3_str_appendf(sql, "\nLIMIT %lld", limit);
+	else if (page.joins_sites) sqlite3_str_appendall(sql, "\nLIMIT -1"); /* without one SQLite drops the order of what is joined */
+	if (is_paged) sqlite3_str_appendf(sql, ")\nSELECT %s", page.joins_sites ? page.shown : "page.*");
+	if (o->stack) sqlite3_str_appendall(sql, ", (SELECT text FROM stack_text AS t WHERE t.stack_id = page.stack_id) AS stack");
+	if (is_paged) sqlite3_str_appendf(sql, "\nFROM page%s", page.joins_sites ? "\n" TM_SQL_SITE_JOIN("page") : "");
+	release_page(&page);
 	char *text = sqlite3_str_finish(sql);
 	if (!*status && !text) *status = tm_fail("cannot read '%s': out of memory", d->path);
 	if (!*status) return text;
@@ -260,6 +323,7 @@ static uint64_t count_all(const struct tm_database *d, const struct tm_options *
 	struct tm_listing bare = *l;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	bare.columns = "count(*)";
+	if (l->unnamed) bare.source = l->unnamed;
 	put_with(sql, l, NULL);
 	put_select(sql, o, &bare);
 	char *query = sqlite3_str_finish(sql);

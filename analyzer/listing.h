@@ -20,6 +20,9 @@ struct tm_listing {
 	const char *order;        /* the usual order, complete: ties included */
 	const char *process;      /* the column that --process compares; NULL: process_id; "": none */
 	bool has_heap;            /* it has a column heap */
+	const char *
+		unnamed; /* the same rows as `source`, without function, file, line, module and module_offset, which are those of the site of
+				   * stack_id: they are looked up for the rows that are listed, unless it is a name that these are sorted by. NULL: none */
 	bool may_be_millions;     /* of rows, which cost less to count than to put in order: a table does so with those that it does not show */
 	bool has_device;          /* it has a column device instead: --heap chooses those that the heap lies on */
 	const char *title;        /* above a table, or NULL */
@@ -34,6 +37,13 @@ struct tm_listing {
 	 * sqlite3_free(). */
 	char *(*condense)(const struct tm_database *d, const struct tm_options *o, const char *sql);
 };
+
+/* `unnamed` of a view over site_total, of the columns between stack_id and the names; with those behind them, but for `estimated`. */
+#define TM_UNNAMED_SITES(columns) \
+	"(SELECT t.process_id, h.name AS heap, t.stack_id, " columns \
+	", h.estimated FROM site_total AS t JOIN heap AS h ON h.id = t.heap_id)"
+#define TM_UNNAMED_PEAK_SITES \
+	TM_UNNAMED_SITES("t.peak_bytes AS live_bytes, t.peak_count AS live_count,\n  t.process_peak_bytes, t.process_peak_count")
 
 /* --heap, --process and marks must exist in the database: 0, or TM_EXIT_FAILED with the names that do. --from behind --to is
  * TM_EXIT_USAGE. */

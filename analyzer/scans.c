@@ -74,13 +74,12 @@ static const char *sum_count(const struct tm_database *d) {
 
 bool tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window) {
 	bool is_made = tm_sql_block_stacks(sql, d, instants, window, "");
-	sqlite3_str_appendf(
-		sql,
-		",\n"
-		"live AS (\n  SELECT b.process_id, h.name AS heap, b.stack_id, b.live_bytes, b.live_count, f.function, f.file, f.line,\n"
-		"         m.path AS module, f.module_offset, h.estimated%s\n"
-		"  FROM block AS b JOIN heap AS h ON h.id = b.heap_id\n" TM_SQL_SITE_JOIN("b") ")",
-		d->estimated ? ",\n         round(sqrt(b.variance) / b.live_bytes, 4) AS relative_error" : "");
+	sqlite3_str_appendf(sql,
+			    ",\n"
+			    "unnamed AS (\n  SELECT b.process_id, h.name AS heap, b.stack_id, b.live_bytes, b.live_count, h.estimated%s\n"
+			    "  FROM block AS b JOIN heap AS h ON h.id = b.heap_id),\n" TM_SQL_LIVE_NAMED("%s"),
+			    d->estimated ? ",\n         round(sqrt(b.variance) / b.live_bytes, 4) AS relative_error" : "",
+			    d->estimated ? ", b.relative_error" : "");
 	return is_made;
 }
 
@@ -153,7 +152,7 @@ void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct 
 		     "  FROM ranked AS l JOIN process AS p ON p.id = l.process_id LEFT JOIN heap AS h ON h.id = l.heap_id WHERE l.place = 1)");
 }
 
-void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+bool tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	struct tm_options whole = tm_without_window(o);
 	if (tm_has_window(o)) {
 		tm_sql_highest(sql, d, o);
@@ -164,7 +163,7 @@ void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const st
 		"top AS MATERIALIZED (\n  SELECT p.id AS process_id, h.id AS heap_id, p.end_ns, k.ts_ns AS at_ns\n"
 		"  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN %s AS k ON k.process_id = p.id AND k.heap = h.name),\n",
 		tm_has_window(o) ? "highest" : "peak");
-	tm_sql_live(sql, d, "top", &whole);
+	return tm_sql_live(sql, d, "top", &whole);
 }
 
 #define LIVE_AT(ns) "a.alloc_ns <= " ns " AND (a.free_ns IS NULL OR a.free_ns > " ns ")"
@@ -233,16 +232,20 @@ static void put_short_lived(sqlite3_str *sql, const struct tm_database *d, const
 	sqlite3_str_appendall(sql, "\n  GROUP BY i.process_id, i.heap_id, a.stack_id)");
 }
 
-void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+bool tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	tm_sql_instants(sql, o, NULL);
 	sqlite3_str_appendall(sql, ",\n");
 	if (d->has_checkpoints) put_places(sql, o);
-	if (!make_short_lived(sql, d, o)) put_short_lived(sql, d, o);
+	bool is_made = make_short_lived(sql, d, o);
+	if (!is_made) put_short_lived(sql, d, o);
 	sqlite3_str_appendf(
 		sql,
-		",\nmade AS (\n  SELECT t.process_id, t.heap, t.stack_id, t.count, t.bytes, f.function, f.file, f.line,\n"
-		"         m.path AS module, f.module_offset,\n"
+		",\nunnamed AS (\n  SELECT t.process_id, t.heap, t.stack_id, t.count, t.bytes,\n"
 		"         (SELECT max(h.estimated) FROM heap AS h WHERE h.process_id = t.process_id AND h.name = t.heap) AS estimated%s\n"
-		"  FROM short_lived AS t\n" TM_SQL_SITE_JOIN("t") ")",
-		d->estimated ? ",\n         round(sqrt(t.variance) / t.bytes, 4) AS relative_error" : "");
+		"  FROM short_lived AS t),\n"
+		"made AS (\n  SELECT b.process_id, b.heap, b.stack_id, b.count, b.bytes, f.function, f.file, f.line, m.path AS module,\n"
+		"         f.module_offset, b.estimated%s\n  FROM unnamed AS b\n" TM_SQL_SITE_JOIN("b") ")",
+		d->estimated ? ",\n         round(sqrt(t.variance) / t.bytes, 4) AS relative_error" : "",
+		d->estimated ? ", b.relative_error" : "");
+	return is_made;
 }

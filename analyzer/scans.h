@@ -33,7 +33,8 @@ void tm_sql_process(sqlite3_str *sql, const struct tm_options *o, const char *wo
 
 /* Common table expression `live`: the blocks that were live at the at_ns of the table `instants` (process_id, heap_id, end_ns, at_ns), by
  * stack, with the site's columns as the views have them; with a window (else NULL) only those allocated in it. Where the trace was sampled,
- * relative_error is the standard error of live_bytes, as a share of it. true: as of tm_sql_block_stacks(). */
+ * relative_error is the standard error of live_bytes, as a share of it. `unnamed` has the same without the site's columns.
+ * true: as of tm_sql_block_stacks(). */
 bool tm_sql_live(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window);
 
 /* Common table expressions `instant` ... `highest`: the peaks within the window, with the columns of the view peak. */
@@ -46,17 +47,23 @@ void tm_sql_window_levels(sqlite3_str *sql, const struct tm_database *d, const s
 /* The same, up to `level` (process_id, heap_id, ts_ns, live_bytes, live_count), behind `instant`; where there are checkpoints (window_peak.c). */
 void tm_sql_window_peaks(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
-/* Common table expressions ... `live`: as tm_sql_live(), at the peak of each heap, or its peak within the window. */
-void tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
+/* Common table expressions ... `live`: as tm_sql_live(), at the peak of each heap, or its peak within the window. true: as there. */
+bool tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
 /* Common table expressions `instant` ... `made`: temporary blocks that were allocated in the window, with the columns of the view
- * temporary that do not come from elsewhere; with relative_error of bytes where the trace was sampled. */
-void tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
+ * temporary that do not come from elsewhere; with relative_error of bytes where the trace was sampled. `unnamed` as of tm_sql_live().
+ * true: they were added up now. */
+bool tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
 /* Frame f and module m of the site of a row's stack. To join the view `site` would make a row for every stack of the run first. */
 #define TM_SQL_SITE_JOIN(row) \
 	"  LEFT JOIN stack AS s ON s.id = " row ".stack_id LEFT JOIN frame AS f ON f.id = s.site_frame_id\n" \
 	"  LEFT JOIN module AS m ON m.id = f.module_id"
+
+/* Common table expression `live` over `unnamed`, whose further columns are `more` (", b.name"). */
+#define TM_SQL_LIVE_NAMED(more) \
+	"live AS (\n  SELECT b.process_id, b.heap, b.stack_id, b.live_bytes, b.live_count, f.function, f.file, f.line, m.path AS module,\n" \
+	"         f.module_offset, b.estimated" more "\n  FROM unnamed AS b\n" TM_SQL_SITE_JOIN("b") ")"
 
 /* Appends ", ... AS name": the standard error of one of the totals of `row`, a row of heap_summary, as a share of its column `bytes`. */
 enum tm_total { TM_TOTAL_ALLOCATED, TM_TOTAL_PEAK, TM_TOTAL_EXIT };

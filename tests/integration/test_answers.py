@@ -261,6 +261,41 @@ def sites_are_looked_up_stack_by_stack(t):
         t.check(not gathers(sql), f"{' '.join(question)}: all sites are gathered")
 
 
+NAMES = ("function", "file", "line", "module", "module_offset")
+
+
+@test
+def rows_are_chosen_before_they_are_named(t):
+    """Of very many call stacks the names of those are looked up that are listed; the order is complete, and the same with a limit and without."""
+    trace, db = Trace(), t.path("chosen.db")
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.events(1, [malloc(1000 + 10 * i, 0x10000 + 1024 * i, 16 + i * 5 % 7, trace.stack("main", f"function_{i * 37 % 60}")) for i in range(60)])
+    trace.exit(1, 10000)
+    trace.end(1, 20000)
+    t.run([t.tidemark, "import", "-q", trace.save(t.path("chosen.tmk")), "-o", db], status=0)
+    base = sqlite3.connect(db)
+    site = dict((row[0], row[1:]) for row in base.execute(
+        "SELECT s.id, f.function, f.file, f.line, m.path, f.module_offset FROM stack s LEFT JOIN frame f ON f.id = s.site_frame_id LEFT JOIN module m ON m.id = f.module_id"))
+    live = ("live_bytes", "process_id", "heap", "stack_id")
+    for order, question in ((live, ["peak", "--sites"]), (live, ["peak", "--sites", "--from=1100ns", "--to=9us"]), (live, ["snapshot", "--at=9us"]),
+                            (live, ["snapshot", "--at=9us", "--from=1100ns"]), (live, ["snapshot", "--at=peak"]), (live, ["leaks", "--from=1100ns"]),
+                            (("slack_bytes", "process_id", "heap", "stack_id"), ["temporary", "--oversized"])):
+        rows = ask(t, db, *question)
+        t.check(len(rows) > 40 and len({row[order[0]] for row in rows}) < 20, f"{question}: {len(rows)} rows, many of them equal")
+        t.equal([row for row in rows if tuple(row[name] for name in NAMES) != site[row["stack_id"]]], [], f"{question}: rows with other names")
+        usual = sorted(rows, key=lambda row: (-row[order[0]], *(row[column] for column in order[1:])))
+        t.equal(rows, usual, f"{question}: the usual order")
+        t.equal(ask(t, db, *question, "--limit=9"), usual[:9], f"{question}: the first nine")
+        for column in ("stack_id", "function"):
+            by = sorted(usual, key=lambda row: row[column])
+            t.equal((ask(t, db, *question, f"--sort={column}"), ask(t, db, *question, f"--sort={column}", "--limit=5")), (by, by[:5]), f"{question} by {column}")
+        sql = t.run([t.tidemark, question[0], db, *question[1:], "--limit=9", "--sql"], status=0).text
+        plan = [row[3] for row in base.execute("explain query plan " + sql.strip().rstrip(";"))]
+        named = [n for n, step in enumerate(plan) if step.startswith("SEARCH f USING INTEGER PRIMARY KEY")]
+        t.check(len(named) == 1 and "SCAN page" in plan and named[0] > plan.index("SCAN page"), f"{question}: names before the page in {plan}")
+
+
 @test
 def a_comparison_adds_up_by_number_first(t):
     """To group millions of call stacks by the texts of their sites takes minutes. Each run is read once, and its stacks are grouped before any text is looked up."""

@@ -20,7 +20,7 @@ ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG
 FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
 DEVICE_BLOCK, LOADED, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK, LISTED_ROW = 95000, 150000, 150, 4000, 7500, 60000
-PPROF_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK = 24000, 44000, 6500, 30000
+PPROF_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK, CHOSEN_STACK = 24000, 44000, 6500, 30000, 3700
 EXPORTED_STACK = {"speedscope": 29000, "csv": 28000, "heaptrack": 25000}
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
@@ -612,6 +612,13 @@ def tables_of_live_stacks(t):
         cost = of_command(t, *question) / rows
         print(f"{question[0]}: {cost:.1f} instructions a row, at most {LISTED_ROW}")
         t.check(100 < cost <= LISTED_ROW, f"{question} takes {cost:.1f} instructions a row; at most {LISTED_ROW} are allowed")
+
+
+@test
+def pages_of_live_stacks(t):
+    """To choose some of very many call stacks takes no look at the names of the others."""
+    a_site(t, CHOSEN_STACK, "snapshot", "--at=peak", "--limit=20")
+    a_site(t, CHOSEN_STACK, "peak", "--sites", "--limit=20")
 
 
 @test
