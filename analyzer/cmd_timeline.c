@@ -38,12 +38,11 @@ static void put_opened(sqlite3_str *sql, const struct tm_database *d, const stru
 	sqlite3_str_appendall(sql, "opening AS MATERIALIZED (\n  SELECT b.id AS process_id, h.id AS heap_id, b.end_ns, b.from_ns AS at_ns\n"
 				   "  FROM bound AS b JOIN heap AS h ON h.process_id = b.id),\n");
 	tm_sql_block_stacks(sql, d, "opening", &whole, "");
-	sqlite3_str_appendall(
-		sql,
-		",\nopened AS MATERIALIZED (\n  SELECT k.process_id, CASE x.whole WHEN 0 THEN h.name END AS heap, sum(k.live_bytes) AS live_bytes,\n"
-		"         sum(k.live_count) AS live_count\n"
-		"  FROM block AS k JOIN heap AS h ON h.id = k.heap_id CROSS JOIN (SELECT 0 AS whole UNION ALL SELECT 1) AS x\n"
-		"  WHERE h.is_root OR NOT x.whole GROUP BY 1, 2),\n");
+	sqlite3_str_appendf(sql,
+			    ",\nopened AS MATERIALIZED (\n  SELECT k.process_id, CASE x.whole WHEN 0 THEN h.name END AS heap, %s\n"
+			    "  FROM block AS k JOIN heap AS h ON h.id = k.heap_id CROSS JOIN (SELECT 0 AS whole UNION ALL SELECT 1) AS x\n"
+			    "  WHERE h.is_root OR NOT x.whole GROUP BY 1, 2),\n",
+			    tm_sql_live_sums(d));
 }
 
 /* Common table expression `cut`: the highest level of the first and of the last bucket of the window, as far as they lie in it; what was live

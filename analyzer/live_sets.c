@@ -107,10 +107,22 @@ static bool reads_blocks(sqlite3_str *sql, const struct tm_database *d, const ch
 	return tm_has_window(window) || (d->has_checkpoints && !d->estimated && lacks_stacks(d, sqlite3_str_value(sql), instants));
 }
 
+/* What a group of the blocks `a` had live at i.at_ns. Estimates stay fractions where groups are added up further: those sums are rounded, once. */
+static void put_sums(sqlite3_str *sql, const struct tm_database *d, bool is_rounded) {
+	if (d->estimated && !is_rounded) {
+		sqlite3_str_appendall(sql,
+				      "sum(a.size_bytes * a.weight) AS live_bytes,\n"
+				      "         sum(CASE WHEN " TM_SQL_SPLIT_AFTER("i.at_ns") " THEN 0 ELSE a.weight END) AS live_count");
+		return;
+	}
+	sqlite3_str_appendf(sql, "%s AS live_bytes, ", tm_sql_sum_bytes(d));
+	tm_sql_put_count_at(sql, d, "i.at_ns");
+	sqlite3_str_appendall(sql, " AS live_count");
+}
+
 bool tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window,
 			 const char *suffix) {
 	bool in_window = window && tm_has_window(window), counts = d->has_checkpoints && !d->estimated && !in_window;
-	const char *bytes = tm_sql_sum_bytes(d);
 	enum tm_by by = window && window->by == TM_BY_HEAP ? TM_BY_HEAP : TM_BY_STACK;
 	if (reads_blocks(sql, d, instants, window) && make_blocks(sql, d, instants, window, by, suffix, "stack_id")) return true;
 	if (d->has_checkpoints) {
@@ -127,9 +139,9 @@ bool tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const ch
 			"  FROM counted%s GROUP BY process_id, heap_id, stack_id HAVING sum(live_bytes) <> 0 OR sum(live_count) <> 0\n"
 			"  UNION ALL\n  ",
 			suffix);
-	sqlite3_str_appendf(sql, "SELECT a.process_id, a.heap_id, a.stack_id, %s AS live_bytes, ", bytes);
-	tm_sql_put_count_at(sql, d, "i.at_ns");
-	sqlite3_str_appendf(sql, " AS live_count%s\n  FROM ", d->estimated ? ",\n         " TM_SQL_VARIANCE " AS variance" : "");
+	sqlite3_str_appendall(sql, "SELECT a.process_id, a.heap_id, a.stack_id, ");
+	put_sums(sql, d, !window || window->by == TM_BY_STACK);
+	sqlite3_str_appendf(sql, "%s\n  FROM ", d->estimated ? ",\n         " TM_SQL_VARIANCE " AS variance" : "");
 	tm_sql_from_live(sql, d, instants, suffix);
 	if (window) tm_sql_window(sql, window, "a.alloc_ns", "a.alloc_ns");
 	sqlite3_str_appendall(sql, "\n  GROUP BY a.process_id, a.heap_id, a.stack_id)");
@@ -151,6 +163,11 @@ void tm_sql_put_count_at(sqlite3_str *sql, const struct tm_database *d, const ch
 			    d->estimated ? "CAST(round(sum(CASE WHEN " TM_SQL_SPLIT_AFTER("%s") " THEN 0 ELSE a.weight END)) AS INTEGER)"
 					 : "sum(CASE WHEN " TM_SQL_SPLIT_AFTER("%s") " THEN 0 ELSE 1 END)",
 			    ns);
+}
+
+const char *tm_sql_live_sums(const struct tm_database *d) {
+	return d->estimated ? "CAST(round(sum(live_bytes)) AS INTEGER) AS live_bytes, CAST(round(sum(live_count)) AS INTEGER) AS live_count"
+			    : "sum(live_bytes) AS live_bytes, sum(live_count) AS live_count";
 }
 
 /* --- groups --- */
@@ -218,9 +235,9 @@ static void put_blocks(sqlite3_str *sql, const struct tm_database *d, const char
 	sqlite3_str_appendf(sql, "block%s AS MATERIALIZED (\n  SELECT a.process_id, a.heap_id, ", suffix);
 	if (g->key) sqlite3_str_appendall(sql, g->key);
 	else put_size_class(sql);
-	sqlite3_str_appendf(sql, " AS key,\n    %s AS live_bytes, ", tm_sql_sum_bytes(d));
-	tm_sql_put_count_at(sql, d, "i.at_ns");
-	sqlite3_str_appendall(sql, " AS live_count\n  FROM ");
+	sqlite3_str_appendall(sql, " AS key,\n    ");
+	put_sums(sql, d, false);
+	sqlite3_str_appendall(sql, "\n  FROM ");
 	tm_sql_from_live(sql, d, instants, suffix);
 	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
 	sqlite3_str_appendall(sql, "\n  GROUP BY 3, 2)");
@@ -252,9 +269,8 @@ void tm_sql_live_by(sqlite3_str *sql, const struct tm_database *d, const char *i
 			    ",\nnamed%s AS (\n  SELECT b.process_id, h.name AS heap%s, b.live_bytes, b.live_count, h.estimated\n"
 			    "  FROM %s%s AS b JOIN heap AS h ON h.id = b.heap_id\n%s),\n",
 			    suffix, g->columns, of_sites ? "place" : "block", suffix, g->join);
-	sqlite3_str_appendf(
-		sql,
-		"live%s AS (\n  SELECT process_id, heap%s, sum(live_bytes) AS live_bytes, sum(live_count) AS live_count, estimated\n"
-		"  FROM named%s GROUP BY process_id, heap%s)",
-		suffix, g->keys, suffix, g->keys);
+	sqlite3_str_appendf(sql,
+			    "live%s AS (\n  SELECT process_id, heap%s, %s, estimated\n"
+			    "  FROM named%s GROUP BY process_id, heap%s)",
+			    suffix, g->keys, tm_sql_live_sums(d), suffix, g->keys);
 }

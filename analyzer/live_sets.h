@@ -23,9 +23,13 @@ void tm_sql_live_by(sqlite3_str *sql, const struct tm_database *d, const char *i
 
 /* `block`SUFFIX (process_id, heap_id, stack_id, live_bytes, live_count and, where the trace was sampled, variance): what was live at the at_ns of the
  * table `instants` (process_id, heap_id, end_ns, at_ns); with a window (else NULL) only what was allocated in it.
- * Where window->by is TM_BY_HEAP the stacks of a heap may be one row, of stack 0. true: they were added up now, so that to read them costs little. */
+ * Where window->by is not TM_BY_STACK estimates are not rounded: tm_sql_live_sums() does that. Where it is TM_BY_HEAP the stacks of a heap may be
+ * one row, of stack 0. true: they were added up now, so that to read them costs little. */
 bool tm_sql_block_stacks(sqlite3_str *sql, const struct tm_database *d, const char *instants, const struct tm_options *window,
 			 const char *suffix);
+
+/* Sums of live_bytes and live_count of blocks, with these names. */
+const char *tm_sql_live_sums(const struct tm_database *d);
 
 /* The columns that tell the rows of tm_sql_live_by() apart, besides process_id and heap: ", function, file", or "". */
 const char *tm_live_keys(enum tm_by by);

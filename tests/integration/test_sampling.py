@@ -229,4 +229,21 @@ def what_the_program_is_told(t):
     t.equal((first[4], last[4]), (0, 0), "exact")
 
 
+@test
+def estimates_are_rounded_once(t):
+    """Of 50 call stacks with a block of 100 bytes each, by whatever they are added up: not the sum of what was rounded for each."""
+    trace = Trace(sample_bytes=MEAN)
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.events(1, [malloc(1000 + i, 0x10000 + 256 * i, 100, trace.stack(f"caller_{i}", "load")) for i in range(50)])
+    trace.exit(1, 5000)
+    trace.end(1, 6000)
+    db = t.imported(trace.save(t.path("fifty.tmk")))
+    count, size = round(50 / probability(100)), round(5000 / probability(100))
+    t.check(count != 50 * round(1 / probability(100)) and size != 50 * round(100 / probability(100)), "rounding each makes a difference")
+    for question in (["timeline", "--from=2us"], *(["snapshot", "--at=2us", f"--by={by}"] for by in ("heap", "site", "function", "file", "library", "thread", "size", "scope"))):
+        rows = json.loads(t.ask(question[0], db.path, *question[1:], "--format=json").text)
+        t.equal({(row["live_count"], row["live_bytes"]) for row in rows}, {(count, size)}, " ".join(question))
+
+
 main()
