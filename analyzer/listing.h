@@ -20,9 +20,9 @@ struct tm_listing {
 	const char *order;        /* the usual order, complete: ties included */
 	const char *process;      /* the column that --process compares; NULL: process_id; "": none */
 	bool has_heap;            /* it has a column heap */
-	const char *
-		unnamed; /* the same rows as `source`, without function, file, line, module and module_offset, which are those of the site of
-				   * stack_id: they are looked up for the rows that are listed, unless it is a name that these are sorted by. NULL: none */
+	/* The same rows as `source`, without function, file, line, module and module_offset, which are those of the site of stack_id: these are looked
+	 * up for the rows that are listed, unless it is such a name that the rows are sorted by. NULL: none */
+	const char *unnamed;
 	bool may_be_millions;     /* of rows, which cost less to count than to put in order: a table does so with those that it does not show */
 	bool has_device;          /* it has a column device instead: --heap chooses those that the heap lies on */
 	const char *title;        /* above a table, or NULL */

@@ -13,8 +13,8 @@
 #if defined(__x86_64__)
 #include "unwind_route.h"
 
-/* Goes one of the expected routes, if it is about the stack pointer alone and leads to the innermost of the `valid` frames. All checks are about these, and none
- * of them is compared as a pair. The number of its frames; 0: nothing was changed. */
+/* Goes one of the expected routes, if it is about the stack pointer alone and leads to the innermost of the `valid` frames. All checks are about these,
+ * and none of them is compared as a pair. The number of its frames; 0: nothing was changed. */
 static inline uint32_t tm_unwind_as_expected(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
 	struct tm_route *r = t->route_expected;
 	uintptr_t pc = TM_UNWIND_WORD(slot), span = t->sps[valid - 1] - slot;
