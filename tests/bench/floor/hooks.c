@@ -1,10 +1,13 @@
-/* hooks.c - the floor under every recorder that is preloaded: hooks that hand each call on to the C library, and do nothing else.
+/* hooks.c - the floor under every recorder that is preloaded: hooks that hand each call on to the allocator behind them, and do nothing else.
  *
  * No such recorder can cost less, sampled or not. With -DSTAMPS they read the clock as well, once an event as every exact recorder must, and throw away what
  * it says: no recorder that knows when each event was can cost less. run.py builds both (tools.py) and measures them beside the recorders. The file stands in
  * a folder of its own because it is a library, and the benches beside it are programs.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stddef.h>
+#include <string.h>
 #include <time.h>
 
 #if defined(STAMPS) && defined(__x86_64__)
@@ -16,11 +19,70 @@
 #define STAMP() ((void)0)
 #endif
 
-extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), __libc_free(void *);
+/* What dlsym() itself allocates. */
+static char early[1 << 16];
+static size_t early_used;
 
-/* Kept in memory, as a recorder keeps them that has to ask whose malloc comes next. */
-void *(*next_malloc)(size_t) = __libc_malloc, *(*next_calloc)(size_t, size_t) = __libc_calloc, *(*next_realloc)(void *, size_t) = __libc_realloc;
-void (*next_free)(void *) = __libc_free;
+static void *early_block(size_t size) {
+	size_t at = early_used;
+	early_used += (size + 15) & ~(size_t)15;
+	return early_used <= sizeof early ? early + at : NULL;
+}
+
+static void *early_calloc(size_t count, size_t size) {
+	return early_block(count * size);
+}
+
+static void *early_realloc(void *block, size_t size) {
+	void *moved = early_block(size);
+	if (moved && block) memmove(moved, block, size);
+	return moved;
+}
+
+static void early_free(void *block) {
+	(void)block;
+}
+
+static void *first_malloc(size_t size);
+static void *first_calloc(size_t count, size_t size);
+static void *first_realloc(void *block, size_t size);
+static void first_free(void *block);
+
+/* Kept in memory, as a recorder keeps them that has to ask whose malloc comes next: the program may have another than libc's. */
+void *(*next_malloc)(size_t) = first_malloc, *(*next_calloc)(size_t, size_t) = first_calloc, *(*next_realloc)(void *, size_t) = first_realloc;
+void (*next_free)(void *) = first_free;
+
+static void find(void) {
+	next_malloc = early_block;
+	next_calloc = early_calloc;
+	next_realloc = early_realloc;
+	next_free = early_free;
+	void *found[] = { dlsym(RTLD_NEXT, "malloc"), dlsym(RTLD_NEXT, "calloc"), dlsym(RTLD_NEXT, "realloc"), dlsym(RTLD_NEXT, "free") };
+	next_malloc = (void *(*)(size_t))found[0];
+	next_calloc = (void *(*)(size_t, size_t))found[1];
+	next_realloc = (void *(*)(void *, size_t))found[2];
+	next_free = (void (*)(void *))found[3];
+}
+
+static void *first_malloc(size_t size) {
+	find();
+	return next_malloc(size);
+}
+
+static void *first_calloc(size_t count, size_t size) {
+	find();
+	return next_calloc(count, size);
+}
+
+static void *first_realloc(void *block, size_t size) {
+	find();
+	return next_realloc(block, size);
+}
+
+static void first_free(void *block) {
+	find();
+	next_free(block);
+}
 
 void *malloc(size_t size) {
 	void *block = next_malloc(size);
