@@ -204,7 +204,7 @@ static void put_places(sqlite3_str *sql, const struct tm_options *o) {
 /* The expression `short_lived`, made now; false: it has to be SQL. */
 static bool make_short_lived(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	if (!d->has_checkpoints || d->estimated || o->sql) return false;
-	if (!tm_window_made(d, sqlite3_str_value(sql), o)) return false;
+	if (!tm_window_made(d, sqlite3_str_value(sql), o, TM_BLOCKS_TEMPORARY, "short_lived")) return false;
 	sqlite3_str_appendall(sql, "short_lived AS (SELECT * FROM temp.short_lived)");
 	return true;
 }
@@ -248,4 +248,21 @@ bool tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_
 		d->estimated ? ",\n         round(sqrt(t.variance) / t.bytes, 4) AS relative_error" : "",
 		d->estimated ? ", b.relative_error" : "");
 	return is_made;
+}
+
+void tm_sql_allocated(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	tm_sql_instants(sql, o, NULL);
+	sqlite3_str_appendall(sql, ",\n");
+	if (d->has_checkpoints && !d->estimated && !o->sql) {
+		put_places(sql, o);
+		if (tm_window_made(d, sqlite3_str_value(sql), o, TM_BLOCKS_ALL, "allocated")) {
+			sqlite3_str_appendall(sql, "allocated AS (SELECT * FROM temp.allocated)");
+			return;
+		}
+	}
+	sqlite3_str_appendf(sql, "allocated AS (\n  SELECT a.process_id, i.heap, a.stack_id, %s AS bytes, ", tm_sql_sum_bytes(d));
+	tm_sql_put_count_at(sql, d, "a.alloc_ns");
+	sqlite3_str_appendall(sql, " AS count\n  FROM allocation AS a JOIN instant AS i ON i.heap_id = a.heap_id WHERE true");
+	tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
+	sqlite3_str_appendall(sql, "\n  GROUP BY a.process_id, a.heap_id, a.stack_id)");
 }

@@ -55,6 +55,10 @@ bool tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const st
  * true: they were added up now. */
 bool tm_sql_made(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
 
+/* Common table expressions `instant` ... `allocated` (process_id, heap, stack_id, bytes, count): what was allocated in the window. The parts of a mapping that
+ * was cut later are one allocation. */
+void tm_sql_allocated(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *window);
+
 /* Frame f and module m of the site of a row's stack. To join the view `site` would make a row for every stack of the run first. */
 #define TM_SQL_SITE_JOIN(row) \
 	"  LEFT JOIN stack AS s ON s.id = " row ".stack_id LEFT JOIN frame AS f ON f.id = s.site_frame_id\n" \

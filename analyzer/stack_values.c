@@ -80,22 +80,14 @@ static struct value_source put_window(sqlite3_str *sql, const struct tm_database
 	static const struct tm_time_point at_exit = { .kind = TM_TIME_EXIT };
 	switch (value) {
 	case TM_VALUE_PEAK: put_window_peak(sql, d, o, by_heap); break;
-	case TM_VALUE_TEMPORARY: tm_sql_made(sql, d, o); return (struct value_source){ OF_SCAN("made"), "bytes", "count" };
-	case TM_VALUE_ALLOCATED:
-		tm_sql_instants(sql, o, NULL);
-		sqlite3_str_appendf(sql,
-				    ",\nallocated AS (\n  SELECT a.process_id, i.heap, a.stack_id, %s AS bytes, ", tm_sql_sum_bytes(d));
-		tm_sql_put_count_at(sql, d, "a.alloc_ns"); /* the parts of a mapping that was cut are one allocation */
-		sqlite3_str_appendall(sql, " AS count\n  FROM allocation AS a JOIN instant AS i ON i.heap_id = a.heap_id WHERE true");
-		tm_sql_window(sql, o, "a.alloc_ns", "a.alloc_ns");
-		sqlite3_str_appendall(sql, "\n  GROUP BY a.process_id, a.heap_id, a.stack_id)");
-		return (struct value_source){ OF_SCAN("allocated"), "bytes", "count" };
+	case TM_VALUE_TEMPORARY: tm_sql_made(sql, d, o); return (struct value_source){ OF_SCAN("unnamed"), "bytes", "count" };
+	case TM_VALUE_ALLOCATED: tm_sql_allocated(sql, d, o); return (struct value_source){ OF_SCAN("allocated"), "bytes", "count" };
 	default:
 		tm_sql_instants(sql, o, &at_exit);
 		sqlite3_str_appendall(sql, ",\n");
 		tm_sql_live(sql, d, "instant", o);
 	}
-	return (struct value_source){ OF_SCAN("live"), "live_bytes", "live_count" };
+	return (struct value_source){ OF_SCAN("unnamed"), "live_bytes", "live_count" };
 }
 
 void tm_sql_stack_values(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, enum tm_export_value value) {

@@ -1,7 +1,5 @@
-/* window_made.c - temporary blocks that were made in a window; see window_made.h. */
+/* window_made.c - blocks that were made in a window; see window_made.h. */
 #include "window_made.h"
-
-#include "block_scan.h"
 
 /* A heap and its window. */
 struct heap_window {
@@ -14,6 +12,7 @@ struct sum {
 
 struct made {
 	struct tm_block_scan scan;
+	enum tm_block_rows which;
 	TM_ARRAY(struct heap_window) windows;
 	TM_ARRAY(struct sum) sums;
 	struct tm_id_map ids; /* window, stack -> index + 1 */
@@ -59,7 +58,7 @@ static bool add_row(void *context, const struct tm_block_row *row) {
 		*id = m->sums.count;
 		*sum = (struct sum){ (int64_t)window - 1, row->stack, 0, 0 };
 	}
-	sum->count++;
+	sum->count += m->which == TM_BLOCKS_TEMPORARY || !row->origin->is_mapping || !tm_block_split_after(&m->scan, row, row->alloc_ns);
 	return !__builtin_add_overflow(sum->bytes, row->size_bytes, &sum->bytes);
 }
 
@@ -80,15 +79,20 @@ static bool read_rows(struct made *m, const char *with) {
 	return done;
 }
 
-static bool make_table(const struct made *m) {
+static bool run(sqlite3 *db, const char *format, const char *name) {
+	char *sql = sqlite3_mprintf(format, name);
+	bool done = sql && sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK;
+	sqlite3_free(sql);
+	return done;
+}
+
+static bool make_table(const struct made *m, const char *name) {
 	sqlite3 *db = m->scan.db;
 	sqlite3_stmt *insert = NULL;
-	bool done = sqlite3_exec(db,
-				 "DROP TABLE IF EXISTS temp.short_lived;"
-				 "CREATE TEMP TABLE short_lived(process_id, heap, stack_id, count, bytes)",
-				 NULL, NULL, NULL) == SQLITE_OK &&
-		    sqlite3_prepare_v2(db, "INSERT INTO temp.short_lived SELECT ?, (SELECT name FROM main.heap WHERE id = ?), ?, ?, ?", -1,
-				       &insert, NULL) == SQLITE_OK;
+	char *sql = sqlite3_mprintf("INSERT INTO temp.%w SELECT ?, (SELECT name FROM main.heap WHERE id = ?), ?, ?, ?", name);
+	bool done = sql && run(db, "DROP TABLE IF EXISTS temp.%w", name) &&
+		    run(db, "CREATE TEMP TABLE %w(process_id, heap, stack_id, count, bytes)", name) &&
+		    sqlite3_prepare_v2(db, sql, -1, &insert, NULL) == SQLITE_OK;
 	for (size_t i = 0; i < m->sums.count && done; i++) {
 		const struct sum *sum = &m->sums.items[i];
 		const struct heap_window *w = &m->windows.items[sum->heap];
@@ -98,14 +102,15 @@ static bool make_table(const struct made *m) {
 		sqlite3_reset(insert);
 	}
 	sqlite3_finalize(insert);
-	if (!done) sqlite3_exec(db, "DROP TABLE IF EXISTS temp.short_lived", NULL, NULL, NULL);
+	sqlite3_free(sql);
+	if (!done) run(db, "DROP TABLE IF EXISTS temp.%w", name);
 	return done;
 }
 
-bool tm_window_made(const struct tm_database *d, const char *with, const struct tm_options *o) {
-	struct made m = { 0 };
-	bool done = tm_block_scan_open(&m.scan, d->handle, TM_BLOCKS_TEMPORARY) && with && read_windows(&m, with, o) &&
-		    read_rows(&m, with) && make_table(&m);
+bool tm_window_made(const struct tm_database *d, const char *with, const struct tm_options *o, enum tm_block_rows which, const char *name) {
+	struct made m = { .which = which };
+	bool done = tm_block_scan_open(&m.scan, d->handle, which) && with && read_windows(&m, with, o) && read_rows(&m, with) &&
+		    make_table(&m, name);
 	tm_block_scan_release(&m.scan);
 	tm_array_release(&m.windows);
 	tm_array_release(&m.sums);

@@ -20,7 +20,7 @@ ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG
 FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
 DEVICE_BLOCK, LOADED, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK, LISTED_ROW = 95000, 150000, 150, 4000, 7500, 60000
-PPROF_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK, CHOSEN_STACK = 24000, 44000, 6500, 30000, 3700
+PPROF_SAMPLE, PPROF_WINDOW_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK, CHOSEN_STACK = 24000, 168000, 44000, 6500, 30000, 3700
 EXPORTED_STACK = {"speedscope": 29000, "csv": 28000, "heaptrack": 25000}
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
 
@@ -552,6 +552,12 @@ def a_site(t, limit, *question, status=0):
 def pprof_samples(t):
     """The totals come in the order of the samples: nothing is sorted, and no name looked up but those of frames, once each."""
     a_site(t, PPROF_SAMPLE, "export", "pprof", "--force", "-o", t.path("big.pb"))
+
+
+@test
+def pprof_samples_of_a_window(t):
+    """What was allocated is added up by a hash, and of what was live no names are looked up that are not written."""
+    a_site(t, PPROF_WINDOW_SAMPLE, "export", "pprof", "--force", "-o", t.path("big.pb"), "--from=1ms")
 
 
 @test
