@@ -87,7 +87,7 @@ def compare_by_frame_pointers(t, stacks, prefix="", emulator=()):
 # interrupted there), that a route does not lead beyond the depth
 # limit, and that a frame that becomes framed has its pair remembered.
 # Nor would it see these of routes, where everything else on the way is looked at: that the innermost address is, that the rest of a long one is and is its own,
-# that what it knows of frame pointers elsewhere is its own, and where the one at its end lies, whose value is compared.
+# that what it knows of frame pointers elsewhere is its own, and where the one at its end lies, whose value is compared; and that a cut is inside of what stays.
 BREAKS = {
     # what is remembered of the last stack
     "return addresses are not looked at again": ("unwind.h", "TM_UNWIND_PC_MASK) != pc[k])", "TM_UNWIND_PC_MASK) * 0 * pc[k])"),
@@ -130,7 +130,8 @@ BREAKS = {
     "quick walk: goes beyond the frame that it is to meet": ("unwind.c", "if (TM_UNLIKELY(at != met)) return TM_UNWIND_NOT_QUICK;", ""),
     "quick walk: overlooks that a frame pointer is needed": ("unwind.c", "if (t->checks[*checks - 1].until < valid) return true;", ";"),
     "quick walk: any entry is the address's": ("unwind.c", "~0ull << TM_RULE_BITS | TM_RULE_FP | TM_RULE_SIGNAL", "(uint64_t)(TM_RULE_FP | TM_RULE_SIGNAL)", *CROWDED),
-    "quick walk: a stack that was cut at the limit": ("unwind.c", "if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;\n\tstruct tm_route *r", "struct tm_route *r"),
+    "quick walk: a stack that was cut at the limit": ("unwind.c", "if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;\n\tstruct tm_route *r", "struct tm_route *r",
+                                                   "unwind_usual.h", " || t->truncated", ""),
     "quick walk: more frames than the limit": ("unwind.c", "if (TM_UNLIKELY((met - slot) / 8 > t->capacity - valid)) return unwind_quickly_with_fp(t, valid, slot, route);", ""),
     "quick walk with frame pointers: goes beyond": ("unwind.c", "while (slot != met) {\n\t\tif (TM_UNLIKELY(slot > met || at <= least))",
                                                     "while (slot < met) {\n\t\tif (TM_UNLIKELY(at <= least))"),
@@ -164,8 +165,6 @@ BREAKS = {
     "expected: checks about frames that go are overlooked": ("unwind_usual.h", "beyond->frame != TM_CHECK_END || ", ""),
     "expected: framed frames are compared without the words below": ("unwind_usual.h", "if (TM_UNLIKELY(n > t->framed_low)) {", "if (0) {"),
     "expected: a route with frame pointers is gone as one without": ("unwind_usual.h", "r->framed || depth", "depth"),
-    "expected: a stack that was cut at the limit": ("unwind_usual.h", " || t->truncated", ""),
-    "expected: a cut that went is still marked": ("unwind_route.h", "if (t->cut_frame >= keep) t->cut_frame = UINT32_MAX;", ""),
     # rules, and libraries that go
     "rules: any entry is the address's": ("unwind_rule.h", "return second >> TM_RULE_BITS ? 0 : (uint32_t)second;", "return (uint32_t)second & TM_RULE_MASK;", *CROWDED),
     "rules: any first entry is the address's": ("unwind_rule.h", "if (TM_LIKELY(!(first >> TM_RULE_BITS))) return (uint32_t)first;", "if (first & TM_RULE_MASK) return (uint32_t)first & TM_RULE_MASK;", *CROWDED),
