@@ -299,7 +299,7 @@ static int take_oom(struct tm_report *r, sqlite3_stmt *s, void *context) {
 				"scope=\"col\">when</th><th scope=\"col\">heap</th>"
 				"<th scope=\"col\">asked for</th><th scope=\"col\">by</th><th scope=\"col\">answer</th><th "
 				"scope=\"col\">free then</th>"
-				"<th scope=\"col\">of</th><th scope=\"col\">scope</th></tr></thead><tbody>\n");
+				"<th scope=\"col\">of</th><th scope=\"col\">scope</th><th scope=\"col\">function</th></tr></thead><tbody>\n");
 	tm_html(t->out, "<tr>");
 	tm_html_column_cell(t->out, TM_CELL_TIME, s, 0, false);
 	tm_html_text_cell(t->out, s, 1, "?");
@@ -309,6 +309,7 @@ static int take_oom(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	tm_html_column_cell(t->out, TM_CELL_SIZE, s, 5, false);
 	tm_html_column_cell(t->out, TM_CELL_SIZE, s, 6, false);
 	tm_html_text_cell(t->out, s, 7, "\xE2\x80\x93");
+	tm_html_text_cell(t->out, s, 8, "?");
 	tm_html(t->out, "</tr>\n");
 	return 0;
 }
@@ -318,8 +319,9 @@ int tm_report_ooms(struct tm_report *r, struct tm_bytes *out) {
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	sqlite3_str_appendf(
 		sql,
-		"SELECT o.ts_ns - %lld, h.name, o.size_bytes, o.api, o.result, o.device_free_bytes, o.device_total_bytes, s.name FROM oom AS o"
-		" LEFT JOIN heap AS h ON h.id = o.heap_id LEFT JOIN scope AS s ON s.id = o.scope_id AND s.id > 0 WHERE true",
+		"SELECT o.ts_ns - %lld, h.name, o.size_bytes, o.api, o.result, o.device_free_bytes, o.device_total_bytes, s.name,\n"
+		"f.function FROM oom AS o LEFT JOIN stack AS k ON k.id = o.stack_id LEFT JOIN frame AS f ON f.id = k.site_frame_id\n"
+		"LEFT JOIN heap AS h ON h.id = o.heap_id LEFT JOIN scope AS s ON s.id = o.scope_id AND s.id > 0 WHERE true",
 		(long long)tm_report_origin(r));
 	tm_report_filter(sql, r, "o.process_id", "h.name");
 	sqlite3_str_appendf(sql, " ORDER BY o.ts_ns LIMIT %d", ROWS_MAX);

@@ -373,12 +373,17 @@ static int tell_devices(struct tm_report *r, struct tm_bytes *out) {
 }
 
 static void tell_ooms(struct tm_report *r, struct tm_bytes *out) {
-	int64_t refused = tm_database_integer(r->d, "SELECT count(*) FROM oom", 0);
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendall(sql, "SELECT count(*) FROM oom AS o LEFT JOIN heap AS h ON h.id = o.heap_id WHERE true");
+	tm_report_filter(sql, r, "o.process_id", "h.name");
+	char *query = sqlite3_str_finish(sql);
+	int64_t refused = query ? tm_database_integer(r->d, query, 0) : 0;
+	sqlite3_free(query);
 	if (!refused) return;
 	tm_html(out, "<p id=\"verdict-oom\" class=\"warn\"><strong>Out of memory.</strong> ");
 	tm_html_count(out, refused, false);
-	tm_html(out, refused == 1 ? " request for memory was refused. <a href=\"#devices\">Which</a></p>"
-				  : " requests for memory were refused. <a href=\"#devices\">Which</a></p>");
+	tm_html(out, refused == 1 ? " request for memory was refused. <a href=\"#oom-table\">Which</a></p>"
+				  : " requests for memory were refused. <a href=\"#oom-table\">Which</a></p>");
 }
 
 static void tell_losses(struct tm_report *r, struct tm_bytes *out) {

@@ -382,6 +382,10 @@ def what_malloc_refuses(t):
     t.equal(sorted((row[1], int(row[2])) for row in page if len(row) == 9 and row[7] == "refused"),
             [("calloc", 1), ("malloc", 1), ("malloc", 1), ("posix_memalign", 1), ("realloc", 1), ("realloc", 1), ("reallocarray", 1), ("reallocarray", 1)],
             "tidemark summary, by where it was asked")
+    t.run([t.tidemark, "report", db.path, "-o", t.path("refused.html"), "--force"], status=0)
+    with open(t.path("refused.html"), encoding="utf-8") as file:
+        table = file.read().split('<table id="oom-table"')[1].split("</table>")[0]
+    t.equal(set(re.findall(r"<bdi>([^<]*)</bdi></td></tr>", table)), {"refused"}, "the report's table, by where it was asked")
     trace = t.path("poor.tmk")
     t.run([t.recorder, "-o", trace, "--quiet", "--max-size=1MiB,ring", "--dumps=1", "--", program, "1500"], status=0)
     t.equal(dumps_of(t, trace), ["poor.dump1.tmk"], "dumps")

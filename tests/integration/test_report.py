@@ -226,9 +226,11 @@ def one_origin_of_time(t):
         t.equal(data_of(page)["grid"][0], origin, "the chart's axis begins")
         t.equal([int(row[6][1]) for row in tables["heap-table"][1:] if row[1][0] == "malloc"][-1], 7_000_000_000 - origin, "heaps")
         t.equal(int(tables["oom-table"][1][0][1]), 7_250_000_000 - origin, "refused requests")
+        t.check("1 request for memory was refused" in words_of(page, 'id="verdict-oom"'), f"refused requests in words {options}")
         notes = re.findall(r'<li><b title="([^"]*)">[^<]*</b> <em><bdi>made</bdi></em> <bdi>([^<]*)', page)
         t.equal(notes, [(f"{at - origin:,} ns", f"of {whose}") for whose, at in (("the first", 10**9), ("the second", 8 * 10**9), ("all", 9 * 10**9)) if at > origin], "notes")
         t.check(footer in words_of(page, "<footer><p>"), f"the footer: {words_of(page, '<footer><p>')}")
+    t.check("verdict-oom" not in report(t, db, "--process=1")[1], "what another process was refused is not this one's")
     for part, when in (("peak", "500.00 ms"), ("gap", "1.000 s")):
         t.check(f"{when} after the start" in words_of(page, f'id="verdict-{part}">'), f"{part}: {words_of(page, f'verdict-{part}')}")
 
