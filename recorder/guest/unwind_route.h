@@ -242,7 +242,7 @@ static inline void tm_route_fetch(struct tm_routes *all, uint32_t next) {
 	if (next & TM_ROUTE_NEXT_HAS_USES) __builtin_prefetch(tm_route_uses(all, r));
 }
 
-/* It was gone. */
+/* It was gone. Its offset and that of the one before make a place among `nexts`: two pairs may have the same, and then expect each other's. */
 static inline void tm_route_go_on(struct tm_thread *t, struct tm_route *r) {
 	struct tm_routes *all = t->routes;
 	uint32_t me = tm_route_offset(all, r), *place = (uint32_t *)((uint8_t *)all->nexts + (me / 16 ^ t->route_last)), next = *place;

@@ -1,6 +1,6 @@
 /* unwind_usual.h - what a hook does first to take a stack, and mostly all that it does.
  *
- * Flow:     emit.c -> here: what of the last stack still holds, and the route that was gone next the last time -> unwind.c for all else
+ * Flow:     emit.c -> here: what of the last stack still holds, and the two routes that came next before -> unwind.c for all else
  * Idea:     unwind.h, unwind_route.h. Here is only what is so simple that nothing has to be asked twice: the frames that go and those that come are about
  *           the stack pointer alone, and no frame is missing.
  * Cost:     tests/integration/test_instructions.py
