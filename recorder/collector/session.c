@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,13 +102,15 @@ static bool fits(struct tm_session *s, uint32_t ring_count, uint64_t ring_bytes,
 }
 
 /* A limit on file sizes or address space may not allow all that we would like: try with fewer and then smaller rings before giving up. Half of a
- * limited address space is left for our own tables, which grow with what is recorded, and for the files that names are read from. */
+ * limited address space is left for our own tables, which grow with what is recorded, and for the files that names are read from; libc would take 64 MiB
+ * of that for each thread that allocates (M_ARENA_MAX). */
 static int size_and_map(struct tm_session *s, uint64_t wanted_bytes) {
 	uint64_t limit = address_space_limit(), guest_max = limit / TM_ROOM_PART_AT_FIRST / 2;
 	size_t room_bytes = limit == UINT64_MAX ? TM_SHM_PAGE : limit / 2;
 	void *room = mmap(NULL, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	int result = -ENOMEM;
 	if (room == MAP_FAILED) return result;
+	if (limit != UINT64_MAX) mallopt(M_ARENA_MAX, 1);
 	for (uint64_t bytes = wanted_bytes; result && bytes >= RING_BYTES_MIN; bytes /= 2)
 		for (uint32_t count = RING_COUNT_MAX; result && count >= RING_COUNT_MIN; count /= 2)
 			if (fits(s, count, bytes, guest_max)) result = map_file(s);

@@ -293,6 +293,23 @@ def many_processes_in_little_address_space(t):
         t.equal(t.imported(recording).value("select count(*) from process where exe like '%/leak'"), 80, f"processes under {limit}")
 
 
+@test
+def threads_reserve_nothing(t):
+    """Where address space is limited the recorder's threads hold none of it in reserve: libc would take 64 MiB for each that allocates."""
+    if t.sanitized:
+        t.skip("a sanitizer reserves address space of its own")
+
+    def small():
+        resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
+
+    script = f'for i in $(seq 20); do "{t.program("leak.c")}"; done; cat /proc/$PPID/maps'
+    maps = t.record(["sh", "-c", script], "--quiet", preexec=small).out.decode().splitlines()
+    ranges = [line.split()[:2] for line in maps if "-" in line.split()[0]]
+    reserved = [int(range.split("-")[1], 16) - int(range.split("-")[0], 16) for range, rights in ranges if rights == "---p"]
+    t.check(any(line.endswith("/tidemark-record") for line in maps), f"the recorder's maps: {maps}")
+    t.check(sum(reserved) < 1 << 20, f"bytes in reserve: {reserved}")
+
+
 FILLS = """
 #include <stdio.h>
 #include <stdlib.h>
