@@ -62,26 +62,11 @@ struct thread_facts {
 	uint64_t orphans;   /* survivors whose thread has ended */
 };
 
-/* Of a text, of a row of the frames, or of all rows from one outward: they say the same in all stacks. */
-enum frame_flag {
-	FRAME_SEEN = 1,
-	FRAME_KNOWN = 2,       /* a suppression matches wherever it stands ... */
-	FRAME_KNOWN_INNER = 4, /* ... or where it is innermost */
-	FRAME_LIBRARY = 8,
-	FRAME_ARENA = 16,
-	FRAME_WRAPPER = 32,
-	FRAME_IMPORTS = 64,  /* it imports a Python module */
-	FRAME_SPAWNS = 128,  /* it starts a thread */
-	FRAME_PROGRAM = 256, /* the program's own list matches */
-	FRAME_PYTHON = 512,
-};
-
 struct finder {
 	struct tm_leaks *leaks;
 	const struct tm_ledger *l;
 	const struct tm_replay *r;
 	const struct tm_stack_ids *stacks;
-	struct tm_suppressions program; /* what the process itself brings */
 	struct line line;
 	bool by_steps, has_python_heap;
 	uint64_t exit_ns, warm_up_steps;
@@ -121,34 +106,13 @@ static uint64_t mix(uint64_t key, const void *data, size_t n) {
 	return (key ^ 0xFF) * 0x100000001B3u;
 }
 
-/* A frame of a stack, with all that is known of it. */
-struct place {
-	const struct tm_catalog_frame *frame;
-	const struct tm_catalog_function *named;
-	struct tm_suppression_frame text;
-};
-
-static struct tm_text string_of(const struct tm_catalog *c, uint32_t id) {
-	return id ? c->strings.items[id - 1] : (struct tm_text){ "", 0 };
-}
-
-static struct place place_of(const struct tm_stack_ids *t, uint32_t frame, uint32_t function) {
-	const struct tm_catalog *c = t->catalog;
-	static const struct tm_catalog_function unknown;
-	const struct tm_catalog_frame *f = &c->frames.items[frame - 1];
-	const struct tm_catalog_function *named = function < f->function_count ? &c->functions.items[f->functions + function] : &unknown;
-	bool has_module = f->kind != TM_FRAME_PYTHON && f->module && f->module <= c->modules.count;
-	struct tm_text module = has_module ? c->modules.items[f->module - 1].path : (struct tm_text){ "", 0 };
-	return (struct place){ f, named, { string_of(c, named->name), string_of(c, named->file), module } };
-}
-
-static struct place place_at(const struct tm_stack_ids *t, const struct tm_stack_row *at) {
-	return place_of(t, t->catalog->nodes.items[at->node - 1].frame, at->function);
+static uint16_t flags_of(const struct finder *x, const struct tm_stack_row *at) {
+	return tm_leak_flags(&x->leaks->frames, at);
 }
 
 /* Of a string's bytes: a trace may define one text as several strings. */
 static uint64_t hash_of_string(const struct finder *x, uint32_t id) {
-	struct tm_text text = string_of(x->stacks->catalog, id);
+	struct tm_text text = tm_leak_string(x->stacks->catalog, id);
 	if (!id) return 0;
 	uint64_t *hash = &x->leaks->hashes[id];
 	if (!*hash) *hash = mix(HASH_BEGIN, text.data, text.size) | 1;
@@ -160,103 +124,10 @@ static uint64_t mix_number(uint64_t key, uint64_t number) {
 }
 
 static uint64_t mix_row(uint64_t key, const struct finder *x, const struct tm_stack_row *at) {
-	const struct place place = place_at(x->stacks, at), *p = &place;
+	const struct tm_leak_place place = tm_leak_place_at(x->stacks, at), *p = &place;
 	if (!p->text.function.size) return mix_number(mix_number(key, p->frame->module), p->frame->address);
 	return mix_number(mix_number(mix_number(key, hash_of_string(x, p->named->name)), hash_of_string(x, p->named->file)),
 			  p->named->line);
-}
-
-static bool is_text(struct tm_text a, struct tm_text b) {
-	return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
-}
-
-static bool text_starts(struct tm_text t, const char *word) {
-	size_t n = strlen(word);
-	return t.size && t.size >= n && memcmp(t.data, word, n) == 0;
-}
-
-static bool is_arena(struct tm_text function) {
-	return text_starts(function, "new_arena") || text_starts(function, "_PyObject_Arena") || text_starts(function, "_PyMem_ArenaAlloc");
-}
-
-static uint16_t judge_text(const struct finder *x, struct tm_text text) {
-	const struct tm_suppression_frame alone = { .function = text };
-	uint16_t flags = FRAME_SEEN;
-	if (tm_suppressions_known(&alone, true)) flags |= FRAME_KNOWN_INNER;
-	if (flags & FRAME_KNOWN_INNER && tm_suppressions_known(&alone, false)) flags |= FRAME_KNOWN;
-	if (tm_suppressions_match(&x->program, &alone)) flags |= FRAME_PROGRAM;
-	return flags;
-}
-
-static uint16_t flags_of_function(const struct finder *x, uint32_t id) {
-	struct tm_text text = string_of(x->stacks->catalog, id);
-	uint16_t *flags = &x->leaks->functions[id];
-	if (*flags) return *flags;
-	*flags = judge_text(x, text);
-	if (tm_is_library_function(text)) *flags |= FRAME_LIBRARY;
-	if (is_arena(text)) *flags |= FRAME_ARENA;
-	if (text_starts(text, "pthread_create") || text_starts(text, "__pthread_create")) *flags |= FRAME_SPAWNS;
-	return *flags;
-}
-
-static uint16_t flags_of_file(const struct finder *x, uint32_t id) {
-	uint16_t *flags = &x->leaks->files[id];
-	if (!*flags) *flags = judge_text(x, string_of(x->stacks->catalog, id));
-	return *flags;
-}
-
-static uint16_t flags_of_module(const struct finder *x, uint32_t id, struct tm_text path) {
-	uint16_t *flags = &x->leaks->modules[id];
-	if (!*flags) *flags = judge_text(x, path) | (tm_is_library(path) ? FRAME_LIBRARY : 0);
-	return *flags;
-}
-
-static uint16_t judge_frame(const struct finder *x, uint32_t frame, uint32_t function) {
-	struct place p = place_of(x->stacks, frame, function);
-	uint16_t flags = flags_of_function(x, p.named->name) | flags_of_file(x, p.named->file);
-	if (p.text.module.size) flags |= flags_of_module(x, p.frame->module, p.text.module);
-	if (x->stacks->string_flags[p.named->name] & TM_FUNCTION_WRAPPER) flags |= FRAME_WRAPPER;
-	if (p.frame->kind == TM_FRAME_PYTHON) flags |= FRAME_PYTHON;
-	if (p.frame->kind == TM_FRAME_PYTHON && text_starts(p.text.file, "<frozen importlib")) flags |= FRAME_IMPORTS;
-	return flags;
-}
-
-static uint16_t flags_of(const struct finder *x, const struct tm_stack_row *at) {
-	uint32_t frame = x->stacks->catalog->nodes.items[at->node - 1].frame;
-	return x->leaks->flags[x->stacks->frame_first[frame - 1] + at->function];
-}
-
-static uint32_t name_of(const struct tm_catalog *c, const struct tm_catalog_frame *f) {
-	return f->function_count ? c->functions.items[f->functions].name : 0;
-}
-
-/* Where one has called the other nothing more is to be seen. Unnamed functions are alike, too. */
-static bool are_alike(const struct finder *x, uint32_t a, uint32_t b) {
-	const struct tm_catalog *c = x->stacks->catalog;
-	const struct tm_catalog_frame *f = &c->frames.items[a - 1], *g = &c->frames.items[b - 1];
-	if (a == b) return true;
-	if (tm_frame_functions(f) > 1 || tm_frame_functions(g) > 1) return false;
-	return name_of(c, f) == name_of(c, g) &&
-	       x->leaks->flags[x->stacks->frame_first[a - 1]] == x->leaks->flags[x->stacks->frame_first[b - 1]];
-}
-
-/* Of every row of the frames, and of every node with all that lies outward of it. false: out of memory. */
-static bool judge_frames(const struct finder *x) {
-	const struct tm_catalog *c = x->stacks->catalog;
-	uint16_t *all = calloc(c->frames.count + 1, sizeof *all); /* of a frame's functions */
-	for (uint32_t frame = 1; all && frame <= c->frames.count; frame++) {
-		uint16_t *first = &x->leaks->flags[x->stacks->frame_first[frame - 1]];
-		for (uint32_t i = 0; i < tm_frame_functions(&c->frames.items[frame - 1]); i++)
-			all[frame] |= first[i] = judge_frame(x, frame, i);
-	}
-	for (uint32_t node = 1; all && node <= c->nodes.count; node++) {
-		const struct tm_catalog_node *n = &c->nodes.items[node - 1];
-		bool goes_on = n->parent && are_alike(x, n->frame, c->nodes.items[n->parent - 1].frame);
-		x->leaks->outward[node] = x->leaks->outward[n->parent] | all[n->frame];
-		x->leaks->run[node] = goes_on ? x->leaks->run[n->parent] : node;
-	}
-	free(all);
-	return all != NULL;
 }
 
 /* What a stack is: the key of its call site, and what is known about such. */
@@ -270,7 +141,7 @@ struct site_view {
 static bool calls(const struct finder *x, const struct tm_stack_row *at, const struct tm_stack_row *site) {
 	if (!site->node || (flags_of(x, at) & FRAME_PYTHON) != (flags_of(x, site) & FRAME_PYTHON)) return false;
 	if (flags_of(x, at) & (FRAME_LIBRARY | FRAME_WRAPPER)) return false;
-	return !is_text(place_at(x->stacks, at).text.function, place_at(x->stacks, site).text.function);
+	return !tm_leak_text_is(tm_leak_place_at(x->stacks, at).text.function, tm_leak_place_at(x->stacks, site).text.function);
 }
 
 /* What is looked for outward; node 0: not found so far. */
@@ -287,16 +158,16 @@ static bool seeks(const struct finder *x, const struct sought *s, uint16_t outwa
 static uint16_t all_flags(const struct finder *x, const struct tm_stack_row *innermost) {
 	const struct tm_catalog_node *n = &x->stacks->catalog->nodes.items[innermost->node - 1];
 	uint32_t count = tm_frame_functions(&x->stacks->catalog->frames.items[n->frame - 1]);
-	uint16_t all = x->leaks->outward[n->parent];
+	uint16_t all = x->leaks->frames.outward[n->parent];
 	for (struct tm_stack_row at = *innermost; at.function < count; at.function++) all |= flags_of(x, &at);
 	return all;
 }
 
 /* The next row; of a function that called itself again and again, the outermost time is all that is left to look at. */
 static bool go_outward(const struct finder *x, struct tm_stack_row *at) {
-	uint32_t run = x->leaks->run[at->node], node = at->node;
+	uint32_t run = x->leaks->frames.run[at->node], node = at->node;
 	if (!tm_stack_outward(x->stacks, at)) return false;
-	if (at->node != node && x->leaks->run[at->node] == run) at->node = run;
+	if (at->node != node && x->leaks->frames.run[at->node] == run) at->node = run;
 	return true;
 }
 
@@ -326,14 +197,14 @@ static struct site_view view_of(const struct finder *x, uint32_t stack) {
 		if (is_python || (flags & FRAME_WRAPPER)) continue;
 		if (!s.native.node) s.native = at;
 		if (!s.own.node && !(flags & FRAME_LIBRARY)) s.own = at;
-	} while (go_outward(x, &at) && seeks(x, &s, x->leaks->outward[at.node]));
+	} while (go_outward(x, &at) && seeks(x, &s, x->leaks->frames.outward[at.node]));
 	const struct tm_stack_row *site = s.python.node ? &s.python : s.native.node ? &s.native : &innermost;
 	view.key = mix_row(view.key, x, site);
 	if (site == &s.native && s.own.node) view.key = mix_row(view.key, x, &s.own);
 	view.caller_key = s.caller.node ? mix_row(view.key, x, &s.caller) : view.key;
 	if (site == &s.native && (flags_of(x, &s.native) & FRAME_LIBRARY) && s.own.node)
-		view.own = place_at(x->stacks, &s.own).text.function;
-	if (s.caller.node) view.caller = place_at(x->stacks, &s.caller).text.function;
+		view.own = tm_leak_place_at(x->stacks, &s.own).text.function;
+	if (s.caller.node) view.caller = tm_leak_place_at(x->stacks, &s.caller).text.function;
 	view.key += view.suppressed + 2u * view.is_module + 4u * view.is_arena + 8u * view.by_program;
 	return view;
 }
@@ -349,9 +220,9 @@ static bool is_python_work(const struct tm_stack_ids *t, uint32_t stack) {
 		if (c->frames.items[c->nodes.items[node - 1].frame - 1].kind == TM_FRAME_PYTHON) python = node;
 	if (!python) return false;
 	struct tm_stack_row at = { python, tm_frame_functions(&c->frames.items[c->nodes.items[python - 1].frame - 1]) - 1 };
-	struct tm_text outermost = place_at(t, &at).text.function;
-	return text_starts(outermost, "<module>") || text_starts(outermost, "_run_module") || text_starts(outermost, "Thread._bootstrap") ||
-	       text_starts(outermost, "_bootstrap");
+	struct tm_text outermost = tm_leak_place_at(t, &at).text.function;
+	return tm_leak_text_starts(outermost, "<module>") || tm_leak_text_starts(outermost, "_run_module") || tm_leak_text_starts(outermost, "Thread._bootstrap") ||
+	       tm_leak_text_starts(outermost, "_bootstrap");
 }
 
 static bool has_python(struct tm_leaks *leaks, const struct tm_catalog *c) {
@@ -810,68 +681,22 @@ static bool group_all(struct finder *x) {
 	return true;
 }
 
-/* --- what the program knows about --- */
-
-/* Number of the note with the list of a process; 0: none. A fork has its parent's executable and no note of its own. */
-static size_t list_of(const struct tm_catalog *c, uint32_t process) {
-	const struct tm_text kind = { "suppressions", strlen("suppressions") };
-	for (uint64_t id = process; id && id <= c->processes.count; id = c->processes.items[id - 1].parent_id) {
-		if (!is_text(c->processes.items[id - 1].exe, c->processes.items[process - 1].exe)) return 0;
-		for (size_t i = 0; i < c->notes.count; i++)
-			if (c->notes.items[i].process == id && is_text(c->notes.items[i].kind, kind)) return i + 1;
-		if (c->processes.items[id - 1].parent_id >= id) return 0;
-	}
-	return 0;
-}
-
-static bool is_same_list(const struct tm_catalog *c, size_t a, size_t b) {
-	return a == b || (a && b && is_text(c->notes.items[a - 1].text, c->notes.items[b - 1].text));
-}
-
-static bool make_tables(struct tm_leaks *leaks, const struct tm_stack_ids *stacks) {
-	const struct tm_catalog *c = stacks->catalog;
-	leaks->flags = calloc(stacks->frame_first[c->frames.count] + 1, sizeof *leaks->flags);
-	leaks->outward = tm_table_new(c->nodes.count + 1, sizeof *leaks->outward);
-	leaks->run = tm_table_new(c->nodes.count + 1, sizeof *leaks->run);
-	leaks->functions = calloc(c->strings.count + 1, sizeof *leaks->functions);
-	leaks->files = calloc(c->strings.count + 1, sizeof *leaks->files);
-	leaks->modules = calloc(c->modules.count + 1, sizeof *leaks->modules);
-	leaks->hashes = calloc(c->strings.count + 1, sizeof *leaks->hashes);
-	return leaks->flags && leaks->outward && leaks->run && leaks->functions && leaks->files && leaks->modules && leaks->hashes;
-}
-
 void tm_leaks_end(struct tm_leaks *leaks) {
-	free(leaks->flags);
-	free(leaks->outward);
-	free(leaks->run);
-	free(leaks->functions);
-	free(leaks->files);
-	free(leaks->modules);
+	tm_leak_frames_release(&leaks->frames);
 	free(leaks->hashes);
-	leaks->flags = leaks->outward = leaks->functions = leaks->files = leaks->modules = NULL;
-	leaks->run = NULL;
 	leaks->hashes = NULL;
 }
 
-/* What frames say stays known while the list is the same. Of a list that has a wrong line, what stands before it counts. */
-static bool take_list(struct finder *x, struct tm_leaks *leaks) {
-	const struct tm_catalog *c = x->r->catalog;
-	size_t list = list_of(c, x->l->process);
-	char error[200];
-	if (leaks->flags && is_same_list(c, list, leaks->list)) return true;
-	if (list)
-		tm_suppressions_add(&x->program, c->notes.items[list - 1].text.data, c->notes.items[list - 1].text.size, error,
-				    sizeof error);
-	tm_leaks_end(leaks);
-	leaks->list = list;
-	return make_tables(leaks, x->stacks) && judge_frames(x);
+static bool take_frames(struct tm_leaks *leaks, uint32_t process) {
+	if (!leaks->hashes) leaks->hashes = calloc(leaks->frames.stacks->catalog->strings.count + 1, sizeof *leaks->hashes);
+	return leaks->hashes && tm_leak_frames_take(&leaks->frames, process);
 }
 
 bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns) {
 	struct finder x = { .leaks = leaks, .l = l, .r = r, .stacks = r->stacks, .exit_ns = exit_ns };
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
 	choose_line(&x);
-	bool done = x.group_of && measure_silences(&x) && take_list(&x, leaks) && (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) &&
+	bool done = x.group_of && measure_silences(&x) && take_frames(leaks, l->process) && (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) &&
 		    group_all(&x);
 	done = done && judge_new(&x) && find_hidden(&x) && keep_all(&x, leaks);
 	free(x.levels);
@@ -882,7 +707,6 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 	free(x.slots);
 	for (size_t i = 0; i < x.groups.count; i++) free(x.groups.items[i].reason);
 	tm_array_release(&x.groups);
-	tm_suppressions_release(&x.program);
 	return done;
 }
 

@@ -1,13 +1,12 @@
 /* leaks.h - which call sites look like leaks when a process begins to leave.
  *
- * Flow:     replay.c, at a process' exit -> here (blocks that are live, looks of leak_watch.c) -> leak_score.c -> leak_rows.c
+ * Flow:     replay.c, at a process' exit -> here (blocks that are live, looks of leak_watch.c, leak_frames.c) -> leak_score.c -> leak_rows.c
  * Idea:     everything that speaks for or against a leak is in the blocks that are live at exit and in the looks that were taken on the way, so no
  *           allocation is looked at twice. Call stacks whose blocks live on are one candidate if they have the same call site and were
  *           called from the same line of the program's own code: the site's function, file and line, and those of the first frame
  *           from there outward that is not the C++ library's. The candidate's stack is the one of most live bytes.
  *           A site that looks sound as a whole is judged for each function that calls it, too: one caller of many may forget its blocks.
  * Judged:   at exit. What a process held when it became another by exec is no leak. Stacks that a suppression matches are candidates of their own.
- *           Suppressions that the program itself brings come as a note of its process, or of the one that it is a fork of.
  * Memory:   follows the live blocks and their call stacks; some bytes a node and a string while the trace is replayed.
  * Fails:    out of memory: false.
  */
@@ -15,7 +14,7 @@
 #define TIDEMARK_ANALYZER_LEAKS_H
 
 #include "accounts.h"
-#include "suppressions.h"
+#include "leak_frames.h"
 
 struct tm_replay;
 
@@ -34,13 +33,9 @@ struct tm_leak {
 /* Which rows stand for the stacks is known by call site: accounts.h, leak_rows. */
 struct tm_leaks {
 	TM_ARRAY(struct tm_leak) rows;
-	uint16_t *flags;                       /* what is known of each row of the frames ... */
-	uint16_t *outward;                     /* ... and by node, of all rows from there outward ... */
-	uint32_t *run;                         /* ... and the outermost of those in a row outward that are alike ... */
-	uint16_t *functions, *files, *modules; /* ... and of texts by id ... */
-	uint64_t *hashes;                      /* ... and of strings by id; 0 not yet */
-	size_t no_python;                      /* so many first frames are not Python's */
-	size_t list;                           /* ... with the suppressions of this note, 1 the first; 0 none */
+	struct tm_leak_frames frames; /* started by whoever begins to replay */
+	uint64_t *hashes;             /* of strings by id; 0 not yet */
+	size_t no_python;             /* so many first frames are not Python's */
 };
 
 /* The process leaves now. */

@@ -722,6 +722,7 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 	tm_checkpoints_init(&r->checkpoints, beside);
 	if (!r->ledgers || !r->actors || !r->heap_accounts || !r->thread_highs || !list_instants(r)) return -1;
 	if (tm_site_changes_start(&r->changes) < 0) return -1;
+	tm_leak_frames_start(&r->leaks.frames, stacks);
 	tm_checkpoints_take(&r->checkpoints, 0, r->next_row);
 	struct tm_scale scale = { .mean_bytes = (double)catalog->sample_bytes };
 	tm_gpu_rows_init(&r->gpu, beside);

@@ -40,17 +40,70 @@ static void split(const struct tm_site_change *c, struct tm_site *s) {
 	s->splits += c->amount.count;
 }
 
-bool tm_site_change_make(const struct tm_site_change *c) {
-	if (c->kind == TM_SITE_STEP) return tm_leak_watch_step(c->ledger, c->ns);
-	struct tm_sites *sites = &c->account->sites;
-	uint32_t site = tm_sites_take(sites, c->stack);
-	if (site == UINT32_MAX) return false;
+/* --- sites of one block --- */
+
+/* Seven sites in eight have one block ever, and a head says all of it: that they open and close is not worth packing them each time. These two come to the
+ * same as what stands above. */
+static bool allocate_first(const struct tm_site_change *c, struct tm_site_head *head, uint32_t *level) {
+	bool knows_slack = c->slack != TM_SLACK_UNKNOWN;
+	if (head->tier != SITE_NONE || c->amount.count != 1 || c->amount.bytes != c->size_bytes) return false;
+	if (c->ns > TM_SITE_FIRST_NS_MAX || c->size_bytes > TM_SITE_SIZE_MAX) return false;
+	*head = (struct tm_site_head){ .stack = c->stack,
+				       .peak_epoch = c->peak_epoch,
+				       .process_peak_epoch = c->account->is_root ? c->process_peak_epoch : 0,
+				       .more = knows_slack ? c->slack : 0,
+				       .first_ns = c->ns,
+				       .tier = SITE_ONE,
+				       .knows_slack = knows_slack,
+				       .has = 1u << TM_SITE_LIVE | 1u << TM_SITE_ALLOCATED |
+					      (unsigned)(c->chain != 0) << TM_SITE_REALLOCATED,
+				       .last_size_bytes = c->size_bytes,
+				       .longest_chain = c->chain };
+	*level = tm_site_level(c->size_bytes);
+	tm_churn_count_size(c);
+	return true;
+}
+
+static bool release_only(const struct tm_site_change *c, struct tm_site_head *head, uint32_t *level) {
+	unsigned has = head->has;
+	if (head->tier != SITE_ONE || c->amount.count != 1 || c->amount.bytes != head->last_size_bytes) return false;
+	if (head->peak_epoch != c->peak_epoch) has |= 1u << TM_SITE_AT_PEAK;
+	head->peak_epoch = c->peak_epoch;
+	if (c->account->is_root) {
+		if (head->process_peak_epoch != c->process_peak_epoch) has |= 1u << TM_SITE_AT_PROCESS_PEAK;
+		head->process_peak_epoch = c->process_peak_epoch;
+	}
+	if (tm_churn_is_short(c)) has |= 1u << TM_SITE_SHORT_LIVED;
+	if (c->temporary) has |= 1u << TM_SITE_TEMPORARY;
+	head->has = has & ~(1u << TM_SITE_LIVE) & ((1u << TM_SITE_AMOUNTS) - 1);
+	head->lifetimes += (double)c->lifetime_ns;
+	*level = 0;
+	tm_churn_count_lifetime(c);
+	return true;
+}
+
+static bool is_made_in_head(const struct tm_site_change *c, struct tm_sites *sites, uint32_t site) {
+	struct tm_site_head *head = &sites->heads.items[site];
+	uint32_t *level = &sites->levels.items[site];
+	if (c->kind == TM_SITE_ALLOCATION) return allocate_first(c, head, level);
+	return c->kind == TM_SITE_RELEASE && release_only(c, head, level);
+}
+
+static bool change_opened(const struct tm_site_change *c, struct tm_sites *sites, uint32_t site) {
 	struct tm_site room, *s = tm_site_open(sites, site, &room);
 	save_peaks(c, s);
 	if (c->kind == TM_SITE_ALLOCATION) allocate(c, s);
 	else if (c->kind == TM_SITE_RELEASE) release(c, s);
 	else split(c, s);
-	if (!tm_site_close(sites, site, s)) return false;
+	return tm_site_close(sites, site, s);
+}
+
+bool tm_site_change_make(const struct tm_site_change *c) {
+	if (c->kind == TM_SITE_STEP) return tm_leak_watch_step(c->ledger, c->ns);
+	struct tm_sites *sites = &c->account->sites;
+	uint32_t site = tm_sites_take(sites, c->stack);
+	if (site == UINT32_MAX) return false;
+	if (!is_made_in_head(c, sites, site) && !change_opened(c, sites, site)) return false;
 	if (c->kind != TM_SITE_ALLOCATION) return true;
 	struct tm_leak_watch *watch = &c->account->ledger->watch;
 	return ++watch->ticks != watch->next_tick || tm_leak_watch_tick(c->account->ledger, c->ns);

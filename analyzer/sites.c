@@ -4,9 +4,7 @@
 #define FIRST_SLOTS 64u
 #define STACKS_A_SITE 6u /* of the tree, from which on a hash would take more than an item for each stack */
 #define FEW_COUNT 15u    /* of any amount: four bits, and beyond a site changes too often to be packed each time */
-#define FIRST_NS_MAX (((uint64_t)1 << 53) - 1)
 #define LAST_NS_MAX (((uint64_t)1 << 56) - 1)
-#define SIZE_MAX_48 (((uint64_t)1 << 48) - 1)
 
 _Static_assert(sizeof(struct tm_site_head) == 40 && sizeof(struct tm_site_few) == 48, "as sites.h says");
 
@@ -146,11 +144,11 @@ static void put_head(struct tm_site_head *head, const struct tm_site *site, enum
 				       .peak_epoch = site->peak_epoch,
 				       .process_peak_epoch = site->process_peak_epoch,
 				       .more = more,
-				       .first_ns = site->first_ns & FIRST_NS_MAX,
+				       .first_ns = site->first_ns & TM_SITE_FIRST_NS_MAX,
 				       .tier = tier,
 				       .knows_slack = site->knows_slack,
 				       .has = has & ((1u << TM_SITE_AMOUNTS) - 1),
-				       .last_size_bytes = site->last_size_bytes & SIZE_MAX_48,
+				       .last_size_bytes = site->last_size_bytes & TM_SITE_SIZE_MAX,
 				       .longest_chain = site->longest_chain,
 				       .lifetimes = site->lifetimes };
 }
@@ -193,8 +191,8 @@ static bool keep_whole(struct tm_sites *s, struct tm_site_head *head, const stru
 bool tm_site_pack(struct tm_sites *s, uint32_t index, const struct tm_site *site) {
 	struct tm_site_head *head = &s->heads.items[index];
 	unsigned has = 0;
-	bool is_small = site->first_ns <= FIRST_NS_MAX && site->last_ns <= LAST_NS_MAX && site->last_size_bytes <= SIZE_MAX_48 &&
-			site->slack_bytes <= UINT32_MAX && !site->splits;
+	bool is_small = site->first_ns <= TM_SITE_FIRST_NS_MAX && site->last_ns <= LAST_NS_MAX &&
+			site->last_size_bytes <= TM_SITE_SIZE_MAX && site->slack_bytes <= UINT32_MAX && !site->splits;
 	if (is_small && head->tier <= SITE_ONE && fits_one(site, &has)) {
 		put_head(head, site, SITE_ONE, (uint32_t)site->slack_bytes, has);
 		return true;

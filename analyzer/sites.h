@@ -61,6 +61,9 @@ struct tm_site {
 
 enum tm_site_tier { SITE_NONE, SITE_ONE, SITE_FEW, SITE_WHOLE };
 
+#define TM_SITE_FIRST_NS_MAX (((uint64_t)1 << 53) - 1) /* what a head has room for */
+#define TM_SITE_SIZE_MAX (((uint64_t)1 << 48) - 1)
+
 /* `has`: a bit for each amount that is not nothing; of SITE_ONE such an amount is its block. Of SITE_WHOLE only the stack and the tier count. */
 struct tm_site_head {
 	uint32_t stack, peak_epoch, process_peak_epoch;
