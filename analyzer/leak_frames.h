@@ -1,9 +1,9 @@
 /* leak_frames.h - what leaks.c wants to know of each frame and of all that lies outward of it: what the trace's texts say, in all stacks alike.
  *
  * Flow:     catalog.c, stack_ids.c, suppressions.c, leak_names.c -> here -> leaks.c
- * Idea:     no event is needed for it, so a thread finds it out while the events are replayed. It holds for the suppressions that a program brings
- *           along, as a note of its process or of the one that it is a fork of: those of the first process are supposed, and where another's differ all is found
- *           out anew. Most programs bring none.
+ * Idea:     no event is needed for it, so a thread finds it out while the events are replayed. It holds for the suppressions that a program
+ *           brings along, as a note of its process or of the one that it is a fork of: those of the first process are supposed, and where
+ *           another's differ all is found out anew. Most programs bring none.
  * Owns:     6 bytes a node and some a frame, and its thread until the first process leaves.
  * Fails:    out of memory: says so. Where no thread can be made, the one that asks does the work.
  */

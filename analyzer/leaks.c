@@ -221,8 +221,8 @@ static bool is_python_work(const struct tm_stack_ids *t, uint32_t stack) {
 	if (!python) return false;
 	struct tm_stack_row at = { python, tm_frame_functions(&c->frames.items[c->nodes.items[python - 1].frame - 1]) - 1 };
 	struct tm_text outermost = tm_leak_place_at(t, &at).text.function;
-	return tm_leak_text_starts(outermost, "<module>") || tm_leak_text_starts(outermost, "_run_module") || tm_leak_text_starts(outermost, "Thread._bootstrap") ||
-	       tm_leak_text_starts(outermost, "_bootstrap");
+	return tm_leak_text_starts(outermost, "<module>") || tm_leak_text_starts(outermost, "_run_module") ||
+	       tm_leak_text_starts(outermost, "Thread._bootstrap") || tm_leak_text_starts(outermost, "_bootstrap");
 }
 
 static bool has_python(struct tm_leaks *leaks, const struct tm_catalog *c) {
@@ -696,8 +696,8 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 	struct finder x = { .leaks = leaks, .l = l, .r = r, .stacks = r->stacks, .exit_ns = exit_ns };
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
 	choose_line(&x);
-	bool done = x.group_of && measure_silences(&x) && take_frames(leaks, l->process) && (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) &&
-		    group_all(&x);
+	bool done = x.group_of && measure_silences(&x) && take_frames(leaks, l->process) &&
+		    (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) && group_all(&x);
 	done = done && judge_new(&x) && find_hidden(&x) && keep_all(&x, leaks);
 	free(x.levels);
 	for (size_t i = 0; x.group_of && i < l->accounts.count; i++) free(x.group_of[i]);
