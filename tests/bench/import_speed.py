@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """How fast traces become databases, and in how much memory.
 
-    import_speed.py BUILD [TRACE...] [--long]
+    import_speed.py BUILD [TRACE...] [--long] [--rounds=N]
 
 Without traces: made ones (tests/integration/big_trace.c), of which the first three differ only in length and should have the same rate; --long adds one of 100
-million events. The rate is given by wall time and by processor time, as other load slows only the former; the bound on memory is 64 MiB, 200 bytes a
-block live at the peak, and 64 bytes a node of the stack tree. `SQLite alone` is what the same database would be filled at if SQLite, by its fastest way,
+million events. The rate is given by wall time and by processor time, as other load slows only the former: medians of a few imports; the bound on memory, which
+none of them may pass, is 64 MiB, 200 bytes a block live at the peak, and 64 bytes a node of the stack tree. `SQLite alone` is what the same database would be filled at if SQLite, by its fastest way,
 only copied the rows from one file into another, without a trace to read or anything to add up: a trace with as many stacks and call sites as events has several
 rows an event. The last row is the same for plain rows of nine numbers, an event being half a row. run.py calls rows() for the traces that it has recorded.
 """
 import argparse
 import os
 import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -65,11 +66,18 @@ def sqlite_alone(db, work):
     return total, cpu_s
 
 
-def rows(build, work, traces):
+def rows(build, work, traces, rounds):
     """traces: (name, path). A row of texts for each, as COLUMNS name them."""
     for name, path in traces:
         db = os.path.join(work, "import.db")
-        events, wall_s, cpu_s, peak, bound = measure(build, path, db)
+        runs = []
+        for _ in range(rounds):
+            if runs:
+                os.remove(db)
+            runs.append(measure(build, path, db))
+        events, bound = runs[0][0], runs[0][4]
+        wall_s, cpu_s = (statistics.median(run[i] for run in runs) for i in (1, 2))
+        peak = max(run[3] for run in runs)
         count, alone_s = sqlite_alone(db, work)
         yield (name, f"{events:,}", f"{events / wall_s / 1e6:.2f}", f"{events / cpu_s / 1e6:.2f}", f"{peak / MIB:.0f}", f"{bound / MIB:.0f}",
                f"{os.path.getsize(db) / max(events, 1):.1f}", f"{count / max(events, 1):.2f}", f"{events / alone_s / 1e6:.2f}")
@@ -133,11 +141,12 @@ def main():
     parser.add_argument("build")
     parser.add_argument("traces", nargs="*")
     parser.add_argument("--long", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
     a = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as work:
         traces = [(os.path.basename(path), path) for path in a.traces] or made_traces(a.build, work, a.long)
         show(COLUMNS)
-        for row in rows(os.path.abspath(a.build), work, traces):
+        for row in rows(os.path.abspath(a.build), work, traces, a.rounds):
             show(row)
         show(sqlite_row(work))
 

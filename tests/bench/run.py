@@ -420,7 +420,7 @@ def reading(report, build, work, options):
             yield from import_speed.made_traces(build, work)
 
     def rows():
-        for row in import_speed.rows(build, work, traces()):
+        for row in import_speed.rows(build, work, traces(), options.rounds):
             report.targets.imported(row[0], int(row[1].replace(",", "")), float(row[2]), int(row[4]) / int(row[5]), float(row[8]))
             yield row
         yield import_speed.sqlite_row(work)
@@ -467,10 +467,18 @@ def find_torch(asked):
     return None
 
 
+SECTIONS = ("pairs", "instructions", "memory", "scopes", "programs", "starting", "import", "answers", "report", "benches")
+
+
+def is_of_programs(options, build, work):
+    """It names a program that real_programs() will find."""
+    return options.only.startswith("programs ") and any(re.search(options.only, "programs " + p.name) for p in programs.programs(work, build, options.torch))
+
+
 def main():
     parser = argparse.ArgumentParser(description="measure what recording costs")
     parser.add_argument("build")
-    parser.add_argument("--only", default="", help="sections and programs whose name matches: pairs, instructions, memory, scopes, programs, starting, import, answers, report, benches")
+    parser.add_argument("--only", default="", help=f"sections whose name matches: {', '.join(SECTIONS)}; or 'programs NAME' for one program")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=500_000, help="of one run of the section pairs")
     parser.add_argument("--torch", help="a Python that imports torch (default: $TIDEMARK_TORCH_PYTHON, then python3)")
@@ -482,7 +490,9 @@ def main():
         every_tool = list(tools.installed(build, work))
         versions(report, build, every_tool)
         report.text(f"Rounds: {options.rounds}, interleaved; medians." + ("" if options.torch else " PyTorch: skipped, no Python here imports torch."))
-        wanted = lambda section: re.search(options.only, section) or section == "programs" and options.only.startswith("programs ")
+        wanted = lambda section: re.search(options.only, section) or section == "programs" and is_of_programs(options, build, work)
+        if not any(wanted(section) for section in SECTIONS):
+            parser.error(f"--only={options.only} matches no section ({', '.join(SECTIONS)}) and no program ('programs NAME')")
         if wanted("pairs"):
             pairs(report, build, work, every_tool, options)
         if wanted("instructions"):
