@@ -61,10 +61,18 @@ static uint32_t *place_of(struct tm_sites *s, uint32_t stack) {
 	return &slot->site;
 }
 
+/* Room for as many sites as there are stacks, once they are many: memory is taken where it is used, and what stays where it is keeps its huge pages. Where that
+ * much cannot be had, the arrays grow as others do. */
+static void make_room(struct tm_sites *s) {
+	if (s->heads.count != s->heads.capacity || s->heads.count * sizeof *s->heads.items < TM_LARGE_BYTES / 2) return;
+	if (!tm_array_reserve(&s->heads, s->stacks) || !tm_array_reserve(&s->levels, s->stacks)) return;
+}
+
 uint32_t tm_sites_make(struct tm_sites *s, uint32_t stack) {
 	uint32_t *place = place_of(s, stack);
 	if (!place) return UINT32_MAX;
 	if (*place) return *place - 1;
+	make_room(s);
 	struct tm_site_head *head = s->heads.count < UINT32_MAX - 1 ? tm_array_push(&s->heads) : NULL;
 	if (!head) return UINT32_MAX;
 	if (!tm_array_push(&s->levels)) {
