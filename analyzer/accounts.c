@@ -89,20 +89,30 @@ struct tm_amount tm_account_amount(const struct tm_account *a, uint64_t size_byt
 				   (uint64_t)llround(ldexp(weight, (int)scale->count_shift)) };
 }
 
-/* What all changes of a heap's site carry. */
-static struct tm_site_change change_of(struct tm_account *a, enum tm_site_change_kind kind, uint32_t stack, struct tm_amount amount) {
-	return (struct tm_site_change){ .account = a,
-					.amount = amount,
-					.stack = stack,
-					.peak_epoch = a->level.epoch,
-					.process_peak_epoch = a->ledger->level.epoch,
-					.kind = (uint8_t)kind };
+/* Where the next change is to be written: word by word, as it will be read elsewhere. A struct made on the stack and then copied would be read there in other
+ * pieces than it was stored in, and wait. */
+static struct tm_site_change *next_change(struct tm_ledger *l, struct tm_site_change *room) {
+	return l->changes ? tm_belt_next(&l->changes->belt) : room;
 }
 
-/* The sites are told, or changed at once. */
-static void change_site(struct tm_ledger *l, const struct tm_site_change *change) {
-	if (l->changes) *(struct tm_site_change *)tm_belt_next(&l->changes->belt) = *change;
-	else if (!tm_site_change_make(change)) l->failed = true;
+/* What all changes of a heap's site carry. */
+static void begin_change(struct tm_site_change *c, struct tm_account *a, enum tm_site_change_kind kind, uint32_t stack, struct tm_amount amount) {
+	c->account = a;
+	c->amount.bytes = amount.bytes;
+	c->amount.count = amount.count;
+	c->ns = c->size_bytes = c->lifetime_ns = 0;
+	c->stack = stack;
+	c->slack = 0;
+	c->peak_epoch = a->level.epoch;
+	c->process_peak_epoch = a->ledger->level.epoch;
+	c->chain = 0;
+	c->kind = (uint8_t)kind;
+	c->temporary = false;
+}
+
+/* The sites were told, or are changed at once. */
+static void end_change(struct tm_ledger *l, const struct tm_site_change *c) {
+	if (!l->changes && !tm_site_change_make(c)) l->failed = true;
 }
 
 /* Blocks of no bytes, too, count in a peak of their own time. */
@@ -112,7 +122,8 @@ static bool is_peak(const struct tm_amount *live, const struct tm_amount *peak, 
 
 static void note_level(struct tm_level *l, uint64_t ns) {
 	if (is_peak(&l->live, &l->peak, l->peak_ns, ns)) {
-		l->peak = l->live;
+		l->peak.bytes = l->live.bytes;
+		l->peak.count = l->live.count;
 		l->peak_ns = ns;
 		l->epoch++;
 	}
@@ -122,12 +133,13 @@ static void note_level(struct tm_level *l, uint64_t ns) {
 void tm_account_allocated(struct tm_account *a, const struct tm_block *b, struct tm_amount amount, uint64_t ns, bool passing) {
 	struct tm_ledger *l = a->ledger;
 	if (l->failed) return;
-	struct tm_site_change change = change_of(a, TM_SITE_ALLOCATION, b->stack, amount);
-	change.ns = ns;
-	change.size_bytes = b->size_bytes;
-	change.slack = b->slack;
-	change.chain = b->chain;
-	change_site(l, &change);
+	struct tm_site_change room, *change = next_change(l, &room);
+	begin_change(change, a, TM_SITE_ALLOCATION, b->stack, amount);
+	change->ns = ns;
+	change->size_bytes = b->size_bytes;
+	change->slack = b->slack;
+	change->chain = b->chain;
+	end_change(l, change);
 	tm_amount_add(&a->allocated, amount);
 	tm_amount_add(&a->level.live, amount);
 	if (a->is_root) tm_amount_add(&l->level.live, amount);
@@ -140,12 +152,13 @@ void tm_account_released(struct tm_account *a, const struct tm_block *b, struct 
 			 bool temporary) {
 	struct tm_ledger *l = a->ledger;
 	if (l->failed) return;
-	struct tm_site_change change = change_of(a, TM_SITE_RELEASE, b->stack, amount);
-	change.ns = ns;
-	change.size_bytes = b->size_bytes;
-	change.lifetime_ns = lifetime_ns;
-	change.temporary = temporary;
-	change_site(l, &change);
+	struct tm_site_change room, *change = next_change(l, &room);
+	begin_change(change, a, TM_SITE_RELEASE, b->stack, amount);
+	change->ns = ns;
+	change->size_bytes = b->size_bytes;
+	change->lifetime_ns = lifetime_ns;
+	change->temporary = temporary;
+	end_change(l, change);
 	if (temporary) tm_amount_add(&a->temporary, amount);
 	tm_amount_take(&a->level.live, amount);
 	note_level(&a->level, ns);
@@ -173,15 +186,18 @@ struct tm_amount tm_account_parts(const struct tm_account *a, unsigned survivors
 void tm_account_split(struct tm_account *a, uint32_t stack, unsigned survivors) {
 	struct tm_amount more = tm_account_parts(a, survivors);
 	if (a->ledger->failed || !survivors) return;
-	struct tm_site_change change = change_of(a, TM_SITE_SPLIT, stack, more);
-	change_site(a->ledger, &change);
+	struct tm_site_change room, *change = next_change(a->ledger, &room);
+	begin_change(change, a, TM_SITE_SPLIT, stack, more);
+	end_change(a->ledger, change);
 	a->splits += more.count;
 	tm_amount_add(&a->level.live, more);
 	if (a->is_root) tm_amount_add(&a->ledger->level.live, more);
 }
 
 void tm_ledger_step(struct tm_ledger *l, uint64_t ns) {
-	change_site(l, &(struct tm_site_change){ .ledger = l, .ns = ns, .kind = TM_SITE_STEP });
+	struct tm_site_change room, *change = next_change(l, &room);
+	*change = (struct tm_site_change){ .ledger = l, .ns = ns, .kind = TM_SITE_STEP };
+	end_change(l, change);
 }
 
 void tm_ledger_settle(struct tm_ledger *l) {

@@ -25,9 +25,12 @@ static void store_row(struct tm_bulk_table *t, const struct tm_feed_row *r, uint
 	tm_bulk_row(t, row_id);
 }
 
+/* The feed's own line of cache is the maker's, who writes there with every row. */
 static void store_rows(void *context, const void *rows, size_t count) {
 	struct tm_feed *f = context;
-	for (size_t i = 0; i < count; i++) store_row(f->table, (const struct tm_feed_row *)rows + i, ++f->row_id);
+	uint64_t row_id = f->row_id;
+	for (size_t i = 0; i < count; i++) store_row(f->table, (const struct tm_feed_row *)rows + i, ++row_id);
+	f->row_id = row_id;
 }
 
 struct tm_feed *tm_feed_start(struct tm_bulk_table *table, uint64_t row_id) {

@@ -300,18 +300,19 @@ static void look_at_waiting(struct tm_replay *r, uint64_t now_ns) {
 	}
 }
 
-static struct tm_block block_of(struct tm_replay *r, const struct tm_turn *turn, struct tm_account *a, struct tm_actor *actor) {
+/* Zeroed first: a literal would store what its bits are in besides pieces of words, which whoever reads the words waits for. */
+static void make_block(struct tm_replay *r, const struct tm_turn *turn, struct tm_account *a, struct tm_actor *actor, struct tm_block *b) {
 	const struct tm_step *s = turn->step;
-	return (struct tm_block){
-		.address = s->address,
-		.size_bytes = s->size_bytes,
-		.alloc_ns = s->ns,
-		.realloc_of = s->follows ? actor->moved_row : 0,
-		.chain = s->follows && actor->moved_row ? actor->moved_chain + (actor->moved_chain < CHAIN_MAX) : 0,
-		.stack = tm_stack_of(r->stacks, s->stack),
-		.origin = origin_of(r, actor, a, turn->thread, s->op),
-		.slack = s->slack,
-	};
+	memset(b, 0, sizeof *b);
+	b->address = s->address;
+	b->size_bytes = s->size_bytes;
+	b->alloc_ns = s->ns;
+	b->stack = tm_stack_of(r->stacks, s->stack);
+	b->origin = origin_of(r, actor, a, turn->thread, s->op);
+	b->slack = s->slack;
+	if (!s->follows || !actor->moved_row) return;
+	b->realloc_of = actor->moved_row;
+	b->chain = actor->moved_chain + (actor->moved_chain < CHAIN_MAX);
 }
 
 static void remember_allocation(struct tm_actor *actor, struct tm_account *a, uint64_t address) {
@@ -338,7 +339,8 @@ static void play_free(struct tm_replay *r, const struct tm_turn *turn, struct tm
 static void play_alloc(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
 	struct tm_account *a = account_of(r, actor->ledger, turn->step);
 	if (!a) return;
-	struct tm_block b = block_of(r, turn, a, actor);
+	struct tm_block b;
+	make_block(r, turn, a, actor, &b);
 	if (r->failed || a->ledger->failed) return;
 	remember_allocation(actor, a, b.address);
 	if (a->ledger->scopes) put_in_scope(r, turn, a, &b);
@@ -375,7 +377,8 @@ static void play_map(struct tm_replay *r, const struct tm_turn *turn, struct tm_
 	uint64_t end = end_of(r, s);
 	if (!a || end == s->address) return;
 	tm_ranges_cut(&actor->ledger->ranges, s->address, end, UINT64_MAX, part_released, &c);
-	struct tm_range range = { .block = block_of(r, turn, a, actor), .end = end, .account = a };
+	struct tm_range range = { .end = end, .account = a };
+	make_block(r, turn, a, actor, &range.block);
 	if (r->failed || a->ledger->failed) return;
 	range.block.slack = TM_SLACK_UNKNOWN;
 	remember_allocation(actor, a, s->address);

@@ -126,13 +126,16 @@ static void look_ahead(const struct tm_site_change *c, size_t left) {
 		tm_sites_prefetch_rest(sites, site);
 }
 
+/* What lies beside `failed` is the maker's, who writes there with every change: it is looked at once a batch. */
 static void make_changes(void *context, const void *changes, size_t count) {
 	struct tm_site_changes *all = context;
 	const struct tm_site_change *c = changes;
-	for (size_t i = 0; i < count && !all->failed; i++) {
+	bool failed = all->failed;
+	for (size_t i = 0; i < count && !failed; i++) {
 		look_ahead(&c[i], count - i);
-		if (!tm_site_change_make(&c[i])) all->failed = true;
+		failed = !tm_site_change_make(&c[i]);
 	}
+	if (failed) all->failed = true;
 }
 
 int tm_site_changes_start(struct tm_site_changes *c) {
