@@ -207,16 +207,21 @@ static void let_events_go(struct import *x) {
 	x->ahead = NULL;
 }
 
-/* The bulk tables: allocations as they end, then what they add up to. */
+/* The bulk tables: allocations as they end, then what they add up to. The tree needs nothing of leaks; what functions add up to does not
+ * either, but would take memory at the same time. */
 static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
 	tm_store_begin_bulk(x->store);
 	if (x->store->failed) return TM_IMPORT_FAILED;
 	int rc = prepare_replay(x);
 	if (rc == TM_IMPORT_DONE) rc = play_events(x);
-	tm_feed_finish(x->feed);
 	let_events_go(x);
+	if (rc == TM_IMPORT_DONE) {
+		tm_tree_start(rows);
+		tm_replay_judge(&x->replay);
+		if (x->replay.failed) rc = replay_failed(x);
+	}
+	tm_feed_finish(x->feed);
 	if (rc != TM_IMPORT_DONE) return rc;
-	tm_tree_start(rows);
 	tm_functions_start(rows);
 	tm_write_site_rows(rows);
 	tm_write_function_rows(rows);

@@ -437,11 +437,21 @@ static void pass_mark(struct tm_replay *r, uint64_t ns, uint32_t process, uint32
 	}
 }
 
-/* What is live now is what leaks are judged by. */
+static void judge_leaks(struct tm_replay *r, struct tm_ledger *l, uint64_t exit_ns) {
+	if (!l->failed && !tm_leaks_find(&r->leaks, l, r, exit_ns)) r->failed = true;
+	tm_leak_watch_end(&l->watch);
+}
+
+/* What is live now is what leaks are judged by: at once, or where nothing will happen any more, when there is time. */
 static void leave_process(struct tm_replay *r, struct tm_ledger *l, uint64_t ns) {
 	tm_ledger_exit(l);
-	if (!l->failed && !tm_leaks_find(&r->leaks, l, r, ns)) r->failed = true;
-	tm_leak_watch_end(&l->watch);
+	if (!r->ended) {
+		judge_leaks(r, l, ns);
+		return;
+	}
+	struct tm_leaver *last = tm_array_push(&r->leavers);
+	if (last) *last = (struct tm_leaver){ l, ns };
+	else r->failed = true;
 }
 
 static void look_at_device(const struct tm_replay *r, struct tm_device_gap *g) {
@@ -675,6 +685,7 @@ static void end_changes(struct tm_replay *r) {
 }
 
 void tm_replay_end(struct tm_replay *r) {
+	r->ended = true;
 	look_at_waiting(r, UINT64_MAX);
 	pass_instants(r, UINT64_MAX);
 	tm_scopes_pass_ends(&r->scopes, UINT64_MAX);
@@ -685,18 +696,21 @@ void tm_replay_end(struct tm_replay *r) {
 		if (!l->exited && !execed_away) leave_process(r, l, tm_process_exit_ns(r, (uint32_t)i + 1));
 		if (l->failed) r->failed = true;
 		tm_scopes_end(&r->scopes, l, tm_process_exit_ns(r, (uint32_t)i + 1), tm_process_end_ns(r, (uint32_t)i + 1));
-		for (size_t k = 0; k < l->accounts.count; k++) {
-			write_live_blocks(r, l->accounts.items[k]);
-			tm_pairing_release(&l->accounts.items[k]->pairing);
-		}
+		for (size_t k = 0; k < l->accounts.count; k++) write_live_blocks(r, l->accounts.items[k]);
 		tm_ranges_each(&l->ranges, write_live_range, r);
 	}
 	settle(r);
 	end_changes(r);
-	tm_leaks_end(&r->leaks);
 	tm_peak_periods_end(&r->periods);
 	tm_scopes_finish(&r->scopes);
 	if (r->scopes.failed || r->checkpoints.error || r->watch.failed || r->periods.failed) r->failed = true;
+}
+
+void tm_replay_judge(struct tm_replay *r) {
+	for (size_t i = 0; i < r->leavers.count && !r->failed; i++) judge_leaks(r, r->leavers.items[i].ledger, r->leavers.items[i].exit_ns);
+	for (size_t i = 0; i < r->catalog->processes.count; i++)
+		for (size_t k = 0; k < r->ledgers[i].accounts.count; k++) tm_pairing_release(&r->ledgers[i].accounts.items[k]->pairing);
+	tm_leaks_end(&r->leaks);
 }
 
 int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_feed *feed,
@@ -764,6 +778,7 @@ void tm_replay_release(struct tm_replay *r) {
 	free(r->heap_accounts);
 	free(r->thread_highs);
 	tm_array_release(&r->shared_highs);
+	tm_array_release(&r->leavers);
 	tm_array_release(&r->origins);
 	tm_array_release(&r->instants);
 	tm_array_release(&r->marks);

@@ -38,6 +38,11 @@ struct tm_mark_row {
 	struct tm_text name;
 };
 
+struct tm_leaver {
+	struct tm_ledger *ledger;
+	uint64_t exit_ns;
+};
+
 /* What was live in one heap when a mark was passed. */
 struct tm_mark_snapshot {
 	size_t mark; /* index of the mark */
@@ -107,6 +112,8 @@ struct tm_replay {
 	struct tm_gpu_watch watch;
 	struct tm_peak_periods periods;
 	struct tm_leaks leaks;
+	bool ended;                         /* there are no more turns */
+	TM_ARRAY(struct tm_leaver) leavers; /* processes that left since */
 	struct tm_account *waiting; /* accounts in which events wait for their turn */
 	uint64_t look_ns;           /* when to see whether they have waited too long */
 	TM_ARRAY(struct tm_origin) origins;
@@ -136,8 +143,11 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 void tm_replay_release(struct tm_replay *r);
 
 void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn);
-/* After the last turn: what waits is settled, exits that came later are taken, live blocks become rows. */
+/* After the last turn: what waits is settled, exits that came later are taken, live blocks become rows. From now on call sites stay as they are, and others may
+ * read them. */
 void tm_replay_end(struct tm_replay *r);
+/* Then: leaks are looked for in the processes that left last, and the blocks go. */
+void tm_replay_judge(struct tm_replay *r);
 
 /* When the process began to leave and when it ended, in the trace's own time. */
 uint64_t tm_process_exit_ns(const struct tm_replay *r, uint32_t process);
