@@ -159,7 +159,7 @@ static void need_heap(struct tm_collector *c, struct tm_process *p, uint32_t hea
 	if (!(p->heaps & heap)) tm_process_need_heaps(c, p, heap);
 }
 
-static uint32_t heap_of(uint8_t op) {
+static enum tm_default_heap heap_of(uint8_t op) {
 	if (TM_OP_CLASS(op) < TM_CLASS_MAP) return TM_HEAP_MALLOC;
 	return op == TM_OP_MMAP_FILE ? TM_HEAP_MMAP_FILE : TM_HEAP_MMAP;
 }
@@ -215,17 +215,18 @@ static bool take_scope(struct tm_collector *c, struct tm_ring_view *r, const uin
 	return true;
 }
 
-/* A refusal has a record of its own, written before the event that says when and where. No heap: malloc's, of its functions; a device's is not known. */
+/* A refusal has a record of its own, written before the event that says when and where. No heap: that of malloc, mmap and the like, of their functions; a
+ * device's is not known. */
 static bool take_refusal(struct tm_collector *c, struct tm_ring_view *r, const uint64_t *w, size_t n, unsigned flags, unsigned keep, unsigned who) {
 	uint32_t stack, text = who & TM_RING_FUNCTION ? tm_gpu_function_text(c, who & ~TM_RING_FUNCTION) : tm_gpu_op_text(c, who);
-	bool is_host = !w[2] && TM_OP_CLASS(who) < TM_CLASS_MAP && !TM_OP_IS_DRIVERS(who);
+	bool is_host = !w[2] && TM_OP_CLASS(who) < TM_CLASS_TEXT && !TM_OP_IS_DRIVERS(who);
 	char result[64] = "CUDA_ERROR_OUT_OF_MEMORY";
 	const struct tm_own_heap *heap = NULL;
 	if (n < TM_RING_OOM_WORDS || !text || (w[2] && !(heap = tm_heap_of_number(c, r->process, w[2])))) return false;
 	if (!tm_ring_stack_take_past(c, r, flags, keep, w + TM_RING_OOM_WORDS, n - TM_RING_OOM_WORDS, w[4] >> 32, &stack)) return false;
 	if (is_host) snprintf(result, sizeof result, "ENOMEM");
 	else if ((uint32_t)w[4] != 2) snprintf(result, sizeof result, "CUDA error %u", (unsigned)w[4]);
-	uint32_t heap_id = is_host ? tm_process_default_heap(c, r->process, TM_HEAP_MALLOC) : heap ? heap->id : 0;
+	uint32_t heap_id = is_host ? tm_process_default_heap(c, r->process, heap_of((uint8_t)who)) : heap ? heap->id : 0;
 	struct tm_meta *m = tm_group_add(c->group, TM_RECORD_OOM);
 	m->oom = (struct tm_oom){ .id = ++c->refusals, .process = r->process->id, .heap = heap_id, .size_bytes = w[3] };
 	m->oom.free_bytes = w[5] <= INT64_MAX ? (int64_t)w[5] : -1;

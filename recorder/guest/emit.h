@@ -9,15 +9,17 @@ void tm_nested_add(enum tm_op op, const void *addr, size_t size);
 /* Writes what tm_nested_add() kept. */
 void tm_emit_nested(struct tm_thread *t);
 
-/* A request that was refused for want of memory, a device's (cuda_calls.c) or the program's (malloc_hooks.c). Between enter and leave; `frame` is TM_FRAME. */
+/* A request that was refused for want of memory, a device's (cuda_calls.c) or the program's. Between enter and leave; `frame` is TM_FRAME. */
 struct tm_refusal {
 	unsigned function;   /* an op, or TM_RING_FUNCTION | the driver's number */
-	uint32_t heap;       /* 0 unknown; malloc's where function is of its family */
+	uint32_t heap;       /* 0: the default heap of an op of the program's, else unknown */
 	uint64_t size_bytes; /* 0 unknown: what the function takes for itself */
-	int result;          /* the driver's, or errno */
+	int result;          /* the driver's, or ENOMEM */
 	uint64_t free_bytes, total_bytes; /* of the device; ~0 unknown */
 };
 void tm_emit_refusal(struct tm_thread *t, const struct tm_refusal *r, const void *frame);
+/* One of the program's: malloc_hooks.c, map_hooks.c. */
+void tm_emit_own_refusal(struct tm_thread *t, enum tm_op op, size_t size, const void *frame);
 
 void tm_ring_for_attention(void); /* for what the collector should see at once */
 

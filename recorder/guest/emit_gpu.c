@@ -1,6 +1,6 @@
 /* emit_gpu.c - what happens on devices, as records, and requests for memory that were refused, the program's own too.
  *
- * Flow:     cuda_calls.c, cuda_activity.c; malloc_hooks.c, of refusals -> here -> ring
+ * Flow:     cuda_calls.c, cuda_activity.c; malloc_hooks.c and map_hooks.c, of refusals -> here -> ring
  * Stacks:   between the program and us lie the driver and CUPTI. Their frames are told, since the next stack is taken from where it differs from this
  *           one, and how many they are: the collector leaves them out, so the innermost one is the program's call.
  */
@@ -8,6 +8,8 @@
 #include "emit.h"
 #include "heaps.h"
 #include "hot.h"
+
+#include <errno.h>
 
 /* `drivers`: so many of the innermost frames are the driver's or CUPTI's. */
 static tm_taken take_past_driver(struct tm_thread *t, const void *frame, unsigned *drivers) {
@@ -57,6 +59,11 @@ void tm_emit_refusal(struct tm_thread *t, const struct tm_refusal *refusal, cons
 		tm_put_frames(r + TM_RING_OOM_WORDS, t, fresh);
 		tm_publish(t, words);
 	}
+}
+
+void tm_emit_own_refusal(struct tm_thread *t, enum tm_op op, size_t size, const void *frame) {
+	struct tm_refusal refusal = { op, 0, size < INT64_MAX ? size : INT64_MAX, ENOMEM, UINT64_MAX, UINT64_MAX };
+	if (size && !t->stopped) tm_emit_refusal(t, &refusal, frame); /* of nothing, NULL is an answer */
 }
 
 static void emit_pair(struct tm_thread *t, enum tm_op op, unsigned y, uint64_t a, uint64_t b) {

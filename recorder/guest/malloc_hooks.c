@@ -50,9 +50,8 @@ TM_EXPORT size_t malloc_usable_size(void *p);
 
 /* The allocator said no: who asked, for how much. */
 TM_COLD static void record_refusal(struct tm_thread *t, enum tm_op op, size_t size, const void *frame) {
-	struct tm_refusal refusal = { op, 0, size < INT64_MAX ? size : INT64_MAX, ENOMEM, UINT64_MAX, UINT64_MAX };
 	tm_sample_pass_over();
-	if (size && !t->stopped) tm_emit_refusal(t, &refusal, frame); /* of nothing, NULL is an answer */
+	tm_emit_own_refusal(t, op, size, frame);
 }
 
 INLINE void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t size, const void *frame, bool sampling) {

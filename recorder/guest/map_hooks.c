@@ -14,7 +14,11 @@
  *
  * An mremap that leaves its old range mapped (MREMAP_DONTUNMAP, or an old size of 0, which doubles a shared mapping) gives back nothing:
  * its old_size is 0.
+ *
+ * What the kernel refuses for want of memory or address space (ENOMEM) is a record, too, as malloc's refusals are. Not so an mremap that may not
+ * move its range: that it cannot grow where it is says nothing of memory.
  */
+#include "emit.h"
 #include "process.h"
 #include "raw.h"
 
@@ -64,10 +68,16 @@ static size_t page_round(size_t size) {
 
 #define INLINE static inline __attribute__((always_inline))
 
+static TM_COLD void refused(struct tm_thread *t, enum tm_op op, size_t size, const void *frame) {
+	if (errno == ENOMEM) tm_emit_own_refusal(t, op, size, frame);
+}
+
 /* What a call answered, to whom entered before it. `frame` is TM_FRAME. */
 INLINE void mapped(struct tm_thread *t, void *at, size_t size, int flags, const void *frame) {
 	if (!t) return;
-	if (at != MAP_FAILED) tm_emit_map(t, flags & MAP_ANONYMOUS ? TM_OP_MMAP : TM_OP_MMAP_FILE, at, size, frame);
+	enum tm_op op = flags & MAP_ANONYMOUS ? TM_OP_MMAP : TM_OP_MMAP_FILE;
+	if (at != MAP_FAILED) tm_emit_map(t, op, at, size, frame);
+	else refused(t, op, size, frame);
 	tm_hook_leave(t);
 }
 
@@ -83,8 +93,12 @@ INLINE void unmapped(struct tm_thread *t, bool is_done, void *at, size_t size, u
 
 INLINE void remapped(struct tm_thread *t, void *at, size_t size, void *old, size_t old_size, int flags, uint64_t begin, const void *frame) {
 	if (!t) return;
-	if (at != MAP_FAILED) tm_emit_remap(t, at, size, old, flags & KEEPS_OLD_RANGE ? 0 : page_round(old_size), begin, frame);
-	else tm_cancel(t);
+	if (at != MAP_FAILED) {
+		tm_emit_remap(t, at, size, old, flags & KEEPS_OLD_RANGE ? 0 : page_round(old_size), begin, frame);
+	} else {
+		tm_cancel(t);
+		if (flags & MREMAP_MAYMOVE) refused(t, TM_OP_MREMAP, size, frame);
+	}
 	tm_hook_leave(t);
 }
 
@@ -173,8 +187,12 @@ TM_EXPORT void *sbrk(intptr_t by) {
 	char *old = real.sbrk(by);
 
 	if (!t) return old;
-	if (old != (char *)-1) emit_break(t, TM_OP_SBRK, TM_OP_SBRK_SHRINK, old, old + by, begin, TM_FRAME);
-	else tm_cancel(t);
+	if (old != (char *)-1) {
+		emit_break(t, TM_OP_SBRK, TM_OP_SBRK_SHRINK, old, old + by, begin, TM_FRAME);
+	} else {
+		tm_cancel(t);
+		if (by > 0) refused(t, TM_OP_SBRK, (size_t)by, TM_FRAME);
+	}
 	tm_hook_leave(t);
 	return old;
 }
@@ -186,8 +204,12 @@ TM_EXPORT int brk(void *to) {
 	int result = real.brk(to);
 
 	if (!t) return result;
-	if (result == 0 && old != (char *)-1) emit_break(t, TM_OP_BRK, TM_OP_BRK_SHRINK, old, to, begin, TM_FRAME);
-	else tm_cancel(t);
+	if (result == 0 && old != (char *)-1) {
+		emit_break(t, TM_OP_BRK, TM_OP_BRK_SHRINK, old, to, begin, TM_FRAME);
+	} else {
+		tm_cancel(t);
+		if (result && (char *)to > old) refused(t, TM_OP_BRK, (size_t)((char *)to - old), TM_FRAME);
+	}
 	tm_hook_leave(t);
 	return result;
 }

@@ -394,6 +394,91 @@ def what_malloc_refuses(t):
     t.equal(db.value("select sum(live_bytes) from live_at_end where function = 'held'"), 777777, "what was live")
 
 
+MAPPINGS_REFUSED = """#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define ANY PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0
+#define SAYS_NO(call) (errno = 0, (call) == (void *)-1 && errno == ENOMEM)
+__attribute__((noinline)) void *held(void) { return mmap(NULL, 777777, ANY); }
+__attribute__((noinline)) int refused(char *kept) {
+	char *end = sbrk(0);
+	struct rlimit limit;
+	int file = open("/proc/self/exe", O_RDONLY), said = 0;
+	said += SAYS_NO(mmap(NULL, (size_t)1 << 60, ANY));
+	said += SAYS_NO(mmap(NULL, (size_t)1 << 59, PROT_READ, MAP_PRIVATE, file, 0));
+	said += SAYS_NO((void *)syscall(SYS_mmap, NULL, (size_t)1 << 58, ANY));
+	said += SAYS_NO(sbrk((intptr_t)1 << 46));
+	said += SAYS_NO((void *)(intptr_t)brk(end + ((intptr_t)1 << 45)));
+	getrlimit(RLIMIT_AS, &limit);
+	limit.rlim_cur = (rlim_t)1 << 36;
+	setrlimit(RLIMIT_AS, &limit);
+	said += SAYS_NO(mmap(NULL, (size_t)1 << 40, ANY)); /* there would be addresses for it */
+	said += SAYS_NO(mremap(kept, 777777, (size_t)1 << 39, MREMAP_MAYMOVE));
+	said += SAYS_NO((void *)syscall(SYS_mremap, kept, 777777, (size_t)1 << 38, MREMAP_MAYMOVE, NULL));
+	/* No want of memory: one that may not move, nothing, and no file. */
+	said += SAYS_NO(mremap(kept, 777777, (size_t)1 << 37, 0));
+	said += mmap(NULL, 0, ANY) == MAP_FAILED && errno == EINVAL;
+	said += mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, -1, 0) == MAP_FAILED && errno == EBADF;
+	return said;
+}
+int main(void) {
+	char *p = held();
+	printf("%d\\n", refused(p));
+	return 0;
+}
+"""
+MAPPING_MALLOC = """#include <string.h>
+#include <sys/mman.h>
+void *malloc(size_t n) {
+	size_t *p = mmap(NULL, n + 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED) return NULL;
+	*p = n;
+	return p + 2;
+}
+void free(void *p) { if (p) munmap((size_t *)p - 2, ((size_t *)p)[-2] + 16); }
+void *calloc(size_t n, size_t size) { return malloc(n * size); }
+void *realloc(void *old, size_t n) {
+	void *p = malloc(n);
+	size_t held = old ? ((size_t *)old)[-2] : 0;
+	if (p && old) memcpy(p, old, held < n ? held : n);
+	if (p) free(old);
+	return p;
+}
+"""
+
+
+@test
+def mappings_that_the_kernel_refuses(t):
+    """Each is a row as malloc's refusals are; one of an allocator's is malloc's refusal, and no second one."""
+    with open(t.path("mappings.c"), "w", encoding="ascii") as file:
+        file.write(MAPPINGS_REFUSED)
+    recording = t.record([t.program(t.path("mappings.c"))], "--quiet")
+    t.equal(recording.out, b"11\n", "what the program sees")
+    db = t.imported(recording)
+    t.equal(db.rows("select h.name, o.api, o.size_bytes, f.function from oom o join heap h on h.id = o.heap_id join stack s on s.id = o.stack_id"
+                    " join frame f on f.id = s.site_frame_id where o.result = 'ENOMEM' and o.device_free_bytes is null order by o.ts_ns, o.id"),
+            [(heap, api, 1 << bits, "refused") for heap, api, bits in
+             (("mmap", "mmap", 60), ("mmap-file", "mmap", 59), ("mmap", "mmap", 58), ("mmap", "sbrk", 46), ("mmap", "brk", 45), ("mmap", "mmap", 40),
+              ("mmap", "mremap", 39), ("mmap", "mremap", 38))], "what was refused")
+    t.equal(db.rows("select distinct x.live_bytes, x.live_count from gpu_oom_site x join oom o on o.id = x.oom_id where x.function = 'held'"),
+            [(777777, 1)], "what was live")
+    recording = t.record([t.program(t.path("mappings.c"))], "--quiet", "--mappings=off", "--force")
+    t.equal(t.imported(recording).rows("select * from oom"), [], "without mappings")
+    with open(t.path("mapping_malloc.c"), "w", encoding="ascii") as file:
+        file.write(MAPPING_MALLOC)
+    with open(t.path("asking.c"), "w", encoding="ascii") as file:
+        file.write("#include <stdlib.h>\nint main(void) { volatile size_t n = (size_t)1 << 60; void *volatile p = malloc(n); return p != NULL; }\n")
+    library = t.program(t.path("mapping_malloc.c"), "-shared", "-fPIC", "-fno-builtin", name="libmapping_malloc.so")
+    db = t.imported(t.record([t.program(t.path("asking.c"), library)], "--quiet"))
+    t.equal(db.rows("select h.name, o.api, o.size_bytes from oom o join heap h on h.id = o.heap_id"), [("malloc", "malloc", 1 << 60)], "by an allocator")
+
+
 @test
 def dump_of_a_child_that_crashes(t):
     source = t.path("crash.c")
