@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "listing.h"
+#include "scans.h"
 #include "site_sums.h"
 #include "talk.h"
 #include "verbs.h"
@@ -17,29 +18,27 @@ static const struct tm_usage usage = {
 	.description =
 		"Compares two runs, databases or traces: by call site, the largest change of what was live at exit first. Sites are\n"
 		"matched by heap, function, file name and line; lines that moved are matched in their order within a function, so\n"
-		"that a rebuilt program compares. Processes are added up. Columns named before_ and after_ are NULL where a run has\n"
-		"no such site. A table leaves out sites that did not change and also lists totals by heap and, where there are\n"
-		"scopes, these. --heap chooses a heap; --sort=change_allocated_bytes finds what allocates more, change_peak_bytes what\n"
-		"made the peak grow. What --sql prints attaches BEFORE: sqlite3 runs it on AFTER, tidemark query does not.\n",
+		"that a rebuilt program compares. Processes are added up; --process takes one of each run, by its id or its rank.\n"
+		"Columns named before_ and after_ are NULL where a run has no such site. A table leaves out sites that did not\n"
+		"change and also lists totals by heap and, where there are scopes, these. --heap chooses a heap;\n"
+		"--sort=change_allocated_bytes finds what allocates more, change_peak_bytes what made the peak grow. What --sql\n"
+		"prints attaches BEFORE: sqlite3 runs it on AFTER, tidemark query does not.\n",
 	.examples = "tidemark diff yesterday.db today.db\n"
 		    "tidemark diff before.tmk after.tmk --heap=malloc --limit=5\n"
+		    "tidemark diff before.db after.db --process=rank:0\n"
 		    "tidemark diff before.db after.db --sort=change_allocated_bytes --format=csv\n",
-	.options = TM_OPTION_FORMAT | TM_OPTION_LIMIT | TM_OPTION_SORT | TM_OPTION_HEAP | TM_OPTION_SQL,
+	.options = TM_OPTION_FORMAT | TM_OPTION_LIMIT | TM_OPTION_SORT | TM_OPTION_HEAP | TM_OPTION_PROCESS | TM_OPTION_SQL,
 	.operands_min = 2,
 	.operands_max = 2,
 };
 
-/* The call stacks of one side, of which there may be millions, added up by the numbers of their heaps and frames: in SQL, or by site_sums.h. */
-#define SUMS(schema) \
-	"(SELECT t.heap_id, s.site_frame_id, sum(t.live_at_exit_bytes) AS live_bytes, sum(t.live_at_exit_count) AS live_count,\n" \
-	"          sum(t.allocations) AS allocations, sum(t.allocated_bytes) AS allocated_bytes, sum(t.peak_bytes) AS peak_bytes\n" \
-	"        FROM " schema ".site_total AS t LEFT JOIN " schema \
-	".stack AS s ON s.id = t.stack_id GROUP BY t.heap_id, s.site_frame_id)"
+#define BEFORE "before"
+#define AFTER "main"
 #define SUMS_BEFORE "sites_before"
 #define SUMS_AFTER "sites_after"
 
 /* One side: its sites by what they are matched by; place: module and offset where there is no function. */
-#define SITES(name, schema, sums) \
+#define SITES(name, sums, schema) \
 	name " AS (\n" \
 	     "  SELECT h.name AS heap, coalesce(f.function, replace(m.path, rtrim(m.path, replace(m.path, '/', '')), '')\n" \
 	     "      || printf('+0x%x', f.module_offset)) AS function,\n" \
@@ -71,25 +70,24 @@ static const struct tm_usage usage = {
 						    "  FROM " a " AS a " on " " b \
 						    " AS b ON b.heap = a.heap AND b.function IS a.function AND b.base IS a.base AND "
 
-static const char matched[] = LEFT_OVER("old_left", "old", "new") ",\n" LEFT_OVER(
-	"new_left", "new",
-	"old") ",\n"
-	       "change AS (\n" PAIR("new", "old", "JOIN") "b.line IS a.line\n  UNION ALL\n" PAIR(
-		       "new_left", "old_left",
-		       "LEFT JOIN") "b.n = a.n\n  UNION ALL\n"
-				    /* What only the first run has: the same with the sides changed, and no partner. */
-				    "  SELECT b.heap, b.function, b.file, b.line, b.line, b.live_bytes, NULL, -b.live_bytes,\n"
-				    "    b.live_count, NULL, -b.live_count,\n"
-				    "    b.allocations, NULL, -b.allocations, b.allocated_bytes, NULL, -b.allocated_bytes, b.peak_bytes, NULL, -b.peak_bytes\n"
-				    "  FROM old_left AS b LEFT JOIN new_left AS a\n"
-				    "    ON a.heap = b.heap AND a.function IS b.function AND a.base IS b.base AND a.n = b.n\n"
-				    "  WHERE a.heap IS NULL)";
-
-/* "WITH ...": both sides, and how they match. */
-static const char in_sql[] = SITES("old", "before", SUMS("before")) ",\n" SITES("new", "main", SUMS("main"));
-static const char in_tables[] = SITES("old", "before", "temp." SUMS_BEFORE) ",\n" SITES("new", "main", "temp." SUMS_AFTER);
+static const char matched[] =
+	SITES("old", SUMS_BEFORE, BEFORE) ",\n" SITES("new", SUMS_AFTER, AFTER) ",\n" LEFT_OVER("old_left", "old", "new") ",\n" LEFT_OVER(
+		"new_left", "new",
+		"old") ",\n"
+		       "change AS (\n" PAIR("new", "old", "JOIN") "b.line IS a.line\n  UNION ALL\n" PAIR(
+			       "new_left", "old_left",
+			       "LEFT JOIN") "b.n = a.n\n  UNION ALL\n"
+					    /* What only the first run has: the same with the sides changed, and no partner. */
+					    "  SELECT b.heap, b.function, b.file, b.line, b.line, b.live_bytes, NULL, -b.live_bytes,\n"
+					    "    b.live_count, NULL, -b.live_count,\n"
+					    "    b.allocations, NULL, -b.allocations, b.allocated_bytes, NULL, -b.allocated_bytes,\n"
+					    "    b.peak_bytes, NULL, -b.peak_bytes\n"
+					    "  FROM old_left AS b LEFT JOIN new_left AS a\n"
+					    "    ON a.heap = b.heap AND a.function IS b.function AND a.base IS b.base AND a.n = b.n\n"
+					    "  WHERE a.heap IS NULL)";
 
 static const struct tm_listing sites = {
+	.with = matched,
 	.source = "change",
 	.order = "abs(change_live_bytes) DESC, abs(change_allocated_bytes) DESC, heap, function, file, line, before_line",
 	.process = "",
@@ -100,15 +98,15 @@ static const struct tm_listing sites = {
 };
 
 #define CHANGE(name) FIGURE(name)
-#define HEAPS(schema) \
-	"(SELECT heap, sum(peak_bytes) AS peak_bytes, sum(live_at_exit_bytes) AS live_bytes, sum(allocations) AS allocations FROM " schema \
-	".heap_summary GROUP BY heap)"
+#define HEAPS(side) \
+	"(SELECT heap, sum(peak_bytes) AS peak_bytes, sum(live_at_exit_bytes) AS live_bytes, sum(allocations) AS allocations FROM heaps_" side \
+	" GROUP BY heap)"
 
 static const struct tm_listing heaps = {
-	.with = "h AS (SELECT heap FROM main.heap_summary UNION SELECT heap FROM before.heap_summary),\n"
+	.with = "h AS (SELECT heap FROM heaps_after UNION SELECT heap FROM heaps_before),\n"
 		"heap_change AS (\n  SELECT h.heap, " CHANGE("peak_bytes") ",\n    " CHANGE("live_bytes") ",\n    " CHANGE(
 			"allocations") "\n"
-				       "  FROM h LEFT JOIN " HEAPS("main") " AS a ON a.heap IS h.heap LEFT JOIN " HEAPS(
+				       "  FROM h LEFT JOIN " HEAPS("after") " AS a ON a.heap IS h.heap LEFT JOIN " HEAPS(
 					       "before") " AS b ON b.heap IS h.heap)",
 	.source = "heap_change",
 	.order = "heap IS NOT NULL, after_peak_bytes DESC, heap",
@@ -120,20 +118,20 @@ static const struct tm_listing heaps = {
 	.null_heap = "(all)",
 };
 
-#define SCOPES(schema) \
+#define SCOPES(side) \
 	"(SELECT heap, name, sum(calls) AS calls, sum(total_allocated_bytes) AS allocated_bytes, sum(retained_bytes) AS retained_bytes," \
-	" max(peak_growth_bytes) AS peak_growth_bytes FROM " schema ".scope_total GROUP BY heap, name)"
+	" max(peak_growth_bytes) AS peak_growth_bytes FROM scopes_" side " GROUP BY heap, name)"
 
 static const struct tm_listing scopes = {
-	.with = "s AS (SELECT heap, name FROM main.scope_total UNION SELECT heap, name FROM before.scope_total),\n"
+	.with = "s AS (SELECT heap, name FROM scopes_after UNION SELECT heap, name FROM scopes_before),\n"
 		"scope_change AS (\n  SELECT s.heap, s.name, " CHANGE("calls") ",\n    " CHANGE("retained_bytes") ",\n    " CHANGE(
 			"allocated_bytes") ",\n"
 					   "    " CHANGE(
 						   "peak_growth_bytes") "\n"
 									"  FROM s LEFT JOIN " SCOPES(
-										"main") " AS a ON a.heap IS s.heap AND a.name = s.name\n"
-											"    LEFT JOIN " SCOPES(
-												"before") " AS b ON b.heap IS s.heap AND b.name = s.name)",
+										"after") " AS a ON a.heap IS s.heap AND a.name = s.name\n"
+											 "    LEFT JOIN " SCOPES(
+												 "before") " AS b ON b.heap IS s.heap AND b.name = s.name)",
 	.source = "scope_change",
 	.where = "(change_retained_bytes != 0 OR change_allocated_bytes != 0 OR change_peak_growth_bytes != 0 OR change_calls != 0)",
 	.order = "abs(change_retained_bytes) DESC, abs(change_allocated_bytes) DESC, heap, name",
@@ -145,27 +143,72 @@ static const struct tm_listing scopes = {
 		    "after_peak_growth_bytes" },
 };
 
-static int list_changes(const struct tm_database *d, const struct tm_options *o) {
-	struct tm_listing listing = sites;
-	int status = o->sql ? TM_SUMS_IN_SQL : tm_site_sums_make(d, "before", SUMS_BEFORE);
-	if (!status) status = tm_site_sums_make(d, "main", SUMS_AFTER);
-	if (status > 0) return status;
-	char *with = sqlite3_mprintf("%s,\n%s", status ? in_sql : in_tables, matched);
-	if (!with) return tm_fail("cannot read '%s': out of memory", d->path);
+/* "NAME_before AS (...), NAME_after AS (...), ": the rows of a view, of the processes that are compared. */
+static void put_sides(sqlite3_str *sql, const struct tm_options *o, const char *name, const char *view) {
+	static const char *const sides[][2] = { { "before", BEFORE }, { "after", AFTER } };
+	for (size_t i = 0; i < 2; i++) {
+		sqlite3_str_appendf(sql, "%s_%s AS (SELECT * FROM %s.%s", name, sides[i][0], sides[i][1], view);
+		tm_sql_process_of(sql, o, sides[i][1], " WHERE", "process_id");
+		sqlite3_str_appendall(sql, "),\n");
+	}
+}
+
+/* The call stacks of one side, of which there may be millions, added up by the numbers of their heaps and frames, as site_sums.h does. */
+static void put_sums(sqlite3_str *sql, const struct tm_options *o, const char *name, const char *schema) {
+	sqlite3_str_appendf(sql,
+			    "%s AS (\n"
+			    "  SELECT t.heap_id, s.site_frame_id, sum(t.live_at_exit_bytes) AS live_bytes,\n"
+			    "    sum(t.live_at_exit_count) AS live_count, sum(t.allocations) AS allocations,\n"
+			    "    sum(t.allocated_bytes) AS allocated_bytes, sum(t.peak_bytes) AS peak_bytes\n"
+			    "  FROM %s.site_total AS t LEFT JOIN %s.stack AS s ON s.id = t.stack_id",
+			    name, schema, schema);
+	tm_sql_process_of(sql, o, schema, " WHERE", "t.process_id");
+	sqlite3_str_appendall(sql, " GROUP BY t.heap_id, s.site_frame_id),\n");
+}
+
+/* `l` with what `sql` has before its own expressions. */
+static int list_with(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, sqlite3_str *sql,
+		     int (*list)(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l)) {
+	struct tm_listing listing = *l;
+	sqlite3_str_appendall(sql, l->with);
+	char *with = sqlite3_str_finish(sql);
 	listing.with = with;
+	int status = with ? list(d, o, &listing) : tm_fail("cannot read '%s': out of memory", d->path);
+	sqlite3_free(with);
+	return status;
+}
+
+static int list_sites(const struct tm_database *d, const struct tm_options *o) {
+	struct tm_listing listing = sites;
+	int status = o->sql ? TM_SUMS_IN_SQL : tm_site_sums_make(d, o, BEFORE, SUMS_BEFORE);
+	if (!status) status = tm_site_sums_make(d, o, AFTER, SUMS_AFTER);
+	if (status > 0) return status;
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	if (status) put_sums(sql, o, SUMS_BEFORE, BEFORE);
+	if (status) put_sums(sql, o, SUMS_AFTER, AFTER);
 	/* With --sort any column may be what somebody looks for. */
 	if (o->format == TM_FORMAT_TABLE)
 		listing.where =
 			"(change_live_bytes != 0 OR change_live_count != 0 OR change_allocations != 0 OR change_allocated_bytes != 0"
 			" OR change_peak_bytes != 0)";
-	status = tm_listing_run(d, o, &listing);
-	sqlite3_free(with);
-	if (!status) status = tm_listing_also(d, o, &heaps);
+	return list_with(d, o, &listing, sql, tm_listing_run);
+}
+
+static int list_sides(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, const char *name,
+		      const char *view) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	put_sides(sql, o, name, view);
+	return list_with(d, o, l, sql, tm_listing_also);
+}
+
+static int list_changes(const struct tm_database *d, const struct tm_options *o) {
+	int status = list_sites(d, o);
+	if (!status) status = list_sides(d, o, &heaps, "heaps", "heap_summary");
 	if (!status && tm_database_integer(d,
 					   "SELECT 1 FROM main.scope_aggregate WHERE calls > 0 UNION SELECT 1 FROM before.scope_aggregate"
 					   " WHERE calls > 0 LIMIT 1",
 					   0))
-		status = tm_listing_also(d, o, &scopes);
+		status = list_sides(d, o, &scopes, "scopes", "scope_total");
 	return status;
 }
 
@@ -188,6 +231,14 @@ static bool has_heap(const struct tm_database *d, const char *heap) {
 	return has;
 }
 
+/* The heap may be in one of the runs, the process has to be in both. */
+static int check(const struct tm_database *before, const struct tm_database *after, const struct tm_options *o) {
+	struct tm_options any_heap = *o;
+	any_heap.heap = NULL;
+	int status = tm_listing_check(after, &any_heap);
+	return status ? status : tm_listing_check(before, o->heap && !has_heap(after, o->heap) ? o : &any_heap);
+}
+
 int tm_cmd_diff(int argc, char **argv) {
 	struct tm_options o;
 	struct tm_database before = { 0 }, after = { 0 };
@@ -196,7 +247,7 @@ int tm_cmd_diff(int argc, char **argv) {
 	status = tm_database_open(&before, o.operands[0]);
 	if (!status) status = tm_database_open(&after, o.operands[1]);
 	if (!status) status = attach(&after, &before, &o);
-	if (!status && o.heap && !has_heap(&after, o.heap)) status = tm_listing_check(&before, &o);
+	if (!status) status = check(&before, &after, &o);
 	if (!status) status = list_changes(&after, &o);
 	tm_database_close(&after);
 	tm_database_close(&before);

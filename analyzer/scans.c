@@ -48,15 +48,20 @@ void tm_sql_instants_as(sqlite3_str *sql, const struct tm_options *o, const stru
 	sqlite3_str_appendall(sql, "\n  FROM heap AS h JOIN process AS p ON p.id = h.process_id)");
 }
 
-void tm_sql_process(sqlite3_str *sql, const struct tm_options *o, const char *word, const char *column) {
+void tm_sql_process_of(sqlite3_str *sql, const struct tm_options *o, const char *schema, const char *word, const char *column) {
 	if (!o->process_given) return;
 	if (!o->process_is_rank) {
 		sqlite3_str_appendf(sql, "%s %s = %lld", word, column, (long long)o->process);
 		return;
 	}
-	sqlite3_str_appendf(sql, "%s %s IN (SELECT id FROM process WHERE rank = %lld", word, column, (long long)o->process);
+	sqlite3_str_appendf(sql, "%s %s IN (SELECT id FROM %s%sprocess WHERE rank = %lld", word, column, schema ? schema : "",
+			    schema ? "." : "", (long long)o->process);
 	if (o->world) sqlite3_str_appendf(sql, " AND world = %Q", o->world);
 	sqlite3_str_appendall(sql, ")");
+}
+
+void tm_sql_process(sqlite3_str *sql, const struct tm_options *o, const char *word, const char *column) {
+	tm_sql_process_of(sql, o, NULL, word, column);
 }
 
 void tm_sql_window(sqlite3_str *sql, const struct tm_options *o, const char *first, const char *last) {

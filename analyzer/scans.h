@@ -30,6 +30,8 @@ void tm_sql_window(sqlite3_str *sql, const struct tm_options *o, const char *fir
 
 /* `word` and "column = ID", as far as --process was given: `column` is the id of a process, `word` " AND" or " WHERE". */
 void tm_sql_process(sqlite3_str *sql, const struct tm_options *o, const char *word, const char *column);
+/* The same where several databases are attached; `schema` NULL: the main one. */
+void tm_sql_process_of(sqlite3_str *sql, const struct tm_options *o, const char *schema, const char *word, const char *column);
 
 /* Common table expression `live`: the blocks that were live at the at_ns of the table `instants` (process_id, heap_id, end_ns, at_ns), by
  * stack, with the site's columns as the views have them; with a window (else NULL) only those allocated in it. Where the trace was sampled,

@@ -3,6 +3,7 @@
 
 #include "../schema/array.h"
 #include "id_map.h"
+#include "scans.h"
 
 enum { HEAP, SITE, FIRST_SUM, COLUMNS = FIRST_SUM + 5 };
 
@@ -63,12 +64,15 @@ static bool make_table(const struct summing *s, sqlite3 *db, const char *table) 
 	return filled;
 }
 
-int tm_site_sums_make(const struct tm_database *d, const char *schema, const char *table) {
+int tm_site_sums_make(const struct tm_database *d, const struct tm_options *o, const char *schema, const char *table) {
 	struct summing s = { 0 };
-	char *query = sqlite3_mprintf(
-		"SELECT tm_row(t.heap_id, s.site_frame_id, t.live_at_exit_bytes, t.live_at_exit_count, t.allocations,"
-		" t.allocated_bytes, t.peak_bytes) FROM %s.site_total AS t LEFT JOIN %s.stack AS s ON s.id = t.stack_id",
-		schema, schema);
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendf(sql,
+			    "SELECT tm_row(t.heap_id, s.site_frame_id, t.live_at_exit_bytes, t.live_at_exit_count, t.allocations,"
+			    " t.allocated_bytes, t.peak_bytes) FROM %s.site_total AS t LEFT JOIN %s.stack AS s ON s.id = t.stack_id",
+			    schema, schema);
+	tm_sql_process_of(sql, o, schema, " WHERE", "t.process_id");
+	char *query = sqlite3_str_finish(sql);
 	int status = query ? tm_database_each(d, query, take_stack, &s) : TM_SUMS_IN_SQL;
 	if (!status && !make_table(&s, d->handle, table)) status = TM_SUMS_IN_SQL;
 	sqlite3_free(query);

@@ -8,6 +8,7 @@
 #define TIDEMARK_ANALYZER_SITE_SUMS_H
 
 #include "database.h"
+#include "options.h"
 
 /* Their columns: heap_id, site_frame_id (NULL: the stacks have none) and the sums. */
 #define TM_SITE_SUMS "heap_id, site_frame_id, live_bytes, live_count, allocations, allocated_bytes, peak_bytes"
@@ -15,7 +16,7 @@
 /* Out of memory, or a sum is too large: callers leave it to SQL, which says so. */
 #define TM_SUMS_IN_SQL (-1)
 
-/* Makes temp.`table` of the database that `schema` names. */
-int tm_site_sums_make(const struct tm_database *d, const char *schema, const char *table);
+/* Makes temp.`table` of the database that `schema` names, of the processes that --process chooses. */
+int tm_site_sums_make(const struct tm_database *d, const struct tm_options *o, const char *schema, const char *table);
 
 #endif

@@ -16,7 +16,7 @@ import xml.etree.ElementTree as ElementTree
 
 from pythons import all_torches
 from tidemark_test import main, test
-from trace_writer import EXECED, FORKED, UNRECORDED, Trace, free, malloc, mmap, munmap, realloc, step
+from trace_writer import EXECED, FORKED, UNRECORDED, Trace, free, malloc, mmap, munmap, realloc, scope, step
 
 SCORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../fixtures/leaks/score.py")
 
@@ -652,6 +652,48 @@ def diff_by_hand(t):
     t.need("sqlite3")
     out = t.run(["sqlite3", t.path("after.db")], input=sql.encode(), status=0).text
     t.equal(len([line for line in out.splitlines() if line.startswith("malloc|")]), 5, "rows that sqlite3 gives for --sql")
+
+
+def two_ranks(t, name, ids, blocks):
+    """ids: of the processes of ranks 0 and 1; blocks: how many of 1,024 bytes each of them keeps in `work`, within a scope of that name."""
+    trace, segments = Trace(), []
+    for rank in sorted(ids, key=ids.get):
+        process = ids[rank]
+        trace.process(process, pid=100 + process, rank=rank, world_size=2)
+        trace.thread(process, process=process)
+        stack = trace.stack("main", trace.frame([("work", "/build/x.c", 5)], address=0x5000))
+        kept = [malloc(10 + n, 0x1000 * (n + 1), 1024, stack) for n in range(blocks[rank])]
+        segments.append((process, [scope("scope_push", 5, trace.string("work")), *kept, scope("scope_end", 500)]))
+    trace.segments(segments, watermark=600)
+    for process in ids.values():
+        trace.exit(process, 900)
+        trace.end(process, 1000)
+    return t.imported(trace.save(t.path(name + ".tmk")))
+
+
+@test
+def diff_of_one_process(t):
+    """Rank 1 is process 2 before and process 1 after. What is compared, in all parts of the page, is the chosen process of each side."""
+    before = two_ranks(t, "before", {0: 1, 1: 2}, {0: 1, 1: 10}).path
+    after = two_ranks(t, "after", {0: 2, 1: 1}, {0: 3, 1: 30}).path
+    for option, wanted in (([], (11, 33)), (["--process=rank:0"], (1, 3)), (["--process=rank:1"], (10, 30)), (["--process=1"], (1, 30)),
+                           (["--process=2"], (10, 3))):
+        wanted = tuple(1024 * n for n in wanted)
+        figures = [(r["function"], r["before_live_bytes"], r["after_live_bytes"]) for r in json.loads(t.ask("diff", before, after, "--format=json", *option).text)]
+        t.equal(figures, [("work", *wanted)], f"sites {option}")
+        sql = t.ask("diff", before, after, "--sql", "--format=json", *option).text.partition(";\n")[2]
+        with sqlite3.connect(after) as db:
+            db.execute("ATTACH ? AS before", (before,))
+            cursor = db.execute(sql)
+            columns = [c[0] for c in cursor.description]
+            rows = [dict(zip(columns, row)) for row in cursor]
+        t.equal([(r["function"], r["before_live_bytes"], r["after_live_bytes"]) for r in rows], figures, f"--sql {option}")
+        page = t.ask("diff", before, after, *option).text
+        texts = tuple(f"{n // 1024}.0 KiB" for n in wanted)
+        for line in (r"\(all\)", "malloc", r"malloc +work +0"): # peaks of the heaps, what the scope retained
+            t.equal(re.findall(rf"^{line} +(\d+\.0 KiB) +(\d+\.0 KiB) ", page, re.MULTILINE), [texts], f"{line} {option}: {page}")
+    missing = t.ask("diff", before, after, "--process=rank:2", status=1)
+    t.check("no process with rank 2" in missing.errors, missing.errors)
 
 
 main()
