@@ -226,6 +226,9 @@ static int open_source(struct tm_import_source *s, const char *database) {
 	int rc = tm_reader_open(&r, s->path, s->error, sizeof s->error);
 	enum tm_foreign_kind kind = rc < 0 ? tm_foreign_recognise(s->path) : TM_FOREIGN_NONE;
 	tm_reader_release(&r);
+	if (rc < 0 && tm_is_tidemark_database(s->path) > 0)
+		snprintf(s->error, sizeof s->error,
+			 "it is an imported database already ('tidemark summary' and the other commands read it as it is)");
 	if (kind == TM_FOREIGN_NONE) return rc;
 	s->foreign = calloc(1, sizeof *s->foreign);
 	if (!s->foreign) return snprintf(s->error, sizeof s->error, "out of memory"), -1;

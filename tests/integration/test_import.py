@@ -573,6 +573,9 @@ def directory_and_refusals(t):
     t.ask("import", t.path("traces"), "--force")
     broken = t.ask("import", t.path("traces/a.txt"), t.path("traces/readme.tmk"), "-o", t.path("x.db"), status=1)
     t.check("readme.tmk': not a tidemark trace" in broken.errors, broken.errors)
+    made = t.ask("import", t.path("traces/tidemark.db"), "-o", t.path("x.db"), status=1)
+    t.equal(made.errors, f"tidemark: cannot import '{t.path('traces/tidemark.db')}': it is an imported database already ('tidemark summary' and the other"
+            " commands read it as it is)\n", "what was imported already")
     open(t.path("empty.tmk"), "w", encoding="ascii").close()
     t.check("the file is empty" in t.ask("import", t.path("empty.tmk"), status=1).errors, "an empty file")
     t.ask("import", t.path("traces"), "-o", t.path("no/such/place.db"), status=1)
