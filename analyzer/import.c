@@ -18,6 +18,7 @@
 
 #define LARGE_BYTES (1 << 20)
 #define OFFSET_MAX_NS (1ull << 62) /* a century and a half between two traces is damage */
+#define RANKS_APART_NS 60000000000 /* ranks of one world begin within less */
 
 /* Every time in the database. */
 static const struct {
@@ -95,6 +96,31 @@ static uint64_t offset_of(const struct sources *all, const struct tm_import_sour
 	return offset < OFFSET_MAX_NS ? offset : OFFSET_MAX_NS;
 }
 
+/* Ranks of a world run at the same time. Of each world the rank that begins last, with all that it ran, and the one that ends first: where a minute and
+ * more lies between them the clock of a host was wrong, or they are ranks of different runs. */
+static void warn_of_ranks_apart(struct tm_store *store) {
+	static const char query[] =
+		"WITH one AS (SELECT p.world, p.rank, p.start_ns, p.end_ns, t.id, t.path FROM process AS p JOIN trace AS t ON t.id = p.trace_id"
+		" WHERE p.rank IS NOT NULL AND t.start_unix_ns IS NOT NULL),\n"
+		"first AS (SELECT world, rank, id, path, min(start_ns) AS ns FROM one GROUP BY world, rank),\n"
+		"last AS (SELECT world, rank, id, path, max(end_ns) AS ns FROM one GROUP BY world, rank),\n"
+		"begun AS (SELECT world, rank, id, path, max(ns) AS ns FROM first GROUP BY world),\n"
+		"over AS (SELECT world, rank, id, path, min(ns) AS ns FROM last GROUP BY world)\n"
+		"SELECT over.path, over.rank, begun.path, begun.rank, begun.ns - over.ns FROM over JOIN begun ON begun.world IS over.world"
+		" WHERE begun.ns - over.ns >= ? AND begun.id <> over.id ORDER BY over.id";
+	sqlite3_stmt *row = tm_store_prepare(store, query);
+	sqlite3_bind_int64(row, 1, RANKS_APART_NS);
+	while (row && sqlite3_step(row) == SQLITE_ROW) {
+		char apart[TM_UNIT_TEXT_MAX];
+		tm_say("warning: '%s' (rank %lld) ends %s before '%s' (rank %lld) begins, though both say that they are of one world: a host's clock was"
+		       " wrong, or they are of different runs; what is added up over ranks by time means nothing",
+		       (const char *)sqlite3_column_text(row, 0), (long long)sqlite3_column_int64(row, 1),
+		       tm_format_time((uint64_t)sqlite3_column_int64(row, 4), apart), (const char *)sqlite3_column_text(row, 2),
+		       (long long)sqlite3_column_int64(row, 3));
+	}
+	sqlite3_finalize(row);
+}
+
 static int import_one(const struct sources *all, size_t i, struct tm_store *store) {
 	char what[300];
 	struct tm_progress progress;
@@ -119,6 +145,7 @@ static int attempt(struct sources *all, const char *database, const struct tm_im
 		if (rc == TM_IMPORT_FAILED) failed(&all->items[i], &store);
 		if (rc != TM_IMPORT_DONE) goto out;
 	}
+	if (all->count > 1 || options->mode == TM_STORE_APPEND) warn_of_ranks_apart(&store);
 	if (tm_store_commit(&store) < 0) {
 		tm_fail("cannot write '%s': %s", database, store.error);
 		rc = TM_IMPORT_FAILED;

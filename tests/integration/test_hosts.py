@@ -63,6 +63,32 @@ def durations_of_later_traces(t):
 
 
 @test
+def ranks_that_ran_at_different_times(t):
+    """Ranks of one world that are a minute and more apart are told, the two that are furthest; not ranks of different worlds, nor a rank's own programs one
+    after the other."""
+    def said(*ranks, options=()):
+        place = f"apart{len(os.listdir(t.dir))}"
+        os.mkdir(t.path(place))
+        traces = [a_rank(t, f"{place}/{n}.tmk", rank, start=START + at * S, host=f"node{n}", world=world, pid=100 + n)
+                  for n, (rank, at, world) in enumerate(ranks)]
+        done = t.ask("import", *traces, "-o", t.path(f"{place}.db"), *options)
+        return [(int(a), distance, int(b)) for a, distance, b in
+                re.findall(r"warning: '[^']*/(\d)\.tmk' \(rank \d\) ends (.*?) before '[^']*/(\d)\.tmk' \(rank \d\) begins, though both", done.errors)]
+
+    t.equal(said((0, 0, "w"), (1, 3605, "w"), (2, 1, "w")), [(0, "1 h 00 min", 1)], "an hour")
+    t.equal(said((0, 3605, None), (1, 0, None)), [(1, "1 h 00 min", 0)], "a world without a name")
+    t.equal(said((0, 65, "w"), (1, 0, "w")), [(1, "1 min 00 s", 0)], "a minute")
+    t.equal(said((0, 64, "w"), (1, 0, "w")), [], "less")
+    t.equal(said((0, 0, "v"), (1, 3605, "w")), [], "different worlds")
+    t.equal(said((0, 0, "w"), (1, 1, "w"), (0, 3605, "w"), (1, 3606, "w")), [], "started again")
+    t.equal(said((0, 0, "w"), (1, 1, "w"), (1, 3605, "w")), [], "a program that one rank runs afterwards")
+    first, late = a_rank(t, "a/first.tmk", 0, host="node0"), a_rank(t, "a/late.tmk", 1, start=START + 7200 * S, host="node1")
+    db = t.path("appended.db")
+    t.check("warning" not in t.ask("import", first, "-o", db).errors, "one trace")
+    t.check("before '" + late in t.ask("import", late, "--append", "-o", db).errors, "one that is added")
+
+
+@test
 def copies_in_a_directory(t):
     """Of a whole trace, a part of it and a copy that was made while it was written, the whole one is taken, whatever the names; named ones are refused."""
     for whole, dump, part in (("c", "a", "b"), ("a", "b", "c"), ("b", "c", "a")):
