@@ -145,16 +145,33 @@ void tm_sql_window_levels(sqlite3_str *sql, const struct tm_database *d, const s
 	else put_levels(sql, d, o);
 }
 
+/* Where a window opens nothing was live, unless a level says otherwise: of all that the view peak has a row of. */
+static void put_opening_zeros(sqlite3_str *sql, const struct tm_options *o) {
+	sqlite3_str_appendall(sql, "opened AS MATERIALIZED (\n  SELECT p.id, p.start_ns, p.end_ns");
+	put_instant(sql, o, &o->from, "from_ns");
+	put_instant(sql, o, &o->to, "to_ns");
+	const char *from = o->from.kind == TM_TIME_UNSET ? "p.start_ns" : "max(p.from_ns, p.start_ns)";
+	sqlite3_str_appendf(
+		sql,
+		" FROM process AS p),\n"
+		"zero AS (\n  SELECT t.process_id, nullif(t.heap_id, 0) AS heap_id, %s AS ts_ns, 0 AS live_bytes, 0 AS live_count\n"
+		"  FROM heap_total AS t JOIN opened AS p ON p.id = t.process_id WHERE %s <= %s),\n",
+		from, from, o->to.kind == TM_TIME_UNSET ? "p.end_ns" : "min(p.to_ns, p.end_ns)");
+}
+
 void tm_sql_highest(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	tm_sql_window_levels(sql, d, o);
+	sqlite3_str_appendall(sql, ",\n");
+	put_opening_zeros(sql, o);
 	sqlite3_str_appendall(
-		sql, ",\n"
-		     "ranked AS (\n"
-		     "  SELECT *, row_number() OVER (PARTITION BY process_id, heap_id ORDER BY live_bytes DESC, ts_ns) AS place FROM level),\n"
-		     "highest AS (\n"
-		     "  SELECT l.process_id, h.name AS heap, l.ts_ns, CAST(round(l.live_bytes) AS INTEGER) AS live_bytes,\n"
-		     "         CAST(round(l.live_count) AS INTEGER) AS live_count, coalesce(h.estimated, p.estimated) AS estimated\n"
-		     "  FROM ranked AS l JOIN process AS p ON p.id = l.process_id LEFT JOIN heap AS h ON h.id = l.heap_id WHERE l.place = 1)");
+		sql,
+		"ranked AS (\n"
+		"  SELECT *, row_number() OVER (PARTITION BY process_id, heap_id ORDER BY live_bytes DESC, ts_ns, live_count DESC) AS place\n"
+		"  FROM (SELECT * FROM level UNION ALL SELECT * FROM zero)),\n"
+		"highest AS (\n"
+		"  SELECT l.process_id, h.name AS heap, l.ts_ns, CAST(round(l.live_bytes) AS INTEGER) AS live_bytes,\n"
+		"         CAST(round(l.live_count) AS INTEGER) AS live_count, coalesce(h.estimated, p.estimated) AS estimated\n"
+		"  FROM ranked AS l JOIN process AS p ON p.id = l.process_id LEFT JOIN heap AS h ON h.id = l.heap_id WHERE l.place = 1)");
 }
 
 bool tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {

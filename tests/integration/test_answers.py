@@ -87,6 +87,44 @@ def instants_are_exact(t):
 
 
 @test
+def windows_in_which_nothing_is_live(t):
+    """The highest level of a window at its earliest instant, of all that the peak of the whole run has a row of, for every window of a run whose blocks are empty
+    for a while: 0 bytes from where the window opens, and not from the first empty block on. By hand, with and without checkpoints, and as --sql says it."""
+    trace = Trace()
+    for process, start in ((1, 0), (2, 3)):
+        trace.process(process, pid=process, parent=process - 1, start=start)
+        trace.thread(process, process=process)
+    f = trace.stack("main")
+    events = [(4, "malloc", 0, 1), (5, "malloc", 0, 1), (6, "malloc", 0, -1), (8, "mmap", 4096, 1), (9, "mmap", -4096, -1), (11, "malloc", 7, 1), (12, "malloc", -7, -1),
+              (13, "malloc", 0, -1)]
+    trace.events(1, [malloc(4, 0x1000, 0, f), malloc(5, 0x2000, 0, f), free(6, 0x1000), mmap(8, 0x100000, 4096, f), munmap(9, 9, 0x100000, 4096),
+                     malloc(11, 0x3000, 7, f), free(12, 0x3000), free(13, 0x2000)], watermark=14)
+    ends = {1: 16, 2: 10}
+    for process, end in ends.items():
+        trace.end(process, end)
+
+    def peak(process, heaps, first, last):
+        levels = [(sum(e[2] for e in events if e[0] <= ns and e[1] in heaps), -ns, sum(e[3] for e in events if e[0] <= ns and e[1] in heaps))
+                  for ns in range(max(first, 0 if process == 1 else 3), min(last, ends[process]) + 1)]
+        return [(-ns, size, blocks) for size, ns, blocks in [max(levels)]] if levels else []
+
+    rows = ((1, None, ("malloc", "mmap")), (1, "malloc", ("malloc",)), (1, "mmap", ("mmap",)), (2, None, ()))
+    one, other = two_databases(t, trace.save(t.path("empty.tmk")))
+    for path in (one, other):
+        with sqlite3.connect(path) as db:
+            whole = sorted(db.execute("select process_id, coalesce(heap, ''), ts_ns, live_bytes, live_count from peak"))
+            t.equal(whole, sorted((p, heap or "", *row) for p, heap, heaps in rows for row in peak(p, heaps, 0, 16)), "the whole run")
+            for first in range(17):
+                for last in range(first, 17, 3):
+                    wanted = sorted((p, heap or "", *row) for p, heap, heaps in rows for row in peak(p, heaps, first, last))
+                    window = (f"--from={first}ns", f"--to={last}ns")
+                    got = [(r["process_id"], r["heap"] or "", r["ts_ns"], r["live_bytes"], r["live_count"]) for r in ask(t, path, "peak", *window)]
+                    t.equal(sorted(got), wanted, f"{os.path.basename(path)} {window}")
+                    sql = t.run([t.tidemark, "peak", path, *window, "--sql", "--format=json"], status=0).text
+                    t.equal(sorted((r[0], r[1] or "", *r[2:5]) for r in db.execute(sql)), wanted, f"{os.path.basename(path)} {window} --sql")
+
+
+@test
 def a_timeline_begins_with_what_was_live(t):
     """All events but one of 2.85 s lie in one stretch of 2^21 ns of which the timeline keeps the lowest, the highest and the last level: malloc 1000, 6000, 1000, 1700, 1730,
     1739; mmap 16384, 12288 in 2 parts, 8192 in one. A window that opens in it begins with what was live then, as a snapshot says."""
