@@ -34,6 +34,7 @@ static const struct tm_usage usage = {
 
 #define BEFORE "before"
 #define AFTER "main"
+#define LIVE "live_at_exit"
 #define SUMS_BEFORE "sites_before"
 #define SUMS_AFTER "sites_after"
 
@@ -153,17 +154,11 @@ static void put_sides(sqlite3_str *sql, const struct tm_options *o, const char *
 	}
 }
 
-/* The call stacks of one side, of which there may be millions, added up by the numbers of their heaps and frames, as site_sums.h does. */
+/* The call stacks of one side, of which there may be millions, added up by the numbers of their heaps and frames. */
 static void put_sums(sqlite3_str *sql, const struct tm_options *o, const char *name, const char *schema) {
-	sqlite3_str_appendf(sql,
-			    "%s AS (\n"
-			    "  SELECT t.heap_id, s.site_frame_id, sum(t.live_at_exit_bytes) AS live_bytes,\n"
-			    "    sum(t.live_at_exit_count) AS live_count, sum(t.allocations) AS allocations,\n"
-			    "    sum(t.allocated_bytes) AS allocated_bytes, sum(t.peak_bytes) AS peak_bytes\n"
-			    "  FROM %s.site_total AS t LEFT JOIN %s.stack AS s ON s.id = t.stack_id",
-			    name, schema, schema);
-	tm_sql_process_of(sql, o, schema, " WHERE", "t.process_id");
-	sqlite3_str_appendall(sql, " GROUP BY t.heap_id, s.site_frame_id),\n");
+	sqlite3_str_appendf(sql, "%s AS (\n  ", name);
+	tm_site_sums_put(sql, o, schema, LIVE);
+	sqlite3_str_appendall(sql, "),\n");
 }
 
 /* `l` with what `sql` has before its own expressions. */
@@ -180,8 +175,8 @@ static int list_with(const struct tm_database *d, const struct tm_options *o, co
 
 static int list_sites(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_listing listing = sites;
-	int status = o->sql ? TM_SUMS_IN_SQL : tm_site_sums_make(d, o, BEFORE, SUMS_BEFORE);
-	if (!status) status = tm_site_sums_make(d, o, AFTER, SUMS_AFTER);
+	int status = o->sql ? TM_SUMS_IN_SQL : tm_site_sums_make(d, o, BEFORE, LIVE, SUMS_BEFORE);
+	if (!status) status = tm_site_sums_make(d, o, AFTER, LIVE, SUMS_AFTER);
 	if (status > 0) return status;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	if (status) put_sums(sql, o, SUMS_BEFORE, BEFORE);

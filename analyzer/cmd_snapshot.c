@@ -105,7 +105,7 @@ static int list_live(const struct tm_database *d, const struct tm_options *o, ch
 		.where = o->at.kind == TM_TIME_PEAK && !o->heap ? IN_ROOT_HEAP : NULL,
 		.order = order,
 		.has_heap = true,
-		.unnamed = o->by == TM_BY_STACK && !is_change ? "unnamed AS live" : NULL,
+		.unnamed = o->by == TM_BY_STACK ? "unnamed AS live" : NULL,
 		.may_be_millions = may_be_millions,
 		.nothing = nothing_of(d, o, is_change),
 		.estimated = { "live_bytes", "live_count", "against_bytes", "against_count", "change_bytes", "change_count" },
@@ -124,28 +124,70 @@ static int answer_groups(const struct tm_database *d, const struct tm_options *o
 }
 
 /* Two live sets, told apart by a sign. */
+#define CHANGE_ORDER "abs(change_bytes) DESC, abs(change_count) DESC, process_id, heap, live_bytes DESC"
+#define CHANGE_SUMS \
+	"sum(live_bytes * (at - against)) AS change_bytes,\n" \
+	"         sum(live_count * (at - against)) AS change_count, sum(live_bytes * at) AS live_bytes, sum(live_count * at) AS live_count,\n" \
+	"         sum(live_bytes * against) AS against_bytes, sum(live_count * against) AS against_count"
+#define CHANGED "HAVING sum(live_bytes * (at - against)) <> 0 OR sum(live_count * (at - against)) <> 0"
+
+/* Of stacks there may be millions: they are told apart by numbers, and their sites looked up for those that are listed. */
+#define CHANGE_OF_STACKS \
+	"change AS (\n  SELECT process_id, heap_id, stack_id, " CHANGE_SUMS "\n" \
+	"  FROM (SELECT 1 AS at, 0 AS against, process_id, heap_id, stack_id, live_bytes, live_count FROM block_at\n" \
+	"        UNION ALL SELECT 0, 1, process_id, heap_id, stack_id, live_bytes, live_count FROM block_against)\n" \
+	"  GROUP BY heap_id, stack_id\n  " CHANGED ")"
+#define NAMED_CHANGE \
+	"unnamed AS (\n  SELECT b.process_id, h.name AS heap, b.stack_id, b.change_bytes, b.change_count, b.live_bytes, b.live_count,\n" \
+	"         b.against_bytes, b.against_count, h.estimated\n  FROM change AS b CROSS JOIN heap AS h ON h.id = b.heap_id),\n" \
+	"live AS (\n  SELECT b.process_id, b.heap, b.stack_id, f.function, f.file, f.line, m.path AS module, f.module_offset,\n" \
+	"         b.change_bytes, b.change_count, b.live_bytes, b.live_count, b.against_bytes, b.against_count, b.estimated\n" \
+	"  FROM unnamed AS b\n" TM_SQL_SITE_JOIN("b") ")"
+
+/* `change` as a table, made now of the expressions `sides`; false: it has to be SQL. A listing reads it more than once. */
+static bool make_change(const struct tm_database *d, const struct tm_options *o, const char *sides) {
+	char *sql = o->sql ? NULL
+			   : sqlite3_mprintf("CREATE TEMP TABLE stack_change AS WITH %s,\n" CHANGE_OF_STACKS " SELECT * FROM change",
+					     sides);
+	bool made = sql && sqlite3_exec(d->handle, sql, NULL, NULL, NULL) == SQLITE_OK;
+	sqlite3_free(sql);
+	return made;
+}
+
+static void put_change_of_groups(sqlite3_str *sql, const char *keys) {
+	sqlite3_str_appendf(sql,
+			    ",\nboth AS (\n  SELECT 1 AS at, 0 AS against, * FROM live_at UNION ALL SELECT 0, 1, * FROM live_against),\n"
+			    "live AS (\n  SELECT process_id, heap%s, " CHANGE_SUMS ", estimated\n"
+			    "  FROM both GROUP BY process_id, heap%s\n  " CHANGED ")",
+			    keys, keys);
+}
+
+static void put_side(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o, const struct tm_time_point *at,
+		     const char *instants, const char *suffix) {
+	tm_sql_instants_as(sql, o, at, instants);
+	sqlite3_str_appendall(sql, ",\n");
+	if (o->by == TM_BY_STACK) tm_sql_block_stacks(sql, d, instants, o, suffix);
+	else tm_sql_live_by(sql, d, instants, o, suffix);
+}
+
+static int answer_change_of_stacks(const struct tm_database *d, const struct tm_options *o, char *sides) {
+	bool is_made = sides && make_change(d, o, sides);
+	char *with = is_made ? sqlite3_mprintf("change AS (SELECT * FROM temp.stack_change),\n" NAMED_CHANGE)
+		     : sides ? sqlite3_mprintf("%s,\n" CHANGE_OF_STACKS ",\n" NAMED_CHANGE, sides)
+			     : NULL;
+	sqlite3_free(sides);
+	return list_live(d, o, with, CHANGE_ORDER ", stack_id", true, is_made);
+}
+
 static int answer_against(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	const char *keys = tm_live_keys(o->by);
 	struct tm_options one = tm_without_window(o);
-	tm_sql_instants(sql, &one, &o->at);
+	put_side(sql, d, &one, &o->at, "instant", "_at");
 	sqlite3_str_appendall(sql, ",\n");
-	tm_sql_live_by(sql, d, "instant", &one, "_at");
-	sqlite3_str_appendall(sql, ",\n");
-	tm_sql_instants_as(sql, &one, &o->against, "instant_against");
-	sqlite3_str_appendall(sql, ",\n");
-	tm_sql_live_by(sql, d, "instant_against", &one, "_against");
-	sqlite3_str_appendf(
-		sql,
-		",\nboth AS (\n  SELECT 1 AS at, 0 AS against, * FROM live_at UNION ALL SELECT 0, 1, * FROM live_against),\n"
-		"live AS (\n  SELECT process_id, heap%s, sum(live_bytes * (at - against)) AS change_bytes,\n"
-		"         sum(live_count * (at - against)) AS change_count, sum(live_bytes * at) AS live_bytes, sum(live_count * at) AS live_count,\n"
-		"         sum(live_bytes * against) AS against_bytes, sum(live_count * against) AS against_count, estimated\n"
-		"  FROM both GROUP BY process_id, heap%s\n"
-		"  HAVING sum(live_bytes * (at - against)) <> 0 OR sum(live_count * (at - against)) <> 0)",
-		keys, keys);
-	return list_live(d, o, sqlite3_str_finish(sql), "abs(change_bytes) DESC, abs(change_count) DESC, process_id, heap, live_bytes DESC",
-			 true, false);
+	put_side(sql, d, &one, &o->against, "instant_against", "_against");
+	if (o->by == TM_BY_STACK) return answer_change_of_stacks(d, o, sqlite3_str_finish(sql));
+	put_change_of_groups(sql, tm_live_keys(o->by));
+	return list_live(d, o, sqlite3_str_finish(sql), CHANGE_ORDER, true, false);
 }
 
 /* Of a trace that was kept within a bound, what was live before its window is not known. The instants that import kept lie in it. */

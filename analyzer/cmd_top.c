@@ -12,6 +12,7 @@
 #include "live_source.h"
 #include "scans.h"
 #include "screen.h"
+#include "site_sums.h"
 #include "talk.h"
 #include "verbs.h"
 
@@ -87,7 +88,7 @@ static const struct tm_listing *listing_of(enum tm_by by) {
 	return by == TM_BY_SCOPE ? &scopes : by == TM_BY_SITE ? &sites : &heaps;
 }
 
-/* The same columns of a database, as its run ended; `live` is what was live then by scope. */
+/* The same columns of a database, as its run ended; `live` is what was live then by scope, `sums` by heap and site (site_sums.h). */
 static const char end_tables[] =
 	"run AS (SELECT id, max(end_ns - start_ns, 1) / 1e9 AS seconds, end_ns FROM process),\n"
 	"live_heap AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.live_at_end_bytes AS live_bytes, s.live_at_end_count AS live_count,\n"
@@ -95,13 +96,6 @@ static const char end_tables[] =
 	"  CAST(round(s.allocated_bytes / r.seconds) AS INTEGER) AS bytes_per_second, s.allocations, s.allocated_bytes,\n"
 	"  iif(s.heap IS NULL, (SELECT value FROM sample AS v WHERE v.process_id = s.process_id AND v.name = 'rss' ORDER BY ts_ns DESC LIMIT 1),"
 	" NULL) AS rss_bytes\n  FROM heap_summary AS s JOIN run AS r ON r.id = s.process_id),\n"
-	"live_site AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, sum(s.live_bytes) AS live_bytes, sum(s.live_count) AS live_count,\n"
-	"  sum(s.peak_bytes) AS peak_bytes, CAST(round(sum(s.allocations) / r.seconds) AS INTEGER) AS allocations_per_second,\n"
-	"  CAST(round(sum(s.allocated_bytes) / r.seconds) AS INTEGER) AS bytes_per_second, sum(s.allocations) AS allocations,\n"
-	"  sum(s.allocated_bytes) AS allocated_bytes, s.function, s.file, s.line, s.module, s.module_offset\n"
-	"  FROM site AS s JOIN run AS r ON r.id = s.process_id\n"
-	"  GROUP BY s.process_id, s.heap, s.function, s.file, s.line, iif(s.function IS NULL, s.module, 0),\n"
-	"  iif(s.function IS NULL, s.module_offset, 0)),\n"
 	"live_scope AS (\n  SELECT r.end_ns AS ts_ns, s.process_id, s.heap, s.name, s.category, s.calls,\n"
 	"  coalesce(l.live_bytes, 0) AS live_bytes,\n"
 	"  coalesce(l.live_count, 0) AS live_count, CAST(round(s.self_allocations / r.seconds) AS INTEGER) AS allocations_per_second,\n"
@@ -110,16 +104,47 @@ static const char end_tables[] =
 	"  FROM scope_total AS s JOIN run AS r ON r.id = s.process_id LEFT JOIN live AS l ON l.process_id = s.process_id\n"
 	"  AND l.heap = s.heap AND l.name = s.name AND l.category IS s.category)";
 
-/* To be freed with sqlite3_free(); NULL: out of memory. */
-static char *compose_end_tables(const struct tm_database *d) {
+#define SUMS "sites_at_end"
+#define LIVE "live_at_end"
+
+static bool is_one_table(const struct tm_options *o) {
+	return o->by_given || o->format != TM_FORMAT_TABLE;
+}
+
+/* Of call stacks there may be millions: they are added up by the numbers of their sites, in a table that was made or in SQL, before any text is looked up. */
+static void put_end_sites(sqlite3_str *sql, const struct tm_options *o, bool has_table) {
+	sqlite3_str_appendall(sql, SUMS " AS (\n  ");
+	if (has_table) sqlite3_str_appendall(sql, "SELECT * FROM temp." SUMS);
+	else tm_site_sums_put(sql, o, "main", LIVE);
+	sqlite3_str_appendall(
+		sql,
+		"),\nlive_site AS (\n  SELECT r.end_ns AS ts_ns, h.process_id, h.name AS heap, sum(g.live_bytes) AS live_bytes,"
+		" sum(g.live_count) AS live_count,\n"
+		"  sum(g.peak_bytes) AS peak_bytes, CAST(round(sum(g.allocations) / r.seconds) AS INTEGER) AS allocations_per_second,\n"
+		"  CAST(round(sum(g.allocated_bytes) / r.seconds) AS INTEGER) AS bytes_per_second, sum(g.allocations) AS allocations,\n"
+		"  sum(g.allocated_bytes) AS allocated_bytes, f.function, f.file, f.line, m.path AS module, f.module_offset\n"
+		"  FROM " SUMS " AS g JOIN heap AS h ON h.id = g.heap_id JOIN run AS r ON r.id = h.process_id\n"
+		"  LEFT JOIN frame AS f ON f.id = g.site_frame_id LEFT JOIN module AS m ON m.id = f.module_id\n"
+		"  GROUP BY h.process_id, h.name, f.function, f.file, f.line, iif(f.function IS NULL, m.path, 0),"
+		" iif(f.function IS NULL, f.module_offset, 0))");
+}
+
+/* To be freed with sqlite3_free(); NULL after saying why (*status is the exit status). */
+static char *compose_end_tables(const struct tm_database *d, const struct tm_options *o, int *status) {
 	static const struct tm_time_point at_end = { .kind = TM_TIME_END };
 	struct tm_options by_scope = { .by = TM_BY_SCOPE };
+	bool are_listed = !is_one_table(o) || o->by == TM_BY_SITE;
+	*status = are_listed ? tm_site_sums_make(d, o, "main", LIVE, SUMS) : TM_SUMS_IN_SQL;
+	if (*status > 0) return NULL;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	tm_sql_instants(sql, &by_scope, &at_end);
 	sqlite3_str_appendall(sql, ",\n");
 	tm_sql_live_by(sql, d, "instant", &by_scope, "");
-	sqlite3_str_appendf(sql, ",\n%s", end_tables);
-	return sqlite3_str_finish(sql);
+	sqlite3_str_appendf(sql, ",\n%s,\n", end_tables);
+	put_end_sites(sql, o, !*status);
+	char *tables = sqlite3_str_finish(sql);
+	*status = tables ? 0 : tm_fail("cannot read '%s': out of memory", d->path);
+	return tables;
 }
 
 /* --sort names a column of one of the tables; another one keeps its usual order. */
@@ -167,10 +192,6 @@ static int check_options(const struct tm_options *o) {
 	return known ? TM_OPTIONS_GO : tm_misuse("top", "cannot sort by '%s': no such column", o->sort);
 }
 
-static bool is_one_table(const struct tm_options *o) {
-	return o->by_given || o->format != TM_FORMAT_TABLE;
-}
-
 /* One look as tables. */
 static int list_tables(const struct tm_database *d, const struct tm_options *o, const char *with) {
 	if (o->by_given) return list_one(d, o, listing_of(o->by), with, -1);
@@ -185,8 +206,7 @@ static int top_database(const struct tm_options *o) {
 	struct tm_database d;
 	int status = tm_database_open(&d, o->operands[0]);
 	if (!status) status = tm_listing_check(&d, o);
-	char *tables = status ? NULL : compose_end_tables(&d);
-	if (!status && !tables) status = tm_fail("cannot read '%s': out of memory", d.path);
+	char *tables = status ? NULL : compose_end_tables(&d, o, &status);
 	if (!status) status = is_one_table(o) ? list_one(&d, o, listing_of(o->by), tables, -1) : list_tables(&d, o, tables);
 	sqlite3_free(tables);
 	tm_database_close(&d);

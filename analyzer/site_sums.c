@@ -64,14 +64,27 @@ static bool make_table(const struct summing *s, sqlite3 *db, const char *table) 
 	return filled;
 }
 
-int tm_site_sums_make(const struct tm_database *d, const struct tm_options *o, const char *schema, const char *table) {
+/* Of the processes that --process chooses. */
+static void put_source(sqlite3_str *sql, const struct tm_options *o, const char *schema) {
+	sqlite3_str_appendf(sql, " FROM %s.site_total AS t LEFT JOIN %s.stack AS s ON s.id = t.stack_id", schema, schema);
+	tm_sql_process_of(sql, o, schema, " WHERE", "t.process_id");
+}
+
+void tm_site_sums_put(sqlite3_str *sql, const struct tm_options *o, const char *schema, const char *live) {
+	sqlite3_str_appendf(sql,
+			    "SELECT t.heap_id, s.site_frame_id, sum(t.%s_bytes) AS live_bytes, sum(t.%s_count) AS live_count,\n"
+			    "    sum(t.allocations) AS allocations, sum(t.allocated_bytes) AS allocated_bytes, sum(t.peak_bytes) AS peak_bytes\n ",
+			    live, live);
+	put_source(sql, o, schema);
+	sqlite3_str_appendall(sql, " GROUP BY t.heap_id, s.site_frame_id");
+}
+
+int tm_site_sums_make(const struct tm_database *d, const struct tm_options *o, const char *schema, const char *live, const char *table) {
 	struct summing s = { 0 };
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	sqlite3_str_appendf(sql,
-			    "SELECT tm_row(t.heap_id, s.site_frame_id, t.live_at_exit_bytes, t.live_at_exit_count, t.allocations,"
-			    " t.allocated_bytes, t.peak_bytes) FROM %s.site_total AS t LEFT JOIN %s.stack AS s ON s.id = t.stack_id",
-			    schema, schema);
-	tm_sql_process_of(sql, o, schema, " WHERE", "t.process_id");
+	sqlite3_str_appendf(sql, "SELECT tm_row(t.heap_id, s.site_frame_id, t.%s_bytes, t.%s_count, t.allocations, t.allocated_bytes, t.peak_bytes)",
+			    live, live);
+	put_source(sql, o, schema);
 	char *query = sqlite3_str_finish(sql);
 	int status = query ? tm_database_each(d, query, take_stack, &s) : TM_SUMS_IN_SQL;
 	if (!status && !make_table(&s, d->handle, table)) status = TM_SUMS_IN_SQL;

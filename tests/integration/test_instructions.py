@@ -20,6 +20,7 @@ ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG
 FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
 DEVICE_BLOCK, LOADED, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK, LISTED_ROW = 95000, 150000, 150, 4000, 7500, 60000
+CHANGED_STACK, ENDED_STACK = 95000, 23000
 PPROF_SAMPLE, PPROF_WINDOW_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK, CHOSEN_STACK = 24000, 168000, 44000, 6500, 30000, 3700
 EXPORTED_STACK = {"speedscope": 29000, "csv": 28000, "heaptrack": 25000}
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
@@ -579,6 +580,18 @@ def windows_without_kept_stacks(t):
 def changes_of_stacks(t):
     """The stacks of each side are added up by the numbers of their sites, by a hash."""
     a_site(t, COMPARED_STACK, "diff", t.path("big.db"))
+
+
+@test
+def changes_between_instants(t):
+    """The stacks that are live at each are told apart by numbers, and names are looked up for those that are listed."""
+    a_site(t, CHANGED_STACK, "snapshot", "--at=exit", "--against=start")
+
+
+@test
+def sites_of_a_run_that_is_over(t):
+    """The stacks are added up by the numbers of their sites, by a hash."""
+    a_site(t, ENDED_STACK, "top", "--by=site")
 
 
 @test
