@@ -13,11 +13,12 @@
 
 #include "../schema/array.h"
 #include "display_text.h"
-#include "id_map.h"
 #include "json_text.h"
 #include "stack_frames.h"
 #include "stack_values.h"
 #include "talk.h"
+
+#define FIRST_PLACES 1024u
 
 /* Node 0 is the root: the empty stack. */
 struct node {
@@ -47,7 +48,9 @@ struct folded {
 	TM_ARRAY(struct value) values;
 	uint32_t *node_of; /* by stack id */
 	TM_ARRAY(struct node) nodes;
-	struct tm_id_map children; /* node, text -> node */
+	uint32_t *
+		places; /* nodes, by a hash of their parent and text; 0: none. Power of two, NULL before the first and once the tree stands */
+	size_t place_mask;
 	TM_ARRAY(struct part) parts;
 	struct tm_bytes line;
 };
@@ -113,18 +116,37 @@ static int load(struct folded *f, const struct tm_options *o) {
 
 /* --- the tree --- */
 
-static struct node *child_of(struct folded *f, uint32_t parent, uint32_t text, uint32_t *number) {
-	uint64_t *id = tm_id_map_put(&f->children, parent, text);
-	bool is_new = id && !*id;
-	struct node *node = !id ? NULL : is_new ? tm_array_push(&f->nodes) : &f->nodes.items[*id];
-	if (!node) return NULL;
-	if (is_new) {
-		*id = f->nodes.count - 1;
-		*node = (struct node){ .text = text, .parent = parent, .sibling = f->nodes.items[parent].child };
-		f->nodes.items[parent].child = (uint32_t)*id;
+/* Where the node stands, or where it belongs. */
+static uint32_t *place_of(const struct folded *f, uint32_t parent, uint32_t text) {
+	uint64_t hash = (parent ^ text * 0xD6E8FEB86659FD93u) * 0x9E3779B97F4A7C15u;
+	for (size_t i = hash >> 32 ^ hash;; i++) {
+		uint32_t *place = &f->places[i & f->place_mask];
+		const struct node *node = &f->nodes.items[*place];
+		if (!*place || (node->parent == parent && node->text == text)) return place;
 	}
-	*number = (uint32_t)*id;
-	return node;
+}
+
+/* At most half of the places are taken. */
+static bool make_places(struct folded *f) {
+	size_t count = f->places ? 2 * (f->place_mask + 1) : FIRST_PLACES;
+	free(f->places);
+	f->places = tm_table_new(count, sizeof(*f->places));
+	f->place_mask = count - 1;
+	if (!f->places) return false;
+	for (size_t i = 1; i < f->nodes.count; i++) *place_of(f, f->nodes.items[i].parent, f->nodes.items[i].text) = (uint32_t)i;
+	return true;
+}
+
+/* The number of this child of a node, or 0: out of memory. */
+static uint32_t child_of(struct folded *f, uint32_t parent, uint32_t text) {
+	if (2 * f->nodes.count >= f->place_mask && !make_places(f)) return 0;
+	uint32_t *place = place_of(f, parent, text);
+	if (*place) return *place;
+	struct node *node = tm_array_push(&f->nodes);
+	if (!node) return 0;
+	*place = (uint32_t)f->nodes.count - 1;
+	*node = (struct node){ .text = text, .parent = parent, .sibling = f->nodes.items[parent].child };
+	return f->nodes.items[parent].child = *place;
 }
 
 /* A parent has a lower id than its stacks. A frame that the database has not is left out. */
@@ -137,8 +159,10 @@ static int plant(struct folded *f) {
 		uint32_t parent = f->node_of[f->frames.parent[stack]], text = f->text_of[f->frames.frame[stack]];
 		if (!f->node_of[stack]) continue;
 		f->node_of[stack] = parent;
-		if (text && !child_of(f, parent, text, &f->node_of[stack])) return out_of_memory(f);
+		if (text && !(f->node_of[stack] = child_of(f, parent, text))) return out_of_memory(f);
 	}
+	free(f->places);
+	f->places = NULL;
 	for (size_t i = 0; i < f->values.count; i++) {
 		struct node *node = &f->nodes.items[f->node_of[f->values.items[i].stack]];
 		if (__builtin_add_overflow(node->bytes, f->values.items[i].bytes, &node->bytes))
@@ -221,7 +245,7 @@ int tm_export_folded(const struct tm_database *d, const struct tm_options *o, st
 	tm_array_release(&f.values);
 	tm_array_release(&f.nodes);
 	tm_array_release(&f.parts);
-	tm_id_map_release(&f.children);
+	free(f.places);
 	tm_stack_frames_release(&f.frames);
 	tm_bytes_release(&f.line);
 	free(f.text_of);

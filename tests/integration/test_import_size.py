@@ -2,6 +2,7 @@
 
 Method: big_trace.c writes the traces and says what is in them; the importer's peak memory is what the system saw of it (getrusage), and is held against
 64 MiB plus 200 bytes a live block plus 64 bytes a node of the stack tree. Sanitizers hold memory of their own: there only the content is checked.
+What asks the database may have so much data (RLIMIT_DATA): the mapped file is none.
 """
 import os
 import resource
@@ -71,6 +72,26 @@ def memory_where_every_node_allocates(t):
             t.check(peak <= bound(1000, nodes), f"{nodes} nodes: {peak >> 10} KiB of {bound(1000, nodes) >> 10} KiB")
     if t.sanitized:
         t.skip("memory is not what it would be without the sanitizer")
+
+
+@test
+def answers_about_many_stacks(t):
+    """400,000 call stacks: the tree of folded ones takes some 70 bytes a stack, and sums by site what the sites take."""
+    if t.sanitized:
+        t.skip("memory is not what it would be without the sanitizer")
+    nodes = 400_000
+    trace, expected = big_trace(t, "sites.tmk", 3 * nodes, 1000, nodes, 1, site_every=1)
+    t.run([t.tidemark, "import", trace, "-o", t.path("sites.db")], status=0)
+
+    def within(mebibytes, *question):
+        return t.run([t.tidemark, *question], status=0, preexec=lambda: resource.setrlimit(resource.RLIMIT_DATA, (mebibytes << 20, mebibytes << 20)))
+
+    within(45, "export", "folded", t.path("sites.db"), "--value=allocated", "-o", t.path("sites.folded"))
+    with open(t.path("sites.folded")) as f:
+        t.equal(sum(int(line.rsplit(" ", 1)[1]) for line in f), expected[1], "allocated bytes of all lines")
+    shown = within(20, "top", t.path("sites.db"), "--by=site", "--format=csv").text.splitlines()
+    column = shown[0].split(",").index("allocations")
+    t.equal(sum(int(row.split(",")[column]) for row in shown[1:]), expected[0], "allocations of all sites")
 
 
 @test
