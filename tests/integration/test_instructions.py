@@ -20,7 +20,7 @@ ONE_BY_CLANG, RANDOM_BY_CLANG, COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG
 FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
 DEVICE_BLOCK, LOADED, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK, LISTED_ROW = 95000, 150000, 150, 4000, 7500, 60000
-CHANGED_STACK, ENDED_STACK = 95000, 23000
+CHANGED_STACK, ENDED_STACK, RANGED_BLOCK = 95000, 23000, 700
 PPROF_SAMPLE, PPROF_WINDOW_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK, CHOSEN_STACK = 24000, 168000, 44000, 6500, 30000, 3700
 EXPORTED_STACK = {"speedscope": 29000, "csv": 28000, "heaptrack": 25000}
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
@@ -574,6 +574,22 @@ def windows_without_kept_stacks(t):
         cost = of_command(t, verb, db, "--from=10ms", "--to=12ms", "--format=csv") / blocks
         print(f"{verb}: {cost:.1f} instructions a block, at most {LISTED_BLOCK}")
         t.check(500 < cost <= LISTED_BLOCK, f"{verb} of a window takes {cost:.1f} instructions a block; at most {LISTED_BLOCK} are allowed")
+
+
+@test
+def temporary_blocks_of_a_window_in_sql(t):
+    """The query that --sql prints, which answers of sampled traces as well: of each range of blocks that a checkpoint lists its own are read, not all temporary ones."""
+    db = big_database(t, 600000, 100000, 3000, 3)
+    base = sqlite3.connect(db)
+    base.execute("UPDATE allocation_packed SET free_thread = -1 WHERE id % 500 = 0")
+    base.commit()
+    blocks, ranges = base.execute("SELECT (SELECT max(id) FROM allocation_packed), (SELECT count(*) FROM checkpoint_live)").fetchone()
+    base.close()
+    t.check(ranges > 1000, f"{ranges} ranges")
+    sql = t.run([t.tidemark, "temporary", db, "--from=10ms", "--to=12ms", "--sql"], status=0).text
+    cost = of_command(t, "query", db, sql) / blocks
+    print(f"{cost:.1f} instructions a block, at most {RANGED_BLOCK}")
+    t.check(100 < cost <= RANGED_BLOCK, f"temporary blocks of a window take {cost:.1f} instructions a block; at most {RANGED_BLOCK} are allowed")
 
 
 @test
