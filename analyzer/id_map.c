@@ -1,6 +1,8 @@
 /* id_map.c - numbers by pairs of numbers; see id_map.h. */
 #include "id_map.h"
 
+#include "../schema/array.h"
+
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -25,7 +27,7 @@ uint64_t *tm_id_map_find(const struct tm_id_map *m, uint64_t a, uint64_t b) {
 
 static bool grow(struct tm_id_map *m) {
 	size_t slots = m->slots ? (m->mask + 1) * 2 : FIRST_SLOTS;
-	struct tm_id_map bigger = { calloc(slots, sizeof *m->slots), m->count, slots - 1 };
+	struct tm_id_map bigger = { tm_table_new(slots, sizeof *m->slots), m->count, slots - 1 };
 	if (!bigger.slots) return false;
 	for (size_t i = 0; m->slots && i <= m->mask; i++)
 		if (m->slots[i].value) bigger.slots[slot_of(&bigger, m->slots[i].a, m->slots[i].b)] = m->slots[i];

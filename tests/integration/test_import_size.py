@@ -4,6 +4,7 @@ Method: big_trace.c writes the traces and says what is in them; the importer's p
 64 MiB plus 200 bytes a live block plus 64 bytes a node of the stack tree. Sanitizers hold memory of their own: there only the content is checked.
 What asks the database may have so much data (RLIMIT_DATA): the mapped file is none.
 """
+import ctypes
 import os
 import resource
 import signal
@@ -13,6 +14,8 @@ import time
 
 from tidemark_test import main, test
 from trace_writer import Trace, free, malloc, step
+
+PR_SET_THP_DISABLE = 41
 
 
 def big_trace(t, name, events, live, nodes, threads, pid=100, site_every=3):
@@ -92,6 +95,29 @@ def answers_about_many_stacks(t):
     shown = within(20, "top", t.path("sites.db"), "--by=site", "--format=csv").text.splitlines()
     column = shown[0].split(",").index("allocations")
     t.equal(sum(int(row.split(",")[column]) for row in shown[1:]), expected[0], "allocations of all sites")
+
+
+@test
+def large_tables_ask_for_huge_pages(t):
+    """What was allocated in a window is added up by a hash: with huge pages most of its page faults are spared."""
+    if t.sanitized:
+        t.skip("memory is not what it would be without the sanitizer")
+    with open("/sys/kernel/mm/transparent_hugepage/enabled") as f:
+        if "[never]" in f.read():
+            t.skip("the system has no huge pages")
+    trace, _ = big_trace(t, "window.tmk", 1_200_000, 1000, 400_000, 1, site_every=1)
+    t.run([t.tidemark, "import", trace, "-o", t.path("window.db")], status=0)
+
+    def faults(forbidden):
+        child = subprocess.Popen([t.tidemark, "export", "folded", t.path("window.db"), "--value=allocated", "--from=1ms", "-o", "/dev/null"],
+                                 preexec_fn=lambda: ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, forbidden, 0, 0, 0))
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        t.equal(child.returncode, 0, "exit status")
+        return used.ru_minflt
+
+    small, huge = faults(1), faults(0)
+    t.check(huge < 0.65 * small, f"{huge} page faults, and {small} where huge pages are forbidden")
 
 
 @test
