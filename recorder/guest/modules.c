@@ -28,6 +28,7 @@
 #include <link.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <time.h>
 
 #define BUILD_ID_MAX 64u
 #define LIST_FIRST_BYTES 65536u
@@ -480,10 +481,10 @@ static void refresh(struct tm_thread *t) {
 
 #define TURNS_MAX 4u
 
+static _Atomic uint32_t asked, answered; /* numbers of those who wanted a refresh; a later look answers all before it */
+
 /* Who comes while another thread refreshes leaves it to that one, which may have asked the loader before: it asks again. */
 static void refresh_in_turn(struct tm_thread *t) {
-	static _Atomic uint32_t asked;
-
 	atomic_fetch_add(&asked, 1);
 	for (unsigned turn = 0; turn < TURNS_MAX; turn++) {
 		if (atomic_exchange(&refreshing, true)) return;
@@ -491,6 +492,7 @@ static void refresh_in_turn(struct tm_thread *t) {
 
 		refresh(t);
 		use_python_check();
+		atomic_store(&answered, answers);
 		atomic_store(&refreshing, false);
 		if (atomic_load(&asked) == answers) return;
 	}
@@ -519,16 +521,30 @@ void tm_modules_forget(void) {
 	atomic_store(&refreshing, false);
 }
 
-#define YIELDS_MAX 1000u
+#define YIELDS 1000u
+#define WAITS_MAX 6000u /* the yields, and then half a second: the other thread has lost its processor */
 
-/* Before and after a close it matters that the list is new when this returns: another thread's look is waited for, unless it takes long. */
+static void wait_briefly(unsigned waits) {
+	struct timespec time = { 0, 100000 };
+
+	if (waits < YIELDS) tm_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+	else tm_syscall(SYS_nanosleep, (long)&time, 0, 0, 0, 0, 0);
+}
+
+/* Before and after a close it matters that the list is new when this returns: a library that is gone before it was listed has no name. Another thread's look is
+ * waited for, unless it takes very long. */
 static void refresh_now(const void *to_close) {
 	struct tm_thread *t = tm_hook_enter();
+	uint32_t now;
 
 	if (!t) return;
 	if (to_close) tm_note_bypassed_by(t, to_close);
-	for (unsigned i = 0; i < YIELDS_MAX && atomic_load(&refreshing) && !tm_is_sandboxed(); i++) tm_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+	now = atomic_load(&asked) + 1;
 	tm_modules_refresh(t);
+	for (unsigned i = 0; i < WAITS_MAX && (int32_t)(atomic_load(&answered) - now) < 0 && !tm_is_sandboxed(); i++) {
+		if (atomic_load(&refreshing)) wait_briefly(i);
+		else tm_modules_refresh(t);
+	}
 	tm_hook_leave(t);
 }
 

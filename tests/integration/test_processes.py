@@ -445,6 +445,16 @@ def modules_that_take_turns_among_threads(t):
 
 
 @test
+def library_that_comes_and_goes_while_the_list_is_looked_at(t):
+    one = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
+    two = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_two", "-DSIZE=4002", name="plugin_two.so")
+    db = t.imported(t.same_as_bare([t.program("prog_dlclose_slow.c", "-rdynamic"), one, two]))
+    no_loss(t, db)
+    rows = db.rows("select f.function, count(*) from allocation a join stack s on s.id = a.stack_id join frame f on f.id = s.frame_id where size_bytes = 4002 group by 1")
+    t.equal(rows, [("allocate_two", 5)], "blocks of the plugin")
+
+
+@test
 def library_that_passes_the_hooks_by(t):
     plugin = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
     frees = t.program("prog_plugin.c", "-shared", "-fPIC", "-DRELEASES", name="plugin_frees.so")
