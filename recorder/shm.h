@@ -165,7 +165,7 @@ struct tm_ring {
 	_Alignas(64) _Atomic uint64_t head; /* bytes ever written; the producer's */
 	_Atomic uint32_t busy;              /* 1: an event is being stamped or written, its time is not known yet */
 	_Atomic uint32_t modules_begun;     /* so often MODULE and UNLOAD records were about to be written here: the collector looks for them */
-	_Atomic uint64_t lost_events;       /* of this claim: ring full and nobody drained */
+	_Atomic uint64_t lost_events;       /* of this claim: ring full and nobody drained; a realloc is two */
 	_Atomic uint64_t lost_bytes;        /* bytes those events allocated */
 	_Atomic uint64_t nested_lost;       /* events of signal handlers that interrupted us and did not fit the side buffer */
 	_Atomic uint32_t walking;           /* 1: the thread reads the Python interpreter's memory (guest/python.h) */

@@ -255,7 +255,7 @@ void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_
 	tm_set_busy(t);
 	unsigned fresh = tm_taken_fresh(s), words = TM_RING_REALLOC_WORDS + fresh;
 	uint64_t *r;
-	if (!tm_reserve(t, words, size, &r)) return;
+	if (!tm_reserve_both(t, words, size, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_taken_word(s, op, 0, TM_RING_REALLOC_WORDS, tm_slack_of(addr, size));
 	r[1] = ticks;
@@ -283,7 +283,7 @@ void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const voi
 	tm_set_busy(t);
 	unsigned fresh = tm_taken_fresh(s), words = TM_RING_REMAP_WORDS + fresh;
 	uint64_t *r;
-	if (!tm_reserve(t, words, size, &r)) return;
+	if (!tm_reserve_both(t, words, size, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_taken_word(s, TM_OP_MREMAP, 0, TM_RING_REMAP_WORDS, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;

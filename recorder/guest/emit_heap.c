@@ -69,7 +69,7 @@ void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, con
 	fresh = tm_taken_fresh(s);
 	words = TM_RING_REALLOC_WORDS + 1 + fresh;
 	tm_set_busy(t);
-	if (!tm_reserve(t, words, size, &r)) return;
+	if (!tm_reserve_both(t, words, size, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_taken_word(s, op, TM_RING_HEAP, TM_RING_REALLOC_WORDS + 1, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;

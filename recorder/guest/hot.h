@@ -110,6 +110,14 @@ static inline __attribute__((always_inline)) bool tm_reserve(struct tm_thread *t
 	return true;
 }
 
+/* The same for a record of an allocation and a free in one. */
+static inline __attribute__((always_inline)) bool tm_reserve_both(struct tm_thread *t, unsigned words, uint64_t lost_bytes,
+								  uint64_t **record) {
+	if (TM_LIKELY(tm_reserve(t, words, lost_bytes, record))) return true;
+	atomic_fetch_add_explicit(&t->ring->lost_events, 1, memory_order_relaxed);
+	return false;
+}
+
 /* Returns the ring, which is read once: the compiler cannot know that the stores do not change which it is. */
 static inline struct tm_ring *tm_advance(struct tm_thread *t, unsigned words) {
 	struct tm_ring *ring = t->ring;

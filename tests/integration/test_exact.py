@@ -3,6 +3,7 @@
 Rows are chosen by the function that called the allocator, or by sizes that nothing else uses: the C library's own allocations are recorded too.
 """
 import os
+import re
 import signal
 import struct
 
@@ -90,6 +91,17 @@ def debugging_allocator_of_libc(t):
     if t.run(command).status != aborted:
         t.skip("this C library has no libc_malloc_debug.so")
     t.equal(t.record(command, status=aborted).out, b"malloc_usable_size 20\n", "output")
+
+
+@test
+def what_is_lost_is_counted(t):
+    """Every event is in the trace or lost: with all kept, and where the recorder cannot follow. A resize that is lost is two."""
+    for options, loses in ([], False), (["--on-full=drop", "--ring=64KiB"], True):
+        recording = t.record([t.program("resizes.c")], *options, status=128 + signal.SIGKILL)
+        kept = int(re.search(r"events +([0-9,]+)", recording.err.decode()).group(1).replace(",", ""))
+        db = t.imported(recording)
+        lost = db.value("select coalesce(sum(count), 0) from loss where kind = 'ring-full'")
+        t.equal((kept + lost, lost > 0), (840000, loses), f"events with {options}: {kept} and {lost}")
 
 
 @test
