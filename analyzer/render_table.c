@@ -28,8 +28,8 @@
 #define WIDEST_WHOLE 80    /* of a column whose texts are not shortened: longer ones push the rest of their line */
 #define NARROWEST_TITLE 16 /* of a name that cannot be wrapped */
 #define TITLE_LINES_MAX 4
-#define BAR_WIDTH 24
-#define SHARE_NARROWEST 8 /* a bar that takes what room is left */
+#define BAR_WIDTH 24      /* of a time line or histogram */
+#define SHARE_NARROWEST 8 /* bars take what room is left */
 #define SHARE_WIDEST 40
 #define INDENT_MAX 16
 #define GAP "  "
@@ -47,13 +47,13 @@ struct table {
 	sqlite3_stmt *statement;
 	const struct tm_render_plan *plan;
 	struct table_column *columns;
-	int count, stack_index, reason_index, bar_index, share_index, module_index, offset_index, level_index, named_by_index,
+	int count, stack_index, reason_index, share_index, module_index, offset_index, level_index, named_by_index,
 		estimated_index; /* the indexes are -1 for what the query lacks */
 	bool fits;               /* its lines must fit */
 	double share_full;       /* the highest value of the share's column */
 	double *shares;          /* of each row that is kept */
 	size_t share_width;      /* 0: no room */
-	struct tm_bytes *cells;  /* ROWS_MEASURED rows of count cells and a block for bar and stack */
+	struct tm_bytes *cells;  /* ROWS_MEASURED rows of count cells and a block for reason and stack */
 	size_t rows;             /* kept in cells */
 	int last_shown;          /* column */
 	struct tm_bytes line;
@@ -131,7 +131,7 @@ static void plan_columns(struct table *t) {
 	for (int i = 0; i < n; i++) {
 		const char *name = sqlite3_column_name(t->statement, i);
 		const char *next = i + 1 < n ? sqlite3_column_name(t->statement, i + 1) : "";
-		if (t->plan->bar_column && strcmp(name, t->plan->bar_column) == 0) t->bar_index = i;
+		if (t->plan->bar_column && strcmp(name, t->plan->bar_column) == 0) t->share_index = i;
 		if (t->plan->named_by && strcmp(name, t->plan->named_by) == 0) t->named_by_index = i;
 		if (t->plan->share_column && isatty(STDOUT_FILENO) && strcmp(name, t->plan->share_column) == 0) t->share_index = i;
 		if (strcmp(name, "module") == 0) t->module_index = i;
@@ -238,7 +238,6 @@ static struct tm_bytes *row_cells(struct table *t, size_t row) {
 static void fill_row(struct table *t, struct tm_bytes *cells) {
 	for (int i = 0; i <= t->count; i++) tm_bytes_clear(&cells[i]);
 	for (int i = 0; i < t->count; i++) fill_cell(t, &t->columns[i], &cells[i]);
-	if (t->bar_index >= 0) put_bar(&cells[t->count], sqlite3_column_double(t->statement, t->bar_index), t->plan->bar_full, BAR_WIDTH);
 	if (t->reason_index >= 0) put_reason(t, &cells[t->count]);
 	if (t->stack_index >= 0) put_stack(t, &cells[t->count]);
 }
@@ -326,7 +325,7 @@ static size_t narrow(struct table *t, size_t total, size_t room, size_t (*surplu
 
 /* The width of the table with the columns it has, as narrow as it must and can be. */
 static size_t choose_widths(struct table *t, size_t room) {
-	size_t total = t->bar_index >= 0 ? BAR_WIDTH + strlen(GAP) : 0;
+	size_t total = 0;
 	bool is_first = true;
 	for (int i = 0; i < t->count; i++) {
 		struct table_column *c = &t->columns[i];
@@ -392,7 +391,7 @@ static struct table_column *no_column(struct table *t) {
 }
 
 static void fit_widths(struct table *t) {
-	size_t room = tm_terminal_width(), bar = strlen(GAP) + BAR_WIDTH;
+	size_t room = tm_terminal_width(), bar = strlen(GAP) + BAR_WIDTH, widest = t->plan->bar_column ? BAR_WIDTH : SHARE_WIDEST;
 	measure_cells(t);
 	/* A name is shortened for the sake of a bar, but only as far as it is still ample. */
 	size_t total = t->share_index < 0 ? SIZE_MAX : leave_out(t, room - bar, AMPLE_TEXT, no_column);
@@ -401,9 +400,10 @@ static void fit_widths(struct table *t) {
 	if (total > room) total = leave_out(t, room, NARROWEST_TEXT, last_column);
 	for (int i = 0; i < t->count; i++)
 		if (!t->columns[i].left_out) t->last_shown = i;
+	if (!t->fits) room = larger(room, total + strlen(GAP) + widest);
 	if (t->share_index < 0 || t->share_full <= 0 || total + strlen(GAP) + SHARE_NARROWEST > room) return;
 	t->share_width = room - total - strlen(GAP);
-	if (t->share_width > SHARE_WIDEST) t->share_width = SHARE_WIDEST;
+	if (t->share_width > widest) t->share_width = widest;
 }
 
 /* --- lines --- */
@@ -481,7 +481,7 @@ static int print_row(struct table *t, const struct tm_bytes *cells, double share
 	for (int i = 0; i < t->count; i++) {
 		if (cells[i].failed) t->line.failed = true;
 		if (t->columns[i].left_out) continue;
-		bool is_last = i == t->last_shown && !has_share && (!below->size || below->data[0] == '\n');
+		bool is_last = i == t->last_shown && !has_share;
 		put_cell(t, i, (const char *)cells[i].data, cells[i].size, is_last);
 	}
 	if (has_share) put_bar(&t->line, share, t->share_full, (int)t->share_width);
@@ -524,8 +524,8 @@ int tm_render_table(sqlite3_stmt *statement, const struct tm_render_plan *plan, 
 			   .plan = plan,
 			   .stack_index = -1,
 			   .reason_index = -1,
-			   .bar_index = -1,
 			   .share_index = -1,
+			   .share_full = plan->bar_full,
 			   .fits = tm_must_fit(),
 			   .module_index = -1,
 			   .offset_index = -1,

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import sqlite3
 import struct
 import subprocess
 import termios
@@ -175,6 +176,32 @@ def bars_say_how_much(t):
     page, _ = on_terminal(t, [t.tidemark, "peak", db.path, "--sites", "--sort=live_count"], 200)
     bars = {line.count("\u2588") for line in page.splitlines() if line.startswith("malloc")}
     t.equal(len(bars), len(set(db.rows("select live_count from peak_site where live_count > 0"))), "bars go with what the rows are sorted by")
+
+
+@test
+def figures_come_before_bars(t):
+    """A time line and a histogram give their bars up, and not a figure, where the terminal has no room for both; what they have is shown where it has."""
+    db = made(t)
+    with sqlite3.connect(db.path) as connection:
+        # A second process: the tables have a column more.
+        connection.execute("CREATE TEMP TABLE other AS SELECT * FROM process")
+        connection.execute("UPDATE other SET id = 2, pid = 101")
+        connection.execute("INSERT INTO process SELECT * FROM other")
+
+    def rows(text):
+        cells = [re.sub("[\u2588-\u258f]", "", line).split() for line in text.splitlines()]
+        return [row for row in cells if {"malloc", "(all)"} & set(row)]
+
+    for command in (["temporary", "--histogram=size"], ["temporary", "--histogram=lifetime"], ["timeline"]):
+        command = [t.tidemark, command[0], db.path, *command[1:]]
+        wanted = rows(t.run(command, env={"COLUMNS": "", "LC_ALL": "C.UTF-8"}, status=0).text)
+        t.check(len(wanted) > 1, f"{command}: rows {wanted}")
+        for columns in (70, 80, 120):
+            page, _ = on_terminal(t, command, columns)
+            check_widths(t, page, columns, f"{command}")
+            t.equal(rows(page), wanted, f"{command}: figures in {columns} columns")
+            bars = [line.count("\u2588") for line in page.splitlines()]
+            t.check(columns < 120 or max(bars) == 24, f"{command}: the longest bar in {columns} columns: {bars}")
 
 
 @test
