@@ -12,11 +12,11 @@ static const struct tm_usage usage = {
 	.operands = "DB|TRACE",
 	.description =
 		"Shows the most bytes that were live at once: for each process over its root heaps, heap '(all)', and for each heap\n"
-		"(view peak); a table goes on with the call stacks that made up the peak of each heap (view peak_site), which --sites\n"
-		"lists alone, in any format. With --from or --to it is the highest level within that window.\n"
-		"Without, a table also says how close another peak came, for how long the level was near it (view peak_shape), and which\n"
-		"stacks would bring that of a process down (view peak_lever; stacks of root heaps). Of threads, ranks, devices and\n"
-		"scopes: views thread_peak, rank_peak, device_peak, scope_peak.\n",
+		"(view peak), the process that held most first; a table goes on with the call stacks that made up the peak of each\n"
+		"heap (view peak_site), which --sites lists alone, in any format. With --from or --to it is the highest level within\n"
+		"that window. Without, a table also says how close another peak came, for how long the level was near it (view\n"
+		"peak_shape), and which stacks would bring that of a process down (view peak_lever; stacks of root heaps). Of threads,\n"
+		"ranks, devices and scopes: views thread_peak, rank_peak, device_peak, scope_peak.\n",
 	.examples = "tidemark peak run.db\n"
 		    "tidemark peak run.db --sites --heap=malloc --format=json\n"
 		    "tidemark peak run.db --from=mark:loaded --to=exit\n",
@@ -47,7 +47,7 @@ static int list_peaks(const struct tm_database *d, const struct tm_options *o) {
 		.source = with           ? "highest AS v"
 			  : d->estimated ? "peak AS v"
 					 : "peak",
-		.order = "process_id, heap IS NOT NULL, live_bytes DESC, heap",
+		.order = TM_ORDER_OF_HEAPS("live_bytes"),
 		.has_heap = true,
 		.nothing = "nothing was ever live",
 		.share_column = "live_bytes",
@@ -89,7 +89,7 @@ static int list_sites(const struct tm_database *d, const struct tm_options *o, l
 static int list_shape(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_listing listing = {
 		.source = "peak_shape",
-		.order = "process_id, heap IS NOT NULL, live_bytes DESC, heap",
+		.order = TM_ORDER_OF_HEAPS("live_bytes"),
 		.has_heap = true,
 		.title = "the next separate peak; time above 90 % of the highest",
 		.nothing = "nothing",

@@ -27,7 +27,7 @@ static const struct tm_usage usage = {
 
 static const struct tm_listing heaps = {
 	.source = "heap_summary",
-	.order = "process_id, heap IS NOT NULL, peak_bytes DESC, heap",
+	.order = TM_ORDER_OF_HEAPS("peak_bytes"),
 	.has_heap = true,
 	.title = "heaps",
 	.share_column = "peak_bytes",

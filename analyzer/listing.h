@@ -45,6 +45,12 @@ struct tm_listing {
 #define TM_UNNAMED_PEAK_SITES \
 	TM_UNNAMED_SITES("t.peak_bytes AS live_bytes, t.peak_count AS live_count,\n  t.process_peak_bytes, t.process_peak_count")
 
+/* An order: processes by the most that each held at once (a heap, where one was asked for), its row for all heaps before those of each. */
+#define TM_ORDER_OF_HEAPS(bytes) \
+	"coalesce(max(" bytes ") FILTER (WHERE heap IS NULL) OVER (PARTITION BY process_id), max(" bytes \
+	") OVER (PARTITION BY process_id)) DESC,\n" \
+	"  process_id, heap IS NOT NULL, " bytes " DESC, heap"
+
 /* --heap, --process and marks must exist in the database: 0, or TM_EXIT_FAILED with the names that do. --from behind --to is
  * TM_EXIT_USAGE. */
 int tm_listing_check(const struct tm_database *d, const struct tm_options *o);

@@ -282,7 +282,32 @@ def windows_of_processes(t):
         for first, last in ((a, b), (b, b + 3000)):
             rows = ask(t, db, "peak", "--from", f"{first}ns", "--to", f"{last}ns", "--heap=malloc")
             t.equal([(r["process_id"], r["ts_ns"], r["live_bytes"], r["live_count"]) for r in rows],
-                    [(n, *highest(n, first, last)) for n in processes], f"from {first} to {last}, stacks {has_stacks}")
+                    sorted(((n, *highest(n, first, last)) for n in processes), key=lambda row: (-row[2], row[0])), f"from {first} to {last}, stacks {has_stacks}")
+
+
+@test
+def the_largest_process_stands_first(t):
+    """Of many processes a table shows twenty rows: those that held most come first, whichever were started first, each with its heaps below it."""
+    trace, held = Trace(), {n: 1000 + n * 37 % 29 for n in range(1, 30)}
+    held[28] = 1_000_000
+    for n, size in held.items():
+        trace.process(n, pid=100 + n, command=b"helper\0")
+        trace.thread(n, process=n)
+        events = [malloc(10 * n, 0x1000, size, 0)]
+        if n == 5:
+            # Its heaps add up to more than any other helper's.
+            events.append(mmap(10 * n + 1, 0x100000, 4096, 0))
+        trace.events(n, events)
+        trace.exit(n, 1000)
+        trace.end(n, 2000)
+    db = t.path("many.db")
+    t.run([t.tidemark, "import", "-q", trace.save(t.path("many.tmk")), "-o", db], status=0)
+    for command, more in ((["peak"], 4096), (["summary"], 4096), (["peak", "--from=start"], 4096), (["peak", "--heap=malloc"], 0)):
+        rows = ask(t, db, *command)
+        wanted = sorted(held, key=lambda n: (-held[n] - more * (n == 5), n))
+        t.equal([r["process_id"] for r in rows if r["heap"] == (None if more else "malloc")], wanted, f"{command}: the order of processes")
+        if more:
+            t.equal([(r["process_id"], r["heap"]) for r in rows[:5]], [(28, None), (28, "malloc"), (5, None), (5, "mmap"), (5, "malloc")], f"{command}: heaps")
 
 
 @test
