@@ -67,7 +67,7 @@ int tm_report_head(struct tm_report *r, struct tm_bytes *out) {
 		take_trace, &t);
 	tm_put_format(out, "<span>%s process%s</span>", tm_format_count(r->processes.count, text), r->processes.count == 1 ? "" : "es");
 	int64_t events = tm_database_integer(r->d, "SELECT sum(events) FROM trace", 0);
-	tm_put_format(out, "<span>%s events</span>", tm_format_count((uint64_t)(events < 0 ? 0 : events), text));
+	tm_put_format(out, "<span>%s event%s</span>", tm_format_count((uint64_t)(events < 0 ? 0 : events), text), events == 1 ? "" : "s");
 	if (r->o->heap) {
 		tm_html(out, "<span>only heap ");
 		tm_html_name(out, r->o->heap, strlen(r->o->heap), TM_HTML_NAME_BYTES);

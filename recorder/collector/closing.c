@@ -158,18 +158,22 @@ static void print_events(const struct tm_collector *c) {
 	char all[TM_UNIT_TEXT_MAX], made[TM_UNIT_TEXT_MAX], freed[TM_UNIT_TEXT_MAX];
 	uint64_t allocations = tm_tally_allocations(c->tally), frees = tm_tally_frees(c->tally);
 	uint32_t processes = c->processes.last_id, threads = c->processes.last_thread;
-	fprintf(stderr, "tidemark-record: events       %s (%s allocations, %s frees) of %u %s, %u %s%s\n",
-		tm_format_count(allocations + frees, all), tm_format_count(allocations, made), tm_format_count(frees, freed), processes,
-		plural(processes, "process", "processes"), threads, plural(threads, "thread", "threads"),
-		c->options.sample_bytes ? ", sampled" : "");
+	fprintf(stderr, "tidemark-record: events       %s (%s %s, %s %s) of %u %s, %u %s%s\n", tm_format_count(allocations + frees, all),
+		tm_format_count(allocations, made), plural(allocations, "allocation", "allocations"), tm_format_count(frees, freed),
+		plural(frees, "free", "frees"), processes, plural(processes, "process", "processes"), threads,
+		plural(threads, "thread", "threads"), c->options.sample_bytes ? ", sampled" : "");
 }
 
 static void print_lost(const struct tm_collector *c) {
 	char count[TM_UNIT_TEXT_MAX];
-	if (c->lost_events) fprintf(stderr, "tidemark-record: lost         %s events\n", tm_format_count(c->lost_events, count));
+	if (c->lost_events)
+		fprintf(stderr, "tidemark-record: lost         %s %s\n", tm_format_count(c->lost_events, count),
+			plural(c->lost_events, "event", "events"));
 	else fprintf(stderr, "tidemark-record: lost         nothing\n");
 	uint64_t dropped = c->flight ? tm_flight_dropped_events(c->flight) : 0;
-	if (dropped) fprintf(stderr, "tidemark-record: dropped      %s events, the oldest, for --max-size\n", tm_format_count(dropped, count));
+	if (dropped)
+		fprintf(stderr, "tidemark-record: dropped      %s %s, the oldest, for --max-size\n", tm_format_count(dropped, count),
+			plural(dropped, "event", "events"));
 	if (!c->unrecorded) return;
 	fprintf(stderr, "tidemark-record: unrecorded   %s %s: `tidemark info` says why\n", tm_format_count(c->unrecorded, count),
 		plural(c->unrecorded, "program", "programs"));

@@ -468,6 +468,8 @@ def parts_are_drawn(t):
                 t.equal(p.value("report.ooms.length"), db.value("select count(*) from oom"), "refused requests")
                 t.check("cuda:0" in p.text("#oom-table"), "the refused request is text, too")
                 t.equal(p.value("report.used.map(d => [report.heaps.find(h => h.id === d.of).name, d.v[0]])"), [["cuda-pool:0", [500000, 7000000]]], "occupied")
+                cut = p.value("Array.from(document.querySelectorAll('.legend bdi')).filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)")
+                t.equal(cut, [], "names in a legend that are cut, in a wide window")
                 t.check("occupied on the device by the process" in p.text("#devices-charts") and "6.7 MiB" in p.text("#devices-charts"), "occupied, in its legend")
                 t.check("occupied at most 6.7 MiB there" in p.text("#verdict-devices").replace("\xa0", " "), f"devices in the verdict: {p.text('#verdict-devices')}")
                 reserved = max(v for series in p.value("report.devices.map(d => d.v[1])") for v in series if v is not None)
@@ -572,6 +574,17 @@ def words_for_numbers(t):
         for function, numbers in wanted.items():
             t.equal(p.value(f"{list(numbers)}.map(n => {function}(n))"), list(numbers.values()), f"{function} of the script")
             t.equal(told[function], list(numbers.values()), f"{function}: the page's text")
+
+
+@test
+def one_of_a_kind(t):
+    """One event is no "1 events", neither in the page nor in the recorder's closing lines."""
+    done = t.record([t.program("hello.c")])
+    db = t.imported(done)
+    t.equal(db.row("select (select sum(events) from trace), (select count(*) from allocation), (select count(*) from allocation where free_ns is not null)"), (1, 1, 0),
+            "a program with one event")
+    t.check("events       1 (1 allocation, 0 frees) of 1 process, 1 thread" in done.errors, f"closing lines: {done.errors}")
+    t.check("<span>1 process</span><span>1 event</span>" in report(t, db)[1], "the page's head")
 
 
 @test
