@@ -96,9 +96,10 @@ function drawTimeAxis(c, s, from, to) {
   c.textBaseline = 'top';
   c.textAlign = 'center';
   c.fillStyle = colour('soft');
-  for (const tick of timeTicks(from, to, (s.right - s.left) / 110)) {
+  const count = (s.right - s.left) / 110, step = timeStep(to - from, count);
+  for (const tick of timeTicks(from, to, count)) {
     const x = s.x(tick);
-    if (x > s.left + 10 && x < s.right - 25) c.fillText(shortTime(tick - report.start), x, s.bottom + 7);
+    if (x > s.left + 10 && x < s.right - 25) c.fillText(tickTime(tick - report.start, step, to - report.start), x, s.bottom + 7);
   }
   c.strokeStyle = colour('line');
   c.beginPath();
@@ -107,11 +108,17 @@ function drawTimeAxis(c, s, from, to) {
   c.stroke();
 }
 
-function shortTime(ns) {
-  if (ns < 1e3) return Math.round(ns) + ' ns';
-  if (ns < 1e6) return +(ns / 1e3).toFixed(3) + ' us';
-  if (ns < 1e9) return +(ns / 1e6).toFixed(3) + ' ms';
-  return ns < 120e9 ? +(ns / 1e9).toFixed(3) + ' s' : formatTime(ns);
+// An instant on an axis that ends at `last`, as exact as ticks that are `step` apart need; 1:02:03.5 where hours and seconds, or minutes and parts of a second, are told.
+function tickTime(ns, step, last) {
+  const digits = unit => step < unit ? Math.ceil(Math.log10(unit / step) - 1e-9) : 0;
+  if (ns < 60e9 || last < 120e9) {
+    const [unit, name] = ns < 1e3 ? [1, 'ns'] : ns < 1e6 ? [1e3, 'us'] : ns < 1e9 ? [1e6, 'ms'] : [1e9, 's'];
+    return +(ns / unit).toFixed(digits(unit)) + ' ' + name;
+  }
+  if (step >= (last < 3600e9 ? 1e9 : 60e9)) return formatTime(ns);
+  const exact = digits(1e9), seconds = +(ns / 1e9).toFixed(exact), minutes = Math.floor(seconds / 60);
+  const two = (n, more) => n.toFixed(more).padStart(more ? more + 3 : 2, '0');
+  return (minutes < 60 ? minutes : `${Math.floor(minutes / 60)}:${two(minutes % 60, 0)}`) + ':' + two(seconds - minutes * 60, exact);
 }
 
 function clipTo(c, s, draw) {

@@ -521,6 +521,15 @@ def labels_lie_apart(t):
         t.equal(p.errors, [], "errors in the page")
 
 
+def nanoseconds(label):
+    """What a label of a time axis says: 1.5 ms, 2 min 20 s, 1:02:03.5."""
+    if ":" in label:
+        return sum(float(part) * 60**i for i, part in enumerate(reversed(label.split(":")))) * 1e9
+    units = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9}
+    words = label.split()
+    return sum(float(number) * units[unit] for number, unit in zip(words[::2], words[1::2]))
+
+
 @test
 def rows_and_axes(t):
     """Processes of one program in the heat map, each with a name of its own that is whole in the chart; axes of runs up to a year."""
@@ -538,6 +547,15 @@ def rows_and_axes(t):
         for seconds in (1e-6, 0.5, 90, 400, 3600, 50 * 3600, 10 * 86400, 365 * 86400):
             ticks = p.value(f"timeTicks(0, {seconds * 1e9}, 8)")
             t.check(2 <= len(ticks) <= 9, f"ticks of {seconds} s: {ticks}")
+        # Every tick of an axis, zoomed in or not, says its own time; the steps between are 1, 2 or 5 of a power of ten up to 20 s, and half minutes from there.
+        for begin, end in ((0, 1e-6), (1e-3, 1.001e-3), (0, 0.5), (88.671, 88.672), (0, 90), (0, 125), (59.5, 60.5), (300, 300.5), (0, 400), (7200, 7260),
+                           (7200.25, 7200.29), (3540, 3660), (0, 36000)):
+            ticks = p.value(f"timeTicks({begin * 1e9} + report.start, {end * 1e9} + report.start, 8).map(t => t - report.start)")
+            step = p.value(f"timeStep({(end - begin) * 1e9}, 8)")
+            labels = p.value(f"{ticks}.map(t => tickTime(t, {step}, {end * 1e9}))")
+            t.check(all(abs(nanoseconds(label) - tick) < step / 100 for label, tick in zip(labels, ticks)), f"axis from {begin} s to {end} s: {labels} at {ticks}")
+            t.check(max(map(len, labels)) <= 14, f"labels are short: {labels}")
+        t.equal(p.value("[20, 40, 60, 100, 120].map(s => tickTime(s * 1e9, 20e9, 125e9))"), ["20 s", "40 s", "1 min 00 s", "1 min 40 s", "2 min 00 s"], "one way to tell")
         p.media("screen", True)
         p.settle()
         p.value("['beforeprint', 'afterprint'].forEach(name => dispatchEvent(new Event(name)))")
