@@ -181,9 +181,10 @@ function drawMarks(c, s, marks) {
     const place = ns >= s.from && ns <= s.to && placeLabel(s, at(ns), c.measureText(text).width, placed);
     if (!place) continue;
     placed.push(place);
-    c.globalAlpha = 0.6;
+    // A refused request is a mark at the peak: the line there must not strike its label through.
+    c.globalAlpha = 0.85;
     c.fillStyle = colour('card');
-    c.fillRect(place.left - 1, s.top + place.row * LABEL_HEIGHT, place.width + 2, LABEL_HEIGHT);
+    c.fillRect(place.left - 2, s.top + place.row * LABEL_HEIGHT, place.width + 4, LABEL_HEIGHT);
     c.globalAlpha = 1;
     c.fillStyle = colour(name);
     c.fillText(text, place.left, s.top + place.row * LABEL_HEIGHT + 1);

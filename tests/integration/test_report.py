@@ -467,6 +467,19 @@ def parts_are_drawn(t):
             if name == "gpu":
                 t.equal(p.value("report.ooms.length"), db.value("select count(*) from oom"), "refused requests")
                 t.check("cuda:0" in p.text("#oom-table"), "the refused request is text, too")
+                struck = p.value("""(() => {
+                  const plot = Plot.all.find(one => one.box.parentElement.id === 'devices-charts'), canvas = plot.box.querySelector('canvas'), c = canvas.getContext('2d');
+                  const real = c.fillText, boxes = [], scale = canvas.width / canvas.getBoundingClientRect().width;
+                  c.fillText = (text, x, y) => (text === 'out of memory' && boxes.push([x + c.measureText(text).width, y]), real.call(c, text, x, y));
+                  plot.render();
+                  c.fillText = real;
+                  return boxes.map(([x, y]) => {
+                    const d = c.getImageData(Math.ceil(x * scale), y * scale, 1, 12 * scale).data, differ = [];
+                    for (let i = 0; i < d.length; i += 4) differ.push(d[i + 3] / 255 * Math.max(255 - d[i], 255 - d[i + 1], 255 - d[i + 2]));
+                    return Math.max(...differ);
+                  });
+                })()""")
+                t.check(len(struck) == 1 and 0 < struck[0] < 60, f"the line of the peak behind the label of the refusal is faint: {struck}")
                 t.equal(p.value("report.used.map(d => [report.heaps.find(h => h.id === d.of).name, d.v[0]])"), [["cuda-pool:0", [500000, 7000000]]], "occupied")
                 cut = p.value("Array.from(document.querySelectorAll('.legend bdi')).filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)")
                 t.equal(cut, [], "names in a legend that are cut, in a wide window")
