@@ -42,7 +42,7 @@ static int list_live(const struct tm_database *d, const struct tm_options *o) {
 		.source = "live_at_exit",
 		.order = "live_bytes DESC, process_id, heap, stack_id",
 		.has_heap = true,
-		.nothing = "nothing was live at exit",
+		.nothing = tm_has_window(o) ? "nothing that was allocated then was live at exit" : "nothing was live at exit",
 		.estimated = { "live_bytes", "live_count" },
 	};
 	if (!tm_has_window(o) && !d->estimated) return tm_listing_run(d, o, &listing);

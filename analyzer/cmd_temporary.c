@@ -99,7 +99,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		.may_be_millions = is_made,
 		.order = "count DESC, bytes DESC, process_id, heap, stack_id",
 		.has_heap = true,
-		.nothing = "no block was temporary",
+		.nothing = tm_has_window(o) ? "no block that was allocated then was temporary" : "no block was temporary",
 		.estimated = { "count", "bytes", "allocations" },
 	};
 	int status = tm_listing_run(d, o, &listing);
