@@ -357,11 +357,17 @@ static void emit_one_nested(struct tm_thread *t, const struct tm_nested *n) {
 	emit_words(t, n->op, ticks, values, TM_OP_CLASS(n->op) == TM_CLASS_FREE ? 1 : 2);
 }
 
+/* A handler may add one until the count is taken back, or come here itself; one that was left by a jump may have taken room and written nothing there. */
 void tm_emit_nested(struct tm_thread *t) {
-	for (uint32_t i = 0; i < t->nested_count; i++) {
-		t->begun = true;
-		emit_one_nested(t, &t->nested[i]);
-	}
-	t->nested_count = 0;
+	uint32_t count;
+	do {
+		count = t->nested_count;
+		for (uint32_t i = 0; i < count && i < TM_NESTED_MAX; i++) {
+			struct tm_nested *n = &t->nested[i];
+			t->begun = true;
+			if (n->ticks) emit_one_nested(t, n);
+			n->ticks = 0;
+		}
+	} while (!atomic_compare_exchange_strong(&t->nested_count, &count, 0));
 	tm_cancel(t);
 }

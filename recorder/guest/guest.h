@@ -52,7 +52,8 @@
 #define TM_NESTED_MAX 64u    /* events of signal handlers that interrupted a hook, kept until it leaves */
 
 struct tm_nested {
-	uint64_t ticks, addr, size;
+	uint64_t ticks; /* 0: nothing has been written here */
+	uint64_t addr, size;
 	uint8_t op;
 };
 
@@ -106,7 +107,7 @@ struct tm_thread {
 	uint32_t number;    /* of the thread within the process */
 	uint32_t end_rounds; /* rounds of pthread-key destructors seen */
 	bool ended;          /* the last round is over: this state serves one hook and is closed */
-	uint32_t nested_count;
+	_Atomic uint32_t nested_count;
 	struct tm_nested nested[TM_NESTED_MAX];
 	bool stack_grows;   /* downwards, as the main thread's does */
 	bool stack_is_whole; /* nothing more has to be found out about it */

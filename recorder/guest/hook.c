@@ -77,7 +77,7 @@ static void forget_inside(struct tm_thread *t, uintptr_t frame) {
 	if (!t->nested_count) return;
 	tm_tls.inside = frame;
 	if (atomic_load(tm_guest.epoch) == t->epoch) tm_emit_nested(t);
-	t->nested_count = 0;
+	else t->nested_count = 0;
 }
 
 /* Another allocator than libc's may call its own malloc as the last thing it does: that returns to our hook, and there is no frame between the two. */
@@ -157,30 +157,33 @@ static void close_thread(struct tm_thread *t) {
 	free_thread(t);
 }
 
-/* Called by pthread when the thread ends, in up to four rounds. Other keys' destructors may free memory after ours: ask for another round each
- * time and close in the last one. */
-static void thread_ends(void *value) {
-	struct tm_thread *t = tm_hook_enter();
-	(void)value;
-	if (!t) return;
-	if (tm_is_sandboxed()) { /* the collector notices that the thread has gone */
-		tm_hook_leave(t);
-		return;
-	}
-	tm_ours_begin();
-	if (++t->end_rounds < 4) {
-		pthread_setspecific(end_key, t);
-		tm_ours_end();
-		tm_hook_leave(t);
-		return;
-	}
+static void last_round(struct tm_thread *t) {
 	char name[TM_THREAD_NAME_BYTES];
 	if (t->nested_count) tm_emit_nested(t);
 	tm_emit_control(t, TM_CTL_THREAD_END, 0, 0, NULL, 0, name, t->named ? 0 : tm_thread_name_at_end(name));
 	tm_tls.ended = true;
 	close_thread(t);
+}
+
+/* Called by pthread when the thread ends, in up to four rounds. Other keys' destructors may free memory after ours: ask for another round each
+ * time and close in the last one. What a handler did in the middle of it could not be told from what we do: signals wait. */
+static void thread_ends(void *value) {
+	struct tm_raw_signals signals = tm_raw_hold_signals();
+	struct tm_thread *t = tm_hook_enter();
+	(void)value;
+	if (!t || tm_is_sandboxed()) { /* the collector notices that the thread has gone */
+		if (t) tm_hook_leave(t);
+		tm_raw_let_signals(signals);
+		return;
+	}
+	bool is_last = ++t->end_rounds == 4;
+	tm_ours_begin();
+	if (is_last) last_round(t);
+	else pthread_setspecific(end_key, t);
 	tm_ours_end();
-	tm_tls.inside = 0;
+	if (is_last) tm_tls.inside = 0;
+	else tm_hook_leave(t);
+	tm_raw_let_signals(signals);
 }
 
 /* First event of a thread, or first since it became a fork's child: a ring of its own. NULL: none to be had, the event is counted. */
@@ -361,15 +364,23 @@ static bool is_left_out(const struct tm_thread *t, enum tm_op op, const void *ad
 
 void tm_nested_add(enum tm_op op, const void *addr, size_t size) {
 	struct tm_thread *t = tm_tls.thread;
-	if (!t || !tm_tls.inside || tm_tls.ours || atomic_load(tm_guest.epoch) != t->epoch || is_left_out(t, op, addr)) return;
-	uint32_t slot = t->nested_count;
+	if (!tm_tls.inside || tm_tls.ours) return;
+	if (!t) { /* the hook is the thread's first, and its ring is not there yet */
+		if (!tm_guest.shm->sample_bytes) atomic_fetch_add(&tm_guest.shm->unringed_events, 1);
+		return;
+	}
+	if (atomic_load(tm_guest.epoch) != t->epoch || is_left_out(t, op, addr)) return;
+	uint32_t slot = atomic_fetch_add_explicit(&t->nested_count, 1, memory_order_relaxed); /* another signal may come at any time */
 	if (slot >= TM_NESTED_MAX) {
+		atomic_fetch_sub_explicit(&t->nested_count, 1, memory_order_relaxed);
 		atomic_fetch_add(&t->ring->nested_lost, 1);
 		return;
 	}
 	tm_set_busy(t);
-	t->nested[slot] = (struct tm_nested){ tm_now(), (uint64_t)(uintptr_t)addr, size, (uint8_t)op };
-	atomic_signal_fence(memory_order_seq_cst);
-	t->nested_count = slot + 1;
+	struct tm_nested *n = &t->nested[slot];
+	n->addr = (uint64_t)(uintptr_t)addr;
+	n->size = size;
+	n->op = (uint8_t)op;
+	n->ticks = tm_now();
 	t->at_leave = true;
 }

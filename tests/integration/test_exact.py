@@ -164,6 +164,22 @@ def signals(t):
 
 
 @test
+def floods_of_signals(t):
+    """Handlers that interrupt hooks and each other all the time, also where threads begin and end: what they allocated is in the trace or counted as lost."""
+    library = t.program("floods.c", "-O2", "-fno-builtin", "-shared", "-fPIC", name="libfloods.so")
+    program = t.program("floods.c", "-O2", "-fno-builtin", "-DPROGRAM", "-pthread")
+    for words in [[], ["threads"]] * (6 if t.long else 1):
+        recording = t.record(["env", f"LD_PRELOAD={library}", program, *words])
+        made = [int(word) for word in recording.out.split()]
+        db = t.imported(recording)
+        kept = db.value("select count(*) from allocation where size_bytes in (50, 77, 78) and api = 'malloc'")
+        lost = db.value("select coalesce(sum(count), 0) from loss")
+        t.equal(kept + lost, sum(made), f"blocks of {made}, of which {lost} are said to be lost, {words}")
+        t.equal(db.value("select count(*) from allocation where size_bytes = 50 and api = 'malloc'"), made[0], f"of no handler, {words}")
+        t.check(made[1] + made[2] > 1000, f"blocks of handlers: {made}")
+
+
+@test
 def alternate_stack(t):
     for stacks in ("unwind", "fp", "off"):
         recording = t.record([t.program("altstack.c")], f"--stacks={stacks}")

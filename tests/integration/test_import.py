@@ -682,7 +682,7 @@ def killed_while_it_added(t):
     interrupted()
     t.check("is the same recording" in t.ask("import", paths[0], "--append", "-o", db, status=1).errors, "a trace counts once")
     t.ask("import", "--quiet", paths[1], "--append", "-o", db)
-    holds([10, 20], "added to")
+    holds([20, 10], "added to")
     interrupted()
     t.ask("import", "--quiet", paths[1], "--force", "-o", db)
     holds([20], "replaced")
