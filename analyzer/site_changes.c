@@ -42,8 +42,8 @@ static void split(const struct tm_site_change *c, struct tm_site *s) {
 
 /* --- sites of one block --- */
 
-/* Seven sites in eight have one block ever, and a head says all of it: that they open and close is not worth packing them each time. These two come to the
- * same as what stands above. */
+/* Seven sites in eight have one block ever, and a head says all of it: that they open and close is not worth packing them each time. What follows comes to the
+ * same as what stands above, for sites that are packed and stay as they are packed. */
 static bool allocate_first(const struct tm_site_change *c, struct tm_site_head *head, uint32_t *level) {
 	bool knows_slack = c->slack != TM_SLACK_UNKNOWN;
 	if (head->tier != SITE_NONE || c->amount.count != 1 || c->amount.bytes != c->size_bytes) return false;
@@ -82,9 +82,78 @@ static bool release_only(const struct tm_site_change *c, struct tm_site_head *he
 	return true;
 }
 
-static bool is_made_in_head(const struct tm_site_change *c, struct tm_sites *sites, uint32_t site) {
+/* --- sites of a few blocks --- */
+
+static void add(struct tm_site_few *few, struct tm_site_head *head, enum tm_site_amount which, struct tm_amount a) {
+	few->bytes[which] += (uint32_t)a.bytes;
+	few->counts += (uint32_t)a.count << 4 * which;
+	head->has |= 1u << which;
+}
+
+static void set_to_live(struct tm_site_few *few, struct tm_site_head *head, enum tm_site_amount which) {
+	few->bytes[which] = few->bytes[TM_SITE_LIVE];
+	few->counts &= ~(15u << 4 * which);
+	few->counts |= (few->counts >> 4 * TM_SITE_LIVE & 15) << 4 * which;
+	head->has = (head->has & ~(1u << which)) | (head->has >> TM_SITE_LIVE & 1u) << which;
+}
+
+static void save_peaks_of_few(const struct tm_site_change *c, struct tm_site_head *head, struct tm_site_few *few) {
+	if (head->peak_epoch != c->peak_epoch) set_to_live(few, head, TM_SITE_AT_PEAK);
+	head->peak_epoch = c->peak_epoch;
+	if (!c->account->is_root) return;
+	if (head->process_peak_epoch != c->process_peak_epoch) set_to_live(few, head, TM_SITE_AT_PROCESS_PEAK);
+	head->process_peak_epoch = c->process_peak_epoch;
+}
+
+/* All amounts are at most what was allocated, so that alone says whether the site stays one of these. */
+static bool stays_few(const struct tm_site_change *c, const struct tm_site_few *few) {
+	uint64_t slack = c->slack == TM_SLACK_UNKNOWN ? 0 : (uint64_t)c->slack * c->amount.count;
+	uint64_t count = (few->counts >> 4 * TM_SITE_ALLOCATED & 15) + c->amount.count;
+	return count <= TM_SITE_FEW_COUNT && c->amount.bytes <= UINT32_MAX - few->bytes[TM_SITE_ALLOCATED] &&
+	       slack <= UINT32_MAX - few->slack_bytes && c->ns <= TM_SITE_LAST_NS_MAX;
+}
+
+static void allocate_of_few(const struct tm_site_change *c, struct tm_site_head *head, struct tm_site_few *few) {
+	if (c->chain) add(few, head, TM_SITE_REALLOCATED, c->amount);
+	if (c->chain > head->longest_chain) head->longest_chain = c->chain;
+	if (head->last_size_bytes == c->size_bytes) few->same_size += (uint8_t)c->amount.count;
+	head->last_size_bytes = c->size_bytes & TM_SITE_SIZE_MAX;
+	few->last_ns = c->ns & TM_SITE_LAST_NS_MAX;
+	if (c->slack != TM_SLACK_UNKNOWN) {
+		few->slack_bytes += (uint32_t)(c->slack * c->amount.count);
+		head->knows_slack = true;
+	}
+	add(few, head, TM_SITE_LIVE, c->amount);
+	add(few, head, TM_SITE_ALLOCATED, c->amount);
+	tm_churn_count_size(c);
+}
+
+static void release_of_few(const struct tm_site_change *c, struct tm_site_head *head, struct tm_site_few *few) {
+	if (tm_churn_is_short(c)) add(few, head, TM_SITE_SHORT_LIVED, c->amount);
+	if (c->temporary) add(few, head, TM_SITE_TEMPORARY, c->amount);
+	head->lifetimes += (double)c->lifetime_ns * (double)c->amount.count;
+	few->bytes[TM_SITE_LIVE] -= (uint32_t)c->amount.bytes;
+	few->counts -= (uint32_t)c->amount.count << 4 * TM_SITE_LIVE;
+	if (!(few->counts >> 4 * TM_SITE_LIVE & 15)) head->has &= ((1u << TM_SITE_AMOUNTS) - 1) & ~(1u << TM_SITE_LIVE);
+	tm_churn_count_lifetime(c);
+}
+
+static bool change_few(const struct tm_site_change *c, struct tm_sites *sites, struct tm_site_head *head, uint32_t *level) {
+	struct tm_site_few *few = &sites->few.items[head->more];
+	if (c->kind == TM_SITE_SPLIT || (c->kind == TM_SITE_ALLOCATION && !stays_few(c, few))) return false;
+	save_peaks_of_few(c, head, few);
+	if (c->kind == TM_SITE_ALLOCATION) allocate_of_few(c, head, few);
+	else release_of_few(c, head, few);
+	*level = tm_site_level(few->bytes[TM_SITE_LIVE]);
+	return true;
+}
+
+/* --- all of them --- */
+
+static bool is_made_in_place(const struct tm_site_change *c, struct tm_sites *sites, uint32_t site) {
 	struct tm_site_head *head = &sites->heads.items[site];
 	uint32_t *level = &sites->levels.items[site];
+	if (head->tier == SITE_FEW) return change_few(c, sites, head, level);
 	if (c->kind == TM_SITE_ALLOCATION) return allocate_first(c, head, level);
 	return c->kind == TM_SITE_RELEASE && release_only(c, head, level);
 }
@@ -103,7 +172,7 @@ bool tm_site_change_make(const struct tm_site_change *c) {
 	struct tm_sites *sites = &c->account->sites;
 	uint32_t site = tm_sites_take(sites, c->stack);
 	if (site == UINT32_MAX) return false;
-	if (!is_made_in_head(c, sites, site) && !change_opened(c, sites, site)) return false;
+	if (!is_made_in_place(c, sites, site) && !change_opened(c, sites, site)) return false;
 	if (c->kind != TM_SITE_ALLOCATION) return true;
 	struct tm_leak_watch *watch = &c->account->ledger->watch;
 	return ++watch->ticks != watch->next_tick || tm_leak_watch_tick(c->account->ledger, c->ns);

@@ -3,8 +3,6 @@
 
 #define FIRST_SLOTS 64u
 #define STACKS_A_SITE 6u /* of the tree, from which on a hash would take more than an item for each stack */
-#define FEW_COUNT 15u    /* of any amount: four bits, and beyond a site changes too often to be packed each time */
-#define LAST_NS_MAX (((uint64_t)1 << 56) - 1)
 
 _Static_assert(sizeof(struct tm_site_head) == 40 && sizeof(struct tm_site_few) == 48, "as sites.h says");
 
@@ -144,7 +142,7 @@ static bool fits_few(const struct tm_site *site) {
 		bytes |= site->amounts[i].bytes;
 		count |= site->amounts[i].count;
 	}
-	return bytes <= UINT32_MAX && count <= FEW_COUNT;
+	return bytes <= UINT32_MAX && count <= TM_SITE_FEW_COUNT;
 }
 
 static void put_head(struct tm_site_head *head, const struct tm_site *site, enum tm_site_tier tier, uint32_t more, unsigned has) {
@@ -171,7 +169,7 @@ static bool keep_few(struct tm_sites *s, struct tm_site_head *head, const struct
 	}
 	struct tm_site_few *few = &s->few.items[head->more];
 	unsigned has = 0;
-	few->last_ns = site->last_ns & LAST_NS_MAX;
+	few->last_ns = site->last_ns & TM_SITE_LAST_NS_MAX;
 	few->counts = 0;
 	few->slack_bytes = (uint32_t)site->slack_bytes;
 	few->same_size = (uint8_t)site->same_size;
@@ -199,7 +197,7 @@ static bool keep_whole(struct tm_sites *s, struct tm_site_head *head, const stru
 bool tm_site_pack(struct tm_sites *s, uint32_t index, const struct tm_site *site) {
 	struct tm_site_head *head = &s->heads.items[index];
 	unsigned has = 0;
-	bool is_small = site->first_ns <= TM_SITE_FIRST_NS_MAX && site->last_ns <= LAST_NS_MAX &&
+	bool is_small = site->first_ns <= TM_SITE_FIRST_NS_MAX && site->last_ns <= TM_SITE_LAST_NS_MAX &&
 			site->last_size_bytes <= TM_SITE_SIZE_MAX && site->slack_bytes <= UINT32_MAX && !site->splits;
 	if (is_small && head->tier <= SITE_ONE && fits_one(site, &has)) {
 		put_head(head, site, SITE_ONE, (uint32_t)site->slack_bytes, has);

@@ -61,8 +61,10 @@ struct tm_site {
 
 enum tm_site_tier { SITE_NONE, SITE_ONE, SITE_FEW, SITE_WHOLE };
 
-#define TM_SITE_FIRST_NS_MAX (((uint64_t)1 << 53) - 1) /* what a head has room for */
+#define TM_SITE_FIRST_NS_MAX (((uint64_t)1 << 53) - 1) /* what a head has room for ... */
 #define TM_SITE_SIZE_MAX (((uint64_t)1 << 48) - 1)
+#define TM_SITE_LAST_NS_MAX (((uint64_t)1 << 56) - 1) /* ... and what a few have */
+#define TM_SITE_FEW_COUNT 15u /* of any amount: four bits, and beyond a site changes too often to be packed each time */
 
 /* `has`: a bit for each amount that is not nothing; of SITE_ONE such an amount is its block. Of SITE_WHOLE only the stack and the tier count. */
 struct tm_site_head {

@@ -39,6 +39,11 @@ static uint64_t any_ns(void) {
 	return chance(30) ? chance((uint64_t)1 << 40) : times[chance(sizeof times / sizeof *times)];
 }
 
+static uint32_t any_slack(void) {
+	if (!chance(3)) return TM_SLACK_UNKNOWN;
+	return (uint32_t)(chance(30) ? chance(40) : TM_SLACK_UNKNOWN - 1 - chance(2));
+}
+
 static unsigned digits(uint64_t value) {
 	unsigned n = 0;
 	for (; value; value >>= 1) n++;
@@ -90,9 +95,11 @@ static void release(struct twin *t, const struct tm_site_change *c) {
 static bool is_same(const struct tm_sites *sites, uint32_t site, const struct tm_site *twin) {
 	struct tm_site room;
 	const struct tm_site *s = tm_site_look(sites, site, &room);
+	const struct tm_site_head *head = &sites->heads.items[site];
 	for (unsigned i = 0; i < TM_SITE_AMOUNTS; i++) {
 		struct tm_amount a = tm_site_amount(sites, site, i), b = s->amounts[i], c = twin->amounts[i];
 		if (a.bytes != c.bytes || a.count != c.count || b.bytes != c.bytes || b.count != c.count) return false;
+		if (head->tier != SITE_WHOLE && (head->has >> i & 1) != (c.bytes || c.count)) return false;
 	}
 	if (sites->levels.items[site] != tm_site_level(twin->amounts[TM_SITE_LIVE].bytes)) return false;
 	return s->stack == twin->stack && s->peak_epoch == twin->peak_epoch && s->process_peak_epoch == twin->process_peak_epoch &&
@@ -108,7 +115,7 @@ static struct tm_site_change any_allocation(uint32_t stack, bool sampled) {
 					.ns = any_ns(),
 					.size_bytes = size,
 					.amount = sampled ? (struct tm_amount){ size * 300, 70000 } : (struct tm_amount){ size, 1 },
-					.slack = chance(3) ? (uint32_t)chance(40) : TM_SLACK_UNKNOWN,
+					.slack = any_slack(),
 					.chain = chance(4) ? 0 : (uint16_t)chance(UINT16_MAX) };
 }
 
