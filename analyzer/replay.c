@@ -612,7 +612,10 @@ static void look_ahead(struct tm_replay *r, const struct tm_turn *turn, const st
 		__builtin_prefetch(&r->catalog->nodes.items[far->stack - 1]);
 		__builtin_prefetch(&r->stacks->node_first[far->stack]);
 	}
-	if (turn->step[BLOCK_STEPS].kind == TM_STEP_FREE) tm_blocks_prefetch_block(&a->pairing.blocks, turn->step[BLOCK_STEPS].address);
+	const struct tm_step *near = &turn->step[BLOCK_STEPS];
+	if (near->kind == TM_STEP_FREE) tm_blocks_prefetch_block(&a->pairing.blocks, near->address);
+	else if (near->kind == TM_STEP_ALLOC && near->stack)
+		__builtin_prefetch(&r->stacks->left_out[r->catalog->nodes.items[near->stack - 1].frame - 1]);
 }
 
 void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
