@@ -172,7 +172,7 @@ static void write_group(struct scope_writer *c, sqlite3_stmt *row, const struct 
 	}
 }
 
-/* What is left of a heap's totals. */
+/* What is left of a heap's totals. Of a sample, what was freed may lie one below what was freed in scopes: see tm_freed_amount(). */
 static void write_unscoped(struct scope_writer *c, sqlite3_stmt *row, const struct tm_account *a) {
 	const struct tm_scope_heap *h = a->scope_heap;
 	struct tm_scope_sums scoped = { 0 };
@@ -181,8 +181,8 @@ static void write_unscoped(struct scope_writer *c, sqlite3_stmt *row, const stru
 			 in_scopes = tm_whole_amount(a, scoped.allocated), freed_in_scopes = tm_whole_amount(a, scoped.freed);
 	uint64_t live = tm_scaled_bytes(a, h ? h->unscoped_bytes : a->level.live.bytes), peak = tm_scaled_bytes(a, a->level.peak.bytes);
 	uint64_t own_peak = h ? tm_scaled_bytes(a, h->unscoped_peak) : peak;
-	uint64_t bytes = allocated.bytes - in_scopes.bytes, freed_bytes = freed.bytes - freed_in_scopes.bytes;
-	uint64_t count = allocated.count - in_scopes.count, frees = freed.count - freed_in_scopes.count;
+	uint64_t bytes = allocated.bytes - in_scopes.bytes, freed_bytes = difference(freed.bytes, freed_in_scopes.bytes);
+	uint64_t count = allocated.count - in_scopes.count, frees = difference(freed.count, freed_in_scopes.count);
 	tm_store_row(c->store, row, "nnt00000nnnnnnnnnnnnn00", c->r->bases.process + a->ledger->process, a->id, tm_text_of("[unscoped]"),
 		     bytes, bytes, freed_bytes, freed_bytes, count, count, frees, frees, difference(bytes, live), live, peak, peak,
 		     own_peak);

@@ -246,4 +246,24 @@ def estimates_are_rounded_once(t):
         t.equal({(row["live_count"], row["live_bytes"]) for row in rows}, {(count, size)}, " ".join(question))
 
 
+@test
+def nothing_outside_of_scopes(t):
+    """A block that is freed and one that stays, both in a scope, in each of 60 processes: rounded one by one, what was freed in the scope may be one more
+    than what was allocated less what is live."""
+    trace, more_in_scopes = Trace(sample_bytes=MEAN), 0
+    for n in range(1, 61):
+        trace.process(n, pid=100 + n)
+        trace.thread(n, process=n)
+        trace.events(n, [scope("scope_push", 100, name=trace.string("work"), category=trace.string("user")), malloc(200, 0x1000, 100 + n, trace.stack("few")),
+                         malloc(300, 0x2000, 200 + 3 * n, trace.stack("many")), free(400, 0x1000), scope("scope_end", 500)])
+        trace.exit(n, 1000)
+        trace.end(n, 2000)
+        freed, live = (size / probability(size) for size in (100 + n, 200 + 3 * n))
+        more_in_scopes += round(freed) > round(freed + live) - round(live)
+    db = t.imported(trace.save(t.path("scoped.tmk")))
+    t.check(more_in_scopes > 2, "rounding makes a difference")
+    rows = db.rows("select self_allocated_bytes, self_allocations, self_freed_bytes, self_frees, own_freed_bytes from scope_total where name = '[unscoped]'")
+    t.check(len(rows) == 60 and all(x in (0, 1) for row in rows for x in row), f"{rows}")
+
+
 main()
