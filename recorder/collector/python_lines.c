@@ -21,7 +21,7 @@ static uint32_t line_of_310(uint32_t first_line, const uint8_t *table, size_t n,
 	for (; p->at + 1 < n; p->at += 2) {
 		bool none = table[p->at + 1] == 0x80;
 		int64_t lines = p->lines + (none ? 0 : (int8_t)table[p->at + 1]);
-		if (p->code + table[p->at] > offset) return none ? 0 : first_line + (uint32_t)lines;
+		if (p->code + table[p->at] > offset) return none && lines ? 0 : first_line + (uint32_t)lines;
 		p->code += table[p->at];
 		p->lines = lines;
 	}
@@ -46,7 +46,7 @@ static uint32_t location_line(uint32_t first_line, const uint8_t *table, size_t 
 		if (kind == 13 || kind == 14) lines = (int64_t)((uint64_t)lines + (uint64_t)signed_varint(at, end));
 		else if (kind >= 10 && kind <= 12) lines += kind - 10;
 		int64_t line = (int64_t)((uint64_t)lines + first_line);
-		if (p->code + bytes > offset) return kind == 15 || line < 0 || line > INT32_MAX ? 0 : (uint32_t)line;
+		if (p->code + bytes > offset) return (kind == 15 && lines) || line < 0 || line > INT32_MAX ? 0 : (uint32_t)line;
 		while (at < end && !(*at & 0x80)) at++;
 		*p = (struct tm_python_place){ (size_t)(at - table), p->code + bytes, lines };
 	}

@@ -20,7 +20,8 @@ struct tm_python_place {
 	int64_t lines; /* from the first line to the one before it */
 };
 
-/* The line of the instruction at `offset` bytes into the bytecode; 0: it has none. */
+/* The line of the instruction at `offset` bytes into the bytecode; 0: it has none. One without a line in front of those of other lines than the
+ * function's first has that: there a function that is being entered makes its cells. */
 uint32_t tm_python_line(enum tm_python_lines kind, uint32_t first_line, const uint8_t *table, size_t n, uint32_t offset, struct tm_python_place *place);
 
 #endif

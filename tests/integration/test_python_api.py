@@ -340,6 +340,26 @@ print(json.dumps(lines))
         t.check(whole <= roots, f"{python}: the process peak {whole} has none of it, {roots}")
 
 
+@test
+def cells_of_functions_that_begin(t):
+    """From 3.11 on a function makes the cells of its arguments before its first line: they are its own, at the line where it begins."""
+    text = """
+def outer(n):
+    def inner():
+        return n
+    return inner
+kept = [outer(i) for i in range(3000)]
+"""
+    for python in each(t):
+        db = t.imported(record(t, python, text, "--python-heap=on"))
+        rows = db.rows("SELECT function, line, sum(live_count) FROM peak_site WHERE heap = 'python' AND file = ? GROUP BY 1, 2", t.path("api.py"))
+        live = {row[:2]: row[2] for row in rows}
+        t.check(None not in {line for _, line in live}, f"{python}: each has a line: {live}")
+        t.check(live["outer", 3] >= 3000, f"{python}: functions: {live}")
+        if python.minor >= 11:
+            t.equal(live["outer", 2], 3000, f"{python}: cells")
+
+
 def live_by_line(db, begin, at, file):
     """Line -> (blocks, bytes), made since `begin` and live at `at`."""
     rows = db.rows("""SELECT f.line, count(*), sum(a.size_bytes) FROM allocation a JOIN heap h ON h.id = a.heap_id AND h.name = 'python'

@@ -37,9 +37,21 @@ static void by_hand(void) {
 	CHECK(fresh(TM_PYTHON_LOCATIONS, 10, table, sizeof table, TM_PYTHON_BEFORE) == 10);
 }
 
+/* No line: one unit, before there is any; line 10: one unit; no line: one unit; line 11: one unit; no line: one unit. From 3.11 on, and in 3.10's form. */
+static void before_any_line(void) {
+	static const uint8_t locations[] = { 0x80 | 15 << 3, 0x80 | 13 << 3, 0, 0x80 | 15 << 3, 0x80 | 13 << 3, 2, 0x80 | 15 << 3 };
+	static const uint8_t of_310[] = { 2, 0x80, 2, 0, 2, 0x80, 2, 1, 2, 0x80 };
+	static const uint32_t lines[] = { 10, 10, 10, 11, 0 };
+	for (uint32_t unit = 0; unit < 5; unit++) {
+		CHECK(fresh(TM_PYTHON_LOCATIONS, 10, locations, sizeof locations, unit * 2) == lines[unit]);
+		CHECK(fresh(TM_PYTHON_LINES_310, 10, of_310, sizeof of_310, unit * 2) == lines[unit]);
+	}
+}
+
 int main(void) {
 	struct check_random r = check_random_start("test_python_lines");
 	by_hand();
+	before_any_line();
 	for (int i = 0; i < 600; i++) any_order(&r, (enum tm_python_lines)(i % 3));
 	return check_report("test_python_lines");
 }
