@@ -68,7 +68,7 @@
  *     The heap is a pool or the name of any heap ("malloc", "mmap", "mmap-file", "torch.cpu"). The recorder answers, about a millisecond later, with the
  *     figures as of the call: everything that the calling thread did before it counts, and what other threads did, up to the stamp of the
  *     call. They are those of this process since it began (a fork's child: since the fork) or since tidemark_baseline(). `exact` is 0 where they are an
- *     estimate: with --sample, and after events were lost or recording was stopped for a while.
+ *     estimate: "malloc" with --sample, and all after events were lost or recording was stopped for a while.
  *     tidemark_reset_peak("malloc") lets peak_since_reset_bytes begin anew, at what is live.
  */
 #ifndef TIDEMARK_H

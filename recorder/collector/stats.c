@@ -35,7 +35,7 @@ void tm_stats_asked(struct tm_collector *c, struct tm_process *p, uint64_t slot,
 /* Nothing of this process' events is missing: as far as we know, and as its rings say. */
 static bool is_whole(struct tm_collector *c, const struct tm_process *p) {
 	struct tm_tally_process t = tm_tally_of(c->tally, p->id);
-	if (t.approximate || t.was_stopped || c->options.sample_bytes || c->lost_events || atomic_load(&c->session.shm->unringed_events)) return false;
+	if (t.approximate || t.was_stopped || c->lost_events || atomic_load(&c->session.shm->unringed_events)) return false;
 	for (uint32_t i = 0; i < c->session.ring_count; i++) {
 		const struct tm_ring_view *r = &c->rings[i];
 		if (!r->claimed || r->process != p) continue;
@@ -53,7 +53,8 @@ static void fill_in(struct tm_collector *c, struct tm_stats_slot *slot, const st
 	slot->peak_since_reset_bytes = h.peak_since_reset_bytes;
 	slot->allocations = h.allocations;
 	slot->frees = h.frees;
-	slot->exact = is_whole(c, p);
+	bool is_sampled = c->options.sample_bytes && heap.which == TM_TALLY_MALLOC;
+	slot->exact = !is_sampled && is_whole(c, p);
 }
 
 static void answer(struct tm_collector *c, struct tm_question *q, struct tm_stats_slot *slot) {

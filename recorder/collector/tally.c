@@ -192,7 +192,7 @@ struct worth {
 #define SAMPLED_PARTS 4096u
 
 static NOINLINE struct worth worth_of_sample(uint64_t size, double sample_bytes) {
-	double weight = size ? 1.0 / (1.0 - exp_minus((double)size / sample_bytes)) : 1.0;
+	double weight = 1.0 / (1.0 - exp_minus((double)(size ? size : 1) / sample_bytes)); /* a block of no bytes is drawn as one of one */
 	return (struct worth){ (uint64_t)((double)size * weight), (uint64_t)(weight * SAMPLED_PARTS + 0.5) };
 }
 

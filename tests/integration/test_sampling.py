@@ -229,6 +229,41 @@ def what_the_program_is_told(t):
     t.equal((first[4], last[4]), (0, 0), "exact")
 
 
+EMPTY = """#include "tidemark.h"
+#include <stdio.h>
+#include <stdlib.h>
+static void ask(tidemark_heap heap) {
+	struct tidemark_stats s;
+	if (tidemark_stats(heap, &s)) exit(9);
+	printf("%llu %llu %d\\n", (unsigned long long)s.live_bytes, (unsigned long long)s.allocations, s.exact);
+}
+int main(void) {
+	static char out[4096];
+	static char *volatile block, place[64];
+	setvbuf(stdout, out, _IOFBF, sizeof out);
+	tidemark_heap pool = tidemark_heap_create("pool", NULL);
+	for (int i = 0; i < 20000; i++) block = malloc(0);
+	for (int i = 0; i < 10; i++) tidemark_heap_alloc(pool, (char *)place + i, 3);
+	ask("malloc");
+	ask(pool);
+	return 0;
+}
+"""
+
+
+@test
+def pools_and_blocks_of_no_bytes(t):
+    """tidemark_stats() counts a block of no bytes as one of one byte, as the sampling and the analyzer do. A pool's figures are no estimate."""
+    with open(t.path("empty.c"), "w", encoding="ascii") as file:
+        file.write(EMPTY)
+    t.run(["gcc", "-fno-builtin", "-I", os.path.join(t.root, "recorder"), "-o", t.path("empty"), t.path("empty.c")], status=0)
+    recording = t.record([t.path("empty")], "--sample=64")
+    blocks, pool = ([int(word) for word in line.split()] for line in recording.out.splitlines())
+    wanted = t.imported(recording).value("select sum(weight) from allocation where api = 'malloc' and size_bytes = 0")
+    t.check(10000 < wanted < 40000 and abs(blocks[1] - wanted) <= 1 and not blocks[2], f"{blocks}: {wanted}")
+    t.equal(pool, [30, 10, 1], "the pool")
+
+
 @test
 def estimates_are_rounded_once(t):
     """Of 50 call stacks with a block of 100 bytes each, by whatever they are added up: not the sum of what was rounded for each."""
