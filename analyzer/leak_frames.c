@@ -124,18 +124,19 @@ static void give_tables_back(struct tm_leak_frames *f) {
 static bool judge_all(struct tm_leak_frames *f) {
 	const struct tm_catalog *c = f->stacks->catalog;
 	struct judge j = { .stacks = f->stacks };
+	struct tm_text list = f->list ? c->notes.items[f->list - 1].text : tm_text_of("");
 	char error[200];
-	if (f->list)
-		tm_suppressions_add(&j.program, c->notes.items[f->list - 1].text.data, c->notes.items[f->list - 1].text.size, error,
-				    sizeof error);
+	bool done = tm_suppressions_add(&j.program, list.data, list.size, error, sizeof error) != -2;
 	j.functions = calloc(c->strings.count + 1, sizeof *j.functions);
 	j.files = calloc(c->strings.count + 1, sizeof *j.files);
 	j.modules = calloc(c->modules.count + 1, sizeof *j.modules);
 	uint16_t *all = calloc(c->frames.count + 1, sizeof *all);
-	bool done = j.functions && j.files && j.modules && all && make_tables(f);
+	done = done && j.functions && j.files && j.modules && all && make_tables(f);
 	if (done) {
 		judge_frames(f, &j, all);
 		judge_nodes(f, all);
+	} else {
+		give_tables_back(f);
 	}
 	free(all);
 	free(j.functions);

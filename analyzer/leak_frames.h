@@ -63,7 +63,7 @@ static inline uint16_t tm_leak_flags(const struct tm_leak_frames *f, const struc
 }
 
 static inline bool tm_leak_text_is(struct tm_text a, struct tm_text b) {
-	return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
+	return a.size == b.size && (!a.size || memcmp(a.data, b.data, a.size) == 0);
 }
 
 static inline bool tm_leak_text_starts(struct tm_text t, const char *word) {

@@ -189,7 +189,7 @@ static int add_lines(struct tm_suppressions *s, const char *text, size_t size, c
 			}
 			if (!add_pattern(s, text + 5, n - 5)) {
 				snprintf(error, error_size, "out of memory");
-				return -1;
+				return -2;
 			}
 		}
 		text = next;

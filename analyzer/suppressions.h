@@ -30,7 +30,7 @@ struct tm_suppression_frame {
 	struct tm_text function, file, module;
 };
 
-/* Adds the list in `text`. 0, or -1 with a message: "line 3: ...", or "out of memory". */
+/* Adds the list in `text`. 0, -1 with a message: "line 3: ..."; or -2: "out of memory". */
 int tm_suppressions_add(struct tm_suppressions *s, const char *text, size_t size, char *error, size_t error_size);
 void tm_suppressions_release(struct tm_suppressions *s);
 
