@@ -28,12 +28,20 @@ static struct tm_site_slot *slot_of(const struct tm_sites *s, uint32_t stack) {
 	return &s->slots[i];
 }
 
+/* Room for as many sites as there are stacks: memory is taken where it is used, and what stays where it is keeps its huge pages. A limit on
+ * addresses counts all of it, so only where the sites are many among the stacks. Where that much cannot be had, the arrays grow as others do. */
+static void make_room(struct tm_sites *s) {
+	if (s->stacks * sizeof *s->heads.items < TM_LARGE_BYTES) return;
+	if (!tm_array_reserve(&s->heads, s->stacks) || !tm_array_reserve(&s->levels, s->stacks)) return;
+}
+
 static bool list_by_stack(struct tm_sites *s) {
 	s->by_stack = tm_table_new(s->stacks, sizeof *s->by_stack);
 	if (!s->by_stack) return false;
 	for (size_t i = 0; i < s->heads.count; i++) s->by_stack[s->heads.items[i].stack] = (uint32_t)i + 1;
 	free(s->slots);
 	s->slots = NULL;
+	make_room(s);
 	return true;
 }
 
@@ -59,18 +67,10 @@ static uint32_t *place_of(struct tm_sites *s, uint32_t stack) {
 	return &slot->site;
 }
 
-/* Room for as many sites as there are stacks, once they are many: memory is taken where it is used, and what stays where it is keeps its huge pages. Where that
- * much cannot be had, the arrays grow as others do. */
-static void make_room(struct tm_sites *s) {
-	if (s->heads.count != s->heads.capacity || s->heads.count * sizeof *s->heads.items < TM_LARGE_BYTES / 2) return;
-	if (!tm_array_reserve(&s->heads, s->stacks) || !tm_array_reserve(&s->levels, s->stacks)) return;
-}
-
 uint32_t tm_sites_make(struct tm_sites *s, uint32_t stack) {
 	uint32_t *place = place_of(s, stack);
 	if (!place) return UINT32_MAX;
 	if (*place) return *place - 1;
-	make_room(s);
 	struct tm_site_head *head = s->heads.count < UINT32_MAX - 1 ? tm_array_push(&s->heads) : NULL;
 	if (!head) return UINT32_MAX;
 	if (!tm_array_push(&s->levels)) {

@@ -78,6 +78,20 @@ def memory_where_every_node_allocates(t):
 
 
 @test
+def memory_that_is_reserved_counts_too(t):
+    """Few of many stacks allocate. A limit on data counts what the importer has asked for, used or not: what is more than it may use is enough, however much more."""
+    if t.sanitized:
+        t.skip("memory is not what it would be without the sanitizer")
+    nodes = 1_500_000
+    trace, expected = big_trace(t, "few.tmk", 400_000, 1000, nodes, 1, site_every=20)
+    for more in range(0, 33, 8):
+        limit = bound(1000, nodes) + (more << 20)
+        t.run([t.tidemark, "import", "--force", trace, "-o", t.path("few.db")], status=0,
+              preexec=lambda limit=limit: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)))
+    check_database(t, t.path("few.db"), expected)
+
+
+@test
 def answers_about_many_stacks(t):
     """400,000 call stacks: the tree of folded ones takes some 70 bytes a stack, and sums by site what the sites take."""
     if t.sanitized:
