@@ -59,6 +59,7 @@ static void hand_on(sqlite3_context *context, int count, sqlite3_value **values)
 				    .stack = sqlite3_value_int64(values[5]),
 				    .scope = sqlite3_value_int64(values[6]),
 				    .realloc_of = sqlite3_value_int64(values[7]),
+				    .weight = sqlite3_value_type(values[8]) == SQLITE_NULL ? 1 : sqlite3_value_double(values[8]),
 				    .origin = &s->origins.items[*origin - 1] };
 	bool sound = sqlite3_value_type(values[4]) == SQLITE_NULL ||
 		     !__builtin_add_overflow(row.alloc_ns, sqlite3_value_int64(values[4]), &row.free_ns);
@@ -72,12 +73,12 @@ static void end_of_rows(sqlite3_context *context) {
 bool tm_block_scan_open(struct tm_block_scan *s, sqlite3 *db, enum tm_block_rows which) {
 	*s = (struct tm_block_scan){ .db = db, .in_transaction = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL) == SQLITE_OK };
 	if (sqlite3_create_function_v2(db, "tm_in_set", 1, SQLITE_UTF8 | SQLITE_DIRECTONLY, s, is_in_set, NULL, NULL, NULL) != SQLITE_OK ||
-	    sqlite3_create_function_v2(db, "tm_hand_on", 8, SQLITE_UTF8 | SQLITE_DIRECTONLY, s, NULL, hand_on, end_of_rows, NULL) !=
+	    sqlite3_create_function_v2(db, "tm_hand_on", 9, SQLITE_UTF8 | SQLITE_DIRECTONLY, s, NULL, hand_on, end_of_rows, NULL) !=
 		    SQLITE_OK)
 		return false;
 	static const char *const sql[] = {
 #define ROWS \
-	"SELECT tm_hand_on(id, origin_id, size_bytes, alloc_ns, lifetime_ns, stack_id, scope_id, realloc_of_id)" \
+	"SELECT tm_hand_on(id, origin_id, size_bytes, alloc_ns, lifetime_ns, stack_id, scope_id, realloc_of_id, weight)" \
 	" FROM main.allocation_packed WHERE id BETWEEN ? AND ? AND "
 		[TM_BLOCKS_ALL] = ROWS "tm_in_set(id)",
 		[TM_BLOCKS_TEMPORARY] = ROWS "free_thread = -1 AND tm_in_set(id)",

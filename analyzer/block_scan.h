@@ -1,6 +1,7 @@
 /* block_scan.h - walks stored allocations in C, for answers that SQL would have to sort for.
  *
- * Flow:     live_groups.c, window_made.c, window_replay.c -> here: sets of rows of allocation_packed, each read once, in the order of their ids
+ * Flow:     live_groups.c, window_made.c, window_replay.c, window_samples.c, sample_errors.c -> here: sets of rows of allocation_packed, each
+ *           read once, in the order of their ids
  * Idea:     checkpoint_live names rows in hundreds of thousands of short ranges. As bits of a set they cost a bit each, come in order, and none twice.
  *           Rows are handed on by an aggregate function of ours, within one step of a statement: fetching each column of each row costs as
  *           much again. Many rows are read by two threads, each with a connection of its own.
@@ -22,6 +23,7 @@ struct tm_block_origin {
 
 struct tm_block_row {
 	int64_t id, size_bytes, alloc_ns, free_ns, stack, scope, realloc_of; /* free_ns INT64_MAX: never freed; realloc_of 0: none */
+	double weight;                                                       /* how many blocks it stands for in a sampled trace, else 1 */
 	const struct tm_block_origin *origin;
 };
 

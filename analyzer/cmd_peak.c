@@ -4,6 +4,7 @@
  * each heap's peak. Within a window, and for samples whose error is wanted, the allocations are scanned instead (scans.h).
  */
 #include "listing.h"
+#include "sample_errors.h"
 #include "scans.h"
 #include "verbs.h"
 
@@ -25,15 +26,17 @@ static const struct tm_usage usage = {
 	.operands_max = 1,
 };
 
-/* The standard error of an estimated peak, from the samples that were live then. */
-#define RELATIVE_ERROR \
-	"*, (SELECT round(sqrt(" TM_SQL_VARIANCE ") / v.live_bytes, 4)\n" \
-	"     FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id\n" \
-	"     WHERE a.process_id = v.process_id AND (h.name = v.heap OR (v.heap IS NULL AND h.is_root))\n" \
-	"     AND a.alloc_ns <= v.ts_ns AND (a.free_ns IS NULL OR a.free_ns > v.ts_ns)) AS relative_error"
+/* The columns of the peaks, with the standard error of estimates. */
+static char *columns_with_error(const struct tm_database *d, const struct tm_options *o, const char *with) {
+	bool is_made = tm_sample_errors_of_levels(d, o, with, with ? "highest" : "peak");
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "*");
+	tm_sql_total_error(sql, TM_TOTAL_LEVEL, "v", "live_bytes", "relative_error", is_made);
+	return sqlite3_str_finish(sql);
+}
 
 static int list_peaks(const struct tm_database *d, const struct tm_options *o) {
-	char *with = NULL;
+	char *with = NULL, *columns = NULL;
 	struct tm_options options = *o;
 	options.stack = false; /* a peak has no stack; its sites have */
 	if (tm_has_window(o)) {
@@ -41,9 +44,10 @@ static int list_peaks(const struct tm_database *d, const struct tm_options *o) {
 		tm_sql_highest(sql, d, o);
 		with = sqlite3_str_finish(sql);
 	}
+	if (d->estimated) columns = columns_with_error(d, o, with);
 	struct tm_listing listing = {
 		.with = with,
-		.columns = d->estimated ? RELATIVE_ERROR : NULL,
+		.columns = columns,
 		.source = with           ? "highest AS v"
 			  : d->estimated ? "peak AS v"
 					 : "peak",
@@ -55,6 +59,7 @@ static int list_peaks(const struct tm_database *d, const struct tm_options *o) {
 		.null_heap = "(all)",
 	};
 	int status = tm_listing_run(d, &options, &listing);
+	sqlite3_free(columns);
 	sqlite3_free(with);
 	return status;
 }

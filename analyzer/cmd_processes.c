@@ -4,7 +4,7 @@
  * processes of an MPI job stand in the order of their ranks. A process whose parent is not in the database is a root.
  */
 #include "listing.h"
-#include "scans.h"
+#include "sample_errors.h"
 #include "talk.h"
 #include "verbs.h"
 
@@ -22,7 +22,7 @@ static const struct tm_usage usage = {
 	.operands_max = 1,
 };
 
-#define PROCESSES_WITH_ERRORS 32 /* each costs a scan of all allocations */
+#define PROCESSES_WITH_ERRORS 32 /* of more, --sql would scan all allocations for each */
 #define PLACE "printf('%%010d.%%010d', coalesce(p.rank, 9999999999), p.id)"
 
 static char *window_condition(const struct tm_database *d, const struct tm_options *o) {
@@ -53,8 +53,9 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str_appendall(columns,
 			      "p.*, tree.level, k.peak_ns, k.peak_bytes, k.live_at_exit_bytes, k.live_at_exit_count, k.allocations");
 	if (d->estimated && d->processes <= PROCESSES_WITH_ERRORS) {
-		tm_sql_total_error(columns, TM_TOTAL_PEAK, "k", "peak_bytes", "peak_relative_error");
-		tm_sql_total_error(columns, TM_TOTAL_EXIT, "k", "live_at_exit_bytes", "exit_relative_error");
+		bool is_made = tm_sample_errors_of_heaps(d, o);
+		tm_sql_total_error(columns, TM_TOTAL_PEAK, "k", "peak_bytes", "peak_relative_error", is_made);
+		tm_sql_total_error(columns, TM_TOTAL_EXIT, "k", "live_at_exit_bytes", "exit_relative_error", is_made);
 	}
 	char *selected = sqlite3_str_finish(columns);
 	struct tm_listing listing = {

@@ -4,6 +4,7 @@
  * last and only where there is something.
  */
 #include "listing.h"
+#include "sample_errors.h"
 #include "scans.h"
 #include "talk.h"
 #include "verbs.h"
@@ -37,12 +38,13 @@ static const struct tm_listing heaps = {
 	.null_heap = "(all)",
 };
 
-static char *columns_with_errors(const struct tm_database *d) {
+static char *columns_with_errors(const struct tm_database *d, const struct tm_options *o) {
+	bool is_made = tm_sample_errors_of_heaps(d, o);
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	sqlite3_str_appendall(sql, "*");
-	tm_sql_total_error(sql, TM_TOTAL_ALLOCATED, "v", "allocated_bytes", "allocated_relative_error");
-	tm_sql_total_error(sql, TM_TOTAL_PEAK, "v", "peak_bytes", "peak_relative_error");
-	tm_sql_total_error(sql, TM_TOTAL_EXIT, "v", "live_at_exit_bytes", "exit_relative_error");
+	tm_sql_total_error(sql, TM_TOTAL_ALLOCATED, "v", "allocated_bytes", "allocated_relative_error", is_made);
+	tm_sql_total_error(sql, TM_TOTAL_PEAK, "v", "peak_bytes", "peak_relative_error", is_made);
+	tm_sql_total_error(sql, TM_TOTAL_EXIT, "v", "live_at_exit_bytes", "exit_relative_error", is_made);
 	return sqlite3_str_finish(sql);
 }
 
@@ -222,7 +224,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_listing listing = heaps;
 	char *columns = NULL;
 	if (d->estimated) {
-		columns = columns_with_errors(d);
+		columns = columns_with_errors(d, o);
 		listing.columns = columns;
 		listing.source = "heap_summary AS v";
 	}

@@ -10,6 +10,7 @@
 
 #include "live_sets.h"
 #include "window_made.h"
+#include "window_samples.h"
 
 #include <stddef.h>
 
@@ -138,11 +139,43 @@ static void put_levels(sqlite3_str *sql, const struct tm_database *d, const stru
 		     "  WINDOW w AS (PARTITION BY process_id, heap_id ORDER BY ts_ns))");
 }
 
+/* Which rows of allocation_packed can have been allocated in the window: rows between the checkpoints around it, and what outlived the last
+ * of them. A database without checkpoints (made by hand) is read whole. */
+static void put_places(sqlite3_str *sql, const struct tm_options *o) {
+	sqlite3_str_appendf(sql,
+			    "reach AS MATERIALIZED (\n  SELECT p.trace_id, min(%s) AS from_ns, max(%s) AS to_ns\n"
+			    "  FROM instant AS i JOIN process AS p ON p.id = i.process_id GROUP BY p.trace_id),\n",
+			    o->from.kind == TM_TIME_UNSET ? "i.start_ns" : "i.from_ns",
+			    o->to.kind == TM_TIME_UNSET ? "i.end_ns" : "i.to_ns");
+	sqlite3_str_appendall(
+		sql,
+		"span AS MATERIALIZED (\n  SELECT r.trace_id, b.id AS first_checkpoint, b.allocation_id + 1 AS first_id, c.id AS last_checkpoint,\n"
+		"         c.allocation_id AS last_id\n"
+		"  FROM reach AS r\n"
+		"  JOIN checkpoint AS b ON b.id = coalesce((SELECT max(k.id) FROM checkpoint AS k WHERE k.trace_id = r.trace_id AND k.ts_ns < r.from_ns),\n"
+		"                                          (SELECT min(k.id) FROM checkpoint AS k WHERE k.trace_id = r.trace_id))\n"
+		"  JOIN checkpoint AS c ON c.id = coalesce((SELECT min(k.id) FROM checkpoint AS k WHERE k.trace_id = r.trace_id AND k.ts_ns > r.to_ns),\n"
+		"                                          (SELECT max(k.id) FROM checkpoint AS k WHERE k.trace_id = r.trace_id))),\n");
+}
+
+/* The expression `level`, replayed now; false: it has to be SQL. */
+static bool replay_samples(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	if (!d->has_checkpoints || o->sql) return false;
+	sqlite3_str *own = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(own, sqlite3_str_value(sql));
+	put_places(own, o);
+	char *with = sqlite3_str_finish(own);
+	bool is_made = tm_window_samples(d, with, o);
+	sqlite3_free(with);
+	if (is_made) sqlite3_str_appendall(sql, "level AS MATERIALIZED (SELECT * FROM temp.window_level)");
+	return is_made;
+}
+
 void tm_sql_window_levels(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
 	tm_sql_instants(sql, o, NULL);
 	sqlite3_str_appendall(sql, ",\n");
 	if (d->has_checkpoints && !d->estimated) tm_sql_window_peaks(sql, d, o);
-	else put_levels(sql, d, o);
+	else if (!d->estimated || !replay_samples(sql, d, o)) put_levels(sql, d, o);
 }
 
 /* Where a window opens nothing was live, unless a level says otherwise: of all that the view peak has a row of. */
@@ -186,38 +219,6 @@ bool tm_sql_live_at_peak(sqlite3_str *sql, const struct tm_database *d, const st
 		"  FROM heap AS h JOIN process AS p ON p.id = h.process_id JOIN %s AS k ON k.process_id = p.id AND k.heap = h.name),\n",
 		tm_has_window(o) ? "highest" : "peak");
 	return tm_sql_live(sql, d, "top", &whole);
-}
-
-#define LIVE_AT(ns) "a.alloc_ns <= " ns " AND (a.free_ns IS NULL OR a.free_ns > " ns ")"
-
-void tm_sql_total_error(sqlite3_str *sql, enum tm_total total, const char *row, const char *bytes, const char *name) {
-	static const char *const conditions[] = { "true", LIVE_AT("%s.peak_ns"), LIVE_AT("p.exit_ns") };
-	sqlite3_str_appendf(sql,
-			    ",\n  round((SELECT sqrt(" TM_SQL_VARIANCE ")\n"
-			    "    FROM allocation AS a JOIN heap AS h ON h.id = a.heap_id JOIN process AS p ON p.id = a.process_id\n"
-			    "    WHERE a.process_id = %s.process_id AND (h.name = %s.heap OR (%s.heap IS NULL AND h.is_root)) AND ",
-			    row, row, row);
-	sqlite3_str_appendf(sql, conditions[total], row, row);
-	sqlite3_str_appendf(sql, ") / %s.%s, 4) AS %s", row, bytes, name);
-}
-
-/* Which rows of allocation_packed can have been allocated in the window: rows between the checkpoints around it, and what outlived the last
- * of them. A database without checkpoints (made by hand) is read whole. */
-static void put_places(sqlite3_str *sql, const struct tm_options *o) {
-	sqlite3_str_appendf(sql,
-			    "reach AS MATERIALIZED (\n  SELECT p.trace_id, min(%s) AS from_ns, max(%s) AS to_ns\n"
-			    "  FROM instant AS i JOIN process AS p ON p.id = i.process_id GROUP BY p.trace_id),\n",
-			    o->from.kind == TM_TIME_UNSET ? "i.start_ns" : "i.from_ns",
-			    o->to.kind == TM_TIME_UNSET ? "i.end_ns" : "i.to_ns");
-	sqlite3_str_appendall(
-		sql,
-		"span AS MATERIALIZED (\n  SELECT r.trace_id, b.id AS first_checkpoint, b.allocation_id + 1 AS first_id, c.id AS last_checkpoint,\n"
-		"         c.allocation_id AS last_id\n"
-		"  FROM reach AS r\n"
-		"  JOIN checkpoint AS b ON b.id = coalesce((SELECT max(k.id) FROM checkpoint AS k WHERE k.trace_id = r.trace_id AND k.ts_ns < r.from_ns),\n"
-		"                                          (SELECT min(k.id) FROM checkpoint AS k WHERE k.trace_id = r.trace_id))\n"
-		"  JOIN checkpoint AS c ON c.id = coalesce((SELECT min(k.id) FROM checkpoint AS k WHERE k.trace_id = r.trace_id AND k.ts_ns > r.to_ns),\n"
-		"                                          (SELECT max(k.id) FROM checkpoint AS k WHERE k.trace_id = r.trace_id))),\n");
 }
 
 #define TEMPORARY_ROWS "SELECT a.origin_id, a.stack_id, a.size_bytes, a.alloc_ns, coalesce(a.weight, 1.0) AS weight\n"

@@ -71,10 +71,6 @@ void tm_sql_allocated(sqlite3_str *sql, const struct tm_database *d, const struc
 	"live AS (\n  SELECT b.process_id, b.heap, b.stack_id, b.live_bytes, b.live_count, f.function, f.file, f.line, m.path AS module,\n" \
 	"         f.module_offset, b.estimated" more "\n  FROM unnamed AS b\n" TM_SQL_SITE_JOIN("b") ")"
 
-/* Appends ", ... AS name": the standard error of one of the totals of `row`, a row of heap_summary, as a share of its column `bytes`. */
-enum tm_total { TM_TOTAL_ALLOCATED, TM_TOTAL_PEAK, TM_TOTAL_EXIT };
-void tm_sql_total_error(sqlite3_str *sql, enum tm_total total, const char *row, const char *bytes, const char *name);
-
 /* The sum of bytes of the view allocation under the alias a: an estimate where the trace was sampled. */
 const char *tm_sql_sum_bytes(const struct tm_database *d);
 /* The variance of such a sum of bytes: each sampled block adds size^2 * (1 - p) / p^2, with p = 1 / weight. */

@@ -281,8 +281,7 @@ static bool make_table(struct replay *r) {
 	return done;
 }
 
-/* `peak` lists the same window twice: its levels, then what made them. */
-static bool is_there(sqlite3 *db, const char *with) {
+bool tm_window_is_told(sqlite3 *db, const char *with) {
 	sqlite3_stmt *row = NULL;
 	bool there = false;
 	if (sqlite3_prepare_v2(db, "SELECT 1 FROM temp.window_told WHERE text = ?", -1, &row, NULL) == SQLITE_OK) {
@@ -293,7 +292,7 @@ static bool is_there(sqlite3 *db, const char *with) {
 	return there;
 }
 
-static void remember(sqlite3 *db, const char *with) {
+void tm_window_tell(sqlite3 *db, const char *with) {
 	char *sql = sqlite3_mprintf("DROP TABLE IF EXISTS temp.window_told; CREATE TEMP TABLE window_told AS SELECT %Q AS text", with);
 	if (sql) sqlite3_exec(db, sql, NULL, NULL, NULL);
 	sqlite3_free(sql);
@@ -301,7 +300,7 @@ static void remember(sqlite3 *db, const char *with) {
 
 bool tm_window_replay(const struct tm_database *d, const char *with) {
 	struct replay r = { .db = d->handle };
-	if (with && is_there(d->handle, with)) return true;
+	if (with && tm_window_is_told(d->handle, with)) return true;
 	bool done = tm_block_scan_open(&r.scan, r.db, TM_BLOCKS_ALL) && read_stretches(&r, with) && read_levels(&r) && read_blocks(&r);
 	if (done) {
 		replay_changes(&r);
@@ -317,6 +316,6 @@ bool tm_window_replay(const struct tm_database *d, const char *with) {
 	tm_array_release(&r.listed);
 	tm_id_map_release(&r.place_ids);
 	tm_id_map_release(&r.listed_ids);
-	if (done && with) remember(d->handle, with);
+	if (done && with) tm_window_tell(d->handle, with);
 	return done;
 }

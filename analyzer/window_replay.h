@@ -15,4 +15,8 @@
  * false: it could not. */
 bool tm_window_replay(const struct tm_database *d, const char *with);
 
+/* `peak` lists the same window twice: its levels, then what made them. Is temp.window_level that of these expressions? It is now. */
+bool tm_window_is_told(sqlite3 *db, const char *with);
+void tm_window_tell(sqlite3 *db, const char *with);
+
 #endif

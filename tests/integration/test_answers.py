@@ -3,7 +3,9 @@
 Method: a trace long enough to have checkpoints is imported twice, and the checkpoints of one copy are deleted, so that the commands fall back to reading
 every allocation. Both must say the same, at random instants (the seed is printed) and at the edges. Totals are also held against SQL over `allocation`.
 """
+import collections
 import json
+import math
 import os
 import random
 import resource
@@ -12,6 +14,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+from fractions import Fraction
 
 from tidemark_test import main, test
 from trace_writer import Trace, free, malloc, mark, mmap, munmap, realloc, scope, step, text
@@ -159,9 +162,9 @@ def a_timeline_begins_with_what_was_live(t):
     t.equal(max(row["live_bytes"] for row in rows), 1000, "the highest of all before 209,950 us")
 
 
-def mixed_trace(t, seed, batch=4096, batches=70):
+def mixed_trace(t, seed, batch=4096, batches=70, **how):
     """Blocks, reallocations and mappings that are given back in parts, on two threads: 287,000 events and more."""
-    dice, trace, ns = random.Random(seed), Trace(), 1000
+    dice, trace, ns = random.Random(seed), Trace(**how), 1000
     trace.process(1, pid=7)
     for thread in (1, 2):
         trace.thread(thread, process=1)
@@ -224,6 +227,68 @@ def mappings_in_parts_and_reallocations(t):
     compare(t, one, other, "peak", "--from", f"{a}ns", "--to", f"{a + 5000}ns")
     compare(t, one, other, "peak", "--sites", "--from", f"{a}ns", "--to", f"{b}ns")
     compare(t, one, other, "timeline", "--from", f"{a}ns", "--to", f"{b}ns")
+
+
+def replayed(blocks, parted, heaps, first, last):
+    """The levels (time, bytes, count) of these heaps in a window, by fractions, which lose nothing."""
+    changes = collections.defaultdict(lambda: [Fraction(0), Fraction(0)])
+    for of, heap, size, weight, begun, ended, part_of in blocks:
+        if heap not in heaps or (ended is not None and ended <= first):
+            continue
+        is_part = part_of is not None and parted.get(part_of) is not None and parted[part_of] > begun
+        for at, sized, counted in ((begun, 1, not is_part), (ended, -1, -1), (parted[part_of] if is_part else None, 0, 1)):
+            if at is not None and max(at, first) <= last:
+                level = changes[max(at, first)]
+                level[0] += sized * size * Fraction(weight)
+                level[1] += counted * Fraction(weight)
+    level, levels = [Fraction(0), Fraction(0)], {}
+    for at in sorted(changes):
+        level = [level[0] + changes[at][0], level[1] + changes[at][1]]
+        levels[at] = level
+    return levels
+
+
+@test
+def windows_of_samples(t):
+    """Their levels are fractions. What is replayed is what SQL says, to the byte, and what a replay by fractions says; the same of their errors."""
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    dice = random.Random(seed)
+    path, end = mixed_trace(t, seed, batches=12, sample_bytes=64)
+    one, other = two_databases(t, path)
+    base = sqlite3.connect(one)
+    blocks = base.execute("select process_id, heap_id, size_bytes, weight, alloc_ns, free_ns, realloc_of_id from allocation").fetchall()
+    parted = dict(base.execute("select id, free_ns from allocation"))
+    heaps = {name: {number} for number, name in base.execute("select id, name from heap where is_root")}
+    heaps[None] = set().union(*heaps.values())
+    t.check(len(heaps) == 3 and any(b[3] > 1 for b in blocks) and any(b[6] and parted[b[6]] for b in blocks), "samples and mappings in parts")
+
+    def error(heap, is_counted):
+        chosen = [b for b in blocks if b[1] in heaps[heap] and is_counted(b[4], b[5])]
+        return math.sqrt(sum(b[2] ** 2 * b[3] * (b[3] - 1) for b in chosen))
+
+    def is_live(at):
+        return lambda begun, ended: begun <= at and (ended is None or ended > at)
+    a, b = sorted(dice.randrange(end) for _ in range(2))
+    for first, last in ((a, b), (a, a + 5000), (0, end)):
+        window = ("--from", f"{first}ns", "--to", f"{last}ns")
+        rows = compare(t, one, other, "peak", *window)
+        t.equal({row["heap"] for row in rows}, set(heaps), "heaps")
+        for row in rows:
+            levels = replayed(blocks, parted, heaps[row["heap"]], first, last)
+            t.equal(row["live_bytes"], round(max(level[0] for level in levels.values())), f"{window}: highest of {row['heap']}")
+            t.check(abs(levels[row["ts_ns"]][0] - row["live_bytes"]) <= 0.51 and abs(levels[row["ts_ns"]][1] - row["live_count"]) <= 0.51, f"{window}: {row}")
+            t.check(abs(error(row["heap"], is_live(row["ts_ns"])) / row["live_bytes"] - row["relative_error"]) < 1e-4, f"{window}: error of {row}")
+        sql = t.run([os.path.join(t.build, "bin/tidemark"), "peak", one, *window, "--sql"], status=0).text.partition("\n\n--")[0]
+        t.equal(ask(t, one, "query", sql), rows, "what --sql prints")
+        for verb in (("peak", "--sites"), ("timeline",), ("timeline", "--heap=mmap")):
+            compare(t, one, other, *verb, *window)
+    for row in ask(t, one, "summary"):
+        for of, is_counted, size in (("allocated", lambda *_: True, "allocated_bytes"), ("peak", is_live(row["peak_ns"]), "peak_bytes"),
+                                     ("exit", is_live(end + 10), "live_at_exit_bytes")):
+            t.check(abs(error(row["heap"], is_counted) / row[size] - row[f"{of}_relative_error"]) < 1e-4, f"error of {of}: {row}")
+    t.equal([row["peak_relative_error"] for row in ask(t, one, "processes")], [row["peak_relative_error"] for row in ask(t, one, "summary") if not row["heap"]],
+            "the error of the process")
 
 
 @test

@@ -21,6 +21,7 @@ FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as F
 FRAMED = ("-fno-omit-frame-pointer",)
 DEVICE_BLOCK, LOADED, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK, LISTED_ROW = 95000, 150000, 150, 4000, 7500, 60000
 CHANGED_STACK, ENDED_STACK, RANGED_BLOCK = 95000, 23000, 700
+SAMPLED_BLOCK = {"peak": 7000, "timeline": 9000, "summary": 3000, "processes": 3000}
 PPROF_SAMPLE, PPROF_WINDOW_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK, CHOSEN_STACK = 24000, 168000, 44000, 6500, 30000, 3700
 EXPORTED_STACK = {"speedscope": 29000, "csv": 28000, "heaptrack": 25000}
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
@@ -574,6 +575,22 @@ def windows_without_kept_stacks(t):
         cost = of_command(t, verb, db, "--from=10ms", "--to=12ms", "--format=csv") / blocks
         print(f"{verb}: {cost:.1f} instructions a block, at most {LISTED_BLOCK}")
         t.check(500 < cost <= LISTED_BLOCK, f"{verb} of a window takes {cost:.1f} instructions a block; at most {LISTED_BLOCK} are allowed")
+
+
+@test
+def samples(t):
+    """The levels of a window are replayed without SQL's sorter, and one walk over the blocks adds up the errors of all totals."""
+    db = big_database(t, 600000, 100000, 3000, 3)
+    base = sqlite3.connect(db)
+    base.executescript("UPDATE allocation_packed SET weight = 1.5; UPDATE heap SET estimated = 1; UPDATE process SET estimated = 1; UPDATE trace SET sample_bytes = 64")
+    base.commit()
+    blocks = base.execute("SELECT max(id) FROM allocation_packed").fetchone()[0]
+    base.close()
+    for verb, limit in SAMPLED_BLOCK.items():
+        window = ("--from=2ms", "--to=15ms") if verb in ("peak", "timeline") else ()
+        cost = of_command(t, verb, db, *window, "--format=csv") / blocks
+        print(f"{verb}: {cost:.1f} instructions a block, at most {limit}")
+        t.check(50 < cost <= limit, f"{verb} of samples takes {cost:.1f} instructions a block; at most {limit} are allowed")
 
 
 @test
