@@ -112,7 +112,7 @@ static void put_recording(struct doctor *d, const struct tm_database *db) {
 	put(d, "unwinder", "names", "%lld of %lld frames have a function, %lld a line",
 	    (long long)number(db, "SELECT count(function) FROM frame"), (long long)number(db, "SELECT count(*) FROM frame"),
 	    (long long)number(db, "SELECT count(line) FROM frame"));
-	put_number(d, db, "recording", "lost_events", "SELECT coalesce(sum(count), 0) FROM loss");
+	put_number(d, db, "recording", "lost", "SELECT coalesce(sum(count), 0) FROM loss");
 	char *notes = tm_database_words(db, "SELECT kind || ': ' || text FROM note ORDER BY ts_ns");
 	if (notes && *notes) put(d, "recording", "notes", "%s", notes);
 	sqlite3_free(notes);

@@ -76,7 +76,7 @@ static const char database_facts[] = "WITH fact(place, id, n, topic, name, value
 	COUNTS(X)
 #undef X
 		"  UNION ALL SELECT 4, 0, 0, 'lost', kind, \n"
-		"      printf('%d events, %s bytes: %s', sum(count), coalesce(sum(bytes), 'unknown'), reason)\n"
+		"      printf('count %d, bytes %s: %s', sum(count), coalesce(sum(bytes), 'unknown'), reason)\n"
 		"    FROM loss GROUP BY kind, reason\n"
 		"  UNION ALL SELECT 5, 0, ts_ns, 'alert', rule, value || ' bytes' FROM alert\n"
 		"  UNION ALL SELECT 6, 0, ts_ns, 'note', kind, text FROM note)\n"

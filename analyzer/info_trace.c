@@ -53,7 +53,7 @@ static void add_number(struct facts *f, const char *topic, const char *name, uin
 
 static void add_loss(struct facts *f, struct tm_cursor *body) {
 	struct tm_loss loss = tm_get_loss(body);
-	char *text = sqlite3_mprintf("%llu events, %llu bytes: %.*s", loss.count, loss.bytes, (int)loss.reason.size, loss.reason.data);
+	char *text = sqlite3_mprintf("count %llu, bytes %llu: %.*s", loss.count, loss.bytes, (int)loss.reason.size, loss.reason.data);
 	if (!body->bad && text) add_text(f, "lost", loss.kind, tm_text_of(text));
 	sqlite3_free(text);
 }

@@ -338,7 +338,7 @@ static int take_loss(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	struct table *t = context;
 	if (!t->rows++)
 		tm_html(t->out, "<div class=\"wide\"><table id=\"loss-table\" class=\"sortable\"><thead><tr><th "
-				"scope=\"col\">lost</th><th scope=\"col\">events</th>"
+				"scope=\"col\">lost</th><th scope=\"col\">count</th>"
 				"<th scope=\"col\">bytes</th><th scope=\"col\">why</th></tr></thead><tbody>\n");
 	tm_html(t->out, "<tr>");
 	tm_html_text_cell(t->out, s, 0, "?");
@@ -382,7 +382,7 @@ int tm_report_lost(struct tm_report *r, struct tm_bytes *out) {
 		sqlite3_mprintf("SELECT kind, sum(count), sum(bytes), reason FROM loss GROUP BY kind, reason ORDER BY 2 DESC LIMIT %d",
 				ROWS_MAX),
 		take_loss, &losses);
-	tm_html(out, losses.rows ? "</tbody></table></div>" : "<p>No event was lost.</p>");
+	tm_html(out, losses.rows ? "</tbody></table></div>" : "<p>Nothing was lost.</p>");
 	if (!status)
 		status = tm_report_rows(r,
 					sqlite3_mprintf("SELECT end_ns - %lld, 'the trace is cut: ', cut_reason FROM trace WHERE cut_reason"

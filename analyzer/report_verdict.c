@@ -386,17 +386,22 @@ static void tell_ooms(struct tm_report *r, struct tm_bytes *out) {
 				  : " requests for memory were refused. <a href=\"#oom-table\">Which</a></p>");
 }
 
+/* Kinds of losses of which none is an allocation or a free. */
+#define NO_EVENTS "'records', 'gpu-records', 'unmatched-scope-end', 'overlapping-scope'"
+
 static void tell_losses(struct tm_report *r, struct tm_bytes *out) {
 	if (is_complete(r)) {
 		tm_html(out, "<p id=\"verdict-lost\"><strong>Complete.</strong> Nothing was lost: every call that could be seen is in "
 			     "these figures.</p>");
 	} else {
-		int64_t lost = tm_database_integer(r->d, "SELECT sum(count) FROM loss", 0);
+		int64_t lost = tm_database_integer(r->d, "SELECT sum(count) FROM loss WHERE kind NOT IN (" NO_EVENTS ")", 0);
+		int64_t others = tm_database_integer(r->d, "SELECT sum(count) FROM loss WHERE kind IN (" NO_EVENTS ")", 0);
 		int64_t cut = tm_database_integer(r->d, "SELECT count(*) FROM trace WHERE cut_reason IS NOT NULL", 0);
 		tm_html(out, "<p id=\"verdict-lost\" class=\"warn\"><strong>Incomplete.</strong> ");
-		tm_html_count(out, lost, false);
-		tm_html(out, lost == 1 ? " event is" : " events are");
+		if (lost > 0) tm_html_count(out, lost, false);
+		tm_html(out, lost == 1 ? " event is" : lost > 0 ? " events are" : "No allocation or free is known to be");
 		tm_html(out, " missing from these figures");
+		if (others) tm_html(out, lost > 0 ? ", and scopes, marks or the like are" : ", but scopes, marks or the like are");
 		tm_html(out, cut ? ", and a trace ends before its recording did" : "");
 		tm_html(out, ". <a href=\"#lost\">What and why</a></p>");
 	}

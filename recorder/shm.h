@@ -170,6 +170,7 @@ struct tm_ring {
 	_Atomic uint64_t nested_lost;       /* events of signal handlers that interrupted us and did not fit the side buffer */
 	_Atomic uint32_t walking;           /* 1: the thread reads the Python interpreter's memory (guest/python.h) */
 	_Atomic uint32_t modules_ended;     /* and so often they had been: as modules_begun when none are under way */
+	_Atomic uint64_t lost_records;      /* of this claim, that are no event: scopes, marks, ends, ... */
 
 	_Alignas(64) _Atomic uint64_t tail; /* bytes ever read; the collector's */
 	_Atomic uint32_t waiting;           /* futex: 1 while the producer waits for room; the collector sets 0 and wakes */

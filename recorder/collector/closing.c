@@ -166,10 +166,12 @@ static void print_events(const struct tm_collector *c) {
 
 static void print_lost(const struct tm_collector *c) {
 	char count[TM_UNIT_TEXT_MAX];
-	if (c->lost_events)
-		fprintf(stderr, "tidemark-record: lost         %s %s\n", tm_format_count(c->lost_events, count),
-			plural(c->lost_events, "event", "events"));
-	else fprintf(stderr, "tidemark-record: lost         nothing\n");
+	if (c->lost_events || !c->lost_records)
+		fprintf(stderr, "tidemark-record: lost         %s%s\n", c->lost_events ? tm_format_count(c->lost_events, count) : "nothing",
+			!c->lost_events ? "" : plural(c->lost_events, " event", " events"));
+	if (c->lost_records)
+		fprintf(stderr, "tidemark-record: lost         %s %s of scopes, marks, ends and the like\n",
+			tm_format_count(c->lost_records, count), plural(c->lost_records, "record", "records"));
 	uint64_t dropped = c->flight ? tm_flight_dropped_events(c->flight) : 0;
 	if (dropped)
 		fprintf(stderr, "tidemark-record: dropped      %s %s, the oldest, for --max-size\n", tm_format_count(dropped, count),

@@ -80,7 +80,7 @@ struct tm_collector {
 	uint64_t *block; /* a copy of what is being read from a ring */
 	size_t block_words;
 	uint64_t watermark_ticks; /* every event before it is in a group already */
-	uint64_t events, lost_events, lost_bytes, marks;
+	uint64_t events, lost_events, lost_bytes, lost_records, marks;
 	uint32_t unrecorded; /* programs of which a note says that they could not be */
 	uint64_t refusals;
 	uint32_t *gpu_functions; /* string ids by the driver's number (gpu_records.c) */

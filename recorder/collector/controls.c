@@ -161,7 +161,7 @@ static void take_lost(const struct control *t) {
 	memcpy(kind, t->text, kind_bytes);
 	memcpy(reason, t->text + kind_bytes + 1, reason_bytes);
 	kind[kind_bytes] = reason[reason_bytes] = 0;
-	tm_drain_add_loss(t->c, t->r, kind, t->numbers[0], 0, reason);
+	tm_drain_add_lost_records(t->c, t->r, kind, t->numbers[0], reason);
 }
 
 static void take_python_run(const struct control *t) {

@@ -42,8 +42,8 @@
 
 /* --- losses --- */
 
-void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes,
-		       const char *reason) {
+static void add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes,
+		     const char *reason) {
 	if (r && r->process) tm_process_need_row(c, r->process);
 	struct tm_meta *m = tm_group_add(c->group, TM_RECORD_LOSS);
 	m->loss = (struct tm_loss){
@@ -55,8 +55,18 @@ void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, con
 		.bytes = bytes,
 		.reason = tm_group_text(c->group, reason, strlen(reason)),
 	};
+}
+
+void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes,
+		       const char *reason) {
+	add_loss(c, r, kind, count, bytes, reason);
 	c->lost_events += count;
 	c->lost_bytes += bytes;
+}
+
+void tm_drain_add_lost_records(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, const char *reason) {
+	add_loss(c, r, kind, count, 0, reason);
+	c->lost_records += count;
 }
 
 /* The ring's counters only grow while it is claimed; what shrinks was scribbled over and is not believed. */
@@ -64,7 +74,8 @@ static void take_losses(struct tm_collector *c, struct tm_ring_view *r, struct t
 	uint64_t events = atomic_load_explicit(&ring->lost_events, memory_order_relaxed);
 	uint64_t bytes = atomic_load_explicit(&ring->lost_bytes, memory_order_relaxed);
 	uint64_t nested = atomic_load_explicit(&ring->nested_lost, memory_order_relaxed);
-	if (events == r->lost_events && nested == r->nested_lost && !r->impossible_events) return;
+	uint64_t records = atomic_load_explicit(&ring->lost_records, memory_order_relaxed);
+	if (events == r->lost_events && nested == r->nested_lost && records == r->lost_records && !r->impossible_events) return;
 	uint64_t now = tm_monotonic_ns();
 	if (!closing && now - r->loss_written_ns < LOSS_INTERVAL_NS) return;
 	r->loss_written_ns = now;
@@ -74,6 +85,11 @@ static void take_losses(struct tm_collector *c, struct tm_ring_view *r, struct t
 	if (nested > r->nested_lost)
 		tm_drain_add_loss(c, r, "nested", nested - r->nested_lost, 0,
 				  "a signal handler made more calls inside one call than are kept");
+	if (records > r->lost_records)
+		tm_drain_add_lost_records(
+			c, r, "records", records - r->lost_records,
+			"no allocation or free, but scopes, marks, ends of threads and the like: the thread's buffer was full, or a "
+			"signal handler made them inside of a call that is recorded");
 	if (r->impossible_events)
 		tm_drain_add_loss(c, r, "impossible", r->impossible_events, 0,
 				  "an address or a size that no block can have, from an allocator or a call of tidemark.h");
@@ -81,6 +97,7 @@ static void take_losses(struct tm_collector *c, struct tm_ring_view *r, struct t
 	r->lost_events = events;
 	r->lost_bytes = bytes;
 	r->nested_lost = nested;
+	r->lost_records = records;
 }
 
 static void take_unringed(struct tm_collector *c, bool closing) {

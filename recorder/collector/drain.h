@@ -49,7 +49,7 @@ struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	uint64_t safe_ticks;
 	uint64_t last_ticks; /* no event that comes was begun earlier */
 	uint64_t end_ticks;  /* of the last event */
-	uint64_t lost_events, lost_bytes, nested_lost; /* as last seen */
+	uint64_t lost_events, lost_bytes, nested_lost, lost_records; /* as last seen */
 	uint64_t impossible_events;                    /* with an address or a size that no block has; not written yet */
 	uint64_t loss_written_ns, quiet_since_ns, claimed_ns, freed_ns;
 	uint64_t used_bytes;   /* since its pages were last given back */
@@ -80,7 +80,8 @@ void tm_drain_housekeeping(struct tm_collector *c);
 
 /* No event of the ring that is not read was stamped before. */
 uint64_t tm_drain_safe_until(const struct tm_ring_view *r, uint64_t now_ticks);
-/* Counts what is missing from the trace. */
+/* Counts what is missing from the trace: events, or records of something else. */
+void tm_drain_add_lost_records(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, const char *reason);
 void tm_drain_add_loss(struct tm_collector *c, const struct tm_ring_view *r, const char *kind, uint64_t count, uint64_t bytes,
 		       const char *reason);
 

@@ -17,7 +17,7 @@ static __thread uint64_t last_key __attribute__((tls_model("initial-exec")));
 /* A signal handler that came while its thread was inside of a hook: its scopes cannot be written now, and are counted as lost. */
 TM_COLD static void lost_in_handler(void) {
 	struct tm_thread *t = tm_tls.thread;
-	if (t && tm_tls.inside && !tm_tls.ours && atomic_load(tm_guest.epoch) == t->epoch) atomic_fetch_add(&t->ring->nested_lost, 1);
+	if (t && tm_tls.inside && !tm_tls.ours && atomic_load(tm_guest.epoch) == t->epoch) atomic_fetch_add(&t->ring->lost_records, 1);
 }
 
 static inline __attribute__((always_inline)) struct tm_thread *enter(void) {

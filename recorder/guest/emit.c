@@ -131,12 +131,17 @@ static uint64_t least(uint64_t a, uint64_t b, uint64_t c) {
 	return c < d ? c : d;
 }
 
+static void count_lost(struct tm_ring *ring, uint64_t lost_bytes) {
+	bool is_event = lost_bytes != TM_NO_EVENT;
+	atomic_fetch_add_explicit(is_event ? &ring->lost_events : &ring->lost_records, 1, memory_order_relaxed);
+	if (is_event) atomic_fetch_add_explicit(&ring->lost_bytes, lost_bytes, memory_order_relaxed);
+}
+
 TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes) {
 	uint64_t bytes = ((uint64_t)words + TM_SPARE_WORDS) * 8, to_end = end_of_ring(t) - t->pos;
 	uint64_t padding = to_end < bytes ? to_end : 0, all = padding + bytes;
 	if (t->pos + all > t->seen && !find_room(t, all)) {
-		atomic_fetch_add_explicit(&t->ring->lost_events, 1, memory_order_relaxed);
-		atomic_fetch_add_explicit(&t->ring->lost_bytes, lost_bytes, memory_order_relaxed);
+		count_lost(t->ring, lost_bytes);
 		t->after_loss = true;
 		tm_python_forget(t);
 		tm_clear_busy(t);
@@ -308,7 +313,7 @@ void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n
 	unsigned text_words = (unsigned)((n + 7) / 8);
 	tm_set_busy(t);
 	uint64_t *r;
-	if (!tm_reserve(t, text_words + 2, 0, &r)) return;
+	if (!tm_reserve(t, text_words + 2, TM_NO_EVENT, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(op, TM_RING_NO_STACK, text_words + 2, 0, (unsigned)n);
 	r[1] = ticks;
@@ -321,7 +326,7 @@ static bool emit_control_piece(struct tm_thread *t, enum tm_control_op op, unsig
 			       const char *text, size_t n) {
 	unsigned text_words = (unsigned)((n + 7) / 8), all = 2 + word_count + text_words;
 	uint64_t *r;
-	if (!tm_reserve(t, all, 0, &r)) return false;
+	if (!tm_reserve(t, all, TM_NO_EVENT, &r)) return false;
 	r[0] = tm_ring_word(op, flags, all, x, (unsigned)n);
 	r[1] = tm_in_order(t, tm_now());
 	for (unsigned i = 0; i < word_count; i++) r[2 + i] = words[i];

@@ -23,7 +23,7 @@ static tm_taken take_past_driver(struct tm_thread *t, const void *frame, unsigne
 
 void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64_t address, uint64_t size, const void *frame) {
 	uint64_t *r;
-	if (!address || t->stopped || !tm_heap_tell(t, heap)) return;
+	if (!address || t->stopped || !tm_heap_tell_for(t, heap, 1, size)) return;
 	unsigned drivers;
 	tm_taken s = take_past_driver(t, frame, &drivers);
 	unsigned fresh = tm_taken_fresh(s), words = TM_RING_ALLOC_WORDS + 1 + fresh;
@@ -47,7 +47,7 @@ void tm_emit_refusal(struct tm_thread *t, const struct tm_refusal *refusal, cons
 	tm_taken s = take_past_driver(t, frame, &drivers);
 	unsigned fresh = tm_taken_fresh(s), words = TM_RING_OOM_WORDS + fresh;
 	tm_set_busy(t);
-	if (tm_reserve(t, words, 0, &r)) {
+	if (tm_reserve(t, words, TM_NO_EVENT, &r)) {
 		uint64_t ticks = tm_in_order(t, tm_now());
 		r[0] = tm_taken_word(s, TM_OP_OOM, 0, TM_RING_OOM_WORDS, refusal->function);
 		r[1] = ticks;
@@ -69,7 +69,7 @@ void tm_emit_own_refusal(struct tm_thread *t, enum tm_op op, size_t size, const 
 static void emit_pair(struct tm_thread *t, enum tm_op op, unsigned y, uint64_t a, uint64_t b) {
 	uint64_t *r;
 	tm_set_busy(t);
-	if (!tm_reserve(t, 4, 0, &r)) return;
+	if (!tm_reserve(t, 4, TM_NO_EVENT, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(op, TM_RING_NO_STACK, 4, 0, y);
 	r[1] = ticks;

@@ -19,7 +19,7 @@ TM_HOT void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap
 	uint64_t *r;
 	bool same = op == TM_OP_TORCH_ALLOC && addr == t->aligned && t->pos == t->aligned_pos;
 
-	if (!addr || t->stopped || !tm_heap_tell(t, heap)) return;
+	if (!addr || t->stopped || !tm_heap_tell_for(t, heap, 1, size)) return;
 	tm_python_poll(t);
 	s = TM_LIKELY(same && !t->after_loss) ? the_last_stack(t) : tm_take(t, frame);
 	fresh = tm_taken_fresh(s);
@@ -39,7 +39,7 @@ TM_HOT void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap
 TM_HOT void tm_emit_heap_free(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr) {
 	uint64_t *r;
 
-	if (!addr || !tm_heap_tell(t, heap)) return;
+	if (!addr || !tm_heap_tell_for(t, heap, 1, 0)) return;
 	tm_set_busy(t);
 	if (!tm_reserve(t, TM_RING_FREE_WORDS + 1, 0, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
@@ -56,7 +56,7 @@ void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, con
 	unsigned fresh, words;
 	uint64_t *r;
 
-	if (!addr || !old || !tm_heap_tell(t, heap)) {
+	if (!addr || !old || !tm_heap_tell_for(t, heap, t->stopped ? 1 : 2, t->stopped ? 0 : size)) {
 		tm_cancel(t);
 		return;
 	}

@@ -26,6 +26,14 @@ uint32_t tm_heap_of_handle(const char *heap);
 bool tm_heap_is_handle(const void *heap); /* it is what tm_heap_name() gave */
 /* True: the ring of this thread holds a HEAP record of it. false: no such explicit heap, or no room in the ring. Between enter and leave. */
 bool tm_heap_tell(struct tm_thread *t, uint32_t number);
+/* The same for events of the heap: where there is no room for the HEAP record they are lost with it. */
+static inline bool tm_heap_tell_for(struct tm_thread *t, uint32_t number, uint64_t events, uint64_t bytes) {
+	if (TM_LIKELY(tm_heap_tell(t, number))) return true;
+	if (number < TM_HEAP_NUMBER_OWN || !tm_heap_name(number)) return false;
+	atomic_fetch_add_explicit(&t->ring->lost_events, events, memory_order_relaxed);
+	atomic_fetch_add_explicit(&t->ring->lost_bytes, bytes, memory_order_relaxed);
+	return false;
+}
 
 /* A note about a limit that the program met, once a process. Not between enter and leave. */
 void tm_note_limit(_Atomic uint32_t *noted, const char *kind, const char *text);

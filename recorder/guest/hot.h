@@ -80,6 +80,9 @@ static inline void tm_clear_busy(struct tm_thread *t) {
 
 /* --- room in the ring --- */
 
+/* In place of the bytes that an event allocated: the record is of no allocation and no free, and is counted apart where it is lost. */
+#define TM_NO_EVENT UINT64_MAX
+
 /* The slow side of tm_reserve(): pads where the record would wrap, looks how far the collector has come, waits. NULL: the event is lost and counted.
  * There is room before the stamp is taken, where the event has none yet: who waits is not busy then, and holds nobody's watermark back. */
 uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes);

@@ -44,7 +44,7 @@ static inline __attribute__((always_inline)) void tm_record_scope(struct tm_thre
 	uint64_t *r;
 
 	tm_set_busy(t);
-	if (!tm_reserve(t, words, 0, &r)) return;
+	if (!tm_reserve(t, words, TM_NO_EVENT, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
 	r[0] = tm_ring_word(op, TM_RING_NO_STACK, words, category, (unsigned)n);
 	r[1] = ticks;

@@ -61,7 +61,7 @@ static inline __attribute__((always_inline)) void record_open(struct tm_thread *
 	size_t n;
 
 	tm_set_busy(t);
-	if (!tm_reserve(t, TM_LATE_NAME_WORDS, 0, &r)) return;
+	if (!tm_reserve(t, TM_LATE_NAME_WORDS, TM_NO_EVENT, &r)) return;
 	r[1] = tm_in_order(t, tm_now());
 	if (category == TM_SCOPE_TORCH_OP || category == TM_SCOPE_TORCH_BACKWARD) link = link_of(function, category == TM_SCOPE_TORCH_BACKWARD);
 	name = torch.name(function);

@@ -105,6 +105,20 @@ def what_is_lost_is_counted(t):
 
 
 @test
+def what_is_lost_and_no_event_is_told_apart(t):
+    """Scopes, marks and ends that a full buffer leaves out are counted, but not as events: those are allocations and frees, kept or lost."""
+    for options, loses in ([], False), (["--on-full=drop", "--ring=64KiB"], True):
+        recording = t.record([t.program("crowded.c")], *options)
+        said = [int(n.replace(",", "")) for n in re.findall(r"(?:events|lost) +([0-9,]+)", recording.err.decode())]
+        db = t.imported(recording)
+        lost = dict(db.rows("select kind, sum(count) from loss where kind in ('ring-full', 'records') group by kind"))
+        scopes = db.value("select count(*) from scope where name = 'work'")
+        t.equal((said[0] + lost.get("ring-full", 0), sorted(lost)), (240400, ["records", "ring-full"] if loses else []), f"events with {options}: {said}, {lost}")
+        t.equal(said[1:], [lost["ring-full"], lost["records"]] if loses else [], "what the closing lines say of it")
+        t.check(scopes + lost.get("records", 0) >= 120000, f"{scopes} scopes were kept, {lost} lost")
+
+
+@test
 def family_without_stacks(t):
     db = recorded(t, "family.c", status=7, options=["--stacks=off"])
     t.equal(len(db.rows("select 1 from allocation where size_bytes between 1001 and 1009 or size_bytes in (2001, 2002)")), 11, "rows")

@@ -6,6 +6,7 @@ recorder is needed.
 import json
 import math
 import os
+import re
 import random
 import shutil
 import sqlite3
@@ -313,6 +314,23 @@ def lost_events_are_incomplete(t):
         said = [dict((r["name"], r["value"]) for r in json.loads(t.run([t.tidemark, "info", asked, "--format=json"], status=0).out) if r["topic"].startswith("trace"))["complete"]
                 for asked in (path, db.path)]
         t.equal((db.value("select complete from trace"), said), (0 if lost else 1, ["no" if lost else "yes"] * 2), f"with {lost} lost")
+
+
+@test
+def losses_of_no_event_are_told_apart(t):
+    """The report's verdict counts as missing events what was an allocation or a free, and only that."""
+    for losses, wanted in (({}, "Nothing was lost"), ({"ring-full": 7}, "7 events are missing from these figures. "),
+                           ({"records": 3}, "No allocation or free is known to be missing from these figures, but scopes, marks or the like are. "),
+                           ({"records": 3, "gpu-records": 2, "no-ring": 1}, "1 event is missing from these figures, and scopes, marks or the like are. ")):
+        trace = simple()
+        trace.events(1, [malloc(1_000_000, 0x1000, 7, trace.stack("main"))])
+        for kind, count in losses.items():
+            trace.loss(1, 1, 1_500_000, kind, count, 0, "as the test wants it")
+        db = database(t, finish(trace, t, exit=9_500_000, end=10_000_000))
+        t.run([t.tidemark, "report", db.path, "-o", t.path("page.html"), "--force"], status=0)
+        with open(t.path("page.html")) as page:
+            said = re.sub("<[^>]*>", "", re.search('<p id="verdict-lost".*?</p>', page.read(), re.S)[0])
+        t.check(wanted in said, f"of {losses}: {said}")
 
 
 @test
