@@ -324,7 +324,8 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 	if (!status) status = tm_listing_run(d, o, listing);
 	if (!status && exceeded) {
 		tm_flush_output();
-		tm_say("%lld of %lld checks exceed their budgets", (long long)exceeded, (long long)count);
+		tm_say("%lld of %lld check%s %s", (long long)exceeded, (long long)count, count == 1 ? "" : "s",
+		       exceeded == 1 ? "exceeds its budget" : "exceed their budgets");
 		status = TM_EXIT_FOUND;
 	}
 	sqlite3_free(query);

@@ -291,8 +291,8 @@ static void put_heading(const struct top *t) {
 			    : t->live.stopped ? t->live.stopped
 			    : t->running      ? "recording"
 					      : "cut off: nobody writes it";
-	int n = snprintf(what, sizeof what, "  %s, %s, %s allocations and frees", state, tm_format_time(t->live.now_ns, time),
-			 tm_format_count(t->live.events, count));
+	int n = snprintf(what, sizeof what, "  %s, %s, %s event%s", state, tm_format_time(t->live.now_ns, time),
+			 tm_format_count(t->live.events, count), t->live.events == 1 ? "" : "s");
 	size_t width = tm_terminal_width(), room = width > (size_t)n + 8 ? width - (size_t)n : 8;
 	tm_display_text(&name, t->source.shown, strlen(t->source.shown));
 	tm_display_fit(&line, (const char *)name.data, name.size, room, TM_SHORTEN_START);

@@ -475,8 +475,8 @@ static int settle(struct reader *r) {
 static void say_what_is_unknown(struct reader *r) {
 	char text[240];
 	if (r->older) {
-		snprintf(text, sizeof text, "%llu blocks (%llu bytes) are older than the history: they count as allocated at its beginning",
-			 (unsigned long long)r->older, (unsigned long long)r->older_bytes);
+		snprintf(text, sizeof text, "%llu %s older than the history (%llu bytes), counted as allocated at its beginning",
+			 (unsigned long long)r->older, r->older == 1 ? "block is" : "blocks are", (unsigned long long)r->older_bytes);
 		tm_foreign_note(r->t, r->process, tm_text_of(text));
 	}
 	if (r->entries.count && !r->has_times)

@@ -168,8 +168,9 @@ static void say_what_was_done(const struct sources *all, const char *database, b
 	}
 	if (quiet) return;
 	tm_format_count(events, text);
-	if (all->count == 1) tm_say("imported %s events of '%s' into '%s'", text, all->items[0].path, database);
-	else tm_say("imported %s events of %zu traces into '%s'", text, all->count, database);
+	const char *plural = events == 1 ? "" : "s";
+	if (all->count == 1) tm_say("imported %s event%s of '%s' into '%s'", text, plural, all->items[0].path, database);
+	else tm_say("imported %s event%s of %zu traces into '%s'", text, plural, all->count, database);
 }
 
 /* --force replaces an older result, but neither what is being read nor anything that is not ours. */

@@ -305,14 +305,14 @@ static void write_notes(struct scope_writer *c) {
 		const struct tm_scope_process *p = c->r->ledgers[id - 1].scopes;
 		if (!p) continue;
 		if (p->snapshots_left_out) {
-			snprintf(text, sizeof text,
-				 "scope_snapshot holds the first %u instances of each name; %llu later ones were left out",
-				 TM_SCOPE_SNAPSHOTS, (unsigned long long)p->snapshots_left_out);
+			snprintf(text, sizeof text, "scope_snapshot holds the first %u instances of each name; %llu later %s left out",
+				 TM_SCOPE_SNAPSHOTS, (unsigned long long)p->snapshots_left_out,
+				 p->snapshots_left_out == 1 ? "one was" : "ones were");
 			write_note(c, row, id, "scope-snapshots", text);
 		}
 		if (p->unknown_links) {
-			snprintf(text, sizeof text, "no forward operator is known for %llu operators of a backward pass",
-				 (unsigned long long)p->unknown_links);
+			snprintf(text, sizeof text, "no forward operator is known for %llu operator%s of a backward pass",
+				 (unsigned long long)p->unknown_links, p->unknown_links == 1 ? "" : "s");
 			write_note(c, row, id, "scope-links", text);
 		}
 		write_oddities(c, row, id, &p->odd);

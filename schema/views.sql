@@ -532,11 +532,15 @@ SELECT i.process_id, h.name AS heap, h.device, i.kind, i.stack_id, i.count, i.by
        CASE i.kind
        WHEN 'leaked' THEN CASE i.count WHEN 1 THEN 'one block was live at exit' ELSE printf('%d blocks were live at exit', i.count) END
             || CASE WHEN i.longest_duration_ns IS NULL THEN '' ELSE printf(CASE i.count WHEN 1 THEN ', without any use for the last %.3f s' ELSE ', one of them without any use for the last %.3f s' END, i.longest_duration_ns / 1e9) END
-       WHEN 'never_used' THEN printf('no work ever named %d of its blocks; one was held for %.3f s while %d pieces of work were launched (%d of %d launches'
-                                     || ' of the process told what they use)', i.count, i.longest_duration_ns / 1e9, i.launches, w.told_launches, w.launches)
-       WHEN 'allocated_early' THEN printf('allocated up to %.3f s before its first use, while %d pieces of other work were launched', i.longest_duration_ns / 1e9, i.launches)
-       WHEN 'freed_late' THEN printf('kept up to %.3f s after its last use, while %d pieces of other work were launched', i.longest_duration_ns / 1e9, i.launches)
-       WHEN 'idle' THEN printf('not used for up to %.3f s, while %d pieces of other work were launched', i.longest_duration_ns / 1e9, i.launches)
+       WHEN 'never_used' THEN printf('no work ever named %d of its blocks; one was held for %.3f s while %d %s launched (%d of %d launches'
+                                     || ' of the process told what they use)', i.count, i.longest_duration_ns / 1e9, i.launches,
+                                     CASE i.launches WHEN 1 THEN 'piece of work was' ELSE 'pieces of work were' END, w.told_launches, w.launches)
+       WHEN 'allocated_early' THEN printf('allocated up to %.3f s before its first use, while %d %s launched', i.longest_duration_ns / 1e9, i.launches,
+                                            CASE i.launches WHEN 1 THEN 'piece of other work was' ELSE 'pieces of other work were' END)
+       WHEN 'freed_late' THEN printf('kept up to %.3f s after its last use, while %d %s launched', i.longest_duration_ns / 1e9, i.launches,
+                                            CASE i.launches WHEN 1 THEN 'piece of other work was' ELSE 'pieces of other work were' END)
+       WHEN 'idle' THEN printf('not used for up to %.3f s, while %d %s launched', i.longest_duration_ns / 1e9, i.launches,
+                                            CASE i.launches WHEN 1 THEN 'piece of other work was' ELSE 'pieces of other work were' END)
        WHEN 'churn' THEN printf('%d blocks lived for less than 1 ms', i.count)
        ELSE printf('%d times, a block of the same size had just been given back', i.count) END AS evidence
 FROM gpu_inefficiency_total i JOIN heap h ON h.id = i.heap_id LEFT JOIN gpu_process w ON w.process_id = i.process_id LEFT JOIN stack s ON s.id = i.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id;

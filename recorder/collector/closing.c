@@ -13,6 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
+static const char *plural(uint64_t n, const char *one, const char *many) {
+	return n == 1 ? one : many;
+}
+
 /* --- names --- */
 
 static int write_names_chunk(void *context, const void *payload, size_t n) {
@@ -64,8 +68,9 @@ void tm_closing_write_names(struct tm_collector *c) {
 	if (result == TM_NAMES_NO_MEMORY && !c->options.quiet)
 		fprintf(stderr, "tidemark-record: cannot name all addresses: out of memory (tidemark names can do it later)\n");
 	if (c->options.verbose)
-		fprintf(stderr, "tidemark-record: named %llu of %zu addresses from %llu files\n", (unsigned long long)out.frames_named,
-			c->stacks.frame_count, (unsigned long long)out.modules_read);
+		fprintf(stderr, "tidemark-record: named %llu of %zu %s from %llu %s\n", (unsigned long long)out.frames_named,
+			c->stacks.frame_count, plural(c->stacks.frame_count, "address", "addresses"), (unsigned long long)out.modules_read,
+			plural(out.modules_read, "file", "files"));
 	free(modules);
 	free(frames);
 }
@@ -94,10 +99,6 @@ void tm_closing_write_end(struct tm_collector *c) {
 }
 
 /* --- the summary --- */
-
-static const char *plural(uint64_t n, const char *one, const char *many) {
-	return n == 1 ? one : many;
-}
 
 struct peaks {
 	struct tm_tally_process highest; /* of the process that reached most */

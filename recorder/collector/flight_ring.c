@@ -165,8 +165,8 @@ static void put_story(struct tm_flight *f, struct tm_bytes *b, uint64_t events, 
 		 (double)f->watermark_ns / 1e9);
 	tm_put_note(b, &(struct tm_note){ .ns = f->watermark_ns, .kind = tm_text_of("flight"), .text = tm_text_of(text) });
 	if (!f->meta.forgotten) return;
-	snprintf(text, sizeof text, "of %zu processes that ended before the window, what they held at their end is not here",
-		 f->meta.forgotten);
+	snprintf(text, sizeof text, "of %zu process%s that ended before the window, what was held at the end is not here",
+		 f->meta.forgotten, f->meta.forgotten == 1 ? "" : "es");
 	tm_put_note(b, &(struct tm_note){ .ns = f->watermark_ns, .kind = tm_text_of("flight"), .text = tm_text_of(text) });
 }
 

@@ -273,8 +273,8 @@ static int write_names(struct command *c, size_t frame_count, uint64_t *named) {
 	*named = out.frames_named;
 	if (error == TM_NAMES_NO_MEMORY) return fail(c, "out of memory");
 	if (!error && !c->quiet)
-		fprintf(stderr, "tidemark-record: named %" PRIu64 " of %zu addresses from %" PRIu64 " files\n", out.frames_named,
-			frame_count, out.modules_read);
+		fprintf(stderr, "tidemark-record: named %" PRIu64 " of %zu address%s from %" PRIu64 " file%s\n", out.frames_named,
+			frame_count, frame_count == 1 ? "" : "es", out.modules_read, out.modules_read == 1 ? "" : "s");
 	return error;
 }
 

@@ -516,4 +516,20 @@ def hostile_program(t):
     t.same_as_bare(["python3", "-c", "import os; os.closerange(3, 1000); print(len(list(range(100000)))); os._exit(6)"])
 
 
+@test
+def one_is_no_plural(t):
+    """What a program that makes one block, from one place, is said to have: one of each."""
+    with open(t.path("one.c"), "w") as file:
+        file.write("#include <stdlib.h>\nint main(void) { return malloc(10) == NULL; }\n")
+    recording = t.record([t.program(t.path("one.c"), name="one")], "--verbose")
+    said = recording.errors
+    for command, status in ((["names", recording.trace, "--again"], 0), (["import", recording.trace, "-o", t.path("one.db")], 0),
+                            (["check", t.path("one.db"), "--max-leak=1"], 3), (["top", recording.trace, "--count=1"], 0)):
+        done = t.run([t.tidemark, *command], status=status)
+        said += done.errors + done.text
+    for words in ("1 allocation,", "1 process, 1 thread", "named 1 of 1 address from 1 file\n", "imported 1 event of", "1 of 1 check exceeds its budget"):
+        t.check(words in said, f"{words!r} is not in:\n{said}")
+    t.equal(re.findall(r"\b1 [a-z]*[a-rt-z]s\b", said), [], f"plurals in:\n{said}")
+
+
 main()
