@@ -3,7 +3,8 @@
  * One line a fact, numbers in hexadecimal: `s` a string, `i` an instruction (address, module, function, file, line), `t` a node of the stack
  * tree (instruction, node around it), `a` a kind of allocation (size and node), `+` and `-` an allocation and a free of such a kind, `c`
  * milliseconds, `R` resident pages. What a line refers to stands before it and is numbered in the order of the file, `a` from 0, the rest
- * from 1; 0 is none. heaptrack merges by the numbers of strings, so equal strings have one.
+ * from 1; 0 is none. Number 0 of `a` is of no block: heaptrack's reader takes it for the kind of the last allocation where there was none since the last
+ * free, and would count each free of that kind as that of a temporary block. heaptrack merges by the numbers of strings, so equal strings have one.
  * Blocks are stored in the order in which they ended. What happened to them is put in order in memory, at 12 bytes an event: an event names what it
  * allocates or frees, a size and a stack, of which there are few.
  * It knows one heap: ours are the root heaps, or the one that --heap names. Of a sampled trace, each block has the bytes that it stands for.
@@ -365,13 +366,13 @@ static void write_header(struct heaptrack *h) {
 	char *command = tm_database_words(h->d, "SELECT replace(coalesce(command, 'unknown'), char(10), ' ') FROM trace ORDER BY id LIMIT 1");
 	tm_put_format(&h->line, "v %x %x\nX ", HEAPTRACK_VERSION, FILE_VERSION);
 	tm_put_raw(&h->line, command ? command : "unknown", strlen(command ? command : "unknown"));
-	tm_put_format(&h->line, "\nI %x 0\n", PAGE_BYTES);
+	tm_put_format(&h->line, "\nI %x 0\na 0 0\n", PAGE_BYTES);
 	tm_output_flush(h->out, &h->line);
 	sqlite3_free(command);
 }
 
 int tm_export_heaptrack(const struct tm_database *d, const struct tm_options *o, struct tm_output *out) {
-	struct heaptrack h = { .d = d, .o = o, .out = out };
+	struct heaptrack h = { .d = d, .o = o, .out = out, .kind_count = 1 };
 	if (!load(&h)) {
 		write_header(&h);
 		read_events(&h);

@@ -391,6 +391,19 @@ def heaptrack_is_what_sql_says(t):
 
 
 @test
+def heaptrack_counts_what_is_temporary(t):
+    """Ten blocks of one place are freed when all are there, behind a block of another one that is freed at once: that is the only temporary one."""
+    t.need("heaptrack_print")
+    with open(t.path("ten.c"), "w") as file:
+        file.write("#include <stdlib.h>\nint main(void) {\n\tvoid *kept[10];\n\tfor (int i = 0; i < 10; i++) kept[i] = malloc(10);\n\tfree(malloc(99));\n"
+                   "\tfor (int i = 0; i < 10; i++) free(kept[i]);\n\treturn 0;\n}\n")
+    db = t.imported(t.record([t.program(t.path("ten.c"), name="ten")]))
+    export(t, "heaptrack", db.path, name="ten.heaptrack")
+    text = t.run(["heaptrack_print", "-f", t.path("ten.heaptrack")]).text
+    t.equal((int(re.search(r"temporary memory allocations: (\d+)", text)[1]), db.value("select sum(temporary) from site")), (1, 1), "temporary blocks")
+
+
+@test
 def heaptrack_by_its_own_tool(t):
     t.need("heaptrack_print")
     path = recorded(t)
