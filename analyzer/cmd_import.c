@@ -1,5 +1,6 @@
 /* cmd_import.c - `tidemark import`: traces, or directories of them, into one database. */
 #include "foreign.h"
+#include "help_text.h"
 #include "import.h"
 #include "reader.h"
 #include "talk.h"
@@ -189,7 +190,7 @@ static int run(struct request *q) {
 int tm_cmd_import(int argc, char **argv) {
 	struct request q = { 0 };
 	int rc = parse(&q, argc, argv);
-	if (!rc && q.wants_help) fputs(help, stdout);
+	if (!rc && q.wants_help) tm_print_help(help);
 	else if (!rc) rc = run(&q);
 	for (size_t i = 0; i < q.traces.count; i++) free(q.traces.items[i]);
 	tm_array_release(&q.traces);

@@ -6,9 +6,11 @@
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "display_text.h"
+#include "help_text.h"
 #include "options.h"
 #include "render.h"
 #include "talk.h"
@@ -57,15 +59,22 @@ static const char examples[] =
 	"  tidemark export folded run.db -o run.folded               for a flame graph\n";
 
 static void print_help(void) {
-	printf("usage: tidemark VERB [ARGUMENT...]\n\n"
-	       "Records what a program does with memory, and answers questions about it.\n\n"
-	       "verbs ('tidemark VERB --help' explains each):\n");
-	for (size_t i = 0; i < VERB_COUNT; i++) printf("  %-10s %s\n", verbs[i].name, verbs[i].help);
-	printf("\n%s\n"
-	       "Where a verb reads a database (run.db) it takes a trace (run.tmk) as well, and imports it beside the trace first.\n"
-	       "Verbs that list take --format=table|json|csv, --limit, --sort, --heap, --process, --from, --to and --sql.\n"
-	       "exit status: 0 done, 1 failed, 2 wrong usage, 3 a check found something\n",
-	       examples);
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *to = open_memstream(&text, &bytes);
+	if (!to) return;
+	fprintf(to, "usage: tidemark VERB [ARGUMENT...]\n\n"
+		    "Records what a program does with memory, and answers questions about it.\n\n"
+		    "verbs ('tidemark VERB --help' explains each):\n");
+	for (size_t i = 0; i < VERB_COUNT; i++) fprintf(to, "  %-10s %s\n", verbs[i].name, verbs[i].help);
+	fprintf(to,
+		"\n%s\n"
+		"Where a verb reads a database (run.db) it takes a trace (run.tmk) as well, and imports it beside the trace first.\n"
+		"Verbs that list take --format=table|json|csv, --limit, --sort, --heap, --process, --from, --to and --sql.\n"
+		"exit status: 0 done, 1 failed, 2 wrong usage, 3 a check found something\n",
+		examples);
+	if (fclose(to) == 0) tm_print_help(text);
+	free(text);
 }
 
 static int unknown_verb(const char *word) {

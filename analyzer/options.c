@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "schema/units.h"
+#include "help_text.h"
 #include "talk.h"
 
 struct option_row {
@@ -414,23 +415,29 @@ static int unknown_option(const struct tm_usage *usage, const char *argument, co
 #define HELP_COLUMN 23 /* where options end */
 
 static void print_help(const struct tm_usage *usage) {
-	printf("usage: tidemark %s%s%s%s\n\n%s", usage->verb, *usage->operands ? " " : "", usage->operands,
-	       usage->options ? " [OPTION...]" : "", usage->description);
-	if (usage->options) printf("\noptions:\n");
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *to = open_memstream(&text, &bytes);
+	if (!to) return;
+	fprintf(to, "usage: tidemark %s%s%s%s\n\n%s", usage->verb, *usage->operands ? " " : "", usage->operands,
+		usage->options ? " [OPTION...]" : "", usage->description);
+	if (usage->options) fprintf(to, "\noptions:\n");
 	for (size_t i = 0; i < OPTION_COUNT; i++) {
 		const struct option_row *row = &option_rows[i];
 		char left[80];
 		if (!(usage->options & row->bit)) continue;
 		snprintf(left, sizeof(left), "--%s%s%s", row->name, row->value ? "=" : "", row->value ? row->value : "");
-		if (strlen(left) > HELP_COLUMN) printf("  %s\n  %-*s %s\n", left, HELP_COLUMN, "", row->help);
-		else printf("  %-*s %s\n", HELP_COLUMN, left, row->help);
+		if (strlen(left) > HELP_COLUMN) fprintf(to, "  %s\n  %-*s %s\n", left, HELP_COLUMN, "", row->help);
+		else fprintf(to, "  %-*s %s\n", HELP_COLUMN, left, row->help);
 	}
-	printf("\nexamples:\n");
+	fprintf(to, "\nexamples:\n");
 	for (const char *line = usage->examples; *line;) {
 		size_t n = strcspn(line, "\n");
-		printf("  %.*s\n", (int)n, line);
+		fprintf(to, "  %.*s\n", (int)n, line);
 		line += n + (line[n] == '\n');
 	}
+	if (fclose(to) == 0) tm_print_help(text);
+	free(text);
 }
 
 /* Takes the option at argv[*i], and its value from argv[*i + 1] where it stands there. */

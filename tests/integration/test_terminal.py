@@ -205,6 +205,20 @@ def figures_come_before_bars(t):
 
 
 @test
+def help_fits(t):
+    """Help is as wide as the terminal, but for commands to be copied and words that are wider; its words are those of a pipe, where its lines are as written."""
+    verbs = re.findall(r"^  ([a-z]+) +[a-z].*", t.run([t.tidemark, "--help"], env={"COLUMNS": ""}, status=0).text.split("examples:")[0], re.M)
+    for verb in [None, *(verb for verb in verbs if verb not in ("record", "names", "dump"))]: # these are the recorder's
+        command = [t.tidemark, *([verb] if verb else []), "--help"]
+        wanted = t.run(command, env={"COLUMNS": ""}, status=0).text
+        for columns in (40, 80, 200):
+            text, _ = on_terminal(t, command, columns)
+            t.equal(text.split(), wanted.split(), f"{verb}: the words in {columns} columns")
+            t.check(columns < 200 or text == wanted, f"{verb}: a wide terminal has the lines as they are")
+            check_widths(t, "\n".join(line for line in text.splitlines() if len(line.split()) > 1 and not line.startswith("  tidemark ")), columns, f"help of {verb}")
+
+
+@test
 def whole_names_in_a_pipe(t):
     db = made(t)
     piped = {"COLUMNS": "", "LC_ALL": "C.UTF-8"}
