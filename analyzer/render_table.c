@@ -1,6 +1,7 @@
 /* render_table.c - rows as a table for a person.
  *
- * The first rows are kept until the widths of the columns are known; from then on rows stream through with these widths. A table that is
+ * The first rows are kept until the widths of the columns are known; from then on rows stream through with these widths: where a number is
+ * wider, what stands behind it in its line gives way. A table that is
  * wider than the terminal first wraps its headings, then shortens its widest texts, leaves out columns that say least, shortens texts
  * further, and at last leaves out columns from the right; its last line says which. What room is left may show a bar. Some columns are
  * shown in another way than the query gives them: file and line as one "file:line", a function without a name as module+offset, `level`
@@ -58,6 +59,7 @@ struct table {
 	int last_shown;          /* column */
 	struct tm_bytes line;
 	bool line_begun;
+	size_t overrun; /* of this line: how much wider its numbers are than their columns, which what stands behind them makes good */
 };
 
 static bool is_listed(const char *const *list, const char *name) {
@@ -292,6 +294,10 @@ static size_t larger(size_t a, size_t b) {
 	return a > b ? a : b;
 }
 
+static size_t smaller(size_t a, size_t b) {
+	return a < b ? a : b;
+}
+
 /* How many columns a heading could give, without its cells giving any. */
 static size_t title_surplus(const struct table_column *column) {
 	size_t least = larger(least_title(column->name), column->widest_cell);
@@ -410,14 +416,19 @@ static void fit_widths(struct table *t) {
 
 static void put_cell(struct table *t, int i, const char *text, size_t n, bool is_last) {
 	const struct table_column *column = &t->columns[i];
-	size_t width = tm_display_width(text, n);
+	size_t width = tm_display_width(text, n), room = column->width;
+	size_t least = column->right ? width : t->fits ? smaller(room, NARROWEST_TEXT) : room;
+	size_t given = room > least ? smaller(t->overrun, room - least) : 0;
+	room -= given;
+	t->overrun -= given;
+	if (column->right && width > room) t->overrun += width - room;
 	if (t->line_begun) tm_put_raw(&t->line, GAP, strlen(GAP));
 	t->line_begun = true;
-	if (column->right && width < column->width) put_spaces(&t->line, column->width - width);
+	if (column->right && width < room) put_spaces(&t->line, room - width);
 	/* A number is never shortened, nor is a name that need not fit: it pushes the rest of its line. */
 	if (column->right || !t->fits) tm_put_raw(&t->line, text, n);
-	else width = tm_display_fit(&t->line, text, n, column->width, column->shorten);
-	if (!column->right && !is_last && width < column->width) put_spaces(&t->line, column->width - width);
+	else width = tm_display_fit(&t->line, text, n, room, column->shorten);
+	if (!column->right && !is_last && width < room) put_spaces(&t->line, room - width);
 }
 
 static int print_line(struct table *t) {
@@ -425,6 +436,7 @@ static int print_line(struct table *t) {
 	int rc = t->line.failed ? -1 : tm_write_output(t->line.data, t->line.size);
 	tm_bytes_clear(&t->line);
 	t->line_begun = false;
+	t->overrun = 0;
 	return rc;
 }
 
@@ -484,7 +496,7 @@ static int print_row(struct table *t, const struct tm_bytes *cells, double share
 		bool is_last = i == t->last_shown && !has_share;
 		put_cell(t, i, (const char *)cells[i].data, cells[i].size, is_last);
 	}
-	if (has_share) put_bar(&t->line, share, t->share_full, (int)t->share_width);
+	if (has_share) put_bar(&t->line, share, t->share_full, (int)(t->share_width - smaller(t->overrun, t->share_width)));
 	if (below->failed) t->line.failed = true;
 	else tm_put_raw(&t->line, below->data, below->size);
 	return print_line(t);

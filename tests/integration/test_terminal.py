@@ -219,6 +219,18 @@ def help_fits(t):
 
 
 @test
+def numbers_that_come_late(t):
+    """Below the rows that a table's widths come from a number is wider than all before: it is whole, and what stands behind it gives way."""
+    made(t)
+    query = ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 700) SELECT CASE WHEN i < 600 THEN 7 ELSE 7654321 END AS count, "
+             "CASE WHEN i < 600 THEN 8 ELSE 8765432 END AS line, CASE WHEN i < 600 THEN 'a' ELSE 'bbbbbb' END || replace(hex(zeroblob(50)), '00', 'name') AS function FROM n")
+    for columns in (40, 60, 200):
+        page, _ = on_terminal(t, [t.tidemark, "query", t.path("db0.db"), query], columns)
+        check_widths(t, page, columns, "late numbers")
+        t.equal((page.count("7,654,321"), page.count("8765432")), (101, 101), f"whole numbers in {columns} columns")
+
+
+@test
 def whole_names_in_a_pipe(t):
     db = made(t)
     piped = {"COLUMNS": "", "LC_ALL": "C.UTF-8"}
