@@ -395,7 +395,7 @@ def forward_and_backward(t):
                 (2, [scope("scope_range", 1500, back, backward, 3, 5), scope("scope_end", 1600, key=3), scope("scope_range", 1700, back, backward, 3, 6)])]
     db = simple(t, events, threads=2)
     t.equal(db.rows("select id, forward_scope_id from scope where category = 'torch.backward' order by id"), [(3, 2), (4, None)], "forward operators")
-    t.equal(db.value("select text from note where kind = 'scope-links'"), "no forward operator is known for 1 operators of a backward pass", "note")
+    t.equal(db.value("select text from note where kind = 'scope-links'"), "no forward operator is known for 1 operator of a backward pass", "note")
 
 
 @test
