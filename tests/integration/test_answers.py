@@ -269,7 +269,7 @@ def windows_of_samples(t):
 
     def is_live(at):
         return lambda begun, ended: begun <= at and (ended is None or ended > at)
-    a, b = sorted(dice.randrange(end) for _ in range(2))
+    a, b = sorted(dice.randrange(end // 5, end) for _ in range(2))  # each heap has something live by then
     for first, last in ((a, b), (a, a + 5000), (0, end)):
         window = ("--from", f"{first}ns", "--to", f"{last}ns")
         rows = compare(t, one, other, "peak", *window)
