@@ -17,7 +17,7 @@
 #define UNJOINED_LEAST 8u /* survivors beyond two for each thread that runs: stacks are kept for other threads */
 
 #define HASH_BEGIN 0xCBF29CE484222325u
-#define LEVELS_AT_ONCE 4096u /* candidates whose levels are gathered at a time: 4 MiB */
+#define LEVELS_AT_ONCE 2048u /* candidates whose levels are gathered at a time: 2 MiB */
 
 /* A line that time is measured along: marks, and how far the program was between them. */
 struct line {

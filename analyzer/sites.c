@@ -32,7 +32,7 @@ static struct tm_site_slot *slot_of(const struct tm_sites *s, uint32_t stack) {
  * addresses counts all of it, so only where the sites are many among the stacks. Where that much cannot be had, the arrays grow as others do. */
 static void make_room(struct tm_sites *s) {
 	if (s->stacks * sizeof *s->heads.items < TM_LARGE_BYTES) return;
-	if (!tm_array_reserve(&s->heads, s->stacks) || !tm_array_reserve(&s->levels, s->stacks)) return;
+	(void)(tm_array_reserve(&s->heads, s->stacks) && tm_array_reserve(&s->levels, s->stacks));
 }
 
 static bool list_by_stack(struct tm_sites *s) {
