@@ -189,7 +189,7 @@ TM_COLD static void know_modules_anew(struct tm_thread *t) {
 /* What else belongs to a stack: the interpreter's, and that after a loss all is new. */
 static inline tm_taken complete_stack(struct tm_thread *t, tm_taken s) {
 	if (TM_UNLIKELY(atomic_load_explicit(&tm_modules_version, memory_order_relaxed) != t->modules_version)) know_modules_anew(t);
-	if (atomic_load_explicit(&tm_guest.python_finalizing, memory_order_relaxed)) s |= tm_python_take(t);
+	if (atomic_load_explicit(&tm_guest.python_stacks, memory_order_relaxed)) s |= tm_python_take(t);
 	if (TM_LIKELY(!t->after_loss)) return s;
 	t->after_loss = false; /* also a refresh of the modules may have lost a record */
 	return tm_taken_make(tm_taken_flags(s), t->depth, 0);

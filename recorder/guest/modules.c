@@ -428,9 +428,26 @@ uint64_t tm_modules_key(uintptr_t pc) {
 
 /* --- refresh --- */
 
+const uintptr_t tm_python_no_flag = 0;
+static const uintptr_t python_flag_unknown = 1;
+
+/* Its library may be the one that goes. */
+static void leave_python_check(void) {
+	atomic_store(&tm_guest.python_flag, &tm_python_no_flag);
+	atomic_store(&tm_guest.python_stacks, false);
+	atomic_store(&tm_guest.python_finalizing, NULL);
+}
+
 /* Python's check as the last look found it comes into use, but for the time of a dlclose. */
 static void use_python_check(void) {
-	atomic_store(&tm_guest.python_finalizing, atomic_load(&closing) ? NULL : (tm_python_check *)python_check);
+	if (!python_check || atomic_load(&closing)) {
+		leave_python_check();
+		return;
+	}
+	const uintptr_t *flag = tm_python_flag_behind(python_check);
+	atomic_store(&tm_guest.python_finalizing, (tm_python_check *)python_check);
+	atomic_store(&tm_guest.python_stacks, tm_guest.shm->python || tm_guest.shm->python_heap);
+	atomic_store(&tm_guest.python_flag, flag ? flag : &python_flag_unknown);
 }
 
 /* There is no memory for a longer list: the next look tries again. */
@@ -561,7 +578,7 @@ TM_EXPORT int dlclose(void *handle) {
 	}
 	refresh_now(handle);
 	atomic_fetch_add(&closing, 1);
-	atomic_store(&tm_guest.python_finalizing, NULL);
+	leave_python_check();
 	tm_rules_close_begin();
 	inside = tm_gate_enter_closing();
 	result = call(handle);

@@ -1,7 +1,7 @@
 /* process.h - what the guest knows about its process as a whole: how it begins, leaves, and what runs inside it.
  *
  * Flow:     hook.c (attach) -> process_info.c, modules.c;  process_hooks.c, exec_hooks.c -> emit.c -> ring
- * Owns:     the pointer to the Python interpreter's finalizing check; our library's own path.
+ * Owns:     the pointers to the Python interpreter's finalizing check, and to its flag; our library's own path.
  * Threads:  any. Nothing here takes a lock of ours; errno is never changed.
  */
 #ifndef TIDEMARK_GUEST_PROCESS_H
@@ -16,15 +16,18 @@ void tm_exit_begin_on(struct tm_thread *t);
 /* The same, when the interpreter begins to finalize: it also stops the walks over its frames. */
 void tm_exit_begin_of_python(struct tm_thread *t);
 
+/* Asks the check below, if there is one, and does that. */
+void tm_python_ask(struct tm_thread *t);
+
 /* --- Python's finalizing flag (modules.c finds the function among the loaded modules, without the loader's help) --- */
 typedef int tm_python_check(void); /* tm_guest.python_finalizing; NULL: there is no Python in this process, or it may be unloaded at this moment */
 
-/* Once an event, between enter and leave, before the event is stamped. The interpreter sets its flag without telling anybody, so we ask. */
+/* Once an event, between enter and leave, before the event is stamped. The interpreter sets its flag without telling anybody, so we look. */
 static inline void tm_python_poll(struct tm_thread *t) {
-	tm_python_check *check = atomic_load_explicit(&tm_guest.python_finalizing, memory_order_relaxed);
-
-	if (TM_UNLIKELY(check != NULL) && check()) tm_exit_begin_of_python(t);
+	if (TM_UNLIKELY(*atomic_load_explicit(&tm_guest.python_flag, memory_order_relaxed) != 0)) tm_python_ask(t);
 }
+
+extern const uintptr_t tm_python_no_flag TM_HIDDEN; /* tm_guest.python_flag where there is no such check */
 
 /* --- in a fork's child, before anything asks for the loaded modules or a stack (inherited_locks.c) --- */
 void tm_inherited_locks_free(bool alone); /* alone: it has just begun, and has one thread for certain */

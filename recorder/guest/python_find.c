@@ -237,6 +237,36 @@ static bool find_rare_part(const struct tm_python_module *m, const struct tm_pyt
 	return true;
 }
 
+/* --- the finalizing flag --- */
+
+/* As compilers write `return runtime.finalizing != 0`, where the runtime's address is known or stands in the global offset table:
+ *     mov rax, [rip + a]     (mov rax, [rax + b])     test rax, rax     setne al     movzx eax, al     ret */
+const uintptr_t *tm_python_flag_behind(uintptr_t check) {
+#if defined(__x86_64__)
+	static const uint8_t ends[] = { 0x48, 0x85, 0xc0, 0x0f, 0x95, 0xc0, 0x0f, 0xb6, 0xc0, 0xc3 };
+	const uint8_t *code = (const uint8_t *)check;
+	int32_t a, b = 0;
+
+	if (memcmp(code, "\x48\x8b\x05", 3) != 0) return NULL;
+	memcpy(&a, code + 3, sizeof a);
+	code += 7;
+	uintptr_t word = (uintptr_t)code + (uintptr_t)(intptr_t)a;
+	if (memcmp(code, "\x48\x8b\x40", 3) == 0) {
+		b = (int8_t)code[3];
+		word = *(const uintptr_t *)word + (uintptr_t)(intptr_t)b;
+		code += 4;
+	} else if (memcmp(code, "\x48\x8b\x80", 3) == 0) {
+		memcpy(&b, code + 3, sizeof b);
+		word = *(const uintptr_t *)word + (uintptr_t)(intptr_t)b;
+		code += 7;
+	}
+	return memcmp(code, ends, sizeof ends) == 0 ? (const uintptr_t *)word : NULL;
+#else
+	(void)check;
+	return NULL;
+#endif
+}
+
 /* --- coming and going --- */
 
 static void find_runs(struct tm_python *p) {
