@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d6469740000000aull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d6469740000000bull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_SESSION_NAME "tidemark"         /* is in the name of that memory, where /proc lists it */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
@@ -199,13 +199,21 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
  * next record keeps may hold them.
  *
  * Stack: the x outermost frames of the thread's previous stack in this ring, then `pcs` new ones inside them, outermost first. Return addresses. A
- * record with TM_RING_NO_STACK has none and leaves the previous stack as it was. The first record of a ring has x = 0, and so has the first after a loss.
+ * record with TM_RING_NO_STACK has none and leaves the previous stack as it was. The first record of a ring has x = 0, and so has the first after a loss;
+ * what the ring has learned is forgotten then.
+ * With TM_RING_LEARN the ring learns the stack: its number is one more than that of the last one learned, from 0 on. With TM_RING_KNOWN the stack is one that
+ * was learned: x is its number, and no frames follow. It is the previous stack of the next record, as any other.
  */
 #define TM_RING_USABLE_UNKNOWN 0xffffu
 #define TM_RING_NO_STACK 1u /* flag: no stack was taken */
 #define TM_RING_CUT 2u      /* flag: deeper than max_depth; outer frames are missing */
 #define TM_RING_HEAP 8u     /* flag: the block lies in an explicit heap */
 #define TM_RING_PYTHON 16u  /* flag: the stack is to be merged with the thread's Python stack, the last PYTHON_STACK of this ring */
+#define TM_RING_KNOWN 32u       /* flag: the stack is the one that this ring has learned by the number x; no frames follow */
+#define TM_RING_KNOWN_MOST 65536u      /* learned stacks of a ring, */
+#define TM_RING_KNOWN_FRAMES (1u << 18) /* and frames in all of them */
+#define TM_RING_LEARN 64u       /* flag: this ring learns the stack, by the next number, */
+#define TM_RING_LEARN_FIRST 128u /* flag: ... which is 0: those that were learned are forgotten */
 #define TM_RING_MORE 4u     /* flag of INFO, MODULE, EXEC, NOTE, PYTHON_CODE: the text goes on in the next record of the same op and x */
 
 #define TM_RING_ALLOC_WORDS 4u

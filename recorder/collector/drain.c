@@ -376,7 +376,7 @@ struct again {
 };
 
 static inline struct again again_of(const struct tm_ring_view *r) {
-	if (!r->path_known || !r->depth) return (struct again){ SHAPE_NONE, 0 };
+	if (!r->path_known || !r->depth || r->known.current) return (struct again){ SHAPE_NONE, 0 };
 	if (r->python.merged) return (struct again){ shape_of(TM_RING_PYTHON, TM_RING_ALLOC_WORDS, r->depth), r->python.merged };
 	return (struct again){ r->stack ? shape_of(0, TM_RING_ALLOC_WORDS, r->depth) : SHAPE_NONE, r->stack };
 }
@@ -411,11 +411,16 @@ static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r
 				e->stack = same.stack;
 			} else {
 				unsigned flags = (unsigned)(word >> 8 & 0xff);
-				if (flags & ~(TM_RING_NO_STACK | TM_RING_PYTHON)) break;
 				c->stacks.event_ticks = w[1];
-				e->stack = tm_ring_stack_turn(c, r, word, w + TM_RING_ALLOC_WORDS);
-				same = (struct again){ shape_of(flags, TM_RING_ALLOC_WORDS, r->depth), e->stack };
+				if (flags & TM_RING_KNOWN) {
+					e->stack = tm_ring_stack_known(r, word);
+					same = (struct again){ SHAPE_NONE, 0 };
+				} else {
+					e->stack = tm_ring_stack_turn(c, r, word, w + TM_RING_ALLOC_WORDS);
+					same = (struct again){ shape_of(flags, TM_RING_ALLOC_WORDS, r->depth), e->stack };
+				}
 				if (!e->stack) {
+					if (flags & ~(TM_RING_NO_STACK | TM_RING_PYTHON | TM_RING_KNOWN)) break;
 					size_t keep = word >> 32 & 0xffff, fresh = n - TM_RING_ALLOC_WORDS;
 					if (!tm_ring_stack_take(c, r, flags, keep, w + TM_RING_ALLOC_WORDS, fresh, &e->stack)) break;
 					same = again_of(r);
@@ -517,10 +522,7 @@ static void skip_corrupt(struct tm_collector *c, struct tm_ring_view *r, struct 
 	snprintf(reason, sizeof reason, "%llu bytes of the thread's buffer made no sense; the number of events is an estimate",
 		 (unsigned long long)bytes);
 	tm_drain_add_loss(c, r, "corrupt-ring", count ? count : 1, 0, reason);
-	r->path_known = r->python.known = false;
-	r->depth = r->path_valid = 0;
-	tm_python_native_changed(&r->python, 0);
-	r->stack = 0;
+	tm_ring_stack_lose(r);
 	r->text_bytes = 0;
 	set_tail(c, r, ring, head);
 }
@@ -554,10 +556,13 @@ static void begin_claim(struct tm_collector *c, struct tm_ring_view *r, struct t
 				    .path = old.path,
 				    .path_capacity = old.path_capacity,
 				    .python = old.python,
+				    .known = old.known,
 				    .text = old.text,
 				    .text_capacity = old.text_capacity,
 				    .used_bytes = old.used_bytes };
 	tm_python_ring_forget(&r->python);
+	r->known.count = r->known.used = r->known.current = 0;
+	r->known.lost = false;
 	r->gpu_names = old.gpu_names;
 	if (r->gpu_names) memset(r->gpu_names, 0, TM_RING_NAME_SLOTS * sizeof r->gpu_names[0]);
 	r->number = ring->process;
@@ -851,6 +856,8 @@ void tm_drain_release(struct tm_collector *c) {
 	for (uint32_t i = 0; c->rings && i < c->rings_known; i++) {
 		free(c->rings[i].pcs);
 		free(c->rings[i].path);
+		free(c->rings[i].known.stacks);
+		free(c->rings[i].known.pcs);
 		tm_python_ring_release(&c->rings[i].python);
 		free(c->rings[i].text);
 		free(c->rings[i].gpu_names);

@@ -45,6 +45,7 @@ struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	bool entry_left_out;
 	uint32_t stack;                  /* node of the current path */
 	struct tm_turns turns;
+	struct tm_ring_known known;
 	struct tm_python_ring python;
 	uint64_t safe_ticks;
 	uint64_t last_ticks; /* no event that comes was begun earlier */

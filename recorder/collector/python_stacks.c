@@ -34,6 +34,7 @@ void tm_python_take_run(struct tm_collector *c, struct tm_ring_view *r, uint64_t
 	p->runs[p->run_count++] = (struct tm_python_range){ low, high };
 	p->run_set = run_set(&c->python, p->run_set, p->runs[p->run_count - 1]);
 	p->interpreter_epoch = 0;
+	p->path++;
 	tm_python_native_changed(p, 0);
 }
 
@@ -89,6 +90,7 @@ bool tm_python_take_stack(struct tm_ring_view *r, size_t keep, const uint64_t *w
 	if (keep > p->depth || keep + n > DEPTH_MAX) return false;
 	size_t depth = keep + n;
 	p->merged = 0;
+	p->path++;
 	p->frames = tm_memory_grow(p->frames, &p->frame_capacity, depth, sizeof p->frames[0]);
 	p->nodes = tm_memory_grow(p->nodes, &p->node_capacity, depth, sizeof p->nodes[0]);
 	p->groups = tm_memory_grow(p->groups, &p->group_capacity, depth, sizeof p->groups[0]);
@@ -246,6 +248,7 @@ void tm_python_ring_forget(struct tm_python_ring *p) {
 	p->depth = p->valid = 0;
 	p->group_count = 0;
 	p->run_count = p->run_set = 0;
+	p->path++;
 	p->interpreter_epoch = 0;
 	p->known = true;
 }

@@ -64,6 +64,7 @@ struct tm_python_ring { /* what a ring told of Python; part of its view */
 	bool known;         /* false after a corrupt stretch, until a whole stack comes */
 	uint64_t *frames;   /* the Python path, outermost first: code id, offset << 32 */
 	uint32_t *nodes;    /* of the trace, beside them: the stack up to this frame */
+	uint32_t path;      /* grows when the path changes, or what its frames mean */
 	size_t depth, frame_capacity, node_capacity;
 	size_t valid;       /* so many nodes are right */
 	uint32_t *groups;   /* indices of the frames that begin a group */

@@ -71,6 +71,88 @@ static uint32_t stack_of(struct tm_collector *c, struct tm_ring_view *r, unsigne
 	return stack ? stack : native_stack(c, r);
 }
 
+/* --- stacks that the ring has learned --- */
+
+void tm_ring_stack_lose(struct tm_ring_view *r) {
+	r->path_known = r->python.known = false;
+	r->depth = r->path_valid = 0;
+	tm_python_native_changed(&r->python, 0);
+	r->stack = 0;
+	r->known.current = 0;
+	r->known.lost = true;
+}
+
+/* What r->pcs is to become it becomes: the outer frames that both have stay. */
+static bool settle_known(struct tm_ring_view *r) {
+	struct tm_ring_known *known = &r->known;
+	if (!known->current) return true;
+	const struct tm_ring_known_stack *s = &known->stacks[known->current - 1];
+	const uint64_t *pcs = known->pcs + s->at;
+	size_t keep = 0, most = s->depth < r->depth ? s->depth : r->depth;
+	while (keep < most && r->pcs[keep] == pcs[keep]) keep++;
+	known->current = 0;
+	r->path_known = true;
+	return (keep == s->depth && keep == r->depth) || change_stack(r, keep, pcs + keep, s->depth - keep);
+}
+
+/* The stack in r->pcs gets a number. */
+static bool learn(struct tm_ring_view *r, unsigned flags) {
+	struct tm_ring_known *known = &r->known;
+	size_t depth = r->path_known ? r->depth : 0;
+	if (flags & TM_RING_LEARN_FIRST) {
+		known->count = known->used = 0;
+		known->lost = false;
+	}
+	if (known->count >= TM_RING_KNOWN_MOST || known->used + depth > TM_RING_KNOWN_FRAMES) return false;
+	known->stacks = tm_memory_grow(known->stacks, &known->capacity, known->count + 1, sizeof known->stacks[0]);
+	known->pcs = tm_memory_grow(known->pcs, &known->pcs_capacity, known->used + depth + 1, sizeof known->pcs[0]);
+	known->stacks[known->count++] = (struct tm_ring_known_stack){ .at = known->used, .depth = (uint32_t)depth };
+	if (depth) memcpy(known->pcs + known->used, r->pcs, depth * sizeof known->pcs[0]);
+	known->used += depth;
+	return true;
+}
+
+uint32_t tm_ring_stack_known(struct tm_ring_view *r, uint64_t word) {
+	size_t number = word >> 32 & 0xffff;
+	uint64_t rest = word & 0xffffff00;
+	const struct tm_ring_known_stack *s = &r->known.stacks[number];
+	if (number >= r->known.count || r->known.lost || s->epoch != r->process->modules.epoch) return 0;
+	uint32_t stack = 0;
+	if (rest == tm_ring_word(0, TM_RING_KNOWN, TM_RING_ALLOC_WORDS, 0, 0)) stack = s->native;
+	else if (rest == tm_ring_word(0, TM_RING_KNOWN | TM_RING_PYTHON, TM_RING_ALLOC_WORDS, 0, 0) && s->python == r->python.path) stack = s->merged;
+	if (stack) r->known.current = (uint32_t)number + 1;
+	return stack;
+}
+
+/* r->pcs becomes the known stack of that number. What was lost is not known, nor what the next record keeps of it. */
+static bool become_known(struct tm_ring_view *r, size_t number) {
+	struct tm_ring_known *known = &r->known;
+	if (!known->lost && number >= known->count) return false;
+	known->current = 0;
+	r->path_known = !known->lost && known->stacks[number].depth;
+	if (!r->path_known) {
+		r->depth = r->path_valid = 0;
+		tm_python_native_changed(&r->python, 0);
+		r->stack = 0;
+		return true;
+	}
+	known->current = (uint32_t)number + 1;
+	return settle_known(r);
+}
+
+/* What was found out is kept for the next time. */
+static void note_known(const struct tm_ring_view *r, size_t number, unsigned flags, uint32_t stack) {
+	struct tm_ring_known_stack *s = &r->known.stacks[number];
+	if (s->epoch != r->process->modules.epoch) s->native = s->merged = 0;
+	s->epoch = r->process->modules.epoch;
+	if (!(flags & TM_RING_PYTHON)) {
+		s->native = stack;
+		return;
+	}
+	s->merged = r->python.merged == stack ? stack : 0;
+	s->python = r->python.path;
+}
+
 /* What follows is about so many of the frames in r->pcs. */
 static void resize_stack(struct tm_ring_view *r, size_t depth) {
 	size_t same = depth < r->depth ? depth : r->depth;
@@ -99,6 +181,7 @@ static const uint64_t first_words[TM_CHAIN_FRAMES + 1][TM_CHAIN_FRAMES] = {
  * looked at. What r->turns says holds until the stack changes in another way. */
 uint32_t tm_ring_stack_turn(struct tm_collector *c, struct tm_ring_view *r, uint64_t word, const uint64_t *pcs) {
 	const struct tm_turns *t = &r->turns;
+	if (r->known.current) return 0;
 	size_t keep = word >> 32 & 0xffff, fresh = (word >> 16 & 0xffff) - TM_RING_ALLOC_WORDS, depth = keep + fresh;
 	if ((word & 0xff00) != t->flags || fresh - 1 >= TM_CHAIN_FRAMES || keep - t->first > r->depth - t->first) return 0;
 	if (keep >= t->limit || !*t->stack) return 0;
@@ -136,17 +219,26 @@ static void set_turns(struct tm_ring_view *r) {
 	t->limit = t->limit > TM_RING_TURN_WORDS ? t->limit - TM_RING_TURN_WORDS : 0;
 }
 
-/* After a corrupt stretch the frames that a record keeps are not known; its event has no stack until a whole one comes. */
+/* r->pcs becomes what a record says. After a corrupt stretch the frames that it keeps are not known: then r->path_known is false, until a whole stack comes. */
+static bool take_frames(struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh) {
+	if (flags & TM_RING_KNOWN) return fresh == 0 && become_known(r, keep);
+	if (keep == 0) r->path_known = true;
+	if (!settle_known(r)) return false;
+	if (r->path_known && (fresh || keep != r->depth) && !change_stack(r, keep, pcs, fresh)) return false;
+	if (r->path_known && flags & TM_RING_CUT) r->process->cut_stacks++;
+	return !(flags & TM_RING_LEARN) || learn(r, flags);
+}
+
 bool tm_ring_stack_take(struct tm_collector *c, struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh,
 		       uint32_t *stack) {
+	size_t number = keep;
 	*stack = 0;
 	if (flags & TM_RING_NO_STACK) return fresh == 0;
-	if (keep == 0) r->path_known = true;
+	if (!take_frames(r, flags, keep, pcs, fresh)) return false;
 	if (!r->path_known) return true;
-	if (flags & TM_RING_CUT) r->process->cut_stacks++;
-	if ((fresh || keep != r->depth) && !change_stack(r, keep, pcs, fresh)) return false;
 	*stack = stack_of(c, r, flags);
 	set_turns(r);
+	if (flags & TM_RING_KNOWN) note_known(r, number, flags, *stack);
 	return true;
 }
 
@@ -155,10 +247,9 @@ bool tm_ring_stack_take_past(struct tm_collector *c, struct tm_ring_view *r, uns
 			    uint32_t *stack) {
 	if (!drivers || flags & TM_RING_NO_STACK) return tm_ring_stack_take(c, r, flags, keep, pcs, fresh, stack);
 	*stack = 0;
-	if (keep == 0) r->path_known = true;
+	if (!take_frames(r, flags, keep, pcs, fresh)) return false;
 	if (!r->path_known) return true;
-	if (flags & TM_RING_CUT) r->process->cut_stacks++;
-	if (!change_stack(r, keep, pcs, fresh) || drivers >= r->depth) return false;
+	if (drivers >= r->depth) return false;
 	size_t depth = r->depth;
 	resize_stack(r, depth - drivers);
 	*stack = stack_of(c, r, flags);

@@ -248,7 +248,7 @@ bool tm_ring_claim(struct tm_thread *t) {
 	t->limit = t->touched = 0;
 	t->seen = ring_bytes(index) / 4;
 	t->begun = false;
-	t->after_loss = true;
+	tm_note_loss(t);
 	t->last_ticks = ring->start_ticks;
 	atomic_store_explicit(&ring->state, TM_RING_ACTIVE, memory_order_release);
 	return true;

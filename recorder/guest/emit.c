@@ -11,6 +11,7 @@
 #include "hot.h"
 #include "python.h"
 #include "unwind_rule.h"
+#include "unwind_known.h"
 #include "unwind_usual.h"
 
 #include <linux/futex.h>
@@ -142,7 +143,7 @@ TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t los
 	uint64_t padding = to_end < bytes ? to_end : 0, all = padding + bytes;
 	if (t->pos + all > t->seen && !find_room(t, all)) {
 		count_lost(t->ring, lost_bytes);
-		t->after_loss = true;
+		tm_note_loss(t);
 		tm_python_forget(t);
 		tm_clear_busy(t);
 		t->begun = false;
@@ -180,31 +181,32 @@ static inline void know_modules(struct tm_thread *t, unsigned fresh) {
 	}
 }
 
-/* Modules came or went since the thread's last stack: frames that stayed may be another one's. */
-TM_COLD static void know_modules_anew(struct tm_thread *t) {
-	t->modules_version = atomic_load_explicit(&tm_modules_version, memory_order_relaxed);
-	know_modules(t, t->depth);
+/* The stack that was just taken. */
+static inline void restore_stack(struct tm_thread *t) {
+	if (t->known) tm_known_restore(t, t->known->slot);
 }
 
-/* What else belongs to a stack: the interpreter's, and that after a loss all is new. */
-static inline tm_taken complete_stack(struct tm_thread *t, tm_taken s) {
-	if (TM_UNLIKELY(atomic_load_explicit(&tm_modules_version, memory_order_relaxed) != t->modules_version)) know_modules_anew(t);
-	if (atomic_load_explicit(&tm_guest.python_stacks, memory_order_relaxed)) s |= tm_python_take(t);
-	if (TM_LIKELY(!t->after_loss)) return s;
-	t->after_loss = false; /* also a refresh of the modules may have lost a record */
-	return tm_taken_make(tm_taken_flags(s), t->depth, 0);
+/* Frames that stayed may be in another module; after a loss, which may be of what says so, all is new. */
+TM_COLD tm_taken tm_take_anew(struct tm_thread *t, tm_taken s) {
+	restore_stack(t);
+	t->modules_version = atomic_load_explicit(&tm_modules_version, memory_order_relaxed);
+	know_modules(t, t->depth);
+	if (!t->after_loss) return s;
+	t->after_loss = false;
+	tm_known_forget(t);
+	return tm_taken_make(tm_taken_flags(s) & ~(TM_RING_KNOWN | TM_RING_LEARN | TM_RING_LEARN_FIRST), t->depth, 0);
 }
 
 static __attribute__((noinline)) tm_taken take_changed_stack(struct tm_thread *t, const void *frame, uint32_t valid) {
 	struct tm_stack s = tm_stack_take(t, frame, valid);
 	if (TM_UNLIKELY(s.unlisted)) know_modules(t, s.fresh);
-	return complete_stack(t, tm_taken_make(s.cut ? TM_RING_CUT : 0, s.fresh, s.keep));
+	return tm_taken_make(s.cut ? TM_RING_CUT : 0, s.fresh, s.keep);
 }
 
 static inline tm_taken take_fresh(struct tm_thread *t, uint32_t keep, uint32_t fresh) {
 	tm_taken s = tm_taken_make(0, fresh, keep);
 	if (TM_UNLIKELY(t->cut_frame != UINT32_MAX)) s |= tm_taken_make(TM_RING_CUT, 0, 0);
-	return complete_stack(t, s);
+	return s;
 }
 
 static inline __attribute__((always_inline)) tm_taken take_next(struct tm_thread *t, const void *frame, uint32_t valid) {
@@ -213,11 +215,19 @@ static inline __attribute__((always_inline)) tm_taken take_next(struct tm_thread
 	return take_fresh(t, valid, fresh);
 }
 
-/* Takes the stack into t->pcs; the record carries its innermost frames, t->pcs[keep] to t->pcs[depth - 1]. */
-TM_HOT tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
+/* One that is not known, into t->pcs: the record carries its innermost frames, t->pcs[keep] to t->pcs[depth - 1]. */
+TM_HOT tm_taken tm_take_unknown_stack(struct tm_thread *t, const void *frame) {
 	uint32_t valid, fresh = tm_unwind_simply(t, frame, &valid);
-	if (TM_UNLIKELY(fresh == TM_UNWIND_NOT_QUICK)) return take_next(t, frame, valid);
-	return take_fresh(t, valid, fresh);
+	return tm_complete_stack(t, tm_known_note(t, TM_UNLIKELY(fresh == TM_UNWIND_NOT_QUICK) ? take_next(t, frame, valid) : take_fresh(t, valid, fresh)));
+}
+
+TM_HOT tm_taken tm_take_other_stack(struct tm_thread *t, const void *frame) {
+	if (t->known) tm_known_restore(t, (uintptr_t)frame);
+	return tm_take_unknown_stack(t, frame);
+}
+
+TM_HOT tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
+	return tm_take_here(t, frame);
 }
 
 /* --- events --- */
@@ -270,6 +280,7 @@ void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_
 	r[5] = (uintptr_t)old;
 	tm_put_frames(r + 6, t, fresh);
 	tm_publish_begun(t, words);
+	tm_known_settle(t, s);
 }
 
 void tm_emit_unmap(struct tm_thread *t, enum tm_op op, const void *old, size_t old_size, uint64_t begin) {
@@ -299,6 +310,7 @@ void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const voi
 	r[6] = old_size;
 	tm_put_frames(r + 7, t, fresh);
 	tm_publish_begun(t, words);
+	tm_known_settle(t, s);
 }
 
 /* --- texts and control records --- */

@@ -29,6 +29,7 @@ void tm_stack_start(void);
 size_t tm_stack_bytes(uint32_t capacity);
 void tm_stack_prepare(struct tm_thread *t, void *memory);
 void tm_stack_start_thread(struct tm_thread *t);
+void tm_stack_release(struct tm_thread *t); /* what it holds besides that memory */
 /* Somebody left a hook by longjmp: what it was writing is worth nothing. */
 void tm_stack_forget(struct tm_thread *t);
 /* True if a hook of ours is on the calling thread's stack, beyond the one that asks; also if nobody can tell. */

@@ -17,7 +17,8 @@ static tm_taken take_past_driver(struct tm_thread *t, const void *frame, unsigne
 	tm_taken s = tm_take(t, frame);
 	*drivers = 0;
 	if (tm_taken_flags(s) & TM_RING_NO_STACK) return s;
-	while (*drivers + 1 < t->depth && tm_cupti_is_code(t->pcs[t->depth - 1 - *drivers])) ++*drivers;
+	uint32_t depth = tm_known_or_taken_depth(t);
+	while (*drivers + 1 < depth && tm_cupti_is_code(tm_known_or_taken_pc(t, *drivers))) ++*drivers;
 	return s;
 }
 
@@ -37,6 +38,7 @@ void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64
 		r[4] = heap;
 		tm_put_frames(r + 5, t, fresh);
 		tm_publish(t, words);
+		tm_known_settle(t, s);
 	}
 }
 
@@ -58,6 +60,7 @@ void tm_emit_refusal(struct tm_thread *t, const struct tm_refusal *refusal, cons
 		r[6] = refusal->total_bytes;
 		tm_put_frames(r + TM_RING_OOM_WORDS, t, fresh);
 		tm_publish(t, words);
+		tm_known_settle(t, s);
 	}
 }
 

@@ -8,9 +8,12 @@
 #include "emit.h"
 #include "heaps.h"
 #include "hot.h"
+#include "unwind_known.h"
 
-static inline tm_taken the_last_stack(const struct tm_thread *t) {
-	return tm_taken_make(t->aligned_flags, 0, t->aligned_flags & TM_RING_NO_STACK ? 0 : t->depth);
+static inline tm_taken the_last_stack(struct tm_thread *t) {
+	unsigned flags = t->aligned_flags & ~(TM_RING_KNOWN | TM_RING_LEARN | TM_RING_LEARN_FIRST);
+	if (t->known) return t->known->word | tm_ring_word(0, flags, 0, 0, 0);
+	return tm_taken_make(flags, 0, flags & TM_RING_NO_STACK ? 0 : t->depth);
 }
 
 TM_HOT void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *frame) {
@@ -34,6 +37,7 @@ TM_HOT void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap
 	r[4] = heap;
 	tm_put_frames(r + 5, t, fresh);
 	tm_publish(t, words);
+	tm_known_settle(t, s);
 }
 
 TM_HOT void tm_emit_heap_free(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr) {
@@ -80,6 +84,7 @@ void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, con
 	r[6] = heap;
 	tm_put_frames(r + 7, t, fresh);
 	tm_publish_begun(t, words);
+	tm_known_settle(t, s);
 }
 
 void tm_emit_pool_state(struct tm_thread *t, uint32_t heap, const struct tm_pool_numbers *n) {

@@ -71,8 +71,8 @@ struct tm_thread {
 	bool at_leave;      /* something is to be done when the hook leaves: nested events, the thread has ended, Python begins */
 	bool samples;       /* some allocations are not recorded: --sample, or none is for now */
 	bool takes_stacks;  /* not --stacks=off */
-	bool after_loss;    /* the next record carries its whole stack */
-	uint32_t modules_version; /* tm_modules_version at its last stack */
+	bool after_loss;    /* the next record carries its whole stack (tm_note_loss()) */
+	uint32_t modules_version; /* tm_modules_version at its last stack; after a loss another one */
 
 	_Alignas(TM_LINE_BYTES) uintptr_t stack_low, stack_high; /* the thread's own stack; 0 until known */
 	uintptr_t *pcs;     /* the last stack taken, outermost first: to keep its k outer frames is to keep a prefix */
@@ -81,11 +81,19 @@ struct tm_thread {
 	uint32_t check_count;
 	uint32_t depth;     /* of the last stack taken */
 	uint32_t remembered;  /* unwind.c's: frames that the next stack can be compared with, all or none */
-	uint32_t rules_version;
 	uint32_t cut_frame;   /* beyond it frames are missing or guessed; UINT32_MAX: nowhere */
 	uint32_t framed_low;
 
-	uint8_t *framed;       /* unwind.h */
+	_Alignas(TM_LINE_BYTES) struct tm_known *known_expected, *known_second; /* unwind_known.h's: which came last after the two before, and before that */
+	struct tm_known *known; /* the last stack taken, if it is a known one: `pcs` is another then; else NULL */
+	struct tm_knowns *knowns;
+	uint32_t *known_next; /* where what comes is noted */
+	uint32_t known_last;  /* what came before: its part of that place */
+	uint32_t known_hits, known_misses; /* stacks, since it was looked at whether that is of use */
+	uint32_t known_count;
+	uint32_t rules_version;
+
+	_Alignas(TM_LINE_BYTES) uint8_t *framed;       /* unwind.h */
 	struct tm_pair *pairs; /* what lies at and below where `sps` point: --stacks=fp all, else from framed_low inward */
 	struct tm_routes *routes; /* unwind_route.h's: ways that were gone */
 	struct tm_route *route_expected, *route_second; /* which came last after the two that were gone last, and which before that */
@@ -98,6 +106,12 @@ struct tm_thread {
 	uint8_t routes_learned;  /* how many, so far as that matters; 0: none */
 	uint8_t routes_wait, routes_wait_left; /* so many misses go by before the next one is learned */
 	uint8_t routes_refused;                /* counts routes that were to be learned */
+	struct tm_trunk *known_trunk;
+	size_t known_bytes, known_open; /* of what `knowns` points to, and so many of them can be written */
+	uint32_t known_used, known_frames; /* units; frames of all of them */
+	uint32_t known_looks;
+	uint32_t known_wait, known_wait_left; /* so many stacks go by before one is learned */
+	uint32_t known_nowhere;
 
 	bool named;         /* the program has said what the thread is called */
 	bool begun;         /* the event on its way is stamped already: tm_begin() */
@@ -266,6 +280,12 @@ static inline uint64_t tm_modules_page_key(uintptr_t pc, uint32_t version) {
 
 static inline _Atomic uint64_t *tm_modules_page(uintptr_t pc) {
 	return &tm_modules_pages[pc / TM_SHM_PAGE % TM_MODULES_PAGES];
+}
+
+/* A record was lost, or what the thread was writing: the collector does not know its last stack, perhaps. */
+static inline void tm_note_loss(struct tm_thread *t) {
+	t->after_loss = true;
+	t->modules_version = ~atomic_load_explicit(&tm_modules_version, memory_order_relaxed);
 }
 
 bool tm_modules_look(uintptr_t pc); /* the same, by searching */

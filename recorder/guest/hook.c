@@ -73,7 +73,7 @@ static void forget_inside(struct tm_thread *t, uintptr_t frame) {
 	tm_cancel(t);
 	tm_stack_forget(t);
 	tm_python_forget(t);
-	t->after_loss = true;
+	tm_note_loss(t);
 	if (!t->nested_count) return;
 	tm_tls.inside = frame;
 	if (atomic_load(tm_guest.epoch) == t->epoch) tm_emit_nested(t);
@@ -113,6 +113,7 @@ static struct tm_thread *make_thread(void) {
 }
 
 static void free_thread(struct tm_thread *t) {
+	tm_stack_release(t);
 	tm_syscall(SYS_munmap, (long)t, (long)thread_bytes(t->capacity), 0, 0, 0, 0);
 }
 

@@ -13,7 +13,9 @@
 
 #include "guest.h"
 #include "process.h"
+#include "python.h"
 #include "sample.h"
+#include "unwind_known.h"
 
 #include <string.h>
 
@@ -164,16 +166,36 @@ static inline uint64_t tm_taken_word(tm_taken s, enum tm_op op, unsigned flags, 
 
 /* Takes the stack; the new frames are then in the thread's state, where tm_put_frames() finds them. */
 tm_taken tm_take_stack(struct tm_thread *t, const void *frame);
+/* The same where it is none of the known ones; and where t->known is NULL, too. */
+tm_taken tm_take_other_stack(struct tm_thread *t, const void *frame);
+tm_taken tm_take_unknown_stack(struct tm_thread *t, const void *frame);
+
+/* Modules came or went since the thread's last stack, or something was lost. */
+tm_taken tm_take_anew(struct tm_thread *t, tm_taken s);
+
+/* What else belongs to a stack: its modules, and the interpreter's. */
+static inline tm_taken tm_complete_stack(struct tm_thread *t, tm_taken s) {
+	if (TM_UNLIKELY(atomic_load_explicit(&tm_modules_version, memory_order_relaxed) != t->modules_version)) s = tm_take_anew(t, s);
+	return atomic_load_explicit(&tm_guest.python_stacks, memory_order_relaxed) ? s | tm_python_take(t) : s;
+}
 
 /* Four at a time: for what that writes beyond the record there is room. */
 static inline void tm_put_frames(uint64_t *to, const struct tm_thread *t, unsigned fresh) {
-	const uintptr_t *from = t->pcs + t->depth - fresh;
-	for (unsigned i = 0; i < fresh; i += TM_SPARE_WORDS + 1) memcpy(to + i, from + i, (TM_SPARE_WORDS + 1) * sizeof *to);
+	const uintptr_t *end = t->pcs + t->depth;
+	uint64_t *to_end = to + fresh;
+	for (intptr_t i = -(intptr_t)fresh; i < 0; i += TM_SPARE_WORDS + 1) memcpy(to_end + i, end + i, (TM_SPARE_WORDS + 1) * sizeof *to);
 }
 
 static inline tm_taken tm_take(struct tm_thread *t, const void *frame) {
 	if (!t->takes_stacks) return tm_taken_make(TM_RING_NO_STACK, 0, 0);
 	return tm_take_stack(t, frame);
+}
+
+/* The same, with the usual case inlined. */
+static inline __attribute__((always_inline)) tm_taken tm_take_here(struct tm_thread *t, const void *frame) {
+	if (TM_UNLIKELY(!t->known_count)) return t->takes_stacks ? tm_take_unknown_stack(t, frame) : tm_taken_make(TM_RING_NO_STACK, 0, 0);
+	uint64_t known = tm_known_take(t, (uintptr_t)frame + 8);
+	return TM_LIKELY(known != 0) ? tm_complete_stack(t, known) : tm_take_other_stack(t, frame);
 }
 
 /* A block of glibc's: the word in front of it is the size of all that it takes, and flags (real.c). */
@@ -202,7 +224,7 @@ static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread 
 	uint64_t *r;
 
 	tm_python_poll(t);
-	s = tm_take(t, frame);
+	s = tm_take_here(t, frame);
 	fresh = tm_taken_fresh(s);
 	words = TM_RING_ALLOC_WORDS + fresh;
 	tm_set_busy(t);
@@ -214,6 +236,7 @@ static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread 
 	r[3] = size;
 	if (fresh) tm_put_frames(r + TM_RING_ALLOC_WORDS, t, fresh);
 	tm_publish(t, words);
+	tm_known_settle(t, s);
 	return (int)tm_taken_flags(s);
 }
 

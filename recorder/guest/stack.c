@@ -11,6 +11,7 @@
 #include "guest.h"
 #include "raw.h"
 #include "unwind.h"
+#include "unwind_known.h"
 
 #include <link.h>
 #include <sys/auxv.h>
@@ -40,11 +41,16 @@ void tm_stack_prepare(struct tm_thread *t, void *memory) {
 	tm_unwind_prepare(t, memory);
 }
 
+void tm_stack_release(struct tm_thread *t) {
+	tm_known_release(t);
+}
+
 void tm_stack_forget(struct tm_thread *t) {
 	t->depth = t->remembered = 0;
 	tm_unwind_set_check_count(t, 0);
 	t->cut_frame = t->framed_low = UINT32_MAX;
 	t->truncated = 0;
+	tm_known_forget(t);
 }
 
 void tm_stack_start_thread(struct tm_thread *t) {

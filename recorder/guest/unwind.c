@@ -4,6 +4,7 @@
  * has met a frame of the last stack they are moved behind that. Numbers of frames are counted from the innermost until then.
  */
 #include "unwind.h"
+#include "unwind_known.h"
 #if defined(__x86_64__)
 #include "unwind_learn.h"
 #include "unwind_route.h"
@@ -43,6 +44,7 @@ void tm_unwind_prepare(struct tm_thread *t, void *memory) {
 	t->route_expected = t->route_second = t->routes->routes;
 	t->route_next = t->routes->nexts;
 #endif
+	tm_known_prepare(t);
 }
 
 /* --- a walk --- */
@@ -755,6 +757,7 @@ enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_
 		t->remembered = valid = 0;
 		t->rules_version = version;
 		forget_routes(t);
+		tm_known_forget(t);
 	}
 	struct walk w = walk_from(t, top, limit, remember, version);
 	w.known = valid;

@@ -15,6 +15,7 @@
  *           such a frame is marked in framed[], and from the outermost one inward (framed_low) both words of every frame are compared at once, as a
  *           struct tm_pair. Where the lower word means nothing it is compared all the same: if it changed, some frames are unwound in vain.
  *
+ * Known:    where a program does the same over and over, its stacks are compared as a whole and nothing is unwound at all (unwind_known.h).
  * Routes:   ways that were gone are kept, and gone again without a look at the rules when every word on them is what it was (unwind_route.h).
  *
  * Owns:     the arrays behind struct tm_thread, made by tm_unwind_prepare().
@@ -90,7 +91,7 @@ static inline bool tm_unwind_is_no_code(uintptr_t pc) {
 #define TM_UNWIND_WORD(address) (*(const uintptr_t *)(address))
 
 /* How many of the n outer frames still have their return addresses where they were. */
-static inline uint32_t tm_unwind_unchanged(const uintptr_t *slots, const uintptr_t *pcs, uint32_t n) {
+static inline __attribute__((always_inline)) uint32_t tm_unwind_unchanged(const uintptr_t *slots, const uintptr_t *pcs, uint32_t n) {
 	const uintptr_t *slot = slots, *last = slots + n, *pc = pcs;
 #define TM_CHANGED(k) ((TM_UNWIND_WORD(slot[k]) & TM_UNWIND_PC_MASK) != pc[k])
 #define TM_STOP(k) \

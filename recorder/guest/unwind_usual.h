@@ -1,4 +1,4 @@
-/* unwind_usual.h - what a hook does first to take a stack, and mostly all that it does.
+/* unwind_usual.h - what a hook does first to take a stack that is none of the known ones (unwind_known.h), and mostly all that it does.
  *
  * Flow:     emit.c -> here: what of the last stack still holds, and the two routes that came next before -> unwind.c for all else
  * Idea:     unwind.h, unwind_route.h. Here is only what is so simple that nothing has to be asked twice: the frames that go and those that come are about

@@ -88,6 +88,8 @@ def compare_by_frame_pointers(t, stacks, prefix="", emulator=()):
 # limit, and that a frame that becomes framed has its pair remembered.
 # Nor would it see these of routes, where everything else on the way is looked at: that the innermost address is, that the rest of a long one is and is its own,
 # that what it knows of frame pointers elsewhere is its own, and where the one at its end lies, whose value is compared; and that a cut is inside of what stays.
+# Nor these of known stacks, whose words are compared all the same: that the place is the one where it was, that a stack of a coroutine is none, and that
+# one with an interrupted frame is none.
 BREAKS = {
     # what is remembered of the last stack
     "return addresses are not looked at again": ("unwind.h", "TM_UNWIND_PC_MASK) != pc[k])", "TM_UNWIND_PC_MASK) * 0 * pc[k])"),
@@ -165,6 +167,19 @@ BREAKS = {
     "expected: checks about frames that go are overlooked": ("unwind_usual.h", "beyond->frame != TM_CHECK_END || ", ""),
     "expected: framed frames are compared without the words below": ("unwind_usual.h", "if (TM_UNLIKELY(n > t->framed_low)) {", "if (0) {"),
     "expected: a route with frame pointers is gone as one without": ("unwind_usual.h", "r->framed || depth", "depth"),
+    # stacks that are known as a whole
+    "known: its words are not looked at again": ("unwind_known.h", "if (TM_CHANGED(0) || TM_CHANGED(1) || TM_CHANGED(2) || TM_CHANGED(3)) return false;", "if (TM_CHANGED(0)) return false;"),
+    "known: the frames that it shares are not looked at again": ("unwind_known.h", "return tm_unwind_unchanged(tm_trunk_slots(k->trunk), tm_trunk_pcs(k->trunk), k->trunk_depth) == k->trunk_depth;",
+                                                                "return true;"),
+    "known: other words are not looked at again": ("unwind_known.c", "put_word_about(&w, c->slot, c->value,", "put_word_about(&w, slot, values[0],"),
+    "known: frame pointers are not looked at again": ("unwind_known.c", "put_word_about(&w, t->sps[i] - 8, t->pairs[i].next,", "put_word_about(&w, slot, values[0],"),
+    "known: cut as it is": ("unwind_known.c", " && t->cut_frame == UINT32_MAX", ""),
+    "known: numbers go on": ("unwind_known.c", "TM_RING_LEARN | TM_RING_LEARN_FIRST : TM_RING_LEARN", "TM_RING_LEARN : TM_RING_LEARN"),
+    "known: restored without its checks": ("unwind_known.c", "tm_unwind_set_check_count(t, k->check_count);", "tm_unwind_set_check_count(t, 0);"),
+    "known: restored without framed frames": ("unwind_known.c", "if (k->framed_count) restore_framed(", "if (!k) restore_framed("),
+    "known: restored to other places": ("unwind_known.c", "t->sps[k->depth - 1 - i] = place_in(k, i);", ""),
+    "known: outlives the library": ("unwind_known.h", "if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return 0;", "",
+                                    "unwind.c", "forget_routes(t);\n\t\ttm_known_forget(t);", "forget_routes(t);"),
     # rules, and libraries that go
     "rules: any entry is the address's": ("unwind_rule.h", "return second >> TM_RULE_BITS ? 0 : (uint32_t)second;", "return (uint32_t)second & TM_RULE_MASK;", *CROWDED),
     "rules: any first entry is the address's": ("unwind_rule.h", "if (TM_LIKELY(!(first >> TM_RULE_BITS))) return (uint32_t)first;", "if (first & TM_RULE_MASK) return (uint32_t)first & TM_RULE_MASK;", *CROWDED),

@@ -1,7 +1,8 @@
 /* test_turns.c - stacks that are found with one look, and the same stacks found frame by frame.
  *
- * Goal:    the short cut for the usual record (tm_ring_stack_turn) gives exactly the node that the long way gives, whatever came before it in the ring: native
- *          and Python stacks, frames that run Python among the new ones, deep and flat, unsound addresses, a stretch that was lost.
+ * Goal:    the short cuts for the usual record (tm_ring_stack_turn, tm_ring_stack_known) give exactly the node that the long way gives, whatever came
+ *          before it in the ring: native and Python stacks, frames that run Python among the new ones, deep and flat, unsound addresses, stacks that
+ *          were learned and come by their number, numbers that begin anew or were never given, libraries that come and go, a stretch that was lost.
  * Method:  rings of one process get the same random records; one takes the short cut where there is one, another never, and a third gets each stack as a
  *          whole. Their tree is one, so the nodes must be the same numbers; and the frames of native stacks are compared with those that were put in. The
  *          seed is printed.
@@ -19,7 +20,9 @@
 
 static struct tm_collector c;
 static struct tm_process process = { .id = 1 };
-static uint64_t turned, taken;
+static struct tm_module library = { .process = 1, .low = 0x1000, .high = 0x1028 };
+static uint64_t turned, taken, known_at_once, known;
+#define LEARNED_MAX 40u
 
 struct pair {
 	struct tm_ring_view quick, slow, whole;
@@ -27,6 +30,12 @@ struct pair {
 	uint64_t python[PYTHON_MAX];
 	size_t depth, python_depth;
 	bool has_python;
+	struct {
+		uint64_t pcs[DEPTH_MAX];
+		size_t depth;
+	} learned[LEARNED_MAX]; /* by number */
+	size_t learned_count;
+	bool learned_lost; /* until numbers begin anew */
 };
 
 /* Few addresses, so that the same stacks come again; some run Python. */
@@ -44,19 +53,12 @@ static void check_native(const struct pair *p, uint32_t stack) {
 	CHECK(at == 0);
 }
 
-/* What a corrupt stretch leaves. */
-static void lose(struct tm_ring_view *v) {
-	v->path_known = v->python.known = false;
-	v->depth = v->path_valid = 0;
-	tm_python_native_changed(&v->python, 0);
-	v->stack = 0;
-}
-
 static void lose_both(struct pair *p) {
-	lose(&p->quick);
-	lose(&p->slow);
-	lose(&p->whole);
+	tm_ring_stack_lose(&p->quick);
+	tm_ring_stack_lose(&p->slow);
+	tm_ring_stack_lose(&p->whole);
 	p->depth = p->python_depth = 0;
+	p->learned_lost = true;
 }
 
 static uint32_t take_whole(struct pair *p, unsigned flags) {
@@ -68,7 +70,52 @@ static uint32_t take_whole(struct pair *p, unsigned flags) {
 	return stack;
 }
 
+/* A stack that was learned comes again. */
+static void take_known(struct check_random *r, struct pair *p) {
+	bool python = p->has_python && check_random_below(r, 8);
+	size_t number = check_random_below(r, check_random_below(r, 200) ? p->learned_count : p->learned_count + 3);
+	unsigned flags = TM_RING_KNOWN | (python ? TM_RING_PYTHON : 0);
+	uint64_t word = tm_ring_word(TM_OP_MALLOC, flags, TM_RING_ALLOC_WORDS, (unsigned)number, 8);
+	uint32_t quick = tm_ring_stack_known(&p->quick, word), slow = 0;
+	bool sound = quick || tm_ring_stack_take(&c, &p->quick, flags, number, NULL, 0, &quick);
+	known++;
+	known_at_once += quick != 0 && p->quick.known.current;
+	CHECK(tm_ring_stack_take(&c, &p->slow, flags, number, NULL, 0, &slow) == sound);
+	CHECK(sound == (p->learned_lost || number < p->learned_count));
+	CHECK(quick == slow);
+	if (!sound) {
+		lose_both(p);
+		return;
+	}
+	if (p->learned_lost || !p->learned[number].depth) { /* and what the next record would keep is not known */
+		CHECK(quick == 0);
+		p->depth = 0;
+		return;
+	}
+	p->depth = p->learned[number].depth;
+	memcpy(p->pcs, p->learned[number].pcs, sizeof p->pcs);
+	if (!python) check_native(p, quick);
+	CHECK(take_whole(p, flags & TM_RING_PYTHON) == quick);
+}
+
+static unsigned flags_of_learning(struct check_random *r, const struct pair *p) {
+	if (check_random_below(r, 10)) return 0;
+	bool first = !p->learned_count || p->learned_count == LEARNED_MAX || !check_random_below(r, p->learned_lost ? 4 : 60);
+	return TM_RING_LEARN | (first ? TM_RING_LEARN_FIRST : 0);
+}
+
+static void learned(struct pair *p, unsigned flags) {
+	if (flags & TM_RING_LEARN_FIRST) p->learned_count = p->learned_lost = 0;
+	if (!(flags & TM_RING_LEARN) || p->learned_lost) return;
+	p->learned[p->learned_count].depth = p->depth;
+	memcpy(p->learned[p->learned_count++].pcs, p->pcs, sizeof p->pcs);
+}
+
 static void take(struct check_random *r, struct pair *p) {
+	if (p->learned_count && !check_random_below(r, 3)) {
+		take_known(r, p);
+		return;
+	}
 	bool python = p->has_python && check_random_below(r, 8);
 	size_t inner = p->depth < 4 ? p->depth : 4, keep = check_random_below(r, p->depth + 1);
 	if (check_random_below(r, 3)) keep = p->depth - check_random_below(r, inner + 1);
@@ -78,7 +125,7 @@ static void take(struct check_random *r, struct pair *p) {
 	if (keep + fresh > DEPTH_MAX) keep = DEPTH_MAX - fresh < p->depth ? DEPTH_MAX - fresh : p->depth;
 	if (!keep && !fresh) return;
 	for (size_t i = 0; i < fresh + TM_RING_TURN_WORDS; i++) pcs[i] = random_pc(r, p->has_python);
-	unsigned flags = python ? TM_RING_PYTHON : 0;
+	unsigned flags = (python ? TM_RING_PYTHON : 0) | flags_of_learning(r, p);
 	if (!check_random_below(r, 300) && fresh) pcs[check_random_below(r, fresh)] = TM_ADDRESS_LIMIT;
 	uint64_t word = tm_ring_word(TM_OP_MALLOC, flags, (unsigned)(TM_RING_ALLOC_WORDS + fresh), (unsigned)keep, 8);
 	quick = tm_ring_stack_turn(&c, &p->quick, word, pcs);
@@ -93,8 +140,9 @@ static void take(struct check_random *r, struct pair *p) {
 	}
 	for (size_t i = 0; i < fresh; i++) p->pcs[keep + i] = pcs[i];
 	p->depth = keep + fresh;
+	learned(p, flags);
 	if (!python) check_native(p, quick);
-	CHECK(take_whole(p, flags) == quick);
+	CHECK(take_whole(p, flags & TM_RING_PYTHON) == quick);
 }
 
 static void take_python(struct check_random *r, struct pair *p) {
@@ -118,7 +166,20 @@ static void view_start(struct tm_ring_view *v, bool has_python) {
 static void view_end(struct tm_ring_view *v) {
 	free(v->pcs);
 	free(v->path);
+	free(v->known.stacks);
+	free(v->known.pcs);
 	tm_python_ring_release(&v->python);
+}
+
+/* A library comes or goes, at some of the addresses. */
+static void change_modules(struct pair *p) {
+	static uint32_t id = 1;
+	process.modules.ids = &id;
+	process.modules.count = !process.modules.count;
+	process.modules.epoch++;
+	tm_module_order_check_stack(&p->quick);
+	tm_module_order_check_stack(&p->slow);
+	tm_module_order_check_stack(&p->whole);
 }
 
 static void test_rings(struct check_random *r, bool has_python) {
@@ -129,7 +190,7 @@ static void test_rings(struct check_random *r, bool has_python) {
 	view_start(&p.whole, has_python);
 	for (int i = 0; i < 3000; i++) {
 		if (has_python && !check_random_below(r, 15)) take_python(r, &p);
-		if (!check_random_below(r, 700)) process.modules.epoch++;
+		if (!check_random_below(r, 100)) change_modules(&p);
 		if (!check_random_below(r, 500)) lose_both(&p);
 		take(r, &p);
 	}
@@ -142,10 +203,13 @@ int main(void) {
 	struct check_random r = check_random_start("turns");
 	c.group = calloc(1, sizeof *c.group);
 	process.modules.epoch = 1;
+	c.modules.all = &library;
+	c.modules.count = 1;
 	tm_stack_tree_init(&c.stacks);
 	for (int i = 0; i < 40; i++) test_rings(&r, i % 2);
-	printf("turns: %llu of %llu records\n", (unsigned long long)turned, (unsigned long long)taken);
-	CHECK(turned > taken / 4);
+	printf("turns: %llu of %llu records; known: %llu of %llu at once\n", (unsigned long long)turned, (unsigned long long)taken,
+	       (unsigned long long)known_at_once, (unsigned long long)known);
+	CHECK(turned > taken / 8 && known_at_once > known / 4);
 	tm_group_release(c.group);
 	tm_stack_tree_release(&c.stacks);
 	tm_python_stacks_release(&c.python);

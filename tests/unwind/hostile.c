@@ -10,6 +10,7 @@
  */
 #include "../../recorder/guest/emit.h"
 #include "../../recorder/guest/raw.h"
+#include "../../recorder/guest/unwind_known.h"
 #include "../../recorder/guest/unwind_usual.h"
 #include "alone.h"
 #include "trap.h"
@@ -84,10 +85,17 @@ static uintptr_t any_word(const uintptr_t *words) {
 }
 
 static struct tm_stack take(struct tm_thread *t, const void *frame) {
+	uint64_t known = t->known_count ? tm_known_take(t, (uintptr_t)frame + 8) : 0;
+	if (known) {
+		tm_known_settle(t, known);
+		return (struct tm_stack){ 0 };
+	}
+	if (t->known) tm_known_restore(t, (uintptr_t)frame);
 	uint32_t valid, fresh = tm_unwind_simply(t, frame, &valid);
 	if (fresh == TM_UNWIND_NOT_QUICK) fresh = tm_unwind_next(t, frame, &valid);
 	struct tm_stack s = { t->depth - fresh, fresh, false, false };
 	if (fresh == TM_UNWIND_NOT_QUICK) s = tm_stack_take(t, frame, valid);
+	tm_known_note(t, 0);
 	uint32_t odd = 0;
 	while (odd + 1 < t->depth && !tm_unwind_is_no_code(t->pcs[odd])) odd++; /* the innermost is whatever was said to have called */
 	if (s.keep + s.fresh == t->depth && odd + 1 == t->depth && t->depth <= CAPACITY) return s;

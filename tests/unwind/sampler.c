@@ -2,7 +2,7 @@
  *
  * Oracle:   on x86-64 libunwind's cursor (unw_init_local, unw_step), which shares no code with the unwinder; elsewhere libgcc's _Unwind_Backtrace.
  * What must be equal: every frame, from the caller of the sampling function out to the end. What the unwinder says is applied as the collector would (keep
- *           so many outer frames, then these), so a wrong `keep` is seen too.
+ *           so many outer frames, then these; or the stack that was learned by a number), so a wrong `keep` or number is seen too.
  * Code without a description: the oracle guesses from there on, and so may the unwinder. Up to that frame the stacks must be equal, and the unwinder must have
  *           marked its own as cut. Beyond it, what it says must be the truth, as far as it says anything: the stack as it was before that code was entered. The
  *           oracle's guesses are not asked for where the truth is known: libunwind reads at whatever address a wrong one leads to.
@@ -15,6 +15,7 @@
 #include "../../recorder/guest/emit.h"
 #include "../../recorder/guest/raw.h"
 #include "../../recorder/guest/shared_rules.h"
+#include "../../recorder/guest/unwind_known.h"
 #include "../../recorder/guest/unwind_usual.h"
 
 #include <dlfcn.h>
@@ -92,15 +93,25 @@ TM_EXPORT __thread void (*test_in_dlclose)(void);
 TM_EXPORT bool test_has_truth;
 TM_EXPORT bool test_by_frame_pointers;
 
+struct learned { /* stacks, innermost first */
+	uint32_t depth;
+	uintptr_t *pcs;
+};
+#define LEARNED_BYTES ((size_t)TM_RING_KNOWN_MOST * sizeof(struct learned))
+#define LEARNED_FRAMES_BYTES ((size_t)TM_RING_KNOWN_FRAMES * sizeof(uintptr_t))
+
 static __thread struct sample_thread {
 	struct tm_thread *t;
 	uintptr_t *sent, *oracle; /* innermost first */
 	bool *described;
+	struct learned *learned; /* by number */
+	uint32_t learned_count;
 	uint32_t depth, framed; /* framed: so many frames, the innermost, do frame pointers lead to; UINT32_MAX: to all */
 	bool inside;
 } thread __attribute__((tls_model("initial-exec")));
 
 static struct test_counts counts;
+static uint32_t threads_begun;
 static pthread_key_t end_key;
 static _Atomic unsigned complaints;
 
@@ -220,13 +231,18 @@ static size_t thread_bytes(void) {
 static void end_thread(void *t) {
 	thread.t = NULL;
 	thread.inside = true;
+	tm_stack_release(t);
+	tm_raw_unmap(thread.learned, LEARNED_BYTES + LEARNED_FRAMES_BYTES);
 	tm_raw_unmap(t, thread_bytes());
 }
 
 static bool start_thread(void) {
 	struct tm_thread *t = tm_raw_map(thread_bytes());
-	if (!t) return false;
+	thread.learned = tm_raw_map(LEARNED_BYTES + LEARNED_FRAMES_BYTES);
+	thread.learned_count = 0;
+	if (!t || !thread.learned) return false;
 	t->capacity = shm.max_depth;
+	t->number = 1 + __atomic_fetch_add(&threads_begun, 1, __ATOMIC_RELAXED) % 2; /* every other one has room for few that are known */
 	tm_stack_prepare(t, t + 1);
 	tm_stack_start_thread(t);
 	thread.sent = (uintptr_t *)((char *)(t + 1) + tm_stack_bytes(DEPTH_MAX));
@@ -286,12 +302,44 @@ static void complain(const char *what, unsigned at, unsigned oracle_depth) {
 	print_stack("oracle", thread.oracle, oracle_depth);
 }
 
+/* What a record says. */
+struct said {
+	struct tm_stack stack;
+	uint64_t known; /* of a stack that is known, or learned: TM_RING_KNOWN, TM_RING_LEARN, TM_RING_LEARN_FIRST, and the number; 0: of none */
+};
+
+static bool says(const struct said *s, unsigned flag) {
+	return s->known >> 8 & flag;
+}
+
+static void learn(const struct said *s) {
+	uintptr_t *room = (uintptr_t *)((char *)thread.learned + LEARNED_BYTES);
+	if (says(s, TM_RING_LEARN_FIRST)) thread.learned_count = 0;
+	if (thread.learned_count) {
+		const struct learned *last = &thread.learned[thread.learned_count - 1];
+		room = last->pcs + last->depth;
+	}
+	thread.learned[thread.learned_count++] = (struct learned){ thread.depth, room };
+	memcpy(room, thread.sent, thread.depth * sizeof *room);
+	COUNT(learned, 1);
+}
+
 /* What the collector would make of it. `sent` is innermost first. */
-static void apply(const struct tm_stack *s) {
+static void apply(const struct said *said) {
+	const struct tm_stack *s = &said->stack;
 	struct tm_thread *t = thread.t;
+	if (says(said, TM_RING_KNOWN)) {
+		size_t number = said->known >> 32 & 0xffff;
+		if (number >= thread.learned_count) abort();
+		thread.depth = thread.learned[number].depth;
+		memcpy(thread.sent, thread.learned[number].pcs, thread.depth * sizeof *thread.sent);
+		COUNT(known, 1);
+		return;
+	}
 	memmove(thread.sent + s->fresh, thread.sent + (thread.depth - s->keep), s->keep * sizeof *thread.sent);
 	for (uint32_t i = 0; i < s->fresh; i++) thread.sent[i] = t->pcs[t->depth - 1 - i];
 	thread.depth = s->keep + s->fresh;
+	if (says(said, TM_RING_LEARN)) learn(said);
 }
 
 /* The frames outside of the undescribed code. Where that keeps no frame pointers, frames may be missing, but what is there must be right. */
@@ -350,12 +398,24 @@ static void compare_by_frame_pointers(const struct tm_stack *s, unsigned oracle_
 	if (oracle_depth > limit && test_active[TEST_depth_limit]) COUNT(features[TEST_depth_limit], 1);
 }
 
-static struct tm_stack take_by_unwinder(struct tm_thread *t, const void *frame) {
+static struct tm_stack take_unknown(struct tm_thread *t, const void *frame) {
+	if (t->known) tm_known_restore(t, (uintptr_t)frame);
 	uint32_t valid, fresh = tm_unwind_simply(t, frame, &valid);
 	if (fresh == TM_UNWIND_NOT_QUICK) fresh = tm_unwind_next(t, frame, &valid);
 	if (fresh == TM_UNWIND_NOT_QUICK) return tm_stack_take(t, frame, valid);
 	COUNT(quick, 1);
 	return (struct tm_stack){ t->depth - fresh, fresh, t->cut_frame != UINT32_MAX, false };
+}
+
+static struct said take_by_unwinder(struct tm_thread *t, const void *frame) {
+	struct said s = { .known = t->known_count ? tm_known_take(t, (uintptr_t)frame + 8) : 0 };
+	if (s.known) {
+		tm_known_settle(t, s.known);
+		return s;
+	}
+	s.stack = take_unknown(t, frame);
+	s.known = tm_known_note(t, 0);
+	return s;
 }
 
 static __attribute__((noinline)) void sample(const void *frame) {
@@ -365,8 +425,9 @@ static __attribute__((noinline)) void sample(const void *frame) {
 	}
 	thread.inside = true;
 	if (thread.t || start_thread()) {
-		struct tm_stack s = take_by_unwinder(thread.t, frame);
-		apply(&s);
+		struct said said = take_by_unwinder(thread.t, frame);
+		struct tm_stack s = said.stack;
+		apply(&said);
 		thread.framed = is_ours(((const uintptr_t *)frame)[1]) ? 0 : UINT32_MAX;
 		unsigned n = take_by_oracle(thread.oracle, thread.described, DEPTH_MAX);
 		if (shm.stacks == TM_STACKS_FP) compare_by_frame_pointers(&s, n);
@@ -464,7 +525,8 @@ __attribute__((destructor)) static void report(void) {
 	const char *path = getenv("TM_TEST_REPORT");
 	FILE *file = path ? fopen(path, "a") : NULL;
 	if (!file) return;
-	fprintf(file, "stacks %llu frames %llu fresh %llu cut %llu wrong %llu wrong_cut %llu beyond %llu\n", counts.stacks, counts.frames, counts.fresh,
+	fprintf(file, "stacks %llu known %llu frames %llu fresh %llu cut %llu wrong %llu wrong_cut %llu beyond %llu\n", counts.stacks, counts.known,
+		counts.frames, counts.fresh,
 		counts.cut, counts.wrong, counts.wrong_cut, counts.beyond);
 	fclose(file);
 }

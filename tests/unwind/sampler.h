@@ -28,7 +28,7 @@ enum test_feature {
 };
 
 struct test_counts {
-	unsigned long long stacks, frames, fresh, quick, cut, wrong, wrong_cut, beyond, whole, own_skipped, features[TEST_FEATURE_COUNT];
+	unsigned long long stacks, known, learned, frames, fresh, quick, cut, wrong, wrong_cut, beyond, whole, own_skipped, features[TEST_FEATURE_COUNT];
 };
 
 /* How many scopes of each feature the calling thread is in; the program counts. */

@@ -36,6 +36,7 @@ namespace {
 
 struct State {
 	uint64_t random;
+	unsigned until_turn; /* so many choices are what they were before, then come others; 0: no such turn is ahead */
 	unsigned calls;    /* left in this thread */
 	bool only_own;     /* no code but this file's */
 	int in_signal;     /* no malloc there: the handler may have interrupted one */
@@ -46,6 +47,7 @@ thread_local State s;
 char directory[512];
 
 uint32_t pick(uint32_t n) {
+	if (s.until_turn && --s.until_turn == 0) s.random ^= 0x5bd1e995u;
 	s.random = s.random * 6364136223846793005ull + 1442695040888963407ull;
 	return (uint32_t)((s.random >> 33) % n);
 }
@@ -620,8 +622,16 @@ uint64_t seed, wanted;
 void *grow(void *) {
 	s.calls = 400;
 	while (s.calls > 0) {
-		unsigned before = s.calls;
-		node(3 + (int)pick(30));
+		unsigned before = s.calls, times = pick(2) ? 1 : 2 + pick(12);
+		int fuel = 3 + (int)pick(30);
+		uint64_t random = s.random;
+		for (unsigned i = 0; i < times; i++) { /* the same stacks again, up to a turn, from where there are others at the same places */
+			s.random = random;
+			s.until_turn = i % 3 == 2 ? 1 + (unsigned)((random >> 24) + i * 37) % 150 : 0;
+			s.calls = before;
+			node(fuel);
+		}
+		s.until_turn = 0;
 		if (s.calls == before) s.calls--;
 	}
 	return nullptr;
@@ -691,9 +701,9 @@ int main(int argc, char **argv) {
 		for (pthread_t &thread : threads) pthread_join(thread, nullptr);
 		tm_test_counts(&counts);
 	} while (counts.stacks < wanted);
-	printf("%llu stacks of %.1f frames, %.1f of them new, %.0f %% quickly, in %lu threads; %llu cut, %llu beyond code without a description\n", counts.stacks,
+	printf("%llu stacks of %.1f frames, %.1f of them new, %.0f %% quickly, %.0f %% known, of %llu that were learned, in %lu threads; %llu cut, %llu beyond code without a description\n", counts.stacks,
 	       (double)counts.frames / (double)counts.stacks, (double)counts.fresh / (double)counts.stacks,
-	       100.0 * (double)counts.quick / (double)counts.stacks, (unsigned long)number, counts.cut, counts.beyond);
+	       100.0 * (double)counts.quick / (double)counts.stacks, 100.0 * (double)counts.known / (double)counts.stacks, counts.learned, (unsigned long)number, counts.cut, counts.beyond);
 	if (counts.whole) printf("%llu with frame pointers throughout\n", counts.whole);
 	/* Of few stacks, chance alone may make a feature rare. */
 	const double least = counts.stacks >= 1000000 ? 1 : counts.stacks >= 50000 ? 0.01 : 0;

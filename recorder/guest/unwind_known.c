@@ -1,0 +1,361 @@
+/* unwind_known.c - how known stacks are found where they were not expected, learned, and forgotten; see unwind_known.h. */
+#include "unwind_known.h"
+
+#include "raw.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#define FACTOR 0x9E3779B97F4A7C15u
+#define FIRST_STACKS 128u          /* are taken before there is memory for known ones */
+#define FIRST_THREAD_BYTES (1u << 20)
+#define THREAD_BYTES (128u << 10)
+#define STEP_BYTES (128u << 10)    /* so much can be written at first, and more when it is needed: it counts as the program's data */
+#define LOOK_EVERY_MISSES 1024u    /* at whether knowing is of use */
+#define OF_USE 8u                  /* it is where so many stacks and more were known for one that was not: that one takes as long as two without all this */
+#define OF_NO_USE 1u               /* it is not where fewer were than that; */
+#define LOOKS_BETWEEN 3u           /* ... in between it may take as many looks until most are learned */
+#define WAIT_FIRST (64u << 10)     /* stacks go by before it is tried again: twice as many each time */
+#define WAIT_MOST (256u << 10)
+#define TRUNK_PART 2u              /* a trunk is shared where it is at least half of the stack */
+#define FRAMED_PART 4u             /* more framed frames than that are too many */
+#define FAR_LOOKS 16u
+#define SEEN_COUNT_BITS 3u
+#define SEEN_OFTEN ((1u << SEEN_COUNT_BITS) - 1) /* then it is learned: most stacks of a compiler come a few times and never again */
+
+struct tm_known tm_known_nobody;
+
+/* --- beginning and end --- */
+
+static size_t bytes_of(const struct tm_thread *t) {
+	return t->number <= 1 ? FIRST_THREAD_BYTES : THREAD_BYTES;
+}
+
+/* Nothing is expected after a stack that is not known. */
+static void expect_nobody(struct tm_thread *t) {
+	t->known_expected = t->known_second = &tm_known_nobody;
+	t->known_next = &t->known_nowhere;
+	t->known_last = 0;
+}
+
+void tm_known_prepare(struct tm_thread *t) {
+	t->known = NULL;
+	t->known_hits = t->known_misses = t->known_looks = t->known_wait = 0;
+	t->known_wait_left = FIRST_STACKS;
+	expect_nobody(t);
+}
+
+/* What might lead to one goes first: they can be left half forgotten. */
+void tm_known_forget(struct tm_thread *t) {
+	t->known = NULL;
+	t->known_trunk = NULL;
+	t->known_count = t->known_used = t->known_frames = 0;
+	expect_nobody(t);
+	if (!t->knowns) return;
+	memset(t->knowns->heads, 0, sizeof t->knowns->heads);
+	memset(t->knowns->nexts, 0, sizeof t->knowns->nexts);
+}
+
+void tm_known_release(struct tm_thread *t) {
+	struct tm_knowns *all = t->knowns;
+	t->knowns = NULL;
+	if (all) tm_raw_unmap(all, t->known_bytes);
+}
+
+static bool open_to(struct tm_thread *t, size_t bytes) {
+	while (t->known_open < bytes) {
+		if (t->known_open == t->known_bytes || tm_is_sandboxed()) return false;
+		if (tm_syscall(SYS_mprotect, (long)((uintptr_t)t->knowns + t->known_open), STEP_BYTES, PROT_READ | PROT_WRITE, 0, 0, 0) < 0) return false;
+		t->known_open += STEP_BYTES;
+	}
+	return true;
+}
+
+static bool map_memory(struct tm_thread *t) {
+	size_t bytes = bytes_of(t);
+	long at = tm_is_sandboxed() ? -1 : tm_syscall(SYS_mmap, 0, (long)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (at < 0 && at > -4096) return false;
+	t->knowns = (struct tm_knowns *)at;
+	t->known_bytes = bytes;
+	t->known_open = 0;
+	if (open_to(t, sizeof(struct tm_knowns))) return true;
+	tm_known_release(t);
+	return false;
+}
+
+static bool begin(struct tm_thread *t) {
+	if (t->knowns || map_memory(t)) return true;
+	t->known_wait_left = WAIT_MOST;
+	return false;
+}
+
+/* --- finding --- */
+
+static uint16_t *head_of(struct tm_knowns *all, uintptr_t slot, uintptr_t pc) {
+	return &all->heads[(pc * FACTOR ^ slot << 24) * FACTOR >> (64 - TM_KNOWN_HEADS_BITS)];
+}
+
+static inline bool is_it(const struct tm_known *k, uintptr_t slot) {
+	return k->slot == slot && tm_known_holds(k, slot);
+}
+
+TM_HOT struct tm_known *tm_known_find(struct tm_thread *t, uintptr_t slot) {
+	struct tm_known *k = t->known_second;
+	if (!is_it(k, slot)) {
+		unsigned looks = TM_KNOWN_LOOKS;
+		k = tm_known_at(t->knowns, *head_of(t->knowns, slot, TM_UNWIND_WORD(slot)));
+		while (!is_it(k, slot)) {
+			if (!k->slot || !--looks) return NULL;
+			k = tm_known_at(t->knowns, k->same);
+		}
+	}
+	*t->known_next = *t->known_next << 16 | k->index;
+	return k;
+}
+
+/* --- going back to how others are taken --- */
+
+static struct tm_known_about *about_of(const struct tm_known *k) {
+	return (struct tm_known_about *)(tm_known_places(k) + k->words);
+}
+
+static inline uintptr_t place_in(const struct tm_known *k, uint32_t i) {
+	return k->slot - 8 + 8 * (uintptr_t)tm_known_places(k)[i];
+}
+
+/* Of frames that lie between framed ones it does not matter what lies below, as long as it is compared with what was there. */
+static void restore_framed(struct tm_thread *t, const uintptr_t *values, const struct tm_known_about *about, uint32_t count, uintptr_t readable) {
+	uint32_t low = UINT32_MAX;
+	for (uint32_t i = 0; i < count; i++)
+		if (about[i].frame < low) low = about[i].frame;
+	t->framed_low = low;
+	for (uint32_t i = low; i < t->depth; i++) {
+		t->framed[i] = 0;
+		t->pairs[i] = (struct tm_pair){ t->sps[i] - 8 >= readable ? TM_UNWIND_WORD(t->sps[i] - 8) : 0, t->pcs[i] };
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		t->framed[about[i].frame] = 1;
+		t->pairs[about[i].frame].next = values[i];
+	}
+}
+
+void tm_known_restore(struct tm_thread *t, uintptr_t readable) {
+	const struct tm_known *k = t->known;
+	const uintptr_t *values = tm_known_values(k);
+	const struct tm_known_about *about = about_of(k);
+	uint32_t kept = k->trunk_depth, own = k->depth - kept;
+	memcpy(t->pcs, tm_trunk_pcs(k->trunk), kept * sizeof *t->pcs);
+	memcpy(t->sps, tm_trunk_slots(k->trunk), kept * sizeof *t->sps);
+	for (uint32_t i = 0; i < own; i++) {
+		t->pcs[k->depth - 1 - i] = values[i];
+		t->sps[k->depth - 1 - i] = place_in(k, i);
+	}
+	for (uint32_t i = 0; i < k->check_count; i++)
+		t->checks[i] = (struct tm_check){ place_in(k, own + i), values[own + i], about[i].frame, about[i].until };
+	tm_unwind_set_check_count(t, k->check_count);
+	t->depth = t->remembered = k->depth;
+	t->cut_frame = t->framed_low = UINT32_MAX;
+	if (k->framed_count) restore_framed(t, values + own + k->check_count, about + k->check_count, k->framed_count, readable);
+	t->truncated = 0;
+	t->known = NULL;
+}
+
+/* --- learning --- */
+
+/* Not of all that it is, but of what makes nearly all the difference. */
+static uint32_t hash_of_stack(const struct tm_thread *t) {
+	uint64_t a = t->sps[t->depth - 1], b = t->depth, c = 0, d = 0;
+	const uintptr_t *pc = t->pcs, *end = pc + t->depth;
+	for (; pc + 4 <= end; pc += 4) {
+		a = (a ^ pc[0]) * FACTOR;
+		b = (b ^ pc[1]) * FACTOR;
+		c = (c ^ pc[2]) * FACTOR;
+		d = (d ^ pc[3]) * FACTOR;
+	}
+	for (; pc < end; pc++) a = (a ^ *pc) * FACTOR;
+	return (uint32_t)(((a ^ b << 7 ^ c << 17 ^ d << 29) * FACTOR) >> 32);
+}
+
+/* Has it come often enough? The lower bits count. */
+static bool has_come_often(struct tm_thread *t, uint32_t hash) {
+	uint32_t *seen = &t->knowns->seen[hash >> (32 - TM_KNOWN_SEEN_BITS)];
+	if ((*seen ^ hash) >> SEEN_COUNT_BITS) *seen = hash & ~SEEN_OFTEN;
+	else if ((*seen & SEEN_OFTEN) == SEEN_OFTEN) return true;
+	else ++*seen;
+	return false;
+}
+
+/* Behind those that were looked at, where many have the same caller at the same place: it comes to stand in front. */
+static struct tm_known *find_far(struct tm_thread *t, uint32_t hash) {
+	uintptr_t slot = t->sps[t->depth - 1];
+	uint16_t *head = head_of(t->knowns, slot, t->pcs[t->depth - 1]), *link = head;
+	for (unsigned looks = FAR_LOOKS; *link && looks; looks--) {
+		struct tm_known *k = tm_known_at(t->knowns, *link);
+		if (k->hash == hash && k->slot == slot && tm_known_holds(k, slot)) {
+			uint16_t first = *head;
+			if (link == head) return k;
+			*link = k->same;
+			k->same = first;
+			*head = k->index;
+			return k;
+		}
+		link = &k->same;
+	}
+	return NULL;
+}
+
+static void *take_room(struct tm_thread *t, size_t bytes) {
+	size_t units = (bytes + TM_KNOWN_UNIT - 1) / TM_KNOWN_UNIT, all = (t->known_bytes - offsetof(struct tm_knowns, units)) / TM_KNOWN_UNIT;
+	size_t from = offsetof(struct tm_knowns, units) + (size_t)TM_KNOWN_UNIT * t->known_used;
+	if (t->known_used + units > all || !open_to(t, from + TM_KNOWN_UNIT * units)) return NULL;
+	t->known_used += (uint32_t)units;
+	return (uint8_t *)t->knowns + from;
+}
+
+static uint32_t common_with(const struct tm_thread *t, const struct tm_trunk *trunk) {
+	uint32_t n = 0, most = trunk->depth < t->depth ? trunk->depth : t->depth;
+	const uintptr_t *slots = tm_trunk_slots(trunk), *pcs = tm_trunk_pcs(trunk);
+	while (n < most && slots[n] == t->sps[n] && pcs[n] == t->pcs[n]) n++;
+	return n;
+}
+
+/* The last trunk if much of the stack is in it, else one of the stack's own. NULL: there is no room. */
+static struct tm_trunk *trunk_for(struct tm_thread *t, uint32_t *depth) {
+	struct tm_trunk *trunk = t->known_trunk;
+	*depth = trunk ? common_with(t, trunk) : 0;
+	if (trunk && *depth >= t->depth / TRUNK_PART) return trunk;
+	trunk = take_room(t, sizeof *trunk + 2 * sizeof(uintptr_t) * t->depth);
+	if (!trunk) return NULL;
+	*depth = trunk->depth = t->depth;
+	memcpy(trunk + 1, t->sps, t->depth * sizeof(uintptr_t));
+	memcpy((uintptr_t *)(trunk + 1) + t->depth, t->pcs, t->depth * sizeof(uintptr_t));
+	return t->known_trunk = trunk;
+}
+
+/* Places are told as 32 bits. */
+static bool is_in_reach(uintptr_t at, uintptr_t slot) {
+	return at >= slot - 8 && (at - (slot - 8)) / 8 <= UINT32_MAX && at % 8 == 0;
+}
+
+/* The frames from here inward may be framed. */
+static inline uint32_t first_framed(const struct tm_thread *t) {
+	return t->framed_low < t->depth ? t->framed_low : t->depth;
+}
+
+static bool can_be_known(const struct tm_thread *t) {
+	uintptr_t slot = t->sps[t->depth - 1];
+	for (uint32_t i = 0; i < t->check_count; i++) {
+		const struct tm_check *c = &t->checks[i];
+		if (!is_in_reach(c->slot, slot) || TM_UNWIND_WORD(c->slot) != c->value) return false;
+	}
+	uint32_t framed = 0;
+	for (uint32_t i = first_framed(t); i < t->depth; i++) {
+		if (t->framed[i] && TM_UNWIND_WORD(t->sps[i] - 8) != t->pairs[i].next) return false;
+		framed += t->framed[i];
+	}
+	return framed <= t->depth / FRAMED_PART + 1 && is_in_reach(t->sps[0], slot);
+}
+
+/* Where the words of a known one are put. */
+struct writer {
+	uintptr_t *value;
+	uint32_t *place;
+	struct tm_known_about *about;
+	uintptr_t base;
+};
+
+static void put_word(struct writer *w, uintptr_t at, uintptr_t value) {
+	*w->value++ = value;
+	*w->place++ = (uint32_t)((at - w->base) / 8);
+}
+
+static void put_word_about(struct writer *w, uintptr_t at, uintptr_t value, uint32_t frame, uint32_t until) {
+	put_word(w, at, value);
+	*w->about++ = (struct tm_known_about){ frame, until };
+}
+
+static void put_words(const struct tm_thread *t, struct tm_known *k) {
+	uintptr_t *values = (uintptr_t *)(k + 1), slot = t->sps[t->depth - 1];
+	struct writer w = { values, (uint32_t *)(values + k->words), about_of(k), slot - 8 };
+	for (uint32_t i = t->depth; i-- > k->trunk_depth;) put_word(&w, t->sps[i], t->pcs[i]);
+	for (const struct tm_check *c = t->checks, *end = c + k->check_count; c < end; c++) put_word_about(&w, c->slot, c->value, c->frame, c->until);
+	for (uint32_t i = first_framed(t); i < t->depth; i++)
+		if (t->framed[i]) put_word_about(&w, t->sps[i] - 8, t->pairs[i].next, i, 0);
+	while (w.value < values + k->words) put_word(&w, slot, values[0]);
+}
+
+/* The stack becomes a known one. NULL: there is no room. */
+static struct tm_known *learn(struct tm_thread *t, uint32_t hash) {
+	uint32_t trunk_depth, depth = t->depth, framed = 0;
+	if (!t->known_used) t->known_used = sizeof(struct tm_known) / TM_KNOWN_UNIT + 1; /* nobody's */
+	struct tm_trunk *trunk = trunk_for(t, &trunk_depth);
+	if (!trunk) return NULL;
+	if (trunk_depth == depth) trunk_depth--; /* one word is its own at least */
+	for (uint32_t i = first_framed(t); i < depth; i++) framed += t->framed[i];
+	uint32_t no_frames = t->check_count + framed, words = depth - trunk_depth + no_frames;
+	words = (words + TM_KNOWN_TOGETHER - 1) / TM_KNOWN_TOGETHER * TM_KNOWN_TOGETHER;
+	struct tm_known *k = take_room(t, sizeof *k + words * (sizeof(uintptr_t) + sizeof(uint32_t)) + no_frames * sizeof(struct tm_known_about));
+	if (!k || words > UINT16_MAX) return NULL;
+	*k = (struct tm_known){
+		.word = tm_ring_word(0, TM_RING_KNOWN, 0, t->known_count, 0),
+		.trunk = trunk,
+		.index = (uint16_t)(((uint8_t *)k - t->knowns->units) / TM_KNOWN_UNIT),
+		.trunk_depth = (uint16_t)trunk_depth,
+		.depth = (uint16_t)depth,
+		.words = (uint16_t)words,
+		.check_count = (uint16_t)t->check_count,
+		.framed_count = (uint16_t)framed,
+		.hash = hash,
+	};
+	put_words(t, k);
+	uint16_t *head = head_of(t->knowns, t->sps[depth - 1], t->pcs[depth - 1]);
+	k->same = *head;
+	atomic_signal_fence(memory_order_seq_cst);
+	k->slot = t->sps[depth - 1];
+	atomic_signal_fence(memory_order_seq_cst);
+	*head = k->index;
+	t->known_count++;
+	t->known_frames += depth;
+	return k;
+}
+
+/* After some that were not known: are enough? If not, none are for a while. */
+static void look_at_use(struct tm_thread *t) {
+	bool of_use = t->known_hits >= OF_USE * LOOK_EVERY_MISSES, of_no_use = t->known_hits < OF_NO_USE * LOOK_EVERY_MISSES;
+	t->known_hits = t->known_misses = 0;
+	t->known_looks = of_use ? 0 : t->known_looks + 1;
+	if (of_use) t->known_wait /= 2;
+	if (!of_no_use && t->known_looks < LOOKS_BETWEEN) return;
+	t->known_looks = 0;
+	t->known_wait = t->known_wait < WAIT_FIRST ? WAIT_FIRST : t->known_wait < WAIT_MOST ? 2 * t->known_wait : WAIT_MOST;
+	t->known_wait_left = t->known_wait;
+	tm_known_forget(t);
+}
+
+static bool is_fit(const struct tm_thread *t) {
+	return t->remembered && !t->truncated && t->cut_frame == UINT32_MAX && t->depth <= UINT16_MAX && !t->by_frame_pointers;
+}
+
+uint64_t tm_known_note_now(struct tm_thread *t, uint64_t taken) {
+	t->known_wait_left = t->by_frame_pointers ? UINT32_MAX : 0;
+	if (!is_fit(t) || !begin(t)) return taken;
+	expect_nobody(t);
+	if (++t->known_misses == LOOK_EVERY_MISSES) look_at_use(t);
+	if (t->known_wait_left) return taken;
+	uint32_t hash = hash_of_stack(t);
+	if (!has_come_often(t, hash)) return taken;
+	struct tm_known *k = find_far(t, hash);
+	if (k) {
+		t->known = k;
+		return k->word;
+	}
+	if (!can_be_known(t)) return taken;
+	if (t->known_count < TM_RING_KNOWN_MOST && t->known_frames + t->depth <= TM_RING_KNOWN_FRAMES) k = learn(t, hash);
+	if (!k) {
+		tm_known_forget(t);
+		return taken;
+	}
+	tm_known_go_on(t, k);
+	return taken | tm_ring_word(0, t->known_count == 1 ? TM_RING_LEARN | TM_RING_LEARN_FIRST : TM_RING_LEARN, 0, 0, 0);
+}

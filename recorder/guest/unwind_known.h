@@ -1,0 +1,159 @@
+/* unwind_known.h - stacks that come again, known as a whole.
+ *
+ * Flow:     emit.c, for every stack -> here: is it one of those that are expected, or was seen with this caller at this place? -> else unwind_usual.h, and
+ *           tm_known_note(), which learns what has come some times -> unwind_known.c
+ * Idea:     a stack is decided by the words that its frames' rules look at: the return addresses, and such frame pointers as a rule is about. Where all of
+ *           these are what they were, at the same places, the stack is the same, whatever was there in between. So a program that does the same things over
+ *           and over has its stacks compared, and nothing else; and a record says such a stack by its number alone (../shm.h), which spares the collector
+ *           putting it together.
+ * Words:    a known stack has words of its own, innermost first, and shares its outer frames with others: a trunk.
+ * Next:     of each two known stacks that followed each other it is noted which came then, the last time and before that. These two are looked at first, and
+ *           fetched ahead.
+ * Not known are stacks that are not remembered (unwind.h), have a cut, or are framed throughout, as such are compared faster by pairs; by frame pointers none
+ *           are, and none on aarch64.
+ * Owns:     a thread's memory for them, mapped when it has taken some stacks: 1 MiB of a process's first thread, 128 KiB of others, as far as they are used.
+ * Threads:  a thread's own.
+ * When full: all are forgotten. So they are where they are of little use: then none are learned for some time.
+ * Left by a jump in the middle: tm_stack_forget() forgets all.
+ */
+#ifndef TIDEMARK_GUEST_UNWIND_KNOWN_H
+#define TIDEMARK_GUEST_UNWIND_KNOWN_H
+
+#include "unwind.h"
+
+#define TM_KNOWN_TOGETHER 4u /* words of its own are compared so many at a time: the last ones repeat the first */
+#define TM_KNOWN_NEXTS_BITS 12u
+#define TM_KNOWN_HEADS_BITS 9u
+#define TM_KNOWN_SEEN_BITS 11u
+#define TM_KNOWN_LOOKS 4u /* so many with the same caller at the same place are looked at */
+
+struct tm_trunk {
+	uint32_t depth, padding;
+	/* then `depth` places, as many return addresses: outermost first */
+};
+
+struct tm_known {
+	uintptr_t slot;       /* where the innermost return address lies; 0: nobody's */
+	uint64_t word;        /* what the first word of a record says of it */
+	struct tm_trunk *trunk;
+	uint16_t index;       /* where it lies, in TM_KNOWN_UNITs */
+	uint16_t same;        /* the next one with its slot and caller; 0: none */
+	uint16_t trunk_depth; /* so many of the trunk's frames are its outer ones */
+	uint16_t depth;
+	uint16_t words;       /* of its own */
+	uint16_t check_count; /* so many of them, behind the frames, are checks, */
+	uint16_t framed_count; /* and so many behind those what lies below the return addresses of framed frames */
+	uint32_t hash;        /* of all its frames */
+	/* then `words` values, as many 32-bit places, in words from the one below `slot`, and for each that is no frame's a struct tm_known_about */
+};
+struct tm_known_about {
+	uint32_t frame, until; /* a check's; of a framed frame its index from the outermost */
+};
+#define TM_KNOWN_UNIT 32u
+
+/* What the thread keeps beside them. */
+struct tm_knowns {
+	uint32_t nexts[1u << TM_KNOWN_NEXTS_BITS]; /* by the two that came last: the index of which came then, and in the upper half of which before */
+	uint16_t heads[1u << TM_KNOWN_HEADS_BITS]; /* by slot and caller: an index */
+	uint32_t seen[1u << TM_KNOWN_SEEN_BITS];   /* hashes of stacks that are not known, and how often they came */
+	_Alignas(TM_LINE_BYTES) uint8_t units[]; /* the first is nobody's */
+};
+
+extern struct tm_known tm_known_nobody TM_HIDDEN;
+
+static inline const uintptr_t *tm_known_values(const struct tm_known *k) {
+	return (const uintptr_t *)(k + 1);
+}
+
+static inline const uint32_t *tm_known_places(const struct tm_known *k) {
+	return (const uint32_t *)(tm_known_values(k) + k->words);
+}
+
+static inline const uintptr_t *tm_trunk_slots(const struct tm_trunk *trunk) {
+	return (const uintptr_t *)(trunk + 1);
+}
+
+static inline const uintptr_t *tm_trunk_pcs(const struct tm_trunk *trunk) {
+	return tm_trunk_slots(trunk) + trunk->depth;
+}
+
+/* Is it what lies there, if it is its slot? */
+static inline bool tm_known_holds(const struct tm_known *k, uintptr_t slot) {
+	const uintptr_t *value = tm_known_values(k), *end = value + k->words;
+	const uint32_t *place = (const uint32_t *)end;
+	const uint8_t *base = (const uint8_t *)slot - 8;
+#define TM_CHANGED(i) (*(const uintptr_t *)(base + 8 * (uintptr_t)place[i]) != value[i])
+	for (; value < end; value += TM_KNOWN_TOGETHER, place += TM_KNOWN_TOGETHER)
+		if (TM_CHANGED(0) || TM_CHANGED(1) || TM_CHANGED(2) || TM_CHANGED(3)) return false;
+#undef TM_CHANGED
+	return tm_unwind_unchanged(tm_trunk_slots(k->trunk), tm_trunk_pcs(k->trunk), k->trunk_depth) == k->trunk_depth;
+}
+
+static inline struct tm_known *tm_known_at(struct tm_knowns *all, uint32_t index) {
+	return (struct tm_known *)(all->units + (size_t)TM_KNOWN_UNIT * index);
+}
+
+/* It came: what may come then is fetched. */
+static inline void tm_known_go_on(struct tm_thread *t, const struct tm_known *k) {
+	struct tm_knowns *all = t->knowns;
+	uint32_t me = k->index, *place = &all->nexts[(me ^ t->known_last) & ((1u << TM_KNOWN_NEXTS_BITS) - 1)], next = *place;
+	t->known_last = me * 5;
+	t->known_next = place;
+	struct tm_known *expected = tm_known_at(all, next & 0xffff), *second = tm_known_at(all, next >> 16);
+	t->known_expected = expected;
+	t->known_second = second;
+	__builtin_prefetch(expected);
+	__builtin_prefetch((const uint8_t *)expected + TM_LINE_BYTES);
+	__builtin_prefetch(second);
+}
+
+/* Behind the stamp of a record, where the program need not wait for memory; `taken` is what the record's first word says. Who records no stack does not need
+ * it: then less is foretold. */
+static inline void tm_known_settle(struct tm_thread *t, uint64_t taken) {
+	if (taken & TM_RING_KNOWN << 8 && t->known) tm_known_go_on(t, t->known);
+}
+
+/* One that was not expected first. NULL: it is none of the known ones, of which there are some. */
+struct tm_known *tm_known_find(struct tm_thread *t, uintptr_t slot);
+
+/* The stack as its record's first word says it, if it is a known one; 0: it is not. Asked where t->known_count is not 0. */
+static inline __attribute__((always_inline)) uint64_t tm_known_take(struct tm_thread *t, uintptr_t slot) {
+	struct tm_known *k = t->known_expected;
+	if (TM_UNLIKELY(k->slot != slot || !tm_known_holds(k, slot))) {
+		k = tm_known_find(t, slot);
+		if (!k) return 0;
+	}
+	if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return 0;
+	t->known = k;
+	t->known_hits++;
+	return k->word;
+}
+
+/* The known stack that was taken last becomes what the next one is compared with. Of what was taken nothing changes. Memory that lies below `readable` may have
+ * gone. */
+void tm_known_restore(struct tm_thread *t, uintptr_t readable);
+
+/* A stack was taken that was not found among the known ones; `taken` is what its record's first word says. Returns that, with TM_RING_LEARN where it is known
+ * from now on, or what says it shorter. */
+uint64_t tm_known_note_now(struct tm_thread *t, uint64_t taken);
+
+static inline uint64_t tm_known_note(struct tm_thread *t, uint64_t taken) {
+	return t->known_wait_left-- ? taken : tm_known_note_now(t, taken);
+}
+
+/* The return address of frame i of the stack that was taken last, from the innermost, and how many frames that has. */
+static inline uintptr_t tm_known_or_taken_pc(const struct tm_thread *t, uint32_t i) {
+	const struct tm_known *k = t->known;
+	if (!k) return t->pcs[t->depth - 1 - i];
+	return i < (uint32_t)(k->depth - k->trunk_depth) ? tm_known_values(k)[i] : tm_trunk_pcs(k->trunk)[k->depth - 1 - i];
+}
+
+static inline uint32_t tm_known_or_taken_depth(const struct tm_thread *t) {
+	return t->known ? t->known->depth : t->depth;
+}
+
+void tm_known_prepare(struct tm_thread *t);
+void tm_known_forget(struct tm_thread *t);
+void tm_known_release(struct tm_thread *t);
+
+#endif
