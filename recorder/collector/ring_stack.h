@@ -1,8 +1,9 @@
 /* ring_stack.h - the stack that a ring's records build on.
  *
  * Flow:     drain.c, for each record with a stack -> here -> stack_tree.c, python_stacks.c
- * Idea:     a record keeps the outer frames of the ring's last stack and brings the inner ones; so nodes that were found for the outer ones stay. Or it says the
- *           number of a stack that the ring has learned, whose node was found before; the ring's last stack becomes that one only when it is needed.
+ * Idea:     a record keeps the outer frames of the ring's last stack and brings the inner ones; so nodes that were found for the outer ones stay. Or
+ *           it says the number of a stack that the ring has learned, whose node was found before; the ring's last stack becomes that one when it
+ *           is needed.
  * Hostile:  lengths and addresses are the traced program's. false: they make no sense, and what is known of the ring's stack is to be forgotten.
  * Threads:  the drainer's.
  */
