@@ -103,6 +103,7 @@ static bool learn(struct tm_ring_view *r, unsigned flags) {
 		known->count = known->used = 0;
 		known->lost = false;
 	}
+	if (known->lost) return true; /* its number is not known */
 	if (known->count >= TM_RING_KNOWN_MOST || known->used + depth > TM_RING_KNOWN_FRAMES) return false;
 	known->stacks = tm_memory_grow(known->stacks, &known->capacity, known->count + 1, sizeof known->stacks[0]);
 	known->pcs = tm_memory_grow(known->pcs, &known->pcs_capacity, known->used + depth + 1, sizeof known->pcs[0]);
@@ -221,7 +222,11 @@ static void set_turns(struct tm_ring_view *r) {
 
 /* r->pcs becomes what a record says. After a corrupt stretch the frames that it keeps are not known: then r->path_known is false, until a whole stack comes. */
 static bool take_frames(struct tm_ring_view *r, unsigned flags, size_t keep, const uint64_t *pcs, size_t fresh) {
-	if (flags & TM_RING_KNOWN) return fresh == 0 && become_known(r, keep);
+	if (flags & TM_RING_KNOWN) {
+		if (fresh || !become_known(r, keep)) return false;
+		if (r->path_known && flags & TM_RING_CUT) r->process->cut_stacks++; /* its Python part */
+		return true;
+	}
 	if (keep == 0) r->path_known = true;
 	if (!settle_known(r)) return false;
 	if (r->path_known && (fresh || keep != r->depth) && !change_stack(r, keep, pcs, fresh)) return false;

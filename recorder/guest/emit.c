@@ -222,7 +222,8 @@ TM_HOT tm_taken tm_take_unknown_stack(struct tm_thread *t, const void *frame) {
 }
 
 TM_HOT tm_taken tm_take_other_stack(struct tm_thread *t, const void *frame) {
-	if (t->known) tm_known_restore(t, (uintptr_t)frame);
+	bool own = (uintptr_t)frame - t->stack_low < t->stack_high - t->stack_low; /* what lies below on another stack's behalf is not to be read */
+	if (t->known) tm_known_restore(t, own ? (uintptr_t)frame : UINTPTR_MAX);
 	return tm_take_unknown_stack(t, frame);
 }
 

@@ -76,13 +76,17 @@ static bool map_memory(struct tm_thread *t) {
 	size_t bytes = bytes_of(t);
 	long at = tm_is_sandboxed() ? -1 : tm_syscall(SYS_mmap, 0, (long)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at < 0 && at > -4096) return false;
-	t->knowns = (struct tm_knowns *)at;
+	if (tm_syscall(SYS_mprotect, at, STEP_BYTES, PROT_READ | PROT_WRITE, 0, 0, 0) < 0) {
+		tm_raw_unmap((void *)at, bytes);
+		return false;
+	}
 	t->known_bytes = bytes;
-	t->known_open = 0;
-	if (open_to(t, sizeof(struct tm_knowns))) return true;
-	tm_known_release(t);
-	return false;
+	t->known_open = STEP_BYTES;
+	atomic_signal_fence(memory_order_seq_cst); /* a handler that leaves by a jump finds memory that can be written, or none */
+	t->knowns = (struct tm_knowns *)at;
+	return true;
 }
+_Static_assert(sizeof(struct tm_knowns) <= STEP_BYTES, "what is not units can be written from the beginning");
 
 static bool begin(struct tm_thread *t) {
 	if (t->knowns || map_memory(t)) return true;
