@@ -448,6 +448,7 @@ static void use_python_check(void) {
 	atomic_store(&tm_guest.python_finalizing, (tm_python_check *)python_check);
 	atomic_store(&tm_guest.python_stacks, tm_guest.shm->python || tm_guest.shm->python_heap);
 	atomic_store(&tm_guest.python_flag, flag ? flag : &python_flag_unknown);
+	if (atomic_load(&closing)) leave_python_check(); /* a dlclose has begun meanwhile */
 }
 
 /* There is no memory for a longer list: the next look tries again. */

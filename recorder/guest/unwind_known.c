@@ -74,7 +74,8 @@ static bool open_to(struct tm_thread *t, size_t bytes) {
 
 static bool map_memory(struct tm_thread *t) {
 	size_t bytes = bytes_of(t);
-	long at = tm_is_sandboxed() ? -1 : tm_syscall(SYS_mmap, 0, (long)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (tm_is_sandboxed()) return false;
+	long at = tm_syscall(SYS_mmap, 0, (long)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at < 0 && at > -4096) return false;
 	if (tm_syscall(SYS_mprotect, at, STEP_BYTES, PROT_READ | PROT_WRITE, 0, 0, 0) < 0) {
 		tm_raw_unmap((void *)at, bytes);
