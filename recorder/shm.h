@@ -174,7 +174,7 @@ struct tm_ring {
 
 	_Alignas(64) _Atomic uint64_t tail; /* bytes ever read; the collector's */
 	_Atomic uint32_t waiting;           /* futex: 1 while the producer waits for room; the collector sets 0 and wakes */
-	uint32_t padding2;
+	_Atomic uint32_t skips;             /* of this claim: stretches that made no sense; what the producer wrote up to there is not known */
 	_Alignas(64) uint8_t reserved[64];
 };
 _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
@@ -199,8 +199,8 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
  * next record keeps may hold them.
  *
  * Stack: the x outermost frames of the thread's previous stack in this ring, then `pcs` new ones inside them, outermost first. Return addresses. A
- * record with TM_RING_NO_STACK has none and leaves the previous stack as it was. The first record of a ring has x = 0, and so has the first after a loss;
- * what the ring has learned is forgotten then.
+ * record with TM_RING_NO_STACK has none and leaves the previous stack as it was. The first record of a ring has x = 0, and so has the first after a loss, and
+ * one after the producer has seen that `skips` grew; what the ring has learned is forgotten then.
  * With TM_RING_LEARN the ring learns the stack: its number is one more than that of the last one learned, from 0 on. With TM_RING_KNOWN the stack is one that
  * was learned: x is its number, and no frames follow. It is the previous stack of the next record, as any other.
  */
@@ -211,7 +211,6 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
 #define TM_RING_PYTHON 16u  /* flag: the stack is to be merged with the thread's Python stack, the last PYTHON_STACK of this ring */
 #define TM_RING_KNOWN 32u       /* flag: the stack is the one that this ring has learned by the number x; no frames follow */
 #define TM_RING_KNOWN_MOST 65536u      /* learned stacks of a ring, */
-#define TM_RING_KNOWN_FRAMES (1u << 18) /* and frames in all of them */
 #define TM_RING_LEARN 64u       /* flag: this ring learns the stack, by the next number, */
 #define TM_RING_LEARN_FIRST 128u /* flag: ... which is 0: those that were learned are forgotten */
 #define TM_RING_MORE 4u     /* flag of INFO, MODULE, EXEC, NOTE, PYTHON_CODE: the text goes on in the next record of the same op and x */
@@ -225,6 +224,11 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
 #define TM_RING_FUNCTION 0x8000u /* in the y of an OOM: below it stands the driver's number of a function, else y is an op */
 #define TM_RING_NAME_SLOTS 2048u /* names of activities that a ring can say again by a number */
 #define TM_RING_TEXT_MAX 4096u /* bytes of text in one record */
+
+/* So many frames there may be in all stacks that the ring of a process's first thread has learned, or that of another one. */
+static inline uint32_t tm_ring_known_frames(uint32_t thread) {
+	return thread <= 1 ? 1u << 18 : 1u << 15;
+}
 
 static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words, unsigned x, unsigned y) {
 	return (uint64_t)op | (uint64_t)flags << 8 | (uint64_t)words << 16 | (uint64_t)x << 32 | (uint64_t)y << 48;

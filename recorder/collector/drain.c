@@ -524,6 +524,7 @@ static void skip_corrupt(struct tm_collector *c, struct tm_ring_view *r, struct 
 	tm_drain_add_loss(c, r, "corrupt-ring", count ? count : 1, 0, reason);
 	tm_ring_stack_lose(r);
 	r->text_bytes = 0;
+	atomic_fetch_add_explicit(&ring->skips, 1, memory_order_relaxed); /* the thread sees it with the tail */
 	set_tail(c, r, ring, head);
 }
 
@@ -556,13 +557,10 @@ static void begin_claim(struct tm_collector *c, struct tm_ring_view *r, struct t
 				    .path = old.path,
 				    .path_capacity = old.path_capacity,
 				    .python = old.python,
-				    .known = old.known,
 				    .text = old.text,
 				    .text_capacity = old.text_capacity,
 				    .used_bytes = old.used_bytes };
 	tm_python_ring_forget(&r->python);
-	r->known.count = r->known.used = r->known.current = 0;
-	r->known.lost = false;
 	r->gpu_names = old.gpu_names;
 	if (r->gpu_names) memset(r->gpu_names, 0, TM_RING_NAME_SLOTS * sizeof r->gpu_names[0]);
 	r->number = ring->process;
@@ -583,6 +581,7 @@ static void end_claim(struct tm_collector *c, struct tm_ring_view *r, struct tm_
 	take_losses(c, r, ring, true);
 	bool alone = r->vanished || atomic_load(&ring->state) == TM_RING_CLOSED; /* the thread ended before its process did */
 	if (r->thread && !r->thread_ended) tm_thread_left_ring(c, r->process, r->thread_number, alone, r->end_ticks);
+	tm_ring_stack_end(r);
 	r->claimed = false;
 	r->process = NULL;
 	r->freed_ns = tm_monotonic_ns();
@@ -856,8 +855,7 @@ void tm_drain_release(struct tm_collector *c) {
 	for (uint32_t i = 0; c->rings && i < c->rings_known; i++) {
 		free(c->rings[i].pcs);
 		free(c->rings[i].path);
-		free(c->rings[i].known.stacks);
-		free(c->rings[i].known.pcs);
+		tm_ring_stack_end(&c->rings[i]);
 		tm_python_ring_release(&c->rings[i].python);
 		free(c->rings[i].text);
 		free(c->rings[i].gpu_names);

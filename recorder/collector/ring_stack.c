@@ -5,6 +5,7 @@
 #include "drain.h"
 #include "memory.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define DEPTH_MAX 8192u
@@ -82,6 +83,12 @@ void tm_ring_stack_lose(struct tm_ring_view *r) {
 	r->known.lost = true;
 }
 
+void tm_ring_stack_end(struct tm_ring_view *r) {
+	free(r->known.stacks);
+	free(r->known.pcs);
+	r->known = (struct tm_ring_known){ 0 };
+}
+
 /* What r->pcs is to become it becomes: the outer frames that both have stay. */
 static bool settle_known(struct tm_ring_view *r) {
 	struct tm_ring_known *known = &r->known;
@@ -104,7 +111,7 @@ static bool learn(struct tm_ring_view *r, unsigned flags) {
 		known->lost = false;
 	}
 	if (known->lost) return true; /* its number is not known */
-	if (known->count >= TM_RING_KNOWN_MOST || known->used + depth > TM_RING_KNOWN_FRAMES) return false;
+	if (known->count >= TM_RING_KNOWN_MOST || known->used + depth > tm_ring_known_frames(r->thread_number)) return false;
 	known->stacks = tm_memory_grow(known->stacks, &known->capacity, known->count + 1, sizeof known->stacks[0]);
 	known->pcs = tm_memory_grow(known->pcs, &known->pcs_capacity, known->used + depth + 1, sizeof known->pcs[0]);
 	known->stacks[known->count++] = (struct tm_ring_known_stack){ .at = known->used, .depth = (uint32_t)depth };

@@ -58,6 +58,8 @@ bool tm_ring_stack_take_past(struct tm_collector *c, struct tm_ring_view *r, uns
 uint32_t tm_ring_stack_known(struct tm_ring_view *r, uint64_t word);
 /* A corrupt stretch was skipped: nothing is known of the ring's stack, nor of what it learned. */
 void tm_ring_stack_lose(struct tm_ring_view *r);
+/* Its thread has ended: what was learned takes memory no more. */
+void tm_ring_stack_end(struct tm_ring_view *r);
 /* How many of the ring's outermost frames are of the thread's start-up, which nobody wrote. */
 size_t tm_ring_stack_startup_frames(struct tm_collector *c, struct tm_ring_view *r);
 

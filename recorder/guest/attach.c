@@ -240,6 +240,7 @@ bool tm_ring_claim(struct tm_thread *t) {
 	atomic_store(&ring->head, 0);
 	atomic_store(&ring->tail, 0);
 	atomic_store(&ring->waiting, 0);
+	atomic_store(&ring->skips, 0);
 	atomic_fetch_add(&ring->generation, 1);
 	t->ring = ring;
 	t->data = data;
@@ -247,6 +248,7 @@ bool tm_ring_claim(struct tm_thread *t) {
 	t->pos = 0;
 	t->limit = t->touched = 0;
 	t->seen = ring_bytes(index) / 4;
+	t->skips = 0;
 	t->begun = false;
 	tm_note_loss(t);
 	t->last_ticks = ring->start_ticks;

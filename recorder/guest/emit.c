@@ -47,10 +47,16 @@ static bool is_stalled(void) {
 	return atomic_load(&stalled_heartbeat) == atomic_load(&tm_guest.shm->heartbeat) + 1;
 }
 
-/* Reads how far the collector has come. What is seen is a quarter ring ahead at most, so that this runs, and the bell rings, at every quarter. */
+/* Reads how far the collector has come, and whether it could read all of that. What is seen is a quarter ring ahead at most, so that this runs, and the bell
+ * rings, at every quarter. */
 static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
 	uint64_t size = t->mask + 1, tail = atomic_load_explicit(&t->ring->tail, memory_order_acquire);
 	uint64_t used = t->pos - tail;
+	uint32_t skips = atomic_load_explicit(&t->ring->skips, memory_order_relaxed);
+	if (TM_UNLIKELY(skips != t->skips)) {
+		t->skips = skips;
+		tm_note_loss(t);
+	}
 	if (used > size) used = size; /* somebody scribbled over it: wait rather than overwrite */
 	if (used >= size / 4 && !is_stalled()) ring_the_bell();
 	uint64_t room = size - used;
@@ -144,7 +150,6 @@ TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t los
 	if (t->pos + all > t->seen && !find_room(t, all)) {
 		count_lost(t->ring, lost_bytes);
 		tm_note_loss(t);
-		tm_python_forget(t);
 		tm_clear_busy(t);
 		t->begun = false;
 		return NULL;
@@ -194,6 +199,7 @@ TM_COLD tm_taken tm_take_anew(struct tm_thread *t, tm_taken s) {
 	if (!t->after_loss) return s;
 	t->after_loss = false;
 	tm_known_forget(t);
+	tm_python_forget(t);
 	return tm_taken_make(tm_taken_flags(s) & ~(TM_RING_KNOWN | TM_RING_LEARN | TM_RING_LEARN_FIRST), t->depth, 0);
 }
 

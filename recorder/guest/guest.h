@@ -118,6 +118,7 @@ struct tm_thread {
 	bool stopped;       /* tidemark_stop(): no allocation is recorded */
 	uint64_t seen;      /* pos may grow to this before the collector's position is read again */
 	uint64_t touched;   /* bytes of the ring whose pages are mapped */
+	uint32_t skips;     /* ring->skips, when it was read */
 	uint32_t number;    /* of the thread within the process */
 	uint32_t end_rounds; /* rounds of pthread-key destructors seen */
 	bool ended;          /* the last round is over: this state serves one hook and is closed */

@@ -444,7 +444,7 @@ static void use_python_check(void) {
 		leave_python_check();
 		return;
 	}
-	const uintptr_t *flag = tm_python_flag_behind(python_check);
+	const uintptr_t *flag = (const uintptr_t *)python_seen.flag;
 	atomic_store(&tm_guest.python_finalizing, (tm_python_check *)python_check);
 	atomic_store(&tm_guest.python_stacks, tm_guest.shm->python || tm_guest.shm->python_heap);
 	atomic_store(&tm_guest.python_flag, flag ? flag : &python_flag_unknown);
@@ -492,8 +492,7 @@ static void refresh(struct tm_thread *t) {
 	}
 	python_seen = v.python;
 	has_python = v.has_python;
-	python_check = v.python.symbols[TM_PYTHON_IS_FINALIZING];
-	if (!python_check) python_check = v.python.symbols[TM_PYTHON_IS_FINALIZING_OLD];
+	python_check = v.python.check;
 	if (v.has_python) tm_python_found(t, &v.python);
 }
 

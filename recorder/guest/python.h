@@ -43,6 +43,8 @@ struct tm_python_module { /* all zero: there is none */
 	size_t eval_bytes;
 	uintptr_t text_low, text_high; /* code of the module */
 	uintptr_t unwind_table;        /* its .eh_frame_hdr */
+	uintptr_t check;               /* the function that says whether the interpreter finalizes, */
+	uintptr_t flag;                /* and the word that this says to be 0 or not, if it does nothing else; 0: it has to be called */
 };
 
 /* --- the process --- */
@@ -84,8 +86,6 @@ extern struct tm_python tm_python TM_HIDDEN;
 
 /* Is the interpreter in this module? Called by modules.c from within dl_iterate_phdr(). */
 bool tm_python_look_in(const struct dl_phdr_info *info, struct tm_python_module *out);
-/* The word that such a check says to be 0 or not, if it does nothing else; NULL: it does, or is not understood. Then it has to be called. */
-const uintptr_t *tm_python_flag_behind(uintptr_t check);
 /* modules.c: the loaded modules have changed; the interpreter among them, if there is one. Outside of the loader's lock. */
 void tm_python_found(struct tm_thread *t, const struct tm_python_module *module);
 /* The interpreter's finalizing flag is set: no walk begins any more, and none is under way when this returns. Cheap once done. */

@@ -15,6 +15,51 @@
 
 struct tm_python tm_python;
 
+/* --- the finalizing flag --- */
+
+#define CHECK_BYTES_MAX 24u
+
+static bool lies_in(const struct dl_phdr_info *info, uintptr_t word) {
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+
+		if (p->p_type == PT_LOAD && word - (info->dlpi_addr + p->p_vaddr) < p->p_memsz) return true;
+	}
+	return false;
+}
+
+/* The word that a check says to be 0 or not, if it does nothing else; 0: it does, or is not understood. As compilers write `return runtime.finalizing != 0`,
+ * where the runtime's address is known or stands in the global offset table:
+ *     mov rax, [rip + a]     (mov rax, [rax + b])     test rax, rax     setne al     movzx eax, al     ret
+ * The table holds something else while the loader is about to relocate the module. */
+static uintptr_t word_behind(const struct dl_phdr_info *info, uintptr_t check) {
+#if defined(__x86_64__)
+	static const uint8_t ends[] = { 0x48, 0x85, 0xc0, 0x0f, 0x95, 0xc0, 0x0f, 0xb6, 0xc0, 0xc3 };
+	const uint8_t *code = (const uint8_t *)check;
+	int32_t a, b = 0;
+
+	if (!lies_in(info, check) || !lies_in(info, check + CHECK_BYTES_MAX - 1) || memcmp(code, "\x48\x8b\x05", 3) != 0) return 0;
+	memcpy(&a, code + 3, sizeof a);
+	code += 7;
+	uintptr_t word = (uintptr_t)code + (uintptr_t)(intptr_t)a;
+	if (memcmp(code, ends, sizeof ends) != 0) {
+		bool is_short = memcmp(code, "\x48\x8b\x40", 3) == 0;
+
+		if ((!is_short && memcmp(code, "\x48\x8b\x80", 3) != 0) || word % 8 != 0 || !lies_in(info, word)) return 0;
+		if (is_short) b = (int8_t)code[3];
+		else memcpy(&b, code + 3, sizeof b);
+		code += is_short ? 4 : 7;
+		word = *(const uintptr_t *)word + (uintptr_t)(intptr_t)b;
+		if (memcmp(code, ends, sizeof ends) != 0) return 0;
+	}
+	return word % 8 == 0 && lies_in(info, word) ? word : 0;
+#else
+	(void)info;
+	(void)check;
+	return 0;
+#endif
+}
+
 /* --- symbols --- */
 
 static const char *const names[] = {
@@ -53,6 +98,8 @@ bool tm_python_look_in(const struct dl_phdr_info *info, struct tm_python_module 
 		if (!out->text_low) out->text_low = s.bias + p->p_vaddr;
 		out->text_high = s.bias + p->p_vaddr + p->p_memsz; /* headers stand in the order of their addresses */
 	}
+	out->check = out->symbols[out->symbols[TM_PYTHON_IS_FINALIZING] ? TM_PYTHON_IS_FINALIZING : TM_PYTHON_IS_FINALIZING_OLD];
+	out->flag = word_behind(info, out->check);
 	return true;
 }
 
@@ -237,36 +284,6 @@ static bool find_rare_part(const struct tm_python_module *m, const struct tm_pyt
 	return true;
 }
 
-/* --- the finalizing flag --- */
-
-/* As compilers write `return runtime.finalizing != 0`, where the runtime's address is known or stands in the global offset table:
- *     mov rax, [rip + a]     (mov rax, [rax + b])     test rax, rax     setne al     movzx eax, al     ret */
-const uintptr_t *tm_python_flag_behind(uintptr_t check) {
-#if defined(__x86_64__)
-	static const uint8_t ends[] = { 0x48, 0x85, 0xc0, 0x0f, 0x95, 0xc0, 0x0f, 0xb6, 0xc0, 0xc3 };
-	const uint8_t *code = (const uint8_t *)check;
-	int32_t a, b = 0;
-
-	if (memcmp(code, "\x48\x8b\x05", 3) != 0) return NULL;
-	memcpy(&a, code + 3, sizeof a);
-	code += 7;
-	uintptr_t word = (uintptr_t)code + (uintptr_t)(intptr_t)a;
-	if (memcmp(code, "\x48\x8b\x40", 3) == 0) {
-		b = (int8_t)code[3];
-		word = *(const uintptr_t *)word + (uintptr_t)(intptr_t)b;
-		code += 4;
-	} else if (memcmp(code, "\x48\x8b\x80", 3) == 0) {
-		memcpy(&b, code + 3, sizeof b);
-		word = *(const uintptr_t *)word + (uintptr_t)(intptr_t)b;
-		code += 7;
-	}
-	return memcmp(code, ends, sizeof ends) == 0 ? (const uintptr_t *)word : NULL;
-#else
-	(void)check;
-	return NULL;
-#endif
-}
-
 /* --- coming and going --- */
 
 static void find_runs(struct tm_python *p) {
@@ -313,7 +330,7 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 	p->this_thread = (void *(*)(void))module->symbols[TM_PYTHON_THIS_THREAD];
 	p->head = (void *(*)(void))module->symbols[TM_PYTHON_HEAD];
 	p->main = (void *(*)(void))module->symbols[TM_PYTHON_MAIN];
-	p->is_finalizing = (int (*)(void))module->symbols[module->symbols[TM_PYTHON_IS_FINALIZING] ? TM_PYTHON_IS_FINALIZING : TM_PYTHON_IS_FINALIZING_OLD];
+	p->is_finalizing = (int (*)(void))module->check;
 	find_runs(p);
 	tm_python_count_codes(p);
 	atomic_fetch_or(&p->state, TM_PYTHON_READY);

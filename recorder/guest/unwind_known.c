@@ -1,6 +1,7 @@
 /* unwind_known.c - how known stacks are found where they were not expected, learned, and forgotten; see unwind_known.h. */
 #include "unwind_known.h"
 
+#include "attach.h"
 #include "raw.h"
 
 #include <string.h>
@@ -46,20 +47,23 @@ void tm_known_prepare(struct tm_thread *t) {
 	expect_nobody(t);
 }
 
-/* What might lead to one goes first: they can be left half forgotten. */
+/* What might lead to one goes first, and what says that there was none last: they can be left half forgotten. */
 void tm_known_forget(struct tm_thread *t) {
 	t->known = NULL;
 	t->known_trunk = NULL;
-	t->known_count = t->known_used = t->known_frames = 0;
+	t->known_count = t->known_frames = 0;
 	expect_nobody(t);
-	if (!t->knowns) return;
+	if (!t->known_used) return;
 	memset(t->knowns->heads, 0, sizeof t->knowns->heads);
 	memset(t->knowns->nexts, 0, sizeof t->knowns->nexts);
+	atomic_signal_fence(memory_order_seq_cst);
+	t->known_used = 0;
 }
 
 void tm_known_release(struct tm_thread *t) {
 	struct tm_knowns *all = t->knowns;
 	t->knowns = NULL;
+	t->known_used = 0;
 	if (all) tm_raw_unmap(all, t->known_bytes);
 }
 
@@ -74,7 +78,7 @@ static bool open_to(struct tm_thread *t, size_t bytes) {
 
 static bool map_memory(struct tm_thread *t) {
 	size_t bytes = bytes_of(t);
-	if (tm_is_sandboxed()) return false;
+	if (tm_is_sandboxed() || !tm_has_room(bytes)) return false;
 	long at = tm_syscall(SYS_mmap, 0, (long)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at < 0 && at > -4096) return false;
 	if (tm_syscall(SYS_mprotect, at, STEP_BYTES, PROT_READ | PROT_WRITE, 0, 0, 0) < 0) {
@@ -339,11 +343,11 @@ static void look_at_use(struct tm_thread *t) {
 }
 
 static bool is_fit(const struct tm_thread *t) {
-	return t->remembered && !t->truncated && t->cut_frame == UINT32_MAX && t->depth <= UINT16_MAX && !t->by_frame_pointers;
+	return t->remembered && !t->after_loss && !t->truncated && t->cut_frame == UINT32_MAX && t->depth <= UINT16_MAX && !t->by_frame_pointers;
 }
 
 uint64_t tm_known_note_now(struct tm_thread *t, uint64_t taken) {
-	t->known_wait_left = t->by_frame_pointers ? UINT32_MAX : 0;
+	if (t->by_frame_pointers) t->known_wait_left = UINT32_MAX;
 	if (!is_fit(t) || !begin(t)) return taken;
 	expect_nobody(t);
 	if (++t->known_misses == LOOK_EVERY_MISSES) look_at_use(t);
@@ -356,7 +360,7 @@ uint64_t tm_known_note_now(struct tm_thread *t, uint64_t taken) {
 		return k->word;
 	}
 	if (!can_be_known(t)) return taken;
-	if (t->known_count < TM_RING_KNOWN_MOST && t->known_frames + t->depth <= TM_RING_KNOWN_FRAMES) k = learn(t, hash);
+	if (t->known_count < TM_RING_KNOWN_MOST && t->known_frames + t->depth <= tm_ring_known_frames(t->number)) k = learn(t, hash);
 	if (!k) {
 		tm_known_forget(t);
 		return taken;

@@ -138,7 +138,9 @@ void tm_known_restore(struct tm_thread *t, uintptr_t readable);
 uint64_t tm_known_note_now(struct tm_thread *t, uint64_t taken);
 
 static inline uint64_t tm_known_note(struct tm_thread *t, uint64_t taken) {
-	return t->known_wait_left-- ? taken : tm_known_note_now(t, taken);
+	if (!t->known_wait_left) return tm_known_note_now(t, taken);
+	t->known_wait_left--;
+	return taken;
 }
 
 /* The return address of frame i of the stack that was taken last, from the innermost, and how many frames that has. */

@@ -352,4 +352,56 @@ def many_busy_threads(t):
     t.check(db.value("select max(value) from sample where name = 'tool_rss'") < 200 << 20, "the recorder's memory, buffers included, is bounded")
 
 
+# Writes over all of the buffers, several times, right behind events that the recorder has not read; what it does is always the same.
+WILD = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static volatile char sink;
+__attribute__((noinline)) static void deep(int depth, size_t bytes) {
+	if (depth) deep(depth - 1, bytes);
+	else free(malloc(bytes));
+	sink = 0;
+}
+__attribute__((noinline)) static void steadily(int count, size_t bytes) {
+	for (int i = 0; i < count; i++) deep(10 + i % 5, bytes);
+}
+static void *buffers(size_t *size) {
+	char line[1024];
+	unsigned long low, high, found = 0;
+	FILE *maps = fopen("/proc/self/maps", "r");
+	*size = 0;
+	while (fgets(line, sizeof line, maps)) {
+		if (!strstr(line, " rw-s ") || sscanf(line, "%lx-%lx", &low, &high) != 2 || high - low <= *size) continue;
+		found = low;
+		*size = high - low;
+	}
+	fclose(maps);
+	return (void *)found;
+}
+int main(void) {
+	size_t size;
+	void *at = buffers(&size);
+	steadily(20000, 33);
+	for (int i = 0; i < 30; i++) {
+		steadily(100, 55);
+		memset(at, 0xff, size);
+	}
+	steadily(400000, 77);
+	return 0;
+}
+"""
+
+
+@test
+def stacks_are_known_again_behind_a_stretch_that_makes_no_sense(t):
+    """The thread sees that it was skipped when it has written a quarter of its buffer, and begins anew; else it would say stacks by their numbers for ever."""
+    db = t.imported(t.record([source(t, "wild.c", WILD)]))
+    t.check(db.value("select count(*) from loss where kind = 'corrupt-ring'") > 0, "something was skipped")
+    deep = "select count(*) from allocation join stack on stack.id = stack_id where size_bytes = 77 and depth between 13 and 17"
+    blocks, known = db.value("select count(*) from allocation where size_bytes = 77"), db.value(deep)
+    t.check(blocks > 300_000, f"{blocks} blocks behind it")
+    t.check(known > 0.8 * blocks, f"{known} of {blocks} blocks have their stacks")
+
+
 main()

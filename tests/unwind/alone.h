@@ -19,6 +19,11 @@ bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *h
 	return false;
 }
 
+bool tm_has_room(uint64_t bytes) {
+	(void)bytes;
+	return true;
+}
+
 bool tm_modules_look(uintptr_t pc) {
 	return !tm_unwind_is_no_code(pc);
 }

@@ -98,7 +98,7 @@ struct learned { /* stacks, innermost first */
 	uintptr_t *pcs;
 };
 #define LEARNED_BYTES ((size_t)TM_RING_KNOWN_MOST * sizeof(struct learned))
-#define LEARNED_FRAMES_BYTES ((size_t)TM_RING_KNOWN_FRAMES * sizeof(uintptr_t))
+#define LEARNED_FRAMES_BYTES ((size_t)tm_ring_known_frames(1) * sizeof(uintptr_t))
 
 static __thread struct sample_thread {
 	struct tm_thread *t;
