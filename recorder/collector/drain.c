@@ -29,7 +29,7 @@
 #define ADVANCE_BYTES (4u << 20) /* in the middle of a long pass, as often as that */
 #define RECORD_WORDS_MAX 65535u
 #define SCOPE_WORDS 4u /* word, ticks, key, link */
-#define SLACK_NS 100000u        /* for stores that are on their way */
+#define SLACK_NS 20000u        /* for stores that are on their way */
 #define HOLD_NS 200000000u      /* how long a ring may wait for its process to announce itself */
 #define GROUP_AGE_NS 800000000u /* with the time that encoding takes: nothing flushed is older than a second */
 #define LOSS_INTERVAL_NS 1000000000u

@@ -8,7 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define QUEUE_MAX 2u
 #define META_PAYLOAD_MAX (8u << 20) /* then another META chunk begins */
@@ -231,8 +234,11 @@ static void write_first(struct tm_encoder_thread *e) {
 	pthread_cond_broadcast(&e->changed);
 }
 
+#define NICE 10 /* where processors are scarce the program and the drainer come first: what waits here can wait. Against others it keeps a tenth of one. */
+
 static void *run(void *argument) {
 	struct tm_encoder_thread *e = argument;
+	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
 	pthread_mutex_lock(&e->lock);
 	while (e->waiting || !e->stopping) {
 		if (e->waiting) write_first(e);

@@ -3,7 +3,8 @@
  * Flow:     drain.c fills a group -> tm_encoder_submit() -> here -> writer.c
  * Idea:     draining must go on while chunks are compressed and written, which may take long where the disk is slow. At most two groups wait; with
  *           three, the drainer waits, and the guests' rings fill.
- *           The thread is made for the first group; a recording so short that its first is its last needs none.
+ *           The thread gives way to the program and the drainer where all processors are taken, and is made for the first group; a recording so short that its
+ *           first is its last needs none.
  * Threads:  submit, take, expect_end and stop are the drainer's. The writer is the encoder's until it is stopped.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_ENCODE_H

@@ -12,6 +12,7 @@
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #define NOINLINE __attribute__((noinline))
 #define LARGE_ENTRIES 2048u
+#define SMALL_ENTRIES (256u << 10)
 #define SPARE_MAX 8u             /* rooms for items that are kept for the next thread that has some */
 #define SPARE_ITEMS (64u << 10) /* larger ones are given back */
 
@@ -21,7 +22,7 @@ struct entry { /* two of them in a cache line */
 	uint64_t number;      /* of its allocation, 0: nobody wants to know it, or it was told */
 };
 
-struct table { /* open addressing, at most five eighths full */
+struct table { /* open addressing, at most five eighths full; a small one half of that: who finds a place taken has foreseen something else */
 	struct entry *entries;
 	size_t count, mask;
 };
@@ -143,6 +144,10 @@ static inline struct entry *table_place(struct table *t, uint64_t addr) {
 static void table_free(struct table *t) {
 	tm_memory_free_table(t->entries, t->mask + 1, sizeof t->entries[0]);
 	*t = (struct table){ 0 };
+}
+
+static inline bool table_is_full(const struct table *t) {
+	return t->count * 16 >= t->mask * (t->mask < SMALL_ENTRIES - 1 ? 5 : 10);
 }
 
 static void table_grow(struct table *t) {
@@ -308,7 +313,7 @@ static ALWAYS_INLINE uint64_t freed_at(struct process *p, struct place at, uint6
 }
 
 static ALWAYS_INLINE void allocated_at(struct process *p, struct place at, uint64_t addr, uint64_t bytes, uint64_t ns, uint64_t number) {
-	if (!addr || (at.blocks->count * 8 >= at.blocks->mask * 5 && !make_room(p, at.blocks))) return;
+	if (!addr || (table_is_full(at.blocks) && !make_room(p, at.blocks))) return;
 	struct entry *e = table_place(at.blocks, addr);
 	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
 		struct worth w = worth_of(e->bytes, at.sample_bytes);

@@ -201,6 +201,9 @@ void tm_hook_leave(struct tm_thread *t);
 struct tm_thread *tm_hook_enter_to_say(void);
 /* In a fork's child, which a signal handler may have made in the middle of a hook: that goes on when the handler returns, and records nothing. */
 void tm_hook_abandon(void);
+/* Where the calling thread's value of the one pthread key lies that has this value, for as long as there is that key; NULL: it is the value of several or none,
+ * or nobody can tell. */
+const void *const *tm_place_of_key_value(const struct tm_thread *t, const void *value);
 /* Marks the thread as doing work of ours that may call malloc, mmap, fork ... through the hooks: they pass straight through, and memory comes
  * from own_memory.h. Nests. Never around code of the program's, but for tm_causes_begin(). */
 void tm_ours_begin(void);

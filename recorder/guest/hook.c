@@ -14,6 +14,7 @@
 #include "raw.h"
 #include "thread_name.h"
 
+#include <limits.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -207,6 +208,41 @@ TM_COLD static struct tm_thread *start_thread(void) {
 		if (t->stopped) tm_emit_text(t, TM_OP_STOP, "", 0); /* a child of a process that had stopped */
 	}
 	return t;
+}
+
+/* --- values of pthread keys --- */
+
+#define FIRST_KEYS 32u         /* their values lie in the thread's own structure, each behind a number */
+#define STRUCTURE_BYTES 1536u  /* of it are searched: they lie before, in every glibc */
+
+/* How glibc lays them out shows where the value of our own key lies. */
+const void *const *tm_place_of_key_value(const struct tm_thread *t, const void *value) {
+#if defined(__x86_64__)
+	uintptr_t self, own = 0;
+	unsigned key = FIRST_KEYS;
+
+	__asm__("mov %%fs:0, %0" : "=r"(self));
+	if (!atomic_load(&end_key_made) || end_key >= FIRST_KEYS) return NULL;
+	for (uintptr_t at = self; at < self + STRUCTURE_BYTES; at += sizeof at) {
+		if (*(const void *const *)at != t) continue;
+		if (own) return NULL;
+		own = at;
+	}
+	if (!own) return NULL;
+	for (unsigned k = 0; k < PTHREAD_KEYS_MAX; k++) {
+		if (pthread_getspecific(k) != value) continue;
+		if (key != FIRST_KEYS) return NULL;
+		key = k;
+		if (key >= FIRST_KEYS) return NULL;
+	}
+	if (key == FIRST_KEYS) return NULL;
+	const void *const *place = (const void *const *)own + 2 * ((int)key - (int)end_key);
+	return *place == value ? place : NULL;
+#else
+	(void)t;
+	(void)value;
+	return NULL;
+#endif
 }
 
 /* --- joining --- */

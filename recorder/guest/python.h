@@ -45,6 +45,7 @@ struct tm_python_module { /* all zero: there is none */
 	uintptr_t unwind_table;        /* its .eh_frame_hdr */
 	uintptr_t check;               /* the function that says whether the interpreter finalizes, */
 	uintptr_t flag;                /* and the word that this says to be 0 or not, if it does nothing else; 0: it has to be called */
+	uintptr_t current;             /* the word that current_thread() below returns, likewise */
 };
 
 /* --- the process --- */
@@ -55,6 +56,7 @@ enum tm_python_frames { TM_PYTHON_NONE, TM_PYTHON_OBJECTS, TM_PYTHON_INNER_311, 
 #define TM_PYTHON_READY 1u        /* what follows is filled in, and Python stacks are wanted */
 #define TM_PYTHON_LEAVING 2u      /* the interpreter finalizes: no walks */
 #define TM_PYTHON_HEAP_PENDING 4u /* python_heap.c waits for a moment at which the GIL is held */
+#define TM_PYTHON_ASKS 8u         /* another interpreter was here, or this one was finalized: where it had its threads' states may be no more */
 
 struct tm_python {
 	_Atomic uint32_t state;       /* TM_PYTHON_READY and so on; in one word, since every stack asks */
@@ -72,9 +74,11 @@ struct tm_python {
 	uint16_t copy_index, copies; /* free-threaded: a frame's number of its copy of the bytecode, a code object's array of them; 0: none */
 	uintptr_t code_type;
 	void *(*this_thread)(void);    /* the calling thread's state, NULL: none */
-	void *(*current_thread)(void); /* the state that runs; to 3.11 whichever thread it is of */
+	void *(*current_thread)(void); /* the state that runs; to 3.11 whichever thread it is of, */
+	void *const _Atomic *current;  /* and there is a word that has it; NULL: not known */
 	void *(*head)(void), *(*main)(void);
 	int (*is_finalizing)(void);
+	uint64_t (*_Atomic take)(struct tm_thread *); /* tm_python_take(): as frames are chained */
 	struct tm_python_range {
 		uintptr_t low, high;
 	} runs[2];                 /* code that runs Python functions, and the part of it that the compiler put elsewhere */
@@ -101,7 +105,10 @@ bool tm_python_heap_at_leave(struct tm_thread *t);
 
 /* Takes the calling thread's Python stack and writes what changed since the last one. TM_RING_PYTHON, perhaps with TM_RING_CUT, where a record's first word
  * has its flags; 0: there is none. */
-uint64_t tm_python_take(struct tm_thread *t);
+static inline uint64_t tm_python_take(struct tm_thread *t) {
+	return atomic_load_explicit(&tm_python.take, memory_order_relaxed)(t);
+}
+void tm_python_set_take(struct tm_python *p); /* its kind is known */
 void tm_python_start_thread(struct tm_thread *t); /* the ring is new: nothing of what was sent is known there */
 void tm_python_free_thread(struct tm_thread *t);
 
@@ -112,12 +119,21 @@ struct tm_python_frame {
 	uintptr_t instr; /* as the frame has it; the lowest bit says that native code called it (from 3.11 on; instructions lie at even addresses) */
 };
 
+#define TM_PYTHON_NO_STATE 1u /* no address of one, nor what a thread has that has none */
+
 struct tm_python_thread {
-	uint32_t depth;                      /* of the stack that was sent last */
+	const void *const *place;            /* where libc keeps the thread's value of the key by which the interpreter finds its state */
+	uintptr_t state;                     /* that the last stack was taken of by quick steps; TM_PYTHON_NO_STATE: the next one cannot be */
+	uintptr_t cframe;                    /* which that pointed to */
+	struct tm_python_frame *last, *next; /* the stack that was sent last, innermost first; room for another. One more frame ends it: */
+	struct tm_python_frame *end;
+	uint32_t depth;                      /* of it; 0: it is not to be compared with */
+	uint32_t codes_freed;                /* when it was taken */
+	uintptr_t beyond;                    /* where the chain stood behind it */
+	uint64_t word;                       /* what a record's first word says of it */
 	bool cut;                            /* it goes on further out */
 	bool announced;                      /* PYTHON_RUN is in this ring */
-	uint32_t codes_freed;                /* when that stack was taken */
-	struct tm_python_frame *last, *next; /* that stack, innermost first; room for another */
+	uint8_t tries;                       /* to find `place` */
 	uint64_t *words;                     /* room for its record */
 	struct tm_python_code {
 		uintptr_t code;                  /* 0: empty */
@@ -132,7 +148,9 @@ struct tm_python_thread {
 
 /* The next stack is not compared with the last one: that is not known to have been sent. */
 static inline void tm_python_forget(struct tm_thread *t) {
-	if (t->python) t->python->depth = 0;
+	if (!t->python) return;
+	t->python->depth = 0;
+	t->python->state = TM_PYTHON_NO_STATE;
 }
 
 /* python_codes.c: the number of a code object in the thread's ring; written there if it is new. 0: it could not be. */

@@ -13,11 +13,10 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-struct tm_python tm_python;
 
-/* --- the finalizing flag --- */
+/* --- what functions of few instructions read --- */
 
-#define CHECK_BYTES_MAX 24u
+#define READER_BYTES_MAX 24u
 
 static bool lies_in(const struct dl_phdr_info *info, uintptr_t word) {
 	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
@@ -28,21 +27,25 @@ static bool lies_in(const struct dl_phdr_info *info, uintptr_t word) {
 	return false;
 }
 
-/* The word that a check says to be 0 or not, if it does nothing else; 0: it does, or is not understood. As compilers write `return runtime.finalizing != 0`,
- * where the runtime's address is known or stands in the global offset table:
- *     mov rax, [rip + a]     (mov rax, [rax + b])     test rax, rax     setne al     movzx eax, al     ret
+/* As compilers write `return runtime.finalizing != 0` and `return runtime.current`. */
+static const char is_not_0[] = "\x48\x85\xc0\x0f\x95\xc0\x0f\xb6\xc0\xc3"; /* test rax, rax     setne al     movzx eax, al     ret */
+static const char is_it[] = "\xc3";                                        /* ret */
+
+/* The word that a function reads, if it does nothing else than that and what it ends with; 0: it does, or is not understood. The runtime's address is known or
+ * stands in the global offset table:
+ *     mov rax, [rip + a]     (mov rax, [rax + b])
  * The table holds something else while the loader is about to relocate the module. */
-static uintptr_t word_behind(const struct dl_phdr_info *info, uintptr_t check) {
+static uintptr_t word_behind(const struct dl_phdr_info *info, uintptr_t function, const char *ends) {
 #if defined(__x86_64__)
-	static const uint8_t ends[] = { 0x48, 0x85, 0xc0, 0x0f, 0x95, 0xc0, 0x0f, 0xb6, 0xc0, 0xc3 };
-	const uint8_t *code = (const uint8_t *)check;
+	const uint8_t *code = (const uint8_t *)function;
+	size_t n = strlen(ends);
 	int32_t a, b = 0;
 
-	if (!lies_in(info, check) || !lies_in(info, check + CHECK_BYTES_MAX - 1) || memcmp(code, "\x48\x8b\x05", 3) != 0) return 0;
+	if (!lies_in(info, function) || !lies_in(info, function + READER_BYTES_MAX - 1) || memcmp(code, "\x48\x8b\x05", 3) != 0) return 0;
 	memcpy(&a, code + 3, sizeof a);
 	code += 7;
 	uintptr_t word = (uintptr_t)code + (uintptr_t)(intptr_t)a;
-	if (memcmp(code, ends, sizeof ends) != 0) {
+	if (memcmp(code, ends, n) != 0) {
 		bool is_short = memcmp(code, "\x48\x8b\x40", 3) == 0;
 
 		if ((!is_short && memcmp(code, "\x48\x8b\x80", 3) != 0) || word % 8 != 0 || !lies_in(info, word)) return 0;
@@ -50,12 +53,13 @@ static uintptr_t word_behind(const struct dl_phdr_info *info, uintptr_t check) {
 		else memcpy(&b, code + 3, sizeof b);
 		code += is_short ? 4 : 7;
 		word = *(const uintptr_t *)word + (uintptr_t)(intptr_t)b;
-		if (memcmp(code, ends, sizeof ends) != 0) return 0;
+		if (memcmp(code, ends, n) != 0) return 0;
 	}
 	return word % 8 == 0 && lies_in(info, word) ? word : 0;
 #else
 	(void)info;
-	(void)check;
+	(void)function;
+	(void)ends;
 	return 0;
 #endif
 }
@@ -99,7 +103,8 @@ bool tm_python_look_in(const struct dl_phdr_info *info, struct tm_python_module 
 		out->text_high = s.bias + p->p_vaddr + p->p_memsz; /* headers stand in the order of their addresses */
 	}
 	out->check = out->symbols[out->symbols[TM_PYTHON_IS_FINALIZING] ? TM_PYTHON_IS_FINALIZING : TM_PYTHON_IS_FINALIZING_OLD];
-	out->flag = word_behind(info, out->check);
+	out->flag = word_behind(info, out->check, is_not_0);
+	out->current = word_behind(info, out->symbols[TM_PYTHON_CURRENT_THREAD], is_it);
 	return true;
 }
 
@@ -315,8 +320,9 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 		if (atomic_load(&p->state) & TM_PYTHON_READY) tm_python_count_codes(p); /* it may be another at the same place */
 		return;
 	}
-	atomic_fetch_and(&p->state, ~TM_PYTHON_READY);
+	if (atomic_fetch_and(&p->state, ~TM_PYTHON_READY) & TM_PYTHON_READY) atomic_fetch_or(&p->state, TM_PYTHON_ASKS);
 	p->module = *module;
+	p->current = (void *const _Atomic *)module->current;
 	p->current_thread =
 		(void *(*)(void))module->symbols[module->symbols[TM_PYTHON_CURRENT_THREAD] ? TM_PYTHON_CURRENT_THREAD : TM_PYTHON_CURRENT_THREAD_313];
 	tm_python_heap_found(t);
@@ -332,6 +338,7 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 	p->main = (void *(*)(void))module->symbols[TM_PYTHON_MAIN];
 	p->is_finalizing = (int (*)(void))module->check;
 	find_runs(p);
+	tm_python_set_take(p);
 	tm_python_count_codes(p);
 	atomic_fetch_or(&p->state, TM_PYTHON_READY);
 }

@@ -4,6 +4,8 @@
  * Idea:     the interpreter's frames are a chain from the innermost outward. It is walked along the stack that was sent last: while frame, code and
  *           instruction are the same nothing is written, and where all are, nothing is sent. Else frames are taken until one is met from which on the
  *           chain goes on as before; where none is met soon, the whole chain is taken, and what both have in common from the outermost frame inward is kept.
+ * Quickly:  where nothing has changed that is found out without a call of the interpreter's or of libc's: the thread's state is read where libc keeps it for
+ *           the interpreter (tm_place_of_key_value()). Not with --sample, where it could be finalized without our seeing it, and the place be another's.
  * Cost:     tests/integration/test_adaptor_cost.py counts the instructions of a stack that has not changed.
  * A frame and a code object are pointers, and others may lie there later, also where no stack was taken in between: not all that a program does is an
  * event. A frame that is new in the chain has its code object's values compared (python_codes.c). One that is not has the code object that it had, as
@@ -85,6 +87,8 @@ static inline bool is_in_other_interpreter(const struct tm_python *p, const void
 
 /* --- comparing with the last one --- */
 
+#define END_OF_STACK ((uintptr_t)0x9e3779b97f4a7c15u) /* behind the last frame of one: no address, nor a value that is met in a program */
+
 /* True if the chain, which stands at `frame`, goes on as the stack that was sent last does from its frame `f` on. What is remembered was read before,
  * so an address that is the same can be read. The interpreter's entries lie on the C stack, where no frame of the program's does: only behind one
  * that native code called they have to be looked for. Where an instruction is an address it lies within its code object, and as none was freed, it tells
@@ -92,13 +96,11 @@ static inline bool is_in_other_interpreter(const struct tm_python *p, const void
 static inline __attribute__((always_inline)) bool goes_on(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame,
 							  const struct tm_python_frame *f, enum tm_python_frames kind) {
 	const unsigned code = p->code, at_instr = p->instr, at_previous = p->previous, entry = p->entry;
-	const struct tm_python_frame *end = s->last + s->depth;
 
-	for (; f < end; f++) {
-		uintptr_t changed, same = f->frame;
+	for (;; f++) {
+		uintptr_t changed, same = *(const volatile uintptr_t *)&f->frame; /* it is known sooner than `frame`, so that all frames are fetched at once */
 
-		__asm__("" : "+r"(same)); /* the compiler is not to see that it is: it is known sooner, so that all frames are fetched at once */
-		if (frame != f->frame) return false;
+		if (frame != f->frame) break;
 		frame = same;
 		if (kind == TM_PYTHON_OBJECTS && (tm_python_word(frame, code) & ~(uintptr_t)7) != f->code) return false;
 		if (kind == TM_PYTHON_OBJECTS) changed = f->instr ^ ((uintptr_t)(uint32_t) * (const int32_t *)(frame + at_instr) << 1 | 1);
@@ -113,7 +115,7 @@ static inline __attribute__((always_inline)) bool goes_on(const struct tm_python
 		if (*(const uint8_t *)(frame + p->owner) < OWNED_BY_C) return false;
 		skip_entries(p, &frame);
 	}
-	return tm_python_plausible(frame) == s->cut;
+	return f == s->end && frame == s->beyond;
 }
 
 TM_HOT static bool is_unchanged_from(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame, uint32_t i) {
@@ -188,6 +190,15 @@ static uint32_t common(const struct tm_python_thread *s, uint32_t depth) {
 	return n;
 }
 
+/* Where the chain stands behind the stack that was sent last, as goes_on() gets there. */
+static uintptr_t beyond(const struct tm_python *p, const struct tm_python_thread *s) {
+	const struct tm_python_frame *outermost = &s->last[s->depth - 1];
+	uintptr_t frame = tm_python_word(outermost->frame, p->previous);
+
+	if (p->kind == TM_PYTHON_INNER && outermost->instr & 1 && tm_python_plausible(frame)) skip_entries(p, &frame);
+	return frame;
+}
+
 /* --- records --- */
 
 static uint64_t instruction_offset(const struct tm_python_frame *f) {
@@ -248,6 +259,8 @@ static size_t state_bytes(const struct tm_thread *t) {
 	return sizeof(struct tm_python_thread) + t->capacity * (2 * sizeof(struct tm_python_frame) + sizeof(uint64_t));
 }
 
+static const void *const nothing = NULL;
+
 TM_COLD static struct tm_python_thread *make_state(struct tm_thread *t) {
 	struct tm_python_thread *s = tm_is_sandboxed() ? NULL : tm_raw_map(state_bytes(t));
 
@@ -255,6 +268,8 @@ TM_COLD static struct tm_python_thread *make_state(struct tm_thread *t) {
 	s->last = (struct tm_python_frame *)(s + 1);
 	s->next = s->last + t->capacity;
 	s->words = (uint64_t *)(s->next + t->capacity);
+	s->place = &nothing;
+	s->state = TM_PYTHON_NO_STATE;
 	return t->python = s;
 }
 
@@ -262,7 +277,9 @@ void tm_python_start_thread(struct tm_thread *t) {
 	struct tm_python_thread *s = t->python;
 
 	if (!s) return;
-	s->depth = 0;
+	tm_python_forget(t);
+	s->place = &nothing;
+	s->tries = 0;
 	s->announced = false;
 	s->last_number = s->code_count = 0;
 	if (s->codes) memset(s->codes, 0, s->code_capacity * sizeof *s->codes);
@@ -294,7 +311,7 @@ TM_HOT static __attribute__((noinline)) unsigned take_changed(struct tm_thread *
 
 	if (!tm_python_plausible(top)) return 0;
 	if (!s && !(s = make_state(t))) return 0;
-	if (s->codes_freed != codes_freed) s->depth = 0;
+	if (s->codes_freed != codes_freed) tm_python_forget(t);
 	s->codes_freed = codes_freed;
 	depth = s->depth ? take_new(c, s, capacity, &keep) : 0;
 	if (!depth) {
@@ -303,28 +320,68 @@ TM_HOT static __attribute__((noinline)) unsigned take_changed(struct tm_thread *
 	}
 	if (!depth) return 0;
 	if (!send(t, s, depth, keep)) {
-		s->depth = 0;
+		tm_python_forget(t);
 		return 0;
 	}
 	swap = s->last;
 	s->last = s->next;
 	s->next = swap;
-	s->depth = p->counts_codes ? depth : 0;
 	s->cut = cut;
+	s->depth = depth;
+	s->end = &s->last[depth];
+	s->end->frame = END_OF_STACK;
+	s->beyond = beyond(p, s);
+	s->word = tm_ring_word(0, flags_of(s), 0, 0, 0);
+	if (!p->counts_codes) s->depth = 0;
 	return flags_of(s);
+}
+
+#define TRIES 64u /* so many stacks are taken before: of many threads there are few */
+
+/* A stack was taken of this state, and could be compared with: the next one quickly, if nothing is to be asked then. */
+static void prepare_quick_steps(struct tm_thread *t, const struct tm_python *p, const void *state) {
+	struct tm_python_thread *s = t->python;
+
+	s->state = TM_PYTHON_NO_STATE;
+	if (!s->depth || t->samples || (p->kind != TM_PYTHON_INNER && !p->current)) return;
+	if (s->tries < TRIES && ++s->tries == TRIES) {
+		const void *const *place = tm_place_of_key_value(t, state);
+
+		if (place) s->place = place;
+	}
+	s->state = (uintptr_t)state;
+	s->cframe = tm_python_word(s->state, p->top);
+}
+
+/* Is the stack the one that was sent last? Where false is said it may be. */
+static inline __attribute__((always_inline)) bool is_quickly_same(const struct tm_python *p, const struct tm_python_thread *s, enum tm_python_frames kind) {
+	uintptr_t state = (uintptr_t)*s->place, top;
+
+	if (state != s->state) return false;
+	if (kind != TM_PYTHON_INNER && (uintptr_t)atomic_load_explicit(p->current, memory_order_relaxed) != state) return false;
+	if (s->codes_freed != atomic_load_explicit(&p->codes_freed, memory_order_relaxed)) return false;
+	top = tm_python_word(state, p->top);
+	if (kind == TM_PYTHON_INNER_311 || (kind == TM_PYTHON_INNER && p->cframe)) {
+		if (top != s->cframe) return false;
+		top = tm_python_word(top, p->cframe_top);
+	}
+	return goes_on(p, s, top, s->last, kind);
 }
 
 static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, const struct tm_python *p, enum tm_python_frames kind) {
 	const struct tm_python_thread *s = t->python;
 	const void *state = p->this_thread();
 	uintptr_t top;
+	unsigned flags;
 
 	if (!state || (kind != TM_PYTHON_INNER && is_in_other_interpreter(p, state))) return 0;
 	top = top_frame(p, (uintptr_t)state, kind);
-	if (TM_LIKELY(s && s->depth && s->codes_freed == atomic_load_explicit(&p->codes_freed, memory_order_relaxed) &&
-		      goes_on(p, s, top, s->last, kind)))
-		return flags_of(s);
-	return take_changed(t, p, top);
+	if (!s || !s->depth || s->codes_freed != atomic_load_explicit(&p->codes_freed, memory_order_relaxed) || !goes_on(p, s, top, s->last, kind)) {
+		flags = take_changed(t, p, top);
+		if (!flags) return 0;
+	}
+	prepare_quick_steps(t, p, state);
+	return flags_of(t->python);
 }
 
 /* Something is to be done first. False: no walk. */
@@ -335,12 +392,13 @@ TM_COLD static bool make_ready(struct tm_thread *t) {
 	if (!(state & TM_PYTHON_READY)) return false;
 	if (!(state & TM_PYTHON_LEAVING)) return true;
 	if (p->is_finalizing()) return false;
+	atomic_fetch_or(&p->state, TM_PYTHON_ASKS);
 	atomic_fetch_and(&p->state, ~TM_PYTHON_LEAVING); /* it was initialized again */
 	tm_python_heap_found(t);
 	return true;
 }
 
-TM_HOT uint64_t tm_python_take(struct tm_thread *t) {
+TM_HOT static __attribute__((noinline)) uint64_t take_asking(struct tm_thread *t) {
 	const struct tm_python *p = &tm_python;
 	unsigned flags = 0;
 
@@ -355,3 +413,34 @@ TM_HOT uint64_t tm_python_take(struct tm_thread *t) {
 	atomic_store_explicit(&t->ring->walking, 0, memory_order_release);
 	return tm_ring_word(0, flags, 0, 0, 0);
 }
+
+static inline __attribute__((always_inline)) uint64_t take_quickly(struct tm_thread *t, enum tm_python_frames kind) {
+	const struct tm_python *p = &tm_python;
+	const struct tm_python_thread *s = t->python;
+	bool same;
+
+	if (TM_UNLIKELY(!s)) return take_asking(t);
+	atomic_store_explicit(&t->ring->walking, 1, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+	same = TM_LIKELY(atomic_load_explicit(&p->state, memory_order_acquire) == TM_PYTHON_READY) && is_quickly_same(p, s, kind);
+	atomic_store_explicit(&t->ring->walking, 0, memory_order_release);
+	return TM_LIKELY(same) ? s->word : take_asking(t);
+}
+
+TM_HOT static uint64_t take_objects(struct tm_thread *t) {
+	return take_quickly(t, TM_PYTHON_OBJECTS);
+}
+
+TM_HOT static uint64_t take_inner_311(struct tm_thread *t) {
+	return take_quickly(t, TM_PYTHON_INNER_311);
+}
+
+TM_HOT static uint64_t take_inner(struct tm_thread *t) {
+	return take_quickly(t, TM_PYTHON_INNER);
+}
+
+void tm_python_set_take(struct tm_python *p) {
+	p->take = p->kind == TM_PYTHON_OBJECTS ? take_objects : p->kind == TM_PYTHON_INNER_311 ? take_inner_311 : take_inner;
+}
+
+struct tm_python tm_python = { .take = take_asking };
