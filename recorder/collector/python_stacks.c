@@ -108,11 +108,14 @@ bool tm_python_take_stack(struct tm_ring_view *r, size_t keep, const uint64_t *w
 
 /* --- merging --- */
 
+/* 0: it is no frame of the program's. From 3.13 on the interpreter has one of its own around an __init__ that it calls, whose code has a name for its file, too,
+ * and no lines. */
 static uint32_t new_python_frame(struct tm_collector *c, const struct tm_ring_view *r, uint64_t word) {
 	struct tm_python_stacks *s = &c->python;
 	uint32_t code = (uint32_t)word, offset = (uint32_t)(word >> 32), line = 0;
 	struct tm_python_code_row none = { 0 }, *row = code ? &s->codes[code - 1] : &none;
 	if (code) line = tm_python_line((enum tm_python_lines)row->kind, row->first_line, row->table, row->table_bytes, offset, &row->place);
+	if (code && !line && row->function == row->file) return 0;
 	uint64_t a = (uint64_t)r->process->id << 32 | line, b = (uint64_t)row->function << 32 | row->file;
 	uint32_t id = tm_pair_map_get(&s->frames, a, b);
 	if (id) return id;
@@ -207,7 +210,8 @@ static void put_python(struct tm_collector *c, struct tm_ring_view *r) {
 			int64_t eval = (int64_t)group++ - p->shift;
 			if (eval >= 0) node = put_natives_before(c, r, eval, node);
 		}
-		p->nodes[at] = node = tm_stack_child_frame(c, node, python_frame(c, r, p->frames[at]));
+		uint32_t frame = python_frame(c, r, p->frames[at]);
+		p->nodes[at] = node = frame ? tm_stack_child_frame(c, node, frame) : node;
 	}
 	p->valid = p->depth;
 }

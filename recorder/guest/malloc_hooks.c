@@ -418,6 +418,6 @@ PAGE_HOOK(pvalloc, TM_OP_PVALLOC)
 size_t malloc_usable_size(void *p) {
 	if (!p) return 0;
 	if (TM_UNLIKELY(tm_own_holds(p))) return tm_own_size(p);
-	if (TM_UNLIKELY(!tm_real_ready()) && !tm_real_find()) return 0;
+	if (TM_UNLIKELY(!tm_real.malloc_usable_size) && !tm_real_find()) return 0;
 	return tm_real.malloc_usable_size(p);
 }

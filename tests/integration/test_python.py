@@ -208,6 +208,83 @@ for i in range(200):
 
 
 @test
+def init_of_classes(t):
+    """From 3.13 on the interpreter calls an __init__ from a frame of its own, when it has done so some times: that is none of the program's."""
+    text = """from probe import probe
+class Thing:
+    def __init__(self): probe()
+def make(): return Thing()
+for i in range(100): make()
+"""
+    for python in each(t):
+        recording = t.record([python.path, write(t, "init.py", text)])
+        compare(t, t.imported(recording), recording.out, python, least=100)
+
+
+# The size of a block tells by which way it was reached; ways come again and again, in threads, by all kinds of calls.
+AGAIN = """
+import ctypes, functools, json, random, sys, threading
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_void_p], [ctypes.c_size_t]
+sizes, lock, callback = {}, threading.Lock(), ctypes.CFUNCTYPE(ctypes.c_int)
+def size():
+    frame, way = sys._getframe(1), []
+    while frame:
+        way.append((frame.f_code.co_filename, frame.f_lineno, getattr(frame.f_code, "co_qualname", frame.f_code.co_name)))
+        frame = frame.f_back
+    with lock:
+        return sizes.setdefault(tuple(way), (1 << 24) + 64 * len(sizes))
+def leaf(r): libc.free(libc.malloc(size()))
+def plain(r, d): return step(r, d)
+def partial(r, d): return functools.partial(step, r)(d)
+def mapped(r, d): return list(map(lambda q: step(r, q), [d]))
+def generator(r, d):
+    def values():
+        yield step(r, d)
+        yield leaf(r)
+    for value in values(): pass
+def at_last(r, d):
+    try: return step(r, d)
+    finally: leaf(r)
+def key(r, d): return sorted([2, 1], key=lambda q: (step(r, d - 1), q)[1])
+def called_back(r, d): return callback(lambda: (step(r, d), 0)[1])()
+class Thing:
+    def __init__(self, r, d): step(r, d)
+def thing(r, d): Thing(r, d)
+ways = [plain, partial, mapped, generator, at_last, key, called_back, thing]
+def step(r, d):
+    if d <= 0:
+        for i in range(r.randrange(1, 40)): leaf(r)
+        return
+    way = r.choice(ways)
+    for i in range(r.choice((1, 1, 1, 2, 3))): way(r, d - 1)
+def run(seed):
+    r = random.Random(seed)
+    for i in range(50): step(r, r.randrange(6))
+threads = [threading.Thread(target=run, args=(int(sys.argv[1]) + i,)) for i in (1, 2)]
+for x in threads: x.start()
+run(int(sys.argv[1]))
+for x in threads: x.join()
+print(json.dumps([[number, way] for way, number in sizes.items()]))
+"""
+
+
+@test
+def stacks_that_come_again(t):
+    """Most are found to be the last one's without a call of the interpreter's; none may be so that is not."""
+    seed = int.from_bytes(os.urandom(4), "little")
+    print(f"seed {seed}")
+    for python in each(t):
+        recording = t.record([python.path, write(t, "again.py", AGAIN), str(seed)])
+        db, blocks, ways = t.imported(recording), 0, json.loads(recording.out)
+        for size, way in ways:
+            for stack, count in db.rows("SELECT stack_id, count(*) FROM allocation WHERE size_bytes = ? AND api = 'malloc' GROUP BY 1", size):
+                t.equal(python_frames(db, stack), way, f"{python}: {count} blocks of {size} bytes")
+                blocks += count
+        t.check(blocks > 5 * len(ways) > 500, f"{python}: {blocks} blocks by {len(ways)} ways")
+
+
+@test
 def threads(t):
     """Eight threads at once, each with stacks of its own."""
     text = """import sys, threading
