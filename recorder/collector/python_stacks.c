@@ -108,8 +108,8 @@ bool tm_python_take_stack(struct tm_ring_view *r, size_t keep, const uint64_t *w
 
 /* --- merging --- */
 
-/* 0: it is no frame of the program's. From 3.13 on the interpreter has one of its own around an __init__ that it calls, whose code has a name for its file, too,
- * and no lines. */
+/* 0: it is no frame of the program's. From 3.13 on the interpreter has one of its own around an __init__ that it calls, whose code has a name for its file,
+ * too, and no lines. */
 static uint32_t new_python_frame(struct tm_collector *c, const struct tm_ring_view *r, uint64_t word) {
 	struct tm_python_stacks *s = &c->python;
 	uint32_t code = (uint32_t)word, offset = (uint32_t)(word >> 32), line = 0;

@@ -215,18 +215,12 @@ static inline unsigned tm_slack_of(const void *addr, size_t size) {
 	return slack < TM_RING_USABLE_UNKNOWN ? (unsigned)slack : TM_RING_USABLE_UNKNOWN;
 }
 
-/* A record that is stamped after the call; the stack is taken before the stamp is, so that the time between is not the program's. `asks`: how much the
- * allocator gave is to be said. Returns the record's flags, -1: it was lost. */
-static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks,
-							       const void *frame) {
-	tm_taken s;
-	unsigned fresh, words;
+/* `fresh` is what the stack says, where that is not known to the compiler. */
+static inline __attribute__((always_inline)) int tm_record_taken(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks, tm_taken s,
+								 unsigned fresh) {
+	unsigned words = TM_RING_ALLOC_WORDS + fresh;
 	uint64_t *r;
 
-	tm_python_poll(t);
-	s = tm_take_here(t, frame);
-	fresh = tm_taken_fresh(s);
-	words = TM_RING_ALLOC_WORDS + fresh;
 	tm_set_busy(t);
 	if (!tm_reserve(t, words, size, &r)) return -1;
 	uint64_t ticks = tm_in_order(t, tm_now());
@@ -236,8 +230,21 @@ static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread 
 	r[3] = size;
 	if (fresh) tm_put_frames(r + TM_RING_ALLOC_WORDS, t, fresh);
 	tm_publish(t, words);
-	tm_known_settle(t, s);
 	return (int)tm_taken_flags(s);
+}
+
+/* A record that is stamped after the call; the stack is taken before the stamp is, so that the time between is not the program's. `asks`: how much the
+ * allocator gave is to be said. Returns the record's flags, -1: it was lost. */
+static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks,
+							       const void *frame) {
+	int flags;
+
+	tm_python_poll(t);
+	tm_taken s = tm_take_here(t, frame);
+	if (!(s & TM_RING_KNOWN << 8)) return tm_record_taken(t, op, addr, size, asks, s, tm_taken_fresh(s));
+	flags = tm_record_taken(t, op, addr, size, asks, s, 0);
+	tm_known_settle(t, s);
+	return flags;
 }
 
 static inline __attribute__((always_inline)) void tm_record_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size,

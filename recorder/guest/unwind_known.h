@@ -77,16 +77,16 @@ static inline const uintptr_t *tm_trunk_pcs(const struct tm_trunk *trunk) {
 	return tm_trunk_slots(trunk) + trunk->depth;
 }
 
-/* Is it what lies there, if it is its slot? */
-static inline bool tm_known_holds(const struct tm_known *k, uintptr_t slot) {
+/* Is it what lies there, if it is its slot? What a record's first word says of it, or 0. */
+static inline uint64_t tm_known_holds(const struct tm_known *k, uintptr_t slot) {
 	const uintptr_t *value = tm_known_values(k), *end = value + k->words;
 	const uint32_t *place = (const uint32_t *)end;
 	const uint8_t *base = (const uint8_t *)slot - 8;
 #define TM_CHANGED(i) (*(const uintptr_t *)(base + 8 * (uintptr_t)place[i]) != value[i])
 	for (; value < end; value += TM_KNOWN_TOGETHER, place += TM_KNOWN_TOGETHER)
-		if (TM_CHANGED(0) || TM_CHANGED(1) || TM_CHANGED(2) || TM_CHANGED(3)) return false;
+		if (TM_CHANGED(0) || TM_CHANGED(1) || TM_CHANGED(2) || TM_CHANGED(3)) return 0;
 #undef TM_CHANGED
-	return tm_unwind_unchanged(tm_trunk_slots(k->trunk), tm_trunk_pcs(k->trunk), k->trunk_depth) == k->trunk_depth;
+	return tm_unwind_unchanged(tm_trunk_slots(k->trunk), tm_trunk_pcs(k->trunk), k->trunk_depth) == k->trunk_depth ? k->word : 0;
 }
 
 static inline struct tm_known *tm_known_at(struct tm_knowns *all, uint32_t index) {
@@ -118,15 +118,17 @@ struct tm_known *tm_known_find(struct tm_thread *t, uintptr_t slot);
 
 /* The stack as its record's first word says it, if it is a known one; 0: it is not. Asked where t->known_count is not 0. */
 static inline __attribute__((always_inline)) uint64_t tm_known_take(struct tm_thread *t, uintptr_t slot) {
+	uint64_t word = TM_LIKELY(t->known_expected->slot == slot) ? tm_known_holds(t->known_expected, slot) : 0;
 	struct tm_known *k = t->known_expected;
-	if (TM_UNLIKELY(k->slot != slot || !tm_known_holds(k, slot))) {
+	if (TM_UNLIKELY(!word)) {
 		k = tm_known_find(t, slot);
 		if (!k) return 0;
+		word = k->word;
 	}
 	if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return 0;
 	t->known = k;
 	t->known_hits++;
-	return k->word;
+	return word;
 }
 
 /* The known stack that was taken last becomes what the next one is compared with. Of what was taken nothing changes. Memory that lies below `readable` may have
