@@ -249,6 +249,7 @@ bool tm_ring_claim(struct tm_thread *t) {
 	t->limit = t->touched = 0;
 	t->seen = ring_bytes(index) / 4;
 	t->skips = 0;
+	t->after_skip = false;
 	t->begun = false;
 	tm_note_loss(t);
 	t->last_ticks = ring->start_ticks;

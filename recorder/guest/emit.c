@@ -55,6 +55,7 @@ static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
 	uint32_t skips = atomic_load_explicit(&t->ring->skips, memory_order_relaxed);
 	if (TM_UNLIKELY(skips != t->skips)) {
 		t->skips = skips;
+		t->after_skip = true;
 		tm_note_loss(t);
 	}
 	if (used > size) used = size; /* somebody scribbled over it: wait rather than overwrite */
@@ -191,6 +192,14 @@ static inline void restore_stack(struct tm_thread *t) {
 	if (t->known) tm_known_restore(t, t->known->slot);
 }
 
+/* What numbers mean that this ring was told once. */
+static void say_all_again(struct tm_thread *t) {
+	t->after_skip = false;
+	tm_python_start_thread(t);
+	memset(t->heaps_told, 0, sizeof t->heaps_told);
+	memset(t->categories_told, 0, sizeof t->categories_told);
+}
+
 /* Frames that stayed may be in another module; after a loss, which may be of what says so, all is new. */
 TM_COLD tm_taken tm_take_anew(struct tm_thread *t, tm_taken s) {
 	restore_stack(t);
@@ -200,6 +209,7 @@ TM_COLD tm_taken tm_take_anew(struct tm_thread *t, tm_taken s) {
 	t->after_loss = false;
 	tm_known_forget(t);
 	tm_python_forget(t);
+	if (t->after_skip) say_all_again(t);
 	return tm_taken_make(tm_taken_flags(s) & ~(TM_RING_KNOWN | TM_RING_LEARN | TM_RING_LEARN_FIRST), t->depth, 0);
 }
 

@@ -72,6 +72,7 @@ struct tm_thread {
 	bool samples;       /* some allocations are not recorded: --sample, or none is for now */
 	bool takes_stacks;  /* not --stacks=off */
 	bool after_loss;    /* the next record carries its whole stack (tm_note_loss()) */
+	bool after_skip;    /* and nothing that was said in this ring is known any more */
 	uint32_t modules_version; /* tm_modules_version at its last stack; after a loss another one */
 
 	_Alignas(TM_LINE_BYTES) uintptr_t stack_low, stack_high; /* the thread's own stack; 0 until known */
@@ -203,7 +204,7 @@ struct tm_thread *tm_hook_enter_to_say(void);
 void tm_hook_abandon(void);
 /* Where the calling thread's value of the one pthread key lies that has this value, for as long as there is that key; NULL: it is the value of several or none,
  * or nobody can tell. */
-const void *const *tm_place_of_key_value(const struct tm_thread *t, const void *value);
+void *const _Atomic *tm_place_of_key_value(const struct tm_thread *t, const void *value);
 /* Marks the thread as doing work of ours that may call malloc, mmap, fork ... through the hooks: they pass straight through, and memory comes
  * from own_memory.h. Nests. Never around code of the program's, but for tm_causes_begin(). */
 void tm_ours_begin(void);

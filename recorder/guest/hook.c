@@ -216,7 +216,7 @@ TM_COLD static struct tm_thread *start_thread(void) {
 #define STRUCTURE_BYTES 1536u  /* of it are searched: they lie before, in every glibc */
 
 /* How glibc lays them out shows where the value of our own key lies. */
-const void *const *tm_place_of_key_value(const struct tm_thread *t, const void *value) {
+void *const _Atomic *tm_place_of_key_value(const struct tm_thread *t, const void *value) {
 #if defined(__x86_64__)
 	uintptr_t self, own = 0;
 	unsigned key = FIRST_KEYS;
@@ -236,8 +236,8 @@ const void *const *tm_place_of_key_value(const struct tm_thread *t, const void *
 		if (key >= FIRST_KEYS) return NULL;
 	}
 	if (key == FIRST_KEYS) return NULL;
-	const void *const *place = (const void *const *)own + 2 * ((int)key - (int)end_key);
-	return *place == value ? place : NULL;
+	void *const _Atomic *place = (void *const _Atomic *)own + 2 * ((int)key - (int)end_key);
+	return atomic_load(place) == value ? place : NULL;
 #else
 	(void)t;
 	(void)value;

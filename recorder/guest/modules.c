@@ -70,6 +70,7 @@ static unsigned long long adds_seen, subs_seen; /* the loader's counts at the la
 static struct tm_python_module python_seen; /* of the modules in `emitted`; its symbols are of Python only where has_python */
 static bool has_python;
 static uintptr_t python_check;   /* where the last look found it; 0: nowhere */
+static unsigned pending_looks;   /* at an interpreter that the loader has not made ready */
 static _Atomic uint32_t closing; /* dlclose calls under way */
 
 static struct module *modules_of(const struct list *list) {
@@ -274,11 +275,12 @@ static int visit_module(struct dl_phdr_info *info, size_t size, void *context) {
 		v->begun = true;
 		v->adds = info->dlpi_adds;
 		v->subs = info->dlpi_subs;
-		v->unchanged = v->adds == adds_seen && v->subs == subs_seen;
+		v->unchanged = v->adds == adds_seen && v->subs == subs_seen && !python_seen.pending;
 		if (v->unchanged) return 1;
 		begin_list(v);
 		if (v->incomplete) return 1;
 	}
+	if (v->python.pending && info->dlpi_addr == v->python.pending) v->has_python = tm_python_look_in(info, &v->python);
 	if (list_find(&v->list, v->listed, info->dlpi_addr, info->dlpi_addr)) return 0; /* most files' first byte lies at 0 */
 	if (!extent_of(info, &m) || list_find(&v->list, v->listed, m.low, m.bias)) return 0;
 	v->incomplete = !add_new(v, info, m);
@@ -438,8 +440,22 @@ static void leave_python_check(void) {
 	atomic_store(&tm_guest.python_finalizing, NULL);
 }
 
+#define PENDING_LOOKS 100000u
+
+/* It is looked at again with each event, until it is ready, or seems never to be. */
+void tm_modules_look_at_python(struct tm_thread *t) {
+	if (!python_seen.pending || tm_is_sandboxed()) return;
+	if (++pending_looks > PENDING_LOOKS) python_seen.pending = 0;
+	tm_modules_refresh(t);
+}
+
 /* Python's check as the last look found it comes into use, but for the time of a dlclose. */
 static void use_python_check(void) {
+	if (python_seen.pending) {
+		leave_python_check();
+		atomic_store(&tm_guest.python_flag, &python_flag_unknown);
+		return;
+	}
 	if (!python_check || atomic_load(&closing)) {
 		leave_python_check();
 		return;

@@ -18,6 +18,7 @@ void tm_exit_begin_of_python(struct tm_thread *t);
 
 /* Asks the check below, if there is one, and does that. */
 void tm_python_ask(struct tm_thread *t);
+void tm_modules_look_at_python(struct tm_thread *t); /* modules.c: the interpreter was listed, and was not ready */
 
 /* --- Python's finalizing flag (modules.c finds the function among the loaded modules, without the loader's help) --- */
 typedef int tm_python_check(void); /* tm_guest.python_finalizing; NULL: there is no Python in this process, or it may be unloaded at this moment */

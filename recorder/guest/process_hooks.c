@@ -91,7 +91,8 @@ void tm_exit_begin_of_python(struct tm_thread *t) {
 
 void tm_python_ask(struct tm_thread *t) {
 	tm_python_check *check = atomic_load_explicit(&tm_guest.python_finalizing, memory_order_relaxed);
-	if (check && check()) tm_exit_begin_of_python(t);
+	if (!check) tm_modules_look_at_python(t);
+	else if (check()) tm_exit_begin_of_python(t);
 }
 
 /* A thread that ends by itself says its name then (hook.c); the one that ends the process never comes there. */

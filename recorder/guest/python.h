@@ -10,6 +10,8 @@
  * Reads that cannot fault. No lock of the interpreter is taken and nothing is allocated or counted; its memory is only read:
  * - A thread walks nothing but its own thread state and frames. What they are made of is pushed and popped by the thread itself, so while it is in a hook
  *   they stand still, whoever holds the GIL; every code object on the way is held by its frame.
+ * - A thread that is in no Python function may have its state deleted by another one, or run by it. So a state is read only while the thread's native stack
+ *   runs a Python function, or, from 3.12 on, while the thread itself runs the state.
  * - A signal handler may have come in the middle of a push. So a pointer is followed only if it could be one (aligned, within user space), and a frame
  *   only once its code is seen to be a code object. What has been a frame before stays mapped memory while the thread is inside its interpreter.
  * - At finalization another thread deletes the states of threads that still run C code. It cannot unmap or free anything without coming through a hook
@@ -46,6 +48,7 @@ struct tm_python_module { /* all zero: there is none */
 	uintptr_t check;               /* the function that says whether the interpreter finalizes, */
 	uintptr_t flag;                /* and the word that this says to be 0 or not, if it does nothing else; 0: it has to be called */
 	uintptr_t current;             /* the word that current_thread() below returns, likewise */
+	uintptr_t pending;             /* not 0: where an interpreter lies that the loader has not made ready yet: nothing else is said of it */
 };
 
 /* --- the process --- */
@@ -92,6 +95,8 @@ extern struct tm_python tm_python TM_HIDDEN;
 bool tm_python_look_in(const struct dl_phdr_info *info, struct tm_python_module *out);
 /* modules.c: the loaded modules have changed; the interpreter among them, if there is one. Outside of the loader's lock. */
 void tm_python_found(struct tm_thread *t, const struct tm_python_module *module);
+/* From 3.12 on: where the calling thread has the state that it runs; NULL: it is not understood. */
+void *const _Atomic *tm_python_own_current(const struct tm_python *p);
 /* The interpreter's finalizing flag is set: no walk begins any more, and none is under way when this returns. Cheap once done. */
 void tm_python_leaves(const struct tm_thread *t);
 
@@ -112,8 +117,6 @@ void tm_python_set_take(struct tm_python *p); /* its kind is known */
 void tm_python_start_thread(struct tm_thread *t); /* the ring is new: nothing of what was sent is known there */
 void tm_python_free_thread(struct tm_thread *t);
 
-#define TM_PYTHON_SLACK 16u
-
 struct tm_python_frame {
 	uintptr_t frame, code;
 	uintptr_t instr; /* as the frame has it; the lowest bit says that native code called it (from 3.11 on; instructions lie at even addresses) */
@@ -122,7 +125,8 @@ struct tm_python_frame {
 #define TM_PYTHON_NO_STATE 1u /* no address of one, nor what a thread has that has none */
 
 struct tm_python_thread {
-	const void *const *place;            /* where libc keeps the thread's value of the key by which the interpreter finds its state */
+	void *const _Atomic *place;          /* where libc keeps its value of the key by which the interpreter finds its state; from 3.12 on as `current` */
+	void *const _Atomic *current;        /* where the interpreter has the state that runs; from 3.12 on, that this thread runs */
 	uintptr_t state;                     /* that the last stack was taken of by quick steps; TM_PYTHON_NO_STATE: the next one cannot be */
 	uintptr_t cframe;                    /* which that pointed to */
 	struct tm_python_frame *last, *next; /* the stack that was sent last, innermost first; room for another. One more frame ends it: */
@@ -131,6 +135,7 @@ struct tm_python_thread {
 	uint32_t codes_freed;                /* when it was taken */
 	uintptr_t beyond;                    /* where the chain stood behind it */
 	uint64_t word;                       /* what a record's first word says of it */
+	uint32_t run_frame;                  /* native frame that ran a Python function the last time that was asked, from the outermost */
 	bool cut;                            /* it goes on further out */
 	bool announced;                      /* PYTHON_RUN is in this ring */
 	uint8_t tries;                       /* to find `place` */

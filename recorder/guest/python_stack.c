@@ -15,6 +15,7 @@
 #include "hot.h"
 #include "python.h"
 #include "raw.h"
+#include "unwind_known.h"
 
 #include <string.h>
 
@@ -80,9 +81,37 @@ static inline __attribute__((always_inline)) uintptr_t top_frame(const struct tm
 
 /* To 3.11 a thread knows its first state only, which is not the one that runs while it is in another interpreter. Whose state runs can be read
  * without holding the GIL, but not what it says: so where there are several interpreters, a thread has Python stacks only while it is in that first one. */
-static inline bool is_in_other_interpreter(const struct tm_python *p, const void *state) {
-	if (!p->current_thread || TM_LIKELY(p->current_thread() == state)) return false;
+static bool is_in_other_interpreter(const struct tm_python *p) {
 	return p->head && p->main && p->head() != p->main();
+}
+
+static inline bool runs_python(const struct tm_python *p, uintptr_t pc) {
+	return pc - 1 - p->runs[0].low < p->runs[0].high - p->runs[0].low ||
+	       (p->run_count > 1 && pc - 1 - p->runs[1].low < p->runs[1].high - p->runs[1].low);
+}
+
+/* Does the native stack that was just taken run a Python function? Where it is not known what runs them, or the stack is not whole: perhaps. */
+static bool may_run_python(const struct tm_python *p, const struct tm_thread *t) {
+	struct tm_python_thread *s = t->python;
+	uint32_t depth = tm_known_or_taken_depth(t);
+
+	if (!p->run_count || (!t->known && t->cut_frame != UINT32_MAX)) return true;
+	if (s && s->run_frame < depth && runs_python(p, tm_known_or_taken_pc(t, depth - 1 - s->run_frame))) return true;
+	for (uint32_t at = 0; at < depth; at++) {
+		if (!runs_python(p, tm_known_or_taken_pc(t, depth - 1 - at))) continue;
+		if (s) s->run_frame = at;
+		return true;
+	}
+	return false;
+}
+
+/* Another thread may have deleted the state, or run it now: then this thread is in no Python function. While it is in one its state lives, and is its own. From
+ * 3.12 on it knows of itself what it runs; before, only what is run by whichever thread. */
+static bool is_to_be_read(const struct tm_python *p, const struct tm_thread *t, const void *state, enum tm_python_frames kind) {
+	bool is_current = p->current_thread && p->current_thread() == state;
+
+	if (kind == TM_PYTHON_INNER) return is_current || may_run_python(p, t);
+	return (is_current || !p->current_thread || !is_in_other_interpreter(p)) && may_run_python(p, t);
 }
 
 /* --- comparing with the last one --- */
@@ -256,19 +285,19 @@ TM_HOT static bool send(struct tm_thread *t, struct tm_python_thread *s, uint32_
 /* --- a thread's state --- */
 
 static size_t state_bytes(const struct tm_thread *t) {
-	return sizeof(struct tm_python_thread) + t->capacity * (2 * sizeof(struct tm_python_frame) + sizeof(uint64_t));
+	return sizeof(struct tm_python_thread) + (t->capacity + 1) * (2 * sizeof(struct tm_python_frame) + sizeof(uint64_t));
 }
 
-static const void *const nothing = NULL;
+static void *const _Atomic nothing = NULL;
 
 TM_COLD static struct tm_python_thread *make_state(struct tm_thread *t) {
 	struct tm_python_thread *s = tm_is_sandboxed() ? NULL : tm_raw_map(state_bytes(t));
 
 	if (!s) return NULL;
 	s->last = (struct tm_python_frame *)(s + 1);
-	s->next = s->last + t->capacity;
-	s->words = (uint64_t *)(s->next + t->capacity);
-	s->place = &nothing;
+	s->next = s->last + t->capacity + 1;
+	s->words = (uint64_t *)(s->next + t->capacity + 1);
+	s->place = s->current = &nothing;
 	s->state = TM_PYTHON_NO_STATE;
 	return t->python = s;
 }
@@ -278,7 +307,7 @@ void tm_python_start_thread(struct tm_thread *t) {
 
 	if (!s) return;
 	tm_python_forget(t);
-	s->place = &nothing;
+	s->place = s->current = &nothing;
 	s->tries = 0;
 	s->announced = false;
 	s->last_number = s->code_count = 0;
@@ -305,7 +334,7 @@ TM_HOT static __attribute__((noinline)) unsigned take_changed(struct tm_thread *
 	struct tm_python_thread *s = t->python;
 	struct chain c = { p, top };
 	struct tm_python_frame *swap;
-	uint32_t depth, keep, capacity = t->capacity - TM_PYTHON_SLACK;
+	uint32_t depth, keep, capacity = t->capacity;
 	uint32_t codes_freed = atomic_load_explicit(&p->codes_freed, memory_order_relaxed);
 	bool cut = false;
 
@@ -338,27 +367,34 @@ TM_HOT static __attribute__((noinline)) unsigned take_changed(struct tm_thread *
 
 #define TRIES 64u /* so many stacks are taken before: of many threads there are few */
 
+/* From 3.12 on a thread has a variable of its own for the state that it runs, and that is all there is to know. */
+static void find_places(struct tm_thread *t, const struct tm_python *p, const void *state) {
+	struct tm_python_thread *s = t->python;
+	void *const _Atomic *own = p->kind == TM_PYTHON_INNER ? tm_python_own_current(p) : tm_place_of_key_value(t, state);
+	void *const _Atomic *current = p->kind == TM_PYTHON_INNER ? own : p->current;
+
+	if (!own || !current || atomic_load(own) != state || atomic_load(current) != state) return;
+	s->place = own;
+	s->current = current;
+}
+
 /* A stack was taken of this state, and could be compared with: the next one quickly, if nothing is to be asked then. */
 static void prepare_quick_steps(struct tm_thread *t, const struct tm_python *p, const void *state) {
 	struct tm_python_thread *s = t->python;
 
 	s->state = TM_PYTHON_NO_STATE;
-	if (!s->depth || t->samples || (p->kind != TM_PYTHON_INNER && !p->current)) return;
-	if (s->tries < TRIES && ++s->tries == TRIES) {
-		const void *const *place = tm_place_of_key_value(t, state);
-
-		if (place) s->place = place;
-	}
+	if (!s->depth || t->samples) return;
+	if (s->tries < TRIES && ++s->tries == TRIES) find_places(t, p, state);
 	s->state = (uintptr_t)state;
 	s->cframe = tm_python_word(s->state, p->top);
 }
 
 /* Is the stack the one that was sent last? Where false is said it may be. */
 static inline __attribute__((always_inline)) bool is_quickly_same(const struct tm_python *p, const struct tm_python_thread *s, enum tm_python_frames kind) {
-	uintptr_t state = (uintptr_t)*s->place, top;
+	uintptr_t state = (uintptr_t)atomic_load_explicit(s->place, memory_order_relaxed), top;
 
 	if (state != s->state) return false;
-	if (kind != TM_PYTHON_INNER && (uintptr_t)atomic_load_explicit(p->current, memory_order_relaxed) != state) return false;
+	if (kind != TM_PYTHON_INNER && (uintptr_t)atomic_load_explicit(s->current, memory_order_relaxed) != state) return false;
 	if (s->codes_freed != atomic_load_explicit(&p->codes_freed, memory_order_relaxed)) return false;
 	top = tm_python_word(state, p->top);
 	if (kind == TM_PYTHON_INNER_311 || (kind == TM_PYTHON_INNER && p->cframe)) {
@@ -374,7 +410,7 @@ static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, 
 	uintptr_t top;
 	unsigned flags;
 
-	if (!state || (kind != TM_PYTHON_INNER && is_in_other_interpreter(p, state))) return 0;
+	if (!state || !is_to_be_read(p, t, state, kind)) return 0;
 	top = top_frame(p, (uintptr_t)state, kind);
 	if (!s || !s->depth || s->codes_freed != atomic_load_explicit(&p->codes_freed, memory_order_relaxed) || !goes_on(p, s, top, s->last, kind)) {
 		flags = take_changed(t, p, top);

@@ -152,6 +152,21 @@ t.start(); t.join()
 
 
 @test
+def few_frames(t):
+    """As many as --max-depth says, the innermost ones, be they ever so few."""
+    text = """import ctypes
+def down(n):
+    if n: down(n - 1)
+    else: ctypes.CDLL(None).malloc(123457)
+down(20)
+"""
+    for python in each(t):
+        for depth in (1, 8, 15, 16, 17):
+            frames, _ = one(t, python, text, f"--max-depth={depth}")
+            t.equal([function for kind, function, *_ in frames if kind == "python"], ["down"] * depth, f"{python}: --max-depth={depth}")
+
+
+@test
 def reused_code_objects(t):
     """Code objects are freed and others come to lie where they were, with the same file name, function name and first line."""
     text = """import ctypes

@@ -284,6 +284,160 @@ int main(int argc, char **argv) {
         t.skip("no CPython here has a library to link with")
 
 
+# A thread's state that another thread runs, or deletes, while the thread itself goes on in C.
+STATES = """
+#include <malloc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+void Py_InitializeEx(int);
+int PyRun_SimpleStringFlags(const char *, void *);
+void *PyInterpreterState_Main(void), *PyThreadState_New(void *), *PyEval_SaveThread(void);
+void PyEval_RestoreThread(void *), PyThreadState_Clear(void *), PyThreadState_Delete(void *);
+static void *state;
+static volatile int step;
+static void wait_for(int n) { while (step < n) usleep(1000); }
+static void *borrow(void *unused) {
+	PyEval_RestoreThread(state);
+	PyRun_SimpleStringFlags("for i in range(1500): deep(i % 200)", NULL);
+	state = PyEval_SaveThread();
+	step = 1;
+	return unused;
+}
+static void fill(size_t low, size_t high, unsigned count) {
+	for (size_t n = low; n < high; n += 8)
+		for (unsigned i = 0; i < count; i++) {
+			unsigned long *block = malloc(n);
+			for (size_t at = 0; at < n / 8; at++) block[at] = 0x123456789ab8ul;
+		}
+}
+static void *lose(void *unused) {
+	state = PyThreadState_New(PyInterpreterState_Main());
+	PyEval_RestoreThread(state);
+	PyRun_SimpleStringFlags("deep(30)", NULL);
+	PyEval_SaveThread();
+	step = 1;
+	wait_for(2);
+	fill(16, 1500, 3);
+	for (int i = 0; i < 1000; i++) free(malloc(200001));
+	return unused;
+}
+int main(int count, char **words) {
+	pthread_t thread;
+	mallopt(M_ARENA_MAX, 1);
+	Py_InitializeEx(0);
+	PyRun_SimpleStringFlags("def deep(n): return [0] * 70000 if n == 0 else deep(n - 1)", NULL);
+	PyRun_SimpleStringFlags("deep(5)", NULL);
+	void *own = state = PyEval_SaveThread();
+	if (count > 1 && !strcmp(words[1], "borrow")) {
+		pthread_create(&thread, NULL, borrow, NULL);
+		while (!step) free(malloc(200001));
+		pthread_join(thread, NULL);
+		return 0;
+	}
+	pthread_create(&thread, NULL, lose, NULL);
+	wait_for(1);
+	PyEval_RestoreThread(own);
+	PyThreadState_Clear(state);
+	PyThreadState_Delete(state);
+	fill(100, 1500, 3);
+	PyEval_SaveThread();
+	step = 2;
+	pthread_join(thread, NULL);
+	return 0;
+}
+"""
+
+
+@test
+def states_of_threads_that_others_have(t):
+    """The thread's blocks have no Python frames, as it is in no Python function; nothing is followed that is not its own."""
+    with open(t.path("states.c"), "w", encoding="utf-8") as file:
+        file.write(STATES)
+    tried = 0
+    for python in each(t):
+        library, home = library_of(t, python)
+        if not library:
+            continue
+        program = t.program(t.path("states.c"), library, "-Wl,-rpath," + os.path.dirname(library), name=f"states{tried}")
+        for how in ("borrow", "lose"):
+            db = t.imported(t.record([program, how], env={"PYTHONHOME": home}))
+            blocks = "SELECT count(*) FROM allocation a WHERE size_bytes = 200001"
+            python_frame = "stack_id IN (WITH RECURSIVE inside(id) AS (SELECT s.id FROM stack s JOIN frame f ON f.id = s.frame_id WHERE f.kind = 'python' " \
+                           "UNION SELECT s.id FROM stack s JOIN inside ON s.parent_id = inside.id) SELECT id FROM inside)"
+            t.check(db.value(blocks) >= 100, f"{python}, {how}: blocks")
+            t.equal(db.value(f"{blocks} AND {python_frame}"), 0, f"{python}, {how}: blocks with Python frames")
+            t.check(db.value(f"SELECT count(*) FROM allocation WHERE size_bytes >= 560000 AND {python_frame}") > 0, f"{python}, {how}: Python's own blocks")
+        tried += 1
+    if not tried:
+        t.skip("no CPython here has a library to link with")
+
+
+# While a thread loads a library that needs the interpreter's, and another one that takes long to be made ready, the main thread comes for the first time into
+# code of a library that it has loaded: the recorder looks at the list of modules.
+SLOW = """
+#include <time.h>
+static void slow_one(void) {}
+static void *choose(void) {
+	struct timespec time = { 0, 700000000 };
+	long result;
+	__asm__ volatile("syscall" : "=a"(result) : "a"(35), "D"(&time), "S"(0) : "rcx", "r11", "memory");
+	return slow_one;
+}
+void slow(void) __attribute__((ifunc("choose")));
+void (*slow_pointer)(void) = slow;
+"""
+EARLY = """
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void *load(void *name) { return dlopen(name, RTLD_NOW | RTLD_GLOBAL); }
+int main(int count, char **words) {
+	pthread_t thread;
+	void *handle, (*allocate)(void) = dlsym(dlopen(words[1], RTLD_NOW), "allocate");
+	free(malloc(77));
+	pthread_create(&thread, NULL, load, words[2]);
+	usleep(350000);
+	for (int i = 0; i < 200; i++) allocate();
+	for (int i = 0; i < 200; i++) free(malloc(77));
+	pthread_join(thread, &handle);
+	if (count != 3 || !handle) return 1;
+	((void (*)(int))dlsym(handle, "Py_InitializeEx"))(0);
+	return ((int (*)(const char *, void *))dlsym(handle, "PyRun_SimpleStringFlags"))("def inner(): return [0] * 70000\\ninner()", NULL);
+}
+"""
+
+
+@test
+def listed_before_it_is_ready(t):
+    """The loader lists a library before its addresses are right: nothing of it is called then, and later it is found."""
+    def compiled(name, text, *flags):
+        with open(t.path(name + ".c"), "w", encoding="utf-8") as file:
+            file.write(text)
+        return t.program(t.path(name + ".c"), *flags, name=name)
+
+    shared = ("-shared", "-fPIC")
+    if os.uname().machine != "x86_64":
+        t.skip("the slow library makes a system call of x86-64")
+    slow = compiled("slow.so", SLOW, *shared)
+    plug = compiled("plug.so", "#include <stdlib.h>\nvoid allocate(void) { void *volatile block = malloc(55); free(block); }\n", *shared)
+    program, tried = compiled("early", EARLY), 0
+    for python in each(t):
+        library, home = library_of(t, python)
+        if not library or tried == 3:
+            continue
+        needs = compiled(f"needs{tried}.so", "int nothing;\n", *shared, "-Wl,--no-as-needed", library, slow, "-Wl,-rpath," + os.path.dirname(library))
+        db = t.imported(t.record([program, plug, needs], env={"PYTHONHOME": home}))
+        t.equal(db.rows("SELECT s.function FROM site s JOIN allocation a USING (process_id, stack_id) WHERE a.api = 'malloc' AND a.size_bytes = 560000"),
+                [("inner",)], f"{python}: the innermost functions")
+        tried += 1
+    if not tried:
+        t.skip("no CPython here has a library to link with")
+
+
 @test
 def beside_another_that_counts_codes(t):
     """A program puts a function of its own where code objects' type says how they are freed, in front of ours; extension modules are loaded after that."""
