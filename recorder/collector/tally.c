@@ -22,7 +22,8 @@ struct entry { /* two of them in a cache line */
 	uint64_t number;      /* of its allocation, 0: nobody wants to know it, or it was told */
 };
 
-struct table { /* open addressing, at most five eighths full; a small one half of that: who finds a place taken has foreseen something else */
+struct table { /* open addressing, at most five eighths full; a small one half of that: the processor has
+	      * foreseen a free place, and to be wrong costs more than memory that is near */
 	struct entry *entries;
 	size_t count, mask;
 };

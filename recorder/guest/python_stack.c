@@ -4,8 +4,9 @@
  * Idea:     the interpreter's frames are a chain from the innermost outward. It is walked along the stack that was sent last: while frame, code and
  *           instruction are the same nothing is written, and where all are, nothing is sent. Else frames are taken until one is met from which on the
  *           chain goes on as before; where none is met soon, the whole chain is taken, and what both have in common from the outermost frame inward is kept.
- * Quickly:  where nothing has changed that is found out without a call of the interpreter's or of libc's: the thread's state is read where libc keeps it for
- *           the interpreter (tm_place_of_key_value()). Not with --sample, where it could be finalized without our seeing it, and the place be another's.
+ * Quickly:  where nothing has changed, and the thread holds the GIL, that is found out without a call of the interpreter's or of libc's: the thread's state is
+ *           read where libc keeps it for the interpreter (tm_place_of_key_value()), or from 3.12 on in the thread's own variable. Not with --sample,
+ *           where it could be finalized without our seeing it, and the place be another's.
  * Cost:     tests/integration/test_adaptor_cost.py counts the instructions of a stack that has not changed.
  * A frame and a code object are pointers, and others may lie there later, also where no stack was taken in between: not all that a program does is an
  * event. A frame that is new in the chain has its code object's values compared (python_codes.c). One that is not has the code object that it had, as
@@ -81,7 +82,7 @@ static inline __attribute__((always_inline)) uintptr_t top_frame(const struct tm
 
 /* To 3.11 a thread knows its first state only, which is not the one that runs while it is in another interpreter. Whose state runs can be read
  * without holding the GIL, but not what it says: so where there are several interpreters, a thread has Python stacks only while it is in that first one. */
-static bool is_in_other_interpreter(const struct tm_python *p) {
+static inline bool is_in_other_interpreter(const struct tm_python *p) {
 	return p->head && p->main && p->head() != p->main();
 }
 
@@ -379,7 +380,7 @@ static void find_places(struct tm_thread *t, const struct tm_python *p, const vo
 }
 
 /* A stack was taken of this state, and could be compared with: the next one quickly, if nothing is to be asked then. */
-static void prepare_quick_steps(struct tm_thread *t, const struct tm_python *p, const void *state) {
+static __attribute__((noinline)) void prepare_quick_steps(struct tm_thread *t, const struct tm_python *p, const void *state) {
 	struct tm_python_thread *s = t->python;
 
 	s->state = TM_PYTHON_NO_STATE;
@@ -416,8 +417,9 @@ static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, 
 		flags = take_changed(t, p, top);
 		if (!flags) return 0;
 	}
-	prepare_quick_steps(t, p, state);
-	return flags_of(t->python);
+	s = t->python;
+	if (!s->depth || s->state != (uintptr_t)state || s->tries < TRIES || s->cframe != tm_python_word(s->state, p->top)) prepare_quick_steps(t, p, state);
+	return flags_of(s);
 }
 
 /* Something is to be done first. False: no walk. */

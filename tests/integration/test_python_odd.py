@@ -3,6 +3,7 @@
 Method: blocks of sizes of their own; the database must say in which scope, in which process and from which line of the script each came. A line is found in the
 script by its `# LINE` comment, so that the figures stand beside what they are about. On every CPython of this machine.
 """
+import itertools
 import os
 
 from pythons import each, library_of
@@ -21,6 +22,18 @@ def write(t, text):
     with open(t.path("odd.py"), "w", encoding="utf-8") as file:
         file.write(HEAD + text)
     return t.path("odd.py")
+
+
+def with_libraries(t):
+    """Each CPython that a program can be linked with: it, how, and the PYTHONHOME of the program; skips the test if there is none."""
+    found = 0
+    for python in each(t):
+        library, home = library_of(t, python)
+        if library:
+            found += 1
+            yield python, (library, "-Wl,-rpath," + os.path.dirname(library)), home
+    if not found:
+        t.skip("no CPython here has a library to link with")
 
 
 def record(t, python, text, *options, flags=(), **how):
@@ -270,18 +283,11 @@ int main(int argc, char **argv) {
 	return 0;
 }
 """)
-    tried = 0
-    for python in each(t):
-        library, home = library_of(t, python)
-        if not library:
-            continue
-        program = t.program(t.path("embed.c"), library, "-Wl,-rpath," + os.path.dirname(library), name=f"embed{tried}")
+    for i, (python, library, home) in enumerate(with_libraries(t)):
+        program = t.program(t.path("embed.c"), *library, name=f"embed{i}")
         db = t.imported(t.record([program], env={"PYTHONHOME": home}))
         t.equal(db.rows("SELECT s.function FROM site s JOIN allocation a USING (process_id, stack_id) WHERE a.api = 'malloc' AND a.size_bytes = 770000"),
                 [("inner",)], f"{python}: the innermost functions")
-        tried += 1
-    if not tried:
-        t.skip("no CPython here has a library to link with")
 
 
 # A thread's state that another thread runs, or deletes, while the thread itself goes on in C.
@@ -356,12 +362,8 @@ def states_of_threads_that_others_have(t):
     """The thread's blocks have no Python frames, as it is in no Python function; nothing is followed that is not its own."""
     with open(t.path("states.c"), "w", encoding="utf-8") as file:
         file.write(STATES)
-    tried = 0
-    for python in each(t):
-        library, home = library_of(t, python)
-        if not library:
-            continue
-        program = t.program(t.path("states.c"), library, "-Wl,-rpath," + os.path.dirname(library), name=f"states{tried}")
+    for i, (python, library, home) in enumerate(with_libraries(t)):
+        program = t.program(t.path("states.c"), *library, name=f"states{i}")
         for how in ("borrow", "lose"):
             db = t.imported(t.record([program, how], env={"PYTHONHOME": home}))
             blocks = "SELECT count(*) FROM allocation a WHERE size_bytes = 200001"
@@ -370,9 +372,6 @@ def states_of_threads_that_others_have(t):
             t.check(db.value(blocks) >= 100, f"{python}, {how}: blocks")
             t.equal(db.value(f"{blocks} AND {python_frame}"), 0, f"{python}, {how}: blocks with Python frames")
             t.check(db.value(f"SELECT count(*) FROM allocation WHERE size_bytes >= 560000 AND {python_frame}") > 0, f"{python}, {how}: Python's own blocks")
-        tried += 1
-    if not tried:
-        t.skip("no CPython here has a library to link with")
 
 
 # While a thread loads a library that needs the interpreter's, and another one that takes long to be made ready, the main thread comes for the first time into
@@ -424,18 +423,12 @@ def listed_before_it_is_ready(t):
         t.skip("the slow library makes a system call of x86-64")
     slow = compiled("slow.so", SLOW, *shared)
     plug = compiled("plug.so", "#include <stdlib.h>\nvoid allocate(void) { void *volatile block = malloc(55); free(block); }\n", *shared)
-    program, tried = compiled("early", EARLY), 0
-    for python in each(t):
-        library, home = library_of(t, python)
-        if not library or tried == 3:
-            continue
-        needs = compiled(f"needs{tried}.so", "int nothing;\n", *shared, "-Wl,--no-as-needed", library, slow, "-Wl,-rpath," + os.path.dirname(library))
+    program = compiled("early", EARLY)
+    for i, (python, library, home) in enumerate(itertools.islice(with_libraries(t), 3)):
+        needs = compiled(f"needs{i}.so", "int nothing;\n", *shared, "-Wl,--no-as-needed", *library, slow)
         db = t.imported(t.record([program, plug, needs], env={"PYTHONHOME": home}))
         t.equal(db.rows("SELECT s.function FROM site s JOIN allocation a USING (process_id, stack_id) WHERE a.api = 'malloc' AND a.size_bytes = 560000"),
                 [("inner",)], f"{python}: the innermost functions")
-        tried += 1
-    if not tried:
-        t.skip("no CPython here has a library to link with")
 
 
 @test
