@@ -506,6 +506,7 @@ static void copy_out(struct tm_collector *c, const struct tm_ring_view *r, size_
  * and then. */
 static void set_tail(const struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t tail) {
 	r->used_bytes += tail - r->tail;
+	tm_session_put_away(&c->session, index_of(c, r), r->tail, tail);
 	r->tail = tail;
 	atomic_store_explicit(&ring->tail, tail, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst); /* a producer sets waiting, then looks at tail; we the other way round */

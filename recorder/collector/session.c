@@ -18,10 +18,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #define RING_COUNT_MAX 4096u
 #define RING_COUNT_MIN 16u
 #define RING_BYTES_MIN (64u << 10)
 #define SESSION_BYTES_MAX (16ull << 30) /* of address space; memory is used only where rings are */
+#define LINE_BYTES 64u
 
 void tm_futex_wake(_Atomic uint32_t *word) {
 	syscall(SYS_futex, word, FUTEX_WAKE, 0x7fffffff, NULL, NULL, 0);
@@ -31,6 +36,24 @@ void tm_futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t timeout_ns) 
 	struct timespec timeout = { (time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u) };
 	syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, NULL, 0);
 }
+
+#if defined(__x86_64__)
+static __attribute__((target("clflushopt"))) void put_away(const uint8_t *line, uint64_t bytes) {
+	for (uint64_t i = 0; i < bytes; i += LINE_BYTES) __builtin_ia32_clflushopt(line + i);
+}
+static bool can_put_away(void) {
+	unsigned a, b, c, d;
+	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_CLFLUSHOPT);
+}
+#else
+static void put_away(const uint8_t *line, uint64_t bytes) {
+	(void)line;
+	(void)bytes;
+}
+static bool can_put_away(void) {
+	return false;
+}
+#endif
 
 static int open_named(struct tm_session *s) {
 	const char *directories[] = { "/dev/shm", getenv("TMPDIR"), "/tmp" };
@@ -167,6 +190,7 @@ int tm_session_open(struct tm_session *s, const struct tm_options *options, cons
 		return -1;
 	}
 	fill_in(s, options, timebase);
+	s->puts_away = can_put_away();
 	return 0;
 }
 
@@ -192,6 +216,20 @@ const uint8_t *tm_session_ring_data(const struct tm_session *s, uint32_t index) 
 
 uint64_t tm_session_ring_bytes(const struct tm_session *s, uint32_t index) {
 	return tm_ring_bytes_at(s->ring_bytes, index);
+}
+
+/* Only lines that were read to their end. */
+void tm_session_put_away(const struct tm_session *s, uint32_t index, uint64_t from, uint64_t to) {
+	const uint8_t *data = tm_session_ring_data(s, index);
+	uint64_t size = tm_session_ring_bytes(s, index);
+	if (!s->puts_away || to - from > size) return;
+	from &= ~(uint64_t)(LINE_BYTES - 1);
+	to &= ~(uint64_t)(LINE_BYTES - 1);
+	while (from < to) {
+		uint64_t at = from & (size - 1), bytes = to - from < size - at ? to - from : size - at;
+		put_away(data + at, bytes);
+		from += bytes;
+	}
 }
 
 void tm_session_ring_forget(const struct tm_session *s, uint32_t index) {

@@ -11,6 +11,7 @@
 #include "record_options.h"
 #include "timebase.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct tm_session {
@@ -20,6 +21,7 @@ struct tm_session {
 	struct tm_shm *shm;
 	uint64_t total_bytes, ring_headers_offset, ring_data_offset, ring_bytes;
 	uint32_t ring_count;
+	bool puts_away; /* this processor can put single lines out of the caches */
 };
 
 /* 0 or -1 with a sentence in error. */
@@ -32,6 +34,10 @@ const char *tm_session_mapped_name(const struct tm_session *s);
 struct tm_ring *tm_session_ring(const struct tm_session *s, uint32_t index);
 const uint8_t *tm_session_ring_data(const struct tm_session *s, uint32_t index);
 uint64_t tm_session_ring_bytes(const struct tm_session *s, uint32_t index);
+/* What lies between two positions of a ring was read, and goes out of this processor's caches: the producer, which writes there next, asks memory then, and not
+ * a processor that may be on another socket, where each line takes several times as long (tests/bench/handover_bench.c shows it). Does nothing where the
+ * processor cannot, or where more lies between them than the ring holds. */
+void tm_session_put_away(const struct tm_session *s, uint32_t index, uint64_t from, uint64_t to);
 /* Gives the pages of a ring's data back to the system. */
 void tm_session_ring_forget(const struct tm_session *s, uint32_t index);
 

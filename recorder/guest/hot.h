@@ -89,17 +89,6 @@ static inline void tm_clear_busy(struct tm_thread *t) {
  * There is room before the stamp is taken, where the event has none yet: who waits is not busy then, and holds nobody's watermark back. */
 uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes);
 
-/* A ring is written once around before a line of it is written again: by then the line is far away, and the collector has read it. So it is asked for some
- * records before it is needed. What lies behind the ring's end is asked for as well, which is of no consequence. */
-#define TM_AHEAD_BYTES 512u
-static inline void tm_fetch_ahead(const void *record) {
-#if defined(__x86_64__)
-	__asm__("prefetchw %0" : : "m"(*((const char *)record + TM_AHEAD_BYTES)));
-#else
-	__builtin_prefetch((const char *)record + TM_AHEAD_BYTES, 1);
-#endif
-}
-
 /* Behind a record lie so many words that the next one has not taken yet, nor the collector to read: tm_put_frames() may write there. */
 #define TM_SPARE_WORDS 3u
 
@@ -111,7 +100,6 @@ static inline __attribute__((always_inline)) bool tm_reserve(struct tm_thread *t
 		return *record != NULL;
 	}
 	*record = (uint64_t *)(t->data + (t->pos & t->mask));
-	tm_fetch_ahead(*record);
 	return true;
 }
 

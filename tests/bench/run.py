@@ -448,7 +448,7 @@ def looking(report, build, work):
 # --- the rest: benches that print for themselves ---
 
 def own_benches(report, build, options):
-    for bench in ("codec_bench", "drain_bench", "stamp_bench"):
+    for bench in ("codec_bench", "drain_bench", "stamp_bench", "handover_bench"):
         if os.path.exists(f"{build}/tests/bench/{bench}"):
             out = subprocess.run([f"{build}/tests/bench/{bench}"], stdout=subprocess.PIPE, text=True, check=True).stdout
             report.text(f"\n## {bench}\n\n" + "\n".join("    " + line for line in out.splitlines()))
