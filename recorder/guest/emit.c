@@ -244,7 +244,8 @@ TM_HOT tm_taken tm_take_other_stack(struct tm_thread *t, const void *frame) {
 }
 
 TM_HOT tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
-	return tm_take_here(t, frame);
+	struct tm_known *known;
+	return tm_take_here(t, frame, &known);
 }
 
 /* --- events --- */

@@ -85,7 +85,7 @@ struct tm_thread {
 	uint32_t cut_frame;   /* beyond it frames are missing or guessed; UINT32_MAX: nowhere */
 	uint32_t framed_low;
 
-	_Alignas(TM_LINE_BYTES) struct tm_known *known_expected, *known_second; /* unwind_known.h's: which came last after the two before, and before that */
+	_Alignas(TM_LINE_BYTES) struct tm_known *known_expected; /* unwind_known.h's: which came last after the two before */
 	struct tm_known *known; /* the last stack taken, if it is a known one: `pcs` is another then; else NULL */
 	struct tm_knowns *knowns;
 	uint32_t *known_next; /* where what comes is noted */

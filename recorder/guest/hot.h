@@ -162,9 +162,16 @@ tm_taken tm_take_unknown_stack(struct tm_thread *t, const void *frame);
 tm_taken tm_take_anew(struct tm_thread *t, tm_taken s);
 
 /* What else belongs to a stack: its modules, and the interpreter's. */
-static inline tm_taken tm_complete_stack(struct tm_thread *t, tm_taken s) {
-	if (TM_UNLIKELY(atomic_load_explicit(&tm_modules_version, memory_order_relaxed) != t->modules_version)) s = tm_take_anew(t, s);
+static inline bool tm_modules_changed(const struct tm_thread *t) {
+	return atomic_load_explicit(&tm_modules_version, memory_order_relaxed) != t->modules_version;
+}
+
+static inline tm_taken tm_with_python(struct tm_thread *t, tm_taken s) {
 	return atomic_load_explicit(&tm_guest.python_stacks, memory_order_relaxed) ? s | tm_python_take(t) : s;
+}
+
+static inline tm_taken tm_complete_stack(struct tm_thread *t, tm_taken s) {
+	return tm_with_python(t, TM_UNLIKELY(tm_modules_changed(t)) ? tm_take_anew(t, s) : s);
 }
 
 /* Four at a time: for what that writes beyond the record there is room. */
@@ -179,11 +186,14 @@ static inline tm_taken tm_take(struct tm_thread *t, const void *frame) {
 	return tm_take_stack(t, frame);
 }
 
-/* The same, with the usual case inlined. */
-static inline __attribute__((always_inline)) tm_taken tm_take_here(struct tm_thread *t, const void *frame) {
-	if (TM_UNLIKELY(!t->known_count)) return t->takes_stacks ? tm_take_unknown_stack(t, frame) : tm_taken_make(TM_RING_NO_STACK, 0, 0);
-	uint64_t known = tm_known_take(t, (uintptr_t)frame + 8);
-	return TM_LIKELY(known != 0) ? tm_complete_stack(t, known) : tm_take_other_stack(t, frame);
+/* The same, with the usual case inlined. *known: the known stack that it is; NULL where it is taken otherwise. */
+static inline __attribute__((always_inline)) tm_taken tm_take_here(struct tm_thread *t, const void *frame, struct tm_known **known) {
+	struct tm_known *k = *known = tm_known_take(t, (uintptr_t)frame + 8);
+	if (TM_LIKELY(k != NULL) && TM_LIKELY(!tm_modules_changed(t))) return tm_with_python(t, k->word);
+	*known = NULL;
+	if (k) return tm_complete_stack(t, k->word);
+	if (t->known_count) return tm_take_other_stack(t, frame);
+	return t->takes_stacks ? tm_take_unknown_stack(t, frame) : tm_taken_make(TM_RING_NO_STACK, 0, 0);
 }
 
 /* A block of glibc's: the word in front of it is the size of all that it takes, and flags (real.c). */
@@ -228,9 +238,14 @@ static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread 
 	int flags;
 
 	tm_python_poll(t);
-	tm_taken s = tm_take_here(t, frame);
-	if (!(s & TM_RING_KNOWN << 8)) return tm_record_taken(t, op, addr, size, asks, s, tm_taken_fresh(s));
-	flags = tm_record_taken(t, op, addr, size, asks, s, 0);
+	struct tm_known *known;
+	tm_taken s = tm_take_here(t, frame, &known);
+	if (TM_LIKELY(known != NULL)) {
+		flags = tm_record_taken(t, op, addr, size, asks, s, 0);
+		tm_known_go_on(t, known);
+		return flags;
+	}
+	flags = tm_record_taken(t, op, addr, size, asks, s, tm_taken_fresh(s));
 	tm_known_settle(t, s);
 	return flags;
 }

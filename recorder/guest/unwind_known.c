@@ -35,7 +35,8 @@ static size_t bytes_of(const struct tm_thread *t) {
 
 /* Nothing is expected after a stack that is not known. */
 static void expect_nobody(struct tm_thread *t) {
-	t->known_expected = t->known_second = &tm_known_nobody;
+	t->known_expected = &tm_known_nobody;
+	t->known_nowhere = 0;
 	t->known_next = &t->known_nowhere;
 	t->known_last = 0;
 }
@@ -110,7 +111,7 @@ static inline bool is_it(const struct tm_known *k, uintptr_t slot) {
 }
 
 TM_HOT struct tm_known *tm_known_find(struct tm_thread *t, uintptr_t slot) {
-	struct tm_known *k = t->known_second;
+	struct tm_known *k = tm_known_at(t->knowns, *t->known_next >> 16);
 	if (!is_it(k, slot)) {
 		unsigned looks = TM_KNOWN_LOOKS;
 		k = tm_known_at(t->knowns, *head_of(t->knowns, slot, TM_UNWIND_WORD(slot)));
@@ -154,8 +155,10 @@ void tm_known_restore(struct tm_thread *t, uintptr_t readable) {
 	const uintptr_t *values = tm_known_values(k);
 	const struct tm_known_about *about = about_of(k);
 	uint32_t kept = k->trunk_depth, own = k->depth - kept;
-	memcpy(t->pcs, tm_trunk_pcs(k->trunk), kept * sizeof *t->pcs);
-	memcpy(t->sps, tm_trunk_slots(k->trunk), kept * sizeof *t->sps);
+	for (uint32_t i = 0; i < kept; i++) {
+		t->pcs[i] = k->trunk->frames[i].pc;
+		t->sps[i] = k->trunk->frames[i].slot;
+	}
 	for (uint32_t i = 0; i < own; i++) {
 		t->pcs[k->depth - 1 - i] = values[i];
 		t->sps[k->depth - 1 - i] = place_in(k, i);
@@ -224,8 +227,7 @@ static void *take_room(struct tm_thread *t, size_t bytes) {
 
 static uint32_t common_with(const struct tm_thread *t, const struct tm_trunk *trunk) {
 	uint32_t n = 0, most = trunk->depth < t->depth ? trunk->depth : t->depth;
-	const uintptr_t *slots = tm_trunk_slots(trunk), *pcs = tm_trunk_pcs(trunk);
-	while (n < most && slots[n] == t->sps[n] && pcs[n] == t->pcs[n]) n++;
+	while (n < most && trunk->frames[n].slot == t->sps[n] && trunk->frames[n].pc == t->pcs[n]) n++;
 	return n;
 }
 
@@ -234,11 +236,10 @@ static struct tm_trunk *trunk_for(struct tm_thread *t, uint32_t *depth) {
 	struct tm_trunk *trunk = t->known_trunk;
 	*depth = trunk ? common_with(t, trunk) : 0;
 	if (trunk && *depth >= t->depth / TRUNK_PART) return trunk;
-	trunk = take_room(t, sizeof *trunk + 2 * sizeof(uintptr_t) * t->depth);
+	trunk = take_room(t, sizeof *trunk + sizeof trunk->frames[0] * t->depth);
 	if (!trunk) return NULL;
 	*depth = trunk->depth = t->depth;
-	memcpy(trunk + 1, t->sps, t->depth * sizeof(uintptr_t));
-	memcpy((uintptr_t *)(trunk + 1) + t->depth, t->pcs, t->depth * sizeof(uintptr_t));
+	for (uint32_t i = 0; i < t->depth; i++) trunk->frames[i] = (struct tm_trunk_frame){ t->sps[i], t->pcs[i] };
 	return t->known_trunk = trunk;
 }
 
@@ -301,6 +302,7 @@ static struct tm_known *learn(struct tm_thread *t, uint32_t hash) {
 	struct tm_trunk *trunk = trunk_for(t, &trunk_depth);
 	if (!trunk) return NULL;
 	if (trunk_depth == depth) trunk_depth--; /* one word is its own at least */
+	trunk_depth -= trunk_depth % TM_KNOWN_TOGETHER;
 	for (uint32_t i = first_framed(t); i < depth; i++) framed += t->framed[i];
 	uint32_t no_frames = t->check_count + framed, words = depth - trunk_depth + no_frames;
 	words = (words + TM_KNOWN_TOGETHER - 1) / TM_KNOWN_TOGETHER * TM_KNOWN_TOGETHER;

@@ -7,8 +7,8 @@
  *           and over has its stacks compared, and nothing else; and a record says such a stack by its number alone (../shm.h), which spares the collector
  *           putting it together.
  * Words:    a known stack has words of its own, innermost first, and shares its outer frames with others: a trunk.
- * Next:     of each two known stacks that followed each other it is noted which came then, the last time and before that. These two are looked at first, and
- *           fetched ahead.
+ * Next:     of each two known stacks that followed each other it is noted which came then, the last time and before that. These two are looked at first; the
+ *           one that came last is fetched ahead.
  * Not known are stacks that are not remembered (unwind.h), have a cut, or are framed throughout, as such are compared faster by pairs; by frame pointers none
  *           are, and none on aarch64.
  * Owns:     a thread's memory for them, mapped when it has taken some stacks: 1 MiB of a process's first thread, 128 KiB of others, as far as they are used.
@@ -21,7 +21,7 @@
 
 #include "unwind.h"
 
-#define TM_KNOWN_TOGETHER 4u /* words of its own are compared so many at a time: the last ones repeat the first */
+#define TM_KNOWN_TOGETHER 4u /* words are compared so many at a time: the last of its own repeat the first, and of a trunk a multiple of that is shared */
 #define TM_KNOWN_NEXTS_BITS 12u
 #define TM_KNOWN_HEADS_BITS 9u
 #define TM_KNOWN_SEEN_BITS 11u
@@ -29,7 +29,9 @@
 
 struct tm_trunk {
 	uint32_t depth, padding;
-	/* then `depth` places, as many return addresses: outermost first */
+	struct tm_trunk_frame {
+		uintptr_t slot, pc;
+	} frames[]; /* outermost first */
 };
 
 struct tm_known {
@@ -69,24 +71,24 @@ static inline const uint32_t *tm_known_places(const struct tm_known *k) {
 	return (const uint32_t *)(tm_known_values(k) + k->words);
 }
 
-static inline const uintptr_t *tm_trunk_slots(const struct tm_trunk *trunk) {
-	return (const uintptr_t *)(trunk + 1);
-}
-
-static inline const uintptr_t *tm_trunk_pcs(const struct tm_trunk *trunk) {
-	return tm_trunk_slots(trunk) + trunk->depth;
-}
-
-/* Is it what lies there, if it is its slot? What a record's first word says of it, or 0. */
-static inline uint64_t tm_known_holds(const struct tm_known *k, uintptr_t slot) {
-	const uintptr_t *value = tm_known_values(k), *end = value + k->words;
-	const uint32_t *place = (const uint32_t *)end;
-	const uint8_t *base = (const uint8_t *)slot - 8;
-#define TM_CHANGED(i) (*(const uintptr_t *)(base + 8 * (uintptr_t)place[i]) != value[i])
-	for (; value < end; value += TM_KNOWN_TOGETHER, place += TM_KNOWN_TOGETHER)
-		if (TM_CHANGED(0) || TM_CHANGED(1) || TM_CHANGED(2) || TM_CHANGED(3)) return 0;
+/* Is it what lies there, if it is its slot? */
+static inline __attribute__((always_inline)) bool tm_known_holds(const struct tm_known *k, uintptr_t slot) {
+	intptr_t words = k->words, i = -words;
+	const uintptr_t *values_end = tm_known_values(k) + words;
+	const uint32_t *places_end = (const uint32_t *)values_end + words;
+	const uintptr_t *base = (const uintptr_t *)(slot - 8);
+#define TM_CHANGED(n) (base[places_end[i + (n)]] != values_end[i + (n)])
+	do {
+		if (TM_CHANGED(0) || TM_CHANGED(1) || TM_CHANGED(2) || TM_CHANGED(3)) return false;
+		i += TM_KNOWN_TOGETHER;
+	} while (i < 0);
 #undef TM_CHANGED
-	return tm_unwind_unchanged(tm_trunk_slots(k->trunk), tm_trunk_pcs(k->trunk), k->trunk_depth) == k->trunk_depth ? k->word : 0;
+	const struct tm_trunk_frame *frame = k->trunk->frames, *end = frame + k->trunk_depth;
+#define TM_CHANGED(n) (TM_UNWIND_WORD(frame[n].slot) != frame[n].pc)
+	for (; frame < end; frame += TM_KNOWN_TOGETHER)
+		if (TM_CHANGED(0) || TM_CHANGED(1) || TM_CHANGED(2) || TM_CHANGED(3)) return false;
+#undef TM_CHANGED
+	return true;
 }
 
 static inline struct tm_known *tm_known_at(struct tm_knowns *all, uint32_t index) {
@@ -94,17 +96,15 @@ static inline struct tm_known *tm_known_at(struct tm_knowns *all, uint32_t index
 }
 
 /* It came: what may come then is fetched. */
-static inline void tm_known_go_on(struct tm_thread *t, const struct tm_known *k) {
+static inline __attribute__((always_inline)) void tm_known_go_on(struct tm_thread *t, const struct tm_known *k) {
 	struct tm_knowns *all = t->knowns;
-	uint32_t me = k->index, *place = &all->nexts[(me ^ t->known_last) & ((1u << TM_KNOWN_NEXTS_BITS) - 1)], next = *place;
+	uint32_t me = k->index, *place = &all->nexts[(me ^ t->known_last) & ((1u << TM_KNOWN_NEXTS_BITS) - 1)];
 	t->known_last = me * 5;
 	t->known_next = place;
-	struct tm_known *expected = tm_known_at(all, next & 0xffff), *second = tm_known_at(all, next >> 16);
+	struct tm_known *expected = tm_known_at(all, *place & 0xffff);
 	t->known_expected = expected;
-	t->known_second = second;
 	__builtin_prefetch(expected);
 	__builtin_prefetch((const uint8_t *)expected + TM_LINE_BYTES);
-	__builtin_prefetch(second);
 }
 
 /* Behind the stamp of a record, where the program need not wait for memory; `taken` is what the record's first word says. Who records no stack does not need
@@ -113,22 +113,20 @@ static inline void tm_known_settle(struct tm_thread *t, uint64_t taken) {
 	if (taken & TM_RING_KNOWN << 8 && t->known) tm_known_go_on(t, t->known);
 }
 
-/* One that was not expected first. NULL: it is none of the known ones, of which there are some. */
+/* One that was not expected first, of which there are some. NULL: it is none of the known ones. */
 struct tm_known *tm_known_find(struct tm_thread *t, uintptr_t slot);
 
-/* The stack as its record's first word says it, if it is a known one; 0: it is not. Asked where t->known_count is not 0. */
-static inline __attribute__((always_inline)) uint64_t tm_known_take(struct tm_thread *t, uintptr_t slot) {
-	uint64_t word = TM_LIKELY(t->known_expected->slot == slot) ? tm_known_holds(t->known_expected, slot) : 0;
+/* Which of the known stacks it is; NULL: none. Of what is expected nobody has a slot while none is known. */
+static inline __attribute__((always_inline)) struct tm_known *tm_known_take(struct tm_thread *t, uintptr_t slot) {
 	struct tm_known *k = t->known_expected;
-	if (TM_UNLIKELY(!word)) {
-		k = tm_known_find(t, slot);
-		if (!k) return 0;
-		word = k->word;
+	if (TM_UNLIKELY(k->slot != slot) || TM_UNLIKELY(!tm_known_holds(k, slot))) {
+		k = t->known_count ? tm_known_find(t, slot) : NULL;
+		if (!k) return NULL;
 	}
-	if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return 0;
+	if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return NULL;
 	t->known = k;
 	t->known_hits++;
-	return word;
+	return k;
 }
 
 /* The known stack that was taken last becomes what the next one is compared with. Of what was taken nothing changes. Memory that lies below `readable` may have
@@ -149,7 +147,7 @@ static inline uint64_t tm_known_note(struct tm_thread *t, uint64_t taken) {
 static inline uintptr_t tm_known_or_taken_pc(const struct tm_thread *t, uint32_t i) {
 	const struct tm_known *k = t->known;
 	if (!k) return t->pcs[t->depth - 1 - i];
-	return i < (uint32_t)(k->depth - k->trunk_depth) ? tm_known_values(k)[i] : tm_trunk_pcs(k->trunk)[k->depth - 1 - i];
+	return i < (uint32_t)(k->depth - k->trunk_depth) ? tm_known_values(k)[i] : k->trunk->frames[k->depth - 1 - i].pc;
 }
 
 static inline uint32_t tm_known_or_taken_depth(const struct tm_thread *t) {

@@ -168,9 +168,8 @@ BREAKS = {
     "expected: framed frames are compared without the words below": ("unwind_usual.h", "if (TM_UNLIKELY(n > t->framed_low)) {", "if (0) {"),
     "expected: a route with frame pointers is gone as one without": ("unwind_usual.h", "r->framed || depth", "depth"),
     # stacks that are known as a whole
-    "known: its words are not looked at again": ("unwind_known.h", "if (TM_CHANGED(0) || TM_CHANGED(1) || TM_CHANGED(2) || TM_CHANGED(3)) return false;", "if (TM_CHANGED(0)) return false;"),
-    "known: the frames that it shares are not looked at again": ("unwind_known.h", "return tm_unwind_unchanged(tm_trunk_slots(k->trunk), tm_trunk_pcs(k->trunk), k->trunk_depth) == k->trunk_depth;",
-                                                                "return true;"),
+    "known: its words are not looked at again": ("unwind_known.h", "return false;\n\t\ti +=", "i = i;\n\t\ti +="),
+    "known: the frames that it shares are not looked at again": ("unwind_known.h", "for (; frame < end; frame += ", "for (; end < frame; frame += "),
     "known: other words are not looked at again": ("unwind_known.c", "put_word_about(&w, c->slot, c->value,", "put_word_about(&w, slot, values[0],"),
     "known: frame pointers are not looked at again": ("unwind_known.c", "put_word_about(&w, t->sps[i] - 8, t->pairs[i].next,", "put_word_about(&w, slot, values[0],"),
     "known: cut as it is": ("unwind_known.c", " && t->cut_frame == UINT32_MAX", ""),
@@ -178,7 +177,7 @@ BREAKS = {
     "known: restored without its checks": ("unwind_known.c", "tm_unwind_set_check_count(t, k->check_count);", "tm_unwind_set_check_count(t, 0);"),
     "known: restored without framed frames": ("unwind_known.c", "if (k->framed_count) restore_framed(", "if (!k) restore_framed("),
     "known: restored to other places": ("unwind_known.c", "t->sps[k->depth - 1 - i] = place_in(k, i);", ""),
-    "known: outlives the library": ("unwind_known.h", "if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return 0;", "",
+    "known: outlives the library": ("unwind_known.h", "if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return NULL;", "",
                                     "unwind.c", "forget_routes(t);\n\t\ttm_known_forget(t);", "forget_routes(t);"),
     # rules, and libraries that go
     "rules: any entry is the address's": ("unwind_rule.h", "return second >> TM_RULE_BITS ? 0 : (uint32_t)second;", "return (uint32_t)second & TM_RULE_MASK;", *CROWDED),

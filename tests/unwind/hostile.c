@@ -85,9 +85,9 @@ static uintptr_t any_word(const uintptr_t *words) {
 }
 
 static struct tm_stack take(struct tm_thread *t, const void *frame) {
-	uint64_t known = t->known_count ? tm_known_take(t, (uintptr_t)frame + 8) : 0;
+	const struct tm_known *known = tm_known_take(t, (uintptr_t)frame + 8);
 	if (known) {
-		tm_known_settle(t, known);
+		tm_known_go_on(t, known);
 		return (struct tm_stack){ 0 };
 	}
 	if (t->known) tm_known_restore(t, (uintptr_t)frame);

@@ -408,9 +408,11 @@ static struct tm_stack take_unknown(struct tm_thread *t, const void *frame) {
 }
 
 static struct said take_by_unwinder(struct tm_thread *t, const void *frame) {
-	struct said s = { .known = t->known_count ? tm_known_take(t, (uintptr_t)frame + 8) : 0 };
-	if (s.known) {
-		tm_known_settle(t, s.known);
+	struct said s = { 0 };
+	const struct tm_known *known = tm_known_take(t, (uintptr_t)frame + 8);
+	if (known) {
+		s.known = known->word;
+		tm_known_go_on(t, known);
 		return s;
 	}
 	s.stack = take_unknown(t, frame);
