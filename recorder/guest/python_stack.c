@@ -422,7 +422,8 @@ static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, 
 		if (!flags) return 0;
 	}
 	s = t->python;
-	if (!s->depth || s->state != (uintptr_t)state || s->tries < TRIES || s->cframe != tm_python_word(s->state, p->chain.top)) prepare_quick_steps(t, p, state);
+	if (!s->depth || s->state != (uintptr_t)state || s->tries < TRIES || s->cframe != tm_python_word(s->state, p->chain.top))
+		prepare_quick_steps(t, p, state);
 	return flags_of(s);
 }
 
