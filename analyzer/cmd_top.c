@@ -251,6 +251,16 @@ static bool read_on(struct top *t, uint64_t until_ms) {
 	}
 }
 
+/* Nobody writes the trace any more: what came since it was last read. false: out of memory. */
+static bool read_rest(struct top *t) {
+	for (;;) {
+		int rc = tm_live_poll(&t->live, SLICE_MS);
+		if (rc < 0) tm_fail("cannot follow '%s': out of memory", t->source.shown);
+		if (rc <= 0) return rc == 0;
+		tm_live_names_talk(&t->names);
+	}
+}
+
 /* Answers of the process that reads module files. */
 static void wait_for_names(struct top *t) {
 	uint64_t until = now_ms() + NAMES_MS;
@@ -371,6 +381,7 @@ static int look(struct top *t) {
 		if (t->screen.key_pressed && sort_of(t->screen.key_pressed)) t->o.sort = sort_of(t->screen.key_pressed);
 		t->screen.key_pressed = 0;
 		t->running = !t->live.ended && !t->live.stopped && tm_live_source_is_written(&t->source, t->live.reader.fd);
+		if (!t->running && !read_rest(t)) return TM_EXIT_FAILED;
 		mind_silence(t);
 		if ((status = take_rows(t))) return status;
 		if (!t->looks) {
