@@ -506,7 +506,6 @@ static void copy_out(struct tm_collector *c, const struct tm_ring_view *r, size_
  * and then. */
 static void set_tail(const struct tm_collector *c, struct tm_ring_view *r, struct tm_ring *ring, uint64_t tail) {
 	r->used_bytes += tail - r->tail;
-	tm_session_put_away(&c->session, index_of(c, r), r->tail, tail);
 	r->tail = tail;
 	atomic_store_explicit(&ring->tail, tail, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst); /* a producer sets waiting, then looks at tail; we the other way round */
@@ -545,6 +544,7 @@ static void read_block(struct tm_collector *c, struct tm_ring_view *r, struct tm
 		taken = take_records(c, r, bytes / 8, last, &stop);
 		if (taken || stop != STOP_END || bytes == left || limit > BLOCK_WORDS * 8) break;
 	}
+	tm_session_put_away(&c->session, index_of(c, r), r->tail, r->tail + taken * 8);
 	set_tail(c, r, ring, r->tail + taken * 8);
 	if (group_is_large(c)) tm_drain_close_group(c, true);
 	if (stop == STOP_BAD || (stop == STOP_END && !taken)) skip_corrupt(c, r, ring, r->head);

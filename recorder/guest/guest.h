@@ -231,7 +231,6 @@ uint64_t tm_ticks_of_kernel(void); /* now, where ticks are the kernel's nanoseco
 
 /* --- malloc_hooks.c --- */
 void tm_malloc_hooks_sample(void); /* from now on only samples are recorded */
-void tm_malloc_hooks_usual(void); /* the allocator is libc's, calls nobody, and what it gives is read in front of blocks */
 void tm_malloc_hooks_stop(bool stop);
 
 /* --- emit.c: records into the ring. Each is called between enter and leave. None changes errno. ---

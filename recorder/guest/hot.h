@@ -28,17 +28,12 @@
 struct tm_thread *tm_enter_slow(uintptr_t frame, bool is_hooks);
 void tm_leave_slow(struct tm_thread *t);
 
-/* Nothing is to be done first; `t` is tm_tls.thread. */
-static inline bool tm_enters_at_once(const struct tm_thread *t) {
-	return t && !tm_tls.inside && atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) == t->epoch;
-}
-
 /* is_hooks: the frame is that of the hook itself, which returns to whoever called it. */
 static inline __attribute__((always_inline)) struct tm_thread *tm_enter_by(bool is_hooks) {
 	uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
 	struct tm_thread *t = tm_tls.thread;
 
-	if (TM_LIKELY(tm_enters_at_once(t))) {
+	if (TM_LIKELY(t && !tm_tls.inside && atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) == t->epoch)) {
 		tm_tls.inside = frame;
 		return t;
 	}
@@ -97,22 +92,14 @@ uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes)
 /* Behind a record lie so many words that the next one has not taken yet, nor the collector to read: tm_put_frames() may write there. */
 #define TM_SPARE_WORDS 3u
 
-/* There is room for a record of `words` words, in one piece. `limit` never lies beyond the ring's end, so one comparison is enough. */
-static inline bool tm_has_room_at_once(const struct tm_thread *t, unsigned words) {
-	return t->pos + ((uint64_t)words + TM_SPARE_WORDS) * 8 <= t->limit;
-}
-
-static inline uint64_t *tm_next_record(const struct tm_thread *t) {
-	return (uint64_t *)(t->data + (t->pos & t->mask));
-}
-
-/* Room for a record of `words` words, in one piece, at *record; false: the event is lost, and no longer busy. */
+/* Room for a record of `words` words, in one piece, at *record; false: the event is lost, and no longer busy. `limit` never lies beyond the ring's end, so one
+ * comparison is enough. */
 static inline __attribute__((always_inline)) bool tm_reserve(struct tm_thread *t, unsigned words, uint64_t lost_bytes, uint64_t **record) {
-	if (TM_UNLIKELY(!tm_has_room_at_once(t, words))) {
+	if (TM_UNLIKELY(t->pos + ((uint64_t)words + TM_SPARE_WORDS) * 8 > t->limit)) {
 		*record = tm_make_room(t, words, lost_bytes);
 		return *record != NULL;
 	}
-	*record = tm_next_record(t);
+	*record = (uint64_t *)(t->data + (t->pos & t->mask));
 	return true;
 }
 
@@ -226,13 +213,6 @@ static inline unsigned tm_slack_of(const void *addr, size_t size) {
 	return slack < TM_RING_USABLE_UNKNOWN ? (unsigned)slack : TM_RING_USABLE_UNKNOWN;
 }
 
-static inline __attribute__((always_inline)) void tm_put_alloc(uint64_t *r, uint64_t word, uint64_t ticks, const void *addr, size_t size) {
-	r[0] = word;
-	r[1] = ticks;
-	r[2] = (uintptr_t)addr;
-	r[3] = size;
-}
-
 /* `fresh` is what the stack says, where that is not known to the compiler. */
 static inline __attribute__((always_inline)) int tm_record_taken(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks, tm_taken s,
 								 unsigned fresh) {
@@ -242,7 +222,10 @@ static inline __attribute__((always_inline)) int tm_record_taken(struct tm_threa
 	tm_set_busy(t);
 	if (!tm_reserve(t, words, size, &r)) return -1;
 	uint64_t ticks = tm_in_order(t, tm_now());
-	tm_put_alloc(r, tm_taken_word(s, op, 0, TM_RING_ALLOC_WORDS, asks ? tm_slack_of(addr, size) : TM_RING_USABLE_UNKNOWN), ticks, addr, size);
+	r[0] = tm_taken_word(s, op, 0, TM_RING_ALLOC_WORDS, asks ? tm_slack_of(addr, size) : TM_RING_USABLE_UNKNOWN);
+	r[1] = ticks;
+	r[2] = (uintptr_t)addr;
+	r[3] = size;
 	if (fresh) tm_put_frames(r + TM_RING_ALLOC_WORDS, t, fresh);
 	tm_publish(t, words);
 	return (int)tm_taken_flags(s);
@@ -272,62 +255,17 @@ static inline __attribute__((always_inline)) void tm_record_alloc(struct tm_thre
 	tm_record_new(t, op, addr, size, true, frame);
 }
 
-static inline __attribute__((always_inline)) void tm_put_free(struct tm_thread *t, enum tm_op op, const void *addr, uint64_t *r, uint64_t ticks) {
-	r[0] = tm_ring_word(op, TM_RING_NO_STACK, TM_RING_FREE_WORDS, 0, TM_RING_USABLE_UNKNOWN);
-	r[1] = ticks;
-	r[2] = (uintptr_t)addr;
-	tm_publish(t, TM_RING_FREE_WORDS);
-}
-
 static inline __attribute__((always_inline)) void tm_record_free(struct tm_thread *t, enum tm_op op, const void *addr) {
 	uint64_t *r;
 
 	tm_python_poll(t);
 	tm_set_busy(t);
-	if (tm_reserve(t, TM_RING_FREE_WORDS, 0, &r)) tm_put_free(t, op, addr, r, tm_in_order(t, tm_now()));
+	if (!tm_reserve(t, TM_RING_FREE_WORDS, 0, &r)) return;
+	uint64_t ticks = tm_in_order(t, tm_now());
+	r[0] = tm_ring_word(op, TM_RING_NO_STACK, TM_RING_FREE_WORDS, 0, TM_RING_USABLE_UNKNOWN);
+	r[1] = ticks;
+	r[2] = (uintptr_t)addr;
+	tm_publish(t, TM_RING_FREE_WORDS);
 }
-
-/* --- the usual case alone ---
- *
- * Where the allocator is libc's, says in front of each block how large it is, and calls nobody, and the clock is the processor's. Each of these does all
- * of it and calls nothing of ours but for a Python stack, or says false where something else is to be done; then the event is not recorded, and the general
- * way goes over everything once more. */
-
-#if defined(__x86_64__)
-#define TM_HAS_USUAL 1
-
-static inline bool tm_python_asks(void) {
-	return *atomic_load_explicit(&tm_guest.python_flag, memory_order_relaxed) != 0;
-}
-
-static inline __attribute__((always_inline)) bool tm_record_usual_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size,
-									uintptr_t slot) {
-	struct tm_known *known = t->known_expected;
-
-	if (TM_UNLIKELY(tm_python_asks()) || TM_UNLIKELY(!tm_known_holds(known, slot))) return false;
-	if (TM_UNLIKELY(!tm_known_keep(t, known)) || TM_UNLIKELY(tm_modules_changed(t))) return false;
-	tm_taken s = tm_with_python(t, 0);
-	known = t->known; /* it is what it was: to keep it elsewhere meanwhile would be dearer */
-	s |= known->word;
-	if (TM_UNLIKELY(!tm_has_room_at_once(t, TM_RING_ALLOC_WORDS))) return false;
-	tm_set_busy(t);
-	uint64_t ticks = __rdtsc();
-	size_t slack = tm_chunk_usable(addr) - size;
-	if (TM_UNLIKELY(tm_chunk_is_mapping(addr)) || TM_UNLIKELY(slack >= TM_RING_USABLE_UNKNOWN)) return false;
-	tm_put_alloc(tm_next_record(t), tm_taken_word(s, op, 0, TM_RING_ALLOC_WORDS, (unsigned)slack), tm_in_order(t, ticks), addr, size);
-	tm_publish(t, TM_RING_ALLOC_WORDS);
-	tm_known_go_on(t, known);
-	return true;
-}
-
-static inline __attribute__((always_inline)) bool tm_record_usual_free(struct tm_thread *t, enum tm_op op, const void *addr) {
-	if (TM_UNLIKELY(tm_python_asks()) || TM_UNLIKELY(!tm_has_room_at_once(t, TM_RING_FREE_WORDS))) return false;
-	tm_set_busy(t);
-	tm_put_free(t, op, addr, tm_next_record(t), tm_in_order(t, __rdtsc()));
-	return true;
-}
-#else
-#define TM_HAS_USUAL 0
-#endif
 
 #endif

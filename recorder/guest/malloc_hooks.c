@@ -3,10 +3,9 @@
  * Flow:   program -> here -> the real function (real.c), and emit.c
  * Stamps: an allocation after the real call, a free before it, a realloc both: then a block that another thread gets or gives never seems to
  *         overlap itself. A failed realloc keeps the old block; realloc(p, 0) may free it.
- * Shape:  malloc, calloc, realloc and free jump to one of three sets of functions:
+ * Shape:  malloc, calloc, realloc and free jump to one of two sets of functions:
  *           every_*   records every call. The usual case is inlined (hot.h) and calls nothing but the real function and the unwinder; what happens before
  *                     we are ready, inside of another hook or on our own behalf is out of line.
- *           usual_*   of malloc and free: records every call where the allocator is libc's and the clock the processor's. What is not so simple is every_*'s.
  *           some_*    with --sample: the same, for the calls that are samples; and while recording is stopped.
  *         With --sample, where the allocator is libc's, a call that is no sample goes straight to it instead, after one comparison: it is over so soon
  *         that a jump more is felt.
@@ -243,7 +242,7 @@ INLINE void *realloc_through(void *old, size_t size, const void *frame, bool sam
 	return resize(TM_OP_REALLOC, old, size, frame, sampling);
 }
 
-/* --- the three sets --- */
+/* --- the two sets --- */
 
 TM_HOT static void *every_malloc(size_t size) {
 	return malloc_through(size, TM_FRAME, false);
@@ -260,85 +259,6 @@ TM_HOT static void *every_realloc(void *old, size_t size) {
 TM_HOT static void every_free(void *p) {
 	free_through(TM_OP_FREE, p, false);
 }
-
-#if TM_HAS_USUAL
-/* Where the hook's return address lies. */
-INLINE uintptr_t own_slot(void) {
-	return (uintptr_t)__builtin_dwarf_cfa() - 8;
-}
-
-TM_COLD static void *left(struct tm_thread *t, void *p) {
-	tm_leave_slow(t);
-	return p;
-}
-
-TM_COLD static void free_left(struct tm_thread *t, void *p) {
-	tm_leave_slow(t);
-	tm_real.free(p);
-}
-
-/* Nothing is recorded yet. */
-TM_COLD static void free_done(struct tm_thread *t, void *p) {
-	tm_record_free(t, TM_OP_FREE, p);
-	tm_leave(t);
-	tm_real.free(p);
-}
-
-/* It is not as it was expected. */
-TM_HOT static __attribute__((noinline)) void *malloc_done(struct tm_thread *t, void *p, size_t size) {
-	record_alloc(t, TM_OP_MALLOC, p, size, TM_FRAME, false);
-	return p;
-}
-
-TM_HOT static __attribute__((noinline)) void *malloc_unexpected(size_t size, struct tm_thread *t) {
-	const void *frame = TM_FRAME;
-	tm_tls.inside = (uintptr_t)frame;
-	void *p = tm_real.malloc(size);
-	record_alloc(t, TM_OP_MALLOC, p, size, frame, false);
-	return p;
-}
-
-TM_HOT static __attribute__((noinline)) void *malloc_expected(size_t size, struct tm_thread *t) {
-	uintptr_t slot = own_slot();
-	tm_tls.inside = slot - 8;
-	void *p = tm_real.malloc(size);
-	if (TM_UNLIKELY(!p) || TM_UNLIKELY(!tm_record_usual_alloc(t, TM_OP_MALLOC, p, size, slot))) return malloc_done(t, p, size);
-	atomic_signal_fence(memory_order_seq_cst);
-	if (TM_UNLIKELY(t->at_leave)) return left(t, p);
-	tm_tls.inside = 0;
-	return p;
-}
-
-TM_HOT static void *usual_malloc(size_t size) {
-	struct tm_thread *t = tm_tls.thread;
-	if (TM_UNLIKELY(!tm_enters_at_once(t))) return every_malloc(size);
-	return t->known_expected->slot == own_slot() ? malloc_expected(size, t) : malloc_unexpected(size, t);
-}
-
-/* libc's calls nobody, so we are out before it is called. */
-TM_HOT static void usual_free(void *p) {
-	struct tm_thread *t = tm_tls.thread;
-	if (TM_UNLIKELY(!p) || TM_UNLIKELY(!tm_enters_at_once(t)) || TM_UNLIKELY(tm_own_holds(p))) {
-		every_free(p);
-		return;
-	}
-	tm_tls.inside = own_slot() - 8;
-	if (TM_UNLIKELY(!tm_record_usual_free(t, TM_OP_FREE, p))) {
-		free_done(t, p);
-		return;
-	}
-	atomic_signal_fence(memory_order_seq_cst);
-	if (TM_UNLIKELY(t->at_leave)) {
-		free_left(t, p);
-		return;
-	}
-	tm_tls.inside = 0;
-	tm_real.free(p);
-}
-#else
-#define usual_malloc every_malloc
-#define usual_free every_free
-#endif
 
 TM_HOT static void *some_malloc(size_t size) {
 	return malloc_through(size, TM_FRAME, true);
@@ -367,22 +287,10 @@ void tm_malloc_hooks_sample(void) {
 	tm_guest.samples_straight = tm_real_is_libc() && tm_own_is_never_passed();
 }
 
-static _Atomic bool is_usual;
-
-/* The sets may be changed by another thread meanwhile: then they stay as they are. */
-void tm_malloc_hooks_usual(void) {
-	void *(*every)(size_t) = every_malloc;
-	if (tm_guest.clock != TM_CLOCK_TSC) return;
-	atomic_store(&is_usual, true);
-	__atomic_compare_exchange_n(&tm_guest.hook.malloc, &every, usual_malloc, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-	void (*every_one)(void *) = every_free;
-	__atomic_compare_exchange_n(&tm_guest.hook.free, &every_one, usual_free, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-}
-
 /* tidemark_stop(): no allocation is taken, every free is. With --sample the sets are right for that already. */
 void tm_malloc_hooks_stop(bool stop) {
 	if (tm_guest.shm->sample_bytes) return;
-	tm_guest.hook.malloc = stop ? some_malloc : atomic_load(&is_usual) ? usual_malloc : every_malloc;
+	tm_guest.hook.malloc = stop ? some_malloc : every_malloc;
 	tm_guest.hook.calloc = stop ? some_calloc : every_calloc;
 	tm_guest.hook.realloc = stop ? some_realloc : every_realloc;
 }

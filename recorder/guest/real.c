@@ -51,7 +51,6 @@ bool tm_real_is_libc(void) {
 
 static _Atomic unsigned to_compare; /* 0: no more */
 static bool answers;                /* the allocator itself says how large a block is */
-static bool calls_nobody;           /* as glibc's does since 2.34; before, a program could put functions of its own into it */
 
 static void find_allocators_code(void) {
 	struct dl_phdr_info info;
@@ -69,7 +68,6 @@ static void find_allocators_code(void) {
 void tm_real_attached(void) {
 	bool is_libc = tm_real_is_libc();
 	if (!is_libc) find_allocators_code();
-	calls_nobody = is_libc && !tm_next_symbol("__free_hook");
 	if (is_libc) atomic_store(&to_compare, BLOCKS_COMPARED);
 	answers = is_libc || is_allocators((uintptr_t)tm_real.malloc_usable_size);
 }
@@ -81,10 +79,7 @@ size_t tm_real_usable(const void *addr) {
 
 	if (!left || tm_chunk_is_mapping(addr)) return usable;
 	if (tm_chunk_usable(addr) != usable) atomic_store(&to_compare, 0);
-	else if (atomic_compare_exchange_strong(&to_compare, &left, left - 1) && left == 1) {
-		atomic_store(&tm_guest.reads_chunks, true);
-		if (calls_nobody) tm_malloc_hooks_usual();
-	}
+	else if (atomic_compare_exchange_strong(&to_compare, &left, left - 1) && left == 1) atomic_store(&tm_guest.reads_chunks, true);
 	return usable;
 }
 

@@ -116,14 +116,6 @@ static inline void tm_known_settle(struct tm_thread *t, uint64_t taken) {
 /* One that was not expected first, of which there are some. NULL: it is none of the known ones. */
 struct tm_known *tm_known_find(struct tm_thread *t, uintptr_t slot);
 
-/* It is this one, and what is known still holds: it is the one that was taken last. */
-static inline __attribute__((always_inline)) bool tm_known_keep(struct tm_thread *t, struct tm_known *k) {
-	if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return false;
-	t->known = k;
-	t->known_hits++;
-	return true;
-}
-
 /* Which of the known stacks it is; NULL: none. Of what is expected nobody has a slot while none is known. */
 static inline __attribute__((always_inline)) struct tm_known *tm_known_take(struct tm_thread *t, uintptr_t slot) {
 	struct tm_known *k = t->known_expected;
@@ -131,7 +123,10 @@ static inline __attribute__((always_inline)) struct tm_known *tm_known_take(stru
 		k = t->known_count ? tm_known_find(t, slot) : NULL;
 		if (!k) return NULL;
 	}
-	return tm_known_keep(t, k) ? k : NULL;
+	if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return NULL;
+	t->known = k;
+	t->known_hits++;
+	return k;
 }
 
 /* The known stack that was taken last becomes what the next one is compared with. Of what was taken nothing changes. Memory that lies below `readable` may have

@@ -177,7 +177,7 @@ BREAKS = {
     "known: restored without its checks": ("unwind_known.c", "tm_unwind_set_check_count(t, k->check_count);", "tm_unwind_set_check_count(t, 0);"),
     "known: restored without framed frames": ("unwind_known.c", "if (k->framed_count) restore_framed(", "if (!k) restore_framed("),
     "known: restored to other places": ("unwind_known.c", "t->sps[k->depth - 1 - i] = place_in(k, i);", ""),
-    "known: outlives the library": ("unwind_known.h", "if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return false;", "",
+    "known: outlives the library": ("unwind_known.h", "if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return NULL;", "",
                                     "unwind.c", "forget_routes(t);\n\t\ttm_known_forget(t);", "forget_routes(t);"),
     # rules, and libraries that go
     "rules: any entry is the address's": ("unwind_rule.h", "return second >> TM_RULE_BITS ? 0 : (uint32_t)second;", "return (uint32_t)second & TM_RULE_MASK;", *CROWDED),
