@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,7 +240,15 @@ static void sleep_a_while(struct tm_collector *c, uint32_t doorbell, uint64_t ns
 	atomic_store(&shm->sleeping, 0);
 }
 
+/* The program rings the bell where it runs, and the one that wakes would take that processor from it if the others are busy: it waits there for its turn
+ * instead, or for another processor, as a part of the buffers is free still. Not where somebody gave us another policy. */
+static void wait_for_turns(void) {
+	struct sched_param none = { 0 };
+	if (sched_getscheduler(0) == SCHED_OTHER) sched_setscheduler(0, SCHED_BATCH, &none);
+}
+
 static void record(struct tm_collector *c) {
+	wait_for_turns();
 	uint64_t sleep_ns = SLEEP_NS, ended_ns = 0;
 	for (;;) {
 		/* Read first: what rings the bell from here on ends the sleep below at once. */
