@@ -4,6 +4,7 @@ import random
 import re
 import shutil
 import signal
+import sys
 import time
 
 from tidemark_test import main, test
@@ -519,6 +520,24 @@ def forks_among_busy_threads(t):
     two = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_two", "-DSIZE=4002", name="plugin_two.so")
     done = t.record([t.program("prog_fork_threads.c"), one, two, "2"], "--quiet")
     t.equal(done.out, b"ok\n", "what the program says of its children")
+
+
+SCHEDULED = """
+import os, sys, time
+mine, end = os.sched_getscheduler(0), time.monotonic() + float(sys.argv[1])
+while os.sched_getscheduler(os.getppid()) == mine and time.monotonic() < end:
+    time.sleep(0.01)
+print(os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(os.getppid()))
+"""
+
+
+@test
+def who_runs_when(t):
+    """The recorder lets the program have its turn, which is scheduled as without it. A policy that somebody chose for both is what both keep."""
+    for chosen, recorders, wait_s in ((os.SCHED_OTHER, os.SCHED_BATCH, "30"), (os.SCHED_IDLE, os.SCHED_IDLE, "0.5")):
+        command = [t.recorder, "--force", "--quiet", "-o", t.path("scheduled.tmk"), "--", sys.executable, "-c", SCHEDULED, wait_s]
+        done = t.run(command, status=0, preexec=lambda policy=chosen: os.sched_setscheduler(0, policy, os.sched_param(0)))
+        t.equal([int(word) for word in done.out.split()], [chosen, 0, recorders], f"policy and niceness of the program, policy of the recorder, of {chosen}")
 
 
 main()
