@@ -222,7 +222,7 @@ uint64_t tm_session_ring_bytes(const struct tm_session *s, uint32_t index) {
 void tm_session_put_away(const struct tm_session *s, uint32_t index, uint64_t from, uint64_t to) {
 	const uint8_t *data = tm_session_ring_data(s, index);
 	uint64_t size = tm_session_ring_bytes(s, index);
-	if (!s->puts_away || to - from > size) return;
+	if (!s->puts_away) return;
 	from &= ~(uint64_t)(LINE_BYTES - 1);
 	to &= ~(uint64_t)(LINE_BYTES - 1);
 	while (from < to) {

@@ -36,7 +36,7 @@ const uint8_t *tm_session_ring_data(const struct tm_session *s, uint32_t index);
 uint64_t tm_session_ring_bytes(const struct tm_session *s, uint32_t index);
 /* What lies between two positions of a ring was read, and goes out of this processor's caches: the producer, which writes there next, asks memory then, and not
  * a processor that may be on another socket, where each line takes several times as long (tests/bench/handover_bench.c shows it). Does nothing where the
- * processor cannot, or where more lies between them than the ring holds. */
+ * processor cannot. */
 void tm_session_put_away(const struct tm_session *s, uint32_t index, uint64_t from, uint64_t to);
 /* Gives the pages of a ring's data back to the system. */
 void tm_session_ring_forget(const struct tm_session *s, uint32_t index);

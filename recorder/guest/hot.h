@@ -161,7 +161,6 @@ tm_taken tm_take_unknown_stack(struct tm_thread *t, const void *frame);
 /* Modules came or went since the thread's last stack, or something was lost. */
 tm_taken tm_take_anew(struct tm_thread *t, tm_taken s);
 
-/* What else belongs to a stack: its modules, and the interpreter's. */
 static inline bool tm_modules_changed(const struct tm_thread *t) {
 	return atomic_load_explicit(&tm_modules_version, memory_order_relaxed) != t->modules_version;
 }
@@ -170,6 +169,7 @@ static inline tm_taken tm_with_python(struct tm_thread *t, tm_taken s) {
 	return atomic_load_explicit(&tm_guest.python_stacks, memory_order_relaxed) ? s | tm_python_take(t) : s;
 }
 
+/* What else belongs to a stack: its modules, and the interpreter's. */
 static inline tm_taken tm_complete_stack(struct tm_thread *t, tm_taken s) {
 	return tm_with_python(t, TM_UNLIKELY(tm_modules_changed(t)) ? tm_take_anew(t, s) : s);
 }
@@ -191,7 +191,7 @@ static inline __attribute__((always_inline)) tm_taken tm_take_here(struct tm_thr
 	struct tm_known *k = *known = tm_known_take(t, (uintptr_t)frame + 8);
 	if (TM_LIKELY(k != NULL) && TM_LIKELY(!tm_modules_changed(t))) return tm_with_python(t, k->word);
 	*known = NULL;
-	if (k) return tm_complete_stack(t, k->word);
+	if (k) return tm_with_python(t, tm_take_anew(t, k->word));
 	if (t->known_count) return tm_take_other_stack(t, frame);
 	return t->takes_stacks ? tm_take_unknown_stack(t, frame) : tm_taken_make(TM_RING_NO_STACK, 0, 0);
 }

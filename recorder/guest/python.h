@@ -56,8 +56,8 @@ struct tm_python_module { /* all zero: there is none */
 /* How frames are chained: objects (to 3.10), inner frames behind a struct on the C stack (3.11, 3.12), inner frames (from 3.13 on). */
 enum tm_python_frames { TM_PYTHON_NONE, TM_PYTHON_OBJECTS, TM_PYTHON_INNER_311, TM_PYTHON_INNER };
 
-/* Where frames are found, the same in all builds of 3.11, so that the compiler may know: `top` to `entry` of struct tm_python. */
-#define TM_PYTHON_CHAIN_311 56, 8, 48, 32, 56, 69, 68
+/* Where frames are found, the same in all builds of 3.11, so that the compiler may know: a struct tm_python_offsets. */
+#define TM_PYTHON_OFFSETS_311 56, 8, 48, 32, 56, 69, 68
 
 #define TM_PYTHON_READY 1u        /* what follows is filled in, and Python stacks are wanted */
 #define TM_PYTHON_LEAVING 2u      /* the interpreter finalizes: no walks */
@@ -72,10 +72,10 @@ struct tm_python {
 	enum tm_python_frames kind;
 	uint32_t version;          /* 0x030c for 3.12 */
 	bool cframe;               /* the thread state points to a struct that points to the frame */
-	struct tm_python_chain {
+	struct tm_python_offsets {
 		uint16_t top, cframe_top;                     /* thread state -> frame or cframe; cframe -> frame */
 		uint16_t previous, code, instr, owner, entry; /* of a frame */
-	} chain;
+	} offsets;
 	uint16_t filename, name, first_line, table, bytecode; /* of a code object */
 	uint16_t type;             /* of an object */
 	uint16_t bytes_size, bytes_data, text_length, text_state, text_ascii; /* of bytes and str */

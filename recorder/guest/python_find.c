@@ -126,12 +126,12 @@ static const struct row {
 	uint32_t first, last; /* versions */
 	enum tm_python_frames kind;
 	bool cframe;
-	struct tm_python_chain chain;
+	struct tm_python_offsets offsets;
 	uint16_t filename, name, first_line, table, bytecode, ascii;
 } rows[] = {
 	{ 0x0308, 0x0309, TM_PYTHON_OBJECTS, false, { 24, 0, 24, 32, 104, 0, 0 }, 104, 112, 40, 120, 0, 48 },
 	{ 0x030a, 0x030a, TM_PYTHON_OBJECTS, false, { 24, 0, 24, 32, 96, 0, 0 }, 104, 112, 40, 120, 0, 48 },
-	{ 0x030b, 0x030b, TM_PYTHON_INNER_311, true, { TM_PYTHON_CHAIN_311 }, 112, 128, 72, 136, 184, 48 },
+	{ 0x030b, 0x030b, TM_PYTHON_INNER_311, true, { TM_PYTHON_OFFSETS_311 }, 112, 128, 72, 136, 184, 48 },
 	{ 0x030c, 0x030c, TM_PYTHON_INNER, true, { 56, 0, 8, 0, 56, 70, 0 }, 112, 128, 68, 136, 192, 40 },
 };
 
@@ -142,7 +142,7 @@ static bool from_table(struct tm_python *p) {
 		if (p->version < r->first || p->version > r->last) continue;
 		p->kind = r->kind;
 		p->cframe = r->cframe;
-		p->chain = r->chain;
+		p->offsets = r->offsets;
 		p->filename = r->filename;
 		p->name = r->name;
 		p->first_line = r->first_line;
@@ -175,11 +175,11 @@ static bool from_runtime(struct tm_python *p, uintptr_t runtime) {
 		if (words[i] > (1u << 24)) return false;
 	p->kind = TM_PYTHON_INNER;
 	p->cframe = false;
-	p->chain.top = (uint16_t)words[at->top];
-	p->chain.previous = (uint16_t)words[at->previous];
-	p->chain.code = (uint16_t)words[at->code];
-	p->chain.instr = (uint16_t)words[at->instr];
-	p->chain.owner = (uint16_t)words[at->owner];
+	p->offsets.top = (uint16_t)words[at->top];
+	p->offsets.previous = (uint16_t)words[at->previous];
+	p->offsets.code = (uint16_t)words[at->code];
+	p->offsets.instr = (uint16_t)words[at->instr];
+	p->offsets.owner = (uint16_t)words[at->owner];
 	p->filename = (uint16_t)words[at->filename];
 	p->name = (uint16_t)words[at->qualname];
 	p->table = (uint16_t)words[at->table];

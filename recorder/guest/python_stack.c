@@ -32,8 +32,8 @@ struct chain {
 };
 
 static inline void skip_entries(const struct tm_python *p, uintptr_t *frame) {
-	while (*frame && *(const uint8_t *)(*frame + p->chain.owner) >= OWNED_BY_C) {
-		uintptr_t previous = tm_python_word(*frame, p->chain.previous);
+	while (*frame && *(const uint8_t *)(*frame + p->offsets.owner) >= OWNED_BY_C) {
+		uintptr_t previous = tm_python_word(*frame, p->offsets.previous);
 
 		*frame = tm_python_plausible(previous) ? previous : 0;
 	}
@@ -47,17 +47,17 @@ static inline bool take_frame(struct chain *c, struct tm_python_frame *out) {
 
 	if (!tm_python_plausible(frame)) return false;
 	out->frame = frame;
-	out->code = tm_python_word(frame, p->chain.code) & ~(uintptr_t)7; /* from 3.14 on the lowest bits are a tag */
-	previous = tm_python_word(frame, p->chain.previous);
+	out->code = tm_python_word(frame, p->offsets.code) & ~(uintptr_t)7; /* from 3.14 on the lowest bits are a tag */
+	previous = tm_python_word(frame, p->offsets.previous);
 	if (p->kind == TM_PYTHON_OBJECTS) {
-		instr = (uint32_t) * (const int32_t *)(frame + p->chain.instr);
+		instr = (uint32_t) * (const int32_t *)(frame + p->offsets.instr);
 		instr <<= 1; /* keeps the lowest bit free */
 	} else {
-		instr = tm_python_word(frame, p->chain.instr);
+		instr = tm_python_word(frame, p->offsets.instr);
 		if (p->kind == TM_PYTHON_INNER_311) {
-			native = *(const uint8_t *)(frame + p->chain.entry) != 0;
+			native = *(const uint8_t *)(frame + p->offsets.entry) != 0;
 		} else {
-			native = !tm_python_plausible(previous) || *(const uint8_t *)(previous + p->chain.owner) >= OWNED_BY_C;
+			native = !tm_python_plausible(previous) || *(const uint8_t *)(previous + p->offsets.owner) >= OWNED_BY_C;
 			if (native && tm_python_plausible(previous)) skip_entries(p, &previous);
 		}
 	}
@@ -72,10 +72,10 @@ static inline bool same_frame(const struct tm_python_frame *a, const struct tm_p
 
 /* Where the chain begins; 0 or what could be no frame: nowhere. */
 static inline __attribute__((always_inline)) uintptr_t top_frame(const struct tm_python *p, uintptr_t state, enum tm_python_frames kind) {
-	uintptr_t at = tm_python_word(state, p->chain.top);
+	uintptr_t at = tm_python_word(state, p->offsets.top);
 
 	if (kind == TM_PYTHON_INNER_311 || (kind == TM_PYTHON_INNER && p->cframe))
-		at = tm_python_plausible(at) ? tm_python_word(at, p->chain.cframe_top) : 0;
+		at = tm_python_plausible(at) ? tm_python_word(at, p->offsets.cframe_top) : 0;
 	if (kind == TM_PYTHON_INNER && tm_python_plausible(at)) skip_entries(p, &at);
 	return at;
 }
@@ -117,8 +117,8 @@ static bool is_to_be_read(const struct tm_python *p, const struct tm_thread *t, 
 
 /* --- comparing with the last one --- */
 
-static inline struct tm_python_chain chain_of(const struct tm_python *p, enum tm_python_frames kind) {
-	return kind == TM_PYTHON_INNER_311 ? (struct tm_python_chain){ TM_PYTHON_CHAIN_311 } : p->chain;
+static inline struct tm_python_offsets offsets_of(const struct tm_python *p, enum tm_python_frames kind) {
+	return kind == TM_PYTHON_INNER_311 ? (struct tm_python_offsets){ TM_PYTHON_OFFSETS_311 } : p->offsets;
 }
 
 #define END_OF_STACK ((uintptr_t)0x9e3779b97f4a7c15u) /* behind the last frame of one: no address, nor a value that is met in a program */
@@ -129,7 +129,7 @@ static inline struct tm_python_chain chain_of(const struct tm_python *p, enum tm
  * which that is; in the older interpreters it is a number. */
 static inline __attribute__((always_inline)) bool goes_on(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame,
 							  const struct tm_python_frame *f, enum tm_python_frames kind) {
-	const struct tm_python_chain at = chain_of(p, kind);
+	const struct tm_python_offsets at = offsets_of(p, kind);
 
 	for (;; f++) {
 		uintptr_t changed, same = *(const volatile uintptr_t *)&f->frame; /* it is known sooner than `frame`, so that all frames are fetched at once */
@@ -227,7 +227,7 @@ static uint32_t common(const struct tm_python_thread *s, uint32_t depth) {
 /* Where the chain stands behind the stack that was sent last, as goes_on() gets there. */
 static uintptr_t beyond(const struct tm_python *p, const struct tm_python_thread *s) {
 	const struct tm_python_frame *outermost = &s->last[s->depth - 1];
-	uintptr_t frame = tm_python_word(outermost->frame, p->chain.previous);
+	uintptr_t frame = tm_python_word(outermost->frame, p->offsets.previous);
 
 	if (p->kind == TM_PYTHON_INNER && outermost->instr & 1 && tm_python_plausible(frame)) skip_entries(p, &frame);
 	return frame;
@@ -391,7 +391,7 @@ static __attribute__((noinline)) void prepare_quick_steps(struct tm_thread *t, c
 	if (!s->depth || t->samples) return;
 	if (s->tries < TRIES && ++s->tries == TRIES) find_places(t, p, state);
 	s->state = (uintptr_t)state;
-	s->cframe = tm_python_word(s->state, p->chain.top);
+	s->cframe = tm_python_word(s->state, p->offsets.top);
 }
 
 /* Is the stack the one that was sent last? Where false is said it may be. */
@@ -401,10 +401,10 @@ static inline __attribute__((always_inline)) bool is_quickly_same(const struct t
 	if (state != s->state) return false;
 	if (kind != TM_PYTHON_INNER && (uintptr_t)atomic_load_explicit(s->current, memory_order_relaxed) != state) return false;
 	if (s->codes_freed != atomic_load_explicit(&p->codes_freed, memory_order_relaxed)) return false;
-	top = tm_python_word(state, chain_of(p, kind).top);
+	top = tm_python_word(state, offsets_of(p, kind).top);
 	if (kind == TM_PYTHON_INNER_311 || (kind == TM_PYTHON_INNER && p->cframe)) {
 		if (top != s->cframe) return false;
-		top = tm_python_word(top, chain_of(p, kind).cframe_top);
+		top = tm_python_word(top, offsets_of(p, kind).cframe_top);
 	}
 	return goes_on(p, s, top, s->last, kind);
 }
@@ -422,7 +422,7 @@ static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, 
 		if (!flags) return 0;
 	}
 	s = t->python;
-	if (!s->depth || s->state != (uintptr_t)state || s->tries < TRIES || s->cframe != tm_python_word(s->state, p->chain.top))
+	if (!s->depth || s->state != (uintptr_t)state || s->tries < TRIES || s->cframe != tm_python_word(s->state, p->offsets.top))
 		prepare_quick_steps(t, p, state);
 	return flags_of(s);
 }
