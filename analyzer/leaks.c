@@ -6,6 +6,7 @@
 
 #include "leak_names.h"
 #include "leak_score.h"
+#include "leak_views.h"
 #include "replay.h"
 
 #define STEPS_LEAST 4u       /* so few say nothing about growth */
@@ -16,8 +17,7 @@
 #define SILENT_WEIGHT 0.4
 #define UNJOINED_LEAST 8u /* survivors beyond two for each thread that runs: stacks are kept for other threads */
 
-#define HASH_BEGIN 0xCBF29CE484222325u
-#define LEVELS_AT_ONCE 2048u /* candidates whose levels are gathered at a time: 2 MiB */
+#define LEVELS_AT_ONCE 4096u /* candidates whose levels are gathered at a time: 2 MiB */
 
 /* A line that time is measured along: marks, and how far the program was between them. */
 struct line {
@@ -68,7 +68,8 @@ struct finder {
 	const struct tm_replay *r;
 	const struct tm_stack_ids *stacks;
 	struct line line;
-	bool by_steps, has_python_heap;
+	struct tm_leak_viewer viewer;
+	bool by_steps;
 	uint64_t exit_ns, warm_up_steps;
 	uint64_t work_ns; /* when the program's work was done */
 	double end;       /* the same, on the line */
@@ -77,7 +78,8 @@ struct finder {
 	TM_ARRAY(struct group) groups;
 	size_t account_first;          /* groups of the account being looked at begin here */
 	size_t done;                   /* groups that have been judged */
-	struct tm_leak_levels *levels; /* of LEVELS_AT_ONCE groups */
+	double (*levels)[TM_LEAK_LEVELS]; /* of LEVELS_AT_ONCE groups, by look: what they had live, bytes ... */
+	double look_at[TM_LEAK_LEVELS];   /* ... and where that was, on the line */
 	uint32_t **group_of;           /* by account and site: index + 1 */
 	struct survivor *survivors;    /* of the groups that are being judged, by group */
 	uint32_t *slots, mask;         /* hash of groups, index + 1 */
@@ -96,117 +98,6 @@ static double position(const struct line *line, uint64_t ns) {
 	uint64_t from = line->ns[low - 1], to = low < line->count ? line->ns[low] : line->end_ns;
 	double part = to > from ? (double)(ns - from) / (double)(to - from) : 0;
 	return (double)low + (part > 1 ? 1 : part);
-}
-
-/* --- call sites --- */
-
-static uint64_t mix(uint64_t key, const void *data, size_t n) {
-	const unsigned char *p = data;
-	for (size_t i = 0; i < n; i++) key = (key ^ p[i]) * 0x100000001B3u;
-	return (key ^ 0xFF) * 0x100000001B3u;
-}
-
-static uint16_t flags_of(const struct finder *x, const struct tm_stack_row *at) {
-	return tm_leak_flags(&x->leaks->frames, at);
-}
-
-/* Of a string's bytes: a trace may define one text as several strings. */
-static uint64_t hash_of_string(const struct finder *x, uint32_t id) {
-	struct tm_text text = tm_leak_string(x->stacks->catalog, id);
-	if (!id) return 0;
-	uint64_t *hash = &x->leaks->hashes[id];
-	if (!*hash) *hash = mix(HASH_BEGIN, text.data, text.size) | 1;
-	return *hash;
-}
-
-static uint64_t mix_number(uint64_t key, uint64_t number) {
-	return (key ^ number ^ key >> 32) * 0x9E3779B97F4A7C15u;
-}
-
-static uint64_t mix_row(uint64_t key, const struct finder *x, const struct tm_stack_row *at) {
-	const struct tm_leak_place place = tm_leak_place_at(x->stacks, at), *p = &place;
-	if (!p->text.function.size) return mix_number(mix_number(key, p->frame->module), p->frame->address);
-	return mix_number(mix_number(mix_number(key, hash_of_string(x, p->named->name)), hash_of_string(x, p->named->file)),
-			  p->named->line);
-}
-
-/* What a stack is: the key of its call site, and what is known about such. */
-struct site_view {
-	uint64_t key, caller_key;   /* the latter also tells who called the site */
-	struct tm_text caller, own; /* own: the program's function that called the library's, where the site is one of these */
-	bool suppressed, by_program, is_module, is_arena, spawns;
-};
-
-/* A frame of another function further out that is the program's own, and like the site Python or not. Most are told by their flags. */
-static bool calls(const struct finder *x, const struct tm_stack_row *at, const struct tm_stack_row *site) {
-	if (!site->node || (flags_of(x, at) & FRAME_PYTHON) != (flags_of(x, site) & FRAME_PYTHON)) return false;
-	if (flags_of(x, at) & (FRAME_LIBRARY | FRAME_WRAPPER)) return false;
-	return !tm_leak_text_is(tm_leak_place_at(x->stacks, at).text.function, tm_leak_place_at(x->stacks, site).text.function);
-}
-
-/* What is looked for outward; node 0: not found so far. */
-struct sought {
-	struct tm_stack_row native, own, python, caller;
-};
-
-/* Further out there is something that matters: all that these frames have of flags is known. */
-static bool seeks(const struct finder *x, const struct sought *s, uint16_t outward) {
-	if (s->python.node) return outward & FRAME_PYTHON && !(s->caller.node && flags_of(x, &s->caller) & FRAME_PYTHON);
-	return outward & FRAME_PYTHON || !s->native.node || !s->own.node || !s->caller.node;
-}
-
-static uint16_t all_flags(const struct finder *x, const struct tm_stack_row *innermost) {
-	const struct tm_catalog_node *n = &x->stacks->catalog->nodes.items[innermost->node - 1];
-	uint32_t count = tm_frame_functions(&x->stacks->catalog->frames.items[n->frame - 1]);
-	uint16_t all = x->leaks->frames.outward[n->parent];
-	for (struct tm_stack_row at = *innermost; at.function < count; at.function++) all |= flags_of(x, &at);
-	return all;
-}
-
-/* The next row; of a function that called itself again and again, the outermost time is all that is left to look at. */
-static bool go_outward(const struct finder *x, struct tm_stack_row *at) {
-	uint32_t run = x->leaks->frames.run[at->node], node = at->node;
-	if (!tm_stack_outward(x->stacks, at)) return false;
-	if (at->node != node && x->leaks->frames.run[at->node] == run) at->node = run;
-	return true;
-}
-
-/* From the innermost frame outward: the site is the innermost Python frame, else the innermost that is no wrapper; the first native one of the
- * program's own joins it. */
-static struct site_view view_of(const struct finder *x, uint32_t stack) {
-	struct site_view view = { .key = HASH_BEGIN };
-	struct sought s = { 0 };
-	bool inner = true;
-	if (!stack) return view;
-	const struct tm_stack_row innermost = tm_stack_find(x->stacks, stack);
-	struct tm_stack_row at = innermost;
-	uint16_t all = all_flags(x, &innermost);
-	view.by_program = all & FRAME_PROGRAM;
-	view.suppressed = all & (FRAME_KNOWN | FRAME_PROGRAM);
-	view.spawns = all & FRAME_SPAWNS;
-	view.is_module = all & FRAME_IMPORTS;
-	do {
-		uint16_t flags = flags_of(x, &at);
-		bool is_python = flags & FRAME_PYTHON;
-		view.suppressed = view.suppressed || (inner && flags & FRAME_KNOWN_INNER);
-		view.is_arena = view.is_arena || (inner && x->has_python_heap && (flags & FRAME_ARENA));
-		if (is_python || !(flags & FRAME_WRAPPER)) inner = false;
-		if (is_python && s.python.node && s.caller.node && !(flags_of(x, &s.caller) & FRAME_PYTHON)) s.caller.node = 0;
-		if (!s.caller.node && calls(x, &at, s.python.node ? &s.python : &s.own)) s.caller = at;
-		if (is_python && !s.python.node) s.python = at;
-		if (is_python || (flags & FRAME_WRAPPER)) continue;
-		if (!s.native.node) s.native = at;
-		if (!s.own.node && !(flags & FRAME_LIBRARY)) s.own = at;
-	} while (go_outward(x, &at) && seeks(x, &s, x->leaks->frames.outward[at.node]));
-	const struct tm_stack_row *site = s.python.node ? &s.python : s.native.node ? &s.native : &innermost;
-	view.key = mix_row(view.key, x, site);
-	if (site == &s.native && s.own.node) view.key = mix_row(view.key, x, &s.own);
-	view.caller_key = s.caller.node ? mix_row(view.key, x, &s.caller) : view.key;
-	if (site == &s.native && (flags_of(x, &s.native) & FRAME_LIBRARY) && s.own.node)
-		view.own = tm_leak_place_at(x->stacks, &s.own).text.function;
-	if (s.caller.node) view.caller = tm_leak_place_at(x->stacks, &s.caller).text.function;
-	view.key += view.suppressed + 2u * view.is_module + 4u * view.is_arena + 8u * view.by_program;
-	return view;
 }
 
 /* --- the window --- */
@@ -232,13 +123,14 @@ static bool has_python(struct tm_leaks *leaks, const struct tm_catalog *c) {
 }
 
 /* An interpreter has handlers and finalizers to run between the end of a script and its own exit, which may take longer than the script. The
- * latest allocation of the script is looked for, so only stacks that are later than the best so far. */
+ * latest allocation of the script is looked for, so only stacks that are later than the best so far; the sites that were made last come first, as
+ * they are mostly the latest. */
 static uint64_t end_of_work(const struct finder *x) {
 	uint64_t best_ns = 0;
 	if (!has_python(x->leaks, x->r->catalog)) return x->exit_ns;
 	for (size_t i = 0; i < x->l->accounts.count; i++) {
 		const struct tm_account *a = x->l->accounts.items[i];
-		for (uint32_t k = 0; k < a->sites.heads.count; k++) {
+		for (uint32_t k = (uint32_t)a->sites.heads.count; k-- > 0;) {
 			uint64_t last_ns = tm_site_last_ns(&a->sites, k);
 			if (last_ns > best_ns && is_python_work(x->stacks, a->sites.heads.items[k].stack)) best_ns = last_ns;
 		}
@@ -300,12 +192,18 @@ static bool grow_slots(struct finder *x) {
 	return true;
 }
 
+/* Where index + 1 of the group with this key is, or has to be written. */
+static uint32_t *place_of(const struct finder *x, uint64_t key) {
+	uint32_t k = hash_of(key) & x->mask;
+	while (x->slots[k] && x->groups.items[x->slots[k] - 1].key != key) k = (k + 1) & x->mask;
+	return &x->slots[k];
+}
+
 /* Index + 1 of the group, made if it is new; 0: out of memory. */
-static uint32_t group_with(struct finder *x, const struct tm_account *a, const struct site_view *view) {
+static uint32_t group_with(struct finder *x, const struct tm_account *a, const struct tm_leak_view *view) {
 	if ((!x->slots || (x->groups.count - x->account_first) * 2 > x->mask) && !grow_slots(x)) return 0;
-	uint32_t k = hash_of(view->key) & x->mask;
-	while (x->slots[k] && x->groups.items[x->slots[k] - 1].key != view->key) k = (k + 1) & x->mask;
-	if (x->slots[k]) return x->slots[k];
+	uint32_t *place = place_of(x, view->key);
+	if (*place) return *place;
 	struct group *g = tm_array_push(&x->groups);
 	if (!g) return 0;
 	g->key = view->key;
@@ -317,7 +215,7 @@ static uint32_t group_with(struct finder *x, const struct tm_account *a, const s
 	g->is_module = view->is_module;
 	g->is_arena = view->is_arena;
 	g->is_file = a->kind.size == 4 && memcmp(a->kind.data, "file", 4) == 0;
-	return x->slots[k] = (uint32_t)x->groups.count;
+	return *place = (uint32_t)x->groups.count;
 }
 
 static void begin_account(struct finder *x) {
@@ -338,22 +236,32 @@ static void join(struct group *g, const struct tm_site *s) {
 	g->stack_bytes = live.bytes;
 }
 
+/* The site's group. 0: out of memory. */
+static uint32_t group_of_site(struct finder *x, const struct tm_account *a, uint32_t site, uint64_t key) {
+	uint32_t known = x->slots ? *place_of(x, key) : 0;
+	if (known) return known;
+	struct tm_leak_view view = tm_leak_view_of(&x->viewer, a->sites.heads.items[site].stack);
+	return group_with(x, a, &view);
+}
+
 static bool group_account(struct finder *x, size_t index) {
 	const struct tm_account *a = x->l->accounts.items[index];
+	uint32_t *group_of = x->group_of[index] = calloc(a->sites.heads.count + 1, sizeof *group_of);
+	struct tm_leak_keys *keys = group_of ? tm_leak_keys_start(&x->viewer, &a->sites) : NULL;
+	bool done = keys != NULL;
 	begin_account(x);
-	x->group_of[index] = calloc(a->sites.heads.count + 1, sizeof **x->group_of);
-	if (!x->group_of[index]) return false;
-	for (uint32_t i = 0; i < a->sites.heads.count; i++) {
+	for (uint32_t i = 0; i < a->sites.heads.count && done; i++) {
 		struct tm_site room;
-		struct tm_amount live = tm_site_amount(&a->sites, i, TM_SITE_LIVE);
-		if (!live.count && !live.bytes) continue;
-		struct site_view view = view_of(x, a->sites.heads.items[i].stack);
-		uint32_t number = x->group_of[index][i] = group_with(x, a, &view);
-		if (!number) return false;
-		join(&x->groups.items[number - 1], tm_site_look(&a->sites, i, &room));
+		if (!tm_leak_is_live(&a->sites, i)) continue;
+		group_of[i] = group_of_site(x, a, i, tm_leak_key(keys, i));
+		done = group_of[i] != 0;
+		if (done) join(&x->groups.items[group_of[i] - 1], tm_site_look(&a->sites, i, &room));
 	}
-	return true;
+	if (keys) tm_leak_keys_end(keys);
+	return done;
 }
+
+/* --- the window --- */
 
 static void open_windows(struct finder *x) {
 	const struct tm_leak_watch *w = &x->l->watch;
@@ -463,19 +371,20 @@ static void note_survivor(const struct finder *x, const struct group *g, const s
 	note_birth(&f->time, share((double)s->alloc_ns, (double)g->begin_ns, (double)x->work_ns), s->size_bytes);
 }
 
+static size_t count_looks(const struct finder *x) {
+	size_t looks = x->l->watch.looks.count;
+	return looks < TM_LEAK_LEVELS ? looks : TM_LEAK_LEVELS;
+}
+
+static void place_looks(struct finder *x) {
+	for (size_t i = 0; i < count_looks(x); i++) x->look_at[i] = position(&x->line, x->l->watch.looks.items[i].ns);
+}
+
 /* Of the groups from `first` on, as many as there is room for. */
-static void note_levels(struct finder *x, size_t first, size_t count) {
-	const struct tm_leak_watch *w = &x->l->watch;
-	for (size_t k = 0; k < count; k++) x->levels[k] = (struct tm_leak_levels){ 0 };
-	for (size_t i = 0; i < w->looks.count; i++) {
-		const struct tm_leak_look *look = &w->looks.items[i];
-		double at = position(&x->line, look->ns);
-		for (size_t k = 0; k < count; k++) {
-			const struct group *g = &x->groups.items[first + k];
-			struct tm_leak_levels *levels = &x->levels[k];
-			if (look->ns >= g->begin_ns && levels->count < TM_LEAK_LEVELS)
-				levels->at[levels->count++] = share(at, g->begin, x->end);
-		}
+static void gather_levels(struct finder *x, size_t first, size_t count) {
+	memset(x->levels, 0, count * sizeof x->levels[0]);
+	for (size_t i = 0; i < count_looks(x); i++) {
+		const struct tm_leak_look *look = &x->l->watch.looks.items[i];
 		const uint32_t *group_of = NULL;
 		for (size_t k = 0; k < look->count; k++) {
 			struct tm_leak_level level = look->levels[k];
@@ -485,11 +394,19 @@ static void note_levels(struct finder *x, size_t first, size_t count) {
 			}
 			size_t number = group_of ? group_of[level.site] : 0; /* index + 1 */
 			if (number <= first || number > first + count) continue;
-			const struct group *g = &x->groups.items[number - 1];
-			struct tm_leak_levels *levels = &x->levels[number - 1 - first];
-			if (look->ns < g->begin_ns || !levels->count) continue;
-			levels->bytes[levels->count - 1] += (double)tm_scaled_bytes(g->account, tm_site_level_bytes(level.level));
+			const struct tm_account *a = x->groups.items[number - 1].account;
+			x->levels[number - 1 - first][i] += (double)tm_scaled_bytes(a, tm_site_level_bytes(level.level));
 		}
+	}
+}
+
+/* What a group had live at the looks that lie in its window. */
+static void note_levels(const struct finder *x, const struct group *g, const double *bytes, struct tm_leak_levels *levels) {
+	levels->count = 0;
+	for (size_t i = 0; i < count_looks(x); i++) {
+		if (x->l->watch.looks.items[i].ns < g->begin_ns) continue;
+		levels->at[levels->count] = share(x->look_at[i], g->begin, x->end);
+		levels->bytes[levels->count++] = bytes[i];
 	}
 }
 
@@ -546,16 +463,19 @@ static uint64_t most_bytes(const struct finder *x) {
 static void tell_caller(const struct finder *x, const struct group *g, struct tm_leak_verdict *v) {
 	size_t n = strlen(v->reason), room = sizeof v->reason - n;
 	struct tm_text own = { "", 0 };
-	if (!g->whole && v->score >= TM_LEAK_SCORE_LIKELY) own = view_of(x, g->stack).own;
+	if (!g->whole && v->score >= TM_LEAK_SCORE_LIKELY) own = tm_leak_view_of(&x->viewer, g->stack).own;
 	if (g->caller.size)
 		snprintf(v->reason + n, room, "; of those made for %.*s, not for others", tm_name_length(g->caller), g->caller.data);
 	else if (own.size) snprintf(v->reason + n, room, "; called by %.*s", tm_name_length(own), own.data);
 }
 
-static bool judge(const struct finder *x, struct group *g, const struct tm_leak_levels *levels, uint64_t most) {
-	struct tm_leak_facts facts = { .levels = levels };
+/* bytes: its levels, by look. */
+static bool judge(const struct finder *x, struct group *g, const double *bytes, uint64_t most) {
+	struct tm_leak_levels levels;
+	struct tm_leak_facts facts = { .levels = &levels };
 	struct thread_facts threads = { 0 };
 	struct tm_leak_verdict verdict;
+	note_levels(x, g, bytes, &levels);
 	for (size_t i = 0; i < g->survivors; i++) note_survivor(x, g, &x->survivors[g->first_survivor + i], &facts, &threads);
 	complete_facts(x, g, &threads, most, &facts);
 	tm_leak_judge(&facts, &verdict);
@@ -572,12 +492,13 @@ static bool judge(const struct finder *x, struct group *g, const struct tm_leak_
 static bool judge_new(struct finder *x) {
 	uint64_t most = most_bytes(x);
 	open_windows(x);
+	place_looks(x);
 	if (!gather_survivors(x)) return false;
 	while (x->done < x->groups.count) {
 		size_t first = x->done, left = x->groups.count - first, count = left < LEVELS_AT_ONCE ? left : LEVELS_AT_ONCE;
-		note_levels(x, first, count);
+		gather_levels(x, first, count);
 		for (size_t i = 0; i < count; i++)
-			if (!judge(x, &x->groups.items[first + i], &x->levels[i], most)) return false;
+			if (!judge(x, &x->groups.items[first + i], x->levels[i], most)) return false;
 		x->done += count;
 	}
 	return true;
@@ -599,7 +520,7 @@ static bool split_account(struct finder *x, size_t index) {
 		struct tm_site room;
 		uint32_t whole = x->group_of[index][i];
 		if (!whole || !may_hide(&x->groups.items[whole - 1])) continue;
-		struct site_view view = view_of(x, a->sites.heads.items[i].stack);
+		struct tm_leak_view view = tm_leak_view_of(&x->viewer, a->sites.heads.items[i].stack);
 		view.key = view.caller_key;
 		uint32_t number = x->group_of[index][i] = group_with(x, a, &view);
 		if (!number) return false;
@@ -674,7 +595,7 @@ static bool group_all(struct finder *x) {
 	for (size_t i = 0; i < x->l->accounts.count; i++) {
 		struct tm_text kind = x->l->accounts.items[i]->kind;
 		x->live_bytes += tm_scaled_bytes(x->l->accounts.items[i], x->l->accounts.items[i]->level.live.bytes);
-		if (kind.size == 6 && memcmp(kind.data, "python", 6) == 0) x->has_python_heap = true;
+		if (kind.size == 6 && memcmp(kind.data, "python", 6) == 0) x->viewer.has_python_heap = true;
 	}
 	for (size_t i = 0; i < x->l->accounts.count; i++)
 		if (!group_account(x, i)) return false;
@@ -693,10 +614,10 @@ static bool take_frames(struct tm_leaks *leaks, uint32_t process) {
 }
 
 bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns) {
-	struct finder x = { .leaks = leaks, .l = l, .r = r, .stacks = r->stacks, .exit_ns = exit_ns };
+	struct finder x = { .leaks = leaks, .l = l, .r = r, .stacks = r->stacks, .exit_ns = exit_ns, .viewer.frames = &leaks->frames };
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
 	choose_line(&x);
-	bool done = x.group_of && measure_silences(&x) && take_frames(leaks, l->process) &&
+	bool done = x.group_of && measure_silences(&x) && take_frames(leaks, l->process) && (x.viewer.hashes = leaks->hashes) &&
 		    (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) && group_all(&x);
 	done = done && judge_new(&x) && find_hidden(&x) && keep_all(&x, leaks);
 	free(x.levels);
