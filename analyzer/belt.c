@@ -5,9 +5,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define BATCHES 8u
-#define HALF (BATCHES / 2) /* who slept for want of filled or of empty batches sleeps until there are so many: waking takes as long as half a batch */
-
 struct tm_belt_work {
 	tm_belt_taker *take;
 	void *context;
@@ -15,10 +12,11 @@ struct tm_belt_work {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t more, less;
-	unsigned first, filled; /* of batches: the oldest filled one, and how many are */
-	unsigned most;          /* the maker sleeps until no more are filled; BATCHES: it does not sleep */
-	bool ended;             /* no more will come */
-	size_t counts[BATCHES];
+	unsigned batch_count, half; /* who slept for want of filled or of empty batches sleeps until there are so many: waking takes as long as half a batch */
+	unsigned first, filled;     /* of batches: the oldest filled one, and how many are */
+	unsigned most;              /* the maker sleeps until no more are filled; batch_count: it does not sleep */
+	bool ended;                 /* no more will come */
+	size_t counts[TM_BELT_BATCHES_MAX];
 	uint8_t *batches;
 };
 
@@ -26,7 +24,7 @@ struct tm_belt_work {
 static bool wait_for_batch(struct tm_belt_work *w) {
 	pthread_mutex_lock(&w->lock);
 	if (!w->filled)
-		while (w->filled < HALF && !w->ended && !(w->filled && w->most < BATCHES)) pthread_cond_wait(&w->more, &w->lock);
+		while (w->filled < w->half && !w->ended && !(w->filled && w->most < w->batch_count)) pthread_cond_wait(&w->more, &w->lock);
 	bool is_there = w->filled;
 	pthread_mutex_unlock(&w->lock);
 	return is_there;
@@ -34,7 +32,7 @@ static bool wait_for_batch(struct tm_belt_work *w) {
 
 static void give_batch_back(struct tm_belt_work *w) {
 	pthread_mutex_lock(&w->lock);
-	w->first = (w->first + 1) % BATCHES;
+	w->first = (w->first + 1) % w->batch_count;
 	bool wakes = --w->filled == w->most;
 	pthread_mutex_unlock(&w->lock);
 	if (wakes) pthread_cond_signal(&w->less);
@@ -54,12 +52,18 @@ static void free_work(struct tm_belt_work *w) {
 	free(w);
 }
 
-int tm_belt_start(struct tm_belt *r, size_t item_bytes, size_t batch_items, tm_belt_taker *take, void *context) {
+int tm_belt_start(struct tm_belt *r, size_t item_bytes, size_t batch_items, unsigned batches, tm_belt_taker *take, void *context) {
 	struct tm_belt_work *w = calloc(1, sizeof *w);
 	*r = (struct tm_belt){ 0 };
 	if (!w) return -1;
-	*w = (struct tm_belt_work){ .take = take, .context = context, .item_bytes = item_bytes, .batch_bytes = item_bytes * batch_items, .most = BATCHES };
-	w->batches = malloc(BATCHES * w->batch_bytes);
+	*w = (struct tm_belt_work){ .take = take,
+				    .context = context,
+				    .item_bytes = item_bytes,
+				    .batch_bytes = item_bytes * batch_items,
+				    .batch_count = batches,
+				    .half = batches / 2,
+				    .most = batches };
+	w->batches = malloc(batches * w->batch_bytes);
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->more, NULL);
 	pthread_cond_init(&w->less, NULL);
@@ -73,19 +77,19 @@ static void wait_for_less(struct tm_belt_work *w, unsigned most) {
 	w->most = most;
 	pthread_cond_signal(&w->more); /* however few there are */
 	while (w->filled > most) pthread_cond_wait(&w->less, &w->lock);
-	w->most = BATCHES;
+	w->most = w->batch_count;
 }
 
 /* Hands over what is in the batch that is being filled, and finds the next one; `all`: once all are taken. */
 static void pass_on(struct tm_belt *r, bool all) {
 	struct tm_belt_work *w = r->work;
 	pthread_mutex_lock(&w->lock);
-	unsigned filling = (w->first + w->filled) % BATCHES;
+	unsigned filling = (w->first + w->filled) % w->batch_count;
 	w->counts[filling] = (size_t)(r->at - (w->batches + filling * w->batch_bytes)) / w->item_bytes;
-	bool wakes = w->counts[filling] && ++w->filled == HALF;
+	bool wakes = w->counts[filling] && ++w->filled == w->half;
 	if (all && w->filled) wait_for_less(w, 0);
-	else if (w->filled == BATCHES) wait_for_less(w, HALF);
-	r->at = w->batches + (w->first + w->filled) % BATCHES * w->batch_bytes;
+	else if (w->filled == w->batch_count) wait_for_less(w, w->half);
+	r->at = w->batches + (w->first + w->filled) % w->batch_count * w->batch_bytes;
 	r->end = r->at + w->batch_bytes;
 	pthread_mutex_unlock(&w->lock);
 	if (wakes) pthread_cond_signal(&w->more);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #define BATCH_ROWS 2048u
+#define BATCHES 8u
 
 /* In the order of the table's columns (schema/tables.sql). */
 static void store_row(struct tm_bulk_table *t, const struct tm_feed_row *r, uint64_t row_id) {
@@ -38,7 +39,7 @@ struct tm_feed *tm_feed_start(struct tm_bulk_table *table, uint64_t row_id) {
 	if (!f) return NULL;
 	f->table = table;
 	f->row_id = row_id;
-	if (tm_belt_start(&f->belt, sizeof(struct tm_feed_row), BATCH_ROWS, store_rows, f) == 0) return f;
+	if (tm_belt_start(&f->belt, sizeof(struct tm_feed_row), BATCH_ROWS, BATCHES, store_rows, f) == 0) return f;
 	free(f);
 	return NULL;
 }

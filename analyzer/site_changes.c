@@ -4,6 +4,7 @@
 #include "churn.h"
 
 #define BATCH_CHANGES 1024u
+#define BATCHES 32u    /* 2.5 MiB: sites that are new, and looks at all of them, take their time */
 #define SLOT_AHEAD 32u /* so many changes ahead what one needs is asked of memory */
 #define HEAD_AHEAD 20u
 #define REST_AHEAD 10u
@@ -209,7 +210,7 @@ static void make_changes(void *context, const void *changes, size_t count) {
 
 int tm_site_changes_start(struct tm_site_changes *c) {
 	c->failed = false;
-	return tm_belt_start(&c->belt, sizeof(struct tm_site_change), BATCH_CHANGES, make_changes, c);
+	return tm_belt_start(&c->belt, sizeof(struct tm_site_change), BATCH_CHANGES, BATCHES, make_changes, c);
 }
 
 void tm_site_changes_settle(struct tm_site_changes *c) {

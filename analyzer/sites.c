@@ -2,7 +2,8 @@
 #include "sites.h"
 
 #define FIRST_SLOTS 64u
-#define STACKS_A_SITE 6u /* of the tree, from which on a hash would take more than an item for each stack */
+#define STACKS_A_SLOT 16u /* of the tree: where sites are more than one in so many, an item for each stack takes little beside them, and need not grow as a hash does */
+#define STACKS_A_SITE 6u  /* where they are more than that, they may become nearly as many */
 
 _Static_assert(sizeof(struct tm_site_head) == 40 && sizeof(struct tm_site_few) == 48, "as sites.h says");
 
@@ -41,13 +42,12 @@ static bool list_by_stack(struct tm_sites *s) {
 	for (size_t i = 0; i < s->heads.count; i++) s->by_stack[s->heads.items[i].stack] = (uint32_t)i + 1;
 	free(s->slots);
 	s->slots = NULL;
-	make_room(s);
 	return true;
 }
 
 static bool grow_slots(struct tm_sites *s) {
 	size_t n = s->slots ? (s->slot_mask + 1) * 2 : FIRST_SLOTS;
-	if (s->heads.count && s->heads.count > s->stacks / STACKS_A_SITE && s->stacks) return list_by_stack(s);
+	if (s->heads.count && s->heads.count > s->stacks / STACKS_A_SLOT && s->stacks) return list_by_stack(s);
 	struct tm_site_slot *slots = tm_table_new(n, sizeof *slots);
 	if (!slots) return false;
 	free(s->slots);
@@ -71,6 +71,7 @@ uint32_t tm_sites_make(struct tm_sites *s, uint32_t stack) {
 	uint32_t *place = place_of(s, stack);
 	if (!place) return UINT32_MAX;
 	if (*place) return *place - 1;
+	if (s->by_stack && s->heads.count == s->heads.capacity && s->heads.count > s->stacks / STACKS_A_SITE) make_room(s);
 	struct tm_site_head *head = s->heads.count < UINT32_MAX - 1 ? tm_array_push(&s->heads) : NULL;
 	if (!head) return UINT32_MAX;
 	if (!tm_array_push(&s->levels)) {

@@ -11,7 +11,7 @@
  *               SITE_WHOLE   + struct    anything                         244 bytes
  *
  *           To change one, open it, change the struct, close it: closing packs it again, or moves it up where it no longer fits. Packing loses nothing.
- * Lookup:   by stack: a hash while they are few among the stacks, else an item for each stack, which takes less, and needs no sorting.
+ * Lookup:   by stack: a hash while they are few among the stacks, else an item for each stack, which does not grow, and needs no sorting.
  * Owns:     all of it. A pointer to a whole site holds until the next one is made or closed.
  * Fails:    out of memory: says so, and the site is as it was.
  */
