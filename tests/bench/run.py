@@ -423,7 +423,7 @@ def reading(report, build, work, options):
         for row in import_speed.rows(build, work, traces(), options.rounds):
             report.targets.imported(row[0], int(row[1].replace(",", "")), float(row[2]), int(row[4]) / int(row[5]), float(row[8]))
             yield row
-        yield import_speed.sqlite_row(work)
+        yield import_speed.sqlite_row(build, work, options.rounds)
 
     def named():
         for program in programs.programs(work, build, options.torch):
