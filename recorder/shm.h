@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d6469740000000bull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d6469740000000cull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_SESSION_NAME "tidemark"         /* is in the name of that memory, where /proc lists it */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
@@ -207,6 +207,7 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
 #define TM_RING_USABLE_UNKNOWN 0xffffu
 #define TM_RING_NO_STACK 1u /* flag: no stack was taken */
 #define TM_RING_CUT 2u      /* flag: deeper than max_depth; outer frames are missing */
+#define TM_RING_PART 4u     /* flag: the outermost frame is not where the thread began: outer frames are missing, or the stack is a coroutine's or a handler's */
 #define TM_RING_HEAP 8u     /* flag: the block lies in an explicit heap */
 #define TM_RING_PYTHON 16u  /* flag: the stack is to be merged with the thread's Python stack, the last PYTHON_STACK of this ring */
 #define TM_RING_KNOWN 32u       /* flag: the stack is the one that this ring has learned by the number x; no frames follow */

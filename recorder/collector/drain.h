@@ -42,6 +42,7 @@ struct tm_ring_view { /* what we know of a ring; nothing here is shared */
 	size_t depth, pc_capacity, path_capacity;
 	size_t path_valid; /* so many nodes are right */
 	bool path_known; /* false after a corrupt stretch, until a whole stack comes */
+	bool is_whole;   /* its outermost frame is where the thread began */
 	bool entry_left_out;
 	uint32_t stack;                  /* node of the current path */
 	struct tm_turns turns;

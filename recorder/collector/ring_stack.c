@@ -12,7 +12,7 @@
 #define ROOM_FOR_TURNS 8u /* a stack that becomes a little deeper is a turn still */
 
 /* Frames that every thread has and nobody wrote: the loader's entry into the executable and libc's part right inside of it; and on other
- * threads, and in a child that one of them forked, libc's start of a thread. */
+ * threads, and in a child that one of them forked, libc's start of a thread, if the stack goes so far out. */
 static bool is_startup(struct tm_collector *c, struct tm_ring_view *r, size_t at, uint64_t pc) {
 	uint32_t id = tm_module_at(c, r->process, pc);
 	if (at == 0) r->entry_left_out = false;
@@ -22,7 +22,7 @@ static bool is_startup(struct tm_collector *c, struct tm_ring_view *r, size_t at
 	if (!m->is_libc) return false;
 	if (r->entry_left_out) return at <= 2;
 	bool first_thread = r->tid == r->pid && !(r->process->flags & TM_PROCESS_FORKED);
-	return at < 2 && !first_thread;
+	return at < 2 && r->is_whole && !first_thread;
 }
 
 size_t tm_ring_stack_startup_frames(struct tm_collector *c, struct tm_ring_view *r) {
@@ -37,8 +37,8 @@ static void step_in(struct tm_collector *c, struct tm_ring_view *r, size_t at) {
 	r->path[at] = leave_out ? 0 : tm_stack_child(c, r->process, parent, r->pcs[at]);
 }
 
-/* The stack becomes its `keep` outermost frames and then `fresh` new ones, outermost first in pcs. false: it cannot be so. */
-static bool change_stack(struct tm_ring_view *r, size_t keep, const uint64_t *pcs, size_t fresh) {
+/* The stack becomes its `keep` outermost frames and then `fresh` new ones, outermost first in pcs. is_whole is about a new outermost one. false: it cannot be so. */
+static bool change_stack(struct tm_ring_view *r, size_t keep, const uint64_t *pcs, size_t fresh, bool is_whole) {
 	if (keep > r->depth || keep + fresh > DEPTH_MAX) return false;
 	size_t depth = keep + fresh;
 	r->pcs = tm_memory_grow(r->pcs, &r->pc_capacity, depth + ROOM_FOR_TURNS, sizeof r->pcs[0]);
@@ -46,6 +46,7 @@ static bool change_stack(struct tm_ring_view *r, size_t keep, const uint64_t *pc
 	for (size_t i = 0; i < fresh; i++) bits |= r->pcs[keep + i] = pcs[i];
 	if (bits >= TM_ADDRESS_LIMIT) return false;
 	r->depth = depth;
+	if (!keep) r->is_whole = is_whole;
 	if (r->path_valid > keep) r->path_valid = keep;
 	if (r->python.scanned | r->python.tail_valid | r->python.eval_count) tm_python_native_changed(&r->python, keep);
 	r->stack = 0;
@@ -99,7 +100,7 @@ static bool settle_known(struct tm_ring_view *r) {
 	while (keep < most && r->pcs[keep] == pcs[keep]) keep++;
 	known->current = 0;
 	r->path_known = true;
-	return (keep == s->depth && keep == r->depth) || change_stack(r, keep, pcs + keep, s->depth - keep);
+	return (keep == s->depth && keep == r->depth) || change_stack(r, keep, pcs + keep, s->depth - keep, true); /* only whole ones are learned */
 }
 
 /* The stack in r->pcs gets a number. */
@@ -236,7 +237,7 @@ static bool take_frames(struct tm_ring_view *r, unsigned flags, size_t keep, con
 	}
 	if (keep == 0) r->path_known = true;
 	if (!settle_known(r)) return false;
-	if (r->path_known && (fresh || keep != r->depth) && !change_stack(r, keep, pcs, fresh)) return false;
+	if (r->path_known && (fresh || keep != r->depth) && !change_stack(r, keep, pcs, fresh, !(flags & TM_RING_PART))) return false;
 	if (r->path_known && flags & TM_RING_CUT) r->process->cut_stacks++;
 	return !(flags & TM_RING_LEARN) || learn(r, flags);
 }

@@ -210,13 +210,14 @@ TM_COLD tm_taken tm_take_anew(struct tm_thread *t, tm_taken s) {
 	tm_known_forget(t);
 	tm_python_forget(t);
 	if (t->after_skip) say_all_again(t);
-	return tm_taken_make(tm_taken_flags(s) & ~(TM_RING_KNOWN | TM_RING_LEARN | TM_RING_LEARN_FIRST), t->depth, 0);
+	unsigned flags = tm_taken_flags(s) & ~(TM_RING_KNOWN | TM_RING_LEARN | TM_RING_LEARN_FIRST);
+	return tm_taken_make(flags | (t->is_part ? TM_RING_PART : 0), t->depth, 0);
 }
 
 static __attribute__((noinline)) tm_taken take_changed_stack(struct tm_thread *t, const void *frame, uint32_t valid) {
 	struct tm_stack s = tm_stack_take(t, frame, valid);
 	if (TM_UNLIKELY(s.unlisted)) know_modules(t, s.fresh);
-	return tm_taken_make(s.cut ? TM_RING_CUT : 0, s.fresh, s.keep);
+	return tm_taken_make((s.cut ? TM_RING_CUT : 0) | (t->is_part ? TM_RING_PART : 0), s.fresh, s.keep);
 }
 
 static inline tm_taken take_fresh(struct tm_thread *t, uint32_t keep, uint32_t fresh) {

@@ -104,6 +104,7 @@ struct tm_thread {
 	uint32_t capacity;  /* frames `pcs` and `sps` can hold */
 	uint8_t truncated;    /* deeper than the depth limit; or TM_INTERRUPTED (unwind.h): not to be gone over quickly */
 	bool by_frame_pointers; /* --stacks=fp */
+	bool is_part;           /* the last stack is as TM_RING_PART says */
 	uint8_t routes_learned;  /* how many, so far as that matters; 0: none */
 	uint8_t routes_wait, routes_wait_left; /* so many misses go by before the next one is learned */
 	uint8_t routes_refused;                /* counts routes that were to be learned */

@@ -29,8 +29,20 @@ static void find_code(const void *base, uintptr_t *low, uintptr_t *high) {
 
 extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* the linker's: where this library begins */
 
+static bool is_first_by_number(void) {
+	return tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0) == tm_raw_getpid();
+}
+
+/* Of the thread that began the program, and of its like in forks; 0 unknown. A fork's child has its forker's stack, which need not be that one's. */
+static uintptr_t first_thread_pointer;
+
+static bool is_first_thread(void) {
+	return first_thread_pointer ? (uintptr_t)__builtin_thread_pointer() == first_thread_pointer : is_first_by_number();
+}
+
 void tm_stack_start(void) {
 	find_code(&__ehdr_start, &tm_guest.text_low, &tm_guest.text_high);
+	if (!first_thread_pointer && !tm_guest.parent_process && is_first_by_number()) first_thread_pointer = (uintptr_t)__builtin_thread_pointer();
 }
 
 size_t tm_stack_bytes(uint32_t capacity) {
@@ -50,6 +62,7 @@ void tm_stack_forget(struct tm_thread *t) {
 	tm_unwind_set_check_count(t, 0);
 	t->cut_frame = t->framed_low = UINT32_MAX;
 	t->truncated = 0;
+	t->is_part = false;
 	tm_known_forget(t);
 }
 
@@ -140,7 +153,7 @@ static void find_whole_stack(struct tm_thread *t, uintptr_t end) {
 }
 
 static void find_stack(struct tm_thread *t, uintptr_t address, uintptr_t page) {
-	t->stack_grows = tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0) == tm_raw_getpid();
+	t->stack_grows = is_first_thread();
 	uintptr_t end = end_of_own_stack(t), high = t->stack_grows ? last_page_end(end) : end & ~(uintptr_t)7;
 	if (address < end && page < high && is_near(page, high)) {
 		t->stack_low = page;
@@ -193,7 +206,7 @@ TM_COLD static struct tm_stack take_with_all_registers(struct tm_thread *t, cons
 			cut = true;
 			break;
 		}
-		tm_unwind_put(t, n++, c.pc);
+		tm_unwind_put(t, n++, c.pc, c.registers[TM_CFI_SP] - 8);
 	}
 	return tm_unwind_take_over(t, n, cut);
 }
@@ -239,8 +252,15 @@ static inline __attribute__((always_inline)) void find_top(struct tm_top *top, c
 
 /* Nothing could be told but who called. */
 static struct tm_stack take_caller(struct tm_thread *t, uintptr_t pc) {
-	tm_unwind_put(t, 0, pc);
+	tm_unwind_put(t, 0, pc, 0);
 	return tm_unwind_take_over(t, 1, true);
+}
+
+/* Does the stack that was taken end elsewhere than where the thread began? A handler's on an alternate stack goes on to there, a coroutine's does not. Frame
+ * pointers never lead there in threads but the first: all of these stacks count as cut. */
+static bool is_part(const struct tm_thread *t) {
+	if (t->truncated & TM_TRUNCATED || (t->cut_frame == 0 && !t->by_frame_pointers)) return true;
+	return t->sps[0] - t->stack_low >= t->stack_high - t->stack_low;
 }
 
 struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame, uint32_t valid) {
@@ -256,5 +276,6 @@ struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame, uint32_t v
 						    : tm_unwind(t, &top, t->capacity, own, valid, &result);
 	if (TM_UNLIKELY(done == TM_UNWOUND_ODD)) result = take_with_all_registers(t, &top.memory, t->capacity);
 	if (TM_UNLIKELY(t->depth == 0)) result = take_caller(t, top.pc);
+	t->is_part = is_part(t);
 	return result;
 }

@@ -306,8 +306,7 @@ static uint32_t go_outward(struct walk *w, bool *odd) {
 				w->truncated = w->cut = true;
 				return NO_FRAME;
 			}
-			tm_unwind_put(t, w->fresh, w->pc);
-			t->sps[2 * t->capacity - 1 - w->fresh] = w->slot;
+			tm_unwind_put(t, w->fresh, w->pc, w->slot);
 			t->framed[2 * t->capacity - 1 - w->fresh] = 0;
 			w->fresh++;
 			w->unlisted = true;
@@ -858,8 +857,9 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 
 /* --- other means --- */
 
-void tm_unwind_put(struct tm_thread *t, uint32_t n, uintptr_t pc) {
+void tm_unwind_put(struct tm_thread *t, uint32_t n, uintptr_t pc, uintptr_t slot) {
 	t->pcs[2 * t->capacity - 1 - n] = pc;
+	t->sps[2 * t->capacity - 1 - n] = slot;
 }
 
 struct tm_stack tm_unwind_take_over(struct tm_thread *t, uint32_t n, bool cut) {

@@ -69,8 +69,8 @@ uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, 
 uint32_t tm_unwind_by_frame_pointers_quickly(struct tm_thread *t, uintptr_t slot, uint32_t *valid);
 #define TM_UNWIND_NOT_QUICK UINT32_MAX
 
-/* For who unwinds by other means: frames are put down innermost first, then taken over as the thread's stack. */
-void tm_unwind_put(struct tm_thread *t, uint32_t n, uintptr_t pc);
+/* For who unwinds by other means: frames, and where they lie, are put down innermost first, then taken over as the thread's stack. */
+void tm_unwind_put(struct tm_thread *t, uint32_t n, uintptr_t pc, uintptr_t slot);
 struct tm_stack tm_unwind_take_over(struct tm_thread *t, uint32_t n, bool cut);
 
 /* --- what still holds --- */

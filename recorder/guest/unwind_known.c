@@ -170,6 +170,7 @@ void tm_known_restore(struct tm_thread *t, uintptr_t readable) {
 	t->cut_frame = t->framed_low = UINT32_MAX;
 	if (k->framed_count) restore_framed(t, values + own + k->check_count, about + k->check_count, k->framed_count, readable);
 	t->truncated = 0;
+	t->is_part = false;
 	t->known = NULL;
 }
 

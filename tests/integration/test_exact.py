@@ -254,6 +254,28 @@ def deeper_than_the_limit(t):
 
 
 @test
+def outermost_frames(t):
+    """Of a thread's start-up nothing is told; what else of libc's is outermost is, whoever's stack it is: one cut by --max-depth, or a coroutine's."""
+    for options in ([], ["--max-depth=3"], ["--max-depth=5"], ["--max-depth=6"]):
+        db = recorded(t, "outermost.c", options=options, flags=["-fno-builtin"])
+        threads = db.rows("select distinct a.thread_id from allocation a where size_bytes between 701 and 804 order by 1")
+        t.equal(len(threads), 3, f"{options}: the first thread, the other one, and its child")
+        first, *others = [db.rows("select size_bytes % 100, count(*), s.text, k.depth from allocation a join stack_text s using(stack_id) join stack k on k.id = a.stack_id"
+                                  " where size_bytes between 701 and 804 and a.thread_id = ? group by 1, 3 order by 1, 3", thread) for thread, in threads]
+        first = [(size, count, text.removeprefix("main;"), depth - text.startswith("main;")) for size, count, text, depth in first]
+        for other in others:
+            t.equal(other, first, f"{options}: what the first thread has, but for main")
+        depths = {size: [depth for n, _, _, depth in first if n == size] for size in (1, 2, 3, 4)}
+        if options:
+            t.check(min(depths[1]) >= int(options[0].split("=")[1]), f"{options}: as many frames as it says, or more where some are inlined: {depths[1]}")
+        else:
+            t.check(all(text.startswith("work;do_all;deeper;") for size, _, text, _ in first if size == 1), f"whole stacks: {first}")
+            t.check(all(text.startswith("work;do_all;interrupt;") and text.endswith(";handle") for size, _, text, _ in first if size == 4), f"a handler's: {first}")
+            t.check(all(";visit" in text and not text.startswith("visit") for size, _, text, _ in first if size == 2), f"a coroutine begins in libc: {first}")
+            t.check(all("qsort" in text for size, _, text, _ in first if size == 3), f"one that begins in qsort(): {first}")
+
+
+@test
 def cxx(t):
     db = recorded(t, "cxx.cc", cc="g++")
     nothing_lost(t, db)
