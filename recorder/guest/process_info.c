@@ -176,6 +176,20 @@ static const char *hexadecimal(const char *at, uintptr_t *value) {
 	}
 }
 
+/* The kernel writes the end of a line that stands in a path as \\012. */
+static void copy_path(char *to, const char *path) {
+	static const char escaped[] = "\\012";
+	size_t n = sizeof escaped - 1;
+
+	while (*path) {
+		bool ends_line = strncmp(path, escaped, n) == 0;
+
+		*to++ = ends_line ? '\n' : *path;
+		path += ends_line ? n : 1;
+	}
+	*to = 0;
+}
+
 /* One line of /proc/self/maps: low-high flags offset device inode path. */
 static bool line_names(const char *line, uintptr_t address, char *to, size_t size) {
 	uintptr_t low, high;
@@ -185,7 +199,7 @@ static bool line_names(const char *line, uintptr_t address, char *to, size_t siz
 	hexadecimal(at + 1, &high);
 	at = strchr(at, '/');
 	if (address < low || address >= high || !at || strlen(at) >= size) return false;
-	memcpy(to, at, strlen(at) + 1);
+	copy_path(to, at);
 	return true;
 }
 

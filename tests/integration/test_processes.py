@@ -416,6 +416,20 @@ def closed_module_and_its_address(t):
 
 
 @test
+def modules_in_a_directory_whose_name_has_two_lines(t):
+    """By a relative path the loader does not say where a module lies: the kernel does, which writes the end of a line in another way."""
+    folder, plugins = t.path("two\nlines;\"b\\\\"), []
+    os.mkdir(folder)
+    for name, size in (("one", 4001), ("two", 4002)):
+        built = t.program("prog_plugin.c", "-shared", "-fPIC", f"-DFUNCTION=allocate_{name}", f"-DSIZE={size}", name=f"plugin_{name}.so")
+        plugins.append(shutil.copy(built, folder))
+    db = t.imported(t.record([t.program("prog_dlclose_reuse.c"), "./plugin_one.so", "./plugin_two.so"], cwd=folder))
+    t.equal(own(db, "allocate_one"), (10, 40010), "allocate_one")
+    t.equal(own(db, "allocate_two"), (10, 40020), "allocate_two")
+    t.equal(db.rows("select distinct path from module where path like '%/plugin%' order by 1"), [(os.path.realpath(path),) for path in plugins], "paths")
+
+
+@test
 def one_build_id_for_two_libraries(t):
     """Chosen by hand, as for all libraries of a project. The plugins are laid out alike, but for how much of the stack their functions take."""
     plugins = []
@@ -538,6 +552,22 @@ def who_runs_when(t):
         command = [t.recorder, "--force", "--quiet", "-o", t.path("scheduled.tmk"), "--", sys.executable, "-c", SCHEDULED, wait_s]
         done = t.run(command, status=0, preexec=lambda policy=chosen: os.sched_setscheduler(0, policy, os.sched_param(0)))
         t.equal([int(word) for word in done.out.split()], [chosen, 0, recorders], f"policy and niceness of the program, policy of the recorder, of {chosen}")
+
+
+@test
+def a_schedule_that_forks_lose(t):
+    """The command is not a fork of who was given it (chrt -R, a shell's job of an administrator's): it runs as without the recorder."""
+    says = "import os; print(os.sched_getscheduler(0), os.sched_getparam(0).sched_priority, os.getpriority(os.PRIO_PROCESS, 0))"
+    for policy, priority, nice in ((os.SCHED_FIFO, 5, 0), (os.SCHED_OTHER, 0, -7)):
+        def take(policy=policy, priority=priority, nice=nice):
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
+            os.sched_setscheduler(0, policy | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
+        if os.geteuid():
+            t.skip("only root gives itself such a schedule")
+        bare = t.run([sys.executable, "-c", says], status=0, preexec=take)
+        done = t.run([t.recorder, "--force", "--quiet", "-o", t.path("kept.tmk"), "--", sys.executable, "-c", says], status=0, preexec=take)
+        t.equal(done.out, bare.out, "policy, priority and niceness")
+        t.equal([int(word) for word in bare.out.split()][1:], [priority, nice], "those of the command alone")
 
 
 main()
