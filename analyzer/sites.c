@@ -2,7 +2,7 @@
 #include "sites.h"
 
 #define FIRST_SLOTS 64u
-#define STACKS_A_SLOT 16u /* of the tree: where sites are more than one in so many, an item for each stack takes little beside them, and need not grow as a hash does */
+#define STACKS_A_SLOT 16u /* of the tree: where sites are more than one in so many, an item for each takes little beside them, and need not grow */
 #define STACKS_A_SITE 6u  /* where they are more than that, they may become nearly as many */
 
 _Static_assert(sizeof(struct tm_site_head) == 40 && sizeof(struct tm_site_few) == 48, "as sites.h says");

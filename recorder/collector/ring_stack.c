@@ -37,7 +37,8 @@ static void step_in(struct tm_collector *c, struct tm_ring_view *r, size_t at) {
 	r->path[at] = leave_out ? 0 : tm_stack_child(c, r->process, parent, r->pcs[at]);
 }
 
-/* The stack becomes its `keep` outermost frames and then `fresh` new ones, outermost first in pcs. is_whole is about a new outermost one. false: it cannot be so. */
+/* The stack becomes its `keep` outermost frames and then `fresh` new ones, outermost first in pcs; is_whole is about a new outermost one. false: it
+ * cannot be so. */
 static bool change_stack(struct tm_ring_view *r, size_t keep, const uint64_t *pcs, size_t fresh, bool is_whole) {
 	if (keep > r->depth || keep + fresh > DEPTH_MAX) return false;
 	size_t depth = keep + fresh;

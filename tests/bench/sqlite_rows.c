@@ -2,8 +2,9 @@
  *
  *     sqlite_rows FILE ROWS
  *
- * Prints wall seconds and seconds of processor time. Of the ways in that were tried (prepared inserts, many rows in one statement, a table that has the rows, a
- * virtual table) this is the fastest; there is no journal, nobody waits for the disk, and all is one transaction. FILE stays for whoever wants to know its size.
+ * Prints wall seconds and seconds of processor time. Of the ways in that were tried (prepared inserts, many rows in one statement, a table that has the
+ * rows, a virtual table) this is the fastest; there is no journal, nobody waits for the disk, and all is one transaction. FILE stays for whoever
+ * wants to know its size.
  */
 #include <sqlite3.h>
 #include <stdio.h>
