@@ -184,6 +184,13 @@ static void reader_dies(void) {
 	loop_at = 0;
 }
 
+/* ThreadSanitizer's own thread in a reader never rests: to whoever waits that is work. */
+#if defined(__SANITIZE_THREAD__)
+#define READERS_REST false
+#else
+#define READERS_REST true
+#endif
+
 static void nothing(int number) {
 	(void)number;
 }
@@ -271,7 +278,7 @@ int main(void) {
 	shared_work();
 	many_frames();
 	reader_dies();
-	reader_hangs();
+	if (READERS_REST) reader_hangs();
 	refused_files();
 	failing_writes();
 	progress();
