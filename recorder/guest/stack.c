@@ -260,7 +260,7 @@ static struct tm_stack take_caller(struct tm_thread *t, uintptr_t pc) {
  * pointers never lead there in threads but the first: all of these stacks count as cut. */
 static bool is_part(const struct tm_thread *t) {
 	if (t->truncated & TM_TRUNCATED || (t->cut_frame == 0 && !t->by_frame_pointers)) return true;
-	return t->sps[0] - t->stack_low >= t->stack_high - t->stack_low;
+	return t->stack_high && t->sps[0] - t->stack_low >= t->stack_high - t->stack_low; /* 0: in a sandbox nobody could ask */
 }
 
 struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame, uint32_t valid) {
