@@ -12,19 +12,24 @@ struct tm_belt_work {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t more, less;
-	unsigned batch_count, half; /* who slept for want of filled or of empty batches sleeps until there are so many: waking takes as long as half a batch */
-	unsigned first, filled;     /* of batches: the oldest filled one, and how many are */
-	unsigned most;              /* the maker sleeps until no more are filled; batch_count: it does not sleep */
-	bool ended;                 /* no more will come */
+	unsigned batch_count;
+	unsigned first, filled; /* of batches: the oldest filled one, and how many are */
+	unsigned most;          /* the maker sleeps until no more are filled; batch_count: it does not sleep */
+	bool ended;             /* no more will come */
 	size_t counts[TM_BELT_BATCHES_MAX];
 	uint8_t *batches;
 };
+
+/* Who slept for want of filled or of empty batches sleeps until there are so many: waking takes as long as half a batch. */
+static unsigned half(const struct tm_belt_work *w) {
+	return w->batch_count / 2;
+}
 
 /* The oldest filled batch, once there is one; false: there will be none. */
 static bool wait_for_batch(struct tm_belt_work *w) {
 	pthread_mutex_lock(&w->lock);
 	if (!w->filled)
-		while (w->filled < w->half && !w->ended && !(w->filled && w->most < w->batch_count)) pthread_cond_wait(&w->more, &w->lock);
+		while (w->filled < half(w) && !w->ended && !(w->filled && w->most < w->batch_count)) pthread_cond_wait(&w->more, &w->lock);
 	bool is_there = w->filled;
 	pthread_mutex_unlock(&w->lock);
 	return is_there;
@@ -61,7 +66,6 @@ int tm_belt_start(struct tm_belt *r, size_t item_bytes, size_t batch_items, unsi
 				    .item_bytes = item_bytes,
 				    .batch_bytes = item_bytes * batch_items,
 				    .batch_count = batches,
-				    .half = batches / 2,
 				    .most = batches };
 	w->batches = malloc(batches * w->batch_bytes);
 	pthread_mutex_init(&w->lock, NULL);
@@ -86,9 +90,9 @@ static void pass_on(struct tm_belt *r, bool all) {
 	pthread_mutex_lock(&w->lock);
 	unsigned filling = (w->first + w->filled) % w->batch_count;
 	w->counts[filling] = (size_t)(r->at - (w->batches + filling * w->batch_bytes)) / w->item_bytes;
-	bool wakes = w->counts[filling] && ++w->filled == w->half;
+	bool wakes = w->counts[filling] && ++w->filled == half(w);
 	if (all && w->filled) wait_for_less(w, 0);
-	else if (w->filled == w->batch_count) wait_for_less(w, w->half);
+	else if (w->filled == w->batch_count) wait_for_less(w, half(w));
 	r->at = w->batches + (w->first + w->filled) % w->batch_count * w->batch_bytes;
 	r->end = r->at + w->batch_bytes;
 	pthread_mutex_unlock(&w->lock);

@@ -24,7 +24,7 @@ typedef void tm_belt_taker(void *context, const void *items, size_t count);
 
 /* batches: 2 to TM_BELT_BATCHES_MAX; the more there are, the longer either thread goes on while the other one is slow. 0 or -1: out of memory, or no
  * thread could be made. Finish after success. */
-#define TM_BELT_BATCHES_MAX 64u
+#define TM_BELT_BATCHES_MAX 32u
 int tm_belt_start(struct tm_belt *r, size_t item_bytes, size_t batch_items, unsigned batches, tm_belt_taker *take, void *context);
 void tm_belt_hand_over(struct tm_belt *r);
 /* Waits until all items are taken. */

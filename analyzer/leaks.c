@@ -371,19 +371,16 @@ static void note_survivor(const struct finder *x, const struct group *g, const s
 	note_birth(&f->time, share((double)s->alloc_ns, (double)g->begin_ns, (double)x->work_ns), s->size_bytes);
 }
 
-static size_t count_looks(const struct finder *x) {
-	size_t looks = x->l->watch.looks.count;
-	return looks < TM_LEAK_LEVELS ? looks : TM_LEAK_LEVELS;
-}
+_Static_assert(TM_LEAK_LOOKS <= TM_LEAK_LEVELS, "there is a level for each look");
 
 static void place_looks(struct finder *x) {
-	for (size_t i = 0; i < count_looks(x); i++) x->look_at[i] = position(&x->line, x->l->watch.looks.items[i].ns);
+	for (size_t i = 0; i < x->l->watch.looks.count; i++) x->look_at[i] = position(&x->line, x->l->watch.looks.items[i].ns);
 }
 
 /* Of the groups from `first` on, as many as there is room for. */
 static void gather_levels(struct finder *x, size_t first, size_t count) {
 	memset(x->levels, 0, count * sizeof x->levels[0]);
-	for (size_t i = 0; i < count_looks(x); i++) {
+	for (size_t i = 0; i < x->l->watch.looks.count; i++) {
 		const struct tm_leak_look *look = &x->l->watch.looks.items[i];
 		const uint32_t *group_of = NULL;
 		for (size_t k = 0; k < look->count; k++) {
@@ -403,7 +400,7 @@ static void gather_levels(struct finder *x, size_t first, size_t count) {
 /* What a group had live at the looks that lie in its window. */
 static void note_levels(const struct finder *x, const struct group *g, const double *bytes, struct tm_leak_levels *levels) {
 	levels->count = 0;
-	for (size_t i = 0; i < count_looks(x); i++) {
+	for (size_t i = 0; i < x->l->watch.looks.count; i++) {
 		if (x->l->watch.looks.items[i].ns < g->begin_ns) continue;
 		levels->at[levels->count] = share(x->look_at[i], g->begin, x->end);
 		levels->bytes[levels->count++] = bytes[i];

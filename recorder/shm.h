@@ -207,7 +207,7 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
 #define TM_RING_USABLE_UNKNOWN 0xffffu
 #define TM_RING_NO_STACK 1u /* flag: no stack was taken */
 #define TM_RING_CUT 2u      /* flag: deeper than max_depth; outer frames are missing */
-#define TM_RING_PART 4u     /* flag: the outermost frame is not where the thread began: outer ones are missing, or it is a coroutine's */
+#define TM_RING_PART 4u     /* flag of a stack: its outermost frame is not where the thread began: outer ones are missing, or it is a coroutine's */
 #define TM_RING_HEAP 8u     /* flag: the block lies in an explicit heap */
 #define TM_RING_PYTHON 16u  /* flag: the stack is to be merged with the thread's Python stack, the last PYTHON_STACK of this ring */
 #define TM_RING_KNOWN 32u       /* flag: the stack is the one that this ring has learned by the number x; no frames follow */

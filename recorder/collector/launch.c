@@ -63,16 +63,15 @@ static void set_preload(const char *library) {
 	free(value);
 }
 
-/* How we are scheduled. A command that is forked loses it where somebody asked for that (SCHED_RESET_ON_FORK), and would not, were it run without us. */
+/* How we are scheduled. A command that is forked loses it where somebody asked for that (SCHED_RESET_ON_FORK), and would not, were it run without us.
+ * Where it may not take it back it runs as a fork does. */
 struct schedule {
 	int policy, nice;
 	struct sched_param parameters;
 };
 
 static struct schedule schedule_of_ours(void) {
-	struct schedule s = { .policy = sched_getscheduler(0) };
-	errno = 0;
-	s.nice = getpriority(PRIO_PROCESS, 0);
+	struct schedule s = { .policy = sched_getscheduler(0), .nice = getpriority(PRIO_PROCESS, 0) };
 	sched_getparam(0, &s.parameters);
 	return s;
 }

@@ -5,9 +5,9 @@
 
 Without traces: made ones (tests/integration/big_trace.c), of which the first three differ only in length and should have the same rate; --long adds one of 100
 million events. The rate is given by wall time and by processor time, as other load slows only the former: medians of a few imports; the bound on memory, which
-none of them may pass, is 64 MiB, 200 bytes a block live at the peak, and 64 bytes a node of the stack tree. `SQLite alone` is what the same database would be filled at if SQLite, by its fastest way,
-only copied the rows from one file into another, without a trace to read or anything to add up: a trace with as many stacks and call sites as events has several
-rows an event. The last row is the same for plain rows of nine numbers, an event being half a row. run.py calls rows() for the traces that it has recorded.
+none of them may pass, is 64 MiB, 200 bytes a block live at the peak, and 64 bytes a node of the stack tree. `SQLite alone` is what the same database would be filled at if SQLite only copied the rows
+from one file into another, without a trace to read or anything to add up: a trace with as many stacks and call sites as events has several rows an event. The last
+row is of plain rows of nine numbers, an event being half a row, by SQLite's fastest way in (sqlite_rows.c, which `make bench` builds). run.py calls rows() for the traces that it has recorded.
 """
 import argparse
 import os
