@@ -8,6 +8,8 @@
  *           free alone frees blocks that stay live in the trace. An allocator that is a library (jemalloc, tcmalloc, mimalloc) has operators
  *           of C++ that do not come by malloc. No hook is in their place: where libstdc++ came with a plugin, nobody but the loader could say
  *           whose operator such a hook has to call.
+ * Cost:     a compiler's build ends thousands of processes, and to look for malloc among all that a large program imports takes longer than all else
+ *           that is done then. So only libraries that were loaded by dlopen are looked at, and the program where one of these leads there.
  * Limits:   what another library took along when it was closed, and namespaces of their own (dlmopen), which the loader does not list.
  */
 #include "elf_imports.h"
@@ -27,7 +29,7 @@ static const char *const family[FAMILY] = { "malloc", "calloc", "realloc", "free
 struct look {
 	const void *only;            /* the dynamic section of the library to look at; NULL: all */
 	struct dl_phdr_info program; /* the first of the list */
-	bool program_imports[FAMILY];
+	size_t visited;
 	unsigned count;
 	char names[NOTES_MAX][256]; /* written down inside of the loader's callback, told after it */
 	/* The first module with an operator new of C++, which the others' calls come to unless they are the program's own. */
@@ -87,30 +89,39 @@ static void look_for_new(struct look *look, const struct dl_phdr_info *info) {
 	copy_name(look->allocator_name, info->dlpi_name);
 }
 
-/* One that the loader has not bound yet points back into its own module; so does libc's own. Where a program that lies at a fixed address takes malloc's
- * address, that is the program's PLT entry for all, which leads here. */
+static bool slots_of(const struct dl_phdr_info *info, void **slots[FAMILY]) {
+	struct tm_imports imports;
+	if (!tm_imports_find(&imports, (const void *)info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum)) return false;
+	tm_import_slots(&imports, family, FAMILY, slots);
+	return true;
+}
+
+/* Where a program that lies at a fixed address takes a function's address, that is the program's PLT entry for all, which leads here. */
+static bool is_programs_entry(const struct look *look, uintptr_t bound, unsigned function) {
+	void **slots[FAMILY];
+	return holds(&look->program, bound) && slots_of(&look->program, slots) && slots[function];
+}
+
+/* One that the loader has not bound yet points back into its own module; so does libc's own. */
 static bool passes_by(const struct look *look, const struct dl_phdr_info *info, void **const slots[FAMILY]) {
 	for (unsigned i = 0; i < FAMILY; i++) {
 		uintptr_t bound = slots[i] ? (uintptr_t)*slots[i] : 0;
-		if (bound && !is_ours(bound) && !holds(info, bound) && !(look->program_imports[i] && holds(&look->program, bound))) return true;
+		if (bound && !is_ours(bound) && !holds(info, bound) && !is_programs_entry(look, bound, i)) return true;
 	}
 	return false;
 }
 
 static int look_at(struct dl_phdr_info *info, size_t size, void *context) {
 	struct look *look = context;
-	struct tm_imports imports;
 	void **slots[FAMILY];
-	bool first = !look->program.dlpi_phdr;
+	bool first = !look->visited++;
 	(void)size;
 	if (!info->dlpi_name) return 0;
 	if (first) look->program = *info;
 	if (!look->only) look_for_new(look, info);
-	else if (!first && !holds(info, (uintptr_t)look->only)) return 0;
-	if ((!info->dlpi_name[0] && !first) || !tm_imports_find(&imports, (const void *)info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum)) return 0;
-	tm_import_slots(&imports, family, FAMILY, slots);
-	for (unsigned i = 0; first && i < FAMILY; i++) look->program_imports[i] = slots[i] != NULL;
-	if (first || !passes_by(look, info, slots)) return 0;
+	else if (!holds(info, (uintptr_t)look->only)) return 0;
+	if (first || look->visited <= tm_modules_at_first() || !info->dlpi_name[0]) return 0;
+	if (!slots_of(info, slots) || !passes_by(look, info, slots)) return 0;
 	copy_name(look->names[look->count], info->dlpi_name);
 	return ++look->count == NOTES_MAX;
 }

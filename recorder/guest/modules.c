@@ -66,6 +66,7 @@ _Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES];
 static _Atomic bool refreshing;
 static bool inherited;                          /* `emitted` is right, but by another process: we are a fork's child */
 static unsigned long long adds_seen, subs_seen; /* the loader's counts at the last refresh */
+static size_t count_at_first;                   /* of the loader's list, at the first: what has come since was loaded by dlopen, and follows */
 
 static struct tm_python_module python_seen; /* of the modules in `emitted`; its symbols are of Python only where has_python */
 static bool has_python;
@@ -226,6 +227,7 @@ static const char *build_id_of(const struct dl_phdr_info *info, const struct mod
 struct visit {
 	struct list list;
 	size_t listed; /* modules at its begin that were listed before: none was removed since */
+	size_t visited;
 	bool begun, unchanged, incomplete;
 	unsigned long long adds, subs;
 	uintptr_t vdso;
@@ -271,6 +273,7 @@ static int visit_module(struct dl_phdr_info *info, size_t size, void *context) {
 	struct module m = { 0 };
 	(void)size;
 
+	v->visited++;
 	if (!v->begun) {
 		v->begun = true;
 		v->adds = info->dlpi_adds;
@@ -495,6 +498,7 @@ static void refresh(struct tm_thread *t) {
 		forget_new(&v);
 		return;
 	}
+	if (!count_at_first) count_at_first = v.visited;
 	if (v.listed) emit_new(t, &v.list, v.listed);
 	list_sort(&v.list, v.listed);
 	if (!v.listed) {
@@ -510,6 +514,10 @@ static void refresh(struct tm_thread *t) {
 	has_python = v.has_python;
 	python_check = v.python.check;
 	if (v.has_python) tm_python_found(t, &v.python);
+}
+
+size_t tm_modules_at_first(void) {
+	return count_at_first;
 }
 
 #define TURNS_MAX 4u
