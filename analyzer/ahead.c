@@ -8,6 +8,7 @@
 
 struct tm_ahead {
 	const struct tm_catalog *catalog;
+	const struct tm_stack_ids *stacks;
 	struct tm_reader *reader;
 	struct tm_decoder *decoder;
 	pthread_t thread;
@@ -152,10 +153,25 @@ static struct tm_step *put_steps(struct tm_step *out, const struct tm_event *e) 
 	return out;
 }
 
+static bool has_stack(const struct tm_step *s) {
+	return (s->kind == TM_STEP_ALLOC || s->kind == TM_STEP_MAP) && s->stack;
+}
+
+/* Of a few steps, so that all they need is on its way when the first is looked at. */
+static void find_stacks(const struct tm_stack_ids *t, struct tm_step *begin, const struct tm_step *end) {
+	for (const struct tm_step *s = begin; s < end; s++) {
+		if (!has_stack(s)) continue;
+		__builtin_prefetch(&t->catalog->nodes.items[s->stack - 1]);
+		__builtin_prefetch(&t->node_first[s->stack]);
+	}
+	for (struct tm_step *s = begin; s < end; s++)
+		if (has_stack(s)) s->stack = tm_stack_of(t, s->stack);
+}
+
 /* Decodes a segment's events into steps, up to about so many or to its end (*ended); a few at a time, so that the events themselves never leave
- * the cache. There is room for twice as many steps as it has events, or for `most` and a few. */
-static int append_steps(const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_batch *b, uint32_t process, size_t most,
-			bool *ended) {
+ * the cache. There is room for twice as many steps as it has events, or for `most` and a few. stacks: NULL, their stacks stay nodes. */
+static int append_steps(const struct tm_catalog *c, const struct tm_stack_ids *stacks, struct tm_decoder *decoder, struct tm_batch *b, uint32_t process,
+			size_t most, bool *ended) {
 	struct tm_step *end = b->steps.items + b->steps.count;
 	struct tm_segment some = { 0 };
 	int rc = 0;
@@ -166,7 +182,9 @@ static int append_steps(const struct tm_catalog *c, struct tm_decoder *decoder, 
 			break;
 		}
 		if (!ids_are_sound(c, &some, process)) return TM_AHEAD_DAMAGED;
+		struct tm_step *first = end;
 		for (size_t i = 0; i < some.count; i++) end = put_steps(end, &some.events[i]);
+		if (stacks) find_stacks(stacks, first, end);
 	}
 	b->steps.count = (size_t)(end - b->steps.items);
 	return rc == -2 ? TM_AHEAD_NO_MEMORY : rc ? TM_AHEAD_DAMAGED : TM_AHEAD_BATCH;
@@ -180,7 +198,8 @@ static int add_segment(struct tm_batch *b, uint64_t thread, size_t first) {
 }
 
 /* A segment without a step is none. */
-static int decode_segment(const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_cursor *payload, struct tm_batch *b) {
+static int decode_segment(const struct tm_catalog *c, const struct tm_stack_ids *stacks, struct tm_decoder *decoder, struct tm_cursor *payload,
+			  struct tm_batch *b) {
 	struct tm_segment all;
 	bool ended;
 	size_t first = b->steps.count;
@@ -188,20 +207,25 @@ static int decode_segment(const struct tm_catalog *c, struct tm_decoder *decoder
 	uint32_t process = process_of(c, all.thread);
 	if (rc == -2 || !tm_array_reserve(&b->steps, first + 2 * all.count)) return TM_AHEAD_NO_MEMORY;
 	if (rc || !process) return TM_AHEAD_DAMAGED;
-	if ((rc = append_steps(c, decoder, b, process, SIZE_MAX, &ended)) != TM_AHEAD_BATCH || b->steps.count == first) return rc;
+	if ((rc = append_steps(c, stacks, decoder, b, process, SIZE_MAX, &ended)) != TM_AHEAD_BATCH || b->steps.count == first) return rc;
 	return add_segment(b, all.thread, first);
 }
 
-int tm_batch_decode(struct tm_batch *b, const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_cursor *payload) {
+static int decode_segments(struct tm_batch *b, const struct tm_catalog *c, const struct tm_stack_ids *stacks, struct tm_decoder *decoder,
+			   struct tm_cursor *payload) {
 	uint64_t segments;
 	tm_get_events_header(payload, &b->watermark_ns, &segments);
 	if (payload->bad) return TM_AHEAD_DAMAGED;
 	for (uint64_t i = 0; i < segments; i++) {
-		int rc = decode_segment(c, decoder, payload, b);
+		int rc = decode_segment(c, stacks, decoder, payload, b);
 		if (rc != TM_AHEAD_BATCH) return rc;
 	}
 	b->open_segments = b->segments.count;
 	return payload->p == payload->end ? TM_AHEAD_BATCH : TM_AHEAD_DAMAGED;
+}
+
+int tm_batch_decode(struct tm_batch *b, const struct tm_catalog *c, struct tm_decoder *decoder, struct tm_cursor *payload) {
+	return decode_segments(b, c, NULL, decoder, payload);
 }
 
 /* false: nobody wants more. */
@@ -224,7 +248,7 @@ static int decode_piece(struct tm_ahead *a, const struct tm_segment *all, uint64
 	uint32_t process = process_of(a->catalog, all->thread);
 	bool ended = false;
 	if (!b || !tm_array_reserve(&b->steps, TM_AHEAD_PIECE_STEPS + 2 * TM_DECODE_EVENTS)) return free_batch(b), TM_AHEAD_NO_MEMORY;
-	int rc = process ? append_steps(a->catalog, a->decoder, b, process, TM_AHEAD_PIECE_STEPS, &ended) : TM_AHEAD_DAMAGED;
+	int rc = process ? append_steps(a->catalog, a->stacks, a->decoder, b, process, TM_AHEAD_PIECE_STEPS, &ended) : TM_AHEAD_DAMAGED;
 	if (rc == TM_AHEAD_BATCH && b->steps.count) rc = add_segment(b, all->thread, 0);
 	if (rc != TM_AHEAD_BATCH) return free_batch(b), rc;
 	b->open_segments = b->segments.count;
@@ -247,7 +271,7 @@ static int decode_whole(struct tm_ahead *a, struct tm_cursor *payload, uint64_t 
 	if (!b) return TM_AHEAD_NO_MEMORY;
 	b->watermark_ns = watermark_ns;
 	b->bytes_done = a->bytes_done;
-	int rc = payload ? tm_batch_decode(b, a->catalog, a->decoder, payload) : TM_AHEAD_BATCH;
+	int rc = payload ? decode_segments(b, a->catalog, a->stacks, a->decoder, payload) : TM_AHEAD_BATCH;
 	if (rc != TM_AHEAD_BATCH) free_batch(b);
 	else hand_over(a, b, rc);
 	return rc;
@@ -292,10 +316,10 @@ static void *decode_all(void *argument) {
 	return NULL;
 }
 
-struct tm_ahead *tm_ahead_start(const struct tm_catalog *catalog, struct tm_reader *reader) {
+struct tm_ahead *tm_ahead_start(const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_reader *reader) {
 	struct tm_ahead *a = calloc(1, sizeof *a);
 	if (!a) return NULL;
-	*a = (struct tm_ahead){ .catalog = catalog, .reader = reader, .decoder = tm_decoder_new(), .result = TM_AHEAD_BATCH };
+	*a = (struct tm_ahead){ .catalog = catalog, .stacks = stacks, .reader = reader, .decoder = tm_decoder_new(), .result = TM_AHEAD_BATCH };
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->changed, NULL);
 	if (a->decoder && pthread_create(&a->thread, NULL, decode_all, a) == 0) return a;

@@ -4,13 +4,14 @@
  * Owns:     its thread and the batches; one that was taken is its taker's until it is given back, to be filled again.
  * One thread: where a trace has only one, it needs no merging, and batches are pieces of a chunk that stay in the cache.
  * When full: TM_AHEAD_BATCHES decoded batches wait; then the thread does.
+ * Stacks:   the rows that stand for them are looked up here, as that is memory far apart, for which whoever plays the events would wait.
  * Checks:   that the ids of an event are defined, so that users need not.
  */
 #ifndef TIDEMARK_ANALYZER_AHEAD_H
 #define TIDEMARK_ANALYZER_AHEAD_H
 
 #include "../schema/blocks.h"
-#include "catalog.h"
+#include "stack_ids.h"
 
 #include "../schema/events.h"
 
@@ -25,7 +26,8 @@ struct tm_step {
 	uint64_t ns;
 	uint64_t address;    /* TM_STEP_MARK: the string's id; TM_STEP_SCOPE, TM_STEP_GPU: the key */
 	uint64_t size_bytes; /* of what is allocated, mapped or unmapped; TM_STEP_SCOPE, TM_STEP_GPU: the link */
-	uint32_t stack;      /* TM_STEP_SCOPE, TM_STEP_GPU: the name's string id */
+	uint32_t stack;      /* of what is allocated or mapped: the row of its stack; of tm_batch_decode() the trace's node. TM_STEP_SCOPE, _GPU: the name's
+			      * string id */
 	uint32_t heap;       /* 0: the default; TM_STEP_SCOPE: the category's string id */
 	uint32_t slack;      /* TM_STEP_ALLOC: usable - requested bytes, TM_SLACK_UNKNOWN */
 	uint8_t op;          /* enum tm_op */
@@ -60,8 +62,8 @@ enum tm_ahead_result {
 
 struct tm_ahead;
 
-/* NULL: out of memory, or no thread could be made. The catalog must outlive it. The reader is the thread's until tm_ahead_stop(). */
-struct tm_ahead *tm_ahead_start(const struct tm_catalog *catalog, struct tm_reader *reader);
+/* NULL: out of memory, or no thread could be made. Catalog and stacks must outlive it. The reader is the thread's until tm_ahead_stop(). */
+struct tm_ahead *tm_ahead_start(const struct tm_catalog *catalog, const struct tm_stack_ids *stacks, struct tm_reader *reader);
 int tm_ahead_next(struct tm_ahead *a, struct tm_batch **out, uint64_t *damaged_offset);
 void tm_ahead_stop(struct tm_ahead *a);      /* at any time, when all batches were given back; NULL is allowed */
 void tm_batch_give_back(struct tm_batch *b); /* one without a home is freed */

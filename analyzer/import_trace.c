@@ -180,7 +180,7 @@ static int prepare_replay(struct import *x) {
 	if (!x->feed) return out_of_memory(x);
 	int rc = tm_replay_init(&x->replay, &x->catalog, &x->stacks, x->feed, &x->bases, x->clock_offset_ns, &x->readings, x->source->foreign,
 				x->store->unfinished);
-	if (rc < 0 || !(x->ahead = tm_ahead_start(&x->catalog, &x->reader))) return out_of_memory(x);
+	if (rc < 0 || !(x->ahead = tm_ahead_start(&x->catalog, &x->stacks, &x->reader))) return out_of_memory(x);
 	return TM_IMPORT_DONE;
 }
 

@@ -307,7 +307,7 @@ static void make_block(struct tm_replay *r, const struct tm_turn *turn, struct t
 	b->address = s->address;
 	b->size_bytes = s->size_bytes;
 	b->alloc_ns = s->ns;
-	b->stack = tm_stack_of(r->stacks, s->stack);
+	b->stack = s->stack;
 	b->origin = origin_of(r, actor, a, turn->thread, s->op);
 	b->slack = s->slack;
 	if (!s->follows || !actor->moved_row) return;
@@ -602,26 +602,20 @@ static void play_mark(struct tm_replay *r, const struct tm_turn *turn, struct tm
 }
 
 /* The next steps of the same thread are mostly of the same heap. Far ahead the slot that will be looked at is asked for, and nearer the block. */
-static void look_ahead(struct tm_replay *r, const struct tm_turn *turn, const struct tm_actor *actor) {
+static void look_ahead(const struct tm_turn *turn, const struct tm_actor *actor) {
 	const struct tm_account *a = actor->ledger->malloc_account;
 	if (turn->end - turn->step <= FAR_STEPS || !a) return;
 	__builtin_prefetch(&turn->step[STEPS_AHEAD]);
 	const struct tm_step *far = &turn->step[FAR_STEPS];
 	tm_blocks_prefetch_slot(&a->pairing.blocks, far->address);
-	if (far->kind == TM_STEP_ALLOC && far->stack) {
-		__builtin_prefetch(&r->catalog->nodes.items[far->stack - 1]);
-		__builtin_prefetch(&r->stacks->node_first[far->stack]);
-	}
 	const struct tm_step *near = &turn->step[BLOCK_STEPS];
 	if (near->kind == TM_STEP_FREE) tm_blocks_prefetch_block(&a->pairing.blocks, near->address);
-	else if (near->kind == TM_STEP_ALLOC && near->stack)
-		__builtin_prefetch(&r->stacks->left_out[r->catalog->nodes.items[near->stack - 1].frame - 1]);
 }
 
 void tm_replay_turn(struct tm_replay *r, const struct tm_turn *turn) {
 	const struct tm_step *s = turn->step;
 	struct tm_actor *actor = &r->actors[turn->thread - 1];
-	look_ahead(r, turn, actor);
+	look_ahead(turn, actor);
 	if (r->next_instant < r->instants.count && r->instants.items[r->next_instant].ns < turn->ns) pass_instants(r, turn->ns);
 	/* Between two instants, so that every event lies on one side by its time. */
 	if (r->events >= r->next_look_events && turn->ns > r->now_ns) look_for_checkpoint(r);

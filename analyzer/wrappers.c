@@ -7,6 +7,11 @@
 
 #include "../schema/wrapper_names.h"
 
+#include <pthread.h>
+#include <string.h>
+
+#define LIST_MAX 512u
+
 static const char *const operator_new_names[] = {
 #define X(pattern) pattern,
 	TM_OPERATOR_NEW_NAMES(X)
@@ -51,35 +56,65 @@ static bool matches(const char *pattern, const char *p, const char *end) {
 	}
 }
 
-static bool in_list(const char *const *list, size_t n, const char *p, const char *end) {
-	for (size_t i = 0; i < n; i++)
-		if (*list[i] == *p && matches(list[i], p, end)) return true;
+/* The lists by the first letter: most names have one that few patterns have, and a trace has names by the hundred thousand. */
+struct index {
+	const char *const *names;
+	size_t count;
+	uint16_t begin[257]; /* of each letter's patterns in `sorted` */
+	const char *sorted[LIST_MAX];
+};
+
+#define INDEX(list) { .names = list, .count = sizeof(list) / sizeof *(list) }
+static struct index wrappers = INDEX(wrapper_names), operators_new = INDEX(operator_new_names), inlined_allocators = INDEX(inlined_allocator_names);
+_Static_assert(sizeof wrapper_names / sizeof *wrapper_names <= LIST_MAX, "room for the longest list");
+static pthread_once_t sorted = PTHREAD_ONCE_INIT;
+
+static void sort(struct index *x) {
+	size_t n = 0;
+	for (unsigned letter = 0; letter < 256; letter++) {
+		x->begin[letter] = (uint16_t)n;
+		for (size_t i = 0; i < x->count; i++)
+			if ((unsigned char)x->names[i][0] == letter) x->sorted[n++] = x->names[i];
+	}
+	x->begin[256] = (uint16_t)n;
+}
+
+static void sort_all(void) {
+	sort(&wrappers);
+	sort(&operators_new);
+	sort(&inlined_allocators);
+}
+
+static bool in_list(const struct index *x, const char *p, const char *end) {
+	unsigned letter = (unsigned char)*p;
+	for (unsigned i = x->begin[letter]; i < x->begin[letter + 1]; i++)
+		if (matches(x->sorted[i], p, end)) return true;
 	return false;
 }
 
-static bool found(const char *const *list, size_t n, struct tm_text function) {
-	if (!function.size) return false;
+/* Only as a whole name: a class's own operator new is the program's. */
+static bool is_listed(const struct index *x, struct tm_text function) {
+	pthread_once(&sorted, sort_all);
+	return function.size && in_list(x, function.data, function.data + function.size);
+}
+
+bool tm_is_wrapper(struct tm_text function) {
 	const char *end = function.data + function.size;
 	int depth = 0;
+	if (is_listed(&wrappers, function)) return true;
+	if (!function.size || !memchr(function.data, ' ', function.size)) return false;
 	for (const char *p = function.data; p < end; p++) {
-		if ((p == function.data || (p[-1] == ' ' && depth == 0)) && in_list(list, n, p, end)) return true;
 		if (*p == '<' || *p == '(' || *p == '[') depth++;
 		else if ((*p == '>' || *p == ')' || *p == ']') && depth) depth--;
+		else if (*p == ' ' && depth == 0 && p + 1 < end && in_list(&wrappers, p + 1, end)) return true;
 	}
 	return false;
 }
 
-bool tm_is_wrapper(struct tm_text function) {
-	return found(wrapper_names, sizeof wrapper_names / sizeof *wrapper_names, function);
-}
-
-/* Only as a whole name: a class's own operator new is the program's. */
-#define IS_LISTED(names, text) ((text).size && in_list(names, sizeof(names) / sizeof *(names), (text).data, (text).data + (text).size))
-
 bool tm_is_operator_new(struct tm_text function) {
-	return IS_LISTED(operator_new_names, function);
+	return is_listed(&operators_new, function);
 }
 
 bool tm_is_inlined_allocator(struct tm_text function) {
-	return IS_LISTED(inlined_allocator_names, function);
+	return is_listed(&inlined_allocators, function);
 }
