@@ -58,6 +58,7 @@ struct taken {
 
 static struct taken taken[TM_SHARED_MODULES];
 static _Atomic bool taking;
+static _Atomic bool forgot; /* once */
 
 static uint64_t shared_table(struct tm_shared_rules *shared) {
 	return tm_rules_word(shared->rules, TM_RULE_SETS_BITS_MOST);
@@ -96,11 +97,16 @@ static uint32_t take_over(struct tm_shared_rules *shared, struct taken *t, uint3
 	return found;
 }
 
+/* There is nothing to be found that this process does not have: no other has been there, and what it left itself it has not forgotten. */
+static bool is_alone(void) {
+	return atomic_load_explicit(&tm_guest.shm->next_process, memory_order_relaxed) == 1 && !atomic_load_explicit(&forgot, memory_order_relaxed);
+}
+
 uint32_t tm_shared_find(uint64_t key, uintptr_t ip) {
 	struct tm_shared_rules *shared = tm_shared_rules();
 	uint32_t number = NUMBER(key), found = 0;
 	uintptr_t base = ip - (uintptr_t)PLACE(key), none = 0;
-	if (!shared || number >= TM_SHARED_MODULES) return 0;
+	if (!shared || number >= TM_SHARED_MODULES || is_alone()) return 0;
 	if (!atomic_exchange_explicit(&taking, true, memory_order_acquire)) {
 		struct taken *t = &taken[number];
 		if (atomic_compare_exchange_strong(&t->base, &none, base) || none == base) found = take_over(shared, t, number, base, PLACE(key));
@@ -118,20 +124,30 @@ static uint32_t lengthen(struct tm_shared_rules *shared, _Atomic uint32_t *link)
 	return atomic_compare_exchange_strong(link, &number, fresh) ? fresh : number; /* else another was quicker, and ours is never used */
 }
 
+/* Where a module's chain was seen to end, as a chain is walked for each rule otherwise: the number of a block, and how many are in front of it. */
+#define SEEN_BITS 16u
+static _Atomic uint32_t seen_end[TM_SHARED_MODULES];
+_Static_assert(TM_RULE_BLOCKS < 1u << SEEN_BITS && TM_RULE_BLOCKS_OF_MODULE < 1u << (32 - SEEN_BITS), "two numbers in one word");
+
 static void put_in_list(struct tm_shared_rules *shared, uint32_t module, uint64_t entry) {
+	uint32_t seen = atomic_load_explicit(&seen_end[module], memory_order_relaxed), number = seen & ((1u << SEEN_BITS) - 1);
 	_Atomic uint32_t *link = &shared->lists[module];
-	for (uint32_t i = 0; i < TM_RULE_BLOCKS_OF_MODULE; i++) {
-		uint32_t number = atomic_load_explicit(link, memory_order_acquire), at;
-		struct tm_rule_block *block = block_at(shared, number ? number : lengthen(shared, link));
+	for (uint32_t i = seen >> SEEN_BITS; i < TM_RULE_BLOCKS_OF_MODULE; i++) {
+		if (!number) number = atomic_load_explicit(link, memory_order_acquire);
+		if (!number) number = lengthen(shared, link);
+		struct tm_rule_block *block = block_at(shared, number);
 		if (!block) return;
-		at = atomic_load_explicit(&block->used, memory_order_relaxed);
+		uint32_t at = atomic_load_explicit(&block->used, memory_order_relaxed);
 		if (at < TM_RULE_BLOCK_ENTRIES) at = atomic_fetch_add(&block->used, 1);
 		if (at < TM_RULE_BLOCK_ENTRIES) {
+			atomic_store_explicit(&seen_end[module], i << SEEN_BITS | number, memory_order_relaxed);
 			atomic_store_explicit(&block->entries[at], entry, memory_order_release);
 			return;
 		}
 		link = &block->next;
+		number = 0;
 	}
+	atomic_store_explicit(&seen_end[module], TM_RULE_BLOCKS_OF_MODULE << SEEN_BITS, memory_order_relaxed);
 }
 
 void tm_shared_add(uint64_t key, uint32_t rule) {
@@ -142,6 +158,7 @@ void tm_shared_add(uint64_t key, uint32_t rule) {
 }
 
 void tm_shared_forget(void) {
+	atomic_store_explicit(&forgot, true, memory_order_relaxed);
 	for (uint32_t i = 0; i < TM_SHARED_MODULES; i++) {
 		if (!atomic_load_explicit(&taken[i].base, memory_order_relaxed)) continue;
 		atomic_store_explicit(&taken[i].block, 0, memory_order_relaxed);
