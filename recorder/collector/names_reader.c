@@ -25,6 +25,7 @@
 #define SEND_BYTES (1u << 16)
 #define END_LOOK_US 100
 #define END_LOOKS 10000 /* then it is left */
+#define PLACES_AHEAD 16u
 #define NICENESS 5        /* of a reader that somebody waits for while the program runs */
 #define NICENESS_AHEAD 19 /* of one whose answers are wanted at the end */
 
@@ -171,8 +172,14 @@ struct function {
 	uint64_t name, file, line; /* numbers of texts; 0: not known */
 };
 
+struct place { /* of an offset's answer: by number, from 1 on; 0: none */
+	uint64_t offset;
+	size_t number;
+};
+
 struct known { /* what was looked up */
-	struct tm_string_table places; /* by offset: in answers, from 1 on */
+	struct place *places; /* open addressing, at most half full */
+	size_t place_mask;
 	struct answer *answers;
 	struct function *functions;
 	size_t count, capacity, function_count, function_capacity;
@@ -214,10 +221,37 @@ static uint64_t sent_number(const struct texts *t, uint64_t number) {
 	return number ? t->all[number - 1].sent : 0;
 }
 
+static size_t place_hash(uint64_t offset) {
+	return (size_t)(offset * 0x9E3779B97F4A7C15ull >> 32);
+}
+
+static struct place *place_of(const struct known *k, uint64_t offset) {
+	size_t at = place_hash(offset) & k->place_mask;
+	while (k->places[at].number && k->places[at].offset != offset) at = (at + 1) & k->place_mask;
+	return &k->places[at];
+}
+
+static void grow_places(struct known *k) {
+	struct known larger = { .place_mask = k->places ? 2 * k->place_mask + 1 : 1023 };
+	larger.places = calloc(larger.place_mask + 1, sizeof *larger.places);
+	if (!larger.places) _exit(2);
+	for (size_t i = 0; k->places && i <= k->place_mask; i++)
+		if (k->places[i].number) *place_of(&larger, k->places[i].offset) = k->places[i];
+	free(k->places);
+	k->places = larger.places;
+	k->place_mask = larger.place_mask;
+}
+
+/* For what will be looked up soon: who asks at the end waits for thousands of answers, and memory is what they wait for. */
+static void fetch_place(const struct known *k, uint64_t offset) {
+	if (k->places) __builtin_prefetch(&k->places[place_hash(offset) & k->place_mask]);
+}
+
 static const struct answer *look_up(struct known *k, struct tm_symbols *symbols, uint64_t offset) {
-	uint64_t next = k->count + 1, place = tm_string_table_id(&k->places, (struct tm_text){ (const char *)&offset, sizeof offset }, next);
-	if (k->places.failed) _exit(2);
-	if (place != next) return &k->answers[place - 1];
+	if (2 * k->count >= k->place_mask) grow_places(k);
+	struct place *place = place_of(k, offset);
+	if (place->number) return &k->answers[place->number - 1];
+	*place = (struct place){ offset, k->count + 1 };
 	const struct tm_debuginfo_function *functions;
 	size_t count = find_functions(symbols, offset, &functions);
 	k->answers = grow(k->answers, &k->capacity, k->count + 1, sizeof *k->answers);
@@ -259,7 +293,10 @@ static void learn(struct known *k, struct tm_symbols *symbols, uint64_t *offsets
 }
 
 static void answer(struct sender *s, struct known *k, struct tm_symbols *symbols, const uint64_t *offsets, size_t n) {
-	for (size_t i = 0; i < n; i++) put_answer(s, k, look_up(k, symbols, offsets[i]));
+	for (size_t i = 0; i < n; i++) {
+		if (i + PLACES_AHEAD < n) fetch_place(k, offsets[i + PLACES_AHEAD]);
+		put_answer(s, k, look_up(k, symbols, offsets[i]));
+	}
 	send_all(s);
 }
 
