@@ -36,13 +36,14 @@ struct tm_import_rows {
 	uint64_t sound_bytes;
 };
 
+/* When the replay has been made ready: a thread writes, into the bulk tables, stack: all that an event's stack may be, and their ancestors; and frame: those of
+ * the stacks. */
+void tm_tree_start(struct tm_import_rows *w);
+void tm_tree_finish(struct tm_import_rows *w);
+
 /* When the replay has ended: a thread adds up what functions allocated, until tm_write_function_rows() or tm_functions_end(). */
 void tm_functions_start(struct tm_import_rows *w);
 void tm_functions_end(struct tm_import_rows *w);
-
-/* Likewise a thread writes, into the bulk tables, stack: those that a call site needs, and their ancestors; and frame: those of the stacks. */
-void tm_tree_start(struct tm_import_rows *w);
-void tm_tree_finish(struct tm_import_rows *w);
 
 /* Meanwhile, into others of the bulk tables. */
 /* site_total, snapshot_stack, leak_score, leak_stack. */

@@ -207,16 +207,16 @@ static void let_events_go(struct import *x) {
 	x->ahead = NULL;
 }
 
-/* The bulk tables: allocations as they end, then what they add up to. The tree needs nothing of leaks; what functions add up to does not
- * either, but would take memory at the same time. */
+/* The bulk tables: the tree, and allocations as they end, then what they add up to. What functions add up to needs nothing of leaks, but would take memory
+ * at the same time. */
 static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
 	tm_store_begin_bulk(x->store);
 	if (x->store->failed) return TM_IMPORT_FAILED;
 	int rc = prepare_replay(x);
+	if (rc == TM_IMPORT_DONE) tm_tree_start(rows);
 	if (rc == TM_IMPORT_DONE) rc = play_events(x);
 	let_events_go(x);
 	if (rc == TM_IMPORT_DONE) {
-		tm_tree_start(rows);
 		tm_replay_judge(&x->replay);
 		if (x->replay.failed) rc = replay_failed(x);
 	}

@@ -5,19 +5,15 @@
 
 #define FIRST_LOOK_STRIDE 8u
 #define LOOKS_LEAST 12u /* however many entries they have */
+#define MANY_LEVELS (TM_LEAK_ENTRIES / 16)
 
 void tm_leak_watch_init(struct tm_leak_watch *w) {
 	*w = (struct tm_leak_watch){ .next_tick = 1, .tick_stride = 1, .look_stride = FIRST_LOOK_STRIDE };
 }
 
-static void drop_look(struct tm_leak_watch *w, size_t i) {
-	w->entries -= w->looks.items[i].count;
-	free(w->looks.items[i].levels);
-}
-
 void tm_leak_watch_release(struct tm_leak_watch *w) {
-	for (size_t i = 0; i < w->looks.count; i++) drop_look(w, i);
 	tm_array_release(&w->looks);
+	tm_array_release(&w->levels);
 	tm_array_release(&w->clock);
 	tm_array_release(&w->steps);
 }
@@ -27,43 +23,54 @@ void tm_leak_watch_end(struct tm_leak_watch *w) {
 	w->next_tick = UINT64_MAX;
 }
 
+static void forget_looks(struct tm_leak_watch *w) {
+	w->looks.count = w->levels.count = 0;
+}
+
 /* Every second look goes; the latest one stays. */
 static void thin_looks(struct tm_leak_watch *w) {
-	size_t kept = 0;
+	size_t kept = 0, levels = 0;
 	for (size_t i = 0; i < w->looks.count; i++) {
-		if ((w->looks.count - 1 - i) % 2) drop_look(w, i);
-		else w->looks.items[kept++] = w->looks.items[i];
+		struct tm_leak_look look = w->looks.items[i];
+		if ((w->looks.count - 1 - i) % 2) continue;
+		memmove(w->levels.items + levels, w->levels.items + look.first, look.count * sizeof w->levels.items[0]);
+		look.first = levels;
+		levels += look.count;
+		w->looks.items[kept++] = look;
 	}
 	w->looks.count = kept;
+	w->levels.count = levels;
 	w->look_stride *= 2;
 }
 
-static size_t count_levels(const struct tm_sites *sites) {
-	size_t n = 0;
-	for (size_t i = 0; i < sites->levels.count; i++) n += sites->levels.items[i] != 0;
-	return n;
-}
-
 /* Each site's level is written, and kept if it is one: behind the last one there is room for one more. */
-static void look_at_sites(struct tm_leak_look *look, const struct tm_sites *sites) {
-	struct tm_leak_level *out = look->levels + look->count;
+static struct tm_leak_level *look_at_sites(struct tm_leak_level *out, const struct tm_sites *sites) {
 	for (size_t i = 0; i < sites->levels.count; i++) {
 		*out = (struct tm_leak_level){ (uint32_t)i, sites->levels.items[i] };
 		out += sites->levels.items[i] != 0;
 	}
-	look->count = (size_t)(out - look->levels);
+	return out;
 }
 
-/* Counted first: growing would copy it again and again. */
-static bool take_look(const struct tm_ledger *l, struct tm_leak_look *look) {
+/* Where there are many, room for all that there may be: memory is taken where it is used, and what stays where it is keeps its huge pages. */
+static bool make_room(struct tm_leak_watch *w, size_t more) {
+	size_t all = w->levels.count + more, most = TM_LEAK_ENTRIES + more;
+	if (all <= w->levels.capacity) return true;
+	return (all >= MANY_LEVELS && all < most && tm_array_reserve(&w->levels, most)) || tm_array_reserve(&w->levels, all);
+}
+
+/* Behind those of the other looks. */
+static bool take_levels(struct tm_ledger *l) {
+	struct tm_leak_watch *w = &l->watch;
 	size_t room = 1;
-	for (size_t i = 0; i < l->accounts.count; i++) room += 1 + count_levels(&l->accounts.items[i]->sites);
-	look->levels = malloc(room * sizeof *look->levels);
-	if (!look->levels) return false;
+	for (size_t i = 0; i < l->accounts.count; i++) room += 1 + l->accounts.items[i]->sites.live;
+	if (!make_room(w, room)) return false;
+	struct tm_leak_level *out = w->levels.items + w->levels.count;
 	for (size_t i = 0; i < l->accounts.count; i++) {
-		look->levels[look->count++] = (struct tm_leak_level){ TM_LEAK_ACCOUNT, (uint32_t)i };
-		look_at_sites(look, &l->accounts.items[i]->sites);
+		*out++ = (struct tm_leak_level){ TM_LEAK_ACCOUNT, (uint32_t)i };
+		out = look_at_sites(out, &l->accounts.items[i]->sites);
 	}
+	w->levels.count = (size_t)(out - w->levels.items);
 	return true;
 }
 
@@ -72,16 +79,15 @@ static bool look_around(struct tm_ledger *l, uint64_t ns) {
 	struct tm_leak_watch *w = &l->watch;
 	if (++w->looks_passed < w->look_stride) return true;
 	w->looks_passed = 0;
-	struct tm_leak_look look = { .ns = ns };
-	if (!take_look(l, &look)) return false;
-	struct tm_leak_look *kept = tm_array_push(&w->looks);
-	if (!kept) {
-		free(look.levels);
+	size_t first = w->levels.count;
+	if (!take_levels(l)) return false;
+	struct tm_leak_look *look = tm_array_push(&w->looks);
+	if (!look) {
+		w->levels.count = first;
 		return false;
 	}
-	*kept = look;
-	w->entries += look.count;
-	while (w->looks.count >= TM_LEAK_LOOKS || (w->entries > TM_LEAK_ENTRIES && w->looks.count > LOOKS_LEAST)) thin_looks(w);
+	*look = (struct tm_leak_look){ .ns = ns, .first = first, .count = w->levels.count - first };
+	while (w->looks.count >= TM_LEAK_LOOKS || (w->levels.count > TM_LEAK_ENTRIES && w->looks.count > LOOKS_LEAST)) thin_looks(w);
 	return true;
 }
 
@@ -114,8 +120,7 @@ bool tm_leak_watch_step(struct tm_ledger *l, uint64_t ns) {
 	struct tm_leak_watch *w = &l->watch;
 	if (w->next_tick == UINT64_MAX) return true;
 	if (!w->steps.count) {
-		for (size_t i = 0; i < w->looks.count; i++) drop_look(w, i);
-		w->looks.count = 0;
+		forget_looks(w);
 		w->look_stride = 1;
 		w->looks_passed = 0;
 	}

@@ -30,8 +30,7 @@ struct tm_leak_level {
 
 struct tm_leak_look {
 	uint64_t ns;
-	struct tm_leak_level *levels; /* of each account its own, by site, upward */
-	size_t count;
+	size_t first, count; /* of the watch's levels: of each account its own, by site, upward */
 };
 
 struct tm_leak_watch {
@@ -40,8 +39,8 @@ struct tm_leak_watch {
 	TM_ARRAY(uint64_t) clock;           /* time of tick 0, stride, 2 * stride, ... */
 	uint64_t look_stride, looks_passed; /* in ticks, or in steps */
 	TM_ARRAY(struct tm_leak_look) looks;
-	TM_ARRAY(uint64_t) steps; /* when each began */
-	size_t entries;
+	TM_ARRAY(struct tm_leak_level) levels; /* of all looks, one behind the other */
+	TM_ARRAY(uint64_t) steps;              /* when each began */
 };
 
 void tm_leak_watch_init(struct tm_leak_watch *w);

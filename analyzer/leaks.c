@@ -384,7 +384,7 @@ static void gather_levels(struct finder *x, size_t first, size_t count) {
 		const struct tm_leak_look *look = &x->l->watch.looks.items[i];
 		const uint32_t *group_of = NULL;
 		for (size_t k = 0; k < look->count; k++) {
-			struct tm_leak_level level = look->levels[k];
+			struct tm_leak_level level = x->l->watch.levels.items[look->first + k];
 			if (level.site == TM_LEAK_ACCOUNT) {
 				group_of = x->group_of[level.level];
 				continue;

@@ -1,11 +1,22 @@
-/* tree_rows.c - the frames and the stack tree as rows; see import_rows.h and stack_ids.h for what becomes a row. */
+/* tree_rows.c - the frames and the stack tree as rows; see import_rows.h and stack_ids.h for what becomes a row.
+ *
+ * What becomes a row follows from the tree alone, so that they are written while events are played: by a thread that gives way to those that play them, since
+ * that takes longer, and not all of it can be shared out.
+ */
 #include "import_rows.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Below whoever plays events, above nothing at all: it holds the file's turn for a page at a time, for which others would wait. */
+#define NICE 10
 
 /* What is known of a node's innermost row once it is written; its children begin from there. */
 struct node_state {
-	uint32_t depth : 31, used : 1;
+	uint32_t depth;
 	uint32_t site : 31, is_python : 1; /* row of a frame, 0 none; a Python frame's stays for what it calls */
 };
 
@@ -15,27 +26,28 @@ struct tree_writer {
 	const struct tm_import_rows *w;
 	const struct tm_catalog *c;
 	const struct tm_stack_ids *t;
-	struct node_state *nodes; /* by node id */
+	uint64_t *used;           /* a bit for each node that has rows */
+	struct node_state *nodes; /* by node id; touched as they are written */
 	uint8_t *frame_used;      /* by frame id: it has rows */
 	uint8_t *kinds;           /* by row of a frame: enum row_kind */
 };
 
+static bool is_used(const struct tree_writer *x, size_t node) {
+	return x->used[node / 64] >> node % 64 & 1;
+}
+
+/* Does nothing of the node's frame count where it is the innermost one? */
+static bool is_left_out(const struct tree_writer *x, size_t node) {
+	return x->t->left_out[x->c->nodes.items[node - 1].frame - 1] >= x->t->node_first[node] - x->t->node_first[node - 1];
+}
+
+/* Each node is a stack of some event, or lies outside of one: it is needed unless a stack that ends there ends further out. */
 static void mark_used(struct tree_writer *x) {
-	for (size_t i = 0; i < x->c->processes.count; i++) {
-		const struct tm_ledger *l = &x->w->replay->ledgers[i];
-		for (size_t k = 0; k < l->accounts.count; k++)
-			for (size_t s = 0; s < l->accounts.items[k]->sites.heads.count; s++) {
-				uint32_t stack = l->accounts.items[k]->sites.heads.items[s].stack;
-				if (stack) x->nodes[tm_stack_find(x->t, stack).node].used = true;
-			}
-	}
-	for (uint64_t i = 0; i < x->w->replay->gpu.events.count; i++) {
-		uint32_t stack = tm_stack_of(x->t, tm_gpu_rows_node(&x->w->replay->gpu, i));
-		if (stack) x->nodes[tm_stack_find(x->t, stack).node].used = true;
-	}
 	for (size_t node = x->c->nodes.count; node > 0; node--) {
-		if (!x->nodes[node].used) continue;
-		x->nodes[x->c->nodes.items[node - 1].parent].used = true;
+		size_t parent = x->c->nodes.items[node - 1].parent;
+		if (!is_used(x, node) && is_left_out(x, node)) continue;
+		x->used[node / 64] |= (uint64_t)1 << node % 64;
+		x->used[parent / 64] |= (uint64_t)1 << parent % 64;
 		x->frame_used[x->c->nodes.items[node - 1].frame] = 1;
 	}
 }
@@ -117,14 +129,12 @@ static void write_node(struct tree_writer *x, struct tm_bulk_table *table, uint3
 		tm_bulk_number(table, bases->frame + (state.site ? state.site : frame));
 		tm_bulk_row(table, stack);
 	}
-	state.used = true;
 	x->nodes[node] = state;
 }
 
 static void write_all(struct tree_writer *x) {
-	x->nodes[0] = (struct node_state){ 0 };
 	for (uint32_t node = 1; node <= x->c->nodes.count; node++)
-		if (x->nodes[node].used) write_node(x, &x->w->store->tables[TM_TABLE_STACK], node);
+		if (is_used(x, node)) write_node(x, &x->w->store->tables[TM_TABLE_STACK], node);
 	for (uint32_t frame = 1; frame <= x->c->frames.count; frame++)
 		if (x->frame_used[frame]) write_frame(x, &x->w->store->tables[TM_TABLE_FRAME], frame);
 }
@@ -135,11 +145,29 @@ struct tm_tree_work {
 	bool runs;
 };
 
-static void *write_tree(void *argument) {
-	struct tree_writer *x = argument;
+static void release(struct tree_writer *x) {
+	free(x->used);
+	free(x->nodes);
+	free(x->frame_used);
+	free(x->kinds);
+	x->used = NULL;
+	x->nodes = NULL;
+	x->frame_used = x->kinds = NULL;
+}
+
+static void write_tree(struct tree_writer *x) {
 	mark_used(x);
 	note_kinds(x);
 	write_all(x);
+	release(x);
+}
+
+static void *run(void *argument) {
+	int nice;
+	errno = 0;
+	nice = getpriority(PRIO_PROCESS, 0);
+	if (errno == 0) setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), nice + NICE);
+	write_tree(argument);
 	return NULL;
 }
 
@@ -148,11 +176,12 @@ static bool begin(struct tm_tree_work *work, struct tm_import_rows *w) {
 	const struct tm_stack_ids *t = w->replay->stacks;
 	struct tree_writer *x = &work->x;
 	*x = (struct tree_writer){ .w = w, .c = c, .t = t };
+	x->used = calloc(c->nodes.count / 64 + 1, sizeof *x->used);
 	x->nodes = tm_table_new(c->nodes.count + 1, sizeof *x->nodes);
 	x->frame_used = calloc(c->frames.count + 1, 1);
 	x->kinds = calloc(t->frame_first[c->frames.count] + 1, 1);
-	if (!x->nodes || !x->frame_used || !x->kinds) return false;
-	work->runs = pthread_create(&work->thread, NULL, write_tree, x) == 0;
+	if (!x->used || !x->nodes || !x->frame_used || !x->kinds) return false;
+	work->runs = pthread_create(&work->thread, NULL, run, x) == 0;
 	if (!work->runs) write_tree(x);
 	return true;
 }
@@ -168,9 +197,7 @@ void tm_tree_finish(struct tm_import_rows *w) {
 	struct tm_tree_work *work = w->tree;
 	if (!work) return;
 	if (work->runs) pthread_join(work->thread, NULL);
-	free(work->x.nodes);
-	free(work->x.frame_used);
-	free(work->x.kinds);
+	release(&work->x);
 	free(work);
 	w->tree = NULL;
 }
