@@ -292,12 +292,12 @@ static bool sort_events(struct events *events) {
 		if (ns > highest) highest = ns;
 		if (ns < lowest) lowest = ns;
 	}
-	struct event *other = is_sorted ? NULL : malloc(n * sizeof(*other));
-	if (!other) return is_sorted;
+	__typeof__(events->list) other = { 0 }, swap;
+	if (is_sorted || !tm_array_extend(&other, n)) return is_sorted;
 	uint64_t span = (uint64_t)highest - (uint64_t)lowest;
 	for (unsigned shift = 0; shift < 64 && span >> shift; shift += DIGIT_BITS) {
 		size_t starts[1 << DIGIT_BITS] = { 0 }, start = 0;
-		struct event *items = events->list.items;
+		const struct event *items = events->list.items;
 #define DIGIT(event) (((uint64_t)(event).ns - (uint64_t)lowest) >> shift & ((1 << DIGIT_BITS) - 1))
 		for (size_t i = 0; i < n; i++) starts[DIGIT(items[i])]++;
 		for (size_t i = 0; i < 1 << DIGIT_BITS; i++) {
@@ -305,13 +305,13 @@ static bool sort_events(struct events *events) {
 			starts[i] = start;
 			start += count;
 		}
-		for (size_t i = 0; i < n; i++) other[starts[DIGIT(items[i])]++] = items[i];
+		for (size_t i = 0; i < n; i++) other.items[starts[DIGIT(items[i])]++] = items[i];
 #undef DIGIT
-		events->list.items = other;
-		events->list.capacity = n;
-		other = items;
+		swap = events->list;
+		events->list = other;
+		other = swap;
 	}
-	free(other);
+	tm_array_release(&other);
 	return true;
 }
 

@@ -4,6 +4,7 @@
 #include "gpu_block_rows.h"
 #include "import_rows.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 /* What one import holds; everything is released at one place. */
@@ -207,6 +208,13 @@ static void let_events_go(struct import *x) {
 	x->ahead = NULL;
 }
 
+/* Rows that need none of the sites, beside those that do. */
+static void *write_side_rows(void *rows) {
+	tm_write_scope_bulk_rows(rows);
+	tm_write_checkpoint_ranges(rows);
+	return NULL;
+}
+
 /* The bulk tables: the tree, and allocations as they end, then what they add up to. What functions add up to needs nothing of leaks, but would take memory
  * at the same time. */
 static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
@@ -222,11 +230,13 @@ static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
 	}
 	tm_feed_finish(x->feed);
 	if (rc != TM_IMPORT_DONE) return rc;
+	pthread_t side;
 	tm_functions_start(rows);
+	bool has_side = pthread_create(&side, NULL, write_side_rows, rows) == 0;
+	if (!has_side) write_side_rows(rows);
 	tm_write_site_rows(rows);
 	tm_write_function_rows(rows);
-	tm_write_scope_bulk_rows(rows);
-	tm_write_checkpoint_ranges(rows);
+	if (has_side) pthread_join(side, NULL);
 	tm_tree_finish(rows);
 	tm_store_end_bulk(x->store);
 	return x->store->failed ? TM_IMPORT_FAILED : TM_IMPORT_DONE;

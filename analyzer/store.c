@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,8 +18,8 @@
 extern const char tm_tables_sql[], tm_views_sql[]; /* schema/tables.sql, schema/views.sql: compiled in by the build */
 
 void tm_store_fail(struct tm_store *s, const char *format, ...) {
-	if (s->failed) return;
-	s->failed = true;
+	bool none = false;
+	if (!atomic_compare_exchange_strong(&s->failed, &none, true)) return;
 	va_list arguments;
 	va_start(arguments, format);
 	vsnprintf(s->error, sizeof s->error, format, arguments);

@@ -55,7 +55,7 @@ struct tm_store {
 	struct tm_bulk bulk;
 	struct tm_bulk_table tables[TM_TABLE_COUNT];
 	bool has_tables; /* they are open */
-	bool failed;
+	_Atomic bool failed; /* by any thread; the first one says why */
 	char error[512];
 };
 

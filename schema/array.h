@@ -4,7 +4,8 @@
  *     struct point *p = tm_array_push(&points);     NULL: out of memory, the array is as it was
  *
  * Owns:  its items, given back by tm_array_release(). New items are zeroed. A push may move the items.
- * Large: tables of some MiB ask for huge pages: thousands of page faults cost more than the work on what they bring.
+ * Large: from TM_MAPPED_BYTES on an array is a mapping of its own, which grows without being copied: what was written once is not written again, in memory
+ *        that has to be made first. Tables of some MiB ask for huge pages: thousands of page faults cost more than the work on what they bring.
  */
 #ifndef TIDEMARK_SCHEMA_ARRAY_H
 #define TIDEMARK_SCHEMA_ARRAY_H
@@ -19,6 +20,8 @@
 #include <unistd.h>
 
 #define TM_LARGE_BYTES ((size_t)4 << 20)
+#define TM_MAPPED_BYTES ((size_t)1 << 20)
+#define TM_HUGE_PAGE_BYTES ((size_t)2 << 20)
 
 #define TM_ARRAY(type) \
 	struct { \
@@ -40,14 +43,59 @@ static inline void *tm_table_new(size_t count, size_t item_bytes) {
 	return p;
 }
 
+static inline size_t tm_mapped_bytes(size_t bytes) {
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	return (bytes + page - 1) & ~(page - 1);
+}
+
+/* Room for a mapping that begins where a huge page may; NULL: out of memory. */
+static inline void *tm_map_aligned(size_t bytes) {
+	size_t mapped = tm_mapped_bytes(bytes);
+	if (mapped > SIZE_MAX - 2 * TM_HUGE_PAGE_BYTES) return NULL;
+	uint8_t *all = (uint8_t *)mmap(NULL, mapped + TM_HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (all == MAP_FAILED) return NULL;
+	size_t before = -(uintptr_t)all % TM_HUGE_PAGE_BYTES;
+	if (before) munmap(all, before);
+	munmap(all + before + mapped, TM_HUGE_PAGE_BYTES - before);
+	if (bytes >= TM_LARGE_BYTES) madvise(all + before, mapped, MADV_HUGEPAGE);
+	return all + before;
+}
+
+/* As realloc(), of what has so many bytes now and will have more; what is mapped stays mapped where it can, and moves as a whole where not. */
+static inline void *tm_array_resize(void *old, size_t old_bytes, size_t bytes) {
+	if (bytes < TM_MAPPED_BYTES) return realloc(old, bytes);
+	bool is_mapped = old_bytes >= TM_MAPPED_BYTES;
+	if (is_mapped && mremap(old, tm_mapped_bytes(old_bytes), tm_mapped_bytes(bytes), 0) != MAP_FAILED) {
+		if (bytes >= TM_LARGE_BYTES) madvise(old, tm_mapped_bytes(bytes), MADV_HUGEPAGE);
+		return old;
+	}
+	void *grown = tm_map_aligned(bytes);
+	if (!grown) return NULL;
+	if (is_mapped) {
+		if (mremap(old, tm_mapped_bytes(old_bytes), tm_mapped_bytes(bytes), MREMAP_MAYMOVE | MREMAP_FIXED, grown) == MAP_FAILED) {
+			munmap(grown, tm_mapped_bytes(bytes));
+			return NULL;
+		}
+		if (bytes >= TM_LARGE_BYTES) madvise(grown, tm_mapped_bytes(bytes), MADV_HUGEPAGE);
+	} else if (old) {
+		memcpy(grown, old, old_bytes);
+		free(old);
+	}
+	return grown;
+}
+
+static inline void tm_array_free(void *items, size_t bytes) {
+	if (bytes < TM_MAPPED_BYTES) free(items);
+	else munmap(items, tm_mapped_bytes(bytes));
+}
+
 static inline bool tm_array_grow_raw(void **items, size_t *capacity, size_t count, size_t item_bytes) {
 	size_t wanted = *capacity ? *capacity : 8;
 	while (wanted < count) wanted += wanted / 2;
 	if (wanted == *capacity) return true;
 	if (wanted > (size_t)-1 / item_bytes) return false;
-	void *grown = realloc(*items, wanted * item_bytes);
+	void *grown = tm_array_resize(*items, *capacity * item_bytes, wanted * item_bytes);
 	if (!grown) return false;
-	tm_prefer_huge_pages(grown, wanted * item_bytes);
 	*items = grown;
 	*capacity = wanted;
 	return true;
@@ -76,6 +124,7 @@ static inline bool tm_array_extend_raw(void **items, size_t *count, size_t *capa
 #define tm_array_push(a) \
 	((__typeof__((a)->items))tm_array_push_raw((void **)(void *)&(a)->items, &(a)->count, &(a)->capacity, sizeof *(a)->items))
 #define tm_array_extend(a, n) tm_array_extend_raw((void **)(void *)&(a)->items, &(a)->count, &(a)->capacity, sizeof *(a)->items, (n))
-#define tm_array_release(a) (free((a)->items), (a)->items = NULL, (a)->count = (a)->capacity = 0)
+#define tm_array_release(a) \
+	(tm_array_free((a)->items, (a)->capacity * sizeof *(a)->items), (a)->items = NULL, (a)->count = (a)->capacity = 0)
 
 #endif
