@@ -36,9 +36,9 @@ struct tm_import_rows {
 	uint64_t sound_bytes;
 };
 
-/* When the replay has been made ready: a thread writes, into the bulk tables, stack: all that an event's stack may be, and their ancestors; and frame: those of
- * the stacks. */
-void tm_tree_start(struct tm_import_rows *w);
+/* When the replay has been made ready, and again when it has `played`: at one of the two a thread begins to write, into the bulk tables, stack: those of all
+ * events, or those that call sites need, and their ancestors; and frame: those of the stacks. */
+void tm_tree_start(struct tm_import_rows *w, bool played);
 void tm_tree_finish(struct tm_import_rows *w);
 
 /* When the replay has ended: a thread adds up what functions allocated, until tm_write_function_rows() or tm_functions_end(). */

@@ -221,10 +221,11 @@ static int write_bulk_rows(struct import *x, struct tm_import_rows *rows) {
 	tm_store_begin_bulk(x->store);
 	if (x->store->failed) return TM_IMPORT_FAILED;
 	int rc = prepare_replay(x);
-	if (rc == TM_IMPORT_DONE) tm_tree_start(rows);
+	if (rc == TM_IMPORT_DONE) tm_tree_start(rows, false);
 	if (rc == TM_IMPORT_DONE) rc = play_events(x);
 	let_events_go(x);
 	if (rc == TM_IMPORT_DONE) {
+		tm_tree_start(rows, true);
 		tm_replay_judge(&x->replay);
 		if (x->replay.failed) rc = replay_failed(x);
 	}

@@ -1,7 +1,8 @@
 /* tree_rows.c - the frames and the stack tree as rows; see import_rows.h and stack_ids.h for what becomes a row.
  *
- * What becomes a row follows from the tree alone, so that they are written while events are played: by a thread that gives way to those that play them, since
- * that takes longer, and not all of it can be shared out.
+ * Of a trace that has all its events, what becomes a row follows from the tree alone. So the tree is written while they are played: by a thread that gives
+ * way to those that play them, since that takes longer, and not all of it can be shared out. Where events are missing, most of a large tree may be nobody's
+ * stack, as in a recording that kept its last minutes only: then it is written behind them.
  */
 #include "import_rows.h"
 
@@ -26,6 +27,7 @@ struct tree_writer {
 	const struct tm_import_rows *w;
 	const struct tm_catalog *c;
 	const struct tm_stack_ids *t;
+	bool has_all_events;
 	uint64_t *used;           /* a bit for each node that has rows */
 	struct node_state *nodes; /* by node id; touched as they are written */
 	uint8_t *frame_used;      /* by frame id: it has rows */
@@ -41,13 +43,36 @@ static bool is_left_out(const struct tree_writer *x, size_t node) {
 	return x->t->left_out[x->c->nodes.items[node - 1].frame - 1] >= x->t->node_first[node] - x->t->node_first[node - 1];
 }
 
+static void use(struct tree_writer *x, size_t node) {
+	x->used[node / 64] |= (uint64_t)1 << node % 64;
+}
+
 /* Each node is a stack of some event, or lies outside of one: it is needed unless a stack that ends there ends further out. */
-static void mark_used(struct tree_writer *x) {
+static void use_all(struct tree_writer *x) {
+	for (size_t node = x->c->nodes.count; node > 0; node--)
+		if (!is_left_out(x, node)) use(x, node);
+}
+
+static void use_stack(struct tree_writer *x, uint32_t stack) {
+	if (stack) use(x, tm_stack_find(x->t, stack).node);
+}
+
+/* Those of the call sites, and of what a device did. */
+static void use_needed(struct tree_writer *x) {
+	const struct tm_replay *r = x->w->replay;
+	for (size_t i = 0; i < x->c->processes.count; i++) {
+		const struct tm_ledger *l = &r->ledgers[i];
+		for (size_t k = 0; k < l->accounts.count; k++)
+			for (size_t s = 0; s < l->accounts.items[k]->sites.heads.count; s++) use_stack(x, l->accounts.items[k]->sites.heads.items[s].stack);
+	}
+	for (uint64_t i = 0; i < r->gpu.events.count; i++) use_stack(x, tm_stack_of(x->t, tm_gpu_rows_node(&r->gpu, i)));
+}
+
+/* What is used needs what is further out. */
+static void use_ancestors(struct tree_writer *x) {
 	for (size_t node = x->c->nodes.count; node > 0; node--) {
-		size_t parent = x->c->nodes.items[node - 1].parent;
-		if (!is_used(x, node) && is_left_out(x, node)) continue;
-		x->used[node / 64] |= (uint64_t)1 << node % 64;
-		x->used[parent / 64] |= (uint64_t)1 << parent % 64;
+		if (!is_used(x, node)) continue;
+		use(x, x->c->nodes.items[node - 1].parent);
 		x->frame_used[x->c->nodes.items[node - 1].frame] = 1;
 	}
 }
@@ -156,7 +181,9 @@ static void release(struct tree_writer *x) {
 }
 
 static void write_tree(struct tree_writer *x) {
-	mark_used(x);
+	if (x->has_all_events) use_all(x);
+	else use_needed(x);
+	use_ancestors(x);
 	note_kinds(x);
 	write_all(x);
 	release(x);
@@ -171,11 +198,15 @@ static void *run(void *argument) {
 	return NULL;
 }
 
+static bool has_all_events(const struct tm_import_rows *w) {
+	return w->replay->catalog->closed && !w->replay->catalog->losses.count && !w->foreign;
+}
+
 static bool begin(struct tm_tree_work *work, struct tm_import_rows *w) {
 	const struct tm_catalog *c = w->replay->catalog;
 	const struct tm_stack_ids *t = w->replay->stacks;
 	struct tree_writer *x = &work->x;
-	*x = (struct tree_writer){ .w = w, .c = c, .t = t };
+	*x = (struct tree_writer){ .w = w, .c = c, .t = t, .has_all_events = has_all_events(w) };
 	x->used = calloc(c->nodes.count / 64 + 1, sizeof *x->used);
 	x->nodes = tm_table_new(c->nodes.count + 1, sizeof *x->nodes);
 	x->frame_used = calloc(c->frames.count + 1, 1);
@@ -186,7 +217,8 @@ static bool begin(struct tm_tree_work *work, struct tm_import_rows *w) {
 	return true;
 }
 
-void tm_tree_start(struct tm_import_rows *w) {
+void tm_tree_start(struct tm_import_rows *w, bool played) {
+	if (w->tree || (!played && !has_all_events(w))) return;
 	w->tree = calloc(1, sizeof *w->tree);
 	if (w->tree && begin(w->tree, w)) return;
 	tm_tree_finish(w);

@@ -20,6 +20,12 @@ HELD = """select h.name, s.name, f.function, a.api, count(*), sum(a.size_bytes),
           where a.free_ns is null group by 1, 2, 3, 4 order by 1, 2, 3, 4"""
 
 
+# Stacks that are no call site's, nor outside of one. An allocator's function that was inlined is left out of sites, but is there with its frame.
+NEEDLESS = """with recursive needed(id) as (select stack_id from site_total union select parent_id from stack join needed using(id))
+              select count(*) from stack s join frame f on f.id = s.frame_id
+              where f.kind != 'inline' and s.id not in (select id from needed where id is not null)"""
+
+
 def printed(text):
     return {site: (int(size), int(count)) for site, size, count in (line.split() for line in text.splitlines())}
 
@@ -43,6 +49,11 @@ def compare(t, size, *arguments):
     t.check(os.path.getsize(whole.trace) > 5 * size * KIB, "the ring did not go round often enough for the test to mean anything")
     t.equal(held_by_site(db), printed(ring.text), "live at exit by site")
     t.equal(db.rows(HELD), all_events.rows(HELD), "live at the end by heap, scope, site and api")
+    for each, name in ((all_events, "the whole recording"), (db, "the ring")):
+        t.equal(each.value(NEEDLESS), 0, f"stacks that nothing needs in {name}")
+    early = "select count(distinct k.id) from stack k join frame f on f.id = k.frame_id where f.function = 'only_early'"
+    t.check(all_events.value(early) > 100, "the whole recording has no stacks of the beginning")
+    t.equal(db.value(early), 0, "stacks of the beginning in the ring")
     t.equal(all_events.rows("select kind from loss"), [], "losses of the whole recording")
     t.equal([kind for kind, in db.rows("select kind from loss")], ["dropped"], "losses of the ring")
     t.equal(db.value("select complete from trace"), 0, "complete")
