@@ -4,7 +4,8 @@
     run.py BUILD [--only PATTERN] [--rounds N] [--torch PYTHON] [--results FILE]
 
 Method: in each round every tool runs the program once, one after the other, so that a slow minute of the machine falls on all of them; shown are ratios of
-medians to the bare run of the same rounds, and the spread as (largest - smallest) / median. Absolute figures drift from machine to machine. Wall time
+medians to the bare run of the same rounds, and the spread as (largest - smallest) / median. A target's figures are a few percent, and a run's noise is more:
+so of real programs the bare run and the tools that targets are about come three times a round, in turn. Absolute figures drift from machine to machine. Wall time
 is that of the whole recording, names included; the program's own processor time is taken inside (measured.c), the recorder's is the rest.
 Nothing is asserted here: callgrind guards the hot path in `make check`. --results writes the page tests/bench/RESULTS.md. What is missing on the machine is
 skipped and said so.
@@ -31,6 +32,7 @@ import tools
 HERE = os.path.dirname(os.path.abspath(__file__))
 QUIET = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 MIB = 1 << 20
+JUDGED_TURNS = 3  # a round, of the tools that targets are about
 
 
 class Report:
@@ -110,9 +112,9 @@ def run_once(build, tool, command, env, work, client=None):
 def rounds_of(build, chosen, command, env, work, rounds, client=None):
     """{tool: [Run]}; a tool that fails is left out from then on, and named."""
     runs, failed = {tool: [] for tool in chosen}, []
-    for _ in range(rounds):
+    for turn in range(rounds * JUDGED_TURNS):
         for tool in chosen:
-            if tool in failed:
+            if tool in failed or (turn % JUDGED_TURNS and not tool.judged):
                 continue
             run = run_once(build, tool, command, env, work, client)
             if run:
@@ -489,7 +491,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as work:
         every_tool = list(tools.installed(build, work))
         versions(report, build, every_tool)
-        report.text(f"Rounds: {options.rounds}, interleaved; medians." + ("" if options.torch else " PyTorch: skipped, no Python here imports torch."))
+        report.text(f"Rounds: {options.rounds}, interleaved; medians. Of programs and starts the bare run, tidemark and tidemark sampled have {JUDGED_TURNS} turns "
+                    "a round." + ("" if options.torch else " PyTorch: skipped, no Python here imports torch."))
         wanted = lambda section: re.search(options.only, section) or section == "programs" and is_of_programs(options, build, work)
         if not any(wanted(section) for section in SECTIONS):
             parser.error(f"--only={options.only} matches no section ({', '.join(SECTIONS)}) and no program ('programs NAME')")

@@ -12,10 +12,11 @@ FLOOR, STAMPS = "hooks that do nothing", "hooks that read the clock"
 
 
 class Tool:
-    """has_parent: it runs the program as its child, so that its own cost is outside of the program's; python_only: for a program in Python."""
+    """has_parent: it runs the program as its child, so that its own cost is outside of the program's; python_only: for a program in Python; judged: a target
+    is about its figures."""
 
-    def __init__(self, name, wrap, version="", python_only=False, micro=True, programs=True, has_parent=False):
-        self.name, self.wrap, self.version = name, wrap, version
+    def __init__(self, name, wrap, version="", python_only=False, micro=True, programs=True, has_parent=False, judged=False):
+        self.name, self.wrap, self.version, self.judged = name, wrap, version, judged
         self.python_only, self.micro, self.programs, self.has_parent = python_only, micro, programs, has_parent
 
 
@@ -64,15 +65,15 @@ def floor(work, name, *flags):
 
 def installed(build, work):
     """Every tool that this machine has; bare is the first."""
-    yield Tool("bare", lambda command, env, work: (command, env, None))
+    yield Tool("bare", lambda command, env, work: (command, env, None), judged=True)
     for name, hooks in ((FLOOR, floor(work, "hooks")), (STAMPS, floor(work, "stamps", "-DSTAMPS"))):
         if hooks:
             yield Tool(name, preloaded(hooks))
     version = first_line(f"{build}/bin/tidemark-record", "--version")
-    yield Tool("tidemark", recorded(build), version, has_parent=True)
+    yield Tool("tidemark", recorded(build), version, has_parent=True, judged=True)
     yield Tool("tidemark, native frames alone", recorded(build, "--python=off"), version, python_only=True, micro=False, has_parent=True)
     yield Tool("tidemark fp", recorded(build, "--stacks=fp"), version, has_parent=True)
-    yield Tool("tidemark sampled", recorded(build, "--sample=512KiB"), version, has_parent=True)
+    yield Tool("tidemark sampled", recorded(build, "--sample=512KiB"), version, has_parent=True, judged=True)
     yield Tool("tidemark no stacks", recorded(build, "--stacks=off"), version, has_parent=True)
     heaptrack = library("/usr/lib/heaptrack/libheaptrack_preload.so", "/usr/lib/*/heaptrack/libheaptrack_preload.so")
     if heaptrack:
