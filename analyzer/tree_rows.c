@@ -8,12 +8,14 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 /* Below whoever plays events, above nothing at all: it holds the file's turn for a page at a time, for which others would wait. */
 #define NICE 10
+#define LOOK_EVERY 1024u /* rows' nodes */
 
 /* What is known of a node's innermost row once it is written; its children begin from there. */
 struct node_state {
@@ -32,6 +34,9 @@ struct tree_writer {
 	struct node_state *nodes; /* by node id; touched as they are written */
 	uint8_t *frame_used;      /* by frame id: it has rows */
 	uint8_t *kinds;           /* by row of a frame: enum row_kind */
+	bool is_ready;            /* these say what they mean */
+	uint32_t node, frame;     /* written last */
+	_Atomic bool stops;       /* somebody else goes on */
 };
 
 static bool is_used(const struct tree_writer *x, size_t node) {
@@ -47,7 +52,7 @@ static void use(struct tree_writer *x, size_t node) {
 	x->used[node / 64] |= (uint64_t)1 << node % 64;
 }
 
-/* Each node is a stack of some event, or lies outside of one: it is needed unless a stack that ends there ends further out. */
+/* To a recorder each node is a stack of some event, or lies outside of one: it is needed unless a stack that ends there ends further out. */
 static void use_all(struct tree_writer *x) {
 	for (size_t node = x->c->nodes.count; node > 0; node--)
 		if (!is_left_out(x, node)) use(x, node);
@@ -157,11 +162,21 @@ static void write_node(struct tree_writer *x, struct tm_bulk_table *table, uint3
 	x->nodes[node] = state;
 }
 
-static void write_all(struct tree_writer *x) {
-	for (uint32_t node = 1; node <= x->c->nodes.count; node++)
-		if (is_used(x, node)) write_node(x, &x->w->store->tables[TM_TABLE_STACK], node);
-	for (uint32_t frame = 1; frame <= x->c->frames.count; frame++)
-		if (x->frame_used[frame]) write_frame(x, &x->w->store->tables[TM_TABLE_FRAME], frame);
+static bool is_to_stop(const struct tree_writer *x, uint32_t written) {
+	return written % LOOK_EVERY == 0 && atomic_load_explicit(&x->stops, memory_order_relaxed);
+}
+
+/* From where it was left, as far as nobody stops it. */
+static void write_rows(struct tree_writer *x) {
+	while (x->node < x->c->nodes.count && !is_to_stop(x, x->node))
+		if (is_used(x, ++x->node)) write_node(x, &x->w->store->tables[TM_TABLE_STACK], x->node);
+	if (x->node < x->c->nodes.count) return;
+	while (x->frame < x->c->frames.count && !is_to_stop(x, x->frame))
+		if (x->frame_used[++x->frame]) write_frame(x, &x->w->store->tables[TM_TABLE_FRAME], x->frame);
+}
+
+static bool is_written(const struct tree_writer *x) {
+	return x->node == x->c->nodes.count && x->frame == x->c->frames.count;
 }
 
 struct tm_tree_work {
@@ -181,15 +196,23 @@ static void release(struct tree_writer *x) {
 }
 
 static void write_tree(struct tree_writer *x) {
-	if (x->has_all_events) use_all(x);
-	else use_needed(x);
-	use_ancestors(x);
-	note_kinds(x);
-	write_all(x);
-	release(x);
+	if (!x->is_ready) {
+		if (x->has_all_events) use_all(x);
+		else use_needed(x);
+		use_ancestors(x);
+		note_kinds(x);
+		x->is_ready = true;
+	}
+	write_rows(x);
+	if (is_written(x)) release(x);
 }
 
 static void *run(void *argument) {
+	write_tree(argument);
+	return NULL;
+}
+
+static void *run_nicely(void *argument) {
 	int nice;
 	errno = 0;
 	nice = getpriority(PRIO_PROCESS, 0);
@@ -211,25 +234,43 @@ static bool begin(struct tm_tree_work *work, struct tm_import_rows *w) {
 	x->nodes = tm_table_new(c->nodes.count + 1, sizeof *x->nodes);
 	x->frame_used = calloc(c->frames.count + 1, 1);
 	x->kinds = calloc(t->frame_first[c->frames.count] + 1, 1);
-	if (!x->used || !x->nodes || !x->frame_used || !x->kinds) return false;
-	work->runs = pthread_create(&work->thread, NULL, run, x) == 0;
-	if (!work->runs) write_tree(x);
-	return true;
+	return x->used && x->nodes && x->frame_used && x->kinds;
+}
+
+static void start(struct tm_tree_work *work, void *(*how)(void *)) {
+	work->runs = pthread_create(&work->thread, NULL, how, &work->x) == 0;
+	if (!work->runs) write_tree(&work->x);
+}
+
+static void wait_for(struct tm_tree_work *work) {
+	if (work->runs) pthread_join(work->thread, NULL);
+	work->runs = false;
+}
+
+/* What a nice thread has begun another one finishes: it could not become less nice, and then it is waited for. */
+static void go_on(struct tm_tree_work *work) {
+	atomic_store(&work->x.stops, true);
+	wait_for(work);
+	atomic_store(&work->x.stops, false);
+	if (!is_written(&work->x)) start(work, run);
 }
 
 void tm_tree_start(struct tm_import_rows *w, bool played) {
+	if (w->tree) go_on(w->tree);
 	if (w->tree || (!played && !has_all_events(w))) return;
 	w->tree = calloc(1, sizeof *w->tree);
-	if (w->tree && begin(w->tree, w)) return;
+	if (w->tree && begin(w->tree, w)) {
+		start(w->tree, played ? run : run_nicely);
+		return;
+	}
 	tm_tree_finish(w);
 	tm_store_fail(w->store, "out of memory");
 }
 
 void tm_tree_finish(struct tm_import_rows *w) {
-	struct tm_tree_work *work = w->tree;
-	if (!work) return;
-	if (work->runs) pthread_join(work->thread, NULL);
-	release(&work->x);
-	free(work);
+	if (!w->tree) return;
+	wait_for(w->tree);
+	release(&w->tree->x);
+	free(w->tree);
 	w->tree = NULL;
 }

@@ -50,8 +50,8 @@ static inline size_t tm_mapped_bytes(size_t bytes) {
 
 /* Room for a mapping that begins where a huge page may; NULL: out of memory. */
 static inline void *tm_map_aligned(size_t bytes) {
+	if (bytes > SIZE_MAX - 4 * TM_HUGE_PAGE_BYTES) return NULL;
 	size_t mapped = tm_mapped_bytes(bytes);
-	if (mapped > SIZE_MAX - 2 * TM_HUGE_PAGE_BYTES) return NULL;
 	uint8_t *all = (uint8_t *)mmap(NULL, mapped + TM_HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (all == MAP_FAILED) return NULL;
 	size_t before = -(uintptr_t)all % TM_HUGE_PAGE_BYTES;

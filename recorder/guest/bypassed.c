@@ -10,7 +10,8 @@
  *           whose operator such a hook has to call.
  * Cost:     a compiler's build ends thousands of processes, and to look for malloc among all that a large program imports takes longer than all else
  *           that is done then. So only libraries that were loaded by dlopen are looked at, and the program where one of these leads there.
- * Limits:   what another library took along when it was closed, and namespaces of their own (dlmopen), which the loader does not list.
+ * Limits:   what another library took along when it was closed, and namespaces of their own (dlmopen), which the loader does not list; a library that was
+ *           there from the start and had its import of malloc changed by somebody since.
  */
 #include "elf_imports.h"
 #include "elf_symbols.h"

@@ -274,7 +274,10 @@ void tm_process_announce(struct tm_thread *t);
 
 /* --- modules.c --- */
 void tm_modules_refresh(struct tm_thread *t); /* emits MODULE and UNLOAD for what changed since the last call; takes the loader's lock */
-size_t tm_modules_at_first(void);             /* how many the loader had listed at the first: those that it began with, which stay the first of its list */
+/* How many the loader had listed at the first: those that the program began with, which stay the first of its list. 0: not known, as constructors came before
+ * us (attach_self.c), and may have loaded others. */
+size_t tm_modules_at_first(void);
+void tm_modules_joined_late(void);
 void tm_modules_forget(void);                 /* in a fork's child: everything is to be emitted again */
 /* Pages of code found lately in modules that were emitted, each with the version of the list it was found in. Odd: the list is in change. */
 #define TM_MODULES_PAGES 256u

@@ -288,7 +288,9 @@ static bool join_session(bool constructing) {
 	if (tm_guest.is_inspected) return false;
 	const char *session = tm_environment_value(TM_SESSION_ENV);
 	if (session) return tm_attach(session);
-	return constructing && tm_attach_self(path) && tm_attach(path);
+	if (!constructing || !tm_attach_self(path)) return false;
+	tm_modules_joined_late();
+	return tm_attach(path);
 }
 
 /* Once a process: by the first hook for which the loader is at rest, or by our constructor. */

@@ -67,6 +67,7 @@ static _Atomic bool refreshing;
 static bool inherited;                          /* `emitted` is right, but by another process: we are a fork's child */
 static unsigned long long adds_seen, subs_seen; /* the loader's counts at the last refresh */
 static size_t count_at_first;                   /* of the loader's list, at the first: what has come since was loaded by dlopen, and follows */
+static bool joined_late;                        /* what was there at the first may have been loaded by dlopen */
 
 static struct tm_python_module python_seen; /* of the modules in `emitted`; its symbols are of Python only where has_python */
 static bool has_python;
@@ -498,7 +499,7 @@ static void refresh(struct tm_thread *t) {
 		forget_new(&v);
 		return;
 	}
-	if (!count_at_first) count_at_first = v.visited;
+	if (!count_at_first && !joined_late) count_at_first = v.visited;
 	if (v.listed) emit_new(t, &v.list, v.listed);
 	list_sort(&v.list, v.listed);
 	if (!v.listed) {
@@ -518,6 +519,10 @@ static void refresh(struct tm_thread *t) {
 
 size_t tm_modules_at_first(void) {
 	return count_at_first;
+}
+
+void tm_modules_joined_late(void) {
+	joined_late = true;
 }
 
 #define TURNS_MAX 4u

@@ -482,6 +482,18 @@ def library_that_passes_the_hooks_by(t):
 
 
 @test
+def library_that_passes_the_hooks_by_from_the_start(t):
+    plugin = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
+    library = t.program("dlopen_early.c", "-DLIBRARY", "-shared", "-fPIC", name="libdlopen_early.so")
+    program = t.program("dlopen_early.c", "-Wl,-rpath," + os.path.dirname(library), library)
+    trace = t.path("alone.tmk")
+    recorded = t.record([program], env={"PLUGIN": plugin})
+    t.run([program], env={"PLUGIN": plugin, "LD_PRELOAD": t.library, "TIDEMARK_OPTIONS": f"--quiet -o {trace}"}, status=0)
+    for name, each in (("recorded", recorded), ("preloaded alone", trace)):
+        t.equal(t.imported(each).value("select count(*) from note where kind = 'bypassed' and text like '%plugin_one.so calls%'"), 1, f"notes, {name}")
+
+
+@test
 def operator_new_of_an_allocator(t):
     library = t.program("own_new.c", "-shared", "-fPIC", name="libown_new.so")
     program = t.program("own_new.c", "-DPROGRAM", "-Wl,-rpath," + os.path.dirname(library), "-Wl,--no-as-needed", library, cc="g++")
