@@ -293,7 +293,8 @@ static bool sort_events(struct events *events) {
 		if (ns < lowest) lowest = ns;
 	}
 	__typeof__(events->list) other = { 0 }, swap;
-	if (is_sorted || !tm_array_extend(&other, n)) return is_sorted;
+	if (is_sorted || !tm_array_reserve(&other, n)) return is_sorted;
+	other.count = n;
 	uint64_t span = (uint64_t)highest - (uint64_t)lowest;
 	for (unsigned shift = 0; shift < 64 && span >> shift; shift += DIGIT_BITS) {
 		size_t starts[1 << DIGIT_BITS] = { 0 }, start = 0;

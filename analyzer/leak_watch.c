@@ -23,10 +23,6 @@ void tm_leak_watch_end(struct tm_leak_watch *w) {
 	w->next_tick = UINT64_MAX;
 }
 
-static void forget_looks(struct tm_leak_watch *w) {
-	w->looks.count = w->levels.count = 0;
-}
-
 /* Every second look goes; the latest one stays. */
 static void thin_looks(struct tm_leak_watch *w) {
 	size_t kept = 0, levels = 0;
@@ -59,11 +55,11 @@ static bool make_room(struct tm_leak_watch *w, size_t more) {
 	return (all >= MANY_LEVELS && all < most && tm_array_reserve(&w->levels, most)) || tm_array_reserve(&w->levels, all);
 }
 
-/* Behind those of the other looks. */
+/* Behind those of the other looks. There is room as if all sites were live: what they do not need is not touched. */
 static bool take_levels(struct tm_ledger *l) {
 	struct tm_leak_watch *w = &l->watch;
 	size_t room = 1;
-	for (size_t i = 0; i < l->accounts.count; i++) room += 1 + l->accounts.items[i]->sites.live;
+	for (size_t i = 0; i < l->accounts.count; i++) room += 1 + l->accounts.items[i]->sites.levels.count;
 	if (!make_room(w, room)) return false;
 	struct tm_leak_level *out = w->levels.items + w->levels.count;
 	for (size_t i = 0; i < l->accounts.count; i++) {
@@ -120,7 +116,7 @@ bool tm_leak_watch_step(struct tm_ledger *l, uint64_t ns) {
 	struct tm_leak_watch *w = &l->watch;
 	if (w->next_tick == UINT64_MAX) return true;
 	if (!w->steps.count) {
-		forget_looks(w);
+		w->looks.count = w->levels.count = 0;
 		w->look_stride = 1;
 		w->looks_passed = 0;
 	}

@@ -173,9 +173,7 @@ bool tm_site_change_make(const struct tm_site_change *c) {
 	struct tm_sites *sites = &c->account->sites;
 	uint32_t site = tm_sites_take(sites, c->stack);
 	if (site == UINT32_MAX) return false;
-	bool was_live = sites->levels.items[site], done = is_made_in_place(c, sites, site) || change_opened(c, sites, site);
-	sites->live += (size_t)(sites->levels.items[site] != 0) - (size_t)was_live;
-	if (!done) return false;
+	if (!is_made_in_place(c, sites, site) && !change_opened(c, sites, site)) return false;
 	if (c->kind != TM_SITE_ALLOCATION) return true;
 	struct tm_leak_watch *watch = &c->account->ledger->watch;
 	return ++watch->ticks != watch->next_tick || tm_leak_watch_tick(c->account->ledger, c->ns);

@@ -100,7 +100,6 @@ struct tm_site_slot {
 struct tm_sites {
 	TM_ARRAY(struct tm_site_head) heads;
 	TM_ARRAY(uint32_t) levels; /* of each, for leak_watch.c, which looks at all of them: its live bytes as a tm_site_level */
-	size_t live;               /* so many levels are not 0; site_changes.c counts */
 	TM_ARRAY(struct tm_site_few) few;
 	TM_ARRAY(struct tm_site) wholes;
 	uint32_t free_few;          /* index + 1 of one whose site has outgrown it, its last_ns the next such; 0 none */

@@ -6,7 +6,6 @@
  */
 #include "import_rows.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
@@ -213,10 +212,7 @@ static void *run(void *argument) {
 }
 
 static void *run_nicely(void *argument) {
-	int nice;
-	errno = 0;
-	nice = getpriority(PRIO_PROCESS, 0);
-	if (errno == 0) setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), nice + NICE);
+	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), getpriority(PRIO_PROCESS, 0) + NICE);
 	write_tree(argument);
 	return NULL;
 }

@@ -10,7 +10,6 @@
 #ifndef TIDEMARK_SCHEMA_ARRAY_H
 #define TIDEMARK_SCHEMA_ARRAY_H
 
-#include <malloc.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,11 +28,9 @@
 		size_t count, capacity; \
 	}
 
-/* For the whole mapping behind a large table: for a part of it the kernel would make two mappings of one, which realloc() could then only copy. */
 static inline void tm_prefer_huge_pages(void *p, size_t bytes) {
-	if (bytes < TM_LARGE_BYTES) return;
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)p & ~(page - 1);
-	madvise((void *)begin, (uintptr_t)p + malloc_usable_size(p) - begin, MADV_HUGEPAGE);
+	uintptr_t begin = (uintptr_t)p & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+	if (bytes >= TM_LARGE_BYTES) madvise((void *)begin, (uintptr_t)p + bytes - begin, MADV_HUGEPAGE);
 }
 
 /* As calloc(), for tables that will be used from end to end. */
@@ -57,30 +54,29 @@ static inline void *tm_map_aligned(size_t bytes) {
 	size_t before = -(uintptr_t)all % TM_HUGE_PAGE_BYTES;
 	if (before) munmap(all, before);
 	munmap(all + before + mapped, TM_HUGE_PAGE_BYTES - before);
-	if (bytes >= TM_LARGE_BYTES) madvise(all + before, mapped, MADV_HUGEPAGE);
 	return all + before;
 }
 
-/* As realloc(), of what has so many bytes now and will have more; what is mapped stays mapped where it can, and moves as a whole where not. */
+/* To another place, where there is room for more; NULL: out of memory, and all is as it was. */
+static inline void *tm_array_move(void *old, size_t old_bytes, size_t bytes) {
+	void *moved = tm_map_aligned(bytes);
+	if (!moved) return NULL;
+	if (old_bytes < TM_MAPPED_BYTES) {
+		if (old) memcpy(moved, old, old_bytes);
+		free(old);
+	} else if (mremap(old, tm_mapped_bytes(old_bytes), tm_mapped_bytes(bytes), MREMAP_MAYMOVE | MREMAP_FIXED, moved) == MAP_FAILED) {
+		munmap(moved, tm_mapped_bytes(bytes));
+		return NULL;
+	}
+	return moved;
+}
+
+/* As realloc(), of what has so many bytes now and will have more; what is mapped stays where it is if it can, and moves as a whole if not. */
 static inline void *tm_array_resize(void *old, size_t old_bytes, size_t bytes) {
 	if (bytes < TM_MAPPED_BYTES) return realloc(old, bytes);
-	bool is_mapped = old_bytes >= TM_MAPPED_BYTES;
-	if (is_mapped && mremap(old, tm_mapped_bytes(old_bytes), tm_mapped_bytes(bytes), 0) != MAP_FAILED) {
-		if (bytes >= TM_LARGE_BYTES) madvise(old, tm_mapped_bytes(bytes), MADV_HUGEPAGE);
-		return old;
-	}
-	void *grown = tm_map_aligned(bytes);
-	if (!grown) return NULL;
-	if (is_mapped) {
-		if (mremap(old, tm_mapped_bytes(old_bytes), tm_mapped_bytes(bytes), MREMAP_MAYMOVE | MREMAP_FIXED, grown) == MAP_FAILED) {
-			munmap(grown, tm_mapped_bytes(bytes));
-			return NULL;
-		}
-		if (bytes >= TM_LARGE_BYTES) madvise(grown, tm_mapped_bytes(bytes), MADV_HUGEPAGE);
-	} else if (old) {
-		memcpy(grown, old, old_bytes);
-		free(old);
-	}
+	bool stays = old_bytes >= TM_MAPPED_BYTES && mremap(old, tm_mapped_bytes(old_bytes), tm_mapped_bytes(bytes), 0) != MAP_FAILED;
+	void *grown = stays ? old : tm_array_move(old, old_bytes, bytes);
+	if (grown) tm_prefer_huge_pages(grown, bytes);
 	return grown;
 }
 

@@ -58,7 +58,7 @@ struct taken {
 
 static struct taken taken[TM_SHARED_MODULES];
 static _Atomic bool taking;
-static _Atomic bool forgot; /* once */
+static _Atomic bool forgot; /* what it knew, at least once */
 
 static uint64_t shared_table(struct tm_shared_rules *shared) {
 	return tm_rules_word(shared->rules, TM_RULE_SETS_BITS_MOST);
