@@ -3,6 +3,7 @@
 Method: blocks of sizes of their own are allocated inside and outside of scopes; the database must give each the scope that the script's own reading says. The
 heap python is compared with tracemalloc, which counts in the program itself, line by line.
 """
+import collections
 import json
 import os
 
@@ -391,9 +392,13 @@ os._exit(0)
 
 
 def apart(a, b):
-    """How many blocks one has and the other has not, by their size."""
-    a, b = dict(a), dict(b)
-    return sum(abs(a.get(size, 0) - b.get(size, 0)) for size in {*a, *b})
+    """How many blocks one has and the other has not, by their size. An id is an int of 28 bytes below 2**30 and of 32 above, and one start in twenty of an
+    interpreter that is no PIE has its heap above: both sizes are one."""
+    difference = collections.Counter()
+    for sign, sizes in ((1, a), (-1, b)):
+        for size, count in sizes:
+            difference[32 if size == 28 else size] += sign * count
+    return sum(map(abs, difference.values()))
 
 
 def python_blocks(t, python, text, settings=(), flags=(), options=()):
