@@ -43,7 +43,7 @@ static struct tm_names_module *list_modules(const struct tm_collector *c) {
 }
 
 static struct tm_names_frame *list_frames(const struct tm_collector *c) {
-	struct tm_names_frame *list = tm_memory_new(c->stacks.frame_count, sizeof list[0]);
+	struct tm_names_frame *list = tm_memory_new_table(c->stacks.frame_count, sizeof list[0]);
 	for (size_t i = 0; i < c->stacks.frame_count; i++)
 		list[i] = (struct tm_names_frame){ i + 1, c->stacks.frames[i].module, c->stacks.frames[i].address };
 	return list;
@@ -72,7 +72,7 @@ void tm_closing_write_names(struct tm_collector *c) {
 			c->stacks.frame_count, plural(c->stacks.frame_count, "address", "addresses"), (unsigned long long)out.modules_read,
 			plural(out.modules_read, "file", "files"));
 	free(modules);
-	free(frames);
+	tm_memory_free_table(frames, c->stacks.frame_count, sizeof frames[0]);
 }
 
 /* --- what --max-size, or the disk, had no room for; of a file that cannot be written only the summary tells --- */

@@ -867,11 +867,11 @@ void tm_drain_release(struct tm_collector *c) {
 	tm_ring_order_release(&c->order);
 	free(c->block);
 	if (c->group) tm_group_release(c->group);
-	if (c->tally) tm_tally_free(c->tally);
 	tm_alerts_release(&c->alerts);
 	tm_columns_release(&c->columns);
-	c->tally = NULL;
 	c->rings = NULL;
+	c->gpu_functions = NULL;
+	c->admitted = NULL;
 	c->block = NULL;
 	c->group = NULL;
 }

@@ -2,9 +2,9 @@
 #include "encode.h"
 
 #include "memory.h"
+#include "own_thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,14 +259,6 @@ void tm_encoder_start(struct tm_encoder_thread *e, struct tm_writer *writer) {
 	pthread_condattr_destroy(&attributes);
 }
 
-static void make_thread(struct tm_encoder_thread *e) {
-	sigset_t every, old;
-	sigfillset(&every);
-	pthread_sigmask(SIG_SETMASK, &every, &old);
-	e->running = pthread_create(&e->thread, NULL, run, e) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-}
-
 struct tm_group *tm_encoder_take(struct tm_encoder_thread *e) {
 	pthread_mutex_lock(&e->lock);
 	struct tm_group *g = queue_pop(&e->empty);
@@ -311,7 +303,7 @@ void tm_encoder_submit(struct tm_encoder_thread *e, struct tm_group *g) {
 	pthread_cond_broadcast(&e->changed);
 	pthread_mutex_unlock(&e->lock);
 	if (e->running || (e->expects_end && e->waiting_count == 1)) return;
-	make_thread(e);
+	e->running = tm_own_thread_start(&e->thread, run, e);
 	if (!e->running) write_all(e);
 }
 

@@ -16,8 +16,10 @@ void tm_memory_on_exhausted(void (*last_stand)(void));
 _Noreturn void tm_memory_exhausted(void); /* for what grows without this file's help */
 
 void *tm_memory_new(size_t count, size_t item_bytes);             /* zeroed */
-void *tm_memory_new_table(size_t count, size_t item_bytes);       /* zeroed; for a hash table that may become large */
-void tm_memory_free_table(void *p, size_t count, size_t item_bytes); /* what it gave, or NULL */
+/* Of what may become large: mappings from TM_MAPPED_BYTES (schema/array.h) on, in huge pages. */
+void *tm_memory_new_table(size_t count, size_t item_bytes); /* zeroed; for a hash table */
+void *tm_memory_grow_table(void *p, size_t *capacity, size_t needed, size_t item_bytes); /* as tm_memory_grow() */
+void tm_memory_free_table(void *p, size_t count, size_t item_bytes); /* what they gave, of that capacity, or NULL */
 void *tm_memory_resize(void *p, size_t count, size_t item_bytes); /* realloc; new bytes are not zeroed */
 char *tm_memory_copy_text(const char *text, size_t n);            /* terminated with a zero byte */
 

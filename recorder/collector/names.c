@@ -6,6 +6,9 @@
  * Sorting brings together what one file must answer, so that one file is open at a time and each address is looked up once, however many
  * processes loaded the file. Files are told apart by build-id, or by path where there is none.
  *
+ * Full payloads are packed and written by a thread, one at a time, while answers go on becoming the next: the user waits for all of it. There is no such thread
+ * while we fork.
+ *
  * The child keeps the recorder safe from damaged files and its memory from theirs. When a child dies over an address, a second one
  * continues from the symbol table alone; when that dies too, the rest of the file stays without names. Both are noted in the trace.
  */
@@ -23,7 +26,9 @@
 
 #include "recorder/collector/names_ahead.h"
 #include "recorder/collector/names_reader.h"
+#include "recorder/collector/own_thread.h"
 #include "recorder/collector/string_table.h"
+#include "schema/array.h"
 #include "schema/records.h"
 
 #define PAYLOAD_BYTES (1u << 20)
@@ -37,6 +42,14 @@
 struct progress {
 	bool wanted, terminal, shown;
 	uint64_t start_ns, last_ns;
+};
+
+/* A payload on its way out. */
+struct writing {
+	struct tm_bytes payload;
+	pthread_t thread;
+	bool runs;
+	int error; /* of the thread, once it has ended */
 };
 
 /* What a reader has said so far. */
@@ -55,7 +68,9 @@ struct naming {
 	struct tm_string_table strings;
 	struct heard heard;
 	struct tm_bytes payload;
+	struct writing writing;
 	struct progress progress;
+	size_t work_done;
 	unsigned patience_s;
 	int error;
 };
@@ -107,6 +122,14 @@ static struct module_place *place_modules(struct naming *n) {
 	return places;
 }
 
+static size_t work_bytes(const struct naming *n) {
+	return (n->in->frame_count + 1) * sizeof *n->work;
+}
+
+static void forget_work(const struct naming *n, struct tm_names_work *work) {
+	if (work) tm_array_free(work, work_bytes(n));
+}
+
 #define DIGIT_BITS 11u
 #define DIGITS (1u << DIGIT_BITS)
 #define OFFSET_DIGITS ((64 + DIGIT_BITS - 1) / DIGIT_BITS)
@@ -116,17 +139,28 @@ static uint64_t digits_from(const struct tm_names_work *work, unsigned digit) {
 	return digit < OFFSET_DIGITS ? work->offset >> digit * DIGIT_BITS : (uint64_t)work->file >> (digit - OFFSET_DIGITS) * DIGIT_BITS;
 }
 
+/* Has bits where not all work is equal. */
+static struct tm_names_work differences(const struct naming *n) {
+	struct tm_names_work differ = { 0 };
+	for (size_t i = 0; i < n->work_count; i++) {
+		differ.offset |= n->work[i].offset ^ n->work[0].offset;
+		differ.file |= n->work[i].file ^ n->work[0].file;
+	}
+	return differ;
+}
+
 /* By file and offset, what is equal as it came: digit by digit from the lowest one, without those that are the same everywhere. The program's user
  * waits for it, and qsort() takes ten times as long. */
 static int sort_work(struct naming *n) {
-	struct tm_names_work *from = n->work, *to = malloc((n->work_count + 1) * sizeof *to), *swap;
+	struct tm_names_work *from = n->work, *to = tm_array_resize(NULL, 0, work_bytes(n)), *swap;
+	struct tm_names_work differ = differences(n);
 	size_t *starts = malloc(DIGITS * sizeof *starts);
-	if (!to || !starts) return free(to), free(starts), TM_NAMES_NO_MEMORY;
+	if (!to || !starts) return forget_work(n, to), free(starts), TM_NAMES_NO_MEMORY;
 	for (unsigned digit = 0; digit < OFFSET_DIGITS + FILE_DIGITS; digit++) {
 		size_t start = 0;
+		if (!(digits_from(&differ, digit) % DIGITS)) continue;
 		memset(starts, 0, DIGITS * sizeof *starts);
 		for (size_t i = 0; i < n->work_count; i++) starts[digits_from(&from[i], digit) % DIGITS]++;
-		if (starts[digits_from(&from[0], digit) % DIGITS] == n->work_count) continue;
 		for (size_t d = 0; d < DIGITS; d++) {
 			size_t count = starts[d];
 			starts[d] = start;
@@ -138,7 +172,7 @@ static int sort_work(struct naming *n) {
 		to = swap;
 	}
 	n->work = from;
-	free(to);
+	forget_work(n, to);
 	free(starts);
 	return 0;
 }
@@ -152,7 +186,7 @@ static const struct module_place *find_place(const struct module_place *places, 
 
 static int plan(struct naming *n) {
 	struct module_place *places = place_modules(n);
-	n->work = malloc((n->in->frame_count + 1) * sizeof *n->work);
+	n->work = tm_array_resize(NULL, 0, work_bytes(n));
 	if (!places || !n->work) return free(places), TM_NAMES_NO_MEMORY;
 	for (size_t i = 0; i < n->in->frame_count; i++) {
 		const struct tm_names_frame *frame = &n->in->frames[i];
@@ -165,12 +199,29 @@ static int plan(struct naming *n) {
 
 /* ---- what goes into the trace */
 
-static int flush(struct naming *n, size_t at_least) {
-	if (n->payload.failed) return TM_NAMES_NO_MEMORY;
-	if (n->payload.size < at_least || !n->payload.size) return 0;
-	int error = n->out->write_chunk(n->out->context, n->payload.data, n->payload.size);
+static void *write_payload(void *argument) {
+	struct naming *n = argument;
+	n->writing.error = n->out->write_chunk(n->out->context, n->writing.payload.data, n->writing.payload.size);
+	return NULL;
+}
+
+/* Of what is on its way. */
+static int wait_for_writing(struct naming *n) {
+	if (n->writing.runs) pthread_join(n->writing.thread, NULL);
+	n->writing.runs = false;
+	return n->writing.error;
+}
+
+static int flush(struct naming *n) {
+	int error = wait_for_writing(n);
+	if (error || !n->payload.size) return error;
+	struct tm_bytes written = n->writing.payload;
+	n->writing.payload = n->payload;
+	n->payload = written;
 	tm_bytes_clear(&n->payload);
-	return error;
+	n->writing.runs = tm_own_thread_start(&n->writing.thread, write_payload, n);
+	if (!n->writing.runs) write_payload(n);
+	return n->writing.runs ? 0 : n->writing.error;
 }
 
 static uint64_t string_id(struct naming *n, struct tm_text text) {
@@ -236,14 +287,14 @@ static void start_progress(struct naming *n) {
 }
 
 /* From the first second on: a line that rewrites itself on a terminal; elsewhere a line now and every 10 seconds. */
-static void show_progress(struct naming *n, size_t done, const struct tm_names_module *module) {
+static void show_progress(struct naming *n, const struct tm_names_module *module) {
 	struct progress *p = &n->progress;
 	uint64_t now = now_ns(), elapsed_ns = now - p->start_ns;
 	uint64_t wait_ns = !p->shown ? 1000000000 : p->terminal ? 200000000 : 10000000000;
 	if (!p->wanted || now - (p->shown ? p->last_ns : p->start_ns) < wait_ns) return;
 	const char *slash = module->path ? strrchr(module->path, '/') : NULL;
 	fprintf(stderr, "%stidemark-record: naming addresses: %zu of %zu (%zu%%), %.0f a second, now in %s%s", p->terminal ? "\r" : "",
-		done, n->work_count, done * 100 / n->work_count, (double)done * 1e9 / (double)elapsed_ns, slash ? slash + 1 : "-",
+		n->work_done, n->work_count, n->work_done * 100 / n->work_count, (double)n->work_done * 1e9 / (double)elapsed_ns, slash ? slash + 1 : "-",
 		p->terminal ? "\033[K" : "\n");
 	p->shown = true;
 	p->last_ns = now;
@@ -311,8 +362,10 @@ static void take_messages(struct naming *n, struct file_work *file) {
 		if (file->at == file->end) break;
 		size_t next = same_offset_end(n, file->at, file->end);
 		take_answer(n, file->at, next, message);
+		n->work_done += next - file->at;
 		file->at = next;
-		if (!n->error) n->error = flush(n, PAYLOAD_BYTES);
+		if (n->payload.failed) n->error = TM_NAMES_NO_MEMORY;
+		if (!n->error && n->payload.size >= PAYLOAD_BYTES) n->error = flush(n);
 	}
 	size_t rest = n->heard.received.size - (size_t)(taken - n->heard.received.data);
 	if (rest && taken != n->heard.received.data) memmove(n->heard.received.data, taken, rest);
@@ -357,8 +410,9 @@ static bool is_stuck(pid_t reader, int fd, unsigned patience_s) {
 	return true;
 }
 
+/* To its last answer, not to its end: a large one takes its time to give back its memory. */
 static void receive(struct naming *n, struct file_work *file, pid_t reader, int fd) {
-	while (!n->error) {
+	while (!n->error && file->at < file->end) {
 		file->starved = file->ahead >= 0 && is_starved(reader, fd, file->patient ? (int)n->patience_s * 1000 : STARVED_MS);
 		file->stuck = file->ahead < 0 && is_stuck(reader, fd, n->patience_s);
 		if (file->starved || file->stuck) return;
@@ -371,13 +425,14 @@ static void receive(struct naming *n, struct file_work *file, pid_t reader, int 
 		if (got <= 0) return;
 		n->heard.received.size += (size_t)got;
 		take_messages(n, file);
-		show_progress(n, file->at, n->modules[file->first_module]);
+		show_progress(n, n->modules[file->first_module]);
 	}
 }
 
 static pid_t start_reader(struct naming *n, const struct file_work *file, int *fd) {
 	int ends[2];
-	if (pipe(ends)) return -1;
+	n->error = wait_for_writing(n);
+	if (n->error || pipe(ends)) return -1;
 	struct tm_names_job job = {
 		.in = n->in,
 		.modules = n->modules + file->first_module,
@@ -428,7 +483,8 @@ static void end_reader(pid_t child, int fd) {
 static void end_or_reap(struct naming *n, const struct file_work *file, pid_t child, int fd, char ending[64]) {
 	if (!n->error && !file->starved && !file->stuck) {
 		close(fd);
-		how_it_ended(child, ending);
+		if (file->ahead < 0 || file->at < file->end) how_it_ended(child, ending);
+		else tm_names_ahead_leave(n->in->ahead, child);
 		return;
 	}
 	snprintf(ending, 64, "stood still for %u s", n->patience_s);
@@ -462,6 +518,7 @@ static bool read_file(struct naming *n, struct file_work *file) {
 	pid_t child = file->ahead;
 	if (child >= 0) fd = file->ahead_fd;
 	else child = start_reader(n, file, &fd);
+	if (n->error) return true;
 	if (child < 0) {
 		snprintf(text, sizeof text, "no names for '%s': cannot start a process: %s", module->path, strerror(errno));
 		put_note(n, module, text);
@@ -513,18 +570,28 @@ static struct file_work *list_files(struct naming *n, size_t *count) {
 		while (file->module_end < n->in->module_count &&
 		       !compare_files(n->modules[file->first_module], n->modules[file->module_end]))
 			file->module_end++;
-		ask_ahead(n, file);
 	}
 	return files;
+}
+
+/* What has most work first: the other readers are at theirs meanwhile. */
+static int by_work(const void *left, const void *right) {
+	const struct file_work *a = left, *b = right;
+	size_t work_a = a->end - a->at, work_b = b->end - b->at;
+	return work_a != work_b ? (work_a < work_b ? 1 : -1) : a->at < b->at ? -1 : a->at > b->at;
 }
 
 static int name_files(struct naming *n) {
 	size_t count;
 	struct file_work *files = list_files(n, &count);
 	if (!files) return TM_NAMES_NO_MEMORY;
+	qsort(files, count, sizeof *files, by_work);
+	for (size_t i = 0; i < count; i++) ask_ahead(n, &files[i]);
 	for (size_t i = 0; i < count; i++) {
+		size_t end = n->work_done + files[i].end - files[i].at;
 		if (!n->error) name_file(n, &files[i]);
 		else if (files[i].ahead >= 0) end_reader(files[i].ahead, files[i].ahead_fd);
+		n->work_done = end;
 	}
 	free(files);
 	return n->error;
@@ -538,12 +605,15 @@ int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out)
 	start_progress(&n);
 	if (!n.error) n.error = name_files(&n);
 	end_progress(&n);
-	if (!n.error) n.error = flush(&n, 0);
-	if (!n.error && n.strings.failed) n.error = TM_NAMES_NO_MEMORY;
+	if (!n.error) n.error = flush(&n);
+	int error = wait_for_writing(&n);
+	if (!n.error) n.error = error;
+	if (!n.error && (n.strings.failed || n.payload.failed)) n.error = TM_NAMES_NO_MEMORY;
 	tm_string_table_release(&n.strings);
 	tm_bytes_release(&n.payload);
+	tm_bytes_release(&n.writing.payload);
 	forget(&n.heard);
 	free(n.modules);
-	free(n.work);
+	forget_work(&n, n.work);
 	return n.error;
 }

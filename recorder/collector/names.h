@@ -53,7 +53,8 @@ struct tm_names_input {
 
 struct tm_names_output {
 	uint64_t next_string_id; /* in: the first string id that is free in the trace; out: the first one free after the call */
-	/* Takes the payload of one NAMES chunk (about 1 MiB; records string, name, note) to pack and write; not 0 stops and is returned. */
+	/* Takes the payload of one NAMES chunk (about 1 MiB; records string, name, note) to pack and write; not 0 stops and is returned. One at a time, and
+	 * mostly by a thread of their own. */
 	int (*write_chunk)(void *context, const void *payload, size_t n);
 	/* Takes what would else be a note in the trace: why a module has no names. NULL: the trace gets it. */
 	void (*remark)(void *context, const char *text);

@@ -68,6 +68,11 @@ static void end_all(struct tm_names_ahead *a) {
 	for (size_t i = 0; i < a->count; i++) stop(&a->readers[i]);
 }
 
+void tm_names_ahead_leave(struct tm_names_ahead *a, pid_t reader) {
+	a->left = tm_memory_grow(a->left, &a->left_capacity, a->left_count + 1, sizeof a->left[0]);
+	a->left[a->left_count++] = reader;
+}
+
 /* --- requests --- */
 
 static void put_word(struct tm_bytes *b, uint64_t word) {
@@ -233,6 +238,7 @@ pid_t tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module 
 
 void tm_names_ahead_release(struct tm_names_ahead *a) {
 	end_all(a);
+	for (size_t i = 0; i < a->left_count; i++) tm_names_reader_kill(a->left[i]);
 	for (size_t i = 0; i < a->count; i++) {
 		free(a->readers[i].path);
 		free(a->readers[i].build_id);
@@ -241,5 +247,6 @@ void tm_names_ahead_release(struct tm_names_ahead *a) {
 	}
 	free(a->readers);
 	free(a->of_module);
+	free(a->left);
 	*a = (struct tm_names_ahead){ 0 };
 }

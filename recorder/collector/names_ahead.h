@@ -48,6 +48,8 @@ struct tm_names_ahead {
 	uint32_t *of_module; /* by module id - 1: index of its reader + 1, NOBODY, or 0: not looked up yet */
 	size_t module_count, module_capacity;
 	size_t frames_seen, modules_seen;
+	pid_t *left; /* taken, and to be waited for here nevertheless */
+	size_t left_count, left_capacity;
 	uint64_t begin_ns, next_ns;
 };
 
@@ -55,7 +57,9 @@ struct tm_names_ahead {
 char **tm_names_environment(void);
 /* Starts readers for new files and tells what is new; now and then. */
 void tm_names_ahead_look(struct tm_collector *c);
-/* Ends all that were not taken. */
+/* One that was asked has given all its answers, and ends: its parent need not wait for that now. */
+void tm_names_ahead_leave(struct tm_names_ahead *a, pid_t reader);
+/* Ends all that were not taken, and those that were left. */
 void tm_names_ahead_release(struct tm_names_ahead *a);
 
 /* The reader of the module's file, asked for these offsets: its answers come from *fd as those of names_reader.h. -1: there is none. The module is the first

@@ -18,6 +18,7 @@
 #include "names_reader.h"
 #include "output_path.h"
 #include "own_stack.h"
+#include "own_thread.h"
 #include "signals.h"
 
 #include <errno.h>
@@ -36,6 +37,7 @@
 #define EXIT_NOT_FOUND 127
 #define SLEEP_NS 5000000u      /* after a pass that found little */
 #define STOP_SETTLES_NS 20000000u /* of all that are continued at once, we may be first */
+#define NAMES_MANY 10000u /* addresses: looking their names up takes longer than making a thread */
 #define SETTLE_NS 200000u      /* while something about processes waits for the next pass */
 #define SLEEP_MAX_NS 90000000u /* after many that found nothing */
 
@@ -275,6 +277,25 @@ static void record(struct tm_collector *c) {
 	}
 }
 
+/* What only reading events needs, and the threads that do it. */
+static void *give_back(void *argument) {
+	struct tm_collector *c = argument;
+	tm_drain_release(c);
+	tm_encoder_release(&c->encoder);
+	tm_python_stacks_release(&c->python);
+	tm_stack_tree_keep_frames(&c->stacks);
+	return NULL;
+}
+
+/* Pages take their time to be given back, and the user waits for it: that is done beside the names. */
+static void write_names(struct tm_collector *c) {
+	pthread_t behind;
+	bool runs = c->stacks.frame_count >= NAMES_MANY && tm_own_thread_start(&behind, give_back, c);
+	tm_closing_write_names(c);
+	if (runs) pthread_join(behind, NULL);
+	else give_back(c);
+}
+
 static void finish(struct tm_collector *c) {
 	tm_signals_dismiss_witness();
 	tm_encoder_expect_end(&c->encoder);
@@ -287,7 +308,7 @@ static void finish(struct tm_collector *c) {
 	tm_encoder_stop(&c->encoder);
 	tm_timebase_add_knot(&c->timebase);
 	tm_closing_write_left_out(c);
-	tm_closing_write_names(c);
+	write_names(c);
 	tm_closing_write_end(c);
 	tm_signals_stop_witness();
 	tm_writer_follow(&c->writer);
@@ -298,18 +319,17 @@ static void finish(struct tm_collector *c) {
 }
 
 static void release(struct tm_collector *c) {
-	tm_drain_release(c);
-	tm_names_ahead_release(&c->ahead);
-	tm_encoder_release(&c->encoder);
+	give_back(c);
+	if (c->tally) tm_tally_free(c->tally);
 	tm_flight_free(c->flight);
 	tm_sampler_release(&c->sampler);
 	tm_processes_release(&c->processes);
 	tm_modules_release(&c->modules);
 	tm_stack_tree_release(&c->stacks);
-	tm_python_stacks_release(&c->python);
 	tm_interned_release(c);
 	tm_signals_wake_nobody();
 	tm_session_release(&c->session);
+	tm_names_ahead_release(&c->ahead); /* last, as large ones take their time to end */
 	free(c->writer.path);
 }
 

@@ -3,9 +3,9 @@
 
 #include "memory.h"
 #include "nvml.h"
+#include "own_thread.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -340,13 +340,9 @@ void tm_sampler_start(struct tm_sampler *s, const struct tm_timebase *timebase, 
 }
 
 static bool make_thread(struct tm_sampler *s) {
-	sigset_t every, old;
 	if (s->tried || !s->lines) return s->running;
 	s->tried = true;
-	sigfillset(&every);
-	pthread_sigmask(SIG_SETMASK, &every, &old);
-	s->running = pthread_create(&s->thread, NULL, run, s) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	s->running = tm_own_thread_start(&s->thread, run, s);
 	return s->running;
 }
 

@@ -116,7 +116,7 @@ static inline uint32_t frame_at(struct tm_collector *c, const struct tm_process 
 static uint32_t add_node(struct tm_collector *c, uint32_t parent, uint32_t frame) {
 	struct tm_stack_tree *t = &c->stacks;
 	struct tm_group *g = c->group;
-	t->nodes = tm_memory_grow(t->nodes, &t->node_capacity, t->node_count + 1, sizeof t->nodes[0]);
+	t->nodes = tm_memory_grow_table(t->nodes, &t->node_capacity, t->node_count + 1, sizeof t->nodes[0]);
 	t->nodes[t->node_count++] = (struct tm_node_row){ parent, frame, 0 };
 	if (!g->nodes.count) g->first_node = t->node_count;
 	tm_put_node(&g->nodes, t->node_count, parent, frame);
@@ -239,16 +239,28 @@ void tm_stack_tree_init(struct tm_stack_tree *t) {
 	node_table_reserve(t);
 }
 
-void tm_stack_tree_release(struct tm_stack_tree *t) {
-	free(t->frames);
-	free(t->nodes);
+void tm_stack_tree_keep_frames(struct tm_stack_tree *t) {
+	tm_memory_free_table(t->nodes, t->node_capacity, sizeof t->nodes[0]);
 	free_slots(&t->frame_table);
 	tm_memory_free_table(t->node_table.slots, t->node_table.mask + 1, sizeof t->node_table.slots[0]);
 	free(t->node_table.seen);
 	free(t->cache);
 	free(t->chain_memory);
 	free(t->unknown);
-	memset(t, 0, sizeof *t);
+	t->nodes = NULL;
+	t->node_count = t->node_capacity = t->unknown_count = t->unknown_capacity = 0;
+	t->frame_table = (struct tm_slot_table){ 0 };
+	t->node_table = (struct tm_node_table){ 0 };
+	t->cache = NULL;
+	t->chains = NULL;
+	t->chain_memory = NULL;
+	t->unknown = NULL;
+}
+
+void tm_stack_tree_release(struct tm_stack_tree *t) {
+	tm_stack_tree_keep_frames(t);
+	free(t->frames);
+	*t = (struct tm_stack_tree){ 0 };
 }
 
 void tm_stack_tree_module_known(struct tm_collector *c, const struct tm_process *p, uint32_t module, uint64_t before_ns) {

@@ -80,6 +80,8 @@ struct tm_stack_tree {
 
 void tm_stack_tree_init(struct tm_stack_tree *t);
 void tm_stack_tree_release(struct tm_stack_tree *t);
+/* Gives back all but the frames, which do not move: others may read them meanwhile. */
+void tm_stack_tree_keep_frames(struct tm_stack_tree *t);
 
 /* The node for `address` inside of `parent` (0: outermost); made if it is new. */
 uint32_t tm_stack_child(struct tm_collector *c, const struct tm_process *p, uint32_t parent, uint64_t address);

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#define TEXTS_MANY ((size_t)256 << 10) /* of so many bytes there will be more, */
+#define TEXTS_ROOM ((size_t)8 << 20)   /* and room for them that is not used costs nothing */
 #define FACTOR 0x9E3779B97F4A7C15ull
 
 /* Eight bytes at a time: names of templates are long. */
@@ -21,7 +23,7 @@ static uint32_t hash_of(struct tm_text text) {
 }
 
 static bool is_entry(const struct tm_string_table *t, const struct tm_string_entry *entry, struct tm_text text, uint32_t hash) {
-	return entry->hash == hash && entry->size == text.size && !memcmp(t->texts.data + entry->offset, text.data, text.size);
+	return entry->hash == hash && entry->size == text.size && !memcmp(t->texts.items + entry->offset, text.data, text.size);
 }
 
 static bool grow(struct tm_string_table *t) {
@@ -40,15 +42,22 @@ static bool grow(struct tm_string_table *t) {
 	return true;
 }
 
+static bool keep(struct tm_string_table *t, struct tm_text text) {
+	size_t size = t->texts.count + text.size;
+	if (size > t->texts.capacity && !tm_array_reserve(&t->texts, size > TEXTS_MANY && size < TEXTS_ROOM ? TEXTS_ROOM : size)) return false;
+	if (text.size) memcpy(t->texts.items + t->texts.count, text.data, text.size);
+	t->texts.count = size;
+	return true;
+}
+
 uint64_t tm_string_table_id(struct tm_string_table *t, struct tm_text text, uint64_t new_id) {
 	uint32_t hash = hash_of(text);
 	if (t->count * 2 >= t->capacity && !grow(t)) return t->failed = true, new_id;
 	size_t at = hash & (t->capacity - 1);
 	for (; t->entries[at].id; at = (at + 1) & (t->capacity - 1))
 		if (is_entry(t, &t->entries[at], text, hash)) return t->entries[at].id;
-	uint64_t offset = t->texts.size;
-	tm_put_raw(&t->texts, text.data, text.size);
-	if (t->texts.failed) return t->failed = true, new_id;
+	uint64_t offset = t->texts.count;
+	if (!keep(t, text)) return t->failed = true, new_id;
 	t->entries[at] = (struct tm_string_entry){ new_id, offset, hash, (uint32_t)text.size };
 	t->count++;
 	return new_id;
@@ -56,6 +65,6 @@ uint64_t tm_string_table_id(struct tm_string_table *t, struct tm_text text, uint
 
 void tm_string_table_release(struct tm_string_table *t) {
 	free(t->entries);
-	tm_bytes_release(&t->texts);
+	tm_array_release(&t->texts);
 	*t = (struct tm_string_table){ 0 };
 }

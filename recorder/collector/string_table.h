@@ -8,6 +8,7 @@
 #ifndef TIDEMARK_RECORDER_COLLECTOR_STRING_TABLE_H
 #define TIDEMARK_RECORDER_COLLECTOR_STRING_TABLE_H
 
+#include "schema/array.h"
 #include "schema/wire.h"
 
 struct tm_string_entry {
@@ -19,7 +20,7 @@ struct tm_string_entry {
 struct tm_string_table { /* all zero is an empty one */
 	struct tm_string_entry *entries;
 	size_t count, capacity;
-	struct tm_bytes texts;
+	TM_ARRAY(char) texts;
 	bool failed;
 };
 
