@@ -106,6 +106,7 @@ static inline uint64_t tm_op_spare(enum tm_op op, uint64_t size, uint64_t page_b
 #define TM_BLOCK_FRAME_BITS 48u
 #define TM_BLOCK_FRAME_MASK ((1ull << TM_BLOCK_FRAME_BITS) - 1)
 #define TM_PUSH_APART 1u /* link of a scope_push: only an end of its own category, or of what is not apart, closes it */
+#define TM_OP_IS_ALIGNED(op) ((op) >= TM_OP_POSIX_MEMALIGN && (op) <= TM_OP_PVALLOC) /* with an alignment that was asked for */
 #define TM_OP_IS_SCOPE(op) (((unsigned)(op) & 0xF0u) == 0xD0u) /* of the text class: carries key, link and category, too */
 #define TM_OP_IS_DRIVERS(op) ((op) >= TM_OP_CUDA_ALLOC && (op) <= TM_OP_CUDA_EXTERNAL) /* a function of the CUDA driver that gives memory */
 #define TM_OP_IS_GPU(op) ((op) >= TM_OP_OOM && (op) <= TM_OP_USE) /* of these, what is about a device and opens or closes nothing */

@@ -291,7 +291,7 @@ void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_
 	uint64_t *r;
 	if (!tm_reserve_both(t, words, size, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
-	r[0] = tm_taken_word(s, op, 0, TM_RING_REALLOC_WORDS, tm_slack_of(addr, size));
+	r[0] = tm_taken_word(s, op, 0, TM_RING_REALLOC_WORDS, tm_slack_of(addr, size, false));
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
 	r[3] = size;

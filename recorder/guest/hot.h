@@ -206,9 +206,9 @@ static inline size_t tm_chunk_usable(const void *addr) {
 }
 
 /* What the allocator gave beyond what was asked for. */
-static inline unsigned tm_slack_of(const void *addr, size_t size) {
+static inline unsigned tm_slack_of(const void *addr, size_t size, bool is_aligned) {
 	bool reads = TM_LIKELY(atomic_load_explicit(&tm_guest.reads_chunks, memory_order_relaxed)) && TM_LIKELY(!tm_chunk_is_mapping(addr));
-	size_t slack = (reads ? tm_chunk_usable(addr) : tm_real_usable(addr)) - size;
+	size_t slack = (reads ? tm_chunk_usable(addr) : is_aligned ? tm_real_usable(addr) : tm_real_usable_by_size(addr, size)) - size;
 
 	return slack < TM_RING_USABLE_UNKNOWN ? (unsigned)slack : TM_RING_USABLE_UNKNOWN;
 }
@@ -222,7 +222,7 @@ static inline __attribute__((always_inline)) int tm_record_taken(struct tm_threa
 	tm_set_busy(t);
 	if (!tm_reserve(t, words, size, &r)) return -1;
 	uint64_t ticks = tm_in_order(t, tm_now());
-	r[0] = tm_taken_word(s, op, 0, TM_RING_ALLOC_WORDS, asks ? tm_slack_of(addr, size) : TM_RING_USABLE_UNKNOWN);
+	r[0] = tm_taken_word(s, op, 0, TM_RING_ALLOC_WORDS, asks ? tm_slack_of(addr, size, TM_OP_IS_ALIGNED(op)) : TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
 	r[3] = size;

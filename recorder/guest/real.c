@@ -45,31 +45,65 @@ bool tm_real_is_libc(void) {
  * is not in the nearest cache it is the dearest part of an event. What it says stands in front of the block as well, in the chunk's size, whose three lowest
  * bits are flags: so it has been since 1996. Where the allocator is libc's, its answer is compared with that word for the first blocks; if it was the same
  * each time, the word is read from then on (hot.h). Blocks that have a mapping of their own are always asked for. An allocator in front of libc's that has no
- * such function (Electric Fence, libmemusage) is not asked: libc's would look in front of a block that is none of its own. */
+ * such function (Electric Fence, libmemusage) is not asked: libc's would look in front of a block that is none of its own.
+ * jemalloc gives what malloc, calloc or realloc is asked for the same room whichever block it is, and says how much (nallocx(3)), sooner than it finds out
+ * what block an address is. */
 
 #define BLOCKS_COMPARED 64u
+#define SIZES_KNOWN 4096u
 
 static _Atomic unsigned to_compare; /* 0: no more */
 static bool answers;                /* the allocator itself says how large a block is */
+static size_t (*room_of)(size_t size, int flags);      /* jemalloc's nallocx; NULL: it is another allocator */
+static _Atomic uint16_t known_rooms[SIZES_KNOWN + 1]; /* by size; 0: not asked for yet */
 
-static void find_allocators_code(void) {
-	struct dl_phdr_info info;
-	tm_ours_begin();
-	bool found = tm_symbols_module((void *)(uintptr_t)tm_real.malloc, &info);
-	tm_ours_end();
-	for (unsigned i = 0; found && i < info.dlpi_phnum; i++) {
-		const ElfW(Phdr) *p = &info.dlpi_phdr[i];
+static void find_allocators_code(const struct dl_phdr_info *info) {
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
 		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X)) continue;
-		tm_guest.allocator_low = info.dlpi_addr + p->p_vaddr;
+		tm_guest.allocator_low = info->dlpi_addr + p->p_vaddr;
 		tm_guest.allocator_high = tm_guest.allocator_low + p->p_memsz;
 	}
 }
 
+/* tcmalloc has nallocx, too, but not mallocx. */
+static void find_room(const struct dl_phdr_info *info) {
+	struct tm_symbols symbols;
+	if (tm_symbols_open(&symbols, info) && tm_symbols_function(&symbols, "mallocx"))
+		room_of = (size_t(*)(size_t, int))tm_symbols_function(&symbols, "nallocx");
+}
+
+static void look_at_allocator(void) {
+	struct dl_phdr_info info;
+	tm_ours_begin();
+	if (tm_symbols_module((void *)(uintptr_t)tm_real.malloc, &info)) {
+		find_allocators_code(&info);
+		find_room(&info);
+	}
+	tm_ours_end();
+}
+
+bool tm_real_is_jemalloc(void) {
+	return room_of != NULL;
+}
+
+static size_t room_by_size(size_t size) {
+	size_t room = atomic_load_explicit(&known_rooms[size], memory_order_relaxed);
+	if (TM_LIKELY(room)) return room;
+	room = room_of(size, 0);
+	if (room <= UINT16_MAX) atomic_store_explicit(&known_rooms[size], (uint16_t)room, memory_order_relaxed);
+	return room;
+}
+
 void tm_real_attached(void) {
 	bool is_libc = tm_real_is_libc();
-	if (!is_libc) find_allocators_code();
+	if (!is_libc) look_at_allocator();
 	if (is_libc) atomic_store(&to_compare, BLOCKS_COMPARED);
 	answers = is_libc || is_allocators((uintptr_t)tm_real.malloc_usable_size);
+}
+
+size_t tm_real_usable_by_size(const void *addr, size_t size) {
+	return room_of && size && size <= SIZES_KNOWN ? room_by_size(size) : tm_real_usable(addr);
 }
 
 size_t tm_real_usable(const void *addr) {

@@ -227,6 +227,11 @@ class Test:
 
     # --- programs
 
+    def shared_library(self, name):
+        """Its path; the test is skipped where it is not installed."""
+        found = glob.glob(f"/usr/lib/*/{name}")
+        return found[0] if found else self.skip(f"{name} is not installed")
+
     def program(self, source, *flags, cc="gcc", name=None):
         """Compiles fixtures/programs/SOURCE (or an absolute path), once a build directory for the same flags; returns the program. What a test has written is its own,
         whatever programs of that name there are."""
