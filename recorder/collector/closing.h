@@ -10,7 +10,7 @@ struct tm_collector;
 
 /* Counts the events that --max-size had no room for; once the encoder is stopped. */
 void tm_closing_write_left_out(struct tm_collector *c);
-/* Resolves the recorded addresses and writes their names. */
+/* Resolves the recorded addresses and writes their names. Of what was collected it reads the frames and the modules: the rest may be given back meanwhile. */
 void tm_closing_write_names(struct tm_collector *c);
 /* The last chunk. */
 void tm_closing_write_end(struct tm_collector *c);

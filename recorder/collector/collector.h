@@ -8,7 +8,8 @@
  *        v         a second thread:
  *     encode.c     records and columns to chunks, zstd; writer.c writes
  *
- * Threads: everything here is the drainer's (the main thread), but for `encoder` and `sampler`, which say how they are shared.
+ * Threads: everything here is the drainer's (the main thread), but for `encoder` and `sampler`, which say how they are shared. At the end, while names are
+ *          written, another one gives back what only reading events needed (record_main.c).
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_COLLECTOR_H
 #define TIDEMARK_RECORDER_COLLECTOR_COLLECTOR_H
