@@ -481,15 +481,16 @@ static void end_reader(pid_t child, int fd) {
 
 /* It has said what it had to say, or is not listened to any more. */
 static void end_or_reap(struct naming *n, const struct file_work *file, pid_t child, int fd, char ending[64]) {
-	if (!n->error && !file->starved && !file->stuck) {
-		close(fd);
-		if (file->ahead < 0 || file->at < file->end) how_it_ended(child, ending);
-		else tm_names_ahead_leave(n->in->ahead, child);
+	bool has_answered = file->at == file->end, is_there = n->error || file->starved || file->stuck;
+	snprintf(ending, 64, "stood still for %u s", n->patience_s);
+	if (is_there || (has_answered && file->ahead < 0)) {
+		end_reader(child, fd);
+		if (file->stuck) n->patience_s = PATIENCE_LEFT_S;
 		return;
 	}
-	snprintf(ending, 64, "stood still for %u s", n->patience_s);
-	end_reader(child, fd);
-	if (file->stuck) n->patience_s = PATIENCE_LEFT_S;
+	close(fd);
+	if (has_answered) tm_names_ahead_leave(n->in->ahead, child);
+	else how_it_ended(child, ending);
 }
 
 static bool read_file(struct naming *n, struct file_work *file);

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#define TEXTS_MANY ((size_t)256 << 10) /* of so many bytes there will be more, */
-#define TEXTS_ROOM ((size_t)8 << 20)   /* and room for them that is not used costs nothing */
 #define FACTOR 0x9E3779B97F4A7C15ull
 
 /* Eight bytes at a time: names of templates are long. */
@@ -44,7 +42,7 @@ static bool grow(struct tm_string_table *t) {
 
 static bool keep(struct tm_string_table *t, struct tm_text text) {
 	size_t size = t->texts.count + text.size;
-	if (size > t->texts.capacity && !tm_array_reserve(&t->texts, size > TEXTS_MANY && size < TEXTS_ROOM ? TEXTS_ROOM : size)) return false;
+	if (!tm_array_reserve(&t->texts, size)) return false;
 	if (text.size) memcpy(t->texts.items + t->texts.count, text.data, text.size);
 	t->texts.count = size;
 	return true;

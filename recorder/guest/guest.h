@@ -150,7 +150,7 @@ struct tm_guest {
 	uint8_t *_Atomic own_base; /* own_memory.h; NULL until the first need */
 	uint32_t clock;           /* enum tm_clock_kind */
 	_Atomic bool reads_chunks; /* what the allocator gave stands in front of a block (real.c) */
-	bool samples_straight;    /* --sample, and what is no sample is the allocator's alone (malloc_hooks.c) */
+	bool samples_straight;    /* --sample, and what is no sample is libc's alone (malloc_hooks.c) */
 	_Atomic bool python_stacks; /* there is a Python in this process, and something is to be done with its stacks (python.h) */
 
 	_Atomic(int (*)(void)) python_finalizing; /* process.h */
@@ -336,11 +336,6 @@ bool tm_real_find(void);                 /* idempotent; false: it is under way, 
 bool tm_real_ready(void);                /* every function of tm_real is known */
 bool tm_real_is_libc(void);              /* the allocator is libc's own. Takes the loader's lock. */
 void tm_real_attached(void);             /* once, when the process is attached */
-bool tm_real_is_jemalloc(void);          /* once we are attached */
-/* An address in the code of an allocator that is not libc's. */
-static inline bool tm_is_allocators(uintptr_t address) {
-	return address - tm_guest.allocator_low < tm_guest.allocator_high - tm_guest.allocator_low;
-}
 size_t tm_real_usable(const void *addr); /* the bytes of a block that it has just given: asks it; SIZE_MAX: it cannot say */
 size_t tm_real_usable_by_size(const void *addr, size_t size); /* the same of one without an alignment, that was asked for with this size */
 void *tm_next_symbol(const char *name);  /* dlsym(RTLD_NEXT), marked as ours; NULL if there is none */

@@ -83,10 +83,6 @@ static void look_at_allocator(void) {
 	tm_ours_end();
 }
 
-bool tm_real_is_jemalloc(void) {
-	return room_of != NULL;
-}
-
 static size_t room_by_size(size_t size) {
 	size_t room = atomic_load_explicit(&known_rooms[size], memory_order_relaxed);
 	if (TM_LIKELY(room)) return room;

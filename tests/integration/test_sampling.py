@@ -21,8 +21,8 @@ def probability(size):
     return 1 - math.exp(-size / MEAN)
 
 
-def are_unbiased(t, runs, *libraries):
-    program = t.program("sizes.c", *libraries)
+def are_unbiased(t, runs):
+    program = t.program("sizes.c")
     estimates = {function: [] for function in FIGURES}
     for i in range(runs):
         db = t.imported(t.record([program], f"--sample={MEAN}"))
@@ -55,17 +55,6 @@ def estimates_are_unbiased(t):
     runs = 40 if t.long else 10
     far = are_unbiased(t, runs) and are_unbiased(t, runs)
     t.equal(far, [], "estimates")
-
-
-@test
-def estimates_with_jemalloc(t):
-    """What is no sample goes straight to it: its own mappings are none of the program's all the same."""
-    library, runs = t.shared_library("libjemalloc.so.2"), 40 if t.long else 10
-    far = are_unbiased(t, runs, library) and are_unbiased(t, runs, library)
-    t.equal(far, [], "estimates")
-    for mean in ("4KiB", "1GiB"): # mapped in the middle of samples, and by what is none
-        db = t.imported(t.record([t.program("sizes.c", library)], f"--sample={mean}"))
-        t.equal(db.rows("select name from heap where name like 'mmap%'"), [], f"the program maps nothing, --sample={mean}")
 
 
 def drawn_behind_gaps(t, function, blocks, recordings):
