@@ -28,7 +28,6 @@
 #include "recorder/collector/names_reader.h"
 #include "recorder/collector/own_thread.h"
 #include "recorder/collector/string_table.h"
-#include "schema/array.h"
 #include "schema/records.h"
 
 #define PAYLOAD_BYTES (1u << 20)
@@ -122,14 +121,6 @@ static struct module_place *place_modules(struct naming *n) {
 	return places;
 }
 
-static size_t work_bytes(const struct naming *n) {
-	return (n->in->frame_count + 1) * sizeof *n->work;
-}
-
-static void forget_work(const struct naming *n, struct tm_names_work *work) {
-	if (work) tm_array_free(work, work_bytes(n));
-}
-
 #define DIGIT_BITS 11u
 #define DIGITS (1u << DIGIT_BITS)
 #define OFFSET_DIGITS ((64 + DIGIT_BITS - 1) / DIGIT_BITS)
@@ -152,10 +143,10 @@ static struct tm_names_work differences(const struct naming *n) {
 /* By file and offset, what is equal as it came: digit by digit from the lowest one, without those that are the same everywhere. The program's user
  * waits for it, and qsort() takes ten times as long. */
 static int sort_work(struct naming *n) {
-	struct tm_names_work *from = n->work, *to = tm_array_resize(NULL, 0, work_bytes(n)), *swap;
+	struct tm_names_work *from = n->work, *to = malloc((n->work_count + 1) * sizeof *to), *swap;
 	struct tm_names_work differ = differences(n);
 	size_t *starts = malloc(DIGITS * sizeof *starts);
-	if (!to || !starts) return forget_work(n, to), free(starts), TM_NAMES_NO_MEMORY;
+	if (!to || !starts) return free(to), free(starts), TM_NAMES_NO_MEMORY;
 	for (unsigned digit = 0; digit < OFFSET_DIGITS + FILE_DIGITS; digit++) {
 		size_t start = 0;
 		if (!(digits_from(&differ, digit) % DIGITS)) continue;
@@ -172,7 +163,7 @@ static int sort_work(struct naming *n) {
 		to = swap;
 	}
 	n->work = from;
-	forget_work(n, to);
+	free(to);
 	free(starts);
 	return 0;
 }
@@ -186,7 +177,7 @@ static const struct module_place *find_place(const struct module_place *places, 
 
 static int plan(struct naming *n) {
 	struct module_place *places = place_modules(n);
-	n->work = tm_array_resize(NULL, 0, work_bytes(n));
+	n->work = malloc((n->in->frame_count + 1) * sizeof *n->work);
 	if (!places || !n->work) return free(places), TM_NAMES_NO_MEMORY;
 	for (size_t i = 0; i < n->in->frame_count; i++) {
 		const struct tm_names_frame *frame = &n->in->frames[i];
@@ -615,6 +606,6 @@ int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out)
 	tm_bytes_release(&n.writing.payload);
 	forget(&n.heard);
 	free(n.modules);
-	forget_work(&n, n.work);
+	free(n.work);
 	return n.error;
 }
