@@ -741,6 +741,13 @@ void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_cal
 		tm_hook_leave(t);
 		return;
 	}
+	void *unknown = is_work && call->site == TM_CUPTI_ENTER ? tm_cuda_work_unknown(id, call) : NULL;
+	if (unknown) {
+		tm_hook_leave(t);
+		tm_cuda_work_learn(unknown);
+		t = tm_hook_enter();
+		if (!t) return;
+	}
 	if (can_be_refused && lacked_memory(call)) function_refused(t, id, call, TM_FRAME); /* how much it wanted is not told */
 	if (is_work) work_call(t, id, call);
 	else if (role == ROLE_CONTEXT) context_call(t, id, call);

@@ -12,6 +12,9 @@ uint32_t tm_cuda_pool_heap(int device);
 /* --- cuda_work.c --- */
 bool tm_cuda_is_work(uint32_t id);
 bool tm_cuda_is_graph(uint32_t id); /* a graph's launch */
+/* The kernel of a launch whose parameters are not known yet, or NULL; and asks the driver for them. That may allocate: not between enter and leave. */
+void *tm_cuda_work_unknown(uint32_t id, const struct tm_cupti_call *call);
+void tm_cuda_work_learn(void *function);
 /* A launch, copy or set begins: LAUNCH, and a USE for each block that it names. Between enter and leave. */
 void tm_cuda_work(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call);
 /* Kernels are about to go: others may get their handles. */

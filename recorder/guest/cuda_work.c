@@ -4,6 +4,8 @@
  * Kernels:  the driver knows how long each parameter of a kernel is (cuFuncGetParamInfo, from CUDA 12.4 on). Every aligned word of them that lies among the
  *           addresses that devices were given is a use. A word that only looks like one is found out at import, where it hits no block.
  *           What it says is remembered by the kernel's handle until some kernel may be gone, as another may have its handle then.
+ * Asking:   is done outside of the hook: of a kernel that has not run yet the driver loads the module first, and allocates for it what the launch would have
+ *           allocated a moment later (ten thousands of blocks, for one of cuDNN's).
  * Untold:   where work uses memory that we cannot learn of, one use of address 0 says so, once a process: import then judges no block by its uses.
  */
 #include "cuda_calls.h"
@@ -102,9 +104,14 @@ static void copy(struct known *to, const struct known *from) {
 	memcpy(to->words, from->words, sizeof to->words);
 }
 
+static struct known *place_of(const void *function) {
+	struct known *t = table();
+	return t ? &t[(uintptr_t)function / 16 * 0x9E3779B1u % FUNCTIONS] : NULL;
+}
+
 /* What is known of the function, into *out: another thread may forget it, and learn of another one in its place. */
 static void parameters_of(void *function, struct known *out) {
-	struct known *t = table(), *k = t ? &t[(uintptr_t)function / 16 * 0x9E3779B1u % FUNCTIONS] : NULL;
+	struct known *k = place_of(function);
 	uint32_t now = 2 * atomic_load(&age), before = k ? atomic_load_explicit(&k->state, memory_order_acquire) : now;
 	if (k && before == now) {
 		copy(out, k);
@@ -212,6 +219,23 @@ static void use_values(struct uses *u, const uint8_t *values, uint32_t count) {
 }
 
 /* --- the way in --- */
+
+void *tm_cuda_work_unknown(uint32_t id, const struct tm_cupti_call *call) {
+	const struct tm_cu_launch *launch = call->parameters;
+	const struct tm_cu_launch_ex *ex = call->parameters;
+	bool is_ex = kinds[id] == TM_WORK_KERNEL_EX;
+	if (kinds[id] != TM_WORK_KERNEL && kinds[id] != TM_WORK_COOPERATIVE && !is_ex) return NULL;
+	void *function = is_ex ? ex->function : launch->function;
+	if (!function || !(is_ex ? ex->parameters : launch->parameters) || !tm_cupti.cuFuncGetParamInfo) return NULL;
+	const struct known *k = place_of(function);
+	if (k && k->function == function && atomic_load_explicit(&k->state, memory_order_relaxed) == 2 * atomic_load(&age)) return NULL;
+	return function;
+}
+
+void tm_cuda_work_learn(void *function) {
+	struct known k;
+	parameters_of(function, &k);
+}
 
 void tm_cuda_work(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
 	const uint64_t *p = call->parameters;

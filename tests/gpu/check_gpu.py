@@ -5,12 +5,13 @@ calls, cost and killed run; without a device nothing does, and it says so.
     check_gpu.py TOOLS [--out=DIRECTORY] [--python=PYTHON] [--only=PART]... [--rounds=N] [--pairs=N] [--minutes=N]
 
 TOOLS is a directory with bin/tidemark, bin/tidemark-record, lib/libtidemark.so and tidemark.py: build/gpu-kit (make gpu-kit, on a machine with the libraries)
-or a build. One line for each claim: PASS or FAIL, and why; and one for each thing that only a real device can tell: ANSWER. What is fit to be kept as fixtures/gpu-real/NAME.tmk
+or a build. One line for each claim: PASS or FAIL, and why; one for each thing that only a real device can tell: ANSWER; and one for how long each step took: TIME. What is fit to be kept as fixtures/gpu-real/NAME.tmk
 and NAME.json is put into DIRECTORY/gpu-real: the program is recorded a second time for it, with few of the blocks of host memory (those of devices and of PyTorch are all
 there), and must say the same. All lines are in DIRECTORY/report.txt, too. All parts take a few minutes; --only runs some: training, expandable, calls, cost, overhead, profiler, killed; none begins
 after --minutes (8). The last line says how many claims failed.
 """
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -38,6 +39,7 @@ class Checks:
         self.tools, self.out, self.python, self.failed = tools, os.path.abspath(options.out), options.python, 0
         self.rounds, self.pairs = options.rounds, options.pairs
         self.tidemark = os.path.join(tools, "bin/tidemark")
+        self.times = []
 
     def print(self, line):
         print(line, flush=True)
@@ -48,10 +50,21 @@ class Checks:
         self.failed += not good
         self.print(f"{'PASS' if good else 'FAIL'}  {name}{': ' + why if why else ''}")
 
+    @contextlib.contextmanager
+    def timed(self, step):
+        begin = time.monotonic()
+        yield
+        self.times.append(f"{step} {time.monotonic() - begin:.1f} s")
+
+    def tell_times(self, name):
+        self.print(f"TIME  {name}: {', '.join(self.times)}")
+        self.times = []
+
     def run(self, name, command, env):
         """Its output, or None, which was said."""
         try:
-            done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROGRAM_TIMEOUT_S)
+            with self.timed(name):
+                done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROGRAM_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.say(False, f"{name} runs", f"not within {PROGRAM_TIMEOUT_S} s")
             return None
@@ -96,9 +109,13 @@ class Checks:
         if not db:
             return
         figures, before = {**self.figures(recorded[1]), "kind": kind}, self.failed
-        for claim, wrong in real_figures.COMPARISONS[kind](db, figures).items():
+        with self.timed("claims"):
+            claims = real_figures.COMPARISONS[kind](db, figures)
+        for claim, wrong in claims.items():
             self.say(not wrong, f"{name}: {claim}", "; ".join(wrong[:3]) + (f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""))
-        for question, answer in real_figures.answers(db).items():
+        with self.timed("answers"):
+            answers = real_figures.answers(db)
+        for question, answer in answers.items():
             self.print(f"ANSWER {name}: {question}: {answer}")
         wrong = figures.get("failed", [])
         self.say(not wrong, f"{name}: every call of the driver does what it is asked", "; ".join(wrong))
@@ -246,6 +263,7 @@ def main():
             checks.print(f"skipped: {part}, which needs PyTorch")
         elif time.monotonic() - begin < 60 * options.minutes:
             getattr(checks, part)()
+            checks.tell_times(part)
         else:
             checks.say(False, part, f"not begun after {options.minutes} minutes: --only={part} runs it")
     checks.print(f"{checks.failed} failed; traces and figures are in {checks.out}")

@@ -272,6 +272,13 @@ static void managed(void) {
 	cuMemFree_v2(p);
 }
 
+/* A kernel whose module the driver loads when it is first asked about it. */
+static void lazy_module(void) {
+	CUdeviceptr p = load_weights(1000);
+	void *parameters[] = { &p };
+	for (int i = 0; i < 2; i++) cuLaunchKernel((void *)"lazy,8", 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+}
+
 static void name_of_any_length(void) {
 	static char name[6000];
 	memset(name, 'n', sizeof name - 1);
@@ -512,6 +519,7 @@ int main(int argc, char **argv) {
 	else if (!strcmp(what, "streams")) streams();
 	else if (!strcmp(what, "refused-and-again")) refused_and_again();
 	else if (!strcmp(what, "managed")) managed();
+	else if (!strcmp(what, "lazy")) lazy_module();
 	else if (!strcmp(what, "names")) name_of_any_length();
 	else if (!strcmp(what, "many")) many();
 	else if (!strcmp(what, "mixed")) mixed();

@@ -64,7 +64,7 @@ def training(db, figures):
         claims["the size of the device"].append(f"{size}, PyTorch says {figures['device_bytes']}")
     if not figures.get("refused"):
         claims["a refusal is recorded"].append("PyTorch was not refused anything")
-    elif not rows(db, "select 1 from oom where device_total_bytes > 0"):
+    elif not rows(db, "select 1 from oom where api like 'cu%' and device_total_bytes > 0"):
         claims["a refusal is recorded"].append("there is none")
     if not rows(db, "select 1 from gpu_activity where kind = 'kernel' and scope_id is not null"):
         claims["kernels have scopes"].append("none has")
@@ -75,7 +75,7 @@ def calls(db, figures):
     have = sorted(rows(db, "select h.name, a.api, a.size_bytes from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda%'"
                            " and a.free_ns is not null"))
     wanted = sorted((b["heap"], b["api"], b["size"]) for b in figures["blocks"])
-    found = len(rows(db, "select 1 from oom"))
+    found = len(rows(db, "select 1 from oom where api like 'cu%'"))  # the driver itself is refused room for what it is asked for, too
     return {"every block, with its function, and ended": [f"{block} is missing or not ended" for block in wanted if block not in have],
             "refusals": [] if found == figures["refused"] else [f"{found}, {figures['refused']} were asked for"]}
 
@@ -96,6 +96,7 @@ def answers(db):
     def listed(query):
         return ", ".join(" ".join("-" if value is None else str(value) for value in row) for row in rows(db, query)) or "none"
     gpu = "from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda%'"
+    mapped = "from allocation as a where a.heap_id in (select id from heap where name like 'cuda-map%')"
     in_stacks = "with recursive up(id, stack) as (select distinct a.id, a.stack_id " + gpu + " union select up.id, s.parent_id from up join stack as s on s.id = up.stack)"
     return {
         "which CUPTI and driver": listed("select distinct path from module where path like '%libcupti%' or path like '%libcuda.so%'"),
@@ -104,9 +105,9 @@ def answers(db):
         "blocks whose innermost frame is the driver's": value(
             "select count(*) from allocation as a join heap as h on h.id = a.heap_id join stack as s on s.id = a.stack_id join frame as f on f.id = s.frame_id"
             " join module as m on m.id = f.module_id where h.name like 'cuda%' and (m.path like '%libcuda.so%' or m.path like '%libcupti%')"),
-        "blocks, and those whose stack comes from main, a thread's start or Python": (
-            value(f"select count(*) {gpu}"), value(in_stacks + " select count(distinct up.id) from up join stack as s on s.id = up.stack join frame as f on"
-                                                   " f.id = s.frame_id where f.kind = 'python' or f.function in ('main', '_start', 'Py_BytesMain', 'pymain_main')")),
+        "blocks by where their stacks begin": listed(in_stacks + " select coalesce(f.function, m.path, 'nowhere'), count(*) from up join stack as s on s.id = up.stack"
+                                                     " left join frame as f on f.id = s.frame_id left join module as m on m.id = f.module_id where s.parent_id = 0"
+                                                     " group by 1 order by 2 desc"),
         "notes about stacks and devices": listed("select text from note where kind in ('stack', 'gpu')"),
         "microseconds from a launch to its kernel's start": spread([n for n, in rows(
             db, "select start_ns - launch_ns from gpu_activity where kind = 'kernel' and launch_ns is not null")], 1e3),
@@ -116,14 +117,14 @@ def answers(db):
             "select launches, kernels, told_launches, told_kernels, uses, stray_uses from gpu_process"),
         "CUPTI's own records of allocations, by kind of memory": listed("select operation, memory_kind, count(*) from gpu_memory group by 1, 2 order by 1, 2"),
         "mapped memory (cuMemMap), and of it with a record of CUPTI's": (
-            value("select count(*) from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda-map%'"),
-            value("select count(*) from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda-map%' and exists (select 1 from gpu_memory as g"
-                  " where g.process_id = a.process_id and g.address = a.address)")),
+            value("select count(*) " + mapped), value("select count(*) " + mapped + " and (a.process_id, a.address) in (select process_id, address from gpu_memory)")),
         "blocks that have a stream": value("select count(*) from gpu_block where stream is not null"),
         "states of pools, by heap": listed("select h.name, count(*) from pool_state as p join heap as h on h.id = p.heap_id group by 1 order by 1"),
         "what the management library tells": listed("select name, count(*), max(value) from sample where name like 'device%' group by 1 order by 1"),
         "calls of the driver, mean and longest ns": listed("select name, count, mean_duration_ns, longest_duration_ns from gpu_work where kind = 'call' order by 2 desc limit 6"),
         "CUPTI's own time, by reason": listed("select name, count, total_duration_ns from gpu_work where kind = 'overhead' order by 1"),
+        "events of memory that have no stack, by function": listed("select h.name, a.api, count(*) from allocation as a join heap as h on h.id = a.heap_id where a.stack_id = 0"
+                                                                   " group by 1, 2 order by 3 desc"),
         "refusals": listed("select api, size_bytes, result, device_free_bytes from oom"),
         "lost": listed("select kind, count, reason from loss"),
     }

@@ -79,6 +79,18 @@ def work(t):
 
 
 @test
+def a_module_loaded_when_its_kernel_is_asked_for(t):
+    """What the driver allocates while we ask about a kernel is the program's: each block once, with its stack, and its end."""
+    run = Run(t, "lazy")
+    t.equal(run.lines.count("loaded lazy,8"), 1, "the module is loaded")
+    where = " from allocation as a join heap as h on h.id = a.heap_id join stack_text as s using (stack_id) where h.name = 'malloc' and s.text like '%load_lazily%'"
+    t.equal(run.db.row("select count(*), count(a.free_ns), sum(a.size_bytes)" + where), (300, 150, sum(range(1000, 1300))), "blocks of it, ended, bytes")
+    t.equal(run.db.rows("select distinct s.text like 'main;lazy_module;cuLaunchKernel;%;load_lazily'" + where), [(1,)], "their stacks come from the launch")
+    t.equal(run.db.rows("select * from loss"), [], "losses")
+    t.equal(run.db.value("select count(*) from gpu_use"), 2, "uses")
+
+
+@test
 def old_records(t):
     """Records and interface of CUDA 11.2: shorter, no pool records; and a clock of CUPTI's own."""
     check_work(t, Run(t, "work", FAKE_CUPTI_OLD=1, FAKE_CUPTI_CLOCK="realtime"))
