@@ -37,8 +37,15 @@ static void request_buffer(uint8_t **buffer, size_t *size, size_t *max_records) 
 	*max_records = 0; /* as many as fit */
 }
 
-static void keep_buffer(void *buffer) {
+/* Where CUPTI is told that buffers are empty it does not empty them, which takes it a millisecond, within a call of the program's. */
+static void tell_buffers_are_empty(uint8_t are) {
+	size_t bytes = sizeof are;
+	if (tm_cupti.cuptiActivitySetAttribute) tm_cupti.cuptiActivitySetAttribute(TM_CUPTI_ATTRIBUTE_ZEROED_BUFFERS, &bytes, &are);
+}
+
+static void keep_buffer(void *buffer, size_t used) {
 	void *none = NULL;
+	memset(buffer, 0, used);
 	for (unsigned i = 0; i < BUFFERS_KEPT; i++, none = NULL)
 		if (atomic_compare_exchange_strong(&kept[i], &none, buffer)) return;
 	tm_raw_unmap(buffer, BUFFER_BYTES);
@@ -269,7 +276,7 @@ static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, si
 		take_buffer(t, context, stream, buffer, valid < size ? valid : size);
 		tm_hook_leave(t);
 	}
-	if (size == BUFFER_BYTES) keep_buffer(buffer);
+	if (size == BUFFER_BYTES) keep_buffer(buffer, valid < size ? valid : size);
 }
 
 /* --- on and off --- */
@@ -315,6 +322,7 @@ static void find_clock(void) {
 void tm_cuda_activity_start(void) {
 	if (!register_buffers()) return;
 	find_clock(); /* before any kind is switched on */
+	tell_buffers_are_empty(1);
 	for (size_t i = 0; i < KINDS; i++) {
 		int refused = tm_cupti.cuptiActivityEnable(wanted[i].kind);
 		if (refused) tm_cuda_lacks(wanted[i].function, refused, wanted[i].cost);
@@ -329,6 +337,7 @@ void tm_cuda_activity_start(void) {
 void tm_cuda_activity_stop(void) {
 	for (size_t i = 0; tm_cupti.cuptiActivityDisable && i < KINDS; i++) tm_cupti.cuptiActivityDisable(wanted[i].kind);
 	if (is_our_clock) tm_cupti.cuptiActivityRegisterTimestampCallback(system_clock);
+	tell_buffers_are_empty(0);
 }
 
 void tm_cuda_activity_fetch(void) {

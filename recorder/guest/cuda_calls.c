@@ -80,11 +80,21 @@ static uint32_t host_heap(const char *name, const char *kind) {
 	return tm_heap_number(name, strlen(name), kind, 0, -1);
 }
 
+/* Of the context's number, which comes once, is the device remembered: asking takes CUPTI as long as the rest of a callback takes us. */
 static int device_of(const struct tm_cupti_call *call) {
+	static __thread struct {
+		void *context;
+		uint32_t uid;
+		int device;
+	} last __attribute__((tls_model("initial-exec")));
 	uint32_t device = 0;
 	int number = 0;
-	if (tm_cupti.cuptiGetDeviceId && call->context && tm_cupti.cuptiGetDeviceId(call->context, &device) == TM_CUPTI_OK && device < DEVICES_MAX)
-		return (int)device;
+	if (TM_LIKELY(call->context && last.context == call->context && last.uid == call->context_uid)) return last.device;
+	if (tm_cupti.cuptiGetDeviceId && call->context && tm_cupti.cuptiGetDeviceId(call->context, &device) == TM_CUPTI_OK && device < DEVICES_MAX) {
+		last.context = call->context;
+		last.uid = call->context_uid;
+		return last.device = (int)device;
+	}
 	if (tm_cupti.cuCtxGetDevice && tm_cupti.cuCtxGetDevice(&number) == 0 && number >= 0 && number < DEVICES_MAX) return number;
 	return 0;
 }
@@ -174,11 +184,11 @@ static uint32_t pool_heap_of(int device) {
 }
 
 /* A capturing stream allocates nothing: it makes a node of a graph, as cuGraphAddMemAllocNode does. To the functions of which each thread has a default
- * stream of its own (_ptsz), no stream is that one, which goes by another name elsewhere. */
+ * stream of its own (_ptsz), no stream is that one, which goes by another name elsewhere; to the others it is the one that cannot capture. */
 static bool captures(uint32_t id, void *stream) {
 	int status = 0;
 	if (!stream && (id == TM_CALL_cuMemAllocAsync_ptsz || id == TM_CALL_cuMemAllocFromPoolAsync_ptsz)) stream = TM_CU_STREAM_PER_THREAD;
-	return tm_cupti.cuStreamIsCapturing && tm_cupti.cuStreamIsCapturing(stream, &status) == 0 && status == TM_CU_CAPTURES;
+	return stream && tm_cupti.cuStreamIsCapturing && tm_cupti.cuStreamIsCapturing(stream, &status) == 0 && status == TM_CU_CAPTURES;
 }
 
 static void of_graph(struct request *r) {
@@ -729,12 +739,23 @@ static bool takes_for_itself(uint32_t id) {
 	return takes[id];
 }
 
+/* A launch, copy or set has returned, and nothing is to be said of that: neither was it refused, nor is it a graph. The process is still the one that was
+ * recorded when it was called. */
+static void work_has_returned(void) {
+	const struct tm_thread *t = tm_tls.thread;
+	if (t && atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) == t->epoch && !tm_cuda_is_inherited()) tm_cuda_activity_fetch();
+}
+
 void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_call *call) {
 	(void)user;
 	if (domain != TM_CUPTI_DOMAIN_DRIVER || id >= TM_CUDA_IDS || !call || !call->parameters || !tm_cuda_is_recorded()) return;
 	bool is_work = tm_cuda_is_work(id), can_be_refused = is_work || takes_for_itself(id);
 	enum role role = role_of(id);
 	if (!can_be_refused && role == ROLE_NONE) return;
+	if (is_work && call->site == TM_CUPTI_EXIT && !lacked_memory(call) && !tm_cuda_is_graph(id)) {
+		work_has_returned();
+		return;
+	}
 	struct tm_thread *t = tm_hook_enter();
 	if (!t) return;
 	if (TM_UNLIKELY(tm_cuda_is_inherited())) {

@@ -20,6 +20,7 @@
 #define TM_CUDA_INVALID_VALUE 1
 #define TM_CUDA_OUT_OF_MEMORY 2
 #define TM_CUDA_INVALID_HANDLE 400
+#define TM_CUPTI_ATTRIBUTE_ZEROED_BUFFERS 5 /* of uint8_t: buffers are given with zeroes in them */
 #define TM_CUPTI_NO_MORE_RECORDS 12 /* CUPTI_ERROR_MAX_LIMIT_REACHED */
 
 /* Versions of the interface, from which on a field is there. */
@@ -48,7 +49,7 @@ typedef void tm_cupti_callback(void *user, int domain, uint32_t id, const struct
 	X(cuptiActivityRegisterCallbacks, \
 	  (void (*)(uint8_t **, size_t *, size_t *), void (*)(void *, uint32_t, uint8_t *, size_t, size_t)), false) \
 	X(cuptiActivityRegisterTimestampCallback, (uint64_t(*)(void)), false) X(cuptiActivityEnable, (int), false) \
-	X(cuptiActivityDisable, (int), false) X(cuptiActivityFlushAll, (uint32_t), false) \
+	X(cuptiActivityDisable, (int), false) X(cuptiActivitySetAttribute, (int, size_t *, void *), false) X(cuptiActivityFlushAll, (uint32_t), false) \
 	X(cuptiActivityGetNextRecord, (uint8_t *, size_t, uint8_t **), false) \
 	X(cuptiActivityGetNumDroppedRecords, (void *, uint32_t, size_t *), false)
 

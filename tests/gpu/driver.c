@@ -394,7 +394,7 @@ static int traced;
 
 static void give_buffer(uint8_t **buffer, size_t *size, size_t *most) {
 	static uint8_t room[1 << 16] __attribute__((aligned(8)));
-	*buffer = room;
+	*buffer = memset(room, 0xff, sizeof room); /* which it is CUPTI's to empty */
 	*size = sizeof room;
 	*most = 0;
 }

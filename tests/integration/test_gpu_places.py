@@ -122,6 +122,7 @@ REFUSALS = {
     "cuptiActivityRegisterCallbacks": (["cuptiActivityRegisterCallbacks() answers 7", "kernels, copies, sets"], True, False),
     "cuptiActivityEnable": (["cuptiActivityEnable(CONCURRENT_KERNEL) answers 7", "cuptiActivityEnable(MEMSET) answers 7", "copies between devices"], True, False),
     "cuptiActivityDisable": ([], True, True),
+    "cuptiActivitySetAttribute": ([], True, True),  # then CUPTI empties buffers itself
     "cuptiActivityFlushAll": (["cuptiActivityFlushAll"], True, None),
     "cuptiActivityGetNextRecord": ([], True, False),  # a loss says so
     "cuptiActivityGetNumDroppedRecords": ([], True, True),
