@@ -5,10 +5,10 @@ calls, cost and killed run; without a device nothing does, and it says so.
     check_gpu.py TOOLS [--out=DIRECTORY] [--python=PYTHON] [--only=PART]... [--rounds=N] [--pairs=N] [--minutes=N]
 
 TOOLS is a directory with bin/tidemark, bin/tidemark-record, lib/libtidemark.so and tidemark.py: build/gpu-kit (make gpu-kit, on a machine with the libraries)
-or a build. One line for each claim: PASS or FAIL, and why; one for each thing that only a real device can tell: ANSWER; and one for how long each step took: TIME. What is fit to be kept as fixtures/gpu-real/NAME.tmk
-and NAME.json is put into DIRECTORY/gpu-real: the program is recorded a second time for it, with few of the blocks of host memory (those of devices and of PyTorch are all
-there), and must say the same. All lines are in DIRECTORY/report.txt, too. All parts take a few minutes; --only runs some: training, expandable, calls, cost, overhead, profiler, killed; none begins
-after --minutes (8). The last line says how many claims failed.
+or a build. One line for each claim: PASS or FAIL, and why; one for each thing that only a real device can tell: ANSWER; and one for how long each step took: TIME.
+What is fit to be kept as fixtures/gpu-real/NAME.tmk and NAME.json is put into DIRECTORY/gpu-real: the program is recorded a second time for it, with few of the blocks of
+host memory (those of devices and of PyTorch are all there), and must say the same. All lines are in DIRECTORY/report.txt, too. All parts take a few minutes; --only
+runs some: training, expandable, streams, calls, cost, overhead, profiler, frameworks, killed; none begins after --minutes (8). The last line says how many claims failed.
 """
 import argparse
 import contextlib
@@ -154,18 +154,49 @@ class Checks:
         setting = "expandable_segments:True"
         self.compare("training-expandable", "training", "train.py", env={"PYTORCH_ALLOC_CONF": setting, "PYTORCH_CUDA_ALLOC_CONF": setting})
 
+    def streams(self):
+        lacking = why_not(self.python, "import torch; torch.cuda.CUDAGraph")
+        if lacking:
+            self.print(f"skipped: streams, whose graphs PyTorch does not have here ({lacking})")
+        else:
+            self.compare("streams", "training", "streams.py")
+
+    def frameworks(self):
+        """Programs of other frameworks, each with what it says of its own memory."""
+        for name, (needs, program, claim, query) in FRAMEWORKS.items():
+            if why_not(self.python, f"import {needs}"):
+                self.print(f"skipped: {name}, which is not here")
+                continue
+            script, trace = os.path.join(self.out, name + ".py"), os.path.join(self.out, name + ".tmk")
+            with open(script, "w", encoding="ascii") as file:
+                file.write(program)
+            bare = self.run(f"{name} alone", [self.python, script], self.environment())
+            out = self.run(name, [self.tidemark, "record", "--force", "--quiet", "-o", trace, "--", self.python, script], self.environment())
+            db = self.imported(trace) if out is not None else None
+            if bare is None or not db:
+                continue
+            found, said = db.execute(query).fetchone()[0], int(out.split()[-1])
+            self.say(found == said, f"{name}: {claim}", f"{found}, it says {said}")
+            lost = db.execute("select kind, reason, count from loss").fetchall()
+            self.say(not lost, f"{name}: nothing is lost", str(lost or ""))
+            self.print(f"ANSWER {name}: blocks by heap and function: {real_figures.answers(db)['blocks by heap and function']}")
+
     def calls(self):
         self.compare("calls", "calls", "calls.py")
 
     def overhead(self):
-        bare, recorded = [], []
+        """Beside torch.profiler, which tells less of memory."""
+        bare, recorded, profiled = [], [], []
         for i in range(self.rounds):
             one, got = self.bare("bare", "train.py", ("--steps=60", "--time")), self.record(f"timed{i}", "train.py", arguments=("--steps=60", "--time"))
-            if not one or not got:
+            other = self.bare("torch.profiler", "train.py", ("--steps=60", "--time", "--profiler"))
+            if not one or not got or not other:
                 return
+            profiled.append(other["step_s"])
             bare.append(one["step_s"])
             recorded.append(self.figures(got[1])["step_s"])
         more = statistics.median(recorded) / statistics.median(bare) - 1
+        self.print(f"ANSWER overhead: torch.profiler, with memory and stacks: {statistics.median(profiled) / statistics.median(bare) - 1:+.2%}")
         self.say(more <= STEP_OVERHEAD_MAX, "overhead of a training step", f"{more:+.2%}, {statistics.median(bare) * 1e3:.2f} ms bare,"
                  f" at most {STEP_OVERHEAD_MAX:.0%} is wanted; bare {['%.3f' % (s * 1e3) for s in bare]}, recorded {['%.3f' % (s * 1e3) for s in recorded]} ms")
 
@@ -210,7 +241,7 @@ class Checks:
         self.say(len(notes) == 1 and "CUPTI" in notes[0], "one note says that CUPTI was left to it", str(notes))
 
 
-PARTS = ("training", "expandable", "calls", "cost", "overhead", "profiler", "killed")
+PARTS = ("training", "expandable", "streams", "calls", "cost", "overhead", "profiler", "frameworks", "killed")
 WITHOUT_TORCH = ("calls", "cost", "killed")
 KILLED = """import ctypes, os, time
 cuda, context, device, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_int(), ctypes.c_uint64()
@@ -222,6 +253,33 @@ time.sleep(1.5)
 wrong = wrong or set_all()
 os._exit(1) if wrong else os.kill(os.getpid(), 9)
 """
+CUPY = """import cupy
+a = cupy.zeros(1 << 20, dtype=cupy.float32)
+b = (a + 1).sum()
+cupy.cuda.Device().synchronize()
+print(cupy.get_default_memory_pool().total_bytes())
+"""
+JAX = """import os
+os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "platform"
+import jax, numpy
+kept = [jax.device_put(numpy.full(1 << 20, i, numpy.float32)) for i in range(3)]
+kept = [(x + 1).block_until_ready() for x in kept]
+assert float(kept[2][5]) == 3
+print(6)
+"""
+COMPILED = """import torch
+f = torch.compile(lambda x: (x * 2 + 1).relu().sum())
+x = torch.ones(1 << 20, device="cuda")
+for _ in range(3):
+    assert f(x).item() == 3 << 20
+torch.cuda.synchronize()
+print(torch.cuda.memory_stats()["allocation.all.allocated"])
+"""
+FRAMEWORKS = {
+    "cupy": ("cupy", CUPY, "memory of its pool", "select sum(size_bytes) from allocation where api = 'cuMemAlloc'"),
+    "jax": ("jax", JAX, "arrays of 4 MiB", "select count(*) from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda%' and size_bytes = 4 << 20"),
+    "torch.compile": ("triton", COMPILED, "blocks of PyTorch's", "select count(*) from allocation as a join heap as h on h.id = a.heap_id where h.name = 'torch.cuda:0'"),
+}
 DEVICES = """import ctypes
 cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
 answer = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))

@@ -20,17 +20,18 @@ def state_at(db, ts):
     return found[0] if found else (None, None, None, None)
 
 
-def device_bytes_within(db, ts, segment):
+def device_bytes_within(given, ts, segment):
     """Of the addresses of a segment: what the driver had given then, as one block or, with expandable segments, as mappings."""
-    return rows(db, "select coalesce(sum(a.size_bytes), 0) from allocation as a join heap as h on h.id = a.heap_id where h.name in ('cuda:0', 'cuda-map:0')"
-                    " and a.address >= ? and a.address + a.size_bytes <= ? and a.alloc_ns <= ? and coalesce(a.free_ns, 1 << 62) > ?",
-                segment["address"], segment["address"] + segment["size"], ts, ts)[0][0]
+    return sum(size for address, size, begin, end in given
+               if segment["address"] <= address and address + size <= segment["address"] + segment["size"] and begin <= ts < end)
 
 
 def training(db, figures):
     claims = {name: [] for name in ("allocated, at every mark", "reserved, at every mark", "active and inactive, at every mark", "allocations, at every mark",
                                     "segments are memory of the device", "no more is live than the device says is used", "the peak of allocated",
                                     "the size of the device", "a refusal is recorded", "kernels have scopes")}
+    of_device = rows(db, "select address, size_bytes, alloc_ns, coalesce(free_ns, 1 << 62) from allocation as a join heap as h on h.id = a.heap_id"
+                         " where h.name in ('cuda:0', 'cuda-map:0')")
     for mark in figures["marks"]:
         at = f"at mark {mark['name']}: "
         ts = rows(db, "select ts_ns from mark where name = ?", mark["name"])
@@ -49,7 +50,7 @@ def training(db, figures):
         if made != mark["allocations"]:
             claims["allocations, at every mark"].append(at + f"{made}, PyTorch says {mark['allocations']}")
         for segment in mark["segments"]:
-            given = device_bytes_within(db, ts, segment)
+            given = device_bytes_within(of_device, ts, segment)
             if given != segment["size"]:
                 claims["segments are memory of the device"].append(at + f"{given} bytes of the device at {segment['address']:#x}, a segment of {segment['size']}")
         live = live_at_mark(db, "cuda:0", mark["name"])
@@ -108,7 +109,7 @@ def answers(db):
         "blocks by where their stacks begin": listed(in_stacks + " select coalesce(f.function, m.path, 'nowhere'), count(*) from up join stack as s on s.id = up.stack"
                                                      " left join frame as f on f.id = s.frame_id left join module as m on m.id = f.module_id where s.parent_id = 0"
                                                      " group by 1 order by 2 desc"),
-        "notes about stacks and devices": listed("select text from note where kind in ('stack', 'gpu')"),
+        "notes about stacks and devices": listed("select text from note where kind in ('cut-stacks', 'stack', 'gpu')"),
         "microseconds from a launch to its kernel's start": spread([n for n, in rows(
             db, "select start_ns - launch_ns from gpu_activity where kind = 'kernel' and launch_ns is not null")], 1e3),
         "microseconds of a kernel": spread([n for n, in rows(db, "select end_ns - start_ns from gpu_activity where kind = 'kernel'")], 1e3),

@@ -221,6 +221,9 @@ cuda = types.SimpleNamespace(
 # --- torch.profiler: who asks CUPTI for events has them, unless somebody else does ---
 
 class _Profile:
+    def __init__(self, **what):
+        del what
+
     def __enter__(self):
         _start()
         subscribe = getattr(_here, "cuptiSubscribe", None) or ctypes.CDLL("libcupti.so.12").cuptiSubscribe
