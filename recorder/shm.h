@@ -258,7 +258,7 @@ static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words,
  *   CATEGORY      text                      x = a number from TM_SCOPE_CATEGORY_OWN on; what the category column shows ("nvtx:DOMAIN")
  *   HEAP          number parent device text x = byte length of the name; text = name then kind. number: the process's own, from TM_HEAP_NUMBER_OWN on;
  *                                           parent: such a number, or enum tm_heap_number, 0 none; device: number + 1, 0 none
- *   POOL          heap allocated reserved when active inactive   bytes of a pool as its allocator tells them, ~0: unknown; when: in ticks, 0: now
+ *   POOL          heap allocated reserved active inactive   bytes of a pool as its allocator tells them, ~0: unknown
  *   STATS         slot text                 a question (struct tm_stats_slot); text = name of the heap
  *   PYTHON_RUN    low high                  the interpreter's code that runs Python functions: native frames in it stand for Python frames
  *   PYTHON_CODE   number lines text         a code object by its number in this ring (numbers begin anew with the ring):

@@ -263,7 +263,8 @@ CREATE TABLE gpu_overhead (
 	correlation_id INTEGER
 );
 
--- What the driver says of its allocations, beside the rows of allocation that the calls made.
+-- Streams of allocations: of blocks of pools, by the number that gpu_activity has; in older traces and recordings of other tools all that the driver said of its
+-- allocations, beside the rows of allocation that the calls made.
 CREATE TABLE gpu_memory (
 	process_id     INTEGER NOT NULL, -- process.id
 	ts_ns          INTEGER NOT NULL,

@@ -141,7 +141,7 @@ static void take_stats(const struct control *t) {
 }
 
 static void take_pool(const struct control *t) {
-	const struct tm_pool_numbers n = { t->numbers[3] ? t->numbers[3] : t->ticks, t->numbers[1], t->numbers[2], t->numbers[4], t->numbers[5] };
+	const struct tm_pool_numbers n = { t->ticks, t->numbers[1], t->numbers[2], t->numbers[3], t->numbers[4] };
 	tm_pool_told(t->c, t->p, t->numbers[0], &n);
 }
 
@@ -195,7 +195,7 @@ static const struct row { /* numbers: how many words stand between the ticks and
 	{ TM_CTL_HEAP, 3, true, false, take_heap },
 	{ TM_CTL_PYTHON_RUN, 2, false, false, take_python_run },
 	{ TM_CTL_PYTHON_CODE, 2, true, false, take_python_code },
-	{ TM_CTL_POOL, 6, false, false, take_pool },
+	{ TM_CTL_POOL, 5, false, false, take_pool },
 	{ TM_CTL_STATS, 1, true, false, take_stats },
 	{ TM_CTL_ACTIVITY, 6, true, false, take_activity },
 	{ TM_CTL_DEVICE, 2, true, false, take_device },

@@ -244,6 +244,7 @@ static bool take_refusal(struct tm_collector *c, struct tm_ring_view *r, const u
 	if (is_host) snprintf(result, sizeof result, "ENOMEM");
 	else if ((uint32_t)w[4] != 2) snprintf(result, sizeof result, "CUDA error %u", (unsigned)w[4]);
 	uint32_t heap_id = is_host ? tm_process_default_heap(c, r->process, heap_of((uint8_t)who)) : heap ? heap->id : 0;
+	tm_pools_settle(c, r->process); /* what they held explains it */
 	struct tm_meta *m = tm_group_add(c->group, TM_RECORD_OOM);
 	m->oom = (struct tm_oom){ .id = ++c->refusals, .process = r->process->id, .heap = heap_id, .size_bytes = w[3] };
 	m->oom.free_bytes = w[5] <= INT64_MAX ? (int64_t)w[5] : -1;

@@ -59,7 +59,7 @@ void tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, uint64_t r
 	uint32_t number = heap ? tm_heap_find(heap, strnlen(heap, TM_NAME_KEPT)) : 0;
 	struct tm_thread *t = number >= TM_HEAP_NUMBER_OWN ? tm_enter() : NULL;
 	if (!t) return;
-	tm_emit_pool_state(t, number, &(struct tm_pool_numbers){ allocated, reserved, active, inactive, 0 });
+	tm_emit_pool_state(t, number, &(struct tm_pool_numbers){ allocated, reserved, active, inactive });
 	tm_leave(t);
 }
 

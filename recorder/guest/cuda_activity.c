@@ -144,12 +144,6 @@ static uint32_t u32(const struct reading *r, size_t at) {
 	return (uint32_t)number_at(r, at, 4);
 }
 
-/* Of an allocation that is in no stream: ~0, and from 13.2 on 0, which is no stream's number in the versions before, either. */
-static uint32_t stream_at(const struct reading *r, size_t at) {
-	uint32_t stream = u32(r, at);
-	return stream ? stream : UINT32_MAX;
-}
-
 static struct tm_gpu_activity ran(const struct reading *r, enum tm_activity_kind kind) {
 	return (struct tm_gpu_activity){ .kind = kind, .start = ticks_of(&r->now, u64(r, 16)), .end = ticks_of(&r->now, u64(r, 24)),
 					 .size_bytes = UINT64_MAX, .stream = UINT32_MAX, .device = UINT32_MAX };
@@ -204,28 +198,6 @@ static void take_overhead(const struct reading *r) {
 	emit_named(r->t, &a, name, r->has_slots);
 }
 
-/* A pool's state is known to be the device's own pool's only while the program has made none. */
-static void tell_pool(const struct reading *r, uint32_t device, uint64_t used, uint64_t size, uint64_t when) {
-	uint32_t heap = device < INT32_MAX ? tm_cuda_pool_heap((int)device) : 0;
-	if (heap) tm_emit_pool_at(r->t, heap, used, size, when);
-}
-
-static void take_memory(const struct reading *r) {
-	static const char *const kinds[] = { NULL, "pageable", "pinned", "device", "array", "managed", "device static", "managed static" };
-	uint32_t operation = u32(r, 4), kind = u32(r, 8);
-	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_MEMORY, .direction = operation == 2 ? TM_DIRECTION_RELEASE : TM_DIRECTION_ALLOC, .address = u64(r, 16),
-				     .size_bytes = u64(r, 24), .device = u32(r, 52), .stream = stream_at(r, 60), .correlation = u32(r, 12) };
-	if (operation != 1 && operation != 2) return;
-	a.start = a.end = ticks_of(&r->now, u64(r, 32));
-	emit_named(r->t, &a, kind < sizeof kinds / sizeof kinds[0] ? kinds[kind] : NULL, r->has_slots);
-	/* type of the pool: 1 is one of ours, whose size and use the record tells */
-	if (u32(r, 80) == 1 && tm_cupti.version > TM_CUPTI_11_5) tell_pool(r, a.device, u64(r, 112), u64(r, 104), a.start);
-}
-
-static void take_pool(const struct reading *r) {
-	if (u32(r, 8) == 1 && tm_cupti.version > TM_CUPTI_11_5) tell_pool(r, u32(r, 20), u64(r, 64), u64(r, 40), ticks_of(&r->now, u64(r, 56)));
-}
-
 /* false: the buffer ends within it. */
 static bool take_record(struct reading *r) {
 	size_t room = (size_t)(r->end - r->record);
@@ -236,8 +208,6 @@ static bool take_record(struct reading *r) {
 	case TM_CUPTI_MEMCPY_PEER: take_copy(r, 60); return room >= 64;
 	case TM_CUPTI_MEMSET: take_set(r); return room >= 48;
 	case TM_CUPTI_OVERHEAD: take_overhead(r); return room >= 40;
-	case TM_CUPTI_MEMORY2: take_memory(r); return room >= 112;
-	case TM_CUPTI_MEMORY_POOL: take_pool(r); return room >= 64;
 	default: return room >= 4; /* of a later version */
 	}
 }
@@ -290,8 +260,6 @@ static const struct {
 	{ TM_CUPTI_MEMCPY_PEER, "cuptiActivityEnable(MEMCPY2)", "copies between devices are not in this trace" },
 	{ TM_CUPTI_MEMSET, "cuptiActivityEnable(MEMSET)", "sets are not in this trace" },
 	{ TM_CUPTI_OVERHEAD, "cuptiActivityEnable(OVERHEAD)", "what it takes for itself is not in this trace" },
-	{ TM_CUPTI_MEMORY2, "cuptiActivityEnable(MEMORY2)", "blocks have no stream" },
-	{ TM_CUPTI_MEMORY_POOL, "cuptiActivityEnable(MEMORY_POOL)", "what pools hold is known only when they are trimmed" },
 };
 #define KINDS (sizeof wanted / sizeof wanted[0])
 
@@ -327,8 +295,6 @@ void tm_cuda_activity_start(void) {
 		int refused = tm_cupti.cuptiActivityEnable(wanted[i].kind);
 		if (refused) tm_cuda_lacks(wanted[i].function, refused, wanted[i].cost);
 	}
-	int answer = tm_cupti.version || !tm_cupti.cuptiGetVersion ? TM_CUPTI_OK : tm_cupti.cuptiGetVersion(&tm_cupti.version);
-	if (!tm_cupti.version) tm_cuda_lacks("cuptiGetVersion()", answer, "what pools hold is known only when they are trimmed");
 	if (!tm_cupti.cuptiActivityGetNumDroppedRecords) tm_cuda_lacks("cuptiActivityGetNumDroppedRecords()", 0, "records that it drops are not counted");
 	atomic_store(&fetched, tm_now());
 }

@@ -20,7 +20,6 @@
 #define PHYSICAL_ADDRESS (1ull << 56) /* and what cannot be an address of a device */
 
 static _Atomic uint64_t last_physical, last_pool, devices_told;
-static _Atomic bool has_other_pools;
 static _Atomic uint32_t current_pool[DEVICES_MAX]; /* heap of the pool that cuDeviceSetMemPool made the device's, 0: its own */
 _Atomic uint64_t tm_cuda_low = UINT64_MAX, tm_cuda_high;
 
@@ -69,11 +68,6 @@ static uint32_t device_heap(int device, enum device_heap which) {
 
 uint32_t tm_cuda_device_heap(int device) {
 	return tm_cuda_is_recorded() && device >= 0 && device < DEVICES_MAX ? device_heap(device, HEAP_DEVICE) : 0;
-}
-
-uint32_t tm_cuda_pool_heap(int device) {
-	if (device < 0 || device >= DEVICES_MAX || atomic_load(&has_other_pools)) return 0;
-	return device_heap(device, HEAP_POOL);
 }
 
 static uint32_t host_heap(const char *name, const char *kind) {
@@ -401,6 +395,21 @@ static void given(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *
 	tm_emit_gpu_alloc(t, r->op, r->heap, b.address, r->size_bytes, frame);
 }
 
+static void tell_pool(struct tm_thread *t, void *pool, uint32_t heap) {
+	uint64_t reserved = UINT64_MAX, handed_out = UINT64_MAX;
+	if (!tm_cupti.cuMemPoolGetAttribute || !heap || !pool) return;
+	if (tm_cupti.cuMemPoolGetAttribute(pool, TM_CU_POOL_RESERVED, &reserved) != 0) return;
+	if (tm_cupti.cuMemPoolGetAttribute(pool, TM_CU_POOL_USED, &handed_out) != 0) return;
+	tm_emit_pool(t, heap, handed_out, reserved);
+}
+
+/* Of the pool from which the device hands out now, if any was ever seen: before a refusal, which import explains by what it has in store. */
+static void tell_current_pool(struct tm_thread *t, int device) {
+	void *pool;
+	if (device < 0 || (!atomic_load(&current_pool[device]) && !atomic_load(&device_heaps[device][HEAP_POOL]))) return;
+	if (tm_cupti.cuDeviceGetMemPool && tm_cupti.cuDeviceGetMemPool(&pool, device) == 0) tell_pool(t, pool, pool_heap_of(device));
+}
+
 /* is_current: the device is that of the thread's context, of which alone the driver says what is free. */
 static void refused(struct tm_thread *t, unsigned function, uint32_t heap, uint64_t size_bytes, bool is_current, const void *frame) {
 	size_t free_bytes, total_bytes;
@@ -437,6 +446,7 @@ static int device_wanted(uint32_t id, const struct tm_cupti_call *call) {
 static void function_refused(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const void *frame) {
 	int device = device_wanted(id, call);
 	tell_device(t, device);
+	tell_current_pool(t, device);
 	refused(t, TM_RING_FUNCTION | id, device_heap(device, HEAP_DEVICE), 0, device == device_of(call), frame);
 }
 
@@ -575,12 +585,29 @@ static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti
 
 /* --- pools --- */
 
-static void tell_pool(struct tm_thread *t, void *pool, uint32_t heap) {
-	uint64_t reserved = UINT64_MAX, handed_out = UINT64_MAX;
-	if (!tm_cupti.cuMemPoolGetAttribute || !heap || !pool) return;
-	if (tm_cupti.cuMemPoolGetAttribute(pool, TM_CU_POOL_RESERVED, &reserved) != 0) return;
-	if (tm_cupti.cuMemPoolGetAttribute(pool, TM_CU_POOL_USED, &handed_out) != 0) return;
-	tm_emit_pool(t, heap, handed_out, reserved);
+#define SLOW_TICKS (1u << 14) /* some microseconds: the pool grew */
+#define SELDOM_TICKS (1u << 21) /* a millisecond or so */
+
+/* A block came from a pool: what that holds is asked for when it may have grown, and now and then. */
+static void tell_pool_after(struct tm_thread *t, const struct tm_cupti_call *call, void *pool, uint32_t heap, int device) {
+	static _Atomic uint64_t told[TM_HEAPS_MAX];
+	uint64_t now = tm_now(), *begin = call->own;
+	bool grew = begin && now - *begin >= SLOW_TICKS;
+	if (heap >= TM_HEAPS_MAX || (!grew && now - atomic_load_explicit(&told[heap], memory_order_relaxed) < SELDOM_TICKS)) return;
+	atomic_store_explicit(&told[heap], now, memory_order_relaxed);
+	if (!pool && (!tm_cupti.cuDeviceGetMemPool || tm_cupti.cuDeviceGetMemPool(&pool, device) != 0)) return;
+	tell_pool(t, pool, heap);
+}
+
+/* By CUPTI's number for it, as work has it. Its own records of allocations would say so, too, and with them these functions take thrice as long. */
+static void tell_stream(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const struct request *r, void *stream) {
+	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_MEMORY, .direction = TM_DIRECTION_ALLOC, .start = tm_now(), .address = r->key,
+				     .size_bytes = r->size_bytes, .device = (uint32_t)r->device, .correlation = call->correlation, .name = "device",
+				     .name_bytes = 6 };
+	bool is_threads = id == TM_CALL_cuMemAllocAsync_ptsz || id == TM_CALL_cuMemAllocFromPoolAsync_ptsz;
+	if (!tm_cupti.cuptiGetStreamIdEx || tm_cupti.cuptiGetStreamIdEx(call->context, stream, is_threads, &a.stream) != TM_CUPTI_OK) return;
+	a.end = a.start;
+	tm_emit_activity(t, &a);
 }
 
 /* 0: the pool is of host or managed memory, whose heap holds other memory as well. */
@@ -597,7 +624,6 @@ static void know_pool(void *pool, int type, const int32_t location[2], int devic
 	if (type == TM_CU_TYPE_MANAGED) b.heap = host_heap("cuda-managed", "managed");
 	else if (b.device < 0) b.heap = host_heap("cuda-host", "pinned");
 	else if (!is_made) b.heap = device_heap(b.device, HEAP_POOL);
-	if (b.device < 0 || is_made) atomic_store(&has_other_pools, true);
 	if (!b.heap) b.heap = heap_of("cuda-pool:", "device-pool", b.device, (unsigned)atomic_fetch_add(&last_pool, 1) + 1, device_heap(b.device, HEAP_DEVICE));
 	tm_cuda_block_put(&b);
 }
@@ -683,15 +709,26 @@ static enum tm_op release_op(uint32_t id) {
 	return names_first(id, &op, &kind) ? op : TM_OP_CUDA_RELEASE;
 }
 
-static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const void *frame) {
+static void is_from_pool(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const struct request *r) {
+	const struct tm_cu_alloc *a = call->parameters;
 	const struct tm_cu_alloc_from_pool *from = call->parameters;
+	bool names_pool = r->op == TM_OP_CUDA_ALLOC_FROM_POOL;
+	if (!names_pool && r->op != TM_OP_CUDA_ALLOC_ASYNC) return;
+	tell_stream(t, id, call, r, names_pool ? from->stream : a->stream);
+	tell_pool_after(t, call, names_pool ? from->pool : NULL, r->heap, r->device);
+}
+
+static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const void *frame) {
 	struct request r;
 	int result = call->result ? *call->result : 0;
 	if (read_request(id, call, result == 0, &r)) {
 		if (r.device >= 0) tell_device(t, r.device);
 		if (result == 0) given(t, id, call, &r, frame);
-		if (result == 0 && r.op == TM_OP_CUDA_ALLOC_FROM_POOL && r.kind == TM_KEY_POINTER && r.device >= 0) tell_pool(t, from->pool, r.heap);
-		else if (lacked_memory(call)) refused(t, r.op, r.heap, r.size_bytes, r.device < 0 || r.device == device_of(call), frame);
+		if (result == 0 && r.kind == TM_KEY_POINTER && r.device >= 0) is_from_pool(t, id, call, &r);
+		else if (lacked_memory(call)) {
+			tell_current_pool(t, r.device);
+			refused(t, r.op, r.heap, r.size_bytes, r.device < 0 || r.device == device_of(call), frame);
+		}
 		tell_call(t, r.op, call);
 	} else if (id == TM_CALL_cuMemRetainAllocationHandle) {
 		if (result == 0) retained(call->parameters);

@@ -6,8 +6,6 @@
 
 /* All memory that devices were given lies between these. */
 extern _Atomic uint64_t tm_cuda_low TM_HIDDEN, tm_cuda_high TM_HIDDEN;
-/* The heap of the device's own pool; 0: the program made pools of its own, so a record of CUPTI's may be of any. */
-uint32_t tm_cuda_pool_heap(int device);
 
 /* --- cuda_work.c --- */
 bool tm_cuda_is_work(uint32_t id);

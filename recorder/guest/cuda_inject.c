@@ -159,6 +159,7 @@ static void start(void) {
 	tm_ours_begin();
 	enable(atomic_load(&subscriber), 1);
 	if (!tm_cupti.cuptiGetDeviceId && !tm_cupti.cuCtxGetDevice) tm_cuda_lacks("cuptiGetDeviceId()", 0, "every block is taken to be of device 0");
+	if (!tm_cupti.cuptiGetStreamIdEx) tm_cuda_lacks("cuptiGetStreamIdEx()", 0, "blocks have no stream");
 	tm_cuda_activity_start();
 	if (!tm_cupti.cuptiActivityFlushAll) tm_cuda_lacks("cuptiActivityFlushAll()", 0, "the last records of this process may not be in this trace");
 	atexit(tm_cuda_flush);

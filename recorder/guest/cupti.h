@@ -23,9 +23,6 @@
 #define TM_CUPTI_ATTRIBUTE_ZEROED_BUFFERS 5 /* of uint8_t: buffers are given with zeroes in them */
 #define TM_CUPTI_NO_MORE_RECORDS 12 /* CUPTI_ERROR_MAX_LIMIT_REACHED */
 
-/* Versions of the interface, from which on a field is there. */
-#define TM_CUPTI_11_5 16u /* MEMORY2: what its pool uses */
-
 struct tm_cupti_call { /* CUpti_CallbackData */
 	int site; /* TM_CUPTI_ENTER, TM_CUPTI_EXIT */
 	const char *function;
@@ -44,7 +41,7 @@ typedef void tm_cupti_callback(void *user, int domain, uint32_t id, const struct
 #define TM_CUPTI_FUNCTIONS(X) \
 	X(cuptiSubscribe, (void **, tm_cupti_callback *, void *), true) X(cuptiUnsubscribe, (void *), false) \
 	X(cuptiEnableCallback, (uint32_t, void *, int, uint32_t), false) X(cuptiEnableDomain, (uint32_t, void *, int), false) \
-	X(cuptiGetVersion, (uint32_t *), false) X(cuptiGetResultString, (int, const char **), false) \
+	X(cuptiGetResultString, (int, const char **), false) X(cuptiGetStreamIdEx, (void *, void *, uint8_t, uint32_t *), false) \
 	X(cuptiGetDeviceId, (void *, uint32_t *), false) X(cuptiGetTimestamp, (uint64_t *), false) \
 	X(cuptiActivityRegisterCallbacks, \
 	  (void (*)(uint8_t **, size_t *, size_t *), void (*)(void *, uint32_t, uint8_t *, size_t, size_t)), false) \
@@ -59,7 +56,7 @@ typedef void tm_cupti_callback(void *user, int domain, uint32_t id, const struct
 	X(cuDeviceGetUuid, (void *, int)) X(cuDeviceTotalMem_v2, (size_t *, int)) X(cuMemPoolGetAttribute, (void *, int, void *)) \
 	X(cuFuncGetParamInfo, (void *, size_t, size_t *, size_t *)) X(cuKernelGetParamInfo, (void *, size_t, size_t *, size_t *)) \
 	X(cuDevicePrimaryCtxGetState, (int, unsigned *, int *)) X(cuMemGetAddressRange_v2, (uint64_t *, size_t *, uint64_t)) \
-	X(cuDeviceGetGraphMemAttribute, (int, int, void *)) X(cuStreamIsCapturing, (void *, int *))
+	X(cuDeviceGetGraphMemAttribute, (int, int, void *)) X(cuStreamIsCapturing, (void *, int *)) X(cuDeviceGetMemPool, (void **, int))
 
 struct tm_cupti {
 #define X(name, arguments, is_needed) int(*name) arguments;
@@ -68,7 +65,6 @@ struct tm_cupti {
 #define X(name, arguments) int(*name) arguments;
 	TM_CUDA_FUNCTIONS(X)
 #undef X
-	uint32_t version; /* of the interface; 0 unknown */
 	struct {
 		uintptr_t low, high;
 	} code[2]; /* of CUPTI and the driver: frames in it are none of the program's */
@@ -183,8 +179,6 @@ enum tm_cupti_record {
 	TM_CUPTI_CONCURRENT_KERNEL = 10,
 	TM_CUPTI_OVERHEAD = 17,
 	TM_CUPTI_MEMCPY_PEER = 22,
-	TM_CUPTI_MEMORY2 = 49,
-	TM_CUPTI_MEMORY_POOL = 50,
 };
 
 /* --- cuda_inject.c --- */

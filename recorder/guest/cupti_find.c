@@ -144,7 +144,6 @@ const char *tm_cupti_find(void) {
 	if (tm_is_sandboxed()) return "the program restricts its system calls";
 	tm_ours_begin();
 	why = find_functions();
-	if (!why && tm_cupti.cuptiGetVersion) tm_cupti.cuptiGetVersion(&tm_cupti.version);
 	tm_ours_end();
 	return why;
 }

@@ -88,15 +88,11 @@ void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, con
 }
 
 void tm_emit_pool_state(struct tm_thread *t, uint32_t heap, const struct tm_pool_numbers *n) {
-	uint64_t words[6] = { heap, n->allocated, n->reserved, n->when, n->active, n->inactive };
+	uint64_t words[5] = { heap, n->allocated, n->reserved, n->active, n->inactive };
 
-	if (tm_heap_tell(t, heap)) tm_emit_control(t, TM_CTL_POOL, 0, 0, words, 6, NULL, 0);
-}
-
-void tm_emit_pool_at(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved, uint64_t when) {
-	tm_emit_pool_state(t, heap, &(struct tm_pool_numbers){ allocated, reserved, UINT64_MAX, UINT64_MAX, when });
+	if (tm_heap_tell(t, heap)) tm_emit_control(t, TM_CTL_POOL, 0, 0, words, 5, NULL, 0);
 }
 
 void tm_emit_pool(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved) {
-	tm_emit_pool_at(t, heap, allocated, reserved, 0);
+	tm_emit_pool_state(t, heap, &(struct tm_pool_numbers){ allocated, reserved, UINT64_MAX, UINT64_MAX });
 }

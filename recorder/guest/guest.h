@@ -262,11 +262,9 @@ void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, con
 			  const void *frame);
 struct tm_pool_numbers { /* bytes; ~0: unknown */
 	uint64_t allocated, reserved, active, inactive;
-	uint64_t when; /* in ticks; 0: now */
 };
 void tm_emit_pool_state(struct tm_thread *t, uint32_t heap, const struct tm_pool_numbers *n);
 void tm_emit_pool(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved); /* ~0: unknown */
-void tm_emit_pool_at(struct tm_thread *t, uint32_t heap, uint64_t allocated, uint64_t reserved, uint64_t when); /* as it was then, in ticks; 0: now */
 
 /* --- process_info.c --- */
 /* Emits PROCESS, INFO (exe, command, rank variables) and the notes about this process: first thing in its first ring. */

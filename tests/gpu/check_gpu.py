@@ -167,7 +167,7 @@ class Checks:
             if why_not(self.python, f"import {needs}"):
                 self.print(f"skipped: {name}, which is not here")
                 continue
-            script, trace = os.path.join(self.out, name + ".py"), os.path.join(self.out, name + ".tmk")
+            script, trace = os.path.join(self.out, name + "_program.py"), os.path.join(self.out, name + ".tmk")
             with open(script, "w", encoding="ascii") as file:
                 file.write(program)
             bare = self.run(f"{name} alone", [self.python, script], self.environment())
@@ -277,7 +277,7 @@ print(torch.cuda.memory_stats()["allocation.all.allocated"])
 """
 FRAMEWORKS = {
     "cupy": ("cupy", CUPY, "memory of its pool", "select sum(size_bytes) from allocation where api = 'cuMemAlloc'"),
-    "jax": ("jax", JAX, "arrays of 4 MiB", "select count(*) from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda%' and size_bytes = 4 << 20"),
+    "jax": ("jax", JAX, "arrays of 4 MiB", "select count(*) from allocation where api in ('cuMemAlloc', 'cuMemMap') and size_bytes = 4 << 20"),
     "torch.compile": ("triton", COMPILED, "blocks of PyTorch's", "select count(*) from allocation as a join heap as h on h.id = a.heap_id where h.name = 'torch.cuda:0'"),
 }
 DEVICES = """import ctypes

@@ -261,6 +261,16 @@ static void refused_and_again(void) {
 	cuMemFreeAsync(p[0], NULL);
 }
 
+/* A pool that grows three times, and then hands out what it has. */
+static void growing_pool(void) {
+	CUdeviceptr p;
+	for (int i = 0; i < 3; i++) cuMemAllocAsync(&p, 3 * MIB, NULL);
+	for (int i = 0; i < 2000; i++) {
+		cuMemAllocAsync(&p, 1000, NULL);
+		cuMemFreeAsync(p, NULL);
+	}
+}
+
 /* Asked for in advance, it is neither used nor given back. */
 static void managed(void) {
 	CUdeviceptr p;
@@ -464,7 +474,8 @@ static void leave_late(void) {
 }
 
 static int leave_by(const char *how) {
-	load_weights(1000);
+	CUdeviceptr p = load_weights(1000);
+	cuLaunchKernel((void *)"leaves,8", 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){ &p }, NULL);
 	fflush(stdout);
 	if (!strcmp(how, "_exit")) _exit(3);
 	if (!strcmp(how, "quick_exit")) quick_exit(4);
@@ -519,6 +530,7 @@ int main(int argc, char **argv) {
 	else if (!strcmp(what, "streams")) streams();
 	else if (!strcmp(what, "refused-and-again")) refused_and_again();
 	else if (!strcmp(what, "managed")) managed();
+	else if (!strcmp(what, "growing-pool")) growing_pool();
 	else if (!strcmp(what, "lazy")) lazy_module();
 	else if (!strcmp(what, "names")) name_of_any_length();
 	else if (!strcmp(what, "many")) many();

@@ -50,15 +50,9 @@ struct fake_work {
 	uint64_t bytes, start, end;
 	const char *name;
 };
-struct fake_memory {
-	int operation, kind, device, in_pool;
-	uint64_t address, bytes, pool_size, pool_used;
-	uint32_t correlation;
-};
 struct fake_hooks {
 	void (*call)(uint32_t id, struct fake_call *call);
 	void (*work)(const struct fake_work *work);
-	void (*memory)(const struct fake_memory *memory);
 	void (*left)(void);
 };
 void fake_cuda_hook(const struct fake_hooks *hooks);
@@ -102,6 +96,7 @@ CUresult cuMemPoolDestroy(void *pool);
 CUresult cuMemPoolTrimTo(void *pool, size_t keep);
 CUresult cuMemPoolGetAttribute(void *pool, int attribute, void *value);
 CUresult cuMemPoolSetAttribute(void *pool, int attribute, void *value);
+CUresult cuDeviceGetMemPool(void **pool, CUdevice device);
 CUresult cuDeviceGetDefaultMemPool(void **pool, CUdevice device);
 CUresult cuArrayCreate_v2(void **array, const void *descriptor);
 CUresult cuArrayDestroy(void *array);

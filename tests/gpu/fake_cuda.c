@@ -159,6 +159,7 @@ static bool pool_grows(struct fake_pool *pool, uint64_t bytes) {
 	if (used_bytes[pool->device] + size - pool->size > device_bytes) return false;
 	used_bytes[pool->device] += size - pool->size;
 	pool->size = size;
+	usleep(100); /* that takes the driver longer than to hand out what it has */
 	return true;
 }
 
@@ -193,16 +194,6 @@ static CUresult give(uint64_t address, int kind, struct block *was, const char *
 	return b ? 0 : INVALID;
 }
 
-static void tell_memory(const struct around *a, int operation, int kind, const struct block *b) {
-	struct fake_memory m = { operation, kind, b->device, 0, b->address, b->bytes, 0, 0, a->call.correlation };
-	if (b->pool) {
-		m.in_pool = 1;
-		m.pool_size = b->pool->size;
-		m.pool_used = b->pool->used;
-	}
-	if (hooks.memory) hooks.memory(&m);
-}
-
 static struct fake_pool *new_pool(int type, const int *location);
 
 static const char *heap_name(const char *name, int device) {
@@ -220,11 +211,6 @@ static CUresult alloc(uint32_t id, const char *name, const char *heap, int kind,
 	CUresult result = bytes ? 0 : INVALID;
 	if (!result && !(*address = take(kind, device, bytes, pool, heap, name))) result = OOM;
 	if (result) say("refused %s %llu %d %llu %s\n", heap, (unsigned long long)bytes, result, (unsigned long long)(device_bytes - used_bytes[device]), name);
-	if (!result) {
-		static const int kinds[] = { 0, 3, 5, 2, 3 };
-		struct block b = { .address = *address, .bytes = bytes, .device = device, .pool = pool };
-		tell_memory(&a, 1, kinds[kind], &b);
-	}
 	return leave(&a, result);
 }
 
@@ -234,7 +220,6 @@ static CUresult release(uint32_t id, const char *name, CUdeviceptr address, int 
 	enter(&a, id, name, parameters);
 	if (graph_free(address, name)) return leave(&a, 0);
 	CUresult result = address ? give(address, kind, &b, name) : 0;
-	if (!result && address) tell_memory(&a, 2, 3, &b);
 	if (!result && getenv("FAKE_CUDA_BROKEN")) { /* it was not given back */
 		pthread_mutex_lock(&lock);
 		new_block(b.kind, b.device, b.bytes, address);
@@ -591,6 +576,11 @@ CUresult cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
 }
 
 /* --- pools --- */
+
+CUresult cuDeviceGetMemPool(void **pool, CUdevice device) {
+	*pool = current_pools[device];
+	return 0;
+}
 
 CUresult cuDeviceGetDefaultMemPool(void **pool, CUdevice device) {
 	*pool = &pools[device];

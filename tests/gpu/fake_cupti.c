@@ -34,7 +34,7 @@ int cuptiSubscribe(void **handle, callback *function, void *user);
 int cuptiUnsubscribe(void *handle);
 int cuptiEnableCallback(uint32_t on, void *handle, int domain, uint32_t id);
 int cuptiEnableDomain(uint32_t on, void *handle, int domain);
-int cuptiGetVersion(uint32_t *to);
+int cuptiGetStreamIdEx(void *context, void *stream, uint8_t per_thread, uint32_t *number);
 int cuptiGetResultString(int result, const char **name);
 int cuptiGetDeviceId(void *context, uint32_t *device);
 int cuptiGetTimestamp(uint64_t *ns);
@@ -50,10 +50,6 @@ int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *co
 static long setting(const char *name) {
 	const char *value = getenv(name);
 	return value ? atol(value) : 0;
-}
-
-static uint32_t version(void) {
-	return setting("FAKE_CUPTI_VERSION") ? (uint32_t)setting("FAKE_CUPTI_VERSION") : setting("FAKE_CUPTI_OLD") ? 15 : 130001;
 }
 
 static uint64_t realtime(void) {
@@ -89,8 +85,6 @@ static size_t size_of(int kind) {
 	case 10: n = old ? 144 : 216; break;
 	case 17: n = old ? 40 : 56; break;
 	case 22: n = old ? 80 : 112; break;
-	case 49: n = old ? 112 : 128; break;
-	case 50: n = old ? 64 : 80; break;
 	}
 	return n + (size_t)setting("FAKE_CUPTI_LONG") / 8 * 8;
 }
@@ -100,7 +94,7 @@ static void complete(void) {
 	size_t size = buffer_size, used = buffer_used;
 	buffer = NULL;
 	if (!full || !completed) return;
-	if (setting("FAKE_CUPTI_CUT") == 1) used -= 40;
+	if (setting("FAKE_CUPTI_CUT") == 1) used -= 80;
 	pthread_mutex_unlock(&lock);
 	if (setting("FAKE_CUPTI_EMPTY")) {
 		completed(NULL, 0, NULL, 0, 0);
@@ -177,28 +171,6 @@ static void on_work(const struct fake_work *w) {
 	pthread_mutex_unlock(&lock);
 }
 
-static void on_memory(const struct fake_memory *m) {
-	if (!completed) return;
-	pthread_mutex_lock(&lock);
-	uint8_t *r = new_record(49);
-	if (r) {
-		put(r, 4, (uint64_t)m->operation, 4);
-		put(r, 8, (uint64_t)m->kind, 4);
-		put(r, 12, m->correlation, 4);
-		put(r, 16, m->address, 8);
-		put(r, 24, m->bytes, 8);
-		put(r, 32, now(), 8);
-		put(r, 52, (uint64_t)m->device, 4);
-		put(r, 60, m->in_pool ? 7 : version() >= 130200 ? 0 : UINT32_MAX, 4); /* CUPTI_INVALID_STREAM_ID */
-		if (m->in_pool) {
-			put(r, 80, 1, 4);
-			put(r, 104, m->pool_size, 8);
-			if (!setting("FAKE_CUPTI_OLD")) put(r, 112, m->pool_used, 8);
-		}
-	}
-	pthread_mutex_unlock(&lock);
-}
-
 static void on_call(uint32_t id, struct fake_call *call) {
 	if (subscriber && id < IDS && enabled[id]) subscriber(subscriber_data, 1, id, call);
 }
@@ -212,7 +184,7 @@ static void on_left(void) {
 	pthread_mutex_unlock(&lock);
 }
 
-static const struct fake_hooks our_hooks = { on_call, on_work, on_memory, on_left };
+static const struct fake_hooks our_hooks = { on_call, on_work, on_left };
 
 /* --- the interface --- */
 
@@ -256,10 +228,12 @@ int cuptiEnableCallback(uint32_t on, void *handle, int domain, uint32_t id) {
 }
 #endif
 
-#ifndef WITHOUT_cuptiGetVersion
-int cuptiGetVersion(uint32_t *to) {
+#ifndef WITHOUT_cuptiGetStreamIdEx
+/* 7 is the stream that has no name, 8 a thread's own; the others are numbered by their names. */
+int cuptiGetStreamIdEx(void *context, void *stream, uint8_t per_thread, uint32_t *number) {
+	(void)context;
 	if (refuses(__func__)) return 7;
-	*to = version();
+	*number = stream ? 100 + (uint32_t)(uintptr_t)stream : per_thread ? 8 : 7;
 	return 0;
 }
 #endif
@@ -337,7 +311,7 @@ int cuptiActivitySetAttribute(int which, size_t *bytes, void *value) {
 #ifndef WITHOUT_cuptiActivityEnable
 int cuptiActivityEnable(int kind) {
 	if (refuses(__func__)) return 7;
-	if ((setting("FAKE_CUPTI_OLD") && kind == 50) || kind == setting("FAKE_CUPTI_REFUSES_KIND")) return 21;
+	if (kind == setting("FAKE_CUPTI_REFUSES_KIND")) return 21;
 	kinds[kind & 0xff] = true;
 	return 0;
 }

@@ -34,18 +34,6 @@ TM_CUPTI_KERNEL CUPTI_ACTIVITY_KIND_KERNEL
 TM_CUPTI_CONCURRENT_KERNEL CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
 TM_CUPTI_OVERHEAD CUPTI_ACTIVITY_KIND_OVERHEAD
 TM_CUPTI_MEMCPY_PEER CUPTI_ACTIVITY_KIND_MEMCPY2
-TM_CUPTI_MEMORY2 CUPTI_ACTIVITY_KIND_MEMORY2
-TM_CUPTI_MEMORY_POOL CUPTI_ACTIVITY_KIND_MEMORY_POOL
-1 CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION
-2 CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE
-1 CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL
-1 CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE
-2 CUPTI_ACTIVITY_MEMORY_KIND_PINNED
-3 CUPTI_ACTIVITY_MEMORY_KIND_DEVICE
-4 CUPTI_ACTIVITY_MEMORY_KIND_ARRAY
-5 CUPTI_ACTIVITY_MEMORY_KIND_MANAGED
-6 CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC
-7 CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC
 1 CUPTI_ACTIVITY_MEMCPY_KIND_HTOD
 2 CUPTI_ACTIVITY_MEMCPY_KIND_DTOH
 3 CUPTI_ACTIVITY_MEMCPY_KIND_HTOA
@@ -138,22 +126,6 @@ CUpti_ActivityMemset#0 correlationId 44
 CUpti_ActivityOverhead#0 overheadKind 4
 CUpti_ActivityOverhead#0 start 24
 CUpti_ActivityOverhead#0 end 32
-CUpti_ActivityMemory#2 memoryOperationType 4
-CUpti_ActivityMemory#2 memoryKind 8
-CUpti_ActivityMemory#2 correlationId 12
-CUpti_ActivityMemory#2 address 16
-CUpti_ActivityMemory#2 bytes 24
-CUpti_ActivityMemory#2 timestamp 32
-CUpti_ActivityMemory#2 deviceId 52
-CUpti_ActivityMemory#2 streamId 60
-CUpti_ActivityMemory#2 memoryPoolConfig.memoryPoolType 80
-CUpti_ActivityMemory#2 memoryPoolConfig.pool.size 104
-CUpti_ActivityMemory#3 memoryPoolConfig.utilizedSize 112
-CUpti_ActivityMemoryPool#0 memoryPoolType 8
-CUpti_ActivityMemoryPool#0 deviceId 20
-CUpti_ActivityMemoryPool#0 size 40
-CUpti_ActivityMemoryPool#0 timestamp 56
-CUpti_ActivityMemoryPool#2 utilizedSize 64
 CUmemAllocationProp type 0
 CUmemAllocationProp location TM_CU_PROPERTIES_LOCATION
 CUmemPoolProps allocType 0

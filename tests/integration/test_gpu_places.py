@@ -114,7 +114,7 @@ REFUSALS = {
     "cuptiSubscribe": (["CUPTI cannot be used", "cuptiSubscribe() answers 7 (CUPTI_ERROR_INVALID_OPERATION);", "PyTorch"], False, False),
     "cuptiEnableCallback": ([], True, True),  # then all functions of the driver are switched on together
     "cuptiEnableCallback,cuptiEnableDomain": (["cuptiEnableCallback() answers 7", "blocks and launches"], False, True),
-    "cuptiGetVersion": (["cuptiGetVersion()", "pools"], True, True),
+    "cuptiGetStreamIdEx": ([], True, True),  # blocks have no stream
     "cuptiGetDeviceId": ([], True, True),  # the driver says it
     "cuptiGetTimestamp": ([], True, True),  # our clock is CUPTI's
     "cuptiActivityRegisterTimestampCallback": ([], True, True),  # the clocks are compared
@@ -165,6 +165,7 @@ def each_function_of_cupti_is_missing(t):
     for names, words in ((("cuptiEnableCallback",), []), (("cuptiEnableCallback", "cuptiEnableDomain"), ["cuptiEnableCallback() is missing"]),
                          (("cuptiActivityGetNextRecord",), ["cuptiActivityGetNextRecord() is missing", "kernels"]),
                          (("cuptiActivityGetNumDroppedRecords",), ["cuptiActivityGetNumDroppedRecords() is missing", "not counted"]),
+                         (("cuptiGetStreamIdEx",), ["cuptiGetStreamIdEx() is missing", "no stream"]),
                          (("cuptiActivityFlushAll",), ["cuptiActivityFlushAll() is missing", "last records"]),
                          (("cuptiGetDeviceId", "cuCtxGetDevice"), ["cuptiGetDeviceId() is missing", "device 0"]),
                          (("cuptiActivityRegisterTimestampCallback", "cuptiGetTimestamp"), ["cuptiGetTimestamp() is missing", "clock"])):
@@ -177,7 +178,7 @@ def each_function_of_cupti_is_missing(t):
 
 @test
 def kinds_and_functions_that_cupti_does_not_know(t):
-    for kind, word in ((10, "kernels"), (1, "copies"), (22, "copies between devices"), (2, "sets"), (17, "takes for itself"), (49, "stream"), (50, "pools")):
+    for kind, word in ((10, "kernels"), (1, "copies"), (22, "copies between devices"), (2, "sets"), (17, "takes for itself")):
         run = Run(t, "work", FAKE_CUPTI_REFUSES_KIND=kind)
         run.compare(t)
         t.check(len(run.notes()) == 1 and "answers 21" in run.notes()[0] and word in run.notes()[0], f"{kind}: {run.notes()}")

@@ -271,9 +271,9 @@ static void test_heaps(void) {
 	PUT(&w, 0, tm_ring_word(TM_OP_PYTHON_REALLOC, TM_RING_HEAP, 7, 2, 0xffff), now(&w), 0x2000, 50, 5, 0x1000, 30);
 	PUT(&w, 0, tm_ring_word(TM_OP_HEAP_FREE, TM_RING_HEAP | TM_RING_NO_STACK, 4, 0, 0), now(&w), 0x2000, 16);
 	PUT(&w, 0, tm_ring_word(TM_OP_TORCH_FREE, TM_RING_HEAP | TM_RING_NO_STACK, 4, 0, 0), now(&w), 0x3000, 17);
-	PUT(&w, 0, tm_ring_word(TM_CTL_POOL, 0, 8, 0, 0), now(&w), 16, 40, 4096, 0, UINT64_MAX, UINT64_MAX);
-	for (uint64_t i = 0; i < 50; i++) PUT(&w, 0, tm_ring_word(TM_CTL_POOL, 0, 8, 0, 0), now(&w), 16, 41 + i, 4096, 0, UINT64_MAX, UINT64_MAX);
-	PUT(&w, 0, tm_ring_word(TM_CTL_POOL, 0, 8, 0, 0), now(&w), 16, 100, UINT64_MAX, 0, UINT64_MAX, UINT64_MAX);
+	PUT(&w, 0, tm_ring_word(TM_CTL_POOL, 0, 7, 0, 0), now(&w), 16, 40, 4096, UINT64_MAX, UINT64_MAX);
+	for (uint64_t i = 0; i < 50; i++) PUT(&w, 0, tm_ring_word(TM_CTL_POOL, 0, 7, 0, 0), now(&w), 16, 41 + i, 4096, UINT64_MAX, UINT64_MAX);
+	PUT(&w, 0, tm_ring_word(TM_CTL_POOL, 0, 7, 0, 0), now(&w), 16, 100, UINT64_MAX, UINT64_MAX, UINT64_MAX);
 	finish_and_read(&w, &t);
 	if (!CHECK(t.count == 5 && t.losses == 0 && t.heaps == 4)) return;
 	CHECK(!strcmp(t.heap_name[1], "malloc") && !strcmp(t.heap_name[2], "pool") && !strcmp(t.heap_name[3], "poo2"));
@@ -583,7 +583,7 @@ static void scribble_records(uint64_t *data, uint64_t at, uint64_t some, uint64_
 		if (op == TM_CTL_LOST) n = 3 + (y + 7) / 8;
 		if (op == TM_CTL_HEAP) n = 5 + (y + 7) / 8;
 		if (op == TM_CTL_CATEGORY || op == TM_OP_RESET_PEAK) n = 2 + (y + 7) / 8;
-		if (op == TM_CTL_POOL) n = 8;
+		if (op == TM_CTL_POOL) n = 7;
 		data[(at + k) % words] = tm_ring_word((unsigned)op, flags, (unsigned)n, (unsigned)(x >> 36) % 24, y);
 		for (uint64_t i = 1; i < n; i++) data[(at + k + i) % words] = check_random_next(r) >> (check_random_next(r) % 64);
 		if (op == TM_CTL_HEAP || op == TM_CTL_POOL || op == TM_OP_OOM) data[(at + k + 2) % words] %= 4096 + 32;
