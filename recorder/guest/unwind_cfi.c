@@ -240,6 +240,36 @@ bool tm_cfi_find(uintptr_t ip, struct tm_cfi *found) {
 	return fde && read_fde(fde, found) && ip >= found->low && ip < found->high;
 }
 
+/* --- without a description --- */
+
+#if defined(__x86_64__)
+#define CODE_BYTES 128u
+
+/* Calls and nothing else from `at` on, then add $n, %rsp, and ret: where that leads to is certain, whatever stands before. */
+static int64_t bytes_until_return(const uint8_t *at, const uint8_t *end) {
+	while (end - at >= 5 && *at == 0xe8) at += 5;
+	return end - at >= 5 && at[0] == 0x48 && at[1] == 0x83 && at[2] == 0xc4 && at[3] < 0x80 && at[4] == 0xc3 ? at[3] : -1;
+}
+
+/* ip: the last byte of a call. It is read up to the end of its page, which is there. */
+bool tm_cfi_ends_soon(uintptr_t ip, int64_t *cfa_offset) {
+	struct object o;
+	struct tm_cfi next;
+	if (tm_cfi_find(ip + 1, &next) || !find_object(ip, &o) || ip - 4 < o.low || ip + CODE_BYTES > o.high) return false;
+	const uint8_t *last = (const uint8_t *)ip, *end = (const uint8_t *)((ip | 0xfff) + 1);
+	if ((ip & 0xfff) < 4 || (last[-4] != 0xe8 && !(last[-1] == 0xff && last[0] == 0xd0))) return false;
+	int64_t bytes = bytes_until_return(last + 1, end - last > (int)CODE_BYTES ? last + CODE_BYTES : end);
+	*cfa_offset = bytes + 8;
+	return bytes >= 0;
+}
+#else
+bool tm_cfi_ends_soon(uintptr_t ip, int64_t *cfa_offset) {
+	(void)ip;
+	(void)cfa_offset;
+	return false;
+}
+#endif
+
 /* --- the program --- */
 
 struct machine {
