@@ -41,7 +41,7 @@ static const struct tm_listing devices = {
 
 static const struct tm_listing lines = {
 	.source = "gpu_peak_line",
-	.order = "live_bytes DESC, process_id, heap, function, file, line",
+	.order = "live_bytes DESC, process_id, heap, function, file, line, module, module_offset",
 	.has_heap = true,
 	.title = "live at the peak of each heap, by line (all: --lines)",
 	.nothing = "nothing was live",
@@ -85,7 +85,7 @@ static const struct tm_listing work = {
 
 static const struct tm_listing refusals = {
 	.source = "gpu_oom",
-	.order = "ts_ns, oom_id",
+	.order = "device IS NULL, ts_ns, oom_id", /* those of devices first: asked for too much, the driver is itself refused room on the host */
 	.has_heap = true,
 	.title = "refused (more: --oom)",
 	.nothing = "no request for memory was refused",
@@ -95,11 +95,11 @@ static const struct tm_listing refusals = {
 
 static const struct tm_listing refusal_sites = {
 	.source = "gpu_oom_site",
-	.order = "ts_ns, oom_id, live_bytes DESC, heap, stack_id",
+	.order = "device IS NULL, ts_ns, oom_id, live_bytes DESC, heap, stack_id",
 	.has_heap = true,
 	.title = "live when it was refused",
 	.nothing = "nothing",
-	.hidden = { "ts_ns", "stack_id" },
+	.hidden = { "ts_ns", "stack_id", "device" },
 };
 
 static const struct tm_listing findings = {
@@ -180,28 +180,34 @@ static int list_in_window(const struct tm_database *d, const struct tm_options *
 	return status;
 }
 
-/* What was live at the peak within the window, by these columns of sites. */
-static int list_window_peak(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, const char *keys) {
+/* What was live at the peak within the window: these columns of sites, of which each of `groups` is one row. */
+static int list_window_peak(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l, const char *keys, const char *groups) {
 	struct tm_listing listing = *l;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	tm_sql_live_at_peak(sql, d, o);
 	sqlite3_str_appendf(
 		sql,
-		",\nasked AS (\n  SELECT v.process_id, v.heap, h.device, g.library, v.function, v.file, v.line, v.live_bytes, v.live_count,\n"
-		"         v.estimated\n"
+		",\nasked AS (\n  SELECT v.process_id, v.heap, h.device, g.library, v.function, v.file, v.line, v.module,\n"
+		"         v.module_offset, v.live_bytes, v.live_count, v.estimated\n"
 		"  FROM live AS v JOIN heap AS h ON h.process_id = v.process_id AND h.name = v.heap\n"
 		"  JOIN gpu_site AS g ON g.process_id = v.process_id AND g.heap_id = h.id AND g.stack_id = v.stack_id\n"
 		"  WHERE h.kind <> 'address-space'),\n"
 		"grouped AS (\n  SELECT process_id, heap, device, sum(live_bytes) AS live_bytes, sum(live_count) AS live_count, %s,\n"
 		"         count(*) AS stacks,\n"
 		"         estimated FROM asked GROUP BY process_id, heap, %s)",
-		keys, keys);
+		keys, groups);
 	char *with = sqlite3_str_finish(sql);
 	listing.with = with;
 	listing.source = "grouped";
 	int status = with ? tm_listing_run(d, o, &listing) : no_memory(d);
 	sqlite3_free(with);
 	return status;
+}
+
+/* As gpu_peak_line. */
+static int list_window_lines(const struct tm_database *d, const struct tm_options *o) {
+	return list_window_peak(d, o, &lines, "function, file, line, module, module_offset",
+				"function, file, line, iif(function IS NULL, module, 0), iif(function IS NULL, module_offset, 0)");
 }
 
 /* The activities themselves, added up as gpu_work does. */
@@ -245,8 +251,8 @@ static int list_findings(const struct tm_database *d, const struct tm_options *o
 static int list_one(const struct tm_database *d, const struct tm_options *o) {
 	bool window = tm_has_window(o);
 	switch (o->gpu) {
-	case TM_GPU_BY_LINE: return window ? list_window_peak(d, o, &lines, "function, file, line") : tm_listing_run(d, o, &lines);
-	case TM_GPU_BY_LIBRARY: return window ? list_window_peak(d, o, &libraries, "library") : tm_listing_run(d, o, &libraries);
+	case TM_GPU_BY_LINE: return window ? list_window_lines(d, o) : tm_listing_run(d, o, &lines);
+	case TM_GPU_BY_LIBRARY: return window ? list_window_peak(d, o, &libraries, "library", "library") : tm_listing_run(d, o, &libraries);
 	case TM_GPU_POOLS: return list_in_window(d, o, window ? &pool_states : &pool_peaks, "ts_ns", "ts_ns", tm_listing_run);
 	case TM_GPU_ACTIVITY: return window ? list_window_work(d, o) : tm_listing_run(d, o, &work);
 	case TM_GPU_OOM: return list_refusals(d, o);

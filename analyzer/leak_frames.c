@@ -65,7 +65,7 @@ static uint16_t judge_frame(const struct judge *j, uint32_t frame, uint32_t func
 	struct tm_leak_place p = tm_leak_place(j->stacks, frame, function);
 	uint16_t flags = flags_of_function(j, p.named->name) | flags_of_file(j, p.named->file);
 	if (p.text.module.size) flags |= flags_of_module(j, p.frame->module, p.text.module);
-	if (j->stacks->string_flags[p.named->name] & TM_FUNCTION_WRAPPER) flags |= FRAME_WRAPPER;
+	if (tm_frame_is_wrapper(j->stacks, p.frame, function)) flags |= FRAME_WRAPPER;
 	if (p.frame->kind == TM_FRAME_PYTHON) flags |= FRAME_PYTHON;
 	if (p.frame->kind == TM_FRAME_PYTHON && tm_leak_text_starts(p.text.file, "<frozen importlib")) flags |= FRAME_IMPORTS;
 	return flags;

@@ -28,6 +28,17 @@ static void flag_functions(struct tm_stack_ids *t) {
 	}
 }
 
+static void flag_modules(struct tm_stack_ids *t) {
+	const struct tm_catalog *c = t->catalog;
+	for (size_t i = 0; i < c->modules.count; i++) t->module_flags[i + 1] = tm_is_wrapper_module(c->modules.items[i].path) ? TM_FUNCTION_WRAPPER : 0;
+}
+
+bool tm_frame_is_wrapper(const struct tm_stack_ids *t, const struct tm_catalog_frame *frame, uint32_t function) {
+	uint32_t name = tm_frame_function_name(t->catalog, frame, function);
+	bool is_of_module = !name && frame->kind == TM_FRAME_NATIVE && frame->module <= t->catalog->modules.count;
+	return (is_of_module ? t->module_flags[frame->module] : t->string_flags[name]) & TM_FUNCTION_WRAPPER;
+}
+
 static bool is_flagged(const struct tm_stack_ids *t, const struct tm_catalog_frame *f, uint32_t function, unsigned flags) {
 	return t->string_flags[tm_frame_function_name(t->catalog, f, function)] & flags;
 }
@@ -84,8 +95,10 @@ int tm_stack_ids_init(struct tm_stack_ids *t, const struct tm_catalog *catalog) 
 	t->node_first = tm_table_new(catalog->nodes.count + 1, sizeof *t->node_first);
 	t->left_out = tm_table_new(catalog->frames.count + 1, sizeof *t->left_out);
 	t->string_flags = calloc(catalog->strings.count + 1, 1);
-	if (!t->frame_first || !t->node_first || !t->left_out || !t->string_flags || !number_rows(t) || !index_rows(t)) return -1;
+	t->module_flags = calloc(catalog->modules.count + 1, 1);
+	if (!t->frame_first || !t->node_first || !t->left_out || !t->string_flags || !t->module_flags || !number_rows(t) || !index_rows(t)) return -1;
 	flag_functions(t);
+	flag_modules(t);
 	note_left_out(t);
 	return 0;
 }
@@ -96,6 +109,7 @@ void tm_stack_ids_release(struct tm_stack_ids *t) {
 	free(t->left_out);
 	free(t->node_near);
 	free(t->string_flags);
+	free(t->module_flags);
 	*t = (struct tm_stack_ids){ 0 };
 }
 

@@ -22,6 +22,7 @@ struct tm_stack_ids {
 	uint32_t *left_out;    /* of each frame: how many of its rows are none of a stack whose innermost frame it is */
 	uint32_t *node_near;   /* of every TM_STACK_NEAR rows: the node of the first one */
 	uint8_t *string_flags; /* of each string: enum tm_function_flag, for those that name functions */
+	uint8_t *module_flags; /* of each module, by its number: the same, for its functions that have no name */
 };
 
 enum tm_function_flag { TM_FUNCTION_WRAPPER = 1, TM_FUNCTION_OPERATOR_NEW = 2, TM_FUNCTION_INLINED_ALLOCATOR = 4 };
@@ -51,6 +52,8 @@ bool tm_stack_outward(const struct tm_stack_ids *t, struct tm_stack_row *at);
 
 /* Number of functions at a frame, at least 1. */
 uint32_t tm_frame_functions(const struct tm_catalog_frame *frame);
+/* An allocator's own, by its name, or by its module where it has none. */
+bool tm_frame_is_wrapper(const struct tm_stack_ids *t, const struct tm_catalog_frame *frame, uint32_t function);
 /* Its name's string id, 0 unknown; `function` counts outward. */
 uint32_t tm_frame_function_name(const struct tm_catalog *c, const struct tm_catalog_frame *frame, uint32_t function);
 

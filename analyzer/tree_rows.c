@@ -85,10 +85,6 @@ static struct tm_text string_of(const struct tm_catalog *c, uint32_t id) {
 	return id ? c->strings.items[id - 1] : (struct tm_text){ "", 0 };
 }
 
-static bool is_wrapper(const struct tree_writer *x, uint32_t name) {
-	return x->t->string_flags[name] & TM_FUNCTION_WRAPPER;
-}
-
 static const char *kind_text(const struct tm_catalog_frame *f, uint32_t function) {
 	if (function + 1 < tm_frame_functions(f)) return "inline";
 	switch (f->kind) {
@@ -124,14 +120,14 @@ static void write_frame(const struct tree_writer *x, struct tm_bulk_table *table
 		tm_bulk_number_or_null(table, named->line ? (uint64_t)named->line : UINT64_MAX);
 		tm_bulk_number_or_null(table, f->module ? bases->module + f->module : UINT64_MAX);
 		tm_bulk_number_or_null(table, module_offset(x->c, f));
-		tm_bulk_number(table, is_wrapper(x, named->name));
+		tm_bulk_number(table, tm_frame_is_wrapper(x->t, f, i));
 		tm_bulk_row(table, bases->frame + x->t->frame_first[frame - 1] + i);
 	}
 }
 
 static uint8_t kind_of_row(const struct tree_writer *x, const struct tm_catalog_frame *f, uint32_t function) {
 	if (f->kind == TM_FRAME_PYTHON) return ROW_PYTHON;
-	return is_wrapper(x, tm_frame_function_name(x->c, f, function)) ? ROW_WRAPPER : ROW_PLAIN;
+	return tm_frame_is_wrapper(x->t, f, function) ? ROW_WRAPPER : ROW_PLAIN;
 }
 
 static void note_kinds(struct tree_writer *x) {

@@ -111,6 +111,21 @@ bool tm_is_wrapper(struct tm_text function) {
 	return false;
 }
 
+bool tm_is_wrapper_module(struct tm_text path) {
+	static const char *const names[] = {
+#define X(name) name,
+		TM_WRAPPER_MODULES(X)
+#undef X
+	};
+	size_t at = path.size;
+	while (at && path.data[at - 1] != '/') at--;
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		size_t n = strlen(names[i]);
+		if (path.size - at >= n && memcmp(path.data + at, names[i], n) == 0) return true;
+	}
+	return false;
+}
+
 bool tm_is_operator_new(struct tm_text function) {
 	return is_listed(&operators_new, function);
 }

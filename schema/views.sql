@@ -379,11 +379,11 @@ FROM gpu_work_total;
 -- What was live at the peak of each heap of a device, by the place in the program that took it: the innermost Python frame, where there is one.
 CREATE VIEW gpu_peak_line AS
 SELECT t.process_id, h.name AS heap, h.device, sum(t.peak_bytes) AS live_bytes, sum(t.peak_count) AS live_count, f.function, f.file, f.line,
-       count(*) AS stacks, h.estimated
+       m.path AS module, f.module_offset, count(*) AS stacks, h.estimated
 FROM gpu_site g JOIN site_total t ON t.process_id = g.process_id AND t.heap_id = g.heap_id AND t.stack_id = g.stack_id JOIN heap h ON h.id = t.heap_id
-LEFT JOIN stack s ON s.id = t.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id
+LEFT JOIN stack s ON s.id = t.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id LEFT JOIN module m ON m.id = f.module_id
 WHERE t.peak_count > 0 AND h.kind <> 'address-space'
-GROUP BY t.process_id, t.heap_id, f.function, f.file, f.line;
+GROUP BY t.process_id, t.heap_id, f.function, f.file, f.line, iif(f.function IS NULL, m.path, 0), iif(f.function IS NULL, f.module_offset, 0);
 
 -- The same by the library that asked, as the stack shows; library NULL: none of those that are known (schema/gpu_libraries.h).
 CREATE VIEW gpu_peak_library AS
@@ -495,7 +495,7 @@ known AS (
 cached AS (SELECT *, CASE WHEN tensor_id IS NOT NULL THEN coalesce(reserved_bytes - allocated_bytes, segment_free_bytes) END AS cached_bytes FROM known)
 SELECT o.id AS oom_id, o.process_id, o.ts_ns, o.heap, o.device, o.api, o.size_bytes, o.result, o.device_free_bytes, o.device_total_bytes, o.live_bytes,
        o.allocated_bytes, o.reserved_bytes, o.active_bytes, o.inactive_bytes, o.cached_bytes, o.largest_free_bytes, o.pool_idle_bytes, o.gap_bytes, o.other_bytes,
-       n.text AS scope, o.stack_id, f.function, f.file, f.line,
+       n.text AS scope, o.stack_id, f.function, f.file, f.line, m.path AS module, f.module_offset,
        CASE WHEN o.size_bytes IS NULL THEN 'wanted memory for itself, how much is not told'
             ELSE 'asked for ' || (SELECT printf(form, o.size_bytes / scale) FROM unit WHERE low <= o.size_bytes ORDER BY low DESC LIMIT 1) END
        || coalesce(', ' || (SELECT printf(form, o.device_free_bytes / scale) FROM unit WHERE low <= o.device_free_bytes ORDER BY low DESC LIMIT 1)
@@ -511,14 +511,15 @@ SELECT o.id AS oom_id, o.process_id, o.ts_ns, o.heap, o.device, o.api, o.size_by
                || ' more of this process were not recorded (context, modules, libraries)' ELSE '' END
        || CASE WHEN o.other_bytes > 0 THEN '; other processes held ' || (SELECT printf(form, o.other_bytes / scale) FROM unit WHERE low <= o.other_bytes ORDER BY low DESC LIMIT 1) ELSE '' END AS why
 FROM cached o LEFT JOIN scope_packed c ON c.id = o.scope_id LEFT JOIN scope_name n ON n.id = c.name_id LEFT JOIN stack s ON s.id = o.stack_id
-LEFT JOIN frame f ON f.id = s.site_frame_id;
+LEFT JOIN frame f ON f.id = s.site_frame_id LEFT JOIN module m ON m.id = f.module_id;
 
 -- What was live when a request was refused, by stack.
 CREATE VIEW gpu_oom_site AS
-SELECT x.oom_id, o.process_id, o.ts_ns, h.name AS heap, x.stack_id, x.live_bytes, x.live_count, g.library, f.function, f.file, f.line
+SELECT x.oom_id, o.process_id, o.ts_ns, h.name AS heap, h.device, x.stack_id, x.live_bytes, x.live_count, g.library, f.function, f.file, f.line, m.path AS module,
+       f.module_offset
 FROM oom_site x JOIN oom o ON o.id = x.oom_id JOIN heap h ON h.id = x.heap_id
 LEFT JOIN gpu_site g ON g.process_id = o.process_id AND g.heap_id = x.heap_id AND g.stack_id = x.stack_id
-LEFT JOIN stack s ON s.id = x.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id;
+LEFT JOIN stack s ON s.id = x.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id LEFT JOIN module m ON m.id = f.module_id;
 
 -- What the lives of blocks on devices prove, by stack. leaked: live when the process began to leave. never_used: no launch, copy or set named it.
 -- allocated_early, freed_late, idle: for at least 1 ms and a quarter of its life it waited for its first use, was kept after its last one, or lay between two,
@@ -528,7 +529,7 @@ LEFT JOIN stack s ON s.id = x.stack_id LEFT JOIN frame f ON f.id = s.site_frame_
 -- byte_seconds: sizes times the seconds of waiting. longest_duration_ns, launches, allocation_id: of the block that waited longest (churn: lived longest). evidence: in words.
 CREATE VIEW gpu_inefficiency AS
 SELECT i.process_id, h.name AS heap, h.device, i.kind, i.stack_id, i.count, i.bytes, round(i.byte_seconds, 6) AS byte_seconds, i.longest_duration_ns, i.launches,
-       i.allocation_id, i.first_ns, i.last_ns, f.function, f.file, f.line,
+       i.allocation_id, i.first_ns, i.last_ns, f.function, f.file, f.line, m.path AS module, f.module_offset,
        CASE i.kind
        WHEN 'leaked' THEN CASE i.count WHEN 1 THEN 'one block was live at exit' ELSE printf('%d blocks were live at exit', i.count) END
             || CASE WHEN i.longest_duration_ns IS NULL THEN '' ELSE printf(CASE i.count WHEN 1 THEN ', without any use for the last %.3f s' ELSE ', one of them without any use for the last %.3f s' END, i.longest_duration_ns / 1e9) END
@@ -543,7 +544,8 @@ SELECT i.process_id, h.name AS heap, h.device, i.kind, i.stack_id, i.count, i.by
                                             CASE i.launches WHEN 1 THEN 'piece of other work was' ELSE 'pieces of other work were' END)
        WHEN 'churn' THEN printf('%d blocks lived for less than 1 ms', i.count)
        ELSE printf('%d times, a block of the same size had just been given back', i.count) END AS evidence
-FROM gpu_inefficiency_total i JOIN heap h ON h.id = i.heap_id LEFT JOIN gpu_process w ON w.process_id = i.process_id LEFT JOIN stack s ON s.id = i.stack_id LEFT JOIN frame f ON f.id = s.site_frame_id;
+FROM gpu_inefficiency_total i JOIN heap h ON h.id = i.heap_id LEFT JOIN gpu_process w ON w.process_id = i.process_id LEFT JOIN stack s ON s.id = i.stack_id
+LEFT JOIN frame f ON f.id = s.site_frame_id LEFT JOIN module m ON m.id = f.module_id;
 
 -- One row for each device that a process saw. peak_*: of the driver's blocks on it (heap cuda:N); allocated, reserved, active, inactive, idle (cached): the
 -- peaks of the framework's allocator (pool_peak); used_peak_bytes: the most that the process occupied, by the device's own account, and gap_bytes what of that was

@@ -93,6 +93,12 @@
 	/* PyTorch */ \
 	X("c10::alloc_cpu*") X("c10::DefaultCPUAllocator::*") \
 	X("c10::Allocator::*") X("c10::CPUAllocator::*") X("c10::ProfiledCPUMemoryReporter::*") \
+	X("c10::cuda::CUDACachingAllocator::*") X("c10::cuda::CUDAMallocAsync*") X("at::detail::empty_*") X("at::native::empty_cuda*") \
+	X("at::native::empty_cpu*") X("at::native::empty_strided_cuda*") X("at::native::empty_strided_cpu*") X("at::(anonymous namespace)::create_out*") \
+	X("at::(anonymous namespace)::structured_*::set_output_*") X("at::getPinnedMemoryAllocator*") X("at::cuda::CachingHostAllocator*") \
+	/* CUDA: functions of its runtime and driver */ \
+	X("cudaMalloc*") X("cudaHostAlloc") X("cudaHostRegister") X("cuMemAlloc*") X("cuMemHostAlloc*") X("cuMemHostRegister*") X("cuMemCreate") \
+	X("cuMemMap") X("cuMemAddressReserve") \
 	/* Rust */ \
 	X("__rust_alloc*") X("__rust_realloc*") X("__rdl_alloc*") \
 	X("__rdl_realloc*") X("__rg_alloc*") X("__rg_realloc*") X("alloc::alloc::*") \
@@ -102,6 +108,9 @@
 	X("hashbrown::raw::RawTable*") X("<hashbrown::raw::RawTable*") \
 	/* the loader's frame between caller and called function, where an auditor (LD_AUDIT) asks to be told when a call ends */ \
 	X("_dl_runtime_profile*")
+
+/* Modules, by how their file's name begins, whose functions without a name are an allocator's, too: libraries that nobody has symbols of. */
+#define TM_WRAPPER_MODULES(X) X("libcudart.so") X("libcuda.so")
 
 /* clang-format on */
 

@@ -267,6 +267,29 @@ def a_refusal_explained(t):
 
 
 @test
+def sites_behind_allocators(t):
+    """Functions of CUDA's runtime and of PyTorch's allocators are no sites, named or not; of another library's function without a name module and offset are shown."""
+    trace = new_trace()
+    for number, path in ((2, "/opt/lib/libcudart.so.13"), (3, "/opt/lib/libcublas.so.13"), (4, "/opt/lib/libc10_cuda.so")):
+        trace.module(number, 1, 0x1000000 * number, 0x100000, path)
+    unnamed = lambda module: trace.frame(None, module=module, address=0x1000000 * module + 64)
+    runtime = (trace.frame("cudaMalloc", module=2), unnamed(2))
+    library = trace.stack("main", unnamed(3), *runtime)
+    caching = trace.stack("main", "at::native::run_conv_plan(cudnnContext*, int)", "at::detail::empty_cuda(c10::ArrayRef<long>, c10::TensorOptions const&)",
+                          trace.frame("c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc(unsigned long, CUstream_st*)", module=4), *runtime)
+    meta = trace.stack("main", "at::TensorIteratorBase::build(at::TensorIteratorConfig&)",
+                       "at::(anonymous namespace)::structured_threshold_backward_out_functional::set_output_raw_strided(long)",
+                       "at::(anonymous namespace)::create_out(c10::ArrayRef<long>)")
+    trace.events(1, [alloc(1000, A, 1 * MIB, library), alloc(1100, B, 2 * MIB, caching), alloc(1200, C, 3 * MIB, meta)])
+    db = finish(t, trace, 9000)
+    t.equal(db.rows("select function, module, live_bytes from gpu_peak_line order by live_bytes"),
+            [(None, "/opt/lib/libcublas.so.13", 1 * MIB), ("at::native::run_conv_plan(cudnnContext*, int)", None, 2 * MIB),
+             ("at::TensorIteratorBase::build(at::TensorIteratorConfig&)", None, 3 * MIB)], "sites")
+    t.equal(db.rows("select function, module, module_offset from gpu_inefficiency where bytes = ?", MIB), [(None, "/opt/lib/libcublas.so.13", 64)], "of what was leaked")
+    t.check("libcublas.so.13+0x40" in t.run([t.tidemark, "gpu", db.path, "--lines"], status=0).text, "the table names it by its module")
+
+
+@test
 def segments_that_grow(t):
     """Mapped parts that lie side by side are one piece, also where no tensor begins in one of them; blocks of the driver that do so are not."""
     for heap, wanted in ((5, (22 * MIB, 8 * MIB, 4 * MIB)), (2, (14 * MIB, 4 * MIB, 2 * MIB))):
