@@ -110,6 +110,22 @@ struct tm_leak_view tm_leak_view_of(const struct tm_leak_viewer *x, uint32_t sta
 
 /* --- keys of many --- */
 
+/* The view's key alone. Where there is Python on the stack it is the site's, and only what is further in matters besides. */
+static uint64_t key_of(const struct tm_leak_viewer *x, uint32_t stack) {
+	if (!stack) return HASH_BEGIN;
+	const struct tm_stack_row innermost = tm_stack_find(x->frames->stacks, stack);
+	struct tm_stack_row at = innermost, site = { x->frames->python[innermost.node], 0 };
+	if (!site.node) return tm_leak_view_of(x, stack).key;
+	uint16_t all = all_flags(x, &innermost), flags;
+	bool suppressed = all & (FRAME_KNOWN | FRAME_PROGRAM), is_module = all & FRAME_IMPORTS, is_arena = false, by_program = all & FRAME_PROGRAM;
+	do {
+		flags = flags_of(x, &at);
+		suppressed = suppressed || flags & FRAME_KNOWN_INNER;
+		is_arena = is_arena || (x->has_python_heap && flags & FRAME_ARENA);
+	} while (!(flags & FRAME_PYTHON) && flags & FRAME_WRAPPER && go_outward(x, &at));
+	return mix_row(HASH_BEGIN, x, &site) + suppressed + 2u * is_module + 4u * is_arena + 8u * by_program;
+}
+
 struct tm_leak_keys {
 	const struct tm_leak_viewer *viewer;
 	const struct tm_sites *sites;
@@ -133,7 +149,7 @@ static size_t end_of_part(const struct tm_leak_keys *k, size_t part) {
 static void find_keys(struct tm_leak_keys *k, size_t part) {
 	uint64_t *key = k->key[part % KEYS_AHEAD];
 	for (size_t i = part * KEYS_AT_ONCE; i < end_of_part(k, part); i++)
-		if (tm_leak_is_live(k->sites, i)) key[i % KEYS_AT_ONCE] = tm_leak_view_of(k->viewer, k->sites->heads.items[i].stack).key;
+		if (tm_leak_is_live(k->sites, i)) key[i % KEYS_AT_ONCE] = key_of(k->viewer, k->sites->heads.items[i].stack);
 }
 
 /* The next part that nobody has begun with; with the lock, which is let go meanwhile. false: there is none yet, or none any more. */
