@@ -94,6 +94,12 @@ static void judge_frames(struct tm_leak_frames *f, const struct judge *j, uint16
 	}
 }
 
+static bool has_python(const struct tm_catalog *c) {
+	for (size_t i = 0; i < c->frames.count; i++)
+		if (c->frames.items[i].kind == TM_FRAME_PYTHON) return true;
+	return false;
+}
+
 static void judge_nodes(struct tm_leak_frames *f, const uint16_t *all) {
 	const struct tm_catalog *c = f->stacks->catalog;
 	for (uint32_t node = 1; node <= c->nodes.count; node++) {
@@ -101,7 +107,7 @@ static void judge_nodes(struct tm_leak_frames *f, const uint16_t *all) {
 		bool goes_on = n->parent && are_alike(f, n->frame, c->nodes.items[n->parent - 1].frame);
 		f->outward[node] = f->outward[n->parent] | all[n->frame];
 		f->run[node] = goes_on ? f->run[n->parent] : node;
-		f->python[node] = all[n->frame] & FRAME_PYTHON ? node : f->python[n->parent];
+		if (f->python) f->python[node] = all[n->frame] & FRAME_PYTHON ? node : f->python[n->parent];
 	}
 }
 
@@ -110,8 +116,9 @@ static bool make_tables(struct tm_leak_frames *f) {
 	f->flags = calloc(f->stacks->frame_first[c->frames.count] + 1, sizeof *f->flags);
 	f->outward = tm_table_new(c->nodes.count + 1, sizeof *f->outward);
 	f->run = tm_table_new(c->nodes.count + 1, sizeof *f->run);
-	f->python = tm_table_new(c->nodes.count + 1, sizeof *f->python);
-	return f->flags && f->outward && f->run && f->python;
+	bool is_python = has_python(c);
+	f->python = is_python ? tm_table_new(c->nodes.count + 1, sizeof *f->python) : NULL;
+	return f->flags && f->outward && f->run && (f->python || !is_python);
 }
 
 static void give_tables_back(struct tm_leak_frames *f) {

@@ -114,7 +114,7 @@ struct tm_leak_view tm_leak_view_of(const struct tm_leak_viewer *x, uint32_t sta
 static uint64_t key_of(const struct tm_leak_viewer *x, uint32_t stack) {
 	if (!stack) return HASH_BEGIN;
 	const struct tm_stack_row innermost = tm_stack_find(x->frames->stacks, stack);
-	struct tm_stack_row at = innermost, site = { x->frames->python[innermost.node], 0 };
+	struct tm_stack_row at = innermost, site = { x->frames->python ? x->frames->python[innermost.node] : 0, 0 };
 	if (!site.node) return tm_leak_view_of(x, stack).key;
 	uint16_t all = all_flags(x, &innermost), flags;
 	bool suppressed = all & (FRAME_KNOWN | FRAME_PROGRAM), is_module = all & FRAME_IMPORTS, is_arena = false, by_program = all & FRAME_PROGRAM;

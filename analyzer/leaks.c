@@ -116,18 +116,12 @@ static bool is_python_work(const struct tm_stack_ids *t, uint32_t stack) {
 	       tm_leak_text_starts(outermost, "Thread._bootstrap") || tm_leak_text_starts(outermost, "_bootstrap");
 }
 
-static bool has_python(struct tm_leaks *leaks, const struct tm_catalog *c) {
-	for (; leaks->no_python < c->frames.count; leaks->no_python++)
-		if (c->frames.items[leaks->no_python].kind == TM_FRAME_PYTHON) return true;
-	return false;
-}
-
 /* An interpreter has handlers and finalizers to run between the end of a script and its own exit, which may take longer than the script. The
  * latest allocation of the script is looked for, so only stacks that are later than the best so far; the sites that were made last come first, as
  * they are mostly the latest. */
 static uint64_t end_of_work(const struct finder *x) {
 	uint64_t best_ns = 0;
-	if (!has_python(x->leaks, x->r->catalog)) return x->exit_ns;
+	if (!x->leaks->frames.python) return x->exit_ns;
 	for (size_t i = 0; i < x->l->accounts.count; i++) {
 		const struct tm_account *a = x->l->accounts.items[i];
 		for (uint32_t k = (uint32_t)a->sites.heads.count; k-- > 0;) {
@@ -613,8 +607,9 @@ static bool take_frames(struct tm_leaks *leaks, uint32_t process) {
 bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns) {
 	struct finder x = { .leaks = leaks, .l = l, .r = r, .stacks = r->stacks, .exit_ns = exit_ns, .viewer.frames = &leaks->frames };
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
+	bool done = take_frames(leaks, l->process) && x.group_of;
 	choose_line(&x);
-	bool done = x.group_of && measure_silences(&x) && take_frames(leaks, l->process) && (x.viewer.hashes = leaks->hashes) &&
+	done = done && measure_silences(&x) && (x.viewer.hashes = leaks->hashes) &&
 		    (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) && group_all(&x);
 	done = done && judge_new(&x) && find_hidden(&x) && keep_all(&x, leaks);
 	free(x.levels);

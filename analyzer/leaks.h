@@ -35,7 +35,6 @@ struct tm_leaks {
 	TM_ARRAY(struct tm_leak) rows;
 	struct tm_leak_frames frames; /* started by whoever begins to replay */
 	uint64_t *hashes;             /* of strings by id; 0 not yet */
-	size_t no_python;             /* so many first frames are not Python's */
 };
 
 /* The process leaves now. */
