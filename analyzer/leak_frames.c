@@ -107,7 +107,6 @@ static void judge_nodes(struct tm_leak_frames *f, const uint16_t *all) {
 		bool goes_on = n->parent && are_alike(f, n->frame, c->nodes.items[n->parent - 1].frame);
 		f->outward[node] = f->outward[n->parent] | all[n->frame];
 		f->run[node] = goes_on ? f->run[n->parent] : node;
-		if (f->python) f->python[node] = all[n->frame] & FRAME_PYTHON ? node : f->python[n->parent];
 	}
 }
 
@@ -116,18 +115,16 @@ static bool make_tables(struct tm_leak_frames *f) {
 	f->flags = calloc(f->stacks->frame_first[c->frames.count] + 1, sizeof *f->flags);
 	f->outward = tm_table_new(c->nodes.count + 1, sizeof *f->outward);
 	f->run = tm_table_new(c->nodes.count + 1, sizeof *f->run);
-	bool is_python = has_python(c);
-	f->python = is_python ? tm_table_new(c->nodes.count + 1, sizeof *f->python) : NULL;
-	return f->flags && f->outward && f->run && (f->python || !is_python);
+	f->has_python = has_python(c);
+	return f->flags && f->outward && f->run;
 }
 
 static void give_tables_back(struct tm_leak_frames *f) {
 	free(f->flags);
 	free(f->outward);
 	free(f->run);
-	free(f->python);
 	f->flags = f->outward = NULL;
-	f->run = f->python = NULL;
+	f->run = NULL;
 }
 
 /* Of a list that has a wrong line, what stands before it counts. false: out of memory. */

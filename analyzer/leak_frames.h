@@ -4,7 +4,7 @@
  * Idea:     no event is needed for it, so a thread finds it out while the events are replayed. It holds for the suppressions that a program
  *           brings along, as a note of its process or of the one that it is a fork of: those of the first process are supposed, and where
  *           another's differ all is found out anew. Most programs bring none.
- * Owns:     6 bytes a node, 10 where there is Python, and some a frame, and its thread until the first process leaves.
+ * Owns:     6 bytes a node and some a frame, and its thread until the first process leaves.
  * Fails:    out of memory: says so. Where no thread can be made, the one that asks does the work.
  */
 #ifndef TIDEMARK_ANALYZER_LEAK_FRAMES_H
@@ -34,10 +34,9 @@ struct tm_leak_frames {
 	uint16_t *flags;   /* of each row of the frames; NULL: nothing is known */
 	uint16_t *outward; /* by node: of all rows from there outward */
 	uint32_t *run;     /* by node: the outermost of those in a row outward that are alike */
-	uint32_t *python;  /* by node: the innermost from there outward that is Python, 0: none; NULL: no frame is */
 	size_t list;       /* number of the note with the suppressions that were looked at, 1 the first; 0 none */
 	pthread_t thread;
-	bool runs, failed;
+	bool runs, failed, has_python; /* has_python: some frame is Python's */
 };
 
 /* Begins with the work for the first process. Release afterwards; the stacks must outlive it. */

@@ -110,12 +110,19 @@ struct tm_leak_view tm_leak_view_of(const struct tm_leak_viewer *x, uint32_t sta
 
 /* --- keys of many --- */
 
+/* The innermost Python frame's node of a stack that has one. */
+static uint32_t python_of(const struct tm_leak_viewer *x, uint32_t node) {
+	const struct tm_catalog *c = x->frames->stacks->catalog;
+	while (c->frames.items[c->nodes.items[node - 1].frame - 1].kind != TM_FRAME_PYTHON) node = c->nodes.items[node - 1].parent;
+	return node;
+}
+
 /* The view's key alone. Where there is Python on the stack it is the site's, and only what is further in matters besides. */
 static uint64_t key_of(const struct tm_leak_viewer *x, uint32_t stack) {
 	if (!stack) return HASH_BEGIN;
 	const struct tm_stack_row innermost = tm_stack_find(x->frames->stacks, stack);
-	struct tm_stack_row at = innermost, site = { x->frames->python ? x->frames->python[innermost.node] : 0, 0 };
-	if (!site.node) return tm_leak_view_of(x, stack).key;
+	if (!(x->frames->outward[innermost.node] & FRAME_PYTHON)) return tm_leak_view_of(x, stack).key;
+	struct tm_stack_row at = innermost, site = { python_of(x, innermost.node), 0 };
 	uint16_t all = all_flags(x, &innermost), flags;
 	bool suppressed = all & (FRAME_KNOWN | FRAME_PROGRAM), is_module = all & FRAME_IMPORTS, is_arena = false, by_program = all & FRAME_PROGRAM;
 	do {

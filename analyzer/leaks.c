@@ -121,7 +121,7 @@ static bool is_python_work(const struct tm_stack_ids *t, uint32_t stack) {
  * they are mostly the latest. */
 static uint64_t end_of_work(const struct finder *x) {
 	uint64_t best_ns = 0;
-	if (!x->leaks->frames.python) return x->exit_ns;
+	if (!x->leaks->frames.has_python) return x->exit_ns;
 	for (size_t i = 0; i < x->l->accounts.count; i++) {
 		const struct tm_account *a = x->l->accounts.items[i];
 		for (uint32_t k = (uint32_t)a->sites.heads.count; k-- > 0;) {

@@ -18,6 +18,7 @@ struct site_writer {
 /* Sites lie in the order in which they came up, and are written in that of their stacks: so many ahead their heads are asked for, and then what is behind. */
 #define HEAD_AHEAD 24u
 #define REST_AHEAD 12u
+#define FEW_SITES 1000u /* fewer are compared */
 
 static void look_ahead(const struct tm_account *a, const uint32_t *sites, size_t count, size_t at) {
 	if (at + HEAD_AHEAD < count) tm_sites_prefetch_site(&a->sites, sites[at + HEAD_AHEAD]);
@@ -158,6 +159,33 @@ static int compare_snapshot_sites(const void *a, const void *b) {
 	return (x > y) - (x < y);
 }
 
+#define DIGIT_BITS 11u
+
+static size_t digit_of(const struct tm_snapshot_site *s, unsigned shift) {
+	return (uint64_t)s->stack >> shift & ((1u << DIGIT_BITS) - 1);
+}
+
+/* By one digit of the stack, those that have the same one in the order that they had. */
+static void sort_by_digit(const struct tm_snapshot_site *from, size_t n, unsigned shift, struct tm_snapshot_site *to) {
+	size_t begin[(1u << DIGIT_BITS) + 1] = { 0 };
+	for (size_t i = 0; i < n; i++) begin[digit_of(&from[i], shift) + 1]++;
+	for (size_t digit = 0; digit < 1u << DIGIT_BITS; digit++) begin[digit + 1] += begin[digit];
+	for (size_t i = 0; i < n; i++) to[begin[digit_of(&from[i], shift)]++] = from[i];
+}
+
+/* There may be a hundred thousand of them at each mark: digit by digit takes a fifth of what comparisons take. */
+static void sort_snapshot(struct tm_snapshot_site *sites, size_t n) {
+	struct tm_snapshot_site *other = n >= FEW_SITES ? malloc(n * sizeof *other) : NULL;
+	uint32_t most = 0;
+	if (!other && n) qsort(sites, n, sizeof *sites, compare_snapshot_sites);
+	for (size_t i = 0; other && i < n; i++) most = sites[i].stack > most ? sites[i].stack : most;
+	for (unsigned shift = 0; other && shift < 32 && most >> shift; shift += 2 * DIGIT_BITS) {
+		sort_by_digit(sites, n, shift, other);
+		sort_by_digit(other, n, shift + DIGIT_BITS, sites);
+	}
+	free(other);
+}
+
 static void write_mark_snapshot(struct site_writer *x, const struct tm_mark_snapshot *s) {
 	struct tm_snapshot_site *sites = s->count ? &x->r->snapshot_sites.items[s->first] : NULL;
 	struct tm_snapshot_row *row = add_snapshot(x);
@@ -165,7 +193,7 @@ static void write_mark_snapshot(struct site_writer *x, const struct tm_mark_snap
 	*row = (struct tm_snapshot_row){
 		.account = s->account, .mark = s->mark, .ns = x->r->marks.items[s->mark].ns, .live = s->live, .detailed = s->detailed
 	};
-	if (s->count) qsort(sites, s->count, sizeof *sites, compare_snapshot_sites);
+	sort_snapshot(sites, s->count);
 	for (size_t i = 0; i < s->count; i++) write_snapshot_stack(x, s->account, sites[i].stack, sites[i].live);
 }
 
