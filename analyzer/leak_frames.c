@@ -75,22 +75,26 @@ static uint32_t name_of(const struct tm_catalog *c, const struct tm_catalog_fram
 	return f->function_count ? c->functions.items[f->functions].name : 0;
 }
 
-/* Where one has called the other nothing more is to be seen. Unnamed functions are alike, too. */
-static bool are_alike(const struct tm_leak_frames *f, uint32_t a, uint32_t b) {
-	const struct tm_catalog *c = f->stacks->catalog;
-	const struct tm_catalog_frame *x = &c->frames.items[a - 1], *y = &c->frames.items[b - 1];
-	if (a == b) return true;
-	if (tm_frame_functions(x) > 1 || tm_frame_functions(y) > 1) return false;
-	return name_of(c, x) == name_of(c, y) && f->flags[f->stacks->frame_first[a - 1]] == f->flags[f->stacks->frame_first[b - 1]];
+/* What two frames have in common where nothing more is to be seen when one has called the other. Unnamed functions are alike, too. */
+static uint64_t likeness_of(const struct tm_leak_frames *f, uint32_t frame) {
+	const struct tm_catalog_frame *x = &f->stacks->catalog->frames.items[frame - 1];
+	if (tm_frame_functions(x) > 1) return (uint64_t)1 << 63 | frame;
+	return (uint64_t)name_of(f->stacks->catalog, x) << 16 | f->flags[f->stacks->frame_first[frame - 1]];
 }
 
-/* all: by frame, what its functions have together. */
-static void judge_frames(struct tm_leak_frames *f, const struct judge *j, uint16_t *all) {
+/* Of each frame, found out before there are so many nodes. */
+struct summary {
+	uint64_t likeness;
+	uint16_t flags; /* that its functions have together */
+};
+
+static void judge_frames(struct tm_leak_frames *f, const struct judge *j, struct summary *all) {
 	const struct tm_catalog *c = f->stacks->catalog;
 	for (uint32_t frame = 1; frame <= c->frames.count; frame++) {
 		uint16_t *first = &f->flags[f->stacks->frame_first[frame - 1]];
 		for (uint32_t i = 0; i < tm_frame_functions(&c->frames.items[frame - 1]); i++)
-			all[frame] |= first[i] = judge_frame(j, frame, i);
+			all[frame].flags |= first[i] = judge_frame(j, frame, i);
+		all[frame].likeness = likeness_of(f, frame);
 	}
 }
 
@@ -100,12 +104,13 @@ static bool has_python(const struct tm_catalog *c) {
 	return false;
 }
 
-static void judge_nodes(struct tm_leak_frames *f, const uint16_t *all) {
+static void judge_nodes(struct tm_leak_frames *f, const struct summary *all) {
 	const struct tm_catalog *c = f->stacks->catalog;
 	for (uint32_t node = 1; node <= c->nodes.count; node++) {
 		const struct tm_catalog_node *n = &c->nodes.items[node - 1];
-		bool goes_on = n->parent && are_alike(f, n->frame, c->nodes.items[n->parent - 1].frame);
-		f->outward[node] = f->outward[n->parent] | all[n->frame];
+		const struct summary *own = &all[n->frame];
+		bool goes_on = n->parent && own->likeness == all[c->nodes.items[n->parent - 1].frame].likeness;
+		f->outward[node] = f->outward[n->parent] | own->flags;
 		f->run[node] = goes_on ? f->run[n->parent] : node;
 	}
 }
@@ -137,7 +142,7 @@ static bool judge_all(struct tm_leak_frames *f) {
 	j.functions = calloc(c->strings.count + 1, sizeof *j.functions);
 	j.files = calloc(c->strings.count + 1, sizeof *j.files);
 	j.modules = calloc(c->modules.count + 1, sizeof *j.modules);
-	uint16_t *all = calloc(c->frames.count + 1, sizeof *all);
+	struct summary *all = calloc(c->frames.count + 1, sizeof *all);
 	done = done && j.functions && j.files && j.modules && all && make_tables(f);
 	if (done) {
 		judge_frames(f, &j, all);
