@@ -6,8 +6,10 @@
  */
 #include "unwind_cfi.h"
 #include "guest.h"
+#include "raw.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <string.h>
 
 #define STATES_MAX 4u      /* of DW_CFA_remember_state within each other */
@@ -240,30 +242,42 @@ bool tm_cfi_find(uintptr_t ip, struct tm_cfi *found) {
 	return fde && read_fde(fde, found) && ip >= found->low && ip < found->high;
 }
 
-/* --- without a description --- */
+/* --- _init and _fini, which have no description --- */
 
-#if defined(__x86_64__)
-#define CODE_BYTES 128u
+#if defined(__x86_64__) && defined(DLFO_STRUCT_HAS_EH_DBASE)
+#define INIT_BYTES 256u
 
-/* Calls and nothing else from `at` on, then add $n, %rsp, and ret: where that leads to is certain, whatever stands before. */
-static int64_t bytes_until_return(const uint8_t *at, const uint8_t *end) {
-	while (end - at >= 5 && *at == 0xe8) at += 5;
-	return end - at >= 5 && at[0] == 0x48 && at[1] == 0x83 && at[2] == 0xc4 && at[3] < 0x80 && at[4] == 0xc3 ? at[3] : -1;
+static bool is_next(const uint8_t *at, const uint8_t *end, const char *bytes, unsigned n) {
+	return (size_t)(end - at) >= n && memcmp(at, bytes, n) == 0;
 }
 
-/* ip: the last byte of a call. It is read up to the end of its page, which is there. */
-bool tm_cfi_ends_soon(uintptr_t ip, int64_t *cfa_offset) {
-	struct object o;
-	struct tm_cfi next;
-	if (tm_cfi_find(ip + 1, &next) || !find_object(ip, &o) || ip - 4 < o.low || ip + CODE_BYTES > o.high) return false;
-	const uint8_t *last = (const uint8_t *)ip, *end = (const uint8_t *)((ip | 0xfff) + 1);
-	if ((ip & 0xfff) < 4 || (last[-4] != 0xe8 && !(last[-1] == 0xff && last[0] == 0xd0))) return false;
-	int64_t bytes = bytes_until_return(last + 1, end - last > (int)CODE_BYTES ? last + CODE_BYTES : end);
-	*cfa_offset = bytes + 8;
-	return bytes >= 0;
+/* Does the function that begins at `at` take eight bytes of stack and then nothing but call, so far? */
+static bool has_only_called(const uint8_t *at, const uint8_t *until) {
+	if (is_next(at, until, "\xf3\x0f\x1e\xfa", 4)) at += 4;	/* endbr64 */
+	if (!is_next(at, until, "\x48\x83\xec\x08", 4)) return false; /* sub $8, %rsp */
+	at += 4;
+	const uint8_t *begin = at;
+	/* mov __gmon_start__(%rip), %rax; test %rax, %rax; je after; call *%rax */
+	if (is_next(at, until, "\x48\x8b\x05", 3) && is_next(at + 7, until, "\x48\x85\xc0\x74\x02\xff\xd0", 7)) at += 14;
+	while (is_next(at, until, "\xe8", 1)) at += 5;
+	return at == until && at > begin;
+}
+
+bool tm_cfi_find_init(uintptr_t ip, int64_t *cfa_offset) {
+	struct dl_find_object found;
+	*cfa_offset = 16;
+	if (!_dl_find_object || _dl_find_object((void *)ip, &found) != 0 || tm_is_sandboxed()) return false;
+	const struct link_map *map = found.dlfo_link_map;
+	for (const ElfW(Dyn) *d = map->l_ld; d && d->d_tag != DT_NULL; d++) {
+		uintptr_t begin = map->l_addr + d->d_un.d_ptr;
+		if ((d->d_tag != DT_INIT && d->d_tag != DT_FINI) || ip - begin >= INIT_BYTES) continue;
+		if (!tm_raw_is_readable((const void *)begin) || !tm_raw_is_readable((const void *)ip)) return false;
+		return has_only_called((const uint8_t *)begin, (const uint8_t *)ip + 1);
+	}
+	return false;
 }
 #else
-bool tm_cfi_ends_soon(uintptr_t ip, int64_t *cfa_offset) {
+bool tm_cfi_find_init(uintptr_t ip, int64_t *cfa_offset) {
 	(void)ip;
 	(void)cfa_offset;
 	return false;

@@ -59,9 +59,9 @@ struct tm_cfi_row {
 };
 
 bool tm_cfi_find(uintptr_t ip, struct tm_cfi *found);
-/* Of code that no description is about, an address within a call: where its caller's frame begins above the stack pointer, as what the code does next says.
- * So it is in _init and _fini of libraries whose constructors these call. */
-bool tm_cfi_ends_soon(uintptr_t ip, int64_t *cfa_offset);
+/* A call's last byte in a library's _init or _fini, which call its constructors where it has no arrays of them, and which nothing describes: they are told by where the
+ * library says that they are, and by their code from its beginning to there. */
+bool tm_cfi_find_init(uintptr_t ip, int64_t *cfa_offset);
 bool tm_cfi_row_at(const struct tm_cfi *cfi, uintptr_t ip, struct tm_cfi_row *row);
 
 /* A value as far as it is known before any frame is looked at: a constant, or a register or memory plus a constant. */

@@ -132,7 +132,7 @@ bool tm_is_made_up_caller(uintptr_t pc) {
 	return (tm_cfi_find(pc, &cfi) && cfi.low == pc) || is_in_loader_start(pc);
 }
 
-static enum tm_step step_to_end(struct tm_cursor *c, int64_t cfa_offset) {
+static enum tm_step step_out_of_init(struct tm_cursor *c, int64_t cfa_offset) {
 	uintptr_t cfa = c->registers[TM_CFI_SP] + (uintptr_t)cfa_offset, pc;
 	if (!tm_memory_read(&c->memory, cfa - 8, 8, &pc)) return TM_STEP_LOST;
 	c->registers[TM_CFI_SP] = cfa;
@@ -144,7 +144,7 @@ static enum tm_step step_without(struct tm_cursor *c) {
 	int64_t cfa_offset;
 	if (tm_is_made_up_caller(c->pc)) return TM_STEP_END;
 	if (tm_rule_is_trampoline(c->pc, tm_memory_read, &c->memory)) return step_over_signal(c);
-	if (c->in_call && c->known >> TM_CFI_SP & 1 && tm_cfi_ends_soon(c->pc - 1, &cfa_offset)) return step_to_end(c, cfa_offset);
+	if (c->in_call && c->known >> TM_CFI_SP & 1 && tm_cfi_find_init(c->pc - 1, &cfa_offset)) return step_out_of_init(c, cfa_offset);
 	return step_by_guess(c);
 }
 

@@ -204,7 +204,7 @@ static uint32_t work_out(uintptr_t ip) {
 	struct tm_cfi_row row;
 	int64_t cfa_offset;
 	if (tm_cfi_find(ip, &cfi)) return tm_cfi_row_at(&cfi, ip, &row) ? rule_from(&cfi, &row, ip) : TM_RULE_NONE;
-	return tm_cfi_ends_soon(ip, &cfa_offset) ? tm_rule_make(TM_RULE_SP, 0, cfa_offset) : TM_RULE_NONE;
+	return tm_cfi_find_init(ip, &cfa_offset) ? tm_rule_make(TM_RULE_SP, 0, cfa_offset) : TM_RULE_NONE;
 }
 
 TM_COLD uint32_t tm_rule_find(uintptr_t ip, bool keep) {
