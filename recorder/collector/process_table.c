@@ -247,6 +247,7 @@ static void write_end(struct tm_collector *c, struct tm_process *p, enum tm_end_
 	tm_process_need_row(c, p);
 	note_cut_stacks(c, p);
 	note_children_left_out(c, p);
+	tm_pools_settle(c, p);
 	struct tm_meta *meta = tm_group_add(c->group, TM_RECORD_PROCESS_END);
 	meta->process_end = (struct tm_process_end){ p->id, p->end_ticks, kind, code };
 	p->end_written = true;

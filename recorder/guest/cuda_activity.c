@@ -1,4 +1,4 @@
-/* cuda_activity.c - CUPTI's records of what devices did: kernels, copies, sets, its own overhead, what it knows of allocations and pools.
+/* cuda_activity.c - CUPTI's records of what devices did: kernels, copies, sets, and its own overhead.
  *
  * Flow:     CUPTI asks for a buffer, fills it, and gives it back on a thread of its own (or on that which flushes) -> records -> emit_gpu.c -> ring
  * Sudden:   by itself, and by its own periodic flush, CUPTI gives only full buffers back: tens of thousands of kernels, which a sudden end of the process
@@ -267,7 +267,7 @@ static _Atomic uint64_t fetched; /* when, the last time */
 static _Atomic bool has_ended;
 
 static bool register_buffers(void) {
-	static const char cost[] = "kernels, copies, sets and records of allocations are not in this trace";
+	static const char cost[] = "kernels, copies and sets are not in this trace";
 	int answer = 0;
 	const char *lacking = !tm_cupti.cuptiActivityRegisterCallbacks ? "cuptiActivityRegisterCallbacks()"
 			      : !tm_cupti.cuptiActivityEnable	       ? "cuptiActivityEnable()"

@@ -30,7 +30,7 @@ enum tm_cuda_key {
 struct tm_cuda_block {
 	uint64_t key, size_bytes;
 	uint64_t address;  /* in the trace */
-	uint64_t physical; /* number of a TM_KEY_PHYSICAL */
+	uint64_t physical; /* number of a TM_KEY_PHYSICAL; of TM_KEY_POINTER: the pool that the call named, or 0 */
 	uint64_t context;  /* whose end is its end; 0: it belongs to none */
 	uint32_t heap;
 	int32_t device;

@@ -377,6 +377,7 @@ static void given(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *
 	b = block_of(r);
 	b.context = context_of(r, call);
 	b.handles = r->kind == TM_KEY_IPC;
+	if (r->op == TM_OP_CUDA_ALLOC_FROM_POOL) b.physical = (uintptr_t)((const struct tm_cu_alloc_from_pool *)call->parameters)->pool;
 	if (r->kind == TM_KEY_HANDLE) {
 		physical = b;
 		physical.kind = TM_KEY_PHYSICAL;
@@ -403,7 +404,8 @@ static void tell_pool(struct tm_thread *t, void *pool, uint32_t heap) {
 	tm_emit_pool(t, heap, handed_out, reserved);
 }
 
-/* Of the pool from which the device hands out now, if any was ever seen: before a refusal, which import explains by what it has in store. */
+/* Of the pool from which the device hands out now, if any was ever seen: before a refusal, which import explains by what it has in store, and at the end. Of the
+ * program's other pools that is what they told last. */
 static void tell_current_pool(struct tm_thread *t, int device) {
 	void *pool;
 	if (device < 0 || (!atomic_load(&current_pool[device]) && !atomic_load(&device_heaps[device][HEAP_POOL]))) return;
@@ -588,7 +590,7 @@ static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti
 #define SLOW_TICKS (1u << 14) /* some microseconds: the pool grew */
 #define SELDOM_TICKS (1u << 21) /* a millisecond or so */
 
-/* A block came from a pool: what that holds is asked for when it may have grown, and now and then. */
+/* A block came from a pool, or went there: what that holds is asked for when it may have grown, and now and then. pool NULL: the device's current one. */
 static void tell_pool_after(struct tm_thread *t, const struct tm_cupti_call *call, void *pool, uint32_t heap, int device) {
 	static _Atomic uint64_t told[TM_HEAPS_MAX];
 	uint64_t now = tm_now(), *begin = call->own;
@@ -599,13 +601,27 @@ static void tell_pool_after(struct tm_thread *t, const struct tm_cupti_call *cal
 	tell_pool(t, pool, heap);
 }
 
+/* One that the program has destroyed meanwhile must not be asked. */
+static void tell_pool_of(struct tm_thread *t, const struct tm_cupti_call *call, const struct tm_cuda_block *b) {
+	struct tm_cuda_block pool;
+	if (b->kind != TM_KEY_POINTER || b->device < 0 || (b->op != TM_OP_CUDA_ALLOC_ASYNC && b->op != TM_OP_CUDA_ALLOC_FROM_POOL)) return;
+	if (b->physical && tm_cuda_block_find(TM_KEY_POOL, b->physical, &pool) && pool.heap == b->heap)
+		tell_pool_after(t, call, (void *)(uintptr_t)b->physical, b->heap, b->device);
+	else if (b->heap == pool_heap_of(b->device)) tell_pool_after(t, call, NULL, b->heap, b->device);
+}
+
 /* By CUPTI's number for it, as work has it. Its own records of allocations would say so, too, and with them these functions take thrice as long. */
 static void tell_stream(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const struct request *r, void *stream) {
+	static _Atomic bool noted;
 	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_MEMORY, .direction = TM_DIRECTION_ALLOC, .start = tm_now(), .address = r->key,
 				     .size_bytes = r->size_bytes, .device = (uint32_t)r->device, .correlation = call->correlation, .name = "device",
 				     .name_bytes = 6 };
 	bool is_threads = id == TM_CALL_cuMemAllocAsync_ptsz || id == TM_CALL_cuMemAllocFromPoolAsync_ptsz;
-	if (!tm_cupti.cuptiGetStreamIdEx || tm_cupti.cuptiGetStreamIdEx(call->context, stream, is_threads, &a.stream) != TM_CUPTI_OK) return;
+	if (!tm_cupti.cuptiGetStreamIdEx) return;
+	if (tm_cupti.cuptiGetStreamIdEx(call->context, stream, is_threads, &a.stream) != TM_CUPTI_OK) {
+		if (!atomic_exchange(&noted, true)) tm_emit_note(t, "gpu", "CUPTI does not tell of a stream which it is (cuptiGetStreamIdEx): blocks of it have none");
+		return;
+	}
 	a.end = a.start;
 	tm_emit_activity(t, &a);
 }
@@ -654,6 +670,10 @@ static void tell_graphs(struct tm_thread *t, int device) {
 	if (tm_cupti.cuDeviceGetGraphMemAttribute(device, TM_CU_GRAPH_RESERVED, &reserved) != 0) return;
 	if (tm_cupti.cuDeviceGetGraphMemAttribute(device, TM_CU_GRAPH_USED, &handed_out) != 0) return;
 	tm_emit_pool(t, device_heap(device, HEAP_GRAPH), handed_out, reserved);
+}
+
+void tm_cuda_tell_pools(struct tm_thread *t) {
+	for (int device = 0; device < DEVICES_MAX; device++) tell_current_pool(t, device);
 }
 
 static void pool_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
@@ -715,7 +735,7 @@ static void is_from_pool(struct tm_thread *t, uint32_t id, const struct tm_cupti
 	bool names_pool = r->op == TM_OP_CUDA_ALLOC_FROM_POOL;
 	if (!names_pool && r->op != TM_OP_CUDA_ALLOC_ASYNC) return;
 	tell_stream(t, id, call, r, names_pool ? from->stream : a->stream);
-	tell_pool_after(t, call, names_pool ? from->pool : NULL, r->heap, r->device);
+	if (r->device >= 0) tell_pool_after(t, call, names_pool ? from->pool : NULL, r->heap, r->device);
 }
 
 static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const void *frame) {
@@ -724,7 +744,7 @@ static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_cal
 	if (read_request(id, call, result == 0, &r)) {
 		if (r.device >= 0) tell_device(t, r.device);
 		if (result == 0) given(t, id, call, &r, frame);
-		if (result == 0 && r.kind == TM_KEY_POINTER && r.device >= 0) is_from_pool(t, id, call, &r);
+		if (result == 0 && r.kind == TM_KEY_POINTER) is_from_pool(t, id, call, &r);
 		else if (lacked_memory(call)) {
 			tell_current_pool(t, r.device);
 			refused(t, r.op, r.heap, r.size_bytes, r.device < 0 || r.device == device_of(call), frame);
@@ -736,13 +756,14 @@ static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_cal
 		if (result == 0) tell_graphs(t, *(const int *)call->parameters);
 	} else {
 		if (result != 0) not_taken_back(t, frame);
+		else tell_pool_of(t, call, &leaving);
 		leaving.kind = TM_KEY_NONE;
 		if (!adds_node(id)) tell_call(t, release_op(id), call);
 	}
 }
 
 static void work_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
-	if (call->site == TM_CUPTI_ENTER) tm_cuda_work(t, id, call);
+	if (call->site == TM_CUPTI_ENTER) tm_cuda_work(t, id, call, NULL);
 	else if (tm_cuda_is_graph(id)) tell_graphs(t, device_of(call));
 }
 
@@ -783,6 +804,15 @@ static void work_has_returned(void) {
 	if (t && atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) == t->epoch && !tm_cuda_is_inherited()) tm_cuda_activity_fetch();
 }
 
+/* The launch of a kernel that the driver has to be asked about, which may take long, allocate, and do anything at all. */
+TM_COLD static void unknown_work(uint32_t id, const struct tm_cupti_call *call, void *function) {
+	struct tm_cuda_kernel kernel;
+	tm_cuda_work_learn(function, &kernel);
+	struct tm_thread *t = tm_hook_enter();
+	if (t && !tm_cuda_is_inherited()) tm_cuda_work(t, id, call, &kernel);
+	if (t) tm_hook_leave(t);
+}
+
 void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_call *call) {
 	(void)user;
 	if (domain != TM_CUPTI_DOMAIN_DRIVER || id >= TM_CUDA_IDS || !call || !call->parameters || !tm_cuda_is_recorded()) return;
@@ -800,11 +830,10 @@ void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_cal
 		return;
 	}
 	void *unknown = is_work && call->site == TM_CUPTI_ENTER ? tm_cuda_work_unknown(id, call) : NULL;
-	if (unknown) {
+	if (TM_UNLIKELY(unknown != NULL)) {
 		tm_hook_leave(t);
-		tm_cuda_work_learn(unknown);
-		t = tm_hook_enter();
-		if (!t) return;
+		unknown_work(id, call, unknown);
+		return;
 	}
 	if (can_be_refused && lacked_memory(call)) function_refused(t, id, call, TM_FRAME); /* how much it wanted is not told */
 	if (is_work) work_call(t, id, call);

@@ -9,7 +9,7 @@
  * Lacking:  what CUPTI does not have, or refuses, costs what it is for; one note names all of it.
  * Leaving:  never cuptiFinalize(): the driver may call us in that moment. Callbacks are switched off and do nothing.
  */
-#include "cupti.h"
+#include "cuda_calls.h"
 #include "hot.h"
 #include "raw.h"
 
@@ -121,6 +121,11 @@ static void enable(void *handle, uint32_t on) {
 
 void tm_cuda_flush(void) {
 	if (!tm_cuda_is_recorded() || tm_is_sandboxed() || tm_raw_getpid() != subscribed_pid) return;
+	struct tm_thread *t = tm_hook_enter();
+	if (t) {
+		tm_cuda_tell_pools(t);
+		tm_hook_leave(t);
+	}
 	if (tm_cuda_activity_fetch_last() != TM_CUPTI_OK) note("CUPTI does not give its last records back (cuptiActivityFlushAll): they are not in this trace");
 }
 

@@ -13,17 +13,15 @@
 
 #include <string.h>
 
-#define FUNCTIONS 1024u /* whose parameters are remembered; more are asked for each time */
-#define PARAMETERS 96u  /* likewise */
+#define FUNCTIONS 1024u /* whose parameters are remembered; the last one of those that want the same place is */
+#define PARAMETERS TM_CUDA_PARAMETERS
 #define WORDS_MAX 4096u /* a kernel's parameters have at most 32,764 bytes */
 #define SEEN 32u        /* addresses of one launch that are not told a second time */
 #define BATCH_MAX 4096u /* copies of one call; of more, what they use is not told */
 
 struct known {
 	_Atomic uint32_t state; /* age * 2: to be read, of that age; odd: being filled */
-	uint32_t count; /* of parameters; UNKNOWN: the driver does not say */
-	void *function;
-	uint16_t words[PARAMETERS]; /* of each parameter */
+	struct tm_cuda_kernel kernel;
 };
 #define UNKNOWN UINT32_MAX
 static struct known *_Atomic known;
@@ -49,6 +47,7 @@ bool tm_cuda_is_graph(uint32_t id) {
 
 struct uses {
 	struct tm_thread *t;
+	const struct tm_cuda_kernel *kernel; /* that was asked about just now; NULL: none was */
 	uint32_t correlation, count;
 	uint64_t low, high, seen[SEEN];
 };
@@ -76,7 +75,7 @@ static int parameter_of(void *function, size_t i, size_t *bytes) {
 	return result;
 }
 
-static void ask(void *function, struct known *k) {
+static void ask(void *function, struct tm_cuda_kernel *k) {
 	size_t bytes;
 	int result = 0;
 	k->function = function;
@@ -98,30 +97,28 @@ static struct known *table(void) {
 	return t;
 }
 
-static void copy(struct known *to, const struct known *from) {
-	to->count = from->count;
-	to->function = from->function;
-	memcpy(to->words, from->words, sizeof to->words);
-}
-
 static struct known *place_of(const void *function) {
 	struct known *t = table();
-	return t ? &t[(uintptr_t)function / 16 * 0x9E3779B1u % FUNCTIONS] : NULL;
+	return t ? &t[(uintptr_t)function * 0x9E3779B97F4A7C15u >> 32 & (FUNCTIONS - 1)] : NULL;
 }
 
-/* What is known of the function, into *out: another thread may forget it, and learn of another one in its place. */
-static void parameters_of(void *function, struct known *out) {
+/* What is known of the function; false: nothing is. Another thread may forget it, and learn of another one in its place. */
+static bool recall(void *function, struct tm_cuda_kernel *out) {
 	struct known *k = place_of(function);
-	uint32_t now = 2 * atomic_load(&age), before = k ? atomic_load_explicit(&k->state, memory_order_acquire) : now;
-	if (k && before == now) {
-		copy(out, k);
-		atomic_thread_fence(memory_order_acquire);
-		if (out->function == function && atomic_load_explicit(&k->state, memory_order_relaxed) == now) return;
-	}
+	uint32_t now = 2 * atomic_load(&age);
+	if (!k || atomic_load_explicit(&k->state, memory_order_acquire) != now) return false;
+	*out = k->kernel;
+	atomic_thread_fence(memory_order_acquire);
+	return out->function == function && atomic_load_explicit(&k->state, memory_order_relaxed) == now;
+}
+
+void tm_cuda_work_learn(void *function, struct tm_cuda_kernel *out) {
+	struct known *k = place_of(function);
+	uint32_t now = 2 * atomic_load(&age), before = k ? atomic_load_explicit(&k->state, memory_order_acquire) : 1;
 	ask(function, out);
-	if (before == now || before & 1 || !atomic_compare_exchange_strong(&k->state, &before, now | 1)) return;
+	if (before & 1 || !atomic_compare_exchange_strong(&k->state, &before, now | 1)) return;
 	atomic_thread_fence(memory_order_release);
-	copy(k, out);
+	k->kernel = *out;
 	atomic_store_explicit(&k->state, now, memory_order_release);
 }
 
@@ -134,20 +131,20 @@ static void use_words(struct uses *u, const void *at, size_t words) {
 }
 
 static void use_parameters(struct uses *u, void *function, void **values) {
-	struct known k;
+	struct tm_cuda_kernel recalled;
+	const struct tm_cuda_kernel *k = u->kernel;
 	size_t bytes;
 	if (!function) return;
-	if (!tm_cupti.cuFuncGetParamInfo) {
+	if (!k && tm_cupti.cuFuncGetParamInfo) {
+		if (!recall(function, &recalled)) ask(function, &recalled); /* another thread made us forget it a moment ago */
+		k = &recalled;
+	}
+	if (!k || k->count == UNKNOWN) {
 		use_untold(u);
 		return;
 	}
-	parameters_of(function, &k);
-	if (k.count == UNKNOWN) {
-		use_untold(u);
-		return;
-	}
-	for (uint32_t i = 0; i < k.count; i++) use_words(u, values[i], k.words[i]);
-	for (size_t i = PARAMETERS; k.count == PARAMETERS && parameter_of(function, i, &bytes) == 0; i++)
+	for (uint32_t i = 0; i < k->count; i++) use_words(u, values[i], k->words[i]);
+	for (size_t i = PARAMETERS; k->count == PARAMETERS && parameter_of(function, i, &bytes) == 0; i++)
 		if (bytes / 8 <= WORDS_MAX) use_words(u, values[i], bytes / 8);
 }
 
@@ -228,21 +225,16 @@ void *tm_cuda_work_unknown(uint32_t id, const struct tm_cupti_call *call) {
 	void *function = is_ex ? ex->function : launch->function;
 	if (!function || !(is_ex ? ex->parameters : launch->parameters) || !tm_cupti.cuFuncGetParamInfo) return NULL;
 	const struct known *k = place_of(function);
-	if (k && k->function == function && atomic_load_explicit(&k->state, memory_order_relaxed) == 2 * atomic_load(&age)) return NULL;
+	if (k && k->kernel.function == function && atomic_load_explicit(&k->state, memory_order_relaxed) == 2 * atomic_load(&age)) return NULL;
 	return function;
 }
 
-void tm_cuda_work_learn(void *function) {
-	struct known k;
-	parameters_of(function, &k);
-}
-
-void tm_cuda_work(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call) {
+void tm_cuda_work(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const struct tm_cuda_kernel *kernel) {
 	const uint64_t *p = call->parameters;
 	const struct tm_cu_launch *launch = call->parameters;
 	const struct tm_cu_launch_ex *ex = call->parameters;
 	const struct tm_cu_pointers *to = call->parameters;
-	struct uses u = { .t = t, .correlation = call->correlation };
+	struct uses u = { .t = t, .kernel = kernel, .correlation = call->correlation };
 	u.low = atomic_load_explicit(&tm_cuda_low, memory_order_relaxed);
 	u.high = atomic_load_explicit(&tm_cuda_high, memory_order_relaxed);
 	tm_emit_launch(t, id, call->correlation);

@@ -251,14 +251,23 @@ static void refused_and_again(void) {
 	for (int i = 0; i < 4; i++) cuMemAllocAsync(&p[i], 128 * MIB, NULL);
 	for (int i = 1; i < 4; i++) cuMemFreeAsync(p[i], NULL);
 	cuDeviceGetDefaultMemPool(&pool, 0);
-	cuMemPoolTrimTo(pool, 512 * MIB); /* says what it holds */
 	if (cuMemAlloc_v2(&q, 768 * MIB) != 2) abort();
 	cuMemPoolTrimTo(pool, 0);
 	if (cuMemAlloc_v2(&q, 768 * MIB) != 0) abort();
+	cuMemFreeAsync(p[0], NULL);
 	if (cuLaunchKernel((void *)"huge_kernel,8", 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) != 2) abort();
 	if (cuDevicePrimaryCtxRetain(&c, 5) != 2) abort();
 	cuMemFree_v2(q);
-	cuMemFreeAsync(p[0], NULL);
+}
+
+/* An address of one stream and of another in turn, and then a plain block there. */
+static void take_turns(void) {
+	CUdeviceptr p;
+	for (int i = 0; i < 100; i++) {
+		cuMemAllocAsync(&p, 4096, (void *)(uintptr_t)(10 + i % 2));
+		cuMemFreeAsync(p, NULL);
+	}
+	load_weights(4096);
 }
 
 /* A pool that grows three times, and then hands out what it has. */
@@ -496,7 +505,11 @@ static int leave_by(const char *how) {
 	if (!strcmp(how, "fork")) {
 		pid_t child = fork();
 		int ended = -1;
-		if (!child) exit(0);
+		if (!child) {
+			usleep(1200000); /* records would be fetched now */
+			cuLaunchKernel((void *)"in a child", 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+			exit(0);
+		}
 		if (waitpid(child, &ended, 0) != child || ended) abort();
 		load_weights(2000);
 	}
@@ -530,6 +543,7 @@ int main(int argc, char **argv) {
 	else if (!strcmp(what, "streams")) streams();
 	else if (!strcmp(what, "refused-and-again")) refused_and_again();
 	else if (!strcmp(what, "managed")) managed();
+	else if (!strcmp(what, "turns")) take_turns();
 	else if (!strcmp(what, "growing-pool")) growing_pool();
 	else if (!strcmp(what, "lazy")) lazy_module();
 	else if (!strcmp(what, "names")) name_of_any_length();

@@ -96,6 +96,7 @@ static bool is_capturing(const void *stream) {
 
 #ifndef WITHOUT_cuStreamIsCapturing
 CUresult cuStreamIsCapturing(void *stream, int *status) {
+	if (!stream) abort(); /* it cannot capture, and to ask about it breaks the capture of others */
 	*status = is_capturing(stream);
 	return 0;
 }

@@ -214,7 +214,7 @@ static void again(void) {
 	cuCtxSetCurrent(own);
 	pthread_create(&thread, NULL, destroy_context, one);
 	while (!fake_cuda_gives_up()) usleep(1000);
-	cuCtxCreate_v2(&two, 0, 0);
+	cuCtxCreate_v2(&two, 0, 1);
 	pthread_join(thread, NULL);
 	block(3000);
 	cuDevicePrimaryCtxRetain(&primary, 0);

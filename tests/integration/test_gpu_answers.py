@@ -484,8 +484,9 @@ def streams_of_blocks(t):
     for streams, times in ((1, 11), (2, 0)):
         trace = new_trace()
         stack, events, said = trace.stack("main", "again"), [], []
+        trace.heap(8, 1, "cuda-pool:0", "device-pool", parent=2, device=0)
         for i in range(12 if streams == 1 else 10):
-            events += [alloc(10 * MS * i + 1000, A, 64, stack), release(10 * MS * i + 5 * MS, A)]
+            events += [alloc(10 * MS * i + 1000, A, 64, stack, 8), release(10 * MS * i + 5 * MS, A, 8)]
             said.append(dict(kind=6, direction=8, start=10 * MS * i + 900, end=10 * MS * i + 900, device=0, stream=i % streams + 1, size=64, address=A))
         trace.activities(1, said)
         trace.events(1, events)

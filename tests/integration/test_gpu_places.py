@@ -66,7 +66,7 @@ def handles_that_come_again_at_once(t):
     run = Run(t, "again", command=("places", "again"), FAKE_CUDA_AGAIN=1)
     whole(t, run)
     t.equal(run.db.rows("select a.size_bytes, h.name, a.free_ns is null " + ON + " like 'cuda%' order by 1"),
-            [(1000, "cuda-pool:1#2", 1), (2000, "cuda:0", 0), (3000, "cuda:0", 1)], "blocks of the pool, of the first context and of the second")
+            [(1000, "cuda-pool:1#2", 1), (2000, "cuda:0", 0), (3000, "cuda:1", 1)], "blocks of the pool, of the first context and of the second")
 
 
 @test
@@ -114,12 +114,12 @@ REFUSALS = {
     "cuptiSubscribe": (["CUPTI cannot be used", "cuptiSubscribe() answers 7 (CUPTI_ERROR_INVALID_OPERATION);", "PyTorch"], False, False),
     "cuptiEnableCallback": ([], True, True),  # then all functions of the driver are switched on together
     "cuptiEnableCallback,cuptiEnableDomain": (["cuptiEnableCallback() answers 7", "blocks and launches"], False, True),
-    "cuptiGetStreamIdEx": ([], True, True),  # blocks have no stream
+    "cuptiGetStreamIdEx": ([], True, True),  # nothing is in a stream here
     "cuptiGetDeviceId": ([], True, True),  # the driver says it
     "cuptiGetTimestamp": ([], True, True),  # our clock is CUPTI's
     "cuptiActivityRegisterTimestampCallback": ([], True, True),  # the clocks are compared
     "cuptiActivityRegisterTimestampCallback,cuptiGetTimestamp": (["cuptiGetTimestamp() answers 7", "clock"], True, True),
-    "cuptiActivityRegisterCallbacks": (["cuptiActivityRegisterCallbacks() answers 7", "kernels, copies, sets"], True, False),
+    "cuptiActivityRegisterCallbacks": (["cuptiActivityRegisterCallbacks() answers 7", "kernels, copies and sets"], True, False),
     "cuptiActivityEnable": (["cuptiActivityEnable(CONCURRENT_KERNEL) answers 7", "cuptiActivityEnable(MEMSET) answers 7", "copies between devices"], True, False),
     "cuptiActivityDisable": ([], True, True),
     "cuptiActivitySetAttribute": ([], True, True),  # then CUPTI empties buffers itself
