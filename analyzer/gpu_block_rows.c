@@ -76,14 +76,15 @@ static void write_sites(struct tm_store *store, const struct tm_replay *r) {
 	sqlite3_finalize(row);
 }
 
-/* A block's stream is told by a record of its address and size: by one from after it was allocated, before it ended; in traces in which the driver itself tells of
- * its allocations by the latest one from before, as it does so within the call. The clocks may differ a little. */
+/* A block's stream is told by a record of its address and size: by one from after it was allocated, before it ended; in traces in which the driver itself
+ * tells of its allocations by the latest one from before, as it does so within the call. The clocks may differ a little. */
 static const char streams[] =
 	"CREATE TEMP TABLE said AS SELECT process_id, address, ts_ns, size_bytes, stream FROM gpu_memory\n"
 	"  WHERE operation = 'allocate' AND stream IS NOT NULL AND address IS NOT NULL AND process_id > %llu;\n"
 	"CREATE INDEX temp.said_by_address ON said(process_id, address, ts_ns);\n"
 	"UPDATE gpu_block SET stream = coalesce(\n"
-	"    (SELECT s.stream FROM temp.said AS s WHERE s.process_id = gpu_block.process_id AND s.address = gpu_block.address AND s.ts_ns >= gpu_block.alloc_ns\n"
+	"    (SELECT s.stream FROM temp.said AS s WHERE s.process_id = gpu_block.process_id AND s.address = gpu_block.address\n"
+	"      AND s.ts_ns >= gpu_block.alloc_ns\n"
 	"      AND (gpu_block.free_ns IS NULL OR s.ts_ns <= gpu_block.free_ns) AND s.size_bytes = gpu_block.size_bytes ORDER BY s.ts_ns LIMIT 1),\n"
 	"    (SELECT s.stream FROM temp.said AS s WHERE s.process_id = gpu_block.process_id AND s.address = gpu_block.address\n"
 	"      AND s.ts_ns <= gpu_block.alloc_ns + 1000000 AND (gpu_block.free_ns IS NULL OR s.ts_ns <= gpu_block.free_ns)\n"

@@ -99,6 +99,8 @@
 	/* CUDA: functions of its runtime and driver */ \
 	X("cudaMalloc*") X("cudaHostAlloc") X("cudaHostRegister") X("cuMemAlloc*") X("cuMemHostAlloc*") X("cuMemHostRegister*") X("cuMemCreate") \
 	X("cuMemMap") X("cuMemAddressReserve") \
+	/* ... and those in which they load what a kernel needs; asked about it by the recorder they do so a moment sooner */ \
+	X("cudaLaunchKernel*") X("cuLaunchKernel*") X("cuFuncGetParamInfo") X("cuKernelGetParamInfo") \
 	/* Rust */ \
 	X("__rust_alloc*") X("__rust_realloc*") X("__rdl_alloc*") \
 	X("__rdl_realloc*") X("__rg_alloc*") X("__rg_realloc*") X("alloc::alloc::*") \
@@ -110,7 +112,7 @@
 	X("_dl_runtime_profile*")
 
 /* Modules, by how their file's name begins, whose functions without a name are an allocator's, too: libraries that nobody has symbols of. */
-#define TM_WRAPPER_MODULES(X) X("libcudart.so") X("libcuda.so")
+#define TM_WRAPPER_MODULES(X) X("libcudart.so") X("libcuda.so") X("libcupti.so")
 
 /* clang-format on */
 

@@ -404,8 +404,8 @@ static void tell_pool(struct tm_thread *t, void *pool, uint32_t heap) {
 	tm_emit_pool(t, heap, handed_out, reserved);
 }
 
-/* Of the pool from which the device hands out now, if any was ever seen: before a refusal, which import explains by what it has in store, and at the end. Of the
- * program's other pools that is what they told last. */
+/* Of the pool from which the device hands out now, if any was ever seen: before a refusal, which import explains by what it has in store, and at the end.
+ * Of the program's other pools that is what they told last. */
 static void tell_current_pool(struct tm_thread *t, int device) {
 	void *pool;
 	if (device < 0 || (!atomic_load(&current_pool[device]) && !atomic_load(&device_heaps[device][HEAP_POOL]))) return;
@@ -590,7 +590,7 @@ static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti
 #define SLOW_TICKS (1u << 14) /* some microseconds: the pool grew */
 #define SELDOM_TICKS (1u << 21) /* a millisecond or so */
 
-/* A block came from a pool, or went there: what that holds is asked for when it may have grown, and now and then. pool NULL: the device's current one. */
+/* A block came from a pool, or went there: what that holds is asked for when it may have grown, and now and then. NULL: the device's current pool. */
 static void tell_pool_after(struct tm_thread *t, const struct tm_cupti_call *call, void *pool, uint32_t heap, int device) {
 	static _Atomic uint64_t told[TM_HEAPS_MAX];
 	uint64_t now = tm_now(), *begin = call->own;
@@ -612,6 +612,7 @@ static void tell_pool_of(struct tm_thread *t, const struct tm_cupti_call *call, 
 
 /* By CUPTI's number for it, as work has it. Its own records of allocations would say so, too, and with them these functions take thrice as long. */
 static void tell_stream(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const struct request *r, void *stream) {
+	static const char no_stream[] = "CUPTI does not tell of a stream which it is (cuptiGetStreamIdEx): blocks of it have none";
 	static _Atomic bool noted;
 	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_MEMORY, .direction = TM_DIRECTION_ALLOC, .start = tm_now(), .address = r->key,
 				     .size_bytes = r->size_bytes, .device = (uint32_t)r->device, .correlation = call->correlation, .name = "device",
@@ -619,7 +620,7 @@ static void tell_stream(struct tm_thread *t, uint32_t id, const struct tm_cupti_
 	bool is_threads = id == TM_CALL_cuMemAllocAsync_ptsz || id == TM_CALL_cuMemAllocFromPoolAsync_ptsz;
 	if (!tm_cupti.cuptiGetStreamIdEx) return;
 	if (tm_cupti.cuptiGetStreamIdEx(call->context, stream, is_threads, &a.stream) != TM_CUPTI_OK) {
-		if (!atomic_exchange(&noted, true)) tm_emit_note(t, "gpu", "CUPTI does not tell of a stream which it is (cuptiGetStreamIdEx): blocks of it have none");
+		if (!atomic_exchange(&noted, true)) tm_emit_note(t, "gpu", no_stream);
 		return;
 	}
 	a.end = a.start;

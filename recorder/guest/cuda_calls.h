@@ -22,7 +22,8 @@ struct tm_cuda_kernel {
 /* The kernel of a launch whose parameters are not known yet, or NULL; and asks the driver for them. That may allocate: not between enter and leave. */
 void *tm_cuda_work_unknown(uint32_t id, const struct tm_cupti_call *call);
 void tm_cuda_work_learn(void *function, struct tm_cuda_kernel *out);
-/* A launch, copy or set begins: LAUNCH, and a USE for each block that it names. Between enter and leave. kernel: what was just learned of it, NULL: it was known. */
+/* A launch, copy or set begins: LAUNCH, and a USE for each block that it names. Between enter and leave. kernel: what was just learned of it, NULL: it was
+ * known. */
 void tm_cuda_work(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const struct tm_cuda_kernel *kernel);
 /* Kernels are about to go: others may get their handles. */
 void tm_cuda_work_forgets(void);

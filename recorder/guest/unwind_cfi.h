@@ -59,8 +59,8 @@ struct tm_cfi_row {
 };
 
 bool tm_cfi_find(uintptr_t ip, struct tm_cfi *found);
-/* A call's last byte in a library's _init or _fini, which call its constructors where it has no arrays of them, and which nothing describes: they are told by where the
- * library says that they are, and by their code from its beginning to there. */
+/* A call's last byte in a library's _init or _fini, which call its constructors where it has no arrays of them, and which nothing describes: they are told
+ * by where the library says that they are, and by their code from its beginning to there. */
 bool tm_cfi_find_init(uintptr_t ip, int64_t *cfa_offset);
 bool tm_cfi_row_at(const struct tm_cfi *cfi, uintptr_t ip, struct tm_cfi_row *row);
 

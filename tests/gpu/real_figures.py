@@ -97,7 +97,6 @@ def answers(db):
     def listed(query):
         return ", ".join(" ".join("-" if value is None else str(value) for value in row) for row in rows(db, query)) or "none"
     gpu = "from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda%'"
-    mapped = "from allocation as a where a.heap_id in (select id from heap where name like 'cuda-map%')"
     in_stacks = "with recursive up(id, stack) as (select distinct a.id, a.stack_id " + gpu + " union select up.id, s.parent_id from up join stack as s on s.id = up.stack)"
     return {
         "which CUPTI and driver": listed("select distinct path from module where path like '%libcupti%' or path like '%libcuda.so%'"),
@@ -116,9 +115,7 @@ def answers(db):
         "work without a launch": value("select count(*) from gpu_activity where launch_ns is null"),
         "launches, and of kernels; those that told what they use, and of kernels; uses, and those of no block": listed(
             "select launches, kernels, told_launches, told_kernels, uses, stray_uses from gpu_process"),
-        "CUPTI's own records of allocations, by kind of memory": listed("select operation, memory_kind, count(*) from gpu_memory group by 1, 2 order by 1, 2"),
-        "mapped memory (cuMemMap), and of it with a record of CUPTI's": (
-            value("select count(*) " + mapped), value("select count(*) " + mapped + " and (a.process_id, a.address) in (select process_id, address from gpu_memory)")),
+        "records of allocations, by kind of memory (streams of blocks; older recorders: what CUPTI says)": listed("select operation, memory_kind, count(*) from gpu_memory group by 1, 2 order by 1, 2"),
         "blocks that have a stream": value("select count(*) from gpu_block where stream is not null"),
         "states of pools, by heap": listed("select h.name, count(*) from pool_state as p join heap as h on h.id = p.heap_id group by 1 order by 1"),
         "what the management library tells": listed("select name, count(*), max(value) from sample where name like 'device%' group by 1 order by 1"),
