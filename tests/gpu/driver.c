@@ -270,14 +270,19 @@ static void take_turns(void) {
 	load_weights(4096);
 }
 
-/* A pool that grows three times, and then hands out what it has. */
+/* A pool that grows three times, then hands out what it has, and then gets all back, with pauses. */
 static void growing_pool(void) {
-	CUdeviceptr p;
-	for (int i = 0; i < 3; i++) cuMemAllocAsync(&p, 3 * MIB, NULL);
+	CUdeviceptr p, kept[3];
+	for (int i = 0; i < 3; i++) cuMemAllocAsync(&kept[i], 3 * MIB, NULL);
 	for (int i = 0; i < 2000; i++) {
 		cuMemAllocAsync(&p, 1000, NULL);
 		cuMemFreeAsync(p, NULL);
 	}
+	for (int i = 0; i < 3; i++) {
+		usleep(10000);
+		cuMemFreeAsync(kept[i], NULL);
+	}
+	load_weights(1000);
 }
 
 /* Asked for in advance, it is neither used nor given back. */

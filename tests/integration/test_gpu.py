@@ -237,9 +237,9 @@ def a_pool_that_grows(t):
     mib = 1 << 20
     t.equal(states[:3], [(3 * mib, 4 * mib), (6 * mib, 6 * mib), (9 * mib, 10 * mib)], "states")
     t.equal({reserved for _, reserved in states[3:]}, {10 * mib}, "what it holds of the others")
-    t.equal(states[-1], (9 * mib, 10 * mib), "at the end")
+    t.equal(list(dict.fromkeys(states[-4:]))[-3:], [(6 * mib, 10 * mib), (3 * mib, 10 * mib), (0, 10 * mib)], "what it has got back, and the end")
     asked = sum(line.startswith("asked pool") for line in run.lines)
-    t.check(len(states) * 2 <= asked < 1000, f"asked {asked} times about 4,003 allocations and releases, {len(states)} states")
+    t.check(len(states) * 2 <= asked < 1000, f"asked {asked} times about 4,006 allocations and releases, {len(states)} states")
 
 
 @test
