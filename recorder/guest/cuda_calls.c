@@ -74,7 +74,7 @@ static uint32_t host_heap(const char *name, const char *kind) {
 	return tm_heap_number(name, strlen(name), kind, 0, -1);
 }
 
-/* Of the context's number, which comes once, is the device remembered: asking takes CUPTI as long as the rest of a callback takes us. */
+/* A context's number comes once: of the thread's last one the device need not be asked for again. */
 static int device_of(const struct tm_cupti_call *call) {
 	static __thread struct {
 		void *context;
