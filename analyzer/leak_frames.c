@@ -95,13 +95,8 @@ static void judge_frames(struct tm_leak_frames *f, const struct judge *j, struct
 		for (uint32_t i = 0; i < tm_frame_functions(&c->frames.items[frame - 1]); i++)
 			all[frame].flags |= first[i] = judge_frame(j, frame, i);
 		all[frame].likeness = likeness_of(f, frame);
+		f->has_python |= (all[frame].flags & FRAME_PYTHON) != 0;
 	}
-}
-
-static bool has_python(const struct tm_catalog *c) {
-	for (size_t i = 0; i < c->frames.count; i++)
-		if (c->frames.items[i].kind == TM_FRAME_PYTHON) return true;
-	return false;
 }
 
 static void judge_nodes(struct tm_leak_frames *f, const struct summary *all) {
@@ -120,7 +115,6 @@ static bool make_tables(struct tm_leak_frames *f) {
 	f->flags = calloc(f->stacks->frame_first[c->frames.count] + 1, sizeof *f->flags);
 	f->outward = tm_table_new(c->nodes.count + 1, sizeof *f->outward);
 	f->run = tm_table_new(c->nodes.count + 1, sizeof *f->run);
-	f->has_python = has_python(c);
 	return f->flags && f->outward && f->run;
 }
 

@@ -730,7 +730,7 @@ static enum tm_op release_op(uint32_t id) {
 	return names_first(id, &op, &kind) ? op : TM_OP_CUDA_RELEASE;
 }
 
-static void is_from_pool(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const struct request *r) {
+static void came_from_pool(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const struct request *r) {
 	const struct tm_cu_alloc *a = call->parameters;
 	const struct tm_cu_alloc_from_pool *from = call->parameters;
 	bool names_pool = r->op == TM_OP_CUDA_ALLOC_FROM_POOL;
@@ -745,7 +745,7 @@ static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_cal
 	if (read_request(id, call, result == 0, &r)) {
 		if (r.device >= 0) tell_device(t, r.device);
 		if (result == 0) given(t, id, call, &r, frame);
-		if (result == 0 && r.kind == TM_KEY_POINTER) is_from_pool(t, id, call, &r);
+		if (result == 0 && r.kind == TM_KEY_POINTER) came_from_pool(t, id, call, &r);
 		else if (lacked_memory(call)) {
 			tell_current_pool(t, r.device);
 			refused(t, r.op, r.heap, r.size_bytes, r.device < 0 || r.device == device_of(call), frame);

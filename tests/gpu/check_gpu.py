@@ -185,18 +185,21 @@ class Checks:
         self.compare("calls", "calls", "calls.py")
 
     def overhead(self):
-        """Beside torch.profiler, which tells less of memory."""
-        bare, recorded, profiled = [], [], []
+        """Beside torch.profiler, which tells less of memory, and what the host's part alone costs."""
+        bare, recorded, profiled, host = [], [], [], []
         for i in range(self.rounds):
             one, got = self.bare("bare", "train.py", ("--steps=60", "--time")), self.record(f"timed{i}", "train.py", arguments=("--steps=60", "--time"))
             other = self.bare("torch.profiler", "train.py", ("--steps=60", "--time", "--profiler"))
-            if not one or not got or not other:
+            off = self.record(f"timed-off{i}", "train.py", "--gpu=off", arguments=("--steps=60", "--time"))
+            if not one or not got or not other or not off:
                 return
+            host.append(self.figures(off[1])["step_s"])
             profiled.append(other["step_s"])
             bare.append(one["step_s"])
             recorded.append(self.figures(got[1])["step_s"])
         more = statistics.median(recorded) / statistics.median(bare) - 1
-        self.print(f"ANSWER overhead: torch.profiler, with memory and stacks: {statistics.median(profiled) / statistics.median(bare) - 1:+.2%}")
+        over = lambda steps: f"{statistics.median(steps) / statistics.median(bare) - 1:+.2%}"
+        self.print(f"ANSWER overhead: torch.profiler, with memory and stacks: {over(profiled)}; with --gpu=off: {over(host)}")
         self.say(more <= STEP_OVERHEAD_MAX, "overhead of a training step", f"{more:+.2%}, {statistics.median(bare) * 1e3:.2f} ms bare,"
                  f" at most {STEP_OVERHEAD_MAX:.0%} is wanted; bare {['%.3f' % (s * 1e3) for s in bare]}, recorded {['%.3f' % (s * 1e3) for s in recorded]} ms")
 
