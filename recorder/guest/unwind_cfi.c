@@ -129,10 +129,18 @@ static bool holds_header(const struct object *o) {
 	return o->header >= o->low && o->header + 12 <= o->high;
 }
 
+/* .eh_frame, too, by the offset that .eh_frame_hdr has it as with every linker (PE_PCREL | 0x0b). */
+static bool holds_all(const struct object *o) {
+	int32_t frames;
+	if (!holds_header(o) || ((const uint8_t *)o->header)[1] != 0x1b) return false;
+	memcpy(&frames, (const void *)(o->header + 4), sizeof frames);
+	return o->header + 4 + (uintptr_t)(intptr_t)frames - o->low < o->high - o->low;
+}
+
 /* Of a program whose segments do not touch each other, as many are linked (-z max-page-size=0x200000, once ld's default), the loader tells the one segment that
- * has the code; the descriptions lie in another. */
+ * has the code; the descriptions lie in another, or the table of them in one and they themselves in the segment that is written (as crtstuff.c once had it). */
 static bool find_object(uintptr_t ip, struct object *o) {
-	if (find_by_loader(ip, o) && holds_header(o)) return true;
+	if (find_by_loader(ip, o) && holds_all(o)) return true;
 	return tm_modules_find(ip, &o->low, &o->high, &o->header) && holds_header(o);
 }
 
@@ -242,44 +250,117 @@ bool tm_cfi_find(uintptr_t ip, struct tm_cfi *found) {
 	return fde && read_fde(fde, found) && ip >= found->low && ip < found->high;
 }
 
-/* --- _init and _fini, which have no description --- */
+/* --- the compiler's start files, which have no description --- */
 
 #if defined(__x86_64__) && defined(DLFO_STRUCT_HAS_EH_DBASE)
-#define INIT_BYTES 256u
+#define START_FILE_BYTES 256u /* of __do_global_ctors_aux; the real ones have some 70 */
+#define RBX 3u
 
 static bool is_next(const uint8_t *at, const uint8_t *end, const char *bytes, unsigned n) {
 	return (size_t)(end - at) >= n && memcmp(at, bytes, n) == 0;
 }
 
-/* Does the function that begins at `at` take eight bytes of stack and then nothing but call, so far? */
-static bool has_only_called(const uint8_t *at, const uint8_t *until) {
-	if (is_next(at, until, "\xf3\x0f\x1e\xfa", 4)) at += 4;	/* endbr64 */
-	if (!is_next(at, until, "\x48\x83\xec\x08", 4)) return false; /* sub $8, %rsp */
+/* Where _init or _fini, which begins at `at`, has its first call: it takes eight bytes of stack and does nothing else before. NULL: it does not. */
+static const uint8_t *find_first_call(const uint8_t *at, const uint8_t *end) {
+	if (is_next(at, end, "\xf3\x0f\x1e\xfa", 4)) at += 4; /* endbr64 */
+	if (!is_next(at, end, "\x48\x83\xec\x08", 4)) return NULL; /* sub $8, %rsp */
 	at += 4;
-	const uint8_t *begin = at;
 	/* mov __gmon_start__(%rip), %rax; test %rax, %rax; je after; call *%rax */
-	if (is_next(at, until, "\x48\x8b\x05", 3) && is_next(at + 7, until, "\x48\x85\xc0\x74\x02\xff\xd0", 7)) at += 14;
-	while (is_next(at, until, "\xe8", 1)) at += 5;
-	return at == until && at > begin;
+	if (is_next(at, end, "\x48\x8b\x05", 3) && is_next(at + 7, end, "\x48\x85\xc0\x74\x02\xff\xd0", 7)) at += 14;
+	return at;
 }
 
-bool tm_cfi_find_init(uintptr_t ip, int64_t *cfa_offset) {
+static const uint8_t *called_by(const uint8_t *call) {
+	int32_t distance;
+	memcpy(&distance, call + 1, sizeof distance);
+	return call + 5 + distance;
+}
+
+/* All that __do_global_ctors_aux consists of up to its call; what it is told to call, it has in an order that was the compiler's. */
+static const struct {
+	uint8_t bytes, of; /* of these bytes the first are always the same */
+	const char *begin;
+} ctors_code[] = {
+	{ 4, 4, "\xf3\x0f\x1e\xfa" },                                                           /* endbr64 */
+	{ 3, 7, "\x48\x8b\x05" }, { 4, 4, "\x48\x83\xf8\xff" }, { 1, 2, "\x74" },               /* mov last(%rip), %rax; cmp $-1, %rax; je the end */
+	{ 3, 7, "\x48\x8d\x1d" }, { 1, 5, "\xbb" }, { 3, 7, "\x48\xc7\xc3" },                    /* lea or mov: its place in %rbx */
+	{ 1, 1, "\x53" }, { 4, 4, "\x48\x83\xec\x08" }, { 4, 4, "\x48\x83\xeb\x08" },            /* push %rbx; sub $8, %rsp; sub $8, %rbx */
+	{ 3, 3, "\x0f\x1f\x00" }, { 4, 4, "\x0f\x1f\x40\x00" }, { 5, 5, "\x0f\x1f\x44\x00\x00" }, /* nop */
+	{ 6, 6, "\x66\x0f\x1f\x44\x00\x00" }, { 3, 7, "\x0f\x1f\x80" }, { 4, 8, "\x0f\x1f\x84\x00" }, { 2, 2, "\x66\x90" }, { 1, 1, "\x90" },
+};
+
+static unsigned length_in_ctors(const uint8_t *at, const uint8_t *end) {
+	for (size_t i = 0; i < sizeof ctors_code / sizeof *ctors_code; i++) {
+		if (is_next(at, end, ctors_code[i].begin, ctors_code[i].bytes) && (size_t)(end - at) >= ctors_code[i].of) return ctors_code[i].of;
+	}
+	return 0;
+}
+
+/* Is this such a function, whose call ends at `until`? Its frame is that of %rbp. */
+static bool has_called_constructor(const uint8_t *at, const uint8_t *until) {
+	bool framed = false;
+	for (unsigned n; at < until; at += n) {
+		if (is_next(at, until, "\x55\x48\x89\xe5", 4)) { /* push %rbp; mov %rsp, %rbp */
+			if (framed) return false;
+			framed = true;
+			n = 4;
+		} else if (is_next(at, until, "\xff\xd0", 2)) { /* call *%rax */
+			return framed && at + 2 == until;
+		} else {
+			n = length_in_ctors(at, until);
+		}
+		if (n == 0) return false;
+	}
+	return false;
+}
+
+static void tell_row(struct tm_cfi_row *row, int64_t reg, int64_t offset) {
+	memset(row, 0, sizeof *row); /* TM_CFI_SAME */
+	row->cfa = (struct tm_cfi_rule){ TM_CFI_REGISTER, reg };
+	row->cfa_offset = offset;
+	row->rules[TM_CFI_RA] = (struct tm_cfi_rule){ TM_CFI_AT, -8 };
+}
+
+/* Where the page ends, or the next one, if that can be read. */
+static const uint8_t *readable_end(const uint8_t *at) {
+	uintptr_t end = ((uintptr_t)at | (TM_SHM_PAGE - 1)) + 1;
+	return (const uint8_t *)(tm_raw_is_readable((const void *)end) ? end + TM_SHM_PAGE : end);
+}
+
+static bool tell_start_file(const uint8_t *begin, uintptr_t ip, struct tm_cfi_row *row) {
+	if (!tm_raw_is_readable(begin)) return false;
+	const uint8_t *after = (const uint8_t *)ip + 1, *end = readable_end(begin), *call = find_first_call(begin, end);
+	if (!call) return false;
+	tell_row(row, TM_CFI_SP, 16);
+	if (call == after && call[-2] == 0xff) return true; /* __gmon_start__ */
+	for (; is_next(call, end, "\xe8", 1) && end - call >= 5; call += 5) {
+		const uint8_t *function = called_by(call);
+		if (call + 5 == after) return true;
+		if ((uintptr_t)after - (uintptr_t)function >= START_FILE_BYTES || !tm_raw_is_readable(function) || !has_called_constructor(function, after)) continue;
+		tell_row(row, TM_CFI_FP, 16);
+		row->rules[TM_CFI_FP] = (struct tm_cfi_rule){ TM_CFI_AT, -16 };
+		row->rules[RBX] = (struct tm_cfi_rule){ TM_CFI_AT, -24 };
+		return true;
+	}
+	return false;
+}
+
+bool tm_cfi_row_of_start_files(uintptr_t ip, struct tm_cfi *cfi, struct tm_cfi_row *row) {
 	struct dl_find_object found;
-	*cfa_offset = 16;
 	if (!_dl_find_object || _dl_find_object((void *)ip, &found) != 0 || tm_is_sandboxed()) return false;
+	*cfi = (struct tm_cfi){ .object_low = (uintptr_t)found.dlfo_map_start, .object_high = (uintptr_t)found.dlfo_map_end };
+	if (!tm_raw_is_readable((const void *)ip)) return false;
 	const struct link_map *map = found.dlfo_link_map;
 	for (const ElfW(Dyn) *d = map->l_ld; d && d->d_tag != DT_NULL; d++) {
-		uintptr_t begin = map->l_addr + d->d_un.d_ptr;
-		if ((d->d_tag != DT_INIT && d->d_tag != DT_FINI) || ip - begin >= INIT_BYTES) continue;
-		if (!tm_raw_is_readable((const void *)begin) || !tm_raw_is_readable((const void *)ip)) return false;
-		return has_only_called((const uint8_t *)begin, (const uint8_t *)ip + 1);
+		if ((d->d_tag == DT_INIT || d->d_tag == DT_FINI) && tell_start_file((const uint8_t *)(map->l_addr + d->d_un.d_ptr), ip, row)) return true;
 	}
 	return false;
 }
 #else
-bool tm_cfi_find_init(uintptr_t ip, int64_t *cfa_offset) {
+bool tm_cfi_row_of_start_files(uintptr_t ip, struct tm_cfi *cfi, struct tm_cfi_row *row) {
 	(void)ip;
-	(void)cfa_offset;
+	(void)cfi;
+	(void)row;
 	return false;
 }
 #endif

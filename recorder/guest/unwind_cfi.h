@@ -59,9 +59,10 @@ struct tm_cfi_row {
 };
 
 bool tm_cfi_find(uintptr_t ip, struct tm_cfi *found);
-/* A call's last byte in a library's _init or _fini, which call its constructors where it has no arrays of them, and which nothing describes: they are told
- * by where the library says that they are, and by their code from its beginning to there. */
-bool tm_cfi_find_init(uintptr_t ip, int64_t *cfa_offset);
+/* What both would tell of a call's last byte in the functions that call a library's constructors and destructors where it has no arrays of them, and that
+ * nothing describes: _init, _fini, and __do_global_ctors_aux, which _init calls. They are told by where the library says that its _init is, and by
+ * their code from its beginning to there. */
+bool tm_cfi_row_of_start_files(uintptr_t ip, struct tm_cfi *cfi, struct tm_cfi_row *row);
 bool tm_cfi_row_at(const struct tm_cfi *cfi, uintptr_t ip, struct tm_cfi_row *row);
 
 /* A value as far as it is known before any frame is looked at: a constant, or a register or memory plus a constant. */

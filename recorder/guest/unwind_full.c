@@ -119,33 +119,18 @@ static enum tm_step step_over_signal(struct tm_cursor *c) {
 	return pc ? TM_STEP_DONE : TM_STEP_END;
 }
 
-#define LOADER_START_BYTES 64u
+#define START_BYTES 64u
 
-/* Also of one that is run by hand, which the kernel does not call a loader (AT_BASE). */
-static bool is_in_loader_start(uintptr_t pc) {
+/* Where the kernel enters a program and its loader; nothing describes the start of the loader, nor that of a program with older start files.
+ * The loader also where it is run by hand, and the kernel does not call it one (AT_BASE). */
+static bool is_in_start(uintptr_t pc) {
 	uintptr_t base = _r_debug.r_ldbase;
-	return base && pc - base - ((const ElfW(Ehdr) *)base)->e_entry < LOADER_START_BYTES;
+	return (base && pc - base - ((const ElfW(Ehdr) *)base)->e_entry < START_BYTES) || pc - getauxval(AT_ENTRY) < START_BYTES;
 }
 
 bool tm_is_made_up_caller(uintptr_t pc) {
 	struct tm_cfi cfi;
-	return (tm_cfi_find(pc, &cfi) && cfi.low == pc) || is_in_loader_start(pc);
-}
-
-static enum tm_step step_out_of_init(struct tm_cursor *c, int64_t cfa_offset) {
-	uintptr_t cfa = c->registers[TM_CFI_SP] + (uintptr_t)cfa_offset, pc;
-	if (!tm_memory_read(&c->memory, cfa - 8, 8, &pc)) return TM_STEP_LOST;
-	c->registers[TM_CFI_SP] = cfa;
-	c->pc = STRIPPED(pc);
-	return c->pc ? TM_STEP_DONE : TM_STEP_END;
-}
-
-static enum tm_step step_without(struct tm_cursor *c) {
-	int64_t cfa_offset;
-	if (tm_is_made_up_caller(c->pc)) return TM_STEP_END;
-	if (tm_rule_is_trampoline(c->pc, tm_memory_read, &c->memory)) return step_over_signal(c);
-	if (c->in_call && c->known >> TM_CFI_SP & 1 && tm_cfi_find_init(c->pc - 1, &cfa_offset)) return step_out_of_init(c, cfa_offset);
-	return step_by_guess(c);
+	return (tm_cfi_find(pc, &cfi) && cfi.low == pc) || is_in_start(pc);
 }
 
 /* --- a described frame --- */
@@ -227,7 +212,11 @@ enum tm_step tm_cursor_step(struct tm_cursor *c) {
 	struct tm_cfi_row row;
 	uintptr_t ip = c->in_call ? c->pc - 1 : c->pc;
 	c->guessed = false;
-	if (!tm_cfi_find(ip, &cfi) || !tm_cfi_row_at(&cfi, ip, &row)) return step_without(c);
+	if (!tm_cfi_find(ip, &cfi) || !tm_cfi_row_at(&cfi, ip, &row)) {
+		if (tm_is_made_up_caller(c->pc)) return TM_STEP_END;
+		if (tm_rule_is_trampoline(c->pc, tm_memory_read, &c->memory)) return step_over_signal(c);
+		if (!c->in_call || !tm_cfi_row_of_start_files(ip, &cfi, &row)) return step_by_guess(c);
+	}
 #if defined(__aarch64__)
 	if (cfi.is_signal && tm_rule_is_trampoline(c->pc, tm_memory_read, &c->memory)) return step_over_signal(c);
 #endif

@@ -202,9 +202,8 @@ void tm_rule_keep(uintptr_t ip, uint32_t rule) {
 static uint32_t work_out(uintptr_t ip) {
 	struct tm_cfi cfi;
 	struct tm_cfi_row row;
-	int64_t cfa_offset;
 	if (tm_cfi_find(ip, &cfi)) return tm_cfi_row_at(&cfi, ip, &row) ? rule_from(&cfi, &row, ip) : TM_RULE_NONE;
-	return tm_cfi_find_init(ip, &cfa_offset) ? tm_rule_make(TM_RULE_SP, 0, cfa_offset) : TM_RULE_NONE;
+	return tm_cfi_row_of_start_files(ip, &cfi, &row) ? rule_from(&cfi, &row, ip) : TM_RULE_NONE;
 }
 
 TM_COLD uint32_t tm_rule_find(uintptr_t ip, bool keep) {

@@ -323,9 +323,16 @@ def planted_leak(t):
 
 @test
 def segments_that_lie_apart(t):
-    """A program's code and its unwinding tables, with nothing mapped between them: as ld linked for years, and official builds of Node still are."""
-    for kind in (["-no-pie", "-fno-pic"], ["-pie", "-fPIE"]):
+    """A program's code and its unwinding tables, with nothing mapped between them: as ld linked for years, and official builds of Node still are; and with what the
+    table leads to among the data, as in NVIDIA's ptxas."""
+    written = t.path("written.s")
+    with open(written, "w", encoding="ascii") as file:
+        file.write('.section .eh_frame,"aw",@progbits\n.section .note.GNU-stack,"",@progbits\n')
+    for kind in (["-no-pie", "-fno-pic"], ["-pie", "-fPIE"], ["-no-pie", "-fno-pic", "-Wl,-z,noseparate-code", written]):
         program = t.program("leak.c", *kind, "-fomit-frame-pointer", "-Wl,-z,max-page-size=0x200000")
+        if written in kind:
+            sections = t.run(["readelf", "-SW", program], status=0).text
+            t.check(re.search(r" \.eh_frame +PROGBITS .* WA ", sections), sections)
         db = t.imported(t.record([program]))
         t.equal(db.rows("select distinct t.text from live_at_exit l join stack_text t on t.stack_id = l.stack_id where l.function = 'remember'"),
                 [("main;serve;handle;remember",)], "stack")
