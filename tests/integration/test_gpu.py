@@ -269,11 +269,13 @@ cuda.cuMemAlloc_v2(ctypes.byref(segment), ctypes.c_size_t(2 << 20))
 report = here._ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE
 report.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t, Device]
 torch = sys.modules["torch"] = types.ModuleType("torch")
-stats = {}
-torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 1, memory_stats=lambda device: stats)
+stats, unused = {}, {}
+torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 2, current_device=lambda: 1,
+                                   memory_stats_as_nested_dict=lambda device: unused if device else stats)
 def says(allocated, active, inactive):
-    stats.update({"allocated_bytes.all.current": allocated, "reserved_bytes.all.current": 2 << 20, "reserved_bytes.all.peak": 2 << 20,
-                  "active_bytes.all.current": active, "inactive_split_bytes.all.current": inactive})
+    for name, bytes in (("allocated", allocated), ("reserved", 2 << 20), ("active", active), ("inactive_split", inactive)):
+        stats[name + "_bytes"] = {"all": {"current": bytes, "peak": bytes}}
+        unused[name + "_bytes"] = {"all": {"current": 0, "peak": 0}}
 import tidemark
 report(segment.value, 1024, 1024, 2 << 20, Device(1, 0))
 report(segment.value + 1024, 512, 1536, 2 << 20, Device(1, 0))

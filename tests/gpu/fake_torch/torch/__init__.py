@@ -195,6 +195,18 @@ def _stats(where):
             "allocation.all.allocated": f["count"], "num_ooms": f["ooms"]}
 
 
+def _nested_stats(device=None):
+    """As PyTorch's: memory_stats() is made of it, each key of the keys on the way to its figure."""
+    nested = {}
+    for key, value in _stats(device).items():
+        *way, last = key.split(".")
+        place = nested
+        for name in way:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return nested
+
+
 def _empty_cache():
     for s in [s for s in _segments if not s["live"] and not _expandable]:
         _driver.cuMemFree_v2(ctypes.c_uint64(s["address"]))
@@ -215,6 +227,7 @@ def _mem_get_info(where=None):
 cuda = types.SimpleNamespace(
     is_available=lambda: True, is_initialized=lambda: _started[0], device_count=lambda: 1, get_device_name=lambda n: f"Fake GPU {n}",
     get_device_properties=lambda n: types.SimpleNamespace(total_memory=_mem_get_info()[1]), synchronize=lambda: None, memory_stats=_stats,
+    memory_stats_as_nested_dict=_nested_stats, current_device=lambda: 0,
     mem_get_info=_mem_get_info, memory_snapshot=lambda: [dict(s) for s in _segments], empty_cache=_empty_cache)
 
 
