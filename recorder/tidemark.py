@@ -57,6 +57,7 @@ Stats = namedtuple("Stats", "live_bytes live_count peak_bytes peak_since_reset_b
 
 _NAMED_HEAPS = ("malloc", "mmap", "mmap-file", "python", "torch.cpu")
 _DEVICES_ASKED = 16
+_UNKNOWN = (1 << 64) - 1
 _NO_SUCH_HEAP = -2
 
 
@@ -75,7 +76,7 @@ def _functions():
     text, number, size, pointer = ctypes.c_char_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.POINTER(_RawStats)
     known = {"mark": (None, text), "snapshot": (None, text), "baseline": (None,), "step": (None, ctypes.c_int64), "start": (None,), "stop": (None,),
              "range_begin": (_Instance,), "range_end": (None,), "stats": (ctypes.c_int, text, pointer, size),
-             "reset_peak": (None, text), "pool_state": (None, text, number, number, number, number)}
+             "reset_peak": (None, text), "pool_state": (ctypes.c_int, text, number, number, number, number)}
     found = {}
     try:
         quick, slow = ctypes.PyDLL(None), ctypes.CDLL(None)  # only what waits gives other threads the time
@@ -625,21 +626,19 @@ def profile(function=None, name=None):
 def _tell_pools():
     """What PyTorch says of its caching allocators, where it has any: only it knows what is active and what is split off.
 
-    A step waits for this: it takes 11 us, and memory_stats(), which makes a key of the keys on the way to each figure, 78 (tests/gpu/seen-h200.md). A device is
-    asked about once anything of it was reported, or if it is the current one, as where PyTorch's reports are not recorded.
+    A step waits for this. So PyTorch is asked about a device only when something of that was reported; and by memory_stats_as_nested_dict(), which takes 11 us:
+    memory_stats(), which makes a key of the keys on the way to each figure, takes 78 (tests/gpu/seen-h200.md).
     """
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         if cuda is None or not cuda.is_initialized():
             return
-        current = cuda.current_device()
         for device in range(cuda.device_count()):
-            if device != current and _ask("torch.cuda:%d" % device)[0] != 0:
+            heap = b"torch.cuda:%d" % device
+            if not _api["pool_state"](heap, _UNKNOWN, _UNKNOWN, _UNKNOWN, _UNKNOWN):
                 continue
             stats = cuda.memory_stats_as_nested_dict(device)
-            if stats and stats["reserved_bytes"]["all"]["peak"]:
-                _api["pool_state"](b"torch.cuda:%d" % device, *(stats[name + "_bytes"]["all"]["current"] for name in (
-                    "allocated", "reserved", "active", "inactive_split")))
+            _api["pool_state"](heap, *(stats[name + "_bytes"]["all"]["current"] for name in ("allocated", "reserved", "active", "inactive_split")))
     except Exception:  # pylint: disable=broad-except  # another allocator, another version: it is not told
         pass
 

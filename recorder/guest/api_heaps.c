@@ -52,15 +52,18 @@ TM_EXPORT void tidemark_api_reset_peak_v1(tidemark_heap heap) {
 	tm_leave(t);
 }
 
-/* What a framework says of its allocator; for tidemark.py, no part of the header. ~0: unknown. */
-TM_EXPORT void tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, uint64_t reserved, uint64_t active, uint64_t inactive);
+/* What a framework says of its allocator; for tidemark.py, no part of the header. ~0: unknown; where all are, nothing is said. 1: anything of this heap was
+ * reported, 0: nothing, and so its state is of no use. */
+TM_EXPORT int tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, uint64_t reserved, uint64_t active, uint64_t inactive);
 
-void tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, uint64_t reserved, uint64_t active, uint64_t inactive) {
+int tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, uint64_t reserved, uint64_t active, uint64_t inactive) {
 	uint32_t number = heap ? tm_heap_find(heap, strnlen(heap, TM_NAME_KEPT)) : 0;
-	struct tm_thread *t = number >= TM_HEAP_NUMBER_OWN ? tm_enter() : NULL;
-	if (!t) return;
+	bool is_known = number >= TM_HEAP_NUMBER_OWN;
+	struct tm_thread *t = is_known && (allocated & reserved & active & inactive) != UINT64_MAX ? tm_enter() : NULL;
+	if (!t) return is_known;
 	tm_emit_pool_state(t, number, &(struct tm_pool_numbers){ allocated, reserved, active, inactive });
 	tm_leave(t);
+	return is_known;
 }
 
 /* --- questions --- */

@@ -253,11 +253,11 @@ bool tm_cfi_find(uintptr_t ip, struct tm_cfi *found) {
 /* --- the compiler's start files, which have no description --- */
 
 #if defined(__x86_64__) && defined(DLFO_STRUCT_HAS_EH_DBASE)
-#define START_FILE_BYTES 256u /* of __do_global_ctors_aux; the real ones have some 70 */
+#define START_FILE_BYTES 256u /* of a function; the real ones have 14 to 80 */
 #define RBX 3u
 
-static bool is_next(const uint8_t *at, const uint8_t *end, const char *bytes, unsigned n) {
-	return (size_t)(end - at) >= n && memcmp(at, bytes, n) == 0;
+static bool is_next(const uint8_t *at, const uint8_t *end, const char *bytes, size_t n) {
+	return at <= end && (size_t)(end - at) >= n && memcmp(at, bytes, n) == 0;
 }
 
 /* Where _init or _fini, which begins at `at`, has its first call: it takes eight bytes of stack and does nothing else before. NULL: it does not. */
@@ -270,91 +270,106 @@ static const uint8_t *find_first_call(const uint8_t *at, const uint8_t *end) {
 	return at;
 }
 
-static const uint8_t *called_by(const uint8_t *call) {
-	int32_t distance;
-	memcpy(&distance, call + 1, sizeof distance);
-	return call + 5 + distance;
+static bool is_call(const uint8_t *at, const uint8_t *end) {
+	return is_next(at, end, "\xe8", 1) && end - at >= 5;
 }
 
-/* All that __do_global_ctors_aux consists of up to its call; what it is told to call, it has in an order that was the compiler's. */
+/* Has it taken eight bytes of stack and then only called, when it comes to `after`? */
+static bool has_only_called(const uint8_t *begin, const uint8_t *after) {
+	const uint8_t *at = find_first_call(begin, after);
+	if (!at) return false;
+	if (at == after) return at[-2] == 0xff; /* by __gmon_start__ */
+	while (is_call(at, after)) at += 5;
+	return at == after;
+}
+
+/* What __do_global_ctors_aux does before its frame is made, and after that up to its call; in which order was the compiler's to say. */
+enum phase { BEFORE_FRAME = 1, IN_FRAME = 2, AFTER_PUSH = 4 };
 static const struct {
-	uint8_t bytes, of; /* of these bytes the first are always the same */
-	const char *begin;
+	uint8_t phases, same, all; /* how many of its bytes are always the same, and how many it has */
+	const char *bytes;
 } ctors_code[] = {
-	{ 4, 4, "\xf3\x0f\x1e\xfa" },                                                           /* endbr64 */
-	{ 3, 7, "\x48\x8b\x05" }, { 4, 4, "\x48\x83\xf8\xff" }, { 1, 2, "\x74" },               /* mov last(%rip), %rax; cmp $-1, %rax; je the end */
-	{ 3, 7, "\x48\x8d\x1d" }, { 1, 5, "\xbb" }, { 3, 7, "\x48\xc7\xc3" },                    /* lea or mov: its place in %rbx */
-	{ 1, 1, "\x53" }, { 4, 4, "\x48\x83\xec\x08" }, { 4, 4, "\x48\x83\xeb\x08" },            /* push %rbx; sub $8, %rsp; sub $8, %rbx */
-	{ 3, 3, "\x0f\x1f\x00" }, { 4, 4, "\x0f\x1f\x40\x00" }, { 5, 5, "\x0f\x1f\x44\x00\x00" }, /* nop */
-	{ 6, 6, "\x66\x0f\x1f\x44\x00\x00" }, { 3, 7, "\x0f\x1f\x80" }, { 4, 8, "\x0f\x1f\x84\x00" }, { 2, 2, "\x66\x90" }, { 1, 1, "\x90" },
+	{ BEFORE_FRAME, 4, 4, "\xf3\x0f\x1e\xfa" }, /* endbr64 */
+	{ BEFORE_FRAME | AFTER_PUSH, 3, 7, "\x48\x8b\x05" }, /* mov last(%rip), %rax */
+	{ BEFORE_FRAME | AFTER_PUSH, 4, 4, "\x48\x83\xf8\xff" }, /* cmp $-1, %rax */
+	{ BEFORE_FRAME | AFTER_PUSH, 1, 2, "\x74" }, /* je to the end */
+	{ AFTER_PUSH, 3, 7, "\x48\x8d\x1d" }, { AFTER_PUSH, 1, 5, "\xbb" }, { AFTER_PUSH, 3, 7, "\x48\xc7\xc3" }, /* lea or mov: where it is, to %rbx */
+	{ AFTER_PUSH, 4, 4, "\x48\x83\xec\x08" }, { AFTER_PUSH, 4, 4, "\x48\x83\xeb\x08" }, /* sub $8, %rsp; sub $8, %rbx */
+	{ AFTER_PUSH, 3, 3, "\x0f\x1f\x00" }, { AFTER_PUSH, 4, 4, "\x0f\x1f\x40\x00" }, { AFTER_PUSH, 5, 5, "\x0f\x1f\x44\x00\x00" }, /* nop */
+	{ AFTER_PUSH, 6, 6, "\x66\x0f\x1f\x44\x00\x00" }, { AFTER_PUSH, 3, 7, "\x0f\x1f\x80" }, { AFTER_PUSH, 4, 8, "\x0f\x1f\x84\x00" },
+	{ AFTER_PUSH, 2, 2, "\x66\x90" }, { AFTER_PUSH, 1, 1, "\x90" },
 };
 
-static unsigned length_in_ctors(const uint8_t *at, const uint8_t *end) {
+static size_t length_in_ctors(const uint8_t *at, const uint8_t *end, enum phase phase) {
 	for (size_t i = 0; i < sizeof ctors_code / sizeof *ctors_code; i++) {
-		if (is_next(at, end, ctors_code[i].begin, ctors_code[i].bytes) && (size_t)(end - at) >= ctors_code[i].of) return ctors_code[i].of;
+		if (!(ctors_code[i].phases & phase) || !is_next(at, end, ctors_code[i].bytes, ctors_code[i].same)) continue;
+		return (size_t)(end - at) >= ctors_code[i].all ? ctors_code[i].all : 0;
 	}
 	return 0;
 }
 
-/* Is this such a function, whose call ends at `until`? Its frame is that of %rbp. */
-static bool has_called_constructor(const uint8_t *at, const uint8_t *until) {
-	bool framed = false;
-	for (unsigned n; at < until; at += n) {
-		if (is_next(at, until, "\x55\x48\x89\xe5", 4)) { /* push %rbp; mov %rsp, %rbp */
-			if (framed) return false;
-			framed = true;
+/* Is this such a function, which has called when it comes to `after`? Its frame is that of %rbp, and %rbx, which it keeps, lies below that. */
+static bool has_called_constructor(const uint8_t *at, const uint8_t *after) {
+	enum phase phase = BEFORE_FRAME;
+	for (size_t n; at < after; at += n) {
+		if (phase == AFTER_PUSH && is_next(at, after, "\xff\xd0", 2)) return at + 2 == after; /* call *%rax */
+		if (phase == BEFORE_FRAME && is_next(at, after, "\x55\x48\x89\xe5", 4)) { /* push %rbp; mov %rsp, %rbp */
+			phase = IN_FRAME;
 			n = 4;
-		} else if (is_next(at, until, "\xff\xd0", 2)) { /* call *%rax */
-			return framed && at + 2 == until;
+		} else if (phase == IN_FRAME && is_next(at, after, "\x53", 1)) { /* push %rbx */
+			phase = AFTER_PUSH;
+			n = 1;
 		} else {
-			n = length_in_ctors(at, until);
+			n = length_in_ctors(at, after, phase);
 		}
 		if (n == 0) return false;
 	}
 	return false;
 }
 
-static void tell_row(struct tm_cfi_row *row, int64_t reg, int64_t offset) {
-	memset(row, 0, sizeof *row); /* TM_CFI_SAME */
-	row->cfa = (struct tm_cfi_rule){ TM_CFI_REGISTER, reg };
-	row->cfa_offset = offset;
-	row->rules[TM_CFI_RA] = (struct tm_cfi_rule){ TM_CFI_AT, -8 };
-}
-
-/* Where the page ends, or the next one, if that can be read. */
-static const uint8_t *readable_end(const uint8_t *at) {
-	uintptr_t end = ((uintptr_t)at | (TM_SHM_PAGE - 1)) + 1;
-	return (const uint8_t *)(tm_raw_is_readable((const void *)end) ? end + TM_SHM_PAGE : end);
-}
-
-static bool tell_start_file(const uint8_t *begin, uintptr_t ip, struct tm_cfi_row *row) {
-	if (!tm_raw_is_readable(begin)) return false;
-	const uint8_t *after = (const uint8_t *)ip + 1, *end = readable_end(begin), *call = find_first_call(begin, end);
-	if (!call) return false;
-	tell_row(row, TM_CFI_SP, 16);
-	if (call == after && call[-2] == 0xff) return true; /* __gmon_start__ */
-	for (; is_next(call, end, "\xe8", 1) && end - call >= 5; call += 5) {
-		const uint8_t *function = called_by(call);
-		if (call + 5 == after) return true;
-		if ((uintptr_t)after - (uintptr_t)function >= START_FILE_BYTES || !tm_raw_is_readable(function) || !has_called_constructor(function, after)) continue;
-		tell_row(row, TM_CFI_FP, 16);
-		row->rules[TM_CFI_FP] = (struct tm_cfi_rule){ TM_CFI_AT, -16 };
-		row->rules[RBX] = (struct tm_cfi_rule){ TM_CFI_AT, -24 };
-		return true;
+/* Which function that _init calls is it? All are looked at: gcc calls this one last, after two that register things. */
+static bool is_called_by_init(const uint8_t *init, const uint8_t *after) {
+	const uint8_t *end = (const uint8_t *)(((uintptr_t)init | (TM_SHM_PAGE - 1)) + 1);
+	if (!tm_raw_is_readable(init)) return false;
+	if (tm_raw_is_readable(end)) end += TM_SHM_PAGE;
+	for (const uint8_t *call = find_first_call(init, end); call && is_call(call, end); call += 5) {
+		int32_t distance;
+		memcpy(&distance, call + 1, sizeof distance);
+		const uint8_t *function = call + 5 + distance;
+		bool is_near = (uintptr_t)after - (uintptr_t)function < START_FILE_BYTES;
+		if (is_near && tm_raw_is_readable(function) && has_called_constructor(function, after)) return true;
 	}
 	return false;
 }
 
+static bool is_in(const uint8_t *function, uintptr_t ip) {
+	return function && ip - (uintptr_t)function < START_FILE_BYTES;
+}
+
+/* Most code without a description is none of this, and is to cost no system call: a library that has arrays of constructors has no __do_global_ctors_aux. */
 bool tm_cfi_row_of_start_files(uintptr_t ip, struct tm_cfi *cfi, struct tm_cfi_row *row) {
 	struct dl_find_object found;
+	const uint8_t *init = NULL, *fini = NULL, *after = (const uint8_t *)ip + 1;
+	bool has_arrays = false, is_framed;
 	if (!_dl_find_object || _dl_find_object((void *)ip, &found) != 0 || tm_is_sandboxed()) return false;
-	*cfi = (struct tm_cfi){ .object_low = (uintptr_t)found.dlfo_map_start, .object_high = (uintptr_t)found.dlfo_map_end };
-	if (!tm_raw_is_readable((const void *)ip)) return false;
 	const struct link_map *map = found.dlfo_link_map;
 	for (const ElfW(Dyn) *d = map->l_ld; d && d->d_tag != DT_NULL; d++) {
-		if ((d->d_tag == DT_INIT || d->d_tag == DT_FINI) && tell_start_file((const uint8_t *)(map->l_addr + d->d_un.d_ptr), ip, row)) return true;
+		if (d->d_tag == DT_INIT) init = (const uint8_t *)(map->l_addr + d->d_un.d_ptr);
+		if (d->d_tag == DT_FINI) fini = (const uint8_t *)(map->l_addr + d->d_un.d_ptr);
+		has_arrays |= d->d_tag == DT_INIT_ARRAY;
 	}
-	return false;
+	const uint8_t *function = is_in(init, ip) ? init : is_in(fini, ip) ? fini : NULL;
+	is_framed = !function;
+	if (is_framed && (!init || has_arrays)) return false;
+	if (!tm_raw_is_readable((const void *)ip)) return false;
+	if (is_framed ? !is_called_by_init(init, after) : !tm_raw_is_readable(function) || !has_only_called(function, after)) return false;
+	*cfi = (struct tm_cfi){ .object_low = (uintptr_t)found.dlfo_map_start, .object_high = (uintptr_t)found.dlfo_map_end };
+	*row = (struct tm_cfi_row){ .cfa = { TM_CFI_REGISTER, is_framed ? TM_CFI_FP : TM_CFI_SP }, .cfa_offset = 16 }; /* the others: TM_CFI_SAME */
+	row->rules[TM_CFI_RA] = (struct tm_cfi_rule){ TM_CFI_AT, -8 };
+	if (!is_framed) return true;
+	row->rules[TM_CFI_FP] = (struct tm_cfi_rule){ TM_CFI_AT, -16 };
+	row->rules[RBX] = (struct tm_cfi_rule){ TM_CFI_AT, -24 };
+	return true;
 }
 #else
 bool tm_cfi_row_of_start_files(uintptr_t ip, struct tm_cfi *cfi, struct tm_cfi_row *row) {

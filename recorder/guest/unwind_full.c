@@ -3,6 +3,7 @@
 #include "raw.h"
 #include "unwind_rule.h"
 
+#include <errno.h>
 #include <link.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -121,16 +122,27 @@ static enum tm_step step_over_signal(struct tm_cursor *c) {
 
 #define START_BYTES 64u
 
-/* Where the kernel enters a program and its loader; nothing describes the start of the loader, nor that of a program with older start files.
- * The loader also where it is run by hand, and the kernel does not call it one (AT_BASE). */
-static bool is_in_start(uintptr_t pc) {
+/* Also of one that is run by hand, which the kernel does not call a loader (AT_BASE). */
+static bool is_in_loader_start(uintptr_t pc) {
 	uintptr_t base = _r_debug.r_ldbase;
-	return (base && pc - base - ((const ElfW(Ehdr) *)base)->e_entry < START_BYTES) || pc - getauxval(AT_ENTRY) < START_BYTES;
+	return base && pc - base - ((const ElfW(Ehdr) *)base)->e_entry < START_BYTES;
+}
+
+/* A program's own _start, which older start files do not describe: it calls once, and halts. */
+static bool is_in_program_start(uintptr_t pc) {
+#if defined(__x86_64__)
+	int kept = errno;
+	uintptr_t entry = getauxval(AT_ENTRY);
+	errno = kept;
+	return pc - entry < START_BYTES && !tm_is_sandboxed() && tm_raw_is_readable((const void *)pc) && *(const uint8_t *)pc == 0xf4; /* hlt */
+#else
+	return false && pc;
+#endif
 }
 
 bool tm_is_made_up_caller(uintptr_t pc) {
 	struct tm_cfi cfi;
-	return (tm_cfi_find(pc, &cfi) && cfi.low == pc) || is_in_start(pc);
+	return (tm_cfi_find(pc, &cfi) && cfi.low == pc) || is_in_loader_start(pc) || is_in_program_start(pc);
 }
 
 /* --- a described frame --- */

@@ -140,22 +140,69 @@ int main(int count, char **words) {
 """
 
 
+def library_with_init(t, *options):
+    """(the program, its library) of init_calls.c, without the start files of today."""
+    library, program, source = t.path("libinit_calls.so"), t.path("init_calls"), f"{ROOT}/fixtures/programs/init_calls.c"
+    start, end = (t.run(["gcc", f"-print-file-name={name}"], status=0).text.strip() for name in ("crti.o", "crtn.o"))
+    t.run(["gcc", "-g", "-shared", "-fPIC", "-nostartfiles", *options, "-o", library, start, source, end], status=0)
+    t.run(["gcc", "-g", "-DMAIN", "-o", program, source, "-ldl"], status=0)
+    return program, library
+
+
 @test
 def constructors_that_init_calls(t):
     """_init and _fini of a library, and what calls the constructors on a list, are not described by anything, and are walked past by their code; also where the stack
     has a frame that takes the long way."""
-    library, program = t.path("libinit_calls.so"), t.path("init_calls")
-    source = f"{ROOT}/fixtures/programs/init_calls.c"
-    t.run(["gcc", "-g", "-shared", "-fPIC", "-o", library, source], status=0)
-    t.run(["gcc", "-g", "-DMAIN", "-o", program, source, "-ldl"], status=0)
-    for more in ((), ("oddly",)):
-        db = t.imported(t.record([program, library, *more]))
-        stacks = dict(db.rows("select a.size_bytes, s.text from allocation as a join stack_text as s using (stack_id) where a.size_bytes in (1111, 2222, 3333, 4444)"))
-        load = "main;oddly;load;" if more else "main;load;"
-        for size, begin, end in ((1111, load, ";made"), (2222, load, ";made_later"), (3333, "", ";unmade"), (4444, load, ";ctors_aux;listed")):
-            t.check(stacks[size].startswith(begin) and stacks[size].endswith(end), f"stack of the {size} bytes: {stacks[size]}")
-            t.check("libinit_calls.so+0x" in stacks[size].split(";")[-3 if size == 4444 else -2] and ("dlopen" if begin else "exit") in stacks[size], f"past _init, _fini: {stacks[size]}")
-        t.equal(db.rows("select text from note where kind = 'cut-stacks'"), [], "notes")
+    for options in ((), ("-DENDBR",)):
+        program, library = library_with_init(t, *options)
+        for more in ((), ("oddly",)):
+            db = t.imported(t.record([program, library, *more]))
+            stacks = dict(db.rows("select a.size_bytes, s.text from allocation as a join stack_text as s using (stack_id) where a.size_bytes in (1111, 2222, 3333, 4444)"))
+            load = "main;oddly;load;" if more else "main;load;"
+            for size, begin, end in ((1111, load, ";made"), (2222, load, ";made_later"), (3333, "", ";unmade"), (4444, load, ";ctors_aux;listed")):
+                t.check(stacks[size].startswith(begin) and stacks[size].endswith(end), f"stack of the {size} bytes: {stacks[size]}")
+                caller = stacks[size].split(";")[-3 if size == 4444 else -2]
+                t.check("libinit_calls.so+0x" in caller and ("dlopen" if begin else "exit") in stacks[size], f"past _init, _fini: {stacks[size]}")
+            t.equal(db.rows("select text from note where kind = 'cut-stacks'"), [], "notes")
+
+
+@test
+def code_that_only_looks_like_inits(t):
+    """It is guessed, and noted; and nothing is read behind the end of a page."""
+    program, library = library_with_init(t, "-DODD")
+    db = t.imported(t.record([program, library]))
+    t.equal([text.split()[0] for text, in db.rows("select text from note where kind = 'cut-stacks'")], ["1"], "stacks that are said to be cut")
+    program, library = library_with_init(t, "-DEDGE", "-Wl,-fini=edge")
+    db = t.imported(t.record([program, library]))
+    t.equal(db.rows("select text from note where kind = 'cut-stacks'"), [("1 stack is without outermost frames: deeper than 1024 (--max-depth), or nothing could"
+                                                                            " unwind that far",)], "notes")
+    t.equal(db.rows("select s.text from allocation as a join stack_text as s using (stack_id) where a.size_bytes = 5555"), [("main;load;undescribed;taken",)], "guessed")
+
+
+START = """#include <stdlib.h>
+void *volatile kept;
+__attribute__((used, noinline)) void taken(void) { kept = malloc(6666); }
+void behind(void);
+__asm__(".text\\n.globl _start\\n_start:\\n\\txor %ebp, %ebp\\n\\tmov %rdx, %r9\\n\\tpop %rsi\\n\\tmov %rsp, %rdx\\n\\tand $-16, %rsp\\n\\tpush %rax\\n\\tpush %rsp\\n"
+        "\\txor %r8d, %r8d\\n\\txor %ecx, %ecx\\n\\tlea main(%rip), %rdi\\n\\tcall *__libc_start_main@GOTPCREL(%rip)\\n\\thlt\\n"
+        ".type behind, @function\\nbehind:\\n\\tpush %rbp\\n\\tmov %rsp, %rbp\\n\\tcall taken\\n\\tpop %rbp\\n\\tret\\n\\t.size behind, .-behind\\n");
+__attribute__((constructor, noinline)) static void made(void) { kept = malloc(5555); }
+int main(void) { behind(); return 0; }
+"""
+
+
+@test
+def a_start_that_nothing_describes(t):
+    """A program's own _start is where its stacks end, whatever start file it has; a function behind it is not."""
+    program, file = t.path("start"), t.path("start.c")
+    with open(file, "w", encoding="ascii") as f:
+        f.write(START)
+    t.run(["gcc", "-g", "-nostartfiles", "-o", program, file], status=0)
+    db = t.imported(t.record([program]))
+    stacks = dict(db.rows("select a.size_bytes, s.text from allocation as a join stack_text as s using (stack_id) where a.size_bytes in (5555, 6666)"))
+    t.check(stacks[5555].endswith(";made") or stacks[5555] == "made", stacks[5555])
+    t.equal(stacks[6666], "main;behind;taken", "through the function behind it")
+    t.equal([text.split()[0] for text, in db.rows("select text from note where kind = 'cut-stacks'")], ["1"], "stacks that are said to be cut: what was guessed")
 
 
 @test

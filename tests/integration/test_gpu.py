@@ -269,13 +269,12 @@ cuda.cuMemAlloc_v2(ctypes.byref(segment), ctypes.c_size_t(2 << 20))
 report = here._ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE
 report.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t, Device]
 torch = sys.modules["torch"] = types.ModuleType("torch")
-stats, unused = {}, {}
-torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 2, current_device=lambda: 1,
-                                   memory_stats_as_nested_dict=lambda device: unused if device else stats)
+stats = {}
+torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 2, # of the second one nothing is ever reported
+                                   memory_stats_as_nested_dict=lambda device: sys.exit("asked about a device in vain") if device else stats)
 def says(allocated, active, inactive):
     for name, bytes in (("allocated", allocated), ("reserved", 2 << 20), ("active", active), ("inactive_split", inactive)):
         stats[name + "_bytes"] = {"all": {"current": bytes, "peak": bytes}}
-        unused[name + "_bytes"] = {"all": {"current": 0, "peak": 0}}
 import tidemark
 report(segment.value, 1024, 1024, 2 << 20, Device(1, 0))
 report(segment.value + 1024, 512, 1536, 2 << 20, Device(1, 0))

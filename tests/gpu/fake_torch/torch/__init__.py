@@ -227,7 +227,7 @@ def _mem_get_info(where=None):
 cuda = types.SimpleNamespace(
     is_available=lambda: True, is_initialized=lambda: _started[0], device_count=lambda: 1, get_device_name=lambda n: f"Fake GPU {n}",
     get_device_properties=lambda n: types.SimpleNamespace(total_memory=_mem_get_info()[1]), synchronize=lambda: None, memory_stats=_stats,
-    memory_stats_as_nested_dict=_nested_stats, current_device=lambda: 0,
+    memory_stats_as_nested_dict=_nested_stats,
     mem_get_info=_mem_get_info, memory_snapshot=lambda: [dict(s) for s in _segments], empty_cache=_empty_cache)
 
 
