@@ -173,7 +173,7 @@ def code_that_only_looks_like_inits(t):
         program, library = library_with_init(t, f"-DODD={kind}")
         db = t.imported(t.record([program, library]))
         t.equal(db.value("select count(*) from note where kind = 'cut-stacks'"), 1, f"stacks are said to be cut, {kind}")
-    program, library = library_with_init(t, "-DEDGE", "-Wl,-fini=edge")
+    program, library = library_with_init(t, "-DEDGE", "-Wl,-init=edge")
     db = t.imported(t.record([program, library]))
     t.equal(db.rows("select text from note where kind = 'cut-stacks'"), [("1 stack is without outermost frames: deeper than 1024 (--max-depth), or nothing could"
                                                                             " unwind that far",)], "notes")

@@ -300,6 +300,7 @@ def tensors_lie_inside_of_the_device(t):
                 [("torch.cuda:0", None if busy else "cuda:0", 0, 0)], "heap")
         t.equal(db.rows("select size_bytes, free_ns is not null from allocation as a join heap as h on h.id = a.heap_id where h.name = 'torch.cuda:0' order by 1"),
                 [(512, 0), (1024, 1)], "blocks")
+        t.equal(db.value("select count(*) from pool_state where coalesce(allocated_bytes, reserved_bytes, active_bytes) is null"), 0, "states that say nothing")
         t.equal(db.rows("select allocated_bytes, reserved_bytes, active_bytes, inactive_bytes from pool_state where active_bytes is not null order by ts_ns"),
                 [(1536, 2 << 20, 1600, 100), (512, 2 << 20, 1536, 50)], "states at the mark and the step")
         ts = db.value("select ts_ns from mark where name = 'both'")
