@@ -580,14 +580,14 @@ def windows_without_kept_stacks(t):
 @test
 def samples(t):
     """The levels of a window are replayed without SQL's sorter, and one walk over the blocks adds up the errors of all totals."""
-    db = big_database(t, 600000, 100000, 3000, 3)
+    db = big_database(t, 300000, 50000, 3000, 3)
     base = sqlite3.connect(db)
     base.executescript("UPDATE allocation_packed SET weight = 1.5; UPDATE heap SET estimated = 1; UPDATE process SET estimated = 1; UPDATE trace SET sample_bytes = 64")
     base.commit()
     blocks = base.execute("SELECT max(id) FROM allocation_packed").fetchone()[0]
     base.close()
     for verb, limit in SAMPLED_BLOCK.items():
-        window = ("--from=2ms", "--to=15ms") if verb in ("peak", "timeline") else ()
+        window = ("--from=1ms", "--to=7500us") if verb in ("peak", "timeline") else ()
         cost = of_command(t, verb, db, *window, "--format=csv") / blocks
         print(f"{verb}: {cost:.1f} instructions a block, at most {limit}")
         t.check(50 < cost <= limit, f"{verb} of samples takes {cost:.1f} instructions a block; at most {limit} are allowed")
