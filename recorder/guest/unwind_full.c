@@ -136,7 +136,8 @@ static bool is_in_program_start(uintptr_t pc) {
 	errno = kept;
 	return pc - entry < START_BYTES && !tm_is_sandboxed() && tm_raw_is_readable((const void *)pc) && *(const uint8_t *)pc == 0xf4; /* hlt */
 #else
-	return false && pc;
+	(void)pc;
+	return false;
 #endif
 }
 
