@@ -226,8 +226,8 @@ static inline tm_taken take_fresh(struct tm_thread *t, uint32_t keep, uint32_t f
 	return s;
 }
 
-static inline __attribute__((always_inline)) tm_taken take_next(struct tm_thread *t, const void *frame, uint32_t valid) {
-	uint32_t fresh = tm_unwind_next(t, frame, &valid);
+static inline __attribute__((always_inline)) tm_taken take_next(struct tm_thread *t, const void *frame, uint32_t simply, uint32_t valid) {
+	uint32_t fresh = tm_unwind_next(t, frame, simply, &valid);
 	if (TM_UNLIKELY(fresh == TM_UNWIND_NOT_QUICK)) return take_changed_stack(t, frame, valid);
 	return take_fresh(t, valid, fresh);
 }
@@ -235,7 +235,7 @@ static inline __attribute__((always_inline)) tm_taken take_next(struct tm_thread
 /* One that is not known, into t->pcs: the record carries its innermost frames, t->pcs[keep] to t->pcs[depth - 1]. */
 TM_HOT tm_taken tm_take_unknown_stack(struct tm_thread *t, const void *frame) {
 	uint32_t valid, fresh = tm_unwind_simply(t, frame, &valid);
-	return tm_complete_stack(t, tm_known_note(t, TM_UNLIKELY(fresh == TM_UNWIND_NOT_QUICK) ? take_next(t, frame, valid) : take_fresh(t, valid, fresh)));
+	return tm_complete_stack(t, tm_known_note(t, TM_UNLIKELY(fresh >= TM_UNWIND_UNEXPECTED) ? take_next(t, frame, fresh, valid) : take_fresh(t, valid, fresh)));
 }
 
 TM_HOT tm_taken tm_take_other_stack(struct tm_thread *t, const void *frame) {

@@ -147,7 +147,7 @@ struct tm_guest {
 	} hook;                   /* malloc_hooks.c */
 	_Atomic uint32_t *epoch;  /* in a MADV_WIPEONFORK page: the process number, or with TM_EPOCH_STOPPED; 0 in a fork's child; TM_EPOCH_QUIET */
 	const uintptr_t *_Atomic python_flag; /* not 0: the interpreter may finalize: python_finalizing is asked (process.h) */
-	uint8_t *_Atomic own_base; /* own_memory.h; NULL until the first need */
+	uint8_t *_Atomic own_base; /* own_memory.h */
 	uint32_t clock;           /* enum tm_clock_kind */
 	_Atomic bool reads_chunks; /* what the allocator gave stands in front of a block (real.c) */
 	bool samples_straight;    /* --sample, and what is no sample is libc's alone (malloc_hooks.c) */

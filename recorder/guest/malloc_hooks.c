@@ -276,7 +276,7 @@ TM_HOT static void some_free(void *p) {
 	free_through(TM_OP_FREE, p, true);
 }
 
-struct tm_guest tm_guest = { .hook = { every_malloc, every_calloc, every_realloc, every_free }, .python_flag = &tm_python_no_flag };
+struct tm_guest tm_guest = { .hook = { every_malloc, every_calloc, every_realloc, every_free }, .own_base = TM_OWN_NOWHERE, .python_flag = &tm_python_no_flag };
 
 /* Goes straight to an allocator only if that calls nothing that is hooked. Blocks of ours are kept from it: their pages look as if they held samples. */
 void tm_malloc_hooks_sample(void) {

@@ -30,8 +30,9 @@ static _Atomic uint32_t ready_bytes; /* can be written */
 static _Atomic uint64_t free_pieces[CLASSES]; /* count << 32 | offset + 1 of the first free piece; 0 is none */
 
 static uint8_t *the_base(void) {
-	uint8_t *base = atomic_load_explicit(&tm_guest.own_base, memory_order_acquire), *expected = NULL;
-	if (base || !tm_has_room(TM_OWN_BYTES)) return base;
+	uint8_t *base = atomic_load_explicit(&tm_guest.own_base, memory_order_acquire), *expected = TM_OWN_NOWHERE;
+	if (base != TM_OWN_NOWHERE) return base;
+	if (!tm_has_room(TM_OWN_BYTES)) return NULL;
 	long memory = tm_syscall(SYS_mmap, 0, TM_OWN_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory < 0) return NULL;
 	if (atomic_compare_exchange_strong(&tm_guest.own_base, &expected, (uint8_t *)memory)) return (uint8_t *)memory;

@@ -11,6 +11,7 @@
 #include "guest.h"
 
 #define TM_OWN_BYTES (16u << 20)
+#define TM_OWN_NOWHERE ((uint8_t *)-(uintptr_t)TM_OWN_BYTES) /* tm_guest.own_base until the first need: no block lies there */
 
 void *tm_own_alloc(size_t alignment, size_t size); /* zeroed */
 void *tm_own_realloc(void *p, size_t size);        /* of a block of ours */
@@ -20,7 +21,7 @@ bool tm_own_is_never_passed(void); /* with --sample: marks its pages as if they 
 
 static inline bool tm_own_holds(const void *p) {
 	uintptr_t base = (uintptr_t)atomic_load_explicit(&tm_guest.own_base, memory_order_relaxed);
-	return (uintptr_t)p - base < TM_OWN_BYTES && base;
+	return (uintptr_t)p - base < TM_OWN_BYTES;
 }
 
 #endif

@@ -700,7 +700,7 @@ TM_HOT static __attribute__((noinline)) uint32_t go_odd_route(struct tm_thread *
 }
 
 TM_HOT uint32_t tm_unwind_go_long_route(struct tm_thread *t, struct tm_route *r, uint32_t keep, uintptr_t slot) {
-	if (!tm_route_rest_holds(t->routes, r, slot)) return 0;
+	if (!tm_route_rest_holds(t->routes, r, slot)) return TM_UNWIND_NOT_QUICK;
 	tm_route_go(t, r, keep, slot);
 	return tm_route_gone(t, r, keep);
 }
@@ -709,20 +709,8 @@ static inline void forget_routes(struct tm_thread *t) {
 	if (t->routes_learned) tm_routes_forget(t);
 }
 
-TM_HOT uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
-	uintptr_t span = t->sps[valid - 1] - slot;
+static inline __attribute__((always_inline)) uint32_t go_found_route(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc, struct tm_route *r) {
 	uint32_t checks;
-	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
-	struct tm_route *r = t->route_expected;
-	if (!tm_route_fits(r, slot, pc, span)) r = t->route_second;
-	if (!tm_route_fits(r, slot, pc, span)) {
-		uint64_t route = tm_route_hash(t->routes, slot, pc, span);
-		r = tm_route_place_one(t->routes, route);
-		if (!tm_route_fits(r, slot, pc, span)) {
-			r = tm_route_place_two(t->routes, route);
-			if (!tm_route_fits(r, slot, pc, span)) return unwind_by_rules(t, valid, slot, pc, route);
-		}
-	}
 	if (r->framed || !tm_route_is_short(r) || t->capacity - valid < TM_ROUTE_FRAMES || needs_fp(t, valid, &checks))
 		return go_odd_route(t, valid, slot, pc, r);
 	tm_route_note_use(r);
@@ -733,10 +721,34 @@ TM_HOT uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t
 	return accept_plain(t, valid, r->count, checks);
 }
 
+TM_HOT uint32_t tm_unwind_unexpectedly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
+	uintptr_t span = t->sps[valid - 1] - slot;
+	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
+	uint64_t route = tm_route_hash(t->routes, slot, pc, span);
+	struct tm_route *r = tm_route_place_one(t->routes, route);
+	if (!tm_route_fits(r, slot, pc, span)) {
+		r = tm_route_place_two(t->routes, route);
+		if (!tm_route_fits(r, slot, pc, span)) return unwind_by_rules(t, valid, slot, pc, route);
+	}
+	return go_found_route(t, valid, slot, pc, r);
+}
+
+uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
+	uintptr_t span = t->sps[valid - 1] - slot;
+	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
+	struct tm_route *r = t->route_expected;
+	if (!tm_route_fits(r, slot, pc, span)) r = t->route_second;
+	return tm_route_fits(r, slot, pc, span) ? go_found_route(t, valid, slot, pc, r) : tm_unwind_unexpectedly(t, valid, slot, pc);
+}
+
 #else
 
 static void forget_routes(struct tm_thread *t) {
 	(void)t;
+}
+
+uint32_t tm_unwind_unexpectedly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
+	return tm_unwind_quickly(t, valid, slot, pc);
 }
 
 uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {

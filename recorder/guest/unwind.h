@@ -66,8 +66,10 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 /* The same for what happens most: the new frames are plain ones, and then comes the innermost of the `valid` ones (more than none). The number of new
  * frames; TM_UNWIND_NOT_QUICK: nothing was changed, and it must be one of those above. */
 uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc);
+uint32_t tm_unwind_unexpectedly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc); /* where none of the expected routes leads there */
 uint32_t tm_unwind_by_frame_pointers_quickly(struct tm_thread *t, uintptr_t slot, uint32_t *valid);
 #define TM_UNWIND_NOT_QUICK UINT32_MAX
+#define TM_UNWIND_UNEXPECTED (TM_UNWIND_NOT_QUICK - 1) /* of tm_unwind_simply() */
 
 /* For who unwinds by other means: frames, and where they lie, are put down innermost first, then taken over as the thread's stack. */
 void tm_unwind_put(struct tm_thread *t, uint32_t n, uintptr_t pc, uintptr_t slot);

@@ -292,7 +292,7 @@ static inline uint32_t tm_route_gone(struct tm_thread *t, struct tm_route *r, ui
 	return fresh;
 }
 
-/* unwind.c: the same of one that fits, but is not short, with all that is to be done before. 0: the rest does not hold. */
+/* unwind.c: the same of one that fits, but is not short, with all that is to be done before. TM_UNWIND_NOT_QUICK: the rest does not hold. */
 uint32_t tm_unwind_go_long_route(struct tm_thread *t, struct tm_route *r, uint32_t keep, uintptr_t slot);
 
 #endif

@@ -7,7 +7,7 @@ Method: in each round every tool runs the program once, one after the other, so 
 medians to the bare run of the same rounds, and the spread as (largest - smallest) / median. A target's figures are a few percent, and a run's noise is more:
 so of real programs the bare run and the tools that targets are about come three times a round, in turn. Absolute figures drift from machine to machine. Wall time
 is that of the whole recording, names included; the program's own processor time is taken inside (measured.c), the recorder's is the rest.
-Nothing is asserted here: callgrind guards the hot path in `make check`. --results writes the page tests/bench/RESULTS.md. What is missing on the machine is
+Nothing is asserted here: counts of instructions guard the hot path in `make check`. --results writes the page tests/bench/RESULTS.md. What is missing on the machine is
 skipped and said so.
 """
 import argparse

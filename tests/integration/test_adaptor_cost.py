@@ -1,15 +1,14 @@
 """What the hooks for Python and PyTorch add in the program, in instructions: guards that do not depend on how busy the machine is.
 
-Method: as test_instructions.py: N and 3 N times under callgrind, so that start-up and end fall out of the difference. A Python stack is what a malloc in a C
+Method: as test_instructions.py: N and 3 N times under cachegrind, so that start-up and end fall out of the difference. A Python stack is what a malloc in a C
 function costs more with --python=auto than with --python=off, called from DEPTH Python functions that stand still. An operator is what it costs more
 than with --torch=off, without what PyTorch itself does for it. tests/bench/torch_bench.py shows both in nanoseconds. ctypes lets go of the GIL for the
 call, so that this is the dear way, where the interpreter is asked; interpreters differ: 305 instructions on 3.11.
 """
 import os
-import re
 import sys
 
-from tidemark_test import main, settled, test
+from tidemark_test import counted, instructions_of, main, settled, test
 
 TIMES = 20000
 DEPTH = 10
@@ -26,10 +25,9 @@ down(%d)
 
 
 def instructions(t, command, *options, **how):
-    done = t.record(["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", *command], "--force", "--names=none", *options,
-                    output=t.path("cost.tmk"), **how)
+    done = t.record(counted(*command), "--force", "--names=none", *options, output=t.path("cost.tmk"), **how)
     t.check("lost         nothing" in done.errors, f"the recording lost something:\n{done.errors}")
-    return int(re.search(r"Collected : (\d+)", done.errors)[1])
+    return instructions_of(done)
 
 
 def at_most(t, what, limit, measure, least):

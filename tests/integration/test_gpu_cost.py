@@ -1,14 +1,14 @@
 """What recording CUDA adds to an allocation and its release, and to a launch, in instructions; and that a program which does not use CUDA pays one environment variable
 and nothing else, nor does the recorder.
 
-Method: as test_instructions.py: callgrind counts what the program runs, bare and recorded, with N and with 3 N calls. The doubles give no records of work (those are
+Method: as test_instructions.py: cachegrind counts what the program runs, bare and recorded, with N and with 3 N calls. The doubles give no records of work (those are
 CUPTI's cost, and are read on a thread of its own), so what is counted is our callbacks, and about 520 instructions of the doubles in a pair and 190 in a launch.
 """
 import os
 import re
 
 from gpu_run import build, doubles
-from tidemark_test import main, settled, test
+from tidemark_test import counted, instructions_of, main, settled, test
 
 CALLS = 3000
 FLAGS = ("-DWITHOUT_cuptiActivityRegisterCallbacks",)
@@ -18,11 +18,11 @@ PAIR, LAUNCH, START = 2600, 880, 1500 # about a tenth above what is reached
 def instructions(t, where, arguments, options):
     """Of the program alone; options None: bare. A start costs more the more variables there are: here they are the same few on every machine."""
     env = {**{name: None for name in os.environ if name not in ("HOME", "LC_ALL", "PATH")}, **doubles(where)}
-    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", f"{where}/driver", *arguments]
+    command = counted(f"{where}/driver", *arguments)
     done = t.run(command, env=env, status=0) if options is None else t.record(command, "--force", *options, output=t.path("run.tmk"), env=env)
     if options is not None:
         t.check("lost         nothing" in done.errors, f"the recording lost something:\n{done.errors}")
-    return int(re.search(r"Collected : (\d+)", done.errors)[1])
+    return instructions_of(done)
 
 
 def prepare(t):

@@ -1,6 +1,6 @@
 """What recording adds to a malloc and its free, in instructions: a guard that does not depend on how busy the machine is.
 
-Method: tests/bench/pairs.c runs under callgrind with N and with 3 N pairs, bare and recorded. The difference between the two runs is 2 N pairs without start-up
+Method: tests/bench/pairs.c runs under cachegrind with N and with 3 N pairs, bare and recorded. The difference between the two runs is 2 N pairs without start-up
 and end; what it is more when recorded, divided by 2 N, is what a pair costs. Repeats to an instruction or two. The limits are about a tenth above what is
 reached, so that whoever makes the hot path dearer sees it here.
 """
@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import sys
 
-from tidemark_test import ROOT, main, settled, test
+from tidemark_test import ROOT, counted, instructions_of, main, settled, test
 from trace_writer import Trace, free, launch, malloc, scope, use
 
 PAIRS = 20000
@@ -24,16 +24,16 @@ CHANGED_STACK, ENDED_STACK, RANGED_BLOCK = 95000, 23000, 700
 SAMPLED_BLOCK = {"peak": 7000, "timeline": 9000, "summary": 3000, "processes": 3000}
 PPROF_SAMPLE, PPROF_WINDOW_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK, CHOSEN_STACK = 24000, 168000, 44000, 6500, 30000, 3700
 EXPORTED_STACK = {"speedscope": 29000, "csv": 28000, "heaptrack": 25000}
-COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; callgrind counts each byte of "rep movsb", some 30 an event
+COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; valgrind counts each byte of "rep movsb", some 30 an event
 
 
 def instructions(t, pairs, program, stacks, options):
-    """Of the program alone: callgrind counts what it runs, not the recorder."""
-    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", program, f"--pairs={pairs}", "--depth=30", f"--stacks={stacks}"]
+    """Of the program alone, not of the recorder."""
+    command = counted(program, f"--pairs={pairs}", "--depth=30", f"--stacks={stacks}")
     done = t.run(command, status=0) if options is None else t.record(command, "--force", *options, output=t.path("pairs.tmk"))
     if options is not None:
         t.check("lost         nothing" in done.errors, f"the recording lost something:\n{done.errors}")
-    return int(re.search(r"Collected : (\d+)", done.errors)[1])
+    return instructions_of(done)
 
 
 def a_pair(t, program, stacks, options):
@@ -103,10 +103,10 @@ def random_by_frame_pointers(t):
 def collector(t, pairs, stacks):
     """Of the recorder alone."""
     program = t.program(os.path.join(ROOT, "tests/bench/pairs.c"), "-O2")
-    done = t.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", t.recorder, "--force", "--names=none", "--interval=0",
-                  "-o", t.path("pairs.tmk"), "--", program, f"--pairs={pairs}", "--depth=30", f"--stacks={stacks}"], status=0)
+    done = t.run(counted(t.recorder, "--force", "--names=none", "--interval=0", "-o", t.path("pairs.tmk"), "--",
+                         program, f"--pairs={pairs}", "--depth=30", f"--stacks={stacks}"), status=0)
     t.check("lost         nothing" in done.errors, f"the recording lost something:\n{done.errors}")
-    return int(re.search(r"Collected : (\d+)", done.errors)[1])
+    return instructions_of(done)
 
 
 JSON = """import json, sys
@@ -116,11 +116,11 @@ for _ in range(int(sys.argv[1])): json.loads(json.dumps(d))"""
 
 def of_python(t, rounds):
     """The recorder's instructions and its events, of a program whose native and Python stacks both change all the time."""
-    done = t.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", t.recorder, "--force", "--names=none", "--interval=0",
-                  "-o", t.path("json.tmk"), "--", sys.executable, "-c", JSON, str(rounds)], status=0, env={"PYTHONMALLOC": "malloc"})
+    done = t.run(counted(t.recorder, "--force", "--names=none", "--interval=0", "-o", t.path("json.tmk"), "--",
+                         sys.executable, "-c", JSON, str(rounds)), status=0, env={"PYTHONMALLOC": "malloc"})
     t.check("lost         nothing" in done.errors, f"the recording lost something:\n{done.errors}")
     events = int(re.search(r"events +([\d,]+)", done.errors)[1].replace(",", ""))
-    return int(re.search(r"Collected : (\d+)", done.errors)[1]), events
+    return instructions_of(done), events
 
 
 def an_event(t, limit, stacks):
@@ -179,10 +179,9 @@ def recorder_of_many_mappings(t):
     program = t.program(t.path("mappings.c"))
 
     def of_mappings(n, *options):
-        done = t.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", t.recorder, "--force", "--names=none", "--interval=0",
-                      *options, "-o", t.path("mappings.tmk"), "--", program, str(n)], status=0)
+        done = t.run(counted(t.recorder, "--force", "--names=none", "--interval=0", *options, "-o", t.path("mappings.tmk"), "--", program, str(n)), status=0)
         t.check("lost         nothing" in done.errors, f"the recording lost something:\n{done.errors}")
-        return int(re.search(r"Collected : (\d+)", done.errors)[1])
+        return instructions_of(done)
 
     for options, limit in (((), 4000), (("--max-size=16MiB,ring",), 20000)):
         def a_mapping():
@@ -260,9 +259,9 @@ int main(int argc, char **argv) {
 
 def of_program(t, recorded, *command):
     """Instructions of a program, bare or recorded."""
-    counted = ["valgrind", "--tool=callgrind", "--max-threads=300", f"--callgrind-out-file={t.path('callgrind.out')}", *command]
-    done = t.record(counted, "--force", "--names=none", output=t.path("counted.tmk")) if recorded else t.run(counted, status=0)
-    return int(re.search(r"Collected : (\d+)", done.errors)[1])
+    command = counted("--max-threads=300", *command)
+    done = t.record(command, "--force", "--names=none", output=t.path("counted.tmk")) if recorded else t.run(command, status=0)
+    return instructions_of(done)
 
 
 def on_stacks(t, what, few, many, limit):
@@ -356,8 +355,7 @@ def grows_evenly(t, what, run, n):
 
 
 def of_command(t, *arguments, status=0):
-    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", t.tidemark, *arguments]
-    return int(re.search(r"Collected : (\d+)", t.run(command, status=status).errors)[1])
+    return instructions_of(t.run(counted(t.tidemark, *arguments), status=status))
 
 
 def imported(t, trace):

@@ -4,11 +4,10 @@ The figures are those of the opening comments of fixtures/programs/scopes.c, sco
 annotated.c; the packages nvtx and ittapi for Python are a second proof where they are installed.
 """
 import os
-import re
 import sys
 import time
 
-from tidemark_test import main, test
+from tidemark_test import counted, instructions_of, main, test
 
 OWN = """select s.name, s.category, (select p.name from scope p where p.id = s.parent_id and p.id <> 0), s.end_kind,
          (select coalesce(sum(a.size_bytes), 0) from allocation a join heap h on h.id = a.heap_id where a.scope_id = s.id and h.name = 'malloc')
@@ -602,11 +601,11 @@ PUSHED, BLOCK, BARE = 155, 192, 14
 
 
 def instructions(t, program, pairs, recorded, *words):
-    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={t.path('callgrind.out')}", program, str(pairs), *words]
+    command = counted(program, str(pairs), *words)
     done = t.record(command, "--force", output=t.path("cost.tmk")) if recorded else t.run(command, status=0)
     if recorded:
         t.check("lost         nothing" in done.errors, done.errors)
-    return int(re.search(r"Collected : (\d+)", done.errors)[1])
+    return instructions_of(done)
 
 
 @test

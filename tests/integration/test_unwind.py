@@ -133,6 +133,7 @@ BREAKS = {
     "quick walk: overlooks that a frame pointer is needed": ("unwind.c", "if (t->checks[*checks - 1].until < valid) return true;", ";"),
     "quick walk: any entry is the address's": ("unwind.c", "~0ull << TM_RULE_BITS | TM_RULE_FP | TM_RULE_SIGNAL", "(uint64_t)(TM_RULE_FP | TM_RULE_SIGNAL)", *CROWDED),
     "quick walk: a stack that was cut at the limit": ("unwind.c", "if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;\n\tstruct tm_route *r", "struct tm_route *r",
+                                                   "unwind.c", "if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;\n\tuint64_t route", "uint64_t route",
                                                    "unwind_usual.h", " || t->truncated", ""),
     "quick walk: more frames than the limit": ("unwind.c", "if (TM_UNLIKELY((met - slot) / 8 > t->capacity - valid)) return unwind_quickly_with_fp(t, valid, slot, route);", ""),
     "quick walk with frame pointers: goes beyond": ("unwind.c", "while (slot != met) {\n\t\tif (TM_UNLIKELY(slot > met || at <= least))",

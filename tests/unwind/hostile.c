@@ -92,7 +92,7 @@ static struct tm_stack take(struct tm_thread *t, const void *frame) {
 	}
 	if (t->known) tm_known_restore(t, (uintptr_t)frame);
 	uint32_t valid, fresh = tm_unwind_simply(t, frame, &valid);
-	if (fresh == TM_UNWIND_NOT_QUICK) fresh = tm_unwind_next(t, frame, &valid);
+	if (fresh >= TM_UNWIND_UNEXPECTED) fresh = tm_unwind_next(t, frame, fresh, &valid);
 	struct tm_stack s = { t->depth - fresh, fresh, false, false };
 	if (fresh == TM_UNWIND_NOT_QUICK) s = tm_stack_take(t, frame, valid);
 	tm_known_note(t, 0);

@@ -401,7 +401,7 @@ static void compare_by_frame_pointers(const struct tm_stack *s, unsigned oracle_
 static struct tm_stack take_unknown(struct tm_thread *t, const void *frame) {
 	if (t->known) tm_known_restore(t, (uintptr_t)frame);
 	uint32_t valid, fresh = tm_unwind_simply(t, frame, &valid);
-	if (fresh == TM_UNWIND_NOT_QUICK) fresh = tm_unwind_next(t, frame, &valid);
+	if (fresh >= TM_UNWIND_UNEXPECTED) fresh = tm_unwind_next(t, frame, fresh, &valid);
 	if (fresh == TM_UNWIND_NOT_QUICK) return tm_stack_take(t, frame, valid);
 	COUNT(quick, 1);
 	return (struct tm_stack){ t->depth - fresh, fresh, t->cut_frame != UINT32_MAX, false };
