@@ -235,7 +235,8 @@ static inline __attribute__((always_inline)) tm_taken take_next(struct tm_thread
 /* One that is not known, into t->pcs: the record carries its innermost frames, t->pcs[keep] to t->pcs[depth - 1]. */
 TM_HOT tm_taken tm_take_unknown_stack(struct tm_thread *t, const void *frame) {
 	uint32_t valid, fresh = tm_unwind_simply(t, frame, &valid);
-	return tm_complete_stack(t, tm_known_note(t, TM_UNLIKELY(fresh >= TM_UNWIND_UNEXPECTED) ? take_next(t, frame, fresh, valid) : take_fresh(t, valid, fresh)));
+	tm_taken s = TM_UNLIKELY(fresh >= TM_UNWIND_UNEXPECTED) ? take_next(t, frame, fresh, valid) : take_fresh(t, valid, fresh);
+	return tm_complete_stack(t, tm_known_note(t, s));
 }
 
 TM_HOT tm_taken tm_take_other_stack(struct tm_thread *t, const void *frame) {

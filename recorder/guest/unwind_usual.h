@@ -42,8 +42,8 @@ static inline uint32_t tm_unwind_as_expected(struct tm_thread *t, uint32_t valid
 
 #endif
 
-/* The number of new frames in t->pcs where all is simple; TM_UNWIND_NOT_QUICK, and TM_UNWIND_UNEXPECTED where no expected route fits: nothing was changed, the next
- * one is to be asked with that and *valid. */
+/* The number of new frames in t->pcs where all is simple; TM_UNWIND_NOT_QUICK, and TM_UNWIND_UNEXPECTED where no expected route fits: nothing was changed, the
+ * next one is to be asked with that and *valid. */
 static inline uint32_t tm_unwind_simply(struct tm_thread *t, const void *frame, uint32_t *valid) {
 	uintptr_t slot = (uintptr_t)frame + 8;
 	const struct tm_check *beyond;

@@ -57,6 +57,7 @@ static inline void world_release(struct world *w) {
 	struct tm_collector *c = &w->c;
 	unlink(w->path);
 	tm_drain_release(c);
+	tm_tally_free(c->tally);
 	tm_encoder_release(&c->encoder);
 	tm_processes_release(&c->processes);
 	tm_modules_release(&c->modules);
