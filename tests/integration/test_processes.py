@@ -494,6 +494,27 @@ def library_that_passes_the_hooks_by_from_the_start(t):
 
 
 @test
+def functions_that_libc_is_asked_for(t):
+    """By dlsym(), which finds libc's own and not the hooks in front of them."""
+    between = t.program("asks_libc.c", "-DBETWEEN", "-shared", "-fPIC", name="libbetween.so")
+    wrapper = t.program("asks_libc.c", "-DWRAPPER", "-shared", "-fPIC", name="libwrapper.so")
+    program = t.program("asks_libc.c", "-fno-builtin", "-Wl,-rpath," + os.path.dirname(between), "-Wl,--no-as-needed", between)
+    plain = t.program("asks_libc.c", "-fno-builtin", name="asks_libc_alone")
+    for command, preload in ((program, None), (plain, None), (plain, wrapper)):
+        recording = t.same_as_bare([command], **({"env": {"LD_PRELOAD": preload}} if preload else {}))
+        t.check(("next to " in recording.text) == (command == program), f"the function behind: {recording.text}")
+        t.check(recording.text.startswith("1 1 1\n" if not preload else "0 1 1\n"), f"the same function by both ways: {recording.text}")
+        db = t.imported(recording)
+        # An allocator behind us that passes on to libc's own: who asks for that goes past it, and past us.
+        rows = db.rows("select size_bytes, count(*), count(free_ns) from allocation where size_bytes in (4001, 4002, 4003) group by 1")
+        t.equal(rows if not preload else rows[0][:2], [(4001, 10, 0), (4002, 20, 20), (4003, 5, 5)] if not preload else (4003, 5), f"blocks of {command} with {preload}")
+        t.equal(db.rows("select size_bytes, count(*), count(free_ns) from allocation where size_bytes in (2 << 20, 1 << 20) group by 1"), [(1 << 20, 1, 1), (2 << 20, 3, 0)], "mappings")
+    python = "import ctypes; libc = ctypes.CDLL('libc.so.6'); libc.malloc.restype = ctypes.c_void_p; print(libc.malloc(1234567) != 0)"
+    db = t.imported(t.same_as_bare([sys.executable, "-c", python]))
+    t.equal(db.value("select count(*) from allocation where size_bytes = 1234567"), 1, "a block of ctypes")
+
+
+@test
 def operator_new_of_an_allocator(t):
     library = t.program("own_new.c", "-shared", "-fPIC", name="libown_new.so")
     program = t.program("own_new.c", "-DPROGRAM", "-Wl,-rpath," + os.path.dirname(library), "-Wl,--no-as-needed", library, cc="g++")
