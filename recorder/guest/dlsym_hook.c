@@ -1,12 +1,12 @@
 /* dlsym_hook.c - whoever asks libc itself for malloc gets ours, too.
  *
- * Why:      dlsym() on a handle that dlopen("libc.so.6") gave, as Python's ctypes, JNA and .NET's P/Invoke ask, finds libc's own malloc, mmap or fork, not the
+ * Why:      dlsym() on a handle that dlopen("libc.so.6") gave, as Python's ctypes and Ruby's Fiddle ask, finds libc's own malloc, mmap or fork, not the
  *           hook in front of it: what is allocated so would be in no trace, and what is freed so would seem to leak.
  * Flow:     the program's dlsym -> here -> the loader's; where that finds the very function that a hook of ours calls next, the hook is handed out
  * Circles:  there are none. Who is handed a hook gets what any program that names the function is bound to. Where somebody else stands between us and libc, or
  *           in front of us, libc's function is not the one that we call next, or ours not the one that the program calls: the answer stays as it is.
  * RTLD_NEXT, RTLD_DEFAULT: what they mean is seen by the return address, so the loader's dlsym is jumped to: it sees who called us.
- * Threads:  any; no lock but the loader's, which dlsym takes anyway.
+ * Threads:  any; no lock but the loader's, which dlsym takes anyway, behind the gate of forks (fork_gate.h).
  * Limits:   a library that asks for RTLD_NEXT, or by dlvsym, gets libc's own: that is what those are asked for.
  */
 #include "elf_symbols.h"
@@ -14,8 +14,6 @@
 #include "process.h"
 
 #include <dlfcn.h>
-
-extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* the linker's: where this library begins */
 
 typedef void *dlsym_function(void *handle, const char *name);
 /* Called by the assembler's lines below. */

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* the linker's: where this library begins */
+
 struct tm_symbols {
 	uintptr_t bias;
 	const uint32_t *hash;

@@ -7,6 +7,7 @@
  *           can be read at any time. On any other stack (an alternate signal stack, a coroutine's), whose memory may come and go, nothing is
  *           remembered from one event to the next, and each page is asked for.
  */
+#include "elf_symbols.h"
 #include "emit.h"
 #include "guest.h"
 #include "raw.h"
@@ -26,8 +27,6 @@ static void find_code(const void *base, uintptr_t *low, uintptr_t *high) {
 		*high = *low + segment[i].p_memsz;
 	}
 }
-
-extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* the linker's: where this library begins */
 
 static bool is_first_by_number(void) {
 	return tm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0) == tm_raw_getpid();

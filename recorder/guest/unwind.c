@@ -733,7 +733,7 @@ TM_HOT uint32_t tm_unwind_unexpectedly(struct tm_thread *t, uint32_t valid, uint
 	return go_found_route(t, valid, slot, pc, r);
 }
 
-uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
+TM_HOT uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc) {
 	uintptr_t span = t->sps[valid - 1] - slot;
 	if (TM_UNLIKELY(t->truncated)) return TM_UNWIND_NOT_QUICK;
 	struct tm_route *r = t->route_expected;

@@ -64,8 +64,8 @@ def free_port():
 
 
 def settled(measure, fits):
-    """The first figure that fits, of five, or the last. Of counts of instructions: those of waiting for the other side are among them, which takes long on a busy
-    machine, now and then."""
+    """The first figure that fits, of five, or the last. Of what a busy machine changes now and then: among counts of instructions are those of waiting for the
+    other side, and what waits to be written takes memory."""
     for _ in range(5):
         figure = measure()
         if fits(figure):
@@ -74,7 +74,7 @@ def settled(measure, fits):
 
 
 def counted(*command):
-    """The command so that what it executes is counted, but not what its children do. By cachegrind, which counts as callgrind does, in a third of the time."""
+    """The command so that what it executes is counted, but not what its children do. By cachegrind, which counts as callgrind does, in less than half of the time."""
     return ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", *command]
 
 
