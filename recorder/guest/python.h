@@ -151,6 +151,7 @@ struct tm_python_thread {
 		uint64_t numbers, content;       /* first line and size of the table; some of its bytes */
 		uint64_t texts;                  /* what stands in both texts */
 		uint32_t number;
+		uint32_t codes_freed;            /* when this was last seen to be so */
 	} *codes;                            /* open addressing */
 	uint32_t code_count, code_capacity, last_number;
 	char *text;                          /* python_codes.c: room for the record of one */

@@ -4,7 +4,8 @@
  * Idea:     a table by pointer. Code objects are freed, and another may come to lie where one was, its texts and its line table where those of the old one
  *           were: what is compiled in a loop does so each time. So an entry also remembers what the object held: the addresses of these, what stands in
  *           them, and the first line.
- * Freed:    while none is freed, an address is the same code object. So they are counted, by a function in front of their type's own that frees them.
+ * Freed:    while none is freed, an address is the same code object. So they are counted, by a function in front of their type's own that frees them, and an
+ *           entry is compared again only where one was freed since.
  * Numbers are the ring's own: rings are read one after the other, and so what a ring refers to must stand in it.
  */
 #include "python.h"
@@ -218,11 +219,18 @@ TM_COLD static bool emit_code(struct tm_thread *t, const struct tm_python_code *
 
 TM_HOT uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code) {
 	struct tm_python_thread *s = t->python;
-	struct tm_python_code values = values_of(code), *slot;
+	uint32_t codes_freed = atomic_load_explicit(&tm_python.codes_freed, memory_order_relaxed);
+	struct tm_python_code values, *slot;
 
 	if (TM_UNLIKELY(s->code_count * 2 >= s->code_capacity) && !grow(s)) return 0;
 	slot = slot_for(s, code);
-	if (TM_LIKELY(slot->code && same_values(slot, &values))) return slot->number;
+	if (TM_LIKELY(slot->code && slot->codes_freed == codes_freed) && TM_LIKELY(tm_python.counts_codes)) return slot->number;
+	values = values_of(code);
+	values.codes_freed = codes_freed;
+	if (TM_LIKELY(slot->code && same_values(slot, &values))) {
+		slot->codes_freed = codes_freed;
+		return slot->number;
+	}
 	values.number = s->last_number + 1;
 	if (!emit_code(t, &values, values.number)) return 0;
 	s->last_number++;
@@ -249,6 +257,7 @@ void tm_python_count_codes(struct tm_python *p) {
 	bool is_ours = now == count_dealloc, is_its_own = (uintptr_t)now >= p->module.text_low && (uintptr_t)now < p->module.text_high;
 
 	p->counts_codes = (is_ours || is_its_own) && (!counted_type || counted_type == p->code_type);
+	atomic_fetch_add_explicit(&p->codes_freed, 1, memory_order_relaxed); /* what went uncounted until now */
 	if (!p->counts_codes || is_ours) return;
 	counted_type = p->code_type;
 	dealloc = now;

@@ -93,6 +93,8 @@ def run_once(build, tool, command, env, work, client=None):
     else:
         command, env, out = tool.wrap(command, env, work)
         command = inside + command
+    if out and os.path.exists(out):
+        os.remove(out)  # who overwrites a large file waits for the file system, which frees the old one first and writes the new one out when it is closed
     start = time.monotonic()
     child = subprocess.Popen(command, env=env, cwd=work, **QUIET)
     if client:
