@@ -58,12 +58,20 @@ struct heard {
 	size_t text_count, text_capacity;
 };
 
+/* One frame to name. Its place is the number of its file above the offset in it, an ELF virtual address: one number to sort by. */
+struct work {
+	uint64_t place, frame;
+};
+
 struct naming {
 	const struct tm_names_input *in;
 	struct tm_names_output *out;
 	const struct tm_names_module **modules; /* sorted by file, so that modules of one file are neighbours */
-	struct tm_names_work *work;             /* sorted */
+	size_t *files;                          /* first module of each */
+	size_t file_count;
+	struct work *work;                      /* sorted */
 	size_t work_count;
+	unsigned offset_bits; /* of a place */
 	struct tm_string_table strings;
 	struct heard heard;
 	struct tm_bytes payload;
@@ -104,86 +112,85 @@ static int compare_places(const void *left, const void *right) {
 	return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* A file is the index of its first module in the sorted list. */
 static struct module_place *place_modules(struct naming *n) {
 	size_t count = n->in->module_count;
 	struct module_place *places = calloc(count + 1, sizeof *places);
 	n->modules = calloc(count + 1, sizeof *n->modules);
-	if (!places || !n->modules) return free(places), NULL;
+	n->files = calloc(count + 1, sizeof *n->files);
+	if (!places || !n->modules || !n->files) return free(places), NULL;
 	for (size_t i = 0; i < count; i++) n->modules[i] = &n->in->modules[i];
 	qsort(n->modules, count, sizeof *n->modules, compare_modules);
-	uint32_t file = 0;
 	for (size_t i = 0; i < count; i++) {
-		if (compare_files(n->modules[file], n->modules[i])) file = (uint32_t)i;
-		places[i] = (struct module_place){ n->modules[i]->id, n->modules[i]->bias, file };
+		if (!i || compare_files(n->modules[i - 1], n->modules[i])) n->files[n->file_count++] = i;
+		places[i] = (struct module_place){ n->modules[i]->id, n->modules[i]->bias, (uint32_t)n->file_count - 1 };
 	}
 	qsort(places, count, sizeof *places, compare_places);
 	return places;
 }
 
-#define DIGIT_BITS 11u
-#define DIGITS (1u << DIGIT_BITS)
-#define OFFSET_DIGITS ((64 + DIGIT_BITS - 1) / DIGIT_BITS)
-#define FILE_DIGITS ((32 + DIGIT_BITS - 1) / DIGIT_BITS)
-
-static uint64_t digits_from(const struct tm_names_work *work, unsigned digit) {
-	return digit < OFFSET_DIGITS ? work->offset >> digit * DIGIT_BITS : (uint64_t)work->file >> (digit - OFFSET_DIGITS) * DIGIT_BITS;
+/* NULL: there is no such module. Ids are mostly numbers from 1 on. */
+static const struct module_place *find_place(const struct module_place *places, size_t count, uint64_t id) {
+	struct module_place wanted = { .id = id };
+	if (!id) return NULL;
+	if (id - 1 < count && places[id - 1].id == id) return &places[id - 1];
+	return bsearch(&wanted, places, count, sizeof *places, compare_places);
 }
 
-/* Has bits where not all work is equal. */
-static struct tm_names_work differences(const struct naming *n) {
-	struct tm_names_work differ = { 0 };
-	for (size_t i = 0; i < n->work_count; i++) {
-		differ.offset |= n->work[i].offset ^ n->work[0].offset;
-		differ.file |= n->work[i].file ^ n->work[0].file;
+static unsigned bits_of(uint64_t value) {
+	return value ? 64 - (unsigned)__builtin_clzll(value) : 0;
+}
+
+/* What is to be named, as it comes. An offset that does not fit beside the number of a file is no address of one. */
+static void list_work(struct naming *n, const struct module_place *places) {
+	uint64_t highest = 0, most = UINT64_MAX >> bits_of(n->file_count);
+	for (size_t i = 0; i < n->in->frame_count; i++) {
+		const struct tm_names_frame *frame = &n->in->frames[i];
+		const struct module_place *place = find_place(places, n->in->module_count, frame->module);
+		uint64_t offset = place ? frame->address - place->bias - 1 : 0;
+		if (place && offset <= most && offset > highest) highest = offset;
 	}
-	return differ;
+	n->offset_bits = bits_of(highest);
+	for (size_t i = 0; i < n->in->frame_count; i++) {
+		const struct tm_names_frame *frame = &n->in->frames[i];
+		const struct module_place *place = find_place(places, n->in->module_count, frame->module);
+		uint64_t offset = place ? frame->address - place->bias - 1 : 0;
+		if (place && offset <= highest) n->work[n->work_count++] = (struct work){ (uint64_t)place->file << n->offset_bits | offset, frame->id };
+	}
 }
 
-/* By file and offset, what is equal as it came: digit by digit from the lowest one, without those that are the same everywhere. The program's user
- * waits for it, and qsort() takes ten times as long. */
+#define DIGIT_BITS_MAX 11u
+
+/* By place, what is equal as it came: digit by digit from the lowest one. The program's user waits for it, and qsort() takes ten times as long. */
 static int sort_work(struct naming *n) {
-	struct tm_names_work *from = n->work, *to = malloc((n->work_count + 1) * sizeof *to), *swap;
-	struct tm_names_work differ = differences(n);
-	size_t *starts = malloc(DIGITS * sizeof *starts);
-	if (!to || !starts) return free(to), free(starts), TM_NAMES_NO_MEMORY;
-	for (unsigned digit = 0; digit < OFFSET_DIGITS + FILE_DIGITS; digit++) {
+	unsigned bits = n->offset_bits + bits_of(n->file_count - 1), rounds = (bits + DIGIT_BITS_MAX - 1) / DIGIT_BITS_MAX;
+	unsigned digit_bits = rounds ? (bits + rounds - 1) / rounds : 0;
+	size_t starts[1u << DIGIT_BITS_MAX], digits = (size_t)1 << digit_bits;
+	struct work *from = n->work, *to = malloc((n->work_count + 1) * sizeof *to), *swap;
+	if (!to) return TM_NAMES_NO_MEMORY;
+	for (unsigned shift = 0; shift < rounds * digit_bits; shift += digit_bits) {
 		size_t start = 0;
-		if (!(digits_from(&differ, digit) % DIGITS)) continue;
-		memset(starts, 0, DIGITS * sizeof *starts);
-		for (size_t i = 0; i < n->work_count; i++) starts[digits_from(&from[i], digit) % DIGITS]++;
-		for (size_t d = 0; d < DIGITS; d++) {
+		memset(starts, 0, digits * sizeof *starts);
+		for (size_t i = 0; i < n->work_count; i++) starts[from[i].place >> shift & (digits - 1)]++;
+		for (size_t d = 0; d < digits; d++) {
 			size_t count = starts[d];
 			starts[d] = start;
 			start += count;
 		}
-		for (size_t i = 0; i < n->work_count; i++) to[starts[digits_from(&from[i], digit) % DIGITS]++] = from[i];
+		for (size_t i = 0; i < n->work_count; i++) to[starts[from[i].place >> shift & (digits - 1)]++] = from[i];
 		swap = from;
 		from = to;
 		to = swap;
 	}
 	n->work = from;
 	free(to);
-	free(starts);
 	return 0;
-}
-
-/* NULL: there is no such module. Ids are mostly numbers from 1 on. */
-static const struct module_place *find_place(const struct module_place *places, size_t count, uint64_t id) {
-	struct module_place wanted = { .id = id };
-	if (id - 1 < count && places[id - 1].id == id) return &places[id - 1];
-	return bsearch(&wanted, places, count, sizeof *places, compare_places);
 }
 
 static int plan(struct naming *n) {
 	struct module_place *places = place_modules(n);
 	n->work = malloc((n->in->frame_count + 1) * sizeof *n->work);
 	if (!places || !n->work) return free(places), TM_NAMES_NO_MEMORY;
-	for (size_t i = 0; i < n->in->frame_count; i++) {
-		const struct tm_names_frame *frame = &n->in->frames[i];
-		const struct module_place *place = frame->module ? find_place(places, n->in->module_count, frame->module) : NULL;
-		if (place) n->work[n->work_count++] = (struct tm_names_work){ place->file, frame->address - place->bias - 1, frame->id };
-	}
+	list_work(n, places);
 	free(places);
 	return n->work_count ? sort_work(n) : 0;
 }
@@ -319,7 +326,7 @@ struct file_work {
 
 static size_t same_offset_end(const struct naming *n, size_t at, size_t end) {
 	size_t last = at + 1;
-	while (last < end && n->work[last].offset == n->work[at].offset) last++;
+	while (last < end && n->work[last].place == n->work[at].place) last++;
 	return last;
 }
 
@@ -420,6 +427,15 @@ static void receive(struct naming *n, struct file_work *file, pid_t reader, int 
 	}
 }
 
+/* What the file is asked for: each offset once. NULL: out of memory. */
+static uint64_t *list_offsets(const struct naming *n, const struct file_work *file, size_t *count) {
+	uint64_t *offsets = calloc(file->end - file->at, sizeof *offsets);
+	*count = 0;
+	for (size_t i = file->at; offsets && i < file->end; i = same_offset_end(n, i, file->end))
+		offsets[(*count)++] = n->work[i].place & (((uint64_t)1 << n->offset_bits) - 1);
+	return offsets;
+}
+
 static pid_t start_reader(struct naming *n, const struct file_work *file, int *fd) {
 	int ends[2];
 	n->error = wait_for_writing(n);
@@ -428,16 +444,17 @@ static pid_t start_reader(struct naming *n, const struct file_work *file, int *f
 		.in = n->in,
 		.modules = n->modules + file->first_module,
 		.module_count = file->module_end - file->first_module,
-		.work = n->work + file->at,
-		.work_count = file->end - file->at,
 		.lines = !file->again,
 		.fd = ends[1],
 	};
-	pid_t parent = getpid(), child = fork();
+	uint64_t *offsets = list_offsets(n, file, &job.offset_count);
+	job.offsets = offsets;
+	pid_t parent = getpid(), child = offsets ? fork() : -1;
 	if (child == 0) {
 		close(ends[0]);
 		tm_names_reader_run(&job, parent);
 	}
+	free(offsets);
 	close(ends[1]);
 	*fd = ends[0];
 	if (child < 0) close(ends[0]);
@@ -455,11 +472,10 @@ static void how_it_ended(pid_t child, char text[64]) {
 
 /* A reader that is asked now works while others are listened to. */
 static void ask_ahead(struct naming *n, struct file_work *file) {
-	size_t count = 0;
-	uint64_t *offsets = n->in->ahead ? calloc(file->end - file->at, sizeof *offsets) : NULL;
+	size_t count;
+	uint64_t *offsets = n->in->ahead ? list_offsets(n, file, &count) : NULL;
 	file->ahead = -1;
 	if (!offsets) return;
-	for (size_t i = file->at; i < file->end; i = same_offset_end(n, i, file->end)) offsets[count++] = n->work[i].offset;
 	file->ahead = tm_names_ahead_ask(n->in->ahead, n->modules[file->first_module], offsets, count, &file->ahead_fd);
 	free(offsets);
 }
@@ -546,22 +562,21 @@ static void name_file(struct naming *n, struct file_work *file) {
 	read_file(n, file);
 }
 
+static size_t file_of(const struct naming *n, size_t at) {
+	return (size_t)(n->work[at].place >> n->offset_bits);
+}
+
 /* The files that there is work for, in the order of the work. */
 static struct file_work *list_files(struct naming *n, size_t *count) {
-	struct file_work *files = NULL;
+	struct file_work *files = calloc(n->file_count + 1, sizeof *files);
 	*count = 0;
-	for (size_t at = 0; at < n->work_count; at++) *count += !at || n->work[at].file != n->work[at - 1].file;
-	files = calloc(*count + 1, sizeof *files);
-	if (!files) return NULL;
-	*count = 0;
-	for (size_t at = 0, end; at < n->work_count; at = end) {
-		struct file_work *file = &files[(*count)++];
-		for (end = at + 1; end < n->work_count && n->work[end].file == n->work[at].file;) end++;
-		*file = (struct file_work){ .first_module = n->work[at].file, .at = at, .end = end };
-		file->module_end = file->first_module + 1;
-		while (file->module_end < n->in->module_count &&
-		       !compare_files(n->modules[file->first_module], n->modules[file->module_end]))
-			file->module_end++;
+	for (size_t at = 0, end; files && at < n->work_count; at = end) {
+		size_t file = file_of(n, at);
+		for (end = at + 1; end < n->work_count && file_of(n, end) == file;) end++;
+		files[(*count)++] = (struct file_work){ .first_module = n->files[file],
+							.module_end = file + 1 < n->file_count ? n->files[file + 1] : n->in->module_count,
+							.at = at,
+							.end = end };
 	}
 	return files;
 }
@@ -606,6 +621,7 @@ int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out)
 	tm_bytes_release(&n.writing.payload);
 	forget(&n.heard);
 	free(n.modules);
+	free(n.files);
 	free(n.work);
 	return n.error;
 }

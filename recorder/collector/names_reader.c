@@ -435,10 +435,7 @@ _Noreturn void tm_names_reader_run(const struct tm_names_job *job, pid_t parent)
 	if (!job->in->debuginfod) leave_streams(job->fd); /* its client may show how far it is */
 	int error = open_file(job, &symbols, text, sizeof text);
 	put_opening(&sender, error, text);
-	for (size_t i = 0; i < job->work_count && !error; i++) {
-		if (i && job->work[i].offset == job->work[i - 1].offset) continue;
-		put_answer(&sender, &known, look_up(&known, symbols, job->work[i].offset));
-	}
+	for (size_t i = 0; i < job->offset_count && !error; i++) put_answer(&sender, &known, look_up(&known, symbols, job->offsets[i]));
 	send_all(&sender);
 	_exit(0);
 }

@@ -5,7 +5,7 @@
  * Bounded:  READER_CPU_SECONDS of processor time; the kernel ends it then.
  *
  * Messages, each with its length before it (v): first the opening (v error, 0 or the positive number of a tm_symbols_error; s remark), then one
- * answer for each different offset of the work, in order: v how many texts, those texts (s), which are numbered from 1 on through all answers and come with the
+ * answer for each offset, in order: v how many texts, those texts (s), which are numbered from 1 on through all answers and come with the
  * first that needs them, and for each function, innermost first, v name and v file, each the number of a text or 0, v line. No function: nothing is known.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_NAMES_READER_H
@@ -16,18 +16,12 @@
 #include "recorder/collector/names.h"
 #include "recorder/collector/symbols.h"
 
-struct tm_names_work {
-	uint32_t file;   /* names.c: which file */
-	uint64_t offset; /* ELF virtual address to name */
-	uint64_t frame;
-};
-
 struct tm_names_job {
 	const struct tm_names_input *in;
 	const struct tm_names_module **modules; /* all of one file */
 	size_t module_count;
-	const struct tm_names_work *work; /* sorted by offset */
-	size_t work_count;
+	const uint64_t *offsets; /* ELF virtual addresses to name, each once, sorted */
+	size_t offset_count;
 	bool lines; /* false: symbols only */
 	int fd;     /* where messages go */
 };
