@@ -111,6 +111,19 @@ static inline __attribute__((always_inline)) bool tm_reserve_both(struct tm_thre
 	return false;
 }
 
+#define TM_FETCH_BYTES 1024u
+
+/* The line that is written some tens of events from now, which the collector had, or put out of all caches, is asked for: stores become visible in order, and
+ * so the program's would wait behind ours. Behind the ring's end it is another's line, if any, once in all of a ring; a page that is not there is no fault. */
+static inline void tm_fetch_line_behind(const uint64_t *record) {
+	const uint64_t *line = record + TM_FETCH_BYTES / sizeof *record;
+#if defined(__x86_64__)
+	__asm__ volatile("prefetchw %0" : : "m"(*line)); /* no operation where the processor does not know it; the compiler's own fetches to read, as a rule */
+#else
+	__builtin_prefetch(line, 1);
+#endif
+}
+
 /* Returns the ring, which is read once: the compiler cannot know that the stores do not change which it is. */
 static inline struct tm_ring *tm_advance(struct tm_thread *t, unsigned words) {
 	struct tm_ring *ring = t->ring;
@@ -227,6 +240,7 @@ static inline __attribute__((always_inline)) int tm_record_taken(struct tm_threa
 	r[2] = (uintptr_t)addr;
 	r[3] = size;
 	if (fresh) tm_put_frames(r + TM_RING_ALLOC_WORDS, t, fresh);
+	tm_fetch_line_behind(r);
 	tm_publish(t, words);
 	return (int)tm_taken_flags(s);
 }
@@ -265,6 +279,7 @@ static inline __attribute__((always_inline)) void tm_record_free(struct tm_threa
 	r[0] = tm_ring_word(op, TM_RING_NO_STACK, TM_RING_FREE_WORDS, 0, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
+	tm_fetch_line_behind(r);
 	tm_publish(t, TM_RING_FREE_WORDS);
 }
 
