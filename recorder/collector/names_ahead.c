@@ -4,6 +4,7 @@
 #include "recorder/collector/collector.h"
 #include "recorder/collector/memory.h"
 #include "recorder/collector/names_reader.h"
+#include "recorder/collector/own_thread.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -54,18 +55,53 @@ static pid_t start_process(int fd) {
 	return pid;
 }
 
+/* Under `lock`, which is not held meanwhile. */
+static void start_next(struct tm_names_ahead *a) {
+	int fd = a->readers[a->started].other_fd;
+	pthread_mutex_unlock(&a->lock);
+	pid_t pid = start_process(fd);
+	close(fd);
+	pthread_mutex_lock(&a->lock);
+	a->readers[a->started].other_fd = -1;
+	a->readers[a->started++].pid = pid;
+	pthread_cond_broadcast(&a->changed);
+}
+
+static void *start_as_they_come(void *argument) {
+	struct tm_names_ahead *a = argument;
+	pthread_mutex_lock(&a->lock);
+	while (!a->ending) {
+		if (a->started < a->count) start_next(a);
+		else pthread_cond_wait(&a->changed, &a->lock);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return NULL;
+}
+
+/* Its process, once it was started; -1: there is none. */
+static pid_t process_of(struct tm_names_ahead *a, const struct tm_ahead_reader *r) {
+	pthread_mutex_lock(&a->lock);
+	while (!r->pid) pthread_cond_wait(&a->changed, &a->lock);
+	pid_t pid = r->pid;
+	pthread_mutex_unlock(&a->lock);
+	return pid;
+}
+
 /* It may be at work, get no processor, or be kept waiting by its file. */
-static void stop(struct tm_ahead_reader *r) {
+static void stop(struct tm_names_ahead *a, struct tm_ahead_reader *r) {
 	if (r->fd < 0) return;
+	pid_t pid = process_of(a, r);
 	close(r->fd);
 	r->fd = -1;
-	tm_names_reader_kill(r->pid);
+	if (pid > 0) tm_names_reader_kill(pid);
 }
 
 static void end_all(struct tm_names_ahead *a) {
-	for (size_t i = 0; i < a->count; i++)
-		if (a->readers[i].fd >= 0) kill(a->readers[i].pid, SIGKILL);
-	for (size_t i = 0; i < a->count; i++) stop(&a->readers[i]);
+	for (size_t i = 0; i < a->count; i++) {
+		pid_t pid = a->readers[i].fd >= 0 ? process_of(a, &a->readers[i]) : -1;
+		if (pid > 0) kill(pid, SIGKILL);
+	}
+	for (size_t i = 0; i < a->count; i++) stop(a, &a->readers[i]);
 }
 
 void tm_names_ahead_leave(struct tm_names_ahead *a, pid_t reader) {
@@ -141,20 +177,30 @@ static struct tm_ahead_reader *start(struct tm_collector *c, uint32_t module) {
 	int ends[2];
 	if (!m->build_id_size && stat(m->path, &file) != 0) return NULL;
 	if (a->count == TM_AHEAD_READERS_MAX || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return NULL;
-	pid_t pid = start_process(ends[1]);
-	close(ends[1]);
-	if (pid < 0) {
-		close(ends[0]);
-		return NULL;
+	if (!a->count) {
+		pthread_mutex_init(&a->lock, NULL);
+		pthread_cond_init(&a->changed, NULL);
 	}
+	pthread_mutex_lock(&a->lock);
 	a->readers = tm_memory_grow(a->readers, &a->capacity, a->count + 1, sizeof a->readers[0]);
 	struct tm_ahead_reader *r = &a->readers[a->count++];
-	*r = (struct tm_ahead_reader){ .pid = pid, .fd = ends[0], .build_id_size = m->build_id_size, .module = module, .file = file };
+	*r = (struct tm_ahead_reader){ .fd = ends[0], .other_fd = ends[1], .build_id_size = m->build_id_size, .module = module, .file = file };
+	pthread_mutex_unlock(&a->lock);
 	r->path = tm_memory_copy_text(m->path, strlen(m->path));
 	r->build_id = tm_memory_new(m->build_id_size, 1);
 	memcpy(r->build_id, m->build_id, m->build_id_size);
 	put_opening(r, c->timebase.start_unix_ns + tm_time_map_ns(&c->timebase.map, m->load_ticks));
 	return r;
+}
+
+/* Has what is new started. */
+static void start_processes(struct tm_names_ahead *a) {
+	if (!a->count) return;
+	pthread_mutex_lock(&a->lock);
+	if (a->started < a->count && !a->starter_runs) a->starter_runs = tm_own_thread_start(&a->starter, start_as_they_come, a);
+	while (a->started < a->count && !a->starter_runs) start_next(a);
+	pthread_cond_broadcast(&a->changed);
+	pthread_mutex_unlock(&a->lock);
 }
 
 static struct tm_ahead_reader *reader_of(struct tm_collector *c, uint32_t module) {
@@ -209,26 +255,27 @@ void tm_names_ahead_look(struct tm_collector *c) {
 	}
 	open_libc(c, now - a->begin_ns);
 	note_frames(c);
+	start_processes(a);
 	for (size_t i = 0; i < a->count; i++) {
 		struct tm_ahead_reader *r = &a->readers[i];
 		if (r->fd < 0) continue;
 		if (r->offset_count) put_request(r, TM_AHEAD_LEARN, r->offsets, r->offset_count);
 		r->offset_count = 0;
-		if (!send_out(r, false)) stop(r);
+		if (!send_out(r, false)) stop(a, r);
 	}
 }
 
 pid_t tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module *m, const uint64_t *offsets, size_t n, int *fd) {
 	struct tm_ahead_reader *r = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
 	if (!r || r->fd < 0) return -1;
-	if (!r->build_id_size && (r->module != m->id || !is_same_file(&r->file, r->path))) {
-		stop(r);
+	if (process_of(a, r) < 0 || (!r->build_id_size && (r->module != m->id || !is_same_file(&r->file, r->path)))) {
+		stop(a, r);
 		return -1;
 	}
 	struct timeval limit = { .tv_sec = SEND_WAIT_S };
 	put_request(r, TM_AHEAD_ANSWER, offsets, n);
 	if (setsockopt(r->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 || !send_out(r, true)) {
-		stop(r);
+		stop(a, r);
 		return -1;
 	}
 	*fd = r->fd;
@@ -236,9 +283,21 @@ pid_t tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module 
 	return r->pid;
 }
 
+static void end_starter(struct tm_names_ahead *a) {
+	if (!a->count) return;
+	pthread_mutex_lock(&a->lock);
+	a->ending = true;
+	pthread_cond_broadcast(&a->changed);
+	pthread_mutex_unlock(&a->lock);
+	if (a->starter_runs) pthread_join(a->starter, NULL);
+	pthread_cond_destroy(&a->changed);
+	pthread_mutex_destroy(&a->lock);
+}
+
 void tm_names_ahead_release(struct tm_names_ahead *a) {
 	end_all(a);
 	for (size_t i = 0; i < a->left_count; i++) tm_names_reader_kill(a->left[i]);
+	end_starter(a);
 	for (size_t i = 0; i < a->count; i++) {
 		free(a->readers[i].path);
 		free(a->readers[i].build_id);

@@ -7,7 +7,9 @@
  *           is read at the end, as if there had never been one.
  * Owns:     the readers: processes of their own, forked and executed anew so that none holds our memory. They end with us. They give way to whatever
  *           else runs; names.c does not wait for one that gets no processor, and has its file read again.
- * Threads:  the drainer's. Never blocks before the end: what does not fit a socket waits, and beyond a bound it is not said.
+ * Threads:  the drainer's, which never blocks here before the end: what does not fit a socket waits, and beyond a bound it is not said. Processes are started by
+ *           a thread, since whoever starts one stands still until it has got a processor and gone on to its own program: milliseconds, in which a buffer
+ *           can become full. The thread stays as long as the readers, for whom the end of who started them is the end (PR_SET_PDEATHSIG).
  * Bounded:  TM_AHEAD_READERS_MAX files; after TM_AHEAD_NS the readers end: of a long recording the end is a small part, their memory is not.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_NAMES_AHEAD_H
@@ -16,6 +18,7 @@
 #include "recorder/collector/names.h"
 #include "schema/wire.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -30,8 +33,9 @@ struct tm_collector;
 enum tm_ahead_request { TM_AHEAD_OPEN = 1, TM_AHEAD_LEARN = 2, TM_AHEAD_ANSWER = 3 };
 
 struct tm_ahead_reader {
-	pid_t pid;
-	int fd; /* -1: it has ended, or was taken */
+	pid_t pid;    /* 0: not started yet; -1: it could not be */
+	int fd;       /* -1: it has ended, or was taken */
+	int other_fd; /* its end, until it is started */
 	char *path;
 	uint8_t *build_id;
 	size_t build_id_size; /* 0: there is none; the path tells who it is as long as the same file is there */
@@ -43,8 +47,13 @@ struct tm_ahead_reader {
 };
 
 struct tm_names_ahead {
-	struct tm_ahead_reader *readers;
+	struct tm_ahead_reader *readers; /* under `lock`: where they lie, how many there are, and pid and other_fd of each */
 	size_t count, capacity;
+	size_t started;    /* those before have a process, or have none for good; under `lock` */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	pthread_t starter; /* if starter_runs */
+	bool starter_runs, ending;
 	uint32_t *of_module; /* by module id - 1: index of its reader + 1, NOBODY, or 0: not looked up yet */
 	size_t module_count, module_capacity;
 	size_t frames_seen, modules_seen;

@@ -71,9 +71,13 @@ def functions(trace):
 
 
 def readers_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-        children = file.read().split()
-    found = []
+    children, found = [], []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                children += file.read().split()
+        except OSError:
+            pass
     for child in children:
         try:
             with open(f"/proc/{child}/cmdline", "rb") as file:
