@@ -7,9 +7,9 @@
  *           is read at the end, as if there had never been one.
  * Owns:     the readers: processes of their own, forked and executed anew so that none holds our memory. They end with us. They give way to whatever
  *           else runs; names.c does not wait for one that gets no processor, and has its file read again.
- * Threads:  the drainer's, which never blocks here before the end: what does not fit a socket waits, and beyond a bound it is not said. Processes are started by
- *           a thread, since whoever starts one stands still until it has got a processor and gone on to its own program: milliseconds, in which a buffer
- *           can become full. The thread stays as long as the readers, for whom the end of who started them is the end (PR_SET_PDEATHSIG).
+ * Threads:  the drainer's, which never blocks here before the end: what does not fit a socket waits, and beyond a bound it is not said. Processes are started
+ *           by a thread, since whoever starts one stands still until it has got a processor and gone on to its own program: milliseconds, in which a
+ *           buffer can become full. The thread stays as long as the readers, for whom the end of who started them is the end (PR_SET_PDEATHSIG).
  * Bounded:  TM_AHEAD_READERS_MAX files; after TM_AHEAD_NS the readers end: of a long recording the end is a small part, their memory is not.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_NAMES_AHEAD_H
