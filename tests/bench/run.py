@@ -5,7 +5,7 @@
 
 Method: in each round every tool runs the program once, one after the other, so that a slow minute of the machine falls on all of them; shown are ratios of
 medians to the bare run of the same rounds, and the spread as (largest - smallest) / median. A target's figures are a few percent, and a run's noise is more:
-so of real programs the bare run and the tools that targets are about come three times a round, in turn. Absolute figures drift from machine to machine. Wall time
+so the bare run and the tools that targets are about come three times a round, in turn. Absolute figures drift from machine to machine. Wall time
 is that of the whole recording, names included; the program's own processor time is taken inside (measured.c), the recorder's is the rest.
 Nothing is asserted here: counts of instructions guard the hot path in `make check`. --results writes the page tests/bench/RESULTS.md. What is missing on the machine is
 skipped and said so.
@@ -218,13 +218,23 @@ def with_frame_pointers(work):
     return program if done.returncode == 0 else None
 
 
-def pairs_of_case(report, name, case, chosen, program, work, options):
-    figures = {tool: [] for tool in chosen}
-    for _ in range(options.rounds):
-        for tool in chosen:
-            figure = pair_figures(program, tool, case, work, 20_000 if tool.name in SLOW else options.pairs)
-            if figure:
-                figures[tool].append(figure)
+def pair_rounds(cases, work, options):
+    """[{tool: [(processor ns, wall ns)]}], one for each (program, case, tools). The cases take turns, too: targets compare one with another, and the machine is not
+    as fast at all times."""
+    figures = [{tool: [] for tool in chosen} for _, _, chosen in cases]
+    for turn in range(options.rounds * JUDGED_TURNS):
+        print(f"turn {turn + 1} of {options.rounds * JUDGED_TURNS}", flush=True)
+        for (program, case, chosen), got in zip(cases, figures):
+            for tool in chosen:
+                if turn % JUDGED_TURNS and tool.name in SLOW:
+                    continue
+                figure = pair_figures(program, tool, case, work, 20_000 if tool.name in SLOW else options.pairs)
+                if figure:
+                    got[tool].append(figure)
+    return figures
+
+
+def pair_rows(report, name, chosen, figures):
     if not figures[chosen[0]]:
         yield (name, *["failed"] * 5)
         return
@@ -249,12 +259,12 @@ def pairs(report, build, work, every_tool, options):
     unwound = [tool for tool in chosen if tool.name in ("bare", "tidemark", "tidemark fp")]
     built_with = with_frame_pointers(work)
 
+    cases = [(name, f"{build}/tests/bench/pairs", case, chosen) for name, case in CASES]
+    cases += [(name + ", frame pointers", built_with, case, unwound) for name, case in CASES[1:2] + CASES[4:5] if built_with]
+
     def rows():
-        for name, case in CASES:
-            yield from pairs_of_case(report, name, case, chosen, f"{build}/tests/bench/pairs", work, options)
-        for name, case in CASES[1:2] + CASES[4:5]:
-            if built_with:
-                yield from pairs_of_case(report, name + ", frame pointers", case, unwound, built_with, work, options)
+        for case, figures in zip(cases, pair_rounds([case[1:] for case in cases], work, options)):
+            yield from pair_rows(report, case[0], case[3], figures)
     report.table("A malloc/free pair", ("case: tool", "of heaptrack", "+CPU ns", "CPU ns", "spread", "wall ns"), rows(),
                  "The program's own processor time a pair, and wall time with the recorder on the same processors. `of heaptrack`: the added processor time "
                  "as a fraction of what heaptrack's in-process mode adds. `frame pointers`: a program built with them, so that both ways of taking stacks work.")
