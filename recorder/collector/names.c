@@ -140,21 +140,23 @@ static unsigned bits_of(uint64_t value) {
 	return value ? 64 - (unsigned)__builtin_clzll(value) : 0;
 }
 
+/* Its file, and its offset there. NULL: it has none. */
+static const struct module_place *locate(const struct naming *n, const struct module_place *places, const struct tm_names_frame *frame, uint64_t *offset) {
+	const struct module_place *place = find_place(places, n->in->module_count, frame->module);
+	if (place) *offset = frame->address - place->bias - 1;
+	return place;
+}
+
 /* What is to be named, as it comes. An offset that does not fit beside the number of a file is no address of one. */
 static void list_work(struct naming *n, const struct module_place *places) {
-	uint64_t highest = 0, most = UINT64_MAX >> bits_of(n->file_count);
-	for (size_t i = 0; i < n->in->frame_count; i++) {
-		const struct tm_names_frame *frame = &n->in->frames[i];
-		const struct module_place *place = find_place(places, n->in->module_count, frame->module);
-		uint64_t offset = place ? frame->address - place->bias - 1 : 0;
-		if (place && offset <= most && offset > highest) highest = offset;
-	}
+	uint64_t offset, highest = 0, most = UINT64_MAX >> bits_of(n->file_count);
+	const struct tm_names_frame *frames = n->in->frames, *end = frames + n->in->frame_count;
+	for (const struct tm_names_frame *f = frames; f < end; f++)
+		if (locate(n, places, f, &offset) && offset <= most && offset > highest) highest = offset;
 	n->offset_bits = bits_of(highest);
-	for (size_t i = 0; i < n->in->frame_count; i++) {
-		const struct tm_names_frame *frame = &n->in->frames[i];
-		const struct module_place *place = find_place(places, n->in->module_count, frame->module);
-		uint64_t offset = place ? frame->address - place->bias - 1 : 0;
-		if (place && offset <= highest) n->work[n->work_count++] = (struct work){ (uint64_t)place->file << n->offset_bits | offset, frame->id };
+	for (const struct tm_names_frame *f = frames; f < end; f++) {
+		const struct module_place *place = locate(n, places, f, &offset);
+		if (place && offset <= highest) n->work[n->work_count++] = (struct work){ (uint64_t)place->file << n->offset_bits | offset, f->id };
 	}
 }
 

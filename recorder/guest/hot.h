@@ -118,7 +118,7 @@ static inline __attribute__((always_inline)) bool tm_reserve_both(struct tm_thre
 static inline void tm_fetch_line_behind(const uint64_t *record) {
 	const uint64_t *line = record + TM_FETCH_BYTES / sizeof *record;
 #if defined(__x86_64__)
-	__asm__ volatile("prefetchw %0" : : "m"(*line)); /* no operation where the processor does not know it; the compiler's own fetches to read, as a rule */
+	__asm__ volatile("prefetchw %0" : : "m"(*line)); /* a hint; the compiler's own, without -mprfchw, fetches to read */
 #else
 	__builtin_prefetch(line, 1);
 #endif

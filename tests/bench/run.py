@@ -5,7 +5,7 @@
 
 Method: in each round every tool runs the program once, one after the other, so that a slow minute of the machine falls on all of them; shown are ratios of
 medians to the bare run of the same rounds, and the spread as (largest - smallest) / median. A target's figures are a few percent, and a run's noise is more:
-so the bare run and the tools that targets are about come three times a round, in turn. Absolute figures drift from machine to machine. Wall time
+so the bare run and the tools that targets are about come three times a round, in turn; of pairs all but the slow ones. Absolute figures drift from machine to machine. Wall time
 is that of the whole recording, names included; the program's own processor time is taken inside (measured.c), the recorder's is the rest.
 Nothing is asserted here: counts of instructions guard the hot path in `make check`. --results writes the page tests/bench/RESULTS.md. What is missing on the machine is
 skipped and said so.
@@ -503,7 +503,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as work:
         every_tool = list(tools.installed(build, work))
         versions(report, build, every_tool)
-        report.text(f"Rounds: {options.rounds}, interleaved; medians. Of programs and starts the bare run, tidemark and tidemark sampled have {JUDGED_TURNS} turns "
+        report.text(f"Rounds: {options.rounds}, interleaved; medians. Of programs and starts the bare run, tidemark and tidemark sampled, of pairs all but gperftools and jemalloc have {JUDGED_TURNS} turns "
                     "a round." + ("" if options.torch else " PyTorch: skipped, no Python here imports torch."))
         wanted = lambda section: re.search(options.only, section) or section == "programs" and is_of_programs(options, build, work)
         if not any(wanted(section) for section in SECTIONS):
