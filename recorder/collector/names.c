@@ -26,12 +26,12 @@
 
 #include "recorder/collector/names_ahead.h"
 #include "recorder/collector/names_reader.h"
+#include "recorder/collector/names_stream.h"
 #include "recorder/collector/own_thread.h"
 #include "recorder/collector/string_table.h"
 #include "schema/records.h"
 
 #define PAYLOAD_BYTES (1u << 20)
-#define READ_BYTES (1u << 16)
 #define STARVED_MS 100
 #define LOOK_MS 1000
 #define PATIENCE_S 30 /* so long a file may keep its reader waiting without any work: a disk that has to wake, a server that is slow */
@@ -51,10 +51,9 @@ struct writing {
 	int error; /* of the thread, once it has ended */
 };
 
-/* What a reader has said so far. */
+/* The texts that a reader has named of the file that it answers for. */
 struct heard {
-	struct tm_bytes received; /* not taken yet */
-	uint64_t *texts;          /* string ids of its texts, in the order of their coming */
+	uint64_t *texts; /* string ids, in the order of their coming */
 	size_t text_count, text_capacity;
 };
 
@@ -306,23 +305,16 @@ static void end_progress(struct naming *n) {
 
 /* ---- one file */
 
-static void forget(struct heard *h) {
-	tm_bytes_release(&h->received);
-	free(h->texts);
-}
-
 struct file_work {
 	size_t first_module, module_end; /* in naming.modules */
 	size_t at, end;                  /* in naming.work: what is still to answer */
 	bool answered;                   /* the reader has said whether it could open the file */
 	bool opened;
 	bool told;    /* and it is written */
-	bool starved; /* the reader that was started ahead */
-	bool patient; /* no other reader can open its file: it is waited for, up to a point */
-	bool stuck;   /* a reader of our own that neither answers nor works */
-	bool instead; /* this is the other reader, while that one is there still */
-	pid_t ahead;  /* a reader that was started ahead and has been asked, or -1 */
-	int ahead_fd;
+	bool starved; /* the reader that was started ahead got no processor */
+	bool stuck;   /* a reader of our own neither answers nor works */
+	struct tm_ahead_reader *ahead; /* the reader that was started ahead, if it was asked: the file is this turn of its stream */
+	size_t turn;
 	bool again; /* the second reader of this file, after the first one died */
 };
 
@@ -338,7 +330,7 @@ static void take_opening(struct naming *n, struct file_work *file, struct tm_cur
 	struct tm_text why = tm_get_string(&message);
 	file->answered = true;
 	file->opened = !error;
-	if (file->again || file->told || (error && (file->ahead >= 0 || file->instead))) return; /* another reader will say it */
+	if (file->again || file->told || (error && file->ahead)) return; /* another reader will say it */
 	file->told = true;
 	if (!error) n->out->modules_read++;
 	else n->out->modules_refused += why.size != 0;
@@ -348,28 +340,29 @@ static void take_opening(struct naming *n, struct file_work *file, struct tm_cur
 	put_note(n, n->modules[file->first_module], text);
 }
 
-static void take_messages(struct naming *n, struct file_work *file) {
-	struct tm_cursor all = tm_cursor_over(n->heard.received.data, n->heard.received.size);
-	const uint8_t *taken = all.p;
-	while (all.p < all.end && !n->error) {
-		struct tm_cursor message = tm_get_block(&all);
-		if (all.bad) break; /* the rest of it has not come yet */
-		taken = all.p;
-		if (!file->answered) {
-			take_opening(n, file, message);
-			continue;
-		}
-		if (file->at == file->end) break;
-		size_t next = same_offset_end(n, file->at, file->end);
-		take_answer(n, file->at, next, message);
-		n->work_done += next - file->at;
-		file->at = next;
-		if (n->payload.failed) n->error = TM_NAMES_NO_MEMORY;
-		if (!n->error && n->payload.size >= PAYLOAD_BYTES) n->error = flush(n);
+static void take_message(struct naming *n, struct file_work *file, const struct tm_names_message *m) {
+	if (m->is_opening) {
+		take_opening(n, file, m->content);
+		return;
 	}
-	size_t rest = n->heard.received.size - (size_t)(taken - n->heard.received.data);
-	if (rest && taken != n->heard.received.data) memmove(n->heard.received.data, taken, rest);
-	n->heard.received.size = rest;
+	size_t next = same_offset_end(n, file->at, file->end);
+	take_answer(n, file->at, next, m->content);
+	n->work_done += next - file->at;
+	file->at = next;
+	if (n->payload.failed) n->error = TM_NAMES_NO_MEMORY;
+	if (!n->error && n->payload.size >= PAYLOAD_BYTES) n->error = flush(n);
+}
+
+/* Nothing more comes about the file. */
+static bool is_heard(const struct file_work *file) {
+	return file->at == file->end || (file->answered && !file->opened);
+}
+
+/* Passes over what is said of files that somebody else has read since. */
+static void take_messages(struct naming *n, struct file_work *file, struct tm_names_stream *s, size_t turn) {
+	struct tm_names_message m;
+	while (!n->error && !is_heard(file) && tm_names_stream_next(s, &m))
+		if (m.turn == turn) take_message(n, file, &m);
 }
 
 static uint64_t cpu_ns(clockid_t process) {
@@ -388,7 +381,7 @@ static bool is_starved(pid_t reader, int fd, int wait_ms) {
 		int ready = poll(&answer, 1, wait_ms);
 		if (ready < 0 && errno == EINTR) continue;
 		if (ready != 0) return false;
-		if (cpu_ns(clock) - before < (uint64_t)wait_ms * 1000000 / 4) return true;
+		if (!wait_ms || cpu_ns(clock) - before < (uint64_t)wait_ms * 1000000 / 4) return true;
 	}
 }
 
@@ -410,22 +403,31 @@ static bool is_stuck(pid_t reader, int fd, unsigned patience_s) {
 	return true;
 }
 
+/* More of what it says. False: it has ended, or there is no memory. */
+static bool receive(struct naming *n, const struct file_work *file, struct tm_names_stream *s) {
+	ssize_t got = tm_names_stream_receive(s);
+	if (got < 0) n->error = TM_NAMES_NO_MEMORY;
+	if (got > 0) show_progress(n, n->modules[file->first_module]);
+	return got > 0;
+}
+
 /* To its last answer, not to its end: a large one takes its time to give back its memory. */
-static void receive(struct naming *n, struct file_work *file, pid_t reader, int fd) {
-	while (!n->error && file->at < file->end) {
-		file->starved = file->ahead >= 0 && is_starved(reader, fd, file->patient ? (int)n->patience_s * 1000 : STARVED_MS);
-		file->stuck = file->ahead < 0 && is_stuck(reader, fd, n->patience_s);
-		if (file->starved || file->stuck) return;
-		if (!tm_bytes_reserve(&n->heard.received, READ_BYTES)) {
-			n->error = TM_NAMES_NO_MEMORY;
-			return;
-		}
-		ssize_t got = read(fd, n->heard.received.data + n->heard.received.size, READ_BYTES);
-		if (got < 0 && errno == EINTR) continue;
-		if (got <= 0) return;
-		n->heard.received.size += (size_t)got;
-		take_messages(n, file);
-		show_progress(n, n->modules[file->first_module]);
+static void listen_to_own(struct naming *n, struct file_work *file, pid_t reader, struct tm_names_stream *s) {
+	for (;;) {
+		take_messages(n, file, s, 0);
+		if (n->error || is_heard(file)) return;
+		file->stuck = is_stuck(reader, s->fd, n->patience_s);
+		if (file->stuck || !receive(n, file, s)) return;
+	}
+}
+
+static void listen_ahead(struct naming *n, struct file_work *file, int wait_ms) {
+	struct tm_ahead_reader *r = file->ahead;
+	for (;;) {
+		take_messages(n, file, &r->stream, file->turn);
+		if (n->error || is_heard(file)) return;
+		file->starved = is_starved(r->pid, r->stream.fd, wait_ms);
+		if (file->starved || !receive(n, file, &r->stream)) return;
 	}
 }
 
@@ -438,7 +440,7 @@ static uint64_t *list_offsets(const struct naming *n, const struct file_work *fi
 	return offsets;
 }
 
-static pid_t start_reader(struct naming *n, const struct file_work *file, int *fd) {
+static pid_t start_reader(struct naming *n, const struct file_work *file, struct tm_names_stream *s) {
 	int ends[2];
 	n->error = wait_for_writing(n);
 	if (n->error || pipe(ends)) return -1;
@@ -458,8 +460,8 @@ static pid_t start_reader(struct naming *n, const struct file_work *file, int *f
 	}
 	free(offsets);
 	close(ends[1]);
-	*fd = ends[0];
-	if (child < 0) close(ends[0]);
+	s->fd = ends[0];
+	if (child > 0 && tm_names_stream_expect(s, job.offset_count) == SIZE_MAX) n->error = TM_NAMES_NO_MEMORY;
 	return child;
 }
 
@@ -476,92 +478,81 @@ static void how_it_ended(pid_t child, char text[64]) {
 static void ask_ahead(struct naming *n, struct file_work *file) {
 	size_t count;
 	uint64_t *offsets = n->in->ahead ? list_offsets(n, file, &count) : NULL;
-	file->ahead = -1;
 	if (!offsets) return;
-	file->ahead = tm_names_ahead_ask(n->in->ahead, n->modules[file->first_module], offsets, count, &file->ahead_fd);
+	file->ahead = tm_names_ahead_ask(n->in->ahead, n->modules[file->first_module], offsets, count, &file->turn);
 	free(offsets);
 }
 
-/* Of no use any more. */
-static void end_reader(pid_t child, int fd) {
-	close(fd);
-	tm_names_reader_kill(child);
-}
-
 /* It has said what it had to say, or is not listened to any more. */
-static void end_or_reap(struct naming *n, const struct file_work *file, pid_t child, int fd, char ending[64]) {
-	bool has_answered = file->at == file->end, is_there = n->error || file->starved || file->stuck;
+static void end_or_reap(struct naming *n, const struct file_work *file, pid_t child, char ending[64]) {
 	snprintf(ending, 64, "stood still for %u s", n->patience_s);
-	if (is_there || (has_answered && file->ahead < 0)) {
-		end_reader(child, fd);
-		if (file->stuck) n->patience_s = PATIENCE_LEFT_S;
-		return;
-	}
-	close(fd);
-	if (has_answered) tm_names_ahead_leave(n->in->ahead, child);
+	if (n->error || file->stuck || file->at == file->end) tm_names_reader_kill(child);
 	else how_it_ended(child, ending);
-}
-
-static bool read_file(struct naming *n, struct file_work *file);
-
-/* Has a file read anew, as its reader hardly gets a processor; *done is what read_file() says. false: the file is gone or was replaced since. */
-static bool read_instead(struct naming *n, struct file_work *file, bool *done) {
-	struct heard heard = n->heard;
-	struct file_work other = *file;
-	other.ahead = -1;
-	other.instead = true;
-	n->heard = (struct heard){ .received = TM_BYTES_INIT };
-	*done = read_file(n, &other);
-	forget(&n->heard);
-	n->heard = heard;
-	if (!other.opened && !n->error) return false;
-	*file = other;
-	return true;
+	if (file->stuck) n->patience_s = PATIENCE_LEFT_S;
 }
 
 /* Runs one reader. true: it got to the end of the file's work, or the file cannot be opened. */
 static bool read_file(struct naming *n, struct file_work *file) {
 	char ending[64], text[512];
-	int fd;
+	struct tm_names_stream stream = { .fd = -1 };
 	const struct tm_names_module *module = n->modules[file->first_module];
 	file->answered = file->opened = false;
-	pid_t child = file->ahead;
-	if (child >= 0) fd = file->ahead_fd;
-	else child = start_reader(n, file, &fd);
-	if (n->error) return true;
+	n->heard.text_count = 0;
+	pid_t child = start_reader(n, file, &stream);
+	if (child > 0) {
+		if (!n->error) listen_to_own(n, file, child, &stream);
+		end_or_reap(n, file, child, ending);
+	}
+	tm_names_stream_release(&stream);
+	if (n->error || is_heard(file)) return true;
 	if (child < 0) {
 		snprintf(text, sizeof text, "no names for '%s': cannot start a process: %s", module->path, strerror(errno));
 		put_note(n, module, text);
 		return true;
 	}
-	tm_bytes_clear(&n->heard.received);
-	n->heard.text_count = 0;
-	receive(n, file, child, fd);
-	bool done;
-	if (file->starved && read_instead(n, file, &done)) {
-		end_reader(child, fd);
-		return done;
-	}
-	file->patient = file->starved;
-	if (file->patient) receive(n, file, child, fd);
-	end_or_reap(n, file, child, fd, ending);
-	if (n->error || file->at == file->end) return true;
-	if (file->ahead >= 0 && (!file->opened || file->starved)) { /* killed, or the file is in another place: as if it had not been */
-		file->ahead = -1;
-		return read_file(n, file);
-	}
-	if (file->answered && !file->opened) return true;
 	snprintf(text, sizeof text, "reading %s of '%s' %s: %s", file->again ? "symbols" : "debug information", module->path,
 		 ending, file->again ? "the rest has no names" : "the rest is named from its symbols");
 	put_note(n, module, text);
 	return false;
 }
 
-static void name_file(struct naming *n, struct file_work *file) {
+static void name_anew(struct naming *n, struct file_work *file) {
 	if (read_file(n, file)) return;
 	file->again = true;
-	file->ahead = -1;
 	read_file(n, file);
+}
+
+/* Has a file read anew, as its reader hardly gets a processor. false: the file is gone or was replaced since. */
+static bool read_instead(struct naming *n, struct file_work *file) {
+	struct heard heard = n->heard;
+	struct file_work other = *file;
+	n->heard = (struct heard){ 0 };
+	name_anew(n, &other);
+	free(n->heard.texts);
+	n->heard = heard;
+	if (!other.opened && !n->error) return false;
+	*file = other;
+	return true;
+}
+
+/* From the reader that was started ahead. False: the rest of the file is to be read anew, as if there were none. */
+static bool name_ahead(struct naming *n, struct file_work *file) {
+	struct tm_ahead_reader *r = file->ahead;
+	if (r->stream.fd < 0) return false;
+	n->heard.text_count = 0;
+	listen_ahead(n, file, r->late ? 0 : STARVED_MS);
+	if (file->starved && !n->error) {
+		r->late = true;
+		if (read_instead(n, file)) return true;
+		listen_ahead(n, file, (int)n->patience_s * 1000);
+	}
+	return n->error || file->at == file->end;
+}
+
+static void name_file(struct naming *n, struct file_work *file) {
+	if (file->ahead && name_ahead(n, file)) return;
+	file->ahead = NULL;
+	name_anew(n, file);
 }
 
 static size_t file_of(const struct naming *n, size_t at) {
@@ -596,10 +587,10 @@ static int name_files(struct naming *n) {
 	if (!files) return TM_NAMES_NO_MEMORY;
 	qsort(files, count, sizeof *files, by_work);
 	for (size_t i = 0; i < count; i++) ask_ahead(n, &files[i]);
-	for (size_t i = 0; i < count; i++) {
+	if (n->in->ahead) tm_names_ahead_go(n->in->ahead);
+	for (size_t i = 0; i < count && !n->error; i++) {
 		size_t end = n->work_done + files[i].end - files[i].at;
-		if (!n->error) name_file(n, &files[i]);
-		else if (files[i].ahead >= 0) end_reader(files[i].ahead, files[i].ahead_fd);
+		name_file(n, &files[i]);
 		n->work_done = end;
 	}
 	free(files);
@@ -621,7 +612,7 @@ int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out)
 	tm_string_table_release(&n.strings);
 	tm_bytes_release(&n.payload);
 	tm_bytes_release(&n.writing.payload);
-	forget(&n.heard);
+	free(n.heard.texts);
 	free(n.modules);
 	free(n.files);
 	free(n.work);

@@ -4,9 +4,9 @@
 #include "recorder/collector/collector.h"
 #include "recorder/collector/memory.h"
 #include "recorder/collector/names_reader.h"
-#include "recorder/collector/own_thread.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@
 #define LOOK_NS 100000000u
 #define LIBC_FRAMES 32u /* a program with fewer hardly allocates: opening libc may be more work than all the rest of its recording, */
 #define LIBC_NS 300000000u /* unless the program runs much longer than that takes */
-#define OUT_MAX (1u << 20) /* bytes that wait for a reader; more is not said before the end */
-#define NOBODY UINT32_MAX
+#define OUT_MAX (4u << 20) /* bytes that wait for a reader; more is not said before the end */
+#define NO_FILE UINT32_MAX
 #define SEND_WAIT_S 30 /* at the end, for one that is at work and does not listen */
 
 extern char **environ;
@@ -55,81 +55,76 @@ static pid_t start_process(int fd) {
 	return pid;
 }
 
-/* Under `lock`, which is not held meanwhile. */
-static void start_next(struct tm_names_ahead *a) {
-	int fd = a->readers[a->started].other_fd;
-	pthread_mutex_unlock(&a->lock);
-	pid_t pid = start_process(fd);
-	close(fd);
-	pthread_mutex_lock(&a->lock);
-	a->readers[a->started].other_fd = -1;
-	a->readers[a->started++].pid = pid;
-	pthread_cond_broadcast(&a->changed);
+static bool is_there(const struct tm_ahead_reader *r) {
+	return r->stream.fd >= 0;
 }
 
-static void *start_as_they_come(void *argument) {
-	struct tm_names_ahead *a = argument;
-	pthread_mutex_lock(&a->lock);
-	while (!a->ending) {
-		if (a->started < a->count) start_next(a);
-		else pthread_cond_wait(&a->changed, &a->lock);
-	}
-	pthread_mutex_unlock(&a->lock);
-	return NULL;
+/* It may be at work, get no processor, or be kept waiting by a file. */
+static void stop(struct tm_ahead_reader *r) {
+	if (!is_there(r)) return;
+	tm_names_stream_release(&r->stream);
+	tm_names_reader_kill(r->pid);
 }
 
-/* Its process, once it was started; -1: there is none. */
-static pid_t process_of(struct tm_names_ahead *a, const struct tm_ahead_reader *r) {
-	pthread_mutex_lock(&a->lock);
-	while (!r->pid) pthread_cond_wait(&a->changed, &a->lock);
-	pid_t pid = r->pid;
-	pthread_mutex_unlock(&a->lock);
-	return pid;
-}
-
-/* It may be at work, get no processor, or be kept waiting by its file. */
-static void stop(struct tm_names_ahead *a, struct tm_ahead_reader *r) {
-	if (r->fd < 0) return;
-	pid_t pid = process_of(a, r);
-	close(r->fd);
-	r->fd = -1;
-	if (pid > 0) tm_names_reader_kill(pid);
-}
-
+/* All are on their way out before one is waited for. */
 static void end_all(struct tm_names_ahead *a) {
-	for (size_t i = 0; i < a->count; i++) {
-		pid_t pid = a->readers[i].fd >= 0 ? process_of(a, &a->readers[i]) : -1;
-		if (pid > 0) kill(pid, SIGKILL);
-	}
-	for (size_t i = 0; i < a->count; i++) stop(a, &a->readers[i]);
+	for (unsigned i = 0; i < a->reader_count; i++)
+		if (is_there(&a->readers[i])) kill(a->readers[i].pid, SIGKILL);
+	for (unsigned i = 0; i < a->reader_count; i++) stop(&a->readers[i]);
 }
 
-void tm_names_ahead_leave(struct tm_names_ahead *a, pid_t reader) {
-	a->left = tm_memory_grow(a->left, &a->left_capacity, a->left_count + 1, sizeof a->left[0]);
-	a->left[a->left_count++] = reader;
+/* What cannot be started is one that has ended. */
+static void start_reader(struct tm_names_ahead *a) {
+	struct tm_ahead_reader *r = &a->readers[a->reader_count++];
+	int ends[2];
+	*r = (struct tm_ahead_reader){ .stream = { .fd = -1 } };
+	a->has_started = true;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return;
+	r->pid = start_process(ends[1]);
+	close(ends[1]);
+	if (r->pid > 0) r->stream.fd = ends[0];
+	else close(ends[0]);
+}
+
+/* One for each two processors that we may use. */
+static unsigned reader_limit(void) {
+	cpu_set_t processors;
+	unsigned limit = sched_getaffinity(0, sizeof processors, &processors) == 0 ? (unsigned)CPU_COUNT(&processors) / 2 : TM_AHEAD_READERS_MAX;
+	return limit < 1 ? 1 : limit < TM_AHEAD_READERS_MAX ? limit : TM_AHEAD_READERS_MAX;
+}
+
+/* For a file more: the one with the least to read. NULL: none is there. */
+static struct tm_ahead_reader *choose_reader(struct tm_names_ahead *a) {
+	struct tm_ahead_reader *least = NULL;
+	if (!a->reader_limit) a->reader_limit = reader_limit();
+	if (a->reader_count < a->reader_limit && !a->has_started) start_reader(a);
+	for (unsigned i = 0; i < a->reader_count; i++) {
+		struct tm_ahead_reader *r = &a->readers[i];
+		if (is_there(r) && (!least || r->mapped_bytes < least->mapped_bytes)) least = r;
+	}
+	return least;
 }
 
 /* --- requests --- */
 
-static void put_word(struct tm_bytes *b, uint64_t word) {
-	tm_put_raw(b, &word, sizeof word);
+static void put_head(struct tm_ahead_reader *r, enum tm_ahead_request kind, uint32_t file, size_t count) {
+	uint64_t head[TM_AHEAD_HEAD_WORDS] = { kind, file, count };
+	tm_put_raw(&r->out, head, sizeof head);
 }
 
-static void put_opening(struct tm_ahead_reader *r, uint64_t loaded_unix_ns) {
+static void put_opening(struct tm_ahead_reader *r, const struct tm_ahead_file *f, uint64_t loaded_unix_ns) {
 	struct tm_bytes text = TM_BYTES_INIT;
 	tm_put_varint(&text, loaded_unix_ns);
-	tm_put_string(&text, r->build_id, r->build_id_size);
-	tm_put_string(&text, r->path, strlen(r->path));
+	tm_put_string(&text, f->build_id, f->build_id_size);
+	tm_put_string(&text, f->path, strlen(f->path));
 	while (text.size % 8) tm_put_u8(&text, 0);
-	put_word(&r->out, TM_AHEAD_OPEN);
-	put_word(&r->out, text.size);
+	put_head(r, TM_AHEAD_OPEN, f->number, text.size);
 	tm_put_raw(&r->out, text.data, text.size);
 	tm_bytes_release(&text);
 }
 
-static void put_request(struct tm_ahead_reader *r, enum tm_ahead_request kind, const uint64_t *offsets, size_t n) {
-	put_word(&r->out, kind);
-	put_word(&r->out, n);
+static void put_request(struct tm_ahead_reader *r, enum tm_ahead_request kind, uint32_t file, const uint64_t *offsets, size_t n) {
+	put_head(r, kind, file, n);
 	tm_put_raw(&r->out, offsets, n * sizeof offsets[0]);
 }
 
@@ -138,7 +133,7 @@ static bool send_out(struct tm_ahead_reader *r, bool wait) {
 	size_t done = 0;
 	bool listens = !r->out.failed;
 	while (done < r->out.size && listens) {
-		ssize_t n = send(r->fd, r->out.data + done, r->out.size - done, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT));
+		ssize_t n = send(r->stream.fd, r->out.data + done, r->out.size - done, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT));
 		if (n < 0 && errno == EINTR) continue;
 		if (n < 0 && !wait && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
 		listens = n > 0;
@@ -149,16 +144,16 @@ static bool send_out(struct tm_ahead_reader *r, bool wait) {
 	return listens;
 }
 
-/* --- readers --- */
+/* --- files --- */
 
-static bool is_of(const struct tm_ahead_reader *r, const char *path, const uint8_t *build_id, size_t n) {
-	if (r->build_id_size != n) return false;
-	return n ? !memcmp(r->build_id, build_id, n) && !strcmp(tm_names_file_name(r->path), tm_names_file_name(path)) : !strcmp(r->path, path);
+static bool is_of(const struct tm_ahead_file *f, const char *path, const uint8_t *build_id, size_t n) {
+	if (f->build_id_size != n) return false;
+	return n ? !memcmp(f->build_id, build_id, n) && !strcmp(tm_names_file_name(f->path), tm_names_file_name(path)) : !strcmp(f->path, path);
 }
 
-static struct tm_ahead_reader *find(const struct tm_names_ahead *a, const char *path, const uint8_t *build_id, size_t n) {
-	for (size_t i = 0; i < a->count; i++)
-		if (is_of(&a->readers[i], path, build_id, n)) return &a->readers[i];
+static struct tm_ahead_file *find(const struct tm_names_ahead *a, const char *path, const uint8_t *build_id, size_t n) {
+	for (size_t i = 0; i < a->file_count; i++)
+		if (is_of(&a->files[i], path, build_id, n)) return &a->files[i];
 	return NULL;
 }
 
@@ -170,40 +165,27 @@ static bool is_same_file(const struct stat *a, const char *path) {
 	       a->st_mtim.tv_nsec == b.st_mtim.tv_nsec;
 }
 
-static struct tm_ahead_reader *start(struct tm_collector *c, uint32_t module) {
+static struct tm_ahead_file *give_to_reader(struct tm_collector *c, uint32_t module) {
 	struct tm_names_ahead *a = &c->ahead;
 	const struct tm_module *m = &c->modules.all[module - 1];
 	struct stat file = { 0 };
-	int ends[2];
-	if (!m->build_id_size && stat(m->path, &file) != 0) return NULL;
-	if (a->count == TM_AHEAD_READERS_MAX || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return NULL;
-	if (!a->count) {
-		pthread_mutex_init(&a->lock, NULL);
-		pthread_cond_init(&a->changed, NULL);
-	}
-	pthread_mutex_lock(&a->lock);
-	a->readers = tm_memory_grow(a->readers, &a->capacity, a->count + 1, sizeof a->readers[0]);
-	struct tm_ahead_reader *r = &a->readers[a->count++];
-	*r = (struct tm_ahead_reader){ .fd = ends[0], .other_fd = ends[1], .build_id_size = m->build_id_size, .module = module, .file = file };
-	pthread_mutex_unlock(&a->lock);
-	r->path = tm_memory_copy_text(m->path, strlen(m->path));
-	r->build_id = tm_memory_new(m->build_id_size, 1);
-	memcpy(r->build_id, m->build_id, m->build_id_size);
-	put_opening(r, c->timebase.start_unix_ns + tm_time_map_ns(&c->timebase.map, m->load_ticks));
-	return r;
+	if (a->file_count == TM_AHEAD_FILES_MAX || (!m->build_id_size && stat(m->path, &file) != 0)) return NULL;
+	struct tm_ahead_reader *r = choose_reader(a);
+	if (!r) return NULL;
+	a->files = tm_memory_grow(a->files, &a->file_capacity, a->file_count + 1, sizeof a->files[0]);
+	struct tm_ahead_file *f = &a->files[a->file_count++];
+	*f = (struct tm_ahead_file){ .build_id_size = m->build_id_size, .module = module, .file = file };
+	f->path = tm_memory_copy_text(m->path, strlen(m->path));
+	f->build_id = tm_memory_new(m->build_id_size, 1);
+	memcpy(f->build_id, m->build_id, m->build_id_size);
+	f->reader = (uint32_t)(r - a->readers);
+	f->number = r->file_count++;
+	r->mapped_bytes += m->high - m->low;
+	put_opening(r, f, c->timebase.start_unix_ns + tm_time_map_ns(&c->timebase.map, m->load_ticks));
+	return f;
 }
 
-/* Has what is new started. */
-static void start_processes(struct tm_names_ahead *a) {
-	if (!a->count) return;
-	pthread_mutex_lock(&a->lock);
-	if (a->started < a->count && !a->starter_runs) a->starter_runs = tm_own_thread_start(&a->starter, start_as_they_come, a);
-	while (a->started < a->count && !a->starter_runs) start_next(a);
-	pthread_cond_broadcast(&a->changed);
-	pthread_mutex_unlock(&a->lock);
-}
-
-static struct tm_ahead_reader *reader_of(struct tm_collector *c, uint32_t module) {
+static struct tm_ahead_file *file_of(struct tm_collector *c, uint32_t module) {
 	struct tm_names_ahead *a = &c->ahead;
 	const struct tm_module *m = &c->modules.all[module - 1];
 	if (module > a->module_count) {
@@ -213,21 +195,21 @@ static struct tm_ahead_reader *reader_of(struct tm_collector *c, uint32_t module
 	}
 	uint32_t *known = &a->of_module[module - 1];
 	if (!*known) {
-		struct tm_ahead_reader *r = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
-		if (!r && m->path && *m->path == '/') r = start(c, module);
-		*known = r ? (uint32_t)(r - a->readers) + 1 : NOBODY;
+		struct tm_ahead_file *f = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
+		if (!f && m->path && *m->path == '/') f = give_to_reader(c, module);
+		*known = f ? (uint32_t)(f - a->files) + 1 : NO_FILE;
 	}
-	return *known == NOBODY ? NULL : &a->readers[*known - 1];
+	return *known == NO_FILE ? NULL : &a->files[*known - 1];
 }
 
 static void note_frames(struct tm_collector *c) {
 	struct tm_names_ahead *a = &c->ahead;
 	for (; a->frames_seen < c->stacks.frame_count; a->frames_seen++) {
 		const struct tm_frame_row *row = &c->stacks.frames[a->frames_seen];
-		struct tm_ahead_reader *r = row->module ? reader_of(c, row->module) : NULL;
-		if (!r || r->fd < 0 || r->out.size > OUT_MAX) continue;
-		r->offsets = tm_memory_grow(r->offsets, &r->offset_capacity, r->offset_count + 1, sizeof r->offsets[0]);
-		r->offsets[r->offset_count++] = row->address - c->modules.all[row->module - 1].bias - 1;
+		struct tm_ahead_file *f = row->module ? file_of(c, row->module) : NULL;
+		if (!f || !is_there(&a->readers[f->reader]) || a->readers[f->reader].out.size > OUT_MAX) continue;
+		f->offsets = tm_memory_grow(f->offsets, &f->offset_capacity, f->offset_count + 1, sizeof f->offsets[0]);
+		f->offsets[f->offset_count++] = row->address - c->modules.all[row->module - 1].bias - 1;
 	}
 }
 
@@ -237,7 +219,16 @@ static void open_libc(struct tm_collector *c, uint64_t ran_ns) {
 	if (c->stacks.frame_count < LIBC_FRAMES && ran_ns < LIBC_NS) return;
 	for (; a->modules_seen < c->modules.count; a->modules_seen++) {
 		const char *path = c->modules.all[a->modules_seen].path, *name = path ? strrchr(path, '/') : NULL;
-		if (name && !strncmp(name, "/libc.so.", 9)) reader_of(c, (uint32_t)a->modules_seen + 1);
+		if (name && !strncmp(name, "/libc.so.", 9)) file_of(c, (uint32_t)a->modules_seen + 1);
+	}
+}
+
+static void tell_offsets(struct tm_names_ahead *a) {
+	for (size_t i = 0; i < a->file_count; i++) {
+		struct tm_ahead_file *f = &a->files[i];
+		struct tm_ahead_reader *r = &a->readers[f->reader];
+		if (f->offset_count && is_there(r)) put_request(r, TM_AHEAD_LEARN, f->number, f->offsets, f->offset_count);
+		f->offset_count = 0;
 	}
 }
 
@@ -253,59 +244,53 @@ void tm_names_ahead_look(struct tm_collector *c) {
 		a->next_ns = UINT64_MAX;
 		return;
 	}
+	a->has_started = false;
 	open_libc(c, now - a->begin_ns);
 	note_frames(c);
-	start_processes(a);
-	for (size_t i = 0; i < a->count; i++) {
-		struct tm_ahead_reader *r = &a->readers[i];
-		if (r->fd < 0) continue;
-		if (r->offset_count) put_request(r, TM_AHEAD_LEARN, r->offsets, r->offset_count);
-		r->offset_count = 0;
-		if (!send_out(r, false)) stop(a, r);
-	}
+	tell_offsets(a);
+	for (unsigned i = 0; i < a->reader_count; i++)
+		if (is_there(&a->readers[i]) && !send_out(&a->readers[i], false)) stop(&a->readers[i]);
 }
 
-pid_t tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module *m, const uint64_t *offsets, size_t n, int *fd) {
-	struct tm_ahead_reader *r = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
-	if (!r || r->fd < 0) return -1;
-	if (process_of(a, r) < 0 || (!r->build_id_size && (r->module != m->id || !is_same_file(&r->file, r->path)))) {
-		stop(a, r);
-		return -1;
-	}
+/* --- the end --- */
+
+static bool send_now(struct tm_ahead_reader *r) {
 	struct timeval limit = { .tv_sec = SEND_WAIT_S };
-	put_request(r, TM_AHEAD_ANSWER, offsets, n);
-	if (setsockopt(r->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 || !send_out(r, true)) {
-		stop(a, r);
-		return -1;
-	}
-	*fd = r->fd;
-	r->fd = -1;
-	return r->pid;
+	if (setsockopt(r->stream.fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0 && send_out(r, true)) return true;
+	stop(r);
+	return false;
 }
 
-static void end_starter(struct tm_names_ahead *a) {
-	if (!a->count) return;
-	pthread_mutex_lock(&a->lock);
-	a->ending = true;
-	pthread_cond_broadcast(&a->changed);
-	pthread_mutex_unlock(&a->lock);
-	if (a->starter_runs) pthread_join(a->starter, NULL);
-	pthread_cond_destroy(&a->changed);
-	pthread_mutex_destroy(&a->lock);
+struct tm_ahead_reader *tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module *m, const uint64_t *offsets, size_t n, size_t *turn) {
+	struct tm_ahead_file *f = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
+	struct tm_ahead_reader *r = f ? &a->readers[f->reader] : NULL;
+	if (!r || !is_there(r) || (!f->build_id_size && (f->module != m->id || !is_same_file(&f->file, f->path)))) return NULL;
+	put_request(r, TM_AHEAD_ANSWER, f->number, offsets, n);
+	if (!send_now(r)) return NULL;
+	*turn = tm_names_stream_expect(&r->stream, n);
+	if (*turn != SIZE_MAX) return r;
+	stop(r);
+	return NULL;
+}
+
+void tm_names_ahead_go(struct tm_names_ahead *a) {
+	for (unsigned i = 0; i < a->reader_count; i++) {
+		struct tm_ahead_reader *r = &a->readers[i];
+		if (!is_there(r) || !r->stream.turn_count) continue;
+		put_head(r, TM_AHEAD_GO, 0, 0);
+		send_now(r);
+	}
 }
 
 void tm_names_ahead_release(struct tm_names_ahead *a) {
 	end_all(a);
-	for (size_t i = 0; i < a->left_count; i++) tm_names_reader_kill(a->left[i]);
-	end_starter(a);
-	for (size_t i = 0; i < a->count; i++) {
-		free(a->readers[i].path);
-		free(a->readers[i].build_id);
-		free(a->readers[i].offsets);
-		tm_bytes_release(&a->readers[i].out);
+	for (unsigned i = 0; i < a->reader_count; i++) tm_bytes_release(&a->readers[i].out);
+	for (size_t i = 0; i < a->file_count; i++) {
+		free(a->files[i].path);
+		free(a->files[i].build_id);
+		free(a->files[i].offsets);
 	}
-	free(a->readers);
+	free(a->files);
 	free(a->of_module);
-	free(a->left);
 	*a = (struct tm_names_ahead){ 0 };
 }

@@ -1,4 +1,4 @@
-/* names_reader.c - opens one module file, answers for its addresses, and ends.
+/* names_reader.c - opens a module file, or several, answers for their addresses, and ends.
  *
  * It runs in a process of its own, because libdw and libiberty are not proof against every damaged file, a file may be truncated while it
  * is mapped (SIGBUS), and debug information may need more memory than we would like to keep.
@@ -90,7 +90,6 @@ static void put_opening(struct sender *s, int error, const char *remark) {
 	tm_put_varint(&s->message, (uint64_t)-error);
 	put_text(&s->message, remark);
 	end_message(s);
-	send_all(s);
 }
 
 /* What the trace shall say about a file that was not opened. A module without a path ([vdso] and the like) is nothing to speak of. */
@@ -292,14 +291,6 @@ static void learn(struct known *k, struct tm_symbols *symbols, uint64_t *offsets
 	for (size_t i = 0; i < n; i++) look_up(k, symbols, offsets[i]);
 }
 
-static void answer(struct sender *s, struct known *k, struct tm_symbols *symbols, const uint64_t *offsets, size_t n) {
-	for (size_t i = 0; i < n; i++) {
-		if (i + PLACES_AHEAD < n) fetch_place(k, offsets[i + PLACES_AHEAD]);
-		put_answer(s, k, look_up(k, symbols, offsets[i]));
-	}
-	send_all(s);
-}
-
 /* false: that was the end. */
 static bool receive(int fd, void *to, size_t n) {
 	for (size_t done = 0; done < n;) {
@@ -322,7 +313,23 @@ static bool receive_words(int fd, uint64_t **offsets, size_t *capacity, size_t n
 	return receive(fd, *offsets, n * sizeof **offsets);
 }
 
-static struct tm_symbols *open_ahead(struct sender *s, void *request, size_t n) {
+struct served { /* a file */
+	struct tm_symbols *symbols; /* NULL: it could not be opened, for this reason: */
+	int error;
+	char *remark;
+	struct known known;
+	uint64_t *asked; /* offsets to answer for */
+	size_t asked_count;
+};
+
+struct serving {
+	struct sender sender;
+	struct served *files;
+	size_t count, capacity;
+	size_t *order, order_count, order_capacity; /* of the files that were asked for */
+};
+
+static void open_served(struct serving *s, const void *request, size_t n) {
 	struct tm_cursor c = tm_cursor_over(request, n);
 	uint64_t loaded_unix_ns = tm_get_varint(&c);
 	struct tm_text build_id = tm_get_string(&c), path = tm_get_string(&c);
@@ -331,33 +338,56 @@ static struct tm_symbols *open_ahead(struct sender *s, void *request, size_t n) 
 	const struct tm_names_module *modules[] = { &module };
 	struct tm_names_input in = { .module_count = 1, .start_unix_ns = loaded_unix_ns };
 	struct tm_names_job job = { .in = &in, .modules = modules, .module_count = 1, .lines = true };
-	struct tm_symbols *symbols = NULL;
-	int error = file ? open_file(&job, &symbols, text, sizeof text) : TM_SYMBOLS_NO_MEMORY;
+	struct served opened = { .error = TM_SYMBOLS_NO_MEMORY };
+	if (file) opened.error = open_file(&job, &opened.symbols, text, sizeof text);
+	if (opened.error) opened.symbols = NULL;
+	opened.remark = strdup(text);
 	free(file);
-	put_opening(s, error, text);
-	if (error) _exit(0);
-	return symbols;
+	s->files = grow(s->files, &s->capacity, s->count + 1, sizeof *s->files);
+	s->files[s->count++] = opened;
+}
+
+/* Answers later; the offsets are the file's from now on. */
+static void keep_asked(struct serving *s, size_t file, uint64_t *offsets, size_t n) {
+	s->files[file].asked = offsets;
+	s->files[file].asked_count = n;
+	s->order = grow(s->order, &s->order_capacity, s->order_count + 1, sizeof *s->order);
+	s->order[s->order_count++] = file;
+}
+
+static void answer(struct sender *s, struct served *f) {
+	put_opening(s, f->error, f->remark);
+	for (size_t i = 0; i < f->asked_count && f->symbols; i++) {
+		if (i + PLACES_AHEAD < f->asked_count) fetch_place(&f->known, f->asked[i + PLACES_AHEAD]);
+		put_answer(s, &f->known, look_up(&f->known, f->symbols, f->asked[i]));
+	}
 }
 
 _Noreturn void tm_names_reader_serve(int fd) {
-	struct sender sender = { .fd = fd };
-	struct known known = { .count = 0 };
-	struct tm_symbols *symbols = NULL;
-	uint64_t head[2], *words = NULL;
+	struct serving s = { .sender = { .fd = fd } };
+	uint64_t head[TM_AHEAD_HEAD_WORDS], *words = NULL;
 	size_t capacity = 0;
 	settle(getppid());
 	leave_streams(fd);
 	give_way();
-	while (receive(fd, head, sizeof head)) {
-		size_t bytes = head[0] == TM_AHEAD_OPEN ? head[1] : head[1] * sizeof words[0];
-		if (!receive_words(fd, &words, &capacity, (bytes + 7) / 8)) break;
-		if (head[0] == TM_AHEAD_OPEN && !symbols) symbols = open_ahead(&sender, words, bytes);
-		if (!symbols) break;
-		if (head[0] == TM_AHEAD_LEARN) learn(&known, symbols, words, head[1]);
-		if (head[0] != TM_AHEAD_ANSWER) continue;
-		answer(&sender, &known, symbols, words, head[1]);
-		break;
+	for (;;) {
+		if (!receive(fd, head, sizeof head)) _exit(0);
+		if (head[0] == TM_AHEAD_GO) break;
+		uint64_t kind = head[0], file = head[1], n = head[2];
+		if (!receive_words(fd, &words, &capacity, kind == TM_AHEAD_OPEN ? (n + 7) / 8 : n)) _exit(0);
+		if (kind == TM_AHEAD_OPEN) {
+			open_served(&s, words, n);
+			continue;
+		}
+		if (file >= s.count) _exit(2);
+		if (kind == TM_AHEAD_LEARN && s.files[file].symbols) learn(&s.files[file].known, s.files[file].symbols, words, n);
+		if (kind != TM_AHEAD_ANSWER) continue;
+		keep_asked(&s, file, words, n);
+		words = NULL;
+		capacity = 0;
 	}
+	for (size_t i = 0; i < s.order_count; i++) answer(&s.sender, &s.files[s.order[i]]);
+	send_all(&s.sender);
 	_exit(0);
 }
 
@@ -435,6 +465,7 @@ _Noreturn void tm_names_reader_run(const struct tm_names_job *job, pid_t parent)
 	if (!job->in->debuginfod) leave_streams(job->fd); /* its client may show how far it is */
 	int error = open_file(job, &symbols, text, sizeof text);
 	put_opening(&sender, error, text);
+	send_all(&sender);
 	for (size_t i = 0; i < job->offset_count && !error; i++) put_answer(&sender, &known, look_up(&known, symbols, job->offsets[i]));
 	send_all(&sender);
 	_exit(0);

@@ -1,12 +1,13 @@
-/* names_reader.h - the child process that reads one module file.
+/* names_reader.h - the child process that reads a module file, or several.
  *
  * Flow:     names.c forks, or names_ahead.c has started -> here -> symbols.c -> answers through a pipe -> names.c.
  * Owns:     its process. It inherits its job as memory of its parent and ends when that ends.
  * Bounded:  READER_CPU_SECONDS of processor time; the kernel ends it then.
  *
- * Messages, each with its length before it (v): first the opening (v error, 0 or the positive number of a tm_symbols_error; s remark), then one
- * answer for each offset, in order: v how many texts, those texts (s), which are numbered from 1 on through all answers and come with the
- * first that needs them, and for each function, innermost first, v name and v file, each the number of a text or 0, v line. No function: nothing is known.
+ * Messages, each with its length before it (v), of each file that was asked for: first the opening (v error, 0 or the positive number of a
+ * tm_symbols_error; s remark), then, without an error, one answer for each offset, in order: v how many texts, those texts (s), which are numbered from 1
+ * on through all answers of the file and come with the first that needs them, and for each function, innermost first, v name and v file, each the number of a
+ * text or 0, v line. No function: nothing is known.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_NAMES_READER_H
 #define TIDEMARK_RECORDER_COLLECTOR_NAMES_READER_H

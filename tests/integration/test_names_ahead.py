@@ -97,13 +97,13 @@ def holds(pid, path):
         return False
 
 
-def record_until_readers(t, program, library, output, then, held=None):
-    """Waits until there are readers, and one that holds a file, if asked; does `then(pids)`, and lets the program go on."""
+def record_until_readers(t, program, library, output, then):
+    """Waits until readers hold the program and the library; does `then(pids)`, and lets the program go on."""
     child = t.start([t.recorder, "--quiet", "--force", "-o", output, "--", program, library, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     t.equal(child.stdout.readline(), b"ready\n", "the program's output")
     for _ in range(6000):
         readers = readers_of(child.pid)
-        ready = len(readers) >= 3 and (not held or any(holds(pid, held) for pid in readers))  # of the program, the loader, the library, libc
+        ready = all(any(holds(pid, path) for pid in readers) for path in (program, library))
         if ready:
             break
         time.sleep(0.01)
@@ -170,7 +170,7 @@ def a_library_that_is_replaced(t):
     program, library = programs(t)
     shutil.copy(library, t.path("libgone.so"))
 
-    record_until_readers(t, program, t.path("libgone.so"), t.path("ahead.tmk"), lambda _: os.remove(t.path("libgone.so")), held=t.path("libgone.so"))
+    record_until_readers(t, program, t.path("libgone.so"), t.path("ahead.tmk"), lambda _: os.remove(t.path("libgone.so")))
     t.check({"inner", "made"} <= functions(t.path("ahead.tmk")), "names of the library that is gone")
 
 
@@ -186,7 +186,7 @@ def a_library_that_is_replaced_on_a_busy_machine(t):
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         waker.append(subprocess.Popen(["sh", "-c", "sleep 2; kill -CONT " + " ".join(str(pid) for pid in pids) + " 2>/dev/null"]))
-    record_until_readers(t, program, t.path("libgone.so"), t.path("ahead.tmk"), replace, held=t.path("libgone.so"))
+    record_until_readers(t, program, t.path("libgone.so"), t.path("ahead.tmk"), replace)
     waker[0].wait()
     t.check({"inner", "made", "early", "late"} <= functions(t.path("ahead.tmk")), "names, those of the library that is gone among them")
 
@@ -197,7 +197,7 @@ def a_library_without_build_id(t):
     program, library = programs(t)
     plain = compiled(t, "libplain.so", LIBRARY, "-shared", "-fPIC", "-Wl,--build-id=none")
     other = compiled(t, "libother.so", LIBRARY.replace("inner", "wrong"), "-shared", "-fPIC", "-Wl,--build-id=none")
-    record_until_readers(t, program, plain, t.path("ahead.tmk"), lambda pids: None, held=plain)
+    record_until_readers(t, program, plain, t.path("ahead.tmk"), lambda pids: None)
     t.equal(functions(t.path("ahead.tmk")), named_afterwards(t, program, plain), "names found ahead")
     t.check({"inner", "made"} <= functions(t.path("ahead.tmk")), "those of the library")
     with open(other, "rb") as file:
@@ -209,7 +209,7 @@ def a_library_without_build_id(t):
             file.write(bytes_of_other)
         for pid in pids:  # none of them goes on, and none is waited for
             os.kill(pid, signal.SIGSTOP)
-    record_until_readers(t, program, plain, t.path("replaced.tmk"), replace, held=plain)
+    record_until_readers(t, program, plain, t.path("replaced.tmk"), replace)
     t.equal(functions(t.path("replaced.tmk")) & {"inner", "made", "wrong"}, set(), "names of a library that is another one now")
 
 
