@@ -21,6 +21,7 @@ static const char *plural(uint64_t n, const char *one, const char *many) {
 
 static int write_names_chunk(void *context, const void *payload, size_t n) {
 	struct tm_collector *c = context;
+	tm_encoder_wait_until_written(&c->encoder);
 	if (tm_writer_add_chunk(&c->writer, TM_CHUNK_NAMES, payload, n) != 0) return -1;
 	return tm_writer_flush(&c->writer);
 }
@@ -42,28 +43,26 @@ static struct tm_names_module *list_modules(const struct tm_collector *c) {
 	return list;
 }
 
-static struct tm_names_frame *list_frames(const struct tm_collector *c) {
-	struct tm_names_frame *list = tm_memory_new_table(c->stacks.frame_count, sizeof list[0]);
-	for (size_t i = 0; i < c->stacks.frame_count; i++)
-		list[i] = (struct tm_names_frame){ i + 1, c->stacks.frames[i].module, c->stacks.frames[i].address };
-	return list;
+static struct tm_names_frame frame_of(const void *frames, size_t number) {
+	const struct tm_frame_row *row = (const struct tm_frame_row *)frames + number;
+	return (struct tm_names_frame){ number + 1, row->module, row->address };
 }
 
-void tm_closing_write_names(struct tm_collector *c) {
-	if (!c->options.embed_names || c->writer.error || !c->stacks.frame_count) return;
+void tm_closing_write_names(struct tm_collector *c, uint64_t first_string_id) {
+	if (!c->options.embed_names || !c->stacks.frame_count) return;
 	struct tm_names_module *modules = list_modules(c);
-	struct tm_names_frame *frames = list_frames(c);
 	struct tm_names_input in = {
 		.modules = modules,
 		.module_count = c->modules.count,
-		.frames = frames,
+		.frame = frame_of,
+		.frames = c->stacks.frames,
 		.frame_count = c->stacks.frame_count,
 		.start_unix_ns = c->timebase.start_unix_ns,
 		.note_ns = tm_time_map_ns(&c->timebase.map, c->timebase.map.end_ticks),
 		.ahead = &c->ahead,
 		.progress = !c->options.quiet && (c->options.verbose || isatty(2)),
 	};
-	struct tm_names_output out = { .next_string_id = c->strings.count + 1, .write_chunk = write_names_chunk, .context = c };
+	struct tm_names_output out = { .next_string_id = first_string_id, .write_chunk = write_names_chunk, .context = c };
 	int result = tm_names_write(&in, &out);
 	if (result == TM_NAMES_NO_MEMORY && !c->options.quiet)
 		fprintf(stderr, "tidemark-record: cannot name all addresses: out of memory (tidemark names can do it later)\n");
@@ -72,7 +71,6 @@ void tm_closing_write_names(struct tm_collector *c) {
 			c->stacks.frame_count, plural(c->stacks.frame_count, "address", "addresses"), (unsigned long long)out.modules_read,
 			plural(out.modules_read, "file", "files"));
 	free(modules);
-	tm_memory_free_table(frames, c->stacks.frame_count, sizeof frames[0]);
 }
 
 /* --- what --max-size, or the disk, had no room for; of a file that cannot be written only the summary tells --- */

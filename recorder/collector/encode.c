@@ -323,6 +323,12 @@ void tm_encoder_stop(struct tm_encoder_thread *e) {
 	if (e->waiting) write_all(e);
 }
 
+void tm_encoder_wait_until_written(struct tm_encoder_thread *e) {
+	pthread_mutex_lock(&e->lock);
+	while (e->waiting_count) pthread_cond_wait(&e->changed, &e->lock);
+	pthread_mutex_unlock(&e->lock);
+}
+
 void tm_encoder_release(struct tm_encoder_thread *e) {
 	struct tm_group *g;
 	while ((g = queue_pop(&e->empty))) tm_group_release(g);

@@ -33,14 +33,21 @@ static size_t doubled(size_t capacity, size_t needed) {
 	return grown;
 }
 
-/* What a lookup here and there waits for is mostly the translation of its address: a table is in whole huge pages where the system has them for who asks. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* What a lookup here and there waits for is mostly the translation of its address: a table is in whole huge pages where the system has them for who asks.
+ * All of it is written at once: a page that is read first is one that all share, which has to be replaced as soon as it is written, and every processor
+ * that runs one of our threads has to be told. */
 void *tm_memory_new_table(size_t count, size_t item_bytes) {
 	if (count > SIZE_MAX / 2 / item_bytes) tm_memory_exhausted();
 	size_t bytes = count * item_bytes;
-	if (bytes < TM_MAPPED_BYTES) return tm_memory_new(count, item_bytes);
+	if (bytes < TM_MAPPED_BYTES) return memset(tm_memory_resize(NULL, bytes, 1), 0, bytes);
 	void *p = tm_map_aligned(bytes);
 	if (!p) tm_memory_exhausted();
 	if (bytes >= TM_HUGE_PAGE_BYTES && madvise(p, bytes, MADV_HUGEPAGE) != 0) errno = 0;
+	if (madvise(p, bytes, MADV_POPULATE_WRITE) != 0) errno = 0; /* from Linux 5.14 on */
 	return p;
 }
 

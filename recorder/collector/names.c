@@ -1,10 +1,9 @@
 /* names.c - resolves the addresses of a recording, module by module, and writes them as NAMES chunks.
  *
- *      frames -> work list, sorted by (file, offset) -> a child for each file ==pipe==> names -> strings, ids -> payloads
- *                                                       (names_reader.c)
+ *      frames -> names_plan.c: what to look up, file by file -> a child for each file ==pipe==> names -> strings, ids -> payloads
+ *                                                               (names_reader.c)
  *
- * Sorting brings together what one file must answer, so that one file is open at a time and each address is looked up once, however many
- * processes loaded the file. Files are told apart by build-id, or by path where there is none.
+ * What one file must answer stands together, so that one file is open at a time and each address is looked up once, however many processes loaded the file.
  *
  * Full payloads are packed and written by a thread, one at a time, while answers go on becoming the next: the user waits for all of it. There is no such thread
  * while we fork.
@@ -25,6 +24,7 @@
 #include <unistd.h>
 
 #include "recorder/collector/names_ahead.h"
+#include "recorder/collector/names_plan.h"
 #include "recorder/collector/names_reader.h"
 #include "recorder/collector/names_stream.h"
 #include "recorder/collector/own_thread.h"
@@ -57,143 +57,22 @@ struct heard {
 	size_t text_count, text_capacity;
 };
 
-/* One frame to name. Its place is the number of its file above the offset in it, an ELF virtual address: one number to sort by. */
-struct work {
-	uint64_t place, frame;
-};
-
 struct naming {
 	const struct tm_names_input *in;
 	struct tm_names_output *out;
-	const struct tm_names_module **modules; /* sorted by file, so that modules of one file are neighbours */
-	size_t *files;                          /* first module of each */
-	size_t file_count;
-	struct work *work;                      /* sorted */
-	size_t work_count;
-	unsigned offset_bits; /* of a place */
+	struct tm_names_plan plan;
 	struct tm_string_table strings;
 	struct heard heard;
 	struct tm_bytes payload;
 	struct writing writing;
 	struct progress progress;
-	size_t work_done;
+	size_t named; /* frames that are done with */
 	unsigned patience_s;
 	int error;
 };
 
-/* ---- the order of work */
-
-const char *tm_names_file_name(const char *path) {
-	const char *slash = path ? strrchr(path, '/') : NULL;
-	return slash ? slash + 1 : path ? path : "";
-}
-
-static int compare_files(const struct tm_names_module *a, const struct tm_names_module *b) {
-	if (a->build_id_size != b->build_id_size) return a->build_id_size < b->build_id_size ? -1 : 1;
-	if (!a->build_id_size) return strcmp(a->path ? a->path : "", b->path ? b->path : "");
-	int order = memcmp(a->build_id, b->build_id, a->build_id_size);
-	return order ? order : strcmp(tm_names_file_name(a->path), tm_names_file_name(b->path));
-}
-
-static int compare_modules(const void *left, const void *right) {
-	const struct tm_names_module *a = *(const struct tm_names_module *const *)left, *b = *(const struct tm_names_module *const *)right;
-	int order = compare_files(a, b);
-	return order ? order : a->id < b->id ? -1 : a->id > b->id;
-}
-
-struct module_place { /* from a module's id to its file */
-	uint64_t id, bias;
-	uint32_t file;
-};
-
-static int compare_places(const void *left, const void *right) {
-	const struct module_place *a = left, *b = right;
-	return a->id < b->id ? -1 : a->id > b->id;
-}
-
-static struct module_place *place_modules(struct naming *n) {
-	size_t count = n->in->module_count;
-	struct module_place *places = calloc(count + 1, sizeof *places);
-	n->modules = calloc(count + 1, sizeof *n->modules);
-	n->files = calloc(count + 1, sizeof *n->files);
-	if (!places || !n->modules || !n->files) return free(places), NULL;
-	for (size_t i = 0; i < count; i++) n->modules[i] = &n->in->modules[i];
-	qsort(n->modules, count, sizeof *n->modules, compare_modules);
-	for (size_t i = 0; i < count; i++) {
-		if (!i || compare_files(n->modules[i - 1], n->modules[i])) n->files[n->file_count++] = i;
-		places[i] = (struct module_place){ n->modules[i]->id, n->modules[i]->bias, (uint32_t)n->file_count - 1 };
-	}
-	qsort(places, count, sizeof *places, compare_places);
-	return places;
-}
-
-/* NULL: there is no such module. Ids are mostly numbers from 1 on. */
-static const struct module_place *find_place(const struct module_place *places, size_t count, uint64_t id) {
-	struct module_place wanted = { .id = id };
-	if (!id) return NULL;
-	if (id - 1 < count && places[id - 1].id == id) return &places[id - 1];
-	return bsearch(&wanted, places, count, sizeof *places, compare_places);
-}
-
-static unsigned bits_of(uint64_t value) {
-	return value ? 64 - (unsigned)__builtin_clzll(value) : 0;
-}
-
-/* Its file, and its offset there. NULL: it has none. */
-static const struct module_place *locate(const struct naming *n, const struct module_place *places, const struct tm_names_frame *frame, uint64_t *offset) {
-	const struct module_place *place = find_place(places, n->in->module_count, frame->module);
-	if (place) *offset = frame->address - place->bias - 1;
-	return place;
-}
-
-/* What is to be named, as it comes. An offset that does not fit beside the number of a file is no address of one. */
-static void list_work(struct naming *n, const struct module_place *places) {
-	uint64_t offset, highest = 0, most = UINT64_MAX >> bits_of(n->file_count);
-	const struct tm_names_frame *frames = n->in->frames, *end = frames + n->in->frame_count;
-	for (const struct tm_names_frame *f = frames; f < end; f++)
-		if (locate(n, places, f, &offset) && offset <= most && offset > highest) highest = offset;
-	n->offset_bits = bits_of(highest);
-	for (const struct tm_names_frame *f = frames; f < end; f++) {
-		const struct module_place *place = locate(n, places, f, &offset);
-		if (place && offset <= highest) n->work[n->work_count++] = (struct work){ (uint64_t)place->file << n->offset_bits | offset, f->id };
-	}
-}
-
-#define DIGIT_BITS_MAX 11u
-
-/* By place, what is equal as it came: digit by digit from the lowest one. The program's user waits for it, and qsort() takes ten times as long. */
-static int sort_work(struct naming *n) {
-	unsigned bits = n->offset_bits + bits_of(n->file_count - 1), rounds = (bits + DIGIT_BITS_MAX - 1) / DIGIT_BITS_MAX;
-	unsigned digit_bits = rounds ? (bits + rounds - 1) / rounds : 0;
-	size_t starts[1u << DIGIT_BITS_MAX], digits = (size_t)1 << digit_bits;
-	struct work *from = n->work, *to = malloc((n->work_count + 1) * sizeof *to), *swap;
-	if (!to) return TM_NAMES_NO_MEMORY;
-	for (unsigned shift = 0; shift < rounds * digit_bits; shift += digit_bits) {
-		size_t start = 0;
-		memset(starts, 0, digits * sizeof *starts);
-		for (size_t i = 0; i < n->work_count; i++) starts[from[i].place >> shift & (digits - 1)]++;
-		for (size_t d = 0; d < digits; d++) {
-			size_t count = starts[d];
-			starts[d] = start;
-			start += count;
-		}
-		for (size_t i = 0; i < n->work_count; i++) to[starts[from[i].place >> shift & (digits - 1)]++] = from[i];
-		swap = from;
-		from = to;
-		to = swap;
-	}
-	n->work = from;
-	free(to);
-	return 0;
-}
-
-static int plan(struct naming *n) {
-	struct module_place *places = place_modules(n);
-	n->work = malloc((n->in->frame_count + 1) * sizeof *n->work);
-	if (!places || !n->work) return free(places), TM_NAMES_NO_MEMORY;
-	list_work(n, places);
-	free(places);
-	return n->work_count ? sort_work(n) : 0;
+struct tm_names_frame tm_names_frame_of(const void *frames, size_t number) {
+	return ((const struct tm_names_frame *)frames)[number];
 }
 
 /* ---- what goes into the trace */
@@ -260,7 +139,7 @@ static uint64_t text_id(const struct naming *n, uint64_t number) {
 }
 
 /* One answer of the reader: the functions of one address, for every frame that has it. */
-static void take_answer(struct naming *n, size_t first, size_t end, struct tm_cursor answer) {
+static void take_answer(struct naming *n, size_t spot, struct tm_cursor answer) {
 	struct tm_function functions[TM_DEBUGINFO_MAX_CHAIN];
 	size_t count = 0;
 	for (uint64_t texts = tm_get_varint(&answer); texts && !answer.bad && !n->error; texts--) take_text(n, tm_get_string(&answer));
@@ -269,8 +148,10 @@ static void take_answer(struct naming *n, size_t first, size_t end, struct tm_cu
 		functions[count++] = (struct tm_function){ function, file, line };
 	}
 	if (!count) return;
-	for (size_t i = first; i < end; i++) tm_put_name(&n->payload, n->work[i].frame, functions, count);
-	n->out->frames_named += end - first;
+	const struct tm_names_spot *s = &n->plan.spots[spot];
+	const uint64_t *frames = n->plan.frames + s->first;
+	for (size_t i = 0; i < s->count; i++) tm_put_name(&n->payload, frames[i], functions, count);
+	n->out->frames_named += s->count;
 }
 
 /* ---- the progress line */
@@ -293,7 +174,7 @@ static void show_progress(struct naming *n, const struct tm_names_module *module
 	if (!p->wanted || now - (p->shown ? p->last_ns : p->start_ns) < wait_ns) return;
 	const char *slash = module->path ? strrchr(module->path, '/') : NULL;
 	fprintf(stderr, "%stidemark-record: naming addresses: %zu of %zu (%zu%%), %.0f a second, now in %s%s", p->terminal ? "\r" : "",
-		n->work_done, n->work_count, n->work_done * 100 / n->work_count, (double)n->work_done * 1e9 / (double)elapsed_ns, slash ? slash + 1 : "-",
+		n->named, n->plan.frame_count, n->named * 100 / n->plan.frame_count, (double)n->named * 1e9 / (double)elapsed_ns, slash ? slash + 1 : "-",
 		p->terminal ? "\033[K" : "\n");
 	p->shown = true;
 	p->last_ns = now;
@@ -306,8 +187,9 @@ static void end_progress(struct naming *n) {
 /* ---- one file */
 
 struct file_work {
-	size_t first_module, module_end; /* in naming.modules */
-	size_t at, end;                  /* in naming.work: what is still to answer */
+	size_t first_module, module_end; /* in plan.modules */
+	size_t at, end;                  /* in plan.spots: what is still to answer */
+	size_t frame_count;              /* of all of them */
 	bool answered;                   /* the reader has said whether it could open the file */
 	bool opened;
 	bool told;    /* and it is written */
@@ -317,12 +199,6 @@ struct file_work {
 	size_t turn;
 	bool again; /* the second reader of this file, after the first one died */
 };
-
-static size_t same_offset_end(const struct naming *n, size_t at, size_t end) {
-	size_t last = at + 1;
-	while (last < end && n->work[last].place == n->work[at].place) last++;
-	return last;
-}
 
 /* The first message: whether the file was opened, and what there is to say about it. */
 static void take_opening(struct naming *n, struct file_work *file, struct tm_cursor message) {
@@ -337,7 +213,7 @@ static void take_opening(struct naming *n, struct file_work *file, struct tm_cur
 	if (!why.size) return;
 	char text[1024];
 	snprintf(text, sizeof text, "%.*s", (int)why.size, why.data);
-	put_note(n, n->modules[file->first_module], text);
+	put_note(n, n->plan.modules[file->first_module], text);
 }
 
 static void take_message(struct naming *n, struct file_work *file, const struct tm_names_message *m) {
@@ -345,10 +221,8 @@ static void take_message(struct naming *n, struct file_work *file, const struct 
 		take_opening(n, file, m->content);
 		return;
 	}
-	size_t next = same_offset_end(n, file->at, file->end);
-	take_answer(n, file->at, next, m->content);
-	n->work_done += next - file->at;
-	file->at = next;
+	take_answer(n, file->at, m->content);
+	n->named += n->plan.spots[file->at++].count;
 	if (n->payload.failed) n->error = TM_NAMES_NO_MEMORY;
 	if (!n->error && n->payload.size >= PAYLOAD_BYTES) n->error = flush(n);
 }
@@ -407,7 +281,7 @@ static bool is_stuck(pid_t reader, int fd, unsigned patience_s) {
 static bool receive(struct naming *n, const struct file_work *file, struct tm_names_stream *s) {
 	ssize_t got = tm_names_stream_receive(s);
 	if (got < 0) n->error = TM_NAMES_NO_MEMORY;
-	if (got > 0) show_progress(n, n->modules[file->first_module]);
+	if (got > 0) show_progress(n, n->plan.modules[file->first_module]);
 	return got > 0;
 }
 
@@ -431,28 +305,29 @@ static void listen_ahead(struct naming *n, struct file_work *file, int wait_ms) 
 	}
 }
 
-/* What the file is asked for: each offset once. NULL: out of memory. */
-static uint64_t *list_offsets(const struct naming *n, const struct file_work *file, size_t *count) {
-	uint64_t *offsets = calloc(file->end - file->at, sizeof *offsets);
-	*count = 0;
-	for (size_t i = file->at; offsets && i < file->end; i = same_offset_end(n, i, file->end))
-		offsets[(*count)++] = n->work[i].place & (((uint64_t)1 << n->offset_bits) - 1);
+/* What the file is asked for. NULL: out of memory. */
+static uint64_t *list_offsets(const struct naming *n, const struct file_work *file) {
+	uint64_t *offsets = malloc((file->end - file->at + 1) * sizeof *offsets);
+	for (size_t i = file->at; offsets && i < file->end; i++) offsets[i - file->at] = tm_names_plan_offset(&n->plan, i);
 	return offsets;
 }
 
+/* Sorted: a damaged file may kill one over an address, and debuginfo.h wants them so. */
 static pid_t start_reader(struct naming *n, const struct file_work *file, struct tm_names_stream *s) {
 	int ends[2];
+	tm_names_plan_sort(&n->plan, file->at, file->end);
 	n->error = wait_for_writing(n);
 	if (n->error || pipe(ends)) return -1;
 	struct tm_names_job job = {
 		.in = n->in,
-		.modules = n->modules + file->first_module,
+		.modules = n->plan.modules + file->first_module,
 		.module_count = file->module_end - file->first_module,
 		.lines = !file->again,
 		.fd = ends[1],
 	};
-	uint64_t *offsets = list_offsets(n, file, &job.offset_count);
+	uint64_t *offsets = list_offsets(n, file);
 	job.offsets = offsets;
+	job.offset_count = file->end - file->at;
 	pid_t parent = getpid(), child = offsets ? fork() : -1;
 	if (child == 0) {
 		close(ends[0]);
@@ -476,10 +351,9 @@ static void how_it_ended(pid_t child, char text[64]) {
 
 /* A reader that is asked now works while others are listened to. */
 static void ask_ahead(struct naming *n, struct file_work *file) {
-	size_t count;
-	uint64_t *offsets = n->in->ahead ? list_offsets(n, file, &count) : NULL;
+	uint64_t *offsets = n->in->ahead ? list_offsets(n, file) : NULL;
 	if (!offsets) return;
-	file->ahead = tm_names_ahead_ask(n->in->ahead, n->modules[file->first_module], offsets, count, &file->turn);
+	file->ahead = tm_names_ahead_ask(n->in->ahead, n->plan.modules[file->first_module], offsets, file->end - file->at, &file->turn);
 	free(offsets);
 }
 
@@ -495,7 +369,7 @@ static void end_or_reap(struct naming *n, const struct file_work *file, pid_t ch
 static bool read_file(struct naming *n, struct file_work *file) {
 	char ending[64], text[512];
 	struct tm_names_stream stream = { .fd = -1 };
-	const struct tm_names_module *module = n->modules[file->first_module];
+	const struct tm_names_module *module = n->plan.modules[file->first_module];
 	file->answered = file->opened = false;
 	n->heard.text_count = 0;
 	pid_t child = start_reader(n, file, &stream);
@@ -555,21 +429,19 @@ static void name_file(struct naming *n, struct file_work *file) {
 	name_anew(n, file);
 }
 
-static size_t file_of(const struct naming *n, size_t at) {
-	return (size_t)(n->work[at].place >> n->offset_bits);
-}
-
 /* The files that there is work for, in the order of the work. */
-static struct file_work *list_files(struct naming *n, size_t *count) {
-	struct file_work *files = calloc(n->file_count + 1, sizeof *files);
+static struct file_work *list_files(const struct naming *n, size_t *count) {
+	const struct tm_names_plan *p = &n->plan;
+	struct file_work *files = calloc(p->file_count + 1, sizeof *files);
 	*count = 0;
-	for (size_t at = 0, end; files && at < n->work_count; at = end) {
-		size_t file = file_of(n, at);
-		for (end = at + 1; end < n->work_count && file_of(n, end) == file;) end++;
-		files[(*count)++] = (struct file_work){ .first_module = n->files[file],
-							.module_end = file + 1 < n->file_count ? n->files[file + 1] : n->in->module_count,
+	for (size_t at = 0, end; files && at < p->spot_count; at = end) {
+		size_t file = tm_names_plan_file(p, at), frame_count = 0;
+		for (end = at; end < p->spot_count && tm_names_plan_file(p, end) == file; end++) frame_count += p->spots[end].count;
+		files[(*count)++] = (struct file_work){ .first_module = p->files[file],
+							.module_end = file + 1 < p->file_count ? p->files[file + 1] : p->module_count,
 							.at = at,
-							.end = end };
+							.end = end,
+							.frame_count = frame_count };
 	}
 	return files;
 }
@@ -589,9 +461,9 @@ static int name_files(struct naming *n) {
 	for (size_t i = 0; i < count; i++) ask_ahead(n, &files[i]);
 	if (n->in->ahead) tm_names_ahead_go(n->in->ahead);
 	for (size_t i = 0; i < count && !n->error; i++) {
-		size_t end = n->work_done + files[i].end - files[i].at;
+		size_t named = n->named + files[i].frame_count;
 		name_file(n, &files[i]);
-		n->work_done = end;
+		n->named = named;
 	}
 	free(files);
 	return n->error;
@@ -601,7 +473,7 @@ int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out)
 	struct naming n = { .in = in, .out = out, .patience_s = in->debuginfod ? PATIENCE_WITH_DEBUGINFOD_S : PATIENCE_S };
 	if (in->patience_s) n.patience_s = in->patience_s;
 	out->frames_named = out->modules_read = out->modules_refused = 0;
-	n.error = plan(&n);
+	n.error = tm_names_plan_make(&n.plan, in);
 	start_progress(&n);
 	if (!n.error) n.error = name_files(&n);
 	end_progress(&n);
@@ -613,8 +485,6 @@ int tm_names_write(const struct tm_names_input *in, struct tm_names_output *out)
 	tm_bytes_release(&n.payload);
 	tm_bytes_release(&n.writing.payload);
 	free(n.heard.texts);
-	free(n.modules);
-	free(n.files);
-	free(n.work);
+	tm_names_plan_release(&n.plan);
 	return n.error;
 }

@@ -27,19 +27,20 @@ struct tm_names_module {
 	uint64_t load_ns;        /* since the start of the trace */
 };
 
-/* The path's last part. A build-id that was chosen by hand may be that of all libraries of a project: only together with this one it says which file it is. */
-const char *tm_names_file_name(const char *path);
-
 struct tm_names_frame {
 	uint64_t id;      /* the frame's id in the trace */
 	uint64_t module;  /* its module's id; 0: none, the frame is skipped */
 	uint64_t address; /* as recorded: a return address, the function is the one around address - 1 */
 };
 
+struct tm_names_frame tm_names_frame_of(const void *frames, size_t number);
+
 struct tm_names_input {
 	const struct tm_names_module *modules; /* in any order; several processes may have loaded the same file */
 	size_t module_count;
-	const struct tm_names_frame *frames; /* native frames that need a name, in any order */
+	/* Native frames that need a name, in any order: those of all numbers below frame_count. */
+	struct tm_names_frame (*frame)(const void *frames, size_t number);
+	const void *frames; /* for it; an array of struct tm_names_frame for tm_names_frame_of() */
 	size_t frame_count;
 	uint64_t start_unix_ns;        /* wall clock of the trace's ns 0; 0: unknown, files without build-id are then not checked by time */
 	uint64_t note_ns;              /* time that the notes carry, since the start of the trace */

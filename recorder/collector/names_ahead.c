@@ -3,6 +3,7 @@
 
 #include "recorder/collector/collector.h"
 #include "recorder/collector/memory.h"
+#include "recorder/collector/names_plan.h"
 #include "recorder/collector/names_reader.h"
 
 #include <errno.h>

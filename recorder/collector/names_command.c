@@ -258,6 +258,7 @@ static int write_names(struct command *c, size_t frame_count, uint64_t *named) {
 	struct tm_names_input in = {
 		.modules = c->input.modules,
 		.module_count = c->input.module_count,
+		.frame = tm_names_frame_of,
 		.frames = c->input.frames,
 		.frame_count = frame_count,
 		.start_unix_ns = c->input.start_unix_ns,

@@ -3,8 +3,6 @@
 
 #include "memory.h"
 
-#include <stdlib.h>
-
 #define SLOTS_FIRST 1024u
 
 static size_t hash_of(uint64_t a, uint64_t b) {
@@ -23,12 +21,16 @@ uint32_t tm_pair_map_get(const struct tm_pair_map *m, uint64_t a, uint64_t b) {
 	return m->slots ? slot_of(m, a, b)->value : 0;
 }
 
+static void free_slots(struct tm_pair_map *m) {
+	tm_memory_free_table(m->slots, m->mask + 1, sizeof m->slots[0]);
+}
+
 static void grow(struct tm_pair_map *m) {
 	struct tm_pair_map grown = { .count = m->count, .mask = m->slots ? m->mask * 2 + 1 : SLOTS_FIRST - 1 };
-	grown.slots = tm_memory_new(grown.mask + 1, sizeof grown.slots[0]);
+	grown.slots = tm_memory_new_table(grown.mask + 1, sizeof grown.slots[0]);
 	for (size_t i = 0; m->slots && i <= m->mask; i++)
 		if (m->slots[i].value) *slot_of(&grown, m->slots[i].a, m->slots[i].b) = m->slots[i];
-	free(m->slots);
+	free_slots(m);
 	*m = grown;
 }
 
@@ -40,6 +42,6 @@ void tm_pair_map_set(struct tm_pair_map *m, uint64_t a, uint64_t b, uint32_t val
 }
 
 void tm_pair_map_release(struct tm_pair_map *m) {
-	free(m->slots);
+	free_slots(m);
 	*m = (struct tm_pair_map){ 0 };
 }

@@ -37,7 +37,7 @@
 #define EXIT_NOT_FOUND 127
 #define SLEEP_NS 5000000u      /* after a pass that found little */
 #define STOP_SETTLES_NS 20000000u /* of all that are continued at once, we may be first */
-#define NAMES_MANY 10000u /* addresses: looking their names up takes longer than making a thread */
+#define NAMES_MANY 2000u /* addresses: looking their names up takes longer than making a thread */
 #define SETTLE_NS 200000u      /* while something about processes waits for the next pass */
 #define SLEEP_MAX_NS 90000000u /* after many that found nothing */
 
@@ -287,11 +287,26 @@ static void *give_back(void *argument) {
 	return NULL;
 }
 
-/* Pages take their time to be given back, and the user waits for it: that is done beside the names. */
+static void finish_events(struct tm_collector *c) {
+	tm_encoder_stop(&c->encoder);
+	tm_closing_write_left_out(c);
+}
+
+static void *finish_and_give_back(void *argument) {
+	finish_events(argument);
+	return give_back(argument);
+}
+
+/* The last events take their time to be written, and pages to be given back, and the user waits for it: that is done beside the names. Not where what did not
+ * fit has to be told before them. */
 static void write_names(struct tm_collector *c) {
 	pthread_t behind;
-	bool runs = c->stacks.frame_count >= NAMES_MANY && tm_own_thread_start(&behind, give_back, c);
-	tm_closing_write_names(c);
+	bool bounded = c->options.max_size_bytes != 0, many = c->stacks.frame_count >= NAMES_MANY;
+	if (bounded) finish_events(c);
+	uint64_t first_string_id = c->strings.count + 1;
+	bool runs = many && tm_own_thread_start(&behind, bounded ? give_back : finish_and_give_back, c);
+	if (!bounded && !runs) finish_events(c);
+	if (runs || !c->writer.error) tm_closing_write_names(c, first_string_id);
 	if (runs) pthread_join(behind, NULL);
 	else give_back(c);
 }
@@ -305,9 +320,7 @@ static void finish(struct tm_collector *c) {
 	if (!c->stopped) tm_drain_finish(c); /* rings of those who died meanwhile */
 	tm_sampler_stop(&c->sampler);
 	tm_drain_close_group(c, true);
-	tm_encoder_stop(&c->encoder);
 	tm_timebase_add_knot(&c->timebase);
-	tm_closing_write_left_out(c);
 	write_names(c);
 	tm_closing_write_end(c);
 	tm_signals_stop_witness();

@@ -129,6 +129,10 @@ static uint64_t node_hash(uint32_t parent, uint32_t frame) {
 	return mix(parent, frame + 0x51ed2701ull);
 }
 
+static size_t seen_words(const struct tm_node_table *n) {
+	return (n->mask + 1) / 64 * TM_SEEN_BITS;
+}
+
 static uint64_t *seen_word(const struct tm_node_table *n, uint64_t hash) {
 	return &n->seen[(hash >> 38) & ((n->mask * TM_SEEN_BITS + TM_SEEN_BITS - 1) >> 6)];
 }
@@ -166,10 +170,10 @@ static void node_table_reserve(struct tm_stack_tree *t) {
 	size_t before = n->mask;
 	if (before && n->count * 2 < before) return;
 	tm_memory_free_table(n->slots, before + 1, sizeof n->slots[0]);
-	free(n->seen);
+	tm_memory_free_table(n->seen, seen_words(n), sizeof n->seen[0]);
 	*n = (struct tm_node_table){ .mask = before ? before * 2 + 1 : 4095 };
 	n->slots = tm_memory_new_table(n->mask + 1, sizeof n->slots[0]);
-	n->seen = tm_memory_new((n->mask + 1) / 64, TM_SEEN_BITS * sizeof n->seen[0]);
+	n->seen = tm_memory_new_table(seen_words(n), sizeof n->seen[0]);
 	for (uint32_t id = 1; id <= t->node_count; id++)
 		if (!is_first_child(t, id)) node_table_add(n, node_hash(t->nodes[id - 1].parent, t->nodes[id - 1].frame), id);
 }
@@ -243,7 +247,7 @@ void tm_stack_tree_keep_frames(struct tm_stack_tree *t) {
 	tm_memory_free_table(t->nodes, t->node_capacity, sizeof t->nodes[0]);
 	free_slots(&t->frame_table);
 	tm_memory_free_table(t->node_table.slots, t->node_table.mask + 1, sizeof t->node_table.slots[0]);
-	free(t->node_table.seen);
+	tm_memory_free_table(t->node_table.seen, seen_words(&t->node_table), sizeof t->node_table.seen[0]);
 	free(t->cache);
 	free(t->chain_memory);
 	free(t->unknown);

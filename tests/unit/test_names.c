@@ -110,7 +110,8 @@ static struct tm_names_output out;
 static int write_names(const struct tm_names_module *modules, size_t module_count, const struct tm_names_frame *frames,
 		       size_t frame_count) {
 	struct tm_names_input in = {
-		.modules = modules, .module_count = module_count, .frames = frames, .frame_count = frame_count, .note_ns = 55, .patience_s = 2
+		.modules = modules, .module_count = module_count, .frame = tm_names_frame_of, .frames = frames, .frame_count = frame_count,
+		.note_ns = 55, .patience_s = 2
 	};
 	memset(strings, 0, (3 * FRAMES) * sizeof *strings);
 	memset(outer, 0, (FRAMES + 1) * sizeof *outer);
@@ -250,7 +251,7 @@ static void failing_writes(void) {
 
 /* Standard error is no terminal here: whole lines, the first after a second. */
 static void progress(void) {
-	struct tm_names_input in = { .modules = &plain, .module_count = 1, .frames = many, .frame_count = 20000, .progress = true };
+	struct tm_names_input in = { .modules = &plain, .module_count = 1, .frame = tm_names_frame_of, .frames = many, .frame_count = 20000, .progress = true };
 	char text[4096] = "";
 	FILE *file = tmpfile();
 	int saved = dup(STDERR_FILENO);
