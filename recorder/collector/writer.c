@@ -20,13 +20,14 @@ static void remember_end(struct tm_writer *w) {
 	w->chunk_ends[w->chunk_count++] = w->pending.size;
 }
 
-/* Makes a file that was there ours and empty, unless another recorder writes it; a device or a pipe that was named is as it is. */
+/* Makes a file that was there ours, unless another recorder writes it, and empty but for a byte, which is written over: of one that was made empty ext4 writes
+ * everything to the disk before close() returns. A device or a pipe that was named is as it is. */
 static int take_file(int fd) {
 	struct stat file;
 	if (fstat(fd, &file) != 0) return -errno;
 	if (!S_ISREG(file.st_mode)) return 0;
 	if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return -EBUSY; /* a file system without locks has none */
-	return file.st_size == 0 || ftruncate(fd, 0) == 0 ? 0 : -errno;
+	return file.st_size == 0 || ftruncate(fd, 1) == 0 ? 0 : -errno;
 }
 
 int tm_writer_open(struct tm_writer *w, char *path, bool force) {
