@@ -150,6 +150,11 @@ static void put_in_list(struct tm_shared_rules *shared, uint32_t module, uint64_
 	atomic_store_explicit(&seen_end[module], TM_RULE_BLOCKS_OF_MODULE << SEEN_BITS, memory_order_relaxed);
 }
 
+void tm_shared_fetch(uint64_t key) {
+	struct tm_shared_rules *shared = tm_shared_rules();
+	if (shared) __builtin_prefetch((const void *)tm_rule_set(shared_table(shared), tm_rule_hash(key)), 1);
+}
+
 void tm_shared_add(uint64_t key, uint32_t rule) {
 	struct tm_shared_rules *shared = tm_shared_rules();
 	if (!shared || NUMBER(key) >= TM_SHARED_MODULES) return;

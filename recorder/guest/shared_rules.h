@@ -28,6 +28,8 @@ uint64_t tm_shared_key(const void *build_id, uint32_t build_id_bytes, uint64_t i
 /* The rule of the address `ip`, whose key this is (tm_modules_key(), not 0); 0: nobody has left it. Gives those of its module that were left since the last
  * call to tm_rule_keep() (unwind_rule.h). */
 uint32_t tm_shared_find(uint64_t key, uintptr_t ip);
+/* One is about to be added: where it will stand is asked for, as that is seldom near. */
+void tm_shared_fetch(uint64_t key);
 void tm_shared_add(uint64_t key, uint32_t rule); /* for others to find */
 void tm_shared_forget(void);                     /* the process forgot its rules: all are to be taken over again */
 void tm_shared_forked(void);                     /* in a fork's child: whoever was taking over is not here */

@@ -214,6 +214,7 @@ TM_COLD uint32_t tm_rule_find(uintptr_t ip, bool keep) {
 	uint32_t rule = tm_rule_in(tm_rules(), ip); /* it may be in a larger table meanwhile */
 	if (!rule && key) rule = tm_shared_find(key, ip);
 	if (!rule) {
+		if (key) tm_shared_fetch(key);
 		rule = work_out(ip);
 		if (rule == TM_RULE_NONE) return rule;
 		if (key) tm_shared_add(key, rule);
