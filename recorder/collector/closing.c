@@ -5,7 +5,6 @@
 #include "collector.h"
 #include "drain.h"
 #include "flight_ring.h"
-#include "memory.h"
 #include "names.h"
 
 #include <stdio.h>
@@ -26,9 +25,10 @@ static int write_names_chunk(void *context, const void *payload, size_t n) {
 	return tm_writer_flush(&c->writer);
 }
 
+/* NULL: no memory, which is no reason to end before the last events are written. */
 static struct tm_names_module *list_modules(const struct tm_collector *c) {
-	struct tm_names_module *list = tm_memory_new(c->modules.count, sizeof list[0]);
-	for (size_t i = 0; i < c->modules.count; i++) {
+	struct tm_names_module *list = calloc(c->modules.count + 1, sizeof list[0]);
+	for (size_t i = 0; list && i < c->modules.count; i++) {
 		const struct tm_module *m = &c->modules.all[i];
 		list[i] = (struct tm_names_module){
 			.id = i + 1,
@@ -63,7 +63,7 @@ void tm_closing_write_names(struct tm_collector *c, uint64_t first_string_id) {
 		.progress = !c->options.quiet && (c->options.verbose || isatty(2)),
 	};
 	struct tm_names_output out = { .next_string_id = first_string_id, .write_chunk = write_names_chunk, .context = c };
-	int result = tm_names_write(&in, &out);
+	int result = modules ? tm_names_write(&in, &out) : TM_NAMES_NO_MEMORY;
 	if (result == TM_NAMES_NO_MEMORY && !c->options.quiet)
 		fprintf(stderr, "tidemark-record: cannot name all addresses: out of memory (tidemark names can do it later)\n");
 	if (c->options.verbose)

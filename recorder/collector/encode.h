@@ -51,7 +51,7 @@ void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g);
 void tm_encoder_expect_end(struct tm_encoder_thread *e);
 /* Writes what waits and ends the thread. Also another thread than the drainer, if that hands over nothing meanwhile. */
 void tm_encoder_stop(struct tm_encoder_thread *e);
-/* Until all that was handed over is written, by whoever does it: the writer is the caller's from then on. */
+/* Until all that was handed over is written, by whoever does it. */
 void tm_encoder_wait_until_written(struct tm_encoder_thread *e);
 void tm_encoder_release(struct tm_encoder_thread *e);
 

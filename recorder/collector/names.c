@@ -245,16 +245,16 @@ static uint64_t cpu_ns(clockid_t process) {
 	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
 }
 
-/* Waits for an answer of a reader that gives way to everything else that runs. True: it hardly gets a processor. */
-static bool is_starved(pid_t reader, int fd, int wait_ms) {
-	struct pollfd answer = { .fd = fd, .events = POLLIN };
+/* Waits until a reader that gives way to everything else that runs answers, or takes more of what it is asked. True: it hardly gets a processor. */
+static bool is_starved(const struct tm_ahead_reader *r, int wait_ms) {
+	struct pollfd ready = { .fd = r->stream.fd, .events = r->out.size ? POLLOUT : POLLIN };
 	clockid_t clock;
-	if (clock_getcpuclockid(reader, &clock) != 0) return false;
+	if (clock_getcpuclockid(r->pid, &clock) != 0) return false;
 	for (;;) {
 		uint64_t before = cpu_ns(clock);
-		int ready = poll(&answer, 1, wait_ms);
-		if (ready < 0 && errno == EINTR) continue;
-		if (ready != 0) return false;
+		int count = poll(&ready, 1, wait_ms);
+		if (count < 0 && errno == EINTR) continue;
+		if (count != 0) return false;
 		if (!wait_ms || cpu_ns(clock) - before < (uint64_t)wait_ms * 1000000 / 4) return true;
 	}
 }
@@ -295,13 +295,14 @@ static void listen_to_own(struct naming *n, struct file_work *file, pid_t reader
 	}
 }
 
+/* It answers when it has been asked for all. */
 static void listen_ahead(struct naming *n, struct file_work *file, int wait_ms) {
 	struct tm_ahead_reader *r = file->ahead;
 	for (;;) {
 		take_messages(n, file, &r->stream, file->turn);
 		if (n->error || is_heard(file)) return;
-		file->starved = is_starved(r->pid, r->stream.fd, wait_ms);
-		if (file->starved || !receive(n, file, &r->stream)) return;
+		file->starved = is_starved(r, wait_ms);
+		if (file->starved || !(r->out.size ? tm_names_ahead_send(r) : receive(n, file, &r->stream))) return;
 	}
 }
 
@@ -396,17 +397,26 @@ static void name_anew(struct naming *n, struct file_work *file) {
 	read_file(n, file);
 }
 
-/* Has a file read anew, as its reader hardly gets a processor. false: the file is gone or was replaced since. */
+/* Has a file read anew, as its reader hardly gets a processor. false: the file is gone or was replaced since; then spots stand again as that reader was asked
+ * for them. */
 static bool read_instead(struct naming *n, struct file_work *file) {
 	struct heard heard = n->heard;
 	struct file_work other = *file;
+	struct tm_names_spot *spots = n->plan.spots + file->at, *asked = malloc((file->end - file->at) * sizeof *asked);
+	if (!asked) {
+		n->error = TM_NAMES_NO_MEMORY;
+		return true;
+	}
+	memcpy(asked, spots, (file->end - file->at) * sizeof *asked);
 	n->heard = (struct heard){ 0 };
 	name_anew(n, &other);
 	free(n->heard.texts);
 	n->heard = heard;
-	if (!other.opened && !n->error) return false;
-	*file = other;
-	return true;
+	bool gone = !other.opened && !n->error;
+	if (gone) memcpy(spots, asked, (file->end - file->at) * sizeof *asked);
+	else *file = other;
+	free(asked);
+	return !gone;
 }
 
 /* From the reader that was started ahead. False: the rest of the file is to be read anew, as if there were none. */

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #define FIRST_LOOK_NS 50000000u /* a program that has ended by then has few names */
@@ -22,7 +21,6 @@
 #define LIBC_NS 300000000u /* unless the program runs much longer than that takes */
 #define OUT_MAX (4u << 20) /* bytes that wait for a reader; more is not said before the end */
 #define NO_FILE UINT32_MAX
-#define SEND_WAIT_S 30 /* at the end, for one that is at work and does not listen */
 
 extern char **environ;
 
@@ -60,25 +58,18 @@ static bool is_there(const struct tm_ahead_reader *r) {
 	return r->stream.fd >= 0;
 }
 
-/* It may be at work, get no processor, or be kept waiting by a file. */
+/* Is waited for at the end: it may be kept by a file, and takes its time to give back its memory. */
 static void stop(struct tm_ahead_reader *r) {
 	if (!is_there(r)) return;
 	tm_names_stream_release(&r->stream);
-	tm_names_reader_kill(r->pid);
-}
-
-/* All are on their way out before one is waited for. */
-static void end_all(struct tm_names_ahead *a) {
-	for (unsigned i = 0; i < a->reader_count; i++)
-		if (is_there(&a->readers[i])) kill(a->readers[i].pid, SIGKILL);
-	for (unsigned i = 0; i < a->reader_count; i++) stop(&a->readers[i]);
+	kill(r->pid, SIGKILL);
 }
 
 /* What cannot be started is one that has ended. */
 static void start_reader(struct tm_names_ahead *a) {
 	struct tm_ahead_reader *r = &a->readers[a->reader_count++];
 	int ends[2];
-	*r = (struct tm_ahead_reader){ .stream = { .fd = -1 } };
+	*r = (struct tm_ahead_reader){ .pid = -1, .stream = { .fd = -1 } };
 	a->has_started = true;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return;
 	r->pid = start_process(ends[1]);
@@ -94,11 +85,17 @@ static unsigned reader_limit(void) {
 	return limit < 1 ? 1 : limit < TM_AHEAD_READERS_MAX ? limit : TM_AHEAD_READERS_MAX;
 }
 
-/* For a file more: the one with the least to read. NULL: none is there. */
+static unsigned count_readers(const struct tm_names_ahead *a) {
+	unsigned count = 0;
+	for (unsigned i = 0; i < a->reader_count; i++) count += is_there(&a->readers[i]);
+	return count;
+}
+
+/* For a file more: the one with the least to read. In place of one that has died there is another, for files that are new. NULL: none is there. */
 static struct tm_ahead_reader *choose_reader(struct tm_names_ahead *a) {
 	struct tm_ahead_reader *least = NULL;
 	if (!a->reader_limit) a->reader_limit = reader_limit();
-	if (a->reader_count < a->reader_limit && !a->has_started) start_reader(a);
+	if (count_readers(a) < a->reader_limit && a->reader_count < TM_AHEAD_READERS_MAX && !a->has_started) start_reader(a);
 	for (unsigned i = 0; i < a->reader_count; i++) {
 		struct tm_ahead_reader *r = &a->readers[i];
 		if (is_there(r) && (!least || r->mapped_bytes < least->mapped_bytes)) least = r;
@@ -129,14 +126,13 @@ static void put_request(struct tm_ahead_reader *r, enum tm_ahead_request kind, u
 	tm_put_raw(&r->out, offsets, n * sizeof offsets[0]);
 }
 
-/* false: it does not listen any more. */
-static bool send_out(struct tm_ahead_reader *r, bool wait) {
+bool tm_names_ahead_send(struct tm_ahead_reader *r) {
 	size_t done = 0;
 	bool listens = !r->out.failed;
 	while (done < r->out.size && listens) {
-		ssize_t n = send(r->stream.fd, r->out.data + done, r->out.size - done, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT));
+		ssize_t n = send(r->stream.fd, r->out.data + done, r->out.size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR) continue;
-		if (n < 0 && !wait && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
 		listens = n > 0;
 		done += n > 0 ? (size_t)n : 0;
 	}
@@ -241,7 +237,7 @@ void tm_names_ahead_look(struct tm_collector *c) {
 	a->next_ns = a->begin_ns == now ? now + FIRST_LOOK_NS : now + LOOK_NS;
 	if (a->begin_ns == now) return;
 	if (now - a->begin_ns > TM_AHEAD_NS) {
-		end_all(a);
+		for (unsigned i = 0; i < a->reader_count; i++) stop(&a->readers[i]);
 		a->next_ns = UINT64_MAX;
 		return;
 	}
@@ -250,26 +246,18 @@ void tm_names_ahead_look(struct tm_collector *c) {
 	note_frames(c);
 	tell_offsets(a);
 	for (unsigned i = 0; i < a->reader_count; i++)
-		if (is_there(&a->readers[i]) && !send_out(&a->readers[i], false)) stop(&a->readers[i]);
+		if (is_there(&a->readers[i]) && !tm_names_ahead_send(&a->readers[i])) stop(&a->readers[i]);
 }
 
 /* --- the end --- */
-
-static bool send_now(struct tm_ahead_reader *r) {
-	struct timeval limit = { .tv_sec = SEND_WAIT_S };
-	if (setsockopt(r->stream.fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0 && send_out(r, true)) return true;
-	stop(r);
-	return false;
-}
 
 struct tm_ahead_reader *tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module *m, const uint64_t *offsets, size_t n, size_t *turn) {
 	struct tm_ahead_file *f = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
 	struct tm_ahead_reader *r = f ? &a->readers[f->reader] : NULL;
 	if (!r || !is_there(r) || (!f->build_id_size && (f->module != m->id || !is_same_file(&f->file, f->path)))) return NULL;
 	put_request(r, TM_AHEAD_ANSWER, f->number, offsets, n);
-	if (!send_now(r)) return NULL;
 	*turn = tm_names_stream_expect(&r->stream, n);
-	if (*turn != SIZE_MAX) return r;
+	if (*turn != SIZE_MAX && tm_names_ahead_send(r)) return r;
 	stop(r);
 	return NULL;
 }
@@ -279,13 +267,16 @@ void tm_names_ahead_go(struct tm_names_ahead *a) {
 		struct tm_ahead_reader *r = &a->readers[i];
 		if (!is_there(r) || !r->stream.turn_count) continue;
 		put_head(r, TM_AHEAD_GO, 0, 0);
-		send_now(r);
+		if (!tm_names_ahead_send(r)) stop(r);
 	}
 }
 
 void tm_names_ahead_release(struct tm_names_ahead *a) {
-	end_all(a);
-	for (unsigned i = 0; i < a->reader_count; i++) tm_bytes_release(&a->readers[i].out);
+	for (unsigned i = 0; i < a->reader_count; i++) stop(&a->readers[i]);
+	for (unsigned i = 0; i < a->reader_count; i++) {
+		if (a->readers[i].pid > 0) tm_names_reader_kill(a->readers[i].pid);
+		tm_bytes_release(&a->readers[i].out);
+	}
 	for (size_t i = 0; i < a->file_count; i++) {
 		free(a->files[i].path);
 		free(a->files[i].build_id);

@@ -6,7 +6,7 @@
  *           few; the reader learns what it will be asked, and answers at the end what it knows already. All this is a hint: a file without a living
  *           reader is read at the end, as if there had never been one.
  * Few:      one reader for two processors, for all files: a process has its beginning and its end, and however little it asks for, the scheduler gives
- *           each a turn that somebody else would have had. With it a file that is damaged takes what its neighbours' reader has learned.
+ *           each a turn that somebody else would have had. A file over which its reader dies takes with it what that has learned of others.
  * Owns:     the readers: processes of their own, forked and executed anew so that none holds our memory. They end with us. They give way to whatever
  *           else runs; names.c does not wait for one that gets no processor, and has its file read again.
  * Threads:  the drainer's, which never blocks here before the end: what does not fit a socket waits, and beyond a bound it is not said. At most one process
@@ -80,5 +80,7 @@ void tm_names_ahead_release(struct tm_names_ahead *a);
 struct tm_ahead_reader *tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module *m, const uint64_t *offsets, size_t n, size_t *turn);
 /* All files have been asked for. */
 void tm_names_ahead_go(struct tm_names_ahead *a);
+/* Sends of `out` what the reader takes now. False: it does not listen any more. */
+bool tm_names_ahead_send(struct tm_ahead_reader *r);
 
 #endif

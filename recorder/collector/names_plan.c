@@ -83,7 +83,7 @@ struct finding {
 };
 
 static uint32_t *slot_of(const struct tm_names_plan *p, const struct finding *f, uint64_t place) {
-	size_t at = (size_t)(place * 0x9E3779B97F4A7C15u >> 32) & f->slot_mask;
+	size_t at = (size_t)((place ^ place >> 32) * 0x9E3779B97F4A7C15u >> 32) & f->slot_mask; /* many files have the same offsets */
 	while (f->slots[at] && p->spots[f->slots[at] - 1].place != place) at = (at + 1) & f->slot_mask;
 	return &f->slots[at];
 }

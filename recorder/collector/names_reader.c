@@ -302,7 +302,7 @@ static bool receive(int fd, void *to, size_t n) {
 	return true;
 }
 
-/* The words behind a request's first two; *offsets grows to hold them. */
+/* The words behind a request's head; *offsets grows to hold them. */
 static bool receive_words(int fd, uint64_t **offsets, size_t *capacity, size_t n) {
 	if (n > *capacity) {
 		uint64_t *grown = reallocarray(*offsets, n, sizeof *grown);

@@ -298,15 +298,15 @@ static void *finish_and_give_back(void *argument) {
 }
 
 /* The last events take their time to be written, and pages to be given back, and the user waits for it: that is done beside the names. Not where what did not
- * fit has to be told before them. */
+ * fit has to be told before them, nor where it is known that nothing can be written. */
 static void write_names(struct tm_collector *c) {
 	pthread_t behind;
-	bool bounded = c->options.max_size_bytes != 0, many = c->stacks.frame_count >= NAMES_MANY;
-	if (bounded) finish_events(c);
+	bool events_first = c->options.max_size_bytes || c->writer.error;
+	if (events_first) finish_events(c);
 	uint64_t first_string_id = c->strings.count + 1;
-	bool runs = many && tm_own_thread_start(&behind, bounded ? give_back : finish_and_give_back, c);
-	if (!bounded && !runs) finish_events(c);
-	if (runs || !c->writer.error) tm_closing_write_names(c, first_string_id);
+	bool runs = c->stacks.frame_count >= NAMES_MANY && tm_own_thread_start(&behind, events_first ? give_back : finish_and_give_back, c);
+	if (!events_first && !runs) finish_events(c);
+	if ((runs && !events_first) || !c->writer.error) tm_closing_write_names(c, first_string_id);
 	if (runs) pthread_join(behind, NULL);
 	else give_back(c);
 }

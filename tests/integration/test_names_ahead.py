@@ -191,6 +191,50 @@ def a_library_that_is_replaced_on_a_busy_machine(t):
     t.check({"inner", "made", "early", "late"} <= functions(t.path("ahead.tmk")), "names, those of the library that is gone among them")
 
 
+MANY = 300
+ORDER = [i * 157 % MANY for i in range(MANY)]
+FIRST_BYTES = 70000  # nobody else asks for so much
+
+
+@test
+def each_address_its_own_name(t):
+    """Of a library with many functions that are called in no order of their addresses, and that is gone when its reader gets no processor: whoever is asked
+    instead sorts them, and must not have the first one's answers told of others. A block's size says which function it is of."""
+    program = programs(t)[0]
+    bodies = "".join(f"void *f{i}(void) {{ void *p = malloc({FIRST_BYTES + i}); *(volatile char *)p = 1; return p; }}\n" for i in range(MANY))
+    calls = "".join(f"free(f{i}());\n" for i in ORDER)
+    library = compiled(t, "libmany.so", f"#include <stdlib.h>\n{bodies}void *made(int n) {{ {calls} return malloc(n); }}\n", "-shared", "-fPIC")
+    waker = []
+
+    def replace(pids):
+        time.sleep(0.3)  # it has learned them
+        os.remove(library)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        waker.append(subprocess.Popen(["sh", "-c", "sleep 2; kill -CONT " + " ".join(str(pid) for pid in pids) + " 2>/dev/null"]))
+    record_until_readers(t, program, library, t.path("many.tmk"), replace)
+    waker[0].wait()
+    found = t.imported(t.path("many.tmk")).rows("""SELECT size_bytes, function FROM allocation JOIN stack ON stack.id = stack_id
+        JOIN frame ON frame.id = frame_id WHERE size_bytes BETWEEN ? AND ?""", FIRST_BYTES, FIRST_BYTES + MANY - 1)
+    t.equal(len(found), MANY, "blocks")
+    t.equal([(size, function) for size, function in found if function != f"f{size - FIRST_BYTES}"], [], "blocks of another function")
+
+
+@test
+def readers_that_never_listen(t):
+    """Stopped for good, and asked for more than a socket holds: the recording ends nevertheless, and so do they."""
+    program = programs(t)[0]
+    sites = "".join(f"free(malloc({i % 100 + 1}));\n" for i in range(60000))
+    library = compiled(t, "libsites.so", f"#include <stdlib.h>\nvoid *made(int n) {{ {sites} return malloc(n); }}\n", "-O0", "-shared", "-fPIC")
+
+    def stop(pids):
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+    readers = record_until_readers(t, program, library, t.path("stopped.tmk"), stop)
+    t.equal([pid for pid in readers if os.path.exists(f"/proc/{pid}")], [], "readers that are left")
+    t.check({"made", "early", "late"} <= functions(t.path("stopped.tmk")), "names of files that are there")
+
+
 @test
 def a_library_without_build_id(t):
     """The path tells whose names they are, as long as nothing else lies there: then there are none, rather than those of the other file."""
