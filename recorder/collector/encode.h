@@ -5,7 +5,8 @@
  *           three, the drainer waits, and the guests' rings fill.
  *           The thread gives way to the program and the drainer where all processors are taken, and is made for the first group; a recording so short that its
  *           first is its last needs none.
- * Threads:  submit, take, expect_end and stop are the drainer's. The writer is the encoder's until it is stopped.
+ * Threads:  submit, take and expect_end are the drainer's; stop is, too, or another's behind the last of them. The writer is the encoder's until all that was
+ *           handed over is written.
  */
 #ifndef TIDEMARK_RECORDER_COLLECTOR_ENCODE_H
 #define TIDEMARK_RECORDER_COLLECTOR_ENCODE_H
