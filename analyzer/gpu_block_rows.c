@@ -77,17 +77,18 @@ static void write_sites(struct tm_store *store, const struct tm_replay *r) {
 }
 
 /* A block's stream is told by a record of its address and size: by one from after it was allocated, before it ended; in traces in which the driver itself
- * tells of its allocations by the latest one from before, as it does so within the call. The clocks may differ a little. */
+ * tells of its allocations by the latest one from before, as it does so within the call. The clocks may differ a little. Bounds of times are such that the
+ * index has them: thousands of blocks may have had the address in a millisecond. */
 static const char streams[] =
 	"CREATE TEMP TABLE said AS SELECT process_id, address, ts_ns, size_bytes, stream FROM gpu_memory\n"
 	"  WHERE operation = 'allocate' AND stream IS NOT NULL AND address IS NOT NULL AND process_id > %llu;\n"
 	"CREATE INDEX temp.said_by_address ON said(process_id, address, ts_ns);\n"
 	"UPDATE gpu_block SET stream = coalesce(\n"
 	"    (SELECT s.stream FROM temp.said AS s WHERE s.process_id = gpu_block.process_id AND s.address = gpu_block.address\n"
-	"      AND s.ts_ns >= gpu_block.alloc_ns\n"
-	"      AND (gpu_block.free_ns IS NULL OR s.ts_ns <= gpu_block.free_ns) AND s.size_bytes = gpu_block.size_bytes ORDER BY s.ts_ns LIMIT 1),\n"
+	"      AND s.ts_ns BETWEEN gpu_block.alloc_ns AND coalesce(gpu_block.free_ns, 9223372036854775807)\n"
+	"      AND s.size_bytes = gpu_block.size_bytes ORDER BY s.ts_ns LIMIT 1),\n"
 	"    (SELECT s.stream FROM temp.said AS s WHERE s.process_id = gpu_block.process_id AND s.address = gpu_block.address\n"
-	"      AND s.ts_ns <= gpu_block.alloc_ns + 1000000 AND (gpu_block.free_ns IS NULL OR s.ts_ns <= gpu_block.free_ns)\n"
+	"      AND s.ts_ns <= min(gpu_block.alloc_ns + 1000000, coalesce(gpu_block.free_ns, 9223372036854775807))\n"
 	"      AND s.size_bytes = gpu_block.size_bytes ORDER BY s.ts_ns DESC LIMIT 1))\n"
 	"  WHERE process_id > %llu AND EXISTS (SELECT 1 FROM temp.said)\n"
 	"    AND EXISTS (SELECT 1 FROM heap AS h WHERE h.id = gpu_block.heap_id AND h.kind IN ('device-pool', 'pinned', 'managed'));\n"

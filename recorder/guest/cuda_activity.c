@@ -1,16 +1,16 @@
 /* cuda_activity.c - CUPTI's records of what devices did: kernels, copies, sets, and its own overhead.
  *
  * Flow:     CUPTI asks for a buffer, fills it, and gives it back on a thread of its own (or on that which flushes) -> records -> emit_gpu.c -> ring
- * Sudden:   by itself, and by its own periodic flush, CUPTI gives only full buffers back: tens of thousands of kernels, which a sudden end of the process
- *           would take along. So a thread that calls the driver anyway fetches what is complete, now and then.
+ * Sudden:   by itself, and by its own periodic flush, CUPTI gives only full buffers back, on its own thread; what is in the others a sudden end of the process
+ *           would take along. So a thread that calls the driver anyway fetches what is complete, now and then, and reads it: at most a buffer of each thread's.
  * Owns:     the buffers, in memory that no hook sees. A few are kept for the next time.
  * Records:  are read by the places of their fields, as far as they lie in the buffer. Kinds that we do not know are passed by. How long a record is
  *           only CUPTI knows.
  * Times:    CUPTI stamps with our clock where it can be told so (11.6); else with its own, and two readings of both clocks turn one into the other.
  * Names:    of kernels come again and again: each is told once in a ring, with the number of a slot, which then stands for it. One thread at a time uses the
  *           slots; another that comes meanwhile tells its names in full.
- * Losses:   records that CUPTI dropped for want of buffers are counted by it, and told; so is work that it could not time, and a buffer that cannot be
- *           read to its end.
+ * Losses:   records that CUPTI dropped for want of buffers are counted by it, and told; so is work that it could not time, unless the driver refused it,
+ *           and a buffer that cannot be read to its end.
  */
 #include "cuda_calls.h"
 #include "heaps.h"
@@ -20,8 +20,8 @@
 #include <string.h>
 #include <time.h>
 
-#define BUFFER_BYTES (4u << 20)
-#define BUFFERS_KEPT 4u
+#define BUFFER_BYTES (256u << 10) /* a thousand kernels: what is in a buffer that is not full yet is read within a call of the program's (Sudden) */
+#define BUFFERS_KEPT 16u
 #define FETCH_TICKS (1u << 30) /* a second where a tick is a nanosecond, less where it is a processor's */
 
 /* --- buffers --- */
@@ -89,9 +89,15 @@ static struct {
 	uint64_t told[TM_RING_NAME_SLOTS]; /* hash of the name that the slot stands for, 0 none */
 } slots;
 
+/* Names have hundreds of bytes, and each kernel has one. */
 static uint64_t hash_of(const char *name, size_t n) {
-	uint64_t hash = 14695981039346656037u;
-	for (size_t i = 0; i < n; i++) hash = (hash ^ (uint8_t)name[i]) * 1099511628211u;
+	uint64_t hash = n;
+	for (size_t at = 0; at < n; at += 8) {
+		uint64_t word = 0;
+		memcpy(&word, name + at, n - at < 8 ? n - at : 8);
+		hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+		hash ^= hash >> 32;
+	}
 	return hash | 1;
 }
 
@@ -149,16 +155,30 @@ static struct tm_gpu_activity ran(const struct reading *r, enum tm_activity_kind
 					 .size_bytes = UINT64_MAX, .stream = UINT32_MAX, .device = UINT32_MAX };
 }
 
-/* A record of work that CUPTI could not time has a start of 0. */
-static bool is_timed(struct reading *r) {
+/* --- what was refused --- */
+
+static _Atomic uint64_t refused_work[64]; /* correlations, the last of each place */
+
+static _Atomic uint64_t *refused_place(uint32_t correlation) {
+	return &refused_work[correlation % (sizeof refused_work / sizeof refused_work[0])];
+}
+
+void tm_cuda_activity_refused(uint32_t correlation) {
+	atomic_store_explicit(refused_place(correlation), correlation, memory_order_relaxed);
+}
+
+/* A record of work that CUPTI could not time has a start of 0, and so has one of work that the driver refused: that never ran. */
+static bool is_timed(struct reading *r, size_t correlation_at) {
 	bool is = u64(r, 16) != 0 && u64(r, 24) >= u64(r, 16);
-	r->untimed += !is && r->end - r->record >= 32;
+	uint32_t correlation = u32(r, correlation_at);
+	bool ran = !correlation || atomic_load_explicit(refused_place(correlation), memory_order_relaxed) != correlation;
+	r->untimed += !is && ran && r->end - r->record >= 32;
 	return is;
 }
 
 static void take_kernel(struct reading *r) {
 	struct tm_gpu_activity a = ran(r, TM_ACTIVITY_KERNEL);
-	if (!is_timed(r)) return;
+	if (!is_timed(r, 92)) return;
 	a.device = u32(r, 40);
 	a.stream = u32(r, 48);
 	a.correlation = u32(r, 92);
@@ -167,7 +187,7 @@ static void take_kernel(struct reading *r) {
 
 static void take_copy(struct reading *r, size_t correlation_at) {
 	struct tm_gpu_activity a = ran(r, TM_ACTIVITY_MEMCPY);
-	if (!is_timed(r)) return;
+	if (!is_timed(r, correlation_at)) return;
 	a.direction = correlation_at == 60 ? TM_DIRECTION_P2P : tm_direction_of_copy(number_at(r, 4, 1));
 	a.size_bytes = u64(r, 8);
 	a.device = u32(r, 32);
@@ -178,7 +198,7 @@ static void take_copy(struct reading *r, size_t correlation_at) {
 
 static void take_set(struct reading *r) {
 	struct tm_gpu_activity a = ran(r, TM_ACTIVITY_MEMSET);
-	if (!is_timed(r)) return;
+	if (!is_timed(r, 44)) return;
 	a.size_bytes = u64(r, 8);
 	a.device = u32(r, 32);
 	a.stream = u32(r, 40);

@@ -20,6 +20,7 @@
 #define PHYSICAL_ADDRESS (1ull << 56) /* and what cannot be an address of a device */
 
 static _Atomic uint64_t last_physical, last_pool, devices_told;
+static _Atomic uint32_t streams_gone; /* counts calls by which a stream may go */
 static _Atomic uint32_t current_pool[DEVICES_MAX]; /* heap of the pool that cuDeviceSetMemPool made the device's, 0: its own */
 _Atomic uint64_t tm_cuda_low = UINT64_MAX, tm_cuda_high;
 
@@ -570,6 +571,7 @@ static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti
 	int active = 1;
 	if (id == TM_CALL_cuDevicePrimaryCtxRetain) return;
 	if (enters) tm_cuda_work_forgets();
+	atomic_fetch_add(&streams_gone, 1);
 	if (id == TM_CALL_cuCtxDestroy_v2) {
 		if (!enters || !*context) return;
 		context_ends(t, TM_OP_CUDA_CONTEXT_DESTROY, *context, -1);
@@ -591,9 +593,9 @@ static void context_call(struct tm_thread *t, uint32_t id, const struct tm_cupti
 #define SELDOM_TICKS (1u << 21) /* a millisecond or so */
 
 /* A block came from a pool, or went there: what that holds is asked for when it may have grown, and now and then. NULL: the device's current pool. */
-static void tell_pool_after(struct tm_thread *t, const struct tm_cupti_call *call, void *pool, uint32_t heap, int device) {
+static void tell_pool_after(struct tm_thread *t, const struct tm_cupti_call *call, void *pool, uint32_t heap, int device, uint64_t now) {
 	static _Atomic uint64_t told[TM_HEAPS_MAX];
-	uint64_t now = tm_now(), *begin = call->own;
+	const uint64_t *begin = call->own;
 	bool grew = begin && now - *begin >= SLOW_TICKS;
 	if (heap >= TM_HEAPS_MAX || (!grew && now - atomic_load_explicit(&told[heap], memory_order_relaxed) < SELDOM_TICKS)) return;
 	atomic_store_explicit(&told[heap], now, memory_order_relaxed);
@@ -602,29 +604,50 @@ static void tell_pool_after(struct tm_thread *t, const struct tm_cupti_call *cal
 }
 
 /* One that the program has destroyed meanwhile must not be asked. */
-static void tell_pool_of(struct tm_thread *t, const struct tm_cupti_call *call, const struct tm_cuda_block *b) {
+static void tell_pool_of(struct tm_thread *t, const struct tm_cupti_call *call, const struct tm_cuda_block *b, uint64_t now) {
 	struct tm_cuda_block pool;
 	if (b->kind != TM_KEY_POINTER || b->device < 0 || (b->op != TM_OP_CUDA_ALLOC_ASYNC && b->op != TM_OP_CUDA_ALLOC_FROM_POOL)) return;
 	if (b->physical && tm_cuda_block_find(TM_KEY_POOL, b->physical, &pool) && pool.heap == b->heap)
-		tell_pool_after(t, call, (void *)(uintptr_t)b->physical, b->heap, b->device);
-	else if (b->heap == pool_heap_of(b->device)) tell_pool_after(t, call, NULL, b->heap, b->device);
+		tell_pool_after(t, call, (void *)(uintptr_t)b->physical, b->heap, b->device, now);
+	else if (b->heap == pool_heap_of(b->device)) tell_pool_after(t, call, NULL, b->heap, b->device, now);
 }
 
-/* By CUPTI's number for it, as work has it. Its own records of allocations would say so, too, and with them these functions take thrice as long. */
+/* CUPTI's number of a stream, as work has it. Asking takes 0.2 us: of the thread's last one it is known while no stream was destroyed. */
+static bool number_of_stream(const struct tm_cupti_call *call, void *stream, bool is_threads, uint32_t *number) {
+	static __thread struct {
+		void *context, *stream;
+		uint32_t uid, gone, number;
+		bool is_threads, known;
+	} last __attribute__((tls_model("initial-exec")));
+	uint32_t gone = atomic_load_explicit(&streams_gone, memory_order_acquire);
+	bool same = last.known && last.stream == stream && last.context == call->context && last.uid == call->context_uid;
+	if (same && last.gone == gone && last.is_threads == is_threads) {
+		*number = last.number;
+		return true;
+	}
+	if (tm_cupti.cuptiGetStreamIdEx(call->context, stream, is_threads, number) != TM_CUPTI_OK) return false;
+	last.context = call->context;
+	last.stream = stream;
+	last.uid = call->context_uid;
+	last.gone = gone;
+	last.number = *number;
+	last.is_threads = is_threads;
+	last.known = true;
+	return true;
+}
+
+/* As of when the block was recorded, right before. CUPTI's own records of allocations would say so, too, and with them these functions take thrice as
+ * long. */
 static void tell_stream(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const struct request *r, void *stream) {
 	static const char no_stream[] = "CUPTI does not tell of a stream which it is (cuptiGetStreamIdEx): blocks of it have none";
 	static _Atomic bool noted;
-	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_MEMORY, .direction = TM_DIRECTION_ALLOC, .start = tm_now(), .address = r->key,
-				     .size_bytes = r->size_bytes, .device = (uint32_t)r->device, .correlation = call->correlation, .name = "device",
-				     .name_bytes = 6 };
+	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_MEMORY, .direction = TM_DIRECTION_ALLOC, .start = t->last_ticks, .end = t->last_ticks,
+				     .address = r->key, .size_bytes = r->size_bytes, .device = (uint32_t)r->device, .correlation = call->correlation,
+				     .name = "device", .name_bytes = 6 };
 	bool is_threads = id == TM_CALL_cuMemAllocAsync_ptsz || id == TM_CALL_cuMemAllocFromPoolAsync_ptsz;
 	if (!tm_cupti.cuptiGetStreamIdEx) return;
-	if (tm_cupti.cuptiGetStreamIdEx(call->context, stream, is_threads, &a.stream) != TM_CUPTI_OK) {
-		if (!atomic_exchange(&noted, true)) tm_emit_note(t, "gpu", no_stream);
-		return;
-	}
-	a.end = a.start;
-	tm_emit_activity(t, &a);
+	if (number_of_stream(call, stream, is_threads, &a.stream)) tm_emit_activity(t, &a);
+	else if (!atomic_exchange(&noted, true)) tm_emit_note(t, "gpu", no_stream);
 }
 
 /* 0: the pool is of host or managed memory, whose heap holds other memory as well. */
@@ -709,8 +732,8 @@ static void pool_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_ca
 /* --- the way in --- */
 
 /* How long the driver took. Which function it was, the collector knows by the op. */
-static void tell_call(struct tm_thread *t, enum tm_op op, const struct tm_cupti_call *call) {
-	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_CALL, .start = call->own ? *call->own : 0, .end = tm_now(), .size_bytes = UINT64_MAX, .address = op,
+static void tell_call(struct tm_thread *t, enum tm_op op, const struct tm_cupti_call *call, uint64_t now) {
+	struct tm_gpu_activity a = { .kind = TM_ACTIVITY_CALL, .start = call->own ? *call->own : 0, .end = now, .size_bytes = UINT64_MAX, .address = op,
 				     .device = UINT32_MAX, .stream = UINT32_MAX, .correlation = call->correlation };
 	if (a.start) tm_emit_activity(t, &a);
 }
@@ -730,36 +753,37 @@ static enum tm_op release_op(uint32_t id) {
 	return names_first(id, &op, &kind) ? op : TM_OP_CUDA_RELEASE;
 }
 
-static void came_from_pool(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const struct request *r) {
+static void came_from_pool(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const struct request *r, uint64_t now) {
 	const struct tm_cu_alloc *a = call->parameters;
 	const struct tm_cu_alloc_from_pool *from = call->parameters;
 	bool names_pool = r->op == TM_OP_CUDA_ALLOC_FROM_POOL;
 	if (!names_pool && r->op != TM_OP_CUDA_ALLOC_ASYNC) return;
 	tell_stream(t, id, call, r, names_pool ? from->stream : a->stream);
-	if (r->device >= 0) tell_pool_after(t, call, names_pool ? from->pool : NULL, r->heap, r->device);
+	if (r->device >= 0) tell_pool_after(t, call, names_pool ? from->pool : NULL, r->heap, r->device, now);
 }
 
-static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const void *frame) {
+/* now: when the driver returned, before we took our time. */
+static void returned(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *call, const void *frame, uint64_t now) {
 	struct request r;
 	int result = call->result ? *call->result : 0;
 	if (read_request(id, call, result == 0, &r)) {
 		if (r.device >= 0) tell_device(t, r.device);
 		if (result == 0) given(t, id, call, &r, frame);
-		if (result == 0 && r.kind == TM_KEY_POINTER) came_from_pool(t, id, call, &r);
+		if (result == 0 && r.kind == TM_KEY_POINTER) came_from_pool(t, id, call, &r, now);
 		else if (lacked_memory(call)) {
 			tell_current_pool(t, r.device);
 			refused(t, r.op, r.heap, r.size_bytes, r.device < 0 || r.device == device_of(call), frame);
 		}
-		tell_call(t, r.op, call);
+		tell_call(t, r.op, call, now);
 	} else if (id == TM_CALL_cuMemRetainAllocationHandle) {
 		if (result == 0) retained(call->parameters);
 	} else if (id == TM_CALL_cuDeviceGraphMemTrim) {
 		if (result == 0) tell_graphs(t, *(const int *)call->parameters);
 	} else {
 		if (result != 0) not_taken_back(t, frame);
-		else tell_pool_of(t, call, &leaving);
+		else tell_pool_of(t, call, &leaving, now);
 		leaving.kind = TM_KEY_NONE;
-		if (!adds_node(id)) tell_call(t, release_op(id), call);
+		if (!adds_node(id)) tell_call(t, release_op(id), call, now);
 	}
 }
 
@@ -769,7 +793,7 @@ static void work_call(struct tm_thread *t, uint32_t id, const struct tm_cupti_ca
 }
 
 /* What is done about a function of the driver. Where CUPTI tells of all of them, most are none of ours. */
-enum role { ROLE_NONE, ROLE_MEMORY, ROLE_POOL, ROLE_CONTEXT, ROLE_UNLOAD };
+enum role { ROLE_NONE, ROLE_MEMORY, ROLE_POOL, ROLE_CONTEXT, ROLE_UNLOAD, ROLE_STREAM };
 
 static enum role role_of(uint32_t id) {
 	static const uint8_t roles[TM_CUDA_IDS] = {
@@ -784,6 +808,9 @@ static enum role role_of(uint32_t id) {
 #undef X
 #define X(name, number) [number] = ROLE_UNLOAD,
 					TM_CUDA_UNLOAD_CALLS(X)
+#undef X
+#define X(name, number) [number] = ROLE_STREAM,
+						TM_CUDA_STREAM_CALLS(X)
 #undef X
 	};
 	return (enum role)roles[id];
@@ -820,6 +847,7 @@ void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_cal
 	bool is_work = tm_cuda_is_work(id), can_be_refused = is_work || takes_for_itself(id);
 	enum role role = role_of(id);
 	if (!can_be_refused && role == ROLE_NONE) return;
+	if (is_work && call->site == TM_CUPTI_EXIT && call->result && *call->result != 0) tm_cuda_activity_refused(call->correlation);
 	if (is_work && call->site == TM_CUPTI_EXIT && !lacked_memory(call) && !tm_cuda_is_graph(id)) {
 		work_has_returned();
 		return;
@@ -841,7 +869,8 @@ void tm_cuda_call(void *user, int domain, uint32_t id, const struct tm_cupti_cal
 	else if (role == ROLE_CONTEXT) context_call(t, id, call);
 	else if (role == ROLE_UNLOAD && call->site == TM_CUPTI_ENTER) tm_cuda_work_forgets();
 	else if (role == ROLE_MEMORY && call->site == TM_CUPTI_ENTER) entered(t, id, call);
-	else if (role == ROLE_MEMORY) returned(t, id, call, TM_FRAME);
+	else if (role == ROLE_MEMORY) returned(t, id, call, TM_FRAME, tm_now());
+	else if (role == ROLE_STREAM) atomic_fetch_add(&streams_gone, 1);
 	else if (id == TM_CALL_cuMemPoolDestroy) pool_ends(call);
 	else if (role == ROLE_POOL && call->site == TM_CUPTI_EXIT && call->result && *call->result == 0) pool_call(t, id, call);
 	tm_hook_leave(t);

@@ -91,7 +91,7 @@ void tm_cuda_lacks(const char *function, int answer, const char *cost) {
 static int enable_each(void *handle, uint32_t on) {
 	static const uint32_t calls[] = {
 #define X(name, id) id,
-		TM_CUDA_CALLS(X) TM_CUDA_POOL_CALLS(X) TM_CUDA_CONTEXT_CALLS(X) TM_CUDA_UNLOAD_CALLS(X)
+		TM_CUDA_CALLS(X) TM_CUDA_POOL_CALLS(X) TM_CUDA_CONTEXT_CALLS(X) TM_CUDA_UNLOAD_CALLS(X) TM_CUDA_STREAM_CALLS(X)
 #undef X
 #define X(name, id, kind) id,
 			TM_CUDA_WORK(X)

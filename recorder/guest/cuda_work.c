@@ -1,6 +1,6 @@
 /* cuda_work.c - launches, copies and sets: who puts them on a device, and which memory they name.
  *
- * Flow:     cuda_calls.c -> here -> emit_gpu.c -> ring
+ * Flow:     cuda_calls.c -> here -> emit_gpu.c -> ring: a launch and what it uses in one piece, by one stamp
  * Kernels:  the driver knows how long each parameter of a kernel is (cuFuncGetParamInfo, from CUDA 12.4 on). Every aligned word of them that lies among the
  *           addresses that devices were given is a use. A word that only looks like one is found out at import, where it hits no block.
  *           What it says is remembered by the kernel's handle until some kernel may be gone, as another may have its handle then.
@@ -16,7 +16,7 @@
 #define FUNCTIONS 1024u /* whose parameters are remembered; the last one of those that want the same place is */
 #define PARAMETERS TM_CUDA_PARAMETERS
 #define WORDS_MAX 4096u /* a kernel's parameters have at most 32,764 bytes */
-#define SEEN 32u        /* addresses of one launch that are not told a second time */
+#define SEEN 32u        /* addresses of one launch that are not told a second time: the first ones */
 #define BATCH_MAX 4096u /* copies of one call; of more, what they use is not told */
 
 struct known {
@@ -48,21 +48,31 @@ bool tm_cuda_is_graph(uint32_t id) {
 struct uses {
 	struct tm_thread *t;
 	const struct tm_cuda_kernel *kernel; /* that was asked about just now; NULL: none was */
+	uint32_t work_id; /* 0: the launch was told */
 	uint32_t correlation, count;
-	uint64_t low, high, seen[SEEN];
+	uint64_t low, high, addresses[TM_USES_MAX];
 };
+
+static void tell(struct uses *u) {
+	tm_emit_work(u->t, u->work_id, u->correlation, u->addresses, u->count);
+	u->work_id = u->count = 0;
+}
+
+static void add(struct uses *u, uint64_t address) {
+	if (u->count == TM_USES_MAX) tell(u);
+	u->addresses[u->count++] = address;
+}
 
 static void use(struct uses *u, uint64_t address) {
 	if (address - u->low >= u->high - u->low) return;
-	for (uint32_t i = 0; i < u->count; i++)
-		if (u->seen[i] == address) return;
-	if (u->count < SEEN) u->seen[u->count++] = address;
-	tm_emit_use(u->t, address, u->correlation);
+	for (uint32_t i = 0; i < u->count && i < SEEN; i++)
+		if (u->addresses[i] == address) return;
+	add(u, address);
 }
 
 static void use_untold(struct uses *u) {
 	static _Atomic bool told;
-	if (!atomic_load_explicit(&told, memory_order_relaxed) && !atomic_exchange(&told, true)) tm_emit_use(u->t, 0, u->correlation);
+	if (!atomic_load_explicit(&told, memory_order_relaxed) && !atomic_exchange(&told, true)) add(u, 0);
 }
 
 /* --- parameters of kernels --- */
@@ -234,12 +244,16 @@ void tm_cuda_work(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *
 	const struct tm_cu_launch *launch = call->parameters;
 	const struct tm_cu_launch_ex *ex = call->parameters;
 	const struct tm_cu_pointers *to = call->parameters;
-	struct uses u = { .t = t, .kernel = kernel, .correlation = call->correlation };
+	struct uses u; /* its addresses stay as they are */
+	u.t = t;
+	u.kernel = kernel;
+	u.work_id = id;
+	u.correlation = call->correlation;
+	u.count = 0;
 	u.low = atomic_load_explicit(&tm_cuda_low, memory_order_relaxed);
 	u.high = atomic_load_explicit(&tm_cuda_high, memory_order_relaxed);
-	tm_emit_launch(t, id, call->correlation);
-	if (u.low >= u.high || t->stopped) return;
-	switch (kinds[id]) {
+	enum tm_cuda_work kind = u.low < u.high && !t->stopped ? (enum tm_cuda_work)kinds[id] : TM_WORK_GRAPH;
+	switch (kind) {
 	case TM_WORK_KERNEL: use_kernel(&u, launch->function, launch->parameters, launch->extra); break;
 	case TM_WORK_COOPERATIVE: use_kernel(&u, launch->function, launch->parameters, NULL); break;
 	case TM_WORK_KERNEL_EX: use_kernel(&u, ex->function, ex->parameters, ex->extra); break;
@@ -255,6 +269,7 @@ void tm_cuda_work(struct tm_thread *t, uint32_t id, const struct tm_cupti_call *
 	case TM_WORK_3D_BATCH: use_operands(&u, to->second, p[0]); break;
 	case TM_WORK_3D_ONE: use_operands(&u, to->first, 1); break;
 	case TM_WORK_VALUES: use_values(&u, to->third, (uint32_t)p[1]); break;
-	default: break; /* a graph, which import knows by its name */
+	default: break; /* a graph, which import knows by its name, or nothing can be used yet */
 	}
+	if (u.work_id || u.count) tell(&u);
 }

@@ -101,6 +101,8 @@ bool tm_cupti_is_code(uintptr_t pc);
 	X(cuCtxCreate_v2, 235) X(cuCtxCreate_v3, 645) X(cuCtxCreate_v4, 757) X(cuCtxDestroy_v2, 322) X(cuDevicePrimaryCtxRelease, 387) \
 	X(cuDevicePrimaryCtxRelease_v2, 544) X(cuDevicePrimaryCtxReset, 389) X(cuDevicePrimaryCtxReset_v2, 545) \
 	X(cuDevicePrimaryCtxRetain, 386)
+/* by which streams go, as they do with their context */
+#define TM_CUDA_STREAM_CALLS(X) X(cuStreamDestroy, 127) X(cuStreamDestroy_v2, 326)
 /* by which kernels go, as they do with their context */
 #define TM_CUDA_UNLOAD_CALLS(X) X(cuModuleUnload, 22) X(cuLibraryUnload, 680)
 
@@ -198,6 +200,8 @@ uint32_t tm_cuda_device_heap(int device);
 /* --- cuda_activity.c --- */
 void tm_cuda_activity_start(void);
 void tm_cuda_activity_stop(void);
+/* The driver refused work: its record, if there is one, is of nothing that ran. */
+void tm_cuda_activity_refused(uint32_t correlation);
 /* After a call of the driver, outside of every hook: fetches what CUPTI holds, if that was long ago. */
 void tm_cuda_activity_fetch(void);
 /* The process leaves: all that CUPTI holds; CUPTI's answer. */
@@ -205,8 +209,9 @@ int tm_cuda_activity_fetch_last(void);
 
 /* --- emit_gpu.c (refusals: emit.h): between enter and leave. `frame` is TM_FRAME; the driver's frames are left out --- */
 void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64_t address, uint64_t size, const void *frame);
-void tm_emit_launch(struct tm_thread *t, unsigned work_id, uint32_t correlation);
-void tm_emit_use(struct tm_thread *t, uint64_t address, uint32_t correlation);
+/* A launch, unless work_id is 0: it was told already, and addresses that it uses, TM_USES_MAX at most, as of the same time. */
+#define TM_USES_MAX 128u
+void tm_emit_work(struct tm_thread *t, unsigned work_id, uint32_t correlation, const uint64_t *used, unsigned count);
 
 struct tm_gpu_activity {
 	unsigned kind, direction; /* enum tm_activity_kind, enum tm_activity_direction */

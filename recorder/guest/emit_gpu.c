@@ -69,24 +69,25 @@ void tm_emit_own_refusal(struct tm_thread *t, enum tm_op op, size_t size, const 
 	if (size && !t->stopped) tm_emit_refusal(t, &refusal, frame); /* of nothing, NULL is an answer */
 }
 
-static void emit_pair(struct tm_thread *t, enum tm_op op, unsigned y, uint64_t a, uint64_t b) {
-	uint64_t *r;
-	tm_set_busy(t);
-	if (!tm_reserve(t, 4, TM_NO_EVENT, &r)) return;
-	uint64_t ticks = tm_in_order(t, tm_now());
-	r[0] = tm_ring_word(op, TM_RING_NO_STACK, 4, 0, y);
+#define PAIR_WORDS 4u
+
+static uint64_t *put_pair(uint64_t *r, enum tm_op op, unsigned y, uint64_t ticks, uint64_t a, uint64_t b) {
+	r[0] = tm_ring_word(op, TM_RING_NO_STACK, PAIR_WORDS, 0, y);
 	r[1] = ticks;
 	r[2] = a;
 	r[3] = b;
-	tm_publish(t, 4);
+	return r + PAIR_WORDS;
 }
 
-void tm_emit_launch(struct tm_thread *t, unsigned work_id, uint32_t correlation) {
-	emit_pair(t, TM_OP_LAUNCH, work_id, correlation, 0);
-}
-
-void tm_emit_use(struct tm_thread *t, uint64_t address, uint32_t correlation) {
-	emit_pair(t, TM_OP_USE, 0, address, correlation);
+void tm_emit_work(struct tm_thread *t, unsigned work_id, uint32_t correlation, const uint64_t *used, unsigned count) {
+	unsigned records = count + !!work_id;
+	uint64_t *r;
+	tm_set_busy(t);
+	if (!tm_reserve(t, PAIR_WORDS * records, TM_NO_EVENT, &r)) return;
+	uint64_t ticks = tm_in_order(t, tm_now());
+	if (work_id) r = put_pair(r, TM_OP_LAUNCH, work_id, ticks, correlation, 0);
+	for (unsigned i = 0; i < count; i++) r = put_pair(r, TM_OP_USE, 0, i || work_id ? ticks = tm_in_order(t, 0) : ticks, used[i], correlation);
+	tm_publish(t, PAIR_WORDS * records);
 }
 
 void tm_emit_activity(struct tm_thread *t, const struct tm_gpu_activity *a) {

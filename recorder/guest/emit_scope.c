@@ -21,8 +21,19 @@ size_t tm_text_cut(const char *text, size_t n, size_t max) {
 	return ((uint8_t)text[n] & 0xC0) == 0x80 ? max : n; /* no UTF-8: cut anywhere */
 }
 
+#define BELL_TICKS (1u << 25) /* ten milliseconds or more */
+
+/* Memory is sampled at a step. The collector need not be told of each: to wake it is a system call, and an interrupt of another processor, tens of
+ * microseconds in which the step waits; and who heard of one a moment ago has its eyes open for about as long. */
+static void ring_for_step(uint64_t now) {
+	static _Atomic uint64_t rung;
+	if (now - atomic_load_explicit(&rung, memory_order_relaxed) < BELL_TICKS) return;
+	atomic_store_explicit(&rung, now, memory_order_relaxed);
+	tm_ring_for_attention();
+}
+
 void tm_emit_scope(struct tm_thread *t, enum tm_op op, unsigned category, uint64_t key, uint64_t link, const char *name, size_t n) {
 	if (TM_UNLIKELY(category >= TM_SCOPE_CATEGORY_OWN)) tm_category_tell(t, category);
 	tm_record_scope(t, op, category, key, link, name, tm_text_cut(name, n, TM_RING_TEXT_MAX));
-	if (op == TM_OP_STEP) tm_ring_for_attention(); /* memory is sampled at a step */
+	if (op == TM_OP_STEP) ring_for_step(t->last_ticks);
 }

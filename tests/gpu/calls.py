@@ -1,53 +1,18 @@
-"""The CUDA driver's memory functions, one after another, without PyTorch: calls.py FIGURES [--many=N | --open=HANDLE]. Writes what was asked for to FIGURES (JSON).
+"""The CUDA driver's memory functions, one after another, without PyTorch: calls.py FIGURES | --turns | --open=HANDLE. Writes what was asked for to FIGURES (JSON).
 
-With --many: N times cuMemAllocAsync and cuMemFreeAsync; writes nanoseconds for a pair. With --open: a process of its own, which opens another one's memory, prints how
+With --turns: cuMemAllocAsync and cuMemFreeAsync, as many times as each line of the input says, and for each line the nanoseconds for a pair. With --open: a process of its own, which opens another one's memory, prints how
 long it is, and closes it again. What a driver does not have or support is left out and listed as missing; what fails otherwise is listed as failed, and the rest goes on.
 """
 import ctypes
 import json
 import mmap
+import os
 import subprocess
 import sys
 import time
 
-cuda = ctypes.CDLL("libcuda.so.1")
-MIB = 1 << 20
-NOT_SUPPORTED = 801
-blocks, missing, failed = [], [], []
-
-
-class NotSupported(Exception):
-    pass
-
-
-class Failed(Exception):
-    pass
-
-
-def call(name, *arguments, fails=False):
-    function = getattr(cuda, name, None)
-    result = function(*arguments) if function else NOT_SUPPORTED
-    if result == NOT_SUPPORTED:
-        raise NotSupported(name)
-    if (result != 0) != fails:
-        raise Failed(f"{name} returned {result}")
-
-
-def u64(value=0):
-    return ctypes.c_uint64(value)
-
-
-def size(value):
-    return ctypes.c_size_t(value)
-
-
-def took(heap, api, bytes_):
-    blocks.append({"heap": heap, "api": api, "size": bytes_})
-
-
-class Properties(ctypes.Structure):
-    """CUmemAllocationProp, CUmemPoolProps: type, handle types, place, its number; the rest is 0."""
-    _fields_ = [("words", ctypes.c_int32 * 32)]
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cuda import MIB, Failed, call, cuda, first_context, of_device, run, size, took, u64, write  # noqa: E402
 
 
 class Descriptor(ctypes.Structure):
@@ -70,26 +35,21 @@ class NodeParameters(ctypes.Structure):
                 ("address", ctypes.c_uint64)]
 
 
-call("cuInit", 0)
-context, device = ctypes.c_void_p(), ctypes.c_int()
-call("cuDeviceGet", ctypes.byref(device), 0)
-call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-call("cuCtxSetCurrent", context)
-many = next((int(a.split("=")[1]) for a in sys.argv if a.startswith("--many=")), 0)
+context, device = first_context()
 p, handle, host = u64(), u64(), ctypes.c_void_p()
-if many:
+if "--turns" in sys.argv:
     pool, keep = ctypes.c_void_p(), u64(1 << 40)
     call("cuDeviceGetDefaultMemPool", ctypes.byref(pool), device)
     call("cuMemPoolSetAttribute", pool, 4, ctypes.byref(keep))  # release threshold: nothing goes back to the system
     alloc, free, place, bytes_ = cuda.cuMemAllocAsync, cuda.cuMemFreeAsync, ctypes.byref(p), size(4096)
-    for n in (1000, many):
+    print("ready", flush=True)
+    for line in sys.stdin:
+        n = int(line)
         begin = time.perf_counter_ns()
         for _ in range(n):
             alloc(place, bytes_, None)
             free(p, None)
-        pair_ns = (time.perf_counter_ns() - begin) / n
-    with open(sys.argv[1], "w", encoding="ascii") as file:
-        json.dump({"pairs": many, "pair_ns": pair_ns}, file)
+        print(json.dumps({"pair": (time.perf_counter_ns() - begin) / n}), flush=True)
     raise SystemExit(0)
 
 
@@ -225,15 +185,7 @@ def with_a_context():
     call("cuCtxSetCurrent", context)
 
 
-properties = Properties()
-properties.words[0], properties.words[2] = 1, 1
-for part in (on_device, managed, on_host, in_pools, mapped, arrays, in_graphs, captured, of_another_process, with_a_context):
-    before = len(blocks)
-    try:
-        part()
-    except (NotSupported, Failed) as which:
-        (missing if isinstance(which, NotSupported) else failed).append(f"{part.__name__}: {which}")
-        del blocks[before:]
+properties = of_device()
+run((on_device, managed, on_host, in_pools, mapped, arrays, in_graphs, captured, of_another_process, with_a_context))
 call("cuMemAlloc_v2", ctypes.byref(p), size(1 << 50), fails=True)
-with open(sys.argv[1], "w", encoding="ascii") as file:
-    json.dump({"blocks": blocks, "refused": 1, "missing": missing, "failed": failed}, file, indent=1)
+write(sys.argv[1], refused=1)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """make check-gpu: what only a machine with a device can show. Uses Python's standard library, the PyTorch that is there, and the tools of a kit. Without PyTorch the parts
-calls, cost and killed run; without a device nothing does, and it says so.
+calls, rare, cost, subscriber and killed run; without a device nothing does, and it says so.
 
     check_gpu.py TOOLS [--out=DIRECTORY] [--python=PYTHON] [--only=PART]... [--rounds=N] [--pairs=N] [--minutes=N]
 
 TOOLS is a directory with bin/tidemark, bin/tidemark-record, lib/libtidemark.so and tidemark.py: build/gpu-kit (make gpu-kit, on a machine with the libraries)
-or a build. One line for each claim: PASS or FAIL, and why; one for each thing that only a real device can tell: ANSWER; and one for how long each step took: TIME.
+or a build. Times are compared in turns: programs stand side by side, three bare and three recorded with each setting, and do a turn of their work one after the other, --rounds
+(10) times. One line for each claim: PASS or FAIL, and why; one for each thing that only a real device can tell: ANSWER; and one for how long each step took: TIME.
 What is fit to be kept as fixtures/gpu-real/NAME.tmk and NAME.json is put into DIRECTORY/gpu-real: the program is recorded a second time for it, with few of the blocks of
 host memory (those of devices and of PyTorch are all there), and must say the same. All lines are in DIRECTORY/report.txt, too. All parts take a few minutes; --only
-runs some: training, expandable, streams, calls, cost, overhead, profiler, frameworks, killed; none begins after --minutes (8). The last line says how many claims failed.
+runs some: training, expandable, streams, calls, rare, cost, overhead, profiler, subscriber, frameworks, killed; none begins after --minutes (8). The last line says how many claims failed.
 """
 import argparse
 import contextlib
@@ -18,6 +19,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -31,6 +33,7 @@ except ImportError:
 
 SMALL_ENOUGH = 4 << 20  # to be kept as a fixture
 STEP_OVERHEAD_MAX, PAIR_NS_MAX = 0.03, 2000
+STEPS_A_TURN, PROCESSES = 20, 3  # those that do the same differ by more than their turns do
 PROGRAM_TIMEOUT_S = 180  # none takes a tenth of it; a hanging driver must not use up the time on the machine
 
 
@@ -86,12 +89,6 @@ class Checks:
         command = [self.tidemark, "record", "--force", "--quiet", "-o", trace, *options, "--", self.python, os.path.join(HERE, program), figures, *arguments]
         return None if self.run(name, command, self.environment(**(env or {}))) is None else (trace, figures)
 
-    def bare(self, name, program, arguments):
-        """The figures of a program that is not recorded, or None."""
-        figures = os.path.join(self.out, name + ".json")
-        done = self.run(name, [self.python, os.path.join(HERE, program), figures, *arguments], self.environment())
-        return None if done is None else self.figures(figures)
-
     @staticmethod
     def figures(path):
         with open(path, encoding="ascii") as file:
@@ -116,6 +113,8 @@ class Checks:
         with self.timed("answers"):
             answers = real_figures.answers(db)
         for question, answer in answers.items():
+            self.print(f"ANSWER {name}: {question}: {answer}")
+        for question, answer in figures.get("answers", {}).items():
             self.print(f"ANSWER {name}: {question}: {answer}")
         wrong = figures.get("failed", [])
         self.say(not wrong, f"{name}: every call of the driver does what it is asked", "; ".join(wrong))
@@ -179,41 +178,77 @@ class Checks:
             self.say(found == said, f"{name}: {claim}", f"{found}, it says {said}")
             lost = db.execute("select kind, reason, count from loss").fetchall()
             self.say(not lost, f"{name}: nothing is lost", str(lost or ""))
-            self.print(f"ANSWER {name}: blocks by heap and function: {real_figures.answers(db)['blocks by heap and function']}")
+            for question, answer in {**real_figures.answers(db), **real_figures.tools(db)}.items():
+                if question in FRAMEWORK_ANSWERS:
+                    self.print(f"ANSWER {name}: {question}: {answer}")
 
     def calls(self):
         self.compare("calls", "calls", "calls.py")
 
+    def rare(self):
+        self.compare("rare", "rare", "rare.py")
+
     def overhead(self):
-        """Beside torch.profiler, which tells less of memory, and what the host's part alone costs."""
-        bare, recorded, profiled, host = [], [], [], []
-        for i in range(self.rounds):
-            one, got = self.bare("bare", "train.py", ("--steps=60", "--time")), self.record(f"timed{i}", "train.py", arguments=("--steps=60", "--time"))
-            other = self.bare("torch.profiler", "train.py", ("--steps=60", "--time", "--profiler"))
-            off = self.record(f"timed-off{i}", "train.py", "--gpu=off", arguments=("--steps=60", "--time"))
-            if not one or not got or not other or not off:
-                return
-            host.append(self.figures(off[1])["step_s"])
-            profiled.append(other["step_s"])
-            bare.append(one["step_s"])
-            recorded.append(self.figures(got[1])["step_s"])
-        more = statistics.median(recorded) / statistics.median(bare) - 1
-        over = lambda steps: f"{statistics.median(steps) / statistics.median(bare) - 1:+.2%}"
-        self.print(f"ANSWER overhead: torch.profiler, with memory and stacks: {over(profiled)}; with --gpu=off: {over(host)}")
-        self.say(more <= STEP_OVERHEAD_MAX, "overhead of a training step", f"{more:+.2%}, {statistics.median(bare) * 1e3:.2f} ms bare,"
-                 f" at most {STEP_OVERHEAD_MAX:.0%} is wanted; bare {['%.3f' % (s * 1e3) for s in bare]}, recorded {['%.3f' % (s * 1e3) for s in recorded]} ms")
+        """Beside torch.profiler, which tells less of memory, and what the parts of a recording cost."""
+        figures = self.in_turns("train.py", "step", STEPS_A_TURN, {
+            "all": [], "with --gpu=off": ["--gpu=off"], "with --stacks=off": ["--stacks=off"], "with --gpu=off --stacks=off --torch=off": ["--gpu=off", "--stacks=off", "--torch=off"],
+            "torch.profiler, with memory and stacks": None})
+        if figures:
+            more = figures["all"] / figures["bare"] - 1
+            self.say(more <= STEP_OVERHEAD_MAX, "overhead of a training step", f"{more:+.2%}, at most {STEP_OVERHEAD_MAX:.0%} is wanted")
 
     def cost(self):
-        bare, got = self.bare("bare-many", "calls.py", (f"--many={self.pairs}",)), self.record("many", "calls.py", arguments=(f"--many={self.pairs}",))
-        db = self.imported(got[0]) if got else None
-        if not bare or not db:
+        traces, a_turn = {}, self.pairs // self.rounds
+        figures = self.in_turns("calls.py", "pair", a_turn, {"all": [], "with --stacks=off": ["--stacks=off"]}, traces)
+        db = self.imported(traces["all"]) if figures else None
+        if not db:
             return
-        more = self.figures(got[1])["pair_ns"] - bare["pair_ns"]
+        more, pairs = figures["all"] - figures["bare"], a_turn * (self.rounds + 1)
         blocks = db.execute("select count(*), count(free_ns) from allocation as a join heap as h on h.id = a.heap_id where h.name = 'cuda-pool:0'").fetchone()
-        self.say(more <= PAIR_NS_MAX, "cost of an allocation and its release", f"{more:.0f} ns more than {bare['pair_ns']:.0f}, at most {PAIR_NS_MAX} is wanted")
-        self.say(blocks == (self.pairs + 1000,) * 2, f"every one of {self.pairs + 1000} allocations and releases", f"{blocks[0]} and {blocks[1]} are recorded")
+        self.say(more <= PAIR_NS_MAX, "cost of an allocation and its release", f"{more:.0f} ns more than {figures['bare']:.0f}, at most {PAIR_NS_MAX} is wanted")
+        self.say(blocks == (pairs,) * 2, f"every one of {pairs} allocations and releases", f"{blocks[0]} and {blocks[1]} are recorded")
         lost = db.execute("select kind, reason, count from loss").fetchall()
         self.say(not lost, "nothing is lost of them", str(lost or ""))
+
+    def in_turns(self, program, figure, amount, settings, traces=None):
+        """Programs that stand side by side, some bare and some recorded with each of the settings (None: under torch.profiler), and do `amount` of their work one after the
+        other, many rounds; the first is left out. {setting: the median of its processes', of which each is the median of its turns}; {} if one fails, which is said."""
+        begin, command, running = time.monotonic(), [self.python, os.path.join(HERE, program), "--turns"], []
+        for name, options in [*{"bare": None, **settings}.items()] * PROCESSES:
+            trace = os.path.join(self.out, f"turns{len(running)}.tmk")
+            whole = [self.tidemark, "record", "--force", "--quiet", "-o", trace, *options, "--", *command] if options is not None else [*command, "--profiler"] if name in settings else command
+            running.append((name, subprocess.Popen(whole, env=self.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True), []))
+            if traces is not None:
+                traces[name] = trace
+        limit = threading.Timer(PROGRAM_TIMEOUT_S, lambda: [process.kill() for _, process, _ in running])
+        limit.start()
+        try:
+            good = all([process.stdout.readline() == "ready\n" for _, process, _ in running])
+            for _ in range(self.rounds + 1 if good else 0):
+                for _, process, turns in running:
+                    process.stdin.write(f"{amount}\n")
+                    process.stdin.flush()
+                    turns.append(json.loads(process.stdout.readline()))
+        except (OSError, ValueError):
+            good = False
+        for _, process, _ in running:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        good = all([process.wait() == 0 for _, process, _ in running]) and good
+        limit.cancel()
+        self.times.append(f"{program} in turn {time.monotonic() - begin:.1f} s")
+        if not good:
+            self.say(False, f"{program} runs in turns", f"exit statuses {[process.returncode for _, process, _ in running]}")
+            return {}
+        median_of = lambda turns, part: statistics.median(turn[part] for turn in turns[1:])
+        figures = {}
+        for name in ("bare", *settings):
+            each = sorted(median_of(turns, figure) for its, _, turns in running if its == name)
+            figures[name] = statistics.median(each)
+            parts = {part: statistics.median(median_of(turns, part) for its, _, turns in running if its == name) for part in running[0][2][0] if part != figure}
+            self.print(f"ANSWER {program} in turn: {name}: {figures[name] / figures['bare'] - 1:+.2%}: a {figure} {figures[name]:.6g}; of {len(each)} processes {each[0]:.6g} to"
+                       f" {each[-1]:.6g}{''.join(f'; {part} {value:.6g}' for part, value in parts.items())}")
+        return figures
 
     def killed(self):
         """A process that is killed keeps what its device had done a second before the last call of the driver: here all sets but the last."""
@@ -243,9 +278,23 @@ class Checks:
         notes = [text for text, in db.execute("select text from note where kind = 'gpu'")]
         self.say(len(notes) == 1 and "CUPTI" in notes[0], "one note says that CUPTI was left to it", str(notes))
 
+    def subscriber(self):
+        """A tool in the program that looks CUPTI's way in up among all that is loaded, where CUPTI is loaded for all to see, gets CUPTI."""
+        script, trace = os.path.join(self.out, "subscriber.py"), os.path.join(self.out, "subscriber.tmk")
+        with open(script, "w", encoding="ascii") as file:
+            file.write(SUBSCRIBER)
+        bare = self.run("a subscriber alone", [self.python, script], self.environment())
+        out = self.run("a subscriber", [self.tidemark, "record", "--force", "--quiet", "-o", trace, "--", self.python, script], self.environment())
+        db = self.imported(trace) if out is not None else None
+        if bare is None or not db:
+            return
+        self.say(bare.split()[:2] == out.split()[:2] and bare.split()[0] == "0" != bare.split()[1], "a subscriber is told of calls as if it were alone", f"alone {bare.strip()}, recorded {out.strip()}")
+        notes = [text for text, in db.execute("select text from note where kind = 'gpu'")]
+        self.say(len(notes) == 1 and "CUPTI" in notes[0], "a note says that CUPTI was left to it", str(notes))
 
-PARTS = ("training", "expandable", "streams", "calls", "cost", "overhead", "profiler", "frameworks", "killed")
-WITHOUT_TORCH = ("calls", "cost", "killed")
+
+PARTS = ("training", "expandable", "streams", "calls", "rare", "cost", "overhead", "profiler", "subscriber", "frameworks", "killed")
+WITHOUT_TORCH = ("calls", "rare", "cost", "subscriber", "killed")
 KILLED = """import ctypes, os, time
 cuda, context, device, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_int(), ctypes.c_uint64()
 set_all = lambda: cuda.cuMemsetD8_v2(block, ctypes.c_ubyte(1), ctypes.c_size_t(1 << 20))
@@ -255,6 +304,23 @@ wrong = wrong or cuda.cuCtxSynchronize()
 time.sleep(1.5)
 wrong = wrong or set_all()
 os._exit(1) if wrong else os.kill(os.getpid(), 9)
+"""
+SUBSCRIBER = """import ctypes, glob, os, sys
+cuda, context, device, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_int(), ctypes.c_uint64()
+assert not cuda.cuInit(0)
+loaded = [line.split()[-1] for line in open("/proc/self/maps") if "/libcupti.so" in line]
+found = [p for directory in sys.path for p in glob.glob(os.path.join(directory, "nvidia/*/lib/libcupti.so*"))] + glob.glob("/usr/local/cuda/lib64/libcupti.so*")
+path = os.environ.get("TIDEMARK_CUPTI") or (loaded + found)[0]
+ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+cupti, calls = ctypes.CDLL(None), []
+callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)(lambda user, domain, number, call: calls.append(number))
+subscriber = ctypes.c_void_p()
+answer = cupti.cuptiSubscribe(ctypes.byref(subscriber), callback, None)
+cupti.cuptiEnableDomain(1, subscriber, 1)
+assert not cuda.cuDeviceGet(ctypes.byref(device), 0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+assert not cuda.cuCtxSetCurrent(context) and not cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1 << 20))
+cupti.cuptiUnsubscribe(subscriber)
+print(answer, calls.count(243), path)
 """
 CUPY = """import cupy
 a = cupy.zeros(1 << 20, dtype=cupy.float32)
@@ -283,6 +349,7 @@ FRAMEWORKS = {
     "jax": ("jax", JAX, "arrays of 4 MiB", "select count(*) from allocation where api in ('cuMemAlloc', 'cuMemMap') and size_bytes = 4 << 20"),
     "torch.compile": ("triton", COMPILED, "blocks of PyTorch's", "select count(*) from allocation as a join heap as h on h.id = a.heap_id where h.name = 'torch.cuda:0'"),
 }
+FRAMEWORK_ANSWERS = ("blocks by heap and function", "notes about stacks and devices", "stacks by executable, and those of one frame")
 DEVICES = """import ctypes
 cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
 answer = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
@@ -302,7 +369,7 @@ def main():
     parser.add_argument("--out", default="gpu-results")
     parser.add_argument("--python", default="python3")
     parser.add_argument("--only", action="append", choices=PARTS)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--pairs", type=int, default=200000)
     parser.add_argument("--minutes", type=int, default=8)
     options = parser.parse_args()

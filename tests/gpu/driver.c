@@ -243,6 +243,15 @@ static void streams(void) {
 	cuMemFree_v2(p[2]);
 }
 
+/* A stream that is made where one was destroyed has its handle, and is another. */
+static void streams_again(void) {
+	CUdeviceptr p[4];
+	for (int i = 0; i < 4; i++) {
+		if (i % 2 == 0 && i) cuStreamDestroy_v2((void *)0x10);
+		cuMemAllocAsync(&p[i], 1000 * (size_t)(i + 1), (void *)0x10);
+	}
+}
+
 /* The pool keeps what was given back, so there is no room; once it is trimmed there is. Then what launches and contexts want for themselves. */
 static void refused_and_again(void) {
 	CUdeviceptr p[4], q;
@@ -546,6 +555,7 @@ int main(int argc, char **argv) {
 	else if (!strcmp(what, "primary")) primary();
 	else if (!strcmp(what, "graphs")) graphs();
 	else if (!strcmp(what, "streams")) streams();
+	else if (!strcmp(what, "streams-again")) streams_again();
 	else if (!strcmp(what, "refused-and-again")) refused_and_again();
 	else if (!strcmp(what, "managed")) managed();
 	else if (!strcmp(what, "turns")) take_turns();

@@ -47,7 +47,7 @@ struct fake_work {
 	int kind; /* 1 memcpy, 2 memset, 10 kernel, 22 peer copy */
 	int copy_kind, device;
 	uint32_t correlation, stream;
-	uint64_t bytes, start, end;
+	uint64_t bytes, start, end; /* 0: it was refused, and never ran */
 	const char *name;
 };
 struct fake_hooks {
@@ -57,6 +57,7 @@ struct fake_hooks {
 };
 void fake_cuda_hook(const struct fake_hooks *hooks);
 int fake_cuda_device(CUcontext context);
+int fake_cuda_streams_gone(void); /* of those of any name */
 int fake_cuda_gives_up(void); /* a handle, which the next pool or context has */
 
 CUresult cuInit(unsigned flags);

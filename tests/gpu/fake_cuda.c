@@ -766,6 +766,13 @@ static void work(const struct around *a, int kind, int copy_kind, uint64_t bytes
 	if (hooks.work) hooks.work(&w);
 }
 
+/* CUPTI has a record of it all the same. */
+static CUresult refuse_work(struct around *a, const char *name) {
+	struct fake_work w = { 10, 0, context()->device, a->call.correlation, 7, 0, 0, 0, name };
+	if (hooks.work) hooks.work(&w);
+	return leave(a, OOM);
+}
+
 CUresult cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
 			void **parameters, void **extra) {
 	struct {
@@ -776,7 +783,7 @@ CUresult cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, u
 	struct around a;
 	enter(&a, 307, "cuLaunchKernel", &p);
 	load_lazily(function);
-	if (strncmp(function, "huge", 4) == 0) return leave(&a, OOM); /* wants more local memory than there is */
+	if (strncmp(function, "huge", 4) == 0) return refuse_work(&a, function); /* wants more local memory than there is */
 	work(&a, 10, 0, 0, function);
 	return leave(&a, 0);
 }

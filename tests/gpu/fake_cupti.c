@@ -147,8 +147,8 @@ static void on_work(const struct fake_work *w) {
 	uint8_t *r = new_record(w->kind);
 	uint64_t start = now(), end = start + 1000;
 	if (r) {
-		put(r, 16, setting("FAKE_CUPTI_UNTIMED") == w->kind ? 0 : start, 8);
-		put(r, 24, setting("FAKE_CUPTI_REVERSED") == w->kind ? start - 1 : end, 8);
+		put(r, 16, setting("FAKE_CUPTI_UNTIMED") == w->kind || !w->end ? 0 : start, 8);
+		put(r, 24, !w->end ? 0 : setting("FAKE_CUPTI_REVERSED") == w->kind ? start - 1 : end, 8);
 	}
 	if (r && w->kind == 10) {
 		put(r, 40, (uint64_t)w->device, 4);
@@ -229,11 +229,11 @@ int cuptiEnableCallback(uint32_t on, void *handle, int domain, uint32_t id) {
 #endif
 
 #ifndef WITHOUT_cuptiGetStreamIdEx
-/* 7 is the stream that has no name, 8 a thread's own; the others are numbered by their names. */
+/* 7 is the stream that has no name, 8 a thread's own; the others are numbered by their names, and by how many were destroyed before. */
 int cuptiGetStreamIdEx(void *context, void *stream, uint8_t per_thread, uint32_t *number) {
 	(void)context;
 	if (refuses(__func__)) return 7;
-	*number = stream ? 100 + (uint32_t)(uintptr_t)stream : per_thread ? 8 : 7;
+	*number = stream ? 100 + (uint32_t)(uintptr_t)stream + 1000 * (uint32_t)fake_cuda_streams_gone() : per_thread ? 8 : 7;
 	return 0;
 }
 #endif

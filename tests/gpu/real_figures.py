@@ -81,6 +81,16 @@ def calls(db, figures):
             "refusals": [] if found == figures["refused"] else [f"{found}, {figures['refused']} were asked for"]}
 
 
+def rare(db, figures):
+    """A use is known by the block that its address lies in, and that by its size, of which there is one."""
+    used = dict(rows(db, "select cast(a.size_bytes as text), count(*) from gpu_use as u join allocation as a on u.address >= a.address and u.address < a.address + a.size_bytes"
+                         " and u.ts_ns >= a.alloc_ns and u.ts_ns <= a.free_ns join heap as h on h.id = a.heap_id where h.name = 'cuda:0' group by 1"))
+    refused = [api for api, in rows(db, "select api from oom where api like 'cu%' and api not like 'cuMem%' order by ts_ns")]
+    return {"every block, with its function, and ended": calls(db, {**figures, "refused": 0})["every block, with its function, and ended"],
+            "uses": [f"{used.get(bytes_, 0)} of the block of {bytes_} bytes, {times} were made" for bytes_, times in figures["uses"].items() if used.get(bytes_, 0) != times],
+            "refusals by function": [] if refused == figures["refused"] else [f"{refused}, {figures['refused']} were refused"]}
+
+
 def spread(numbers, unit):
     numbers = sorted(numbers)
     if not numbers:
@@ -128,7 +138,14 @@ def answers(db):
     }
 
 
-COMPARISONS = {"training": training, "calls": calls}
+def tools(db):
+    """Of the programs that a program runs: compilers, linkers."""
+    found = rows(db, "select p.exe, count(distinct a.stack_id), count(distinct case when s.parent_id = 0 then a.stack_id end) from allocation as a join process as p"
+                     " on p.id = a.process_id join stack as s on s.id = a.stack_id group by 1 order by 2 desc limit 12")
+    return {"stacks by executable, and those of one frame": ", ".join(" ".join(str(value) for value in row) for row in found)}
+
+
+COMPARISONS = {"training": training, "calls": calls, "rare": rare}
 
 
 def differences(kind, db, figures):

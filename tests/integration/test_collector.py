@@ -15,6 +15,28 @@ def source(t, name, text):
 
 
 # Each mark but the first is set only when the recorder's reading after the one before may have come; the last one leaves time for its own.
+STEPS = """
+#include "tidemark.h"
+int main(void) {
+	for (int i = 0; i < 20000; i++) tidemark_step(i);
+	return 0;
+}
+"""
+
+
+@test
+def steps_ring_now_and_then(t):
+    """To wake the recorder takes tens of microseconds, in which the step waits. It is done once in ten milliseconds (5 where the processor's clock is fast)."""
+    t.need("strace")
+    program, calls = source(t, "steps.c", STEPS), t.path("calls")
+    db = t.imported(t.record(["strace", "-f", "-e", "trace=futex", "-o", calls, program], status=0))
+    with open(calls, encoding="ascii") as file:
+        rings = sum("FUTEX_WAKE" in line for line in file)
+    first, last = db.row("select min(start_ns), max(start_ns) from step")
+    t.equal(db.value("select count(*) from step"), 20000, "steps")
+    t.check(1 <= rings <= 2 + (last - first) / 5e6, f"{rings} wakes in 20,000 steps, which took {(last - first) / 1e6:.1f} ms")
+
+
 MARKS = """
 #include "tidemark.h"
 #include <stdio.h>

@@ -217,6 +217,8 @@ def streams_of_allocations(t):
     t.equal(run.db.rows("select operation, memory_kind, device, count(*) from gpu_memory group by 3 order by 3"),
             [("allocate", "device", 0, 4), ("allocate", "device", 1, 4)], "records")
     t.equal(Run(t, "streams").db.rows(streams), [("cuda-pool:0", 1000 * n, 116) for n in (1, 2, 3)], "in a stream")
+    t.equal(Run(t, "streams-again").db.rows(streams), [("cuda-pool:0", 1000, 116), ("cuda-pool:0", 2000, 116), ("cuda-pool:0", 3000, 1116), ("cuda-pool:0", 4000, 1116)],
+            "in a stream that has the handle of one that was destroyed")
     t.equal(Run(t, "graphs").db.rows(streams), [("cuda-pool:0", 6000, 7), ("cuda-pool:0", 8000, 8)], "in a thread's own")
     run = Run(t, "turns")
     t.equal(run.db.rows("select stream, count(*), count(distinct address) from gpu_block where stream is not null group by 1"), [(110, 50, 1), (111, 50, 1)],
@@ -286,6 +288,21 @@ tidemark.step(1)
 """
 
 
+SLOW_TO_ANSWER = """
+import time
+asked = []
+def answer(device):
+    asked.append(device)
+    time.sleep(0.002)
+    return stats
+torch.cuda.memory_stats_as_nested_dict = answer
+begin = time.monotonic()
+for n in range(1000):
+    tidemark.step(n)
+print(len(asked), time.monotonic() - begin)
+"""
+
+
 @test
 def tensors_lie_inside_of_the_device(t):
     """A program that reports as PyTorch's caching allocator does. With CUPTI torch.cuda:0 lies in cuda:0; without it is alone. Its states at marks and steps are
@@ -305,6 +322,10 @@ def tensors_lie_inside_of_the_device(t):
                 [(1536, 2 << 20, 1600, 100), (512, 2 << 20, 1536, 50)], "states at the mark and the step")
         ts = db.value("select ts_ns from mark where name = 'both'")
         t.equal(db.value("select allocated_bytes from pool_state where ts_ns <= ? order by ts_ns desc limit 1", ts), 1536, "the latest state before the mark")
+    with open(script, "w", encoding="ascii") as file:
+        file.write(TORCH.replace("tidemark.step(1)", SLOW_TO_ANSWER))
+    asked, took_s = map(float, t.record(["python3", script], "--quiet", env=env, status=0).text.split())
+    t.check(1 <= asked <= 2 + took_s / 0.4, f"a thousand steps in {took_s} s asked {asked} times what takes 2 ms to answer: more than a two-hundredth of the time")
     with open(script, "w", encoding="ascii") as file:
         file.write(TORCH.replace("import tidemark", "class tidemark: mark = lambda name: here.tidemark_api_mark_v1(name.encode()); step = lambda n: 0"))
     db = t.imported(t.record(["python3", script], "--quiet", env=env), options=("--quiet",))
@@ -345,17 +366,21 @@ def the_check_for_real_devices(t):
     the check itself runs and can be passed; what PyTorch and a device do is theirs to show. With figures that are wrong by a byte its claims fail."""
     where = build(t)
     env = {**os.environ, **doubles(where), "PYTHONPATH": os.path.join(SOURCES, "fake_torch"), "FAKE_CUPTI_FULL": "0"}
-    done = t.run([sys.executable, f"{SOURCES}/check_gpu.py", t.build, f"--out={t.path('results')}", f"--python={sys.executable}", "--rounds=1", "--pairs=5000"],
+    done = t.run([sys.executable, f"{SOURCES}/check_gpu.py", t.build, f"--out={t.path('results')}", f"--python={sys.executable}", "--rounds=2", "--pairs=5000"],
                  env=env)
     lines = [line for line in done.text.splitlines() if line.startswith(("PASS", "FAIL"))]
     failed = [line for line in lines if line.startswith("FAIL") and not line.startswith(("FAIL  overhead", "FAIL  cost"))]
     t.equal(failed, [], f"claims\n{done.text}{done.errors}")
-    t.equal(len(lines), 2 * 15 + 7 + 3 + 1 + 3 + 1, f"claims\n{done.text}")
+    t.equal(len(lines), 2 * 15 + 7 + 8 + 3 + 1 + 3 + 2 + 1, f"claims\n{done.text}")
     answers = [line for line in done.text.splitlines() if line.startswith("ANSWER")]
-    t.equal(len(answers), 3 * len(real_figures.answers(sqlite3.connect(t.path("results/training.db")))) + 1, f"answers\n{done.text}")
+    of_a_trace = real_figures.answers(sqlite3.connect(t.path("results/training.db")))
+    t.equal(len([a for a in answers if a.split(": ", 1)[1].startswith(tuple(f"{question}: " for question in of_a_trace))]), 4 * len(of_a_trace), f"answers\n{done.text}")
+    turns = [a.split(": ")[1] for a in answers if " in turn: " in a]
+    t.equal(turns, ["bare", "all", "with --stacks=off", "bare", "all", "with --gpu=off", "with --stacks=off", "with --gpu=off --stacks=off --torch=off",
+                    "torch.profiler, with memory and stacks"], f"what stands side by side\n{done.text}")
     for answer in ("calls: lost: none", "calls: work without a launch: 0"):
         t.check("ANSWER " + answer in answers, f"{answer}: not among\n{done.text}")
-    t.equal(sorted(os.listdir(t.path("results/gpu-real"))), [f"{n}.{e}" for n in ("calls", "training-expandable", "training") for e in ("json", "tmk")],
+    t.equal(sorted(os.listdir(t.path("results/gpu-real"))), [f"{n}.{e}" for n in ("calls", "rare", "training-expandable", "training") for e in ("json", "tmk")],
             "kept")
     with open(t.path("results/report.txt"), encoding="utf-8") as file:
         t.equal(file.read(), done.text, "what is kept of what is said")
