@@ -750,10 +750,13 @@ enum tm_drained tm_drain_pass(struct tm_collector *c) {
 	for (uint32_t i = 0; i < used; i++)
 		if (c->rings[i].claimed) look_at_ring(c, &c->rings[i], tm_session_ring(&c->session, i));
 	admit(c, used, began);
+	c->fullest = 0;
 	for (uint32_t i = 0; i < used; i++) {
-		uint64_t held = c->rings[i].claimed ? c->rings[i].head - c->rings[i].tail : 0;
+		uint64_t held = c->rings[i].claimed ? c->rings[i].head - c->rings[i].tail : 0, bytes = tm_session_ring_bytes(&c->session, i);
+		uint32_t part = (uint32_t)(held * 1024 / bytes);
+		if (part > c->fullest) c->fullest = part;
 		if (held && drained == TM_DRAINED_NOTHING) drained = TM_DRAINED_SOME;
-		if (held >= tm_session_ring_bytes(&c->session, i) / 8) drained = TM_DRAINED_MUCH;
+		if (held >= bytes / 8) drained = TM_DRAINED_MUCH;
 	}
 	read_rings(c, now_ticks, used);
 	for (uint32_t i = 0; i < used; i++)

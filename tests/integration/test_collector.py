@@ -37,6 +37,37 @@ def steps_ring_now_and_then(t):
     t.check(1 <= rings <= 2 + (last - first) / 5e6, f"{rings} wakes in 20,000 steps, which took {(last - first) / 1e6:.1f} ms")
 
 
+STEADY = """
+#include <stdlib.h>
+#include <unistd.h>
+int main(void) {
+	for (int i = 0; i < 300; i++) {
+		for (int k = 0; k < 10000; k++) {
+			void *volatile p = malloc(24);
+			free(p);
+		}
+		usleep(1000);
+	}
+	return 0;
+}
+"""
+
+
+@test
+def a_steady_program_need_not_ring(t):
+    """6 million events of 28 bytes fill a quarter of the buffer 160 times. Where the recorder sleeps until the bell rings it rings 65 times; it is awake before, unless others have
+    the processors."""
+    t.need("strace")
+    program, calls = source(t, "steady.c", STEADY), t.path("calls")
+
+    def rings():
+        t.record(["strace", "-f", "-e", "trace=futex", "-o", calls, program], "--force", status=0)
+        with open(calls, encoding="ascii") as file:
+            return sum("FUTEX_WAKE" in line for line in file)
+    count = settled(rings, lambda count: count <= 35)
+    t.check(count <= 35, f"{count} wakes")
+
+
 MARKS = """
 #include "tidemark.h"
 #include <stdio.h>
