@@ -351,6 +351,38 @@ static void note_unknown(struct tm_thread *t, uint32_t version) {
 	tm_emit_note(t, "python", text);
 }
 
+/* --- a barrier for all threads --- */
+
+enum { BARRIER = 8, REGISTER = 16 }; /* MEMBARRIER_CMD_PRIVATE_EXPEDITED, and what has to come before it */
+
+static struct tm_ring *ring_at(uint32_t i) {
+	return (struct tm_ring *)((uint8_t *)tm_guest.shm + tm_guest.shm->ring_headers_offset) + i;
+}
+
+/* Another thread's of this process, the first one from *i on; NULL: there is none. */
+static struct tm_ring *next_of_others(const struct tm_thread *t, uint32_t *i) {
+	uint32_t used = atomic_load(&tm_guest.shm->rings_used), count = used < tm_guest.shm->ring_count ? used : tm_guest.shm->ring_count;
+	while (*i < count) {
+		struct tm_ring *r = ring_at((*i)++);
+		if (r != t->ring && r->process == tm_guest.process && atomic_load(&r->state) == TM_RING_ACTIVE) return r;
+	}
+	return NULL;
+}
+
+/* Done at once where there is one thread, as when an interpreter starts. Where there are more the kernel waits until all processors have done something
+ * else, 10 ms and more: then it can wait until the interpreter leaves. */
+static void register_barrier_early(const struct tm_thread *t) {
+	uint32_t first = 0;
+	if (!tm_is_sandboxed() && !next_of_others(t, &first)) tm_syscall(SYS_membarrier, REGISTER, 0, 0, 0, 0, 0);
+}
+
+/* Walks look for TM_PYTHON_LEAVING after they have said that they walk; the barrier makes one of the two see the other. */
+static void barrier_for_all_threads(void) {
+	if (tm_is_sandboxed() || tm_syscall(SYS_membarrier, BARRIER, 0, 0, 0, 0, 0) == 0) return;
+	tm_syscall(SYS_membarrier, REGISTER, 0, 0, 0, 0, 0);
+	tm_syscall(SYS_membarrier, BARRIER, 0, 0, 0, 0, 0);
+}
+
 void tm_python_found(struct tm_thread *t, const struct tm_python_module *module) {
 	struct tm_python *p = &tm_python;
 
@@ -378,30 +410,16 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 	find_runs(p);
 	tm_python_set_take(p);
 	tm_python_count_codes(p);
+	register_barrier_early(t);
 	atomic_fetch_or(&p->state, TM_PYTHON_READY);
 }
 
-/* Walks look for TM_PYTHON_LEAVING after they have said that they walk; the barrier makes one of the two see the other. */
-static void barrier_for_all_threads(void) {
-	enum { PRIVATE_EXPEDITED = 8, REGISTER_PRIVATE_EXPEDITED = 16 };
-
-	if (tm_is_sandboxed()) return;
-	tm_syscall(SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0);
-	tm_syscall(SYS_membarrier, PRIVATE_EXPEDITED, 0, 0, 0, 0, 0);
-}
-
 void tm_python_leaves(const struct tm_thread *t) {
-	const struct tm_shm *shm = tm_guest.shm;
-	struct tm_ring *rings = (struct tm_ring *)((uint8_t *)tm_guest.shm + shm->ring_headers_offset);
-	uint32_t used = atomic_load(&shm->rings_used);
+	struct tm_ring *r;
 
 	if (atomic_fetch_or(&tm_python.state, TM_PYTHON_LEAVING) & TM_PYTHON_LEAVING) return;
 	barrier_for_all_threads();
-	for (uint32_t i = 0; i < used && i < shm->ring_count; i++) {
-		struct tm_ring *r = &rings[i];
-
-		if (r == t->ring || r->process != tm_guest.process || atomic_load(&r->state) != TM_RING_ACTIVE) continue;
+	for (uint32_t i = 0; (r = next_of_others(t, &i)) != NULL;)
 		for (unsigned n = 0; atomic_load(&r->walking) && n < 1000000; n++)
 			if (n % 1000 == 999 && !tm_is_sandboxed()) tm_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
-	}
 }
