@@ -43,9 +43,11 @@ static struct tm_names_module *list_modules(const struct tm_collector *c) {
 	return list;
 }
 
-static struct tm_names_frame frame_of(const void *frames, size_t number) {
-	const struct tm_frame_row *row = (const struct tm_frame_row *)frames + number;
-	return (struct tm_names_frame){ number + 1, row->module, row->address };
+/* One that was named while the program ran is of no module here. */
+static struct tm_names_frame frame_of(const void *collector, size_t number) {
+	const struct tm_collector *c = collector;
+	const struct tm_frame_row *row = &c->stacks.frames[number];
+	return (struct tm_names_frame){ number + 1, tm_names_early_has(&c->ahead.early, number) ? 0 : row->module, row->address };
 }
 
 void tm_closing_write_names(struct tm_collector *c, uint64_t first_string_id) {
@@ -55,7 +57,7 @@ void tm_closing_write_names(struct tm_collector *c, uint64_t first_string_id) {
 		.modules = modules,
 		.module_count = c->modules.count,
 		.frame = frame_of,
-		.frames = c->stacks.frames,
+		.frames = c,
 		.frame_count = c->stacks.frame_count,
 		.start_unix_ns = c->timebase.start_unix_ns,
 		.note_ns = tm_time_map_ns(&c->timebase.map, c->timebase.map.end_ticks),
@@ -66,6 +68,8 @@ void tm_closing_write_names(struct tm_collector *c, uint64_t first_string_id) {
 	int result = modules ? tm_names_write(&in, &out) : TM_NAMES_NO_MEMORY;
 	if (result == TM_NAMES_NO_MEMORY && !c->options.quiet)
 		fprintf(stderr, "tidemark-record: cannot name all addresses: out of memory (tidemark names can do it later)\n");
+	out.frames_named += c->ahead.early.frames_named;
+	out.modules_read += c->ahead.early.files_told;
 	if (c->options.verbose)
 		fprintf(stderr, "tidemark-record: named %llu of %zu %s from %llu %s\n", (unsigned long long)out.frames_named,
 			c->stacks.frame_count, plural(c->stacks.frame_count, "address", "addresses"), (unsigned long long)out.modules_read,

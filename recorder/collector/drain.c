@@ -120,7 +120,7 @@ static void wait_for_encoder(struct tm_collector *c) {
 }
 
 static bool group_is_empty(const struct tm_group *g) {
-	return !g->meta_count && !g->event_count && !g->activity_count && !g->frame_count && !g->nodes.count;
+	return !g->meta_count && !g->event_count && !g->activity_count && !g->frame_count && !g->nodes.count && !g->names.size;
 }
 
 /* Also where the file is bounded and small: a group is written whole or not at all. */

@@ -203,6 +203,7 @@ void tm_encoder_write_now(struct tm_encoder_thread *e, struct tm_group *g) {
 		write_meta(e, g, false);
 		write_stacks(e, g);
 		write_meta(e, g, true);
+		if (g->names.size || g->names.failed) add_payload(e, TM_CHUNK_NAMES, &g->names);
 		write_activities(e, g);
 		write_events(e, g);
 		if (e->flight) tm_flight_make_room(e->flight);

@@ -35,6 +35,7 @@ void tm_group_release(struct tm_group *g) {
 	tm_bytes_release(&g->nodes.parents);
 	tm_bytes_release(&g->nodes.frames);
 	free_texts(g);
+	tm_bytes_release(&g->names);
 	tm_bytes_release(&g->payload);
 	free(g);
 }
@@ -62,6 +63,7 @@ void tm_group_clear(struct tm_group *g) {
 	tm_bytes_clear(&g->nodes.parents);
 	tm_bytes_clear(&g->nodes.frames);
 	g->segment_count = g->event_count = g->double_count = g->activity_count = 0;
+	tm_bytes_clear(&g->names);
 	g->opened_ns = g->end_ns = 0;
 	g->dump = false;
 }
@@ -79,6 +81,11 @@ void tm_group_keep_segments(struct tm_group *to, struct tm_group *from) {
 
 static void note_opening(struct tm_group *g) {
 	if (!g->opened_ns) g->opened_ns = tm_monotonic_ns();
+}
+
+void tm_group_name_frame(struct tm_group *g, uint64_t frame, const struct tm_function *functions, size_t count) {
+	note_opening(g);
+	tm_put_name(&g->names, frame, functions, count);
 }
 
 struct tm_meta *tm_group_add(struct tm_group *g, enum tm_record_tag tag) {

@@ -1,6 +1,6 @@
 /* group.h - what is written together: new things, new stacks, and the events of a second at most.
  *
- * Flow:     drain.c, controls.c, stack_tree.c -> struct tm_group -> encode.c -> META, STACKS and EVENTS chunks
+ * Flow:     drain.c, controls.c, stack_tree.c -> struct tm_group -> encode.c -> META, STACKS, NAMES and EVENTS chunks
  * Owns:     its arrays and texts; cleared and used again.
  * Threads:  the drainer fills it, then the encoder has it alone, then it goes back.
  * Times:    every time in a record is in ticks; encode.c turns them into nanoseconds with the group's own map. Events: columns.c.
@@ -110,6 +110,7 @@ struct tm_group {
 	size_t double_count; /* of them, those that the user counts twice: an allocation and a free */
 	struct tm_group_activity *activities;
 	size_t activity_count, activity_capacity;
+	struct tm_bytes names;   /* records of frames of this group and of those before */
 	struct tm_bytes payload; /* of the EVENTS chunk, once the group is closed; empty: there is none */
 	uint64_t end_ns;         /* of the last event */
 	uint64_t opened_ns; /* CLOCK_MONOTONIC when its first content came, 0: empty */
@@ -132,6 +133,8 @@ struct tm_text tm_group_text(struct tm_group *g, const char *data, size_t n);
 size_t tm_group_add_segment(struct tm_group *g, uint32_t thread, uint32_t process);
 /* A new activity of this process, all fields 0. */
 struct tm_activity *tm_group_add_activity(struct tm_group *g, uint32_t process);
+/* The frame's functions, innermost first; their texts are in this group or in one before, as the frame is. */
+void tm_group_name_frame(struct tm_group *g, uint64_t frame, const struct tm_function *functions, size_t count);
 void tm_group_add_note(struct tm_group *g, uint64_t process, uint64_t ticks, const char *kind, const char *text);
 
 static inline bool tm_group_is_full(const struct tm_group *g) {

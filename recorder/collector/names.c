@@ -247,7 +247,7 @@ static uint64_t cpu_ns(clockid_t process) {
 
 /* Waits until a reader that gives way to everything else that runs answers, or takes more of what it is asked. True: it hardly gets a processor. */
 static bool is_starved(const struct tm_ahead_reader *r, int wait_ms) {
-	struct pollfd ready = { .fd = r->stream.fd, .events = r->out.size ? POLLOUT : POLLIN };
+	struct pollfd ready = { .fd = r->stream.fd, .events = (short)(POLLIN | (r->out.size ? POLLOUT : 0)) };
 	clockid_t clock;
 	if (clock_getcpuclockid(r->pid, &clock) != 0) return false;
 	for (;;) {
@@ -295,14 +295,20 @@ static void listen_to_own(struct naming *n, struct file_work *file, pid_t reader
 	}
 }
 
-/* It answers when it has been asked for all. */
+static bool has_answers(int fd) {
+	struct pollfd answers = { .fd = fd, .events = POLLIN };
+	return poll(&answers, 1, 0) > 0;
+}
+
+/* It answers when it has been asked for all; and before it takes that it may have to get rid of what it was asked while the program ran. */
 static void listen_ahead(struct naming *n, struct file_work *file, int wait_ms) {
 	struct tm_ahead_reader *r = file->ahead;
 	for (;;) {
 		take_messages(n, file, &r->stream, file->turn);
 		if (n->error || is_heard(file)) return;
 		file->starved = is_starved(r, wait_ms);
-		if (file->starved || !(r->out.size ? tm_names_ahead_send(r) : receive(n, file, &r->stream))) return;
+		if (file->starved || (r->out.size && !tm_names_ahead_send(r))) return;
+		if (has_answers(r->stream.fd) && !receive(n, file, &r->stream)) return;
 	}
 }
 
@@ -354,7 +360,7 @@ static void how_it_ended(pid_t child, char text[64]) {
 static void ask_ahead(struct naming *n, struct file_work *file) {
 	uint64_t *offsets = n->in->ahead ? list_offsets(n, file) : NULL;
 	if (!offsets) return;
-	file->ahead = tm_names_ahead_ask(n->in->ahead, n->plan.modules[file->first_module], offsets, file->end - file->at, &file->turn);
+	file->ahead = tm_names_ahead_ask(n->in->ahead, n->plan.modules[file->first_module], offsets, file->end - file->at, &file->turn, &file->told);
 	free(offsets);
 }
 

@@ -199,14 +199,24 @@ static struct tm_ahead_file *file_of(struct tm_collector *c, uint32_t module) {
 	return *known == NO_FILE ? NULL : &a->files[*known - 1];
 }
 
-static void note_frames(struct tm_collector *c) {
+/* Its names are kept as they are told. Not where the oldest events go, or what does not fit: those that stay have their names from the end. */
+static bool is_told_early(const struct tm_collector *c, const struct tm_ahead_file *f) {
+	return f->build_id_size && !f->early.refused && !c->options.max_size_bytes;
+}
+
+static void note_frames(struct tm_collector *c, bool may_ask) {
 	struct tm_names_ahead *a = &c->ahead;
 	for (; a->frames_seen < c->stacks.frame_count; a->frames_seen++) {
 		const struct tm_frame_row *row = &c->stacks.frames[a->frames_seen];
 		struct tm_ahead_file *f = row->module ? file_of(c, row->module) : NULL;
-		if (!f || !is_there(&a->readers[f->reader]) || a->readers[f->reader].out.size > OUT_MAX) continue;
-		f->offsets = tm_memory_grow(f->offsets, &f->offset_capacity, f->offset_count + 1, sizeof f->offsets[0]);
-		f->offsets[f->offset_count++] = row->address - c->modules.all[row->module - 1].bias - 1;
+		if (!f) continue;
+		uint64_t offset = row->address - c->modules.all[row->module - 1].bias - 1;
+		uint32_t spot = 0;
+		bool asks = may_ask && is_there(&a->readers[f->reader]) && a->readers[f->reader].out.size <= OUT_MAX;
+		if (is_told_early(c, f) && !tm_names_early_note(c, (uint32_t)(f - a->files), offset, a->frames_seen, asks, &spot)) continue;
+		if (!asks) continue;
+		f->asked = tm_memory_grow(f->asked, &f->asked_capacity, f->asked_count + 1, sizeof f->asked[0]);
+		f->asked[f->asked_count++] = (struct tm_early_question){ offset, spot };
 	}
 }
 
@@ -220,13 +230,35 @@ static void open_libc(struct tm_collector *c, uint64_t ran_ns) {
 	}
 }
 
-static void tell_offsets(struct tm_names_ahead *a) {
+static int by_offset(const void *left, const void *right) {
+	const struct tm_early_question *a = left, *b = right;
+	return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+static void ask_early(struct tm_collector *c, struct tm_ahead_file *f, uint32_t number) {
+	struct tm_ahead_reader *r = &c->ahead.readers[f->reader];
+	bool tells = is_told_early(c, f);
+	qsort(f->asked, f->asked_count, sizeof f->asked[0], by_offset);
+	put_head(r, tells ? TM_AHEAD_TELL : TM_AHEAD_LEARN, f->number, f->asked_count);
+	for (size_t i = 0; i < f->asked_count; i++) tm_put_raw(&r->out, &f->asked[i].offset, sizeof f->asked[i].offset);
+	if (tells && !tm_names_early_ask(r, number, f->asked, f->asked_count)) stop(r);
+}
+
+static void ask_for_all(struct tm_collector *c) {
+	struct tm_names_ahead *a = &c->ahead;
 	for (size_t i = 0; i < a->file_count; i++) {
 		struct tm_ahead_file *f = &a->files[i];
 		struct tm_ahead_reader *r = &a->readers[f->reader];
-		if (f->offset_count && is_there(r)) put_request(r, TM_AHEAD_LEARN, f->number, f->offsets, f->offset_count);
-		f->offset_count = 0;
+		if (f->asked_count && is_there(r)) ask_early(c, f, (uint32_t)i);
+		f->asked_count = 0;
 	}
+}
+
+/* Takes what readers have told. */
+static void hear(struct tm_collector *c) {
+	struct tm_names_ahead *a = &c->ahead;
+	for (unsigned i = 0; i < a->reader_count; i++)
+		if (is_there(&a->readers[i])) tm_names_early_hear(c, &a->readers[i]);
 }
 
 void tm_names_ahead_look(struct tm_collector *c) {
@@ -242,17 +274,26 @@ void tm_names_ahead_look(struct tm_collector *c) {
 		return;
 	}
 	a->has_started = false;
+	hear(c);
 	open_libc(c, now - a->begin_ns);
-	note_frames(c);
-	tell_offsets(a);
+	note_frames(c, true);
+	ask_for_all(c);
 	for (unsigned i = 0; i < a->reader_count; i++)
 		if (is_there(&a->readers[i]) && !tm_names_ahead_send(&a->readers[i])) stop(&a->readers[i]);
 }
 
 /* --- the end --- */
 
-struct tm_ahead_reader *tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module *m, const uint64_t *offsets, size_t n, size_t *turn) {
+void tm_names_ahead_last_look(struct tm_collector *c) {
+	if (!c->options.embed_names || !c->ahead.begin_ns) return;
+	hear(c);
+	note_frames(c, false);
+}
+
+struct tm_ahead_reader *tm_names_ahead_ask(struct tm_names_ahead *a, const struct tm_names_module *m, const uint64_t *offsets, size_t n, size_t *turn,
+					   bool *told) {
 	struct tm_ahead_file *f = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
+	*told = f && f->early.told;
 	struct tm_ahead_reader *r = f ? &a->readers[f->reader] : NULL;
 	if (!r || !is_there(r) || (!f->build_id_size && (f->module != m->id || !is_same_file(&f->file, f->path)))) return NULL;
 	put_request(r, TM_AHEAD_ANSWER, f->number, offsets, n);
@@ -276,12 +317,15 @@ void tm_names_ahead_release(struct tm_names_ahead *a) {
 	for (unsigned i = 0; i < a->reader_count; i++) {
 		if (a->readers[i].pid > 0) tm_names_reader_kill(a->readers[i].pid);
 		tm_bytes_release(&a->readers[i].out);
+		tm_names_early_release_questions(&a->readers[i].questions);
 	}
 	for (size_t i = 0; i < a->file_count; i++) {
 		free(a->files[i].path);
 		free(a->files[i].build_id);
-		free(a->files[i].offsets);
+		free(a->files[i].asked);
+		free(a->files[i].early.texts);
 	}
+	tm_names_early_release(&a->early);
 	free(a->files);
 	free(a->of_module);
 	*a = (struct tm_names_ahead){ 0 };

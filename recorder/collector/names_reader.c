@@ -286,6 +286,12 @@ static int compare_offsets(const void *left, const void *right) {
 	return *a < *b ? -1 : *a > *b;
 }
 
+/* The next turn of the file has its texts from the first one on. */
+static void forget_sent(struct texts *t) {
+	for (size_t i = 0; i < t->numbers.count; i++) t->all[i].sent = 0;
+	t->sent_count = 0;
+}
+
 static void learn(struct known *k, struct tm_symbols *symbols, uint64_t *offsets, size_t n) {
 	qsort(offsets, n, sizeof offsets[0], compare_offsets); /* debuginfo.h wants them so */
 	for (size_t i = 0; i < n; i++) look_up(k, symbols, offsets[i]);
@@ -355,7 +361,15 @@ static void keep_asked(struct serving *s, size_t file, uint64_t *offsets, size_t
 	s->order[s->order_count++] = file;
 }
 
+/* At once; offsets come sorted, as debuginfo.h wants them. */
+static void tell(struct sender *s, struct served *f, const uint64_t *offsets, size_t n) {
+	put_opening(s, f->error, f->remark);
+	for (size_t i = 0; i < n && f->symbols; i++) put_answer(s, &f->known, look_up(&f->known, f->symbols, offsets[i]));
+	send_all(s);
+}
+
 static void answer(struct sender *s, struct served *f) {
+	forget_sent(&f->known.texts);
 	put_opening(s, f->error, f->remark);
 	for (size_t i = 0; i < f->asked_count && f->symbols; i++) {
 		if (i + PLACES_AHEAD < f->asked_count) fetch_place(&f->known, f->asked[i + PLACES_AHEAD]);
@@ -381,6 +395,7 @@ _Noreturn void tm_names_reader_serve(int fd) {
 		}
 		if (file >= s.count) _exit(2);
 		if (kind == TM_AHEAD_LEARN && s.files[file].symbols) learn(&s.files[file].known, s.files[file].symbols, words, n);
+		if (kind == TM_AHEAD_TELL) tell(&s.sender, &s.files[file], words, n);
 		if (kind != TM_AHEAD_ANSWER) continue;
 		keep_asked(&s, file, words, n);
 		words = NULL;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define RECEIVE_BYTES (1u << 16)
@@ -64,6 +65,14 @@ ssize_t tm_names_stream_receive(struct tm_names_stream *s) {
 	if (n <= 0) return 0;
 	s->received.size += (size_t)n;
 	return n;
+}
+
+void tm_names_stream_receive_now(struct tm_names_stream *s) {
+	ssize_t n = 1;
+	while (n > 0 && tm_bytes_reserve(&s->received, RECEIVE_BYTES)) {
+		n = recv(s->fd, s->received.data + s->received.size, RECEIVE_BYTES, MSG_DONTWAIT);
+		s->received.size += n > 0 ? (size_t)n : 0;
+	}
 }
 
 void tm_names_stream_release(struct tm_names_stream *s) {

@@ -36,6 +36,8 @@ size_t tm_names_stream_expect(struct tm_names_stream *s, uint64_t answers);
 bool tm_names_stream_next(struct tm_names_stream *s, struct tm_names_message *m);
 /* Waits for more and receives it. How many bytes; 0: it has ended; -1: out of memory. */
 ssize_t tm_names_stream_receive(struct tm_names_stream *s);
+/* What is there by now, without waiting; nothing is told of the end of a reader, which says nothing more. Of a socket. */
+void tm_names_stream_receive_now(struct tm_names_stream *s);
 /* Also closes the descriptor. */
 void tm_names_stream_release(struct tm_names_stream *s);
 

@@ -332,6 +332,7 @@ static void finish(struct tm_collector *c) {
 	tm_processes_finish(c);
 	if (!c->stopped) tm_drain_finish(c); /* rings of those who died meanwhile */
 	tm_sampler_stop(&c->sampler);
+	tm_names_ahead_last_look(c);
 	tm_drain_close_group(c, true);
 	tm_timebase_add_knot(&c->timebase);
 	write_names(c);

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import tmkread
-from tidemark_test import main, test
+from tidemark_test import main, settled, test
 
 PROGRAM = r"""
 #include <dlfcn.h>
@@ -131,6 +131,55 @@ def same_names_as_afterwards(t):
     readers = record_until_readers(t, program, library, t.path("ahead.tmk"), lambda pids: time.sleep(0.3))
     t.equal(functions(t.path("ahead.tmk")), wanted, "names found ahead")
     t.equal([pid for pid in readers if os.path.exists(f"/proc/{pid}")], [], "readers that are left")
+
+
+KIDS = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+	for (int i = 0; i < 4; i++) {
+		pid_t child = fork();
+		if (child == 0) {
+			void *library = dlopen(argv[1], RTLD_NOW);
+			free(((void *(*)(int))dlsym(library, "made"))(20 + i));
+			_exit(0);
+		}
+		waitpid(child, NULL, 0);
+		usleep(400000);
+	}
+	puts("ready");
+	fflush(stdout);
+	getchar();
+	return 0;
+}
+"""
+
+
+@test
+def names_are_there_before_the_end(t):
+    """Four processes load one library, one after the other; then the recorder is killed. What it has written by then has the names of all of their frames in the library."""
+    t.need("gcc")
+    program, library = compiled(t, "kids", KIDS, "-ldl"), compiled(t, "libahead.so", LIBRARY, "-shared", "-fPIC")
+    output = t.path("killed.tmk")
+
+    def made():
+        child = t.start([t.recorder, "--quiet", "--force", "-o", output, "--", program, library], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        t.equal(child.stdout.readline(), b"ready\n", "the program's output")
+        time.sleep(1.5)  # events are written at least once a second
+        child.kill()
+        child.wait()
+        child.stdin.close()  # and the program ends
+        child.stdout.close()
+        with open(output, "rb") as file:
+            lines = [line.split() for line in tmkread.dump(file.read())]
+        texts = {w[1][3:]: w[2][6:] for w in lines if w[0] == "string"}
+        names = [[texts.get(number.split("=")[1]) for number in w[2::3]] for w in lines if w[0] == "name"]
+        return sum("made" in found for found in names), sum("inner" in found for found in names)
+    count = settled(made, lambda found: found == (4, 4))
+    t.equal(count, (4, 4), "names of the functions that each of four processes ran")
 
 
 @test
