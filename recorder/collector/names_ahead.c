@@ -182,7 +182,8 @@ static struct tm_ahead_file *give_to_reader(struct tm_collector *c, uint32_t mod
 	return f;
 }
 
-static struct tm_ahead_file *file_of(struct tm_collector *c, uint32_t module) {
+/* may_give: a reader may be given it, if none has it. */
+static struct tm_ahead_file *file_of(struct tm_collector *c, uint32_t module, bool may_give) {
 	struct tm_names_ahead *a = &c->ahead;
 	const struct tm_module *m = &c->modules.all[module - 1];
 	if (module > a->module_count) {
@@ -193,6 +194,7 @@ static struct tm_ahead_file *file_of(struct tm_collector *c, uint32_t module) {
 	uint32_t *known = &a->of_module[module - 1];
 	if (!*known) {
 		struct tm_ahead_file *f = m->path ? find(a, m->path, m->build_id, m->build_id_size) : NULL;
+		if (!f && !may_give) return NULL;
 		if (!f && m->path && *m->path == '/') f = give_to_reader(c, module);
 		*known = f ? (uint32_t)(f - a->files) + 1 : NO_FILE;
 	}
@@ -208,7 +210,7 @@ static void note_frames(struct tm_collector *c, bool may_ask) {
 	struct tm_names_ahead *a = &c->ahead;
 	for (; a->frames_seen < c->stacks.frame_count; a->frames_seen++) {
 		const struct tm_frame_row *row = &c->stacks.frames[a->frames_seen];
-		struct tm_ahead_file *f = row->module ? file_of(c, row->module) : NULL;
+		struct tm_ahead_file *f = row->module ? file_of(c, row->module, may_ask) : NULL;
 		if (!f) continue;
 		uint64_t offset = row->address - c->modules.all[row->module - 1].bias - 1;
 		uint32_t spot = 0;
@@ -226,7 +228,7 @@ static void open_libc(struct tm_collector *c, uint64_t ran_ns) {
 	if (c->stacks.frame_count < LIBC_FRAMES && ran_ns < LIBC_NS) return;
 	for (; a->modules_seen < c->modules.count; a->modules_seen++) {
 		const char *path = c->modules.all[a->modules_seen].path, *name = path ? strrchr(path, '/') : NULL;
-		if (name && !strncmp(name, "/libc.so.", 9)) file_of(c, (uint32_t)a->modules_seen + 1);
+		if (name && !strncmp(name, "/libc.so.", 9)) file_of(c, (uint32_t)a->modules_seen + 1, true);
 	}
 }
 
@@ -285,7 +287,7 @@ void tm_names_ahead_look(struct tm_collector *c) {
 /* --- the end --- */
 
 void tm_names_ahead_last_look(struct tm_collector *c) {
-	if (!c->options.embed_names || !c->ahead.begin_ns) return;
+	if (!c->ahead.file_count) return;
 	hear(c);
 	note_frames(c, false);
 }

@@ -4,6 +4,7 @@
 #include "recorder/collector/collector.h"
 #include "recorder/collector/controls.h"
 #include "recorder/collector/debuginfo.h"
+#include "recorder/collector/drain.h"
 #include "recorder/collector/memory.h"
 #include "recorder/collector/names_ahead.h"
 #include "schema/records.h"
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #define SLOTS_FIRST 4096u
+#define GROUP_BYTES (1u << 20) /* of names */
 
 /* --- spots --- */
 
@@ -30,10 +32,12 @@ static void make_room(struct tm_names_early *e) {
 	for (size_t i = 0; i < e->spot_count; i++) *slot_of(e, e->spots[i].file, e->spots[i].offset) = (uint32_t)i + 1;
 }
 
+/* A chunk has a bound, and a library's spots may be those of a thousand processes. */
 static void name_frame(struct tm_collector *c, const struct tm_early_spot *s, size_t frame) {
 	struct tm_names_early *e = &c->ahead.early;
 	e->has_names[frame] = true;
 	if (!s->count) return;
+	if (c->group->names.size >= GROUP_BYTES) tm_drain_close_group(c, true);
 	tm_group_name_frame(c->group, frame + 1, e->functions + s->first, s->count);
 	e->frames_named++;
 }
@@ -51,7 +55,7 @@ bool tm_names_early_note(struct tm_collector *c, uint32_t file, uint64_t offset,
 	make_room(e);
 	uint32_t *slot = slot_of(e, file, offset);
 	bool is_new = !*slot;
-	if (is_new && (!may_ask || e->spot_count == TM_EARLY_SPOTS_MAX || c->strings.bytes > TM_EARLY_TEXT_BYTES)) return false;
+	if (is_new && (!may_ask || e->spot_count == TM_EARLY_SPOTS_MAX || c->strings.bytes > TM_EARLY_TEXT_BYTES || c->strings.too_many)) return false;
 	if (is_new) {
 		e->spots = tm_memory_grow(e->spots, &e->spot_capacity, e->spot_count + 1, sizeof e->spots[0]);
 		e->spots[e->spot_count++] = (struct tm_early_spot){ .offset = offset, .file = file };
@@ -119,6 +123,7 @@ static void take_texts(struct tm_collector *c, struct tm_early_file *f, struct t
 static void take_answer(struct tm_collector *c, struct tm_early_file *f, struct tm_early_spot *s, struct tm_cursor answer) {
 	struct tm_names_early *e = &c->ahead.early;
 	take_texts(c, f, &answer);
+	if (c->strings.too_many) return; /* the end has room for its texts */
 	s->first = (uint32_t)e->function_count;
 	for (s->count = 0; answer.p < answer.end && !answer.bad && s->count < TM_DEBUGINFO_MAX_CHAIN; s->count++) {
 		uint64_t function = text_id(f, tm_get_varint(&answer)), file = text_id(f, tm_get_varint(&answer)), line = tm_get_varint(&answer);

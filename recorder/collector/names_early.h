@@ -1,9 +1,9 @@
 /* names_early.h - addresses that get their names while the program still runs.
  *
  * Flow:     names_ahead.c (new frames) -> here -> questions to readers -> their answers -> here -> the group (group.h): strings, and names of frames
- * Idea:     the user waits for what is left to name when the program has ended. An address of a file that has a build-id is asked for soon after it was seen, and
- *           what its reader says is written with the next events. A spot of a file is asked for once, however many processes have it loaded: the frames
- *           of the others have its names as soon as they appear.
+ * Idea:     the user waits for what is left to name when the program has ended. An address of a file that has a build-id is asked for soon after it was
+ *           seen, and what its reader says is written with the next events. A spot of a file is asked for once, however many processes have it loaded:
+ *           the frames of the others have its names as soon as they appear.
  * Left:     what nobody has answered by the end, names.c names, as it does without all this.
  * Threads:  the drainer's; it takes what has come, and waits for nothing. At the end it only says which frames have their names.
  * Bounded:  TM_EARLY_SPOTS_MAX spots, TM_EARLY_TEXT_BYTES of all the trace's texts.

@@ -39,7 +39,10 @@ static void forget_taken(struct tm_names_stream *s) {
 }
 
 bool tm_names_stream_next(struct tm_names_stream *s, struct tm_names_message *m) {
-	if (!stands_in_a_turn(s)) return false;
+	if (!stands_in_a_turn(s)) {
+		forget_taken(s);
+		return false;
+	}
 	struct tm_cursor all = tm_cursor_over(s->received.data + s->taken, s->received.size - s->taken);
 	struct tm_cursor content = all.p < all.end ? tm_get_block(&all) : all;
 	if (all.bad || all.p == s->received.data + s->taken) { /* the rest of it has not come yet */

@@ -240,7 +240,7 @@ static bool is_over(struct tm_collector *c, uint64_t ended_ns, bool read) {
 static void sleep_a_while(struct tm_collector *c, uint32_t doorbell, uint64_t ns) {
 	struct tm_shm *shm = c->session.shm;
 	atomic_store(&shm->sleeping, 1);
-	if (!tm_drain_is_pressing(c)) tm_futex_wait(&shm->doorbell, doorbell, ns);
+	if (c->stopped || !tm_drain_is_pressing(c)) tm_futex_wait(&shm->doorbell, doorbell, ns);
 	atomic_store(&shm->sleeping, 0);
 }
 
@@ -261,7 +261,7 @@ static uint64_t forecast_ns(const struct tm_collector *c, uint64_t before_ns, ui
 
 static void record(struct tm_collector *c) {
 	wait_for_turns();
-	uint64_t sleep_ns = SLEEP_NS, ended_ns = 0, look_ns = tm_monotonic_ns();
+	uint64_t idle_ns = SLEEP_NS, ended_ns = 0, look_ns = tm_monotonic_ns();
 	for (;;) {
 		/* Read first: what rings the bell from here on ends the sleep below at once. */
 		uint32_t doorbell = atomic_load(&c->session.shm->doorbell);
@@ -284,8 +284,8 @@ static void record(struct tm_collector *c) {
 		if (is_over(c, ended_ns, drained != TM_DRAINED_MUCH)) return;
 		uint64_t forecast = forecast_ns(c, before_ns, look_ns);
 		if (drained == TM_DRAINED_MUCH && forecast < SHORT_NS) continue;
-		sleep_ns = ended_ns ? SLEEP_NS : drained != TM_DRAINED_NOTHING ? forecast : sleep_ns * 2 < SLEEP_MAX_NS ? sleep_ns * 2 : SLEEP_MAX_NS;
-		uint64_t pause_ns = is_stopping ? SLEEP_NS : sleep_ns;
+		idle_ns = drained != TM_DRAINED_NOTHING || ended_ns ? SLEEP_NS : idle_ns * 2 < SLEEP_MAX_NS ? idle_ns * 2 : SLEEP_MAX_NS;
+		uint64_t pause_ns = is_stopping ? SLEEP_NS : drained == TM_DRAINED_NOTHING || ended_ns ? idle_ns : forecast;
 		sleep_a_while(c, doorbell, tm_processes_unsettled(c) || tm_stats_pending(c) ? SETTLE_NS : pause_ns);
 	}
 }

@@ -16,7 +16,7 @@
 #define FUNCTIONS 1024u /* whose parameters are remembered; the last one of those that want the same place is */
 #define PARAMETERS TM_CUDA_PARAMETERS
 #define WORDS_MAX 4096u /* a kernel's parameters have at most 32,764 bytes */
-#define SEEN 32u        /* addresses of one launch that are not told a second time: the first ones */
+#define SEEN 32u        /* addresses of one launch that are not told a second time: the first ones of each TM_USES_MAX */
 #define BATCH_MAX 4096u /* copies of one call; of more, what they use is not told */
 
 struct known {
