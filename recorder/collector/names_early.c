@@ -81,7 +81,6 @@ bool tm_names_early_ask(struct tm_ahead_reader *r, uint32_t file, const struct t
 	if (turn == SIZE_MAX) return false;
 	q->files = tm_memory_grow(q->files, &q->turn_capacity, turn + 1, sizeof q->files[0]);
 	q->files[turn] = file;
-	q->turn_count = turn + 1;
 	q->spots = tm_memory_grow(q->spots, &q->spot_capacity, q->spot_count + n, sizeof q->spots[0]);
 	for (size_t i = 0; i < n; i++) q->spots[q->spot_count++] = asked[i].spot;
 	return true;
@@ -139,7 +138,7 @@ void tm_names_early_hear(struct tm_collector *c, struct tm_ahead_reader *r) {
 	struct tm_early_questions *q = &r->questions;
 	struct tm_names_message m;
 	tm_names_stream_receive_now(&r->stream);
-	while (q->taken <= q->spot_count && tm_names_stream_next(&r->stream, &m)) {
+	while (tm_names_stream_next(&r->stream, &m)) {
 		struct tm_ahead_file *f = &c->ahead.files[q->files[m.turn]];
 		if (m.is_opening) take_opening(c, r, f, &m);
 		else if (q->taken < q->spot_count) take_answer(c, &f->early, &c->ahead.early.spots[q->spots[q->taken++]], m.content);

@@ -37,7 +37,7 @@ struct tm_early_file {
 /* What a reader was asked: by turn of its stream the file, and all spots one after the other. */
 struct tm_early_questions {
 	uint32_t *files;
-	size_t turn_count, turn_capacity;
+	size_t turn_capacity;
 	uint32_t *spots;
 	size_t spot_count, spot_capacity, taken;
 };
