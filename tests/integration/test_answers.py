@@ -179,7 +179,7 @@ def mixed_trace(t, seed, batch=4096, batches=70, **how):
             if roll < 0.002:
                 mappings.append([0x100000000 + (next(places) << 20), 16])
                 put(mmap(ns, mappings[-1][0], 16 * 4096, dice.choice(stacks)))
-            elif roll < 0.006 and mappings:
+            elif roll < 0.006 and len(mappings) > 3:
                 base, pages = mappings.pop(dice.randrange(len(mappings)))
                 first = dice.randrange(pages)
                 last = dice.randrange(first, pages) + 1
@@ -212,7 +212,7 @@ def mappings_in_parts_and_reallocations(t):
     for at in (dice.randrange(end), dice.randrange(end), end):
         for by in ("stack", "size", "heap"):
             compare(t, one, other, "snapshot", "--at", f"{at}ns", f"--by={by}")
-    a, b = sorted(dice.randrange(end) for _ in range(2))
+    a, b = sorted(dice.randrange(end // 100, end) for _ in range(2)) # mappings are live from early on
     compare(t, one, other, "snapshot", "--at", f"{b}ns", "--against", f"{a}ns")
     for first, last in ((a, b), (a, a + 5000), (0, end)):
         compare(t, one, other, "peak", "--from", f"{first}ns", "--to", f"{last}ns")
