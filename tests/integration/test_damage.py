@@ -177,7 +177,7 @@ def dumps_of_the_flight_recorder(t):
     live = db.value("select count(*) from allocation where alloc_ns <= ?1 and coalesce(free_ns, ?1 + 1) > ?1 and size_bytes between 100 and 200", start)
     t.check(live in (39, 40), f"what was live before the window, which may begin where one is replaced: {live}")
     db.connection.close()
-    for i in range(60):
+    for i in range(60 if t.long else 20):
         which = chance.randrange(len(chunks))
         damaged = list(chunks)
         damaged[which] = (chunks[which][0], changed(chance, chunks[which][1]))
