@@ -17,7 +17,7 @@
 #define SILENT_WEIGHT 0.4
 #define UNJOINED_LEAST 8u /* survivors beyond two for each thread that runs: stacks are kept for other threads */
 
-#define LEVELS_AT_ONCE 4096u /* candidates whose levels are gathered at a time: 2 MiB */
+#define LEVELS_AT_ONCE (1u << 18) /* of candidates, gathered at a time: 2 MiB. Each time takes a pass over all that was seen */
 
 /* A line that time is measured along: marks, and how far the program was between them. */
 struct line {
@@ -78,7 +78,7 @@ struct finder {
 	TM_ARRAY(struct group) groups;
 	size_t account_first;          /* groups of the account being looked at begin here */
 	size_t done;                   /* groups that have been judged */
-	double (*levels)[TM_LEAK_LEVELS]; /* of LEVELS_AT_ONCE groups, by look: what they had live, bytes ... */
+	double *levels;                /* of as many groups as there is room for, by look: what they had live, bytes ... */
 	double look_at[TM_LEAK_LEVELS];   /* ... and where that was, on the line */
 	uint32_t **group_of;           /* by account and site: index + 1 */
 	struct survivor *survivors;    /* of the groups that are being judged, by group */
@@ -373,8 +373,9 @@ static void place_looks(struct finder *x) {
 
 /* Of the groups from `first` on, as many as there is room for. */
 static void gather_levels(struct finder *x, size_t first, size_t count) {
-	memset(x->levels, 0, count * sizeof x->levels[0]);
-	for (size_t i = 0; i < x->l->watch.looks.count; i++) {
+	size_t looks = x->l->watch.looks.count;
+	memset(x->levels, 0, count * looks * sizeof *x->levels);
+	for (size_t i = 0; i < looks; i++) {
 		const struct tm_leak_look *look = &x->l->watch.looks.items[i];
 		const uint32_t *group_of = NULL;
 		for (size_t k = 0; k < look->count; k++) {
@@ -386,7 +387,7 @@ static void gather_levels(struct finder *x, size_t first, size_t count) {
 			size_t number = group_of ? group_of[level.site] : 0; /* index + 1 */
 			if (number <= first || number > first + count) continue;
 			const struct tm_account *a = x->groups.items[number - 1].account;
-			x->levels[number - 1 - first][i] += (double)tm_scaled_bytes(a, tm_site_level_bytes(level.level));
+			x->levels[(number - 1 - first) * looks + i] += (double)tm_scaled_bytes(a, tm_site_level_bytes(level.level));
 		}
 	}
 }
@@ -486,10 +487,11 @@ static bool judge_new(struct finder *x) {
 	place_looks(x);
 	if (!gather_survivors(x)) return false;
 	while (x->done < x->groups.count) {
-		size_t first = x->done, left = x->groups.count - first, count = left < LEVELS_AT_ONCE ? left : LEVELS_AT_ONCE;
+		size_t first = x->done, left = x->groups.count - first, looks = x->l->watch.looks.count;
+		size_t room = LEVELS_AT_ONCE / (looks | !looks), count = left < room ? left : room;
 		gather_levels(x, first, count);
 		for (size_t i = 0; i < count; i++)
-			if (!judge(x, &x->groups.items[first + i], x->levels[i], most)) return false;
+			if (!judge(x, &x->groups.items[first + i], x->levels + i * looks, most)) return false;
 		x->done += count;
 	}
 	return true;

@@ -130,7 +130,7 @@ def a_clone_whose_path_has_spaces(t):
         cleaned = t.run(["make", "-C", clone, "-n", "--no-print-directory", "clean"], env={"BUILD": build or None}, status=0)
         t.equal(cleaned.text, "rm -rf build\n", f"make clean BUILD={build}")
     refused = t.run(["make", "-C", clone, "-n", "clean", f"BUILD={t.path('a b')}"], status=2)
-    t.check("cannot build in '" in refused.errors and "rm" not in refused.text, f"{refused.text}{refused.errors}")
+    t.check("cannot build in '" in refused.errors and "rm -" not in refused.text, f"{refused.text}{refused.errors}")
 
 
 @test
