@@ -501,6 +501,8 @@ def functions_that_libc_is_asked_for(t):
     program = t.program("asks_libc.c", "-fno-builtin", "-Wl,-rpath," + os.path.dirname(between), "-Wl,--no-as-needed", between)
     plain = t.program("asks_libc.c", "-fno-builtin", name="asks_libc_alone")
     for command, preload in ((program, None), (plain, None), (plain, wrapper)):
+        if preload and t.sanitized:  # the recorder is preloaded, too, and a sanitizer wants to be first
+            continue
         recording = t.same_as_bare([command], **({"env": {"LD_PRELOAD": preload}} if preload else {}))
         t.check(("next to " in recording.text) == (command == program), f"the function behind: {recording.text}")
         t.check(recording.text.startswith("1 1 1\n" if not preload else "0 1 1\n"), f"the same function by both ways: {recording.text}")
@@ -584,7 +586,7 @@ def who_runs_when(t):
     for chosen, recorders, wait_s in ((os.SCHED_OTHER, os.SCHED_BATCH, "30"), (os.SCHED_IDLE, os.SCHED_IDLE, "0.5")):
         command = [t.recorder, "--force", "--quiet", "-o", t.path("scheduled.tmk"), "--", sys.executable, "-c", SCHEDULED, wait_s]
         done = t.run(command, status=0, preexec=lambda policy=chosen: os.sched_setscheduler(0, policy, os.sched_param(0)))
-        t.equal([int(word) for word in done.out.split()], [chosen, 0, recorders], f"policy and niceness of the program, policy of the recorder, of {chosen}")
+        t.equal([int(word) for word in done.out.split()], [chosen, os.getpriority(os.PRIO_PROCESS, 0), recorders], f"policy and niceness of the program, policy of the recorder, of {chosen}")
 
 
 @test
