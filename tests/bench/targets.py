@@ -90,11 +90,11 @@ class Targets:
         for name, limit in PROGRAMS:
             value = self.wall.get((name, "tidemark"))
             yield (f"{name.removesuffix(', server CPU')}, {'server CPU' if 'server' in name else 'wall'} over bare", f"<= {limit:.2f}",
-                   None if value is None else f"{value:.2f}{self.floor(name, STAMPS)}", value is not None and value <= limit)
+                   None if value is None else f"{value:.3f}{self.floor(name, STAMPS)}", value is not None and value <= limit)
         sampled = {name: value for (name, tool), value in self.wall.items() if tool == "tidemark sampled"}
         worst = max(sampled, key=sampled.get, default=None)
         yield ("sampling at 512 KiB, the worst of the programs", f"<= {SAMPLED:.2f}",
-               f"{sampled[worst]:.2f}, {worst}{self.floor(worst, FLOOR)}" if worst else None, worst and sampled[worst] <= SAMPLED)
+               f"{sampled[worst]:.3f}, {worst}{self.floor(worst, FLOOR)}" if worst else None, worst and sampled[worst] <= SAMPLED)
         mean = sum(self.bytes.values()) / len(self.bytes) if self.bytes else None
         yield ("bytes an event, mean of the programs", f"<= {BYTES_OF_EVENT}", f"{mean:.2f}" if mean else None, mean and mean <= BYTES_OF_EVENT)
 
@@ -106,7 +106,7 @@ class Targets:
             ms = self.starts.get(name, (None, None))[1]
             yield (f"start-up, {name}", f"<= {START_MS:.0f} ms each", None if ms is None else f"{ms:.2f} ms", ms is not None and ms <= START_MS)
         ratio = self.starts.get(SMALL_FILES, (None, None))[0]
-        yield (SMALL_FILES + ", wall over bare", "<= 1.30", None if ratio is None else f"{ratio:.2f}", ratio is not None and ratio <= 1.3)
+        yield (SMALL_FILES + ", wall over bare", "<= 1.30", None if ratio is None else f"{ratio:.3f}", ratio is not None and ratio <= 1.3)
         large = {name: rates for name, (events, *rates) in self.rates.items() if events >= 1_000_000}
         slowest = min(large, key=large.get, default=None)
         rate, alone = large.get(slowest, (0, 0))
