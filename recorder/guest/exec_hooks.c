@@ -5,7 +5,9 @@
  * Idea:     a new image knows nothing of us but its environment, and nobody comes back to tell what became of it. So everything is said
  *           before.
  * vfork:    a vfork child shares its parent's memory: its calls are recorded in the parent's ring with the child's own pid, and nothing
- *           may be left behind in memory. New environments lie on the stack there.
+ *           may be left behind in memory.
+ * Room:     targets and new environments lie in memory that the thread keeps for this, and never on its stack, which may be as small as PTHREAD_STACK_MIN
+ *           while an environment is as large as a program makes it. What a vfork child took is its parent's again.
  * Real:     execve, execvpe, fexecve, execveat: execl, execv and the like are these with other arguments, in libc too, and so is a syscall() of them.
  * Limits:   an exec by an instruction of the program's own is not seen.
  */
@@ -89,6 +91,46 @@ static void did_spawn(pid_t child, const struct tm_exec_target *target) {
 	tm_hook_leave(t);
 }
 
+/* --- room --- */
+
+#define ROOM_BYTES 32768u /* as far as it is used: most environments are a few KiB */
+
+struct room {
+	size_t bytes;  /* of the mapping */
+	uint32_t user; /* pid of the process that has taken it: of a vfork child that has become another program, nobody gives it back */
+	_Alignas(16) uint8_t memory[];
+};
+
+/* A call that a signal handler has interrupted keeps what it has taken; the handler's gets another, which is the thread's from then on. NULL: out of memory. */
+static struct room *take_room(enum tm_exec_room of, size_t bytes) {
+	struct room *room = tm_tls.exec_rooms[of];
+	uint32_t pid = (uint32_t)tm_raw_getpid();
+
+	bytes += sizeof *room;
+	if (!room || room->user == pid || room->bytes < bytes) {
+		size_t size = bytes <= ROOM_BYTES ? ROOM_BYTES : 2 * ((bytes + TM_SHM_PAGE - 1) & ~(size_t)(TM_SHM_PAGE - 1));
+		room = tm_raw_map(size);
+		if (!room) return NULL;
+		room->bytes = size;
+		tm_tls.exec_rooms[of] = room;
+	}
+	room->user = pid;
+	return room;
+}
+
+static void give_back(struct room *room) {
+	if (room) room->user = 0;
+}
+
+void tm_exec_hooks_end_thread(void) {
+	for (unsigned of = 0; of < TM_EXEC_ROOMS; of++) {
+		struct room *room = tm_tls.exec_rooms[of];
+
+		tm_tls.exec_rooms[of] = NULL;
+		if (room) tm_raw_unmap(room, room->bytes);
+	}
+}
+
 /* --- one exec call, whatever its form --- */
 
 enum form { BY_PATH, BY_PATH_VARIABLE, BY_FD, BY_DIR, SPAWN, SPAWN_BY_PATH_VARIABLE };
@@ -116,10 +158,6 @@ static int call_real(const struct call *c, char *const *environment) {
 	return real.posix_spawnp(c->child, c->name, c->actions, c->attributes, c->arguments, environment);
 }
 
-/* An environment of this size is made on the stack, as libc does with argument lists; in a vfork child a larger one too. */
-#define ON_STACK_BYTES 8192u
-#define ON_STACK_IN_VFORK_BYTES (256u * 1024u)
-
 /* With our variables the arguments may be too many where they just fitted before: then the new image goes without them. */
 static int call_or_without(const struct call *c, char *const *environment) {
 	int result = call_real(c, environment);
@@ -128,32 +166,28 @@ static int call_or_without(const struct call *c, char *const *environment) {
 	return (spawns ? result : errno) == E2BIG && result != 0 ? call_real(c, c->environment) : result;
 }
 
-static bool in_vfork_child(void) {
-	return tm_guest.shm && tm_raw_getpid() != (int)tm_guest.pid;
-}
-
 /* Runs the call with an environment that suits its target. One that cannot be made is passed on as it is. */
 static int call_with_environment(const struct call *c, enum tm_exec_class class) {
 	struct tm_exec_env plan = tm_exec_env_plan(class, c->environment);
-	void *room;
-	int result, error;
+	struct room *room = plan.size_bytes ? take_room(TM_EXEC_ROOM_ENVIRONMENT, plan.size_bytes) : NULL;
+	int result;
 
-	if (!plan.size_bytes) return call_real(c, c->environment);
-	if (plan.size_bytes <= (in_vfork_child() ? ON_STACK_IN_VFORK_BYTES : ON_STACK_BYTES))
-		return call_or_without(c, tm_exec_env_write(&plan, c->environment, __builtin_alloca(plan.size_bytes)));
-	room = tm_raw_map(plan.size_bytes);
 	if (!room) return call_real(c, c->environment);
-	result = call_or_without(c, tm_exec_env_write(&plan, c->environment, room));
-	error = errno;
-	tm_raw_unmap(room, plan.size_bytes);
-	errno = error;
+	result = call_or_without(c, tm_exec_env_write(&plan, c->environment, room->memory));
+	give_back(room);
 	return result;
 }
 
-static void find_target(struct tm_exec_target *target, const struct call *c) {
+/* Found in `room`, if there is any. */
+static const struct tm_exec_target *target_of(const struct call *c, struct room *room) {
+	static const struct tm_exec_target unknown = { .class = TM_EXEC_UNKNOWN };
 	bool search = c->form == BY_PATH_VARIABLE || c->form == SPAWN_BY_PATH_VARIABLE;
+	struct tm_exec_target *target;
 
+	if (!room) return &unknown;
+	target = (struct tm_exec_target *)room->memory;
 	tm_exec_target_find(target, search ? TM_EXEC_BY_PATH_VARIABLE : TM_EXEC_BY_PATH, c->dir, c->name);
+	return target;
 }
 
 /* A wrong pointer is the kernel's to refuse, not ours to follow. Asks about each page once in a row: an environment lies in few. */
@@ -193,21 +227,23 @@ static int run_exec_in_sandbox(const struct call *c) {
 }
 
 static int run_exec(const struct call *c) {
-	struct tm_exec_target target;
+	struct room *room;
 	int result;
 
 	FIND_REAL();
 	if (tm_is_sandboxed()) return run_exec_in_sandbox(c);
 	if (tm_guest.is_inspected || !is_readable_call(c)) return call_real(c, c->environment);
-	find_target(&target, c);
-	will_exec(&target);
-	result = call_with_environment(c, target.class);
+	room = take_room(TM_EXEC_ROOM_TARGET, sizeof(struct tm_exec_target));
+	const struct tm_exec_target *target = target_of(c, room);
+	will_exec(target);
+	result = call_with_environment(c, target->class);
 	did_not_exec();
+	give_back(room);
 	return result;
 }
 
 static int run_spawn(struct call *c) {
-	struct tm_exec_target target;
+	struct room *room;
 	pid_t child = 0;
 	int error;
 
@@ -219,9 +255,11 @@ static int run_spawn(struct call *c) {
 		if (error == 0) did_spawn(*c->child, &unseen);
 		return error;
 	}
-	find_target(&target, c);
-	error = call_with_environment(c, target.class);
-	if (error == 0) did_spawn(*c->child, &target);
+	room = take_room(TM_EXEC_ROOM_TARGET, sizeof(struct tm_exec_target));
+	const struct tm_exec_target *target = target_of(c, room);
+	error = call_with_environment(c, target->class);
+	if (error == 0) did_spawn(*c->child, target);
+	give_back(room);
 	return error;
 }
 

@@ -1,7 +1,7 @@
 /* exec_target.h - what an exec call is about to run, and the environment that suits it.
  *
  * Flow:     exec_hooks.c -> tm_exec_target_find() -> tm_exec_env_plan() -> tm_exec_env_write() -> the real exec
- * Owns:     nothing: results live in the caller's memory, about 4.5 KiB of its stack.
+ * Owns:     nothing: results live in the caller's memory.
  * Threads:  any, a vfork child too. No malloc, no lock, no errno.
  * Failure:  a target that cannot be read is TM_EXEC_UNKNOWN; the real call then says what is wrong with it.
  */

@@ -177,6 +177,8 @@ extern struct tm_guest tm_guest TM_HIDDEN;
 
 /* --- hook.c: state of the calling thread --- */
 
+enum tm_exec_room { TM_EXEC_ROOM_TARGET, TM_EXEC_ROOM_ENVIRONMENT, TM_EXEC_ROOMS };
+
 /* A thread's own variables. Zero is a valid start: hooks run before any constructor. */
 struct tm_tls {
 	_Alignas(TM_LINE_BYTES) struct tm_thread *thread;
@@ -189,6 +191,7 @@ struct tm_tls {
 	bool ended;       /* the last round of key destructors is over, but libc still frees what it kept for the thread */
 	bool saying;      /* what it is about to record is no event: tm_hook_enter_to_say() */
 	bool exec_is_open; /* it said that the process execs, and may have been a vfork child that could not ask for its own pid (exec_hooks.c) */
+	void *exec_rooms[TM_EXEC_ROOMS]; /* exec_hooks.c's memory */
 	_Atomic uint32_t confined_child; /* the pid of a vfork child that runs on this thread's stack and restricted itself; TM_NO_CLOCK (sandbox_hooks.c) */
 };
 #define TM_NO_CLOCK (1u << 31)

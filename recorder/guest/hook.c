@@ -156,6 +156,7 @@ static void close_thread(struct tm_thread *t) {
 	tm_tls.thread = NULL;
 	tm_ring_close(t);
 	tm_python_free_thread(t);
+	tm_exec_hooks_end_thread();
 	free_thread(t);
 }
 

@@ -30,6 +30,9 @@ static inline void tm_python_poll(struct tm_thread *t) {
 
 extern const uintptr_t tm_python_no_flag TM_HIDDEN; /* tm_guest.python_flag where there is no such check */
 
+/* The thread ends: what exec_hooks.c keeps for it goes. */
+void tm_exec_hooks_end_thread(void);
+
 /* --- in a fork's child, before anything asks for the loaded modules or a stack (inherited_locks.c) --- */
 void tm_inherited_locks_free(bool alone); /* alone: it has just begun, and has one thread for certain */
 

@@ -571,6 +571,18 @@ def forks_among_busy_threads(t):
     t.equal(done.out, b"ok\n", "what the program says of its children")
 
 
+@test
+def environments_larger_than_a_stack(t):
+    """What an exec call needs does not lie on the stack of who calls, which may be as small as PTHREAD_STACK_MIN, nor is it lost with each vfork child."""
+    program = t.program("large_environment.c", "-pthread")
+    for count in ("100", "1000", "20000"):
+        recording = t.same_as_bare([program, count])
+        t.check("\n0 bytes of a neighbour's stack changed\n" in recording.text and "vfork" not in recording.text, f"{count} variables: {recording.text}")
+        t.equal(recording.text.count("grown by 0 KiB\n"), 1, f"{count} variables: {recording.text}")
+        db = t.imported(recording)
+        t.equal(db.value("select count(*) from process where exe like '%/true' and recorded and end_kind = 'exit'"), 63, "children that were followed, and the program itself")
+
+
 SCHEDULED = """
 import os, sys, time
 mine, end = os.sched_getscheduler(0), time.monotonic() + float(sys.argv[1])
