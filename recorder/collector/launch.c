@@ -36,8 +36,8 @@ static int find_library(char *path, char *error, size_t error_bytes) {
 	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
 		snprintf(candidate, sizeof candidate, "%s/%s", self, places[i]);
 		if (!realpath(candidate, path)) continue;
-		if (!strpbrk(path, " :")) return 0;
-		snprintf(error, error_bytes, "cannot preload '%s': the loader takes no path with a blank or a colon", path);
+		if (!strpbrk(path, " :$")) return 0;
+		snprintf(error, error_bytes, "cannot preload '%s': the loader takes no path with a blank, a colon or a $", path);
 		return -1;
 	}
 	snprintf(error, error_bytes, "cannot find " LIBRARY " in '%s/../lib' or '%s'", self, self);

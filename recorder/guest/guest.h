@@ -185,9 +185,10 @@ struct tm_tls {
 	uintptr_t inside; /* the frame of the hook that the thread is in, 0: none */
 	uint64_t sample_spare; /* --sample: bytes that may be allocated in between before the one that is a sample comes; 0 without --sample */
 	uint32_t ours;    /* depth of tm_ours_begin() */
-	bool frees_are_told; /* while `ours` is 1, blocks that are freed may be the program's (tm_causes_begin()) */
+	bool frees_are_told; /* while `ours` is 1, blocks that are freed or resized may be the program's (tm_causes_begin()) */
 	uint32_t number;  /* of the thread in process `process` */
 	uint32_t process;
+	bool was_unsampled; /* the call that the process was attached in came by a hook that records every one, and is to come again (malloc_hooks.c) */
 	bool ended;       /* the last round of key destructors is over, but libc still frees what it kept for the thread */
 	bool saying;      /* what it is about to record is no event: tm_hook_enter_to_say() */
 	bool exec_is_open; /* it said that the process execs, and may have been a vfork child that could not ask for its own pid (exec_hooks.c) */

@@ -336,7 +336,11 @@ TM_COLD struct tm_thread *tm_enter_slow(uintptr_t frame, bool is_hooks) {
 		if (tm_tls.thread) forget_inside(tm_tls.thread, frame);
 		tm_tls.inside = 0;
 	}
-	if (atomic_load(&started) != 2 && !start_process(false)) return NULL;
+	if (atomic_load(&started) != 2) {
+		if (!start_process(false)) return NULL;
+		tm_tls.was_unsampled = is_hooks && tm_guest.shm->sample_bytes;
+		if (tm_tls.was_unsampled) return NULL;
+	}
 	if (!tm_guest.epoch) return NULL;
 	uint32_t epoch = atomic_load_explicit(tm_guest.epoch, memory_order_acquire);
 	if (epoch == TM_EPOCH_QUIET) return NULL;

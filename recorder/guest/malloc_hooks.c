@@ -73,7 +73,15 @@ static const void *caller_of(const void *frame) {
 	return ((const void *const *)frame)[1];
 }
 
+/* The process has just been attached, with --sample: the call comes again, by the hook that asks whether it is a sample. */
+static bool comes_again(void) {
+	bool again = tm_tls.was_unsampled;
+	tm_tls.was_unsampled = false;
+	return again;
+}
+
 TM_COLD static void *malloc_unrecorded(size_t size, const void *frame) {
+	if (comes_again()) return tm_guest.hook.malloc(size);
 	tm_sample_pass_over();
 	if (is_own()) {
 		void *own = tm_own_alloc(16, size);
@@ -94,6 +102,7 @@ INLINE void *malloc_through(size_t size, const void *frame, bool sampling) {
 
 TM_COLD static void *calloc_unrecorded(size_t count, size_t size, const void *frame) {
 	size_t bytes;
+	if (comes_again()) return tm_guest.hook.calloc(count, size);
 	tm_sample_pass_over();
 	if (is_own()) {
 		void *own = __builtin_mul_overflow(count, size, &bytes) ? NULL : tm_own_alloc(16, bytes);
@@ -165,8 +174,21 @@ INLINE void free_through(enum tm_op op, void *p, bool sampling) {
 	tm_leave(t);
 }
 
+/* Between tm_causes_begin() and tm_causes_end(). */
+static void *resize_on_our_account(void *old, size_t size) {
+	uintptr_t inside = tm_tls.inside;
+
+	tm_tls.inside = 0;
+	tm_tls.ours = 0;
+	void *p = tm_guest.hook.realloc(old, size);
+	tm_tls.ours = 1;
+	tm_tls.inside = inside;
+	return p;
+}
+
 TM_COLD static void *resize_unrecorded(enum tm_op op, void *old, size_t size, const void *frame) {
 	if (!tm_real_ready()) tm_real_find();
+	if (tm_tls.frees_are_told && tm_tls.ours == 1) return resize_on_our_account(old, size);
 	tm_sample_pass_over();
 	void *moved = tm_real.realloc(old, size);
 	if (moved || size == 0) nested_add(TM_OP_REALLOC_FREE, old, 0, caller_of(frame));
@@ -218,6 +240,7 @@ INLINE void *resize(enum tm_op op, void *old, size_t size, const void *frame, bo
 
 /* realloc and reallocarray of nothing. */
 TM_COLD static void *resize_nothing_unrecorded(enum tm_op op, size_t size, const void *frame) {
+	if (comes_again()) return tm_guest.hook.realloc(NULL, size);
 	tm_sample_pass_over();
 	if (is_own()) {
 		void *own = tm_own_alloc(16, size);

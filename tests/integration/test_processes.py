@@ -572,6 +572,21 @@ def forks_among_busy_threads(t):
 
 
 @test
+def an_environment_that_was_set_before(t):
+    """Our variables make the array larger that a library's constructor has made, which is the program's block. With --sample the first of all is a sample like any other: what is taken is forgotten."""
+    library = t.program("early_setenv.c", "-DLIBRARY", "-shared", "-fPIC", name="libearly_setenv.so")
+    program = t.program("early_setenv.c", "-Wl,-rpath," + os.path.dirname(library), "-Wl,--no-as-needed", library)
+    for options in ((), ("--sample=1",)):
+        db = t.imported(t.same_as_bare([program], *options))
+        t.equal(db.rows("select kind, count from loss"), [], f"losses with {options}")
+        t.equal(db.value("select count(*) from allocation where free_ns is not null and size_bytes between 200 and 599 and size_bytes % 8 = 0 and realloc_of_id is null"), 50 + 1,
+                "blocks of the loop, and the first array")
+        chain = db.rows("with recursive c(id, n) as (select id, 0 from allocation where realloc_of_id is null and id in (select realloc_of_id from allocation) union all"
+                        " select a.id, n + 1 from allocation a join c on a.realloc_of_id = c.id) select n, size_bytes, free_ns is null from c join allocation using (id) order by n")
+        t.equal([(n, size - chain[0][1], live) for n, size, live in chain], [(0, 0, 0), (1, 8, 0), (2, 16, 0), (3, 24, 0), (4, 32, 1)], f"the array with {options}")
+
+
+@test
 def environments_larger_than_a_stack(t):
     """What an exec call needs does not lie on the stack of who calls, which may be as small as PTHREAD_STACK_MIN, nor is it lost with each vfork child."""
     program = t.program("large_environment.c", "-pthread")
