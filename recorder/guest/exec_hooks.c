@@ -94,12 +94,27 @@ static void did_spawn(pid_t child, const struct tm_exec_target *target) {
 /* --- room --- */
 
 #define ROOM_BYTES 32768u /* as far as it is used: most environments are a few KiB */
+#define ROOM_LAST_BYTES 8192u
 
 struct room {
-	size_t bytes;  /* of the mapping */
-	uint32_t user; /* pid of the process that has taken it: of a vfork child that has become another program, nobody gives it back */
+	size_t bytes;          /* all of it */
+	_Atomic uint32_t user; /* pid of the process that has taken it: of a vfork child that has become another program, nobody gives it back */
 	_Alignas(16) uint8_t memory[];
 };
+
+/* For whom the system gives no memory. A vfork child's last. */
+static union {
+	struct room room;
+	_Alignas(16) uint8_t bytes[ROOM_LAST_BYTES];
+} last_rooms[TM_EXEC_ROOMS];
+
+static struct room *take_last_room(enum tm_exec_room of, size_t bytes, uint32_t pid) {
+	struct room *room = &last_rooms[of].room;
+	uint32_t nobody = 0;
+
+	if (bytes > sizeof last_rooms[of] || !atomic_compare_exchange_strong(&room->user, &nobody, pid)) return NULL;
+	return room;
+}
 
 /* A call that a signal handler has interrupted keeps what it has taken; the handler's gets another, which is the thread's from then on. NULL: out of memory. */
 static struct room *take_room(enum tm_exec_room of, size_t bytes) {
@@ -110,7 +125,7 @@ static struct room *take_room(enum tm_exec_room of, size_t bytes) {
 	if (!room || room->user == pid || room->bytes < bytes) {
 		size_t size = bytes <= ROOM_BYTES ? ROOM_BYTES : 2 * ((bytes + TM_SHM_PAGE - 1) & ~(size_t)(TM_SHM_PAGE - 1));
 		room = tm_raw_map(size);
-		if (!room) return NULL;
+		if (!room) return take_last_room(of, bytes, pid);
 		room->bytes = size;
 		tm_tls.exec_rooms[of] = room;
 	}
@@ -119,7 +134,7 @@ static struct room *take_room(enum tm_exec_room of, size_t bytes) {
 }
 
 static void give_back(struct room *room) {
-	if (room) room->user = 0;
+	if (room) atomic_store(&room->user, 0);
 }
 
 void tm_exec_hooks_end_thread(void) {
