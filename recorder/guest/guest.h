@@ -150,7 +150,8 @@ struct tm_guest {
 	uint8_t *_Atomic own_base; /* own_memory.h */
 	uint32_t clock;           /* enum tm_clock_kind */
 	_Atomic bool reads_chunks; /* what the allocator gave stands in front of a block (real.c) */
-	bool samples_straight;    /* --sample, and what is no sample is libc's alone (malloc_hooks.c) */
+	bool samples_straight;    /* --sample, and what is no sample goes straight to the allocator (malloc_hooks.c) */
+	bool maps_for_itself;     /* the allocator is none but that: what its code maps is its own (real.c) */
 	_Atomic bool python_stacks; /* there is a Python in this process, and something is to be done with its stacks (python.h) */
 
 	_Atomic(int (*)(void)) python_finalizing; /* process.h */
@@ -169,11 +170,16 @@ struct tm_guest {
 	_Atomic uint32_t sandboxed; /* filters of system calls that the program set or asks for at this moment: we make no call then (sandbox_hooks.c) */
 	uint32_t pid;
 	uintptr_t text_low, text_high;   /* our own code: never a frame */
-	uintptr_t allocator_low, allocator_high; /* code of the allocator behind us, where that is not libc's (real.c) */
+	uintptr_t allocator_low, allocator_high; /* code of the allocator behind us, where that is not libc's (real.c): see tm_is_allocators() */
 	uintptr_t main_low, main_high;   /* code of the wrapper around main: it and what lies outside it are never frames */
 };
 
 extern struct tm_guest tm_guest TM_HIDDEN;
+
+/* Does this address lie in the code of another allocator than libc's? */
+static inline bool tm_is_allocators(const void *caller) {
+	return (uintptr_t)caller - tm_guest.allocator_low < tm_guest.allocator_high - tm_guest.allocator_low;
+}
 
 /* --- hook.c: state of the calling thread --- */
 

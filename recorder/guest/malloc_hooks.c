@@ -7,8 +7,8 @@
  *           every_*   records every call. The usual case is inlined (hot.h) and calls nothing but the real function and the unwinder; what happens before
  *                     we are ready, inside of another hook or on our own behalf is out of line.
  *           some_*    with --sample: the same, for the calls that are samples; and while recording is stopped.
- *         With --sample, where the allocator is libc's, a call that is no sample goes straight to it instead, after one comparison: it is over so soon
- *         that a jump more is felt.
+ *         With --sample a call that is no sample goes straight to the allocator instead, after one comparison: it is over so soon that a jump more is felt.
+ *         So it is with libc's, jemalloc, tcmalloc and mimalloc, of which it is known what they do inside.
  *         A jump leaves the stack as it was, so each of them has the caller's frame next to its own.
  * Rule:   each hook is the real function plus a record; size 0, NULL, errno and alignment errors are the real function's business.
  */
@@ -64,9 +64,8 @@ INLINE void record_alloc(struct tm_thread *t, enum tm_op op, void *p, size_t siz
  * thing it does, the call returns to us. */
 static void nested_add(enum tm_op op, const void *addr, size_t size, const void *caller) {
 	uintptr_t from = (uintptr_t)caller;
-	bool allocators = from - tm_guest.allocator_low < tm_guest.allocator_high - tm_guest.allocator_low;
 	bool returns_to_us = from - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
-	if (!allocators && !returns_to_us) tm_nested_add(op, addr, size);
+	if (!tm_is_allocators(caller) && !returns_to_us) tm_nested_add(op, addr, size);
 }
 
 static const void *caller_of(const void *frame) {
@@ -301,13 +300,14 @@ TM_HOT static void some_free(void *p) {
 
 struct tm_guest tm_guest = { .hook = { every_malloc, every_calloc, every_realloc, every_free }, .own_base = TM_OWN_NOWHERE, .python_flag = &tm_python_no_flag };
 
-/* Goes straight to an allocator only if that calls nothing that is hooked. Blocks of ours are kept from it: their pages look as if they held samples. */
+/* Goes straight to an allocator only if that calls nothing that is hooked, or is known by its code where it does. Blocks of ours are kept from it: their pages
+ * look as if they held samples. */
 void tm_malloc_hooks_sample(void) {
 	tm_guest.hook.malloc = some_malloc;
 	tm_guest.hook.calloc = some_calloc;
 	tm_guest.hook.realloc = some_realloc;
 	tm_guest.hook.free = some_free;
-	tm_guest.samples_straight = tm_real_is_libc() && tm_own_is_never_passed();
+	tm_guest.samples_straight = (tm_guest.maps_for_itself || tm_real_is_libc()) && tm_own_is_never_passed();
 }
 
 /* tidemark_stop(): no allocation is taken, every free is. With --sample the sets are right for that already. */

@@ -48,11 +48,12 @@ __attribute__((constructor)) static void find_real(void) {
 	atomic_store_explicit(&real.found, true, memory_order_release);
 }
 
-/* The thread's state, or NULL: only call the real function. */
-static struct tm_thread *enter(void) {
+/* The thread's state, or NULL: only call the real function. What an allocator maps when a call went straight to it, with --sample, is known by who calls. */
+static struct tm_thread *enter(const void *caller) {
 	struct tm_thread *t;
 
 	if (TM_UNLIKELY(!atomic_load_explicit(&real.found, memory_order_acquire))) find_real();
+	if (TM_UNLIKELY(tm_guest.maps_for_itself && tm_guest.shm->sample_bytes && tm_is_allocators(caller))) return NULL;
 	t = tm_hook_enter();
 	if (t) tm_python_poll(t);
 	if (t && !tm_guest.shm->mappings) {
@@ -103,7 +104,7 @@ INLINE void remapped(struct tm_thread *t, void *at, size_t size, void *old, size
 }
 
 TM_EXPORT void *mmap(void *wish, size_t size, int protection, int flags, int fd, off_t offset) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(__builtin_return_address(0));
 	void *at = real.mmap(wish, size, protection, flags, fd, offset);
 
 	mapped(t, at, size, flags, TM_FRAME);
@@ -114,7 +115,7 @@ TM_EXPORT void *mmap(void *wish, size_t size, int protection, int flags, int fd,
 TM_EXPORT void *mmap64(void *wish, size_t size, int protection, int flags, int fd, off64_t offset) __attribute__((alias("mmap")));
 
 TM_EXPORT int munmap(void *at, size_t size) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(__builtin_return_address(0));
 	uint64_t begin = t ? tm_begin(t) : 0;
 	int result = real.munmap(at, size);
 
@@ -123,7 +124,7 @@ TM_EXPORT int munmap(void *at, size_t size) {
 }
 
 TM_EXPORT void *mremap(void *old, size_t old_size, size_t size, int flags, ...) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(__builtin_return_address(0));
 	uint64_t begin = t ? tm_begin(t) : 0;
 	void *wish = NULL, *at;
 
@@ -146,7 +147,7 @@ long tm_called_mremap(long number, void *old, size_t old_size, size_t size, long
 
 TM_HIDDEN __attribute__((used)) long tm_called_mmap(long number, void *wish, size_t size, long protection, long flags, long fd,
 						    long offset) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(__builtin_return_address(0));
 	long result = tm_syscall_answer(tm_syscall(number, (long)wish, (long)size, protection, flags, fd, offset));
 
 	mapped(t, (void *)result, size, (int)flags, TM_FRAME);
@@ -154,7 +155,7 @@ TM_HIDDEN __attribute__((used)) long tm_called_mmap(long number, void *wish, siz
 }
 
 TM_HIDDEN __attribute__((used)) long tm_called_munmap(long number, void *at, size_t size) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(__builtin_return_address(0));
 	uint64_t begin = t ? tm_begin(t) : 0;
 	long result = tm_syscall_answer(tm_syscall(number, (long)at, (long)size, 0, 0, 0, 0));
 
@@ -163,7 +164,7 @@ TM_HIDDEN __attribute__((used)) long tm_called_munmap(long number, void *at, siz
 }
 
 TM_HIDDEN __attribute__((used)) long tm_called_mremap(long number, void *old, size_t old_size, size_t size, long flags, void *wish) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(__builtin_return_address(0));
 	uint64_t begin = t ? tm_begin(t) : 0;
 	long result = tm_syscall_answer(tm_syscall(number, (long)old, (long)old_size, (long)size, flags, (long)wish, 0));
 
@@ -182,7 +183,7 @@ static void emit_break(struct tm_thread *t, enum tm_op grow, enum tm_op shrink, 
 }
 
 TM_EXPORT void *sbrk(intptr_t by) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(__builtin_return_address(0));
 	uint64_t begin = t ? tm_begin(t) : 0;
 	char *old = real.sbrk(by);
 
@@ -198,7 +199,7 @@ TM_EXPORT void *sbrk(intptr_t by) {
 }
 
 TM_EXPORT int brk(void *to) {
-	struct tm_thread *t = enter();
+	struct tm_thread *t = enter(__builtin_return_address(0));
 	uint64_t begin = t ? tm_begin(t) : 0;
 	char *old = t ? real.sbrk(0) : NULL;
 	int result = real.brk(to);

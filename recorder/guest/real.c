@@ -66,11 +66,13 @@ static void find_allocators_code(const struct dl_phdr_info *info) {
 	}
 }
 
-/* tcmalloc has nallocx, too, but not mallocx. */
-static void find_room(const struct dl_phdr_info *info) {
+/* jemalloc, tcmalloc, mimalloc? tcmalloc has nallocx, too, but not mallocx. */
+static void find_kind(const struct dl_phdr_info *info) {
 	struct tm_symbols symbols;
-	if (tm_symbols_open(&symbols, info) && tm_symbols_function(&symbols, "mallocx"))
-		room_of = (size_t(*)(size_t, int))tm_symbols_function(&symbols, "nallocx");
+	if (!tm_symbols_open(&symbols, info)) return;
+	bool is_jemalloc = tm_symbols_function(&symbols, "mallocx");
+	if (is_jemalloc) room_of = (size_t(*)(size_t, int))tm_symbols_function(&symbols, "nallocx");
+	tm_guest.maps_for_itself = is_jemalloc || tm_symbols_function(&symbols, "tc_malloc") || tm_symbols_function(&symbols, "mi_malloc");
 }
 
 static void look_at_allocator(void) {
@@ -78,7 +80,7 @@ static void look_at_allocator(void) {
 	tm_ours_begin();
 	if (tm_symbols_module((void *)(uintptr_t)tm_real.malloc, &info)) {
 		find_allocators_code(&info);
-		find_room(&info);
+		find_kind(&info);
 	}
 	tm_ours_end();
 }

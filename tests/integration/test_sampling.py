@@ -57,6 +57,60 @@ def estimates_are_unbiased(t):
     t.equal(far, [], "estimates")
 
 
+# 4,000 blocks of 3,000 to 90,999 bytes, of which 400 live at a time and 400 at the end: an allocator maps for them, and gives back. And three mappings of the program's.
+MAPPED = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+int main(void) {
+	static void *kept[400];
+	for (int i = 0; i < 4000; i++) {
+		free(kept[i % 400]);
+		kept[i % 400] = memset(malloc(3000 + (size_t)i * 22), 1, 3000);
+	}
+	for (size_t pages = 1; pages <= 3; pages++) mmap(NULL, pages * 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	puts("done");
+	return 0;
+}
+"""
+
+
+def allocator_maps_for_itself(t, name):
+    """Calls that are no sample go straight to the allocator: what that maps meanwhile is no mapping of the program's, as it is none where all calls are recorded."""
+    library = t.shared_library(name)
+    if t.sanitized:
+        t.skip("the recorder is preloaded, too, and a sanitizer wants to be first")
+    with open(t.path("mapped.c"), "w", encoding="ascii") as file:
+        file.write(MAPPED)
+    program = t.program(t.path("mapped.c"))
+    exact = sum(3000 + i * 22 for i in range(4000))
+    error = math.sqrt(sum(size ** 2 * math.exp(-size / 65536) / (1 - math.exp(-size / 65536)) for size in (3000 + i * 22 for i in range(4000))))
+    for options in ((), ("--sample=64KiB",)):
+        db = t.imported(t.same_as_bare([program], *options, env={"LD_PRELOAD": library}))
+        t.equal(db.rows("select size_bytes, free_ns from allocation a join heap h on h.id = heap_id where name = 'mmap' order by 1"), [(4096, None), (8192, None), (12288, None)],
+                f"mappings with {options}")
+        t.equal(db.rows("select * from loss"), [], f"losses with {options}")
+        estimate = db.value("select sum(weight * size_bytes) from allocation where size_bytes between 3000 and 90978 and (size_bytes - 3000) % 22 = 0 and heap_id ="
+                            " (select id from heap where name = 'malloc' and is_root)")
+        t.check(abs(estimate - exact) <= (5 * error if options else 0), f"{estimate} bytes, exactly {exact}, 5 standard errors {5 * error} with {options}")
+
+
+@test
+def jemalloc_maps_for_itself(t):
+    allocator_maps_for_itself(t, "libjemalloc.so.2")
+
+
+@test
+def tcmalloc_maps_for_itself(t):
+    allocator_maps_for_itself(t, "libtcmalloc_minimal.so.4")
+
+
+@test
+def mimalloc_maps_for_itself(t):
+    allocator_maps_for_itself(t, "libmimalloc.so.2")
+
+
 def drawn_behind_gaps(t, function, blocks, recordings):
     """How far the number of samples is from the expected one, in standard deviations."""
     program = t.program("gaps.c")
