@@ -122,12 +122,15 @@ static inline enum step go_to(struct walk *w, uintptr_t slot, uintptr_t sp) {
 	return STEP_DONE;
 }
 
-TM_COLD static enum step step_by_guess(struct walk *w) {
-	if (tm_is_made_up_caller(w->pc)) return STEP_END;
+TM_COLD static enum step step_by_guess(struct walk *w, uint32_t rule) {
 	struct tm_memory memory = w->memory; /* code is looked at, too: that is not the stack's business */
-	if (tm_rule_is_trampoline(w->pc, tm_memory_read, &memory)) return STEP_ODD;
+	if (rule != TM_RULE_GUESSED || !w->in_call) {
+		if (tm_is_made_up_caller(w->pc)) return STEP_END;
+		if (tm_rule_is_trampoline(w->pc, tm_memory_read, &memory)) return STEP_ODD;
+		if (w->in_call && w->use_table) tm_rule_keep_guessed(w->pc - 1);
+	}
 	struct tm_guess caller;
-	if (!tm_guess_caller(&memory, w->sp, w->fp, &caller) || !tm_memory_holds(&w->memory, w->fp)) return STEP_LOST;
+	if (!tm_guess_caller(&memory, w->use_table ? w->rules : 0, w->sp, w->fp, &caller) || !tm_memory_holds(&w->memory, w->fp)) return STEP_LOST;
 	use_fp(w, innermost(w));
 	w->guess = innermost(w);
 	uintptr_t fp = w->fp;
@@ -206,7 +209,7 @@ static enum step step(struct walk *w) {
 	case TM_RULE_ALIGNED: return step_aligned(w, rule);
 	case TM_RULE_SIGNAL: return step_over_signal(w);
 	case TM_RULE_END: return STEP_END;
-	case TM_RULE_NONE: return step_by_guess(w);
+	case TM_RULE_NONE: return step_by_guess(w, rule);
 	default: return STEP_ODD;
 	}
 }

@@ -73,16 +73,17 @@ static bool find_callers_sp(uintptr_t fp, struct tm_guess *caller) {
 }
 #endif
 
-bool tm_guess_caller(struct tm_memory *m, uintptr_t sp, uintptr_t fp, struct tm_guess *caller) {
+bool tm_guess_caller(struct tm_memory *m, uint64_t rules, uintptr_t sp, uintptr_t fp, struct tm_guess *caller) {
 	if (fp < sp || fp - sp > GUESS_BYTES || !tm_memory_holds(m, fp + 8) || !tm_memory_holds(m, fp)) return false;
 	caller->fp = ((const uintptr_t *)fp)[0];
 	caller->pc = STRIPPED(((const uintptr_t *)fp)[1]);
-	return follows_call(m, caller->pc) && find_callers_sp(fp, caller);
+	bool is_met = rules && tm_rule_in(rules, caller->pc - 1) == TM_RULE_GUESSED;
+	return (is_met || follows_call(m, caller->pc)) && find_callers_sp(fp, caller);
 }
 
 static enum tm_step step_by_guess(struct tm_cursor *c) {
 	struct tm_guess caller;
-	if (!(c->known >> TM_CFI_FP & 1) || !tm_guess_caller(&c->memory, c->registers[TM_CFI_SP], c->registers[TM_CFI_FP], &caller)) return TM_STEP_LOST;
+	if (!(c->known >> TM_CFI_FP & 1) || !tm_guess_caller(&c->memory, 0, c->registers[TM_CFI_SP], c->registers[TM_CFI_FP], &caller)) return TM_STEP_LOST;
 	c->pc = caller.pc;
 	c->registers[TM_CFI_FP] = caller.fp;
 	c->registers[TM_CFI_SP] = caller.sp;

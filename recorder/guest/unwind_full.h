@@ -49,7 +49,8 @@ enum tm_step tm_cursor_step(struct tm_cursor *c);
 struct tm_guess {
 	uintptr_t pc, sp, fp; /* the caller's */
 };
-bool tm_guess_caller(struct tm_memory *m, uintptr_t sp, uintptr_t fp, struct tm_guess *caller);
+/* `rules`: the table, where that can be asked, else 0; of what it knows the code is not looked at again. */
+bool tm_guess_caller(struct tm_memory *m, uint64_t rules, uintptr_t sp, uintptr_t fp, struct tm_guess *caller);
 
 /* A return address in front of which nothing is described, and that is the very beginning of a function: nobody called from there, somebody made the stack
  * so that the function is returned to (makecontext does). There the stack ends, whole; and so does that of a constructor which runs before main, in the first

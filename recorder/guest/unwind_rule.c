@@ -223,6 +223,11 @@ TM_COLD uint32_t tm_rule_find(uintptr_t ip, bool keep) {
 	return rule;
 }
 
+void tm_rule_keep_guessed(uintptr_t ip) {
+	bool is_ours = ip - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
+	if (!is_ours && tm_modules_look(ip)) tm_rule_keep(ip, TM_RULE_GUESSED);
+}
+
 /* --- modules that go --- */
 
 static __thread uint32_t closing_of_this_thread __attribute__((tls_model("initial-exec"))); /* a library's destructor may close another one */

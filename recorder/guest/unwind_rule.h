@@ -25,7 +25,7 @@ enum tm_rule_kind {
 	TM_RULE_SIGNAL, /* the kernel's frame of a signal handler (x86-64) */
 	TM_RULE_END,    /* nobody called */
 	TM_RULE_ODD,    /* none of these: unwind_full.c */
-	TM_RULE_NONE,   /* the address has no description. Never kept: a module may come to lie there */
+	TM_RULE_NONE,   /* the address has no description. Not kept: a module may come to lie there. But see TM_RULE_GUESSED */
 };
 
 /* What a plain frame's caller needs lies between sp and the CFA. Addresses of ours have no rule in the table, so they are noticed; nor do
@@ -58,6 +58,9 @@ static inline uint32_t tm_rule_make(enum tm_rule_kind kind, unsigned middle, int
 	return ((uint32_t)kind | middle << 3 | (uint32_t)(offset / 8) << 11) & TM_RULE_MASK;
 }
 
+/* Of an address in a module, that of a call: it has no description, is none of the places where a stack ends (tm_is_made_up_caller()), and no trampoline. */
+#define TM_RULE_GUESSED tm_rule_make(TM_RULE_NONE, 1, 0)
+
 #if defined(__x86_64__)
 #define TM_RULE_FP_SLOT(rule) ((rule) >> 3 & 0xff)
 #elif defined(__aarch64__)
@@ -85,6 +88,7 @@ extern _Atomic uint32_t tm_rules_version TM_HIDDEN;
 #define TM_RULES_NONE UINT32_MAX /* no version: of threads that need no rules */
 
 uint32_t tm_rule_find(uintptr_t ip, bool keep);
+void tm_rule_keep_guessed(uintptr_t ip);
 
 #define TM_RULE_FACTOR 0x9e3779b97f4bull /* odd */
 

@@ -264,6 +264,22 @@ def hostile(t, stacks, prefix="", emulator=()):
 
 
 @test
+def deep_code_without_tables(t):
+    """What is once known of a call in code that nothing describes is not asked of the system, frame by frame, at each event: beyond the depth limit whole stacks are walked anew."""
+    t.need("strace")
+    program, calls = t.program("undescribed.c", "-O0", "-fno-builtin", "-fno-omit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"), t.path("calls")
+    db = t.imported(t.record(["strace", "-f", "-e", "trace=futex", "-o", calls, program, "1500", "2"], "--max-depth=1024"))
+    blocks = "from allocation where process_id = (select max(id) from process where exe like '%/undescribed%') and size_bytes"
+    t.equal(db.row(f"select count(*), count(free_ns) {blocks} between 1 and 1501"), (3002, 3002), "blocks")
+    for size in (1, 2, 478, 479, 480, 1500, 1501):
+        texts = db.rows(f"select text from stack_text where stack_id in (select stack_id {blocks} = ?)", size)
+        t.equal({text.count("descend") for (text,) in texts}, {min(1502 - size, 1024)}, f"frames of descend() above a block of {size} bytes")
+    with open(calls, encoding="ascii") as file:
+        asked = sum("futex(" in line for line in file)
+    t.check(asked < 3 * 3002, f"{asked} questions about memory")
+
+
+@test
 def memory_that_is_no_stack(t):
     hostile(t, 20_000)
 
