@@ -100,7 +100,8 @@ static void is_the_forked_one(struct tm_process *p, struct tm_process *q) {
 void tm_process_is_seen_as(struct tm_collector *c, struct tm_process *p, uint32_t pid_in_proc, uint32_t pid_namespace) {
 	char process[16];
 	uint32_t ours = namespace_of("self");
-	bool inherits = !pid_namespace && p->parent && p->parent->foreign; /* in a chroot there may be no /proc to ask */
+	/* In a chroot there may be no /proc to ask; but our own process 1 is nobody's child. */
+	bool inherits = !pid_namespace && p->parent && (p->parent->foreign || p->pid == 1);
 	if (!inherits && (!ours || !pid_namespace || pid_namespace == ours)) return;
 	snprintf(process, sizeof process, "%u", pid_in_proc);
 	p->foreign = c->processes.foreign_seen = true;

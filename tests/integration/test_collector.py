@@ -345,6 +345,40 @@ def another_pid_namespace(t):
                 "its memory was read, not that of the system's first process")
 
 
+BARE_ROOT = r"""
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+	int status = -1;
+	if (argc < 2 || chroot(argv[1]) || chdir("/") || unshare(CLONE_NEWPID)) return 77;
+	if (!fork()) {
+		for (int i = 0; i < 10; i++) free(malloc(101));
+		return 8;
+	}
+	wait(&status);
+	printf("%d\n", WEXITSTATUS(status));
+	return 0;
+}
+"""
+
+
+@test
+def another_pid_namespace_without_proc(t):
+    """The first process there cannot say which namespace it is in: it is not taken for the system's first process, which runs on."""
+    program = source(t, "bare_root.c", BARE_ROOT)
+    os.mkdir(t.path("root"))
+    if t.run([program, t.path("root")]).status == 77:
+        t.skip("a pid namespace cannot be made here")
+    db = t.imported(t.same_as_bare([program, t.path("root")]))
+    t.equal(db.rows("select pid = 1, end_kind, end_code from process order by id"), [(0, "exit", 0), (1, "exit", 8)], "processes")
+    t.equal(db.rows("select kind from note where kind = 'still-running'"), [], "nobody still runs")
+    t.equal(db.value("select count(*) from allocation join process on process.id = process_id where size_bytes = 101 and pid = 1"), 10, "allocations")
+
+
 SEARCHING = r"""
 #include <stdlib.h>
 #include <sys/wait.h>
