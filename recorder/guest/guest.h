@@ -191,7 +191,7 @@ struct tm_tls {
 	uintptr_t inside; /* the frame of the hook that the thread is in, 0: none */
 	uint64_t sample_spare; /* --sample: bytes that may be allocated in between before the one that is a sample comes; 0 without --sample */
 	uint32_t ours;    /* depth of tm_ours_begin() */
-	bool frees_are_told; /* while `ours` is 1, blocks that are freed or resized may be the program's (tm_causes_begin()) */
+	bool frees_are_told; /* while `ours` is 1, blocks that are freed or resized may be the program's (tm_causes_begin(), injection.c) */
 	uint32_t number;  /* of the thread in process `process` */
 	uint32_t process;
 	bool was_unsampled; /* the call that the process was attached in came by a hook that records every one, and is to come again (malloc_hooks.c) */

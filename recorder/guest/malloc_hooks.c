@@ -122,7 +122,7 @@ INLINE void *calloc_through(size_t count, size_t size, const void *frame, bool s
 	return p;
 }
 
-/* Between tm_causes_begin() and tm_causes_end(). */
+/* Of a block that may be the program's, by work of ours (tm_tls.frees_are_told). */
 static void free_on_our_account(enum tm_op op, void *p) {
 	uintptr_t inside = tm_tls.inside;
 	struct tm_thread *t;
@@ -173,7 +173,6 @@ INLINE void free_through(enum tm_op op, void *p, bool sampling) {
 	tm_leave(t);
 }
 
-/* Between tm_causes_begin() and tm_causes_end(). */
 static void *resize_on_our_account(void *old, size_t size) {
 	uintptr_t inside = tm_tls.inside;
 

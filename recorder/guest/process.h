@@ -20,6 +20,9 @@ void tm_exit_begin_of_python(struct tm_thread *t);
 void tm_python_ask(struct tm_thread *t);
 void tm_modules_look_at_python(struct tm_thread *t); /* modules.c: the interpreter was listed, and was not ready */
 
+/* The thread ends: what exec_hooks.c keeps for it goes. */
+void tm_exec_hooks_end_thread(void);
+
 /* --- Python's finalizing flag (modules.c finds the function among the loaded modules, without the loader's help) --- */
 typedef int tm_python_check(void); /* tm_guest.python_finalizing; NULL: there is no Python in this process, or it may be unloaded at this moment */
 
@@ -29,9 +32,6 @@ static inline void tm_python_poll(struct tm_thread *t) {
 }
 
 extern const uintptr_t tm_python_no_flag TM_HIDDEN; /* tm_guest.python_flag where there is no such check */
-
-/* The thread ends: what exec_hooks.c keeps for it goes. */
-void tm_exec_hooks_end_thread(void);
 
 /* --- in a fork's child, before anything asks for the loaded modules or a stack (inherited_locks.c) --- */
 void tm_inherited_locks_free(bool alone); /* alone: it has just begun, and has one thread for certain */

@@ -235,7 +235,7 @@ def random_stacks(t):
 
 @test
 def frame_pointers(t):
-    compare_by_frame_pointers(t, 20_000)
+    compare_by_frame_pointers(t, 40_000)
 
 
 @test(long=True)
