@@ -106,7 +106,7 @@ TM_COLD static bool wait_for_room(struct tm_thread *t, uint64_t bytes) {
 /* Who has no stamp yet is not busy while it waits. */
 TM_COLD static bool find_room(struct tm_thread *t, uint64_t bytes) {
 	if (look_for_room(t, bytes)) return true;
-	bool busy = atomic_load_explicit(&t->ring->busy, memory_order_relaxed) != 0;
+	bool busy = tm_is_busy(t);
 	if (!t->begun) tm_clear_busy(t);
 	bool found = wait_for_room(t, bytes);
 	if (busy) tm_set_busy(t);
@@ -246,11 +246,18 @@ TM_HOT tm_taken tm_take_other_stack(struct tm_thread *t, const void *frame) {
 }
 
 TM_HOT tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
-	struct tm_known *known;
-	return tm_take_here(t, frame, &known);
+	struct tm_known *k = tm_known_take(t, (uintptr_t)frame + 8);
+	if (TM_LIKELY(k != NULL) && TM_LIKELY(!tm_modules_changed(t))) return tm_with_python(t, k->word);
+	return tm_take_beside(t, frame, k);
 }
 
 /* --- events --- */
+
+TM_HOT int tm_record_known_anew(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks, struct tm_known *k, tm_taken python) {
+	int flags = tm_record_taken(t, op, addr, size, asks, k->word | python, 0);
+	tm_known_go_on(t, k);
+	return flags;
+}
 
 void tm_emit_alloc(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, const void *frame) {
 	tm_record_alloc(t, op, addr, size, frame);

@@ -76,6 +76,10 @@ static inline void tm_set_busy(struct tm_thread *t) {
 	atomic_signal_fence(memory_order_seq_cst);
 }
 
+static inline bool tm_is_busy(const struct tm_thread *t) {
+	return atomic_load_explicit(&t->ring->busy, memory_order_relaxed) != 0;
+}
+
 static inline void tm_clear_busy(struct tm_thread *t) {
 	atomic_store_explicit(&t->ring->busy, 0, memory_order_release);
 }
@@ -199,11 +203,8 @@ static inline tm_taken tm_take(struct tm_thread *t, const void *frame) {
 	return tm_take_stack(t, frame);
 }
 
-/* The same, with the usual case inlined. *known: the known stack that it is; NULL where it is taken otherwise. */
-static inline __attribute__((always_inline)) tm_taken tm_take_here(struct tm_thread *t, const void *frame, struct tm_known **known) {
-	struct tm_known *k = *known = tm_known_take(t, (uintptr_t)frame + 8);
-	if (TM_LIKELY(k != NULL) && TM_LIKELY(!tm_modules_changed(t))) return tm_with_python(t, k->word);
-	*known = NULL;
+/* The same where tm_known_take() said k, and that is not all: it is no known stack, or modules changed. */
+static inline __attribute__((always_inline)) tm_taken tm_take_beside(struct tm_thread *t, const void *frame, const struct tm_known *k) {
 	if (k) return tm_with_python(t, tm_take_anew(t, k->word));
 	if (t->known_count) return tm_take_other_stack(t, frame);
 	return t->takes_stacks ? tm_take_unknown_stack(t, frame) : tm_taken_make(TM_RING_NO_STACK, 0, 0);
@@ -226,40 +227,63 @@ static inline unsigned tm_slack_of(const void *addr, size_t size, bool is_aligne
 	return slack < TM_RING_USABLE_UNKNOWN ? (unsigned)slack : TM_RING_USABLE_UNKNOWN;
 }
 
-/* `fresh` is what the stack says, where that is not known to the compiler. */
-static inline __attribute__((always_inline)) int tm_record_taken(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks, tm_taken s,
-								 unsigned fresh) {
-	unsigned words = TM_RING_ALLOC_WORDS + fresh;
-	uint64_t *r;
-
-	tm_set_busy(t);
-	if (!tm_reserve(t, words, size, &r)) return -1;
-	uint64_t ticks = tm_in_order(t, tm_now());
+static inline __attribute__((always_inline)) void tm_put_new(struct tm_thread *t, uint64_t *r, uint64_t ticks, enum tm_op op, const void *addr, size_t size,
+							     bool asks, tm_taken s, unsigned fresh) {
 	r[0] = tm_taken_word(s, op, 0, TM_RING_ALLOC_WORDS, asks ? tm_slack_of(addr, size, TM_OP_IS_ALIGNED(op)) : TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
 	r[3] = size;
 	if (fresh) tm_put_frames(r + TM_RING_ALLOC_WORDS, t, fresh);
 	tm_fetch_line_behind(r);
-	tm_publish(t, words);
+	tm_publish(t, TM_RING_ALLOC_WORDS + fresh);
+}
+
+/* `fresh` is what the stack says, where that is not known to the compiler. */
+static inline __attribute__((always_inline)) int tm_record_taken(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks, tm_taken s,
+								 unsigned fresh) {
+	uint64_t *r;
+
+	tm_set_busy(t);
+	if (!tm_reserve(t, TM_RING_ALLOC_WORDS + fresh, size, &r)) return -1;
+	tm_put_new(t, r, tm_in_order(t, tm_now()), op, addr, size, asks, s, fresh);
 	return (int)tm_taken_flags(s);
+}
+
+/* The same of a known stack, out of line. */
+int tm_record_known_anew(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks, struct tm_known *k, tm_taken python);
+
+/* Of a known stack. Python's is looked at behind the stamp: each frame says where the next one is, and the stamp would wait for all of that. Where something
+ * of it was written, or lost, the event is stamped and written once more behind that: what comes later in a ring has later stamps. */
+static inline __attribute__((always_inline)) int tm_record_known(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks,
+								 struct tm_known *k) {
+	uint64_t *r, pos;
+	tm_taken python = 0;
+
+	tm_set_busy(t);
+	if (!tm_reserve(t, TM_RING_ALLOC_WORDS, size, &r)) return -1;
+	pos = t->pos;
+	uint64_t ticks = tm_in_order(t, tm_now());
+	if (atomic_load_explicit(&tm_guest.python_stacks, memory_order_relaxed)) {
+		python = tm_python_same(t);
+		if (TM_UNLIKELY(!python)) {
+			python = tm_python_take_asking(t);
+			if (TM_UNLIKELY(t->pos != pos) || TM_UNLIKELY(!tm_is_busy(t))) return tm_record_known_anew(t, op, addr, size, asks, k, python);
+		}
+	}
+	tm_put_new(t, r, ticks, op, addr, size, asks, k->word | python, 0);
+	tm_known_go_on(t, k);
+	return (int)tm_taken_flags(k->word | python);
 }
 
 /* A record that is stamped after the call; the stack is taken before the stamp is, so that the time between is not the program's. `asks`: how much the
  * allocator gave is to be said. Returns the record's flags, -1: it was lost. */
 static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks,
 							       const void *frame) {
-	int flags;
-
 	tm_python_poll(t);
-	struct tm_known *known;
-	tm_taken s = tm_take_here(t, frame, &known);
-	if (TM_LIKELY(known != NULL)) {
-		flags = tm_record_taken(t, op, addr, size, asks, s, 0);
-		tm_known_go_on(t, known);
-		return flags;
-	}
-	flags = tm_record_taken(t, op, addr, size, asks, s, tm_taken_fresh(s));
+	struct tm_known *k = tm_known_take(t, (uintptr_t)frame + 8);
+	if (TM_LIKELY(k != NULL) && TM_LIKELY(!tm_modules_changed(t))) return tm_record_known(t, op, addr, size, asks, k);
+	tm_taken s = tm_take_beside(t, frame, k);
+	int flags = tm_record_taken(t, op, addr, size, asks, s, tm_taken_fresh(s));
 	tm_known_settle(t, s);
 	return flags;
 }

@@ -86,7 +86,7 @@ struct tm_python {
 	void *const _Atomic *current;  /* and there is a word that has it; NULL: not known */
 	void *(*head)(void), *(*main)(void);
 	int (*is_finalizing)(void);
-	uint64_t (*_Atomic take)(struct tm_thread *); /* tm_python_take(): as frames are chained */
+	uint64_t (*_Atomic same)(struct tm_thread *); /* tm_python_same(): as frames are chained */
 	struct tm_python_range {
 		uintptr_t low, high;
 	} runs[2];                 /* code that runs Python functions, and the part of it that the compiler put elsewhere */
@@ -113,12 +113,19 @@ bool tm_python_heap_at_leave(struct tm_thread *t);
 
 /* --- a thread --- */
 
-/* Takes the calling thread's Python stack and writes what changed since the last one. TM_RING_PYTHON, perhaps with TM_RING_CUT, where a record's first word
- * has its flags; 0: there is none. */
-static inline uint64_t tm_python_take(struct tm_thread *t) {
-	return atomic_load_explicit(&tm_python.take, memory_order_relaxed)(t);
+/* Is the calling thread's Python stack the one that was sent last, as far as that is seen quickly? TM_RING_PYTHON, perhaps with TM_RING_CUT, where a record's
+ * first word has its flags; 0: it has to be taken. Writes nothing. */
+static inline uint64_t tm_python_same(struct tm_thread *t) {
+	return atomic_load_explicit(&tm_python.same, memory_order_relaxed)(t);
 }
-void tm_python_set_take(struct tm_python *p); /* its kind is known */
+/* Takes it and writes what changed since the last one. Flags likewise; 0: there is none. */
+uint64_t tm_python_take_asking(struct tm_thread *t);
+
+static inline uint64_t tm_python_take(struct tm_thread *t) {
+	uint64_t same = tm_python_same(t);
+	return TM_LIKELY(same != 0) ? same : tm_python_take_asking(t);
+}
+void tm_python_set_same(struct tm_python *p); /* its kind is known */
 void tm_python_start_thread(struct tm_thread *t); /* the ring is new: nothing of what was sent is known there */
 void tm_python_free_thread(struct tm_thread *t);
 

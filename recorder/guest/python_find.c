@@ -408,7 +408,7 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 	p->main = (void *(*)(void))module->symbols[TM_PYTHON_MAIN];
 	p->is_finalizing = (int (*)(void))module->check;
 	find_runs(p);
-	tm_python_set_take(p);
+	tm_python_set_same(p);
 	tm_python_count_codes(p);
 	register_barrier_early(t);
 	atomic_fetch_or(&p->state, TM_PYTHON_READY);

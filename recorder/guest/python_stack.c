@@ -1,6 +1,6 @@
 /* python_stack.c - the calling thread's Python stack.
  *
- * Flow:     emit.c -> tm_python_take() -> PYTHON_STACK in the ring, or nothing where it is the one sent last; the event's record is flagged
+ * Flow:     hot.h, emit.c -> tm_python_same(), tm_python_take() -> PYTHON_STACK in the ring, or nothing where it is the one sent last; the event's record is flagged
  * Idea:     the interpreter's frames are a chain from the innermost outward. It is walked along the stack that was sent last: while frame, code and
  *           instruction are the same nothing is written, and where all are, nothing is sent. Else frames are taken until one is met from which on the
  *           chain goes on as before; where none is met soon, the whole chain is taken, and what both have in common from the outermost frame inward is kept.
@@ -441,7 +441,7 @@ TM_COLD static bool make_ready(struct tm_thread *t) {
 	return true;
 }
 
-TM_HOT static __attribute__((noinline)) uint64_t take_asking(struct tm_thread *t) {
+TM_HOT uint64_t tm_python_take_asking(struct tm_thread *t) {
 	const struct tm_python *p = &tm_python;
 	unsigned flags = 0;
 
@@ -457,33 +457,38 @@ TM_HOT static __attribute__((noinline)) uint64_t take_asking(struct tm_thread *t
 	return tm_ring_word(0, flags, 0, 0, 0);
 }
 
-static inline __attribute__((always_inline)) uint64_t take_quickly(struct tm_thread *t, enum tm_python_frames kind) {
+static inline __attribute__((always_inline)) uint64_t same(struct tm_thread *t, enum tm_python_frames kind) {
 	const struct tm_python *p = &tm_python;
 	const struct tm_python_thread *s = t->python;
-	bool same;
+	bool is_same;
 
-	if (TM_UNLIKELY(!s)) return take_asking(t);
+	if (TM_UNLIKELY(!s)) return 0;
 	atomic_store_explicit(&t->ring->walking, 1, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
-	same = TM_LIKELY(atomic_load_explicit(&p->state, memory_order_acquire) == TM_PYTHON_READY) && is_quickly_same(p, s, kind);
+	is_same = TM_LIKELY(atomic_load_explicit(&p->state, memory_order_acquire) == TM_PYTHON_READY) && is_quickly_same(p, s, kind);
 	atomic_store_explicit(&t->ring->walking, 0, memory_order_release);
-	return TM_LIKELY(same) ? s->word : take_asking(t);
+	return TM_LIKELY(is_same) ? s->word : 0;
 }
 
-TM_HOT static uint64_t take_objects(struct tm_thread *t) {
-	return take_quickly(t, TM_PYTHON_OBJECTS);
+TM_HOT static uint64_t same_objects(struct tm_thread *t) {
+	return same(t, TM_PYTHON_OBJECTS);
 }
 
-TM_HOT static uint64_t take_inner_311(struct tm_thread *t) {
-	return take_quickly(t, TM_PYTHON_INNER_311);
+TM_HOT static uint64_t same_inner_311(struct tm_thread *t) {
+	return same(t, TM_PYTHON_INNER_311);
 }
 
-TM_HOT static uint64_t take_inner(struct tm_thread *t) {
-	return take_quickly(t, TM_PYTHON_INNER);
+TM_HOT static uint64_t same_inner(struct tm_thread *t) {
+	return same(t, TM_PYTHON_INNER);
 }
 
-void tm_python_set_take(struct tm_python *p) {
-	p->take = p->kind == TM_PYTHON_OBJECTS ? take_objects : p->kind == TM_PYTHON_INNER_311 ? take_inner_311 : take_inner;
+static uint64_t never_same(struct tm_thread *t) {
+	(void)t;
+	return 0;
 }
 
-struct tm_python tm_python = { .take = take_asking };
+void tm_python_set_same(struct tm_python *p) {
+	p->same = p->kind == TM_PYTHON_OBJECTS ? same_objects : p->kind == TM_PYTHON_INNER_311 ? same_inner_311 : same_inner;
+}
+
+struct tm_python tm_python = { .same = never_same };
