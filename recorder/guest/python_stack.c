@@ -1,6 +1,6 @@
 /* python_stack.c - the calling thread's Python stack.
  *
- * Flow:     hot.h, emit.c -> tm_python_same(), tm_python_take() -> PYTHON_STACK in the ring, or nothing where it is the one sent last; the event's record is flagged
+ * Flow:     hot.h, emit.c -> tm_python_take() -> PYTHON_STACK in the ring, or nothing where it is the one sent last; the event's record is flagged
  * Idea:     the interpreter's frames are a chain from the innermost outward. It is walked along the stack that was sent last: while frame, code and
  *           instruction are the same nothing is written, and where all are, nothing is sent. Else frames are taken until one is met from which on the
  *           chain goes on as before; where none is met soon, the whole chain is taken, and what both have in common from the outermost frame inward is kept.
