@@ -28,15 +28,26 @@
 		size_t count, capacity; \
 	}
 
-static inline void tm_prefer_huge_pages(void *p, size_t bytes) {
+/* Of all pages that hold some of it; a kernel that knows no such advice does without. */
+static inline void tm_advise_pages(void *p, size_t bytes, int advice) {
 	uintptr_t begin = (uintptr_t)p & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
-	if (bytes >= TM_LARGE_BYTES) madvise((void *)begin, (uintptr_t)p + bytes - begin, MADV_HUGEPAGE);
+	madvise((void *)begin, (uintptr_t)p + bytes - begin, advice);
 }
 
-/* As calloc(), for tables that will be used from end to end. */
+static inline void tm_prefer_huge_pages(void *p, size_t bytes) {
+	if (bytes >= TM_LARGE_BYTES) tm_advise_pages(p, bytes, MADV_HUGEPAGE);
+}
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* from Linux 5.14 on */
+#endif
+
+/* As calloc(), for tables that will be used from end to end. A large one is written at once: a page that is read first, as by who looks for a free slot, is one
+ * that all share, which has to be replaced as soon as it is written, and every processor that runs a thread of ours has to be told. */
 static inline void *tm_table_new(size_t count, size_t item_bytes) {
 	void *p = calloc(count, item_bytes);
 	if (p) tm_prefer_huge_pages(p, count * item_bytes);
+	if (p && count * item_bytes >= TM_MAPPED_BYTES) tm_advise_pages(p, count * item_bytes, MADV_POPULATE_WRITE);
 	return p;
 }
 

@@ -33,10 +33,6 @@ static size_t doubled(size_t capacity, size_t needed) {
 	return grown;
 }
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 /* What a lookup here and there waits for is mostly the translation of its address: a table is in whole huge pages where the system has them for who asks.
  * All of it is written at once: a page that is read first is one that all share, which has to be replaced as soon as it is written, and every processor
  * that runs one of our threads has to be told. */
@@ -47,7 +43,7 @@ void *tm_memory_new_table(size_t count, size_t item_bytes) {
 	void *p = tm_map_aligned(bytes);
 	if (!p) tm_memory_exhausted();
 	if (bytes >= TM_HUGE_PAGE_BYTES && madvise(p, bytes, MADV_HUGEPAGE) != 0) errno = 0;
-	if (madvise(p, bytes, MADV_POPULATE_WRITE) != 0) errno = 0; /* from Linux 5.14 on */
+	if (madvise(p, bytes, MADV_POPULATE_WRITE) != 0) errno = 0;
 	return p;
 }
 
