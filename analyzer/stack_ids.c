@@ -3,6 +3,10 @@
 
 #include "wrappers.h"
 
+#include <pthread.h>
+
+#define MANY_NODES 100000u /* of fewer the rows are numbered before a thread is made */
+
 uint32_t tm_frame_functions(const struct tm_catalog_frame *frame) {
 	return frame->function_count ? frame->function_count : 1;
 }
@@ -37,6 +41,12 @@ bool tm_frame_is_wrapper(const struct tm_stack_ids *t, const struct tm_catalog_f
 	uint32_t name = tm_frame_function_name(t->catalog, frame, function);
 	bool is_of_module = !name && frame->kind == TM_FRAME_NATIVE && frame->module <= t->catalog->modules.count;
 	return (is_of_module ? t->module_flags[frame->module] : t->string_flags[name]) & TM_FUNCTION_WRAPPER;
+}
+
+static void *flag_all(void *ids) {
+	flag_functions(ids);
+	flag_modules(ids);
+	return NULL;
 }
 
 static bool is_flagged(const struct tm_stack_ids *t, const struct tm_catalog_frame *f, uint32_t function, unsigned flags) {
@@ -96,11 +106,14 @@ int tm_stack_ids_init(struct tm_stack_ids *t, const struct tm_catalog *catalog) 
 	t->left_out = tm_table_new(catalog->frames.count + 1, sizeof *t->left_out);
 	t->string_flags = calloc(catalog->strings.count + 1, 1);
 	t->module_flags = calloc(catalog->modules.count + 1, 1);
-	if (!t->frame_first || !t->node_first || !t->left_out || !t->string_flags || !t->module_flags || !number_rows(t) || !index_rows(t)) return -1;
-	flag_functions(t);
-	flag_modules(t);
+	if (!t->frame_first || !t->node_first || !t->left_out || !t->string_flags || !t->module_flags) return -1;
+	pthread_t side;
+	bool has_side = catalog->nodes.count >= MANY_NODES && pthread_create(&side, NULL, flag_all, t) == 0;
+	bool numbered = number_rows(t) && index_rows(t);
+	if (has_side) pthread_join(side, NULL);
+	else flag_all(t);
 	note_left_out(t);
-	return 0;
+	return numbered ? 0 : -1;
 }
 
 void tm_stack_ids_release(struct tm_stack_ids *t) {
