@@ -82,9 +82,16 @@ uint16_t tm_get_u16(struct tm_cursor *c);
 uint32_t tm_get_u32(struct tm_cursor *c);
 uint64_t tm_get_u64(struct tm_cursor *c);
 
+/* Nearly all have one byte or two. */
 static inline uint64_t tm_get_varint(struct tm_cursor *c) {
-	if (c->p < c->end && *c->p < 0x80) return *c->p++;
-	return tm_get_varint_slow(c);
+	const uint8_t *p = c->p;
+	if (p < c->end && *p < 0x80) {
+		c->p++;
+		return *p;
+	}
+	if (c->end - p < 2 || p[1] >= 0x80) return tm_get_varint_slow(c);
+	c->p += 2;
+	return (uint64_t)p[1] << 7 | (*p & 0x7f);
 }
 
 static inline int64_t tm_get_zigzag(struct tm_cursor *c) { return tm_unzigzag(tm_get_varint(c)); }
