@@ -397,6 +397,7 @@ static uint64_t info_number(const struct tm_catalog *c, const char *key) {
 static void take_info_numbers(struct tm_catalog *c) {
 	c->sample_bytes = info_number(c, "sample_bytes");
 	c->start_unix_ns = info_number(c, "start_unix_ns");
+	c->window_start_ns = info_number(c, "window_start_ns");
 	c->page_bytes = info_number(c, "page_bytes");
 	if (!c->page_bytes || c->page_bytes & (c->page_bytes - 1) || c->page_bytes > 1u << 21) c->page_bytes = 4096;
 }
@@ -482,6 +483,17 @@ void tm_catalog_release(struct tm_catalog *c) {
 		c->texts = b->next;
 		free(b);
 	}
+}
+
+uint64_t tm_catalog_stopped_ns(const struct tm_catalog *c) {
+	static const char kind[] = TM_NOTE_STOPPED_BY_SIZE;
+	uint64_t stopped_ns = TM_NEVER;
+	for (size_t i = 0; i < c->notes.count; i++) {
+		const struct tm_catalog_note *n = &c->notes.items[i];
+		bool is_it = !n->process && n->kind.size == sizeof kind - 1 && memcmp(n->kind.data, kind, n->kind.size) == 0;
+		if (is_it && n->ns < stopped_ns) stopped_ns = n->ns;
+	}
+	return stopped_ns;
 }
 
 bool tm_catalog_has_losses(const struct tm_catalog *c, uint32_t process) {

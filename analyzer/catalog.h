@@ -110,6 +110,7 @@ struct tm_catalog {
 	uint64_t end_ns;                                  /* the latest time in any record */
 	uint64_t total_events;                            /* as END says, 0 unknown */
 	uint64_t sample_bytes, start_unix_ns, page_bytes; /* from info; start_unix_ns 0 unknown */
+	uint64_t window_start_ns; /* from info: of the events before it only those are there whose blocks were live then; 0: all are there */
 	TM_ARRAY(struct tm_catalog_process) processes;
 	TM_ARRAY(struct tm_catalog_thread) threads;
 	TM_ARRAY(struct tm_catalog_module) modules;
@@ -172,6 +173,8 @@ struct tm_trace_reach {
 /* From the whole trace, but its events. */
 struct tm_trace_reach tm_catalog_reach(const char *path);
 
+/* When the recording stopped while the program ran on, as it had reached its largest size; TM_NEVER: it did not. */
+uint64_t tm_catalog_stopped_ns(const struct tm_catalog *c);
 /* Were events of this process lost? */
 bool tm_catalog_has_losses(const struct tm_catalog *c, uint32_t process);
 /* Value of an info key, empty if there is none. */

@@ -36,8 +36,8 @@ static const struct tm_usage usage = {
 		"itself: q quits, l p a b sort by live bytes, peak, allocations a second, bytes a second, n by blocks, t by all bytes so\n"
 		"far. Elsewhere each look is a table, or rows of --by=heap (default), site or scope as JSON or CSV, ts_ns saying of when.\n"
 		"The whole process is heap null. Rates are since the look before, at first since the start; looks that come faster than\n"
-		"the trace is written repeat them. peak_bytes of a call site is its part of its heap's peak. A trace that is complete\n"
-		"shows its end, once, and so does a database.\n",
+		"the trace is written repeat them. peak_bytes of a call site is its part of its heap's peak. Of a recording with a ring\n"
+		"totals and peaks are of what its file still tells. A trace that is complete shows its end, once, and so does a database.\n",
 	.examples = "tidemark top run.tmk\n"
 		    "tidemark top --pid=4242 --sort=bytes_per_second\n"
 		    "tidemark top run.tmk --by=site --format=csv --interval=5s --count=12\n",
@@ -261,6 +261,35 @@ static bool read_rest(struct top *t) {
 	}
 }
 
+/* The file that is in the place of the one that was followed: it tells all that is live, by the same numbers, and rates go on from where they were. */
+static bool follow_anew(struct top *t) {
+	char error[256];
+	uint64_t since_ns = t->live.interval_over ? t->live.now_ns : t->live.rates_ns, start_unix_ns = t->live.catalog.start_unix_ns;
+	tm_live_release(&t->live);
+	if (tm_live_open(&t->live, t->source.path, error, sizeof error) < 0) {
+		tm_fail("cannot follow '%s': %s", t->source.shown, error);
+		return false;
+	}
+	t->live.begin_ns = since_ns;
+	if (!read_rest(t)) return false;
+	if (t->live.catalog.start_unix_ns != start_unix_ns) { /* another recording */
+		tm_live_names_release(&t->names);
+		tm_live_names_init(&t->names, &t->live);
+	}
+	return true;
+}
+
+/* Does somebody write the trace? If not, what came since it was last read is read, and the one that has replaced it, as often as that happens. */
+static bool see_who_writes(struct top *t) {
+	for (;;) {
+		t->running = !t->live.ended && !t->live.stopped && tm_live_source_is_written(t->live.reader.fd);
+		if (t->running) return true;
+		if (!read_rest(t)) return false;
+		if (t->live.ended || t->live.stopped || !tm_live_source_is_replaced(&t->source, t->live.reader.fd)) return true;
+		if (!follow_anew(t)) return false;
+	}
+}
+
 /* Answers of the process that reads module files. */
 static void wait_for_names(struct top *t) {
 	uint64_t until = now_ms() + NAMES_MS;
@@ -380,8 +409,7 @@ static int look(struct top *t) {
 		bool due = now_ms() >= next || t->live.ended;
 		if (t->screen.key_pressed && sort_of(t->screen.key_pressed)) t->o.sort = sort_of(t->screen.key_pressed);
 		t->screen.key_pressed = 0;
-		t->running = !t->live.ended && !t->live.stopped && tm_live_source_is_written(&t->source, t->live.reader.fd);
-		if (!t->running && !read_rest(t)) return TM_EXIT_FAILED;
+		if (!see_who_writes(t)) return TM_EXIT_FAILED;
 		mind_silence(t);
 		if ((status = take_rows(t))) return status;
 		if (!t->looks) {
@@ -405,7 +433,7 @@ static int top_trace(struct top *t) {
 		return tm_fail("cannot follow '%s': %s", t->source.shown, error);
 	tm_live_names_init(&t->names, &t->live);
 	if (tm_live_rows_open(&t->d, t->source.shown) < 0) return tm_fail("cannot follow '%s': out of memory", t->source.shown);
-	t->running = tm_live_source_is_written(&t->source, t->live.reader.fd);
+	t->running = tm_live_source_is_written(t->live.reader.fd);
 	tm_screen_open(&t->screen, t->running && t->o.format == TM_FORMAT_TABLE);
 	if (t->o.format == TM_FORMAT_JSON && tm_write_output("[", 1)) return TM_EXIT_FAILED;
 	int status = look(t);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "../schema/units.h"
 #include "leak_names.h"
 #include "leak_score.h"
 #include "leak_views.h"
@@ -16,6 +17,8 @@
 #define SILENT_RANGE_NS 50000000u /* ... and in full after so much more */
 #define SILENT_WEIGHT 0.4
 #define UNJOINED_LEAST 8u /* survivors beyond two for each thread that runs: stacks are kept for other threads */
+
+#define EVEN_MARKS 1024u
 
 #define LEVELS_AT_ONCE (1u << 18) /* of candidates, gathered at a time: 2 MiB. Each time takes a pass over all that was seen */
 
@@ -67,7 +70,8 @@ struct finder {
 	const struct tm_ledger *l;
 	const struct tm_replay *r;
 	const struct tm_stack_ids *stacks;
-	struct line line;
+	struct line clock, line; /* clock: the process' own allocations; line: what positions are told by */
+	uint64_t *even;          /* the marks of the line, where it is time itself */
 	struct tm_leak_viewer viewer;
 	bool by_steps;
 	uint64_t exit_ns, warm_up_steps;
@@ -145,24 +149,36 @@ static uint64_t threads_left(const struct finder *x) {
 /* Of each mark of the clock, and of the end: the longest time from there on between two marks. */
 static bool measure_silences(struct finder *x) {
 	uint64_t later = x->work_ns;
-	x->silences = calloc(x->line.count + 1, sizeof *x->silences);
-	for (size_t i = x->silences ? x->line.count : 0; i-- > 0;) {
-		uint64_t at = x->line.ns[i] < x->work_ns ? x->line.ns[i] : x->work_ns, gap = later - at;
+	x->silences = calloc(x->clock.count + 1, sizeof *x->silences);
+	for (size_t i = x->silences ? x->clock.count : 0; i-- > 0;) {
+		uint64_t at = x->clock.ns[i] < x->work_ns ? x->clock.ns[i] : x->work_ns, gap = later - at;
 		x->silences[i] = gap > x->silences[i + 1] ? gap : x->silences[i + 1];
 		later = at;
 	}
 	return x->silences != NULL;
 }
 
-static void choose_line(struct finder *x) {
+/* In a recording that keeps the newest events, of those before its window only what stayed is known: too few for a clock. Time tells how far the program was. */
+static bool measure_time(struct finder *x) {
+	uint64_t start_ns = x->r->catalog->processes.items[x->l->process - 1].start_ns, all_ns = x->exit_ns - start_ns;
+	x->even = malloc(EVEN_MARKS * sizeof *x->even);
+	for (unsigned i = 0; x->even && i < EVEN_MARKS; i++) x->even[i] = start_ns + (uint64_t)((double)all_ns * i / EVEN_MARKS);
+	x->line = (struct line){ x->even, EVEN_MARKS, x->exit_ns };
+	return x->even != NULL;
+}
+
+static bool choose_line(struct finder *x) {
 	const struct tm_leak_watch *w = &x->l->watch;
+	uint64_t window_ns = x->r->catalog->window_start_ns, start_ns = x->r->catalog->processes.items[x->l->process - 1].start_ns;
 	x->by_steps = w->steps.count >= STEPS_LEAST;
 	x->warm_up_steps = x->by_steps ? (w->steps.count + STEPS_OF_WARM_UP - 1) / STEPS_OF_WARM_UP : 0;
-	x->line = x->by_steps ? (struct line){ w->steps.items, w->steps.count, x->exit_ns }
-			      : (struct line){ w->clock.items, w->clock.count, x->exit_ns };
+	x->clock = x->line = x->by_steps ? (struct line){ w->steps.items, w->steps.count, x->exit_ns }
+					 : (struct line){ w->clock.items, w->clock.count, x->exit_ns };
+	if (!x->by_steps && window_ns > start_ns && x->exit_ns > start_ns && !measure_time(x)) return false;
 	x->work_ns = end_of_work(x);
 	x->end = position(&x->line, x->work_ns);
 	x->threads_left = threads_left(x);
+	return true;
 }
 
 /* --- groups --- */
@@ -396,7 +412,8 @@ static void gather_levels(struct finder *x, size_t first, size_t count) {
 static void note_levels(const struct finder *x, const struct group *g, const double *bytes, struct tm_leak_levels *levels) {
 	levels->count = 0;
 	for (size_t i = 0; i < x->l->watch.looks.count; i++) {
-		if (x->l->watch.looks.items[i].ns < g->begin_ns) continue;
+		uint64_t ns = x->l->watch.looks.items[i].ns;
+		if (ns < g->begin_ns || ns < x->r->catalog->window_start_ns) continue;
 		levels->at[levels->count] = share(x->look_at[i], g->begin, x->end);
 		levels->bytes[levels->count++] = bytes[i];
 	}
@@ -406,9 +423,9 @@ static void note_levels(const struct finder *x, const struct group *g, const dou
 
 /* The longest time without an allocation, after `ns` and while the program worked; of a thinned clock the marks are strides apart. */
 static uint64_t silence_after(const struct finder *x, uint64_t ns) {
-	size_t next = (size_t)position(&x->line, ns);
+	size_t next = (size_t)position(&x->clock, ns);
 	if (ns >= x->work_ns) return 0;
-	uint64_t until = next < x->line.count && x->line.ns[next] < x->work_ns ? x->line.ns[next] : x->work_ns;
+	uint64_t until = next < x->clock.count && x->clock.ns[next] < x->work_ns ? x->clock.ns[next] : x->work_ns;
 	return until - ns > x->silences[next] ? until - ns : x->silences[next];
 }
 
@@ -435,7 +452,7 @@ static void complete_facts(const struct finder *x, const struct group *g, const 
 	f->is_unjoined = g->spawns && g->survivors > 2 * x->threads_left + UNJOINED_LEAST;
 	if (x->by_steps) f->steps = x->end - g->begin;
 	else f->time_weight = SILENT_WEIGHT * unit(((double)silence_after(x, g->last_ns) - SILENT_NS) / SILENT_RANGE_NS);
-	double ticks = (position(&x->line, g->last_ns) - g->begin) * (double)x->l->watch.tick_stride;
+	double ticks = (position(&x->clock, g->last_ns) - position(&x->clock, g->begin_ns)) * (double)x->l->watch.tick_stride;
 	f->density = x->by_steps || ticks < 1 ? 1 : (double)g->survivors / ticks;
 	f->begin = x->by_steps || x->end <= 0 ? 0 : unit(g->begin / x->end);
 	f->process_bytes = x->live_bytes;
@@ -461,6 +478,15 @@ static void tell_caller(const struct finder *x, const struct group *g, struct tm
 	else if (own.size) snprintf(v->reason + n, room, "; called by %.*s", tm_name_length(own), own.data);
 }
 
+/* What was freed before the window is in no such recording. */
+static void tell_window(const struct finder *x, const struct group *g, struct tm_leak_verdict *v) {
+	char time[TM_UNIT_TEXT_MAX];
+	size_t n = strlen(v->reason);
+	uint64_t window_ns = x->r->catalog->window_start_ns;
+	if (g->first_alloc_ns >= window_ns) return;
+	snprintf(v->reason + n, sizeof v->reason - n, "; what was freed before %s is not known", tm_format_time(window_ns, time));
+}
+
 /* bytes: its levels, by look. */
 static bool judge(const struct finder *x, struct group *g, const double *bytes, uint64_t most) {
 	struct tm_leak_levels levels;
@@ -473,6 +499,7 @@ static bool judge(const struct finder *x, struct group *g, const double *bytes, 
 	tm_leak_judge(&facts, &verdict);
 	if (facts.is_unjoined && !g->by_program) g->suppressed = false;
 	tell_caller(x, g, &verdict);
+	tell_window(x, g, &verdict);
 	g->score = verdict.score;
 	g->growth_bytes_per_step = verdict.growth_bytes_per_step;
 	g->growth_p = verdict.growth_p;
@@ -606,11 +633,15 @@ static bool take_frames(struct tm_leaks *leaks, uint32_t process) {
 	return leaks->hashes && tm_leak_frames_take(&leaks->frames, process);
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b) {
+	return a < b ? a : b;
+}
+
 bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns) {
-	struct finder x = { .leaks = leaks, .l = l, .r = r, .stacks = r->stacks, .exit_ns = exit_ns, .viewer.frames = &leaks->frames };
+	struct finder x = { .leaks = leaks, .l = l, .r = r, .stacks = r->stacks, .viewer.frames = &leaks->frames };
+	x.exit_ns = earlier(exit_ns, tm_catalog_stopped_ns(r->catalog));
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
-	bool done = take_frames(leaks, l->process) && x.group_of;
-	choose_line(&x);
+	bool done = take_frames(leaks, l->process) && x.group_of && choose_line(&x);
 	done = done && measure_silences(&x) && (x.viewer.hashes = leaks->hashes) &&
 		    (x.levels = malloc(LEVELS_AT_ONCE * sizeof *x.levels)) && group_all(&x);
 	done = done && judge_new(&x) && find_hidden(&x) && keep_all(&x, leaks);
@@ -619,6 +650,7 @@ bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const stru
 	free(x.group_of);
 	free(x.survivors);
 	free(x.silences);
+	free(x.even);
 	free(x.slots);
 	for (size_t i = 0; i < x.groups.count; i++) free(x.groups.items[i].reason);
 	tm_array_release(&x.groups);

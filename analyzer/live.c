@@ -255,20 +255,26 @@ void tm_live_begin_interval(struct tm_live *l) {
 	}
 	for (size_t i = 0; i < l->scopes.count; i++) l->scopes.items[i].allocated_before = l->scopes.items[i].allocated;
 	l->rates_ns = l->now_ns;
+	l->begin_ns = 0;
 	l->interval_over = false;
+}
+
+/* Something is known of what was done until then: does an interval begin before it? */
+static void pass_intervals(struct tm_live *l, uint64_t ns) {
+	if (l->interval_over || (l->begin_ns && l->begin_ns < ns)) tm_live_begin_interval(l);
 }
 
 /* Nothing more was done until then. */
 static void settle(struct tm_live *l, uint64_t ns) {
 	if (ns <= l->now_ns) return;
-	if (l->interval_over) tm_live_begin_interval(l);
+	pass_intervals(l, ns);
 	l->now_ns = ns;
 }
 
 static void play_all(struct tm_live *l) {
 	struct tm_turn turn;
 	while (!l->failed && tm_merge_next(&l->merge, &turn)) {
-		if (l->interval_over) tm_live_begin_interval(l);
+		pass_intervals(l, turn.ns);
 		play(l, &turn);
 	}
 	if (l->merge.watermark_ns != UINT64_MAX) settle(l, l->merge.watermark_ns);

@@ -18,6 +18,7 @@
 #define ANCESTORS_MAX 64
 #define ENVIRONMENT_MAX ((size_t)4 << 20) /* bytes; the kernel's own limit is about this */
 #define SESSION "TIDEMARK_SESSION=/proc/"
+#define RING ".ring"      /* ends the name of what a ring is being written to anew */
 #define SESSION_NAME "tidemark" /* is in the name of the memory that recorder and process share */
 
 void tm_live_source_of_file(struct tm_live_source *s, const char *path) {
@@ -136,18 +137,31 @@ static int recorder_of(int pid) {
 	return recorder;
 }
 
+/* What a ring is being written to anew is no trace yet: it lies beside the one that it will replace. */
+static bool is_half_done(const char *path) {
+	size_t n = strlen(path), suffix = sizeof RING - 1;
+	char other[PATH_MAX];
+	if (n <= suffix || n >= sizeof other || strcmp(path + n - suffix, RING) != 0) return false;
+	snprintf(other, sizeof other, "%.*s", (int)(n - suffix), path);
+	return access(other, F_OK) == 0;
+}
+
 static bool take_trace(const char *path, void *context) {
 	struct tm_live_source *s = context;
+	char shown[PATH_MAX];
 	if (tm_reader_recognise(path) != 1) return false;
+	ssize_t n = readlink(path, shown, sizeof shown - 1);
+	shown[n > 0 ? n : 0] = '\0';
+	if (is_half_done(shown)) return false;
 	snprintf(s->path, sizeof s->path, "%s", path);
-	ssize_t n = readlink(path, s->shown, sizeof s->shown - 1);
-	s->shown[n > 0 ? n : 0] = '\0';
+	memcpy(s->shown, shown, sizeof s->shown);
 	return true;
 }
 
 int tm_live_source_of_process(struct tm_live_source *s, int pid) {
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%d", pid);
+	s->pid = pid;
 	if (access(path, F_OK) != 0) return tm_fail("cannot follow process %d: there is no such process", pid);
 	int recorder = recorder_of(pid);
 	if (!recorder) return tm_fail("cannot follow process %d: no recording that it belongs to can be seen", pid);
@@ -155,8 +169,15 @@ int tm_live_source_of_process(struct tm_live_source *s, int pid) {
 	return tm_fail("cannot follow process %d: the trace of its recorder, process %d, cannot be opened", pid, recorder);
 }
 
-bool tm_live_source_is_written(const struct tm_live_source *s, int fd) {
+bool tm_live_source_is_written(int fd) {
 	struct stat wanted;
-	(void)s;
 	return fstat(fd, &wanted) == 0 && recorder_with(&wanted) != 0;
+}
+
+/* Of a process the recorder may have ended, and with it what /proc says of its files: then the file is known by the name that it was shown by. */
+bool tm_live_source_is_replaced(struct tm_live_source *s, int fd) {
+	struct stat old, now;
+	int recorder = s->pid ? recorder_of(s->pid) : 0;
+	if (s->pid && !(recorder && each_file(recorder, take_trace, s))) snprintf(s->path, sizeof s->path, "%s", s->shown);
+	return fstat(fd, &old) == 0 && stat(s->path, &now) == 0 && (old.st_dev != now.st_dev || old.st_ino != now.st_ino);
 }

@@ -13,12 +13,15 @@
 struct tm_live_source {
 	char path[PATH_MAX];  /* to be opened */
 	char shown[PATH_MAX]; /* as people know it */
+	int pid;              /* whose recorder it is of; 0: it is a file */
 };
 
 void tm_live_source_of_file(struct tm_live_source *s, const char *path);
 /* 0, or TM_EXIT_FAILED after saying why. */
 int tm_live_source_of_process(struct tm_live_source *s, int pid);
 /* Some recorder has the file that is open as fd open, too. */
-bool tm_live_source_is_written(const struct tm_live_source *s, int fd);
+bool tm_live_source_is_written(int fd);
+/* A recorder with a ring writes its file anew and puts it in the place of the old one. True: `path` leads to another file than fd now. */
+bool tm_live_source_is_replaced(struct tm_live_source *s, int fd);
 
 #endif

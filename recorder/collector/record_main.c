@@ -216,7 +216,7 @@ static void check_limits(struct tm_collector *c) {
 	uint64_t limit = c->options.ring_file ? 0 : c->options.max_size_bytes;
 	if (c->writer.error) stop_recording(c, "cut off", NULL, NULL);
 	if (limit && (c->writer.bytes >= limit || c->encoder.is_full))
-		stop_recording(c, "stopped by --max-size", "max-size",
+		stop_recording(c, "stopped by --max-size", TM_NOTE_STOPPED_BY_SIZE,
 			       "recording stopped when the trace reached --max-size; the program ran on");
 }
 

@@ -154,6 +154,62 @@ def an_owner_that_grows(t):
     t.check(likely >= 0.5 and "grew by being replaced" in reason, f"{likely} {reason}")
 
 
+def at_work(trace, until_ns, window_ns):
+    """A thousand rounds of 10 us: `forget` leaves a block in each, `cache` one that lives for 40 rounds, `table` one in each of the first 50, and `work` 20 that
+    live for 20 ns. What begins from until_ns on is left out, and what ended before window_ns: events in order."""
+    forget, cache, table, work = (trace.stack("main", name) for name in ("forget", "cache", "table", "work"))
+    blocks = []
+    for n in range(1000):
+        now = 10_000 * (n + 1)
+        blocks += [(now + 1, None, 700, forget), (now + 2, now + 400_002, 800, cache)]
+        blocks += [(now + 3, None, 900, table)] * (n < 50)
+        blocks += [(now + 50 + 100 * k, now + 70 + 100 * k, 100, work) for k in range(20)]
+    events = []
+    for number, (begin, end, size, stack) in enumerate(blocks):
+        ends = end is not None and end < until_ns
+        if begin < until_ns and not (ends and end < window_ns):
+            events.append(malloc(begin, 0x10000 + 1024 * number, size, stack))
+            events += [free(end, 0x10000 + 1024 * number)] * ends
+    return sorted(events, key=lambda e: e["time"])
+
+
+def written(t, name, trace, events, *records, exit_ns):
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.events(1, events, watermark=events[-1]["time"])
+    for record in records:
+        trace.note(*record)
+    trace.exit(1, exit_ns)
+    trace.end(1, exit_ns + 10)
+    return t.imported(trace.save(t.path(f"{name}.tmk")))
+
+
+def judged_as_they_are(t, db, what):
+    rows = {r[0]: r[1:] for r in db.rows("SELECT function, score, reason FROM leak_candidate")}
+    t.check(rows["forget"][0] > 0.8, f"{what}, the leak: {rows['forget']}")
+    t.check(rows["cache"][0] < 0.5 and rows["table"][0] < 0.1, f"{what}, what is none: {rows}")
+    return [rows["forget"][1], rows["table"][1]]
+
+
+@test
+def recordings_that_keep_the_newest_events(t):
+    """Of the events before the window only those are told whose blocks were live then: too few to tell how far the program was."""
+    for window_ns in (0, 5_010_000, 9_810_000):
+        trace = Trace(**({"window_start_ns": window_ns} if window_ns else {}))
+        db = written(t, f"window{window_ns}", trace, at_work(trace, 10_010_000, window_ns), exit_ns=10_020_000)
+        told = judged_as_they_are(t, db, f"from {window_ns} ns on")
+        words = f"what was freed before {window_ns / 1e6:.2f} ms is not known"
+        t.equal([words in reason for reason in told], [window_ns > 0] * 2, f"whether the window is told: {told}")
+
+
+@test
+def recordings_that_stopped_before_the_program_did(t):
+    """At --max-size: what nobody looked at is no time in which nothing grew."""
+    trace = Trace()
+    note = (0, 1_001_000, "max-size", "recording stopped when the trace reached --max-size; the program ran on")
+    judged_as_they_are(t, written(t, "stopped", trace, at_work(trace, 1_000_000, 0), note, exit_ns=10_020_000), "stopped at 1 ms")
+
+
 @test
 def suppressions(t):
     db = t.imported(trace_of(t, "steps", stepped, exit_ns=21_000_000))
