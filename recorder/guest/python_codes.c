@@ -16,7 +16,6 @@
 #define CODES_FIRST 512u
 #define CODES_MAX (1u << 20)
 #define NAME_MAX_BYTES 4000u
-#define TABLE_END_BYTES 64u
 #define TABLE_MAX_BYTES (3u << 20) /* the collector takes 4 MiB of one record */
 #define TEXT_KEPT_BYTES 32768u /* most code objects fit, of which a program's start shows thousands */
 
@@ -132,19 +131,22 @@ static size_t table_size(uintptr_t table) {
 	return tm_python_plausible(table) ? tm_python_word(table, tm_python.bytes_size) : 0;
 }
 
-/* The whole of a small table, the ends of a large one. */
+/* A hash of all bytes: tables are relative, so what moved in the middle leaves both ends as they were. The steps are MurmurHash64A's (Appleby). */
 static inline uint64_t content_of(const uint8_t *bytes, size_t n) {
-	uint64_t sum = 0, word;
-	size_t skip = n > 2 * TABLE_END_BYTES ? n - TABLE_END_BYTES : n, i = 0;
+	const uint64_t factor = 0xc6a4a7935bd1e995u;
+	uint64_t hash = n * factor, word = 0;
+	size_t i = 0;
 
 	for (; i + 8 <= n; i += 8) {
-		if (i == TABLE_END_BYTES && skip < n) i = skip;
 		memcpy(&word, bytes + i, 8);
-		sum = (sum << 9 | sum >> 55) ^ word;
+		word *= factor;
+		hash = (hash ^ (word ^ word >> 47) * factor) * factor;
 	}
 	word = 0;
 	memcpy(&word, bytes + i, n - i);
-	return sum ^ word << 1;
+	hash = (hash ^ word) * factor;
+	hash = (hash ^ hash >> 47) * factor;
+	return hash ^ hash >> 47;
 }
 
 /* What stands in a str: Python's own hash of it, which names have and other texts may come to have; else its characters as content_of() has them. */

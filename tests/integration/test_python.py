@@ -184,6 +184,36 @@ for i in range(200):
 
 
 @test
+def lines_that_moved(t):
+    """A function is compiled again and again with an empty line at one of two places: code objects lie where freed ones did, their tables of lines differ in the
+    middle alone, by changes that are equal."""
+    text = """import ctypes, itertools
+malloc, sizes = ctypes.CDLL(None).malloc, itertools.count(1000000)
+def a(): malloc(next(sizes))
+for lines, places in ((14, (0, 13)), (42, (0, 41)), (60, (10, 50)), (150, (40, 60))):
+    for i in range(12):
+        body = [" a()"] * lines
+        body.insert(places[i % 2], "")
+        names = {"a": a}
+        exec(compile("def f():\\n" + "\\n".join(body), "<same>", "exec"), names)
+        names.pop("f")()
+"""
+    expected = []
+    for lines, places in ((14, (0, 13)), (42, (0, 41)), (60, (10, 50)), (150, (40, 60))):
+        for i in range(12):
+            expected += [2 + line + (line >= places[i % 2]) for line in range(lines)]
+    for python in each(t):
+        db = t.imported(t.record([python.path, write(t, "one.py", text)]))
+        lines_of = {}
+        got = []
+        for size, stack in db.rows("SELECT size_bytes, stack_id FROM allocation WHERE size_bytes >= 1000000 AND api = 'malloc' ORDER BY size_bytes"):
+            if size == 1000000 + len(got):
+                lines_of[stack] = lines_of.get(stack) or python_frames(db, stack)[1][:2]
+                got.append(lines_of[stack])
+        t.equal(got, [["<same>", line] for line in expected], f"{python}: where the blocks were allocated")
+
+
+@test
 def reused_texts(t):
     """What is compiled in a loop has its texts, too, where those of the freed one were. With --sample, and while recording is stopped, nothing is seen of the
     compiler's own allocations in between."""
