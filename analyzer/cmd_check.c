@@ -288,15 +288,10 @@ static int check_heaps(const struct tm_database *d, const struct tm_options *o) 
 
 /* No budget applies to what is not known; a kept one is no promise for it. */
 static void warn_of_unrecorded(const struct tm_database *d, const struct tm_options *o) {
-	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	sqlite3_str_appendall(sql, "SELECT count(*) FROM process WHERE NOT recorded");
-	tm_sql_process(sql, o, " AND", "id");
-	char *query = sqlite3_str_finish(sql);
-	int64_t count = query ? tm_database_integer(d, query, 0) : 0;
+	int64_t count = tm_count_unrecorded(d, o);
 	if (count)
 		tm_say("warning: %lld process%s could not be recorded (tidemark info says why), so no budget applies to %s",
 		       (long long)count, count == 1 ? "" : "es", count == 1 ? "it" : "them");
-	sqlite3_free(query);
 }
 
 static int judge(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *listing, const char *suppressed) {

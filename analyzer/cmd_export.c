@@ -109,6 +109,7 @@ int tm_cmd_export(int argc, char **argv) {
 	if (!o.output) return tm_misuse("export", "-o FILE says where to write; - is standard output");
 	status = tm_database_open(&d, o.operands[1]);
 	if (!status) status = tm_listing_check(&d, &o);
+	if (!status && forms[form].options & TM_OPTION_VALUE) status = tm_check_window_known(&d, &o);
 	if (!status) status = tm_check_output(o.output, o.operands[1], d.path, o.force);
 	if (!status) status = tm_output_open(&out, o.output, o.gzip || forms[form].gzip || ends_in_gz(o.output), o.force);
 	/* One transaction for all that is asked: the file is locked and looked at once, not for each of a million names. */

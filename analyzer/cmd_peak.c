@@ -136,8 +136,10 @@ static bool is_of_processes(const struct tm_database *d, const char *heap) {
 
 /* A window has its peaks and sites only: what import added up is about the whole run. */
 static int answer(const struct tm_database *d, const struct tm_options *o) {
+	int status = tm_check_window_known(d, o);
+	if (status) return status;
 	if (o->sites) return list_sites(d, o, tm_listing_run);
-	int status = list_peaks(d, o);
+	status = list_peaks(d, o);
 	if (!status) status = list_sites(d, o, tm_listing_also);
 	if (status || tm_has_window(o)) return status;
 	status = list_shape(d, o);

@@ -190,26 +190,9 @@ static int answer_against(const struct tm_database *d, const struct tm_options *
 	return list_live(d, o, sqlite3_str_finish(sql), CHANGE_ORDER, true, false);
 }
 
-/* Of a trace that was kept within a bound, what was live before its window is not known. The instants that import kept lie in it. */
-static int check_window(const struct tm_database *d, const struct tm_time_point *at) {
-	if (at->kind == TM_TIME_UNSET || at->kind == TM_TIME_PEAK || at->kind == TM_TIME_EXIT || at->kind == TM_TIME_END) return 0;
-	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	sqlite3_str_appendall(sql, "SELECT max(w.ns) FROM process AS p JOIN\n"
-				   "  (SELECT t.id, i.value + t.clock_offset_ns AS ns FROM trace AS t JOIN trace_info AS i ON i.trace_id = t.id\n"
-				   "   WHERE i.key = 'window_start_ns') AS w ON w.id = p.trace_id WHERE ");
-	tm_time_point_sql(sql, at, "p.id", NULL);
-	sqlite3_str_appendall(sql, " < w.ns");
-	char *query = sqlite3_str_finish(sql), text[TM_UNIT_TEXT_MAX];
-	int64_t start_ns = query ? tm_database_integer(d, query, 0) : 0;
-	sqlite3_free(query);
-	if (start_ns <= 0) return 0;
-	tm_format_time((uint64_t)start_ns, text);
-	return tm_fail("cannot tell what was live then: '%s' was kept within a bound, and knows that from %s on", d->path, text);
-}
-
 static int answer(const struct tm_database *d, const struct tm_options *o) {
-	int status = check_window(d, &o->at);
-	if (!status) status = check_window(d, &o->against);
+	int status = tm_check_known_then(d, &o->at);
+	if (!status) status = tm_check_known_then(d, &o->against);
 	if (status) return status;
 	if (o->scope) return answer_scope(d, o);
 	if (o->against.kind != TM_TIME_UNSET) return answer_against(d, o);

@@ -88,6 +88,8 @@ static const struct tm_listing *other_view(const struct tm_options *o) {
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	const struct tm_listing *other = other_view(o);
 	if (other) return tm_listing_run(d, o, other);
+	int status = tm_check_window_known(d, o);
+	if (status) return status;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	bool is_made = !(tm_has_window(o) || d->estimated) || tm_sql_made(sql, d, o);
 	char *with = sqlite3_str_finish(sql);
@@ -102,7 +104,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		.nothing = tm_has_window(o) ? "no block that was allocated then was temporary" : "no block was temporary",
 		.estimated = { "count", "bytes", "allocations" },
 	};
-	int status = tm_listing_run(d, o, &listing);
+	status = tm_listing_run(d, o, &listing);
 	sqlite3_free(with);
 	return status;
 }

@@ -147,6 +147,8 @@ static int answer_gap(const struct tm_database *d, const struct tm_options *o) {
 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	if (o->gap || o->jumps) return answer_gap(d, o);
+	int status = tm_check_window_known(d, o);
+	if (status) return status;
 	const char *source = "memory_timeline";
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	if (tm_has_window(o)) {
@@ -170,7 +172,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 		.null_heap = "(all)",
 		.condense = condense,
 	};
-	int status = tm_listing_run(d, o, &listing);
+	status = tm_listing_run(d, o, &listing);
 	sqlite3_free(with);
 	return status;
 }

@@ -25,6 +25,7 @@
 #define SLICE_MS 100u
 #define SHORT_SCREEN 18 /* lines; a shorter one has room for call sites alone */
 #define NAMES_MS 3000u  /* the first look waits so long for names */
+#define OPENS 5u
 #define SILENCE_MS 1500 /* the recorder writes at least once a second */
 
 static const struct tm_usage usage = {
@@ -261,17 +262,26 @@ static bool read_rest(struct top *t) {
 	}
 }
 
+/* A file that was there a moment ago may have been replaced. */
+static bool open_trace(struct top *t) {
+	char error[256];
+	for (unsigned i = 0; i < OPENS; i++) {
+		if (tm_live_open(&t->live, t->source.path, error, sizeof error) == 0) return true;
+		if (i + 1 < OPENS) tm_live_release(&t->live);
+		tm_live_source_look_again(&t->source);
+	}
+	tm_fail("cannot follow '%s': %s", t->source.shown, error);
+	return false;
+}
+
 /* The file that is in the place of the one that was followed: it tells all that is live, by the same numbers, and rates go on from where they were. */
 static bool follow_anew(struct top *t) {
-	char error[256];
 	uint64_t since_ns = t->live.interval_over ? t->live.now_ns : t->live.rates_ns, start_unix_ns = t->live.catalog.start_unix_ns;
 	tm_live_release(&t->live);
-	if (tm_live_open(&t->live, t->source.path, error, sizeof error) < 0) {
-		tm_fail("cannot follow '%s': %s", t->source.shown, error);
-		return false;
-	}
+	if (!open_trace(t)) return false;
 	t->live.begin_ns = since_ns;
 	if (!read_rest(t)) return false;
+	if (t->live.begin_ns) tm_live_begin_interval(&t->live); /* nothing was done since */
 	if (t->live.catalog.start_unix_ns != start_unix_ns) { /* another recording */
 		tm_live_names_release(&t->names);
 		tm_live_names_init(&t->names, &t->live);
@@ -428,9 +438,7 @@ static int look(struct top *t) {
 }
 
 static int top_trace(struct top *t) {
-	char error[256];
-	if (tm_live_open(&t->live, t->source.path, error, sizeof error) < 0)
-		return tm_fail("cannot follow '%s': %s", t->source.shown, error);
+	if (!open_trace(t)) return TM_EXIT_FAILED;
 	tm_live_names_init(&t->names, &t->live);
 	if (tm_live_rows_open(&t->d, t->source.shown) < 0) return tm_fail("cannot follow '%s': out of memory", t->source.shown);
 	t->running = tm_live_source_is_written(t->live.reader.fd);

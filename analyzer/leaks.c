@@ -158,7 +158,8 @@ static bool measure_silences(struct finder *x) {
 	return x->silences != NULL;
 }
 
-/* In a recording that keeps the newest events, of those before its window only what stayed is known: too few for a clock. Time tells how far the program was. */
+/* In a recording that keeps the newest events, of those before its window only what stayed is known: too few for a clock. Time tells how far the
+ * program was. */
 static bool measure_time(struct finder *x) {
 	uint64_t start_ns = x->r->catalog->processes.items[x->l->process - 1].start_ns, all_ns = x->exit_ns - start_ns;
 	x->even = malloc(EVEN_MARKS * sizeof *x->even);

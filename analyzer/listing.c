@@ -129,6 +129,46 @@ static int check_window(const struct tm_database *d, const struct tm_options *o)
 	return tm_misuse(o->usage->verb, "the window is empty: --from=%s comes after --to=%s", o->from_text, o->to_text);
 }
 
+int64_t tm_count_unrecorded(const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "SELECT count(*) FROM process WHERE NOT recorded");
+	tm_sql_process(sql, o, " AND", "id");
+	char *query = sqlite3_str_finish(sql);
+	int64_t count = query ? tm_database_integer(d, query, 0) : 0;
+	sqlite3_free(query);
+	return count;
+}
+
+/* Nothing is there of what nobody looked at. */
+static void say_unrecorded(const struct tm_database *d, const struct tm_options *o) {
+	int64_t count = tm_count_unrecorded(d, o);
+	if (!count) return;
+	tm_flush_output();
+	tm_say("%lld process%s could not be recorded: tidemark info says why", (long long)count, count == 1 ? "" : "es");
+}
+
+int tm_check_known_then(const struct tm_database *d, const struct tm_time_point *at) {
+	/* The instants that import kept lie in what is known. */
+	if (at->kind == TM_TIME_UNSET || at->kind == TM_TIME_PEAK || at->kind == TM_TIME_EXIT || at->kind == TM_TIME_END) return 0;
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "SELECT max(w.ns) FROM process AS p JOIN\n"
+				   "  (SELECT t.id, i.value + t.clock_offset_ns AS ns FROM trace AS t JOIN trace_info AS i ON i.trace_id = t.id\n"
+				   "   WHERE i.key = 'window_start_ns') AS w ON w.id = p.trace_id WHERE ");
+	tm_time_point_sql(sql, at, "p.id", NULL);
+	sqlite3_str_appendall(sql, " < w.ns");
+	char *query = sqlite3_str_finish(sql), text[TM_UNIT_TEXT_MAX];
+	int64_t start_ns = query ? tm_database_integer(d, query, 0) : 0;
+	sqlite3_free(query);
+	if (start_ns <= 0) return 0;
+	tm_format_time((uint64_t)start_ns, text);
+	return tm_fail("cannot tell what was live then: '%s' was kept within a bound, and knows that from %s on", d->path, text);
+}
+
+int tm_check_window_known(const struct tm_database *d, const struct tm_options *o) {
+	int status = tm_check_known_then(d, &o->from);
+	return status ? status : tm_check_known_then(d, &o->to);
+}
+
 /* Nothing is live then, which is no answer to who thinks that the program still ran. */
 static void warn_of_end(const struct tm_database *d, const struct tm_options *o) {
 	const struct {
@@ -405,6 +445,7 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 	if (!status && is_table && rows && explain && d->estimated && l->estimated[0]) status = print_estimate_note(d, with_errors);
 	if (!status && is_table && !rows)
 		status = tm_print_words(o->heap && l->has_device ? "nothing, of the devices that this heap lies on" : l->nothing);
+	if (!status && is_table && !rows && explain) say_unrecorded(d, o);
 	if (!status && plan.rows_max && rows > plan.rows_max) {
 		tm_flush_output();
 		tm_say("%llu of %llu rows shown, --limit=0 shows all", (unsigned long long)plan.rows_max, (unsigned long long)rows);

@@ -250,6 +250,7 @@ void tm_live_begin_interval(struct tm_live *l) {
 	for (size_t i = 0; i < l->heaps.count; i++) {
 		struct tm_live_heap *h = &l->heaps.items[i];
 		h->allocated_before = h->account->allocated;
+		if (!tm_array_extend(&h->before, h->account->sites.heads.count)) l->failed = true;
 		for (uint32_t k = 0; k < h->before.count; k++)
 			h->before.items[k] = tm_site_amount(&h->account->sites, k, TM_SITE_ALLOCATED);
 	}
@@ -259,22 +260,26 @@ void tm_live_begin_interval(struct tm_live *l) {
 	l->interval_over = false;
 }
 
-/* Something is known of what was done until then: does an interval begin before it? */
-static void pass_intervals(struct tm_live *l, uint64_t ns) {
-	if (l->interval_over || (l->begin_ns && l->begin_ns < ns)) tm_live_begin_interval(l);
+/* Of a trace that is followed anew only what its window has is new, whatever it tells of blocks that lived before. */
+static void begin_where_left(struct tm_live *l, uint64_t ns) {
+	uint64_t window_ns = l->catalog.window_start_ns, begin_ns = l->begin_ns > window_ns ? l->begin_ns : window_ns;
+	if (ns <= begin_ns) return;
+	tm_live_begin_interval(l);
+	l->rates_ns = begin_ns;
 }
 
 /* Nothing more was done until then. */
 static void settle(struct tm_live *l, uint64_t ns) {
 	if (ns <= l->now_ns) return;
-	pass_intervals(l, ns);
+	if (l->interval_over) tm_live_begin_interval(l);
 	l->now_ns = ns;
 }
 
 static void play_all(struct tm_live *l) {
 	struct tm_turn turn;
 	while (!l->failed && tm_merge_next(&l->merge, &turn)) {
-		pass_intervals(l, turn.ns);
+		if (l->interval_over) tm_live_begin_interval(l);
+		if (l->begin_ns) begin_where_left(l, turn.ns);
 		play(l, &turn);
 	}
 	if (l->merge.watermark_ns != UINT64_MAX) settle(l, l->merge.watermark_ns);

@@ -62,7 +62,7 @@ struct tm_live {
 	uint64_t look_ns;  /* when to look whether it has waited enough; UINT64_MAX: nothing waits */
 	uint64_t now_ns;   /* everything before it has been played */
 	uint64_t rates_ns; /* when the interval began that rates are of */
-	uint64_t begin_ns; /* the first one begins then; 0: with the trace */
+	uint64_t begin_ns; /* the first one begins then, or with the window of a ring; 0: with the trace */
 	uint64_t events;
 	const char *stopped; /* a chunk is damaged; what came before counts */
 	bool ended;          /* the trace was closed: nothing more will come */

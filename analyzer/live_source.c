@@ -13,9 +13,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ANCESTORS_MAX 64
+#define TRIES 20u
+#define NAP_NS 2000000
 #define ENVIRONMENT_MAX ((size_t)4 << 20) /* bytes; the kernel's own limit is about this */
 #define SESSION "TIDEMARK_SESSION=/proc/"
 #define RING ".ring"      /* ends the name of what a ring is being written to anew */
@@ -158,6 +161,16 @@ static bool take_trace(const char *path, void *context) {
 	return true;
 }
 
+/* A ring closes one file and opens another all the time: what was seen among its files may be gone when it is opened. */
+static bool find_trace(struct tm_live_source *s, int recorder) {
+	const struct timespec nap = { 0, NAP_NS };
+	for (unsigned i = 0; i < TRIES; i++) {
+		if (each_file(recorder, take_trace, s)) return true;
+		nanosleep(&nap, NULL);
+	}
+	return false;
+}
+
 int tm_live_source_of_process(struct tm_live_source *s, int pid) {
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%d", pid);
@@ -165,7 +178,7 @@ int tm_live_source_of_process(struct tm_live_source *s, int pid) {
 	if (access(path, F_OK) != 0) return tm_fail("cannot follow process %d: there is no such process", pid);
 	int recorder = recorder_of(pid);
 	if (!recorder) return tm_fail("cannot follow process %d: no recording that it belongs to can be seen", pid);
-	if (each_file(recorder, take_trace, s)) return 0;
+	if (find_trace(s, recorder)) return 0;
 	return tm_fail("cannot follow process %d: the trace of its recorder, process %d, cannot be opened", pid, recorder);
 }
 
@@ -174,10 +187,13 @@ bool tm_live_source_is_written(int fd) {
 	return fstat(fd, &wanted) == 0 && recorder_with(&wanted) != 0;
 }
 
-/* Of a process the recorder may have ended, and with it what /proc says of its files: then the file is known by the name that it was shown by. */
+void tm_live_source_look_again(struct tm_live_source *s) {
+	int recorder = s->pid ? recorder_of(s->pid) : 0;
+	if (s->pid && !(recorder && find_trace(s, recorder))) snprintf(s->path, sizeof s->path, "%s", s->shown);
+}
+
 bool tm_live_source_is_replaced(struct tm_live_source *s, int fd) {
 	struct stat old, now;
-	int recorder = s->pid ? recorder_of(s->pid) : 0;
-	if (s->pid && !(recorder && each_file(recorder, take_trace, s))) snprintf(s->path, sizeof s->path, "%s", s->shown);
+	tm_live_source_look_again(s);
 	return fstat(fd, &old) == 0 && stat(s->path, &now) == 0 && (old.st_dev != now.st_dev || old.st_ino != now.st_ino);
 }

@@ -21,6 +21,9 @@ void tm_live_source_of_file(struct tm_live_source *s, const char *path);
 int tm_live_source_of_process(struct tm_live_source *s, int pid);
 /* Some recorder has the file that is open as fd open, too. */
 bool tm_live_source_is_written(int fd);
+/* Of a process: the file may be another one than it was, and `path` is where it is now. Where the recorder has ended, and with it what /proc says of its
+ * files, it is known by the name that it was shown by. */
+void tm_live_source_look_again(struct tm_live_source *s);
 /* A recorder with a ring writes its file anew and puts it in the place of the old one. True: `path` leads to another file than fd now. */
 bool tm_live_source_is_replaced(struct tm_live_source *s, int fd);
 

@@ -124,7 +124,7 @@ static int load_sums(struct tm_report *r, struct sums *sums) {
 
 static bool is_complete(const struct tm_report *r) {
 	return tm_database_integer(r->d, "SELECT min(complete) FROM trace", 0) == 1 &&
-	       !tm_database_integer(r->d, "SELECT 1 FROM loss LIMIT 1", 0);
+	       !tm_database_integer(r->d, "SELECT 1 FROM loss UNION ALL SELECT 1 FROM process WHERE NOT recorded LIMIT 1", 0);
 }
 
 static void put_tiles(struct tm_report *r, struct tm_bytes *out, const struct sums *sums) {
@@ -397,12 +397,18 @@ static void tell_losses(struct tm_report *r, struct tm_bytes *out) {
 		int64_t lost = tm_database_integer(r->d, "SELECT sum(count) FROM loss WHERE kind NOT IN (" NO_EVENTS ")", 0);
 		int64_t others = tm_database_integer(r->d, "SELECT sum(count) FROM loss WHERE kind IN (" NO_EVENTS ")", 0);
 		int64_t cut = tm_database_integer(r->d, "SELECT count(*) FROM trace WHERE cut_reason IS NOT NULL", 0);
+		int64_t unrecorded = tm_database_integer(r->d, "SELECT count(*) FROM process WHERE NOT recorded", 0);
 		tm_html(out, "<p id=\"verdict-lost\" class=\"warn\"><strong>Incomplete.</strong> ");
 		if (lost > 0) tm_html_count(out, lost, false);
 		tm_html(out, lost == 1 ? " event is" : lost > 0 ? " events are" : "No allocation or free is known to be");
 		tm_html(out, " missing from these figures");
 		if (others) tm_html(out, lost > 0 ? ", and scopes, marks or the like are" : ", but scopes, marks or the like are");
 		tm_html(out, cut ? ", and a trace ends before its recording did" : "");
+		if (unrecorded) {
+			tm_html(out, lost > 0 || others || cut ? ", and " : ", but ");
+			tm_html_count(out, unrecorded, false);
+			tm_html(out, unrecorded == 1 ? " process could not be recorded" : " processes could not be recorded");
+		}
 		tm_html(out, ". <a href=\"#lost\">What and why</a></p>");
 	}
 	if (!r->d->estimated) return;

@@ -192,7 +192,11 @@ static int ask_and_wait(long pid, long recorder, const char *output) {
 		if (ms > WAIT_MS || kill((pid_t)recorder, 0) != 0) return fail(pid, "its recorder ended, or writes none");
 		nanosleep(&nap, NULL);
 	}
-	if (output && rename(path, output) != 0) return fail(pid, strerror(errno));
+	if (output && rename(path, output) != 0) {
+		char why[2 * PATH_MAX + 128];
+		snprintf(why, sizeof why, "it cannot become '%s' (%s), and lies in '%s'", output, strerror(errno), path);
+		return fail(pid, why);
+	}
 	printf("%s\n", output ? output : path);
 	return DONE;
 }

@@ -551,6 +551,29 @@ def stops_before_the_window(t):
 
 
 @test
+def nothing_is_told_of_the_time_before_the_window(t):
+    """What came and went then was dropped: who asks for its peak is told so, and not what stayed."""
+    db = t.imported(t.record([t.program("flight.c"), "250000", "5"], "--max-size=256KiB,ring"))
+    window_ns = int(db.value("SELECT value FROM trace_info WHERE key = 'window_start_ns'"))
+    before, within = f"{window_ns - 1000}ns", f"{window_ns + 1000}ns"
+    for command in (["peak"], ["peak", "--sites"], ["timeline"], ["temporary"], ["export", "folded", "-o", t.path("x")], ["export", "pprof", "-o", t.path("y")]):
+        at = 2 if command[0] == "export" else 1
+        for window, status in ((["--from=0s", f"--to={before}"], 1), ([f"--to={before}"], 1), ([f"--from={before}"], 1), ([f"--from={within}"], 0)):
+            done = t.ask(*command[:at], db.path, *command[at:], *window, status=status)
+            t.equal("was kept within a bound, and knows that from" in done.errors, status == 1, f"{command} {window}: {done.errors}")
+
+
+@test
+def a_dump_that_cannot_be_put_where_it_shall_be(t):
+    recorder, _ = start_and_wait(t, t.path("run.tmk"), 4)
+    done = t.run([t.tidemark, "dump", f"--pid={recorder.pid}", "-o", t.path("none/x.tmk")], status=1, timeout=60)
+    t.check("No such file or directory" in done.errors and f"lies in '{t.path('run.dump1.tmk')}'" in done.errors, done.errors)
+    t.imported(t.path("run.dump1.tmk"))
+    recorder.kill()
+    recorder.wait()
+
+
+@test
 def bad_bounds(t):
     for value in ("1MiB,round", "64KiB,ring", ",ring", "1MiB,"):
         done = t.run([t.recorder, f"--max-size={value}", "true"], status=125)

@@ -5,6 +5,7 @@ was allocated, and together the traces must take at most four bytes an event. A 
 """
 import glob
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -272,6 +273,22 @@ def child_of_32_bits(t):
 @test
 def static_child(t):
     unrecordable(t, t.program("hello.c", "-static", name="hello_static"))
+
+
+@test
+def what_could_not_be_recorded_is_not_nothing(t):
+    """A program alone, and one beside another: neither the report nor an empty list says that all was seen."""
+    program = t.program("hello.c", "-static", name="hello_static")
+    for name, command, empty in (("alone", [program], True), ("beside", ["sh", "-c", f"{program}; {t.program('leak.c')}"], False)):
+        db = t.imported(t.record(command))
+        t.ask("report", db.path, "-o", t.path(f"{name}.html"))
+        with open(t.path(f"{name}.html"), encoding="utf-8") as file:
+            page = file.read()
+        t.equal((re.search('id="tile-complete"><dt>Recording</dt><dd><b>(.*?)<', page)[1], "1 process could not be recorded" in re.sub("<[^>]*>", "", page)),
+                ("incomplete", True), f"the report ({name})")
+        for command in (["peak"], ["leaks", "--all"], ["timeline"], ["snapshot", "--at=peak"]):
+            said = t.ask(command[0], db.path, *command[1:]).errors
+            t.equal(said.count("1 process could not be recorded: tidemark info says why"), int(empty), f"{command} ({name}): {said}")
 
 
 @test

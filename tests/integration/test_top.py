@@ -246,6 +246,56 @@ def a_killed_recording_is_shown_as_far_as_it_went(t):
         t.check(words in done.errors and not done.text, f"{option}: {done.errors!r}")
 
 
+CHURN = r"""
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((noinline)) static void *keep(void) { void *p = malloc(10000); __asm__ volatile("" : : "r"(p) : "memory"); return p; }
+int main(void) {
+	char word;
+	for (;;) {
+		for (int i = 0; i < 20000; i++) { void *volatile p = malloc(100 + i % 1000); free(p); }
+		if (read(0, &word, 1) <= 0) return 0;
+		keep();
+	}
+}
+"""
+
+
+@test
+def a_ring_is_followed_into_each_of_its_files(t):
+    """A ring puts a new file in the place of the old one, many times here: top goes on with it, and rates are those of what was done since the look before."""
+    with open(t.path("churn.c"), "w", encoding="ascii") as file:
+        file.write(CHURN)
+    trace = t.path("ring.tmk")
+    recorder = t.start([t.tidemark, "record", "--quiet", "--max-size=256KiB,ring", "-o", trace, t.program(t.path("churn.c"), "-O1", name="churn")], stdin=subprocess.PIPE)
+    until(t, "the file", lambda: os.path.exists(trace) and rows(t, trace, "--count=1"), bool)
+    for way in ([trace], [f"--pid={recorder.pid}"]):
+        watcher = t.start([t.tidemark, "top", *way, "--by=site", "--heap=malloc", "--format=csv", "--interval=100ms"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        files, kept, ratios = [], {}, []
+        for look in csv.DictReader(io.TextIOWrapper(watcher.stdout)):
+            recorder.stdin.write(b"xxx")
+            recorder.stdin.flush()
+            now = os.stat(trace).st_ino
+            files += [now] * (files[-1:] != [now])
+            if look["function"] == "keep":
+                t.check(not kept or int(look["live_count"]) >= int(kept["live_count"]), f"less is kept than before: {look} {kept}")
+                kept = look
+            elif kept and look["ts_ns"] == kept["ts_ns"] and int(kept["live_count"]) >= 100 and int(look["allocations_per_second"]):
+                ratios.append(int(kept["allocations_per_second"]) * 20000 / int(look["allocations_per_second"]))
+            if len(files) > 6 and len(ratios) > 8:
+                break
+        t.check(len(ratios) > 8 and sorted(ratios)[len(ratios) // 2] < 3, f"{way}: {len(files)} files; blocks kept for 20,000 that came and went: {ratios}; {watcher.poll()}")
+        watcher.kill()
+        watcher.wait()
+    last = t.start([t.tidemark, "top", trace, "--format=csv", "--interval=100ms"], stdout=subprocess.PIPE)
+    looks = csv.DictReader(io.TextIOWrapper(last.stdout))
+    next(looks)
+    recorder.stdin.close()
+    ends = [look["ts_ns"] for look in looks]
+    t.equal((recorder.wait(), last.wait()), (0, 0), "the recording's and the watcher's status")
+    t.check(ends, "no look after the end")
+
+
 KEPT = r"""
 #include <fcntl.h>
 #include <pthread.h>
