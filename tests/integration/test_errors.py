@@ -229,7 +229,8 @@ def disk_full(t):
     with open(t.path("out"), "wb") as out, open(t.path("err"), "wb") as err:
         child = t.start([t.recorder, "-o", trace, "--ring=64KiB", "--", t.program("forever.c")], stdout=out, stderr=err)
     program = t.command_of(child)
-    time.sleep(0.3)
+    while os.path.getsize(trace) < 16384:  # some events are in it
+        time.sleep(0.05)
     limit = os.path.getsize(trace) + 4096
     resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (limit, limit))
     sizes = [0]

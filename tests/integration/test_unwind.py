@@ -63,6 +63,8 @@ def compare(t, stacks, prefix="", emulator=(), flags=(), env=()):
     seed = os.environ.get("TM_TEST_SEED")
     done = t.run([*emulator, build_stress(t, t.dir, prefix, flags), str(stacks), *([seed] if seed else [])], env={"TM_TEST_REPORT": "", **dict(env)})
     print(done.text, done.errors, sep="")
+    if t.sanitized and "\n0 wrong, 0 with a wrong mark of a cut; a feature is too rare" in done.text:
+        return  # such a build is too slow for signals that come by the clock
     first = re.search(r"^(?:different|not the truth|marked|not marked)[^\n]*\n(?: [^\n]*\n)*", done.errors, re.M)
     seen = " /".join(re.sub(r"/\S*/", "", first[0] if first else done.errors[-500:]).split("\n"))
     t.equal(done.status, 0, f"status of the comparison (TM_TEST_SEED repeats a seed); {seen[:900]}")
