@@ -48,7 +48,7 @@ static bool is_stalled(void) {
 }
 
 /* Reads how far the collector has come, and whether it could read all of that. What is seen is a quarter ring ahead at most, so that this runs, and the bell
- * rings, at every quarter. */
+ * rings, at every quarter; and where a large record has no room before that. */
 static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
 	uint64_t size = t->mask + 1, tail = atomic_load_explicit(&t->ring->tail, memory_order_acquire);
 	uint64_t used = t->pos - tail;
@@ -59,8 +59,8 @@ static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
 		tm_note_loss(t);
 	}
 	if (used > size) used = size; /* somebody scribbled over it: wait rather than overwrite */
-	if (used >= size / 4 && !is_stalled()) ring_the_bell();
 	uint64_t room = size - used;
+	if ((used >= size / 4 || room < bytes) && !is_stalled()) ring_the_bell();
 	if (room < bytes) return false;
 	t->seen = t->pos + (room < size / 4 || bytes > size / 4 ? room : size / 4);
 	return true;
@@ -147,8 +147,15 @@ static void count_lost(struct tm_ring *ring, uint64_t lost_bytes) {
 
 TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes) {
 	uint64_t bytes = ((uint64_t)words + TM_SPARE_WORDS) * 8, to_end = end_of_ring(t) - t->pos;
-	uint64_t padding = to_end < bytes ? to_end : 0, all = padding + bytes;
-	if (t->pos + all > t->seen && !find_room(t, all)) {
+	uint64_t padding = to_end < bytes ? to_end : 0;
+	bool found = true;
+	if (padding && padding + bytes > t->mask + 1) { /* both at once would be more than the ring: it is read up to its end first */
+		found = t->pos + padding <= t->seen || find_room(t, padding);
+		if (found) pad(t, padding);
+		padding = 0;
+		if (found) atomic_store_explicit(&t->ring->head, t->pos, memory_order_release);
+	}
+	if (!found || (t->pos + padding + bytes > t->seen && !find_room(t, padding + bytes))) {
 		count_lost(t->ring, lost_bytes);
 		tm_note_loss(t);
 		tm_clear_busy(t);

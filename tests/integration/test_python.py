@@ -167,6 +167,31 @@ down(20)
 
 
 @test
+def stacks_of_half_a_ring(t):
+    """Two of them, and what is left up to the ring's end where the second does not fit, are more than the ring: it is waited for twice, and nothing is lost."""
+    text = """import ctypes, sys
+malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
+malloc.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+sys.setrecursionlimit(20000)
+def one(n): return one(n - 1) if n else free(malloc(1000001))
+def other(n): return other(n - 1) if n else free(malloc(2000002))
+def turns():
+    for i in range(100):
+        one(4200)
+        for k in range(i % 30): bytearray(600)
+        other(4200)
+turns()
+"""
+    for python in each(t):
+        recording = t.record([python.path, write(t, "one.py", text)], "--max-depth=4096", "--ring=64KiB")
+        t.check("lost         nothing" in recording.errors, f"{python}: {recording.errors}")
+        db = t.imported(recording)
+        for size, function in ((1000001, "one"), (2000002, "other")):
+            stacks = db.rows("SELECT s.depth FROM allocation a JOIN stack s ON s.id = a.stack_id WHERE size_bytes = ? AND api = 'malloc'", size)
+            t.equal((len(stacks), min(depth for depth, in stacks) >= 4096), (100, True), f"{python}: {function}")
+
+
+@test
 def reused_code_objects(t):
     """Code objects are freed and others come to lie where they were, with the same file name, function name and first line."""
     text = """import ctypes
