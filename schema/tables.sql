@@ -179,7 +179,7 @@ CREATE TABLE allocation_packed (
 	id             INTEGER PRIMARY KEY,
 	origin_id      INTEGER NOT NULL, -- allocation_origin.id
 	address        INTEGER,          -- NULL unknown
-	size_bytes     INTEGER NOT NULL, -- as requested
+	size_bytes     INTEGER NOT NULL, -- as requested; more than 2^47, an address space, counts as that
 	slack_bytes    INTEGER,          -- what the allocator gave beyond that; NULL unknown
 	alloc_ns       INTEGER NOT NULL, -- just after the allocator returned
 	stack_id       INTEGER NOT NULL, -- stack.id
@@ -732,7 +732,7 @@ CREATE TABLE leak_score (
 	stacks                INTEGER NOT NULL, -- how many stacks this row stands for
 	live_bytes            INTEGER NOT NULL, -- live at exit
 	live_count            INTEGER NOT NULL,
-	allocations           INTEGER NOT NULL, -- made by these stacks, freed or not; a mapping that was cut is one, and its live parts count in live_count
+	allocations           INTEGER NOT NULL, -- made by these stacks until the process left, freed or not; a mapping that was cut is one, and its live parts count in live_count
 	growth_bytes_per_step REAL,             -- of their live bytes, after the warm-up steps (Theil-Sen); NULL: no steps, or fewer than 4
 	growth_p              REAL,             -- probability of such a trend upward where there is none (Mann-Kendall, one-sided); NULL: too few looks
 	first_ns              INTEGER NOT NULL, -- oldest survivor
