@@ -149,7 +149,7 @@ TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t los
 	uint64_t bytes = ((uint64_t)words + TM_SPARE_WORDS) * 8, to_end = end_of_ring(t) - t->pos;
 	uint64_t padding = to_end < bytes ? to_end : 0;
 	bool found = true;
-	if (padding && padding + bytes > t->mask + 1) { /* both at once would be more than the ring: it is read up to its end first */
+	if (padding && bytes <= t->mask + 1 && padding + bytes > t->mask + 1) { /* more than the ring, both at once: it is read up to its end first */
 		found = t->pos + padding <= t->seen || find_room(t, padding);
 		if (found) pad(t, padding);
 		padding = 0;
