@@ -486,12 +486,10 @@ void tm_catalog_release(struct tm_catalog *c) {
 }
 
 uint64_t tm_catalog_stopped_ns(const struct tm_catalog *c) {
-	static const char kind[] = TM_NOTE_STOPPED_BY_SIZE;
 	uint64_t stopped_ns = TM_NEVER;
 	for (size_t i = 0; i < c->notes.count; i++) {
 		const struct tm_catalog_note *n = &c->notes.items[i];
-		bool is_it = !n->process && n->kind.size == sizeof kind - 1 && memcmp(n->kind.data, kind, n->kind.size) == 0;
-		if (is_it && n->ns < stopped_ns) stopped_ns = n->ns;
+		if (!n->process && tm_is_note(n->kind, TM_NOTE_STOPPED_BY_SIZE) && n->ns < stopped_ns) stopped_ns = n->ns;
 	}
 	return stopped_ns;
 }

@@ -485,7 +485,7 @@ static void tell_window(const struct finder *x, const struct group *g, struct tm
 	size_t n = strlen(v->reason);
 	uint64_t window_ns = x->r->catalog->window_start_ns;
 	if (g->first_alloc_ns >= window_ns) return;
-	snprintf(v->reason + n, sizeof v->reason - n, "; what was freed before %s is not known", tm_format_time(window_ns, time));
+	snprintf(v->reason + n, sizeof v->reason - n, "; what was freed before %s is not known", tm_format_time(window_ns + x->r->clock_offset_ns, time));
 }
 
 /* bytes: its levels, by look. */

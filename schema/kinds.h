@@ -166,7 +166,7 @@ enum tm_end_kind { TM_END_UNKNOWN = 0, TM_END_EXIT = 1, TM_END_SIGNAL = 2, TM_EN
 enum tm_process_flag { TM_PROCESS_FORKED = 1, TM_PROCESS_EXECED = 2, TM_PROCESS_UNRECORDED = 4 };
 enum tm_frame_kind { TM_FRAME_UNKNOWN = 0, TM_FRAME_NATIVE = 1, TM_FRAME_PYTHON = 2, TM_FRAME_KERNEL = 3 };
 
-#define TM_NOTE_WORLD "world" /* kind of a note that format.md explains, beside `suppressions` */
-#define TM_NOTE_STOPPED_BY_SIZE "max-size" /* of no process: the recording stopped, the program ran on */
+#define TM_NOTE_WORLD "world" /* kinds of notes that format.md explains, beside `suppressions` */
+#define TM_NOTE_STOPPED_BY_SIZE "max-size"
 
 #endif

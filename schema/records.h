@@ -41,9 +41,11 @@ struct tm_string { uint64_t id; struct tm_text bytes; };
 
 static inline struct tm_text tm_text_of(const char *z) { return (struct tm_text){ z, z ? strlen(z) : 0 }; }
 
-static inline bool tm_is_world_note(struct tm_text kind) {
-	return kind.size == strlen(TM_NOTE_WORLD) && memcmp(kind.data, TM_NOTE_WORLD, kind.size) == 0;
+static inline bool tm_is_note(struct tm_text kind, const char *wanted) {
+	return kind.size == strlen(wanted) && memcmp(kind.data, wanted, kind.size) == 0;
 }
+
+static inline bool tm_is_world_note(struct tm_text kind) { return tm_is_note(kind, TM_NOTE_WORLD); }
 
 /* Writing. Each appends one record to the payload. */
 void tm_put_info(struct tm_bytes *b, struct tm_text key, struct tm_text value);

@@ -275,8 +275,8 @@ static inline __attribute__((always_inline)) int tm_record_known(struct tm_threa
 	return (int)tm_taken_flags(k->word | python);
 }
 
-/* A record that is stamped after the call; the stack is taken before the stamp is, so that the time between is not the program's. `asks`: how much the
- * allocator gave is to be said. Returns the record's flags, -1: it was lost. */
+/* A record that is stamped after the call; the stack (of a known one, but for Python's) is taken before the stamp is, so that the time between is not the
+ * program's. `asks`: how much the allocator gave is to be said. Returns the record's flags, -1: it was lost. */
 static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks,
 							       const void *frame) {
 	tm_python_poll(t);

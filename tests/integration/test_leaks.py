@@ -42,13 +42,15 @@ def corpus(t):
     score(t, *(f"--python={python}" for python, _ in all_torches()[-1:]))
 
 
-def trace_of(t, name, events, exit_ns=None):
+def trace_of(t, name, events, exit_ns=None, notes=(), **info):
     """One process and thread with the events that `events(trace)` gives; returns the trace's path."""
-    trace = Trace()
+    trace = Trace(**info)
     trace.process(1, pid=100)
     trace.thread(1, process=1)
     made = events(trace)
     trace.events(1, made, watermark=made[-1]["time"])
+    for note in notes:
+        trace.note(*note)
     trace.exit(1, exit_ns or made[-1]["time"] + 1)
     trace.end(1, (exit_ns or made[-1]["time"]) + 10)
     return trace.save(t.path(f"{name}.tmk"))
@@ -173,17 +175,6 @@ def at_work(trace, until_ns, window_ns):
     return sorted(events, key=lambda e: e["time"])
 
 
-def written(t, name, trace, events, *records, exit_ns):
-    trace.process(1, pid=100)
-    trace.thread(1, process=1)
-    trace.events(1, events, watermark=events[-1]["time"])
-    for record in records:
-        trace.note(*record)
-    trace.exit(1, exit_ns)
-    trace.end(1, exit_ns + 10)
-    return t.imported(trace.save(t.path(f"{name}.tmk")))
-
-
 def judged_as_they_are(t, db, what):
     rows = {r[0]: r[1:] for r in db.rows("SELECT function, score, reason FROM leak_candidate")}
     t.check(rows["forget"][0] > 0.8, f"{what}, the leak: {rows['forget']}")
@@ -195,8 +186,8 @@ def judged_as_they_are(t, db, what):
 def recordings_that_keep_the_newest_events(t):
     """Of the events before the window only those are told whose blocks were live then: too few to tell how far the program was."""
     for window_ns in (0, 5_010_000, 9_810_000):
-        trace = Trace(**({"window_start_ns": window_ns} if window_ns else {}))
-        db = written(t, f"window{window_ns}", trace, at_work(trace, 10_010_000, window_ns), exit_ns=10_020_000)
+        info = {"window_start_ns": window_ns} if window_ns else {}
+        db = t.imported(trace_of(t, f"window{window_ns}", lambda trace, window_ns=window_ns: at_work(trace, 10_010_000, window_ns), 10_020_000, **info))
         told = judged_as_they_are(t, db, f"from {window_ns} ns on")
         words = f"what was freed before {window_ns / 1e6:.2f} ms is not known"
         t.equal([words in reason for reason in told], [window_ns > 0] * 2, f"whether the window is told: {told}")
@@ -205,9 +196,9 @@ def recordings_that_keep_the_newest_events(t):
 @test
 def recordings_that_stopped_before_the_program_did(t):
     """At --max-size: what nobody looked at is no time in which nothing grew."""
-    trace = Trace()
     note = (0, 1_001_000, "max-size", "recording stopped when the trace reached --max-size; the program ran on")
-    judged_as_they_are(t, written(t, "stopped", trace, at_work(trace, 1_000_000, 0), note, exit_ns=10_020_000), "stopped at 1 ms")
+    db = t.imported(trace_of(t, "stopped", lambda trace: at_work(trace, 1_000_000, 0), 10_020_000, notes=[note]))
+    judged_as_they_are(t, db, "stopped at 1 ms")
 
 
 @test
