@@ -158,7 +158,7 @@ struct tm_python_thread {
 		uint64_t numbers, content;       /* first line and size of the table; some of its bytes */
 		uint64_t texts;                  /* what stands in both texts */
 		uint32_t number;
-		uint32_t codes_freed;            /* when this was last seen to be so */
+		uint32_t freed;                  /* how often one of its bits had been, when this was last seen to be so */
 	} *codes;                            /* open addressing */
 	uint32_t code_count, code_capacity, last_number;
 	char *text;                          /* python_codes.c: room for the record of one */
@@ -173,6 +173,8 @@ static inline void tm_python_forget(struct tm_thread *t) {
 
 /* python_codes.c: the number of a code object in the thread's ring; written there if it is new. 0: it could not be. */
 uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code);
+/* None of the code objects of the stack that was sent last was freed since, and that is noted. False: one may have been. */
+bool tm_python_codes_are_same(struct tm_python_thread *s);
 void tm_python_codes_free(struct tm_python_thread *s); /* what it holds for the thread */
 void tm_python_count_codes(struct tm_python *p);       /* those that are freed from here on; counts_codes says whether it can be done */
 

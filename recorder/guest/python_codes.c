@@ -4,8 +4,9 @@
  * Idea:     a table by pointer. Code objects are freed, and another may come to lie where one was, its texts and its line table where those of the old one
  *           were: what is compiled in a loop does so each time. So an entry also remembers what the object held: the addresses of these, what stands in
  *           them, and the first line.
- * Freed:    while none is freed, an address is the same code object. So they are counted, by a function in front of their type's own that frees them, and an
- *           entry is compared again only where one was freed since.
+ * Freed:    while none is freed, an address is the same code object. So they are counted, by a function in front of their type's own that frees them: all
+ *           together, and by a few bits of their addresses, since a program that starts frees one for each module that it imports. An entry is compared again
+ *           only where one of its bits was freed since.
  * Numbers are the ring's own: rings are read one after the other, and so what a ring refers to must stand in it.
  */
 #include "python.h"
@@ -18,6 +19,10 @@
 #define NAME_MAX_BYTES 4000u
 #define TABLE_MAX_BYTES (3u << 20) /* the collector takes 4 MiB of one record */
 #define TEXT_KEPT_BYTES 32768u /* most code objects fit, of which a program's start shows thousands */
+
+/* Code objects that were freed, by slot_of() their address. */
+#define FREED_SLOTS 8192u
+static _Atomic uint32_t freed_at[FREED_SLOTS];
 
 /* --- texts --- */
 
@@ -104,6 +109,10 @@ static struct tm_python_code *slot_for(const struct tm_python_thread *s, uintptr
 
 	while (s->codes[at].code && s->codes[at].code != code) at = (at + 1) & (s->code_capacity - 1);
 	return &s->codes[at];
+}
+
+static inline uint32_t times_freed(uintptr_t code) {
+	return atomic_load_explicit(&freed_at[slot_of(code, FREED_SLOTS)], memory_order_relaxed);
 }
 
 /* Twice the room; where that is not to be had, or enough, everything is forgotten and sent again when it is met. */
@@ -221,16 +230,16 @@ TM_COLD static bool emit_code(struct tm_thread *t, const struct tm_python_code *
 
 TM_HOT uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code) {
 	struct tm_python_thread *s = t->python;
-	uint32_t codes_freed = atomic_load_explicit(&tm_python.codes_freed, memory_order_relaxed);
+	uint32_t freed = times_freed(code);
 	struct tm_python_code values, *slot;
 
 	if (TM_UNLIKELY(s->code_count * 2 >= s->code_capacity) && !grow(s)) return 0;
 	slot = slot_for(s, code);
-	if (TM_LIKELY(slot->code && slot->codes_freed == codes_freed) && TM_LIKELY(tm_python.counts_codes)) return slot->number;
+	if (TM_LIKELY(slot->code && slot->freed == freed) && TM_LIKELY(tm_python.counts_codes)) return slot->number;
 	values = values_of(code);
-	values.codes_freed = codes_freed;
+	values.freed = freed;
 	if (TM_LIKELY(slot->code && same_values(slot, &values))) {
-		slot->codes_freed = codes_freed;
+		slot->freed = freed;
 		return slot->number;
 	}
 	values.number = s->last_number + 1;
@@ -241,13 +250,31 @@ TM_HOT uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code) {
 	return values.number;
 }
 
+/* A code object's entry was made or looked at when a frame that runs it was sent as new. So an entry whose bits were not freed since is that of then. */
+TM_HOT bool tm_python_codes_are_same(struct tm_python_thread *s) {
+	uint32_t codes_freed = atomic_load_explicit(&tm_python.codes_freed, memory_order_acquire);
+
+	for (const struct tm_python_frame *f = s->last; f < s->end; f++) {
+		const struct tm_python_code *slot = slot_for(s, f->code);
+
+		if (!slot->code || slot->freed != times_freed(f->code)) return false;
+	}
+	s->codes_freed = codes_freed;
+	return true;
+}
+
 /* --- those that are freed --- */
 
 static void (*dealloc)(void *code);
 static uintptr_t counted_type;
 
+static void count_freed(size_t slot) {
+	atomic_fetch_add_explicit(&freed_at[slot], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&tm_python.codes_freed, 1, memory_order_release); /* who sees that one was freed sees which */
+}
+
 static void count_dealloc(void *code) {
-	atomic_fetch_add_explicit(&tm_python.codes_freed, 1, memory_order_relaxed);
+	count_freed(slot_of((uintptr_t)code, FREED_SLOTS));
 	dealloc(code);
 }
 
@@ -259,8 +286,9 @@ void tm_python_count_codes(struct tm_python *p) {
 	bool is_ours = now == count_dealloc, is_its_own = (uintptr_t)now >= p->module.text_low && (uintptr_t)now < p->module.text_high;
 
 	p->counts_codes = (is_ours || is_its_own) && (!counted_type || counted_type == p->code_type);
-	atomic_fetch_add_explicit(&p->codes_freed, 1, memory_order_relaxed); /* what went uncounted until now */
-	if (!p->counts_codes || is_ours) return;
+	if (is_ours) return;
+	for (size_t i = 0; i < FREED_SLOTS; i++) count_freed(i); /* what went uncounted until now */
+	if (!p->counts_codes) return;
 	counted_type = p->code_type;
 	dealloc = now;
 	atomic_store(slot, count_dealloc);

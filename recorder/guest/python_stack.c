@@ -10,7 +10,7 @@
  * Cost:     tests/integration/test_adaptor_cost.py counts the instructions of a stack that has not changed.
  * A frame and a code object are pointers, and others may lie there later, also where no stack was taken in between: not all that a program does is an
  * event. A frame that is new in the chain has its code object's values compared (python_codes.c). One that is not has the code object that it had, as
- * long as none was freed; once one was, all frames are new.
+ * long as none of the stack's was freed; once one was, all frames are new.
  * What may be read, and why it cannot fault: python.h.
  */
 #include "hot.h"
@@ -409,15 +409,21 @@ static inline __attribute__((always_inline)) bool is_quickly_same(const struct t
 	return goes_on(p, s, top, s->last, kind);
 }
 
+/* Is there a stack that was sent last, and is every code object in it the one that it was? */
+static inline bool has_its_codes(const struct tm_python *p, struct tm_python_thread *s) {
+	if (!s->depth) return false;
+	return s->codes_freed == atomic_load_explicit(&p->codes_freed, memory_order_relaxed) || tm_python_codes_are_same(s);
+}
+
 static inline __attribute__((always_inline)) unsigned take(struct tm_thread *t, const struct tm_python *p, enum tm_python_frames kind) {
-	const struct tm_python_thread *s = t->python;
+	struct tm_python_thread *s = t->python;
 	const void *state = p->this_thread();
 	uintptr_t top;
 	unsigned flags;
 
 	if (!state || !is_to_be_read(p, t, state, kind)) return 0;
 	top = top_frame(p, (uintptr_t)state, kind);
-	if (!s || !s->depth || s->codes_freed != atomic_load_explicit(&p->codes_freed, memory_order_relaxed) || !goes_on(p, s, top, s->last, kind)) {
+	if (!s || !has_its_codes(p, s) || !goes_on(p, s, top, s->last, kind)) {
 		flags = take_changed(t, p, top);
 		if (!flags) return 0;
 	}
