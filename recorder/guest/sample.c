@@ -5,16 +5,15 @@
  *         recorded with probability 1 - exp(-s / mean); the analyzer weights it by the inverse. The distance to the next sample is drawn from
  *         the exponential distribution, as in tcmalloc and Go's heap profilers.
  * Cost:   of an allocation or free that is no sample: a subtraction, or a look at one byte (sample.h), which are inlined into the hooks.
- * Frees:  only those of recorded blocks matter. Their addresses stand in buckets of eight slots (one cache line), found by hash; a bucket that
- *         ever overflowed says so, and the search then goes on to the next one.
+ * Frees:  only those of recorded blocks matter. Their addresses stand in buckets of one cache line, found by hash; a bucket that ever overflowed says so,
+ *         and the search then goes on: to another level, each with more buckets than the one before it, and in the last to the next bucket. So a few
+ *         samples, as most programs have, lie on one page, where every block that was sampled would else have a page of its own brought in.
  */
 #include "sample.h"
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-#define BUCKET_BITS 17u
-#define BUCKETS (1u << BUCKET_BITS)
 #define SLOTS 7u
 #define PROBES 64u
 
@@ -22,6 +21,13 @@ struct bucket {
 	_Atomic uint64_t overflowed;
 	_Atomic uintptr_t addr[SLOTS];
 };
+
+static const struct level {
+	uint32_t from; /* how many buckets lie before it */
+	uint32_t bits; /* 2^bits are in it */
+} levels[] = { { 0, 6 }, { 1u << 6, 10 }, { (1u << 6) + (1u << 10), 17 } };
+#define LAST (sizeof levels / sizeof levels[0] - 1)
+#define BUCKETS ((1u << 6) + (1u << 10) + (1u << 17))
 
 static struct bucket *_Atomic table;
 _Atomic uint8_t tm_sample_pages[TM_SAMPLE_PAGES];
@@ -37,8 +43,13 @@ static struct bucket *the_table(void) {
 	return expected;
 }
 
-static uint32_t bucket_of(uintptr_t addr) {
-	return (uint32_t)(((uint64_t)addr >> 4) * 0x9E3779B97F4A7C15ull >> (64 - BUCKET_BITS));
+/* Where an address is looked for the first time, the second, and so on. */
+static struct bucket *bucket_of(struct bucket *b, uintptr_t addr, uint32_t probe) {
+	const struct level *level = &levels[probe < LAST ? probe : LAST];
+	uint64_t hash = ((uint64_t)addr >> 4) * 0x9E3779B97F4A7C15ull >> (64 - level->bits);
+
+	if (probe > LAST) hash = (hash + probe - LAST) & ((1u << level->bits) - 1);
+	return &b[level->from + hash];
 }
 
 /* A page's count stops at TM_SAMPLE_MANY: what it was is not known any more then. */
@@ -49,29 +60,29 @@ static void count_page(const void *addr, int change) {
 }
 
 static bool put_down(uintptr_t addr) {
-	struct bucket *b = the_table();
-	uint32_t at = bucket_of(addr);
-	for (uint32_t probe = 0; b && probe < PROBES; probe++, at = (at + 1) & (BUCKETS - 1)) {
+	struct bucket *all = the_table();
+	for (uint32_t probe = 0; all && probe < PROBES; probe++) {
+		struct bucket *b = bucket_of(all, addr, probe);
 		for (unsigned i = 0; i < SLOTS; i++) {
 			uintptr_t empty = 0;
-			if (atomic_load_explicit(&b[at].addr[i], memory_order_relaxed)) continue;
-			if (atomic_compare_exchange_strong(&b[at].addr[i], &empty, addr)) return true;
+			if (atomic_load_explicit(&b->addr[i], memory_order_relaxed)) continue;
+			if (atomic_compare_exchange_strong(&b->addr[i], &empty, addr)) return true;
 		}
-		atomic_store_explicit(&b[at].overflowed, 1, memory_order_release);
+		atomic_store_explicit(&b->overflowed, 1, memory_order_release);
 	}
 	return false;
 }
 
 static bool strike_out(uintptr_t addr) {
-	struct bucket *b = atomic_load_explicit(&table, memory_order_acquire);
-	uint32_t at = bucket_of(addr);
-	for (uint32_t probe = 0; b && probe < PROBES; probe++, at = (at + 1) & (BUCKETS - 1)) {
+	struct bucket *all = atomic_load_explicit(&table, memory_order_acquire);
+	for (uint32_t probe = 0; all && probe < PROBES; probe++) {
+		struct bucket *b = bucket_of(all, addr, probe);
 		for (unsigned i = 0; i < SLOTS; i++) {
-			if (atomic_load_explicit(&b[at].addr[i], memory_order_relaxed) != addr) continue;
-			atomic_store_explicit(&b[at].addr[i], 0, memory_order_release);
+			if (atomic_load_explicit(&b->addr[i], memory_order_relaxed) != addr) continue;
+			atomic_store_explicit(&b->addr[i], 0, memory_order_release);
 			return true;
 		}
-		if (!atomic_load_explicit(&b[at].overflowed, memory_order_acquire)) return false;
+		if (!atomic_load_explicit(&b->overflowed, memory_order_acquire)) return false;
 	}
 	return false;
 }

@@ -66,4 +66,12 @@ def much_code(t):
     check(t, [sys.executable, "-c", IN_PYTHON], 1)
 
 
+@test
+def many_samples(t):
+    """Thousands of them, of which few live at a time: they do not each leave a page behind that was looked for their address in."""
+    if t.sanitized:
+        t.skip("this build has checks compiled in")
+    check(t, ["env", "PYTHONMALLOC=malloc", sys.executable, "-c", IN_PYTHON], 1, "--sample=16KiB")
+
+
 main()

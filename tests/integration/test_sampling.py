@@ -283,6 +283,30 @@ def what_the_program_is_told(t):
     t.equal((first[4], last[4]), (0, 0), "exact")
 
 
+MANY = """#include <stdlib.h>
+#define BLOCKS 300000
+static void *blocks[BLOCKS];
+int main(void) {
+	for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(64);
+	for (int i = 0; i < BLOCKS; i++) free(blocks[i * 7919L % BLOCKS]);
+	return 0;
+}
+"""
+
+
+@test
+def many_that_live_at_once(t):
+    """About 190,000 samples that are all there at once, and are freed in another order: the end of each is found, and of nothing else."""
+    with open(t.path("many.c"), "w", encoding="ascii") as file:
+        file.write(MANY)
+    recording = t.record([t.program(t.path("many.c"), "-O1", "-fno-builtin", name="many")], "--sample=64", "--mappings=off")
+    db = t.imported(recording)
+    blocks, live = db.row("select count(*), count(*) filter (where free_ns is null) from allocation where size_bytes = 64")
+    t.check(188000 < blocks < 191500, f"{blocks} samples of 300,000 blocks, of which 1 - 1/e are expected to be")
+    t.equal(live, 0, "without an end")
+    t.equal(db.rows("select distinct kind from loss"), [], "what was lost")
+
+
 EMPTY = """#include "tidemark.h"
 #include <stdio.h>
 #include <stdlib.h>
