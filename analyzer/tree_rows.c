@@ -223,7 +223,8 @@ static bool begin(struct tm_tree_work *work, struct tm_import_rows *w) {
 	struct tree_writer *x = &work->x;
 	*x = (struct tree_writer){ .w = w, .c = c, .t = t, .has_all_events = has_all_events(w) };
 	x->used = calloc(c->nodes.count / 64 + 1, sizeof *x->used);
-	x->nodes = tm_table_new(c->nodes.count + 1, sizeof *x->nodes);
+	x->nodes = calloc(c->nodes.count + 1, sizeof *x->nodes); /* its pages come in the thread that writes them, not here, for which others would wait */
+	if (x->nodes) tm_prefer_huge_pages(x->nodes, c->nodes.count * sizeof *x->nodes);
 	x->frame_used = calloc(c->frames.count + 1, 1);
 	x->kinds = calloc(t->frame_first[c->frames.count] + 1, 1);
 	return x->used && x->nodes && x->frame_used && x->kinds;
