@@ -162,8 +162,8 @@ def a_timeline_begins_with_what_was_live(t):
     t.equal(max(row["live_bytes"] for row in rows), 1000, "the highest of all before 209,950 us")
 
 
-def mixed_trace(t, seed, batch=4096, batches=70, **how):
-    """Blocks, reallocations and mappings that are given back in parts, on two threads: 287,000 events and more."""
+def mixed_trace(t, seed, batch=4096, batches=35, **how):
+    """Blocks, reallocations and mappings that are given back in parts, on two threads: 143,000 events and more."""
     dice, trace, ns = random.Random(seed), Trace(**how), 1000
     trace.process(1, pid=7)
     for thread in (1, 2):
@@ -207,7 +207,7 @@ def mappings_in_parts_and_reallocations(t):
     seed = random.randrange(1 << 30)
     print("seed", seed)
     dice = random.Random(seed)
-    path, end = mixed_trace(t, seed)
+    path, end = mixed_trace(t, seed, batches=70 if t.long else 35)
     one, other = two_databases(t, path)
     for at in (dice.randrange(end), dice.randrange(end), end):
         for by in ("stack", "size", "heap"):

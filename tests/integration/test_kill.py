@@ -90,7 +90,7 @@ def kill_often(t, times):
 
 @test
 def program_killed_at_random_moments(t):
-    kill_often(t, 20)
+    kill_often(t, 12)
 
 
 @test(long=True)

@@ -162,7 +162,7 @@ def random_programs_as_torch_profiler_counts(t):
     """To the byte where the profiler's clock tells what lies in a scope; where a record falls onto the tick of an end, the difference is such records."""
     for python, version in torches(t):
         compared = tied = 0
-        for seed in range(20 if t.long else 2):
+        for seed in range(20 if t.long else 1):
             recording = t.record([python, script(t, "nested.py"), str(seed)], "--stacks=off", "--names=none")
             told = json.loads(recording.text)
             trace, memory = Trace(t, recording), Memory(told["memory"], told["nanoseconds"])
