@@ -147,6 +147,14 @@ static enum beside examine(const char *database, const char *trace, const struct
 	return verdict;
 }
 
+/* Can a file be made beside it? errno says why not. */
+static bool can_make_beside(const char *path) {
+	char *directory = strndup(path, (size_t)(file_name(path) - path));
+	bool can = !directory || access(*directory ? directory : ".", W_OK) == 0;
+	free(directory);
+	return can;
+}
+
 /* The database that belongs to a trace: made now unless there is one that is newer than the trace. */
 static int import_trace(const char *trace, char **database) {
 	struct stat trace_status, database_status;
@@ -167,6 +175,8 @@ static int import_trace(const char *trace, char **database) {
 		case BESIDE_STALE: break;
 		}
 	}
+	if (!can_make_beside(trace))
+		return tm_fail("cannot import '%s' into '%s': %s ('tidemark import -o DB' makes a database elsewhere)", trace, *database, strerror(errno));
 	tm_say("importing '%s' into '%s'", trace, *database);
 	return tm_import_beside(trace, *database);
 }

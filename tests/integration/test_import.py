@@ -748,6 +748,9 @@ def why_nothing_was_added(t):
     tool = shutil.copy(t.tidemark, t.path("tool"))  # which nobody may reach where it is, perhaps
     said = t.run([tool, "import", path, "-o", t.path("closed/x.db")], preexec=drop, status=1).errors
     t.check("closed/x.db': Permission denied" in said and said.count("\n") == 1, f"a directory that may not be written: {said}")
+    shutil.copy(path, t.path("closed/one.tmk"))
+    said = t.run([tool, "summary", "one.tmk"], cwd=t.path("closed"), preexec=drop, status=1).errors
+    t.equal(said, "tidemark: cannot import 'one.tmk' into 'one.db': Permission denied ('tidemark import -o DB' makes a database elsewhere)\n", "beside a trace")
     reader = other.execute("select a.name from sqlite_schema as a, sqlite_schema as b")
     reader.fetchone()
     child = t.start([t.tidemark, "import", path, "--append", "-o", t.path("ours.db")])
