@@ -3,8 +3,8 @@
 
     run.py BUILD [--only PATTERN] [--rounds N] [--torch PYTHON] [--results FILE]
 
-Method: in each round every tool runs the program once, one after the other, so that a slow minute of the machine falls on all of them; shown are ratios of
-medians to the bare run of the same rounds, and the spread as (largest - smallest) / median. A target's figures are a few percent, and a run's noise is more:
+Method: in each round every tool runs the program once, one after the other, so that a slow minute of the machine falls on all of them; shown are medians, for programs
+and starts of the ratio of each run to the bare run of the same turn, and the spread as (largest - smallest) / median. A target's figures are a few percent, and a run's noise is more:
 so the bare run and the tools that targets are about come three times a round, in turn; of pairs all but the slow ones. Absolute figures drift from machine to machine. Wall time
 is that of the whole recording, names included; the program's own processor time is taken inside (measured.c), the recorder's is the rest.
 Nothing is asserted here: counts of instructions guard the hot path in `make check`. --results writes the page tests/bench/RESULTS.md. What is missing on the machine is
@@ -76,11 +76,11 @@ def libc():
 # --- one run ---
 
 class Run:
-    """What one run cost: wall_s, program_s and recorder_s of processor time, peak memory in bytes, size of the recording."""
+    """What one run cost: wall_s, program_s and recorder_s of processor time, peak memory in bytes, size of the recording. turn: of rounds_of()."""
 
     def __init__(self, wall_s, program_s, recorder_s, rss, recorder_rss, size):
         self.wall_s, self.program_s, self.recorder_s = wall_s, program_s, recorder_s
-        self.rss, self.recorder_rss, self.size = rss, recorder_rss, size
+        self.rss, self.recorder_rss, self.size, self.turn = rss, recorder_rss, size, None
 
 
 def run_once(build, tool, command, env, work, client=None):
@@ -120,6 +120,7 @@ def rounds_of(build, chosen, command, env, work, rounds, client=None):
                 continue
             run = run_once(build, tool, command, env, work, client)
             if run:
+                run.turn = turn
                 runs[tool].append(run)
             else:
                 failed.append(tool)
@@ -128,6 +129,12 @@ def rounds_of(build, chosen, command, env, work, rounds, client=None):
 
 def median(runs, key):
     return statistics.median(getattr(run, key) for run in runs)
+
+
+def ratio(runs, bare, key):
+    """To the bare run of the same turn: how fast the machine is changes from minute to minute."""
+    bare_of = {run.turn: getattr(run, key) for run in bare}
+    return statistics.median(getattr(run, key) / bare_of[run.turn] for run in runs if run.turn in bare_of)
 
 
 def spread(runs, key):
@@ -152,17 +159,17 @@ def program_rows(report, build, work, program, chosen, rounds):
     bare = runs[chosen[0]]
     exact = next((tool for tool in runs if tool.name == "tidemark"), None)
     events = trace_events(build, f"{work}/events.tmk") if exact and keep_trace(build, work, program) else 0
-    base = median(bare, "program_s" if program.client else "wall_s")
+    judged_by = "program_s" if program.client else "wall_s"
     for tool in chosen:
         if tool in failed:
             yield (f"{program.name}: {tool.name}", "failed", *["-"] * 8)
             continue
         done = runs[tool]
-        value = median(done, "program_s" if program.client else "wall_s")
-        report.targets.program(program.name, tool.name, value / base, median(done, "size") / events if events > 10_000 else None)
+        value = ratio(done, bare, judged_by)
+        report.targets.program(program.name, tool.name, value, median(done, "size") / events if events > 10_000 else None)
         added = f"{(median(done, 'wall_s') - median(bare, 'wall_s')) * 1e9 / events:+.0f}" if events > 10_000 and tool is not chosen[0] and not program.client else "-"
-        yield (f"{program.name}: {tool.name}", f"x{value / base:.2f}", spread(done, "program_s" if program.client else "wall_s"),
-               f"x{median(done, 'program_s') / median(bare, 'program_s'):.2f}", f"{value:.2f}", f"{median(done, 'recorder_s'):.2f}",
+        yield (f"{program.name}: {tool.name}", f"x{value:.2f}", spread(done, judged_by),
+               f"x{ratio(done, bare, 'program_s'):.2f}", f"{median(done, judged_by):.2f}", f"{median(done, 'recorder_s'):.2f}",
                f"{events:,}" if tool is chosen[0] else "-", added,
                f"{median(done, 'size') / events:.2f}" if events > 10_000 and median(done, "size") else "-",
                f"{median(done, 'rss') / MIB:.0f}")
@@ -389,9 +396,9 @@ def one_after_the_other(build, chosen, work, count):
 def starting(report, build, work, every_tool, options):
     chosen = [tool for tool in every_tool if tool.name in ("bare", "tidemark")]
 
-    def row(name, count, bare, ours, spread_text):
-        report.targets.start(name, ours / bare, (ours - bare) / count * 1e3)
-        return (name, f"x{ours / bare:.2f}", f"{(ours - bare) / count * 1e3:+.2f}", spread_text, f"{bare:.3f}", f"{ours:.3f}")
+    def row(name, count, over_bare, bare, ours, spread_text):
+        report.targets.start(name, over_bare, (ours - bare) / count * 1e3)
+        return (name, f"x{over_bare:.2f}", f"{(ours - bare) / count * 1e3:+.2f}", spread_text, f"{bare:.3f}", f"{ours:.3f}")
 
     def rows():
         for name, command, count in (("1,000 runs of true in one recording", shell_loop(1000), 1000), ("make of 100 small C files", small_files(work, 100), 100)):
@@ -402,9 +409,11 @@ def starting(report, build, work, every_tool, options):
             if len(runs) < 2:
                 yield (name, *["failed"] * 5)
                 continue
-            yield row(name, count, *(median(runs[tool], "wall_s") for tool in chosen), spread(runs[chosen[1]], "wall_s"))
+            bare, ours = (runs[tool] for tool in chosen)
+            yield row(name, count, ratio(ours, bare, "wall_s"), median(bare, "wall_s"), median(ours, "wall_s"), spread(ours, "wall_s"))
         each = one_after_the_other(build, chosen, work, 40 * options.rounds)
-        yield row("true, each in a recording of its own", 1, each[chosen[0]], each[chosen[1]], "-")
+        bare, ours = each[chosen[0]], each[chosen[1]]
+        yield row("true, each in a recording of its own", 1, ours / bare, bare, ours, "-")
     report.table("Starting", ("what", "wall/bare", "+ms each", "spread", "bare s", "recorded s"), rows())
     idle(report, build, work, chosen)
 
