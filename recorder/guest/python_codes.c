@@ -235,7 +235,8 @@ TM_HOT uint32_t tm_python_code_number(struct tm_thread *t, uintptr_t code) {
 
 	if (TM_UNLIKELY(s->code_count * 2 >= s->code_capacity) && !grow(s)) return 0;
 	slot = slot_for(s, code);
-	if (TM_LIKELY(slot->code && slot->freed == freed) && TM_LIKELY(tm_python.counts_codes)) return slot->number;
+	if (TM_LIKELY(slot->code && slot->freed == freed) && TM_LIKELY(tm_python.counts_codes && slot->filename == tm_python_word(code, tm_python.filename)))
+		return slot->number; /* an importer may give it another file name */
 	values = values_of(code);
 	values.freed = freed;
 	if (TM_LIKELY(slot->code && same_values(slot, &values))) {
@@ -276,6 +277,7 @@ static void count_freed(size_t slot) {
 static void count_dealloc(void *code) {
 	count_freed(slot_of((uintptr_t)code, FREED_SLOTS));
 	dealloc(code);
+	count_freed(slot_of((uintptr_t)code, FREED_SLOTS)); /* from 3.12 on a watcher may have run it once more */
 }
 
 /* Of one interpreter in a process's life: which of two an object belongs to would have to be asked of it. Only in front of its own function: one of the

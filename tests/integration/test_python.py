@@ -278,6 +278,64 @@ for i in range(200):
 
 
 @test
+def file_names_that_change(t):
+    """As importers change them where a compiled file was moved: the code object stays where it is, and others are freed meanwhile."""
+    text = """import ctypes, _imp
+malloc = ctypes.CDLL(None).malloc
+def work(): malloc(size)
+for i in range(20):
+    size = 1000000 + i
+    _imp._fix_co_filename(work.__code__, "file%02d" % i)
+    compile("1", "x", "eval")
+    work()
+"""
+    for python in each(t):
+        db = t.imported(t.record([python.path, write(t, "one.py", text)]))
+        for i in range(20):
+            got = python_frames(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", 1000000 + i))
+            t.equal(got, [[f"file{i:02}", 3, "work"], [t.path("one.py"), 8, "<module>"]], f"{python}: block {i}")
+
+
+@test
+def codes_that_run_as_they_are_freed(t):
+    """From 3.12 on a watcher sees a code object before it is freed, and may run it. What comes to lie there afterwards is another."""
+    text = """import ctypes
+malloc = ctypes.CDLL(None).malloc
+def template(): malloc(size)
+size, is_on, code = 0, False, template.__code__
+api = ctypes.pythonapi
+api.PyEval_EvalCode.restype, api.PyEval_EvalCode.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+def watch(event, code):
+    global is_on, size
+    if event == 1 and is_on:
+        is_on, size = False, size + 500000
+        api.PyEval_EvalCode(code, globals(), globals())
+        is_on, size = True, size - 500000
+    return 0
+callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p)(watch)
+api.PyCode_AddWatcher.argtypes = [type(callback)]
+watcher = api.PyCode_AddWatcher(callback)
+for i in range(20):
+    other = code.replace(co_filename="file%02d" % i)
+    compile("1", "x", "eval")
+    size = 1000000 + i
+    exec(other)
+    compile("1", "x", "eval")
+    is_on, other = True, None
+    is_on = False
+api.PyCode_ClearWatcher(watcher)
+"""
+    for python in each(t):
+        if python.minor < 12:
+            continue
+        db = t.imported(t.record([python.path, write(t, "one.py", text)]))
+        for first in (1000000, 1500000):
+            for i in range(20):
+                got = python_frames(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", first + i))
+                t.equal(got[0], [f"file{i:02}", 3, "template"], f"{python}: block {first + i}")
+
+
+@test
 def init_of_classes(t):
     """From 3.13 on the interpreter calls an __init__ from a frame of its own, when it has done so some times: that is none of the program's."""
     text = """from probe import probe
