@@ -401,7 +401,7 @@ TM_HOT void tm_hook_leave(struct tm_thread *t) {
 
 /* With --sample a handler's allocations are none of the samples, but the end of a block that is one must be said. */
 static bool is_left_out(const struct tm_thread *t, enum tm_op op, const void *addr) {
-	if (t->stopped && TM_OP_CLASS(op) != TM_CLASS_FREE) return true;
+	if (t && t->stopped && TM_OP_CLASS(op) != TM_CLASS_FREE) return true;
 	if (!tm_guest.shm->sample_bytes) return false;
 	return TM_OP_CLASS(op) != TM_CLASS_FREE || !tm_sample_forget(addr);
 }
@@ -409,11 +409,12 @@ static bool is_left_out(const struct tm_thread *t, enum tm_op op, const void *ad
 void tm_nested_add(enum tm_op op, const void *addr, size_t size) {
 	struct tm_thread *t = tm_tls.thread;
 	if (!tm_tls.inside || tm_tls.ours) return;
+	if (is_left_out(t, op, addr)) return;
 	if (!t) { /* the hook is the thread's first, and its ring is not there yet */
-		if (!tm_guest.shm->sample_bytes) atomic_fetch_add(&tm_guest.shm->unringed_events, 1);
+		atomic_fetch_add(&tm_guest.shm->unringed_events, 1);
 		return;
 	}
-	if (atomic_load(tm_guest.epoch) != t->epoch || is_left_out(t, op, addr)) return;
+	if (atomic_load(tm_guest.epoch) != t->epoch) return;
 	uint32_t slot = atomic_fetch_add_explicit(&t->nested_count, 1, memory_order_relaxed); /* another signal may come at any time */
 	if (slot >= TM_NESTED_MAX) {
 		atomic_fetch_sub_explicit(&t->nested_count, 1, memory_order_relaxed);
