@@ -408,8 +408,7 @@ static bool is_left_out(const struct tm_thread *t, enum tm_op op, const void *ad
 
 void tm_nested_add(enum tm_op op, const void *addr, size_t size) {
 	struct tm_thread *t = tm_tls.thread;
-	if (!tm_tls.inside || tm_tls.ours) return;
-	if (is_left_out(t, op, addr)) return;
+	if (!tm_tls.inside || tm_tls.ours || is_left_out(t, op, addr)) return;
 	if (!t) { /* the hook is the thread's first, and its ring is not there yet */
 		atomic_fetch_add(&tm_guest.shm->unringed_events, 1);
 		return;

@@ -144,7 +144,7 @@ struct tm_python_thread {
 	struct tm_python_frame *last, *next; /* the stack that was sent last, innermost first; room for another. One more frame ends it: */
 	struct tm_python_frame *end;
 	uint32_t depth;                      /* of it; 0: it is not to be compared with */
-	uint32_t codes_freed;                /* when it was taken */
+	uint32_t codes_freed;                /* when it was taken, or last seen to have its code objects still */
 	uintptr_t beyond;                    /* where the chain stood behind it */
 	uint64_t word;                       /* what a record's first word says of it */
 	uint32_t run_frame;                  /* native frame that ran a Python function the last time that was asked, from the outermost */
@@ -155,7 +155,7 @@ struct tm_python_thread {
 	struct tm_python_code {
 		uintptr_t code;                  /* 0: empty */
 		uintptr_t filename, name, table; /* and what it held: code objects are freed, and others come to lie where they were */
-		uint64_t numbers, content;       /* first line and size of the table; some of its bytes */
+		uint64_t numbers, content;       /* first line and size of the table; a hash of its bytes */
 		uint64_t texts;                  /* what stands in both texts */
 		uint32_t number;
 		uint32_t freed;                  /* how often one of its bits had been, when this was last seen to be so */
