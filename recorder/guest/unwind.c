@@ -793,13 +793,17 @@ enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_
 /* The new frames, up to the innermost of the `valid` ones; all are in modules that were announced. */
 static inline uint32_t follow_frame_pointers(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
 	uintptr_t *pcs = t->pcs + 2 * t->capacity, *slots = t->sps + 2 * t->capacity, met = t->sps[valid - 1], next;
+	uintptr_t page = UINTPTR_MAX; /* which was asked about last */
 	uint32_t left = t->capacity - valid, modules = atomic_load_explicit(&tm_modules_version, memory_order_acquire);
 	if (t->truncated || slot >= met) return TM_UNWIND_NOT_QUICK;
 	for (;; slot = next, left--) {
 		uintptr_t pc = WORD(slot) & PC_MASK;
 		next = WORD(slot - 8) + 8;
-		if (TM_UNLIKELY(left == 0 || tm_unwind_is_ours(pc) || !tm_modules_know(pc, modules))) return TM_UNWIND_NOT_QUICK;
-		if (TM_UNLIKELY(next <= slot || next > met || next % 8)) return TM_UNWIND_NOT_QUICK;
+		if (pc / TM_MEMORY_PAGE != page) {
+			if (TM_UNLIKELY(tm_unwind_is_ours(pc) || !tm_modules_know(pc, modules))) return TM_UNWIND_NOT_QUICK;
+			page = pc / TM_MEMORY_PAGE;
+		}
+		if (TM_UNLIKELY(left == 0 || next <= slot || next > met || next % 8)) return TM_UNWIND_NOT_QUICK;
 		*--pcs = pc;
 		*--slots = slot;
 		if (next == met) break;

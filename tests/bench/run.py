@@ -263,11 +263,11 @@ def pair_rows(report, name, chosen, figures):
 
 def pairs(report, build, work, every_tool, options):
     chosen = [tool for tool in every_tool if tool.micro and not tool.python_only]
-    unwound = [tool for tool in chosen if tool.name in ("bare", "tidemark", "tidemark fp")]
+    framed = [tool for tool in every_tool if tool.framed]
     built_with = with_frame_pointers(work)
 
     cases = [(name, f"{build}/tests/bench/pairs", case, chosen) for name, case in CASES]
-    cases += [(name + ", frame pointers", built_with, case, unwound) for name, case in CASES[1:2] + CASES[4:5] if built_with]
+    cases += [(name + ", frame pointers", built_with, case, framed) for name, case in CASES[1:2] + CASES[4:5] if built_with]
 
     def rows():
         for case, figures in zip(cases, pair_rounds([case[1:] for case in cases], work, options)):
@@ -301,15 +301,18 @@ def counts(report, build, work, every_tool, _options):
         if not shutil.which("valgrind"):
             yield ("all", "skipped: valgrind is not installed", "-")
             return
-        for stacks in ("one", "leaf", "random", "many"):
+        built_with, framed = with_frame_pointers(work), [tool for tool in every_tool if tool.framed]
+        cases = [(stacks, stacks, f"{build}/tests/bench/pairs", chosen) for stacks in ("one", "leaf", "random", "many")]
+        cases += [(f"{stacks}, frame pointers", stacks, built_with, framed) for stacks in ("one", "random") if built_with]
+        for name, stacks, program, counted in cases:
             bare = None
-            for tool in chosen:
-                count = instructions_of_pair(f"{build}/tests/bench/pairs", tool, stacks, work)
-                if tool is chosen[0]:
+            for tool in counted:
+                count = instructions_of_pair(program, tool, stacks, work)
+                if tool is counted[0]:
                     bare = count
                 added = count - bare if count and bare else None
-                report.targets.instructions(stacks, tool.name, added)
-                yield (f"{stacks}: {tool.name}", "failed" if added is None else "-" if tool is chosen[0] else f"{added:+.0f}", f"{count:.0f}" if count else "-")
+                report.targets.instructions(name, tool.name, added)
+                yield (f"{name}: {tool.name}", "failed" if added is None else "-" if tool is counted[0] else f"{added:+.0f}", f"{count:.0f}" if count else "-")
     report.table("Instructions of a malloc/free pair at depth 30", ("stacks: tool", "added", "all"), rows(), "Counted by callgrind; the same every time.")
 
 

@@ -2,7 +2,7 @@
 
 The sections of run.py hand in their figures; what was not measured is shown as such.
 """
-from tools import FLOOR, STAMPS
+from tools import FLOOR, FRAMES, STAMPS
 
 PROGRAMS = [("sqlite3, 1M rows", 1.12), ("clang++ -O2", 1.20), ("cc1plus -O2", 1.18), ("PyTorch CPU training", 1.15), ("python3 json, malloc", 1.80),
             ("redis, server CPU", 1.15), ("redis, pipelined, server CPU", 1.15), ("compute (hardly allocates)", 1.01)]
@@ -67,10 +67,12 @@ class Targets:
         added = self.counts.get((stacks, "tidemark"))
         return (f"instructions added to a pair at depth 30, {what}", f"<= {limit}", None if added is None else f"{added:.0f}", added is not None and added <= limit)
 
-    def ratio(self, what, values, one, other, limit):
+    def ratio(self, what, values, one, other, limit, beside=()):
+        """beside: the same ratios of what no recorder can be below, or not without doing less."""
         known = one in values and other in values and values[other] > 0
         value = values[one] / values[other] if known else None
-        return (what, f"<= {limit}", f"{value:.2f}" if known else None, known and value <= limit)
+        floors = "; ".join(f"{tool}: {values[case, tool] / values[other]:.2f}" for case, tool in beside if (case, tool) in values) if known else ""
+        return (what, f"<= {limit}", f"{value:.2f}{f' ({floors})' if floors else ''}" if known else None, known and value <= limit)
 
     def pair_rows(self):
         yield self.share("depth 30, one stack", 8)
@@ -79,7 +81,8 @@ class Targets:
         yield self.count("random", "random stacks", 850)
         yield self.ratio("the program's CPU a pair, 2 threads over one", self.cpu, ("depth 30, 2 threads", "tidemark"), ("depth 30, one stack", "tidemark"), 1.1)
         for case in ("depth 30, one stack, frame pointers", "depth 30, random, frame pointers"):
-            yield self.ratio(f"--stacks=fp over --stacks=unwind, added CPU of a pair, {case}", self.added, (case, "tidemark fp"), (case, "tidemark"), 0.5)
+            yield self.ratio(f"--stacks=fp over --stacks=unwind, added CPU of a pair, {case}", self.added, (case, "tidemark fp"), (case, "tidemark"), 0.5,
+                             [(case, FRAMES), (case, "tidemark no stacks")])
 
     def floor(self, program, tool):
         """What no recorder can be below there."""

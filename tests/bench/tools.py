@@ -8,15 +8,15 @@ import shutil
 import subprocess
 
 
-FLOOR, STAMPS = "hooks that do nothing", "hooks that read the clock"
+FLOOR, STAMPS, FRAMES = "hooks that do nothing", "hooks that read the clock", "hooks that follow frame pointers"
 
 
 class Tool:
-    """has_parent: it runs the program as its child, so that its own cost is outside of the program's; python_only: for a program in Python; judged: a target
-    is about its figures."""
+    """has_parent: it runs the program as its child, so that its own cost is outside of the program's; python_only: for a program in Python; framed: for pairs
+    that are built with frame pointers, beside what else these are for; judged: a target is about its figures."""
 
-    def __init__(self, name, wrap, version="", python_only=False, micro=True, programs=True, has_parent=False, judged=False):
-        self.name, self.wrap, self.version, self.judged = name, wrap, version, judged
+    def __init__(self, name, wrap, version="", python_only=False, micro=True, programs=True, has_parent=False, framed=False, judged=False):
+        self.name, self.wrap, self.version, self.framed, self.judged = name, wrap, version, framed, judged
         self.python_only, self.micro, self.programs, self.has_parent = python_only, micro, programs, has_parent
 
 
@@ -65,16 +65,19 @@ def floor(work, name, *flags):
 
 def installed(build, work):
     """Every tool that this machine has; bare is the first."""
-    yield Tool("bare", lambda command, env, work: (command, env, None), judged=True)
+    yield Tool("bare", lambda command, env, work: (command, env, None), framed=True, judged=True)
     for name, hooks in ((FLOOR, floor(work, "hooks")), (STAMPS, floor(work, "stamps", "-DSTAMPS"))):
         if hooks:
             yield Tool(name, preloaded(hooks))
+    following = floor(work, "frames", "-DSTAMPS", "-DFRAMES", "-fno-omit-frame-pointer")
+    if following:
+        yield Tool(FRAMES, preloaded(following), micro=False, programs=False, framed=True)
     version = first_line(f"{build}/bin/tidemark-record", "--version")
-    yield Tool("tidemark", recorded(build), version, has_parent=True, judged=True)
+    yield Tool("tidemark", recorded(build), version, has_parent=True, framed=True, judged=True)
     yield Tool("tidemark, native frames alone", recorded(build, "--python=off"), version, python_only=True, micro=False, has_parent=True)
-    yield Tool("tidemark fp", recorded(build, "--stacks=fp"), version, has_parent=True)
+    yield Tool("tidemark fp", recorded(build, "--stacks=fp"), version, has_parent=True, framed=True)
     yield Tool("tidemark sampled", recorded(build, "--sample=512KiB"), version, has_parent=True, judged=True)
-    yield Tool("tidemark no stacks", recorded(build, "--stacks=off"), version, has_parent=True)
+    yield Tool("tidemark no stacks", recorded(build, "--stacks=off"), version, has_parent=True, framed=True)
     heaptrack = library("/usr/lib/heaptrack/libheaptrack_preload.so", "/usr/lib/*/heaptrack/libheaptrack_preload.so")
     if heaptrack:
         # Its library writes straight to a file: no second process, its best case.

@@ -1,8 +1,9 @@
 /* hooks.c - the floor under every recorder that is preloaded: hooks that hand each call on to the allocator behind them, and do nothing else.
  *
  * No such recorder can cost less, sampled or not. With -DSTAMPS they read the clock as well, once an event as every exact recorder must, and throw away what
- * it says: no recorder that knows when each event was can cost less. run.py builds both (tools.py) and measures them beside the recorders. The file stands in
- * a folder of its own because it is a library, and the benches beside it are programs.
+ * it says: no recorder that knows when each event was can cost less. With -DFRAMES a block's stack is followed besides, by frame pointers and to its end, and
+ * thrown away: no recorder can follow the chain for less, though one that remembers the last stack may compare instead. run.py builds all (tools.py) and measures
+ * them beside the recorders. The file stands in a folder of its own because it is a library, and the benches beside it are programs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,6 +18,26 @@
 #define STAMP() clock_gettime(CLOCK_MONOTONIC, &(struct timespec){ 0 })
 #else
 #define STAMP() ((void)0)
+#endif
+
+#if defined(FRAMES)
+#define DEEPEST 128
+#define FARTHEST (1ul << 20) /* no frame of the bench's is so large: what lies so far out is no frame */
+
+static __thread void *callers[DEEPEST];
+
+static inline __attribute__((always_inline)) void follow(void **frame) {
+	for (int i = 0; i < DEEPEST; i++) {
+		void **outer = *frame;
+		callers[i] = frame[1];
+		if ((unsigned long)outer - (unsigned long)frame - 1 >= FARTHEST) return; /* or not farther out at all */
+		frame = outer;
+	}
+}
+#define KEPT ({ __asm__ volatile("" : : "r"(callers) : "memory"); }) /* as if somebody read them */
+#define STACK() (follow(__builtin_frame_address(0)), KEPT)
+#else
+#define STACK() ((void)0)
 #endif
 
 /* What dlsym() itself allocates. */
@@ -86,18 +107,21 @@ static void first_free(void *block) {
 
 void *malloc(size_t size) {
 	void *block = next_malloc(size);
+	STACK();
 	STAMP();
 	return block;
 }
 
 void *calloc(size_t count, size_t size) {
 	void *block = next_calloc(count, size);
+	STACK();
 	STAMP();
 	return block;
 }
 
 void *realloc(void *block, size_t size) {
 	block = next_realloc(block, size);
+	STACK();
 	STAMP();
 	return block;
 }
