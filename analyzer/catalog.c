@@ -1,10 +1,13 @@
 /* catalog.c - everything a trace says besides its events; see catalog.h. */
 #include "catalog.h"
 
+#include "stacks_ahead.h"
+
 #include <stdio.h>
 
 #define TEXT_BLOCK_BYTES ((size_t)256 << 10)
 #define ID_GAP_MAX 4096       /* ids count up by one; a few that were skipped do no harm, many would cost memory */
+#define AHEAD_FILE_BYTES (1u << 20) /* of a smaller trace all is read sooner than a thread has begun */
 #define CHUNKS_PEEKED 64      /* the first process stands near the beginning */
 #define TIME_MAX (1ull << 60) /* 36 years: later is damage that a checksum cannot see */
 
@@ -21,6 +24,7 @@ struct walk {
 	tm_activity_taker *activities;
 	void *context;
 	struct tm_stacks stacks; /* of the chunk that is read; its memory serves all of them */
+	struct tm_stacks_ahead *ahead; /* NULL: there is none */
 	int failed;              /* enum tm_catalog_result, 0 so far */
 };
 
@@ -330,26 +334,37 @@ static bool take_records(struct walk *w, struct tm_cursor *payload) {
 }
 
 /* Frames and nodes go on where the earlier ones ended. */
-static bool take_stacks(struct walk *w, struct tm_cursor *payload) {
+static bool keep_stacks(struct walk *w, const struct tm_stacks *s) {
 	struct tm_catalog *c = w->c;
-	int rc = tm_get_stacks(payload, &w->stacks);
-	const struct tm_stacks s = w->stacks;
-	size_t frames = c->frames.count + s.frame_count, nodes = c->nodes.count + s.node_count;
-	bool sound = rc == 0 && (!s.frame_count || s.first_frame == c->frames.count + 1) &&
-		     (!s.node_count || s.first_node == c->nodes.count + 1) && frames < UINT32_MAX && nodes < UINT32_MAX;
-	for (size_t i = 0; sound && i < s.frame_count; i++) sound = s.frames[i].module <= c->modules.count;
-	for (size_t i = 0; sound && i < s.node_count; i++) sound = s.nodes[i].frame && s.nodes[i].frame <= frames;
-	if (sound && (!tm_array_reserve(&c->frames, frames) || !tm_array_reserve(&c->nodes, nodes))) sound = no_memory(w);
-	for (size_t i = 0; sound && i < s.frame_count; i++)
+	size_t frames = c->frames.count + s->frame_count, nodes = c->nodes.count + s->node_count;
+	bool sound = (!s->frame_count || s->first_frame == c->frames.count + 1) && (!s->node_count || s->first_node == c->nodes.count + 1) &&
+		     frames < UINT32_MAX && nodes < UINT32_MAX;
+	for (size_t i = 0; sound && i < s->frame_count; i++) sound = s->frames[i].module <= c->modules.count;
+	for (size_t i = 0; sound && i < s->node_count; i++) sound = s->nodes[i].frame && s->nodes[i].frame <= frames;
+	if (!sound) return false;
+	if (!tm_array_reserve(&c->frames, frames) || !tm_array_reserve(&c->nodes, nodes)) return no_memory(w);
+	for (size_t i = 0; i < s->frame_count; i++)
 		c->frames.items[c->frames.count++] = (struct tm_catalog_frame){
-			.kind = (uint8_t)(s.frames[i].kind > TM_FRAME_KERNEL ? TM_FRAME_UNKNOWN : s.frames[i].kind),
-			.module = (uint32_t)s.frames[i].module,
-			.address = s.frames[i].address
+			.kind = (uint8_t)(s->frames[i].kind > TM_FRAME_KERNEL ? TM_FRAME_UNKNOWN : s->frames[i].kind),
+			.module = (uint32_t)s->frames[i].module,
+			.address = s->frames[i].address
 		};
-	for (size_t i = 0; sound && i < s.node_count; i++)
-		c->nodes.items[c->nodes.count++] = (struct tm_catalog_node){ (uint32_t)s.nodes[i].parent, (uint32_t)s.nodes[i].frame };
-	if (rc == -2) no_memory(w);
-	return sound || rc == -2;
+	for (size_t i = 0; i < s->node_count; i++)
+		c->nodes.items[c->nodes.count++] = (struct tm_catalog_node){ (uint32_t)s->nodes[i].parent, (uint32_t)s->nodes[i].frame };
+	return true;
+}
+
+static bool take_stacks(struct walk *w, struct tm_cursor *payload) {
+	int rc = tm_get_stacks(payload, &w->stacks);
+	return rc == -2 ? no_memory(w) : rc == 0 && keep_stacks(w, &w->stacks);
+}
+
+/* Were they decoded ahead? Then *sound says as take_stacks(). */
+static bool took_stacks_ahead(struct walk *w, uint64_t offset, bool *sound) {
+	const struct tm_stacks *s;
+	int rc = w->ahead ? tm_stacks_ahead_take(w->ahead, offset, &s) : 0;
+	if (rc) *sound = rc == -2 ? no_memory(w) : rc == 1 && keep_stacks(w, s);
+	return rc != 0;
 }
 
 /* Activities are handed out as they are read. */
@@ -377,6 +392,8 @@ static bool take_chunk(struct walk *w, struct tm_reader *r, const struct tm_chun
 		return true;
 	}
 	if (h->kind > TM_CHUNK_ACTIVITY || h->kind < TM_CHUNK_META) return true;
+	bool sound;
+	if (h->kind == TM_CHUNK_STACKS && took_stacks_ahead(w, r->chunk_offset, &sound)) return sound;
 	int rc = tm_reader_payload(r, h, &payload);
 	if (rc == TM_CHUNK_NO_MEMORY) return no_memory(w);
 	if (rc) return false;
@@ -433,10 +450,12 @@ int tm_catalog_read(struct tm_catalog *c, struct tm_reader *r, uint64_t limit, u
 	struct walk w = { .c = c, .sink = sink, .pools = pools, .activities = activities, .context = context };
 	struct tm_chunk_header h = { 0 };
 	bool sound = true;
+	if (r->file_bytes >= AHEAD_FILE_BYTES) w.ahead = tm_stacks_ahead_start(r);
 	while (sound && !w.failed && r->offset < limit && tm_reader_next(r, &h)) {
 		sound = take_chunk(&w, r, &h);
 		c->closed = h.kind == TM_CHUNK_END;
 	}
+	tm_stacks_ahead_stop(w.ahead);
 	tm_stacks_release(&w.stacks);
 	if (sound && !w.failed) find_worlds(&w);
 	if (w.failed) return w.failed;

@@ -2,6 +2,7 @@
 #include "leaks.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "../schema/units.h"
@@ -20,6 +21,7 @@
 
 #define EVEN_MARKS 1024u
 
+#define MANY_GROUPS 256u /* are judged by two threads */
 #define LEVELS_AT_ONCE (1u << 18) /* of candidates, gathered at a time: 2 MiB. Each time takes a pass over all that was seen */
 
 /* A line that time is measured along: marks, and how far the program was between them. */
@@ -508,21 +510,64 @@ static bool judge(const struct finder *x, struct group *g, const double *bytes, 
 	return g->reason != NULL;
 }
 
+/* Some of the groups that are new: so many from `first` on. */
+struct some {
+	struct finder *x;
+	size_t first, count;
+	uint64_t most;
+	unsigned turn; /* every other one is judged, from this one on */
+	bool done;
+};
+
+static void *gather_survivors_of(void *context) {
+	struct some *s = context;
+	s->done = gather_survivors(s->x);
+	return NULL;
+}
+
+static void *gather_levels_of(void *context) {
+	struct some *s = context;
+	gather_levels(s->x, s->first, s->count);
+	return NULL;
+}
+
+static void *judge_every_other(void *context) {
+	struct some *s = context;
+	size_t looks = s->x->l->watch.looks.count;
+	s->done = true;
+	for (size_t i = s->turn; i < s->count && s->done; i += 2)
+		s->done = judge(s->x, &s->x->groups.items[s->first + i], s->x->levels + i * looks, s->most);
+	return NULL;
+}
+
+/* Both, at the same time where it is worth a thread and there is one to be had. They write nothing that the other one looks at. */
+static void do_both(void *(*one)(void *), struct some *of_one, void *(*other)(void *), struct some *of_other) {
+	pthread_t thread;
+	bool has_thread = of_one->count >= MANY_GROUPS && pthread_create(&thread, NULL, other, of_other) == 0;
+	one(of_one);
+	if (has_thread) pthread_join(thread, NULL);
+	else other(of_other);
+}
+
 /* Gathers what is known of the groups that are new, and judges them. */
 static bool judge_new(struct finder *x) {
-	uint64_t most = most_bytes(x);
+	size_t looks = x->l->watch.looks.count, room = LEVELS_AT_ONCE / (looks | !looks), all = x->groups.count - x->done;
+	struct some some = { .x = x, .first = x->done, .count = all < room ? all : room, .most = most_bytes(x) }, others;
 	open_windows(x);
 	place_looks(x);
-	if (!gather_survivors(x)) return false;
-	while (x->done < x->groups.count) {
-		size_t first = x->done, left = x->groups.count - first, looks = x->l->watch.looks.count;
-		size_t room = LEVELS_AT_ONCE / (looks | !looks), count = left < room ? left : room;
-		gather_levels(x, first, count);
-		for (size_t i = 0; i < count; i++)
-			if (!judge(x, &x->groups.items[first + i], x->levels + i * looks, most)) return false;
-		x->done += count;
+	do_both(gather_survivors_of, &some, gather_levels_of, &some);
+	while (some.done && some.count) {
+		others = some;
+		others.turn = 1;
+		do_both(judge_every_other, &some, judge_every_other, &others);
+		some.done &= others.done;
+		x->done += some.count;
+		all -= some.count;
+		some.first = x->done;
+		some.count = all < room ? all : room;
+		if (some.count) gather_levels(x, some.first, some.count);
 	}
-	return true;
+	return some.done;
 }
 
 /* --- parts --- */

@@ -8,6 +8,7 @@
  *           A site that looks sound as a whole is judged for each function that calls it, too: one caller of many may forget its blocks.
  * Judged:   at exit. What a process held when it became another by exec is no leak. Stacks that a suppression matches are candidates of their own.
  * Memory:   follows the live blocks and their call stacks; some bytes a node and a string while the trace is replayed.
+ * Threads:  one of its own, of many candidates, which judges every other one (leak_views.c has another before that).
  * Fails:    out of memory: false.
  */
 #ifndef TIDEMARK_ANALYZER_LEAKS_H

@@ -56,6 +56,13 @@ int tm_reader_open(struct tm_reader *r, const char *path, char *error, size_t er
 	return 0;
 }
 
+int tm_reader_again(struct tm_reader *r, const struct tm_reader *of) {
+	*r = (struct tm_reader){ .fd = fcntl(of->fd, F_DUPFD_CLOEXEC, 0), .offset = TM_FILE_HEADER_BYTES, .file_bytes = of->file_bytes };
+	r->major = of->major;
+	r->minor = of->minor;
+	return r->fd < 0 ? -1 : tm_unpacker_init(&r->unpacker);
+}
+
 void tm_reader_release(struct tm_reader *r) {
 	if (r->fd >= 0) close(r->fd);
 	r->fd = -1;
@@ -100,6 +107,15 @@ bool tm_reader_next(struct tm_reader *r, struct tm_chunk_header *h) {
 	r->offset = r->chunk_offset + TM_CHUNK_HEADER_BYTES + h->stored_bytes;
 	r->sequence++;
 	return true;
+}
+
+bool tm_reader_find(struct tm_reader *r, unsigned kind, struct tm_chunk_header *h) {
+	do {
+		r->chunk_offset = r->offset;
+		if (!read_header(r, h)) return false;
+		r->offset = r->chunk_offset + TM_CHUNK_HEADER_BYTES + h->stored_bytes;
+	} while (h->kind != kind);
+	return read_payload(r, h);
 }
 
 bool tm_reader_at(struct tm_reader *r, uint64_t offset, struct tm_chunk_header *h) {

@@ -28,10 +28,14 @@ struct tm_reader {
 
 /* 0, or -1 with a sentence in error (not a trace, empty, a newer version, cannot be opened). Release after either. */
 int tm_reader_open(struct tm_reader *r, const char *path, char *error, size_t error_bytes);
+/* Another one of the same file, at its beginning. 0, -1: no memory or descriptors. Release after either. */
+int tm_reader_again(struct tm_reader *r, const struct tm_reader *of);
 void tm_reader_release(struct tm_reader *r);
 
 /* Reads the next chunk's header and stored payload and checks both checksums. false: the end, see `stopped`. */
 bool tm_reader_next(struct tm_reader *r, struct tm_chunk_header *h);
+/* Reads the next chunk of this kind. Of those in between it reads the headers alone, and checks no payload: that it can come so far does not make them sound. */
+bool tm_reader_find(struct tm_reader *r, unsigned kind, struct tm_chunk_header *h);
 /* Reads the chunk at `offset`, which tm_reader_next() gave before. */
 bool tm_reader_at(struct tm_reader *r, uint64_t offset, struct tm_chunk_header *h);
 /* Decompresses what was read last; valid until the next call. 0 or enum tm_chunk_error. */
