@@ -4,7 +4,8 @@
  * Promise:  the database is there whole or not at all. A damaged or cut trace is imported as far as it is sound, with a warning.
  * Memory:   follows the live blocks and the stacks, not the length of the trace.
  * Threads:  uses one of its own while stacks are read (stacks_ahead.c), three while events are played (ahead.c, feed.c, bulk.c), one where leaks are judged
- *           (leaks.c), and then three to write the rows (bulk.c, tree_rows.c, function_rows.c). One import at a time in a process.
+ *           (leaks.c), and then up to five to write the rows (bulk.c, tree_rows.c, function_rows.c, import_trace.c, site_rows.c). One import at a time in a
+ *           process.
  * Fails:    with one line on standard error.
  */
 #ifndef TIDEMARK_ANALYZER_IMPORT_H

@@ -1,10 +1,12 @@
 /* site_rows.c - every call stack's totals and what it had live at the snapshots, as rows; see import_rows.h.
  *
  * The tables are bulk tables: rows come in the order of their keys, which is that of processes, heaps, snapshots and stacks as they are
- * numbered.
+ * numbered. Of a heap with many stacks a thread of its own writes what leaks and what was live, beside their totals.
  */
 #include "churn.h"
 #include "import_rows.h"
+
+#include <pthread.h>
 
 struct site_writer {
 	struct tm_import_rows *w;
@@ -19,6 +21,7 @@ struct site_writer {
 #define HEAD_AHEAD 24u
 #define REST_AHEAD 12u
 #define FEW_SITES 1000u /* fewer are compared */
+#define MANY_SITES 4096u /* are worth a thread */
 
 static void look_ahead(const struct tm_account *a, const uint32_t *sites, size_t count, size_t at) {
 	if (at + HEAD_AHEAD < count) tm_sites_prefetch_site(&a->sites, sites[at + HEAD_AHEAD]);
@@ -91,7 +94,22 @@ static uint8_t kept_of(const struct tm_amount live[KEPT_COUNT]) {
 	return (uint8_t)bits;
 }
 
-static void write_site_totals(struct site_writer *x, const struct tm_account *a) {
+static void values_of(const struct tm_account *a, uint32_t site, struct tm_amount live[KEPT_COUNT]) {
+	for (unsigned k = 0; k < KEPT_COUNT; k++) live[k] = values[k](a, site);
+}
+
+/* By whoever does not see them in write_site_totals(). */
+static void note_kept(struct site_writer *x, const struct tm_account *a) {
+	for (size_t i = 0; i < x->site_count; i++) {
+		struct tm_amount live[KEPT_COUNT];
+		look_ahead(a, x->sites, x->site_count, i);
+		values_of(a, x->sites[i], live);
+		x->kept[i] = kept_of(live);
+	}
+}
+
+/* kept: NULL, or where it is noted by the way. */
+static void write_site_totals(struct site_writer *x, const struct tm_account *a, uint8_t *kept) {
 	struct tm_bulk_table *t = x->site_total;
 	for (size_t i = 0; i < x->site_count; i++) {
 		look_ahead(a, x->sites, x->site_count, i);
@@ -99,8 +117,8 @@ static void write_site_totals(struct site_writer *x, const struct tm_account *a)
 		const struct tm_site *s = tm_site_look(&a->sites, x->sites[i], &room);
 		const struct tm_amount *amounts = s->amounts;
 		struct tm_amount live[KEPT_COUNT];
-		for (unsigned k = 0; k < KEPT_COUNT; k++) live[k] = values[k](a, x->sites[i]);
-		x->kept[i] = kept_of(live);
+		values_of(a, x->sites[i], live);
+		if (kept) kept[i] = kept_of(live);
 		tm_bulk_number(t, x->r->bases.process + a->ledger->process);
 		tm_bulk_number(t, a->id);
 		tm_bulk_number(t, stack_id(x, s->stack));
@@ -199,15 +217,35 @@ static void write_mark_snapshot(struct site_writer *x, const struct tm_mark_snap
 
 /* --- the whole --- */
 
+struct one_account {
+	struct site_writer *x;
+	const struct tm_account *a;
+};
+
+static void write_live_rows(struct site_writer *x, const struct tm_account *a) {
+	tm_write_leak_rows(x->w, a, x->sites, x->site_count);
+	write_kept_snapshots(x, a);
+}
+
+static void *write_live_rows_beside(void *one) {
+	const struct one_account *o = one;
+	note_kept(o->x, o->a);
+	write_live_rows(o->x, o->a);
+	return NULL;
+}
+
 static void write_account(struct site_writer *x, const struct tm_account *a) {
 	if (!a->allocated.count) return; /* a heap that was never used */
 	if (!sort_sites(x, a)) {
 		tm_store_fail(x->w->store, "out of memory");
 		return;
 	}
-	write_site_totals(x, a);
-	tm_write_leak_rows(x->w, a, x->sites, x->site_count);
-	write_kept_snapshots(x, a);
+	struct one_account one = { x, a };
+	pthread_t beside;
+	bool has_thread = x->site_count >= MANY_SITES && pthread_create(&beside, NULL, write_live_rows_beside, &one) == 0;
+	write_site_totals(x, a, has_thread ? NULL : x->kept);
+	if (has_thread) pthread_join(beside, NULL);
+	else write_live_rows(x, a);
 }
 
 void tm_write_site_rows(struct tm_import_rows *w) {
