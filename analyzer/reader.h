@@ -34,7 +34,7 @@ void tm_reader_release(struct tm_reader *r);
 
 /* Reads the next chunk's header and stored payload and checks both checksums. false: the end, see `stopped`. */
 bool tm_reader_next(struct tm_reader *r, struct tm_chunk_header *h);
-/* Reads the next chunk of this kind. Of those in between it reads the headers alone, and checks no payload: that it can come so far does not make them sound. */
+/* Reads the next chunk of this kind. Of those in between it reads the headers alone, and checks no payload: that it comes so far does not make them sound. */
 bool tm_reader_find(struct tm_reader *r, unsigned kind, struct tm_chunk_header *h);
 /* Reads the chunk at `offset`, which tm_reader_next() gave before. */
 bool tm_reader_at(struct tm_reader *r, uint64_t offset, struct tm_chunk_header *h);
