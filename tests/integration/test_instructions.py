@@ -20,11 +20,12 @@ ONE_BY_CLANG, RANDOM_BY_CLANG, OFF_BY_CLANG, SAMPLED_BY_CLANG = 430, 930, 205, 2
 COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG, COLLECTOR_PYTHON_BY_CLANG = 400, 1345, 620
 FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
-DEVICE_BLOCK, LOADED, FOLDED_FRAME, LISTED_BLOCK, GROUPED_BLOCK, LISTED_ROW = 95000, 150000, 150, 4000, 7500, 60000
+DEVICE_BLOCK, LOADED, FOLDED_FRAME, GROUPED_BLOCK, LISTED_ROW = 82000, 150000, 150, 7500, 60000
 CHANGED_STACK, ENDED_STACK, RANGED_BLOCK = 95000, 23000, 700
-SAMPLED_BLOCK = {"peak": 7000, "timeline": 9000, "summary": 3000, "processes": 3000}
+LISTED_BLOCK = {"peak": 2150, "timeline": 2950}
+SAMPLED_BLOCK = {"peak": 5800, "timeline": 12300, "summary": 3000, "processes": 3000}
 PPROF_SAMPLE, PPROF_WINDOW_SAMPLE, REPORT_STACK, CHECKED_STACK, COMPARED_STACK, CHOSEN_STACK = 24000, 168000, 44000, 6500, 30000, 3700
-EXPORTED_STACK = {"speedscope": 29000, "csv": 28000, "heaptrack": 25000}
+EXPORTED_STACK = {"speedscope": 26000, "csv": 26000, "heaptrack": 23500}
 COLLECTOR_ONE, COLLECTOR_RANDOM, COLLECTOR_PYTHON = 400, 1225, 575 # an event, compression and writing included; valgrind counts each byte of "rep movsb", some 30 an event
 
 
@@ -37,6 +38,9 @@ def instructions(t, pairs, program, stacks, options):
     return instructions_of(done)
 
 
+BARE = {}  # what a pair takes when nobody records: the same in each test
+
+
 def a_pair(t, program, stacks, options):
     return (instructions(t, 3 * PAIRS, program, stacks, options) - instructions(t, PAIRS, program, stacks, options)) / (2 * PAIRS)
 
@@ -46,7 +50,9 @@ def added(t, stacks, *options, flags=()):
     if t.sanitized:
         t.skip("this build has checks compiled in")
     program = t.program(os.path.join(ROOT, "tests/bench/pairs.c"), "-O2", *flags)
-    return a_pair(t, program, stacks, options) - a_pair(t, program, stacks, None)
+    if (program, stacks) not in BARE:
+        BARE[program, stacks] = a_pair(t, program, stacks, None)
+    return a_pair(t, program, stacks, options) - BARE[program, stacks]
 
 
 def at_most(t, limit, *arguments, **how):
@@ -360,7 +366,10 @@ def of_command(t, *arguments, status=0):
 
 
 def imported(t, trace):
-    return of_command(t, "import", "--force", trace, "-o", t.path("import.db"))
+    """There is no database before: to replace one takes instructions, too."""
+    if os.path.exists(t.path("import.db")):
+        os.unlink(t.path("import.db"))
+    return of_command(t, "import", trace, "-o", t.path("import.db"))
 
 
 def in_ranges(t, ranges, heaps, order):
@@ -386,12 +395,12 @@ def in_ranges(t, ranges, heaps, order):
 
 @test
 def import_of_ranges_that_overlap(t):
-    grows_evenly(t, "ranges", lambda n: in_ranges(t, n, 1, lambda i: i * 7919 % 10007), 1500)
+    grows_evenly(t, "ranges", lambda n: in_ranges(t, n, 1, lambda i: i * 7919 % 10007), 600)
 
 
 @test
 def import_of_scopes_in_many_heaps(t):
-    grows_evenly(t, "heaps", lambda n: in_ranges(t, 4, n, lambda i: i), 500)
+    grows_evenly(t, "heaps", lambda n: in_ranges(t, 4, n, lambda i: i), 125)
 
 
 def of_scopes(t, events):
@@ -413,7 +422,7 @@ def import_of_scopes_on_many_stacks(t):
         stacks = [0] + list(range(n - 1, 0, -1))
         return of_scopes(t, lambda trace: [scope("scope_block", 0, trace.string("wait"), key=i + 1, link=0x10000000000 + (at << 28)) for i, at in enumerate(stacks)])
 
-    grows_evenly(t, "stacks", on_many_stacks, 1200)
+    grows_evenly(t, "stacks", on_many_stacks, 600)
 
 
 @test
@@ -427,7 +436,7 @@ def import_of_pushes_of_many_categories(t):
 
         return of_scopes(t, events)
 
-    grows_evenly(t, "categories", in_turn, 1000)
+    grows_evenly(t, "categories", in_turn, 500)
 
 
 def recursion(t, n):
@@ -444,7 +453,7 @@ def recursion(t, n):
 @test
 def import_of_recursion(t):
     """Of each depth something is live."""
-    grows_evenly(t, "depth", lambda n: imported(t, recursion(t, n)), 500)
+    grows_evenly(t, "depth", lambda n: imported(t, recursion(t, n)), 250)
 
 
 @test
@@ -476,7 +485,7 @@ def import_of_processes(t):
             trace.end(i, 20000 + i)
         return imported(t, trace.save(t.path("processes.tmk")))
 
-    grows_evenly(t, "processes", processes, 250)
+    grows_evenly(t, "processes", processes, 80)
 
 
 @test
@@ -521,7 +530,7 @@ def windows_of_processes(t):
         t.run([t.tidemark, "import", "--force", trace.save(t.path("windows.tmk")), "-o", t.path("windows.db")], status=0)
         return of_command(t, "peak", t.path("windows.db"), "--from=1500ns", "--to=90us", "--limit=1", "--format=csv")
 
-    grows_evenly(t, "windows", windowed, 60)
+    grows_evenly(t, "windows", windowed, 40)
 
 
 def big_database(t, *shape):
@@ -535,15 +544,15 @@ def big_database(t, *shape):
     return db
 
 
-def a_site(t, limit, *question, status=0):
+def a_site(t, limit, *question, status=0, nodes=(5000, 20000)):
     """What each call stack that allocated makes the answer dearer."""
-    def of(*shape):
-        base = sqlite3.connect(big_database(t, *shape))
+    def of(n):
+        base = sqlite3.connect(big_database(t, 2 * n, n, n, 3))
         sites = base.execute("SELECT count(*) FROM site_total").fetchone()[0]
         base.close()
         return of_command(t, *question, t.path("big.db"), status=status), sites
 
-    few, many = of(20000, 10000, 10000, 3), of(100000, 50000, 50000, 3)
+    few, many = map(of, nodes)
     cost = (many[0] - few[0]) / (many[1] - few[1])
     print(f"{question[0]}: {cost:.1f} instructions a stack, at most {limit}")
     t.check(100 < cost <= limit, f"{question} takes {cost:.1f} instructions for a call stack; at most {limit} are allowed")
@@ -564,29 +573,29 @@ def pprof_samples_of_a_window(t):
 @test
 def windows_without_kept_stacks(t):
     """A checkpoint before which very many stacks were used keeps none: what was live behind it is added up from the blocks that it lists, by a hash."""
-    db = big_database(t, 600000, 100000, 30000, 3)
+    db = big_database(t, 280000, 40000, 15000, 3)
     base = sqlite3.connect(db)
     blocks = base.execute("SELECT max(id) FROM allocation_packed").fetchone()[0]
     base.execute("UPDATE checkpoint SET has_stacks = 0")
     base.commit()
     base.close()
-    for verb in ("peak", "timeline"):
-        cost = of_command(t, verb, db, "--from=10ms", "--to=12ms", "--format=csv") / blocks
-        print(f"{verb}: {cost:.1f} instructions a block, at most {LISTED_BLOCK}")
-        t.check(500 < cost <= LISTED_BLOCK, f"{verb} of a window takes {cost:.1f} instructions a block; at most {LISTED_BLOCK} are allowed")
+    for verb, limit in LISTED_BLOCK.items():
+        cost = of_command(t, verb, db, "--from=10ms", "--to=10200us", "--format=csv") / blocks
+        print(f"{verb}: {cost:.1f} instructions a block, at most {limit}")
+        t.check(500 < cost <= limit, f"{verb} of a window takes {cost:.1f} instructions a block; at most {limit} are allowed")
 
 
 @test
 def samples(t):
     """The levels of a window are replayed without SQL's sorter, and one walk over the blocks adds up the errors of all totals."""
-    db = big_database(t, 300000, 50000, 3000, 3)
+    db = big_database(t, 100000, 20000, 1000, 3)
     base = sqlite3.connect(db)
     base.executescript("UPDATE allocation_packed SET weight = 1.5; UPDATE heap SET estimated = 1; UPDATE process SET estimated = 1; UPDATE trace SET sample_bytes = 64")
     base.commit()
     blocks = base.execute("SELECT max(id) FROM allocation_packed").fetchone()[0]
     base.close()
     for verb, limit in SAMPLED_BLOCK.items():
-        window = ("--from=1ms", "--to=7500us") if verb in ("peak", "timeline") else ()
+        window = ("--from=300us", "--to=2500us") if verb in ("peak", "timeline") else ()
         cost = of_command(t, verb, db, *window, "--format=csv") / blocks
         print(f"{verb}: {cost:.1f} instructions a block, at most {limit}")
         t.check(50 < cost <= limit, f"{verb} of samples takes {cost:.1f} instructions a block; at most {limit} are allowed")
@@ -623,7 +632,7 @@ def changes_between_instants(t):
 @test
 def sites_of_a_run_that_is_over(t):
     """The stacks are added up by the numbers of their sites, by a hash."""
-    a_site(t, ENDED_STACK, "top", "--by=site")
+    a_site(t, ENDED_STACK, "top", "--by=site", nodes=(10000, 30000))
 
 
 @test
@@ -635,13 +644,13 @@ def budgets_over_stacks(t):
 @test
 def report_of_stacks(t):
     """They are added up by the numbers of their sites, and only the heaviest of them are put in order."""
-    a_site(t, REPORT_STACK, "report", "--force", "-o", t.path("big.html"))
+    a_site(t, REPORT_STACK, "report", "--force", "-o", t.path("big.html"), nodes=(10000, 30000))
 
 
 @test
 def live_blocks_by_function(t):
     """They are added up by the numbers of their sites, by a hash: neither their stacks nor any text are sorted."""
-    db = big_database(t, 120000, 100000, 60000, 3)
+    db = big_database(t, 80000, 66000, 40000, 3)
     base = sqlite3.connect(db)
     base.execute("UPDATE checkpoint SET has_stacks = 0")
     base.commit()
@@ -675,11 +684,11 @@ def pages_of_live_stacks(t):
 @test
 def exports_of_many_stacks(t):
     """Nothing is sorted that is stored in order, no text of a stack is put together by SQL, and none of its frames is looked up for each row."""
-    db = big_database(t, 60000, 20000, 60000, 3)
+    db = big_database(t, 30000, 10000, 30000, 3)
     base = sqlite3.connect(db)
     stacks = base.execute("SELECT count(*) FROM site_total").fetchone()[0]
     base.close()
-    t.check(stacks > 10000, f"{stacks} stacks")
+    t.check(stacks > 5000, f"{stacks} stacks")
     for form, limit in EXPORTED_STACK.items():
         cost = of_command(t, "export", form, db, "-o", t.path(form)) / stacks
         print(f"{form}: {cost:.1f} instructions a stack, at most {limit}")

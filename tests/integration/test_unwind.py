@@ -9,6 +9,7 @@ import glob
 import os
 import re
 import shutil
+import tempfile
 
 from tidemark_test import ROOT, main, test
 
@@ -16,6 +17,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wpointer-arith", "-Wwrite-strings"
 C = ["-std=gnu11", "-D_GNU_SOURCE=", *WARNINGS, "-O2", "-g", "-fPIC"]
 GUEST = [*C, "-fvisibility=hidden", "-fexceptions", "-ftls-model=initial-exec", "-fno-builtin-malloc", "-fno-builtin-calloc", "-fno-builtin-realloc", "-fno-builtin-free"]
 CROSS = "aarch64-linux-gnu-"
+FRAMED, UNFRAMED = ["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"], ["-fomit-frame-pointer"]
 EMULATOR = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
 
 
@@ -23,8 +25,20 @@ def unwinder(root):
     return sorted(glob.glob(os.path.join(root, "recorder/guest/unwind*.c"))) + [os.path.join(root, "recorder/guest", name) for name in ("stack.c", "shared_rules.c")]
 
 
+BUILT = tempfile.TemporaryDirectory(prefix="tidemark-unwind-")  # what tests share, for this run alone: no stale one can be taken for a fresh one
+
+
+def built_once(t, name, *command):
+    """The file that the command makes, which ends with -o; of the same name it is the same."""
+    path = os.path.join(BUILT.name, name)
+    if not os.path.exists(path):
+        t.run([*command, path + ".part"], status=0)
+        os.rename(path + ".part", path)
+    return path
+
+
 def build_sampler(t, directory, root=ROOT, prefix=""):
-    """The sampler of the sources below `root`. Built once a test: no stale one can be taken for a fresh one."""
+    """The sampler of the sources below `root`."""
     t.need(prefix + "gcc")
     if not prefix and t.run(["gcc", "-E", "-include", "libunwind.h", "-xc", "/dev/null"]).status != 0:
         t.skip("libunwind-dev is not installed")
@@ -32,8 +46,12 @@ def build_sampler(t, directory, root=ROOT, prefix=""):
     library = os.path.join(directory, "libsampler.so")
     tolerant = [] if root == ROOT else ["-Wno-error"]
     oracle = ["-lgcc_s"] if prefix else ["-lunwind"]
-    t.run([prefix + "gcc", *GUEST, *tolerant, "-I", root, "-shared", "-Wl,-z,defs", "-o", library, os.path.join(root, "tests/unwind/sampler.c"),
-           os.path.join(root, "recorder/guest/syscall.c"), *unwinder(root), *oracle, "-ldl", "-lpthread"], status=0)
+    command = [prefix + "gcc", *GUEST, *tolerant, "-I", root, "-shared", "-Wl,-z,defs", os.path.join(root, "tests/unwind/sampler.c"),
+               os.path.join(root, "recorder/guest/syscall.c"), *unwinder(root), *oracle, "-ldl", "-lpthread", "-o"]
+    if root == ROOT:
+        shutil.copy(built_once(t, prefix + "libsampler.so", *command), library)
+    else:
+        t.run([*command, library], status=0)
     return library
 
 
@@ -49,8 +67,9 @@ def build_stress(t, directory, prefix="", flags=()):
     if flags:
         t.run([gcc, "-shared", "-o", out("libstress_code.so"), *code, "-L", directory, "-lsampler"], status=0)
         code = ["-L", directory, "-lstress_code"]
-    t.run([gxx, "-std=gnu++17", *WARNINGS, "-O2", "-g", *flags, "-o", out("stress"), here("stress.cc"), *code, "-L", directory, "-lsampler",
-           "-Wl,-rpath,$ORIGIN", "-lpthread", "-ldl"], status=0)
+    compiled = flags or ([] if prefix else UNFRAMED)
+    stress = built_once(t, prefix + "stress" + "".join(compiled) + ".o", gxx, "-std=gnu++17", *WARNINGS, "-O2", "-g1", *compiled, "-c", here("stress.cc"), "-o")
+    t.run([gxx, "-o", out("stress"), stress, *code, "-L", directory, "-lsampler", "-Wl,-rpath,$ORIGIN", "-lpthread", "-ldl"], status=0)
     # qemu's user emulation hands out rising addresses; the loader asks for the one that a library was linked for.
     place = ["-Wl,-Ttext-segment=0x6f00000000"] if prefix else []
     for name, frame in (("plugin_a.so", 40), ("plugin_b.so", 56)):
@@ -73,13 +92,12 @@ def compare(t, stacks, prefix="", emulator=(), flags=(), env=()):
 # All addresses of a page share one place in the table of rules, so that rules give way all the time.
 CROWDED = ("unwind_rule.h", "0x9e3779b97f4bull /* odd */", "0x100001ull")
 
-FRAMED = ["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"]
 
 
 def compare_by_frame_pointers(t, stacks, prefix="", emulator=()):
     """--stacks=fp: of a program with frame pointers, where it must be right; and of one without, which it must survive, and mark."""
     compare(t, stacks, prefix, emulator, FRAMED, {"TM_TEST_STACKS": "framed"})
-    compare(t, stacks // 4, prefix, emulator, ["-fomit-frame-pointer"], {"TM_TEST_STACKS": "unframed"})
+    compare(t, stacks // 4, prefix, emulator, UNFRAMED, {"TM_TEST_STACKS": "unframed"})
 
 
 # What is broken: the file, what stands there, and what instead (and more such changes). Each has to be noticed. Not among them is what only spares work
@@ -319,7 +337,7 @@ def compare_real(t, times):
     t.run(["g++", "-O2", "-g", "-pthread", "-o", threads, os.path.join(ROOT, "tests/unwind/exceptions.cc")], status=0)
     total = 0
     for command in (["sqlite3", ":memory:", SQL % (1000 * times)], ["git", "-C", ROOT, "log", "--stat", f"-{30 * times}"],
-                    ["python3", "-c", JSON % (60 * times)], ["g++", "-fsyntax-only", source, source], [threads, str(40 * times)]):
+                    ["python3", "-S", "-c", JSON % (60 * times)], ["g++", "-fsyntax-only", source, source], [threads, str(40 * times)]):
         if not shutil.which(command[0]) or command[0] == "git" and not os.path.isdir(os.path.join(ROOT, ".git")):
             continue
         open(report, "w").close()
