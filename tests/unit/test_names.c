@@ -2,9 +2,11 @@
  *
  * Method: this file has symbols of its own in the place of symbols.c, which name an address by a fixed rule and fault, stall or fail where
  * a test wants it. So every name, note and payload is known beforehand. Real programs are named by tests/integration/test_names.py.
+ * It has a poll() of its own, too, whose milliseconds are shorter where somebody is waited for in vain.
  */
 #include "recorder/collector/names.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -53,6 +55,19 @@ size_t tm_symbols_find(struct tm_symbols *s, uint64_t address, const struct tm_d
 	if (s->lines) return 2;
 	functions[0] = functions[1];
 	return 1;
+}
+
+/* ---- waiting */
+
+static int hurry = 1; /* so many times as fast as it says */
+static unsigned polls_in_vain;
+
+int poll(struct pollfd *fds, nfds_t count, int ms) {
+	long long ns = ms * 1000000ll / hurry;
+	struct timespec limit = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+	int ready = ppoll(fds, count, ms < 0 ? NULL : &limit, NULL);
+	if (ready == 0 && ms > 0) polls_in_vain++;
+	return ready;
 }
 
 /* ---- what was written */
@@ -204,7 +219,9 @@ static void reader_hangs(void) {
 	};
 	const struct tm_names_frame frames[] = { { 1, 1, 0x21 }, { 2, 1, 0x31 }, { 3, 2, 0x31 }, { 4, 2, 0x41 } };
 	hang_at = 0x30;
-	struct itimerval soon = { .it_value = { .tv_usec = 300000 } }, never = { .it_value = { 0 } };
+	hurry = 4;
+	polls_in_vain = 0;
+	struct itimerval soon = { .it_value = { .tv_usec = 75000 } }, never = { .it_value = { 0 } };
 	struct sigaction interrupt = { .sa_handler = nothing };
 	sigaction(SIGALRM, &interrupt, NULL);
 	setitimer(ITIMER_REAL, &soon, NULL); /* a signal that comes meanwhile changes nothing */
@@ -212,14 +229,16 @@ static void reader_hangs(void) {
 	setitimer(ITIMER_REAL, &never, NULL);
 	CHECK(!strcmp(notes, "reading debug information of '/a' stood still for 2 s: the rest is named from its symbols\n"
 			     "reading debug information of '/b' stood still for 1 s: the rest is named from its symbols\n"));
+	CHECK(polls_in_vain >= 3); /* of a second each */
 	CHECK(!strcmp(name_of(2), "symbol30.2") && !strcmp(name_of(4), "symbol40.2") && out.frames_named == 4 && out.modules_read == 2);
 	hang_at_again = 0x40;
 	CHECK(write_names(two, 2, frames, 4) == 0 && out.frames_named == 2);
 	CHECK(strstr(notes, "reading symbols of '/b' stood still for 1 s: the rest has no names\n"));
 	hang_at = hang_at_again = UINT64_MAX;
-	stall_us = 300000;
+	stall_us = 75000;
 	CHECK(write_names(two, 1, many, 10) == 0 && out.frames_named == 10 && !*notes);
 	stall_us = 0;
+	hurry = 1;
 }
 
 static void refused_files(void) {
