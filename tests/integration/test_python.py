@@ -14,6 +14,8 @@ from tidemark_test import ROOT, Failed, main, test
 
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../fixtures/programs/probe.py")
 PROBE_LINE = next(i for i, line in enumerate(open(PROBE, encoding="utf-8"), 1) if "the line of the probe" in line)
+# What native frames are called says nothing of Python's, and to look it up takes most of a recording's time: whoever reads no native names does without.
+UNNAMED = "--names=none"
 STACK = """WITH RECURSIVE up(id, parent, frame, depth) AS (
              SELECT id, parent_id, frame_id, depth FROM stack WHERE id = ?
              UNION ALL SELECT s.id, s.parent_id, s.frame_id, s.depth FROM stack s JOIN up ON s.id = up.parent WHERE s.id != 0)
@@ -29,6 +31,14 @@ def python_frames(db, stack):
     return [[file, line, function] for kind, function, file, line in frames_of(db, stack) if kind == "python"]
 
 
+def blocks_of_malloc(db):
+    """size -> [(stack, number of blocks), ...]: once for all that is asked of a recording."""
+    found = {}
+    for size, stack, count in db.rows("SELECT size_bytes, stack_id, count(*) FROM allocation WHERE api = 'malloc' GROUP BY 1, 2"):
+        found.setdefault(size, []).append((stack, count))
+    return found
+
+
 def write(t, name, text):
     with open(t.path(name), "w", encoding="utf-8") as file:
         file.write(text)
@@ -39,15 +49,15 @@ def write(t, name, text):
 
 def compare(t, db, out, python, least=1):
     """Every probe of the output against its block in the database."""
-    probes = 0
+    probes, found = 0, blocks_of_malloc(db)
     for line in out.splitlines():
         match = re.match(rb"(\d+) (\[\[.*)", line)
         if not match:
             continue
         size, wanted = int(match[1]), json.loads(match[2])
-        rows = db.rows("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", size)
-        t.equal(len(rows), 1, f"{python}: blocks of {size} bytes")
-        got = python_frames(db, rows[0][0])
+        stacks = found.get(size, [])
+        t.equal([count for _, count in stacks], [1], f"{python}: blocks of {size} bytes, by stack")
+        got = python_frames(db, stacks[0][0])
         wanted = [[t.path("probe.py"), PROBE_LINE, "probe"]] + wanted
         if got[:len(wanted)] != wanted or len(got) > max(len(wanted), 100):
             different = next((i for i, (a, b) in enumerate(zip(got, wanted)) if a != b), min(len(got), len(wanted)))
@@ -64,7 +74,7 @@ def random_programs(t):
     for python in each(t):
         for seed in range(12 if t.long else 2):
             script = write(t, f"random{seed}.py", program(seed))
-            recording = t.record([python.path, script])
+            recording = t.record([python.path, script], *(() if python is each(t)[-1] else (UNNAMED,)))
             probes = compare(t, t.imported(recording), recording.out, f"{python}, seed {seed}", least=10)
             print(f"{python}, seed {seed}: {probes} stacks agree")
 
@@ -76,13 +86,13 @@ def every_kind_of_frame(t):
         text = HEAD
         for i, kind in enumerate(sorted(KINDS)):
             text += KINDS[kind].format(i=i, j=i, call="probe()" if kind != "exec" else "bool(probe())") + f"f{i}()\n"
-        recording = t.record([python.path, write(t, "kinds.py", text)])
+        recording = t.record([python.path, write(t, "kinds.py", text)], UNNAMED)
         compare(t, t.imported(recording), recording.out, python, least=len(KINDS))
 
 
 def one(t, python, text, *options, size=123457, **how):
     """The frames of the one block of `size` bytes of a script, innermost first."""
-    recording = t.record([python.path, write(t, "one.py", text)], *options, **how)
+    recording = t.record([python.path, write(t, "one.py", text)], UNNAMED, *options, **how)
     db = t.imported(recording)
     return frames_of(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", size)), db
 
@@ -100,7 +110,7 @@ def train():
 train()
 """
     for python in each(t):
-        frames, db = one(t, python, text)
+        frames, db = one(t, python, text, "--names=embed")
         script = t.path("one.py")
         t.equal(frames[-3:], [("python", "step", script, 4), ("python", "train", script, 7), ("python", "<module>", script, 8)], f"{python}: outer frames")
         t.check(len(frames) > 3 and all(kind in ("native", "inline") for kind, *_ in frames[:-3]), f"{python}: native frames below: {frames[:-3]}")
@@ -123,7 +133,7 @@ def without_native_stacks(t):
         text = "import ctypes\ndef f():\n    ctypes.CDLL(None).malloc(123457)\nf()\n"
         frames, _ = one(t, python, text, "--stacks=fp")
         t.equal([f[1:] for f in frames if f[0] == "python"], [("f", t.path("one.py"), 3), ("<module>", t.path("one.py"), 4)], "with frame pointers")
-        recording = t.record([python.path, t.path("one.py")], "--stacks=off")
+        recording = t.record([python.path, t.path("one.py")], UNNAMED, "--stacks=off")
         db = t.imported(recording)
         t.equal(db.value("SELECT stack_id FROM allocation WHERE size_bytes = 123457"), 0, "without stacks")
 
@@ -183,7 +193,7 @@ def turns():
 turns()
 """
     for python in each(t):
-        recording = t.record([python.path, write(t, "one.py", text)], "--max-depth=4096", "--ring=64KiB")
+        recording = t.record([python.path, write(t, "one.py", text)], UNNAMED, "--max-depth=4096", "--ring=64KiB")
         t.check("lost         nothing" in recording.errors, f"{python}: {recording.errors}")
         db = t.imported(recording)
         for size, function in ((1000001, "one"), (2000002, "other")):
@@ -201,7 +211,7 @@ for i in range(200):
     exec(compile("x = 1\\n" + "\\n" * lines + "malloc(1000000 + i)", "<same>", "exec"))
 """
     for python in each(t):
-        recording = t.record([python.path, write(t, "one.py", text)])
+        recording = t.record([python.path, write(t, "one.py", text)], UNNAMED)
         db = t.imported(recording)
         for i in range(200):
             got = python_frames(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", 1000000 + i))
@@ -228,7 +238,7 @@ for lines, places in ((14, (0, 13)), (42, (0, 41)), (60, (10, 50)), (150, (40, 6
         for i in range(12):
             expected += [2 + line + (line >= places[i % 2]) for line in range(lines)]
     for python in each(t):
-        db = t.imported(t.record([python.path, write(t, "one.py", text)]))
+        db = t.imported(t.record([python.path, write(t, "one.py", text)], UNNAMED))
         lines_of = {}
         got = []
         for size, stack in db.rows("SELECT size_bytes, stack_id FROM allocation WHERE size_bytes >= 1000000 AND api = 'malloc' ORDER BY size_bytes"):
@@ -251,10 +261,13 @@ for i in range(200):
     for python in each(t):
         for what, option, code in (("all", "--quiet", "malloc(1000000 + i)"), ("sampled", "--sample=4K", "malloc(1000000 + i)"),
                                    ("stopped", "--quiet", "tidemark.start(); malloc(1000000 + i); tidemark.stop()")):
-            recording = t.record([python.path, write(t, "one.py", text % code)], option, env={"PYTHONPATH": os.path.join(ROOT, "recorder")})
+            recording = t.record([python.path, write(t, "one.py", text % code)], UNNAMED, option, env={"PYTHONPATH": os.path.join(ROOT, "recorder")})
             db = t.imported(recording)
+            found = blocks_of_malloc(db)
             for i in range(200):
-                got = python_frames(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", 1000000 + i))
+                ((stack, count),) = found[1000000 + i]
+                t.equal(count, 1, f"{python}, {what}: blocks of the size of {i}")
+                got = python_frames(db, stack)
                 t.equal(got, [[f"<cell {i:03}>", 1, "<module>"], [t.path("one.py"), 5, "<module>"]], f"{python}, {what}: block {i}")
 
 
@@ -271,7 +284,7 @@ for i in range(200):
     run(i)
 """
     for python in each(t):
-        db = t.imported(t.record([python.path, write(t, "one.py", text)]))
+        db = t.imported(t.record([python.path, write(t, "one.py", text)], UNNAMED))
         for i in range(200):
             got = python_frames(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", 1000000 + i))
             t.equal(got, [[f"cell{i:03}", 1, "<module>"], [t.path("one.py"), 6, "run"], [t.path("one.py"), 8, "<module>"]], f"{python}: block {i}")
@@ -290,7 +303,7 @@ for i in range(20):
     work()
 """
     for python in each(t):
-        db = t.imported(t.record([python.path, write(t, "one.py", text)]))
+        db = t.imported(t.record([python.path, write(t, "one.py", text)], UNNAMED))
         for i in range(20):
             got = python_frames(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", 1000000 + i))
             t.equal(got, [[f"file{i:02}", 3, "work"], [t.path("one.py"), 8, "<module>"]], f"{python}: block {i}")
@@ -329,7 +342,7 @@ api.PyCode_ClearWatcher(watcher)
     if not pythons:
         t.skip("no CPython from 3.12 on is on this machine")
     for python in pythons:
-        db = t.imported(t.record([python.path, write(t, "one.py", text)]))
+        db = t.imported(t.record([python.path, write(t, "one.py", text)], UNNAMED))
         for first in (1000000, 1500000):
             for i in range(20):
                 got = python_frames(db, db.value("SELECT stack_id FROM allocation WHERE size_bytes = ? AND api = 'malloc'", first + i))
@@ -346,7 +359,7 @@ def make(): return Thing()
 for i in range(100): make()
 """
     for python in each(t):
-        recording = t.record([python.path, write(t, "init.py", text)])
+        recording = t.record([python.path, write(t, "init.py", text)], UNNAMED)
         compare(t, t.imported(recording), recording.out, python, least=100)
 
 
@@ -404,10 +417,11 @@ def stacks_that_come_again(t):
     seed = int.from_bytes(os.urandom(4), "little")
     print(f"seed {seed}")
     for python in each(t):
-        recording = t.record([python.path, write(t, "again.py", AGAIN), str(seed)])
+        recording = t.record([python.path, write(t, "again.py", AGAIN), str(seed)], UNNAMED)
         db, blocks, ways = t.imported(recording), 0, json.loads(recording.out)
+        found = blocks_of_malloc(db)
         for size, way in ways:
-            for stack, count in db.rows("SELECT stack_id, count(*) FROM allocation WHERE size_bytes = ? AND api = 'malloc' GROUP BY 1", size):
+            for stack, count in found.get(size, []):
                 t.equal(python_frames(db, stack), way, f"{python}: {count} blocks of {size} bytes")
                 blocks += count
         t.check(blocks > 5 * len(ways) > 500, f"{python}: {blocks} blocks by {len(ways)} ways")
@@ -426,7 +440,7 @@ for x in all: x.start()
 for x in all: x.join()
 """
     for python in each(t):
-        recording = t.record([python.path, write(t, "threads.py", text)])
+        recording = t.record([python.path, write(t, "threads.py", text)], UNNAMED)
         compare(t, t.imported(recording), recording.out, python, least=320)
 
 
@@ -441,7 +455,7 @@ for k in range(300):
     x = threading.Thread(target=space["work"]); x.start(); x.join()
 """
     for python in each(t):
-        recording = t.record([python.path, write(t, "threads.py", text)])
+        recording = t.record([python.path, write(t, "threads.py", text)], UNNAMED)
         compare(t, t.imported(recording), recording.out, python, least=300)
 
 
@@ -470,7 +484,7 @@ sys.setprofile(None)
 faulthandler.cancel_dump_traceback_later()
 """
     for python in each(t):
-        recording = t.record([python.path, write(t, "tracing.py", text)])
+        recording = t.record([python.path, write(t, "tracing.py", text)], UNNAMED)
         compare(t, t.imported(recording), recording.out, python, least=60)
 
 
@@ -498,7 +512,7 @@ x = threading.Thread(target=start); x.start(); x.join()
 probe()
 """
     for python in each(t):
-        recording = t.record([python.path, write(t, "forks.py", text)])
+        recording = t.record([python.path, write(t, "forks.py", text)], UNNAMED)
         compare(t, t.imported(recording), recording.out, python, least=6)
 
 
@@ -521,7 +535,7 @@ os.waitpid(pid, 0)
 x = threading.Thread(target=work); x.start(); x.join()
 """
     for python in each(t):
-        db = t.imported(t.record([python.path, write(t, "first.py", text)], "--sample=1MiB"))
+        db = t.imported(t.record([python.path, write(t, "first.py", text)], UNNAMED, "--sample=1MiB"))
         for name, size in (("first", 64 << 20), ("second", 65 << 20)):
             stacks = db.rows("SELECT stack_id FROM allocation WHERE size_bytes = ?", size)
             t.equal([[f[2] for f in python_frames(db, stack)[:2]] for (stack,) in stacks], [[name, "work"]] * 3, f"{python}: {name}")
@@ -548,7 +562,7 @@ for _ in range(4): threading.Thread(target=spin, daemon=True).start()
 """
     for python in each(t):
         for _ in range(5):
-            recording = t.record([python.path, write(t, "final.py", text)], "--quiet")
+            recording = t.record([python.path, write(t, "final.py", text)], UNNAMED, "--quiet")
         compare(t, t.imported(recording), recording.out, python)
 
 
@@ -584,7 +598,7 @@ for n in (1000001, 1000002): outside(n)
 probe()
 """
     for python in each(t):
-        recording = t.record([python.path, write(t, "sub.py", text)], status=None)
+        recording = t.record([python.path, write(t, "sub.py", text)], UNNAMED, status=None)
         bare = t.run([python.path, t.path("sub.py")])
         t.equal(recording.status, bare.status, f"{python}: exit status, recorded and bare")
         db = t.imported(recording)

@@ -10,6 +10,9 @@ import os
 from pythons import each, library_of
 from tidemark_test import ROOT, main, test
 
+# What native frames are called says nothing of Python's, and to look it up takes most of a recording's time.
+UNNAMED = "--names=none"
+
 HEAD = """import asyncio, ctypes, sys, threading
 import tidemark
 libc = ctypes.CDLL(None)
@@ -21,7 +24,7 @@ def m(size): libc.malloc(size)
 def record(t, python, text, *options, **how):
     with open(t.path("api.py"), "w", encoding="utf-8") as file:
         file.write(text)
-    return t.record([python.path, t.path("api.py")], *options, env={"PYTHONPATH": os.path.join(ROOT, "recorder")}, **how)
+    return t.record([python.path, t.path("api.py")], UNNAMED, *options, env={"PYTHONPATH": os.path.join(ROOT, "recorder")}, **how)
 
 
 def scopes_of(db, first, last):

@@ -9,6 +9,9 @@ import os
 from pythons import each, library_of
 from tidemark_test import ROOT, main, test
 
+# What native frames are called says nothing of Python's, and to look it up takes most of a recording's time.
+UNNAMED = "--names=none"
+
 HEAD = """import ctypes, os, sys, threading
 import tidemark
 libc = ctypes.CDLL(None)
@@ -38,7 +41,7 @@ def with_libraries(t):
 
 def record(t, python, text, *options, flags=(), **how):
     how.setdefault("env", {"PYTHONPATH": os.pathsep.join(filter(None, (os.path.join(ROOT, "recorder"), os.environ.get("PYTHONPATH"))))})
-    return t.record([python.path, *flags, write(t, text)], *options, **how)
+    return t.record([python.path, *flags, write(t, text)], UNNAMED, *options, **how)
 
 
 def line_of(text, word):
@@ -115,7 +118,7 @@ if __name__ == "__main__":
     for python in pythons:
         script = write(t, text)
         for method in ("fork", "spawn") if python is pythons[-1] else ("fork",):
-            recording = t.record([python.path, script, method], env={"PYTHONPATH": os.path.join(ROOT, "recorder")})
+            recording = t.record([python.path, script, method], UNNAMED, env={"PYTHONPATH": os.path.join(ROOT, "recorder")})
             db = t.imported(recording)
             got = blocks(db, 500100, 500200)
             t.equal({size: scope for size, (scope, _, _) in got.items()}, {**{500100 + n: "job" for n in range(8)}, 500200: None}, f"{python}: {method}: scopes")
@@ -285,7 +288,7 @@ int main(int argc, char **argv) {
 """)
     for i, (python, library, home) in enumerate(with_libraries(t)):
         program = t.program(t.path("embed.c"), *library, name=f"embed{i}")
-        db = t.imported(t.record([program], env={"PYTHONHOME": home}))
+        db = t.imported(t.record([program], UNNAMED, env={"PYTHONHOME": home}))
         t.equal(db.rows("SELECT s.function FROM site s JOIN allocation a USING (process_id, stack_id) WHERE a.api = 'malloc' AND a.size_bytes = 770000"),
                 [("inner",)], f"{python}: the innermost functions")
 
@@ -307,7 +310,7 @@ static volatile int step;
 static void wait_for(int n) { while (step < n) usleep(1000); }
 static void *borrow(void *unused) {
 	PyEval_RestoreThread(state);
-	PyRun_SimpleStringFlags("for i in range(1500): deep(i % 200)", NULL);
+	PyRun_SimpleStringFlags("for i in range(600): deep(i % 200)", NULL);
 	state = PyEval_SaveThread();
 	step = 1;
 	return unused;
@@ -365,7 +368,7 @@ def states_of_threads_that_others_have(t):
     for i, (python, library, home) in enumerate(with_libraries(t)):
         program = t.program(t.path("states.c"), *library, name=f"states{i}")
         for how in ("borrow", "lose"):
-            db = t.imported(t.record([program, how], env={"PYTHONHOME": home}))
+            db = t.imported(t.record([program, how], UNNAMED, env={"PYTHONHOME": home}))
             blocks = "SELECT count(*) FROM allocation a WHERE size_bytes = 200001"
             python_frame = "stack_id IN (WITH RECURSIVE inside(id) AS (SELECT s.id FROM stack s JOIN frame f ON f.id = s.frame_id WHERE f.kind = 'python' " \
                            "UNION SELECT s.id FROM stack s JOIN inside ON s.parent_id = inside.id) SELECT id FROM inside)"
@@ -426,7 +429,7 @@ def listed_before_it_is_ready(t):
     program = compiled("early", EARLY)
     for i, (python, library, home) in enumerate(itertools.islice(with_libraries(t), 3)):
         needs = compiled(f"needs{i}.so", "int nothing;\n", *shared, "-Wl,--no-as-needed", *library, slow)
-        db = t.imported(t.record([program, plug, needs], env={"PYTHONHOME": home}))
+        db = t.imported(t.record([program, plug, needs], UNNAMED, env={"PYTHONHOME": home}))
         t.equal(db.rows("SELECT s.function FROM site s JOIN allocation a USING (process_id, stack_id) WHERE a.api = 'malloc' AND a.size_bytes = 560000"),
                 [("inner",)], f"{python}: the innermost functions")
 

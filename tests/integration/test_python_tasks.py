@@ -9,6 +9,9 @@ import os
 from pythons import each
 from tidemark_test import ROOT, main, test
 
+# What native frames are called says nothing of Python's, and to look it up takes most of a recording's time.
+UNNAMED = "--names=none"
+
 HEAD = """import asyncio, ctypes, sys
 import tidemark
 libc = ctypes.CDLL(None)
@@ -29,7 +32,7 @@ def scopes_of(t, python, text, *arguments):
     """Size -> names of the scopes of malloc's blocks of that size, in the order of time."""
     with open(t.path("tasks.py"), "w", encoding="utf-8") as file:
         file.write(HEAD + text)
-    recording = t.record([python.path, t.path("tasks.py"), *arguments], env={"PYTHONPATH": os.path.join(ROOT, "recorder")})
+    recording = t.record([python.path, t.path("tasks.py"), *arguments], UNNAMED, env={"PYTHONPATH": os.path.join(ROOT, "recorder")})
     db = t.imported(recording)
     left = db.rows("SELECT name, end_kind FROM scope WHERE category = 'python' AND end_kind NOT IN ('closed', 'exception')")
     t.equal(left, [], f"{python} {arguments}: left open")
@@ -206,7 +209,7 @@ run(main)
         for arguments in ways(python):
             with open(t.path("tasks.py"), "w", encoding="utf-8") as file:
                 file.write(HEAD + text)
-            recording = t.record([python.path, t.path("tasks.py"), *arguments], env={"PYTHONPATH": os.path.join(ROOT, "recorder")})
+            recording = t.record([python.path, t.path("tasks.py"), *arguments], UNNAMED, env={"PYTHONPATH": os.path.join(ROOT, "recorder")})
             db = t.imported(recording)
             wanted = sorted(tuple(line.split()) for line in recording.text.splitlines())
             got = db.rows("""SELECT CAST(a.size_bytes AS TEXT), s.name FROM allocation a JOIN scope s ON s.id = a.scope_id

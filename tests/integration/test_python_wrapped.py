@@ -9,6 +9,9 @@ import os
 from pythons import each
 from tidemark_test import ROOT, main, test
 
+# What native frames are called says nothing of Python's, and to look it up takes most of a recording's time.
+UNNAMED = "--names=none"
+
 HEAD = """import asyncio, copy, ctypes, functools, gc, inspect, pickle, sys, types, warnings, weakref
 import tidemark
 from tidemark import profile
@@ -28,7 +31,7 @@ def both(t, python, text):
         file.write(HEAD + text)
     env = {"PYTHONPATH": os.path.join(ROOT, "recorder"), "PYTHONHASHSEED": "0"}
     bare = t.run([python.path, t.path("wrapped.py")], env=env, status=0)
-    recording = t.record([python.path, t.path("wrapped.py")], env=env)
+    recording = t.record([python.path, t.path("wrapped.py")], UNNAMED, env=env)
     for got, wanted in zip(recording.text.split("\n"), bare.text.split("\n")):
         t.equal(got, wanted, f"{python}: a line that it prints, recorded and not")
     t.equal(len(recording.text), len(bare.text), f"{python}: bytes that it prints, recorded and not")
