@@ -95,7 +95,7 @@ def threads(t):
 @test
 def blocks_that_change_hands(t):
     """Four threads fight for a few addresses, where stamps say little about order: no block is left behind by what was dropped."""
-    for _ in range(10):
+    for _ in range(10 if t.long else 4):
         db = t.imported(t.record([t.program("passing.c"), "300000"], "--max-size=256KiB,ring", "--force"))
         t.equal(db.rows("select kind from loss"), [("dropped",)], "losses")
         t.equal(db.value("select count(*) from allocation where free_ns is null and size_bytes in (32, 48, 64, 80)"), 0, "blocks that were never freed")

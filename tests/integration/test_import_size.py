@@ -178,7 +178,7 @@ def tables_go_on_where_they_ended(t):
 @test
 def sqlite_does_with_it_what_it_does_with_its_own(t):
     """Checks, compacting, another page size, dumping and reading again, changing, deleting: pages that SQLite did not write are as its own."""
-    trace, expected = big_trace(t, "big.tmk", 300_000, 20_000, 30_000, 2)
+    trace, expected = big_trace(t, "big.tmk", 100_000, 10_000, 10_000, 2)
     import_peak(t, t.path("big.db"), trace)
     check_database(t, t.path("big.db"), expected)
     db = sqlite3.connect(t.path("big.db"), isolation_level=None)
@@ -219,7 +219,7 @@ def sqlite_does_with_it_what_it_does_with_its_own(t):
 def killed_imports_leave_nothing_under_the_name(t):
     """Whenever it is killed, the database that stood there is as it was, or the new one is whole."""
     old, of_old = big_trace(t, "old.tmk", 1000, 100, 100, 1)
-    trace, expected = big_trace(t, "big.tmk", 2_000_000, 20_000, 30_000, 2)
+    trace, expected = big_trace(t, "big.tmk", 1_000_000, 20_000, 30_000, 2)
     import_peak(t, t.path("big.db"), old)
     for step in range(12):
         child = subprocess.Popen([os.path.join(t.build, "bin/tidemark"), "import", trace, "-o", t.path("big.db"), "--force"], stdin=subprocess.DEVNULL,

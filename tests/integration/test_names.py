@@ -14,6 +14,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import zlib
 
@@ -41,6 +42,19 @@ def build(t, compiler, flags, name="naming"):
     out = t.path(name)
     t.run([compiler, "-std=c++17", *flags, "-o", out, f"{PROGRAMS}/naming.cc", f"{PROGRAMS}/naming.S"], status=0)
     return out
+
+
+BUILT = tempfile.TemporaryDirectory(prefix="tidemark-names-")
+
+
+def built_once(t, compiler, flags):
+    """The same for tests that only read it."""
+    path = os.path.join(BUILT.name, re.sub(r"[^\w=-]", "_", compiler + "".join(flags)), "naming")
+    if not os.path.exists(path):
+        os.makedirs(os.path.dirname(path))
+        t.need(compiler)
+        t.run([compiler, "-std=c++17", *flags, "-o", path, f"{PROGRAMS}/naming.cc", f"{PROGRAMS}/naming.S"], status=0, cwd=os.path.dirname(path))
+    return path
 
 
 def build_id(path):
@@ -230,7 +244,7 @@ def chains_as_addr2line(t):
     for compiler, flags in BUILDS:
         if compiler != "g++" or "-gsplit-dwarf" in flags:
             continue
-        path = build(t, compiler, flags)
+        path = built_once(t, compiler, flags)
         twins = [r for r in symbols(path) if r[2] == "twin"][0]
         offsets = [a for a in text_addresses(path) if not twins[0] <= a < twins[1]]
         t.check(len(offsets) > 1000, "enough addresses")
@@ -246,7 +260,7 @@ def chains_as_llvm_symbolizer(t):
     if not symbolizer:
         t.skip("llvm-symbolizer is not installed")
     for compiler, flags in BUILDS:
-        path = build(t, compiler, flags)
+        path = built_once(t, compiler, flags)
         twins = [r for r in symbols(path) if r[2] == "twin"][0]
         offsets = [a for a in text_addresses(path) if not twins[0] <= a < twins[1]]
         theirs = ask([symbolizer, "-e", path, "-a", "-f", "-i", "--no-demangle", "--output-style=GNU"], offsets)
@@ -256,7 +270,7 @@ def chains_as_llvm_symbolizer(t):
 @test
 def symbols_alone(t):
     """Without debug information: a name if and only if a symbol covers the address."""
-    path = build(t, "g++", ["-O2"])
+    path = built_once(t, "g++", ["-O2"])
     ranges = symbols(path)
     names = demangled(sorted({SUFFIX.sub("", n) for _, _, n in ranges}))
     offsets = text_addresses(path)
@@ -272,7 +286,7 @@ def symbols_alone(t):
 
 @test
 def aliases_and_labels(t):
-    path = build(t, "g++", ["-O2"])
+    path = built_once(t, "g++", ["-O2"])
     low, high, _ = [r for r in symbols(path) if r[2] == "twin"][0]
     end = [r for r in symbols(path) if r[2] == "assembled"][0][1]
     ours = named(t, path, [low, high - 1, high, end, end + 8])

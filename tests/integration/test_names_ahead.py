@@ -276,8 +276,8 @@ def each_address_its_own_name(t):
 def readers_that_never_listen(t):
     """Stopped for good, and asked for more than a socket holds: the recording ends nevertheless, and so do they."""
     program = programs(t)[0]
-    sites = "".join(f"free(malloc({i % 100 + 1}));\n" for i in range(60000))
-    library = compiled(t, "libsites.so", f"#include <stdlib.h>\nvoid *made(int n) {{ {sites} return malloc(n); }}\n", "-O0", "-shared", "-fPIC")
+    sites = "".join(f"free(malloc({i % 100 + 1}));\n" for i in range(40000))
+    library = compiled(t, "libsites.so", f"#include <stdlib.h>\nvoid *made(int n) {{ {sites} return malloc(n); }}\n", "-O0", "-g0", "-shared", "-fPIC")
 
     def stop(pids):
         for pid in pids:
