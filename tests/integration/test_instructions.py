@@ -395,7 +395,7 @@ def in_ranges(t, ranges, heaps, order):
 
 @test
 def import_of_ranges_that_overlap(t):
-    grows_evenly(t, "ranges", lambda n: in_ranges(t, n, 1, lambda i: i * 7919 % 10007), 600)
+    grows_evenly(t, "ranges", lambda n: in_ranges(t, n, 1, lambda i: i * 7919 % 10007), 1500)
 
 
 @test
@@ -422,7 +422,7 @@ def import_of_scopes_on_many_stacks(t):
         stacks = [0] + list(range(n - 1, 0, -1))
         return of_scopes(t, lambda trace: [scope("scope_block", 0, trace.string("wait"), key=i + 1, link=0x10000000000 + (at << 28)) for i, at in enumerate(stacks)])
 
-    grows_evenly(t, "stacks", on_many_stacks, 600)
+    grows_evenly(t, "stacks", on_many_stacks, 1200)
 
 
 @test
@@ -436,7 +436,7 @@ def import_of_pushes_of_many_categories(t):
 
         return of_scopes(t, events)
 
-    grows_evenly(t, "categories", in_turn, 500)
+    grows_evenly(t, "categories", in_turn, 1000)
 
 
 def recursion(t, n):
@@ -453,7 +453,7 @@ def recursion(t, n):
 @test
 def import_of_recursion(t):
     """Of each depth something is live."""
-    grows_evenly(t, "depth", lambda n: imported(t, recursion(t, n)), 250)
+    grows_evenly(t, "depth", lambda n: imported(t, recursion(t, n)), 500)
 
 
 @test
@@ -485,7 +485,7 @@ def import_of_processes(t):
             trace.end(i, 20000 + i)
         return imported(t, trace.save(t.path("processes.tmk")))
 
-    grows_evenly(t, "processes", processes, 80)
+    grows_evenly(t, "processes", processes, 250)
 
 
 @test
@@ -530,7 +530,7 @@ def windows_of_processes(t):
         t.run([t.tidemark, "import", "--force", trace.save(t.path("windows.tmk")), "-o", t.path("windows.db")], status=0)
         return of_command(t, "peak", t.path("windows.db"), "--from=1500ns", "--to=90us", "--limit=1", "--format=csv")
 
-    grows_evenly(t, "windows", windowed, 40)
+    grows_evenly(t, "windows", windowed, 60)
 
 
 def big_database(t, *shape):
