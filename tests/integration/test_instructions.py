@@ -395,7 +395,7 @@ def in_ranges(t, ranges, heaps, order):
 
 @test
 def import_of_ranges_that_overlap(t):
-    grows_evenly(t, "ranges", lambda n: in_ranges(t, n, 1, lambda i: i * 7919 % 10007), 1500)
+    grows_evenly(t, "ranges", lambda n: in_ranges(t, n, 1, lambda i: i * 7919 % 10007), 1000)
 
 
 @test
@@ -436,7 +436,7 @@ def import_of_pushes_of_many_categories(t):
 
         return of_scopes(t, events)
 
-    grows_evenly(t, "categories", in_turn, 1000)
+    grows_evenly(t, "categories", in_turn, 500)
 
 
 def recursion(t, n):
