@@ -70,10 +70,10 @@ def instants_are_exact(t):
     ts = [c[0] for c in checkpoints]
     instants = [dice.randrange(end) for _ in range(2)] + [ts[2], *([ts[2] - 1, end] if t.long else [])]
     for n, at in enumerate(instants):
+        expected = db.execute("select coalesce(sum(size_bytes), 0), count(*) from allocation join process p on p.id = process_id where alloc_ns <= :t "
+                              "and (free_ns is null or free_ns > :t) and :t <= p.end_ns", {"t": at}).fetchone()
         for by in GROUPS if n < 1 else ("stack", dice.choice(GROUPS[5:])):
             rows = compare(t, one, other, "snapshot", "--at", f"{at}ns", f"--by={by}")
-            expected = db.execute("select coalesce(sum(size_bytes), 0), count(*) from allocation join process p on p.id = process_id where alloc_ns <= :t "
-                                  "and (free_ns is null or free_ns > :t) and :t <= p.end_ns", {"t": at}).fetchone()
             t.equal((sum(r["live_bytes"] for r in rows), sum(r["live_count"] for r in rows)), expected, f"live at {at} by {by}")
     a, b = sorted(instants[:2])
     for by in ("stack", "function", "size"):

@@ -71,10 +71,11 @@ def compare(t, db, out, python, least=1):
 @test
 def random_programs(t):
     """Every kind of frame in every program, in random order."""
-    for python in each(t):
+    pythons = each(t)
+    for python in pythons:
         for seed in range(12 if t.long else 2):
             script = write(t, f"random{seed}.py", program(seed))
-            recording = t.record([python.path, script], *(() if python is each(t)[-1] else (UNNAMED,)))
+            recording = t.record([python.path, script], *(() if python is pythons[-1] else (UNNAMED,)))
             probes = compare(t, t.imported(recording), recording.out, f"{python}, seed {seed}", least=10)
             print(f"{python}, seed {seed}: {probes} stacks agree")
 
