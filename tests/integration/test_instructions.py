@@ -400,7 +400,7 @@ def import_of_ranges_that_overlap(t):
 
 @test
 def import_of_scopes_in_many_heaps(t):
-    grows_evenly(t, "heaps", lambda n: in_ranges(t, 4, n, lambda i: i), 125)
+    grows_evenly(t, "heaps", lambda n: in_ranges(t, 4, n, lambda i: i), 300)
 
 
 def of_scopes(t, events):
