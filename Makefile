@@ -51,7 +51,7 @@ FUZZ_REPLAYS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 TEST_PROGRAMS := $(UNIT_TESTS) $(FUZZ_REPLAYS) $(patsubst %.c,$(BUILD)/%,$(wildcard tests/integration/*.c))
 # What reads a trace, once more, for a library.
-EXTENSION_OBJECTS := $(patsubst %.c,$(BUILD)/obj/pic/%.o,analyzer/extension/tidemark_vtab.c analyzer/reader.c analyzer/catalog.c $(wildcard schema/*.c))
+EXTENSION_OBJECTS := $(patsubst %.c,$(BUILD)/obj/pic/%.o,analyzer/extension/tidemark_vtab.c analyzer/reader.c analyzer/catalog.c analyzer/stacks_ahead.c $(wildcard schema/*.c))
 OUTPUTS := $(BUILD)/bin/tidemark $(BUILD)/bin/tidemark-record $(BUILD)/lib/libtidemark.so $(BUILD)/lib/tidemark_vtab.so
 # `make -j deps check`: nothing is compiled before what it needs is installed.
 FIRST := $(filter deps,$(MAKECMDGOALS))
@@ -102,7 +102,7 @@ $(BUILD)/lib/libtidemark.so: $(GUEST_OBJECTS)
 
 $(BUILD)/lib/tidemark_vtab.so: $(EXTENSION_OBJECTS)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) -shared -Wl,-z,relro -o $@ $^ -lzstd -lz
+	$(Q)$(CC) $(CFLAGS) -shared -Wl,-z,defs -Wl,-z,relro -o $@ $^ -lzstd -lz -lpthread
 
 $(BUILD)/bin/tidemark-record: $(COLLECTOR_OBJECTS) $(SCHEMA_OBJECTS)
 	$(call say,LINK)
