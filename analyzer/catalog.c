@@ -7,7 +7,7 @@
 
 #define TEXT_BLOCK_BYTES ((size_t)256 << 10)
 #define ID_GAP_MAX 4096       /* ids count up by one; a few that were skipped do no harm, many would cost memory */
-#define AHEAD_FILE_BYTES (1u << 20) /* of a smaller trace all is read sooner than a thread has begun */
+#define AHEAD_FILE_BYTES (1u << 20) /* a smaller trace is not worth a thread */
 #define CHUNKS_PEEKED 64      /* the first process stands near the beginning */
 #define TIME_MAX (1ull << 60) /* 36 years: later is damage that a checksum cannot see */
 

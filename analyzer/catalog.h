@@ -5,6 +5,7 @@
  *           over all chunks, where EVENTS are only checked and listed, then by ahead.c over the EVENTS.
  * Owns:     all of it; texts are copies.
  * Memory:   follows the stack tree and the names, not the events. Samples are handed out as they are read.
+ * Threads:  one of its own while a large file is read, which decodes the stack tree ahead (stacks_ahead.c).
  * Ids:      a thing with id n is item n - 1 of its array; `defined` is false for an id that the file skipped.
  */
 #ifndef TIDEMARK_ANALYZER_CATALOG_H

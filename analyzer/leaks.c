@@ -527,7 +527,7 @@ static void *gather_survivors_of(void *context) {
 
 static void *gather_levels_of(void *context) {
 	struct some *s = context;
-	gather_levels(s->x, s->first, s->count);
+	if (s->count) gather_levels(s->x, s->first, s->count);
 	return NULL;
 }
 
@@ -549,12 +549,19 @@ static void do_both(void *(*one)(void *), struct some *of_one, void *(*other)(vo
 	else other(of_other);
 }
 
+/* The next ones, as many as there is room for the levels of. */
+static void choose_some(struct some *s) {
+	size_t looks = s->x->l->watch.looks.count, room = LEVELS_AT_ONCE / (looks | !looks), left = s->x->groups.count - s->x->done;
+	s->first = s->x->done;
+	s->count = left < room ? left : room;
+}
+
 /* Gathers what is known of the groups that are new, and judges them. */
 static bool judge_new(struct finder *x) {
-	size_t looks = x->l->watch.looks.count, room = LEVELS_AT_ONCE / (looks | !looks), all = x->groups.count - x->done;
-	struct some some = { .x = x, .first = x->done, .count = all < room ? all : room, .most = most_bytes(x) }, others;
+	struct some some = { .x = x, .most = most_bytes(x) }, others;
 	open_windows(x);
 	place_looks(x);
+	choose_some(&some);
 	do_both(gather_survivors_of, &some, gather_levels_of, &some);
 	while (some.done && some.count) {
 		others = some;
@@ -562,10 +569,8 @@ static bool judge_new(struct finder *x) {
 		do_both(judge_every_other, &some, judge_every_other, &others);
 		some.done &= others.done;
 		x->done += some.count;
-		all -= some.count;
-		some.first = x->done;
-		some.count = all < room ? all : room;
-		if (some.count) gather_levels(x, some.first, some.count);
+		choose_some(&some);
+		gather_levels_of(&some);
 	}
 	return some.done;
 }

@@ -98,7 +98,6 @@ static void values_of(const struct tm_account *a, uint32_t site, struct tm_amoun
 	for (unsigned k = 0; k < KEPT_COUNT; k++) live[k] = values[k](a, site);
 }
 
-/* By whoever does not see them in write_site_totals(). */
 static void note_kept(struct site_writer *x, const struct tm_account *a) {
 	for (size_t i = 0; i < x->site_count; i++) {
 		struct tm_amount live[KEPT_COUNT];
@@ -108,8 +107,7 @@ static void note_kept(struct site_writer *x, const struct tm_account *a) {
 	}
 }
 
-/* kept: NULL, or where it is noted by the way. */
-static void write_site_totals(struct site_writer *x, const struct tm_account *a, uint8_t *kept) {
+static void write_site_totals(struct site_writer *x, const struct tm_account *a) {
 	struct tm_bulk_table *t = x->site_total;
 	for (size_t i = 0; i < x->site_count; i++) {
 		look_ahead(a, x->sites, x->site_count, i);
@@ -118,7 +116,6 @@ static void write_site_totals(struct site_writer *x, const struct tm_account *a,
 		const struct tm_amount *amounts = s->amounts;
 		struct tm_amount live[KEPT_COUNT];
 		values_of(a, x->sites[i], live);
-		if (kept) kept[i] = kept_of(live);
 		tm_bulk_number(t, x->r->bases.process + a->ledger->process);
 		tm_bulk_number(t, a->id);
 		tm_bulk_number(t, stack_id(x, s->stack));
@@ -222,15 +219,11 @@ struct one_account {
 	const struct tm_account *a;
 };
 
-static void write_live_rows(struct site_writer *x, const struct tm_account *a) {
-	tm_write_leak_rows(x->w, a, x->sites, x->site_count);
-	write_kept_snapshots(x, a);
-}
-
-static void *write_live_rows_beside(void *one) {
+static void *write_live_rows(void *one) {
 	const struct one_account *o = one;
+	tm_write_leak_rows(o->x->w, o->a, o->x->sites, o->x->site_count);
 	note_kept(o->x, o->a);
-	write_live_rows(o->x, o->a);
+	write_kept_snapshots(o->x, o->a);
 	return NULL;
 }
 
@@ -242,10 +235,10 @@ static void write_account(struct site_writer *x, const struct tm_account *a) {
 	}
 	struct one_account one = { x, a };
 	pthread_t beside;
-	bool has_thread = x->site_count >= MANY_SITES && pthread_create(&beside, NULL, write_live_rows_beside, &one) == 0;
-	write_site_totals(x, a, has_thread ? NULL : x->kept);
+	bool has_thread = x->site_count >= MANY_SITES && pthread_create(&beside, NULL, write_live_rows, &one) == 0;
+	write_site_totals(x, a);
 	if (has_thread) pthread_join(beside, NULL);
-	else write_live_rows(x, a);
+	else write_live_rows(&one);
 }
 
 void tm_write_site_rows(struct tm_import_rows *w) {

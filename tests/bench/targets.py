@@ -68,7 +68,7 @@ class Targets:
         return (f"instructions added to a pair at depth 30, {what}", f"<= {limit}", None if added is None else f"{added:.0f}", added is not None and added <= limit)
 
     def ratio(self, what, values, one, other, limit, beside=()):
-        """beside: the same ratios of what no recorder can be below, or not without doing less."""
+        """beside: (case, tool) whose ratios are shown with it, of what does less."""
         known = one in values and other in values and values[other] > 0
         value = values[one] / values[other] if known else None
         floors = "; ".join(f"{tool}: {values[case, tool] / values[other]:.2f}" for case, tool in beside if (case, tool) in values) if known else ""

@@ -2,8 +2,8 @@
  *
  * No such recorder can cost less, sampled or not. With -DSTAMPS they read the clock as well, once an event as every exact recorder must, and throw away what
  * it says: no recorder that knows when each event was can cost less. With -DFRAMES a block's stack is followed besides, by frame pointers and to its end, and
- * thrown away: no recorder can follow the chain for less, though one that remembers the last stack may compare instead. run.py builds all (tools.py) and measures
- * them beside the recorders. The file stands in a folder of its own because it is a library, and the benches beside it are programs.
+ * thrown away: what following takes where nothing is remembered; a recorder that remembers the last stack compares instead. run.py builds all (tools.py) and
+ * measures them beside the recorders. The file stands in a folder of its own because it is a library, and the benches beside it are programs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
