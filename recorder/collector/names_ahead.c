@@ -17,6 +17,7 @@
 
 #define FIRST_LOOK_NS 50000000u /* a program that has ended by then has few names */
 #define LOOK_NS 100000000u
+#define HEAR_NS 5000000u /* a reader that is asked for much says more than its socket holds, and stands still until that is taken */
 #define LIBC_FRAMES 32u /* a program with fewer hardly allocates: opening libc may be more work than all the rest of its recording, */
 #define LIBC_NS 300000000u /* unless the program runs much longer than that takes */
 #define OUT_MAX (4u << 20) /* bytes that wait for a reader; more is not said before the end */
@@ -265,8 +266,13 @@ static void hear(struct tm_collector *c) {
 
 void tm_names_ahead_look(struct tm_collector *c) {
 	struct tm_names_ahead *a = &c->ahead;
+	if (!c->options.embed_names) return;
 	uint64_t now = tm_monotonic_ns();
-	if (!c->options.embed_names || now < a->next_ns) return;
+	if (now >= a->hear_ns) {
+		hear(c);
+		a->hear_ns = now + HEAR_NS;
+	}
+	if (now < a->next_ns) return;
 	if (!a->begin_ns) a->begin_ns = now;
 	a->next_ns = a->begin_ns == now ? now + FIRST_LOOK_NS : now + LOOK_NS;
 	if (a->begin_ns == now) return;
@@ -276,7 +282,6 @@ void tm_names_ahead_look(struct tm_collector *c) {
 		return;
 	}
 	a->has_started = false;
-	hear(c);
 	open_libc(c, now - a->begin_ns);
 	note_frames(c, true);
 	ask_for_all(c);

@@ -72,7 +72,7 @@ struct tm_names_ahead {
 	size_t module_count, module_capacity;
 	size_t frames_seen, modules_seen;
 	struct tm_names_early early;
-	uint64_t begin_ns, next_ns;
+	uint64_t begin_ns, next_ns, hear_ns;
 };
 
 /* Our environment without what would have a child of ours recorded; to be freed. */
