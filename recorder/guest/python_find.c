@@ -417,6 +417,8 @@ void tm_python_found(struct tm_thread *t, const struct tm_python_module *module)
 void tm_python_leaves(const struct tm_thread *t) {
 	struct tm_ring *r;
 
+	/* Every event comes here from now on, and a locked instruction waits for all stores in front of it. */
+	if (atomic_load_explicit(&tm_python.state, memory_order_acquire) & TM_PYTHON_LEAVING) return;
 	if (atomic_fetch_or(&tm_python.state, TM_PYTHON_LEAVING) & TM_PYTHON_LEAVING) return;
 	barrier_for_all_threads();
 	for (uint32_t i = 0; (r = next_of_others(t, &i)) != NULL;)
