@@ -451,16 +451,49 @@ static bool extended(struct machine *m, struct reader *r, uint8_t op) {
 	}
 }
 
+/* A number that most often is one byte or two. */
+static inline uint64_t read_small_uleb(struct reader *r) {
+	const uint8_t *at = r->at;
+	if (TM_LIKELY(r->end - at >= 2)) {
+		if (at[0] < 0x80) {
+			r->at = at + 1;
+			return at[0];
+		}
+		if (at[1] < 0x80) {
+			r->at = at + 2;
+			return (at[0] & 0x7fu) | (uint64_t)at[1] << 7;
+		}
+	}
+	return read_uleb(r);
+}
+
+/* A large function's program has thousands of instructions, nearly all of the kinds that are here. It ends where one moves beyond the address: what follows is
+ * not about it. */
 static bool run(struct machine *m, const uint8_t *from, const uint8_t *to) {
 	struct reader r = { from, to, false };
-	while (r.at < r.end && !r.bad) {
+	const struct tm_cfi *cfi = m->cfi;
+	struct tm_cfi_row *row = m->row;
+	uintptr_t location = m->location, until = m->until;
+	while (r.at < to) {
 		uint8_t op = *r.at++, low = op & 0x3f;
-		if (op >> 6 == 1) m->location += low * m->cfi->code_align;
-		else if (op >> 6 == 2) set_rule(m, low, TM_CFI_AT, (int64_t)read_uleb(&r) * m->cfi->data_align);
-		else if (op >> 6 == 3) restore(m, low);
-		else if (!extended(m, &r, op)) return false;
-		if (m->location > m->until) return true; /* the last instruction moved beyond the address: what follows is not about it */
+		if (op == 0x0e) {
+			row->cfa_offset = (int64_t)read_small_uleb(&r);
+		} else if (op >> 6 == 1) {
+			if ((location += low * cfi->code_align) > until) break;
+		} else if (op == 0x02 && r.at < to) {
+			if ((location += *r.at++ * cfi->code_align) > until) break;
+		} else if (op >> 6 == 2) {
+			set_rule(m, low, TM_CFI_AT, (int64_t)read_small_uleb(&r) * cfi->data_align);
+		} else if (op >> 6 == 3) {
+			restore(m, low);
+		} else {
+			m->location = location;
+			if (!extended(m, &r, op)) return false;
+			location = m->location;
+			if (location > until) break;
+		}
 	}
+	m->location = location;
 	return !r.bad;
 }
 
