@@ -94,11 +94,11 @@ static inline bool tm_unwind_is_no_code(uintptr_t pc) {
 
 /* How many of the n outer frames still have their return addresses where they were. */
 static inline __attribute__((always_inline)) uint32_t tm_unwind_unchanged(const uintptr_t *slots, const uintptr_t *pcs, uint32_t n) {
-	const uintptr_t *slot = slots, *last = slots + n, *pc = pcs;
+	const uintptr_t *slot = slots, *last = slots + n, *last_8 = last - 8, *pc = pcs;
 #define TM_CHANGED(k) ((TM_UNWIND_WORD(slot[k]) & TM_UNWIND_PC_MASK) != pc[k])
 #define TM_STOP(k) \
 	if (TM_UNLIKELY(TM_CHANGED(k))) return (uint32_t)(slot - slots) + (k)
-	for (; slot + 8 <= last; slot += 8, pc += 8) {
+	for (; slot <= last_8; slot += 8, pc += 8) {
 		TM_STOP(0);
 		TM_STOP(1);
 		TM_STOP(2);
