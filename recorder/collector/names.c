@@ -32,6 +32,7 @@
 #include "schema/records.h"
 
 #define PAYLOAD_BYTES (1u << 20)
+#define BEHIND_BYTES (1u << 16) /* less is written sooner than a thread for it is started */
 #define STARVED_MS 100
 #define LOOK_MS 1000
 #define PATIENCE_S 30 /* so long a file may keep its reader waiting without any work: a disk that has to wake, a server that is slow */
@@ -97,7 +98,7 @@ static int flush(struct naming *n) {
 	n->writing.payload = n->payload;
 	n->payload = written;
 	tm_bytes_clear(&n->payload);
-	n->writing.runs = tm_own_thread_start(&n->writing.thread, write_payload, n);
+	n->writing.runs = n->writing.payload.size >= BEHIND_BYTES && tm_own_thread_start(&n->writing.thread, write_payload, n);
 	if (!n->writing.runs) write_payload(n);
 	return n->writing.runs ? 0 : n->writing.error;
 }
