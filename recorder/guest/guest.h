@@ -241,7 +241,7 @@ uint64_t tm_ticks(void);           /* now */
 uint64_t tm_ticks_of_kernel(void); /* now, where ticks are the kernel's nanoseconds */
 
 /* --- malloc_hooks.c --- */
-void tm_malloc_hooks_sample(void); /* from now on only samples are recorded */
+void tm_malloc_hooks_attached(void); /* the session is known, and the allocator: the set of hooks for both, from now on */
 void tm_malloc_hooks_stop(bool stop);
 
 /* --- emit.c: records into the ring. Each is called between enter and leave. None changes errno. ---

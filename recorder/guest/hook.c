@@ -306,7 +306,7 @@ TM_COLD static bool start_process(bool constructing) {
 		if (pthread_key_create(&end_key, thread_ends) == 0) atomic_store(&end_key_made, 1);
 		tm_stack_start();
 		tm_real_attached();
-		if (tm_guest.shm->sample_bytes) tm_malloc_hooks_sample();
+		tm_malloc_hooks_attached();
 	}
 	tm_ours_end();
 	atomic_store(&started, joined ? 2 : 3);

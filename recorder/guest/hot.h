@@ -28,12 +28,17 @@
 struct tm_thread *tm_enter_slow(uintptr_t frame, bool is_hooks);
 void tm_leave_slow(struct tm_thread *t);
 
+/* The thread has a state, is in no hook, and everything is as it was at its last event. */
+static inline __attribute__((always_inline)) bool tm_may_enter(const struct tm_thread *t) {
+	return t && !tm_tls.inside && atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) == t->epoch;
+}
+
 /* is_hooks: the frame is that of the hook itself, which returns to whoever called it. */
 static inline __attribute__((always_inline)) struct tm_thread *tm_enter_by(bool is_hooks) {
 	uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
 	struct tm_thread *t = tm_tls.thread;
 
-	if (TM_LIKELY(t && !tm_tls.inside && atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) == t->epoch)) {
+	if (TM_LIKELY(tm_may_enter(t))) {
 		tm_tls.inside = frame;
 		return t;
 	}
@@ -96,14 +101,22 @@ uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes)
 /* Behind a record lie so many words that the next one has not taken yet, nor the collector to read: tm_put_frames() may write there. */
 #define TM_SPARE_WORDS 3u
 
+static inline __attribute__((always_inline)) bool tm_fits_ring(const struct tm_thread *t, unsigned words) {
+	return t->pos + ((uint64_t)words + TM_SPARE_WORDS) * 8 <= t->limit;
+}
+
+static inline uint64_t *tm_next_record(const struct tm_thread *t) {
+	return (uint64_t *)(t->data + (t->pos & t->mask));
+}
+
 /* Room for a record of `words` words, in one piece, at *record; false: the event is lost, and no longer busy. `limit` never lies beyond the ring's end, so one
  * comparison is enough. */
 static inline __attribute__((always_inline)) bool tm_reserve(struct tm_thread *t, unsigned words, uint64_t lost_bytes, uint64_t **record) {
-	if (TM_UNLIKELY(t->pos + ((uint64_t)words + TM_SPARE_WORDS) * 8 > t->limit)) {
+	if (TM_UNLIKELY(!tm_fits_ring(t, words))) {
 		*record = tm_make_room(t, words, lost_bytes);
 		return *record != NULL;
 	}
-	*record = (uint64_t *)(t->data + (t->pos & t->mask));
+	*record = tm_next_record(t);
 	return true;
 }
 
@@ -293,18 +306,21 @@ static inline __attribute__((always_inline)) void tm_record_alloc(struct tm_thre
 	tm_record_new(t, op, addr, size, true, frame);
 }
 
+static inline __attribute__((always_inline)) void tm_put_free(struct tm_thread *t, uint64_t *r, uint64_t ticks, enum tm_op op, const void *addr) {
+	r[0] = tm_ring_word(op, TM_RING_NO_STACK, TM_RING_FREE_WORDS, 0, TM_RING_USABLE_UNKNOWN);
+	r[1] = tm_in_order(t, ticks);
+	r[2] = (uintptr_t)addr;
+	tm_fetch_line_behind(r);
+	tm_publish(t, TM_RING_FREE_WORDS);
+}
+
 static inline __attribute__((always_inline)) void tm_record_free(struct tm_thread *t, enum tm_op op, const void *addr) {
 	uint64_t *r;
 
 	tm_python_poll(t);
 	tm_set_busy(t);
 	if (!tm_reserve(t, TM_RING_FREE_WORDS, 0, &r)) return;
-	uint64_t ticks = tm_in_order(t, tm_now());
-	r[0] = tm_ring_word(op, TM_RING_NO_STACK, TM_RING_FREE_WORDS, 0, TM_RING_USABLE_UNKNOWN);
-	r[1] = ticks;
-	r[2] = (uintptr_t)addr;
-	tm_fetch_line_behind(r);
-	tm_publish(t, TM_RING_FREE_WORDS);
+	tm_put_free(t, r, tm_now(), op, addr);
 }
 
 #endif

@@ -7,6 +7,7 @@
  *           every_*   records every call. The usual case is inlined (hot.h) and calls nothing but the real function and the unwinder; what happens before
  *                     we are ready, inside of another hook or on our own behalf is out of line.
  *           some_*    with --sample: the same, for the calls that are samples; and while recording is stopped.
+ *         A free of libc's comes behind our part, all others inside of it (every_free_of_libc).
  *         With --sample a call that is no sample goes straight to the allocator instead, after one comparison: it is over so soon that a jump more is felt.
  *         So it is with libc's, jemalloc, tcmalloc and mimalloc, of which it is known what they do inside.
  *         A jump leaves the stack as it was, so each of them has the caller's frame next to its own.
@@ -281,6 +282,57 @@ TM_HOT static void every_free(void *p) {
 	free_through(TM_OP_FREE, p, false);
 }
 
+#if defined(__x86_64__)
+TM_COLD static void free_without_room(struct tm_thread *t, void *p) {
+	tm_clear_busy(t);
+	tm_leave(t);
+	every_free(p);
+}
+
+TM_COLD static void leave_slowly_and_free(struct tm_thread *t, void *p) {
+	tm_leave_slow(t);
+	tm_real.free(p);
+}
+
+/* The same with libc's free, which calls nothing that is hooked: it comes last, when our part is over, and so does whatever is not usual. Where nothing is
+ * called in between no register has to be kept. */
+TM_HOT static void every_free_of_libc(void *p) {
+	struct tm_thread *t = tm_tls.thread;
+	const uintptr_t *python_flag = atomic_load_explicit(&tm_guest.python_flag, memory_order_relaxed);
+
+	if (TM_UNLIKELY(!p || !tm_may_enter(t)) || TM_UNLIKELY(tm_own_holds(p)) || TM_UNLIKELY(*python_flag != 0)) {
+		every_free(p);
+		return;
+	}
+	tm_tls.inside = (uintptr_t)__builtin_frame_address(0);
+	tm_set_busy(t);
+	if (TM_UNLIKELY(!tm_fits_ring(t, TM_RING_FREE_WORDS))) {
+		free_without_room(t, p);
+		return;
+	}
+	tm_put_free(t, tm_next_record(t), __rdtsc(), TM_OP_FREE, p);
+	atomic_signal_fence(memory_order_seq_cst);
+	if (TM_UNLIKELY(t->at_leave)) {
+		leave_slowly_and_free(t, p);
+		return;
+	}
+	tm_tls.inside = 0;
+	tm_real.free(p);
+}
+
+static bool frees_last(void) {
+	return tm_guest.clock == TM_CLOCK_TSC && tm_real_is_libc();
+}
+#else
+static void every_free_of_libc(void *p) {
+	every_free(p);
+}
+
+static bool frees_last(void) {
+	return false;
+}
+#endif
+
 TM_HOT static void *some_malloc(size_t size) {
 	return malloc_through(size, TM_FRAME, true);
 }
@@ -301,12 +353,17 @@ struct tm_guest tm_guest = { .hook = { every_malloc, every_calloc, every_realloc
 
 /* Goes straight to an allocator only if that calls nothing that is hooked, or is known by its code where it does. Blocks of ours are kept from it: their pages
  * look as if they held samples. */
-void tm_malloc_hooks_sample(void) {
+static void sample(void) {
 	tm_guest.hook.malloc = some_malloc;
 	tm_guest.hook.calloc = some_calloc;
 	tm_guest.hook.realloc = some_realloc;
 	tm_guest.hook.free = some_free;
 	tm_guest.samples_straight = (tm_guest.maps_for_itself || tm_real_is_libc()) && tm_own_is_never_passed();
+}
+
+void tm_malloc_hooks_attached(void) {
+	if (tm_guest.shm->sample_bytes) sample();
+	else if (frees_last()) tm_guest.hook.free = every_free_of_libc;
 }
 
 /* tidemark_stop(): no allocation is taken, every free is. With --sample the sets are right for that already. */

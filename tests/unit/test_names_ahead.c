@@ -1,5 +1,5 @@
-/* test_names_ahead.c - recorder/collector/names_ahead.c: what a reader says is taken soon after it was said, and not only when the next addresses are asked for:
- * its socket holds little, and it stands still while that is full. */
+/* test_names_ahead.c - recorder/collector/names_ahead.c: what a reader says is taken soon after it was said, and not only when the next addresses are asked
+ * for: its socket holds little, and it stands still while that is full. */
 #include "../../recorder/collector/collector.h"
 #include "../../recorder/collector/memory.h"
 #include "../../recorder/collector/names_ahead.h"
