@@ -77,7 +77,7 @@ struct tm_names_ahead {
 
 /* Our environment without what would have a child of ours recorded; to be freed. */
 char **tm_names_environment(void);
-/* Gives new files to readers and tells what is new; now and then. */
+/* Takes what readers have told; now and then gives new files to them and asks for what is new. */
 void tm_names_ahead_look(struct tm_collector *c);
 /* What has been answered by now is named; nothing more is asked. */
 void tm_names_ahead_last_look(struct tm_collector *c);

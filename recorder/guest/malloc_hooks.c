@@ -298,9 +298,8 @@ TM_COLD static void leave_slowly_and_free(struct tm_thread *t, void *p) {
  * called in between no register has to be kept. */
 TM_HOT static void every_free_of_libc(void *p) {
 	struct tm_thread *t = tm_tls.thread;
-	const uintptr_t *python_flag = atomic_load_explicit(&tm_guest.python_flag, memory_order_relaxed);
 
-	if (TM_UNLIKELY(!p || !tm_may_enter(t)) || TM_UNLIKELY(tm_own_holds(p)) || TM_UNLIKELY(*python_flag != 0)) {
+	if (TM_UNLIKELY(!p || !tm_may_enter(t)) || TM_UNLIKELY(tm_own_holds(p)) || TM_UNLIKELY(tm_python_is_to_be_asked())) {
 		every_free(p);
 		return;
 	}

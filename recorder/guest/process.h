@@ -26,9 +26,13 @@ void tm_exec_hooks_end_thread(void);
 /* --- Python's finalizing flag (modules.c finds the function among the loaded modules, without the loader's help) --- */
 typedef int tm_python_check(void); /* tm_guest.python_finalizing; NULL: there is no Python in this process, or it may be unloaded at this moment */
 
+static inline bool tm_python_is_to_be_asked(void) {
+	return *atomic_load_explicit(&tm_guest.python_flag, memory_order_relaxed) != 0;
+}
+
 /* Once an event, between enter and leave, before the event is stamped. The interpreter sets its flag without telling anybody, so we look. */
 static inline void tm_python_poll(struct tm_thread *t) {
-	if (TM_UNLIKELY(*atomic_load_explicit(&tm_guest.python_flag, memory_order_relaxed) != 0)) tm_python_ask(t);
+	if (TM_UNLIKELY(tm_python_is_to_be_asked())) tm_python_ask(t);
 }
 
 extern const uintptr_t tm_python_no_flag TM_HIDDEN; /* tm_guest.python_flag where there is no such check */

@@ -89,7 +89,7 @@ static inline __attribute__((always_inline)) bool tm_record_scope_quickly(enum t
 	struct tm_thread *t = tm_tls.thread;
 	struct tm_quick_name q = { 0 };
 
-	if (TM_UNLIKELY(!t || tm_tls.inside || atomic_load_explicit(tm_guest.epoch, memory_order_relaxed) != t->epoch)) return false;
+	if (TM_UNLIKELY(!tm_may_enter(t))) return false;
 	if (TM_UNLIKELY(tm_guest.clock != TM_CLOCK_TSC || (name && !tm_quick_name(name, &q)))) return false;
 	tm_tls.inside = (uintptr_t)__builtin_frame_address(0);
 	struct tm_ring *ring = t->ring;
@@ -100,7 +100,7 @@ static inline __attribute__((always_inline)) bool tm_record_scope_quickly(enum t
 		tm_leave(t);
 		return false;
 	}
-	uint64_t *r = (uint64_t *)(t->data + (t->pos & t->mask)), ticks = tm_in_order(t, __rdtsc());
+	uint64_t *r = tm_next_record(t), ticks = tm_in_order(t, __rdtsc());
 	unsigned words = TM_RING_SCOPE_WORDS + (q.n + 7) / 8;
 	if (name) _mm_storeu_si128((__m128i *)(r + TM_RING_SCOPE_WORDS), q.first);
 	if (q.n >= 16) _mm_storeu_si128((__m128i *)(r + TM_RING_SCOPE_WORDS + 2), q.last);

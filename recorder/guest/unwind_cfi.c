@@ -34,7 +34,7 @@ static uint64_t read_fixed(struct reader *r, unsigned bytes) {
 	return value;
 }
 
-static uint64_t read_uleb(struct reader *r) {
+static uint64_t read_long_uleb(struct reader *r) {
 	uint64_t value = 0;
 	for (unsigned shift = 0; r->at < r->end; shift += 7) {
 		uint8_t byte = *r->at++;
@@ -43,6 +43,22 @@ static uint64_t read_uleb(struct reader *r) {
 	}
 	r->bad = true;
 	return 0;
+}
+
+/* Most often one byte or two. */
+static inline uint64_t read_uleb(struct reader *r) {
+	const uint8_t *at = r->at;
+	if (TM_LIKELY(r->end - at >= 2)) {
+		if (at[0] < 0x80) {
+			r->at = at + 1;
+			return at[0];
+		}
+		if (at[1] < 0x80) {
+			r->at = at + 2;
+			return (at[0] & 0x7fu) | (uint64_t)at[1] << 7;
+		}
+	}
+	return read_long_uleb(r);
 }
 
 static int64_t read_sleb(struct reader *r) {
@@ -417,7 +433,6 @@ static bool extended(struct machine *m, struct reader *r, uint8_t op) {
 	switch (op) {
 	case 0x00: return true; /* nop */
 	case 0x01: m->location = read_encoded(r, m->cfi->encoding, 0); return true;
-	case 0x02: m->location += read_fixed(r, 1) * m->cfi->code_align; return true;
 	case 0x03: m->location += read_fixed(r, 2) * m->cfi->code_align; return true;
 	case 0x04: m->location += read_fixed(r, 4) * m->cfi->code_align; return true;
 	case 0x05: reg = read_uleb(r); set_rule(m, reg, TM_CFI_AT, (int64_t)read_uleb(r) * m->cfi->data_align); return true;
@@ -435,7 +450,6 @@ static bool extended(struct machine *m, struct reader *r, uint8_t op) {
 		return true;
 	case 0x0c: reg = read_uleb(r); set_cfa(m, reg, (int64_t)read_uleb(r)); return true;
 	case 0x0d: m->row->cfa = (struct tm_cfi_rule){ TM_CFI_REGISTER, (int64_t)read_uleb(r) }; return true;
-	case 0x0e: m->row->cfa_offset = (int64_t)read_uleb(r); return true;
 	case 0x0f: m->row->cfa = (struct tm_cfi_rule){ TM_CFI_IS_EXPRESSION, skip_expression(r) }; return true;
 	case 0x10: reg = read_uleb(r); set_rule(m, reg, TM_CFI_AT_EXPRESSION, skip_expression(r)); return true;
 	case 0x11: reg = read_uleb(r); set_rule(m, reg, TM_CFI_AT, read_sleb(r) * m->cfi->data_align); return true;
@@ -451,22 +465,6 @@ static bool extended(struct machine *m, struct reader *r, uint8_t op) {
 	}
 }
 
-/* A number that most often is one byte or two. */
-static inline uint64_t read_small_uleb(struct reader *r) {
-	const uint8_t *at = r->at;
-	if (TM_LIKELY(r->end - at >= 2)) {
-		if (at[0] < 0x80) {
-			r->at = at + 1;
-			return at[0];
-		}
-		if (at[1] < 0x80) {
-			r->at = at + 2;
-			return (at[0] & 0x7fu) | (uint64_t)at[1] << 7;
-		}
-	}
-	return read_uleb(r);
-}
-
 /* A large function's program has thousands of instructions, nearly all of the kinds that are here. It ends where one moves beyond the address: what follows is
  * not about it. */
 static bool run(struct machine *m, const uint8_t *from, const uint8_t *to) {
@@ -477,13 +475,13 @@ static bool run(struct machine *m, const uint8_t *from, const uint8_t *to) {
 	while (r.at < to) {
 		uint8_t op = *r.at++, low = op & 0x3f;
 		if (op == 0x0e) {
-			row->cfa_offset = (int64_t)read_small_uleb(&r);
+			row->cfa_offset = (int64_t)read_uleb(&r);
 		} else if (op >> 6 == 1) {
 			if ((location += low * cfi->code_align) > until) break;
-		} else if (op == 0x02 && r.at < to) {
-			if ((location += *r.at++ * cfi->code_align) > until) break;
+		} else if (op == 0x02) {
+			if ((location += read_fixed(&r, 1) * cfi->code_align) > until) break;
 		} else if (op >> 6 == 2) {
-			set_rule(m, low, TM_CFI_AT, (int64_t)read_small_uleb(&r) * cfi->data_align);
+			set_rule(m, low, TM_CFI_AT, (int64_t)read_uleb(&r) * cfi->data_align);
 		} else if (op >> 6 == 3) {
 			restore(m, low);
 		} else {
