@@ -190,12 +190,20 @@ static uint32_t hash_of_stack(const struct tm_thread *t) {
 	return (uint32_t)(((a ^ b << 7 ^ c << 17 ^ d << 29) * FACTOR) >> 32);
 }
 
-/* Has it come often enough? The lower bits count. */
+/* Has it come often enough? The lower bits count. Of those that share a place the one that came longest ago is forgotten, so that two which come in turn are
+ * both learned. */
 static bool has_come_often(struct tm_thread *t, uint32_t hash) {
-	uint32_t *seen = &t->knowns->seen[hash >> (32 - TM_KNOWN_SEEN_BITS)];
-	if ((*seen ^ hash) >> SEEN_COUNT_BITS) *seen = hash & ~SEEN_OFTEN;
-	else if ((*seen & SEEN_OFTEN) == SEEN_OFTEN) return true;
-	else ++*seen;
+	uint32_t *seen = t->knowns->seen[hash >> (32 - TM_KNOWN_SEEN_BITS)], found = seen[0];
+	unsigned at = 0;
+	while ((found ^ hash) >> SEEN_COUNT_BITS && ++at < TM_KNOWN_SEEN_WAYS) {
+		uint32_t next = seen[at];
+		seen[at] = found;
+		found = next;
+	}
+	if (at == TM_KNOWN_SEEN_WAYS) found = hash & ~SEEN_OFTEN;
+	else if ((found & SEEN_OFTEN) == SEEN_OFTEN) return seen[0] = found, true;
+	else found++;
+	seen[0] = found;
 	return false;
 }
 

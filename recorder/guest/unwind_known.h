@@ -24,7 +24,8 @@
 #define TM_KNOWN_TOGETHER 4u /* words are compared so many at a time: the last of its own repeat the first, and of a trunk a multiple of that is shared */
 #define TM_KNOWN_NEXTS_BITS 12u
 #define TM_KNOWN_HEADS_BITS 9u
-#define TM_KNOWN_SEEN_BITS 11u
+#define TM_KNOWN_SEEN_BITS 9u
+#define TM_KNOWN_SEEN_WAYS 4u
 #define TM_KNOWN_LOOKS 4u /* so many with the same caller at the same place are looked at */
 
 struct tm_trunk {
@@ -57,7 +58,7 @@ struct tm_known_about {
 struct tm_knowns {
 	uint32_t nexts[1u << TM_KNOWN_NEXTS_BITS]; /* by the two that came last: the index of which came then, and in the upper half of which before */
 	uint16_t heads[1u << TM_KNOWN_HEADS_BITS]; /* by slot and caller: an index */
-	uint32_t seen[1u << TM_KNOWN_SEEN_BITS];   /* hashes of stacks that are not known, and how often they came */
+	uint32_t seen[1u << TM_KNOWN_SEEN_BITS][TM_KNOWN_SEEN_WAYS]; /* hashes of stacks that are not known, and how often they came: the last one first */
 	_Alignas(TM_LINE_BYTES) uint8_t units[]; /* the first is nobody's */
 };
 
