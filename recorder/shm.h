@@ -183,7 +183,7 @@ _Static_assert(sizeof(struct tm_ring) == 256, "four cache lines");
  * Every record starts with one word:   op:8 | flags:8 | words:16 (of the whole record) | x:16 | y:16   (op in the lowest byte)
  * and a second word, ticks. op is enum tm_op, or a control op below. Then, in words:
  *
- *   alloc, map   addr size pcs...                     x = frames kept, y = usable - size, TM_RING_USABLE_UNKNOWN if unknown
+ *   alloc, map   addr size pcs...                     x = frames kept, y = what the block can hold (tm_ring_usable()), TM_RING_USABLE_UNKNOWN if unknown
  *   free         addr
  *   realloc      addr size begin_ticks old pcs...     x, y as above
  *   unmap        begin_ticks old old_size
@@ -233,6 +233,16 @@ static inline uint32_t tm_ring_known_frames(uint32_t thread) {
 
 static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words, unsigned x, unsigned y) {
 	return (uint64_t)op | (uint64_t)flags << 8 | (uint64_t)words << 16 | (uint64_t)x << 32 | (uint64_t)y << 48;
+}
+
+/* What a block of `size` bytes can hold, less than 65,536 more: y are the lowest 16 bits of 8 bytes more than that, with anything in the lowest three; as the
+ * word in front of a block of glibc's is, which is put there as it stands. Never TM_RING_USABLE_UNKNOWN: of a block that is a mapping, that is not done. */
+static inline uint64_t tm_ring_usable(uint64_t size, unsigned y) {
+	return size + (uint16_t)((y & ~7u) - 8 - size);
+}
+
+static inline unsigned tm_ring_usable_word(uint64_t size, uint64_t usable) {
+	return usable - size <= UINT16_MAX && usable % 8 == 0 ? (uint16_t)(usable + 8) : TM_RING_USABLE_UNKNOWN;
 }
 
 /* Control records. All start with the word and ticks. Texts: y = byte length, padded with 0 to a word.

@@ -353,7 +353,7 @@ static inline bool take_event(struct tm_collector *c, struct tm_ring_view *r, co
 	e->size = w[3];
 	e->stack = stack;
 	e->heap = heap;
-	if (y != TM_RING_USABLE_UNKNOWN && class <= TM_CLASS_REALLOC) e->usable = w[3] + y;
+	if (y != TM_RING_USABLE_UNKNOWN && class <= TM_CLASS_REALLOC) e->usable = tm_ring_usable(w[3], y);
 	return true;
 }
 
@@ -429,7 +429,7 @@ static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r
 			}
 			e->addr = w[2];
 			e->size = w[3];
-			e->usable = y != TM_RING_USABLE_UNKNOWN ? w[3] + y : TM_USABLE_UNKNOWN;
+			e->usable = y != TM_RING_USABLE_UNKNOWN ? tm_ring_usable(w[3], y) : TM_USABLE_UNKNOWN;
 			e->time_ns = ticks = w[1];
 			w += n;
 		}

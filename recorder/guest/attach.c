@@ -243,10 +243,10 @@ bool tm_ring_claim(struct tm_thread *t) {
 	atomic_store(&ring->skips, 0);
 	atomic_fetch_add(&ring->generation, 1);
 	t->ring = ring;
-	t->data = data;
+	t->data = t->at = t->limit = data;
+	t->bias = -(uint64_t)(uintptr_t)data;
 	t->mask = ring_bytes(index) - 1;
-	t->pos = 0;
-	t->limit = t->touched = 0;
+	t->touched = 0;
 	t->seen = ring_bytes(index) / 4;
 	t->skips = 0;
 	t->after_skip = false;
@@ -260,7 +260,8 @@ bool tm_ring_claim(struct tm_thread *t) {
 void tm_ring_let_go(struct tm_thread *t) {
 	static struct tm_ring nobodys;
 	t->ring = &nobodys;
-	t->mask = t->limit = t->seen = 0;
+	t->limit = t->at;
+	t->mask = t->seen = 0;
 	t->aligned = NULL;
 	t->ended = false;
 }

@@ -112,7 +112,7 @@ static bool slots_begin(struct tm_thread *t) {
 
 static void emit_named(struct tm_thread *t, struct tm_gpu_activity *a, const char *name, bool has_slots) {
 	size_t n = name ? strnlen(name, TM_RING_TEXT_MAX) : 0;
-	uint64_t before = t->pos;
+	uint64_t before = tm_position(t);
 	if (!n) {
 		tm_emit_activity(t, a);
 		return;
@@ -123,7 +123,7 @@ static void emit_named(struct tm_thread *t, struct tm_gpu_activity *a, const cha
 	a->name = told ? NULL : name;
 	a->name_bytes = told ? 0 : n;
 	tm_emit_activity(t, a);
-	if (has_slots) slots.told[slot] = t->pos != before ? hash : 0;
+	if (has_slots) slots.told[slot] = tm_position(t) != before ? hash : 0;
 }
 
 /* --- records --- */

@@ -51,7 +51,7 @@ static bool is_stalled(void) {
  * rings, at every quarter; and where a large record has no room before that. */
 static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
 	uint64_t size = t->mask + 1, tail = atomic_load_explicit(&t->ring->tail, memory_order_acquire);
-	uint64_t used = t->pos - tail;
+	uint64_t pos = tm_position(t), used = pos - tail;
 	uint32_t skips = atomic_load_explicit(&t->ring->skips, memory_order_relaxed);
 	if (TM_UNLIKELY(skips != t->skips)) {
 		t->skips = skips;
@@ -62,7 +62,7 @@ static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
 	uint64_t room = size - used;
 	if ((used >= size / 4 || room < bytes) && !is_stalled()) ring_the_bell();
 	if (room < bytes) return false;
-	t->seen = t->pos + (room < size / 4 || bytes > size / 4 ? room : size / 4);
+	t->seen = pos + (room < size / 4 || bytes > size / 4 ? room : size / 4);
 	return true;
 }
 
@@ -113,14 +113,18 @@ TM_COLD static bool find_room(struct tm_thread *t, uint64_t bytes) {
 	return found;
 }
 
-/* Fills the ring up to its end where the record would wrap. */
-static void pad(struct tm_thread *t, uint64_t bytes) {
-	*(uint64_t *)(t->data + (t->pos & t->mask)) = tm_ring_word(TM_CTL_PAD, 0, (unsigned)(bytes / 8), 0, 0);
-	t->pos += bytes;
+/* At the ring's end the next record goes to its begin. */
+static void wrap(struct tm_thread *t) {
+	if (t->at != t->data + t->mask + 1) return;
+	t->at = t->data;
+	t->bias += t->mask + 1;
 }
 
-static uint64_t end_of_ring(const struct tm_thread *t) {
-	return (t->pos | t->mask) + 1;
+/* Fills the ring up to its end where the record would wrap. */
+static void pad(struct tm_thread *t, uint64_t bytes) {
+	*tm_next_record(t) = tm_ring_word(TM_CTL_PAD, 0, (unsigned)(bytes / 8), 0, 0);
+	t->at += bytes;
+	wrap(t);
 }
 
 /* The ring's pages are read before they are written, one of each aligned 16: the kernel maps all of those then, as far as they exist; a write would fault
@@ -146,16 +150,17 @@ static void count_lost(struct tm_ring *ring, uint64_t lost_bytes) {
 }
 
 TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes) {
-	uint64_t bytes = ((uint64_t)words + TM_SPARE_WORDS) * 8, to_end = end_of_ring(t) - t->pos;
+	wrap(t);
+	uint64_t bytes = ((uint64_t)words + TM_SPARE_WORDS) * 8, to_end = (uint64_t)(t->data + t->mask + 1 - t->at);
 	uint64_t padding = to_end < bytes ? to_end : 0;
 	bool found = true;
 	if (padding && bytes <= t->mask + 1 && padding + bytes > t->mask + 1) { /* more than the ring, both at once: it is read up to its end first */
-		found = t->pos + padding <= t->seen || find_room(t, padding);
+		found = tm_position(t) + padding <= t->seen || find_room(t, padding);
 		if (found) pad(t, padding);
 		padding = 0;
-		if (found) atomic_store_explicit(&t->ring->head, t->pos, memory_order_release);
+		if (found) atomic_store_explicit(&t->ring->head, tm_position(t), memory_order_release);
 	}
-	if (!found || (t->pos + padding + bytes > t->seen && !find_room(t, padding + bytes))) {
+	if (!found || (tm_position(t) + padding + bytes > t->seen && !find_room(t, padding + bytes))) {
 		count_lost(t->ring, lost_bytes);
 		tm_note_loss(t);
 		tm_clear_busy(t);
@@ -163,15 +168,16 @@ TM_COLD uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t los
 		return NULL;
 	}
 	if (padding) pad(t, padding);
-	t->limit = least(t->seen, end_of_ring(t), touch_ahead(t, t->pos + bytes));
-	return (uint64_t *)(t->data + (t->pos & t->mask));
+	uint64_t pos = tm_position(t);
+	t->limit = t->at + least(t->seen - pos, (uint64_t)(t->data + t->mask + 1 - t->at), touch_ahead(t, pos + bytes) - pos);
+	return tm_next_record(t);
 }
 
 /* --- stamps --- */
 
 /* Waits for room now rather than with the stamp in hand. */
 uint64_t tm_begin(struct tm_thread *t) {
-	if (TM_UNLIKELY(t->pos + AHEAD_BYTES > t->seen)) find_room(t, AHEAD_BYTES);
+	if (TM_UNLIKELY(tm_position(t) + AHEAD_BYTES > t->seen)) find_room(t, AHEAD_BYTES);
 	tm_set_busy(t);
 	t->begun = true;
 	return tm_in_order(t, tm_now());
@@ -186,7 +192,7 @@ void tm_cancel(struct tm_thread *t) {
 
 /* Modules are announced before the first frame in them. */
 static inline void know_modules(struct tm_thread *t, unsigned fresh) {
-	uint32_t version = atomic_load_explicit(&tm_modules_version, memory_order_acquire);
+	uint32_t version = atomic_load_explicit(&tm_versions.modules, memory_order_acquire);
 	for (const uintptr_t *pc = t->pcs + t->depth, *end = pc - fresh; pc > end;) {
 		if (TM_LIKELY(tm_modules_know(*--pc, version)) || tm_is_sandboxed()) continue;
 		tm_modules_refresh(t);
@@ -210,7 +216,7 @@ static void say_all_again(struct tm_thread *t) {
 /* Frames that stayed may be in another module; after a loss, which may be of what says so, all is new. */
 TM_COLD tm_taken tm_take_anew(struct tm_thread *t, tm_taken s) {
 	restore_stack(t);
-	t->modules_version = atomic_load_explicit(&tm_modules_version, memory_order_relaxed);
+	t->modules_version = atomic_load_explicit(&tm_versions.modules, memory_order_relaxed);
 	know_modules(t, t->depth);
 	if (!t->after_loss) return s;
 	t->after_loss = false;
@@ -253,14 +259,20 @@ TM_HOT tm_taken tm_take_other_stack(struct tm_thread *t, const void *frame) {
 }
 
 TM_HOT tm_taken tm_take_stack(struct tm_thread *t, const void *frame) {
-	struct tm_known *k = tm_known_take(t, (uintptr_t)frame + 8);
-	if (TM_LIKELY(k != NULL) && TM_LIKELY(!tm_modules_changed(t))) return tm_with_python(t, k->word);
+	bool all;
+	struct tm_known *k = tm_known_take(t, (uintptr_t)frame + 8, &all);
+	if (TM_LIKELY(k != NULL) && TM_LIKELY(all)) return tm_with_python(t, k->word);
 	return tm_take_beside(t, frame, k);
 }
 
 /* --- events --- */
 
-TM_HOT int tm_record_known_anew(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks, struct tm_known *k, tm_taken python) {
+int tm_record_known_unusually(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks) {
+	return tm_record_known(t, op, addr, size, asks, false);
+}
+
+TM_HOT int tm_record_known_anew(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks, tm_taken python) {
+	const struct tm_known *k = t->known;
 	int flags = tm_record_taken(t, op, addr, size, asks, k->word | python, 0);
 	tm_known_go_on(t, k);
 	return flags;
@@ -290,7 +302,7 @@ static void emit_words(struct tm_thread *t, enum tm_op op, uint64_t ticks, const
 	r[0] = tm_ring_word(op, TM_RING_NO_STACK, count + 2, 0, TM_RING_USABLE_UNKNOWN);
 	r[1] = ticks;
 	for (unsigned i = 0; i < count; i++) r[2 + i] = values[i];
-	tm_publish_begun(t, count + 2);
+	tm_publish_begun(t, r + count + 2);
 }
 
 void tm_emit_free(struct tm_thread *t, enum tm_op op, const void *addr, uint64_t begin) {
@@ -306,14 +318,14 @@ void tm_emit_realloc(struct tm_thread *t, enum tm_op op, const void *addr, size_
 	uint64_t *r;
 	if (!tm_reserve_both(t, words, size, &r)) return;
 	uint64_t ticks = tm_in_order(t, tm_now());
-	r[0] = tm_taken_word(s, op, 0, TM_RING_REALLOC_WORDS, tm_slack_of(addr, size, false));
+	r[0] = tm_taken_word(s, op, 0, TM_RING_REALLOC_WORDS, tm_usable_word(addr, size, false, false));
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
 	r[3] = size;
 	r[4] = begin < ticks ? begin : ticks;
 	r[5] = (uintptr_t)old;
 	tm_put_frames(r + 6, t, fresh);
-	tm_publish_begun(t, words);
+	tm_publish_begun(t, r + words);
 	tm_known_settle(t, s);
 }
 
@@ -343,7 +355,7 @@ void tm_emit_remap(struct tm_thread *t, const void *addr, size_t size, const voi
 	r[5] = (uintptr_t)old;
 	r[6] = old_size;
 	tm_put_frames(r + 7, t, fresh);
-	tm_publish_begun(t, words);
+	tm_publish_begun(t, r + words);
 	tm_known_settle(t, s);
 }
 
@@ -364,7 +376,7 @@ void tm_emit_text(struct tm_thread *t, enum tm_op op, const char *text, size_t n
 	r[0] = tm_ring_word(op, TM_RING_NO_STACK, text_words + 2, 0, (unsigned)n);
 	r[1] = ticks;
 	put_text(r + 2, text, n, text_words);
-	tm_publish(t, text_words + 2);
+	tm_publish(t, r + text_words + 2);
 	tm_ring_for_attention(); /* memory is sampled at a mark */
 }
 
@@ -377,7 +389,7 @@ static bool emit_control_piece(struct tm_thread *t, enum tm_control_op op, unsig
 	r[1] = tm_in_order(t, tm_now());
 	for (unsigned i = 0; i < word_count; i++) r[2 + i] = words[i];
 	put_text(r + 2 + word_count, text, n, text_words);
-	tm_advance(t, all);
+	tm_advance(t, r + all);
 	return true;
 }
 

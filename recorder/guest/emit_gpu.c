@@ -37,7 +37,7 @@ void tm_emit_gpu_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap, uint64
 		r[3] = size;
 		r[4] = heap;
 		tm_put_frames(r + 5, t, fresh);
-		tm_publish(t, words);
+		tm_publish(t, r + words);
 		tm_known_settle(t, s);
 	}
 }
@@ -59,7 +59,7 @@ void tm_emit_refusal(struct tm_thread *t, const struct tm_refusal *refusal, cons
 		r[5] = refusal->free_bytes;
 		r[6] = refusal->total_bytes;
 		tm_put_frames(r + TM_RING_OOM_WORDS, t, fresh);
-		tm_publish(t, words);
+		tm_publish(t, r + words);
 		tm_known_settle(t, s);
 	}
 }
@@ -87,7 +87,7 @@ void tm_emit_work(struct tm_thread *t, unsigned work_id, uint32_t correlation, c
 	uint64_t ticks = tm_in_order(t, tm_now());
 	if (work_id) r = put_pair(r, TM_OP_LAUNCH, work_id, ticks, correlation, 0);
 	for (unsigned i = 0; i < count; i++) r = put_pair(r, TM_OP_USE, 0, i || work_id ? ticks = tm_in_order(t, 0) : ticks, used[i], correlation);
-	tm_publish(t, PAIR_WORDS * records);
+	tm_publish(t, r);
 }
 
 void tm_emit_activity(struct tm_thread *t, const struct tm_gpu_activity *a) {

@@ -20,7 +20,7 @@ TM_HOT void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap
 	tm_taken s;
 	unsigned fresh, words;
 	uint64_t *r;
-	bool same = op == TM_OP_TORCH_ALLOC && addr == t->aligned && t->pos == t->aligned_pos;
+	bool same = op == TM_OP_TORCH_ALLOC && addr == t->aligned && tm_position(t) == t->aligned_pos;
 
 	if (!addr || t->stopped || !tm_heap_tell_for(t, heap, 1, size)) return;
 	tm_python_poll(t);
@@ -36,7 +36,7 @@ TM_HOT void tm_emit_heap_alloc(struct tm_thread *t, enum tm_op op, uint32_t heap
 	r[3] = size;
 	r[4] = heap;
 	tm_put_frames(r + 5, t, fresh);
-	tm_publish(t, words);
+	tm_publish(t, r + words);
 	tm_known_settle(t, s);
 }
 
@@ -51,7 +51,7 @@ TM_HOT void tm_emit_heap_free(struct tm_thread *t, enum tm_op op, uint32_t heap,
 	r[1] = ticks;
 	r[2] = (uintptr_t)addr;
 	r[3] = heap;
-	tm_publish(t, TM_RING_FREE_WORDS + 1);
+	tm_publish(t, r + TM_RING_FREE_WORDS + 1);
 }
 
 void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, const void *addr, uint64_t size, const void *old, uint64_t begin,
@@ -83,7 +83,7 @@ void tm_emit_heap_realloc(struct tm_thread *t, enum tm_op op, uint32_t heap, con
 	r[5] = (uintptr_t)old;
 	r[6] = heap;
 	tm_put_frames(r + 7, t, fresh);
-	tm_publish_begun(t, words);
+	tm_publish_begun(t, r + words);
 	tm_known_settle(t, s);
 }
 

@@ -61,10 +61,9 @@ struct tm_nested {
  * every stack touches the next one. */
 struct tm_thread {
 	struct tm_ring *ring;
-	uint8_t *data;      /* the ring's bytes */
-	uint64_t mask;      /* ring bytes - 1 */
-	uint64_t pos;       /* bytes written; ring->head as we know it */
-	uint64_t limit;     /* pos may grow to this without a look: at most `seen`, and never beyond the ring's end */
+	uint8_t *at;        /* where the next record goes */
+	uint8_t *limit;     /* that may grow to this without a look: at most to `seen`, and never beyond the ring's end */
+	uint64_t bias;      /* from there to how many bytes were written, as ring->head says it: tm_position() */
 	uint64_t last_ticks;
 	uint32_t process;   /* the process number this state was made for */
 	uint32_t epoch;     /* the epoch page's word as this thread knows it */
@@ -73,7 +72,6 @@ struct tm_thread {
 	bool takes_stacks;  /* not --stacks=off */
 	bool after_loss;    /* the next record carries its whole stack (tm_note_loss()) */
 	bool after_skip;    /* and nothing that was said in this ring is known any more */
-	uint32_t modules_version; /* tm_modules_version at its last stack; after a loss another one */
 
 	_Alignas(TM_LINE_BYTES) uintptr_t stack_low, stack_high; /* the thread's own stack; 0 until known */
 	uintptr_t *pcs;     /* the last stack taken, outermost first: to keep its k outer frames is to keep a prefix */
@@ -92,7 +90,12 @@ struct tm_thread {
 	uint32_t known_last;  /* what came before: its part of that place */
 	uint32_t known_hits, known_misses; /* stacks, since it was looked at whether that is of use */
 	uint32_t known_count;
-	uint32_t rules_version;
+	union {
+		struct {
+			uint32_t rules_version, modules_version; /* tm_versions at its last stack; after a loss another one of the modules */
+		};
+		uint64_t versions;
+	};
 
 	_Alignas(TM_LINE_BYTES) uint8_t *framed;       /* unwind.h */
 	struct tm_pair *pairs; /* what lies at and below where `sps` point: --stacks=fp all, else from framed_low inward */
@@ -118,7 +121,9 @@ struct tm_thread {
 	bool named;         /* the program has said what the thread is called */
 	bool begun;         /* the event on its way is stamped already: tm_begin() */
 	bool stopped;       /* tidemark_stop(): no allocation is recorded */
-	uint64_t seen;      /* pos may grow to this before the collector's position is read again */
+	uint8_t *data;      /* the ring's bytes */
+	uint64_t mask;      /* ring bytes - 1 */
+	uint64_t seen;      /* so many may be written before the collector's position is read again */
 	uint64_t touched;   /* bytes of the ring whose pages are mapped */
 	uint32_t skips;     /* ring->skips, when it was read */
 	uint32_t number;    /* of the thread within the process */
@@ -149,7 +154,8 @@ struct tm_guest {
 	const uintptr_t *_Atomic python_flag; /* not 0: the interpreter may finalize: python_finalizing is asked (process.h) */
 	uint8_t *_Atomic own_base; /* own_memory.h */
 	uint32_t clock;           /* enum tm_clock_kind */
-	_Atomic bool reads_chunks; /* what the allocator gave stands in front of a block (real.c) */
+	_Atomic bool reads_chunks; /* what the allocator gave stands in front of a block (real.c), */
+	_Atomic bool is_usual;     /* and the clock is TM_CLOCK_TSC */
 	bool samples_straight;    /* --sample, and what is no sample goes straight to the allocator (malloc_hooks.c) */
 	bool maps_for_itself;     /* the allocator is none but that: what its code maps is its own (real.c) */
 	_Atomic bool python_stacks; /* there is a Python in this process, and something is to be done with its stacks (python.h) */
@@ -287,9 +293,17 @@ void tm_modules_refresh(struct tm_thread *t); /* emits MODULE and UNLOAD for wha
 size_t tm_modules_at_first(void);
 void tm_modules_joined_late(void);
 void tm_modules_forget(void);                 /* in a fork's child: everything is to be emitted again */
-/* Pages of code found lately in modules that were emitted, each with the version of the list it was found in. Odd: the list is in change. */
+/* What a stack was taken with, both at once: every stack asks whether they are what they were at the one before. */
+union tm_versions {
+	struct {
+		_Atomic uint32_t rules;   /* unwind_rule.h */
+		_Atomic uint32_t modules; /* of the list of those that were emitted; odd: it is in change */
+	};
+	_Atomic uint64_t both;
+};
+extern union tm_versions tm_versions TM_HIDDEN;
+/* Pages of code found lately in modules that were emitted, each with the version of the list it was found in. */
 #define TM_MODULES_PAGES 256u
-extern _Atomic uint32_t tm_modules_version TM_HIDDEN;
 extern _Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES] TM_HIDDEN;
 
 static inline uint64_t tm_modules_page_key(uintptr_t pc, uint32_t version) {
@@ -303,12 +317,12 @@ static inline _Atomic uint64_t *tm_modules_page(uintptr_t pc) {
 /* A record was lost, or what the thread was writing: the collector does not know its last stack, perhaps. */
 static inline void tm_note_loss(struct tm_thread *t) {
 	t->after_loss = true;
-	t->modules_version = ~atomic_load_explicit(&tm_modules_version, memory_order_relaxed);
+	t->modules_version = ~atomic_load_explicit(&tm_versions.modules, memory_order_relaxed);
 }
 
 bool tm_modules_look(uintptr_t pc); /* the same, by searching */
 
-/* True if pc lies in a module that was emitted. Lock-free; called for new frames, with tm_modules_version as it was before. */
+/* True if pc lies in a module that was emitted. Lock-free; called for new frames, with that version as it was before. */
 static inline bool tm_modules_know(uintptr_t pc, uint32_t version) {
 	return TM_LIKELY(atomic_load_explicit(tm_modules_page(pc), memory_order_relaxed) == tm_modules_page_key(pc, version)) || tm_modules_look(pc);
 }

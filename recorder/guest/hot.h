@@ -58,9 +58,18 @@ static inline __attribute__((always_inline)) void tm_leave(struct tm_thread *t) 
 
 /* --- stamps (clock.c) --- */
 
+/* Where the clock is known to be TM_CLOCK_TSC. */
+static inline uint64_t tm_tsc(void) {
+#if defined(__x86_64__)
+	return __rdtsc();
+#else
+	return tm_ticks_of_kernel();
+#endif
+}
+
 static inline uint64_t tm_now(void) {
 #if defined(__x86_64__)
-	if (TM_LIKELY(tm_guest.clock == TM_CLOCK_TSC)) return __rdtsc();
+	if (TM_LIKELY(tm_guest.clock == TM_CLOCK_TSC)) return tm_tsc();
 #endif
 	return tm_ticks_of_kernel();
 }
@@ -102,11 +111,16 @@ uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes)
 #define TM_SPARE_WORDS 3u
 
 static inline __attribute__((always_inline)) bool tm_fits_ring(const struct tm_thread *t, unsigned words) {
-	return t->pos + ((uint64_t)words + TM_SPARE_WORDS) * 8 <= t->limit;
+	return t->at + ((uint64_t)words + TM_SPARE_WORDS) * 8 <= t->limit;
 }
 
 static inline uint64_t *tm_next_record(const struct tm_thread *t) {
-	return (uint64_t *)(t->data + (t->pos & t->mask));
+	return (uint64_t *)t->at;
+}
+
+/* How many bytes were written to the ring. */
+static inline uint64_t tm_position(const struct tm_thread *t) {
+	return (uintptr_t)t->at + t->bias;
 }
 
 /* Room for a record of `words` words, in one piece, at *record; false: the event is lost, and no longer busy. `limit` never lies beyond the ring's end, so one
@@ -141,22 +155,22 @@ static inline void tm_fetch_line_behind(const uint64_t *record) {
 #endif
 }
 
-/* Returns the ring, which is read once: the compiler cannot know that the stores do not change which it is. */
-static inline struct tm_ring *tm_advance(struct tm_thread *t, unsigned words) {
+/* The records are written that end here. Returns the ring, which is read once: the compiler cannot know that the stores do not change which it is. */
+static inline struct tm_ring *tm_advance(struct tm_thread *t, const uint64_t *end) {
 	struct tm_ring *ring = t->ring;
-	t->pos += (uint64_t)words * 8;
-	atomic_store_explicit(&ring->head, t->pos, memory_order_release);
+	t->at = (uint8_t *)(uintptr_t)end;
+	atomic_store_explicit(&ring->head, tm_position(t), memory_order_release);
 	return ring;
 }
 
-static inline void tm_publish(struct tm_thread *t, unsigned words) {
-	atomic_store_explicit(&tm_advance(t, words)->busy, 0, memory_order_release);
+static inline void tm_publish(struct tm_thread *t, const uint64_t *end) {
+	atomic_store_explicit(&tm_advance(t, end)->busy, 0, memory_order_release);
 }
 
 /* Of an event that tm_begin() stamped. */
-static inline void tm_publish_begun(struct tm_thread *t, unsigned words) {
+static inline void tm_publish_begun(struct tm_thread *t, const uint64_t *end) {
 	t->begun = false;
-	tm_publish(t, words);
+	tm_publish(t, end);
 }
 
 /* --- events --- */
@@ -192,7 +206,7 @@ tm_taken tm_take_unknown_stack(struct tm_thread *t, const void *frame);
 tm_taken tm_take_anew(struct tm_thread *t, tm_taken s);
 
 static inline bool tm_modules_changed(const struct tm_thread *t) {
-	return atomic_load_explicit(&tm_modules_version, memory_order_relaxed) != t->modules_version;
+	return atomic_load_explicit(&tm_versions.modules, memory_order_relaxed) != t->modules_version;
 }
 
 static inline tm_taken tm_with_python(struct tm_thread *t, tm_taken s) {
@@ -216,7 +230,7 @@ static inline tm_taken tm_take(struct tm_thread *t, const void *frame) {
 	return tm_take_stack(t, frame);
 }
 
-/* The same where tm_known_take() said k, and that is not all: it is no known stack, or modules changed. */
+/* The same where tm_known_take() said k, and that is none or not all. */
 static inline __attribute__((always_inline)) tm_taken tm_take_beside(struct tm_thread *t, const void *frame, const struct tm_known *k) {
 	if (k) return tm_with_python(t, tm_take_anew(t, k->word));
 	if (t->known_count) return tm_take_other_stack(t, frame);
@@ -232,23 +246,32 @@ static inline size_t tm_chunk_usable(const void *addr) {
 	return (((const size_t *)addr)[-1] & ~(size_t)7) - sizeof(size_t);
 }
 
-/* What the allocator gave beyond what was asked for. */
-static inline unsigned tm_slack_of(const void *addr, size_t size, bool is_aligned) {
-	bool reads = TM_LIKELY(atomic_load_explicit(&tm_guest.reads_chunks, memory_order_relaxed)) && TM_LIKELY(!tm_chunk_is_mapping(addr));
-	size_t slack = (reads ? tm_chunk_usable(addr) : is_aligned ? tm_real_usable(addr) : tm_real_usable_by_size(addr, size)) - size;
-
-	return slack < TM_RING_USABLE_UNKNOWN ? (unsigned)slack : TM_RING_USABLE_UNKNOWN;
+/* The clock is TM_CLOCK_TSC, and what the allocator gave stands in front of a block. */
+static inline bool tm_is_usual(void) {
+	return TM_LIKELY(atomic_load_explicit(&tm_guest.is_usual, memory_order_relaxed));
 }
 
-static inline __attribute__((always_inline)) void tm_put_new(struct tm_thread *t, uint64_t *r, uint64_t ticks, enum tm_op op, const void *addr, size_t size,
-							     bool asks, tm_taken s, unsigned fresh) {
-	r[0] = tm_taken_word(s, op, 0, TM_RING_ALLOC_WORDS, asks ? tm_slack_of(addr, size, TM_OP_IS_ALIGNED(op)) : TM_RING_USABLE_UNKNOWN);
-	r[1] = ticks;
+/* What the allocator gave, as a record says it. usual: tm_is_usual() is known to hold. */
+static inline __attribute__((always_inline)) unsigned tm_usable_word(const void *addr, size_t size, bool is_aligned, bool usual) {
+	if ((usual || TM_LIKELY(atomic_load_explicit(&tm_guest.reads_chunks, memory_order_relaxed))) && TM_LIKELY(!tm_chunk_is_mapping(addr)))
+		return (uint16_t)((const size_t *)addr)[-1];
+	return tm_ring_usable_word(size, is_aligned ? tm_real_usable(addr) : tm_real_usable_by_size(addr, size));
+}
+
+static inline __attribute__((always_inline)) void tm_put_values(struct tm_thread *t, uint64_t *r, const void *addr, size_t size, bool usual) {
+	r[1] = tm_in_order(t, usual ? tm_tsc() : tm_now());
 	r[2] = (uintptr_t)addr;
 	r[3] = size;
+}
+
+/* The rest of a record that has its values. */
+static inline __attribute__((always_inline)) void tm_put_new(struct tm_thread *t, uint64_t *r, enum tm_op op, const void *addr, size_t size, bool asks,
+							     tm_taken s, unsigned fresh, bool usual) {
+	unsigned usable = asks ? tm_usable_word(addr, size, TM_OP_IS_ALIGNED(op), usual) : TM_RING_USABLE_UNKNOWN;
+	r[0] = tm_taken_word(s, op, 0, TM_RING_ALLOC_WORDS, usable);
 	if (fresh) tm_put_frames(r + TM_RING_ALLOC_WORDS, t, fresh);
 	tm_fetch_line_behind(r);
-	tm_publish(t, TM_RING_ALLOC_WORDS + fresh);
+	tm_publish(t, r + TM_RING_ALLOC_WORDS + fresh);
 }
 
 /* `fresh` is what the stack says, where that is not known to the compiler. */
@@ -258,32 +281,35 @@ static inline __attribute__((always_inline)) int tm_record_taken(struct tm_threa
 
 	tm_set_busy(t);
 	if (!tm_reserve(t, TM_RING_ALLOC_WORDS + fresh, size, &r)) return -1;
-	tm_put_new(t, r, tm_in_order(t, tm_now()), op, addr, size, asks, s, fresh);
+	tm_put_values(t, r, addr, size, false);
+	tm_put_new(t, r, op, addr, size, asks, s, fresh, false);
 	return (int)tm_taken_flags(s);
 }
 
-/* The same of a known stack, out of line. */
-int tm_record_known_anew(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks, struct tm_known *k, tm_taken python);
+/* The same of a known stack, out of line: where tm_is_usual() does not hold, and where the event is to be stamped once more. */
+int tm_record_known_unusually(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks);
+int tm_record_known_anew(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks, tm_taken python);
 
-/* Of a known stack. Python's is looked at behind the stamp: each frame says where the next one is, and the stamp would wait for all of that. Where something
- * of it was written, or lost, the event is stamped and written once more behind that: what comes later in a ring has later stamps. */
+/* Of a known stack, t->known. Python's is looked at behind the stamp: each frame says where the next one is, and the stamp would wait for all of that. Where
+ * something of it was written, or lost, the event is stamped and written once more behind that: what comes later in a ring has later stamps. */
 static inline __attribute__((always_inline)) int tm_record_known(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks,
-								 struct tm_known *k) {
-	uint64_t *r, pos;
+								 bool usual) {
+	uint64_t *r;
 	tm_taken python = 0;
 
 	tm_set_busy(t);
 	if (!tm_reserve(t, TM_RING_ALLOC_WORDS, size, &r)) return -1;
-	pos = t->pos;
-	uint64_t ticks = tm_in_order(t, tm_now());
+	tm_put_values(t, r, addr, size, usual);
 	if (atomic_load_explicit(&tm_guest.python_stacks, memory_order_relaxed)) {
 		python = tm_python_same(t);
 		if (TM_UNLIKELY(!python)) {
 			python = tm_python_take_asking(t);
-			if (TM_UNLIKELY(t->pos != pos) || TM_UNLIKELY(!tm_is_busy(t))) return tm_record_known_anew(t, op, addr, size, asks, k, python);
+			bool wrote = tm_next_record(t) != r || t->last_ticks != r[1]; /* and if it was exactly one ring's bytes */
+			if (TM_UNLIKELY(wrote) || TM_UNLIKELY(!tm_is_busy(t))) return tm_record_known_anew(t, op, addr, size, asks, python);
 		}
 	}
-	tm_put_new(t, r, ticks, op, addr, size, asks, k->word | python, 0);
+	const struct tm_known *k = t->known;
+	tm_put_new(t, r, op, addr, size, asks, k->word | python, 0, usual);
 	tm_known_go_on(t, k);
 	return (int)tm_taken_flags(k->word | python);
 }
@@ -293,8 +319,10 @@ static inline __attribute__((always_inline)) int tm_record_known(struct tm_threa
 static inline __attribute__((always_inline)) int tm_record_new(struct tm_thread *t, enum tm_op op, const void *addr, size_t size, bool asks,
 							       const void *frame) {
 	tm_python_poll(t);
-	struct tm_known *k = tm_known_take(t, (uintptr_t)frame + 8);
-	if (TM_LIKELY(k != NULL) && TM_LIKELY(!tm_modules_changed(t))) return tm_record_known(t, op, addr, size, asks, k);
+	bool all;
+	struct tm_known *k = tm_known_take(t, (uintptr_t)frame + 8, &all);
+	if (TM_LIKELY(k != NULL) && TM_LIKELY(all))
+		return tm_is_usual() ? tm_record_known(t, op, addr, size, asks, true) : tm_record_known_unusually(t, op, addr, size, asks);
 	tm_taken s = tm_take_beside(t, frame, k);
 	int flags = tm_record_taken(t, op, addr, size, asks, s, tm_taken_fresh(s));
 	tm_known_settle(t, s);
@@ -311,7 +339,7 @@ static inline __attribute__((always_inline)) void tm_put_free(struct tm_thread *
 	r[1] = tm_in_order(t, ticks);
 	r[2] = (uintptr_t)addr;
 	tm_fetch_line_behind(r);
-	tm_publish(t, TM_RING_FREE_WORDS);
+	tm_publish(t, r + TM_RING_FREE_WORDS);
 }
 
 static inline __attribute__((always_inline)) void tm_record_free(struct tm_thread *t, enum tm_op op, const void *addr) {

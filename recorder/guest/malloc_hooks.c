@@ -309,7 +309,7 @@ TM_HOT static void every_free_of_libc(void *p) {
 		free_without_room(t, p);
 		return;
 	}
-	tm_put_free(t, tm_next_record(t), __rdtsc(), TM_OP_FREE, p);
+	tm_put_free(t, tm_next_record(t), tm_tsc(), TM_OP_FREE, p);
 	atomic_signal_fence(memory_order_seq_cst);
 	if (TM_UNLIKELY(t->at_leave)) {
 		leave_slowly_and_free(t, p);
@@ -448,7 +448,7 @@ static void record_aligned(struct tm_thread *t, enum tm_op op, void *p, int erro
 		flags = tm_record_new(t, op, p, size, true, frame);
 	}
 	t->aligned = flags < 0 ? NULL : p;
-	t->aligned_pos = t->pos;
+	t->aligned_pos = tm_position(t);
 	t->aligned_flags = (uint32_t)flags;
 	tm_leave(t);
 }

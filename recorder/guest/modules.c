@@ -61,7 +61,7 @@ struct table {
 
 static struct list emitted;
 static struct table *_Atomic known;
-_Atomic uint32_t tm_modules_version;
+union tm_versions tm_versions;
 _Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES];
 static _Atomic bool refreshing;
 static bool inherited;                          /* `emitted` is right, but by another process: we are a fork's child */
@@ -368,7 +368,7 @@ static bool publish(const struct list *list) {
 	struct table *table = table_for(list->count);
 
 	if (!table) return false;
-	atomic_fetch_add(&tm_modules_version, 1);
+	atomic_fetch_add(&tm_versions.modules, 1);
 	atomic_thread_fence(memory_order_release);
 	for (size_t i = 0; i < list->count; i++) {
 		atomic_store_explicit(&table->ranges[i].low, modules_of(list)[i].low, memory_order_relaxed);
@@ -378,7 +378,7 @@ static bool publish(const struct list *list) {
 	}
 	atomic_store_explicit(&table->count, (uint32_t)list->count, memory_order_relaxed);
 	atomic_store_explicit(&known, table, memory_order_release);
-	atomic_fetch_add(&tm_modules_version, 1);
+	atomic_fetch_add(&tm_versions.modules, 1);
 	return true;
 }
 
@@ -396,20 +396,20 @@ static const struct range *search(const struct table *table, uintptr_t pc) {
 }
 
 bool tm_modules_look(uintptr_t pc) {
-	uint32_t before = atomic_load_explicit(&tm_modules_version, memory_order_acquire);
+	uint32_t before = atomic_load_explicit(&tm_versions.modules, memory_order_acquire);
 	const struct table *table = atomic_load_explicit(&known, memory_order_acquire);
 	bool found;
 
 	if (!table || (before & 1)) return false;
 	found = search(table, pc) != NULL;
 	atomic_thread_fence(memory_order_acquire);
-	if (!found || atomic_load_explicit(&tm_modules_version, memory_order_relaxed) != before) return false;
+	if (!found || atomic_load_explicit(&tm_versions.modules, memory_order_relaxed) != before) return false;
 	atomic_store_explicit(tm_modules_page(pc), tm_modules_page_key(pc, before), memory_order_relaxed);
 	return true;
 }
 
 bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *frames_header) {
-	uint32_t before = atomic_load_explicit(&tm_modules_version, memory_order_acquire);
+	uint32_t before = atomic_load_explicit(&tm_versions.modules, memory_order_acquire);
 	const struct table *table = atomic_load_explicit(&known, memory_order_acquire);
 	const struct range *found = table && !(before & 1) ? search(table, pc) : NULL;
 
@@ -418,18 +418,18 @@ bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *f
 	*high = atomic_load_explicit(&found->high, memory_order_relaxed);
 	*frames_header = atomic_load_explicit(&found->frames_header, memory_order_relaxed);
 	atomic_thread_fence(memory_order_acquire);
-	return atomic_load_explicit(&tm_modules_version, memory_order_relaxed) == before;
+	return atomic_load_explicit(&tm_versions.modules, memory_order_relaxed) == before;
 }
 
 uint64_t tm_modules_key(uintptr_t pc) {
-	uint32_t before = atomic_load_explicit(&tm_modules_version, memory_order_acquire);
+	uint32_t before = atomic_load_explicit(&tm_versions.modules, memory_order_acquire);
 	const struct table *table = atomic_load_explicit(&known, memory_order_acquire);
 	const struct range *found = table && !(before & 1) ? search(table, pc) : NULL;
 
 	if (!found) return 0;
 	uint64_t key = atomic_load_explicit(&found->key, memory_order_relaxed), place = pc - atomic_load_explicit(&found->low, memory_order_relaxed);
 	atomic_thread_fence(memory_order_acquire);
-	return key && atomic_load_explicit(&tm_modules_version, memory_order_relaxed) == before ? key + place : 0;
+	return key && atomic_load_explicit(&tm_versions.modules, memory_order_relaxed) == before ? key + place : 0;
 }
 
 /* --- refresh --- */
@@ -562,7 +562,7 @@ void tm_modules_forget(void) {
 		return;
 	emitted = (struct list){ 0 }; /* a thread that is not in this process was about to change it */
 	adds_seen = subs_seen = 0;
-	atomic_store(&tm_modules_version, (atomic_load(&tm_modules_version) | 1) + 1);
+	atomic_store(&tm_versions.modules, (atomic_load(&tm_versions.modules) | 1) + 1);
 	if (table) atomic_store(&table->count, 0);
 	atomic_store(&refreshing, false);
 }

@@ -65,9 +65,14 @@ enum tm_python_frames { TM_PYTHON_NONE, TM_PYTHON_OBJECTS, TM_PYTHON_INNER_311, 
 #define TM_PYTHON_ASKS 8u         /* another interpreter was here, or this one was finalized: where it had its threads' states may be no more */
 
 struct tm_python {
-	_Atomic uint32_t state;       /* TM_PYTHON_READY and so on; in one word, since every stack asks */
+	union {
+		struct {
+			_Atomic uint32_t state;       /* TM_PYTHON_READY and so on */
+			_Atomic uint32_t codes_freed; /* code objects, since they are counted: another may lie where one was */
+		};
+		_Atomic uint64_t state_and_freed; /* every stack asks, of both at once */
+	};
 	_Atomic bool heap_begins;     /* python_heap.c looks as each hook is left: the interpreter begins, and may set another allocator */
-	_Atomic uint32_t codes_freed; /* code objects, since they are counted: another may lie where one was */
 	_Atomic bool counts_codes;
 	enum tm_python_frames kind;
 	uint32_t version;          /* 0x030c for 3.12 */
@@ -143,8 +148,14 @@ struct tm_python_thread {
 	uintptr_t cframe;                    /* which that pointed to */
 	struct tm_python_frame *last, *next; /* the stack that was sent last, innermost first; room for another. One more frame ends it: */
 	struct tm_python_frame *end;
+	union {
+		struct {
+			uint32_t ready;              /* TM_PYTHON_READY */
+			uint32_t codes_freed;        /* when it was taken, or last seen to have its code objects still */
+		};
+		uint64_t ready_and_freed;
+	};
 	uint32_t depth;                      /* of it; 0: it is not to be compared with */
-	uint32_t codes_freed;                /* when it was taken, or last seen to have its code objects still */
 	uintptr_t beyond;                    /* where the chain stood behind it */
 	uint64_t word;                       /* what a record's first word says of it */
 	uint32_t run_frame;                  /* native frame that ran a Python function the last time that was asked, from the outermost */

@@ -123,31 +123,37 @@ static inline struct tm_python_offsets offsets_of(const struct tm_python *p, enu
 
 #define END_OF_STACK ((uintptr_t)0x9e3779b97f4a7c15u) /* behind the last frame of one: no address, nor a value that is met in a program */
 
-/* True if the chain, which stands at `frame`, goes on as the stack that was sent last does from its frame `f` on. What is remembered was read before,
- * so an address that is the same can be read. The interpreter's entries lie on the C stack, where no frame of the program's does: only behind one
- * that native code called they have to be looked for. Where an instruction is an address it lies within its code object, and as none was freed, it tells
- * which that is; in the older interpreters it is a number. */
+/* Is the frame where the chain stands `f`, as it was? Then the chain goes on to the next one outward. What is remembered was read before, so an address that is
+ * the same can be read. The interpreter's entries lie on the C stack, where no frame of the program's does: only behind one that native code called they
+ * have to be looked for. Where an instruction is an address it lies within its code object, and as none was freed, it tells which that is; in the older
+ * interpreters it is a number. */
+static inline __attribute__((always_inline)) bool passes(const struct tm_python *p, uintptr_t *chain, const struct tm_python_frame *f,
+							 enum tm_python_frames kind) {
+	const struct tm_python_offsets at = offsets_of(p, kind);
+	uintptr_t changed, frame = *(const volatile uintptr_t *)&f->frame; /* it is known sooner than `chain`, so that all frames are fetched at once */
+
+	if (*chain != f->frame) return false;
+	if (kind == TM_PYTHON_OBJECTS && (tm_python_word(frame, at.code) & ~(uintptr_t)7) != f->code) return false;
+	if (kind == TM_PYTHON_OBJECTS) changed = f->instr ^ ((uintptr_t)(uint32_t) * (const int32_t *)(frame + at.instr) << 1 | 1);
+	else if (kind == TM_PYTHON_INNER_311)
+		changed = f->instr ^ (tm_python_word(frame, at.instr) | *(const uint8_t *)(frame + at.entry)); /* a bool */
+	else
+		changed = (f->instr ^ tm_python_word(frame, at.instr)) & ~(uintptr_t)1; /* whether it is called by native code is seen below */
+	if (changed) return false;
+	*chain = tm_python_word(frame, at.previous);
+	if (kind != TM_PYTHON_INNER || !(f->instr & 1) || !tm_python_plausible(*chain)) return true;
+	if (*(const uint8_t *)(*chain + at.owner) < OWNED_BY_C) return false;
+	skip_entries(p, chain);
+	return true;
+}
+
+/* True if the chain, which stands at `frame`, goes on as the stack that was sent last does from its frame `f` on. */
 static inline __attribute__((always_inline)) bool goes_on(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame,
 							  const struct tm_python_frame *f, enum tm_python_frames kind) {
-	const struct tm_python_offsets at = offsets_of(p, kind);
-
-	for (;; f++) {
-		uintptr_t changed, same = *(const volatile uintptr_t *)&f->frame; /* it is known sooner than `frame`, so that all frames are fetched at once */
-
-		if (frame != f->frame) break;
-		frame = same;
-		if (kind == TM_PYTHON_OBJECTS && (tm_python_word(frame, at.code) & ~(uintptr_t)7) != f->code) return false;
-		if (kind == TM_PYTHON_OBJECTS) changed = f->instr ^ ((uintptr_t)(uint32_t) * (const int32_t *)(frame + at.instr) << 1 | 1);
-		else if (kind == TM_PYTHON_INNER_311)
-			changed = f->instr ^ (tm_python_word(frame, at.instr) | *(const uint8_t *)(frame + at.entry)); /* a bool */
-		else
-			changed = (f->instr ^ tm_python_word(frame, at.instr)) &
-				  ~(uintptr_t)1; /* whether it is called by native code is seen below */
-		if (changed) return false;
-		frame = tm_python_word(frame, at.previous);
-		if (kind != TM_PYTHON_INNER || !(f->instr & 1) || !tm_python_plausible(frame)) continue;
-		if (*(const uint8_t *)(frame + at.owner) < OWNED_BY_C) return false;
-		skip_entries(p, &frame);
+	for (; passes(p, &frame, f, kind); f += 2) {
+		if (passes(p, &frame, f + 1, kind)) continue;
+		f++;
+		break;
 	}
 	return f == s->end && frame == s->beyond;
 }
@@ -283,7 +289,7 @@ TM_HOT static bool send(struct tm_thread *t, struct tm_python_thread *s, uint32_
 	r[0] = tm_ring_word(TM_CTL_PYTHON_STACK, 0, 2 + fresh, keep, fresh);
 	r[1] = tm_in_order(t, tm_now());
 	memcpy(r + 2, s->words, fresh * sizeof *r);
-	tm_advance(t, 2 + fresh);
+	tm_advance(t, r + 2 + fresh);
 	return true;
 }
 
@@ -304,6 +310,7 @@ TM_COLD static struct tm_python_thread *make_state(struct tm_thread *t) {
 	s->words = (uint64_t *)(s->next + t->capacity + 1);
 	s->place = s->current = &nothing;
 	s->state = TM_PYTHON_NO_STATE;
+	s->ready = TM_PYTHON_READY;
 	return t->python = s;
 }
 
@@ -400,7 +407,6 @@ static inline __attribute__((always_inline)) bool is_quickly_same(const struct t
 
 	if (state != s->state) return false;
 	if (kind != TM_PYTHON_INNER && (uintptr_t)atomic_load_explicit(s->current, memory_order_relaxed) != state) return false;
-	if (s->codes_freed != atomic_load_explicit(&p->codes_freed, memory_order_relaxed)) return false;
 	top = tm_python_word(state, offsets_of(p, kind).top);
 	if (kind == TM_PYTHON_INNER_311 || (kind == TM_PYTHON_INNER && p->cframe)) {
 		if (top != s->cframe) return false;
@@ -471,7 +477,7 @@ static inline __attribute__((always_inline)) uint64_t same(struct tm_thread *t, 
 	if (TM_UNLIKELY(!s)) return 0;
 	atomic_store_explicit(&t->ring->walking, 1, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
-	is_same = TM_LIKELY(atomic_load_explicit(&p->state, memory_order_acquire) == TM_PYTHON_READY) && is_quickly_same(p, s, kind);
+	is_same = TM_LIKELY(atomic_load_explicit(&p->state_and_freed, memory_order_acquire) == s->ready_and_freed) && is_quickly_same(p, s, kind);
 	atomic_store_explicit(&t->ring->walking, 0, memory_order_release);
 	return TM_LIKELY(is_same) ? s->word : 0;
 }

@@ -104,6 +104,11 @@ size_t tm_real_usable_by_size(const void *addr, size_t size) {
 	return room_of && size && size <= SIZES_KNOWN ? room_by_size(size) : tm_real_usable(addr);
 }
 
+static void read_chunks(void) {
+	atomic_store(&tm_guest.reads_chunks, true);
+	atomic_store(&tm_guest.is_usual, tm_guest.clock == TM_CLOCK_TSC);
+}
+
 size_t tm_real_usable(const void *addr) {
 	if (TM_UNLIKELY(!answers)) return SIZE_MAX;
 	size_t usable = tm_real.malloc_usable_size((void *)addr);
@@ -111,7 +116,7 @@ size_t tm_real_usable(const void *addr) {
 
 	if (!left || tm_chunk_is_mapping(addr)) return usable;
 	if (tm_chunk_usable(addr) != usable) atomic_store(&to_compare, 0);
-	else if (atomic_compare_exchange_strong(&to_compare, &left, left - 1) && left == 1) atomic_store(&tm_guest.reads_chunks, true);
+	else if (atomic_compare_exchange_strong(&to_compare, &left, left - 1) && left == 1) read_chunks();
 	return usable;
 }
 

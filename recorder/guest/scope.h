@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) void tm_record_scope(struct tm_thre
 	r[2] = key;
 	r[3] = link;
 	tm_put_name(r + TM_RING_SCOPE_WORDS, name, n, text_words);
-	tm_publish(t, words);
+	tm_publish(t, r + words);
 }
 
 #if defined(__x86_64__)
@@ -92,15 +92,13 @@ static inline __attribute__((always_inline)) bool tm_record_scope_quickly(enum t
 	if (TM_UNLIKELY(!tm_may_enter(t))) return false;
 	if (TM_UNLIKELY(tm_guest.clock != TM_CLOCK_TSC || (name && !tm_quick_name(name, &q)))) return false;
 	tm_tls.inside = (uintptr_t)__builtin_frame_address(0);
-	struct tm_ring *ring = t->ring;
-	atomic_store_explicit(&ring->busy, 1, memory_order_relaxed);
-	atomic_signal_fence(memory_order_seq_cst);
-	if (TM_UNLIKELY(t->pos + 8 * TM_QUICK_WORDS > t->limit)) {
+	tm_set_busy(t);
+	if (TM_UNLIKELY(t->at + 8 * TM_QUICK_WORDS > t->limit)) {
 		tm_clear_busy(t);
 		tm_leave(t);
 		return false;
 	}
-	uint64_t *r = tm_next_record(t), ticks = tm_in_order(t, __rdtsc());
+	uint64_t *r = tm_next_record(t), ticks = tm_in_order(t, tm_tsc());
 	unsigned words = TM_RING_SCOPE_WORDS + (q.n + 7) / 8;
 	if (name) _mm_storeu_si128((__m128i *)(r + TM_RING_SCOPE_WORDS), q.first);
 	if (q.n >= 16) _mm_storeu_si128((__m128i *)(r + TM_RING_SCOPE_WORDS + 2), q.last);
@@ -108,9 +106,7 @@ static inline __attribute__((always_inline)) bool tm_record_scope_quickly(enum t
 	r[1] = ticks;
 	r[2] = key;
 	r[3] = link;
-	t->pos += 8 * words;
-	atomic_store_explicit(&ring->head, t->pos, memory_order_release);
-	atomic_store_explicit(&ring->busy, 0, memory_order_release);
+	tm_publish(t, r + words);
 	tm_leave(t);
 	return true;
 }

@@ -75,7 +75,7 @@ static inline __attribute__((always_inline)) void record_open(struct tm_thread *
 	r[0] = tm_ring_word(TM_OP_SCOPE_RANGE, TM_RING_NO_STACK, words, category, (unsigned)n);
 	r[2] = (uintptr_t)function;
 	r[3] = link;
-	tm_publish(t, words);
+	tm_publish(t, r + words);
 }
 
 static inline __attribute__((always_inline)) void *open_scope(void **context, const void *function, enum tm_scope_category category) {

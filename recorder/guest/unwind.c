@@ -765,7 +765,7 @@ uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, 
 #endif
 
 enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t valid, struct tm_stack *result) {
-	uint32_t version = atomic_load_explicit(&tm_rules_version, memory_order_acquire), met;
+	uint32_t version = atomic_load_explicit(&tm_versions.rules, memory_order_acquire), met;
 	bool odd = false;
 	if (TM_UNLIKELY(version != t->rules_version)) {
 		t->remembered = valid = 0;
@@ -794,7 +794,7 @@ enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_
 static inline uint32_t follow_frame_pointers(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
 	uintptr_t *pcs = t->pcs + 2 * t->capacity, *slots = t->sps + 2 * t->capacity, met = t->sps[valid - 1], next;
 	uintptr_t page = UINTPTR_MAX; /* which was asked about last */
-	uint32_t left = t->capacity - valid, modules = atomic_load_explicit(&tm_modules_version, memory_order_acquire);
+	uint32_t left = t->capacity - valid, modules = atomic_load_explicit(&tm_versions.modules, memory_order_acquire);
 	if (t->truncated || slot >= met) return TM_UNWIND_NOT_QUICK;
 	for (;; slot = next, left--) {
 		uintptr_t pc = WORD(slot) & PC_MASK;

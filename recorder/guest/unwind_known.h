@@ -117,14 +117,16 @@ static inline void tm_known_settle(struct tm_thread *t, uint64_t taken) {
 /* One that was not expected first, of which there are some. NULL: it is none of the known ones. */
 struct tm_known *tm_known_find(struct tm_thread *t, uintptr_t slot);
 
-/* Which of the known stacks it is; NULL: none. Of what is expected nobody has a slot while none is known. */
-static inline __attribute__((always_inline)) struct tm_known *tm_known_take(struct tm_thread *t, uintptr_t slot) {
+/* Which of the known stacks it is; NULL: none. *all: it is all that there is to say, as modules are what they were. Of what is expected nobody has a slot while
+ * none is known. */
+static inline __attribute__((always_inline)) struct tm_known *tm_known_take(struct tm_thread *t, uintptr_t slot, bool *all) {
 	struct tm_known *k = t->known_expected;
 	if (TM_UNLIKELY(k->slot != slot) || TM_UNLIKELY(!tm_known_holds(k, slot))) {
 		k = t->known_count ? tm_known_find(t, slot) : NULL;
 		if (!k) return NULL;
 	}
-	if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return NULL;
+	*all = TM_LIKELY(atomic_load_explicit(&tm_versions.both, memory_order_acquire) == t->versions);
+	if (!*all && atomic_load_explicit(&tm_versions.rules, memory_order_acquire) != t->rules_version) return NULL;
 	t->known = k;
 	t->known_hits++;
 	return k;

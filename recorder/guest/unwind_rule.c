@@ -6,7 +6,6 @@
 
 static _Alignas(TM_SHM_PAGE) _Atomic uint64_t first_table[1u << TM_RULE_SETS_BITS_LEAST][2];
 _Atomic uint64_t tm_rules_table = (uintptr_t)first_table + (64 - TM_RULE_SETS_BITS_LEAST);
-_Atomic uint32_t tm_rules_version;
 
 /* --- making one --- */
 
@@ -234,7 +233,7 @@ static __thread uint32_t closing_of_this_thread __attribute__((tls_model("initia
 
 void tm_rules_close_begin(void) {
 	closing_of_this_thread++;
-	atomic_fetch_add(&tm_rules_version, 1);
+	atomic_fetch_add(&tm_versions.rules, 1);
 }
 
 /* Only what was written is written: the rest of the table stays memory that was never touched. */
@@ -256,11 +255,11 @@ void tm_rules_close_end(void) {
 	while (!atomic_compare_exchange_strong(&tm_rules_table, &table, table + ((uint64_t)1 << VERSION)));
 	tm_shared_forget();
 	closing_of_this_thread--;
-	atomic_fetch_add(&tm_rules_version, 0x100 - 1);
+	atomic_fetch_add(&tm_versions.rules, 0x100 - 1);
 }
 
 void tm_rules_forked(void) {
-	atomic_store(&tm_rules_version, (atomic_load(&tm_rules_version) & ~0xffu) + 0x100 + closing_of_this_thread);
+	atomic_store(&tm_versions.rules, (atomic_load(&tm_versions.rules) & ~0xffu) + 0x100 + closing_of_this_thread);
 	atomic_store(&growing, false);
 	tm_shared_forked();
 }

@@ -81,9 +81,8 @@ static inline uint64_t tm_rules_word(const void *table, unsigned bits) {
 	return (uint64_t)(uintptr_t)table | (64 - bits);
 }
 
-/* Grows when what was known about some module no longer holds. The low byte counts dlclose calls under way: while there are any, code may go and
- * other code come at each moment, and nothing is looked up or kept. */
-extern _Atomic uint32_t tm_rules_version TM_HIDDEN;
+/* tm_versions.rules grows when what was known about some module no longer holds. The low byte counts dlclose calls under way: while there are any, code may go
+ * and other code come at each moment, and nothing is looked up or kept. */
 #define TM_RULES_CLOSING(version) (((version) & 0xff) != 0)
 #define TM_RULES_NONE UINT32_MAX /* no version: of threads that need no rules */
 

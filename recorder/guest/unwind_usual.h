@@ -49,7 +49,7 @@ static inline uint32_t tm_unwind_simply(struct tm_thread *t, const void *frame, 
 	const struct tm_check *beyond;
 	*valid = 0;
 	if (TM_UNLIKELY(slot - t->stack_low >= t->stack_high - t->stack_low)) return TM_UNWIND_NOT_QUICK;
-	if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return TM_UNWIND_NOT_QUICK;
+	if (TM_UNLIKELY(atomic_load_explicit(&tm_versions.rules, memory_order_acquire) != t->rules_version)) return TM_UNWIND_NOT_QUICK;
 	uint32_t n = tm_unwind_reached(t, slot);
 	if (TM_UNLIKELY(n > t->framed_low)) {
 		*valid = tm_unwind_valid_framed(t, n);

@@ -198,7 +198,7 @@ BREAKS = {
     "known: restored without its checks": ("unwind_known.c", "tm_unwind_set_check_count(t, k->check_count);", "tm_unwind_set_check_count(t, 0);"),
     "known: restored without framed frames": ("unwind_known.c", "if (k->framed_count) restore_framed(", "if (!k) restore_framed("),
     "known: restored to other places": ("unwind_known.c", "t->sps[k->depth - 1 - i] = place_in(k, i);", ""),
-    "known: outlives the library": ("unwind_known.h", "if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version)) return NULL;", "",
+    "known: outlives the library": ("unwind_known.h", "if (!*all && atomic_load_explicit(&tm_versions.rules, memory_order_acquire) != t->rules_version) return NULL;", "",
                                     "unwind.c", "forget_routes(t);\n\t\ttm_known_forget(t);", "forget_routes(t);"),
     # rules, and libraries that go
     "rules: any entry is the address's": ("unwind_rule.h", "return second >> TM_RULE_BITS ? 0 : (uint32_t)second;", "return (uint32_t)second & TM_RULE_MASK;", *CROWDED),
@@ -207,7 +207,7 @@ BREAKS = {
                                                            "tm_rule_keep(base + (uintptr_t)(entry >> TM_RULE_BITS) + 0x1000, rule);"),
     "rules outlive their library": ("unwind_rule.c", "atomic_store_explicit(&entries[i], 0, memory_order_relaxed)", "(void)0"),
     "rules are looked up and kept while a library goes": ("unwind_rule.h", "(((version) & 0xff) != 0)", "((version) == UINT32_MAX)"),
-    "stacks outlive the library": ("unwind_usual.h", "if (TM_UNLIKELY(atomic_load_explicit(&tm_rules_version, memory_order_acquire) != t->rules_version))", "if (t->by_frame_pointers)"),
+    "stacks outlive the library": ("unwind_usual.h", "if (TM_UNLIKELY(atomic_load_explicit(&tm_versions.rules, memory_order_acquire) != t->rules_version))", "if (t->by_frame_pointers)"),
 }
 
 # The same by frame pointers. Not among them is that a mark goes when its frame does: it is always the outermost one's.

@@ -104,7 +104,7 @@ static inline void announce(struct world *w, uint32_t index, uint32_t pid, uint3
 }
 
 static inline void allocate(struct world *w, uint32_t index, uint64_t addr, uint64_t size) {
-	PUT(w, index, tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 8), now(w), addr, size);
+	PUT(w, index, tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, (uint16_t)((size + 23) / 16 * 16 + 1)), now(w), addr, size); /* as glibc would */
 }
 
 static inline void release(struct world *w, uint32_t index, uint64_t addr) {

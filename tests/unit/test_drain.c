@@ -36,7 +36,7 @@ static void test_events_of_every_class(void) {
 	world_release(&w);
 	CHECK(t.count == 7 && t.losses == 0 && t.processes == 1 && t.thread_count == 1 && t.heaps == 2 && t.strings == 1);
 	if (t.count != 7) return;
-	CHECK(t.events[0].op == TM_OP_MALLOC && t.events[0].addr == 0x1000 && t.events[0].size == 100 && t.events[0].usable == 108);
+	CHECK(t.events[0].op == TM_OP_MALLOC && t.events[0].addr == 0x1000 && t.events[0].size == 100 && t.events[0].usable == 104);
 	CHECK(t.events[1].op == TM_OP_REALLOC && t.events[1].old == 0x1000 && t.events[1].addr == 0x2000 && t.events[1].size == 300);
 	CHECK(t.events[1].usable == TM_USABLE_UNKNOWN);
 	CHECK(t.events[2].op == TM_OP_FREE && t.events[2].old == 0x2000);
@@ -220,6 +220,36 @@ static void test_answer_waits_for_who_is_busy(void) {
 	CHECK(slot->live_bytes == 500 && slot->live_count == 1 && slot->peak_bytes == 800 && slot->peak_since_reset_bytes == 800);
 	CHECK(slot->allocations == 2 && slot->frees == 1 && slot->exact == 1);
 	finish_and_read(&w, &t);
+	trace_release(&t);
+}
+
+/* What a block can hold is said by the lowest bits of the word in front of it: chunks of 32, 112, 64, 65,552 and 2^40 bytes, with and without flags. */
+static void test_what_blocks_hold(void) {
+	static const struct {
+		uint64_t size;
+		unsigned y;
+		uint64_t usable;
+	} blocks[] = { { 1, 0x21, 24 },      { 0, 0x20, 24 },          { 24, 0x25, 24 },
+		       { 100, 0x71, 104 },   { 30, 0x41, 56 },         { 65530, 0x0011, 65544 },
+		       { 65544, 0x10, 65544 }, { 0xfffffffff8u, 0x0001, 0xfffffffff8u }, { 7, TM_RING_USABLE_UNKNOWN, TM_USABLE_UNKNOWN } };
+	static struct world w;
+	static struct trace t;
+	size_t count = sizeof blocks / sizeof blocks[0];
+	world_start(&w);
+	claim(&w, 0, 1, (uint32_t)getpid(), 1);
+	announce(&w, 0, (uint32_t)getpid(), 0);
+	for (size_t i = 0; i < count; i++)
+		PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, blocks[i].y), now(&w), 0x1000 * (i + 1), blocks[i].size);
+	PUT(&w, 0, tm_ring_word(TM_OP_REALLOC, TM_RING_NO_STACK, 6, 0, 0x31), now(&w), 0x20000, 33, now(&w), 0x1000);
+	pass(&w);
+	finish_and_read(&w, &t);
+	CHECK(t.count == count + 1);
+	for (size_t i = 0; i < count && i < t.count; i++) CHECK(t.events[i].size == blocks[i].size && t.events[i].usable == blocks[i].usable);
+	CHECK(t.count == count + 1 && t.events[count].usable == 40);
+	for (size_t i = 0; i < count; i++)
+		if (blocks[i].usable != TM_USABLE_UNKNOWN) CHECK((tm_ring_usable_word(blocks[i].size, blocks[i].usable) & ~7u) == (blocks[i].y & ~7u));
+	CHECK(tm_ring_usable_word(10, 17) == TM_RING_USABLE_UNKNOWN); /* no such number of bytes is said */
+	CHECK(tm_ring_usable_word(8, 8 + 65536) == TM_RING_USABLE_UNKNOWN && tm_ring_usable_word(100, UINT64_MAX) == TM_RING_USABLE_UNKNOWN);
 	trace_release(&t);
 }
 
@@ -653,6 +683,7 @@ int main(void) {
 	test_bytes_of_rings();
 	test_watermark();
 	test_answer_waits_for_who_is_busy();
+	test_what_blocks_hold();
 	test_scopes();
 	test_heaps();
 	test_many_names();

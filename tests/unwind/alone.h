@@ -8,7 +8,7 @@
 
 struct tm_guest tm_guest;
 __thread struct tm_tls tm_tls;
-_Atomic uint32_t tm_modules_version;
+union tm_versions tm_versions;
 _Atomic uint64_t tm_modules_pages[TM_MODULES_PAGES];
 
 bool tm_modules_find(uintptr_t pc, uintptr_t *low, uintptr_t *high, uintptr_t *header) {

@@ -85,7 +85,8 @@ static uintptr_t any_word(const uintptr_t *words) {
 }
 
 static struct tm_stack take(struct tm_thread *t, const void *frame) {
-	const struct tm_known *known = tm_known_take(t, (uintptr_t)frame + 8);
+	bool all;
+	const struct tm_known *known = tm_known_take(t, (uintptr_t)frame + 8, &all);
 	if (known) {
 		tm_known_go_on(t, known);
 		return (struct tm_stack){ 0 };

@@ -409,7 +409,8 @@ static struct tm_stack take_unknown(struct tm_thread *t, const void *frame) {
 
 static struct said take_by_unwinder(struct tm_thread *t, const void *frame) {
 	struct said s = { 0 };
-	const struct tm_known *known = tm_known_take(t, (uintptr_t)frame + 8);
+	bool all;
+	const struct tm_known *known = tm_known_take(t, (uintptr_t)frame + 8, &all);
 	if (known) {
 		s.known = known->word;
 		tm_known_go_on(t, known);

@@ -1,0 +1,104 @@
+/* test_known.c - which stacks become known (recorder/guest/unwind_known.c). They are laid out in memory of the test's, and taken as the hooks take them. */
+#include "../../recorder/guest/attach.h"
+#include "../unwind/alone.h"
+
+#include "../../recorder/guest/syscall.c"
+#include "../../recorder/guest/unwind_known.c"
+#include "check.h"
+
+#define DEPTH 8u
+#define CODE 0x400000u
+#define SHARED_BITS 12u /* of a hash: more than there are places */
+#define SHARING 4u
+#define ROUNDS 12u      /* each has come often enough then */
+
+static uintptr_t memory[DEPTH]; /* the stack: a return address at every word, the innermost first */
+static uintptr_t pcs[DEPTH], places[1 + DEPTH];
+static struct tm_check checks[1];
+static struct tm_thread thread;
+
+static struct tm_thread *begin_thread(void) {
+	struct tm_thread *t = &thread;
+	places[0] = UINTPTR_MAX;
+	*t = (struct tm_thread){ .pcs = pcs, .sps = places + 1, .checks = checks, .number = 1, .cut_frame = UINT32_MAX, .framed_low = UINT32_MAX };
+	tm_known_prepare(t);
+	return t;
+}
+
+/* A stack is told by its innermost return address. */
+static void lay_out(struct tm_thread *t, uint32_t stack) {
+	for (uint32_t i = 0; i < DEPTH; i++) {
+		memory[i] = CODE + 0x1000 * i + (i ? 0 : 16 * stack);
+		t->pcs[DEPTH - 1 - i] = memory[i];
+		t->sps[DEPTH - 1 - i] = (uintptr_t)&memory[i];
+	}
+	t->depth = t->remembered = DEPTH;
+}
+
+/* True: it was a known one. */
+static bool take(struct tm_thread *t, uint32_t stack) {
+	bool all;
+	lay_out(t, stack);
+	const struct tm_known *k = tm_known_take(t, (uintptr_t)&memory[0], &all);
+	if (k) {
+		CHECK(tm_known_or_taken_pc(t, 0) == memory[0] && tm_known_or_taken_depth(t) == DEPTH);
+		tm_known_go_on(t, k);
+		return true;
+	}
+	t->known = NULL;
+	tm_known_note(t, 0);
+	return false;
+}
+
+static unsigned known_in_turn(struct tm_thread *t, const uint32_t *stacks, size_t count, unsigned rounds) {
+	unsigned known = 0;
+	for (unsigned round = 0; round < rounds; round++)
+		for (size_t i = 0; i < count; i++) known += take(t, stacks[i]);
+	return known;
+}
+
+static uint32_t hash_of(struct tm_thread *t, uint32_t stack) {
+	lay_out(t, stack);
+	return hash_of_stack(t);
+}
+
+/* Each of them alone would be known after some times. */
+static void test_stacks_that_share_a_place(void) {
+	struct tm_thread *t = begin_thread();
+	uint32_t sharing[SHARING] = { 0 }, count = 1, first = hash_of(t, 0);
+	for (uint32_t i = 1; count < SHARING; i++)
+		if (hash_of(t, i) >> (32 - SHARED_BITS) == first >> (32 - SHARED_BITS)) sharing[count++] = i;
+	uint32_t other = sharing[SHARING - 1] + 1;
+	for (unsigned i = 0; i < FIRST_STACKS; i++) CHECK(!take(t, other));
+	known_in_turn(t, sharing, SHARING, ROUNDS);
+	CHECK(known_in_turn(t, sharing, SHARING, 1) == SHARING);
+	tm_known_release(t);
+}
+
+static void test_many_stacks_in_turn(void) {
+	struct tm_thread *t = begin_thread();
+	uint32_t stacks[100];
+	for (uint32_t i = 0; i < 100; i++) stacks[i] = i;
+	for (unsigned i = 0; i < FIRST_STACKS; i++) CHECK(!take(t, 1000));
+	CHECK(known_in_turn(t, stacks, 100, SEEN_OFTEN + 1) == 0);
+	known_in_turn(t, stacks, 100, 1);
+	CHECK(known_in_turn(t, stacks, 100, 3) == 300);
+	CHECK(!take(t, 100)); /* one that never came */
+	tm_known_release(t);
+}
+
+/* A few times is not often, and what comes between does not count for it. */
+static void test_stacks_that_come_seldom(void) {
+	struct tm_thread *t = begin_thread();
+	for (unsigned i = 0; i < FIRST_STACKS; i++) take(t, 1000);
+	for (unsigned round = 0; round <= SEEN_OFTEN; round++) CHECK(!take(t, 7));
+	for (uint32_t i = 0; i < 500; i++) CHECK(!take(t, 2000 + i));
+	tm_known_release(t);
+}
+
+int main(void) {
+	test_stacks_that_share_a_place();
+	test_many_stacks_in_turn();
+	test_stacks_that_come_seldom();
+	return check_report("known");
+}
