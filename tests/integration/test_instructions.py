@@ -14,9 +14,9 @@ from tidemark_test import ROOT, counted, instructions_of, main, settled, test
 from trace_writer import Trace, free, launch, malloc, scope, use
 
 PAIRS = 20000
-ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 405, 850, 185, 21, 500, 1030
+ONE, RANDOM, OFF, SAMPLED, FP, FP_RANDOM = 385, 850, 175, 21, 500, 1030
 # What clang makes is dearer there; the others hold for both compilers.
-ONE_BY_CLANG, RANDOM_BY_CLANG, OFF_BY_CLANG, SAMPLED_BY_CLANG = 430, 930, 205, 26
+ONE_BY_CLANG, RANDOM_BY_CLANG, OFF_BY_CLANG, SAMPLED_BY_CLANG = 410, 930, 185, 26
 COLLECTOR_ONE_BY_CLANG, COLLECTOR_RANDOM_BY_CLANG, COLLECTOR_PYTHON_BY_CLANG = 400, 1345, 620
 FRAMED_ONE, FRAMED_RANDOM = 530, 1370 # programs built with frame pointers, as Fedora and Ubuntu build all: two words a frame
 FRAMED = ("-fno-omit-frame-pointer",)
