@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define TM_SHM_MAGIC 0x6d6469740000000cull /* the low half is the layout's version */
+#define TM_SHM_MAGIC 0x6d6469740000000dull /* the low half is the layout's version */
 #define TM_SESSION_ENV "TIDEMARK_SESSION"  /* path of the shared memory, set by the collector for its child */
 #define TM_SESSION_NAME "tidemark"         /* is in the name of that memory, where /proc lists it */
 #define TM_OPTIONS_ENV "TIDEMARK_OPTIONS"  /* options of tidemark-record, for a program preloaded without it */
@@ -235,14 +235,18 @@ static inline uint64_t tm_ring_word(unsigned op, unsigned flags, unsigned words,
 	return (uint64_t)op | (uint64_t)flags << 8 | (uint64_t)words << 16 | (uint64_t)x << 32 | (uint64_t)y << 48;
 }
 
-/* What a block of `size` bytes can hold, less than 65,536 more: y are the lowest 16 bits of 8 bytes more than that, with anything in the lowest three; as the
- * word in front of a block of glibc's is, which is put there as it stands. Never TM_RING_USABLE_UNKNOWN: of a block that is a mapping, that is not done. */
+/* What a block of `size` bytes can hold. Of a new block of glibc's y is the lower part of the word in front of it as it stands: the size of all that it takes,
+ * 8 bytes more than it can hold, with flags in the lowest three bits; the one for 2, which says that it is a mapping, is never set, and there are less than
+ * 65,536 bytes more than were asked for. With that bit, the bits around it are how many more. */
+#define TM_RING_USABLE_MORE 2u
 static inline uint64_t tm_ring_usable(uint64_t size, unsigned y) {
-	return size + (uint16_t)((y & ~7u) - 8 - size);
+	return size + (y & TM_RING_USABLE_MORE ? y >> 2 << 1 | (y & 1) : (uint16_t)((y & ~7u) - 8 - size));
 }
 
 static inline unsigned tm_ring_usable_word(uint64_t size, uint64_t usable) {
-	return usable - size <= UINT16_MAX && usable % 8 == 0 ? (uint16_t)(usable + 8) : TM_RING_USABLE_UNKNOWN;
+	uint64_t more = usable - size;
+	if (more < INT16_MAX) return (unsigned)(more >> 1 << 2 | TM_RING_USABLE_MORE | (more & 1));
+	return more <= UINT16_MAX && usable % 8 == 0 ? (uint16_t)(usable + 8) : TM_RING_USABLE_UNKNOWN;
 }
 
 /* Control records. All start with the word and ticks. Texts: y = byte length, padded with 0 to a word.

@@ -21,7 +21,9 @@ void tm_emit_refusal(struct tm_thread *t, const struct tm_refusal *r, const void
 /* One of the program's: malloc_hooks.c, map_hooks.c. */
 void tm_emit_own_refusal(struct tm_thread *t, enum tm_op op, size_t size, const void *frame);
 
-void tm_ring_for_attention(void); /* for what the collector should see at once */
+void tm_ring_for_attention(void); /* ring_room.c: for what the collector should see at once */
+/* The same: a handler left a hook by a jump, perhaps while the ring's place was being changed. */
+void tm_ring_after_jump(struct tm_thread *t);
 
 /* What stack.c knows of the process, before the first event; of a thread: its memory of that many bytes, before its first event, and again when the
  * thread has become a fork's child's. */

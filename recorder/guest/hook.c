@@ -72,6 +72,7 @@ TM_COLD static bool inside_is_stale(uintptr_t frame) {
 /* It may have been in the middle of a stack or a record. What a handler did before it left is written in front of what comes now. */
 static void forget_inside(struct tm_thread *t, uintptr_t frame) {
 	tm_cancel(t);
+	tm_ring_after_jump(t);
 	tm_stack_forget(t);
 	tm_python_forget(t);
 	tm_note_loss(t);

@@ -3,7 +3,7 @@
  * Flow:     malloc_hooks.c (alloc, free), emit.c (all other records) -> here -> ring (../shm.h)
  * Owns:     nothing of its own: the thread's variables (tm_tls, hook.c) and its struct tm_thread.
  * Threads:  the calling thread's state only. Nothing that another thread writes is written here; what is read besides (tm_guest, tm_real) is written once.
- * When full: tm_make_room() in emit.c, out of line like everything that is not usual.
+ * When full: tm_make_room() in ring_room.c, out of line like everything that is not usual.
  * Cost:     tests/integration/test_instructions.py counts the instructions; add to the usual path only what every event needs. Where rdtsc waits for all loads
  *           in front of it and holds back those behind it (tests/bench/stamp_bench.c shows it), a stamp is a fence: computing in front of it hides behind
  *           what the program has on its way; a look at memory that nobody has touched belongs behind it, where the program goes on meanwhile.
@@ -106,6 +106,8 @@ static inline void tm_clear_busy(struct tm_thread *t) {
 /* The slow side of tm_reserve(): pads where the record would wrap, looks how far the collector has come, waits. NULL: the event is lost and counted.
  * There is room before the stamp is taken, where the event has none yet: who waits is not busy then, and holds nobody's watermark back. */
 uint64_t *tm_make_room(struct tm_thread *t, unsigned words, uint64_t lost_bytes);
+/* So many bytes can be written, after a wait perhaps; false: they cannot. Who is not stamped yet is not busy while it waits. */
+bool tm_find_room(struct tm_thread *t, uint64_t bytes);
 
 /* Behind a record lie so many words that the next one has not taken yet, nor the collector to read: tm_put_frames() may write there. */
 #define TM_SPARE_WORDS 3u
@@ -251,11 +253,20 @@ static inline bool tm_is_usual(void) {
 	return TM_LIKELY(atomic_load_explicit(&tm_guest.is_usual, memory_order_relaxed));
 }
 
+static inline bool tm_reads_chunk(const void *addr) {
+	return TM_LIKELY(atomic_load_explicit(&tm_guest.reads_chunks, memory_order_relaxed)) && TM_LIKELY(!tm_chunk_is_mapping(addr));
+}
+
 /* What the allocator gave, as a record says it. usual: tm_is_usual() is known to hold. */
 static inline __attribute__((always_inline)) unsigned tm_usable_word(const void *addr, size_t size, bool is_aligned, bool usual) {
-	if ((usual || TM_LIKELY(atomic_load_explicit(&tm_guest.reads_chunks, memory_order_relaxed))) && TM_LIKELY(!tm_chunk_is_mapping(addr)))
-		return (uint16_t)((const size_t *)addr)[-1];
-	return tm_ring_usable_word(size, is_aligned ? tm_real_usable(addr) : tm_real_usable_by_size(addr, size));
+	if (!is_aligned && (usual ? TM_LIKELY(!tm_chunk_is_mapping(addr)) : tm_reads_chunk(addr))) return (uint16_t)((const size_t *)addr)[-1];
+	if (is_aligned) return tm_ring_usable_word(size, tm_reads_chunk(addr) ? tm_chunk_usable(addr) : tm_real_usable(addr));
+	return tm_ring_usable_word(size, tm_real_usable_by_size(addr, size));
+}
+
+/* The same of one that was resized, which may be far larger than what was asked for. */
+static inline unsigned tm_usable_word_of_resized(const void *addr, size_t size) {
+	return tm_ring_usable_word(size, tm_reads_chunk(addr) ? tm_chunk_usable(addr) : tm_real_usable_by_size(addr, size));
 }
 
 static inline __attribute__((always_inline)) void tm_put_values(struct tm_thread *t, uint64_t *r, const void *addr, size_t size, bool usual) {

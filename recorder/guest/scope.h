@@ -2,7 +2,7 @@
  *
  * Flow:     api.c (C scopes), emit_scope.c (all others) -> here -> ring (../shm.h)
  * Threads:  the calling thread's state only, between enter and leave.
- * When full: as for any event (emit.c).
+ * When full: as for any event (ring_room.c).
  * Cost:     tests/integration/test_scopes.py counts the instructions of a push and a pop. tm_record_scope_quickly() does the usual one without a call, so
  *           that no register has to be kept, and has the name in one register; whatever is not usual is tm_record_scope()'s.
  */

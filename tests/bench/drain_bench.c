@@ -41,7 +41,7 @@ static uint64_t *put_pair(uint64_t *w, uint64_t *ticks) {
 		*w++ = live[slot];
 	}
 	live[slot] = 0x7f0000000000u + slot * 1024 + (next_random() % 4) * 512;
-	*w++ = tm_ring_word(TM_OP_MALLOC, 0, TM_RING_ALLOC_WORDS, 3, 8);
+	*w++ = tm_ring_word(TM_OP_MALLOC, 0, TM_RING_ALLOC_WORDS, 3, tm_ring_usable_word(size, size + 8));
 	*w++ = *ticks += 20;
 	*w++ = live[slot];
 	*w++ = size;
@@ -51,7 +51,7 @@ static uint64_t *put_pair(uint64_t *w, uint64_t *ticks) {
 /* The announcement and the first event, with the stack that all later ones keep. */
 static uint64_t *put_start(uint64_t *w, uint64_t ticks) {
 	const uint64_t process[] = { tm_ring_word(TM_CTL_PROCESS, 0, 6, 0, 0), ticks, (uint64_t)getpid(), 1, 0, 0 };
-	const uint64_t first[] = { tm_ring_word(TM_OP_MALLOC, 0, 7, 0, 8), ticks, 0x10000, 16, 0x401010, 0x401020, 0x401030 };
+	const uint64_t first[] = { tm_ring_word(TM_OP_MALLOC, 0, 7, 0, TM_RING_USABLE_UNKNOWN), ticks, 0x10000, 16, 0x401010, 0x401020, 0x401030 };
 	memcpy(w, process, sizeof process);
 	memcpy(w + 6, first, sizeof first);
 	return w + 13;

@@ -207,13 +207,13 @@ static void test_answer_waits_for_who_is_busy(void) {
 	slot->process = 1;
 	atomic_store(&slot->state, TM_STATS_ASKED);
 	uint64_t first = now(&w), between = first + 100; /* two looks at the clock may be made in either order by the processor */
-	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 8), first, 0x1000, 300);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, TM_RING_USABLE_UNKNOWN), first, 0x1000, 300);
 	PUT(&w, 0, tm_ring_word(TM_OP_FREE, TM_RING_NO_STACK, 3, 0, 0), first + 200, 0x1000);
 	PUT(&w, 0, tm_ring_word(TM_CTL_STATS, 0, 4, 0, 6), first + 300, 0, TEXT8('m', 'a', 'l', 'l', 'o', 'c', 0, 0));
 	usleep(1000);
 	pass(&w);
 	CHECK(atomic_load(&slot->state) == TM_STATS_ASKED);
-	PUT(&w, 1, tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 8), between, 0x2000, 500);
+	PUT(&w, 1, tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, TM_RING_USABLE_UNKNOWN), between, 0x2000, 500);
 	atomic_store(&busy->busy, 0);
 	pass(&w);
 	CHECK(atomic_load(&slot->state) == TM_STATS_ANSWERED);
@@ -223,7 +223,8 @@ static void test_answer_waits_for_who_is_busy(void) {
 	trace_release(&t);
 }
 
-/* What a block can hold is said by the lowest bits of the word in front of it: chunks of 32, 112, 64, 65,552 and 2^40 bytes, with and without flags. */
+/* What a block can hold is said by the lowest bits of the word in front of it: chunks of 32, 112, 64, 65,552 and 2^40 bytes, with and without flags; or by how
+ * much more it is. */
 static void test_what_blocks_hold(void) {
 	static const struct {
 		uint64_t size;
@@ -231,7 +232,8 @@ static void test_what_blocks_hold(void) {
 		uint64_t usable;
 	} blocks[] = { { 1, 0x21, 24 },      { 0, 0x20, 24 },          { 24, 0x25, 24 },
 		       { 100, 0x71, 104 },   { 30, 0x41, 56 },         { 65530, 0x0011, 65544 },
-		       { 65544, 0x10, 65544 }, { 0xfffffffff8u, 0x0001, 0xfffffffff8u }, { 7, TM_RING_USABLE_UNKNOWN, TM_USABLE_UNKNOWN } };
+		       { 65544, 0x10, 65544 }, { 0xfffffffff8u, 0x0001, 0xfffffffff8u }, { 7, TM_RING_USABLE_UNKNOWN, TM_USABLE_UNKNOWN },
+		       { 100, 2, 100 },      { 100, 3, 101 },          { 7, 0xfffb, 32772 } };
 	static struct world w;
 	static struct trace t;
 	size_t count = sizeof blocks / sizeof blocks[0];
@@ -246,10 +248,10 @@ static void test_what_blocks_hold(void) {
 	CHECK(t.count == count + 1);
 	for (size_t i = 0; i < count && i < t.count; i++) CHECK(t.events[i].size == blocks[i].size && t.events[i].usable == blocks[i].usable);
 	CHECK(t.count == count + 1 && t.events[count].usable == 40);
-	for (size_t i = 0; i < count; i++)
-		if (blocks[i].usable != TM_USABLE_UNKNOWN) CHECK((tm_ring_usable_word(blocks[i].size, blocks[i].usable) & ~7u) == (blocks[i].y & ~7u));
-	CHECK(tm_ring_usable_word(10, 17) == TM_RING_USABLE_UNKNOWN); /* no such number of bytes is said */
+	CHECK(tm_ring_usable_word(100, 100) == 2 && tm_ring_usable_word(100, 101) == 3 && tm_ring_usable_word(7, 32773) == 0xfffe);
+	CHECK(tm_ring_usable_word(8, 8 + 65528) == 8 && tm_ring_usable_word(1, 40000) == 40008); /* and more as glibc would */
 	CHECK(tm_ring_usable_word(8, 8 + 65536) == TM_RING_USABLE_UNKNOWN && tm_ring_usable_word(100, UINT64_MAX) == TM_RING_USABLE_UNKNOWN);
+	CHECK(tm_ring_usable_word(10, 40001) == TM_RING_USABLE_UNKNOWN); /* no such number of bytes is said */
 	trace_release(&t);
 }
 
@@ -297,7 +299,7 @@ static void test_heaps(void) {
 	for (int i = 0; i < 2; i++) PUT(&w, 0, tm_ring_word(TM_CTL_HEAP, 0, 6, 4, 8), now(&w), 16, TM_HEAP_NUMBER_MALLOC, 0, name);
 	PUT(&w, 0, tm_ring_word(TM_CTL_HEAP, 0, 6, 4, 8), now(&w), 30, 16, 3, inner);
 	PUT(&w, 0, tm_ring_word(TM_OP_HEAP_ALLOC, TM_RING_HEAP, 7, 0, 0xffff), now(&w), 0x1000, 40, 30, 0xA, 0xB);
-	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 5, 2, 8), now(&w), 0x1000, 48, 0xC);
+	PUT(&w, 0, tm_ring_word(TM_OP_MALLOC, 0, 5, 2, TM_RING_USABLE_UNKNOWN), now(&w), 0x1000, 48, 0xC);
 	PUT(&w, 0, tm_ring_word(TM_OP_PYTHON_REALLOC, TM_RING_HEAP, 7, 2, 0xffff), now(&w), 0x2000, 50, 5, 0x1000, 30);
 	PUT(&w, 0, tm_ring_word(TM_OP_HEAP_FREE, TM_RING_HEAP | TM_RING_NO_STACK, 4, 0, 0), now(&w), 0x2000, 16);
 	PUT(&w, 0, tm_ring_word(TM_OP_TORCH_FREE, TM_RING_HEAP | TM_RING_NO_STACK, 4, 0, 0), now(&w), 0x3000, 17);

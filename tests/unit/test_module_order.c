@@ -126,7 +126,7 @@ static void test_standstill(void) {
 	CHECK(tm_monotonic_ns() - begin >= TM_MODULE_HOLD_NS); /* it was waited for */
 	CHECK(w.c.rings[1].modules.given_up == w.c.rings[1].head + 1);
 	CHECK(!w.c.rings[0].modules.held_ns);
-	PUT(&w, 1, tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, 8), stamp, 0x9000, 1);
+	PUT(&w, 1, tm_ring_word(TM_OP_MALLOC, TM_RING_NO_STACK, 4, 0, TM_RING_USABLE_UNKNOWN), stamp, 0x9000, 1);
 	atomic_store(&sits->busy, 0);
 	finish_and_read(&w, &t);
 	CHECK(t.count == RECORDS + 2 && t.losses == 0 && t.modules == RECORDS);

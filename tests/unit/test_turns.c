@@ -75,7 +75,7 @@ static void take_known(struct check_random *r, struct pair *p) {
 	bool python = p->has_python && check_random_below(r, 8);
 	size_t number = check_random_below(r, check_random_below(r, 200) ? p->learned_count : p->learned_count + 3);
 	unsigned flags = TM_RING_KNOWN | (python ? TM_RING_PYTHON : 0);
-	uint64_t word = tm_ring_word(TM_OP_MALLOC, flags, TM_RING_ALLOC_WORDS, (unsigned)number, 8);
+	uint64_t word = tm_ring_word(TM_OP_MALLOC, flags, TM_RING_ALLOC_WORDS, (unsigned)number, TM_RING_USABLE_UNKNOWN);
 	uint32_t quick = tm_ring_stack_known(&p->quick, word), slow = 0;
 	bool sound = quick || tm_ring_stack_take(&c, &p->quick, flags, number, NULL, 0, &quick);
 	known++;
@@ -127,7 +127,7 @@ static void take(struct check_random *r, struct pair *p) {
 	for (size_t i = 0; i < fresh + TM_RING_TURN_WORDS; i++) pcs[i] = random_pc(r, p->has_python);
 	unsigned flags = (python ? TM_RING_PYTHON : 0) | flags_of_learning(r, p);
 	if (!check_random_below(r, 300) && fresh) pcs[check_random_below(r, fresh)] = TM_ADDRESS_LIMIT;
-	uint64_t word = tm_ring_word(TM_OP_MALLOC, flags, (unsigned)(TM_RING_ALLOC_WORDS + fresh), (unsigned)keep, 8);
+	uint64_t word = tm_ring_word(TM_OP_MALLOC, flags, (unsigned)(TM_RING_ALLOC_WORDS + fresh), (unsigned)keep, TM_RING_USABLE_UNKNOWN);
 	quick = tm_ring_stack_turn(&c, &p->quick, word, pcs);
 	turned += quick != 0;
 	taken++;
