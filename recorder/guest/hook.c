@@ -390,8 +390,10 @@ void tm_hook_abandon(void) {
 }
 
 TM_COLD void tm_leave_slow(struct tm_thread *t) {
+	t->at_leave = false; /* first: a handler may add something at any time, and says so here */
+	atomic_signal_fence(memory_order_seq_cst);
 	if (t->nested_count) tm_emit_nested(t);
-	t->at_leave = tm_python_heap_at_leave(t);
+	if (tm_python_heap_at_leave(t)) t->at_leave = true;
 	if (t->ended) close_thread(t);
 	tm_tls.inside = 0;
 }
@@ -415,6 +417,7 @@ void tm_nested_add(enum tm_op op, const void *addr, size_t size) {
 		return;
 	}
 	if (atomic_load(tm_guest.epoch) != t->epoch) return;
+	t->at_leave = true;
 	uint32_t slot = atomic_fetch_add_explicit(&t->nested_count, 1, memory_order_relaxed); /* another signal may come at any time */
 	if (slot >= TM_NESTED_MAX) {
 		atomic_fetch_sub_explicit(&t->nested_count, 1, memory_order_relaxed);
@@ -427,5 +430,4 @@ void tm_nested_add(enum tm_op op, const void *addr, size_t size) {
 	n->size = size;
 	n->op = (uint8_t)op;
 	n->ticks = tm_now();
-	t->at_leave = true;
 }
