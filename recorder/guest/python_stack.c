@@ -147,7 +147,7 @@ static inline __attribute__((always_inline)) bool passes(const struct tm_python 
 	return true;
 }
 
-/* True if the chain, which stands at `frame`, goes on as the stack that was sent last does from its frame `f` on. */
+/* True if the chain, which stands at `frame`, goes on as the stack that was sent last does from its frame `f` on. Two frames a turn spare an instruction. */
 static inline __attribute__((always_inline)) bool goes_on(const struct tm_python *p, const struct tm_python_thread *s, uintptr_t frame,
 							  const struct tm_python_frame *f, enum tm_python_frames kind) {
 	for (; passes(p, &frame, f, kind); f += 2) {

@@ -200,11 +200,9 @@ static bool has_come_often(struct tm_thread *t, uint32_t hash) {
 		seen[at] = found;
 		found = next;
 	}
-	if (at == TM_KNOWN_SEEN_WAYS) found = hash & ~SEEN_OFTEN;
-	else if ((found & SEEN_OFTEN) == SEEN_OFTEN) return seen[0] = found, true;
-	else found++;
-	seen[0] = found;
-	return false;
+	bool is_new = at == TM_KNOWN_SEEN_WAYS, often = !is_new && (found & SEEN_OFTEN) == SEEN_OFTEN;
+	seen[0] = is_new ? hash & ~SEEN_OFTEN : often ? found : found + 1;
+	return often;
 }
 
 /* Behind those that were looked at, where many have the same caller at the same place: it comes to stand in front. */
