@@ -790,37 +790,49 @@ enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_
 
 /* Here a frame is a pair of words, the outer pair's address and the return address; sps[] are the addresses of the latter. */
 
-/* The new frames, up to the innermost of the `valid` ones; all are in modules that were announced. */
+/* Goes along the new pairs, up to that of the innermost of the `valid` frames, and puts their places down at the far end of t->sps, outermost first: how many.
+ * All are in modules that were announced. Between the innermost pair and the one that is met any word can be read. */
 static inline uint32_t follow_frame_pointers(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
-	uintptr_t *pcs = t->pcs + 2 * t->capacity, *slots = t->sps + 2 * t->capacity, met = t->sps[valid - 1], next;
-	uintptr_t page = UINTPTR_MAX; /* which was asked about last */
-	uint32_t left = t->capacity - valid, modules = atomic_load_explicit(&tm_versions.modules, memory_order_acquire);
-	if (t->truncated || slot >= met) return TM_UNWIND_NOT_QUICK;
-	for (;; slot = next, left--) {
-		uintptr_t pc = WORD(slot) & PC_MASK;
-		next = WORD(slot - 8) + 8;
+	uintptr_t *const end = t->sps + 2 * t->capacity, *const least = t->sps + t->capacity + valid, *at = end;
+	uintptr_t met = t->sps[valid - 1] - 8, pair = slot - 8, next, bits = 0, page = UINTPTR_MAX; /* page: which was asked about last */
+	uint32_t modules = atomic_load_explicit(&tm_versions.modules, memory_order_acquire);
+	if (t->truncated || pair >= met) return TM_UNWIND_NOT_QUICK;
+	for (;; pair = next) {
+		uintptr_t pc = WORD(pair + 8) & PC_MASK;
+		next = WORD(pair);
 		if (pc / TM_MEMORY_PAGE != page) {
 			if (TM_UNLIKELY(tm_unwind_is_ours(pc) || !tm_modules_know(pc, modules))) return TM_UNWIND_NOT_QUICK;
 			page = pc / TM_MEMORY_PAGE;
 		}
-		if (TM_UNLIKELY(left == 0 || next <= slot || next > met || next % 8)) return TM_UNWIND_NOT_QUICK;
-		*--pcs = pc;
-		*--slots = slot;
-		if (next == met) break;
+		if (TM_UNLIKELY(at == least)) return TM_UNWIND_NOT_QUICK;
+		*--at = pair;
+		bits |= next;
+		if (next >= met) break;
+		if (TM_UNLIKELY(next <= pair)) return TM_UNWIND_NOT_QUICK;
 	}
-	uint32_t fresh = t->capacity - valid - left + 1;
-	tm_unwind_set_check_count(t, count_kept_checks(t, valid));
-	move_frames(t, valid, fresh);
-	if (t->cut_frame >= valid) t->cut_frame = NO_FRAME;
-	t->depth = t->remembered = valid + fresh;
-	remember_pairs(t, valid);
-	return fresh;
+	return next > met || bits % 8 ? TM_UNWIND_NOT_QUICK : (uint32_t)(end - at);
+}
+
+/* Puts them behind the kept ones. */
+static inline void take_new_pairs(struct tm_thread *t, uint32_t keep, uint32_t fresh) {
+	uintptr_t *sps = t->sps + keep, *pcs = t->pcs + keep, *end = t->sps + 2 * t->capacity, *pair = end - fresh;
+	for (struct tm_pair *to = t->pairs + keep; pair < end; pair++, to++) {
+		memcpy(to, (const void *)*pair, sizeof *to);
+		*pcs++ = WORD(*pair + 8) & PC_MASK;
+		*sps++ = *pair + 8;
+	}
+	tm_unwind_set_check_count(t, count_kept_checks(t, keep));
+	if (t->cut_frame >= keep) t->cut_frame = NO_FRAME;
+	t->depth = t->remembered = keep + fresh;
 }
 
 uint32_t tm_unwind_by_frame_pointers_quickly(struct tm_thread *t, uintptr_t slot, uint32_t *valid) {
 	*valid = tm_unwind_valid_pairs(t, slot);
 	if (TM_UNLIKELY(!*valid)) return TM_UNWIND_NOT_QUICK;
-	return *valid == t->depth && t->sps[*valid - 1] == slot ? 0 : follow_frame_pointers(t, *valid, slot);
+	if (*valid == t->depth && t->sps[*valid - 1] == slot) return 0;
+	uint32_t fresh = follow_frame_pointers(t, *valid, slot);
+	if (TM_LIKELY(fresh != TM_UNWIND_NOT_QUICK)) take_new_pairs(t, *valid, fresh);
+	return fresh;
 }
 
 /* On its own stack a thread has no pair elsewhere: there the register held something else, and nobody is asked about it. */

@@ -29,6 +29,10 @@
 #include "unwind_full.h"
 #include "unwind_rule.h"
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 struct tm_check {
 	uintptr_t slot, value; /* *slot must be value still */
 	uint32_t frame;        /* ... for frames from this one inward; TM_CHECK_TOP: the register itself was the hook's caller's */
@@ -144,25 +148,42 @@ static inline uint32_t tm_unwind_reached(const struct tm_thread *t, uintptr_t in
 	return n;
 }
 
-/* As tm_unwind_unchanged(), the words below the return addresses included. */
+/* Of TM_PAIRS_TOGETHER frames those whose return address, and the word below it, are what they were: four bits each, from the outermost. */
+#define TM_PAIRS_TOGETHER 8u
+static inline uint32_t tm_unwind_same_pairs(const uintptr_t *slots, const struct tm_pair *pairs) {
+#if defined(__x86_64__)
+#define TM_SAME(k) _mm_cmpeq_epi32(_mm_loadu_si128((const __m128i *)(slots[k] - 8)), _mm_load_si128((const __m128i *)&pairs[k]))
+	__m128i outer = _mm_packs_epi16(_mm_packs_epi32(TM_SAME(0), TM_SAME(1)), _mm_packs_epi32(TM_SAME(2), TM_SAME(3)));
+	__m128i inner = _mm_packs_epi16(_mm_packs_epi32(TM_SAME(4), TM_SAME(5)), _mm_packs_epi32(TM_SAME(6), TM_SAME(7)));
+	return (uint32_t)_mm_movemask_epi8(outer) | (uint32_t)_mm_movemask_epi8(inner) << 16;
+#undef TM_SAME
+#else
+	uint32_t same = 0;
+	for (uint32_t k = 0; k < TM_PAIRS_TOGETHER; k++)
+		if (TM_UNWIND_WORD(slots[k]) == pairs[k].pc && TM_UNWIND_WORD(slots[k] - 8) == pairs[k].next) same |= 15u << 4 * k;
+	return same;
+#endif
+}
+
+/* As tm_unwind_unchanged(), the words below the return addresses included. Where the processor cannot foresee which frame is the first that changed, all of
+ * some are compared without a branch; the last of them with some of those before once more. */
 static inline uint32_t tm_unwind_unchanged_pairs(const uintptr_t *slots, const struct tm_pair *pairs, uint32_t n) {
-	typedef uint64_t words __attribute__((vector_size(16), aligned(8), may_alias));
-	typedef uint64_t aligned_words __attribute__((vector_size(16), may_alias));
-	const uintptr_t *slot = slots, *last = slots + n;
+	const uintptr_t *slot = slots, *last = slots + n - TM_PAIRS_TOGETHER, *end = slots + n;
 	const struct tm_pair *pair = pairs;
-	aligned_words changed;
-#define TM_CHANGED(k) (*(const words *)(slot[k] - 8) ^ *(const aligned_words *)&pair[k])
-	for (; slot + 8 <= last; slot += 8, pair += 8) {
-		changed = TM_CHANGED(0) | TM_CHANGED(1) | TM_CHANGED(2) | TM_CHANGED(3);
-		changed |= TM_CHANGED(4) | TM_CHANGED(5) | TM_CHANGED(6) | TM_CHANGED(7);
-		if (changed[0] | changed[1]) break;
+	if (TM_LIKELY(n >= TM_PAIRS_TOGETHER)) {
+		for (;;) {
+			uint32_t changed = ~tm_unwind_same_pairs(slot, pair);
+			if (changed) return (uint32_t)(slot - slots) + (uint32_t)__builtin_ctz(changed) / 4;
+			if (slot == last) return n;
+			slot += TM_PAIRS_TOGETHER;
+			pair += TM_PAIRS_TOGETHER;
+			if (slot > last) {
+				pair -= slot - last;
+				slot = last;
+			}
+		}
 	}
-	if (slot + 4 <= last) {
-		changed = TM_CHANGED(0) | TM_CHANGED(1) | TM_CHANGED(2) | TM_CHANGED(3);
-		if (!(changed[0] | changed[1])) slot += 4, pair += 4;
-	}
-#undef TM_CHANGED
-	while (slot < last && TM_UNWIND_WORD(*slot) == pair->pc && TM_UNWIND_WORD(*slot - 8) == pair->next) slot++, pair++;
+	while (slot < end && TM_UNWIND_WORD(*slot) == pair->pc && TM_UNWIND_WORD(*slot - 8) == pair->next) slot++, pair++;
 	return (uint32_t)(slot - slots);
 }
 

@@ -116,8 +116,7 @@ BREAKS = {
     "other words are not looked at again": ("unwind.h", " && TM_UNWIND_WORD(c->slot) == c->value) c++;", ") c++;"),
     "pairs: words below return addresses are not looked at again": ("unwind.c", "tm_unwind_unchanged_pairs(t->sps + low, t->pairs + low, n - low)",
                                                                      "tm_unwind_unchanged(t->sps + low, t->pcs + low, n - low)"),
-    "pairs: four and eight at once": ("unwind.h", "\t\tif (!(changed[0] | changed[1])) slot += 4, pair += 4;", "\t\tif (!changed[1]) slot += 4, pair += 4;"),
-    "pairs: eight at once": ("unwind.h", "\t\tif (changed[0] | changed[1]) break;", "\t\tif (changed[1]) break;"),
+    "pairs: eight at once": ("unwind.h", "~tm_unwind_same_pairs(slot, pair);", "~tm_unwind_same_pairs(slot, pair) & 0xcccccccc;"),
     "pairs: one at once": ("unwind.h", "TM_UNWIND_WORD(*slot) == pair->pc && TM_UNWIND_WORD(*slot - 8) == pair->next", "TM_UNWIND_WORD(*slot) == pair->pc"),
     "pairs are looked at though a frame outside of them changed": ("unwind.c", "if (outer == low) outer +=", "outer = low +"),
     "a whole stack is the same wherever it ends": ("unwind.h", "valid == t->depth && t->sps[valid - 1] == slot && tm_unwind_is_met", "valid == t->depth && tm_unwind_is_met",
@@ -213,7 +212,10 @@ BREAKS = {
 # The same by frame pointers. Not among them is that a mark goes when its frame does: it is always the outermost one's.
 BREAKS_BY_FRAME_POINTERS = {
     "pairs are not compared": ("unwind.h", "tm_unwind_unchanged_pairs(t->sps, t->pairs, tm_unwind_reached", "tm_unwind_unchanged(t->sps, t->pcs, tm_unwind_reached"),
-    "pairs: a whole stack is the same wherever it ends": ("unwind.c", "return *valid == t->depth && t->sps[*valid - 1] == slot ? 0", "return *valid == t->depth ? 0"),
+    "pairs: a whole stack is the same wherever it ends": ("unwind.c", "if (*valid == t->depth && t->sps[*valid - 1] == slot) return 0;", "if (*valid == t->depth) return 0;"),
+    "pairs: one more than those that hold": ("unwind.h", "(uint32_t)__builtin_ctz(changed) / 4;", "(uint32_t)__builtin_ctz(changed) / 4 + 1;"),
+    "pairs: the last ones are not compared": ("unwind.h", "if (slot > last) {", "if (slot > last) {\n\t\t\t\treturn n;"),
+    "pairs: a chain that goes past the frame that stays meets it": ("unwind.c", "return next > met || bits % 8 ?", "return bits % 8 ?"),
     "pairs are remembered of whole stacks only": ("unwind.c", "if (t->remembered) remember_pairs(t, met == NO_FRAME ? 0 : met + 1);",
                                                   "if (t->remembered && met == NO_FRAME) remember_pairs(t, 0);"),
     "pairs: frames of ours are not looked at again": ("unwind.c", "check_word(&w, pair + 8, WORD(pair + 8));\n\t\t\tif (tm_unwind_is_main", "if (tm_unwind_is_main"),
