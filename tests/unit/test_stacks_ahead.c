@@ -59,7 +59,7 @@ static void write_trace(struct check_random *random, unsigned malformed) {
 
 static void damage(uint64_t offset) {
 	int fd = open(path, O_RDWR);
-	uint8_t byte;
+	uint8_t byte = 0;
 	CHECK(fd >= 0 && pread(fd, &byte, 1, (off_t)offset) == 1);
 	byte ^= 1;
 	CHECK(pwrite(fd, &byte, 1, (off_t)offset) == 1);
