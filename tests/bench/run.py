@@ -4,8 +4,9 @@
     run.py BUILD [--only PATTERN] [--rounds N] [--torch PYTHON] [--results FILE]
 
 Method: in each round every tool runs the program once, one after the other, so that a slow minute of the machine falls on all of them; shown are medians, for programs
-and starts of the ratio of each run to the bare run of the same turn, and the spread as (largest - smallest) / median. A target's figures are a few percent, and a run's noise is more:
-so the bare run and the tools that targets are about come three times a round, in turn; of pairs all but the slow ones. Absolute figures drift from machine to machine. Wall time
+and starts of the ratio of each run to the mean of the bare runs before and behind it, and the spread as (largest - smallest) / median. A target's figures are a few percent, and a
+run's noise is more: so the tools that targets are about come three times a round, a bare run between each two, and a short program's more often, until they took JUDGED_S a round; of
+pairs all but the slow ones come three times. Absolute figures drift from machine to machine. Wall time
 is that of the whole recording, names included; the program's own processor time is taken inside (measured.c), the recorder's is the rest.
 Nothing is asserted here: counts of instructions guard the hot path in `make check`. --results writes the page tests/bench/RESULTS.md. What is missing on the machine is
 skipped and said so.
@@ -33,6 +34,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 QUIET = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 MIB = 1 << 20
 JUDGED_TURNS = 3  # a round, of the tools that targets are about
+JUDGED_S = 20     # and as many more as it takes until all of them took this
 
 
 class Report:
@@ -76,11 +78,11 @@ def libc():
 # --- one run ---
 
 class Run:
-    """What one run cost: wall_s, program_s and recorder_s of processor time, peak memory in bytes, size of the recording. turn: of rounds_of()."""
+    """What one run cost: wall_s, program_s and recorder_s of processor time, peak memory in bytes, size of the recording. beside: the bare runs before and behind it."""
 
     def __init__(self, wall_s, program_s, recorder_s, rss, recorder_rss, size):
         self.wall_s, self.program_s, self.recorder_s = wall_s, program_s, recorder_s
-        self.rss, self.recorder_rss, self.size, self.turn = rss, recorder_rss, size, None
+        self.rss, self.recorder_rss, self.size, self.beside = rss, recorder_rss, size, []
 
 
 def run_once(build, tool, command, env, work, client=None):
@@ -112,18 +114,38 @@ def run_once(build, tool, command, env, work, client=None):
 
 
 def rounds_of(build, chosen, command, env, work, rounds, client=None):
-    """{tool: [Run]}; a tool that fails is left out from then on, and named."""
-    runs, failed = {tool: [] for tool in chosen}, []
-    for turn in range(rounds * JUDGED_TURNS):
-        for tool in chosen:
-            if tool in failed or (turn % JUDGED_TURNS and not tool.judged):
-                continue
-            run = run_once(build, tool, command, env, work, client)
-            if run:
-                run.turn = turn
-                runs[tool].append(run)
-            else:
-                failed.append(tool)
+    """{tool: [Run]}; the first tool is bare. A tool that fails is left out from then on, and named."""
+    runs, failed, alone, taken = {tool: [] for tool in chosen}, [], [], []  # taken: since the last bare run
+    bare, judged, others = chosen[0], [tool for tool in chosen[1:] if tool.judged], [tool for tool in chosen[1:] if not tool.judged]
+
+    def take(tool):
+        run = None if tool in failed else run_once(build, tool, command, env, work, client)
+        if not run:
+            failed.extend([tool] if tool not in failed else [])
+            return
+        runs[tool].append(run)
+        if tool is not bare:
+            run.beside += alone[-1:]
+            taken.append(run)
+            return
+        for earlier in taken:
+            earlier.beside.append(run)
+        taken.clear()
+        alone.append(run)
+
+    take(bare)
+    turn, judged_s = 0, 0.0
+    while bare not in failed and (turn < rounds * JUDGED_TURNS or judged_s < rounds * JUDGED_S):
+        start = time.monotonic()
+        for tool in judged:
+            take(tool)
+            take(bare)
+        judged_s += time.monotonic() - start
+        if others and turn < rounds * JUDGED_TURNS and turn % JUDGED_TURNS == 0:
+            for tool in others:
+                take(tool)
+            take(bare)
+        turn += 1
     return {tool: done for tool, done in runs.items() if done}, failed
 
 
@@ -131,10 +153,9 @@ def median(runs, key):
     return statistics.median(getattr(run, key) for run in runs)
 
 
-def ratio(runs, bare, key):
-    """To the bare run of the same turn: how fast the machine is changes from minute to minute."""
-    bare_of = {run.turn: getattr(run, key) for run in bare}
-    return statistics.median(getattr(run, key) / bare_of[run.turn] for run in runs if run.turn in bare_of)
+def ratio(runs, key):
+    """To the bare runs before and behind each: how fast the machine is changes from minute to minute. 1 of the bare ones themselves."""
+    return statistics.median(getattr(run, key) / statistics.mean(getattr(bare, key) for bare in run.beside) if run.beside else 1.0 for run in runs)
 
 
 def spread(runs, key):
@@ -165,11 +186,11 @@ def program_rows(report, build, work, program, chosen, rounds):
             yield (f"{program.name}: {tool.name}", "failed", *["-"] * 8)
             continue
         done = runs[tool]
-        value = ratio(done, bare, judged_by)
+        value = ratio(done, judged_by)
         report.targets.program(program.name, tool.name, value, median(done, "size") / events if events > 10_000 else None)
         added = f"{(median(done, 'wall_s') - median(bare, 'wall_s')) * 1e9 / events:+.0f}" if events > 10_000 and tool is not chosen[0] and not program.client else "-"
         yield (f"{program.name}: {tool.name}", f"x{value:.2f}", spread(done, judged_by),
-               f"x{ratio(done, bare, 'program_s'):.2f}", f"{median(done, judged_by):.2f}", f"{median(done, 'recorder_s'):.2f}",
+               f"x{ratio(done, 'program_s'):.2f}", f"{median(done, judged_by):.2f}", f"{median(done, 'recorder_s'):.2f}",
                f"{events:,}" if tool is chosen[0] else "-", added,
                f"{median(done, 'size') / events:.2f}" if events > 10_000 and median(done, "size") else "-",
                f"{median(done, 'rss') / MIB:.0f}")
@@ -413,7 +434,7 @@ def starting(report, build, work, every_tool, options):
                 yield (name, *["failed"] * 5)
                 continue
             bare, ours = (runs[tool] for tool in chosen)
-            yield row(name, count, ratio(ours, bare, "wall_s"), median(bare, "wall_s"), median(ours, "wall_s"), spread(ours, "wall_s"))
+            yield row(name, count, ratio(ours, "wall_s"), median(bare, "wall_s"), median(ours, "wall_s"), spread(ours, "wall_s"))
         each = one_after_the_other(build, chosen, work, 40 * options.rounds)
         bare, ours = each[chosen[0]], each[chosen[1]]
         yield row("true, each in a recording of its own", 1, ours / bare, bare, ours, "-")
@@ -515,8 +536,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as work:
         every_tool = list(tools.installed(build, work))
         versions(report, build, every_tool)
-        report.text(f"Rounds: {options.rounds}, interleaved; medians. Of programs and starts the bare run, tidemark and tidemark sampled, of pairs all but gperftools and jemalloc have {JUDGED_TURNS} turns "
-                    "a round." + ("" if options.torch else " PyTorch: skipped, no Python here imports torch."))
+        report.text(f"Rounds: {options.rounds}, interleaved; medians. Of programs and starts tidemark and tidemark sampled, of pairs all but gperftools and jemalloc have {JUDGED_TURNS} turns "
+                    f"a round, of short programs more, for {JUDGED_S} s a round." + ("" if options.torch else " PyTorch: skipped, no Python here imports torch."))
         wanted = lambda section: re.search(options.only, section) or section == "programs" and is_of_programs(options, build, work)
         if not any(wanted(section) for section in SECTIONS):
             parser.error(f"--only={options.only} matches no section ({', '.join(SECTIONS)}) and no program ('programs NAME')")
