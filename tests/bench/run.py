@@ -135,7 +135,7 @@ def rounds_of(build, chosen, command, env, work, rounds, client=None):
 
     take(bare)
     turn, judged_s = 0, 0.0
-    while bare not in failed and (turn < rounds * JUDGED_TURNS or judged_s < rounds * JUDGED_S):
+    while bare not in failed and (turn < rounds * JUDGED_TURNS or (judged and judged_s < rounds * JUDGED_S)):
         start = time.monotonic()
         for tool in judged:
             take(tool)
