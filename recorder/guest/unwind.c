@@ -794,7 +794,7 @@ enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_
  * All are in modules that were announced. Between the innermost pair and the one that is met any word can be read. */
 static inline uint32_t follow_frame_pointers(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
 	uintptr_t *const end = t->sps + 2 * t->capacity, *const least = t->sps + t->capacity + valid, *at = end;
-	uintptr_t met = t->sps[valid - 1] - 8, pair = slot - 8, next, bits = 0, page = UINTPTR_MAX; /* page: which was asked about last */
+	uintptr_t met = t->sps[valid - 1] - 8, pair = slot - 8, next, page = UINTPTR_MAX; /* page: which was asked about last */
 	uint32_t modules = atomic_load_explicit(&tm_versions.modules, memory_order_acquire);
 	if (t->truncated || pair >= met) return TM_UNWIND_NOT_QUICK;
 	for (;; pair = next) {
@@ -806,11 +806,10 @@ static inline uint32_t follow_frame_pointers(struct tm_thread *t, uint32_t valid
 		}
 		if (TM_UNLIKELY(at == least)) return TM_UNWIND_NOT_QUICK;
 		*--at = pair;
-		bits |= next;
 		if (next >= met) break;
-		if (TM_UNLIKELY(next <= pair)) return TM_UNWIND_NOT_QUICK;
+		if (TM_UNLIKELY(next <= pair) || TM_UNLIKELY(next % 8)) return TM_UNWIND_NOT_QUICK;
 	}
-	return next > met || bits % 8 ? TM_UNWIND_NOT_QUICK : (uint32_t)(end - at);
+	return next > met ? TM_UNWIND_NOT_QUICK : (uint32_t)(end - at);
 }
 
 /* Puts them behind the kept ones. */

@@ -168,10 +168,10 @@ static inline uint32_t tm_unwind_same_pairs(const uintptr_t *slots, const struct
 /* As tm_unwind_unchanged(), the words below the return addresses included. Where the processor cannot foresee which frame is the first that changed, all of
  * some are compared without a branch; the last of them with some of those before once more. */
 static inline uint32_t tm_unwind_unchanged_pairs(const uintptr_t *slots, const struct tm_pair *pairs, uint32_t n) {
-	const uintptr_t *slot = slots, *last = slots + n - TM_PAIRS_TOGETHER, *end = slots + n;
+	const uintptr_t *slot = slots, *end = slots + n;
 	const struct tm_pair *pair = pairs;
 	if (TM_LIKELY(n >= TM_PAIRS_TOGETHER)) {
-		for (;;) {
+		for (const uintptr_t *last = end - TM_PAIRS_TOGETHER;;) {
 			uint32_t changed = ~tm_unwind_same_pairs(slot, pair);
 			if (changed) return (uint32_t)(slot - slots) + (uint32_t)__builtin_ctz(changed) / 4;
 			if (slot == last) return n;

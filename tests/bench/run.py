@@ -115,23 +115,24 @@ def run_once(build, tool, command, env, work, client=None):
 
 def rounds_of(build, chosen, command, env, work, rounds, client=None):
     """{tool: [Run]}; the first tool is bare. A tool that fails is left out from then on, and named."""
-    runs, failed, alone, taken = {tool: [] for tool in chosen}, [], [], []  # taken: since the last bare run
+    runs, failed, taken = {tool: [] for tool in chosen}, [], []  # taken: since the last bare run
     bare, judged, others = chosen[0], [tool for tool in chosen[1:] if tool.judged], [tool for tool in chosen[1:] if not tool.judged]
 
     def take(tool):
-        run = None if tool in failed else run_once(build, tool, command, env, work, client)
+        if tool in failed:
+            return
+        run = run_once(build, tool, command, env, work, client)
         if not run:
-            failed.extend([tool] if tool not in failed else [])
+            failed.append(tool)
             return
-        runs[tool].append(run)
-        if tool is not bare:
-            run.beside += alone[-1:]
+        if tool is bare:
+            for earlier in taken:
+                earlier.beside.append(run)
+            taken.clear()
+        else:
+            run.beside.append(runs[bare][-1])
             taken.append(run)
-            return
-        for earlier in taken:
-            earlier.beside.append(run)
-        taken.clear()
-        alone.append(run)
+        runs[tool].append(run)
 
     take(bare)
     turn, judged_s = 0, 0.0

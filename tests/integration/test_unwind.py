@@ -215,7 +215,7 @@ BREAKS_BY_FRAME_POINTERS = {
     "pairs: a whole stack is the same wherever it ends": ("unwind.c", "if (*valid == t->depth && t->sps[*valid - 1] == slot) return 0;", "if (*valid == t->depth) return 0;"),
     "pairs: one more than those that hold": ("unwind.h", "(uint32_t)__builtin_ctz(changed) / 4;", "(uint32_t)__builtin_ctz(changed) / 4 + 1;"),
     "pairs: the last ones are not compared": ("unwind.h", "if (slot > last) {", "if (slot > last) {\n\t\t\t\treturn n;"),
-    "pairs: a chain that goes past the frame that stays meets it": ("unwind.c", "return next > met || bits % 8 ?", "return bits % 8 ?"),
+    "pairs: a chain that goes past the frame that stays meets it": ("unwind.c", "return next > met ? TM_UNWIND_NOT_QUICK : (uint32_t)", "return (uint32_t)"),
     "pairs are remembered of whole stacks only": ("unwind.c", "if (t->remembered) remember_pairs(t, met == NO_FRAME ? 0 : met + 1);",
                                                   "if (t->remembered && met == NO_FRAME) remember_pairs(t, 0);"),
     "pairs: frames of ours are not looked at again": ("unwind.c", "check_word(&w, pair + 8, WORD(pair + 8));\n\t\t\tif (tm_unwind_is_main", "if (tm_unwind_is_main"),
