@@ -352,12 +352,16 @@ static void put_words(const struct tm_leak_facts *f, const struct tm_leak_verdic
 					  : " (not certain)");
 }
 
+static double growth_from(const struct tm_leak_levels *l, size_t first) {
+	return tm_theil_sen(l->at + first, l->bytes + first, l->count - first);
+}
+
 static void measure_growth(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {
-	v->growth_bytes_per_step = v->growth_p = NAN;
-	if (f->levels->count >= TREND_LEVELS) v->growth_p = tm_mann_kendall(f->levels->bytes, f->levels->count);
-	if (f->steps <= 0) return;
-	double slope = f->levels->count >= TREND_LEVELS ? tm_theil_sen(f->levels->at, f->levels->bytes, f->levels->count) : NAN;
-	v->growth_bytes_per_step = (isnan(slope) ? (double)f->window_bytes : slope) / f->steps;
+	v->growth_p = f->levels->count >= TREND_LEVELS ? tm_mann_kendall(f->levels->bytes, f->levels->count) : NAN;
+	v->growth_bytes_per_step = growth_from(f->by_step, 0);
+	if (!(v->growth_bytes_per_step > 0)) return;
+	double since = growth_from(f->by_step, f->steps_before);
+	v->growth_bytes_per_step = isnan(since) ? 0 : fmin(since, v->growth_bytes_per_step);
 }
 
 void tm_leak_judge(const struct tm_leak_facts *f, struct tm_leak_verdict *v) {

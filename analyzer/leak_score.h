@@ -17,8 +17,10 @@
  *           How far the program was is told by its own allocations rather than by the clock, except where it clearly went on without any.
  *           The score is a product of such answers, each from 0 to 1, with the weight of the evidence: n / (n + 2) for n
  *           independent survivors, n / (n + 3) where others were freed. TM_LEAK_SCORE_LIKELY is where a user is told.
- * Methods:  growth per step is the median of all pairs' slopes (Theil 1950, Sen 1968), its confidence the one-sided test for a monotonic trend
- *           with ties (Mann 1945, Kendall 1975): neither assumes a distribution, and both stand a few odd values.
+ * Methods:  growth per step is the median of all pairs' slopes (Theil 1950, Sen 1968) over all steps behind the warm-up, also those before the site's first
+ *           allocation, and no more than over those behind it: neither what is made in the last of many steps nor what is made once grows from step to
+ *           step. Its confidence is the one-sided test for a monotonic trend with ties (Mann 1945, Kendall 1975) in the window: neither assumes a
+ *           distribution, and both stand a few odd values.
  */
 #ifndef TIDEMARK_ANALYZER_LEAK_SCORE_H
 #define TIDEMARK_ANALYZER_LEAK_SCORE_H
@@ -50,14 +52,14 @@ struct tm_leak_facts {
 	uint64_t allocations, allocated_bytes; /* by the stacks that have survivors */
 	uint64_t splits;                       /* parts of mappings that cuts of these added; parts are blocks, but no allocations */
 	uint64_t live_count, live_bytes;
-	uint64_t window_bytes;              /* of the survivors born in the window */
 	struct tm_leak_births events, time; /* by the program's own progress, and by the clock */
 	double time_weight;                 /* 0 to 0.5: what the clock has to say, where the program went on without allocations */
 	double density;                     /* survivors in an allocation of the process, from the first to the last of them */
 	double begin;                       /* of the window, 0 the process' first allocation, 1 its exit; 0 where there are steps */
-	double steps;                       /* length of the window in steps; 0: there are none */
 	uint64_t warm_up_steps;
 	const struct tm_leak_levels *levels;
+	const struct tm_leak_levels *by_step; /* from the warm-up on, `at` in steps; none without steps */
+	size_t steps_before;                  /* of these, looks before the window */
 	double size_share;      /* 0 to 1: how large it is among the process' candidates */
 	uint64_t process_bytes; /* all that the process holds; 0 unknown */
 	bool is_module, is_arena, is_file;

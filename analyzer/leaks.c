@@ -76,7 +76,7 @@ struct finder {
 	uint64_t *even;          /* the marks of the line, where it is time itself */
 	struct tm_leak_viewer viewer;
 	bool by_steps;
-	uint64_t exit_ns, warm_up_steps;
+	uint64_t exit_ns, warm_up_steps, warm_ns; /* warm_ns: behind these; 0: there are none */
 	uint64_t work_ns; /* when the program's work was done */
 	double end;       /* the same, on the line */
 	uint64_t threads_left, live_bytes; /* of the process */
@@ -175,6 +175,7 @@ static bool choose_line(struct finder *x) {
 	uint64_t window_ns = x->r->catalog->window_start_ns, start_ns = x->r->catalog->processes.items[x->l->process - 1].start_ns;
 	x->by_steps = w->steps.count >= STEPS_LEAST;
 	x->warm_up_steps = x->by_steps ? (w->steps.count + STEPS_OF_WARM_UP - 1) / STEPS_OF_WARM_UP : 0;
+	x->warm_ns = x->by_steps ? w->steps.items[x->warm_up_steps] : 0;
 	x->clock = x->line = x->by_steps ? (struct line){ w->steps.items, w->steps.count, x->exit_ns }
 					 : (struct line){ w->clock.items, w->clock.count, x->exit_ns };
 	if (!x->by_steps && window_ns > start_ns && x->exit_ns > start_ns && !measure_time(x)) return false;
@@ -277,11 +278,9 @@ static bool group_account(struct finder *x, size_t index) {
 /* --- the window --- */
 
 static void open_windows(struct finder *x) {
-	const struct tm_leak_watch *w = &x->l->watch;
-	uint64_t warm_ns = x->by_steps ? w->steps.items[x->warm_up_steps] : 0;
 	for (size_t i = x->done; i < x->groups.count; i++) {
 		struct group *g = &x->groups.items[i];
-		g->begin_ns = g->first_alloc_ns > warm_ns ? g->first_alloc_ns : warm_ns;
+		g->begin_ns = g->first_alloc_ns > x->warm_ns ? g->first_alloc_ns : x->warm_ns;
 		/* Steps are whole: what comes in the middle of one belongs to it. */
 		g->begin = position(&x->line, g->begin_ns);
 		if (x->by_steps) g->begin = floor(g->begin);
@@ -377,7 +376,6 @@ static void note_survivor(const struct finder *x, const struct group *g, const s
 	t->threads |= (uint64_t)1 << s->thread;
 	t->orphans += s->is_orphan;
 	if (s->alloc_ns < g->begin_ns) return;
-	f->window_bytes += s->size_bytes;
 	double at = share(position(&x->line, s->alloc_ns), g->begin, x->end);
 	t->parts[s->thread] |= (uint32_t)1 << part_of(at);
 	note_birth(&f->events, at, s->size_bytes);
@@ -411,12 +409,19 @@ static void gather_levels(struct finder *x, size_t first, size_t count) {
 	}
 }
 
-/* What a group had live at the looks that lie in its window. */
-static void note_levels(const struct finder *x, const struct group *g, const double *bytes, struct tm_leak_levels *levels) {
-	levels->count = 0;
+/* What a group had live at the looks that lie in its window, and at those that tell of growth. */
+static void note_levels(const struct finder *x, const struct group *g, const double *bytes, struct tm_leak_levels *levels,
+			struct tm_leak_levels *by_step, size_t *steps_before) {
+	levels->count = by_step->count = *steps_before = 0;
 	for (size_t i = 0; i < x->l->watch.looks.count; i++) {
 		uint64_t ns = x->l->watch.looks.items[i].ns;
-		if (ns < g->begin_ns || ns < x->r->catalog->window_start_ns) continue;
+		if (ns < x->r->catalog->window_start_ns) continue;
+		if (x->by_steps && ns >= x->warm_ns) {
+			by_step->at[by_step->count] = x->look_at[i];
+			by_step->bytes[by_step->count++] = bytes[i];
+			*steps_before += ns < g->begin_ns;
+		}
+		if (ns < g->begin_ns) continue;
 		levels->at[levels->count] = share(x->look_at[i], g->begin, x->end);
 		levels->bytes[levels->count++] = bytes[i];
 	}
@@ -453,8 +458,8 @@ static void complete_facts(const struct finder *x, const struct group *g, const 
 	}
 	f->is_instant = x->exit_ns <= x->r->catalog->processes.items[x->l->process - 1].start_ns + 1;
 	f->is_unjoined = g->spawns && g->survivors > 2 * x->threads_left + UNJOINED_LEAST;
-	if (x->by_steps) f->steps = x->end - g->begin;
-	else f->time_weight = SILENT_WEIGHT * unit(((double)silence_after(x, g->last_ns) - SILENT_NS) / SILENT_RANGE_NS);
+	if (!x->by_steps)
+		f->time_weight = SILENT_WEIGHT * unit(((double)silence_after(x, g->last_ns) - SILENT_NS) / SILENT_RANGE_NS);
 	double ticks = (position(&x->clock, g->last_ns) - position(&x->clock, g->begin_ns)) * (double)x->l->watch.tick_stride;
 	f->density = x->by_steps || ticks < 1 ? 1 : (double)g->survivors / ticks;
 	f->begin = x->by_steps || x->end <= 0 ? 0 : unit(g->begin / x->end);
@@ -492,11 +497,11 @@ static void tell_window(const struct finder *x, const struct group *g, struct tm
 
 /* bytes: its levels, by look. */
 static bool judge(const struct finder *x, struct group *g, const double *bytes, uint64_t most) {
-	struct tm_leak_levels levels;
-	struct tm_leak_facts facts = { .levels = &levels };
+	struct tm_leak_levels levels, by_step;
+	struct tm_leak_facts facts = { .levels = &levels, .by_step = &by_step };
 	struct thread_facts threads = { 0 };
 	struct tm_leak_verdict verdict;
-	note_levels(x, g, bytes, &levels);
+	note_levels(x, g, bytes, &levels, &by_step, &facts.steps_before);
 	for (size_t i = 0; i < g->survivors; i++) note_survivor(x, g, &x->survivors[g->first_survivor + i], &facts, &threads);
 	complete_facts(x, g, &threads, most, &facts);
 	tm_leak_judge(&facts, &verdict);

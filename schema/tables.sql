@@ -733,7 +733,7 @@ CREATE TABLE leak_score (
 	live_bytes            INTEGER NOT NULL, -- live at exit
 	live_count            INTEGER NOT NULL,
 	allocations           INTEGER NOT NULL, -- made by these stacks until the process left, freed or not; a mapping that was cut is one, and its live parts count in live_count
-	growth_bytes_per_step REAL,             -- of their live bytes, after the warm-up steps (Theil-Sen); NULL: no steps, or fewer than 4
+	growth_bytes_per_step REAL,             -- of their live bytes, over all steps behind the warm-up, and no more than since they began (Theil-Sen); NULL: no steps, or fewer than 4
 	growth_p              REAL,             -- probability of such a trend upward where there is none (Mann-Kendall, one-sided); NULL: too few looks
 	first_ns              INTEGER NOT NULL, -- oldest survivor
 	last_ns               INTEGER NOT NULL, -- youngest survivor

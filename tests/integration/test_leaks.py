@@ -562,6 +562,21 @@ def junit_sites_are_what_was_measured(t):
 
 
 @test
+def what_comes_late_is_no_growth_from_step_to_step(t):
+    """100 bytes in each of 20 steps, and 4 MiB in the middle of the last one, 50 blocks more at its end, and one block in the tenth: none of these
+    is what grows."""
+    def events(trace):
+        late, many, once = (trace.stack("main", name) for name in ("late", "many", "once"))
+        more = [malloc(10_500_000, 0x900000, 50_000, once), malloc(20_500_000, 0xa00000, 4 << 20, late)]
+        more += [malloc(20_900_000 + n, 0x2000000 + 4096 * n, 3000, many) for n in range(50)]
+        return sorted(stepped(trace) + more, key=lambda e: e["time"])
+    db = t.imported(trace_of(t, "late", events, exit_ns=21_000_000))
+    rows = db.rows("SELECT function, growth_bytes_per_step, reason LIKE '%a step%' FROM leak_candidate ORDER BY 1")
+    t.equal(rows, [("keep", 100.0, 1), ("late", 0.0, 0), ("many", 0.0, 0), ("once", 0.0, 0), ("table", 0.0, 0)], "growth")
+    t.equal(junit_sites(t, db, "--max-growth=1")["max-growth"][1], {("malloc", "keep"): (100, 20)}, "the report")
+
+
+@test
 def junit_sites_of_a_row_that_is_hidden_in_part(t):
     """A line forgets 100, 200 and 300 bytes in 10 blocks each, called in three ways: with the third suppressed it has lost 300 in 20."""
     db = t.imported(trace_of(t, "ways", three_ways))

@@ -31,18 +31,18 @@ static void mann_kendall(void) {
 	CHECK(tm_mann_kendall(rising, 3) == 1);
 }
 
-static struct tm_leak_levels levels;
+static struct tm_leak_levels levels, by_step;
 
 /* Without levels so far. */
 static struct tm_leak_facts even(uint64_t n, uint64_t allocations) {
-	levels.count = 0;
+	levels.count = by_step.count = 0;
 	struct tm_leak_facts f = { .live_count = n,
 				   .live_bytes = 100 * n,
 				   .allocations = allocations,
 				   .allocated_bytes = 100 * allocations,
-				   .window_bytes = 100 * n,
 				   .size_share = 1,
 				   .levels = &levels,
+				   .by_step = &by_step,
 				   .density = 1 };
 	for (uint64_t i = 0; i < n; i++) {
 		double at = (double)i / (double)n;
@@ -92,7 +92,7 @@ static void sites(void) {
 	CHECK(v.score >= TM_LEAK_SCORE_LIKELY);
 	/* One large block of many: an owner that grows while its level rises, and the last of many lists if it does not. */
 	f = even(1, 1000);
-	f.live_bytes = f.window_bytes = 1 << 20;
+	f.live_bytes = 1 << 20;
 	f.allocated_bytes = f.live_bytes + 999 * 1000;
 	f.events.last = f.time.last = 0.95;
 	f.events.weight = f.time.weight = 0.95 * (double)f.live_bytes;
@@ -116,15 +116,29 @@ static void sites(void) {
 	CHECK(isnan(v.score) && strstr(v.reason, "only one instant is known"));
 	/* Steps: 20 levels that rise by 50 bytes a step, over 20 steps. */
 	f = even(20, 20);
-	f.steps = 20;
-	levels.count = 20;
+	levels.count = by_step.count = 20;
 	for (unsigned i = 0; i < 20; i++) {
 		levels.at[i] = i / 20.0;
-		levels.bytes[i] = 1000 + 50.0 * i;
+		by_step.at[i] = i;
+		levels.bytes[i] = by_step.bytes[i] = 1000 + 50.0 * i;
 	}
 	tm_leak_judge(&f, &v);
 	CHECK(near(v.growth_bytes_per_step, 50) && v.growth_p < 0.001);
 	CHECK(v.score >= TM_LEAK_SCORE_LIKELY && strstr(v.reason, "50 B a step (p < 0.001)"));
+	/* The same window, but at the end of many steps: no growth from step to step. */
+	for (unsigned i = 0; i < 20; i++) by_step.bytes[i] = i < 18 ? 0 : 100 * i;
+	tm_leak_judge(&f, &v);
+	CHECK(v.growth_bytes_per_step == 0 && !strstr(v.reason, "a step"));
+	/* One that is made once, in the middle, raises the level by a median of something, but not since. */
+	for (unsigned i = 0; i < 20; i++) by_step.bytes[i] = i < 10 ? 0 : 5000;
+	f.steps_before = 10;
+	tm_leak_judge(&f, &v);
+	CHECK(v.growth_bytes_per_step == 0);
+	/* One that begins after a quarter of the steps grows nearly as it does since. */
+	for (unsigned i = 0; i < 20; i++) by_step.bytes[i] = i < 5 ? 0 : 100.0 * (i - 4);
+	f.steps_before = 5;
+	tm_leak_judge(&f, &v);
+	CHECK(v.growth_bytes_per_step > 80 && v.growth_bytes_per_step <= 100);
 }
 
 /* A queue of which 300 of 900 are left, all from the last third, while the level rose evenly: growth, and nothing of the kind if it was as high before,
