@@ -6,13 +6,13 @@
 #define SAMPLED_BYTES_SHIFT 8u
 #define SAMPLED_COUNT_SHIFT 16u
 
-void tm_ledger_init(struct tm_ledger *l, uint32_t process, uint64_t start_ns, struct tm_scale scale) {
+void tm_ledger_init(struct tm_ledger *l, uint32_t process, uint64_t start_ns, uint64_t known_ns, struct tm_scale scale) {
 	*l = (struct tm_ledger){ .process = process, .scale = scale, .start_ns = start_ns, .level = { .peak_ns = start_ns } };
 	if (scale.mean_bytes > 0) {
 		l->scale.bytes_shift = SAMPLED_BYTES_SHIFT;
 		l->scale.count_shift = SAMPLED_COUNT_SHIFT;
 	}
-	tm_timeline_init(&l->level.timeline, start_ns);
+	tm_timeline_init(&l->level.timeline, start_ns, known_ns);
 	l->ranges.random = process;
 	tm_leak_watch_init(&l->watch);
 }
@@ -73,7 +73,7 @@ struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, stru
 				  .sampled = l->scale.mean_bytes > 0 && text_is(kind, "host"), /* all blocks of other heaps are recorded */
 				  .histograms = histograms,
 				  .level = { .peak_ns = l->start_ns } };
-	tm_timeline_init(&a->level.timeline, l->start_ns);
+	tm_timeline_init(&a->level.timeline, l->start_ns, l->level.timeline.known_ns);
 	return a;
 }
 

@@ -112,7 +112,8 @@ struct tm_ledger {
 	bool failed;
 };
 
-void tm_ledger_init(struct tm_ledger *l, uint32_t process, uint64_t start_ns, struct tm_scale scale);
+/* known_ns: begin of the trace's window (tm_timeline_init()). */
+void tm_ledger_init(struct tm_ledger *l, uint32_t process, uint64_t start_ns, uint64_t known_ns, struct tm_scale scale);
 void tm_ledger_release(struct tm_ledger *l);
 
 /* A new heap of the process; texts must outlive it. NULL: out of memory. */

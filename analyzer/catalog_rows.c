@@ -48,6 +48,8 @@ static void write_trace(const struct tm_import_rows *w) {
 	row = tm_store_prepare(w->store, "INSERT OR REPLACE INTO trace_info(trace_id, key, value) VALUES(?,?,?)");
 	for (size_t i = 0; i < c->infos.count; i++)
 		tm_store_row(w->store, row, "ntt", w->trace_id, c->infos.items[i].key, c->infos.items[i].value);
+	uint64_t stopped_ns = tm_replay_stopped_ns(w->replay);
+	if (stopped_ns != TM_NEVER) tm_store_row(w->store, row, "nzn", w->trace_id, "window_end_ns", stopped_ns);
 	sqlite3_finalize(row);
 }
 

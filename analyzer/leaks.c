@@ -695,7 +695,7 @@ static uint64_t earlier(uint64_t a, uint64_t b) {
 
 bool tm_leaks_find(struct tm_leaks *leaks, const struct tm_ledger *l, const struct tm_replay *r, uint64_t exit_ns) {
 	struct finder x = { .leaks = leaks, .l = l, .r = r, .stacks = r->stacks, .viewer.frames = &leaks->frames };
-	x.exit_ns = earlier(exit_ns, tm_catalog_stopped_ns(r->catalog));
+	x.exit_ns = earlier(exit_ns, tm_replay_stopped_ns(r));
 	x.group_of = calloc(l->accounts.count + 1, sizeof *x.group_of);
 	bool done = take_frames(leaks, l->process) && x.group_of && choose_line(&x);
 	done = done && measure_silences(&x) && (x.viewer.hashes = leaks->hashes) &&

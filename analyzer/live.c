@@ -72,7 +72,7 @@ static struct tm_ledger *ledger_of(struct tm_live *l, uint32_t process) {
 	struct tm_ledger **place = &l->ledgers.items[process - 1];
 	if (*place || !(*place = malloc(sizeof **place))) return *place;
 	struct tm_scale scale = { .mean_bytes = (double)l->catalog.sample_bytes };
-	tm_ledger_init(*place, process, l->catalog.processes.items[process - 1].start_ns, scale);
+	tm_ledger_init(*place, process, l->catalog.processes.items[process - 1].start_ns, l->catalog.window_start_ns, scale);
 	(*place)->owner = l;
 	return *place;
 }

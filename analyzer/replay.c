@@ -640,6 +640,14 @@ static uint64_t later(uint64_t a, uint64_t b) {
 	return b != TM_NEVER && b > a ? b : a;
 }
 
+uint64_t tm_replay_stopped_ns(const struct tm_replay *r) {
+	uint64_t stopped_ns = tm_catalog_stopped_ns(r->catalog);
+	if (stopped_ns == TM_NEVER || r->now_ns >= stopped_ns) return stopped_ns;
+	for (size_t i = 0; i < r->catalog->losses.count; i++)
+		if (tm_is_note(r->catalog->losses.items[i].kind, TM_NOTE_STOPPED_BY_SIZE)) return r->now_ns;
+	return stopped_ns;
+}
+
 uint64_t tm_process_end_ns(const struct tm_replay *r, uint32_t process) {
 	const struct tm_catalog_process *p = &r->catalog->processes.items[process - 1];
 	return later(later(later(p->start_ns, r->ledgers[process - 1].last_ns), p->exit_ns), p->end_ns);
@@ -743,7 +751,7 @@ int tm_replay_init(struct tm_replay *r, const struct tm_catalog *catalog, const 
 	if (tm_gpu_watch_init(&r->watch, catalog, beside) < 0) return -1;
 	if (tm_scopes_init(&r->scopes, catalog, r->ledgers, bases->scope, beside) < 0) return -1;
 	for (size_t i = 0; i < catalog->processes.count; i++) {
-		tm_ledger_init(&r->ledgers[i], (uint32_t)i + 1, catalog->processes.items[i].start_ns, scale);
+		tm_ledger_init(&r->ledgers[i], (uint32_t)i + 1, catalog->processes.items[i].start_ns, catalog->window_start_ns, scale);
 		r->ledgers[i].owner = r;
 		r->ledgers[i].changes = &r->changes;
 		if (catalog->processes.items[i].defined && catalog->processes.items[i].rank >= 0)

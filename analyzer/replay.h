@@ -152,6 +152,8 @@ void tm_replay_judge(struct tm_replay *r);
 /* When the process began to leave and when it ended, in the trace's own time. */
 uint64_t tm_process_exit_ns(const struct tm_replay *r, uint32_t process);
 uint64_t tm_process_end_ns(const struct tm_replay *r, uint32_t process);
+/* Up to where all is known, once played: tm_catalog_stopped_ns(), or the last event, where some that were read before the stop found no room. */
+uint64_t tm_replay_stopped_ns(const struct tm_replay *r);
 
 /* The function that an op stands for. */
 const char *tm_api_name(uint8_t op);

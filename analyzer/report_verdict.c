@@ -11,6 +11,7 @@
 
 #include "json_text.h"
 #include "leak_score.h"
+#include "listing.h"
 #include "report_html.h"
 #include "schema/units.h"
 #include "talk.h"
@@ -402,6 +403,17 @@ static void tell_losses(struct tm_report *r, struct tm_bytes *out) {
 		if (lost > 0) tm_html_count(out, lost, false);
 		tm_html(out, lost == 1 ? " event is" : lost > 0 ? " events are" : "No allocation or free is known to be");
 		tm_html(out, " missing from these figures");
+		int64_t from_ns = tm_known_from_ns(r->d), until_ns = tm_known_until_ns(r->d);
+		if (from_ns > 0) {
+			tm_html(out, ", those before ");
+			tm_html_time(out, from_ns - tm_report_origin(r));
+			tm_html(out, ": what was live then is not known, and a peak is that from then on");
+		}
+		if (until_ns > 0) {
+			tm_html(out, ", and all that came after ");
+			tm_html_time(out, until_ns - tm_report_origin(r));
+			tm_html(out, ", when the trace had reached its largest size: a peak may be higher, and exit is as it was then");
+		}
 		if (others) tm_html(out, lost > 0 ? ", and scopes, marks or the like are" : ", but scopes, marks or the like are");
 		tm_html(out, cut ? ", and a trace ends before its recording did" : "");
 		if (unrecorded) {

@@ -3,8 +3,9 @@
 
 #define FIRST_WIDTH_NS 1024u
 
-void tm_timeline_init(struct tm_timeline *t, uint64_t start_ns) {
-	*t = (struct tm_timeline){ .start_ns = start_ns, .width_ns = FIRST_WIDTH_NS };
+void tm_timeline_init(struct tm_timeline *t, uint64_t start_ns, uint64_t known_ns) {
+	if (known_ns < start_ns) known_ns = start_ns;
+	*t = (struct tm_timeline){ .start_ns = start_ns, .width_ns = FIRST_WIDTH_NS, .known_ns = known_ns, .before = { .ns = known_ns } };
 }
 
 void tm_timeline_release(struct tm_timeline *t) {
@@ -47,7 +48,7 @@ static void double_width(struct tm_timeline *t) {
 	t->buckets.count = kept;
 }
 
-void tm_timeline_open_bucket(struct tm_timeline *t, struct tm_point p) {
+static void open_bucket(struct tm_timeline *t, struct tm_point p) {
 	uint64_t since_start = p.ns > t->start_ns ? p.ns - t->start_ns : 0;
 	while (since_start / t->width_ns >= TM_TIMELINE_BUCKETS) double_width(t);
 	uint64_t index = since_start / t->width_ns;
@@ -66,6 +67,17 @@ void tm_timeline_open_bucket(struct tm_timeline *t, struct tm_point p) {
 		*b = fresh;
 	}
 	t->bucket_end_ns = t->start_ns + (index + 1) * t->width_ns;
+}
+
+void tm_timeline_open_bucket(struct tm_timeline *t, struct tm_point p) {
+	if (p.ns < t->known_ns && t->known_ns > t->start_ns) {
+		t->before.bytes = p.bytes;
+		t->before.count = p.count;
+		return;
+	}
+	if (!t->buckets.count && t->known_ns > t->start_ns && p.ns > t->known_ns) open_bucket(t, t->before);
+	if (p.ns < t->bucket_end_ns) tm_timeline_put(t, p.ns, p.bytes, p.count);
+	else open_bucket(t, p);
 }
 
 size_t tm_timeline_points(const struct tm_timeline *t, struct tm_point *out) {

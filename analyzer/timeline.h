@@ -25,11 +25,14 @@ struct tm_bucket {
 
 struct tm_timeline {
 	uint64_t start_ns, width_ns, bucket_end_ns; /* bucket_end_ns: of the last bucket; 0 before the first */
+	uint64_t known_ns;                          /* buckets begin no earlier */
+	struct tm_point before;                     /* the last value before known_ns */
 	bool failed;
 	TM_ARRAY(struct tm_bucket) buckets;
 };
 
-void tm_timeline_init(struct tm_timeline *t, uint64_t start_ns);
+/* known_ns: what the level was before is not known, but for what is left of it then; start_ns or later. */
+void tm_timeline_init(struct tm_timeline *t, uint64_t start_ns, uint64_t known_ns);
 void tm_timeline_release(struct tm_timeline *t);
 void tm_timeline_open_bucket(struct tm_timeline *t, struct tm_point p);
 

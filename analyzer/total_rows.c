@@ -87,16 +87,15 @@ static void write_timeline(struct total_writer *x, const struct tm_ledger *l, ui
 		return;
 	}
 	size_t n = tm_timeline_points(t, points);
-	uint64_t end_ns = tm_process_end_ns(x->r, l->process);
-	const char *kinds = "nnnnn";
-	if (!n || points[0].ns > l->start_ns)
-		tm_store_row(x->store, x->timeline, kinds, process_id(x, l), heap_id, shifted(x, l->start_ns), (uint64_t)0, (uint64_t)0);
-	for (size_t i = 0; i <= n; i++) {
-		struct tm_point p = i < n ? points[i] : (struct tm_point){ end_ns, level->live.bytes, level->live.count };
-		if (i == n && (n ? points[n - 1].ns : l->start_ns) >= end_ns) break;
+	uint64_t end_ns = tm_process_end_ns(x->r, l->process), stopped_ns = tm_replay_stopped_ns(x->r);
+	const struct tm_point begin = t->before, end = { stopped_ns < end_ns ? stopped_ns : end_ns, level->live.bytes, level->live.count };
+	bool has_begin = !n || points[0].ns > begin.ns, has_end = (n ? points[n - 1].ns : begin.ns) < end.ns;
+	for (size_t i = 0; i < n + 2 && begin.ns <= end.ns; i++) {
+		if ((i == 0 && !has_begin) || (i == n + 1 && !has_end)) continue;
+		struct tm_point p = i == 0 ? begin : i <= n ? points[i - 1] : end;
 		uint64_t bytes = (p.bytes + (((uint64_t)1 << l->scale.bytes_shift) >> 1)) >> l->scale.bytes_shift;
 		uint64_t count = (p.count + (((uint64_t)1 << l->scale.count_shift) >> 1)) >> l->scale.count_shift;
-		tm_store_row(x->store, x->timeline, kinds, process_id(x, l), heap_id, shifted(x, p.ns), bytes, count);
+		tm_store_row(x->store, x->timeline, "nnnnn", process_id(x, l), heap_id, shifted(x, p.ns), bytes, count);
 	}
 	free(points);
 }

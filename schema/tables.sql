@@ -38,7 +38,8 @@ CREATE TABLE trace (
 	end_ns          INTEGER NOT NULL  -- the last time the trace knows of
 );
 
--- Every key and value that the recorder wrote about the run, known to this version or not.
+-- Every key and value that the recorder wrote about the run, known to this version or not. Of a trace that knows a part of the run only, the trace's own times of
+-- its begin and end: window_start_ns (--max-size=SIZE,ring), and from import window_end_ns (--max-size=SIZE, which stops the recording).
 CREATE TABLE trace_info (
 	trace_id INTEGER NOT NULL, -- trace.id
 	key      TEXT NOT NULL,

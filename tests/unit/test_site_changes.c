@@ -132,7 +132,7 @@ static struct tm_site_change any_release(uint32_t stack, const struct twin *t) {
 static void compare(bool is_root, bool sampled) {
 	struct tm_ledger ledger;
 	unsigned wrong = 0, ones = 0;
-	tm_ledger_init(&ledger, 1, 0, (struct tm_scale){ 0 });
+	tm_ledger_init(&ledger, 1, 0, 0, (struct tm_scale){ 0 });
 	struct tm_account *a = tm_ledger_open_account(&ledger, 1, tm_text_of("heap"), tm_text_of(is_root ? "host" : "python"), -1, 0);
 	CHECK(a && a->is_root == is_root);
 	a->sites.stacks = STACKS;
