@@ -22,8 +22,9 @@ static const struct tm_usage usage = {
 	.verb = "check",
 	.operands = "DB|TRACE",
 	.description =
-		"Compares every process with budgets; exit status 3 if one is exceeded, 0 if none is. Without --heap the figures are\n"
-		"those of a process over its root heaps. What could not be recorded is warned of: no budget applies to it.\n"
+		"Compares every process with budgets; exit status 3 if one is exceeded, 0 if all are kept, 1 if that is not known, of a\n"
+		"recording that does not go as far as the process did. Without --heap the figures are those of a process over its root\n"
+		"heaps. What could not be recorded is warned of: no budget applies to it.\n"
 		"  --max-peak         the most bytes that were live at once\n"
 		"  --max-leak         live when the process began to leave, likely a leak or not, but for what runtimes keep by design\n"
 		"                     and what --suppressions=FILE names\n"
@@ -123,6 +124,7 @@ static void put_allocations(sqlite3_str *sql, const struct tm_options *o) {
 	put_heap(sql, o, "k.heap");
 }
 
+/* A budget is kept as far as the recording goes: `unknown` where that is not as far as the process did, or, of a peak, does not begin with it. */
 static char *verdicts(const struct tm_database *d, const struct tm_options *o, const char *suppressed) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle), *all = sqlite3_str_new(d->handle);
 	if (o->budgets.peak_bytes >= 0) put_peak(sql, o);
@@ -135,14 +137,18 @@ static char *verdicts(const struct tm_database *d, const struct tm_options *o, c
 		all,
 		",\nmeasured(budget, process_id, measured_bytes, allowed_bytes, measured_count, allowed_count) AS (\n%s),\n"
 		"verdict AS (\n  SELECT m.budget, m.process_id, p.rank, p.command, m.measured_bytes, m.allowed_bytes, m.measured_count,\n"
-		"    m.allowed_count, CASE WHEN coalesce(m.measured_bytes > m.allowed_bytes, m.measured_count > m.allowed_count) THEN 'exceeded'"
-		" ELSE 'ok' END AS verdict,\n    ",
+		"    m.allowed_count, CASE WHEN coalesce(m.measured_bytes > m.allowed_bytes, m.measured_count > m.allowed_count) THEN 'exceeded'\n"
+		"      WHEN t.cut_reason IS NOT NULL\n"
+		"        OR p.end_ns > (SELECT i.value + t.clock_offset_ns FROM trace_info AS i WHERE i.trace_id = t.id AND i.key = 'window_end_ns')\n"
+		"        OR m.budget = 'max-peak' AND p.start_ns <\n"
+		"          (SELECT i.value + t.clock_offset_ns FROM trace_info AS i WHERE i.trace_id = t.id AND i.key = 'window_start_ns')\n"
+		"      THEN 'unknown' ELSE 'ok' END AS verdict,\n    ",
 		budgets);
 	/* A sampled trace has all blocks of other heaps than malloc's. */
 	if (o->heap)
 		sqlite3_str_appendf(all, "(SELECT max(h.estimated) FROM heap AS h WHERE h.process_id = p.id AND h.name = %Q)", o->heap);
 	else sqlite3_str_appendall(all, "p.estimated");
-	sqlite3_str_appendall(all, " AS estimated\n  FROM measured AS m JOIN process AS p ON p.id = m.process_id)");
+	sqlite3_str_appendall(all, " AS estimated\n  FROM measured AS m JOIN process AS p ON p.id = m.process_id JOIN trace AS t ON t.id = p.trace_id)");
 	sqlite3_free(budgets);
 	return sqlite3_str_finish(all);
 }
@@ -238,6 +244,10 @@ static void put_case(struct tm_bytes *out, const struct tm_database *d, const st
 		tm_put_format(out, "\"/>\n");
 		return;
 	}
+	if (strcmp((const char *)sqlite3_column_text(row, 8), "unknown") == 0) {
+		tm_put_format(out, "\">\n    <error type=\"%s\" message=\"not known: the recording is of a part of the run\"/>\n  </testcase>\n", budget);
+		return;
+	}
 	long long measured = sqlite3_column_int64(row, in_bytes ? 4 : 6), allowed = sqlite3_column_int64(row, in_bytes ? 5 : 7);
 	tm_put_format(out, "\">\n    <failure type=\"%s\" message=\"%lld %s%s, %lld allowed\">", budget, measured,
 		      in_bytes ? "bytes" : "allocations", sqlite3_column_int(row, 9) ? " (estimated from a sample)" : "", allowed);
@@ -247,7 +257,7 @@ static void put_case(struct tm_bytes *out, const struct tm_database *d, const st
 
 /* A report takes the place of an older one, never of a recording. */
 static int write_junit(const struct tm_database *d, const struct tm_options *o, const char *suppressed, const char *query, int64_t count,
-		       int64_t exceeded) {
+		       int64_t exceeded, int64_t unknown) {
 	struct tm_output out;
 	struct tm_bytes text = TM_BYTES_INIT;
 	sqlite3_stmt *rows = NULL;
@@ -257,8 +267,8 @@ static int write_junit(const struct tm_database *d, const struct tm_options *o, 
 	if (!status) {
 		tm_put_format(&text,
 			      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-			      "<testsuite name=\"tidemark check\" tests=\"%lld\" failures=\"%lld\" errors=\"0\">\n",
-			      (long long)count, (long long)exceeded);
+			      "<testsuite name=\"tidemark check\" tests=\"%lld\" failures=\"%lld\" errors=\"%lld\">\n",
+			      (long long)count, (long long)exceeded, (long long)unknown);
 		int step;
 		while ((step = sqlite3_step(rows)) == SQLITE_ROW) {
 			put_case(&text, d, o, suppressed, rows);
@@ -306,9 +316,10 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 	char *query = tm_listing_sql(d, &every, listing, &status);
 	if (status) return status;
 	char *counts = sqlite3_mprintf("SELECT count(*) FROM (%s)", query),
-	     *found = sqlite3_mprintf("SELECT count(*) FROM (%s) WHERE verdict != 'ok'", query),
+	     *found = sqlite3_mprintf("SELECT count(*) FROM (%s) WHERE verdict = 'exceeded'", query),
+	     *untold = sqlite3_mprintf("SELECT count(*) FROM (%s) WHERE verdict = 'unknown'", query),
 	     *grown = sqlite3_mprintf("SELECT count(*) FROM (%s) WHERE budget = 'max-growth'", query);
-	int64_t count = tm_database_integer(d, counts, 0), exceeded = tm_database_integer(d, found, 0);
+	int64_t count = tm_database_integer(d, counts, 0), exceeded = tm_database_integer(d, found, 0), unknown = tm_database_integer(d, untold, 0);
 	if (o->budgets.growth_bytes >= 0 && !tm_database_integer(d, grown, 0))
 		status = tm_fail("cannot check --max-growth: no process of '%s' has 4 steps (tidemark_step() marks them)", d->path);
 	else if (!count) status = tm_fail("cannot check '%s': nothing was recorded that a budget applies to", d->path);
@@ -317,7 +328,7 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 	if (!status && tm_database_integer(d, "SELECT 1 FROM trace WHERE complete = 0 LIMIT 1", 0))
 		tm_say("warning: '%s' is not complete (tidemark info says why): the verdicts are on what was recorded", d->path);
 	if (!status) warn_of_unrecorded(d, o);
-	if (!status && o->junit) status = write_junit(d, o, suppressed, query, count, exceeded);
+	if (!status && o->junit) status = write_junit(d, o, suppressed, query, count, exceeded, unknown);
 	if (!status) status = tm_listing_run(d, o, listing);
 	if (!status && exceeded) {
 		tm_flush_output();
@@ -325,9 +336,15 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 		       exceeded == 1 ? "exceeds its budget" : "exceed their budgets");
 		status = TM_EXIT_FOUND;
 	}
+	if (!status && unknown) {
+		tm_flush_output();
+		status = tm_fail("cannot tell whether %lld of %lld check%s would hold: '%s' is of a part of the run (tidemark info says why)",
+				 (long long)unknown, (long long)count, count == 1 ? "" : "s", d->path);
+	}
 	sqlite3_free(query);
 	sqlite3_free(counts);
 	sqlite3_free(found);
+	sqlite3_free(untold);
 	sqlite3_free(grown);
 	return status;
 }
@@ -335,7 +352,7 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_listing listing = {
 		.source = "verdict",
-		.order = "verdict = 'ok', budget, process_id",
+		.order = "verdict = 'ok', verdict, budget, process_id",
 		.nothing = "nothing was checked",
 		.estimated = { "measured_bytes", "measured_count" },
 	};

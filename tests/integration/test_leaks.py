@@ -621,7 +621,7 @@ def check_without_steps(t):
 
 @test
 def check_of_what_is_not_whole(t):
-    """A budget that is kept by the part of a run that was recorded is no promise: it is said each time, also of a database."""
+    """A budget that is kept by the part of a run that was recorded is not known to be kept; one that is exceeded there is. It is said of a database, too."""
     def events(trace):
         return [malloc(10 * n + 1, 0x1000 * (n + 1), 8, trace.stack("main")) for n in range(7)]
     path = trace_of(t, "whole", events)
@@ -629,9 +629,16 @@ def check_of_what_is_not_whole(t):
     with open(path, "rb") as whole, open(t.path("cut.tmk"), "wb") as cut:
         cut.write(whole.read()[:-1])
     t.run([t.tidemark, "import", "-q", t.path("cut.tmk"), "-o", t.path("cut.db")], status=0)
-    for status, limit in ((0, 56), (3, 55)):
-        said = t.ask("check", t.path("cut.db"), f"--max-peak={limit}", status=status).errors
-        t.check("is not complete (tidemark info says why)" in said, f"of a cut trace, at most {limit}: {said}")
+    for status, limit, verdict in ((1, 56, "unknown"), (3, 55, "exceeded")):
+        done = t.ask("check", t.path("cut.db"), f"--max-peak={limit}", "--format=json", f"--junit={t.path('j.xml')}", status=status)
+        t.check("is not complete (tidemark info says why)" in done.errors, f"of a cut trace, at most {limit}: {done.errors}")
+        t.equal([r["verdict"] for r in json.loads(done.text)], [verdict], "the verdict")
+        suite = ElementTree.parse(t.path("j.xml")).getroot()
+        t.equal((suite.get("failures"), suite.get("errors")), ("0", "1") if status == 1 else ("1", "0"), "the report")
+    with open(path, "rb") as whole, open(t.path("head.tmk"), "wb") as cut:
+        cut.write(whole.read()[:70])
+    said = t.ask("check", t.path("head.tmk"), "--max-peak=56", status=1).errors
+    t.check("cannot check" in said, f"of a trace without events: {said}")
 
 
 @test
