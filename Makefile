@@ -64,6 +64,7 @@ say = @$(if $(Q),printf '  %-5s %s\n' $(1) $@;) mkdir -p $(@D)
 
 all: $(OUTPUTS) ## build everything (the default)
 
+$(BUILD)/obj/recorder/guest/bytes.o: GUEST += -fno-builtin
 $(BUILD)/obj/recorder/guest/%.o: recorder/guest/%.c Makefile | $(FIRST)
 	$(call say,CC)
 	$(Q)$(CC) $(COMMON) $(CFLAGS) $(GUEST) -c $< -o $@

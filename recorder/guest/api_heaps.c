@@ -68,12 +68,6 @@ int tidemark_api_pool_state_v1(const char *heap, uint64_t allocated, uint64_t re
 
 /* --- questions --- */
 
-static uint64_t now_ns(void) {
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static struct tm_stats_slot *take_slot(void) {
 	for (unsigned i = 0; i < TM_STATS_SLOTS; i++) {
 		struct tm_stats_slot *slot = &tm_guest.shm->stats[i];
@@ -101,7 +95,7 @@ static bool ask(const struct tm_stats_slot *slot, const char *heap) {
 static uint32_t wait_for_answer(struct tm_stats_slot *slot, uint64_t until_ns) {
 	uint32_t state;
 	while ((state = atomic_load(&slot->state)) == TM_STATS_ASKED) {
-		uint64_t now = now_ns(), left = now < until_ns ? until_ns - now : 0;
+		uint64_t now = tm_clock_ns(CLOCK_MONOTONIC), left = now < until_ns ? until_ns - now : 0;
 		struct timespec limit = { (time_t)(left / 1000000000u), (long)(left % 1000000000u) };
 		if (atomic_load(&tm_guest.shm->state) == TM_SHM_CLOSED) left = 0;
 		if (!left && atomic_compare_exchange_strong(&slot->state, &state, TM_STATS_GIVEN_UP)) return TM_STATS_GIVEN_UP;
@@ -126,11 +120,11 @@ static int answer_of(struct tm_stats_slot *slot, uint32_t state, struct tidemark
 }
 
 static int ask_and_wait(const char *heap, struct tidemark_stats *s) {
-	uint64_t until = now_ns() + ANSWER_LIMIT_NS;
+	uint64_t until = tm_clock_ns(CLOCK_MONOTONIC) + ANSWER_LIMIT_NS;
 	struct timespec pause = { 0, 200000 };
 	struct tm_stats_slot *slot;
 	while (!(slot = take_slot())) { /* more threads ask than there are slots */
-		if (now_ns() > until || atomic_load(&tm_guest.shm->state) == TM_SHM_CLOSED) return TIDEMARK_NO_ANSWER;
+		if (tm_clock_ns(CLOCK_MONOTONIC) > until || atomic_load(&tm_guest.shm->state) == TM_SHM_CLOSED) return TIDEMARK_NO_ANSWER;
 		tm_syscall(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
 	}
 	if (ask(slot, heap)) return answer_of(slot, wait_for_answer(slot, until), s);

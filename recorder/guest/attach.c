@@ -120,22 +120,6 @@ static _Atomic uint32_t *make_epoch(void) {
 	return (_Atomic uint32_t *)page;
 }
 
-/* libc sets environ in its own constructor; before that the environment lies where the kernel put it: behind the arguments. */
-extern void *__libc_stack_end; /* of the loader: the address of argc */
-
-char **tm_environment(void) {
-	if (environ) return environ;
-	return __libc_stack_end ? (char **)__libc_stack_end + *(long *)__libc_stack_end + 2 : NULL;
-}
-
-const char *tm_environment_value(const char *name) {
-	size_t n = strlen(name);
-	for (char **at = tm_environment(); at && *at; at++) {
-		if (strncmp(*at, name, n) == 0 && (*at)[n] == '=') return *at + n + 1;
-	}
-	return NULL;
-}
-
 uint32_t tm_new_process_number(void) {
 	return atomic_fetch_add(&tm_guest.shm->next_process, 1) + 1;
 }

@@ -51,7 +51,7 @@ static bool give_up(const char *why) {
 	char line[256];
 	size_t n = strnlen(why, sizeof line - sizeof before - 1);
 
-	if (!getenv("TIDEMARK_VERBOSE")) return false;
+	if (!tm_environment_value("TIDEMARK_VERBOSE")) return false;
 	memcpy(line, before, sizeof before - 1);
 	memcpy(line + sizeof before - 1, why, n);
 	line[sizeof before - 1 + n] = '\n';
@@ -93,7 +93,7 @@ static bool is_program(const char *path) {
 /* ../bin/ beside our lib/, or our own directory; TIDEMARK_RECORD says otherwise. */
 static bool find_recorder(char path[TM_PATH_MAX]) {
 	static const char *const places[] = { "/../bin/" RECORDER, "/" RECORDER };
-	const char *given = getenv("TIDEMARK_RECORD"), *own = tm_own_path(), *slash = strrchr(own, '/');
+	const char *given = tm_environment_value("TIDEMARK_RECORD"), *own = tm_own_path(), *slash = strrchr(own, '/');
 	size_t n = slash ? (size_t)(slash - own) : 0;
 
 	if (given) {
@@ -118,7 +118,7 @@ static void put_option(char to[32], const char *name, unsigned value) {
 
 /* TIDEMARK_OPTIONS, split at blanks. */
 static bool prepare_arguments(struct start *s) {
-	const char *options = getenv(TM_OPTIONS_ENV);
+	const char *options = tm_environment_value(TM_OPTIONS_ENV);
 	char *at = s->options;
 	size_t count = 0;
 
@@ -217,10 +217,7 @@ static bool run_collector(const struct start *s) {
 }
 
 static long milliseconds(void) {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	return (long)(tm_clock_ns(CLOCK_MONOTONIC) / 1000000);
 }
 
 /* One line from the pipe, without its end; false: none came in time, or it does not fit. */
@@ -271,7 +268,7 @@ bool tm_attach_self(char session_path[256]) {
 	if (!s) return give_up("out of memory");
 	tm_ours_begin();
 	started = start_collector(s, session_path);
-	if (started) setenv(TM_SESSION_ENV, session_path, 1);
+	if (started) tm_environment_set(TM_SESSION_ENV, session_path);
 	tm_ours_end();
 	if (s->environment) tm_raw_unmap(s->environment, s->environment_bytes);
 	tm_raw_unmap(s, sizeof *s);

@@ -45,7 +45,7 @@ static bool is_runnable_file(const char *path) {
 
 /* The first file of that name in PATH, as execvp looks for it; false: none. */
 static bool search_path(char found[TM_PATH_MAX], const char *name) {
-	const char *at = getenv("PATH");
+	const char *at = tm_environment_value("PATH");
 	size_t name_size = strlen(name) + 1;
 
 	if (!at) at = "/bin:/usr/bin";

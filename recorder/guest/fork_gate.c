@@ -20,10 +20,7 @@ static __thread uint32_t closing_of_this_thread __attribute__((tls_model("initia
 static __thread bool fork_is_unclean __attribute__((tls_model("initial-exec"))); /* somebody was inside nevertheless */
 
 static long now_ms(void) {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	return (long)(tm_clock_ns(CLOCK_MONOTONIC) / 1000000);
 }
 
 static void pause_briefly(void) {

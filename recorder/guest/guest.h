@@ -29,6 +29,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #define TM_EXPORT __attribute__((visibility("default")))
 #define TM_HIDDEN __attribute__((visibility("hidden"))) /* of a variable's declaration: it is reached without the global offset table */
@@ -197,7 +198,7 @@ struct tm_tls {
 	uintptr_t inside; /* the frame of the hook that the thread is in, 0: none */
 	uint64_t sample_spare; /* --sample: bytes that may be allocated in between before the one that is a sample comes; 0 without --sample */
 	uint32_t ours;    /* depth of tm_ours_begin() */
-	bool frees_are_told; /* while `ours` is 1, blocks that are freed or resized may be the program's (tm_causes_begin(), injection.c) */
+	bool frees_are_told; /* while `ours` is 1, blocks that are freed or resized may be the program's (tm_causes_begin()) */
 	uint32_t number;  /* of the thread in process `process` */
 	uint32_t process;
 	bool was_unsampled; /* the call that the process was attached in came by a hook that records every one, and is to come again (malloc_hooks.c) */
@@ -241,9 +242,11 @@ void tm_causes_end(void);
 /* --- attach.c --- */
 char **tm_environment(void); /* as environ, also before libc has set that; NULL: none */
 const char *tm_environment_value(const char *name);
+bool tm_environment_set(const char *name, const char *value); /* false: out of memory */
 
 /* --- clock.c --- */
 uint64_t tm_ticks(void);           /* now */
+uint64_t tm_clock_ns(clockid_t clock); /* the kernel's, whatever clock_gettime() the program has */
 uint64_t tm_ticks_of_kernel(void); /* now, where ticks are the kernel's nanoseconds */
 
 /* --- malloc_hooks.c --- */

@@ -8,37 +8,18 @@
 #include "process.h"
 #include "scope.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* As ours: what setenv allocates is not the program's. But the array that it makes larger may be: the program's own setenv has made it then. */
-static bool set_variable(const char *variable, const char *value) {
-	bool straight = tm_guest.samples_straight;
-	tm_guest.samples_straight = false; /* who goes straight to malloc is not asked whose it is */
-	tm_tls.frees_are_told = true;
-	bool set = setenv(variable, value, 1) == 0;
-	tm_tls.frees_are_told = false;
-	tm_guest.samples_straight = straight;
-	return set;
-}
-
-/* True: we are the tool. Inside of a hook, and between tm_ours_begin() and tm_ours_end(). */
+/* True: we are the tool. */
 static bool name_us(const char *variable) {
 	const char *given = tm_environment_value(variable), *own = tm_own_path();
 	if (!*own) return false;
 	if (given && *given) return strcmp(given, own) == 0;
-	return set_variable(variable, own);
+	return tm_environment_set(variable, own);
 }
 
 static void start(struct tm_thread *t, const char *variable, const char *kind, const char *aside) {
-	int error = errno;
-	bool ours;
-	tm_ours_begin();
-	ours = name_us(variable);
-	tm_ours_end();
-	errno = error;
-	if (!ours) tm_emit_note(t, kind, aside);
+	if (!name_us(variable)) tm_emit_note(t, kind, aside);
 }
 
 void tm_injection_start(struct tm_thread *t) {

@@ -238,7 +238,7 @@ TM_EXPORT pid_t _Fork(void) {
 static bool is_null_device(int fd) {
 	struct stat s;
 
-	return fstat(fd, &s) == 0 && S_ISCHR(s.st_mode) && s.st_rdev == makedev(1, 3);
+	return tm_syscall(SYS_fstat, fd, (long)&s, 0, 0, 0, 0) == 0 && S_ISCHR(s.st_mode) && s.st_rdev == makedev(1, 3);
 }
 
 static int onto_null_device(void) {
@@ -253,7 +253,8 @@ static int onto_null_device(void) {
 		errno = ENODEV;
 		return -1;
 	}
-	for (int i = 0; i < 3; i++) dup2(fd, i);
+	for (int i = 0; i < 3; i++)
+		if (i != fd) tm_syscall(SYS_dup3, fd, i, 0, 0, 0, 0);
 	if (fd > 2) tm_raw_close(fd);
 	return 0;
 }
@@ -267,8 +268,8 @@ TM_EXPORT int daemon(int keeps_directory, int keeps_files) {
 		leave(0, false);
 		real.bare_exit(0);
 	}
-	if (child < 0 || setsid() == -1) return -1;
-	if (!keeps_directory) (void)!chdir("/"); /* libc does not ask what became of it either */
+	if (child < 0 || tm_syscall_answer(tm_syscall(SYS_setsid, 0, 0, 0, 0, 0, 0)) == -1) return -1;
+	if (!keeps_directory) tm_syscall(SYS_chdir, (long)"/", 0, 0, 0, 0, 0); /* libc does not ask what became of it either */
 	return keeps_files ? 0 : onto_null_device();
 }
 

@@ -59,17 +59,11 @@ static bool look_for_room(struct tm_thread *t, uint64_t bytes) {
 	return true;
 }
 
-static uint64_t now_ns(void) {
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* Sleeps until the collector has read something. false: it does not read any more, or nobody is to wait. */
 TM_COLD static bool wait_for_room(struct tm_thread *t, uint64_t bytes) {
 	struct tm_shm *shm = tm_guest.shm;
 	struct timespec slice = { 0, WAIT_SLICE_NS };
-	uint64_t heartbeat = atomic_load(&shm->heartbeat), since = now_ns();
+	uint64_t heartbeat = atomic_load(&shm->heartbeat), since = tm_clock_ns(CLOCK_MONOTONIC);
 	if (bytes > t->mask + 1) return false;
 	while (!look_for_room(t, bytes)) {
 		if (atomic_load(&shm->state) == TM_SHM_CLOSED) {
@@ -81,16 +75,16 @@ TM_COLD static bool wait_for_room(struct tm_thread *t, uint64_t bytes) {
 		uint64_t beat = atomic_load(&shm->heartbeat);
 		if (beat != heartbeat) {
 			heartbeat = beat;
-			since = now_ns();
-		} else if (now_ns() - since > STALL_LIMIT_NS) {
+			since = tm_clock_ns(CLOCK_MONOTONIC);
+		} else if (tm_clock_ns(CLOCK_MONOTONIC) - since > STALL_LIMIT_NS) {
 			atomic_store(&stalled_heartbeat, beat + 1);
 			return false;
 		}
 		atomic_store(&t->ring->waiting, 1);
 		if (look_for_room(t, bytes)) break;
-		uint64_t before = now_ns();
+		uint64_t before = tm_clock_ns(CLOCK_MONOTONIC);
 		if (!tm_is_sandboxed()) tm_syscall(SYS_futex, (long)&t->ring->waiting, FUTEX_WAIT, 1, (long)&slice, 0, 0);
-		if (now_ns() - before > STOPPED_NS) since = now_ns();
+		if (tm_clock_ns(CLOCK_MONOTONIC) - before > STOPPED_NS) since = tm_clock_ns(CLOCK_MONOTONIC);
 	}
 	atomic_store(&t->ring->waiting, 0);
 	return true;
