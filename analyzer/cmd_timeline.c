@@ -18,8 +18,9 @@ static const struct tm_usage usage = {
 	.operands = "DB|TRACE",
 	.description =
 		"Shows live bytes over time (view memory_timeline); a value holds until the next row of its process and heap. JSON,\n"
-		"CSV and --sql have every stored row, heap null being the whole process; a table shows the whole process, or the heap\n"
-		"that --heap names, in 40 stretches of time, each by its highest value.\n"
+		"CSV, --sql and tables with --sort or --limit=0 have every stored row, heap null being the whole process; a table shows\n"
+		"the whole process, or the heap that --heap names, and where that has more than 40 rows (--limit=N: N) as many stretches\n"
+		"of time, each by its highest value.\n"
 		"--gap shows resident memory against live bytes instead, split into mapped files, stacks, shared memory, what allocators\n"
 		"keep and the unknown; --jumps where that gap changed most.\n",
 	.examples = "tidemark timeline run.db\n"
@@ -99,29 +100,57 @@ static void put_pieces(sqlite3_str *sql, const struct tm_database *d, const stru
 		bytes, count, from ? "\n  LEFT JOIN opened AS q ON q.process_id = t.process_id AND q.heap IS t.heap" : "");
 }
 
-/* Common table expression `stretch`: the highest row of each of n equal parts of the time that the source covers. */
+#define COLUMNS "process_id, heap, ts_ns, live_bytes, live_count, estimated"
+
+/* Common table expression `stretch`: the highest level in each of n equal parts of the time that the source covers. What a part begins with, the last level of
+ * those before it, is one of its levels, and where nothing changes the only one. */
 static void put_stretches(sqlite3_str *sql, const char *source, int64_t n) {
 	sqlite3_str_appendf(
 		sql,
-		"extent AS MATERIALIZED (\n  SELECT process_id, min(ts_ns) AS first_ns, (max(ts_ns) - min(ts_ns)) / %lld + 1 AS width_ns\n"
-		"  FROM %s GROUP BY process_id),\n"
-		"stretch AS (\n  SELECT t.process_id, t.heap, t.ts_ns, max(t.live_bytes) AS live_bytes, t.live_count, t.estimated\n"
-		"  FROM %s AS t JOIN extent AS e ON e.process_id = t.process_id\n"
-		"  GROUP BY t.process_id, t.heap, (t.ts_ns - e.first_ns) / e.width_ns)",
-		n, source, source);
+		"extent AS MATERIALIZED (\n  SELECT process_id, min(ts_ns) AS first_ns, max(ts_ns) AS last_ns,\n"
+		"    (max(ts_ns) - min(ts_ns)) / %lld + 1 AS width_ns FROM %s GROUP BY process_id),\n"
+		"part(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM part WHERE n + 1 < %lld),\n"
+		"placed AS MATERIALIZED (\n  SELECT t.*, (t.ts_ns - e.first_ns) / e.width_ns AS n\n"
+		"  FROM %s AS t JOIN extent AS e ON e.process_id = t.process_id),\n"
+		"highest AS MATERIALIZED (\n"
+		"  SELECT process_id, heap, n, ts_ns, max(live_bytes) AS live_bytes, live_count FROM placed GROUP BY process_id, heap, n),\n"
+		"latest AS MATERIALIZED (\n"
+		"  SELECT process_id, heap, n, max(ts_ns), live_bytes, live_count FROM placed GROUP BY process_id, heap, n),\n"
+		"grid AS (\n  SELECT k.process_id, k.heap, k.estimated, p.n, e.first_ns + p.n * e.width_ns AS begin_ns,\n"
+		"    h.ts_ns, h.live_bytes, h.live_count, max(CASE WHEN h.n IS NOT NULL THEN p.n END)\n"
+		"      OVER (PARTITION BY k.process_id, k.heap ORDER BY p.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_n\n"
+		"  FROM (SELECT process_id, heap, max(estimated) AS estimated FROM placed GROUP BY 1, 2) AS k\n"
+		"  JOIN extent AS e ON e.process_id = k.process_id JOIN part AS p ON p.n <= (e.last_ns - e.first_ns) / e.width_ns\n"
+		"  LEFT JOIN highest AS h ON h.process_id = k.process_id AND h.n = p.n AND h.heap IS k.heap),\n"
+		"stretch AS (\n  SELECT g.process_id, g.heap, CASE WHEN c.live_bytes >= coalesce(g.live_bytes, 0) THEN g.begin_ns ELSE g.ts_ns END AS ts_ns,\n"
+		"    max(coalesce(g.live_bytes, 0), coalesce(c.live_bytes, 0)) AS live_bytes,\n"
+		"    CASE WHEN c.live_bytes >= coalesce(g.live_bytes, 0) THEN c.live_count ELSE g.live_count END AS live_count, g.estimated\n"
+		"  FROM grid AS g LEFT JOIN latest AS c ON c.process_id = g.process_id AND c.n = g.before_n AND c.heap IS g.heap\n"
+		"  WHERE g.live_bytes IS NOT NULL OR c.live_bytes IS NOT NULL)",
+		n, source, n, source);
 }
 
-/* A table has the whole process, or the heap that was chosen, in as many rows as a person reads. */
+/* Do all rows of a process fit? */
+static bool are_few(const struct tm_database *d, const struct tm_options *o, const char *listed, int64_t most) {
+	char *sql = sqlite3_mprintf("SELECT count(*) FROM (\n%s) %sGROUP BY process_id ORDER BY 1 DESC LIMIT 1", listed, o->heap ? "" : "WHERE heap IS NULL ");
+	int64_t rows = sql ? tm_database_integer(d, sql, 0) : 0;
+	sqlite3_free(sql);
+	return rows <= most;
+}
+
+/* A table has the whole process, or the heap that was chosen, in as many rows as a person reads, unless rows are asked for. */
 static char *condense(const struct tm_database *d, const struct tm_options *o, const char *listed) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	bool enough = o->buckets != TM_LIMIT_UNSET || o->limit != TM_LIMIT_UNSET;
-	sqlite3_str_appendf(sql, "WITH listed AS MATERIALIZED (\n%s)", listed);
+	int64_t most = o->limit > 0 ? o->limit : TABLE_BUCKETS;
+	bool enough = o->buckets != TM_LIMIT_UNSET || o->sort || o->limit == 0 || are_few(d, o, listed, most);
+	sqlite3_str_appendf(sql, "WITH listed AS MATERIALIZED (SELECT *, row_number() OVER () AS place FROM (\n%s))", listed);
 	if (!enough) {
 		sqlite3_str_appendall(sql, ",\n");
-		put_stretches(sql, "listed", TABLE_BUCKETS);
+		put_stretches(sql, "listed", most);
 	}
-	sqlite3_str_appendf(sql, "\nSELECT * FROM %s %sORDER BY process_id, heap, ts_ns", enough ? "listed" : "stretch",
-			    o->heap ? "" : "WHERE heap IS NULL ");
+	sqlite3_str_appendf(sql, "\nSELECT " COLUMNS " FROM %s %sORDER BY %s", enough ? "listed" : "stretch",
+			    o->heap ? "" : "WHERE heap IS NULL ", enough ? "place" : "process_id, heap, ts_ns");
+	if (enough && o->limit > 0) sqlite3_str_appendf(sql, " LIMIT %lld", o->limit);
 	return sqlite3_str_finish(sql);
 }
 

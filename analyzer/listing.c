@@ -501,7 +501,8 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 
 int tm_listing_run(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l) {
 	int status;
-	char *sql = compose(d, o, l, counts_rest(o, l) ? TABLE_ROWS : o->limit, &status);
+	bool condenses = l->condense && o->format == TM_FORMAT_TABLE && !o->sql; /* which heeds the limit itself */
+	char *sql = compose(d, o, l, counts_rest(o, l) ? TABLE_ROWS : condenses ? 0 : o->limit, &status);
 	if (!status && o->sql) printf("%s;\n", sql);
 	else if (!status) status = show(d, o, l, sql, true);
 	sqlite3_free(sql);

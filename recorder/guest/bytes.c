@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <strings.h>
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize "no-tree-loop-distribute-patterns" /* these loops are not to be calls of themselves; nor with -fno-builtin (Makefile) */
@@ -128,4 +129,9 @@ OWN size_t strcspn(const char *s, const char *these) {
 	size_t n = 0;
 	while (s[n] && !strchr(these, s[n])) n++;
 	return n;
+}
+
+/* What clang asks where only equality matters. */
+OWN int bcmp(const void *one, const void *other, size_t n) {
+	return memcmp(one, other, n);
 }

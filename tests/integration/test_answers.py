@@ -730,4 +730,30 @@ def a_page_about_one_process(t):
     t.equal(t.ask("summary", db.path, "--sort=nonsense", status=2).out, b"", "a page that is refused")
 
 
+@test
+def a_stretch_has_the_highest_level_that_it_has(t):
+    """Also where that was reached before and nothing changes in it. Independently: the level at the begin of each stretch, by the rows before it, and those inside."""
+    db, _ = two_databases(t, big_trace(t, "a.tmk", 20_000, 1_000, 30, 2, 100, 50))
+    rows = sqlite3.connect(db).execute("select heap, ts_ns, live_bytes, live_count from memory_timeline order by ts_ns").fetchall()
+    first, last = rows[0][1], rows[-1][1]
+    for n in (1, 7, 100, 9000):
+        width, wanted = (last - first) // n + 1, []
+        for heap in sorted({r[0] for r in rows}, key=str):
+            of = [r for r in rows if r[0] == heap]
+            for begin in range(first, last + 1, width):
+                levels = [r for r in of if begin <= r[1] < begin + width]
+                earlier = [r for r in of if r[1] < begin]
+                levels = [(heap, begin, *e[2:]) for e in earlier[-1:]] + levels
+                if levels:
+                    wanted.append(max(levels, key=lambda r: (r[2], -r[1]))[:3])
+        got = [(r["heap"], r["ts_ns"], r["live_bytes"]) for r in ask(t, db, "timeline", f"--buckets={n}")]
+        t.equal(collections.Counter(got) == collections.Counter(wanted), True, f"{n} stretches: {got[:3]}, expected {wanted[:3]}")
+    few = t.ask("timeline", db, "--heap=malloc", "--limit=5").text.splitlines()
+    t.equal(len(few), 6, "as many stretches as rows are asked for")
+    high = t.ask("timeline", db, "--heap=malloc", "--sort=live_bytes", "--limit=3").text.splitlines()[1:]
+    most = max(r[2] for r in rows if r[0] == "malloc")
+    t.equal(len(high), 3, "sorted rows")
+    t.equal(ask(t, db, "timeline", "--heap=malloc", "--sort=live_bytes", "--limit=1")[0]["live_bytes"], most, "the first of the sorted rows")
+
+
 main()

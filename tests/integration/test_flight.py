@@ -169,6 +169,12 @@ def stops_at_the_bound(t):
         t.equal(db.rows("select kind from note where kind = 'max-size'"), [("max-size",)], "the note")
         t.equal([kind for kind, in db.rows("select distinct kind from loss")], ["max-size"], "what was read and did not fit")
         t.equal(db.value("select cut_reason from trace"), None, "closed in order")
+        until_ns = int(db.value("select value from trace_info where key = 'window_end_ns'"))
+        t.equal(db.value("select max(ts_ns) from memory_timeline"), until_ns, "the last level that is known")
+        t.equal(t.ask("snapshot", db.path, f"--at={until_ns - 1}ns").errors, "", "of what is known")
+        t.check("knows that up to" in t.ask("snapshot", db.path, f"--at={until_ns + 1000}ns", status=1).errors, "later")
+        t.check("so a peak may be higher" in t.ask("peak", db.path).errors, "the peak")
+        t.check("cannot tell whether 1 of 1 check" in t.ask("check", db.path, "--max-peak=1GiB", status=1).errors, "a budget")
     done = t.run([t.recorder, "-o", t.path("resized.tmk"), "--max-size=300KiB", "--", t.program("realloc_loop.c")], status=0)
     read = int(re.search(r"events +([\d,]+) \(", done.errors)[1].replace(",", ""))
     db = t.imported(t.path("resized.tmk"))
@@ -557,10 +563,14 @@ def nothing_is_told_of_the_time_before_the_window(t):
     window_ns = int(db.value("SELECT value FROM trace_info WHERE key = 'window_start_ns'"))
     before, within = f"{window_ns - 1000}ns", f"{window_ns + 1000}ns"
     for command in (["peak"], ["peak", "--sites"], ["timeline"], ["temporary"], ["export", "folded", "-o", t.path("x")], ["export", "pprof", "-o", t.path("y")]):
-        at = 2 if command[0] == "export" else 1
+        at, force = (2, ["--force"]) if command[0] == "export" else (1, [])
+        t.equal("a peak is that from then on" in t.ask(*command[:at], db.path, *command[at:], *force).errors, True, f"{command} without a window")
         for window, status in ((["--from=0s", f"--to={before}"], 1), ([f"--to={before}"], 1), ([f"--from={before}"], 1), ([f"--from={within}"], 0)):
-            done = t.ask(*command[:at], db.path, *command[at:], *window, status=status)
+            done = t.ask(*command[:at], db.path, *command[at:], *window, *force, status=status)
             t.equal("was kept within a bound, and knows that from" in done.errors, status == 1, f"{command} {window}: {done.errors}")
+    t.equal(db.row("select min(ts_ns), min(live_bytes) > 0 from memory_timeline where heap is null"), (window_ns, 1), "levels begin with the window, not at 0")
+    t.equal(t.ask("snapshot", db.path, "--at=exit").errors, "", "the exit is known")
+    t.check("cannot tell whether 1 of 2 checks" in t.ask("check", db.path, "--max-peak=1GiB", "--max-leak=1GiB", status=1).errors, "a peak is not, a leak is")
 
 
 @test
