@@ -36,7 +36,8 @@ struct chrome {
 	int64_t scopes_max;      /* 0: all */
 	int64_t values_per_pair; /* counters keep two of that many; 0: all */
 	int64_t blocks_max, work_max;    /* 0: all */
-	int64_t scopes_left_out, values_left_out, blocks_left_out, work_left_out;
+	int64_t marks_every, steps_every; /* of so many the first stays; 0: all */
+	int64_t scopes_left_out, values_left_out, blocks_left_out, work_left_out, marks_left_out, steps_left_out;
 	int status;
 };
 
@@ -259,6 +260,10 @@ static void write_steps(struct chrome *c) {
 		"WHERE s.start_ns <= k.to_ns AND coalesce(s.end_ns, k.end_ns) >= k.from_ns ORDER BY k.pid, s.start_ns, s.n";
 	sqlite3_stmt *statement = ask(c, query);
 	for (long long id = 1; step(c, statement); id++) {
+		if (c->steps_every && (id - 1) % c->steps_every) {
+			c->steps_left_out++;
+			continue;
+		}
 		for (int is_end = 0; is_end < 2; is_end++) {
 			begin_event(c, is_end ? "e" : "b", sqlite3_column_int64(statement, 0), 0);
 			put_ns(c, "ts", sqlite3_column_int64(statement, 2 + is_end));
@@ -427,7 +432,11 @@ static void write_counters(struct chrome *c, const char *category, const char *k
 	free(name);
 }
 
-#define TIMELINE_FROM "FROM memory_timeline AS t JOIN pids AS k ON k.id = t.process_id WHERE t.ts_ns BETWEEN k.from_ns AND k.to_ns\n"
+/* A level holds until the next one: the last one before a window is what the window begins with. */
+#define HELD(table, of) \
+	"FROM (SELECT t.*, lead(t.ts_ns) OVER (PARTITION BY " of " ORDER BY t.ts_ns) AS next_ns FROM " table " AS t)"
+#define IN_WINDOW(row) row ".ts_ns <= k.to_ns AND (" row ".ts_ns >= k.from_ns OR " row ".next_ns > k.from_ns)\n"
+#define TIMELINE_FROM HELD("memory_timeline", "t.process_id, t.heap") " AS t JOIN pids AS k ON k.id = t.process_id WHERE " IN_WINDOW("t")
 /* Samples of the machine have a process of their own, behind the last one. */
 #define SAMPLES_FROM \
 	"FROM sample AS s LEFT JOIN pids AS k ON k.id = s.process_id\n" \
@@ -436,14 +445,14 @@ static void write_counters(struct chrome *c, const char *category, const char *k
 	"AND s.ts_ns BETWEEN coalesce(k.from_ns, m.from_ns) AND coalesce(k.to_ns, m.to_ns)\n"
 
 #define POOL_FROM \
-	"FROM pool_state AS q JOIN heap AS h ON h.id = q.heap_id JOIN pids AS k ON k.id = h.process_id\n" \
-	"WHERE q.ts_ns BETWEEN k.from_ns AND k.to_ns\n"
+	HELD("pool_state", "t.heap_id") " AS q JOIN heap AS h ON h.id = q.heap_id JOIN pids AS k ON k.id = h.process_id\n" \
+	"WHERE " IN_WINDOW("q")
 #define POOL_VALUES(what) \
-	"SELECT k.pid, q.ts_ns, q." what "_bytes, h.name || ' " what "' AS series " POOL_FROM "AND q." what "_bytes IS NOT NULL\n"
+	"SELECT k.pid, max(q.ts_ns, k.from_ns) AS ts_ns, q." what "_bytes, h.name || ' " what "' AS series " POOL_FROM "AND q." what "_bytes IS NOT NULL\n"
 
 static void write_all_counters(struct chrome *c) {
 	sqlite3_str *sql = sqlite3_str_new(c->d->handle);
-	sqlite3_str_appendall(sql, "SELECT k.pid, t.ts_ns, t.live_bytes, coalesce(t.heap, 'all heaps') ||\n"
+	sqlite3_str_appendall(sql, "SELECT k.pid, max(t.ts_ns, k.from_ns), t.live_bytes, coalesce(t.heap, 'all heaps') ||\n"
 				   "  CASE t.estimated WHEN 1 THEN ' (estimated)' ELSE '' END\n"
 				   "AS series " TIMELINE_FROM);
 	if (c->o->heap) sqlite3_str_appendf(sql, "AND t.heap = %Q ", c->o->heap);
@@ -459,9 +468,13 @@ static void write_all_counters(struct chrome *c) {
 }
 
 /* Rows (pid, tid, ts_ns, name) as instants; tid 0: of the whole process. */
-static void write_instants(struct chrome *c, const char *category, const char *query) {
+static void write_instants(struct chrome *c, const char *category, const char *query, int64_t every) {
 	sqlite3_stmt *statement = ask(c, query);
-	while (step(c, statement)) {
+	for (int64_t n = 0; step(c, statement); n++) {
+		if (every && n % every) {
+			c->marks_left_out++;
+			continue;
+		}
 		int64_t tid = sqlite3_column_int64(statement, 1);
 		begin_event(c, "i", sqlite3_column_int64(statement, 0), tid);
 		put_ns(c, "ts", sqlite3_column_int64(statement, 2));
@@ -476,15 +489,15 @@ static void write_all_instants(struct chrome *c) {
 	write_instants(c, "mark",
 		       "SELECT k.pid, coalesce(n.tid, 0), m.ts_ns, m.name FROM mark AS m JOIN pids AS k ON k.id = m.process_id\n"
 		       "LEFT JOIN tids AS n ON n.id = m.thread_id\n"
-		       "WHERE m.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY m.ts_ns, m.id");
+		       "WHERE m.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY m.ts_ns, m.id", c->marks_every);
 	write_instants(c, "alert",
 		       "SELECT k.pid, 0, a.ts_ns, a.rule FROM alert AS a JOIN pids AS k ON k.id = a.process_id\n"
-		       "WHERE a.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY a.ts_ns, a.rule");
+		       "WHERE a.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY a.ts_ns, a.rule", 0);
 	write_instants(c, "oom",
 		       "SELECT k.pid, coalesce(n.tid, 0), o.ts_ns, 'out of memory: ' || coalesce(h.name, 'unknown heap') ||\n"
 		       "  coalesce(', ' || o.size_bytes || ' bytes', '')\n"
 		       "FROM oom AS o JOIN pids AS k ON k.id = o.process_id LEFT JOIN tids AS n ON n.id = o.thread_id\n"
-		       "LEFT JOIN heap AS h ON h.id = o.heap_id WHERE o.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY o.ts_ns");
+		       "LEFT JOIN heap AS h ON h.id = o.heap_id WHERE o.ts_ns BETWEEN k.from_ns AND k.to_ns ORDER BY o.ts_ns", 0);
 }
 
 /* How many of `count` things may stay; 0: all. */
@@ -495,18 +508,26 @@ static int64_t thinned(int64_t count, double share, int64_t *left_out) {
 	return max;
 }
 
-/* Decides what to leave out. Marks, steps and metadata are few and stay; all else shares what remains in proportion. */
+/* Marks and steps stay that are no more than this, or than this part of all events. */
+#define FEW 100
+#define FEW_SHARE 10
+
+/* Decides what to leave out. Metadata, and marks and steps where they are few, stay; all else shares what remains in proportion. */
 static void plan_thinning(struct chrome *c) {
 	char *from = blocks_from(c), *query = sqlite3_mprintf("SELECT count(*) %s", from ? from : "");
 	int64_t scopes = count_rows(c, "SELECT count(*) " SCOPES_FROM), blocks = query ? count_rows(c, query) : 0;
 	int64_t values = count_rows(c, "SELECT (SELECT count(*) " TIMELINE_FROM ") + (SELECT count(*) " SAMPLES_FROM
 				       ") + 4 * (SELECT count(*) " POOL_FROM ")");
-	int64_t work = count_rows(c, "SELECT count(*) " WORK_FROM), events = scopes + values + 2 * blocks + 3 * work;
+	int64_t work = count_rows(c, "SELECT count(*) " WORK_FROM), marks = count_rows(c, "SELECT count(*) FROM mark JOIN pids AS k ON k.id = process_id"),
+		steps = count_rows(c, "SELECT count(*) FROM step JOIN pids AS k ON k.id = process_id");
+	bool are_few = marks + 2 * steps <= FEW || (marks + 2 * steps) * FEW_SHARE <= c->o->max_events;
+	int64_t events = scopes + values + 2 * blocks + 3 * work + (are_few ? 0 : marks + 2 * steps);
 	double share = c->o->max_events && events ? (double)c->o->max_events / (double)events : 1;
 	sqlite3_free(query);
 	sqlite3_free(from);
 	if (share >= 1) return;
 	c->values_per_pair = (int64_t)(2 / share) + 1;
+	if (!are_few) c->marks_every = c->steps_every = (int64_t)(1 / share) + 1;
 	c->scopes_max = thinned(scopes, share, &c->scopes_left_out);
 	c->blocks_max = thinned(blocks, share, &c->blocks_left_out);
 	c->work_max = thinned(work, share, &c->work_left_out);
@@ -520,6 +541,8 @@ static void write_tail(struct chrome *c) {
 	} left_out[] = { { c->scopes_left_out, "scopes (the shortest)" },
 			 { c->blocks_left_out, "blocks (the smallest)" },
 			 { c->work_left_out, "pieces of device work (the shortest)" },
+			 { c->marks_left_out, "marks" },
+			 { c->steps_left_out, "steps" },
 			 { c->values_left_out, "counter values (of every few the highest and lowest stay)" } };
 	for (size_t i = 0; i < sizeof(left_out) / sizeof(left_out[0]); i++) {
 		if (left_out[i].count) tm_put_format(&text, "%s%" PRId64 " %s", text.size ? ", " : "", left_out[i].count, left_out[i].what);

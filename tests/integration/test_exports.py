@@ -9,7 +9,7 @@ import sqlite3
 import sys
 
 from tidemark_test import main, test
-from trace_writer import Trace, free, malloc, step
+from trace_writer import Trace, free, malloc, mark, step
 
 
 def seeded():
@@ -292,6 +292,35 @@ def snapshot(t):
     for delta, wanted in ((-1, 0), (1, 1 << 20)):
         rows = json.loads(t.ask("snapshot", db.path, "--at", f"{index + delta}ns", "--format=json", "--heap=malloc").text)
         t.equal(sum(row["live_bytes"] for row in rows if row.get("function") == "build_index"), wanted, f"build_index() {delta} ns from its call")
+
+
+@test
+def chrome_holds_its_bound_and_its_levels(t):
+    """5,000 marks and 1,000 steps do not fit into 1,000 events; 100 bytes are live in a window in which nothing happens, and no others."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    name, main_ = trace.string("seen"), trace.stack("main")
+    events = [malloc(5, 0x1000, 100, main_)]
+    for n in range(5000):
+        events += [step(1000 + 10 * n, n)] * (n % 5 == 0) + [mark(1001 + 10 * n, name)]
+    events += [free(90_000, 0x1000), malloc(91_000, 0x1000, 7, main_)]
+    trace.events(1, events, watermark=95_000)
+    trace.exit(1, 96_000)
+    trace.end(1, 97_000)
+    db = t.imported(trace.save(t.path("many.tmk")))
+    for most in (1000, 20_000):
+        said = t.ask("export", "chrome", db.path, "--force", "-o", t.path("many.json"), f"--max-events={most}")
+        with open(t.path("many.json"), encoding="utf-8") as file:
+            found = json.load(file)["traceEvents"]
+        marks, steps = (sum(e.get("cat") == cat and e["ph"] != "e" for e in found) for cat in ("mark", "step"))
+        t.check(len(found) <= most * 1.1, f"{len(found)} events, {most} were wanted")
+        left_out = re.search(r"(\d+) marks, (\d+) steps", said.errors)
+        t.equal((marks, steps), (5000, 1000) if most > 7000 else (5000 - int(left_out[1]), 1000 - int(left_out[2])), said.errors)
+    t.ask("export", "chrome", db.path, "--force", "-o", t.path("many.json"), "--from=60us", "--to=80us")
+    with open(t.path("many.json"), encoding="utf-8") as file:
+        levels = [(e["name"], e["ts"], e["args"]["live_bytes"]) for e in json.load(file)["traceEvents"] if e.get("cat") == "memory"]
+    t.equal(sorted(levels), [("all heaps", 60.0, 100), ("malloc", 60.0, 100)], "levels of the window")
 
 
 main()
