@@ -348,7 +348,7 @@ static size_t choose_widths(struct table *t, size_t room) {
 	return t->fits ? narrow(t, total, room, text_surplus, true) : total;
 }
 
-/* Least important first; after these they go from the right. */
+/* Least important first. */
 static const char *const expendable[] = {
 	"job",         "frees",     "end_code",        "live_at_exit_count", "allocated_relative_error", "stack_id",
 	"start_ns",    "temporary", "sample_bytes",    "allocations",        "exit_relative_error",      "live_count",
@@ -356,24 +356,42 @@ static const char *const expendable[] = {
 	"duration_ns",
 };
 
-static struct table_column *expendable_column(struct table *t) {
-	for (int i = 0; t->plan->hidden && i < t->count; i++)
-		if (!t->columns[i].left_out && t->columns[i].is_empty) return &t->columns[i];
-	for (size_t k = 0; t->plan->hidden && k < sizeof expendable / sizeof *expendable; k++)
-		for (int i = 0; i < t->count; i++)
-			if (!t->columns[i].left_out && strcmp(t->columns[i].name, expendable[k]) == 0) return &t->columns[i];
+/* Where these are not enough: what stands beside what a list is about, as both sides of a change do. Then they go from the right. */
+static const char *const secondary[] = {
+	/* clang-format off */
+	"change_count", "against_count", "against_bytes", "live_at_exit_bytes", "change_live_count",
+	"change_allocations", "before_live_count", "after_live_count", "before_live_bytes", "after_live_bytes",
+	"before_peak_bytes", "after_peak_bytes", "change_peak_bytes", "before_retained_bytes", "after_retained_bytes",
+	"change_allocated_bytes", "mean_life_duration_ns", "near_peak_duration_ns", "end_kind", "end_ns",
+	"pid", "complete", "self_allocated_bytes", "calls",
+	/* clang-format on */
+};
+
+static struct table_column *column_of(struct table *t, const char *name) {
+	for (int i = 0; i < t->count; i++)
+		if (!t->columns[i].left_out && strcmp(t->columns[i].name, name) == 0) return &t->columns[i];
 	return NULL;
 }
 
+static struct table_column *expendable_column(struct table *t) {
+	for (int i = 0; t->plan->hidden && i < t->count; i++)
+		if (!t->columns[i].left_out && t->columns[i].is_empty) return &t->columns[i];
+	struct table_column *found = NULL;
+	for (size_t k = 0; !found && t->plan->hidden && k < sizeof expendable / sizeof *expendable; k++)
+		found = column_of(t, expendable[k]);
+	return found;
+}
+
 static struct table_column *last_column(struct table *t) {
-	struct table_column *last = NULL;
+	struct table_column *last = NULL, *found = NULL;
 	int shown = 0;
+	for (size_t k = 0; !found && t->plan->hidden && k < sizeof secondary / sizeof *secondary; k++) found = column_of(t, secondary[k]);
 	for (int i = 0; i < t->count; i++) {
 		if (t->columns[i].left_out) continue;
-		last = &t->columns[i];
+		if (!last || strncmp(t->columns[i].name, "change_", 7) != 0) last = &t->columns[i]; /* a change is what its list is about */
 		shown++;
 	}
-	return shown > 1 ? last : NULL;
+	return shown <= 1 ? NULL : found ? found : last;
 }
 
 static struct table_column *minor_column(struct table *t) {
