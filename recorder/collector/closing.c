@@ -87,13 +87,33 @@ void tm_closing_write_left_out(struct tm_collector *c) {
 	tm_encoder_write_now(&c->encoder, g);
 }
 
+/* A disk without room for the next events often has some for a line that says so. */
+static void tell_cut(struct tm_collector *c) {
+	struct tm_bytes payload = TM_BYTES_INIT;
+	char reason[128];
+	int error = tm_writer_retry(&c->writer);
+	snprintf(reason, sizeof reason, "the trace could not be written any more: %s", strerror(error));
+	struct tm_loss loss = { .ns = c->encoder.end_ns,
+				.kind = tm_text_of("not-written"),
+				.count = c->encoder.left_out_events,
+				.reason = tm_text_of(reason) };
+	tm_put_loss(&payload, &loss);
+	tm_writer_add_chunk(&c->writer, TM_CHUNK_META, payload.data, payload.size);
+	tm_writer_flush(&c->writer);
+	c->writer.error = error;
+	tm_bytes_release(&payload);
+}
+
 /* --- the last chunk --- */
 
 void tm_closing_write_end(struct tm_collector *c) {
 	struct tm_bytes payload = TM_BYTES_INIT;
 	uint64_t end_ns = tm_time_map_ns(&c->timebase.map, c->timebase.map.end_ticks);
 	struct tm_totals totals = { .events = c->encoder.events, .chunks = c->writer.packer.sequence, .end_ns = end_ns };
-	if (c->writer.error) return;
+	if (c->writer.error) {
+		tell_cut(c);
+		return;
+	}
 	tm_put_totals(&payload, &totals);
 	tm_writer_add_chunk(&c->writer, TM_CHUNK_END, payload.data, payload.size);
 	tm_writer_flush(&c->writer);

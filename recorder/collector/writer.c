@@ -105,14 +105,23 @@ int tm_writer_flush(struct tm_writer *w) {
 		w->bytes += done;
 	} else {
 		w->error = errno;
-		for (size_t i = 0; i < w->chunk_count && w->chunk_ends[i] <= done; i++) whole = w->chunk_ends[i];
+		size_t kept = 0;
+		while (kept < w->chunk_count && w->chunk_ends[kept] <= done) whole = w->chunk_ends[kept++];
 		w->bytes += whole;
+		w->packer.sequence -= (uint32_t)(w->chunk_count - kept);
 		/* If this fails too the torn chunk stays; readers stop before it. */
 		if (ftruncate(w->fd, (off_t)w->bytes) != 0) whole = done;
 	}
 	tm_bytes_clear(&w->pending);
 	w->chunk_count = 0;
 	return -w->error;
+}
+
+int tm_writer_retry(struct tm_writer *w) {
+	int error = w->error;
+	w->error = 0;
+	if (lseek(w->fd, (off_t)w->bytes, SEEK_SET) < 0) w->error = error;
+	return error;
 }
 
 static bool leads_to(const char *path, const struct stat *file) {

@@ -251,6 +251,7 @@ def disk_full(t):
     read, lost = (int(re.search(pattern, text)[1].replace(",", "")) for pattern in (r"events +([\d,]+) \(", r"lost +([\d,]+) events"))
     t.equal(read - lost, written, "what the closing lines say was read, less what they say was lost")
     t.check(f", {os.path.getsize(trace) / written:.1f} bytes an event; cut off" in text, f"{written} events were written: {text}")
+    t.equal(db.rows("select kind, count, reason from loss"), [("not-written", lost, "the trace could not be written any more: File too large")], "and in the trace")
     number, unit = re.search(r"the trace ends at ([\d.]+) (m?s)\n", text).groups()
     t.check(abs(float(number) * {"s": 1e9, "ms": 1e6}[unit] - end_ns) < end_ns / 100, f"the trace ends at {end_ns} ns: {text}")
 
@@ -455,7 +456,9 @@ def disk_full_for_real(t):
     try:
         recording = t.record([t.program("passing.c"), "400000"], output=os.path.join(mount, "full.tmk"))
         t.check("space" in recording.errors, f"the failure is said: {recording.errors}")
-        t.equal(t.imported(recording).value("select complete from trace"), 0, "complete")
+        db, lost = t.imported(recording), int(re.search(r"lost +([\d,]+) events", recording.errors)[1].replace(",", ""))
+        t.equal(db.value("select complete from trace"), 0, "complete")
+        t.equal(db.rows("select kind, count from loss where reason like '%No space left on device'"), [("not-written", lost)], "and in the trace")
     finally:
         t.run(["umount", "-l", mount])
 
