@@ -100,7 +100,7 @@ static void put_steps(sqlite3_str *sql, const struct tm_options *o) {
 	sqlite3_str_appendall(
 		sql, " WINDOW w AS (PARTITION BY process_id ORDER BY start_ns)),\n"
 		     "warm AS (SELECT * FROM numbered WHERE x > (steps + 9) / 10 AND steps >= 2),\n"
-		     "point AS (SELECT * FROM warm WHERE steps >= 4 AND x % (steps / 100 + 1) = 0),\n"
+		     "point AS (SELECT * FROM warm WHERE steps >= 4 AND x % ((steps + 99) / 100) = 0),\n"
 		     "slope AS (\n  SELECT process_id, slope, row_number() OVER (PARTITION BY process_id ORDER BY slope) AS place,\n"
 		     "    count(*) OVER (PARTITION BY process_id) AS slopes\n"
 		     "  FROM (SELECT a.process_id, 1.0 * (b.live_end_bytes - a.live_end_bytes) / (b.x - a.x) AS slope FROM point AS a\n"

@@ -130,9 +130,24 @@ static int run_file(const struct tm_database *d, const struct tm_options *o, con
 
 #define QUESTION_COLUMN 20
 
-static int list_named(void) {
+/* The list as rows, for those who read JSON or CSV. */
+static int list_named_rows(const struct tm_database *d, const struct tm_options *o) {
+	struct tm_named_query q;
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	for (const char *at = NULL; tm_named_query_next(&at, &q);)
+		sqlite3_str_appendf(sql, "%s('@%.*q', '%.*q')", sqlite3_str_length(sql) ? ", " : "SELECT column1 AS name, column2 AS question FROM (VALUES ",
+				    (int)q.name_bytes, q.name, (int)q.question_bytes, q.question);
+	sqlite3_str_appendall(sql, ")");
+	char *text = sqlite3_str_finish(sql);
+	int status = text ? run_text(d, o, text) : tm_fail("cannot list the questions: out of memory");
+	sqlite3_free(text);
+	return status;
+}
+
+static int list_named(const struct tm_database *d, const struct tm_options *o) {
 	struct tm_named_query q;
 	struct tm_bytes line = TM_BYTES_INIT;
+	if (o->format != TM_FORMAT_TABLE) return list_named_rows(d, o);
 	for (const char *at = NULL; tm_named_query_next(&at, &q);) {
 		char *question = strndup(q.question, q.question_bytes);
 		tm_bytes_clear(&line);
@@ -148,7 +163,7 @@ static int list_named(void) {
 /* The query of this name, or for "" a list of all. */
 static int run_named(const struct tm_database *d, const struct tm_options *o, const char *name) {
 	struct tm_named_query q;
-	if (!*name) return list_named();
+	if (!*name) return list_named(d, o);
 	if (!tm_named_query_find(name, &q)) return tm_fail("no query '@%s' (`tidemark query DB @` lists them)", name);
 	if (o->sql) {
 		printf("%.*s", (int)q.text_bytes, q.text);
@@ -203,7 +218,7 @@ static bool run_dot(const struct tm_database *d, struct tm_options *o, char *lin
 		run_words(d, sql);
 		sqlite3_free(sql);
 	} else if (strcmp(word, ".queries") == 0) {
-		list_named();
+		list_named(d, o);
 	} else if (strcmp(word, ".format") == 0) {
 		set_format(o, name);
 	} else {
