@@ -17,11 +17,15 @@ char **tm_environment(void) {
 	return __libc_stack_end ? (char **)__libc_stack_end + *(long *)__libc_stack_end + 2 : NULL;
 }
 
+/* Most differ in their first letter. */
+static bool is_named(const char *variable, const char *name, size_t n) {
+	return variable[0] == name[0] && strncmp(variable, name, n) == 0 && variable[n] == '=';
+}
+
 const char *tm_environment_value(const char *name) {
 	size_t n = strlen(name);
-	for (char **at = tm_environment(); at && *at; at++) {
-		if (strncmp(*at, name, n) == 0 && (*at)[n] == '=') return *at + n + 1;
-	}
+	for (char **at = tm_environment(); at && *at; at++)
+		if (is_named(*at, name, n)) return *at + n + 1;
 	return NULL;
 }
 
@@ -37,7 +41,7 @@ bool tm_environment_set(const char *name, const char *value) {
 	memcpy(text + name_size + 1, value, value_size);
 	size_t kept = 0;
 	for (size_t i = 0; i < n; i++)
-		if (strncmp(old[i], text, name_size + 1) != 0) all[kept++] = old[i];
+		if (!is_named(old[i], name, name_size)) all[kept++] = old[i];
 	all[kept] = text;
 	environ = all;
 	return true;

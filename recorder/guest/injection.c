@@ -14,7 +14,8 @@
 static bool name_us(const char *variable) {
 	const char *given = tm_environment_value(variable), *own = tm_own_path();
 	if (!*own) return false;
-	if (given && *given) return strcmp(given, own) == 0;
+	size_t n = strlen(own) + 1;
+	if (given && *given) return strlen(given) + 1 == n && memcmp(given, own, n) == 0;
 	return tm_environment_set(variable, own);
 }
 
