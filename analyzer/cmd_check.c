@@ -324,7 +324,7 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 		status = tm_fail("cannot check --max-growth: no process of '%s' has 4 steps (tidemark_step() marks them)", d->path);
 	else if (!count) status = tm_fail("cannot check '%s': nothing was recorded that a budget applies to", d->path);
 	else if (!tm_database_integer(d, "SELECT sum(events) FROM trace", 0) && tm_database_integer(d, "SELECT min(complete) FROM trace", 1) == 0)
-		status = tm_fail("cannot check '%s': it is cut, and has no events", d->path);
+		status = tm_fail("cannot check '%s': it is not complete, and has no events", d->path);
 	if (!status && tm_database_integer(d, "SELECT 1 FROM trace WHERE complete = 0 LIMIT 1", 0))
 		tm_say("warning: '%s' is not complete (tidemark info says why): the verdicts are on what was recorded", d->path);
 	if (!status) warn_of_unrecorded(d, o);

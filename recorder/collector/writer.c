@@ -120,6 +120,9 @@ int tm_writer_flush(struct tm_writer *w) {
 int tm_writer_retry(struct tm_writer *w) {
 	int error = w->error;
 	w->error = 0;
+	w->packer.sequence -= (uint32_t)w->chunk_count;
+	w->chunk_count = 0;
+	tm_bytes_clear(&w->pending);
 	if (lseek(w->fd, (off_t)w->bytes, SEEK_SET) < 0) w->error = error;
 	return error;
 }

@@ -41,7 +41,8 @@ void tm_writer_take_over(struct tm_writer *w, struct tm_writer *next);
 void tm_writer_drop_last(struct tm_writer *w);
 /* Writes what is buffered. 0 or -errno. */
 int tm_writer_flush(struct tm_writer *w);
-/* After a failure: the next chunks are tried behind those that are whole. Returns the error, which is the caller's to put back. */
+/* After a failure: what is buffered is dropped, and the next chunks are tried behind those that are whole. Returns the error, which is the caller's to put
+ * back. */
 int tm_writer_retry(struct tm_writer *w);
 /* Where the file was renamed, or a directory above it, `path` becomes the name that it has now; where it was removed, it is gone. */
 void tm_writer_follow(struct tm_writer *w);

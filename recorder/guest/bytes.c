@@ -2,8 +2,8 @@
  *
  * Why:      a program may define a memcpy, a strlen or a getenv of its own. The loader would have our calls, and those that the compiler makes of our code,
  *           go there: before the program is ready for them, from inside of its malloc, into its counters. libc's own calls do not go there either.
- *           Being hidden, these are what the linker takes; tests/integration/test_house.py says which names of libc's are left.
- * Cost:     short copies, which the compiler does not write out itself, take about what libc's take; long ones are not made while the program waits.
+ *           Being hidden, these are what the linker takes; tests/integration/test_own_libc.py says which names of libc's are left.
+ * Cost:     copies of a known size the compiler writes out itself; the tests that count instructions (`make check ONLY=instructions`) run with these.
  * Threads:  any; no state.
  */
 #include <stddef.h>

@@ -239,7 +239,7 @@ static inline bool tm_is_sandboxed(void) {
 void tm_causes_begin(void);
 void tm_causes_end(void);
 
-/* --- attach.c --- */
+/* --- environment.c --- */
 char **tm_environment(void); /* as environ, also before libc has set that; NULL: none */
 const char *tm_environment_value(const char *name);
 bool tm_environment_set(const char *name, const char *value); /* false: out of memory */
