@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 """make check-gpu: what only a machine with a device can show. Uses Python's standard library, the PyTorch that is there, and the tools of a kit. Without PyTorch the parts
-calls, rare, cost, subscriber and killed run; without a device nothing does, and it says so.
+calls, rare, versions, refusals, cost, subscriber, tools and killed run; without a device nothing does, and it says so.
 
     check_gpu.py TOOLS [--out=DIRECTORY] [--python=PYTHON] [--only=PART]... [--rounds=N] [--pairs=N] [--minutes=N]
 
 TOOLS is a directory with bin/tidemark, bin/tidemark-record, lib/libtidemark.so and tidemark.py: build/gpu-kit (make gpu-kit, on a machine with the libraries)
-or a build. Times are compared in turns: programs stand side by side, three bare and three recorded with each setting, and do a turn of their work one after the other, --rounds
-(10) times. One line for each claim: PASS or FAIL, and why; one for each thing that only a real device can tell: ANSWER; and one for how long each step took: TIME.
-What is fit to be kept as fixtures/gpu-real/NAME.tmk and NAME.json is put into DIRECTORY/gpu-real: the program is recorded a second time for it, with few of the blocks of
-host memory (those of devices and of PyTorch are all there), and must say the same. All lines are in DIRECTORY/report.txt, too. All parts take a few minutes; --only
-runs some: training, expandable, streams, calls, rare, cost, overhead, profiler, subscriber, frameworks, killed; none begins after --minutes (8). The last line says how many claims failed.
+or a build. Toolkits older than the machine's, TOOLS/cuda/VERSION/ with a libcupti.so.N and the libcudart.so.N of its version (both are in NVIDIA's wheels), are
+recorded with, too (part: versions). Times are compared in turns: programs stand side by side, three bare and three recorded with each setting, and do a turn of
+their work one after the other, --rounds (10) times. One line for each claim: PASS or FAIL, and why; one for each thing that only a real device can tell: ANSWER;
+and one for how long each step took: TIME. What is fit to be kept as fixtures/gpu-real/NAME.tmk and NAME.json is put into DIRECTORY/gpu-real: the program is
+recorded a second time for it, with few of the blocks of host memory (those of devices and of PyTorch are all there), and must say the same. All lines are in
+DIRECTORY/report.txt, too. All parts take a few minutes; --only runs some: training, expandable, streams, calls, rare, versions, refusals, cost, overhead, profiler,
+subscriber, tools, frameworks, killed; none begins after --minutes (8). The last line says how many claims failed.
 """
 import argparse
 import contextlib
+import glob
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -100,7 +104,7 @@ class Checks:
         done = self.run(f"import of {os.path.basename(trace)}", [self.tidemark, "import", "--quiet", "--force", trace, "-o", path], self.environment())
         return None if done is None else sqlite3.connect(path)
 
-    def compare(self, name, kind, program, env=None):
+    def compare(self, name, kind, program, env=None, is_kept=True):
         recorded = self.record(name, program, env=env)
         db = self.imported(recorded[0]) if recorded else None
         if not db:
@@ -126,7 +130,7 @@ class Checks:
         self.say(not notes, f"{name}: CUPTI was used", "; ".join(notes))
         with open(recorded[1], "w", encoding="ascii") as file:
             json.dump(figures, file, indent=1)
-        if self.failed == before:
+        if self.failed == before and is_kept:
             self.keep(name, kind, program, env)
 
     def keep(self, name, kind, program, env):
@@ -187,6 +191,74 @@ class Checks:
 
     def rare(self):
         self.compare("rare", "rare", "rare.py")
+
+    def toolkits(self):
+        """(version, its CUPTI) of those that were brought, the oldest first."""
+        found = sorted(glob.glob(os.path.join(self.tools, "cuda", "*", "libcupti.so.*")), key=lambda path: [int(n) for n in re.findall(r"\d+", path.split("/")[-2])])
+        return [(path.split("/")[-2], path) for path in found]
+
+    def versions(self):
+        """Of older toolkits: the driver's calls under their CUPTI, and a program of their runtime, beside which CUPTI is found by itself."""
+        script = self.script("runtime", RUNTIME)
+        if not self.toolkits():
+            self.print("skipped: versions, of which none was brought")
+        for version, cupti in self.toolkits():
+            for kind, program in (("calls", "calls.py"), ("rare", "rare.py")):
+                self.compare(f"{kind} with {version}", kind, program, env={"TIDEMARK_CUPTI": cupti}, is_kept=False)
+            trace = os.path.join(self.out, f"runtime with {version}.tmk")
+            runtime = glob.glob(os.path.join(os.path.dirname(cupti), "libcudart.so.*"))
+            if not runtime:
+                continue
+            out = self.run(f"a program of {version}", [self.tidemark, "record", "--force", "--quiet", "-o", trace, "--", self.python, script, runtime[0]], self.environment())
+            db = self.imported(trace) if out is not None else None
+            if not db:
+                continue
+            found = db.execute("select h.name, a.api, a.size_bytes from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda%' and a.free_ns is not null"
+                               " and a.size_bytes >= 3 << 20 order by 3").fetchall()
+            said = [tuple(block) for block in json.loads(out)]
+            self.say(found == said, f"a program of {version}: every block, with its function, and ended", f"{found}, it made {said}")
+            work = db.execute("select kind, size_bytes from gpu_activity where kind in ('memcpy', 'memset') and size_bytes >= 3 << 20 order by 2").fetchall()
+            self.say(work == [("memset", 3 << 20), ("memcpy", 5 << 20)], f"a program of {version}: its set and its copy", str(work))
+            used = [path for path, in db.execute("select distinct path from module where path like '%libcupti%'")]
+            self.say(used == [cupti], f"a program of {version}: the CUPTI beside its runtime is used", str(used))
+            for question, answer in (("notes", "select kind, text from note where kind = 'gpu'"), ("lost", "select kind, count, reason from loss")):
+                self.print(f"ANSWER a program of {version}: {question}: {db.execute(answer).fetchall()}")
+
+    def script(self, name, text):
+        path = os.path.join(self.out, name + ".py")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(text)
+        return path
+
+    def refusals(self):
+        """What CUPTI refuses, function by function and kind by kind; asked by a program of its own, without a recorder."""
+        script = self.script("refusals", REFUSALS)
+        for version, cupti in [("its own", ""), *self.toolkits()]:
+            out = self.run(f"refusals of {version}", [self.python, script, cupti], self.environment())
+            for line in (out or "").splitlines():
+                self.print(f"ANSWER refusals of CUPTI, {version}: {line}")
+
+    def around(self):
+        """Tools that are put around a program, within the recorder: theirs must work as without us, and a note says what is not ours."""
+        script = self.script("fill", FILL.replace("HERE", repr(HERE)))
+        for tool, options in AROUND.items():
+            path = shutil.which(tool) or next(iter(glob.glob(f"/opt/nvidia/nsight-compute/*/{tool}") + glob.glob(f"/usr/local/cuda/bin/{tool}")), None)
+            if not path:
+                self.print(f"skipped: tools, {tool}, which is not here")
+                continue
+            trace, command = os.path.join(self.out, tool + ".tmk"), [path, *options, self.python, script]
+            bare = self.run(f"{tool} alone", command, self.environment())
+            out = self.run(tool, [self.tidemark, "record", "--force", "--quiet", "-o", trace, "--", *command], self.environment())
+            db = self.imported(trace) if out is not None else None
+            if bare is None or not db:
+                continue
+            says = lambda text: [re.sub(r"\d{4,}", "N", line) for line in text.splitlines() if re.search("SUMMARY|Profiling|^filled", line)]
+            self.say(says(bare) == says(out) != [], f"tools: {tool} says the same", f"{says(bare)}, recorded {says(out)}")
+            blocks = db.execute("select h.name, count(*) from allocation as a join heap as h on h.id = a.heap_id where h.name like 'cuda%' group by 1").fetchall()
+            notes = [text for text, in db.execute("select text from note where kind = 'gpu'")]
+            self.say(bool(blocks) != any("CUPTI" in text for text in notes), f"tools: with {tool} there are blocks of devices, or a note says why not", f"{blocks}, {notes}")
+            self.print(f"ANSWER tools: {tool}: lost: {db.execute('select kind, count, reason from loss').fetchall() or 'none'}; processes:"
+                       f" {[os.path.basename(exe or '-') for exe, in db.execute('select exe from process')]}")
 
     def overhead(self):
         """Beside torch.profiler, which tells less of memory, and what the parts of a recording cost."""
@@ -293,8 +365,9 @@ class Checks:
         self.say(len(notes) == 1 and "CUPTI" in notes[0], "a note says that CUPTI was left to it", str(notes))
 
 
-PARTS = ("training", "expandable", "streams", "calls", "rare", "cost", "overhead", "profiler", "subscriber", "frameworks", "killed")
-WITHOUT_TORCH = ("calls", "rare", "cost", "subscriber", "killed")
+PARTS = ("training", "expandable", "streams", "calls", "rare", "versions", "refusals", "cost", "overhead", "profiler", "subscriber", "tools", "frameworks", "killed")
+WITHOUT_TORCH = ("calls", "rare", "versions", "refusals", "cost", "subscriber", "tools", "killed")
+AROUND = {"compute-sanitizer": ["--tool", "memcheck"], "ncu": ["--clock-control", "none"]}
 KILLED = """import ctypes, os, time
 cuda, context, device, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_int(), ctypes.c_uint64()
 set_all = lambda: cuda.cuMemsetD8_v2(block, ctypes.c_ubyte(1), ctypes.c_size_t(1 << 20))
@@ -321,6 +394,75 @@ assert not cuda.cuDeviceGet(ctypes.byref(device), 0) and not cuda.cuDevicePrimar
 assert not cuda.cuCtxSetCurrent(context) and not cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1 << 20))
 cupti.cuptiUnsubscribe(subscriber)
 print(answer, calls.count(243), path)
+"""
+FILL = """import ctypes, sys
+sys.path.insert(0, HERE)
+from cuda import PTX, call, first_context, size, u64
+p, module, function, n = u64(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint32(7)
+context, device = first_context()
+call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(PTX))
+call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(b"fill"))
+call("cuMemAlloc_v2", ctypes.byref(p), size(1 << 20))
+for i in range(3):
+    call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, (ctypes.c_void_p * 2)(ctypes.addressof(p), ctypes.addressof(n)), None)
+call("cuCtxSynchronize")
+found = ctypes.c_uint32()
+call("cuMemcpyDtoH_v2", ctypes.byref(found), p, size(4))
+call("cuMemFree_v2", p)
+print("filled", found.value)
+"""
+RUNTIME = """import ctypes, json, sys
+runtime = ctypes.CDLL(sys.argv[1])
+p, q, host, pitch, made = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t(), []
+def call(name, *arguments):
+    answer = getattr(runtime, name)(*arguments)
+    if answer:
+        raise SystemExit(f"{name} returned {answer}")
+def made_by(heap, api, mib):
+    made.append((heap, api, mib << 20))
+mib = lambda n: ctypes.c_size_t(n << 20)
+call("cudaMalloc", ctypes.byref(p), mib(3))
+made_by("cuda:0", "cuMemAlloc", 3)
+call("cudaMemset", p, 1, mib(3))
+call("cudaFree", p)
+call("cudaHostAlloc", ctypes.byref(host), mib(5), 0)
+made_by("cuda-host", "cuMemHostAlloc", 5)
+call("cudaMalloc", ctypes.byref(q), mib(6))
+made_by("cuda:0", "cuMemAlloc", 6)
+call("cudaMemcpy", q, host, mib(5), 1)
+call("cudaFree", q)
+call("cudaFreeHost", host)
+call("cudaMallocManaged", ctypes.byref(p), mib(7), 1)
+made_by("cuda-managed", "cuMemAllocManaged", 7)
+call("cudaFree", p)
+call("cudaMallocPitch", ctypes.byref(p), ctypes.byref(pitch), ctypes.c_size_t(4096), ctypes.c_size_t(2048))
+made_by("cuda:0", "cuMemAllocPitch", 8)
+call("cudaFree", p)
+call("cudaMallocAsync", ctypes.byref(p), mib(9), None)
+made_by("cuda-pool:0", "cuMemAllocAsync", 9)
+call("cudaFreeAsync", p, None)
+call("cudaDeviceSynchronize")
+print(json.dumps(made))
+"""
+REFUSALS = """import ctypes, glob, os, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+assert not cuda.cuInit(0)
+path = sys.argv[1] or os.environ.get("TIDEMARK_CUPTI") or next(p for d in sys.path for p in glob.glob(d + "/nvidia/*/lib/libcupti.so*") + glob.glob("/usr/local/cuda/lib64/libcupti.so.*"))
+cupti, version, subscriber, name = ctypes.CDLL(path), ctypes.c_uint32(), ctypes.c_void_p(), ctypes.c_char_p()
+if hasattr(cupti, "cuptiGetVersion"):
+    cupti.cuptiGetVersion(ctypes.byref(version))
+callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)(lambda *call: None)
+print("version", version.value, "cuptiSubscribe", cupti.cuptiSubscribe(ctypes.byref(subscriber), callback, None))
+answers = {i: cupti.cuptiEnableCallback(1, subscriber, 1, i) for i in range(1, 1100)}
+takes = [i for i, answer in answers.items() if not answer]
+print("functions of the driver that it takes:", len(takes), "of 1 to", max(takes, default=0))
+for i in range(1, max(takes, default=0)):
+    if answers[i]:
+        if hasattr(cupti, "cuptiGetCallbackName"):
+            cupti.cuptiGetCallbackName(1, i, ctypes.byref(name))
+        print("function refused:", i, name.value and name.value.decode(), "answers", answers[i])
+kinds = {k: cupti.cuptiActivityEnable(k) for k in range(1, 64)}
+print("kinds of records that it refuses, alone and with all before them:", {k: answer for k, answer in kinds.items() if answer})
 """
 CUPY = """import cupy
 a = cupy.zeros(1 << 20, dtype=cupy.float32)
@@ -390,7 +532,7 @@ def main():
         if lacking and part not in WITHOUT_TORCH:
             checks.print(f"skipped: {part}, which needs PyTorch")
         elif time.monotonic() - begin < 60 * options.minutes:
-            getattr(checks, part)()
+            getattr(checks, {"tools": "around"}.get(part, part))()
             checks.tell_times(part)
         else:
             checks.say(False, part, f"not begun after {options.minutes} minutes: --only={part} runs it")

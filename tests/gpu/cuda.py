@@ -1,4 +1,4 @@
-"""The CUDA driver by ctypes, for calls.py and rare.py: its calls, and what was asked for, which figures are made of."""
+"""The CUDA driver by ctypes, for calls.py, rare.py and check_gpu.py: its calls, a kernel, and what was asked for, which figures are made of."""
 import ctypes
 import json
 
@@ -6,6 +6,20 @@ cuda = ctypes.CDLL("libcuda.so.1")
 MIB = 1 << 20
 NOT_SUPPORTED = 801
 blocks, missing, failed = [], [], []
+# A kernel that writes a number to an address.
+PTX = b""".version 7.0
+.target sm_75
+.address_size 64
+.visible .entry fill(.param .u64 at, .param .u32 n) {
+	.reg .u64 %a<3>;
+	.reg .u32 %n;
+	ld.param.u64 %a1, [at];
+	ld.param.u32 %n, [n];
+	cvta.to.global.u64 %a2, %a1;
+	st.global.u32 [%a2], %n;
+	ret;
+}
+"""
 
 
 class NotSupported(Exception):

@@ -9,22 +9,9 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cuda import MIB, Failed, NotSupported, Properties, call, first_context, of_device, result_of, run, size, took, u64, write  # noqa: E402
+from cuda import MIB, PTX, Failed, NotSupported, Properties, call, first_context, of_device, result_of, run, size, took, u64, write  # noqa: E402
 
 OUT_OF_MEMORY = 2
-PTX = b""".version 7.0
-.target sm_75
-.address_size 64
-.visible .entry fill(.param .u64 at, .param .u32 n) {
-	.reg .u64 %a<3>;
-	.reg .u32 %n;
-	ld.param.u64 %a1, [at];
-	ld.param.u32 %n, [n];
-	cvta.to.global.u64 %a2, %a1;
-	st.global.u32 [%a2], %n;
-	ret;
-}
-"""
 OTHER_PTX = PTX.replace(b".param .u64 at, .param .u32 n", b".param .u32 n, .param .u64 between, .param .u64 at")
 DESCRIPTOR_PTX = PTX.replace(b".param .u64 at, .param .u32 n", b".param .align 64 .b8 descriptor[128], .param .u64 at, .param .u32 n")
 GREEDY_PTX = PTX.replace(b".reg .u32 %n;", b".reg .u32 %n, %t;\n\t.reg .u64 %l<4>;\n\t.local .align 8 .b8 much[500000];").replace(b"st.global", b"""mov.u64 %l1, much;

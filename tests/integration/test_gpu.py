@@ -364,17 +364,21 @@ def calls_by_the_kit(t):
 def the_check_for_real_devices(t):
     """`make check-gpu` from end to end over the doubles and a double of PyTorch (tests/gpu/fake_torch): every claim that is not one of time holds. It shows that
     the check itself runs and can be passed; what PyTorch and a device do is theirs to show. With figures that are wrong by a byte its claims fail."""
-    where = build(t)
+    where, kit = build(t), t.path("kit")
     env = {**os.environ, **doubles(where), "PYTHONPATH": os.path.join(SOURCES, "fake_torch"), "FAKE_CUPTI_FULL": "0"}
-    done = t.run([sys.executable, f"{SOURCES}/check_gpu.py", t.build, f"--out={t.path('results')}", f"--python={sys.executable}", "--rounds=2", "--pairs=5000"],
+    os.makedirs(f"{kit}/cuda/12.0")
+    os.symlink(f"{t.build}/bin", f"{kit}/bin")
+    os.symlink(f"{t.build}/lib", f"{kit}/lib")
+    os.symlink(f"{where}/libcupti.so.12", f"{kit}/cuda/12.0/libcupti.so.12")
+    done = t.run([sys.executable, f"{SOURCES}/check_gpu.py", kit, f"--out={t.path('results')}", f"--python={sys.executable}", "--rounds=2", "--pairs=5000"],
                  env=env)
     lines = [line for line in done.text.splitlines() if line.startswith(("PASS", "FAIL"))]
     failed = [line for line in lines if line.startswith("FAIL") and not line.startswith(("FAIL  overhead", "FAIL  cost"))]
     t.equal(failed, [], f"claims\n{done.text}{done.errors}")
-    t.equal(len(lines), 2 * 15 + 7 + 8 + 3 + 1 + 3 + 2 + 1, f"claims\n{done.text}")
+    t.equal(len(lines), 2 * 15 + 7 + 8 + (5 + 6) + 3 + 1 + 3 + 2 + 1, f"claims\n{done.text}")
     answers = [line for line in done.text.splitlines() if line.startswith("ANSWER")]
     of_a_trace = real_figures.answers(sqlite3.connect(t.path("results/training.db")))
-    t.equal(len([a for a in answers if a.split(": ", 1)[1].startswith(tuple(f"{question}: " for question in of_a_trace))]), 4 * len(of_a_trace), f"answers\n{done.text}")
+    t.equal(len([a for a in answers if a.split(": ", 1)[1].startswith(tuple(f"{question}: " for question in of_a_trace))]), 6 * len(of_a_trace), f"answers\n{done.text}")
     turns = [a.split(": ")[1] for a in answers if " in turn: " in a]
     t.equal(turns, ["bare", "all", "with --stacks=off", "bare", "all", "with --gpu=off", "with --stacks=off", "with --gpu=off --stacks=off --torch=off",
                     "torch.profiler, with memory and stacks"], f"what stands side by side\n{done.text}")
