@@ -2,6 +2,7 @@
  *
  * Why:      a program may have a getenv, a setenv or a malloc of its own, which is not ready for calls before its main().
  * Owns:     what it added: a mapping for each variable, which stays, as others may hold pointers into it. libc's setenv copies an array that is not its own.
+ *           What it takes out leaves the array where it is, as libc's unsetenv does.
  * Threads:  who reads meanwhile finds the array from before or the new one; who sets something at the same time may undo what we set.
  */
 #include "raw.h"
@@ -45,4 +46,12 @@ bool tm_environment_set(const char *name, const char *value) {
 	all[kept] = text;
 	environ = all;
 	return true;
+}
+
+void tm_environment_remove(const char *name) {
+	size_t n = strlen(name);
+	char **to = tm_environment();
+	for (char **at = to; at && *at; at++)
+		if (!is_named(*at, name, n)) *to++ = *at;
+	if (to) *to = NULL;
 }

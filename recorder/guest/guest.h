@@ -243,6 +243,7 @@ void tm_causes_end(void);
 char **tm_environment(void); /* as environ, also before libc has set that; NULL: none */
 const char *tm_environment_value(const char *name);
 bool tm_environment_set(const char *name, const char *value); /* false: out of memory */
+void tm_environment_remove(const char *name); /* what is not there stays so */
 
 /* --- clock.c --- */
 uint64_t tm_ticks(void);           /* now */

@@ -2,6 +2,8 @@
  *
  * The loaders look once, at the program's first annotation: our constructor is early enough. A child that execs gets the variables with the rest of its
  * environment, and sets them itself where it does not.
+ * Profilers that put themselves around a program by the same variables, and refuse to start where they are set, do not get to see ours; what they run does,
+ * where they have not named themselves there by then.
  */
 #include "injection.h"
 
@@ -23,7 +25,29 @@ static void start(struct tm_thread *t, const char *variable, const char *kind, c
 	if (!name_us(variable)) tm_emit_note(t, kind, aside);
 }
 
+/* Is this the profiler's own process? Nsight Compute, and its name before 2020; Nsight Systems. */
+static bool is_profiler(void) {
+	static const char *const names[] = { "ncu", "nv-nsight-cu-cli", "nsys" };
+	char path[4096];
+	size_t n = tm_program_path(path, sizeof path - 1);
+	path[n] = 0;
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (strcmp(name, names[i]) == 0) return true;
+	return false;
+}
+
+static void take_us_out(const char *variable) {
+	const char *given = tm_environment_value(variable);
+	if (given && *tm_own_path() && strcmp(given, tm_own_path()) == 0) tm_environment_remove(variable);
+}
+
 void tm_injection_start(struct tm_thread *t) {
+	if (is_profiler()) {
+		take_us_out("NVTX_INJECTION64_PATH");
+		take_us_out("CUDA_INJECTION64_PATH");
+		return;
+	}
 	if (tm_guest.shm->nvtx)
 		start(t, "NVTX_INJECTION64_PATH", "injection", "NVTX_INJECTION64_PATH names another tool: NVTX ranges and heaps are not in this trace");
 	if (tm_guest.shm->itt)

@@ -367,7 +367,7 @@ class Checks:
 
 PARTS = ("training", "expandable", "streams", "calls", "rare", "versions", "refusals", "cost", "overhead", "profiler", "subscriber", "tools", "frameworks", "killed")
 WITHOUT_TORCH = ("calls", "rare", "versions", "refusals", "cost", "subscriber", "tools", "killed")
-AROUND = {"compute-sanitizer": ["--tool", "memcheck"], "ncu": ["--clock-control", "none"]}
+AROUND = {"compute-sanitizer": ["--tool", "memcheck"], "ncu": ["--clock-control", "none"], "cuda-gdb": ["--batch", "-ex", "run", "--args"]}
 KILLED = """import ctypes, os, time
 cuda, context, device, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_int(), ctypes.c_uint64()
 set_all = lambda: cuda.cuMemsetD8_v2(block, ctypes.c_ubyte(1), ctypes.c_size_t(1 << 20))

@@ -3,6 +3,7 @@ import glob
 import os
 import re
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -481,6 +482,24 @@ def environment_is_kept(t):
     t.equal(other(recorded), sorted(other(bare) + told), "the environment")
     off = t.record(["env"], "--quiet", "--nvtx=off", "--itt=off", "--gpu=off", env=env).text.splitlines()
     t.equal(other(off), other(bare), "the environment without them")
+
+
+@test
+def profilers_of_the_driver_do_not_see_us(t):
+    """Nsight's refuse to start where a variable names another tool than theirs: those of our library are not there for them, also where a shell had them first.
+    What they run has them, unless they have named themselves there."""
+    for name in ("ncu", "nsys", "env"):
+        shutil.copy(os.path.realpath(shutil.which("env")), t.path(name))
+    ours = os.path.realpath(t.library)
+    told = lambda done: {line.split("=")[0]: line.split("=")[1] for line in done.text.splitlines() if line.startswith(("CUDA_INJ", "NVTX_INJ"))}
+    both = {"CUDA_INJECTION64_PATH": ours, "NVTX_INJECTION64_PATH": ours}
+    for name, wanted in (("env", both), ("ncu", {}), ("nsys", {})):
+        for command in ([t.path(name)], ["sh", "-c", f"{t.path(name)}; true"]):
+            t.equal(told(t.record(command, "--quiet", "--force")), wanted, f"what {command} sees")
+    t.equal(told(t.record([t.path("ncu"), "env"], "--quiet", "--force")), both, "what runs within")
+    t.equal(told(t.record([t.path("ncu"), "CUDA_INJECTION64_PATH=/its/own.so", "env"], "--quiet", "--force")), {**both, "CUDA_INJECTION64_PATH": "/its/own.so"},
+            "what runs within, where the profiler names itself")
+    t.equal(told(t.record([t.path("ncu")], "--quiet", "--force", env={"CUDA_INJECTION64_PATH": "/a/tool.so"})), {"CUDA_INJECTION64_PATH": "/a/tool.so"}, "what others name")
 
 
 @test
