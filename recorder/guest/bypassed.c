@@ -39,14 +39,6 @@ struct look {
 	char allocator_name[256];      /* empty: it has not */
 };
 
-static bool holds(const struct dl_phdr_info *info, uintptr_t address) {
-	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-		if (p->p_type == PT_LOAD && address - (info->dlpi_addr + p->p_vaddr) < p->p_memsz) return true;
-	}
-	return false;
-}
-
 static bool is_ours(uintptr_t address) {
 	return address - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low;
 }
@@ -100,14 +92,14 @@ static bool slots_of(const struct dl_phdr_info *info, void **slots[FAMILY]) {
 /* Where a program that lies at a fixed address takes a function's address, that is the program's PLT entry for all, which leads here. */
 static bool is_programs_entry(const struct look *look, uintptr_t bound, unsigned function) {
 	void **slots[FAMILY];
-	return holds(&look->program, bound) && slots_of(&look->program, slots) && slots[function];
+	return tm_symbols_is_in(&look->program, bound) && slots_of(&look->program, slots) && slots[function];
 }
 
 /* One that the loader has not bound yet points back into its own module; so does libc's own. */
 static bool passes_by(const struct look *look, const struct dl_phdr_info *info, void **const slots[FAMILY]) {
 	for (unsigned i = 0; i < FAMILY; i++) {
 		uintptr_t bound = slots[i] ? (uintptr_t)*slots[i] : 0;
-		if (bound && !is_ours(bound) && !holds(info, bound) && !is_programs_entry(look, bound, i)) return true;
+		if (bound && !is_ours(bound) && !tm_symbols_is_in(info, bound) && !is_programs_entry(look, bound, i)) return true;
 	}
 	return false;
 }
@@ -120,7 +112,7 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *context) {
 	if (!info->dlpi_name) return 0;
 	if (first) look->program = *info;
 	if (!look->only) look_for_new(look, info);
-	else if (!holds(info, (uintptr_t)look->only)) return 0;
+	else if (!tm_symbols_is_in(info, (uintptr_t)look->only)) return 0;
 	if (first || look->visited <= tm_modules_at_first() || !info->dlpi_name[0]) return 0;
 	if (!slots_of(info, slots) || !passes_by(look, info, slots)) return 0;
 	copy_name(look->names[look->count], info->dlpi_name);
@@ -133,10 +125,10 @@ static int look_for_calls(struct dl_phdr_info *info, size_t size, void *context)
 	struct tm_imports imports;
 	(void)size;
 	if (!tm_imports_find(&imports, (const void *)info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum)) return 0;
-	if (holds(&look->allocator, (uintptr_t)imports.symbols)) return 0;
+	if (tm_symbols_is_in(&look->allocator, (uintptr_t)imports.symbols)) return 0;
 	for (size_t i = 0; i < sizeof operators_new / sizeof operators_new[0] && !look->new_is_called; i++) {
 		void **slot = tm_import_slot(&imports, operators_new[i]);
-		look->new_is_called = slot && holds(&look->allocator, (uintptr_t)*slot);
+		look->new_is_called = slot && tm_symbols_is_in(&look->allocator, (uintptr_t)*slot);
 	}
 	return look->new_is_called;
 }

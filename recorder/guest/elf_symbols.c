@@ -29,6 +29,14 @@ static const void *pointer(const struct extent *e, uintptr_t bias, uintptr_t val
 	return at >= e->low && at < e->high ? (const void *)at : NULL;
 }
 
+bool tm_symbols_is_in(const struct dl_phdr_info *info, uintptr_t address) {
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		if (p->p_type == PT_LOAD && address - (info->dlpi_addr + p->p_vaddr) < p->p_memsz) return true;
+	}
+	return false;
+}
+
 bool tm_symbols_open(struct tm_symbols *s, const struct dl_phdr_info *info) {
 	struct extent e = extent_of(info);
 	const ElfW(Dyn) *d = NULL;
@@ -79,14 +87,9 @@ static int holds_address(struct dl_phdr_info *info, size_t size, void *context) 
 	struct module_search *search = context;
 	(void)size;
 
-	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-
-		if (segment->p_type != PT_LOAD || search->address - (info->dlpi_addr + segment->p_vaddr) >= segment->p_memsz) continue;
-		*search->found = *info;
-		return 1;
-	}
-	return 0;
+	if (!tm_symbols_is_in(info, search->address)) return 0;
+	*search->found = *info;
+	return 1;
 }
 
 bool tm_symbols_module(const void *address, struct dl_phdr_info *found) {

@@ -23,6 +23,8 @@ struct tm_symbols {
 	const char *names;
 };
 
+/* Is it an address of that module? */
+bool tm_symbols_is_in(const struct dl_phdr_info *info, uintptr_t address);
 bool tm_symbols_open(struct tm_symbols *s, const struct dl_phdr_info *info);
 /* The definition of that name, data or function; its value is relative to `bias`. */
 const ElfW(Sym) * tm_symbols_find(const struct tm_symbols *s, const char *name);

@@ -6,63 +6,13 @@
  * The code that runs Python functions is _PyEval_EvalFrameDefault. Compilers move its rare paths to a part of their own, which has no symbol in a
  * stripped library, but an entry in the unwind table: it is the function whose inside the evaluation loop jumps into.
  */
+#include "code_word.h"
 #include "elf_symbols.h"
 #include "process.h"
 #include "python.h"
 
 #include <string.h>
 #include <sys/syscall.h>
-
-
-/* --- what functions of few instructions read --- */
-
-#define READER_BYTES_MAX 24u
-
-static bool lies_in(const struct dl_phdr_info *info, uintptr_t word) {
-	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-
-		if (p->p_type == PT_LOAD && word - (info->dlpi_addr + p->p_vaddr) < p->p_memsz) return true;
-	}
-	return false;
-}
-
-/* As compilers write `return runtime.finalizing != 0` and `return runtime.current`. */
-static const char is_not_0[] = "\x48\x85\xc0\x0f\x95\xc0\x0f\xb6\xc0\xc3"; /* test rax, rax     setne al     movzx eax, al     ret */
-static const char is_it[] = "\xc3";                                        /* ret */
-
-/* The word that a function reads, if it does nothing else than that and what it ends with; 0: it does, or is not understood. The runtime's address is known or
- * stands in the global offset table:
- *     mov rax, [rip + a]     (mov rax, [rax + b])
- * The table holds something else while the loader is about to relocate the module. */
-static uintptr_t word_behind(const struct dl_phdr_info *info, uintptr_t function, const char *ends) {
-#if defined(__x86_64__)
-	const uint8_t *code = (const uint8_t *)function;
-	size_t n = strlen(ends);
-	int32_t a, b = 0;
-
-	if (!lies_in(info, function) || !lies_in(info, function + READER_BYTES_MAX - 1) || memcmp(code, "\x48\x8b\x05", 3) != 0) return 0;
-	memcpy(&a, code + 3, sizeof a);
-	code += 7;
-	uintptr_t word = (uintptr_t)code + (uintptr_t)(intptr_t)a;
-	if (memcmp(code, ends, n) != 0) {
-		bool is_short = memcmp(code, "\x48\x8b\x40", 3) == 0;
-
-		if ((!is_short && memcmp(code, "\x48\x8b\x80", 3) != 0) || word % 8 != 0 || !lies_in(info, word)) return 0;
-		if (is_short) b = (int8_t)code[3];
-		else memcpy(&b, code + 3, sizeof b);
-		code += is_short ? 4 : 7;
-		word = *(const uintptr_t *)word + (uintptr_t)(intptr_t)b;
-		if (memcmp(code, ends, n) != 0) return 0;
-	}
-	return word % 8 == 0 && lies_in(info, word) ? word : 0;
-#else
-	(void)info;
-	(void)function;
-	(void)ends;
-	return 0;
-#endif
-}
 
 /* --- symbols --- */
 
@@ -86,7 +36,7 @@ static void look_for_copy(const struct tm_symbols *program, struct tm_python_mod
 static bool is_relocated(const struct dl_phdr_info *info, const struct tm_symbols *s) {
 	const ElfW(Sym) *type = tm_symbols_find(s, names[TM_PYTHON_CODE_TYPE]);
 
-	return !type || lies_in(info, *(const uintptr_t *)(s->bias + type->st_value + TYPE_NAME_OFFSET));
+	return !type || tm_symbols_is_in(info, *(const uintptr_t *)(s->bias + type->st_value + TYPE_NAME_OFFSET));
 }
 
 bool tm_python_look_in(const struct dl_phdr_info *info, struct tm_python_module *out) {
@@ -115,8 +65,8 @@ bool tm_python_look_in(const struct dl_phdr_info *info, struct tm_python_module 
 		out->text_high = s.bias + p->p_vaddr + p->p_memsz; /* headers stand in the order of their addresses */
 	}
 	out->check = out->symbols[out->symbols[TM_PYTHON_IS_FINALIZING] ? TM_PYTHON_IS_FINALIZING : TM_PYTHON_IS_FINALIZING_OLD];
-	out->flag = word_behind(info, out->check, is_not_0);
-	out->current = word_behind(info, out->symbols[TM_PYTHON_CURRENT_THREAD], is_it);
+	out->flag = tm_code_word(info, out->check, true);
+	out->current = tm_code_word(info, out->symbols[TM_PYTHON_CURRENT_THREAD], false);
 	return true;
 }
 

@@ -28,15 +28,6 @@ struct search {
 	void *functions[TM_TORCH_FUNCTION_COUNT];
 };
 
-static bool holds(const struct dl_phdr_info *info, uintptr_t address) {
-	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-
-		if (p->p_type == PT_LOAD && address - (info->dlpi_addr + p->p_vaddr) < p->p_memsz) return true;
-	}
-	return false;
-}
-
 static int look_into(struct dl_phdr_info *info, size_t size, void *context) {
 	struct search *s = context;
 	struct tm_symbols module;
@@ -47,7 +38,7 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *context) {
 		s->adds = info->dlpi_adds + 1;
 		if (s->adds == atomic_load(&searched)) return 1;
 	}
-	if (holds(info, (uintptr_t)look_into) || !tm_symbols_open(&module, info)) return 0;
+	if (tm_symbols_is_in(info, (uintptr_t)look_into) || !tm_symbols_open(&module, info)) return 0;
 	for (unsigned i = 0; i < TM_TORCH_FUNCTION_COUNT; i++)
 		if (!s->functions[i]) s->functions[i] = tm_symbols_function(&module, symbols[i]);
 	return 0;
@@ -95,12 +86,12 @@ static int look_for_unseen(struct dl_phdr_info *info, size_t size, void *context
 	size_t n;
 	(void)size;
 
-	if (holds(info, (uintptr_t)look_into) || !tm_symbols_open(&module, info)) return 0;
+	if (tm_symbols_is_in(info, (uintptr_t)look_into) || !tm_symbols_open(&module, info)) return 0;
 	own = tm_symbols_function(&module, reporter);
 	if (!own || !tm_imports_find(&imports, (const void *)info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum)) return 0;
 	slot = tm_import_slot(&imports, reporter);
 	if (slot && (uintptr_t)*slot - tm_guest.text_low < tm_guest.text_high - tm_guest.text_low) return 0;
-	if (slot && *slot != own && holds(info, (uintptr_t)*slot)) return 0; /* not bound yet: it was never called */
+	if (slot && *slot != own && tm_symbols_is_in(info, (uintptr_t)*slot)) return 0; /* not bound yet: it was never called */
 	n = strnlen(info->dlpi_name, sizeof u->path - 1);
 	memcpy(u->path, info->dlpi_name, n);
 	u->path[n] = 0;

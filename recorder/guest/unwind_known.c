@@ -19,8 +19,7 @@
 #define LOOKS_BETWEEN 3u           /* ... in between it may take as many looks until most are learned */
 #define WAIT_FIRST (64u << 10)     /* stacks go by before it is tried again: twice as many each time */
 #define WAIT_MOST (256u << 10)
-#define TRUNK_PART 2u              /* a trunk is shared where it is at least half of the stack */
-#define FRAMED_PART 4u             /* more framed frames than that are too many */
+#define TRUNK_PART 2u /* a trunk is shared where it is at least half of the stack */
 #define FAR_LOOKS 16u
 #define SEEN_COUNT_BITS 3u
 #define SEEN_OFTEN ((1u << SEEN_COUNT_BITS) - 1) /* then it is learned: most stacks of a compiler come a few times and never again */
@@ -134,19 +133,29 @@ static inline uintptr_t place_in(const struct tm_known *k, uint32_t i) {
 	return k->slot - 8 + 8 * (uintptr_t)tm_known_places(k)[i];
 }
 
+static bool is_framed_in(const struct tm_trunk *trunk, uint32_t i) {
+	return !(tm_trunk_passed_over(trunk)[i / TM_KNOWN_TOGETHER] >> 4 * (i % TM_KNOWN_TOGETHER) & TM_KNOWN_BELOW);
+}
+
+/* Its outermost framed frame; that of UINT32_MAX: none is. Its own are told from the outermost inward. */
+static uint32_t first_framed_of(const struct tm_known *k, const struct tm_known_about *own) {
+	for (uint32_t i = 0; k->trunk->by_pairs && i < k->trunk_depth; i++)
+		if (is_framed_in(k->trunk, i)) return i;
+	return k->framed_count ? own[0].frame : UINT32_MAX;
+}
+
 /* Of frames that lie between framed ones it does not matter what lies below, as long as it is compared with what was there. */
-static void restore_framed(struct tm_thread *t, const uintptr_t *values, const struct tm_known_about *about, uint32_t count, uintptr_t readable) {
-	uint32_t low = UINT32_MAX;
-	for (uint32_t i = 0; i < count; i++)
-		if (about[i].frame < low) low = about[i].frame;
-	t->framed_low = low;
-	for (uint32_t i = low; i < t->depth; i++) {
-		t->framed[i] = 0;
+static void restore_framed(struct tm_thread *t, const struct tm_known *k, const uintptr_t *values, const struct tm_known_about *own,
+			   uintptr_t readable) {
+	t->framed_low = first_framed_of(k, own);
+	for (uint32_t i = t->framed_low; i < t->depth; i++) {
+		t->framed[i] = i < k->trunk_depth && k->trunk->by_pairs && is_framed_in(k->trunk, i);
 		t->pairs[i] = (struct tm_pair){ t->sps[i] - 8 >= readable ? TM_UNWIND_WORD(t->sps[i] - 8) : 0, t->pcs[i] };
+		if (t->framed[i]) t->pairs[i].next = tm_trunk_pairs(k->trunk)[i].next;
 	}
-	for (uint32_t i = 0; i < count; i++) {
-		t->framed[about[i].frame] = 1;
-		t->pairs[about[i].frame].next = values[i];
+	for (uint32_t i = 0; i < k->framed_count; i++) {
+		t->framed[own[i].frame] = 1;
+		t->pairs[own[i].frame].next = values[i];
 	}
 }
 
@@ -167,8 +176,8 @@ void tm_known_restore(struct tm_thread *t, uintptr_t readable) {
 		t->checks[i] = (struct tm_check){ place_in(k, own + i), values[own + i], about[i].frame, about[i].until };
 	tm_unwind_set_check_count(t, k->check_count);
 	t->depth = t->remembered = k->depth;
-	t->cut_frame = t->framed_low = UINT32_MAX;
-	if (k->framed_count) restore_framed(t, values + own + k->check_count, about + k->check_count, k->framed_count, readable);
+	t->cut_frame = UINT32_MAX;
+	restore_framed(t, k, values + own + k->check_count, about + k->check_count, readable);
 	t->truncated = 0;
 	t->is_part = false;
 	t->known = NULL;
@@ -232,10 +241,35 @@ static void *take_room(struct tm_thread *t, size_t bytes) {
 	return (uint8_t *)t->knowns + from;
 }
 
+/* The frames from here inward may be framed. */
+static inline uint32_t first_framed(const struct tm_thread *t) {
+	return t->framed_low < t->depth ? t->framed_low : t->depth;
+}
+
+static inline bool is_framed(const struct tm_thread *t, uint32_t i) {
+	return i >= t->framed_low && t->framed[i];
+}
+
+/* Beyond the last TM_KNOWN_TOGETHER frames of it a trunk has no pairs. */
 static uint32_t common_with(const struct tm_thread *t, const struct tm_trunk *trunk) {
 	uint32_t n = 0, most = trunk->depth < t->depth ? trunk->depth : t->depth;
-	while (n < most && trunk->frames[n].slot == t->sps[n] && trunk->frames[n].pc == t->pcs[n]) n++;
+	if (trunk->by_pairs) most -= most % TM_KNOWN_TOGETHER;
+	for (; n < most && trunk->frames[n].slot == t->sps[n] && trunk->frames[n].pc == t->pcs[n]; n++) {
+		if (is_framed(t, n) != (trunk->by_pairs && is_framed_in(trunk, n))) break;
+		if (is_framed(t, n) && tm_trunk_pairs(trunk)[n].next != t->pairs[n].next) break;
+	}
 	return n;
+}
+
+static void put_pairs(const struct tm_thread *t, struct tm_trunk *trunk) {
+	uint32_t depth = t->depth - t->depth % TM_KNOWN_TOGETHER;
+	struct tm_pair *pairs = (struct tm_pair *)(trunk->frames + t->depth);
+	uint16_t *passed_over = (uint16_t *)(pairs + depth);
+	memset(passed_over, 0, depth / TM_KNOWN_TOGETHER * sizeof *passed_over);
+	for (uint32_t i = 0; i < depth; i++) {
+		pairs[i] = (struct tm_pair){ is_framed(t, i) ? t->pairs[i].next : 0, t->pcs[i] };
+		if (!is_framed(t, i)) passed_over[i / TM_KNOWN_TOGETHER] |= (uint16_t)(TM_KNOWN_BELOW << 4 * (i % TM_KNOWN_TOGETHER));
+	}
 }
 
 /* The last trunk if much of the stack is in it, else one of the stack's own. NULL: there is no room. */
@@ -243,10 +277,14 @@ static struct tm_trunk *trunk_for(struct tm_thread *t, uint32_t *depth) {
 	struct tm_trunk *trunk = t->known_trunk;
 	*depth = trunk ? common_with(t, trunk) : 0;
 	if (trunk && *depth >= t->depth / TRUNK_PART) return trunk;
-	trunk = take_room(t, sizeof *trunk + sizeof trunk->frames[0] * t->depth);
+	bool by_pairs = first_framed(t) < t->depth && memchr(t->framed + t->framed_low, 1, t->depth - t->framed_low);
+	size_t pair_bytes = sizeof(struct tm_pair) * t->depth + sizeof(uint16_t) * (t->depth / TM_KNOWN_TOGETHER);
+	trunk = take_room(t, sizeof *trunk + sizeof trunk->frames[0] * t->depth + (by_pairs ? pair_bytes : 0));
 	if (!trunk) return NULL;
 	*depth = trunk->depth = t->depth;
+	trunk->by_pairs = by_pairs;
 	for (uint32_t i = 0; i < t->depth; i++) trunk->frames[i] = (struct tm_trunk_frame){ t->sps[i], t->pcs[i] };
+	if (by_pairs) put_pairs(t, trunk);
 	return t->known_trunk = trunk;
 }
 
@@ -255,23 +293,15 @@ static bool is_in_reach(uintptr_t at, uintptr_t slot) {
 	return at >= slot - 8 && (at - (slot - 8)) / 8 <= UINT32_MAX && at % 8 == 0;
 }
 
-/* The frames from here inward may be framed. */
-static inline uint32_t first_framed(const struct tm_thread *t) {
-	return t->framed_low < t->depth ? t->framed_low : t->depth;
-}
-
 static bool can_be_known(const struct tm_thread *t) {
 	uintptr_t slot = t->sps[t->depth - 1];
 	for (uint32_t i = 0; i < t->check_count; i++) {
 		const struct tm_check *c = &t->checks[i];
 		if (!is_in_reach(c->slot, slot) || TM_UNWIND_WORD(c->slot) != c->value) return false;
 	}
-	uint32_t framed = 0;
-	for (uint32_t i = first_framed(t); i < t->depth; i++) {
+	for (uint32_t i = first_framed(t); i < t->depth; i++)
 		if (t->framed[i] && TM_UNWIND_WORD(t->sps[i] - 8) != t->pairs[i].next) return false;
-		framed += t->framed[i];
-	}
-	return framed <= t->depth / FRAMED_PART + 1 && is_in_reach(t->sps[0], slot);
+	return is_in_reach(t->sps[0], slot);
 }
 
 /* Where the words of a known one are put. */
@@ -297,8 +327,8 @@ static void put_words(const struct tm_thread *t, struct tm_known *k) {
 	struct writer w = { values, (uint32_t *)(values + k->words), about_of(k), slot - 8 };
 	for (uint32_t i = t->depth; i-- > k->trunk_depth;) put_word(&w, t->sps[i], t->pcs[i]);
 	for (const struct tm_check *c = t->checks, *end = c + k->check_count; c < end; c++) put_word_about(&w, c->slot, c->value, c->frame, c->until);
-	for (uint32_t i = first_framed(t); i < t->depth; i++)
-		if (t->framed[i]) put_word_about(&w, t->sps[i] - 8, t->pairs[i].next, i, 0);
+	for (uint32_t i = k->trunk_depth; i < t->depth; i++)
+		if (is_framed(t, i)) put_word_about(&w, t->sps[i] - 8, t->pairs[i].next, i, 0);
 	while (w.value < values + k->words) put_word(&w, slot, values[0]);
 }
 
@@ -310,7 +340,7 @@ static struct tm_known *learn(struct tm_thread *t, uint32_t hash) {
 	if (!trunk) return NULL;
 	if (trunk_depth == depth) trunk_depth--; /* one word is its own at least */
 	trunk_depth -= trunk_depth % TM_KNOWN_TOGETHER;
-	for (uint32_t i = first_framed(t); i < depth; i++) framed += t->framed[i];
+	for (uint32_t i = trunk_depth; i < depth; i++) framed += is_framed(t, i);
 	uint32_t no_frames = t->check_count + framed, words = depth - trunk_depth + no_frames;
 	words = (words + TM_KNOWN_TOGETHER - 1) / TM_KNOWN_TOGETHER * TM_KNOWN_TOGETHER;
 	struct tm_known *k = take_room(t, sizeof *k + words * (sizeof(uintptr_t) + sizeof(uint32_t)) + no_frames * sizeof(struct tm_known_about));

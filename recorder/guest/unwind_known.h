@@ -6,11 +6,11 @@
  *           these are what they were, at the same places, the stack is the same, whatever was there in between. So a program that does the same things over
  *           and over has its stacks compared, and nothing else; and a record says such a stack by its number alone (../shm.h), which spares the collector
  *           putting it together.
- * Words:    a known stack has words of its own, innermost first, and shares its outer frames with others: a trunk.
+ * Words:    a known stack has words of its own, innermost first, and shares its outer frames with others: a trunk. Where some of these are framed (unwind.h)
+ *           each is compared with the word below it, as a pair; of those that are not framed that word does not count.
  * Next:     of each two known stacks that followed each other it is noted which came then, the last time and before that. These two are looked at first; the
  *           one that came last is fetched ahead.
- * Not known are stacks that are not remembered (unwind.h), have a cut, or are framed throughout, as such are compared faster by pairs; by frame pointers none
- *           are, and none on aarch64.
+ * Not known are stacks that are not remembered (unwind.h), or have a cut; by frame pointers none are, and none on aarch64.
  * Owns:     a thread's memory for them, mapped when it has taken some stacks: 1 MiB of a process's first thread, 128 KiB of others, as far as they are used.
  * Threads:  a thread's own.
  * When full: all are forgotten. So they are where they are of little use: then none are learned for some time.
@@ -29,10 +29,11 @@
 #define TM_KNOWN_LOOKS 4u /* so many with the same caller at the same place are looked at */
 
 struct tm_trunk {
-	uint32_t depth, padding;
+	uint32_t depth, by_pairs, padding[2];
 	struct tm_trunk_frame {
 		uintptr_t slot, pc;
 	} frames[]; /* outermost first */
+	/* where by_pairs is set then for every TM_KNOWN_TOGETHER of them as many pairs, and bits of tm_known_same_pairs() that do not count */
 };
 
 struct tm_known {
@@ -45,7 +46,7 @@ struct tm_known {
 	uint16_t depth;
 	uint16_t words;       /* of its own */
 	uint16_t check_count; /* so many of them, behind the frames, are checks, */
-	uint16_t framed_count; /* and so many behind those what lies below the return addresses of framed frames */
+	uint16_t framed_count; /* and so many behind those what lies below the return addresses of its own framed frames */
 	uint32_t hash;        /* of all its frames */
 	/* then `words` values, as many 32-bit places, in words from the one below `slot`, and for each that is no frame's a struct tm_known_about */
 };
@@ -72,6 +73,43 @@ static inline const uint32_t *tm_known_places(const struct tm_known *k) {
 	return (const uint32_t *)(tm_known_values(k) + k->words);
 }
 
+static inline const struct tm_pair *tm_trunk_pairs(const struct tm_trunk *trunk) {
+	return (const struct tm_pair *)(trunk->frames + trunk->depth);
+}
+
+static inline const uint16_t *tm_trunk_passed_over(const struct tm_trunk *trunk) {
+	return (const uint16_t *)(tm_trunk_pairs(trunk) + trunk->depth / TM_KNOWN_TOGETHER * TM_KNOWN_TOGETHER);
+}
+
+/* Of TM_KNOWN_TOGETHER frames four bits each, the outermost's lowest: two for the word below the return address, two for that; set: it is what it was. */
+#define TM_KNOWN_BELOW 3u
+#define TM_KNOWN_ALL_SAME 0xffffu
+static inline uint32_t tm_known_same_pairs(const struct tm_trunk_frame *frame, const struct tm_pair *pair) {
+#if defined(__x86_64__)
+#define TM_SAME(k) _mm_cmpeq_epi32(_mm_loadu_si128((const __m128i *)(frame[k].slot - 8)), _mm_load_si128((const __m128i *)&pair[k]))
+	return (uint32_t)_mm_movemask_epi8(
+		_mm_packs_epi16(_mm_packs_epi32(TM_SAME(0), TM_SAME(1)), _mm_packs_epi32(TM_SAME(2), TM_SAME(3))));
+#undef TM_SAME
+#else
+	uint32_t same = 0;
+	for (uint32_t k = 0; k < TM_KNOWN_TOGETHER; k++) {
+		if (TM_UNWIND_WORD(frame[k].slot - 8) == pair[k].next) same |= TM_KNOWN_BELOW << 4 * k;
+		if (TM_UNWIND_WORD(frame[k].slot) == pair[k].pc) same |= TM_KNOWN_BELOW << 2 << 4 * k;
+	}
+	return same;
+#endif
+}
+
+/* As the end of tm_known_holds(), of a trunk by pairs. */
+static inline bool tm_known_pairs_hold(const struct tm_trunk *trunk, uint32_t depth) {
+	const struct tm_pair *pair = tm_trunk_pairs(trunk);
+	const uint16_t *passed_over = tm_trunk_passed_over(trunk);
+	for (const struct tm_trunk_frame *frame = trunk->frames, *end = frame + depth; frame < end;
+	     frame += TM_KNOWN_TOGETHER, pair += TM_KNOWN_TOGETHER)
+		if ((tm_known_same_pairs(frame, pair) | *passed_over++) != TM_KNOWN_ALL_SAME) return false;
+	return true;
+}
+
 /* Is it what lies there, if it is its slot? */
 static inline __attribute__((always_inline)) bool tm_known_holds(const struct tm_known *k, uintptr_t slot) {
 	intptr_t words = k->words, i = -words;
@@ -84,6 +122,7 @@ static inline __attribute__((always_inline)) bool tm_known_holds(const struct tm
 		i += TM_KNOWN_TOGETHER;
 	} while (i < 0);
 #undef TM_CHANGED
+	if (k->trunk->by_pairs) return tm_known_pairs_hold(k->trunk, k->trunk_depth);
 	const struct tm_trunk_frame *frame = k->trunk->frames, *end = frame + k->trunk_depth;
 #define TM_CHANGED(n) (TM_UNWIND_WORD(frame[n].slot) != frame[n].pc)
 	for (; frame < end; frame += TM_KNOWN_TOGETHER)

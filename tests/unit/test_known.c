@@ -96,7 +96,102 @@ static void test_stacks_that_come_seldom(void) {
 	tm_known_release(t);
 }
 
+/* --- with frame pointers --- */
+
+static uintptr_t words[2 * DEPTH]; /* the stack: what lies below each return address, and that; the innermost first */
+static uint8_t marks[DEPTH];
+static struct tm_pair pairs[DEPTH] __attribute__((aligned(16)));
+#define UNFRAMED 2u /* of the frames this one, from the outermost */
+
+static uintptr_t *below(uint32_t frame) {
+	return &words[2 * (DEPTH - 1 - frame)];
+}
+
+static void lay_out_framed(struct tm_thread *t, uint32_t stack) {
+	for (uint32_t i = 0; i < DEPTH; i++) {
+		*below(i) = (uintptr_t)(below(i) - 2);
+		below(i)[1] = CODE + 0x1000 * i + (i == DEPTH - 1 ? 16 * stack : 0);
+		t->pcs[i] = below(i)[1];
+		t->sps[i] = (uintptr_t)(below(i) + 1);
+		marks[i] = i != UNFRAMED;
+		pairs[i] = (struct tm_pair){ *below(i), t->pcs[i] };
+	}
+	t->framed = marks;
+	t->pairs = pairs;
+	t->framed_low = 0;
+	t->depth = t->remembered = DEPTH;
+}
+
+static const struct tm_known *find_framed(struct tm_thread *t) {
+	bool all;
+	return tm_known_take(t, t->sps[DEPTH - 1], &all);
+}
+
+static bool take_framed(struct tm_thread *t, uint32_t stack) {
+	lay_out_framed(t, stack);
+	const struct tm_known *k = find_framed(t);
+	if (k) tm_known_go_on(t, k);
+	else {
+		t->known = NULL;
+		tm_known_note(t, 0);
+	}
+	return k != NULL;
+}
+
+/* They are decided by the words below their return addresses, too, but for that of a frame that no frame pointer tells of. */
+static void test_framed_stacks(void) {
+	struct tm_thread *t = begin_thread();
+	for (unsigned i = 0; i < FIRST_STACKS; i++) CHECK(!take_framed(t, 1000));
+	for (unsigned round = 0; round < ROUNDS; round++)
+		for (uint32_t stack = 0; stack < 3; stack++) take_framed(t, stack);
+	for (uint32_t stack = 0; stack < 3; stack++) {
+		CHECK(take_framed(t, stack));
+		for (uint32_t frame = 0; frame < DEPTH; frame++) {
+			lay_out_framed(t, stack);
+			*below(frame) ^= 8;
+			CHECK(!find_framed(t) == (frame != UNFRAMED));
+			lay_out_framed(t, stack);
+			below(frame)[1] ^= 16 << 8;
+			CHECK(!find_framed(t));
+		}
+		lay_out_framed(t, stack);
+		CHECK(find_framed(t) != NULL);
+		*below(UNFRAMED) = 77;
+		memset(marks, 2, sizeof marks);
+		memset(pairs, 0, sizeof pairs);
+		memset(pcs, 0, sizeof pcs);
+		t->framed_low = t->depth = t->check_count = 9;
+		tm_known_restore(t, 0);
+		CHECK(t->framed_low == 0 && t->depth == DEPTH && t->remembered == DEPTH && t->check_count == 0);
+		for (uint32_t i = 0; i < DEPTH; i++)
+			CHECK(t->pcs[i] == below(i)[1] && t->sps[i] == (uintptr_t)(below(i) + 1) && marks[i] == (i != UNFRAMED) &&
+			      pairs[i].pc == t->pcs[i] && pairs[i].next == *below(i));
+	}
+	tm_known_release(t);
+}
+
+/* A trunk that is told by pairs is none of a stack that has the same frames without frame pointers. */
+static void test_framed_and_not(void) {
+	struct tm_thread *t = begin_thread();
+	for (unsigned i = 0; i < FIRST_STACKS; i++) CHECK(!take_framed(t, 1000));
+	for (unsigned round = 0; round < ROUNDS; round++) take_framed(t, 1);
+	lay_out_framed(t, 2);
+	t->framed_low = UINT32_MAX;
+	for (unsigned round = 0; round < ROUNDS && !find_framed(t); round++) {
+		t->known = NULL;
+		tm_known_note(t, 0);
+	}
+	CHECK(find_framed(t) && !t->known->trunk->by_pairs);
+	for (uint32_t i = 0; i < DEPTH; i++) *below(i) = 5;
+	CHECK(find_framed(t) != NULL);
+	tm_known_restore(t, 0);
+	CHECK(t->framed_low == UINT32_MAX);
+	tm_known_release(t);
+}
+
 int main(void) {
+	test_framed_stacks();
+	test_framed_and_not();
 	test_stacks_that_share_a_place();
 	test_many_stacks_in_turn();
 	test_stacks_that_come_seldom();
