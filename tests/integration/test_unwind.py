@@ -195,7 +195,8 @@ BREAKS = {
     "known: cut as it is": ("unwind_known.c", " && t->cut_frame == UINT32_MAX", ""),
     "known: numbers go on": ("unwind_known.c", "TM_RING_LEARN | TM_RING_LEARN_FIRST : TM_RING_LEARN", "TM_RING_LEARN : TM_RING_LEARN"),
     "known: restored without its checks": ("unwind_known.c", "tm_unwind_set_check_count(t, k->check_count);", "tm_unwind_set_check_count(t, 0);"),
-    "known: restored without framed frames": ("unwind_known.c", "if (k->framed_count) restore_framed(", "if (!k) restore_framed("),
+    "known: restored without framed frames": ("unwind_known.c", "restore_framed(t, k, values", "if (!k) restore_framed(t, k, values"),
+    "known: restored without the framed frames that it shares": ("unwind_known.c", "i < k->trunk_depth && k->trunk->by_pairs && is_framed_in(k->trunk, i);", "0;"),
     "known: restored to other places": ("unwind_known.c", "t->sps[k->depth - 1 - i] = place_in(k, i);", ""),
     "known: outlives the library": ("unwind_known.h", "if (!*all && atomic_load_explicit(&tm_versions.rules, memory_order_acquire) != t->rules_version) return NULL;", "",
                                     "unwind.c", "forget_routes(t);\n\t\ttm_known_forget(t);", "forget_routes(t);"),
@@ -209,6 +210,14 @@ BREAKS = {
     "stacks outlive the library": ("unwind_usual.h", "if (TM_UNLIKELY(atomic_load_explicit(&tm_versions.rules, memory_order_acquire) != t->rules_version))", "if (t->by_frame_pointers)"),
 }
 
+# Of a program with frame pointers. Not among them is which word is remembered below a frame, and that a trunk is shared by stacks of the same words: else less is known.
+BREAKS_OF_FRAMED = {
+    "known: pairs that are shared are not looked at again": ("unwind_known.h", "| *passed_over++) != TM_KNOWN_ALL_SAME", "| *passed_over++) > TM_KNOWN_ALL_SAME"),
+    "known: return addresses of shared pairs are not looked at again": ("unwind_known.h", "| *passed_over++) != TM_KNOWN_ALL_SAME", "| *passed_over++ | 0xcccc) != TM_KNOWN_ALL_SAME"),
+    "known: words below shared frames are not looked at again": ("unwind_known.h", "| *passed_over++) != TM_KNOWN_ALL_SAME", "| *passed_over++ | 0x3333) != TM_KNOWN_ALL_SAME"),
+    "known: words below its own frames are not looked at again": BREAKS["known: frame pointers are not looked at again"],
+    "known: restored without the framed frames that it shares": BREAKS["known: restored without the framed frames that it shares"],
+}
 # The same by frame pointers. Not among them is that a mark goes when its frame does: it is always the outermost one's.
 BREAKS_BY_FRAME_POINTERS = {
     "pairs are not compared": ("unwind.h", "tm_unwind_unchanged_pairs(t->sps, t->pairs, tm_unwind_reached", "tm_unwind_unchanged(t->sps, t->pcs, tm_unwind_reached"),
@@ -252,6 +261,7 @@ def check_noticed(t, stress, name, stacks, breaks=BREAKS, env=()):
 @test
 def random_stacks(t):
     compare(t, 60_000)
+    compare(t, 40_000, flags=FRAMED)
     check_noticed(t, t.path("stress"), "return addresses are not looked at again", 5_000)
 
 
@@ -263,6 +273,7 @@ def frame_pointers(t):
 @test(long=True)
 def ten_million_random_stacks(t):
     compare(t, 10_000_000)
+    compare(t, 2_000_000, flags=FRAMED)
     compare_by_frame_pointers(t, 2_000_000)
 
 
@@ -273,6 +284,8 @@ def notices_every_broken_unwinder(t):
     for name in BREAKS:
         check_noticed(t, stress, name, 3_000_000)
     stress = build_stress(t, t.dir, flags=FRAMED)
+    for name in BREAKS_OF_FRAMED:
+        check_noticed(t, stress, name, 3_000_000, BREAKS_OF_FRAMED)
     for name in BREAKS_BY_FRAME_POINTERS:
         check_noticed(t, stress, name, 3_000_000, BREAKS_BY_FRAME_POINTERS, {"TM_TEST_STACKS": "framed"})
 
