@@ -100,7 +100,61 @@ uintptr_t tm_code_word(const struct dl_phdr_info *info, uintptr_t function, bool
 	return r.word % 8 == 0 && tm_symbols_is_in(info, r.word) ? r.word : 0;
 }
 
+/* sub rsp, 8     add rsp, 8     push rax     pop rcx: what lines the stack up for a call */
+static bool is_room_of(struct reader *r) {
+	return passes_over(r, "\x48\x83\xec\x08") || passes_over(r, "\x48\x83\xc4\x08") || passes_over(r, "\x50") || passes_over(r, "\x59");
+}
+
+static int32_t relative_at(const uint8_t *code) {
+	int32_t value;
+	memcpy(&value, code, sizeof value);
+	return value;
+}
+
+/* mov rax, fs:[a]     mov rax, [rip + a]; mov rax, fs:[rax]     lea rdi, [rip + a]; call __tls_get_addr; mov rax, [rax] */
+static uintptr_t takes_thread_word(struct reader *r) {
+	extern void *__tls_get_addr(void *);
+	uintptr_t self, end;
+	const uint8_t *code = r->code;
+
+	__asm__("mov %%fs:0, %0" : "=r"(self));
+	if (passes_over(r, "\x64\x48\x8b\x04\x25")) {
+		r->code += 4;
+		return self + (uintptr_t)(intptr_t)relative_at(code + 5);
+	}
+	if (passes_over(r, "\x48\x8b\x05")) {
+		end = (uintptr_t)(r->code += 4);
+		return passes_over(r, "\x64\x48\x8b") && *r->code++ == 0
+			       ? self + *(const uintptr_t *)(end + (uintptr_t)(intptr_t)relative_at(code + 3))
+			       : 0;
+	}
+	if (!passes_over(r, "\x66\x48\x8d\x3d")) return 0;
+	end = (uintptr_t)(r->code += 4);
+	if (!passes_over(r, "\x66\x66\x48\xe8") && !passes_over(r, "\x66\x48\xff\x15")) return 0;
+	r->code += 4;
+	return passes_over(r, "\x48\x8b") && *r->code++ == 0
+		       ? (uintptr_t)__tls_get_addr((void *)(end + (uintptr_t)(intptr_t)relative_at(code + 4)))
+		       : 0;
+}
+
+uintptr_t tm_code_thread_word(uintptr_t function) {
+	struct reader r = { .code = (const uint8_t *)function };
+	const uint8_t *end = r.code + READER_BYTES_MAX;
+
+	while (*r.code != 0xc3) {
+		if (r.code >= end) return 0;
+		if (is_frame_of(&r) || is_room_of(&r)) continue;
+		if (r.word || !(r.word = takes_thread_word(&r))) return 0;
+	}
+	return r.word;
+}
+
 #else
+
+uintptr_t tm_code_thread_word(uintptr_t function) {
+	(void)function;
+	return 0;
+}
 
 uintptr_t tm_code_word(const struct dl_phdr_info *info, uintptr_t function, bool is_not_0) {
 	(void)info;

@@ -245,36 +245,8 @@ static bool find_rare_part(const struct tm_python_module *m, const struct tm_pyt
 	return true;
 }
 
-/* As compilers write `return current` of a variable that each thread has its own of, in the program, in a library that is loaded with it, or in any:
- *     mov rax, fs:[a]     ret
- *     mov rax, [rip + a]     mov rax, fs:[rax]     ret
- *     sub rsp, 8     lea rdi, [rip + a]     call __tls_get_addr     mov rax, [rax]     add rsp, 8     ret */
 void *const _Atomic *tm_python_own_current(const struct tm_python *p) {
-#if defined(__x86_64__)
-	extern void *__tls_get_addr(void *);
-	static const uint8_t end_of_call[] = { 0x48, 0x8b, 0x00, 0x48, 0x83, 0xc4, 0x08, 0xc3 };
-	const uint8_t *code = (const uint8_t *)(uintptr_t)p->current_thread;
-	uintptr_t self, at = 0;
-	int32_t a;
-
-	if (!code) return NULL;
-	__asm__("mov %%fs:0, %0" : "=r"(self));
-	if (memcmp(code, "\x64\x48\x8b\x04\x25", 5) == 0 && code[9] == 0xc3) {
-		memcpy(&a, code + 5, sizeof a);
-		at = self + (uintptr_t)(intptr_t)a;
-	} else if (memcmp(code, "\x48\x8b\x05", 3) == 0 && memcmp(code + 7, "\x64\x48\x8b\x00\xc3", 5) == 0) {
-		memcpy(&a, code + 3, sizeof a);
-		at = self + *(const uintptr_t *)(code + 7 + a);
-	} else if (memcmp(code, "\x48\x83\xec\x08\x66\x48\x8d\x3d", 8) == 0 && memcmp(code + 12, "\x66\x66\x48\xe8", 4) == 0 &&
-		   memcmp(code + 20, end_of_call, sizeof end_of_call) == 0) {
-		memcpy(&a, code + 8, sizeof a);
-		at = (uintptr_t)__tls_get_addr((void *)(uintptr_t)(code + 12 + a));
-	}
-	return (void *const _Atomic *)at;
-#else
-	(void)p;
-	return NULL;
-#endif
+	return p->current_thread ? (void *const _Atomic *)tm_code_thread_word((uintptr_t)p->current_thread) : NULL;
 }
 
 /* --- coming and going --- */

@@ -1,5 +1,6 @@
 /* test_code_word.c - functions of few instructions, as gcc 12 and clang 14 compile them and as ld links them, and such as are none
  * (recorder/guest/code_word.c). */
+#define _GNU_SOURCE
 #include "../../recorder/guest/code_word.c"
 #include "check.h"
 
@@ -13,6 +14,7 @@
 static struct module {
 	uint8_t code[ROOM];
 	uintptr_t runtime[32], table;
+	uintptr_t index[2]; /* of a thread's variable: module and offset */
 } module;
 static ElfW(Phdr) segment = { .p_type = PT_LOAD, .p_memsz = sizeof module };
 static struct dl_phdr_info info = { .dlpi_phdr = &segment, .dlpi_phnum = 1 };
@@ -21,33 +23,50 @@ bool tm_symbols_is_in(const struct dl_phdr_info *in, uintptr_t address) {
 	return address - in->dlpi_addr < segment.p_memsz;
 }
 
+static __thread void *variable;
+
+static void *self(void) {
+	return __builtin_thread_pointer();
+}
+
 /* Instructions in hexadecimal; "WORD" stands for the distance to the 4th word of the runtime, "ADDRESS" for that to the runtime, "TABLE" for that to its
- * address. A digit behind says how many bytes of the instruction follow. */
-static uintptr_t word_of(const char *text, bool is_not_0) {
+ * address, "INDEX" for that to a thread variable's; a digit behind says how many bytes of the instruction follow. "SELF0" stands for where the variable lies
+ * from the thread's descriptor. */
+static void put(const char *text) {
 	static const struct {
 		const char *name;
 		const void *place;
-	} places[] = { { "WORD", &module.runtime[3] }, { "ADDRESS", module.runtime }, { "TABLE", &module.table } };
+	} places[] = { { "WORD", &module.runtime[3] },
+		       { "ADDRESS", module.runtime },
+		       { "TABLE", &module.table },
+		       { "INDEX", module.index },
+		       { "SELF", NULL } };
 	uint8_t *to = module.code;
 	memset(module.code, 0xcc, sizeof module.code);
 	while (*text) {
 		while (*text == ' ') text++;
-		bool put = false;
+		bool done = false;
 		for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
 			size_t n = strlen(places[i].name);
 			if (strncmp(text, places[i].name, n) != 0) continue;
-			int32_t distance = (int32_t)((const uint8_t *)places[i].place - (to + 4 + (text[n] - '0')));
+			const uint8_t *from = to + 4 + (text[n] - '0');
+			int32_t distance = (int32_t)(places[i].place ? (const uint8_t *)places[i].place - from
+								     : (const uint8_t *)&variable - (const uint8_t *)self());
 			memcpy(to, &distance, sizeof distance);
 			to += 4;
 			text += n + 1;
-			put = true;
+			done = true;
 		}
-		if (put || !*text) continue;
+		if (done || !*text) continue;
 		*to++ = (uint8_t)strtoul((char[]){ text[0], text[1], 0 }, NULL, 16);
 		text += 2;
 	}
 	info.dlpi_addr = (uintptr_t)&module;
 	module.table = (uintptr_t)module.runtime;
+}
+
+static uintptr_t word_of(const char *text, bool is_not_0) {
+	put(text);
 	return tm_code_word(&info, (uintptr_t)module.code, is_not_0);
 }
 
@@ -105,7 +124,43 @@ static void test_words_of_other_modules(void) {
 	CHECK(word_of("488b05WORD0 c3", false) == IS_WORD);
 }
 
+static int find_index(struct dl_phdr_info *of, size_t size, void *context) {
+	(void)size;
+	(void)context;
+	if (of->dlpi_name[0]) return 0;
+	module.index[0] = of->dlpi_tls_modid;
+	module.index[1] = (uintptr_t)&variable - (uintptr_t)of->dlpi_tls_data;
+	return 1;
+}
+
+static bool is_variable(const char *text) {
+	put(text);
+	return tm_code_thread_word((uintptr_t)module.code) == (uintptr_t)&variable;
+}
+
+/* Of the program itself, of a library that is loaded with it, and of any. */
+static void test_variables_of_threads(void) {
+	dl_iterate_phdr(find_index, NULL);
+	CHECK(is_variable("64488b0425SELF0 c3"));
+	CHECK(is_variable("f30f1efa 64488b0425SELF0 c3"));
+	CHECK(is_variable("f30f1efa 55 4889e5 64488b0425SELF0 5d c3"));
+	module.runtime[3] = (uintptr_t)&variable - (uintptr_t)self();
+	CHECK(is_variable("488b05WORD0 64488b00 c3"));
+	CHECK(is_variable("f30f1efa 55 4889e5 488b05WORD0 64488b00 5d c3"));
+	CHECK(is_variable("4883ec08 66488d3dINDEX0 666648e800000000 488b00 4883c408 c3"));
+	CHECK(is_variable("50 66488d3dINDEX0 666648e800000000 488b00 59 c3"));
+	CHECK(is_variable("f30f1efa 55 4889e5 66488d3dINDEX0 666648e800000000 488b00 5d c3"));
+	CHECK(is_variable("4883ec08 66488d3dINDEX0 6648ff1500000000 488b00 4883c408 c3"));
+	CHECK(!is_variable("64488b0425SELF0 488b00 c3"));                                     /* what the variable points to */
+	CHECK(!is_variable("64488b0425SELF0 64488b0425SELF0 c3"));                            /* twice */
+	CHECK(!is_variable("4883ec08 66488d3dINDEX0 666648e800000000 488b4008 4883c408 c3")); /* the next one */
+	CHECK(!is_variable("4883ec08 488d3dINDEX0 e800000000 488b00 4883c408 c3"));           /* of any function */
+	CHECK(!is_variable("488b05WORD0 c3") && !is_variable("c3") && !is_variable("488b05WORD0 64488b01 c3"));
+	CHECK(!is_variable("48ffc0 64488b0425SELF0 c3"));
+}
+
 int main(void) {
+	test_variables_of_threads();
 	test_what_compilers_write();
 	test_what_is_something_else();
 	test_words_of_other_modules();
