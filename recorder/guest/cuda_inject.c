@@ -7,13 +7,18 @@
  *           call goes on. In both cases PyTorch's reporters (torch_hooks.c) go on telling its blocks, and a note says so once. With --gpu=cupti we stay:
  *           a subscription is refused by CUPTI; what would take our records, kinds or clock from us we refuse in CUPTI's place.
  * Lacking:  what CUPTI does not have, or refuses, costs what it is for; one note names all of it.
+ * Unasked:  a driver that was used and never came for us is told of at the program's exit.
  * Leaving:  never cuptiFinalize(): the driver may call us in that moment. Callbacks are switched off and do nothing.
  */
 #include "cuda_calls.h"
+#include "fork_gate.h"
 #include "hot.h"
+#include "injection.h"
+#include "process.h"
 #include "raw.h"
 
 #include <errno.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +28,9 @@ TM_EXPORT int cuptiSubscribe_v2(void **subscriber, tm_cupti_callback *callback, 
 TM_EXPORT int cuptiActivityRegisterCallbacks(void (*request)(uint8_t **, size_t *, size_t *), void (*completed)(void *, uint32_t, uint8_t *, size_t, size_t));
 TM_EXPORT int cuptiActivityRegisterTimestampCallback(uint64_t (*function)(void));
 TM_EXPORT int cuptiActivityEnable(int kind);
+
+#define DESCRIPTORS_LOOKED_AT 256u
+#define MISSING_DESCRIPTORS 16u /* so many in a row: there are no more */
 
 enum state { STATE_NONE = 0, STATE_STARTING, STATE_RECORDING, STATE_ASIDE };
 static _Atomic uint32_t state;
@@ -180,6 +188,47 @@ int InitializeInjection(void) {
 	if (tm_guest.epoch && tm_guest.shm->gpu != TM_GPU_OFF && atomic_compare_exchange_strong(&state, &none, STATE_STARTING)) start();
 	errno = error;
 	return 1;
+}
+
+/* --- nobody came for us --- */
+
+static int is_driver(struct dl_phdr_info *info, size_t size, void *context) {
+	const char *slash = strrchr(info->dlpi_name, '/');
+	(void)size;
+	(void)context;
+	return strncmp(slash ? slash + 1 : info->dlpi_name, "libcuda.so", 10) == 0;
+}
+
+/* The driver has its devices open from cuInit() on. */
+static bool driver_is_in_use(void) {
+	static const char device[] = "/nvidia-uvm";
+	char link[] = "/proc/self/fd/000", path[256];
+	for (unsigned fd = 0, missing = 0; fd < DESCRIPTORS_LOOKED_AT && missing < MISSING_DESCRIPTORS; fd++) {
+		char *digits = link + sizeof "/proc/self/fd/" - 1;
+		unsigned n = 0;
+		if (fd >= 100) digits[n++] = (char)('0' + fd / 100);
+		if (fd >= 10) digits[n++] = (char)('0' + fd / 10 % 10);
+		digits[n++] = (char)('0' + fd % 10);
+		digits[n] = 0;
+		long length = tm_raw_readlink(link, path, sizeof path);
+		missing = length < 0 ? missing + 1 : 0;
+		if (length >= (long)sizeof device - 1 && memcmp(path + length - (sizeof device - 1), device, sizeof device - 1) == 0)
+			return true;
+	}
+	return false;
+}
+
+void tm_cuda_note_unasked(struct tm_thread *t) {
+	static const char text[] =
+		"the CUDA driver was used, and did not ask for us (a debugger runs the program, or it took CUDA_INJECTION64_PATH out of its"
+		" environment?): of CUDA only what PyTorch reports is in this trace";
+	bool loaded;
+	if (!tm_injection_names_us_to_cuda() || atomic_load(&state) != STATE_NONE || tm_is_sandboxed() || !tm_gate_enter()) return;
+	tm_ours_begin();
+	loaded = dl_iterate_phdr(is_driver, NULL) != 0;
+	tm_ours_end();
+	tm_gate_leave();
+	if (loaded && driver_is_in_use()) tm_emit_note(t, "gpu", text);
 }
 
 /* --- another tool comes --- */

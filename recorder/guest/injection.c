@@ -2,8 +2,8 @@
  *
  * The loaders look once, at the program's first annotation: our constructor is early enough. A child that execs gets the variables with the rest of its
  * environment, and sets them itself where it does not.
- * Profilers that put themselves around a program by the same variables, and refuse to start where they are set, do not get to see ours; what they run does,
- * where they have not named themselves there by then.
+ * Profilers that put themselves around a program, and refuse that where they find another tool's name, do not get to see ours, nor does the program that they
+ * run see it for the driver; it does for annotations, where they have not named themselves there by then.
  */
 #include "injection.h"
 
@@ -11,6 +11,8 @@
 #include "scope.h"
 
 #include <string.h>
+
+static bool names_us_to_cuda;
 
 /* True: we are the tool. */
 static bool name_us(const char *variable) {
@@ -21,8 +23,10 @@ static bool name_us(const char *variable) {
 	return tm_environment_set(variable, own);
 }
 
-static void start(struct tm_thread *t, const char *variable, const char *kind, const char *aside) {
-	if (!name_us(variable)) tm_emit_note(t, kind, aside);
+static bool start(struct tm_thread *t, const char *variable, const char *kind, const char *aside) {
+	bool named = name_us(variable);
+	if (!named) tm_emit_note(t, kind, aside);
+	return named;
 }
 
 /* Is this the profiler's own process? Nsight Compute, and its name before 2020; Nsight Systems. */
@@ -35,6 +39,12 @@ static bool is_profiler(void) {
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		if (strcmp(name, names[i]) == 0) return true;
 	return false;
+}
+
+/* Their way into the program that they run looks at the variable, too, and ends the program where it is set. */
+#define LAUNCH_TOKEN "NV_TPS_LAUNCH_TOKEN"
+static bool is_launched_by_profiler(void) {
+	return tm_environment_value(LAUNCH_TOKEN) != NULL;
 }
 
 static void take_us_out(const char *variable) {
@@ -52,9 +62,22 @@ void tm_injection_start(struct tm_thread *t) {
 		start(t, "NVTX_INJECTION64_PATH", "injection", "NVTX_INJECTION64_PATH names another tool: NVTX ranges and heaps are not in this trace");
 	if (tm_guest.shm->itt)
 		start(t, "INTEL_LIBITTNOTIFY64", "injection", "INTEL_LIBITTNOTIFY64 names another tool: ITT tasks and heaps are not in this trace");
-	if (tm_guest.shm->gpu != TM_GPU_OFF)
-		start(t, "CUDA_INJECTION64_PATH", "gpu",
-		      "CUDA_INJECTION64_PATH names another tool, which CUPTI is left to: of CUDA only what PyTorch reports is in this trace");
+	if (tm_guest.shm->gpu == TM_GPU_OFF) return;
+	if (is_launched_by_profiler()) {
+		take_us_out("CUDA_INJECTION64_PATH");
+		tm_emit_note(t, "gpu",
+			     "a tool of NVIDIA's runs the program (" LAUNCH_TOKEN
+			     "), which CUPTI is left to: of CUDA only what PyTorch reports"
+			     " is in this trace");
+		return;
+	}
+	names_us_to_cuda = start(
+		t, "CUDA_INJECTION64_PATH", "gpu",
+		"CUDA_INJECTION64_PATH names another tool, which CUPTI is left to: of CUDA only what PyTorch reports is in this trace");
+}
+
+bool tm_injection_names_us_to_cuda(void) {
+	return names_us_to_cuda;
 }
 
 size_t tm_text_of_wide(char to[TM_WIDE_MAX], const wchar_t *from) {

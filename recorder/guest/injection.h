@@ -15,6 +15,9 @@
 /* Once a process, from our constructor. Between enter and leave. */
 void tm_injection_start(struct tm_thread *t);
 
+/* The driver was told that we are its tool. */
+bool tm_injection_names_us_to_cuda(void);
+
 /* A wide text as UTF-8; its bytes. */
 size_t tm_text_of_wide(char to[TM_WIDE_MAX], const wchar_t *from);
 /* The calling thread is called so, whatever the kernel calls it. Between enter and leave. */

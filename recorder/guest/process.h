@@ -48,6 +48,9 @@ void tm_note_bypassed(struct tm_thread *t);
 /* The same of one library, before it is closed; handle: as dlopen gives it, not NULL. */
 void tm_note_bypassed_by(struct tm_thread *t, const void *handle);
 
+/* Notes that the CUDA driver was used, and did not come for us, at the process's exit (cuda_inject.c). Takes the loader's lock. */
+void tm_cuda_note_unasked(struct tm_thread *t);
+
 /* --- our library's own file (process_info.c) --- */
 const char *tm_own_path(void); /* absolute; "" if it could not be found. Takes the loader's lock at its first call. */
 /* The file mapped at address, from /proc/self/maps; false: none, or /proc is hidden. */

@@ -50,6 +50,7 @@ static struct {
 
 static program_main_function *program_main;
 static _Atomic uint32_t exit_begun; /* number of the process that began to leave: a fork's child has another */
+static _Atomic uint32_t last_words; /* likewise of the one that said what it has to say at its end; Python begins to leave before that */
 
 __attribute__((constructor)) static void find_real(void) {
 	if (atomic_load_explicit(&real.found, memory_order_acquire)) return;
@@ -110,10 +111,11 @@ static void leave(int status, bool orderly) {
 
 	if (!t) return;
 	tm_sandbox_note(t);
-	if (orderly && atomic_load(&exit_begun) != tm_guest.process) {
+	if (orderly && !in_vfork_child() && atomic_exchange(&last_words, tm_guest.process) != tm_guest.process) {
 		say_thread_name(t);
 		tm_note_bypassed(t);
 		tm_torch_note_unseen(t);
+		tm_cuda_note_unasked(t);
 	}
 	tm_exit_begin_on(t);
 	if (!in_vfork_child()) tm_emit_control(t, TM_CTL_EXIT, 0, 0, words, 1, NULL, 0);

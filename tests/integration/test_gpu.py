@@ -136,6 +136,28 @@ def another_tool_holds_cupti(t):
 
 
 @test
+def a_tool_of_nvidias_runs_the_program(t):
+    """Its way into the program ends that where it finds us named to the driver."""
+    run = Run(t, "work", NV_TPS_LAUNCH_TOKEN="Profile")
+    t.equal(run.recorded(), [], "blocks")
+    t.check(len(run.notes()) == 1 and "NV_TPS_LAUNCH_TOKEN" in run.notes()[0], f"notes: {run.notes()}")
+    seen = t.record(["sh", "-c", "NV_TPS_LAUNCH_TOKEN=Profile env"], "--quiet", "--force").text.splitlines()
+    t.equal([line for line in seen if line.startswith("CUDA_INJECTION64_PATH")], [], "what the program sees")
+
+
+@test
+def a_driver_that_does_not_ask(t):
+    """A program that takes the variable out of its environment before cuInit(), as debuggers do: what it has of the driver's shows that this was used."""
+    where, device = build(t), t.path("nvidia-uvm")
+    program = ("import ctypes, os, sys\ncuda = ctypes.CDLL('libcuda.so.1')\n"
+               "if 'hides' in sys.argv: del os.environ['CUDA_INJECTION64_PATH']\nif 'uses' in sys.argv: cuda.cuInit(0), os.open(sys.argv[-1], os.O_CREAT)\n")
+    for arguments, told in ((["hides", "uses"], 1), (["uses"], 0), (["hides"], 0)):
+        recording = t.record([sys.executable, "-c", program, *arguments, device], "--force", env=doubles(where))
+        notes = [text for text, in t.imported(recording).rows("select text from note where kind = 'gpu'")]
+        t.equal(len([text for text in notes if "did not ask" in text]), told, f"notes with {arguments}: {notes}")
+
+
+@test
 def cupti_beside_the_programs_cuda(t):
     """As PyTorch's wheels lie: nvidia/cuda_runtime/lib/libcudart.so.12, which the program has loaded, and nvidia/cuda_cupti/lib/libcupti.so.12."""
     where, wheels = build(t), t.path("nvidia")

@@ -482,6 +482,15 @@ def library_that_passes_the_hooks_by(t):
 
 
 @test
+def library_that_passes_the_hooks_by_in_python(t):
+    """The interpreter begins to leave before the process does, which says what it has to say all the same."""
+    plugin = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
+    program = f"import ctypes, os\nplugin = ctypes.CDLL({plugin!r}, os.RTLD_NOW | os.RTLD_DEEPBIND)"
+    db = t.imported(t.same_as_bare([sys.executable, "-c", program]))
+    t.equal(db.value("select count(*) from note where kind = 'bypassed' and text like '%plugin_one.so calls%'"), 1, "notes")
+
+
+@test
 def library_that_passes_the_hooks_by_from_the_start(t):
     plugin = t.program("prog_plugin.c", "-shared", "-fPIC", "-DFUNCTION=allocate_one", "-DSIZE=4001", name="plugin_one.so")
     library = t.program("dlopen_early.c", "-DLIBRARY", "-shared", "-fPIC", name="libdlopen_early.so")
