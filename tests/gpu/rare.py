@@ -1,7 +1,7 @@
-"""What few programs ask of the CUDA driver: rare.py FIGURES | --import=FD:POINTER. Writes to FIGURES (JSON), beside what calls.py does, how often each block is used by work, by
+"""What few programs ask of the CUDA driver: rare.py FIGURES [--without-batches] | --import=FD:POINTER. Writes to FIGURES (JSON), beside what calls.py does, how often each block is used by work, by
 its size, which functions were refused memory, and answers of the driver.
 
-With --import: a process of its own, which takes a pointer of another one's pool and prints how much memory there is. Needs a compiler of the driver's for what runs (PTX).
+With --without-batches: no copies in batches, which no CUPTI tells of that is older than CUDA 13. With --import: a process of its own, which takes a pointer of another one's pool and prints how much memory there is. Needs a compiler of the driver's for what runs (PTX).
 """
 import ctypes
 import os
@@ -234,6 +234,7 @@ def a_refused_context():
 
 
 call("cuStreamCreate", ctypes.byref(stream), 1)
-run((packed_parameters, modules_that_are_unloaded, batches, descriptors_of_tensors, pointer_of_another_process, pool_of_the_host, pool_of_a_node_of_the_host,
-     pool_of_managed_memory, external_memory, a_refused_launch, a_refused_context))
+parts = (packed_parameters, modules_that_are_unloaded, batches, descriptors_of_tensors, pointer_of_another_process, pool_of_the_host, pool_of_a_node_of_the_host,
+     pool_of_managed_memory, external_memory, a_refused_launch, a_refused_context)
+run(parts if "--without-batches" not in sys.argv else [part for part in parts if part is not batches])
 write(sys.argv[1], uses=uses, refused=refused, answers=answers)
