@@ -96,6 +96,23 @@ static void test_stacks_that_come_seldom(void) {
 	tm_known_release(t);
 }
 
+/* A long loop takes many stacks that are not known until it is; where none came again before that none is learned at first, and it is noticed all the same. */
+static void test_long_loops(void) {
+	enum { LOOP = 700, LOOP_NEARLY = LOOP * 98 / 100, UNIQUE = 40000, ROUNDS_MOST = 120 }; /* few share a place with too many */
+	static uint32_t loop[LOOP];
+	for (unsigned unique = 0; unique <= UNIQUE; unique += UNIQUE) {
+		struct tm_thread *t = begin_thread();
+		for (uint32_t i = 0; i < LOOP; i++) loop[i] = i;
+		for (uint32_t i = 0; i < unique; i++) CHECK(!take(t, LOOP + i));
+		CHECK(!unique || (t->known_wait_left && !t->known_count));
+		unsigned rounds = 0;
+		while (rounds < ROUNDS_MOST && known_in_turn(t, loop, LOOP, 1) < LOOP_NEARLY) rounds++;
+		CHECK(rounds < ROUNDS_MOST);
+		CHECK(known_in_turn(t, loop, LOOP, 3) >= 3 * LOOP_NEARLY);
+		tm_known_release(t);
+	}
+}
+
 /* --- with frame pointers --- */
 
 static uintptr_t words[2 * DEPTH]; /* the stack: what lies below each return address, and that; the innermost first */
@@ -190,6 +207,7 @@ static void test_framed_and_not(void) {
 }
 
 int main(void) {
+	test_long_loops();
 	test_framed_stacks();
 	test_framed_and_not();
 	test_stacks_that_share_a_place();
