@@ -17,9 +17,8 @@
 #define STEP_BYTES (128u << 10)    /* so much can be written at first, and more when it is needed: it counts as the program's data */
 #define LOOK_EVERY_MISSES 1024u    /* at whether knowing is of use */
 #define OF_USE 6u /* it is where so many stacks were known for one that was not: that one takes as long as two without all this */
-#define OF_NO_USE 1u               /* it is not where fewer were than that; */
-#define LOOKS_BETWEEN 3u           /* ... in between it may take as many looks until most are learned, */
-#define LOOKS_AT_RETURNS 16u       /* and so many where half of what is not known has come before */
+#define LOOKS 4u  /* else so many looks show that it is not, */
+#define LOOKS_AT_RETURNS 16u       /* and as many where half of what is not known has come before */
 #define WAIT_FIRST (16u << 10)     /* stacks go by before it is tried again, twice as many each time, */
 #define WAIT_MOST (256u << 10)
 #define WAIT_WHOLE (1u << 31) /* and then all until, */
@@ -205,6 +204,10 @@ void tm_known_restore(struct tm_thread *t, uintptr_t readable) {
 
 /* --- learning --- */
 
+static inline uint64_t rotated(uint64_t word, unsigned by) {
+	return word << by | word >> (64 - by);
+}
+
 /* Not of all that it is, but of what makes nearly all the difference. */
 static uint32_t hash_of_stack(const struct tm_thread *t) {
 	uint64_t a = t->sps[t->depth - 1], b = t->depth, c = 0, d = 0;
@@ -216,7 +219,10 @@ static uint32_t hash_of_stack(const struct tm_thread *t) {
 		d = (d ^ pc[3]) * FACTOR;
 	}
 	for (; pc < end; pc++) a = (a ^ *pc) * FACTOR;
-	return (uint32_t)(((a ^ b << 7 ^ c << 17 ^ d << 29) * FACTOR) >> 32);
+	uint64_t all = a ^ rotated(b, 7) ^ rotated(c, 17) ^ rotated(d, 29);
+	all = (all ^ all >> 32) * TM_KNOWN_MIXER;
+	all = (all ^ all >> 32) * TM_KNOWN_MIXER;
+	return (uint32_t)(all ^ all >> 32);
 }
 
 enum come { COME_NEW, COME_BEFORE, COME_OFTEN };
@@ -392,12 +398,11 @@ static struct tm_known *learn(struct tm_thread *t, uint32_t hash) {
 
 /* After some that were not known: are enough, or will they be? If not, none are for a while. */
 static void look_at_use(struct tm_thread *t) {
-	bool of_use = t->known_hits >= OF_USE * LOOK_EVERY_MISSES, of_no_use = t->known_hits < OF_NO_USE * LOOK_EVERY_MISSES;
-	bool return_often = t->known_returns >= LOOK_EVERY_MISSES / 2;
+	bool of_use = t->known_hits >= OF_USE * LOOK_EVERY_MISSES, return_often = t->known_returns >= LOOK_EVERY_MISSES / 2;
 	t->known_hits = t->known_misses = t->known_returns = 0;
 	t->known_looks = of_use ? 0 : t->known_looks + 1;
 	if (of_use) t->known_wait /= 2;
-	if (of_use || t->known_looks < (return_often ? LOOKS_AT_RETURNS : of_no_use ? 0 : LOOKS_BETWEEN)) return;
+	if (of_use || t->known_looks < (return_often ? LOOKS_AT_RETURNS : LOOKS)) return;
 	t->known_looks = 0;
 	t->known_wait = t->known_wait < WAIT_FIRST ? WAIT_FIRST : t->known_wait < WAIT_MOST ? 2 * t->known_wait : WAIT_MOST;
 	t->known_wait_left = WAIT_WHOLE;
