@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 
 #define FACTOR 0x9E3779B97F4A7C15u
+#define MIXER 0xD6E8FEB86659FD93u
 #define FIRST_STACKS 128u          /* are taken before there is memory for known ones */
 #define FIRST_THREAD_BYTES (1u << 20)
 #define ROOMY_BYTES (512u << 10) /* the first of other threads that take some stacks */
@@ -220,8 +221,8 @@ static uint32_t hash_of_stack(const struct tm_thread *t) {
 	}
 	for (; pc < end; pc++) a = (a ^ *pc) * FACTOR;
 	uint64_t all = a ^ rotated(b, 7) ^ rotated(c, 17) ^ rotated(d, 29);
-	all = (all ^ all >> 32) * TM_KNOWN_MIXER;
-	all = (all ^ all >> 32) * TM_KNOWN_MIXER;
+	all = (all ^ all >> 32) * MIXER;
+	all = (all ^ all >> 32) * MIXER;
 	return (uint32_t)(all ^ all >> 32);
 }
 

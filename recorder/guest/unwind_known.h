@@ -28,8 +28,6 @@
 #define TM_KNOWN_HEADS_BITS 11u
 #define TM_KNOWN_SEEN_BITS 10u
 #define TM_KNOWN_SEEN_WAYS 4u
-#define TM_KNOWN_MIXER \
-	0xD6E8FEB86659FD93u /* of hashes: stacks that differ in one address alone are spread by it, too, where the upper half is mixed in */
 #define TM_KNOWN_SAMPLE_BITS 5u /* one of so many stacks, as a power of two */
 #define TM_KNOWN_LOOKS 4u /* so many with the same caller at the same place are looked at */
 
@@ -188,9 +186,8 @@ uint64_t tm_known_note_now(struct tm_thread *t, uint64_t taken);
 void tm_known_sample(struct tm_thread *t);
 
 static inline bool tm_known_is_sample(const struct tm_thread *t) {
-	uint32_t depth = t->depth;
-	uint64_t word = (t->pcs[depth - 1] * 3 ^ t->pcs[depth / 2] ^ t->sps[depth - 1]) * TM_KNOWN_MIXER;
-	return (word ^ word >> 32) * TM_KNOWN_MIXER >> (64 - TM_KNOWN_SAMPLE_BITS) == 0;
+	uint32_t last = t->depth - 1, word = (uint32_t)t->pcs[last] * 3 ^ (uint32_t)t->pcs[last / 2] ^ (uint32_t)t->sps[last];
+	return word * 0x9E3779B1u >> (32 - TM_KNOWN_SAMPLE_BITS) == 0;
 }
 
 static inline uint64_t tm_known_note(struct tm_thread *t, uint64_t taken) {

@@ -28,7 +28,7 @@ static struct tm_thread *begin_thread(void) {
 /* A stack is told by its innermost return address. */
 static void lay_out(struct tm_thread *t, uint32_t stack) {
 	for (uint32_t i = 0; i < DEPTH; i++) {
-		memory[i] = CODE + 0x1000 * i + (i ? 0 : 16 * stack);
+		memory[i] = CODE + 0x1000000 * i + (i ? 0 : 16 * (stack * 40503u % 65536));
 		t->pcs[DEPTH - 1 - i] = memory[i];
 		t->sps[DEPTH - 1 - i] = (uintptr_t)&memory[i];
 	}
