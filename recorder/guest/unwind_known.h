@@ -11,11 +11,9 @@
  * Next:     of each two known stacks that followed each other it is noted which came then, the last time and before that. These two are looked at first; the
  *           one that came last is fetched ahead.
  * Not known are stacks that are not remembered (unwind.h), or have a cut; by frame pointers none are, and none on aarch64.
- * Owns:     a thread's memory for them, mapped when it has taken some stacks: 1 MiB of a process's first thread, half of that of some others, 128 KiB of the
- *           rest, as far as they are used.
+ * Owns:     a thread's memory for them, mapped when it has taken some stacks: 1 MiB of a process's first thread, 128 KiB of others, as far as they are used.
  * Threads:  a thread's own.
- * When full: all are forgotten. So they are where they are of little use: then none are learned for some time, and until a sample of the stacks says that
- *           nearly all come again.
+ * When full: all are forgotten. So they are where they are of little use: then none are learned for some time.
  * Left by a jump in the middle: tm_stack_forget() forgets all.
  */
 #ifndef TIDEMARK_GUEST_UNWIND_KNOWN_H
@@ -25,10 +23,9 @@
 
 #define TM_KNOWN_TOGETHER 4u /* words are compared so many at a time: the last of its own repeat the first, and of a trunk a multiple of that is shared */
 #define TM_KNOWN_NEXTS_BITS 12u
-#define TM_KNOWN_HEADS_BITS 11u
-#define TM_KNOWN_SEEN_BITS 10u
+#define TM_KNOWN_HEADS_BITS 9u
+#define TM_KNOWN_SEEN_BITS 9u
 #define TM_KNOWN_SEEN_WAYS 4u
-#define TM_KNOWN_SAMPLE_BITS 5u /* one of so many stacks, as a power of two */
 #define TM_KNOWN_LOOKS 4u /* so many with the same caller at the same place are looked at */
 
 struct tm_trunk {
@@ -182,18 +179,9 @@ void tm_known_restore(struct tm_thread *t, uintptr_t readable);
  * from now on, or what says it shorter. */
 uint64_t tm_known_note_now(struct tm_thread *t, uint64_t taken);
 
-/* While none is learned: would they come again? Few are looked at, the same each time. */
-void tm_known_sample(struct tm_thread *t);
-
-static inline bool tm_known_is_sample(const struct tm_thread *t) {
-	uint32_t last = t->depth - 1, word = (uint32_t)t->pcs[last] * 3 ^ (uint32_t)t->pcs[last / 2] ^ (uint32_t)t->sps[last];
-	return word * 0x9E3779B1u >> (32 - TM_KNOWN_SAMPLE_BITS) == 0;
-}
-
 static inline uint64_t tm_known_note(struct tm_thread *t, uint64_t taken) {
 	if (!t->known_wait_left) return tm_known_note_now(t, taken);
 	t->known_wait_left--;
-	if (TM_UNLIKELY(tm_known_is_sample(t))) tm_known_sample(t);
 	return taken;
 }
 
