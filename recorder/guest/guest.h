@@ -115,7 +115,7 @@ struct tm_thread {
 	struct tm_trunk *known_trunk;
 	size_t known_bytes, known_open; /* of what `knowns` points to, and so many of them can be written */
 	uint32_t known_used, known_frames; /* units; frames of all of them */
-	uint32_t known_looks;
+	uint32_t known_returns, known_looks;
 	uint32_t known_wait, known_wait_left; /* so many stacks go by before one is learned */
 	uint32_t known_nowhere;
 

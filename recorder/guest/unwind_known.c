@@ -9,14 +9,17 @@
 #include <sys/syscall.h>
 
 #define FACTOR 0x9E3779B97F4A7C15u
+#define MIXER 0xD6E8FEB86659FD93u
 #define FIRST_STACKS 128u          /* are taken before there is memory for known ones */
 #define FIRST_THREAD_BYTES (1u << 20)
+#define ROOMY_BYTES (512u << 10) /* the first of other threads that take some stacks */
+#define ROOMY_THREADS 6u
 #define THREAD_BYTES (128u << 10)
 #define STEP_BYTES (128u << 10)    /* so much can be written at first, and more when it is needed: it counts as the program's data */
 #define LOOK_EVERY_MISSES 1024u    /* at whether knowing is of use */
-#define OF_USE 8u                  /* it is where so many stacks and more were known for one that was not: that one takes as long as two without all this */
-#define OF_NO_USE 1u               /* it is not where fewer were than that; */
-#define LOOKS_BETWEEN 3u           /* ... in between it may take as many looks until most are learned */
+#define OF_USE 6u /* it is where so many stacks were known for one that was not: that one takes as long as two without all this */
+#define LOOKS 4u  /* else so many looks show that it is not, */
+#define LOOKS_AT_RETURNS 16u       /* and as many where half of what is not known has come before */
 #define WAIT_FIRST (64u << 10)     /* stacks go by before it is tried again: twice as many each time */
 #define WAIT_MOST (256u << 10)
 #define TRUNK_PART 2u /* a trunk is shared where it is at least half of the stack */
@@ -28,8 +31,17 @@ struct tm_known tm_known_nobody;
 
 /* --- beginning and end --- */
 
-static size_t bytes_of(const struct tm_thread *t) {
-	return t->number <= 1 ? FIRST_THREAD_BYTES : THREAD_BYTES;
+static _Atomic uint32_t roomy_threads;
+
+static size_t take_share(const struct tm_thread *t) {
+	if (t->number <= 1) return FIRST_THREAD_BYTES;
+	if (atomic_fetch_add(&roomy_threads, 1) < ROOMY_THREADS) return ROOMY_BYTES;
+	atomic_fetch_sub(&roomy_threads, 1);
+	return THREAD_BYTES;
+}
+
+static void give_share_back(size_t bytes) {
+	if (bytes == ROOMY_BYTES) atomic_fetch_sub(&roomy_threads, 1);
 }
 
 /* Nothing is expected after a stack that is not known. */
@@ -42,7 +54,7 @@ static void expect_nobody(struct tm_thread *t) {
 
 void tm_known_prepare(struct tm_thread *t) {
 	t->known = NULL;
-	t->known_hits = t->known_misses = t->known_looks = t->known_wait = 0;
+	t->known_hits = t->known_misses = t->known_returns = t->known_looks = t->known_wait = 0;
 	t->known_wait_left = FIRST_STACKS;
 	expect_nobody(t);
 }
@@ -64,7 +76,9 @@ void tm_known_release(struct tm_thread *t) {
 	struct tm_knowns *all = t->knowns;
 	t->knowns = NULL;
 	t->known_used = 0;
-	if (all) tm_raw_unmap(all, t->known_bytes);
+	if (!all) return;
+	tm_raw_unmap(all, t->known_bytes);
+	give_share_back(t->known_bytes);
 }
 
 static bool open_to(struct tm_thread *t, size_t bytes) {
@@ -76,9 +90,8 @@ static bool open_to(struct tm_thread *t, size_t bytes) {
 	return true;
 }
 
-static bool map_memory(struct tm_thread *t) {
-	size_t bytes = bytes_of(t);
-	if (tm_is_sandboxed() || !tm_has_room(bytes)) return false;
+static bool map_memory(struct tm_thread *t, size_t bytes) {
+	if (!tm_has_room(bytes)) return false;
 	long at = tm_syscall(SYS_mmap, 0, (long)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at < 0 && at > -4096) return false;
 	if (tm_syscall(SYS_mprotect, at, STEP_BYTES, PROT_READ | PROT_WRITE, 0, 0, 0) < 0) {
@@ -94,7 +107,10 @@ static bool map_memory(struct tm_thread *t) {
 _Static_assert(sizeof(struct tm_knowns) <= STEP_BYTES, "what is not units can be written from the beginning");
 
 static bool begin(struct tm_thread *t) {
-	if (t->knowns || map_memory(t)) return true;
+	if (t->knowns) return true;
+	size_t bytes = tm_is_sandboxed() ? 0 : take_share(t);
+	if (bytes && map_memory(t, bytes)) return true;
+	give_share_back(bytes);
 	t->known_wait_left = WAIT_MOST;
 	return false;
 }
@@ -185,6 +201,10 @@ void tm_known_restore(struct tm_thread *t, uintptr_t readable) {
 
 /* --- learning --- */
 
+static inline uint64_t rotated(uint64_t word, unsigned by) {
+	return word << by | word >> (64 - by);
+}
+
 /* Not of all that it is, but of what makes nearly all the difference. */
 static uint32_t hash_of_stack(const struct tm_thread *t) {
 	uint64_t a = t->sps[t->depth - 1], b = t->depth, c = 0, d = 0;
@@ -196,12 +216,17 @@ static uint32_t hash_of_stack(const struct tm_thread *t) {
 		d = (d ^ pc[3]) * FACTOR;
 	}
 	for (; pc < end; pc++) a = (a ^ *pc) * FACTOR;
-	return (uint32_t)(((a ^ b << 7 ^ c << 17 ^ d << 29) * FACTOR) >> 32);
+	uint64_t all = a ^ rotated(b, 7) ^ rotated(c, 17) ^ rotated(d, 29);
+	all = (all ^ all >> 32) * MIXER;
+	all = (all ^ all >> 32) * MIXER;
+	return (uint32_t)(all ^ all >> 32);
 }
+
+enum come { COME_NEW, COME_BEFORE, COME_OFTEN };
 
 /* Has it come often enough? The lower bits count. Of those that share a place the one that came longest ago is forgotten, so that two which come in turn are
  * both learned. */
-static bool has_come_often(struct tm_thread *t, uint32_t hash) {
+static enum come note_that_it_came(struct tm_thread *t, uint32_t hash) {
 	uint32_t *seen = t->knowns->seen[hash >> (32 - TM_KNOWN_SEEN_BITS)], found = seen[0];
 	unsigned at = 0;
 	while ((found ^ hash) >> SEEN_COUNT_BITS && ++at < TM_KNOWN_SEEN_WAYS) {
@@ -211,7 +236,7 @@ static bool has_come_often(struct tm_thread *t, uint32_t hash) {
 	}
 	bool is_new = at == TM_KNOWN_SEEN_WAYS, often = !is_new && (found & SEEN_OFTEN) == SEEN_OFTEN;
 	seen[0] = is_new ? hash & ~SEEN_OFTEN : often ? found : found + 1;
-	return often;
+	return often ? COME_OFTEN : is_new ? COME_NEW : COME_BEFORE;
 }
 
 /* Behind those that were looked at, where many have the same caller at the same place: it comes to stand in front. */
@@ -368,13 +393,13 @@ static struct tm_known *learn(struct tm_thread *t, uint32_t hash) {
 	return k;
 }
 
-/* After some that were not known: are enough? If not, none are for a while. */
+/* After some that were not known: are enough, or will they be? If not, none are for a while. */
 static void look_at_use(struct tm_thread *t) {
-	bool of_use = t->known_hits >= OF_USE * LOOK_EVERY_MISSES, of_no_use = t->known_hits < OF_NO_USE * LOOK_EVERY_MISSES;
-	t->known_hits = t->known_misses = 0;
+	bool of_use = t->known_hits >= OF_USE * LOOK_EVERY_MISSES, return_often = t->known_returns >= LOOK_EVERY_MISSES / 2;
+	t->known_hits = t->known_misses = t->known_returns = 0;
 	t->known_looks = of_use ? 0 : t->known_looks + 1;
 	if (of_use) t->known_wait /= 2;
-	if (!of_no_use && t->known_looks < LOOKS_BETWEEN) return;
+	if (of_use || t->known_looks < (return_often ? LOOKS_AT_RETURNS : LOOKS)) return;
 	t->known_looks = 0;
 	t->known_wait = t->known_wait < WAIT_FIRST ? WAIT_FIRST : t->known_wait < WAIT_MOST ? 2 * t->known_wait : WAIT_MOST;
 	t->known_wait_left = t->known_wait;
@@ -392,7 +417,9 @@ uint64_t tm_known_note_now(struct tm_thread *t, uint64_t taken) {
 	if (++t->known_misses == LOOK_EVERY_MISSES) look_at_use(t);
 	if (t->known_wait_left) return taken;
 	uint32_t hash = hash_of_stack(t);
-	if (!has_come_often(t, hash)) return taken;
+	enum come come = note_that_it_came(t, hash);
+	t->known_returns += come != COME_NEW;
+	if (come != COME_OFTEN) return taken;
 	struct tm_known *k = find_far(t, hash);
 	if (k) {
 		t->known = k;

@@ -11,7 +11,8 @@
  * Next:     of each two known stacks that followed each other it is noted which came then, the last time and before that. These two are looked at first; the
  *           one that came last is fetched ahead.
  * Not known are stacks that are not remembered (unwind.h), or have a cut; by frame pointers none are, and none on aarch64.
- * Owns:     a thread's memory for them, mapped when it has taken some stacks: 1 MiB of a process's first thread, 128 KiB of others, as far as they are used.
+ * Owns:     a thread's memory for them, mapped when it has taken some stacks: 1 MiB of a process's first thread, half of that of some others, 128 KiB of the
+ *           rest, as far as they are used.
  * Threads:  a thread's own.
  * When full: all are forgotten. So they are where they are of little use: then none are learned for some time.
  * Left by a jump in the middle: tm_stack_forget() forgets all.
@@ -23,8 +24,8 @@
 
 #define TM_KNOWN_TOGETHER 4u /* words are compared so many at a time: the last of its own repeat the first, and of a trunk a multiple of that is shared */
 #define TM_KNOWN_NEXTS_BITS 12u
-#define TM_KNOWN_HEADS_BITS 9u
-#define TM_KNOWN_SEEN_BITS 9u
+#define TM_KNOWN_HEADS_BITS 11u
+#define TM_KNOWN_SEEN_BITS 10u
 #define TM_KNOWN_SEEN_WAYS 4u
 #define TM_KNOWN_LOOKS 4u /* so many with the same caller at the same place are looked at */
 

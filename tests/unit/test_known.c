@@ -28,7 +28,7 @@ static struct tm_thread *begin_thread(void) {
 /* A stack is told by its innermost return address. */
 static void lay_out(struct tm_thread *t, uint32_t stack) {
 	for (uint32_t i = 0; i < DEPTH; i++) {
-		memory[i] = CODE + 0x1000 * i + (i ? 0 : 16 * stack);
+		memory[i] = CODE + 0x1000000 * i + (i ? 0 : 16 * (stack * 40503u % 65536));
 		t->pcs[DEPTH - 1 - i] = memory[i];
 		t->sps[DEPTH - 1 - i] = (uintptr_t)&memory[i];
 	}
@@ -94,6 +94,23 @@ static void test_stacks_that_come_seldom(void) {
 	for (unsigned round = 0; round <= SEEN_OFTEN; round++) CHECK(!take(t, 7));
 	for (uint32_t i = 0; i < 500; i++) CHECK(!take(t, 2000 + i));
 	tm_known_release(t);
+}
+
+/* A long loop takes many stacks that are not known until it is; where none came again before that none is learned at first, and it is noticed all the same. */
+static void test_long_loops(void) {
+	enum { LOOP = 700, LOOP_NEARLY = LOOP * 95 / 100, UNIQUE = 40000, ROUNDS_MOST = 240 }; /* few share a place with too many */
+	static uint32_t loop[LOOP];
+	for (unsigned unique = 0; unique <= UNIQUE; unique += UNIQUE) {
+		struct tm_thread *t = begin_thread();
+		for (uint32_t i = 0; i < LOOP; i++) loop[i] = i;
+		for (uint32_t i = 0; i < unique; i++) CHECK(!take(t, LOOP + i));
+		CHECK(!unique || (t->known_wait_left && !t->known_count));
+		unsigned rounds = 0;
+		while (rounds < ROUNDS_MOST && known_in_turn(t, loop, LOOP, 1) < LOOP_NEARLY) rounds++;
+		CHECK(rounds < ROUNDS_MOST);
+		CHECK(known_in_turn(t, loop, LOOP, 3) >= 3 * LOOP_NEARLY);
+		tm_known_release(t);
+	}
 }
 
 /* --- with frame pointers --- */
@@ -190,6 +207,7 @@ static void test_framed_and_not(void) {
 }
 
 int main(void) {
+	test_long_loops();
 	test_framed_stacks();
 	test_framed_and_not();
 	test_stacks_that_share_a_place();
