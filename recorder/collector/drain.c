@@ -421,7 +421,7 @@ static const uint64_t *take_usual(struct tm_collector *c, struct tm_ring_view *r
 					same = (struct again){ shape_of(flags, TM_RING_ALLOC_WORDS, r->depth), e->stack };
 				}
 				if (!e->stack) {
-					if (flags & ~(TM_RING_NO_STACK | TM_RING_PYTHON | TM_RING_KNOWN)) break;
+					if (flags & ~(TM_RING_NO_STACK | TM_RING_PYTHON | TM_RING_KNOWN | TM_RING_CUT)) break;
 					size_t keep = word >> 32 & 0xffff, fresh = n - TM_RING_ALLOC_WORDS;
 					if (!tm_ring_stack_take(c, r, flags, keep, w + TM_RING_ALLOC_WORDS, fresh, &e->stack)) break;
 					same = again_of(r);

@@ -124,13 +124,15 @@ static bool learn(struct tm_ring_view *r, unsigned flags) {
 
 uint32_t tm_ring_stack_known(struct tm_ring_view *r, uint64_t word) {
 	size_t number = word >> 32 & 0xffff;
-	uint64_t rest = word & 0xffffff00;
+	uint64_t rest = word & 0xffffff00 & ~((uint64_t)TM_RING_CUT << 8);
 	const struct tm_ring_known_stack *s = &r->known.stacks[number];
 	if (number >= r->known.count || r->known.lost || s->epoch != r->process->modules.epoch) return 0;
 	uint32_t stack = 0;
 	if (rest == tm_ring_word(0, TM_RING_KNOWN, TM_RING_ALLOC_WORDS, 0, 0)) stack = s->native;
 	else if (rest == tm_ring_word(0, TM_RING_KNOWN | TM_RING_PYTHON, TM_RING_ALLOC_WORDS, 0, 0) && s->python == r->python.path) stack = s->merged;
-	if (stack) r->known.current = (uint32_t)number + 1;
+	if (!stack) return 0;
+	r->known.current = (uint32_t)number + 1;
+	if (word & TM_RING_CUT << 8) r->process->cut_stacks++;
 	return stack;
 }
 

@@ -68,7 +68,7 @@ void tm_stack_forget(struct tm_thread *t) {
 void tm_stack_start_thread(struct tm_thread *t) {
 	tm_stack_forget(t);
 	t->by_frame_pointers = tm_guest.shm->stacks == TM_STACKS_FP;
-	if (t->by_frame_pointers) t->rules_version = TM_RULES_NONE;
+	if (t->by_frame_pointers) tm_unwind_mark_all_framed(t);
 	t->stack_low = t->stack_high = 0;
 	t->stack_is_whole = false;
 }
@@ -271,7 +271,7 @@ struct tm_stack tm_stack_take(struct tm_thread *t, const void *frame, uint32_t v
 		top.memory.high = t->stack_high;
 	}
 	find_top(&top, frame);
-	enum tm_unwound done = t->by_frame_pointers ? tm_unwind_by_frame_pointers(t, &top, t->capacity, own, &result)
+	enum tm_unwound done = t->by_frame_pointers ? tm_unwind_by_frame_pointers(t, &top, t->capacity, own, valid, &result)
 						    : tm_unwind(t, &top, t->capacity, own, valid, &result);
 	if (TM_UNLIKELY(done == TM_UNWOUND_ODD)) result = take_with_all_registers(t, &top.memory, t->capacity);
 	if (TM_UNLIKELY(t->depth == 0)) result = take_caller(t, top.pc);

@@ -341,16 +341,9 @@ static uint32_t final_number(uint32_t number, uint32_t keep, uint32_t fresh) {
 	return number < keep + fresh ? keep + fresh - 1 - number : 0; /* there is none: beyond the limit, or ours and the last */
 }
 
-/* How many checks are about frames that are kept. */
-static uint32_t count_kept_checks(const struct tm_thread *t, uint32_t keep) {
-	uint32_t n = t->check_count;
-	while (n && t->checks[n - 1].frame >= keep) n--;
-	return n;
-}
-
 static void take_checks(struct walk *w, uint32_t keep) {
 	struct tm_thread *t = w->t;
-	uint32_t n = count_kept_checks(t, keep);
+	uint32_t n = tm_unwind_count_kept_checks(t, keep);
 	if (n + w->new_checks > t->capacity) w->forget = true;
 	tm_unwind_set_check_count(t, n);
 	if (w->forget) return;
@@ -525,7 +518,7 @@ static inline bool meets(const struct tm_thread *t, struct quick_fp *fp, uint32_
 	if (!is_met(t, valid - 1, fp->value, &until)) return false;
 	*met_is_framed = until == valid - 1 && fp->at == t->sps[valid - 1] - 8;
 	if (until != NO_FRAME && !*met_is_framed && !remember_fp(fp, until + NUMBER_MAX)) return false;
-	fp->kept = count_kept_checks(t, valid);
+	fp->kept = tm_unwind_count_kept_checks(t, valid);
 	return fp->kept + fp->count <= t->capacity;
 }
 
@@ -764,14 +757,19 @@ uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, 
 
 #endif
 
+TM_COLD static void forget_modules(struct tm_thread *t, uint32_t version) {
+	t->remembered = 0;
+	t->rules_version = version;
+	forget_routes(t);
+	tm_known_forget(t);
+}
+
 enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t valid, struct tm_stack *result) {
 	uint32_t version = atomic_load_explicit(&tm_versions.rules, memory_order_acquire), met;
 	bool odd = false;
 	if (TM_UNLIKELY(version != t->rules_version)) {
-		t->remembered = valid = 0;
-		t->rules_version = version;
-		forget_routes(t);
-		tm_known_forget(t);
+		forget_modules(t, version);
+		valid = 0;
 	}
 	struct walk w = walk_from(t, top, limit, remember, version);
 	w.known = valid;
@@ -786,53 +784,7 @@ enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_
 	return TM_UNWOUND;
 }
 
-/* --- frame pointers --- */
-
-/* Here a frame is a pair of words, the outer pair's address and the return address; sps[] are the addresses of the latter. */
-
-/* Goes along the new pairs, up to that of the innermost of the `valid` frames, and puts their places down at the far end of t->sps, outermost first: how many.
- * All are in modules that were announced. Between the innermost pair and the one that is met any word can be read. */
-static inline uint32_t follow_frame_pointers(struct tm_thread *t, uint32_t valid, uintptr_t slot) {
-	uintptr_t *const end = t->sps + 2 * t->capacity, *const least = t->sps + t->capacity + valid, *at = end;
-	uintptr_t met = t->sps[valid - 1] - 8, pair = slot - 8, next, page = UINTPTR_MAX; /* page: which was asked about last */
-	uint32_t modules = atomic_load_explicit(&tm_versions.modules, memory_order_acquire);
-	if (t->truncated || pair >= met) return TM_UNWIND_NOT_QUICK;
-	for (;; pair = next) {
-		uintptr_t pc = WORD(pair + 8) & PC_MASK;
-		next = WORD(pair);
-		if (pc / TM_MEMORY_PAGE != page) {
-			if (TM_UNLIKELY(tm_unwind_is_ours(pc) || !tm_modules_know(pc, modules))) return TM_UNWIND_NOT_QUICK;
-			page = pc / TM_MEMORY_PAGE;
-		}
-		if (TM_UNLIKELY(at == least)) return TM_UNWIND_NOT_QUICK;
-		*--at = pair;
-		if (next >= met) break;
-		if (TM_UNLIKELY(next <= pair) || TM_UNLIKELY(next % 8)) return TM_UNWIND_NOT_QUICK;
-	}
-	return next > met ? TM_UNWIND_NOT_QUICK : (uint32_t)(end - at);
-}
-
-/* Puts them behind the kept ones. */
-static inline void take_new_pairs(struct tm_thread *t, uint32_t keep, uint32_t fresh) {
-	uintptr_t *sps = t->sps + keep, *pcs = t->pcs + keep, *end = t->sps + 2 * t->capacity, *pair = end - fresh;
-	for (struct tm_pair *to = t->pairs + keep; pair < end; pair++, to++) {
-		memcpy(to, (const void *)*pair, sizeof *to);
-		*pcs++ = WORD(*pair + 8) & PC_MASK;
-		*sps++ = *pair + 8;
-	}
-	tm_unwind_set_check_count(t, count_kept_checks(t, keep));
-	if (t->cut_frame >= keep) t->cut_frame = NO_FRAME;
-	t->depth = t->remembered = keep + fresh;
-}
-
-uint32_t tm_unwind_by_frame_pointers_quickly(struct tm_thread *t, uintptr_t slot, uint32_t *valid) {
-	*valid = tm_unwind_valid_pairs(t, slot);
-	if (TM_UNLIKELY(!*valid)) return TM_UNWIND_NOT_QUICK;
-	if (*valid == t->depth && t->sps[*valid - 1] == slot) return 0;
-	uint32_t fresh = follow_frame_pointers(t, *valid, slot);
-	if (TM_LIKELY(fresh != TM_UNWIND_NOT_QUICK)) take_new_pairs(t, *valid, fresh);
-	return fresh;
-}
+/* --- frame pointers: unwind_pairs.c, and what that leaves --- */
 
 /* On its own stack a thread has no pair elsewhere: there the register held something else, and nobody is asked about it. */
 static inline bool holds_pair(struct tm_memory *m, uintptr_t at, bool on_own_stack) {
@@ -840,9 +792,14 @@ static inline bool holds_pair(struct tm_memory *m, uintptr_t at, bool on_own_sta
 	return tm_memory_holds(m, at) && tm_memory_holds(m, at + 8);
 }
 
-enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result) {
-	uint32_t known = remember ? tm_unwind_valid_pairs(t, top->slot) : 0, met = NO_FRAME;
-	struct walk w = walk_from(t, top, limit, remember, 0);
+enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t known,
+					    struct tm_stack *result) {
+	uint32_t version = atomic_load_explicit(&tm_versions.rules, memory_order_acquire), met = NO_FRAME;
+	if (TM_UNLIKELY(version != t->rules_version)) {
+		forget_modules(t, version);
+		known = 0;
+	}
+	struct walk w = walk_from(t, top, limit, remember, version);
 	w.unlisted = true;
 	uintptr_t *pcs = t->pcs + 2 * t->capacity - 1, *slots = t->sps + 2 * t->capacity - 1, pair = top->slot - 8, next;
 	for (;; pair = next) {
@@ -877,11 +834,11 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 	}
 	if (met != NO_FRAME && !fits(t, met + 1 + w.fresh, limit)) {
 		t->remembered = 0;
-		return tm_unwind_by_frame_pointers(t, top, limit, remember, result);
+		return tm_unwind_by_frame_pointers(t, top, limit, remember, 0, result);
 	}
 	if (met != NO_FRAME) w.cut = false; /* what lies outside of it is what it was */
+	w.met_is_framed = met != NO_FRAME;
 	*result = take_over(&w, met);
-	if (t->remembered) remember_pairs(t, met == NO_FRAME ? 0 : met + 1);
 	return TM_UNWOUND;
 }
 

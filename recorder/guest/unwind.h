@@ -66,12 +66,14 @@ size_t tm_unwind_bytes(uint32_t capacity);
 void tm_unwind_prepare(struct tm_thread *t, void *memory);
 /* At most `limit` frames, the innermost. `remember`: the stack lies on memory that is safe to look at again. `valid` is tm_unwind_next()'s. */
 enum tm_unwound tm_unwind(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t valid, struct tm_stack *result);
-enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, struct tm_stack *result);
+enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm_top *top, uint32_t limit, bool remember, uint32_t valid,
+					    struct tm_stack *result);
+void tm_unwind_mark_all_framed(struct tm_thread *t); /* of a thread by frame pointers, before its first stack */
 /* The same for what happens most: the new frames are plain ones, and then comes the innermost of the `valid` ones (more than none). The number of new
  * frames; TM_UNWIND_NOT_QUICK: nothing was changed, and it must be one of those above. */
 uint32_t tm_unwind_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc);
 uint32_t tm_unwind_unexpectedly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc); /* where none of the expected routes leads there */
-uint32_t tm_unwind_by_frame_pointers_quickly(struct tm_thread *t, uintptr_t slot, uint32_t *valid);
+uint32_t tm_unwind_by_frame_pointers_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot);
 #define TM_UNWIND_NOT_QUICK UINT32_MAX
 #define TM_UNWIND_UNEXPECTED (TM_UNWIND_NOT_QUICK - 1) /* of tm_unwind_simply() */
 
@@ -139,6 +141,13 @@ static inline void tm_unwind_set_check_count(struct tm_thread *t, uint32_t n) {
 	t->checks[n].frame = TM_CHECK_END;
 }
 
+/* How many checks are about frames that are kept. */
+static inline uint32_t tm_unwind_count_kept_checks(const struct tm_thread *t, uint32_t keep) {
+	uint32_t n = t->check_count;
+	while (n && t->checks[n - 1].frame >= keep) n--;
+	return n;
+}
+
 /* The frames of the last stack that are not inside of the one at innermost_slot. Mostly all: outside of the outermost lies the end of memory. */
 static inline uint32_t tm_unwind_reached(const struct tm_thread *t, uintptr_t innermost_slot) {
 	uint32_t n = t->remembered;
@@ -188,12 +197,6 @@ static inline uint32_t tm_unwind_unchanged_pairs(const uintptr_t *slots, const s
 }
 
 uint32_t tm_unwind_valid_framed(const struct tm_thread *t, uint32_t n); /* of n, some of which are to be compared as pairs */
-
-/* The outer frames of the last stack that are what they were, as far as they are not inside of the frame at innermost_slot, by frame pointers. */
-static inline uint32_t tm_unwind_valid_pairs(const struct tm_thread *t, uintptr_t innermost_slot) {
-	const struct tm_check *beyond;
-	return tm_unwind_checked(t, tm_unwind_unchanged_pairs(t->sps, t->pairs, tm_unwind_reached(t, innermost_slot)), &beyond);
-}
 
 /* Unwinding came to the place of frame i, with this frame pointer. *until: the outermost frame that uses it, if any does and it is not framed. */
 static inline bool tm_unwind_is_met(const struct tm_thread *t, uint32_t i, uintptr_t fp, uint32_t *until) {

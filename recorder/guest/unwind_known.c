@@ -192,7 +192,7 @@ void tm_known_restore(struct tm_thread *t, uintptr_t readable) {
 		t->checks[i] = (struct tm_check){ place_in(k, own + i), values[own + i], about[i].frame, about[i].until };
 	tm_unwind_set_check_count(t, k->check_count);
 	t->depth = t->remembered = k->depth;
-	t->cut_frame = UINT32_MAX;
+	t->cut_frame = k->word & TM_RING_CUT << 8 ? 0 : UINT32_MAX;
 	restore_framed(t, k, values + own + k->check_count, about + k->check_count, readable);
 	t->truncated = 0;
 	t->is_part = false;
@@ -371,7 +371,7 @@ static struct tm_known *learn(struct tm_thread *t, uint32_t hash) {
 	struct tm_known *k = take_room(t, sizeof *k + words * (sizeof(uintptr_t) + sizeof(uint32_t)) + no_frames * sizeof(struct tm_known_about));
 	if (!k || words > UINT16_MAX) return NULL;
 	*k = (struct tm_known){
-		.word = tm_ring_word(0, TM_RING_KNOWN, 0, t->known_count, 0),
+		.word = tm_ring_word(0, TM_RING_KNOWN | (t->cut_frame == UINT32_MAX ? 0 : TM_RING_CUT), 0, t->known_count, 0),
 		.trunk = trunk,
 		.index = (uint16_t)(((uint8_t *)k - t->knowns->units) / TM_KNOWN_UNIT),
 		.trunk_depth = (uint16_t)trunk_depth,
@@ -407,11 +407,11 @@ static void look_at_use(struct tm_thread *t) {
 }
 
 static bool is_fit(const struct tm_thread *t) {
-	return t->remembered && !t->after_loss && !t->truncated && t->cut_frame == UINT32_MAX && t->depth <= UINT16_MAX && !t->by_frame_pointers;
+	bool has_end = t->cut_frame == UINT32_MAX || t->by_frame_pointers;
+	return t->remembered && !t->after_loss && !t->truncated && has_end && t->depth <= UINT16_MAX;
 }
 
 uint64_t tm_known_note_now(struct tm_thread *t, uint64_t taken) {
-	if (t->by_frame_pointers) t->known_wait_left = UINT32_MAX;
 	if (!is_fit(t) || !begin(t)) return taken;
 	expect_nobody(t);
 	if (++t->known_misses == LOOK_EVERY_MISSES) look_at_use(t);

@@ -10,7 +10,8 @@
  *           each is compared with the word below it, as a pair; of those that are not framed that word does not count.
  * Next:     of each two known stacks that followed each other it is noted which came then, the last time and before that. These two are looked at first; the
  *           one that came last is fetched ahead.
- * Not known are stacks that are not remembered (unwind.h), or have a cut; by frame pointers none are, and none on aarch64.
+ * Not known are stacks that are not remembered (unwind.h), none on aarch64, nor those with a cut; by frame pointers a cut is where the chain of pairs ends, and
+ *           these are compared.
  * Owns:     a thread's memory for them, mapped when it has taken some stacks: 1 MiB of a process's first thread, half of that of some others, 128 KiB of the
  *           rest, as far as they are used.
  * Threads:  a thread's own.

@@ -83,8 +83,7 @@ static inline uint64_t tm_rules_word(const void *table, unsigned bits) {
 
 /* tm_versions.rules grows when what was known about some module no longer holds. The low byte counts dlclose calls under way: while there are any, code may go
  * and other code come at each moment, and nothing is looked up or kept. */
-#define TM_RULES_CLOSING(version) (((version) & 0xff) != 0)
-#define TM_RULES_NONE UINT32_MAX /* no version: of threads that need no rules */
+#define TM_RULES_CLOSING(version) (((version)&0xff) != 0)
 
 uint32_t tm_rule_find(uintptr_t ip, bool keep);
 void tm_rule_keep_guessed(uintptr_t ip);

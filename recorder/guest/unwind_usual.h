@@ -65,11 +65,9 @@ static inline uint32_t tm_unwind_simply(struct tm_thread *t, const void *frame, 
 static inline __attribute__((always_inline)) uint32_t tm_unwind_next(struct tm_thread *t, const void *frame, uint32_t simply, uint32_t *valid) {
 	uintptr_t slot = (uintptr_t)frame + 8;
 	if (simply == TM_UNWIND_UNEXPECTED) return tm_unwind_unexpectedly(t, *valid, slot, TM_UNWIND_WORD(slot));
-	if (TM_UNLIKELY(!*valid)) {
-		bool by_frame_pointers = t->by_frame_pointers && slot - t->stack_low < t->stack_high - t->stack_low;
-		return by_frame_pointers ? tm_unwind_by_frame_pointers_quickly(t, slot, valid) : TM_UNWIND_NOT_QUICK;
-	}
+	if (TM_UNLIKELY(!*valid)) return TM_UNWIND_NOT_QUICK;
 	if (tm_unwind_is_same(t, *valid, slot, TM_UNWIND_WORD(frame))) return 0;
+	if (t->by_frame_pointers) return tm_unwind_by_frame_pointers_quickly(t, *valid, slot);
 	return tm_unwind_quickly(t, *valid, slot, TM_UNWIND_WORD(slot) & TM_UNWIND_PC_MASK);
 }
 

@@ -8,11 +8,11 @@ import time
 from tidemark_test import ROOT, main, settled, state_of, test
 
 
-def source(t, name, text):
+def source(t, name, text, *flags):
     path = t.path(name)
     with open(path, "w", encoding="ascii") as file:
         file.write(text)
-    return t.program(path, name=f"collector_{os.path.splitext(name)[0]}")
+    return t.program(path, *flags, name=f"collector_{os.path.splitext(name)[0]}")
 
 
 # Each mark but the first is set only when the recorder's reading after the one before may have come; the last one leaves time for its own.
@@ -154,6 +154,43 @@ def stacks_that_were_cut(t):
         t.equal(db.value("select max(depth) from stack"), 64, f"depth with --stacks={stacks}")
         db = t.imported(t.record([program, "62"], *options))
         t.equal(db.rows("select text from note where kind = 'cut-stacks'"), [], f"note where nothing was cut, with --stacks={stacks}")
+
+
+CUT_THREAD = """#include <pthread.h>
+#include <stdlib.h>
+#define ROUNDS 3000
+void *volatile kept;
+__attribute__((noinline)) static void take(size_t size) { kept = malloc(size); free(kept); __asm__ volatile("" ::: "memory"); }
+__attribute__((noinline)) static void first(size_t size) { take(size); __asm__ volatile("" ::: "memory"); }
+__attribute__((noinline)) static void second(size_t size) { take(size); __asm__ volatile("" ::: "memory"); }
+static void *work(void *of) {
+	for (int i = 0; i < ROUNDS; i++) {
+		first(1001);
+		second(1002);
+	}
+	return of;
+}
+int main(void) {
+	pthread_t thread;
+	pthread_create(&thread, NULL, work, NULL);
+	pthread_join(thread, NULL);
+	for (int i = 0; i < ROUNDS; i++) first(1003);
+	return 0;
+}
+"""
+
+
+@test
+def cut_stacks_that_come_again(t):
+    """By frame pointers a thread's stacks end before the function that it began in has returned to anything: each counts as cut, also where it is known."""
+    program = source(t, "cut_thread.c", CUT_THREAD, "-O1", "-fno-omit-frame-pointer", "-pthread")
+    db = t.imported(t.record([program], "--stacks=fp"))
+    taken = dict(db.rows("""select s.text || ' ' || a.size_bytes, count(*) from allocation as a join stack_text as s using (stack_id)
+                            where a.size_bytes between 1001 and 1003 group by 1"""))
+    t.equal(taken, {"work;first;take 1001": 3000, "work;second;take 1002": 3000, "main;first;take 1003": 3000}, "stacks")
+    told = sum(int(text.split()[0]) for text, in db.rows("select text from note where kind = 'cut-stacks'"))
+    others = db.value("select count(*) from allocation where size_bytes not between 1001 and 1003")
+    t.check(6000 <= told <= 6000 + others < 6100, f"{told} stacks are said to be cut, of 6000 and {others} others")
 
 
 # A coroutine whose first function returns to an address that no program has, as libraries of coroutines leave it there; by turns with

@@ -192,14 +192,14 @@ BREAKS = {
     "known: the frames that it shares are not looked at again": ("unwind_known.h", "for (; frame < end; frame += ", "for (; end < frame; frame += "),
     "known: other words are not looked at again": ("unwind_known.c", "put_word_about(&w, c->slot, c->value,", "put_word_about(&w, slot, values[0],"),
     "known: frame pointers are not looked at again": ("unwind_known.c", "put_word_about(&w, t->sps[i] - 8, t->pairs[i].next,", "put_word_about(&w, slot, values[0],"),
-    "known: cut as it is": ("unwind_known.c", " && t->cut_frame == UINT32_MAX", ""),
+    "known: cut as it is": ("unwind_known.c", " && has_end", ""),
     "known: numbers go on": ("unwind_known.c", "TM_RING_LEARN | TM_RING_LEARN_FIRST : TM_RING_LEARN", "TM_RING_LEARN : TM_RING_LEARN"),
     "known: restored without its checks": ("unwind_known.c", "tm_unwind_set_check_count(t, k->check_count);", "tm_unwind_set_check_count(t, 0);"),
     "known: restored without framed frames": ("unwind_known.c", "restore_framed(t, k, values", "if (!k) restore_framed(t, k, values"),
     "known: restored without the framed frames that it shares": ("unwind_known.c", "i < k->trunk_depth && k->trunk->by_pairs && is_framed_in(k->trunk, i);", "0;"),
     "known: restored to other places": ("unwind_known.c", "t->sps[k->depth - 1 - i] = place_in(k, i);", ""),
     "known: outlives the library": ("unwind_known.h", "if (!*all && atomic_load_explicit(&tm_versions.rules, memory_order_acquire) != t->rules_version) return NULL;", "",
-                                    "unwind.c", "forget_routes(t);\n\t\ttm_known_forget(t);", "forget_routes(t);"),
+                                    "unwind.c", "forget_routes(t);\n\ttm_known_forget(t);", "forget_routes(t);"),
     # rules, and libraries that go
     "rules: any entry is the address's": ("unwind_rule.h", "return second >> TM_RULE_BITS ? 0 : (uint32_t)second;", "return (uint32_t)second & TM_RULE_MASK;", *CROWDED),
     "rules: any first entry is the address's": ("unwind_rule.h", "if (TM_LIKELY(!(first >> TM_RULE_BITS))) return (uint32_t)first;", "if (first & TM_RULE_MASK) return (uint32_t)first & TM_RULE_MASK;", *CROWDED),
@@ -218,18 +218,21 @@ BREAKS_OF_FRAMED = {
     "known: words below its own frames are not looked at again": BREAKS["known: frame pointers are not looked at again"],
     "known: restored without the framed frames that it shares": BREAKS["known: restored without the framed frames that it shares"],
 }
-# The same by frame pointers. Not among them is that a mark goes when its frame does: it is always the outermost one's.
+# The same by frame pointers. Not among them is that a mark goes when its frame does: it is always the outermost one's; and that what is known goes when a library
+# does: a chain of pairs is what it is, whose code they ever belong to.
 BREAKS_BY_FRAME_POINTERS = {
-    "pairs are not compared": ("unwind.h", "tm_unwind_unchanged_pairs(t->sps, t->pairs, tm_unwind_reached", "tm_unwind_unchanged(t->sps, t->pcs, tm_unwind_reached"),
-    "pairs: a whole stack is the same wherever it ends": ("unwind.c", "if (*valid == t->depth && t->sps[*valid - 1] == slot) return 0;", "if (*valid == t->depth) return 0;"),
+    "pairs are not compared": BREAKS["pairs: words below return addresses are not looked at again"],
+    "pairs: a whole stack is the same wherever it ends": BREAKS["a whole stack is the same wherever it ends"],
     "pairs: one more than those that hold": ("unwind.h", "(uint32_t)__builtin_ctz(changed) / 4;", "(uint32_t)__builtin_ctz(changed) / 4 + 1;"),
     "pairs: the last ones are not compared": ("unwind.h", "if (slot > last) {", "if (slot > last) {\n\t\t\t\treturn n;"),
-    "pairs: a chain that goes past the frame that stays meets it": ("unwind.c", "return next > met ? TM_UNWIND_NOT_QUICK : (uint32_t)", "return (uint32_t)"),
-    "pairs are remembered of whole stacks only": ("unwind.c", "if (t->remembered) remember_pairs(t, met == NO_FRAME ? 0 : met + 1);",
-                                                  "if (t->remembered && met == NO_FRAME) remember_pairs(t, 0);"),
+    "pairs: a chain that goes past the frame that stays meets it": ("unwind_pairs.c", "return next != met || all % 8 ?", "return all % 8 ?"),
+    "pairs: what is met is none": ("unwind.c", "w.met_is_framed = met != NO_FRAME;", ""),
+    "pairs: frames are not marked": ("stack.c", "if (t->by_frame_pointers) tm_unwind_mark_all_framed(t);", ""),
     "pairs: frames of ours are not looked at again": ("unwind.c", "check_word(&w, pair + 8, WORD(pair + 8));\n\t\t\tif (tm_unwind_is_main", "if (tm_unwind_is_main"),
     "pairs: a stack is cut again where it meets one that was not": ("unwind.c", "if (met != NO_FRAME) w.cut = false;", ""),
     "pairs: no stack is cut": ("unwind.c", "w.cut = true; /* wherever", "/* wherever"),
+    "pairs: no known stack is cut": ("unwind_known.c", "(t->cut_frame == UINT32_MAX ? 0 : TM_RING_CUT)", "0"),
+    "pairs: a known stack is restored as whole": ("unwind_known.c", "k->word & TM_RING_CUT << 8 ? 0 : UINT32_MAX", "UINT32_MAX"),
 }
 
 

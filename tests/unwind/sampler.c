@@ -273,8 +273,8 @@ __attribute__((constructor)) static void start(void) {
 TM_EXPORT void tm_test_limit(unsigned frames) {
 	if (!thread.t && !start_thread()) return;
 	thread.t->capacity = frames;
-	tm_stack_forget(thread.t);
 	tm_stack_prepare(thread.t, thread.t + 1);
+	tm_stack_start_thread(thread.t);
 	thread.depth = 0;
 }
 
@@ -413,6 +413,7 @@ static struct said take_by_unwinder(struct tm_thread *t, const void *frame) {
 	const struct tm_known *known = tm_known_take(t, (uintptr_t)frame + 8, &all);
 	if (known) {
 		s.known = known->word;
+		s.stack.cut = known->word & TM_RING_CUT << 8;
 		tm_known_go_on(t, known);
 		return s;
 	}
