@@ -211,7 +211,7 @@ def main():
     parser.add_argument("--only", help="only the tests whose name matches this regular expression")
     parser.add_argument("--long", action="store_true", help="also what takes long")
     parser.add_argument("--timeout", type=int, default=600, help="seconds a test may take, on a busy machine too; three times as many with --long")
-    parser.add_argument("--jobs", type=int, default=min(3, os.cpu_count() or 1), help="how many at a time")
+    parser.add_argument("--jobs", type=int, default=min(3, 1 + (os.cpu_count() or 1)), help="how many at a time; some wait for most of their time")
     arguments = parser.parse_args()
     arguments.build = os.path.abspath(arguments.build)
     if re.search(r"[\s:]", arguments.build):
