@@ -18,8 +18,12 @@ def source(t, name, text, *flags):
 # Each mark but the first is set only when the recorder's reading after the one before may have come; the last one leaves time for its own.
 STEPS = """
 #include "tidemark.h"
+#include <unistd.h>
 int main(void) {
-	for (int i = 0; i < 20000; i++) tidemark_step(i);
+	for (int i = 0; i < 20000; i++) {
+		tidemark_step(i);
+		if (i % 40 == 0) usleep(100); /* all of them take some tens of milliseconds */
+	}
 	return 0;
 }
 """
