@@ -101,7 +101,8 @@ static bool settle_known(struct tm_ring_view *r) {
 	while (keep < most && r->pcs[keep] == pcs[keep]) keep++;
 	known->current = 0;
 	r->path_known = true;
-	return (keep == s->depth && keep == r->depth) || change_stack(r, keep, pcs + keep, s->depth - keep, true); /* only whole ones are learned */
+	return (keep == s->depth && keep == r->depth) ||
+	       change_stack(r, keep, pcs + keep, s->depth - keep, true); /* none is learned that is a part */
 }
 
 /* The stack in r->pcs gets a number. */

@@ -132,6 +132,7 @@ struct tm_thread {
 	bool ended;          /* the last round is over: this state serves one hook and is closed */
 	_Atomic uint32_t nested_count;
 	struct tm_nested nested[TM_NESTED_MAX];
+	uintptr_t stack_least; /* what lies below is not the thread's own stack, as far as the thread's descriptor says; 0: nobody asked */
 	bool stack_grows;   /* downwards, as the main thread's does */
 	bool stack_is_whole; /* nothing more has to be found out about it */
 	uint64_t random;    /* --sample: state of the generator */

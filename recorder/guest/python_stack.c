@@ -96,7 +96,7 @@ static bool may_run_python(const struct tm_python *p, const struct tm_thread *t)
 	struct tm_python_thread *s = t->python;
 	uint32_t depth = tm_known_or_taken_depth(t);
 
-	if (!p->run_count || (!t->known && t->cut_frame != UINT32_MAX)) return true;
+	if (!p->run_count || tm_known_or_taken_is_cut(t)) return true;
 	if (s && s->run_frame < depth && runs_python(p, tm_known_or_taken_pc(t, depth - 1 - s->run_frame))) return true;
 	for (uint32_t at = 0; at < depth; at++) {
 		if (!runs_python(p, tm_known_or_taken_pc(t, depth - 1 - at))) continue;

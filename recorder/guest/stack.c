@@ -69,7 +69,7 @@ void tm_stack_start_thread(struct tm_thread *t) {
 	tm_stack_forget(t);
 	t->by_frame_pointers = tm_guest.shm->stacks == TM_STACKS_FP;
 	if (t->by_frame_pointers) tm_unwind_mark_all_framed(t);
-	t->stack_low = t->stack_high = 0;
+	t->stack_low = t->stack_high = t->stack_least = 0;
 	t->stack_is_whole = false;
 }
 
@@ -122,6 +122,31 @@ static uintptr_t end_of_own_stack(const struct tm_thread *t) {
 	return t->stack_grows ? (uintptr_t)__libc_stack_end : (uintptr_t)__builtin_thread_pointer();
 }
 
+#define DESCRIPTOR_BYTES 2304u        /* of glibc: struct pthread */
+#define BEHIND_DESCRIPTOR (64u << 10) /* so much may lie between it and the end of the memory for the stack */
+
+/* A thread that was given memory for its stack may have other stacks right below it, and no guard in between. Where that memory begins glibc keeps in the
+ * descriptor, in front of how much it is and how much of it is the guard: three words that nothing else in there looks like. Which ones they are differs from
+ * version to version. On other machines than x86-64 the descriptor lies below the thread pointer. 1: nothing is known. */
+TM_COLD static uintptr_t least_of_own_stack(void) {
+	uintptr_t end = (uintptr_t)__builtin_thread_pointer(), page = end / TM_MEMORY_PAGE;
+#if defined(__x86_64__)
+	const uintptr_t *word = (const uintptr_t *)end;
+#else
+	const uintptr_t *word = (const uintptr_t *)(end - DESCRIPTOR_BYTES);
+#endif
+	for (const uintptr_t *last = word + DESCRIPTOR_BYTES / sizeof *word - 3; word < last; word++) {
+		if ((uintptr_t)(word + 2) > end && (uintptr_t)(word + 2) / TM_MEMORY_PAGE != page) {
+			page = (uintptr_t)(word + 2) / TM_MEMORY_PAGE;
+			if (!tm_raw_is_readable(word + 2)) break;
+		}
+		uintptr_t block = word[0], bytes = word[1], guard = word[2];
+		if (block < end && block + bytes - end < BEHIND_DESCRIPTOR && block + bytes > end && guard < bytes && bytes < end)
+			return block + guard;
+	}
+	return 1;
+}
+
 /* A few pages that can all be read are one stack's: there is a guard below each, and nothing else is put in the kernel's gap below the main
  * thread's. The question is one that a filter of system calls which was there before us lets pass if it lets anything. Reading all mappings
  * instead takes as long as there are many, and threads make them many. */
@@ -145,17 +170,16 @@ static void find_whole_stack(struct tm_thread *t, uintptr_t end) {
 	uintptr_t low, high;
 	bool found = tm_memory_around(end - 1, &low, &high);
 	if (found) {
-		t->stack_low = low;
+		t->stack_low = low > t->stack_least ? low : t->stack_least;
 		t->stack_high = t->stack_grows ? high : end & ~(uintptr_t)7;
 	}
 	t->stack_is_whole = !found || !t->stack_grows;
 }
 
 static void find_stack(struct tm_thread *t, uintptr_t address, uintptr_t page) {
-	t->stack_grows = is_first_thread();
 	uintptr_t end = end_of_own_stack(t), high = t->stack_grows ? last_page_end(end) : end & ~(uintptr_t)7;
 	if (address < end && page < high && is_near(page, high)) {
-		t->stack_low = page;
+		t->stack_low = page > t->stack_least ? page : t->stack_least;
 		t->stack_high = high;
 	} else {
 		find_whole_stack(t, end);
@@ -167,10 +191,15 @@ static void find_stack(struct tm_thread *t, uintptr_t address, uintptr_t page) {
 TM_COLD static bool look_for_own_stack(struct tm_thread *t, uintptr_t address) {
 	uintptr_t page = address & ~(uintptr_t)(TM_MEMORY_PAGE - 1);
 	if (t->stack_is_whole || tm_is_sandboxed() || (t->stack_high && address >= t->stack_high)) return false;
+	if (!t->stack_least) {
+		t->stack_grows = is_first_thread();
+		t->stack_least = t->stack_grows ? 1 : least_of_own_stack();
+	}
+	if (address < t->stack_least) return false;
 	if (!t->stack_high) {
 		find_stack(t, address, page);
 	} else if (t->stack_grows ? t->stack_low - page < STACK_GAP_BYTES : is_near(page, t->stack_low)) {
-		t->stack_low = page;
+		t->stack_low = page > t->stack_least ? page : t->stack_least;
 	} else if (!t->stack_grows || t->stack_high - page < STACK_FAR_BYTES) {
 		find_whole_stack(t, end_of_own_stack(t));
 	}

@@ -192,7 +192,7 @@ void tm_known_restore(struct tm_thread *t, uintptr_t readable) {
 		t->checks[i] = (struct tm_check){ place_in(k, own + i), values[own + i], about[i].frame, about[i].until };
 	tm_unwind_set_check_count(t, k->check_count);
 	t->depth = t->remembered = k->depth;
-	t->cut_frame = k->word & TM_RING_CUT << 8 ? 0 : UINT32_MAX;
+	t->cut_frame = tm_known_is_cut(k) ? 0 : UINT32_MAX;
 	restore_framed(t, k, values + own + k->check_count, about + k->check_count, readable);
 	t->truncated = 0;
 	t->is_part = false;

@@ -198,6 +198,14 @@ static inline uint32_t tm_known_or_taken_depth(const struct tm_thread *t) {
 	return t->known ? t->known->depth : t->depth;
 }
 
+static inline bool tm_known_is_cut(const struct tm_known *k) {
+	return k->word & TM_RING_CUT << 8;
+}
+
+static inline bool tm_known_or_taken_is_cut(const struct tm_thread *t) {
+	return t->known ? tm_known_is_cut(t->known) : t->cut_frame != UINT32_MAX;
+}
+
 void tm_known_prepare(struct tm_thread *t);
 void tm_known_forget(struct tm_thread *t);
 void tm_known_release(struct tm_thread *t);

@@ -197,6 +197,65 @@ def cut_stacks_that_come_again(t):
     t.check(6000 <= told <= 6000 + others < 6100, f"{told} stacks are said to be cut, of 6000 and {others} others")
 
 
+BESIDE = """#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#define COROUTINE_BYTES (16 << 10)
+#define THREAD_BYTES (64 << 10)
+static char *arena; /* the stacks of two coroutines, and of their thread: nothing lies between them */
+static ucontext_t home, first, second;
+static int rounds;
+static void __attribute__((noinline)) take(size_t size) { free(malloc(size)); __asm__ volatile("" ::: "memory"); }
+static void in_first(void) { for (;;) { take(1001); swapcontext(&first, &home); } }
+static void in_second(void) { for (;;) { take(1002); swapcontext(&second, &home); } }
+static void prepare(ucontext_t *c, char *stack, void (*run)(void)) {
+	getcontext(c);
+	c->uc_stack.ss_sp = stack;
+	c->uc_stack.ss_size = COROUTINE_BYTES;
+	makecontext(c, run, 0);
+}
+static void *work(void *of) {
+	take(1003);
+	prepare(&first, arena, in_first);
+	prepare(&second, arena + COROUTINE_BYTES, in_second);
+	for (int i = 0; i < rounds; i++) {
+		swapcontext(&home, &second);
+		swapcontext(&home, &first);
+	}
+	swapcontext(&home, &second);
+	munmap(arena + COROUTINE_BYTES, COROUTINE_BYTES);
+	swapcontext(&home, &first);
+	return of;
+}
+int main(int argc, char **argv) {
+	pthread_t thread;
+	pthread_attr_t attributes;
+	(void)argc;
+	rounds = atoi(argv[1]);
+	arena = mmap(NULL, 2 * COROUTINE_BYTES + THREAD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pthread_attr_init(&attributes);
+	pthread_attr_setstack(&attributes, arena + 2 * COROUTINE_BYTES, THREAD_BYTES);
+	pthread_create(&thread, &attributes, work, NULL);
+	pthread_join(thread, NULL);
+	return 5;
+}
+"""
+
+
+@test
+def coroutines_beside_their_threads_stack(t):
+    """A coroutine's stack that goes is not looked at again, though it lay where the thread's own might have grown to."""
+    program = source(t, "beside.c", BESIDE, "-O1", "-fno-omit-frame-pointer", "-pthread")
+    for rounds in (1, 10, 1000):
+        for stacks in ("unwind", "fp"):
+            db = t.imported(t.record([program, str(rounds)], f"--stacks={stacks}", status=5))
+            taken = dict(db.rows("""select a.size_bytes || ' ' || substr(s.text, -14), count(*) from allocation as a join stack_text as s using (stack_id)
+                                    where a.size_bytes between 1001 and 1003 group by 1"""))
+            t.equal(taken, {"1001 ;in_first;take": rounds + 1, "1002 in_second;take": rounds + 1, "1003 work;take": 1}, f"{rounds} rounds, --stacks={stacks}")
+
+
 # A coroutine whose first function returns to an address that no program has, as libraries of coroutines leave it there; by turns with
 # stacks that have a caller, and inside of a function whose frame is found by another register than the usual two.
 COROUTINE = """

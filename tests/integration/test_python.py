@@ -140,6 +140,19 @@ def without_native_stacks(t):
 
 
 @test
+def frame_pointers_that_come_again(t):
+    """Stacks that end early, in an interpreter without frame pointers, are soon known (2,000 from one place, without the GIL): they keep their Python frames."""
+    text = ("import ctypes\nlibc = ctypes.CDLL(None)\nlibc.malloc.restype = ctypes.c_void_p\nlibc.free.argtypes = [ctypes.c_void_p]\ndef f():\n"
+            "    libc.free(libc.malloc(123457))\nfor i in range(2000): f()\n")
+    for python in each(t):
+        with open(t.path("again.py"), "w", encoding="ascii") as file:
+            file.write(text)
+        db = t.imported(t.record([python.path, t.path("again.py")], UNNAMED, "--stacks=fp"))
+        rows = db.rows("""SELECT s.text, count(*) FROM allocation AS a JOIN stack_text AS s USING (stack_id) WHERE a.size_bytes = 123457 GROUP BY 1""")
+        t.equal(sum(n for text, n in rows if text.startswith("<module>;f;")), 2000, f"with Python frames, {python.path}: {rows}")
+
+
+@test
 def deep_recursion(t):
     """10,000 deep: the innermost frames are kept, as many as --max-depth says, and a note says that stacks were cut."""
     text = """import ctypes, sys, threading

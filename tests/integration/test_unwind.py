@@ -232,7 +232,7 @@ BREAKS_BY_FRAME_POINTERS = {
     "pairs: a stack is cut again where it meets one that was not": ("unwind.c", "if (met != NO_FRAME) w.cut = false;", ""),
     "pairs: no stack is cut": ("unwind.c", "w.cut = true; /* wherever", "/* wherever"),
     "pairs: no known stack is cut": ("unwind_known.c", "(t->cut_frame == UINT32_MAX ? 0 : TM_RING_CUT)", "0"),
-    "pairs: a known stack is restored as whole": ("unwind_known.c", "k->word & TM_RING_CUT << 8 ? 0 : UINT32_MAX", "UINT32_MAX"),
+    "pairs: a known stack is restored as whole": ("unwind_known.c", "tm_known_is_cut(k) ? 0 : UINT32_MAX", "UINT32_MAX"),
 }
 
 
