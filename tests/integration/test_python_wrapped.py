@@ -273,7 +273,9 @@ async def left(n):
     try: yield n
     finally: await asyncio.sleep(0); closed.append(n)
 async def run():
-    a = left(1); await a.__anext__(); del a; gc.collect(); await asyncio.sleep(0.01); print(closed)
+    a = left(1); await a.__anext__(); del a; gc.collect()
+    for _ in range(1000): closed or await asyncio.sleep(0.01)
+    print(closed)
     global kept; kept = left(2); await kept.__anext__()
     return [x async for x in ag(3)]
 loop = asyncio.new_event_loop(); told = []; loop.set_exception_handler(lambda _, what: told.append(str(what)))
