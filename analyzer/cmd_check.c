@@ -23,8 +23,8 @@ static const struct tm_usage usage = {
 	.operands = "DB|TRACE",
 	.description =
 		"Compares every process with budgets; exit status 3 if one is exceeded, 0 if all are kept, 1 if that is not known, of a\n"
-		"recording that does not go as far as the process did. Without --heap the figures are those of a process over its root\n"
-		"heaps. What could not be recorded is warned of: no budget applies to it.\n"
+		"recording that does not go as far as the process did, or lost what might have exceeded one. Without --heap the figures\n"
+		"are those of a process over its root heaps. What could not be recorded is warned of: no budget applies to it.\n"
 		"  --max-peak         the most bytes that were live at once\n"
 		"  --max-leak         live when the process began to leave, likely a leak or not, but for what runtimes keep by design\n"
 		"                     and what --suppressions=FILE names\n"
@@ -124,7 +124,8 @@ static void put_allocations(sqlite3_str *sql, const struct tm_options *o) {
 	put_heap(sql, o, "k.heap");
 }
 
-/* A budget is kept as far as the recording goes: `unknown` where that is not as far as the process did, or, of a peak, does not begin with it. */
+/* A budget is kept as far as the recording goes: `unknown` where that is not as far as the process did, or, of a peak, does not begin with it; and where the
+ * events that were lost might have exceeded it. */
 static char *verdicts(const struct tm_database *d, const struct tm_options *o, const char *suppressed) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle), *all = sqlite3_str_new(d->handle);
 	if (o->budgets.peak_bytes >= 0) put_peak(sql, o);
@@ -135,10 +136,14 @@ static char *verdicts(const struct tm_database *d, const struct tm_options *o, c
 	put_steps(all, o);
 	sqlite3_str_appendf(
 		all,
-		",\nmeasured(budget, process_id, measured_bytes, allowed_bytes, measured_count, allowed_count) AS (\n%s),\n"
+		",\nlost AS (\n  SELECT process_id, count, bytes FROM loss\n  WHERE kind NOT IN ('records', 'gpu-records', 'unmatched-scope-end',\n"
+		"    'overlapping-scope', 'lost-free', 'unmatched-free')),\n"
+		"measured(budget, process_id, measured_bytes, allowed_bytes, measured_count, allowed_count) AS (\n%s),\n"
 		"verdict AS (\n  SELECT m.budget, m.process_id, p.rank, p.command, m.measured_bytes, m.allowed_bytes, m.measured_count,\n"
 		"    m.allowed_count, CASE WHEN coalesce(m.measured_bytes > m.allowed_bytes, m.measured_count > m.allowed_count) THEN 'exceeded'\n"
 		"      WHEN t.cut_reason IS NOT NULL\n"
+		"        OR m.measured_bytes + (SELECT sum(l.bytes) FROM lost AS l WHERE coalesce(l.process_id, p.id) = p.id) > m.allowed_bytes\n"
+		"        OR m.measured_count + (SELECT sum(l.count) FROM lost AS l WHERE coalesce(l.process_id, p.id) = p.id) > m.allowed_count\n"
 		"        OR p.end_ns > (SELECT i.value + t.clock_offset_ns FROM trace_info AS i WHERE i.trace_id = t.id AND i.key = 'window_end_ns')\n"
 		"        OR m.budget = 'max-peak' AND p.start_ns <\n"
 		"          (SELECT i.value + t.clock_offset_ns FROM trace_info AS i WHERE i.trace_id = t.id AND i.key = 'window_start_ns')\n"

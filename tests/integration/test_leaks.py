@@ -642,6 +642,24 @@ def check_of_what_is_not_whole(t):
 
 
 @test
+def check_of_what_was_lost(t):
+    """5 events were lost, which allocated 40 bytes: what they might have exceeded is not known to be kept."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.events(1, [malloc(10 * n + 1, 0x1000 * (n + 1), 8, trace.stack("main")) for n in range(7)], watermark=80)
+    trace.loss(1, 1, 70, "ring-full", 5, 40, "the ring was full")
+    trace.loss(1, 1, 70, "records", 1000, 0, "scopes")
+    trace.exit(1, 90)
+    trace.end(1, 95)
+    db = t.imported(trace.save(t.path("lossy.tmk"))).path
+    for option, status in (("--max-peak=55", 3), ("--max-peak=56", 1), ("--max-peak=95", 1), ("--max-peak=96", 0), ("--max-leak=95", 1), ("--max-leak=96", 0),
+                           ("--max-allocations=6", 3), ("--max-allocations=11", 1), ("--max-allocations=12", 0)):
+        verdict = {0: "ok", 1: "unknown", 3: "exceeded"}[status]
+        t.equal([r["verdict"] for r in json.loads(t.ask("check", db, option, "--format=json", status=status).text)], [verdict], option)
+
+
+@test
 def check_of_what_was_not_recorded(t):
     """A shell that starts a static program: the budgets are kept by the shell, which is no promise for the program."""
     trace = Trace()
