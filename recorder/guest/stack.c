@@ -123,13 +123,15 @@ static uintptr_t end_of_own_stack(const struct tm_thread *t) {
 }
 
 #define DESCRIPTOR_BYTES 2304u        /* of glibc: struct pthread */
+#define STACK_MOST_BYTES ((uintptr_t)1 << 40) /* no size that is more is one: it is an address */
 #define BEHIND_DESCRIPTOR (64u << 10) /* so much may lie between it and the end of the memory for the stack */
 
 /* A thread that was given memory for its stack may have other stacks right below it, and no guard in between. Where that memory begins glibc keeps in the
- * descriptor, in front of how much it is and how much of it is the guard: three words that nothing else in there looks like. Which ones they are differs from
- * version to version. On other machines than x86-64 the descriptor lies below the thread pointer. 1: nothing is known. */
+ * descriptor, in front of how much it is and how much of it is the guard: three words, which differ from version to version. Nothing else looks like them but
+ * values that the program gave keys (pthread_setspecific), which lie in front: so the last ones count. On other machines than x86-64 the descriptor lies below
+ * the thread pointer. 1: nothing is known. */
 TM_COLD static uintptr_t least_of_own_stack(void) {
-	uintptr_t end = (uintptr_t)__builtin_thread_pointer(), page = end / TM_MEMORY_PAGE;
+	uintptr_t end = (uintptr_t)__builtin_thread_pointer(), page = end / TM_MEMORY_PAGE, least = 1;
 #if defined(__x86_64__)
 	const uintptr_t *word = (const uintptr_t *)end;
 #else
@@ -141,10 +143,11 @@ TM_COLD static uintptr_t least_of_own_stack(void) {
 			if (!tm_raw_is_readable(word + 2)) break;
 		}
 		uintptr_t block = word[0], bytes = word[1], guard = word[2];
-		if (block < end && block + bytes - end < BEHIND_DESCRIPTOR && block + bytes > end && guard < bytes && bytes < end)
-			return block + guard;
+		if (block < end && block + bytes - end < BEHIND_DESCRIPTOR && block + bytes > end && guard < bytes &&
+		    bytes < STACK_MOST_BYTES)
+			least = block + guard;
 	}
-	return 1;
+	return least;
 }
 
 /* A few pages that can all be read are one stack's: there is a guard below each, and nothing else is put in the kernel's gap below the main

@@ -207,6 +207,7 @@ BESIDE = """#define _GNU_SOURCE
 static char *arena; /* the stacks of two coroutines, and of their thread: nothing lies between them */
 static ucontext_t home, first, second;
 static int rounds;
+static pthread_key_t key; /* many were made and deleted before: glibc has counted them beside the thread's value, which points in front of its descriptor */
 static void __attribute__((noinline)) take(size_t size) { free(malloc(size)); __asm__ volatile("" ::: "memory"); }
 static void in_first(void) { for (;;) { take(1001); swapcontext(&first, &home); } }
 static void in_second(void) { for (;;) { take(1002); swapcontext(&second, &home); } }
@@ -217,6 +218,7 @@ static void prepare(ucontext_t *c, char *stack, void (*run)(void)) {
 	makecontext(c, run, 0);
 }
 static void *work(void *of) {
+	pthread_setspecific(key, (char *)pthread_self() - 16);
 	take(1003);
 	prepare(&first, arena, in_first);
 	prepare(&second, arena + COROUTINE_BYTES, in_second);
@@ -234,6 +236,10 @@ int main(int argc, char **argv) {
 	pthread_attr_t attributes;
 	(void)argc;
 	rounds = atoi(argv[1]);
+	for (int i = 0; i < 100; i++) {
+		if (i) pthread_key_delete(key);
+		pthread_key_create(&key, NULL);
+	}
 	arena = mmap(NULL, 2 * COROUTINE_BYTES + THREAD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	pthread_attr_init(&attributes);
 	pthread_attr_setstack(&attributes, arena + 2 * COROUTINE_BYTES, THREAD_BYTES);
