@@ -48,8 +48,6 @@ static void write_trace(const struct tm_import_rows *w) {
 	row = tm_store_prepare(w->store, "INSERT OR REPLACE INTO trace_info(trace_id, key, value) VALUES(?,?,?)");
 	for (size_t i = 0; i < c->infos.count; i++)
 		tm_store_row(w->store, row, "ntt", w->trace_id, c->infos.items[i].key, c->infos.items[i].value);
-	uint64_t stopped_ns = tm_replay_stopped_ns(w->replay);
-	if (stopped_ns != TM_NEVER) tm_store_row(w->store, row, "nzn", w->trace_id, "window_end_ns", stopped_ns);
 	sqlite3_finalize(row);
 }
 
@@ -77,6 +75,41 @@ static void write_processes(const struct tm_import_rows *w) {
 			     shifted(w, tm_process_end_ns(w->replay, id)), end_kind_text(p), has_code ? p->end_code : UINT64_MAX,
 			     (uint64_t)forked, (uint64_t) !!(p->flags & TM_PROCESS_EXECED), (uint64_t) !(p->flags & TM_PROCESS_UNRECORDED),
 			     forked ? l->unmatched_frees : (uint64_t)0, (uint64_t)(c->sample_bytes > 0), p->world);
+	}
+	sqlite3_finalize(row);
+}
+
+static void write_gap(const struct tm_import_rows *w, sqlite3_stmt *row, uint32_t process, const char *kind, uint64_t start_ns,
+		      uint64_t end_ns) {
+	tm_store_row(w->store, row, "nznN", w->replay->bases.process + process, kind, shifted(w, start_ns), shifted(w, end_ns));
+}
+
+/* Where the recording of a process stops before the process does. Other tools' files say that of the whole file alone. */
+static void write_gap_at_end(const struct tm_import_rows *w, sqlite3_stmt *row, uint32_t id, const struct tm_catalog_process *p) {
+	uint64_t stopped_ns = tm_replay_stopped_ns(w->replay), known_ns = trace_end_ns(w);
+	if (stopped_ns != TM_NEVER && (!p->ended || tm_process_end_ns(w->replay, id) > stopped_ns))
+		write_gap(w, row, id, "max-size", later(p->start_ns, stopped_ns), TM_NEVER);
+	if (w->cut_reason) write_gap(w, row, id, "cut", known_ns, TM_NEVER);
+	else if (!p->ended && !w->foreign) write_gap(w, row, id, "copy", known_ns, TM_NEVER);
+}
+
+static void write_coverage_gaps(const struct tm_import_rows *w) {
+	const struct tm_catalog *c = catalog_of(w);
+	sqlite3_stmt *row = tm_store_prepare(w->store, "INSERT INTO coverage_gap(process_id, kind, start_ns, end_ns) VALUES(?,?,?,?)");
+	for (uint32_t id = 1; id <= c->processes.count; id++) {
+		const struct tm_catalog_process *p = &c->processes.items[id - 1];
+		if (!p->defined || p->flags & TM_PROCESS_UNRECORDED) continue;
+		if (p->start_ns < c->window_start_ns) write_gap(w, row, id, "dropped", p->start_ns, c->window_start_ns);
+		write_gap_at_end(w, row, id, p);
+	}
+	for (size_t i = 0; i < w->replay->pauses.count; i++) {
+		const struct tm_pause *pause = &w->replay->pauses.items[i];
+		write_gap(w, row, pause->process, "stopped", pause->start_ns, pause->end_ns);
+	}
+	for (size_t i = 0; i < c->notes.count; i++) {
+		const struct tm_catalog_note *n = &c->notes.items[i];
+		if (n->process && tm_is_note(n->kind, TM_NOTE_STILL_RUNNING))
+			write_gap(w, row, (uint32_t)n->process, TM_NOTE_STILL_RUNNING, n->ns, TM_NEVER);
 	}
 	sqlite3_finalize(row);
 }
@@ -201,6 +234,7 @@ static void write_losses(const struct tm_import_rows *w) {
 void tm_write_catalog_rows(const struct tm_import_rows *w) {
 	write_trace(w);
 	write_processes(w);
+	write_coverage_gaps(w);
 	write_threads(w);
 	write_heaps(w);
 	write_modules(w);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "schema/units.h"
+#include "coverage.h"
 #include "display_text.h"
 #include "export_output.h"
 #include "json_text.h"
@@ -24,7 +25,8 @@ static const struct tm_usage usage = {
 	.description =
 		"Compares every process with budgets; exit status 3 if one is exceeded, 0 if all are kept, 1 if that is not known, of a\n"
 		"recording that does not go as far as the process did, or lost what might have exceeded one. Without --heap the figures\n"
-		"are those of a process over its root heaps. What could not be recorded is warned of: no budget applies to it.\n"
+		"are those of a process over its root heaps. What could not be recorded is warned of: no budget applies to it, nor to\n"
+		"what a program left out itself with tidemark_stop().\n"
 		"  --max-peak         the most bytes that were live at once\n"
 		"  --max-leak         live when the process began to leave, likely a leak or not, but for what runtimes keep by design\n"
 		"                     and what --suppressions=FILE names\n"
@@ -136,24 +138,22 @@ static char *verdicts(const struct tm_database *d, const struct tm_options *o, c
 	put_steps(all, o);
 	sqlite3_str_appendf(
 		all,
-		",\nlost AS (\n  SELECT process_id, count, bytes FROM loss\n  WHERE kind NOT IN ('records', 'gpu-records', 'unmatched-scope-end',\n"
-		"    'overlapping-scope', 'lost-free', 'unmatched-free')),\n"
+		",\nlost AS (\n  SELECT process_id, count, bytes FROM loss\n  WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT ",\n"
+		"    'lost-free', 'unmatched-free')),\n"
 		"measured(budget, process_id, measured_bytes, allowed_bytes, measured_count, allowed_count) AS (\n%s),\n"
 		"verdict AS (\n  SELECT m.budget, m.process_id, p.rank, p.command, m.measured_bytes, m.allowed_bytes, m.measured_count,\n"
 		"    m.allowed_count, CASE WHEN coalesce(m.measured_bytes > m.allowed_bytes, m.measured_count > m.allowed_count) THEN 'exceeded'\n"
-		"      WHEN t.cut_reason IS NOT NULL\n"
-		"        OR m.measured_bytes + (SELECT sum(l.bytes) FROM lost AS l WHERE coalesce(l.process_id, p.id) = p.id) > m.allowed_bytes\n"
+		"      WHEN m.measured_bytes + (SELECT sum(l.bytes) FROM lost AS l WHERE coalesce(l.process_id, p.id) = p.id) > m.allowed_bytes\n"
 		"        OR m.measured_count + (SELECT sum(l.count) FROM lost AS l WHERE coalesce(l.process_id, p.id) = p.id) > m.allowed_count\n"
-		"        OR p.end_ns > (SELECT i.value + t.clock_offset_ns FROM trace_info AS i WHERE i.trace_id = t.id AND i.key = 'window_end_ns')\n"
-		"        OR m.budget = 'max-peak' AND p.start_ns <\n"
-		"          (SELECT i.value + t.clock_offset_ns FROM trace_info AS i WHERE i.trace_id = t.id AND i.key = 'window_start_ns')\n"
+		"        OR EXISTS (SELECT 1 FROM coverage_gap AS g WHERE g.process_id = p.id AND (g.kind IN (" TM_GAPS_AT_END ")\n"
+		"          OR g.kind = 'dropped' AND m.budget IN ('max-peak', 'max-allocations')))\n"
 		"      THEN 'unknown' ELSE 'ok' END AS verdict,\n    ",
 		budgets);
 	/* A sampled trace has all blocks of other heaps than malloc's. */
 	if (o->heap)
 		sqlite3_str_appendf(all, "(SELECT max(h.estimated) FROM heap AS h WHERE h.process_id = p.id AND h.name = %Q)", o->heap);
 	else sqlite3_str_appendall(all, "p.estimated");
-	sqlite3_str_appendall(all, " AS estimated\n  FROM measured AS m JOIN process AS p ON p.id = m.process_id JOIN trace AS t ON t.id = p.trace_id)");
+	sqlite3_str_appendall(all, " AS estimated\n  FROM measured AS m JOIN process AS p ON p.id = m.process_id)");
 	sqlite3_free(budgets);
 	return sqlite3_str_finish(all);
 }

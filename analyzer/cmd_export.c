@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "export.h"
+#include "coverage.h"
 #include "listing.h"
 #include "overwrite.h"
 #include "stack_values.h"

@@ -33,7 +33,7 @@ static const struct tm_usage usage = {
 	X(5, "format_version", "format_version") \
 	X(6, "tool_version", "tool_version") \
 	X(7, "started", "datetime(start_unix_ns / 1000000000, 'unixepoch') || ' UTC'") \
-	X(8, "duration_ns", "end_ns - clock_offset_ns") \
+	X(8, "duration_ns", "(SELECT max(p.end_ns) - min(p.start_ns) FROM process AS p WHERE p.trace_id = trace.id)") \
 	X(9, "clock", "clock") \
 	X(10, "clock_offset_ns", "clock_offset_ns") \
 	X(11, "sample_bytes", "sample_bytes") \
@@ -78,6 +78,9 @@ static const char database_facts[] = "WITH fact(place, id, n, topic, name, value
 		"  UNION ALL SELECT 4, 0, 0, 'lost', kind, \n"
 		"      printf('count %d, bytes %s: %s', sum(count), coalesce(sum(bytes), 'unknown'), reason)\n"
 		"    FROM loss GROUP BY kind, reason\n"
+		"  UNION ALL SELECT 4, 1, g.process_id, 'not known', g.kind,\n"
+		"      printf('process %d from %.6f s to ', g.process_id, g.start_ns / 1e9) || iif(g.end_ns IS NULL, 'its end', printf('%.6f s', g.end_ns / 1e9))\n"
+		"    FROM coverage_gap AS g\n"
 		"  UNION ALL SELECT 5, 0, ts_ns, 'alert', rule, value || ' bytes' FROM alert\n"
 		"  UNION ALL SELECT 6, 0, ts_ns, 'note', kind, text FROM note)\n"
 		"SELECT topic, name, value FROM fact WHERE value IS NOT NULL ORDER BY place, id, n, name";

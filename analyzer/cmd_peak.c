@@ -3,6 +3,7 @@
  * The view peak has one row for each heap and one (heap NULL) for each process over its root heaps; peak_site has the call stacks behind
  * each heap's peak. Within a window, and for samples whose error is wanted, the allocations are scanned instead (scans.h).
  */
+#include "coverage.h"
 #include "listing.h"
 #include "sample_errors.h"
 #include "scans.h"

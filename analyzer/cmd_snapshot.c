@@ -3,6 +3,7 @@
  * The instants that import kept (exit, end, the peaks) are read from their aggregates. Any other instant is answered exactly from the nearest
  * checkpoint and the allocations around it (live_sets.h): a block is live from its alloc_ns on, and no longer at its free_ns.
  */
+#include "coverage.h"
 #include "listing.h"
 #include "live_sets.h"
 #include "scans.h"
@@ -191,8 +192,8 @@ static int answer_against(const struct tm_database *d, const struct tm_options *
 }
 
 static int answer(const struct tm_database *d, const struct tm_options *o) {
-	int status = tm_check_known_then(d, &o->at);
-	if (!status) status = tm_check_known_then(d, &o->against);
+	int status = tm_check_known_then(d, o, &o->at);
+	if (!status) status = tm_check_known_then(d, o, &o->against);
 	if (status) return status;
 	if (o->scope) return answer_scope(d, o);
 	if (o->against.kind != TM_TIME_UNSET) return answer_against(d, o);

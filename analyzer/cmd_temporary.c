@@ -3,6 +3,7 @@
  * Such a block could often have been avoided, or kept and used again. Import counts them in the view `temporary`; a window is answered
  * from the allocations, by looking at the allocation that follows each one on its thread; so is a sampled trace, for its errors.
  */
+#include "coverage.h"
 #include "listing.h"
 #include "scans.h"
 #include "talk.h"

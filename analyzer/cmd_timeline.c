@@ -5,6 +5,7 @@
  * need not say: it may stand for a stretch that goes on until then. So that is counted from the allocations around it (live_sets.h). Of the
  * two stretches that the ends of a window cut through, the highest value in the window comes from a replay (window_peak.c).
  */
+#include "coverage.h"
 #include "listing.h"
 #include "live_sets.h"
 #include "scans.h"

@@ -11,6 +11,7 @@
 
 #include "schema/units.h"
 #include "columns.h"
+#include "coverage.h"
 #include "scans.h"
 #include "talk.h"
 
@@ -147,73 +148,6 @@ static void say_unrecorded(const struct tm_database *d, const struct tm_options 
 	tm_say("%lld process%s could not be recorded: tidemark info says why", (long long)count, count == 1 ? "" : "es");
 }
 
-/* "FROM process AS p JOIN ... AS w": w.ns is where what is known of the process begins or ends, by a key of trace_info. */
-#define WINDOWS(key) \
-	"FROM process AS p JOIN\n" \
-	"  (SELECT t.id, i.value + t.clock_offset_ns AS ns FROM trace AS t JOIN trace_info AS i ON i.trace_id = t.id\n" \
-	"   WHERE i.key = '" key "') AS w ON w.id = p.trace_id "
-
-static int64_t ask_and_free(const struct tm_database *d, sqlite3_str *sql) {
-	char *query = sqlite3_str_finish(sql);
-	int64_t answer = query ? tm_database_integer(d, query, 0) : 0;
-	sqlite3_free(query);
-	return answer;
-}
-
-static bool is_kept_instant(const struct tm_time_point *at) {
-	return at->kind == TM_TIME_UNSET || at->kind == TM_TIME_PEAK || at->kind == TM_TIME_EXIT || at->kind == TM_TIME_END;
-}
-
-int tm_check_known_then(const struct tm_database *d, const struct tm_time_point *at) {
-	/* The instants that import kept lie in what is known. */
-	if (is_kept_instant(at)) return 0;
-	char text[TM_UNIT_TEXT_MAX];
-	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	sqlite3_str_appendall(sql, "SELECT max(w.ns) " WINDOWS("window_start_ns") "WHERE ");
-	tm_time_point_sql(sql, at, "p.id", NULL);
-	sqlite3_str_appendall(sql, " < w.ns");
-	int64_t start_ns = ask_and_free(d, sql);
-	if (start_ns > 0) {
-		tm_format_time((uint64_t)start_ns, text);
-		return tm_fail("cannot tell what was live then: '%s' was kept within a bound, and knows that from %s on", d->path, text);
-	}
-	sql = sqlite3_str_new(d->handle);
-	sqlite3_str_appendall(sql, "SELECT min(w.ns) " WINDOWS("window_end_ns") "WHERE p.end_ns > w.ns AND ");
-	tm_time_point_sql(sql, at, "p.id", NULL);
-	sqlite3_str_appendall(sql, " > w.ns");
-	int64_t end_ns = ask_and_free(d, sql);
-	if (end_ns <= 0) return 0;
-	tm_format_time((uint64_t)end_ns, text);
-	return tm_fail("cannot tell what was live then: the recording in '%s' reached --max-size, and knows that up to %s", d->path, text);
-}
-
-int64_t tm_known_from_ns(const struct tm_database *d) {
-	return tm_database_integer(d, "SELECT max(w.ns) " WINDOWS("window_start_ns") "WHERE p.start_ns < w.ns", 0);
-}
-
-int64_t tm_known_until_ns(const struct tm_database *d) {
-	return tm_database_integer(d, "SELECT min(w.ns) " WINDOWS("window_end_ns") "WHERE p.end_ns > w.ns", 0);
-}
-
-/* Unless the question was one about an instant of which all is known. */
-static void warn_of_bounds(const struct tm_database *d, const struct tm_options *o) {
-	char text[TM_UNIT_TEXT_MAX];
-	int64_t from_ns = tm_known_from_ns(d), until_ns = tm_known_until_ns(d);
-	bool asks_peak = o->at.kind == TM_TIME_UNSET || o->at.kind == TM_TIME_PEAK || o->against.kind == TM_TIME_PEAK;
-	if (from_ns > 0 && asks_peak && o->from.kind == TM_TIME_UNSET)
-		tm_say("'%s' was kept within a bound: what came before %s is not known, and a peak is that from then on", d->path,
-		       tm_format_time((uint64_t)from_ns, text));
-	bool asks_end = is_kept_instant(&o->at) || (o->against.kind != TM_TIME_UNSET && is_kept_instant(&o->against));
-	if (until_ns > 0 && asks_end && o->to.kind == TM_TIME_UNSET)
-		tm_say("warning: the recording in '%s' reached --max-size at %s: what came then is not known, so a peak may be higher, and exit is"
-		       " as it was then", d->path, tm_format_time((uint64_t)until_ns, text));
-}
-
-int tm_check_window_known(const struct tm_database *d, const struct tm_options *o) {
-	int status = tm_check_known_then(d, &o->from);
-	return status ? status : tm_check_known_then(d, &o->to);
-}
-
 /* Nothing is live then, which is no answer to who thinks that the program still ran. */
 static void warn_of_end(const struct tm_database *d, const struct tm_options *o) {
 	const struct {
@@ -245,7 +179,8 @@ int tm_listing_check(const struct tm_database *d, const struct tm_options *o) {
 	if (!status) status = check_mark(d, &o->against);
 	if (!status) status = check_window(d, o);
 	if (!status) warn_of_end(d, o);
-	if (!status && !o->sql) warn_of_bounds(d, o);
+	/* A query of its own asks the tables, and these have what is missing. */
+	if (!status && !o->sql && o->usage->options & TM_OPTION_PROCESS) tm_warn_of_gaps(d, o);
 	return status;
 }
 

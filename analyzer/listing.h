@@ -54,15 +54,6 @@ struct tm_listing {
 /* --heap, --process and marks must exist in the database: 0, or TM_EXIT_FAILED with the names that do. --from behind --to is
  * TM_EXIT_USAGE. */
 int tm_listing_check(const struct tm_database *d, const struct tm_options *o);
-/* Of a trace that was kept within a bound, what was live before its window is not known, nor what came and went, and nothing behind the end of one that was
- * stopped by its bound. 0, or TM_EXIT_FAILED after saying so: for
- * an instant, and for both ends of a window. */
-int tm_check_known_then(const struct tm_database *d, const struct tm_time_point *at);
-int tm_check_window_known(const struct tm_database *d, const struct tm_options *o);
-/* Where what is known begins, or ends, inside of the life of some process; 0: it does not. */
-int64_t tm_known_from_ns(const struct tm_database *d);
-int64_t tm_known_until_ns(const struct tm_database *d);
-
 /* Of the processes that are asked about. */
 int64_t tm_count_unrecorded(const struct tm_database *d, const struct tm_options *o);
 

@@ -588,10 +588,28 @@ static void reset_peak(struct tm_replay *r, struct tm_ledger *l, struct tm_text 
 	if (r->periods.failed) r->failed = true;
 }
 
+/* A fork's child of a process that had stopped begins with a stop. */
+static void pause_recording(struct tm_replay *r, struct tm_ledger *l, uint64_t ns) {
+	struct tm_pause *p = tm_array_push(&r->pauses);
+	tm_ledger_stop(l);
+	if (p) *p = (struct tm_pause){ l->process, ns, TM_NEVER };
+	else r->failed = true;
+}
+
+static void resume_recording(struct tm_replay *r, uint32_t process, uint64_t ns) {
+	for (size_t i = r->pauses.count; i-- > 0;) {
+		struct tm_pause *p = &r->pauses.items[i];
+		if (p->process != process) continue;
+		if (p->end_ns == TM_NEVER) p->end_ns = ns;
+		return;
+	}
+}
+
 static void play_mark(struct tm_replay *r, const struct tm_turn *turn, struct tm_actor *actor) {
 	const struct tm_step *s = turn->step;
 	struct tm_text name = s->address ? r->catalog->strings.items[s->address - 1] : tm_text_of("");
-	if (s->op == TM_OP_STOP) tm_ledger_stop(actor->ledger);
+	if (s->op == TM_OP_STOP) pause_recording(r, actor->ledger, s->ns);
+	if (s->op == TM_OP_START) resume_recording(r, actor->ledger->process, s->ns);
 	if (s->op == TM_OP_RESET_PEAK) reset_peak(r, actor->ledger, name, s->ns);
 	if (s->op == TM_OP_BASELINE) {
 		tm_scopes_baseline(&r->scopes, actor->ledger, s->ns);
@@ -787,6 +805,7 @@ void tm_replay_release(struct tm_replay *r) {
 	tm_array_release(&r->origins);
 	tm_array_release(&r->instants);
 	tm_array_release(&r->marks);
+	tm_array_release(&r->pauses);
 	tm_array_release(&r->mark_snapshots);
 	tm_array_release(&r->snapshot_sites);
 	tm_array_release(&r->gaps);

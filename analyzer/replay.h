@@ -38,6 +38,12 @@ struct tm_mark_row {
 	struct tm_text name;
 };
 
+/* From tidemark_stop() to tidemark_start(); end_ns: TM_NEVER it never came. */
+struct tm_pause {
+	uint32_t process;
+	uint64_t start_ns, end_ns;
+};
+
 struct tm_leaver {
 	struct tm_ledger *ledger;
 	uint64_t exit_ns;
@@ -120,6 +126,7 @@ struct tm_replay {
 	TM_ARRAY(struct tm_instant) instants;
 	size_t next_instant;
 	TM_ARRAY(struct tm_mark_row) marks;
+	TM_ARRAY(struct tm_pause) pauses;
 	TM_ARRAY(struct tm_mark_snapshot) mark_snapshots;
 	TM_ARRAY(struct tm_snapshot_site) snapshot_sites;
 	uint64_t sites_to_scan; /* what marks may still cost */

@@ -382,7 +382,10 @@ int tm_report_lost(struct tm_report *r, struct tm_bytes *out) {
 		sqlite3_mprintf("SELECT kind, sum(count), sum(bytes), reason FROM loss GROUP BY kind, reason ORDER BY 2 DESC LIMIT %d",
 				ROWS_MAX),
 		take_loss, &losses);
-	tm_html(out, losses.rows ? "</tbody></table></div>" : "<p>Nothing was lost.</p>");
+	bool is_cut = tm_database_integer(r->d, "SELECT 1 FROM trace WHERE cut_reason IS NOT NULL LIMIT 1", 0);
+	tm_html(out, losses.rows ? "</tbody></table></div>"
+		     : is_cut    ? "<p>Of what could be read nothing was lost.</p>"
+				 : "<p>Nothing was lost.</p>");
 	if (!status)
 		status = tm_report_rows(r,
 					sqlite3_mprintf("SELECT end_ns - %lld, 'the trace is cut: ', cut_reason FROM trace WHERE cut_reason"

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coverage.h"
 #include "json_text.h"
 #include "leak_score.h"
 #include "listing.h"
@@ -254,17 +255,18 @@ static bool devices_hold_some(const struct tm_report *r) {
 
 static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct sums *sums) {
 	struct telling t = { .out = out };
+	const char *when = tm_has_gap(r->d, r->o, TM_GAPS_AT_END) ? "when the recording ended" : "when the program began to leave";
 	tm_html(out, "<p id=\"verdict-leaks\"><strong>Leaks.</strong> ");
 	if (sums->exit || sums->exit_count) {
 		tm_html_size(out, sums->exit, r->d->estimated);
 		tm_html(out, " in ");
 		tm_html_count(out, sums->exit_count, r->d->estimated);
 		tm_html(out, sums->exit_count == 1 ? " block was" : " blocks were");
-		tm_html(out, " still live when the program began to leave; not all of that need be a leak.");
+		tm_put_format(out, " still live %s; not all of that need be a leak.", when);
 	} else if (devices_hold_some(r)) {
-		tm_html(out, "No host memory was live when the program began to leave, but memory of devices was; not all of that need be a leak.");
+		tm_put_format(out, "No host memory was live %s, but memory of devices was; not all of that need be a leak.", when);
 	} else {
-		tm_html(out, "Nothing was live when the program began to leave.</p>");
+		tm_put_format(out, "Nothing was live %s.</p>", when);
 		return 0;
 	}
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
@@ -387,42 +389,71 @@ static void tell_ooms(struct tm_report *r, struct tm_bytes *out) {
 				  : " requests for memory were refused. <a href=\"#oom-table\">Which</a></p>");
 }
 
-/* Kinds of losses of which none is an allocation or a free. */
-#define NO_EVENTS "'records', 'gpu-records', 'unmatched-scope-end', 'overlapping-scope'"
+static void tell_missing(struct tm_report *r, struct tm_bytes *out) {
+	int64_t lost = tm_database_integer(r->d, "SELECT sum(count) FROM loss WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT ")", 0);
+	int64_t others = tm_database_integer(r->d, "SELECT sum(count) FROM loss WHERE kind IN (" TM_LOSSES_OF_NO_EVENT ")", 0);
+	int64_t cut = tm_database_integer(r->d, "SELECT count(*) FROM trace WHERE cut_reason IS NOT NULL", 0);
+	int64_t unrecorded = tm_database_integer(r->d, "SELECT count(*) FROM process WHERE NOT recorded", 0);
+	tm_html(out, "<p id=\"verdict-lost\" class=\"warn\"><strong>Incomplete.</strong> ");
+	if (lost > 0) tm_html_count(out, lost, false);
+	tm_html(out, lost == 1 ? " event is" : lost > 0 ? " events are" : "No allocation or free is known to be");
+	tm_html(out, " missing from these figures");
+	if (others) tm_html(out, lost > 0 ? ", and scopes, marks or the like are" : ", but scopes, marks or the like are");
+	tm_html(out, !cut                 ? ""
+		     : lost > 0 || others ? ", and a trace ends before its recording did"
+					  : ", but a trace ends before its recording did");
+	if (unrecorded) {
+		tm_html(out, lost > 0 || others || cut ? ", and " : ", but ");
+		tm_html_count(out, unrecorded, false);
+		tm_html(out, unrecorded == 1 ? " process could not be recorded" : " processes could not be recorded");
+	}
+	tm_html(out, ". <a href=\"#lost\">What and why</a></p>");
+}
+
+/* "What came after 2.1 s, when ..., is not known" of each way in which a recording ends before its program. */
+static void tell_gaps_at_end(struct tm_report *r, struct tm_bytes *out) {
+	static const struct {
+		const char *kind, *text;
+	} ends[] = {
+		{ "'max-size'", ", when the trace had reached its largest size," },
+		{ "'cut'", ", where the trace is cut off," },
+		{ "'copy'", ", when the trace was written while the program ran on," },
+		{ "'still-running'", ", when the recording ended before some process did," },
+	};
+	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+		int64_t until_ns = tm_known_until_ns(r->d, r->o, ends[i].kind);
+		if (until_ns < 0) continue;
+		tm_html(out, " What came after ");
+		tm_html_time(out, until_ns - tm_report_origin(r));
+		tm_html(out, ends[i].text);
+		tm_html(out, " is not known: a peak may be higher, and exit is as it was then.");
+	}
+}
+
+static void tell_gaps(struct tm_report *r, struct tm_bytes *out) {
+	int64_t from_ns = tm_known_from_ns(r->d, r->o), stopped_ns = tm_stopped_duration_ns(r->d, r->o);
+	tm_html(out, "<p id=\"verdict-gaps\" class=\"warn\"><strong>Part of the run.</strong>");
+	if (from_ns >= 0) {
+		tm_html(out, " What came and went before ");
+		tm_html_time(out, from_ns - tm_report_origin(r));
+		tm_html(out, " is not known, and a peak is that from then on.");
+	}
+	tell_gaps_at_end(r, out);
+	if (stopped_ns > 0) {
+		tm_html(out, " Of the ");
+		tm_html_time(out, stopped_ns);
+		tm_html(out, " in which the program had stopped its recording no allocation is known.");
+	}
+	tm_html(out, "</p>");
+}
 
 static void tell_losses(struct tm_report *r, struct tm_bytes *out) {
-	if (is_complete(r)) {
+	bool has_gaps = tm_has_gap(r->d, r->o, TM_GAPS_AT_END ", 'dropped', 'stopped'");
+	if (has_gaps) tell_gaps(r, out);
+	if (!is_complete(r)) tell_missing(r, out);
+	else if (!has_gaps)
 		tm_html(out, "<p id=\"verdict-lost\"><strong>Complete.</strong> Nothing was lost: every call that could be seen is in "
 			     "these figures.</p>");
-	} else {
-		int64_t lost = tm_database_integer(r->d, "SELECT sum(count) FROM loss WHERE kind NOT IN (" NO_EVENTS ")", 0);
-		int64_t others = tm_database_integer(r->d, "SELECT sum(count) FROM loss WHERE kind IN (" NO_EVENTS ")", 0);
-		int64_t cut = tm_database_integer(r->d, "SELECT count(*) FROM trace WHERE cut_reason IS NOT NULL", 0);
-		int64_t unrecorded = tm_database_integer(r->d, "SELECT count(*) FROM process WHERE NOT recorded", 0);
-		tm_html(out, "<p id=\"verdict-lost\" class=\"warn\"><strong>Incomplete.</strong> ");
-		if (lost > 0) tm_html_count(out, lost, false);
-		tm_html(out, lost == 1 ? " event is" : lost > 0 ? " events are" : "No allocation or free is known to be");
-		tm_html(out, " missing from these figures");
-		int64_t from_ns = tm_known_from_ns(r->d), until_ns = tm_known_until_ns(r->d);
-		if (from_ns > 0) {
-			tm_html(out, ", those before ");
-			tm_html_time(out, from_ns - tm_report_origin(r));
-			tm_html(out, ": what was live then is not known, and a peak is that from then on");
-		}
-		if (until_ns > 0) {
-			tm_html(out, ", and all that came after ");
-			tm_html_time(out, until_ns - tm_report_origin(r));
-			tm_html(out, ", when the trace had reached its largest size: a peak may be higher, and exit is as it was then");
-		}
-		if (others) tm_html(out, lost > 0 ? ", and scopes, marks or the like are" : ", but scopes, marks or the like are");
-		tm_html(out, cut ? ", and a trace ends before its recording did" : "");
-		if (unrecorded) {
-			tm_html(out, lost > 0 || others || cut ? ", and " : ", but ");
-			tm_html_count(out, unrecorded, false);
-			tm_html(out, unrecorded == 1 ? " process could not be recorded" : " processes could not be recorded");
-		}
-		tm_html(out, ". <a href=\"#lost\">What and why</a></p>");
-	}
 	if (!r->d->estimated) return;
 	tm_html(out, "<p class=\"warn\"><strong>Sampled.</strong> One allocation was recorded for each ");
 	tm_html_size(out, r->d->sample_bytes, false);

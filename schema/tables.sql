@@ -38,8 +38,7 @@ CREATE TABLE trace (
 	end_ns          INTEGER NOT NULL  -- the last time the trace knows of
 );
 
--- Every key and value that the recorder wrote about the run, known to this version or not. Of a trace that knows a part of the run only, the trace's own times of
--- its begin and end: window_start_ns (--max-size=SIZE,ring), and from import window_end_ns (--max-size=SIZE, which stops the recording).
+-- Every key and value that the recorder wrote about the run, known to this version or not.
 CREATE TABLE trace_info (
 	trace_id INTEGER NOT NULL, -- trace.id
 	key      TEXT NOT NULL,
@@ -72,6 +71,17 @@ CREATE TABLE process (
 	estimated       INTEGER NOT NULL, -- 1: its numbers are estimates from samples
 	world           TEXT              -- what its rank counts in, by the launcher's name of it, or HOST:PID of the process above all its ranks; NULL unknown,
 	                                  -- or no rank
+);
+
+-- Spans of processes' lives that the recording does not know, on purpose or not, whatever happened in them. Single events that were lost stand in `loss`.
+-- kind, and the span: dropped, from the process' start to the window that --max-size=SIZE,ring kept (what was live then is known); stopped, from tidemark_stop() to
+-- tidemark_start() (frees are known); max-size, from where --max-size=SIZE ended the recording; cut, from the end of what could be read of the trace; copy, from
+-- when the trace was copied while the process ran on (tidemark dump, --dumps); still-running, from when the recorder waited no longer for it (--linger).
+CREATE TABLE coverage_gap (
+	process_id INTEGER NOT NULL, -- process.id
+	kind       TEXT NOT NULL,
+	start_ns   INTEGER NOT NULL,
+	end_ns     INTEGER           -- NULL: to the end of the process, whenever that was
 );
 
 CREATE TABLE thread (

@@ -658,7 +658,7 @@ static void finish_running(struct tm_collector *c, struct tm_process *p) {
 	snprintf(text, sizeof text, "process %u still runs%s; it is not recorded from here on", p->pid,
 		 p->system_pid ? "" : ", or ended unseen in a pid namespace of its own");
 	if (!(p->flags & TM_PROCESS_UNRECORDED) && (p->system_pid || !p->exited))
-		tm_group_add_note(c->group, p->id, tm_timebase_ticks(&c->timebase), "still-running", text);
+		tm_group_add_note(c->group, p->id, tm_timebase_ticks(&c->timebase), TM_NOTE_STILL_RUNNING, text);
 	p->gone = p->dead = true;
 	p->end_ticks = tm_timebase_ticks(&c->timebase);
 }

@@ -169,7 +169,7 @@ def stops_at_the_bound(t):
         t.equal(db.rows("select kind from note where kind = 'max-size'"), [("max-size",)], "the note")
         t.equal([kind for kind, in db.rows("select distinct kind from loss")], ["max-size"], "what was read and did not fit")
         t.equal(db.value("select cut_reason from trace"), None, "closed in order")
-        until_ns = int(db.value("select value from trace_info where key = 'window_end_ns'"))
+        until_ns = db.value("select start_ns from coverage_gap where kind = 'max-size'")
         t.equal(db.value("select max(ts_ns) from memory_timeline"), until_ns, "the last level that is known")
         t.equal(t.ask("snapshot", db.path, f"--at={until_ns - 1}ns").errors, "", "of what is known")
         t.check("knows that up to" in t.ask("snapshot", db.path, f"--at={until_ns + 1000}ns", status=1).errors, "later")

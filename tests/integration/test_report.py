@@ -24,7 +24,7 @@ def make_db(t, name, more="", small=True):
     """The database that tests/cli counts with a pencil, or an empty one."""
     path = t.path(name)
     connection = sqlite3.connect(path)
-    for script in ("schema/tables.sql", "schema/views.sql", *(("tests/cli/small_db.sql",) if small else ())):
+    for script in ("schema/tables.sql", "schema/views.sql", *(("tests/cli/small_db.sql", "tests/cli/small_losses.sql") if small else ())):
         with open(os.path.join(ROOT, script), encoding="utf-8") as file:
             connection.executescript(file.read())
     connection.executescript(more)

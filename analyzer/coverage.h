@@ -1,0 +1,39 @@
+/* coverage.h - what a recording does not know of the run, told wherever that may change an answer.
+ *
+ * Flow:     table coverage_gap (spans of processes' lives, from import), table loss (single events) -> here -> listing.c (every answer), check, report, summary
+ * Texts go to standard error, but for that of the report. All are of the processes that the options choose.
+ */
+#ifndef TIDEMARK_ANALYZER_COVERAGE_H
+#define TIDEMARK_ANALYZER_COVERAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "database.h"
+#include "options.h"
+
+/* Kinds of losses of which none is an allocation or a free: a list in SQL. */
+#define TM_LOSSES_OF_NO_EVENT "'records', 'gpu-records', 'unmatched-scope-end', 'overlapping-scope'"
+/* Kinds of gaps behind which nothing is known: a list in SQL. */
+#define TM_GAPS_AT_END "'max-size', 'cut', 'copy', 'still-running'"
+
+/* What was live before the window of a trace that was kept within a bound is not known, nor what came and went, and nothing behind the end of a recording that
+ * ended before its program. 0, or TM_EXIT_FAILED after saying so: for an instant, and for both ends of a window. */
+int tm_check_known_then(const struct tm_database *d, const struct tm_options *o, const struct tm_time_point *at);
+int tm_check_window_known(const struct tm_database *d, const struct tm_options *o);
+
+/* Unless the question is one about instants of which all is known. */
+void tm_warn_of_gaps(const struct tm_database *d, const struct tm_options *o);
+
+/* Is there a gap of one of these kinds, a list in SQL? */
+bool tm_has_gap(const struct tm_database *d, const struct tm_options *o, const char *kinds);
+/* Where what is known ends for the first of them; -1: it does not. */
+int64_t tm_known_until_ns(const struct tm_database *d, const struct tm_options *o, const char *kinds);
+/* Where what is known begins for the last of them; -1: with each process. */
+int64_t tm_known_from_ns(const struct tm_database *d, const struct tm_options *o);
+/* How long tidemark_stop() held in the process where it held longest, at least. */
+int64_t tm_stopped_duration_ns(const struct tm_database *d, const struct tm_options *o);
+/* Allocations and frees that were lost, but for those of the gaps. */
+int64_t tm_count_lost_events(const struct tm_database *d, const struct tm_options *o);
+
+#endif

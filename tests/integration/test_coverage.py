@@ -1,0 +1,146 @@
+"""What a recording does not know of the run: every answer says so, and `check` does not call a budget kept that might not be.
+
+Oracle: traces written here by hand, whose processes end, run on, or stop their recording at known times; and one program that is copied while it runs.
+"""
+import json
+import os
+import re
+import signal
+import time
+
+from tidemark_test import main, test
+from trace_writer import Trace, free, malloc, text
+
+# The commands that give figures, and how each is asked.
+ASKED = (("peak",), ("leaks", "--all"), ("snapshot", "--at=exit"), ("processes",), ("summary",), ("temporary",), ("timeline",))
+GAPS = "select process_id, kind, start_ns, end_ns from coverage_gap order by 1, 3"
+
+
+def verdicts(t, db, status, *budgets):
+    return {r["budget"]: r["verdict"] for r in json.loads(t.ask("check", db, "--format=json", *budgets, status=status).text)}
+
+
+def page_says(t, db, wanted, unwanted):
+    path = t.path("page.html")
+    t.ask("report", db, "-o", path, "--force", status=0)
+    with open(path, encoding="utf-8") as file:
+        page = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", file.read()).replace("\xa0", " "))
+    for words in wanted:
+        t.check(words in page, f"the report lacks '{words}'")
+    for words in unwanted:
+        t.check(words not in page, f"the report says '{words}'")
+
+
+def two_processes(t, name, ends=(1, 2), closed=True, note=None):
+    """Process 1 has 10 bytes live of 30 at most, process 2 has 7; `ends`: those whose ends are told."""
+    trace = Trace()
+    for n in (1, 2):
+        trace.process(n, pid=99 + n, parent=n - 1)
+        trace.thread(n, process=n)
+    stack = trace.stack("main")
+    trace.events(1, [malloc(10, 0x1000, 10, stack), malloc(20, 0x2000, 20, stack), free(30, 0x2000)], watermark=50)
+    trace.events(2, [malloc(15, 0x3000, 7, stack)], watermark=50)
+    for n in ends:
+        trace.exit(n, 60)
+        trace.end(n, 70)
+    if note:
+        trace.note(*note)
+    return t.imported(trace.save(t.path(name), closed=closed))
+
+
+@test
+def of_a_process_that_ran_on(t):
+    """A copy of a trace, made at 70 while process 2 ran; and a recorder that waited for it no longer, at 65."""
+    for name, note, kind, until_ns, words in (("copy.tmk", None, "copy", 70, "was written while the program ran on, at 70 ns"),
+                                              ("left.tmk", (2, 65, "still-running", "it runs"), "still-running", 65, "ended before some process did, at 65 ns")):
+        db = two_processes(t, name, ends=(1,) if not note else (1, 2), note=note)
+        t.equal(db.rows(GAPS), [(2, kind, until_ns, None)], f"{name}: gaps")
+        for process, status in ((1, 0), (2, 1)):
+            verdict = "unknown" if status else "ok"
+            t.equal(verdicts(t, db.path, status, f"--process={process}", "--max-peak=1K", "--max-leak=1K", "--max-allocations=5"),
+                    {"max-peak": verdict, "max-leak": verdict, "max-allocations": verdict}, f"{name}: process {process}")
+        t.equal(verdicts(t, db.path, 3, "--max-leak=6"), {"max-leak": "exceeded"}, f"{name}: what is known to exceed")
+        for command in ASKED:
+            t.check(words in t.ask(command[0], db.path, *command[1:], status=0).errors, f"{name}: {command} is silent")
+            t.equal(t.ask(command[0], db.path, "--process=1", *command[1:], status=0).errors, "", f"{name}: {command} of the process that ended")
+        t.check("knows that up to" in t.ask("snapshot", db.path, "--process=2", "--at=80ns", status=1).errors, f"{name}: behind the end")
+        t.check("process 2 from" in t.ask("info", db.path, status=0).text, f"{name}: info")
+        page_says(t, db.path, ("Part of the run.", "still live when the recording ended"), ("Complete.", "Incomplete.", "began to leave"))
+
+
+@test
+def of_a_cut_trace(t):
+    db = two_processes(t, "cut.tmk", ends=(1,), closed=False)
+    t.equal([(p, kind, end) for p, kind, _, end in db.rows(GAPS)], [(1, "cut", None), (2, "cut", None)], "gaps")
+    for command in ASKED:
+        t.check("is cut off at" in t.ask(command[0], db.path, *command[1:], status=0).errors, f"{command} is silent")
+    t.check("is cut off, and knows that up to" in t.ask("snapshot", db.path, "--at=1ms", status=1).errors, "behind the cut")
+    page_says(t, db.path, ("where the trace is cut off", "Of what could be read nothing was lost."), (">Nothing was lost.", "Complete. Nothing"))
+
+
+@test
+def of_a_program_that_stopped_recording(t):
+    """Stopped from 40 to 50 and from 80 to its end, and that is its own will: budgets are judged on what is left, with a word of it."""
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    stack = trace.stack("main")
+    events = [malloc(10, 0x1000, 10, stack), text("stop", 40), text("start", 50), malloc(60, 0x2000, 20, stack), text("stop", 80)]
+    trace.events(1, events, watermark=85)
+    trace.exit(1, 90)
+    trace.end(1, 95)
+    db = t.imported(trace.save(t.path("stopped.tmk")))
+    t.equal(db.rows(GAPS), [(1, "stopped", 40, 50), (1, "stopped", 80, None)], "gaps")
+    t.equal(verdicts(t, db.path, 0, "--max-peak=30", "--max-leak=30"), {"max-peak": "ok", "max-leak": "ok"}, "what is known")
+    for command in (*ASKED, ("check", "--max-peak=30")):
+        said = t.ask(command[0], db.path, *command[1:], status=0).errors
+        t.check("no allocation of the 25 ns in which the program had stopped its recording" in said, f"{command} is silent: {said}")
+    page_says(t, db.path, ("Of the 25 ns", "began to leave"), ("Complete.", "Incomplete."))
+
+
+@test
+def of_lost_events(t):
+    db = two_processes(t, "whole.tmk")
+    for command in ASKED:
+        t.equal(t.ask(command[0], db.path, *command[1:], status=0).errors, "", f"{command} of a whole recording")
+    trace = Trace()
+    trace.process(1, pid=100)
+    trace.thread(1, process=1)
+    trace.events(1, [malloc(10, 0x1000, 10, trace.stack("main"))], watermark=50)
+    trace.loss(1, 1, 50, "ring-full", 5, 40, "the ring was full")
+    trace.loss(1, 1, 50, "records", 1000, 0, "scopes")
+    trace.exit(1, 60)
+    trace.end(1, 70)
+    db = t.imported(trace.save(t.path("lossy.tmk")))
+    for command in ASKED:
+        t.check("warning: 5 events of" in t.ask(command[0], db.path, *command[1:], status=0).errors, f"{command} is silent")
+    t.equal(t.ask("query", db.path, "select 1", status=0).errors, "", "who asks the tables sees what they have")
+
+
+@test
+def of_a_real_copy_and_its_whole(t):
+    """What the recorder writes of a running program, and of one that outlives it."""
+    trace, copy = t.path("ring.tmk"), t.path("copy.tmk")
+    child = t.start([t.recorder, "-o", trace, "--quiet", "--max-size=4MiB,ring", "--", t.program("flight.c"), "100000000", "5"])
+    command = t.command_of(child)
+    for _ in range(1000):
+        if os.path.exists(trace) and os.path.getsize(trace) > 100000:
+            break
+        time.sleep(0.01)
+    t.ask("dump", f"--pid={command}", "-o", copy, status=0)
+    db = t.imported(copy)
+    running = db.value("select count(*) from process where end_kind = 'unknown'")
+    t.check(running > 0, "nothing ran when it was copied")
+    t.equal(db.value("select count(*) from coverage_gap where kind = 'copy' and end_ns is null"), running, "gaps of the copy")
+    t.check(re.search(rf"running when it was written +{running}\n", t.ask("info", copy, status=0).text), "info of the copy")
+    os.kill(command, signal.SIGKILL)
+    child.wait(60)
+    left = t.path("left.tmk")
+    t.run([t.recorder, "-o", left, "--quiet", "--linger=50ms", "--", "sh", "-c", "sleep 2 & exit 0"], status=0)
+    db = t.imported(left)
+    t.equal(db.rows("select p.command, g.kind from coverage_gap g join process p on p.id = g.process_id"), [("sleep 2", "still-running")], "gaps")
+    whole = t.imported(t.record(["sh", "-c", "exit 0"]))
+    t.equal(whole.rows(GAPS), [], "gaps of a whole run")
+
+
+main()
