@@ -25,6 +25,9 @@
 #define RESULT_BEGIN 0.9 /* what is made from here on, and so densely, is a result */
 #define RESULT_DENSE 0.8
 #define RESULT_FACTOR 0.4
+#define SLOW_NS 500000000u /* unless that took so long by the clock ... */
+#define SLOW_SHARE 0.5     /* ... and so much of the process' life ... */
+#define SLOW_PARTS 24u     /* ... in so many parts of it, which no machine that was busy for a moment makes up */
 #define RECENT_FREE 0.3 /* of partly freed sites: as EARLY_*, behind an even pace */
 #define RECENT_RANGE 0.4
 #define OLD_PARTS 28u /* survivors of the last eighth may be in use */
@@ -211,7 +214,8 @@ static double judge_never_freed(const struct tm_leak_facts *f, struct tm_leak_ve
 	double late = n < LATE_LEAST ? 1 : unit((s.late + 1 / n - LATE_SHARE) / LATE_SHARE_RANGE);
 	double going = pace * goes_on * late, ended = judge_ended_loop(f, last) * evidence(n, LOOP_EVIDENCE);
 	double score = fmax(going, ended) * evidence(fmin(n, parts_seen(f, &s)), EVIDENCE);
-	bool is_result = f->begin >= RESULT_BEGIN && f->density >= RESULT_DENSE;
+	bool is_slow = f->window_ns >= SLOW_NS && f->window_share >= SLOW_SHARE && shape_of(&f->time, TM_LEAK_PARTS).parts >= SLOW_PARTS;
+	bool is_result = f->begin >= RESULT_BEGIN && f->density >= RESULT_DENSE && !is_slow;
 	if (is_result) score *= RESULT_FACTOR;
 	double at = 100 * mixed(f, f->events.last, f->time.last);
 	if (is_result)
@@ -221,23 +225,23 @@ static double judge_never_freed(const struct tm_leak_facts *f, struct tm_leak_ve
 	else if (going < 0.5 && ended >= 0.5)
 		snprintf(
 			v->reason, sizeof v->reason,
-			"never freed: all %s blocks (%s) are live, and they came evenly among other allocations, up to %.0f%% of the time%s",
+			"never freed: all %s blocks (%s) are live, and they came evenly among other allocations, up to %.0f%% of the run%s",
 			w->live, w->bytes, at, w->growth);
 	else if (going < 0.5 && goes_on < 0.5)
 		snprintf(v->reason, sizeof v->reason,
-			 "never freed, but it stopped growing: %s blocks (%s) kept, the last at %.0f%% of the time since the first one",
+			 "never freed, but it stopped growing: %s blocks (%s) kept, the last at %.0f%% of the run since the first one",
 			 w->live, w->bytes, at);
 	else if (going < 0.5)
 		snprintf(v->reason, sizeof v->reason,
-			 "never freed, but growth slows down: %s blocks (%s) kept, 9 of 10 of them in the first %.0f%% of the time",
+			 "never freed, but growth slows down: %s blocks (%s) kept, 9 of 10 of them in the first %.0f%% of the run",
 			 w->live, w->bytes, 100 * position_of_most(f));
 	else if (last < NEAR_END)
 		snprintf(v->reason, sizeof v->reason,
-			 "never freed: all %s blocks (%s) are live, and new ones came up to %.0f%% of the time, in %u of %u parts of it%s",
+			 "never freed: all %s blocks (%s) are live, and new ones came up to %.0f%% of the run, in %u of %u parts of it%s",
 			 w->live, w->bytes, at, s.parts, TM_LEAK_PARTS, w->growth);
 	else
 		snprintf(v->reason, sizeof v->reason,
-			 "never freed: all %s blocks (%s) are live, and new ones came until the end, in %u of %u parts of the time%s",
+			 "never freed: all %s blocks (%s) are live, and new ones came until the end, in %u of %u parts of the run%s",
 			 w->live, w->bytes, s.parts, TM_LEAK_PARTS, w->growth);
 	return score;
 }
@@ -305,7 +309,7 @@ static double judge_partly_freed(const struct tm_leak_facts *f, struct tm_leak_v
 			 trend);
 	else
 		snprintf(v->reason, sizeof v->reason,
-			 "%s of %s (%s) were not freed as the others were, old ones from %u of %u parts of the time%s%s", w->live,
+			 "%s of %s (%s) were not freed as the others were, old ones from %u of %u parts of the run%s%s", w->live,
 			 w->blocks, w->bytes, s.parts, OLD_PARTS, trend, w->growth);
 	return fmax(score, grows);
 }
@@ -322,7 +326,7 @@ static double judge_owner(const struct tm_leak_facts *f, struct tm_leak_verdict 
 	double grown = fmin((double)f->allocations / count, log2(fmax(2, (double)f->live_bytes / count / 64)));
 	double goes_on = unit((last - OWNER_NEEDED) / OWNER_RANGE);
 	snprintf(v->reason, sizeof v->reason,
-		 "%s %s grew by being replaced (%s allocations), now %s, %s %.0f%% of the time since the first one%s", w->live,
+		 "%s %s grew by being replaced (%s allocations), now %s, %s %.0f%% of the run since the first one%s", w->live,
 		 f->live_count == 1 ? "block of one owner" : "blocks of owners", w->allocations, w->bytes,
 		 goes_on < 0.5 ? "but not since" : "last at", 100 * last, w->growth);
 	/* Several blocks of different sizes that take turns may look like owners, or one that is built anew again and again; then the level stays. */

@@ -6,7 +6,8 @@
  *           the site's first allocation (or behind the steps' warm-up) and ends at exit, and one asks:
  *           - never freed: do survivors come evenly until the end (a leak), or did they stop early or become few (a table, a cache, what start-up needs)?
  *             Among many other allocations they may end a little earlier, as a loop does that something else follows; where there was little else
- *             it is a table that was built. So is what was made in one go in the last tenth of the run, with nothing else beside it: a result.
+ *             it is a table that was built. So is what was made in one go in the last tenth of the run, with nothing else beside it: a result,
+ *             unless that took half of the process' life by the clock: so goes a service that allocated much when it started, and little since.
  *           - partly freed: are there old survivors from all over the window (an error path that forgets), or only recent ones (in use, a
  *             bounded queue or cache)? Does the level still rise in the second half (Mann-Kendall), or has it settled? A level that rises steadily
  *             all the time is growth, however young the survivors are: a queue that is filled faster than it is emptied.
@@ -56,6 +57,8 @@ struct tm_leak_facts {
 	double time_weight;                 /* 0 to 0.5: what the clock has to say, where the program went on without allocations */
 	double density;                     /* survivors in an allocation of the process, from the first to the last of them */
 	double begin;                       /* of the window, 0 the process' first allocation, 1 its exit; 0 where there are steps */
+	uint64_t window_ns;                 /* how long the window was by the clock, */
+	double window_share;                /* and which part of the process' life that was */
 	uint64_t warm_up_steps;
 	const struct tm_leak_levels *levels;
 	const struct tm_leak_levels *by_step; /* from the warm-up on, `at` in steps; none without steps */

@@ -463,6 +463,9 @@ static void complete_facts(const struct finder *x, const struct group *g, const 
 	double ticks = (position(&x->clock, g->last_ns) - position(&x->clock, g->begin_ns)) * (double)x->l->watch.tick_stride;
 	f->density = x->by_steps || ticks < 1 ? 1 : (double)g->survivors / ticks;
 	f->begin = x->by_steps || x->end <= 0 ? 0 : unit(g->begin / x->end);
+	uint64_t start_ns = x->r->catalog->processes.items[x->l->process - 1].start_ns;
+	f->window_ns = x->work_ns > g->begin_ns ? x->work_ns - g->begin_ns : 0;
+	f->window_share = x->work_ns > start_ns ? unit((double)f->window_ns / (double)(x->work_ns - start_ns)) : 0;
 	f->process_bytes = x->live_bytes;
 	f->size_share = most_bytes > 1 ? log2(1 + (double)f->live_bytes) / log2(1 + (double)most_bytes) : 1;
 }

@@ -642,6 +642,18 @@ def check_of_what_is_not_whole(t):
 
 
 @test
+def what_comes_slowly_after_much(t):
+    """5,000 blocks at the start, then 200: made in one go at the end they are a result; one each 5 ms for a second they are what a service never frees."""
+    for name, apart_ns, is_leak in (("result", 10_000, False), ("service", 5_000_000, True)):
+        def events(trace):
+            first = [malloc(200 * n + 1, 0x100000 + 0x100 * n, 64, trace.stack("load")) for n in range(5000)]
+            return first + [malloc(2_000_000 + n * apart_ns, 0x900000 + 0x100 * n, 100, trace.stack("remember")) for n in range(200)]
+        score, reason = t.imported(trace_of(t, name, events)).row("SELECT score, reason FROM leak_candidate WHERE function = 'remember'")
+        t.equal(score >= 0.5, is_leak, f"{name}: {score} {reason}")
+        t.equal("made in one go" in reason, not is_leak, reason)
+
+
+@test
 def check_of_what_was_lost(t):
     """5 events were lost, which allocated 40 bytes: what they might have exceeded is not known to be kept."""
     trace = Trace()
