@@ -223,6 +223,10 @@ static int tell_peak(struct tm_report *r, struct tm_bytes *out) {
 		tm_html(out, "The program held at most ");
 	}
 	tm_html_size(out, p->peak_bytes, r->d->estimated);
+	if (r->o->heap) {
+		tm_html(out, " of heap ");
+		tm_html_name(out, r->o->heap, strlen(r->o->heap), TM_HTML_NAME_BYTES);
+	}
 	tm_html(out, " at once, ");
 	tm_html_time(out, p->peak_ns - tm_report_origin(r));
 	tm_html(out, " after the start.");
@@ -292,8 +296,9 @@ static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct su
 
 static int take_gap(struct tm_report *r, sqlite3_stmt *s, void *context) {
 	struct telling *t = context;
-	int64_t rss = sqlite3_column_int64(s, 0), gap = sqlite3_column_int64(s, 1), live = sqlite3_column_int64(s, 3);
-	tm_html(t->out, t->told++ ? "" : "<p id=\"verdict-gap\"><strong>Gap.</strong> Resident memory was at most ");
+	int64_t rss = sqlite3_column_int64(s, 0), gap = sqlite3_column_int64(s, 1), live = sqlite3_column_int64(s, 3),
+		most = sqlite3_column_int64(s, 5);
+	tm_html(t->out, t->told++ ? "" : "<p id=\"verdict-gap\"><strong>Gap.</strong> The largest reading of resident memory was ");
 	tm_html_size(t->out, rss, false);
 	tm_html(t->out, ", ");
 	tm_html_time(t->out, sqlite3_column_int64(s, 2) - tm_report_origin(r));
@@ -302,21 +307,28 @@ static int take_gap(struct tm_report *r, sqlite3_stmt *s, void *context) {
 		if (sqlite3_column_int64(s, 4) > 0) tm_html(t->out, " and tidemark's own memory");
 		tm_html(t->out, " explain all of it but ");
 		tm_html_size(t->out, gap, false);
-		tm_html(t->out, ": code, stacks, what the allocator keeps for itself, and memory that nobody recorded.</p>");
+		tm_html(t->out, ": code, stacks, what the allocator keeps for itself, and memory that nobody recorded.");
 	} else if (live >= rss) {
 		tm_html(t->out, ", ");
 		tm_html_size(t->out, live, r->d->estimated);
-		tm_html(t->out, " then, explain all of it: what a program never touches is not resident.</p>");
+		tm_html(t->out, " then, explain all of it: what a program never touches is not resident.");
 	} else {
-		tm_html(t->out, " and tidemark's own memory explain all of it.</p>");
+		tm_html(t->out, " and tidemark's own memory explain all of it.");
 	}
+	if (most > rss) {
+		tm_html(t->out, " Between readings it was up to ");
+		tm_html_size(t->out, most, false);
+		tm_html(t->out, ".");
+	}
+	tm_html(t->out, "</p>");
 	return 0;
 }
 
 static int tell_gap(struct tm_report *r, struct tm_bytes *out) {
 	struct telling t = { .out = out };
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
-	sqlite3_str_appendall(sql, "SELECT rss_bytes, gap_bytes, ts_ns, live_bytes, tool_bytes FROM memory_gap WHERE true");
+	sqlite3_str_appendall(sql, "SELECT rss_bytes, gap_bytes, ts_ns, live_bytes, tool_bytes, (SELECT max(value) FROM sample AS s"
+				   " WHERE s.process_id = g.process_id AND s.name = 'rss_peak') FROM memory_gap AS g WHERE true");
 	tm_report_filter(sql, r, "process_id", NULL);
 	sqlite3_str_appendall(sql, " ORDER BY rss_bytes DESC, ts_ns LIMIT 1");
 	return tm_report_rows(r, sqlite3_str_finish(sql), take_gap, &t);

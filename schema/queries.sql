@@ -69,7 +69,8 @@ SELECT process_id, ts_ns, max(gap_bytes) AS gap_bytes, file_bytes, stack_bytes, 
 FROM memory_gap_part GROUP BY process_id ORDER BY gap_bytes DESC;
 
 -- @rss-against-live: how far is the most that was resident from the most that was live, whenever each was?
-SELECT p.process_id, p.live_bytes AS peak_live_bytes, (SELECT max(value) FROM sample s WHERE s.process_id = p.process_id AND s.name = 'rss') AS peak_rss_bytes
+SELECT p.process_id, p.live_bytes AS peak_live_bytes, (SELECT max(value) FROM sample s WHERE s.process_id = p.process_id AND s.name IN ('rss', 'rss_peak'))
+  AS peak_rss_bytes
 FROM peak p WHERE p.heap IS NULL ORDER BY peak_live_bytes DESC;
 
 -- @scopes-retained: which scopes leave most behind when they close?

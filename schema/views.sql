@@ -501,7 +501,8 @@ SELECT o.id AS oom_id, o.process_id, o.ts_ns, o.heap, o.device, o.api, o.size_by
        || coalesce(', ' || (SELECT printf(form, o.device_free_bytes / scale) FROM unit WHERE low <= o.device_free_bytes ORDER BY low DESC LIMIT 1)
                    || ' of the device''s ' || (SELECT printf(form, o.device_total_bytes / scale) FROM unit WHERE low <= o.device_total_bytes ORDER BY low DESC LIMIT 1) || ' were free', '')
        || CASE WHEN o.device_free_bytes >= o.size_bytes THEN ': in pieces that are too small, or not for this kind of memory' ELSE '' END
-       || CASE WHEN o.live_bytes > 0 THEN '; this process held ' || (SELECT printf(form, o.live_bytes / scale) FROM unit WHERE low <= o.live_bytes ORDER BY low DESC LIMIT 1) ELSE '' END
+       || CASE WHEN o.live_bytes > 0 THEN '; this process held ' || (SELECT printf(form, o.live_bytes / scale) FROM unit WHERE low <= o.live_bytes ORDER BY low DESC LIMIT 1)
+               || coalesce(' on cuda:' || o.device, ' in ' || o.heap) ELSE '' END
        || CASE WHEN o.cached_bytes > 0 THEN '; ' || (SELECT printf(form, o.cached_bytes / scale) FROM unit WHERE low <= o.cached_bytes ORDER BY low DESC LIMIT 1)
                || ' were cached by the framework and not in use'
                || coalesce(', in pieces of at most ' || (SELECT printf(form, o.largest_free_bytes / scale) FROM unit WHERE low <= o.largest_free_bytes ORDER BY low DESC LIMIT 1), '') ELSE '' END

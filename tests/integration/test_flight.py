@@ -392,7 +392,7 @@ def what_malloc_refuses(t):
                         " and o.device_free_bytes is null order by o.ts_ns, o.id"), rows, f"what was refused {options}")
     db = t.imported(t.record([program], "--quiet", "--force"))
     t.equal(db.rows("select distinct function, heap, why from gpu_oom where api = 'realloc'"),
-            [("refused", "malloc", "asked for 1.0 EiB; this process held 759.5 KiB")], "where, and why")
+            [("refused", "malloc", "asked for 1.0 EiB; this process held 759.5 KiB in malloc")], "where, and why")
     t.equal(db.rows("select distinct live_bytes, live_count from gpu_oom_site where function = 'held'"), [(777777, 1)], "what was live")
     t.check("refused" in t.run([t.tidemark, "gpu", "--oom", db.path], status=0).text, "tidemark gpu --oom")
     page = [line.split() for line in t.run([t.tidemark, "summary", db.path, "--limit=0"], status=0).text.splitlines()]

@@ -159,7 +159,7 @@ def snapshot(t):
     t.equal(db.row("select size_bytes, device_free_bytes, device_total_bytes, ts_ns / 1000, text from oom join stack_text using (stack_id)"),
             (64 << 30, 5 * MIB, None, 31, "<module>;step;empty_strided"), "out of memory")
     t.equal(db.row("select live_bytes, allocated_bytes, cached_bytes, why from gpu_oom"),
-            (22 * MIB, 3_000_100, 22 * MIB - 3_000_100, "asked for 64.0 GiB; this process held 22.0 MiB; 19.1 MiB were cached by the framework and not in use,"
+            (22 * MIB, 3_000_100, 22 * MIB - 3_000_100, "asked for 64.0 GiB; this process held 22.0 MiB on cuda:0; 19.1 MiB were cached by the framework and not in use,"
              " in pieces of at most 17.1 MiB"), "the blocks lie in the segments and count once")
     t.equal(db.row("select name, ts_ns / 1000 from mark"), ("snapshot", 61), "the mark")
     t.equal(db.rows("select function, file, line, live_bytes from live_at_end where heap = 'torch.cuda:0' order by live_bytes"),

@@ -248,7 +248,7 @@ def a_refusal_explained(t):
     t.equal(db.rows("select size_bytes, live_bytes, allocated_bytes, reserved_bytes, active_bytes, inactive_bytes, cached_bytes, largest_free_bytes, gap_bytes,"
                     " other_bytes, function, file, line from gpu_oom"),
             [(16 * MIB, 26 * MIB, 14 * MIB, 22 * MIB, None, None, 8 * MIB, 4 * MIB, 2 * MIB, 3 * MIB, "train", "train.py", 42)], "the refusal")
-    t.equal(db.value("select why from gpu_oom"), "asked for 16.0 MiB, 1.0 MiB of the device's 32.0 MiB were free; this process held 26.0 MiB; 8.0 MiB were cached by"
+    t.equal(db.value("select why from gpu_oom"), "asked for 16.0 MiB, 1.0 MiB of the device's 32.0 MiB were free; this process held 26.0 MiB on cuda:0; 8.0 MiB were cached by"
             " the framework and not in use, in pieces of at most 4.0 MiB; 2.0 MiB more of this process were not recorded (context, modules, libraries);"
             " other processes held 3.0 MiB", "why")
     t.equal(db.rows("select heap, library, live_bytes, live_count from gpu_oom_site order by heap, live_bytes desc"),
@@ -308,13 +308,13 @@ def refusals_that_say_little(t):
     db = finish(t, trace, 9000)
     t.equal(db.rows("select size_bytes, heap, live_bytes, allocated_bytes, cached_bytes, largest_free_bytes, gap_bytes, scope, function, why from gpu_oom order by ts_ns"),
             [(100, "cuda:0", 0, 0, None, None, None, None, None, "asked for 100 bytes"), (200, None, None, None, None, None, None, None, None, "asked for 200 bytes"),
-             (300, "cuda-host", 70, None, None, None, None, None, None, "asked for 300 bytes; this process held 70 bytes")], "refusals")
+             (300, "cuda-host", 70, None, None, None, None, None, None, "asked for 300 bytes; this process held 70 bytes in cuda-host")], "refusals")
     t.equal(db.rows("select oom_id, heap, stack_id, live_bytes from gpu_oom_site"), [(3, "cuda-host", 0, 70)], "what was live")
     with sqlite3.connect(db.path) as connection:  # lengths that went below zero, and what others come to
         for size_bytes, words in ((2**63 - 1, "8.0 EiB"), (2**60, "1.0 EiB"), (2**59, "512.0 PiB"), (2**53, "8192.0 TiB")):
             connection.execute("update oom set size_bytes = ? where size_bytes = (select max(size_bytes) from oom)", (size_bytes,))
             why, = connection.execute("select why from gpu_oom where size_bytes = ?", (size_bytes,)).fetchone()
-            t.equal(why, f"asked for {words}; this process held 70 bytes", f"{size_bytes} bytes")
+            t.equal(why, f"asked for {words}; this process held 70 bytes in cuda-host", f"{size_bytes} bytes")
 
 
 @test

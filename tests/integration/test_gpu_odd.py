@@ -78,8 +78,8 @@ def refused_then_trimmed_then_given(t):
     t.equal(rows, [("cuda:0", "cuMemAlloc", 768 * MIB, 512 * MIB, 1 << 30, 384 * MIB, 128 * MIB), ("cuda:0", "cuLaunchKernel", None, 128 * MIB, 1 << 30, 128 * MIB, 768 * MIB),
                    ("cuda:5", "cuDevicePrimaryCtxRetain", None, None, None, None, 0)], "refusals")
     t.equal(run.db.rows("select why from gpu_oom order by ts_ns"),
-            [("asked for 768.0 MiB, 512.0 MiB of the device's 1024.0 MiB were free; this process held 128.0 MiB; 384.0 MiB were kept by the driver's pools and not in use",),
-             ("wanted memory for itself, how much is not told, 128.0 MiB of the device's 1024.0 MiB were free; this process held 768.0 MiB; 128.0 MiB were kept by"
+            [("asked for 768.0 MiB, 512.0 MiB of the device's 1024.0 MiB were free; this process held 128.0 MiB on cuda:0; 384.0 MiB were kept by the driver's pools and not in use",),
+             ("wanted memory for itself, how much is not told, 128.0 MiB of the device's 1024.0 MiB were free; this process held 768.0 MiB on cuda:0; 128.0 MiB were kept by"
               " the driver's pools and not in use",),
              ("wanted memory for itself, how much is not told",)], "why")
     t.equal(run.db.rows("select heap, live_bytes, live_count from gpu_oom_site where oom_id = 1"), [("cuda-pool:0", 128 * MIB, 1)], "what was live")
