@@ -280,11 +280,12 @@ static const struct part {
 };
 
 static int list_page(const struct tm_database *d, const struct tm_options *o) {
-	struct tm_options few = *o;
 	int status = tm_listing_run(d, o, &devices);
-	if (o->limit == TM_LIMIT_UNSET) few.limit = ROWS_SHOWN;
-	for (size_t i = 0; !status && i < sizeof parts / sizeof *parts; i++)
-		if (tm_database_integer(d, parts[i].exists, 0)) status = tm_listing_also(d, &few, parts[i].listing);
+	for (size_t i = 0; !status && i < sizeof parts / sizeof *parts; i++) {
+		struct tm_listing part = *parts[i].listing;
+		part.rows_shown = ROWS_SHOWN;
+		if (tm_database_integer(d, parts[i].exists, 0)) status = tm_listing_also(d, o, &part);
+	}
 	return status;
 }
 

@@ -109,22 +109,22 @@ static int list_shape(const struct tm_database *d, const struct tm_options *o) {
 }
 
 static int list_levers(const struct tm_database *d, const struct tm_options *o) {
-	struct tm_options options = *o;
 	struct tm_listing listing = {
-		.columns = "process_id, heap, stack_id, live_bytes, live_count, peak_share, mean_life_duration_ns, live_at_exit_bytes, function, file,\n"
-			   "  line, module, module_offset, estimated, reason AS why",
+		.columns =
+			"process_id, heap, stack_id, live_bytes, live_count, peak_share, mean_life_duration_ns, live_at_exit_bytes, function, file,\n"
+			"  line, module, module_offset, estimated, reason AS why",
 		.source = "peak_lever",
 		.where = "peak_share >= 0.05",
 		.order = "live_bytes DESC, process_id, heap, stack_id",
 		.has_heap = true,
 		.share_column = "live_bytes",
-		.title = "what would bring the peak of a process down",
+		.rows_shown = 10,
+		.title = "what would bring the peak of a process down, of what held a twentieth of it",
 		.nothing = "no stack held a twentieth of it: it is made of many",
 		.hidden = { "stack_id" },
 		.estimated = { "live_bytes", "live_count", "live_at_exit_bytes" },
 	};
-	if (options.limit == TM_LIMIT_UNSET) options.limit = 10;
-	return tm_listing_also(d, &options, &listing);
+	return tm_listing_also(d, o, &listing);
 }
 
 /* The peak of a process is one over its root heaps: no stack of another heap could lower it, and none is said to hold nothing of it. */

@@ -24,7 +24,7 @@ static const struct tm_usage usage = {
 	.operands_max = 1,
 };
 
-#define SITES_SHOWN 5
+#define ROWS_SHOWN 5
 
 static const struct tm_listing heaps = {
 	.source = "heap_summary",
@@ -66,6 +66,7 @@ static const struct tm_listing processes = {
 	.source = "process AS p LEFT JOIN heap_summary AS k ON k.process_id = p.id AND k.heap IS NULL",
 	.order = "k.peak_bytes DESC, p.id",
 	.process = "p.id",
+	.rows_shown = ROWS_SHOWN,
 	.title = "processes, largest peak first",
 	.share_column = "peak_bytes",
 	.nothing = "no process",
@@ -78,6 +79,7 @@ static const struct tm_listing devices = {
 		"  gap_bytes, kernels, refusals",
 	.source = "gpu_summary",
 	.order = "process_id, device",
+	.rows_shown = ROWS_SHOWN,
 	.title = "devices (more: tidemark gpu)",
 };
 
@@ -87,6 +89,8 @@ static const struct tm_listing peak_sites = {
 	.where = "(live_count > 0 OR live_bytes > 0)",
 	.order = "live_bytes DESC, process_id, heap, stack_id",
 	.has_heap = true,
+	.rows_shown = ROWS_SHOWN,
+	.may_be_millions = true,
 	.title = "live at the peak of each heap, by call stack",
 	.share_column = "live_bytes",
 	.nothing = "nothing",
@@ -100,6 +104,8 @@ static const struct tm_listing leaks = {
 	.where = "(live_count > 0 OR live_bytes > 0)",
 	.order = "live_bytes DESC, process_id, heap, stack_id",
 	.has_heap = true,
+	.rows_shown = ROWS_SHOWN,
+	.may_be_millions = true,
 	.title = "live at exit, by call stack",
 	.share_column = "live_bytes",
 	.nothing = "nothing",
@@ -114,6 +120,7 @@ static const struct tm_listing scopes = {
 	.where = "calls > 0",
 	.order = "total_allocated_bytes DESC, process_id, heap, name, category",
 	.has_heap = true,
+	.rows_shown = ROWS_SHOWN,
 	.title = "scopes (more: tidemark scopes)",
 	.share_column = "total_allocated_bytes",
 	.estimated = { "self_allocated_bytes", "total_allocated_bytes", "retained_bytes", "peak_growth_bytes" },
@@ -126,6 +133,7 @@ static const struct tm_listing steps = {
 	.source = "step_total",
 	.where = "heap IS NULL",
 	.order = "survived_bytes DESC, process_id, start_ns",
+	.rows_shown = ROWS_SHOWN,
 	.title = "steps, those that left most behind first (more: tidemark scopes --steps)",
 	.share_column = "survived_bytes",
 	.estimated = { "allocated_bytes", "net_bytes", "peak_bytes", "survived_bytes" },
@@ -143,6 +151,7 @@ static const struct tm_listing refusals = {
 	.source = "refused",
 	.order = "refused_count DESC, process_id, first_ns",
 	.has_heap = true,
+	.rows_shown = ROWS_SHOWN,
 	.title = "requests for memory that were refused (more: tidemark gpu --oom)",
 };
 
@@ -187,6 +196,7 @@ static int list_sites(const struct tm_database *d, const struct tm_options *o, c
 	listing.with = with;
 	listing.source = "live";
 	listing.unnamed = "unnamed";
+	listing.may_be_millions = false; /* to count them is to scan again */
 	listing.where = NULL;
 	int status = tm_listing_also(d, o, &listing);
 	sqlite3_free(with);
@@ -204,17 +214,15 @@ static int list_any(const struct tm_database *d, const struct tm_options *o, con
 }
 
 static int list_page(const struct tm_database *d, const struct tm_options *o) {
-	struct tm_options every = *o, few;
+	struct tm_options every = *o;
 	every.sort = NULL; /* names a column of the heaps */
-	few = every;
-	if (o->limit == TM_LIMIT_UNSET) few.limit = SITES_SHOWN;
-	int status = d->processes > 1 ? tm_listing_also(d, &few, &processes) : 0;
-	if (!status) status = list_any(d, &few, &devices);
-	if (!status) status = list_sites(d, &few, &peak_sites, true);
-	if (!status) status = list_sites(d, &few, &leaks, false);
-	if (!status) status = list_any(d, &few, &scopes);
-	if (!status) status = list_any(d, &few, &steps);
-	if (!status) status = list_any(d, &few, &refusals);
+	int status = d->processes > 1 ? tm_listing_also(d, &every, &processes) : 0;
+	if (!status) status = list_any(d, &every, &devices);
+	if (!status) status = list_sites(d, &every, &peak_sites, true);
+	if (!status) status = list_sites(d, &every, &leaks, false);
+	if (!status) status = list_any(d, &every, &scopes);
+	if (!status) status = list_any(d, &every, &steps);
+	if (!status) status = list_any(d, &every, &refusals);
 	if (!status) status = list_any(d, &every, &losses);
 	if (!status) status = list_any(d, &every, &alerts);
 	if (!status) status = list_any(d, &every, &notes);

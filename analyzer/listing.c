@@ -340,6 +340,10 @@ static bool counts_rest(const struct tm_options *o, const struct tm_listing *l) 
 	return l->may_be_millions && o->format == TM_FORMAT_TABLE && o->limit == TM_LIMIT_UNSET && !o->sql;
 }
 
+static unsigned rows_shown(const struct tm_listing *l) {
+	return l->rows_shown ? l->rows_shown : TABLE_ROWS;
+}
+
 static uint64_t count_all(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l) {
 	struct tm_listing bare = *l;
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
@@ -415,21 +419,22 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 	choose_hidden(d, l, hidden, sizeof(hidden) / sizeof(hidden[0]));
 	if (d->estimated) plan.estimated = l->estimated;
 	if (is_table && l->bar_column) plan.bar_full = highest(d, l->bar_column, sql);
-	if (is_table && o->limit == TM_LIMIT_UNSET && !l->bar_column) plan.rows_max = TABLE_ROWS;
+	if (is_table && o->limit == TM_LIMIT_UNSET && !l->bar_column) plan.rows_max = rows_shown(l);
 	int status = tm_database_prepare(d, sql, &statement);
 	if (!status && is_table && l->title) status = tm_print_title(l->title);
 	if (!status) status = tm_render(statement, &plan, &rows);
 	bool with_errors = statement && has_errors(statement);
 	sqlite3_finalize(statement);
 	sqlite3_free(condensed);
-	if (!status && counts_rest(o, l) && rows == TABLE_ROWS) rows = count_all(d, o, l);
+	if (!status && counts_rest(o, l) && rows == rows_shown(l)) rows = count_all(d, o, l);
 	if (!status && is_table && rows && explain && d->estimated && l->estimated[0]) status = print_estimate_note(d, with_errors);
 	if (!status && is_table && !rows)
 		status = tm_print_words(o->heap && l->has_device ? "nothing, of the devices that this heap lies on" : l->nothing);
 	if (!status && is_table && !rows && explain) say_unrecorded(d, o);
 	if (!status && plan.rows_max && rows > plan.rows_max) {
+		char all[TM_UNIT_TEXT_MAX];
 		tm_flush_output();
-		tm_say("%llu of %llu rows shown, --limit=0 shows all", (unsigned long long)plan.rows_max, (unsigned long long)rows);
+		tm_say("%llu of %s rows shown, --limit=0 shows all", (unsigned long long)plan.rows_max, tm_format_count(rows, all));
 	}
 	return status;
 }
@@ -437,7 +442,7 @@ static int show(const struct tm_database *d, const struct tm_options *o, const s
 int tm_listing_run(const struct tm_database *d, const struct tm_options *o, const struct tm_listing *l) {
 	int status;
 	bool condenses = l->condense && o->format == TM_FORMAT_TABLE && !o->sql; /* which heeds the limit itself */
-	char *sql = compose(d, o, l, counts_rest(o, l) ? TABLE_ROWS : condenses ? 0 : o->limit, &status);
+	char *sql = compose(d, o, l, counts_rest(o, l) ? rows_shown(l) : condenses ? 0 : o->limit, &status);
 	if (!status && o->sql) printf("%s;\n", sql);
 	else if (!status) status = show(d, o, l, sql, true);
 	sqlite3_free(sql);
@@ -459,7 +464,7 @@ int tm_listing_also(const struct tm_database *d, const struct tm_options *o, con
 	/* --sort names a column of the report's main list. */
 	struct tm_options options = *o;
 	options.sort = NULL;
-	char *sql = compose(d, &options, l, counts_rest(o, l) ? TABLE_ROWS : o->limit, &status);
+	char *sql = compose(d, &options, l, counts_rest(o, l) ? rows_shown(l) : o->limit, &status);
 	if (!status && o->sql) print_comment(l, sql);
 	if (!status && !o->sql) {
 		status = tm_write_output("\n", 1) ? TM_EXIT_FAILED : 0;

@@ -24,6 +24,7 @@ struct tm_listing {
 	 * up for the rows that are listed, unless it is such a name that the rows are sorted by. NULL: none */
 	const char *unnamed;
 	bool may_be_millions;     /* of rows, which cost less to count than to put in order: a table does so with those that it does not show */
+	unsigned rows_shown;      /* of a table without --limit; 0: 20 */
 	bool has_device;          /* it has a column device instead: --heap chooses those that the heap lies on */
 	const char *title;        /* above a table, or NULL */
 	const char *nothing;      /* what a table says instead of no rows; NULL: it has some */

@@ -296,7 +296,7 @@ static const struct option_row option_rows[] = {
 	{ "by", "heap|site|scope", TM_OPTION_TOP, take_by, "list only these (json and csv: default heap); without it a table has all" },
 	{ "format", "table|json|csv", TM_OPTION_FORMAT, take_format, "default table" },
 	{ "limit", "N", TM_OPTION_LIMIT, take_limit,
-	  "at most N rows; 0 is all of them (default: tables 20, time lines and histograms all; json and csv all)" },
+	  "at most N rows; 0 is all of them (default: tables 20, lists of a page 5, time lines, histograms, json and csv all)" },
 	{ "sort", "COLUMN", TM_OPTION_SORT, take_sort,
 	  "bytes, counts, scores and durations go downward, all else upward; +COLUMN upward, -COLUMN downward" },
 	{ "heap", "NAME", TM_OPTION_HEAP, take_heap, "only this heap, such as malloc or mmap" },

@@ -371,13 +371,13 @@ int main() {
 
 
 def leak_sanitizer_says(t, oracle, options=""):
-    """Its report; empty when nothing leaks, which it also says now and then on a busy machine where something does: so it has to say that three times. What is
+    """Its report; empty when nothing leaks, which it also says now and then on a busy machine where something does: so it has to say that five times. What is
     neither, as when it may not trace the program: asked again, then skipped."""
     silent = 0
-    for _ in range(8):
+    for _ in range(12):
         asked = t.run([oracle], env=dict(os.environ, LSAN_OPTIONS=options))
         silent += asked.status == 0 and not asked.errors
-        if "detected memory leaks" in asked.errors or silent == 3:
+        if "detected memory leaks" in asked.errors or silent == 5:
             return asked.errors
     t.skip(f"LeakSanitizer does not work here: exit status {asked.status}, {asked.errors[:300]!r}")
 
