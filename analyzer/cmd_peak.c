@@ -54,7 +54,7 @@ static int list_peaks(const struct tm_database *d, const struct tm_options *o) {
 					 : "peak",
 		.order = TM_ORDER_OF_HEAPS("live_bytes"),
 		.has_heap = true,
-		.nothing = "nothing was ever live",
+		.nothing = tm_has_window(o) ? "nothing was live then" : "nothing was ever live",
 		.share_column = "live_bytes",
 		.estimated = { "live_bytes", "live_count" },
 		.null_heap = "(all)",

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "journal.h"
@@ -138,7 +139,9 @@ static int open_existing(struct tm_store *s) {
 int tm_store_open(struct tm_store *s, const char *path, enum tm_store_mode mode) {
 	*s = (struct tm_store){ .path = tm_written_path(path) };
 	if (!s->path) return tm_store_fail(s, "%s", strerror(errno)), -1;
-	bool exists = access(s->path, F_OK) == 0;
+	struct stat status;
+	bool exists = stat(s->path, &status) == 0;
+	if (exists && S_ISDIR(status.st_mode)) return tm_store_fail(s, "%s", strerror(EISDIR)), -1;
 	if (exists && mode == TM_STORE_CREATE) return tm_store_fail(s, "it exists; --append adds to it, --force replaces it"), -1;
 	return exists && mode == TM_STORE_APPEND ? open_existing(s) : create(s);
 }

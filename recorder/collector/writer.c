@@ -37,7 +37,8 @@ int tm_writer_open(struct tm_writer *w, char *path, bool force) {
 	w->fd = -1;
 	if (tm_packer_init(&w->packer, ZSTD_LEVEL) != 0) return -ENOMEM;
 	w->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | (force ? 0 : O_EXCL), 0600);
-	if (w->fd < 0) return -errno;
+	struct stat status;
+	if (w->fd < 0) return errno == EEXIST && stat(path, &status) == 0 && S_ISDIR(status.st_mode) ? -EISDIR : -errno;
 	int result = take_file(w->fd);
 	if (result < 0) {
 		tm_writer_close(w);
