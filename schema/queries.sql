@@ -88,4 +88,7 @@ SELECT p.id AS process_id, p.pid, p.command, p.end_kind, t.allocations, t.alloca
 FROM process p LEFT JOIN heap_total t ON t.process_id = p.id AND t.heap_id = 0 ORDER BY t.peak_bytes DESC LIMIT 20;
 
 -- @lost: what is missing from this database, and what did the recorder say?
-SELECT process_id, kind, count, bytes, reason FROM loss UNION ALL SELECT process_id, kind, NULL, NULL, text FROM note ORDER BY 1, 2;
+SELECT process_id, kind, count, bytes, reason FROM loss
+UNION ALL SELECT process_id, kind, NULL, NULL, printf('not known from %.6f s to ', start_ns / 1e9) || iif(end_ns IS NULL, 'its end', printf('%.6f s', end_ns / 1e9))
+FROM coverage_gap
+UNION ALL SELECT process_id, kind, NULL, NULL, text FROM note ORDER BY 1, 2;

@@ -181,7 +181,9 @@ void tm_alerts_process(struct tm_collector *c, const struct tm_process *p) {
 			watch.heap = (enum tm_tally_default)heap;
 			known = strlen(names[heap]) == rule->heap.size && !memcmp(names[heap], rule->heap.data, rule->heap.size);
 		}
-		if (known) tm_tally_watch(c->tally, p->id, watch, live_crossed, c);
+		if (!known) continue;
+		c->alerts.met |= 1u << i;
+		tm_tally_watch(c->tally, p->id, watch, live_crossed, c);
 	}
 }
 
@@ -194,6 +196,7 @@ void tm_alerts_heap(struct tm_collector *c, const struct tm_process *p, uint32_t
 		struct tm_tally_watch watch = {
 			.rule = i, .heap = TM_TALLY_OWN, .id = heap, .threshold = threshold_of(rule, c->alerts.memory_bytes)
 		};
+		c->alerts.met |= 1u << i;
 		tm_tally_watch(c->tally, p->id, watch, live_crossed, c);
 	}
 }
@@ -223,6 +226,7 @@ static void look_at(struct tm_collector *c, const struct tm_reading *r) {
 			known = rule->percent <= 0 || whole != UINT64_MAX;
 		}
 		if (!known) continue;
+		c->alerts.met |= 1u << i;
 		struct tm_alert_state *s = state_of(&c->alerts, rule, i, (uint32_t)r->process, r->device.number_plus_1, whole);
 		if (tm_threshold_crossed(&s->threshold, value)) tell(c, i, (uint32_t)r->process, r->ns, false, value);
 	}
@@ -239,7 +243,12 @@ void tm_alerts_collect(struct tm_collector *c) {
 	}
 }
 
+bool tm_alerts_met(const struct tm_collector *c, unsigned rule) {
+	return c->alerts.met >> rule & 1;
+}
+
 void tm_alerts_release(struct tm_alerts *a) {
-	free(a->states);
-	*a = (struct tm_alerts){ 0 };
+	free(a->states); /* what has been met is asked for behind this */
+	a->states = NULL;
+	a->count = a->capacity = 0;
 }

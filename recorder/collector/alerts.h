@@ -61,6 +61,7 @@ struct tm_alerts {
 	struct tm_alert_state *states;
 	size_t count, capacity;
 	uint64_t memory_bytes; /* what percentages are of */
+	uint32_t met;          /* bits of the rules whose quantity has come up */
 };
 
 /* Adds a rule. false: it makes no sense, or there are too many. `text` must stay. */
@@ -72,6 +73,8 @@ void tm_alerts_process(struct tm_collector *c, const struct tm_process *p);
 void tm_alerts_heap(struct tm_collector *c, const struct tm_process *p, uint32_t heap, struct tm_text name);
 /* Looks at the readings that have come; takes them into the group. */
 void tm_alerts_collect(struct tm_collector *c);
+/* Has what the rule is about come up at all? A heap may be named wrongly, or a reading not be had here. */
+bool tm_alerts_met(const struct tm_collector *c, unsigned rule);
 void tm_alerts_release(struct tm_alerts *a);
 
 #endif

@@ -204,6 +204,16 @@ static void print_lost(const struct tm_collector *c) {
 		plural(c->unrecorded, "program", "programs"));
 }
 
+/* A rule that could not fire is no good news. */
+static void print_alerts(const struct tm_collector *c) {
+	for (unsigned i = 0; i < c->options.alerts.count; i++) {
+		const struct tm_alert_rule *rule = &c->options.alerts.all[i];
+		if (tm_alerts_met(c, i)) continue;
+		fprintf(stderr, "tidemark-record: alert        '%s' had nothing to look at: %s\n", rule->text,
+			rule->quantity == TM_ALERT_LIVE_HEAP ? "no heap of that name came up" : "nothing of that was read");
+	}
+}
+
 static void print_file(const struct tm_collector *c) {
 	char size[TM_UNIT_TEXT_MAX];
 	uint64_t events = tm_tally_allocations(c->tally) + tm_tally_frees(c->tally) - c->encoder.left_out_events;
@@ -220,6 +230,7 @@ void tm_closing_print_summary(struct tm_collector *c) {
 	print_live(c, &peaks);
 	print_events(c);
 	print_lost(c);
+	print_alerts(c);
 	if (!c->writer.is_gone) print_file(c);
 }
 

@@ -342,8 +342,8 @@ def segments_that_lie_apart(t):
 @test
 def notes_in_one_segment(t):
     """The processor's properties, aligned to eight, and the build-id behind them in one segment of notes, as mold lays them out."""
-    program = t.program("leak.c")
-    with open(program, "rb") as file:
+    program = t.path("noted")
+    with open(t.program("leak.c"), "rb") as file:
         image = bytearray(file.read())
     table, count = struct.unpack_from("<Q", image, 32)[0], struct.unpack_from("<H", image, 56)[0]
     headers = [list(struct.unpack_from("<IIQQQQQQ", image, table + 56 * i)) for i in range(count)]
@@ -353,6 +353,7 @@ def notes_in_one_segment(t):
         struct.pack_into("<IIQQQQQQ", image, table + 56 * i, 4, 4, offset, address, address, end - offset, end - offset, 8)
     with open(program, "wb") as file:
         file.write(image)
+    os.chmod(program, 0o755)
     db = t.imported(t.record([program]))
     t.equal(db.rows("select distinct t.text from live_at_exit l join stack_text t on t.stack_id = l.stack_id where l.function = 'remember'"),
             [("main;serve;handle;remember",)], "stack")

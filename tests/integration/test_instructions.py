@@ -673,7 +673,7 @@ def tables_of_live_stacks(t):
     for question in (("peak", db, "--sites", "--stack"), ("snapshot", db, "--at=exit", "--stack")):
         shown = t.run([t.tidemark, *question], status=0)
         rows = len(t.run([t.tidemark, *question, "--format=csv"], status=0).text.splitlines()) - 1
-        t.check(rows > 1000 and f"20 of {rows} rows shown" in shown.errors, f"{question}: {rows} rows, and {shown.errors}")
+        t.check(rows > 1000 and f"20 of {rows:,} rows shown" in shown.errors, f"{question}: {rows} rows, and {shown.errors}")
         cost = of_command(t, *question) / rows
         print(f"{question[0]}: {cost:.1f} instructions a row, at most {LISTED_ROW}")
         t.check(100 < cost <= LISTED_ROW, f"{question} takes {cost:.1f} instructions a row; at most {LISTED_ROW} are allowed")
