@@ -161,7 +161,8 @@ static void print_peak(const struct tm_collector *c, const struct peaks *p) {
 	fprintf(stderr, "tidemark-record: peak         %s%s live", p->highest.approximate || c->options.sample_bytes ? "about " : "",
 		tm_format_size(p->highest.peak_bytes, size));
 	if (p->process) fprintf(stderr, ", %s after the start", tm_format_time(p->highest.peak_ns, time));
-	if (p->with_events > 1 && process) fprintf(stderr, ", in process %u (the largest of %u)", process->pid, p->with_events);
+	if (p->with_events > 1 && process)
+		fprintf(stderr, ", in process %u (the largest of %u that allocated)", process->pid, p->with_events);
 	fprintf(stderr, "\n");
 }
 
@@ -172,7 +173,8 @@ static void print_live(const struct tm_collector *c, const struct peaks *p) {
 		fprintf(stderr, "tidemark-record: live at end  not followed: too many live blocks (tidemark summary tells)\n");
 		return;
 	}
-	fprintf(stderr, "tidemark-record: live at end  %s%s", estimated ? "about " : "", tm_format_size(p->live_bytes, size));
+	fprintf(stderr, "tidemark-record: live at %s %s%s", c->stopped ? "stop" : "end ", estimated ? "about " : "",
+		tm_format_size(p->live_bytes, size));
 	if (!estimated) fprintf(stderr, " in %s %s", tm_format_count(p->live_blocks, count), plural(p->live_blocks, "block", "blocks"));
 	fprintf(stderr, "\n");
 }
