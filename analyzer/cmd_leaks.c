@@ -22,11 +22,11 @@ static const struct tm_usage usage = {
 		"leak_candidate). From a score of 0.5 on a leak is likely, and a table shows only these. A row stands for all stacks\n"
 		"of a call site that are called from the same line. `exit` is when main returned or exit() was called: what\n"
 		"destructors free later is still counted. Parts of the run, and how far it was, go by its allocations (steps, where\n"
-		"there are any), and by the clock only while there were none. Known allocations of runtimes are suppressed; so is what\n"
-		"FILE names, in the syntax of LeakSanitizer. With --from or --to, which count only blocks that were allocated in that\n"
-		"window, there are no scores: what was live is listed by call stack, largest first. A sampled trace is scored by its\n"
-		"samples, and what leaks little beside their mean distance has too few of them to be likely. Where only one instant is\n"
-		"known there is no score, and all is listed.\n",
+		"there are any), and by the clock only where it went on for long with hardly any. Known allocations of runtimes are\n"
+		"suppressed; so is what FILE names, in the syntax of LeakSanitizer. With --from or --to, which count only blocks that\n"
+		"were allocated in that window, there are no scores: what was live is listed by call stack, largest first. A sampled\n"
+		"trace is scored by its samples, and what leaks little beside their mean distance has too few of them to be likely.\n"
+		"Where only one instant is known there is no score, and all is listed.\n",
 	.examples = "tidemark leaks run.db\n"
 		    "tidemark leaks run.db --stack --limit=5\n"
 		    "tidemark leaks run.db --all --heap=malloc --sort=live_bytes --format=json\n"

@@ -15,7 +15,8 @@
  *             half as old as it is large, so the last growth of one that goes on lies in the second half. What it had live has to rise, too:
  *             the last of many lists that were each built by appending is no owner, nor is a scratch buffer that was soon large enough.
  *           A few kilobytes beside much more that the process holds, as interpreters keep in free lists or have the collector find later, count half.
- *           How far the program was is told by its own allocations rather than by the clock, except where it clearly went on without any.
+ *           How far the program was is told by its own allocations rather than by the clock, except where it clearly went on without any,
+ *           or for much longer with hardly any.
  *           The score is a product of such answers, each from 0 to 1, with the weight of the evidence: n / (n + 2) for n
  *           independent survivors, n / (n + 3) where others were freed. TM_LEAK_SCORE_LIKELY is where a user is told.
  * Methods:  growth per step is the median of all pairs' slopes (Theil 1950, Sen 1968) over all steps behind the warm-up, also those before the site's first

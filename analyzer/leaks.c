@@ -17,6 +17,10 @@
 #define SILENT_NS 10000000u
 #define SILENT_RANGE_NS 50000000u /* ... and in full after so much more */
 #define SILENT_WEIGHT 0.4
+/* Or where it went on for so long behind the last survivor, so much longer than they had come, in at least so many pieces. */
+#define SLOW_AFTER_NS 20000000u
+#define SLOW_RATIO 8.0
+#define SLOW_PIECES 16.0
 #define UNJOINED_LEAST 8u /* survivors beyond two for each thread that runs: stacks are kept for other threads */
 
 #define EVEN_MARKS 1024u
@@ -437,6 +441,15 @@ static uint64_t silence_after(const struct finder *x, uint64_t ns) {
 	return until - ns > x->silences[next] ? until - ns : x->silences[next];
 }
 
+/* The clock counts where it was silent for long behind the last survivor, and where it went on for much longer than survivors had come, in many pieces of which none
+ * is so long that the machine may have been busy with something else. */
+static double weight_of_time(const struct finder *x, const struct group *g) {
+	double silence = (double)silence_after(x, g->last_ns), after = x->work_ns > g->last_ns ? (double)(x->work_ns - g->last_ns) : 0;
+	double before = g->last_ns > g->begin_ns ? (double)(g->last_ns - g->begin_ns) : 0;
+	if (after >= SLOW_AFTER_NS && after >= SLOW_RATIO * before && silence <= after / SLOW_PIECES) return SILENT_WEIGHT;
+	return SILENT_WEIGHT * unit((silence - SILENT_NS) / SILENT_RANGE_NS);
+}
+
 static void complete_facts(const struct finder *x, const struct group *g, const struct thread_facts *t, uint64_t most_bytes,
 			   struct tm_leak_facts *f) {
 	f->live_bytes = tm_scaled_bytes(g->account, g->live.bytes);
@@ -458,8 +471,7 @@ static void complete_facts(const struct finder *x, const struct group *g, const 
 	}
 	f->is_instant = x->exit_ns <= x->r->catalog->processes.items[x->l->process - 1].start_ns + 1;
 	f->is_unjoined = g->spawns && g->survivors > 2 * x->threads_left + UNJOINED_LEAST;
-	if (!x->by_steps)
-		f->time_weight = SILENT_WEIGHT * unit(((double)silence_after(x, g->last_ns) - SILENT_NS) / SILENT_RANGE_NS);
+	if (!x->by_steps) f->time_weight = weight_of_time(x, g);
 	double ticks = (position(&x->clock, g->last_ns) - position(&x->clock, g->begin_ns)) * (double)x->l->watch.tick_stride;
 	f->density = x->by_steps || ticks < 1 ? 1 : (double)g->survivors / ticks;
 	f->begin = x->by_steps || x->end <= 0 ? 0 : unit(g->begin / x->end);

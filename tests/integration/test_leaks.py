@@ -654,6 +654,18 @@ def what_comes_slowly_after_much(t):
 
 
 @test
+def what_came_before_long_work(t):
+    """1,000 blocks in 2 ms and then 50 that come and go: within 2 ms they are a loop's end, over 100 ms work for which a table was filled."""
+    for name, apart_ns, is_leak in (("loop", 40_000, True), ("table", 2_000_000, False)):
+        def events(trace):
+            rest = [2_000_000 + n * apart_ns for n in range(50)]
+            return ([malloc(2000 * n + 1, 0x100000 + 0x100 * n, 64, trace.stack("remember")) for n in range(1000)] +
+                    [e for ns in rest for e in (malloc(ns, 0x900000, 100, trace.stack("work")), free(ns + 10, 0x900000))])
+        score, reason = t.imported(trace_of(t, name, events)).row("SELECT score, reason FROM leak_candidate WHERE function = 'remember'")
+        t.equal(score >= 0.5, is_leak, f"{name}: {score} {reason}")
+
+
+@test
 def check_of_what_was_lost(t):
     """5 events were lost, which allocated 40 bytes: what they might have exceeded is not known to be kept."""
     trace = Trace()
