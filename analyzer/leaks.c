@@ -441,8 +441,8 @@ static uint64_t silence_after(const struct finder *x, uint64_t ns) {
 	return until - ns > x->silences[next] ? until - ns : x->silences[next];
 }
 
-/* The clock counts where it was silent for long behind the last survivor, and where it went on for much longer than survivors had come, in many pieces of which none
- * is so long that the machine may have been busy with something else. */
+/* The clock counts where it was silent for long behind the last survivor, and where it went on for much longer than survivors had come, in many pieces: had the
+ * machine been busy with something else, one would be long. */
 static double weight_of_time(const struct finder *x, const struct group *g) {
 	double silence = (double)silence_after(x, g->last_ns), after = x->work_ns > g->last_ns ? (double)(x->work_ns - g->last_ns) : 0;
 	double before = g->last_ns > g->begin_ns ? (double)(g->last_ns - g->begin_ns) : 0;
