@@ -129,6 +129,10 @@ static bool is_complete(const struct tm_report *r) {
 	       !tm_database_integer(r->d, "SELECT 1 FROM loss UNION ALL SELECT 1 FROM process WHERE NOT recorded LIMIT 1", 0);
 }
 
+static bool has_gaps(const struct tm_report *r) {
+	return tm_has_gap(r->d, r->o, TM_GAPS_AT_END ", 'dropped', 'stopped'");
+}
+
 static void put_tiles(struct tm_report *r, struct tm_bytes *out, const struct sums *sums) {
 	bool estimated = r->d->estimated;
 	tm_html(out, "<dl class=\"tiles\"><div class=\"tile peak\" id=\"tile-peak\"><dt>Peak</dt><dd>");
@@ -144,11 +148,13 @@ static void put_tiles(struct tm_report *r, struct tm_bytes *out, const struct su
 	tm_html(out, "<small>");
 	tm_html_count(out, sums->allocations, estimated);
 	tm_html(out, sums->allocations == 1 ? " allocation</small></dd></div>" : " allocations</small></dd></div>");
+	bool is_whole = is_complete(r), is_part = has_gaps(r);
 	tm_put_format(out, "<div class=\"tile %s\" id=\"tile-complete\"><dt>Recording</dt><dd><b>%s</b><small>%s</small></dd></div></dl>",
-		      is_complete(r) ? "good" : "bad", is_complete(r) ? "complete" : "incomplete",
-		      !is_complete(r) ? "something is missing"
-		      : estimated     ? "sampled: figures are estimates"
-				      : "every call counted");
+		      is_whole && !is_part ? "good" : "bad", !is_whole ? "incomplete" : is_part ? "of a part" : "complete",
+		      !is_whole   ? "something is missing"
+		      : is_part   ? "not of the whole run"
+		      : estimated ? "sampled: figures are estimates"
+				  : "every call counted");
 }
 
 /* --- the sentences --- */
@@ -460,10 +466,9 @@ static void tell_gaps(struct tm_report *r, struct tm_bytes *out) {
 }
 
 static void tell_losses(struct tm_report *r, struct tm_bytes *out) {
-	bool has_gaps = tm_has_gap(r->d, r->o, TM_GAPS_AT_END ", 'dropped', 'stopped'");
-	if (has_gaps) tell_gaps(r, out);
+	if (has_gaps(r)) tell_gaps(r, out);
 	if (!is_complete(r)) tell_missing(r, out);
-	else if (!has_gaps)
+	else if (!has_gaps(r))
 		tm_html(out, "<p id=\"verdict-lost\"><strong>Complete.</strong> Nothing was lost: every call that could be seen is in "
 			     "these figures.</p>");
 	if (!r->d->estimated) return;

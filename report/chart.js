@@ -96,7 +96,7 @@ function drawTimeAxis(c, s, from, to) {
   c.textBaseline = 'top';
   c.textAlign = 'center';
   c.fillStyle = colour('soft');
-  const count = (s.right - s.left) / 110, step = timeStep(to - from, count);
+  const count = Math.max(4.5, (s.right - s.left) / 110), step = timeStep(to - from, count);
   for (const tick of timeTicks(from, to, count)) {
     const x = s.x(tick);
     if (x > s.left + 10 && x < s.right - 25) c.fillText(tickTime(tick - report.start, step, to - report.start), x, s.bottom + 7);

@@ -65,7 +65,8 @@ def of_a_process_that_ran_on(t):
             t.equal(t.ask(command[0], db.path, "--process=1", *command[1:], status=0).errors, "", f"{name}: {command} of the process that ended")
         t.check("knows that up to" in t.ask("snapshot", db.path, "--process=2", "--at=80ns", status=1).errors, f"{name}: behind the end")
         t.check("process 2 from" in t.ask("info", db.path, status=0).text, f"{name}: info")
-        page_says(t, db.path, ("Part of the run.", "still live when the recording ended"), ("Complete.", "Incomplete.", "began to leave"))
+        page_says(t, db.path, ("Part of the run.", "still live when the recording ended", "not of the whole run"),
+                  ("Complete.", "Incomplete.", "began to leave", "every call counted"))
 
 
 @test
