@@ -86,16 +86,19 @@ static void write_gap(const struct tm_import_rows *w, sqlite3_stmt *row, uint32_
 
 /* Where the recording of a process stops before the process does. Other tools' files say that of the whole file alone. */
 static void write_gap_at_end(const struct tm_import_rows *w, sqlite3_stmt *row, uint32_t id, const struct tm_catalog_process *p) {
-	uint64_t stopped_ns = tm_replay_stopped_ns(w->replay), known_ns = trace_end_ns(w);
-	if (stopped_ns != TM_NEVER && (!p->ended || tm_process_end_ns(w->replay, id) > stopped_ns))
+	uint64_t stopped_ns = tm_replay_stopped_ns(w->replay), end_ns = tm_process_end_ns(w->replay, id);
+	uint64_t known_ns = w->foreign ? trace_end_ns(w) : w->replay->known_until_ns;
+	if (stopped_ns != TM_NEVER && (!p->ended || end_ns > stopped_ns))
 		write_gap(w, row, id, "max-size", later(p->start_ns, stopped_ns), TM_NEVER);
-	if (w->cut_reason) write_gap(w, row, id, "cut", known_ns, TM_NEVER);
-	else if (!p->ended && !w->foreign) write_gap(w, row, id, "copy", known_ns, TM_NEVER);
+	if (w->cut_reason && (w->foreign || !p->ended || end_ns > known_ns))
+		write_gap(w, row, id, "cut", later(p->start_ns, known_ns), TM_NEVER);
+	else if (!w->cut_reason && !p->ended && !w->foreign) write_gap(w, row, id, "copy", later(p->start_ns, known_ns), TM_NEVER);
 }
 
 static void write_coverage_gaps(const struct tm_import_rows *w) {
 	const struct tm_catalog *c = catalog_of(w);
-	sqlite3_stmt *row = tm_store_prepare(w->store, "INSERT INTO coverage_gap(process_id, kind, start_ns, end_ns) VALUES(?,?,?,?)");
+	sqlite3_stmt *row = tm_store_prepare(w->store,
+					     "INSERT OR REPLACE INTO coverage_gap(process_id, kind, start_ns, end_ns) VALUES(?,?,?,?)");
 	for (uint32_t id = 1; id <= c->processes.count; id++) {
 		const struct tm_catalog_process *p = &c->processes.items[id - 1];
 		if (!p->defined || p->flags & TM_PROCESS_UNRECORDED) continue;
@@ -209,23 +212,23 @@ static void write_notes_and_alerts(const struct tm_import_rows *w) {
 static void write_losses(const struct tm_import_rows *w) {
 	const struct tm_catalog *c = catalog_of(w);
 	const struct tm_bases *bases = &w->replay->bases;
-	sqlite3_stmt *row = tm_store_prepare(w->store,
-					     "INSERT INTO loss(process_id, thread_id, kind, count, bytes, reason) VALUES(?,?,?,?,?,?)");
+	sqlite3_stmt *row = tm_store_prepare(
+		w->store, "INSERT INTO loss(trace_id, process_id, thread_id, kind, count, bytes, reason) VALUES(?,?,?,?,?,?,?)");
 	for (size_t i = 0; i < c->losses.count; i++) {
 		const struct tm_catalog_loss *l = &c->losses.items[i];
-		tm_store_row(w->store, row, "NNtnnT", id_or_null(bases->process, l->process), id_or_null(bases->thread, l->thread), l->kind,
-			     l->count, l->bytes, l->reason);
+		tm_store_row(w->store, row, "nNNtnnT", w->trace_id, id_or_null(bases->process, l->process),
+			     id_or_null(bases->thread, l->thread), l->kind, l->count, l->bytes, l->reason);
 	}
 	for (uint32_t id = 1; id <= c->processes.count; id++) {
 		const struct tm_ledger *l = &w->replay->ledgers[id - 1];
 		if (l->scopes && l->scopes->unmatched_ends)
-			tm_store_row(w->store, row, "n0zn0z", bases->process + id, "unmatched-scope-end", l->scopes->unmatched_ends,
-				     "no scope was open for this end");
+			tm_store_row(w->store, row, "nn0zn0z", w->trace_id, bases->process + id, "unmatched-scope-end",
+				     l->scopes->unmatched_ends, "no scope was open for this end");
 		if (l->lost_frees)
-			tm_store_row(w->store, row, "n0znnz", bases->process + id, "lost-free", l->lost_frees, l->lost_free_bytes,
-				     "an address was allocated again while its block was live");
+			tm_store_row(w->store, row, "nn0znnz", w->trace_id, bases->process + id, "lost-free", l->lost_frees,
+				     l->lost_free_bytes, "an address was allocated again while its block was live");
 		if (l->unmatched_frees && !(c->processes.items[id - 1].flags & TM_PROCESS_FORKED))
-			tm_store_row(w->store, row, "n0zn0z", bases->process + id, "unmatched-free", l->unmatched_frees,
+			tm_store_row(w->store, row, "nn0zn0z", w->trace_id, bases->process + id, "unmatched-free", l->unmatched_frees,
 				     "the freed address was not live");
 	}
 	sqlite3_finalize(row);

@@ -24,7 +24,7 @@ static const struct tm_usage usage = {
 	.operands = "DB|TRACE",
 	.description =
 		"Compares every process with budgets; exit status 3 if one is exceeded, 0 if all are kept, 1 if that is not known, of a\n"
-		"recording that does not go as far as the process did, or lost what might have exceeded one. Without --heap the figures\n"
+		"recording that does not go as far as the process did, or lost events that may change it. Without --heap the figures\n"
 		"are those of a process over its root heaps. What could not be recorded is warned of: no budget applies to it, nor to\n"
 		"what a program left out itself with tidemark_stop().\n"
 		"  --max-peak         the most bytes that were live at once\n"
@@ -126,8 +126,9 @@ static void put_allocations(sqlite3_str *sql, const struct tm_options *o) {
 	put_heap(sql, o, "k.heap");
 }
 
-/* A budget is kept as far as the recording goes: `unknown` where that is not as far as the process did, or, of a peak, does not begin with it; and where the
- * events that were lost might have exceeded it. */
+/* A budget is kept as far as the recording goes: `unknown` where that is not as far as the process did, or, of what may have been more before, does not begin
+ * with it; and where the events that were lost might have exceeded it. It is exceeded where what is known is enough for that: not of what was live when the
+ * recording ended, which the process may have freed, nor where frees may be among the lost. */
 static char *verdicts(const struct tm_database *d, const struct tm_options *o, const char *suppressed) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle), *all = sqlite3_str_new(d->handle);
 	if (o->budgets.peak_bytes >= 0) put_peak(sql, o);
@@ -138,22 +139,35 @@ static char *verdicts(const struct tm_database *d, const struct tm_options *o, c
 	put_steps(all, o);
 	sqlite3_str_appendf(
 		all,
-		",\nlost AS (\n  SELECT process_id, count, bytes FROM loss\n  WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT ",\n"
+		",\nlost AS (\n  SELECT trace_id, process_id, count, bytes FROM loss\n  WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT
+		", " TM_LOSSES_OF_GAPS ",\n"
 		"    'lost-free', 'unmatched-free')),\n"
 		"measured(budget, process_id, measured_bytes, allowed_bytes, measured_count, allowed_count) AS (\n%s),\n"
-		"verdict AS (\n  SELECT m.budget, m.process_id, p.rank, p.command, m.measured_bytes, m.allowed_bytes, m.measured_count,\n"
-		"    m.allowed_count, CASE WHEN coalesce(m.measured_bytes > m.allowed_bytes, m.measured_count > m.allowed_count) THEN 'exceeded'\n"
-		"      WHEN m.measured_bytes + (SELECT sum(l.bytes) FROM lost AS l WHERE coalesce(l.process_id, p.id) = p.id) > m.allowed_bytes\n"
-		"        OR m.measured_count + (SELECT sum(l.count) FROM lost AS l WHERE coalesce(l.process_id, p.id) = p.id) > m.allowed_count\n"
-		"        OR EXISTS (SELECT 1 FROM coverage_gap AS g WHERE g.process_id = p.id AND (g.kind IN (" TM_GAPS_AT_END ")\n"
-		"          OR g.kind = 'dropped' AND m.budget IN ('max-peak', 'max-allocations')))\n"
+		"known AS (\n  SELECT m.*, p.rank, p.command, p.estimated AS process_estimated,\n"
+		"    coalesce(m.measured_bytes > m.allowed_bytes, m.measured_count > m.allowed_count) AS is_more,\n"
+		"    (SELECT max(g.kind IN (" TM_GAPS_AT_END ")) FROM coverage_gap AS g WHERE g.process_id = p.id) AS has_no_end,\n"
+		"    (SELECT max(g.kind = 'dropped') FROM coverage_gap AS g WHERE g.process_id = p.id) AS has_no_start,\n"
+		"    nullif(coalesce(own.count, 0) + coalesce(others.count, 0), 0) AS lost_count,\n"
+		"    coalesce(own.bytes, 0) + coalesce(others.bytes, 0) AS lost_bytes\n"
+		"  FROM measured AS m JOIN process AS p ON p.id = m.process_id\n"
+		"    LEFT JOIN (SELECT process_id, sum(count) AS count, sum(bytes) AS bytes FROM lost GROUP BY process_id) AS own\n"
+		"      ON own.process_id = p.id\n"
+		"    LEFT JOIN (SELECT trace_id, sum(count) AS count, sum(bytes) AS bytes FROM lost WHERE process_id IS NULL GROUP BY trace_id)\n"
+		"      AS others ON others.trace_id = p.trace_id),\n"
+		"verdict AS (\n  SELECT m.budget, m.process_id, m.rank, m.command, m.measured_bytes, m.allowed_bytes, m.measured_count,\n"
+		"    m.allowed_count, CASE\n"
+		"      WHEN m.is_more AND (m.budget = 'max-allocations' OR m.lost_count IS NULL AND\n"
+		"        (m.budget = 'max-peak' OR m.has_no_end IS NOT TRUE)) THEN 'exceeded'\n"
+		"      WHEN m.is_more OR m.measured_bytes + m.lost_bytes > m.allowed_bytes OR m.measured_count + m.lost_count > m.allowed_count\n"
+		"        OR m.has_no_end OR m.has_no_start AND m.budget IN ('max-peak', 'max-allocations')\n"
 		"      THEN 'unknown' ELSE 'ok' END AS verdict,\n    ",
 		budgets);
 	/* A sampled trace has all blocks of other heaps than malloc's. */
 	if (o->heap)
-		sqlite3_str_appendf(all, "(SELECT max(h.estimated) FROM heap AS h WHERE h.process_id = p.id AND h.name = %Q)", o->heap);
-	else sqlite3_str_appendall(all, "p.estimated");
-	sqlite3_str_appendall(all, " AS estimated\n  FROM measured AS m JOIN process AS p ON p.id = m.process_id)");
+		sqlite3_str_appendf(all, "(SELECT max(h.estimated) FROM heap AS h WHERE h.process_id = m.process_id AND h.name = %Q)",
+				    o->heap);
+	else sqlite3_str_appendall(all, "m.process_estimated");
+	sqlite3_str_appendall(all, " AS estimated\n  FROM known AS m)");
 	sqlite3_free(budgets);
 	return sqlite3_str_finish(all);
 }
@@ -301,6 +315,20 @@ static int check_heaps(const struct tm_database *d, const struct tm_options *o) 
 	return status;
 }
 
+/* Of the traces whose processes are judged, and of those of which no process could be read, and with it no budget judged. */
+static int check_traces(const struct tm_database *d, const struct tm_options *o) {
+	sqlite3_str *sql = sqlite3_str_new(d->handle);
+	sqlite3_str_appendall(sql, "SELECT 1 FROM trace WHERE complete = 0 AND id IN (SELECT trace_id FROM process WHERE true");
+	tm_sql_process(sql, o, " AND", "id");
+	sqlite3_str_appendall(sql, ") LIMIT 1");
+	char *query = sqlite3_str_finish(sql);
+	if (query && tm_database_integer(d, query, 0))
+		tm_say("warning: '%s' is not complete (tidemark info says why): the verdicts are on what was recorded", d->path);
+	sqlite3_free(query);
+	if (o->process_given || !tm_has_unreadable_trace(d)) return 0;
+	return tm_fail("cannot check '%s': of a trace in it no process could be read (tidemark info says why)", d->path);
+}
+
 /* No budget applies to what is not known; a kept one is no promise for it. */
 static void warn_of_unrecorded(const struct tm_database *d, const struct tm_options *o) {
 	int64_t count = tm_count_unrecorded(d, o);
@@ -330,8 +358,7 @@ static int judge(const struct tm_database *d, const struct tm_options *o, const 
 	else if (!count) status = tm_fail("cannot check '%s': nothing was recorded that a budget applies to", d->path);
 	else if (!tm_database_integer(d, "SELECT sum(events) FROM trace", 0) && tm_database_integer(d, "SELECT min(complete) FROM trace", 1) == 0)
 		status = tm_fail("cannot check '%s': it is not complete, and has no events", d->path);
-	if (!status && tm_database_integer(d, "SELECT 1 FROM trace WHERE complete = 0 LIMIT 1", 0))
-		tm_say("warning: '%s' is not complete (tidemark info says why): the verdicts are on what was recorded", d->path);
+	if (!status) status = check_traces(d, o);
 	if (!status) warn_of_unrecorded(d, o);
 	if (!status && o->junit) status = write_junit(d, o, suppressed, query, count, exceeded, unknown);
 	if (!status) status = tm_listing_run(d, o, listing);

@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 
+#include "coverage.h"
 #include "info_trace.h"
 #include "listing.h"
 #include "talk.h"
@@ -40,7 +41,7 @@ static const struct tm_usage usage = {
 	X(12, "events", "events") \
 	X(13, "file_bytes", "file_bytes") \
 	X(14, "sound_bytes", "sound_bytes") \
-	X(15, "complete", "CASE complete WHEN 1 THEN 'yes' ELSE 'no' END") \
+	X(15, "complete", TM_IS_COMPLETE) \
 	X(16, "cut_reason", "cut_reason")
 
 /* Of the worlds that say how many ranks they have. */
@@ -78,10 +79,12 @@ static const char database_facts[] = "WITH fact(place, id, n, topic, name, value
 		"  UNION ALL SELECT 4, 0, 0, 'lost', kind, \n"
 		"      printf('count %d, bytes %s: %s', sum(count), coalesce(sum(bytes), 'unknown'), reason)\n"
 		"    FROM loss GROUP BY kind, reason\n"
-		"  UNION ALL SELECT 4, 1, g.process_id, 'not known', g.kind,\n"
-		"      printf('process %d from %.6f s to ', g.process_id, g.start_ns / 1e9)\n"
-		"        || iif(g.end_ns IS NULL, 'its end', printf('%.6f s', g.end_ns / 1e9))\n"
-		"    FROM coverage_gap AS g\n"
+		"  UNION ALL SELECT 4, 1, 0, 'not known', kind, CASE WHEN count(*) = 1\n"
+		"      THEN printf('process %d from %.6f s to ', process_id, start_ns / 1e9)\n"
+		"        || iif(end_ns IS NULL, 'its end', printf('%.6f s', end_ns / 1e9))\n"
+		"      ELSE printf('%d spans of %d processes, from %.6f s on (table coverage_gap)', count(*), count(DISTINCT process_id),\n"
+		"        min(start_ns) / 1e9) END\n"
+		"    FROM coverage_gap GROUP BY kind\n"
 		"  UNION ALL SELECT 5, 0, ts_ns, 'alert', rule, value || ' bytes' FROM alert\n"
 		"  UNION ALL SELECT 6, 0, ts_ns, 'note', kind, text FROM note)\n"
 		"SELECT topic, name, value FROM fact WHERE value IS NOT NULL ORDER BY place, id, n, name";

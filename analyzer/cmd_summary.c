@@ -3,6 +3,7 @@
  * The page is a few short listings, each a query of its own; heap_summary is the one that JSON and CSV give. What was lost or noted comes
  * last and only where there is something.
  */
+#include "coverage.h"
 #include "listing.h"
 #include "sample_errors.h"
 #include "scans.h"

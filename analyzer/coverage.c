@@ -38,12 +38,23 @@ int64_t tm_stopped_duration_ns(const struct tm_database *d, const struct tm_opti
 	return ask_and_free(d, sql, 0);
 }
 
+bool tm_has_unreadable_trace(const struct tm_database *d) {
+	return tm_database_integer(d, "SELECT 1 FROM trace WHERE complete = 0 AND id NOT IN (SELECT trace_id FROM process) LIMIT 1", 0);
+}
+
+void tm_sql_losses_of(sqlite3_str *sql, const struct tm_options *o) {
+	sqlite3_str_appendall(sql, " AND CASE WHEN process_id IS NULL THEN trace_id IN (SELECT p.trace_id FROM process AS p");
+	tm_sql_process(sql, o, " WHERE", "p.id");
+	sqlite3_str_appendall(sql, ") ELSE process_id IN (SELECT p.id FROM process AS p");
+	tm_sql_process(sql, o, " WHERE", "p.id");
+	sqlite3_str_appendall(sql, ") END");
+}
+
 int64_t tm_count_lost_events(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
-	sqlite3_str_appendall(sql, "SELECT sum(count) FROM loss WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT ", 'dropped', 'max-size')"
-				    " AND (process_id IS NULL OR (1");
-	tm_sql_process(sql, o, " AND", "process_id");
-	sqlite3_str_appendall(sql, "))");
+	sqlite3_str_appendall(sql, "SELECT sum(count) FROM loss WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT ", " TM_LOSSES_OF_GAPS
+				   ", 'lost-free', 'unmatched-free')");
+	tm_sql_losses_of(sql, o);
 	return ask_and_free(d, sql, 0);
 }
 
@@ -57,10 +68,12 @@ static bool is_kept_instant(const struct tm_time_point *at) {
 static const struct {
 	const char *kind, *refusal, *warning;
 } ends[] = {
-	{ "'max-size'", "the recording in '%s' reached --max-size, and knows that up to %s", "the recording in '%s' reached --max-size at %s" },
+	{ "'max-size'", "the recording in '%s' reached --max-size, and knows that up to %s",
+	  "the recording in '%s' reached --max-size at %s" },
 	{ "'cut'", "'%s' is cut off, and knows that up to %s", "'%s' is cut off at %s" },
-	{ "'copy'", "'%s' was written while the program ran on, and knows that up to %s", "'%s' was written while the program ran on, at %s" },
-	{ "'still-running'", "the recording in '%s' ended before that process did, and knows that up to %s",
+	{ "'copy'", "'%s' was written while the program ran on, and knows that up to %s",
+	  "'%s' was written while the program ran on, at %s" },
+	{ "'still-running'", "the recording in '%s' ended before some process did, and knows that up to %s",
 	  "the recording in '%s' ended before some process did, at %s" },
 };
 #define ENDS (sizeof ends / sizeof *ends)
@@ -79,8 +92,6 @@ int tm_check_known_then(const struct tm_database *d, const struct tm_options *o,
 		return tm_fail("cannot tell what was live then: '%s' was kept within a bound, and knows that from %s on", d->path, text);
 	}
 	for (size_t i = 0; i < ENDS; i++) {
-		/* Of one among many that outlived the recording the others are no less known. */
-		if (i == ENDS - 1 && !o->process_given) continue;
 		sql = select_gaps(d, o, "coalesce(min(g.start_ns), -1)", ends[i].kind);
 		sqlite3_str_appendall(sql, " AND ");
 		tm_time_point_sql(sql, at, "p.id", NULL);
@@ -88,9 +99,12 @@ int tm_check_known_then(const struct tm_database *d, const struct tm_options *o,
 		int64_t end_ns = ask_and_free(d, sql, -1);
 		if (end_ns < 0) continue;
 		char *why = sqlite3_mprintf(ends[i].refusal, d->path, tm_format_time((uint64_t)end_ns, text));
-		int status = tm_fail("cannot tell what was live then: %s", why ? why : "out of memory");
+		/* Of one among many that outlived the recording the others are no less known. */
+		bool is_of_some = i == ENDS - 1 && !o->process_given && d->processes > 1;
+		if (is_of_some) tm_say("warning: %s", why ? why : d->path);
+		int status = is_of_some ? 0 : tm_fail("cannot tell what was live then: %s", why ? why : "out of memory");
 		sqlite3_free(why);
-		return status;
+		if (status) return status;
 	}
 	return 0;
 }
@@ -114,7 +128,7 @@ static void warn_of_window(const struct tm_database *d, const struct tm_options 
 static void warn_of_ends(const struct tm_database *d, const struct tm_options *o) {
 	char text[TM_UNIT_TEXT_MAX];
 	bool asks_end = is_kept_instant(&o->at) || (o->against.kind != TM_TIME_UNSET && is_kept_instant(&o->against));
-	if (!asks_end || o->to.kind != TM_TIME_UNSET) return;
+	if (!asks_end || !is_kept_instant(&o->to)) return;
 	for (size_t i = 0; i < ENDS; i++) {
 		int64_t until_ns = tm_known_until_ns(d, o, ends[i].kind);
 		if (until_ns < 0) continue;
@@ -126,6 +140,8 @@ static void warn_of_ends(const struct tm_database *d, const struct tm_options *o
 
 void tm_warn_of_gaps(const struct tm_database *d, const struct tm_options *o) {
 	char text[TM_UNIT_TEXT_MAX];
+	if (!o->process_given && tm_has_unreadable_trace(d))
+		tm_say("warning: of a trace in '%s' no process could be read (tidemark info says why)", d->path);
 	warn_of_window(d, o);
 	warn_of_ends(d, o);
 	int64_t stopped_ns = tm_stopped_duration_ns(d, o), lost = tm_count_lost_events(d, o);

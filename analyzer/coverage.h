@@ -14,8 +14,15 @@
 
 /* Kinds of losses of which none is an allocation or a free: a list in SQL. */
 #define TM_LOSSES_OF_NO_EVENT "'records', 'gpu-records', 'unmatched-scope-end', 'overlapping-scope'"
+/* Kinds of losses that lie in gaps. */
+#define TM_LOSSES_OF_GAPS "'dropped', 'max-size'"
 /* Kinds of gaps behind which nothing is known: a list in SQL. */
 #define TM_GAPS_AT_END "'max-size', 'cut', 'copy', 'still-running'"
+
+/* Over a row of trace: yes, no (it is cut, or events were lost), or part: all that was recorded is there, and that is not the whole run. */
+#define TM_IS_COMPLETE \
+	"CASE WHEN NOT complete THEN 'no' WHEN EXISTS (SELECT 1 FROM coverage_gap AS g JOIN process AS p ON p.id = g.process_id\n" \
+	"    WHERE p.trace_id = trace.id) THEN 'part' ELSE 'yes' END"
 
 /* What was live before the window of a trace that was kept within a bound is not known, nor what came and went, and nothing behind the end of a recording that
  * ended before its program. 0, or TM_EXIT_FAILED after saying so: for an instant, and for both ends of a window. */
@@ -33,7 +40,11 @@ int64_t tm_known_until_ns(const struct tm_database *d, const struct tm_options *
 int64_t tm_known_from_ns(const struct tm_database *d, const struct tm_options *o);
 /* How long tidemark_stop() held in the process where it held longest, at least. */
 int64_t tm_stopped_duration_ns(const struct tm_database *d, const struct tm_options *o);
-/* Allocations and frees that were lost, but for those of the gaps. */
+/* " AND ...": the row of loss may be of a process that is chosen. */
+void tm_sql_losses_of(sqlite3_str *sql, const struct tm_options *o);
+/* A trace may be cut off before its first process. */
+bool tm_has_unreadable_trace(const struct tm_database *d);
+/* Allocations and frees that were lost, but for those of the gaps and what follows from them. */
 int64_t tm_count_lost_events(const struct tm_database *d, const struct tm_options *o);
 
 #endif

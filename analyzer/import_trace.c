@@ -159,6 +159,14 @@ static int replay_failed(struct import *x) {
 	return TM_IMPORT_FAILED;
 }
 
+/* Why the trace is not whole; NULL: it is. */
+static const char *cut_reason(const struct import *x) {
+	if (x->source->limit_reason) return x->source->limit_reason;
+	if (x->source->foreign && x->source->foreign->cut_reason) return x->source->foreign->cut_reason;
+	if (x->catalog.stopped) return x->catalog.stopped;
+	return x->catalog.closed ? NULL : "it was not closed";
+}
+
 static int play_events(struct import *x) {
 	uint64_t damaged = 0;
 	struct tm_batch *batch;
@@ -169,6 +177,7 @@ static int play_events(struct import *x) {
 	}
 	if (rc == TM_AHEAD_DAMAGED) return again(x, damaged);
 	if (rc == TM_AHEAD_NO_MEMORY) return out_of_memory(x);
+	if (!x->source->foreign) x->replay.known_until_ns = cut_reason(x) ? x->merge.watermark_ns : x->catalog.end_ns;
 	play_batch(x, NULL);
 	tm_replay_end(&x->replay);
 	return x->replay.failed ? replay_failed(x) : TM_IMPORT_DONE;
@@ -183,14 +192,6 @@ static int prepare_replay(struct import *x) {
 				x->store->unfinished);
 	if (rc < 0 || !(x->ahead = tm_ahead_start(&x->catalog, &x->stacks, &x->reader))) return out_of_memory(x);
 	return TM_IMPORT_DONE;
-}
-
-/* Why the trace is not whole; NULL: it is. */
-static const char *cut_reason(const struct import *x) {
-	if (x->source->limit_reason) return x->source->limit_reason;
-	if (x->source->foreign && x->source->foreign->cut_reason) return x->source->foreign->cut_reason;
-	if (x->catalog.stopped) return x->catalog.stopped;
-	return x->catalog.closed ? NULL : "it was not closed";
 }
 
 /* The recorder looks names up last: who ended it before may have them yet. */

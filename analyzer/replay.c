@@ -668,7 +668,8 @@ uint64_t tm_replay_stopped_ns(const struct tm_replay *r) {
 
 uint64_t tm_process_end_ns(const struct tm_replay *r, uint32_t process) {
 	const struct tm_catalog_process *p = &r->catalog->processes.items[process - 1];
-	return later(later(later(p->start_ns, r->ledgers[process - 1].last_ns), p->exit_ns), p->end_ns);
+	uint64_t end_ns = later(later(later(p->start_ns, r->ledgers[process - 1].last_ns), p->exit_ns), p->end_ns);
+	return p->ended ? end_ns : later(end_ns, r->known_until_ns);
 }
 
 uint64_t tm_process_exit_ns(const struct tm_replay *r, uint32_t process) {

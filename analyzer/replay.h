@@ -127,6 +127,7 @@ struct tm_replay {
 	size_t next_instant;
 	TM_ARRAY(struct tm_mark_row) marks;
 	TM_ARRAY(struct tm_pause) pauses;
+	uint64_t known_until_ns; /* of processes whose end the trace does not have, set before tm_replay_end() */
 	TM_ARRAY(struct tm_mark_snapshot) mark_snapshots;
 	TM_ARRAY(struct tm_snapshot_site) snapshot_sites;
 	uint64_t sites_to_scan; /* what marks may still cost */

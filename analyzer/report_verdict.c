@@ -124,9 +124,34 @@ static int load_sums(struct tm_report *r, struct sums *sums) {
 	return tm_report_rows(r, sqlite3_str_finish(sql), take_sums, sums);
 }
 
+/* The query with the filter of processes behind it. */
+static int64_t ask(const struct tm_report *r, const char *query, const char *column, const char *end) {
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendall(sql, query);
+	tm_report_filter(sql, r, column, NULL);
+	sqlite3_str_appendall(sql, end);
+	char *text = sqlite3_str_finish(sql);
+	int64_t answer = text ? tm_database_integer(r->d, text, 0) : 0;
+	sqlite3_free(text);
+	return answer;
+}
+
+#define TRACES_SHOWN " AND id IN (SELECT trace_id FROM process WHERE true"
+
+static int64_t ask_losses(const struct tm_report *r, const char *query) {
+	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
+	sqlite3_str_appendall(sql, query);
+	tm_sql_losses_of(sql, r->o);
+	char *text = sqlite3_str_finish(sql);
+	int64_t answer = text ? tm_database_integer(r->d, text, 0) : 0;
+	sqlite3_free(text);
+	return answer;
+}
+
 static bool is_complete(const struct tm_report *r) {
-	return tm_database_integer(r->d, "SELECT min(complete) FROM trace", 0) == 1 &&
-	       !tm_database_integer(r->d, "SELECT 1 FROM loss UNION ALL SELECT 1 FROM process WHERE NOT recorded LIMIT 1", 0);
+	return !ask(r, "SELECT 1 FROM trace WHERE NOT complete" TRACES_SHOWN, "id", ") LIMIT 1") &&
+	       (r->o->process_given || !tm_has_unreadable_trace(r->d)) && !ask_losses(r, "SELECT count(*) FROM loss WHERE true") &&
+	       !ask(r, "SELECT 1 FROM process WHERE NOT recorded", "id", " LIMIT 1");
 }
 
 static bool has_gaps(const struct tm_report *r) {
@@ -408,10 +433,11 @@ static void tell_ooms(struct tm_report *r, struct tm_bytes *out) {
 }
 
 static void tell_missing(struct tm_report *r, struct tm_bytes *out) {
-	int64_t lost = tm_database_integer(r->d, "SELECT sum(count) FROM loss WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT ")", 0);
-	int64_t others = tm_database_integer(r->d, "SELECT sum(count) FROM loss WHERE kind IN (" TM_LOSSES_OF_NO_EVENT ")", 0);
-	int64_t cut = tm_database_integer(r->d, "SELECT count(*) FROM trace WHERE cut_reason IS NOT NULL", 0);
-	int64_t unrecorded = tm_database_integer(r->d, "SELECT count(*) FROM process WHERE NOT recorded", 0);
+	int64_t lost = ask_losses(r, "SELECT sum(count) FROM loss WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT ")");
+	int64_t others = ask_losses(r, "SELECT sum(count) FROM loss WHERE kind IN (" TM_LOSSES_OF_NO_EVENT ")");
+	int64_t cut = ask(r, "SELECT count(*) FROM trace WHERE cut_reason IS NOT NULL" TRACES_SHOWN, "id", ")");
+	int64_t unrecorded = ask(r, "SELECT count(*) FROM process WHERE NOT recorded", "id", "");
+	if (!r->o->process_given && tm_has_unreadable_trace(r->d)) cut = 1;
 	tm_html(out, "<p id=\"verdict-lost\" class=\"warn\"><strong>Incomplete.</strong> ");
 	if (lost > 0) tm_html_count(out, lost, false);
 	tm_html(out, lost == 1 ? " event is" : lost > 0 ? " events are" : "No allocation or free is known to be");

@@ -61,7 +61,7 @@ CREATE TABLE process (
 	start_ns        INTEGER NOT NULL,
 	exit_ns         INTEGER NOT NULL, -- when it began to leave (main returned, exit was called, the interpreter finalizes); = end_ns where it never
 	                                  -- did: killed, exec'd, or the trace does not say
-	end_ns          INTEGER NOT NULL, -- its last event, or its death if that is known and later
+	end_ns          INTEGER NOT NULL, -- its last event, or its death if that is known and later; of one that the trace does not see end, up to when it is known
 	end_kind        TEXT NOT NULL,    -- exit, signal, exec, unknown
 	end_code        INTEGER,          -- exit status, or signal number; NULL for exec and unknown
 	forked          INTEGER NOT NULL, -- 1: made by fork; blocks inherited are not rows of it
@@ -75,14 +75,16 @@ CREATE TABLE process (
 
 -- Spans of processes' lives that the recording does not know, on purpose or not, whatever happened in them. Single events that were lost stand in `loss`.
 -- kind, and the span: dropped, from the process' start to the window that --max-size=SIZE,ring kept (what was live then is known); stopped, from tidemark_stop() to
--- tidemark_start() (frees are known); max-size, from where --max-size=SIZE ended the recording; cut, from the end of what could be read of the trace; copy, from
+-- tidemark_start() (frees are known); max-size, from where --max-size=SIZE ended the recording; cut, from when on events may be missing as the trace could not be
+-- read further; copy, from
 -- when the trace was copied while the process ran on (tidemark dump, --dumps); still-running, from when the recorder waited no longer for it (--linger).
 CREATE TABLE coverage_gap (
 	process_id INTEGER NOT NULL, -- process.id
 	kind       TEXT NOT NULL,
 	start_ns   INTEGER NOT NULL,
-	end_ns     INTEGER           -- NULL: to the end of the process, whenever that was
-);
+	end_ns     INTEGER,          -- NULL: to the end of the process, whenever that was
+	PRIMARY KEY (process_id, start_ns, kind)
+) WITHOUT ROWID;
 
 CREATE TABLE thread (
 	id         INTEGER PRIMARY KEY,
@@ -474,6 +476,7 @@ CREATE TABLE scope_snapshot_packed (
 
 -- What happened and is not in the trace, or does not fit together.
 CREATE TABLE loss (
+	trace_id   INTEGER NOT NULL, -- trace.id
 	process_id INTEGER,          -- process.id; NULL: not known whose
 	thread_id  INTEGER,          -- thread.id; NULL: not known whose, or all
 	kind       TEXT NOT NULL,    -- the recorder's kinds, and from import: lost-free (an address was allocated again while live: the old block ends

@@ -59,11 +59,19 @@ def of_a_process_that_ran_on(t):
             verdict = "unknown" if status else "ok"
             t.equal(verdicts(t, db.path, status, f"--process={process}", "--max-peak=1K", "--max-leak=1K", "--max-allocations=5"),
                     {"max-peak": verdict, "max-leak": verdict, "max-allocations": verdict}, f"{name}: process {process}")
-        t.equal(verdicts(t, db.path, 3, "--max-leak=6"), {"max-leak": "exceeded"}, f"{name}: what is known to exceed")
+        t.equal(verdicts(t, db.path, 3, "--process=2", "--max-peak=6"), {"max-peak": "exceeded"}, f"{name}: a peak was there")
+        t.equal(verdicts(t, db.path, 3, "--process=2", "--max-allocations=0"), {"max-allocations": "exceeded"}, f"{name}: so were allocations")
+        t.equal(verdicts(t, db.path, 1, "--process=2", "--max-leak=6"), {"max-leak": "unknown"}, f"{name}: what it holds it may free")
         for command in ASKED:
             t.check(words in t.ask(command[0], db.path, *command[1:], status=0).errors, f"{name}: {command} is silent")
             t.equal(t.ask(command[0], db.path, "--process=1", *command[1:], status=0).errors, "", f"{name}: {command} of the process that ended")
         t.check("knows that up to" in t.ask("snapshot", db.path, "--process=2", "--at=80ns", status=1).errors, f"{name}: behind the end")
+        t.check("knows that up to" in t.ask("snapshot", db.path, "--at=80ns", status=int(note is None)).errors, f"{name}: of both")
+        t.equal(db.value("select end_ns from process where id = 2"), 70, f"{name}: it lived on behind its last event")
+        held = json.loads(t.ask("snapshot", db.path, "--process=2", "--at=60ns", "--format=json", status=0).text)
+        t.equal([(r["live_bytes"], r["live_count"]) for r in held], [(7, 1)], f"{name}: what it held while it was quiet")
+        for command in ("peak", "leaks", "timeline"):
+            t.check(words in t.ask(command, db.path, "--to=exit", status=0).errors, f"{name}: {command} --to=exit")
         t.check("process 2 from" in t.ask("info", db.path, status=0).text, f"{name}: info")
         page_says(t, db.path, ("Part of the run.", "still live when the recording ended", "not of the whole run"),
                   ("Complete.", "Incomplete.", "began to leave", "every call counted"))
@@ -71,12 +79,49 @@ def of_a_process_that_ran_on(t):
 
 @test
 def of_a_cut_trace(t):
+    """All before 50 is known; process 1 told its end, at 70, and had no time to tell what came before."""
     db = two_processes(t, "cut.tmk", ends=(1,), closed=False)
-    t.equal([(p, kind, end) for p, kind, _, end in db.rows(GAPS)], [(1, "cut", None), (2, "cut", None)], "gaps")
+    t.equal(db.rows(GAPS), [(1, "cut", 50, None), (2, "cut", 50, None)], "gaps")
+    t.check("is cut off, and knows that up to 50 ns" in t.ask("snapshot", db.path, "--at=60ns", status=1).errors, "between them")
     for command in ASKED:
         t.check("is cut off at" in t.ask(command[0], db.path, *command[1:], status=0).errors, f"{command} is silent")
     t.check("is cut off, and knows that up to" in t.ask("snapshot", db.path, "--at=1ms", status=1).errors, "behind the cut")
     page_says(t, db.path, ("where the trace is cut off", "Of what could be read nothing was lost."), (">Nothing was lost.", "Complete. Nothing"))
+
+
+@test
+def of_one_among_others(t):
+    """Beside a whole trace lie a ring's, a cut one in which a process ended long before, and one that is cut off before its first process."""
+    def trace_of(name, watermark, end, ring=False, **how):
+        trace = Trace(**({"window_start_ns": 10} if ring else {}))
+        trace.process(1, pid=100 + len(name))
+        trace.thread(1, process=1)
+        trace.events(1, [malloc(15, 0x1000, 10, trace.stack("main"))], watermark=watermark)
+        if ring:
+            trace.loss(0, 0, 10, "dropped", 5, 1000000, "older than the window")
+        if end:
+            trace.exit(1, end - 1)
+            trace.end(1, end)
+        return trace.save(t.path(name), **how)
+    whole, ring, cut = trace_of("whole.tmk", 20, 40), trace_of("ring.tmk", 20, 40, ring=True), trace_of("cut.tmk", 50, 40, closed=False)
+    empty = t.path("empty.tmk")
+    with open(whole, "rb") as file, open(empty, "wb") as out:
+        out.write(file.read(40))
+    db = t.path("all.db")
+    t.ask("import", whole, ring, cut, "-o", db, status=0)
+    every = ("--max-peak=1K", "--max-leak=1K", "--max-allocations=5")
+    for process, wanted, status in ((1, ("ok", "ok", "ok"), 0), (2, ("unknown", "ok", "unknown"), 1), (3, ("ok", "ok", "ok"), 0)):
+        t.equal(verdicts(t, db, status, f"--process={process}", *every), dict(zip(("max-peak", "max-leak", "max-allocations"), wanted)), f"process {process}")
+    t.equal(t.ask("peak", db, "--process=1", status=0).errors, "", "a word of other traces")
+    path = t.path("one.html")
+    t.ask("report", db, "-o", path, "--process=1", status=0)
+    with open(path, encoding="utf-8") as file:
+        page = file.read()
+    t.check("Complete.</strong> Nothing was lost" in page, f"the report of one process speaks of other traces: {re.findall('verdict-[lg].*', page)}")
+    t.ask("import", empty, "--append", "-o", db, status=0)
+    t.check("of a trace in it no process could be read" in t.ask("check", db, "--max-peak=1K", status=1).errors, "check")
+    t.check("no process could be read" in t.ask("peak", db, status=0).errors, "peak")
+    t.equal(verdicts(t, db, 0, "--process=1", *every)["max-peak"], "ok", "of a process that was read")
 
 
 @test
