@@ -36,6 +36,7 @@
 #define HOUSEKEEPING_NS 200000000u
 #define GIVE_BACK_NS 1000000000u /* a free ring keeps its pages so long, for the next thread */
 #define GIVE_BACK_BYTES (64u << 10)
+#define ADVANCES_IN_BOUND 4u /* of a bounded file: what is read between two takes a few times as much in a ring as in the file */
 #define GROUPS_IN_BOUND 32u  /* of a bounded file, at least */
 #define EVENT_BYTES 4u       /* about what an event takes in the file */
 #define STALL_NS 5000000000u /* a writer that hangs for longer is not hidden from the guests any more */
@@ -675,9 +676,15 @@ static void read_first(struct tm_collector *c, struct tm_ring_view *r, uint64_t 
 	tm_ring_order_sink_first(&c->order);
 }
 
+/* Of a bounded file only what lies below the watermark can be dropped, so it must not stand still while much is written. */
+static size_t advance_bytes(const struct tm_collector *c) {
+	uint64_t most = c->options.max_size_bytes / ADVANCES_IN_BOUND;
+	return most && most < ADVANCE_BYTES ? (size_t)most : ADVANCE_BYTES;
+}
+
 /* Reads all rings up to their heads, the oldest event first. The guests see a heartbeat with each block: who waits for room knows that its turn comes. */
 static void read_rings(struct tm_collector *c, uint64_t now_ticks, uint32_t used) {
-	size_t since = 0;
+	size_t since = 0, apart = advance_bytes(c);
 	struct tm_ring_view *r = tm_ring_order_first(&c->order);
 	uint64_t alone = c->order.count == 1 ? watermark_without(c, r, now_ticks, used) : 0;
 	if (alone) tm_tally_alone_until(c->tally, r->thread, tm_time_map_ns(&c->timebase.map, r->next_ticks), tm_time_map_ns(&c->timebase.map, alone));
@@ -687,7 +694,7 @@ static void read_rings(struct tm_collector *c, uint64_t now_ticks, uint32_t used
 		read_first(c, r, now_ticks);
 		atomic_fetch_add_explicit(&c->session.shm->heartbeat, 1, memory_order_relaxed);
 		since += r->tail - before;
-		if (since < ADVANCE_BYTES) continue;
+		if (since < apart) continue;
 		advance(c, now_ticks, used);
 		since = 0;
 	}
