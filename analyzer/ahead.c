@@ -67,7 +67,7 @@ static bool heap_is_sound(const struct tm_catalog *c, uint32_t heap, uint32_t pr
 static bool is_sound(const struct tm_catalog *c, const struct tm_event *e, uint32_t process) {
 	if (e->stack > c->nodes.count || e->text > c->strings.count) return false;
 	if ((e->op == TM_OP_OOM || e->op == TM_OP_LAUNCH) && e->old > c->nodes.count) return false;
-	if (e->op == TM_OP_OOM && (!e->addr || e->addr > c->ooms.count)) return false;
+	if (e->op == TM_OP_OOM && !tm_catalog_oom_of(c, e->addr)) return false;
 	return TM_OP_CLASS(e->op) == TM_CLASS_TEXT ? e->heap <= c->strings.count : heap_is_sound(c, e->heap, process);
 }
 

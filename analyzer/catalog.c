@@ -221,7 +221,9 @@ static void take_pool_state(struct walk *w, struct tm_cursor *body) {
 
 static void take_oom(struct walk *w, struct tm_cursor *body) {
 	struct tm_oom r = tm_get_oom(body);
-	if (!KNOWN(&w->c->processes, r.process) || (r.heap && !KNOWN(&w->c->heaps, r.heap)) || r.id != w->c->ooms.count + 1)
+	if (!w->c->ooms.count && r.id && r.id <= UINT32_MAX) w->c->ooms_before = r.id - 1;
+	if (!KNOWN(&w->c->processes, r.process) || (r.heap && !KNOWN(&w->c->heaps, r.heap)) ||
+	    r.id != w->c->ooms_before + w->c->ooms.count + 1)
 		body->bad = true;
 	if (!body->bad)
 		KEEP(w, &w->c->ooms,
@@ -511,6 +513,10 @@ uint64_t tm_catalog_stopped_ns(const struct tm_catalog *c) {
 		if (!n->process && tm_is_note(n->kind, TM_NOTE_STOPPED_BY_SIZE) && n->ns < stopped_ns) stopped_ns = n->ns;
 	}
 	return stopped_ns;
+}
+
+const struct tm_catalog_oom *tm_catalog_oom_of(const struct tm_catalog *c, uint64_t id) {
+	return id > c->ooms_before && id - c->ooms_before <= c->ooms.count ? &c->ooms.items[id - c->ooms_before - 1] : NULL;
 }
 
 bool tm_catalog_has_losses(const struct tm_catalog *c, uint32_t process) {

@@ -125,7 +125,8 @@ struct tm_catalog {
 	TM_ARRAY(struct tm_catalog_note) notes;
 	TM_ARRAY(struct tm_catalog_loss) losses;
 	TM_ARRAY(struct tm_catalog_alert) alerts;
-	TM_ARRAY(struct tm_catalog_oom) ooms; /* by id - 1 */
+	TM_ARRAY(struct tm_catalog_oom) ooms; /* tm_catalog_oom_of() */
+	uint64_t ooms_before;                 /* ids below theirs, of refusals that a bounded file has dropped */
 	TM_ARRAY(struct tm_catalog_device) devices;
 	TM_ARRAY(struct tm_catalog_stop) stops;
 	struct tm_text_block *texts;
@@ -176,6 +177,8 @@ struct tm_trace_reach tm_catalog_reach(const char *path);
 
 /* When the recording stopped while the program ran on, as it had reached its largest size; TM_NEVER: it did not. */
 uint64_t tm_catalog_stopped_ns(const struct tm_catalog *c);
+/* NULL: there is none of that id. */
+const struct tm_catalog_oom *tm_catalog_oom_of(const struct tm_catalog *c, uint64_t id);
 /* Were events of this process lost? */
 bool tm_catalog_has_losses(const struct tm_catalog *c, uint32_t process);
 /* Value of an info key, empty if there is none. */

@@ -133,7 +133,7 @@ static void write_oom_sites(struct tm_store *store, sqlite3_stmt *row, const str
 
 static void write_oom(struct tm_store *store, sqlite3_stmt *row, sqlite3_stmt *site, const struct tm_replay *r,
 		      const struct tm_gpu_event *e, const struct tm_gpu_refusal *x, uint64_t *oom_id) {
-	const struct tm_catalog_oom *o = e->key && e->key <= r->catalog->ooms.count ? &r->catalog->ooms.items[e->key - 1] : NULL;
+	const struct tm_catalog_oom *o = tm_catalog_oom_of(r->catalog, e->key);
 	const struct tm_account *heap = o && o->heap ? r->heap_accounts[o->heap - 1] : NULL;
 	if (!o) return;
 	tm_store_row(store, row, "nnnnNTNTnNiiNNNn", ++*oom_id, r->bases.process + e->process, r->bases.thread + e->thread,

@@ -316,7 +316,7 @@ static void refuse(struct tm_gpu_watch *w, struct tm_ledger *l, const struct tm_
 
 /* The heap that refused, by its id in the trace. */
 static const struct tm_account *heap_that_refused(const struct tm_gpu_watch *w, const struct tm_ledger *l, uint64_t id) {
-	const struct tm_catalog_oom *o = id && id <= w->catalog->ooms.count ? &w->catalog->ooms.items[id - 1] : NULL;
+	const struct tm_catalog_oom *o = tm_catalog_oom_of(w->catalog, id);
 	const struct tm_catalog_heap *h = o && o->heap && o->heap <= w->catalog->heaps.count ? &w->catalog->heaps.items[o->heap - 1] : NULL;
 	for (size_t i = 0; h && i < l->accounts.count; i++) {
 		const struct tm_account *a = l->accounts.items[i];

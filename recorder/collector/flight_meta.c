@@ -91,6 +91,13 @@ static void take_talk(struct tm_flight_meta *m, uint64_t tag, const struct tm_cu
 	put_raw(&m->head, tag, body);
 }
 
+static void take_refusal(struct tm_flight_meta *m, struct tm_cursor body) {
+	struct tm_cursor whole = body;
+	struct tm_oom r = tm_get_oom(&body);
+	if (!m->refusals.size) m->first_refusal = r.id;
+	put_raw(&m->refusals, TM_RECORD_OOM, &whole);
+}
+
 static void take_record(struct tm_flight_meta *m, struct tm_flight_set *set, uint64_t tag, struct tm_cursor *body) {
 	struct tm_cursor whole = *body;
 	switch (tag) {
@@ -110,6 +117,7 @@ static void take_record(struct tm_flight_meta *m, struct tm_flight_set *set, uin
 	case TM_RECORD_NOTE:
 	case TM_RECORD_ALERT: take_talk(m, tag, &whole); break;
 	case TM_RECORD_NAME: put_raw(&m->late, tag, &whole); break;
+	case TM_RECORD_OOM: take_refusal(m, whole); break;
 	case TM_RECORD_SAMPLES:
 	case TM_RECORD_MARK:
 	case TM_RECORD_POOL_STATE:
@@ -174,6 +182,17 @@ void tm_flight_meta_forget(struct tm_flight_meta *m, struct tm_flight_set *set, 
 		tm_flight_set_end_thread(set, i);
 		t->gone = true;
 	}
+}
+
+/* Those whose events are neither in the list nor in chunks that were not read back. Their ids go on from the first that stays. */
+static void forget_refusals(struct tm_flight_meta *m, const struct tm_flight_list *list) {
+	struct tm_cursor all = tm_cursor_over(m->refusals.data, m->refusals.size), body;
+	uint64_t first = m->last_refusal + 1, tag;
+	for (size_t i = 0; i < list->count; i++)
+		if (list->events[i].event.op == TM_OP_OOM && list->events[i].event.addr < first) first = list->events[i].event.addr;
+	while (m->first_refusal < first && tm_record_next(&all, &tag, &body)) m->first_refusal++;
+	m->refusals.size = (size_t)(all.end - all.p);
+	if (m->refusals.size) memmove(m->refusals.data, all.p, m->refusals.size);
 }
 
 /* --- writing --- */
@@ -248,6 +267,8 @@ static int write_stacks(const struct tm_flight_meta *m, struct tm_writer *w) {
 int tm_flight_meta_write(struct tm_flight_meta *m, const struct tm_flight_list *list, struct tm_writer *w) {
 	struct tm_bytes b = TM_BYTES_INIT;
 	int result = write_records(w, &m->head);
+	forget_refusals(m, list);
+	tm_put_raw(&b, m->refusals.data, m->refusals.size);
 	put_threads(m, list, &b);
 	put_losses(m, &b);
 	if (!result && b.size) result = write_records(w, &b);
@@ -265,6 +286,7 @@ void tm_flight_meta_release(struct tm_flight_meta *m) {
 	}
 	tm_bytes_release(&m->head);
 	tm_bytes_release(&m->late);
+	tm_bytes_release(&m->refusals);
 	free(m->threads);
 	free(m->ended);
 	free(m->frames);

@@ -2,7 +2,8 @@
  *
  * Flow:     flight_ring.c reads META, NAMES and STACKS chunks that are to be dropped -> here -> the head of the file when it is written anew
  * Stays:    all that defines an id, since what comes later may name it; of threads that ended long ago and left nothing, nothing. Notes and alerts
- *           up to TM_FLIGHT_TALK_BYTES. Losses are added up by kind. Samples, marks and states of pools go: they belong to their time.
+ *           up to TM_FLIGHT_TALK_BYTES. Losses are added up by kind. Samples, marks and states of pools go: they belong to their time. So do refusals,
+ *           with their events.
  * Owns:     copies. Memory and file grow with what is defined, not with what happens.
  * Threads:  the encoder's.
  */
@@ -36,6 +37,9 @@ struct tm_flight_loss {
 
 struct tm_flight_meta {
 	struct tm_bytes head, late; /* records; late: those that stand behind the stacks */
+	struct tm_bytes refusals;   /* records of refused memory whose events may be in the file yet, */
+	uint64_t first_refusal;     /* from this id on, */
+	uint64_t last_refusal;      /* and the latest of them whose event was read back, which is told by flight_ring.c */
 	size_t talk_bytes, talk_left_out;
 	struct tm_flight_thread *threads; /* by id */
 	size_t thread_count, thread_capacity;

@@ -120,6 +120,7 @@ static int take_events(struct tm_flight *f, struct tm_cursor payload) {
 		for (size_t i = 0; i < s.count; i++) {
 			f->events += count_of(&s.events[i]);
 			f->bytes += s.events[i].size;
+			if (s.events[i].op == TM_OP_OOM && s.events[i].addr > f->meta.last_refusal) f->meta.last_refusal = s.events[i].addr;
 		}
 		tm_flight_set_add(f->set, process, (uint32_t)s.thread, s.events, s.count);
 	}

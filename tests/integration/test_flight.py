@@ -247,6 +247,42 @@ def directory_moved(t):
     t.equal(db.rows("select kind from loss where kind <> 'dropped'"), [], "losses")
 
 
+REFUSED_FOR_EVER = """
+#include <pthread.h>
+#include <stdlib.h>
+static void *run(void *n) {
+	void *volatile p;
+	for (long i = 0; i < (long)n; i++) { p = malloc((size_t)1 << 62); p = malloc(10); free(p); }
+	return NULL;
+}
+int main(int count, char **arguments) {
+	pthread_t threads[4];
+	long n = atol(arguments[1]), most = atol(arguments[2]);
+	for (long i = 0; i < most; i++) pthread_create(&threads[i], NULL, run, (void *)n);
+	for (long i = 0; i < most; i++) pthread_join(threads[i], NULL);
+	return 0;
+}
+"""
+
+
+@test
+def refusals_go_with_their_time(t):
+    """A program that is refused memory again and again: what is told of each goes when its event goes, and the file stays within its bound."""
+    with open(t.path("refused.c"), "w", encoding="ascii") as file:
+        file.write(REFUSED_FOR_EVER)
+    program, size = t.program(t.path("refused.c")), 256 * KIB
+    for threads in ("1", "4"):
+        trace = t.path(f"refused{threads}.tmk")
+        most = most_bytes(t, trace, f"{size},ring", program, str(400000 // int(threads)), threads)
+        t.check(size // 4 < most <= size, f"the file of {threads} threads had {most} bytes, {size} are allowed")
+        db = t.imported(trace)
+        start = int(db.value("select value from trace_info where key = 'window_start_ns'"))
+        t.equal(db.row("select complete, cut_reason from trace"), (0, None), "read to its end")
+        refused, others = db.value("select count(*) from oom"), db.value("select count(*) from allocation where size_bytes = 10 and alloc_ns >= ?", start)
+        t.check(refused > 1000 and abs(refused - others) <= int(threads), f"{refused} refusals beside {others} blocks")
+        t.equal(db.row("select min(size_bytes), max(size_bytes), min(ts_ns) >= ? from oom", start), (1 << 62, 1 << 62, 1), "what was refused, and when")
+
+
 def dumps_of(t, trace):
     stem = os.path.basename(trace)[:-4]
     return sorted(name for name in os.listdir(t.dir) if name.startswith(stem + ".dump"))
