@@ -210,7 +210,7 @@ def buffers_that_are_odd(t):
     t.check(run.db.value("select count(*) from gpu_activity") > 0, "what stands before it is read")
     run = Run(t, "work", FAKE_CUPTI_CUT=2)
     run.compare(t)
-    t.equal(run.db.value("select count(*) from loss where kind = 'gpu-records'"), 1, "a buffer without an end is a loss")
+    t.equal(run.db.rows("select distinct kind from loss"), [("gpu-records",)], "a buffer without an end is a loss")
     run = Run(t, "work", FAKE_CUPTI_EMPTY=1)
     whole(t, run)
     t.equal(run.db.value("select count(*) from gpu_activity"), 0, "no records")
