@@ -168,7 +168,7 @@ static void print_peak(const struct tm_collector *c, const struct peaks *p) {
 
 static void print_live(const struct tm_collector *c, const struct peaks *p) {
 	char size[TM_UNIT_TEXT_MAX], count[TM_UNIT_TEXT_MAX];
-	bool estimated = c->options.sample_bytes != 0;
+	bool estimated = c->options.sample_bytes != 0 || c->stopped; /* the program went on for a moment behind the stop */
 	if (p->given_up) {
 		fprintf(stderr, "tidemark-record: live at end  not followed: too many live blocks (tidemark summary tells)\n");
 		return;
@@ -183,10 +183,13 @@ static void print_events(const struct tm_collector *c) {
 	char all[TM_UNIT_TEXT_MAX], made[TM_UNIT_TEXT_MAX], freed[TM_UNIT_TEXT_MAX];
 	uint64_t allocations = tm_tally_allocations(c->tally), frees = tm_tally_frees(c->tally);
 	uint32_t processes = c->processes.last_id, threads = c->processes.last_thread;
-	fprintf(stderr, "tidemark-record: events       %s (%s %s, %s %s) of %u %s, %u %s%s\n", tm_format_count(allocations + frees, all),
+	fprintf(stderr, "tidemark-record: events       %s (%s %s, %s %s) of %u %s, %u %s%s", tm_format_count(allocations + frees, all),
 		tm_format_count(allocations, made), plural(allocations, "allocation", "allocations"), tm_format_count(frees, freed),
 		plural(frees, "free", "frees"), processes, plural(processes, "process", "processes"), threads,
 		plural(threads, "thread", "threads"), c->options.sample_bytes ? ", sampled" : "");
+	if (c->encoder.left_out_events)
+		fprintf(stderr, "; %s of them are in the trace", tm_format_count(allocations + frees - c->encoder.left_out_events, all));
+	fputc('\n', stderr);
 }
 
 static void print_lost(const struct tm_collector *c) {
