@@ -91,26 +91,30 @@ def of_a_cut_trace(t):
 
 @test
 def of_one_among_others(t):
-    """Beside a whole trace lie a ring's, a cut one in which a process ended long before, and one that is cut off before its first process."""
-    def trace_of(name, watermark, end, ring=False, **how):
+    """Beside a whole trace lie a ring's, a cut one in which a process ended long before, one that lost events of whomever, and one that is cut off before its
+    first process."""
+    def trace_of(name, watermark, end, ring=False, lossy=False, **how):
         trace = Trace(**({"window_start_ns": 10} if ring else {}))
         trace.process(1, pid=100 + len(name))
         trace.thread(1, process=1)
         trace.events(1, [malloc(15, 0x1000, 10, trace.stack("main"))], watermark=watermark)
         if ring:
             trace.loss(0, 0, 10, "dropped", 5, 1000000, "older than the window")
+        if lossy:
+            trace.loss(0, 0, 20, "ring-full", 5, 1000000, "the ring was full")
         if end:
             trace.exit(1, end - 1)
             trace.end(1, end)
         return trace.save(t.path(name), **how)
     whole, ring, cut = trace_of("whole.tmk", 20, 40), trace_of("ring.tmk", 20, 40, ring=True), trace_of("cut.tmk", 50, 40, closed=False)
-    empty = t.path("empty.tmk")
+    lossy, empty = trace_of("of_many.tmk", 20, 40, lossy=True), t.path("empty.tmk")
     with open(whole, "rb") as file, open(empty, "wb") as out:
         out.write(file.read(40))
     db = t.path("all.db")
-    t.ask("import", whole, ring, cut, "-o", db, status=0)
+    t.ask("import", whole, ring, cut, lossy, "-o", db, status=0)
     every = ("--max-peak=1K", "--max-leak=1K", "--max-allocations=5")
-    for process, wanted, status in ((1, ("ok", "ok", "ok"), 0), (2, ("unknown", "ok", "unknown"), 1), (3, ("ok", "ok", "ok"), 0)):
+    for process, wanted, status in ((1, ("ok", "ok", "ok"), 0), (2, ("unknown", "ok", "unknown"), 1), (3, ("ok", "ok", "ok"), 0),
+                                    (4, ("unknown", "unknown", "unknown"), 1)):
         t.equal(verdicts(t, db, status, f"--process={process}", *every), dict(zip(("max-peak", "max-leak", "max-allocations"), wanted)), f"process {process}")
     t.equal(t.ask("peak", db, "--process=1", status=0).errors, "", "a word of other traces")
     path = t.path("one.html")
