@@ -140,8 +140,7 @@ static char *verdicts(const struct tm_database *d, const struct tm_options *o, c
 	sqlite3_str_appendf(
 		all,
 		",\nlost AS (\n  SELECT trace_id, process_id, count, bytes FROM loss\n  WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT
-		", " TM_LOSSES_OF_GAPS ",\n"
-		"    'lost-free', 'unmatched-free')),\n"
+		", " TM_LOSSES_OF_GAPS ",\n    " TM_LOSSES_THAT_FOLLOW ")),\n"
 		"measured(budget, process_id, measured_bytes, allowed_bytes, measured_count, allowed_count) AS (\n%s),\n"
 		"known AS (\n  SELECT m.*, p.rank, p.command, p.estimated AS process_estimated,\n"
 		"    coalesce(m.measured_bytes > m.allowed_bytes, m.measured_count > m.allowed_count) AS is_more,\n"

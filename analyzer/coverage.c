@@ -5,6 +5,16 @@
 #include "scans.h"
 #include "talk.h"
 
+const struct tm_gap_end tm_gap_ends[TM_GAP_ENDS] = {
+	{ "'max-size'", "the recording in '%s' reached --max-size, and knows that up to %s",
+	  "the recording in '%s' reached --max-size at %s", ", when the trace had reached its largest size," },
+	{ "'cut'", "'%s' is cut off, and knows that up to %s", "'%s' is cut off at %s", ", where the trace is cut off," },
+	{ "'copy'", "'%s' was written while the program ran on, and knows that up to %s",
+	  "'%s' was written while the program ran on, at %s", ", when the trace was written while the program ran on," },
+	{ "'still-running'", "the recording in '%s' ended before some process did, and knows that up to %s",
+	  "the recording in '%s' ended before some process did, at %s", ", when the recording ended before some process did," },
+};
+
 static int64_t ask_and_free(const struct tm_database *d, sqlite3_str *sql, int64_t otherwise) {
 	char *query = sqlite3_str_finish(sql);
 	int64_t answer = query ? tm_database_integer(d, query, otherwise) : otherwise;
@@ -53,7 +63,7 @@ void tm_sql_losses_of(sqlite3_str *sql, const struct tm_options *o) {
 int64_t tm_count_lost_events(const struct tm_database *d, const struct tm_options *o) {
 	sqlite3_str *sql = sqlite3_str_new(d->handle);
 	sqlite3_str_appendall(sql, "SELECT sum(count) FROM loss WHERE kind NOT IN (" TM_LOSSES_OF_NO_EVENT ", " TM_LOSSES_OF_GAPS
-				   ", 'lost-free', 'unmatched-free')");
+				   ", " TM_LOSSES_THAT_FOLLOW ")");
 	tm_sql_losses_of(sql, o);
 	return ask_and_free(d, sql, 0);
 }
@@ -63,20 +73,6 @@ static bool is_kept_instant(const struct tm_time_point *at) {
 }
 
 /* --- instants that are not known --- */
-
-/* How a recording ended before its program did. */
-static const struct {
-	const char *kind, *refusal, *warning;
-} ends[] = {
-	{ "'max-size'", "the recording in '%s' reached --max-size, and knows that up to %s",
-	  "the recording in '%s' reached --max-size at %s" },
-	{ "'cut'", "'%s' is cut off, and knows that up to %s", "'%s' is cut off at %s" },
-	{ "'copy'", "'%s' was written while the program ran on, and knows that up to %s",
-	  "'%s' was written while the program ran on, at %s" },
-	{ "'still-running'", "the recording in '%s' ended before some process did, and knows that up to %s",
-	  "the recording in '%s' ended before some process did, at %s" },
-};
-#define ENDS (sizeof ends / sizeof *ends)
 
 int tm_check_known_then(const struct tm_database *d, const struct tm_options *o, const struct tm_time_point *at) {
 	/* The instants that import kept lie in what is known. */
@@ -91,16 +87,16 @@ int tm_check_known_then(const struct tm_database *d, const struct tm_options *o,
 		tm_format_time((uint64_t)start_ns, text);
 		return tm_fail("cannot tell what was live then: '%s' was kept within a bound, and knows that from %s on", d->path, text);
 	}
-	for (size_t i = 0; i < ENDS; i++) {
-		sql = select_gaps(d, o, "coalesce(min(g.start_ns), -1)", ends[i].kind);
+	for (size_t i = 0; i < TM_GAP_ENDS; i++) {
+		sql = select_gaps(d, o, "coalesce(min(g.start_ns), -1)", tm_gap_ends[i].kind);
 		sqlite3_str_appendall(sql, " AND ");
 		tm_time_point_sql(sql, at, "p.id", NULL);
 		sqlite3_str_appendall(sql, " > g.start_ns");
 		int64_t end_ns = ask_and_free(d, sql, -1);
 		if (end_ns < 0) continue;
-		char *why = sqlite3_mprintf(ends[i].refusal, d->path, tm_format_time((uint64_t)end_ns, text));
+		char *why = sqlite3_mprintf(tm_gap_ends[i].refusal, d->path, tm_format_time((uint64_t)end_ns, text));
 		/* Of one among many that outlived the recording the others are no less known. */
-		bool is_of_some = i == ENDS - 1 && !o->process_given && d->processes > 1;
+		bool is_of_some = i == TM_GAP_ENDS - 1 && !o->process_given && d->processes > 1;
 		if (is_of_some) tm_say("warning: %s", why ? why : d->path);
 		int status = is_of_some ? 0 : tm_fail("cannot tell what was live then: %s", why ? why : "out of memory");
 		sqlite3_free(why);
@@ -129,10 +125,10 @@ static void warn_of_ends(const struct tm_database *d, const struct tm_options *o
 	char text[TM_UNIT_TEXT_MAX];
 	bool asks_end = is_kept_instant(&o->at) || (o->against.kind != TM_TIME_UNSET && is_kept_instant(&o->against));
 	if (!asks_end || !is_kept_instant(&o->to)) return;
-	for (size_t i = 0; i < ENDS; i++) {
-		int64_t until_ns = tm_known_until_ns(d, o, ends[i].kind);
+	for (size_t i = 0; i < TM_GAP_ENDS; i++) {
+		int64_t until_ns = tm_known_until_ns(d, o, tm_gap_ends[i].kind);
 		if (until_ns < 0) continue;
-		char *what = sqlite3_mprintf(ends[i].warning, d->path, tm_format_time((uint64_t)until_ns, text));
+		char *what = sqlite3_mprintf(tm_gap_ends[i].warning, d->path, tm_format_time((uint64_t)until_ns, text));
 		tm_say("warning: %s: what came then is not known, so a peak may be higher, and exit is as it was then", what ? what : d->path);
 		sqlite3_free(what);
 	}

@@ -14,6 +14,8 @@
 
 /* Kinds of losses of which none is an allocation or a free: a list in SQL. */
 #define TM_LOSSES_OF_NO_EVENT "'records', 'gpu-records', 'unmatched-scope-end', 'overlapping-scope'"
+/* Kinds that import finds: of blocks and frees whose other half was lost, or happened unseen. */
+#define TM_LOSSES_THAT_FOLLOW "'lost-free', 'unmatched-free'"
 /* Kinds of losses that lie in gaps. */
 #define TM_LOSSES_OF_GAPS "'dropped', 'max-size'"
 /* Kinds of gaps behind which nothing is known: a list in SQL. */
@@ -23,6 +25,16 @@
 #define TM_IS_COMPLETE \
 	"CASE WHEN NOT complete THEN 'no' WHEN EXISTS (SELECT 1 FROM coverage_gap AS g JOIN process AS p ON p.id = g.process_id\n" \
 	"    WHERE p.trace_id = trace.id) THEN 'part' ELSE 'yes' END"
+
+/* How a recording ends before its program did. */
+struct tm_gap_end {
+	const char *kind;     /* a list in SQL */
+	const char *refusal;  /* of an instant behind it; formats of the path and the time */
+	const char *warning;  /* the same of what may have come then */
+	const char *sentence; /* "What came after TIME<sentence> is not known" */
+};
+#define TM_GAP_ENDS 4u /* the last one is of single processes, the others are of whole traces */
+extern const struct tm_gap_end tm_gap_ends[TM_GAP_ENDS];
 
 /* What was live before the window of a trace that was kept within a bound is not known, nor what came and went, and nothing behind the end of a recording that
  * ended before its program. 0, or TM_EXIT_FAILED after saying so: for an instant, and for both ends of a window. */

@@ -232,9 +232,8 @@ static void add_end(struct facts *f, const struct tm_reader *reader, bool sound)
 	add_number(f, "trace", "file_bytes", reader->file_bytes);
 	add_number(f, "trace", "sound_bytes", sound_bytes);
 	add_word(f, "trace", "complete", closed && !f->records[TM_RECORD_LOSS] ? "yes" : "no"); /* what was lost is listed by itself */
-	uint64_t running = f->records[TM_RECORD_PROCESS_START] - f->records[TM_RECORD_PROCESS_END];
-	if (closed && f->records[TM_RECORD_PROCESS_START] > f->records[TM_RECORD_PROCESS_END])
-		add_number(f, "trace", "running when it was written", running);
+	uint64_t started = f->records[TM_RECORD_PROCESS_START], ended = f->records[TM_RECORD_PROCESS_END];
+	if (closed && started > ended) add_number(f, "trace", "running when it was written", started - ended);
 	if (closed) return;
 	add_word(f, "trace", "cut_reason",
 		 !sound            ? "a chunk's content is damaged"

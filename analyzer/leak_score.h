@@ -55,7 +55,7 @@ struct tm_leak_facts {
 	uint64_t splits;                       /* parts of mappings that cuts of these added; parts are blocks, but no allocations */
 	uint64_t live_count, live_bytes;
 	struct tm_leak_births events, time; /* by the program's own progress, and by the clock */
-	double time_weight;                 /* 0 to 0.5: what the clock has to say, where the program went on without allocations */
+	double time_weight; /* 0 to 0.5: what the clock has to say, where the program went on with few allocations or none */
 	double density;                     /* survivors in an allocation of the process, from the first to the last of them */
 	double begin;                       /* of the window, 0 the process' first allocation, 1 its exit; 0 where there are steps */
 	uint64_t window_ns;                 /* how long the window was by the clock, */

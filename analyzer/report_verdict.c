@@ -124,16 +124,20 @@ static int load_sums(struct tm_report *r, struct sums *sums) {
 	return tm_report_rows(r, sqlite3_str_finish(sql), take_sums, sums);
 }
 
+static int64_t ask_and_free(const struct tm_report *r, sqlite3_str *sql) {
+	char *text = sqlite3_str_finish(sql);
+	int64_t answer = text ? tm_database_integer(r->d, text, 0) : 0;
+	sqlite3_free(text);
+	return answer;
+}
+
 /* The query with the filter of processes behind it. */
 static int64_t ask(const struct tm_report *r, const char *query, const char *column, const char *end) {
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	sqlite3_str_appendall(sql, query);
 	tm_report_filter(sql, r, column, NULL);
 	sqlite3_str_appendall(sql, end);
-	char *text = sqlite3_str_finish(sql);
-	int64_t answer = text ? tm_database_integer(r->d, text, 0) : 0;
-	sqlite3_free(text);
-	return answer;
+	return ask_and_free(r, sql);
 }
 
 #define TRACES_SHOWN " AND id IN (SELECT trace_id FROM process WHERE true"
@@ -142,10 +146,7 @@ static int64_t ask_losses(const struct tm_report *r, const char *query) {
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	sqlite3_str_appendall(sql, query);
 	tm_sql_losses_of(sql, r->o);
-	char *text = sqlite3_str_finish(sql);
-	int64_t answer = text ? tm_database_integer(r->d, text, 0) : 0;
-	sqlite3_free(text);
-	return answer;
+	return ask_and_free(r, sql);
 }
 
 static bool is_complete(const struct tm_report *r) {
@@ -282,10 +283,7 @@ static bool devices_hold_some(const struct tm_report *r) {
 	sqlite3_str_appendall(sql, "SELECT 1 FROM live_at_exit WHERE live_count > 0 AND heap IN (SELECT name FROM heap WHERE device IS NOT NULL)");
 	tm_report_filter(sql, r, "process_id", "heap");
 	sqlite3_str_appendall(sql, " LIMIT 1");
-	char *text = sqlite3_str_finish(sql);
-	bool found = text && tm_database_integer(r->d, text, 0);
-	sqlite3_free(text);
-	return found;
+	return ask_and_free(r, sql) != 0;
 }
 
 static int tell_leaks(struct tm_report *r, struct tm_bytes *out, const struct sums *sums) {
@@ -422,9 +420,7 @@ static void tell_ooms(struct tm_report *r, struct tm_bytes *out) {
 	sqlite3_str *sql = sqlite3_str_new(r->d->handle);
 	sqlite3_str_appendall(sql, "SELECT count(*) FROM oom AS o LEFT JOIN heap AS h ON h.id = o.heap_id WHERE true");
 	tm_report_filter(sql, r, "o.process_id", "h.name");
-	char *query = sqlite3_str_finish(sql);
-	int64_t refused = query ? tm_database_integer(r->d, query, 0) : 0;
-	sqlite3_free(query);
+	int64_t refused = ask_and_free(r, sql);
 	if (!refused) return;
 	tm_html(out, "<p id=\"verdict-oom\" class=\"warn\"><strong>Out of memory.</strong> ");
 	tm_html_count(out, refused, false);
@@ -456,20 +452,12 @@ static void tell_missing(struct tm_report *r, struct tm_bytes *out) {
 
 /* "What came after 2.1 s, when ..., is not known" of each way in which a recording ends before its program. */
 static void tell_gaps_at_end(struct tm_report *r, struct tm_bytes *out) {
-	static const struct {
-		const char *kind, *text;
-	} ends[] = {
-		{ "'max-size'", ", when the trace had reached its largest size," },
-		{ "'cut'", ", where the trace is cut off," },
-		{ "'copy'", ", when the trace was written while the program ran on," },
-		{ "'still-running'", ", when the recording ended before some process did," },
-	};
-	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-		int64_t until_ns = tm_known_until_ns(r->d, r->o, ends[i].kind);
+	for (size_t i = 0; i < TM_GAP_ENDS; i++) {
+		int64_t until_ns = tm_known_until_ns(r->d, r->o, tm_gap_ends[i].kind);
 		if (until_ns < 0) continue;
 		tm_html(out, " What came after ");
 		tm_html_time(out, until_ns - tm_report_origin(r));
-		tm_html(out, ends[i].text);
+		tm_html(out, tm_gap_ends[i].sentence);
 		tm_html(out, " is not known: a peak may be higher, and exit is as it was then.");
 	}
 }

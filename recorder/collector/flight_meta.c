@@ -268,7 +268,8 @@ int tm_flight_meta_write(struct tm_flight_meta *m, const struct tm_flight_list *
 	struct tm_bytes b = TM_BYTES_INIT;
 	int result = write_records(w, &m->head);
 	forget_refusals(m, list);
-	tm_put_raw(&b, m->refusals.data, m->refusals.size);
+	if (m->refusals.size) tm_put_raw(&b, m->refusals.data, m->refusals.size);
+	b.failed |= m->refusals.failed;
 	put_threads(m, list, &b);
 	put_losses(m, &b);
 	if (!result && b.size) result = write_records(w, &b);
