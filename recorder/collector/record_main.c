@@ -24,10 +24,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,6 +37,7 @@
 #define EXIT_OURS 125
 #define EXIT_NOT_INVOKED 126
 #define EXIT_NOT_FOUND 127
+#define READER_NS 20000000u    /* between two looks for one who reads the pipe that the trace goes to */
 #define SLEEP_NS 5000000u      /* after a pass that found little */
 #define STOP_SETTLES_NS 20000000u /* of all that are continued at once, we may be first */
 #define NAMES_MANY 2000u /* addresses: looking their names up takes longer than making a thread */
@@ -167,6 +170,19 @@ static int write_head(struct tm_collector *c) {
 	return result;
 }
 
+/* Of a pipe that nobody reads yet, open() would wait and let no signal end that. Returns a descriptor that keeps the reader until it is closed, -1: none is
+ * needed, or -2: we are asked to end, or whom we record has ended. */
+static int wait_for_reader(const struct tm_collector *c, const char *path) {
+	struct pollfd program = { c->options.attach_pid > 0 ? c->options.session_fd : command.error_fd, 0, 0 };
+	struct stat file;
+	if (!c->options.force) return -1;
+	for (;;) {
+		int fd = stat(path, &file) == 0 && S_ISFIFO(file.st_mode) ? open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+		if (fd >= 0 || !S_ISFIFO(file.st_mode) || errno != ENXIO) return fd;
+		if (tm_signals_end_asked_within(READER_NS) || poll(&program, 1, 0) > 0) return -2;
+	}
+}
+
 /* 0, or -1: said why. */
 static int open_trace(struct tm_collector *c, int pid) {
 	char error[PATH_MAX + 256], directory[PATH_MAX];
@@ -182,12 +198,15 @@ static int open_trace(struct tm_collector *c, int pid) {
 		free(path);
 		return -1;
 	}
-	result = tm_writer_open(&c->writer, path, c->options.force);
+	int reader = wait_for_reader(c, path);
+	result = reader == -2 ? -EINTR : tm_writer_open(&c->writer, path, c->options.force);
+	if (reader >= 0) close(reader);
 	if (result < 0) {
-		const char *why = result == -EBUSY ? "another recorder is writing it" : strerror(-result);
+		const char *why = result == -EBUSY ? "another recorder is writing it" : reader == -2 ? "nobody has opened it to read" : strerror(-result);
 		const char *hint = result == -EEXIST ? " (--force overwrites it)" : "";
 		snprintf(error, sizeof error, "cannot create '%s': %s%s", path, why, hint);
 		fail(c, error);
+		if (reader == -2) free(path);
 		return -1;
 	}
 	result = write_head(c);
@@ -387,8 +406,8 @@ static int start_command(struct tm_collector *c) {
 	char error[PATH_MAX + 256];
 	tm_signals_start_witness();
 	if (tm_launch_prepare(&command, &c->session, c->options.command, error, sizeof error) != 0) return fail(c, error);
-	tm_signals_handle(&c->session.shm->doorbell, false);
 	if (open_trace(c, command.pid) != 0) return EXIT_OURS;
+	tm_signals_handle(&c->session.shm->doorbell, false);
 	if (start_threads(c, (uint32_t)command.pid) != 0) return EXIT_OURS;
 	tm_process_add_root(c, (uint32_t)command.pid, command.path, c->options.command, command.class);
 	int result = tm_launch_go(&command);
@@ -409,8 +428,9 @@ static int start_command(struct tm_collector *c) {
 static int start_attached(struct tm_collector *c) {
 	char line[sizeof c->session.path + 1], exe[PATH_MAX], link[64];
 	uint32_t pid = (uint32_t)c->options.attach_pid;
+	if (open_trace(c, c->options.attach_pid) != 0) return EXIT_OURS;
 	tm_signals_handle(&c->session.shm->doorbell, true);
-	if (open_trace(c, c->options.attach_pid) != 0 || start_threads(c, pid) != 0) return EXIT_OURS;
+	if (start_threads(c, pid) != 0) return EXIT_OURS;
 	snprintf(link, sizeof link, "/proc/%u/exe", pid);
 	ssize_t n = readlink(link, exe, sizeof exe - 1);
 	exe[n > 0 ? n : 0] = 0;

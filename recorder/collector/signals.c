@@ -104,6 +104,15 @@ void tm_signals_hold(void) {
 	sigprocmask(SIG_SETMASK, &every, &start_mask);
 }
 
+bool tm_signals_end_asked_within(uint64_t ns) {
+	struct timespec time = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
+	sigset_t set;
+	sigemptyset(&set);
+	for (int number = 1; number < SIGNAL_MAX; number++)
+		if (asks_to_end(number)) sigaddset(&set, number);
+	return sigtimedwait(&set, NULL, &time) > 0;
+}
+
 void tm_signals_restore(void) {
 	for (int number = 1; number < SIGNAL_MAX; number++)
 		if (is_passed_on(number)) sigaction(number, &start_actions[number], NULL);

@@ -25,6 +25,8 @@
 /* Remembers what we were started with, and blocks what would be handled, until tm_signals_handle(). Our alarm() and timers are then
  * the command's. */
 void tm_signals_hold(void);
+/* While they are held: sleeps for so long, or until a signal comes that asks us to end. True: one came. */
+bool tm_signals_end_asked_within(uint64_t ns);
 /* In the command's process before exec: signal mask, dispositions and timers as we were started with. */
 void tm_signals_restore(void);
 /* Handles signals from now on; each one also changes *wake, so that a sleep on it ends. `attached`: ignores all. */

@@ -158,6 +158,36 @@ def output_that_is_being_written(t):
 
 
 @test
+def a_pipe_without_a_reader(t):
+    """The command starts when somebody opens the pipe that the trace goes to; until then what asks the recorder to end ends it, unless it was started to ignore that."""
+    pipe = t.path("pipe")
+    os.mkfifo(pipe)
+    trace = t.path("read.tmk")
+
+    def waiting(**how):
+        child = t.start([t.recorder, "--force", "-o", pipe, "--", "echo", "ran"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
+        for _ in range(1000):
+            with open(f"/proc/{child.pid}/task/{child.pid}/children", encoding="ascii") as file:
+                if len(file.read().split()) == 2:  # the witness of its signals, and the command that waits
+                    return child
+            time.sleep(0.01)
+        return t.check(False, "the recorder made no command")
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        child = waiting()
+        child.send_signal(number)
+        out, errors = child.communicate(timeout=60)
+        t.equal((child.returncode, out, errors), (125, "", f"tidemark-record: cannot create '{pipe}': nobody has opened it to read\n"), number.name)
+    child = waiting(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    child.send_signal(signal.SIGHUP)
+    with open(pipe, "rb") as source, open(trace, "wb") as copy:
+        shutil.copyfileobj(source, copy)
+    t.equal((child.communicate(timeout=60)[0], child.returncode), ("ran\n", 0), "what was read, and ignores hang-ups")
+    db = t.imported(trace)
+    t.equal((db.value("select complete from trace"), db.value("select command from process where parent_id is null")), (1, "echo ran"), "the trace")
+
+
+@test
 def output_names(t):
     program = t.program("hello.c")
     env = {"SLURM_JOB_ID": "77", "SLURM_PROCID": "3", "COLOUR": "blue"}
