@@ -13,7 +13,9 @@
 
 /* Emits EXIT_BEGIN once a process, nothing in a vfork child. Between enter and leave of a hook. */
 void tm_exit_begin_on(struct tm_thread *t);
-/* The same, when the interpreter begins to finalize: it also stops the walks over its frames. */
+/* The thread whose number is the process's begins to end: libc leaves when the last one has. Between enter and leave, with ours begun. */
+void tm_exit_expect_last_thread(void);
+/* Emits EXIT_BEGIN when the interpreter begins to finalize: it also stops the walks over its frames. */
 void tm_exit_begin_of_python(struct tm_thread *t);
 
 /* Asks the check below, if there is one, and does that. */

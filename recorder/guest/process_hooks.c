@@ -5,7 +5,7 @@
  *           meant. exit() may be overtaken by an _exit() in one of its handlers, so each of them says its status, and the last one counts.
  * vfork:    is not wrapped (its child returns through the caller's frame). A vfork child's _exit is not its parent's: the pid tells them
  *           apart.
- * Exits that libc makes by itself (err(), the last thread's end after pthread_exit in main) are seen by a handler registered before main.
+ * Exits that libc makes by itself are seen by a handler: registered before main (err()), and when main's thread ends (the last thread's end then exits).
  * C++ exceptions, pthread_exit and cancellation pass through these frames: nothing is held across a real call.
  */
 #include "cupti.h"
@@ -160,6 +160,11 @@ TM_EXPORT void _Exit(int status) {
 static void leave_by_libc(int status, void *unused) {
 	(void)unused;
 	leave(status, false);
+}
+
+/* Handlers run in the order opposite to that in which they were registered, so this one comes before those that the program has until now. */
+void tm_exit_expect_last_thread(void) {
+	on_exit(leave_by_libc, NULL);
 }
 
 /* In a section of its own, whose range tells stack.c where the program's frames end. */
