@@ -29,15 +29,16 @@
 
 enum { DONE = 0, FAILED = 1, USAGE = 2 };
 
-static const char help[] =
-	"usage: tidemark-record dump --pid=PID [-o FILE]\n\n"
-	"Asks the recorder of process PID (a recorded process, or the recorder itself) for a copy of its trace as it is now, while\n"
-	"the program runs on. It stands beside the trace, as NAME.dump1.tmk, .dump2 and so on, and its path is printed.\n\n"
-	"options:\n"
-	"      --pid=PID       the process\n"
-	"  -o, --output=FILE   give the dump this name (on the same file system); an existing file is not overwritten\n"
-	"      --help          show this\n\n"
-	"Exit status: 0 done, 1 failed, 2 usage.\n";
+static const char help[] = "usage: tidemark-record dump --pid=PID [-o FILE]\n\n"
+			   "Asks the recorder of process PID (a recorded process, or the recorder itself)\n"
+			   "for a copy of its trace as it is now, while the program runs on. It stands\n"
+			   "beside the trace, as NAME.dump1.tmk, .dump2 and so on, and its path is printed.\n\n"
+			   "options:\n"
+			   "      --pid=PID       the process\n"
+			   "  -o, --output=FILE   give the dump this name (on the same file system); an\n"
+			   "                      existing file is not overwritten\n"
+			   "      --help          show this\n\n"
+			   "Exit status: 0 done, 1 failed, 2 usage.\n";
 
 static int fail(long pid, const char *why) {
 	fprintf(stderr, "tidemark-record: cannot get a dump of process %ld: %s\n", pid, why);

@@ -208,19 +208,29 @@ static const struct option_row rows[] = {
 
 #define ROW_COUNT (sizeof rows / sizeof rows[0])
 #define HELP_COLUMN 28
+#define HELP_WIDTH 80
+
+/* In lines that begin at the help's column, where we are already. */
+static void print_wrapped(const char *text) {
+	size_t at = HELP_COLUMN;
+	for (const char *word = text; *word;) {
+		size_t n = strcspn(word, " ");
+		if (at > HELP_COLUMN && at + 1 + n > HELP_WIDTH) at = (size_t)printf("\n%*s", HELP_COLUMN, "") - 1;
+		else if (at > HELP_COLUMN) at += (size_t)printf(" ");
+		at += (size_t)printf("%.*s", (int)n, word);
+		word += n + strspn(word + n, " ");
+	}
+	putchar('\n');
+}
 
 static void print_row(const struct option_row *row) {
-	char left[64];
+	char left[64], help[512];
 	int n = row->letter ? snprintf(left, sizeof left, "  -%c, ", row->letter) : snprintf(left, sizeof left, "      ");
 	snprintf(left + n, sizeof left - (size_t)n, "--%s%s%s", row->name, row->value ? "=" : "", row->value ? row->value : "");
 	printf("%-*s%s", HELP_COLUMN, left, strlen(left) >= HELP_COLUMN ? "\n" : "");
 	if (strlen(left) >= HELP_COLUMN) printf("%*s", HELP_COLUMN, "");
-	for (const char *p = row->help; *p; p++) {
-		putchar(*p);
-		if (*p == '\n') printf("%*s", HELP_COLUMN, "");
-	}
-	if (row->preset) printf(" (default %s)", row->preset);
-	putchar('\n');
+	if (row->preset) snprintf(help, sizeof help, "%s (default %s)", row->help, row->preset);
+	print_wrapped(row->preset ? help : row->help);
 }
 
 static bool take_help(struct tm_options *o, const char *v) {
@@ -228,14 +238,16 @@ static bool take_help(struct tm_options *o, const char *v) {
 	printf("usage: tidemark-record [options] [--] COMMAND [ARG...]\n"
 	       "       tidemark-record names TRACE [options]\n"
 	       "       tidemark-record dump --pid=PID [-o FILE]\n\n"
-	       "Runs COMMAND and records every allocation it makes, with stack, thread and time, into a trace.\n"
-	       "Ask the trace with `tidemark summary FILE`, or make a database of it with `tidemark import FILE`.\n\n"
+	       "Runs COMMAND and records every allocation it makes, with stack, thread and\n"
+	       "time, into a trace. Ask the trace with `tidemark summary FILE`, or make a\n"
+	       "database of it with `tidemark import FILE`.\n\n"
 	       "options:\n");
 	for (size_t i = 0; i < ROW_COUNT; i++)
 		if (rows[i].help) print_row(&rows[i]);
 	printf("\nSizes are written 65536, 64K or 64KiB (1024), 64kB (1000); times 5s, 300ms.\n\n"
-	       "Exit status: that of COMMAND; 128+N if signal N ended it; 125 if recording could not start, 126 if COMMAND\n"
-	       "cannot be invoked, 127 if it is not found. The summary goes to standard error.\n\n"
+	       "Exit status: that of COMMAND; 128+N if signal N ended it; 125 if recording could\n"
+	       "not start, 126 if COMMAND cannot be invoked, 127 if it is not found. The summary\n"
+	       "goes to standard error.\n\n"
 	       "examples:\n"
 	       "  tidemark-record ./server --port 8080\n"
 	       "  tidemark-record -o run.tmk --sample=512K python3 train.py\n"

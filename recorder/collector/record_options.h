@@ -16,29 +16,30 @@
  * Every option lands in a field of struct tm_options through the function of its name in record_options.c. */
 #define TM_RECORD_OPTIONS(X) \
 	X(output, "output", 'o', "FILE", "tidemark.%h.%p.tmk", \
-	  "write the trace to FILE; %p pid, %h host, %r rank, %j job, %s step,\n%t start time, " \
+	  "write the trace to FILE; %p pid, %h host, %r rank, %j job, %s step, %t start time, " \
 	  "%q{VAR} variable, %% percent; directories are made") \
 	X(stacks, "stacks", 0, "unwind|fp|off", "unwind", "how call stacks are taken; fp needs -fno-omit-frame-pointer") \
 	X(max_depth, "max-depth", 0, "N", "1024", "keep the N innermost frames of a stack, 1 to 4096") \
-	X(sample, "sample", 0, "BYTES", "0", "record a Poisson sample, one allocation in BYTES allocated;\n0 records every allocation") \
+	X(sample, "sample", 0, "BYTES", "0", "record a Poisson sample, one allocation in BYTES allocated; 0 records every allocation") \
 	X(mappings, "mappings", 0, "on|off", "on", "record mmap, munmap, mremap, brk and their kin") \
 	X(python, "python", 0, "auto|off", "auto", "Python functions in call stacks, where there are any") \
 	X(python_heap, "python-heap", 0, "on|off", "off", "record the objects of Python's own allocator, too") \
 	X(torch, "torch", 0, "auto|off", "auto", "record PyTorch's tensors and operators, where there are any") \
-	X(gpu, "gpu", 0, "auto|cupti|off", "auto", "record CUDA through CUPTI; auto makes room for other tools,\ncupti does not") \
+	X(gpu, "gpu", 0, "auto|cupti|off", "auto", "record CUDA through CUPTI; auto makes room for other tools, cupti does not") \
 	X(nvtx, "nvtx", 0, "auto|off", "auto", "record NVTX ranges, marks and heaps, unless another tool does") \
 	X(itt, "itt", 0, "auto|off", "auto", "record ITT tasks, frames and heap calls, unless another tool does") \
 	X(follow, "follow", 0, "on|off", "on", "record child processes too") \
-	X(interval, "interval", 0, "MS", "100", "milliseconds between readings of RSS, PSS, swap, cgroup;\n0: only at marks, where they are taken anyway") \
+	X(interval, "interval", 0, "MS", "100", \
+	  "milliseconds between readings of RSS, PSS, swap, cgroup; 0: only at marks, where they are taken anyway") \
 	X(on_full, "on-full", 0, "wait|drop", "wait", "what a thread does when its buffer is full; losses are counted") \
 	X(ring, "ring", 0, "SIZE", "4MiB", "buffer for each thread, rounded up to a power of two; less beyond the fourth thread") \
 	X(max_size, "max-size", 0, "SIZE[,stop|ring]", NULL, \
-	  "stop recording when the trace has grown to SIZE, the program\nruns on; ring: drop the oldest events instead, and keep the\n" \
+	  "stop recording when the trace has grown to SIZE, the program runs on; ring: drop the oldest events instead, and keep the " \
 	  "newest and what is live (SIZE at least 256KiB)") \
 	X(dumps, "dumps", 0, "N", "4", \
-	  "with ring: make at most N copies of the trace by itself, at\nalerts, refused memory and fatal signals") \
+	  "with ring: make at most N copies of the trace by itself, at alerts, refused memory and fatal signals") \
 	X(alert, "alert", 0, "EXPR", NULL, \
-	  "mark the trace when a threshold is crossed: 'rss > 8GiB',\n'live(malloc) > 90%'; of rss, pss, swap, cgroup, device_used,\n" \
+	  "mark the trace when a threshold is crossed: 'rss > 8GiB', 'live(malloc) > 90%'; of rss, pss, swap, cgroup, device_used, " \
 	  "live, live(HEAP); several are possible") \
 	X(names, "names", 0, "embed|none", "embed", "look up function, file and line when the program has ended") \
 	X(args, "args", 0, "keep|drop", "keep", "keep or drop command-line arguments in the trace") \

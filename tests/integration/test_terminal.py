@@ -208,7 +208,9 @@ def figures_come_before_bars(t):
 def help_fits(t):
     """Help is as wide as the terminal, but for commands to be copied and words that are wider; its words are those of a pipe, where its lines are as written."""
     verbs = re.findall(r"^  ([a-z]+) +[a-z].*", t.run([t.tidemark, "--help"], env={"COLUMNS": ""}, status=0).text.split("examples:")[0], re.M)
-    for verb in [None, *(verb for verb in verbs if verb not in ("record", "names", "dump"))]: # these are the recorder's
+    for command in ((), ("names",), ("dump",)):  # the recorder's is made for 80 columns
+        check_widths(t, t.run([t.recorder, *command, "--help"], status=0).text, 80, f"help of the recorder, {command}")
+    for verb in [None, *(verb for verb in verbs if verb not in ("record", "names", "dump"))]:
         command = [t.tidemark, *([verb] if verb else []), "--help"]
         wanted = t.run(command, env={"COLUMNS": ""}, status=0).text
         for columns in (40, 80, 200):
