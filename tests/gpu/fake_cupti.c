@@ -91,16 +91,18 @@ static size_t size_of(int kind) {
 
 static void complete(void) {
 	uint8_t *full = buffer;
-	size_t size = buffer_size, used = buffer_used;
+	size_t size = buffer_size, written = buffer_used, used = written;
 	buffer = NULL;
 	if (!full || !completed) return;
 	if (setting("FAKE_CUPTI_CUT") == 1) used -= 80;
+	if (setting("FAKE_CUPTI_EMPTY")) used = 0;
+	memset(full + used, 0, written - used); /* whoever gets a buffer back empties what is said to be used of it */
 	pthread_mutex_unlock(&lock);
 	if (setting("FAKE_CUPTI_EMPTY")) {
 		completed(NULL, 0, NULL, 0, 0);
 		completed(NULL, 0, full, 0, 0);
 	}
-	completed(NULL, 0, full, size, setting("FAKE_CUPTI_EMPTY") ? 0 : used);
+	completed(NULL, 0, full, size, used);
 	pthread_mutex_lock(&lock);
 }
 
