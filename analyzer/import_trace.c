@@ -190,6 +190,8 @@ static int prepare_replay(struct import *x) {
 	if (!x->feed) return out_of_memory(x);
 	int rc = tm_replay_init(&x->replay, &x->catalog, &x->stacks, x->feed, &x->bases, x->clock_offset_ns, &x->readings, x->source->foreign,
 				x->store->unfinished);
+	x->replay.coming = &x->merge;
+	x->merge.hold_ns = TM_SKEW_NS + TM_WAIT_NS;
 	if (rc < 0 || !(x->ahead = tm_ahead_start(&x->catalog, &x->stacks, &x->reader))) return out_of_memory(x);
 	return TM_IMPORT_DONE;
 }

@@ -52,7 +52,7 @@ static void free_unmatched(void *context, uint64_t address, uint32_t thread, uin
 	(void)scope;
 }
 
-static const struct tm_pairing_sink pairing_sink = { block_allocated, block_released, free_unmatched };
+static const struct tm_pairing_sink pairing_sink = { block_allocated, block_released, free_unmatched, NULL };
 
 static uint64_t part_released(void *context, const struct tm_range *part, unsigned survivors) {
 	struct tm_account **first = context, *a = part->account;

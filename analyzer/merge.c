@@ -2,6 +2,7 @@
 #include "merge.h"
 
 #define KEY_NONE UINT64_MAX
+#define LATE_STEPS 16 /* of a thread may stand before one that comes late: those of a signal's handler within a slow call */
 
 /* At equal times: what ends, what begins, then the instants that look at what is live. */
 static const uint8_t ranks[] = { [TM_STEP_ALLOC] = 1, [TM_STEP_FREE] = 0,  [TM_STEP_MAP] = 1, [TM_STEP_UNMAP] = 0,
@@ -129,9 +130,41 @@ bool tm_merge_next(struct tm_merge *m, struct tm_turn *out) {
 	if (m->turning) advance_first(m);
 	if (!m->queued) return false;
 	const struct tm_stream *s = &m->streams[m->queue[0]];
-	if (m->watermark_ns != UINT64_MAX && s->key / 4 >= m->watermark_ns) return false;
+	if (m->watermark_ns != UINT64_MAX && s->key / 4 + m->hold_ns >= m->watermark_ns) return false;
 	if (s->at->ns > m->now_ns) m->now_ns = s->at->ns;
 	*out = (struct tm_turn){ s->at, s->end, m->now_ns, m->queue[0] + 1 };
 	m->turning = true;
 	return true;
+}
+
+struct search {
+	uint64_t address, until_ns, late_ns;
+	tm_merge_test *test;
+	void *context;
+};
+
+static bool stream_has(const struct tm_stream *s, uint32_t thread, const struct search *w) {
+	const struct tm_step *at = s->at, *end = s->end;
+	unsigned behind = 0;
+	for (const struct tm_batch_segment *segment = s->segment; segment;) {
+		for (; at < end; at++) {
+			if (at->ns > w->late_ns || (at->ns > w->until_ns && ++behind > LATE_STEPS)) return false;
+			if (at->ns <= w->until_ns && at->address == w->address && w->test(w->context, thread, at)) return true;
+		}
+		if (!(segment = segment->next)) return false;
+		at = segment->batch->steps.items + segment->first;
+		end = at + segment->count;
+	}
+	return false;
+}
+
+/* Of the streams in the heap below and at place i. */
+static bool heap_has(const struct tm_merge *m, size_t i, const struct search *w) {
+	if (i >= m->queued || m->streams[m->queue[i]].key / 4 > w->late_ns) return false;
+	return stream_has(&m->streams[m->queue[i]], m->queue[i] + 1, w) || heap_has(m, 2 * i + 1, w) || heap_has(m, 2 * i + 2, w);
+}
+
+bool tm_merge_comes(const struct tm_merge *m, uint64_t address, uint64_t until_ns, uint64_t late_ns, tm_merge_test *test, void *context) {
+	struct search w = { address, until_ns, late_ns, test, context };
+	return heap_has(m, 0, &w);
 }

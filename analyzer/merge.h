@@ -6,7 +6,7 @@
  *           asks the rows. pairing.h waits for the allocation where a block went from one thread to another within the nanosecond. What lies below the
  *           watermark is handed out, the rest waits for more batches.
  * Owns:     the batches given to it, until their last event is out.
- * Memory:   the events between the slowest thread's watermark and the newest chunk.
+ * Memory:   the events between the slowest thread's watermark, less hold_ns, and the newest chunk.
  * Fails:    only tm_merge_init() and tm_merge_grow() can.
  */
 #ifndef TIDEMARK_ANALYZER_MERGE_H
@@ -28,6 +28,7 @@ struct tm_merge {
 	uint32_t *queue;           /* binary heap of thread indexes by the time of their next step */
 	size_t thread_count, queued;
 	uint64_t watermark_ns, now_ns;
+	uint64_t hold_ns; /* what is handed out is older than the watermark by so much: so far ahead tm_merge_comes() sees everything */
 	bool turning; /* the step handed out last has not been advanced over yet */
 };
 
@@ -42,5 +43,10 @@ void tm_merge_add(struct tm_merge *m, struct tm_batch *batch);
 void tm_merge_end(struct tm_merge *m);
 /* false: nothing below the watermark is left. */
 bool tm_merge_next(struct tm_merge *m, struct tm_turn *out);
+
+typedef bool tm_merge_test(void *context, uint32_t thread, const struct tm_step *step);
+/* True if a step with this address that passes the test, stamped at until_ns at the latest, is at hand behind those handed out. In each thread the steps until
+ * then are looked at, and a few behind them, among which one may come late, but none behind late_ns. */
+bool tm_merge_comes(const struct tm_merge *m, uint64_t address, uint64_t until_ns, uint64_t late_ns, tm_merge_test *test, void *context);
 
 #endif

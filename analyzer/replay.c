@@ -133,7 +133,29 @@ static void free_unmatched(void *context, uint64_t address, uint32_t thread, uin
 	tm_scope_let_go(&replay_of(a)->scopes, scope);
 }
 
-static const struct tm_pairing_sink pairing_sink = { block_allocated, block_released, free_unmatched };
+struct awaited {
+	const struct tm_account *account;
+	uint32_t thread;
+	bool is_free;
+};
+
+static bool is_awaited(void *context, uint32_t thread, const struct tm_step *s) {
+	const struct awaited *w = context;
+	const struct tm_replay *r = replay_of(w->account);
+	const struct tm_ledger *l = w->account->ledger;
+	if (s->kind != (w->is_free ? TM_STEP_FREE : TM_STEP_ALLOC) || thread == w->thread || r->actors[thread - 1].ledger != l)
+		return false;
+	return (s->heap ? r->heap_accounts[s->heap - 1] : l->malloc_account) == w->account;
+}
+
+static bool counterpart_comes(void *context, const struct tm_waiting *event) {
+	struct awaited w = { context, event->thread, !event->is_free };
+	uint64_t until_ns = event->ns + TM_SKEW_NS;
+	return tm_merge_comes(replay_of(w.account)->coming, event->block.address, until_ns,
+			      event->is_free ? until_ns : event->ns + TM_WAIT_NS, is_awaited, &w);
+}
+
+static const struct tm_pairing_sink pairing_sink = { block_allocated, block_released, free_unmatched, counterpart_comes };
 
 /* What a cut of the mappings is about. */
 struct cutting {

@@ -120,6 +120,7 @@ struct tm_replay {
 	struct tm_leaks leaks;
 	bool ended;                         /* there are no more turns */
 	TM_ARRAY(struct tm_leaver) leavers; /* processes that left since */
+	const struct tm_merge *coming;      /* the turns to come, set before the first one */
 	struct tm_account *waiting; /* accounts in which events wait for their turn */
 	uint64_t look_ns;           /* when to see whether they have waited too long */
 	TM_ARRAY(struct tm_origin) origins;

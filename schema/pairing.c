@@ -256,7 +256,10 @@ static void settle(struct tm_pairing *p, uint64_t address, uint64_t ns) {
 
 static void wait_for_turn(struct tm_pairing *p, struct tm_waiting *event) {
 	event->since_ns = first_waiting(p, event->block.address) ? event->ns : out_of_order_since(p, event);
+	uint64_t number = p->tail;
 	put_last(p, event);
+	if (p->failed || p->alone || !p->sink->comes || first_waiting(p, event->block.address) != number) return;
+	if (!p->sink->comes(p->context, event)) force(p, number);
 }
 
 static uint64_t offer(struct tm_pairing *p, struct tm_waiting *event) {

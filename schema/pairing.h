@@ -7,7 +7,9 @@
  *           have come first, a free of one that is not live for its allocation. Events of one thread are never reordered: where a thread goes on though
  *           its free waits, another one's was taken for it, and they change places. What waits is applied as soon as its turn has come, at a time not
  *           before what it waited for.
- * Gives up: a free on its allocation after TM_SKEW_NS, an allocation on the free before it where an event stamped that much later comes, or
+ * Foresees: whoever has the events to come at hand says whether what an event would wait for is among them (`comes`). Where it is not, all is given up at once:
+ *           what waits takes effect later than at its own time, and what it adds to is wrong until then.
+ * Gives up: else a free on its allocation after TM_SKEW_NS, an allocation on the free before it where an event stamped that much later comes, or
  *           after TM_WAIT_NS (a release can be read late). Then the old block's free was lost, or the free's allocation. Where one event after the other
  *           of an address has to wait, all are given up TM_SHIFT_NS after the first, or TM_GAP_NS: else one that
  *           is missing would shift the rest for ever.
@@ -25,6 +27,8 @@
 
 #include "blocks.h"
 
+struct tm_waiting;
+
 /* Where eight threads fight for one word stamps were 17 us early, and events of one address out of order for up to 3 ms on end, rarely for more than 1. */
 #define TM_SKEW_NS 30000u    /* stamps are out of order by less */
 #define TM_SHIFT_NS 3000000u /* of one address all have to wait for no longer */
@@ -38,6 +42,9 @@ struct tm_pairing_sink {
 	/* thread, scope: who freed it; lost: its free is missing, it ends because its address was allocated again. Returns its row id. */
 	uint64_t (*released)(void *context, const struct tm_block *block, uint64_t free_ns, uint32_t thread, uint32_t scope, bool lost);
 	void (*unmatched)(void *context, uint64_t address, uint32_t thread, uint32_t scope); /* a free of what was not live */
+	/* True if what this event would wait for is still to come: an event of the other kind, of its address and of another thread, stamped at most
+	 * TM_SKEW_NS later and read at most TM_WAIT_NS later. NULL: nobody knows. */
+	bool (*comes)(void *context, const struct tm_waiting *event);
 };
 
 struct tm_waiting {

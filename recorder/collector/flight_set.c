@@ -183,7 +183,7 @@ static void unmatched(void *context, uint64_t address, uint32_t thread, uint32_t
 	forget_block(h->set, scope);
 }
 
-static const struct tm_pairing_sink sink = { allocated, released, unmatched };
+static const struct tm_pairing_sink sink = { allocated, released, unmatched, NULL };
 
 static void watch(struct tm_flight_set *s, struct heap *h, uint64_t now_ns) {
 	if (h->pairing.failed) tm_memory_exhausted();

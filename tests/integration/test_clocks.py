@@ -4,6 +4,7 @@ Method: traces made event by event. What is live at an instant is worked out fro
 before), and compared with peaks, snapshots and windows.
 """
 import json
+import random
 
 from tidemark_test import main, test
 from trace_writer import Trace, free, malloc, mark, mmap, munmap, realloc
@@ -138,6 +139,48 @@ def a_process_that_ends_before_it_begins(t):
         t.equal(db.value("select live_bytes from peak where heap = 'malloc'"), 1000, f"{name}: peak")
         for verb in (("summary",), ("timeline",), ("leaks",), ("snapshot", "--at", "exit"), ("snapshot", "--at", "end"), ("peak", "--from=0s"), ("check", "--max-peak=1MiB")):
             t.ask(verb[0], db.path, *verb[1:], status=0)
+
+
+def history(draw, events=400):
+    """What two threads do with eight addresses, one event in ten of which is missing: [events of the first, of the second]."""
+    ns, live, threads = 1000, {}, ([], [])
+    for _ in range(events):
+        ns += draw.choice((3, 400, 9_000, 200_000))
+        address = 0x10000 + 0x1000 * draw.randrange(8)
+        if address in live:
+            event = free(ns, address)
+            del live[address]
+        else:
+            live[address] = 10 ** draw.randrange(3, 7)
+            event = malloc(ns, address, live[address])
+        if draw.randrange(10):
+            draw.choice(threads).append(event)
+    return threads
+
+
+@test
+def a_missing_event_holds_up_nobody(t):
+    """The free of a block that was not recorded, or the next block where a free was lost, waits for nothing that does not come: levels go with the rows."""
+    # The first free is of an older block. Two blocks of a million bytes, never at the same time: 2100 to 2200, 12,000 to 900,000.
+    older = [free(2000, 0x10000), malloc(2100, 0x10000, 1_000_000), free(2200, 0x10000), malloc(12_000, 0x90000, 1_000_000), free(900_000, 0x90000)]
+    # The free of the first block is missing: it ends at 12,000, where its address is allocated again.
+    lost = [malloc(2100, 0x10000, 1_000_000), malloc(12_000, 0x10000, 20), free(13_000, 0x10000), malloc(14_000, 0x90000, 999_990), free(900_000, 0x90000)]
+    for what, events in (("an older block", older), ("a lost free", lost)):
+        db = made(t, [[(2, [malloc(1000, 0x5000, 10)]), (1, events)]], end=1_000_000)
+        t.equal(db.row("select ts_ns, live_bytes from peak where heap = 'malloc'"), (2100, 1_000_010), f"{what}: the peak")
+        agree(t, db, what)
+    # Another thread's allocation is stamped 20 us after the free of its block: that is waited for.
+    db = made(t, [[(2, [malloc(22_000, 0x10000, 500), malloc(30_000, 0x5000, 10)]), (1, [free(2000, 0x10000), malloc(40_000, 0x6000, 10)])]], end=1_000_000)
+    t.equal(db.rows("select size_bytes, alloc_ns, free_ns from allocation order by 2"), [(500, 22_000, 22_000), (10, 30_000, None), (10, 40_000, None)], "waited for")
+    for seed in range(6):
+        first, second = history(random.Random(seed))
+        db = made(t, [[(1, first), (2, second)]], end=60_000_000, name=f"{seed}.tmk")
+        timeline = db.rows("select ts_ns, live_bytes from memory_timeline where heap = 'malloc' and ts_ns < 59000000")
+        t.check(len(timeline) > 200 and db.value("select sum(count) from loss") > 10, f"seed {seed}: {len(timeline)} levels")
+        for ns, level in dict(timeline).items():  # the last of each instant
+            t.equal(level, live_at(db, ns), f"seed {seed}: the level at {ns}")
+        if seed < 2:
+            agree(t, db, f"seed {seed}")
 
 
 main()

@@ -175,8 +175,8 @@ def late_unmap_spares_what_is_newer(t):
     trace.thread(2, process=1)
     f = trace.stack("main")
     trace.events(1, [mmap(1000, 0x10000, 4096, f)], watermark=1500)
-    trace.events(2, [mmap(2000, 0x10000, 4096, f)], watermark=2500)
-    trace.events(1, [munmap(1900, 3000, 0x10000, 4096)])
+    trace.events(2, [mmap(2000, 0x10000, 4096, f)], watermark=2_000_000)
+    trace.events(1, [munmap(1900, 2_100_000, 0x10000, 4096)])
     db = database(t, finish(trace, t))
     t.equal(db.rows("select alloc_ns, free_ns from allocation"), [(1000, 2000), (2000, None)], "the newer mapping lives")
 

@@ -64,7 +64,7 @@ static void on_unmatched(void *context, uint64_t address, uint32_t thread, uint3
 	((struct outcome *)context)->unmatched++;
 }
 
-static const struct tm_pairing_sink sink = { on_allocated, on_released, on_unmatched };
+static const struct tm_pairing_sink sink = { on_allocated, on_released, on_unmatched, NULL };
 
 static int by_reading(const void *a, const void *b) {
 	const struct event *x = a, *y = b;
