@@ -106,9 +106,10 @@ struct level_writer {
 	struct tm_account scale; /* any account of the trace scales alike */
 };
 
-static void write_high(struct level_writer *x, const char *kind, uint64_t number, struct tm_text identity, const struct tm_high *h) {
+static void write_high(struct level_writer *x, const char *kind, uint64_t number, struct tm_text identity, const struct tm_high *h,
+		       struct tm_amount at_end) {
 	struct tm_amount allocated = tm_whole_amount(&x->scale, h->allocated), peak = tm_whole_amount(&x->scale, h->peak),
-			 live = tm_whole_amount(&x->scale, h->live);
+			 live = tm_whole_amount(&x->scale, at_end);
 	if (!h->allocated.count) return;
 	tm_store_row(x->w->store, x->row, "nzntnnnnnnn", x->w->trace_id, kind, number, identity, allocated.count, allocated.bytes,
 		     h->peak_ns + x->w->replay->clock_offset_ns, peak.bytes, peak.count, live.bytes, live.count);
@@ -124,12 +125,14 @@ static void write_levels(const struct tm_import_rows *w) {
 		"INSERT INTO level_total(trace_id, kind, number, identity, allocations, allocated_bytes, peak_ns, peak_bytes, peak_count,"
 		"live_at_end_bytes, live_at_end_count) VALUES(?,?,?,?,?,?,?,?,?,?,?)");
 	for (size_t i = 0; i < r->catalog->threads.count; i++)
-		write_high(&x, "thread", r->bases.thread + i + 1, tm_text_of(""), &r->thread_highs[i]);
+		write_high(&x, "thread", r->bases.thread + i + 1, tm_text_of(""), &r->thread_highs[i], r->thread_highs[i].live);
 	for (size_t i = 0; i < r->shared_highs.count; i++) {
 		const struct tm_shared_high *s = &r->shared_highs.items[i];
 		char text[33];
 		struct tm_text identity = s->is_device ? tm_gpu_uuid_text(s->identity, text) : s->identity;
-		write_high(&x, s->is_device ? "device" : "rank", (uint64_t)s->number, identity, &s->high);
+		struct tm_amount at_end = s->gone;
+		tm_amount_add(&at_end, s->high.live);
+		write_high(&x, s->is_device ? "device" : "rank", (uint64_t)s->number, identity, &s->high, at_end);
 	}
 	sqlite3_finalize(x.row);
 }

@@ -488,10 +488,28 @@ static void look_at_device(const struct tm_replay *r, struct tm_device_gap *g) {
 	}
 }
 
+static void give_up(struct tm_shared_high *s, struct tm_amount amount) {
+	tm_high_falls(&s->high, amount);
+	tm_amount_add(&s->gone, amount);
+}
+
+/* What it holds goes with it: ranks and devices may have other processes, then or later. */
+static void end_process(struct tm_replay *r, struct tm_ledger *l) {
+	for (size_t i = 0; i < l->accounts.count; i++) {
+		struct tm_account *a = l->accounts.items[i];
+		if (a->device_high) give_up(&r->shared_highs.items[a->device_high - 1], a->level.live);
+		if (a->is_root && l->rank_high) give_up(&r->shared_highs.items[l->rank_high - 1], a->level.live);
+		a->device_high = 0;
+	}
+	l->rank_high = 0;
+}
+
 static void pass_instant(struct tm_replay *r, const struct tm_instant *i) {
 	if (i->kind == TM_INSTANT_EXIT) {
 		leave_process(r, &r->ledgers[i->process - 1], i->ns);
 		tm_scopes_exit(&r->scopes, &r->ledgers[i->process - 1], i->ns);
+	} else if (i->kind == TM_INSTANT_END) {
+		end_process(r, &r->ledgers[i->process - 1]);
 	} else if (i->kind == TM_INSTANT_RSS) {
 		r->gaps.items[i->index].live_bytes = r->ledgers[i->process - 1].level.live.bytes >>
 						     r->ledgers[i->process - 1].scale.bytes_shift;
@@ -533,6 +551,8 @@ static bool list_instants(struct tm_replay *r) {
 		const struct tm_catalog_process *p = &c->processes.items[i];
 		if (p->defined && p->exit_ns != TM_NEVER && !(p->ended && p->end_kind == TM_END_EXEC))
 			done = done && add_instant(r, p->exit_ns, TM_INSTANT_EXIT, (uint32_t)i + 1, i);
+		if (p->defined && p->ended && p->end_ns != TM_NEVER)
+			done = done && add_instant(r, p->end_ns, TM_INSTANT_END, (uint32_t)i + 1, i);
 	}
 	for (size_t i = 0; i < c->marks.count; i++)
 		done = done && add_instant(r, c->marks.items[i].ns, TM_INSTANT_MARK, c->marks.items[i].process, i);

@@ -75,8 +75,8 @@ struct tm_device_gap {
 	int32_t device;
 };
 
-/* What has to be looked at between events: exits, the recorder's own marks, samples of resident memory and of devices. */
-enum tm_instant_kind { TM_INSTANT_EXIT, TM_INSTANT_MARK, TM_INSTANT_RSS, TM_INSTANT_DEVICE };
+/* What has to be looked at between events: exits, the recorder's own marks, samples of resident memory and of devices, ends. */
+enum tm_instant_kind { TM_INSTANT_EXIT, TM_INSTANT_MARK, TM_INSTANT_RSS, TM_INSTANT_DEVICE, TM_INSTANT_END };
 struct tm_instant {
 	uint64_t ns;
 	enum tm_instant_kind kind;
@@ -90,6 +90,7 @@ struct tm_shared_high {
 	int64_t number;
 	struct tm_text identity; /* of a device its uuid, of a rank its world, empty unknown: there may be several of one number */
 	struct tm_high high;
+	struct tm_amount gone; /* was live when its process ended */
 };
 
 struct tm_actor;

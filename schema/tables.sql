@@ -578,7 +578,7 @@ CREATE TABLE lifetime_bucket (
 	PRIMARY KEY (process_id, heap_id, from_ns)
 ) WITHOUT ROWID;
 
--- The run of what is neither a heap nor a process, exact at every event. Kinds and numbers: thread (thread.id: blocks of root heaps that it allocated,
+-- The run of what is neither a heap nor a process, exact at every event; what a process holds when it ends, or becomes another program, goes with it. Kinds and numbers: thread (thread.id: blocks of root heaps that it allocated,
 -- whoever frees them), rank (root heaps of all processes of that rank), device (its index in the
 -- first process that used it: its memory that lies in no other heap, and the blocks of its pools, over all processes; not reserved addresses, nor memory
 -- that another process shared).
@@ -593,7 +593,7 @@ CREATE TABLE level_total (
 	peak_ns           INTEGER NOT NULL, -- the first instant at which live bytes were highest
 	peak_bytes        INTEGER NOT NULL,
 	peak_count        INTEGER NOT NULL,
-	live_at_end_bytes INTEGER NOT NULL,
+	live_at_end_bytes INTEGER NOT NULL, -- when each of the processes ended
 	live_at_end_count INTEGER NOT NULL,
 	PRIMARY KEY (trace_id, kind, number, identity)
 ) WITHOUT ROWID;

@@ -63,6 +63,25 @@ def durations_of_later_traces(t):
 
 
 @test
+def processes_of_a_rank_one_after_the_other(t):
+    """A rank, and a device, has what its processes hold: an ended one nothing, one that became another program nothing either."""
+    trace, ends = Trace(), ((2000, 3, 0), (3000, 1, 0), (4000, 2, 9), (9000, 1, 0))  # exec, exit, signal; the last one runs all the time
+    trace.minor = 2
+    for id, (start, size) in enumerate(((0, 100), (2000, 60), (3000, 90), (0, 7)), 1):
+        trace.process(id, pid=100 + (id == 4), rank=3, start=start)
+        trace.thread(id, process=id, start=start)
+        trace.device(id, 0, total=1 << 30, uuid=bytes(range(16)), name="GPU")
+        trace.heap(id, id, "cuda:0", "device", device=0)
+        trace.events(id, [malloc(start + 500, 0x1000, size), malloc(start + 600, 0x9000, 10 * size, op="cuda_alloc", usable="unknown", heap=id)])
+    for id, (ns, kind, code) in enumerate(ends, 1):
+        trace.exit(id, ns)
+        trace.end(id, ns, kind, code)
+    db = t.imported(trace.save(t.path("run.tmk")))
+    t.equal(db.rows("select rank, ts_ns, live_bytes, live_count, live_at_end_bytes from rank_peak"), [(3, 500, 107, 2, 257)], "the rank")
+    t.equal(db.rows("select device, ts_ns, live_bytes, live_count, live_at_end_bytes from device_peak"), [(0, 600, 1070, 2, 2570)], "the device")
+
+
+@test
 def ranks_that_ran_at_different_times(t):
     """Ranks of one world that are a minute and more apart are told, the two that are furthest; not ranks of different worlds, nor a rank's own programs one
     after the other."""
