@@ -68,9 +68,8 @@ static void put_cut(sqlite3_str *sql, const struct tm_database *d, const struct 
 	sqlite3_free(levels);
 }
 
-/* Common table expression `piece`: the levels that hold somewhere in the window, none before its start. */
-static void put_pieces(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
-	bool from = o->from.kind != TM_TIME_UNSET;
+/* Common table expression `bound`: of each process its start, its end, the window and how long a bucket is that memory_timeline keeps. */
+static void put_bounds(sqlite3_str *sql, const struct tm_options *o) {
 	sqlite3_str_appendall(sql, "bucket(ns) AS (SELECT 1024 UNION ALL SELECT ns * 2 FROM bucket WHERE ns < 1 << 60),\n"
 				   "bound AS MATERIALIZED (\n  SELECT p.id, p.start_ns, p.estimated,\n"
 				   "         (SELECT min(ns) FROM bucket WHERE (p.end_ns - p.start_ns) / ns < 2048) AS ns, ");
@@ -80,6 +79,12 @@ static void put_pieces(sqlite3_str *sql, const struct tm_database *d, const stru
 	if (o->to.kind == TM_TIME_UNSET) sqlite3_str_appendall(sql, "p.end_ns");
 	else tm_time_point_sql(sql, &o->to, "p.id", o->heap);
 	sqlite3_str_appendall(sql, " AS to_ns, p.end_ns\n  FROM process AS p),\n");
+}
+
+/* Common table expressions ... `piece`: the levels that hold somewhere in the window, none before its start. */
+static void put_pieces(sqlite3_str *sql, const struct tm_database *d, const struct tm_options *o) {
+	bool from = o->from.kind != TM_TIME_UNSET;
+	put_bounds(sql, o);
 	if (from) put_opened(sql, d, o);
 	put_cut(sql, d, o);
 	const char *level = from ? "CASE WHEN t.ts_ns > b.from_ns THEN t.%s ELSE coalesce(q.%s, 0) END AS %s" : "t.%s";
@@ -103,13 +108,19 @@ static void put_pieces(sqlite3_str *sql, const struct tm_database *d, const stru
 
 #define COLUMNS "process_id, heap, ts_ns, live_bytes, live_count, estimated"
 
-/* Common table expression `stretch`: the highest level in each of n equal parts of the time that the source covers. What a part begins with, the last level of
- * those before it, is one of its levels, and where nothing changes the only one. */
-static void put_stretches(sqlite3_str *sql, const char *source, int64_t n) {
+/* Common table expression `stretch`: the highest level in each of n equal parts of the window, or of the time that the source covers. What a part begins with,
+ * the last level of those before it, is one of its levels, and where nothing changes the only one. */
+static void put_stretches(sqlite3_str *sql, const struct tm_options *o, const char *source, int64_t n) {
 	sqlite3_str_appendf(
 		sql,
-		"extent AS MATERIALIZED (\n  SELECT process_id, min(ts_ns) AS first_ns, max(ts_ns) AS last_ns,\n"
-		"    (max(ts_ns) - min(ts_ns)) / %lld + 1 AS width_ns FROM %s GROUP BY process_id),\n"
+		tm_has_window(o)
+			? "covered AS (\n  SELECT id AS process_id, max(from_ns, start_ns) AS first_ns, min(to_ns, end_ns) AS last_ns FROM bound\n"
+			  "  WHERE id IN (SELECT process_id FROM %s)),\n"
+			: "covered AS (\n  SELECT process_id, min(ts_ns) AS first_ns, max(ts_ns) AS last_ns FROM %s GROUP BY process_id),\n",
+		source);
+	sqlite3_str_appendf(
+		sql,
+		"extent AS MATERIALIZED (\n  SELECT *, (last_ns - first_ns) / %lld + 1 AS width_ns FROM covered),\n"
 		"part(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM part WHERE n + 1 < %lld),\n"
 		"placed AS MATERIALIZED (\n  SELECT t.*, (t.ts_ns - e.first_ns) / e.width_ns AS n\n"
 		"  FROM %s AS t JOIN extent AS e ON e.process_id = t.process_id),\n"
@@ -128,7 +139,7 @@ static void put_stretches(sqlite3_str *sql, const char *source, int64_t n) {
 		"    CASE WHEN c.live_bytes >= coalesce(g.live_bytes, 0) THEN c.live_count ELSE g.live_count END AS live_count, g.estimated\n"
 		"  FROM grid AS g LEFT JOIN latest AS c ON c.process_id = g.process_id AND c.n = g.before_n AND c.heap IS g.heap\n"
 		"  WHERE g.live_bytes IS NOT NULL OR c.live_bytes IS NOT NULL)",
-		n, source, n, source);
+		n, n, source);
 }
 
 /* Do all rows of a process fit? */
@@ -147,7 +158,8 @@ static char *condense(const struct tm_database *d, const struct tm_options *o, c
 	sqlite3_str_appendf(sql, "WITH listed AS MATERIALIZED (SELECT *, row_number() OVER () AS place FROM (\n%s))", listed);
 	if (!enough) {
 		sqlite3_str_appendall(sql, ",\n");
-		put_stretches(sql, "listed", most);
+		if (tm_has_window(o)) put_bounds(sql, o);
+		put_stretches(sql, o, "listed", most);
 	}
 	sqlite3_str_appendf(sql, "\nSELECT " COLUMNS " FROM %s %sORDER BY %s", enough ? "listed" : "stretch",
 			    o->heap ? "" : "WHERE heap IS NULL ", enough ? "place" : "process_id, heap, ts_ns");
@@ -187,7 +199,7 @@ static int answer(const struct tm_database *d, const struct tm_options *o) {
 	}
 	if (o->buckets > 0) {
 		if (tm_has_window(o)) sqlite3_str_appendall(sql, ",\n");
-		put_stretches(sql, source, o->buckets);
+		put_stretches(sql, o, source, o->buckets);
 		source = "stretch";
 	}
 	char *with = sqlite3_str_finish(sql);

@@ -164,6 +164,27 @@ def a_timeline_begins_with_what_was_live(t):
     t.equal(max(row["live_bytes"] for row in rows), 1000, "the highest of all before 209,950 us")
 
 
+@test
+def stretches_of_a_window(t):
+    """They cut up the window, whenever something changed in it last, and for every heap at the same instants."""
+    trace = Trace()
+    trace.process(1, pid=7)
+    trace.thread(1, process=1)
+    f = trace.stack("main")
+    trace.events(1, [malloc(1000, 0x1000, 100, f), mmap(1001, 0x100000, 4096, f), free(300_000, 0x1000), malloc(310_000, 0x3000, 5, f),
+                     malloc(900_000, 0x2000, 1, f)])
+    trace.exit(1, 1_000_000)
+    trace.end(1, 1_000_000)
+    db = t.imported(trace.save(t.path("run.tmk")))
+    first, second = 200_000, 200_000 + 600_000 // 2 + 1
+    for heap, levels in ((None, (4196, 4101)), ("malloc", (100, 5)), ("mmap", (4096, 4096))):
+        window = ("--from=200us", "--to=800us", *((f"--heap={heap}",) if heap else ()))
+        rows = ask(t, db.path, "timeline", "--buckets=2", *window)
+        t.equal([(row["ts_ns"], row["live_bytes"]) for row in rows if row["heap"] == heap], list(zip((first, second), levels)), f"{heap}: stretches")
+        shown = t.ask("timeline", db.path, "--limit=2", *window).text
+        t.equal([line.split()[1] for line in shown.splitlines()[1:]], ["0.000200s", "0.000500s"][:1 if heap == "mmap" else 2], f"{heap}: the table {shown}")
+
+
 def mixed_trace(t, seed, batches, batch=4096, **how):
     """Blocks, reallocations and mappings that are given back in parts, on two threads: an event and more for each of a batch."""
     dice, trace, ns = random.Random(seed), Trace(**how), 1000
