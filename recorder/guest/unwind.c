@@ -613,7 +613,9 @@ static inline bool needs_fp(const struct tm_thread *t, uint32_t valid, uint32_t 
 /* Without what has to be remembered about frame pointers, a frame is a look into the table, and its caller's lies where its rule says. */
 TM_HOT static __attribute__((noinline)) uint32_t unwind_plain_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc, uint32_t checks,
 								      uint64_t route) {
-	const uint64_t not_plain = ~0ull << TM_RULE_BITS | TM_RULE_FP | TM_RULE_SIGNAL; /* TM_RULE_SP has none of these bits, other kinds do */
+	/* Of a rule ^ TM_RULE_SP: only that kind has none of these bits. An empty place has them, though it may seem to be meant: where an address, as the word 1 is
+	 * one, has the tag 0. */
+	const uint64_t not_plain = ~0ull << TM_RULE_BITS | 7;
 	uintptr_t met = t->sps[valid - 1], at = slot, in = pc;
 	uintptr_t *pcs = t->pcs, *slots = t->sps;
 	size_t first = 2 * t->capacity, to = first;
@@ -622,9 +624,9 @@ TM_HOT static __attribute__((noinline)) uint32_t unwind_plain_quickly(struct tm_
 	for (;;) {
 		uint64_t hash = tm_rule_hash(in - 1);
 		const _Atomic uint64_t *set = tm_rule_set(rules, hash);
-		uint64_t rule = atomic_load_explicit(&set[0], memory_order_relaxed) ^ tm_rule_tag(hash);
+		uint64_t wanted = tm_rule_tag(hash) | TM_RULE_SP, rule = atomic_load_explicit(&set[0], memory_order_relaxed) ^ wanted;
 		if (TM_UNLIKELY(rule & not_plain)) {
-			rule = atomic_load_explicit(&set[1], memory_order_relaxed) ^ tm_rule_tag(hash);
+			rule = atomic_load_explicit(&set[1], memory_order_relaxed) ^ wanted;
 			if (rule & not_plain) return unwind_quickly_with_fp(t, valid, slot, route);
 		}
 		to--;

@@ -71,7 +71,7 @@ static int note_code(struct dl_phdr_info *info, size_t size, void *unused) {
 static uintptr_t any_word(const uintptr_t *words) {
 	uintptr_t near = (uintptr_t)words + 8 * pick(WORDS);
 	unsigned library = pick(code_count);
-	switch (pick(12)) {
+	switch (pick(13)) {
 	case 0: return (uintptr_t)pick(UINT32_MAX) << 32 | pick(UINT32_MAX);
 	case 1: return pick(100000);
 	case 2: return near + pick(8);
@@ -80,6 +80,7 @@ static uintptr_t any_word(const uintptr_t *words) {
 	case 5: return (uintptr_t)words + WORDS * 8 - pick(32);
 	case 6:
 	case 7: return near;
+	case 8: return (uintptr_t)pick(4096) << 36 | pick(3); /* such have the tag of an empty place in the table of rules */
 	default: return code[library].low + pick((uint32_t)code[library].bytes);
 	}
 }
