@@ -642,6 +642,13 @@ void tm_processes_check(struct tm_collector *c, bool all) {
 	t->open_count = kept;
 }
 
+bool tm_processes_have(const struct tm_collector *c, uint32_t system_pid) {
+	const struct tm_process_table *t = &c->processes;
+	for (size_t i = 0; i < t->open_count; i++)
+		if (t->open[i]->system_pid == system_pid && !t->open[i]->gone) return true;
+	return false;
+}
+
 bool tm_processes_any_alive(const struct tm_collector *c) {
 	const struct tm_process_table *t = &c->processes;
 	for (size_t i = 0; i < t->open_count; i++) {

@@ -131,6 +131,8 @@ bool tm_processes_unsettled(const struct tm_collector *c);
 void tm_processes_settle(struct tm_collector *c);
 /* Recording ends: notes who still runs, writes every row and end that is missing. */
 void tm_processes_finish(struct tm_collector *c);
+/* True if a process of the recording has this pid, as we know it, and runs as far as has been noticed. */
+bool tm_processes_have(const struct tm_collector *c, uint32_t system_pid);
 /* True while a process of the recording other than the command runs. */
 bool tm_processes_any_alive(const struct tm_collector *c);
 

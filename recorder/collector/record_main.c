@@ -65,6 +65,10 @@ static int exit_status(int status) {
 	return WEXITSTATUS(status);
 }
 
+static bool is_recorded(pid_t pid) {
+	return pid == command.pid || tm_processes_have(&collector, (uint32_t)pid);
+}
+
 /* --- the command's end --- */
 
 static void reap_command(void) {
@@ -114,7 +118,7 @@ static void last_stand(void) {
 	tm_signals_stop_witness();
 	if (attached) _exit(EXIT_OURS);
 	if (command_status < 0) {
-		while (waitpid(command.pid, &status, 0) < 0 && errno == EINTR) tm_signals_forward(command.pid);
+		while (waitpid(command.pid, &status, 0) < 0 && errno == EINTR) tm_signals_forward(command.pid, is_recorded);
 		command_status = status;
 	}
 	_exit(exit_status(command_status));
@@ -251,7 +255,7 @@ static bool is_over(struct tm_collector *c, uint64_t ended_ns, bool read) {
 	tm_processes_check(c, !attached);
 	if (!attached && read && !tm_processes_any_alive(c)) tm_processes_settle(c);
 	if (tm_processes_unsettled(c)) return false;
-	if (!tm_processes_any_alive(c)) return true;
+	if (!tm_processes_any_alive(c)) return !tm_signals_wait();
 	if (attached) return false;
 	return tm_monotonic_ns() - ended_ns > c->options.linger_ns || tm_signals_asked_to_end() > 0;
 }
@@ -293,7 +297,7 @@ static void record(struct tm_collector *c) {
 		look_ns = tm_monotonic_ns();
 		enum tm_drained drained = c->stopped ? TM_DRAINED_NOTHING : tm_drain_pass(c);
 		check_limits(c);
-		tm_signals_forward(command_status >= 0 ? 0 : command.pid);
+		tm_signals_forward(command_status >= 0 ? 0 : command.pid, is_recorded);
 		bool is_stopping = follow_stop(drained);
 		tm_processes_check(c, false);
 		tm_drain_housekeeping(c);

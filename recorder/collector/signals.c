@@ -31,7 +31,9 @@ static _Atomic uint32_t nobody; /* sleeps on it */
 static _Atomic uint32_t *_Atomic wake_word = &nobody;
 static volatile sig_atomic_t arrived[SIGNAL_MAX]; /* or QUEUED: with a value, the last one's */
 static void *volatile values[SIGNAL_MAX];
+static volatile sig_atomic_t senders[SIGNAL_MAX]; /* pids */
 static uint64_t arrived_ns[SIGNAL_MAX]; /* when the main thread saw it */
+static bool from_command[SIGNAL_MAX];   /* and whether a recorded process had sent it */
 static volatile sig_atomic_t dump_asked;
 static unsigned asked_to_end;
 
@@ -77,6 +79,7 @@ static bool may_be_for_us_alone(int number, const siginfo_t *info) {
 static void on_signal(int number, siginfo_t *info, void *context) {
 	(void)context;
 	if (info->si_code == SI_QUEUE) values[number] = info->si_value.sival_ptr;
+	senders[number] = info->si_code <= 0 ? info->si_pid : 0;
 	if (may_be_for_us_alone(number, info)) arrived[number] = info->si_code == SI_QUEUE ? QUEUED : 1;
 	atomic_fetch_add(wake_word, 1);
 }
@@ -242,24 +245,34 @@ void tm_signals_stop_like(pid_t pid, int number) {
 	atomic_store(&witnessed->stopped, 0);
 }
 
-void tm_signals_forward(pid_t pid) {
+void tm_signals_forward(pid_t pid, bool (*is_recorded)(pid_t pid)) {
 	uint64_t now = 0;
 	for (int number = 1; number < SIGNAL_MAX; number++) {
 		if (!arrived[number]) continue;
 		if (!now) now = tm_monotonic_ns();
-		if (!arrived_ns[number]) arrived_ns[number] = now;
-		if (pid <= 0 && asks_to_end(number)) asked_to_end++;
-		if (pid > 0 && now - arrived_ns[number] < DECIDE_NS) continue;
+		if (!arrived_ns[number]) {
+			arrived_ns[number] = now;
+			from_command[number] = senders[number] > 0 && is_recorded(senders[number]); /* it may be gone later */
+		}
+		pid_t to = from_command[number] ? getppid() : pid;
+		if (to <= 0 && asks_to_end(number)) asked_to_end++;
+		if (to > 0 && now - arrived_ns[number] < DECIDE_NS) continue;
 		bool queued = arrived[number] == QUEUED;
 		arrived[number] = 0;
 		arrived_ns[number] = 0;
 		bool shared = witness_got(number);
-		if (number == SIGCONT && pid > 0 && getpgid(pid) != getpgrp())
+		if (number == SIGCONT && to == pid && pid > 0 && getpgid(pid) != getpgrp())
 			shared = false; /* our group's, and the command has its own */
-		if (shared || pid <= 0) continue;
-		if (queued) sigqueue(pid, number, (union sigval){ .sival_ptr = values[number] });
-		else kill(pid, number);
+		if (shared || to <= 0) continue;
+		if (queued) sigqueue(to, number, (union sigval){ .sival_ptr = values[number] });
+		else kill(to, number);
 	}
+}
+
+bool tm_signals_wait(void) {
+	for (int number = 1; number < SIGNAL_MAX; number++)
+		if (arrived[number]) return true;
+	return false;
 }
 
 bool tm_signals_dump_asked(void) {

@@ -3,7 +3,8 @@
  * What the terminal sends (Ctrl-C, Ctrl-\, hang-up) reaches the command by itself: we ignore it; but where we lead the session, hang-up is
  * told to us alone, and passed on. What a process sends is passed on to the command once, if it was meant for us alone. A batch system
  * signals a whole process group, or every process of a job, and must not be echoed. The kernel does not tell which it was; so a witness, a
- * tiny process in our process group, sees whether it gets it too.
+ * tiny process in our process group, sees whether it gets it too. What the command or a process of it sends us, as a service that tells its supervisor that
+ * it is ready does, is for who started us: without us that one would be its parent.
  *
  * Job control: Ctrl-Z is the command's to obey or not; where it has stopped, we stop as it did, so that our shell is told. The shell continues our
  * process group, the command with it. Where only we are continued the signal is passed on as any other; where only the command is, the witness
@@ -44,8 +45,10 @@ void tm_signals_wake_nobody(void);
 /* The command has ended: from here on we stop for ourselves. */
 void tm_signals_command_ended(void);
 
-/* Passes on what is due. `pid` <= 0: the command has ended; what comes is only counted. */
-void tm_signals_forward(pid_t pid);
+/* Passes on what is due. `pid` <= 0: the command has ended; what comes is only counted. is_recorded: is this one of the command's processes? */
+void tm_signals_forward(pid_t pid, bool (*is_recorded)(pid_t pid));
+/* True while something waits to be passed on. */
+bool tm_signals_wait(void);
 /* True once after each time that TM_SIGNAL_DUMP came. */
 bool tm_signals_dump_asked(void);
 /* How many signals asked us to end since the command ended. */

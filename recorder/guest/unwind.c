@@ -613,8 +613,8 @@ static inline bool needs_fp(const struct tm_thread *t, uint32_t valid, uint32_t 
 /* Without what has to be remembered about frame pointers, a frame is a look into the table, and its caller's lies where its rule says. */
 TM_HOT static __attribute__((noinline)) uint32_t unwind_plain_quickly(struct tm_thread *t, uint32_t valid, uintptr_t slot, uintptr_t pc, uint32_t checks,
 								      uint64_t route) {
-	/* Of a rule ^ TM_RULE_SP: only that kind has none of these bits. An empty place has them, though it may seem to be meant: where an address, as the word 1 is
-	 * one, has the tag 0. */
+	/* Of a rule ^ TM_RULE_SP: only that kind has none of these bits. An empty place has them, though it may seem to be meant: where an address has the
+	 * tag 0, as the word 1 behind a call has. */
 	const uint64_t not_plain = ~0ull << TM_RULE_BITS | 7;
 	uintptr_t met = t->sps[valid - 1], at = slot, in = pc;
 	uintptr_t *pcs = t->pcs, *slots = t->sps;

@@ -11,6 +11,7 @@ import re
 import signal
 import struct
 import subprocess
+import sys
 import time
 
 from tidemark_test import Database, main, state_of, test
@@ -204,6 +205,28 @@ def any_signal_reaches_the_program(t):
     os.kill(child.pid, signal.SIGTERM)
     child.communicate(timeout=60)
     t.equal(child.returncode, 5, "a signal that was ignored around the recorder and is handled by the program")
+
+
+SUPERVISOR = """
+import signal, subprocess, sys
+got = []
+signal.signal(signal.SIGUSR1, lambda *_: got.append("USR1"))
+signal.signal(signal.SIGHUP, lambda *_: got.append("HUP"))
+status = subprocess.call(sys.argv[1:])
+print(*got, status)
+"""
+
+
+@test
+def signals_to_the_parent(t):
+    """A program, or a process of it, that tells its supervisor something reaches it, and not itself; also as the last thing that it does."""
+    with open(t.path("supervisor.py"), "w", encoding="ascii") as file:
+        file.write(SUPERVISOR)
+    for script in ("kill -USR1 $PPID; sleep 0.4", "kill -USR1 $PPID; exit 0", "p=$PPID; sh -c 'kill -USR1 $1; sleep 0.4' - $p", "kill -USR1 $PPID; sleep 0.4; kill -HUP $PPID; sleep 0.4"):
+        bare = t.run([sys.executable, t.path("supervisor.py"), "bash", "-c", script], status=0).text
+        t.check(bare.startswith("USR1"), f"{script}: {bare}")
+        done = t.run([sys.executable, t.path("supervisor.py"), t.recorder, "--force", "-o", t.path("told.tmk"), "--quiet", "--", "bash", "-c", script], status=0)
+        t.equal(done.text, bare, script)
 
 
 WAITS = """
