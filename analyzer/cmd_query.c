@@ -335,8 +335,14 @@ static bool names_file(const char *operand) {
 	return stat(operand, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+/* SQLite makes its own tables of functions when they are first asked, which takes more than users may do; then they are there. */
+static void open_table_functions(sqlite3 *handle) {
+	sqlite3_exec(handle, "SELECT 1 FROM json_each('[]'), json_tree('[]')", NULL, NULL, NULL);
+}
+
 static int answer(const struct tm_database *d, const struct tm_options *o) {
 	const char *operand = o->operand_count > 1 ? o->operands[1] : NULL;
+	open_table_functions(d->handle);
 	sqlite3_set_authorizer(d->handle, authorize, NULL);
 	catch_interrupts(d->handle);
 	int status;

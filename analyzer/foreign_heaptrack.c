@@ -34,8 +34,10 @@ struct reader {
 	bool was_attached;
 };
 
+/* What comes before the line is sound; where no event does, there is nothing to make a database of. */
 static int bad_line(struct reader *r, const char *what) {
-	return tm_foreign_fail(r->f, "line %llu: %s", (unsigned long long)r->input.line, what);
+	snprintf(r->f->damage, sizeof r->f->damage, "line %llu: %s", (unsigned long long)r->input.line, what);
+	return tm_foreign_fail(r->f, "%s", r->f->damage);
 }
 
 static int no_memory(struct reader *r) {
@@ -244,15 +246,21 @@ static int take_line(struct reader *r, struct tm_text line) {
 	}
 }
 
+/* Of the file, before the line read last; of a compressed one those that were read. */
+static uint64_t bytes_before(const struct tm_input *i, struct tm_text line) {
+	if (i->codec != TM_INPUT_PLAIN) return i->read_bytes;
+	return i->given_bytes - (i->ahead_filled - i->ahead_at) - line.size - 1;
+}
+
 static int read_lines(struct reader *r) {
 	struct tm_text line;
 	int rc = 0;
 	while (!rc && !r->t->failed && tm_input_line(&r->input, &line)) rc = take_line(r, line);
-	if (rc || r->t->failed) return -1;
+	if (r->t->failed || (rc && !(r->f->damage[0] && r->heap))) return -1;
 	if (!r->version) return tm_foreign_fail(r->f, "its first line gives no version");
 	make_heap(r);
-	r->f->cut_reason = r->input.cut;
-	r->f->sound_bytes = r->input.read_bytes;
+	r->f->cut_reason = rc ? r->f->damage : r->input.cut;
+	r->f->sound_bytes = rc ? bytes_before(&r->input, line) : r->input.read_bytes;
 	r->f->hides_addresses = true;
 	if (r->was_attached)
 		tm_foreign_note(r->t, r->process,

@@ -32,6 +32,8 @@ static const struct unit size_units[] = {
 	{ "MiB", MIB },
 	{ "GiB", GIB },
 	{ "TiB", TIB },
+	{ "PiB", TIB << 10 },
+	{ "EiB", TIB << 20 },
 	{ "KB", 1000 },
 	{ "MB", 1000 * 1000 },
 	{ "GB", 1000ull * 1000 * 1000 },

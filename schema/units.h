@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* "4096", "64K", "64KiB", "64kB" (1000), "1.5GiB", "2G" (K M G T are powers of 1024; kB MB GB TB of 1000; KiB MiB GiB TiB of 1024; case of
+/* "4096", "64K", "64KiB", "64kB" (1000), "1.5GiB", "2G" (K M G T are powers of 1024; kB MB GB TB of 1000; KiB to EiB of 1024; case of
  * K/M/G/T is free). false: not a size, negative, or too large for 64 bits. */
 bool tm_parse_size(const char *text, uint64_t *bytes);
 

@@ -129,10 +129,23 @@ def heaptrack_text(t):
 
 @test
 def heaptrack_malformed(t):
+    """A line that makes no sense ends what is read; where nothing came before it, nothing is made of the file."""
+    with open(t.path("raw"), "w", encoding="ascii") as file:
+        file.write(TEXT)
+    whole = imported(t, t.path("raw")).value("select count(*) from allocation")
     for line, what in (("+ 7", "an allocation of a kind that was not defined"), ("- 9", "a free of a kind that was not defined"), ("t 9 0", "an instruction that was not defined"),
                        ("t 1 9", "a stack node that was not defined"), ("s 9 abc", "the string is not as long as it says"), ("i 5", "an instruction without address and module"),
                        ("a 5 9", "a stack node that was not defined"), ("? 1", "it begins with no letter of heaptrack's"), ("c 1", "the clock goes backwards")):
-        refused(t, (TEXT + line + "\n").encode(), f"line {TEXT.count(chr(10)) + 1}: {re.escape(what)}")
+        path = t.path("raw")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(TEXT + line + "\n+ 0\n")
+        why = f"line {TEXT.count(chr(10)) + 1}: {what}"
+        outcome = t.run([t.tidemark, "import", path, "-o", t.path("sound.db"), "--force"], status=0)
+        warning = f"tidemark: warning: '{path}' ends at offset {len(TEXT)}: {why}; what comes before it was imported"
+        t.equal(outcome.errors.splitlines()[:-1], [warning], "what is said")
+        db = Database(t.path("sound.db"))
+        t.equal(db.row("select complete, cut_reason, (select count(*) from allocation) from trace"), (0, why, whole), "what comes before it is sound")
+    refused(t, (TEXT.splitlines()[0] + "\n? 1\n").encode(), "line 2: it begins with no letter of heaptrack's")
     refused(t, TEXT.replace("10400 3", "10900 4").encode(), "it has heaptrack file version 4, this tidemark reads 1 to 3")
     refused(t, b"v 10400 3\nx 4 tiny\n", "it is heaptrack's raw recording: .*")
 
