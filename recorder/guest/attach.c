@@ -89,6 +89,12 @@ static bool has_room_at_first(struct tm_shm *shm) {
 	return false;
 }
 
+bool tm_session_opens(void) {
+	long fd = open_session();
+	if (fd >= 0) tm_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
+	return fd >= 0;
+}
+
 static struct tm_shm *map_session(void) {
 	struct tm_shm *shm = NULL;
 	struct stat file;

@@ -11,6 +11,8 @@
 bool tm_attach(const char *session_path);
 uint32_t tm_new_process_number(void);
 bool tm_has_room(uint64_t bytes); /* of address space, where that is limited: what we map must leave the program most of it */
+bool tm_session_opens(
+	void);          /* for what this process runs; it may be another user now, or have another root, than when it was opened here */
 void tm_go_quiet(void); /* nothing is recorded in this process from now on */
 
 bool tm_ring_claim(struct tm_thread *t);  /* a ring for a thread that has none; false: none is free */

@@ -11,6 +11,7 @@
  * Real:     execve, execvpe, fexecve, execveat: execl, execv and the like are these with other arguments, in libc too, and so is a syscall() of them.
  * Limits:   an exec by an instruction of the program's own is not seen.
  */
+#include "attach.h"
 #include "exec_target.h"
 #include "process.h"
 #include "sandbox.h"
@@ -423,17 +424,22 @@ TM_EXPORT int posix_spawnp(pid_t *child, const char *name, const posix_spawn_fil
 
 /* --- system and popen --- */
 
-/* libc starts the shell by itself, with the program's environment as it is: a program that has cleaned it has children that nobody hears of. Said once. */
+/* libc starts the shell by itself, with the program's environment as it is: a program that has cleaned it, or that has become another user, has children that
+ * nobody hears of. Said once. */
 static void note_children_of_libc(void) {
-	static const char text[] = "system() or popen() ran a command when the program had removed LD_PRELOAD or " TM_SESSION_ENV
-				   " from its environment: what such commands do is not in this trace";
+	static const char cleaned[] = "system() or popen() ran a command when the program had removed LD_PRELOAD or " TM_SESSION_ENV
+				      " from its environment: what such commands do is not in this trace";
+	static const char shut_out[] =
+		"system() or popen() ran a command when the program could not open the recording any more (it is another user, or has "
+		"another root, than at its start): what such commands do is not in this trace";
 	static _Atomic uint32_t noted; /* process number that it was said for */
 	struct tm_thread *t;
 	struct tm_exec_env plan;
 
 	if (tm_is_sandboxed() || atomic_load(&noted) == tm_guest.process) return;
 	plan = tm_exec_env_plan(TM_EXEC_NATIVE, environ);
-	if ((!plan.add_preload && !plan.add_session) || !(t = tm_hook_enter())) return;
+	const char *text = plan.add_preload || plan.add_session ? cleaned : tm_session_opens() ? NULL : shut_out;
+	if (!text || !(t = tm_hook_enter())) return;
 	if (atomic_exchange(&noted, tm_guest.process) != tm_guest.process) tm_emit_note(t, "not-followed", text);
 	tm_hook_leave(t);
 }
