@@ -247,7 +247,7 @@ def places_to_break(t):
 
 def check_noticed(t, stress, name, stacks, breaks=BREAKS, env=()):
     """The stress program with a sampler of broken sources."""
-    root = t.path(re.sub(r"\W", "_", name))
+    root = tempfile.mkdtemp(prefix=re.sub(r"\W", "_", name), dir=t.dir)
     for part in ("recorder", "schema", "tests/unwind"):
         shutil.copytree(os.path.join(ROOT, part), os.path.join(root, part))
     for file, old, new in zip(*[iter(breaks[name])] * 3):
