@@ -68,7 +68,7 @@ struct reader {
 	struct text host;
 	TM_ARRAY(struct lane) lanes;
 	struct tm_id_map lane_ids, process_ids, heap_ids;
-	uint64_t clipped;
+	uint64_t clipped, timeless; /* timeless: events that say when they were in no way that makes sense */
 	int64_t next_end_ns; /* no open scope ends before it */
 };
 
@@ -216,6 +216,7 @@ static int kind_of(const struct event *e) {
 static int keep_event(struct reader *r) {
 	struct event *e = &r->event;
 	int kind = kind_of(e);
+	r->timeless += !e->has_ts && (e->phase == 'X' || text_is(&e->name, "[memory]"));
 	if (kind < 0) return 1;
 	if (e->duration_ns < 0 || e->ts_ns > INT64_MAX - e->duration_ns) e->duration_ns = 0;
 	if (kind == ROW_LAUNCH) e->ts_ns += e->duration_ns;
@@ -501,6 +502,7 @@ static int tell(struct reader *r) {
 	if (r->clipped)
 		tm_foreign_loss(r->t, 1, "overlapping-scope", r->clipped, 0,
 				"operators that outlive the one around them were closed with it");
+	if (r->timeless) tm_foreign_loss(r->t, 1, "timeless-event", r->timeless, 0, "events whose time is missing or is no number");
 	tm_foreign_note(r->t, 1, tm_text_of("torch.profiler gives no stacks to blocks; blocks older than the profile are unmatched frees"));
 	return tm_foreign_trace_finish(r->t, (uint64_t)(r->end_ns - r->first_ns));
 }

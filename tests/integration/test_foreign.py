@@ -463,6 +463,18 @@ def kineto_malformed(t):
     imported(t, t.path("deep"))
 
 
+@test
+def kineto_without_times(t):
+    """What says in no sensible way when it was is left out, and counted."""
+    events = [memory_event(1, 4096, 512, 512, 4096), memory_event("abc", 8192, 256, 768, 4096), memory_event(5, 4096, -512, 0, 4096),
+              {"ph": "X", "name": "op", "pid": 7, "tid": 9, "dur": 1, "cat": "cpu_op"}]
+    with open(t.path("trace"), "w", encoding="utf-8") as file:
+        file.write(json.dumps({"traceEvents": events}).replace("}]}", '}, {"ph": "X", "name": "far", "ts": 1e300, "dur": 1, "pid": 7, "tid": 9, "cat": "cpu_op"}]}'))
+    db = imported(t, t.path("trace"))
+    t.equal(db.rows("select size_bytes, alloc_ns, free_ns from allocation"), [(512, 0, 4000)], "what has a time")
+    t.equal(db.rows("select kind, count, reason from loss"), [("timeless-event", 3, "events whose time is missing or is no number")], "what has none")
+
+
 # --- the same recording again
 
 
