@@ -2,7 +2,7 @@
 #include "merge.h"
 
 #define KEY_NONE UINT64_MAX
-#define LATE_STEPS 16 /* of a thread may stand before one that comes late: those of a signal's handler within a slow call */
+#define LATE_STEPS 256 /* of a thread may stand before one that comes late: what it did within a slow call */
 
 /* At equal times: what ends, what begins, then the instants that look at what is live. */
 static const uint8_t ranks[] = { [TM_STEP_ALLOC] = 1, [TM_STEP_FREE] = 0,  [TM_STEP_MAP] = 1, [TM_STEP_UNMAP] = 0,
