@@ -173,8 +173,9 @@ def a_missing_event_holds_up_nobody(t):
     db = made(t, [[(2, [malloc(22_000, 0x10000, 500), malloc(30_000, 0x5000, 10)]), (1, [free(2000, 0x10000), malloc(40_000, 0x6000, 10)])]], end=1_000_000)
     t.equal(db.rows("select size_bytes, alloc_ns, free_ns from allocation order by 2"), [(500, 22_000, 22_000), (10, 30_000, None), (10, 40_000, None)], "waited for")
     # A slow call's free is read behind what its thread did within the call, and another thread has had the address since: that is waited for, too.
-    within = [malloc(2100 + i, 0x20000 + 0x100 * i, 1) for i in range(40)]
-    db = made(t, [[(1, [malloc(1000, 0x10000, 500), *within, free(2000, 0x10000)]), (2, [malloc(2105, 0x10000, 70), free(900_000, 0x10000)])]], end=1_000_000)
+    within = [malloc(2100 + 1000 * i, 0x20000 + 0x100 * i, 1) for i in range(60)]
+    db = made(t, [[(1, [malloc(1000, 0x10000, 500), *within]), (2, [malloc(2105, 0x10000, 70), free(900_000, 0x10000)])], [(1, [free(2000, 0x10000)])]],
+              end=1_000_000)
     t.equal(db.rows("select size_bytes, alloc_ns, free_ns from allocation where size_bytes > 1 order by 2"), [(500, 1000, 2000), (70, 2105, 900_000)], "a slow call")
     t.equal(db.rows("select kind from loss"), [], "nothing is lost by it")
     for seed in range(6):
