@@ -159,6 +159,7 @@ struct tm_python_thread {
 	uintptr_t beyond;                    /* where the chain stood behind it */
 	uint64_t word;                       /* what a record's first word says of it */
 	uint32_t run_frame;                  /* native frame that ran a Python function the last time that was asked, from the outermost */
+	uintptr_t run_slot;                  /* the same of a stack that was cut before that frame: where its return address lies */
 	bool cut;                            /* it goes on further out */
 	bool announced;                      /* PYTHON_RUN is in this ring */
 	uint8_t tries;                       /* to find `place` */

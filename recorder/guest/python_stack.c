@@ -91,19 +91,36 @@ static inline bool runs_python(const struct tm_python *p, uintptr_t pc) {
 	       (p->run_count > 1 && pc - 1 - p->runs[1].low < p->runs[1].high - p->runs[1].low);
 }
 
-/* Does the native stack that was just taken run a Python function? Where it is not known what runs them, or the stack is not whole: perhaps. */
+/* Beyond where a stack was cut: does a word on the rest of the thread's own stack lead back into what runs Python functions? One that a call has left there may
+ * be taken for it; on another stack nothing is looked at. */
+static TM_COLD bool runs_further_out(const struct tm_python *p, const struct tm_thread *t) {
+	struct tm_python_thread *s = t->python;
+	uintptr_t at = (uintptr_t)__builtin_frame_address(0), seen = t->known ? t->known->slot : t->sps[0];
+
+	if (at - t->stack_low >= t->stack_high - t->stack_low) return false;
+	if (seen > at && seen < t->stack_high) at = seen;
+	if (s && s->run_slot >= at && s->run_slot < t->stack_high && runs_python(p, TM_UNWIND_WORD(s->run_slot))) return true;
+	for (; at + 8 <= t->stack_high; at += 8) {
+		if (!runs_python(p, TM_UNWIND_WORD(at))) continue;
+		if (s) s->run_slot = at;
+		return true;
+	}
+	return false;
+}
+
+/* Does the native stack that was just taken run a Python function? Where it is not known what runs them: perhaps. */
 static bool may_run_python(const struct tm_python *p, const struct tm_thread *t) {
 	struct tm_python_thread *s = t->python;
 	uint32_t depth = tm_known_or_taken_depth(t);
 
-	if (!p->run_count || tm_known_or_taken_is_cut(t)) return true;
+	if (!p->run_count) return true;
 	if (s && s->run_frame < depth && runs_python(p, tm_known_or_taken_pc(t, depth - 1 - s->run_frame))) return true;
 	for (uint32_t at = 0; at < depth; at++) {
 		if (!runs_python(p, tm_known_or_taken_pc(t, depth - 1 - at))) continue;
 		if (s) s->run_frame = at;
 		return true;
 	}
-	return false;
+	return tm_known_or_taken_is_cut(t) && runs_further_out(p, t);
 }
 
 /* Another thread may have deleted the state, or run it now: then this thread is in no Python function. While it is in one its state lives, and is its own. From
