@@ -481,7 +481,7 @@ CREATE TABLE loss (
 	thread_id  INTEGER,          -- thread.id; NULL: not known whose, or all
 	kind       TEXT NOT NULL,    -- the recorder's kinds, and from import: lost-free (an address was allocated again while live: the old block ends
 	                             -- there), unmatched-free (a free of an address that was not live), unmatched-scope-end (a scope was
-	                             -- ended that was not open: popped too often, or opened by the parent before a fork)
+	                             -- ended that was not open: popped too often, or opened by the parent before a fork),
 	                             -- timeless-event: an event of torch.profiler's whose time is missing or no number;
 	                             -- records: scopes, marks, ends of threads and the like; gpu-records: work on devices
 	count      INTEGER NOT NULL, -- events; of records, gpu-records and unmatched-scope-end: those
@@ -579,8 +579,8 @@ CREATE TABLE lifetime_bucket (
 	PRIMARY KEY (process_id, heap_id, from_ns)
 ) WITHOUT ROWID;
 
--- The run of what is neither a heap nor a process, exact at every event; what a process holds when it ends, or becomes another program, goes with it. Kinds and numbers: thread (thread.id: blocks of root heaps that it allocated,
--- whoever frees them), rank (root heaps of all processes of that rank), device (its index in the
+-- The run of what is neither a heap nor a process, exact at every event; what a process holds when it ends, or becomes another program, goes
+-- with it. Kinds and numbers: thread (thread.id: blocks of root heaps that it allocated, whoever frees them), rank (root heaps of all processes of that rank), device (its index in the
 -- first process that used it: its memory that lies in no other heap, and the blocks of its pools, over all processes; not reserved addresses, nor memory
 -- that another process shared).
 CREATE TABLE level_total (

@@ -178,7 +178,7 @@ static int write_head(struct tm_collector *c) {
  * needed, or -2: we are asked to end, or whom we record has ended. */
 static int wait_for_reader(const struct tm_collector *c, const char *path) {
 	struct pollfd program = { c->options.attach_pid > 0 ? c->options.session_fd : command.error_fd, 0, 0 };
-	struct stat file;
+	struct stat file = { 0 };
 	if (!c->options.force) return -1;
 	for (;;) {
 		int fd = stat(path, &file) == 0 && S_ISFIFO(file.st_mode) ? open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
@@ -255,7 +255,7 @@ static bool is_over(struct tm_collector *c, uint64_t ended_ns, bool read) {
 	tm_processes_check(c, !attached);
 	if (!attached && read && !tm_processes_any_alive(c)) tm_processes_settle(c);
 	if (tm_processes_unsettled(c)) return false;
-	if (!tm_processes_any_alive(c)) return !tm_signals_wait();
+	if (!tm_processes_any_alive(c)) return !tm_signals_pending();
 	if (attached) return false;
 	return tm_monotonic_ns() - ended_ns > c->options.linger_ns || tm_signals_asked_to_end() > 0;
 }

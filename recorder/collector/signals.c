@@ -269,7 +269,7 @@ void tm_signals_forward(pid_t pid, bool (*is_recorded)(pid_t pid)) {
 	}
 }
 
-bool tm_signals_wait(void) {
+bool tm_signals_pending(void) {
 	for (int number = 1; number < SIGNAL_MAX; number++)
 		if (arrived[number]) return true;
 	return false;

@@ -48,7 +48,7 @@ void tm_signals_command_ended(void);
 /* Passes on what is due. `pid` <= 0: the command has ended; what comes is only counted. is_recorded: is this one of the command's processes? */
 void tm_signals_forward(pid_t pid, bool (*is_recorded)(pid_t pid));
 /* True while something waits to be passed on. */
-bool tm_signals_wait(void);
+bool tm_signals_pending(void);
 /* True once after each time that TM_SIGNAL_DUMP came. */
 bool tm_signals_dump_asked(void);
 /* How many signals asked us to end since the command ended. */

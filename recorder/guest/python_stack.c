@@ -91,6 +91,12 @@ static inline bool runs_python(const struct tm_python *p, uintptr_t pc) {
 	       (p->run_count > 1 && pc - 1 - p->runs[1].low < p->runs[1].high - p->runs[1].low);
 }
 
+#define FURTHER_OUT_BYTES (256u << 10) /* so much of a stack is looked through for each event, where nothing is found */
+
+static inline bool leads_back(const struct tm_python *p, uintptr_t slot) {
+	return runs_python(p, TM_UNWIND_WORD(slot) & TM_UNWIND_PC_MASK);
+}
+
 /* Beyond where a stack was cut: does a word on the rest of the thread's own stack lead back into what runs Python functions? One that a call has left there may
  * be taken for it; on another stack nothing is looked at. */
 static TM_COLD bool runs_further_out(const struct tm_python *p, const struct tm_thread *t) {
@@ -99,9 +105,10 @@ static TM_COLD bool runs_further_out(const struct tm_python *p, const struct tm_
 
 	if (at - t->stack_low >= t->stack_high - t->stack_low) return false;
 	if (seen > at && seen < t->stack_high) at = seen;
-	if (s && s->run_slot >= at && s->run_slot < t->stack_high && runs_python(p, TM_UNWIND_WORD(s->run_slot))) return true;
-	for (; at + 8 <= t->stack_high; at += 8) {
-		if (!runs_python(p, TM_UNWIND_WORD(at))) continue;
+	if (s && s->run_slot >= at && s->run_slot < t->stack_high && leads_back(p, s->run_slot)) return true;
+	uintptr_t end = t->stack_high - at > FURTHER_OUT_BYTES ? at + FURTHER_OUT_BYTES : t->stack_high;
+	for (; at + 8 <= end; at += 8) {
+		if (!leads_back(p, at)) continue;
 		if (s) s->run_slot = at;
 		return true;
 	}
