@@ -136,20 +136,20 @@ static void free_unmatched(void *context, uint64_t address, uint32_t thread, uin
 struct awaited {
 	const struct tm_account *account;
 	uint32_t thread;
-	bool is_free;
+	bool is_free, own;
 };
 
 static bool is_awaited(void *context, uint32_t thread, const struct tm_step *s) {
 	const struct awaited *w = context;
 	const struct tm_replay *r = replay_of(w->account);
 	const struct tm_ledger *l = w->account->ledger;
-	if (s->kind != (w->is_free ? TM_STEP_FREE : TM_STEP_ALLOC) || thread == w->thread || r->actors[thread - 1].ledger != l)
-		return false;
+	if (s->kind != (w->is_free ? TM_STEP_FREE : TM_STEP_ALLOC) || r->actors[thread - 1].ledger != l) return false;
+	if (thread == w->thread && !w->own) return false;
 	return (s->heap ? r->heap_accounts[s->heap - 1] : l->malloc_account) == w->account;
 }
 
-static bool counterpart_comes(void *context, const struct tm_waiting *event) {
-	struct awaited w = { context, event->thread, !event->is_free };
+static bool counterpart_comes(void *context, const struct tm_waiting *event, bool own) {
+	struct awaited w = { context, event->thread, !event->is_free, own };
 	uint64_t until_ns = event->ns + TM_SKEW_NS;
 	return tm_merge_comes(replay_of(w.account)->coming, event->block.address, until_ns,
 			      event->is_free ? until_ns : event->ns + TM_WAIT_NS, is_awaited, &w);

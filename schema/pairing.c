@@ -254,12 +254,18 @@ static void settle(struct tm_pairing *p, uint64_t address, uint64_t ns) {
 	while ((n = first_waiting(p, address)) && has_waited(p, at(p, n), TM_SKEW_NS, ns)) force(p, n);
 }
 
+/* A free that waits may have been done, so that its thread's next allocation of that address shows it: see let_go_on(). */
+static bool may_change_places(const struct tm_pairing *p, const struct tm_waiting *event) {
+	const struct tm_recent *taken = recent_of(p, event->block.address);
+	return event->is_free && taken && taken->turn != event->thread && event->ns <= taken->free_ns + TM_SKEW_NS;
+}
+
 static void wait_for_turn(struct tm_pairing *p, struct tm_waiting *event) {
 	event->since_ns = first_waiting(p, event->block.address) ? event->ns : out_of_order_since(p, event);
 	uint64_t number = p->tail;
 	put_last(p, event);
 	if (p->failed || p->alone || !p->sink->comes || first_waiting(p, event->block.address) != number) return;
-	if (!p->sink->comes(p->context, event)) force(p, number);
+	if (!p->sink->comes(p->context, event, may_change_places(p, event))) force(p, number);
 }
 
 static uint64_t offer(struct tm_pairing *p, struct tm_waiting *event) {

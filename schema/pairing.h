@@ -42,9 +42,9 @@ struct tm_pairing_sink {
 	/* thread, scope: who freed it; lost: its free is missing, it ends because its address was allocated again. Returns its row id. */
 	uint64_t (*released)(void *context, const struct tm_block *block, uint64_t free_ns, uint32_t thread, uint32_t scope, bool lost);
 	void (*unmatched)(void *context, uint64_t address, uint32_t thread, uint32_t scope); /* a free of what was not live */
-	/* True if what this event would wait for is still to come: an event of the other kind, of its address and of another thread, stamped at most
-	 * TM_SKEW_NS later and read at most TM_WAIT_NS later. NULL: nobody knows. */
-	bool (*comes)(void *context, const struct tm_waiting *event);
+	/* True if what this event would wait for is still to come: an event of the other kind, of its address and of another thread (own: or of its own),
+	 * stamped at most TM_SKEW_NS later and read at most TM_WAIT_NS later. NULL: nobody knows. */
+	bool (*comes)(void *context, const struct tm_waiting *event, bool own);
 };
 
 struct tm_waiting {

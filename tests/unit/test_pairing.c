@@ -3,7 +3,8 @@
  * Method: a true history is made up (addresses are allocated and freed in turns by random threads), then stamped by clocks that disagree, put in the
  * order of the stamps as the merge would, and given to the pairing. What comes out is compared with the history. Where the history leaves a
  * choice (two threads both free and allocate one address within the clocks' error) only what must hold in any case is checked; where one
- * thread allocates and another frees, the outcome is determined and must be exact.
+ * thread allocates and another frees, the outcome is determined and must be exact. All of it twice: nobody knows what comes, as in the recorder, and
+ * the events to come are at hand, as in import.
  */
 #include "../../schema/pairing.h"
 
@@ -64,7 +65,20 @@ static void on_unmatched(void *context, uint64_t address, uint32_t thread, uint3
 	((struct outcome *)context)->unmatched++;
 }
 
+static const struct event *coming, *coming_end;
+
+static bool on_comes(void *context, const struct tm_waiting *w, bool own) {
+	(void)context;
+	for (const struct event *e = coming; e < coming_end && e->stamp_ns + e->late_ns <= w->ns + (w->is_free ? TM_SKEW_NS : TM_WAIT_NS); e++) {
+		if (e->dropped || e->address != w->block.address || e->is_free == w->is_free || e->stamp_ns > w->ns + TM_SKEW_NS) continue;
+		if (own || e->thread != w->thread) return true;
+	}
+	return false;
+}
+
 static const struct tm_pairing_sink sink = { on_allocated, on_released, on_unmatched, NULL };
+static const struct tm_pairing_sink foreseeing = { on_allocated, on_released, on_unmatched, on_comes };
+static bool foresees;
 
 static int by_reading(const void *a, const void *b) {
 	const struct event *x = a, *y = b;
@@ -99,11 +113,13 @@ static bool with_gaps;
 static void replay(struct event *events, size_t n, struct outcome *o) {
 	struct tm_pairing p;
 	*o = (struct outcome){ 0 };
-	tm_pairing_init(&p, &sink, o);
+	tm_pairing_init(&p, foresees ? &foreseeing : &sink, o);
 	p.has_gaps = with_gaps;
 	qsort(events, n, sizeof *events, by_reading);
+	coming_end = events + n;
 	for (size_t i = 0; i < n; i++) {
 		const struct event *e = &events[i];
+		coming = e + 1;
 		struct tm_block b = { .address = e->address, .size_bytes = e->size, .alloc_ns = e->stamp_ns };
 		if (e->dropped) continue;
 		tm_pairing_expire(&p, e->stamp_ns + e->late_ns);
@@ -371,7 +387,8 @@ int main(void) {
 	static struct event events[EVENTS];
 	static struct outcome outcome;
 	struct check_random r = check_random_start("test_pairing");
-	for (int round = 0; round < 50; round++) {
+	for (int round = 0; round < 100; round++) {
+		foresees = round >= 50;
 		test_agreeing_clocks(&r, events, &outcome);
 		test_disagreeing_clocks(&r, events, &outcome);
 		test_handed_over(&r, events, &outcome);
@@ -380,11 +397,12 @@ int main(void) {
 		test_ties(&r, events, &outcome);
 		test_losses(&r, events, &outcome);
 	}
-	for (int i = 0; i < 8; i++) {
-		with_gaps = i >= 4;
+	for (int i = 0; i < 16; i++) {
+		foresees = i >= 8;
+		with_gaps = (i & 4) != 0;
 		test_shift_ends(events, &outcome, i & 1, 1 + (uint32_t)i / 2 % 2);
 	}
-	with_gaps = false;
+	with_gaps = foresees = false;
 	test_unknown_then_reused(&outcome);
 	test_late_release(&outcome);
 	test_early_again(&outcome);
