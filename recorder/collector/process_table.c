@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define UNKNOWN_STATUS (-1)
 #define CHECK_NS 10000000u         /* between two looks at who has died */
 #define EXEC_SETTLES_NS 200000000u /* an exec that has not failed by then has happened */
 #define LIFE_WAIT_NS 200000000u    /* the longest that an event waits for the watermark */
@@ -278,12 +279,17 @@ static bool stepped_aside(const struct tm_collector *c, uint32_t pid) {
 	return false;
 }
 
-static void note_unrecorded(struct tm_collector *c, struct tm_process *p, enum tm_exec_class class) {
-	char text[1024];
+/* How it ended may be why nothing was loaded. status: as of wait(2); UNKNOWN_STATUS: not known, or it still runs. */
+static void note_unrecorded(struct tm_collector *c, struct tm_process *p, enum tm_exec_class class, int status) {
+	char text[1024], end[64] = "";
 	if (c->stopped) return;
-	const char *why = class == TM_EXEC_NATIVE && stepped_aside(c, p->pid) ? "a limit of its address space (ulimit -v) leaves the recorder too little"
-									      : tm_exec_class_reason(class);
-	snprintf(text, sizeof text, "'%s' is not recorded: %s", p->exe ? p->exe : "?", why);
+	const char *why = tm_exec_class_reason(class);
+	if (class == TM_EXEC_NATIVE && stepped_aside(c, p->pid)) why = "a limit of its address space (ulimit -v) leaves the recorder too little";
+	else if (class == TM_EXEC_NATIVE && status != UNKNOWN_STATUS && WIFSIGNALED(status))
+		snprintf(end, sizeof end, " before signal %d ended it", WTERMSIG(status));
+	else if (class == TM_EXEC_NATIVE && status != UNKNOWN_STATUS && WEXITSTATUS(status))
+		snprintf(end, sizeof end, " before it ended with exit code %d", WEXITSTATUS(status));
+	snprintf(text, sizeof text, "'%s' is not recorded: %s%s", p->exe ? p->exe : "?", why, end);
 	tm_process_need_row(c, p);
 	tm_group_add_note(c->group, p->id, p->start_ticks, "not-recordable", text);
 	c->unrecorded++;
@@ -321,13 +327,13 @@ static struct tm_process *replace(struct tm_collector *c, struct tm_process *p, 
 	return image;
 }
 
-/* The announced exec happened, and the new image does not record itself. Returns the image's process. */
-static struct tm_process *settle_exec(struct tm_collector *c, struct tm_process *p) {
+/* The announced exec happened, and the new image does not record itself; status as for note_unrecorded(). Returns the image's process. */
+static struct tm_process *settle_exec(struct tm_collector *c, struct tm_process *p, int status) {
 	struct tm_process *image = p->number ? replace(c, p, p->exec.ticks) : p;
 	image->flags = TM_PROCESS_EXECED | TM_PROCESS_UNRECORDED;
 	free(image->exe);
 	image->exe = p->exec.path ? copy_text(p->exec.path) : NULL;
-	note_unrecorded(c, image, p->exec.class);
+	note_unrecorded(c, image, p->exec.class, status);
 	forget_exec(p);
 	return image;
 }
@@ -465,14 +471,14 @@ static void forked(struct tm_collector *c, const struct tm_life_event *e) {
 	if (e->class != TM_EXEC_CONFINED) return;
 	child->flags |= TM_PROCESS_UNRECORDED;
 	if (e->process->exe) child->exe = tm_memory_copy_text(e->process->exe, strlen(e->process->exe));
-	note_unrecorded(c, child, e->class);
+	note_unrecorded(c, child, e->class, UNKNOWN_STATUS);
 }
 
 /* --- ends --- */
 
 static void mark_dead(struct tm_collector *c, struct tm_process *p, uint64_t ticks) {
 	if (p->dead) return;
-	if (p->exec.announced) p = settle_exec(c, p);
+	if (p->exec.announced) p = settle_exec(c, p, UNKNOWN_STATUS);
 	p->gone = p->dead = true;
 	p->dead_ns = tm_monotonic_ns();
 	p->end_ticks = ticks;
@@ -481,7 +487,7 @@ static void mark_dead(struct tm_collector *c, struct tm_process *p, uint64_t tic
 	p->pidfd = -1;
 	if (p->is_root && !p->number && !(p->flags & TM_PROCESS_UNRECORDED)) {
 		p->flags |= TM_PROCESS_UNRECORDED;
-		note_unrecorded(c, p, p->root_class);
+		note_unrecorded(c, p, p->root_class, p->waited ? p->wait_status : UNKNOWN_STATUS);
 	}
 }
 
@@ -489,7 +495,7 @@ static void mark_dead(struct tm_collector *c, struct tm_process *p, uint64_t tic
 static void died(struct tm_collector *c, const struct tm_life_event *e) {
 	struct tm_process *p = e->process->dead ? newest(c, e->pid) : e->process;
 	if (!runs(p)) return;
-	if (p->exec.announced) p = settle_exec(c, p);
+	if (p->exec.announced) p = settle_exec(c, p, e->status);
 	if (e->status >= 0) {
 		p->exited = true;
 		p->exit_status = e->status;
@@ -518,7 +524,7 @@ static void waited(struct tm_collector *c, const struct tm_life_event *e) {
 		child = new_process(c, e->pid, e->process, e->ticks);
 		child->flags = TM_PROCESS_FORKED;
 	}
-	if (child->exec.announced && !child->dead) child = settle_exec(c, child);
+	if (child->exec.announced && !child->dead) child = settle_exec(c, child, e->status);
 	child->waited = true;
 	child->wait_status = e->status;
 	mark_dead(c, child, e->ticks);
@@ -527,7 +533,7 @@ static void waited(struct tm_collector *c, const struct tm_life_event *e) {
 static void root_ended(struct tm_collector *c, const struct tm_life_event *e) {
 	struct tm_process *p = newest(c, e->pid);
 	if (!p) return;
-	if (p->exec.announced && !p->dead) p = settle_exec(c, p);
+	if (p->exec.announced && !p->dead) p = settle_exec(c, p, e->status);
 	p->waited = true;
 	p->wait_status = e->status;
 	mark_dead(c, p, e->ticks);
@@ -634,7 +640,7 @@ void tm_processes_check(struct tm_collector *c, bool all) {
 	for (size_t i = 0; i < t->open_count; i++) {
 		struct tm_process *p = t->open[i];
 		bool settled = p->exec.announced && p->exec.class != TM_EXEC_NATIVE && now - p->exec.seen_ns > EXEC_SETTLES_NS;
-		if (settled && !p->dead) settle_exec(c, p);
+		if (settled && !p->dead) settle_exec(c, p, UNKNOWN_STATUS);
 	}
 	size_t kept = 0;
 	for (size_t i = 0; i < t->open_count; i++)
@@ -660,7 +666,7 @@ bool tm_processes_any_alive(const struct tm_collector *c) {
 
 static void finish_running(struct tm_collector *c, struct tm_process *p) {
 	char text[256];
-	if (p->exec.announced) p = settle_exec(c, p);
+	if (p->exec.announced) p = settle_exec(c, p, UNKNOWN_STATUS);
 	tm_process_need_row(c, p);
 	snprintf(text, sizeof text, "process %u still runs%s; it is not recorded from here on", p->pid,
 		 p->system_pid ? "" : ", or ended unseen in a pid namespace of its own");

@@ -400,6 +400,52 @@ def many_at_once_with_little_address_space(t):
     t.check(len(notes) == 1 and notes[0][1] == 100 and "ulimit -v" in notes[0][0], f"notes: {notes}")
 
 
+ENDED_EARLY = """
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int n, char **arguments) {
+	int status;
+	pid_t child = fork();
+	if (!child) {
+		ptrace(PTRACE_TRACEME, 0, 0, 0); /* stops as soon as the exec is done */
+		execl("/bin/sleep", "sleep", "100", (char *)0);
+		_exit(99);
+	}
+	if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) return 1;
+	kill(child, SIGKILL);
+	if (waitpid(child, &status, 0) != child || !WIFSIGNALED(status)) return 2;
+	if (!fork()) {
+		execl(arguments[1], arguments[1], (char *)0);
+		_exit(99);
+	}
+	wait(&status);
+	return n == 2 && WIFEXITED(status) && WEXITSTATUS(status) == 127 ? 0 : 3;
+}
+"""
+
+
+@test
+def ended_before_the_loader_ran(t):
+    """Of a child that a signal ended, or whose libraries are missing, before anything of ours was loaded, the note says how it ended."""
+    for name, text in (("early.c", ENDED_EARLY), ("needed.c", "int needed(void) { return 1; }"), ("needs.c", "int needed(void); int main(void) { return needed(); }")):
+        with open(t.path(name), "w", encoding="ascii") as file:
+            file.write(text)
+    library, program = t.path("libneeded.so"), t.path("needs")
+    t.run(["gcc", "-shared", "-fPIC", "-o", library, t.path("needed.c")])
+    t.run(["gcc", "-o", program, t.path("needs.c"), library])
+    os.remove(library)
+    result = t.record([t.program(t.path("early.c"), name="errors_early"), program])
+    t.equal(result.status, 0, "the program's own checks")
+    notes = [text for (text,) in t.imported(result).rows("select text from note where kind = 'not-recordable'")]
+    missing = "is not recorded: it did not load the recording library before"
+    t.equal(sorted(notes), sorted([f"'{os.path.realpath('/bin/sleep')}' {missing} signal 9 ended it", f"'{program}' {missing} it ended with exit code 127"]),
+            "notes")
+
+
 @test
 def little_stack(t):
     """What the command may use of its stack is not all that the recorder has: it records, and finds names, where the command can run at all."""
