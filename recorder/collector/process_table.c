@@ -284,7 +284,8 @@ static void note_unrecorded(struct tm_collector *c, struct tm_process *p, enum t
 	char text[1024], end[64] = "";
 	if (c->stopped) return;
 	const char *why = tm_exec_class_reason(class);
-	if (class == TM_EXEC_NATIVE && stepped_aside(c, p->pid)) why = "a limit of its address space (ulimit -v) leaves the recorder too little";
+	if (class == TM_EXEC_NATIVE && stepped_aside(c, p->pid))
+		why = "a limit of its address space (ulimit -v) leaves the recorder too little";
 	else if (class == TM_EXEC_NATIVE && status != UNKNOWN_STATUS && WIFSIGNALED(status))
 		snprintf(end, sizeof end, " before signal %d ended it", WTERMSIG(status));
 	else if (class == TM_EXEC_NATIVE && status != UNKNOWN_STATUS && WEXITSTATUS(status))

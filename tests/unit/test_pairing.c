@@ -69,7 +69,8 @@ static const struct event *coming, *coming_end;
 
 static bool on_comes(void *context, const struct tm_waiting *w, bool own) {
 	(void)context;
-	for (const struct event *e = coming; e < coming_end && e->stamp_ns + e->late_ns <= w->ns + (w->is_free ? TM_SKEW_NS : TM_WAIT_NS); e++) {
+	for (const struct event *e = coming; e < coming_end && e->stamp_ns + e->late_ns <= w->ns + (w->is_free ? TM_SKEW_NS : TM_WAIT_NS);
+	     e++) {
 		if (e->dropped || e->address != w->block.address || e->is_free == w->is_free || e->stamp_ns > w->ns + TM_SKEW_NS) continue;
 		if (own || e->thread != w->thread) return true;
 	}
