@@ -382,6 +382,10 @@ uint64_t tm_pickle_number(struct tm_pickle_value v, uint64_t otherwise) {
 	return (v.type == TM_PICKLE_INT || v.type == TM_PICKLE_BOOL) && v.number >= 0 ? (uint64_t)v.number : otherwise;
 }
 
+uint64_t tm_pickle_size(struct tm_pickle_value v, uint64_t otherwise) {
+	return v.type == TM_PICKLE_NONE ? otherwise : tm_pickle_number(v, TM_PICKLE_NO_SIZE);
+}
+
 uint64_t tm_pickle_address(struct tm_pickle_value v) {
 	return v.type == TM_PICKLE_INT || v.type == TM_PICKLE_BIG ? (uint64_t)v.number & (TM_ADDRESS_LIMIT - 1) : 0;
 }

@@ -71,6 +71,9 @@ struct tm_pickle_value tm_pickle_get(struct tm_pickle *p, struct tm_pickle_value
 const struct tm_pickle_list *tm_pickle_elements(struct tm_pickle_value v);
 /* A number that is not negative, else `otherwise`. */
 uint64_t tm_pickle_number(struct tm_pickle_value v, uint64_t otherwise);
+/* A number of bytes: `otherwise` where there is none, TM_PICKLE_NO_SIZE for a negative one, one of 2^63 and more, and what is no number. */
+#define TM_PICKLE_NO_SIZE UINT64_MAX
+uint64_t tm_pickle_size(struct tm_pickle_value v, uint64_t otherwise);
 /* A whole number of any sign and size, below TM_ADDRESS_LIMIT as addresses in traces are, of its lowest bits; 0 for other values. */
 uint64_t tm_pickle_address(struct tm_pickle_value v);
 struct tm_text tm_pickle_text(struct tm_pickle_value v); /* empty for other values */

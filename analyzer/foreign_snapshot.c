@@ -133,11 +133,13 @@ static uint32_t stack_of(struct reader *r, struct tm_pickle_value frames) {
 static int take_block(struct reader *r, uint32_t device, struct tm_pickle_value v, uint64_t address, uint64_t size) {
 	struct tm_pickle_value frames = tm_pickle_get(&r->p, v, "frames");
 	const struct tm_pickle_list *history = tm_pickle_elements(tm_pickle_get(&r->p, v, "history"));
-	uint64_t requested = tm_pickle_number(tm_pickle_get(&r->p, v, "requested_size"), size);
+	uint64_t requested = tm_pickle_size(tm_pickle_get(&r->p, v, "requested_size"), size);
 	if (history->count && frames.type == TM_PICKLE_NONE) {
 		frames = tm_pickle_get(&r->p, history->items[0], "frames");
-		requested = tm_pickle_number(tm_pickle_get(&r->p, history->items[0], "real_size"), requested);
+		requested = tm_pickle_size(tm_pickle_get(&r->p, history->items[0], "real_size"), requested);
 	}
+	if (requested == TM_PICKLE_NO_SIZE)
+		return tm_foreign_fail(r->f, "a live block with a size out of range at address 0x%llx", (unsigned long long)address);
 	struct final_block *b = tm_array_push(&r->blocks);
 	uint64_t *id = b ? tm_id_map_put(&r->block_ids, address, device) : NULL;
 	if (!id) return no_memory(r);
@@ -157,20 +159,23 @@ static int take_segment(struct reader *r, struct tm_pickle_value v) {
 	uint64_t number = tm_pickle_number(tm_pickle_get(&r->p, v, "device"), 0);
 	struct device *d = device_of(r, number);
 	uint64_t at = tm_pickle_address(tm_pickle_get(&r->p, v, "address")),
-		 bytes = tm_pickle_number(tm_pickle_get(&r->p, v, "total_size"), 0);
+		 bytes = tm_pickle_size(tm_pickle_get(&r->p, v, "total_size"), 0);
 	const struct tm_pickle_list *blocks = tm_pickle_elements(tm_pickle_get(&r->p, v, "blocks"));
 	uint64_t allocated = 0, active = 0, inactive = 0;
-	if (v.type != TM_PICKLE_DICT || !d || bytes > INT64_MAX)
-		return tm_foreign_fail(r->f, "a segment that makes no sense");
+	if (v.type != TM_PICKLE_DICT || !d) return tm_foreign_fail(r->f, "a segment that makes no sense");
+	if (bytes == TM_PICKLE_NO_SIZE)
+		return tm_foreign_fail(r->f, "a segment with a size out of range at address 0x%llx", (unsigned long long)at);
 	if (!tm_pickle_pay(&r->p, blocks->count + 1)) return -1;
 	d->reserved += bytes;
 	bool is_piece = tm_pickle_number(tm_pickle_get(&r->p, v, "is_expandable"), 0);
 	int rc = bytes ? add_span(r, d, at, at + bytes, is_piece) : 0;
 	for (uint32_t i = 0; i < blocks->count && !rc; i++) {
 		struct tm_pickle_value block = blocks->items[i];
-		uint64_t size = tm_pickle_number(tm_pickle_get(&r->p, block, "size"), 0);
+		uint64_t size = tm_pickle_size(tm_pickle_get(&r->p, block, "size"), 0);
 		struct tm_pickle_value told = tm_pickle_get(&r->p, block, "address");
 		uint64_t address = told.type == TM_PICKLE_NONE ? at : tm_pickle_address(told);
+		if (size == TM_PICKLE_NO_SIZE)
+			return tm_foreign_fail(r->f, "a block with a size out of range at address 0x%llx", (unsigned long long)address);
 		struct tm_text state = tm_pickle_text(tm_pickle_get(&r->p, block, "state"));
 		if (text_is(state, "active_allocated")) rc = take_block(r, (uint32_t)number, block, address, size);
 		if (text_is(state, "active_allocated")) allocated += size;
@@ -223,7 +228,7 @@ static int take_entry(struct reader *r, uint32_t device, struct tm_pickle_value 
 	struct entry *e = tm_array_push(&r->entries);
 	if (!e) return no_memory(r);
 	*e = (struct entry){ .address = tm_pickle_address(tm_pickle_get(&r->p, v, "addr")),
-			     .size = tm_pickle_number(tm_pickle_get(&r->p, v, "size"), 0),
+			     .size = tm_pickle_size(tm_pickle_get(&r->p, v, "size"), 0),
 			     .us = tm_pickle_number(time, 0),
 			     .order = r->entries.count,
 			     .device_free = tm_pickle_number(tm_pickle_get(&r->p, v, "device_free"), UINT64_MAX),
@@ -231,7 +236,8 @@ static int take_entry(struct reader *r, uint32_t device, struct tm_pickle_value 
 			     .node = stack_of(r, tm_pickle_get(&r->p, v, "frames")),
 			     .action = action,
 			     .is_piece = text_is(word, "segment_map") || text_is(word, "segment_unmap") };
-	if (e->size > INT64_MAX) return tm_foreign_fail(r->f, "an entry of a device's history with a size out of range");
+	if (e->size == TM_PICKLE_NO_SIZE)
+		return tm_foreign_fail(r->f, "an entry '%.*s' of a device's history with a size out of range", (int)word.size, word.data);
 	r->has_times &= time.type == TM_PICKLE_INT;
 	return 0;
 }

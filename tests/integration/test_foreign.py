@@ -317,6 +317,16 @@ def snapshot_hostile(t):
     refused(t, b"\x80\x04" + b"]\x94" * 1 + b"(h\x00" * 0 + b"0" + b"2" * 5 + b".", r"the stack is empty at byte \d+")
     big = [{"action": "alloc", "addr": 512, "size": 1, "frames": []}] * 20000
     refused(t, pickle.dumps({"segments": [], "device_traces": [big] * 1000 + [big] * 20}), "it repeats itself far beyond its size")
+    for size in (-1, 1 << 63, 1 << 70, float("nan"), "4"):
+        block = {"size": size, "requested_size": 4, "address": 512, "state": "active_allocated"}
+        segment = {"device": 0, "address": 512, "total_size": 1024, "blocks": [block]}
+        refused(t, pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "addr": 512, "size": size, "frames": []}]]}),
+                "an entry 'alloc' of a device's history with a size out of range")
+        refused(t, pickle.dumps({"segments": [segment], "device_traces": []}), ".*a block with a size out of range at address 0x200")
+        block |= {"size": 4, "requested_size": size}
+        refused(t, pickle.dumps({"segments": [segment], "device_traces": []}), ".*a live block with a size out of range at address 0x200")
+        segment |= {"total_size": size}
+        refused(t, pickle.dumps({"segments": [segment], "device_traces": []}), ".*a segment with a size out of range at address 0x200")
 
 
 # --- torch.profiler
