@@ -46,9 +46,9 @@ static bool lies_elsewhere(struct tm_text kind) {
 	return false;
 }
 
-void tm_ledger_stop(struct tm_ledger *l) {
+void tm_ledger_pause(struct tm_ledger *l) {
 	l->stopped = true;
-	for (size_t i = 0; i < l->accounts.count; i++) l->accounts.items[i]->pairing.has_gaps = true;
+	for (size_t i = 0; i < l->accounts.count; i++) tm_pairing_pause(&l->accounts.items[i]->pairing);
 }
 
 struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, struct tm_text name, struct tm_text kind, int64_t device,

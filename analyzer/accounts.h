@@ -119,8 +119,8 @@ void tm_ledger_release(struct tm_ledger *l);
 /* A new heap of the process; texts must outlive it. NULL: out of memory. */
 struct tm_account *tm_ledger_open_account(struct tm_ledger *l, uint64_t id, struct tm_text name, struct tm_text kind, int64_t device,
 					  uint64_t parent_id);
-/* Recording is off from now on, for a while. */
-void tm_ledger_stop(struct tm_ledger *l);
+/* Recording stops here for a while, or goes on. */
+void tm_ledger_pause(struct tm_ledger *l);
 /* Remembers what is live now as live at exit. */
 void tm_ledger_exit(struct tm_ledger *l);
 /* A step of the process begins. */

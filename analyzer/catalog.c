@@ -525,6 +525,12 @@ bool tm_catalog_has_losses(const struct tm_catalog *c, uint32_t process) {
 	return false;
 }
 
+bool tm_catalog_is_bypassed(const struct tm_catalog *c, uint32_t process) {
+	for (size_t i = 0; i < c->notes.count; i++)
+		if (c->notes.items[i].process == process && tm_is_note(c->notes.items[i].kind, TM_NOTE_BYPASSED)) return true;
+	return false;
+}
+
 struct tm_text tm_catalog_info(const struct tm_catalog *c, const char *key) {
 	for (size_t i = c->infos.count; i-- > 0;) {
 		struct tm_text k = c->infos.items[i].key;

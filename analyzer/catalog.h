@@ -181,6 +181,8 @@ uint64_t tm_catalog_stopped_ns(const struct tm_catalog *c);
 const struct tm_catalog_oom *tm_catalog_oom_of(const struct tm_catalog *c, uint64_t id);
 /* Were events of this process lost? */
 bool tm_catalog_has_losses(const struct tm_catalog *c, uint32_t process);
+/* Some of its allocations are not recorded, while their frees may be. */
+bool tm_catalog_is_bypassed(const struct tm_catalog *c, uint32_t process);
 /* Value of an info key, empty if there is none. */
 struct tm_text tm_catalog_info(const struct tm_catalog *c, const char *key);
 

@@ -100,7 +100,7 @@ static struct tm_account *open_account(struct tm_live *l, struct tm_ledger *ledg
 	h->account = a;
 	tm_pairing_init(&a->pairing, &pairing_sink, a);
 	a->pairing.alone = ledger->threads < 2;
-	a->pairing.inherits = l->catalog.processes.items[ledger->process - 1].flags & TM_PROCESS_FORKED;
+	a->pairing.inherits = ledger->stopped || l->catalog.processes.items[ledger->process - 1].flags & TM_PROCESS_FORKED;
 	a->pairing.has_gaps = ledger->stopped || tm_catalog_has_losses(&l->catalog, ledger->process);
 	return a;
 }
@@ -226,7 +226,7 @@ static void play(struct tm_live *l, const struct tm_turn *turn) {
 	case TM_STEP_UNMAP: play_unmap(l, s, t); break;
 	case TM_STEP_SCOPE: tm_live_scope_play(l, t->ledger->process, t, s); break;
 	case TM_STEP_MARK:
-		if (s->op == TM_OP_STOP) tm_ledger_stop(t->ledger);
+		if (s->op == TM_OP_STOP || (s->op == TM_OP_START && t->ledger->stopped)) tm_ledger_pause(t->ledger);
 		break;
 	default: break;
 	}

@@ -135,24 +135,30 @@ static void free_unmatched(void *context, uint64_t address, uint32_t thread, uin
 
 struct awaited {
 	const struct tm_account *account;
-	uint32_t thread;
-	bool is_free, own;
+	const struct tm_waiting *event;
+	bool own, strays;
+	int more; /* strays: allocations that come, less frees */
 };
 
 static bool is_awaited(void *context, uint32_t thread, const struct tm_step *s) {
-	const struct awaited *w = context;
+	struct awaited *w = context;
 	const struct tm_replay *r = replay_of(w->account);
 	const struct tm_ledger *l = w->account->ledger;
-	if (s->kind != (w->is_free ? TM_STEP_FREE : TM_STEP_ALLOC) || r->actors[thread - 1].ledger != l) return false;
-	if (thread == w->thread && !w->own) return false;
-	return (s->heap ? r->heap_accounts[s->heap - 1] : l->malloc_account) == w->account;
+	bool is_free = s->kind == TM_STEP_FREE;
+	if ((!is_free && s->kind != TM_STEP_ALLOC) || r->actors[thread - 1].ledger != l) return false;
+	if ((s->heap ? r->heap_accounts[s->heap - 1] : l->malloc_account) != w->account) return false;
+	if (!w->strays) return is_free != w->event->is_free && (thread != w->event->thread || w->own);
+	if (is_free && thread == w->event->thread && s->ns <= w->event->ns) return false; /* that event itself */
+	w->more += is_free ? -1 : 1;
+	return false;
 }
 
-static bool counterpart_comes(void *context, const struct tm_waiting *event, bool own) {
-	struct awaited w = { context, event->thread, !event->is_free, own };
+static bool counterpart_comes(void *context, const struct tm_waiting *event, bool own, bool strays) {
+	struct awaited w = { context, event, own, strays, 0 };
 	uint64_t until_ns = event->ns + TM_SKEW_NS;
-	return tm_merge_comes(replay_of(w.account)->coming, event->block.address, until_ns,
-			      event->is_free ? until_ns : event->ns + TM_WAIT_NS, is_awaited, &w);
+	bool comes = tm_merge_comes(replay_of(w.account)->coming, event->block.address, until_ns,
+				    event->is_free ? until_ns : event->ns + TM_WAIT_NS, is_awaited, &w);
+	return comes || w.more > 1;
 }
 
 static const struct tm_pairing_sink pairing_sink = { block_allocated, block_released, free_unmatched, counterpart_comes };
@@ -250,8 +256,9 @@ static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l,
 	a->sites.stacks = r->stacks->node_first[r->catalog->nodes.count];
 	tm_pairing_init(&a->pairing, &pairing_sink, a);
 	a->pairing.alone = l->threads < 2;
-	a->pairing.inherits = r->begins_midway || r->catalog->processes.items[l->process - 1].flags & TM_PROCESS_FORKED;
-	a->pairing.has_gaps = l->stopped || tm_catalog_has_losses(r->catalog, l->process);
+	a->pairing.inherits = r->begins_midway || l->stopped || r->catalog->processes.items[l->process - 1].flags & TM_PROCESS_FORKED;
+	a->pairing.has_strays = tm_catalog_has_losses(r->catalog, l->process) || tm_catalog_is_bypassed(r->catalog, l->process);
+	a->pairing.has_gaps = l->stopped || a->pairing.has_strays;
 	return a;
 }
 
@@ -633,7 +640,7 @@ static void reset_peak(struct tm_replay *r, struct tm_ledger *l, struct tm_text 
 /* A fork's child of a process that had stopped begins with a stop. */
 static void pause_recording(struct tm_replay *r, struct tm_ledger *l, uint64_t ns) {
 	struct tm_pause *p = tm_array_push(&r->pauses);
-	tm_ledger_stop(l);
+	tm_ledger_pause(l);
 	if (p) *p = (struct tm_pause){ l->process, ns, TM_NEVER };
 	else r->failed = true;
 }
@@ -643,6 +650,7 @@ static void resume_recording(struct tm_replay *r, uint32_t process, uint64_t ns)
 		struct tm_pause *p = &r->pauses.items[i];
 		if (p->process != process) continue;
 		if (p->end_ns == TM_NEVER) p->end_ns = ns;
+		tm_ledger_pause(&r->ledgers[process - 1]);
 		return;
 	}
 }

@@ -265,7 +265,8 @@ static void wait_for_turn(struct tm_pairing *p, struct tm_waiting *event) {
 	uint64_t number = p->tail;
 	put_last(p, event);
 	if (p->failed || p->alone || !p->sink->comes || first_waiting(p, event->block.address) != number) return;
-	if (!p->sink->comes(p->context, event, may_change_places(p, event))) force(p, number);
+	bool strays = p->has_strays && event->is_free;
+	if (!p->sink->comes(p->context, event, may_change_places(p, event), strays)) force(p, number);
 }
 
 static uint64_t offer(struct tm_pairing *p, struct tm_waiting *event) {
@@ -316,6 +317,12 @@ static bool is_first_event(struct tm_pairing *p, uint64_t address) {
 	return true;
 }
 
+void tm_pairing_pause(struct tm_pairing *p) {
+	p->has_gaps = p->inherits = true;
+	free(p->seen.slots);
+	p->seen = (struct tm_address_set){ 0 };
+}
+
 void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32_t thread) {
 	is_first_event(p, block->address);
 	if (!tm_pairing_waits(p) && !tm_blocks_find(&p->blocks, block->address)) {
@@ -334,7 +341,8 @@ uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, ui
 		note_free(p, address, ns, thread, 0);
 		return end_block(p, live, &ns, thread, scope, false);
 	}
-	if (is_first_event(p, address)) return p->sink->unmatched(p->context, address, thread, scope), 0;
+	if (is_first_event(p, address) && !first_waiting(p, address) && !tm_blocks_find(&p->blocks, address))
+		return p->sink->unmatched(p->context, address, thread, scope), 0;
 	struct tm_waiting event = {
 		.block = { .address = address, .scope = scope }, .ns = ns, .thread = thread, .turn = thread, .is_free = true
 	};

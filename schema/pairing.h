@@ -15,8 +15,11 @@
  *           is missing would shift the rest for ever.
  *           Where only one thread runs there is nothing to wait for.
  * Older:    the first event on an address is a free where the block was inherited over fork, or is older than a recording that another tool began in the
- *           middle. It takes effect at once, as one that nothing here matches: waiting would hold up whatever the thread does with that address
- *           next, and a clock that is wrong by a whole hand-over of a new block between threads is far less likely.
+ *           middle, or was allocated while recording was stopped. It takes effect at once, as one that nothing here matches: waiting would hold up
+ *           whatever the thread does with that address next, or take the next block of another thread for the freed one, which then would never
+ *           have lived; and a clock that is wrong by a whole hand-over of a new block between threads is far less likely.
+ * Strays:   where allocations are missing at any time (lost ones, or an allocator's own operator new), who foresees says of a free that it is early only where
+ *           another allocation of its address follows the one that it would end, which shows that a free was between them.
  * Owns:     the live blocks of one heap and what waits.
  * Memory:   follows the live blocks and what waits; with several threads 48 KiB for each heap of a process; where such a process inherits blocks
  *           also the addresses it ever used.
@@ -43,8 +46,9 @@ struct tm_pairing_sink {
 	uint64_t (*released)(void *context, const struct tm_block *block, uint64_t free_ns, uint32_t thread, uint32_t scope, bool lost);
 	void (*unmatched)(void *context, uint64_t address, uint32_t thread, uint32_t scope); /* a free of what was not live */
 	/* True if what this event would wait for is still to come: an event of the other kind, of its address and of another thread (own: or of its own),
-	 * stamped at most TM_SKEW_NS later and read at most TM_WAIT_NS later. NULL: nobody knows. */
-	bool (*comes)(void *context, const struct tm_waiting *event, bool own);
+	 * stamped at most TM_SKEW_NS later and read at most TM_WAIT_NS later. strays: of a free, allocations that outnumber the frees that come by more
+	 * than one. NULL: nobody knows. */
+	bool (*comes)(void *context, const struct tm_waiting *event, bool own, bool strays);
 };
 
 struct tm_waiting {
@@ -81,8 +85,9 @@ struct tm_pairing {
 	uint64_t waited_ns;         /* when an allocation that waited was stamped last */
 	struct tm_address_set seen; /* where `inherits`: every address that had an event */
 	bool alone;                 /* one thread does everything: its order is the truth */
-	bool inherits;              /* it began with blocks that are not recorded here */
+	bool inherits;              /* it began with blocks that are not recorded here, or went on with such */
 	bool has_gaps;              /* not every event is there: recording was off for a while, or some were lost */
+	bool has_strays;            /* at any time blocks may be freed that are not recorded */
 	bool failed;
 };
 
@@ -90,6 +95,8 @@ void tm_pairing_init(struct tm_pairing *p, const struct tm_pairing_sink *sink, v
 void tm_pairing_release(struct tm_pairing *p);
 
 void tm_pairing_alloc(struct tm_pairing *p, const struct tm_block *block, uint32_t thread); /* its time is block->alloc_ns */
+/* Recording stopped, or goes on: blocks that are not recorded may be freed from here on. */
+void tm_pairing_pause(struct tm_pairing *p);
 /* The row id of the block that ended; 0 if that is not known yet. */
 uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, uint32_t thread, uint32_t scope);
 /* Gives up on what has waited too long at `now_ns`, oldest first. UINT64_MAX: on everything. */

@@ -297,6 +297,11 @@ static void mapped(struct tm_flight_set *s, uint32_t process, uint32_t thread, c
 
 /* --- the replay --- */
 
+static void pause_process(struct process *p) {
+	p->has_gaps = p->inherits = true;
+	for (struct heap *h = p->heaps; h; h = h->next) tm_pairing_pause(&h->pairing);
+}
+
 static void play_text(struct tm_flight_set *s, uint32_t process, uint32_t thread, const struct tm_event *e) {
 	struct last last = { *e, thread, s->last_number };
 	struct process *p = process_of(s, process);
@@ -306,9 +311,12 @@ static void play_text(struct tm_flight_set *s, uint32_t process, uint32_t thread
 	if (e->op == TM_OP_STOP) {
 		p->stop = last;
 		p->start = (struct last){ 0 };
-		tm_flight_set_has_gaps(s, process);
+		pause_process(p);
 	}
-	if (e->op == TM_OP_START && p->stop.event.op) p->start = last;
+	if (e->op == TM_OP_START && p->stop.event.op) {
+		p->start = last;
+		pause_process(p);
+	}
 }
 
 /* When the first event that waits is played, or what is left of it. */

@@ -63,7 +63,7 @@ static void note(struct tm_thread *t, const char *library, const char *after) {
 	memcpy(text, library, n);
 	memcpy(text + n, after, more);
 	text[n + more] = 0;
-	tm_emit_note(t, "bypassed", text);
+	tm_emit_note(t, TM_NOTE_BYPASSED, text);
 }
 
 static void copy_name(char to[256], const char *name) {
@@ -149,7 +149,7 @@ static void look_and_note(struct tm_thread *t, const void *only) {
 	if (look.new_is_called)
 		note(t, look.allocator_name,
 		     " has an operator new of its own: if that does not come by malloc, as jemalloc's and tcmalloc's do not, what C++ code allocates by new is "
-		     "not in this trace");
+		     "not in this trace, and its frees may count as lost");
 }
 
 void tm_note_bypassed(struct tm_thread *t) {

@@ -7,13 +7,13 @@ import json
 import random
 
 from tidemark_test import main, test
-from trace_writer import Trace, free, malloc, mark, mmap, munmap, realloc
+from trace_writer import Trace, free, malloc, mark, mmap, munmap, realloc, text
 
 HOUR = 3_600_000_000_000
 YEAR = 8766 * HOUR
 
 
-def made(t, segments, end=10000, name="run.tmk", threads=2, exit=None, **info):
+def made(t, segments, end=10000, name="run.tmk", threads=2, exit=None, note=None, **info):
     """segments: [[(thread, events), ...], ...], one chunk each."""
     trace = Trace(**info)
     trace.process(1, pid=100)
@@ -21,6 +21,8 @@ def made(t, segments, end=10000, name="run.tmk", threads=2, exit=None, **info):
         trace.thread(id, process=1)
     for chunk in segments:
         trace.segments(chunk)
+    if note:
+        trace.note(1, end - 400, note, "a reason")
     trace.exit(1, end - 500 if exit is None else exit)
     trace.end(1, end)
     return t.imported(trace.save(t.path(name)), options=("--quiet",))
@@ -187,6 +189,27 @@ def a_missing_event_holds_up_nobody(t):
             t.equal(level, live_at(db, ns), f"seed {seed}: the level at {ns}")
         if seed < 2:
             agree(t, db, f"seed {seed}")
+
+
+@test
+def frees_of_blocks_that_are_not_recorded(t):
+    """A free that comes first at its address since recording went on, or in a process of which not all is recorded, does not end another thread's next block."""
+    rows = "select size_bytes, alloc_ns, free_ns from allocation order by size_bytes"
+    # 1 is freed by thread 2 before thread 1 allocates 501 there, and keeps it; 502 is older than the stop; the free of 504 is stamped 50 ns early.
+    first = [malloc(500, 0x20000, 502), text("stop", 1000), text("start", 1_000_000), malloc(5_000_050, 0x10000, 501), malloc(5_900_000, 0x30000, 503),
+             free(5_950_000, 0x30000), malloc(6_000_050, 0x30000, 504)]
+    second = [free(5_000_000, 0x10000), free(5_000_100, 0x20000), free(6_000_000, 0x30000)]
+    db = made(t, [[(1, first), (2, second)]], end=20_000_000)
+    t.equal(db.rows(rows), [(501, 5_000_050, None), (502, 500, 5_000_100), (503, 5_900_000, 5_950_000), (504, 6_000_050, 6_000_050)], "after a stop")
+    t.equal(db.rows("select kind from loss"), [], "a stop explains frees of the unknown")
+    # 501 and 502 as above, but at an address that was used before; 503 gives its place to 504 within 500 ns, so that the free was between them.
+    first = [malloc(900, 0x10000, 500), free(1000, 0x10000), malloc(5_000_050, 0x10000, 501), malloc(7_000_050, 0x30000, 503), malloc(7_000_500, 0x30000, 504)]
+    second = [free(5_000_000, 0x10000), free(7_000_000, 0x30000)]
+    db = made(t, [[(1, first), (2, second)]], end=20_000_000, note="bypassed")
+    t.equal(db.rows(rows), [(500, 900, 1000), (501, 5_000_050, None), (503, 7_000_050, 7_000_050), (504, 7_000_500, None)], "of an allocator that is not seen")
+    t.equal(db.rows("select kind, count from loss"), [("unmatched-free", 1)], "that free is of nothing known")
+    db = made(t, [[(1, first), (2, second)]], end=20_000_000)
+    t.equal(db.rows(rows)[1], (501, 5_000_050, 5_000_050), "where all is recorded it was early")
 
 
 main()

@@ -67,11 +67,14 @@ static void on_unmatched(void *context, uint64_t address, uint32_t thread, uint3
 
 static const struct event *coming, *coming_end;
 
-static bool on_comes(void *context, const struct tm_waiting *w, bool own) {
+static bool on_comes(void *context, const struct tm_waiting *w, bool own, bool strays) {
+	int more = 0;
 	(void)context;
 	for (const struct event *e = coming; e < coming_end && e->stamp_ns + e->late_ns <= w->ns + (w->is_free ? TM_SKEW_NS : TM_WAIT_NS);
 	     e++) {
-		if (e->dropped || e->address != w->block.address || e->is_free == w->is_free || e->stamp_ns > w->ns + TM_SKEW_NS) continue;
+		if (e->dropped || e->address != w->block.address || e->stamp_ns > w->ns + TM_SKEW_NS) continue;
+		if (strays && (more += e->is_free ? -1 : 1) > 1) return true;
+		if (strays || e->is_free == w->is_free) continue;
 		if (own || e->thread != w->thread) return true;
 	}
 	return false;
@@ -365,6 +368,31 @@ static void test_inherited(struct outcome *o) {
 	tm_pairing_release(&p);
 }
 
+/* A block of the time when recording was off is freed, and another thread has its address at once, for good; the one that was live all the time is freed
+ * while something waits. */
+static void test_paused(struct outcome *o) {
+	struct tm_pairing p;
+	struct tm_block b = { .address = address_of(0), .size_bytes = 1, .alloc_ns = 1000 },
+			again = { .address = address_of(1), .size_bytes = 2, .alloc_ns = 200020 };
+	*o = (struct outcome){ 0 };
+	tm_pairing_init(&p, &sink, o);
+	tm_pairing_alloc(&p, &b, 1);
+	tm_pairing_free(&p, address_of(1), 50000, 1, 0);
+	tm_pairing_expire(&p, 90000);
+	CHECK(o->unmatched == 1);
+	tm_pairing_pause(&p);
+	tm_pairing_free(&p, address_of(1), 200000, 2, 0);
+	CHECK(o->unmatched == 2 && !tm_pairing_waits(&p));
+	tm_pairing_alloc(&p, &again, 1);
+	tm_pairing_free(&p, address_of(1), 300000, 1, 0);
+	CHECK(o->released == 1 && o->freed_by[2] == 1);
+	tm_pairing_free(&p, address_of(1), 300010, 2, 0); /* waits */
+	CHECK(tm_pairing_waits(&p));
+	tm_pairing_free(&p, address_of(0), 300020, 2, 0);
+	CHECK(o->released == 2 && o->freed_by[1] == 2 && o->unmatched == 2);
+	tm_pairing_release(&p);
+}
+
 /* Nothing waits where there is nobody to wait for. */
 static void test_alone(struct outcome *o) {
 	struct tm_pairing p;
@@ -409,6 +437,7 @@ int main(void) {
 	test_early_again(&outcome);
 	test_many_waiting(&outcome);
 	test_inherited(&outcome);
+	test_paused(&outcome);
 	test_alone(&outcome);
 	return check_report("test_pairing");
 }
