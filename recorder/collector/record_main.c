@@ -406,9 +406,9 @@ static int start_threads(struct tm_collector *c, uint32_t root_pid) {
 }
 
 /* 0: the command runs; else our exit status. */
-static int start_command(struct tm_collector *c) {
+static int start_command(struct tm_collector *c, int argc, char **argv) {
 	char error[PATH_MAX + 256];
-	tm_signals_start_witness();
+	tm_signals_start_witness(argc, argv);
 	if (tm_launch_prepare(&command, &c->session, c->options.command, error, sizeof error) != 0) return fail(c, error);
 	if (open_trace(c, command.pid) != 0) return EXIT_OURS;
 	tm_signals_handle(&c->session.shm->doorbell, false);
@@ -480,7 +480,7 @@ static int run(int argc, char **argv) {
 	tm_signals_hold();
 	tm_timebase_start(&c->timebase);
 	if (tm_session_open(&c->session, &c->options, &c->timebase, error, sizeof error) != 0) return fail(c, error);
-	int result = c->options.attach_pid > 0 ? start_attached(c) : start_command(c);
+	int result = c->options.attach_pid > 0 ? start_attached(c) : start_command(c, argc, argv);
 	if (result == 0) {
 		record(c);
 		finish(c);

@@ -19,6 +19,7 @@
 #define SIGNAL_MAX 65
 #define QUEUED 2
 #define LOOK_SIGNAL SIGCHLD /* tells the witness to begin */
+#define WITNESS_NAME "signal-witness" /* 15 bytes at most */
 #define LOOK_NS 20000000    /* while we are stopped: whether the command still is */
 
 static const int ignored[] = { SIGPIPE, SIGXFSZ, SIGTTIN, SIGTTOU };
@@ -40,6 +41,7 @@ static unsigned asked_to_end;
 static pid_t witness;
 static struct {
 	_Atomic uint32_t got[SIGNAL_MAX]; /* by signal number */
+	_Atomic uint64_t ns[SIGNAL_MAX];  /* when it got the last one */
 	_Atomic pid_t stopped;            /* the command that we are stopped for, 0: we are not */
 } * witnessed;                            /* shared with the witness */
 static uint32_t answered[SIGNAL_MAX]; /* how many of the witness's were taken into account */
@@ -168,14 +170,23 @@ static bool is_stopped(pid_t pid) {
 	return !end || end[1] != ' ' || end[2] == 'T' || end[2] == 't';
 }
 
+/* Who looks for us by name or command line, as pkill does, means us alone, and must not meet the witness: it has another name, here and in /proc. */
+static void take_another_name(int argc, char **argv) {
+	char *end = argv[0] + strlen(argv[0]) + 1;
+	for (int i = 1; i < argc && argv[i] == end; i++) end += strlen(argv[i]) + 1;
+	memset(argv[0], 0, (size_t)(end - argv[0]));
+	snprintf(argv[0], (size_t)(end - argv[0]), WITNESS_NAME);
+	prctl(PR_SET_NAME, WITNESS_NAME);
+}
+
 /* All signals are blocked here since before the fork; they are taken one by one. The witness ends with us. */
-static _Noreturn void be_witness(pid_t parent) {
+static _Noreturn void be_witness(pid_t parent, int argc, char **argv) {
 	static const struct timespec look = { .tv_nsec = LOOK_NS };
 	sigset_t set;
 	siginfo_t info;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	prctl(PR_SET_NAME, "tidemark-signal");
 	if (getppid() != parent) _exit(0);
+	take_another_name(argc, argv);
 	syscall(SYS_close_range, 0u, ~0u, 0u);
 	for (int fd = 0; fd < 3; fd++) close(fd);
 	sigemptyset(&set);
@@ -187,11 +198,13 @@ static _Noreturn void be_witness(pid_t parent) {
 		int number = stopped ? sigtimedwait(&set, &info, &look) : sigwaitinfo(&set, &info);
 		if (number <= 0 && stopped && !is_stopped(stopped)) kill(parent, SIGCONT);
 		if (number <= 0 || number >= SIGNAL_MAX || number == LOOK_SIGNAL) continue;
-		if (may_be_for_us_alone(number, &info)) atomic_fetch_add(&witnessed->got[number], 1);
+		if (!may_be_for_us_alone(number, &info)) continue;
+		atomic_store(&witnessed->ns[number], tm_monotonic_ns());
+		atomic_fetch_add(&witnessed->got[number], 1);
 	}
 }
 
-void tm_signals_start_witness(void) {
+void tm_signals_start_witness(int argc, char **argv) {
 	pid_t parent = getpid();
 	witnessed = mmap(NULL, sizeof *witnessed, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (witnessed == MAP_FAILED) {
@@ -199,7 +212,7 @@ void tm_signals_start_witness(void) {
 		return;
 	}
 	witness = fork();
-	if (witness == 0) be_witness(parent);
+	if (witness == 0) be_witness(parent, argc, argv);
 }
 
 void tm_signals_dismiss_witness(void) {
@@ -222,12 +235,12 @@ void tm_signals_command_ended(void) {
 	for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) sigaction(stops[i], &start_actions[stops[i]], NULL);
 }
 
-/* True if the witness got a signal of this number that has not been counted yet. */
-static bool witness_got(int number) {
+/* True if the witness got a signal of this number that has not been counted yet, not long before `since_ns`. */
+static bool witness_got(int number, uint64_t since_ns) {
 	uint32_t count = witnessed ? atomic_load(&witnessed->got[number]) : 0;
 	if (count == answered[number]) return false;
 	answered[number] = count;
-	return true;
+	return atomic_load(&witnessed->ns[number]) + DECIDE_NS >= since_ns;
 }
 
 /* What continued us before has been overtaken, as the kernel has it, too: who continues us now is looked at anew. */
@@ -236,7 +249,7 @@ void tm_signals_stop_like(pid_t pid, int number) {
 	if (witness <= 0) return;
 	arrived[SIGCONT] = 0;
 	arrived_ns[SIGCONT] = 0;
-	witness_got(SIGCONT);
+	witness_got(SIGCONT, 0);
 	atomic_store(&witnessed->stopped, pid);
 	kill(witness, LOOK_SIGNAL);
 	sigaction(number, &theirs, &ours);
@@ -258,11 +271,10 @@ void tm_signals_forward(pid_t pid, bool (*is_recorded)(pid_t pid)) {
 		if (to <= 0 && asks_to_end(number)) asked_to_end++;
 		if (to > 0 && now - arrived_ns[number] < DECIDE_NS) continue;
 		bool queued = arrived[number] == QUEUED;
+		bool shared = witness_got(number, arrived_ns[number]);
 		arrived[number] = 0;
 		arrived_ns[number] = 0;
-		bool shared = witness_got(number);
-		if (number == SIGCONT && to == pid && pid > 0 && getpgid(pid) != getpgrp())
-			shared = false; /* our group's, and the command has its own */
+		if (to == pid && pid > 0 && getpgid(pid) != getpgrp()) shared = false; /* our group's, and the command has its own */
 		if (shared || to <= 0) continue;
 		if (queued) sigqueue(to, number, (union sigval){ .sival_ptr = values[number] });
 		else kill(to, number);

@@ -3,7 +3,8 @@
  * What the terminal sends (Ctrl-C, Ctrl-\, hang-up) reaches the command by itself: we ignore it; but where we lead the session, hang-up is
  * told to us alone, and passed on. What a process sends is passed on to the command once, if it was meant for us alone. A batch system
  * signals a whole process group, or every process of a job, and must not be echoed. The kernel does not tell which it was; so a witness, a
- * tiny process in our process group, sees whether it gets it too. What the command or a process of it sends us, as a service that tells its supervisor that
+ * tiny process in our process group, sees whether it gets it too. A command that has left our group gets what the group gets: timeout(1) signals its child and
+ * then the group, and we are that child. What the command or a process of it sends us, as a service that tells its supervisor that
  * it is ready does, is for who started us: without us that one would be its parent.
  *
  * Job control: Ctrl-Z is the command's to obey or not; where it has stopped, we stop as it did, so that our shell is told. The shell continues our
@@ -33,8 +34,8 @@ void tm_signals_restore(void);
 /* Handles signals from now on; each one also changes *wake, so that a sleep on it ends. `attached`: ignores all. */
 void tm_signals_handle(_Atomic uint32_t *wake, bool attached);
 
-/* Makes the witness; without one, everything a process sends is passed on. */
-void tm_signals_start_witness(void);
+/* Makes the witness; without one, everything a process sends is passed on. What it shows in place of our arguments overwrites those in its own memory. */
+void tm_signals_start_witness(int argc, char **argv);
 void tm_signals_dismiss_witness(void); /* no signal is passed on any more; it need not end at once */
 void tm_signals_stop_witness(void);
 

@@ -171,17 +171,22 @@ def recorder_killed_and_never_called_again(t):
     t.check(after < 1000, f"{after} calls of futex after the recorder's end")
 
 
+def recorded_forever(t, trace):
+    """The recorder of a program that ends with exit code 5 after SIGTERM, and is ready for that."""
+    with open(t.path("out"), "wb") as out:
+        child = t.start([t.recorder, "--force", "-o", trace, "--quiet", "--", t.program("forever.c")], stdout=out)
+    t.command_of(child)
+    for _ in range(6000):
+        if os.path.getsize(t.path("out")):
+            return child
+        time.sleep(0.01)
+    return t.check(False, "the program is not ready")
+
+
 @test
 def signals_reach_the_program(t):
     """A signal to the recorder is the program's: forwarded once, and the status passed on."""
-    program = t.program("forever.c")
-    with open(t.path("out"), "wb") as out:
-        child = t.start([t.recorder, "-o", t.path("term.tmk"), "--quiet", "--", program], stdout=out)
-    t.command_of(child)
-    for _ in range(6000):
-        if open(t.path("out"), "rb").read():
-            break
-        time.sleep(0.01)
+    child = recorded_forever(t, t.path("term.tmk"))
     os.kill(child.pid, signal.SIGTERM)
     t.equal(child.wait(60), 5, "exit status")
     db = t.imported(t.path("term.tmk"))
@@ -295,18 +300,55 @@ def alarm_ends_the_program(t):
 @test
 def batch_system_signals_both(t):
     """A batch system signals the whole process group: the program gets it once from there, and the recorder outlives it."""
-    program = t.program("forever.c")
-    with open(t.path("out"), "wb") as out:
-        child = t.start([t.recorder, "-o", t.path("both.tmk"), "--quiet", "--", program], stdout=out)
-    t.command_of(child)
-    for _ in range(6000):
-        if open(t.path("out"), "rb").read():
-            break
-        time.sleep(0.01)
+    child = recorded_forever(t, t.path("both.tmk"))
     os.killpg(child.pid, signal.SIGTERM)
     t.equal(child.wait(60), 5, "exit status")
     db = t.imported(t.path("both.tmk"))
     t.equal(db.row("select end_kind, end_code from process"), ("exit", 5), "end")
+
+
+def shown(pid, what):
+    try:
+        with open(f"/proc/{pid}/{what}", encoding="utf-8", errors="replace") as file:
+            return file.read().replace("\0", " ").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+@test
+def who_signals_a_group_that_the_program_has_left(t):
+    """timeout() signals its child, and then the group: a program in a group of its own has the first of these from us."""
+    for command in (["setsid", "sleep", "30"], ["timeout", "60", "sleep", "30"]):
+        done = t.run(["timeout", "1", t.recorder, "--force", "-o", t.path("left.tmk"), "--quiet", "--", *command], timeout=90)
+        t.equal(done.status, 124, f"timeout of {command}")
+        ends = t.imported(t.path("left.tmk")).rows("select distinct end_kind, end_code from process where end_kind <> 'exec'")
+        t.check(ends == [("signal", signal.SIGTERM)] if command[0] == "setsid" else ("signal", signal.SIGTERM) in ends, f"ends of {command}: {ends}")
+
+
+@test
+def who_signals_by_name_means_the_program(t):
+    """pkill finds the recorder by its name and by its arguments, and no helper of it beside that would make the signal look like one to the whole group."""
+    for what in ("comm", "cmdline"):
+        child = recorded_forever(t, t.path("named.tmk"))
+        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and (shown(pid, "stat").rpartition(")")[2].split()[1:2] == [str(child.pid)] or int(pid) == child.pid)]
+        found = [pid for pid in pids if (t.path("named.tmk") if what == "cmdline" else "tidemark") in shown(pid, what)]
+        t.check(child.pid in found and len(pids) >= 3, f"{what}: {found} of {pids}")
+        for pid in found:
+            os.kill(pid, signal.SIGTERM)
+        t.equal(child.wait(60), 5, f"exit status after a signal to all whose {what} has that name")
+
+
+@test
+def a_signal_that_the_witness_got_long_ago(t):
+    """It says nothing of one that the recorder gets alone."""
+    child = recorded_forever(t, t.path("stale.tmk"))
+    with open(f"/proc/{child.pid}/task/{child.pid}/children", encoding="ascii") as file:
+        witness = [int(pid) for pid in file.read().split() if shown(pid, "comm") == "signal-witness"]
+    t.equal(len(witness), 1, "witnesses")
+    os.kill(witness[0], signal.SIGTERM)
+    time.sleep(0.5)
+    os.kill(child.pid, signal.SIGTERM)
+    t.equal(child.wait(60), 5, "exit status")
 
 
 main()
