@@ -447,6 +447,15 @@ def ended_before_the_loader_ran(t):
 
 
 @test
+def no_descriptor_to_look_at_a_program(t):
+    """A program that cannot be looked at before its exec, nor loaded after it, has its name in the note."""
+    script = "ulimit -n 3; exec /usr/bin/env true"
+    recording = t.record(["bash", "-c", script], status=127)
+    notes = [text for (text,) in t.imported(recording).rows("select text from note where kind = 'not-recordable'")]
+    t.check(len(notes) == 1 and notes[0].startswith("'/usr/bin/env' is not recorded"), f"notes: {notes}")
+
+
+@test
 def little_stack(t):
     """What the command may use of its stack is not all that the recorder has: it records, and finds names, where the command can run at all."""
     if t.sanitized:
