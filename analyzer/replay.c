@@ -137,7 +137,8 @@ struct awaited {
 	const struct tm_account *account;
 	const struct tm_waiting *event;
 	bool own, strays;
-	int more; /* strays: allocations that come, less frees */
+	uint64_t next
+		[2]; /* strays: the next two events of the address, twice their times plus 1 for a free, the first one first; UINT64_MAX: none */
 };
 
 static bool is_awaited(void *context, uint32_t thread, const struct tm_step *s) {
@@ -149,16 +150,22 @@ static bool is_awaited(void *context, uint32_t thread, const struct tm_step *s) 
 	if ((s->heap ? r->heap_accounts[s->heap - 1] : l->malloc_account) != w->account) return false;
 	if (!w->strays) return is_free != w->event->is_free && (thread != w->event->thread || w->own);
 	if (is_free && thread == w->event->thread && s->ns <= w->event->ns) return false; /* that event itself */
-	w->more += is_free ? -1 : 1;
+	uint64_t key = 2 * s->ns + is_free;
+	if (key < w->next[0]) {
+		w->next[1] = w->next[0];
+		w->next[0] = key;
+	} else if (key < w->next[1]) {
+		w->next[1] = key;
+	}
 	return false;
 }
 
 static bool counterpart_comes(void *context, const struct tm_waiting *event, bool own, bool strays) {
-	struct awaited w = { context, event, own, strays, 0 };
+	struct awaited w = { context, event, own, strays, { UINT64_MAX, UINT64_MAX } };
 	uint64_t until_ns = event->ns + TM_SKEW_NS;
 	bool comes = tm_merge_comes(replay_of(w.account)->coming, event->block.address, until_ns,
 				    event->is_free ? until_ns : event->ns + TM_WAIT_NS, is_awaited, &w);
-	return comes || w.more > 1;
+	return strays ? !(w.next[0] & 1) && !(w.next[1] & 1) : comes;
 }
 
 static const struct tm_pairing_sink pairing_sink = { block_allocated, block_released, free_unmatched, counterpart_comes };

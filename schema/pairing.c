@@ -341,11 +341,12 @@ uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, ui
 		note_free(p, address, ns, thread, 0);
 		return end_block(p, live, &ns, thread, scope, false);
 	}
-	if (is_first_event(p, address) && !first_waiting(p, address) && !tm_blocks_find(&p->blocks, address))
-		return p->sink->unmatched(p->context, address, thread, scope), 0;
 	struct tm_waiting event = {
 		.block = { .address = address, .scope = scope }, .ns = ns, .thread = thread, .turn = thread, .is_free = true
 	};
+	bool is_older = is_first_event(p, address) && !first_waiting(p, address) && !tm_blocks_find(&p->blocks, address);
+	if (is_older && !(p->sink->comes && p->sink->comes(p->context, &event, false, true)))
+		return p->sink->unmatched(p->context, address, thread, scope), 0;
 	return offer(p, &event);
 }
 

@@ -18,8 +18,8 @@
  *           middle, or was allocated while recording was stopped. It takes effect at once, as one that nothing here matches: waiting would hold up
  *           whatever the thread does with that address next, or take the next block of another thread for the freed one, which then would never
  *           have lived; and a clock that is wrong by a whole hand-over of a new block between threads is far less likely.
- * Strays:   where allocations are missing at any time (lost ones, or an allocator's own operator new), who foresees says of a free that it is early only where
- *           another allocation of its address follows the one that it would end, which shows that a free was between them.
+ * Strays:   so it is with every free where allocations are missing at any time (lost ones, or an allocator's own operator new). Who foresees knows better
+ *           where another allocation of the address follows the next one: then a free was between them, which is this one, too early.
  * Owns:     the live blocks of one heap and what waits.
  * Memory:   follows the live blocks and what waits; with several threads 48 KiB for each heap of a process; where such a process inherits blocks
  *           also the addresses it ever used.
@@ -46,8 +46,8 @@ struct tm_pairing_sink {
 	uint64_t (*released)(void *context, const struct tm_block *block, uint64_t free_ns, uint32_t thread, uint32_t scope, bool lost);
 	void (*unmatched)(void *context, uint64_t address, uint32_t thread, uint32_t scope); /* a free of what was not live */
 	/* True if what this event would wait for is still to come: an event of the other kind, of its address and of another thread (own: or of its own),
-	 * stamped at most TM_SKEW_NS later and read at most TM_WAIT_NS later. strays: of a free, allocations that outnumber the frees that come by more
-	 * than one. NULL: nobody knows. */
+	 * stamped at most TM_SKEW_NS later and read at most TM_WAIT_NS later. strays: of a free, whether the next two events of its address within that
+	 * time are allocations. NULL: nobody knows. */
 	bool (*comes)(void *context, const struct tm_waiting *event, bool own, bool strays);
 };
 

@@ -195,12 +195,14 @@ def a_missing_event_holds_up_nobody(t):
 def frees_of_blocks_that_are_not_recorded(t):
     """A free that comes first at its address since recording went on, or in a process of which not all is recorded, does not end another thread's next block."""
     rows = "select size_bytes, alloc_ns, free_ns from allocation order by size_bytes"
-    # 1 is freed by thread 2 before thread 1 allocates 501 there, and keeps it; 502 is older than the stop; the free of 504 is stamped 50 ns early.
+    # 1 is freed by thread 2 before thread 1 allocates 501 there, and keeps it; 502 is older than the stop; the free of 504 is stamped 50 ns early, and
+    # so is that of 505, the first block at its address, which 506 follows, so that the free was between them.
     first = [malloc(500, 0x20000, 502), text("stop", 1000), text("start", 1_000_000), malloc(5_000_050, 0x10000, 501), malloc(5_900_000, 0x30000, 503),
-             free(5_950_000, 0x30000), malloc(6_000_050, 0x30000, 504)]
-    second = [free(5_000_000, 0x10000), free(5_000_100, 0x20000), free(6_000_000, 0x30000)]
+             free(5_950_000, 0x30000), malloc(6_000_050, 0x30000, 504), malloc(8_000_050, 0x40000, 505), malloc(8_000_500, 0x40000, 506)]
+    second = [free(5_000_000, 0x10000), free(5_000_100, 0x20000), free(6_000_000, 0x30000), free(8_000_000, 0x40000)]
     db = made(t, [[(1, first), (2, second)]], end=20_000_000)
-    t.equal(db.rows(rows), [(501, 5_000_050, None), (502, 500, 5_000_100), (503, 5_900_000, 5_950_000), (504, 6_000_050, 6_000_050)], "after a stop")
+    t.equal(db.rows(rows), [(501, 5_000_050, None), (502, 500, 5_000_100), (503, 5_900_000, 5_950_000), (504, 6_000_050, 6_000_050), (505, 8_000_050, 8_000_050),
+                           (506, 8_000_500, None)], "after a stop")
     t.equal(db.rows("select kind from loss"), [], "a stop explains frees of the unknown")
     # 501 and 502 as above, but at an address that was used before; 503 gives its place to 504 within 500 ns, so that the free was between them.
     first = [malloc(900, 0x10000, 500), free(1000, 0x10000), malloc(5_000_050, 0x10000, 501), malloc(7_000_050, 0x30000, 503), malloc(7_000_500, 0x30000, 504)]

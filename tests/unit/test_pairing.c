@@ -68,12 +68,12 @@ static void on_unmatched(void *context, uint64_t address, uint32_t thread, uint3
 static const struct event *coming, *coming_end;
 
 static bool on_comes(void *context, const struct tm_waiting *w, bool own, bool strays) {
-	int more = 0;
+	int allocations = 0;
 	(void)context;
 	for (const struct event *e = coming; e < coming_end && e->stamp_ns + e->late_ns <= w->ns + (w->is_free ? TM_SKEW_NS : TM_WAIT_NS);
 	     e++) {
 		if (e->dropped || e->address != w->block.address || e->stamp_ns > w->ns + TM_SKEW_NS) continue;
-		if (strays && (more += e->is_free ? -1 : 1) > 1) return true;
+		if (strays && (e->is_free || ++allocations == 2)) return !e->is_free;
 		if (strays || e->is_free == w->is_free) continue;
 		if (own || e->thread != w->thread) return true;
 	}
