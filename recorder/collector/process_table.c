@@ -279,6 +279,11 @@ static bool stepped_aside(const struct tm_collector *c, uint32_t pid) {
 	return false;
 }
 
+static bool is_recorder(const struct tm_process *p) {
+	const char *name = p && p->exe ? strrchr(p->exe, '/') : NULL;
+	return name && !strcmp(name, "/tidemark-record");
+}
+
 /* How it ended may be why nothing was loaded. status: as of wait(2); UNKNOWN_STATUS: not known, or it still runs. */
 static void note_unrecorded(struct tm_collector *c, struct tm_process *p, enum tm_exec_class class, int status) {
 	char text[1024], end[64] = "";
@@ -286,6 +291,7 @@ static void note_unrecorded(struct tm_collector *c, struct tm_process *p, enum t
 	const char *why = tm_exec_class_reason(class);
 	if (class == TM_EXEC_NATIVE && stepped_aside(c, p->pid))
 		why = "a limit of its address space (ulimit -v) leaves the recorder too little";
+	else if (class == TM_EXEC_NATIVE && is_recorder(p->parent)) why = "the tidemark-record that started it records it";
 	else if (class == TM_EXEC_NATIVE && status != UNKNOWN_STATUS && WIFSIGNALED(status))
 		snprintf(end, sizeof end, " before signal %d ended it", WTERMSIG(status));
 	else if (class == TM_EXEC_NATIVE && status != UNKNOWN_STATUS && WEXITSTATUS(status))

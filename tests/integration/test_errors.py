@@ -447,6 +447,16 @@ def ended_before_the_loader_ran(t):
 
 
 @test
+def a_recording_in_a_recording(t):
+    """The inner one has the program, and the outer one says so."""
+    program = t.program("leak.c")
+    outer = t.record([t.tidemark, "record", "--quiet", "-o", t.path("inner.tmk"), "--", program])
+    t.equal(t.imported(t.path("inner.tmk")).value("select allocations from site where function = 'remember'"), 100, "blocks of a function")
+    notes = t.imported(outer).rows("select text from note where kind = 'not-recordable'")
+    t.equal(notes, [(f"'{os.path.realpath(program)}' is not recorded: the tidemark-record that started it records it",)], "notes of the outer one")
+
+
+@test
 def no_descriptor_to_look_at_a_program(t):
     """A program that cannot be looked at before its exec, nor loaded after it, has its name in the note."""
     script = "ulimit -n 3; exec /usr/bin/env true"
