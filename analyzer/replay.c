@@ -136,36 +136,48 @@ static void free_unmatched(void *context, uint64_t address, uint32_t thread, uin
 struct awaited {
 	const struct tm_account *account;
 	const struct tm_waiting *event;
-	bool own, strays;
-	uint64_t next
-		[2]; /* strays: the next two events of the address, twice their times plus 1 for a free, the first one first; UINT64_MAX: none */
+	bool own;
+	uint32_t next_thread; /* of the next event of the address */
+	uint64_t next[2];     /* the next two themselves: twice their times, plus 1 for a free; UINT64_MAX: none */
 };
 
-static bool is_awaited(void *context, uint32_t thread, const struct tm_step *s) {
-	struct awaited *w = context;
+static bool is_of_account(const struct awaited *w, uint32_t thread, const struct tm_step *s) {
 	const struct tm_replay *r = replay_of(w->account);
 	const struct tm_ledger *l = w->account->ledger;
-	bool is_free = s->kind == TM_STEP_FREE;
-	if ((!is_free && s->kind != TM_STEP_ALLOC) || r->actors[thread - 1].ledger != l) return false;
-	if ((s->heap ? r->heap_accounts[s->heap - 1] : l->malloc_account) != w->account) return false;
-	if (!w->strays) return is_free != w->event->is_free && (thread != w->event->thread || w->own);
-	if (is_free && thread == w->event->thread && s->ns <= w->event->ns) return false; /* that event itself */
+	if ((s->kind != TM_STEP_FREE && s->kind != TM_STEP_ALLOC) || r->actors[thread - 1].ledger != l) return false;
+	return (s->heap ? r->heap_accounts[s->heap - 1] : l->malloc_account) == w->account;
+}
+
+static bool is_awaited(void *context, uint32_t thread, const struct tm_step *s) {
+	const struct awaited *w = context;
+	return is_of_account(w, thread, s) && (s->kind == TM_STEP_FREE) != w->event->is_free && (thread != w->event->thread || w->own);
+}
+
+static bool note_next(void *context, uint32_t thread, const struct tm_step *s) {
+	struct awaited *w = context;
+	bool is_free = s->kind == TM_STEP_FREE, is_itself = is_free && thread == w->event->thread && s->ns <= w->event->ns;
 	uint64_t key = 2 * s->ns + is_free;
+	if (!is_of_account(w, thread, s) || is_itself) return false;
 	if (key < w->next[0]) {
 		w->next[1] = w->next[0];
 		w->next[0] = key;
+		w->next_thread = thread;
 	} else if (key < w->next[1]) {
 		w->next[1] = key;
 	}
 	return false;
 }
 
-static bool counterpart_comes(void *context, const struct tm_waiting *event, bool own, bool strays) {
-	struct awaited w = { context, event, own, strays, { UINT64_MAX, UINT64_MAX } };
-	uint64_t until_ns = event->ns + TM_SKEW_NS;
-	bool comes = tm_merge_comes(replay_of(w.account)->coming, event->block.address, until_ns,
-				    event->is_free ? until_ns : event->ns + TM_WAIT_NS, is_awaited, &w);
-	return strays ? !(w.next[0] & 1) && !(w.next[1] & 1) : comes;
+static bool counterpart_comes(void *context, const struct tm_waiting *event, bool own, enum tm_pairing_doubt doubt) {
+	struct awaited w = { context, event, own, 0, { UINT64_MAX, UINT64_MAX } };
+	const struct tm_merge *coming = replay_of(w.account)->coming;
+	uint64_t address = event->block.address, until_ns = event->ns + (doubt ? TM_EARLY_NS : TM_SKEW_NS);
+	if (doubt != TM_PAIRING_OLDER &&
+	    tm_merge_comes(coming, address, until_ns, event->is_free ? until_ns : event->ns + TM_WAIT_NS, is_awaited, &w))
+		return true;
+	if (doubt == TM_PAIRING_SURE) return false;
+	tm_merge_comes(coming, address, event->ns + TM_SKEW_NS, event->ns + TM_SKEW_NS, note_next, &w);
+	return !(w.next[0] & 1) && !(w.next[1] & 1) && (own || w.next_thread != event->thread);
 }
 
 static const struct tm_pairing_sink pairing_sink = { block_allocated, block_released, free_unmatched, counterpart_comes };
@@ -264,8 +276,9 @@ static struct tm_account *open_account(struct tm_replay *r, struct tm_ledger *l,
 	tm_pairing_init(&a->pairing, &pairing_sink, a);
 	a->pairing.alone = l->threads < 2;
 	a->pairing.inherits = r->begins_midway || l->stopped || r->catalog->processes.items[l->process - 1].flags & TM_PROCESS_FORKED;
-	a->pairing.has_strays = tm_catalog_has_losses(r->catalog, l->process) || tm_catalog_is_bypassed(r->catalog, l->process);
-	a->pairing.has_gaps = l->stopped || a->pairing.has_strays;
+	bool has_losses = tm_catalog_has_losses(r->catalog, l->process);
+	a->pairing.has_strays = has_losses || tm_catalog_is_bypassed(r->catalog, l->process);
+	a->pairing.has_gaps = l->stopped || has_losses;
 	return a;
 }
 

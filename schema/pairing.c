@@ -265,8 +265,8 @@ static void wait_for_turn(struct tm_pairing *p, struct tm_waiting *event) {
 	uint64_t number = p->tail;
 	put_last(p, event);
 	if (p->failed || p->alone || !p->sink->comes || first_waiting(p, event->block.address) != number) return;
-	bool strays = p->has_strays && event->is_free;
-	if (!p->sink->comes(p->context, event, may_change_places(p, event), strays)) force(p, number);
+	enum tm_pairing_doubt doubt = p->has_strays && event->is_free ? TM_PAIRING_STRAY : TM_PAIRING_SURE;
+	if (!p->sink->comes(p->context, event, may_change_places(p, event), doubt)) force(p, number);
 }
 
 static uint64_t offer(struct tm_pairing *p, struct tm_waiting *event) {
@@ -345,7 +345,7 @@ uint64_t tm_pairing_free(struct tm_pairing *p, uint64_t address, uint64_t ns, ui
 		.block = { .address = address, .scope = scope }, .ns = ns, .thread = thread, .turn = thread, .is_free = true
 	};
 	bool is_older = is_first_event(p, address) && !first_waiting(p, address) && !tm_blocks_find(&p->blocks, address);
-	if (is_older && !(p->sink->comes && p->sink->comes(p->context, &event, false, true)))
+	if (is_older && !(p->sink->comes && p->sink->comes(p->context, &event, false, TM_PAIRING_OLDER)))
 		return p->sink->unmatched(p->context, address, thread, scope), 0;
 	return offer(p, &event);
 }

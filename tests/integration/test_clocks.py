@@ -195,23 +195,26 @@ def a_missing_event_holds_up_nobody(t):
 def frees_of_blocks_that_are_not_recorded(t):
     """A free that comes first at its address since recording went on, or in a process of which not all is recorded, does not end another thread's next block."""
     rows = "select size_bytes, alloc_ns, free_ns from allocation order by size_bytes"
-    # 1 is freed by thread 2 before thread 1 allocates 501 there, and keeps it; 502 is older than the stop; the free of 504 is stamped 50 ns early, and
-    # so is that of 505, the first block at its address, which 506 follows, so that the free was between them.
-    first = [malloc(500, 0x20000, 502), text("stop", 1000), text("start", 1_000_000), malloc(5_000_050, 0x10000, 501), malloc(5_900_000, 0x30000, 503),
-             free(5_950_000, 0x30000), malloc(6_000_050, 0x30000, 504), malloc(8_000_050, 0x40000, 505), malloc(8_000_500, 0x40000, 506)]
-    second = [free(5_000_000, 0x10000), free(5_000_100, 0x20000), free(6_000_000, 0x30000), free(8_000_000, 0x40000)]
+    # 501's address is freed 5 us before by thread 2, 502 is older than the stop; the frees of 504 and 506 are early: one at an address that was used before, the
+    # other with 507 behind it, so that it was between them; of 505's that is not known. 508 takes the place of what thread 1 freed itself.
+    first = [malloc(500, 0x20000, 502), text("stop", 1000), text("start", 1_000_000), malloc(5_005_000, 0x10000, 501), malloc(5_900_000, 0x30000, 503),
+             free(5_950_000, 0x30000), malloc(6_005_000, 0x30000, 504), malloc(7_000_050, 0x50000, 505), malloc(8_000_600, 0x40000, 506), malloc(8_001_000, 0x40000, 507),
+             free(9_000_000, 0x60000), malloc(9_000_050, 0x60000, 508)]
+    second = [free(5_000_000, 0x10000), free(5_000_100, 0x20000), free(6_000_000, 0x30000), free(7_000_000, 0x50000), free(8_000_000, 0x40000)]
     db = made(t, [[(1, first), (2, second)]], end=20_000_000)
-    t.equal(db.rows(rows), [(501, 5_000_050, None), (502, 500, 5_000_100), (503, 5_900_000, 5_950_000), (504, 6_000_050, 6_000_050), (505, 8_000_050, 8_000_050),
-                           (506, 8_000_500, None)], "after a stop")
+    t.equal(db.rows(rows), [(501, 5_005_000, None), (502, 500, 5_000_100), (503, 5_900_000, 5_950_000), (504, 6_005_000, 6_005_000), (505, 7_000_050, None),
+                           (506, 8_000_600, 8_000_600), (507, 8_001_000, None), (508, 9_000_050, None)], "after a stop")
     t.equal(db.rows("select kind from loss"), [], "a stop explains frees of the unknown")
-    # 501 and 502 as above, but at an address that was used before; 503 gives its place to 504 within 500 ns, so that the free was between them.
-    first = [malloc(900, 0x10000, 500), free(1000, 0x10000), malloc(5_000_050, 0x10000, 501), malloc(7_000_050, 0x30000, 503), malloc(7_000_500, 0x30000, 504)]
-    second = [free(5_000_000, 0x10000), free(7_000_000, 0x30000)]
+    # The same where it may be so at any time: 501's address was used before; 503's free is early by 50 ns, 504's by 600, and 505 follows.
+    first = [malloc(900, 0x10000, 500), free(1000, 0x10000), malloc(5_005_000, 0x10000, 501), malloc(6_000_050, 0x20000, 503), malloc(7_000_600, 0x30000, 504),
+             malloc(7_001_000, 0x30000, 505)]
+    second = [free(5_000_000, 0x10000), free(6_000_000, 0x20000), free(7_000_000, 0x30000)]
     db = made(t, [[(1, first), (2, second)]], end=20_000_000, note="bypassed")
-    t.equal(db.rows(rows), [(500, 900, 1000), (501, 5_000_050, None), (503, 7_000_050, 7_000_050), (504, 7_000_500, None)], "of an allocator that is not seen")
+    t.equal(db.rows(rows), [(500, 900, 1000), (501, 5_005_000, None), (503, 6_000_050, 6_000_050), (504, 7_000_600, 7_000_600), (505, 7_001_000, None)],
+            "of an allocator that is not seen")
     t.equal(db.rows("select kind, count from loss"), [("unmatched-free", 1)], "that free is of nothing known")
     db = made(t, [[(1, first), (2, second)]], end=20_000_000)
-    t.equal(db.rows(rows)[1], (501, 5_000_050, 5_000_050), "where all is recorded it was early")
+    t.equal(db.rows(rows)[1], (501, 5_005_000, 5_005_000), "where all is recorded it was early")
 
 
 main()

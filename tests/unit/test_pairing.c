@@ -67,17 +67,18 @@ static void on_unmatched(void *context, uint64_t address, uint32_t thread, uint3
 
 static const struct event *coming, *coming_end;
 
-static bool on_comes(void *context, const struct tm_waiting *w, bool own, bool strays) {
-	int allocations = 0;
+static bool on_comes(void *context, const struct tm_waiting *w, bool own, enum tm_pairing_doubt doubt) {
+	const struct event *next[2] = { NULL, NULL };
 	(void)context;
 	for (const struct event *e = coming; e < coming_end && e->stamp_ns + e->late_ns <= w->ns + (w->is_free ? TM_SKEW_NS : TM_WAIT_NS);
 	     e++) {
 		if (e->dropped || e->address != w->block.address || e->stamp_ns > w->ns + TM_SKEW_NS) continue;
-		if (strays && (e->is_free || ++allocations == 2)) return !e->is_free;
-		if (strays || e->is_free == w->is_free) continue;
-		if (own || e->thread != w->thread) return true;
+		if (!next[0]) next[0] = e;
+		else if (!next[1]) next[1] = e;
+		bool counts = e->is_free != w->is_free && (own || e->thread != w->thread);
+		if (counts && doubt != TM_PAIRING_OLDER && (!doubt || e->stamp_ns <= w->ns + TM_EARLY_NS)) return true;
 	}
-	return false;
+	return doubt && next[1] && !next[0]->is_free && !next[1]->is_free && (own || next[0]->thread != w->thread);
 }
 
 static const struct tm_pairing_sink sink = { on_allocated, on_released, on_unmatched, NULL };
