@@ -669,7 +669,8 @@ static void resume_recording(struct tm_replay *r, uint32_t process, uint64_t ns)
 	for (size_t i = r->pauses.count; i-- > 0;) {
 		struct tm_pause *p = &r->pauses.items[i];
 		if (p->process != process) continue;
-		if (p->end_ns == TM_NEVER) p->end_ns = ns;
+		if (p->end_ns != TM_NEVER) return;
+		p->end_ns = ns;
 		tm_ledger_pause(&r->ledgers[process - 1]);
 		return;
 	}

@@ -35,18 +35,14 @@ struct tm_waiting;
 
 /* Where eight threads fight for one word stamps were 17 us early, and events of one address out of order for up to 3 ms on end, rarely for more than 1. */
 #define TM_SKEW_NS 30000u    /* stamps are out of order by less */
-#define TM_EARLY_NS \
-	500u /* most early frees are early by less (481 ns in 522 of passing.c's, on an EPYC), and no stray's block is another thread's so soon (641) */
+#define TM_EARLY_NS 500u     /* a stamp is early by more, and a freed address another thread's so soon, only where threads fight */
 #define TM_SHIFT_NS 3000000u /* of one address all have to wait for no longer */
 #define TM_GAP_NS 100000u    /* the same where an event may be missing */
 #define TM_CALM_NS 300000u   /* an address without a free for so long is in order again */
 #define TM_WAIT_NS 1000000u  /* a slow call's release is read at most this late */
 
-enum tm_pairing_doubt {
-	TM_PAIRING_SURE,
-	TM_PAIRING_STRAY,
-	TM_PAIRING_OLDER
-}; /* what a free may be that ends no block: see Strays and Older */
+/* What a free may be that ends no block: see Strays and Older. */
+enum tm_pairing_doubt { TM_PAIRING_SURE, TM_PAIRING_STRAY, TM_PAIRING_OLDER };
 
 struct tm_pairing_sink {
 	/* passing: it is freed at the same instant, with no other event between: live at no time. */

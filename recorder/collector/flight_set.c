@@ -298,7 +298,7 @@ static void mapped(struct tm_flight_set *s, uint32_t process, uint32_t thread, c
 /* --- the replay --- */
 
 static void pause_process(struct process *p) {
-	p->has_gaps = p->inherits = true;
+	p->has_gaps = p->inherits = true; /* of heaps to come */
 	for (struct heap *h = p->heaps; h; h = h->next) tm_pairing_pause(&h->pairing);
 }
 

@@ -191,7 +191,7 @@ void tm_exec_target_find(struct tm_exec_target *target, enum tm_exec_lookup look
 		if (fd < 0) {
 			size_t n = strlen(name);
 			/* No descriptor is left, or it lies out of reach: it has no better name than that which was asked for. */
-			if (!level && name != target->path && n < sizeof target->path) memcpy(target->path, name, n + 1);
+			if (!target->path[0] && n < sizeof target->path) memcpy(target->path, name, n + 1);
 			return;
 		}
 		name = look_at(target, fd, &status, head, search);
