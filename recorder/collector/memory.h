@@ -18,6 +18,7 @@ _Noreturn void tm_memory_exhausted(void); /* for what grows without this file's 
 void *tm_memory_new(size_t count, size_t item_bytes);             /* zeroed */
 /* Of what may become large: mappings from TM_MAPPED_BYTES (schema/array.h) on, in huge pages. */
 void *tm_memory_new_table(size_t count, size_t item_bytes); /* zeroed; for a hash table, as all of it is there at once */
+void *tm_memory_clear_and_double(void *p, size_t count, size_t item_bytes);              /* such a table, twice as large and zeroed */
 void *tm_memory_grow_table(void *p, size_t *capacity, size_t needed, size_t item_bytes); /* as tm_memory_grow() */
 void tm_memory_free_table(void *p, size_t count, size_t item_bytes); /* what they gave, of that capacity, or NULL */
 void *tm_memory_resize(void *p, size_t count, size_t item_bytes); /* realloc; new bytes are not zeroed */

@@ -11,6 +11,7 @@
 #define CACHE_ENTRIES (16u << 10)
 #define CACHE_LINE 64u
 #define ID_MASK 0xffffffffu
+#define NODE_SLOTS_AT_FIRST 4096u
 
 static uint64_t mix(uint64_t a, uint64_t b) {
 	uint64_t h = (a ^ (b << 32 | b >> 32)) * 0x9E3779B97F4A7C15u;
@@ -164,16 +165,14 @@ static bool is_first_child(const struct tm_stack_tree *t, uint32_t id) {
 	return (parent ? t->nodes[parent - 1].first_child : t->first_root) == id;
 }
 
-/* Room for one more. What the table holds is in the nodes: the old one is given back before there is a larger one. */
+/* Room for one more. What the table holds is in the nodes, and is not looked for in the old one. */
 static void node_table_reserve(struct tm_stack_tree *t) {
 	struct tm_node_table *n = &t->node_table;
-	size_t before = n->mask;
-	if (before && n->count * 2 < before) return;
-	tm_memory_free_table(n->slots, before + 1, sizeof n->slots[0]);
-	tm_memory_free_table(n->seen, seen_words(n), sizeof n->seen[0]);
-	*n = (struct tm_node_table){ .mask = before ? before * 2 + 1 : 4095 };
-	n->slots = tm_memory_new_table(n->mask + 1, sizeof n->slots[0]);
-	n->seen = tm_memory_new_table(seen_words(n), sizeof n->seen[0]);
+	if (n->count * 2 < n->mask) return;
+	n->slots = tm_memory_clear_and_double(n->slots, n->mask + 1, sizeof n->slots[0]);
+	n->seen = tm_memory_clear_and_double(n->seen, seen_words(n), sizeof n->seen[0]);
+	n->mask = n->mask * 2 + 1;
+	n->count = n->waiting_count = 0;
 	for (uint32_t id = 1; id <= t->node_count; id++)
 		if (!is_first_child(t, id)) node_table_add(n, node_hash(t->nodes[id - 1].parent, t->nodes[id - 1].frame), id);
 }
@@ -240,7 +239,9 @@ void tm_stack_tree_init(struct tm_stack_tree *t) {
 	t->chain_memory = tm_memory_new((1u << TM_CHAIN_BITS) + 1, sizeof t->chains[0]);
 	t->chains = (struct tm_chain *)(((uintptr_t)t->chain_memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
 	slots_reserve(&t->frame_table);
-	node_table_reserve(t);
+	t->node_table.mask = NODE_SLOTS_AT_FIRST - 1;
+	t->node_table.slots = tm_memory_new_table(NODE_SLOTS_AT_FIRST, sizeof t->node_table.slots[0]);
+	t->node_table.seen = tm_memory_new_table(seen_words(&t->node_table), sizeof t->node_table.seen[0]);
 }
 
 void tm_stack_tree_keep_frames(struct tm_stack_tree *t) {
