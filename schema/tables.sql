@@ -67,7 +67,8 @@ CREATE TABLE process (
 	forked          INTEGER NOT NULL, -- 1: made by fork; blocks inherited are not rows of it
 	execed          INTEGER NOT NULL, -- 1: made by exec
 	recorded        INTEGER NOT NULL, -- 0: it could not be recorded (static, 32-bit, ...); note says why
-	inherited_frees INTEGER NOT NULL, -- frees of blocks and mappings that it inherited over fork; in no other number
+	inherited_frees INTEGER NOT NULL, -- frees of blocks and mappings that it inherited over fork; in no other number. Of sampled ones as many as were drawn:
+	                                 -- what the others stand for is not known
 	estimated       INTEGER NOT NULL, -- 1: its numbers are estimates from samples
 	world           TEXT              -- what its rank counts in, by the launcher's name of it, or HOST:PID of the process above all its ranks; NULL unknown,
 	                                  -- or no rank
@@ -196,7 +197,8 @@ CREATE TABLE allocation_packed (
 	slack_bytes    INTEGER,          -- what the allocator gave beyond that; NULL unknown
 	alloc_ns       INTEGER NOT NULL, -- just after the allocator returned
 	stack_id       INTEGER NOT NULL, -- stack.id
-	lifetime_ns    INTEGER,          -- until just before it was freed; NULL: never freed
+	lifetime_ns    INTEGER,          -- until just before it was freed; NULL: never freed. Where events were lost: to the next free of its address
+	                                 -- that is in the trace
 	free_thread    INTEGER,          -- thread.id that freed it, 0: the one that allocated it, -1: the same, before its next allocation (a
 	                                 -- temporary block); NULL: never freed, or its free was lost
 	realloc_of_id  INTEGER,          -- id of the block that realloc or mremap turned into this one, or that a mapping was split from; NULL none
