@@ -18,6 +18,7 @@
 #define UNKNOWN_STATUS (-1)
 #define CHECK_NS 10000000u         /* between two looks at who has died */
 #define EXEC_SETTLES_NS 200000000u /* an exec that has not failed by then has happened */
+#define BEGIN_NS 1000000000u       /* a process attaches within this of its beginning */
 #define LIFE_WAIT_NS 200000000u    /* the longest that an event waits for the watermark */
 #define STATUS_WAIT_NS 1000000000u /* how long a parent may take to tell how its child ended before we take the child's word */
 
@@ -375,10 +376,28 @@ static void leave_out_child(struct tm_collector *c, struct tm_process *parent, u
 	parent->children_left_out++;
 }
 
+/* Whose parent had ended when it attached was taken for the child of nobody, or of who takes care of such children. Now its parent tells of it. */
+static void adopt(struct tm_collector *c, const struct tm_life_event *e) {
+	uint64_t ns = tm_time_map_ns(&c->timebase.map, e->ticks);
+	struct tm_process *newer = newest(c, e->pid), *p = newer;
+	for (; p; p = p->same_pid) {
+		uint64_t start_ns = tm_time_map_ns(&c->timebase.map, p->start_ticks),
+			 apart_ns = start_ns > ns ? start_ns - ns : ns - start_ns;
+		if (p->parent_guessed && p->foreign == e->process->foreign && apart_ns < BEGIN_NS) break;
+	}
+	if (!p) return;
+	for (const struct tm_process *guess = p->parent; newer != p->same_pid;
+	     newer = newer->same_pid) /* and what it has become meanwhile */
+		if (newer->parent == guess) newer->parent = e->process;
+	p->parent_guessed = false;
+	p->flags |= TM_PROCESS_EXECED;
+}
+
 static void execs(struct tm_collector *c, struct tm_life_event *e) {
 	struct tm_process *p = e->process;
 	bool own = e->pid == 0 || e->pid == p->pid;
 	if (!own && !c->options.follow) leave_out_child(c, p, e->pid);
+	if (!own) adopt(c, e);
 	if (!own && (!c->options.follow || exec_is_known(c, p, e->pid))) return;
 	struct tm_process *target = own ? p : child_for(c, p, e->pid, e->ticks, TM_PROCESS_FORKED);
 	if (target->dead) return;
@@ -412,10 +431,22 @@ static struct tm_process *attach_known(struct tm_collector *c, struct tm_process
 	return p;
 }
 
+/* Who says that it began this one, in what has been read and has not taken effect. */
+static struct tm_process *beginner(const struct tm_collector *c, uint32_t pid) {
+	for (size_t i = c->processes.life_count; i-- > 0;) {
+		const struct tm_life_event *e = &c->processes.life[i];
+		bool begins = e->kind == TM_LIFE_FORK || e->kind == TM_LIFE_SPAWN || e->kind == TM_LIFE_EXEC;
+		if (begins && e->pid == pid && e->process->pid != pid) return e->process;
+	}
+	return NULL;
+}
+
 static struct tm_process *attach_new(struct tm_collector *c, uint32_t pid, uint32_t ppid, uint32_t parent_number, uint64_t ticks) {
-	struct tm_process *parent = of_number(c, parent_number), *p;
-	if (!parent && !parent_number) parent = newest(c, ppid);
+	struct tm_process *parent = parent_number ? of_number(c, parent_number) : beginner(c, pid), *p;
+	bool guessed = !parent && !parent_number;
+	if (guessed) parent = newest(c, ppid);
 	p = new_process(c, pid, parent, ticks);
+	p->parent_guessed = guessed;
 	p->flags = parent_number ? TM_PROCESS_FORKED : parent ? TM_PROCESS_EXECED : 0;
 	watch(p);
 	return p;
@@ -464,6 +495,7 @@ static void forked(struct tm_collector *c, const struct tm_life_event *e) {
 		leave_out_child(c, e->process, e->pid);
 		return;
 	}
+	adopt(c, e);
 	for (struct tm_process *q = newest(c, e->pid); q; q = q->same_pid) {
 		if (q->parent != e->process || q->fork_seen) continue;
 		q->fork_seen = true;

@@ -48,6 +48,7 @@ struct tm_process {
 	bool is_root;
 	enum tm_exec_class root_class;
 	bool sampled;                         /* the sampler knows it */
+	bool parent_guessed;                  /* by who was its parent as it attached: who began it may have been gone by then */
 	bool fork_seen, exec_seen;            /* its parent's FORK or SPAWN was read; and what it execs */
 	bool gone;                            /* the kernel says so; what it and others recorded before may not be read yet */
 	bool dead, end_written, exit_written; /* dead: and everything older has been read */

@@ -142,6 +142,19 @@ def child_that_starts_one_before_it_allocates(t):
 
 
 @test
+def a_child_whose_parent_is_gone_when_it_begins(t):
+    """It is one process, with that parent, and nothing is noted of it. How fast the parent goes differs from run to run: ten of them, each way."""
+    for how in ("spawn", "vfork"):
+        recordings = [t.same_as_bare([t.program("prog_orphan.c"), how]) for _ in range(10)]
+        for db in (t.imported(recording) for recording in recordings):
+            no_loss(t, db)
+            t.equal(db.value("select count(*) from note where kind = 'not-recordable'"), 0, f"{how}: noted")
+            t.equal(db.rows("select p.command like '%prog_orphan child', p.recorded, p.execed, count(a.id) from process p left join allocation a on a.process_id = p.id "
+                            "and a.size_bytes = 4321 where p.parent_id = (select id from process where parent_id = 1) group by p.id"), [(1, 1, 1, 1)], f"{how}: the orphan")
+            t.equal(db.value("select count(*) from process"), 3, f"{how}: processes")
+
+
+@test
 def children_that_cannot_be_recorded(t):
     kinds = {"prog_child_static": ("gcc", ["-static"]), "prog_child_32": ("gcc", ["-m32"]), "prog_child_musl": ("musl-gcc", []),
              "prog_child_asan": ("gcc", ["-fsanitize=address"]), "prog_child_tsan": ("gcc", ["-fsanitize=thread"])}
