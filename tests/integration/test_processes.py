@@ -143,15 +143,19 @@ def child_that_starts_one_before_it_allocates(t):
 
 @test
 def a_child_whose_parent_is_gone_when_it_begins(t):
-    """It is one process, with that parent, and nothing is noted of it. How fast the parent goes differs from run to run: ten of them, each way."""
+    """It is one process, and nothing is noted of it. How fast the parent goes differs from run to run: ten of them, each way. One that has told of itself before its
+    parent's word was written is nobody's child: that takes a parent that was held up in between."""
     for how in ("spawn", "vfork"):
         recordings = [t.same_as_bare([t.program("prog_orphan.c"), how]) for _ in range(10)]
+        parents = []
         for db in (t.imported(recording) for recording in recordings):
             no_loss(t, db)
             t.equal(db.value("select count(*) from note where kind = 'not-recordable'"), 0, f"{how}: noted")
-            t.equal(db.rows("select p.command like '%prog_orphan child', p.recorded, p.execed, count(a.id) from process p left join allocation a on a.process_id = p.id "
-                            "and a.size_bytes = 4321 where p.parent_id = (select id from process where parent_id = 1) group by p.id"), [(1, 1, 1, 1)], f"{how}: the orphan")
             t.equal(db.value("select count(*) from process"), 3, f"{how}: processes")
+            t.equal(db.rows("select p.command like '%prog_orphan child', p.recorded, count(*) from process p join allocation a on a.process_id = p.id and a.size_bytes = 4321"),
+                    [(1, 1, 1)], f"{how}: the orphan")
+            parents += db.rows("select parent_id, execed from process where command like '%prog_orphan child'")
+        t.check(parents.count((2, 1)) >= 5 and set(parents) <= {(2, 1), (None, 0)}, f"{how}: parents {parents}")
 
 
 @test
