@@ -386,9 +386,9 @@ static void adopt(struct tm_collector *c, const struct tm_life_event *e) {
 		if (p->parent_guessed && p->foreign == e->process->foreign && apart_ns < BEGIN_NS) break;
 	}
 	if (!p) return;
-	for (const struct tm_process *guess = p->parent; newer != p->same_pid;
-	     newer = newer->same_pid) /* and what it has become meanwhile */
-		if (newer->parent == guess) newer->parent = e->process;
+	const struct tm_process *guess = p->parent;
+	for (; newer != p->same_pid; newer = newer->same_pid)
+		if (newer->parent == guess) newer->parent = e->process; /* and that of what it has become meanwhile */
 	p->parent_guessed = false;
 	p->flags |= TM_PROCESS_EXECED;
 }
