@@ -47,7 +47,7 @@ void *tm_memory_new_table(size_t count, size_t item_bytes) {
 	return p;
 }
 
-/* Memory that is new is slow to come, 0.2 ms for a huge page, and 3 where the host of a virtual machine has to find it first: meanwhile nobody reads. */
+/* Memory that is new is slow to come, 0.3 ms for a huge page, and 6 where the host of a virtual machine has to find it first: meanwhile nobody reads. */
 void *tm_memory_clear_and_double(void *p, size_t count, size_t item_bytes) {
 	if (count > SIZE_MAX / 4 / item_bytes) tm_memory_exhausted();
 	size_t before = count * item_bytes, bytes = before * 2;
