@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -170,23 +171,28 @@ static bool is_stopped(pid_t pid) {
 	return !end || end[1] != ' ' || end[2] == 'T' || end[2] == 't';
 }
 
-/* Who looks for us by name or command line, as pkill does, means us alone, and must not meet the witness: it has another name, here and in /proc. */
-static void take_another_name(int argc, char **argv) {
+/* Who looks for us by name or command line, as pkill does, means us alone, and must not meet the witness: it is born with another name, here and in /proc. We
+ * have that too while it is made, which is over before there is a command. */
+static char *take_another_name(int argc, char **argv, size_t *bytes) {
 	char *end = argv[0] + strlen(argv[0]) + 1;
 	for (int i = 1; i < argc && argv[i] == end; i++) end += strlen(argv[i]) + 1;
-	memset(argv[0], 0, (size_t)(end - argv[0]));
-	snprintf(argv[0], (size_t)(end - argv[0]), WITNESS_NAME);
+	*bytes = (size_t)(end - argv[0]);
+	char *words = malloc(*bytes);
+	if (!words) return NULL;
+	memcpy(words, argv[0], *bytes);
+	memset(argv[0], 0, *bytes);
+	snprintf(argv[0], *bytes, WITNESS_NAME);
 	prctl(PR_SET_NAME, WITNESS_NAME);
+	return words;
 }
 
 /* All signals are blocked here since before the fork; they are taken one by one. The witness ends with us. */
-static _Noreturn void be_witness(pid_t parent, int argc, char **argv) {
+static _Noreturn void be_witness(pid_t parent) {
 	static const struct timespec look = { .tv_nsec = LOOK_NS };
 	sigset_t set;
 	siginfo_t info;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent) _exit(0);
-	take_another_name(argc, argv);
 	syscall(SYS_close_range, 0u, ~0u, 0u);
 	for (int fd = 0; fd < 3; fd++) close(fd);
 	sigemptyset(&set);
@@ -211,8 +217,16 @@ void tm_signals_start_witness(int argc, char **argv) {
 		witnessed = NULL;
 		return;
 	}
+	char name[16];
+	size_t bytes;
+	prctl(PR_GET_NAME, name);
+	char *words = take_another_name(argc, argv, &bytes);
+	if (!words) return;
 	witness = fork();
-	if (witness == 0) be_witness(parent, argc, argv);
+	if (witness == 0) be_witness(parent);
+	memcpy(argv[0], words, bytes);
+	prctl(PR_SET_NAME, name);
+	free(words);
 }
 
 void tm_signals_dismiss_witness(void) {
