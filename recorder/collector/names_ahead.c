@@ -27,13 +27,16 @@ extern char **environ;
 
 /* --- processes --- */
 
-/* Ours without what makes the command a guest. */
+/* Ours without what makes the command a guest. A library's symbols are tens of MB, and a huge page is sooner given back when the reader ends: the user waits for
+ * that. Where libc's settings are somebody's already they stay. */
 char **tm_names_environment(void) {
+	static char huge_pages[] = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
 	size_t n = 0, kept = 0;
 	while (environ[n]) n++;
-	char **list = tm_memory_new(n + 1, sizeof list[0]);
+	char **list = tm_memory_new(n + 2, sizeof list[0]);
 	for (size_t i = 0; i < n; i++)
 		if (strncmp(environ[i], "LD_PRELOAD=", 11) && strncmp(environ[i], "TIDEMARK_", 9)) list[kept++] = environ[i];
+	if (!getenv("GLIBC_TUNABLES")) list[kept++] = huge_pages;
 	return list;
 }
 
