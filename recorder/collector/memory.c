@@ -33,6 +33,20 @@ static size_t doubled(size_t capacity, size_t needed) {
 	return grown;
 }
 
+void tm_memory_fetch(void *p, size_t bytes) {
+	if (madvise(p, bytes, MADV_POPULATE_WRITE) != 0) errno = 0;
+}
+
+static void *map_table(size_t bytes) {
+	void *p = tm_map_aligned(bytes);
+	if (p && bytes >= TM_HUGE_PAGE_BYTES && madvise(p, bytes, MADV_HUGEPAGE) != 0) errno = 0;
+	return p;
+}
+
+void *tm_memory_table_ahead(size_t count, size_t item_bytes) {
+	return count <= SIZE_MAX / 2 / item_bytes && count * item_bytes > TM_HUGE_PAGE_BYTES ? map_table(count * item_bytes) : NULL;
+}
+
 /* What a lookup here and there waits for is mostly the translation of its address: a table is in whole huge pages where the system has them for who asks.
  * All of it is written at once: a page that is read first is one that all share, which has to be replaced as soon as it is written, and every processor
  * that runs one of our threads has to be told. */
@@ -40,10 +54,9 @@ void *tm_memory_new_table(size_t count, size_t item_bytes) {
 	if (count > SIZE_MAX / 2 / item_bytes) tm_memory_exhausted();
 	size_t bytes = count * item_bytes;
 	if (bytes < TM_MAPPED_BYTES) return memset(tm_memory_resize(NULL, bytes, 1), 0, bytes);
-	void *p = tm_map_aligned(bytes);
+	void *p = map_table(bytes);
 	if (!p) tm_memory_exhausted();
-	if (bytes >= TM_HUGE_PAGE_BYTES && madvise(p, bytes, MADV_HUGEPAGE) != 0) errno = 0;
-	if (madvise(p, bytes, MADV_POPULATE_WRITE) != 0) errno = 0;
+	tm_memory_fetch(p, bytes);
 	return p;
 }
 
@@ -59,7 +72,7 @@ void *tm_memory_clear_and_double(void *p, size_t count, size_t item_bytes) {
 	if (!grown) tm_memory_exhausted();
 	memset(grown, 0, before);
 	if (madvise(grown, bytes, MADV_HUGEPAGE) != 0) errno = 0;
-	if (madvise(grown + before, before, MADV_POPULATE_WRITE) != 0) errno = 0;
+	tm_memory_fetch(grown + before, before);
 	return grown;
 }
 

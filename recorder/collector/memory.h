@@ -18,6 +18,10 @@ _Noreturn void tm_memory_exhausted(void); /* for what grows without this file's 
 void *tm_memory_new(size_t count, size_t item_bytes);             /* zeroed */
 /* Of what may become large: mappings from TM_MAPPED_BYTES (schema/array.h) on, in huge pages. */
 void *tm_memory_new_table(size_t count, size_t item_bytes); /* zeroed; for a hash table, as all of it is there at once */
+/* The same in pieces, for what will be wanted: room whose pages are not there yet, NULL: there is none, or it is too small to be worth it; and the pages of a
+ * part of it. */
+void *tm_memory_table_ahead(size_t count, size_t item_bytes);
+void tm_memory_fetch(void *p, size_t bytes);
 void *tm_memory_clear_and_double(void *p, size_t count, size_t item_bytes);              /* such a table, twice as large and zeroed */
 void *tm_memory_grow_table(void *p, size_t *capacity, size_t needed, size_t item_bytes); /* as tm_memory_grow() */
 void tm_memory_free_table(void *p, size_t count, size_t item_bytes); /* what they gave, of that capacity, or NULL */

@@ -1,6 +1,7 @@
 /* tally.c - replays events to know the peak when the program ends: see tally.h. */
 #include "tally.h"
 
+#include "../../schema/array.h"
 #include "../shm.h"
 #include "disjoint.h"
 #include "memory.h"
@@ -26,6 +27,9 @@ struct table { /* open addressing, at most five eighths full; a small one half o
 	      * foreseen a free place, and to be wrong costs more than memory that is near */
 	struct entry *entries;
 	size_t count, mask;
+	size_t look_at;      /* with so many entries something is to be done: see make_room() */
+	struct entry *ahead; /* room for the table of twice the size; NULL: none yet, or it is not worth it */
+	size_t ahead_bytes;  /* of that are there */
 };
 
 struct range { /* begins as disjoint.h wants it */
@@ -144,23 +148,43 @@ static inline struct entry *table_place(struct table *t, uint64_t addr) {
 
 static void table_free(struct table *t) {
 	tm_memory_free_table(t->entries, t->mask + 1, sizeof t->entries[0]);
+	tm_memory_free_table(t->ahead, 2 * (t->mask + 1), sizeof t->entries[0]);
 	*t = (struct table){ 0 };
 }
 
-static inline bool table_is_full(const struct table *t) {
-	return t->count * 16 >= t->mask * (t->mask < SMALL_ENTRIES - 1 ? 5 : 10);
+/* With so many entries it is. */
+static size_t table_full_at(const struct table *t) {
+	return (t->mask * (t->mask < SMALL_ENTRIES - 1 ? 5 : 10) + 15) / 16;
+}
+
+/* Memory that is new is slow to come, up to 6 ms for a huge page of a virtual machine, and nobody reads meanwhile, so that the program waits in the end. So it
+ * comes page by page, while the last eighth of the entries does, and the table has only to be moved when it is full. */
+static void table_look_ahead(struct table *t) {
+	size_t full = table_full_at(t), begin = full - full / 8, bytes = 2 * (t->mask + 1) * sizeof t->entries[0];
+	if (t->count >= begin && !t->ahead) t->ahead = tm_memory_table_ahead(2 * (t->mask + 1), sizeof t->entries[0]);
+	if (t->ahead && t->ahead_bytes < bytes) {
+		tm_memory_fetch((uint8_t *)t->ahead + t->ahead_bytes, TM_HUGE_PAGE_BYTES);
+		t->ahead_bytes += TM_HUGE_PAGE_BYTES;
+	}
+	size_t pieces = bytes / TM_HUGE_PAGE_BYTES;
+	t->look_at = t->count < begin ? begin : t->ahead && t->ahead_bytes < bytes ? t->count + full / 8 / (pieces + 1) : full;
+	if (t->look_at > full) t->look_at = full;
 }
 
 static void table_grow(struct table *t) {
-	struct table grown = { .mask = t->mask ? t->mask * 2 + 1 : 1023, .count = t->count };
-	grown.entries = tm_memory_new_table(grown.mask + 1, sizeof grown.entries[0]);
+	struct table grown = { .entries = t->ahead, .mask = t->mask ? t->mask * 2 + 1 : 1023, .count = t->count };
+	size_t bytes = (grown.mask + 1) * sizeof grown.entries[0];
+	if (!grown.entries) grown.entries = tm_memory_new_table(grown.mask + 1, sizeof grown.entries[0]);
+	else if (t->ahead_bytes < bytes) tm_memory_fetch((uint8_t *)grown.entries + t->ahead_bytes, bytes - t->ahead_bytes);
 	for (size_t i = 0; t->entries && i <= t->mask; i++) {
 		const struct entry *old = &t->entries[i];
 		if (!old->addr) continue;
 		*table_place(&grown, old->addr) = (struct entry){ old->addr, old->bytes, old->stamp & ~(uint64_t)1, old->number };
 	}
+	t->ahead = NULL;
 	table_free(t);
 	*t = grown;
+	table_look_ahead(t);
 }
 
 /* Moves later entries that went on from here back, so that no gap hides them. */
@@ -228,8 +252,12 @@ static void give_up(struct process *p) {
 	p->result.given_up = true;
 }
 
-/* For another block. False: they are too many. */
+/* For another block, or ahead for later ones. False: they are too many. */
 static bool make_room(struct process *p, struct table *blocks) {
+	if (blocks->count < table_full_at(blocks)) {
+		table_look_ahead(blocks);
+		return true;
+	}
 	if (blocks->count >= TM_TALLY_BLOCKS_MAX && !p->watch_count) {
 		give_up(p);
 		return false;
@@ -314,7 +342,7 @@ static ALWAYS_INLINE uint64_t freed_at(struct process *p, struct place at, uint6
 }
 
 static ALWAYS_INLINE void allocated_at(struct process *p, struct place at, uint64_t addr, uint64_t bytes, uint64_t ns, uint64_t number) {
-	if (!addr || (table_is_full(at.blocks) && !make_room(p, at.blocks))) return;
+	if (!addr || (at.blocks->count >= at.blocks->look_at && !make_room(p, at.blocks))) return;
 	struct entry *e = table_place(at.blocks, addr);
 	if (e->addr) { /* its free was lost, or is in a realloc that has not ended */
 		struct worth w = worth_of(e->bytes, at.sample_bytes);

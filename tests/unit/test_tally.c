@@ -15,7 +15,8 @@
 #define EVENTS 4000u
 #define ADDRESSES 48u
 #define OWN_HEAP 5u
-#define MANY 4000u /* blocks of one table */
+#define MANY 4000u    /* blocks of one table */
+#define LIVE 700000u  /* at a time: beyond 164,000 and each doubling the table is larger, 64 MiB in the end */
 
 struct block {
 	bool live;
@@ -237,6 +238,29 @@ static void test_many_blocks(struct check_random *r) {
 	tm_tally_free(t);
 }
 
+/* Grows, shrinks to nearly where room is made ahead, and grows again: each block is still known by its address and its size. */
+static void test_growing(void) {
+	static const uint64_t to[] = { 150000, 140000, 160000, 300000, 290000, LIVE, 10, 200000, 0 };
+	struct tm_tally *t = tm_tally_new(0);
+	uint64_t ns = 0, live = 0, bytes = 0;
+	tm_tally_alone_until(t, 1, 0, UINT64_MAX);
+	for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
+		while (live != to[i]) {
+			bool grows = live < to[i];
+			uint64_t block = grows ? live : live - 1, addr = 0x10000 + block * 80;
+			struct tm_event e = { .time_ns = ++ns, .op = grows ? TM_OP_MALLOC : TM_OP_FREE };
+			if (grows) e.addr = addr, e.size = block % 1000;
+			else e.old = addr;
+			tm_tally_add(t, 1, 1, &e, 1, NULL);
+			bytes += grows ? block % 1000 : -(block % 1000);
+			live += grows ? 1 : -1;
+		}
+		struct tm_tally_process now = tm_tally_of(t, 1);
+		CHECK(now.live_bytes == bytes && now.live_blocks == live);
+	}
+	tm_tally_free(t);
+}
+
 /* While a call that unmaps is on its way back, another thread maps where it has made room. */
 static void test_mapped_meanwhile(void) {
 	struct tm_tally *t = tm_tally_new(0);
@@ -286,6 +310,7 @@ int main(void) {
 	struct tm_decoder *decoder = tm_decoder_new();
 	for (size_t i = 0; i < THREADS; i++) threads[i].encoder = tm_encoder_new();
 	test_all_is_told_alone();
+	test_growing();
 	test_mapped_meanwhile();
 	test_pages();
 	for (int i = 0; i < 12; i++) test_many_blocks(&r);
