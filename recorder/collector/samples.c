@@ -13,7 +13,7 @@
 
 /* Of the time, one part at most goes into looking at the mappings of a process, and one into those of all processes together, of which there may be
  * hundreds a second: the kernel walks all pages, and holds a lock that the program's own mmap waits for. */
-#define SHARE 100u
+#define SHARE 300u
 #define WALK_AHEAD_NS 5000000u /* of that time may be used before it has passed, so that short recordings have a reading */
 #define SAME_NS 1000000000u    /* a process whose memory stays as large as it was is walked so often */
 #define LINES_BYTES (64u << 10) /* a line, with a path in it, is at most 4.4 KiB */
