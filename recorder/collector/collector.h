@@ -15,6 +15,7 @@
 #define TIDEMARK_RECORDER_COLLECTOR_COLLECTOR_H
 
 #include "alerts.h"
+#include "aside.h"
 #include "columns.h"
 #include "dumps.h"
 #include "encode.h"
@@ -63,6 +64,7 @@ struct tm_collector {
 	struct tm_module_table modules;
 	struct tm_stack_tree stacks;
 	struct tm_names_ahead ahead;
+	struct tm_aside aside;
 	struct tm_columns columns;
 	struct tm_tally *tally;
 	struct tm_alerts alerts;

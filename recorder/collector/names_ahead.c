@@ -27,8 +27,8 @@ extern char **environ;
 
 /* --- processes --- */
 
-/* Ours without what makes the command a guest. A library's symbols are tens of MB, and a huge page is sooner given back when the reader ends: the user waits for
- * that. Where libc's settings are somebody's already they stay. */
+/* Ours without what makes the command a guest. A library's symbols are tens of MB, and a huge page is sooner given back when the reader ends: the user
+ * waits for that. Where libc's settings are somebody's already they stay. */
 char **tm_names_environment(void) {
 	static char huge_pages[] = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
 	size_t n = 0, kept = 0;

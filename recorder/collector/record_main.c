@@ -304,6 +304,7 @@ static void record(struct tm_collector *c) {
 		tm_dumps_turn(c);
 		tm_drain_close_group(c, false);
 		tm_names_ahead_look(c);
+		tm_aside_look(c, look_ns);
 		if (is_over(c, ended_ns, drained != TM_DRAINED_MUCH)) return;
 		uint64_t forecast = forecast_ns(c, before_ns, look_ns);
 		if (drained == TM_DRAINED_MUCH && forecast < SHORT_NS) continue;
@@ -348,6 +349,7 @@ static void write_names(struct tm_collector *c) {
 }
 
 static void finish(struct tm_collector *c) {
+	tm_aside_lift(c);
 	tm_signals_dismiss_witness();
 	tm_encoder_expect_end(&c->encoder);
 	if (!c->stopped) tm_drain_finish(c);
@@ -379,6 +381,7 @@ static void release(struct tm_collector *c) {
 	tm_interned_release(c);
 	tm_signals_wake_nobody();
 	tm_session_release(&c->session);
+	tm_aside_release(&c->aside);
 	tm_names_ahead_release(&c->ahead); /* last, as large ones take their time to end */
 	free(c->writer.path);
 }

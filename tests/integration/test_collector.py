@@ -670,4 +670,69 @@ def stacks_are_known_again_behind_a_stretch_that_makes_no_sense(t):
     t.check(known > 0.8 * blocks, f"{known} of {blocks} blocks have their stacks")
 
 
+# One thread on a given processor until a byte comes, then a second one beside it; a few thousand blocks a millisecond, so that no buffer fills.
+LONE = """
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void *work(void *argument) {
+	for (;;) {
+		for (int k = 0; k < 2000; k++) {
+			void *volatile p = malloc(24);
+			free(p);
+		}
+		usleep(1000);
+	}
+	return argument;
+}
+int main(int n, char **v) {
+	cpu_set_t here;
+	pthread_t thread;
+	char byte;
+	CPU_ZERO(&here);
+	CPU_SET(atoi(v[n - 1]), &here);
+	sched_setaffinity(0, sizeof here, &here);
+	pthread_create(&thread, NULL, work, NULL);
+	if (read(0, &byte, 1) == 1) pthread_create(&thread, NULL, work, NULL);
+	if (read(0, &byte, 1) == 1) return 3;
+	return 4;
+}
+"""
+
+
+@test
+def keeps_off_the_processor_of_a_lone_thread(t):
+    """All of the recorder's threads, as long as one thread of the program makes the events; and whatever happens, none but what it was given."""
+    given = os.sched_getaffinity(0)
+    if not 2 <= len(given) <= 4:
+        t.skip(f"{len(given)} processors: the recorder does this with two to four")
+    program = source(t, "lone.c", LONE, "-pthread")
+
+    def allowed(recorder):
+        return [os.sched_getaffinity(int(task)) for task in os.listdir(f"/proc/{recorder.pid}/task")]
+
+    def becomes(recorder, wanted):
+        for _ in range(3000):
+            if all(mask == wanted for mask in allowed(recorder)):
+                return True
+            time.sleep(0.01)
+        return False
+
+    for on_full, where in (("wait", min(given)), ("wait", max(given)), ("drop", max(given))):
+        recorder = t.start([t.recorder, "--force", "--quiet", f"--on-full={on_full}", "-o", t.path("lone.tmk"), "--", program, str(where)], stdin=subprocess.PIPE)
+        if on_full == "drop":
+            time.sleep(1)
+            t.check(becomes(recorder, given), "it reads wherever it can where events are lost otherwise")
+        else:
+            t.check(becomes(recorder, given - {where}), f"processors {allowed(recorder)} while a lone thread runs on {where}")
+        recorder.stdin.write(b"x")
+        recorder.stdin.flush()
+        t.check(becomes(recorder, given), f"processors {allowed(recorder)} while two threads run")
+        recorder.stdin.write(b"x")
+        recorder.stdin.close()
+        t.equal(recorder.wait(60), 3, "exit status")
+
+
 main()

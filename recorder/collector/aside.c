@@ -1,0 +1,114 @@
+/* aside.c - where our threads may run: see aside.h. */
+#include "aside.h"
+
+#include "collector.h"
+#include "drain.h"
+#include "memory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOOK_NS 10000000u
+#define LIFTED_NS 100000000u /* a ring was filling: so long it stays lifted */
+#define FILLING 900u         /* of c->fullest: who reads is not woken before a ring is half full */
+#define LOOKS_MIN 3u         /* a program that is over by then was not worth it */
+#define OTHERS_PART 16u      /* other threads make less than one part of so many */
+#define PROCESSOR_FIELD 39   /* of /proc/PID/task/TID/stat, counted from 1: the name is the second, and may hold anything */
+#define NONE UINT32_MAX
+
+/* Where the ring's thread ran last; -1: it cannot be found out. */
+static int processor_of(const struct tm_ring_view *r) {
+	char path[64], text[1024];
+	if (!r->process || r->process->foreign) return -1; /* its pids are others' here */
+	snprintf(path, sizeof path, "/proc/%u/task/%u/stat", r->pid, r->tid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+	if (fd >= 0) close(fd);
+	if (n <= 0) return -1;
+	text[n] = 0;
+	const char *at = strrchr(text, ')');
+	for (int field = 2; at && field < PROCESSOR_FIELD; field++) at = strchr(at + 1, ' ');
+	return at ? atoi(at + 1) : -1;
+}
+
+static void allow(pid_t task, const cpu_set_t *processors) {
+	if (sched_setaffinity(task, sizeof *processors, processors) != 0) errno = 0; /* it has ended, or is not ours to move */
+}
+
+static void keep_off(struct tm_collector *c, int processor) {
+	struct tm_aside *a = &c->aside;
+	if (processor == a->kept_off) return;
+	cpu_set_t allowed = a->given;
+	if (processor >= 0) CPU_CLR(processor, &allowed);
+	a->kept_off = processor;
+	DIR *threads = opendir("/proc/self/task");
+	for (const struct dirent *e; threads && (e = readdir(threads));)
+		if (e->d_name[0] != '.') allow(atoi(e->d_name), &allowed);
+	if (threads) closedir(threads);
+	for (unsigned i = 0; i < c->ahead.reader_count; i++)
+		if (c->ahead.readers[i].pid > 0) allow(c->ahead.readers[i].pid, &allowed);
+}
+
+/* Who would rather lose events than wait gets all that there is to read them in time. */
+static void begin(struct tm_aside *a, bool waits) {
+	a->begun = true;
+	a->kept_off = -1;
+	a->leader = NONE;
+	int count = sched_getaffinity(0, sizeof a->given, &a->given) == 0 ? CPU_COUNT(&a->given) : 1;
+	a->idle = !waits || count < 2 || count > TM_ASIDE_PROCESSORS_MAX;
+}
+
+/* The ring that most was read of since the last look, NONE: nothing was. *others: how much of all others. */
+static uint32_t find_leader(struct tm_collector *c, uint64_t *most, uint64_t *others) {
+	struct tm_aside *a = &c->aside;
+	uint32_t leader = NONE;
+	size_t before = a->read_capacity;
+	a->read = tm_memory_grow(a->read, &a->read_capacity, c->rings_known, sizeof a->read[0]);
+	if (a->read_capacity > before) memset(a->read + before, 0, (a->read_capacity - before) * sizeof a->read[0]);
+	*most = *others = 0;
+	for (uint32_t i = 0; i < c->rings_known; i++) {
+		uint64_t tail = c->rings[i].claimed ? c->rings[i].tail : 0, bytes = tail > a->read[i] ? tail - a->read[i] : 0;
+		a->read[i] = tail;
+		if (bytes <= *most) {
+			*others += bytes;
+			continue;
+		}
+		*others += *most;
+		*most = bytes;
+		leader = i;
+	}
+	return leader;
+}
+
+void tm_aside_look(struct tm_collector *c, uint64_t now_ns) {
+	struct tm_aside *a = &c->aside;
+	if (!a->begun) begin(a, c->options.on_full != TM_ON_FULL_DROP);
+	if (a->idle) return;
+	if (a->kept_off >= 0 && c->fullest >= FILLING) {
+		keep_off(c, -1);
+		a->next_ns = now_ns + LIFTED_NS;
+	}
+	if (now_ns < a->next_ns) return;
+	a->next_ns = now_ns + LOOK_NS;
+	uint64_t most, others;
+	uint32_t leader = find_leader(c, &most, &others);
+	if (leader == NONE) return; /* it computes, or sleeps */
+	a->looks = leader != a->leader || others >= most / OTHERS_PART ? 0 : a->looks + 1;
+	a->leader = leader;
+	if (a->looks < LOOKS_MIN) keep_off(c, -1);
+	else keep_off(c, processor_of(&c->rings[leader]));
+}
+
+void tm_aside_lift(struct tm_collector *c) {
+	if (c->aside.begun && !c->aside.idle) keep_off(c, -1);
+}
+
+void tm_aside_release(struct tm_aside *a) {
+	free(a->read);
+	a->read = NULL;
+}
