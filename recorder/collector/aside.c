@@ -14,24 +14,41 @@
 #include <unistd.h>
 
 #define LOOK_NS 10000000u
-#define LIFTED_NS 100000000u /* a ring was filling: so long it stays lifted */
+#define WAITED_PART 4u       /* that part of the time at least, */
+#define WAITS_MAX 5u         /* at so many looks in turn */
+#define LIFTED_NS 100000000u /* it did not help: so long it stays lifted, and twice as long each time that this comes again */
+#define LIFTED_MAX_NS 60000000000u
 #define FILLING 900u         /* of c->fullest: who reads is not woken before a ring is half full */
 #define LOOKS_MIN 3u         /* a program that is over by then was not worth it */
 #define OTHERS_PART 16u      /* other threads make less than one part of so many */
 #define PROCESSOR_FIELD 39   /* of /proc/PID/task/TID/stat, counted from 1: the name is the second, and may hold anything */
+#define TEXT_BYTES 1024
 #define NONE UINT32_MAX
 
-/* Where the ring's thread ran last; -1: it cannot be found out. */
-static int processor_of(const struct tm_ring_view *r) {
-	char path[64], text[1024];
-	if (!r->process || r->process->foreign) return -1; /* its pids are others' here */
-	snprintf(path, sizeof path, "/proc/%u/task/%u/stat", r->pid, r->tid);
+/* What the kernel says of the ring's thread in that file; empty: nothing. */
+static const char *ask(const struct tm_ring_view *r, const char *file, char text[TEXT_BYTES]) {
+	char path[64];
+	text[0] = 0;
+	if (!r->process || r->process->foreign) return text; /* its pids are others' here */
+	snprintf(path, sizeof path, "/proc/%u/task/%u/%s", r->pid, r->tid, file);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+	ssize_t n = fd >= 0 ? read(fd, text, TEXT_BYTES - 1) : -1;
 	if (fd >= 0) close(fd);
-	if (n <= 0) return -1;
-	text[n] = 0;
-	const char *at = strrchr(text, ')');
+	text[n > 0 ? n : 0] = 0;
+	return text;
+}
+
+/* How long it was ready and did not run, ever; 0 where that is not counted. */
+static uint64_t waited_ns(const struct tm_ring_view *r) {
+	char text[TEXT_BYTES];
+	const char *second = strchr(ask(r, "schedstat", text), ' ');
+	return second ? strtoull(second, NULL, 10) : 0;
+}
+
+/* Where it ran last; -1: it cannot be found out. */
+static int processor_of(const struct tm_ring_view *r) {
+	char text[TEXT_BYTES];
+	const char *at = strrchr(ask(r, "stat", text), ')');
 	for (int field = 2; at && field < PROCESSOR_FIELD; field++) at = strchr(at + 1, ' ');
 	return at ? atoi(at + 1) : -1;
 }
@@ -85,23 +102,42 @@ static uint32_t find_leader(struct tm_collector *c, uint64_t *most, uint64_t *ot
 	return leader;
 }
 
+/* It did not help: who reads has too little time there, or others are put beside the program's thread instead of us. */
+static void lift_for_long(struct tm_collector *c, uint64_t now_ns) {
+	struct tm_aside *a = &c->aside;
+	keep_off(c, -1);
+	a->waits = 0;
+	a->lifted_ns = !a->lifted_ns ? LIFTED_NS : a->lifted_ns < LIFTED_MAX_NS ? a->lifted_ns * 2 : LIFTED_MAX_NS;
+	a->next_ns = now_ns + a->lifted_ns;
+}
+
+/* Look after look: a thread of the program's own may be beside it for a while. */
+static bool waits_nevertheless(struct tm_collector *c) {
+	struct tm_aside *a = &c->aside;
+	bool waits = waited_ns(&c->rings[a->leader]) - a->waited_ns > LOOK_NS / WAITED_PART;
+	a->waits = waits ? a->waits + 1 : 0;
+	return a->waits >= WAITS_MAX;
+}
+
 void tm_aside_look(struct tm_collector *c, uint64_t now_ns) {
 	struct tm_aside *a = &c->aside;
 	if (!a->begun) begin(a, c->options.on_full != TM_ON_FULL_DROP);
 	if (a->idle) return;
-	if (a->kept_off >= 0 && c->fullest >= FILLING) {
-		keep_off(c, -1);
-		a->next_ns = now_ns + LIFTED_NS;
-	}
+	if (a->kept_off >= 0 && c->fullest >= FILLING) lift_for_long(c, now_ns);
 	if (now_ns < a->next_ns) return;
 	a->next_ns = now_ns + LOOK_NS;
 	uint64_t most, others;
 	uint32_t leader = find_leader(c, &most, &others);
 	if (leader == NONE) return; /* it computes, or sleeps */
+	if (a->kept_off >= 0 && leader == a->leader && waits_nevertheless(c)) {
+		lift_for_long(c, now_ns);
+		return;
+	}
 	a->looks = leader != a->leader || others >= most / OTHERS_PART ? 0 : a->looks + 1;
 	a->leader = leader;
 	if (a->looks < LOOKS_MIN) keep_off(c, -1);
 	else keep_off(c, processor_of(&c->rings[leader]));
+	if (a->kept_off >= 0) a->waited_ns = waited_ns(&c->rings[leader]);
 }
 
 void tm_aside_lift(struct tm_collector *c) {
