@@ -1,8 +1,8 @@
 /* aside.h - the recorder keeps off the processor that the program's thread runs on.
  *
  * Idea:     where processors are few, one of our threads that wakes while another one runs is put beside the program's, and both take turns of some
- *           milliseconds, although the other processor is free again soon. Of PyTorch's import and training on two processors that took 44 ms of 2.5 s.
- *           So while one thread makes nearly all events, ours may run anywhere but where it runs.
+ *           milliseconds, although the other processor is free again soon. Of PyTorch's import and training on two processors that took 44 ms of 2.5 s
+ *           (its schedstat). So while one thread makes nearly all events, ours may run anywhere but where it runs.
  * Owns:     which processors our threads and readers (names_ahead.h) may use: of those that we were given, all or all but one.
  * Lifted:   as soon as another thread makes events, too, or the recording ends: then what the scheduler does is best. And where it does not help, each time
  *           for longer: a ring is nearly full, or the thread waits for its processor nevertheless, as on a machine that is busy with other work.
