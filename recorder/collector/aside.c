@@ -107,7 +107,7 @@ static void lift_for_long(struct tm_collector *c, uint64_t now_ns) {
 	struct tm_aside *a = &c->aside;
 	keep_off(c, -1);
 	a->waits = 0;
-	a->lifted_ns = !a->lifted_ns ? LIFTED_NS : a->lifted_ns < LIFTED_MAX_NS ? a->lifted_ns * 2 : LIFTED_MAX_NS;
+	a->lifted_ns = !a->lifted_ns ? LIFTED_NS : a->lifted_ns < LIFTED_MAX_NS / 2 ? a->lifted_ns * 2 : LIFTED_MAX_NS;
 	a->next_ns = now_ns + a->lifted_ns;
 }
 
