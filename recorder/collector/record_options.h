@@ -19,7 +19,7 @@
 	  "write the trace to FILE; %p pid, %h host, %r rank, %j job, %s step, %t start time, " \
 	  "%q{VAR} variable, %% percent; directories are made") \
 	X(stacks, "stacks", 0, "unwind|fp|off", "unwind", "how call stacks are taken; fp needs -fno-omit-frame-pointer") \
-	X(max_depth, "max-depth", 0, "N", "1024", "keep the N innermost frames of a stack, 1 to 4096") \
+	X(max_depth, "max-depth", 0, "N", "1024", "keep the N innermost native frames of a stack, and as many of Python, 1 to 4096") \
 	X(sample, "sample", 0, "BYTES", "0", "record a Poisson sample, one allocation in BYTES allocated; 0 records every allocation") \
 	X(mappings, "mappings", 0, "on|off", "on", "record mmap, munmap, mremap, brk and their kin") \
 	X(python, "python", 0, "auto|off", "auto", "Python functions in call stacks, where there are any") \
