@@ -3,15 +3,14 @@
 
 #include "collector.h"
 #include "drain.h"
+#include "kernel_file.h"
 #include "memory.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LOOK_NS 10000000u
 #define WAITED_PART 4u       /* that part of the time at least, */
@@ -31,10 +30,7 @@ static const char *ask(const struct tm_ring_view *r, const char *file, char text
 	text[0] = 0;
 	if (!r->process || r->process->foreign) return text; /* its pids are others' here */
 	snprintf(path, sizeof path, "/proc/%u/task/%u/%s", r->pid, r->tid, file);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, text, TEXT_BYTES - 1) : -1;
-	if (fd >= 0) close(fd);
-	text[n > 0 ? n : 0] = 0;
+	tm_kernel_file(path, text, TEXT_BYTES);
 	return text;
 }
 

@@ -1,6 +1,7 @@
 /* samples.c - reads /proc and the cgroup on a thread of its own: see samples.h. */
 #include "samples.h"
 
+#include "kernel_file.h"
 #include "memory.h"
 #include "nvml.h"
 #include "own_thread.h"
@@ -18,20 +19,6 @@
 #define SAME_NS 1000000000u    /* a process whose memory stays as large as it was is walked so often */
 #define LINES_BYTES (64u << 10) /* a line, with a path in it, is at most 4.4 KiB */
 
-/* Reads a small file of the kernel's, which comes in one piece; 0 bytes if it cannot be. */
-static size_t read_open(int fd, char *text, size_t bytes) {
-	ssize_t n = fd >= 0 ? pread(fd, text, bytes - 1, 0) : 0;
-	text[n > 0 ? n : 0] = 0;
-	return n > 0 ? (size_t)n : 0;
-}
-
-static size_t read_file(const char *path, char *text, size_t bytes) {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	size_t n = read_open(fd, text, bytes);
-	if (fd >= 0) close(fd);
-	return n;
-}
-
 /* The number behind "\nKey:", in kB. */
 static void take_kilobytes(struct tm_reading *r, enum tm_reading_name name, const char *text, const char *key) {
 	const char *at = strstr(text, key);
@@ -43,7 +30,7 @@ static void take_kilobytes(struct tm_reading *r, enum tm_reading_name name, cons
 static bool read_status(const struct tm_sampled_process *p, struct tm_reading *r) {
 	char name[64], text[4096];
 	snprintf(name, sizeof name, "/proc/%u/status", p->pid);
-	if (!read_file(name, text, sizeof text)) return false;
+	if (!tm_kernel_file(name, text, sizeof text)) return false;
 	take_kilobytes(r, TM_READING_RSS, text, "\nVmRSS:");
 	take_kilobytes(r, TM_READING_RSS_PEAK, text, "\nVmHWM:");
 	take_kilobytes(r, TM_READING_VMS, text, "\nVmSize:");
@@ -180,11 +167,11 @@ static void tell_own_memory(struct tm_sampler *s, struct tm_sampled_process *p, 
 static void read_common(const struct tm_sampler *s, struct tm_reading *r) {
 	char text[256];
 	unsigned long long pages;
-	if (read_open(s->cgroup, text, sizeof text)) {
+	if (tm_kernel_file_again(s->cgroup, text, sizeof text)) {
 		r->values[TM_READING_CGROUP] = strtoull(text, NULL, 10);
 		r->known |= 1u << TM_READING_CGROUP;
 	}
-	if (read_open(s->statm, text, sizeof text) && sscanf(text, "%*u %llu", &pages) == 1) {
+	if (tm_kernel_file_again(s->statm, text, sizeof text) && sscanf(text, "%*u %llu", &pages) == 1) {
 		r->values[TM_READING_TOOL_RSS] = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 		r->known |= 1u << TM_READING_TOOL_RSS;
 	}
@@ -206,7 +193,7 @@ static bool try_cgroup_file(struct tm_sampler *s, const char *mount, const char 
 static void find_cgroup(struct tm_sampler *s, uint32_t pid) {
 	char name[64], text[8192];
 	snprintf(name, sizeof name, "/proc/%u/cgroup", pid);
-	read_file(name, text, sizeof text);
+	tm_kernel_file(name, text, sizeof text);
 	for (char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
 		char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
 		if (!group) return;

@@ -1,10 +1,10 @@
 /* signals.c - which signals are for the command, and were they meant for us alone? See signals.h. */
 #include "signals.h"
 
+#include "kernel_file.h"
 #include "timebase.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,11 +162,7 @@ void tm_signals_handle(_Atomic uint32_t *wake, bool attached) {
 static bool is_stopped(pid_t pid) {
 	char name[32], text[512];
 	snprintf(name, sizeof name, "/proc/%d/stat", (int)pid);
-	int fd = open(name, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-	if (fd >= 0) close(fd);
-	if (n <= 0) return true;
-	text[n] = 0;
+	if (!tm_kernel_file(name, text, sizeof text)) return true;
 	const char *end = strrchr(text, ')'); /* the name before it may hold anything */
 	return !end || end[1] != ' ' || end[2] == 'T' || end[2] == 't';
 }

@@ -2,12 +2,11 @@
 #include "timebase.h"
 
 #include "../shm.h"
+#include "kernel_file.h"
 
-#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 uint64_t tm_monotonic_ns(void) {
 	struct timespec now;
@@ -27,11 +26,8 @@ static uint64_t read_tsc(void) {
  * the processor is asked only elsewhere, since in a virtual machine that takes longer than all the rest here. */
 static bool tsc_is_invariant(void) {
 	unsigned a, b, c, d = 0;
-	char source[64] = "";
-	int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, source, sizeof source - 1) : 0;
-	if (fd >= 0) close(fd);
-	source[n > 0 ? n : 0] = 0;
+	char source[64];
+	tm_kernel_file("/sys/devices/system/clocksource/clocksource0/current_clocksource", source, sizeof source);
 	if (!strcmp(source, "tsc\n")) return true;
 	if (!strncmp(source, "hpet", 4) || !strncmp(source, "acpi_pm", 7) || !strncmp(source, "jiffies", 7)) return false;
 	return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
