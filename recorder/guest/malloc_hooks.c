@@ -373,24 +373,28 @@ void tm_malloc_hooks_stop(bool stop) {
 	tm_guest.hook.realloc = stop ? some_realloc : every_realloc;
 }
 
-TM_HOT void *malloc(size_t size) {
+/* Each of these begins a line of the cache: a hook of few instructions that lies across two makes a program that is sampled, and allocates as fast as it can, a
+ * percent slower. */
+#define HOOK TM_HOT __attribute__((aligned(TM_LINE_BYTES)))
+
+HOOK void *malloc(size_t size) {
 	if (tm_guest.samples_straight && TM_LIKELY(tm_sample_passes(size))) return tm_real.malloc(size);
 	return tm_guest.hook.malloc(size);
 }
 
-TM_HOT void *calloc(size_t count, size_t size) {
+HOOK void *calloc(size_t count, size_t size) {
 	size_t bytes;
 	if (tm_guest.samples_straight && TM_LIKELY(!__builtin_mul_overflow(count, size, &bytes) && tm_sample_passes(bytes)))
 		return tm_real.calloc(count, size);
 	return tm_guest.hook.calloc(count, size);
 }
 
-TM_HOT void *realloc(void *old, size_t size) {
+HOOK void *realloc(void *old, size_t size) {
 	if (tm_guest.samples_straight && TM_LIKELY(!tm_sample_may_hold(old) && tm_sample_passes(size))) return tm_real.realloc(old, size);
 	return tm_guest.hook.realloc(old, size);
 }
 
-TM_HOT void free(void *p) {
+HOOK void free(void *p) {
 	if (tm_guest.samples_straight && TM_LIKELY(!tm_sample_may_hold(p))) tm_real.free(p);
 	else tm_guest.hook.free(p);
 }
