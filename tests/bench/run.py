@@ -537,7 +537,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as work:
         every_tool = list(tools.installed(build, work))
         versions(report, build, every_tool)
-        report.text(f"Rounds: {options.rounds}, interleaved; medians. Of programs and starts tidemark and tidemark sampled, of pairs all but gperftools and jemalloc have {JUDGED_TURNS} turns "
+        report.text(f"Rounds: {options.rounds}, interleaved; medians. Of programs and starts tidemark, tidemark sampled and the hooks under that, of pairs all but gperftools and jemalloc have {JUDGED_TURNS} turns "
                     f"a round, of short programs more, for {JUDGED_S} s a round." + ("" if options.torch else " PyTorch: skipped, no Python here imports torch."))
         wanted = lambda section: re.search(options.only, section) or section == "programs" and is_of_programs(options, build, work)
         if not any(wanted(section) for section in SECTIONS):

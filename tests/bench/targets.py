@@ -2,7 +2,7 @@
 
 The sections of run.py hand in their figures; what was not measured is shown as such.
 """
-from tools import FLOOR, FRAMES, STAMPS
+from tools import COUNTS, FLOOR, FRAMES, STAMPS
 
 PROGRAMS = [("sqlite3, 1M rows", 1.12), ("clang++ -O2", 1.20), ("cc1plus -O2", 1.18), ("PyTorch CPU training", 1.15), ("python3 json, malloc", 1.80),
             ("redis, server CPU", 1.15), ("redis, pipelined, server CPU", 1.15), ("compute (hardly allocates)", 1.01)]
@@ -84,10 +84,10 @@ class Targets:
             yield self.ratio(f"--stacks=fp over --stacks=unwind, added CPU of a pair, {case}", self.added, (case, "tidemark fp"), (case, "tidemark"), 0.5,
                              [(case, FRAMES), (case, "tidemark no stacks")])
 
-    def floor(self, program, tool):
+    def floor(self, program, *tools):
         """What no recorder can be below there."""
-        ratio = self.wall.get((program, tool))
-        return f" ({tool}: {ratio:.2f})" if ratio else ""
+        known = [f"{tool}: {self.wall[program, tool]:.3f}" for tool in tools if (program, tool) in self.wall]
+        return f" ({'; '.join(known)})" if known else ""
 
     def program_rows(self):
         for name, limit in PROGRAMS:
@@ -97,7 +97,7 @@ class Targets:
         sampled = {name: value for (name, tool), value in self.wall.items() if tool == "tidemark sampled"}
         worst = max(sampled, key=sampled.get, default=None)
         yield ("sampling at 512 KiB, the worst of the programs", f"<= {SAMPLED:.2f}",
-               f"{sampled[worst]:.3f}, {worst}{self.floor(worst, FLOOR)}" if worst else None, worst and sampled[worst] <= SAMPLED)
+               f"{sampled[worst]:.3f}, {worst}{self.floor(worst, FLOOR, COUNTS)}" if worst else None, worst and sampled[worst] <= SAMPLED)
         mean = sum(self.bytes.values()) / len(self.bytes) if self.bytes else None
         yield ("bytes an event, mean of the programs", f"<= {BYTES_OF_EVENT}", f"{mean:.2f}" if mean else None, mean and mean <= BYTES_OF_EVENT)
 

@@ -8,12 +8,13 @@ import shutil
 import subprocess
 
 
-FLOOR, STAMPS, FRAMES = "hooks that do nothing", "hooks that read the clock", "hooks that follow frame pointers"
+FLOOR, COUNTS, STAMPS, FRAMES = "hooks that do nothing", "hooks that count bytes", "hooks that read the clock", "hooks that follow frame pointers"
 
 
 class Tool:
     """has_parent: it runs the program as its child, so that its own cost is outside of the program's; python_only: for a program in Python; framed: for pairs
-    that are built with frame pointers, beside what else these are for; judged: a target is about its figures."""
+    that are built with frame pointers, beside what else these are for; judged: a target is about its figures,
+    or it is shown beside one."""
 
     def __init__(self, name, wrap, version="", python_only=False, micro=True, programs=True, has_parent=False, framed=False, judged=False):
         self.name, self.wrap, self.version, self.framed, self.judged = name, wrap, version, framed, judged
@@ -66,9 +67,9 @@ def floor(work, name, *flags):
 def installed(build, work):
     """Every tool that this machine has; bare is the first."""
     yield Tool("bare", lambda command, env, work: (command, env, None), framed=True, judged=True)
-    for name, hooks in ((FLOOR, floor(work, "hooks")), (STAMPS, floor(work, "stamps", "-DSTAMPS"))):
+    for name, hooks in ((FLOOR, floor(work, "hooks")), (COUNTS, floor(work, "counts", "-DCOUNTS")), (STAMPS, floor(work, "stamps", "-DSTAMPS"))):
         if hooks:
-            yield Tool(name, preloaded(hooks))
+            yield Tool(name, preloaded(hooks), judged=name != STAMPS)
     following = floor(work, "frames", "-DSTAMPS", "-DFRAMES", "-fno-omit-frame-pointer")
     if following:
         yield Tool(FRAMES, preloaded(following), micro=False, programs=False, framed=True)

@@ -1,6 +1,7 @@
 /* hooks.c - the floor under every recorder that is preloaded: hooks that hand each call on to the allocator behind them, and do nothing else.
  *
- * No such recorder can cost less, sampled or not. With -DSTAMPS they read the clock as well, once an event as every exact recorder must, and throw away what
+ * No such recorder can cost less, sampled or not. With -DCOUNTS they count bytes down to the next sample, which never comes, and look whether the page of a block
+ * that is freed has any: what a recorder that samples by bytes must do at each event, in its fewest instructions, and nothing of what makes it one. With -DSTAMPS they read the clock as well, once an event as every exact recorder must, and throw away what
  * it says: no recorder that knows when each event was can cost less. With -DFRAMES a block's stack is followed besides, by frame pointers and to its end, and
  * thrown away: what following takes where nothing is remembered; a recorder that remembers the last stack compares instead. run.py builds all (tools.py) and
  * measures them beside the recorders. The file stands in a folder of its own because it is a library, and the benches beside it are programs.
@@ -18,6 +19,21 @@
 #define STAMP() clock_gettime(CLOCK_MONOTONIC, &(struct timespec){ 0 })
 #else
 #define STAMP() ((void)0)
+#endif
+
+#if defined(COUNTS)
+#include <limits.h>
+static __thread long spare __attribute__((tls_model("initial-exec"))) = LONG_MAX; /* of the thread, as what all write costs more */
+static volatile unsigned char sampled_pages[1 << 16];
+static volatile unsigned long samples;
+static __attribute__((noinline, cold)) void note_sample(void) {
+	samples++;
+}
+#define COUNT(size) ((spare -= (long)(size)) < 0 ? note_sample() : (void)0)
+#define LOOK_UP(block) (sampled_pages[(unsigned short)((unsigned long)(block) >> 12)] ? note_sample() : (void)0)
+#else
+#define COUNT(size) ((void)0)
+#define LOOK_UP(block) ((void)0)
 #endif
 
 #if defined(FRAMES)
@@ -106,6 +122,7 @@ static void first_free(void *block) {
 }
 
 void *malloc(size_t size) {
+	COUNT(size);
 	void *block = next_malloc(size);
 	STACK();
 	STAMP();
@@ -113,6 +130,7 @@ void *malloc(size_t size) {
 }
 
 void *calloc(size_t count, size_t size) {
+	COUNT(count * size);
 	void *block = next_calloc(count, size);
 	STACK();
 	STAMP();
@@ -120,6 +138,8 @@ void *calloc(size_t count, size_t size) {
 }
 
 void *realloc(void *block, size_t size) {
+	COUNT(size);
+	LOOK_UP(block);
 	block = next_realloc(block, size);
 	STACK();
 	STAMP();
@@ -127,6 +147,7 @@ void *realloc(void *block, size_t size) {
 }
 
 void free(void *block) {
+	LOOK_UP(block);
 	STAMP();
 	next_free(block);
 }
