@@ -327,7 +327,7 @@ static inline void tm_note_loss(struct tm_thread *t) {
 
 bool tm_modules_look(uintptr_t pc); /* the same, by searching */
 
-/* True if pc lies in the code of a module that was emitted. Lock-free; called for new frames, with that version as it was before. */
+/* True if pc lies in a module that was emitted. Lock-free; called for new frames, with that version as it was before. */
 static inline bool tm_modules_know(uintptr_t pc, uint32_t version) {
 	return TM_LIKELY(atomic_load_explicit(tm_modules_page(pc), memory_order_relaxed) == tm_modules_page_key(pc, version)) || tm_modules_look(pc);
 }

@@ -36,7 +36,6 @@
 
 struct module {
 	uintptr_t bias, low, high;
-	uintptr_t code_low, code_high; /* around what of it can be run */
 	uint64_t identity;        /* of path and build-id */
 	uint64_t key;             /* of `low` (shared_rules.h) */
 	uint32_t path, path_size; /* in the list's texts: build-id, then path */
@@ -55,7 +54,7 @@ struct table {
 	uint32_t capacity;
 	_Atomic uint32_t count;
 	struct range {
-		_Atomic uintptr_t low, high, code_low, code_high, frames_header;
+		_Atomic uintptr_t low, high, frames_header;
 		_Atomic uint64_t key; /* of `low` (shared_rules.h) */
 	} ranges[];
 };
@@ -173,8 +172,8 @@ static bool list_has(const struct list *list, size_t *at, const struct module *w
 
 static bool extent_of(const struct dl_phdr_info *info, struct module *m) {
 	m->bias = info->dlpi_addr;
-	m->low = m->code_low = UINTPTR_MAX;
-	m->high = m->code_high = 0;
+	m->low = UINTPTR_MAX;
+	m->high = 0;
 	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
 		uintptr_t low = m->bias + p->p_vaddr, high = low + p->p_memsz;
@@ -183,9 +182,6 @@ static bool extent_of(const struct dl_phdr_info *info, struct module *m) {
 		if (p->p_type != PT_LOAD) continue;
 		if (low < m->low) m->low = low;
 		if (high > m->high) m->high = high;
-		if (!(p->p_flags & PF_X)) continue;
-		if (low < m->code_low) m->code_low = low;
-		if (high > m->code_high) m->code_high = high;
 	}
 	m->low &= ~(uintptr_t)(TM_SHM_PAGE - 1);
 	m->high = (m->high + TM_SHM_PAGE - 1) & ~(uintptr_t)(TM_SHM_PAGE - 1);
@@ -377,8 +373,6 @@ static bool publish(const struct list *list) {
 	for (size_t i = 0; i < list->count; i++) {
 		atomic_store_explicit(&table->ranges[i].low, modules_of(list)[i].low, memory_order_relaxed);
 		atomic_store_explicit(&table->ranges[i].high, modules_of(list)[i].high, memory_order_relaxed);
-		atomic_store_explicit(&table->ranges[i].code_low, modules_of(list)[i].code_low, memory_order_relaxed);
-		atomic_store_explicit(&table->ranges[i].code_high, modules_of(list)[i].code_high, memory_order_relaxed);
 		atomic_store_explicit(&table->ranges[i].frames_header, modules_of(list)[i].frames_header, memory_order_relaxed);
 		atomic_store_explicit(&table->ranges[i].key, modules_of(list)[i].key, memory_order_relaxed);
 	}
@@ -401,22 +395,13 @@ static const struct range *search(const struct table *table, uintptr_t pc) {
 	return NULL;
 }
 
-/* What was found counts for the whole page, which is why a segment's begin and end do. */
-static bool is_in_code(const struct range *range, uintptr_t pc) {
-	uintptr_t page = pc & ~(uintptr_t)(TM_SHM_PAGE - 1);
-	return page + TM_SHM_PAGE > atomic_load_explicit(&range->code_low, memory_order_relaxed) &&
-	       page < atomic_load_explicit(&range->code_high, memory_order_relaxed);
-}
-
 bool tm_modules_look(uintptr_t pc) {
 	uint32_t before = atomic_load_explicit(&tm_versions.modules, memory_order_acquire);
 	const struct table *table = atomic_load_explicit(&known, memory_order_acquire);
-	const struct range *range;
 	bool found;
 
 	if (!table || (before & 1)) return false;
-	range = search(table, pc);
-	found = range && is_in_code(range, pc);
+	found = search(table, pc) != NULL;
 	atomic_thread_fence(memory_order_acquire);
 	if (!found || atomic_load_explicit(&tm_versions.modules, memory_order_relaxed) != before) return false;
 	atomic_store_explicit(tm_modules_page(pc), tm_modules_page_key(pc, before), memory_order_relaxed);

@@ -230,8 +230,7 @@ TM_COLD static struct tm_stack take_with_all_registers(struct tm_thread *t, cons
 	begin_here(&c, memory);
 	for (uint32_t steps = 0;; steps++) {
 		enum tm_step step = steps < 4 * TM_DEPTH_LIMIT ? tm_cursor_step(&c) : TM_STEP_LOST;
-		cut |= step >= TM_STEP_LOST || (step == TM_STEP_DONE && c.guessed);
-		if (step == TM_STEP_NO_CODE && n) n--;
+		cut |= step == TM_STEP_LOST || (step == TM_STEP_DONE && c.guessed);
 		if (step != TM_STEP_DONE || tm_unwind_is_main_wrapper(c.pc)) break;
 		if (tm_unwind_is_ours(c.pc)) continue;
 		if (n == limit || tm_unwind_is_no_code(c.pc)) {

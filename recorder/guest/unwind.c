@@ -110,13 +110,7 @@ static inline void restore_fp(struct walk *w, uintptr_t slot) {
 	w->fp_source = (struct tm_check){ slot, w->fp, innermost(w), 0 };
 }
 
-enum step {
-	STEP_DONE,
-	STEP_END,
-	STEP_ODD,
-	STEP_LOST,
-	STEP_NO_CODE, /* lost, and the last frame was none */
-};
+enum step { STEP_DONE, STEP_END, STEP_LOST, STEP_ODD };
 
 static inline enum step go_to(struct walk *w, uintptr_t slot, uintptr_t sp) {
 	if (TM_UNLIKELY(!tm_memory_holds(&w->memory, slot))) return STEP_LOST;
@@ -133,7 +127,6 @@ TM_COLD static enum step step_by_guess(struct walk *w, uint32_t rule) {
 	if (rule != TM_RULE_GUESSED || !w->in_call) {
 		if (tm_is_made_up_caller(w->pc)) return STEP_END;
 		if (tm_rule_is_trampoline(w->pc, tm_memory_read, &memory)) return STEP_ODD;
-		if (w->in_call && !tm_is_return_address(&memory, w->pc)) return STEP_NO_CODE;
 		if (w->in_call && w->use_table) tm_rule_keep_guessed(w->pc - 1);
 	}
 	struct tm_guess caller;
@@ -323,10 +316,9 @@ static uint32_t go_outward(struct walk *w, bool *odd) {
 		}
 		enum step result = step(w);
 		if (TM_LIKELY(result == STEP_DONE)) continue;
-		if (result == STEP_NO_CODE) w->fresh--;
 		*odd = result == STEP_ODD;
-		w->forget |= result >= STEP_LOST;
-		w->cut |= result >= STEP_LOST;
+		w->forget |= result == STEP_LOST;
+		w->cut |= result == STEP_LOST;
 		return NO_FRAME;
 	}
 	w->forget = w->cut = true;
@@ -811,8 +803,6 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 	}
 	struct walk w = walk_from(t, top, limit, remember, version);
 	w.unlisted = true;
-	struct tm_memory code = top->memory; /* is looked at, too */
-	uint32_t modules = atomic_load_explicit(&tm_versions.modules, memory_order_acquire);
 	uintptr_t *pcs = t->pcs + 2 * t->capacity - 1, *slots = t->sps + 2 * t->capacity - 1, pair = top->slot - 8, next;
 	for (;; pair = next) {
 		while (known && t->sps[known - 1] < pair + 8) known--;
@@ -823,8 +813,7 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 		next = WORD(pair);
 		uintptr_t pc = WORD(pair + 8) & PC_MASK;
 		w.cut = true; /* wherever it ends but at main: code without frame pointers uses the register for anything */
-		if (tm_unwind_is_no_code(pc) ||
-		    !(tm_modules_know(pc, modules) || tm_unwind_is_ours(pc) || tm_is_return_address(&code, pc))) {
+		if (pc < TM_MEMORY_PAGE || tm_unwind_is_no_code(pc)) {
 			check_word(&w, pair + 8, WORD(pair + 8));
 			break;
 		}

@@ -41,13 +41,8 @@ static bool follows_call(struct tm_memory *m, uintptr_t pc) {
 	return false;
 #else
 	if (pc < TM_MEMORY_PAGE || pc % 4 || !tm_memory_read(m, pc - 4, 4, &code)) return false;
-	return code >> 26 == 0x25 || (code & 0xfffffc1fu) == 0xd63f0000u ||
-	       (code & 0xfefff800u) == 0xd63f0800u; /* the last: of a signed address */
+	return code >> 26 == 0x25 || (code & 0xfffffc1fu) == 0xd63f0000u;
 #endif
-}
-
-bool tm_is_return_address(struct tm_memory *m, uintptr_t pc) {
-	return tm_modules_look(pc - 1) || follows_call(m, pc) || tm_is_sandboxed();
 }
 
 #define GUESS_BYTES 0x4000u /* a caller's frame does not lie further out */
@@ -88,7 +83,6 @@ bool tm_guess_caller(struct tm_memory *m, uint64_t rules, uintptr_t sp, uintptr_
 
 static enum tm_step step_by_guess(struct tm_cursor *c) {
 	struct tm_guess caller;
-	if (c->in_call && !tm_is_return_address(&c->memory, c->pc)) return TM_STEP_NO_CODE;
 	if (!(c->known >> TM_CFI_FP & 1) || !tm_guess_caller(&c->memory, 0, c->registers[TM_CFI_SP], c->registers[TM_CFI_FP], &caller)) return TM_STEP_LOST;
 	c->pc = caller.pc;
 	c->registers[TM_CFI_FP] = caller.fp;

@@ -40,17 +40,8 @@ struct tm_cursor {
 	uintptr_t registers[TM_CFI_REGISTERS];
 };
 
-enum tm_step {
-	TM_STEP_DONE,
-	TM_STEP_END,
-	TM_STEP_LOST,
-	TM_STEP_NO_CODE, /* lost, and the frame before was none: nothing returns to that address */
-};
+enum tm_step { TM_STEP_DONE, TM_STEP_END, TM_STEP_LOST };
 enum tm_step tm_cursor_step(struct tm_cursor *c);
-
-/* Can something return there? It is in the code of a module that was announced, or a call lies in front of it; where nobody can ask, in a sandbox, it can.
- * Asked about what has no description, and by frame pointers, which lead anywhere in code that does without. */
-bool tm_is_return_address(struct tm_memory *m, uintptr_t pc);
 
 /* The caller of code that has no description, by its frame pointer if that makes sense: fp points to the caller's and the return address, not far out,
  * and a call lies in front of that address. The rule that libunwind goes by too, but for the look at the code. On aarch64 these two words do not lie at the

@@ -275,8 +275,8 @@ static char stack[256 << 10];
 static void handler(int number) { *(char *volatile *)&(char *){ malloc(30) } = (char *)(uintptr_t)number; }
 static void allocate(size_t bytes) { for (int i = 0; i < 1000; i++) free(malloc(bytes)); }
 void odd(void function(size_t), size_t);
-__asm__(".type odd, @function; odd: .cfi_startproc; push %rbx; .cfi_def_cfa_offset 16; .cfi_offset 3, -16; mov %rsp, %rbx; .cfi_def_cfa_register 3; mov %rdi, %rax; mov %rsi, %rdi;"
-	"call *%rax; pop %rbx; .cfi_def_cfa 7, 8; ret; .cfi_endproc; .size odd, .-odd");
+__asm__("odd: .cfi_startproc; push %rbx; .cfi_def_cfa_offset 16; .cfi_offset 3, -16; mov %rsp, %rbx; .cfi_def_cfa_register 3; mov %rdi, %rax; mov %rsi, %rdi;"
+	"call *%rax; pop %rbx; .cfi_def_cfa 7, 8; ret; .cfi_endproc");
 static void work(void) {
 	for (;;) {
 		allocate(10);
@@ -290,9 +290,7 @@ int main(int count, char **words) {
 	getcontext(&inside);
 	inside.uc_stack = (stack_t){ .ss_sp = stack, .ss_size = sizeof stack };
 	makecontext(&inside, work, 0);
-	const char *caller = words[count - 1];
-	uint64_t data[] = { (uintptr_t)"a constant", (uintptr_t)&outside, (uintptr_t)calloc(1000, 1) + 100, (uintptr_t)&caller };
-	*(uint64_t *)inside.uc_mcontext.gregs[REG_RSP] = *caller == 'w' ? data[caller[1] - '0'] : strtoull(caller, NULL, 16);
+	*(uint64_t *)inside.uc_mcontext.gregs[REG_RSP] = strtoull(words[count - 1], NULL, 16);
 	for (int i = 0; i < 2; i++) {
 		allocate(20);
 		swapcontext(&outside, &inside);
@@ -371,7 +369,7 @@ def a_start_that_nothing_describes(t):
 @test
 def coroutines_without_a_caller(t):
     program = source(t, "coroutine.c", "#define _GNU_SOURCE" + COROUTINE)
-    for caller in ("deaddeaddeaddead", "ffffffffffffffff", "0f00000000000000", "0000800000001000", "0", "1", "fff", "12345", "w0", "w1", "w2", "w3"):
+    for caller in ("deaddeaddeaddead", "ffffffffffffffff", "0f00000000000000", "0000800000001000", "0"):
         for stacks in ("unwind", "fp"):
             db = t.imported(t.record([program, caller], f"--stacks={stacks}", "--python=off"))
             what = f"with {caller}, --stacks={stacks}"
@@ -381,11 +379,6 @@ def coroutines_without_a_caller(t):
                     f"allocations {what}")
             t.equal(db.rows("select distinct function from stack join frame on frame.id = frame_id where module_id is null and kind <> 'kernel'"), [],
                     f"frames that are no code {what}")
-            taken = db.rows("select distinct size_bytes, text from allocation join stack_text using (stack_id) where size_bytes in (10, 20, 40) order by 1")
-            t.equal(taken, [(10, "work;allocate"), (20, "main;allocate"), (40, "work;odd;allocate" if stacks == "unwind" else "odd;allocate")], f"stacks {what}")
-            if stacks == "unwind":
-                told = sum(int(text.split()[0]) for text, in db.rows("select text from note where kind = 'cut-stacks'"))
-                t.equal(told, 0 if caller == "0" else 4002, f"stacks that are said to be cut {what}")
 
 
 @test

@@ -2,7 +2,6 @@
  * that is not there.
  *
  * Usage:   hostile STACKS [SEED]; status 0, or a signal. The unwinder's sources are linked in.
- * Oracle:  a frame lies in an executable segment, behind a call, or is what a handler returns to, which qemu has in a page of its own.
  * Method:  words at random (garbage, places in and around this stack, in a guard page, in unmapped memory, code of every library) are unwound as if hooks had
  *          been called there, on the thread's own stack and on mapped memory between guard pages. Then stacks of coroutines that are unmapped after the switch.
  *          Then libc's longjmp and swapcontext are interrupted at each instruction, where no description says what is true (libgcc faults in most of
@@ -23,7 +22,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <ucontext.h>
@@ -49,7 +47,6 @@ long tm_syscall(long number, long a, long b, long c, long d, long e, long f) {
 static struct tm_shm shm = { .stacks = TM_STACKS_UNWIND, .max_depth = CAPACITY };
 static struct { uintptr_t low, bytes; } code[32];
 static unsigned code_count;
-static int through[2]; /* a pipe */
 static uintptr_t guard, unmapped;
 static uint64_t state;
 static unsigned stacks; /* of random words, for each way and thread */
@@ -69,59 +66,6 @@ static int note_code(struct dl_phdr_info *info, size_t size, void *unused) {
 		code[code_count++].bytes = segment->p_memsz;
 	}
 	return 0;
-}
-
-static bool is_in_code(uintptr_t pc) {
-	for (unsigned i = 0; i < code_count; i++)
-		if (pc - code[i].low < code[i].bytes) return true;
-	return false;
-}
-
-bool tm_modules_look(uintptr_t pc) {
-	return is_in_code(pc);
-}
-
-static bool look_at(uintptr_t address, void *to, size_t bytes) {
-	ssize_t n = write(through[1], (const void *)address, bytes); /* a part, before what is not there */
-	return n > 0 && read(through[0], to, (size_t)n) == (ssize_t)bytes;
-}
-
-#if defined(__x86_64__)
-static bool is_behind_call(uintptr_t pc) {
-	uint8_t at[7];
-	if (!look_at(pc - sizeof at, at, sizeof at)) return false;
-	for (unsigned i = 0; i < 6; i++) /* through a register or memory */
-		if (at[i] == 0xff && at[i + 1] % 64 / 8 == 2) return true;
-	return at[2] == 0xe8;
-}
-
-static bool is_trampoline(uintptr_t pc) {
-	uint8_t at[9];
-	return look_at(pc, at, sizeof at) && memcmp(at, "\x48\xc7\xc0\x0f\0\0\0\x0f\x05", sizeof at) == 0;
-}
-#else
-static bool is_behind_call(uintptr_t pc) {
-	uint32_t at; /* bl, blr and those that check the address */
-	if (pc % 4 || !look_at(pc - sizeof at, &at, sizeof at)) return false;
-	return (at & 0xfc000000) == 0x94000000 || (at & 0xfefff800) == 0xd63f0800 || (at & 0xfffffc1f) == 0xd63f0000;
-}
-
-static bool is_trampoline(uintptr_t pc) {
-	uint32_t at[2];
-	return look_at(pc, at, sizeof at) && at[0] == 0xd2801168 && at[1] == 0xd4000001;
-}
-#endif
-
-#define TRAMPOLINE_BYTES 9u
-
-/* Can frame i of a stack be one? The innermost is whatever was said to have called. What a signal interrupted can be anywhere; words at random lead into the
- * middle of the trampoline, too. */
-static bool can_be(const struct tm_thread *t, uint32_t i) {
-	uintptr_t pc = t->pcs[i], inner = t->pcs[i + 1];
-	if (i + 1 == t->depth || is_in_code(pc) || is_behind_call(pc) || is_trampoline(pc)) return true;
-	for (unsigned k = 0; k <= TRAMPOLINE_BYTES; k++)
-		if (is_trampoline(inner - k)) return pc >= PAGE && pc >> 48 == 0;
-	return false;
 }
 
 static uintptr_t any_word(const uintptr_t *words) {
@@ -155,10 +99,9 @@ static struct tm_stack take(struct tm_thread *t, const void *frame) {
 	if (fresh == TM_UNWIND_NOT_QUICK) s = tm_stack_take(t, frame, valid);
 	tm_known_note(t, 0);
 	uint32_t odd = 0;
-	while (odd < t->depth && can_be(t, odd)) odd++;
-	if (s.keep + s.fresh == t->depth && odd == t->depth && t->depth <= CAPACITY) return s;
-	fprintf(stderr, "%u frames kept, %u new, %u in all, no code: %u, %#lx\n", s.keep, s.fresh, t->depth, odd,
-		odd < t->depth ? t->pcs[odd] : 0);
+	while (odd + 1 < t->depth && !tm_unwind_is_no_code(t->pcs[odd])) odd++; /* the innermost is whatever was said to have called */
+	if (s.keep + s.fresh == t->depth && odd + 1 == t->depth && t->depth <= CAPACITY) return s;
+	fprintf(stderr, "%u frames kept, %u new, %u in all, no code: %u\n", s.keep, s.fresh, t->depth, odd);
 	_exit(1);
 }
 
@@ -310,7 +253,6 @@ int main(int argc, char **argv) {
 	fflush(stdout);
 	tm_guest.shm = &shm; /* nobody's code is "ours": the unwinder is part of the program */
 	dl_iterate_phdr(note_code, NULL);
-	if (pipe(through) != 0) return 1;
 	char *memory = mmap(NULL, 4 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	guard = (uintptr_t)memory;
 	unmapped = guard + 3 * PAGE;

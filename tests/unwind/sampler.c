@@ -36,11 +36,6 @@
 static struct tm_shm shm = { .stacks = TM_STACKS_UNWIND, .max_depth = 1024 };
 
 /* Rules are shared with other programs through the file that TM_TEST_RULES names. A module's name stands for its build-id. */
-/* Wherever code can be there is a module, whose rules are kept. */
-bool tm_modules_look(uintptr_t pc) {
-	return !tm_unwind_is_no_code(pc);
-}
-
 uint64_t tm_modules_key(uintptr_t pc) {
 #if defined(__x86_64__)
 	struct dl_find_object found;
