@@ -813,7 +813,7 @@ enum tm_unwound tm_unwind_by_frame_pointers(struct tm_thread *t, const struct tm
 		next = WORD(pair);
 		uintptr_t pc = WORD(pair + 8) & PC_MASK;
 		w.cut = true; /* wherever it ends but at main: code without frame pointers uses the register for anything */
-		if (pc < TM_MEMORY_PAGE || tm_unwind_is_no_code(pc)) {
+		if (tm_unwind_is_no_code(pc)) {
 			check_word(&w, pair + 8, WORD(pair + 8));
 			break;
 		}

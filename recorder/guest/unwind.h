@@ -91,9 +91,10 @@ struct tm_stack tm_unwind_take_over(struct tm_thread *t, uint32_t n, bool cut);
 #define TM_UNWIND_PC_BITS 48
 #endif
 
-/* 0, or an address that no program has: what a coroutine's first frame was given as its caller, or a stack that was overwritten. */
+/* An address that no program has code at, as those of the first page: what a coroutine's first frame was given as its caller, or a stack that was
+ * overwritten. */
 static inline bool tm_unwind_is_no_code(uintptr_t pc) {
-	return (pc - 1) >> TM_UNWIND_PC_BITS;
+	return pc - TM_MEMORY_PAGE >= ((uintptr_t)1 << TM_UNWIND_PC_BITS) - TM_MEMORY_PAGE;
 }
 
 #define TM_UNWIND_WORD(address) (*(const uintptr_t *)(address))

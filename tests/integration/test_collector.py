@@ -369,7 +369,7 @@ def a_start_that_nothing_describes(t):
 @test
 def coroutines_without_a_caller(t):
     program = source(t, "coroutine.c", "#define _GNU_SOURCE" + COROUTINE)
-    for caller in ("deaddeaddeaddead", "ffffffffffffffff", "0f00000000000000", "0000800000001000", "0"):
+    for caller in ("deaddeaddeaddead", "ffffffffffffffff", "0f00000000000000", "0000800000001000", "0", "1", "fff"):
         for stacks in ("unwind", "fp"):
             db = t.imported(t.record([program, caller], f"--stacks={stacks}", "--python=off"))
             what = f"with {caller}, --stacks={stacks}"
