@@ -373,8 +373,8 @@ void tm_malloc_hooks_stop(bool stop) {
 	tm_guest.hook.realloc = stop ? some_realloc : every_realloc;
 }
 
-/* Each of these begins a line of the cache: a hook of few instructions that lies across two makes a program that is sampled, and allocates as fast as it can, a
- * percent slower. */
+/* Each of these begins a line of the cache: nearly all events of a sampled program go through here and nowhere else of ours, and it matters there if one of so
+ * few instructions lies across two. */
 #define HOOK TM_HOT __attribute__((aligned(TM_LINE_BYTES)))
 
 HOOK void *malloc(size_t size) {

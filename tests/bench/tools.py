@@ -13,8 +13,7 @@ FLOOR, COUNTS, STAMPS, FRAMES = "hooks that do nothing", "hooks that count bytes
 
 class Tool:
     """has_parent: it runs the program as its child, so that its own cost is outside of the program's; python_only: for a program in Python; framed: for pairs
-    that are built with frame pointers, beside what else these are for; judged: a target is about its figures,
-    or it is shown beside one."""
+    that are built with frame pointers, beside what else these are for; judged: a target is about its figures, or shows them beside."""
 
     def __init__(self, name, wrap, version="", python_only=False, micro=True, programs=True, has_parent=False, framed=False, judged=False):
         self.name, self.wrap, self.version, self.framed, self.judged = name, wrap, version, framed, judged

@@ -1,10 +1,11 @@
 /* hooks.c - the floor under every recorder that is preloaded: hooks that hand each call on to the allocator behind them, and do nothing else.
  *
  * No such recorder can cost less, sampled or not. With -DCOUNTS they count bytes down to the next sample, which never comes, and look whether the page of a block
- * that is freed has any: what a recorder that samples by bytes must do at each event, in its fewest instructions, and nothing of what makes it one. With -DSTAMPS they read the clock as well, once an event as every exact recorder must, and throw away what
- * it says: no recorder that knows when each event was can cost less. With -DFRAMES a block's stack is followed besides, by frame pointers and to its end, and
- * thrown away: what following takes where nothing is remembered; a recorder that remembers the last stack compares instead. run.py builds all (tools.py) and
- * measures them beside the recorders. The file stands in a folder of its own because it is a library, and the benches beside it are programs.
+ * that is freed has any: what a recorder that samples by bytes must do at each event, and nothing of what makes it one. With -DSTAMPS they read the clock
+ * instead, once an event as every exact recorder must, and throw away what it says: no recorder that knows when each event was can cost less. With -DFRAMES a
+ * block's stack is followed besides, by frame pointers and to its end, and thrown away: what following takes where nothing is remembered; a recorder that
+ * remembers the last stack compares instead. run.py builds all (tools.py) and measures them beside the recorders. The file stands in a folder of its own because
+ * it is a library, and the benches beside it are programs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
