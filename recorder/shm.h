@@ -262,7 +262,8 @@ static inline unsigned tm_ring_usable_word(uint64_t size, uint64_t usable) {
  *   EXEC          pid, text                 about to exec; x = enum tm_exec_class, text = resolved path. In a vfork child this comes in the parent's ring
  *   EXEC_FAILED   pid                       and it did not happen
  *   SPAWN         child_pid                 posix_spawn returned it
- *   WAIT          child_pid status          a wait call of the program reaped it; status as of wait(2)
+ *   WAIT          child_pid status          a wait call of the program reaped it; status as of wait(2); x = 1: the program traces others, whose threads' ends
+ *                                           it is told of as well, and those of processes that are not its children
  *   EXIT_BEGIN    (none)                    main returned, exit was called, the interpreter finalizes; the first one counts
  *   EXIT          status                    _exit and its kin
  *   NOTE          text                      text = kind, NUL, sentence

@@ -65,7 +65,10 @@ static void take_unload(const struct control *t) {
 static void take_life(const struct control *t, enum tm_life_kind kind) {
 	struct tm_life_event event = { .kind = kind, .ticks = t->ticks, .process = t->p, .pid = (uint32_t)t->numbers[0], .status = -1 };
 	if (kind == TM_LIFE_EXEC || kind == TM_LIFE_FORK) event.class = (enum tm_exec_class)t->x;
-	if (kind == TM_LIFE_WAIT) event.status = (int)t->numbers[1];
+	if (kind == TM_LIFE_WAIT) {
+		event.status = (int)t->numbers[1];
+		event.traces = t->x != 0;
+	}
 	tm_process_life(t->c, event, kind == TM_LIFE_EXEC ? t->text : NULL, t->text_bytes);
 }
 

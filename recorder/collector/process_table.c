@@ -551,7 +551,7 @@ static struct tm_process *not_waited(struct tm_collector *c, uint32_t pid, const
 static void waited(struct tm_collector *c, const struct tm_life_event *e) {
 	if (!e->pid || !(WIFEXITED(e->status) || WIFSIGNALED(e->status))) return;
 	if (!c->options.follow) {
-		leave_out_child(c, e->process, e->pid);
+		if (!e->traces) leave_out_child(c, e->process, e->pid);
 		tm_id_map_set(&c->processes.left_out, e->pid, NULL); /* the pid may be another's from here on */
 		return;
 	}
@@ -559,7 +559,7 @@ static void waited(struct tm_collector *c, const struct tm_life_event *e) {
 	if (!child) child = not_waited(c, e->pid, NULL);
 	if (!child && is_in_namespace(c, e)) child = not_waited(c, e->pid, e->process);
 	if (!child) {
-		if (newest(c, e->pid)) return; /* waited for twice (WNOWAIT), or its end is written */
+		if (newest(c, e->pid) || e->traces) return; /* waited for twice (WNOWAIT), its end is written, or it is no child */
 		child = new_process(c, e->pid, e->process, e->ticks);
 		child->flags = TM_PROCESS_FORKED;
 	}

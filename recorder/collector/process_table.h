@@ -81,8 +81,9 @@ struct tm_life_event {
 	struct tm_process *process; /* that told it; for a death the one that died */
 	uint32_t pid;               /* of the child */
 	enum tm_exec_class class;
-	int status; /* as of wait(2); -1 unknown */
-	char *path; /* owned */
+	int status;  /* as of wait(2); -1 unknown */
+	bool traces; /* the process that told of a wait traces others */
+	char *path;  /* owned */
 };
 
 struct tm_process_table {

@@ -282,16 +282,29 @@ TM_EXPORT int daemon(int keeps_directory, int keeps_files) {
 
 /* --- wait --- */
 
-/* A child was reaped; status as wait(2) gives it. One that only stopped or goes on has not ended. */
-static void reaped(pid_t child, int status) {
+static _Atomic uint32_t tracer; /* its pid: a fork's child traces nobody */
+
+/* An untraced child stops for signals of its terminal only, and is waited for with WUNTRACED only. */
+static bool is_stop_of_traced(int status, bool asks_for_stops) {
+	int signal = WSTOPSIG(status);
+
+	if (!WIFSTOPPED(status)) return false;
+	return !asks_for_stops || status >> 16 || !(signal == SIGSTOP || signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU);
+}
+
+/* What a wait told of a child; status as wait(2) gives it. One that only stopped or goes on has not ended. Who traces (strace, gdb) is told of threads, and of
+ * others' processes, as of children. */
+static void told(pid_t child, int status, bool asks_for_stops) {
 	uint64_t words[2] = { (uint64_t)child, (uint64_t)(unsigned)status };
 	struct tm_thread *t;
 
-	if (child <= 0 || (!WIFEXITED(status) && !WIFSIGNALED(status))) return;
+	if (child <= 0) return;
+	if (is_stop_of_traced(status, asks_for_stops)) atomic_store(&tracer, tm_guest.pid);
+	if (!WIFEXITED(status) && !WIFSIGNALED(status)) return;
 	tm_sandbox_reaped((uint32_t)child);
 	t = tm_hook_enter_to_say();
 	if (!t) return;
-	tm_emit_control(t, TM_CTL_WAIT, 0, 0, words, 2, NULL, 0);
+	tm_emit_control(t, TM_CTL_WAIT, 0, atomic_load(&tracer) == tm_guest.pid, words, 2, NULL, 0);
 	tm_hook_leave(t);
 }
 
@@ -301,7 +314,7 @@ TM_EXPORT pid_t wait(int *status) {
 
 	FIND_REAL();
 	child = real.wait(to);
-	if (child > 0) reaped(child, *to);
+	if (child > 0) told(child, *to, false);
 	return child;
 }
 
@@ -311,7 +324,7 @@ TM_EXPORT pid_t waitpid(pid_t pid, int *status, int options) {
 
 	FIND_REAL();
 	child = real.waitpid(pid, to, options);
-	if (child > 0) reaped(child, *to);
+	if (child > 0) told(child, *to, options & WUNTRACED);
 	return child;
 }
 
@@ -321,7 +334,7 @@ TM_EXPORT pid_t wait3(int *status, int options, struct rusage *usage) {
 
 	FIND_REAL();
 	child = real.wait3(to, options, usage);
-	if (child > 0) reaped(child, *to);
+	if (child > 0) told(child, *to, options & WUNTRACED);
 	return child;
 }
 
@@ -331,17 +344,18 @@ TM_EXPORT pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage)
 
 	FIND_REAL();
 	child = real.wait4(pid, to, options, usage);
-	if (child > 0) reaped(child, *to);
+	if (child > 0) told(child, *to, options & WUNTRACED);
 	return child;
 }
 
-/* The wait(2) status of what waitid reports; -1: the child has not ended. */
+/* The wait(2) status of what waitid reports, as far as it counts here. */
 static int status_of(const siginfo_t *info) {
 	switch (info->si_code) {
 	case CLD_EXITED: return (info->si_status & EXIT_STATUS_MASK) << 8;
 	case CLD_KILLED: return info->si_status & 0x7f;
 	case CLD_DUMPED: return (info->si_status & 0x7f) | 0x80;
-	default: return -1;
+	case CLD_TRAPPED: return W_STOPCODE(SIGTRAP);
+	default: return W_STOPCODE(SIGSTOP);
 	}
 }
 
@@ -352,6 +366,6 @@ TM_EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options) {
 	FIND_REAL();
 	own.si_pid = 0;
 	result = real.waitid(type, id, to, options);
-	if (result == 0 && !(options & WNOWAIT) && to->si_pid > 0 && status_of(to) >= 0) reaped(to->si_pid, status_of(to));
+	if (result == 0 && !(options & WNOWAIT)) told(to->si_pid, status_of(to), true);
 	return result;
 }

@@ -225,6 +225,19 @@ def program_that_valgrind_runs(t):
 
 
 @test
+def program_that_traces_another(t):
+    """Who traces is told of threads' ends as of children's: no thread becomes a process, whichever wait tells it, and with --follow=off none counts as a child."""
+    for by in ("waitpid", "wait4", "waitid"):
+        recording = t.same_as_bare([t.program("prog_traces.c"), by])
+        t.equal((recording.status, recording.text), (0, "5 ends\n"), by)
+        db = t.imported(recording)
+        no_loss(t, db)
+        t.equal(db.rows("select end_kind, end_code from process order by id"), [("exit", 0), ("exit", 4), ("exit", 3)], f"{by}: processes")
+    db = t.imported(t.record([t.program("prog_traces.c")], "--follow=off"))
+    t.equal(db.rows("select text from note where kind = 'not-followed'"), [("1 child process was not recorded (--follow=off)",)], "children that are left out")
+
+
+@test
 def into_the_background(t):
     """The recording goes on after the command, whose child nobody has heard of yet."""
     program, texts = t.program("prog_daemon.c"), []
