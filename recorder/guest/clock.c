@@ -49,7 +49,7 @@ static clock_reader *find_reader(void) {
 	return found ? found : by_system_call;
 }
 
-uint64_t tm_clock_ns(clockid_t clock) {
+TM_REALIGN uint64_t tm_clock_ns(clockid_t clock) {
 	struct timespec now = { 0 };
 	clock_reader *read = atomic_load_explicit(&reader, memory_order_relaxed);
 	if (!read) atomic_store_explicit(&reader, read = find_reader(), memory_order_relaxed);

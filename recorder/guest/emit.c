@@ -71,7 +71,7 @@ TM_COLD tm_taken tm_take_anew(struct tm_thread *t, tm_taken s) {
 	return tm_taken_make(flags | (t->is_part ? TM_RING_PART : 0), t->depth, 0);
 }
 
-static __attribute__((noinline)) tm_taken take_changed_stack(struct tm_thread *t, const void *frame, uint32_t valid) {
+TM_REALIGN static __attribute__((noinline)) tm_taken take_changed_stack(struct tm_thread *t, const void *frame, uint32_t valid) {
 	struct tm_stack s = tm_stack_take(t, frame, valid);
 	if (TM_UNLIKELY(s.unlisted)) know_modules(t, s.fresh);
 	return tm_taken_make((s.cut ? TM_RING_CUT : 0) | (t->is_part ? TM_RING_PART : 0), s.fresh, s.keep);

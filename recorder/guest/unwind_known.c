@@ -411,7 +411,7 @@ static bool is_fit(const struct tm_thread *t) {
 	return t->remembered && !t->after_loss && !t->truncated && has_end && t->depth <= UINT16_MAX;
 }
 
-uint64_t tm_known_note_now(struct tm_thread *t, uint64_t taken) {
+TM_REALIGN uint64_t tm_known_note_now(struct tm_thread *t, uint64_t taken) {
 	if (!is_fit(t) || !begin(t)) return taken;
 	expect_nobody(t);
 	if (++t->known_misses == LOOK_EVERY_MISSES) look_at_use(t);

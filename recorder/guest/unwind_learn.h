@@ -70,8 +70,8 @@ TM_COLD static void tm_routes_fetch(struct tm_routes *all) {
 }
 
 /* The `count` frames from `keep` on are to be found again, at this place. */
-static __attribute__((noinline)) void tm_route_learn_now(struct tm_thread *t, struct tm_route *r, uint32_t keep, uint32_t count,
-							 uintptr_t met) {
+TM_REALIGN static __attribute__((noinline)) void tm_route_learn_now(struct tm_thread *t, struct tm_route *r, uint32_t keep, uint32_t count,
+								    uintptr_t met) {
 	struct tm_routes *all = t->routes;
 	uint32_t last = keep + count - 1;
 	uintptr_t slot = t->sps[last], pc = t->pcs[last];

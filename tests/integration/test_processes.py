@@ -238,6 +238,25 @@ def program_that_traces_another(t):
 
 
 @test
+def calls_on_a_stack_that_is_eight_bytes_off(t):
+    """What the allocator bears the hooks bear, with every way to take stacks; the stacks are what they are."""
+    program = t.program("misaligned.c")
+    for option in ("--stacks=unwind", "--stacks=fp", "--stacks=off", "--sample=1KiB", "--on-full=drop"):
+        recording = t.same_as_bare([program], option)
+        t.equal((recording.status, recording.text), (0, "done\n"), option)
+        if option != "--stacks=unwind":
+            continue
+        db, seed, wanted = t.imported(recording), 1, {}
+        no_loss(t, db)
+        for _ in range(200000):
+            seed = (seed * 6364136223846793005 + 1442695040888963407) % 2 ** 64
+            key = 4 + (seed >> 40) % 41, ("malloc", "calloc", "realloc", "realloc", "posix_memalign")[(seed >> 50) % 5]
+            wanted[key] = wanted.get(key, 0) + 1
+        rows = db.rows("select depth, api, count(*) from allocation join stack on stack.id = stack_id where size_bytes = 200 group by 1, 2")
+        t.equal({(depth, api): n for depth, api, n in rows}, wanted, "blocks by the depth of their stacks (main, descend..., take, misaligned) and by call")
+
+
+@test
 def into_the_background(t):
     """The recording goes on after the command, whose child nobody has heard of yet."""
     program, texts = t.program("prog_daemon.c"), []
