@@ -28,20 +28,28 @@ bool tm_memory_read(void *memory, uintptr_t address, unsigned bytes, uintptr_t *
 
 /* --- no description --- */
 
+#define LONGEST_CALL 7u /* bytes of one through a pointer in memory, on x86-64 */
+
 /* Does a call lie in front of the return address? */
 static bool follows_call(struct tm_memory *m, uintptr_t pc) {
 	uintptr_t code;
 #if defined(__x86_64__)
-	if (pc < TM_MEMORY_PAGE || !tm_memory_read(m, pc - 7, 7, &code)) return false;
-	const uint8_t *end = (const uint8_t *)&code + 7;
-	if (end[-5] == 0xe8) return true;
-	for (int n = 2; n <= 7; n++) {
-		if (end[-n] == 0xff && (end[1 - n] >> 3 & 7) == 2) return true;
+	unsigned bytes = LONGEST_CALL;
+	if (pc < TM_MEMORY_PAGE) return false;
+	if (!tm_memory_read(m, pc - bytes, bytes, &code)) {
+		bytes = pc % TM_MEMORY_PAGE; /* of a mapping's first function: it begins here */
+		if (bytes >= LONGEST_CALL || !tm_memory_read(m, pc - bytes, bytes, &code)) return false;
+	}
+	const uint8_t *end = (const uint8_t *)&code + bytes;
+	if (bytes >= 5 && end[-5] == 0xe8) return true;
+	for (unsigned n = 2; n <= bytes; n++) {
+		if (*(end - n) == 0xff && (*(end - n + 1) >> 3 & 7) == 2) return true;
 	}
 	return false;
 #else
 	if (pc < TM_MEMORY_PAGE || pc % 4 || !tm_memory_read(m, pc - 4, 4, &code)) return false;
-	return code >> 26 == 0x25 || (code & 0xfffffc1fu) == 0xd63f0000u;
+	return code >> 26 == 0x25 || (code & 0xfffffc1fu) == 0xd63f0000u ||
+	       (code & 0xfefff800u) == 0xd63f0800u; /* the last: of a signed address */
 #endif
 }
 

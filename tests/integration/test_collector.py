@@ -1,5 +1,6 @@
 """What the recorder adds to the events: readings of memory, notes, the ends of threads."""
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -364,6 +365,36 @@ def a_start_that_nothing_describes(t):
     t.check(stacks[5555].endswith(";made") or stacks[5555] == "made", stacks[5555])
     t.equal(stacks[6666], "main;behind;taken", "through the function behind it")
     t.equal([text.split()[0] for text, in db.rows("select text from note where kind = 'cut-stacks'")], ["1"], "stacks that are said to be cut: what was guessed")
+
+
+FIRST_IN_A_MAPPING = r"""#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+void *volatile kept;
+__attribute__((noinline)) void taken(void) { kept = malloc(5555); }
+/* outer: push %rbp; mov %rsp, %rbp; call *%rdi; pop %rbp; ret. inner, 16 bytes on: the same, by %rsi. */
+static const unsigned char outer[16] = "\x55\x48\x89\xe5\xff\xd7\x5d\xc3", inner[16] = "\x55\x48\x89\xe5\xff\xd6\x5d\xc3";
+int main(void) {
+	char *pages = mmap(NULL, 3 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *code = pages + 4096;
+	if (mprotect(code, 4096, PROT_READ | PROT_WRITE | PROT_EXEC)) return 1;
+	memcpy(code, outer, 16);
+	memcpy(code + 16, inner, 16);
+	((void (*)(void *, void *))code)(code + 16, taken);
+	return 0;
+}
+"""
+
+
+@test
+def a_call_in_the_first_bytes_of_a_mapping(t):
+    """What lies in front of generated code may not be readable: the call at its begin is seen nevertheless, and the stack goes on to main."""
+    if platform.machine() != "x86_64":
+        t.skip("the code is x86-64's")
+    program = source(t, "first_in_a_mapping.c", FIRST_IN_A_MAPPING)
+    db = t.imported(t.record([program]))
+    stack = db.value("select s.text from allocation as a join stack_text as s using (stack_id) where a.size_bytes = 5555").split(";")
+    t.equal((stack[0], stack[-1], [text[-3:] for text in stack[1:-1]]), ("main", "taken", ["006", "016"]), "from main through both functions")
 
 
 @test
