@@ -204,9 +204,12 @@ static void print_lost(const struct tm_collector *c) {
 	if (dropped)
 		fprintf(stderr, "tidemark-record: dropped      %s %s, the oldest, for --max-size\n", tm_format_count(dropped, count),
 			plural(dropped, "event", "events"));
-	if (!c->unrecorded) return;
-	fprintf(stderr, "tidemark-record: unrecorded   %s %s: `tidemark info` says why\n", tm_format_count(c->unrecorded, count),
-		plural(c->unrecorded, "program", "programs"));
+	if (c->unrecorded)
+		fprintf(stderr, "tidemark-record: unrecorded   %s %s: `tidemark info` says why\n", tm_format_count(c->unrecorded, count),
+			plural(c->unrecorded, "program", "programs"));
+	if (c->bypassing)
+		fprintf(stderr, "tidemark-record: unrecorded   what %s %s, all or some of it: `tidemark info` says why\n",
+			tm_format_count(c->bypassing, count), plural(c->bypassing, "library allocates", "libraries allocate"));
 }
 
 /* A rule that could not fire is no good news. */
