@@ -1,5 +1,7 @@
-/* elf_imports.c - see elf_imports.h. The tables are those that the dynamic section names: symbols, their names, and the two kinds of relocations. */
+/* elf_imports.c - see elf_imports.h. The tables are those that the dynamic section names: symbols, their names and hash
+ * table, and the two kinds of relocations. */
 #include "elf_imports.h"
+#include "elf_symbols.h"
 
 #include <string.h>
 
@@ -30,6 +32,7 @@ bool tm_imports_find(struct tm_imports *found, const void *bias, const ElfW(Phdr
 	}
 	for (const ElfW(Dyn) *d = dynamic_section(base, headers, count); d && d->d_tag != DT_NULL; d++) {
 		uintptr_t pointer = absolute(base, d->d_un.d_ptr);
+		if (d->d_tag == DT_GNU_HASH) found->hash = (const uint32_t *)pointer;
 		if (d->d_tag == DT_SYMTAB) found->symbols = (const ElfW(Sym) *)pointer;
 		if (d->d_tag == DT_STRTAB) found->names = (const char *)pointer;
 		if (d->d_tag == DT_JMPREL) found->tables[0] = (const ElfW(Rela) *)pointer;
@@ -38,21 +41,32 @@ bool tm_imports_find(struct tm_imports *found, const void *bias, const ElfW(Phdr
 		if (d->d_tag == DT_RELASZ) found->bytes[1] = d->d_un.d_val;
 		if (d->d_tag == DT_RELACOUNT) found->relative = d->d_un.d_val;
 	}
-	return found->symbols && found->names;
+	return found->symbols && found->names && found->hash;
 }
 
-static void fill_slot(const struct tm_imports *imports, const ElfW(Rela) * r, const char *const *names, size_t count, void ***slots) {
-	const char *name = imports->names + imports->symbols[ELF64_R_SYM(r->r_info)].st_name;
-	for (size_t i = 0; i < count; i++)
-		if (name[0] == names[i][0] && !slots[i] && !strcmp(name, names[i])) slots[i] = (void **)(imports->bias + r->r_offset);
+/* The names' symbols, by their numbers: of PyTorch's 140,000 relocations few belong to one of them, and their names lie all over. */
+static void find_symbols(const struct tm_imports *imports, const char *const *names, size_t count, uint32_t *numbers) {
+	struct tm_symbols s = { imports->bias, imports->hash, imports->symbols, imports->names };
+	uint32_t first = tm_symbols_first(&s);
+	for (size_t n = 0; n < count; n++) numbers[n] = tm_symbols_index(&s, names[n]);
+	for (uint32_t i = 1; i < first; i++) {
+		const char *name = s.names + s.symbols[i].st_name;
+		for (size_t n = 0; n < count; n++)
+			if (!numbers[n] && name[0] == names[n][0] && !strcmp(name, names[n])) numbers[n] = i;
+	}
 }
 
 void tm_import_slots(const struct tm_imports *imports, const char *const *names, size_t count, void ***slots) {
+	uint32_t numbers[TM_IMPORTS_TOGETHER];
 	memset(slots, 0, count * sizeof *slots);
+	find_symbols(imports, names, count, numbers);
 	for (unsigned k = 0; k < 2; k++) {
 		for (size_t i = k ? imports->relative : 0; imports->tables[k] && i < imports->bytes[k] / sizeof(ElfW(Rela)); i++) {
 			const ElfW(Rela) *r = &imports->tables[k][i];
-			if (IS_IMPORT(ELF64_R_TYPE(r->r_info))) fill_slot(imports, r, names, count, slots);
+			if (!IS_IMPORT(ELF64_R_TYPE(r->r_info))) continue;
+			for (size_t n = 0; n < count; n++)
+				if (ELF64_R_SYM(r->r_info) == numbers[n] && numbers[n] && !slots[n])
+					slots[n] = (void **)(imports->bias + r->r_offset);
 		}
 	}
 }

@@ -52,7 +52,7 @@ bool tm_symbols_open(struct tm_symbols *s, const struct dl_phdr_info *info) {
 	return s->hash && s->symbols && s->names;
 }
 
-const ElfW(Sym) * tm_symbols_find(const struct tm_symbols *s, const char *name) {
+uint32_t tm_symbols_index(const struct tm_symbols *s, const char *name) {
 	uint32_t hash = 5381, buckets = s->hash[0], first = s->hash[1], words = s->hash[2], shift = s->hash[3], i;
 	const ElfW(Addr) *filter = (const ElfW(Addr) *)(s->hash + 4);
 	const uint32_t *bucket = (const uint32_t *)(filter + words), *chain = bucket + buckets;
@@ -60,16 +60,24 @@ const ElfW(Sym) * tm_symbols_find(const struct tm_symbols *s, const char *name) 
 	ElfW(Addr) word;
 
 	for (const char *c = name; *c; c++) hash = hash * 33 + (uint8_t)*c;
-	if (!buckets || !words) return NULL;
+	if (!buckets || !words) return 0;
 	word = filter[hash / bits % words];
-	if (!(word >> hash % bits & word >> (hash >> shift) % bits & 1)) return NULL;
+	if (!(word >> hash % bits & word >> (hash >> shift) % bits & 1)) return 0;
 	i = bucket[hash % buckets];
-	if (i < first) return NULL;
+	if (i < first) return 0;
 	for (;; i++) {
-		if ((chain[i - first] | 1) == (hash | 1) && strcmp(s->names + s->symbols[i].st_name, name) == 0)
-			return s->symbols[i].st_shndx != SHN_UNDEF ? &s->symbols[i] : NULL;
-		if (chain[i - first] & 1) return NULL;
+		if ((chain[i - first] | 1) == (hash | 1) && strcmp(s->names + s->symbols[i].st_name, name) == 0) return i;
+		if (chain[i - first] & 1) return 0;
 	}
+}
+
+uint32_t tm_symbols_first(const struct tm_symbols *s) {
+	return s->hash[1];
+}
+
+const ElfW(Sym) * tm_symbols_find(const struct tm_symbols *s, const char *name) {
+	const ElfW(Sym) *symbol = &s->symbols[tm_symbols_index(s, name)]; /* 0 is that of no name, undefined */
+	return symbol->st_shndx != SHN_UNDEF ? symbol : NULL;
 }
 
 void *tm_symbols_function(const struct tm_symbols *s, const char *name) {

@@ -26,6 +26,10 @@ struct tm_symbols {
 /* Is it an address of that module? */
 bool tm_symbols_is_in(const struct dl_phdr_info *info, uintptr_t address);
 bool tm_symbols_open(struct tm_symbols *s, const struct dl_phdr_info *info);
+/* The number of the symbol of that name in the table, 0: there is none. The table lists from tm_symbols_first() on: definitions, and what a program at a fixed
+ * address takes the address of; all else that is imported comes before. */
+uint32_t tm_symbols_index(const struct tm_symbols *s, const char *name);
+uint32_t tm_symbols_first(const struct tm_symbols *s);
 /* The definition of that name, data or function; its value is relative to `bias`. */
 const ElfW(Sym) * tm_symbols_find(const struct tm_symbols *s, const char *name);
 /* Where the module's function of that name begins. */
