@@ -557,7 +557,7 @@ static void waited(struct tm_collector *c, const struct tm_life_event *e) {
 	}
 	struct tm_process *child = not_waited(c, e->pid, e->process);
 	if (!child) child = not_waited(c, e->pid, NULL);
-	if (!child && is_in_namespace(c, e)) child = not_waited(c, e->pid, e->process);
+	if (!child && !e->traces && is_in_namespace(c, e)) child = not_waited(c, e->pid, e->process);
 	if (!child) {
 		if (newest(c, e->pid) || e->traces) return; /* waited for twice (WNOWAIT), its end is written, or it is no child */
 		child = new_process(c, e->pid, e->process, e->ticks);

@@ -46,7 +46,7 @@ static uint64_t address_space_left(void) {
 	return used < limit.rlim_cur ? limit.rlim_cur - used : 0;
 }
 
-bool tm_has_room(uint64_t bytes) {
+TM_REALIGN bool tm_has_room(uint64_t bytes) {
 	return bytes <= address_space_left() / TM_ROOM_PART;
 }
 

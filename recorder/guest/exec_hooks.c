@@ -281,30 +281,30 @@ static int run_spawn(struct call *c) {
 
 /* --- the exec family --- */
 
-TM_EXPORT int execve(const char *path, char *const arguments[], char *const environment[]) {
+TM_EXPORT_ALIGNED int execve(const char *path, char *const arguments[], char *const environment[]) {
 	return run_exec(
 		&(struct call){ .form = BY_PATH, .name = path, .arguments = arguments, .environment = environment, .dir = AT_FDCWD });
 }
 
-TM_EXPORT int execv(const char *path, char *const arguments[]) {
+TM_EXPORT_ALIGNED int execv(const char *path, char *const arguments[]) {
 	return run_exec(&(struct call){ .form = BY_PATH, .name = path, .arguments = arguments, .environment = environ, .dir = AT_FDCWD });
 }
 
-TM_EXPORT int execvpe(const char *name, char *const arguments[], char *const environment[]) {
+TM_EXPORT_ALIGNED int execvpe(const char *name, char *const arguments[], char *const environment[]) {
 	return run_exec(&(struct call){
 		.form = BY_PATH_VARIABLE, .name = name, .arguments = arguments, .environment = environment, .dir = AT_FDCWD });
 }
 
-TM_EXPORT int execvp(const char *name, char *const arguments[]) {
+TM_EXPORT_ALIGNED int execvp(const char *name, char *const arguments[]) {
 	return run_exec(
 		&(struct call){ .form = BY_PATH_VARIABLE, .name = name, .arguments = arguments, .environment = environ, .dir = AT_FDCWD });
 }
 
-TM_EXPORT int fexecve(int fd, char *const arguments[], char *const environment[]) {
+TM_EXPORT_ALIGNED int fexecve(int fd, char *const arguments[], char *const environment[]) {
 	return run_exec(&(struct call){ .form = BY_FD, .name = "", .arguments = arguments, .environment = environment, .dir = fd });
 }
 
-TM_EXPORT int execveat(int dir, const char *path, char *const arguments[], char *const environment[], int flags) {
+TM_EXPORT_ALIGNED int execveat(int dir, const char *path, char *const arguments[], char *const environment[], int flags) {
 	struct call c = { .form = BY_DIR, .name = path, .arguments = arguments, .environment = environment, .dir = dir, .flags = flags };
 
 	FIND_REAL();
@@ -317,14 +317,13 @@ TM_EXPORT int execveat(int dir, const char *path, char *const arguments[], char 
 long tm_called_execve(long number, const char *path, char *const arguments[], char *const environment[]);
 long tm_called_execveat(long number, int dir, const char *path, char *const arguments[], char *const environment[], int flags);
 
-TM_HIDDEN __attribute__((used)) long tm_called_execve(long number, const char *path, char *const arguments[], char *const environment[]) {
+TM_ENTRY long tm_called_execve(long number, const char *path, char *const arguments[], char *const environment[]) {
 	(void)number;
 	return execve(path, arguments, environment);
 }
 
 /* A libc without a function for it has the call all the same. */
-TM_HIDDEN __attribute__((used)) long tm_called_execveat(long number, int dir, const char *path, char *const arguments[], char *const environment[],
-							int flags) {
+TM_ENTRY long tm_called_execveat(long number, int dir, const char *path, char *const arguments[], char *const environment[], int flags) {
 	long result;
 
 	FIND_REAL();
@@ -347,7 +346,7 @@ static void take_arguments(va_list *list, const char *first, char **to, size_t c
 	to[count] = NULL;
 }
 
-TM_EXPORT int execl(const char *path, const char *first, ...) {
+TM_EXPORT_ALIGNED int execl(const char *path, const char *first, ...) {
 	va_list list;
 	size_t count;
 	char **arguments;
@@ -362,7 +361,7 @@ TM_EXPORT int execl(const char *path, const char *first, ...) {
 	return run_exec(&(struct call){ .form = BY_PATH, .name = path, .arguments = arguments, .environment = environ, .dir = AT_FDCWD });
 }
 
-TM_EXPORT int execlp(const char *name, const char *first, ...) {
+TM_EXPORT_ALIGNED int execlp(const char *name, const char *first, ...) {
 	va_list list;
 	size_t count;
 	char **arguments;
@@ -378,7 +377,7 @@ TM_EXPORT int execlp(const char *name, const char *first, ...) {
 		&(struct call){ .form = BY_PATH_VARIABLE, .name = name, .arguments = arguments, .environment = environ, .dir = AT_FDCWD });
 }
 
-TM_EXPORT int execle(const char *path, const char *first, ...) {
+TM_EXPORT_ALIGNED int execle(const char *path, const char *first, ...) {
 	va_list list;
 	size_t count;
 	char **arguments, *const *environment;
@@ -398,8 +397,8 @@ TM_EXPORT int execle(const char *path, const char *first, ...) {
 
 /* --- posix_spawn --- */
 
-TM_EXPORT int posix_spawn(pid_t *child, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attributes,
-			  char *const arguments[], char *const environment[]) {
+TM_EXPORT_ALIGNED int posix_spawn(pid_t *child, const char *path, const posix_spawn_file_actions_t *actions,
+				  const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[]) {
 	return run_spawn(&(struct call){ .form = SPAWN,
 					 .name = path,
 					 .arguments = arguments,
@@ -410,8 +409,8 @@ TM_EXPORT int posix_spawn(pid_t *child, const char *path, const posix_spawn_file
 					 .attributes = attributes });
 }
 
-TM_EXPORT int posix_spawnp(pid_t *child, const char *name, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attributes,
-			   char *const arguments[], char *const environment[]) {
+TM_EXPORT_ALIGNED int posix_spawnp(pid_t *child, const char *name, const posix_spawn_file_actions_t *actions,
+				   const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[]) {
 	return run_spawn(&(struct call){ .form = SPAWN_BY_PATH_VARIABLE,
 					 .name = name,
 					 .arguments = arguments,
@@ -444,13 +443,13 @@ static void note_children_of_libc(void) {
 	tm_hook_leave(t);
 }
 
-TM_EXPORT int system(const char *command) {
+TM_EXPORT_ALIGNED int system(const char *command) {
 	FIND_REAL();
 	if (command) note_children_of_libc();
 	return real.system(command);
 }
 
-TM_EXPORT FILE *popen(const char *command, const char *type) {
+TM_EXPORT_ALIGNED FILE *popen(const char *command, const char *type) {
 	FIND_REAL();
 	note_children_of_libc();
 	return real.popen(command, type);

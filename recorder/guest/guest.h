@@ -40,6 +40,8 @@
 #else
 #define TM_REALIGN
 #endif
+#define TM_ENTRY TM_HIDDEN __attribute__((used)) TM_REALIGN /* of code in assembler (sandbox_hooks.c) */
+#define TM_EXPORT_ALIGNED TM_EXPORT TM_REALIGN              /* a hook that takes no stack does so itself */
 #define TM_COLD __attribute__((cold, noinline)) TM_REALIGN
 #define TM_HOT __attribute__((hot)) /* what nearly every event runs through: it lies together, apart from the rest */
 #define TM_LINE_BYTES 64u

@@ -545,7 +545,7 @@ static void refresh_in_turn(struct tm_thread *t) {
 }
 
 /* The loader's lock is held on the way: a handler that leaped out would leave it so. */
-void tm_modules_refresh(struct tm_thread *t) {
+TM_REALIGN void tm_modules_refresh(struct tm_thread *t) {
 	struct tm_raw_signals signals = tm_raw_hold_signals();
 
 	refresh_in_turn(t);
@@ -595,7 +595,7 @@ static void refresh_now(const void *to_close) {
 }
 
 /* While a dlclose runs Python's check is out of use: its library may be the one that goes, with frees on the way. */
-TM_EXPORT int dlclose(void *handle) {
+TM_EXPORT_ALIGNED int dlclose(void *handle) {
 	static int (*_Atomic real)(void *);
 	int (*call)(void *) = atomic_load(&real);
 	bool inside;

@@ -126,14 +126,14 @@ static _Noreturn void end_process(int status) {
 	for (;;) tm_syscall(SYS_exit_group, status, 0, 0, 0, 0, 0);
 }
 
-TM_EXPORT void exit(int status) {
+TM_EXPORT_ALIGNED void exit(int status) {
 	FIND_REAL();
 	leave(status, true);
 	real.exit(status);
 	end_process(status);
 }
 
-TM_EXPORT void quick_exit(int status) {
+TM_EXPORT_ALIGNED void quick_exit(int status) {
 	FIND_REAL();
 	tm_cuda_flush(); /* not in _exit, which handlers of signals call, in the middle of whatever */
 	leave(status, false);
@@ -141,14 +141,14 @@ TM_EXPORT void quick_exit(int status) {
 	end_process(status);
 }
 
-TM_EXPORT void _exit(int status) {
+TM_EXPORT_ALIGNED void _exit(int status) {
 	FIND_REAL();
 	leave(status, false);
 	real.bare_exit(status);
 	end_process(status);
 }
 
-TM_EXPORT void _Exit(int status) {
+TM_EXPORT_ALIGNED void _Exit(int status) {
 	FIND_REAL();
 	leave(status, false);
 	real.bare_exit(status);
@@ -229,13 +229,13 @@ static pid_t forked(pid_t child, struct tm_thread *before) {
 	return child;
 }
 
-TM_EXPORT pid_t fork(void) {
+TM_EXPORT_ALIGNED pid_t fork(void) {
 	FIND_REAL();
 	struct tm_thread *t = before_fork();
 	return forked(real.fork(), t);
 }
 
-TM_EXPORT pid_t _Fork(void) {
+TM_EXPORT_ALIGNED pid_t _Fork(void) {
 	FIND_REAL();
 	struct tm_thread *t = before_fork();
 	return forked(real.bare_fork ? real.bare_fork() : real.fork(), t);
@@ -266,7 +266,7 @@ static int onto_null_device(void) {
 	return 0;
 }
 
-TM_EXPORT int daemon(int keeps_directory, int keeps_files) {
+TM_EXPORT_ALIGNED int daemon(int keeps_directory, int keeps_files) {
 	FIND_REAL();
 	struct tm_thread *t = before_fork();
 	pid_t child = forked(real.fork(), t);
@@ -308,7 +308,7 @@ static void told(pid_t child, int status, bool asks_for_stops) {
 	tm_hook_leave(t);
 }
 
-TM_EXPORT pid_t wait(int *status) {
+TM_EXPORT_ALIGNED pid_t wait(int *status) {
 	int own = 0, *to = status ? status : &own;
 	pid_t child;
 
@@ -318,7 +318,7 @@ TM_EXPORT pid_t wait(int *status) {
 	return child;
 }
 
-TM_EXPORT pid_t waitpid(pid_t pid, int *status, int options) {
+TM_EXPORT_ALIGNED pid_t waitpid(pid_t pid, int *status, int options) {
 	int own = 0, *to = status ? status : &own;
 	pid_t child;
 
@@ -328,7 +328,7 @@ TM_EXPORT pid_t waitpid(pid_t pid, int *status, int options) {
 	return child;
 }
 
-TM_EXPORT pid_t wait3(int *status, int options, struct rusage *usage) {
+TM_EXPORT_ALIGNED pid_t wait3(int *status, int options, struct rusage *usage) {
 	int own = 0, *to = status ? status : &own;
 	pid_t child;
 
@@ -338,7 +338,7 @@ TM_EXPORT pid_t wait3(int *status, int options, struct rusage *usage) {
 	return child;
 }
 
-TM_EXPORT pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage) {
+TM_EXPORT_ALIGNED pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage) {
 	int own = 0, *to = status ? status : &own;
 	pid_t child;
 
@@ -359,7 +359,7 @@ static int status_of(const siginfo_t *info) {
 	}
 }
 
-TM_EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options) {
+TM_EXPORT_ALIGNED int waitid(idtype_t type, id_t id, siginfo_t *info, int options) {
 	siginfo_t own, *to = info ? info : &own;
 	int result;
 

@@ -245,7 +245,7 @@ static bool find_rare_part(const struct tm_python_module *m, const struct tm_pyt
 	return true;
 }
 
-void *const _Atomic *tm_python_own_current(const struct tm_python *p) {
+TM_REALIGN void *const _Atomic *tm_python_own_current(const struct tm_python *p) {
 	return p->current_thread ? (void *const _Atomic *)tm_code_thread_word((uintptr_t)p->current_thread) : NULL;
 }
 

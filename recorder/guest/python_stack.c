@@ -366,7 +366,7 @@ static inline unsigned flags_of(const struct tm_python_thread *s) {
 }
 
 /* Of a chain that begins at `top` and is not what was sent last. */
-TM_HOT static __attribute__((noinline)) unsigned take_changed(struct tm_thread *t, const struct tm_python *p, uintptr_t top) {
+TM_HOT TM_REALIGN static __attribute__((noinline)) unsigned take_changed(struct tm_thread *t, const struct tm_python *p, uintptr_t top) {
 	struct tm_python_thread *s = t->python;
 	struct chain c = { p, top };
 	struct tm_python_frame *swap;

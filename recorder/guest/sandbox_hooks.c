@@ -125,7 +125,7 @@ TM_HIDDEN __attribute__((used)) long tm_syscall_answer(long result) {
 	return -1;
 }
 
-TM_EXPORT int prctl(int option, ...) {
+TM_EXPORT_ALIGNED int prctl(int option, ...) {
 	unsigned long arguments[4];
 	va_list list;
 	va_start(list, option);
@@ -143,7 +143,7 @@ TM_EXPORT int prctl(int option, ...) {
 long tm_called_seccomp(long number, unsigned long operation, unsigned long flags, const void *what);
 
 /* With no filter it is asked what the kernel can do. */
-TM_HIDDEN __attribute__((used)) long tm_called_seccomp(long number, unsigned long operation, unsigned long flags, const void *what) {
+TM_ENTRY long tm_called_seccomp(long number, unsigned long operation, unsigned long flags, const void *what) {
 	bool filter = operation == SECCOMP_SET_MODE_FILTER && what;
 	if (operation == SECCOMP_SET_MODE_STRICT && !flags && !what && may_be_strict()) lose_clock();
 	struct request request = filter ? enter_sandbox() : (struct request){ false, false, false };

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 
+from pythons import each
 from tidemark_test import main, test
 
 
@@ -239,7 +240,7 @@ def program_that_traces_another(t):
 
 @test
 def calls_on_a_stack_that_is_eight_bytes_off(t):
-    """What the allocator bears the hooks bear, with every way to take stacks; the stacks are what they are."""
+    """What libc bears the hooks bear, with every way to take stacks, and below Python's frames; the stacks are what they are."""
     program = t.program("misaligned.c")
     for option in ("--stacks=unwind", "--stacks=fp", "--stacks=off", "--sample=1KiB", "--on-full=drop"):
         recording = t.same_as_bare([program], option)
@@ -250,10 +251,17 @@ def calls_on_a_stack_that_is_eight_bytes_off(t):
         no_loss(t, db)
         for _ in range(200000):
             seed = (seed * 6364136223846793005 + 1442695040888963407) % 2 ** 64
-            key = 4 + (seed >> 40) % 41, ("malloc", "calloc", "realloc", "realloc", "posix_memalign")[(seed >> 50) % 5]
+            key = 5 + (seed >> 40) % 41, ("malloc", "calloc", "realloc", "realloc", "posix_memalign")[(seed >> 50) % 5]
             wanted[key] = wanted.get(key, 0) + 1
+        t.equal(db.rows("select command, end_kind, end_code from process order by id"), [(program, "exit", 0), (program, "exec", None), (program, "exit", 0)], "ends")
         rows = db.rows("select depth, api, count(*) from allocation join stack on stack.id = stack_id where size_bytes = 200 group by 1, 2")
-        t.equal({(depth, api): n for depth, api, n in rows}, wanted, "blocks by the depth of their stacks (main, descend..., take, misaligned) and by call")
+        t.equal({(depth, api): n for depth, api, n in rows}, wanted, "blocks by the depth of their stacks (main, churn, descend..., take, misaligned) and by call")
+    library = t.program("misaligned.c", "-shared", "-fPIC", name="libmisaligned.so")
+    script = f"import ctypes\nlibrary = ctypes.CDLL({library!r})\ndef f(n):\n    library.churn(n)\n    n and f(n - 1)\nf(30)\nprint('done')"
+    for python in each(t):
+        for options in ([], ["--stacks=fp"], ["--sample=1KiB"], ["--python-heap=on"]):
+            recording = t.same_as_bare([python.path, "-c", script], *options)
+            t.equal((recording.status, recording.text), (0, "done\n"), f"{python} {options}")
 
 
 @test
