@@ -35,12 +35,17 @@ _Atomic uint8_t tm_sample_pages[TM_SAMPLE_PAGES];
 static struct bucket *the_table(void) {
 	struct bucket *b = atomic_load_explicit(&table, memory_order_acquire);
 	if (TM_LIKELY(b != NULL)) return b;
+	if (tm_is_sandboxed()) return NULL;
 	long memory = tm_syscall(SYS_mmap, 0, BUCKETS * sizeof *b, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory < 0) return NULL;
 	struct bucket *expected = NULL;
 	if (atomic_compare_exchange_strong(&table, &expected, (struct bucket *)memory)) return (struct bucket *)memory;
 	tm_syscall(SYS_munmap, memory, BUCKETS * sizeof *b, 0, 0, 0, 0);
 	return expected;
+}
+
+void tm_sample_prepare(void) {
+	the_table();
 }
 
 /* Where an address is looked for the first time, the second, and so on. */

@@ -10,6 +10,7 @@
 #include "guest.h"
 
 void tm_sample_start(struct tm_thread *t);                                     /* seeds the thread's generator */
+void tm_sample_prepare(void); /* while system calls can be made: what the first sample needs */
 bool tm_sample_remember(struct tm_thread *t, const void *addr, size_t size_bytes); /* false: the table is full; counted */
 
 /* What the two calls below come to, once in a while. */

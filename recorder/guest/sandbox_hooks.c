@@ -17,6 +17,7 @@
 #include "attach.h"
 #include "fork_gate.h"
 #include "raw.h"
+#include "sample.h"
 #include "sandbox.h"
 
 #include <errno.h>
@@ -69,12 +70,13 @@ struct request {
 	bool passed_gate;
 };
 
-/* A filter is asked for: the thread gets its ring while it still can, and from here on no call is made. */
+/* A filter is asked for: the thread gets its ring, and samples their table, while they still can, and from here on no call is made. */
 static struct request enter_sandbox(void) {
 	struct request r = { false, false, false };
 	struct tm_thread *t;
 	if (tm_tls.confined_child) return r;
 	t = tm_hook_enter_to_say();
+	if (t && t->samples) tm_sample_prepare();
 	if (in_vfork_child()) {
 		r.confines_child = true;
 		set_confined_child((uint32_t)tm_raw_getpid());
