@@ -266,7 +266,7 @@ static inline unsigned tm_ring_usable_word(uint64_t size, uint64_t usable) {
  *                                           it is told of as well, and those of processes that are not its children
  *   EXIT_BEGIN    (none)                    main returned, exit was called, the interpreter finalizes; the first one counts
  *   EXIT          status                    _exit and its kin
- *   NOTE          text                      text = kind, NUL, sentence
+ *   NOTE          text                      text = kind, NUL, sentence; x = 1: the closing summary says that allocations are missing
  *   THREAD_END    text                      the thread's name
  *   PAD           (no ticks)                nothing; the rest of the ring up to its end, at least one word
  *   THREAD_NAME   text                      its name now

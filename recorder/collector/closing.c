@@ -207,9 +207,7 @@ static void print_lost(const struct tm_collector *c) {
 	if (c->unrecorded)
 		fprintf(stderr, "tidemark-record: unrecorded   %s %s: `tidemark info` says why\n", tm_format_count(c->unrecorded, count),
 			plural(c->unrecorded, "program", "programs"));
-	if (c->bypassing)
-		fprintf(stderr, "tidemark-record: unrecorded   what %s %s, all or some of it: `tidemark info` says why\n",
-			tm_format_count(c->bypassing, count), plural(c->bypassing, "library allocates", "libraries allocate"));
+	if (c->is_bypassed) fprintf(stderr, "tidemark-record: unrecorded   some allocations: `tidemark info` says which, and why\n");
 }
 
 /* A rule that could not fire is no good news. */

@@ -85,7 +85,7 @@ struct tm_collector {
 	uint64_t watermark_ticks; /* every event before it is in a group already */
 	uint64_t events, lost_events, lost_bytes, lost_records, marks;
 	uint32_t unrecorded; /* programs of which a note says that they could not be */
-	uint32_t bypassing;  /* libraries of which one says that they do not come by us */
+	bool is_bypassed;    /* one says that some allocations do not come by us */
 	uint64_t refusals;
 	uint32_t *gpu_functions; /* string ids by the driver's number (gpu_records.c) */
 	uint64_t unringed_events, unringed_bytes; /* as last seen in the session */

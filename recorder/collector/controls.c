@@ -111,7 +111,7 @@ static void take_note(const struct control *t) {
 	meta->note.ns = t->ticks;
 	meta->note.kind = zero ? tm_group_text(t->c->group, t->text, kind_bytes) : tm_text_of("note");
 	meta->note.text = tm_group_text(t->c->group, t->text + skip, t->text_bytes - skip);
-	if (zero && !strcmp(t->text, TM_NOTE_BYPASSED)) t->c->bypassing++;
+	t->c->is_bypassed |= t->x != 0;
 }
 
 static uint32_t thread_of(const struct control *t) {

@@ -22,7 +22,10 @@
 
 #define NOTES_MAX 8u
 
-static const char *const operators_new[] = { "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t" };
+#define OPERATORS 6u
+static const char *const operators_new[OPERATORS] = {
+	"_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t"
+};
 
 #define FAMILY 4u
 static const char *const family[FAMILY] = { "malloc", "calloc", "realloc", "free" };
@@ -34,7 +37,7 @@ struct look {
 	unsigned count;
 	char names[NOTES_MAX][256]; /* written down inside of the loader's callback, told after it */
 	/* The first module with an operator new of C++, which the others' calls come to unless they are the program's own. */
-	bool new_found, new_is_called;
+	bool new_found, new_is_called, new_is_meant;
 	struct dl_phdr_info allocator; /* that module, where it has a malloc, too */
 	char allocator_name[256];      /* empty: it has not */
 };
@@ -56,14 +59,14 @@ static bool is_new(const char *library) {
 	return false;
 }
 
-static void note(struct tm_thread *t, const char *library, const char *after) {
-	char text[512];
+/* is_missed: for certain, as far as it allocates. */
+static void note(struct tm_thread *t, const char *library, const char *after, bool is_missed) {
+	char text[512] = TM_NOTE_BYPASSED;
 	if (!is_new(library)) return;
-	size_t n = strnlen(library, sizeof text / 2), more = strnlen(after, sizeof text - 1 - n);
-	memcpy(text, library, n);
-	memcpy(text + n, after, more);
-	text[n + more] = 0;
-	tm_emit_note(t, TM_NOTE_BYPASSED, text);
+	size_t kind = sizeof TM_NOTE_BYPASSED, n = strnlen(library, sizeof text / 2), more = strnlen(after, sizeof text - kind - n);
+	memcpy(text + kind, library, n);
+	memcpy(text + kind + n, after, more);
+	tm_emit_control(t, TM_CTL_NOTE, 0, is_missed, NULL, 0, text, kind + n + more);
 }
 
 static void copy_name(char to[256], const char *name) {
@@ -119,18 +122,21 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *context) {
 	return ++look->count == NOTES_MAX;
 }
 
-/* Did a module come to such an operator of that allocator's? */
+/* Did a module come to such an operator of that allocator's? libstdc++, which has them itself, does so also where it is never called. */
 static int look_for_calls(struct dl_phdr_info *info, size_t size, void *context) {
 	struct look *look = context;
 	struct tm_imports imports;
+	struct tm_symbols symbols;
+	void **slots[OPERATORS];
+	bool is_called = false;
 	(void)size;
 	if (!tm_imports_find(&imports, (const void *)info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum)) return 0;
 	if (tm_symbols_is_in(&look->allocator, (uintptr_t)imports.symbols)) return 0;
-	for (size_t i = 0; i < sizeof operators_new / sizeof operators_new[0] && !look->new_is_called; i++) {
-		void **slot = tm_import_slot(&imports, operators_new[i]);
-		look->new_is_called = slot && tm_symbols_is_in(&look->allocator, (uintptr_t)*slot);
-	}
-	return look->new_is_called;
+	tm_import_slots(&imports, operators_new, OPERATORS, slots);
+	for (size_t i = 0; i < OPERATORS; i++) is_called |= slots[i] && tm_symbols_is_in(&look->allocator, (uintptr_t)*slots[i]);
+	look->new_is_called |= is_called;
+	look->new_is_meant |= is_called && !(tm_symbols_open(&symbols, info) && tm_symbols_find(&symbols, operators_new[0]));
+	return look->new_is_meant;
 }
 
 static void look_and_note(struct tm_thread *t, const void *only) {
@@ -145,11 +151,13 @@ static void look_and_note(struct tm_thread *t, const void *only) {
 	tm_gate_leave();
 	for (unsigned i = 0; i < look.count; i++)
 		note(t, look.names[i],
-		     " calls a malloc or free that is not tidemark's (loaded with RTLD_DEEPBIND?): its allocations and frees are not in this trace");
+		     " calls a malloc or free that is not tidemark's (loaded with RTLD_DEEPBIND?): its allocations and frees are not in this trace",
+		     true);
 	if (look.new_is_called)
 		note(t, look.allocator_name,
 		     " has an operator new of its own: if that does not come by malloc, as jemalloc's and tcmalloc's do not, what C++ code allocates by new is "
-		     "not in this trace, and its frees may count as lost");
+		     "not in this trace, and its frees may count as lost",
+		     look.new_is_meant);
 }
 
 void tm_note_bypassed(struct tm_thread *t) {
