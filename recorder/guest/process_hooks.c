@@ -198,8 +198,15 @@ TM_EXPORT int __libc_start_main(program_main_function *program, int argc, char *
 
 /* --- fork --- */
 
+/* Whom clone() made becomes a process of its own at its first event: before it has a child, which would take its parent for its own else. */
+static void announce_cloned(void) {
+	struct tm_thread *t = tm_guest.epoch && atomic_load(tm_guest.epoch) == 0 ? tm_hook_enter() : NULL;
+	if (t) tm_hook_leave(t);
+}
+
 /* Where no page is wiped the child would take itself for its parent: we tell it. Meanwhile, in the handlers of pthread_atfork, it is as if inside of a hook. */
 static struct tm_thread *before_fork(void) {
+	announce_cloned();
 	tm_gate_close();
 	return tm_guest.epoch_stays ? tm_hook_enter() : NULL;
 }

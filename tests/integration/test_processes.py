@@ -128,16 +128,16 @@ def ways_to_start_a_child(t):
 
 @test
 def child_that_starts_one_before_it_allocates(t):
-    for how in ("fork", "vfork", "spawn"):
+    for how in ("fork", "vfork", "spawn", "cloned"):
         recording = t.same_as_bare([t.program("prog_silent_child.c"), how])
         t.equal(recording.status, 2, f"{how}: status")
         db = t.imported(recording)
         no_loss(t, db)
         t.equal(db.rows("select p.id, p.end_kind, p.end_code from process p where p.parent_id = (select id from process where parent_id is null)"),
                 [(2, "exit", 2)], f"{how}: children of the first")
-        t.equal(db.rows("select end_kind, end_code from process where parent_id = 2 order by id"), [("exec", None)] * (how == "fork") + [("exit", 0)],
+        t.equal(db.rows("select end_kind, end_code from process where parent_id = 2 order by id"), [("exec", None)] * (how in ("fork", "cloned")) + [("exit", 0)],
                 f"{how}: children of the child")
-        t.equal(db.value("select count(*) from process"), 4 if how == "fork" else 3, f"{how}: processes")
+        t.equal(db.value("select count(*) from process"), 4 if how in ("fork", "cloned") else 3, f"{how}: processes")
         t.equal(db.rows("select process_id from allocation where size_bytes = 3333"), [(2,)], f"{how}: whose block it is")
         t.equal(db.value("select count(*) from note"), 0, f"{how}: notes")
 
