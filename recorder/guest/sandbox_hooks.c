@@ -127,19 +127,30 @@ TM_HIDDEN __attribute__((used)) long tm_syscall_answer(long result) {
 	return -1;
 }
 
-TM_EXPORT_ALIGNED int prctl(int option, ...) {
-	unsigned long arguments[4];
-	va_list list;
-	va_start(list, option);
-	for (int i = 0; i < 4; i++) arguments[i] = va_arg(list, unsigned long);
-	va_end(list);
+static long control(int option, const unsigned long arguments[4]) {
 	bool filter = option == PR_SET_SECCOMP && arguments[0] == SECCOMP_MODE_FILTER;
 	bool strict = option == PR_SET_SECCOMP && arguments[0] == SECCOMP_MODE_STRICT && may_be_strict();
 	if (strict || (option == PR_SET_TSC && arguments[0] == PR_TSC_SIGSEGV)) lose_clock(); /* before the call: afterwards it is too late for a record */
 	struct request request = filter ? enter_sandbox() : (struct request){ false, false, false };
 	long result = tm_syscall(SYS_prctl, option, (long)arguments[0], (long)arguments[1], (long)arguments[2], (long)arguments[3], 0);
 	if (filter) entered_sandbox(request, result == 0);
-	return (int)tm_syscall_answer(result);
+	return tm_syscall_answer(result);
+}
+
+TM_EXPORT_ALIGNED int prctl(int option, ...) {
+	unsigned long arguments[4];
+	va_list list;
+	va_start(list, option);
+	for (int i = 0; i < 4; i++) arguments[i] = va_arg(list, unsigned long);
+	va_end(list);
+	return (int)control(option, arguments);
+}
+
+long tm_called_prctl(long number, unsigned long option, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
+
+TM_ENTRY long tm_called_prctl(long number, unsigned long option, unsigned long a, unsigned long b, unsigned long c, unsigned long d) {
+	(void)number;
+	return control((int)option, (const unsigned long[4]){ a, b, c, d });
 }
 
 long tm_called_seccomp(long number, unsigned long operation, unsigned long flags, const void *what);
@@ -158,10 +169,11 @@ TM_ENTRY long tm_called_seccomp(long number, unsigned long operation, unsigned l
 #define TEXT_OF(n) #n
 #define TEXT(n) TEXT_OF(n)
 
-/* syscall() of libc, but for seccomp, execs (exec_hooks.c) and mappings (map_hooks.c). */
+/* syscall() of libc, but for seccomp, prctl, execs (exec_hooks.c) and mappings (map_hooks.c). */
 /* clang-format off */
 #if defined(__x86_64__)
 __asm__(".text\n\t.globl syscall\n\t.type syscall, @function\nsyscall:\n\t.cfi_startproc\n\tcmp $" TEXT(__NR_seccomp) ", %rdi\n\tje tm_called_seccomp\n\t"
+	"cmp $" TEXT(__NR_prctl) ", %rdi\n\tje tm_called_prctl\n\t"
 	"cmp $" TEXT(__NR_execve) ", %rdi\n\tje tm_called_execve\n\tcmp $" TEXT(__NR_execveat) ", %rdi\n\tje tm_called_execveat\n\t"
 	"cmp $" TEXT(__NR_mmap) ", %rdi\n\tje tm_called_mmap\n\tcmp $" TEXT(__NR_munmap) ", %rdi\n\tje tm_called_munmap\n\t"
 	"cmp $" TEXT(__NR_mremap) ", %rdi\n\tje tm_called_mremap\n\t"
@@ -169,6 +181,7 @@ __asm__(".text\n\t.globl syscall\n\t.type syscall, @function\nsyscall:\n\t.cfi_s
 	"cmp $-4095, %rax\n\tjae 1f\n\tret\n1:\tmov %rax, %rdi\n\tjmp tm_syscall_answer\n\t.cfi_endproc\n\t.size syscall, .-syscall\n");
 #else
 __asm__(".text\n\t.globl syscall\n\t.type syscall, %function\nsyscall:\n\t.cfi_startproc\n\tcmp x0, #" TEXT(__NR_seccomp) "\n\tb.eq tm_called_seccomp\n\t"
+	"cmp x0, #" TEXT(__NR_prctl) "\n\tb.eq tm_called_prctl\n\t"
 	"cmp x0, #" TEXT(__NR_execve) "\n\tb.eq tm_called_execve\n\tcmp x0, #" TEXT(__NR_execveat) "\n\tb.eq tm_called_execveat\n\t"
 	"cmp x0, #" TEXT(__NR_mmap) "\n\tb.eq tm_called_mmap\n\tcmp x0, #" TEXT(__NR_munmap) "\n\tb.eq tm_called_munmap\n\t"
 	"cmp x0, #" TEXT(__NR_mremap) "\n\tb.eq tm_called_mremap\n\t"

@@ -31,10 +31,11 @@ def system_call_filter(t):
 @test
 def system_call_filter_by_system_call(t):
     """The same where the filter is set by syscall(), which is ours for that: what it passes on it passes as it was."""
-    db = t.imported(confined(t, "syscall"))
-    t.equal(db.value("select count(*) from allocation where size_bytes = 100 and free_ns is not null"), 1000, "blocks of 100 bytes")
-    t.equal(db.value("select count(*) from loss"), 0, "losses")
-    t.equal(db.value("select count(*) from note where kind = 'sandbox' and text like '%seccomp%'"), 1, "notes of the filter")
+    for mode in ("syscall", "control"):
+        db = t.imported(confined(t, mode))
+        t.equal(db.value("select count(*) from allocation where size_bytes = 100 and free_ns is not null"), 1000, f"{mode}: blocks of 100 bytes")
+        t.equal(db.value("select count(*) from loss"), 0, f"{mode}: losses")
+        t.equal(db.value("select count(*) from note where kind = 'sandbox' and text like '%seccomp%'"), 1, f"{mode}: notes of the filter")
 
 
 @test
@@ -112,9 +113,10 @@ def full_ring_behind_a_filter(t):
 @test
 def strict_mode(t):
     """Strict mode takes the clock away: the recording of the process ends with a note."""
-    db = t.imported(confined(t, "strict"))
-    t.equal(db.value("select count(*) from note where kind = 'sandbox' and text like '%time stamp counter%'"), 1, "notes")
-    t.equal(db.value("select count(*) from allocation where size_bytes = 100"), 0, "blocks after it")
+    for mode in ("strict", "strictly"):
+        db = t.imported(confined(t, mode))
+        t.equal(db.value("select count(*) from note where kind = 'sandbox' and text like '%time stamp counter%'"), 1, f"{mode}: notes")
+        t.equal(db.value("select count(*) from allocation where size_bytes = 100"), 0, f"{mode}: blocks after it")
 
 
 @test
